@@ -1,0 +1,191 @@
+// Package bufpool holds the memory for bulk data: receives, RPC messages under construction, the data of READs and WRITEs.
+//
+// The memory is mmap'ed in large arenas and never part of the Go heap, so that the garbage collector neither scans nor
+// moves it and an RDMA provider can register each arena once ([Pool.Attach]). Arenas are cut into buffers of
+// power-of-two classes; a freed buffer is the next one handed out, since it is the one that is still in the cache.
+//
+// A buffer has one owner at a time. Who gets it from the pool releases it, or hands it over and forgets it.
+package bufpool
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	minClass  = 8  // 256 bytes
+	maxClass  = 22 // 4 MiB
+	arenaSize = 8 << 20
+
+	// MaxSize is the largest buffer that a pool hands out, in bytes.
+	MaxSize = 1 << maxClass
+)
+
+// ErrExhausted is returned when the pool's limit does not allow another buffer.
+var ErrExhausted = errors.New("bufpool: memory limit reached")
+
+// Pool hands out buffers. Its methods may be called concurrently.
+type Pool struct {
+	limit int64
+
+	mu       sync.Mutex
+	mapped   int64
+	arenas   []*Arena
+	attached map[*attachment]struct{}
+	classes  [maxClass + 1]class
+}
+
+// Arena is one mapping of memory; buffers are slices of it. It lives as long as its pool.
+type Arena struct{ Memory []byte }
+
+type class struct {
+	mu    sync.Mutex
+	free  *Buf
+	inUse int64
+}
+
+type attachment struct{ attach func(*Arena) error }
+
+// Buf is a buffer of a pool.
+type Buf struct {
+	// B is the buffer's memory with the length that was asked for; its capacity is the class's size.
+	// Its contents are whatever the last owner left: never send what you did not write.
+	B     []byte
+	pool  *Pool
+	next  *Buf
+	class uint8
+	freed bool
+}
+
+// New makes a pool that maps at most limit bytes; 0 means no limit.
+func New(limit int64) *Pool {
+	return &Pool{limit: limit, attached: map[*attachment]struct{}{}}
+}
+
+// Attach calls attach for every arena of the pool, now for those that it has, and later for each new one before any
+// buffer of it is handed out. If attach fails, so does Attach, or the Get that needed the arena. detach ends it.
+func (p *Pool) Attach(attach func(*Arena) error) (detach func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.arenas {
+		if err := attach(a); err != nil {
+			return nil, fmt.Errorf("attach arena: %w", err)
+		}
+	}
+	at := &attachment{attach}
+	p.attached[at] = struct{}{}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.attached, at)
+	}, nil
+}
+
+// Get returns a buffer with len(B) == n, 0 <= n <= MaxSize.
+func (p *Pool) Get(n int) (*Buf, error) {
+	if n < 0 || n > MaxSize {
+		return nil, fmt.Errorf("bufpool: a buffer of %d bytes was asked for, the largest has %d", n, MaxSize)
+	}
+	k := max(minClass, bits.Len(uint(max(n, 1)-1)))
+	c := &p.classes[k]
+	c.mu.Lock()
+	if c.free == nil {
+		c.mu.Unlock()
+		if err := p.grow(k); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		if c.free == nil { // someone else took all that was new
+			c.mu.Unlock()
+			return p.Get(n)
+		}
+	}
+	b := c.free
+	c.free, b.next = b.next, nil
+	c.inUse++
+	c.mu.Unlock()
+	b.freed = false
+	b.B = b.B[:n]
+	return b, nil
+}
+
+// grow maps an arena and cuts it into buffers of class k.
+func (p *Pool) grow(k int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &p.classes[k]
+	c.mu.Lock()
+	ready := c.free != nil
+	c.mu.Unlock()
+	if ready {
+		return nil
+	}
+	size := max(1<<k, min(arenaSize, 256<<k)) // no 8 MiB for the first small buffer
+	if p.limit > 0 && p.mapped+int64(size) > p.limit {
+		size = 1 << k
+		if p.mapped+int64(size) > p.limit {
+			return fmt.Errorf("%w: %d of %d bytes are mapped, a buffer of %d more is needed", ErrExhausted, p.mapped, p.limit, 1<<k)
+		}
+	}
+	mem, err := unix.Mmap(-1, 0, max(size, unix.Getpagesize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return fmt.Errorf("bufpool: mapping %d bytes: %w", size, err)
+	}
+	a := &Arena{Memory: mem}
+	for at := range p.attached {
+		if err := at.attach(a); err != nil {
+			_ = unix.Munmap(mem)
+			return fmt.Errorf("attach arena: %w", err)
+		}
+	}
+	p.arenas = append(p.arenas, a)
+	p.mapped += int64(len(mem))
+	bufs := make([]Buf, len(mem)>>k)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(bufs) - 1; i >= 0; i-- {
+		b := &bufs[i]
+		*b = Buf{B: mem[i<<k : i<<k : (i+1)<<k], pool: p, class: uint8(k), freed: true, next: c.free}
+		c.free = b
+	}
+	return nil
+}
+
+// Release gives the buffer back. Releasing it twice panics, since by then someone else may own it.
+func (b *Buf) Release() {
+	if b.freed {
+		panic("bufpool: buffer released twice")
+	}
+	b.freed = true
+	c := &b.pool.classes[b.class]
+	c.mu.Lock()
+	b.next, c.free = c.free, b
+	c.inUse--
+	c.mu.Unlock()
+}
+
+// Stats tells how much memory a pool holds.
+type Stats struct {
+	Mapped int64 // bytes of all arenas
+	InUse  int64 // bytes of the buffers handed out, by the size of their class
+	Bufs   int64 // buffers handed out
+}
+
+// Stats returns the present figures.
+func (p *Pool) Stats() (s Stats) {
+	p.mu.Lock()
+	s.Mapped = p.mapped
+	p.mu.Unlock()
+	for k := range p.classes {
+		c := &p.classes[k]
+		c.mu.Lock()
+		s.Bufs += c.inUse
+		s.InUse += c.inUse << k
+		c.mu.Unlock()
+	}
+	return s
+}

@@ -1,0 +1,132 @@
+// Package oncrpc has the RPC layer (RFC 5531): messages, credentials, record marking on TCP, rpcbind.
+//
+// The types of this file are what flows through the whole house: a transport (TCP here, RPC-over-RDMA in pkg/rpcrdma)
+// turns bytes into a [Call], a [Handler] answers it, and the transport turns the answer into bytes. In the other
+// direction a [Requester] takes a [Request] and completes it. Nothing between a transport and a backend knows which
+// transport it was.
+package oncrpc
+
+import (
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// Message is an RPC message: a payload stream, and the bulk items taken out of it. The stream begins with the XID.
+// A message owns the buffers that hold its memory, if they are buffers; Release gives them back.
+type Message struct {
+	// Stream is the reduced payload stream: the concatenation of these slices.
+	Stream [][]byte
+	// Items are what was taken out of it, in order of position.
+	Items []xdr.Item
+
+	bufs []*bufpool.Buf
+}
+
+// Own makes m the owner of b: m.Release releases it.
+func (m *Message) Own(b *bufpool.Buf) { m.bufs = append(m.bufs, b) }
+
+// Disown makes the caller the owner of all buffers of m, appending them to dst. The message stays readable.
+func (m *Message) Disown(dst []*bufpool.Buf) []*bufpool.Buf {
+	dst = append(dst, m.bufs...)
+	clear(m.bufs)
+	m.bufs = m.bufs[:0]
+	return dst
+}
+
+// Release gives back all buffers and empties the message. Its slices keep their capacity for the next use.
+func (m *Message) Release() {
+	for i, b := range m.bufs {
+		b.Release()
+		m.bufs[i] = nil
+	}
+	clear(m.Stream)
+	clear(m.Items)
+	m.bufs, m.Stream, m.Items = m.bufs[:0], m.Stream[:0], m.Items[:0]
+}
+
+// Len returns the length of the unreduced stream.
+func (m *Message) Len() int {
+	n := m.StreamLen()
+	for _, it := range m.Items {
+		n += xdr.Round(it.Length)
+	}
+	return n
+}
+
+// StreamLen returns the length of the reduced stream.
+func (m *Message) StreamLen() (n int) {
+	for _, s := range m.Stream {
+		n += len(s)
+	}
+	return n
+}
+
+// Plan is what a call says about its reply: how long it can get, and which results may be placed directly.
+// Version 1's Write list and Reply chunk, and the round-trip extension's placement directions, are encodings of it.
+type Plan struct {
+	// MaxReply bounds the length of the unreduced reply stream, from its XID on.
+	MaxReply int
+	// Results are the eligible results that the call may produce, in order.
+	Results []Result
+}
+
+// Reset empties p and keeps its memory.
+func (p *Plan) Reset() {
+	clear(p.Results)
+	*p = Plan{Results: p.Results[:0]}
+}
+
+// Result is one eligible result, planned by a call and reported by its reply.
+type Result struct {
+	// Max is the largest length in bytes that the result may have.
+	Max int
+	// Begin and End are the range [Begin, End) of the operation in the unreduced call stream that yields the result.
+	Begin, End int
+	// Memory is where a requester wants the result, at least Max bytes; nil lets the transport choose.
+	// A responder's transport leaves it nil.
+	Memory [][]byte
+	// State tells in a reply what became of the result.
+	State ResultState
+}
+
+// ResultState says how a reply carries a planned result.
+type ResultState uint8
+
+const (
+	// Absent: the reply has no such result (its operation failed, or it is empty).
+	Absent ResultState = iota
+	// Inline: the result is part of the reply's stream.
+	Inline
+	// Placed: the result is an item of the reply.
+	Placed
+	// TooShort: the memory offered was too short; the result is inline.
+	TooShort
+)
+
+// A Binding knows a program's messages: which of their items may be placed directly (its upper-layer binding,
+// RFC 8166 section 6), and how long its replies can get. It sees headers and counts only, never copies data, and
+// bounds all that it reads. A program without a binding gets no reduction.
+type Binding interface {
+	// Plan reads the arguments of a call, where d stands at the first byte of the procedure's parameters, and fills in
+	// p.Results and the bound of the reply's length behind the RPC reply header as p.MaxReply.
+	// Reading consumes those items of the call that stand where an eligible argument is: what d.Used() then does not
+	// count was taken out where it may not be. args receives the positions of all eligible arguments, inline or not.
+	Plan(p *Plan, args []Argument, procedure uint32, d *xdr.Decoder) ([]Argument, error)
+	// Results reads the results of an accepted, successful reply to a call with plan p, where d stands at the first byte of the
+	// procedure's results, and appends one Found for each entry of p.Results, in order.
+	// While a requester's transport does not know yet where a placed result belongs, placed tells for each planned result how many bytes were placed
+	// (0: none; the result is then inline or absent). nil means that the whole reply is inline in d.
+	Results(found []Found, p *Plan, placed []int, procedure uint32, d *xdr.Decoder) ([]Found, error)
+}
+
+// Argument is an eligible argument in a call.
+type Argument struct{ Position, Length int }
+
+// Found is a planned result in a reply: where its data are in the unreduced reply stream, and how many bytes.
+type Found struct {
+	State            ResultState
+	Position, Length int
+}
+
+// Bindings finds the binding of a program and version, nil when there is none.
+type Bindings func(program, version uint32) Binding

@@ -1,0 +1,230 @@
+package xdr
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Decoder reads one message. The zero value reads an empty one; [Decoder.Reset] gives it a message.
+//
+// The first failure sticks: every later read returns zero values, and [Decoder.Err] tells what was wrong and where.
+// What a Decoder returns are views of the message's own memory, valid as long as that is, unless a value
+// crosses two slices of the stream: then it is a copy.
+type Decoder struct {
+	cur   []byte   // what is left of the current slice
+	rest  [][]byte // the slices behind it
+	left  int      // bytes left in cur and rest together
+	pos   int      // position in the unreduced stream
+	items []Item   // items not yet passed
+	used  int      // items consumed by Bulk
+	err   error
+	tmp   [8]byte
+}
+
+// Error is what Decoder.Err returns: the field could not be decoded.
+type Error struct {
+	Position int    // in the unreduced stream
+	Reason   string // what was found and what would be right
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("xdr: at byte %d: %s", e.Position, e.Reason) }
+
+// Reset makes d read the message whose reduced stream is the concatenation of stream, and from which items were taken.
+// The items must be in order of position. d keeps both slices until the next Reset; it changes neither.
+func (d *Decoder) Reset(stream [][]byte, items []Item) {
+	*d = Decoder{rest: stream, items: items}
+	for _, s := range stream {
+		d.left += len(s)
+	}
+}
+
+// ResetBytes makes d read b, a message from which nothing was taken.
+func (d *Decoder) ResetBytes(b []byte) { *d = Decoder{cur: b, left: len(b)} }
+
+// Err returns the first failure, nil if there was none.
+func (d *Decoder) Err() error { return d.err }
+
+// Pos returns the position of the next byte in the unreduced stream.
+func (d *Decoder) Pos() int { return d.pos }
+
+// Left returns how many bytes of the reduced stream have not been read.
+func (d *Decoder) Left() int { return d.left }
+
+// Used returns how many of the items Bulk has consumed.
+func (d *Decoder) Used() int { return d.used }
+
+// Fail records a failure at the current position, unless there was one before.
+func (d *Decoder) Fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = &Error{Position: d.pos, Reason: fmt.Sprintf(format, args...)}
+	}
+	d.cur, d.rest, d.left = nil, nil, 0
+}
+
+// need makes sure that n more bytes are there, and no item begins before them.
+func (d *Decoder) need(n int) bool {
+	if d.err != nil {
+		return false
+	}
+	if n > d.left {
+		d.Fail("message ends after %d more bytes, %d are needed", d.left, n)
+		return false
+	}
+	if len(d.items) > 0 && d.pos+n > d.items[0].Position {
+		d.Fail("an item was taken out at byte %d, inside a field that has to be inline", d.items[0].Position)
+		return false
+	}
+	return true
+}
+
+// take returns the next n bytes, which are there; a copy (in tmp if it fits) when they cross slices.
+func (d *Decoder) take(n int) []byte {
+	for len(d.cur) == 0 && len(d.rest) > 0 {
+		d.cur, d.rest = d.rest[0], d.rest[1:]
+	}
+	d.left -= n
+	d.pos += n
+	if n <= len(d.cur) {
+		b := d.cur[:n:n]
+		d.cur = d.cur[n:]
+		return b
+	}
+	b := d.tmp[:]
+	if n > len(b) {
+		b = make([]byte, n)
+	}
+	b = b[:n]
+	for at := 0; at < n; {
+		if len(d.cur) == 0 {
+			d.cur, d.rest = d.rest[0], d.rest[1:]
+		}
+		k := copy(b[at:], d.cur)
+		d.cur, at = d.cur[k:], at+k
+	}
+	return b
+}
+
+// Uint32 reads an unsigned integer.
+func (d *Decoder) Uint32() uint32 {
+	if !d.need(4) {
+		return 0
+	}
+	return binary.BigEndian.Uint32(d.take(4))
+}
+
+// Uint64 reads an unsigned hyper integer.
+func (d *Decoder) Uint64() uint64 {
+	if !d.need(8) {
+		return 0
+	}
+	return binary.BigEndian.Uint64(d.take(8))
+}
+
+// Bool reads a boolean: 0 or 1, anything else is a failure.
+func (d *Decoder) Bool() bool {
+	switch v := d.Uint32(); v {
+	case 0:
+		return false
+	case 1:
+		return true
+	default:
+		d.Fail("boolean is %d, must be 0 or 1", v)
+		return false
+	}
+}
+
+// Fixed reads n opaque bytes and their round-up. n is the program's own, never the peer's.
+func (d *Decoder) Fixed(n int) []byte {
+	if !d.need(Round(n)) {
+		return nil
+	}
+	return d.take(Round(n))[:n]
+}
+
+// Opaque reads a counted opaque of at most limit bytes that has to be inline. The round-up is skipped unchecked,
+// as RFC 4506 section 4.10 leaves its value to the sender in practice.
+func (d *Decoder) Opaque(limit int) []byte {
+	n := d.count(limit)
+	if d.err != nil {
+		return nil
+	}
+	return d.Fixed(n)
+}
+
+// String reads a counted string of at most limit bytes. It allocates.
+func (d *Decoder) String(limit int) string { return string(d.Opaque(limit)) }
+
+// Skip passes over n bytes and no item.
+func (d *Decoder) Skip(n int) {
+	if n < 0 {
+		d.Fail("length %d is negative", n)
+		return
+	}
+	if !d.need(n) {
+		return
+	}
+	d.left -= n
+	d.pos += n
+	for n > 0 {
+		if len(d.cur) == 0 {
+			d.cur, d.rest = d.rest[0], d.rest[1:]
+			continue
+		}
+		k := min(n, len(d.cur))
+		d.cur, n = d.cur[k:], n-k
+	}
+}
+
+// Bulk reads a counted opaque of at most limit bytes that may have been taken out of the stream, and appends
+// the slices that hold it to dst. It returns dst, the opaque's length, and whether it was an item.
+// A missing round-up at the very end of the stream is supplied (RFC 8166 section 3.4.5.2).
+func (d *Decoder) Bulk(limit int, dst [][]byte) (data [][]byte, length int, taken bool) {
+	n := d.count(limit)
+	if d.err != nil {
+		return dst, 0, false
+	}
+	if len(d.items) > 0 && d.items[0].Position == d.pos {
+		it := d.items[0]
+		if it.Length != n && it.Length != Round(n) {
+			d.Fail("item taken out here has %d bytes, its count says %d", it.Length, n)
+			return dst, 0, false
+		}
+		d.items = d.items[1:]
+		d.used++
+		d.pos += Round(n)
+		for left := n; left > 0 && len(it.Data) > 0; it.Data = it.Data[1:] {
+			s := it.Data[0]
+			s = s[:min(left, len(s))]
+			dst, left = append(dst, s), left-len(s)
+		}
+		return dst, n, true
+	}
+	if !d.need(n) {
+		return dst, 0, false
+	}
+	d.pos += n
+	d.left -= n
+	for left := n; left > 0; {
+		if len(d.cur) == 0 {
+			d.cur, d.rest = d.rest[0], d.rest[1:]
+			continue
+		}
+		k := min(left, len(d.cur))
+		dst = append(dst, d.cur[:k:k])
+		d.cur, left = d.cur[k:], left-k
+	}
+	d.Skip(min(Pad(n), d.left))
+	return dst, n, false
+}
+
+// count reads a count word and holds it against limit.
+func (d *Decoder) count(limit int) int {
+	n := d.Uint32()
+	if d.err == nil && uint64(n) > uint64(limit) {
+		d.Fail("length %d exceeds the limit of %d", n, limit)
+	}
+	if d.err != nil {
+		return 0
+	}
+	return int(n)
+}
