@@ -1,0 +1,53 @@
+# Sluice. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+FUZZTIME ?= 5s
+export CGO_ENABLED ?= 0
+race := CGO_ENABLED=1 go test -race -timeout 10m
+version := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/gateway and bin/sluicectl
+	@hack/deps build
+	go build -trimpath -ldflags "-X main.version=$(version)" -o bin/ ./cmd/...
+
+demo: build ## export a directory on loopback, move 256 MiB each way over RPC-over-RDMA, show what crossed the wire
+	@go run ./hack/demo -bin bin
+
+test: ## every test, the Linux kernel's client and server included
+	@echo "All tests: about 20 minutes on two cores, 10 when the caches are warm."
+	@hack/deps test
+	$(MAKE) --no-print-directory test-quick fuzz test-kernel
+
+test-quick: ## the inner loop: unit tests with the race detector
+	@hack/deps test
+	$(race) ./...
+
+fuzz: ## each fuzz target for FUZZTIME (5s)
+	@hack/fuzz $(FUZZTIME)
+
+test-kernel: build ## a stock Linux NFS/RDMA client against the gateway, our requester against the Linux server
+	@hack/deps vm
+	@hack/vm/prepare
+	go test -tags kernel -timeout 20m -count=1 -v ./test/kernel
+
+test-full: ## the full matrix: make test, and each fuzz target for a minute
+	$(MAKE) --no-print-directory test FUZZTIME=60s
+
+bench: build ## gateway, NFS-Ganesha and bare loops side by side; writes bench.json
+	@hack/deps bench
+	go run ./hack/bench -bin bin -o bench.json
+
+lint: ## static checks
+	go vet ./...
+	CGO_ENABLED=0 go run $(lint) run ./...
+
+clean: ## remove what was built
+	rm -rf bin bench.json
+
+.PHONY: help build demo test test-quick fuzz test-kernel test-full bench lint clean
