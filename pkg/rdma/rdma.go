@@ -31,7 +31,8 @@ type Provider interface {
 	NewDomain() (Domain, error)
 	// Listen waits for connections on address ("host:port").
 	Listen(ctx context.Context, address string) (Listener, error)
-	// Dial connects. The endpoint is established when it returns; receives of o are posted by then.
+	// Dial connects. The endpoint is established when it returns; receives of o are posted by then. When the peer
+	// called Incoming.Reject, the error is (or wraps) a *RejectedError.
 	Dial(ctx context.Context, address string, o Options) (Endpoint, error)
 }
 
@@ -60,6 +61,16 @@ type Incoming interface {
 	RemoteAddr() net.Addr
 	Accept(o Options) (Endpoint, error)
 	Reject(privateData []byte) error
+}
+
+// RejectedError is returned by Dial when the peer refused the connection.
+type RejectedError struct {
+	// PrivateData is what the peer gave to Reject.
+	PrivateData []byte
+}
+
+func (e *RejectedError) Error() string {
+	return "rdma: the peer rejected the connection"
 }
 
 // Options are the parameters of a connection.
