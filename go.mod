@@ -9,3 +9,10 @@ require (
 	go.uber.org/goleak v1.3.0
 	pgregory.net/rapid v1.3.0
 )
+
+require go.yaml.in/yaml/v4 v4.0.0
+
+require (
+	github.com/fsnotify/fsnotify v1.10.1 // indirect
+	github.com/prometheus/client_golang v1.25.0 // indirect
+)

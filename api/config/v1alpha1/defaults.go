@@ -1,0 +1,59 @@
+package v1alpha1
+
+import "time"
+
+// Parse calls a type's setDefaults before it reads what the file says about a value of that type, so that a field of
+// which the file says nothing keeps its default, and false can be told from unsaid.
+
+// Default returns a configuration without exports and with every other field at its default.
+func Default() GatewayConfig {
+	var c GatewayConfig
+	c.setDefaults()
+	return c
+}
+
+// DefaultExport returns an export with every field at its default that has one.
+func DefaultExport() Export {
+	var e Export
+	e.setDefaults()
+	return e
+}
+
+func (c *GatewayConfig) setDefaults() {
+	c.APIVersion, c.Kind = "", ""
+	c.Admin = Admin{Address: "127.0.0.1:9180"}
+	c.DrainTimeout = Duration(20 * time.Second)
+	c.StateDir = "/var/lib/sluice"
+	c.Log = Log{Level: "info", Format: "text"}
+}
+
+func (e *Export) setDefaults() {
+	e.Transport = Transport{
+		RPCRDMAVersions:    []int{1},
+		InlineThreshold:    InlineThreshold{Call: 4 << 10, Reply: 4 << 10},
+		Credits:            Credits{Policy: Static, Max: 128},
+		RemoteInvalidation: true,
+	}
+	e.Limits = Limits{Connections: 1024, Memory: 256 << 20}
+}
+
+func (r *AccessRule) setDefaults() { r.Mode, r.Squash = ReadOnly, SquashRoot }
+
+func (o *ListenerOptions) setDefaults() { o.CRC = true }
+
+// complete sets the defaults that depend on other fields.
+func (e *Export) complete() {
+	for i := range e.Listeners {
+		l := &e.Listeners[i]
+		if l.Network != RDMA {
+			continue
+		}
+		if l.Provider == "" {
+			l.Provider = IWARP
+		}
+		if l.Options == nil {
+			l.Options = new(ListenerOptions)
+			l.Options.setDefaults()
+		}
+	}
+}

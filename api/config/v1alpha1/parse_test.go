@@ -1,0 +1,402 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+const good = `apiVersion: config.sluice.dev/v1alpha1
+kind: GatewayConfig
+admin: {address: "127.0.0.1:9180"}        # /metrics, /healthz, /readyz, /status
+exports:
+- name: data
+  listeners:
+  - {network: rdma, provider: iwarp, address: "127.0.0.1:20049"}
+  - {network: tcp, address: "127.0.0.1:2049"}
+  backend: {volume: {path: /srv/data}}
+  access: [{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]
+  transport: {rpcRDMAVersions: [1], inlineThreshold: {call: 4Ki, reply: 8192}, credits: {policy: Static, max: 128}, remoteInvalidation: true}
+`
+
+func wantGood() GatewayConfig {
+	return GatewayConfig{
+		APIVersion: APIVersion, Kind: Kind,
+		Admin:        Admin{"127.0.0.1:9180"},
+		DrainTimeout: Duration(20 * time.Second),
+		StateDir:     "/var/lib/sluice",
+		Log:          Log{"info", "text"},
+		Exports: []Export{{
+			Name: "data",
+			Listeners: []Listener{
+				{Network: RDMA, Provider: IWARP, Address: "127.0.0.1:20049", Options: &ListenerOptions{CRC: true}},
+				{Network: TCP, Address: "127.0.0.1:2049"},
+			},
+			Backend: Backend{Volume: &Volume{"/srv/data"}},
+			Access:  []AccessRule{{AccessFrom{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ReadWrite, SquashNone}},
+			Transport: Transport{
+				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
+				Credits: Credits{Static, 128}, RemoteInvalidation: true,
+			},
+			Limits: Limits{1024, 256 << 20},
+		}},
+	}
+}
+
+var comparePrefix = cmpopts.EquateComparable(netip.Prefix{})
+
+func TestParse(t *testing.T) {
+	f, err := Parse([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(wantGood(), f.Config, comparePrefix); d != "" {
+		t.Error(d)
+	}
+	if len(f.Refused) != 0 || len(f.Hash) != 16 {
+		t.Errorf("refused %v, hash %q", f.Refused, f.Hash)
+	}
+}
+
+func TestParseDefaultsAndExplicitValues(t *testing.T) {
+	f, err := Parse([]byte(`
+apiVersion: config.sluice.dev/v1alpha1
+kind: GatewayConfig
+admin: {address: ""}
+drainTimeout: 1m30s
+stateDir: /state
+log: {level: debug, format: json}
+exports:
+- name: a.b-1
+  listeners:
+  - network: rdma
+    address: ":20049"
+    options: {crc: false, maxFPDU: 32Ki}
+    rpcbind: true
+  - network: tcp
+    address: "[::1]:0"
+  backend: {volume: {path: /}}
+  access:
+  - from: {networks: [0.0.0.0/0, '::/0']}
+  transport:
+    remoteInvalidation: false
+    credits: {max: 8}
+  limits: {connections: 2, memory: 8Mi}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.Refused) > 0 {
+		t.Fatal(f.Refused[0].Problems)
+	}
+	want := GatewayConfig{
+		APIVersion: APIVersion, Kind: Kind, DrainTimeout: Duration(90 * time.Second), StateDir: "/state", Log: Log{"debug", "json"},
+		Exports: []Export{{
+			Name: "a.b-1",
+			Listeners: []Listener{
+				{Network: RDMA, Provider: IWARP, Address: ":20049", Options: &ListenerOptions{MaxFPDU: 32 << 10}, RPCBind: true},
+				{Network: TCP, Address: "[::1]:0"},
+			},
+			Backend: Backend{Volume: &Volume{"/"}},
+			Access: []AccessRule{{
+				AccessFrom{[]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
+			}},
+			Transport: Transport{RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 4096}, Credits: Credits{Static, 8}},
+			Limits:    Limits{2, 8 << 20},
+		}},
+	}
+	if d := cmp.Diff(want, f.Config, comparePrefix); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestRefusals changes the good file in one place each and compares what is said about it.
+func TestRefusals(t *testing.T) {
+	for _, tt := range []struct {
+		old, new string
+		want     string // all problems, one a line
+		whole    bool   // the whole file is refused, not an export
+	}{
+		// The frame of the file.
+		{"apiVersion: config.sluice.dev/v1alpha1", "apiVersion: v2", `line 1: apiVersion: "v2": want config.sluice.dev/v1alpha1`, true},
+		{"kind: GatewayConfig", "", `line 1: kind: want GatewayConfig`, true},
+		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, log, exports
+line 1: kind: want GatewayConfig`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nkind: GatewayConfig", `line 3: kind: the field is there twice, first on line 2`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 20", `line 3: drainTimeout: "20": want a number and its unit, such as 20s, 1m30s or 500ms`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 61m", `line 3: drainTimeout: 1h1m0s: want 0s to 1h`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nstateDir: state", `line 3: stateDir: "state": want an absolute path, such as /srv/data`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nlog:\n  level: loud\n  format: xml", `line 4: log.level: "loud": want debug or info or warn or error
+line 5: log.format: "xml": want text or json`, true},
+		{`"127.0.0.1:9180"`, "9180", `line 3: admin.address: 9180: want a string; put it in quotes if it is one`, true},
+		{`{address: "127.0.0.1:9180"}`, "127.0.0.1", `line 3: admin: "127.0.0.1": want a mapping of fields`, true},
+		{"- name: data", "- - name: data", `line 6: not YAML: did not find expected '-' indicator`, true},
+		{good, "", `the file is empty: want apiVersion: config.sluice.dev/v1alpha1, kind: GatewayConfig, and exports`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\n---\nkind: GatewayConfig", `line 3: a second document begins here: want one`, true},
+		{good, "[1, 2]", `line 1: a list: want a mapping of fields`, true},
+		{good, "apiVersion: config.sluice.dev/v1alpha1\nkind: GatewayConfig\nexports: {}", `line 3: exports: a mapping: want a list`, true},
+
+		// An export.
+		{"- name: data", "- nam: data", `line 5: exports[0].nam: unknown field (did you mean "name"?); the fields here are name, listeners, backend, access, transport, limits
+line 5: exports[0].name: missing: want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit`, false},
+		{"name: data", "name: Data", `line 5: exports[0].name: "Data": want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit`, false},
+		{"name: data", "name: data\n  name: data", `line 6: exports[0].name: the field is there twice, first on line 5`, false},
+		{"name: data", "name: 42", `line 5: exports[0].name: 42: want a string; put it in quotes if it is one`, false},
+		{"backend: {volume: {path: /srv/data}}", "backend: {nfs: {server: a}}", `line 9: exports[0].backend.nfs: unknown field; the fields here are volume
+line 9: exports[0].backend: want volume: {path: DIRECTORY}`, false},
+		{"path: /srv/data", "path: data", `line 9: exports[0].backend.volume.path: "data": want an absolute path, such as /srv/data`, false},
+		{"path: /srv/data", "", `line 9: exports[0].backend.volume.path: missing: want an absolute path, such as /srv/data`, false},
+
+		// Listeners.
+		{"network: tcp", "network: udp", `line 8: exports[0].listeners[1].network: "udp": want rdma or tcp`, false},
+		{"network: tcp", "network: tcp, provider: iwarp", `line 8: exports[0].listeners[1].provider: "iwarp": is for network rdma alone: leave it out`, false},
+		{"network: tcp", "network: tcp, options: {crc: true}", `line 8: exports[0].listeners[1].options: are for network rdma alone: leave them out`, false},
+		{"provider: iwarp", "provider: verbs", `line 7: exports[0].listeners[0].provider: "verbs": want iwarp`, false},
+		{"provider: iwarp", "provider: iwarp, options: {crc: yes please}", `line 7: exports[0].listeners[0].options.crc: "yes please": want true or false`, false},
+		{"provider: iwarp", "provider: iwarp, options: {maxFPDU: 64Ki}", `line 7: exports[0].listeners[0].options.maxFPDU: 64Ki: want 128 to 65535`, false},
+		{"127.0.0.1:2049", "127.0.0.1", `line 8: exports[0].listeners[1].address: "127.0.0.1": want "IP:port", such as "127.0.0.1:2049" or "[::1]:2049"`, false},
+		{"127.0.0.1:2049", "127.0.0.1:70000", `line 8: exports[0].listeners[1].address: "127.0.0.1:70000": the port "70000" is not a number from 0 to 65535`, false},
+		{"127.0.0.1:2049", "filer:2049", `line 8: exports[0].listeners[1].address: "filer:2049": "filer" is not an IP address: want one of this host's, localhost, or nothing before the colon for all`, false},
+		{`, address: "127.0.0.1:2049"`, ``, `line 8: exports[0].listeners[1].address: missing: want "IP:port", such as "127.0.0.1:2049"`, false},
+		{"127.0.0.1:2049", "0.0.0.0:20049", `line 8: exports[0].listeners[1].address: "0.0.0.0:20049": exports[0].listeners[0].address is "127.0.0.1:20049": want an address or port of its own`, false},
+		{"127.0.0.1:2049", "localhost:9180", `line 8: exports[0].listeners[1].address: "localhost:9180": admin.address is "127.0.0.1:9180": want an address or port of its own`, false},
+
+		// Access.
+		{`access: [{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]`, "access: []", `line 10: exports[0].access: 0: want 1 to 1024 rules; without one no client may mount`, false},
+		{`["127.0.0.0/8"]`, `["127.0.0.1"]`, `line 10: exports[0].access[0].from.networks[0]: "127.0.0.1": want a network: the address alone is 127.0.0.1/32`, false},
+		{`["127.0.0.0/8"]`, `["127.0.0.1/8"]`, `line 10: exports[0].access[0].from.networks[0]: "127.0.0.1/8": has bits behind the prefix: want 127.0.0.0/8`, false},
+		{`["127.0.0.0/8"]`, `["::ffff:10.0.0.0/104"]`, `line 10: exports[0].access[0].from.networks[0]: "::ffff:10.0.0.0/104": clients with IPv4 addresses are named as such: 10.0.0.0/8, not ::ffff:10.0.0.0/104`, false},
+		{`["127.0.0.0/8"]`, `[localnet]`, `line 10: exports[0].access[0].from.networks[0]: "localnet": want a network such as 10.0.0.0/8 or fd00::/8`, false},
+		{`["127.0.0.0/8"]`, `"127.0.0.0/8"`, `line 10: exports[0].access[0].from.networks: "127.0.0.0/8": want a list`, false},
+		{`["127.0.0.0/8"]`, `[]`, `line 10: exports[0].access[0].from.networks: 0: want 1 to 1024 networks, such as 10.0.0.0/8; 0.0.0.0/0 and ::/0 are everyone`, false},
+		{"{from: {networks: [\"127.0.0.0/8\"]}, mode: ReadWrite, squash: None}", "everyone", `line 10: exports[0].access[0]: "everyone": want a mapping of fields`, false},
+		{"mode: ReadWrite", "mode: readwrite", `line 10: exports[0].access[0].mode: "readwrite": want ReadOnly or ReadWrite`, false},
+		{"squash: None", "squash: Some", `line 10: exports[0].access[0].squash: "Some": want None or Root or All`, false},
+
+		// Transport.
+		{"rpcRDMAVersions: [1]", "rpcRDMAVersions: [1, 2]", `line 11: exports[0].transport.rpcRDMAVersions: [1 2]: want [1], the one version that is offered`, false},
+		{"rpcRDMAVersions: [1]", "rpcRDMAVersions: [one]", `line 11: exports[0].transport.rpcRDMAVersions[0]: "one": want a whole number
+line 11: exports[0].transport.rpcRDMAVersions: [0]: want [1], the one version that is offered`, false},
+		{"call: 4Ki", "call: 4K", `line 11: exports[0].transport.inlineThreshold.call: "4K": want a whole number of bytes, alone or with Ki, Mi, Gi or Ti behind it, such as 4096 or 4Ki`, false},
+		{"call: 4Ki", "call: 99999999999Gi", `line 11: exports[0].transport.inlineThreshold.call: "99999999999Gi": is too large: want less than 8388608Ti`, false},
+		{"call: 4Ki", "call: 4000", `line 11: exports[0].transport.inlineThreshold.call: 4000: want a multiple of 1Ki from 1Ki to 256Ki`, false},
+		{"call: 4Ki", "call: 0", `line 11: exports[0].transport.inlineThreshold.call: 0: want a multiple of 1Ki from 1Ki to 256Ki`, false},
+		{"reply: 8192", "reply: 257Ki", `line 11: exports[0].transport.inlineThreshold.reply: 257Ki: want a multiple of 1Ki from 1Ki to 256Ki`, false},
+		{"reply: 8192", "replay: 8192", `line 11: exports[0].transport.inlineThreshold.replay: unknown field (did you mean "reply"?); the fields here are call, reply`, false},
+		{"policy: Static", "policy: Adaptive", `line 11: exports[0].transport.credits.policy: "Adaptive": want Static`, false},
+		{"max: 128", "max: 0", `line 11: exports[0].transport.credits.max: 0: want 1 to 4096`, false},
+		{"max: 128", "max: 1.5", `line 11: exports[0].transport.credits.max: 1.5: want a whole number`, false},
+		{"remoteInvalidation: true", "remoteInvalidation: 1", `line 11: exports[0].transport.remoteInvalidation: 1: want true or false`, false},
+		{"remoteInvalidation: true", "extensions: []", `line 11: exports[0].transport.extensions: unknown field; the fields here are rpcRDMAVersions, inlineThreshold, credits, remoteInvalidation`, false},
+		{"  transport:", "  limits: {connections: 0, memory: 1Mi}\n  transport:", `line 11: exports[0].limits.connections: 0: want 1 to 65536
+line 11: exports[0].limits.memory: 1Mi: want 8Mi to 1Ti`, false},
+	} {
+		t.Run(tt.new, func(t *testing.T) {
+			if strings.Count(good, tt.old) < 1 {
+				t.Fatalf("the file has no %q", tt.old)
+			}
+			f, err := Parse([]byte(strings.Replace(good, tt.old, tt.new, 1)))
+			got := ""
+			switch {
+			case err != nil && tt.whole:
+				got = err.Error()
+			case err != nil:
+				t.Fatalf("the whole file is refused: %v", err)
+			case tt.whole:
+				t.Fatalf("the file is not refused, its exports are: %v", f.Refused)
+			case len(f.Refused) != 1:
+				t.Fatalf("refused: %v", f.Refused)
+			default:
+				got = f.Refused[0].Problems.Error()
+				if len(f.Config.Exports) != 0 {
+					t.Error("the export is accepted too")
+				}
+			}
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+const export = `
+- name: NAME
+  listeners: [{network: tcp, address: "ADDRESS"}]
+  backend: {volume: {path: PATH}}
+  access: [{from: {networks: [10.0.0.0/8]}}]`
+
+func exports(nameAddressPath ...string) string {
+	s := "apiVersion: " + APIVersion + "\nkind: " + Kind + "\nexports:"
+	for i := 0; i < len(nameAddressPath); i += 3 {
+		s += strings.NewReplacer("NAME", nameAddressPath[i], "ADDRESS", nameAddressPath[i+1], "PATH", nameAddressPath[i+2]).Replace(export)
+	}
+	return s + "\n"
+}
+
+func TestExportsAreJudgedOneByOne(t *testing.T) {
+	for _, tt := range []struct {
+		name, file string
+		accepted   []string
+		refused    []string // name and problems
+	}{
+		{"the middle one is bad", exports("a", ":1", "/a", "b", ":2", "b", "c", ":3", "/c"), []string{"a", "c"},
+			[]string{`b line 10: exports[1].backend.volume.path: "b": want an absolute path, such as /srv/data`}},
+		{"one is no export", exports("a", ":1", "/a") + "- 42\n" + "-\n", []string{"a"},
+			[]string{` line 8: exports[1]: 42: want a mapping of fields`, ` line 9: exports[2].name: missing: want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit
+line 9: exports[2].listeners: 0: want 1 to 16 listeners
+line 9: exports[2].backend: want volume: {path: DIRECTORY}
+line 9: exports[2].access: 0: want 1 to 1024 rules; without one no client may mount`}},
+		{"two have one name", exports("a", ":1", "/a", "b", ":2", "/b", "a", ":3", "/c"), []string{"b"},
+			[]string{`a line 4: exports[0].name: "a": exports[2].name is the same: want a name for each export`, `a line 12: exports[2].name: "a": exports[0].name is the same: want a name for each export`}},
+		{"two have one address", exports("a", ":1", "/a", "b", "127.0.0.1:1", "/b"), []string{"a"},
+			[]string{`b line 9: exports[1].listeners[0].address: "127.0.0.1:1": exports[0].listeners[0].address is ":1": want an address or port of its own`}},
+		{"two have free ports", exports("a", ":0", "/a", "b", ":0", "/b"), []string{"a", "b"}, nil},
+		{"two have one port on two addresses", exports("a", "127.0.0.1:1", "/a", "b", "127.0.0.2:1", "/b", "c", "[::1]:1", "/c"), []string{"a", "b", "c"}, nil},
+		{"two have one volume", exports("a", ":1", "/a", "b", ":2", "/b/../a/"), []string{"a"},
+			[]string{`b line 10: exports[1].backend.volume.path: "/b/../a/": exports[0] serves this directory: want one export for each`}},
+		{"an anchor is used", exports("a", ":1", "&v /a", "b", ":2", "/b") + "- &c {name: c, listeners: [{network: tcp, address: ':3'}], backend: {volume: {path: /c}}, access: [{from: {networks: ['::/0']}}]}\n", []string{"a", "b", "c"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, err := Parse([]byte(tt.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var accepted, refused []string
+			for _, e := range f.Config.Exports {
+				accepted = append(accepted, e.Name)
+			}
+			for _, r := range f.Refused {
+				refused = append(refused, r.Name+" "+r.Problems.Error())
+			}
+			if d := cmp.Diff(tt.accepted, accepted); d != "" {
+				t.Error(d)
+			}
+			if d := cmp.Diff(tt.refused, refused); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestLargeFile(t *testing.T) {
+	_, err := Parse([]byte(strings.Repeat("#", MaxFile) + "\n"))
+	if err == nil || err.Error() != "the file has 8388609 bytes: want 8388608 at most" {
+		t.Error(err)
+	}
+}
+
+func TestHash(t *testing.T) {
+	f, err := Parse([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &f.Config.Exports[0]
+	h := e.Hash()
+	same := wantGood().Exports[0]
+	same.Listeners[0].Options, same.Listeners[0].Provider = nil, "" // the defaults, unsaid
+	if got := same.Hash(); got != h {
+		t.Errorf("an equal export has hash %s, not %s", got, h)
+	}
+	if same.Listeners[0].Provider != "" {
+		t.Error("Hash changed the export")
+	}
+	seen := map[string]bool{h: true}
+	for name, change := range map[string]func(){
+		"credits": func() { e.Transport.Credits.Max++ },
+		"access":  func() { e.Access[0].Mode = ReadOnly },
+		"address": func() { e.Listeners[1].Address = ":1" },
+		"crc":     func() { e.Listeners[0].Options.CRC = false },
+	} {
+		change()
+		if h := e.Hash(); seen[h] {
+			t.Errorf("%s: the hash stays", name)
+		} else {
+			seen[h] = true
+		}
+	}
+}
+
+// TestRoundTrip: what an operator marshals is what the gateway reads.
+func TestRoundTrip(t *testing.T) {
+	c := wantGood()
+	c.Exports[0].Transport.RemoteInvalidation = false
+	c.Exports[0].Listeners[0].Options.CRC = false
+	b, err := json.Marshal(c) // JSON is YAML
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(c, f.Config, comparePrefix); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestQuantity(t *testing.T) {
+	for s, want := range map[string]Quantity{"0": 0, "1": 1, "4096": 4096, "4Ki": 4096, "3Mi": 3 << 20, "2Gi": 2 << 30, "8388607Ti": 8388607 << 40} {
+		if got, err := ParseQuantity(s); err != nil || got != want {
+			t.Errorf("%s is %d, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "Ki", "-1", "+1", "1.5Ki", "4K", "4kB", "4 Ki", "0x10", "4Kii", "8388608Ti", "9223372036854775808"} {
+		if got, err := ParseQuantity(s); err == nil {
+			t.Errorf("%s is %d", s, got)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		q := Quantity(rapid.Int64Min(0).Draw(t, "q"))
+		if got, err := ParseQuantity(q.String()); err != nil || got != q {
+			t.Errorf("%d is written %s and read %d, %v", q, q, got, err)
+		}
+	})
+}
+
+// FuzzParse: whatever the bytes are, the answer is a configuration that its own rules accept, or problems with reasons.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte(exports("a", ":1", "/a", "a", "x", "b")))
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("exports: [&e {name: x}, *e, *e]\n---\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := Parse(b)
+		if err != nil {
+			for _, p := range err.(Problems) {
+				if p.Reason == "" {
+					t.Errorf("%#v", p)
+				}
+			}
+			return
+		}
+		for _, p := range got.Config.Validate() {
+			t.Error("accepted with", p)
+		}
+		for _, r := range got.Refused {
+			if len(r.Problems) == 0 {
+				t.Errorf("exports[%d] is refused without a problem", r.Index)
+			}
+		}
+	})
+}
+
+// TestDocumentedFields holds the fields of the types to the words of the docs: each has a json name and a comment.
+func TestDocumentedFields(t *testing.T) {
+	src, err := os.ReadFile("types.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(src), "\n")
+	for i, l := range lines {
+		if strings.Contains(l, "`json:") && !strings.Contains(lines[i-1], "//") {
+			t.Errorf("types.go:%d: no comment above %s", i+1, strings.TrimSpace(l))
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Problem is one thing that is wrong in a configuration.
+type Problem struct {
+	// Line in the file, from 1; 0 when the configuration did not come from a file.
+	Line int `json:"line,omitempty"`
+	// Field is the path of the field, such as exports[0].transport.credits.max; empty for the file as a whole.
+	Field string `json:"field,omitempty"`
+	// Value is what the file says there; empty if it says nothing.
+	Value string `json:"value,omitempty"`
+	// Reason says what would be right.
+	Reason string `json:"reason"`
+}
+
+func (p Problem) Error() string {
+	var b strings.Builder
+	if p.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", p.Line)
+	}
+	if p.Field != "" {
+		b.WriteString(p.Field + ": ")
+	}
+	if p.Value != "" {
+		b.WriteString(p.Value + ": ")
+	}
+	b.WriteString(p.Reason)
+	return b.String()
+}
+
+// Problems is an error that lists problems, one a line.
+type Problems []Problem
+
+func (ps Problems) Error() string {
+	s := make([]string, len(ps))
+	for i, p := range ps {
+		s[i] = p.Error()
+	}
+	return strings.Join(s, "\n")
+}
+
+// err returns ps as an error, nil when there are none.
+func (ps Problems) err() error {
+	if len(ps) == 0 {
+		return nil
+	}
+	return ps
+}
+
+// report collects problems below one path.
+type report struct {
+	path     string
+	problems *Problems
+}
+
+func (r report) at(field string) report {
+	if r.path != "" {
+		field = r.path + "." + field
+	}
+	return report{field, r.problems}
+}
+
+func (r report) index(i int) report {
+	return report{r.path + "[" + strconv.Itoa(i) + "]", r.problems}
+}
+
+// refuse adds a problem with this report's field. value is quoted if it is a string.
+func (r report) refuse(value any, reason string, args ...any) {
+	v := ""
+	switch s := value.(type) {
+	case nil:
+	case raw:
+		v = string(s)
+	case string:
+		if s != "" {
+			v = shorten(strconv.Quote(s))
+		}
+	default:
+		v = shorten(fmt.Sprint(s))
+	}
+	*r.problems = append(*r.problems, Problem{Field: r.path, Value: v, Reason: fmt.Sprintf(reason, args...)})
+}
+
+// raw is a value to be shown as it is.
+type raw string
+
+func shorten(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return s[:most-1] + "…"
+}

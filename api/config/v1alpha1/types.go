@@ -1,0 +1,191 @@
+package v1alpha1
+
+import "net/netip"
+
+// What the first two lines of a file say.
+const (
+	APIVersion = "config.sluice.dev/v1alpha1"
+	Kind       = "GatewayConfig"
+)
+
+// GatewayConfig is a whole configuration file.
+type GatewayConfig struct {
+	// APIVersion is [APIVersion].
+	APIVersion string `json:"apiVersion"`
+	// Kind is [Kind].
+	Kind string `json:"kind"`
+	// Admin is the page for people, probes and Prometheus.
+	Admin Admin `json:"admin"`
+	// DrainTimeout bounds how long calls in flight may take to finish when the gateway stops, when an export is removed, or when
+	// a change closes its connections. 0s to 1h, default 20s.
+	DrainTimeout Duration `json:"drainTimeout"`
+	// StateDir is the directory for what has to survive a restart, such as the keys that seal file handles. It is made
+	// if it is missing. Default /var/lib/sluice. A change takes effect at the next start.
+	StateDir string `json:"stateDir"`
+	// Log says what is logged, and how.
+	Log Log `json:"log"`
+	// Exports are what clients can mount; names differ, and so do addresses and volumes.
+	Exports []Export `json:"exports"`
+}
+
+// Admin is the page with /metrics, /healthz, /readyz and /status.
+type Admin struct {
+	// Address is where it listens, "IP:port"; empty means nowhere. Default 127.0.0.1:9180.
+	Address string `json:"address"`
+}
+
+// Log says what is logged to standard error, and how.
+type Log struct {
+	// Level is debug, info, warn or error. Default info.
+	Level string `json:"level"`
+	// Format is text or json. Default text. A change takes effect at the next start.
+	Format string `json:"format"`
+}
+
+// Export is one tree that clients can mount. It has addresses of its own, since transport parameters are settled before a
+// client has named anything; to its clients it is a server by itself.
+type Export struct {
+	// Name tells the export from others in logs, metrics and /status, and names its state. Lower-case letters, digits, '-' and
+	// '.', at most 253; it begins and ends with a letter or digit.
+	Name string `json:"name"`
+	// Listeners are the addresses that it is served on, 1 to 16.
+	Listeners []Listener `json:"listeners"`
+	// Backend is where the files are.
+	Backend Backend `json:"backend"`
+	// Access are the rules of who may mount. The first rule that names a client's address decides; a client that no
+	// rule names is refused. 1 to 1024 rules.
+	Access []AccessRule `json:"access"`
+	// Transport is how RPC-over-RDMA is spoken.
+	Transport Transport `json:"transport"`
+	// Limits bound what the export's clients may take together.
+	Limits Limits `json:"limits"`
+}
+
+// Listener is an address that an export is served on. NFS and MOUNT both answer on it.
+type Listener struct {
+	// Network is rdma or tcp.
+	Network Network `json:"network"`
+	// Provider is what carries RDMA: iwarp, which is the default. It has no place with network tcp.
+	Provider Provider `json:"provider,omitempty"`
+	// Address is "IP:port"; an empty IP means all of the host's. Port 0 takes a free one.
+	Address string `json:"address"`
+	// Options are those of the provider; none with network tcp.
+	Options *ListenerOptions `json:"options,omitempty"`
+	// RPCBind registers NFS and MOUNT on this address with the rpcbind of this host, under the netids tcp and tcp6, or rdma and rdma6,
+	// if one runs. Default false.
+	RPCBind bool `json:"rpcbind,omitempty"`
+}
+
+// ListenerOptions are settings of the iwarp provider.
+type ListenerOptions struct {
+	// CRC protects every frame by CRC32C (RFC 5044 section 4.4). false leaves it out if the client wants none either. Default true.
+	CRC bool `json:"crc"`
+	// MaxFPDU bounds the length of a frame's payload that is sent, in bytes: 128 to 64Ki - 1. 0, the default, means as much as fits one TCP
+	// segment or more, as suits the peer. Adapters may want no more than one segment.
+	MaxFPDU Quantity `json:"maxFPDU"`
+}
+
+// Backend is where an export's files are. Exactly one field is set.
+type Backend struct {
+	// Volume is a directory of this host.
+	Volume *Volume `json:"volume,omitempty"`
+}
+
+// Volume is a directory of this host, which one export serves.
+type Volume struct {
+	// Path is the directory, absolute.
+	Path string `json:"path"`
+}
+
+// AccessRule says what clients of certain addresses may do.
+type AccessRule struct {
+	// From are the clients that the rule is about.
+	From AccessFrom `json:"from"`
+	// Mode is ReadOnly or ReadWrite. Default ReadOnly.
+	Mode AccessMode `json:"mode"`
+	// Squash says which AUTH_SYS identities are mapped to nobody: None, Root (uid and gid 0) or All. Default Root.
+	Squash Squash `json:"squash"`
+}
+
+// AccessFrom names clients.
+type AccessFrom struct {
+	// Networks are prefixes such as 10.0.0.0/8 or fd00::/8, without host bits, 1 to 1024.
+	Networks []netip.Prefix `json:"networks"`
+}
+
+// Transport is how RPC-over-RDMA is spoken on an export's rdma listeners.
+type Transport struct {
+	// RPCRDMAVersions are the versions of RPC-over-RDMA that are offered. Default and all there is: [1].
+	RPCRDMAVersions []int `json:"rpcRDMAVersions"`
+	// InlineThreshold is the longest message that is sent without chunks.
+	InlineThreshold InlineThreshold `json:"inlineThreshold"`
+	// Credits say how many calls a connection may have outstanding.
+	Credits Credits `json:"credits"`
+	// RemoteInvalidation offers to invalidate a client's memory together with the reply (RFC 8797). Default true.
+	RemoteInvalidation bool `json:"remoteInvalidation"`
+}
+
+// InlineThreshold has the two directions of RFC 8797: multiples of 1Ki from 1Ki to 256Ki; a connection gets what both sides can do. Default 4Ki.
+type InlineThreshold struct {
+	// Call is for messages from the client.
+	Call Quantity `json:"call"`
+	// Reply is for messages to the client.
+	Reply Quantity `json:"reply"`
+}
+
+// Credits say how many calls a connection may have outstanding. A receive of the call threshold's size is posted for each.
+type Credits struct {
+	// Policy is Static: Max for every connection that asks for as many.
+	Policy CreditPolicy `json:"policy"`
+	// Max is the grant, 1 to 4096. Default 128.
+	Max int `json:"max"`
+}
+
+// Limits bound what an export's clients may take together.
+type Limits struct {
+	// Connections is the most at once, 1 to 65536; further ones are refused. Default 1024.
+	Connections int `json:"connections"`
+	// Memory is the most bytes for READ and WRITE data and long messages in flight, 8Mi to 1Ti; calls wait when it is used up. Default 256Mi.
+	// Receives are bounded by credits instead.
+	Memory Quantity `json:"memory"`
+}
+
+// Network is the transport below RPC.
+type Network string
+
+// Networks.
+const (
+	RDMA Network = "rdma"
+	TCP  Network = "tcp"
+)
+
+// Provider carries RDMA.
+type Provider string
+
+// Providers.
+const IWARP Provider = "iwarp"
+
+// AccessMode is what a client may do.
+type AccessMode string
+
+// Access modes.
+const (
+	ReadOnly  AccessMode = "ReadOnly"
+	ReadWrite AccessMode = "ReadWrite"
+)
+
+// Squash says which identities are mapped to nobody.
+type Squash string
+
+// Squash settings.
+const (
+	SquashNone Squash = "None"
+	SquashRoot Squash = "Root"
+	SquashAll  Squash = "All"
+)
+
+// CreditPolicy says how credits are granted.
+type CreditPolicy string
+
+// Credit policies.
+const Static CreditPolicy = "Static"

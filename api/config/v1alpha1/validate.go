@@ -1,0 +1,250 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Validate returns all problems of a configuration whose defaults are filled in, without lines.
+func (c *GatewayConfig) Validate() Problems {
+	var ps Problems
+	r := report{problems: &ps}
+	if c.APIVersion != APIVersion {
+		r.at("apiVersion").refuse(c.APIVersion, "want %s", APIVersion)
+	}
+	if c.Kind != Kind {
+		r.at("kind").refuse(c.Kind, "want %s", Kind)
+	}
+	if c.Admin.Address != "" {
+		checkAddress(r.at("admin").at("address"), c.Admin.Address)
+	}
+	if d := time.Duration(c.DrainTimeout); d < 0 || d > time.Hour {
+		r.at("drainTimeout").refuse(c.DrainTimeout, "want 0s to 1h")
+	}
+	checkPath(r.at("stateDir"), c.StateDir)
+	oneOf(r.at("log").at("level"), c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(r.at("log").at("format"), c.Log.Format, "text", "json")
+	for i := range c.Exports {
+		c.Exports[i].validate(r.at("exports").index(i))
+	}
+	c.checkConflicts(r.at("exports"))
+	return ps
+}
+
+// Validate returns all problems of an export by itself, without lines.
+func (e *Export) Validate() Problems {
+	var ps Problems
+	e.validate(report{problems: &ps})
+	return ps
+}
+
+func (e *Export) validate(r report) {
+	if want := checkName(e.Name); want != "" {
+		r.at("name").refuse(e.Name, "%s", want)
+	}
+	if n := len(e.Listeners); n < 1 || n > 16 {
+		r.at("listeners").refuse(n, "want 1 to 16 listeners")
+	}
+	for i := range e.Listeners {
+		e.Listeners[i].validate(r.at("listeners").index(i))
+	}
+	if v := e.Backend.Volume; v == nil {
+		r.at("backend").refuse(nil, "want volume: {path: DIRECTORY}")
+	} else {
+		checkPath(r.at("backend").at("volume").at("path"), v.Path)
+	}
+	if n := len(e.Access); n < 1 || n > 1024 {
+		r.at("access").refuse(n, "want 1 to 1024 rules; without one no client may mount")
+	}
+	for i := range e.Access {
+		e.Access[i].validate(r.at("access").index(i))
+	}
+	e.Transport.validate(r.at("transport"))
+	between(r.at("limits").at("connections"), e.Limits.Connections, 1, 65536)
+	between(r.at("limits").at("memory"), e.Limits.Memory, 8<<20, 1<<40)
+}
+
+func (l *Listener) validate(r report) {
+	oneOf(r.at("network"), l.Network, RDMA, TCP)
+	checkAddress(r.at("address"), l.Address)
+	if l.Network != RDMA {
+		if l.Provider != "" {
+			r.at("provider").refuse(string(l.Provider), "is for network rdma alone: leave it out")
+		}
+		if l.Options != nil {
+			r.at("options").refuse(nil, "are for network rdma alone: leave them out")
+		}
+		return
+	}
+	oneOf(r.at("provider"), l.Provider, IWARP)
+	if o := l.Options; o != nil && o.MaxFPDU != 0 {
+		between(r.at("options").at("maxFPDU"), o.MaxFPDU, 128, 64<<10-1)
+	}
+}
+
+func (a *AccessRule) validate(r report) {
+	oneOf(r.at("mode"), a.Mode, ReadOnly, ReadWrite)
+	oneOf(r.at("squash"), a.Squash, SquashNone, SquashRoot, SquashAll)
+	nets := r.at("from").at("networks")
+	if n := len(a.From.Networks); n < 1 || n > 1024 {
+		nets.refuse(n, "want 1 to 1024 networks, such as 10.0.0.0/8; 0.0.0.0/0 and ::/0 are everyone")
+	}
+	for i, p := range a.From.Networks {
+		switch {
+		case !p.IsValid():
+			nets.index(i).refuse(nil, "want a network such as 10.0.0.0/8 or fd00::/8")
+		case p.Addr().Is4In6():
+			nets.index(i).refuse(p.String(), "clients with IPv4 addresses are named as such: 10.0.0.0/8, not ::ffff:10.0.0.0/104")
+		case p.Masked() != p:
+			nets.index(i).refuse(p.String(), "has bits behind the prefix: want %s", p.Masked())
+		}
+	}
+}
+
+func (t *Transport) validate(r report) {
+	if !slices.Equal(t.RPCRDMAVersions, []int{1}) {
+		r.at("rpcRDMAVersions").refuse(t.RPCRDMAVersions, "want [1], the one version that is offered")
+	}
+	threshold := func(r report, q Quantity) {
+		if q < 1<<10 || q > 256<<10 || q%(1<<10) != 0 {
+			r.refuse(q, "want a multiple of 1Ki from 1Ki to 256Ki")
+		}
+	}
+	threshold(r.at("inlineThreshold").at("call"), t.InlineThreshold.Call)
+	threshold(r.at("inlineThreshold").at("reply"), t.InlineThreshold.Reply)
+	oneOf(r.at("credits").at("policy"), t.Credits.Policy, Static)
+	between(r.at("credits").at("max"), t.Credits.Max, 1, 4096)
+}
+
+// checkConflicts looks for what two exports cannot both have. The later one has the problem; of two with the same name
+// both have it, since nobody can tell which is meant.
+func (c *GatewayConfig) checkConflicts(r report) {
+	type taken struct{ field, address string }
+	var used []taken
+	if c.Admin.Address != "" {
+		used = append(used, taken{"admin.address", c.Admin.Address})
+	}
+	for i, e := range c.Exports {
+		re := r.index(i)
+		for j, o := range c.Exports {
+			if i == j {
+				continue
+			}
+			if e.Name != "" && e.Name == o.Name {
+				re.at("name").refuse(e.Name, "%s.name is the same: want a name for each export", r.index(j).path)
+			}
+			if v, w := e.Backend.Volume, o.Backend.Volume; j < i && v != nil && w != nil && v.Path != "" && path.Clean(v.Path) == path.Clean(w.Path) {
+				re.at("backend").at("volume").at("path").refuse(v.Path, "%s serves this directory: want one export for each", r.index(j).path)
+			}
+		}
+		var own []taken
+		for j, l := range e.Listeners {
+			rl := re.at("listeners").index(j).at("address")
+			for _, u := range append(used, own...) {
+				if overlap(u.address, l.Address) {
+					rl.refuse(l.Address, "%s is %q: want an address or port of its own", u.field, u.address)
+					break
+				}
+			}
+			own = append(own, taken{rl.path, l.Address})
+		}
+		used = append(used, own...)
+	}
+}
+
+// overlap tells whether two addresses cannot both be listened on.
+func overlap(a, b string) bool {
+	ha, pa, err1 := net.SplitHostPort(a)
+	hb, pb, err2 := net.SplitHostPort(b)
+	if err1 != nil || err2 != nil || pa != pb || pa == "0" {
+		return false
+	}
+	wild := func(h string) bool { return h == "" || h == "::" }
+	norm := func(h string) netip.Addr {
+		if h == "localhost" {
+			h = "127.0.0.1"
+		}
+		ip, _ := netip.ParseAddr(h)
+		return ip.Unmap()
+	}
+	if wild(ha) || wild(hb) {
+		return true
+	}
+	x, y := norm(ha), norm(hb)
+	return x == y || x.Is4() && y.Is4() && (x.IsUnspecified() || y.IsUnspecified())
+}
+
+// checkName returns what is wanted if name is not that.
+func checkName(name string) string {
+	const want = "want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit"
+	if name == "" {
+		return "missing: " + want
+	}
+	alnum := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
+	if len(name) > 253 || !alnum(name[0]) || !alnum(name[len(name)-1]) {
+		return want
+	}
+	for i := range len(name) {
+		if c := name[i]; !alnum(c) && c != '-' && c != '.' {
+			return want
+		}
+	}
+	return ""
+}
+
+func checkAddress(r report, address string) {
+	if address == "" {
+		r.refuse(nil, `missing: want "IP:port", such as "127.0.0.1:2049"`)
+		return
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		r.refuse(address, `want "IP:port", such as "127.0.0.1:2049" or "[::1]:2049"`)
+		return
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
+		r.refuse(address, "the port %q is not a number from 0 to 65535", port)
+		return
+	}
+	if _, err := netip.ParseAddr(host); err != nil && host != "" && host != "localhost" {
+		r.refuse(address, "%q is not an IP address: want one of this host's, localhost, or nothing before the colon for all", host)
+	}
+}
+
+func checkPath(r report, p string) {
+	switch {
+	case p == "":
+		r.refuse(nil, "missing: want an absolute path, such as /srv/data")
+	case !path.IsAbs(p):
+		r.refuse(p, "want an absolute path, such as /srv/data")
+	case strings.ContainsRune(p, 0):
+		r.refuse(p, "a path has no zero byte")
+	}
+}
+
+func oneOf[T ~string](r report, v T, allowed ...T) {
+	if slices.Contains(allowed, v) {
+		return
+	}
+	words := make([]string, len(allowed))
+	for i, a := range allowed {
+		words[i] = string(a)
+	}
+	missing := ""
+	if v == "" {
+		missing = "missing: "
+	}
+	r.refuse(string(v), "%swant %s", missing, strings.Join(words, " or "))
+}
+
+func between[T int | Quantity](r report, v, low, high T) {
+	if v < low || v > high {
+		r.refuse(v, "want %s to %s", fmt.Sprint(low), fmt.Sprint(high))
+	}
+}
