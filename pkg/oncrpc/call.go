@@ -23,6 +23,9 @@ type Call struct {
 
 	// Reply is what the handler builds, by BeginReply or by hand. The transport takes it over in Respond.
 	Reply Message
+	// Status is the outcome that Reply tells the caller. BeginReply and the other methods keep it; who builds
+	// Reply by hand sets it too, unless it is SUCCESS.
+	Status Status
 
 	// Scratch is the handler's: it stays with the Call when that is recycled, so that a handler's state for
 	// a call in flight need not be allocated. It never refers to an earlier call's memory.
@@ -32,6 +35,7 @@ type Call struct {
 	transport Responder
 	enc       xdr.Encoder
 	dec       xdr.Decoder
+	building  bool // between BeginReply and EndReply
 }
 
 // Responder is a transport's side of a Call.
@@ -101,6 +105,8 @@ type Request struct {
 
 	// Transport is the requester's, to keep its own state with the request.
 	Transport any
+
+	requestPrivate
 }
 
 // Requester sends calls on one connection.

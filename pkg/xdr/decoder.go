@@ -18,7 +18,7 @@ type Decoder struct {
 	items []Item   // items not yet passed
 	used  int      // items consumed by Bulk
 	err   error
-	tmp   [8]byte
+	tmp   [8]byte // for words that cross slices; nothing that is returned refers to it
 }
 
 // Error is what Decoder.Err returns: the field could not be decoded.
@@ -77,8 +77,8 @@ func (d *Decoder) need(n int) bool {
 	return true
 }
 
-// take returns the next n bytes, which are there; a copy (in tmp if it fits) when they cross slices.
-func (d *Decoder) take(n int) []byte {
+// take returns the next n bytes, which are there; when they cross slices, a copy in tmp, or in memory of its own if tmp is too small.
+func (d *Decoder) take(n int, tmp []byte) []byte {
 	for len(d.cur) == 0 && len(d.rest) > 0 {
 		d.cur, d.rest = d.rest[0], d.rest[1:]
 	}
@@ -89,7 +89,7 @@ func (d *Decoder) take(n int) []byte {
 		d.cur = d.cur[n:]
 		return b
 	}
-	b := d.tmp[:]
+	b := tmp
 	if n > len(b) {
 		b = make([]byte, n)
 	}
@@ -109,7 +109,7 @@ func (d *Decoder) Uint32() uint32 {
 	if !d.need(4) {
 		return 0
 	}
-	return binary.BigEndian.Uint32(d.take(4))
+	return binary.BigEndian.Uint32(d.take(4, d.tmp[:]))
 }
 
 // Uint64 reads an unsigned hyper integer.
@@ -117,7 +117,7 @@ func (d *Decoder) Uint64() uint64 {
 	if !d.need(8) {
 		return 0
 	}
-	return binary.BigEndian.Uint64(d.take(8))
+	return binary.BigEndian.Uint64(d.take(8, d.tmp[:]))
 }
 
 // Bool reads a boolean: 0 or 1, anything else is a failure.
@@ -138,7 +138,7 @@ func (d *Decoder) Fixed(n int) []byte {
 	if !d.need(Round(n)) {
 		return nil
 	}
-	return d.take(Round(n))[:n]
+	return d.take(Round(n), nil)[:n:n]
 }
 
 // Opaque reads a counted opaque of at most limit bytes that has to be inline. The round-up is skipped unchecked,
@@ -220,7 +220,7 @@ func (d *Decoder) Bulk(limit int, dst [][]byte) (data [][]byte, length int, take
 // count reads a count word and holds it against limit.
 func (d *Decoder) count(limit int) int {
 	n := d.Uint32()
-	if d.err == nil && uint64(n) > uint64(limit) {
+	if d.err == nil && int64(n) > int64(limit) {
 		d.Fail("length %d exceeds the limit of %d", n, limit)
 	}
 	if d.err != nil {

@@ -1,0 +1,123 @@
+package oncrpc
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// Init prepares a new Call for its transport: t answers it, pool has the memory of its replies.
+// A transport that keeps state with each call makes that state the Responder.
+func (c *Call) Init(pool *bufpool.Pool, t Responder) { c.pool, c.transport = pool, t }
+
+// Recycle is for transports: it gives back the memory of the call and its reply, and makes c ready for the next call.
+// Scratch, what Init was given, and the capacity of slices stay.
+func (c *Call) Recycle() {
+	c.Message.Release()
+	c.Reply.Release()
+	c.Plan.Reset()
+	c.XID, c.Program, c.Version, c.Procedure, c.ArgsAt = 0, 0, 0, 0, 0
+	c.Cred, c.Verf, c.Status, c.Conn = Auth{}, Auth{}, Status{}, nil
+	c.enc, c.dec, c.building = xdr.Encoder{}, xdr.Decoder{}, false
+}
+
+// Args returns a decoder that stands at the first byte of the procedure's parameters, always the same one.
+func (c *Call) Args() *xdr.Decoder {
+	c.dec.Reset(c.Stream, c.Items)
+	c.dec.Skip(c.ArgsAt)
+	return &c.dec
+}
+
+// Pool is where the memory of the call's reply comes from; what becomes an item of the reply belongs there too.
+func (c *Call) Pool() *bufpool.Pool { return c.pool }
+
+// BeginReply starts a reply of the status SUCCESS with an empty verifier, and returns the encoder for its results.
+// size bounds the reduced reply stream in bytes, the header's 24 included, and is at most [bufpool.MaxSize]. What was put in
+// c.Reply before is released. Buffers of items are given to c.Reply by Own.
+func (c *Call) BeginReply(size int) (*xdr.Encoder, error) {
+	return c.begin(size, Status{})
+}
+
+func (c *Call) begin(size int, s Status) (*xdr.Encoder, error) {
+	c.Reply.Release()
+	c.building = false
+	size = max(size, MinReplyLen)
+	buf, err := c.pool.Get(size)
+	if err != nil {
+		return nil, err
+	}
+	c.Reply.Own(buf)
+	c.building = true
+	c.Status = s
+	c.enc.Reset(buf.B[:0:size], c.Reply.Items)
+	h := ReplyHeader{XID: c.XID, Status: s}
+	h.Encode(&c.enc)
+	return &c.enc, nil
+}
+
+// EndReply puts what BeginReply's encoder has written into c.Reply. If it ran over, the reply becomes SYSTEM_ERR.
+// Respond does this by itself.
+func (c *Call) EndReply() {
+	if !c.building {
+		return
+	}
+	c.building = false
+	b := c.enc.Bytes()
+	c.Reply.Items = c.enc.Items()
+	if c.enc.Overflow() {
+		b = b[:MinReplyLen] // SYSTEM_ERR's header is as long as that of SUCCESS
+		binary.BigEndian.PutUint32(b[MinReplyLen-4:], uint32(SystemErr))
+		c.Status = Status{Accept: SystemErr}
+		clear(c.Reply.Items)
+		c.Reply.Items = c.Reply.Items[:0]
+	}
+	c.Reply.Stream = append(c.Reply.Stream[:0], b)
+}
+
+// Respond sends the reply. The call belongs to the transport afterwards.
+func (c *Call) Respond() {
+	c.EndReply()
+	c.transport.Respond(c)
+}
+
+// Drop ends the call without an answer. It belongs to the transport afterwards.
+func (c *Call) Drop() { c.transport.Drop(c) }
+
+// ReplyAccept answers with ProgUnavail, ProcUnavail, GarbageArgs or SystemErr (or Success, without results),
+// instead of what reply there may be by now. ProgMismatch has ReplyMismatch.
+func (c *Call) ReplyAccept(stat AcceptStat) { c.replyStatus(Status{Accept: stat}) }
+
+// ReplyMismatch answers PROG_MISMATCH: the program has versions low to high.
+func (c *Call) ReplyMismatch(low, high uint32) {
+	c.replyStatus(Status{Accept: ProgMismatch, Low: low, High: high})
+}
+
+// ReplyDenied answers AUTH_ERROR.
+func (c *Call) ReplyDenied(stat AuthStat) {
+	c.replyStatus(Status{Denied: true, Reject: AuthError, Auth: stat})
+}
+
+// Refuse does with a call what an error of [DecodeCall] demands: it answers RPC_MISMATCH, AUTH_BADCRED or AUTH_BADVERF,
+// and drops what is no call.
+func (c *Call) Refuse(err error) {
+	switch {
+	case errors.Is(err, ErrRPCVersion):
+		c.replyStatus(Status{Denied: true, Reject: RPCMismatch, Low: RPCVersion, High: RPCVersion})
+	case errors.Is(err, ErrBadCred):
+		c.ReplyDenied(AuthBadCred)
+	case errors.Is(err, ErrBadVerf):
+		c.ReplyDenied(AuthBadVerf)
+	default:
+		c.Drop()
+	}
+}
+
+func (c *Call) replyStatus(s Status) {
+	if _, err := c.begin(maxStatusLen, s); err != nil {
+		c.Drop() // not even 32 bytes: the caller will send the call again
+		return
+	}
+	c.Respond()
+}
