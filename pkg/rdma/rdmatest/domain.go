@@ -1,0 +1,130 @@
+package rdmatest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"sluice.dev/sluice/pkg/bufpool"
+)
+
+// domain knows the arenas in which local memory must lie.
+type domain struct {
+	f *Fabric
+
+	mu        sync.Mutex
+	detach    []func()
+	endpoints int
+	closed    bool
+
+	arenas atomic.Pointer[[]span] // sorted; replaced, never changed, so that every Post can look without a lock
+}
+
+type span struct{ from, to uintptr }
+
+func newDomain(f *Fabric) *domain {
+	d := &domain{f: f}
+	d.arenas.Store(new([]span))
+	return d
+}
+
+// Attach makes the pool's arenas local memory.
+func (d *domain) Attach(p *bufpool.Pool) error {
+	detach, err := p.Attach(func(a *bufpool.Arena) error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.closed {
+			return fmt.Errorf("rdma fabric: the domain is closed")
+		}
+		from := uintptr(unsafe.Pointer(unsafe.SliceData(a.Memory)))
+		s := append(slices.Clone(*d.arenas.Load()), span{from, from + uintptr(len(a.Memory))})
+		slices.SortFunc(s, func(a, b span) int {
+			if a.from < b.from {
+				return -1
+			}
+			return 1
+		})
+		d.arenas.Store(&s)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.detach = append(d.detach, detach)
+	d.mu.Unlock()
+	return nil
+}
+
+// Close fails while endpoints of the domain are open.
+func (d *domain) Close() error {
+	d.mu.Lock()
+	if d.endpoints > 0 {
+		defer d.mu.Unlock()
+		return fmt.Errorf("rdma fabric: the domain is in use by %d endpoints, which must be closed before", d.endpoints)
+	}
+	d.closed = true
+	detach := d.detach
+	d.detach = nil
+	d.mu.Unlock()
+	for _, f := range detach { // without our lock: a pool calls us under its own
+		f()
+	}
+	return nil
+}
+
+func (d *domain) acquire() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("rdma fabric: Options.Domain is closed")
+	}
+	d.endpoints++
+	return nil
+}
+
+func (d *domain) release() {
+	d.mu.Lock()
+	d.endpoints--
+	d.mu.Unlock()
+}
+
+// check says why b may not be used as local memory. An empty slice always may.
+func (d *domain) check(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	to := from + uintptr(len(b))
+	for _, s := range *d.arenas.Load() {
+		if from < s.from {
+			break
+		}
+		if from < s.to {
+			if to > s.to {
+				return fmt.Errorf("a slice of %d bytes ends %d bytes past the end of an arena", len(b), to-s.to)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("a slice of %d bytes lies in no arena that is attached to the endpoint's domain", len(b))
+}
+
+// checkList checks a list of local memory and returns its length in bytes.
+func (d *domain) checkList(what string, list [][]byte, limit int) (n int, err error) {
+	if len(list) > limit {
+		return 0, fmt.Errorf("rdma fabric: %s has %d segments, at most %d are possible", what, len(list), limit)
+	}
+	for i, b := range list {
+		if err := d.check(b); err != nil {
+			return 0, fmt.Errorf("rdma fabric: %s, segment %d: %w", what, i, err)
+		}
+		n += len(b)
+	}
+	if n >= 1<<32 {
+		return 0, fmt.Errorf("rdma fabric: %s has %d bytes, a message has less than 2^32", what, n)
+	}
+	return n, nil
+}
