@@ -1,0 +1,166 @@
+// Package client is a small NFS version 3 client over any oncrpc.Requester: TCP, or RPC-over-RDMA.
+//
+// Its methods are the procedures of RFC 1813, plus what a tool needs on top of them: walking paths, and pipelined transfers with
+// COMMIT and verifiers checked. It caches nothing. An [Op] is a call that is made once and sent many times,
+// without allocation; transfers and load generators are built on it.
+//
+// A status other than NFS3_OK is an error that names the procedure; errors.Is finds the nfs3.Status in it, and
+// fs.ErrNotExist and the like. When a context ends, the call that waits is given up; the server may have executed it.
+package client
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// DefaultWindow is how many READs or WRITEs of a transfer are outstanding, unless Config says otherwise.
+const DefaultWindow = 16
+
+// Config is what a Client needs.
+type Config struct {
+	// Requester sends the NFS calls. The client does not close it.
+	Requester oncrpc.Requester
+	// Mount sends the MOUNT calls; nil means Requester.
+	Mount oncrpc.Requester
+	// Pool has the memory of calls and data. It must be one that Requester can send from: for RDMA, a pool attached to its domain.
+	Pool *bufpool.Pool
+	// Cred is the credential of all calls; see ProcessCred. The zero value is AUTH_NONE.
+	Cred oncrpc.Auth
+	// Window bounds the outstanding READs or WRITEs of a transfer; 0 means DefaultWindow.
+	Window int
+}
+
+// Client calls one server. Its methods may be called concurrently.
+type Client struct {
+	rq, mount oncrpc.Requester
+	pool      *bufpool.Pool
+	cred      oncrpc.Auth
+	window    int
+
+	// What FSINFO said last; 0 as long as it was not asked.
+	rtmax, wtmax, dtpref atomic.Uint32
+}
+
+// New makes a client.
+func New(cfg Config) *Client {
+	c := &Client{rq: cfg.Requester, mount: cfg.Mount, pool: cfg.Pool, cred: cfg.Cred, window: cfg.Window}
+	if c.mount == nil {
+		c.mount = c.rq
+	}
+	if c.window <= 0 {
+		c.window = DefaultWindow
+	}
+	return c
+}
+
+// ProcessCred returns the AUTH_SYS credential of this process: its effective user and group, and its first 16 supplementary groups.
+func ProcessCred() (oncrpc.Auth, error) {
+	p := oncrpc.AuthSysParms{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	if host, err := os.Hostname(); err == nil {
+		p.Machine = []byte(host[:min(len(host), oncrpc.MaxMachineName)])
+	}
+	groups, err := os.Getgroups()
+	if err != nil {
+		return oncrpc.Auth{}, fmt.Errorf("supplementary groups: %w", err)
+	}
+	for _, g := range groups[:min(len(groups), oncrpc.MaxGIDs)] {
+		p.GIDs = append(p.GIDs, uint32(g))
+	}
+	return p.Auth()
+}
+
+// Pool returns the pool of the client's memory.
+func (c *Client) Pool() *bufpool.Pool { return c.pool }
+
+type encoder interface{ Encode(e *xdr.Encoder) }
+
+type decoder interface{ Decode(d *xdr.Decoder) }
+
+// void is what a procedure without arguments or results takes.
+type void struct{}
+
+func (void) Encode(*xdr.Encoder) {}
+func (void) Decode(*xdr.Decoder) {}
+
+// fixedArgs bounds the arguments of all procedures without their names and data: RENAME's two handles, or CREATE's handle and sattr3.
+const fixedArgs = 256
+
+// newRequest makes a sealed NFS request with its reply plan. names is how many bytes of names and paths args has inline.
+func (c *Client) newRequest(procedure uint32, args encoder, names int) (*oncrpc.Request, error) {
+	size := oncrpc.MinCallLen + xdr.Round(len(c.cred.Body)) + fixedArgs + names
+	r, e, err := oncrpc.NewRequest(c.pool, nfs3.Program, nfs3.Version, procedure, c.cred, size)
+	if err != nil {
+		return nil, err
+	}
+	args.Encode(e)
+	if err := r.Seal(); err != nil {
+		r.Free()
+		return nil, err
+	}
+	var d xdr.Decoder
+	d.Reset(r.Call.Stream, r.Call.Items)
+	d.Skip(r.ArgsAt)
+	r.Eligible, err = binding.For(r.Program, r.Version).Plan(&r.Plan, r.Eligible[:0], procedure, &d)
+	if err != nil {
+		r.Free()
+		return nil, fmt.Errorf("arguments: %w", err)
+	}
+	r.Plan.MaxReply = replyLen(r.Plan.MaxReply)
+	return r, nil
+}
+
+// replyLen is the longest reply with results of n bytes: a status without results can be longer than short results.
+// Servers have an empty verifier for AUTH_NONE and AUTH_SYS.
+func replyLen(n int) int { return oncrpc.MinReplyLen + max(n, 8) }
+
+// do makes an NFS call and decodes its results into res, which stay valid until the caller frees the request.
+func (c *Client) do(ctx context.Context, procedure uint32, args encoder, names int, res decoder) (*oncrpc.Request, error) {
+	r, err := c.newRequest(procedure, args, names)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
+	}
+	if err := finish(oncrpc.Do(ctx, c.rq, r), r, res); err != nil {
+		r.Free()
+		return nil, fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
+	}
+	return r, nil
+}
+
+// finish decodes the results of a request that ended with err.
+func finish(err error, r *oncrpc.Request, res decoder) error {
+	if err != nil {
+		return err
+	}
+	d, err := r.Results()
+	if err != nil {
+		return err
+	}
+	res.Decode(d)
+	return d.Err()
+}
+
+// failed makes the error of a status, nil for NFS3_OK.
+func failed(procedure uint32, s nfs3.Status) error {
+	if s == nfs3.OK {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), s)
+}
+
+// Null calls the procedure that does nothing.
+func (c *Client) Null(ctx context.Context) error {
+	r, err := c.do(ctx, nfs3.ProcNull, void{}, 0, void{})
+	if err != nil {
+		return err
+	}
+	r.Free()
+	return nil
+}

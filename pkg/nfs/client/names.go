@@ -1,0 +1,159 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// Object is a file as LOOKUP and CREATE tell of it: the handle and the attributes, which a server may leave out.
+type Object struct {
+	Handle nfs3.Handle
+	Attr   nfs3.PostOpAttr
+}
+
+// nameLen is what a name takes inline besides fixedArgs.
+func nameLen(name string) int { return 4 + xdr.Round(len(name)) }
+
+// checkName refuses what would not even be decoded.
+func checkName(procedure uint32, names ...string) error {
+	for _, n := range names {
+		if len(n) > nfs3.MaxPath {
+			return fmt.Errorf("%s: %w: %d bytes", nfs3.ProcedureName(procedure), nfs3.ErrNameTooLong, len(n))
+		}
+	}
+	return nil
+}
+
+func dirOp(dir nfs3.Handle, name string) nfs3.DirOpArgs {
+	return nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}
+}
+
+// Lookup finds a name in a directory.
+func (c *Client) Lookup(ctx context.Context, dir nfs3.Handle, name string) (Object, error) {
+	if err := checkName(nfs3.ProcLookup, name); err != nil {
+		return Object{}, err
+	}
+	args := dirOp(dir, name)
+	var res nfs3.LookupRes
+	r, err := c.do(ctx, nfs3.ProcLookup, &args, nameLen(name), &res)
+	if err != nil {
+		return Object{}, err
+	}
+	defer r.Free()
+	return Object{bytes.Clone(res.Object), res.Attr}, failed(nfs3.ProcLookup, res.Status)
+}
+
+// Create makes a file. Exclusive mode uses verf, the others attrs. A server that does not tell the new file's
+// handle is asked by LOOKUP.
+func (c *Client) Create(ctx context.Context, dir nfs3.Handle, name string, mode nfs3.CreateMode, attrs nfs3.SetAttrs, verf nfs3.Verifier) (Object, error) {
+	return c.create(ctx, nfs3.ProcCreate, dir, name, &nfs3.CreateArgs{Where: dirOp(dir, name), Mode: mode, Attrs: attrs, Verf: verf})
+}
+
+// Mkdir makes a directory.
+func (c *Client) Mkdir(ctx context.Context, dir nfs3.Handle, name string, attrs nfs3.SetAttrs) (Object, error) {
+	return c.create(ctx, nfs3.ProcMkdir, dir, name, &nfs3.MkdirArgs{Where: dirOp(dir, name), Attrs: attrs})
+}
+
+// Mknod makes a device, socket or FIFO.
+func (c *Client) Mknod(ctx context.Context, dir nfs3.Handle, name string, t nfs3.Type, attrs nfs3.SetAttrs, spec nfs3.SpecData) (Object, error) {
+	return c.create(ctx, nfs3.ProcMknod, dir, name, &nfs3.MknodArgs{Where: dirOp(dir, name), Type: t, Attrs: attrs, Spec: spec})
+}
+
+// Symlink makes a symbolic link to target, at most nfs3.MaxPath bytes.
+func (c *Client) Symlink(ctx context.Context, dir nfs3.Handle, name, target string, attrs nfs3.SetAttrs) (Object, error) {
+	if err := checkName(nfs3.ProcSymlink, target); err != nil {
+		return Object{}, err
+	}
+	b, err := c.pool.Get(len(target)) // an item lies in memory that the transport can send
+	if err != nil {
+		return Object{}, fmt.Errorf("SYMLINK: %w", err)
+	}
+	defer b.Release()
+	copy(b.B, target)
+	args := nfs3.SymlinkArgs{Where: dirOp(dir, name), Attrs: attrs, Path: [][]byte{b.B}, Length: len(target)}
+	return c.create(ctx, nfs3.ProcSymlink, dir, name, &args)
+}
+
+func (c *Client) create(ctx context.Context, procedure uint32, dir nfs3.Handle, name string, args encoder) (Object, error) {
+	if err := checkName(procedure, name); err != nil {
+		return Object{}, err
+	}
+	var res nfs3.CreateRes
+	r, err := c.do(ctx, procedure, args, nameLen(name), &res)
+	if err != nil {
+		return Object{}, err
+	}
+	o := Object{bytes.Clone(res.Object.Handle), res.Attr}
+	r.Free()
+	if err := failed(procedure, res.Status); err != nil || o.Handle != nil {
+		return o, err
+	}
+	return c.Lookup(ctx, dir, name)
+}
+
+// Readlink returns the target of a symbolic link.
+func (c *Client) Readlink(ctx context.Context, link nfs3.Handle) (string, error) {
+	var res nfs3.ReadlinkRes
+	r, err := c.do(ctx, nfs3.ProcReadlink, &nfs3.ReadlinkArgs{Object: link}, 0, &res)
+	if err != nil {
+		return "", err
+	}
+	defer r.Free()
+	return string(bytes.Join(res.Path, nil)), failed(nfs3.ProcReadlink, res.Status)
+}
+
+// Remove removes a name that is not a directory's.
+func (c *Client) Remove(ctx context.Context, dir nfs3.Handle, name string) error {
+	return c.remove(ctx, nfs3.ProcRemove, dir, name)
+}
+
+// Rmdir removes an empty directory.
+func (c *Client) Rmdir(ctx context.Context, dir nfs3.Handle, name string) error {
+	return c.remove(ctx, nfs3.ProcRmdir, dir, name)
+}
+
+func (c *Client) remove(ctx context.Context, procedure uint32, dir nfs3.Handle, name string) error {
+	if err := checkName(procedure, name); err != nil {
+		return err
+	}
+	args := dirOp(dir, name)
+	var res nfs3.WccRes
+	r, err := c.do(ctx, procedure, &args, nameLen(name), &res)
+	if err != nil {
+		return err
+	}
+	r.Free()
+	return failed(procedure, res.Status)
+}
+
+// Rename moves a name, over what may have the new name before.
+func (c *Client) Rename(ctx context.Context, fromDir nfs3.Handle, from string, toDir nfs3.Handle, to string) error {
+	if err := checkName(nfs3.ProcRename, from, to); err != nil {
+		return err
+	}
+	var res nfs3.RenameRes
+	r, err := c.do(ctx, nfs3.ProcRename, &nfs3.RenameArgs{From: dirOp(fromDir, from), To: dirOp(toDir, to)}, nameLen(from)+nameLen(to), &res)
+	if err != nil {
+		return err
+	}
+	r.Free()
+	return failed(nfs3.ProcRename, res.Status)
+}
+
+// Link gives a file another name.
+func (c *Client) Link(ctx context.Context, file, dir nfs3.Handle, name string) error {
+	if err := checkName(nfs3.ProcLink, name); err != nil {
+		return err
+	}
+	var res nfs3.LinkRes
+	r, err := c.do(ctx, nfs3.ProcLink, &nfs3.LinkArgs{File: file, Link: dirOp(dir, name)}, nameLen(name), &res)
+	if err != nil {
+		return err
+	}
+	r.Free()
+	return failed(nfs3.ProcLink, res.Status)
+}

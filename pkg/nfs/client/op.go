@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// Op is a call that is encoded once and may be sent again and again, each time with a new XID, without allocation. Of a READ or WRITE, the
+// range can be changed in between. One goroutine at a time uses an Op; from Submit until its end nobody does.
+type Op struct {
+	c     *Client
+	r     *oncrpc.Request
+	done  func(*Op)
+	ended func(*oncrpc.Request) // calls done: made once, so that Submit need not
+	wake  chan struct{}
+
+	// For SetRange.
+	rangeAt int          // in the stream: offset, then count
+	buf     *bufpool.Buf // the caller's
+	mem     [1][]byte
+}
+
+// NewGetAttr makes a GETATTR.
+func (c *Client) NewGetAttr(file nfs3.Handle) (*Op, error) {
+	return c.newOp(nfs3.ProcGetAttr, &nfs3.GetAttrArgs{Object: file})
+}
+
+// NewNull makes a NULL.
+func (c *Client) NewNull() (*Op, error) { return c.newOp(nfs3.ProcNull, void{}) }
+
+// NewRead makes a READ of len(b.B) bytes at offset 0, at most nfs3.MaxData; SetRange moves it. The data arrive in b where the transport can place them
+// there, see nfs3.ReadRes.Data. b stays the caller's, to release after Free.
+func (c *Client) NewRead(file nfs3.Handle, b *bufpool.Buf) (*Op, error) {
+	if err := checkCount(nfs3.ProcRead, len(b.B)); err != nil {
+		return nil, err
+	}
+	o, err := c.newOp(nfs3.ProcRead, &nfs3.ReadArgs{File: file, Count: uint32(len(b.B))})
+	if err != nil {
+		return nil, err
+	}
+	o.buf, o.mem[0] = b, b.B
+	o.rangeAt = o.r.ArgsAt + 4 + xdr.Round(len(file))
+	o.r.Plan.Results[0].Memory = o.mem[:]
+	return o, nil
+}
+
+// NewWrite makes a WRITE of the len(b.B) bytes of b at offset 0, at most nfs3.MaxData; SetRange moves it. b must be of the client's pool. It stays the caller's,
+// to release after Free.
+func (c *Client) NewWrite(file nfs3.Handle, b *bufpool.Buf, stable nfs3.Stability) (*Op, error) {
+	if err := checkCount(nfs3.ProcWrite, len(b.B)); err != nil {
+		return nil, err
+	}
+	o := &Op{buf: b}
+	o.mem[0] = b.B
+	args := nfs3.WriteArgs{File: file, Count: uint32(len(b.B)), Stable: stable, Data: o.mem[:]}
+	if err := o.init(c, nfs3.ProcWrite, &args); err != nil {
+		return nil, err
+	}
+	o.rangeAt = o.r.ArgsAt + 4 + xdr.Round(len(file))
+	return o, nil
+}
+
+func checkCount(procedure uint32, n int) error {
+	if n < 1 || n > nfs3.MaxData {
+		return fmt.Errorf("%s: %d bytes, must be 1 to %d", nfs3.ProcedureName(procedure), n, nfs3.MaxData)
+	}
+	return nil
+}
+
+func (c *Client) newOp(procedure uint32, args encoder) (*Op, error) {
+	o := &Op{}
+	return o, o.init(c, procedure, args)
+}
+
+func (o *Op) init(c *Client, procedure uint32, args encoder) (err error) {
+	o.c = c
+	if o.r, err = c.newRequest(procedure, args, 0); err != nil {
+		return fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
+	}
+	o.wake = make(chan struct{}, 1)
+	o.ended = func(*oncrpc.Request) { o.done(o) }
+	return nil
+}
+
+// SetRange moves a READ or WRITE to n bytes at offset, 1 <= n <= the length of its buffer.
+func (o *Op) SetRange(offset uint64, n int) {
+	if n < 1 || n > len(o.buf.B) {
+		panic(fmt.Sprintf("client: range of %d bytes for a buffer of %d", n, len(o.buf.B)))
+	}
+	o.mem[0] = o.buf.B[:n]
+	at := o.r.Call.Stream[0][o.rangeAt:]
+	binary.BigEndian.PutUint64(at, offset)
+	binary.BigEndian.PutUint32(at[8:], uint32(n))
+	if o.r.Procedure == nfs3.ProcRead {
+		o.r.Plan.Results[0].Max = n
+		return
+	}
+	binary.BigEndian.PutUint32(at[16:], uint32(n)) // the count word of the data
+	o.r.Call.Items[0].Length = n
+	o.r.Eligible[0].Length = n
+}
+
+// Submit sends the call, for the first time or again; what its last answer held is gone. done is called exactly once, on any goroutine, often the
+// receive loop of the connection: it must not block, and may submit o again.
+func (o *Op) Submit(done func(*Op)) {
+	r := o.r
+	r.Reply.Release()
+	r.Err = nil
+	for i := range r.Plan.Results {
+		r.Plan.Results[i].State = oncrpc.Absent
+	}
+	r.Done, o.done = o.ended, done
+	oncrpc.Submit(o.c.rq, r)
+}
+
+// Start submits the call for Wait.
+func (o *Op) Start() { o.Submit(wake) }
+
+func wake(o *Op) { o.wake <- struct{}{} }
+
+// Wait waits for the end of a call that Start sent. When ctx ends first, the call is given up, and has ended too when Wait returns.
+func (o *Op) Wait(ctx context.Context) {
+	select {
+	case <-o.wake:
+		return
+	case <-ctx.Done():
+	}
+	if rq, ok := o.c.rq.(oncrpc.Canceler); ok {
+		rq.Cancel(o.r, context.Cause(ctx))
+	}
+	<-o.wake
+}
+
+// Result decodes the results of a call that has ended. They are valid until the next Submit or Free.
+func (o *Op) Result(res decoder) error {
+	if err := finish(o.r.Err, o.r, res); err != nil {
+		return fmt.Errorf("%s: %w", nfs3.ProcedureName(o.r.Procedure), err)
+	}
+	return nil
+}
+
+// Bytes returns how long the reply's unreduced stream was.
+func (o *Op) Bytes() int { return o.r.Reply.Len() }
+
+// Free releases the call. It must have ended.
+func (o *Op) Free() { o.r.Free() }

@@ -1,0 +1,270 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+)
+
+// pipeline keeps calls of one kind in flight, and yields them in the order in which they were started.
+type pipeline struct {
+	limit int
+	bufs  []*bufpool.Buf
+	idle  []*Op
+	queue []piece // oldest first
+	make  func(*bufpool.Buf) (*Op, error)
+}
+
+// piece is a range of a file under way.
+type piece struct {
+	op     *Op
+	offset uint64
+	n      int
+}
+
+// op returns an Op that is not in use; each has a buffer of size bytes.
+func (p *pipeline) op(c *Client, size int) (*Op, error) {
+	if n := len(p.idle); n > 0 {
+		o := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return o, nil
+	}
+	b, err := c.pool.Get(size)
+	if err != nil {
+		return nil, err
+	}
+	o, err := p.make(b)
+	if err != nil {
+		b.Release()
+		return nil, err
+	}
+	p.bufs = append(p.bufs, b)
+	return o, nil
+}
+
+func (p *pipeline) full() bool { return len(p.queue) == p.limit }
+
+func (p *pipeline) start(o *Op, offset uint64, n int) {
+	o.SetRange(offset, n)
+	o.Start()
+	p.queue = append(p.queue, piece{o, offset, n})
+}
+
+// next waits for the oldest call. The caller gives its Op back by done.
+func (p *pipeline) next(ctx context.Context) piece {
+	x := p.queue[0]
+	p.queue = append(p.queue[:0], p.queue[1:]...)
+	x.op.Wait(ctx)
+	return x
+}
+
+func (p *pipeline) done(o *Op) { p.idle = append(p.idle, o) }
+
+// close gives up what is still in flight and frees everything.
+func (p *pipeline) close() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for len(p.queue) > 0 {
+		p.done(p.next(ctx).op)
+	}
+	for _, o := range p.idle {
+		o.Free()
+	}
+	for _, b := range p.bufs {
+		b.Release()
+	}
+}
+
+// Download reads size bytes from offset on by READs of ReadSize bytes, several at a time, and hands them to sink in order. The slices are
+// valid until sink returns. It stops where the file ends, and returns how many bytes there were.
+func (c *Client) Download(ctx context.Context, file nfs3.Handle, offset, size uint64, sink func(data [][]byte) error) (int64, error) {
+	if err := checkRange(offset, size); err != nil {
+		return 0, err
+	}
+	if size == 0 {
+		return 0, nil
+	}
+	most := int(min(uint64(c.ReadSize()), size))
+	p := pipeline{limit: c.window, make: func(b *bufpool.Buf) (*Op, error) { return c.NewRead(file, b) }}
+	defer p.close()
+	var total int64
+	var res nfs3.ReadRes
+	for ask, end := offset, offset+size; ; {
+		for ask < end && !p.full() {
+			o, err := p.op(c, most)
+			if errors.Is(err, bufpool.ErrExhausted) && len(p.queue) > 0 {
+				break // go on with those that there are
+			} else if err != nil {
+				return total, err
+			}
+			n := int(min(uint64(most), end-ask))
+			p.start(o, ask, n)
+			ask += uint64(n)
+		}
+		if len(p.queue) == 0 {
+			return total, nil
+		}
+		x := p.next(ctx)
+		eof, err := c.takeRead(ctx, x, &res, sink, &total)
+		p.done(x.op)
+		if err != nil || eof {
+			return total, err
+		}
+	}
+}
+
+// takeRead hands over the data of a READ. A server may return less than it was asked for: then the rest is asked for again.
+func (c *Client) takeRead(ctx context.Context, x piece, res *nfs3.ReadRes, sink func([][]byte) error, total *int64) (eof bool, err error) {
+	for {
+		if err := x.op.readResult(res, x.n); err != nil {
+			return false, err
+		}
+		if res.Count > 0 {
+			if err := sink(res.Data); err != nil {
+				return false, err
+			}
+		}
+		*total += int64(res.Count)
+		x.offset, x.n = x.offset+uint64(res.Count), x.n-int(res.Count)
+		switch {
+		case res.EOF:
+			return true, nil
+		case x.n == 0:
+			return false, nil
+		case res.Count == 0:
+			return false, fmt.Errorf("READ: the server returned no data at offset %d, and no end of file", x.offset)
+		}
+		x.op.SetRange(x.offset, x.n)
+		x.op.Start()
+		x.op.Wait(ctx)
+	}
+}
+
+// UploadOptions say how Upload writes.
+type UploadOptions struct {
+	// Stable is asked for in each WRITE. With Unstable, a COMMIT follows the last.
+	Stable nfs3.Stability
+	// Progress is told how many more bytes the server has taken; negative when some have to be written again. It may be nil.
+	Progress func(n int64)
+}
+
+// maxRewrites bounds how often data are written again because the server lost them.
+const maxRewrites = 8
+
+// Upload writes size bytes at offset by WRITEs of WriteSize bytes, several at a time. The byte at an offset of the file is the byte of src at the same offset.
+// When it returns without an error, the server has committed all of them: if the verifier changed in between (the server restarted
+// and may have lost what it had not committed), they are read from src and written again.
+func (c *Client) Upload(ctx context.Context, file nfs3.Handle, src io.ReaderAt, offset, size uint64, opts UploadOptions) error {
+	if err := checkRange(offset, size); err != nil {
+		return err
+	}
+	if size == 0 {
+		return nil
+	}
+	if opts.Progress == nil {
+		opts.Progress = func(int64) {}
+	}
+	u := upload{
+		c: c, file: file, src: src, opts: opts,
+		p: pipeline{limit: c.window, make: func(b *bufpool.Buf) (*Op, error) { return c.NewWrite(file, b, opts.Stable) }},
+	}
+	defer u.p.close()
+	for range maxRewrites {
+		safe, err := u.pass(ctx, offset, size)
+		if safe || err != nil {
+			return err
+		}
+		opts.Progress(-int64(size))
+	}
+	return fmt.Errorf("WRITE: the server lost uncommitted data %d times in a row: its write verifier keeps changing", maxRewrites)
+}
+
+type upload struct {
+	c    *Client
+	file nfs3.Handle
+	src  io.ReaderAt
+	opts UploadOptions
+	p    pipeline
+
+	verf    nfs3.Verifier // of the first uncommitted WRITE of the pass
+	pending bool          // there was one
+	lost    bool          // a later one had another verifier
+}
+
+// pass writes everything once, and reports whether all of it is committed.
+func (u *upload) pass(ctx context.Context, offset, size uint64) (safe bool, err error) {
+	u.pending, u.lost = false, false
+	most := int(min(uint64(u.c.WriteSize()), size))
+	for ask, end := offset, offset+size; ; {
+		for ask < end && !u.p.full() {
+			o, err := u.p.op(u.c, most)
+			if errors.Is(err, bufpool.ErrExhausted) && len(u.p.queue) > 0 {
+				break
+			} else if err != nil {
+				return false, err
+			}
+			n := int(min(uint64(most), end-ask))
+			if err := readFull(u.src, o.buf.B[:n], int64(ask)); err != nil {
+				u.p.done(o)
+				return false, err
+			}
+			u.p.start(o, ask, n)
+			ask += uint64(n)
+		}
+		if len(u.p.queue) == 0 {
+			break
+		}
+		x := u.p.next(ctx)
+		err := u.takeWrite(ctx, x)
+		u.p.done(x.op)
+		if err != nil {
+			return false, err
+		}
+	}
+	if !u.pending {
+		return true, nil
+	}
+	verf, err := u.c.Commit(ctx, u.file, 0, 0)
+	return !u.lost && verf == u.verf, err
+}
+
+// takeWrite notes what became of a WRITE. A server may take less than it was given: then it gets the rest again.
+func (u *upload) takeWrite(ctx context.Context, x piece) error {
+	var res nfs3.WriteRes
+	for {
+		if err := x.op.writeResult(&res, x.n); err != nil {
+			return err
+		}
+		if res.Committed == nfs3.Unstable || res.Committed < u.opts.Stable {
+			if !u.pending {
+				u.verf, u.pending = res.Verf, true
+			}
+			u.lost = u.lost || res.Verf != u.verf
+		}
+		u.opts.Progress(int64(res.Count))
+		if int(res.Count) == x.n {
+			return nil
+		}
+		x.offset, x.n = x.offset+uint64(res.Count), x.n-int(res.Count)
+		copy(x.op.buf.B, x.op.buf.B[res.Count:int(res.Count)+x.n])
+		x.op.SetRange(x.offset, x.n)
+		x.op.Start()
+		x.op.Wait(ctx)
+	}
+}
+
+// readFull reads all of b: a source that ends before is an error, since its length was said.
+func readFull(src io.ReaderAt, b []byte, offset int64) error {
+	n, err := src.ReadAt(b, offset)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("reading what is to be written at offset %d: %w", offset, err)
+}

@@ -1,0 +1,128 @@
+package client
+
+import (
+	"context"
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+)
+
+// maxLinks is how many symbolic links a path may lead through, as in Linux.
+const maxLinks = 40
+
+// Walk finds the object of a slash-separated path below root. Symbolic links on the way are followed, the last one only with
+// follow; ".." and absolute targets never lead above root. The object has its attributes. Errors are *fs.PathError with the
+// part of the path that failed.
+func (c *Client) Walk(ctx context.Context, root nfs3.Handle, path string, follow bool) (Object, error) {
+	w := walker{c: c, stack: []step{{Object: Object{Handle: root}}}}
+	if err := w.walk(ctx, path, follow); err != nil {
+		return Object{}, err
+	}
+	o := w.top()
+	if !o.Attr.Present {
+		attr, err := c.GetAttr(ctx, o.Handle)
+		if err != nil {
+			return Object{}, &fs.PathError{Op: "walk", Path: path, Err: err}
+		}
+		o.Attr = nfs3.PostOpAttr{Present: true, Attr: attr}
+	}
+	return o.Object, nil
+}
+
+// WalkParent finds the directory of a path's last element, and returns it with that element's name.
+func (c *Client) WalkParent(ctx context.Context, root nfs3.Handle, path string) (dir Object, name string, err error) {
+	trimmed := strings.TrimRight(path, "/")
+	at := strings.LastIndexByte(trimmed, '/')
+	name = trimmed[at+1:]
+	if name == "" || name == "." || name == ".." {
+		return Object{}, "", &fs.PathError{Op: "walk", Path: path, Err: unix.EINVAL}
+	}
+	dir, err = c.Walk(ctx, root, trimmed[:at+1], true)
+	return dir, name, err
+}
+
+// walker keeps the way from the root to where it stands, so that ".." needs no call.
+type walker struct {
+	c     *Client
+	stack []step
+	links int
+}
+
+type step struct {
+	Object
+	name string
+}
+
+func (w *walker) top() *step { return &w.stack[len(w.stack)-1] }
+
+// path is where the walker stands.
+func (w *walker) path() string {
+	var b strings.Builder
+	for _, s := range w.stack[1:] {
+		b.WriteString("/" + s.name)
+	}
+	if b.Len() == 0 {
+		return "/"
+	}
+	return b.String()
+}
+
+func (w *walker) walk(ctx context.Context, path string, follow bool) error {
+	if strings.HasPrefix(path, "/") {
+		w.stack = w.stack[:1]
+	}
+	names := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+	for i, name := range names {
+		switch name {
+		case ".":
+			continue
+		case "..":
+			w.stack = w.stack[:max(1, len(w.stack)-1)]
+			continue
+		}
+		o, err := w.c.Lookup(ctx, w.top().Handle, name)
+		w.stack = append(w.stack, step{o, name})
+		if err != nil {
+			return &fs.PathError{Op: "walk", Path: w.path(), Err: err}
+		}
+		last := i == len(names)-1 && !strings.HasSuffix(path, "/")
+		if last && !follow {
+			return nil
+		}
+		if err := w.followLink(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followLink goes on to the target if the walker stands on a symbolic link.
+func (w *walker) followLink(ctx context.Context) error {
+	link := w.top()
+	fail := func(err error) error { return &fs.PathError{Op: "walk", Path: w.path(), Err: err} }
+	if !link.Attr.Present {
+		attr, err := w.c.GetAttr(ctx, link.Handle)
+		if err != nil {
+			return fail(err)
+		}
+		link.Attr = nfs3.PostOpAttr{Present: true, Attr: attr}
+	}
+	if link.Attr.Attr.Type != nfs3.Lnk {
+		return nil
+	}
+	if w.links++; w.links > maxLinks {
+		return fail(unix.ELOOP)
+	}
+	target, err := w.c.Readlink(ctx, link.Handle)
+	if err != nil {
+		return fail(err)
+	}
+	if target == "" {
+		return fail(unix.ENOENT)
+	}
+	w.stack = w.stack[:len(w.stack)-1]
+	return w.walk(ctx, target, true)
+}
