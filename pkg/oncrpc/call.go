@@ -27,6 +27,9 @@ type Call struct {
 	// Reply by hand sets it too, unless it is SUCCESS.
 	Status Status
 
+	// Began is for who observes the call: when it came, on a clock of theirs.
+	Began int64
+
 	// Scratch is the handler's: it stays with the Call when that is recycled, so that a handler's state for
 	// a call in flight need not be allocated. It never refers to an earlier call's memory.
 	Scratch any
@@ -36,6 +39,16 @@ type Call struct {
 	enc       xdr.Encoder
 	dec       xdr.Decoder
 	building  bool // between BeginReply and EndReply
+	observer  CallObserver
+}
+
+// CallObserver is told how a call ended, on the goroutine that ended it, just before the transport gets it back. It only
+// looks, and does not block.
+type CallObserver interface {
+	// Answered: c.Reply and c.Status are what will be sent.
+	Answered(c *Call)
+	// Dropped: there will be no reply.
+	Dropped(c *Call)
 }
 
 // Responder is a transport's side of a Call.

@@ -21,6 +21,7 @@ func (c *Call) Recycle() {
 	c.XID, c.Program, c.Version, c.Procedure, c.ArgsAt = 0, 0, 0, 0, 0
 	c.Cred, c.Verf, c.Status, c.Conn = Auth{}, Auth{}, Status{}, nil
 	c.enc, c.dec, c.building = xdr.Encoder{}, xdr.Decoder{}, false
+	c.observer, c.Began = nil, 0
 }
 
 // Args returns a decoder that stands at the first byte of the procedure's parameters, always the same one.
@@ -79,11 +80,22 @@ func (c *Call) EndReply() {
 // Respond sends the reply. The call belongs to the transport afterwards.
 func (c *Call) Respond() {
 	c.EndReply()
+	if c.observer != nil {
+		c.observer.Answered(c)
+	}
 	c.transport.Respond(c)
 }
 
 // Drop ends the call without an answer. It belongs to the transport afterwards.
-func (c *Call) Drop() { c.transport.Drop(c) }
+func (c *Call) Drop() {
+	if c.observer != nil {
+		c.observer.Dropped(c)
+	}
+	c.transport.Drop(c)
+}
+
+// Observe makes o hear how the call ends. A handler that decorates another one calls it before that one's ServeRPC.
+func (c *Call) Observe(o CallObserver) { c.observer = o }
 
 // ReplyAccept answers with ProgUnavail, ProcUnavail, GarbageArgs or SystemErr (or Success, without results),
 // instead of what reply there may be by now. ProgMismatch has ReplyMismatch.
