@@ -36,6 +36,7 @@ type Pool struct {
 	mapped   int64
 	arenas   []*Arena
 	attached map[*attachment]struct{}
+	closed   bool
 	classes  [maxClass + 1]class
 }
 
@@ -123,6 +124,9 @@ func (p *Pool) grow(k int) error {
 	c.mu.Unlock()
 	if ready {
 		return nil
+	}
+	if p.closed {
+		return ErrClosed
 	}
 	size := max(1<<k, min(arenaSize, 256<<k)) // no 8 MiB for the first small buffer
 	if p.limit > 0 && p.mapped+int64(size) > p.limit {

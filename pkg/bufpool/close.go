@@ -1,0 +1,42 @@
+package bufpool
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrClosed is returned by a pool that was closed.
+var ErrClosed = errors.New("bufpool: pool is closed")
+
+// Close gives all memory back to the system. It fails, and changes nothing, while buffers are handed out. Whoever is
+// attached detaches before. Closing a closed pool does nothing.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k := range p.classes {
+		p.classes[k].mu.Lock()
+		defer p.classes[k].mu.Unlock()
+	}
+	var n int64
+	for k := range p.classes {
+		n += p.classes[k].inUse
+	}
+	if n > 0 {
+		return fmt.Errorf("bufpool: closing a pool of which %d buffers are in use", n)
+	}
+	p.closed = true
+	for k := range p.classes {
+		p.classes[k].free = nil
+	}
+	var errs []error
+	for _, a := range p.arenas {
+		if err := unix.Munmap(a.Memory); err != nil {
+			errs = append(errs, fmt.Errorf("bufpool: unmapping: %w", err))
+		}
+		a.Memory = nil
+	}
+	p.arenas, p.mapped = nil, 0
+	return errors.Join(errs...)
+}
