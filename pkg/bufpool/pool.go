@@ -4,7 +4,8 @@
 // moves it and an RDMA provider can register each arena once ([Pool.Attach]). Arenas are cut into buffers of
 // power-of-two classes; a freed buffer is the next one handed out, since it is the one that is still in the cache.
 //
-// A buffer has one owner at a time. Who gets it from the pool releases it, or hands it over and forgets it.
+// A buffer has one owner at a time. Who gets it from the pool releases it, or hands it over and forgets it. A buffer that
+// holds several messages has an owner for each of them ([Buf.Retain]) and is free when the last one has released it.
 package bufpool
 
 import (
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,7 +61,7 @@ type Buf struct {
 	pool  *Pool
 	next  *Buf
 	class uint8
-	freed bool
+	refs  atomic.Int32 // owners
 }
 
 // New makes a pool that maps at most limit bytes; 0 means no limit.
@@ -109,7 +111,7 @@ func (p *Pool) Get(n int) (*Buf, error) {
 	c.free, b.next = b.next, nil
 	c.inUse++
 	c.mu.Unlock()
-	b.freed = false
+	b.refs.Store(1)
 	b.B = b.B[:n]
 	return b, nil
 }
@@ -128,14 +130,16 @@ func (p *Pool) grow(k int) error {
 	if p.closed {
 		return ErrClosed
 	}
-	size := max(1<<k, min(arenaSize, 256<<k)) // no 8 MiB for the first small buffer
+	unit := max(1<<k, unix.Getpagesize())
+	size := max(unit, min(arenaSize, 256<<k)) // no 8 MiB for the first small buffer
 	if p.limit > 0 && p.mapped+int64(size) > p.limit {
-		size = 1 << k
-		if p.mapped+int64(size) > p.limit {
+		// The last arena is as large as it may still be: many small ones would cost a provider a registration each.
+		size = int(p.limit-p.mapped) / unit * unit
+		if size <= 0 {
 			return fmt.Errorf("%w: %d of %d bytes are mapped, a buffer of %d more is needed", ErrExhausted, p.mapped, p.limit, 1<<k)
 		}
 	}
-	mem, err := unix.Mmap(-1, 0, max(size, unix.Getpagesize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return fmt.Errorf("bufpool: mapping %d bytes: %w", size, err)
 	}
@@ -153,18 +157,29 @@ func (p *Pool) grow(k int) error {
 	defer c.mu.Unlock()
 	for i := len(bufs) - 1; i >= 0; i-- {
 		b := &bufs[i]
-		*b = Buf{B: mem[i<<k : i<<k : (i+1)<<k], pool: p, class: uint8(k), freed: true, next: c.free}
+		b.B, b.pool, b.class, b.next = mem[i<<k:i<<k:(i+1)<<k], p, uint8(k), c.free
 		c.free = b
 	}
 	return nil
 }
 
-// Release gives the buffer back. Releasing it twice panics, since by then someone else may own it.
+// Retain makes one more owner, who releases the buffer too. From then on B must not be changed.
+func (b *Buf) Retain() *Buf {
+	b.refs.Add(1)
+	return b
+}
+
+// Shared reports whether the buffer has more than one owner. The only owner can rely on false.
+func (b *Buf) Shared() bool { return b.refs.Load() > 1 }
+
+// Release ends one owner's hold; the last one's gives the buffer back. Releasing it once too often panics, since by
+// then someone else may own it.
 func (b *Buf) Release() {
-	if b.freed {
+	if n := b.refs.Add(-1); n > 0 {
+		return
+	} else if n < 0 {
 		panic("bufpool: buffer released twice")
 	}
-	b.freed = true
 	c := &b.pool.classes[b.class]
 	c.mu.Lock()
 	b.next, c.free = c.free, b
