@@ -1,0 +1,111 @@
+package iwarp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// RejectedError is the answer of a peer that does not want the connection.
+type RejectedError struct {
+	// PrivateData is what the peer said about it.
+	PrivateData []byte
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("iwarp: the peer rejected the connection (private data %x)", e.PrivateData)
+}
+
+// Dial implements [rdma.Provider].
+func (p *provider) Dial(ctx context.Context, address string, o rdma.Options) (rdma.Endpoint, error) {
+	if err := checkOptions(&o); err != nil {
+		return nil, err
+	}
+	d := net.Dialer{KeepAliveConfig: p.keepAlive()}
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("iwarp: %w", err)
+	}
+	conn := c.(*net.TCPConn)
+	s, err := p.initiate(ctx, conn, &o)
+	if err != nil {
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("iwarp: connecting to %s: %w", address, context.Cause(ctx))
+		}
+		return nil, err
+	}
+	e, err := newEndpoint(conn, &p.cfg, &o, s)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (p *provider) keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: p.cfg.KeepAlive > 0, Idle: p.cfg.KeepAlive, Interval: max(p.cfg.KeepAlive/4, time.Second), Count: 4}
+}
+
+// initiate goes through the start-up as initiator.
+func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Options) (s settled, err error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(longAgo) })
+	defer stop()
+	_ = conn.SetNoDelay(true)
+	_ = conn.SetDeadline(time.Now().Add(p.cfg.ReplyTimeout))
+	req := mpaFrame{crc: p.cfg.CRC == CRCRequire, revision: p.cfg.Revision, private: o.PrivateData}
+	if p.cfg.Revision >= 2 {
+		req.enhanced, req.readsIn, req.readsOut = true, uint16(o.ReadsIn), uint16(o.ReadsOut)
+	}
+	if _, err := conn.Write(req.append(nil)); err != nil {
+		return s, fmt.Errorf("iwarp: sending the MPA request: %w", err)
+	}
+	rep, err := readMPA(conn, true)
+	if err != nil {
+		return s, err
+	}
+	if rep.rejected {
+		return s, &RejectedError{PrivateData: rep.private}
+	}
+	if rep.enhanced != req.enhanced {
+		return s, fmt.Errorf("%w: the reply has enhanced data: %v, the request: %v", errMPA, rep.enhanced, req.enhanced)
+	}
+	s = settled{private: rep.private, crc: req.crc || rep.crc, markers: rep.markers, readsIn: o.ReadsIn, readsOut: o.ReadsOut}
+	if !rep.enhanced {
+		s.readsOut = min(s.readsOut, unknownDepth)
+	} else {
+		if rep.readsOut != mpaUnnegotiated {
+			if int(rep.readsOut) > o.ReadsIn {
+				err := codeIRD.errorf("the peer wants %d RDMA Reads at once, %d are possible", rep.readsOut, o.ReadsIn)
+				return s, sendTerminate(conn, s, err)
+			}
+			s.readsIn = int(rep.readsOut)
+		}
+		if rep.readsIn != mpaUnnegotiated {
+			s.readsOut = min(s.readsOut, int(rep.readsIn))
+		}
+	}
+	if !stop() {
+		return s, ctx.Err()
+	}
+	return s, conn.SetDeadline(time.Time{})
+}
+
+// unknownDepth is the number of Reads to have outstanding at a peer that did not tell how many it takes.
+const unknownDepth = 1
+
+// sendTerminate sends the Terminate of an error that comes before there is an endpoint, and returns the error.
+func sendTerminate(conn *net.TCPConn, s settled, err error) error {
+	var t *TerminateError
+	if !errors.As(err, &t) {
+		return err
+	}
+	payload := t.payload()
+	tx := sender{crc: s.crc, markers: s.markers}
+	_, _ = conn.Write(tx.appendTerminate(nil, payload))
+	return err
+}

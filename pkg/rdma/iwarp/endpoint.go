@@ -1,0 +1,474 @@
+package iwarp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// settled is what the start-up frames agreed.
+type settled struct {
+	private           []byte
+	crc, markers      bool // markers in what we send
+	responder         bool
+	absorbRTR         bool // the first FPDU may be an empty Send that is no message (RFC 6581 section 9.2)
+	readsOut, readsIn int
+}
+
+// endpoint is one end of a connection.
+//
+// Its parts: receiver in recv.go (the Serve goroutine's own), sender in send.go (of whoever holds the flush token),
+// and what both and the callers share, here, under mu.
+type endpoint struct {
+	conn *net.TCPConn
+	raw  syscall.RawConn
+	settled
+	stags *stagTable
+	stats counters
+
+	rx receiver
+	tx sender
+
+	mu      sync.Mutex
+	changed sync.Cond // on mu: the token came back, the writer has something to do, or it ended
+	// served: Serve was called. done: nothing may be posted any more.
+	served, done bool
+	closing      bool
+	// gathering: the receive loop will flush, so that nobody else needs to. True until Serve begins.
+	gathering bool
+	// flushing is the token: somebody is filling and writing.
+	flushing bool
+	// quiet: a responder may not send before it got an FPDU (RFC 5044 section 7.1.2).
+	quiet bool
+	// awake: the receive loop's read deadline has been set to the past, to make it look around.
+	awake bool
+	// broken is why the receive loop shall end; unwritable, that the socket takes nothing more.
+	broken     error
+	unwritable bool
+	sendFree   int // entries left of the send queue
+	sq         ring[rdma.WorkRequest]
+	reads      readQueue
+	answers    ring[answer] // incoming Read Requests that wait for their response
+	local      []uint64     // LocalInvalidates that are complete but not reported
+	term       []byte       // FPDU-less Terminate to send, once; nothing else follows
+	writer     writer
+
+	// failed: term is set.
+	failed atomic.Bool
+	// inFlight counts answers and the response being sent.
+	inFlight atomic.Int32
+
+	rqMu   sync.Mutex
+	rq     ring[rdma.Receive]
+	rqFree int
+
+	h rdma.Handler
+}
+
+func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*endpoint, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("iwarp: %w", err)
+	}
+	e := &endpoint{conn: conn, raw: raw, settled: s, stags: newSTagTable(cfg.MaxRegions), gathering: true, quiet: s.responder,
+		sendFree: o.SendQueue, rqFree: o.ReceiveQueue}
+	e.changed.L = &e.mu
+	e.rx.init()
+	maxFPDU, err := e.maxFPDU(cfg.MaxFPDU)
+	if err != nil {
+		return nil, err
+	}
+	e.tx.init(e, maxFPDU)
+	return e, e.PostReceives(o.Receives)
+}
+
+// Attributes implements [rdma.Endpoint].
+func (e *endpoint) Attributes() rdma.Attributes {
+	return rdma.Attributes{Provider: "iwarp", PrivateData: e.private, ReadsOut: e.readsOut, ReadsIn: e.readsIn,
+		MaxSegments: maxSegments, MaxReadSegments: maxSegments, RemoteInvalidation: true, CRC: e.crc}
+}
+
+func (e *endpoint) Stats() rdma.Stats    { return e.stats.snapshot() }
+func (e *endpoint) LocalAddr() net.Addr  { return e.conn.LocalAddr() }
+func (e *endpoint) RemoteAddr() net.Addr { return e.conn.RemoteAddr() }
+
+// Expose implements [rdma.Endpoint].
+func (e *endpoint) Expose(mem []byte, access rdma.Access) (rdma.Remote, error) {
+	return e.stags.expose(mem, access)
+}
+
+// PostReceives implements [rdma.Endpoint].
+func (e *endpoint) PostReceives(rs []rdma.Receive) error {
+	for i := range rs {
+		if n := len(rs[i].Segments); n > maxSegments {
+			return fmt.Errorf("iwarp: receive of %d segments, at most %d are possible", n, maxSegments)
+		}
+	}
+	e.rqMu.Lock()
+	defer e.rqMu.Unlock()
+	if e.rqFree < 0 {
+		return net.ErrClosed
+	}
+	if len(rs) > e.rqFree {
+		return fmt.Errorf("iwarp: %d receives for a queue with room for %d", len(rs), e.rqFree)
+	}
+	e.rqFree -= len(rs)
+	for i := range rs {
+		e.rq.push(rs[i])
+	}
+	return nil
+}
+
+// takeReceive removes the next receive from the queue.
+func (e *endpoint) takeReceive() (rdma.Receive, bool) {
+	e.rqMu.Lock()
+	defer e.rqMu.Unlock()
+	if e.rq.len() == 0 {
+		return rdma.Receive{}, false
+	}
+	e.rqFree++
+	return e.rq.pop(), true
+}
+
+// checkWork verifies a work request.
+func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
+	if len(w.Local) > maxSegments {
+		return fmt.Errorf("iwarp: work request %d has %d segments, at most %d are possible", w.ID, len(w.Local), maxSegments)
+	}
+	switch w.Op {
+	case rdma.Send, rdma.SendWithInvalidate, rdma.Write, rdma.Read:
+	case rdma.LocalInvalidate:
+		return nil
+	default:
+		return fmt.Errorf("iwarp: work request %d has opcode %d, which nobody can post", w.ID, w.Op)
+	}
+	n := length(w.Local)
+	if n > math.MaxUint32 {
+		return fmt.Errorf("iwarp: work request %d moves %d bytes, at most %d are possible", w.ID, n, uint32(math.MaxUint32))
+	}
+	if (w.Op == rdma.Write || w.Op == rdma.Read) && w.Remote.Offset+n < w.Remote.Offset {
+		return fmt.Errorf("iwarp: work request %d: remote offset %#x and length %d pass 2^64", w.ID, w.Remote.Offset, n)
+	}
+	if w.Op == rdma.Read && e.readsOut == 0 {
+		return fmt.Errorf("iwarp: work request %d is a Read, but the connection was set up for none (ORD 0)", w.ID)
+	}
+	return nil
+}
+
+// length sums the slices.
+func length(list [][]byte) (n uint64) {
+	for _, s := range list {
+		n += uint64(len(s))
+	}
+	return n
+}
+
+// Post implements [rdma.Endpoint].
+func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
+	for i := range wrs {
+		if err := e.checkWork(&wrs[i]); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	if e.done || e.closing || e.term != nil {
+		e.mu.Unlock()
+		return net.ErrClosed
+	}
+	if len(wrs) > e.sendFree {
+		e.mu.Unlock()
+		return fmt.Errorf("iwarp: %d work requests for a send queue with room for %d", len(wrs), e.sendFree)
+	}
+	e.sendFree -= len(wrs)
+	wake := false
+	for i := range wrs {
+		if wrs[i].Op != rdma.LocalInvalidate {
+			e.sq.push(wrs[i])
+		} else if e.stags.invalidateLocal(wrs[i].Invalidate, wrs[i].ID) {
+			e.local = append(e.local, wrs[i].ID)
+			wake = true
+		}
+	}
+	wake = wake && e.wantWake()
+	flush := e.takeToken()
+	e.mu.Unlock()
+	if wake {
+		e.wake()
+	}
+	if flush {
+		e.flush(false)
+	}
+	return nil
+}
+
+// wantWake decides whether the receive loop has to be woken. The caller holds mu, and calls wake after it if so.
+func (e *endpoint) wantWake() bool {
+	if e.gathering || e.awake {
+		return false
+	}
+	e.awake = true
+	return true
+}
+
+// longAgo as a deadline ends a wait at once.
+var longAgo = time.Unix(1, 0)
+
+func (e *endpoint) wake() { _ = e.conn.SetReadDeadline(longAgo) }
+
+// takeToken takes the flush token if there is work and nobody else sends or will. The caller holds mu.
+func (e *endpoint) takeToken() bool {
+	if e.gathering || e.flushing || !e.canSend() {
+		return false
+	}
+	e.flushing = true
+	return true
+}
+
+// canSend tells whether the sender could build an FPDU now. The caller holds mu.
+func (e *endpoint) canSend() bool {
+	if e.done || e.unwritable {
+		return false
+	}
+	if e.term != nil {
+		return !e.tx.terminated
+	}
+	if e.quiet {
+		return false
+	}
+	return e.sq.len() > 0 || e.answers.len() > 0 || e.reads.sendable(e.readsOut)
+}
+
+// Close implements [rdma.Endpoint].
+func (e *endpoint) Close() error {
+	e.mu.Lock()
+	if e.closing || e.done {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closing = true
+	if e.served {
+		wake := e.wantWake()
+		e.mu.Unlock()
+		if wake {
+			e.wake()
+		}
+		return nil
+	}
+	e.mu.Unlock()
+	e.finish()
+	return nil
+}
+
+// Serve implements [rdma.Endpoint].
+func (e *endpoint) Serve(h rdma.Handler) error {
+	e.mu.Lock()
+	if e.served {
+		e.mu.Unlock()
+		return errors.New("iwarp: Serve was called twice")
+	}
+	if e.closing {
+		e.mu.Unlock()
+		return net.ErrClosed
+	}
+	e.served = true
+	e.h = h
+	e.mu.Unlock()
+
+	err := e.loop()
+	var term *TerminateError
+	if errors.As(err, &term) && !term.Remote {
+		e.linger()
+	}
+	e.finish()
+	return err
+}
+
+// loop receives until the connection ends.
+func (e *endpoint) loop() error {
+	for {
+		err := e.handle()
+		if err := e.endBatch(err); err != nil {
+			return err
+		}
+		err = e.rx.read(e)
+		e.mu.Lock()
+		e.gathering = true
+		closing, broken := e.closing, e.broken
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			e.awake = false
+			_ = e.conn.SetReadDeadline(time.Time{})
+			err = nil
+		}
+		e.mu.Unlock()
+		switch {
+		case closing:
+			return net.ErrClosed
+		case err == io.EOF && !e.rx.between():
+			return fmt.Errorf("iwarp: the connection ended inside of an FPDU: %w", io.ErrUnexpectedEOF)
+		case err != nil:
+			return e.endBatch(err)
+		case broken != nil:
+			return e.afterBreak(broken)
+		}
+	}
+}
+
+// afterBreak finds out why sending failed: a peer that disconnected, in order or with a Terminate, explains it better than the socket.
+func (e *endpoint) afterBreak(broken error) error {
+	if errors.As(broken, new(*TerminateError)) {
+		return broken
+	}
+	_ = e.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	for {
+		if err := e.handle(); err != nil {
+			return err
+		}
+		e.complete()
+		if err := e.rx.read(e); err == io.EOF && e.rx.between() {
+			return io.EOF
+		} else if err != nil {
+			return fmt.Errorf("iwarp: sending: %w", broken)
+		}
+	}
+}
+
+// handle works through the buffer.
+func (e *endpoint) handle() error {
+	err := e.rx.parse(e)
+	if err == nil || errors.As(err, new(*TerminateError)) {
+		return err
+	}
+	return codeRDMAPLocal.errorf("%v", err)
+}
+
+// endBatch reports the completions, and then sends what has been posted. cause is why the connection ends, if it does; a bad
+// message of the peer becomes a Terminate.
+func (e *endpoint) endBatch(cause error) error {
+	for {
+		e.complete()
+		e.mu.Lock()
+		if len(e.local) == 0 {
+			break
+		}
+		e.mu.Unlock()
+	}
+	if cause == nil && e.closing {
+		cause = net.ErrClosed
+	}
+	broken := e.broken
+	e.gathering = false
+	e.terminate(cause)
+	flush := e.takeToken()
+	e.mu.Unlock()
+	if flush {
+		e.flush(false)
+	}
+	if cause == nil && broken != nil {
+		return e.afterBreak(broken)
+	}
+	return cause
+}
+
+// complete hands completions to the handler until there are none.
+func (e *endpoint) complete() {
+	e.mu.Lock()
+	if n := len(e.local); n > 0 {
+		for _, id := range e.local {
+			e.rx.completions = append(e.rx.completions, rdma.Completion{ID: id, Op: rdma.LocalInvalidate})
+		}
+		e.local = e.local[:0]
+		e.sendFree += n
+	}
+	e.mu.Unlock()
+	e.rx.report(e)
+}
+
+// lingerTime bounds how long a dying endpoint waits for its peer.
+const lingerTime = time.Second
+
+// terminate queues the Terminate for err, unless the peer sent one. The caller holds mu.
+func (e *endpoint) terminate(err error) {
+	var t *TerminateError
+	if errors.As(err, &t) && !t.Remote && e.term == nil {
+		e.term = t.payload()
+		e.failed.Store(true)
+	}
+}
+
+// fail ends the connection with a Terminate, from the sending side.
+func (e *endpoint) fail(err error) {
+	e.mu.Lock()
+	if e.broken == nil {
+		e.broken = err
+	}
+	e.terminate(err)
+	wake := e.wantWake()
+	e.mu.Unlock()
+	if wake {
+		e.wake()
+	}
+}
+
+// linger lets a Terminate reach the peer: closing a socket with unread data would reset the connection and lose it.
+func (e *endpoint) linger() {
+	_ = e.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	buf := e.rx.buf
+	for {
+		if _, err := e.conn.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// finish ends everything. The caller is Serve, or Close if Serve was never called.
+func (e *endpoint) finish() {
+	e.mu.Lock()
+	e.gathering = false
+	if e.takeToken() { // what is still queued goes out as far as the socket takes it
+		e.mu.Unlock()
+		e.flush(false)
+		e.mu.Lock()
+	}
+	e.done = true
+	e.mu.Unlock()
+	_ = e.conn.CloseWrite()
+	e.drain()
+	_ = e.conn.Close()
+	e.mu.Lock()
+	e.writer.stopped = true
+	e.changed.Broadcast()
+	for e.flushing || e.writer.running {
+		e.changed.Wait()
+	}
+	e.sq, e.answers, e.reads, e.local = ring[rdma.WorkRequest]{}, ring[answer]{}, readQueue{}, nil
+	e.mu.Unlock()
+	e.rqMu.Lock()
+	e.rq, e.rqFree = ring[rdma.Receive]{}, -1
+	e.rqMu.Unlock()
+	e.stags.clear()
+	e.rx.free()
+	e.tx.free()
+}
+
+// drain empties the socket without waiting, so that closing it sends FIN rather than RST where possible.
+func (e *endpoint) drain() {
+	buf := e.rx.buf
+	_ = e.conn.SetReadDeadline(time.Time{})
+	_ = e.raw.Read(func(fd uintptr) bool {
+		for range 64 {
+			if n, err := syscall.Read(int(fd), buf); n <= 0 || err != nil {
+				break
+			}
+		}
+		return true
+	})
+}

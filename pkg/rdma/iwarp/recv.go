@@ -1,0 +1,321 @@
+package iwarp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+const (
+	// bufferLen holds many small FPDUs, and at least one of the largest beside what a read brings.
+	bufferLen = 256 << 10
+	// directMin is the ULPDU above which the payload is read straight to its place.
+	directMin = 16 << 10
+	// tailLen is how much such a read may bring beyond the segment.
+	tailLen = 4 << 10
+	// maxCompletions bounds a batch.
+	maxCompletions = 256
+)
+
+// receiver takes FPDUs apart. It belongs to Serve's goroutine.
+type receiver struct {
+	buf  []byte
+	r, w int  // buf[r:w] has been read and not handled
+	got  bool // an FPDU
+
+	seg   segment
+	place [][]byte // where the segment's payload goes
+	at    int      // place[at:] is still to be filled
+
+	// The message that is being received on queue 0.
+	msg struct {
+		active bool
+		op     opcode
+		stag   uint32
+		recv   rdma.Receive
+		room   uint64
+		scatter
+	}
+	sendMSN, readMSN uint32 // expected next
+
+	// The Read whose response is being received.
+	resp struct {
+		active bool
+		pendingRead
+		scatter
+	}
+
+	completions []rdma.Completion
+
+	n       int
+	errno   syscall.Errno
+	into    []unix.Iovec
+	tryRead func(fd uintptr) bool
+}
+
+// segment is the DDP segment being placed.
+type segment struct {
+	op     opcode
+	last   bool
+	n      int // bytes of payload
+	region *region
+	stag   uint32
+
+	// While a large one is read to its place.
+	active bool
+	header [untaggedLen]byte
+	ulpdu  int
+	left   int
+	sum    uint32
+}
+
+// scatter is a position in a list of segments.
+type scatter struct {
+	done     uint64 // bytes before it
+	seg, off int
+}
+
+// next appends to place the memory for the next n bytes of list, and moves on.
+func (s *scatter) next(place, list [][]byte, n int) [][]byte {
+	s.done += uint64(n)
+	for n > 0 {
+		p := list[s.seg][s.off:]
+		if len(p) <= n {
+			s.seg, s.off = s.seg+1, 0
+		} else {
+			p = p[:n]
+			s.off += n
+		}
+		if len(p) > 0 {
+			place = append(place, p)
+			n -= len(p)
+		}
+	}
+	return place
+}
+
+func (rx *receiver) init() {
+	rx.sendMSN, rx.readMSN = 1, 1
+	rx.buf = make([]byte, bufferLen)
+	rx.tryRead = func(fd uintptr) bool {
+		rx.n, rx.errno = readv(fd, rx.into)
+		return rx.errno != syscall.EAGAIN
+	}
+}
+
+func (rx *receiver) free() { rx.buf, rx.place, rx.into = nil, nil, nil }
+
+// between tells whether everything received was whole FPDUs.
+func (rx *receiver) between() bool { return rx.r == rx.w && !rx.seg.active }
+
+// read waits for more of the stream. It returns io.EOF at its end.
+func (rx *receiver) read(e *endpoint) error {
+	if rx.r == rx.w {
+		rx.r, rx.w = 0, 0
+	} else if rx.r > 0 && len(rx.buf)-rx.w < len(rx.buf)/2 {
+		rx.w = copy(rx.buf, rx.buf[rx.r:rx.w])
+		rx.r = 0
+	}
+	rx.into = rx.into[:0]
+	direct := rx.seg.active && rx.seg.left > 0
+	if direct {
+		if s := &rx.seg; s.op == opWrite && !e.stags.stillValid(s.region, s.stag) {
+			return rx.largeError(codeSTag.errorf("STag %08x was invalidated during an RDMA Write", s.stag))
+		}
+		for _, p := range rx.place[rx.at:] {
+			if len(rx.into) == maxIovec-1 {
+				break
+			}
+			rx.into = append(rx.into, iovec(p))
+		}
+		rx.into = append(rx.into, iovec(rx.buf[:tailLen]))
+	} else {
+		rx.into = append(rx.into, iovec(rx.buf[rx.w:]))
+	}
+	err := e.raw.Read(rx.tryRead)
+	e.stats.readCalls.Add(1)
+	switch {
+	case err != nil:
+		return err
+	case rx.errno != 0:
+		return fmt.Errorf("iwarp: receiving: %w", rx.errno)
+	case rx.n == 0:
+		return io.EOF
+	}
+	if !direct {
+		rx.w += rx.n
+		return nil
+	}
+	rx.w = rx.n - rx.placed(e, rx.n)
+	return nil
+}
+
+// placed accounts for up to n bytes that were read into place, and returns how many of them it took.
+func (rx *receiver) placed(e *endpoint, n int) (took int) {
+	for rx.at < len(rx.place) && n > 0 {
+		p := rx.place[rx.at]
+		k := min(len(p), n)
+		if e.crc {
+			rx.seg.sum = crc32.Update(rx.seg.sum, castagnoli, p[:k])
+		}
+		if k == len(p) {
+			rx.at++
+		} else {
+			rx.place[rx.at] = p[k:]
+		}
+		took += k
+		n -= k
+	}
+	rx.seg.left -= took
+	return took
+}
+
+// parse handles all that is in the buffer. On an error, what came before has been handled.
+func (rx *receiver) parse(e *endpoint) error {
+	for {
+		if rx.seg.active {
+			if rx.seg.left > 0 {
+				return nil
+			}
+			whole, err := rx.endLarge(e)
+			if !whole || err != nil {
+				return err
+			}
+			continue
+		}
+		b := rx.buf[rx.r:rx.w]
+		if len(b) < fpduLengthLen {
+			return nil
+		}
+		n := int(binary.BigEndian.Uint16(b))
+		if total := fpduLen(n); len(b) >= total {
+			if e.crc {
+				if err := checkCRC(b[:total]); err != nil {
+					return err
+				}
+			}
+			if err := rx.whole(e, b[fpduLengthLen:fpduLengthLen+n]); err != nil {
+				return err
+			}
+			rx.r += total
+			rx.begun(e)
+			continue
+		}
+		if n <= directMin || len(b) < fpduLengthLen+untaggedLen {
+			return nil
+		}
+		if op := opcode(b[fpduLengthLen+1] & 15); op == opReadRequest || op >= opTerminate {
+			return nil // small messages, when all is well; their size is judged when they are whole
+		}
+		if err := rx.beginLarge(e, n); err != nil {
+			return err
+		}
+		if rx.seg.left > 0 {
+			return nil
+		}
+	}
+}
+
+// begun notes that an FPDU has come, from when on a responder may send.
+func (rx *receiver) begun(e *endpoint) {
+	if rx.got {
+		return
+	}
+	rx.got = true
+	e.mu.Lock()
+	e.quiet = false
+	e.mu.Unlock()
+}
+
+// whole handles a ULPDU that is in the buffer.
+func (rx *receiver) whole(e *endpoint, b []byte) error {
+	if len(b) < taggedLen || len(b) < headerLen(b[0]) {
+		return codeFPDUStart.errorf("ULPDU of %d bytes, too few for its header", len(b))
+	}
+	payload := b[headerLen(b[0]):]
+	rx.place = rx.place[:0]
+	err := rx.locate(e, b, len(payload))
+	if err == nil {
+		switch rx.seg.op {
+		case opReadRequest:
+			err = rx.readRequested(e, b)
+		case opTerminate:
+			return receivedTerminate(payload)
+		default:
+			for _, p := range rx.place {
+				payload = payload[copy(p, payload):]
+			}
+			e.stats.copiedIn.Add(uint64(rx.seg.n))
+			err = rx.commit(e)
+		}
+	}
+	if t, ok := err.(*TerminateError); ok {
+		t.about(clone(b[:headerLen(b[0])]), len(b), nil)
+	}
+	return err
+}
+
+func clone(b []byte) []byte { return append([]byte(nil), b...) }
+
+// beginLarge starts to place a segment that is not in the buffer as a whole.
+func (rx *receiver) beginLarge(e *endpoint, n int) error {
+	b := rx.buf[rx.r:rx.w]
+	header := fpduLengthLen + headerLen(b[fpduLengthLen])
+	s := &rx.seg
+	s.ulpdu = n
+	copy(s.header[:], b[fpduLengthLen:])
+	rx.place, rx.at = rx.place[:0], 0
+	if err := rx.locate(e, b[fpduLengthLen:], n-(header-fpduLengthLen)); err != nil {
+		return rx.largeError(err)
+	}
+	s.active, s.left, s.sum = true, s.n, 0
+	if e.crc {
+		s.sum = crc32.Update(0, castagnoli, b[:header])
+	}
+	b = b[header:]
+	b = b[:min(len(b), s.n)]
+	rx.r += header + len(b)
+	e.stats.copiedIn.Add(uint64(len(b)))
+	rest := b
+	for _, p := range rx.place {
+		rest = rest[copy(p, rest):]
+	}
+	rx.placed(e, len(b))
+	return nil
+}
+
+// endLarge verifies and completes a segment whose payload is in its place. It reports false if padding and CRC have not come yet.
+func (rx *receiver) endLarge(e *endpoint) (bool, error) {
+	s := &rx.seg
+	b := rx.buf[rx.r:rx.w]
+	pad := fpduPad(s.ulpdu)
+	if len(b) < pad+fpduCRCLen {
+		return false, nil
+	}
+	if e.crc {
+		if err := matchCRC(crc32.Update(s.sum, castagnoli, b[:pad]), b[pad:]); err != nil {
+			return true, err
+		}
+	}
+	rx.r += pad + fpduCRCLen
+	s.active = false
+	if err := rx.commit(e); err != nil {
+		return true, rx.largeError(err)
+	}
+	rx.begun(e)
+	return true, nil
+}
+
+// largeError adds the segment's header to the error.
+func (rx *receiver) largeError(err error) error {
+	if t, ok := err.(*TerminateError); ok {
+		t.about(clone(rx.seg.header[:headerLen(rx.seg.header[0])]), rx.seg.ulpdu, nil)
+	}
+	return err
+}
