@@ -1,0 +1,5 @@
+//go:build race
+
+package nfs3_test
+
+const raceEnabled = true
