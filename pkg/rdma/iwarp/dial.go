@@ -10,16 +10,6 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// RejectedError is the answer of a peer that does not want the connection.
-type RejectedError struct {
-	// PrivateData is what the peer said about it.
-	PrivateData []byte
-}
-
-func (e *RejectedError) Error() string {
-	return fmt.Sprintf("iwarp: the peer rejected the connection (private data %x)", e.PrivateData)
-}
-
 // Dial implements [rdma.Provider].
 func (p *provider) Dial(ctx context.Context, address string, o rdma.Options) (rdma.Endpoint, error) {
 	if err := checkOptions(&o); err != nil {
@@ -69,7 +59,7 @@ func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Opti
 		return s, err
 	}
 	if rep.rejected {
-		return s, &RejectedError{PrivateData: rep.private}
+		return s, &rdma.RejectedError{PrivateData: rep.private}
 	}
 	if rep.enhanced != req.enhanced {
 		return s, fmt.Errorf("%w: the reply has enhanced data: %v, the request: %v", errMPA, rep.enhanced, req.enhanced)

@@ -32,8 +32,9 @@ type endpoint struct {
 	conn *net.TCPConn
 	raw  syscall.RawConn
 	settled
-	stags *stagTable
-	stats counters
+	domain *domain
+	stags  *stagTable
+	stats  counters
 
 	rx receiver
 	tx sender
@@ -79,7 +80,7 @@ func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*e
 	if err != nil {
 		return nil, fmt.Errorf("iwarp: %w", err)
 	}
-	e := &endpoint{conn: conn, raw: raw, settled: s, stags: newSTagTable(cfg.MaxRegions), gathering: true, quiet: s.responder,
+	e := &endpoint{conn: conn, raw: raw, settled: s, domain: o.Domain.(*domain), stags: newSTagTable(cfg.MaxRegions), gathering: true, quiet: s.responder,
 		sendFree: o.SendQueue, rqFree: o.ReceiveQueue}
 	e.changed.L = &e.mu
 	e.rx.init()
@@ -88,7 +89,10 @@ func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*e
 		return nil, err
 	}
 	e.tx.init(e, maxFPDU)
-	return e, e.PostReceives(o.Receives)
+	if err := e.PostReceives(o.Receives); err != nil {
+		return nil, err
+	}
+	return e, e.domain.join()
 }
 
 // Attributes implements [rdma.Endpoint].
@@ -103,14 +107,17 @@ func (e *endpoint) RemoteAddr() net.Addr { return e.conn.RemoteAddr() }
 
 // Expose implements [rdma.Endpoint].
 func (e *endpoint) Expose(mem []byte, access rdma.Access) (rdma.Remote, error) {
+	if len(mem) > 0 && !e.domain.holds(spanOf(mem)) {
+		return rdma.Remote{}, fmt.Errorf("iwarp: %d bytes to expose lie in no arena that is attached to the domain", len(mem))
+	}
 	return e.stags.expose(mem, access)
 }
 
 // PostReceives implements [rdma.Endpoint].
 func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 	for i := range rs {
-		if n := len(rs[i].Segments); n > maxSegments {
-			return fmt.Errorf("iwarp: receive of %d segments, at most %d are possible", n, maxSegments)
+		if _, err := e.domain.check(rs[i].Segments); err != nil {
+			return fmt.Errorf("iwarp: receive %d: %w", rs[i].ID, err)
 		}
 	}
 	e.rqMu.Lock()
@@ -141,9 +148,6 @@ func (e *endpoint) takeReceive() (rdma.Receive, bool) {
 
 // checkWork verifies a work request.
 func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
-	if len(w.Local) > maxSegments {
-		return fmt.Errorf("iwarp: work request %d has %d segments, at most %d are possible", w.ID, len(w.Local), maxSegments)
-	}
 	switch w.Op {
 	case rdma.Send, rdma.SendWithInvalidate, rdma.Write, rdma.Read:
 	case rdma.LocalInvalidate:
@@ -151,7 +155,10 @@ func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
 	default:
 		return fmt.Errorf("iwarp: work request %d has opcode %d, which nobody can post", w.ID, w.Op)
 	}
-	n := length(w.Local)
+	n, err := e.domain.check(w.Local)
+	if err != nil {
+		return fmt.Errorf("iwarp: work request %d: %w", w.ID, err)
+	}
 	if n > math.MaxUint32 {
 		return fmt.Errorf("iwarp: work request %d moves %d bytes, at most %d are possible", w.ID, n, uint32(math.MaxUint32))
 	}
@@ -457,6 +464,7 @@ func (e *endpoint) finish() {
 	e.stags.clear()
 	e.rx.free()
 	e.tx.free()
+	e.domain.leave()
 }
 
 // drain empties the socket without waiting, so that closing it sends FIN rather than RST where possible.

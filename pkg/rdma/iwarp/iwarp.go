@@ -25,7 +25,6 @@ import (
 	"log/slog"
 	"time"
 
-	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/rdma"
 )
 
@@ -122,16 +121,19 @@ func (p *provider) Name() string { return "iwarp" }
 
 func (p *provider) NewDomain() (rdma.Domain, error) { return &domain{}, nil }
 
-// domain needs no registration: the CPU can reach all memory, and STags belong to one connection anyway.
-type domain struct{}
-
-func (*domain) Attach(*bufpool.Pool) error { return nil }
-func (*domain) Close() error               { return nil }
-
 // checkOptions verifies what does not depend on the peer, and fills in defaults.
 func checkOptions(o *rdma.Options) error {
 	if len(o.PrivateData) > maxPrivateData {
 		return fmt.Errorf("iwarp: private data of %d bytes, at most %d are possible", len(o.PrivateData), maxPrivateData)
+	}
+	d, ok := o.Domain.(*domain)
+	if !ok {
+		return fmt.Errorf("iwarp: Options.Domain is a %T, want one that this provider made", o.Domain)
+	}
+	for i := range o.Receives {
+		if _, err := d.check(o.Receives[i].Segments); err != nil {
+			return fmt.Errorf("iwarp: receive %d: %w", o.Receives[i].ID, err)
+		}
 	}
 	if o.SendQueue == 0 {
 		o.SendQueue = defaultQueue

@@ -204,6 +204,7 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 		return nil, err
 	}
 	if err := in.reply(&rep); err != nil {
+		_ = e.Close()
 		return nil, err
 	}
 	return e, nil

@@ -9,8 +9,20 @@ import (
 	"testing"
 	"time"
 
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/rdma"
 )
+
+var testPool = bufpool.New(0)
+
+func memory(n int) []byte {
+	b, err := testPool.Get(n)
+	if err != nil {
+		panic(err)
+	}
+	clear(b.B)
+	return b.B[:n:n]
+}
 
 type chanHandler struct {
 	done chan rdma.Completion
@@ -43,6 +55,11 @@ func pair(t testing.TB, cfg Config, active, passive rdma.Options) (a, b *end) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dom, _ := p.NewDomain()
+	if err := dom.Attach(testPool); err != nil {
+		t.Fatal(err)
+	}
+	active.Domain, passive.Domain = dom, dom
 	l, err := p.Listen(context.Background(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +99,7 @@ func pair(t testing.TB, cfg Config, active, passive rdma.Options) (a, b *end) {
 
 func recvBufs(n, size int) (bufs [][]byte, rs []rdma.Receive) {
 	for i := range n {
-		bufs = append(bufs, make([]byte, size))
+		bufs = append(bufs, memory(size))
 		rs = append(rs, rdma.Receive{ID: uint64(i), Segments: [][]byte{bufs[i]}})
 	}
 	return
@@ -109,9 +126,9 @@ func TestSmoke(t *testing.T) {
 				if string(a.Attributes().PrivateData) != "ho" || string(b.Attributes().PrivateData) != "hi" {
 					t.Error("private data", a.Attributes(), b.Attributes())
 				}
-				data := make([]byte, size)
+				data := memory(size)
 				rand.Read(data)
-				sink := make([]byte, size+10)
+				sink := memory(size + 10)
 				rw, err := a.Expose(sink, rdma.RemoteWrite)
 				if err != nil {
 					t.Fatal(err)
@@ -130,7 +147,7 @@ func TestSmoke(t *testing.T) {
 				if c.Bytes != size || !bytes.Equal(bb[0][:size], data) {
 					t.Fatal(c)
 				}
-				rsink := make([]byte, size)
+				rsink := memory(size)
 				if err := b.Post([]rdma.WorkRequest{
 					{ID: 1, Op: rdma.Read, Local: [][]byte{rsink[:size/3], rsink[size/3:]}, Remote: rr},
 					{ID: 2, Op: rdma.Write, Local: [][]byte{data}, Remote: rdma.Remote{Handle: rw.Handle, Offset: rw.Offset + 5}},
