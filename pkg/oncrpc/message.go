@@ -20,6 +20,8 @@ type Message struct {
 	Items []xdr.Item
 
 	bufs []*bufpool.Buf
+	// For Cut and Keep: the slices of the items. For Cut: an array for the stream.
+	pieces, spare [][]byte
 }
 
 // Own makes m the owner of b: m.Release releases it.
@@ -33,6 +35,13 @@ func (m *Message) Disown(dst []*bufpool.Buf) []*bufpool.Buf {
 	return dst
 }
 
+// Keep copies a list of slices, not their bytes, to where it lasts as long as the message: for the Data of an item.
+func (m *Message) Keep(list [][]byte) [][]byte {
+	at := len(m.pieces)
+	m.pieces = append(m.pieces, list...)
+	return m.pieces[at:len(m.pieces):len(m.pieces)]
+}
+
 // Release gives back all buffers and empties the message. Its slices keep their capacity for the next use.
 func (m *Message) Release() {
 	for i, b := range m.bufs {
@@ -41,7 +50,8 @@ func (m *Message) Release() {
 	}
 	clear(m.Stream)
 	clear(m.Items)
-	m.bufs, m.Stream, m.Items = m.bufs[:0], m.Stream[:0], m.Items[:0]
+	clear(m.pieces)
+	m.bufs, m.Stream, m.Items, m.pieces = m.bufs[:0], m.Stream[:0], m.Items[:0], m.pieces[:0]
 }
 
 // Len returns the length of the unreduced stream.
