@@ -1,0 +1,115 @@
+package rpcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// Queue lengths, in work requests. They bound what a peer that takes nothing can make this side remember.
+const (
+	sendQueue    = 4096
+	receiveQueue = maxCredits + 256
+)
+
+// Client is a connection made by this side. It is an oncrpc.Requester and an oncrpc.Canceler.
+type Client struct {
+	*requester
+	conn   *Conn
+	domain rdma.Domain // its own
+	gone   chan struct{}
+}
+
+var (
+	_ oncrpc.Requester = (*Client)(nil)
+	_ oncrpc.Canceler  = (*Client)(nil)
+	_ oncrpc.Canceler  = (*requester)(nil)
+)
+
+// Dial connects to a server at address ("host:port"). Without cfg.Domain the connection gets a protection domain of its
+// own, which is safer (RFC 8166 section 8.1).
+func Dial(ctx context.Context, p rdma.Provider, address string, cfg Config) (*Client, error) {
+	full, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	cl := &Client{gone: make(chan struct{})}
+	d := cfg.Domain
+	if d == nil {
+		if d, err = p.NewDomain(); err != nil {
+			return nil, fmt.Errorf("rpcrdma: protection domain: %w", err)
+		}
+		cl.domain = d
+		if err := d.Attach(full.Pool); err != nil {
+			_ = d.Close()
+			return nil, fmt.Errorf("rpcrdma: register memory: %w", err)
+		}
+	}
+	if cl.conn, err = dial(ctx, p, address, full, d); err != nil {
+		if cl.domain != nil {
+			_ = cl.domain.Close()
+		}
+		return nil, err
+	}
+	cl.requester = &cl.conn.out
+	go cl.run()
+	return cl, nil
+}
+
+func dial(ctx context.Context, p rdma.Provider, address string, cfg *Config, d rdma.Domain) (*Conn, error) {
+	c := newConn(cfg, false)
+	rs, err := c.receives.prepare()
+	if err != nil {
+		c.discard()
+		return nil, err
+	}
+	ep, err := p.Dial(ctx, address, c.options(rs, d))
+	if err != nil {
+		c.discard()
+		var rejected *rdma.RejectedError
+		if errors.As(err, &rejected) {
+			return nil, fmt.Errorf("rpcrdma: %s refuses the connection: %w", address, err)
+		}
+		return nil, fmt.Errorf("rpcrdma: connect to %s: %w", address, err)
+	}
+	c.establish(ep)
+	return c, nil
+}
+
+func (cl *Client) run() {
+	cl.conn.run()
+	if cl.domain != nil {
+		_ = cl.domain.Close()
+	}
+	close(cl.gone)
+}
+
+// Done is closed when the connection is gone and has freed what it had.
+func (cl *Client) Done() <-chan struct{} { return cl.gone }
+
+// Err says why the connection ended, after Done.
+func (cl *Client) Err() error { return cl.conn.err }
+
+// RemoteAddr is the server's address.
+func (cl *Client) RemoteAddr() netip.AddrPort { return cl.conn.info.Remote }
+
+// Stats counts what the connection did.
+func (cl *Client) Stats() rdma.Stats { return cl.conn.ep.Stats() }
+
+// Negotiated tells what was settled. Credits are known after the first reply.
+func (cl *Client) Negotiated() Negotiated {
+	c := cl.conn
+	out := &c.out
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	return Negotiated{
+		Version: wire.Version1, InlineCall: c.sendLimit, InlineReply: c.recvLimit,
+		Granted: out.peerGrant, Requested: out.asked(),
+		RemoteInvalidation: c.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(),
+	}
+}

@@ -1,0 +1,146 @@
+package rpcrdma
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// Config is what connections are made with. It must not be changed while it is in use.
+type Config struct {
+	// Pool is where all memory comes from. It is required.
+	Pool *bufpool.Pool
+	// Domain is the protection domain, to which Pool is attached. A server requires it. Dial makes one for each connection when it is nil.
+	Domain rdma.Domain
+	// Handler answers the peer's calls. Without one they are answered PROG_UNAVAIL.
+	Handler oncrpc.Handler
+	// Bindings finds the upper-layer bindings, in both roles. Without a binding nothing is reduced.
+	Bindings oncrpc.Bindings
+
+	// InlineCall and InlineReply are the largest messages, in bytes, that go from client to server and from server to client without
+	// chunks: multiples of 1024 from 1024 to 262144. What holds for a connection is the smaller of both peers' (RFC 8797).
+	// 0 means 4096.
+	InlineCall, InlineReply int
+
+	// Credits is how many calls from the client to the server may be outstanding: granted by a server, requested by a client.
+	// nil means Static(128).
+	Credits CreditPolicy
+	// BackCredits is the same for calls from the server to the client (RFC 8167): granted by a client, requested by a server.
+	// 0 means 16 at a server, and none at a client without a Handler.
+	BackCredits int
+
+	// RemoteInvalidation offers Send with Invalidate to the peer (RFC 8797).
+	RemoteInvalidation bool
+
+	// Budget bounds the bulk memory of the peer's calls; each connection has a share of it. nil means no limit.
+	Budget *bufpool.Budget
+	// MaxBulk bounds in bytes what one call may have in its Read chunks. 0 means 4 MiB.
+	MaxBulk int
+	// Limits bound the chunks of a header. The zero value means wire.DefaultLimits. At a client they also are what it assumes of the server.
+	Limits wire.Limits
+
+	// ReadsOut and ReadsIn are the RDMA Reads that may be outstanding in both directions. 0 means 16.
+	ReadsOut, ReadsIn int
+	// MaxConnections bounds the connections of a server. 0 means no limit.
+	MaxConnections int
+
+	// Observer is told what happens. It may be nil.
+	Observer Observer
+	// Logger gets a line for each protocol error, at most one a second for a connection. It may be nil.
+	Logger *slog.Logger
+	// Now is the clock that limits the logging; nil means time.Now.
+	Now func() time.Time
+}
+
+const (
+	defaultInline      = 4096
+	defaultCredits     = Static(128)
+	defaultBackCredits = 16
+	defaultMaxBulk     = 4 << 20
+	defaultReads       = 16
+	maxCredits         = 4096
+)
+
+// complete returns cfg with its defaults filled in.
+func (cfg Config) complete() (*Config, error) {
+	if cfg.Pool == nil {
+		return nil, errors.New("rpcrdma: Config.Pool is missing")
+	}
+	def(&cfg.InlineCall, defaultInline)
+	def(&cfg.InlineReply, defaultInline)
+	if err := wire.CheckThreshold(cfg.InlineCall); err != nil {
+		return nil, fmt.Errorf("rpcrdma: Config.InlineCall: %w", err)
+	}
+	if err := wire.CheckThreshold(cfg.InlineReply); err != nil {
+		return nil, fmt.Errorf("rpcrdma: Config.InlineReply: %w", err)
+	}
+	if cfg.Credits == nil {
+		cfg.Credits = defaultCredits
+	}
+	if cfg.BackCredits < 0 || cfg.BackCredits > maxCredits {
+		return nil, fmt.Errorf("rpcrdma: Config.BackCredits is %d, must be 0 to %d", cfg.BackCredits, maxCredits)
+	}
+	if cfg.Handler != nil {
+		def(&cfg.BackCredits, defaultBackCredits)
+	} else {
+		cfg.Handler = new(oncrpc.Mux)
+	}
+	if cfg.Budget == nil {
+		cfg.Budget = bufpool.NewBudget(0, 0)
+	}
+	def(&cfg.MaxBulk, defaultMaxBulk)
+	if cfg.Limits == (wire.Limits{}) {
+		cfg.Limits = wire.DefaultLimits
+	}
+	def(&cfg.ReadsOut, defaultReads)
+	def(&cfg.ReadsIn, defaultReads)
+	if cfg.Observer == nil {
+		cfg.Observer = nobody{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &cfg, nil
+}
+
+func def(v *int, d int) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// CreditPolicy decides how many calls may be outstanding on a connection.
+type CreditPolicy interface {
+	// Open makes the account of a new connection.
+	Open() CreditAccount
+}
+
+// CreditAccount is a connection's part in a CreditPolicy. Its methods are called on the data path: they do not block or allocate.
+type CreditAccount interface {
+	// Credits returns how many calls may be outstanding from now on, at least 1. The peer has asked for requested, or granted
+	// them; inUse of them are outstanding. Posted receives stand for what was granted, so a smaller number takes effect slowly.
+	Credits(requested, inUse int) int
+	// Close ends the account.
+	Close()
+}
+
+// Static is a CreditPolicy that always grants the same number, 1 to 4096.
+type Static int
+
+// Open implements CreditPolicy.
+func (s Static) Open() CreditAccount { return s }
+
+// Credits implements CreditAccount.
+func (s Static) Credits(int, int) int { return min(max(int(s), 1), maxCredits) }
+
+// Close implements CreditAccount.
+func (s Static) Close() {}

@@ -1,0 +1,102 @@
+package rpcrdma
+
+import (
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// fetch brings the Read chunks into pooled memory: one RDMA Read for each segment (RFC 8166 section 3.4.5).
+func (ic *inCall) fetch() {
+	if len(ic.chunks) == 0 {
+		ic.serve()
+		return
+	}
+	c := ic.c
+	ic.wrs, ic.lists, ic.memory = ic.wrs[:0], ic.lists[:0], ic.memory[:0]
+	for i := range ic.chunks {
+		if err := ic.readChunk(&ic.chunks[i]); err != nil {
+			c.fault(NoMemory, "%v", err)
+			ic.state = serving
+			ic.ReplyAccept(oncrpc.SystemErr)
+			return
+		}
+	}
+	ic.reads = len(ic.wrs)
+	if ic.reads == 0 {
+		ic.fetched()
+		return
+	}
+	ic.state = reading
+	if err := c.ep.Post(ic.wrs); err != nil {
+		c.fail(err) // close frees the call
+	}
+}
+
+// readChunk adds the RDMA Reads of a chunk to ic.wrs.
+func (ic *inCall) readChunk(ch *chunk) error {
+	segs := ic.hdr.Reads[ch.first : ch.first+ch.n]
+	at := len(ic.memory)
+	for left := ch.length; left > 0; {
+		buf, err := ic.c.cfg.Pool.Get(min(left, bufpool.MaxSize))
+		if err != nil {
+			return err
+		}
+		ic.Own(buf)
+		left -= len(buf.B)
+		ic.memory = append(ic.memory, buf.B)
+	}
+	ch.data = ic.memory[at:len(ic.memory):len(ic.memory)]
+	k, used := 0, 0 // the buffer to fill, and how much of it is spoken for
+	for _, s := range segs {
+		for s.Length > 0 {
+			if used == len(ch.data[k]) {
+				k, used = k+1, 0
+			}
+			n := min(int(s.Length), len(ch.data[k])-used)
+			ic.lists = append(ic.lists, ch.data[k][used:used+n])
+			last := len(ic.lists) - 1
+			ic.wrs = append(ic.wrs, rdma.WorkRequest{
+				ID: idRead | uint64(ic.id), Op: rdma.Read, Local: ic.lists[last : last+1 : last+1],
+				Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset},
+			})
+			used += n
+			s.Length -= uint32(n)
+			s.Offset += uint64(n)
+		}
+	}
+	return nil
+}
+
+// readDone counts a finished RDMA Read.
+func (in *responder) readDone(id uint32) {
+	in.mu.Lock()
+	ic := in.calls[id]
+	in.mu.Unlock()
+	if ic.reads--; ic.reads == 0 {
+		ic.state = onLoop
+		ic.fetched()
+	}
+}
+
+// fetched puts what was read into the call: a Position Zero Read chunk is its stream, others are its items.
+func (ic *inCall) fetched() {
+	item := 0
+	for i := range ic.chunks {
+		ch := &ic.chunks[i]
+		switch {
+		case ch.position == 0:
+			ic.Stream = append(ic.Stream[:0], ch.data...)
+			ic.c.cfg.Observer.Moved(LongCall, ch.length)
+		case ch.length > 0:
+			ic.Items[item].Data = ch.data
+			item++
+			ic.c.cfg.Observer.Moved(ReadChunk, ch.length)
+		}
+	}
+	if ic.hdr.Procedure == wire.NoMsg && !ic.decode() {
+		return
+	}
+	ic.serve()
+}

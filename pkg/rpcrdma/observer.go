@@ -1,0 +1,61 @@
+package rpcrdma
+
+// Observer is told what the connections of a Config do, for metrics. Its methods are called concurrently, on the data path: they do
+// not block or allocate.
+type Observer interface {
+	// Moved counts payload bytes by the way that they took.
+	Moved(p Path, bytes int)
+	// Erred counts what went wrong.
+	Erred(f Fault)
+	// Credits tells the number of credits granted to a peer, and how many of them it uses.
+	Credits(granted, inUse int)
+}
+
+// Path is a way for payload to cross the connection.
+type Path uint8
+
+// The paths of version 1.
+const (
+	InlineCall  Path = iota // in the Send of a call
+	InlineReply             // in the Send of a reply
+	ReadChunk               // an argument's data, by RDMA Read
+	LongCall                // a Position Zero Read chunk
+	WriteChunk              // a result's data, by RDMA Write
+	ReplyChunk              // a whole reply
+	Paths                   // their number
+)
+
+func (p Path) String() string {
+	return [Paths]string{"inline_call", "inline_reply", "read_chunk", "long_call", "write_chunk", "reply_chunk"}[p]
+}
+
+// Fault is a kind of error.
+type Fault uint8
+
+// What can go wrong. The first ones are the peer's mistakes.
+const (
+	ShortMessage  Fault = iota // a message shorter than a header: dropped
+	BadVersion                 // answered ERR_VERS
+	BadHeader                  // answered ERR_CHUNK, or dropped in a reply
+	BadChunk                   // chunks that do not fit the message: answered ERR_CHUNK
+	BadArguments               // chunks that do not fit the arguments: answered GARBAGE_ARGS
+	TooLarge                   // more bulk memory than a call may have: answered ERR_CHUNK
+	UnknownXID                 // a reply to no call: dropped
+	BadReply                   // a reply that does not fit its call: the call fails
+	Dropped                    // RDMA_DONE, or another message that has no answer
+	ReplyTooLong               // a reply that fits nowhere: answered ERR_CHUNK
+	NoMemory                   // the pool is exhausted
+	ErrorReceived              // the peer answered RDMA_ERROR
+	Faults                     // their number
+)
+
+func (f Fault) String() string {
+	return [Faults]string{"short_message", "bad_version", "bad_header", "bad_chunk", "bad_arguments", "too_large", "unknown_xid",
+		"bad_reply", "dropped", "reply_too_long", "no_memory", "error_received"}[f]
+}
+
+type nobody struct{}
+
+func (nobody) Moved(Path, int)  {}
+func (nobody) Erred(Fault)      {}
+func (nobody) Credits(int, int) {}

@@ -1,0 +1,211 @@
+package rpcrdma
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// reserve is the number of receives that are posted besides those that credits account for.
+const reserve = 2
+
+// errNoReceive is why a connection ends when there is no memory for the one receive that it cannot do without.
+var errNoReceive = errors.New("rpcrdma: no memory for another receive")
+
+// receives are the posted receives of a connection. A message that arrives takes its receive's buffer with it;
+// another one is posted in time, so that there always are
+//
+//	credits + extra = posted + held
+//
+// of them, or more for a while after credits were lowered, since what is posted cannot be recalled.
+type receives struct {
+	ep     rdma.Endpoint
+	pool   *bufpool.Pool
+	layout []int // lengths of the segments of a receive
+
+	mu      sync.Mutex
+	slots   []*receive
+	free    *receive
+	posted  int
+	held    int // messages that stand for a receive until they are answered
+	credits int // for what the peer's credits, or ours, let arrive
+	extra   int // for everything else
+	list    []rdma.Receive
+	closed  bool
+}
+
+// receive is an entry of the receive queue: a buffer, cut into segments.
+type receive struct {
+	id   uint64
+	buf  *bufpool.Buf
+	segs [][]byte
+	next *receive
+}
+
+// prepare makes the first receives, which are posted with the connection.
+func (r *receives) prepare() ([]rdma.Receive, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.gather(r.credits + r.extra); err != nil {
+		r.giveUp()
+		return nil, err
+	}
+	r.posted = len(r.list)
+	return r.list, nil
+}
+
+// gather puts n new receives into r.list, or as many as there is memory for.
+func (r *receives) gather(n int) error {
+	clear(r.list)
+	r.list = r.list[:0]
+	size := 0
+	for _, l := range r.layout {
+		size += l
+	}
+	for range n {
+		buf, err := r.pool.Get(size)
+		if err != nil {
+			return err
+		}
+		s := r.free
+		if s == nil {
+			s = &receive{id: idReceive | uint64(len(r.slots)), segs: make([][]byte, len(r.layout))}
+			r.slots = append(r.slots, s)
+		} else {
+			r.free = s.next
+		}
+		s.buf, s.next = buf, nil
+		at := 0
+		for i, l := range r.layout {
+			s.segs[i] = buf.B[at : at+l]
+			at += l
+		}
+		r.list = append(r.list, rdma.Receive{ID: s.id, Segments: s.segs})
+	}
+	return nil
+}
+
+// giveUp frees what gather made.
+func (r *receives) giveUp() {
+	for _, l := range r.list {
+		s := r.slots[index(l.ID)]
+		s.buf.Release()
+		s.buf, s.next, r.free = nil, r.free, s
+	}
+	r.list = r.list[:0]
+}
+
+// fill posts what is missing. When memory is short it posts less, and fails only if nothing is left.
+func (r *receives) fill() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fillLocked()
+}
+
+func (r *receives) fillLocked() error {
+	n := r.credits + r.extra - r.posted - r.held
+	if n <= 0 || r.closed {
+		return nil
+	}
+	short := r.gather(n)
+	if len(r.list) > 0 {
+		if err := r.ep.PostReceives(r.list); err != nil {
+			r.giveUp()
+			return fmt.Errorf("rpcrdma: post receives: %w", err)
+		}
+		r.posted += len(r.list)
+	}
+	if short != nil && r.posted+r.held <= r.extra {
+		return fmt.Errorf("%w: %w", errNoReceive, short)
+	}
+	return nil
+}
+
+// take hands over the buffer of a receive that completed with n bytes, and appends the message to dst.
+func (r *receives) take(dst [][]byte, id uint64, n int) (*bufpool.Buf, [][]byte) {
+	r.mu.Lock()
+	s := r.slots[index(id)]
+	buf := s.buf
+	s.buf = nil
+	r.posted--
+	for _, b := range s.segs {
+		if n == 0 {
+			break
+		}
+		k := min(n, len(b))
+		dst = append(dst, b[:k:k])
+		n -= k
+	}
+	s.next, r.free = r.free, s
+	r.mu.Unlock()
+	return buf, dst
+}
+
+// hold counts a message that keeps its place until drop or answer.
+func (r *receives) hold() {
+	r.mu.Lock()
+	r.held++
+	r.mu.Unlock()
+}
+
+// drop replaces the receive of a message that will not be answered.
+func (r *receives) drop() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held--
+	return r.fillLocked()
+}
+
+// answer replaces the receive of a message that is about to be answered, and returns the credits to grant with it: no more
+// than receives are posted. Without an account they are what extra is for.
+func (r *receives) answer(a CreditAccount, asked int) (granted, inUse int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held--
+	inUse = r.held
+	if a != nil {
+		asked = min(max(asked, 1), maxCredits)
+		r.credits = max(1, min(asked, a.Credits(asked, inUse)))
+	}
+	if err := r.fillLocked(); err != nil {
+		return 0, inUse, err
+	}
+	if a == nil {
+		return max(1, min(asked, r.extra-reserve)), inUse, nil
+	}
+	return max(1, min(r.credits, r.posted+r.held-r.extra)), inUse, nil
+}
+
+// allow sets how many messages our own credits let arrive, and returns how many receives there are for them.
+func (r *receives) allow(n int) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.credits = n
+	err := r.fillLocked()
+	return max(1, min(n, r.posted+r.held-r.extra)), err
+}
+
+// more changes extra: for one more reply to a reverse call, or one less.
+func (r *receives) more(n int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.extra += n
+	return r.fillLocked()
+}
+
+// close frees what is posted; the endpoint has let go of it.
+func (r *receives) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for _, s := range r.slots {
+		if s.buf != nil {
+			s.buf.Release()
+			s.buf = nil
+		}
+	}
+	r.posted = 0
+}

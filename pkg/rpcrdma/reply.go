@@ -1,0 +1,356 @@
+package rpcrdma
+
+import (
+	"errors"
+	"fmt"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// headAt is where the header begins in a call's head buffer. Before it are zeros for XDR round-up.
+const headAt = 4
+
+// Respond implements oncrpc.Responder: it places what is to be placed, and sends the rest. RDMA Writes and
+// the Send are one batch, and nothing waits for their completion but the memory.
+func (ic *inCall) Respond(*oncrpc.Call) {
+	c := ic.c
+	if c.in.isClosed() {
+		ic.recycle()
+		return
+	}
+	if err := ic.place(); err != nil {
+		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %v", ic.XID, ic.Program, ic.Version, ic.Procedure, err)
+		ic.sendError(wire.ErrChunk)
+		return
+	}
+	ic.send()
+}
+
+// Drop implements oncrpc.Responder. The connection stays; the client will miss the answer and decide.
+func (ic *inCall) Drop(*oncrpc.Call) {
+	c := ic.c
+	c.cfg.Observer.Erred(Dropped)
+	if err := c.receives.drop(); err != nil {
+		c.fail(err)
+	}
+	ic.recycle()
+}
+
+func (in *responder) isClosed() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.closed
+}
+
+// refuse answers a call with RDMA_ERROR, and counts and logs why.
+func (ic *inCall) refuse(code wire.ErrorCode, f Fault, format string, args ...any) {
+	ic.c.fault(f, "call %#x answered %v: %s", uint32(ic.hdr.XID), code, fmt.Sprintf(format, args...))
+	ic.state = serving
+	ic.sendError(code)
+}
+
+// sendError answers a call with RDMA_ERROR. It never invalidates the peer's memory.
+func (ic *inCall) sendError(code wire.ErrorCode) {
+	credits, err := ic.credits()
+	var head []byte
+	if err == nil {
+		head, err = ic.newHead(wire.ErrVersSize)
+	}
+	if err != nil {
+		ic.giveUp(err)
+		return
+	}
+	head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, code, wire.Version1, wire.Version1)
+	ic.lists = append(ic.lists[:0], head)
+	ic.wrs = append(ic.wrs[:0], rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists})
+	ic.post()
+}
+
+// credits has a receive posted for the credit that the answer gives back, and returns how many to grant.
+func (ic *inCall) credits() (wire.Credits, error) {
+	c := ic.c
+	account, asked := c.in.account, int(min(ic.hdr.Credits, maxCredits))
+	if account == nil {
+		asked = c.cfg.BackCredits
+	}
+	granted, inUse, err := c.receives.answer(account, asked)
+	if err != nil {
+		return 0, err
+	}
+	c.cfg.Observer.Credits(granted, inUse)
+	return wire.Credits(granted), nil
+}
+
+// giveUp closes the connection, since a call cannot be answered (RFC 8166 section 4.5.4).
+func (ic *inCall) giveUp(err error) {
+	ic.c.cfg.Observer.Erred(NoMemory)
+	ic.c.fail(fmt.Errorf("rpcrdma: no answer can be sent to call %#x: %w", uint32(ic.hdr.XID), err))
+	ic.recycle()
+}
+
+// newHead returns the place for a header of at most n bytes.
+func (ic *inCall) newHead(n int) ([]byte, error) {
+	var err error
+	if ic.head, err = ic.c.buffer(ic.head, headAt+n); err != nil {
+		return nil, err
+	}
+	clear(ic.head.B[:headAt])
+	return ic.head.B[headAt:headAt], nil
+}
+
+// answerSize is the length of the answer's header: the Write list and the Reply chunk are those of the call.
+func (ic *inCall) answerSize() int {
+	h := &ic.hdr
+	n := wire.MinSize
+	for i := range h.Writes() {
+		n += wire.ChunkSize + wire.SegmentSize*len(h.Write(i))
+	}
+	if h.HasReply {
+		n += wire.ReplySize + wire.SegmentSize*len(h.Reply())
+	}
+	return n
+}
+
+// place makes the RDMA Writes of the reply, in ic.wrs, and leaves in ic.out what goes inline. ic.long is the length of what
+// goes to the Reply chunk instead.
+func (ic *inCall) place() error {
+	c, h := ic.c, &ic.hdr
+	if len(ic.Reply.Stream) == 0 {
+		return errors.New("the handler made no reply")
+	}
+	size := ic.answerSize()
+	if size > c.sendLimit {
+		return fmt.Errorf("the reply's header has %d bytes, the inline threshold is %d", size, c.sendLimit)
+	}
+	if _, err := ic.newHead(size); err != nil {
+		return err
+	}
+	ic.match()
+	ic.wrs, ic.lists, ic.out = ic.wrs[:0], ic.lists[:0], ic.out[:0]
+	ic.split.reset(&ic.Reply, ic.head.B[:headAt])
+	for k := range ic.found {
+		f := &ic.found[k]
+		if f.State != oncrpc.Placed {
+			continue
+		}
+		segs := h.Write(k)
+		if room := wire.Length(segs); uint64(f.Length) > room {
+			return fmt.Errorf("result %d has %d bytes, its Write chunk %d", k, f.Length, room)
+		}
+		var ok bool
+		if ic.out, ok = ic.split.until(ic.out, f.Position); ok {
+			ic.data, ok = ic.split.take(ic.data[:0], f.Length)
+		}
+		if !ok {
+			return fmt.Errorf("result %d of %d bytes is not at position %d of the reply", k, f.Length, f.Position)
+		}
+		ic.write(segs, ic.data)
+	}
+	var ok bool
+	if ic.out, ok = ic.split.rest(ic.out); !ok {
+		return errors.New("an item's position is beyond the end of the reply")
+	}
+	ic.long = 0
+	inline := length(ic.out)
+	if size+inline <= c.sendLimit {
+		return nil
+	}
+	room := wire.Length(h.Reply())
+	if uint64(inline) > room {
+		return fmt.Errorf("%d bytes of the reply are not placed: its Reply chunk has %d, and with a header of %d they exceed the inline threshold of %d",
+			inline, room, size, c.sendLimit)
+	}
+	ic.long = inline
+	ic.write(h.Reply(), ic.out)
+	ic.out = ic.out[:0]
+	return nil
+}
+
+// match says in ic.found, for each Write chunk, which result of the reply goes there: Placed, or it stays unused. Chunk k
+// belongs to the k-th result that was planned, whatever became of it (RFC 8267 section 6.4.1).
+func (ic *inCall) match() {
+	n := min(ic.hdr.Writes(), len(ic.Plan.Results))
+	ic.found = ic.found[:0]
+	if n == 0 || !ic.Status.OK() {
+		return
+	}
+	if len(ic.Plan.Results) == 1 && len(ic.Reply.Items) == 1 { // no need to read the reply
+		it := &ic.Reply.Items[0]
+		ic.found = append(ic.found, oncrpc.Found{State: oncrpc.Placed, Position: it.Position, Length: it.Length})
+	} else {
+		ic.dec.Reset(ic.Reply.Stream, ic.Reply.Items)
+		if err := ic.header.Decode(&ic.dec); err == nil && ic.header.Status.OK() {
+			b := ic.c.cfg.Bindings(ic.Program, ic.Version)
+			if ic.found, err = b.Results(ic.found, &ic.Plan, nil, ic.Procedure, &ic.dec); err != nil {
+				ic.found = ic.found[:0] // the handler's reply is odd: leave it whole
+			}
+		}
+	}
+	ic.found = ic.found[:min(n, len(ic.found))]
+	for k := range ic.found {
+		f := &ic.found[k]
+		if f.Length > 0 && (f.State == oncrpc.Placed || f.State == oncrpc.Inline) && len(ic.hdr.Write(k)) > 0 {
+			f.State = oncrpc.Placed
+		} else {
+			f.State, f.Length = oncrpc.Inline, 0
+		}
+	}
+}
+
+// write adds the RDMA Writes that bring data to segs: in order, each segment filled before the next, without round-up
+// (RFC 8166 section 3.4.6).
+func (ic *inCall) write(segs []wire.Segment, data [][]byte) {
+	i, off := 0, 0
+	for _, s := range segs {
+		for s.Length > 0 && i < len(data) {
+			at, n := len(ic.lists), 0
+			for i < len(data) && n < int(s.Length) && len(ic.lists)-at < ic.c.maxGather {
+				k := min(len(data[i])-off, int(s.Length)-n)
+				ic.lists = append(ic.lists, data[i][off:off+k:off+k])
+				n += k
+				if off += k; off == len(data[i]) {
+					i, off = i+1, 0
+				}
+			}
+			ic.wrs = append(ic.wrs, rdma.WorkRequest{
+				Op: rdma.Write, Local: ic.lists[at:len(ic.lists):len(ic.lists)],
+				Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset},
+			})
+			s.Length -= uint32(n)
+			s.Offset += uint64(n)
+		}
+	}
+}
+
+// send adds the Send to the RDMA Writes, and posts them.
+func (ic *inCall) send() {
+	c, h := ic.c, &ic.hdr
+	credits, err := ic.credits()
+	if err != nil {
+		ic.giveUp(err)
+		return
+	}
+	proc := wire.Msg
+	if ic.long > 0 {
+		proc = wire.NoMsg
+	}
+	head := wire.AppendFixed(ic.head.B[headAt:headAt], h.XID, wire.Version1, credits, proc)
+	head = wire.AppendEnd(head)
+	for k := range h.Writes() {
+		n := 0
+		if k < len(ic.found) {
+			n = ic.found[k].Length
+		}
+		head = wire.AppendReturned(head, h.Write(k), n)
+		if n > 0 {
+			c.cfg.Observer.Moved(WriteChunk, n)
+		}
+	}
+	head = wire.AppendEnd(head)
+	if h.HasReply {
+		head = wire.AppendReturned(head, h.Reply(), ic.long)
+	} else {
+		head = wire.AppendEnd(head)
+	}
+	if ic.long > 0 {
+		c.cfg.Observer.Moved(ReplyChunk, ic.long)
+	} else {
+		c.cfg.Observer.Moved(InlineReply, length(ic.out))
+	}
+	if 1+len(ic.out) > c.maxGather {
+		if err := ic.join(); err != nil {
+			ic.giveUp(err)
+			return
+		}
+	}
+	at := len(ic.lists)
+	ic.lists = append(append(ic.lists, head), ic.out...)
+	wr := rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists[at:]}
+	if handle, ok := ic.onlyHandle(); ok && c.invalidate {
+		wr.Op, wr.Invalidate = rdma.SendWithInvalidate, uint32(handle)
+	}
+	ic.wrs = append(ic.wrs, wr)
+	ic.post()
+	c.out.start()
+}
+
+// join copies what goes inline into one slice, since the provider cannot gather that many.
+func (ic *inCall) join() error {
+	buf, err := ic.c.cfg.Pool.Get(length(ic.out))
+	if err != nil {
+		return err
+	}
+	ic.Reply.Own(buf)
+	b := buf.B[:0]
+	for _, s := range ic.out {
+		b = append(b, s...)
+	}
+	ic.out = append(ic.out[:0], b)
+	return nil
+}
+
+// onlyHandle returns the one handle that all chunks of the call have, if they have one. Only that may be invalidated remotely: where
+// there are several, one may be registered for longer than this call.
+func (ic *inCall) onlyHandle() (handle wire.Handle, ok bool) {
+	h := &ic.hdr
+	for i := range h.Reads {
+		if ok && h.Reads[i].Handle != handle {
+			return 0, false
+		}
+		handle, ok = h.Reads[i].Handle, true
+	}
+	segs := h.Reply()
+	for k := 0; ; k++ {
+		for i := range segs {
+			if ok && segs[i].Handle != handle {
+				return 0, false
+			}
+			handle, ok = segs[i].Handle, true
+		}
+		if k == h.Writes() {
+			return handle, ok
+		}
+		segs = h.Write(k)
+	}
+}
+
+// post posts ic.wrs. The call is free again when it was sent, and this is done with it.
+func (ic *inCall) post() {
+	in := &ic.c.in
+	in.mu.Lock()
+	if in.closed {
+		in.mu.Unlock()
+		ic.recycle()
+		return
+	}
+	ic.posting, ic.unsent = true, true
+	in.mu.Unlock()
+	err := ic.c.ep.Post(ic.wrs)
+	in.mu.Lock()
+	ic.posting = false
+	if err != nil {
+		ic.unsent = false
+	}
+	gone := !ic.unsent
+	in.mu.Unlock()
+	if err != nil {
+		ic.c.fail(fmt.Errorf("rpcrdma: post a reply: %w", err))
+	}
+	if gone {
+		ic.recycle()
+	}
+}
+
+// sent frees a call whose answer is on its way.
+func (in *responder) sent(id uint32) {
+	in.mu.Lock()
+	ic := in.calls[id]
+	ic.unsent = false
+	gone := !ic.posting
+	in.mu.Unlock()
+	if gone {
+		ic.recycle()
+	}
+}

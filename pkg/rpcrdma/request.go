@@ -1,0 +1,384 @@
+package rpcrdma
+
+import (
+	"fmt"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// builder turns a request into a message. It chooses as the Linux client does:
+//
+//   - the reply goes inline if its bound fits, else its eligible results into Write chunks if the rest fits, else
+//     all of it into a Reply chunk;
+//   - the call goes inline if it fits, else with as few of its eligible arguments as need be in Read chunks, else
+//     all that is left of it into a Position Zero Read chunk.
+type builder struct {
+	head    *bufpool.Buf // three zero bytes, and the header
+	split   splitter
+	cuts    []oncrpc.Argument // arguments for Read chunks, by position
+	out     [][]byte          // the stream without them
+	data    [][]byte          // their data
+	ends    []int             // where in data each cut ends
+	gather  [][]byte
+	send    [1]rdma.WorkRequest
+	bufs    []*bufpool.Buf // what had to be copied
+	writes  int            // Write chunks
+	results []place        // their memory
+	hasLong bool
+	long    place // the memory of the Reply chunk
+	segs    []wire.Segment
+}
+
+// place is memory in which the peer puts a result.
+type place struct {
+	data [][]byte
+	room int
+	bufs []*bufpool.Buf // if it is the requester's own
+	at   int            // first segment in builder.segs
+}
+
+// build fills in b.send. What it exposed is in o.regions, also when it fails.
+func (b *builder) build(o *outCall, asked int, first bool) error {
+	c, r := o.c, o.req
+	sendLimit, recvLimit := c.sendLimit, c.recvLimit
+	if first {
+		sendLimit, recvLimit = min(sendLimit, wire.MinThreshold), min(recvLimit, wire.MinThreshold)
+	}
+	base, err := b.planReply(c, r, recvLimit)
+	if err != nil {
+		return err
+	}
+	proc, size, err := b.planCall(c, r, base, sendLimit)
+	if err != nil {
+		return err
+	}
+	head, err := b.header(o, size)
+	if err != nil {
+		return err
+	}
+	head = wire.AppendFixed(head, wire.XID(o.xid), wire.Version1, wire.Credits(asked), proc)
+	if head, err = b.appendReads(o, head, proc); err != nil {
+		return err
+	}
+	if head, err = b.appendPlaces(o, head); err != nil {
+		return err
+	}
+	b.gather = append(b.gather[:0], head)
+	if proc == wire.Msg {
+		if 1+len(b.out) > c.maxGather {
+			if err := b.join(c); err != nil {
+				return err
+			}
+		}
+		b.gather = append(b.gather, b.out...)
+		c.cfg.Observer.Moved(InlineCall, length(b.out))
+	} else {
+		c.cfg.Observer.Moved(LongCall, length(b.out))
+	}
+	b.send[0] = rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather}
+	return nil
+}
+
+// planReply takes memory for the reply, and returns the length of the call's header without its Read list.
+func (b *builder) planReply(c *Conn, r *oncrpc.Request, limit int) (size int, err error) {
+	size = wire.MinSize
+	if size+r.Plan.MaxReply <= limit {
+		return size, nil
+	}
+	if c.server {
+		return 0, &RequestError{fmt.Sprintf("its reply may have %d bytes, a call of the reverse direction is limited to %d inline", r.Plan.MaxReply, limit-size)}
+	}
+	if n := len(r.Plan.Results); n > 0 && n <= c.cfg.Limits.WriteChunks && c.binding(r.Program, r.Version) != nil {
+		rest, writes := r.Plan.MaxReply, size
+		for i := range r.Plan.Results {
+			rest -= xdr.Round(r.Plan.Results[i].Max)
+			writes += wire.ChunkSize + wire.SegmentSize*segments(&r.Plan.Results[i])
+		}
+		if writes+rest <= limit {
+			for i := range r.Plan.Results {
+				if err := b.takeResult(c, &r.Plan.Results[i]); err != nil {
+					return 0, err
+				}
+			}
+			return writes, nil
+		}
+	}
+	b.hasLong = true
+	if err := b.long.take(c.cfg.Pool, r.Plan.MaxReply); err != nil {
+		return 0, err
+	}
+	return size + wire.ReplySize + wire.SegmentSize*len(b.long.data), nil
+}
+
+// segments is how many segments the memory of a result has.
+func segments(r *oncrpc.Result) int {
+	if r.Memory != nil {
+		return len(r.Memory)
+	}
+	return (r.Max + bufpool.MaxSize - 1) / bufpool.MaxSize
+}
+
+// takeResult adds a Write chunk.
+func (b *builder) takeResult(c *Conn, r *oncrpc.Result) error {
+	if n := segments(r); n > c.cfg.Limits.SegmentsPerChunk {
+		return &RequestError{fmt.Sprintf("the memory of a result has %d segments, a chunk may have %d", n, c.cfg.Limits.SegmentsPerChunk)}
+	}
+	if b.writes == len(b.results) {
+		b.results = append(b.results, place{})
+	}
+	p := &b.results[b.writes]
+	b.writes++
+	if r.Memory == nil {
+		return p.take(c.cfg.Pool, r.Max)
+	}
+	p.data = append(p.data[:0], r.Memory...)
+	if p.room = length(p.data); p.room < r.Max {
+		return &RequestError{fmt.Sprintf("the memory of a result has %d bytes, the result may have %d", p.room, r.Max)}
+	}
+	return nil
+}
+
+// take gets n bytes from the pool.
+func (p *place) take(pool *bufpool.Pool, n int) error {
+	p.room = 0
+	for p.room < n {
+		buf, err := pool.Get(min(n-p.room, bufpool.MaxSize))
+		if err != nil {
+			return err
+		}
+		p.bufs = append(p.bufs, buf)
+		p.data = append(p.data, buf.B)
+		p.room += len(buf.B)
+	}
+	return nil
+}
+
+// planCall splits the call into what stays in the stream and what goes into Read chunks, and returns how to send it and the
+// length of its header.
+func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Procedure, int, error) {
+	b.cuts = b.cuts[:0]
+	if err := b.newHead(c, base); err != nil { // for its zeros
+		return 0, 0, err
+	}
+	for {
+		if err := b.cut(c, r); err != nil {
+			return 0, 0, err
+		}
+		size := base + wire.ReadSegmentSize*len(b.data)
+		if size+length(b.out) <= limit {
+			return wire.Msg, size, nil
+		}
+		if c.server {
+			return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, a call of the reverse direction is limited to %d inline", length(b.out), limit-size)}
+		}
+		if !b.nextCut(c, r) {
+			break
+		}
+	}
+	if len(b.out) > 1 {
+		if err := b.join(c); err != nil {
+			return 0, 0, err
+		}
+	}
+	size := base + wire.ReadSegmentSize*(len(b.data)+len(b.out))
+	if size > limit {
+		return 0, 0, &RequestError{fmt.Sprintf("its header has %d bytes, the inline threshold is %d", size, limit)}
+	}
+	return wire.NoMsg, size, nil
+}
+
+// nextCut adds the largest eligible argument that is not cut out yet.
+func (b *builder) nextCut(c *Conn, r *oncrpc.Request) bool {
+	best := -1
+next:
+	for i, a := range r.Eligible {
+		if a.Length == 0 || best >= 0 && a.Length <= r.Eligible[best].Length {
+			continue
+		}
+		for _, cut := range b.cuts {
+			if cut.Position == a.Position {
+				continue next
+			}
+		}
+		best = i
+	}
+	if best < 0 || len(b.data) >= c.cfg.Limits.ReadSegments-1 {
+		return false
+	}
+	b.cuts = append(b.cuts, r.Eligible[best])
+	for i := len(b.cuts) - 1; i > 0 && b.cuts[i].Position < b.cuts[i-1].Position; i-- {
+		b.cuts[i], b.cuts[i-1] = b.cuts[i-1], b.cuts[i]
+	}
+	return true
+}
+
+// cut fills in out, data and ends.
+func (b *builder) cut(c *Conn, r *oncrpc.Request) error {
+	b.out, b.data, b.ends = b.out[:0], b.data[:0], b.ends[:0]
+	b.split.reset(&r.Call, b.head.B[:headAt])
+	for _, a := range b.cuts {
+		var ok bool
+		at := len(b.data)
+		if b.out, ok = b.split.until(b.out, a.Position); ok {
+			b.data, ok = b.split.take(b.data, a.Length)
+		}
+		if !ok {
+			return &RequestError{fmt.Sprintf("the argument of %d bytes is not at position %d", a.Length, a.Position)}
+		}
+		if n := len(b.data) - at; n > c.cfg.Limits.SegmentsPerChunk {
+			return &RequestError{fmt.Sprintf("the argument at position %d has %d slices, a chunk may have %d segments", a.Position, n, c.cfg.Limits.SegmentsPerChunk)}
+		}
+		b.ends = append(b.ends, len(b.data))
+	}
+	var ok bool
+	if b.out, ok = b.split.rest(b.out); !ok {
+		return &RequestError{"an item's position is beyond the end of the call"}
+	}
+	return nil
+}
+
+// join copies out into one slice.
+func (b *builder) join(c *Conn) error {
+	n := length(b.out)
+	buf, err := c.cfg.Pool.Get(n)
+	if err != nil {
+		return &RequestError{fmt.Sprintf("no memory for its stream of %d bytes: %v", n, err)}
+	}
+	b.bufs = append(b.bufs, buf)
+	s := buf.B[:0]
+	for _, o := range b.out {
+		s = append(s, o...)
+	}
+	b.out = append(b.out[:0], s)
+	return nil
+}
+
+func (b *builder) newHead(c *Conn, n int) (err error) {
+	if b.head, err = c.buffer(b.head, headAt+n); err != nil {
+		return err
+	}
+	clear(b.head.B[:headAt])
+	return nil
+}
+
+// header returns the place for a header of size bytes. The zeros, which the stream may refer to, stay where they are.
+func (b *builder) header(o *outCall, size int) ([]byte, error) {
+	old := b.head
+	if cap(old.B) >= headAt+size {
+		return old.B[headAt:headAt], nil
+	}
+	buf, err := o.c.cfg.Pool.Get(headAt + size)
+	if err != nil {
+		return nil, err
+	}
+	clear(buf.B[:headAt])
+	b.bufs = append(b.bufs, old)
+	b.head = buf
+	return buf.B[headAt:headAt], nil
+}
+
+// appendReads exposes the memory of the Read chunks and appends the Read list.
+func (b *builder) appendReads(o *outCall, head []byte, proc wire.Procedure) ([]byte, error) {
+	if proc == wire.NoMsg {
+		for _, s := range b.out {
+			seg, err := o.expose(s, rdma.RemoteRead)
+			if err != nil {
+				return nil, err
+			}
+			head = wire.AppendReadSegment(head, wire.ReadSegment{Segment: seg})
+		}
+	}
+	at := 0
+	for i, a := range b.cuts {
+		for ; at < b.ends[i]; at++ {
+			seg, err := o.expose(b.data[at], rdma.RemoteRead)
+			if err != nil {
+				return nil, err
+			}
+			head = wire.AppendReadSegment(head, wire.ReadSegment{Position: wire.Position(a.Position), Segment: seg})
+		}
+		o.c.cfg.Observer.Moved(ReadChunk, a.Length)
+	}
+	return wire.AppendEnd(head), nil
+}
+
+// appendPlaces exposes the memory for the reply and appends the Write list and the Reply chunk.
+func (b *builder) appendPlaces(o *outCall, head []byte) ([]byte, error) {
+	b.segs = b.segs[:0]
+	var err error
+	for i := range b.writes {
+		if head, err = b.appendPlace(o, head, &b.results[i]); err != nil {
+			return nil, err
+		}
+	}
+	head = wire.AppendEnd(head)
+	if b.hasLong {
+		return b.appendPlace(o, head, &b.long)
+	}
+	return wire.AppendEnd(head), nil
+}
+
+func (b *builder) appendPlace(o *outCall, head []byte, p *place) ([]byte, error) {
+	head = wire.AppendChunk(head, len(p.data))
+	p.at = len(b.segs)
+	for _, s := range p.data {
+		seg, err := o.expose(s, rdma.RemoteWrite)
+		if err != nil {
+			return nil, err
+		}
+		b.segs = append(b.segs, seg)
+		head = wire.AppendSegment(head, seg)
+	}
+	return head, nil
+}
+
+// expose lets the peer reach mem until revoke.
+func (o *outCall) expose(mem []byte, access rdma.Access) (wire.Segment, error) {
+	remote, err := o.c.ep.Expose(mem, access)
+	if err != nil {
+		return wire.Segment{}, fmt.Errorf("rpcrdma: expose %d bytes: %w", len(mem), err)
+	}
+	o.regions = append(o.regions, region{handle: remote.Handle})
+	return wire.Segment{Handle: wire.Handle(remote.Handle), Length: uint32(len(mem)), Offset: remote.Offset}, nil
+}
+
+func releaseAll(bufs []*bufpool.Buf) []*bufpool.Buf {
+	for i, b := range bufs {
+		b.Release()
+		bufs[i] = nil
+	}
+	return bufs[:0]
+}
+
+func (p *place) release() {
+	p.bufs = releaseAll(p.bufs)
+	clear(p.data)
+	p.data, p.room = p.data[:0], 0
+}
+
+// release frees what the request needed; the header's buffer stays for the next one.
+func (b *builder) release() {
+	b.bufs = releaseAll(b.bufs)
+	for i := range b.writes {
+		b.results[i].release()
+	}
+	b.long.release()
+	b.writes, b.hasLong = 0, false
+	clear(b.out)
+	clear(b.data)
+	clear(b.gather)
+	b.send[0] = rdma.WorkRequest{}
+	b.split = splitter{}
+}
+
+// free frees the header's buffer.
+func (b *builder) free() {
+	if b.head != nil {
+		b.head.Release()
+		b.head = nil
+	}
+}

@@ -1,0 +1,484 @@
+package rpcrdma
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// requester is the role that makes calls; it is the oncrpc.Requester of the connection.
+//
+// A request is done when its reply has come, its own Send has completed, and the peer can no longer reach any memory that
+// was exposed for it (RFC 8166 section 4.4.1): only then does the memory belong to its user again.
+type requester struct {
+	c       *Conn
+	account CreditAccount // how many credits to ask for; nil in the reverse direction
+
+	mu        sync.Mutex
+	open      bool // calls may be sent
+	closed    error
+	answered  bool // the first reply has come
+	granted   int  // calls that may be in flight, as far as the peer is concerned
+	peerGrant int  // what it said last
+	inFlight  int  // calls sent and not answered, those that were cancelled included
+	calls     []*outCall
+	free      *outCall
+	first     *outCall // queue of what waits for a credit
+	last      *outCall
+	buckets   [256]*outCall // by XID: all that have no reply yet
+	xid       uint32
+
+	// These belong to whoever has the loop.
+	freed   int // credits of replies handled, not given back yet
+	offered int // the grant of the last of them, 0 if there was none
+}
+
+// outCall is a request in the hands of the requester, with all that it needs, so that nothing is allocated for the next one.
+type outCall struct {
+	c    *Conn
+	id   uint32
+	req  *oncrpc.Request // nil: cancelled, all that is left is to wait for the reply
+	xid  uint32
+	next *outCall // in the free list or the queue
+	more *outCall // in its bucket
+
+	// Under the requester's lock.
+	live     bool
+	queued   bool // it waits for a credit
+	posted   bool // the peer may know of it
+	unsent   bool // its Send has not completed
+	unread   bool // its reply has not come
+	revoking int  // invalidations that have not completed
+	busy     int  // goroutines that work on it without the lock
+	err      error
+
+	// Of whoever is busy with it.
+	regions []region
+	revokes []rdma.WorkRequest
+	build   builder
+	reply   answer
+}
+
+// region is memory that the peer can reach.
+type region struct {
+	handle uint32
+	gone   bool // invalidated, or about to be
+}
+
+// ErrClosed is the error of requests when Close ended the connection.
+var ErrClosed = errors.New("rpcrdma: connection closed")
+
+// LostError is the error of requests that were outstanding when the connection ended. They may have been executed.
+type LostError struct{ Cause error }
+
+func (e *LostError) Error() string { return fmt.Sprintf("rpcrdma: connection lost: %v", e.Cause) }
+func (e *LostError) Unwrap() error { return e.Cause }
+
+// RemoteError is the error of a request that the peer answered with RDMA_ERROR. It is final: sending it again does not help.
+type RemoteError struct {
+	Code      wire.ErrorCode
+	Low, High uint32 // with ERR_VERS, the versions that the peer has
+}
+
+func (e *RemoteError) Error() string {
+	if e.Code == wire.ErrVers {
+		return fmt.Sprintf("rpcrdma: the peer answered ERR_VERS, it has versions %d to %d", e.Low, e.High)
+	}
+	return fmt.Sprintf("rpcrdma: the peer answered %v", e.Code)
+}
+
+// ReplyError is the error of a request whose reply does not fit it.
+type ReplyError struct{ Reason string }
+
+func (e *ReplyError) Error() string { return "rpcrdma: bad reply: " + e.Reason }
+
+// RequestError is the error of a request that cannot be sent.
+type RequestError struct{ Reason string }
+
+func (e *RequestError) Error() string { return "rpcrdma: request cannot be sent: " + e.Reason }
+
+func (out *requester) init(c *Conn) {
+	out.c = c
+	out.granted = 1
+	out.xid = rand.Uint32()
+	out.open = !c.server
+	if !c.server {
+		out.account = c.cfg.Credits.Open()
+	}
+}
+
+// asked is how many credits a call requests.
+func (out *requester) asked() int {
+	if out.account == nil {
+		return out.c.cfg.BackCredits
+	}
+	return min(max(1, out.account.Credits(out.granted, out.inFlight)), maxCredits)
+}
+
+// start lets calls be sent: in the reverse direction that is after the first answer of the forward direction.
+func (out *requester) start() {
+	out.mu.Lock()
+	was := out.open
+	out.open = true
+	out.mu.Unlock()
+	if !was {
+		out.pump()
+	}
+}
+
+// NextXID implements oncrpc.Requester.
+func (out *requester) NextXID() uint32 {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	for {
+		out.xid++
+		if out.find(out.xid) == nil {
+			return out.xid
+		}
+	}
+}
+
+// Close implements oncrpc.Requester: it ends the connection.
+func (out *requester) Close() error {
+	out.c.fail(ErrClosed)
+	return nil
+}
+
+func (out *requester) bucket(xid uint32) **outCall { return &out.buckets[xid%uint32(len(out.buckets))] }
+
+func (out *requester) find(xid uint32) *outCall {
+	o := *out.bucket(xid)
+	for o != nil && o.xid != xid {
+		o = o.more
+	}
+	return o
+}
+
+func (out *requester) link(o *outCall) {
+	b := out.bucket(o.xid)
+	o.more, *b = *b, o
+}
+
+func (out *requester) unlink(o *outCall) {
+	b := out.bucket(o.xid)
+	for *b != o {
+		b = &(*b).more
+	}
+	*b, o.more = o.more, nil
+}
+
+// expects reports whether xid is that of a call of ours which waits for its reply.
+func (out *requester) expects(xid uint32) bool {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	o := out.find(xid)
+	return o != nil && o.posted
+}
+
+func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
+	o := out.free
+	if o == nil {
+		o = &outCall{c: out.c, id: uint32(len(out.calls))}
+		out.calls = append(out.calls, o)
+	} else {
+		out.free, o.next = o.next, nil
+	}
+	o.req, o.xid, o.live, o.unread = r, xid, true, true
+	out.link(o)
+	return o
+}
+
+func (out *requester) put(o *outCall) {
+	o.req, o.live, o.posted, o.err = nil, false, false, nil
+	o.next, out.free = out.free, o
+}
+
+// Submit implements oncrpc.Requester.
+func (out *requester) Submit(r *oncrpc.Request) {
+	r.Err = nil
+	out.mu.Lock()
+	var err error
+	switch {
+	case out.closed != nil:
+		err = out.closed
+	case out.find(r.XID) != nil:
+		err = &RequestError{fmt.Sprintf("its XID %#x is in use by another request", r.XID)}
+	default:
+		o := out.get(r, r.XID)
+		o.queued = true
+		r.Transport = o
+		if out.last == nil {
+			out.first = o
+		} else {
+			out.last.next = o
+		}
+		out.last = o
+	}
+	out.mu.Unlock()
+	if err != nil {
+		r.Err = err
+		r.Done(r)
+		return
+	}
+	out.pump()
+}
+
+// pump sends what waits, as far as there are credits.
+func (out *requester) pump() {
+	for {
+		out.mu.Lock()
+		o := out.first
+		if o == nil || !out.open || out.closed != nil {
+			out.mu.Unlock()
+			return
+		}
+		asked := out.asked()
+		if out.inFlight >= min(out.granted, asked) {
+			out.mu.Unlock()
+			return
+		}
+		out.dequeue(nil, o)
+		o.busy++
+		out.inFlight++
+		answered := out.answered
+		out.mu.Unlock()
+		o.send(asked, !answered)
+	}
+}
+
+// dequeue takes o out of the queue, where it stands behind prev.
+func (out *requester) dequeue(prev, o *outCall) {
+	if prev == nil {
+		out.first = o.next
+	} else {
+		prev.next = o.next
+	}
+	if out.last == o {
+		out.last = prev
+	}
+	o.next, o.queued = nil, false
+}
+
+// send builds and posts a call. The first one on a connection is small (RFC 8166 section 3.3.3).
+func (o *outCall) send(asked int, first bool) {
+	c, out := o.c, &o.c.out
+	err := o.build.build(o, asked, first)
+	if err == nil && c.server {
+		err = c.receives.more(1) // for its reply
+	}
+	out.mu.Lock()
+	if err == nil && o.err == nil && out.closed == nil {
+		o.posted, o.unsent = true, true
+		out.mu.Unlock()
+		if err = c.ep.Post(o.build.send[:]); err != nil {
+			c.fail(fmt.Errorf("rpcrdma: post a call: %w", err))
+			err = &LostError{err}
+		}
+		out.mu.Lock()
+		if err != nil {
+			o.unsent = false
+		}
+	}
+	o.busy--
+	if c.server && !o.posted {
+		out.mu.Unlock()
+		_ = c.receives.more(-1)
+		out.mu.Lock()
+	}
+	if o.err == nil {
+		o.err = err
+	}
+	if o.err != nil && o.unread { // not sent, or cancelled meanwhile
+		if o.posted && err == nil {
+			out.abandon(o)
+		} else {
+			out.unlink(o)
+			o.unread = false
+			out.inFlight--
+		}
+		o.revoke(0, false)
+	}
+	o.complete()
+}
+
+// complete finishes o if nothing is outstanding. It unlocks the requester.
+func (o *outCall) complete() {
+	out := &o.c.out
+	done := o.live && !o.queued && !o.unsent && !o.unread && o.revoking == 0 && o.busy == 0
+	if done {
+		o.live = false
+	}
+	out.mu.Unlock()
+	if done {
+		o.finish()
+	}
+}
+
+// finish hands the request back to its user.
+func (o *outCall) finish() {
+	out, r := &o.c.out, o.req
+	err := o.err
+	if err == nil {
+		err = o.assemble(r)
+	}
+	if err != nil {
+		r.Reply.Release()
+	}
+	r.Err = err
+	o.regions = o.regions[:0]
+	o.reply.release()
+	o.build.release()
+	out.mu.Lock()
+	if out.closed != nil {
+		o.build.free()
+	}
+	out.put(o)
+	out.mu.Unlock()
+	r.Done(r)
+}
+
+// abandon lets o go on without waiting for its reply, whose place in the credits and among the XIDs something else keeps.
+func (out *requester) abandon(o *outCall) {
+	out.unlink(o)
+	o.unread = false
+	out.get(nil, o.xid).posted = true
+}
+
+// Cancel implements oncrpc.Canceler. The peer loses its access to the memory of what was sent; the credit stays in use until the
+// reply comes.
+func (out *requester) Cancel(r *oncrpc.Request, cause error) {
+	out.mu.Lock()
+	o, _ := r.Transport.(*outCall)
+	if o == nil || o.c != out.c || o.req != r || !o.live || !o.unread || o.err != nil {
+		out.mu.Unlock()
+		return
+	}
+	o.err = cause
+	switch {
+	case o.queued:
+		var prev *outCall
+		for p := out.first; p != o; p = p.next {
+			prev = p
+		}
+		out.dequeue(prev, o)
+		out.unlink(o)
+		o.unread = false
+	case o.busy == 0:
+		out.abandon(o)
+		o.revoke(0, false)
+	} // otherwise send sees to it
+	o.complete()
+}
+
+// revoke ends the peer's access to all memory of o, but for what the peer invalidated itself. The requester is locked
+// before and after.
+func (o *outCall) revoke(invalidated uint32, has bool) {
+	out := &o.c.out
+	o.revokes = o.revokes[:0]
+	for i := range o.regions {
+		g := &o.regions[i]
+		if !g.gone && !(has && g.handle == invalidated) {
+			o.revokes = append(o.revokes, rdma.WorkRequest{ID: idRevoke | uint64(o.id), Op: rdma.LocalInvalidate, Invalidate: g.handle})
+		}
+		g.gone = true
+	}
+	if len(o.revokes) == 0 || out.closed != nil {
+		return
+	}
+	o.revoking = len(o.revokes)
+	o.busy++
+	out.mu.Unlock()
+	if err := o.c.ep.Post(o.revokes); err != nil {
+		o.c.fail(fmt.Errorf("rpcrdma: revoke memory: %w", err)) // it stays exposed: RFC 8166 section 4.5.4
+	}
+	out.mu.Lock()
+	o.busy--
+}
+
+// revoked counts a finished invalidation.
+func (out *requester) revoked(id uint32) {
+	out.mu.Lock()
+	o := out.calls[id]
+	o.revoking--
+	o.complete()
+}
+
+// sent notes that the Send of a call has completed.
+func (out *requester) sent(id uint32) {
+	out.mu.Lock()
+	o := out.calls[id]
+	o.unsent = false
+	o.complete()
+}
+
+// settle gives back the credits of the replies that were handled. Receives are there for what they let arrive.
+func (out *requester) settle() {
+	if out.freed == 0 {
+		return
+	}
+	c := out.c
+	granted := max(1, min(out.offered, maxCredits))
+	var err error
+	if c.server {
+		err = c.receives.more(-out.freed)
+	} else {
+		out.mu.Lock()
+		granted = min(granted, out.asked())
+		out.mu.Unlock()
+		granted, err = c.receives.allow(granted)
+	}
+	if err != nil {
+		c.fail(err)
+	}
+	out.mu.Lock()
+	out.inFlight -= out.freed
+	out.granted, out.peerGrant, out.answered = granted, out.offered, true
+	out.mu.Unlock()
+	out.freed = 0
+	out.pump()
+}
+
+// close fails what is outstanding. The endpoint has let go of all memory, and the peer has no access any more.
+func (out *requester) close(cause error) {
+	var lost error = &LostError{cause}
+	if errors.Is(cause, ErrClosed) {
+		lost = cause
+	}
+	out.mu.Lock()
+	out.closed = lost
+	out.first, out.last = nil, nil
+	clear(out.buckets[:])
+	var gone *outCall
+	for _, o := range out.calls {
+		if !o.live {
+			o.build.free()
+			continue
+		}
+		o.next, o.more = nil, nil
+		if o.unread && o.err == nil {
+			o.err = lost
+		}
+		o.queued, o.unsent, o.unread, o.revoking = false, false, false, 0
+		switch {
+		case o.req == nil:
+			o.live = false
+		case o.busy == 0:
+			o.live = false
+			o.next, gone = gone, o
+		}
+	}
+	out.mu.Unlock()
+	for gone != nil {
+		o := gone
+		gone, o.next = o.next, nil
+		o.finish()
+	}
+	if out.account != nil {
+		out.account.Close()
+	}
+}

@@ -1,0 +1,452 @@
+package rpcrdma
+
+import (
+	"errors"
+	"sync"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// responder is the role that answers the peer's calls.
+//
+// A call goes through these steps, the first ones on the receive loop:
+//
+//	call → plan → acquire → fetch → serve → Respond → sent
+//
+// It may wait for memory in acquire, for RDMA Reads in fetch, and for its handler in serve; it blocks nobody meanwhile.
+type responder struct {
+	c       *Conn
+	share   *bufpool.Share
+	account CreditAccount // nil in the reverse direction
+
+	mu        sync.Mutex
+	calls     []*inCall
+	free      *inCall
+	active    int // calls not in the free list
+	closed    bool
+	draining  bool
+	idle      chan struct{} // closed when draining and nothing is active
+	ready     *inCall       // calls that got their memory while nobody had the loop, oldest first
+	readyLast *inCall
+	running   bool // somebody runs them
+}
+
+// state of a call, as far as the end of the connection has to know it.
+type state uint8
+
+const (
+	onLoop  state = iota // in the hands of whoever has the loop, or free
+	waiting              // for bulk memory
+	reading              // for RDMA Reads
+	serving              // in the hands of the handler, or of Respond, or free again
+)
+
+// inCall is a call of the peer, with all that its processing needs, so that nothing is allocated for the next one. It is used for
+// any message that arrives, until it turns out to be no call.
+type inCall struct {
+	oncrpc.Call
+	c     *Conn
+	id    uint32
+	next  *inCall
+	state state // changed with the loop held only
+
+	hdr     wire.Header
+	message [][]byte // the message as received
+	dec     xdr.Decoder
+	args    []oncrpc.Argument
+	found   []oncrpc.Found // for each Write chunk
+	header  oncrpc.ReplyHeader
+	chunks  []chunk
+	memory  [][]byte // of the chunks
+	grant   bufpool.Grant
+	onReady func()
+	reads   int // outstanding
+
+	head  *bufpool.Buf // three zero bytes, and the header of the answer
+	split splitter
+	out   [][]byte // the answer's inline part
+	data  [][]byte // what was taken out of it
+	lists [][]byte // memory of gather and scatter lists
+	wrs   []rdma.WorkRequest
+	long  int // length of what goes to the Reply chunk
+
+	posting, unsent bool // of the answer; under the responder's lock
+}
+
+// chunk is a Read chunk.
+type chunk struct {
+	position, length int
+	first, n         int // its segments in hdr.Reads
+	data             [][]byte
+}
+
+func (in *responder) init(c *Conn) {
+	in.c = c
+	in.share = c.cfg.Budget.Share()
+	in.idle = make(chan struct{})
+	if c.server {
+		in.account = c.cfg.Credits.Open()
+	}
+}
+
+// get takes a call from the free list.
+func (in *responder) get() *inCall {
+	in.mu.Lock()
+	ic := in.free
+	if ic == nil {
+		ic = &inCall{c: in.c, id: uint32(len(in.calls))}
+		ic.Init(in.c.cfg.Pool, ic)
+		ic.onReady = ic.memoryReady
+		in.calls = append(in.calls, ic)
+	} else {
+		in.free, ic.next = ic.next, nil
+	}
+	in.active++
+	in.mu.Unlock()
+	ic.state = onLoop
+	return ic
+}
+
+// recycle frees all that the call has.
+func (ic *inCall) recycle() {
+	in := &ic.c.in
+	ic.Call.Recycle()
+	clear(ic.chunks)
+	ic.chunks, ic.reads = ic.chunks[:0], 0
+	ic.grant.Release()
+	in.mu.Lock()
+	head := ic.head
+	if in.closed {
+		ic.head = nil
+	} else {
+		head = nil
+		ic.next, in.free = in.free, ic
+	}
+	in.active--
+	if in.draining && in.active == 0 {
+		in.signalIdle()
+	}
+	in.mu.Unlock()
+	if head != nil {
+		head.Release()
+	}
+}
+
+func (in *responder) signalIdle() {
+	select {
+	case <-in.idle:
+	default:
+		close(in.idle)
+	}
+}
+
+// drain makes idle be closed when no call is in flight any more. Calls that come from now on are not answered: the client will
+// send them again on another connection.
+func (in *responder) drain() <-chan struct{} {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.draining = true
+	if in.active == 0 {
+		in.signalIdle()
+	}
+	return in.idle
+}
+
+// call checks what can be checked before any payload is fetched.
+func (in *responder) call(ic *inCall) {
+	in.mu.Lock()
+	draining := in.draining
+	in.mu.Unlock()
+	if draining {
+		ic.recycle()
+		return
+	}
+	h := &ic.hdr
+	if !in.c.server && h.Chunks() {
+		ic.refuse(wire.ErrChunk, BadChunk, "chunks in a call of the reverse direction are not supported")
+		return
+	}
+	if reason := ic.collect(); reason != "" {
+		ic.refuse(wire.ErrChunk, BadChunk, "%s", reason)
+		return
+	}
+	if h.Procedure == wire.NoMsg {
+		ic.XID = uint32(h.XID)
+		ic.acquire()
+		return
+	}
+	in.c.cfg.Observer.Moved(InlineCall, length(ic.Stream))
+	if !ic.decode() {
+		return
+	}
+	ic.acquire()
+}
+
+// collect makes chunks of the Read list and holds them against the payload stream; it returns what is wrong.
+func (ic *inCall) collect() string {
+	h := &ic.hdr
+	total := 0
+	for i := 0; i < len(h.Reads); {
+		ch := chunk{position: int(h.Reads[i].Position), first: i}
+		n := uint64(0)
+		for ; i < len(h.Reads) && h.Reads[i].Position == wire.Position(ch.position); i++ {
+			n += uint64(h.Reads[i].Length)
+		}
+		ch.n = i - ch.first
+		if n > uint64(ic.c.cfg.MaxBulk-total) {
+			return "the Read chunks have more bytes together than a call may have"
+		}
+		ch.length = int(n)
+		total += ch.length
+		ic.chunks = append(ic.chunks, ch)
+	}
+	long := len(ic.chunks) > 0 && ic.chunks[0].position == 0
+	stream := length(ic.Stream)
+	switch {
+	case h.Procedure == wire.NoMsg && !long:
+		return "RDMA_NOMSG without a Position Zero Read chunk"
+	case h.Procedure == wire.Msg && long:
+		return "RDMA_MSG with a Position Zero Read chunk"
+	case long:
+		stream = ic.chunks[0].length
+		ic.Stream = ic.Stream[:0]
+	}
+	if stream < oncrpc.MinCallLen {
+		return "the payload stream is shorter than an RPC call header"
+	}
+	end, taken := 0, 0 // in the unreduced stream: the end of the last chunk, and what all chunks so far took out
+	for i := range ic.chunks {
+		ch := &ic.chunks[i]
+		if ch.position == 0 || ch.length == 0 {
+			continue
+		}
+		if ch.position < end {
+			return "Read chunks overlap"
+		}
+		if ch.position-taken > stream {
+			return "a Read chunk's position is beyond the payload stream"
+		}
+		end = ch.position + xdr.Round(ch.length)
+		taken += xdr.Round(ch.length)
+		ic.Items = append(ic.Items, xdr.Item{Position: ch.position, Length: ch.length})
+	}
+	return ""
+}
+
+// decode reads the RPC header, and plans the reply. It returns false when the call has been answered.
+func (ic *inCall) decode() bool {
+	err := oncrpc.DecodeCall(&ic.Call)
+	if ic.XID != uint32(ic.hdr.XID) {
+		ic.refuse(wire.ErrChunk, BadHeader, "XID is %#x in the header, %#x in the call", uint32(ic.hdr.XID), ic.XID)
+		return false
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, oncrpc.ErrRPCVersion), errors.Is(err, oncrpc.ErrBadCred), errors.Is(err, oncrpc.ErrBadVerf):
+		ic.c.fault(BadArguments, "%v", err)
+		ic.state = serving
+		ic.Refuse(err)
+		return false
+	default:
+		ic.refuse(wire.ErrChunk, BadHeader, "%v", err)
+		return false
+	}
+	ic.Plan.MaxReply = ic.capacity()
+	if !ic.hdr.Chunks() {
+		return true // the plan would change nothing
+	}
+	return ic.plan()
+}
+
+// plan asks the binding what may be placed.
+func (ic *inCall) plan() bool {
+	var b oncrpc.Binding
+	if ic.c.cfg.Bindings != nil {
+		b = ic.c.cfg.Bindings(ic.Program, ic.Version)
+	}
+	if b == nil {
+		if len(ic.Items) > 0 {
+			ic.refuse(wire.ErrChunk, BadChunk, "program %d version %d has no arguments that may be in Read chunks", ic.Program, ic.Version)
+			return false
+		}
+		return true
+	}
+	d := ic.Args()
+	var err error
+	ic.args, err = b.Plan(&ic.Plan, ic.args[:0], ic.Procedure, d)
+	capacity := ic.capacity()
+	switch {
+	case len(ic.Items) == 0 && err != nil:
+		ic.Plan.Reset() // nothing was reduced: how to answer is the handler's business
+	case err != nil:
+		ic.c.fault(BadArguments, "Read chunks do not fit the arguments: %v", err)
+		ic.state = serving
+		ic.ReplyAccept(oncrpc.GarbageArgs)
+		return false
+	case d.Used() < len(ic.Items):
+		ic.refuse(wire.ErrChunk, BadChunk, "the Read chunk at position %d is no argument that may be in one", ic.Items[d.Used()].Position)
+		return false
+	default:
+		capacity = min(capacity, oncrpc.MinReplyLen+oncrpc.MaxAuthLen+ic.Plan.MaxReply)
+	}
+	ic.Plan.MaxReply = capacity
+	for i := range min(len(ic.Plan.Results), ic.hdr.Writes()) {
+		if segs := ic.hdr.Write(i); len(segs) > 0 {
+			ic.Plan.Results[i].Max = int(min(uint64(ic.Plan.Results[i].Max), wire.Length(segs)))
+		}
+	}
+	return true
+}
+
+// capacity bounds the reply by what the call has room for.
+func (ic *inCall) capacity() int {
+	h := &ic.hdr
+	n := max(0, ic.c.sendLimit-ic.answerSize())
+	if h.HasReply {
+		n = max(n, int(min(wire.Length(h.Reply()), uint64(bufpool.MaxSize))))
+	}
+	for i := range h.Writes() {
+		n += int(min(wire.Length(h.Write(i)), uint64(ic.c.cfg.MaxBulk)))
+	}
+	return n
+}
+
+// need is how much bulk memory the call takes, for its arguments and its reply. Before an RPC header in a Read chunk was fetched, the
+// chunks alone bound the reply.
+func (ic *inCall) need() (n int64) {
+	for i := range ic.chunks {
+		n += int64(ic.chunks[i].length)
+	}
+	h := &ic.hdr
+	known := h.Procedure == wire.Msg
+	for i := range h.Writes() {
+		room := int64(wire.Length(h.Write(i)))
+		if known {
+			if i >= len(ic.Plan.Results) {
+				break
+			}
+			room = min(room, int64(ic.Plan.Results[i].Max))
+		}
+		n += min(room, int64(ic.c.cfg.MaxBulk))
+	}
+	if h.HasReply {
+		room := int64(min(wire.Length(h.Reply()), uint64(bufpool.MaxSize)))
+		if known {
+			room = min(room, int64(ic.Plan.MaxReply))
+		}
+		n += room
+	}
+	return n
+}
+
+// acquire takes the bulk memory that the call needs, all at once. If there is not enough the call waits; it holds
+// nothing of it meanwhile.
+func (ic *inCall) acquire() {
+	n := ic.need()
+	if n == 0 {
+		ic.serve()
+		return
+	}
+	ic.state = waiting
+	ok, err := ic.c.in.share.Acquire(&ic.grant, n, ic.onReady)
+	switch {
+	case err != nil:
+		ic.state = onLoop
+		ic.refuse(wire.ErrChunk, TooLarge, "%v", err)
+	case ok:
+		ic.state = onLoop
+		ic.fetch()
+	}
+}
+
+// memoryReady is called when a waiting call got its memory, on a goroutine that may be busy with anything: another one
+// goes on with the call.
+func (ic *inCall) memoryReady() {
+	in := &ic.c.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.readyLast == nil {
+		in.ready = ic
+	} else {
+		in.readyLast.next = ic
+	}
+	in.readyLast = ic
+	if !in.running {
+		in.running = true
+		go in.runReady()
+	}
+}
+
+func (in *responder) runReady() {
+	for {
+		in.c.loop.Lock()
+		in.mu.Lock()
+		ic := in.ready
+		if ic == nil {
+			in.running = false
+			in.mu.Unlock()
+			in.c.loop.Unlock()
+			return
+		}
+		if in.ready = ic.next; in.ready == nil {
+			in.readyLast = nil
+		}
+		ic.next = nil
+		closed := in.closed
+		in.mu.Unlock()
+		ic.state = onLoop
+		if closed {
+			ic.recycle()
+		} else {
+			ic.fetch()
+		}
+		in.c.loop.Unlock()
+	}
+}
+
+// serve hands the call to the handler.
+func (ic *inCall) serve() {
+	ic.state = serving
+	ic.Conn = &ic.c.info
+	ic.c.cfg.Handler.ServeRPC(&ic.Call)
+}
+
+// close frees the calls that are in nobody's hands. Those at the handler are freed when it answers.
+func (in *responder) close() {
+	in.mu.Lock()
+	in.closed = true
+	calls := in.calls
+	for ic := in.free; ic != nil; ic = ic.next {
+		if ic.head != nil {
+			ic.head.Release()
+			ic.head = nil
+		}
+	}
+	in.free = nil
+	in.mu.Unlock()
+	for _, ic := range calls {
+		switch ic.state {
+		case waiting:
+			if ic.grant.Cancel() {
+				ic.recycle()
+			} // otherwise memoryReady has it, or is about to
+		case reading:
+			ic.recycle()
+		case serving:
+			in.mu.Lock()
+			gone := ic.unsent && !ic.posting
+			ic.unsent = false
+			in.mu.Unlock()
+			if gone {
+				ic.recycle()
+			}
+		}
+	}
+	if in.account != nil {
+		in.account.Close()
+	}
+}

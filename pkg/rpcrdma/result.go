@@ -1,0 +1,255 @@
+package rpcrdma
+
+import (
+	"fmt"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// answer is the reply to an outCall, as it came.
+type answer struct {
+	message oncrpc.Message
+	long    int   // bytes in the Reply chunk, if it is a long one
+	placed  []int // bytes in each Write chunk
+	found   []oncrpc.Found
+	header  oncrpc.ReplyHeader
+	dec     xdr.Decoder
+}
+
+func (a *answer) release() {
+	a.message.Release()
+	a.long, a.placed = 0, a.placed[:0]
+}
+
+func (c *Conn) binding(program, version uint32) oncrpc.Binding {
+	if c.cfg.Bindings == nil {
+		return nil
+	}
+	return c.cfg.Bindings(program, version)
+}
+
+// reply handles a message that is a reply.
+func (out *requester) reply(ic *inCall, cp *rdma.Completion) {
+	if !out.match(ic, cp, nil) {
+		out.c.drop(ic, UnknownXID, fmt.Sprintf("XID %#x is not that of an outstanding call", uint32(ic.hdr.XID)))
+	}
+}
+
+// refused handles an RDMA_ERROR message.
+func (out *requester) refused(ic *inCall, cp *rdma.Completion) {
+	h := &ic.hdr
+	if !out.match(ic, cp, &RemoteError{Code: h.Code, Low: h.Low, High: h.High}) {
+		out.c.drop(ic, Dropped, fmt.Sprintf("RDMA_ERROR for XID %#x, which is not that of an outstanding call", uint32(h.XID)))
+	}
+}
+
+// garbled handles a message whose header cannot be read, if it may be a reply: nothing else will come for that call.
+func (out *requester) garbled(ic *inCall, cp *rdma.Completion, err error) bool {
+	return out.match(ic, cp, &ReplyError{err.Error()})
+}
+
+// match finds the call that ic replies to. It then takes ic over.
+func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
+	c, h := out.c, &ic.hdr
+	out.mu.Lock()
+	o := out.find(uint32(h.XID))
+	if cp.HasInvalidated && (o == nil || !o.posted || !o.owns(cp.Invalidated)) {
+		out.lost(cp.Invalidated)
+	}
+	if o == nil || !o.posted {
+		out.mu.Unlock()
+		return false
+	}
+	out.unlink(o)
+	o.unread = false
+	out.freed++
+	out.offered = int(min(h.Credits, maxCredits))
+	if o.req == nil { // it was cancelled
+		out.put(o)
+		out.mu.Unlock()
+		ic.recycle()
+		return true
+	}
+	if o.err == nil {
+		if err == nil {
+			err = o.accept(ic)
+		}
+		o.err = err
+	}
+	o.revoke(cp.Invalidated, cp.HasInvalidated)
+	o.complete()
+	switch err.(type) { //nolint:errorlint // they are not wrapped
+	case nil:
+	case *RemoteError:
+		c.fault(ErrorReceived, "%v", err)
+	default:
+		c.fault(BadReply, "%v", err)
+	}
+	ic.recycle()
+	return true
+}
+
+func (o *outCall) owns(handle uint32) bool {
+	for _, g := range o.regions {
+		if g.handle == handle {
+			return true
+		}
+	}
+	return false
+}
+
+// lost notes that the peer has invalidated memory of another call than the one it replies to: a handle that is used anew
+// while a late reply to a cancelled call was under way. That call's RDMA will fail, if the peer has not done it yet; it must
+// not be invalidated once more.
+func (out *requester) lost(handle uint32) {
+	for _, o := range out.calls {
+		if !o.live || !o.posted || !o.unread {
+			continue
+		}
+		for i := range o.regions {
+			if o.regions[i].handle == handle {
+				o.regions[i].gone = true
+			}
+		}
+	}
+}
+
+// accept holds a reply's header against the call, and takes over its payload. The memory that the peer wrote is not
+// touched yet: it still can.
+func (o *outCall) accept(ic *inCall) error {
+	h, b, a := &ic.hdr, &o.build, &o.reply
+	switch {
+	case len(h.Reads) > 0:
+		return &ReplyError{"it has a Read list"}
+	case h.Writes() != b.writes:
+		return &ReplyError{fmt.Sprintf("its Write list has %d chunks, the call's %d", h.Writes(), b.writes)}
+	case h.HasReply && !b.hasLong:
+		return &ReplyError{"it has a Reply chunk, the call none"}
+	}
+	for k := range b.writes {
+		n, err := returned(h.Write(k), b.segs, &b.results[k])
+		if err != nil {
+			return err
+		}
+		a.placed = append(a.placed, n)
+	}
+	if h.HasReply {
+		n, err := returned(h.Reply(), b.segs, &b.long)
+		if err != nil {
+			return err
+		}
+		a.long = n
+	}
+	switch {
+	case h.Procedure == wire.NoMsg && a.long == 0:
+		return &ReplyError{"RDMA_NOMSG with nothing in the Reply chunk"}
+	case h.Procedure == wire.Msg && a.long > 0:
+		return &ReplyError{fmt.Sprintf("RDMA_MSG with %d bytes in the Reply chunk", a.long)}
+	}
+	a.message, ic.Message = ic.Message, a.message
+	return nil
+}
+
+// returned checks a chunk that came back, and returns how many bytes are in it. They fill its segments in order
+// (RFC 8166 section 3.4.6).
+func returned(segs, offered []wire.Segment, p *place) (n int, err error) {
+	if len(segs) != len(p.data) {
+		return 0, &ReplyError{fmt.Sprintf("a chunk has %d segments, the call's %d", len(segs), len(p.data))}
+	}
+	full := true
+	for i, s := range segs {
+		o := offered[p.at+i]
+		switch {
+		case s.Handle != o.Handle || s.Offset != o.Offset:
+			return 0, &ReplyError{fmt.Sprintf("segment %d of a chunk is another one than the call's", i)}
+		case s.Length > o.Length:
+			return 0, &ReplyError{fmt.Sprintf("segment %d of a chunk has %d bytes, the call's %d", i, s.Length, o.Length)}
+		case s.Length > 0 && !full:
+			return 0, &ReplyError{fmt.Sprintf("segment %d of a chunk has data, the one before is not full", i)}
+		}
+		full = s.Length == o.Length
+		n += int(s.Length)
+	}
+	return n, nil
+}
+
+// assemble puts the reply into r. The peer has no access to its memory any more.
+func (o *outCall) assemble(r *oncrpc.Request) error {
+	a, b := &o.reply, &o.build
+	r.Reply.Release()
+	r.Reply, a.message = a.message, r.Reply
+	obs := o.c.cfg.Observer
+	if a.long > 0 {
+		r.Reply.Stream = appendData(r.Reply.Stream[:0], b.long.data, a.long)
+		b.long.handOver(&r.Reply)
+		obs.Moved(ReplyChunk, a.long)
+	} else {
+		obs.Moved(InlineReply, length(r.Reply.Stream))
+	}
+	a.dec.Reset(r.Reply.Stream, nil)
+	if err := a.header.Decode(&a.dec); err != nil {
+		return &ReplyError{err.Error()}
+	}
+	if a.header.XID != r.XID {
+		return &ReplyError{fmt.Sprintf("XID is %#x in the header, %#x in the reply", r.XID, a.header.XID)}
+	}
+	for i := range r.Plan.Results {
+		r.Plan.Results[i].State = oncrpc.Absent
+	}
+	if !a.header.Status.OK() || len(r.Plan.Results) == 0 {
+		return nil
+	}
+	bind := o.c.binding(r.Program, r.Version)
+	if bind == nil {
+		return nil
+	}
+	return o.locate(r, bind)
+}
+
+// locate finds out where in the reply the results belong, and makes items of those that were placed.
+func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
+	a, b := &o.reply, &o.build
+	placed := a.placed
+	if b.writes == 0 {
+		placed = nil
+	}
+	var err error
+	a.found, err = bind.Results(a.found[:0], &r.Plan, placed, r.Procedure, &a.dec)
+	if err == nil && len(a.found) != len(r.Plan.Results) {
+		err = fmt.Errorf("%d results of %d found", len(a.found), len(r.Plan.Results))
+	}
+	if err != nil {
+		if b.writes == 0 {
+			return nil // nothing depends on it
+		}
+		return &ReplyError{err.Error()}
+	}
+	for k := range a.found {
+		f := &a.found[k]
+		r.Plan.Results[k].State = f.State
+		if f.State != oncrpc.Placed || b.writes == 0 {
+			continue
+		}
+		p := &b.results[k]
+		if f.Length > a.placed[k] {
+			return &ReplyError{fmt.Sprintf("result %d has %d bytes, %d were placed", k, f.Length, a.placed[k])}
+		}
+		b.data = appendData(b.data[:0], p.data, f.Length)
+		r.Reply.Items = append(r.Reply.Items, xdr.Item{Position: f.Position, Length: f.Length, Data: r.Reply.Keep(b.data)})
+		p.handOver(&r.Reply)
+		o.c.cfg.Observer.Moved(WriteChunk, f.Length)
+	}
+	return nil
+}
+
+// handOver makes m the owner of p's buffers.
+func (p *place) handOver(m *oncrpc.Message) {
+	for i, b := range p.bufs {
+		m.Own(b)
+		p.bufs[i] = nil
+	}
+	p.bufs = p.bufs[:0]
+}

@@ -1,0 +1,196 @@
+package rpcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// Server accepts connections and answers the calls on them.
+type Server struct {
+	cfg *Config
+	l   rdma.Listener
+
+	mu       sync.Mutex
+	conns    map[*Conn]struct{}
+	accepted int // connections, those that are being set up included
+	closing  bool
+	wg       sync.WaitGroup
+}
+
+// NewServer makes a server on a listener, which it takes over.
+func NewServer(cfg Config, l rdma.Listener) (*Server, error) {
+	full, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Domain == nil {
+		return nil, errors.New("rpcrdma: a server needs Config.Domain")
+	}
+	return &Server{cfg: full, l: l, conns: map[*Conn]struct{}{}}, nil
+}
+
+// Serve accepts connections until Shutdown or Close; then it returns nil.
+func (s *Server) Serve() error {
+	for {
+		in, err := s.l.Accept()
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.closing && errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("rpcrdma: accept: %w", err)
+		}
+		s.mu.Lock()
+		refuse := s.closing || s.cfg.MaxConnections > 0 && s.accepted >= s.cfg.MaxConnections
+		if !refuse {
+			s.accepted++
+			s.wg.Add(1)
+		}
+		s.mu.Unlock()
+		if refuse {
+			s.cfg.Logger.Warn("connection refused", slog.String("peer", in.RemoteAddr().String()), slog.Int("limit", s.cfg.MaxConnections))
+			_ = in.Reject(nil)
+			continue
+		}
+		go s.serve(in)
+	}
+}
+
+// serve is the life of a connection.
+func (s *Server) serve(in rdma.Incoming) {
+	defer s.wg.Done()
+	defer func() {
+		s.mu.Lock()
+		s.accepted--
+		s.mu.Unlock()
+	}()
+	peer := in.RemoteAddr().String()
+	c, err := accept(s.cfg, in)
+	if err != nil {
+		s.cfg.Logger.Warn("connection failed", slog.String("peer", peer), slog.String("reason", err.Error()))
+		return
+	}
+	s.mu.Lock()
+	if s.closing {
+		_ = c.ep.Close()
+	}
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+	c.run()
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.cfg.Logger.Info("connection ended", slog.String("peer", peer), slog.String("reason", c.err.Error()), slog.Uint64("protocol errors", c.faults.Load()))
+}
+
+// accept establishes a connection.
+func accept(cfg *Config, in rdma.Incoming) (*Conn, error) {
+	c := newConn(cfg, true)
+	rs, err := c.receives.prepare()
+	if err != nil {
+		_ = in.Reject(nil)
+		c.discard()
+		return nil, err
+	}
+	ep, err := in.Accept(c.options(rs, cfg.Domain))
+	if err != nil {
+		c.discard()
+		return nil, err
+	}
+	c.establish(ep)
+	return c, nil
+}
+
+// options are those of the connection.
+func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
+	return rdma.Options{
+		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs,
+		ReadsOut: c.cfg.ReadsOut, ReadsIn: c.cfg.ReadsIn, ReceiveQueue: receiveQueue, SendQueue: sendQueue,
+	}
+}
+
+// discard frees a connection that came to nothing.
+func (c *Conn) discard() {
+	c.receives.close()
+	c.in.close()
+	c.out.close(net.ErrClosed)
+}
+
+// Connections returns how many connections there are.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Addr is the listener's address.
+func (s *Server) Addr() net.Addr { return s.l.Addr() }
+
+// Shutdown refuses new connections and new calls, lets the calls in flight finish, and disconnects each client as soon as
+// its calls have. When ctx ends first the rest is disconnected at once, and ctx's error returned.
+func (s *Server) Shutdown(ctx context.Context) error {
+	conns := s.stop()
+	ended := make(chan struct{})
+	var drains sync.WaitGroup
+	for _, c := range conns {
+		drains.Add(1)
+		go func() {
+			defer drains.Done()
+			select {
+			case <-c.in.drain():
+			case <-c.done:
+			case <-ctx.Done():
+			}
+			_ = c.ep.Close()
+		}()
+	}
+	go func() {
+		s.wg.Wait()
+		drains.Wait()
+		close(ended)
+	}()
+	<-ended
+	return ctx.Err()
+}
+
+// Close disconnects all clients at once.
+func (s *Server) Close() error {
+	for _, c := range s.stop() {
+		_ = c.ep.Close()
+	}
+	s.wg.Wait()
+	return nil
+}
+
+func (s *Server) stop() (conns []*Conn) {
+	s.mu.Lock()
+	s.closing = true
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	_ = s.l.Close()
+	return conns
+}
+
+// Negotiated is what was settled for a connection.
+type Negotiated struct {
+	Version int
+	// InlineCall and InlineReply are the inline thresholds, in bytes, from client to server and back.
+	InlineCall, InlineReply int
+	// Granted is the number of credits that the server granted last, Requested what the client asks for.
+	Granted, Requested int
+	// RemoteInvalidation: both peers agreed on Send with Invalidate.
+	RemoteInvalidation bool
+	// Peer is what the peer sent while connecting, wire.DefaultPrivateData if it sent none.
+	Peer       wire.PrivateData
+	Attributes rdma.Attributes
+}

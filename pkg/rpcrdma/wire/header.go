@@ -1,0 +1,294 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Header is a header of version 1, parsed. It is used again for the next message; it keeps no reference to
+// the message's memory. It must not be copied.
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                              XID                              |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                          Version = 1                          |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|             Credits requested or granted                      |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                           Procedure                           |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  Read list:   { 1, Position, Segment }...  0                  |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  Write list:  { 1, count, Segment * count }...  0             |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  Reply chunk: 0, or { 1, count, Segment * count }             |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  the payload stream, in RDMA_MSG                              |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//
+// (RFC 8166 sections 4.1 to 4.3.)
+type Header struct {
+	XID       XID
+	Version   uint32
+	Credits   Credits
+	Procedure Procedure
+
+	// Reads is the Read list, in the order of the wire.
+	Reads []ReadSegment
+	// HasReply tells that there is a Reply chunk, perhaps of no segments.
+	HasReply bool
+
+	// Code, Low and High are the body of an RDMA_ERROR message; Low and High only with ErrVers.
+	Code      ErrorCode
+	Low, High uint32
+
+	// Size is the header's length in bytes: where the payload stream begins.
+	Size int
+
+	writes []span // into segs
+	reply  span
+	segs   []Segment
+
+	readsInline  [8]ReadSegment
+	segsInline   [16]Segment
+	writesInline [4]span
+}
+
+type span struct{ at, n int }
+
+// Writes returns the number of chunks in the Write list.
+func (h *Header) Writes() int { return len(h.writes) }
+
+// Write returns the segments of Write chunk i; none for an empty one.
+func (h *Header) Write(i int) []Segment { s := h.writes[i]; return h.segs[s.at : s.at+s.n : s.at+s.n] }
+
+// Reply returns the segments of the Reply chunk.
+func (h *Header) Reply() []Segment {
+	return h.segs[h.reply.at : h.reply.at+h.reply.n : h.reply.at+h.reply.n]
+}
+
+// Chunks reports whether the header has any chunk.
+func (h *Header) Chunks() bool { return len(h.Reads) > 0 || len(h.writes) > 0 || h.HasReply }
+
+// Length returns the sum of the segments' lengths, which cannot overflow.
+func Length(segs []Segment) (n uint64) {
+	for _, s := range segs {
+		n += uint64(s.Length)
+	}
+	return n
+}
+
+// Reset empties h and keeps its memory.
+func (h *Header) Reset() {
+	reads, writes, segs := h.Reads, h.writes, h.segs
+	if reads == nil {
+		reads, writes, segs = h.readsInline[:], h.writesInline[:], h.segsInline[:]
+	}
+	h.XID, h.Version, h.Credits, h.Procedure = 0, 0, 0, 0
+	h.HasReply, h.Code, h.Low, h.High, h.Size, h.reply = false, 0, 0, 0, 0, span{}
+	h.Reads, h.writes, h.segs = reads[:0], writes[:0], segs[:0]
+}
+
+// Parse reads the header at the beginning of message. On an error, which is then a *ParseError, the fixed words are set as far as the
+// message has them, and the rest is worthless.
+func (h *Header) Parse(message [][]byte, lim *Limits) error {
+	h.Reset()
+	r := reader{rest: message}
+	for _, s := range message {
+		r.left += len(s)
+	}
+	size := r.left
+	if size < ErrChunkSize {
+		return &ParseError{"length", 0, fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize), 0}
+	}
+	h.XID, h.Version = XID(r.uint32()), r.uint32()
+	h.Credits, h.Procedure = Credits(r.uint32()), Procedure(r.uint32())
+	if size < MinSize && h.Procedure != Error {
+		return &ParseError{"length", 0, fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize), 0}
+	}
+	if h.Procedure == Error {
+		return h.parseError(&r) // frozen for all versions (RFC 8166 section 4.1)
+	}
+	if h.Version != Version1 {
+		return &ParseError{"rdma_vers", 4, fmt.Sprintf("version is %d, must be %d", h.Version, Version1), ErrVers}
+	}
+	switch h.Procedure {
+	case Msg, NoMsg:
+	case Done:
+		return nil
+	case MsgP:
+		return &ParseError{"rdma_proc", 12, "RDMA_MSGP is no longer part of version 1", ErrChunk}
+	default:
+		return &ParseError{"rdma_proc", 12, fmt.Sprintf("procedure is %d, must be 0, 1 or 4", uint32(h.Procedure)), ErrChunk}
+	}
+	h.parseReads(&r, lim)
+	h.parseWrites(&r, lim)
+	h.parseReply(&r, lim)
+	h.Size = r.pos
+	if r.err != nil {
+		return r.err
+	}
+	return nil
+}
+
+// parseError reads the body of an RDMA_ERROR message.
+//
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|              Code: ERR_VERS = 1, ERR_CHUNK = 2                |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  with ERR_VERS only: lowest version, highest version          |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+func (h *Header) parseError(r *reader) error {
+	switch h.Code = ErrorCode(r.uint32()); h.Code {
+	case ErrVers:
+		h.Low, h.High = r.uint32(), r.uint32()
+	case ErrChunk:
+	default:
+		return &ParseError{"rdma_err", FixedSize, fmt.Sprintf("error is %d, must be 1 or 2", uint32(h.Code)), 0}
+	}
+	h.Size = r.pos
+	if r.err != nil {
+		r.err.Code = 0
+		return r.err
+	}
+	return nil
+}
+
+func (h *Header) parseReads(r *reader, lim *Limits) {
+	inChunk := 0
+	for r.present("rdma_reads") {
+		if len(h.Reads) >= lim.ReadSegments {
+			r.fail("rdma_reads", "the Read list has more than %d segments", lim.ReadSegments)
+			return
+		}
+		s := ReadSegment{Position: Position(r.uint32())}
+		if s.Position&3 != 0 {
+			r.fail("rdma_position", "position %d is not a multiple of 4", s.Position)
+		}
+		if last := len(h.Reads) - 1; last >= 0 && h.Reads[last].Position == s.Position {
+			if inChunk++; inChunk > lim.SegmentsPerChunk {
+				r.fail("rdma_reads", "the chunk at position %d has more than %d segments", s.Position, lim.SegmentsPerChunk)
+			}
+		} else {
+			inChunk = 1
+			if last >= 0 && h.Reads[last].Position > s.Position {
+				r.fail("rdma_position", "position %d follows %d, positions must not decrease", s.Position, h.Reads[last].Position)
+			}
+		}
+		s.Segment = r.segment()
+		if r.err != nil {
+			return
+		}
+		h.Reads = append(h.Reads, s)
+	}
+}
+
+func (h *Header) parseWrites(r *reader, lim *Limits) {
+	for r.present("rdma_writes") {
+		if len(h.writes) >= lim.WriteChunks {
+			r.fail("rdma_writes", "the Write list has more than %d chunks", lim.WriteChunks)
+			return
+		}
+		h.writes = append(h.writes, h.parseChunk(r, lim, "rdma_writes"))
+	}
+}
+
+func (h *Header) parseReply(r *reader, lim *Limits) {
+	if h.HasReply = r.present("rdma_reply"); h.HasReply {
+		h.reply = h.parseChunk(r, lim, "rdma_reply")
+	}
+}
+
+func (h *Header) parseChunk(r *reader, lim *Limits, field string) span {
+	n := r.uint32()
+	switch {
+	case r.err != nil:
+	case uint64(n) > uint64(lim.SegmentsPerChunk) || int(n) > lim.WriteSegments-len(h.segs):
+		r.fail(field, "a chunk of %d segments is too many: a chunk may have %d, Write list and Reply chunk together %d",
+			n, lim.SegmentsPerChunk, lim.WriteSegments)
+	case uint64(n)*SegmentSize > uint64(r.left):
+		r.fail(field, "a chunk of %d segments is promised, the message ends after %d more bytes", n, r.left)
+	}
+	at := len(h.segs)
+	for range n {
+		if r.err != nil {
+			return span{}
+		}
+		h.segs = append(h.segs, r.segment())
+	}
+	return span{at, int(n)}
+}
+
+// reader reads words from a list of slices.
+type reader struct {
+	cur  []byte
+	rest [][]byte
+	left int
+	pos  int
+	err  *ParseError
+}
+
+func (r *reader) fail(field, format string, args ...any) {
+	if r.err == nil {
+		r.err = &ParseError{field, r.pos, fmt.Sprintf(format, args...), ErrChunk}
+	}
+}
+
+func (r *reader) uint32() uint32 {
+	if r.err != nil || r.left < 4 {
+		r.fail("length", "message ends after %d more bytes, 4 are needed", r.left)
+		return 0
+	}
+	r.left, r.pos = r.left-4, r.pos+4
+	if len(r.cur) >= 4 {
+		v := binary.BigEndian.Uint32(r.cur)
+		r.cur = r.cur[4:]
+		return v
+	}
+	var v uint32
+	for range 4 {
+		for len(r.cur) == 0 {
+			r.cur, r.rest = r.rest[0], r.rest[1:]
+		}
+		v, r.cur = v<<8|uint32(r.cur[0]), r.cur[1:]
+	}
+	return v
+}
+
+// present reads the word before optional data.
+func (r *reader) present(field string) bool {
+	switch v := r.uint32(); {
+	case r.err != nil || v == 0:
+		return false
+	case v == 1:
+		return true
+	default:
+		r.fail(field, "the word that says whether more follows is %#x, must be 0 or 1", v)
+		return false
+	}
+}
+
+func (r *reader) segment() Segment {
+	s := Segment{Handle: Handle(r.uint32()), Length: r.uint32()}
+	s.Offset = uint64(r.uint32())<<32 | uint64(r.uint32())
+	if r.err == nil && s.Offset > math.MaxUint64-uint64(s.Length) {
+		r.fail("offset", "a segment of %d bytes at offset %#x ends beyond 2^64", s.Length, s.Offset)
+	}
+	return s
+}
+
+// Payload appends to dst what of message lies behind the first size bytes. Nothing is copied.
+func Payload(dst, message [][]byte, size int) [][]byte {
+	for _, s := range message {
+		if size >= len(s) {
+			size -= len(s)
+			continue
+		}
+		dst = append(dst, s[size:])
+		size = 0
+	}
+	return dst
+}

@@ -1,0 +1,142 @@
+// Package wire has the bytes of RPC-over-RDMA: the headers of version 1 (RFC 8166) and the private data that peers
+// exchange while they connect (RFC 8797). It does no I/O and keeps no state.
+//
+// A received message is a list of slices, since a receive may be made of several segments; a header may cross them
+// anywhere, even inside a word. What a header claims to hold is counted and held against [Limits] before it is kept, and a
+// [Header] that is used again and again allocates nothing.
+//
+// All integers are big-endian, as in XDR (RFC 4506).
+package wire
+
+import "fmt"
+
+// XID identifies an RPC transaction. It is the first word of a header, of every version.
+type XID uint32
+
+// Credits is a number of calls that may be outstanding: requested in a call, granted in a reply (RFC 8166 section 3.3.1).
+type Credits uint32
+
+// Handle is an R_key or STag: it names a memory region of the peer that sent it.
+type Handle uint32
+
+// Position is an offset in the unreduced payload stream, counted from the RPC message's XID (RFC 8166 section 3.4.5).
+type Position uint32
+
+// Procedure is the kind of a message: the fourth word of a header.
+type Procedure uint32
+
+// Procedures of version 1 (RFC 8166 section 4.2).
+const (
+	Msg   Procedure = 0 // RDMA_MSG: the payload stream follows the header
+	NoMsg Procedure = 1 // RDMA_NOMSG: the payload stream is in a Position Zero Read chunk or the Reply chunk
+	MsgP  Procedure = 2 // RDMA_MSGP: no longer in use, answered ERR_CHUNK
+	Done  Procedure = 3 // RDMA_DONE: no longer in use, dropped
+	Error Procedure = 4 // RDMA_ERROR
+)
+
+func (p Procedure) String() string {
+	switch p {
+	case Msg:
+		return "RDMA_MSG"
+	case NoMsg:
+		return "RDMA_NOMSG"
+	case MsgP:
+		return "RDMA_MSGP"
+	case Done:
+		return "RDMA_DONE"
+	case Error:
+		return "RDMA_ERROR"
+	}
+	return fmt.Sprintf("procedure %d", uint32(p))
+}
+
+// ErrorCode is the reason that an RDMA_ERROR message gives (RFC 8166 section 4.5).
+type ErrorCode uint32
+
+// Error codes of version 1.
+const (
+	ErrVers  ErrorCode = 1 // the version of the header is not supported
+	ErrChunk ErrorCode = 2 // the header or its chunks cannot be used
+)
+
+func (c ErrorCode) String() string {
+	switch c {
+	case ErrVers:
+		return "ERR_VERS"
+	case ErrChunk:
+		return "ERR_CHUNK"
+	}
+	return fmt.Sprintf("error %d", uint32(c))
+}
+
+// Version1 is the only version that this package reads and writes.
+const Version1 = 1
+
+// Sizes in bytes.
+const (
+	FixedSize       = 16 // the four words that begin every header
+	MinSize         = 28 // the fixed words and three absent lists: the shortest header that can be trusted
+	ErrChunkSize    = 20 // RDMA_ERROR with ERR_CHUNK
+	ErrVersSize     = 28 // RDMA_ERROR with ERR_VERS
+	SegmentSize     = 16 // a Segment in a Write or Reply chunk
+	ReadSegmentSize = 24 // a ReadSegment in the Read list, with the word that says it is there
+	ChunkSize       = 8  // a Write chunk without its segments: the word that says it is there, and the count
+	ReplySize       = 4  // what a Reply chunk adds to MinSize, without its segments: its count
+	MinThreshold    = 1 << 10
+	MaxThreshold    = 256 << 10
+)
+
+// Segment is a piece of the peer's memory.
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                            Handle                             |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                            Length                             |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                            Offset                             |
+//	+                                                               +
+//	|                                                               |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//
+// (RFC 8166 section 3.4.3.)
+type Segment struct {
+	Handle Handle
+	Length uint32
+	Offset uint64
+}
+
+// ReadSegment is one entry of the Read list: a position before a segment. Neighbours with the same position are one chunk.
+type ReadSegment struct {
+	Position Position
+	Segment
+}
+
+// Limits bound what a header may hold. Memory for it is taken only within them.
+type Limits struct {
+	ReadSegments     int // segments of the whole Read list
+	WriteChunks      int // chunks of the Write list
+	SegmentsPerChunk int // segments of one Read, Write or Reply chunk
+	WriteSegments    int // segments of the Write list and the Reply chunk together
+}
+
+// DefaultLimits are above what RFC 8267 section 6.4.2 guarantees to clients: 16 segments a chunk, one Write chunk, one Read chunk beside the
+// Position Zero Read chunk.
+var DefaultLimits = Limits{ReadSegments: 64, WriteChunks: 16, SegmentsPerChunk: 32, WriteSegments: 64}
+
+// ParseError says why a header cannot be used.
+type ParseError struct {
+	// Field is the name of the field in question.
+	Field string
+	// Offset is its place in the message.
+	Offset int
+	// Reason says what was found and what would be right.
+	Reason string
+	// Code is how a responder answers: ErrVers, ErrChunk, or 0 when the message is to be dropped.
+	Code ErrorCode
+}
+
+func (e *ParseError) Error() string {
+	return fmt.Sprintf("rpcrdma header: %s at byte %d: %s", e.Field, e.Offset, e.Reason)
+}
