@@ -101,7 +101,7 @@ func (cfg Config) complete() (*Config, error) {
 	def(&cfg.ReadsOut, defaultReads)
 	def(&cfg.ReadsIn, defaultReads)
 	if cfg.Observer == nil {
-		cfg.Observer = nobody{}
+		cfg.Observer = NoObserver{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

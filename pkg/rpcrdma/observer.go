@@ -1,5 +1,7 @@
 package rpcrdma
 
+import "net/netip"
+
 // Observer is told what the connections of a Config do, for metrics. Its methods are called concurrently, on the data path: they do
 // not block or allocate.
 type Observer interface {
@@ -9,6 +11,15 @@ type Observer interface {
 	Erred(f Fault)
 	// Credits tells the number of credits granted to a peer, and how many of them it uses.
 	Credits(granted, inUse int)
+
+	// A server hears of each of its listener's connections either ConnRefused, or ConnOpened and later ConnClosed.
+
+	// ConnOpened: c serves calls.
+	ConnOpened(c *Conn)
+	// ConnClosed: c is gone, and has freed what it had. cause says why; see [rdma.Endpoint.Serve].
+	ConnClosed(c *Conn, cause error)
+	// ConnRefused: a connection was turned away, or failed while it was set up.
+	ConnRefused(remote netip.AddrPort, cause error)
 }
 
 // Path is a way for payload to cross the connection.
@@ -54,8 +65,12 @@ func (f Fault) String() string {
 		"bad_reply", "dropped", "reply_too_long", "no_memory", "error_received"}[f]
 }
 
-type nobody struct{}
+// NoObserver does nothing. It can be embedded.
+type NoObserver struct{}
 
-func (nobody) Moved(Path, int)  {}
-func (nobody) Erred(Fault)      {}
-func (nobody) Credits(int, int) {}
+func (NoObserver) Moved(Path, int)                   {}
+func (NoObserver) Erred(Fault)                       {}
+func (NoObserver) Credits(int, int)                  {}
+func (NoObserver) ConnOpened(*Conn)                  {}
+func (NoObserver) ConnClosed(*Conn, error)           {}
+func (NoObserver) ConnRefused(netip.AddrPort, error) {}

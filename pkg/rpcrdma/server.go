@@ -12,6 +12,9 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
+// errRefused is the cause of a refusal that is not the connection's fault.
+var errRefused = errors.New("rpcrdma: the server has as many connections as it may, or shuts down")
+
 // Server accepts connections and answers the calls on them.
 type Server struct {
 	cfg *Config
@@ -57,6 +60,7 @@ func (s *Server) Serve() error {
 		s.mu.Unlock()
 		if refuse {
 			s.cfg.Logger.Warn("connection refused", slog.String("peer", in.RemoteAddr().String()), slog.Int("limit", s.cfg.MaxConnections))
+			s.cfg.Observer.ConnRefused(addrPort(in.RemoteAddr()), errRefused)
 			_ = in.Reject(nil)
 			continue
 		}
@@ -72,9 +76,10 @@ func (s *Server) serve(in rdma.Incoming) {
 		s.accepted--
 		s.mu.Unlock()
 	}()
-	peer := in.RemoteAddr().String()
+	peer, remote := in.RemoteAddr().String(), addrPort(in.RemoteAddr())
 	c, err := accept(s.cfg, in)
 	if err != nil {
+		s.cfg.Observer.ConnRefused(remote, err)
 		s.cfg.Logger.Warn("connection failed", slog.String("peer", peer), slog.String("reason", err.Error()))
 		return
 	}
@@ -84,10 +89,12 @@ func (s *Server) serve(in rdma.Incoming) {
 	}
 	s.conns[c] = struct{}{}
 	s.mu.Unlock()
+	s.cfg.Observer.ConnOpened(c)
 	c.run()
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
+	s.cfg.Observer.ConnClosed(c, c.err)
 	s.cfg.Logger.Info("connection ended", slog.String("peer", peer), slog.String("reason", c.err.Error()), slog.Uint64("protocol errors", c.faults.Load()))
 }
 

@@ -1,0 +1,33 @@
+package rpcrdma
+
+import (
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// What a Conn tells of itself, at a server. All of it may be called from any goroutine, also after the connection's end.
+
+// Info is what handlers know of the connection.
+func (c *Conn) Info() *oncrpc.Conn { return &c.info }
+
+// Stats counts what the connection's endpoint did.
+func (c *Conn) Stats() rdma.Stats { return c.ep.Stats() }
+
+// Negotiated tells what was settled with the client, and the credits that it was granted last.
+func (c *Conn) Negotiated() Negotiated {
+	c.receives.mu.Lock()
+	granted := c.receives.credits
+	c.receives.mu.Unlock()
+	return Negotiated{
+		Version: wire.Version1, InlineCall: c.recvLimit, InlineReply: c.sendLimit, Granted: granted,
+		RemoteInvalidation: c.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(),
+	}
+}
+
+// InUse is how many of the granted credits are in use: calls that are not answered yet.
+func (c *Conn) InUse() int {
+	c.receives.mu.Lock()
+	defer c.receives.mu.Unlock()
+	return c.receives.held
+}
