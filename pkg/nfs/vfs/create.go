@@ -1,0 +1,330 @@
+package vfs
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// Attrs are attributes to set. Times of nil stay; unix.UTIME_NOW as nanoseconds is the present time.
+type Attrs struct {
+	SetMode, SetUID, SetGID, SetSize bool
+	Mode, UID, GID                   uint32
+	Size                             uint64
+	SetAtime, SetMtime               bool
+	Atime, Mtime                     unix.Timespec
+}
+
+const modeBits = 0o7777
+
+// SetAttr changes attributes, and brings them to stable storage. If guard is not nil, it is asked with the attributes before
+// any change, and nothing is done unless it says yes: then the error is EBUSY. A failure may leave a part of the changes made.
+func (fs *FS) SetAttr(n *Node, a *Attrs, c *Cred, guard func(*Stat) bool, w *Wcc) error {
+	n.change.Lock()
+	w.before(n)
+	var err error
+	switch {
+	case !w.HasBefore:
+		err = unix.ESTALE
+	case guard != nil && !guard(&w.Before):
+		err = unix.EBUSY
+	default:
+		err = fs.setAttrs(n, &w.Before, a, c)
+	}
+	w.after(n)
+	n.change.Unlock()
+	if err != nil {
+		return err
+	}
+	return n.Sync(false)
+}
+
+// setAttrs does the size first, as what fails most, the owner before the mode, since a change of owner clears setuid bits,
+// and the times last, since everything else changes them.
+func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
+	if a.SetSize {
+		if err := fs.truncate(n, st, a.Size, c); err != nil {
+			return err
+		}
+	}
+	// -1 means "leave it" to the kernel, and is nobody's id.
+	if a.SetUID && a.UID == ^uint32(0) || a.SetGID && a.GID == ^uint32(0) {
+		return unix.EINVAL
+	}
+	entered, err := fs.ids.enter(c)
+	if err != nil {
+		return err
+	}
+	defer fs.ids.leave(entered)
+	if a.SetUID || a.SetGID {
+		uid, gid := -1, -1
+		if a.SetUID {
+			uid = int(a.UID)
+		}
+		if a.SetGID {
+			gid = int(a.GID)
+		}
+		if err := unix.Fchownat(n.path, "", uid, gid, unix.AT_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	if a.SetMode && n.kind != unix.S_IFLNK { // links have no mode of their own
+		var p procFD
+		path := p.set(n.path)
+		if err := unix.Chmod(string(path[:len(path)-1]), a.Mode&modeBits); err != nil {
+			return err
+		}
+	}
+	if a.SetAtime || a.SetMtime {
+		return unix.UtimesNanoAt(n.path, "", a.times(), unix.AT_EMPTY_PATH)
+	}
+	return nil
+}
+
+func (a *Attrs) times() []unix.Timespec {
+	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
+	if a.SetAtime {
+		ts[0] = a.Atime
+	}
+	if a.SetMtime {
+		ts[1] = a.Mtime
+	}
+	return ts
+}
+
+func (fs *FS) truncate(n *Node, st *Stat, size uint64, c *Cred) error {
+	switch n.kind {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
+		return unix.EISDIR
+	default:
+		return unix.EINVAL
+	}
+	if size > maxOffset {
+		return unix.EFBIG
+	}
+	if !fs.Owns(st, c) {
+		if err := fs.check(n, st, c, MayWrite); err != nil {
+			return err
+		}
+	}
+	fd, err := n.writerFD()
+	if err != nil {
+		return err
+	}
+	entered, err := fs.ids.enter(c)
+	if err != nil {
+		return err
+	}
+	defer fs.ids.leave(entered)
+	return retry(func() error { return unix.Ftruncate(fd, int64(size)) })
+}
+
+// Exclusive is how Create treats a name that exists.
+type Exclusive int
+
+const (
+	// Shared uses a file that exists, of whose attributes only the size is set.
+	Shared Exclusive = iota
+	// Guarded fails with EEXIST.
+	Guarded
+	// Verified fails with EEXIST unless the file was created by the same call before, which its verifier shows.
+	Verified
+)
+
+// Create makes a regular file in dir. The verifier of an exclusive create is kept in the file's times, 31 bits in the seconds
+// of each, as Linux does; so it survives a restart, until the client sets attributes, which it does first thing (RFC 1813 section
+// 3.3.8). A file without mode is its owner's alone.
+func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *Attrs, c *Cred, w *Wcc) (*Node, error) {
+	attrs := *a
+	if how == Verified {
+		attrs = Attrs{SetAtime: true, SetMtime: true, Atime: verifierTime(verifier[4:]), Mtime: verifierTime(verifier[:4])}
+	}
+	mode := uint32(0o600)
+	if attrs.SetMode {
+		mode = attrs.Mode & modeBits
+	}
+	file := -1
+	n, err := fs.make(dir, name, c, w, func() (err error) {
+		fs.table.makeRoom(2)
+		file, err = unix.Openat(dir.path, name.String(), unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, mode)
+		return err
+	}, func(err error) (*Node, error) {
+		switch {
+		case err == nil:
+			return fs.openFile(dir, name, file)
+		case err == unix.EEXIST && how != Guarded:
+			return fs.openExisting(dir, name, c)
+		}
+		return nil, err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case file >= 0:
+		err = fs.finish(n, &attrs, c)
+	default:
+		err = fs.createOver(n, how, &attrs, c)
+	}
+	if err == nil && (file >= 0 || how == Verified) {
+		err = dir.Sync(false)
+	}
+	if err != nil {
+		n.Release()
+		return nil, err
+	}
+	return n, nil
+}
+
+// openFile makes a node of a file that was just created, whatever has its name by now. The node owns the descriptor.
+func (fs *FS) openFile(dir *Node, name *Name, file int) (*Node, error) {
+	i, err := fs.identify(file, empty)
+	var path int
+	if err == nil {
+		path, err = reopen(file, unix.O_PATH)
+	}
+	var n *Node
+	if err == nil {
+		n, err = fs.nodeOf(i, path)
+	}
+	if err != nil {
+		unix.Close(file)
+		return nil, err
+	}
+	fs.remember(&i, &dir.id, name.terminated())
+	n = fs.confirm(n)
+	n.adopt(file)
+	return n, nil
+}
+
+// openExisting finds the object that was in the way of a create. That takes the right to search, as with Lookup.
+func (fs *FS) openExisting(dir *Node, name *Name, c *Cred) (*Node, error) {
+	var st Stat
+	if err := dir.Stat(&st); err != nil {
+		return nil, err
+	}
+	if err := fs.check(dir, &st, c, MayExec); err != nil {
+		return nil, err
+	}
+	return fs.openName(dir, name)
+}
+
+func verifierTime(b []byte) unix.Timespec {
+	return unix.NsecToTimespec(int64(binary.BigEndian.Uint32(b)&0x7fffffff) * 1e9)
+}
+
+// createOver does what Create does with an object that exists.
+func (fs *FS) createOver(n *Node, how Exclusive, a *Attrs, c *Cred) error {
+	var st Stat
+	if err := n.Stat(&st); err != nil {
+		return err
+	}
+	if n.kind != unix.S_IFREG {
+		return unix.EEXIST
+	}
+	if how == Verified {
+		if st.Atim.Sec != a.Atime.Sec || st.Mtim.Sec != a.Mtime.Sec || st.Size != 0 {
+			return unix.EEXIST
+		}
+		return n.Sync(false)
+	}
+	if !a.SetSize {
+		return nil
+	}
+	var w Wcc
+	return fs.SetAttr(n, &Attrs{SetSize: true, Size: a.Size}, c, nil, &w)
+}
+
+// Mkdir makes a directory.
+func (fs *FS) Mkdir(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc) (*Node, error) {
+	mode := uint32(0o700)
+	if a.SetMode {
+		mode = a.Mode & modeBits
+	}
+	return fs.create(dir, name, a, c, w, func() error { return unix.Mkdirat(dir.path, name.String(), mode) })
+}
+
+// Symlink makes a symbolic link. Its target is not looked at.
+func (fs *FS) Symlink(dir *Node, name *Name, target string, a *Attrs, c *Cred, w *Wcc) (*Node, error) {
+	return fs.create(dir, name, a, c, w, func() error { return unix.Symlinkat(target, dir.path, name.String()) })
+}
+
+// Mknod makes a device, a pipe or a socket; kind is S_IFCHR, S_IFBLK, S_IFIFO or S_IFSOCK.
+func (fs *FS) Mknod(dir *Node, name *Name, kind, major, minor uint32, a *Attrs, c *Cred, w *Wcc) (*Node, error) {
+	mode := kind | 0o600
+	if a.SetMode {
+		mode = kind | a.Mode&modeBits
+	}
+	dev := 0
+	if kind == unix.S_IFCHR || kind == unix.S_IFBLK {
+		dev = int(unix.Mkdev(major, minor))
+	}
+	return fs.create(dir, name, a, c, w, func() error { return unix.Mknodat(dir.path, name.String(), mode, dev) })
+}
+
+// create makes an object that must not exist, and brings it to stable storage.
+func (fs *FS) create(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call func() error) (*Node, error) {
+	n, err := fs.make(dir, name, c, w, call, func(err error) (*Node, error) {
+		if err != nil {
+			return nil, err
+		}
+		return fs.openName(dir, name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err = fs.finish(n, a, c); err == nil {
+		err = dir.Sync(false)
+	}
+	if err != nil {
+		n.Release()
+		return nil, err
+	}
+	return n, nil
+}
+
+// make runs a system call that creates name in dir, as the caller, and then as the process what finds the object.
+func (fs *FS) make(dir *Node, name *Name, c *Cred, w *Wcc, call func() error, find func(error) (*Node, error)) (*Node, error) {
+	if !dir.IsDir() {
+		return nil, unix.ENOTDIR
+	}
+	if name.Dot() || name.DotDot() {
+		return nil, unix.EEXIST
+	}
+	dir.change.Lock()
+	defer dir.change.Unlock()
+	w.before(dir)
+	defer w.after(dir)
+	entered, err := fs.ids.enter(c)
+	if err != nil {
+		return nil, err
+	}
+	err = retry(call)
+	fs.ids.leave(entered)
+	return find(err)
+}
+
+// finish gives a new object the attributes that it did not get when it was made. Only root gives files away.
+func (fs *FS) finish(n *Node, a *Attrs, c *Cred) error {
+	rest := *a
+	rest.SetMode = false
+	if c.UID != 0 || !fs.ids.able {
+		rest.SetUID, rest.SetGID = false, false
+	}
+	if rest.SetSize && rest.Size == 0 {
+		rest.SetSize = false
+	}
+	if rest.SetUID || rest.SetGID || rest.SetSize || rest.SetAtime || rest.SetMtime {
+		var st Stat
+		if err := n.Stat(&st); err != nil {
+			return err
+		}
+		if err := fs.setAttrs(n, &st, &rest, c); err != nil {
+			return err
+		}
+	}
+	if n.kind == unix.S_IFREG || n.kind == unix.S_IFDIR || rest.SetUID || rest.SetGID || rest.SetAtime || rest.SetMtime {
+		return n.Sync(false)
+	}
+	return nil // made in one step with its name, and stable with that
+}

@@ -1,0 +1,348 @@
+package vfs
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options say how a directory is opened. Key is needed, the rest has defaults.
+type Options struct {
+	// Key seals handles: at least MinKey bytes, kept secret, and the same after a restart. See LoadKey.
+	Key []byte
+	// Scope is part of the key: file systems of different scopes refuse each other's handles.
+	Scope string
+	// MaxFiles bounds the descriptors that are kept open; 0 means a quarter of RLIMIT_NOFILE, at most 16384.
+	MaxFiles int
+	// Recheck is how long an object counts as beneath the root after it was found there; 0 means 100 ms.
+	Recheck time.Duration
+	// SelfOnly makes all callers the process itself, even if it may act as others.
+	SelfOnly bool
+	// IndexOnly uses handles of kind "index" even where the kernel's can be had.
+	IndexOnly bool
+	// Sync brings what a descriptor stands for to stable storage; nil means the system call that SyncKind names.
+	Sync func(fd int, kind SyncKind) error
+	// Logger gets what goes wrong behind the back of callers; nil discards it.
+	Logger *slog.Logger
+}
+
+// Info says how a file system works here.
+type Info struct {
+	// Handles is "kernel" or "index", see the package's documentation.
+	Handles string
+	// Whole: the root is the root of its file system, so that nothing can be moved out.
+	Whole bool
+	// Identities: operations run as their callers. Otherwise all of them are the process itself.
+	Identities bool
+	// Notes are what an administrator should know: sentences about what is not possible here, and what would help.
+	Notes []string
+}
+
+// FS is a directory opened by Open. Its methods may be called concurrently.
+type FS struct {
+	opt    Options
+	log    *slog.Logger
+	seal   *sealer
+	ids    identities
+	table  table
+	root   *Node
+	mount  int // O_RDONLY, for open_by_handle_at
+	info   Info
+	traits traits
+
+	mountID  int32
+	mntID    uint64
+	kernel   bool // handles are the kernel's
+	whole    bool
+	prompt   bool // metadata in memory are had without waiting: a local file system
+	memory   bool // file contents are memory too
+	acls     bool
+	noNlink  bool // the file system does not count links
+	fsid     uint64
+	birth    uint64 // for file systems without times of birth
+	readNow  atomic.Bool
+	index    index
+	locator  locator
+	verifier atomic.Uint64
+
+	epoch time.Time
+	stop  chan struct{}
+	kick  chan struct{}
+	done  sync.WaitGroup
+}
+
+// File systems of which metadata in memory, and pages in memory, are served without waiting for anybody.
+var local = map[int64]bool{
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.TMPFS_MAGIC: true,
+	unix.RAMFS_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.OVERLAYFS_SUPER_MAGIC: true,
+	0x2fc12fc1: true, // ZFS
+	0xca451a4e: true, // bcachefs
+}
+
+// Open opens the directory at path. It changes the process's umask and capabilities, see the package's documentation.
+func Open(path string, o Options) (*FS, error) {
+	if len(o.Key) < MinKey {
+		return nil, fmt.Errorf("vfs: the key of file handles has %d bytes, at least %d are needed", len(o.Key), MinKey)
+	}
+	if o.MaxFiles < 0 || o.Recheck < 0 {
+		return nil, fmt.Errorf("vfs: MaxFiles is %d, Recheck is %v: neither may be negative", o.MaxFiles, o.Recheck)
+	}
+	if o.MaxFiles == 0 {
+		o.MaxFiles = defaultMaxFiles()
+	}
+	if o.Recheck == 0 {
+		o.Recheck = 100 * time.Millisecond
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	fs := &FS{opt: o, log: o.Logger, seal: newSealer(o.Key, o.Scope), epoch: time.Now(), mount: -1,
+		stop: make(chan struct{}), kick: make(chan struct{}, 1)}
+	var random [8]byte
+	rand.Read(random[:])
+	fs.verifier.Store(binary.BigEndian.Uint64(random[:]))
+	fs.table.init(fs)
+	fs.locator.init(fs)
+	prepareProcess()
+	if err := fs.openRoot(path); err != nil {
+		if fs.root != nil {
+			fs.root.close()
+		}
+		if fs.mount >= 0 {
+			unix.Close(fs.mount)
+		}
+		return nil, fmt.Errorf("vfs: %s: %w", path, err)
+	}
+	fs.done.Add(1)
+	go fs.janitor()
+	return fs, nil
+}
+
+func defaultMaxFiles() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
+		return 256
+	}
+	return int(max(64, min(16384, r.Cur/4)))
+}
+
+func (fs *FS) openRoot(path string) (err error) {
+	if fs.mount, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open the directory: %w", err)
+	}
+	fd, err := reopen(fs.mount, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("open the directory through /proc, which must be mounted: %w", err)
+	}
+	var st Stat
+	var sfs unix.Statfs_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		err = unix.Fstatfs(fd, &sfs)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	if err := fs.checkOpenat2(fd); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	fs.prompt = local[int64(sfs.Type)]
+	fs.memory = int64(sfs.Type) == unix.TMPFS_MAGIC || int64(sfs.Type) == unix.RAMFS_MAGIC
+	fs.noNlink = st.Nlink == 0
+	_, err = aclOf(fd)
+	fs.acls = !errors.Is(err, unix.EOPNOTSUPP)
+	fs.readNow.Store(fs.prompt)
+	fs.ids.probe(fs.opt.SelfOnly)
+	rootID, err := fs.probeHandles(fd)
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	fs.root = fs.newNode(rootID, fd, &st)
+	fs.root.refs.Store(1) // the file system's own, for good
+	fs.table.put(fs.root)
+	fs.fsid = fs.seal.derive("fsid")
+	fs.traits = probeTraits(fs.mount, &sfs)
+	fs.describe()
+	return nil
+}
+
+func (fs *FS) checkOpenat2(fd int) error {
+	dot, err := openBeneath(fd, []byte(".\x00"), openPath)
+	if err != nil {
+		return fmt.Errorf("openat2(2), which Linux has since 5.6: %w", err)
+	}
+	return unix.Close(dot)
+}
+
+// probeHandles finds out which kind of handles there can be, and returns the root's.
+func (fs *FS) probeHandles(root int) (rootID id, err error) {
+	var stx unix.Statx_t
+	if err := statx(root, empty, unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &stx); err != nil {
+		return id{}, fmt.Errorf("statx(2): %w", err)
+	}
+	fs.mntID = stx.Mnt_id
+	fs.whole = stx.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 && mountsWhole(stx.Mnt_id)
+	if stx.Mask&unix.STATX_BTIME == 0 {
+		var random [8]byte
+		rand.Read(random[:])
+		fs.birth = binary.BigEndian.Uint64(random[:]) | 1
+	}
+	reason := "that was asked for"
+	if !fs.opt.IndexOnly {
+		rootID, reason = fs.kernelRoot(root)
+	}
+	if fs.kernel = reason == ""; fs.kernel {
+		return rootID, nil
+	}
+	fs.info.Notes = append(fs.info.Notes, fmt.Sprintf("file handles are found by inode number (%s): after a restart, the first use of a handle searches the directory", reason))
+	if fs.birth != 0 {
+		fs.info.Notes = append(fs.info.Notes, "the file system has no times of birth, so handles become stale with every restart")
+	}
+	return indexID(stx.Ino, fs.birthOf(&stx)), nil
+}
+
+// kernelRoot tries the kernel's handles on the root; reason says why they are of no use.
+func (fs *FS) kernelRoot(root int) (rootID id, reason string) {
+	var h rawHandle
+	mount, err := nameToHandle(root, empty, &h)
+	if err != nil {
+		return id{}, fmt.Sprintf("the file system has no handles: %v", err)
+	}
+	rootID, ok := kernelID(&h)
+	if !ok {
+		return id{}, fmt.Sprintf("the file system's handles have %d bytes, at most %d can be used", h.bytes, maxID)
+	}
+	fd, err := openByHandle(fs.mount, &h, openPath)
+	if err != nil {
+		return id{}, fmt.Sprintf("the process may not open by handle, CAP_DAC_READ_SEARCH would allow it: %v", err)
+	}
+	defer unix.Close(fd)
+	var a, b Stat
+	if unix.Fstat(fd, &a) != nil || unix.Fstat(root, &b) != nil || a.Ino != b.Ino || a.Dev != b.Dev {
+		return id{}, "a handle of the root leads elsewhere"
+	}
+	fs.mountID = mount
+	return rootID, ""
+}
+
+// birthOf is the second half of an index id.
+func (fs *FS) birthOf(stx *unix.Statx_t) uint64 {
+	if fs.birth != 0 {
+		return fs.birth
+	}
+	return uint64(stx.Btime.Sec)*1e9 + uint64(stx.Btime.Nsec)
+}
+
+// mountsWhole reports whether a mount shows its file system from the root on.
+func mountsWhole(mntID uint64) bool {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(b) {
+		f := strings.Fields(string(line)) // mount id, parent id, major:minor, root, …
+		if len(f) > 3 && f[0] == strconv.FormatUint(mntID, 10) {
+			return f[3] == "/"
+		}
+	}
+	return false
+}
+
+func (fs *FS) describe() {
+	fs.info.Handles = "index"
+	if fs.kernel {
+		fs.info.Handles = "kernel"
+	}
+	fs.info.Whole = fs.whole
+	fs.info.Identities = fs.ids.able
+	if !fs.ids.able {
+		fs.info.Notes = append(fs.info.Notes, fmt.Sprintf("all callers act as uid %d, gid %d (%s)", fs.ids.self.UID, fs.ids.self.GID, fs.ids.reason))
+	} else if fs.ids.resource {
+		fs.info.Notes = append(fs.info.Notes, "the process keeps CAP_SYS_RESOURCE: quotas and reserved blocks do not bind callers")
+	}
+}
+
+// Info says how the file system works here.
+func (fs *FS) Info() Info { return fs.info }
+
+// Root returns the root directory. It is always there, and needs no Release.
+func (fs *FS) Root() *Node { return fs.root }
+
+// Prompt reports whether [Node.Stat], [FS.Fresh], [FS.Permit] and [FS.ReadNow] never wait on this file system.
+func (fs *FS) Prompt() bool { return fs.prompt }
+
+// FSID is the id of the file system on which an object is: the same after a restart.
+func (fs *FS) FSID(st *Stat) uint64 {
+	if st.Dev == fs.root.dev {
+		return fs.fsid
+	}
+	return fs.fsid ^ (uint64(st.Dev)*0x9e3779b97f4a7c15 | 1) // a subvolume
+}
+
+// Verifier changes with every Open, and when a sync failed, so that data may be lost that a caller believes to be written.
+func (fs *FS) Verifier() uint64 { return fs.verifier.Load() }
+
+// Close closes all files. No operation may be under way.
+func (fs *FS) Close() error {
+	close(fs.stop)
+	fs.locator.close()
+	fs.done.Wait()
+	fs.table.closeAll()
+	return unix.Close(fs.mount)
+}
+
+func (fs *FS) now() int64 { return int64(time.Since(fs.epoch)) }
+
+// SyncKind is what is brought to stable storage.
+type SyncKind int
+
+const (
+	SyncFile SyncKind = iota // a file or directory, its metadata included: fsync(2)
+	SyncData                 // a file's data and what is needed to find them: fdatasync(2)
+	SyncFS                   // a whole file system, since the object cannot be synced alone: syncfs(2)
+)
+
+// sync brings something to stable storage. A failure changes the verifier.
+func (fs *FS) sync(fd int, kind SyncKind) error {
+	var err error
+	if fs.opt.Sync != nil {
+		err = fs.opt.Sync(fd, kind)
+	} else {
+		err = syncFD(fd, kind)
+	}
+	if err != nil {
+		fs.verifier.Add(1)
+		fs.log.Error("sync failed: clients will be told to write again what was not committed", "error", err)
+	}
+	return err
+}
+
+func syncFD(fd int, kind SyncKind) error {
+	err := retry(func() error {
+		switch kind {
+		case SyncData:
+			return unix.Fdatasync(fd)
+		case SyncFile:
+			return unix.Fsync(fd)
+		}
+		return unix.Syncfs(fd)
+	})
+	if err == unix.EINVAL && kind != SyncFS { // this file system cannot sync such an object alone
+		err = unix.Syncfs(fd)
+	}
+	return err
+}

@@ -1,0 +1,204 @@
+package vfs
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Layout of a handle:
+//
+//	 0       1       2       3       4               4+n           20+n
+//	+-------+-------+-------+-------+---------------+-------------+
+//	| 1     | kind  | type  | n     | n bytes       | tag         |
+//	+-------+-------+-------+-------+---------------+-------------+
+//
+// kind says how the object is found; type and the n bytes are the kernel's handle, or inode number and time of birth. The tag
+// is HMAC-SHA256, cut to 16 bytes, over all before it.
+
+// MaxHandle is the longest handle in bytes, that of NFS version 3 (RFC 1813 section 2.4).
+const MaxHandle = 64
+
+const (
+	handleVersion = 1
+	headLen       = 4
+	tagLen        = 16
+	maxID         = MaxHandle - headLen - tagLen
+
+	kindKernel = 1
+	kindIndex  = 2
+
+	// MinKey is the shortest key of handles, in bytes.
+	MinKey = 16
+)
+
+// ErrBadHandle is the error for a handle that this file system did not make.
+var ErrBadHandle = errors.New("vfs: not a handle of this file system")
+
+// Handle names an object, see the package's documentation. The zero value names none.
+type Handle struct {
+	n uint8
+	b [MaxHandle]byte
+}
+
+// Bytes returns a view of the handle.
+func (h *Handle) Bytes() []byte { return h.b[:h.n] }
+
+// id is a handle without its tag, padded with zeros: what objects are found by in memory.
+type id [headLen + maxID]byte
+
+func (i *id) kind() byte   { return i[1] }
+func (i *id) data() []byte { return i[headLen : headLen+int(i[3])] }
+
+// indexID is the id of an object that is found by its inode number.
+func indexID(ino, birth uint64) (i id) {
+	i[0], i[1], i[3] = handleVersion, kindIndex, 16
+	binary.BigEndian.PutUint64(i[headLen:], ino)
+	binary.BigEndian.PutUint64(i[headLen+8:], birth)
+	return i
+}
+
+func (i *id) ino() uint64 { return binary.BigEndian.Uint64(i[headLen:]) }
+
+// kernelID is the id of an object that is found by the kernel's handle. False: that is too long.
+func kernelID(h *rawHandle) (i id, ok bool) {
+	if h.bytes > maxID || h.typ < 0 || h.typ > 255 {
+		return i, false
+	}
+	i[0], i[1], i[2], i[3] = handleVersion, kindKernel, byte(h.typ), byte(h.bytes)
+	copy(i[headLen:], h.data[:h.bytes])
+	return i, true
+}
+
+func (i *id) raw(h *rawHandle) {
+	h.bytes, h.typ = uint32(i[3]), int32(i[2])
+	copy(h.data[:], i.data())
+}
+
+// parse splits a handle. It checks the shape only, not the tag.
+func parse(b []byte) (i id, tag []byte, ok bool) {
+	if len(b) < headLen+tagLen || len(b) > MaxHandle || b[0] != handleVersion {
+		return i, nil, false
+	}
+	n := int(b[3])
+	if len(b) != headLen+n+tagLen {
+		return i, nil, false
+	}
+	switch b[1] {
+	case kindKernel:
+	case kindIndex:
+		if b[2] != 0 || n != 16 {
+			return i, nil, false
+		}
+	default:
+		return i, nil, false
+	}
+	copy(i[:], b[:headLen+n])
+	return i, b[headLen+n:], true
+}
+
+// sealer makes and checks tags.
+type sealer struct {
+	key  []byte
+	macs sync.Pool // of *mac
+}
+
+type mac struct {
+	h   hash.Hash
+	sum [sha256.Size]byte
+}
+
+// newSealer derives the key of one file system, so that one key may serve several.
+func newSealer(key []byte, scope string) *sealer {
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte("sluice file handles, version 1\x00" + scope))
+	s := &sealer{key: m.Sum(nil)}
+	s.macs.New = func() any { return &mac{h: hmac.New(sha256.New, s.key)} }
+	return s
+}
+
+func (s *sealer) tag(i *id, tag *[tagLen]byte) {
+	m := s.macs.Get().(*mac)
+	m.h.Reset()
+	m.h.Write(i[:headLen+int(i[3])])
+	copy(tag[:], m.h.Sum(m.sum[:0]))
+	s.macs.Put(m)
+}
+
+func (s *sealer) seal(i *id, h *Handle) {
+	n := headLen + int(i[3])
+	copy(h.b[:], i[:n])
+	var tag [tagLen]byte
+	s.tag(i, &tag)
+	copy(h.b[n:], tag[:])
+	h.n = uint8(n + tagLen)
+}
+
+func (s *sealer) valid(i *id, tag []byte) bool {
+	var want [tagLen]byte
+	s.tag(i, &want)
+	return subtle.ConstantTimeCompare(want[:], tag) == 1
+}
+
+// derive returns 8 bytes that depend on the key and a label: numbers that are the same after a restart.
+func (s *sealer) derive(label string) uint64 {
+	m := hmac.New(sha256.New, s.key)
+	m.Write([]byte(label))
+	return binary.BigEndian.Uint64(m.Sum(nil))
+}
+
+// LoadKey reads the key of handles from a file, which it makes (mode 0600, 32 random bytes) if there is none.
+// The directory must exist. A file of less than MinKey bytes is an error.
+func LoadKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeKey(path); err == nil {
+			key, err = os.ReadFile(path)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key of file handles: %w", err)
+	}
+	if len(key) < MinKey {
+		return nil, fmt.Errorf("key of file handles: %s has %d bytes, at least %d are needed", path, len(key), MinKey)
+	}
+	return key, nil
+}
+
+// makeKey writes a new key beside path and links it there, so that of several processes one wins, and a crash leaves no half a key.
+func makeKey(path string) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, filepath.Base(path)+".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	key := make([]byte, 32)
+	rand.Read(key)
+	_, err = f.Write(key)
+	if err == nil {
+		err = f.Sync()
+	}
+	f.Close()
+	if err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,87 @@
+package vfs
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxIndex bounds the objects whose place is remembered: 26 MB or so. Others are searched.
+const maxIndex = 1 << 18
+
+// index knows where objects were last seen, for handles that only have an inode number.
+type index struct {
+	mu     sync.Mutex
+	places map[id]name
+}
+
+// name is a name in a directory.
+type name struct {
+	dir  id
+	name string
+}
+
+func (x *index) remember(i, dir *id, n []byte) {
+	if n[0] == '.' && (n[1] == 0 || n[1] == '.' && n[2] == 0) {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if old, ok := x.places[*i]; ok && old.dir == *dir && old.name == string(n[:len(n)-1]) {
+		return
+	}
+	if x.places == nil {
+		x.places = map[id]name{}
+	}
+	for k := range x.places {
+		if len(x.places) < maxIndex {
+			break
+		}
+		delete(x.places, k)
+	}
+	x.places[*i] = name{*dir, string(n[:len(n)-1])}
+}
+
+func (x *index) place(i *id) (name, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n, ok := x.places[*i]
+	return n, ok
+}
+
+// find opens the object of i by the names that lead to it, and searches it if they do not.
+func (x *index) find(fs *FS, i *id) (*Node, error) {
+	// From the object up to a directory that is open, then down again.
+	var names []string
+	at := *i
+	var dir *Node
+	for dir == nil {
+		n, ok := x.place(&at)
+		if !ok || len(names) > 4096 {
+			return fs.locator.locate(i)
+		}
+		names = append(names, n.name)
+		at = n.dir
+		if dir = fs.table.get(&at); dir != nil && !fs.Fresh(dir) {
+			dir.Release()
+			dir = nil
+		}
+	}
+	for k := len(names) - 1; k >= 0; k-- {
+		n, err := fs.open(dir, append([]byte(names[k]), 0))
+		dir.Release()
+		switch err {
+		case nil:
+			dir = n
+		case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO:
+			return nil, err
+		default:
+			return fs.locator.locate(i)
+		}
+	}
+	if dir.id != *i {
+		dir.Release()
+		return fs.locator.locate(i)
+	}
+	return dir, nil
+}

@@ -1,0 +1,315 @@
+package vfs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// patience is how long a caller waits for a search before it gets EAGAIN, which costs an NFS client some seconds.
+	patience = time.Second
+	// searchers may wait at the same time, so that a search does not take up all who serve.
+	searchers = 4
+	// memory is how long it is remembered that a search was in vain.
+	memory = 10 * time.Second
+)
+
+// locator searches the whole directory for objects of which only the id is known. One search serves all that are wanted.
+type locator struct {
+	fs      *FS
+	mu      sync.Mutex
+	wanted  map[uint64][]*search // by inode number
+	missing map[id]int64         // found nowhere, until when that is believed
+	running bool
+	waiting int
+	stop    chan struct{}
+	done    sync.WaitGroup
+}
+
+// search is an object that is wanted.
+type search struct {
+	id    id
+	round bool          // the search under way began after this was wanted
+	done  chan struct{} // closed when the object is in the table, or known to be missing
+}
+
+func (l *locator) init(fs *FS) {
+	l.fs, l.wanted, l.missing, l.stop = fs, map[uint64][]*search{}, map[id]int64{}, make(chan struct{})
+}
+
+func (l *locator) close() {
+	close(l.stop)
+	l.done.Wait()
+}
+
+// locate returns the object of an id that no name is known for.
+func (l *locator) locate(i *id) (*Node, error) {
+	s, err := l.want(i)
+	if err != nil {
+		return nil, err
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-s.done:
+	case <-timeout.C:
+	case <-l.stop:
+	}
+	l.mu.Lock()
+	l.waiting--
+	_, missing := l.missing[*i]
+	l.mu.Unlock()
+	if n := l.fs.table.get(i); n != nil {
+		return n, nil
+	}
+	if missing {
+		return nil, unix.ESTALE
+	}
+	return nil, unix.EAGAIN
+}
+
+// want enters what is wanted, and starts a search if none is under way.
+func (l *locator) want(i *id) (*search, error) {
+	ino, ok := l.fs.inodeOf(i)
+	if !ok {
+		return nil, unix.ESTALE
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.fs.now()
+	for k, until := range l.missing {
+		if until < now {
+			delete(l.missing, k)
+		}
+	}
+	if _, missing := l.missing[*i]; missing {
+		return nil, unix.ESTALE
+	}
+	var s *search
+	for _, w := range l.wanted[ino] {
+		if w.id == *i {
+			s = w
+		}
+	}
+	if s == nil {
+		s = &search{id: *i, done: make(chan struct{})}
+		l.wanted[ino] = append(l.wanted[ino], s)
+	}
+	if !l.running {
+		l.running = true
+		l.done.Add(1)
+		go l.run()
+	}
+	if l.waiting >= searchers {
+		return nil, unix.EAGAIN
+	}
+	l.waiting++
+	return s, nil
+}
+
+// inodeOf returns the inode number of an id, for the kernel's by asking for the object. False: it is gone.
+func (fs *FS) inodeOf(i *id) (uint64, bool) {
+	if i.kind() == kindIndex {
+		return i.ino(), true
+	}
+	var h rawHandle
+	i.raw(&h)
+	fd, err := openByHandle(fs.mount, &h, openPath)
+	if err != nil {
+		return 0, false
+	}
+	defer unix.Close(fd)
+	var st Stat
+	err = fstatBlocking(fd, &st)
+	return st.Ino, err == nil
+}
+
+// run searches as long as anything is wanted.
+func (l *locator) run() {
+	defer l.done.Done()
+	for {
+		l.mu.Lock()
+		if len(l.wanted) == 0 || l.stopped() {
+			l.running = false
+			l.mu.Unlock()
+			return
+		}
+		for _, list := range l.wanted {
+			for _, s := range list {
+				s.round = true
+			}
+		}
+		l.mu.Unlock()
+		if l.walk() {
+			l.giveUp()
+		}
+	}
+}
+
+func (l *locator) stopped() bool {
+	select {
+	case <-l.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// giveUp ends what was wanted all through a search that did not find it.
+func (l *locator) giveUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	until := l.fs.now() + int64(memory)
+	for ino, list := range l.wanted {
+		var left []*search
+		for _, s := range list {
+			if !s.round {
+				left = append(left, s)
+				continue
+			}
+			l.missing[s.id] = until
+			close(s.done)
+		}
+		if l.wanted[ino] = left; left == nil {
+			delete(l.wanted, ino)
+		}
+	}
+}
+
+// walk looks at every entry of every directory. It returns false if it was stopped, or everything was found.
+func (l *locator) walk() bool {
+	dirs := []string{"."}
+	buf := make([]byte, 64<<10)
+	for len(dirs) > 0 {
+		path := dirs[len(dirs)-1]
+		dirs = dirs[:len(dirs)-1]
+		fd, err := openBeneath(l.fs.root.path, append([]byte(path), 0), openDir)
+		if err != nil {
+			continue // removed meanwhile, or not ours to read
+		}
+		for {
+			n, err := unix.Getdents(fd, buf)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil || n <= 0 {
+				break
+			}
+			for e := (Dirents{b: buf[:n]}); e.Next(); {
+				if bytes.Equal(e.Name, dot) || bytes.Equal(e.Name, dotdot) {
+					continue
+				}
+				if e.Type == unix.DT_DIR || (e.Type == unix.DT_UNKNOWN && isDirectory(fd, e.Name)) {
+					dirs = append(dirs, path+"/"+string(e.Name))
+				}
+				l.look(fd, &e)
+			}
+			if l.stopped() {
+				unix.Close(fd)
+				return false
+			}
+		}
+		unix.Close(fd)
+		l.mu.Lock()
+		left := len(l.wanted)
+		l.mu.Unlock()
+		if left == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func isDirectory(dir int, name []byte) bool {
+	var st Stat
+	return unix.Fstatat(dir, string(name), &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}
+
+// look enters the object of e if it is wanted.
+func (l *locator) look(dir int, e *Dirents) {
+	l.mu.Lock()
+	list := l.wanted[e.Ino]
+	l.mu.Unlock()
+	if list == nil {
+		return
+	}
+	fs := l.fs
+	parentID, err := fs.identify(dir, empty)
+	if err != nil {
+		return
+	}
+	fd, err := openBeneath(dir, append(append([]byte{}, e.Name...), 0), openPath)
+	if err != nil {
+		return
+	}
+	i, err := fs.identify(fd, empty)
+	if err != nil {
+		unix.Close(fd)
+		return
+	}
+	n, err := fs.nodeOf(i, fd)
+	if err != nil {
+		return
+	}
+	n = fs.confirm(n)
+	fs.remember(&i, &parentID, append(append([]byte{}, e.Name...), 0))
+	l.found(e.Ino, &i)
+	n.Release()
+}
+
+func (l *locator) found(ino uint64, i *id) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.wanted[ino]
+	for k, s := range list {
+		if s.id == *i {
+			close(s.done)
+			list = append(list[:k:k], list[k+1:]...)
+			break
+		}
+	}
+	if l.wanted[ino] = list; len(list) == 0 {
+		delete(l.wanted, ino)
+	}
+}
+
+var (
+	dot    = []byte(".")
+	dotdot = []byte("..")
+)
+
+// Dirents walks through what getdents64(2) returned.
+type Dirents struct {
+	// Ino, Next's cookie Off, Type (DT_DIR and so on) and Name are those of the present entry; Name is a view of the buffer.
+	Ino  uint64
+	Off  int64
+	Type uint8
+	Name []byte
+
+	b []byte
+}
+
+// Next goes to the next entry, false if there is none.
+func (d *Dirents) Next() bool {
+	const fixed = 19
+	if len(d.b) < fixed {
+		return false
+	}
+	size := int(binary.NativeEndian.Uint16(d.b[16:]))
+	if size < fixed || size > len(d.b) {
+		return false
+	}
+	d.Ino = binary.NativeEndian.Uint64(d.b)
+	d.Off = int64(binary.NativeEndian.Uint64(d.b[8:]))
+	d.Type = d.b[18]
+	d.Name = d.b[fixed:size]
+	if k := bytes.IndexByte(d.Name, 0); k >= 0 {
+		d.Name = d.Name[:k]
+	}
+	d.b = d.b[size:]
+	return true
+}

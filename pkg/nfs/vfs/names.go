@@ -1,0 +1,260 @@
+package vfs
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxName is the longest name of a directory entry, in bytes.
+const MaxName = 255
+
+// Name is a name in a directory, kept NUL-terminated for the kernel. It may be set again and again.
+type Name struct {
+	b [MaxName + 1]byte
+	n int
+}
+
+// Set makes n the given name. A name that is empty or holds a slash or a NUL is EINVAL, one that is too long ENAMETOOLONG.
+func (n *Name) Set(b []byte) error {
+	n.n = 0
+	if len(b) == 0 || bytes.IndexByte(b, '/') >= 0 || bytes.IndexByte(b, 0) >= 0 {
+		return unix.EINVAL
+	}
+	if len(b) > MaxName {
+		return unix.ENAMETOOLONG
+	}
+	n.n = copy(n.b[:], b)
+	n.b[n.n] = 0
+	return nil
+}
+
+func (n *Name) String() string     { return string(n.b[:n.n]) }
+func (n *Name) terminated() []byte { return n.b[:n.n+1] }
+
+// Dot reports whether the name is ".".
+func (n *Name) Dot() bool { return n.n == 1 && n.b[0] == '.' }
+
+// DotDot reports whether the name is "..".
+func (n *Name) DotDot() bool { return n.n == 2 && n.b[0] == '.' && n.b[1] == '.' }
+
+// Wcc are an object's attributes before and after a change, with no other change by way of this FS in between
+// (weak cache consistency, RFC 1813 section 2.6).
+type Wcc struct {
+	Before, After       Stat
+	HasBefore, HasAfter bool
+}
+
+func (w *Wcc) before(n *Node) { w.HasBefore = n.Stat(&w.Before) == nil }
+func (w *Wcc) after(n *Node)  { w.HasAfter = n.Stat(&w.After) == nil }
+
+// Lookup returns the object that has a name in dir. What is mounted there is out of reach: EACCES.
+func (fs *FS) Lookup(dir *Node, name *Name, c *Cred) (*Node, error) {
+	if !dir.IsDir() {
+		return nil, unix.ENOTDIR
+	}
+	var st Stat
+	if err := dir.Stat(&st); err != nil {
+		return nil, err
+	}
+	if err := fs.check(dir, &st, c, MayExec); err != nil {
+		return nil, err
+	}
+	if name.DotDot() {
+		return fs.parent(dir)
+	}
+	return fs.openName(dir, name)
+}
+
+// openName is open for a caller, to whom what is mounted on a name is out of reach, also if it has no handles.
+func (fs *FS) openName(dir *Node, name *Name) (*Node, error) {
+	n, err := fs.open(dir, name.terminated())
+	if err == unix.EXDEV || err == unix.EOPNOTSUPP {
+		err = unix.EACCES
+	}
+	return n, err
+}
+
+// parent returns the directory above dir; the root is above itself.
+func (fs *FS) parent(dir *Node) (*Node, error) {
+	if dir == fs.root {
+		fs.root.refs.Add(1)
+		return fs.root, nil
+	}
+	fs.table.makeRoom(1)
+	fd, err := unix.Openat(dir.path, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	i, err := fs.identify(fd, empty)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	n, err := fs.nodeOf(i, fd)
+	if err != nil {
+		return nil, err
+	}
+	if !fs.whole && fs.where(n) != inside { // dir was moved out a moment ago
+		n.close()
+		return nil, unix.ESTALE
+	}
+	return fs.confirm(n), nil
+}
+
+// Identify fills in the handle and the attributes of what has a name in dir, without keeping it open. EXDEV: something is mounted there.
+func (fs *FS) Identify(dir *Node, name *Name, h *Handle, st *Stat) error {
+	fd, err := openBeneath(dir.path, name.terminated(), openPath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	i, err := fs.identify(fd, empty)
+	if err != nil {
+		return err
+	}
+	if err := fstatBlocking(fd, st); err != nil {
+		return err
+	}
+	fs.seal.seal(&i, h)
+	fs.remember(&i, &dir.id, name.terminated())
+	return nil
+}
+
+// Remove removes a name of something that is no directory.
+func (fs *FS) Remove(dir *Node, name *Name, c *Cred, w *Wcc) error {
+	return fs.unlink(dir, name, c, 0, w)
+}
+
+// Rmdir removes an empty directory.
+func (fs *FS) Rmdir(dir *Node, name *Name, c *Cred, w *Wcc) error {
+	return fs.unlink(dir, name, c, unix.AT_REMOVEDIR, w)
+}
+
+func (fs *FS) unlink(dir *Node, name *Name, c *Cred, flags int, w *Wcc) error {
+	if !dir.IsDir() {
+		return unix.ENOTDIR
+	}
+	dir.change.Lock()
+	w.before(dir)
+	victim := fs.held(dir, name)
+	entered, err := fs.ids.enter(c)
+	if err == nil {
+		err = retry(func() error { return unix.Unlinkat(dir.path, name.String(), flags) })
+		fs.ids.leave(entered)
+	}
+	w.after(dir)
+	dir.change.Unlock()
+	fs.bury(victim)
+	if err != nil {
+		return err
+	}
+	return dir.Sync(false)
+}
+
+// held returns the object that has a name in dir if it is held open, nil if not.
+func (fs *FS) held(dir *Node, name *Name) *Node {
+	i, err := fs.identify(dir.path, name.terminated())
+	if err != nil {
+		return nil
+	}
+	return fs.table.get(&i)
+}
+
+// bury releases an object, of which a name may have been removed; if that was the last one, its space is to be freed.
+func (fs *FS) bury(n *Node) {
+	if n == nil {
+		return
+	}
+	var st Stat
+	_ = n.Stat(&st) // kills it if no link is left
+	n.inside.Store(0)
+	n.Release()
+}
+
+// Rename gives an object another name. If both names are of the same object, nothing happens (rename(2)).
+func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred, fromWcc, toWcc *Wcc) error {
+	if !from.IsDir() || !to.IsDir() {
+		return unix.ENOTDIR
+	}
+	lockBoth(from, to)
+	fromWcc.before(from)
+	toWcc.before(to)
+	moved, victim := fs.held(from, fromName), fs.held(to, toName)
+	entered, err := fs.ids.enter(c)
+	if err == nil {
+		err = retry(func() error { return unix.Renameat(from.path, fromName.String(), to.path, toName.String()) })
+		fs.ids.leave(entered)
+	}
+	fromWcc.after(from)
+	toWcc.after(to)
+	unlockBoth(from, to)
+	fs.bury(victim)
+	if moved != nil {
+		if err == nil && victim != moved {
+			fs.remember(&moved.id, &to.id, toName.terminated())
+		}
+		moved.Release()
+	}
+	if err != nil {
+		return err
+	}
+	if err = to.Sync(false); err == nil && from != to {
+		err = from.Sync(false)
+	}
+	return err
+}
+
+// lockBoth locks two nodes in an order that all keep to.
+func lockBoth(a, b *Node) {
+	switch bytes.Compare(a.id[:], b.id[:]) {
+	case -1:
+		a.change.Lock()
+		b.change.Lock()
+	case 1:
+		b.change.Lock()
+		a.change.Lock()
+	default:
+		a.change.Lock()
+	}
+}
+
+func unlockBoth(a, b *Node) {
+	a.change.Unlock()
+	if a.id != b.id {
+		b.change.Unlock()
+	}
+}
+
+// Link gives n another name in dir.
+func (fs *FS) Link(n, dir *Node, name *Name, c *Cred, w *Wcc) error {
+	if !dir.IsDir() {
+		return unix.ENOTDIR
+	}
+	if n.IsDir() {
+		return unix.EPERM
+	}
+	dir.change.Lock()
+	w.before(dir)
+	entered, err := fs.ids.enter(c)
+	if err == nil {
+		var p procFD
+		path := p.set(n.path)
+		err = retry(func() error {
+			return unix.Linkat(unix.AT_FDCWD, string(path[:len(path)-1]), dir.path, name.String(), unix.AT_SYMLINK_FOLLOW)
+		})
+		fs.ids.leave(entered)
+	}
+	w.after(dir)
+	dir.change.Unlock()
+	if err != nil {
+		return err
+	}
+	fs.remember(&n.id, &dir.id, name.terminated())
+	if n.kind == unix.S_IFREG { // its count of links
+		if err = n.Sync(false); err != nil {
+			return err
+		}
+	}
+	return dir.Sync(false)
+}

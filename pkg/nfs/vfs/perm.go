@@ -1,0 +1,114 @@
+package vfs
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Permissions, as access(2) numbers them.
+const (
+	MayExec  = 1 // execute a file, search a directory
+	MayWrite = 2
+	MayRead  = 4
+)
+
+// Permit says which of want a caller may do to n, whose attributes are st, as far as that can be said without asking the
+// kernel: known is false when an ACL may have a say. It does not wait if the FS is Prompt.
+func (fs *FS) Permit(n *Node, st *Stat, c *Cred, want uint32) (may uint32, known bool) {
+	if fs.acls && !fs.free(n, st, false) {
+		return 0, false
+	}
+	return fs.ids.byMode(st, c) & want, true
+}
+
+// PermitSlow is Permit that always knows.
+func (fs *FS) PermitSlow(n *Node, st *Stat, c *Cred, want uint32) (may uint32, err error) {
+	if !fs.acls || fs.free(n, st, true) {
+		return fs.ids.byMode(st, c) & want, nil
+	}
+	entered, err := fs.ids.enter(c)
+	if err != nil {
+		return 0, nil // a caller that cannot be acted as may do nothing
+	}
+	defer fs.ids.leave(entered)
+	for _, bit := range [...]uint32{MayExec, MayWrite, MayRead} {
+		if want&bit == 0 {
+			continue
+		}
+		switch err := access(n.path, bit); err {
+		case nil:
+			may |= bit
+		case unix.EACCES, unix.EROFS:
+		default:
+			return 0, err
+		}
+	}
+	return may, nil
+}
+
+// check is EACCES unless c may do all of want.
+func (fs *FS) check(n *Node, st *Stat, c *Cred, want uint32) error {
+	may, err := fs.PermitSlow(n, st, c, want)
+	if err == nil && may != want {
+		err = unix.EACCES
+	}
+	return err
+}
+
+// Owns reports whether c is the owner of an object, who may read and write its data whatever the mode is: between open(2) and the
+// call the mode may have changed, which would not matter locally (RFC 1813 section 4.4).
+func (fs *FS) Owns(st *Stat, c *Cred) bool {
+	if !fs.ids.able {
+		c = &fs.ids.self
+	}
+	return st.Uid == c.UID
+}
+
+// byMode is what the mode bits allow.
+func (d *identities) byMode(st *Stat, c *Cred) uint32 {
+	if !d.able {
+		c = &d.self
+	}
+	if d.override && (c.UID == 0 || !d.able) {
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Mode&0o111 != 0 {
+			return MayRead | MayWrite | MayExec
+		}
+		return MayRead | MayWrite
+	}
+	switch {
+	case st.Uid == c.UID:
+		return st.Mode >> 6 & 7
+	case st.Gid == c.GID || slices.Contains(c.Groups, st.Gid):
+		return st.Mode >> 3 & 7
+	}
+	return st.Mode & 7
+}
+
+// coarse is more than the granularity of file times: what changed longer ago would have a different ctime now.
+const coarse = int64(50 * time.Millisecond)
+
+// free reports whether an object surely has no ACL. What was found out is kept with the ctime, which changes with the ACL. The first
+// time, the kernel may have to read from disk: then free waits for that only if wait is set.
+func (fs *FS) free(n *Node, st *Stat, wait bool) bool {
+	if n.kind == unix.S_IFLNK {
+		return true
+	}
+	ctime := st.Ctim.Nano()
+	if n.acl.Load() == uint64(ctime)<<1|1 {
+		return true
+	}
+	if !wait && !n.seen.Load() {
+		return false
+	}
+	has, err := aclOf(n.path)
+	n.seen.Store(true)
+	if err != nil && err != unix.EOPNOTSUPP || has {
+		return false
+	}
+	if time.Now().UnixNano()-ctime > coarse {
+		n.acl.Store(uint64(ctime) << 1)
+	}
+	return true
+}

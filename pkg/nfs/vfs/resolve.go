@@ -1,0 +1,269 @@
+package vfs
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cached returns the object of a handle if it is held open, nil if it is not, and ErrBadHandle if h is surely no handle of this file
+// system. It does not wait. Ask Fresh before using the object.
+func (fs *FS) Cached(h []byte) (*Node, error) {
+	i, tag, ok := parse(h)
+	if !ok || (i.kind() == kindKernel) != fs.kernel {
+		return nil, ErrBadHandle
+	}
+	n := fs.table.get(&i)
+	if n == nil {
+		return nil, nil
+	}
+	// The table finds what has this id, whatever the tag.
+	if !bytes.Equal(tag, n.handle.b[n.handle.n-tagLen:n.handle.n]) {
+		n.Release()
+		return nil, ErrBadHandle
+	}
+	return n, nil
+}
+
+// Resolve returns the object of a handle, which it opens if need be. ESTALE means that it is gone or not beneath the root,
+// EAGAIN that it is being searched.
+func (fs *FS) Resolve(h []byte) (*Node, error) {
+	n, err := fs.Cached(h)
+	if err != nil {
+		return nil, err
+	}
+	if n != nil {
+		if fs.Fresh(n) {
+			return n, nil
+		}
+		// It was moved, or the name by which it was found is gone. Perhaps it has another one.
+		fs.table.kill(n)
+		n.Release()
+	}
+	i, tag, _ := parse(h)
+	if n == nil && !fs.seal.valid(&i, tag) {
+		return nil, ErrBadHandle
+	}
+	return fs.find(&i)
+}
+
+// find opens the object of an id.
+func (fs *FS) find(i *id) (*Node, error) {
+	if n := fs.table.get(i); n != nil {
+		if fs.Fresh(n) {
+			return n, nil
+		}
+		fs.table.kill(n)
+		n.Release()
+	}
+	if !fs.kernel {
+		return fs.index.find(fs, i)
+	}
+	var h rawHandle
+	i.raw(&h)
+	fs.table.makeRoom(1)
+	fd, err := openByHandle(fs.mount, &h, openPath)
+	if err != nil {
+		return nil, staleIfGone(err)
+	}
+	n, err := fs.nodeOf(*i, fd)
+	if err != nil {
+		return nil, err
+	}
+	if fs.whole {
+		return fs.confirm(n), nil
+	}
+	switch fs.where(n) {
+	case inside:
+		return fs.confirm(n), nil
+	case outside:
+		n.close()
+		return nil, unix.ESTALE
+	}
+	// No name is known. The search enters the object under the name that it finds.
+	n.close()
+	return fs.locator.locate(i)
+}
+
+// staleIfGone turns what open_by_handle_at(2) says of a handle without object into ESTALE.
+func staleIfGone(err error) error {
+	switch err {
+	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO:
+		return err
+	}
+	return unix.ESTALE
+}
+
+// nodeOf makes a node of a descriptor, which it then owns.
+func (fs *FS) nodeOf(i id, fd int) (*Node, error) {
+	var st Stat
+	if err := fstatBlocking(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	if st.Nlink == 0 && !fs.noNlink {
+		unix.Close(fd)
+		return nil, unix.ESTALE
+	}
+	return fs.newNode(i, fd, &st), nil
+}
+
+// confirm enters a node, which was just seen beneath the root, into the table.
+func (fs *FS) confirm(n *Node) *Node {
+	n.inside.Store(fs.now() + int64(fs.opt.Recheck))
+	return fs.table.put(n)
+}
+
+// Fresh reports whether n is known to lie beneath the root. It does not wait if the FS is Prompt. If it is not known, Resolve finds out.
+func (fs *FS) Fresh(n *Node) bool {
+	if fs.whole || n == fs.root {
+		return true
+	}
+	now := fs.now()
+	if now < n.inside.Load() {
+		return true
+	}
+	if n.dead.Load() || fs.where(n) != inside {
+		return false
+	}
+	n.inside.Store(now + int64(fs.opt.Recheck))
+	return true
+}
+
+type place int
+
+const (
+	unknown place = iota
+	inside
+	outside
+)
+
+var (
+	deleted     = []byte(" (deleted)")
+	unreachable = []byte("(unreachable)")
+)
+
+// where tells from the kernel's path of n whether it lies beneath the root. A path is only known for what was reached by names;
+// that of a directory always is.
+func (fs *FS) where(n *Node) place {
+	var nodeBuf, rootBuf [4096]byte
+	node, err := pathOf(n.path, nodeBuf[:])
+	if err != nil {
+		return unknown
+	}
+	root, err := pathOf(fs.root.path, rootBuf[:])
+	if err != nil {
+		return unknown
+	}
+	switch {
+	case bytes.HasSuffix(node, deleted):
+		return fs.nameOf(n, node, root)
+	case len(node) == 1 && n.kind != unix.S_IFDIR, bytes.HasPrefix(node, unreachable):
+		return unknown
+	case isBeneath(node, root):
+		return inside
+	}
+	var st Stat
+	if n.kind != unix.S_IFDIR && fstatBlocking(n.path, &st) == nil && st.Nlink > 1 {
+		return unknown // it may have another name that is inside
+	}
+	return outside
+}
+
+func isBeneath(node, root []byte) bool {
+	if len(root) == 1 { // "/"
+		return true
+	}
+	return bytes.HasPrefix(node, root) && (len(node) == len(root) || node[len(root)] == '/')
+}
+
+// nameOf looks whether the name of n really ends with " (deleted)".
+func (fs *FS) nameOf(n *Node, node, root []byte) place {
+	if !isBeneath(node, root) || len(node) == len(root) {
+		return unknown
+	}
+	relative := bytes.TrimPrefix(node[len(root):], []byte("/"))
+	fd, err := openBeneath(fs.root.path, append(relative, 0), openPath)
+	if err != nil {
+		return unknown
+	}
+	defer unix.Close(fd)
+	var st Stat
+	if fstatBlocking(fd, &st) != nil || st.Ino != n.ino || st.Dev != n.dev {
+		return unknown
+	}
+	return inside
+}
+
+// identify returns the id of the object that has a name in dir, or of dir itself if the name is empty. EXDEV: something else is mounted there.
+func (fs *FS) identify(dir int, name []byte) (i id, err error) {
+	if fs.kernel {
+		var h rawHandle
+		mount, err := nameToHandle(dir, name, &h)
+		if err != nil {
+			return i, err
+		}
+		if mount != fs.mountID {
+			return i, unix.EXDEV
+		}
+		i, ok := kernelID(&h)
+		if !ok {
+			return i, unix.EOVERFLOW
+		}
+		return i, nil
+	}
+	var stx unix.Statx_t
+	if err := statx(dir, name, unix.STATX_INO|unix.STATX_BTIME|unix.STATX_MNT_ID, &stx); err != nil {
+		return i, err
+	}
+	if stx.Mnt_id != fs.mntID {
+		return i, unix.EXDEV
+	}
+	return indexID(stx.Ino, fs.birthOf(&stx)), nil
+}
+
+// open returns the object that has a name in dir. The name is no "..".
+func (fs *FS) open(dir *Node, name []byte) (*Node, error) {
+	// A name can change its object between two system calls: then again.
+	for range 8 {
+		i, err := fs.identify(dir.path, name)
+		if err != nil {
+			return nil, err
+		}
+		if n := fs.table.get(&i); n != nil {
+			n.inside.Store(fs.now() + int64(fs.opt.Recheck)) // dir is, and n was just found there
+			return n, nil
+		}
+		fs.table.makeRoom(1)
+		fd, err := openBeneath(dir.path, name, openPath)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := fs.identify(fd, empty)
+		if err != nil {
+			unix.Close(fd)
+			return nil, err
+		}
+		if opened != i {
+			unix.Close(fd)
+			continue
+		}
+		n, err := fs.nodeOf(i, fd)
+		if err == unix.ESTALE { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		fs.remember(&i, &dir.id, name)
+		return fs.confirm(n), nil
+	}
+	return nil, unix.EAGAIN
+}
+
+// remember notes where an object was found, if that is how it is found again.
+func (fs *FS) remember(i, dir *id, name []byte) {
+	if !fs.kernel {
+		fs.index.remember(i, dir, name)
+	}
+}

@@ -1,0 +1,225 @@
+package vfs
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	shards = 32
+	// idle is how long a file stays open for reading or writing without use, and how old unstable writes get before they are
+	// brought to disk without COMMIT.
+	idle = 5 * time.Second
+)
+
+// table finds the objects that are held open. It forgets those that were not used for longest (by a clock hand, shard by
+// shard) when there are too many descriptors.
+type table struct {
+	fs    *FS
+	files atomic.Int64 // descriptors of nodes
+	hand  atomic.Uint32
+	shard [shards]shard
+}
+
+type shard struct {
+	mu    sync.Mutex
+	nodes map[id]*Node
+	hand  *Node // a ring of all nodes
+	_     [64]byte
+}
+
+func (t *table) init(fs *FS) {
+	t.fs = fs
+	for i := range t.shard {
+		t.shard[i].nodes = map[id]*Node{}
+	}
+}
+
+func (t *table) of(i *id) *shard {
+	// Inode numbers are in the first words, low bytes first or last as the file system likes.
+	h := binary.LittleEndian.Uint64(i[headLen:]) * 0x9e3779b97f4a7c15
+	h ^= binary.BigEndian.Uint64(i[headLen:]) * 0xc2b2ae3d27d4eb4f
+	return &t.shard[h>>32%shards]
+}
+
+// get returns the node, for whom the caller then has a reference; nil if it is not there.
+func (t *table) get(i *id) *Node {
+	s := t.of(i)
+	s.mu.Lock()
+	n := s.nodes[*i]
+	if n != nil {
+		n.refs.Add(1)
+	}
+	s.mu.Unlock()
+	if n != nil && !n.touched.Load() {
+		n.touched.Store(true)
+	}
+	return n
+}
+
+// put enters n, and returns it; or the node that is there already, after closing n. The caller's reference is of what is returned.
+func (t *table) put(n *Node) *Node {
+	t.makeRoom(0)
+	s := t.of(&n.id)
+	s.mu.Lock()
+	if old := s.nodes[n.id]; old != nil {
+		old.refs.Add(1)
+		s.mu.Unlock()
+		n.close()
+		return old
+	}
+	s.nodes[n.id] = n
+	if s.hand == nil {
+		n.prev, n.next, s.hand = n, n, n
+	} else { // behind the hand: the last to be looked at
+		n.prev, n.next = s.hand.prev, s.hand
+		n.prev.next, n.next.prev = n, n
+	}
+	s.mu.Unlock()
+	return n
+}
+
+// remove takes n out. The shard is locked.
+func (s *shard) remove(n *Node) bool {
+	if s.nodes[n.id] != n {
+		return false
+	}
+	delete(s.nodes, n.id)
+	if n.next == n {
+		s.hand = nil
+	} else {
+		n.prev.next, n.next.prev = n.next, n.prev
+		if s.hand == n {
+			s.hand = n.next
+		}
+	}
+	n.prev, n.next = nil, nil
+	n.dead.Store(true)
+	return true
+}
+
+// kill makes n unfindable; it is closed when nobody uses it any more.
+func (t *table) kill(n *Node) {
+	if n == t.fs.root {
+		return
+	}
+	s := t.of(&n.id)
+	s.mu.Lock()
+	s.remove(n)
+	s.mu.Unlock()
+	if n.refs.Load() == 0 && n.dead.Load() {
+		n.close()
+	}
+}
+
+// makeRoom closes what was not used for longest, until k more descriptors fit. What is in use may exceed the bound.
+func (t *table) makeRoom(k int64) {
+	for tried := 0; tried < shards && t.files.Load()+k > int64(t.fs.opt.MaxFiles); {
+		s := &t.shard[t.hand.Add(1)%shards]
+		if n := s.evict(); n != nil {
+			n.close()
+			tried = 0
+		} else {
+			tried++
+		}
+	}
+	if t.files.Load()+k > int64(t.fs.opt.MaxFiles) {
+		select { // what holds unstable writes has to be synced first
+		case t.fs.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// evict takes out a node that nobody uses.
+func (s *shard) evict() *Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range 2 * len(s.nodes) {
+		n := s.hand
+		s.hand = n.next
+		if n.touched.Swap(false) || n.refs.Load() > 0 || n.dirty() {
+			continue
+		}
+		s.remove(n)
+		return n
+	}
+	return nil
+}
+
+func (t *table) closeAll() {
+	for i := range t.shard {
+		s := &t.shard[i]
+		for _, n := range s.nodes {
+			n.close()
+		}
+		s.nodes, s.hand = nil, nil
+	}
+}
+
+// janitor closes files that are not read or written any more, and lets go of objects that were removed behind our back, so that
+// their space is freed.
+func (fs *FS) janitor() {
+	defer fs.done.Done()
+	tick := time.NewTicker(idle / 2)
+	defer tick.Stop()
+	var batch []*Node
+	for {
+		hurry := false
+		select {
+		case <-fs.stop:
+			return
+		case <-tick.C:
+		case <-fs.kick:
+			hurry = true
+		}
+		for i := range fs.table.shard {
+			batch = fs.table.shard[i].tidy(fs, batch[:0], hurry)
+		}
+		clear(batch[:cap(batch)])
+	}
+}
+
+// tidy looks after the nodes of a shard. In a hurry, unstable writes are brought to disk however young they are.
+func (s *shard) tidy(fs *FS, batch []*Node, hurry bool) []*Node {
+	s.mu.Lock()
+	for _, n := range s.nodes {
+		if n.refs.Load() == 0 {
+			n.refs.Add(1)
+			batch = append(batch, n)
+		}
+	}
+	s.mu.Unlock()
+	for _, n := range batch {
+		var st Stat
+		old := fs.now()-n.used.Load() > int64(idle)
+		if n.Stat(&st) == nil && n.dirty() && (old || hurry) {
+			_ = n.Sync(false) // a failure has changed the verifier
+		}
+		n.Release()
+		if old && !n.dirty() && n.files() > 1 {
+			s.closeIdle(fs, n)
+		}
+	}
+	return batch
+}
+
+// closeIdle closes the files of a node unless somebody uses it.
+func (s *shard) closeIdle(fs *FS, n *Node) {
+	s.mu.Lock()
+	r, w := int32(-1), int32(-1)
+	if n.refs.Load() == 0 && !n.dead.Load() && !n.dirty() {
+		r, w = n.reader.Swap(-1), n.writer.Swap(-1)
+	}
+	s.mu.Unlock()
+	for _, fd := range [...]int32{r, w} {
+		if fd >= 0 {
+			unix.Close(int(fd))
+			fs.table.files.Add(-1)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package vfs
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// Traits are what does not change about a file system.
+type Traits struct {
+	MaxFileSize     uint64
+	TimeGranularity uint32 // nanoseconds, 1e9 at most
+	MaxLinks        uint32
+	MaxName         uint32
+	BlockSize       uint32
+	CaseInsensitive bool
+	NoLinks         bool // no hard links
+	NoSymbolicLinks bool
+}
+
+type traits = Traits
+
+// Traits returns what does not change about the file system.
+func (fs *FS) Traits() Traits { return fs.traits }
+
+// Usage is how full a file system is: bytes and files, in all, free, and free for ordinary callers.
+type Usage struct {
+	TotalBytes, FreeBytes, AvailBytes uint64
+	TotalFiles, FreeFiles             uint64
+}
+
+// Usage asks how full the file system is.
+func (fs *FS) Usage() (u Usage, err error) {
+	var s unix.Statfs_t
+	err = retry(func() error { return unix.Fstatfs(fs.mount, &s) })
+	if err != nil {
+		return u, err
+	}
+	unit := uint64(s.Frsize)
+	if unit == 0 {
+		unit = uint64(s.Bsize)
+	}
+	return Usage{s.Blocks * unit, s.Bfree * unit, s.Bavail * unit, s.Files, s.Ffree}, nil
+}
+
+// maxLinks has what file systems allow; the kernel does not tell.
+var maxLinks = map[int64]uint32{
+	unix.EXT4_SUPER_MAGIC: 65000, unix.XFS_SUPER_MAGIC: math.MaxInt32, unix.BTRFS_SUPER_MAGIC: 65535,
+	unix.F2FS_SUPER_MAGIC: math.MaxInt32, unix.TMPFS_MAGIC: math.MaxInt32, unix.RAMFS_MAGIC: math.MaxInt32,
+	unix.OVERLAYFS_SUPER_MAGIC: 65000, unix.MSDOS_SUPER_MAGIC: 1,
+}
+
+// probeTraits asks a nameless file what its file system can do; where there can be none, it assumes what is usual.
+func probeTraits(dir int, s *unix.Statfs_t) Traits {
+	t := Traits{MaxFileSize: math.MaxInt64, TimeGranularity: 1, MaxLinks: maxLinks[int64(s.Type)], MaxName: uint32(s.Namelen), BlockSize: uint32(s.Bsize)}
+	if t.MaxLinks == 0 {
+		t.MaxLinks = 127 // what POSIX systems answer where they do not know
+	}
+	if s.Type == unix.MSDOS_SUPER_MAGIC {
+		t.CaseInsensitive, t.NoLinks, t.NoSymbolicLinks = true, true, true
+	}
+	fd, err := unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return t
+	}
+	defer unix.Close(fd)
+	// Seeking goes as far as a file may be long.
+	low, high := int64(0), int64(math.MaxInt64)
+	for low < high {
+		mid := low + (high-low)/2 + 1
+		if _, err := unix.Seek(fd, mid, unix.SEEK_SET); err == nil {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	if low > 0 {
+		t.MaxFileSize = uint64(low)
+	}
+	const nines = 999_999_999
+	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: 1_000_000_000, Nsec: nines}}
+	var st Stat
+	if unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH) == nil && unix.Fstat(fd, &st) == nil {
+		if st.Mtim.Sec == 1_000_000_000 {
+			t.TimeGranularity = uint32(1 + nines - st.Mtim.Nsec)
+		}
+	}
+	return t
+}
