@@ -1,0 +1,368 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var ctx = context.Background()
+
+func TestProcedures(t *testing.T) {
+	eachRig(t, func(t *testing.T, r *rig) {
+		mustNot(t, r.Null(ctx))
+		f, err := r.Create(ctx, r.root, "f", nfs3.Guarded, nfs3.SetAttrs{SetMode: true, Mode: 0o640}, nfs3.Verifier{})
+		mustNot(t, err)
+		if !f.Attr.Present || f.Attr.Attr.Mode != 0o640 {
+			t.Errorf("created %+v", f)
+		}
+		_, err = r.Create(ctx, r.root, "f", nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+		mustBe(t, err, fs.ErrExist)
+
+		mustNot(t, r.SetAttr(ctx, f.Handle, nfs3.SetAttrs{SetUID: true, UID: 77, SetSize: true, Size: 9}, nil))
+		a, err := r.GetAttr(ctx, f.Handle)
+		mustNot(t, err)
+		if a.UID != 77 || a.Size != 9 || a.Type != nfs3.Reg {
+			t.Errorf("attributes %+v", a)
+		}
+		mustBe(t, r.SetAttr(ctx, f.Handle, nfs3.SetAttrs{SetSize: true}, &nfs3.Time{Sec: 12345}), nfs3.ErrNotSync)
+		mustNot(t, r.SetAttr(ctx, f.Handle, nfs3.SetAttrs{SetSize: true}, &a.Ctime))
+
+		bits, err := r.Access(ctx, f.Handle, nfs3.AccessRead|nfs3.AccessModify)
+		if err != nil || bits != nfs3.AccessRead {
+			t.Errorf("access %#x, %v", bits, err)
+		}
+		d, err := r.Mkdir(ctx, r.root, "d", nfs3.SetAttrs{})
+		mustNot(t, err)
+		_, err = r.Mknod(ctx, d.Handle, "fifo", nfs3.FIFO, nfs3.SetAttrs{}, nfs3.SpecData{})
+		mustNot(t, err)
+		target := strings.Repeat("t/", 700)
+		l, err := r.Symlink(ctx, d.Handle, "l", target, nfs3.SetAttrs{})
+		mustNot(t, err)
+		if got, err := r.Readlink(ctx, l.Handle); err != nil || got != target {
+			t.Errorf("link to %q, %v", got, err)
+		}
+		_, err = r.Readlink(ctx, f.Handle)
+		mustBe(t, err, nfs3.ErrInval)
+		mustNot(t, r.Link(ctx, f.Handle, d.Handle, "f2"))
+		mustNot(t, r.Rename(ctx, r.root, "f", d.Handle, "f3"))
+		_, err = r.Lookup(ctx, r.root, "f")
+		mustBe(t, err, fs.ErrNotExist)
+		mustBe(t, r.Rmdir(ctx, r.root, "d"), unix.ENOTEMPTY)
+		for _, name := range []string{"f2", "f3", "l", "fifo"} {
+			mustNot(t, r.Remove(ctx, d.Handle, name))
+		}
+		mustNot(t, r.Rmdir(ctx, r.root, "d"))
+		st, err := r.FSStat(ctx, r.root)
+		if err != nil || st.AvailBytes != 500 {
+			t.Errorf("%+v, %v", st, err)
+		}
+		pc, err := r.PathConf(ctx, r.root)
+		if err != nil || pc.NameMax != 255 || !pc.CasePreserving {
+			t.Errorf("%+v, %v", pc, err)
+		}
+		mustNot(t, r.Unmount(ctx, "/export"))
+	})
+}
+
+func TestErrors(t *testing.T) {
+	eachRig(t, func(t *testing.T, r *rig) {
+		_, err := r.Mount(ctx, "/nowhere")
+		if mustBe(t, err, fs.ErrNotExist); err.Error() != "MNT /nowhere: no such file or directory (NFS3ERR_NOENT)" {
+			t.Errorf("%q", err)
+		}
+		_, err = r.Lookup(ctx, r.root, "x")
+		if mustBe(t, err, nfs3.ErrNoEnt); err.Error() != "LOOKUP: no such file or directory (NFS3ERR_NOENT)" {
+			t.Errorf("%q", err)
+		}
+		_, err = r.Lookup(ctx, r.root, strings.Repeat("n", 256))
+		mustBe(t, err, unix.ENAMETOOLONG)
+		_, err = r.Lookup(ctx, r.root, strings.Repeat("n", 5000)) // not even sent
+		mustBe(t, err, unix.ENAMETOOLONG)
+		_, err = r.GetAttr(ctx, handleOf(99))
+		mustBe(t, err, nfs3.ErrStale)
+		_, err = r.GetAttr(ctx, nil)
+		mustBe(t, err, nfs3.ErrBadHandle)
+		_, err = r.Mount(ctx, "/"+strings.Repeat("n", 1024))
+		if err == nil || err.Error() != "MNT: the path has 1025 bytes, MOUNT allows 1024" {
+			t.Error(err)
+		}
+		_, err = r.GetAttr(ctx, make(nfs3.Handle, 65))
+		var status *oncrpc.StatusError
+		if !errors.As(err, &status) || status.Status.Accept != oncrpc.GarbageArgs {
+			t.Error(err)
+		}
+	})
+}
+
+// A server that does not have the program is told from one that fails.
+func TestNoMount(t *testing.T) {
+	r := newRig(t, true)
+	none := newLoop(t, &oncrpc.Mux{}, r.pool, true)
+	c := client.New(client.Config{Requester: r.loop, Mount: none, Pool: r.pool})
+	_, err := c.Mount(ctx, "/export")
+	var status *oncrpc.StatusError
+	if !errors.As(err, &status) || status.Status.Accept != oncrpc.ProgUnavail {
+		t.Fatal(err)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	eachRig(t, func(t *testing.T, r *rig) {
+		f, err := r.Create(ctx, r.root, "f", nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+		mustNot(t, err)
+		mustNot(t, r.WriteAt(ctx, f.Handle, make([]byte, 100_000), 0, nfs3.Unstable))
+		r.fs.mu.Lock()
+		r.fs.silent[nfs3.ProcGetAttr], r.fs.silent[nfs3.ProcRead], r.fs.silent[nfs3.ProcWrite] = true, true, true
+		r.fs.mu.Unlock()
+		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		_, err = r.GetAttr(ctx, f.Handle)
+		mustBe(t, err, context.DeadlineExceeded)
+		_, err = r.ReadAt(ctx, f.Handle, make([]byte, 100_000), 0)
+		mustBe(t, err, context.DeadlineExceeded)
+		mustBe(t, r.WriteAt(ctx, f.Handle, make([]byte, 100_000), 0, nfs3.Unstable), context.DeadlineExceeded)
+	})
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(b)
+	return b
+}
+
+func TestReadWrite(t *testing.T) {
+	eachRig(t, func(t *testing.T, r *rig) {
+		f, err := r.Create(ctx, r.root, "f", nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+		mustNot(t, err)
+		for _, stable := range []nfs3.Stability{nfs3.Unstable, nfs3.DataSync, nfs3.FileSync} {
+			for _, n := range []int{1, 3, 4, 8191, 8192, 8193, 100_001} {
+				for _, offset := range []uint64{0, 5, 8192} {
+					for _, short := range []int{0, 1000} {
+						r.fs.mu.Lock()
+						r.fs.shortRead, r.fs.shortWrite, r.fs.commits, r.fs.stableWrites = short, short, 0, 0
+						r.fs.mu.Unlock()
+						mustNot(t, r.SetAttr(ctx, f.Handle, nfs3.SetAttrs{SetSize: true}, nil))
+						data := randomBytes(n)
+						mustNot(t, r.WriteAt(ctx, f.Handle, data, offset, stable))
+						r.fs.mu.Lock()
+						commits := r.fs.commits
+						r.fs.mu.Unlock()
+						if (commits == 1) != (stable == nfs3.Unstable) {
+							t.Errorf("%v: %d COMMITs", stable, commits)
+						}
+						got := make([]byte, n+10)
+						m, err := r.ReadAt(ctx, f.Handle, got, offset)
+						if err != io.EOF || m != n || !bytes.Equal(got[:n], data) {
+							t.Fatalf("%d bytes at %d, short %d: read %d, %v, equal %v", n, offset, short, m, err, bytes.Equal(got[:m], data[:m]))
+						}
+					}
+				}
+			}
+		}
+		if n, err := r.ReadAt(ctx, f.Handle, nil, 0); n != 0 || err != nil {
+			t.Error(n, err)
+		}
+		_, err = r.ReadAt(ctx, f.Handle, make([]byte, 8), 1<<63-4)
+		if err == nil || !strings.Contains(err.Error(), "end behind the largest offset") {
+			t.Error(err)
+		}
+		// A sink's and a source's own errors come through.
+		_, err = r.Download(ctx, f.Handle, 0, 100_000, func([][]byte) error { return io.ErrShortWrite })
+		mustBe(t, err, io.ErrShortWrite)
+		err = r.Upload(ctx, f.Handle, strings.NewReader("short"), 0, 100_000, client.UploadOptions{})
+		mustBe(t, err, io.ErrUnexpectedEOF)
+	})
+}
+
+// Read and Write of a pool's buffer: one call each.
+func TestBuffers(t *testing.T) {
+	eachRig(t, func(t *testing.T, r *rig) {
+		f, err := r.Create(ctx, r.root, "f", nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+		mustNot(t, err)
+		b, err := r.pool.Get(5001)
+		mustNot(t, err)
+		copy(b.B, randomBytes(5001))
+		res, err := r.Write(ctx, f.Handle, 3, b, nfs3.DataSync)
+		if err != nil || res.Count != 5001 || res.Committed != nfs3.DataSync {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if _, err := r.Commit(ctx, f.Handle, 0, 0); err != nil {
+			t.Error(err)
+		}
+		in, err := r.pool.Get(6000)
+		mustNot(t, err)
+		n, eof, err := r.Read(ctx, f.Handle, 3, in)
+		if err != nil || n != 5001 || !eof || !bytes.Equal(in.B[:n], b.B) {
+			t.Errorf("%d bytes, eof %v, %v", n, eof, err)
+		}
+		b.B = b.B[:0]
+		if _, err := r.Write(ctx, f.Handle, 0, b, nfs3.Unstable); err == nil || err.Error() != "WRITE: 0 bytes, must be 1 to 1048576" {
+			t.Error(err)
+		}
+		b.Release()
+		in.Release()
+	})
+}
+
+// A server that restarts loses what it had not committed: the client writes it again.
+func TestRewrite(t *testing.T) {
+	for after := 1; after <= 14; after++ {
+		r := newRig(t, true)
+		f, err := r.Create(ctx, r.root, "f", nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+		mustNot(t, err)
+		r.fs.mu.Lock()
+		r.fs.restartAfter = after
+		r.fs.mu.Unlock()
+		data := randomBytes(100_000) // 13 WRITEs
+		var progress int64
+		err = r.Upload(ctx, f.Handle, bytes.NewReader(data), 0, uint64(len(data)), client.UploadOptions{Progress: func(n int64) { progress += n }})
+		mustNot(t, err)
+		if progress != int64(len(data)) {
+			t.Errorf("after %d: progress %d", after, progress)
+		}
+		r.loop.serving.Wait()
+		got := r.fs.files[2].committed
+		if !bytes.Equal(got, data) {
+			t.Fatalf("after %d: %d bytes are committed, and other ones", after, len(got))
+		}
+	}
+	r := newRig(t, true)
+	r.fs.restartEvery = true
+	f, err := r.Create(ctx, r.root, "f", nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+	mustNot(t, err)
+	err = r.WriteAt(ctx, f.Handle, make([]byte, 100_000), 0, nfs3.Unstable)
+	if err == nil || !strings.Contains(err.Error(), "its write verifier keeps changing") {
+		t.Fatal(err)
+	}
+}
+
+func TestReadDirPlus(t *testing.T) {
+	eachRig(t, func(t *testing.T, r *rig) {
+		want := map[string]bool{}
+		for i := range 300 {
+			name := fmt.Sprintf("file with a rather long name %03d", i)
+			_, err := r.Create(ctx, r.root, name, nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+			mustNot(t, err)
+			want[name] = true
+		}
+		list := func() (n int, err error) {
+			for e, err := range r.ReadDirPlus(ctx, r.root) {
+				if err != nil {
+					return n, err
+				}
+				if n++; !want[e.Name] {
+					t.Fatalf("entry %q", e.Name)
+				}
+				if e.Handle != nil && !bytes.Equal(e.Handle, handleOf(e.FileID)) {
+					t.Fatalf("%q has handle %x", e.Name, e.Handle)
+				}
+			}
+			return n, nil
+		}
+		for _, plain := range []bool{false, true} {
+			r.fs.noPlus = plain
+			if n, err := list(); err != nil || n != len(want) {
+				t.Errorf("plain %v: %d entries, %v", plain, n, err)
+			}
+		}
+		for range r.ReadDirPlus(ctx, r.root) {
+			break // the list need not be read to its end
+		}
+		r.fs.stuckList = true
+		if _, err := list(); err == nil || !strings.Contains(err.Error(), "does not get further than cookie 300") {
+			t.Error(err)
+		}
+		_, err := r.Lookup(ctx, r.root, "file with a rather long name 000")
+		mustNot(t, err)
+		for _, err := range r.ReadDirPlus(ctx, handleOf(2)) {
+			mustBe(t, err, unix.ENOTDIR)
+		}
+	})
+}
+
+func TestWalk(t *testing.T) {
+	for _, bare := range []bool{false, true} { // whether the server leaves out what it may leave out
+		eachRig(t, func(t *testing.T, r *rig) {
+			r.fs.noAttrs, r.fs.noHandles = bare, bare
+			mkdir := func(dir nfs3.Handle, name string) nfs3.Handle {
+				t.Helper()
+				o, err := r.Mkdir(ctx, dir, name, nfs3.SetAttrs{})
+				mustNot(t, err)
+				return o.Handle
+			}
+			link := func(dir nfs3.Handle, name, target string) {
+				t.Helper()
+				_, err := r.Symlink(ctx, dir, name, target, nfs3.SetAttrs{})
+				mustNot(t, err)
+			}
+			a := mkdir(r.root, "a")
+			b := mkdir(a, "b")
+			f, err := r.Create(ctx, b, "f", nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
+			mustNot(t, err)
+			link(a, "to-b", "b")
+			link(r.root, "deep", "a/to-b")
+			link(b, "up", "../..")
+			link(b, "abs", "/a/b/f")
+			link(r.root, "loop", "loop2")
+			link(r.root, "loop2", "loop")
+			link(r.root, "dangling", "a/none")
+			for _, c := range []struct {
+				path   string
+				follow bool
+				want   nfs3.Handle
+			}{
+				{"", true, r.root}, {"/", true, r.root}, {".", true, r.root}, {"..", true, r.root}, {"/../../a/..", true, r.root},
+				{"a", true, a}, {"/a/", true, a}, {"a//b", true, b}, {"a/./b", true, b}, {"a/b/../b/f", true, f.Handle},
+				{"deep", true, b}, {"deep/f", false, f.Handle}, {"deep/..", true, a}, {"deep/", false, b},
+				{"a/b/up", true, r.root}, {"a/b/abs", true, f.Handle}, {"a/b/up/a", true, a},
+			} {
+				o, err := r.Walk(ctx, r.root, c.path, c.follow)
+				if err != nil || !bytes.Equal(o.Handle, c.want) || !o.Attr.Present {
+					t.Errorf("%q: %x, %v, must be %x", c.path, o.Handle, err, c.want)
+				}
+			}
+			o, err := r.Walk(ctx, r.root, "deep", false)
+			if err != nil || o.Attr.Attr.Type != nfs3.Lnk {
+				t.Errorf("%+v, %v", o, err)
+			}
+			for path, want := range map[string]error{"none": fs.ErrNotExist, "a/none/x": fs.ErrNotExist, "a/b/f/x": unix.ENOTDIR, "loop": unix.ELOOP, "dangling": fs.ErrNotExist} {
+				_, err := r.Walk(ctx, r.root, path, true)
+				mustBe(t, err, want)
+			}
+			_, err = r.Walk(ctx, r.root, "a/none/x", true)
+			if got := err.Error(); got != "walk /a/none: LOOKUP: no such file or directory (NFS3ERR_NOENT)" {
+				t.Errorf("%q", got)
+			}
+			dir, name, err := r.WalkParent(ctx, r.root, "/deep/new")
+			if err != nil || name != "new" || !bytes.Equal(dir.Handle, b) {
+				t.Errorf("%x %q %v", dir.Handle, name, err)
+			}
+			dir, name, err = r.WalkParent(ctx, r.root, "top/")
+			if err != nil || name != "top" || !bytes.Equal(dir.Handle, r.root) {
+				t.Errorf("%x %q %v", dir.Handle, name, err)
+			}
+			for _, path := range []string{"", "/", "a/..", "."} {
+				_, _, err := r.WalkParent(ctx, r.root, path)
+				mustBe(t, err, unix.EINVAL)
+			}
+		})
+	}
+}
