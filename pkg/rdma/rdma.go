@@ -116,7 +116,7 @@ type Endpoint interface {
 type Handler interface {
 	// Completed reports, on Serve's goroutine and in order, receives, RDMA Reads and local invalidations. The slice is the provider's.
 	Completed(batch []Completion)
-	// Sent reports signaled Sends and Writes whose memory is free again, by their IDs. It may be called on any goroutine, also concurrently
+	// Sent reports, in the order of posting, signaled Sends and Writes whose memory is free again, by their IDs. It may be called on any goroutine, also concurrently
 	// with Completed and from inside Post: the handler holds no lock of its own across Post.
 	Sent(ids []uint64)
 }

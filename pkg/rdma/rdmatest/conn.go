@@ -214,7 +214,7 @@ func (w *wire) onLand() {
 	w.c.mu.Unlock()
 }
 
-// arm starts a timer that is not running.
+// arm starts a timer that is not running, or moves one that is.
 func arm(t **time.Timer, d time.Duration, f func()) {
 	if *t == nil {
 		*t = time.AfterFunc(d, f)

@@ -134,3 +134,20 @@ func BenchmarkPingPong(b *testing.B) {
 	b.ReportAllocs()
 	pingPong(b, NewFabric(Options{}), b.N+1)
 }
+
+// TestFabric runs the suite: with a delay or a bandwidth, in virtual time.
+func TestFabric(t *testing.T) {
+	for name, o := range map[string]Options{
+		"plain":       {},
+		"scribbling":  {ScribbleReceives: true, Seed: 1},
+		"slow":        {Delay: 20 * time.Microsecond},
+		"narrow":      {Bandwidth: 4 << 30, MaxSegments: 3, MaxReadSegments: 1},
+		"acknowledge": {Delay: 10 * time.Millisecond, Bandwidth: 1 << 20, SentDelay: 20 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			TestProvider(t, Factory{
+				Provider: NewFabric(o), AcceptorFirst: true, Cut: Cut, bubble: o.Delay > 0 || o.Bandwidth > 0,
+			})
+		})
+	}
+}

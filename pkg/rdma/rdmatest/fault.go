@@ -2,6 +2,7 @@ package rdmatest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -113,4 +114,12 @@ func (f *Fabric) match(conn int, s Side, op rdma.Opcode) (hit Fault) {
 		return true
 	})
 	return hit
+}
+
+// Cut ends the connection of a fabric's endpoint at once, for both ends.
+func Cut(ep rdma.Endpoint) {
+	c := ep.(*endpoint).c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lose(fmt.Errorf("%w: it was cut", ErrLost))
 }

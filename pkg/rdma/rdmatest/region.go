@@ -81,7 +81,7 @@ func (e *endpoint) localInvalidate(wr *rdma.WorkRequest) {
 	e.complete(rdma.Completion{ID: wr.ID, Op: rdma.LocalInvalidate})
 }
 
-// access finds the memory that the peer names. A length of 0 is not checked (RFC 5041 section 5.1, RFC 5040 section 7.2).
+// access finds the memory that the peer names. A length of 0 is not checked (RFC 5041 section 5.2, RFC 5040 section 5.2.1).
 func (e *endpoint) access(at rdma.Remote, n int, want rdma.Access) ([]byte, error) {
 	if n == 0 {
 		return nil, nil

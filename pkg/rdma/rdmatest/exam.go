@@ -1,0 +1,585 @@
+package rdmatest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// patience is how long a case waits for what must happen.
+const patience = 30 * time.Second
+
+// exam is one run of a case.
+type exam struct {
+	*testing.T
+	*suite
+	swap     bool
+	listener rdma.Listener
+	ends     []*end
+	domains  []rdma.Domain
+
+	mu     sync.Mutex
+	blocks []block
+}
+
+// block is memory of a case, with guards before and after it.
+type block struct {
+	buf  *bufpool.Buf
+	n    int
+	skew int
+}
+
+const guard = 64
+
+// memory returns n <= 4 MiB - 256 bytes of the pool, whose contents mean nothing, at an address that is skew
+// bytes (0 to 63) past a multiple of 64.
+func (x *exam) memory(n, skew int) []byte {
+	x.Helper()
+	buf, err := x.pool.Get(n + 3*guard)
+	if err != nil {
+		x.Fatal(err)
+	}
+	b := block{buf, n, skew}
+	for i := range buf.B {
+		buf.B[i] = 0xc3
+	}
+	x.mu.Lock()
+	x.blocks = append(x.blocks, b)
+	x.mu.Unlock()
+	return b.inner()
+}
+
+func (b block) inner() []byte { return b.buf.B[guard+b.skew:][:b.n:b.n] }
+
+func (b block) intact() bool {
+	for i, v := range b.buf.B {
+		if v != 0xc3 && (i < guard+b.skew || i >= guard+b.skew+b.n) {
+			return false
+		}
+	}
+	return true
+}
+
+// finish closes what the case left open, and checks what holds for every case.
+func (x *exam) finish() {
+	for _, e := range x.ends {
+		e.close()
+	}
+	for _, e := range x.ends {
+		e.join()
+	}
+	if x.listener != nil {
+		x.listener.Close()
+	}
+	for _, d := range x.domains {
+		if err := d.Close(); err != nil {
+			x.Errorf("closing a domain whose endpoints are closed: %v", err)
+		}
+	}
+	for _, b := range x.blocks {
+		if !b.intact() {
+			x.Errorf("memory outside of a slice of %d bytes was overwritten", b.n)
+		}
+		b.buf.Release()
+	}
+}
+
+func (x *exam) listen() rdma.Listener {
+	x.Helper()
+	if x.listener == nil {
+		l, err := x.Provider.Listen(context.Background(), x.Address)
+		if err != nil {
+			x.Fatalf("Listen(%q): %v", x.Address, err)
+		}
+		x.listener = l
+	}
+	return x.listener
+}
+
+func (x *exam) domain() rdma.Domain {
+	x.Helper()
+	d, err := x.Provider.NewDomain()
+	if err != nil {
+		x.Fatalf("NewDomain: %v", err)
+	}
+	if err := d.Attach(x.pool); err != nil {
+		x.Fatalf("Attach: %v", err)
+	}
+	x.domains = append(x.domains, d)
+	return d
+}
+
+// setup says how an end is to be connected. Zero fields mean the defaults.
+type setup struct {
+	receives     int  // 16; -1 for none
+	size         int  // of each, 4096
+	segments     int  // of each, 1
+	hold         bool // received messages' memory is not posted again
+	readsOut     int  // 8
+	readsIn      int  // 8
+	sendQueue    int
+	receiveQueue int
+	domain       rdma.Domain
+	private      []byte
+	idle         bool // Serve is not called, and no greeting is exchanged
+}
+
+func (x *exam) newEnd(name string, s setup, greeted bool) (*end, rdma.Options) {
+	e := &end{exam: x, name: name, hold: s.hold, receives: map[uint64][][]byte{}, posted: map[uint64]rdma.WorkRequest{}, served: make(chan struct{})}
+	e.changed.L = &e.mu
+	e.domain = s.domain
+	if e.domain == nil {
+		e.domain = x.domain()
+	}
+	if s.receives == 0 {
+		s.receives = 16
+	}
+	var rs []rdma.Receive
+	if greeted {
+		rs = append(rs, e.newReceive([][]byte{x.memory(len(greeting), 0)}))
+		e.greeting = rs[0].ID
+	}
+	for range max(0, s.receives) {
+		rs = append(rs, e.newReceive(cut(x.memory(orDefault(s.size, 4096), 4), orDefault(s.segments, 1))))
+	}
+	return e, rdma.Options{
+		Domain: e.domain, PrivateData: s.private, Receives: rs, SendQueue: s.sendQueue, ReceiveQueue: s.receiveQueue,
+		ReadsOut: orDefault(s.readsOut, 8), ReadsIn: orDefault(s.readsIn, 8),
+	}
+}
+
+const greeting = "hello"
+
+// connect returns two connected ends that are being served: the leading one and the other. The dialer has sent a greeting,
+// since the acceptor may have to wait for that.
+func (x *exam) connect(sa, sb setup) (a, b *end) {
+	x.Helper()
+	a, b = x.tryConnect(sa, sb)
+	if a == nil {
+		x.FailNow()
+	}
+	return a, b
+}
+
+func (x *exam) tryConnect(sa, sb setup) (a, b *end) {
+	x.Helper()
+	l := x.listen()
+	sd, sc := sa, sb
+	if x.swap {
+		sd, sc = sb, sa
+	}
+	d, do := x.newEnd("dialer", sd, false)
+	c, co := x.newEnd("acceptor", sc, !sd.idle && !sc.idle)
+	accepted := make(chan error, 1)
+	go func() {
+		in, err := l.Accept()
+		if err == nil {
+			c.ep, err = in.Accept(co)
+		}
+		accepted <- err
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var err error
+	d.ep, err = x.Provider.Dial(ctx, l.Addr().String(), do)
+	if err != nil {
+		x.Errorf("Dial: %v", err)
+		l.Close()
+		x.listener = nil
+		<-accepted
+		return nil, nil
+	}
+	if err := <-accepted; err != nil {
+		x.Errorf("Accept: %v", err)
+		d.ep.Close()
+		return nil, nil
+	}
+	x.ends = append(x.ends, d, c)
+	if !sd.idle {
+		go d.serve()
+	} else {
+		close(d.served)
+	}
+	if !sc.idle {
+		go c.serve()
+	} else {
+		close(c.served)
+	}
+	if !sd.idle && !sc.idle {
+		m := x.memory(len(greeting), 0)
+		copy(m, greeting)
+		d.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)})
+		if got := c.receive(); string(got.data) != greeting {
+			x.Errorf("the greeting came as %q", got.data)
+		}
+		d.awaitSent(1)
+	}
+	if x.swap {
+		return c, d
+	}
+	return d, c
+}
+
+// end is one endpoint and its handler.
+type end struct {
+	*exam
+	name   string
+	ep     rdma.Endpoint
+	domain rdma.Domain
+	served chan struct{} // closed when Serve has returned
+	err    error         // what it returned
+
+	hold      bool // do not post a message's memory again
+	unordered bool // posts come from several goroutines, so that the order of Sent is not known; set before the first post
+
+	postMu sync.Mutex // posts are in the order of their IDs; the handler does not take it
+
+	mu         sync.Mutex
+	changed    sync.Cond
+	onMessage  func(m message) // on Serve's goroutine, instead of queueing it
+	onSent     func(id uint64)
+	nextID     uint64
+	posted     map[uint64]rdma.WorkRequest // not completed
+	receives   map[uint64][][]byte         // posted
+	greeting   uint64                      // the ID of the receive for it
+	receiveErr error
+	lastRecv   uint64
+	lastRead   uint64
+	messages   []message
+	done       []rdma.Completion // Reads and LocalInvalidates
+	sent       []uint64
+	nextSent   int // IDs of sent already awaited
+	returned   bool
+}
+
+type message struct {
+	rdma.Completion
+	data []byte // a copy
+}
+
+func (e *end) serve() {
+	err := e.ep.Serve(e)
+	e.mu.Lock()
+	e.returned, e.err = true, err
+	e.changed.Broadcast()
+	e.mu.Unlock()
+	defer close(e.served)
+	if err == nil {
+		e.Errorf("%s: Serve returned nil, it must say why the connection ended", e.name)
+	}
+}
+
+// on sets what the handler does besides keeping books: nil for either is nothing.
+func (e *end) on(message func(message), sent func(uint64)) {
+	e.mu.Lock()
+	e.onMessage, e.onSent = message, sent
+	e.mu.Unlock()
+}
+
+func (e *end) close() {
+	if err := e.ep.Close(); err != nil {
+		e.Errorf("%s: Close: %v", e.name, err)
+	}
+}
+
+// join waits until Serve has returned, and returns what it did.
+func (e *end) join() error {
+	e.Helper()
+	select {
+	case <-e.served:
+	case <-time.After(patience):
+		e.Fatalf("%s: Serve did not return", e.name)
+	}
+	return e.err
+}
+
+func (e *end) newReceive(segments [][]byte) rdma.Receive {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.nextID++
+	e.receives[e.nextID] = segments
+	return rdma.Receive{ID: e.nextID, Segments: segments}
+}
+
+// Completed keeps the books.
+func (e *end) Completed(batch []rdma.Completion) {
+	if len(batch) == 0 {
+		e.Errorf("%s: Completed with an empty batch", e.name)
+	}
+	for _, c := range batch {
+		e.completed(c)
+	}
+}
+
+func (e *end) completed(c rdma.Completion) {
+	e.mu.Lock()
+	if e.returned {
+		e.Errorf("%s: Completed after Serve returned", e.name)
+	}
+	if c.Op != rdma.Recv {
+		defer e.mu.Unlock()
+		defer e.changed.Broadcast()
+		wr, ok := e.posted[c.ID]
+		if !ok || wr.Op != c.Op {
+			e.Errorf("%s: completion of %s %d, which is not outstanding", e.name, opName(c.Op), c.ID)
+			return
+		}
+		delete(e.posted, c.ID)
+		if c.Op == rdma.Read {
+			if c.ID < e.lastRead && !e.unordered {
+				e.Errorf("%s: Read %d completed after Read %d", e.name, c.ID, e.lastRead)
+			}
+			e.lastRead = c.ID
+		}
+		e.done = append(e.done, c)
+		return
+	}
+	segments, ok := e.receives[c.ID]
+	if !ok {
+		e.Errorf("%s: completion of receive %d, which is not posted", e.name, c.ID)
+	}
+	delete(e.receives, c.ID)
+	if c.ID < e.lastRecv {
+		e.Errorf("%s: receive %d completed after %d", e.name, c.ID, e.lastRecv)
+	}
+	e.lastRecv = c.ID
+	m := message{c, bytes.Join(segments, nil)}
+	onMessage := e.onMessage
+	e.mu.Unlock()
+	if c.Bytes < 0 || c.Bytes > len(m.data) {
+		e.Errorf("%s: a message of %d bytes in a receive of %d", e.name, c.Bytes, len(m.data))
+		return
+	}
+	m.data = m.data[:c.Bytes]
+	if !e.hold && c.ID != e.greeting {
+		if err := e.ep.PostReceives([]rdma.Receive{e.newReceive(segments)}); err != nil {
+			e.mu.Lock()
+			e.receiveErr = err // not a failure by itself: the connection may have ended
+			e.mu.Unlock()
+		}
+	}
+	if onMessage != nil {
+		onMessage(m)
+		return
+	}
+	e.mu.Lock()
+	e.messages = append(e.messages, m)
+	e.changed.Broadcast()
+	e.mu.Unlock()
+}
+
+// Sent keeps the books.
+func (e *end) Sent(ids []uint64) {
+	for _, id := range ids {
+		e.mu.Lock()
+		if e.returned {
+			e.Errorf("%s: Sent after Serve returned", e.name)
+		}
+		wr, ok := e.posted[id]
+		switch {
+		case !ok:
+			e.Errorf("%s: Sent of %d, which is not outstanding", e.name, id)
+		case !wr.Signaled || wr.Op == rdma.Read || wr.Op == rdma.LocalInvalidate:
+			e.Errorf("%s: Sent of %d, which is no signaled Send or Write", e.name, id)
+		}
+		delete(e.posted, id)
+		if n := len(e.sent); n > 0 && e.sent[n-1] > id && !e.unordered {
+			e.Errorf("%s: Sent of %d after %d", e.name, id, e.sent[n-1])
+		}
+		e.sent = append(e.sent, id)
+		e.changed.Broadcast()
+		onSent := e.onSent
+		e.mu.Unlock()
+		if onSent != nil {
+			onSent(id)
+		}
+	}
+}
+
+// tryPost posts wrs after giving them IDs, and returns the last one.
+func (e *end) tryPost(wrs ...rdma.WorkRequest) (uint64, error) {
+	if !e.unordered {
+		e.postMu.Lock()
+		defer e.postMu.Unlock()
+	}
+	e.mu.Lock()
+	for i := range wrs {
+		e.nextID++
+		wrs[i].ID = e.nextID
+		e.posted[e.nextID] = wrs[i]
+	}
+	id := e.nextID
+	e.mu.Unlock()
+	err := e.ep.Post(wrs)
+	if err != nil {
+		e.mu.Lock()
+		for i := range wrs {
+			if _, ok := e.posted[wrs[i].ID]; !ok {
+				e.Errorf("%s: work request %d completed, though Post failed", e.name, wrs[i].ID)
+			}
+			delete(e.posted, wrs[i].ID)
+		}
+		e.mu.Unlock()
+	}
+	return id, err
+}
+
+// post posts wrs, which must succeed.
+func (e *end) post(wrs ...rdma.WorkRequest) uint64 {
+	e.Helper()
+	id, err := e.tryPost(wrs...)
+	if err != nil {
+		e.Errorf("%s: Post: %v", e.name, err)
+	}
+	return id
+}
+
+// tryWait waits until cond holds, which is called with the lock held. It fails when Serve returns before.
+func (e *end) tryWait(what string, cond func() bool) error {
+	late := false
+	t := time.AfterFunc(patience, func() {
+		e.mu.Lock()
+		late = true
+		e.changed.Broadcast()
+		e.mu.Unlock()
+	})
+	defer t.Stop()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for !cond() && !late && !e.returned {
+		e.changed.Wait()
+	}
+	switch {
+	case cond():
+		return nil
+	case e.returned:
+		return fmt.Errorf("%s: Serve returned before %s: %w", e.name, what, e.err)
+	default:
+		return fmt.Errorf("%s: no %s (last error of PostReceives: %v)", e.name, what, e.receiveErr)
+	}
+}
+
+func (e *end) wait(what string, cond func() bool) {
+	e.Helper()
+	if err := e.tryWait(what, cond); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// receive waits for the next message.
+func (e *end) receive() (m message) {
+	e.Helper()
+	e.wait("a message", func() bool { return len(e.messages) > 0 })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m, e.messages = e.messages[0], e.messages[1:]
+	return m
+}
+
+// await waits for the next completion of a Read or LocalInvalidate.
+func (e *end) await() (c rdma.Completion) {
+	e.Helper()
+	e.wait("a completion", func() bool { return len(e.done) > 0 })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c, e.done = e.done[0], e.done[1:]
+	return c
+}
+
+// awaitSent waits until n more IDs were given to Sent.
+func (e *end) awaitSent(n int) {
+	e.Helper()
+	e.nextSent += n
+	e.wait(fmt.Sprintf("Sent for %d", n), func() bool { return len(e.sent) >= e.nextSent })
+}
+
+// expose makes mem accessible to the peer.
+func (e *end) expose(mem []byte, access rdma.Access) rdma.Remote {
+	e.Helper()
+	r, err := e.ep.Expose(mem, access)
+	if err != nil {
+		e.Fatalf("%s: Expose: %v", e.name, err)
+	}
+	return r
+}
+
+// exchange sends a message each way, which shows that the connection works and that all before has arrived.
+func exchange(a, b *end) {
+	a.Helper()
+	for range 2 {
+		m := a.memory(20, 0)
+		copy(m, noise(len(m), 20))
+		a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)})
+		if got := b.receive(); !bytes.Equal(got.data, m) {
+			a.Fatalf("%s received %q, want %q", b.name, got.data, m)
+		}
+		a.awaitSent(1)
+		a, b = b, a
+	}
+}
+
+// echo sends data to b, which sends what it got back. Unlike exchange it may be called on any goroutine.
+func (e *end) echo(b *end, data []byte) error {
+	send := func(from, to *end, data []byte) ([]byte, error) {
+		m := e.memory(len(data), 0)
+		copy(m, data)
+		if _, err := from.tryPost(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)}); err != nil {
+			return nil, err
+		}
+		if err := to.tryWait("a message", func() bool { return len(to.messages) > 0 }); err != nil {
+			return nil, err
+		}
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		got := to.messages[0]
+		to.messages = to.messages[1:]
+		return got.data, nil
+	}
+	got, err := send(e, b, data)
+	if err == nil {
+		got, err = send(b, e, got)
+	}
+	if err == nil && !bytes.Equal(got, data) {
+		err = fmt.Errorf("%q came back as %q", data, got)
+	}
+	return err
+}
+
+func list(b ...[]byte) [][]byte { return b }
+
+// cut divides b into n slices of uneven lengths.
+func cut(b []byte, n int) (l [][]byte) {
+	for i := range n - 1 {
+		k := (len(b) / (n - i)) * (1 + i%3) / 2 // one half, the whole, or one and a half of an even share
+		k = min(k, len(b))
+		l = append(l, b[:k:k])
+		b = b[k:]
+	}
+	return append(l, b)
+}
+
+// cutRandomly divides b into at most n slices of random lengths; some may be empty.
+func cutRandomly(r *rand.Rand, b []byte, n int) (l [][]byte) {
+	for range r.IntN(n) {
+		k := r.IntN(len(b) + 1)
+		l = append(l, b[:k:k])
+		b = b[k:]
+	}
+	return append(l, b)
+}
+
+var noiseBlock = sync.OnceValue(func() []byte {
+	b := make([]byte, 8<<20+1<<16)
+	rand.NewChaCha8([32]byte{1}).Read(b)
+	return b
+})
+
+// noise returns n bytes that depend on seed; they must not be changed.
+func noise(seed, n int) []byte { return noiseBlock()[seed*4099&(1<<16-1):][:n] }

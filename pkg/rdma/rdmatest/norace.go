@@ -1,0 +1,5 @@
+//go:build !race
+
+package rdmatest
+
+const raceDetector = false
