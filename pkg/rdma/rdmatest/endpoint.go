@@ -374,8 +374,6 @@ func (e *endpoint) release() {
 // scribble overwrites memory whose contents mean nothing now.
 func scribble(list [][]byte) {
 	for _, b := range list {
-		for i := range b {
-			b[i] = 0xa5
-		}
+		fill(b, 0xa5)
 	}
 }

@@ -36,7 +36,10 @@ type block struct {
 	skew int
 }
 
-const guard = 64
+const (
+	guard     = 64
+	guardByte = 0xc3
+)
 
 // memory returns n <= 4 MiB - 256 bytes of the pool, whose contents mean nothing, at an address that is skew
 // bytes (0 to 63) past a multiple of 64.
@@ -47,8 +50,8 @@ func (x *exam) memory(n, skew int) []byte {
 		x.Fatal(err)
 	}
 	b := block{buf, n, skew}
-	for i := range buf.B {
-		buf.B[i] = 0xc3
+	for _, g := range b.guards() {
+		fill(g, guardByte)
 	}
 	x.mu.Lock()
 	x.blocks = append(x.blocks, b)
@@ -58,13 +61,28 @@ func (x *exam) memory(n, skew int) []byte {
 
 func (b block) inner() []byte { return b.buf.B[guard+b.skew:][:b.n:b.n] }
 
+func (b block) guards() [2][]byte {
+	return [2][]byte{b.buf.B[:guard+b.skew], b.buf.B[guard+b.skew+b.n:]}
+}
+
 func (b block) intact() bool {
-	for i, v := range b.buf.B {
-		if v != 0xc3 && (i < guard+b.skew || i >= guard+b.skew+b.n) {
+	for _, g := range b.guards() {
+		if bytes.Count(g, []byte{guardByte}) != len(g) {
 			return false
 		}
 	}
 	return true
+}
+
+// fill sets all bytes of b to v, quickly also under the race detector.
+func fill(b []byte, v byte) {
+	if len(b) == 0 {
+		return
+	}
+	b[0] = v
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
 }
 
 // finish closes what the case left open, and checks what holds for every case.

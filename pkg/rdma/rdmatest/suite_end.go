@@ -267,8 +267,8 @@ func underLoad(x *exam, stop func(*end)) {
 		for i, l := range loads {
 			given.Go(func() { // as soon as an end's Serve has returned, its memory is written to, and must stay so
 				<-l.from.served
-				fill(l.sink)
-				fill(loads[1-i].region)
+				fill(l.sink, 0x77)
+				fill(loads[1-i].region, 0x77)
 			})
 		}
 		a.join()
@@ -286,12 +286,6 @@ func underLoad(x *exam, stop func(*end)) {
 		if x.Failed() {
 			x.FailNow()
 		}
-	}
-}
-
-func fill(b []byte) {
-	for i := range b {
-		b[i] = 0x77
 	}
 }
 
