@@ -11,12 +11,6 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// Queue lengths, in work requests. They bound what a peer that takes nothing can make this side remember.
-const (
-	sendQueue    = 4096
-	receiveQueue = maxCredits + 256
-)
-
 // Client is a connection made by this side. It is an oncrpc.Requester and an oncrpc.Canceler.
 type Client struct {
 	*requester

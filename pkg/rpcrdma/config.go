@@ -126,9 +126,11 @@ type CreditPolicy interface {
 
 // CreditAccount is a connection's part in a CreditPolicy. Its methods are called on the data path: they do not block or allocate.
 type CreditAccount interface {
-	// Credits returns how many calls may be outstanding from now on, at least 1. The peer has asked for requested, or granted
+	// Credits returns how many calls may be outstanding from now on, 1 to Max. The peer has asked for requested, or granted
 	// them; inUse of them are outstanding. Posted receives stand for what was granted, so a smaller number takes effect slowly.
 	Credits(requested, inUse int) int
+	// Max is the most that Credits ever returns.
+	Max() int
 	// Close ends the account.
 	Close()
 }
@@ -141,6 +143,9 @@ func (s Static) Open() CreditAccount { return s }
 
 // Credits implements CreditAccount.
 func (s Static) Credits(int, int) int { return min(max(int(s), 1), maxCredits) }
+
+// Max implements CreditAccount.
+func (s Static) Max() int { return s.Credits(0, 0) }
 
 // Close implements CreditAccount.
 func (s Static) Close() {}

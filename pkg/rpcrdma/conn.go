@@ -46,6 +46,7 @@ type Conn struct {
 	// to wait for memory. It is never taken in Sent.
 	loop     sync.Mutex
 	receives receives
+	work     workQueue
 	in       responder
 	out      requester
 
@@ -67,6 +68,7 @@ func newConn(cfg *Config, server bool) *Conn {
 	c.receives = receives{pool: cfg.Pool, layout: []int{size}, credits: 1, extra: reserve + back}
 	c.in.init(c)
 	c.out.init(c)
+	c.work = workQueue{c: c, room: sendQueue, limit: 4 * c.receiveQueue()}
 	return c
 }
 
@@ -115,6 +117,7 @@ func (c *Conn) run() {
 	_ = c.ep.Close()
 	c.loop.Lock()
 	c.receives.close()
+	c.work.close()
 	c.in.close()
 	c.loop.Unlock()
 	c.out.close(err)
@@ -131,8 +134,10 @@ func (c *Conn) Completed(batch []rdma.Completion) {
 		case idReceive:
 			c.received(cp)
 		case idRead:
+			c.work.done(1)
 			c.in.readDone(index(cp.ID))
 		case idRevoke:
+			c.work.done(1)
 			c.out.revoked(index(cp.ID))
 		}
 	}

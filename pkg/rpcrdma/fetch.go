@@ -14,7 +14,7 @@ func (ic *inCall) fetch() {
 		return
 	}
 	c := ic.c
-	ic.wrs, ic.lists, ic.memory = ic.wrs[:0], ic.lists[:0], ic.memory[:0]
+	ic.work.wrs, ic.lists, ic.memory = ic.work.wrs[:0], ic.lists[:0], ic.memory[:0]
 	for i := range ic.chunks {
 		if err := ic.readChunk(&ic.chunks[i]); err != nil {
 			c.fault(NoMemory, "%v", err)
@@ -23,18 +23,16 @@ func (ic *inCall) fetch() {
 			return
 		}
 	}
-	ic.reads = len(ic.wrs)
+	ic.reads = len(ic.work.wrs)
 	if ic.reads == 0 {
 		ic.fetched()
 		return
 	}
 	ic.state = reading
-	if err := c.ep.Post(ic.wrs); err != nil {
-		c.fail(err) // close frees the call
-	}
+	c.work.post(&ic.work)
 }
 
-// readChunk adds the RDMA Reads of a chunk to ic.wrs.
+// readChunk adds the RDMA Reads of a chunk to ic.work.
 func (ic *inCall) readChunk(ch *chunk) error {
 	segs := ic.hdr.Reads[ch.first : ch.first+ch.n]
 	at := len(ic.memory)
@@ -57,7 +55,7 @@ func (ic *inCall) readChunk(ch *chunk) error {
 			n := min(int(s.Length), len(ch.data[k])-used)
 			ic.lists = append(ic.lists, ch.data[k][used:used+n])
 			last := len(ic.lists) - 1
-			ic.wrs = append(ic.wrs, rdma.WorkRequest{
+			ic.work.wrs = append(ic.work.wrs, rdma.WorkRequest{
 				ID: idRead | uint64(ic.id), Op: rdma.Read, Local: ic.lists[last : last+1 : last+1],
 				Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset},
 			})

@@ -3,12 +3,10 @@ package rpcrdma
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -290,8 +288,8 @@ func (h *testHandler) move(c *oncrpc.Call) {
 			fill([][]byte{b[:s.length]}, k)
 		default:
 			e.Uint32(0)
-			var list [8][][]byte
-			data := list[k][:0]
+			var list [8][]byte
+			data := list[:0]
 			for left := s.length; left > 0; {
 				buf, err := c.Pool().Get(min(left, bufpool.MaxSize))
 				if err != nil {
@@ -302,9 +300,9 @@ func (h *testHandler) move(c *oncrpc.Call) {
 				data = append(data, buf.B)
 				left -= len(buf.B)
 			}
-			data = c.Reply.Keep(data)
-			fill(data, k)
-			e.Bulk(data, s.length)
+			kept := c.Reply.Keep(data)
+			fill(kept, k)
+			e.Bulk(kept, s.length)
 		}
 	}
 	e.Uint32(tail)
@@ -314,9 +312,10 @@ func (h *testHandler) move(c *oncrpc.Call) {
 // world is a fabric with a server, and what is needed to connect to it.
 type world struct {
 	t       *testing.T
-	fabric  *rdmatest.Fabric
-	pool    *bufpool.Pool // the server's
-	cpool   *bufpool.Pool // the clients'
+	p       rdma.Provider
+	fabric  *rdmatest.Fabric // p, if it is one
+	pool    *bufpool.Pool    // the server's
+	cpool   *bufpool.Pool    // the clients'
 	budget  *bufpool.Budget
 	server  *Server
 	handler *testHandler
@@ -346,12 +345,20 @@ func (c *counts) faults(f Fault) int {
 
 func newWorld(t *testing.T, o rdmatest.Options, change func(*Config)) *world {
 	t.Helper()
+	f := rdmatest.NewFabric(o)
+	w := newWorldOn(t, f, change)
+	w.fabric = f
+	return w
+}
+
+func newWorldOn(t *testing.T, p rdma.Provider, change func(*Config)) *world {
+	t.Helper()
 	w := &world{
-		t: t, fabric: rdmatest.NewFabric(o), pool: bufpool.New(0), cpool: bufpool.New(0), handler: &testHandler{},
+		t: t, p: p, pool: bufpool.New(0), cpool: bufpool.New(0), handler: &testHandler{},
 		counts: &counts{}, budget: bufpool.NewBudget(64<<20, 32<<20), served: make(chan error, 1),
 	}
 	var err error
-	if w.domain, err = w.fabric.NewDomain(); err != nil {
+	if w.domain, err = p.NewDomain(); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.domain.Attach(w.pool); err != nil {
@@ -364,7 +371,7 @@ func newWorld(t *testing.T, o rdmatest.Options, change func(*Config)) *world {
 	if change != nil {
 		change(&cfg)
 	}
-	l, err := w.fabric.Listen(context.Background(), "127.0.0.1:0")
+	l, err := p.Listen(context.Background(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +394,7 @@ func (w *world) dial(change func(*Config)) *Client {
 	if change != nil {
 		change(&cfg)
 	}
-	c, err := Dial(context.Background(), w.fabric, w.address, cfg)
+	c, err := Dial(context.Background(), w.p, w.address, cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -616,6 +623,3 @@ func plain(c oncrpc.Requester, pool *bufpool.Pool, arg, result int) error {
 	}
 	return d.Err()
 }
-
-var _ = rand.Int
-var _ = binary.BigEndian

@@ -64,7 +64,7 @@ func (ic *inCall) sendError(code wire.ErrorCode) {
 	}
 	head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, code, wire.Version1, wire.Version1)
 	ic.lists = append(ic.lists[:0], head)
-	ic.wrs = append(ic.wrs[:0], rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists})
+	ic.work.wrs = append(ic.work.wrs[:0], rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists})
 	ic.post()
 }
 
@@ -113,7 +113,7 @@ func (ic *inCall) answerSize() int {
 	return n
 }
 
-// place makes the RDMA Writes of the reply, in ic.wrs, and leaves in ic.out what goes inline. ic.long is the length of what
+// place makes the RDMA Writes of the reply, in ic.work, and leaves in ic.out what goes inline. ic.long is the length of what
 // goes to the Reply chunk instead.
 func (ic *inCall) place() error {
 	c, h := ic.c, &ic.hdr
@@ -128,7 +128,7 @@ func (ic *inCall) place() error {
 		return err
 	}
 	ic.match()
-	ic.wrs, ic.lists, ic.out = ic.wrs[:0], ic.lists[:0], ic.out[:0]
+	ic.work.wrs, ic.lists, ic.out = ic.work.wrs[:0], ic.lists[:0], ic.out[:0]
 	ic.split.reset(&ic.Reply, ic.head.B[:headAt])
 	for k := range ic.found {
 		f := &ic.found[k]
@@ -214,7 +214,7 @@ func (ic *inCall) write(segs []wire.Segment, data [][]byte) {
 					i, off = i+1, 0
 				}
 			}
-			ic.wrs = append(ic.wrs, rdma.WorkRequest{
+			ic.work.wrs = append(ic.work.wrs, rdma.WorkRequest{
 				Op: rdma.Write, Local: ic.lists[at:len(ic.lists):len(ic.lists)],
 				Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset},
 			})
@@ -271,7 +271,7 @@ func (ic *inCall) send() {
 	if handle, ok := ic.onlyHandle(); ok && c.invalidate {
 		wr.Op, wr.Invalidate = rdma.SendWithInvalidate, uint32(handle)
 	}
-	ic.wrs = append(ic.wrs, wr)
+	ic.work.wrs = append(ic.work.wrs, wr)
 	ic.post()
 	c.out.start()
 }
@@ -316,7 +316,7 @@ func (ic *inCall) onlyHandle() (handle wire.Handle, ok bool) {
 	}
 }
 
-// post posts ic.wrs. The call is free again when it was sent, and this is done with it.
+// post posts the answer. The call may be free again before post returns.
 func (ic *inCall) post() {
 	in := &ic.c.in
 	in.mu.Lock()
@@ -325,22 +325,9 @@ func (ic *inCall) post() {
 		ic.recycle()
 		return
 	}
-	ic.posting, ic.unsent = true, true
+	ic.unsent = true
 	in.mu.Unlock()
-	err := ic.c.ep.Post(ic.wrs)
-	in.mu.Lock()
-	ic.posting = false
-	if err != nil {
-		ic.unsent = false
-	}
-	gone := !ic.unsent
-	in.mu.Unlock()
-	if err != nil {
-		ic.c.fail(fmt.Errorf("rpcrdma: post a reply: %w", err))
-	}
-	if gone {
-		ic.recycle()
-	}
+	ic.c.work.post(&ic.work)
 }
 
 // sent frees a call whose answer is on its way.
@@ -348,9 +335,8 @@ func (in *responder) sent(id uint32) {
 	in.mu.Lock()
 	ic := in.calls[id]
 	ic.unsent = false
-	gone := !ic.posting
 	in.mu.Unlock()
-	if gone {
-		ic.recycle()
-	}
+	n := len(ic.work.wrs)
+	ic.recycle()
+	in.c.work.done(n)
 }

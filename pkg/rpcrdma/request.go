@@ -24,7 +24,7 @@ type builder struct {
 	data    [][]byte          // their data
 	ends    []int             // where in data each cut ends
 	gather  [][]byte
-	send    [1]rdma.WorkRequest
+	send    batch
 	bufs    []*bufpool.Buf // what had to be copied
 	writes  int            // Write chunks
 	results []place        // their memory
@@ -79,7 +79,7 @@ func (b *builder) build(o *outCall, asked int, first bool) error {
 	} else {
 		c.cfg.Observer.Moved(LongCall, length(b.out))
 	}
-	b.send[0] = rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather}
+	b.send.wrs = append(b.send.wrs[:0], rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather})
 	return nil
 }
 
@@ -371,7 +371,7 @@ func (b *builder) release() {
 	clear(b.out)
 	clear(b.data)
 	clear(b.gather)
-	b.send[0] = rdma.WorkRequest{}
+	clear(b.send.wrs)
 	b.split = splitter{}
 }
 

@@ -59,7 +59,7 @@ type outCall struct {
 
 	// Of whoever is busy with it.
 	regions []region
-	revokes []rdma.WorkRequest
+	revokes batch
 	build   builder
 	reply   answer
 }
@@ -275,14 +275,8 @@ func (o *outCall) send(asked int, first bool) {
 	if err == nil && o.err == nil && out.closed == nil {
 		o.posted, o.unsent = true, true
 		out.mu.Unlock()
-		if err = c.ep.Post(o.build.send[:]); err != nil {
-			c.fail(fmt.Errorf("rpcrdma: post a call: %w", err))
-			err = &LostError{err}
-		}
+		c.work.post(&o.build.send)
 		out.mu.Lock()
-		if err != nil {
-			o.unsent = false
-		}
 	}
 	o.busy--
 	if c.server && !o.posted {
@@ -294,7 +288,7 @@ func (o *outCall) send(asked int, first bool) {
 		o.err = err
 	}
 	if o.err != nil && o.unread { // not sent, or cancelled meanwhile
-		if o.posted && err == nil {
+		if o.posted {
 			out.abandon(o)
 		} else {
 			out.unlink(o)
@@ -379,23 +373,22 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 // before and after.
 func (o *outCall) revoke(invalidated uint32, has bool) {
 	out := &o.c.out
-	o.revokes = o.revokes[:0]
+	wrs := o.revokes.wrs[:0]
 	for i := range o.regions {
 		g := &o.regions[i]
 		if !g.gone && !(has && g.handle == invalidated) {
-			o.revokes = append(o.revokes, rdma.WorkRequest{ID: idRevoke | uint64(o.id), Op: rdma.LocalInvalidate, Invalidate: g.handle})
+			wrs = append(wrs, rdma.WorkRequest{ID: idRevoke | uint64(o.id), Op: rdma.LocalInvalidate, Invalidate: g.handle})
 		}
 		g.gone = true
 	}
-	if len(o.revokes) == 0 || out.closed != nil {
+	o.revokes.wrs = wrs
+	if len(wrs) == 0 || out.closed != nil {
 		return
 	}
-	o.revoking = len(o.revokes)
+	o.revoking = len(wrs)
 	o.busy++
 	out.mu.Unlock()
-	if err := o.c.ep.Post(o.revokes); err != nil {
-		o.c.fail(fmt.Errorf("rpcrdma: revoke memory: %w", err)) // it stays exposed: RFC 8166 section 4.5.4
-	}
+	o.c.work.post(&o.revokes) // if that fails the connection ends (RFC 8166 section 4.5.4)
 	out.mu.Lock()
 	o.busy--
 }
@@ -414,6 +407,7 @@ func (out *requester) sent(id uint32) {
 	o := out.calls[id]
 	o.unsent = false
 	o.complete()
+	out.c.work.done(1)
 }
 
 // settle gives back the credits of the replies that were handled. Receives are there for what they let arrive.

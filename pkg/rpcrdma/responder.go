@@ -6,7 +6,6 @@ import (
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -71,10 +70,10 @@ type inCall struct {
 	out   [][]byte // the answer's inline part
 	data  [][]byte // what was taken out of it
 	lists [][]byte // memory of gather and scatter lists
-	wrs   []rdma.WorkRequest
-	long  int // length of what goes to the Reply chunk
+	work  batch    // RDMA Reads, or the answer
+	long  int      // length of what goes to the Reply chunk
 
-	posting, unsent bool // of the answer; under the responder's lock
+	unsent bool // the answer is posted and has not completed; under the responder's lock
 }
 
 // chunk is a Read chunk.
@@ -438,7 +437,7 @@ func (in *responder) close() {
 			ic.recycle()
 		case serving:
 			in.mu.Lock()
-			gone := ic.unsent && !ic.posting
+			gone := ic.unsent
 			ic.unsent = false
 			in.mu.Unlock()
 			if gone {

@@ -120,8 +120,17 @@ func accept(cfg *Config, in rdma.Incoming) (*Conn, error) {
 func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 	return rdma.Options{
 		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs,
-		ReadsOut: c.cfg.ReadsOut, ReadsIn: c.cfg.ReadsIn, ReceiveQueue: receiveQueue, SendQueue: sendQueue,
+		ReadsOut: c.cfg.ReadsOut, ReadsIn: c.cfg.ReadsIn, ReceiveQueue: c.receiveQueue(), SendQueue: sendQueue,
 	}
+}
+
+// receiveQueue is the most receives that can be posted at once.
+func (c *Conn) receiveQueue() int {
+	own := c.in.account // the server's grant, or what the client asks for
+	if own == nil {
+		own = c.out.account
+	}
+	return own.Max() + c.cfg.BackCredits + reserve
 }
 
 // discard frees a connection that came to nothing.
