@@ -170,6 +170,11 @@ func DecodeCall(c *Call) error {
 	return nil
 }
 
+// refusable reports whether the protocol has an answer to an error of DecodeCall.
+func refusable(err error) bool {
+	return errors.Is(err, ErrRPCVersion) || errors.Is(err, ErrBadCred) || errors.Is(err, ErrBadVerf)
+}
+
 // decode reads a; it returns false if its body is longer than the protocol allows. All else is in d.Err.
 func (a *Auth) decode(d *xdr.Decoder) bool {
 	a.Flavor, a.Body = d.Uint32(), nil

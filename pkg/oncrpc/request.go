@@ -24,6 +24,7 @@ type requestPrivate struct {
 	header   ReplyHeader
 	building bool
 	finished chan struct{}
+	linkState
 }
 
 var requests = sync.Pool{New: func() any { return new(Request) }}
@@ -142,5 +143,6 @@ func (r *Request) Free() {
 	r.XID, r.Program, r.Version, r.Procedure, r.ArgsAt = 0, 0, 0, 0, 0
 	r.Eligible, r.Err, r.Done, r.Transport = r.Eligible[:0], nil, nil, nil
 	r.enc, r.dec, r.header, r.building = xdr.Encoder{}, xdr.Decoder{}, ReplyHeader{}, false
+	r.linkState = linkState{}
 	requests.Put(r)
 }

@@ -1,0 +1,91 @@
+package oncrpc
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+)
+
+// Config is what a TCP connection is made of, at either end.
+type Config struct {
+	// Pool has the memory of all messages.
+	Pool *bufpool.Pool
+	// Handler answers the peer's calls. A client that has none answers PROG_UNAVAIL.
+	Handler Handler
+	// Bindings, if set, let the eligible results of replies become items, as RPC-over-RDMA does.
+	Bindings Bindings
+	// Observer, if set, is told what happens.
+	Observer Observer
+	// Budget, if set, bounds the memory of large calls, on all connections together and on each.
+	// Both its limits are at least MaxRecord; a connection with a call that exceeds them is closed.
+	Budget *bufpool.Budget
+
+	// MaxRecord bounds the length in bytes of a message that is received. 0 means 2 MiB.
+	MaxRecord int
+	// MaxCalls bounds the calls in flight on a connection: while as many are, nothing more is read from it. 0 means 256.
+	MaxCalls int
+	// MaxConns bounds a server's connections: while there are as many, new ones are closed at once. 0 means 4096.
+	MaxConns int
+	// ReadBuffer is the size in bytes of the buffer that small messages are read into. 0 means 64 KiB.
+	ReadBuffer int
+	// IdleTimeout closes a server's connection on which no message was completed for that long (or up to half as long again)
+	// while no call is in flight. 0 means never.
+	IdleTimeout time.Duration
+	// WriteTimeout closes a connection whose peer takes nothing for that long. 0 means one minute.
+	WriteTimeout time.Duration
+}
+
+func (c *Config) defaults() error {
+	if c.Pool == nil {
+		return errors.New("oncrpc: Config.Pool is nil, must be a pool")
+	}
+	for _, f := range []struct {
+		name                     string
+		v                        *int
+		initial, lowest, highest int
+	}{
+		{"MaxRecord", &c.MaxRecord, 2 << 20, 1024, lastFragment - 1},
+		{"MaxCalls", &c.MaxCalls, 256, 1, 1 << 20},
+		{"MaxConns", &c.MaxConns, 4096, 1, 1 << 20},
+		{"ReadBuffer", &c.ReadBuffer, 64 << 10, 2 * smallRecord, bufpool.MaxSize},
+	} {
+		if *f.v == 0 {
+			*f.v = f.initial
+		}
+		if *f.v < f.lowest || *f.v > f.highest {
+			return fmt.Errorf("oncrpc: Config.%s is %d, must be %d to %d", f.name, *f.v, f.lowest, f.highest)
+		}
+	}
+	if c.IdleTimeout < 0 || c.WriteTimeout < 0 {
+		return fmt.Errorf("oncrpc: Config.IdleTimeout is %v and WriteTimeout %v, neither may be negative", c.IdleTimeout, c.WriteTimeout)
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = time.Minute
+	}
+	return nil
+}
+
+// Stats counts what the TCP connections of a server or client did.
+type Stats struct {
+	ReadCalls, WriteCalls uint64 // system calls that transferred something
+	BytesIn, BytesOut     uint64 // with record marks
+	RecordsIn, RecordsOut uint64
+	Orphans               uint64 // replies to no request
+}
+
+type counters struct {
+	readCalls, writeCalls, bytesIn, bytesOut, recordsIn, recordsOut, orphans atomic.Uint64
+}
+
+func (c *counters) addTo(s *Stats) {
+	s.ReadCalls += c.readCalls.Load()
+	s.WriteCalls += c.writeCalls.Load()
+	s.BytesIn += c.bytesIn.Load()
+	s.BytesOut += c.bytesOut.Load()
+	s.RecordsIn += c.recordsIn.Load()
+	s.RecordsOut += c.recordsOut.Load()
+	s.Orphans += c.orphans.Load()
+}

@@ -1,0 +1,177 @@
+package oncrpc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// maxViews bounds the calls in flight that are views of a common read buffer: so many buffers a connection may pin.
+// Further calls are copied out of it.
+const maxViews = 16
+
+// receive is the receive loop. It returns why the connection ended.
+func (l *link) receive() error {
+	for {
+		a, b, err := l.in.space()
+		if err != nil {
+			return err
+		}
+		n, err := l.sock.read(a, b)
+		if err != nil {
+			if errors.Is(err, io.EOF) && !l.in.idle() {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		l.stats.readCalls.Add(1)
+		l.stats.bytesIn.Add(uint64(n))
+		l.in.filled(n, len(a))
+		if l.observer != nil {
+			l.batch = time.Now()
+		}
+		l.out.hold()
+		err = l.handle()
+		l.out.release()
+		if err != nil {
+			if l.observer != nil && errors.Is(err, ErrRecord) {
+				l.observer.BadMessage(&l.conn, err)
+			}
+			return err
+		}
+	}
+}
+
+// handle works through all records that are there.
+func (l *link) handle() error {
+	for {
+		ev, err := l.in.next(&l.rec, l.inFlight.Load() >= maxViews)
+		switch {
+		case err != nil:
+			return err
+		case ev == needBytes:
+			return nil
+		case ev == large:
+			err = l.admit()
+		default:
+			l.records.Add(1)
+			l.stats.recordsIn.Add(1)
+			err = l.dispatch()
+			l.rec.Release()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// admit decides on a record that wants memory of its own.
+func (l *link) admit() error {
+	switch xid, kind := l.in.head(); {
+	case kind == MsgReply && l.requester.waits(xid):
+		l.in.admit()
+	case kind == MsgReply:
+		l.stats.orphans.Add(1)
+		l.in.skip()
+	case kind != MsgCall:
+		return fmt.Errorf("%w: message type is %d, must be 0 or 1", ErrRecord, kind)
+	default:
+		c, err := l.newCall()
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			l.in.skip()
+			break
+		}
+		l.large = c
+		if err := l.bulk(c, l.in.length()); err != nil {
+			return err
+		}
+		l.reading.Store(true)
+		l.in.admit()
+	}
+	return nil
+}
+
+// bulk takes n bytes of the budget for c, and waits until they are there.
+func (l *link) bulk(c *tcpCall, n int) error {
+	if l.share == nil {
+		return nil
+	}
+	ok, err := l.share.Acquire(&c.bulk, int64(n), c.ready)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	if ok {
+		return nil
+	}
+	l.waiting.Store(true)
+	defer l.waiting.Store(false)
+	return l.wait(l.grant)
+}
+
+// dispatch hands the record at hand to the role that it is for.
+func (l *link) dispatch() error {
+	if len(l.rec.Stream) == 0 || len(l.rec.Stream[0]) < headLen {
+		return fmt.Errorf("%w: it has %d bytes, a message has at least %d", ErrRecord, l.rec.StreamLen(), MinReplyLen)
+	}
+	b := l.rec.Stream[0]
+	switch kind := binary.BigEndian.Uint32(b[4:]); kind {
+	case MsgReply:
+		l.requester.reply(binary.BigEndian.Uint32(b), &l.rec)
+		return nil
+	case MsgCall:
+		return l.call()
+	default:
+		return fmt.Errorf("%w: message type is %d, must be 0 or 1", ErrRecord, kind)
+	}
+}
+
+// call serves the call at hand.
+func (l *link) call() error {
+	c := l.large
+	if c != nil {
+		l.large = nil
+		l.reading.Store(false)
+	} else {
+		var err error
+		if c, err = l.newCall(); c == nil {
+			return err
+		}
+	}
+	c.Message, l.rec = l.rec, c.Message
+	c.Conn = &l.conn
+	c.Plan.MaxReply = l.cfg.MaxRecord
+	if err := DecodeCall(&c.Call); err != nil {
+		c.Refuse(err)
+		if !refusable(err) {
+			return fmt.Errorf("%w: %w", ErrRecord, err)
+		}
+		if l.observer != nil {
+			l.observer.BadMessage(&l.conn, err)
+		}
+		return nil
+	}
+	if l.observer != nil {
+		c.began = l.batch
+		c.observed = true
+		l.observer.CallReceived(&c.Call, Bytes{Inline: c.StreamLen()})
+	}
+	l.cfg.Handler.ServeRPC(&c.Call)
+	return nil
+}
+
+// wait blocks the receive loop until something comes by ch, or the connection ends. What was gathered leaves before.
+func (l *link) wait(ch <-chan struct{}) error {
+	l.out.release()
+	defer l.out.hold()
+	select {
+	case <-ch:
+		return nil
+	case <-l.done:
+		return l.err()
+	}
+}

@@ -1,0 +1,133 @@
+package oncrpc
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is what a link needs of a TCP connection. One goroutine reads and one writes at a time.
+type socket interface {
+	// read waits until something has arrived and puts it to a, then b. At the end of the stream it returns io.EOF.
+	read(a, b []byte) (int, error)
+	// write writes what goes of bufs. If nothing does, it returns 0, or waits if it may, until deadline.
+	write(bufs [][]byte, wait bool, deadline time.Time) (int, error)
+	// closeWrite ends the stream to the peer.
+	closeWrite() error
+	close() error
+}
+
+// maxVector is the most slices of one write.
+const maxVector = 256
+
+// tcpSocket does vectored reads and writes without allocating, and writes without waiting, which net.Conn has not.
+type tcpSocket struct {
+	conn *net.TCPConn
+	raw  syscall.RawConn
+	in   vector
+	out  vector
+	// Method values, made once.
+	tryRead, tryWrite, tryOnce func(fd uintptr) bool
+}
+
+// vector is the arguments and the outcome of one system call.
+type vector struct {
+	iov   []unix.Iovec
+	n     int
+	errno unix.Errno
+}
+
+func newTCPSocket(conn net.Conn) (*tcpSocket, error) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil, fmt.Errorf("oncrpc: connection is a %T, must be a *net.TCPConn", conn)
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &tcpSocket{conn: tcp, raw: raw}
+	s.in.iov, s.out.iov = make([]unix.Iovec, 0, 2), make([]unix.Iovec, 0, maxVector)
+	s.tryRead = func(fd uintptr) bool { return s.in.call(unix.SYS_READV, fd) }
+	s.tryWrite = func(fd uintptr) bool { return s.out.call(unix.SYS_WRITEV, fd) }
+	s.tryOnce = func(fd uintptr) bool { s.out.call(unix.SYS_WRITEV, fd); return true }
+	return s, nil
+}
+
+// add appends b to the vector.
+func (v *vector) add(b []byte) {
+	if len(b) > 0 {
+		iov := unix.Iovec{Base: unsafe.SliceData(b)}
+		iov.SetLen(len(b))
+		v.iov = append(v.iov, iov)
+	}
+}
+
+// call does one readv or writev. It returns false if that would have to wait.
+func (v *vector) call(trap, fd uintptr) bool {
+	for {
+		n, _, errno := unix.Syscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.iov))), uintptr(len(v.iov)))
+		switch errno {
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			v.n, v.errno = 0, 0
+			return false
+		}
+		v.n, v.errno = int(n), errno
+		return true
+	}
+}
+
+// done ends a use of the vector: it forgets the memory and returns the outcome.
+func (v *vector) done(err error, what string) (int, error) {
+	clear(v.iov)
+	v.iov = v.iov[:0]
+	switch {
+	case err != nil:
+		return 0, err
+	case v.errno != 0:
+		return 0, fmt.Errorf("%s: %w", what, v.errno)
+	}
+	return v.n, nil
+}
+
+func (s *tcpSocket) read(a, b []byte) (int, error) {
+	s.in.add(a)
+	s.in.add(b)
+	n, err := s.in.done(s.raw.Read(s.tryRead), "read")
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (s *tcpSocket) write(bufs [][]byte, wait bool, deadline time.Time) (int, error) {
+	for _, b := range bufs {
+		if s.out.add(b); len(s.out.iov) == maxVector {
+			break
+		}
+	}
+	if len(s.out.iov) == 0 {
+		return 0, nil
+	}
+	if !wait {
+		return s.out.done(s.raw.Write(s.tryOnce), "write")
+	}
+	if err := s.conn.SetWriteDeadline(deadline); err != nil {
+		return s.out.done(err, "write")
+	}
+	n, err := s.out.done(s.raw.Write(s.tryWrite), "write")
+	if err == nil {
+		err = s.conn.SetWriteDeadline(time.Time{})
+	}
+	return n, err
+}
+
+func (s *tcpSocket) closeWrite() error { return s.conn.CloseWrite() }
+func (s *tcpSocket) close() error      { return s.conn.Close() }
