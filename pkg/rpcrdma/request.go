@@ -29,6 +29,7 @@ type builder struct {
 	writes  int            // Write chunks
 	results []place        // their memory
 	hasLong bool
+	foreign bool  // some of the memory that is exposed is the user's
 	long    place // the memory of the Reply chunk
 	segs    []wire.Segment
 }
@@ -136,6 +137,7 @@ func (b *builder) takeResult(c *Conn, r *oncrpc.Result) error {
 		return p.take(c.cfg.Pool, r.Max)
 	}
 	p.data = append(p.data[:0], r.Memory...)
+	b.foreign = true
 	if p.room = length(p.data); p.room < r.Max {
 		return &RequestError{fmt.Sprintf("the memory of a result has %d bytes, the result may have %d", p.room, r.Max)}
 	}
@@ -161,6 +163,7 @@ func (p *place) take(pool *bufpool.Pool, n int) error {
 // length of its header.
 func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Procedure, int, error) {
 	b.cuts = b.cuts[:0]
+	joined := false                            // the stream is in the requester's memory
 	if err := b.newHead(c, base); err != nil { // for its zeros
 		return 0, 0, err
 	}
@@ -170,6 +173,7 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 		}
 		size := base + wire.ReadSegmentSize*len(b.data)
 		if size+length(b.out) <= limit {
+			b.foreign = b.foreign || len(b.cuts) > 0
 			return wire.Msg, size, nil
 		}
 		if c.server {
@@ -183,7 +187,9 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 		if err := b.join(c); err != nil {
 			return 0, 0, err
 		}
+		joined = true
 	}
+	b.foreign = b.foreign || !joined || len(b.cuts) > 0
 	size := base + wire.ReadSegmentSize*(len(b.data)+len(b.out))
 	if size > limit {
 		return 0, 0, &RequestError{fmt.Sprintf("its header has %d bytes, the inline threshold is %d", size, limit)}
@@ -367,7 +373,7 @@ func (b *builder) release() {
 		b.results[i].release()
 	}
 	b.long.release()
-	b.writes, b.hasLong = 0, false
+	b.writes, b.hasLong, b.foreign = 0, false, false
 	clear(b.out)
 	clear(b.data)
 	clear(b.gather)

@@ -51,6 +51,7 @@ type outCall struct {
 	live     bool
 	queued   bool // it waits for a credit
 	posted   bool // the peer may know of it
+	detached bool // cancelled: the request goes back to its user, the memory stays until the reply comes
 	unsent   bool // its Send has not completed
 	unread   bool // its reply has not come
 	revoking int  // invalidations that have not completed
@@ -194,7 +195,7 @@ func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
 }
 
 func (out *requester) put(o *outCall) {
-	o.req, o.live, o.posted, o.err = nil, false, false, nil
+	o.req, o.live, o.posted, o.detached, o.err = nil, false, false, false, nil
 	o.next, out.free = out.free, o
 }
 
@@ -289,13 +290,13 @@ func (o *outCall) send(asked int, first bool) {
 	}
 	if o.err != nil && o.unread { // not sent, or cancelled meanwhile
 		if o.posted {
-			out.abandon(o)
+			o.giveUp()
 		} else {
 			out.unlink(o)
 			o.unread = false
 			out.inFlight--
+			o.revoke(0, false)
 		}
-		o.revoke(0, false)
 	}
 	o.complete()
 }
@@ -303,27 +304,38 @@ func (o *outCall) send(asked int, first bool) {
 // complete finishes o if nothing is outstanding. It unlocks the requester.
 func (o *outCall) complete() {
 	out := &o.c.out
-	done := o.live && !o.queued && !o.unsent && !o.unread && o.revoking == 0 && o.busy == 0
-	if done {
+	free := o.live && !o.queued && !o.unsent && o.busy == 0
+	done := free && !o.unread && o.revoking == 0
+	var r *oncrpc.Request
+	err := o.err
+	switch {
+	case done:
 		o.live = false
+	case free && o.detached:
+		r, o.req = o.req, nil
 	}
 	out.mu.Unlock()
-	if done {
+	switch {
+	case done:
 		o.finish()
+	case r != nil:
+		r.Reply.Release()
+		r.Err = err
+		r.Done(r)
 	}
 }
 
 // finish hands the request back to its user.
 func (o *outCall) finish() {
 	out, r := &o.c.out, o.req
-	err := o.err
-	if err == nil {
-		err = o.assemble(r)
+	if r != nil {
+		if r.Err = o.err; r.Err == nil {
+			r.Err = o.assemble(r)
+		}
+		if r.Err != nil {
+			r.Reply.Release()
+		}
 	}
-	if err != nil {
-		r.Reply.Release()
-	}
-	r.Err = err
 	o.regions = o.regions[:0]
 	o.reply.release()
 	o.build.release()
@@ -333,18 +345,29 @@ func (o *outCall) finish() {
 	}
 	out.put(o)
 	out.mu.Unlock()
-	r.Done(r)
+	if r != nil {
+		r.Done(r)
+	}
 }
 
-// abandon lets o go on without waiting for its reply, whose place in the credits and among the XIDs something else keeps.
-func (out *requester) abandon(o *outCall) {
+// giveUp ends the wait for the reply to a cancelled call, whose place in the credits and among the XIDs is kept until it comes.
+//
+// Memory of the user is revoked, and something else keeps the place. A late reply may yet name its handle for invalidation; the
+// connection is likely to end then, also if the handle has been given out anew. Where that may happen, memory that is all the
+// requester's own stays exposed instead.
+func (o *outCall) giveUp() {
+	out := &o.c.out
+	if o.c.invalidate && !o.build.foreign {
+		o.detached = true
+		return
+	}
 	out.unlink(o)
 	o.unread = false
 	out.get(nil, o.xid).posted = true
+	o.revoke(0, false)
 }
 
-// Cancel implements oncrpc.Canceler. The peer loses its access to the memory of what was sent; the credit stays in use until the
-// reply comes.
+// Cancel implements oncrpc.Canceler.
 func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 	out.mu.Lock()
 	o, _ := r.Transport.(*outCall)
@@ -363,8 +386,7 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 		out.unlink(o)
 		o.unread = false
 	case o.busy == 0:
-		out.abandon(o)
-		o.revoke(0, false)
+		o.giveUp()
 	} // otherwise send sees to it
 	o.complete()
 }
@@ -458,10 +480,7 @@ func (out *requester) close(cause error) {
 			o.err = lost
 		}
 		o.queued, o.unsent, o.unread, o.revoking = false, false, false, 0
-		switch {
-		case o.req == nil:
-			o.live = false
-		case o.busy == 0:
+		if o.busy == 0 {
 			o.live = false
 			o.next, gone = gone, o
 		}

@@ -281,6 +281,9 @@ func (ic *inCall) plan() bool {
 	switch {
 	case len(ic.Items) == 0 && err != nil:
 		ic.Plan.Reset() // nothing was reduced: how to answer is the handler's business
+	case err != nil && misplaced(err):
+		ic.refuse(wire.ErrChunk, BadChunk, "%v", err)
+		return false
 	case err != nil:
 		ic.c.fault(BadArguments, "Read chunks do not fit the arguments: %v", err)
 		ic.state = serving
@@ -299,6 +302,11 @@ func (ic *inCall) plan() bool {
 		}
 	}
 	return true
+}
+
+func misplaced(err error) bool {
+	var e *xdr.Error
+	return errors.As(err, &e) && e.Misplaced
 }
 
 // capacity bounds the reply by what the call has room for.

@@ -2,6 +2,7 @@ package rpcrdma
 
 import (
 	"fmt"
+	"math/bits"
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -14,6 +15,8 @@ type answer struct {
 	message oncrpc.Message
 	long    int   // bytes in the Reply chunk, if it is a long one
 	placed  []int // bytes in each Write chunk
+	slots   []int // bytes placed for each result
+	from    []int // its Write chunk
 	found   []oncrpc.Found
 	header  oncrpc.ReplyHeader
 	dec     xdr.Decoder
@@ -67,13 +70,7 @@ func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
 	o.unread = false
 	out.freed++
 	out.offered = int(min(h.Credits, maxCredits))
-	if o.req == nil { // it was cancelled
-		out.put(o)
-		out.mu.Unlock()
-		ic.recycle()
-		return true
-	}
-	if o.err == nil {
+	if o.req != nil && o.err == nil { // otherwise it was cancelled
 		if err == nil {
 			err = o.accept(ic)
 		}
@@ -212,37 +209,88 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 // locate finds out where in the reply the results belong, and makes items of those that were placed.
 func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 	a, b := &o.reply, &o.build
-	placed := a.placed
 	if b.writes == 0 {
-		placed = nil
-	}
-	var err error
-	a.found, err = bind.Results(a.found[:0], &r.Plan, placed, r.Procedure, &a.dec)
-	if err == nil && len(a.found) != len(r.Plan.Results) {
-		err = fmt.Errorf("%d results of %d found", len(a.found), len(r.Plan.Results))
-	}
-	if err != nil {
-		if b.writes == 0 {
-			return nil // nothing depends on it
+		if err := a.results(r, bind, nil); err != nil {
+			return nil //nolint:nilerr // nothing depends on it: the reply is whole
 		}
+		for k := range a.found {
+			r.Plan.Results[k].State = a.found[k].State
+		}
+		return nil
+	}
+	a.slots, a.from = append(a.slots[:0], a.placed...), a.from[:0]
+	for k := range b.writes {
+		a.from = append(a.from, k)
+	}
+	err := a.results(r, bind, a.slots)
+	if err != nil && !a.slide(r, bind) {
 		return &ReplyError{err.Error()}
 	}
 	for k := range a.found {
-		f := &a.found[k]
+		f, room := &a.found[k], a.slots[k]
 		r.Plan.Results[k].State = f.State
-		if f.State != oncrpc.Placed || b.writes == 0 {
+		switch {
+		case f.State != oncrpc.Placed && room > 0:
+			return &ReplyError{fmt.Sprintf("%d bytes were placed for result %d, which has none", room, k)}
+		case f.State != oncrpc.Placed:
 			continue
+		case room != f.Length && room != xdr.Round(f.Length):
+			return &ReplyError{fmt.Sprintf("result %d has %d bytes, %d were placed", k, f.Length, room)}
 		}
-		p := &b.results[k]
-		if f.Length > a.placed[k] {
-			return &ReplyError{fmt.Sprintf("result %d has %d bytes, %d were placed", k, f.Length, a.placed[k])}
-		}
+		p := &b.results[a.from[k]]
 		b.data = appendData(b.data[:0], p.data, f.Length)
 		r.Reply.Items = append(r.Reply.Items, xdr.Item{Position: f.Position, Length: f.Length, Data: r.Reply.Keep(b.data)})
 		p.handOver(&r.Reply)
 		o.c.cfg.Observer.Moved(WriteChunk, f.Length)
 	}
 	return nil
+}
+
+// results reads the results of the reply under the assumption that placed bytes of each were placed.
+func (a *answer) results(r *oncrpc.Request, bind oncrpc.Binding, placed []int) (err error) {
+	a.dec.Reset(r.Reply.Stream, nil)
+	if err = a.header.Decode(&a.dec); err != nil {
+		return err
+	}
+	a.found, err = bind.Results(a.found[:0], &r.Plan, placed, r.Procedure, &a.dec)
+	if err == nil && len(a.found) != len(r.Plan.Results) {
+		err = fmt.Errorf("%d results of %d found", len(a.found), len(r.Plan.Results))
+	}
+	return err
+}
+
+// slide tries the other form of Write lists: where a result has nothing to place, the next one takes its chunk
+// (RFC 8166 section 4.3.2.2). Chunk j then belongs to the j-th result that has something, whichever that is.
+func (a *answer) slide(r *oncrpc.Request, bind oncrpc.Binding) bool {
+	n, used := len(a.placed), 0
+	for used < n && a.placed[used] > 0 {
+		used++
+	}
+	for _, rest := range a.placed[used:] {
+		if rest > 0 {
+			return false
+		}
+	}
+	if used == n || n > 8 {
+		return false
+	}
+	for set := range uint(1) << n {
+		if bits.OnesCount(set) != used {
+			continue
+		}
+		j := 0
+		for k := range n {
+			a.slots[k] = 0
+			if set>>k&1 != 0 {
+				a.slots[k], a.from[k] = a.placed[j], j
+				j++
+			}
+		}
+		if a.results(r, bind, a.slots) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // handOver makes m the owner of p's buffers.

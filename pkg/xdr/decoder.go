@@ -25,6 +25,8 @@ type Decoder struct {
 type Error struct {
 	Position int    // in the unreduced stream
 	Reason   string // what was found and what would be right
+	// Misplaced: an item was taken out of the stream at a place where nothing may be.
+	Misplaced bool
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("xdr: at byte %d: %s", e.Position, e.Reason) }
@@ -61,6 +63,12 @@ func (d *Decoder) Fail(format string, args ...any) {
 	d.cur, d.rest, d.left = nil, nil, 0
 }
 
+func (d *Decoder) misplaced() {
+	if e, ok := d.err.(*Error); ok { //nolint:errorlint // it is our own
+		e.Misplaced = true
+	}
+}
+
 // need makes sure that n more bytes are there, and no item begins before them.
 func (d *Decoder) need(n int) bool {
 	if d.err != nil {
@@ -72,6 +80,7 @@ func (d *Decoder) need(n int) bool {
 	}
 	if len(d.items) > 0 && d.pos+n > d.items[0].Position {
 		d.Fail("an item was taken out at byte %d, inside a field that has to be inline", d.items[0].Position)
+		d.misplaced()
 		return false
 	}
 	return true
