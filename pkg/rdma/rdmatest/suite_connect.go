@@ -123,6 +123,9 @@ func testRefused(x *exam) {
 			ep.Close()
 			x.Errorf("Dial to %q succeeded", address)
 		}
+		if address == "" {
+			continue // where listening means anywhere
+		}
 		if l, err := x.Provider.Listen(ctx, address); err == nil {
 			l.Close()
 			x.Errorf("Listen on %q succeeded", address)

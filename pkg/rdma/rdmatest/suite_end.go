@@ -296,7 +296,7 @@ func testStats(x *exam) {
 	a, b := x.connect(setup{}, setup{receives: 64})
 	exchange(a, b)
 	beforeA, beforeB := a.ep.Stats(), b.ep.Stats()
-	region, mine := x.memory(10_000, 1), x.memory(10_000, 2)
+	region, mine, sink := x.memory(10_000, 1), x.memory(10_000, 2), x.memory(10_000, 3)
 	remote := b.expose(region, rdma.RemoteRead|rdma.RemoteWrite)
 	var batch []rdma.WorkRequest
 	for range 40 {
@@ -306,7 +306,7 @@ func testStats(x *exam) {
 		batch = append(batch, rdma.WorkRequest{Op: rdma.Write, Local: list(mine[:1000]), Remote: remote})
 	}
 	for i := range 2 {
-		batch = append(batch, rdma.WorkRequest{Op: rdma.Read, Local: list(mine[5000*i : 5000*i+5000]), Remote: remote})
+		batch = append(batch, rdma.WorkRequest{Op: rdma.Read, Local: list(sink[5000*i : 5000*i+5000]), Remote: remote})
 	}
 	batch = append(batch, rdma.WorkRequest{Op: rdma.Send, Signaled: true})
 	a.post(batch...)
