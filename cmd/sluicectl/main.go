@@ -1,0 +1,22 @@
+// Command sluicectl looks at, moves files through, and measures NFS servers over RPC-over-RDMA and TCP.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"sluice.dev/sluice/internal/sluicectl"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	code := sluicectl.Run(ctx, version, os.Args[1:], sluicectl.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,220 @@
+package sluicectl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime/pprof"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+)
+
+// benchOptions say what to measure.
+type benchOptions struct {
+	op        string
+	size      sizeFlag
+	depth     int
+	duration  time.Duration
+	warmup    time.Duration
+	count     int64
+	stability string
+	fileSize  sizeFlag
+	json      bool
+	profile   string
+
+	stable nfs3.Stability
+}
+
+// benchFile is the file's name when the URL is a directory.
+const benchFile = "sluicectl-bench.dat"
+
+func (a *app) benchCommand() *cobra.Command {
+	o := benchOptions{size: 64 << 10, fileSize: 64 << 20}
+	c := &cobra.Command{
+		Use:   "bench URL",
+		Short: "Measure one operation on one connection",
+		Long: "Repeat one operation on one connection, --depth calls at a time, and print rates and latencies. " +
+			"The URL is the file that is read, written or asked about; in a directory it is " + benchFile + ". It is made, or filled up to --file-size, " +
+			"when it is shorter, and stays. Reads and writes go through it from its beginning to its end, again and again.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return a.with(c.Context(), args[0], 0, "measure", func(ctx context.Context, s *session) error { return s.bench(ctx, &o) })
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.op, "op", "NULL", "what to measure: NULL, GETATTR, READ or WRITE")
+	f.Var(&o.size, "size", "bytes of each READ or WRITE, up to 1MiB")
+	f.IntVar(&o.depth, "depth", 16, "calls outstanding at once, 1 to 4096")
+	f.DurationVar(&o.duration, "duration", 2*time.Second, "how long to measure")
+	f.DurationVar(&o.warmup, "warmup", 100*time.Millisecond, "how long to run before that")
+	f.Int64Var(&o.count, "count", 0, "measure this many calls instead of --duration")
+	f.StringVar(&o.stability, "stability", "unstable", "of WRITEs: unstable, data_sync or file_sync")
+	f.Var(&o.fileSize, "file-size", "bytes of the file")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
+	_ = f.MarkHidden("cpuprofile")
+	return c
+}
+
+func (o *benchOptions) check() (err error) {
+	o.op = strings.ToUpper(o.op)
+	switch o.op {
+	case "NULL", "GETATTR":
+		o.size = 0
+	case "READ", "WRITE":
+		if o.size < 1 || o.size > nfs3.MaxData {
+			return fmt.Errorf("--size is %d, must be 1 to %d", int64(o.size), nfs3.MaxData)
+		}
+		if o.fileSize < o.size {
+			return fmt.Errorf("--file-size is %d, must be at least --size, %d", int64(o.fileSize), int64(o.size))
+		}
+	default:
+		return fmt.Errorf("--op is %q, must be NULL, GETATTR, READ or WRITE", o.op)
+	}
+	if o.depth < 1 || o.depth > 4096 {
+		return fmt.Errorf("--depth is %d, must be 1 to 4096", o.depth)
+	}
+	if o.count < 0 || o.duration <= 0 || o.warmup < 0 {
+		return fmt.Errorf("--count is %d, --duration %v and --warmup %v; none may be negative, and --duration not 0", o.count, o.duration, o.warmup)
+	}
+	o.stable, err = parseStability(o.stability)
+	return err
+}
+
+// benchResult is the JSON of bench.
+type benchResult struct {
+	URL       string  `json:"url"`
+	Op        string  `json:"op"`
+	Size      int64   `json:"size"`
+	Depth     int     `json:"depth"`
+	Stability string  `json:"stability,omitempty"`
+	CRC       bool    `json:"crc"`
+	Ops       int64   `json:"ops"`
+	Seconds   float64 `json:"seconds"`
+	OpsPerSec float64 `json:"ops_per_s"`
+	MBPerSec  float64 `json:"mb_per_s"` // 10^6 bytes
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+	Max       float64 `json:"max_us"`
+	// Per operation, at the client.
+	Allocs   float64 `json:"allocs_per_op"`
+	Syscalls float64 `json:"syscalls_per_op"`
+	Messages float64 `json:"messages_per_op"` // sent and received
+	RDMAOps  float64 `json:"rdma_ops_per_op"` // RDMA Reads and Writes by the server
+}
+
+func (s *session) bench(ctx context.Context, o *benchOptions) error {
+	file, err := s.benchTarget(ctx, o)
+	if err != nil {
+		return err
+	}
+	b, err := newLoad(s, file, o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if o.warmup > 0 {
+		if _, err := b.run(ctx, o.warmup, 0); err != nil {
+			return err
+		}
+	}
+	if o.profile != "" {
+		f, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	r, err := b.run(ctx, o.duration, o.count)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return json.NewEncoder(s.app.Out).Encode(r)
+	}
+	r.print(s.app.Out)
+	return nil
+}
+
+// benchTarget finds or makes the file.
+func (s *session) benchTarget(ctx context.Context, o *benchOptions) (nfs3.Handle, error) {
+	if o.op == "NULL" {
+		return s.root, nil
+	}
+	where := s.target.path
+	found, err := s.walk(ctx, where, true)
+	if err == nil && found.Attr.Attr.Type == nfs3.Dir {
+		where = path.Join(where, benchFile)
+		found, err = s.walk(ctx, where, true)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		short, cancel := s.patience(ctx)
+		defer cancel()
+		dir, name, err := s.WalkParent(short, s.root, where)
+		if err != nil {
+			return nil, err
+		}
+		if found, err = s.Create(short, dir.Handle, name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: 0o644}, nfs3.Verifier{}); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	case found.Attr.Attr.Type != nfs3.Reg:
+		return nil, fmt.Errorf("%s is a %s, not a regular file", where, typeName(found.Attr.Attr.Type))
+	}
+	var size uint64
+	if found.Attr.Present {
+		size = found.Attr.Attr.Size
+	}
+	if size >= uint64(o.fileSize) {
+		return found.Handle, nil
+	}
+	err = s.Upload(ctx, found.Handle, pattern{}, size, uint64(o.fileSize)-size, client.UploadOptions{})
+	return found.Handle, err
+}
+
+// pattern is an endless source of bytes that differ from place to place.
+type pattern struct{}
+
+func (pattern) ReadAt(p []byte, off int64) (int, error) {
+	for i := range p {
+		at := uint64(off) + uint64(i)
+		p[i] = byte(at ^ at>>8 ^ at>>16)
+	}
+	return len(p), nil
+}
+
+func (r *benchResult) print(w io.Writer) {
+	what := r.Op
+	if r.Size > 0 {
+		what += " " + byteSize(r.Size)
+	}
+	if r.Stability != "" {
+		what += " " + r.Stability
+	}
+	fmt.Fprintf(w, "%s, %d at once: %d calls in %.2f s\n", what, r.Depth, r.Ops, r.Seconds)
+	fmt.Fprintf(w, "  rate      %.0f calls/s", r.OpsPerSec)
+	if r.Size > 0 {
+		fmt.Fprintf(w, ", %.1f MB/s", r.MBPerSec)
+	}
+	fmt.Fprintf(w, "\n  latency   %.1f µs median, %.1f µs p99, %.1f µs at most\n", r.P50, r.P99, r.Max)
+	fmt.Fprintf(w, "  per call  %.3f allocations, %.2f system calls, %.2f messages, %.2f RDMA operations\n", r.Allocs, r.Syscalls, r.Messages, r.RDMAOps)
+}

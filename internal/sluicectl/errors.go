@@ -1,0 +1,87 @@
+package sluicectl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// explain makes one sentence of an error: what was attempted, what happened, and where it is known, what to do.
+func explain(err error) string {
+	s := err.Error()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "interrupted"
+	case s == "":
+		return "unknown error"
+	}
+	if !strings.HasSuffix(s, ".") {
+		s += "."
+	}
+	return s
+}
+
+// failure is an error with what was attempted, in place of the layers that it came through.
+type failure struct {
+	what  string
+	cause error
+}
+
+func (f *failure) Error() string { return f.what + ": " + reason(f.cause) }
+func (f *failure) Unwrap() error { return f.cause }
+
+// cannot says what could not be done: cannot(err, "read %s", t).
+func cannot(err error, format string, args ...any) error {
+	return &failure{"cannot " + fmt.Sprintf(format, args...), err}
+}
+
+// reason is what is worth knowing of an error's cause.
+func reason(err error) string {
+	var (
+		inner  *failure
+		path   *fs.PathError
+		link   *os.LinkError
+		status nfs3.Status
+		rpc    *oncrpc.StatusError
+	)
+	switch {
+	case errors.As(err, &inner):
+		return inner.Error()
+	case errors.As(err, &path) && errors.As(path.Err, &status):
+		return path.Path + ": " + status.Error()
+	case errors.As(err, &path):
+		return path.Path + ": " + reason(path.Err)
+	case errors.As(err, &link):
+		return link.New + ": " + reason(link.Err)
+	case errors.As(err, &status):
+		return status.Error()
+	case errors.As(err, &rpc) && rpc.Program == nfs3.MountProgram && !rpc.Status.Denied && rpc.Status.Accept == oncrpc.ProgUnavail:
+		return "the server does not answer MOUNT on this connection; say on which TCP port it does by ?mountport=N"
+	case errors.As(err, &rpc) && rpc.Program == nfs3.Program && !rpc.Status.Denied && rpc.Status.Accept == oncrpc.ProgUnavail:
+		return "the server has no NFS on this connection"
+	case errors.As(err, &rpc) && rpc.Program == nfs3.Program && !rpc.Status.Denied && rpc.Status.Accept == oncrpc.ProgMismatch:
+		return fmt.Sprintf("the server has NFS versions %d to %d, not 3", rpc.Status.Low, rpc.Status.High)
+	case errors.As(err, &rpc) && rpc.Status.Denied:
+		return "the server denies the call (" + rpc.Status.String() + ")"
+	case errors.As(err, &rpc):
+		return "the server could not execute the call (" + rpc.Status.String() + ")"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time; --timeout says how long to wait"
+	case errors.Is(err, unix.ECONNREFUSED):
+		return "nothing listens there (connection refused)"
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return "host " + dns.Name + " is not known"
+	}
+	return err.Error()
+}

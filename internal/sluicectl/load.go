@@ -1,0 +1,252 @@
+package sluicectl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// load keeps calls in flight, each of which is sent again as soon as it is answered, from where the answer is handled. It
+// takes no memory while it runs, and no goroutine but the connection's own.
+type load struct {
+	s     *session
+	o     *benchOptions
+	slots []*slot
+
+	deadline time.Time
+	left     atomic.Int64 // calls still to be started, when they are counted
+	counted  bool
+	stop     atomic.Bool
+	running  sync.WaitGroup
+	once     sync.Once
+	err      error
+}
+
+// slot is one of the calls in flight. Only whoever handles its answer touches it.
+type slot struct {
+	l    *load
+	op   *client.Op
+	buf  *bufpool.Buf
+	next func(*client.Op)
+	sent time.Time
+	lat  *hdrhistogram.Histogram // nanoseconds
+	ops  int64
+
+	// READ and WRITE go through the file in blocks.
+	block, blocks, stride int64
+	size                  int
+
+	attr  nfs3.GetAttrRes
+	read  nfs3.ReadRes
+	write nfs3.WriteRes
+}
+
+// slowest is the longest latency that is told from longer ones.
+const slowest = time.Minute
+
+func newLoad(s *session, file nfs3.Handle, o *benchOptions) (*load, error) {
+	l := &load{s: s, o: o}
+	for i := range o.depth {
+		x := &slot{
+			l: l, lat: hdrhistogram.New(1000, slowest.Nanoseconds(), 3),
+			block: int64(i), stride: int64(o.depth), size: int(o.size),
+		}
+		x.next = x.answered
+		if o.size > 0 {
+			x.blocks = int64(o.fileSize / o.size)
+			x.block %= x.blocks
+		}
+		if err := x.prepare(s, file, o); err != nil {
+			l.close()
+			return nil, err
+		}
+		l.slots = append(l.slots, x)
+	}
+	return l, nil
+}
+
+func (x *slot) prepare(s *session, file nfs3.Handle, o *benchOptions) (err error) {
+	if o.size > 0 {
+		if x.buf, err = s.pool.Get(int(o.size)); err != nil {
+			return err
+		}
+		_, _ = pattern{}.ReadAt(x.buf.B, x.block*int64(o.size))
+	}
+	switch o.op {
+	case "NULL":
+		x.op, err = s.NewNull()
+	case "GETATTR":
+		x.op, err = s.NewGetAttr(file)
+	case "READ":
+		x.op, err = s.NewRead(file, x.buf)
+	case "WRITE":
+		x.op, err = s.NewWrite(file, x.buf, o.stable)
+	}
+	if err != nil && x.buf != nil {
+		x.buf.Release()
+	}
+	return err
+}
+
+func (l *load) close() {
+	for _, x := range l.slots {
+		x.op.Free()
+		if x.buf != nil {
+			x.buf.Release()
+		}
+	}
+}
+
+// run keeps all slots busy for d, or until count calls were made if count is not 0.
+func (l *load) run(ctx context.Context, d time.Duration, count int64) (*benchResult, error) {
+	for _, x := range l.slots {
+		x.lat.Reset()
+		x.ops = 0
+	}
+	l.counted = count > 0
+	l.left.Store(count)
+	before := l.s.counters()
+	var m0, m1 runtime.MemStats
+	runtime.ReadMemStats(&m0)
+	began := time.Now()
+	if l.deadline = began.Add(d); l.counted {
+		l.deadline = began.Add(1000 * time.Hour)
+	}
+	finished := make(chan struct{})
+	for _, x := range l.slots {
+		if !l.counted || l.left.Add(-1) >= 0 {
+			l.running.Add(1)
+			x.send(time.Now())
+		}
+	}
+	go func() {
+		l.running.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-ctx.Done():
+		l.fail(ctx.Err())
+		_ = l.s.requester().Close()
+		<-finished
+	}
+	took := time.Since(began)
+	runtime.ReadMemStats(&m1)
+	if l.err != nil {
+		return nil, l.err
+	}
+	return l.result(took, before, l.s.counters(), m1.Mallocs-m0.Mallocs), nil
+}
+
+func (x *slot) send(now time.Time) {
+	if x.buf != nil {
+		x.op.SetRange(uint64(x.block)*uint64(x.size), x.size)
+		x.block = (x.block + x.stride) % x.blocks
+	}
+	x.sent = now
+	x.op.Submit(x.next)
+}
+
+// answered is where the answer is handled.
+func (x *slot) answered(op *client.Op) {
+	l := x.l
+	now := time.Now()
+	if err := x.check(op); err != nil {
+		l.fail(err)
+	}
+	_ = x.lat.RecordValue(min(now.Sub(x.sent), slowest).Nanoseconds())
+	x.ops++
+	if l.stop.Load() || now.After(l.deadline) || l.counted && l.left.Add(-1) < 0 {
+		l.running.Done()
+		return
+	}
+	x.send(now)
+}
+
+var errShort = errors.New("the server moved fewer bytes than it was asked to")
+
+type nothing struct{}
+
+func (nothing) Decode(*xdr.Decoder) {}
+
+// check makes sure that the server did what it was asked.
+func (x *slot) check(op *client.Op) error {
+	switch x.l.o.op {
+	case "NULL":
+		return op.Result(nothing{})
+	case "GETATTR":
+		if err := op.Result(&x.attr); err != nil {
+			return err
+		}
+		return x.attr.Status.Err()
+	case "READ":
+		if err := op.Result(&x.read); err != nil {
+			return err
+		}
+		if x.read.Status == nfs3.OK && int(x.read.Count) != x.size {
+			return fmt.Errorf("READ: %w: %d of %d", errShort, x.read.Count, x.size)
+		}
+		return x.read.Status.Err()
+	default:
+		if err := op.Result(&x.write); err != nil {
+			return err
+		}
+		if x.write.Status == nfs3.OK && int(x.write.Count) != x.size {
+			return fmt.Errorf("WRITE: %w: %d of %d", errShort, x.write.Count, x.size)
+		}
+		return x.write.Status.Err()
+	}
+}
+
+// fail ends the run with err, if it is the first.
+func (l *load) fail(err error) {
+	l.once.Do(func() { l.err = err })
+	l.stop.Store(true)
+}
+
+func (l *load) result(took time.Duration, before, after counters, mallocs uint64) *benchResult {
+	o := l.o
+	all := hdrhistogram.New(1000, slowest.Nanoseconds(), 3)
+	var ops int64
+	for _, x := range l.slots {
+		all.Merge(x.lat)
+		ops += x.ops
+	}
+	per := func(n uint64) float64 { return float64(n) / float64(max(ops, 1)) }
+	us := func(ns int64) float64 { return float64(ns) / 1e3 }
+	r := &benchResult{
+		URL: l.s.target.url, Op: o.op, Size: int64(o.size), Depth: o.depth, CRC: l.s.negotiated().CRC,
+		Ops: ops, Seconds: took.Seconds(), OpsPerSec: float64(ops) / took.Seconds(),
+		MBPerSec: float64(ops) * float64(o.size) / took.Seconds() / 1e6,
+		P50:      us(all.ValueAtQuantile(50)), P99: us(all.ValueAtQuantile(99)), Max: us(all.Max()),
+		Allocs: per(mallocs), Syscalls: per(after.syscalls - before.syscalls),
+		Messages: per(after.messages - before.messages), RDMAOps: per(after.rdma - before.rdma),
+	}
+	if o.op == "WRITE" {
+		r.Stability = o.stable.String()
+	}
+	return r
+}
+
+// counters are what a connection did so far, whichever its transport.
+type counters struct{ syscalls, messages, rdma uint64 }
+
+func (s *session) counters() counters {
+	if s.rdma != nil {
+		n := s.rdma.Stats()
+		return counters{n.ReadCalls + n.WriteCalls, n.Sends + n.Receives, n.RemoteReads + n.RemoteWrites + n.Reads + n.Writes}
+	}
+	n := s.tcp.Stats()
+	return counters{n.ReadCalls + n.WriteCalls, n.RecordsIn + n.RecordsOut, 0}
+}

@@ -1,0 +1,109 @@
+package sluicectl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// pingResult is what ping prints, and its JSON.
+type pingResult struct {
+	URL         string  `json:"url"`
+	RoundTripUS float64 `json:"round_trip_us"`
+	ConnectUS   float64 `json:"connect_us"`
+	Transport   string  `json:"transport"`
+	Provider    string  `json:"provider,omitempty"`
+	Device      string  `json:"device,omitempty"`
+	Version     int     `json:"rpc_rdma_version,omitempty"`
+	InlineCall  int     `json:"inline_call,omitempty"`
+	InlineReply int     `json:"inline_reply,omitempty"`
+	Granted     int     `json:"credits_granted,omitempty"`
+	Requested   int     `json:"credits_requested,omitempty"`
+	IRD         int     `json:"ird,omitempty"`
+	ORD         int     `json:"ord,omitempty"`
+	CRC         bool    `json:"crc,omitempty"`
+	RemoteInv   bool    `json:"remote_invalidation,omitempty"`
+}
+
+func (a *app) pingCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "ping URL",
+		Short: "Make one NULL call, and print what was negotiated",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			t, err := parseTarget(args[0])
+			if err != nil {
+				return err
+			}
+			return a.ping(c.Context(), t, asJSON)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) ping(ctx context.Context, t *target, asJSON bool) error {
+	began := time.Now()
+	s, err := a.dial(ctx, t, 0)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	connected := time.Now()
+	short, cancel := s.patience(ctx)
+	defer cancel()
+	if err := s.Null(short); err != nil {
+		return cannot(err, "ping %s", t)
+	}
+	r := s.negotiated()
+	r.RoundTripUS = float64(time.Since(connected).Nanoseconds()) / 1e3
+	r.ConnectUS = float64(connected.Sub(began).Nanoseconds()) / 1e3
+	if asJSON {
+		e := json.NewEncoder(a.Out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	r.print(a)
+	return nil
+}
+
+// negotiated is what is known of the connection after the first answer.
+func (s *session) negotiated() pingResult {
+	if s.rdma == nil {
+		return pingResult{URL: s.target.url, Transport: "tcp"}
+	}
+	n := s.rdma.Negotiated()
+	return pingResult{
+		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
+		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,
+		IRD: n.Attributes.ReadsIn, ORD: n.Attributes.ReadsOut, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
+	}
+}
+
+func (r *pingResult) print(a *app) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(a.Out, "  %-20s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(a.Out, "%s answers NFS version 3\n", r.URL)
+	line("round trip", "%.0f µs (and %.0f µs to connect)", r.RoundTripUS, r.ConnectUS)
+	if r.Transport == "tcp" {
+		line("transport", "TCP")
+		return
+	}
+	device := r.Device
+	if device == "" {
+		device = "software"
+	}
+	onOff := map[bool]string{true: "on", false: "off"}
+	line("transport", "RPC-over-RDMA version %d", r.Version)
+	line("provider", "%s (%s)", r.Provider, device)
+	line("inline thresholds", "%d bytes for calls, %d for replies", r.InlineCall, r.InlineReply)
+	line("credits", "%d granted, %d asked for", r.Granted, r.Requested)
+	line("RDMA Reads", "%d at once from the server (IRD), %d from here (ORD)", r.IRD, r.ORD)
+	line("CRC32C", "%s", onOff[r.CRC])
+	line("remote invalidation", "%s", onOff[r.RemoteInv])
+}

@@ -1,0 +1,58 @@
+// Package sluicectl is the command sluicectl.
+package sluicectl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Streams are where a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// app is what all commands share.
+type app struct {
+	Streams
+	opts options
+}
+
+// Run executes the command line args and returns the exit code.
+func Run(ctx context.Context, version string, args []string, s Streams) int {
+	a := &app{Streams: s}
+	root := a.command(version)
+	root.SetArgs(args)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(s.Err, "sluicectl:", explain(err))
+		return 1
+	}
+	return 0
+}
+
+func (a *app) command(version string) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "sluicectl",
+		Short:         "Look at, move files through, and measure NFS servers over RPC-over-RDMA and TCP",
+		Long:          "sluicectl looks at, moves files through, and measures NFS servers over RPC-over-RDMA and TCP.\n\n" + urlHelp,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	f := root.PersistentFlags()
+	f.StringVar(&a.opts.crc, "crc", "on", "protect iWARP connections by CRC32C: on, or off (the server may insist)")
+	f.IntVar(&a.opts.inline, "inline", 4096, "RDMA: largest message without chunks, in bytes, a multiple of 1024 up to 262144")
+	f.IntVar(&a.opts.credits, "credits", 128, "RDMA: how many calls to ask the server to allow at once, 1 to 4096")
+	f.StringVar(&a.opts.fpdu, "fpdu", "largest", "iWARP: size of the FPDUs sent: largest (64 KiB), segment (one TCP segment), or bytes from 256 to 65535")
+	f.DurationVar(&a.opts.timeout, "timeout", 10*time.Second, "how long to wait for the connection and for each answer that is not data")
+	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand())
+	return root
+}

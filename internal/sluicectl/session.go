@@ -1,0 +1,175 @@
+package sluicectl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+// options are the flags of every command.
+type options struct {
+	crc     string
+	inline  int
+	credits int
+	fpdu    string
+	timeout time.Duration
+}
+
+// session is a connection to a server.
+type session struct {
+	*client.Client
+	app    *app
+	target *target
+	pool   *bufpool.Pool
+	cred   oncrpc.Auth
+	window int
+	rdma   *rpcrdma.Client // either this
+	tcp    *oncrpc.Client  // or that
+	mnt    *oncrpc.Client  // for MOUNT on a port of its own
+	root   nfs3.Handle
+}
+
+// dial connects, without a mount. window is how many READs or WRITEs a transfer has outstanding; 0 leaves it to the client.
+func (a *app) dial(ctx context.Context, t *target, window int) (*session, error) {
+	cred, err := client.ProcessCred()
+	if err != nil {
+		return nil, err
+	}
+	s := &session{app: a, target: t, pool: bufpool.New(0), cred: cred, window: window}
+	ctx, cancel := s.patience(ctx)
+	defer cancel()
+	if t.rdma {
+		s.rdma, err = a.dialRDMA(ctx, t.address, s.pool)
+	} else {
+		s.tcp, err = oncrpc.Dial(ctx, t.address, s.tcpConfig())
+	}
+	if err != nil {
+		return nil, cannot(err, "connect to %s", t.address)
+	}
+	s.Client = s.newClient(nil)
+	return s, nil
+}
+
+// mount connects and finds the export's root.
+func (a *app) mount(ctx context.Context, t *target, window int) (*session, error) {
+	s, err := a.dial(ctx, t, window)
+	if err != nil {
+		return nil, err
+	}
+	short, cancel := s.patience(ctx)
+	defer cancel()
+	if t.mount != "" {
+		if s.mnt, err = oncrpc.Dial(short, t.mount, s.tcpConfig()); err != nil {
+			s.close()
+			return nil, cannot(err, "connect to %s for MOUNT", t.mount)
+		}
+		s.Client = s.newClient(s.mnt)
+	}
+	if s.root, err = s.Mount(short, t.export); err != nil {
+		s.close()
+		return nil, cannot(err, "mount %s of %s", t.export, t.address)
+	}
+	return s, nil
+}
+
+func (s *session) newClient(mount oncrpc.Requester) *client.Client {
+	return client.New(client.Config{Requester: s.requester(), Mount: mount, Pool: s.pool, Cred: s.cred, Window: s.window})
+}
+
+func (s *session) requester() oncrpc.Requester {
+	if s.rdma != nil {
+		return s.rdma
+	}
+	return s.tcp
+}
+
+func (s *session) tcpConfig() oncrpc.Config {
+	return oncrpc.Config{Pool: s.pool, Bindings: binding.For}
+}
+
+func (a *app) dialRDMA(ctx context.Context, address string, pool *bufpool.Pool) (*rpcrdma.Client, error) {
+	cfg, err := a.opts.iwarp()
+	if err != nil {
+		return nil, err
+	}
+	if a.opts.credits < 1 || a.opts.credits > 4096 {
+		return nil, fmt.Errorf("--credits is %d, must be 1 to 4096", a.opts.credits)
+	}
+	p, err := iwarp.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return rpcrdma.Dial(ctx, p, address, rpcrdma.Config{
+		Pool: pool, Bindings: binding.For,
+		InlineCall: a.opts.inline, InlineReply: a.opts.inline,
+		Credits: rpcrdma.Static(a.opts.credits), RemoteInvalidation: true,
+	})
+}
+
+// iwarp is the provider's part of the options.
+func (o *options) iwarp() (cfg iwarp.Config, err error) {
+	switch o.crc {
+	case "on":
+		cfg.CRC = iwarp.CRCRequire
+	case "off":
+		cfg.CRC = iwarp.CRCOff
+	default:
+		return cfg, fmt.Errorf("--crc is %q, must be on or off", o.crc)
+	}
+	switch o.fpdu {
+	case "largest":
+		cfg.MaxFPDU = iwarp.FPDULargest
+	case "segment":
+		cfg.MaxFPDU = iwarp.FPDUSegment
+	default:
+		if cfg.MaxFPDU, err = strconv.Atoi(o.fpdu); err != nil || cfg.MaxFPDU < 256 || cfg.MaxFPDU > 65535 {
+			return cfg, fmt.Errorf("--fpdu is %q, must be largest, segment, or 256 to 65535", o.fpdu)
+		}
+	}
+	if o.inline < 1024 || o.inline > 262144 || o.inline%1024 != 0 {
+		return cfg, fmt.Errorf("--inline is %d, must be a multiple of 1024 from 1024 to 262144", o.inline)
+	}
+	return cfg, nil
+}
+
+// patience bounds an operation that moves no data.
+func (s *session) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.app.opts.timeout)
+}
+
+// close tells MOUNT that the directory is not needed any more, and ends the connections.
+func (s *session) close() {
+	if s.root != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_ = s.Unmount(ctx, s.target.export) // the server only keeps a list
+		cancel()
+	}
+	if s.mnt != nil {
+		_ = s.mnt.Close()
+		s.mnt.Wait()
+	}
+	if s.tcp != nil {
+		_ = s.tcp.Close()
+		s.tcp.Wait()
+	}
+	if s.rdma != nil {
+		_ = s.rdma.Close()
+		<-s.rdma.Done()
+	}
+}
+
+// walk finds the target's object.
+func (s *session) walk(ctx context.Context, path string, follow bool) (client.Object, error) {
+	ctx, cancel := s.patience(ctx)
+	defer cancel()
+	return s.Walk(ctx, s.root, path, follow)
+}

@@ -1,0 +1,101 @@
+package sluicectl
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// target is a URL taken apart: nfs+rdma://host:port/path?export=/dir&mountport=N, or the same with nfs+tcp.
+type target struct {
+	url      string
+	rdma     bool
+	address  string // host:port of NFS
+	mount    string // host:port of MOUNT on TCP; "" means the NFS connection
+	export   string // what MOUNT is asked for
+	path     string // inside the export, slash-separated; "/" is its root
+	hasSlash bool   // the path ends with a slash: it names a directory
+}
+
+const (
+	defaultRDMAPort = "20049"
+	defaultTCPPort  = "2049"
+)
+
+const urlHelp = `A URL is nfs+rdma://host[:port]/path or nfs+tcp://host[:port]/path; the ports are 20049 and 2049
+unless it names another. The path lies inside the export, which is "/" unless "?export=/dir" names another.
+The export's root is asked for by MOUNT on the same connection, or by TCP on the port that "?mountport=N" names.`
+
+func parseTarget(s string) (*target, error) {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%q is no URL that I understand: %s", s, fmt.Sprintf(format, args...))
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, bad("%v", err.(*url.Error).Err)
+	}
+	t := &target{url: s, export: "/", path: path.Clean("/" + u.Path), hasSlash: strings.HasSuffix(u.Path, "/")}
+	port := defaultTCPPort
+	switch u.Scheme {
+	case "nfs+rdma":
+		t.rdma, port = true, defaultRDMAPort
+	case "nfs+tcp":
+	default:
+		return nil, bad("it must begin with nfs+rdma:// or nfs+tcp://")
+	}
+	if u.Opaque != "" || u.User != nil || u.Fragment != "" {
+		return nil, bad("it may have a host, a port, a path and a query, no more")
+	}
+	if u.Hostname() == "" {
+		return nil, bad("it names no host")
+	}
+	if u.Port() != "" {
+		port = u.Port()
+		if err := checkPort(port); err != nil {
+			return nil, bad("port %v", err)
+		}
+	}
+	t.address = net.JoinHostPort(u.Hostname(), port)
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, bad("its query: %v", err)
+	}
+	for key, values := range query {
+		v := values[len(values)-1]
+		switch key {
+		case "mountport":
+			if err := checkPort(v); err != nil {
+				return nil, bad("mountport %v", err)
+			}
+			t.mount = net.JoinHostPort(u.Hostname(), v)
+		case "export":
+			if !strings.HasPrefix(v, "/") {
+				return nil, bad("export is %q, must begin with a slash", v)
+			}
+			t.export = v
+		default:
+			return nil, bad("its query has %q, only export and mountport are known", key)
+		}
+	}
+	return t, nil
+}
+
+func checkPort(s string) error {
+	if n, err := strconv.Atoi(s); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("is %q, must be 1 to 65535", s)
+	}
+	return nil
+}
+
+// base is the last element of the path, "" for the root.
+func (t *target) base() string {
+	if t.path == "/" {
+		return ""
+	}
+	return path.Base(t.path)
+}
+
+func (t *target) String() string { return t.url }
