@@ -33,6 +33,7 @@ const (
 	procHold    = 5 // answered when told so
 	procDrop    = 6 // never answered
 	procLong    = 7 // more results than announced
+	procPool    = 8 // length -> opaque<>, as an item of unwritten memory, on the receive loop
 )
 
 type testService struct {
@@ -61,7 +62,13 @@ func (s *testService) ServeRPC(c *Call) {
 		go s.get(c)
 	case procSum:
 		d := c.Args()
-		data, _, _ := d.Bulk(16<<20, nil)
+		list, ok := c.Scratch.(*[][]byte)
+		if !ok {
+			list = new([][]byte)
+			c.Scratch = list
+		}
+		data, _, _ := d.Bulk(16<<20, (*list)[:0])
+		*list = data
 		if d.Err() != nil {
 			c.ReplyAccept(GarbageArgs)
 			return
@@ -83,6 +90,23 @@ func (s *testService) ServeRPC(c *Call) {
 		s.held <- c
 	case procDrop:
 		c.Drop()
+	case procPool:
+		d := c.Args()
+		n := int(d.Uint32())
+		b, err := c.Pool().Get(n)
+		if err != nil || d.Err() != nil {
+			c.ReplyAccept(SystemErr)
+			return
+		}
+		e, err := c.BeginReply(MinReplyLen + 4)
+		if err != nil {
+			b.Release()
+			c.ReplyAccept(SystemErr)
+			return
+		}
+		c.Reply.Own(b)
+		e.Bulk(c.Reply.Keep([][]byte{b.B}), n)
+		c.Respond()
 	case procLong:
 		e, err := c.BeginReply(64)
 		if err != nil {
