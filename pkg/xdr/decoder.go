@@ -74,13 +74,13 @@ func (d *Decoder) need(n int) bool {
 	if d.err != nil {
 		return false
 	}
-	if n > d.left {
-		d.Fail("message ends after %d more bytes, %d are needed", d.left, n)
-		return false
-	}
 	if len(d.items) > 0 && d.pos+n > d.items[0].Position {
 		d.Fail("an item was taken out at byte %d, inside a field that has to be inline", d.items[0].Position)
 		d.misplaced()
+		return false
+	}
+	if n > d.left {
+		d.Fail("message ends after %d more bytes, %d are needed", d.left, n)
 		return false
 	}
 	return true
