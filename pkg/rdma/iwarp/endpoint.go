@@ -162,9 +162,6 @@ func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
 	if n > math.MaxUint32 {
 		return fmt.Errorf("iwarp: work request %d moves %d bytes, at most %d are possible", w.ID, n, uint32(math.MaxUint32))
 	}
-	if (w.Op == rdma.Write || w.Op == rdma.Read) && w.Remote.Offset+n < w.Remote.Offset {
-		return fmt.Errorf("iwarp: work request %d: remote offset %#x and length %d pass 2^64", w.ID, w.Remote.Offset, n)
-	}
 	if w.Op == rdma.Read && e.readsOut == 0 {
 		return fmt.Errorf("iwarp: work request %d is a Read, but the connection was set up for none (ORD 0)", w.ID)
 	}
@@ -291,8 +288,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	e.mu.Unlock()
 
 	err := e.loop()
-	var term *TerminateError
-	if errors.As(err, &term) && !term.Remote {
+	if t := asTerminate(err); t != nil && !t.Remote {
 		e.linger()
 	}
 	e.finish()
@@ -331,7 +327,7 @@ func (e *endpoint) loop() error {
 
 // afterBreak finds out why sending failed: a peer that disconnected, in order or with a Terminate, explains it better than the socket.
 func (e *endpoint) afterBreak(broken error) error {
-	if errors.As(broken, new(*TerminateError)) {
+	if asTerminate(broken) != nil {
 		return broken
 	}
 	_ = e.conn.SetReadDeadline(time.Now().Add(lingerTime))
@@ -351,7 +347,7 @@ func (e *endpoint) afterBreak(broken error) error {
 // handle works through the buffer.
 func (e *endpoint) handle() error {
 	err := e.rx.parse(e)
-	if err == nil || errors.As(err, new(*TerminateError)) {
+	if err == nil || asTerminate(err) != nil {
 		return err
 	}
 	return codeRDMAPLocal.errorf("%v", err)
@@ -404,8 +400,10 @@ const lingerTime = time.Second
 
 // terminate queues the Terminate for err, unless the peer sent one. The caller holds mu.
 func (e *endpoint) terminate(err error) {
-	var t *TerminateError
-	if errors.As(err, &t) && !t.Remote && e.term == nil {
+	if err == nil {
+		return // before there is a variable on the heap
+	}
+	if t := asTerminate(err); t != nil && !t.Remote && e.term == nil {
 		e.term = t.payload()
 		e.failed.Store(true)
 	}

@@ -30,6 +30,9 @@ type listener struct {
 
 // Listen implements [rdma.Provider].
 func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, fmt.Errorf("iwarp: listening on %q: %w", address, err)
+	}
 	lc := net.ListenConfig{KeepAliveConfig: p.keepAlive()}
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {

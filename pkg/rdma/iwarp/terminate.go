@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
 
@@ -111,6 +112,13 @@ type TerminateError struct {
 	segmentLen  int
 	ddp         []byte
 	readRequest []byte
+}
+
+// asTerminate finds the Terminate in err, or returns nil.
+func asTerminate(err error) *TerminateError {
+	var t *TerminateError
+	errors.As(err, &t)
+	return t
 }
 
 // about adds the segment in error: its DDP header, its length, and if it is one the Read Request.
