@@ -41,8 +41,8 @@ func (r *AccessRule) setDefaults() { r.Mode, r.Squash = ReadOnly, SquashRoot }
 
 func (o *ListenerOptions) setDefaults() { o.CRC = true }
 
-// complete sets the defaults that depend on other fields.
-func (e *Export) complete() {
+// Complete sets the defaults that depend on other fields. Parse does so by itself.
+func (e *Export) Complete() {
 	for i := range e.Listeners {
 		l := &e.Listeners[i]
 		if l.Network != RDMA {

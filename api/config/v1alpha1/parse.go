@@ -50,7 +50,7 @@ func Parse(data []byte) (*File, error) {
 	c := &f.Config
 	d.decode(top, root, reflect.ValueOf(c).Elem())
 	for i := range c.Exports {
-		c.Exports[i].complete()
+		c.Exports[i].Complete()
 	}
 	// A field that did not decode has a problem already: its rules would only say so again.
 	undecoded := map[string]bool{}
@@ -142,7 +142,7 @@ func syntaxProblem(err error) Problem {
 func (e *Export) Hash() string {
 	c := *e
 	c.Listeners = append([]Listener(nil), e.Listeners...)
-	c.complete()
+	c.Complete()
 	b, err := json.Marshal(c)
 	if err != nil {
 		panic(err) // a struct of strings and numbers

@@ -189,3 +189,6 @@ type CreditPolicy string
 
 // Credit policies.
 const Static CreditPolicy = "Static"
+
+// MaxCredits is the highest number of credits that can be configured.
+const MaxCredits = 4096

@@ -119,7 +119,7 @@ func (t *Transport) validate(r report) {
 	threshold(r.at("inlineThreshold").at("call"), t.InlineThreshold.Call)
 	threshold(r.at("inlineThreshold").at("reply"), t.InlineThreshold.Reply)
 	oneOf(r.at("credits").at("policy"), t.Credits.Policy, Static)
-	between(r.at("credits").at("max"), t.Credits.Max, 1, 4096)
+	between(r.at("credits").at("max"), t.Credits.Max, 1, MaxCredits)
 }
 
 // checkConflicts looks for what two exports cannot both have. The later one has the problem; of two with the same name

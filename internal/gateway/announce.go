@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+// announce says in a few lines what is served where, how to mount it, and what is off.
+func (g *Gateway) announce(w io.Writer) {
+	fmt.Fprintf(w, "Sluice gateway %s\n", g.o.Version)
+	st := g.Status()
+	exports := map[string]*export{}
+	for _, e := range g.list() {
+		exports[e.name] = e
+	}
+	for i := range st.Exports {
+		s := &st.Exports[i]
+		var x *config.Export
+		if e := exports[s.Name]; e != nil {
+			x = e.served()
+		}
+		announceExport(w, s, x)
+	}
+	if len(st.Exports) == 0 {
+		fmt.Fprintln(w, "\nno exports: they are served as soon as the configuration has some")
+	}
+	admin := "off"
+	if a := g.Admin(); a != "" {
+		admin = "http://" + a + "/status"
+	}
+	fmt.Fprintf(w, "\nadmin page: %s\n", admin)
+	fmt.Fprintln(w, "off: NFS version 4, locking by NLM (mount with nolock), RPCSEC_GSS")
+}
+
+func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
+	if x == nil {
+		fmt.Fprintf(w, "\nexport %s is not served: %s\n", s.Name, s.Error)
+		return
+	}
+	fmt.Fprintf(w, "\nexport %s: %s\n", s.Name, s.Backend.Path)
+	tcp := ""
+	for _, l := range s.Listeners {
+		if l.Network == config.TCP && l.State == Listening {
+			_, tcp, _ = net.SplitHostPort(l.Address)
+		}
+	}
+	for _, l := range s.Listeners {
+		name := string(l.Network)
+		if l.Provider != "" {
+			name += " (" + string(l.Provider) + ")"
+		}
+		if l.State != Listening {
+			fmt.Fprintf(w, "  %-13s %s: %s; it is tried again and again\n", name, l.Configured, l.Error)
+			continue
+		}
+		fmt.Fprintf(w, "  %-13s %-22s %s\n", name, l.Address, mountLine(l, tcp))
+	}
+	for _, r := range x.Access {
+		nets := make([]string, len(r.From.Networks))
+		for i, n := range r.From.Networks {
+			nets[i] = n.String()
+		}
+		fmt.Fprintf(w, "  clients       %s: %s\n", strings.Join(nets, ", "), rights(r))
+	}
+	fmt.Fprintf(w, "  files         accessed as %s\n", s.Backend.Identity)
+	for _, n := range s.Backend.Notes {
+		fmt.Fprintf(w, "  note          %s\n", n)
+	}
+}
+
+// mountLine is how a Linux client on this host, or for a wildcard address any client, mounts an address.
+func mountLine(l ListenerStatus, tcp string) string {
+	host, port, err := net.SplitHostPort(l.Address)
+	if err != nil {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "HOST"
+	} else if ip.Is6() {
+		host = "[" + host + "]"
+	}
+	o := "vers=3,proto=tcp,port=" + port + ",mountport=" + port + ",mountproto=tcp,nolock"
+	if l.Network == config.RDMA {
+		if tcp == "" {
+			return "no tcp listener serves MOUNT: a Linux client cannot mount this"
+		}
+		o = "vers=3,proto=rdma,port=" + port + ",mountport=" + tcp + ",mountproto=tcp,nolock"
+	}
+	return "mount -t nfs -o " + o + " " + host + ":/ /mnt"
+}
+
+func rights(r config.AccessRule) string {
+	s := "read and write"
+	if r.Mode == config.ReadOnly {
+		s = "read only"
+	}
+	switch r.Squash {
+	case config.SquashAll:
+		return s + ", everybody is mapped to nobody"
+	case config.SquashRoot:
+		return s + ", root is mapped to nobody"
+	default:
+		return s + ", identities as they are"
+	}
+}

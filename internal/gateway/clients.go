@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+// networks are those that connections are counted by.
+var networks = [...]config.Network{config.RDMA, config.TCP}
+
+const (
+	onRDMA = iota
+	onTCP
+)
+
+// clients are an export's connections, on all of its addresses.
+type clients struct {
+	limit atomic.Int64
+	taken atomic.Int64 // connections that were let in, from before a server has them until it has them no more
+
+	opened  [len(networks)]atomic.Uint64
+	refused [len(networks)]atomic.Uint64
+
+	mu     sync.Mutex
+	byConn map[*oncrpc.Conn]*client
+	gone   rdma.Stats // what connections did that are closed
+}
+
+// client is a connection.
+type client struct {
+	info  *oncrpc.Conn
+	rdma  *rpcrdma.Conn // nil on TCP
+	since time.Time
+}
+
+// admit lets a connection in, unless there are as many as there may be. A connection that was let in is given back by leave.
+func (c *clients) admit(network int) bool {
+	if c.taken.Add(1) <= c.limit.Load() {
+		return true
+	}
+	c.taken.Add(-1)
+	c.refused[network].Add(1)
+	return false
+}
+
+func (c *clients) leave() { c.taken.Add(-1) }
+
+// open notes a connection that is served.
+func (c *clients) open(network int, info *oncrpc.Conn, r *rpcrdma.Conn) {
+	c.opened[network].Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byConn[info] = &client{info, r, time.Now()}
+}
+
+// close notes that it is gone.
+func (c *clients) close(info *oncrpc.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cl := c.byConn[info]; cl != nil && cl.rdma != nil {
+		addStats(&c.gone, cl.rdma.Stats())
+	}
+	delete(c.byConn, info)
+}
+
+// rdmaTotals returns what all connections did, also those that are gone, and the credits of those that are there.
+func (c *clients) rdmaTotals() (s rdma.Stats, granted, inUse int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s = c.gone
+	for _, cl := range c.byConn {
+		if cl.rdma != nil {
+			addStats(&s, cl.rdma.Stats())
+			granted += cl.rdma.Negotiated().Granted
+			inUse += cl.rdma.InUse()
+		}
+	}
+	return s, granted, inUse
+}
+
+// count returns how many connections there are on each network.
+func (c *clients) count() (n [len(networks)]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cl := range c.byConn {
+		if cl.rdma != nil {
+			n[onRDMA]++
+		} else {
+			n[onTCP]++
+		}
+	}
+	return n
+}
+
+// list returns the connections, the oldest first.
+func (c *clients) list() []ClientStatus {
+	c.mu.Lock()
+	all := make([]*client, 0, len(c.byConn))
+	for _, cl := range c.byConn {
+		all = append(all, cl)
+	}
+	c.mu.Unlock()
+	slices.SortFunc(all, func(a, b *client) int {
+		if d := a.since.Compare(b.since); d != 0 {
+			return d
+		}
+		return a.info.Remote.Compare(b.info.Remote)
+	})
+	list := make([]ClientStatus, len(all))
+	for i, cl := range all {
+		list[i] = cl.status()
+	}
+	return list
+}
+
+func (cl *client) status() ClientStatus {
+	s := ClientStatus{Network: config.TCP, Remote: plain(cl.info.Remote), Local: plain(cl.info.Local), Since: cl.since}
+	if cl.rdma == nil {
+		return s
+	}
+	n := cl.rdma.Negotiated()
+	s.Network = config.RDMA
+	s.RDMA = &RDMAStatus{
+		Provider: n.Attributes.Provider, Version: n.Version, Call: n.InlineCall, Reply: n.InlineReply,
+		Credits: n.Granted, InUse: cl.rdma.InUse(), ReadsOut: n.Attributes.ReadsOut,
+		RemoteInvalidation: n.RemoteInvalidation, CRC: n.Attributes.CRC,
+	}
+	return s
+}
+
+// plain writes an IPv4 address as such, also where the listener was for both families.
+func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+func addStats(a *rdma.Stats, b rdma.Stats) {
+	a.ReadCalls += b.ReadCalls
+	a.WriteCalls += b.WriteCalls
+	a.BytesIn += b.BytesIn
+	a.BytesOut += b.BytesOut
+	a.Sends += b.Sends
+	a.Writes += b.Writes
+	a.Reads += b.Reads
+	a.Receives += b.Receives
+	a.RemoteWrites += b.RemoteWrites
+	a.RemoteReads += b.RemoteReads
+	a.CopiedIn += b.CopiedIn
+}

@@ -1,0 +1,210 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// source is what [net.Listener] and rdma.Listener are: T is a connection, or a request for one.
+type source[T any] interface {
+	Accept() (T, error)
+	Addr() net.Addr
+	Close() error
+}
+
+// listener keeps one address listened on: an address that cannot be had, or is lost, is tried again until close.
+// So trouble with one address is that address's alone.
+type listener[T any] struct {
+	spec    config.Listener
+	log     *slog.Logger
+	bind    func(context.Context) (source[T], error)
+	deliver func(T)
+
+	cancel context.CancelFunc
+	tried  chan struct{} // closed after the first attempt
+	again  chan struct{} // the next attempt is due
+	done   chan struct{} // closed when nothing is delivered any more
+
+	mu     sync.Mutex
+	status ListenerStatus
+	src    source[T]
+	inUse  bool // the address is, by somebody else
+	closed bool
+}
+
+// listen starts a listener.
+func listen[T any](spec config.Listener, log *slog.Logger, bind func(context.Context) (source[T], error), deliver func(T)) *listener[T] {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &listener[T]{
+		spec: spec, bind: bind, deliver: deliver, cancel: cancel, tried: make(chan struct{}), again: make(chan struct{}, 1), done: make(chan struct{}),
+		log: log,
+		status: ListenerStatus{
+			Network: spec.Network, Provider: spec.Provider, Configured: spec.Address, State: Retrying, Since: time.Now(),
+		},
+	}
+	go l.run(ctx)
+	return l
+}
+
+func (l *listener[T]) run(ctx context.Context) {
+	defer close(l.done)
+	first := sync.OnceFunc(func() { close(l.tried) })
+	defer first()
+	wait := firstRetry
+	for ctx.Err() == nil {
+		src, err := l.bind(ctx)
+		if !l.attempted(src, err) {
+			return
+		}
+		first()
+		if err == nil {
+			wait = firstRetry
+			err = l.accept(src)
+			_ = src.Close()
+			if !l.attempted(nil, err) {
+				return
+			}
+		}
+		select {
+		case <-time.After(wait):
+			wait = min(2*wait, lastRetry)
+		case <-l.again:
+			wait = firstRetry
+		case <-ctx.Done():
+		}
+	}
+}
+
+// accept takes connections until the source fails.
+func (l *listener[T]) accept(src source[T]) error {
+	for {
+		c, err := src.Accept()
+		switch {
+		case err == nil:
+			l.deliver(c)
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM):
+			// The address is not lost. Clients wait in the queue until there are resources again.
+			l.log.Error("a connection cannot be taken now", "error", err)
+			time.Sleep(lastRetry / 50)
+		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
+		default:
+			return err
+		}
+	}
+}
+
+// attempted notes the outcome of an attempt to listen, or the end of listening. It returns false when the listener is closed.
+func (l *listener[T]) attempted(src source[T], err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		if src != nil {
+			_ = src.Close()
+		}
+		return false
+	}
+	state, text, address := Listening, "", ""
+	if err != nil {
+		state, text = Retrying, err.Error()
+	} else {
+		address = src.Addr().String()
+	}
+	l.src, l.inUse = src, errors.Is(err, syscall.EADDRINUSE)
+	if l.status.State != state || l.status.Error != text || l.status.Address != address {
+		if err != nil {
+			l.log.Error("the address cannot be listened on; it is tried again and again", "error", err)
+		} else {
+			l.log.Info("listening", "on", address)
+		}
+		l.status.State, l.status.Error, l.status.Address, l.status.Since = state, text, address, time.Now()
+	}
+	return true
+}
+
+// blocked waits for the first attempt, and tells whether the address is in use.
+func (l *listener[T]) blocked() bool {
+	<-l.tried
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inUse
+}
+
+// retry makes the next attempt due now.
+func (l *listener[T]) retry() {
+	select {
+	case l.again <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the listener and returns when nothing is delivered any more.
+func (l *listener[T]) close() {
+	l.mu.Lock()
+	l.closed = true
+	if l.src != nil {
+		_ = l.src.Close()
+	}
+	l.status.State, l.status.Since = Closed, time.Now()
+	l.mu.Unlock()
+	l.cancel()
+	<-l.done
+}
+
+func (l *listener[T]) state() ListenerStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.status
+}
+
+// relay is the listener of a server: it gets what is delivered to it from all addresses of an export. So a server can take another one's place
+// while the addresses stay, and end without them.
+type relay[T any] struct {
+	ch     chan T
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newRelay[T any]() *relay[T] {
+	return &relay[T]{ch: make(chan T), closed: make(chan struct{})}
+}
+
+// give hands c to the server. It returns false if that has ended.
+func (r *relay[T]) give(c T) bool {
+	select {
+	case r.ch <- c:
+		return true
+	case <-r.closed:
+		return false
+	}
+}
+
+// Accept implements net.Listener and rdma.Listener.
+func (r *relay[T]) Accept() (c T, err error) {
+	select {
+	case c = <-r.ch:
+		return c, nil
+	case <-r.closed:
+		return c, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener and rdma.Listener.
+func (r *relay[T]) Close() error {
+	r.once.Do(func() { close(r.closed) })
+	return nil
+}
+
+// Addr implements net.Listener and rdma.Listener: connections know their own.
+func (r *relay[T]) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+// fakeSource is a source whose connections are numbers.
+type fakeSource struct {
+	mu     sync.Mutex
+	accept chan int
+	fail   chan error
+	closed chan struct{}
+}
+
+func newFakeSource() *fakeSource {
+	return &fakeSource{accept: make(chan int), fail: make(chan error), closed: make(chan struct{})}
+}
+
+func (s *fakeSource) Accept() (int, error) {
+	select {
+	case c := <-s.accept:
+		return c, nil
+	case err := <-s.fail:
+		return 0, err
+	case <-s.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (s *fakeSource) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2049} }
+
+func (s *fakeSource) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closed:
+	default:
+		close(s.closed)
+	}
+	return nil
+}
+
+func TestListenerTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var at []time.Duration
+		src := newFakeSource()
+		busy := true
+		bind := func(context.Context) (source[int], error) {
+			at = append(at, time.Since(begin))
+			if busy {
+				return nil, &net.OpError{Op: "listen", Err: syscall.EADDRINUSE}
+			}
+			return src, nil
+		}
+		var got []int
+		l := listen(config.Listener{Network: config.TCP, Address: "127.0.0.1:2049"}, slog.New(slog.DiscardHandler), bind, func(c int) { got = append(got, c) })
+		if !l.blocked() {
+			t.Error("an address in use is not told")
+		}
+		time.Sleep(400 * time.Millisecond)
+		synctest.Wait()
+		if s := l.state(); s.State != Retrying || s.Error == "" || s.Address != "" || !s.Since.Equal(begin) {
+			t.Errorf("%+v", s)
+		}
+		busy = false
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s := l.state(); s.State != Listening || s.Error != "" || s.Address != "127.0.0.1:2049" {
+			t.Errorf("%+v", s)
+		}
+		// 0, 50, 150, 350, 750: twice the time after each.
+		if want := []time.Duration{0, 50e6, 150e6, 350e6, 750e6}; len(at) != len(want) || at[4] != want[4] || at[3] != want[3] {
+			t.Errorf("tried at %v, want %v", at, want)
+		}
+		src.accept <- 1
+		src.fail <- syscall.EMFILE // the address stays
+		src.fail <- &net.OpError{Err: syscall.ECONNABORTED}
+		src.accept <- 2
+		synctest.Wait()
+		if len(got) != 2 || len(at) != 5 {
+			t.Errorf("delivered %v, listened at %v", got, at)
+		}
+		lost := src
+		src = newFakeSource()
+		lost.fail <- errors.New("device removed") // the address is lost: another attempt
+		synctest.Wait()
+		if s := l.state(); s.State != Retrying || s.Error != "device removed" {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Second)
+		src.accept <- 3
+		synctest.Wait()
+		l.close()
+		if len(got) != 3 || l.state().State != Closed {
+			t.Errorf("delivered %v, state %v", got, l.state())
+		}
+		select {
+		case <-lost.closed:
+		default:
+			t.Error("the lost source is not closed")
+		}
+		<-src.closed
+	})
+}
+
+func TestListenerCloseWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := listen(config.Listener{}, slog.New(slog.DiscardHandler), func(context.Context) (source[int], error) {
+			return nil, errors.New("no such device")
+		}, nil)
+		time.Sleep(time.Minute)
+		begin := time.Now()
+		l.close()
+		if time.Since(begin) > 0 {
+			t.Error("close waits for the next attempt")
+		}
+	})
+}
+
+func TestRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRelay[int]()
+		go r.give(7)
+		if c, err := r.Accept(); c != 7 || err != nil {
+			t.Error(c, err)
+		}
+		ended := make(chan bool)
+		go func() { ended <- r.give(8) }()
+		synctest.Wait()
+		_ = r.Close()
+		_ = r.Close()
+		if <-ended {
+			t.Error("a connection went to a server that has ended")
+		}
+		if _, err := r.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}

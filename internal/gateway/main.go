@@ -1,0 +1,311 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+// Exit codes of Main.
+const (
+	exitOK    = 0
+	exitError = 1 // it could not start, did not end well, or a checked file has problems
+	exitUsage = 2
+	exitKill  = 130 // a second signal
+)
+
+const usage = `Sluice gateway: serves directories to NFS clients over RPC-over-RDMA and TCP.
+
+  gateway --config FILE          exports what FILE says, and follows its changes
+  gateway --volume DIR           exports DIR as "/" to clients on this host
+
+`
+
+// Main is the gateway's command line. It returns the exit code.
+func Main(args []string, version string, stdout, stderr io.Writer) int {
+	var c cli
+	code, done := c.parse(args, version, stdout, stderr)
+	if done {
+		return code
+	}
+	if err := c.run(version, stdout, stderr); err != nil {
+		fmt.Fprintln(stderr, "gateway:", err)
+		return exitError
+	}
+	return exitOK
+}
+
+// cli are the flags.
+type cli struct {
+	file                string
+	volume              string
+	rdma, tcp, admin    string
+	allow, squash       string
+	readOnly            bool
+	stateDir            string
+	logLevel            string
+	check, show, pprofs bool
+
+	config *config.GatewayConfig // made of the flags
+}
+
+func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
+	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&c.file, "config", "", "configuration `FILE`; it is watched, and read again on SIGHUP")
+	f.BoolVar(&c.check, "check-config", false, "say what is wrong in the configuration file, and exit")
+	f.StringVar(&c.volume, "volume", "", "export the directory `DIR`, without a configuration file; the flags below are for this")
+	f.StringVar(&c.rdma, "rdma", "127.0.0.1:20049", "`ADDRESS` for RPC-over-RDMA on software iWARP; empty for none")
+	f.StringVar(&c.tcp, "tcp", "127.0.0.1:2049", "`ADDRESS` for RPC on TCP; empty for none")
+	f.StringVar(&c.admin, "admin", "127.0.0.1:9180", "`ADDRESS` for /status, /metrics and probes; empty for none")
+	f.StringVar(&c.allow, "allow", "127.0.0.0/8,::1/128", "`NETWORKS` of clients that may mount, separated by commas")
+	f.BoolVar(&c.readOnly, "read-only", false, "let clients read only")
+	f.StringVar(&c.squash, "squash", "None", "identities that are mapped to nobody: None, Root or All")
+	f.StringVar(&c.stateDir, "state-dir", defaultStateDir(), "`DIR` for what survives a restart, such as the keys of file handles")
+	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.BoolVar(&c.pprofs, "pprof", false, "offer profiles on the admin page, which must be on loopback")
+	f.BoolVar(&c.show, "version", false, "print the version, and exit")
+	f.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		f.VisitAll(func(f *flag.Flag) {
+			name, text := flag.UnquoteUsage(f)
+			left := "--" + f.Name
+			if name != "" {
+				left += " " + name
+			}
+			if f.DefValue != "" && f.DefValue != "false" {
+				text += " (" + f.DefValue + ")"
+			}
+			fmt.Fprintf(stderr, "  %-22s %s\n", left, text)
+		})
+	}
+	return f
+}
+
+// parse reads the flags. done means that there is nothing more to do.
+func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (code int, done bool) {
+	f := c.flags(stderr)
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return exitOK, true
+	} else if err != nil {
+		return exitUsage, true
+	}
+	refuse := func(format string, a ...any) (int, bool) {
+		fmt.Fprintf(stderr, "gateway: "+format+"\nSee gateway --help.\n", a...)
+		return exitUsage, true
+	}
+	if c.show {
+		fmt.Fprintln(stdout, "Sluice gateway", version, runtime.Version())
+		return exitOK, true
+	}
+	if f.NArg() > 0 {
+		return refuse("%q: what is to be exported follows --volume or stands in a file for --config", f.Arg(0))
+	}
+	switch {
+	case c.file == "" && c.volume == "":
+		return refuse("nothing to export: want --volume DIR or --config FILE")
+	case c.file != "" && c.volume != "":
+		return refuse("--volume and --config exclude each other: want one of them")
+	case c.check && c.file == "":
+		return refuse("--check-config wants a file: --config FILE")
+	}
+	if c.file != "" {
+		for _, name := range []string{"rdma", "tcp", "admin", "allow", "read-only", "squash", "state-dir", "log-level"} {
+			set := false
+			f.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+			if set {
+				return refuse("--%s goes with --volume: the configuration file has a field for it", name)
+			}
+		}
+		if c.check {
+			return c.checkFile(stdout, stderr), true
+		}
+		return 0, false
+	}
+	if err := c.make(); err != nil {
+		return refuse("%v", err)
+	}
+	return 0, false
+}
+
+// make turns the flags into a configuration.
+func (c *cli) make() error {
+	dir, err := filepath.Abs(c.volume)
+	if err != nil {
+		return fmt.Errorf("--volume %q: %w", c.volume, err)
+	}
+	if c.stateDir, err = filepath.Abs(c.stateDir); err != nil {
+		return fmt.Errorf("--state-dir %q: %w", c.stateDir, err)
+	}
+	g := config.Default()
+	g.APIVersion, g.Kind = config.APIVersion, config.Kind
+	g.Admin.Address, g.StateDir, g.Log.Level = c.admin, c.stateDir, c.logLevel
+	e := config.DefaultExport()
+	e.Name = "volume"
+	e.Backend.Volume = &config.Volume{Path: dir}
+	rule := config.AccessRule{Mode: config.ReadWrite, Squash: config.Squash(c.squash)}
+	if c.readOnly {
+		rule.Mode = config.ReadOnly
+	}
+	for n := range strings.SplitSeq(c.allow, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(n))
+		if err != nil {
+			return fmt.Errorf("--allow %q: want networks such as 10.0.0.0/8 or fd00::/8, separated by commas", c.allow)
+		}
+		rule.From.Networks = append(rule.From.Networks, p)
+	}
+	e.Access = []config.AccessRule{rule}
+	var flags []string // of the listeners, in order
+	if c.rdma != "" {
+		e.Listeners = append(e.Listeners, config.Listener{Network: config.RDMA, Provider: config.IWARP, Address: c.rdma})
+		flags = append(flags, "--rdma")
+	}
+	if c.tcp != "" {
+		e.Listeners = append(e.Listeners, config.Listener{Network: config.TCP, Address: c.tcp})
+		flags = append(flags, "--tcp")
+	}
+	if len(flags) == 0 {
+		return errors.New("neither --rdma nor --tcp has an address: nobody could mount")
+	}
+	g.Exports = []config.Export{e}
+	if ps := g.Validate(); len(ps) > 0 {
+		return flagError(ps[0], flags)
+	}
+	c.config = &g
+	return nil
+}
+
+// flagError says of which flag a problem is.
+func flagError(p config.Problem, listeners []string) error {
+	name := p.Field
+	for prefix, flag := range map[string]string{
+		"admin.": "--admin", "exports[0].access[0].squash": "--squash", "exports[0].access[0].from": "--allow",
+		"exports[0].backend": "--volume", "stateDir": "--state-dir", "log.": "--log-level",
+	} {
+		if strings.HasPrefix(p.Field, prefix) {
+			name = flag
+		}
+	}
+	for i, flag := range listeners {
+		if strings.HasPrefix(p.Field, fmt.Sprintf("exports[0].listeners[%d]", i)) {
+			name = flag
+		}
+		p.Reason = strings.ReplaceAll(p.Reason, fmt.Sprintf("exports[0].listeners[%d].address", i), flag)
+	}
+	p.Field = ""
+	return fmt.Errorf("%s: %w", name, p)
+}
+
+// checkFile prints every problem of the configuration file.
+func (c *cli) checkFile(stdout, stderr io.Writer) int {
+	f, err := readConfig(c.file)
+	if err != nil {
+		printProblems(stderr, c.file, err)
+		return exitError
+	}
+	for _, r := range f.Refused {
+		printProblems(stderr, c.file, r.Problems)
+	}
+	if len(f.Refused) > 0 {
+		return exitError
+	}
+	fmt.Fprintf(stdout, "%s is right: %d exports\n", c.file, len(f.Config.Exports))
+	return exitOK
+}
+
+// printProblems writes each problem on a line of its own, behind the file's name.
+func printProblems(w io.Writer, file string, err error) {
+	var ps config.Problems
+	if !errors.As(err, &ps) {
+		fmt.Fprintln(w, "gateway:", err)
+		return
+	}
+	for _, p := range ps {
+		fmt.Fprintf(w, "%s: %v\n", file, p)
+	}
+}
+
+// run serves until a signal ends it.
+func (c *cli) run(version string, stdout, stderr io.Writer) error {
+	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs}
+	format := "text"
+	if c.file != "" {
+		f, err := readConfig(c.file)
+		if err != nil {
+			printProblems(stderr, c.file, err)
+			return errors.New("the configuration cannot be used")
+		}
+		format = f.Config.Log.Format
+	}
+	o.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.Level}))
+	if format == "json" {
+		o.Log = slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.Level}))
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	g, err := New(o)
+	if err != nil {
+		return err
+	}
+	if err := g.Start(); err != nil {
+		return errors.Join(err, g.Stop(context.Background()))
+	}
+	if c.volume != "" && !g.Status().Ready {
+		err := errors.New(g.whyNot())
+		return errors.Join(err, g.Stop(context.Background()))
+	}
+	g.announce(stdout)
+	watching, stopWatching := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		g.Watch(watching)
+	}()
+	for s := range signals {
+		if s != syscall.SIGHUP {
+			o.Log.Info("draining: calls in flight are finished, a second signal ends at once", "signal", s.String(), "timeout", g.drainTimeout())
+			break
+		}
+		g.Reload()
+	}
+	go func() {
+		for s := range signals {
+			if s != syscall.SIGHUP {
+				os.Exit(exitKill)
+			}
+		}
+	}()
+	stopWatching()
+	<-watched
+	err = g.Stop(context.Background())
+	o.Log.Info("stopped")
+	return err
+}
+
+// defaultStateDir is where state is kept if nobody says where.
+func defaultStateDir() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/sluice"
+	}
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "sluice")
+	}
+	if d, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(d, ".local", "state", "sluice")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("sluice-%d", os.Geteuid()))
+}

@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"runtime/metrics"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+// newRegistry has the metrics of g and of the process.
+func newRegistry(g *Gateway) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		runtimeCounter("sluice_runtime_allocations_total", "Objects allocated on the Go heap.", "/gc/heap/allocs:objects"),
+		runtimeCounter("sluice_runtime_allocated_bytes_total", "Bytes allocated on the Go heap.", "/gc/heap/allocs:bytes"),
+		collector{g},
+	)
+	return r
+}
+
+func runtimeCounter(name, help, metric string) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
+		s := []metrics.Sample{{Name: metric}}
+		metrics.Read(s)
+		return float64(s[0].Value.Uint64())
+	})
+}
+
+var (
+	bytesDesc = desc("bytes_total",
+		"Bytes of RPC messages by network, direction (in: from clients) and path: inline, read_chunk, long_call, write_chunk, reply_chunk; stream on TCP.",
+		"network", "direction", "path")
+	faultsDesc = desc("protocol_errors_total",
+		"Messages or connections that broke the protocol, by network and kind.", "network", "kind")
+	connectionsDesc = desc("connections", "Connections that there are, by network.", "network")
+	openedDesc      = desc("connections_opened_total", "Connections that were served, by network.", "network")
+	refusedDesc     = desc("connections_refused_total", "Connections that were not served, by network.", "network")
+	grantedDesc     = desc("credits_granted", "RPC-over-RDMA credits that clients have.")
+	inUseDesc       = desc("credits_in_use", "RPC-over-RDMA credits that stand for calls in flight.")
+	poolDesc        = desc("memory_bytes",
+		"Memory of the export outside the Go heap: mapped, in_use by messages and receives, reserved for bulk data of calls in flight, limit of the latter.", "state")
+	waitingDesc  = desc("memory_waiting_calls", "Calls that wait for bulk memory.")
+	syscallsDesc = desc("transport_syscalls_total", "System calls of the transport, by network and kind: read or write.", "network", "call")
+	messagesDesc = desc("transport_messages_total", "Messages of the transport, by network and direction.", "network", "direction")
+	wireDesc     = desc("transport_bytes_total", "Payload bytes of the transport, by network and direction.", "network", "direction")
+	opsDesc      = desc("rdma_operations_total", "RDMA operations that were executed, by kind: send, write, read.", "operation")
+	copiedDesc   = desc("rdma_copied_bytes_total", "Payload bytes that were copied on their way in.")
+	cacheDesc    = desc("reply_cache_replays_total", "Retransmitted calls that were answered from the duplicate request cache.")
+	queuedDesc   = desc("backend_queued_calls", "Calls that wait for a worker.")
+	healthyDesc  = desc("backend_healthy", "1 if the backend answered when it was last asked.")
+	stateDesc    = desc("export_state", "1 for the state that the export is in: Serving, Refused, Outdated, Applying or Removing.", "state")
+	listenDesc   = desc("listener_up", "1 if the address is listened on.", "network", "address")
+
+	loadedDesc = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds", "When the configuration that is in use was read.", nil, nil)
+	errorDesc  = prometheus.NewDesc(namespace+"config_error", "1 if the configuration file as it is now cannot be used.", nil, nil)
+)
+
+// collector turns the figures of a gateway into metrics when they are asked for.
+type collector struct{ g *Gateway }
+
+// Describe implements prometheus.Collector: what there is depends on the configuration.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	c.g.mu.Lock()
+	conf := c.g.conf
+	c.g.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(loadedDesc, prometheus.GaugeValue, float64(conf.Loaded.UnixNano())/1e9)
+	ch <- prometheus.MustNewConstMetric(errorDesc, prometheus.GaugeValue, oneIf(conf.Error != ""))
+	for _, e := range c.g.list() {
+		e.collect(ch)
+	}
+}
+
+func (e *export) collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{e.name}, labels...)...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{e.name}, labels...)...)
+	}
+	e.stats.collect(ch, e.name)
+	for p := range e.stats.moved {
+		path, direction := pathLabels(rpcrdma.Path(p))
+		counter(bytesDesc, e.stats.moved[p].Load(), "rdma", direction, path)
+	}
+	counter(bytesDesc, e.stats.tcpIn.Load(), "tcp", "in", "stream")
+	counter(bytesDesc, e.stats.tcpOut.Load(), "tcp", "out", "stream")
+	for f := range e.stats.faults {
+		counter(faultsDesc, e.stats.faults[f].Load(), "rdma", rpcrdma.Fault(f).String())
+	}
+	counter(faultsDesc, e.stats.badRecords.Load(), "tcp", "bad_message")
+
+	count := e.clients.count()
+	for i, n := range networks {
+		gauge(connectionsDesc, float64(count[i]), string(n))
+		counter(openedDesc, e.clients.opened[i].Load(), string(n))
+		counter(refusedDesc, e.clients.refused[i].Load(), string(n))
+	}
+	r, granted, inUse := e.clients.rdmaTotals()
+	gauge(grantedDesc, float64(granted))
+	gauge(inUseDesc, float64(inUse))
+	counter(syscallsDesc, r.ReadCalls, "rdma", "read")
+	counter(syscallsDesc, r.WriteCalls, "rdma", "write")
+	counter(messagesDesc, r.Receives, "rdma", "in")
+	counter(messagesDesc, r.Sends, "rdma", "out")
+	counter(wireDesc, r.BytesIn, "rdma", "in")
+	counter(wireDesc, r.BytesOut, "rdma", "out")
+	counter(opsDesc, r.Sends, "send")
+	counter(opsDesc, r.Writes, "write")
+	counter(opsDesc, r.Reads, "read")
+	counter(copiedDesc, r.CopiedIn)
+	t := e.servers.totals()
+	counter(syscallsDesc, t.ReadCalls, "tcp", "read")
+	counter(syscallsDesc, t.WriteCalls, "tcp", "write")
+	counter(messagesDesc, t.RecordsIn, "tcp", "in")
+	counter(messagesDesc, t.RecordsOut, "tcp", "out")
+	counter(wireDesc, t.BytesIn, "tcp", "in")
+	counter(wireDesc, t.BytesOut, "tcp", "out")
+
+	s := e.status()
+	for _, st := range []ExportState{Serving, Refused, Outdated, Applying, Removing} {
+		gauge(stateDesc, oneIf(s.State == st), string(st))
+	}
+	for _, l := range s.Listeners {
+		gauge(listenDesc, oneIf(l.State == Listening), string(l.Network), l.Configured)
+	}
+	e.mu.Lock()
+	open := e.open
+	e.mu.Unlock()
+	if open == nil {
+		return
+	}
+	pool := open.pool.Stats()
+	gauge(poolDesc, float64(pool.Mapped), "mapped")
+	gauge(poolDesc, float64(pool.InUse), "in_use")
+	gauge(poolDesc, float64(open.budget.Used()), "reserved")
+	gauge(poolDesc, float64(open.served().Limits.Memory), "limit")
+	gauge(waitingDesc, float64(open.budget.Waiting()))
+	gauge(healthyDesc, oneIf(s.Backend.Healthy))
+	b := open.serverStats()
+	counter(cacheDesc, b.Replays)
+	gauge(queuedDesc, float64(b.Queued))
+}
+
+// pathLabels names a way of payload, and the direction that it goes.
+func pathLabels(p rpcrdma.Path) (path, direction string) {
+	direction = "out"
+	if inbound(p) {
+		direction = "in"
+	}
+	if p == rpcrdma.InlineCall || p == rpcrdma.InlineReply {
+		return "inline", direction
+	}
+	return p.String(), direction
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

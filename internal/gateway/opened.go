@@ -1,0 +1,311 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/server"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+// opened is an export that is served: its memory, its protection domain, its backend and its ports, made in this order
+// and given back in the other one. Its methods are called on the export's goroutine, but for those that only look.
+type opened struct {
+	e       *export
+	pool    *bufpool.Pool
+	budget  *bufpool.Budget
+	domain  rdma.Domain
+	credits credits
+	drains  sync.WaitGroup // servers that end, and backends that wait for them
+	hurry   context.Context
+	now     context.CancelFunc // cancels hurry: what drains ends at once
+
+	mu      sync.Mutex // guards what is below against those that only look
+	have    *config.Export
+	backend *backend
+	ports   []port
+}
+
+// credits is a static credit policy whose number can change under the connections.
+type credits struct{ max atomic.Int64 }
+
+// Open implements rpcrdma.CreditPolicy.
+func (c *credits) Open() rpcrdma.CreditAccount { return c }
+
+// Credits implements rpcrdma.CreditAccount.
+func (c *credits) Credits(int, int) int { return int(c.max.Load()) }
+
+// Max implements rpcrdma.CreditAccount: the number may be raised up to what the configuration allows.
+func (c *credits) Max() int { return config.MaxCredits }
+
+// Close implements rpcrdma.CreditAccount.
+func (c *credits) Close() {}
+
+// start serves the export as x says. Nothing is left of it after an error.
+func (e *export) start(x *config.Export) (_ *opened, err error) {
+	o := &opened{e: e, pool: bufpool.New(0), budget: bufpool.NewBudget(0, 0), have: x}
+	o.hurry, o.now = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close(context.Background()))
+		}
+	}()
+	provider, err := iwarp.New(iwarp.Config{})
+	if err != nil {
+		return nil, err
+	}
+	if o.domain, err = provider.NewDomain(); err != nil {
+		return nil, fmt.Errorf("protection domain: %w", err)
+	}
+	if err := o.domain.Attach(o.pool); err != nil {
+		return nil, fmt.Errorf("registering memory: %w", err)
+	}
+	if o.backend, err = openBackend(e, x); err != nil {
+		return nil, err
+	}
+	o.limits(x)
+	_, err = o.listen(x)
+	return o, err
+}
+
+// change serves the export as x says, from what it is now. After an error it is as before, but for what can be told from /status.
+func (o *opened) change(x *config.Export) error {
+	have := o.have
+	// A new backend is opened first: if that fails, nothing has happened.
+	backend, fresh := o.backend, !o.backend.same(x.Backend.Volume)
+	var err error
+	if fresh {
+		backend, err = openBackend(o.e, x)
+	} else {
+		err = backend.setAccess(x.Access)
+	}
+	if err != nil {
+		return err
+	}
+	o.limits(x)
+	old := o.backend
+	o.mu.Lock()
+	o.have, o.backend = x, backend
+	o.mu.Unlock()
+	kept, err := o.listen(x)
+	// What was settled when a client connected cannot change for it: it has to connect again.
+	settled := func(e *config.Export) any {
+		t := e.Transport
+		t.Credits = config.Credits{}
+		return t
+	}
+	for _, p := range kept {
+		if fresh || p.spec().Network == config.RDMA && !reflect.DeepEqual(settled(have), settled(x)) {
+			err = errors.Join(err, p.renew())
+		}
+	}
+	if fresh {
+		o.drains.Go(func() {
+			if err := old.close(); err != nil {
+				o.e.log.Error("the former backend", "error", err)
+			}
+		})
+	}
+	return err
+}
+
+// limits sets what can change at any time.
+func (o *opened) limits(x *config.Export) {
+	o.credits.max.Store(int64(x.Transport.Credits.Max))
+	o.e.clients.limit.Store(int64(x.Limits.Connections))
+	memory := int64(x.Limits.Memory)
+	o.budget.SetLimits(memory, max(memory/4, 8<<20))
+}
+
+// listen makes the ports those of x, and returns those that were there before. New ones are opened before old ones are
+// closed, but for one that waits for the address of an old one.
+func (o *opened) listen(x *config.Export) (kept []port, err error) {
+	same := func(a, b config.Listener) bool {
+		a.RPCBind, b.RPCBind = false, false
+		return reflect.DeepEqual(a, b)
+	}
+	left := o.ports
+	var added []port
+	var errs []error
+next:
+	for _, l := range x.Listeners {
+		for i, p := range left {
+			if same(p.spec(), l) {
+				kept = append(kept, p)
+				left = slices.Concat(left[:i], left[i+1:])
+				continue next
+			}
+		}
+		p, err := o.openPort(l)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("listener %s %s: %w", l.Network, l.Address, err))
+			continue
+		}
+		added = append(added, p)
+	}
+	o.mu.Lock()
+	o.ports = slices.Concat(kept, added)
+	o.mu.Unlock()
+	var blocked []port
+	for _, p := range added {
+		if p.settled() {
+			blocked = append(blocked, p)
+		}
+	}
+	for _, p := range left {
+		p.close()
+	}
+	if len(left) > 0 {
+		for _, p := range blocked {
+			p.retry()
+		}
+	}
+	return kept, errors.Join(errs...)
+}
+
+func (o *opened) openPort(l config.Listener) (port, error) {
+	if l.Network == config.TCP {
+		return openPort(l, o.e, portKind[net.Conn]{
+			bind: func(ctx context.Context) (source[net.Conn], error) {
+				var lc net.ListenConfig
+				return lc.Listen(ctx, "tcp", l.Address)
+			},
+			make:   o.tcpServer,
+			admit:  func() bool { return o.e.clients.admit(onTCP) },
+			leave:  o.e.clients.leave,
+			refuse: func(c net.Conn) { _ = c.Close() },
+			drain:  o.drain,
+		})
+	}
+	cfg := iwarp.Config{MaxFPDU: int(l.Options.MaxFPDU), Logger: o.e.log}
+	if !l.Options.CRC {
+		cfg.CRC = iwarp.CRCMirror
+	}
+	provider, err := iwarp.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return openPort(l, o.e, portKind[rdma.Incoming]{
+		bind: func(ctx context.Context) (source[rdma.Incoming], error) {
+			return provider.Listen(ctx, l.Address)
+		},
+		make:   o.rdmaServer,
+		admit:  func() bool { return o.e.clients.admit(onRDMA) },
+		leave:  o.e.clients.leave,
+		refuse: func(in rdma.Incoming) { _ = in.Reject(nil) },
+		drain:  o.drain,
+	})
+}
+
+// maxConns is above what the configuration allows: the limit is the export's, over all ports; see clients.admit.
+const maxConns = 1 << 20
+
+func (o *opened) tcpServer(r *relay[net.Conn]) (*serving[net.Conn], error) {
+	s, err := oncrpc.NewServer(oncrpc.Config{
+		Pool: o.pool, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,
+		Observer: tcpObserver{e: o.e}, MaxConns: maxConns,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.e.servers.add(s)
+	return newServing(r, o.backend, func() error { return s.Serve(r) }, func(ctx context.Context) error {
+		defer o.e.servers.remove(s)
+		return s.Shutdown(ctx)
+	}), nil
+}
+
+func (o *opened) rdmaServer(r *relay[rdma.Incoming]) (*serving[rdma.Incoming], error) {
+	t := &o.have.Transport
+	s, err := rpcrdma.NewServer(rpcrdma.Config{
+		Pool: o.pool, Domain: o.domain, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,
+		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: &o.credits,
+		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e}, Logger: o.e.log,
+	}, r)
+	if err != nil {
+		return nil, err
+	}
+	return newServing(r, o.backend, s.Serve, s.Shutdown), nil
+}
+
+// drain has a server end in the background.
+func (o *opened) drain(shutdown func(context.Context) error) {
+	o.drains.Go(func() {
+		ctx, cancel := context.WithTimeout(o.hurry, o.e.gateway.drainTimeout())
+		defer cancel()
+		if err := shutdown(ctx); err != nil {
+			o.e.log.Warn("calls in flight were cut off, since they did not finish in time", "error", err)
+		}
+	})
+}
+
+// close drains the export until ctx ends, and gives everything back.
+func (o *opened) close(ctx context.Context) error {
+	defer context.AfterFunc(ctx, o.now)()
+	defer o.now()
+	for _, p := range o.ports {
+		p.close()
+	}
+	o.drains.Wait()
+	var errs []error
+	if o.backend != nil {
+		errs = append(errs, o.backend.close())
+	}
+	if o.domain != nil {
+		errs = append(errs, o.domain.Close())
+	}
+	// A handler may still have a call in hand that was cut off.
+	err := o.pool.Close()
+	for range 20 {
+		if err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+		err = o.pool.Close()
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+func (o *opened) listeners() []ListenerStatus {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := make([]ListenerStatus, len(o.ports))
+	for i, p := range o.ports {
+		s[i] = p.state()
+	}
+	return s
+}
+
+func (o *opened) backendStatus() BackendStatus {
+	o.mu.Lock()
+	b := o.backend
+	o.mu.Unlock()
+	return b.status()
+}
+
+func (o *opened) serverStats() server.Stats {
+	o.mu.Lock()
+	b := o.backend
+	o.mu.Unlock()
+	return b.srv.Stats()
+}
+
+// served returns the configuration that is served.
+func (o *opened) served() *config.Export {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.have
+}

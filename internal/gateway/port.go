@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+// port is an address of an export with the server behind it.
+type port interface {
+	spec() config.Listener
+	state() ListenerStatus
+	// settled waits until listening has been tried once, and tells whether the address is in use.
+	settled() (inUse bool)
+	// retry has an address that could not be had tried again at once.
+	retry()
+	// renew puts a new server in the place of the present one, whose clients have to connect again when their calls have finished.
+	renew() error
+	// close ends listening, and has the clients disconnected when their calls have finished.
+	close()
+}
+
+// portKind is what ports with connections of type T have in common.
+type portKind[T any] struct {
+	// bind takes the address.
+	bind func(context.Context) (source[T], error)
+	// make makes a server whose listener is r.
+	make func(r *relay[T]) (*serving[T], error)
+	// admit tells whether one more connection may be taken; leave takes that back. refuse turns one away.
+	admit  func() bool
+	leave  func()
+	refuse func(T)
+	// drain is given what ends a server that is no longer needed. It does not block.
+	drain func(shutdown func(context.Context) error)
+}
+
+// serving is a server with its listener.
+type serving[T any] struct {
+	relay *relay[T]
+	// serve serves until shutdown, which lets calls in flight finish until ctx ends, and returns when nothing of the server is left.
+	serve    func() error
+	shutdown func(ctx context.Context) error
+}
+
+// portOf is a port whose connections are of type T.
+type portOf[T any] struct {
+	kind portKind[T]
+	log  *slog.Logger
+	l    *listener[T]
+	told time.Time // that connections are refused
+
+	mu  sync.Mutex
+	cur *serving[T] // nil when it is closed
+}
+
+func openPort[T any](l config.Listener, e *export, kind portKind[T]) (port, error) {
+	p := &portOf[T]{kind: kind, log: e.log.With("network", l.Network, "address", l.Address)}
+	if err := p.renew(); err != nil {
+		return nil, err
+	}
+	p.l = listen(l, p.log, kind.bind, p.deliver)
+	return p, nil
+}
+
+func (p *portOf[T]) renew() error {
+	s, err := p.kind.make(newRelay[T]())
+	if err != nil {
+		return err
+	}
+	go func() {
+		if err := s.serve(); err != nil && !errors.Is(err, net.ErrClosed) {
+			p.log.Error("a server ended", "error", err)
+		}
+	}()
+	p.swap(s)
+	return nil
+}
+
+// swap makes s the server of new connections, and ends the one before.
+func (p *portOf[T]) swap(s *serving[T]) {
+	p.mu.Lock()
+	old := p.cur
+	p.cur = s
+	p.mu.Unlock()
+	if old != nil {
+		_ = old.relay.Close()
+		p.kind.drain(old.shutdown)
+	}
+}
+
+// deliver hands a connection to the present server.
+func (p *portOf[T]) deliver(c T) {
+	if !p.kind.admit() {
+		if now := time.Now(); now.Sub(p.told) > time.Second { // this is only called by the listener's goroutine
+			p.told = now
+			p.log.Warn("connections are refused: there are as many as limits.connections allows")
+		}
+		p.kind.refuse(c)
+		return
+	}
+	for {
+		p.mu.Lock()
+		s := p.cur
+		p.mu.Unlock()
+		if s == nil {
+			p.kind.leave()
+			p.kind.refuse(c)
+			return
+		}
+		if s.relay.give(c) {
+			return // the server's observer hears when it is gone
+		}
+	}
+}
+
+func (p *portOf[T]) close() {
+	// The server goes first, or a connection could wait for it for ever.
+	p.swap(nil)
+	p.l.close()
+}
+
+func (p *portOf[T]) settled() bool         { return p.l.blocked() }
+func (p *portOf[T]) retry()                { p.l.retry() }
+func (p *portOf[T]) spec() config.Listener { return p.l.spec }
+func (p *portOf[T]) state() ListenerStatus { return p.l.state() }

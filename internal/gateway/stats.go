@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// The figures of an export. Everything that a call touches is a fixed array of atomic counters: no map, no label
+// lookup and no allocation on the data path. Collecting turns them into metrics (see metrics.go).
+
+// program is a program that has figures of its own for each procedure.
+type program struct {
+	number, version uint32
+	name            string
+	procedures      uint32
+	procedureName   func(uint32) string
+	// status tells whether the results of a procedure begin with a status word.
+	status func(procedure uint32) bool
+}
+
+var programs = [...]program{
+	{nfs3.Program, nfs3.Version, "nfs3", nfs3.Procedures, nfs3.ProcedureName, func(p uint32) bool { return p != nfs3.ProcNull }},
+	{nfs3.MountProgram, nfs3.MountVersion, "mount3", nfs3.MountProcedures, nfs3.MountProcedureName, func(p uint32) bool { return p == nfs3.MountProcMnt }},
+}
+
+const (
+	maxProcedures = nfs3.Procedures
+	// firstBucket is the exponent of the first bucket's bound: 2^13 ns, 8 µs. Each further bound is twice as high; the last is 8.6 s.
+	firstBucket = 13
+	buckets     = 21
+)
+
+// result is the outcome of a call: a status of RPC, or of the program.
+type result uint8
+
+const (
+	resultOK result = iota
+	resultError
+	resultRefused
+	resultDropped
+	results
+)
+
+var resultNames = [results]string{"ok", "error", "refused", "dropped"}
+
+type procedureStats struct {
+	results [results]atomic.Uint64
+	// took has one more bucket, for what took longer than the last bound.
+	took [buckets + 1]atomic.Uint64
+	sum  atomic.Int64 // of nanoseconds
+}
+
+// exportStats are the figures of one export. The zero value is ready.
+type exportStats struct {
+	transportStats
+
+	rpcs  [len(programs)][maxProcedures]procedureStats
+	other procedureStats // every other program, version and procedure
+
+	// nfs counts the errors that NFS and MOUNT answered, by status; nfsOther those that RFC 1813 does not name.
+	nfs      [len(nfsErrors)]atomic.Uint64
+	nfsOther atomic.Uint64
+	// accept, reject and auth count the errors that RPC answered.
+	accept [oncrpc.SystemErr + 1]atomic.Uint64
+	reject [oncrpc.AuthError + 1]atomic.Uint64
+	auth   [oncrpc.RPCSecGSSCtxProblem + 1]atomic.Uint64
+}
+
+// nfsErrors are the status codes that are counted by name.
+var nfsErrors = [...]nfs3.Status{
+	nfs3.ErrPerm, nfs3.ErrNoEnt, nfs3.ErrIO, nfs3.ErrNXIO, nfs3.ErrAcces, nfs3.ErrExist, nfs3.ErrXDev, nfs3.ErrNoDev,
+	nfs3.ErrNotDir, nfs3.ErrIsDir, nfs3.ErrInval, nfs3.ErrFBig, nfs3.ErrNoSpc, nfs3.ErrROFS, nfs3.ErrMLink, nfs3.ErrNameTooLong,
+	nfs3.ErrNotEmpty, nfs3.ErrDQuot, nfs3.ErrStale, nfs3.ErrRemote, nfs3.ErrBadHandle, nfs3.ErrNotSync, nfs3.ErrBadCookie,
+	nfs3.ErrNotSupp, nfs3.ErrTooSmall, nfs3.ErrServerFault, nfs3.ErrBadType, nfs3.ErrJukebox,
+}
+
+// find returns the program of a call, nil if it has no figures of its own.
+func find(number, version, procedure uint32) (int, *program) {
+	for i := range programs {
+		if p := &programs[i]; p.number == number && p.version == version && procedure < p.procedures {
+			return i, p
+		}
+	}
+	return 0, nil
+}
+
+// answered counts a call that is about to be answered after d. It looks at the reply only for its status.
+func (s *exportStats) answered(c *oncrpc.Call, d time.Duration) {
+	i, p := find(c.Program, c.Version, c.Procedure)
+	ps := &s.other
+	if p != nil {
+		ps = &s.rpcs[i][c.Procedure]
+	}
+	r := resultOK
+	switch {
+	case c.Status.OK():
+		if p != nil && p.status(c.Procedure) {
+			if st := resultStatus(c); st != nfs3.OK {
+				r = resultError
+				s.countNFS(st)
+			}
+		}
+	case !c.Status.Denied:
+		r = resultRefused
+		count(s.accept[:], uint32(c.Status.Accept))
+	case c.Status.Reject == oncrpc.AuthError:
+		r = resultRefused
+		count(s.auth[:], uint32(c.Status.Auth))
+	default:
+		r = resultRefused
+		count(s.reject[:], uint32(c.Status.Reject))
+	}
+	ps.results[r].Add(1)
+	ps.observe(d)
+}
+
+// dropped counts a call that is not answered.
+func (s *exportStats) dropped(c *oncrpc.Call) {
+	ps := &s.other
+	if i, p := find(c.Program, c.Version, c.Procedure); p != nil {
+		ps = &s.rpcs[i][c.Procedure]
+	}
+	ps.results[resultDropped].Add(1)
+}
+
+// resultStatus returns the first word of a reply's results.
+func resultStatus(c *oncrpc.Call) nfs3.Status {
+	if len(c.Reply.Stream) == 0 || len(c.Reply.Stream[0]) < oncrpc.MinReplyLen+4 {
+		return nfs3.OK
+	}
+	w := c.Reply.Stream[0][oncrpc.MinReplyLen:]
+	return nfs3.Status(uint32(w[0])<<24 | uint32(w[1])<<16 | uint32(w[2])<<8 | uint32(w[3]))
+}
+
+func (s *exportStats) countNFS(st nfs3.Status) {
+	for i, e := range nfsErrors {
+		if e == st {
+			s.nfs[i].Add(1)
+			return
+		}
+	}
+	s.nfsOther.Add(1)
+}
+
+func count(a []atomic.Uint64, i uint32) {
+	if uint64(i) < uint64(len(a)) {
+		a[i].Add(1)
+	}
+}
+
+func (p *procedureStats) observe(d time.Duration) {
+	p.took[bucket(d)].Add(1)
+	p.sum.Add(int64(d))
+}
+
+// bucket returns the first bucket whose bound is not below d.
+func bucket(d time.Duration) int {
+	if d <= 1<<firstBucket {
+		return 0
+	}
+	return min(bits.Len64(uint64(d-1))-firstBucket, buckets)
+}
+
+// bound is the upper bound of a bucket, in seconds.
+func bound(i int) float64 { return float64(int64(1)<<(firstBucket+i)) / 1e9 }

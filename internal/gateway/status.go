@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"net/netip"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+// Status is what /status tells, as JSON.
+type Status struct {
+	Build Build `json:"build"`
+	// Started is when the process began to serve.
+	Started time.Time `json:"started"`
+	// Draining: no new connections are taken, the process is about to end.
+	Draining bool `json:"draining"`
+	// Ready is what /readyz answers.
+	Ready   bool           `json:"ready"`
+	Config  ConfigStatus   `json:"config"`
+	Exports []ExportStatus `json:"exports"`
+}
+
+// Build identifies the program.
+type Build struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+}
+
+// ConfigStatus tells of the configuration as a whole.
+type ConfigStatus struct {
+	// File is its path; empty if the configuration came by flags.
+	File string `json:"file,omitempty"`
+	// Hash identifies the file that was read last whose frame was right, and Loaded is when that was.
+	Hash   string    `json:"hash"`
+	Loaded time.Time `json:"loaded"`
+	// Error says why the file as it is now is not used; Problems are its places.
+	Error    string          `json:"error,omitempty"`
+	Problems config.Problems `json:"problems,omitempty"`
+	// Restart lists the fields that were changed and take effect at the next start.
+	Restart []string `json:"restart,omitempty"`
+}
+
+// ExportState is the state of an export.
+type ExportState string
+
+const (
+	// Serving: the export is served as configured, as far as its listeners work.
+	Serving ExportState = "Serving"
+	// Refused: it has never been served, since what the file says of it is wrong or its backend does not open. Error says why.
+	Refused ExportState = "Refused"
+	// Outdated: it is served as it was before the last change, which is wrong or could not be applied. Error says why.
+	Outdated ExportState = "Outdated"
+	// Applying: a change is being made.
+	Applying ExportState = "Applying"
+	// Removing: it is no longer configured; calls in flight are finished.
+	Removing ExportState = "Removing"
+)
+
+// ExportStatus tells of one export.
+type ExportStatus struct {
+	Name  string      `json:"name"`
+	State ExportState `json:"state"`
+	// Hash identifies the configuration that is applied; empty if none is.
+	Hash string `json:"hash,omitempty"`
+	// Error says why the configuration as it is now is not applied.
+	Error    string          `json:"error,omitempty"`
+	Problems config.Problems `json:"problems,omitempty"`
+
+	Listeners []ListenerStatus `json:"listeners"`
+	Backend   BackendStatus    `json:"backend"`
+	Clients   []ClientStatus   `json:"clients"`
+	Counters  Counters         `json:"counters"`
+}
+
+// ListenerState is the state of a listener.
+type ListenerState string
+
+const (
+	// Listening: connections are taken.
+	Listening ListenerState = "Listening"
+	// Retrying: the address cannot be listened on; Error says why. It is tried again and again.
+	Retrying ListenerState = "Retrying"
+	// Closed: connections are no longer taken.
+	Closed ListenerState = "Closed"
+)
+
+// ListenerStatus tells of one address.
+type ListenerStatus struct {
+	Network  config.Network  `json:"network"`
+	Provider config.Provider `json:"provider,omitempty"`
+	// Configured is the address in the file, Address the one that is listened on.
+	Configured string        `json:"configured"`
+	Address    string        `json:"address,omitempty"`
+	State      ListenerState `json:"state"`
+	Error      string        `json:"error,omitempty"`
+	Since      time.Time     `json:"since"`
+	// RPCBind tells whether the address is registered there; empty if that is not wanted.
+	RPCBind string `json:"rpcbind,omitempty"`
+}
+
+// BackendStatus tells of an export's backend.
+type BackendStatus struct {
+	Kind string `json:"kind"`
+	Path string `json:"path,omitempty"`
+	// Healthy: the backend answered when it was last asked.
+	Healthy bool   `json:"healthy"`
+	Error   string `json:"error,omitempty"`
+	// Identity says as whom files are accessed.
+	Identity string `json:"identity,omitempty"`
+	// Notes are what an administrator should know of it.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// ClientStatus tells of one connection.
+type ClientStatus struct {
+	Network config.Network `json:"network"`
+	Remote  netip.AddrPort `json:"remote"`
+	Local   netip.AddrPort `json:"local"`
+	Since   time.Time      `json:"since"`
+	// RDMA tells what was settled for a connection of that network.
+	RDMA *RDMAStatus `json:"rdma,omitempty"`
+}
+
+// RDMAStatus tells what was settled for an RPC-over-RDMA connection.
+type RDMAStatus struct {
+	Provider string `json:"provider"`
+	// Version of RPC-over-RDMA.
+	Version int `json:"version"`
+	// Call and Reply are the inline thresholds, in bytes.
+	Call  int `json:"callThreshold"`
+	Reply int `json:"replyThreshold"`
+	// Credits is what is granted.
+	Credits int `json:"credits"`
+	// InUse is how many calls are in flight.
+	InUse int `json:"creditsInUse"`
+	// ReadsOut is how many RDMA Reads may be outstanding towards the client (ORD).
+	ReadsOut           int  `json:"readsOut"`
+	RemoteInvalidation bool `json:"remoteInvalidation"`
+	CRC                bool `json:"crc"`
+}
+
+// Counters are an export's totals since it began; /metrics has them in detail.
+type Counters struct {
+	Connections uint64 `json:"connections"`
+	RPCs        uint64 `json:"rpcs"`
+	Errors      uint64 `json:"errors"`
+	BytesIn     uint64 `json:"bytesIn"`
+	BytesOut    uint64 `json:"bytesOut"`
+}
