@@ -35,11 +35,17 @@ var errDomainClosed = errors.New("iwarp: the domain is closed")
 
 // Attach implements [rdma.Domain].
 func (d *domain) Attach(p *bufpool.Pool) error {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return errDomainClosed
+	}
 	detach, err := p.Attach(func(a *bufpool.Arena) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.closed {
-			return errDomainClosed
+		if d.closed { // Close is about to detach: the pool and its other users go on
+			return nil
 		}
 		d.add(spanOf(a.Memory))
 		return nil

@@ -32,11 +32,17 @@ func newDomain(f *Fabric) *domain {
 
 // Attach makes the pool's arenas local memory.
 func (d *domain) Attach(p *bufpool.Pool) error {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return fmt.Errorf("rdma fabric: the domain is closed")
+	}
 	detach, err := p.Attach(func(a *bufpool.Arena) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.closed {
-			return fmt.Errorf("rdma fabric: the domain is closed")
+		if d.closed { // Close is about to detach: the pool and its other users go on
+			return nil
 		}
 		from := uintptr(unsafe.Pointer(unsafe.SliceData(a.Memory)))
 		s := append(slices.Clone(*d.arenas.Load()), span{from, from + uintptr(len(a.Memory))})
