@@ -30,7 +30,7 @@ type loop struct {
 	xid   uint32
 	xids  map[uint32]bool
 	calls map[*oncrpc.Request]uint32 // not answered yet, with their XIDs
-	seen  []uint32                 // procedures
+	seen  []uint32                   // procedures
 }
 
 func newLoop(t *testing.T, h oncrpc.Handler, pool *bufpool.Pool, place bool) *loop {

@@ -144,7 +144,7 @@ func (fs *memFS) ServeRPC(c *oncrpc.Call) {
 		res.Encode(e)
 	case c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcUmnt:
 	case c.Program == nfs3.Program && c.Procedure < nfs3.Procedures:
-		fs.serve(c.Procedure, d, e)
+		fs.serve(c, d, e)
 	default:
 		c.ReplyAccept(oncrpc.ProgUnavail)
 		return
@@ -156,14 +156,14 @@ func (fs *memFS) ServeRPC(c *oncrpc.Call) {
 	c.Respond()
 }
 
-func (fs *memFS) serve(procedure uint32, d *xdr.Decoder, e *xdr.Encoder) {
-	switch procedure {
+func (fs *memFS) serve(c *oncrpc.Call, d *xdr.Decoder, e *xdr.Encoder) {
+	switch procedure := c.Procedure; procedure {
 	case nfs3.ProcNull:
 	case nfs3.ProcGetAttr, nfs3.ProcFSStat, nfs3.ProcFSInfo, nfs3.ProcPathConf, nfs3.ProcReadlink:
 		var a nfs3.HandleArgs
 		a.Decode(d)
 		f, st := fs.find(a.Object)
-		fs.serveHandle(procedure, f, st, e)
+		fs.serveHandle(c, f, st, e)
 	case nfs3.ProcSetAttr:
 		var a nfs3.SetAttrArgs
 		a.Decode(d)
@@ -181,7 +181,7 @@ func (fs *memFS) serve(procedure uint32, d *xdr.Decoder, e *xdr.Encoder) {
 		f, st := fs.find(a.Object)
 		encode(e, &nfs3.AccessRes{Status: st, Attr: fs.post(f), Access: a.Access & (nfs3.AccessRead | nfs3.AccessLookup)})
 	case nfs3.ProcRead, nfs3.ProcWrite, nfs3.ProcCommit:
-		fs.serveData(procedure, d, e)
+		fs.serveData(c, d, e)
 	case nfs3.ProcReaddir, nfs3.ProcReaddirPlus:
 		fs.serveList(procedure, d, e)
 	default:
@@ -189,10 +189,21 @@ func (fs *memFS) serve(procedure uint32, d *xdr.Decoder, e *xdr.Encoder) {
 	}
 }
 
+// item copies data to where a transport can send them from.
+func item(c *oncrpc.Call, data []byte) [][]byte {
+	b, err := c.Pool().Get(len(data))
+	if err != nil {
+		panic(err)
+	}
+	c.Reply.Own(b)
+	copy(b.B, data)
+	return [][]byte{b.B}
+}
+
 func encode(e *xdr.Encoder, m interface{ Encode(*xdr.Encoder) }) { m.Encode(e) }
 
-func (fs *memFS) serveHandle(procedure uint32, f *memFile, st nfs3.Status, e *xdr.Encoder) {
-	switch procedure {
+func (fs *memFS) serveHandle(c *oncrpc.Call, f *memFile, st nfs3.Status, e *xdr.Encoder) {
+	switch c.Procedure {
 	case nfs3.ProcGetAttr:
 		res := nfs3.GetAttrRes{Status: st}
 		if f != nil {
@@ -210,14 +221,14 @@ func (fs *memFS) serveHandle(procedure uint32, f *memFile, st nfs3.Status, e *xd
 		if f != nil && f.attr.Type != nfs3.Lnk {
 			res.Status = nfs3.ErrInval
 		} else if f != nil {
-			res.Path, res.Length = [][]byte{f.data}, len(f.data)
+			res.Path, res.Length = item(c, f.data), len(f.data)
 		}
 		encode(e, &res)
 	}
 }
 
-func (fs *memFS) serveData(procedure uint32, d *xdr.Decoder, e *xdr.Encoder) {
-	switch procedure {
+func (fs *memFS) serveData(c *oncrpc.Call, d *xdr.Decoder, e *xdr.Encoder) {
+	switch c.Procedure {
 	case nfs3.ProcRead:
 		var a nfs3.ReadArgs
 		a.Decode(d)
@@ -229,8 +240,7 @@ func (fs *memFS) serveData(procedure uint32, d *xdr.Decoder, e *xdr.Encoder) {
 			if fs.shortRead > 0 {
 				n = min(n, uint64(fs.shortRead))
 			}
-			data := slices.Clone(f.data[at : at+n])
-			res.Count, res.EOF, res.Data = uint32(n), at+n == uint64(len(f.data)), [][]byte{data}
+			res.Count, res.EOF, res.Data = uint32(n), at+n == uint64(len(f.data)), item(c, f.data[at:at+n])
 		}
 		encode(e, &res)
 	case nfs3.ProcWrite:

@@ -98,7 +98,9 @@ func (o *Op) SetRange(offset uint64, n int) {
 	binary.BigEndian.PutUint64(at, offset)
 	binary.BigEndian.PutUint32(at[8:], uint32(n))
 	if o.r.Procedure == nfs3.ProcRead {
-		o.r.Plan.Results[0].Max = n
+		res := &o.r.Plan.Results[0]
+		o.r.Plan.MaxReply += xdr.Round(n) - xdr.Round(res.Max)
+		res.Max = n
 		return
 	}
 	binary.BigEndian.PutUint32(at[16:], uint32(n)) // the count word of the data

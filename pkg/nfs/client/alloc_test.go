@@ -1,0 +1,91 @@
+package client_test
+
+import (
+	"testing"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// echo answers every request at once with the same reply.
+type echo struct {
+	reply []byte
+	items []xdr.Item
+	xid   uint32
+}
+
+func (q *echo) NextXID() uint32 { q.xid++; return q.xid }
+func (q *echo) Close() error    { return nil }
+
+func (q *echo) Submit(r *oncrpc.Request) {
+	copy(q.reply, r.Call.Stream[0][:4])
+	r.Reply.Stream = append(r.Reply.Stream[:0], q.reply)
+	r.Reply.Items = append(r.Reply.Items[:0], q.items...)
+	r.Done(r)
+}
+
+// An Op that is sent again takes no memory.
+func TestOpAllocs(t *testing.T) {
+	pool := bufpool.New(0)
+	b, err := pool.Get(4096)
+	mustNot(t, err)
+	q := &echo{}
+	c := client.New(client.Config{Requester: q, Pool: pool})
+	var (
+		attr  nfs3.GetAttrRes
+		read  nfs3.ReadRes
+		write nfs3.WriteRes
+	)
+	for _, x := range []struct {
+		name   string
+		op     func() (*client.Op, error)
+		answer nfs3test.Message
+		res    interface{ Decode(*xdr.Decoder) }
+	}{
+		{"GETATTR", func() (*client.Op, error) { return c.NewGetAttr(handleOf(1)) }, &nfs3.GetAttrRes{Attr: nfs3.Attr{Type: nfs3.Reg}}, &attr},
+		{"READ", func() (*client.Op, error) { return c.NewRead(handleOf(1), b) }, &nfs3.ReadRes{Count: 4096, Data: [][]byte{b.B}}, &read},
+		{"WRITE", func() (*client.Op, error) { return c.NewWrite(handleOf(1), b, nfs3.Unstable) }, &nfs3.WriteRes{Count: 4096}, &write},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			stream, items := nfs3test.Encode(x.answer)
+			q.reply = append(append(make([]byte, 4), 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), stream...)
+			q.items = nil
+			for _, it := range items {
+				it.Position += oncrpc.MinReplyLen
+				q.items = append(q.items, it)
+			}
+			op, err := x.op()
+			mustNot(t, err)
+			n, left := 0, 0
+			var again func(*client.Op)
+			again = func(op *client.Op) {
+				if err := op.Result(x.res); err != nil {
+					t.Fatal(err)
+				}
+				if n++; x.name != "GETATTR" {
+					op.SetRange(uint64(n)*100, n%4096+1)
+				}
+				if left--; left > 0 {
+					op.Submit(again)
+				}
+			}
+			allocs := testing.AllocsPerRun(10, func() {
+				left = 100
+				op.Submit(again)
+			})
+			if allocs != 0 && !raceEnabled {
+				t.Errorf("%v allocations for 100 calls", allocs)
+			}
+			if n != 1100 {
+				t.Errorf("%d calls", n)
+			}
+			op.Free()
+		})
+	}
+	b.Release()
+	noneLeft(t, pool)
+}
