@@ -78,6 +78,7 @@ var cases = []struct {
 	{"send unsignaled", false, testSendUnsignaled},
 	{"bad posts", false, testBadPosts},
 	{"post in handlers", false, testPostInHandlers},
+	{"post before serve", false, testPostBeforeServe},
 
 	{"write sizes", false, testWriteSizes},
 	{"write then send", false, testWriteThenSend},

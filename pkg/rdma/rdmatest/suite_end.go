@@ -269,6 +269,9 @@ func underLoad(x *exam, stop func(*end)) {
 				<-l.from.served
 				fill(l.sink, 0x77)
 				fill(loads[1-i].region, 0x77)
+				for _, segments := range l.from.receives {
+					fill(segments[0], 0x77)
+				}
 			})
 		}
 		a.join()
@@ -281,6 +284,13 @@ func underLoad(x *exam, stop func(*end)) {
 			}
 			if !filled(loads[1-i].region) {
 				x.Errorf("round %d: the %s's exposed memory was written to after Serve returned", round, l.from.name)
+			}
+		}
+		for _, e := range []*end{a, b} {
+			for id, segments := range e.receives {
+				if !filled(segments[0]) {
+					x.Errorf("round %d: the %s's receive %d was written to after Serve returned", round, e.name, id)
+				}
 			}
 		}
 		if x.Failed() {

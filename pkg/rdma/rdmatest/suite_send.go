@@ -301,3 +301,29 @@ func testPostInHandlers(x *exam) {
 	}
 	<-exhausted
 }
+
+// testPostBeforeServe: what is posted before Serve is called is sent and reported like everything else.
+func testPostBeforeServe(x *exam) {
+	a, b := x.connect(setup{idle: true}, setup{idle: true})
+	const messages = 5
+	for i := range messages {
+		for _, e := range []*end{a, b} {
+			m := x.memory(50, 0)
+			copy(m, noise(i, 50))
+			e.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)})
+		}
+	}
+	for _, e := range []*end{a, b} {
+		e.served = make(chan struct{})
+		go e.serve()
+	}
+	for _, e := range []*end{a, b} {
+		for i := range messages {
+			if got := e.receive(); !bytes.Equal(got.data, noise(i, 50)) {
+				x.Errorf("%s: message %d came wrong", e.name, i)
+			}
+		}
+		e.awaitSent(messages)
+	}
+	exchange(a, b)
+}
