@@ -269,6 +269,11 @@ func (out *requester) dequeue(prev, o *outCall) {
 func (o *outCall) send(asked int, first bool) {
 	c, out := o.c, &o.c.out
 	err := o.build.build(o, asked, first)
+	if err != nil {
+		if ended := c.ep.Post(nil); ended != nil { // that is why
+			err = &LostError{ended}
+		}
+	}
 	if err == nil && c.server {
 		err = c.receives.more(1) // for its reply
 	}
