@@ -103,7 +103,7 @@ func (cl *Client) Negotiated() Negotiated {
 	defer out.mu.Unlock()
 	return Negotiated{
 		Version: wire.Version1, InlineCall: c.sendLimit, InlineReply: c.recvLimit,
-		Granted: out.peerGrant, Requested: out.asked(),
+		Granted: out.offered, Requested: out.asked(),
 		RemoteInvalidation: c.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(),
 	}
 }
