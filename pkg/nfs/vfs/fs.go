@@ -285,6 +285,9 @@ func (fs *FS) Root() *Node { return fs.root }
 // Prompt reports whether [Node.Stat], [FS.Fresh], [FS.Permit] and [FS.ReadNow] never wait on this file system.
 func (fs *FS) Prompt() bool { return fs.prompt }
 
+// Files returns how many descriptors are held open.
+func (fs *FS) Files() int64 { return fs.table.files.Load() }
+
 // FSID is the id of the file system on which an object is: the same after a restart.
 func (fs *FS) FSID(st *Stat) uint64 {
 	if st.Dev == fs.root.dev {

@@ -1,0 +1,177 @@
+package server
+
+import (
+	"bytes"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/vfs"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// listing is a READDIR or READDIRPLUS under way.
+type listing struct {
+	o        *op
+	dir      *vfs.Node
+	writer   nfs3.ListWriter
+	plus     bool
+	entry    nfs3.EntryPlus
+	handle   vfs.Handle
+	stat     vfs.Stat
+	fileID   uint64 // the directory's own
+	verifier nfs3.Verifier
+}
+
+func readdir(o *op) {
+	var a nfs3.ReaddirArgs
+	d := o.call.Args()
+	if a.Decode(d); !o.decoded(d) {
+		return
+	}
+	l := listing{o: o}
+	l.list(a.Dir, a.Cookie, a.Verf, a.Count, a.Count)
+}
+
+func readdirplus(o *op) {
+	var a nfs3.ReaddirPlusArgs
+	d := o.call.Args()
+	if a.Decode(d); !o.decoded(d) {
+		return
+	}
+	l := listing{o: o, plus: true}
+	l.list(a.Dir, a.Cookie, a.Verf, a.MaxCount, a.DirCount)
+}
+
+// Buffers for what the kernel returns, in bytes: at least a longest name, at most what is read for nothing without regret.
+const (
+	minDirents = 4 << 10
+	maxDirents = 64 << 10
+)
+
+func (l *listing) list(h nfs3.Handle, cookie uint64, verf nfs3.Verifier, count, dirCount uint32) {
+	o := l.o
+	count = min(count, nfs3.MaxData)
+	e := o.begin(4 + nfs3.PostOpAttrLen + 8 + 8 + int(count))
+	if e == nil {
+		return
+	}
+	head := nfs3.ReaddirRes{}
+	dir, st := o.resolve(h)
+	if st == nfs3.OK {
+		l.dir, l.fileID = dir, o.stat.Ino
+		l.verifier = cookieVerifier(dir)
+		st = l.check(cookie, verf)
+		o.s.post(&o.stat, &head.Attr)
+	}
+	if st == nfs3.OK {
+		st = l.fill(e, &head, cookie, count, dirCount)
+	} else {
+		head.Status = st
+		head.Encode(e)
+	}
+	if dir != nil {
+		dir.Release()
+	}
+	o.respond()
+}
+
+// cookieVerifier is a directory's: cookies stay valid, as they are what the file system itself seeks by, so it changes only if
+// the key of handles does.
+func cookieVerifier(dir *vfs.Node) (v nfs3.Verifier) {
+	h := dir.Handle().Bytes()
+	copy(v[:], h[len(h)-len(v):])
+	return v
+}
+
+func (l *listing) check(cookie uint64, verf nfs3.Verifier) nfs3.Status {
+	o := l.o
+	if !l.dir.IsDir() {
+		return nfs3.ErrNotDir
+	}
+	may, err := o.s.fs.PermitSlow(l.dir, &o.stat, &o.cred, vfs.MayRead)
+	switch {
+	case err != nil:
+		return status(err)
+	case may == 0:
+		return nfs3.ErrAcces
+	}
+	// Linux sends no verifier when it goes on after it has thrown away its cache.
+	if cookie > math.MaxInt64 || cookie != 0 && verf != l.verifier && verf != (nfs3.Verifier{}) {
+		return nfs3.ErrBadCookie
+	}
+	return nfs3.OK
+}
+
+// fill writes entries from the cookie on, until the reply or the directory ends.
+func (l *listing) fill(e *xdr.Encoder, head *nfs3.ReaddirRes, cookie uint64, count, dirCount uint32) nfs3.Status {
+	start := e.Mark()
+	fail := func(err error) nfs3.Status {
+		e.Truncate(start)
+		if head.Status = status(err); err == error(unix.EINVAL) {
+			head.Status = nfs3.ErrBadCookie // the file system does not know that place
+		}
+		head.Encode(e)
+		return head.Status
+	}
+	buf, err := l.o.call.Pool().Get(int(min(max(count, minDirents), maxDirents)))
+	if err != nil {
+		return fail(unix.ENOMEM)
+	}
+	defer buf.Release()
+	head.Verf = l.verifier
+	l.writer.Begin(e, head, count, dirCount)
+	for {
+		n, err := l.o.s.fs.ReadDir(l.dir, int64(cookie), buf.B)
+		if err != nil && l.writer.Len() == 0 {
+			return fail(err)
+		}
+		if n == 0 || err != nil { // an error comes again with the next call
+			return l.writer.End(err == nil)
+		}
+		var full bool
+		if cookie, full = l.add(buf, n); full {
+			return l.writer.End(false)
+		}
+	}
+}
+
+// add writes the entries in buf, and returns the cookie behind the last one, and whether it ran out of room.
+func (l *listing) add(buf *bufpool.Buf, n int) (cookie uint64, full bool) {
+	for d := vfs.Entries(buf.B[:n]); d.Next(); {
+		l.entry.Entry = nfs3.Entry{FileID: d.Ino, Name: d.Name, Cookie: uint64(d.Off)}
+		if l.dir == l.o.s.fs.Root() && bytes.Equal(d.Name, dotdot) {
+			l.entry.FileID = l.fileID // what is above is nobody's business
+		}
+		if !l.plus {
+			if !l.writer.Add(&l.entry.Entry) {
+				return cookie, true
+			}
+		} else if l.describe(); !l.writer.AddPlus(&l.entry) {
+			return cookie, true
+		}
+		cookie = l.entry.Cookie
+	}
+	return cookie, false
+}
+
+var (
+	dot    = []byte(".")
+	dotdot = []byte("..")
+)
+
+// describe adds handle and attributes to the entry, unless it is "." or "..", or what it names is gone or out of reach.
+func (l *listing) describe() {
+	l.entry.Handle.Handle = nil
+	l.entry.Attr.Present = false
+	if bytes.Equal(l.entry.Name, dot) || bytes.Equal(l.entry.Name, dotdot) || l.o.name.Set(l.entry.Name) != nil {
+		return
+	}
+	if l.o.s.fs.Identify(l.dir, &l.o.name, &l.handle, &l.stat) == nil {
+		l.o.s.post(&l.stat, &l.entry.Attr)
+		l.entry.Handle.Handle = l.handle.Bytes()
+		l.entry.FileID = l.stat.Ino
+	}
+}

@@ -1,0 +1,385 @@
+package server
+
+import (
+	"bytes"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/vfs"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var testKey = []byte("0123456789abcdef0123456789abcdef")
+
+// everyone may do everything as who they are.
+var everyone = []Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}, Squash: SquashNone}}
+
+// rig is a server with a transport in memory, and a client of it.
+type rig struct {
+	t    testing.TB
+	dir  string
+	s    *Server
+	pool *bufpool.Pool
+	xid  atomic.Uint32
+	conn *oncrpc.Conn
+	cred oncrpc.Auth
+	root nfs3.Handle
+}
+
+// encoder and decoder are what all types of nfs3 have.
+type (
+	encoder interface{ Encode(*xdr.Encoder) }
+	decoder interface{ Decode(*xdr.Decoder) }
+)
+
+func newRig(t testing.TB, change func(*Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), pool: bufpool.New(256 << 20), cred: sysCred(t, 0, 0)}
+	r.conn = &oncrpc.Conn{Network: "tcp", Remote: netip.MustParseAddrPort("127.0.0.1:700")}
+	r.start(change)
+	t.Cleanup(func() {
+		r.stop()
+		if st := r.pool.Stats(); st.Bufs != 0 {
+			t.Errorf("%d buffers were not released", st.Bufs)
+		}
+	})
+	return r
+}
+
+func (r *rig) start(change func(*Config)) {
+	r.t.Helper()
+	cfg := Config{Root: r.dir, Access: everyone, Key: testKey, Workers: 4, Files: vfs.Options{Recheck: 1}}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.s = s
+	r.root = bytes.Clone(s.fs.Root().Handle().Bytes())
+}
+
+func (r *rig) stop() {
+	r.t.Helper()
+	if r.s == nil {
+		return
+	}
+	if err := r.s.Close(); err != nil {
+		r.t.Error(err)
+	}
+	r.s = nil
+}
+
+func sysCred(t testing.TB, uid, gid uint32, groups ...uint32) oncrpc.Auth {
+	t.Helper()
+	p := oncrpc.AuthSysParms{Stamp: 7, Machine: []byte("client"), UID: uid, GID: gid, GIDs: groups}
+	a, err := p.Auth()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// as is the rig with another caller.
+func (r *rig) as(uid, gid uint32, groups ...uint32) *rig {
+	return r.with(sysCred(r.t, uid, gid, groups...), r.conn.Remote.String())
+}
+
+func (r *rig) with(cred oncrpc.Auth, remote string) *rig {
+	n := &rig{t: r.t, dir: r.dir, s: r.s, pool: r.pool, cred: cred, root: r.root}
+	n.conn = &oncrpc.Conn{Network: "tcp", Remote: netip.MustParseAddrPort(remote)}
+	n.xid.Store(r.xid.Add(1 << 16))
+	return n
+}
+
+// wire is a call on its way.
+type wire struct {
+	rig      *rig
+	call     *oncrpc.Call
+	reply    []byte // the unreduced stream
+	items    int
+	released bool
+	status   oncrpc.Status
+	dropped  bool
+	done     chan struct{}
+	keep     bool // leave the reply to be looked at, and the call recycled
+}
+
+func (w *wire) Respond(c *oncrpc.Call) {
+	if w.keep {
+		c.Recycle()
+		w.done <- struct{}{}
+		return
+	}
+	w.reply, w.items, w.status = join(&c.Reply), len(c.Reply.Items), c.Status
+	c.Recycle()
+	w.done <- struct{}{}
+}
+
+func (w *wire) Drop(c *oncrpc.Call) {
+	w.dropped = true
+	c.Recycle()
+	w.done <- struct{}{}
+}
+
+// join returns the unreduced stream of m.
+func join(m *oncrpc.Message) (b []byte) {
+	stream := bytes.Join(m.Stream, nil)
+	for _, it := range m.Items {
+		n := it.Position - len(b)
+		b = append(b, stream[:n]...)
+		stream = stream[n:]
+		b = append(b, bytes.Join(it.Data, nil)...)
+		b = append(b, make([]byte, xdr.Pad(it.Length))...)
+	}
+	return append(b, stream...)
+}
+
+// prepare encodes a call. Its stream is cut into pieces of cut bytes if that is not 0.
+func (r *rig) prepare(xid, program, version, proc uint32, args encoder, cut int) *wire {
+	w := &wire{rig: r, call: &oncrpc.Call{}, done: make(chan struct{}, 2)}
+	w.call.Init(r.pool, w)
+	w.fill(xid, program, version, proc, args, cut)
+	return w
+}
+
+func (w *wire) fill(xid, program, version, proc uint32, args encoder, cut int) {
+	r, c := w.rig, w.call
+	var e xdr.Encoder
+	e.Reset(make([]byte, 0, 1<<16), nil)
+	oncrpc.EncodeCallHeader(&e, xid, program, version, proc, r.cred, oncrpc.Auth{})
+	if args != nil {
+		args.Encode(&e)
+	}
+	if e.Overflow() {
+		r.t.Fatal("a test's arguments are too long")
+	}
+	c.Message.Items = append(c.Message.Items[:0], e.Items()...)
+	b := e.Bytes()
+	for cut > 0 && len(b) > cut {
+		c.Message.Stream = append(c.Message.Stream, b[:cut:cut])
+		b = b[cut:]
+	}
+	c.Message.Stream = append(c.Message.Stream, b)
+	c.Conn = r.conn
+	if err := oncrpc.DecodeCall(c); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// send gives the call to the server, and wait takes its answer.
+func (w *wire) send() *wire {
+	w.rig.s.ServeRPC(w.call)
+	return w
+}
+
+func (w *wire) wait() *wire {
+	<-w.done
+	return w
+}
+
+// results decodes a reply, which must be a success.
+func (w *wire) results(res decoder) {
+	t := w.rig.t
+	t.Helper()
+	if w.dropped {
+		t.Fatal("the call was dropped")
+	}
+	if !w.status.OK() {
+		t.Fatalf("the call was answered %v", w.status)
+	}
+	var d xdr.Decoder
+	d.ResetBytes(w.reply)
+	var h oncrpc.ReplyHeader
+	if err := h.Decode(&d); err != nil {
+		t.Fatal(err)
+	}
+	res.Decode(&d)
+	if d.Err() != nil {
+		t.Fatal(d.Err())
+	}
+	if d.Left() != 0 {
+		if _, list := res.(*nfs3.ReaddirRes); !list {
+			t.Fatalf("%d bytes follow the results", d.Left())
+		}
+	}
+}
+
+// do makes a call of NFS.
+func (r *rig) do(proc uint32, args encoder, res decoder) {
+	r.t.Helper()
+	r.prepare(r.xid.Add(1), nfs3.Program, nfs3.Version, proc, args, 0).send().wait().results(res)
+}
+
+// Calls, with their results. Those that have only a status to tell return that.
+
+func (r *rig) getattr(h nfs3.Handle) nfs3.GetAttrRes {
+	r.t.Helper()
+	var res nfs3.GetAttrRes
+	r.do(nfs3.ProcGetAttr, &nfs3.GetAttrArgs{Object: h}, &res)
+	return res
+}
+
+func (r *rig) setattr(h nfs3.Handle, a nfs3.SetAttrs) nfs3.WccRes {
+	r.t.Helper()
+	var res nfs3.WccRes
+	r.do(nfs3.ProcSetAttr, &nfs3.SetAttrArgs{Object: h, New: a}, &res)
+	return res
+}
+
+func (r *rig) lookup(dir nfs3.Handle, name string) nfs3.LookupRes {
+	r.t.Helper()
+	var res nfs3.LookupRes
+	r.do(nfs3.ProcLookup, &nfs3.LookupArgs{Dir: dir, Name: []byte(name)}, &res)
+	res.Object = bytes.Clone(res.Object)
+	return res
+}
+
+// handle looks a name of the root up, which must be there.
+func (r *rig) handle(name string) nfs3.Handle {
+	r.t.Helper()
+	res := r.lookup(r.root, name)
+	if res.Status != nfs3.OK {
+		r.t.Fatalf("lookup %s: %v", name, res.Status)
+	}
+	return res.Object
+}
+
+func (r *rig) access(h nfs3.Handle, bits uint32) nfs3.AccessRes {
+	r.t.Helper()
+	var res nfs3.AccessRes
+	r.do(nfs3.ProcAccess, &nfs3.AccessArgs{Object: h, Access: bits}, &res)
+	return res
+}
+
+func (r *rig) read(h nfs3.Handle, off uint64, count uint32) (nfs3.ReadRes, string) {
+	r.t.Helper()
+	var res nfs3.ReadRes
+	r.do(nfs3.ProcRead, &nfs3.ReadArgs{File: h, Offset: off, Count: count}, &res)
+	return res, string(bytes.Join(res.Data, nil))
+}
+
+func (r *rig) write(h nfs3.Handle, off uint64, data string, how nfs3.Stability) nfs3.WriteRes {
+	r.t.Helper()
+	var res nfs3.WriteRes
+	r.do(nfs3.ProcWrite, writeArgs(h, off, data, how), &res)
+	return res
+}
+
+// writeArgs has its data in three slices, as an item.
+func writeArgs(h nfs3.Handle, off uint64, data string, how nfs3.Stability) *nfs3.WriteArgs {
+	b := []byte(data)
+	k := len(b) / 3
+	return &nfs3.WriteArgs{File: h, Offset: off, Count: uint32(len(b)), Stable: how, Data: [][]byte{b[:k], b[k : 2*k], b[2*k:]}}
+}
+
+func (r *rig) commit(h nfs3.Handle, off uint64, count uint32) nfs3.CommitRes {
+	r.t.Helper()
+	var res nfs3.CommitRes
+	r.do(nfs3.ProcCommit, &nfs3.CommitArgs{File: h, Offset: off, Count: count}, &res)
+	return res
+}
+
+func (r *rig) create(dir nfs3.Handle, name string, how nfs3.CreateMode, a nfs3.SetAttrs) nfs3.CreateRes {
+	r.t.Helper()
+	return r.createVerified(dir, name, how, a, nfs3.Verifier{})
+}
+
+func (r *rig) createVerified(dir nfs3.Handle, name string, how nfs3.CreateMode, a nfs3.SetAttrs, v nfs3.Verifier) nfs3.CreateRes {
+	r.t.Helper()
+	return r.creating(nfs3.ProcCreate, &nfs3.CreateArgs{Where: nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}, Mode: how, Attrs: a, Verf: v})
+}
+
+func (r *rig) creating(proc uint32, args encoder) nfs3.CreateRes {
+	r.t.Helper()
+	var res nfs3.CreateRes
+	r.do(proc, args, &res)
+	res.Object.Handle = bytes.Clone(res.Object.Handle)
+	return res
+}
+
+func (r *rig) mkdir(dir nfs3.Handle, name string, mode uint32) nfs3.CreateRes {
+	r.t.Helper()
+	return r.creating(nfs3.ProcMkdir, &nfs3.MkdirArgs{Where: nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}, Attrs: nfs3.SetAttrs{SetMode: true, Mode: mode}})
+}
+
+func (r *rig) symlink(dir nfs3.Handle, name, target string) nfs3.CreateRes {
+	r.t.Helper()
+	return r.creating(nfs3.ProcSymlink, &nfs3.SymlinkArgs{Where: nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}, Path: [][]byte{[]byte(target)}, Length: len(target)})
+}
+
+func (r *rig) removing(proc uint32, dir nfs3.Handle, name string) nfs3.WccRes {
+	r.t.Helper()
+	var res nfs3.WccRes
+	r.do(proc, &nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}, &res)
+	return res
+}
+
+func (r *rig) rename(from nfs3.Handle, a string, to nfs3.Handle, b string) nfs3.RenameRes {
+	r.t.Helper()
+	var res nfs3.RenameRes
+	r.do(nfs3.ProcRename, &nfs3.RenameArgs{From: nfs3.DirOpArgs{Dir: from, Name: []byte(a)}, To: nfs3.DirOpArgs{Dir: to, Name: []byte(b)}}, &res)
+	return res
+}
+
+func (r *rig) link(file, dir nfs3.Handle, name string) nfs3.LinkRes {
+	r.t.Helper()
+	var res nfs3.LinkRes
+	r.do(nfs3.ProcLink, &nfs3.LinkArgs{File: file, Link: nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}}, &res)
+	return res
+}
+
+// Helpers on the directory itself.
+
+func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *rig) put(name, content string) {
+	r.t.Helper()
+	r.must(os.WriteFile(r.path(name), []byte(content), 0o644))
+}
+
+func (r *rig) content(name string) string {
+	r.t.Helper()
+	b, err := os.ReadFile(r.path(name))
+	r.must(err)
+	return string(b)
+}
+
+func (r *rig) lstat(name string) (st unix.Stat_t) {
+	r.t.Helper()
+	r.must(unix.Lstat(r.path(name), &st))
+	return st
+}
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func wantStatus(t testing.TB, what string, got, want nfs3.Status) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+}

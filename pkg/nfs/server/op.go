@@ -1,0 +1,176 @@
+package server
+
+import (
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/vfs"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// op is a call in the server's hands. It stays with the oncrpc.Call as its Scratch, so that nothing is allocated for the next one.
+type op struct {
+	s    *Server
+	call *oncrpc.Call
+	run  func(*op)
+	next *op // in the workers' queue
+
+	auth     oncrpc.AuthSysParms
+	cred     vfs.Cred
+	readOnly bool
+	cached   *cachedReply // where the reply is to be kept, nil if nowhere
+
+	name, name2 vfs.Name
+	stat        vfs.Stat
+	wcc, wcc2   vfs.Wcc
+	writeArgs   nfs3.WriteArgs
+	write       vfs.Write
+	symlinkArgs nfs3.SymlinkArgs
+
+	// A READ that the receive loop began: got bytes are in buf.
+	buf  *bufpool.Buf
+	got  int
+	data [1][]byte
+}
+
+// opOf returns the op of a call that just came.
+func (s *Server) opOf(c *oncrpc.Call) *op {
+	o, ok := c.Scratch.(*op)
+	if !ok {
+		o = &op{}
+		c.Scratch = o
+	}
+	o.s, o.call, o.cached = s, c, nil
+	o.data[0] = nil
+	return o
+}
+
+// authenticate finds out who calls, as the rule wants it.
+func (o *op) authenticate(rule *Rule) oncrpc.AuthStat {
+	o.readOnly = rule.ReadOnly
+	anon := vfs.Cred{UID: o.s.cfg.AnonUID, GID: o.s.cfg.AnonGID}
+	switch o.call.Cred.Flavor {
+	case oncrpc.AuthNone:
+		o.cred = anon
+		return oncrpc.AuthOK
+	case oncrpc.AuthSys:
+		if o.auth.Decode(o.call.Cred) != nil {
+			return oncrpc.AuthBadCred
+		}
+		o.auth.Machine = nil // a view of the call's memory
+	default:
+		return oncrpc.AuthRejectedCred
+	}
+	o.cred = vfs.Cred{UID: o.auth.UID, GID: o.auth.GID, Groups: o.auth.GIDs}
+	switch rule.Squash {
+	case SquashAll:
+		o.cred = anon
+	case SquashRoot:
+		if o.cred.UID == 0 {
+			o.cred.UID = anon.UID
+		}
+		if o.cred.GID == 0 {
+			o.cred.GID = anon.GID
+		}
+		for i, g := range o.cred.Groups {
+			if g == 0 {
+				o.cred.Groups[i] = anon.GID
+			}
+		}
+	}
+	return oncrpc.AuthOK
+}
+
+// begin starts the reply, whose results are at most size bytes. It comes before anything is done, so that what was done can be told.
+// nil: there is no memory, and the call was dropped; the client will send it again.
+func (o *op) begin(size int) *xdr.Encoder {
+	e, err := o.call.BeginReply(oncrpc.MinReplyLen + size)
+	if err != nil {
+		o.s.log.Warn("call dropped: no memory for its reply", "error", err)
+		o.drop()
+		return nil
+	}
+	return e
+}
+
+// decoded reports whether the arguments were well-formed. If not, the call was answered GARBAGE_ARGS.
+func (o *op) decoded(d *xdr.Decoder) bool {
+	if d.Err() == nil {
+		return true
+	}
+	o.s.log.Debug("garbage arguments", "peer", o.call.Conn.Remote, "procedure", nfs3.ProcedureName(o.call.Procedure), "error", d.Err())
+	o.end()
+	o.call.ReplyAccept(oncrpc.GarbageArgs)
+	return false
+}
+
+// respond sends the reply that was encoded.
+func (o *op) respond() {
+	if o.cached != nil {
+		if o.call.EndReply(); o.call.Status.OK() {
+			o.s.replies.finish(o.cached, o.call)
+			o.cached = nil
+		}
+	}
+	o.end()
+	o.call.Respond()
+}
+
+func (o *op) drop() {
+	o.end()
+	o.call.Drop()
+}
+
+// end forgets the call's memory. If no reply was kept, the call may run again.
+func (o *op) end() {
+	if o.cached != nil {
+		o.s.replies.forget(o.cached)
+		o.cached = nil
+	}
+	if o.buf != nil {
+		o.buf.Release()
+		o.buf = nil
+	}
+	o.got = 0
+	o.cred = vfs.Cred{}
+	clear(o.writeArgs.Data)
+	o.writeArgs.File = nil
+	clear(o.symlinkArgs.Path)
+	o.symlinkArgs.Where = nfs3.DirOpArgs{}
+}
+
+// node returns the object of a handle, for the receive loop: nil if that would have to wait, or there is anything to say about it.
+func (o *op) node(h nfs3.Handle) *vfs.Node {
+	n, err := o.s.fs.Cached(h)
+	if err != nil || n == nil {
+		return nil
+	}
+	if !o.s.fs.Fresh(n) || n.Stat(&o.stat) != nil {
+		n.Release()
+		return nil
+	}
+	return n
+}
+
+// resolve returns the object of a handle and puts its attributes into o.stat. It may wait.
+func (o *op) resolve(h nfs3.Handle) (*vfs.Node, nfs3.Status) {
+	n, err := o.s.fs.Resolve(h)
+	if err != nil {
+		return nil, status(err)
+	}
+	if err := n.Stat(&o.stat); err != nil {
+		n.Release()
+		return nil, status(err)
+	}
+	return n, nfs3.OK
+}
+
+// writable is resolve for procedures that change something.
+func (o *op) writable(h nfs3.Handle) (*vfs.Node, nfs3.Status) {
+	n, st := o.resolve(h)
+	if st == nfs3.OK && o.readOnly {
+		n.Release()
+		return nil, nfs3.ErrROFS
+	}
+	return n, st
+}

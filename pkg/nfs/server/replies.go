@@ -1,0 +1,347 @@
+package server
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"net/netip"
+	"sync"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// ReplyCacheLimits bound the duplicate request cache (RFC 1813 section 4.5). It keeps replies by client, the oldest of each going first, so
+// that no client makes it forget another one's; when all of it is full, the client that was silent for longest goes.
+type ReplyCacheLimits struct {
+	// PerClient is how many replies are kept for each client address; 0 means 1024. It should be twice what a client has outstanding.
+	PerClient int
+	// Bytes bounds the whole cache; 0 means 32 MiB.
+	Bytes int64
+}
+
+// replyKey is by what a retransmission is known: not by its port, which is a new one after a client has reconnected.
+type replyKey struct {
+	client                           [16]byte
+	xid, program, version, procedure uint32
+	flavor, uid, gid, groups         uint32
+	args                             uint32 // checksum of the first 256 bytes
+}
+
+const (
+	sumOver   = 256
+	entrySize = 256 // what an entry takes besides its reply
+)
+
+// cachedReply is a call that must not run twice, and its reply when there is one.
+type cachedReply struct {
+	key    replyKey
+	reply  []byte
+	done   bool
+	waiter *oncrpc.Call // a retransmission that came before the reply
+
+	chain        *cachedReply // in its bucket
+	client       *replyClient
+	older, newer *cachedReply // of the same client
+}
+
+// replyClient is a client with what is kept for it.
+type replyClient struct {
+	addr           netip.Addr
+	oldest, newest *cachedReply
+	count          int
+	older, newer   *replyClient // by when they last called
+}
+
+type replyCache struct {
+	limits ReplyCacheLimits
+
+	mu             sync.Mutex
+	buckets        []*cachedReply
+	clients        map[netip.Addr]*replyClient
+	oldest, newest *replyClient
+	count          int
+	bytes          int64
+	replays        uint64
+}
+
+func (r *replyCache) init(l ReplyCacheLimits) {
+	if l.PerClient <= 0 {
+		l.PerClient = 1024
+	}
+	if l.Bytes <= 0 {
+		l.Bytes = 32 << 20
+	}
+	r.limits = l
+	size := 64
+	for int64(size) < l.Bytes/(4*entrySize) && size < 1<<16 {
+		size *= 2
+	}
+	r.buckets = make([]*cachedReply, size)
+	r.clients = map[netip.Addr]*replyClient{}
+}
+
+func (r *replyCache) stats() (count int, bytes int64, replays uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count, r.bytes, r.replays
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// keyOf makes the key of a call.
+func keyOf(o *op) replyKey {
+	c := o.call
+	k := replyKey{
+		client: c.Conn.Remote.Addr().Unmap().As16(),
+		xid:    c.XID, program: c.Program, version: c.Version, procedure: c.Procedure,
+		flavor: c.Cred.Flavor, uid: o.cred.UID, gid: o.cred.GID,
+		args: sumArgs(c),
+	}
+	var b [4]byte
+	for _, g := range o.cred.Groups {
+		binary.LittleEndian.PutUint32(b[:], g)
+		k.groups = crc32.Update(k.groups, castagnoli, b[:])
+	}
+	return k
+}
+
+// sumArgs is a checksum over the first bytes of the arguments, whatever of them was taken out of the stream.
+func sumArgs(c *oncrpc.Call) (sum uint32) {
+	left := sumOver
+	add := func(b []byte) {
+		b = b[:min(left, len(b))]
+		left -= len(b)
+		sum = crc32.Update(sum, castagnoli, b)
+	}
+	skip, pos, item := c.ArgsAt, 0, 0
+	for _, b := range c.Stream {
+		k := min(skip, len(b))
+		b, skip, pos = b[k:], skip-k, pos+k
+		for item < len(c.Items) && c.Items[item].Position <= pos+len(b) && left > 0 {
+			it := &c.Items[item]
+			k := max(0, it.Position-pos)
+			add(b[:k])
+			for _, d := range it.Data {
+				add(d)
+			}
+			// Behind the item the stream goes on at a position that counts its data.
+			b = b[k:]
+			pos = it.Position + (it.Length+3)&^3
+			item++
+		}
+		add(b)
+		pos += len(b)
+		if left == 0 {
+			break
+		}
+	}
+	return sum
+}
+
+func (r *replyCache) bucket(k *replyKey) **cachedReply {
+	h := uint64(k.xid)*0x9e3779b97f4a7c15 ^ uint64(k.args)*0xc2b2ae3d27d4eb4f ^ binary.LittleEndian.Uint64(k.client[8:])
+	return &r.buckets[(h>>32^h)&uint64(len(r.buckets)-1)]
+}
+
+// enter returns true if the call is new and is to run: it then has an entry. A call that ran before is answered, and one that is
+// running will be; its last retransmission too, as the first call's connection may be gone.
+func (r *replyCache) enter(o *op) bool {
+	k := keyOf(o)
+	var dropped *oncrpc.Call
+	r.mu.Lock()
+	b := r.bucket(&k)
+	for e := *b; e != nil; e = e.chain {
+		if e.key != k {
+			continue
+		}
+		r.replays++
+		if e.done {
+			buf := append([]byte(nil), e.reply...)
+			r.mu.Unlock()
+			o.end()
+			replay(o.call, buf)
+			return false
+		}
+		c := o.call
+		o.end()
+		dropped, e.waiter = e.waiter, c
+		r.mu.Unlock()
+		if dropped != nil {
+			dropped.Drop()
+		}
+		return false
+	}
+	addr := o.call.Conn.Remote.Addr().Unmap()
+	client := r.touch(addr)
+	e := r.fresh(client)
+	e.key = k
+	e.chain, *b = *b, e
+	o.cached = e
+	r.mu.Unlock()
+	return true
+}
+
+// touch returns the client, as the one that called last.
+func (r *replyCache) touch(addr netip.Addr) *replyClient {
+	c := r.clients[addr]
+	if c == nil {
+		c = &replyClient{addr: addr}
+		r.clients[addr] = c
+	} else if c == r.newest {
+		return c
+	} else {
+		r.unlinkClient(c)
+	}
+	c.older = r.newest
+	if r.newest != nil {
+		r.newest.newer = c
+	} else {
+		r.oldest = c
+	}
+	r.newest = c
+	return c
+}
+
+func (r *replyCache) unlinkClient(c *replyClient) {
+	if c.older != nil {
+		c.older.newer = c.newer
+	} else {
+		r.oldest = c.newer
+	}
+	if c.newer != nil {
+		c.newer.older = c.older
+	} else {
+		r.newest = c.older
+	}
+	c.older, c.newer = nil, nil
+}
+
+// fresh returns an entry for a client: a new one, or its oldest one that is done. What runs is not forgotten.
+func (r *replyCache) fresh(c *replyClient) *cachedReply {
+	for r.bytes+entrySize > r.limits.Bytes && r.evict(c) {
+	}
+	var e *cachedReply
+	if c.count >= r.limits.PerClient || r.bytes+entrySize > r.limits.Bytes {
+		e = c.oldestDone()
+	}
+	if e != nil {
+		r.remove(e)
+		*e = cachedReply{reply: e.reply[:0]}
+	} else {
+		e = &cachedReply{}
+	}
+	e.client = c
+	e.older = c.newest
+	if c.newest != nil {
+		c.newest.newer = e
+	} else {
+		c.oldest = e
+	}
+	c.newest = e
+	c.count++
+	r.count++
+	r.bytes += entrySize + int64(cap(e.reply))
+	return e
+}
+
+func (c *replyClient) oldestDone() *cachedReply {
+	for e := c.oldest; e != nil; e = e.newer {
+		if e.done {
+			return e
+		}
+	}
+	return nil
+}
+
+// evict takes the replies of the client that was silent for longest, but not those of keep. It returns whether that made room.
+func (r *replyCache) evict(keep *replyClient) bool {
+	for c := r.oldest; c != nil; c = c.newer {
+		if c == keep {
+			continue
+		}
+		before := r.bytes
+		for e := c.oldest; e != nil; {
+			next := e.newer
+			if e.done {
+				r.remove(e)
+			}
+			e = next
+		}
+		if c.count == 0 {
+			r.unlinkClient(c)
+			delete(r.clients, c.addr)
+		}
+		if r.bytes < before {
+			return true
+		}
+	}
+	return false
+}
+
+// remove takes an entry out of everything.
+func (r *replyCache) remove(e *cachedReply) {
+	for p := r.bucket(&e.key); *p != nil; p = &(*p).chain {
+		if *p == e {
+			*p = e.chain
+			break
+		}
+	}
+	c := e.client
+	if e.older != nil {
+		e.older.newer = e.newer
+	} else {
+		c.oldest = e.newer
+	}
+	if e.newer != nil {
+		e.newer.older = e.older
+	} else {
+		c.newest = e.older
+	}
+	e.chain, e.older, e.newer = nil, nil, nil
+	c.count--
+	r.count--
+	r.bytes -= entrySize + int64(cap(e.reply))
+}
+
+// finish keeps the reply that a call was given, and answers a retransmission that waits for it.
+func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call) {
+	r.mu.Lock()
+	before := cap(e.reply)
+	e.reply = e.reply[:0]
+	for _, b := range c.Reply.Stream {
+		e.reply = append(e.reply, b...)
+	}
+	r.bytes += int64(cap(e.reply) - before)
+	e.done = true
+	w := e.waiter
+	e.waiter = nil
+	var buf []byte
+	if w != nil {
+		buf = append(buf, e.reply...)
+	}
+	r.mu.Unlock()
+	if w != nil {
+		replay(w, buf)
+	}
+}
+
+// forget removes a call that was not answered with results, so that a retransmission runs.
+func (r *replyCache) forget(e *cachedReply) {
+	r.mu.Lock()
+	r.remove(e)
+	w := e.waiter
+	r.mu.Unlock()
+	if w != nil {
+		w.Drop()
+	}
+}
+
+// replay answers a call with a reply that was kept. The XID is the same.
+func replay(c *oncrpc.Call, reply []byte) {
+	e, err := c.BeginReply(len(reply))
+	if err != nil {
+		c.Drop()
+		return
+	}
+	copy(e.Grow(len(reply)-oncrpc.MinReplyLen), reply[oncrpc.MinReplyLen:])
+	c.Respond()
+}

@@ -1,0 +1,260 @@
+// Package server is an NFS version 3 and MOUNT version 3 server (RFC 1813) on a directory, as an [oncrpc.Handler] for any transport.
+//
+// On a connection's receive loop it runs what cannot block: NULL, and GETATTR, ACCESS and READ of what is held open and in
+// memory. Everything else goes to a bounded pool of workers. Files, handles, permissions and identities are pkg/nfs/vfs's.
+//
+// # What is stable
+//
+// As RFC 1813 wants it, what a reply says has happened has happened on stable storage: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE,
+// RMDIR, RENAME and LINK sync the object and the directories before they are answered; so do WRITE with DATA_SYNC or
+// FILE_SYNC, and COMMIT. There is no setting that turns this off. The write verifier changes with every start, and
+// once whenever a sync has failed.
+//
+// # Retransmissions
+//
+// Replies of procedures that must not run twice are kept, see [Config].ReplyCache. They are RPC replies without any transport's header, so
+// a retry that comes by another connection, or with other chunks, is answered by its own means.
+//
+// NFSACL, NLM and NSM are not served: their calls are answered PROG_UNAVAIL, mount with nolock.
+package server
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/vfs"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// Config is what a Server needs: Root and Access, and a Key or a StateDir if handles are to survive a restart.
+type Config struct {
+	// Root is the exported directory.
+	Root string
+	// Name is the export's name: clients mount "/" or "/Name". It is part of what seals handles.
+	Name string
+	// Access are the rules of who may do what; see SetAccess.
+	Access []Rule
+	// AnonUID and AnonGID are who squashed callers become; 0 means 65534, nobody.
+	AnonUID, AnonGID uint32
+	// Key seals file handles, at least vfs.MinKey bytes. If it is nil, a key is kept in StateDir.
+	Key []byte
+	// StateDir is a directory outside Root for what has to survive a restart: the key, in a file of mode 0600.
+	StateDir string
+	// Workers bounds the calls that run at the same time, besides those on receive loops; 0 means four for each processor, 16 at least.
+	Workers int
+	// InlineRead is the longest READ, in bytes, that is done on the receive loop when its data are in memory; 0 means all, -1 none.
+	InlineRead int
+	// ReplyCache bounds the duplicate request cache.
+	ReplyCache ReplyCacheLimits
+	// Files are options for the directory: MaxFiles, Recheck, SelfOnly, IndexOnly, Sync. Key, Scope and Logger are set here.
+	Files vfs.Options
+	// Logger gets what an administrator should know; nil discards it.
+	Logger *slog.Logger
+}
+
+// Server serves one export. Its methods may be called concurrently.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	fs      *vfs.FS
+	access  atomic.Pointer[[]Rule]
+	workers workers
+	replies replyCache
+	mounts  mountList
+	closed  atomic.Bool
+}
+
+// New opens the directory. Clients can be served at once.
+func New(cfg Config) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if cfg.AnonUID == 0 {
+		cfg.AnonUID = 65534
+	}
+	if cfg.AnonGID == 0 {
+		cfg.AnonGID = 65534
+	}
+	if cfg.Workers < 0 {
+		return nil, fmt.Errorf("nfs server: Workers is %d, must not be negative", cfg.Workers)
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = max(16, 4*runtime.GOMAXPROCS(0))
+	}
+	if cfg.InlineRead == 0 {
+		cfg.InlineRead = nfs3.MaxData
+	}
+	if strings.ContainsAny(cfg.Name, "/\x00") || len(cfg.Name) > vfs.MaxName {
+		return nil, fmt.Errorf("nfs server: Name is %q, must be at most %d bytes without slash", cfg.Name, vfs.MaxName)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger}
+	if err := s.SetAccess(cfg.Access); err != nil {
+		return nil, err
+	}
+	key, err := s.key()
+	if err != nil {
+		return nil, fmt.Errorf("nfs server: %w", err)
+	}
+	o := cfg.Files
+	o.Key, o.Scope, o.Logger = key, cfg.Name, cfg.Logger
+	if s.fs, err = vfs.Open(cfg.Root, o); err != nil {
+		return nil, fmt.Errorf("nfs server: %w", err)
+	}
+	info := s.fs.Info()
+	s.log.Info("directory opened", "path", cfg.Root, "handles", info.Handles, "identities", info.Identities, "whole", info.Whole)
+	for _, note := range info.Notes {
+		s.log.Warn(note, "path", cfg.Root)
+	}
+	s.workers.init(cfg.Workers)
+	s.replies.init(cfg.ReplyCache)
+	return s, nil
+}
+
+func (s *Server) key() ([]byte, error) {
+	switch {
+	case s.cfg.Key != nil:
+		return s.cfg.Key, nil
+	case s.cfg.StateDir == "":
+		s.log.Warn("no state directory: file handles will be of no use after a restart", "path", s.cfg.Root)
+		key := make([]byte, 32)
+		rand.Read(key)
+		return key, nil
+	}
+	root, err := filepath.EvalSymlinks(s.cfg.Root)
+	if err != nil {
+		return nil, err
+	}
+	state, err := filepath.EvalSymlinks(s.cfg.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if rel, err := filepath.Rel(root, state); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+		return nil, fmt.Errorf("state directory %s is inside the exported directory %s: clients could read the key of file handles there", state, root)
+	}
+	return vfs.LoadKey(filepath.Join(s.cfg.StateDir, "handle.key"))
+}
+
+// Info says how the directory is served here.
+func (s *Server) Info() vfs.Info { return s.fs.Info() }
+
+// Stats are present figures of a server.
+type Stats struct {
+	Files         int64  // descriptors of files and directories held open
+	Queued        int    // calls that wait for a worker
+	Busy          int    // workers that run a call
+	Mounts        int    // entries of DUMP
+	CachedReplies int    // in the duplicate request cache
+	CachedBytes   int64  // taken by it
+	Replays       uint64 // retransmissions answered from it since the start
+}
+
+// Stats returns the present figures.
+func (s *Server) Stats() Stats {
+	st := Stats{Files: s.fs.Files(), Mounts: s.mounts.len()}
+	st.Queued, st.Busy = s.workers.load()
+	st.CachedReplies, st.CachedBytes, st.Replays = s.replies.stats()
+	return st
+}
+
+// Close ends the server when the calls that it has are answered. Calls that come later are dropped; transports are
+// to be shut down before.
+func (s *Server) Close() error {
+	if s.closed.Swap(true) {
+		return errors.New("nfs server: closed twice")
+	}
+	s.workers.close()
+	return s.fs.Close()
+}
+
+// ServeRPC implements oncrpc.Handler for the programs 100003 and 100005, of which it has version 3.
+func (s *Server) ServeRPC(c *oncrpc.Call) {
+	switch {
+	case s.closed.Load():
+		c.Drop()
+	case c.Program == nfs3.Program && c.Version == nfs3.Version:
+		s.serveNFS(c)
+	case c.Program == nfs3.MountProgram && c.Version == nfs3.MountVersion:
+		s.serveMount(c)
+	case c.Program == nfs3.Program || c.Program == nfs3.MountProgram:
+		c.ReplyMismatch(3, 3)
+	default:
+		c.ReplyAccept(oncrpc.ProgUnavail)
+	}
+}
+
+// procedure is what the server knows of a procedure of NFS.
+type procedure struct {
+	// run answers the call, on a worker.
+	run func(*op)
+	// fast answers it on the receive loop, without waiting, or returns false, and run goes on with what it left.
+	fast func(*op) bool
+	// once: the call must not run twice, so its reply is kept.
+	once bool
+}
+
+// procedures is filled in by init, since its functions refer to it by way of the workers.
+var procedures [nfs3.Procedures]procedure
+
+func init() {
+	procedures = [nfs3.Procedures]procedure{
+		nfs3.ProcGetAttr:     {run: getattr, fast: getattrFast},
+		nfs3.ProcSetAttr:     {run: setattr, once: true},
+		nfs3.ProcLookup:      {run: lookup},
+		nfs3.ProcAccess:      {run: access, fast: accessFast},
+		nfs3.ProcReadlink:    {run: readlink},
+		nfs3.ProcRead:        {run: read, fast: readFast},
+		nfs3.ProcWrite:       {run: write, once: true},
+		nfs3.ProcCreate:      {run: create, once: true},
+		nfs3.ProcMkdir:       {run: mkdir, once: true},
+		nfs3.ProcSymlink:     {run: symlink, once: true},
+		nfs3.ProcMknod:       {run: mknod, once: true},
+		nfs3.ProcRemove:      {run: remove, once: true},
+		nfs3.ProcRmdir:       {run: rmdir, once: true},
+		nfs3.ProcRename:      {run: rename, once: true},
+		nfs3.ProcLink:        {run: link, once: true},
+		nfs3.ProcReaddir:     {run: readdir},
+		nfs3.ProcReaddirPlus: {run: readdirplus},
+		nfs3.ProcFSStat:      {run: fsstat},
+		nfs3.ProcFSInfo:      {run: fsinfo},
+		nfs3.ProcPathConf:    {run: pathconf},
+		nfs3.ProcCommit:      {run: commit},
+	}
+}
+
+func (s *Server) serveNFS(c *oncrpc.Call) {
+	if c.Procedure >= nfs3.Procedures {
+		c.ReplyAccept(oncrpc.ProcUnavail)
+		return
+	}
+	if c.Procedure == nfs3.ProcNull {
+		c.ReplyAccept(oncrpc.Success)
+		return
+	}
+	rule := s.rule(c.Conn.Remote.Addr())
+	if rule == nil {
+		c.ReplyDenied(oncrpc.AuthTooWeak)
+		return
+	}
+	o := s.opOf(c)
+	if stat := o.authenticate(rule); stat != oncrpc.AuthOK {
+		c.ReplyDenied(stat)
+		return
+	}
+	p := &procedures[c.Procedure]
+	if p.fast != nil && s.fs.Prompt() && p.fast(o) {
+		return
+	}
+	if p.once && !s.replies.enter(o) {
+		return
+	}
+	o.run = p.run
+	s.workers.submit(o)
+}
