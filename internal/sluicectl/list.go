@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -115,13 +114,22 @@ func (s *session) complete(ctx context.Context, dir nfs3.Handle, inDir bool, e *
 }
 
 func (s *session) printLong(ctx context.Context, entries []client.DirEntry) error {
-	w := tabwriter.NewWriter(s.app.Out, 0, 0, 1, ' ', tabwriter.AlignRight)
-	for _, e := range entries {
-		a := &e.Attr.Attr
+	const columns = 4 // links, uid, gid, size
+	rows := make([][columns]string, len(entries))
+	var width [columns]int
+	for i := range entries {
+		a := &entries[i].Attr.Attr
 		size := strconv.FormatUint(a.Size, 10)
 		if a.Type == nfs3.Blk || a.Type == nfs3.Chr {
 			size = fmt.Sprintf("%d,%d", a.Rdev.Major, a.Rdev.Minor)
 		}
+		rows[i] = [columns]string{fmt.Sprint(a.Nlink), fmt.Sprint(a.UID), fmt.Sprint(a.GID), size}
+		for k, cell := range rows[i] {
+			width[k] = max(width[k], len(cell))
+		}
+	}
+	for i, e := range entries {
+		a := &e.Attr.Attr
 		name := printable(e.Name)
 		if a.Type == nfs3.Lnk {
 			target, err := s.Readlink(ctx, e.Handle)
@@ -130,9 +138,13 @@ func (s *session) printLong(ctx context.Context, entries []client.DirEntry) erro
 			}
 			name += " -> " + printable(target)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t %s %s\n", modeString(a), a.Nlink, a.UID, a.GID, size, a.Mtime.Time().Format("2006-01-02 15:04"), name)
+		fmt.Fprint(s.app.Out, modeString(a))
+		for k, cell := range rows[i] {
+			fmt.Fprintf(s.app.Out, " %*s", width[k], cell)
+		}
+		fmt.Fprintf(s.app.Out, " %s %s\n", a.Mtime.Time().Format("2006-01-02 15:04"), name)
 	}
-	return w.Flush()
+	return nil
 }
 
 func (a *app) statCommand() *cobra.Command {

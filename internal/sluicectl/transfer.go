@@ -184,7 +184,11 @@ func (s *session) put(ctx context.Context, local string, stable nfs3.Stability) 
 	if err != nil {
 		return err
 	}
-	p := s.app.newProgress(filepath.Base(local), size)
+	name := filepath.Base(local)
+	if local == "-" {
+		name = "standard input"
+	}
+	p := s.app.newProgress(name, size)
 	if file != nil {
 		return p.end(s.Upload(ctx, o.Handle, file, 0, uint64(size), client.UploadOptions{Stable: stable, Progress: p.add}))
 	}

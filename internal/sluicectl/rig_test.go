@@ -1,0 +1,124 @@
+package sluicectl
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/server"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a directory that is served over TCP and iWARP.
+type rig struct {
+	t         *testing.T
+	dir       string
+	tcp, rdma string // host:port
+	only      string // host:port of a server that has NFS but not MOUNT
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir()}
+	pool := bufpool.New(0)
+	s, err := server.New(server.Config{
+		Root: r.dir, Key: bytes.Repeat([]byte("k"), 32),
+		Access: []server.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Squash: server.SquashNone}},
+	})
+	must(t, err)
+	var running sync.WaitGroup
+	var stop []func() error
+	listen := func(h oncrpc.Handler) string {
+		srv, err := oncrpc.NewServer(oncrpc.Config{Pool: pool, Handler: h, Bindings: binding.For})
+		must(t, err)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		running.Go(func() { _ = srv.Serve(l) })
+		stop = append(stop, srv.Close)
+		return l.Addr().String()
+	}
+	r.tcp = listen(s)
+	var mux oncrpc.Mux
+	mux.Handle(nfs3.Program, nfs3.Version, nfs3.Version, s)
+	r.only = listen(&mux)
+
+	p, err := iwarp.New(iwarp.Config{CRC: iwarp.CRCMirror})
+	must(t, err)
+	d, err := p.NewDomain()
+	must(t, err)
+	must(t, d.Attach(pool))
+	l, err := p.Listen(context.Background(), "127.0.0.1:0")
+	must(t, err)
+	srv, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: d, Handler: s, Bindings: binding.For, RemoteInvalidation: true, Credits: rpcrdma.Static(64)}, l)
+	must(t, err)
+	running.Go(func() { _ = srv.Serve() })
+	stop = append(stop, srv.Close)
+	r.rdma = l.Addr().String()
+	t.Cleanup(func() {
+		for _, f := range stop {
+			_ = f()
+		}
+		running.Wait()
+		_ = s.Close()
+		_ = d.Close()
+	})
+	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a command line in which RDMA, TCP and ONLY stand for the servers' URLs, and DIR for the exported directory. In what it
+// returns they stand for them again.
+func (r *rig) run(stdin string, args ...string) (code int, stdout, stderr string) {
+	names := []string{"nfs+rdma://" + r.rdma, "RDMA", "nfs+tcp://" + r.tcp, "TCP", "nfs+tcp://" + r.only, "ONLY", r.rdma, "ADDR", r.tcp, "ADDR", r.only, "ADDR", r.dir, "DIR"}
+	for i := range args {
+		args[i] = strings.NewReplacer("RDMA", "nfs+rdma://"+r.rdma, "TCP", "nfs+tcp://"+r.tcp, "ONLY", "nfs+tcp://"+r.only, "DIR", r.dir).Replace(args[i])
+	}
+	var out, errs bytes.Buffer
+	code = Run(context.Background(), "test", args, Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs})
+	back := strings.NewReplacer(names...)
+	return code, back.Replace(out.String()), back.Replace(errs.String())
+}
+
+// ok runs a command that must succeed, and returns what it printed.
+func (r *rig) ok(args ...string) string {
+	r.t.Helper()
+	code, out, errs := r.run("", args...)
+	if code != 0 {
+		r.t.Fatalf("%q: exit %d: %s", args, code, errs)
+	}
+	return out
+}
+
+func (r *rig) write(name string, data []byte, mode os.FileMode) {
+	r.t.Helper()
+	must(r.t, os.WriteFile(filepath.Join(r.dir, name), data, mode))
+	must(r.t, os.Chmod(filepath.Join(r.dir, name), mode))
+}
+
+func (r *rig) read(name string) []byte {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.dir, name))
+	must(r.t, err)
+	return b
+}
