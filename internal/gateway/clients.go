@@ -30,12 +30,12 @@ type clients struct {
 	refused [len(networks)]atomic.Uint64
 
 	mu     sync.Mutex
-	byConn map[*oncrpc.Conn]*client
+	byConn map[*oncrpc.Conn]*peer
 	gone   rdma.Stats // what connections did that are closed
 }
 
-// client is a connection.
-type client struct {
+// peer is a connection.
+type peer struct {
 	info  *oncrpc.Conn
 	rdma  *rpcrdma.Conn // nil on TCP
 	since time.Time
@@ -58,7 +58,7 @@ func (c *clients) open(network int, info *oncrpc.Conn, r *rpcrdma.Conn) {
 	c.opened[network].Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byConn[info] = &client{info, r, time.Now()}
+	c.byConn[info] = &peer{info, r, time.Now()}
 }
 
 // close notes that it is gone.
@@ -103,12 +103,12 @@ func (c *clients) count() (n [len(networks)]int) {
 // list returns the connections, the oldest first.
 func (c *clients) list() []ClientStatus {
 	c.mu.Lock()
-	all := make([]*client, 0, len(c.byConn))
+	all := make([]*peer, 0, len(c.byConn))
 	for _, cl := range c.byConn {
 		all = append(all, cl)
 	}
 	c.mu.Unlock()
-	slices.SortFunc(all, func(a, b *client) int {
+	slices.SortFunc(all, func(a, b *peer) int {
 		if d := a.since.Compare(b.since); d != 0 {
 			return d
 		}
@@ -121,7 +121,7 @@ func (c *clients) list() []ClientStatus {
 	return list
 }
 
-func (cl *client) status() ClientStatus {
+func (cl *peer) status() ClientStatus {
 	s := ClientStatus{Network: config.TCP, Remote: plain(cl.info.Remote), Local: plain(cl.info.Local), Since: cl.since}
 	if cl.rdma == nil {
 		return s

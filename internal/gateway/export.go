@@ -50,7 +50,7 @@ func newExport(g *Gateway, name string) *export {
 		name: name, gateway: g, log: g.log.With("export", name), changed: make(chan struct{}, 1),
 		attempt: make(chan struct{}),
 	}
-	e.clients.byConn = map[*oncrpc.Conn]*client{}
+	e.clients.byConn = map[*oncrpc.Conn]*peer{}
 	return e
 }
 
@@ -176,8 +176,11 @@ func (e *export) converge(x *config.Export) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err == nil {
-		e.open, e.hash = open, x.Hash()
-		e.log.Info("the export is served as configured", "hash", e.hash)
+		if h := x.Hash(); h != e.hash {
+			e.hash = h
+			e.log.Info("the export is served as configured", "hash", h)
+		}
+		e.open = open
 	}
 	if e.goal.export != x {
 		return true // something else is wanted by now, and comes next

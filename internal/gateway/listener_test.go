@@ -53,10 +53,13 @@ func (s *fakeSource) Close() error {
 func TestListenerTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
+		var mu sync.Mutex // of what follows
 		var at []time.Duration
 		src := newFakeSource()
 		busy := true
 		bind := func(context.Context) (source[int], error) {
+			mu.Lock()
+			defer mu.Unlock()
 			at = append(at, time.Since(begin))
 			if busy {
 				return nil, &net.OpError{Op: "listen", Err: syscall.EADDRINUSE}
@@ -73,16 +76,20 @@ func TestListenerTriesAgain(t *testing.T) {
 		if s := l.state(); s.State != Retrying || s.Error == "" || s.Address != "" || !s.Since.Equal(begin) {
 			t.Errorf("%+v", s)
 		}
+		mu.Lock()
 		busy = false
+		mu.Unlock()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if s := l.state(); s.State != Listening || s.Error != "" || s.Address != "127.0.0.1:2049" {
 			t.Errorf("%+v", s)
 		}
+		mu.Lock()
 		// 0, 50, 150, 350, 750: twice the time after each.
 		if want := []time.Duration{0, 50e6, 150e6, 350e6, 750e6}; len(at) != len(want) || at[4] != want[4] || at[3] != want[3] {
 			t.Errorf("tried at %v, want %v", at, want)
 		}
+		mu.Unlock()
 		src.accept <- 1
 		src.fail <- syscall.EMFILE // the address stays
 		src.fail <- &net.OpError{Err: syscall.ECONNABORTED}
@@ -92,7 +99,9 @@ func TestListenerTriesAgain(t *testing.T) {
 			t.Errorf("delivered %v, listened at %v", got, at)
 		}
 		lost := src
+		mu.Lock()
 		src = newFakeSource()
+		mu.Unlock()
 		lost.fail <- errors.New("device removed") // the address is lost: another attempt
 		synctest.Wait()
 		if s := l.state(); s.State != Retrying || s.Error != "device removed" {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/oncrpc"
 )
 
 // Exit codes of Main.
@@ -35,7 +36,10 @@ const usage = `Sluice gateway: serves directories to NFS clients over RPC-over-R
 
 // Main is the gateway's command line. It returns the exit code.
 func Main(args []string, version string, stdout, stderr io.Writer) int {
-	var c cli
+	return new(cli).main(args, version, stdout, stderr)
+}
+
+func (c *cli) main(args []string, version string, stdout, stderr io.Writer) int {
 	code, done := c.parse(args, version, stdout, stderr)
 	if done {
 		return code
@@ -58,7 +62,8 @@ type cli struct {
 	logLevel            string
 	check, show, pprofs bool
 
-	config *config.GatewayConfig // made of the flags
+	config   *config.GatewayConfig               // made of the flags
+	decorate func(oncrpc.Handler) oncrpc.Handler // for tests
 }
 
 func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
@@ -239,7 +244,7 @@ func printProblems(w io.Writer, file string, err error) {
 
 // run serves until a signal ends it.
 func (c *cli) run(version string, stdout, stderr io.Writer) error {
-	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs}
+	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs, decorate: c.decorate}
 	format := "text"
 	if c.file != "" {
 		f, err := readConfig(c.file)

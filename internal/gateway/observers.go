@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -79,7 +80,8 @@ func (o tcpObserver) ConnClosed(c *oncrpc.Conn, cause error) {
 	o.e.clients.close(c)
 	o.e.clients.leave()
 	switch {
-	case errors.Is(cause, io.EOF), errors.Is(cause, oncrpc.ErrShutdown), errors.Is(cause, net.ErrClosed):
+	case errors.Is(cause, io.EOF), errors.Is(cause, oncrpc.ErrShutdown), errors.Is(cause, net.ErrClosed),
+		errors.Is(cause, syscall.ECONNRESET), errors.Is(cause, syscall.EPIPE):
 		o.e.log.Info("connection ended", "network", "tcp", "peer", c.Remote.String(), "reason", cause.Error())
 	default:
 		o.e.log.Warn("connection ended", "network", "tcp", "peer", c.Remote.String(), "reason", cause.Error())

@@ -1,0 +1,436 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+)
+
+// TestLiveChanges: access, credits and limits change under connections that stay.
+func TestLiveChanges(t *testing.T) {
+	r := newRig(t)
+	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
+	r.start(r.yaml(a, b))
+	ar, at, br := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.RDMA)
+	addresses := []string{r.address("a", config.RDMA), r.address("a", config.TCP), r.address("b", config.RDMA)}
+
+	a.transport = "{credits: {max: 7}}"
+	s := r.apply(r.yaml(a, b))
+	if s.Config.Error != "" || s.Exports[0].State != Serving {
+		t.Fatalf("%+v", s)
+	}
+	ar.works()
+	ar.works()
+	if n := ar.rdma.Negotiated().Granted; n != 7 {
+		t.Errorf("%d credits are granted, want the 7 of now", n)
+	}
+	if n := r.export("a").Clients[0].RDMA.Credits; n != 7 {
+		t.Errorf("/status shows %d credits", n)
+	}
+	a.transport = "{credits: {max: 300}}"
+	r.apply(r.yaml(a, b))
+	ar.works()
+	if n := r.export("a").Clients[0].RDMA.Credits; n != 128 {
+		t.Errorf("%d credits are granted, want the 128 that the client asks for", n)
+	}
+
+	a.access = `[{from: {networks: ["127.0.0.0/8"]}, mode: ReadOnly, squash: Root}]`
+	r.apply(r.yaml(a, b))
+	for _, c := range []*testClient{ar, at} {
+		_, err := c.Mkdir(context.Background(), c.root, "d", nfs3.SetAttrs{})
+		if !errors.Is(err, nfs3.ErrROFS) {
+			t.Errorf("MKDIR on what is read-only now: %v", err)
+		}
+		c.works()
+	}
+	a.access = `[{from: {networks: ["192.0.2.0/24"]}}]`
+	r.apply(r.yaml(a, b))
+	for _, c := range []*testClient{ar, at} {
+		if _, err := c.GetAttr(context.Background(), c.root); err == nil || !strings.Contains(err.Error(), "AUTH_TOOWEAK") {
+			t.Errorf("a call of a client that may no longer: %v", err)
+		}
+	}
+	a.access = ""
+	a.limits = "{connections: 2}"
+	r.apply(r.yaml(a, b))
+	ar.works()
+	at.works()
+	br.works()
+	if c, err := dial(t, config.RDMA, r.address("a", config.RDMA)); err == nil {
+		if err := c.Null(context.Background()); err == nil {
+			t.Error("a third connection is served, where there may be two")
+		}
+	}
+	if now := []string{r.address("a", config.RDMA), r.address("a", config.TCP), r.address("b", config.RDMA)}; strings.Join(now, " ") != strings.Join(addresses, " ") {
+		t.Errorf("the addresses were %v and are %v", addresses, now)
+	}
+}
+
+// TestThreshold: what is settled while connecting closes that export's RDMA connections, when their calls have finished.
+func TestThreshold(t *testing.T) {
+	r := newRig(t)
+	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
+	r.start(r.yaml(a, b))
+	ar, at, br := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.RDMA)
+	address := r.address("a", config.RDMA)
+	r.gate.close()
+	outcome := ar.slow()
+	<-r.gate.held
+
+	a.transport = "{inlineThreshold: {call: 2Ki, reply: 1Ki}, remoteInvalidation: false}"
+	r.apply(r.yaml(a, b))
+	fresh := r.connect("a", config.RDMA) // while the old one drains
+	if n := fresh.rdma.Negotiated(); n.InlineCall != 2048 || n.InlineReply != 1024 || n.RemoteInvalidation {
+		t.Errorf("a new connection got %+v", n)
+	}
+	select {
+	case <-ar.done:
+		t.Error("the connection was closed with a call in flight")
+	case err := <-outcome:
+		t.Error("the call in flight ended:", err)
+	default:
+	}
+	r.gate.open()
+	if err := <-outcome; err != nil {
+		t.Error("the call in flight failed:", err)
+	}
+	ar.ends()
+	fresh.works()
+	at.works()
+	br.works()
+	if now := r.address("a", config.RDMA); now != address {
+		t.Errorf("the address was %s and is %s", address, now)
+	}
+}
+
+// TestBadExport: a bad export stays as it was, and the others go on.
+func TestBadExport(t *testing.T) {
+	r := newRig(t)
+	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
+	r.start(r.yaml(a, b))
+	ar, bt := r.connect("a", config.RDMA), r.connect("b", config.TCP)
+	hash := r.export("a").Hash
+
+	bad := a
+	bad.transport = "{credits: {max: many}}"
+	b.transport = "{credits: {max: 9}}"
+	s := r.apply(r.yaml(bad, b, exportYAML{name: "c", path: "relative"}))
+	if s.Config.Error != "" || len(s.Exports) != 3 {
+		t.Fatalf("%+v", s)
+	}
+	want := map[string]struct {
+		state ExportState
+		err   string
+	}{
+		"a": {Outdated, `line 13: exports[0].transport.credits.max: "many": want a whole number`},
+		"b": {Serving, ""},
+		"c": {Refused, `line 27: exports[2].backend.volume.path: "relative": want an absolute path, such as /srv/data`},
+	}
+	for _, e := range s.Exports {
+		if w := want[e.Name]; e.State != w.state || e.Error != w.err {
+			t.Errorf("%s is %s: %s\nwant %s: %s", e.Name, e.State, e.Error, w.state, w.err)
+		}
+	}
+	if got := r.export("a").Hash; got != hash {
+		t.Errorf("the hash of what is served is %s, want that of before, %s", got, hash)
+	}
+	ar.works()
+	bt.works()
+
+	// What is right in the file but not in the world is the same.
+	missing := a
+	missing.path = filepath.Join(r.vols, "missing")
+	s = r.apply(r.yaml(missing, b))
+	if e := s.Exports[0]; e.State != Outdated || !strings.Contains(e.Error, "no such file or directory") {
+		t.Errorf("%s: %s", e.State, e.Error)
+	}
+	ar.works()
+
+	// It is tried again by itself.
+	if err := os.Mkdir(missing.path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the export moves to the directory that is there now", func() bool { return r.export("a").State == Serving })
+	ar.ends()
+	r.connect("a", config.RDMA).put("in the other directory", 10)
+	if _, err := os.Stat(filepath.Join(missing.path, "in the other directory")); err != nil {
+		t.Error(err)
+	}
+	bt.works()
+}
+
+// TestBadFile: a file that cannot be read at all changes nothing.
+func TestBadFile(t *testing.T) {
+	r := newRig(t)
+	a := exportYAML{name: "a"}
+	good := r.yaml(a)
+	g := r.start(good)
+	c := r.connect("a", config.RDMA)
+	loaded := g.Status().Config
+	s := r.apply(good + "  nonsense\n")
+	if !strings.HasPrefix(s.Config.Error, "line 16: not YAML: ") || len(s.Config.Problems) != 1 || s.Config.Problems[0].Line != 16 {
+		t.Errorf("%+v", s.Config)
+	}
+	if s.Config.Hash != loaded.Hash || !s.Ready || s.Exports[0].State != Serving {
+		t.Errorf("%+v", s)
+	}
+	c.works()
+	if err := os.Remove(filepath.Join(r.dir, "..data")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the missing file is reported", func() bool { return strings.Contains(g.Status().Config.Error, "no such file") })
+	c.works()
+	if s := r.apply(good); s.Config.Error != "" || s.Exports[0].State != Serving {
+		t.Errorf("%+v", s)
+	}
+	c.works()
+}
+
+// TestNameless: an export whose name cannot be read may be any of those that seem to be missing.
+func TestNameless(t *testing.T) {
+	r := newRig(t)
+	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
+	r.start(r.yaml(a, b))
+	c := r.connect("b", config.TCP)
+	b.name, b.path = "B!", r.volume("b")
+	s := r.apply(r.yaml(a, b))
+	if len(s.Exports) != 2 || s.Exports[0].State != Serving || s.Exports[1].Name != "b" || s.Exports[1].State != Outdated {
+		t.Errorf("%+v", s.Exports)
+	}
+	c.works()
+}
+
+// TestAddresses: new addresses are listened on before old ones are given up; exports can swap theirs.
+func TestAddresses(t *testing.T) {
+	r := newRig(t)
+	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
+	r.start(r.yaml(a, b))
+	ar, at, bt := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.TCP)
+	old := r.address("a", config.RDMA)
+	a.rdma = freeAddress(t)
+	r.apply(r.yaml(a, b))
+	if got := r.address("a", config.RDMA); got != a.rdma {
+		t.Errorf("rdma is on %s, want %s", got, a.rdma)
+	}
+	ar.ends()
+	if c, err := net.Dial("tcp", old); err == nil {
+		_ = c.Close()
+		t.Error("the old address is still listened on")
+	}
+	r.connect("a", config.RDMA).works()
+	at.works()
+	bt.works()
+
+	a.tcp, b.tcp = freeAddress(t), freeAddress(t)
+	r.apply(r.yaml(a, b))
+	a.tcp, b.tcp = b.tcp, a.tcp
+	r.apply(r.yaml(a, b))
+	eventually(t, "the exports have swapped their addresses", func() bool {
+		for _, n := range []string{"a", "b"} {
+			for _, l := range r.export(n).Listeners {
+				if l.State != Listening {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	r.connect("a", config.TCP).put("of a", 1)
+	if _, err := os.Stat(filepath.Join(r.vols, "a", "of a")); err != nil {
+		t.Error(err)
+	}
+
+	// A wildcard takes the place of one address of the same port.
+	_, port, _ := net.SplitHostPort(a.tcp)
+	a.tcp = ":" + port
+	r.apply(r.yaml(a, b))
+	eventually(t, "the wildcard address is listened on", func() bool { return r.export("a").Listeners[1].State == Listening })
+	if c, err := dial(t, config.TCP, "127.0.0.1:"+port); err != nil {
+		t.Error(err)
+	} else if err := c.Null(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// freeAddress returns an address that nobody listens on, with a port that nobody else listens on either: loopback has many
+// addresses, and the system gives out ports from 32768.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		port := 10000 + rand.IntN(22000)
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		return fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250), port)
+	}
+	t.Fatal("there is no free port")
+	return ""
+}
+
+// TestBusyAddress: an address that cannot be had is told and tried again, and the others serve.
+func TestBusyAddress(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	r := newRig(t)
+	g := r.start(r.yaml(exportYAML{name: "a", rdma: busy.Addr().String()}))
+	s := g.Status()
+	if l := s.Exports[0].Listeners[0]; l.State != Retrying || !strings.Contains(l.Error, "address already in use") || l.Address != "" {
+		t.Errorf("%+v", l)
+	}
+	if !s.Ready {
+		t.Error("the gateway is not ready, though TCP is served")
+	}
+	r.connect("a", config.TCP).works()
+	_ = busy.Close()
+	eventually(t, "the address is listened on", func() bool { return r.export("a").Listeners[0].State == Listening })
+	r.connect("a", config.RDMA).works()
+}
+
+// TestRemoval: a removed export finishes its calls, and gives its memory and its directory back.
+func TestRemoval(t *testing.T) {
+	r := newRig(t)
+	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
+	g := r.start(r.yaml(a, b))
+	ar, at, bt := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.TCP)
+	handle := ar.put("file", 100_000)
+	address := r.address("a", config.RDMA)
+	var pools []*opened
+	for _, e := range g.list() {
+		pools = append(pools, e.open)
+	}
+	r.gate.close()
+	outcomes := []<-chan error{ar.slow(), at.slow()}
+	<-r.gate.held
+	<-r.gate.held
+	r.write(r.yaml(b))
+	eventually(t, "the export is being removed", func() bool { return r.export("a").State == Removing })
+	eventually(t, "its address is given up", func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	r.gate.open()
+	for _, o := range outcomes {
+		if err := <-o; err != nil {
+			t.Error("a call in flight failed:", err)
+		}
+	}
+	ar.ends()
+	at.ends()
+	eventually(t, "the export is gone", func() bool { return len(g.Status().Exports) == 1 })
+	if s := pools[0].pool.Stats(); s.Mapped != 0 {
+		t.Errorf("%d bytes of its memory are still mapped", s.Mapped)
+	}
+	if s := pools[1].pool.Stats(); s.Mapped == 0 {
+		t.Error("the other export's memory is gone")
+	}
+	bt.works()
+
+	// It can come back, also under other circumstances, and old handles still hold.
+	r.apply(r.yaml(b, a))
+	back := r.connect("a", config.TCP)
+	if _, err := back.GetAttr(context.Background(), handle); err != nil {
+		t.Error("a handle of before:", err)
+	}
+}
+
+// TestSameDirectory: a directory that another export or gateway serves is refused.
+func TestSameDirectory(t *testing.T) {
+	r := newRig(t)
+	if err := os.Symlink(r.volume("a"), filepath.Join(r.vols, "alias")); err != nil {
+		t.Fatal(err)
+	}
+	g := r.start(r.yaml(exportYAML{name: "a"}))
+	s := r.apply(r.yaml(exportYAML{name: "a"}, exportYAML{name: "b", path: filepath.Join(r.vols, "alias")}))
+	if e := s.Exports[1]; e.State != Refused || !strings.Contains(e.Error, "is served by another export or gateway") {
+		t.Errorf("%s: %s", e.State, e.Error)
+	}
+	c := r.connect("a", config.TCP)
+	// The same directory by another name is no change of the backend.
+	s = r.apply(r.yaml(exportYAML{name: "a", path: filepath.Join(r.vols, "alias")}))
+	if s.Exports[0].State != Serving {
+		t.Errorf("%+v", s.Exports)
+	}
+	c.works()
+	if !g.Status().Ready {
+		t.Error("not ready")
+	}
+}
+
+// TestStop: calls in flight finish, new connections are refused, and nothing is left.
+func TestStop(t *testing.T) {
+	r := newRig(t)
+	g := r.start(r.yaml(exportYAML{name: "a"}))
+	ar, at := r.connect("a", config.RDMA), r.connect("a", config.TCP)
+	address := r.address("a", config.TCP)
+	r.gate.close()
+	outcomes := []<-chan error{ar.slow(), at.slow()}
+	<-r.gate.held
+	<-r.gate.held
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.Stop(context.Background()) }()
+	eventually(t, "new connections are refused", func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	if s := g.Status(); !s.Draining || s.Ready {
+		t.Errorf("draining %v, ready %v", s.Draining, s.Ready)
+	}
+	select {
+	case err := <-stopped:
+		t.Fatal("stopped with calls in flight:", err)
+	default:
+	}
+	r.gate.open()
+	for _, o := range outcomes {
+		if err := <-o; err != nil {
+			t.Error("a call in flight failed:", err)
+		}
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	ar.ends()
+	at.ends()
+}
+
+// TestStopInTime: calls that do not finish are cut off when the time is over.
+func TestStopInTime(t *testing.T) {
+	r := newRig(t)
+	g := r.start(strings.Replace(r.yaml(exportYAML{name: "a"}), "drainTimeout: 20s", "drainTimeout: 50ms", 1))
+	ar, at := r.connect("a", config.RDMA), r.connect("a", config.TCP)
+	r.gate.close()
+	outcomes := []<-chan error{ar.slow(), at.slow()}
+	<-r.gate.held
+	<-r.gate.held
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.Stop(context.Background()) }()
+	for _, o := range outcomes {
+		if err := <-o; err == nil {
+			t.Error("the call was answered")
+		}
+	}
+	r.gate.open() // the handlers give the calls back after their connections ended
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,359 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("SLUICE_TEST_GATEWAY") != "" {
+		// This process is the gateway of signal_test.go.
+		c := cli{decorate: gateFile(os.Getenv("SLUICE_TEST_GATE")).decorate}
+		os.Exit(c.main(os.Args[1:], "test", os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience is how long a test waits for what has to happen.
+const patience = 30 * time.Second
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in %v: %s", patience, what)
+		}
+	}
+}
+
+// rig is a gateway whose configuration file is a link that is swapped, as Kubernetes does it.
+type rig struct {
+	t    *testing.T
+	dir  string // of the configuration
+	vols string // where volumes are
+	n    int
+	g    *Gateway
+	gate *gate
+}
+
+// export describes an export of a rig's configuration. Its fields are as in the file; empty ones have defaults.
+type exportYAML struct {
+	name, path, rdma, tcp, access, transport, limits string
+}
+
+func (r *rig) yaml(exports ...exportYAML) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nadmin: {address: \"127.0.0.1:0\"}\nstateDir: %s\ndrainTimeout: 20s\nexports:\n",
+		config.APIVersion, config.Kind, filepath.Join(r.vols, "state"))
+	def := func(s, d string) string {
+		if s == "" {
+			return d
+		}
+		return s
+	}
+	for _, e := range exports {
+		fmt.Fprintf(&b, "- name: %s\n  listeners:\n", e.name)
+		fmt.Fprintf(&b, "  - {network: rdma, address: \"%s\"}\n", def(e.rdma, "127.0.0.1:0"))
+		fmt.Fprintf(&b, "  - {network: tcp, address: \"%s\"}\n", def(e.tcp, "127.0.0.1:0"))
+		fmt.Fprintf(&b, "  backend: {volume: {path: %s}}\n", def(e.path, r.volume(e.name)))
+		fmt.Fprintf(&b, "  access: %s\n", def(e.access, `[{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]`))
+		fmt.Fprintf(&b, "  transport: %s\n", def(e.transport, "{}"))
+		fmt.Fprintf(&b, "  limits: %s\n", def(e.limits, "{}"))
+	}
+	return b.String()
+}
+
+// volume returns a directory, which it makes.
+func (r *rig) volume(name string) string {
+	dir := filepath.Join(r.vols, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	return dir
+}
+
+// newRig prepares a rig.
+func newRig(t *testing.T) *rig {
+	return &rig{t: t, dir: t.TempDir(), vols: t.TempDir(), gate: newGate()}
+}
+
+// start starts the gateway with a configuration.
+func (r *rig) start(yaml string) *Gateway {
+	t := r.t
+	t.Helper()
+	if err := os.Symlink("..data/sluice.yaml", filepath.Join(r.dir, "sluice.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.write(yaml)
+	level := slog.LevelVar{}
+	g, err := New(Options{
+		Version: "test", File: filepath.Join(r.dir, "sluice.yaml"), Level: &level, decorate: r.gate.decorate,
+		Log: slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: &level})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.g = g
+	ctx, cancel := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		g.Watch(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-watched
+		r.gate.open()
+		if err := g.Stop(context.Background()); err != nil {
+			t.Error("stop:", err)
+		}
+	})
+	return g
+}
+
+// write swaps the configuration: a new directory, to which ..data is linked anew.
+func (r *rig) write(yaml string) {
+	r.t.Helper()
+	r.n++
+	version := fmt.Sprintf("..v%d", r.n)
+	must := func(err error) {
+		r.t.Helper()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(filepath.Join(r.dir, version), 0o755))
+	must(os.WriteFile(filepath.Join(r.dir, version, "sluice.yaml"), []byte(yaml), 0o644))
+	must(os.Symlink(version, filepath.Join(r.dir, "..tmp")))
+	must(os.Rename(filepath.Join(r.dir, "..tmp"), filepath.Join(r.dir, "..data")))
+}
+
+// apply swaps the configuration and waits until every export is what it says, or Refused or Outdated.
+func (r *rig) apply(yaml string) Status {
+	r.t.Helper()
+	before := r.g.Status().Config
+	r.write(yaml)
+	var s Status
+	eventually(r.t, "the configuration is applied", func() bool {
+		s = r.g.Status()
+		if s.Config.Hash == before.Hash && s.Config.Error == before.Error {
+			return false
+		}
+		return !slices.ContainsFunc(s.Exports, func(e ExportStatus) bool { return e.State == Applying || e.State == Removing })
+	})
+	return s
+}
+
+func (r *rig) export(name string) ExportStatus {
+	r.t.Helper()
+	for _, e := range r.g.Status().Exports {
+		if e.Name == name {
+			return e
+		}
+	}
+	r.t.Fatalf("there is no export %s", name)
+	return ExportStatus{}
+}
+
+func (r *rig) address(export string, network config.Network) string {
+	r.t.Helper()
+	for _, l := range r.export(export).Listeners {
+		if l.Network == network && l.State == Listening {
+			return l.Address
+		}
+	}
+	r.t.Fatalf("%s has no %s address", export, network)
+	return ""
+}
+
+// testClient is a client's connection.
+type testClient struct {
+	*client.Client
+	t    *testing.T
+	rdma *rpcrdma.Client
+	done <-chan struct{}
+	root nfs3.Handle
+}
+
+// connect mounts an export.
+func (r *rig) connect(export string, network config.Network) *testClient {
+	r.t.Helper()
+	c, err := dial(r.t, network, r.address(export, network))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if c.root, err = c.Mount(context.Background(), "/"); err != nil {
+		r.t.Fatal("mount:", err)
+	}
+	return c
+}
+
+func dial(t *testing.T, network config.Network, address string) (*testClient, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pool := bufpool.New(0)
+	c := &testClient{t: t}
+	var rq oncrpc.Requester
+	switch network {
+	case config.RDMA:
+		p, err := iwarp.New(iwarp.Config{})
+		if err != nil {
+			return nil, err
+		}
+		if c.rdma, err = rpcrdma.Dial(ctx, p, address, rpcrdma.Config{Pool: pool, Bindings: binding.For, RemoteInvalidation: true}); err != nil {
+			return nil, err
+		}
+		rq, c.done = c.rdma, c.rdma.Done()
+	default:
+		tcp, err := oncrpc.Dial(ctx, address, oncrpc.Config{Pool: pool, Bindings: binding.For})
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(tcp.Wait)
+		rq, c.done = tcp, tcp.Done()
+	}
+	t.Cleanup(func() {
+		_ = rq.Close()
+		<-c.done
+	})
+	cred, err := client.ProcessCred()
+	if err != nil {
+		return nil, err
+	}
+	c.Client = client.New(client.Config{Requester: rq, Pool: pool, Cred: cred})
+	return c, nil
+}
+
+// works fails the test unless the connection is there and its calls are answered with success.
+func (c *testClient) works() {
+	c.t.Helper()
+	if _, err := c.GetAttr(context.Background(), c.root); err != nil {
+		c.t.Error("the connection does not work:", err)
+	}
+}
+
+// ends waits until the connection has been ended.
+func (c *testClient) ends() {
+	c.t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(patience):
+		c.t.Error("the connection is still there")
+	}
+}
+
+func (c *testClient) put(name string, size int) nfs3.Handle {
+	c.t.Helper()
+	o, err := c.Create(context.Background(), c.root, name, nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
+	if err != nil {
+		c.t.Fatal("create:", err)
+	}
+	if err := c.WriteAt(context.Background(), o.Handle, make([]byte, size), 0, nfs3.FileSync); err != nil {
+		c.t.Fatal("write:", err)
+	}
+	return o.Handle
+}
+
+// gate is a handler that holds back PATHCONF calls, which nothing else makes, as long as it is closed.
+type gate struct {
+	mu     sync.Mutex
+	closed chan struct{} // nil when it is open
+	held   chan struct{} // gets one for each call that waits
+	wait   func()        // instead, if it is not nil
+}
+
+func newGate() *gate { return &gate{held: make(chan struct{}, 16)} }
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed != nil {
+		close(g.closed)
+		g.closed = nil
+	}
+}
+
+func (g *gate) decorate(next oncrpc.Handler) oncrpc.Handler { return gated{g, next} }
+
+type gated struct {
+	g    *gate
+	next oncrpc.Handler
+}
+
+func (h gated) ServeRPC(c *oncrpc.Call) {
+	h.g.mu.Lock()
+	closed := h.g.closed
+	h.g.mu.Unlock()
+	if c.Program != nfs3.Program || c.Procedure != nfs3.ProcPathConf || closed == nil && h.g.wait == nil {
+		h.next.ServeRPC(c)
+		return
+	}
+	go func() {
+		if h.g.wait != nil {
+			h.g.wait()
+		} else {
+			h.g.held <- struct{}{}
+			<-closed
+		}
+		h.next.ServeRPC(c)
+	}()
+}
+
+// gateFile is a gate that is closed as long as a file exists.
+func gateFile(path string) *gate {
+	return &gate{wait: func() {
+		for {
+			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}}
+}
+
+// slow makes a call that the gate holds, and returns where its outcome will be.
+func (c *testClient) slow() <-chan error {
+	outcome := make(chan error, 1)
+	go func() {
+		_, err := c.PathConf(context.Background(), c.root)
+		outcome <- err
+	}()
+	return outcome
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
