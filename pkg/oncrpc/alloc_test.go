@@ -155,7 +155,9 @@ func bulkBindings(program, version uint32) Binding {
 
 type bulkBinding struct{}
 
-func (bulkBinding) Plan(*Plan, []Argument, uint32, *xdr.Decoder) ([]Argument, error) { panic("not called") }
+func (bulkBinding) Plan(*Plan, []Argument, uint32, *xdr.Decoder) ([]Argument, error) {
+	panic("not called")
+}
 
 func (bulkBinding) Results(found []Found, p *Plan, placed []int, procedure uint32, d *xdr.Decoder) ([]Found, error) {
 	if procedure != procGet && procedure != procPool {

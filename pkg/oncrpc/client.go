@@ -25,7 +25,7 @@ func Dial(ctx context.Context, addr string, cfg Config) (*Client, error) {
 	return c, err
 }
 
-// NewClient makes a client of a TCP connection.
+// NewClient makes a client of a TCP or Unix stream connection.
 func NewClient(conn net.Conn, cfg Config) (*Client, error) {
 	cfg.IdleTimeout = 0
 	if err := cfg.defaults(); err != nil {
@@ -38,7 +38,7 @@ func NewClient(conn net.Conn, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLink(&cfg, sock, addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
+	l := newLink(&cfg, sock, conn.LocalAddr(), conn.RemoteAddr())
 	l.running.Go(l.serve)
 	return &Client{l}, nil
 }

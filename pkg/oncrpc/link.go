@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +31,7 @@ type link struct {
 	cfg      *Config
 	sock     socket
 	conn     Conn
+	peer     string
 	observer Observer // nil: nobody looks
 	share    *bufpool.Share
 	stats    counters
@@ -66,16 +66,16 @@ type link struct {
 	quiet    int    // checks in a row that saw nothing
 }
 
-func newLink(cfg *Config, sock socket, local, remote netip.AddrPort) *link {
+func newLink(cfg *Config, sock socket, local, remote net.Addr) *link {
 	l := &link{
-		cfg: cfg, sock: sock, observer: cfg.Observer,
+		cfg: cfg, sock: sock, observer: cfg.Observer, peer: remote.String(),
 		in:   newReader(cfg.Pool, cfg.ReadBuffer, cfg.MaxRecord),
 		done: make(chan struct{}), room: make(chan struct{}, 1), grant: make(chan struct{}, 1),
 	}
 	if cfg.Budget != nil {
 		l.share = cfg.Budget.Share()
 	}
-	l.conn = Conn{Network: "tcp", Remote: remote, Local: local, Back: l, Done: l.done, Values: map[any]any{}}
+	l.conn = Conn{Network: "tcp", Remote: addrPort(remote), Local: addrPort(local), Back: l, Done: l.done, Values: map[any]any{}}
 	l.out = sender{
 		sock: sock, timeout: cfg.WriteTimeout, stats: &l.stats, done: l.done, fail: l.fail,
 		running: &l.running, wake: make(chan struct{}, 1),
@@ -141,9 +141,9 @@ func (l *link) err() error {
 // peerError is what requests see of the connection's end.
 func (l *link) peerError(cause error) error {
 	if errors.Is(cause, io.EOF) {
-		return fmt.Errorf("oncrpc: %s closed the connection: %w", l.conn.Remote, cause)
+		return fmt.Errorf("oncrpc: %s closed the connection: %w", l.peer, cause)
 	}
-	return fmt.Errorf("oncrpc: connection to %s: %w", l.conn.Remote, cause)
+	return fmt.Errorf("oncrpc: connection to %s: %w", l.peer, cause)
 }
 
 // checkIdle runs twice in each idle timeout.

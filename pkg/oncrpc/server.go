@@ -87,7 +87,7 @@ func (s *Server) start(conn net.Conn) {
 		refuse(err)
 		return
 	}
-	l := newLink(&s.cfg, sock, addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
+	l := newLink(&s.cfg, sock, conn.LocalAddr(), conn.RemoteAddr())
 	s.mu.Lock()
 	switch {
 	case s.closing:

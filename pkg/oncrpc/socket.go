@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is what a link needs of a TCP connection. One goroutine reads and one writes at a time.
+// socket is what a link needs of a stream connection. One goroutine reads and one writes at a time.
 type socket interface {
 	// read waits until something has arrived and puts it to a, then b. At the end of the stream it returns io.EOF.
 	read(a, b []byte) (int, error)
@@ -27,12 +27,19 @@ const maxVector = 256
 
 // tcpSocket does vectored reads and writes without allocating, and writes without waiting, which net.Conn has not.
 type tcpSocket struct {
-	conn *net.TCPConn
+	conn streamConn
 	raw  syscall.RawConn
 	in   vector
 	out  vector
 	// Method values, made once.
 	tryRead, tryWrite, tryOnce func(fd uintptr) bool
+}
+
+// streamConn is what TCP and Unix stream connections have in common.
+type streamConn interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
 }
 
 // vector is the arguments and the outcome of one system call.
@@ -43,15 +50,15 @@ type vector struct {
 }
 
 func newTCPSocket(conn net.Conn) (*tcpSocket, error) {
-	tcp, ok := conn.(*net.TCPConn)
+	stream, ok := conn.(streamConn)
 	if !ok {
-		return nil, fmt.Errorf("oncrpc: connection is a %T, must be a *net.TCPConn", conn)
+		return nil, fmt.Errorf("oncrpc: connection is a %T, must be a *net.TCPConn or *net.UnixConn", conn)
 	}
-	raw, err := tcp.SyscallConn()
+	raw, err := stream.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	s := &tcpSocket{conn: tcp, raw: raw}
+	s := &tcpSocket{conn: stream, raw: raw}
 	s.in.iov, s.out.iov = make([]unix.Iovec, 0, 2), make([]unix.Iovec, 0, maxVector)
 	s.tryRead = func(fd uintptr) bool { return s.in.call(unix.SYS_READV, fd) }
 	s.tryWrite = func(fd uintptr) bool { return s.out.call(unix.SYS_WRITEV, fd) }
