@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -78,6 +79,9 @@ func reason(err error) string {
 		return "no answer in time; --timeout says how long to wait"
 	case errors.Is(err, unix.ECONNREFUSED):
 		return "nothing listens there (connection refused)"
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
+		return "the connection ended (" + err.Error() + ")"
 	}
 	var dns *net.DNSError
 	if errors.As(err, &dns) {

@@ -2,9 +2,13 @@ package sluicectl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
@@ -44,13 +48,20 @@ func (a *app) dial(ctx context.Context, t *target, window int) (*session, error)
 	if err != nil {
 		return nil, err
 	}
+	provider, err := a.opts.iwarp()
+	if err != nil {
+		return nil, err
+	}
 	s := &session{app: a, target: t, pool: bufpool.New(0), cred: cred, window: window}
 	ctx, cancel := s.patience(ctx)
 	defer cancel()
 	if t.rdma {
-		s.rdma, err = a.dialRDMA(ctx, t.address, s.pool)
+		s.rdma, err = a.dialRDMA(ctx, t.address, provider, s.pool)
 	} else {
 		s.tcp, err = oncrpc.Dial(ctx, t.address, s.tcpConfig())
+	}
+	if t.rdma && (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) {
+		err = fmt.Errorf("what listens there closed the connection; it may not speak iWARP (%w)", err)
 	}
 	if err != nil {
 		return nil, cannot(err, "connect to %s", t.address)
@@ -96,14 +107,7 @@ func (s *session) tcpConfig() oncrpc.Config {
 	return oncrpc.Config{Pool: s.pool, Bindings: binding.For}
 }
 
-func (a *app) dialRDMA(ctx context.Context, address string, pool *bufpool.Pool) (*rpcrdma.Client, error) {
-	cfg, err := a.opts.iwarp()
-	if err != nil {
-		return nil, err
-	}
-	if a.opts.credits < 1 || a.opts.credits > 4096 {
-		return nil, fmt.Errorf("--credits is %d, must be 1 to 4096", a.opts.credits)
-	}
+func (a *app) dialRDMA(ctx context.Context, address string, cfg iwarp.Config, pool *bufpool.Pool) (*rpcrdma.Client, error) {
 	p, err := iwarp.New(cfg)
 	if err != nil {
 		return nil, err
@@ -115,7 +119,7 @@ func (a *app) dialRDMA(ctx context.Context, address string, pool *bufpool.Pool) 
 	})
 }
 
-// iwarp is the provider's part of the options.
+// iwarp checks the options, and returns the provider's part of them.
 func (o *options) iwarp() (cfg iwarp.Config, err error) {
 	switch o.crc {
 	case "on":
@@ -137,6 +141,12 @@ func (o *options) iwarp() (cfg iwarp.Config, err error) {
 	}
 	if o.inline < 1024 || o.inline > 262144 || o.inline%1024 != 0 {
 		return cfg, fmt.Errorf("--inline is %d, must be a multiple of 1024 from 1024 to 262144", o.inline)
+	}
+	if o.credits < 1 || o.credits > 4096 {
+		return cfg, fmt.Errorf("--credits is %d, must be 1 to 4096", o.credits)
+	}
+	if o.timeout <= 0 {
+		return cfg, fmt.Errorf("--timeout is %v, must be more than 0", o.timeout)
 	}
 	return cfg, nil
 }

@@ -174,10 +174,11 @@ func TestErrors(t *testing.T) {
 		{"ls TCP/?mountport=1", "cannot connect to 127.0.0.1:1 for MOUNT: nothing listens there (connection refused)."},
 		{"ping nfs+tcp://127.0.0.1:1", "cannot connect to 127.0.0.1:1: nothing listens there (connection refused)."},
 		{"ping nfs+rdma://127.0.0.1:1", "cannot connect to 127.0.0.1:1: nothing listens there (connection refused)."},
-		{"ping --crc maybe RDMA", `cannot connect to ADDR: --crc is "maybe", must be on or off.`},
-		{"ping --inline 5000 RDMA", "cannot connect to ADDR: --inline is 5000, must be a multiple of 1024 from 1024 to 262144."},
-		{"ping --credits 0 RDMA", "cannot connect to ADDR: --credits is 0, must be 1 to 4096."},
-		{"ping --fpdu 100 RDMA", `cannot connect to ADDR: --fpdu is "100", must be largest, segment, or 256 to 65535.`},
+		{"ping --crc maybe RDMA", `--crc is "maybe", must be on or off.`},
+		{"ping --inline 5000 RDMA", "--inline is 5000, must be a multiple of 1024 from 1024 to 262144."},
+		{"ping --credits 0 RDMA", "--credits is 0, must be 1 to 4096."},
+		{"ping --fpdu 100 RDMA", `--fpdu is "100", must be largest, segment, or 256 to 65535.`},
+		{"ls --timeout 0s TCP", "--timeout is 0s, must be more than 0."},
 		{"bench --op FROB TCP", `--op is "FROB", must be NULL, GETATTR, READ or WRITE.`},
 		{"bench --op READ --size 2M TCP", "--size is 2097152, must be 1 to 1048576."},
 		{"bench --op READ --size 64K --file-size 4K TCP", "--file-size is 4096, must be at least --size, 65536."},
@@ -192,6 +193,15 @@ func TestErrors(t *testing.T) {
 		if code != 1 || out != "" || errs != "sluicectl: "+c.want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", c.args, code, out, errs, "sluicectl: "+c.want+"\n")
 		}
+	}
+	// A port of the other kind: the words at the end are the transports' own.
+	_, _, errs := r.run("", "ping", "nfs+rdma://"+r.tcp)
+	if !strings.HasPrefix(errs, "sluicectl: cannot connect to ADDR: ") || !strings.Contains(errs, "it may not speak iWARP") {
+		t.Errorf("%q", errs)
+	}
+	_, _, errs = r.run("", "ping", "nfs+tcp://"+r.rdma)
+	if !strings.HasPrefix(errs, "sluicectl: cannot ping nfs+tcp://ADDR: ") {
+		t.Errorf("%q", errs)
 	}
 }
 
