@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,6 +23,8 @@ type domain struct {
 	arenas atomic.Pointer[[]span] // sorted; replaced, never changed, so that every Post can look without a lock
 }
 
+var errClosedDomain = errors.New("rdma fabric: the domain is closed")
+
 type span struct{ from, to uintptr }
 
 func newDomain(f *Fabric) *domain {
@@ -32,11 +35,8 @@ func newDomain(f *Fabric) *domain {
 
 // Attach makes the pool's arenas local memory.
 func (d *domain) Attach(p *bufpool.Pool) error {
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
-		return fmt.Errorf("rdma fabric: the domain is closed")
+	if d.isClosed() {
+		return errClosedDomain
 	}
 	detach, err := p.Attach(func(a *bufpool.Arena) error {
 		d.mu.Lock()
@@ -59,8 +59,15 @@ func (d *domain) Attach(p *bufpool.Pool) error {
 		return err
 	}
 	d.mu.Lock()
-	d.detach = append(d.detach, detach)
+	closed := d.closed
+	if !closed {
+		d.detach = append(d.detach, detach)
+	}
 	d.mu.Unlock()
+	if closed { // since we looked
+		detach() // without our lock: a pool calls us under its own
+		return errClosedDomain
+	}
 	return nil
 }
 
@@ -81,11 +88,17 @@ func (d *domain) Close() error {
 	return nil
 }
 
+func (d *domain) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}
+
 func (d *domain) acquire() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return fmt.Errorf("rdma fabric: Options.Domain is closed")
+		return errClosedDomain
 	}
 	d.endpoints++
 	return nil

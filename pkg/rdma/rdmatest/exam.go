@@ -140,8 +140,8 @@ type setup struct {
 	size         int  // of each, 4096
 	segments     int  // of each, 1
 	hold         bool // received messages' memory is not posted again
-	readsOut     int  // 8
-	readsIn      int  // 8
+	readsOut     int  // 8; -1 for none
+	readsIn      int  // 8; -1 for none
 	sendQueue    int
 	receiveQueue int
 	domain       rdma.Domain
@@ -169,7 +169,7 @@ func (x *exam) newEnd(name string, s setup, greeted bool) (*end, rdma.Options) {
 	}
 	return e, rdma.Options{
 		Domain: e.domain, PrivateData: s.private, Receives: rs, SendQueue: s.sendQueue, ReceiveQueue: s.receiveQueue,
-		ReadsOut: orDefault(s.readsOut, 8), ReadsIn: orDefault(s.readsIn, 8),
+		ReadsOut: max(0, orDefault(s.readsOut, 8)), ReadsIn: max(0, orDefault(s.readsIn, 8)),
 	}
 }
 

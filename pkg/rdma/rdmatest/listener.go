@@ -187,6 +187,8 @@ func (f *Fabric) checkOptions(o *rdma.Options) (*domain, error) {
 	switch {
 	case !ok || d.f != f:
 		return nil, fmt.Errorf("Options.Domain is %T, it must be a domain of this fabric", o.Domain)
+	case d.isClosed():
+		return nil, fmt.Errorf("Options.Domain: %w", errClosedDomain)
 	case len(o.PrivateData) > MaxPrivateData:
 		return nil, fmt.Errorf("Options.PrivateData has %d bytes, at most %d are possible", len(o.PrivateData), MaxPrivateData)
 	case o.SendQueue < 0 || o.ReceiveQueue < 0 || o.ReadsOut < 0 || o.ReadsIn < 0:

@@ -219,6 +219,22 @@ func testReadDepths(x *exam) {
 		}
 		exchange(a, b)
 	}
+	// None at all, as a client that never reads asks for; the acceptor cannot read more than the dialer allows.
+	a, b := x.connect(setup{readsOut: -1, readsIn: 2}, setup{readsOut: 2, readsIn: -1})
+	if at := a.ep.Attributes(); at.ReadsOut != 0 || at.ReadsIn != 2 {
+		x.Errorf("dialer: ReadsOut %d, ReadsIn %d; want 0, 2", at.ReadsOut, at.ReadsIn)
+	}
+	mine, theirs := x.memory(10, 0), x.memory(10, 0)
+	copy(mine, noise(1, 10))
+	remote := a.expose(mine, rdma.RemoteRead)
+	b.post(rdma.WorkRequest{Op: rdma.Read, Local: list(theirs), Remote: remote})
+	if b.await(); !bytes.Equal(theirs, mine) {
+		x.Error("the Read came wrong")
+	}
+	if _, err := a.tryPost(rdma.WorkRequest{Op: rdma.Read, Local: list(mine), Remote: b.expose(theirs, rdma.RemoteRead)}); err == nil {
+		x.Error("Post of a Read succeeded where none may be outstanding (ReadsOut 0)")
+	}
+	exchange(a, b)
 }
 
 func testBadOptions(x *exam) {
