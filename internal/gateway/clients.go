@@ -129,10 +129,11 @@ func (cl *peer) status() ClientStatus {
 	n := cl.rdma.Negotiated()
 	s.Network = config.RDMA
 	s.RDMA = &RDMAStatus{
-		Provider: n.Attributes.Provider, Version: n.Version, Call: n.InlineCall, Reply: n.InlineReply,
+		Provider: n.Attributes.Provider, Version: n.Version,
 		Credits: n.Granted, InUse: cl.rdma.InUse(), ReadsOut: n.Attributes.ReadsOut,
 		RemoteInvalidation: n.RemoteInvalidation, CRC: n.Attributes.CRC,
 	}
+	s.RDMA.InlineThreshold.Call, s.RDMA.InlineThreshold.Reply = n.InlineCall, n.InlineReply
 	return s
 }
 

@@ -20,6 +20,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 )
 
 // Options say what a Gateway is made of.
@@ -43,6 +45,7 @@ type Options struct {
 	Profile bool
 
 	decorate func(oncrpc.Handler) oncrpc.Handler // for tests: around every backend
+	services []rpcbind.Address                   // for tests: instead of rpcbind.Local
 }
 
 // Gateway is the data plane.
@@ -59,7 +62,7 @@ type Gateway struct {
 	config   config.GatewayConfig // its exports are not used
 	first    config.GatewayConfig // as it was at the start
 	conf     ConfigStatus
-	exports  []*export // in the order of the file
+	exports  []*export // by name
 	draining bool
 	wg       sync.WaitGroup // the exports' goroutines
 }
@@ -241,6 +244,7 @@ func (g *Gateway) apply(f *config.File) {
 		e.remove()
 		now = append(now, e) // until it is gone; see forget
 	}
+	slices.SortStableFunc(now, func(a, b *export) int { return strings.Compare(a.name, b.name) })
 	g.exports = now
 }
 
@@ -305,6 +309,14 @@ func (g *Gateway) drainTimeout() time.Duration {
 
 // stateDir is that of the start, whatever the configuration says by now.
 func (g *Gateway) stateDir() string { return g.first.StateDir }
+
+// rpcbind is where the host's rpcbind is.
+func (g *Gateway) rpcbind() []rpcbind.Address {
+	if g.o.services != nil {
+		return g.o.services
+	}
+	return rpcbind.Local()
+}
 
 func (g *Gateway) list() []*export {
 	g.mu.Lock()

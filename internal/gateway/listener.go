@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +32,7 @@ type listener[T any] struct {
 	log     *slog.Logger
 	bind    func(context.Context) (source[T], error)
 	deliver func(T)
+	told    func(netip.AddrPort) // where it listens; the zero value when it does not
 
 	cancel context.CancelFunc
 	tried  chan struct{} // closed after the first attempt
@@ -45,10 +47,11 @@ type listener[T any] struct {
 }
 
 // listen starts a listener.
-func listen[T any](spec config.Listener, log *slog.Logger, bind func(context.Context) (source[T], error), deliver func(T)) *listener[T] {
+func listen[T any](spec config.Listener, log *slog.Logger, bind func(context.Context) (source[T], error), deliver func(T),
+	told func(netip.AddrPort)) *listener[T] {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listener[T]{
-		spec: spec, bind: bind, deliver: deliver, cancel: cancel, tried: make(chan struct{}), again: make(chan struct{}, 1), done: make(chan struct{}),
+		spec: spec, bind: bind, deliver: deliver, told: told, cancel: cancel, tried: make(chan struct{}), again: make(chan struct{}, 1), done: make(chan struct{}),
 		log: log,
 		status: ListenerStatus{
 			Network: spec.Network, Provider: spec.Provider, Configured: spec.Address, State: Retrying, Since: time.Now(),
@@ -129,6 +132,8 @@ func (l *listener[T]) attempted(src source[T], err error) bool {
 			l.log.Info("listening", "on", address)
 		}
 		l.status.State, l.status.Error, l.status.Address, l.status.Since = state, text, address, time.Now()
+		at, _ := netip.ParseAddrPort(address)
+		l.told(at)
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"testing"
@@ -67,7 +68,7 @@ func TestListenerTriesAgain(t *testing.T) {
 			return src, nil
 		}
 		var got []int
-		l := listen(config.Listener{Network: config.TCP, Address: "127.0.0.1:2049"}, slog.New(slog.DiscardHandler), bind, func(c int) { got = append(got, c) })
+		l := listen(config.Listener{Network: config.TCP, Address: "127.0.0.1:2049"}, slog.New(slog.DiscardHandler), bind, func(c int) { got = append(got, c) }, func(netip.AddrPort) {})
 		if !l.blocked() {
 			t.Error("an address in use is not told")
 		}
@@ -127,7 +128,7 @@ func TestListenerCloseWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := listen(config.Listener{}, slog.New(slog.DiscardHandler), func(context.Context) (source[int], error) {
 			return nil, errors.New("no such device")
-		}, nil)
+		}, nil, func(netip.AddrPort) {})
 		time.Sleep(time.Minute)
 		begin := time.Now()
 		l.close()

@@ -77,9 +77,9 @@ func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&c.admin, "admin", "127.0.0.1:9180", "`ADDRESS` for /status, /metrics and probes; empty for none")
 	f.StringVar(&c.allow, "allow", "127.0.0.0/8,::1/128", "`NETWORKS` of clients that may mount, separated by commas")
 	f.BoolVar(&c.readOnly, "read-only", false, "let clients read only")
-	f.StringVar(&c.squash, "squash", "None", "identities that are mapped to nobody: None, Root or All")
+	f.StringVar(&c.squash, "squash", "None", "`WHO` is mapped to nobody: None, Root or All")
 	f.StringVar(&c.stateDir, "state-dir", defaultStateDir(), "`DIR` for what survives a restart, such as the keys of file handles")
-	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&c.logLevel, "log-level", "info", "`LEVEL` of what is logged: debug, info, warn or error")
 	f.BoolVar(&c.pprofs, "pprof", false, "offer profiles on the admin page, which must be on loopback")
 	f.BoolVar(&c.show, "version", false, "print the version, and exit")
 	f.Usage = func() {

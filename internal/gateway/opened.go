@@ -145,6 +145,7 @@ next:
 		for i, p := range left {
 			if same(p.spec(), l) {
 				kept = append(kept, p)
+				p.register(l.RPCBind)
 				left = slices.Concat(left[:i], left[i+1:])
 				continue next
 			}
@@ -155,6 +156,7 @@ next:
 			continue
 		}
 		added = append(added, p)
+		p.register(l.RPCBind)
 	}
 	o.mu.Lock()
 	o.ports = slices.Concat(kept, added)

@@ -21,6 +21,8 @@ type port interface {
 	retry()
 	// renew puts a new server in the place of the present one, whose clients have to connect again when their calls have finished.
 	renew() error
+	// register says whether the address is to be known to rpcbind.
+	register(wanted bool)
 	// close ends listening, and has the clients disconnected when their calls have finished.
 	close()
 }
@@ -52,6 +54,7 @@ type portOf[T any] struct {
 	kind portKind[T]
 	log  *slog.Logger
 	l    *listener[T]
+	reg  *registrar
 	told time.Time // that connections are refused
 
 	mu  sync.Mutex
@@ -63,7 +66,8 @@ func openPort[T any](l config.Listener, e *export, kind portKind[T]) (port, erro
 	if err := p.renew(); err != nil {
 		return nil, err
 	}
-	p.l = listen(l, p.log, kind.bind, p.deliver)
+	p.reg = newRegistrar(p.log, l.Network, e.gateway.rpcbind())
+	p.l = listen(l, p.log, kind.bind, p.deliver, p.reg.listening)
 	return p, nil
 }
 
@@ -122,9 +126,19 @@ func (p *portOf[T]) close() {
 	// The server goes first, or a connection could wait for it for ever.
 	p.swap(nil)
 	p.l.close()
+	p.kind.drain(func(context.Context) error {
+		p.reg.close()
+		return nil
+	})
 }
 
 func (p *portOf[T]) settled() bool         { return p.l.blocked() }
 func (p *portOf[T]) retry()                { p.l.retry() }
 func (p *portOf[T]) spec() config.Listener { return p.l.spec }
-func (p *portOf[T]) state() ListenerStatus { return p.l.state() }
+func (p *portOf[T]) register(wanted bool)  { p.reg.want(wanted) }
+
+func (p *portOf[T]) state() ListenerStatus {
+	s := p.l.state()
+	s.RPCBind = p.reg.status()
+	return s
+}

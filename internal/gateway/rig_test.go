@@ -21,6 +21,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
@@ -54,6 +55,8 @@ type rig struct {
 	n    int
 	g    *Gateway
 	gate *gate
+	// services are rpcbind's addresses; nil: those of the host
+	services []rpcbind.Address
 }
 
 // export describes an export of a rig's configuration. Its fields are as in the file; empty ones have defaults.
@@ -107,7 +110,7 @@ func (r *rig) start(yaml string) *Gateway {
 	r.write(yaml)
 	level := slog.LevelVar{}
 	g, err := New(Options{
-		Version: "test", File: filepath.Join(r.dir, "sluice.yaml"), Level: &level, decorate: r.gate.decorate,
+		Version: "test", File: filepath.Join(r.dir, "sluice.yaml"), Level: &level, decorate: r.gate.decorate, services: r.services,
 		Log: slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: &level})),
 	})
 	if err != nil {

@@ -125,10 +125,12 @@ type ClientStatus struct {
 type RDMAStatus struct {
 	Provider string `json:"provider"`
 	// Version of RPC-over-RDMA.
-	Version int `json:"version"`
-	// Call and Reply are the inline thresholds, in bytes.
-	Call  int `json:"callThreshold"`
-	Reply int `json:"replyThreshold"`
+	Version int `json:"rpcRDMAVersion"`
+	// InlineThreshold is in bytes.
+	InlineThreshold struct {
+		Call  int `json:"call"`
+		Reply int `json:"reply"`
+	} `json:"inlineThreshold"`
 	// Credits is what is granted.
 	Credits int `json:"credits"`
 	// InUse is how many calls are in flight.

@@ -1,0 +1,255 @@
+package gateway
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// get fetches a page of the gateway's admin address.
+func (r *rig) get(path string) (int, string) {
+	r.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + r.g.Admin() + path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// TestStatusGolden compares /status, with what differs from run to run replaced.
+func TestStatusGolden(t *testing.T) {
+	r := newRig(t)
+	r.start(r.yaml(exportYAML{name: "data"}))
+	ar, at := r.connect("data", config.RDMA), r.connect("data", config.TCP)
+	bad := exportYAML{name: "data", transport: "{credits: {max: 0}, inlineThreshold: {call: 5}}"}
+	r.apply(r.yaml(bad, exportYAML{name: "other", path: filepath.Join(r.vols, "missing")}))
+	eventually(t, "no call is in flight", func() bool { return r.export("data").Clients[0].RDMA.InUse == 0 })
+	code, body := r.get("/status")
+	if code != 200 {
+		t.Fatal(code, body)
+	}
+	for _, n := range []struct{ re, to string }{
+		{regexp.QuoteMeta(r.vols), "VOLUMES"},
+		{regexp.QuoteMeta(r.dir), "DIR"},
+		{`"go": "go[^"]*"`, `"go": "GO"`},
+		{`"\d{4}-\d\d-\d\dT[^"]*"`, `"TIME"`},
+		{`127\.0\.0\.1:[1-9]\d*`, "127.0.0.1:PORT"},
+		{`"hash": "[0-9a-f]{16}"`, `"hash": "HASH"`},
+		{`"(identity)": ".*"`, `"$1": "IDENTITY"`},
+		{`(?s),\s*"notes": \[.*?\]`, ``},
+	} {
+		body = regexp.MustCompile(n.re).ReplaceAllString(body, n.to)
+	}
+	golden := filepath.Join("testdata", "status.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(body), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), body); d != "" {
+		t.Error(d)
+	}
+	ar.works()
+	at.works()
+}
+
+func TestProbes(t *testing.T) {
+	r := newRig(t)
+	g := r.start(r.yaml())
+	expect := func(path string, code int, text string) {
+		t.Helper()
+		if c, body := r.get(path); c != code || !strings.Contains(body, text) {
+			t.Errorf("%s: %d %q, want %d %q", path, c, body, code, text)
+		}
+	}
+	expect("/healthz", 200, "ok")
+	expect("/readyz", 200, "ok") // no export is configured, and none is missing
+	r.apply(r.yaml(exportYAML{name: "a", path: filepath.Join(r.vols, "missing")}))
+	expect("/readyz", 503, "no listener serves")
+	r.apply(r.yaml(exportYAML{name: "b"}))
+	expect("/readyz", 200, "ok")
+	expect("/", 200, "/status")
+	expect("/nothing", 404, "")
+	expect("/debug/pprof/", 404, "") // only with --pprof
+
+	// The page moves when its address does, and stays when it cannot.
+	old := g.Admin()
+	other := freeAddress(t)
+	r.apply(strings.Replace(r.yaml(exportYAML{name: "b"}), `"127.0.0.1:0"`, `"`+other+`"`, 1))
+	if g.Admin() != other {
+		t.Errorf("the page is on %s, want %s", g.Admin(), other)
+	}
+	expect("/readyz", 200, "ok")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if resp, err := client.Get("http://" + old + "/healthz"); err == nil {
+		resp.Body.Close()
+		t.Error("the page is still on its old address")
+	}
+	s := r.apply(strings.Replace(r.yaml(exportYAML{name: "b"}), `"127.0.0.1:0"`, `"192.0.2.1:9180"`, 1))
+	if !strings.HasPrefix(s.Config.Error, "admin.address: ") || g.Admin() != other {
+		t.Errorf("on %s: %s", g.Admin(), s.Config.Error)
+	}
+	expect("/healthz", 200, "ok")
+}
+
+// TestAdminWildcard: the page can move to a wildcard address of its own port.
+func TestAdminWildcard(t *testing.T) {
+	r := newRig(t)
+	g := r.start(r.yaml())
+	_, port, _ := strings.Cut(g.Admin(), ":")
+	if s := r.apply(strings.Replace(r.yaml(), "127.0.0.1:0", ":"+port, 1)); s.Config.Error != "" {
+		t.Fatal(s.Config.Error)
+	}
+	if code, _ := r.get("/healthz"); code != 200 {
+		t.Error(code)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	c := config.Default()
+	c.APIVersion, c.Kind, c.StateDir = config.APIVersion, config.Kind, t.TempDir()
+	c.Admin.Address = "127.0.0.1:0"
+	g, err := New(Options{Config: &c, Profile: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := g.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := &rig{t: t, g: g}
+	if code, body := r.get("/debug/pprof/goroutine?debug=1"); code != 200 || !strings.Contains(body, "goroutine profile") {
+		t.Error(code, body)
+	}
+	if err := g.admin.serve(":0"); err == nil || !strings.Contains(err.Error(), "profiles are for loopback alone") {
+		t.Error(err)
+	}
+}
+
+// TestMetrics: after traffic of each kind every metric is there that the README of a dashboard would name.
+func TestMetrics(t *testing.T) {
+	r := newRig(t)
+	r.start(r.yaml(exportYAML{name: "data"}))
+	rdma, tcp := r.connect("data", config.RDMA), r.connect("data", config.TCP)
+	const size = 300_000
+	for _, c := range []*testClient{rdma, tcp} {
+		h := c.put("file", size)
+		b := make([]byte, size)
+		if n, err := c.ReadAt(context.Background(), h, b, 0); err != nil || n != size {
+			t.Fatal(n, err)
+		}
+		if _, err := c.Lookup(context.Background(), c.root, "missing"); err == nil {
+			t.Fatal("found")
+		}
+	}
+	// A long directory comes by a Reply chunk.
+	for i := range 40 {
+		rdma.put(fmt.Sprintf("%s-%d", strings.Repeat("x", 200), i), 0)
+	}
+	for _, err := range rdma.ReadDirPlus(context.Background(), rdma.root) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, body := r.get("/metrics")
+	values := map[string]float64{}
+	for l := range strings.Lines(body) {
+		if name, v, ok := strings.Cut(strings.TrimSpace(l), "} "); ok && strings.HasPrefix(l, "sluice_") {
+			var f float64
+			fmt.Sscan(v, &f)
+			values[name+"}"] = f
+		} else if name, v, ok := strings.Cut(strings.TrimSpace(l), " "); ok && strings.HasPrefix(l, "sluice_") {
+			var f float64
+			fmt.Sscan(v, &f)
+			values[name] = f
+		}
+	}
+	for name, least := range map[string]float64{
+		`sluice_rpcs_total{export="data",procedure="WRITE",program="nfs3",result="ok"}`:       2,
+		`sluice_rpcs_total{export="data",procedure="READ",program="nfs3",result="ok"}`:        2,
+		`sluice_rpcs_total{export="data",procedure="LOOKUP",program="nfs3",result="error"}`:   2,
+		`sluice_rpcs_total{export="data",procedure="MNT",program="mount3",result="ok"}`:       2,
+		`sluice_errors_total{code="NFS3ERR_NOENT",export="data",layer="nfs"}`:                 2,
+		`sluice_rpc_duration_seconds_count{export="data",procedure="WRITE",program="nfs3"}`:   2,
+		`sluice_rpc_duration_seconds_sum{export="data",procedure="WRITE",program="nfs3"}`:     1e-6,
+		`sluice_bytes_total{direction="in",export="data",network="rdma",path="inline"}`:       1000,
+		`sluice_bytes_total{direction="out",export="data",network="rdma",path="inline"}`:      1000,
+		`sluice_bytes_total{direction="in",export="data",network="rdma",path="read_chunk"}`:   size,
+		`sluice_bytes_total{direction="out",export="data",network="rdma",path="write_chunk"}`: size,
+		`sluice_bytes_total{direction="out",export="data",network="rdma",path="reply_chunk"}`: 8000,
+		`sluice_bytes_total{direction="in",export="data",network="tcp",path="stream"}`:        size,
+		`sluice_bytes_total{direction="out",export="data",network="tcp",path="stream"}`:       size,
+		`sluice_connections{export="data",network="rdma"}`:                                    1,
+		`sluice_connections{export="data",network="tcp"}`:                                     1,
+		`sluice_connections_opened_total{export="data",network="rdma"}`:                       1,
+		`sluice_connections_opened_total{export="data",network="tcp"}`:                        1,
+		`sluice_credits_granted{export="data"}`:                                               128,
+		`sluice_memory_bytes{export="data",state="mapped"}`:                                   size,
+		`sluice_memory_bytes{export="data",state="in_use"}`:                                   4096,
+		`sluice_memory_bytes{export="data",state="limit"}`:                                    256 << 20,
+		`sluice_transport_syscalls_total{call="read",export="data",network="rdma"}`:           4,
+		`sluice_transport_syscalls_total{call="write",export="data",network="rdma"}`:          4,
+		`sluice_transport_syscalls_total{call="read",export="data",network="tcp"}`:            4,
+		`sluice_transport_syscalls_total{call="write",export="data",network="tcp"}`:           4,
+		`sluice_transport_messages_total{direction="in",export="data",network="rdma"}`:        4,
+		`sluice_transport_messages_total{direction="out",export="data",network="tcp"}`:        4,
+		`sluice_transport_bytes_total{direction="in",export="data",network="rdma"}`:           size,
+		`sluice_rdma_operations_total{export="data",operation="read"}`:                        1,
+		`sluice_rdma_operations_total{export="data",operation="write"}`:                       1,
+		`sluice_rdma_operations_total{export="data",operation="send"}`:                        4,
+		`sluice_export_state{export="data",state="Serving"}`:                                  1,
+		`sluice_listener_up{address="127.0.0.1:0",export="data",network="rdma"}`:              1,
+		`sluice_backend_healthy{export="data"}`:                                               1,
+		`sluice_config_loaded_timestamp_seconds`:                                              1e9,
+		`sluice_runtime_allocations_total`:                                                    1000,
+		`sluice_runtime_allocated_bytes_total`:                                                1000,
+	} {
+		if v, ok := values[name]; !ok || v < least {
+			t.Errorf("%s is %g (there: %v), want at least %g", name, v, ok, least)
+		}
+	}
+	for _, name := range []string{
+		`sluice_config_error`, `sluice_protocol_errors_total{export="data",kind="bad_header",network="rdma"}`,
+		`sluice_credits_in_use{export="data"}`, `sluice_memory_waiting_calls{export="data"}`,
+		`sluice_connections_refused_total{export="data",network="rdma"}`,
+	} {
+		if v, ok := values[name]; !ok || v != 0 {
+			t.Errorf("%s is %g (there: %v), want 0", name, v, ok)
+		}
+	}
+	// What connections did is not forgotten when they end.
+	before := values[`sluice_transport_bytes_total{direction="in",export="data",network="rdma"}`]
+	_ = rdma.rdma.Close()
+	eventually(t, "the connection is gone", func() bool { return len(r.export("data").Clients) == 1 })
+	_, body = r.get("/metrics")
+	if want := fmt.Sprintf(`sluice_transport_bytes_total{direction="in",export="data",network="rdma"} %g`, before); !strings.Contains(body, want) {
+		t.Errorf("want %s still", want)
+	}
+}

@@ -1,0 +1,286 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+func TestCommandLine(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	head := "apiVersion: " + config.APIVersion + "\nkind: GatewayConfig\n"
+	good := write("good.yaml", head+"stateDir: "+state+"\nexports: []\n")
+	bad := write("bad.yaml", head+"exports:\n- name: a\n  listeners: [{network: tcp, address: \":1\"}]\n  backend: {volume: {path: /a}}\n  acces: []\n")
+	broken := write("broken.yaml", head+"exports: {\n")
+	const more = "\nSee gateway --help.\n"
+	for _, tt := range []struct {
+		args   string
+		code   int
+		stdout string // a regular expression, of all of it
+		stderr string // likewise
+	}{
+		{"--version", 0, `Sluice gateway v1 go1.*\n`, ``},
+		{"--help", 0, ``, `(?s)Sluice gateway: .*--rdma ADDRESS +.*\(127.0.0.1:20049\)\n.*--volume DIR +export the directory.*`},
+		{"", 2, ``, `gateway: nothing to export: want --volume DIR or --config FILE` + more},
+		{"--volume /srv --config x", 2, ``, `gateway: --volume and --config exclude each other: want one of them` + more},
+		{"/srv", 2, ``, `gateway: "/srv": what is to be exported follows --volume or stands in a file for --config` + more},
+		{"--check-config --volume /srv", 2, ``, `gateway: --check-config wants a file: --config FILE` + more},
+		{"--config x --tcp :1", 2, ``, `gateway: --tcp goes with --volume: the configuration file has a field for it` + more},
+		{"--volume /srv --squash some", 2, ``, `gateway: --squash: "some": want None or Root or All` + more},
+		{"--volume /srv --tcp 1", 2, ``, `gateway: --tcp: "1": want "IP:port", such as .*` + more},
+		{"--volume /srv --tcp 127.0.0.1:1 --rdma :1", 2, ``, `gateway: --tcp: "127.0.0.1:1": --rdma is ":1": want an address or port of its own` + more},
+		{"--volume /srv --tcp= --rdma=", 2, ``, `gateway: neither --rdma nor --tcp has an address: nobody could mount` + more},
+		{"--volume /srv --allow 10.0.0.1", 2, ``, `gateway: --allow "10.0.0.1": want networks such as 10.0.0.0/8 or fd00::/8, separated by commas` + more},
+		{"--volume /srv --allow 10.0.0.1/8", 2, ``, `gateway: --allow: "10.0.0.1/8": has bits behind the prefix: want 10.0.0.0/8` + more},
+		{"--volume /srv --admin :x", 2, ``, `gateway: --admin: ":x": the port "x" is not a number from 0 to 65535` + more},
+		{"--volume /srv --log-level loud", 2, ``, `gateway: --log-level: "loud": want debug or info or warn or error` + more},
+		{"--nonsense", 2, ``, `(?s)flag provided but not defined: -nonsense\n.*`},
+		{"--volume " + dir + "/missing --tcp 127.0.0.1:0 --rdma= --admin= --state-dir " + state, 1, ``,
+			`(?s).*gateway: backend.volume.path: open .*/missing: no such file or directory\n`},
+		{"--volume " + dir + " --tcp 192.0.2.1:1 --rdma= --admin= --state-dir /dev/null/x", 1, ``, `gateway: stateDir: "/dev/null/x": .*not a directory\n`},
+		{"--volume " + dir + " --tcp 192.0.2.1:1 --rdma= --admin= --state-dir " + t.TempDir(), 1, ``,
+			`(?s).*gateway: listen tcp 192.0.2.1:1: .*cannot assign requested address\n`},
+		{"--config " + dir + "/missing", 1, ``, `gateway: stat .*: no such file or directory\ngateway: the configuration cannot be used\n`},
+		{"--config " + dir, 1, ``, `gateway: read .*: not a regular file\ngateway: the configuration cannot be used\n`},
+		{"--config " + broken, 1, ``, `.*broken.yaml: line 4: not YAML: .*\ngateway: the configuration cannot be used\n`},
+		{"--check-config --config " + broken, 1, ``, `.*broken.yaml: line 4: not YAML: .*\n`},
+		{"--check-config --config " + good, 0, `.*good.yaml is right: 0 exports\n`, ``},
+		{"--check-config --config " + bad, 1, ``, `.*bad.yaml: line 7: exports\[0\].acces: unknown field \(did you mean "access"\?\); the fields here are .*
+.*bad.yaml: line 4: exports\[0\].access: 0: want 1 to 1024 rules; without one no client may mount
+`},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := Main(strings.Fields(tt.args), "v1", &stdout, &stderr)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			for _, o := range []struct {
+				name, got, want string
+			}{{"stdout", stdout.String(), tt.stdout}, {"stderr", stderr.String(), tt.stderr}} {
+				if !regexp.MustCompile(`^` + o.want + `$`).MatchString(o.got) {
+					t.Errorf("%s is\n%s\nwant\n%s", o.name, o.got, o.want)
+				}
+			}
+		})
+	}
+}
+
+// process is a gateway in a process of its own.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	out    *bufio.Reader
+	gate   string // while this file exists, slow calls wait
+	admin  string
+	status Status
+}
+
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, gate: filepath.Join(t.TempDir(), "closed")}
+	p.cmd = exec.Command(os.Args[0], args...)
+	p.cmd.Env = append(os.Environ(), "SLUICE_TEST_GATEWAY=1", "SLUICE_TEST_GATE="+p.gate)
+	p.cmd.Stderr = testWriter{t}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		}
+	})
+	p.out = bufio.NewReader(out)
+	for {
+		l, err := p.out.ReadString('\n')
+		if err != nil {
+			t.Fatal("the gateway said no more:", err)
+		}
+		t.Log(strings.TrimSpace(l))
+		if a, ok := strings.CutPrefix(l, "admin page: http://"); ok {
+			p.admin = strings.TrimSuffix(strings.TrimSpace(a), "/status")
+		}
+		if strings.HasPrefix(l, "off: ") {
+			break
+		}
+	}
+	p.look()
+	return p
+}
+
+// look reads /status.
+func (p *process) look() *Status {
+	p.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + p.admin + "/status")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	p.status = Status{}
+	if err := json.NewDecoder(resp.Body).Decode(&p.status); err != nil {
+		p.t.Fatal(err)
+	}
+	return &p.status
+}
+
+func (p *process) connect(network config.Network) *testClient {
+	p.t.Helper()
+	for _, l := range p.status.Exports[0].Listeners {
+		if l.Network == network {
+			c, err := dial(p.t, network, l.Address)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			if c.root, err = c.Mount(context.Background(), "/"); err != nil {
+				p.t.Fatal(err)
+			}
+			return c
+		}
+	}
+	p.t.Fatal("no such listener")
+	return nil
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// exits waits for the end, and returns the exit code.
+func (p *process) exits() int {
+	p.t.Helper()
+	kill := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer kill.Stop()
+	_, _ = io.Copy(io.Discard, p.out)
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) close() {
+	p.t.Helper()
+	if err := os.WriteFile(p.gate, nil, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *process) open() {
+	p.t.Helper()
+	if err := os.Remove(p.gate); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// slow makes a call that waits for open, and waits until the gateway has it.
+func (p *process) slow(c *testClient) <-chan error {
+	p.t.Helper()
+	outcome := c.slow()
+	eventually(p.t, "the gateway has the slow call", func() bool {
+		for _, cl := range p.look().Exports[0].Clients {
+			if cl.RDMA != nil && cl.RDMA.InUse > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	return outcome
+}
+
+func volumeArgs(t *testing.T) []string {
+	return []string{"--volume", t.TempDir(), "--rdma", "127.0.0.1:0", "--tcp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--state-dir", t.TempDir()}
+}
+
+// TestSIGTERM: the process drains and exits with 0.
+func TestSIGTERM(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		p := startProcess(t, volumeArgs(t)...)
+		c := p.connect(config.RDMA)
+		p.close()
+		outcome := p.slow(c)
+		p.signal(sig)
+		eventually(t, "the gateway drains", func() bool { return p.look().Draining })
+		select {
+		case err := <-outcome:
+			t.Error("the call in flight ended:", err)
+		default:
+		}
+		p.open()
+		if err := <-outcome; err != nil {
+			t.Error("the call in flight failed:", err)
+		}
+		c.ends()
+		if code := p.exits(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+}
+
+// TestSecondSignal: the process ends at once.
+func TestSecondSignal(t *testing.T) {
+	p := startProcess(t, volumeArgs(t)...)
+	c := p.connect(config.RDMA)
+	p.close()
+	outcome := p.slow(c)
+	p.signal(syscall.SIGTERM)
+	eventually(t, "the gateway drains", func() bool { return p.look().Draining })
+	p.signal(syscall.SIGTERM)
+	if code := p.exits(); code != exitKill {
+		t.Errorf("exit code %d, want %d", code, exitKill)
+	}
+	if err := <-outcome; err == nil {
+		t.Error("the call was answered")
+	}
+}
+
+// TestSIGHUP: the file is read again, though nothing in it has changed, and what failed is tried again.
+func TestSIGHUP(t *testing.T) {
+	r := newRig(t)
+	file := filepath.Join(r.dir, "sluice.yaml")
+	if err := os.WriteFile(file, []byte(r.yaml(exportYAML{name: "a"})), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := startProcess(t, "--config", file)
+	loaded := p.status.Config.Loaded
+	p.connect(config.TCP).works()
+	p.signal(syscall.SIGHUP)
+	eventually(t, "the file is read again", func() bool { return p.look().Config.Loaded.After(loaded) })
+	if e := p.status.Exports[0]; e.State != Serving {
+		t.Errorf("%+v", e)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exits(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
