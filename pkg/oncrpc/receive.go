@@ -15,11 +15,7 @@ const maxViews = 16
 // receive is the receive loop. It returns why the connection ended.
 func (l *link) receive() error {
 	for {
-		a, b, err := l.in.space()
-		if err != nil {
-			return err
-		}
-		n, err := l.sock.read(a, b)
+		n, err := l.sock.read(l.in)
 		if err != nil {
 			if errors.Is(err, io.EOF) && !l.in.idle() {
 				err = io.ErrUnexpectedEOF
@@ -28,7 +24,6 @@ func (l *link) receive() error {
 		}
 		l.stats.readCalls.Add(1)
 		l.stats.bytesIn.Add(uint64(n))
-		l.in.filled(n, len(a))
 		if l.observer != nil {
 			l.batch = time.Now()
 		}

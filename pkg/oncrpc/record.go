@@ -52,6 +52,7 @@ type reader struct {
 	skipping  bool
 	rec       Message // owns the record's memory as far as it is there
 	dst       []byte  // room in the memory that rec took last
+	direct    int     // how much of it space has given out
 }
 
 // event is what reader.next found.
@@ -85,7 +86,16 @@ func (r *reader) idle() bool {
 	return r.r == r.w && r.left == 0 && r.fragments == 0
 }
 
-// space returns where the next bytes read go: a first, then b. It follows a next that returned needBytes.
+// rest gives the common buffer back if there is nothing in it, so that a connection on which nothing happens has none. One with views is
+// kept: what comes next goes behind them, or each call in flight might pin a buffer of its own.
+func (r *reader) rest() {
+	if r.buf != nil && r.r == r.w && !r.buf.Shared() {
+		r.buf.Release()
+		r.buf, r.r, r.w = nil, 0, 0
+	}
+}
+
+// space returns where the next bytes read go: a first, then b. It follows a next that returned needBytes, and may be asked again.
 func (r *reader) space() (a, b []byte, err error) {
 	ahead := r.size
 	switch {
@@ -98,6 +108,7 @@ func (r *reader) space() (a, b []byte, err error) {
 	if err := r.makeRoom(); err != nil {
 		return nil, nil, err
 	}
+	r.direct = len(a)
 	b = r.buf.B[r.w:]
 	return a, b[:min(len(b), ahead)], nil
 }
@@ -126,9 +137,9 @@ func (r *reader) makeRoom() error {
 	return nil
 }
 
-// filled takes note of n bytes that were read to where space said, whose first part was a bytes long.
-func (r *reader) filled(n, a int) {
-	k := min(n, a)
+// filled takes note of n bytes that were read to where space said.
+func (r *reader) filled(n int) {
+	k := min(n, r.direct)
 	r.dst = r.dst[k:]
 	if !r.skipping {
 		r.extend(k)

@@ -25,9 +25,9 @@ type fakeSocket struct {
 
 var errFake = errors.New("the socket broke")
 
-func (s *fakeSocket) read(a, b []byte) (int, error) { panic("not called") }
-func (s *fakeSocket) closeWrite() error             { return nil }
-func (s *fakeSocket) close() error                  { return nil }
+func (s *fakeSocket) read(*reader) (int, error) { panic("not called") }
+func (s *fakeSocket) closeWrite() error         { return nil }
+func (s *fakeSocket) close() error              { return nil }
 
 func (s *fakeSocket) write(bufs [][]byte, wait bool, deadline time.Time) (int, error) {
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func newParcel(rnd *rand.Rand, id int) *parcel {
 
 // TestSender: whatever a socket takes at a time, and whoever sends: each message leaves whole and once, and is told so.
 func TestSender(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(24) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		sock := &fakeSocket{rnd: rnd, most: 50 << rnd.IntN(12)}
 		if seed%4 == 3 {

@@ -13,8 +13,9 @@ import (
 
 // socket is what a link needs of a stream connection. One goroutine reads and one writes at a time.
 type socket interface {
-	// read waits until something has arrived and puts it to a, then b. At the end of the stream it returns io.EOF.
-	read(a, b []byte) (int, error)
+	// read waits until something has arrived and puts it where r has space for it. At the end of the stream it returns io.EOF.
+	// While it waits, r rests.
+	read(r *reader) (int, error)
 	// write writes what goes of bufs. If nothing does, it returns 0, or waits if it may, until deadline.
 	write(bufs [][]byte, wait bool, deadline time.Time) (int, error)
 	// closeWrite ends the stream to the peer.
@@ -30,6 +31,8 @@ type tcpSocket struct {
 	conn streamConn
 	raw  syscall.RawConn
 	in   vector
+	from *reader // of the read at hand
+	bad  error   // of from
 	out  vector
 	// Method values, made once.
 	tryRead, tryWrite, tryOnce func(fd uintptr) bool
@@ -60,7 +63,7 @@ func newTCPSocket(conn net.Conn) (*tcpSocket, error) {
 	}
 	s := &tcpSocket{conn: stream, raw: raw}
 	s.in.iov, s.out.iov = make([]unix.Iovec, 0, 2), make([]unix.Iovec, 0, maxVector)
-	s.tryRead = func(fd uintptr) bool { return s.in.call(unix.SYS_READV, fd) }
+	s.tryRead = s.readSome
 	s.tryWrite = func(fd uintptr) bool { return s.out.call(unix.SYS_WRITEV, fd) }
 	s.tryOnce = func(fd uintptr) bool { s.out.call(unix.SYS_WRITEV, fd); return true }
 	return s, nil
@@ -104,14 +107,34 @@ func (v *vector) done(err error, what string) (int, error) {
 	return v.n, nil
 }
 
-func (s *tcpSocket) read(a, b []byte) (int, error) {
-	s.in.add(a)
-	s.in.add(b)
+func (s *tcpSocket) read(r *reader) (int, error) {
+	s.from, s.bad = r, nil
 	n, err := s.in.done(s.raw.Read(s.tryRead), "read")
-	if n == 0 && err == nil {
-		err = io.EOF
+	switch {
+	case s.bad != nil:
+		return 0, s.bad
+	case n == 0 && err == nil:
+		return 0, io.EOF
+	case n > 0:
+		r.filled(n)
 	}
 	return n, err
+}
+
+func (s *tcpSocket) readSome(fd uintptr) bool {
+	a, b, err := s.from.space()
+	if err != nil {
+		s.bad = err
+		return true
+	}
+	s.in.iov = s.in.iov[:0]
+	s.in.add(a)
+	s.in.add(b)
+	if !s.in.call(unix.SYS_READV, fd) {
+		s.from.rest()
+		return false
+	}
+	return true
 }
 
 func (s *tcpSocket) write(bufs [][]byte, wait bool, deadline time.Time) (int, error) {

@@ -946,3 +946,14 @@ func TestTCPConfig(t *testing.T) {
 		t.Error("connected to nothing")
 	}
 }
+
+// TestTCPIdleMemory: a connection on which nothing happens holds no memory of the pool. (What it read last stays
+// while somebody has a view of it.)
+func TestTCPIdleMemory(t *testing.T) {
+	s := startServer(t, Config{})
+	c, pool := dial(t, s.addr, Config{})
+	for range 3 {
+		echo(t, c, pool, fill(1000, 1))
+		waitFor(t, func() bool { return s.pool.Stats().Bufs == 0 })
+	}
+}
