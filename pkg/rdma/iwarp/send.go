@@ -67,10 +67,12 @@ type sender struct {
 	// unmarked is the FPDU without markers, while they are put in.
 	unmarked []byte
 	// What the write completes.
-	ids     []uint64
-	retired int
-	pinned  []*region
-	freed   []uint64
+	ids      []uint64
+	retired  int
+	pinned   []pin // in the order of the stream, those before released are gone
+	released int
+	total    int // bytes of the write
+	freed    []uint64
 
 	// busy is held during the system call and the unpinning after it.
 	busy      sync.Mutex
@@ -207,14 +209,7 @@ func (t *sender) write(e *endpoint, fd uintptr) {
 		return
 	}
 	t.left -= n
-	if t.left == 0 {
-		for i, r := range t.pinned {
-			t.freed = e.stags.unpin(r, t.freed)
-			t.pinned[i] = nil
-		}
-		t.pinned = t.pinned[:0]
-		return
-	}
+	t.unpin(e)
 	for n > 0 {
 		v := &t.iov[t.next]
 		if n < int(v.Len) {
@@ -223,6 +218,22 @@ func (t *sender) write(e *endpoint, fd uintptr) {
 		}
 		n -= int(v.Len)
 		t.next++
+	}
+}
+
+// pin is memory of a Read Response's segment, and the place in the write at which its FPDU ends.
+type pin struct {
+	region *region
+	end    int
+}
+
+// unpin gives up the memory of the segments that were written, also in the middle of a write: their peer may have the whole
+// response, and invalidate, while what follows it still waits.
+func (t *sender) unpin(e *endpoint) {
+	for t.released < len(t.pinned) && t.pinned[t.released].end <= t.total-t.left {
+		t.freed = e.stags.unpin(t.pinned[t.released].region, t.freed)
+		t.pinned[t.released].region = nil
+		t.released++
 	}
 }
 
@@ -260,6 +271,7 @@ func (t *sender) fill(e *endpoint) {
 		t.iov = make([]unix.Iovec, 0, 64)
 	}
 	t.arena, t.done, t.counted, t.iov, t.next = t.arena[:0], 0, 0, t.iov[:0], 0
+	t.pinned, t.released = t.pinned[:0], 0
 	for t.left < t.batch {
 		if e.failed.Load() {
 			t.cur.active = false
@@ -274,6 +286,7 @@ func (t *sender) fill(e *endpoint) {
 		}
 	}
 	t.flushArena()
+	t.total = t.left
 }
 
 // flushArena adds what is new in the arena to the write.
@@ -399,6 +412,9 @@ func (t *sender) segment(e *endpoint) bool {
 		t.left += len(p)
 	}
 	t.endFPDU(start, summed, sum)
+	if m.op == opReadResponse && n > 0 {
+		t.pinned[len(t.pinned)-1].end = t.left
+	}
 	e.stats.bytesOut.Add(uint64(n))
 	m.left -= n
 	m.to += uint64(n)
@@ -438,7 +454,7 @@ func (t *sender) answerMemory(e *endpoint, n int) bool {
 		e.fail(err.(*TerminateError).about(m.answer.header(), untaggedLen+readRequestLen, m.answer.remaining(sent)))
 		return false
 	}
-	t.pinned = append(t.pinned, r)
+	t.pinned = append(t.pinned, pin{region: r})
 	t.one[0] = mem
 	m.local = t.one[:]
 	return true
