@@ -1,0 +1,134 @@
+package oncrpc
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"net"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+)
+
+// TestTCPMaxCalls: with all places taken nothing more is read, and everything goes on when one is free.
+func TestTCPMaxCalls(t *testing.T) {
+	var seen events
+	s := startServer(t, Config{MaxCalls: 2, Observer: &seen})
+	conn := dialRaw(t, s.addr)
+	var burst []byte
+	for i := range uint32(5) {
+		burst = append(burst, marked(callBytes(i, procHold))...)
+	}
+	if _, err := conn.Write(burst); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(5) {
+		c := <-s.service.held
+		if n := seen.count(&seen.received)(); n > int(i)+2 {
+			t.Errorf("%d calls in flight", n-int(i))
+		}
+		c.ReplyAccept(Success)
+		if got := readRecord(t, conn); binary.BigEndian.Uint32(got) != i {
+			t.Errorf("reply is %x", got)
+		}
+	}
+}
+
+// TestTCPBulkBudget: a large call holds nothing while it waits for its memory, and a connection that goes away gives back what it has.
+func TestTCPBulkBudget(t *testing.T) {
+	budget := bufpool.NewBudget(2<<20, 2<<20)
+	s := startServer(t, Config{Budget: budget, MaxRecord: 2 << 20})
+	var g bufpool.Grant
+	if ok, err := budget.Share().Acquire(&g, 2<<20, func() {}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	large := func(conn net.Conn) {
+		if _, err := conn.Write(marked(append(callBytes(7, procSum, 100_000), make([]byte, 100_000)...))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, stays := dialRaw(t, s.addr), dialRaw(t, s.addr)
+	large(gone)
+	waitFor(t, func() bool { return budget.Waiting() == 1 })
+	large(stays)
+	waitFor(t, func() bool { return budget.Waiting() == 2 })
+	other, pool := dial(t, s.addr, Config{})
+	echo(t, other, pool, fill(100, 1)) // small calls do not wait
+	s.mu.Lock()
+	for l := range s.links {
+		if l.conn.Remote == addrPort(gone.LocalAddr()) {
+			go l.fail(net.ErrClosed)
+		}
+	}
+	s.mu.Unlock()
+	waitFor(t, func() bool { return budget.Waiting() == 1 })
+	g.Release()
+	if got := readRecord(t, stays); len(got) != MinReplyLen+4 {
+		t.Errorf("reply is %x", got)
+	}
+	waitFor(t, func() bool { return budget.Used() == 0 && budget.Waiting() == 0 })
+
+	// A record that is never completed gives its memory back with its connection.
+	if _, err := stays.Write(marked(append(callBytes(8, procSum, 100_000), make([]byte, 100_000)...))[:50_000]); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return budget.Used() > 100_000 })
+	_ = stays.Close()
+	waitFor(t, func() bool { return budget.Used() == 0 })
+}
+
+// TestTCPSlowReader: a peer that does not take its replies holds up nobody but itself, and is cut off in the end.
+func TestTCPSlowReader(t *testing.T) {
+	var seen events
+	s := startServer(t, Config{WriteTimeout: 50 * time.Millisecond, Observer: &seen})
+	slow := dialRaw(t, s.addr)
+	var burst []byte
+	for i := range uint32(40) {
+		burst = append(burst, marked(callBytes(i, procGet, 1<<20))...)
+	}
+	if _, err := slow.Write(burst); err != nil {
+		t.Fatal(err)
+	}
+	c, pool := dial(t, s.addr, Config{})
+	echo(t, c, pool, fill(10, 1))
+	waitFor(t, func() bool { return seen.count(&seen.closed)() == 1 })
+	echo(t, c, pool, fill(10, 1))
+}
+
+// TestTCPBackpressure: replies that do not fit into the socket go out as the peer takes them, in one piece each.
+func TestTCPBackpressure(t *testing.T) {
+	s := startServer(t, Config{})
+	conn := dialRaw(t, s.addr)
+	const calls, size = 60, 1 << 19
+	var burst []byte
+	for i := range uint32(calls) {
+		burst = append(burst, marked(callBytes(i, procGet, size))...)
+	}
+	if _, err := conn.Write(burst); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return s.Stats().BytesOut > 0 })
+	want := crc32.ChecksumIEEE(fill(size, size))
+	seen := map[uint32]bool{}
+	for range calls {
+		got := readRecord(t, conn)
+		seen[binary.BigEndian.Uint32(got)] = true
+		if crc32.ChecksumIEEE(got[MinReplyLen+4:MinReplyLen+4+size]) != want {
+			t.Fatal("a reply is garbled")
+		}
+	}
+	if len(seen) != calls {
+		t.Errorf("%d different replies", len(seen))
+	}
+}
+
+// TestTCPIdleMemory: a connection on which nothing happens holds no memory of the pool. (What it read last stays
+// while somebody has a view of it.)
+func TestTCPIdleMemory(t *testing.T) {
+	s := startServer(t, Config{})
+	c, pool := dial(t, s.addr, Config{})
+	for range 3 {
+		echo(t, c, pool, fill(1000, 1))
+		waitFor(t, func() bool { return s.pool.Stats().Bufs == 0 })
+	}
+}
