@@ -137,7 +137,7 @@ func (s *Server) key() ([]byte, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	if rel, err := filepath.Rel(root, state); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
-		return nil, fmt.Errorf("state directory %s is inside the exported directory %s: clients could read the key of file handles there", state, root)
+		return nil, fmt.Errorf("state directory %s is inside the exported directory %s: clients could read the key of file handles there; want a directory outside", state, root)
 	}
 	return vfs.LoadKey(filepath.Join(s.cfg.StateDir, "handle.key"))
 }
