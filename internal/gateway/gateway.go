@@ -285,10 +285,12 @@ func (g *Gateway) forget(e *export) bool {
 // Stop drains: new connections are refused, calls in flight finish as long as the configuration's drainTimeout and ctx allow, then everything
 // is disconnected and given back.
 func (g *Gateway) Stop(ctx context.Context) error {
+	g.reloading.Lock()
 	g.mu.Lock()
 	g.draining = true
 	exports := slices.Clone(g.exports)
 	g.mu.Unlock()
+	g.reloading.Unlock()
 	for _, e := range exports {
 		e.stop(ctx)
 	}
