@@ -46,7 +46,7 @@ type place struct {
 func (b *builder) build(o *outCall, asked int, first bool) error {
 	c, r := o.c, o.req
 	sendLimit, recvLimit := c.sendLimit, c.recvLimit
-	if first {
+	if first && !c.server { // a reverse call follows a reply of the forward direction
 		sendLimit, recvLimit = min(sendLimit, wire.MinThreshold), min(recvLimit, wire.MinThreshold)
 	}
 	base, err := b.planReply(c, r, recvLimit)

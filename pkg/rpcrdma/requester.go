@@ -19,21 +19,20 @@ type requester struct {
 	c       *Conn
 	account CreditAccount // how many credits to ask for; nil in the reverse direction
 
-	mu        sync.Mutex
-	open      bool // calls may be sent
-	closed    error
-	answered  bool // the first reply has come
-	granted   int  // calls that may be in flight, as far as the peer is concerned
-	peerGrant int  // what it said last
-	inFlight  int  // calls sent and not answered, those that were cancelled included
-	calls     []*outCall
-	free      *outCall
-	first     *outCall // queue of what waits for a credit
-	last      *outCall
-	buckets   [256]*outCall // by XID: all that have no reply yet
-	xid       uint32
+	mu       sync.Mutex
+	open     bool // calls may be sent
+	closed   error
+	answered bool // the first reply has come
+	granted  int  // calls that may be in flight, as far as the peer is concerned
+	inFlight int  // calls sent and not answered, those that were cancelled included
+	calls    []*outCall
+	free     *outCall
+	first    *outCall // queue of what waits for a credit
+	last     *outCall
+	buckets  [256]*outCall // by XID: all that have no reply yet
+	xid      uint32
 
-	// These belong to whoever has the loop.
+	// These are changed with the loop held.
 	freed   int // credits of replies handled, not given back yet
 	offered int // the grant of the last of them, 0 if there was none
 }
@@ -458,7 +457,7 @@ func (out *requester) settle() {
 	}
 	out.mu.Lock()
 	out.inFlight -= out.freed
-	out.granted, out.peerGrant, out.answered = granted, out.offered, true
+	out.granted, out.answered = granted, true
 	out.mu.Unlock()
 	out.freed = 0
 	out.pump()
