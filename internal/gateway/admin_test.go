@@ -244,6 +244,23 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %g (there: %v), want 0", name, v, ok)
 		}
 	}
+	// The documentation names every metric, and no other.
+	doc, err := os.ReadFile("../../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for _, n := range regexp.MustCompile("`(sluice_[a-z_]+)`").FindAllStringSubmatch(string(doc), -1) {
+		named[n[1]] = true
+	}
+	there := map[string]bool{}
+	for _, n := range regexp.MustCompile(`(?m)^# TYPE (sluice_[a-z_]+) `).FindAllStringSubmatch(body, -1) {
+		there[n[1]] = true
+	}
+	if d := cmp.Diff(named, there); d != "" {
+		t.Errorf("documented (-) and there (+): %s", d)
+	}
+
 	// What connections did is not forgotten when they end.
 	before := values[`sluice_transport_bytes_total{direction="in",export="data",network="rdma"}`]
 	_ = rdma.rdma.Close()

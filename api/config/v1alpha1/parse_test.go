@@ -160,7 +160,7 @@ line 9: exports[0].backend: want volume: {path: DIRECTORY}`, false},
 		{"network: tcp", "network: tcp, options: {crc: true}", `line 8: exports[0].listeners[1].options: are for network rdma alone: leave them out`, false},
 		{"provider: iwarp", "provider: verbs", `line 7: exports[0].listeners[0].provider: "verbs": want iwarp`, false},
 		{"provider: iwarp", "provider: iwarp, options: {crc: yes please}", `line 7: exports[0].listeners[0].options.crc: "yes please": want true or false`, false},
-		{"provider: iwarp", "provider: iwarp, options: {maxFPDU: 64Ki}", `line 7: exports[0].listeners[0].options.maxFPDU: 64Ki: want 128 to 65535`, false},
+		{"provider: iwarp", "provider: iwarp, options: {maxFPDU: 64Ki}", `line 7: exports[0].listeners[0].options.maxFPDU: 64Ki: want 256 to 65535`, false},
 		{"127.0.0.1:2049", "127.0.0.1", `line 8: exports[0].listeners[1].address: "127.0.0.1": want "IP:port", such as "127.0.0.1:2049" or "[::1]:2049"`, false},
 		{"127.0.0.1:2049", "127.0.0.1:70000", `line 8: exports[0].listeners[1].address: "127.0.0.1:70000": the port "70000" is not a number from 0 to 65535`, false},
 		{"127.0.0.1:2049", "filer:2049", `line 8: exports[0].listeners[1].address: "filer:2049": "filer" is not an IP address: want one of this host's, localhost, or nothing before the colon for all`, false},
@@ -398,5 +398,30 @@ func TestDocumentedFields(t *testing.T) {
 		if strings.Contains(l, "`json:") && !strings.Contains(lines[i-1], "//") {
 			t.Errorf("types.go:%d: no comment above %s", i+1, strings.TrimSpace(l))
 		}
+	}
+}
+
+// TestDocumentation: the configuration files in the documentation are right.
+func TestDocumentation(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for i, part := range strings.Split(string(doc), "```yaml\n") {
+		if text, _, ok := strings.Cut(part, "```"); ok && i > 0 && strings.HasPrefix(text, "apiVersion:") {
+			found++
+			f, err := Parse([]byte(text))
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			for _, r := range f.Refused {
+				t.Error(r.Problems)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("docs/gateway.md shows no configuration file")
 	}
 }

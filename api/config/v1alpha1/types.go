@@ -80,8 +80,7 @@ type Listener struct {
 type ListenerOptions struct {
 	// CRC protects every frame by CRC32C (RFC 5044 section 4.4). false leaves it out if the client wants none either. Default true.
 	CRC bool `json:"crc"`
-	// MaxFPDU bounds the length of a frame's payload that is sent, in bytes: 128 to 64Ki - 1. 0, the default, means as much as fits one TCP
-	// segment or more, as suits the peer. Adapters may want no more than one segment.
+	// MaxFPDU bounds what is sent in one frame (FPDU), in bytes: 256 to 65535. 0, the default, means as much as fits a frame.
 	MaxFPDU Quantity `json:"maxFPDU"`
 }
 

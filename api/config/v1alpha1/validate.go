@@ -84,7 +84,7 @@ func (l *Listener) validate(r report) {
 	}
 	oneOf(r.at("provider"), l.Provider, IWARP)
 	if o := l.Options; o != nil && o.MaxFPDU != 0 {
-		between(r.at("options").at("maxFPDU"), o.MaxFPDU, 128, 64<<10-1)
+		between(r.at("options").at("maxFPDU"), o.MaxFPDU, 256, 64<<10-1)
 	}
 }
 
