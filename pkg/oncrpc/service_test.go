@@ -28,7 +28,7 @@ const (
 	procGet     = 2 // length -> opaque<>, as an item in pieces, from another goroutine
 	procSum     = 3 // opaque<> -> its CRC
 	procBack    = 4 // opaque<> -> what the client's own ECHO makes of it, by a call in the other direction
-	procHold    = 5 // answered when told so
+	procHold    = 5 // answered when told so, if there are not too many
 	procDrop    = 6 // never answered
 	procLong    = 7 // more results than announced
 	procPool    = 8 // length -> opaque<>, as an item of unwritten memory, on the receive loop
@@ -85,7 +85,11 @@ func (s *testService) ServeRPC(c *Call) {
 	case procBack:
 		s.back(c)
 	case procHold:
-		s.held <- c
+		select {
+		case s.held <- c:
+		default:
+			c.Drop()
+		}
 	case procDrop:
 		c.Drop()
 	case procPool:
