@@ -1,6 +1,7 @@
 package sluicectl
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -34,8 +35,12 @@ func parseTarget(s string) (*target, error) {
 		return fmt.Errorf("%q is no URL that I understand: %s", s, fmt.Sprintf(format, args...))
 	}
 	u, err := url.Parse(s)
+	var parse *url.Error
+	if errors.As(err, &parse) {
+		err = parse.Err // the rest of it repeats the URL
+	}
 	if err != nil {
-		return nil, bad("%v", err.(*url.Error).Err)
+		return nil, bad("%v", err)
 	}
 	t := &target{url: s, export: "/", path: path.Clean("/" + u.Path), hasSlash: strings.HasSuffix(u.Path, "/")}
 	port := defaultTCPPort

@@ -3,6 +3,7 @@ package binding_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -139,7 +140,7 @@ func TestPlanRoundUp(t *testing.T) {
 	if want := []oncrpc.Argument{{Position: header + 24, Length: 5}}; err != nil || !cmp.Equal(args, want) {
 		t.Errorf("%v, %v, must be %v", args, err, want)
 	}
-	flat := append(stream, 1, 2, 3, 4, 5)
+	flat := slices.Concat(stream, []byte{1, 2, 3, 4, 5})
 	args, err = nfs(t).Plan(&oncrpc.Plan{}, nil, nfs3.ProcWrite, decoder(flat, nil))
 	if want := []oncrpc.Argument{{Position: header + 24, Length: 5}}; err != nil || !cmp.Equal(args, want) {
 		t.Errorf("%v, %v, must be %v", args, err, want)
@@ -148,10 +149,9 @@ func TestPlanRoundUp(t *testing.T) {
 
 // Items anywhere else are not consumed, or stop the decoder: the transport refuses both.
 func TestPlanNotEligible(t *testing.T) {
-	stream, items := nfs3test.Encode(&nfs3.MkdirArgs{Where: nfs3.DirOpArgs{Name: []byte("x")}})
+	stream, _ := nfs3test.Encode(&nfs3.MkdirArgs{Where: nfs3.DirOpArgs{Name: []byte("x")}})
 	for at := 0; at <= len(stream); at += 4 {
-		item := append(items, xdr.Item{Position: at, Length: 4})
-		d := decoder(stream, item)
+		d := decoder(stream, []xdr.Item{{Position: at, Length: 4}})
 		if _, err := nfs(t).Plan(&oncrpc.Plan{}, nil, nfs3.ProcMkdir, d); err == nil && d.Used() != 0 {
 			t.Errorf("MKDIR consumed an item at %d", at)
 		}

@@ -81,8 +81,10 @@ func (c *Client) PathConf(ctx context.Context, file nfs3.Handle) (nfs3.PathConfR
 	return res, failed(nfs3.ProcPathConf, res.Status)
 }
 
-// ReadSize and WriteSize are the most bytes that one READ or WRITE of a transfer moves: what FSINFO said, or 64 KiB before it was asked.
-func (c *Client) ReadSize() int  { return transferSize(c.rtmax.Load()) }
+// ReadSize is the most bytes that one READ of a transfer moves: what FSINFO said, or 64 KiB before it was asked.
+func (c *Client) ReadSize() int { return transferSize(c.rtmax.Load()) }
+
+// WriteSize is the same for WRITE.
 func (c *Client) WriteSize() int { return transferSize(c.wtmax.Load()) }
 
 // transferSize keeps a server's word within reason: a multiple of 4 KiB where there are so many.

@@ -63,7 +63,9 @@ func (l *loop) Submit(r *oncrpc.Request) {
 		return
 	}
 	c.Own(b)
-	flat := append(b.B[:0], nfs3test.Flatten(r.Call.Stream[0], r.Call.Items)...)
+	flat := nfs3test.Flatten(r.Call.Stream[0], r.Call.Items)
+	copy(b.B, flat)
+	flat = b.B
 	c.Stream = append(c.Stream, flat)
 	if err := oncrpc.DecodeCall(c); err != nil || c.XID != r.XID || c.ArgsAt != r.ArgsAt || c.Procedure != r.Procedure {
 		l.t.Errorf("call header: %v, %+v", err, r)

@@ -324,7 +324,7 @@ func (fs *memFS) serveList(procedure uint32, d *xdr.Decoder, e *xdr.Encoder) {
 			break
 		}
 	}
-	w.End(!fs.stuckList)
+	_ = w.End(!fs.stuckList)
 }
 
 func (fs *memFS) serveNames(procedure uint32, d *xdr.Decoder, e *xdr.Encoder) {

@@ -232,6 +232,7 @@ func (w *WccData) Decode(d *xdr.Decoder) {
 // TimeHow is a time_how: whose clock sets a file's time.
 type TimeHow uint32
 
+// Whose clock it is.
 const (
 	DontChange      TimeHow = 0
 	SetToServerTime TimeHow = 1

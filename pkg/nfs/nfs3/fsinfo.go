@@ -2,12 +2,14 @@ package nfs3
 
 import "sluice.dev/sluice/pkg/xdr"
 
-// Arguments that are a handle alone (RFC 1813 sections 3.3.18 to 3.3.20).
-type (
-	FSStatArgs   = HandleArgs
-	FSInfoArgs   = HandleArgs
-	PathConfArgs = HandleArgs
-)
+// FSStatArgs are the arguments of FSSTAT (RFC 1813 section 3.3.18).
+type FSStatArgs = HandleArgs
+
+// FSInfoArgs are the arguments of FSINFO (RFC 1813 section 3.3.19).
+type FSInfoArgs = HandleArgs
+
+// PathConfArgs are the arguments of PATHCONF (RFC 1813 section 3.3.20).
+type PathConfArgs = HandleArgs
 
 // FSStatRes is the result of FSSTAT: how full a file system is. Attr is there whatever the status.
 // Bytes and files are the total, the free, and those available to the caller; Invarsec says for how many seconds they will hold.

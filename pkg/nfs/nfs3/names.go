@@ -20,14 +20,20 @@ func (a *DirOpArgs) Decode(d *xdr.Decoder) {
 	a.Name = d.Opaque(MaxPath)
 }
 
-// Arguments and results that are nothing but a name in a directory (RFC 1813 sections 3.3.3, 3.3.12, 3.3.13).
-type (
-	LookupArgs = DirOpArgs
-	RemoveArgs = DirOpArgs
-	RmdirArgs  = DirOpArgs
-	RemoveRes  = WccRes // Wcc is the directory's
-	RmdirRes   = WccRes
-)
+// LookupArgs are the arguments of LOOKUP (RFC 1813 section 3.3.3).
+type LookupArgs = DirOpArgs
+
+// RemoveArgs are the arguments of REMOVE (RFC 1813 section 3.3.12).
+type RemoveArgs = DirOpArgs
+
+// RmdirArgs are the arguments of RMDIR (RFC 1813 section 3.3.13).
+type RmdirArgs = DirOpArgs
+
+// RemoveRes is the result of REMOVE. Wcc is the directory's.
+type RemoveRes = WccRes
+
+// RmdirRes is the result of RMDIR. Wcc is the directory's.
+type RmdirRes = WccRes
 
 // LookupRes is the result of LOOKUP. DirAttr is there whatever the status.
 type LookupRes struct {
@@ -210,12 +216,14 @@ func (r *CreateRes) Decode(d *xdr.Decoder) {
 	r.Wcc.Decode(d)
 }
 
-// Results that are those of CREATE.
-type (
-	MkdirRes   = CreateRes
-	SymlinkRes = CreateRes
-	MknodRes   = CreateRes
-)
+// MkdirRes is the result of MKDIR.
+type MkdirRes = CreateRes
+
+// SymlinkRes is the result of SYMLINK.
+type SymlinkRes = CreateRes
+
+// MknodRes is the result of MKNOD.
+type MknodRes = CreateRes
 
 // MkdirArgs are the arguments of MKDIR (RFC 1813 section 3.3.9).
 type MkdirArgs struct {

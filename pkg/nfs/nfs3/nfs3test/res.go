@@ -175,7 +175,7 @@ func (l *List) Encode(e *xdr.Encoder) {
 			break
 		}
 	}
-	w.End(l.EOF)
+	_ = w.End(l.EOF)
 }
 
 // Decode reads l.
@@ -194,11 +194,11 @@ func (l *List) Decode(d *xdr.Decoder) {
 	l.EOF = d.Bool()
 }
 
-// ReaddirRes is a List of READDIR, ReaddirPlusRes one of READDIRPLUS.
-type (
-	ReaddirRes     struct{ List }
-	ReaddirPlusRes struct{ List }
-)
+// ReaddirRes is a List of READDIR.
+type ReaddirRes struct{ List }
+
+// ReaddirPlusRes is a List of READDIRPLUS.
+type ReaddirPlusRes struct{ List }
 
 // Decode reads l.
 func (l *ReaddirPlusRes) Decode(d *xdr.Decoder) {
