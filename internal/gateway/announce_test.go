@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+)
+
+func TestAnnounceExport(t *testing.T) {
+	rdma := func(address string) ListenerStatus {
+		return ListenerStatus{Network: config.RDMA, Provider: config.IWARP, Configured: address, Address: address, State: Listening}
+	}
+	tcp := func(address string) ListenerStatus {
+		return ListenerStatus{Network: config.TCP, Configured: address, Address: address, State: Listening}
+	}
+	busy := tcp("10.0.0.1:2049")
+	busy.State, busy.Error, busy.Address = Retrying, "bind: cannot assign requested address", ""
+	x := &config.Export{Access: []config.AccessRule{
+		{From: config.AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}, Mode: config.ReadWrite, Squash: config.SquashNone},
+		{From: config.AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}, Mode: config.ReadOnly, Squash: config.SquashAll},
+	}}
+	backend := BackendStatus{Path: "/srv", Identity: "the callers' uids and gids"}
+	const rest = `
+  clients       10.0.0.0/8, fd00::/8: read and write, identities as they are
+  clients       0.0.0.0/0: read only, everybody is mapped to nobody
+  files         accessed as the callers' uids and gids
+`
+	for _, tt := range []struct {
+		name   string
+		status ExportStatus
+		x      *config.Export
+		want   string
+	}{
+		{"loopback", ExportStatus{Name: "a", Backend: backend, Listeners: []ListenerStatus{rdma("127.0.0.1:20049"), tcp("127.0.0.1:2049")}}, x, `
+export a: /srv
+  rdma (iwarp)  127.0.0.1:20049        mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock 127.0.0.1:/ /mnt
+  tcp           127.0.0.1:2049         mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock 127.0.0.1:/ /mnt` + rest},
+		{"wildcard and IPv6", ExportStatus{Name: "a", Backend: backend, Listeners: []ListenerStatus{rdma("[::]:20049"), tcp("[fd00::1]:2049")}}, x, `
+export a: /srv
+  rdma (iwarp)  [::]:20049             mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock HOST:/ /mnt
+  tcp           [fd00::1]:2049         mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock [fd00::1]:/ /mnt` + rest},
+		{"no MOUNT", ExportStatus{Name: "a", Backend: backend, Listeners: []ListenerStatus{rdma("127.0.0.1:20049"), busy}}, x, `
+export a: /srv
+  rdma (iwarp)  127.0.0.1:20049        no tcp listener serves MOUNT: a Linux client cannot mount this
+  tcp           10.0.0.1:2049: bind: cannot assign requested address; it is tried again and again` + rest},
+		{"not served", ExportStatus{Name: "a", Error: "it is no directory"}, nil, `
+export a is not served: it is no directory
+`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var b strings.Builder
+			announceExport(&b, &tt.status, tt.x)
+			if d := cmp.Diff(tt.want, b.String()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
