@@ -1,0 +1,205 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// export is one that the gateway serves to a test.
+type export struct {
+	name      string
+	rdma, tcp int // ports
+	volume    string
+	crc       bool
+	maxFPDU   int
+	access    string
+}
+
+// spec is what a guest's script is told of it.
+func (e *export) spec() string { return fmt.Sprintf("%d %d /", e.rdma, e.tcp) }
+
+func (e *export) url(path string) string {
+	return fmt.Sprintf("nfs+rdma://127.0.0.1:%d/%s", e.rdma, path)
+}
+
+// gateway is the program under test in a process of its own.
+type gateway struct {
+	exports map[string]*export
+	admin   string
+	program string
+	config  string
+	log     *os.File
+	cmd     *exec.Cmd
+	done    chan error
+}
+
+const drainTimeout = 20 * time.Second
+
+// newGateway configures a gateway for three exports: "data"; "plain", without CRC and with FPDUs of one segment on Ethernet; and
+// "guarded", read-only with root squashed.
+func newGateway(t *testing.T) *gateway {
+	t.Helper()
+	ports := freePorts(t, 7)
+	g := &gateway{program: build(t).gateway, exports: map[string]*export{}, admin: fmt.Sprintf("127.0.0.1:%d", ports[6])}
+	for i, e := range []*export{
+		{name: "data", crc: true, access: "mode: ReadWrite, squash: None"},
+		{name: "plain", maxFPDU: 1440, access: "mode: ReadWrite, squash: None"},
+		{name: "guarded", crc: true, access: "mode: ReadOnly, squash: Root"},
+	} {
+		e.rdma, e.tcp, e.volume = ports[2*i], ports[2*i+1], folder(t, "volumes/"+e.name)
+		g.exports[e.name] = e
+	}
+	var yaml strings.Builder
+	fmt.Fprintf(&yaml, "apiVersion: config.sluice.dev/v1alpha1\nkind: GatewayConfig\nadmin: {address: %q}\nstateDir: %q\ndrainTimeout: %v\nexports:\n",
+		g.admin, folder(t, "state"), drainTimeout)
+	for _, e := range g.exports {
+		fmt.Fprintf(&yaml, `- name: %s
+  listeners:
+  - {network: rdma, provider: iwarp, address: "127.0.0.1:%d", options: {crc: %v, maxFPDU: %d}}
+  - {network: tcp, address: "127.0.0.1:%d"}
+  backend: {volume: {path: %q}}
+  access: [{from: {networks: ["127.0.0.0/8"]}, %s}]
+`, e.name, e.rdma, e.crc, e.maxFPDU, e.tcp, e.volume, e.access)
+	}
+	g.config = filepath.Join(folder(t, "config"), "sluice.yaml")
+	if err := os.WriteFile(g.config, []byte(yaml.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if g.log, err = os.Create(filepath.Join(folder(t, "."), "gateway.log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if g.cmd != nil {
+			_ = g.cmd.Process.Kill()
+			<-g.done
+		}
+		if t.Failed() {
+			g.showLog(t)
+		}
+	})
+	if err := g.start(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// start starts it, and waits until it is ready.
+func (g *gateway) start() error {
+	g.cmd = exec.Command(g.program, "--config", g.config)
+	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log
+	if err := g.cmd.Start(); err != nil {
+		return err
+	}
+	g.done = make(chan error, 1)
+	go func(cmd *exec.Cmd, done chan error) { done <- cmd.Wait() }(g.cmd, g.done)
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		_, err := g.get("/readyz")
+		if err == nil {
+			return nil
+		}
+		select {
+		case err := <-g.done:
+			g.cmd = nil
+			return fmt.Errorf("the gateway did not start: %w", err)
+		default:
+		}
+		if time.Since(begun) > time.Minute {
+			return fmt.Errorf("the gateway is not ready after a minute: %w", err)
+		}
+	}
+}
+
+// kill ends it as a crash does.
+func (g *gateway) kill() error {
+	err := g.cmd.Process.Kill()
+	<-g.done
+	g.cmd = nil
+	return err
+}
+
+// drain ends it in order: calls in flight are answered.
+func (g *gateway) drain() error {
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case err := <-g.done:
+		g.cmd = nil
+		if err != nil {
+			return fmt.Errorf("after SIGTERM the gateway ended with %w", err)
+		}
+		return nil
+	case <-time.After(drainTimeout + 10*time.Second):
+		return fmt.Errorf("SIGTERM did not end the gateway: drainTimeout is %v", drainTimeout)
+	}
+}
+
+// get asks the admin page.
+func (g *gateway) get(path string) (string, error) {
+	res, err := http.Get("http://" + g.admin + path)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, res.Status, bytes.TrimSpace(b))
+	}
+	return string(b), err
+}
+
+// metric adds up the samples of a metric whose line has all the given words.
+func (g *gateway) metric(name string, words ...string) (sum float64, err error) {
+	page, err := g.get("/metrics")
+	if err != nil {
+		return 0, err
+	}
+	found := false
+next:
+	for line := range strings.Lines(page) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
+		if !ok || !strings.HasPrefix(key, name+"{") {
+			continue
+		}
+		for _, w := range words {
+			if !strings.Contains(key, w) {
+				continue next
+			}
+		}
+		var v float64
+		if _, err := fmt.Sscan(value, &v); err != nil {
+			return 0, fmt.Errorf("metric %q: %w", line, err)
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		return 0, errors.New("no metric " + name + " with " + strings.Join(words, ", "))
+	}
+	return sum, nil
+}
+
+// placed is how many bytes an export has sent by Write chunks.
+func (g *gateway) placed(export string) (float64, error) {
+	return g.metric("sluice_bytes_total", `export="`+export+`"`, `path="write_chunk"`)
+}
+
+func (g *gateway) showLog(t *testing.T) {
+	t.Helper()
+	if b, err := os.ReadFile(g.log.Name()); err == nil {
+		lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
+		t.Logf("the gateway's last words:\n%s", bytes.Join(lines[max(0, len(lines)-40):], []byte("\n")))
+	}
+}

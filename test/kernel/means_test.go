@@ -1,0 +1,138 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// What the tests need beyond the checkout: Debian's packages, the guest, and programs built here.
+
+// root is the checkout.
+var root = func() string {
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
+// missing ends a test whose means this machine cannot have. Where everything has to be tested, that is a failure.
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	fmt.Fprintf(os.Stderr, "\n*** SKIPPED: %s: "+format+"\n\n", append([]any{t.Name()}, args...)...)
+	t.Skipf(format, args...)
+}
+
+var prepare = sync.OnceValues(func() (string, error) {
+	var said bytes.Buffer
+	cmd := exec.Command(filepath.Join(root, "hack/vm/prepare"))
+	cmd.Stdout, cmd.Stderr = &said, os.Stderr
+	err := cmd.Run()
+	return strings.TrimSpace(said.String()), err
+})
+
+// needGuest makes sure of the guest, and of the packages with which it was made: hack/vm/prepare installs them.
+func needGuest(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("apt-get"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		missing(t, "the guest is only made on Debian for amd64; this is %s on %s, apt-get: %v", runtime.GOOS, runtime.GOARCH, err)
+	}
+	if guest, err := prepare(); err != nil {
+		t.Fatalf("hack/vm/prepare: %v", err)
+	} else {
+		t.Logf("the guest is %s", guest)
+	}
+}
+
+// needTool finds a program that make test-kernel installs.
+func needTool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing(t, "%s is not installed: hack/deps vm installs it", name)
+	}
+	return path
+}
+
+// The programs under test, and those of the guest.
+type programs struct{ gateway, sluicectl, probe string }
+
+var buildOnce = sync.OnceValues(func() (*programs, error) {
+	dir := filepath.Join(scratch, "bin") + string(filepath.Separator)
+	cmd := exec.Command("go", "build", "-o", dir, "./cmd/gateway", "./cmd/sluicectl", "./test/kernel/probe")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go build: %w\n%s", err, said)
+	}
+	return &programs{dir + "gateway", dir + "sluicectl", dir + "probe"}, nil
+})
+
+func build(t *testing.T) *programs {
+	t.Helper()
+	p, err := buildOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// scratch is the folder of everything that the tests make. It stays if one fails: the logs and captures in it tell why.
+var scratch string
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "sluice-kernel-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := os.Chmod(scratch, 0o755); err != nil { // other users are tried in it
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	status := m.Run()
+	if status == 0 {
+		_ = os.RemoveAll(scratch)
+	} else {
+		fmt.Fprintln(os.Stderr, "logs, captures and files are in", scratch)
+	}
+	os.Exit(status)
+}
+
+// folder makes a folder in scratch for a test.
+func folder(t *testing.T, name string) string {
+	t.Helper()
+	dir := filepath.Join(scratch, t.Name(), name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// freePorts returns TCP ports of 127.0.0.1 that nobody has: fixed ones, so that a server can be restarted on them.
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // only when all are chosen
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}

@@ -1,0 +1,89 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// transport is what the kernel tells in /proc/self/mountstats of a mount over RDMA.
+type transport struct {
+	connects, sends, receives, badXIDs   uint64
+	readChunks, writeChunks, replyChunks uint64
+	offered, filled                      uint64 // bytes of Write and Reply chunks
+	failedMarshal, badReply, longCalls   uint64
+	regions, localInvalidations          uint64 // memory regions that it has, and how often it had to invalidate one by itself
+}
+
+// regionsAtOnce is how many memory regions the kernel makes at a time on siw: as many as a chunk may have segments.
+const regionsAtOnce = 4
+
+// marshalFailures is how often a call really could not be encoded. The kernel also counts each time that it had to make more memory
+// regions first, which its own server brings about as well; since they are never given back while a connection lasts, their
+// number tells how often that was.
+func (tr transport) marshalFailures() int {
+	return int(tr.failedMarshal) - (int(tr.regions)/regionsAtOnce - 1)
+}
+
+// parseMountstats finds the mount at path.
+func parseMountstats(text, path string) (tr transport, err error) {
+	_, text, ok := strings.Cut(text, " mounted on "+path+" with fstype nfs ")
+	if !ok {
+		return tr, fmt.Errorf("nothing is mounted at %s by NFS", path)
+	}
+	text, _, _ = strings.Cut(text, "\ndevice ")
+	_, line, ok := strings.Cut(text, "\txprt:\t")
+	if !ok {
+		return tr, fmt.Errorf("the mount at %s has no line of its transport", path)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	words := strings.Fields(line)
+	if words[0] != "rdma" {
+		return tr, fmt.Errorf("the mount at %s is by proto %s, must be rdma", path, words[0])
+	}
+	var n []uint64
+	for _, w := range words[1:] {
+		v, err := strconv.ParseUint(w, 10, 64)
+		if err != nil {
+			return tr, fmt.Errorf("transport %q: %w", line, err)
+		}
+		n = append(n, v)
+	}
+	if len(n) != 27 {
+		return tr, fmt.Errorf("transport %q has %d numbers, must have 27", line, len(n))
+	}
+	// The order of xprt_rdma_print_stats: first what all transports have.
+	return transport{
+		connects: n[2], sends: n[5], receives: n[6], badXIDs: n[7],
+		readChunks: n[10], writeChunks: n[11], replyChunks: n[12], offered: n[13], filled: n[14],
+		failedMarshal: n[18], badReply: n[19], longCalls: n[20], regions: n[23], localInvalidations: n[24],
+	}, nil
+}
+
+func (tr transport) String() string {
+	return fmt.Sprintf("%d calls, %d replies, %d connects; chunks: Read %d, Write %d, Reply %d; long calls %d; local invalidations %d; "+
+		"failed_marshal %d, of them %d to make more regions; bad_reply %d; bad XIDs %d", tr.sends, tr.receives, tr.connects, tr.readChunks,
+		tr.writeChunks, tr.replyChunks, tr.longCalls, tr.localInvalidations, tr.failedMarshal, int(tr.failedMarshal)-tr.marshalFailures(),
+		tr.badReply, tr.badXIDs)
+}
+
+func TestParseMountstats(t *testing.T) {
+	const text = "device tmpfs mounted on /run with fstype tmpfs\n" +
+		"device 10.0.2.2:/ mounted on /mnt with fstype nfs statvers=1.1\n\topts:\trw,vers=3\n" +
+		"\txprt:\trdma 0 0 1 2 3 20 21 0 27 0 4 10 5 10485760 10485761 0 0 0 3 6 7 0 0 12 9 10 11\n\tper-op statistics\n" +
+		"device 10.0.2.2:/ mounted on /other with fstype nfs statvers=1.1\n\txprt:\ttcp 0 0 1\n"
+	got, err := parseMountstats(text, "/mnt")
+	want := transport{connects: 1, sends: 20, receives: 21, readChunks: 4, writeChunks: 10, replyChunks: 5, offered: 10485760, filled: 10485761,
+		failedMarshal: 3, badReply: 6, longCalls: 7, regions: 12, localInvalidations: 9}
+	if err != nil || got != want || got.marshalFailures() != 1 {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+	for _, path := range []string{"/other", "/run", "/none"} {
+		if _, err := parseMountstats(text, path); err == nil {
+			t.Errorf("%s: no error", path)
+		}
+	}
+}

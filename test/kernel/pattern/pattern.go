@@ -1,0 +1,64 @@
+// Package pattern says which files fileio writes in the guest and what is in them, so that the host can tell whether it has the same.
+package pattern
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+)
+
+// File is one of them: Length bytes of Data at Offset, and zeros before.
+type File struct {
+	Offset, Length int
+}
+
+// Files returns lengths of 0 to 70 bytes and 4 KiB, 64 KiB and 1 MiB, ± 5, each at several offsets: 0, and some that are no multiples of 4.
+func Files() []File {
+	var files []File
+	for n := range 71 {
+		for offset := range 4 {
+			files = append(files, File{offset, n})
+		}
+	}
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
+		for n := size - 5; n <= size+5; n++ {
+			files = append(files, File{0, n}, File{1 + n%7, n})
+		}
+	}
+	return files
+}
+
+// Name is the file's, unique among Files.
+func (f File) Name() string { return fmt.Sprintf("%d@%d", f.Length, f.Offset) }
+
+// Data returns what is at Offset: bytes that depend on the file and on round, and repeat nowhere.
+func (f File) Data(round int) []byte {
+	seed := [32]byte{}
+	binary.LittleEndian.PutUint64(seed[0:], uint64(f.Offset))
+	binary.LittleEndian.PutUint64(seed[8:], uint64(f.Length))
+	binary.LittleEndian.PutUint64(seed[16:], uint64(round))
+	b := make([]byte, f.Length)
+	rand.NewChaCha8(seed).Read(b)
+	return b
+}
+
+// Content returns the whole file. Without data there is nothing before it either: a write of no bytes does not extend a file.
+func (f File) Content(round int) []byte {
+	if f.Length == 0 {
+		return nil
+	}
+	return append(make([]byte, f.Offset), f.Data(round)...)
+}
+
+// Differ says where got differs from want, or "" if it does not.
+func Differ(got, want []byte) string {
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			return fmt.Sprintf("differs at byte %d of %d: %#02x, must be %#02x", i, len(want), got[i], want[i])
+		}
+	}
+	if len(got) != len(want) {
+		return fmt.Sprintf("has %d bytes, must have %d", len(got), len(want))
+	}
+	return ""
+}

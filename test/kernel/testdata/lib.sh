@@ -1,0 +1,52 @@
+# Helpers of the guest's scripts. What those print for the test outside:
+#
+#   run NAME             a check begins
+#   pass NAME            it ended well
+#   fail NAME            it did not; what it said comes before
+#   ask WORD...          the test is to do something; its answer in /run/out/answer is "ok", or what went wrong
+#   done                 the script has come to its end
+#
+# Every other line is for people.
+# shellcheck shell=bash
+
+exec 3>&1                                   # where checks, whose own output is held back, speak to the test
+
+# wanted NAME: whether a check of this name is to be made; ONLY is a regular expression of those that are.
+wanted() { [[ $1 =~ ${ONLY:-} ]]; }
+
+# check NAME COMMAND...: runs it, usually a function, up to the first command in it that fails. What it says is shown if it fails.
+check() {
+  local name=$1 status log=/run/check.log; shift
+  wanted "$name" || return 0
+  echo "run $name"
+  set +e
+  ( set -e; "$@" ) >"$log" 2>&1 </dev/null; status=$?
+  set -e
+  if [ $status = 0 ]; then echo "pass $name"; else tail -n 60 "$log"; echo "fail $name"; fi
+}
+
+# ask WORD...: has it done on the host, and waits until it is.
+ask() {
+  local answer
+  rm -f /run/out/answer
+  echo "ask $*" >&3
+  until [ -e /run/out/answer ]; do sleep 0.05; done
+  answer=$(cat /run/out/answer)
+  [ "$answer" = ok ] || { echo "on the host: $answer"; return 1; }
+}
+
+# say WORD...: shown while the check runs.
+say() { echo "$*" >&3; }
+
+# refused WANT COMMAND...: the command has to fail, and to say WANT.
+refused() {
+  local want=$1 said; shift
+  if said=$("$@" 2>&1); then echo "not refused: $*"; return 1; fi
+  case $said in *"$want"*) ;; *) echo "$*: said \"$said\", must say \"$want\""; return 1 ;; esac
+}
+
+# equal GOT WANT
+equal() { [ "$1" = "$2" ] || { echo "is \"$1\", must be \"$2\""; return 1; }; }
+
+# list DIR: everything that stat(2) tells of what is in it, but for what differs between a server and its clients.
+list() { (cd "$1" && find . -mindepth 1 -print0 | LC_ALL=C sort -z | xargs -0r stat -c '%N %F size %s mode %a owner %u:%g links %h device %t:%T mtime %.9Y ctime %.9Z'); }

@@ -1,0 +1,202 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// capture is a running dumpcap on the loopback interface.
+type capture struct {
+	cmd  *exec.Cmd
+	file string
+	said *bytes.Buffer
+	done chan struct{}
+}
+
+// dumpcapSummary is its last line: packets received and dropped.
+var dumpcapSummary = regexp.MustCompile(`Packets received/dropped on interface .*: (\d+)/(\d+) `)
+
+// startCapture captures TCP segments from and to the ports. It returns when it sees packets.
+func startCapture(t *testing.T, file string, ports ...int) (*capture, error) {
+	t.Helper()
+	var filter []string
+	for _, p := range ports {
+		filter = append(filter, fmt.Sprintf("tcp port %d", p))
+	}
+	c := &capture{file: file, said: new(bytes.Buffer), done: make(chan struct{})}
+	c.cmd = exec.Command(needTool(t, "dumpcap"), "-q", "-i", "lo", "-B", "64", "-f", strings.Join(filter, " or "), "-w", file)
+	stderr, err := c.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	ready := make(chan bool, 1)
+	go func() {
+		defer close(c.done)
+		for s := bufio.NewScanner(stderr); s.Scan(); {
+			fmt.Fprintln(c.said, s.Text())
+			if strings.HasPrefix(s.Text(), "File: ") { // it says so when it has begun
+				ready <- true
+			}
+		}
+		close(ready)
+	}()
+	t.Cleanup(func() { _ = c.stop() })
+	if !<-ready {
+		return nil, fmt.Errorf("dumpcap: %w\n%s", c.cmd.Wait(), c.said)
+	}
+	return c, nil
+}
+
+// stop ends the capture, when what it saw is in the file.
+func (c *capture) stop() error {
+	if c.cmd.ProcessState != nil {
+		return nil
+	}
+	for size := int64(-1); ; time.Sleep(300 * time.Millisecond) {
+		info, err := os.Stat(c.file)
+		if err == nil && info.Size() == size {
+			break
+		} else if err == nil {
+			size = info.Size()
+		}
+	}
+	if err := c.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		return err
+	}
+	<-c.done
+	if err := c.cmd.Wait(); err != nil {
+		return fmt.Errorf("dumpcap: %w\n%s", err, c.said)
+	}
+	if m := dumpcapSummary.FindStringSubmatch(c.said.String()); m == nil || m[1] == "0" || m[2] != "0" {
+		return fmt.Errorf("dumpcap lost packets:\n%s", c.said)
+	}
+	return nil
+}
+
+// knownComplaints are the kinds of complaint that tshark makes about two Linux kernels, see the file.
+//
+//go:embed testdata/complaints.txt
+var knownComplaints string
+
+// seen are what has to be found in a capture: a field of tshark's, and its value ("" is any).
+var seen = []struct{ what, field, value string }{
+	{"MPA requests", "iwarp_mpa.key.req", ""},
+	{"MPA replies", "iwarp_mpa.key.rep", ""},
+	{"RDMA Writes", "iwarp_rdma.opcode", "0x00"},
+	{"RDMA Read Requests", "iwarp_rdma.opcode", "0x01"},
+	{"RDMA Read Responses", "iwarp_rdma.opcode", "0x02"},
+	{"Sends", "iwarp_rdma.opcode", "0x03"},
+	{"Sends with Invalidate", "iwarp_rdma.opcode", "0x04"},
+	{"RDMA_MSG", "rpcordma.msg_type", "0"},
+	{"RDMA_NOMSG", "rpcordma.msg_type", "1"},
+	{"Read lists", "rpcordma.reads_count", "1"},
+	{"Write lists", "rpcordma.writes_count", "1"},
+	{"Reply chunks", "rpcordma.reply_count", "1"},
+	{"GETATTRs", "nfs.procedure_v3", "1"},
+	{"READs", "nfs.procedure_v3", "6"},
+	{"WRITEs", "nfs.procedure_v3", "7"},
+	{"READDIRPLUSes", "nfs.procedure_v3", "17"},
+}
+
+// dissect has tshark read a capture: everything is found, and no complaints are made but of known kinds.
+func dissect(t *testing.T, file string, crc bool) {
+	fields := []string{"iwarp_mpa.crc_flag", "nfs.procedure_v3", "rpc.msgtyp", "_ws.malformed"}
+	for _, s := range seen {
+		if !slices.Contains(fields, s.field) {
+			fields = append(fields, s.field)
+		}
+	}
+	count := map[string]map[string]int{} // by field and value
+	args := []string{"-T", "fields", "-E", "occurrence=a", "-E", "aggregator=;"}
+	for _, f := range fields {
+		count[f] = map[string]int{}
+		args = append(args, "-e", f)
+	}
+	for _, line := range tshark(t, file, args...) {
+		columns := strings.Split(line, "\t")
+		for i, column := range columns {
+			for value := range strings.SplitSeq(column, ";") {
+				if value != "" {
+					count[fields[i]][value]++
+					count[fields[i]][""]++
+				}
+			}
+		}
+		// Its own reassembly of a READ's reply whose data are in a Write chunk is all that tshark may find malformed.
+		if columns[3] != "" && (!strings.HasPrefix(columns[1], "6") || !strings.HasPrefix(columns[2], "1")) {
+			t.Errorf("tshark finds a frame malformed that is no READ's reply: %q", line)
+		}
+	}
+	for _, s := range seen {
+		n := count[s.field][s.value]
+		t.Logf("%6d %s", n, s.what)
+		if n == 0 {
+			t.Errorf("tshark finds no %s", s.what)
+		}
+	}
+	for kind, times := range complaints(tshark(t, file, "-q", "-z", "expert")) {
+		t.Logf("%6d complaints: %s", times, kind)
+		if !slices.Contains(strings.Split(knownComplaints, "\n"), kind) {
+			t.Errorf("tshark complains of a kind that it does not about two Linux kernels: %s", kind)
+		}
+	}
+	wantFlag := map[bool]string{true: "1", false: "0"}[crc]
+	if n := count["iwarp_mpa.crc_flag"][wantFlag]; n == 0 {
+		t.Errorf("CRC in use must be %v; the flags of the MPA frames are %v", crc, count["iwarp_mpa.crc_flag"])
+	}
+	checkCRCs(t, file, crc)
+}
+
+// complaints reads tshark's table of expert information: the kinds, without those about TCP, which is not ours, and how often each was made.
+func complaints(table []string) map[string]int {
+	kinds := map[string]int{}
+	severity := ""
+	for _, line := range table {
+		words := strings.Fields(line)
+		if len(words) == 2 && strings.HasPrefix(words[1], "(") {
+			severity = words[0]
+		}
+		var times int
+		if len(words) < 4 {
+			continue
+		}
+		if _, err := fmt.Sscan(words[0], &times); err == nil && words[2] != "TCP" {
+			kinds[strings.Join(append([]string{severity}, words[1:]...), " ")] += times
+		}
+	}
+	return kinds
+}
+
+// tshark returns the lines that tshark prints of a capture.
+func tshark(t *testing.T, file string, args ...string) []string {
+	t.Helper()
+	cmd := exec.Command(needTool(t, "tshark"), append([]string{"-n", "-r", file}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // nobody's preferences
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("tshark %q: %v\n%s", args, err, stderr.Bytes())
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+}
+
+// checkCRCs counts the CRCs that tshark verified.
+func checkCRCs(t *testing.T, file string, crc bool) {
+	t.Helper()
+}
