@@ -6,8 +6,9 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
-// dtpref is the size of a READDIR that suits: large enough for a thousand entries, small enough for one message of most transports.
-const dtpref = 64 << 10
+// dtpref is the size of a READDIR that suits: the largest, as the Linux server says. Linux's client begins smaller and grows; it asks
+// for attributes only with the first part of a list that nobody has looked into yet, and looks up one by one what the other parts name.
+const dtpref = nfs3.MaxData
 
 func fsstat(o *op) {
 	e := o.begin(4 + nfs3.PostOpAttrLen + 6*8 + 4)
