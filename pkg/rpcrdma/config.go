@@ -50,6 +50,9 @@ type Config struct {
 	// MaxConnections bounds the connections of a server. 0 means no limit.
 	MaxConnections int
 
+	// layout are the lengths of the segments of a receive; nil means one, of the inline threshold.
+	layout []int
+
 	// Observer is told what happens. It may be nil.
 	Observer Observer
 	// Logger gets a line for each protocol error, at most one a second for a connection. It may be nil.

@@ -65,7 +65,11 @@ func newConn(cfg *Config, server bool) *Conn {
 	if server {
 		size, back = cfg.InlineCall, 0 // receives for reverse replies are posted with the reverse calls
 	}
-	c.receives = receives{pool: cfg.Pool, layout: []int{size}, credits: 1, extra: reserve + back}
+	layout := cfg.layout
+	if layout == nil {
+		layout = []int{size}
+	}
+	c.receives = receives{pool: cfg.Pool, layout: layout, credits: 1, extra: reserve + back}
 	c.in.init(c)
 	c.out.init(c)
 	c.work = workQueue{c: c, room: sendQueue, limit: 4 * c.receiveQueue()}
