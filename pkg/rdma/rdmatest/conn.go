@@ -246,6 +246,7 @@ func (w *wire) cut() {
 	for w.sending.len() > 0 {
 		w.c.freePacket(w.sending.pop())
 	}
+	w.idle = time.Time{}
 }
 
 // captureAll makes what is still to be sent independent of the sender's memory.

@@ -47,12 +47,12 @@ type endpoint struct {
 	ids       []uint64
 	reporting bool // somebody is in Handler.Sent
 	sentTimer *time.Timer
-	lastSent  time.Time
+	lastSent  time.Time // when the last of sends is due
 
 	rand    *rand.Rand
-	regions map[uint32]*region
-	spares  []*region
-	reuse   []uint32
+	regions map[uint32]*region // by handle
+	spares  []*region          // for the next Expose
+	reuse   []uint32           // invalidated handles, with Options.ReuseHandles
 	stats   rdma.Stats
 	counts  Counters
 }

@@ -275,6 +275,7 @@ type end struct {
 	sent       []uint64
 	nextSent   int // IDs of sent already awaited
 	returned   bool
+	batches    uint64 // calls of Completed
 }
 
 type message struct {
@@ -331,6 +332,9 @@ func (e *end) Completed(batch []rdma.Completion) {
 	if len(batch) == 0 {
 		e.Errorf("%s: Completed with an empty batch", e.name)
 	}
+	e.mu.Lock()
+	e.batches++
+	e.mu.Unlock()
 	for _, c := range batch {
 		e.completed(c)
 	}

@@ -21,6 +21,7 @@ var (
 // Side is an end of a connection.
 type Side uint8
 
+// The sides of a connection.
 const (
 	EitherSide Side = iota
 	Dialer

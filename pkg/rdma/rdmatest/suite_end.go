@@ -365,4 +365,26 @@ func testStats(x *exam) {
 			x.Errorf("ReadCalls %d, CopiedIn %d of BytesIn %d", s.ReadCalls, s.CopiedIn, s.BytesIn)
 		}
 	}
+	// What the handler posts for a batch of completions goes out after it, together.
+	a, b = x.connect(setup{receives: 64}, setup{receives: 64})
+	exchange(a, b)
+	b.on(func(m message) {
+		b.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(mine[:m.Bytes])})
+	}, nil)
+	before, batches := b.ep.Stats(), b.batches
+	batch = batch[:0]
+	for range 50 {
+		batch = append(batch, rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(mine[:100])})
+	}
+	a.post(batch...)
+	for range batch {
+		a.receive()
+	}
+	b.awaitSent(len(batch))
+	b.mu.Lock()
+	batches = b.batches - batches
+	b.mu.Unlock()
+	if n := b.ep.Stats().WriteCalls - before.WriteCalls; n > 2*batches {
+		x.Errorf("%d WriteCalls for the replies to %d batches", n, batches)
+	}
 }
