@@ -104,43 +104,6 @@ func TestTCPShutdownTimeout(t *testing.T) {
 	c.ReplyAccept(Success) // goes nowhere, and loses nothing
 }
 
-// TestTCPIdle: only a connection on which nothing goes on is closed.
-func TestTCPIdle(t *testing.T) {
-	var seen events
-	s := startServer(t, Config{IdleTimeout: 60 * time.Millisecond, Observer: &seen})
-	waits := dialRaw(t, s.addr) // for a call that takes long
-	if _, err := waits.Write(marked(callBytes(1, procHold))); err != nil {
-		t.Fatal(err)
-	}
-	call := <-s.service.held
-	_ = dialRaw(t, s.addr)
-	half := dialRaw(t, s.addr) // never ends its message, but sends all the time
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		b := marked(append(callBytes(1, procSum, 1_000_000), make([]byte, 1_000_000)...))
-		for i := 0; i < len(b); i++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(5 * time.Millisecond):
-				_, _ = half.Write(b[i : i+1])
-			}
-		}
-	})
-	waitFor(t, func() bool { return seen.count(&seen.closed)() == 2 })
-	close(stop)
-	wg.Wait()
-	call.ReplyAccept(Success)
-	readRecord(t, waits)
-	waitFor(t, func() bool { return seen.count(&seen.closed)() == 3 })
-	for _, cause := range seen.causes {
-		if !errors.Is(cause, ErrIdle) {
-			t.Errorf("closed because of %v", cause)
-		}
-	}
-}
-
 // TestTCPConnectionLost: every request fails with the cause, those before and those after.
 func TestTCPConnectionLost(t *testing.T) {
 	s := startServer(t, Config{})

@@ -1,0 +1,191 @@
+package oncrpc
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+)
+
+// wire is a socket in memory whose peer is the test.
+type wire struct {
+	script
+	says chan []byte
+	gone chan struct{}
+	shut bool // by closeWrite
+}
+
+func (w *wire) read(r *reader) (int, error) {
+	for len(w.script.says) == 0 {
+		select {
+		case b, ok := <-w.says:
+			if !ok {
+				return 0, io.EOF
+			}
+			w.script.says = b
+		case <-w.gone:
+			return 0, net.ErrClosed
+		}
+	}
+	return w.script.read(r)
+}
+
+func (w *wire) closeWrite() error { w.shut = true; return nil }
+func (w *wire) close() error      { close(w.gone); return nil }
+
+// onWire serves a connection in memory, and returns when its first read waits.
+func onWire(t *testing.T, cfg Config, service Handler) (*link, *wire) {
+	t.Helper()
+	cfg.Pool, cfg.Handler = bufpool.New(0), service
+	if err := cfg.defaults(); err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{script: script{cut: 1 << 20}, says: make(chan []byte), gone: make(chan struct{})}
+	l := newLink(&cfg, w, &net.TCPAddr{}, &net.TCPAddr{})
+	go l.serve()
+	t.Cleanup(func() {
+		<-l.done
+		synctest.Wait()
+		if err := cfg.Pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return l, w
+}
+
+// TestIdle: a connection is closed after one to one and a half idle timeouts in which no message was completed, unless something is being worked on.
+func TestIdle(t *testing.T) {
+	const timeout = time.Minute
+	for _, tt := range []struct {
+		name string
+		do   func(t *testing.T, l *link, w *wire, held chan *Call) // ends when the connection becomes idle
+	}{
+		{"silent", func(*testing.T, *link, *wire, chan *Call) {}},
+		{"a call now and then", func(t *testing.T, l *link, w *wire, held chan *Call) {
+			for i := range uint32(5) {
+				time.Sleep(timeout * 9 / 10)
+				w.says <- marked(callBytes(i, procNull))
+				synctest.Wait()
+			}
+		}},
+		{"a call that takes long", func(t *testing.T, l *link, w *wire, held chan *Call) {
+			w.says <- marked(callBytes(1, procHold))
+			c := <-held
+			time.Sleep(10 * timeout)
+			c.ReplyAccept(Success)
+		}},
+		{"a request that takes long", func(t *testing.T, l *link, w *wire, held chan *Call) {
+			r, _ := newCall(t, l.cfg.Pool, procNull, 100)
+			done := make(chan error, 1)
+			r.Done = func(r *Request) { done <- r.Err }
+			if err := r.Seal(); err != nil {
+				t.Fatal(err)
+			}
+			r.SetXID(5)
+			l.Submit(r)
+			time.Sleep(10 * timeout)
+			w.says <- marked(unhex(t, "00000005 00000001 00000000 00000000 00000000 00000000"))
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			r.Free()
+		}},
+		{"a message without end", func(t *testing.T, l *link, w *wire, held chan *Call) {
+			says := marked(append(callBytes(1, procSum, 1_000_000), make([]byte, 1_000_000)...))
+			start := time.Now()
+			for i := range says {
+				select {
+				case w.says <- says[i : i+1]:
+				case <-l.done:
+					if took := time.Since(start); took > 2*timeout {
+						t.Errorf("it was tolerated for %v", took)
+					}
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := &testService{held: make(chan *Call, 1)}
+				l, w := onWire(t, Config{IdleTimeout: timeout}, service)
+				tt.do(t, l, w, service.held)
+				synctest.Wait()
+				if l.err() == nil {
+					time.Sleep(timeout - time.Second)
+					synctest.Wait()
+					if err := l.err(); err != nil {
+						t.Errorf("closed too early: %v", err)
+					}
+					time.Sleep(timeout/2 + time.Second)
+					synctest.Wait()
+				}
+				if err := l.err(); !errors.Is(err, ErrIdle) {
+					t.Errorf("the connection ended with %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestIdleBudget: a connection that waits for bulk memory is not idle.
+func TestIdleBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := bufpool.NewBudget(2<<20, 2<<20)
+		var g bufpool.Grant
+		if ok, err := budget.Share().Acquire(&g, 2<<20, func() {}); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		l, w := onWire(t, Config{IdleTimeout: time.Minute, Budget: budget}, &testService{})
+		w.says <- marked(append(callBytes(7, procSum, 100_000), make([]byte, 100_000)...))
+		time.Sleep(time.Hour)
+		if err := l.err(); err != nil {
+			t.Errorf("closed: %v", err)
+		}
+		g.Release()
+		synctest.Wait()
+		if n := l.stats.recordsOut.Load(); n != 1 {
+			t.Errorf("%d replies", n)
+		}
+		close(w.says)
+	})
+}
+
+// TestLinger: after the last reply the peer has a second to hang up by itself.
+func TestLinger(t *testing.T) {
+	for _, hangsUp := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			service := &testService{held: make(chan *Call, 1)}
+			l, w := onWire(t, Config{}, service)
+			w.says <- marked(callBytes(1, procHold))
+			c := <-service.held
+			l.drain()
+			time.Sleep(time.Hour)
+			if w.shut || l.err() != nil {
+				t.Fatalf("ended with a call in flight: %v", l.err())
+			}
+			c.ReplyAccept(Success)
+			synctest.Wait()
+			if !w.shut || l.err() != nil {
+				t.Fatalf("our half is closed: %v, the connection ended with %v", w.shut, l.err())
+			}
+			w.says <- marked(callBytes(2, procHold)) // too late
+			synctest.Wait()
+			if hangsUp {
+				close(w.says)
+			} else {
+				time.Sleep(lingerTime)
+			}
+			synctest.Wait()
+			if err := l.err(); !errors.Is(err, ErrShutdown) || len(service.held) != 0 {
+				t.Errorf("ended with %v, %d late calls were executed", err, len(service.held))
+			}
+		})
+	}
+}
