@@ -22,6 +22,7 @@ type rawPeer struct {
 	in    chan received
 	ended chan error
 	size  int
+	recvs [rawReceives][]byte
 }
 
 // received is a message that came.
@@ -37,7 +38,8 @@ const rawReceives = 64
 func (p *rawPeer) options(d rdma.Domain, private []byte) rdma.Options {
 	o := rdma.Options{Domain: d, PrivateData: private, ReadsOut: 16, ReadsIn: 16}
 	for i := range rawReceives {
-		o.Receives = append(o.Receives, rdma.Receive{ID: uint64(i), Segments: [][]byte{p.mem(p.size)}})
+		p.recvs[i] = p.mem(p.size)
+		o.Receives = append(o.Receives, rdma.Receive{ID: uint64(i), Segments: [][]byte{p.recvs[i]}})
 	}
 	return o
 }
@@ -87,7 +89,7 @@ func (p *rawPeer) Completed(batch []rdma.Completion) {
 		if c.Op != rdma.Recv {
 			continue
 		}
-		b := p.bufs[c.ID].B
+		b := p.recvs[c.ID]
 		p.in <- received{append([]byte(nil), b[:c.Bytes]...), c.Invalidated, c.HasInvalidated}
 		_ = p.ep.PostReceives([]rdma.Receive{{ID: c.ID, Segments: [][]byte{b}}})
 	}

@@ -1,0 +1,120 @@
+package rpcrdma
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// fuzzMark stands in a fuzzed message for a segment of memory that the peer really exposes: 64 KiB for reading and writing.
+var fuzzMark = []byte("SEGMENT!")
+
+// FuzzResponder sends arbitrary messages to a server: each is a length of two bytes and that many bytes. However bad they are, the
+// server stays, and all memory comes back.
+func FuzzResponder(f *testing.F) {
+	pack := func(msgs ...[]byte) (b []byte) {
+		for _, m := range msgs {
+			b = append(binary.BigEndian.AppendUint16(b, uint16(len(m))), m...)
+		}
+		return b
+	}
+	null := plainMsg(1, rpcCall(1, procNull))
+	f.Add(pack(null, null))
+	seg := append([]byte(nil), fuzzMark...)
+	segment := words(5, 100, seg) // handle and length, then the mark in the place of the offset
+	f.Add(pack(null, head(1, 0, 1, 48, segment, 0, 0, 0, rpcCall(badXID, procMove, moveArgs([]int{100})))))
+	f.Add(pack(null, head(1, 0, 0, 1, 1, segment, 0, 0, rpcCall(badXID, procMove, moveArgs(nil, 100)))))
+	f.Add(pack(null, head(1, 0, 0, 0, 1, 1, segment, rpcCall(badXID, procPlain, 0, 50))))
+	f.Add(pack(null, head(1, 1, 1, 0, segment, 0, 0, 0)))
+	for _, c := range badCases() {
+		f.Add(pack(null, c.msg))
+	}
+	fabric := rdmatest.NewFabric(rdmatest.Options{})
+	pool, budget := bufpool.New(256<<20), bufpool.NewBudget(8<<20, 4<<20)
+	d, err := fabric.NewDomain()
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := d.Attach(pool); err != nil {
+		f.Fatal(err)
+	}
+	l, err := fabric.Listen(context.Background(), "127.0.0.1:0")
+	if err != nil {
+		f.Fatal(err)
+	}
+	s, err := NewServer(Config{
+		Pool: pool, Domain: d, Handler: &testHandler{}, Bindings: testBindings, Budget: budget,
+		Credits: Static(8), RemoteInvalidation: true, Logger: slog.New(slog.DiscardHandler),
+	}, l)
+	if err != nil {
+		f.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	f.Cleanup(func() {
+		s.Close()
+		<-served
+	})
+	peers := bufpool.New(0)
+	pd, err := fabric.NewDomain()
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := pd.Attach(peers); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := newRawPeer(t, 4096)
+		p.pool = peers
+		if p.ep, err = fabric.Dial(context.Background(), s.Addr().String(), p.options(pd, rawPrivate(4096))); err != nil {
+			t.Fatal(err)
+		}
+		p.serve()
+		region := p.expose(p.mem(65536), rdma.RemoteRead|rdma.RemoteWrite)
+		for n := 0; len(data) >= 2 && n < 32; n++ {
+			size := min(int(binary.BigEndian.Uint16(data)), len(data)-2, 4096)
+			msg := bytes.Clone(data[2 : 2+size])
+			data = data[2+size:]
+			for at := bytes.Index(msg, fuzzMark); at >= 8; at = bytes.Index(msg, fuzzMark) {
+				binary.BigEndian.PutUint32(msg[at-8:], uint32(region.Handle))
+				binary.BigEndian.PutUint64(msg[at:], region.Offset)
+			}
+			m := p.mem(len(msg))
+			copy(m, msg)
+			if p.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: [][]byte{m}}}) != nil {
+				break // the connection ended, as it may
+			}
+			select { // one credit: wait for an answer, but not for long
+			case r := <-p.in:
+				h := new(wire.Header)
+				if err := h.Parse([][]byte{r.b}, &wire.DefaultLimits); err != nil {
+					t.Fatalf("the server sent %x: %v", r.b, err)
+				}
+				if h.Credits == 0 {
+					t.Fatalf("the server granted 0 credits: %x", r.b)
+				}
+			case <-time.After(200 * time.Microsecond):
+			}
+		}
+		p.close()
+		for _, b := range p.bufs {
+			b.Release()
+		}
+		for start := time.Now(); s.Connections() > 0 || pool.Stats().Bufs > 0; time.Sleep(50 * time.Microsecond) {
+			if time.Since(start) > 5*time.Second {
+				t.Fatalf("%d connections and %d buffers remain", s.Connections(), pool.Stats().Bufs)
+			}
+		}
+		if budget.Used() != 0 || budget.Waiting() != 0 {
+			t.Fatalf("%d bytes of the budget are in use, %d calls wait", budget.Used(), budget.Waiting())
+		}
+	})
+}
