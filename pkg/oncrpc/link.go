@@ -48,9 +48,9 @@ type link struct {
 	room  chan struct{} // there is a place for a call again
 	grant chan struct{} // the bulk memory for large is there
 
-	records atomic.Uint64 // received
-	waiting atomic.Bool   // for bulk memory
-	reading atomic.Bool   // large
+	progress atomic.Uint64 // counts messages completed and calls finished
+	waiting  atomic.Bool   // for bulk memory
+	reading  atomic.Bool   // large
 	// inFlight are the calls from when they get their place until their reply has left. It changes under mu.
 	inFlight atomic.Int32
 
@@ -62,7 +62,7 @@ type link struct {
 	free     *tcpCall // the calls that are not in use
 	idle     *time.Timer
 	linger   *time.Timer
-	seen     uint64 // records when idleness was last checked
+	seen     uint64 // progress when idleness was last checked
 	quiet    int    // checks in a row that saw nothing
 }
 
@@ -148,7 +148,7 @@ func (l *link) peerError(cause error) error {
 
 // checkIdle runs twice in each idle timeout.
 func (l *link) checkIdle() {
-	n := l.records.Load()
+	n := l.progress.Load()
 	calls := int(l.inFlight.Load())
 	if l.reading.Load() {
 		calls-- // a peer that never ends its record is idle

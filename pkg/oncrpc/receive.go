@@ -51,7 +51,7 @@ func (l *link) handle() error {
 		case ev == large:
 			err = l.admit()
 		default:
-			l.records.Add(1)
+			l.progress.Add(1)
 			l.stats.recordsIn.Add(1)
 			err = l.dispatch()
 			l.rec.Release()
