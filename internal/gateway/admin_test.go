@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -181,14 +182,13 @@ func TestMetrics(t *testing.T) {
 	_, body := r.get("/metrics")
 	values := map[string]float64{}
 	for l := range strings.Lines(body) {
-		if name, v, ok := strings.Cut(strings.TrimSpace(l), "} "); ok && strings.HasPrefix(l, "sluice_") {
-			var f float64
-			fmt.Sscan(v, &f)
-			values[name+"}"] = f
-		} else if name, v, ok := strings.Cut(strings.TrimSpace(l), " "); ok && strings.HasPrefix(l, "sluice_") {
-			var f float64
-			fmt.Sscan(v, &f)
-			values[name] = f
+		l = strings.TrimSpace(l)
+		if i := strings.LastIndexByte(l, ' '); i > 0 && strings.HasPrefix(l, "sluice_") {
+			v, err := strconv.ParseFloat(l[i+1:], 64)
+			if err != nil {
+				t.Errorf("%s: %v", l, err)
+			}
+			values[l[:i]] = v
 		}
 	}
 	for name, least := range map[string]float64{

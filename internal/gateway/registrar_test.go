@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -74,7 +76,9 @@ func (f *fakeRPCBind) start(t *testing.T) []rpcbind.Address {
 	go func() { served <- srv.Serve(l) }()
 	t.Cleanup(func() {
 		_ = srv.Close()
-		<-served
+		if err := <-served; !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
 	})
 	return []rpcbind.Address{{Network: "unix", Address: path}}
 }
@@ -89,10 +93,7 @@ func TestRPCBind(t *testing.T) {
 	on := withRPCBind(off)
 	r.start(on)
 	universal := func(address string) string {
-		host, port, _ := net.SplitHostPort(address)
-		var n int
-		fmt.Sscan(port, &n)
-		return fmt.Sprintf("%s.%d.%d", host, n>>8, n&0xff)
+		return rpcbind.FormatUniversal(netip.MustParseAddrPort(address))
 	}
 	want := map[string]string{
 		"100003.3 rdma": universal(a.rdma), "100005.3 rdma": universal(a.rdma),

@@ -44,15 +44,15 @@ type ConfigStatus struct {
 type ExportState string
 
 const (
-	// Serving: the export is served as configured, as far as its listeners work.
+	// Serving says that the export is served as configured, as far as its listeners work.
 	Serving ExportState = "Serving"
-	// Refused: it has never been served, since what the file says of it is wrong or its backend does not open. Error says why.
+	// Refused says that it is not served, since what the file says of it is wrong or its backend does not open. Error says why.
 	Refused ExportState = "Refused"
-	// Outdated: it is served as it was before the last change, which is wrong or could not be applied. Error says why.
+	// Outdated says that it is served as it was before the last change, which is wrong or could not be applied. Error says why.
 	Outdated ExportState = "Outdated"
-	// Applying: a change is being made.
+	// Applying says that a change is being made.
 	Applying ExportState = "Applying"
-	// Removing: it is no longer configured; calls in flight are finished.
+	// Removing says that it is no longer configured; calls in flight are finished.
 	Removing ExportState = "Removing"
 )
 
@@ -76,11 +76,11 @@ type ExportStatus struct {
 type ListenerState string
 
 const (
-	// Listening: connections are taken.
+	// Listening says that connections are taken.
 	Listening ListenerState = "Listening"
-	// Retrying: the address cannot be listened on; Error says why. It is tried again and again.
+	// Retrying says that the address cannot be listened on; Error says why. It is tried again and again.
 	Retrying ListenerState = "Retrying"
-	// Closed: connections are no longer taken.
+	// Closed says that connections are no longer taken.
 	Closed ListenerState = "Closed"
 )
 

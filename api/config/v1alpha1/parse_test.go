@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"strings"
@@ -369,7 +370,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := Parse(b)
 		if err != nil {
-			for _, p := range err.(Problems) {
+			var ps Problems
+			if !errors.As(err, &ps) {
+				t.Fatalf("%T: %v", err, err)
+			}
+			for _, p := range ps {
 				if p.Reason == "" {
 					t.Errorf("%#v", p)
 				}

@@ -161,7 +161,7 @@ const (
 // Provider carries RDMA.
 type Provider string
 
-// Providers.
+// IWARP is the software provider, on TCP sockets.
 const IWARP Provider = "iwarp"
 
 // AccessMode is what a client may do.
@@ -186,7 +186,7 @@ const (
 // CreditPolicy says how credits are granted.
 type CreditPolicy string
 
-// Credit policies.
+// Static grants the same number to every connection.
 const Static CreditPolicy = "Static"
 
 // MaxCredits is the highest number of credits that can be configured.
