@@ -156,6 +156,7 @@ func pattern(n, k int) []byte {
 type testHandler struct {
 	async  bool
 	inline bool // results stay in the stream
+	cheap  bool // neither checksums nor patterns
 	mu     sync.Mutex
 	hung   []*oncrpc.Call
 	calls  int
@@ -237,6 +238,9 @@ func (h *testHandler) move(c *oncrpc.Call) {
 	for range min(n, maxItems) {
 		data, length, _ := d.Bulk(maxItem, scratch[:0])
 		for _, s := range data {
+			if h.cheap {
+				break
+			}
 			sum = crc32.Update(sum, crc32.IEEETable, s)
 		}
 		total += length
@@ -301,7 +305,9 @@ func (h *testHandler) move(c *oncrpc.Call) {
 				left -= len(buf.B)
 			}
 			kept := c.Reply.Keep(data)
-			fill(kept, k)
+			if !h.cheap {
+				fill(kept, k)
+			}
 			e.Bulk(kept, s.length)
 		}
 	}
