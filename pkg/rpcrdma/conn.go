@@ -72,7 +72,7 @@ func newConn(cfg *Config, server bool) *Conn {
 	c.receives = receives{pool: cfg.Pool, layout: layout, credits: 1, extra: reserve + back}
 	c.in.init(c)
 	c.out.init(c)
-	c.work = workQueue{c: c, room: sendQueue, limit: 4 * c.receiveQueue()}
+	c.work.init(c, 4*c.receiveQueue())
 	return c
 }
 

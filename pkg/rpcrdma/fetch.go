@@ -69,9 +69,7 @@ func (ic *inCall) readChunk(ch *chunk) error {
 
 // readDone counts a finished RDMA Read.
 func (in *responder) readDone(id uint32) {
-	in.mu.Lock()
-	ic := in.calls[id]
-	in.mu.Unlock()
+	ic := (*in.table.Load())[id]
 	if ic.reads--; ic.reads == 0 {
 		ic.state = onLoop
 		ic.fetched()

@@ -241,16 +241,12 @@ func (w *world) settled() {
 	w.server.mu.Unlock()
 	for _, c := range conns {
 		for start := time.Now(); ; {
-			c.in.mu.Lock()
-			active := c.in.active
-			c.in.mu.Unlock()
+			active := c.in.active.Load()
 			r := &c.receives
 			r.mu.Lock()
 			want, have, held := r.credits+r.extra, r.posted, r.held
 			r.mu.Unlock()
-			c.work.mu.Lock()
-			room, waiting := c.work.room, c.work.waiting
-			c.work.mu.Unlock()
+			room, waiting := c.work.room.Load(), c.work.waiting.Load()
 			if active == 0 && held == 0 && want == have && room == sendQueue && waiting == 0 {
 				break
 			}

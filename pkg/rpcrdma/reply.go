@@ -16,7 +16,7 @@ const headAt = 4
 // the Send are one batch, and nothing waits for their completion but the memory.
 func (ic *inCall) Respond(*oncrpc.Call) {
 	c := ic.c
-	if c.in.isClosed() {
+	if c.in.closed.Load() {
 		ic.recycle()
 		return
 	}
@@ -36,12 +36,6 @@ func (ic *inCall) Drop(*oncrpc.Call) {
 		c.fail(err)
 	}
 	ic.recycle()
-}
-
-func (in *responder) isClosed() bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.closed
 }
 
 // refuse answers a call with RDMA_ERROR, and counts and logs why.
@@ -319,24 +313,22 @@ func (ic *inCall) onlyHandle() (handle wire.Handle, ok bool) {
 // post posts the answer. The call may be free again before post returns.
 func (ic *inCall) post() {
 	in := &ic.c.in
-	in.mu.Lock()
-	if in.closed {
-		in.mu.Unlock()
-		ic.recycle()
+	ic.unsent.Store(true)
+	if in.closed.Load() { // close may have looked already
+		if ic.unsent.CompareAndSwap(true, false) {
+			ic.recycle()
+		}
 		return
 	}
-	ic.unsent = true
-	in.mu.Unlock()
-	ic.c.work.post(&ic.work)
+	in.c.work.post(&ic.work)
 }
 
 // sent frees a call whose answer is on its way.
 func (in *responder) sent(id uint32) {
-	in.mu.Lock()
-	ic := in.calls[id]
-	ic.unsent = false
-	in.mu.Unlock()
-	n := len(ic.work.wrs)
-	ic.recycle()
-	in.c.work.done(n)
+	ic := (*in.table.Load())[id]
+	if ic.unsent.CompareAndSwap(true, false) {
+		n := len(ic.work.wrs)
+		ic.recycle()
+		in.c.work.done(n)
+	}
 }

@@ -3,6 +3,7 @@ package rpcrdma
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -22,14 +23,16 @@ type responder struct {
 	share   *bufpool.Share
 	account CreditAccount // nil in the reverse direction
 
+	table    atomic.Pointer[[]*inCall] // all calls, by id; replaced with the loop held
+	local    *inCall                   // free calls of whoever has the loop
+	active   atomic.Int32              // calls that are not free
+	closed   atomic.Bool
+	draining atomic.Bool
+	idle     chan struct{} // closed when draining and nothing is active
+
 	mu        sync.Mutex
-	calls     []*inCall
 	free      *inCall
-	active    int // calls not in the free list
-	closed    bool
-	draining  bool
-	idle      chan struct{} // closed when draining and nothing is active
-	ready     *inCall       // calls that got their memory while nobody had the loop, oldest first
+	ready     *inCall // calls that got their memory while nobody had the loop, oldest first
 	readyLast *inCall
 	running   bool // somebody runs them
 }
@@ -73,7 +76,7 @@ type inCall struct {
 	work  batch    // RDMA Reads, or the answer
 	long  int      // length of what goes to the Reply chunk
 
-	unsent bool // the answer is posted and has not completed; under the responder's lock
+	unsent atomic.Bool // the answer is posted and has not completed; who resets it frees the call
 }
 
 // chunk is a Read chunk.
@@ -87,6 +90,7 @@ func (in *responder) init(c *Conn) {
 	in.c = c
 	in.share = c.cfg.Budget.Share()
 	in.idle = make(chan struct{})
+	in.table.Store(new([]*inCall))
 	if c.server {
 		in.account = c.cfg.Credits.Open()
 	}
@@ -94,18 +98,22 @@ func (in *responder) init(c *Conn) {
 
 // get takes a call from the free list.
 func (in *responder) get() *inCall {
-	in.mu.Lock()
-	ic := in.free
+	ic := in.local
 	if ic == nil {
-		ic = &inCall{c: in.c, id: uint32(len(in.calls))}
+		in.mu.Lock()
+		ic, in.free = in.free, nil
+		in.mu.Unlock()
+	}
+	if ic == nil {
+		calls := *in.table.Load()
+		ic = &inCall{c: in.c, id: uint32(len(calls))}
 		ic.Init(in.c.cfg.Pool, ic)
 		ic.onReady = ic.memoryReady
-		in.calls = append(in.calls, ic)
-	} else {
-		in.free, ic.next = ic.next, nil
+		calls = append(calls, ic)
+		in.table.Store(&calls)
 	}
-	in.active++
-	in.mu.Unlock()
+	in.local, ic.next = ic.next, nil
+	in.active.Add(1)
 	ic.state = onLoop
 	return ic
 }
@@ -118,24 +126,27 @@ func (ic *inCall) recycle() {
 	ic.chunks, ic.reads = ic.chunks[:0], 0
 	ic.grant.Release()
 	in.mu.Lock()
-	head := ic.head
-	if in.closed {
-		ic.head = nil
+	if in.closed.Load() {
+		ic.freeHead()
 	} else {
-		head = nil
 		ic.next, in.free = in.free, ic
 	}
-	in.active--
-	if in.draining && in.active == 0 {
+	in.mu.Unlock()
+	if in.active.Add(-1) == 0 && in.draining.Load() {
 		in.signalIdle()
 	}
-	in.mu.Unlock()
-	if head != nil {
-		head.Release()
+}
+
+func (ic *inCall) freeHead() {
+	if ic.head != nil {
+		ic.head.Release()
+		ic.head = nil
 	}
 }
 
 func (in *responder) signalIdle() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	select {
 	case <-in.idle:
 	default:
@@ -146,10 +157,8 @@ func (in *responder) signalIdle() {
 // drain makes idle be closed when no call is in flight any more. Calls that come from now on are not answered: the client will
 // send them again on another connection.
 func (in *responder) drain() <-chan struct{} {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.draining = true
-	if in.active == 0 {
+	in.draining.Store(true)
+	if in.active.Load() == 0 {
 		in.signalIdle()
 	}
 	return in.idle
@@ -157,10 +166,7 @@ func (in *responder) drain() <-chan struct{} {
 
 // call checks what can be checked before any payload is fetched.
 func (in *responder) call(ic *inCall) {
-	in.mu.Lock()
-	draining := in.draining
-	in.mu.Unlock()
-	if draining {
+	if in.draining.Load() {
 		ic.recycle()
 		return
 	}
@@ -403,10 +409,9 @@ func (in *responder) runReady() {
 			in.readyLast = nil
 		}
 		ic.next = nil
-		closed := in.closed
 		in.mu.Unlock()
 		ic.state = onLoop
-		if closed {
+		if in.closed.Load() {
 			ic.recycle()
 		} else {
 			ic.fetch()
@@ -422,20 +427,20 @@ func (ic *inCall) serve() {
 	ic.c.cfg.Handler.ServeRPC(&ic.Call)
 }
 
-// close frees the calls that are in nobody's hands. Those at the handler are freed when it answers.
+// close frees the calls that are in nobody's hands. Those at the handler are freed when it answers. The loop is held.
 func (in *responder) close() {
+	in.closed.Store(true)
 	in.mu.Lock()
-	in.closed = true
-	calls := in.calls
-	for ic := in.free; ic != nil; ic = ic.next {
-		if ic.head != nil {
-			ic.head.Release()
-			ic.head = nil
-		}
-	}
+	free := in.free
 	in.free = nil
 	in.mu.Unlock()
-	for _, ic := range calls {
+	for _, list := range []*inCall{in.local, free} {
+		for ic := list; ic != nil; ic = ic.next {
+			ic.freeHead()
+		}
+	}
+	in.local = nil
+	for _, ic := range *in.table.Load() {
 		switch ic.state {
 		case waiting:
 			if ic.grant.Cancel() {
@@ -444,11 +449,7 @@ func (in *responder) close() {
 		case reading:
 			ic.recycle()
 		case serving:
-			in.mu.Lock()
-			gone := ic.unsent
-			ic.unsent = false
-			in.mu.Unlock()
-			if gone {
+			if ic.unsent.CompareAndSwap(true, false) {
 				ic.recycle()
 			}
 		}

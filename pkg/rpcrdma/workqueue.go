@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -12,18 +13,18 @@ import (
 const sendQueue = 1024
 
 // workQueue posts batches of work requests, and lets them wait where the provider's queue has no room: a peer that takes
-// nothing, or a burst of long chunk lists, must not end the connection. Batches are posted in order.
+// nothing, or a burst of long chunk lists, must not end the connection. Those that wait are posted in order.
 //
-// Its length is bounded: a peer that keeps to its credits leaves no more than a few batches for each of them untaken.
+// How many may wait is bounded: a peer that keeps to its credits leaves no more than a few batches for each of them untaken.
 // A batch that cannot be posted ends the connection, and with it everything that waits for its completion.
 type workQueue struct {
-	c *Conn
+	c       *Conn
+	room    atomic.Int64 // work requests that the provider can take
+	waiting atomic.Int64 // batches
+	limit   int64        // of waiting
 
 	mu          sync.Mutex
-	room        int // work requests that the provider can take
 	first, last *batch
-	waiting     int // batches
-	limit       int // of waiting
 	closed      bool
 }
 
@@ -36,61 +37,76 @@ type batch struct {
 	next *batch
 }
 
+func (q *workQueue) init(c *Conn, limit int) {
+	q.c, q.limit = c, int64(limit)
+	q.room.Store(sendQueue)
+}
+
 // post posts b, or queues it. What b refers to stays untouched until it completes.
 func (q *workQueue) post(b *batch) {
-	q.mu.Lock()
-	if q.first == nil && q.take(b) {
-		q.mu.Unlock()
-		q.submit(b.wrs)
+	if q.waiting.Load() == 0 && q.take(b) {
+		q.submit(b)
 		return
 	}
-	if !q.closed {
-		b.next = nil
-		if q.last == nil {
-			q.first = b
-		} else {
-			q.last.next = b
-		}
-		q.last = b
-		q.waiting++
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return
 	}
-	stuck := q.waiting > q.limit
+	b.next = nil
+	if q.last == nil {
+		q.first = b
+	} else {
+		q.last.next = b
+	}
+	q.last = b
+	stuck := q.waiting.Add(1) > q.limit
 	q.mu.Unlock()
 	if stuck {
 		q.c.fail(errStuck)
 	}
+	q.drain() // room may have come before b was seen to wait
 }
 
 // take reserves the room for b. A batch that is larger than the queue goes alone: the provider may refuse it.
 func (q *workQueue) take(b *batch) bool {
-	if q.closed || len(b.wrs) > q.room && q.room < sendQueue {
-		return false
+	n := int64(len(b.wrs))
+	if room := q.room.Add(-n); room >= 0 || room+n == sendQueue {
+		return true
 	}
-	q.room -= len(b.wrs)
-	return true
+	q.room.Add(n)
+	return false
 }
 
 // done notes that n work requests have completed, and posts what waited for them.
 func (q *workQueue) done(n int) {
-	q.mu.Lock()
-	q.room += n
-	for q.first != nil && q.take(q.first) {
+	q.room.Add(int64(n))
+	if q.waiting.Load() > 0 {
+		q.drain()
+	}
+}
+
+func (q *workQueue) drain() {
+	for {
+		q.mu.Lock()
 		b := q.first
+		if b == nil || !q.take(b) {
+			q.mu.Unlock()
+			return
+		}
 		if q.first = b.next; q.first == nil {
 			q.last = nil
 		}
 		b.next = nil
-		q.waiting--
+		q.waiting.Add(-1)
 		q.mu.Unlock()
-		q.submit(b.wrs)
-		q.mu.Lock()
+		q.submit(b)
 	}
-	q.mu.Unlock()
 }
 
-// submit hands work requests to the provider. Whom they belong to may be done with them when it returns.
-func (q *workQueue) submit(wrs []rdma.WorkRequest) {
-	if err := q.c.ep.Post(wrs); err != nil {
+// submit hands a batch to the provider. Whom it belongs to may be done with it when this returns.
+func (q *workQueue) submit(b *batch) {
+	if err := q.c.ep.Post(b.wrs); err != nil {
 		q.c.fail(fmt.Errorf("rpcrdma: post: %w", err))
 	}
 }
@@ -98,6 +114,7 @@ func (q *workQueue) submit(wrs []rdma.WorkRequest) {
 // close drops what waits.
 func (q *workQueue) close() {
 	q.mu.Lock()
-	q.closed, q.first, q.last, q.waiting = true, nil, nil, 0
+	q.closed, q.first, q.last = true, nil, nil
+	q.waiting.Store(0)
 	q.mu.Unlock()
 }
