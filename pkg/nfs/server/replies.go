@@ -96,10 +96,8 @@ func keyOf(o *op) replyKey {
 		flavor: c.Cred.Flavor, uid: o.cred.UID, gid: o.cred.GID,
 		args: sumArgs(c),
 	}
-	var b [4]byte
 	for _, g := range o.cred.Groups {
-		binary.LittleEndian.PutUint32(b[:], g)
-		k.groups = crc32.Update(k.groups, castagnoli, b[:])
+		k.groups = (k.groups ^ g) * 16777619 // FNV
 	}
 	return k
 }

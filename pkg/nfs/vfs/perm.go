@@ -108,7 +108,7 @@ func (fs *FS) free(n *Node, st *Stat, wait bool) bool {
 		return false
 	}
 	if time.Now().UnixNano()-ctime > coarse {
-		n.acl.Store(uint64(ctime) << 1)
+		n.acl.Store(uint64(ctime)<<1 | 1)
 	}
 	return true
 }

@@ -118,6 +118,16 @@ func (t *table) kill(n *Node) {
 
 // makeRoom closes what was not used for longest, until k more descriptors fit. What is in use may exceed the bound.
 func (t *table) makeRoom(k int64) {
+	if t.trim(k) {
+		return
+	}
+	select { // what holds unstable writes has to be synced first
+	case t.fs.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (t *table) trim(k int64) bool {
 	for tried := 0; tried < shards && t.files.Load()+k > int64(t.fs.opt.MaxFiles); {
 		s := &t.shard[t.hand.Add(1)%shards]
 		if n := s.evict(); n != nil {
@@ -127,12 +137,7 @@ func (t *table) makeRoom(k int64) {
 			tried++
 		}
 	}
-	if t.files.Load()+k > int64(t.fs.opt.MaxFiles) {
-		select { // what holds unstable writes has to be synced first
-		case t.fs.kick <- struct{}{}:
-		default:
-		}
-	}
+	return t.files.Load()+k <= int64(t.fs.opt.MaxFiles)
 }
 
 // evict takes out a node that nobody uses.
@@ -181,6 +186,7 @@ func (fs *FS) janitor() {
 			batch = fs.table.shard[i].tidy(fs, batch[:0], hurry)
 		}
 		clear(batch[:cap(batch)])
+		fs.table.trim(0)
 	}
 }
 

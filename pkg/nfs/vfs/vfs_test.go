@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -72,10 +74,18 @@ func reopened(t *testing.T, dir string, o Options) *FS {
 func shut(t *testing.T, fs *FS) {
 	t.Helper()
 	for i := range fs.table.shard {
-		for _, n := range fs.table.shard[i].nodes {
-			if want := map[bool]int32{true: 1}[n == fs.root]; n.refs.Load() != want {
-				path, _ := pathOf(n.path, make([]byte, 4096))
-				t.Errorf("%s has %d references at the end", path, n.refs.Load()-want)
+		s := &fs.table.shard[i]
+		s.mu.Lock()
+		nodes := slices.Collect(maps.Values(s.nodes))
+		s.mu.Unlock()
+		for _, n := range nodes {
+			want := map[bool]int32{true: 1}[n == fs.root]
+			for tries := 0; n.refs.Load() != want; tries++ { // the janitor may be at it
+				if time.Sleep(time.Millisecond); tries > 1000 {
+					path, _ := pathOf(n.path, make([]byte, 4096))
+					t.Errorf("%s has %d references at the end", path, n.refs.Load()-want)
+					break
+				}
 			}
 		}
 	}
