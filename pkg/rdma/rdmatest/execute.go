@@ -153,7 +153,7 @@ func (w *wire) serveRead(p *packet) {
 		return
 	}
 	e.stats.BytesOut += uint64(p.bytes)
-	p.kind, p.fault = readResponse, Fault{}
+	p.kind, p.fault, p.captured = readResponse, Fault{}, false
 	p.one[0] = mem
 	p.parts = p.one[:]
 	e.wire.transmit(p)

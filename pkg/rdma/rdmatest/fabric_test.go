@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -138,6 +139,44 @@ func TestBandwidth(t *testing.T) {
 		a.await()
 		since("Read", 3+10+3+10)
 	})
+}
+
+// TestReadThenInvalidate: data of a Read that are still to be sent when the region is invalidated were read before.
+func TestReadThenInvalidate(t *testing.T) {
+	for _, o := range []Options{{Bandwidth: 1e6}, {Delay: time.Millisecond}} {
+		inBubble(t, o, func(x *exam, f *Fabric) {
+			a, b := x.connect(setup{}, setup{})
+			mem, sink := x.memory(1000, 0), x.memory(1000, 0)
+			copy(mem, noise(1, 1000))
+			remote := b.expose(mem, rdma.RemoteRead)
+			a.post(rdma.WorkRequest{Op: rdma.Read, Local: list(sink), Remote: remote}, rdma.WorkRequest{Op: rdma.Send, Signaled: true})
+			b.receive() // so the Read has arrived too
+			b.post(rdma.WorkRequest{Op: rdma.LocalInvalidate, Invalidate: remote.Handle})
+			b.await()
+			clear(mem)
+			if a.await(); !bytes.Equal(sink, noise(1, 1000)) {
+				x.Error("memory was read after its handle was invalidated")
+			}
+		})
+	}
+}
+
+func TestArenaBounds(t *testing.T) {
+	d := newDomain(nil)
+	b := make([]byte, 100)
+	from := uintptr(unsafe.Pointer(&b[0]))
+	d.arenas.Store(&[]span{{from + 20, from + 50}, {from + 50, from + 60}, {from + 70, from + 90}})
+	for _, c := range []struct {
+		from, to int
+		ok       bool
+	}{
+		{20, 50, true}, {20, 21, true}, {49, 50, true}, {50, 60, true}, {70, 90, true}, {5, 5, true},
+		{0, 10, false}, {19, 30, false}, {20, 51, false}, {49, 51, false}, {59, 61, false}, {60, 61, false}, {69, 71, false}, {89, 91, false}, {90, 91, false}, {0, 100, false},
+	} {
+		if err := d.check(b[c.from:c.to]); (err == nil) != c.ok {
+			t.Errorf("slice from %d to %d: %v", c.from, c.to, err)
+		}
+	}
 }
 
 func TestScribble(t *testing.T) {

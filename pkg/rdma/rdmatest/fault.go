@@ -56,7 +56,7 @@ const (
 	Stall
 )
 
-// Fault says what goes wrong, and when.
+// Fault says what goes wrong, and when. Of the actions, a LocalInvalidate can meet LoseBeforeSend and Stall only.
 type Fault struct {
 	Do    Action
 	Delay time.Duration // for Delay and DelaySent
