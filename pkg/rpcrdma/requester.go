@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -19,8 +20,9 @@ type requester struct {
 	c       *Conn
 	account CreditAccount // how many credits to ask for; nil in the reverse direction
 
+	open atomic.Bool // calls may be sent
+
 	mu       sync.Mutex
-	open     bool // calls may be sent
 	closed   error
 	answered bool // the first reply has come
 	granted  int  // calls that may be in flight, as far as the peer is concerned
@@ -106,7 +108,7 @@ func (out *requester) init(c *Conn) {
 	out.c = c
 	out.granted = 1
 	out.xid = rand.Uint32()
-	out.open = !c.server
+	out.open.Store(!c.server)
 	if !c.server {
 		out.account = c.cfg.Credits.Open()
 	}
@@ -122,11 +124,7 @@ func (out *requester) asked() int {
 
 // start lets calls be sent: in the reverse direction that is after the first answer of the forward direction.
 func (out *requester) start() {
-	out.mu.Lock()
-	was := out.open
-	out.open = true
-	out.mu.Unlock()
-	if !was {
+	if !out.open.Load() && !out.open.Swap(true) {
 		out.pump()
 	}
 }
@@ -233,7 +231,7 @@ func (out *requester) pump() {
 	for {
 		out.mu.Lock()
 		o := out.first
-		if o == nil || !out.open || out.closed != nil {
+		if o == nil || !out.open.Load() || out.closed != nil {
 			out.mu.Unlock()
 			return
 		}
