@@ -34,6 +34,9 @@ func (p *provider) Dial(ctx context.Context, address string, o rdma.Options) (rd
 		_ = conn.Close()
 		return nil, err
 	}
+	if p.cfg.Nudge > 0 {
+		e.nudge(p.cfg.Nudge, nudges)
+	}
 	return e, nil
 }
 

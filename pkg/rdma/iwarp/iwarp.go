@@ -65,6 +65,9 @@ type Config struct {
 	MaxRegions int
 	// KeepAlive is the idle time after which TCP probes the peer (0 means 30 s, negative means never).
 	KeepAlive time.Duration
+	// Nudge is how long a connection that was dialed waits for a first sign of its peer, once it has sent something, before it sends an empty
+	// RDMA Write to wake it (0 means 250 ms, negative means never). Linux's siw needs that now and then.
+	Nudge time.Duration
 	// Logger hears of peers that fail in the start-up (nil means no one).
 	Logger *slog.Logger
 }
@@ -101,6 +104,9 @@ func New(cfg Config) (rdma.Provider, error) {
 	}
 	if cfg.KeepAlive == 0 {
 		cfg.KeepAlive = 30 * time.Second
+	}
+	if cfg.Nudge == 0 {
+		cfg.Nudge = 250 * time.Millisecond
 	}
 	if cfg.MaxPending == 0 {
 		cfg.MaxPending = 256
