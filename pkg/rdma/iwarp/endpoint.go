@@ -268,7 +268,7 @@ func (e *endpoint) Close() error {
 		return nil
 	}
 	e.mu.Unlock()
-	e.finish()
+	e.finish(nil)
 	return nil
 }
 
@@ -288,10 +288,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	e.mu.Unlock()
 
 	err := e.loop()
-	if t := asTerminate(err); t != nil && !t.Remote {
-		e.linger()
-	}
-	e.finish()
+	e.finish(err)
 	return err
 }
 
@@ -395,8 +392,11 @@ func (e *endpoint) complete() {
 	e.rx.report(e)
 }
 
-// lingerTime bounds how long a dying endpoint waits for its peer.
-const lingerTime = time.Second
+// lingerTime bounds how long a dying endpoint waits for its peer, closeTime how long one that was closed in order does.
+const (
+	lingerTime = time.Second
+	closeTime  = 250 * time.Millisecond
+)
 
 // terminate queues the Terminate for err, unless the peer sent one. The caller holds mu.
 func (e *endpoint) terminate(err error) {
@@ -423,19 +423,8 @@ func (e *endpoint) fail(err error) {
 	}
 }
 
-// linger lets a Terminate reach the peer: closing a socket with unread data would reset the connection and lose it.
-func (e *endpoint) linger() {
-	_ = e.conn.SetReadDeadline(time.Now().Add(lingerTime))
-	buf := e.rx.buf
-	for {
-		if _, err := e.conn.Read(buf); err != nil {
-			return
-		}
-	}
-}
-
-// finish ends everything. The caller is Serve, or Close if Serve was never called.
-func (e *endpoint) finish() {
+// finish ends everything. The caller is Serve, which has come to cause, or Close if Serve was never called, with nil.
+func (e *endpoint) finish(cause error) {
 	e.mu.Lock()
 	e.gathering = false
 	if e.takeToken() { // what is still queued goes out as far as the socket takes it
@@ -443,10 +432,15 @@ func (e *endpoint) finish() {
 		e.flush(false)
 		e.mu.Lock()
 	}
+	e.mu.Unlock()
+	if t := asTerminate(cause); t != nil && !t.Remote {
+		e.linger(lingerTime) // the writer may still be at it, and shuts down after the Terminate
+	} else if _ = e.conn.CloseWrite(); cause == net.ErrClosed {
+		e.linger(closeTime)
+	}
+	e.mu.Lock()
 	e.done = true
 	e.mu.Unlock()
-	_ = e.conn.CloseWrite()
-	e.drain()
 	_ = e.conn.Close()
 	e.mu.Lock()
 	e.writer.stopped = true
@@ -465,16 +459,13 @@ func (e *endpoint) finish() {
 	e.domain.leave()
 }
 
-// drain empties the socket without waiting, so that closing it sends FIN rather than RST where possible.
-func (e *endpoint) drain() {
-	buf := e.rx.buf
-	_ = e.conn.SetReadDeadline(time.Time{})
-	_ = e.raw.Read(func(fd uintptr) bool {
-		for range 64 {
-			if n, err := syscall.Read(int(fd), buf); n <= 0 || err != nil {
-				break
-			}
+// linger waits for the peer to disconnect too. Closing a socket while data arrive would reset the connection, and the
+// peer could lose what was sent last.
+func (e *endpoint) linger(limit time.Duration) {
+	_ = e.conn.SetReadDeadline(time.Now().Add(limit))
+	for {
+		if _, err := e.conn.Read(e.rx.buf); err != nil {
+			return
 		}
-		return true
-	})
+	}
 }

@@ -53,10 +53,12 @@ type receiver struct {
 
 	completions []rdma.Completion
 
+	// One system call: what it shall fill, what it did, and the function for [syscall.RawConn].
+	into    []unix.Iovec
 	n       int
 	errno   syscall.Errno
-	into    []unix.Iovec
 	tryRead func(fd uintptr) bool
+	readv   func(fd uintptr, into []unix.Iovec) (int, syscall.Errno)
 }
 
 // segment is the DDP segment being placed.
@@ -103,8 +105,9 @@ func (s *scatter) next(place, list [][]byte, n int) [][]byte {
 func (rx *receiver) init() {
 	rx.sendMSN, rx.readMSN = 1, 1
 	rx.buf = make([]byte, bufferLen)
+	rx.readv = readv
 	rx.tryRead = func(fd uintptr) bool {
-		rx.n, rx.errno = readv(fd, rx.into)
+		rx.n, rx.errno = rx.readv(fd, rx.into)
 		return rx.errno != syscall.EAGAIN
 	}
 }
