@@ -18,6 +18,7 @@ package rdma
 
 import (
 	"context"
+	"fmt"
 	"net"
 
 	"sluice.dev/sluice/pkg/bufpool"
@@ -71,6 +72,17 @@ type RejectedError struct {
 
 func (e *RejectedError) Error() string {
 	return "rdma: the peer rejected the connection"
+}
+
+// AccessError is what Serve's error wraps, as far as a provider can tell, when the connection ended because the peer refused an RDMA
+// Read or Write of ours: it does not expose that memory, or not for this.
+type AccessError struct {
+	// Handle is the peer's handle in question.
+	Handle uint32
+}
+
+func (e *AccessError) Error() string {
+	return fmt.Sprintf("rdma: the peer refused access to its handle %#x", e.Handle)
 }
 
 // Options are the parameters of a connection.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -273,6 +274,20 @@ func TestBadMemory(t *testing.T) {
 			if err := p.end(); !errors.Is(err, rdmatest.ErrRemoteAccess) {
 				t.Errorf("connection ended with %v", err)
 			}
+			for start := time.Now(); w.counts.faults(BadMemory) == 0; time.Sleep(time.Millisecond) {
+				if time.Since(start) > 5*time.Second {
+					t.Fatal("no bad_memory counted")
+				}
+			}
+			again := w.rawDial(rawPrivate(4096)) // with the same call once more, after another
+			again.null(1)
+			again.send(c.msg(again))
+			checkVerdict(t, again, again.get().b, errChunk)
+			if n := w.counts.faults(BadRetry); n != 1 {
+				t.Errorf("bad_retry counted %d times", n)
+			}
+			again.null(2)
+			again.close()
 			if err := (&move{args: []int{5000}, results: []int{6000}}).do(other, w.cpool); err != nil {
 				t.Errorf("another connection: %v", err)
 			}

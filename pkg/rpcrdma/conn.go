@@ -50,6 +50,7 @@ type Conn struct {
 	in       responder
 	out      requester
 
+	suspects    *suspects // a server's
 	maxGather   int
 	faults      atomic.Uint64 // protocol errors, logged or not
 	logMu       sync.Mutex
@@ -122,6 +123,11 @@ func (c *Conn) run() {
 	c.loop.Lock()
 	c.receives.close()
 	c.work.close()
+	var refused *rdma.AccessError
+	if errors.As(err, &refused) {
+		c.fault(BadMemory, "%v", err)
+		c.in.accuse(wire.Handle(refused.Handle))
+	}
 	c.in.close()
 	c.loop.Unlock()
 	c.out.close(err)

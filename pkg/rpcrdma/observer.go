@@ -57,12 +57,14 @@ const (
 	ReplyTooLong               // a reply that fits nowhere: answered ERR_CHUNK
 	NoMemory                   // the pool is exhausted
 	ErrorReceived              // the peer answered RDMA_ERROR
+	BadMemory                  // memory that the peer does not let us reach: the connection ends
+	BadRetry                   // a call that cost a connection so, again: answered ERR_CHUNK
 	Faults                     // their number
 )
 
 func (f Fault) String() string {
 	return [Faults]string{"short_message", "bad_version", "bad_header", "bad_chunk", "bad_arguments", "too_large", "unknown_xid",
-		"bad_reply", "dropped", "reply_too_long", "no_memory", "error_received"}[f]
+		"bad_reply", "dropped", "reply_too_long", "no_memory", "error_received", "bad_memory", "bad_retry"}[f]
 }
 
 // NoObserver does nothing. It can be embedded.

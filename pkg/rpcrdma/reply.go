@@ -261,6 +261,9 @@ func (ic *inCall) send() {
 	}
 	at := len(ic.lists)
 	ic.lists = append(append(ic.lists, head), ic.out...)
+	if len(ic.work.wrs) > 0 {
+		c.in.recent.note(h.XID, ic.work.wrs)
+	}
 	wr := rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists[at:]}
 	if handle, ok := ic.onlyHandle(); ok && c.invalidate {
 		wr.Op, wr.Invalidate = rdma.SendWithInvalidate, uint32(handle)

@@ -30,6 +30,8 @@ type responder struct {
 	draining atomic.Bool
 	idle     chan struct{} // closed when draining and nothing is active
 
+	recent recent
+
 	mu        sync.Mutex
 	free      *inCall
 	ready     *inCall // calls that got their memory while nobody had the loop, oldest first
@@ -170,8 +172,12 @@ func (in *responder) call(ic *inCall) {
 		ic.recycle()
 		return
 	}
-	h := &ic.hdr
-	if !in.c.server && h.Chunks() {
+	h, c := &ic.hdr, in.c
+	if c.suspects != nil && c.suspects.n.Load() > 0 && c.suspects.take(c.info.Remote.Addr(), uint32(h.XID), c.cfg.Now()) {
+		ic.refuse(wire.ErrChunk, BadRetry, "the memory that it named has cost a connection")
+		return
+	}
+	if !c.server && h.Chunks() {
 		ic.refuse(wire.ErrChunk, BadChunk, "chunks in a call of the reverse direction are not supported")
 		return
 	}
@@ -184,7 +190,7 @@ func (in *responder) call(ic *inCall) {
 		ic.acquire()
 		return
 	}
-	in.c.cfg.Observer.Moved(InlineCall, length(ic.Stream))
+	c.cfg.Observer.Moved(InlineCall, length(ic.Stream))
 	if !ic.decode() {
 		return
 	}

@@ -17,8 +17,9 @@ var errRefused = errors.New("rpcrdma: the server has as many connections as it m
 
 // Server accepts connections and answers the calls on them.
 type Server struct {
-	cfg *Config
-	l   rdma.Listener
+	cfg      *Config
+	l        rdma.Listener
+	suspects suspects
 
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
@@ -77,7 +78,7 @@ func (s *Server) serve(in rdma.Incoming) {
 		s.mu.Unlock()
 	}()
 	peer, remote := in.RemoteAddr().String(), addrPort(in.RemoteAddr())
-	c, err := accept(s.cfg, in)
+	c, err := s.accept(in)
 	if err != nil {
 		s.cfg.Observer.ConnRefused(remote, err)
 		s.cfg.Logger.Warn("connection failed", slog.String("peer", peer), slog.String("reason", err.Error()))
@@ -99,15 +100,16 @@ func (s *Server) serve(in rdma.Incoming) {
 }
 
 // accept establishes a connection.
-func accept(cfg *Config, in rdma.Incoming) (*Conn, error) {
-	c := newConn(cfg, true)
+func (s *Server) accept(in rdma.Incoming) (*Conn, error) {
+	c := newConn(s.cfg, true)
+	c.suspects = &s.suspects
 	rs, err := c.receives.prepare()
 	if err != nil {
 		_ = in.Reject(nil)
 		c.discard()
 		return nil, err
 	}
-	ep, err := in.Accept(c.options(rs, cfg.Domain))
+	ep, err := in.Accept(c.options(rs, s.cfg.Domain))
 	if err != nil {
 		c.discard()
 		return nil, err

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+
+	"sluice.dev/sluice/pkg/rdma"
 )
 
 // termCode names an error on the wire: layer, error type and error code of a Terminate
@@ -149,6 +152,24 @@ func (e *TerminateError) Error() string {
 	return fmt.Sprintf("iwarp: %s: %v: %s", who, termCode{e.Layer, e.Type, e.Code}, e.Reason)
 }
 
+// As makes an rdma.AccessError of a received Terminate that names the STag which our Write or Read must not use. That of siw does
+// not: its flags are in other places.
+func (e *TerminateError) As(target any) bool {
+	access, ok := target.(**rdma.AccessError)
+	if !ok || !e.Remote || e.Type != 1 {
+		return false
+	}
+	switch {
+	case e.Layer == layerRDMAP && len(e.readRequest) == readRequestLen:
+		*access = &rdma.AccessError{Handle: binary.BigEndian.Uint32(e.readRequest[16:])}
+	case e.Layer == layerDDP && len(e.ddp) == taggedLen:
+		*access = &rdma.AccessError{Handle: binary.BigEndian.Uint32(e.ddp[2:])}
+	default:
+		return false
+	}
+	return true
+}
+
 // terminate is the payload of a Terminate message (RFC 5040 section 4.8).
 //
 //	 0                   1                   2                   3
@@ -217,5 +238,6 @@ func receivedTerminate(b []byte) error {
 	}
 	siw := termCode{t.etype, t.layer, t.code} // the nibbles the other way round
 	return &TerminateError{Remote: true, Layer: t.layer, Type: t.etype, Code: t.code,
+		ddp: slices.Clone(t.ddp), readRequest: slices.Clone(t.readRequest),
 		Reason: fmt.Sprintf("octets %x; if the peer is Linux siw: %v", b[:min(len(b), terminateMaxLen)], siw)}
 }

@@ -333,10 +333,17 @@ func (e *endpoint) abort(cause error) {
 }
 
 // fail ends the connection because of what the peer did, and tells it.
-func (e *endpoint) fail(why error) {
-	e.abort(fmt.Errorf("rdma fabric: the peer's %w", why))
+func (e *endpoint) fail(why error) { e.failBoth(why, why) }
+
+// refuse ends the connection because of an RDMA Read or Write that names memory by a handle.
+func (e *endpoint) refuse(handle uint32, why error) {
+	e.failBoth(why, fmt.Errorf("%w: %w", why, &rdma.AccessError{Handle: handle}))
+}
+
+func (e *endpoint) failBoth(here, there error) {
+	e.abort(fmt.Errorf("rdma fabric: the peer's %w", here))
 	p := e.c.newPacket(terminate)
-	p.err = fmt.Errorf("rdma fabric: the peer ended the connection: %w", why)
+	p.err = fmt.Errorf("rdma fabric: the peer ended the connection: %w", there)
 	e.wire.transmit(p)
 }
 

@@ -65,8 +65,9 @@ func (w *wire) arrive(p *packet) {
 		c.lose(fmt.Errorf("%w before a %s arrived", ErrLost, name))
 		return
 	case RefuseAccess:
+		handle := p.wr.Remote.Handle
 		c.freePacket(p)
-		e.fail(fmt.Errorf("%s: %w (injected)", name, ErrRemoteAccess))
+		e.refuse(handle, fmt.Errorf("%s: %w (injected)", name, ErrRemoteAccess))
 		return
 	case Overrun:
 		c.freePacket(p)
@@ -84,9 +85,11 @@ func (w *wire) arrive(p *packet) {
 	} else {
 		err = e.receive(p)
 	}
-	fault := p.fault.Do
+	fault, op, handle := p.fault.Do, p.wr.Op, p.wr.Remote.Handle
 	c.freePacket(p)
 	switch {
+	case err != nil && op == rdma.Write:
+		e.refuse(handle, err)
 	case err != nil:
 		e.fail(err)
 	case fault == LoseAfterDelivery:
@@ -142,8 +145,9 @@ func (w *wire) serveRead(p *packet) {
 	p.bytes = length(p.wr.Local)
 	mem, err := e.access(p.wr.Remote, p.bytes, rdma.RemoteRead)
 	if err != nil {
+		handle := p.wr.Remote.Handle
 		c.freePacket(p)
-		e.fail(fmt.Errorf("RDMA Read: %w: %w", ErrRemoteAccess, err))
+		e.refuse(handle, fmt.Errorf("RDMA Read: %w: %w", ErrRemoteAccess, err))
 		return
 	}
 	e.stats.RemoteReads++

@@ -1,0 +1,123 @@
+package rpcrdma
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// suspects remembers calls whose chunks cost a connection: the client will connect anew and send them again, and without an
+// answer that would go on for ever. Such a call is answered ERR_CHUNK when it comes again (RFC 8166 section 4.5.3).
+type suspects struct {
+	n atomic.Int32 // how many there are, to look without the lock
+
+	mu   sync.Mutex
+	list []suspect
+}
+
+type suspect struct {
+	client netip.Addr
+	xid    uint32
+	until  time.Time
+}
+
+const (
+	maxSuspects  = 256
+	suspectsLast = 5 * time.Minute
+)
+
+// add remembers a call.
+func (s *suspects) add(client netip.Addr, xid uint32, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire(now)
+	if len(s.list) == maxSuspects {
+		s.list = append(s.list[:0], s.list[1:]...)
+	}
+	s.list = append(s.list, suspect{client, xid, now.Add(suspectsLast)})
+	s.n.Store(int32(len(s.list)))
+}
+
+// take reports whether a call is one of them, and forgets it.
+func (s *suspects) take(client netip.Addr, xid uint32, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire(now)
+	for i, x := range s.list {
+		if x.client == client && x.xid == xid {
+			s.list = append(s.list[:i], s.list[i+1:]...)
+			s.n.Store(int32(len(s.list)))
+			return true
+		}
+	}
+	return false
+}
+
+func (s *suspects) expire(now time.Time) {
+	for len(s.list) > 0 && now.After(s.list[0].until) {
+		s.list = append(s.list[:0], s.list[1:]...)
+	}
+	s.n.Store(int32(len(s.list)))
+}
+
+// recent remembers the calls that were answered last with RDMA Writes: the refusal of a Write comes after the Send that follows it
+// has completed.
+type recent struct {
+	mu    sync.Mutex
+	calls [64]struct {
+		xid    uint32
+		handle [4]wire.Handle
+	}
+	next int
+}
+
+// note remembers the handles that a call's answer writes to, the first of them at least.
+func (r *recent) note(xid wire.XID, wrs []rdma.WorkRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &r.calls[r.next%len(r.calls)]
+	r.next++
+	c.xid, c.handle = uint32(xid), [4]wire.Handle{}
+	n := 0
+	for i := range wrs {
+		if h := wire.Handle(wrs[i].Remote.Handle); n < len(c.handle) && (n == 0 || c.handle[n-1] != h) {
+			c.handle[n] = h
+			n++
+		}
+	}
+}
+
+// accuse finds the call whose memory the peer refused. The loop is held.
+func (in *responder) accuse(handle wire.Handle) {
+	s := in.c.suspects
+	if s == nil {
+		return
+	}
+	client, now := in.c.info.Remote.Addr(), in.c.cfg.Now()
+	for _, ic := range *in.table.Load() {
+		if ic.state != reading {
+			continue
+		}
+		for i := range ic.hdr.Reads {
+			if ic.hdr.Reads[i].Handle == handle {
+				s.add(client, uint32(ic.hdr.XID), now)
+				return
+			}
+		}
+	}
+	in.recent.mu.Lock()
+	defer in.recent.mu.Unlock()
+	for i := range min(in.recent.next, len(in.recent.calls)) {
+		c := &in.recent.calls[i]
+		for _, h := range c.handle {
+			if h == handle && h != 0 {
+				s.add(client, c.xid, now)
+				return
+			}
+		}
+	}
+}
