@@ -20,6 +20,8 @@ type Factory struct {
 	AcceptorFirst bool
 	// SharedHandles: a handle is good on all connections of its domain, not only on the one that it was made for.
 	SharedHandles bool
+	// TellsHandle: a refused Read or Write always ends its connection with a *rdma.AccessError.
+	TellsHandle bool
 	// Cut breaks the connection beneath an endpoint, with no farewell to either side. Nil skips the cases that need it.
 	Cut func(ep rdma.Endpoint)
 

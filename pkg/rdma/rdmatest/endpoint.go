@@ -335,8 +335,12 @@ func (e *endpoint) abort(cause error) {
 // fail ends the connection because of what the peer did, and tells it.
 func (e *endpoint) fail(why error) { e.failBoth(why, why) }
 
-// refuse ends the connection because of an RDMA Read or Write that names memory by a handle.
-func (e *endpoint) refuse(handle uint32, why error) {
+// refuse ends the connection because of the peer's request, and tells it the handle by which a Read or Write named the memory.
+func (e *endpoint) refuse(op rdma.Opcode, handle uint32, why error) {
+	if op != rdma.Read && op != rdma.Write {
+		e.fail(why)
+		return
+	}
 	e.failBoth(why, fmt.Errorf("%w: %w", why, &rdma.AccessError{Handle: handle}))
 }
 

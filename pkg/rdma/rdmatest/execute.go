@@ -65,9 +65,9 @@ func (w *wire) arrive(p *packet) {
 		c.lose(fmt.Errorf("%w before a %s arrived", ErrLost, name))
 		return
 	case RefuseAccess:
-		handle := p.wr.Remote.Handle
+		op, handle := p.wr.Op, p.wr.Remote.Handle
 		c.freePacket(p)
-		e.refuse(handle, fmt.Errorf("%s: %w (injected)", name, ErrRemoteAccess))
+		e.refuse(op, handle, fmt.Errorf("%s: %w (injected)", name, ErrRemoteAccess))
 		return
 	case Overrun:
 		c.freePacket(p)
@@ -88,10 +88,8 @@ func (w *wire) arrive(p *packet) {
 	fault, op, handle := p.fault.Do, p.wr.Op, p.wr.Remote.Handle
 	c.freePacket(p)
 	switch {
-	case err != nil && op == rdma.Write:
-		e.refuse(handle, err)
 	case err != nil:
-		e.fail(err)
+		e.refuse(op, handle, err)
 	case fault == LoseAfterDelivery:
 		c.lose(fmt.Errorf("%w after a %s arrived", ErrLost, name))
 	}
@@ -147,7 +145,7 @@ func (w *wire) serveRead(p *packet) {
 	if err != nil {
 		handle := p.wr.Remote.Handle
 		c.freePacket(p)
-		e.refuse(handle, fmt.Errorf("RDMA Read: %w: %w", ErrRemoteAccess, err))
+		e.refuse(rdma.Read, handle, fmt.Errorf("RDMA Read: %w: %w", ErrRemoteAccess, err))
 		return
 	}
 	e.stats.RemoteReads++

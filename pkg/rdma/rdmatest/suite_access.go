@@ -26,6 +26,20 @@ func violated(a, b *end) {
 	}
 }
 
+// refused checks what Serve's error says about the handle that the peer refused.
+func (e *end) refused(handle uint32) {
+	e.Helper()
+	var access *rdma.AccessError
+	switch {
+	case errors.As(e.err, &access):
+		if access.Handle != handle {
+			e.Errorf("%s: Serve's error names handle %#x, want %#x", e.name, access.Handle, handle)
+		}
+	case e.TellsHandle:
+		e.Errorf("%s: Serve returned %v, want a *rdma.AccessError", e.name, e.err)
+	}
+}
+
 // testViolations: whatever names memory that is not exposed in this way ends its connection, touches nothing, and does not
 // disturb others.
 func testViolations(x *exam) {
@@ -121,6 +135,10 @@ func testViolations(x *exam) {
 			switch {
 			case err == nil:
 				violated(a, b)
+				a.refused(where.Handle)
+				if errors.As(b.err, new(*rdma.AccessError)) {
+					x.Errorf("%s: Serve returned %v, though it was the peer that erred", b.name, b.err)
+				}
 			case where.Offset+uint64(n) < where.Offset:
 				exchange(a, b) // that there is no such memory could be seen before
 			default:
