@@ -320,7 +320,9 @@ func TestFirstCall(t *testing.T) {
 	w.close(c)
 }
 
-func checksum(n int) uint32 { return crc32.ChecksumIEEE(pattern(n, 0)) }
+func checksum(n int) uint32 { return checksumOf(pattern(n, 0)) }
+
+func checksumOf(b []byte) uint32 { return crc32.ChecksumIEEE(b) }
 
 // TestRoundUp moves lengths of 0 to 8 through chunks both ways, with the pad of Read chunks left out and included.
 func TestRoundUp(t *testing.T) {

@@ -1,0 +1,320 @@
+package rpcrdma
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// A transcript is a file of commands, one on a line; a line that begins with white space continues the one before.
+//
+//	mem NAME SIZE [result K]     exposes memory, with what fill(K) makes of it
+//	fill NAME token...           puts bytes at the beginning of memory
+//	is NAME token...             looks at the beginning of memory
+//	send token...                sends a message
+//	recv token...                expects this message, and nothing else of it
+//	recv-invalidate NAME token...  expects it with the invalidation of the memory
+//	quiet                        no message has come
+//	call key=value...            the requester makes a call of procMove, see type move
+//	done [text]                  that call is done; with an error that contains the text
+//	write NAME K SIZE            RDMA Write to the peer's segment that recv named
+//
+// Tokens of messages are words, decimal or 0x…, and
+//
+//	MSG NOMSG ERROR, tail
+//	NAME, NAME:n                 a segment: all of the memory, or n bytes of it; NAME:n+m is the n bytes from m on
+//	data(n,k)                    n bytes that fill(k) makes, with XDR round-up
+//	sum(n,k)                     their checksum; both(n,k,m,l) that of two
+//	call(xid,procedure)          an RPC call header; reply(xid) that of a successful reply
+//	*                            any word; in recv only
+//	$NAME                        any word, which NAME means from now on; $NAME:segment any segment of at least one byte
+type transcript struct {
+	t    *testing.T
+	w    *world
+	p    *rawPeer
+	mem  map[string][]byte
+	segs map[string]wire.Segment
+	vars map[string]uint32
+	c    *Client
+	r    *oncrpc.Request
+	m    move
+	done chan struct{}
+}
+
+func TestTranscripts(t *testing.T) {
+	for _, role := range []string{"responder", "requester"} {
+		files, err := filepath.Glob("testdata/" + role + "/*.txt")
+		if err != nil || len(files) == 0 {
+			t.Fatal(err, len(files))
+		}
+		for _, name := range files {
+			t.Run(role+"/"+strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
+				x := &transcript{t: t, mem: map[string][]byte{}, segs: map[string]wire.Segment{}, vars: map[string]uint32{}}
+				if role == "responder" {
+					x.w = newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
+					x.p = x.w.rawDial(rawPrivate(4096))
+				} else {
+					x.c, x.p, x.w = requesterWorld(t, rawPrivate(4096), nil, nil)
+				}
+				x.run(name)
+				x.p.none()
+				x.p.close()
+				if x.c != nil {
+					x.w.close(x.c)
+				} else {
+					x.w.close()
+				}
+			})
+		}
+	}
+}
+
+func (x *transcript) run(name string) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	var lines []string
+	var at []int
+	for i, line := range strings.Split(string(text), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		switch {
+		case strings.TrimSpace(line) == "":
+		case strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t"):
+			lines[len(lines)-1] += line
+		default:
+			lines, at = append(lines, line), append(at, i+1)
+		}
+	}
+	for i, line := range lines {
+		f := strings.Fields(line)
+		if err := x.command(f[0], f[1:]); err != nil {
+			x.t.Fatalf("%s:%d: %v", name, at[i], err)
+		}
+	}
+}
+
+func (x *transcript) command(name string, args []string) error {
+	switch name {
+	case "mem":
+		m := x.p.mem(atoi(args[1]))
+		clear(m)
+		if len(args) == 4 {
+			fill([][]byte{m}, atoi(args[3]))
+		}
+		x.mem[args[0]] = m
+		x.segs[args[0]] = x.p.expose(m, rdma.RemoteRead|rdma.RemoteWrite)
+	case "fill":
+		b, _ := x.bytes(args[1:])
+		copy(x.mem[args[0]], b)
+	case "is":
+		b, mask := x.bytes(args[1:])
+		return x.compare(x.mem[args[0]][:len(b)], b, mask, args[1:])
+	case "send":
+		b, _ := x.bytes(args)
+		x.p.send(b)
+	case "recv", "recv-invalidate":
+		r := x.p.get()
+		if name == "recv-invalidate" {
+			if !r.has || r.invalidated != uint32(x.segs[args[0]].Handle) {
+				return fmt.Errorf("invalidated %v %#x", r.has, r.invalidated)
+			}
+			args = args[1:]
+		} else if r.has {
+			return fmt.Errorf("invalidated %#x", r.invalidated)
+		}
+		x.learn(r.b, args)
+		b, mask := x.bytes(args)
+		return x.compare(r.b, b, mask, args)
+	case "quiet":
+		x.p.none()
+	case "write":
+		m := x.p.mem(atoi(args[2]))
+		fill([][]byte{m}, atoi(args[1]))
+		s := x.segs[args[0]]
+		return x.p.ep.Post([]rdma.WorkRequest{{Op: rdma.Write, Local: [][]byte{m}, Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset}}})
+	case "call":
+		return x.call(args)
+	case "done":
+		<-x.done
+		defer x.r.Free()
+		want := strings.Join(args, " ")
+		switch {
+		case want == "":
+			return x.m.check(x.r)
+		case x.r.Err == nil || !strings.Contains(x.r.Err.Error(), want):
+			return fmt.Errorf("request ended with %v", x.r.Err)
+		}
+	default:
+		return fmt.Errorf("unknown command %q", name)
+	}
+	return nil
+}
+
+// call submits a move: args=1,2 results=3 how=0 memory=2 split=2 inline.
+func (x *transcript) call(args []string) error {
+	x.m = move{}
+	ints := func(s string) (v []int) {
+		for _, f := range strings.Split(s, ",") {
+			v = append(v, atoi(f))
+		}
+		return v
+	}
+	bound := 0
+	for _, a := range args {
+		key, value, _ := strings.Cut(a, "=")
+		switch key {
+		case "args":
+			x.m.args = ints(value)
+		case "results":
+			x.m.results = ints(value)
+		case "how":
+			x.m.how = ints(value)
+		case "memory":
+			x.m.memory = atoi(value)
+		case "split":
+			x.m.split = atoi(value)
+		case "inline":
+			x.m.inline = true
+		case "bound":
+			bound = atoi(value)
+		default:
+			return fmt.Errorf("unknown key %q", key)
+		}
+	}
+	r, err := x.m.build(x.w.cpool)
+	if err != nil {
+		return err
+	}
+	if bound > 0 {
+		r.Plan.MaxReply = bound
+	}
+	if err := r.Seal(); err != nil {
+		return err
+	}
+	x.r, x.done = r, submit(x.c, r)
+	return nil
+}
+
+// learn takes the $ tokens from a message that came.
+func (x *transcript) learn(msg []byte, tokens []string) {
+	at := 0
+	for _, tok := range tokens {
+		name, kind, _ := strings.Cut(strings.TrimPrefix(tok, "$"), ":")
+		switch {
+		case !strings.HasPrefix(tok, "$"):
+			b, _ := x.bytes([]string{tok})
+			at += len(b)
+		case kind == "segment" && len(msg) >= at+16:
+			x.segs[name] = wire.Segment{
+				Handle: wire.Handle(binary.BigEndian.Uint32(msg[at:])), Length: binary.BigEndian.Uint32(msg[at+4:]), Offset: binary.BigEndian.Uint64(msg[at+8:]),
+			}
+			at += 16
+		case len(msg) >= at+4:
+			x.vars[name] = binary.BigEndian.Uint32(msg[at:])
+			at += 4
+		}
+	}
+}
+
+// bytes are those of tokens; where mask is zero any will do.
+func (x *transcript) bytes(tokens []string) (b, mask []byte) {
+	for _, tok := range tokens {
+		v, any := x.token(tok)
+		b = append(b, v...)
+		m := byte(0xff)
+		if any {
+			m = 0
+		}
+		mask = append(mask, bytes.Repeat([]byte{m}, len(v))...)
+	}
+	return b, mask
+}
+
+func (x *transcript) token(tok string) (b []byte, any bool) {
+	switch tok {
+	case "MSG":
+		return words(0), false
+	case "NOMSG":
+		return words(1), false
+	case "ERROR":
+		return words(4), false
+	case "tail":
+		return words(tail), false
+	case "*":
+		return words(0), true
+	}
+	if v, err := strconv.ParseUint(tok, 0, 32); err == nil {
+		return words(uint32(v)), false
+	}
+	if name, list, ok := strings.Cut(strings.TrimSuffix(tok, ")"), "("); ok {
+		var args []int
+		for _, a := range strings.Split(list, ",") {
+			if v, ok := x.vars[a]; ok {
+				args = append(args, int(v))
+			} else {
+				args = append(args, atoi(a))
+			}
+		}
+		switch name {
+		case "data":
+			return append(pattern(args[0], args[1]), make([]byte, -args[0]&3)...), false
+		case "sum":
+			return words(crc(args[0], args[1])), false
+		case "both":
+			return words(checksumOf(append(pattern(args[0], args[1]), pattern(args[2], args[3])...))), false
+		case "call":
+			return rpcCall(args[0], args[1]), false
+		case "reply":
+			return words(args[0], 1, 0, 0, 0, 0), false
+		}
+	}
+	name, rest, _ := strings.Cut(strings.TrimPrefix(tok, "$"), ":")
+	if v, ok := x.vars[name]; ok {
+		return words(v), false
+	}
+	s, ok := x.segs[name]
+	if !ok {
+		x.t.Fatalf("unknown token %q", tok)
+	}
+	if rest != "" && rest != "segment" {
+		n, off, _ := strings.Cut(rest, "+")
+		s.Length = uint32(atoi(n))
+		if off != "" {
+			s.Offset += uint64(atoi(off))
+		}
+	}
+	return words(s), false
+}
+
+func (x *transcript) compare(got, want, mask []byte, tokens []string) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("got %d bytes, want %d:\n%x, want\n%x", len(got), len(want), got, want)
+	}
+	for i := range got {
+		if (got[i]^want[i])&mask[i] != 0 {
+			return fmt.Errorf("byte %d differs: got\n%x, want\n%x (%s)", i, got, want, strings.Join(tokens, " "))
+		}
+	}
+	return nil
+}
+
+func crc(n, k int) uint32 { return checksumOf(pattern(n, k)) }
+
+func atoi(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
