@@ -29,7 +29,9 @@ func TestLinuxClient(t *testing.T) {
 	if err := h.fill(t); err != nil {
 		t.Fatal(err)
 	}
-	options := []string{"-e", "SERVER=10.0.2.2", "-e", "TREE=" + h.archive}
+	data := h.gateway.exports["data"]
+	h.relay = startRelay(t, fmt.Sprintf("127.0.0.1:%d", data.rdma), 12)
+	options := []string{"-e", "SERVER=10.0.2.2", "-e", "TREE=" + h.archive, "-e", fmt.Sprintf("CUT=%d %d /", h.relay.port(), data.tcp)}
 	for name, e := range h.gateway.exports {
 		options = append(options, "-e", strings.ToUpper(name)+"="+e.spec())
 	}
@@ -41,7 +43,10 @@ func TestLinuxClient(t *testing.T) {
 	t.Run("mountstats", h.mountstats)
 	for _, name := range []string{"data", "plain"} {
 		t.Run("tshark/"+name, func(t *testing.T) {
-			dissect(t, filepath.Join(h.guest.out, "tour-"+strings.ToUpper(name)+".pcapng"), h.gateway.exports[name].crc)
+			e := h.gateway.exports[name]
+			dissect(t, filepath.Join(h.guest.out, "tour-"+strings.ToUpper(name)+".pcapng"), map[string]bool{
+				"CRC": e.crc, "Sends with Invalidate": e.transport == "",
+			})
 		})
 	}
 	t.Run("gateway", func(t *testing.T) {
@@ -59,6 +64,7 @@ type host struct {
 	archive string // of a source tree
 	tree    string // the same, unpacked
 	capture *capture
+	relay   *relay
 }
 
 // fill makes what the client is to find.
@@ -117,6 +123,11 @@ func (h *host) answer(t *testing.T, words []string) error {
 		return h.same(args[0])
 	case do == "checksum" && len(args) == 1:
 		return h.checksum(args[0])
+	case do == "cuts" && len(args) == 0:
+		if n := h.relay.cuts.Load(); n < h.relay.limit {
+			return fmt.Errorf("connections were cut %d times, must be %d", n, h.relay.limit)
+		}
+		return nil
 	case do == "kill" && len(args) == 2:
 		size, err := strconv.ParseInt(args[1], 10, 64)
 		return errors.Join(err, h.killWhileWritten(t, args[0], size))
@@ -311,8 +322,8 @@ func (h *host) mountstats(t *testing.T) {
 		if tr.connects == 1 && tr.marshalFailures() != 0 || strings.HasPrefix(name, "tour") && tr.failedMarshal != 0 {
 			t.Errorf("%s: failed_marshal %d with %d regions made %d at a time", name, tr.failedMarshal, tr.regions, regionsAtOnce)
 		}
-		if name == "restart" && tr.connects < 2 {
-			t.Errorf("%s: %d connects: the gateway was not restarted under it", name, tr.connects)
+		if (name == "restart" || name == "cut") != (tr.connects > 1) {
+			t.Errorf("%s: %d connects", name, tr.connects)
 		}
 	}
 	if sum.readChunks == 0 || sum.writeChunks == 0 || sum.replyChunks == 0 {

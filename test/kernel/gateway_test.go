@@ -24,6 +24,7 @@ type export struct {
 	volume    string
 	crc       bool
 	maxFPDU   int
+	transport string
 	access    string
 }
 
@@ -47,15 +48,18 @@ type gateway struct {
 
 const drainTimeout = 20 * time.Second
 
-// newGateway configures a gateway for three exports: "data"; "plain", without CRC and with FPDUs of one segment on Ethernet; and
-// "guarded", read-only with root squashed.
+// newGateway configures a gateway for three exports: "data"; "plain", which differs in all that a transport can; and "guarded", read-only
+// with root squashed.
 func newGateway(t *testing.T) *gateway {
 	t.Helper()
 	ports := freePorts(t, 7)
 	g := &gateway{program: build(t).gateway, exports: map[string]*export{}, admin: fmt.Sprintf("127.0.0.1:%d", ports[6])}
 	for i, e := range []*export{
 		{name: "data", crc: true, access: "mode: ReadWrite, squash: None"},
-		{name: "plain", maxFPDU: 1440, access: "mode: ReadWrite, squash: None"},
+		{
+			name: "plain", maxFPDU: 1440, access: "mode: ReadWrite, squash: None",
+			transport: "inlineThreshold: {call: 16Ki, reply: 8Ki}, credits: {policy: Static, max: 5}, remoteInvalidation: false",
+		},
 		{name: "guarded", crc: true, access: "mode: ReadOnly, squash: Root"},
 	} {
 		e.rdma, e.tcp, e.volume = ports[2*i], ports[2*i+1], folder(t, "volumes/"+e.name)
@@ -71,7 +75,8 @@ func newGateway(t *testing.T) *gateway {
   - {network: tcp, address: "127.0.0.1:%d"}
   backend: {volume: {path: %q}}
   access: [{from: {networks: ["127.0.0.0/8"]}, %s}]
-`, e.name, e.rdma, e.crc, e.maxFPDU, e.tcp, e.volume, e.access)
+  transport: {%s}
+`, e.name, e.rdma, e.crc, e.maxFPDU, e.tcp, e.volume, e.access, e.transport)
 	}
 	g.config = filepath.Join(folder(t, "config"), "sluice.yaml")
 	if err := os.WriteFile(g.config, []byte(yaml.String()), 0o644); err != nil {

@@ -4,6 +4,7 @@
 //	probe files [FLAGS] write|read DIR    the files of package pattern: writes them, or reads and compares
 //	probe names DIR                       names and attributes; leaves behind what it made, for comparing with the server's view
 //	probe users DIR                       what users other than root may do
+//	probe churn DIR ROUNDS                makes, renames and removes names in a hurry
 package main
 
 import (
@@ -29,13 +30,15 @@ func main() {
 		run("names", dir, nameChecks)
 	case "users":
 		run("users", dir, userChecks)
+	case "churn":
+		churn(dir, os.Args[len(os.Args)-1])
 	default:
 		usage()
 	}
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "probe files [FLAGS] write|read DIR | names DIR | users DIR")
+	fmt.Fprintln(os.Stderr, "probe files [FLAGS] write|read DIR | names DIR | users DIR | churn DIR ROUNDS")
 	os.Exit(2)
 }
 

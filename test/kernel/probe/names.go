@@ -217,7 +217,7 @@ func oddNames(t *T) {
 	slices.Sort(got)
 	slices.Sort(names)
 	t.equal("the list of names", fmt.Sprintf("%q", got), fmt.Sprintf("%q", names))
-	deep := strings.Repeat("d/", 60)
+	deep := strings.Repeat("d/", 20)
 	t.ok(os.MkdirAll(deep, 0o755))
 	t.write(deep+"f", "deep")
 	t.holds(deep+"f", "deep")

@@ -1,8 +1,10 @@
 # The kernel's NFS/RDMA client on a server's exports, version 3. The environment says where they are:
 #
 #   SERVER                    its address
-#   DATA, PLAIN, GUARDED      of each export: its RDMA port, its port of MOUNT on TCP, its path. PLAIN is without CRC, and sends frames
-#                             of one TCP segment; GUARDED is read-only and squashes root.
+#   DATA, PLAIN, GUARDED      of each export: its RDMA port, its TCP port, where MOUNT also is, and its path. PLAIN is without CRC, with
+#                             frames of one TCP segment, without remote invalidation, with few credits and other inline thresholds;
+#                             GUARDED is read-only and squashes root.
+#   CUT                       DATA again, but the connections break off now and then
 #   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
 #
 # SERVER=knfsd is the kernel's own server in the same guest: it tells whether a fault is the gateway's. See docs/testing.md.
@@ -82,6 +84,19 @@ guarded() {
   detach guarded
 }
 
+# The same files by TCP and RDMA, at the same time.
+twin() {
+  local mount path
+  read -r _ mount path <<<"$DATA"
+  mkdir /run/tcp
+  mount -t nfs -o "vers=3,proto=tcp,port=$mount,mountport=$mount,mountproto=tcp,nolock" "$SERVER:$path" /run/tcp
+  diff -r /run/local/tree /run/tcp/tree
+  cp /run/local/noise /run/tcp/by-tcp; cmp /run/local/noise /mnt/by-tcp
+  cp /run/local/noise /mnt/by-rdma; cmp /run/local/noise /run/tcp/by-rdma
+  rm /mnt/by-tcp /run/tcp/by-rdma
+  umount /run/tcp
+}
+
 # -- the server goes away and comes back -----------------------------------------------------------------------------------
 killed() {
   dd if=/run/local/noise of=/mnt/killed bs=256k conv=fsync status=none & local writer=$!
@@ -103,6 +118,14 @@ drained() {
   ask drain
   touch /run/restarted
   wait $reader
+}
+cut() {
+  attach CUT
+  mkdir /mnt/cut
+  "$PROBE" churn /mnt/cut 60
+  rmdir /mnt/cut
+  detach cut
+  ask cuts
 }
 
 # ==================================================================================================================
@@ -136,17 +159,21 @@ detach names
 attach DATA
 check names/on-host same names
 check users/on-host same users
+check twin/tcp-and-rdma twin
 detach names-again
 
 check guarded/read-only-and-root-squashed guarded
 
+for way in read write; do echo 65536 >/proc/sys/sunrpc/rdma_max_inline_$way; done     # the export has 16 KiB, and 8 KiB for replies
 attach PLAIN
 check plain/write-direct sizes -direct -step 3 write /mnt/direct
 anew PLAIN
 check plain/read-direct sizes -direct -step 3 read /mnt/direct
 check plain/fio-verify verify
 detach plain
+for way in read write; do echo 4096 >/proc/sys/sunrpc/rdma_max_inline_$way; done
 
+check restart/connections-cut cut
 attach DATA
 check restart/killed-while-written killed
 check restart/drained-while-read drained

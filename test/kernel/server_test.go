@@ -1,0 +1,322 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/test/kernel/pattern"
+)
+
+// connections are the kinds of connection that the requester tries on the kernel's server.
+var connections = []struct {
+	name  string
+	flags []string // the same for sluicectl
+	iwarp iwarp.Config
+	rpc   rpcrdma.Config
+}{
+	{name: "crc"},
+	{
+		name: "plain", flags: []string{"--crc", "off", "--fpdu", "segment", "--inline", "1024", "--credits", "3"},
+		iwarp: iwarp.Config{CRC: iwarp.CRCOff, MaxFPDU: iwarp.FPDUSegment},
+		rpc:   rpcrdma.Config{InlineCall: 1024, InlineReply: 1024, Credits: rpcrdma.Static(3)},
+	},
+}
+
+// TestLinuxServer has our requester use the kernel's NFS/RDMA server: sluicectl, and the client package at depth.
+func TestLinuxServer(t *testing.T) {
+	needGuest(t)
+	ports := freePorts(t, 2)
+	k := &knfsd{rdma: ports[0], mount: ports[1], sluicectl: build(t).sluicectl, dir: folder(t, "files")}
+	var names []string
+	for _, c := range connections {
+		names = append(names, c.name)
+	}
+	k.guest = boot(t, 8*time.Minute, "server.sh", []string{
+		"-f", fmt.Sprintf("%d:20049", k.rdma), "-f", fmt.Sprintf("%d:20048", k.mount), "-e", "CONNECTIONS=" + strings.Join(names, " "),
+	}, func(t *testing.T, _ []string) error { k.try(t); return nil })
+	k.guest.follow(t)
+}
+
+// knfsd is the kernel's server in a guest.
+type knfsd struct {
+	guest       *guest
+	rdma, mount int // ports of 127.0.0.1 that lead to it
+	sluicectl   string
+	dir         string // for files of the tests
+}
+
+func (k *knfsd) try(t *testing.T) {
+	file := filepath.Join(k.dir, "requester.pcapng")
+	capture, err := startCapture(t, file, k.rdma)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("ping", k.ping)
+	t.Run("ls", k.ls)
+	t.Run("stat", k.stat)
+	t.Run("get-put-cat", k.getPutCat)
+	if err := capture.stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("tshark", func(t *testing.T) { dissect(t, file, nil) })
+	for i, c := range connections {
+		t.Run(c.name, func(t *testing.T) {
+			pool := bufpool.New(0)
+			c.rpc.Pool, c.rpc.Bindings, c.rpc.RemoteInvalidation = pool, binding.For, true
+			provider, err := iwarp.New(c.iwarp)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := rpcrdma.Dial(t.Context(), provider, fmt.Sprintf("127.0.0.1:%d", k.rdma), c.rpc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close(); <-conn.Done() }()
+			d := k.depth(t, conn, pool)
+			t.Run("read", d.read)
+			t.Run("write", func(t *testing.T) { d.write(t, c.name, i+1) })
+			t.Run("list", d.list)
+			t.Run("names", func(t *testing.T) { d.names(t, c.name) })
+			t.Logf("%+v", conn.Negotiated())
+			t.Logf("%+v", conn.Stats())
+		})
+	}
+}
+
+func (k *knfsd) url(path string) string {
+	return fmt.Sprintf("nfs+rdma://127.0.0.1:%d/%s?export=/srv&mountport=%d", k.rdma, path, k.mount)
+}
+
+// run runs sluicectl and returns what it says.
+func (k *knfsd) run(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(k.sluicectl, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("sluicectl %q: %v\n%s", args, err, stderr.Bytes())
+	}
+	return string(out)
+}
+
+func (k *knfsd) ping(t *testing.T) {
+	for _, c := range connections {
+		said := k.run(t, append(c.flags, "ping", k.url(""))...)
+		t.Logf("%s:\n%s", c.name, said)
+		for _, want := range []string{"RPC-over-RDMA version 1", "iwarp", "credits", "IRD"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: ping says nothing of %s", c.name, want)
+			}
+		}
+	}
+}
+
+func (k *knfsd) ls(t *testing.T) {
+	got := strings.Split(strings.TrimSpace(k.run(t, "ls", k.url("many"))), "\n")
+	slices.Sort(got)
+	if want := manyNames(); !slices.Equal(got, want) {
+		t.Errorf("%d names, must be %d: %.200q", len(got), len(want), got)
+	}
+	t.Log(k.run(t, "ls", "-l", k.url("")))
+}
+
+func manyNames() []string {
+	var names []string
+	for i := range 5000 {
+		names = append(names, fmt.Sprintf("entry %d", i))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (k *knfsd) stat(t *testing.T) {
+	for path, want := range map[string]string{"files/1048581@0": "1048581", "link": "many/entry 7", "long": strings.Repeat("x", 4000)} {
+		if said := k.run(t, "stat", k.url(path)); !strings.Contains(said, want) {
+			t.Errorf("stat of %s does not say %.40s:\n%s", path, want, said)
+		}
+	}
+}
+
+// getPutCat moves files by commands. Their sizes are such that the first fit a message and the others go by chunks, with and without a pad.
+func (k *knfsd) getPutCat(t *testing.T) {
+	for i, f := range []pattern.File{{}, {Length: 1}, {Offset: 2, Length: 70}, {Length: 4093}, {Length: 65537}, {Length: 1<<20 + 5}} {
+		c := connections[i%2]
+		local := filepath.Join(k.dir, f.Name())
+		k.run(t, append(c.flags, "get", k.url("files/"+f.Name()), local)...)
+		got, err := os.ReadFile(local)
+		if d := pattern.Differ(got, f.Content(0)); err != nil || d != "" {
+			t.Errorf("get: %s %s (%v)", f.Name(), d, err)
+		}
+		if d := pattern.Differ([]byte(k.run(t, "cat", k.url("files/"+f.Name()))), f.Content(0)); d != "" {
+			t.Errorf("cat: %s %s", f.Name(), d)
+		}
+		k.run(t, append(c.flags, "put", local, k.url("put-"+f.Name()))...)
+		if d := pattern.Differ([]byte(k.run(t, "cat", k.url("put-"+f.Name()))), f.Content(0)); d != "" {
+			t.Errorf("put and cat: %s %s", f.Name(), d)
+		}
+	}
+}
+
+// depth uses one connection from many goroutines.
+type depth struct {
+	c    *client.Client
+	root nfs3.Handle
+}
+
+func (k *knfsd) depth(t *testing.T, conn *rpcrdma.Client, pool *bufpool.Pool) *depth {
+	t.Helper()
+	cred, err1 := client.ProcessCred()
+	mount, err2 := oncrpc.Dial(t.Context(), fmt.Sprintf("127.0.0.1:%d", k.mount), oncrpc.Config{Pool: pool})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	d := &depth{c: client.New(client.Config{Requester: conn, Mount: mount, Pool: pool, Cred: cred})}
+	if d.root, err1 = d.c.Mount(t.Context(), "/srv"); err1 != nil {
+		t.Fatal(err1)
+	}
+	t.Logf("READs of %d bytes, WRITEs of %d", d.c.ReadSize(), d.c.WriteSize())
+	_ = mount.Close()
+	mount.Wait()
+	return d
+}
+
+// all does something with every file of package pattern, several at once.
+func all(t *testing.T, do func(context.Context, pattern.File) error) {
+	t.Helper()
+	queue := make(chan pattern.File)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for f := range queue {
+				if err := do(t.Context(), f); err != nil {
+					t.Errorf("%s: %v", f.Name(), err)
+				}
+			}
+		})
+	}
+	for _, f := range pattern.Files() {
+		queue <- f
+	}
+	close(queue)
+	wg.Wait()
+}
+
+// read reads each file whole, and its data alone.
+func (d *depth) read(t *testing.T) {
+	all(t, func(ctx context.Context, f pattern.File) error {
+		o, err := d.c.Walk(ctx, d.root, "files/"+f.Name(), true)
+		if err != nil {
+			return err
+		}
+		want := f.Content(0)
+		got := make([]byte, len(want))
+		for _, offset := range []int{0, min(f.Offset, len(want))} {
+			clear(got)
+			if n, err := d.c.ReadAt(ctx, o.Handle, got[offset:], uint64(offset)); err != nil {
+				return fmt.Errorf("%d bytes at offset %d: %w", n, offset, err)
+			}
+			if differ := pattern.Differ(got[offset:], want[offset:]); differ != "" {
+				return fmt.Errorf("at offset %d: %s", offset, differ)
+			}
+		}
+		return nil
+	})
+}
+
+// write makes each file and writes its data by one call where one can take them; the guest compares.
+func (d *depth) write(t *testing.T, dir string, round int) {
+	at, err := d.c.Walk(t.Context(), d.root, dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stabilities := []nfs3.Stability{nfs3.Unstable, nfs3.DataSync, nfs3.FileSync}
+	all(t, func(ctx context.Context, f pattern.File) error {
+		o, err := d.c.Create(ctx, at.Handle, f.Name(), nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+		if err != nil {
+			return err
+		}
+		return d.c.WriteAt(ctx, o.Handle, f.Data(round), uint64(f.Offset), stabilities[f.Length%3])
+	})
+}
+
+func (d *depth) list(t *testing.T) {
+	dir, err := d.c.Walk(t.Context(), d.root, "many", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for e, err := range d.c.ReadDirPlus(t.Context(), dir.Handle) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Name == "." || e.Name == ".." {
+			continue
+		}
+		if !e.Attr.Present || e.Attr.Attr.Type != nfs3.Reg || e.Handle == nil {
+			t.Fatalf("%q has no attributes or handle, or is no file: %+v", e.Name, e.Attr)
+		}
+		got = append(got, e.Name)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, manyNames()) {
+		t.Errorf("%d names: %.200q", len(got), got)
+	}
+}
+
+// names tries what is not about data.
+func (d *depth) names(t *testing.T, dir string) {
+	ctx := t.Context()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{"link": "many/entry 7", "long": strings.Repeat("x", 4000)} {
+		link, err := d.c.Walk(ctx, d.root, path, false)
+		ok(err)
+		target, err := d.c.Readlink(ctx, link.Handle)
+		ok(err)
+		if target != want {
+			t.Errorf("the target of %s is %.40q (%d bytes), must be %.40q", path, target, len(target), want)
+		}
+	}
+	at, err := d.c.Mkdir(ctx, d.root, "names-"+dir, nfs3.SetAttrs{})
+	ok(err)
+	for _, n := range []int{1, 70, 1000, 3900, 4095} {
+		name, target := fmt.Sprint(n), strings.Repeat(fmt.Sprint(n%10), n)
+		link, err := d.c.Symlink(ctx, at.Handle, name, target, nfs3.SetAttrs{})
+		ok(err)
+		got, err := d.c.Readlink(ctx, link.Handle)
+		ok(err)
+		if got != target {
+			t.Errorf("a target of %d bytes comes back as %.40q, %d bytes", n, got, len(got))
+		}
+		ok(d.c.Rename(ctx, at.Handle, name, at.Handle, name+" renamed"))
+		ok(d.c.Remove(ctx, at.Handle, name+" renamed"))
+	}
+	if _, err := d.c.Lookup(ctx, at.Handle, "1"); !errors.Is(err, nfs3.ErrNoEnt) {
+		t.Errorf("LOOKUP of what was removed: %v, must be %v", err, nfs3.ErrNoEnt)
+	}
+	ok(d.c.Rmdir(ctx, d.root, "names-"+dir))
+}
