@@ -61,7 +61,9 @@ func FuzzResponder(f *testing.F) {
 	go func() { served <- s.Serve() }()
 	f.Cleanup(func() {
 		s.Close()
-		<-served
+		if err := <-served; err != nil {
+			f.Error(err)
+		}
 	})
 	peers := bufpool.New(0)
 	pd, err := fabric.NewDomain()

@@ -70,9 +70,20 @@ func (f Fault) String() string {
 // NoObserver does nothing. It can be embedded.
 type NoObserver struct{}
 
-func (NoObserver) Moved(Path, int)                   {}
-func (NoObserver) Erred(Fault)                       {}
-func (NoObserver) Credits(int, int)                  {}
-func (NoObserver) ConnOpened(*Conn)                  {}
-func (NoObserver) ConnClosed(*Conn, error)           {}
+// Moved implements Observer.
+func (NoObserver) Moved(Path, int) {}
+
+// Erred implements Observer.
+func (NoObserver) Erred(Fault) {}
+
+// Credits implements Observer.
+func (NoObserver) Credits(int, int) {}
+
+// ConnOpened implements Observer.
+func (NoObserver) ConnOpened(*Conn) {}
+
+// ConnClosed implements Observer.
+func (NoObserver) ConnClosed(*Conn, error) {}
+
+// ConnRefused implements Observer.
 func (NoObserver) ConnRefused(netip.AddrPort, error) {}

@@ -135,13 +135,23 @@ func (testBinding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 	return found, d.Err()
 }
 
+// noise is what patterns are cut from; its length is prime, so that a shift by any buffer's length shows.
+var noise = func() []byte {
+	b, x := make([]byte, 65537), uint32(12345)
+	for i := range b {
+		x = x*1664525 + 1013904223
+		b[i] = byte(x >> 24)
+	}
+	return b
+}()
+
 // fill writes the data of result k.
 func fill(list [][]byte, k int) {
-	x := uint32(k)*2654435761 + 12345
+	at := 7919 * (k + 1) % len(noise)
 	for _, b := range list {
-		for i := range b {
-			x = x*1664525 + 1013904223
-			b[i] = byte(x >> 24)
+		for len(b) > 0 {
+			n := copy(b, noise[at:])
+			b, at = b[n:], (at+n)%len(noise)
 		}
 	}
 }
@@ -162,7 +172,6 @@ type testHandler struct {
 	calls  int
 	conn   *oncrpc.Conn
 	wg     sync.WaitGroup
-	data   sync.Pool
 }
 
 func (h *testHandler) ServeRPC(c *oncrpc.Call) {
@@ -447,7 +456,6 @@ type move struct {
 	how     []int // 0 placed, 1 fails, 2 inline
 	inline  bool  // arguments are in the stream
 	memory  int   // slices of the memory for results that the caller brings; 0: none
-	procErr bool
 }
 
 // build makes the request.
@@ -556,14 +564,14 @@ func (m *move) check(r *oncrpc.Request) error {
 		}
 		data, length, _ := d.Bulk(maxItem, nil)
 		if length != n {
-			return fmt.Errorf("result %d has %d bytes, want %d (%v)", k, length, n, d.Err())
+			return fmt.Errorf("result %d has %d bytes, want %d (%w)", k, length, n, d.Err())
 		}
 		if got := bytes.Join(data, nil); !bytes.Equal(got, pattern(n, k)) {
 			return fmt.Errorf("result %d has wrong bytes", k)
 		}
 	}
 	if t := d.Uint32(); t != tail {
-		return fmt.Errorf("tail is %#x: %v", t, d.Err())
+		return fmt.Errorf("tail is %#x: %w", t, d.Err())
 	}
 	if d.Left() > 0 {
 		return fmt.Errorf("%d bytes follow", d.Left())

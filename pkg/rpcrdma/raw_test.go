@@ -153,7 +153,7 @@ func (p *rawPeer) end() error {
 
 func (p *rawPeer) close() {
 	p.ep.Close()
-	p.end()
+	_ = p.end()
 }
 
 func (p *rawPeer) expose(b []byte, a rdma.Access) wire.Segment {

@@ -400,7 +400,7 @@ func (o *outCall) revoke(invalidated uint32, has bool) {
 	wrs := o.revokes.wrs[:0]
 	for i := range o.regions {
 		g := &o.regions[i]
-		if !g.gone && !(has && g.handle == invalidated) {
+		if remotely := has && g.handle == invalidated; !g.gone && !remotely {
 			wrs = append(wrs, rdma.WorkRequest{ID: idRevoke | uint64(o.id), Op: rdma.LocalInvalidate, Invalidate: g.handle})
 		}
 		g.gone = true

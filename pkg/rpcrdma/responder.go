@@ -123,7 +123,7 @@ func (in *responder) get() *inCall {
 // recycle frees all that the call has.
 func (ic *inCall) recycle() {
 	in := &ic.c.in
-	ic.Call.Recycle()
+	ic.Recycle()
 	clear(ic.chunks)
 	ic.chunks, ic.reads = ic.chunks[:0], 0
 	ic.grant.Release()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"testing"
@@ -311,7 +312,7 @@ func TestFirstCall(t *testing.T) {
 	<-done[2]
 	for _, r := range rs {
 		var e *RemoteError
-		if e, _ = r.Err.(*RemoteError); e == nil || e.Code != wire.ErrChunk {
+		if !errors.As(r.Err, &e) || e.Code != wire.ErrChunk {
 			t.Errorf("error %v", r.Err)
 		}
 		r.Free()

@@ -153,7 +153,7 @@ func (x *transcript) command(name string, args []string) error {
 		case want == "":
 			return x.m.check(x.r)
 		case x.r.Err == nil || !strings.Contains(x.r.Err.Error(), want):
-			return fmt.Errorf("request ended with %v", x.r.Err)
+			return fmt.Errorf("request ended with %w, want %q", x.r.Err, want)
 		}
 	default:
 		return fmt.Errorf("unknown command %q", name)
