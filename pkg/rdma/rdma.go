@@ -4,7 +4,7 @@
 // # Batches and loops
 //
 // An [Endpoint] is driven by one goroutine in [Endpoint.Serve]. It takes what arrived (one read of a socket, one poll of a
-// completion queue), hands it to the [Handler] as one batch, and then sends what the handler posted meanwhile, in one go.
+// completion queue), hands it to the [Handler] as one batch, and then sends what the handler posted meanwhile, in one go (bulk data may go earlier).
 // Work posted by other goroutines is sent at once, or joins the batch that is being gathered or sent. So a burst of small messages costs
 // one read and one write, and a lone one does not wait.
 //

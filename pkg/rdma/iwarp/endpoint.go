@@ -46,6 +46,9 @@ type endpoint struct {
 	closing      bool
 	// gathering: the receive loop will flush, so that nobody else needs to. True until Serve begins.
 	gathering bool
+	// gathered counts the bytes posted since the last flush. Many of them do not wait for the end of the batch: sent at once, they are
+	// still in the cache, and so is their memory when it is used again.
+	gathered int
 	// flushing is the token: somebody is filling and writing.
 	flushing bool
 	// quiet: a responder may not send before it got an FPDU (RFC 5044 section 7.1.2).
@@ -146,26 +149,29 @@ func (e *endpoint) takeReceive() (rdma.Receive, bool) {
 	return e.rq.pop(), true
 }
 
-// checkWork verifies a work request.
-func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
+// checkWork verifies a work request, and returns how many bytes of memory it sends.
+func (e *endpoint) checkWork(w *rdma.WorkRequest) (send int, err error) {
 	switch w.Op {
 	case rdma.Send, rdma.SendWithInvalidate, rdma.Write, rdma.Read:
 	case rdma.LocalInvalidate:
-		return nil
+		return 0, nil
 	default:
-		return fmt.Errorf("iwarp: work request %d has opcode %d, which nobody can post", w.ID, w.Op)
+		return 0, fmt.Errorf("iwarp: work request %d has opcode %d, which nobody can post", w.ID, w.Op)
 	}
 	n, err := e.domain.check(w.Local)
 	if err != nil {
-		return fmt.Errorf("iwarp: work request %d: %w", w.ID, err)
+		return 0, fmt.Errorf("iwarp: work request %d: %w", w.ID, err)
 	}
 	if n > math.MaxUint32 {
-		return fmt.Errorf("iwarp: work request %d moves %d bytes, at most %d are possible", w.ID, n, uint32(math.MaxUint32))
+		return 0, fmt.Errorf("iwarp: work request %d moves %d bytes, at most %d are possible", w.ID, n, uint32(math.MaxUint32))
 	}
-	if w.Op == rdma.Read && e.readsOut == 0 {
-		return fmt.Errorf("iwarp: work request %d is a Read, but the connection was set up for none (ORD 0)", w.ID)
+	if w.Op != rdma.Read {
+		return int(n), nil
 	}
-	return nil
+	if e.readsOut == 0 {
+		return 0, fmt.Errorf("iwarp: work request %d is a Read, but the connection was set up for none (ORD 0)", w.ID)
+	}
+	return 0, nil
 }
 
 // length sums the slices.
@@ -178,10 +184,13 @@ func length(list [][]byte) (n uint64) {
 
 // Post implements [rdma.Endpoint].
 func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
+	bytes := 0
 	for i := range wrs {
-		if err := e.checkWork(&wrs[i]); err != nil {
+		n, err := e.checkWork(&wrs[i])
+		if err != nil {
 			return err
 		}
+		bytes += n
 	}
 	e.mu.Lock()
 	if e.done || e.closing || e.term != nil {
@@ -203,6 +212,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 		}
 	}
 	wake = wake && e.wantWake()
+	e.gathered += bytes
 	flush := e.takeToken()
 	e.mu.Unlock()
 	if wake {
@@ -230,10 +240,11 @@ func (e *endpoint) wake() { _ = e.conn.SetReadDeadline(longAgo) }
 
 // takeToken takes the flush token if there is work and nobody else sends or will. The caller holds mu.
 func (e *endpoint) takeToken() bool {
-	if e.gathering || e.flushing || !e.canSend() {
+	if e.gathering && (!e.served || e.gathered < gatherMax) || e.flushing || !e.canSend() {
 		return false
 	}
 	e.flushing = true
+	e.gathered = 0
 	return true
 }
 

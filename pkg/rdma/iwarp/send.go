@@ -21,6 +21,8 @@ const (
 	// batchCRC and batchPlain are how much one write takes: with CRC, what was summed shall still be in the cache.
 	batchCRC   = 256 << 10
 	batchPlain = 1 << 20
+	// gatherMax is how many bytes wait for the end of a batch of completions.
+	gatherMax = 128 << 10
 	// markedFPDU bounds FPDUs with markers, which are built in the arena.
 	markedFPDU = 8 << 10
 	// chunkUnit is what sizes of segments are rounded to, so that the peer's copies are aligned.
