@@ -147,6 +147,33 @@ func linuxRequest() mpaFrame {
 // dialRaw connects to an endpoint of ours as responder.
 func dialRaw(t testing.TB, cfg Config, req mpaFrame, o rdma.Options) (*rawPeer, *end) {
 	t.Helper()
+	p, ep := dialUnserved(t, cfg, req, o)
+	e := serve(t, ep)
+	t.Cleanup(func() {
+		p.c.Close()
+		e.Close()
+		await(t, "end of Serve", e.err)
+	})
+	return p, e
+}
+
+// dialGateway is dialRaw for an endpoint that g serves.
+func dialGateway(t testing.TB, cfg Config, o rdma.Options, g *gateway) (*rawPeer, rdma.Endpoint, chan error) {
+	t.Helper()
+	p, ep := dialUnserved(t, cfg, linuxRequest(), o)
+	g.ep = ep
+	served := make(chan error, 1)
+	go func() { served <- ep.Serve(g) }()
+	t.Cleanup(func() {
+		p.c.Close()
+		ep.Close()
+		await(t, "end of Serve", served)
+	})
+	return p, ep, served
+}
+
+func dialUnserved(t testing.TB, cfg Config, req mpaFrame, o rdma.Options) (*rawPeer, rdma.Endpoint) {
+	t.Helper()
 	p := newProvider(t, cfg)
 	o.Domain = newDomain(t, p)
 	l, err := p.Listen(context.Background(), "127.0.0.1:0")
@@ -175,13 +202,7 @@ func dialRaw(t testing.TB, cfg Config, req mpaFrame, o rdma.Options) (*rawPeer, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := serve(t, ep)
-	t.Cleanup(func() {
-		c.Close()
-		e.Close()
-		await(t, "end of Serve", e.err)
-	})
-	return &rawPeer{TB: t, c: c.(*net.TCPConn), tx: sender{crc: req.crc || reply.crc}, reply: reply, sendMSN: 1}, e
+	return &rawPeer{TB: t, c: c.(*net.TCPConn), tx: sender{crc: req.crc || reply.crc}, reply: reply, sendMSN: 1}, ep
 }
 
 // acceptRaw connects an endpoint of ours as initiator.
