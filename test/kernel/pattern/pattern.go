@@ -12,18 +12,17 @@ type File struct {
 	Offset, Length int
 }
 
-// Files returns lengths of 0 to 70 bytes and 4 KiB, 64 KiB and 1 MiB, ± 5, each at several offsets: 0, and some that are no multiples of 4.
+// Files returns lengths of 0 to 70 bytes and 4 KiB, 64 KiB and 1 MiB, ± 5, each at offset 0 and at one that is no multiple of 4.
 func Files() []File {
 	var files []File
-	for n := range 71 {
-		for offset := range 4 {
-			files = append(files, File{offset, n})
+	add := func(from, to int) {
+		for n := from; n <= to; n++ {
+			files = append(files, File{0, n}, File{1 + n/4%3 + 4*(n%9), n})
 		}
 	}
+	add(0, 70)
 	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
-		for n := size - 5; n <= size+5; n++ {
-			files = append(files, File{0, n}, File{1 + n%7, n})
-		}
+		add(size-5, size+5)
 	}
 	return files
 }
