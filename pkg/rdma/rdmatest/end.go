@@ -72,15 +72,21 @@ func (e *end) close() {
 	}
 }
 
-// join waits until Serve has returned, and returns what it did.
-func (e *end) join() error {
+// why waits until Serve has returned, and returns what it did.
+func (e *end) why() error {
+	e.Helper()
+	e.join()
+	return e.err
+}
+
+// join waits until Serve has returned.
+func (e *end) join() {
 	e.Helper()
 	select {
 	case <-e.served:
 	case <-time.After(patience):
 		e.Fatalf("%s: Serve did not return", e.name)
 	}
-	return e.err
 }
 
 func (e *end) newReceive(segments [][]byte) rdma.Receive {
@@ -247,8 +253,10 @@ func (e *end) tryWait(what string, cond func() bool) error {
 		return nil
 	case e.returned:
 		return fmt.Errorf("%s: Serve returned before %s: %w", e.name, what, e.err)
+	case e.receiveErr != nil:
+		return fmt.Errorf("%s: no %s, after PostReceives failed: %w", e.name, what, e.receiveErr)
 	default:
-		return fmt.Errorf("%s: no %s (last error of PostReceives: %v)", e.name, what, e.receiveErr)
+		return fmt.Errorf("%s: no %s", e.name, what)
 	}
 }
 

@@ -208,10 +208,9 @@ func (x *exam) tryConnect(sa, sb setup) (a, b *end) {
 	var err error
 	d.ep, err = x.Provider.Dial(ctx, l.Addr().String(), do)
 	if err != nil {
-		x.Errorf("Dial: %v", err)
 		l.Close()
 		x.listener = nil
-		<-accepted
+		x.Errorf("Dial: %v; Accept: %v", err, <-accepted)
 		return nil, nil
 	}
 	if err := <-accepted; err != nil {
@@ -312,7 +311,7 @@ func cutRandomly(r *rand.Rand, b []byte, n int) (l [][]byte) {
 
 var noiseBlock = sync.OnceValue(func() []byte {
 	b := make([]byte, 8<<20+1<<16)
-	rand.NewChaCha8([32]byte{1}).Read(b)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
 	return b
 })
 

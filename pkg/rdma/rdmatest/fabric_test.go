@@ -71,7 +71,7 @@ func TestVirtualTime(t *testing.T) {
 		if got := time.Since(start); got != 0 {
 			x.Errorf("Close took %v", got)
 		}
-		if err := b.join(); err != io.EOF || time.Since(start) != 500*time.Microsecond {
+		if err := b.why(); !errors.Is(err, io.EOF) || time.Since(start) != 500*time.Microsecond {
 			x.Errorf("Serve returned %v after %v, want io.EOF after 500µs", err, time.Since(start))
 		}
 	})
@@ -388,6 +388,9 @@ func BenchmarkCall(b *testing.B) {
 		<-c.done
 	}
 	c.ep.Close()
-	<-served
-	<-served
+	for range 2 {
+		if err := <-served; err == nil {
+			b.Error("Serve returned nil")
+		}
+	}
 }

@@ -30,7 +30,7 @@ const (
 
 func (s Side) String() string { return [...]string{"either", "dialer", "acceptor"}[s] }
 
-// AnyOp, as the Op of a Fault, matches every work request.
+// AnyOp as the Op of a Fault matches every work request.
 const AnyOp rdma.Opcode = 0xff
 
 // Action is what goes wrong.
@@ -40,9 +40,9 @@ const (
 	_ Action = iota
 	// LoseBeforeSend ends the connection, for both ends and at once, before the work request is executed.
 	LoseBeforeSend
-	// LoseBeforeDelivery: the work request is sent, and its completion may be seen, but nothing of it arrives.
+	// LoseBeforeDelivery ends it after the work request was sent, whose completion may be seen, and before anything of it arrives.
 	LoseBeforeDelivery
-	// LoseAfterDelivery: the work request took effect at the peer, which gets its completion. Data of a Read do not come back.
+	// LoseAfterDelivery ends it after the work request took effect at the peer, which gets its completion. Data of a Read do not come back.
 	LoseAfterDelivery
 	// RefuseAccess ends the connection as if the work request had named memory that is not exposed.
 	RefuseAccess
@@ -52,7 +52,7 @@ const (
 	Delay
 	// DelaySent reports the completion of a Send or Write, and of those behind it, later by Fault.Delay.
 	DelaySent
-	// Stall: from this work request on nothing arrives any more in either direction, and neither end is told.
+	// Stall lets nothing arrive any more in either direction, from this work request on, and tells neither end.
 	Stall
 )
 

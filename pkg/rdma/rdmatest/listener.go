@@ -107,7 +107,7 @@ func (l *listener) Close() error {
 	l.ready.Broadcast()
 	l.mu.Unlock()
 	for _, in := range pending {
-		in.respond(answer{err: syscall.ECONNREFUSED})
+		_ = in.respond(answer{err: syscall.ECONNREFUSED}) // if its dialer still waits
 	}
 	return nil
 }
@@ -239,12 +239,12 @@ func (in *incoming) Accept(o rdma.Options) (rdma.Endpoint, error) {
 func (in *incoming) accept(o rdma.Options) (*endpoint, error) {
 	d, err := in.f.checkOptions(&o)
 	if err != nil {
-		in.respond(answer{err: syscall.ECONNRESET})
+		_ = in.respond(answer{err: syscall.ECONNRESET})
 		return nil, err
 	}
 	c, err := in.f.newConn(in, d, o)
 	if err != nil {
-		in.respond(answer{err: syscall.ECONNRESET})
+		_ = in.respond(answer{err: syscall.ECONNRESET})
 		return nil, err
 	}
 	if err := in.respond(answer{endpoint: c.ends[0]}); err != nil {

@@ -13,7 +13,7 @@ import (
 func violated(a, b *end) {
 	a.Helper()
 	for _, e := range []*end{a, b} {
-		err := e.join()
+		err := e.why()
 		if err == nil || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 			e.Errorf("%s: Serve returned %v, want an error that says what was violated", e.name, err)
 		}

@@ -127,8 +127,11 @@ func testAllocations(x *exam) {
 		x.Errorf("%v allocations for a call of Expose, Send, Read, Write, Send and Local Invalidate; want 0", n)
 	}
 	a.close()
-	<-ended
-	<-ended
+	for range 2 {
+		if err := <-ended; err == nil {
+			x.Error("Serve returned nil")
+		}
+	}
 	b.close()
 	if c.err != nil || s.err != nil {
 		x.Errorf("errors on the way: %v, %v", c.err, s.err)

@@ -63,7 +63,7 @@ func (x *exam) incoming(private []byte) <-chan rdma.Incoming {
 				c <- in
 				return
 			}
-			in.Reject(nil)
+			_ = in.Reject(nil) // its dialer may be gone
 		}
 	}()
 	return c
@@ -314,8 +314,7 @@ func testAcceptorFirst(x *exam) {
 	var err error
 	if d.ep, err = x.Provider.Dial(ctx, l.Addr().String(), do); err != nil {
 		l.Close()
-		<-accepted
-		x.Fatalf("Dial: %v", err)
+		x.Fatalf("Dial: %v; Accept: %v", err, <-accepted)
 	}
 	if err := <-accepted; err != nil {
 		d.ep.Close()

@@ -17,10 +17,10 @@ func testClose(x *exam) {
 	a, b := x.connect(setup{}, setup{})
 	exchange(a, b)
 	a.close()
-	if err := a.join(); !errors.Is(err, net.ErrClosed) {
+	if err := a.why(); !errors.Is(err, net.ErrClosed) {
 		x.Errorf("the closing end's Serve returned %v, want net.ErrClosed", err)
 	}
-	if err := b.join(); !errors.Is(err, io.EOF) {
+	if err := b.why(); !errors.Is(err, io.EOF) {
 		x.Errorf("the other end's Serve returned %v, want io.EOF", err)
 	}
 	mem := x.memory(10, 0)
@@ -71,7 +71,7 @@ func testCloseFlushes(x *exam) {
 			a.post(batch[i:min(i+n, len(batch))]...)
 		}
 		a.close()
-		if err := b.join(); !errors.Is(err, io.EOF) {
+		if err := b.why(); !errors.Is(err, io.EOF) {
 			x.Errorf("Serve returned %v, want io.EOF", err)
 		}
 		if len(b.messages) != messages {
@@ -85,7 +85,7 @@ func testCloseFlushes(x *exam) {
 		if !bytes.Equal(region, m) {
 			x.Error("the Write came wrong")
 		}
-		if err := a.join(); !errors.Is(err, net.ErrClosed) {
+		if err := a.why(); !errors.Is(err, net.ErrClosed) {
 			x.Errorf("Serve returned %v, want net.ErrClosed", err)
 		}
 	}
@@ -101,10 +101,10 @@ func testCloseInHandlers(x *exam) {
 		b.close()
 	}, nil)
 	a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true})
-	if err := b.join(); !errors.Is(err, net.ErrClosed) {
+	if err := b.why(); !errors.Is(err, net.ErrClosed) {
 		x.Errorf("Serve returned %v after Close in Completed, want net.ErrClosed", err)
 	}
-	if err := a.join(); !errors.Is(err, io.EOF) {
+	if err := a.why(); !errors.Is(err, io.EOF) {
 		x.Errorf("Serve returned %v, want io.EOF", err)
 	}
 	if len(a.messages) != 1 || !bytes.Equal(a.messages[0].data, reply) {
@@ -114,10 +114,10 @@ func testCloseInHandlers(x *exam) {
 	a, b = x.connect(setup{}, setup{})
 	a.on(nil, func(uint64) { a.close() })
 	a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true})
-	if err := a.join(); !errors.Is(err, net.ErrClosed) {
+	if err := a.why(); !errors.Is(err, net.ErrClosed) {
 		x.Errorf("Serve returned %v after Close in Sent, want net.ErrClosed", err)
 	}
-	if err := b.join(); !errors.Is(err, io.EOF) {
+	if err := b.why(); !errors.Is(err, io.EOF) {
 		x.Errorf("Serve returned %v, want io.EOF", err)
 	}
 	if len(b.messages) != 1 {
@@ -134,7 +134,7 @@ func testCloseUnserved(x *exam) {
 	b.served = make(chan struct{})
 	go b.serve()
 	a.close()
-	if err := b.join(); errors.Is(err, net.ErrClosed) {
+	if err := b.why(); errors.Is(err, net.ErrClosed) {
 		x.Errorf("Serve returned %v, though it was the peer that closed", err)
 	}
 	b.close()
