@@ -18,7 +18,10 @@ const (
 	// directMin is the ULPDU above which the payload is read straight to its place.
 	directMin = 16 << 10
 	// tailLen is how much such a read may bring beyond the segment.
-	tailLen = 4 << 10
+	tailLen = 1 << 10
+	// smallRun is after how many small FPDUs no large one is expected any more. As long as one is, a read brings tailLen at
+	// most, so that little of the large payload has to be copied.
+	smallRun = 16
 	// maxCompletions bounds a batch.
 	maxCompletions = 256
 )
@@ -28,6 +31,8 @@ type receiver struct {
 	buf  []byte
 	r, w int  // buf[r:w] has been read and not handled
 	got  bool // an FPDU
+	// small counts the FPDUs since the last large one, up to smallRun.
+	small int
 
 	seg   segment
 	place [][]byte // where the segment's payload goes
@@ -104,6 +109,7 @@ func (s *scatter) next(place, list [][]byte, n int) [][]byte {
 
 func (rx *receiver) init() {
 	rx.sendMSN, rx.readMSN = 1, 1
+	rx.small = smallRun
 	rx.buf = make([]byte, bufferLen)
 	rx.readv = readv
 	rx.tryRead = func(fd uintptr) bool {
@@ -139,7 +145,11 @@ func (rx *receiver) read(e *endpoint) error {
 		}
 		rx.into = append(rx.into, iovec(rx.buf[:tailLen]))
 	} else {
-		rx.into = append(rx.into, iovec(rx.buf[rx.w:]))
+		space := rx.buf[rx.w:]
+		if rx.small < smallRun {
+			space = space[:min(len(space), tailLen)]
+		}
+		rx.into = append(rx.into, iovec(space))
 	}
 	err := e.raw.Read(rx.tryRead)
 	e.stats.readCalls.Add(1)
@@ -207,6 +217,7 @@ func (rx *receiver) parse(e *endpoint) error {
 				return err
 			}
 			rx.r += total
+			rx.note(n)
 			rx.begun(e)
 			continue
 		}
@@ -222,6 +233,16 @@ func (rx *receiver) parse(e *endpoint) error {
 		if rx.seg.left > 0 {
 			return nil
 		}
+	}
+}
+
+// note keeps an account of the sizes that come.
+func (rx *receiver) note(ulpdu int) {
+	switch {
+	case ulpdu > directMin:
+		rx.small = 0
+	case rx.small < smallRun:
+		rx.small++
 	}
 }
 
@@ -272,6 +293,7 @@ func (rx *receiver) beginLarge(e *endpoint, n int) error {
 	header := fpduLengthLen + headerLen(b[fpduLengthLen])
 	s := &rx.seg
 	s.ulpdu = n
+	rx.note(n)
 	copy(s.header[:], b[fpduLengthLen:])
 	rx.place, rx.at = rx.place[:0], 0
 	if err := rx.locate(e, b[fpduLengthLen:], n-(header-fpduLengthLen)); err != nil {
