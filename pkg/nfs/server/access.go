@@ -10,8 +10,11 @@ import (
 type Squash uint8
 
 const (
-	SquashRoot Squash = iota // uid 0 and gid 0
+	// SquashRoot maps uid 0 and gid 0.
+	SquashRoot Squash = iota
+	// SquashNone maps nothing.
 	SquashNone
+	// SquashAll maps everybody.
 	SquashAll
 )
 

@@ -23,7 +23,7 @@ func (r *rig) repeated(proc uint32, args encoder) *repeated {
 	w := r.prepare(1, nfs3.Program, nfs3.Version, proc, args, 0)
 	w.keep = true
 	c := w.call
-	p := &repeated{w: w, stream: c.Message.Stream[0], items: append([]xdr.Item(nil), c.Message.Items...), xid: 1 << 30}
+	p := &repeated{w: w, stream: c.Stream[0], items: append([]xdr.Item(nil), c.Items...), xid: 1 << 30}
 	c.Recycle()
 	return p
 }
@@ -32,8 +32,8 @@ func (p *repeated) run() {
 	c := p.w.call
 	p.xid++
 	p.stream[0], p.stream[1], p.stream[2], p.stream[3] = byte(p.xid>>24), byte(p.xid>>16), byte(p.xid>>8), byte(p.xid)
-	c.Message.Stream = append(c.Message.Stream, p.stream)
-	c.Message.Items = append(c.Message.Items, p.items...)
+	c.Stream = append(c.Stream, p.stream)
+	c.Items = append(c.Items, p.items...)
 	c.Conn = p.w.rig.conn
 	if err := oncrpc.DecodeCall(c); err != nil {
 		panic(err)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -10,7 +12,7 @@ import (
 
 // timeOf converts a time, which RFC 1813 has from 1970 to 2106; what is before or after becomes the first or last moment.
 func timeOf(t unix.Timespec) nfs3.Time {
-	switch sec := int64(t.Sec); {
+	switch sec := t.Sec; {
 	case sec < 0:
 		return nfs3.Time{}
 	case sec > 1<<32-1:
@@ -33,7 +35,7 @@ func (s *Server) attrOf(st *vfs.Stat, a *nfs3.Attr) {
 		Atime: timeOf(st.Atim), Mtime: timeOf(st.Mtim), Ctime: timeOf(st.Ctim),
 	}
 	if a.Type == nfs3.Blk || a.Type == nfs3.Chr {
-		a.Rdev = nfs3.SpecData{Major: unix.Major(uint64(st.Rdev)), Minor: unix.Minor(uint64(st.Rdev))}
+		a.Rdev = nfs3.SpecData{Major: unix.Major(st.Rdev), Minor: unix.Minor(st.Rdev)}
 	}
 }
 
@@ -169,7 +171,7 @@ func (o *op) setattr(n *vfs.Node, a *nfs3.SetAttrArgs, r *nfs3.SetAttrRes) {
 	}
 	o.wcc = vfs.Wcc{}
 	err := o.s.fs.SetAttr(n, &attrs, &o.cred, guard, &o.wcc)
-	if r.Status = status(err); a.Guard && err == error(unix.EBUSY) {
+	if r.Status = status(err); a.Guard && errors.Is(err, unix.EBUSY) {
 		r.Status = nfs3.ErrNotSync
 	}
 	o.s.wccOf(&o.wcc, &r.Wcc)

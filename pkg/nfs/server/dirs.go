@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"math"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +68,7 @@ func (l *listing) list(h nfs3.Handle, cookie uint64, verf nfs3.Verifier, count, 
 		o.s.post(&o.stat, &head.Attr)
 	}
 	if st == nfs3.OK {
-		st = l.fill(e, &head, cookie, count, dirCount)
+		l.fill(e, &head, cookie, count, dirCount)
 	} else {
 		head.Status = st
 		head.Encode(e)
@@ -105,20 +106,20 @@ func (l *listing) check(cookie uint64, verf nfs3.Verifier) nfs3.Status {
 	return nfs3.OK
 }
 
-// fill writes entries from the cookie on, until the reply or the directory ends.
-func (l *listing) fill(e *xdr.Encoder, head *nfs3.ReaddirRes, cookie uint64, count, dirCount uint32) nfs3.Status {
+// fill writes the result: entries from the cookie on, until the reply or the directory ends.
+func (l *listing) fill(e *xdr.Encoder, head *nfs3.ReaddirRes, cookie uint64, count, dirCount uint32) {
 	start := e.Mark()
-	fail := func(err error) nfs3.Status {
+	fail := func(err error) {
 		e.Truncate(start)
-		if head.Status = status(err); err == error(unix.EINVAL) {
+		if head.Status = status(err); errors.Is(err, unix.EINVAL) {
 			head.Status = nfs3.ErrBadCookie // the file system does not know that place
 		}
 		head.Encode(e)
-		return head.Status
 	}
 	buf, err := l.o.call.Pool().Get(int(min(max(count, minDirents), maxDirents)))
 	if err != nil {
-		return fail(unix.ENOMEM)
+		fail(unix.ENOMEM)
+		return
 	}
 	defer buf.Release()
 	head.Verf = l.verifier
@@ -126,14 +127,17 @@ func (l *listing) fill(e *xdr.Encoder, head *nfs3.ReaddirRes, cookie uint64, cou
 	for {
 		n, err := l.o.s.fs.ReadDir(l.dir, int64(cookie), buf.B)
 		if err != nil && l.writer.Len() == 0 {
-			return fail(err)
+			fail(err)
+			return
 		}
 		if n == 0 || err != nil { // an error comes again with the next call
-			return l.writer.End(err == nil)
+			_ = l.writer.End(err == nil)
+			return
 		}
 		var full bool
 		if cookie, full = l.add(buf, n); full {
-			return l.writer.End(false)
+			_ = l.writer.End(false)
+			return
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
@@ -22,6 +24,7 @@ func FuzzServe(f *testing.F) {
 		f.Fatal(err)
 	}
 	r.must(chmodAll(r))
+	r.must(unix.Chmod(r.dir, 0o777))
 	root, file := r.root, r.handle("file")
 	if len(root) != len(file) {
 		f.Fatalf("handles of %d and %d bytes", len(root), len(file))

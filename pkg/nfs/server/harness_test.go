@@ -106,15 +106,13 @@ func (r *rig) with(cred oncrpc.Auth, remote string) *rig {
 
 // wire is a call on its way.
 type wire struct {
-	rig      *rig
-	call     *oncrpc.Call
-	reply    []byte // the unreduced stream
-	items    int
-	released bool
-	status   oncrpc.Status
-	dropped  bool
-	done     chan struct{}
-	keep     bool // leave the reply to be looked at, and the call recycled
+	rig     *rig
+	call    *oncrpc.Call
+	reply   []byte // the unreduced stream
+	status  oncrpc.Status
+	dropped bool
+	done    chan struct{}
+	keep    bool // nobody looks at the reply
 }
 
 func (w *wire) Respond(c *oncrpc.Call) {
@@ -123,7 +121,7 @@ func (w *wire) Respond(c *oncrpc.Call) {
 		w.done <- struct{}{}
 		return
 	}
-	w.reply, w.items, w.status = join(&c.Reply), len(c.Reply.Items), c.Status
+	w.reply, w.status = join(&c.Reply), c.Status
 	c.Recycle()
 	w.done <- struct{}{}
 }
@@ -166,13 +164,13 @@ func (w *wire) fill(xid, program, version, proc uint32, args encoder, cut int) {
 	if e.Overflow() {
 		r.t.Fatal("a test's arguments are too long")
 	}
-	c.Message.Items = append(c.Message.Items[:0], e.Items()...)
+	c.Items = append(c.Items[:0], e.Items()...)
 	b := e.Bytes()
 	for cut > 0 && len(b) > cut {
-		c.Message.Stream = append(c.Message.Stream, b[:cut:cut])
+		c.Stream = append(c.Stream, b[:cut:cut])
 		b = b[cut:]
 	}
-	c.Message.Stream = append(c.Message.Stream, b)
+	c.Stream = append(c.Stream, b)
 	c.Conn = r.conn
 	if err := oncrpc.DecodeCall(c); err != nil {
 		r.t.Fatal(err)

@@ -197,9 +197,10 @@ func dump(o *op) {
 	}
 }
 
-// export answers EXPORT with the one export that there is, and the networks that may mount it.
+// export answers EXPORT with the one export that there is, and the networks that may mount it. It has one name only: "/Name" would look like
+// another export inside of "/", which libnfs for one then wants to mount too.
 func export(o *op) {
-	x := nfs3.Export{Dir: []byte("/" + o.s.cfg.Name)}
+	x := nfs3.Export{Dir: []byte("/")}
 	size := 12 + 4 + len(x.Dir)
 	for _, rule := range *o.s.access.Load() {
 		for _, p := range rule.Networks {

@@ -82,7 +82,7 @@ func TestMount(t *testing.T) {
 
 	var exports nfs3.ExportRes
 	r.mount(nfs3.MountProcExport, nil, &exports)
-	if len(exports.Exports) != 1 || string(exports.Exports[0].Dir) != "/data" || len(exports.Exports[0].Groups) != 2 || string(exports.Exports[0].Groups[0]) != "0.0.0.0/0" {
+	if len(exports.Exports) != 1 || string(exports.Exports[0].Dir) != "/" || len(exports.Exports[0].Groups) != 2 || string(exports.Exports[0].Groups[0]) != "0.0.0.0/0" {
 		t.Errorf("EXPORT: %q", exports.Exports)
 	}
 	r.mount(nfs3.MountProcNull, nil, nothing{})

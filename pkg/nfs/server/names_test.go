@@ -362,6 +362,12 @@ func TestStickyAndForeign(t *testing.T) {
 	wantStatus(t, "touch of another's file", bob.setattr(file, nfs3.SetAttrs{AtimeHow: nfs3.SetToServerTime, MtimeHow: nfs3.SetToServerTime}).Status, nfs3.ErrAcces)
 	wantStatus(t, "group to which the owner does not belong", alice.setattr(file, nfs3.SetAttrs{SetGID: true, GID: 1002}).Status, nfs3.ErrPerm)
 	wantStatus(t, "group to which the owner belongs", r.as(1001, 1001, 1002).setattr(file, nfs3.SetAttrs{SetGID: true, GID: 1002}).Status, nfs3.OK)
+	wantStatus(t, "own mode", alice.setattr(file, nfs3.SetAttrs{SetMode: true, Mode: 0o600}).Status, nfs3.OK)
+	wantStatus(t, "own times", alice.setattr(file, nfs3.SetAttrs{MtimeHow: nfs3.SetToClientTime, Mtime: nfs3.Time{Sec: 9}}).Status, nfs3.OK)
+	if st := r.lstat("tmp/alices"); st.Mode&0o7777 != 0o600 || st.Mtim.Sec != 9 {
+		t.Errorf("alice set %o, %d", st.Mode, st.Mtim.Sec)
+	}
+	wantStatus(t, "link of her own", alice.link(file, tmp, "linked").Status, nfs3.OK)
 	wantStatus(t, "own uid", alice.setattr(file, nfs3.SetAttrs{SetUID: true, UID: 1001}).Status, nfs3.OK)
 	wantStatus(t, "the owner gives it away", alice.setattr(file, nfs3.SetAttrs{SetUID: true, UID: 1002}).Status, nfs3.ErrPerm)
 	wantStatus(t, "the owner removes", alice.removing(nfs3.ProcRemove, tmp, "alices").Status, nfs3.OK)

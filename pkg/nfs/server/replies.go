@@ -181,12 +181,13 @@ func (r *replyCache) enter(o *op) bool {
 // touch returns the client, as the one that called last.
 func (r *replyCache) touch(addr netip.Addr) *replyClient {
 	c := r.clients[addr]
-	if c == nil {
+	switch c {
+	case nil:
 		c = &replyClient{addr: addr}
 		r.clients[addr] = c
-	} else if c == r.newest {
+	case r.newest:
 		return c
-	} else {
+	default:
 		r.unlinkClient(c)
 	}
 	c.older = r.newest

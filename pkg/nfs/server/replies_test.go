@@ -137,35 +137,35 @@ func TestReplyCacheBounds(t *testing.T) {
 		return removeCall(r, xid, "nothing").send().wait().removeStatus()
 	}
 	quiet := r.with(r.cred, "127.0.0.9:1")
-	status(quiet, 1)
+	_ = status(quiet, 1)
 	for xid := range uint32(20) {
-		status(r, xid)
+		_ = status(r, xid)
 	}
 	if n := r.s.Stats().CachedReplies; n != 4+1 {
 		t.Errorf("%d replies are kept, want 4 of the busy client and 1 of the quiet one", n)
 	}
 	replays := func() uint64 { return r.s.Stats().Replays }
 	before := replays()
-	status(r, 19)
-	status(r, 16)
-	status(quiet, 1)
+	_ = status(r, 19)
+	_ = status(r, 16)
+	_ = status(quiet, 1)
 	if replays() != before+3 {
 		t.Errorf("%d of 3 retransmissions were answered from the cache", replays()-before)
 	}
-	status(r, 15)
+	_ = status(r, 15)
 	if replays() != before+3 {
 		t.Error("the fifth last call is still kept")
 	}
 	// Many clients: those that were silent for longest go.
 	for i := range 100 {
-		status(r.with(r.cred, fmt.Sprintf("127.0.1.%d:1", i)), 1)
+		_ = status(r.with(r.cred, fmt.Sprintf("127.0.1.%d:1", i)), 1)
 		if st := r.s.Stats(); st.CachedBytes > 10_000 {
 			t.Fatalf("%d bytes are kept", st.CachedBytes)
 		}
 	}
 	before = replays()
-	status(r.with(r.cred, "127.0.1.99:7"), 1)
-	status(quiet, 1)
+	_ = status(r.with(r.cred, "127.0.1.99:7"), 1)
+	_ = status(quiet, 1)
 	if replays() != before+1 {
 		t.Errorf("%d retransmissions were answered, want that of the last client alone", replays()-before)
 	}

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,7 +49,7 @@ func TestFilesAreBounded(t *testing.T) {
 		for _, n := range nodes {
 			n.Release()
 		}
-		read(t, fs, handles[200])
+		_, _ = read(t, fs, handles[200])
 		if n := fs.Files(); n > limit+3 {
 			t.Errorf("%d files stay open", n)
 		}
@@ -180,7 +181,7 @@ func TestSearch(t *testing.T) {
 		wg.Go(func() {
 			for {
 				got, err := read(t, fs, h)
-				if err == unix.EAGAIN { // too many wait
+				if errors.Is(err, unix.EAGAIN) { // too many wait
 					continue
 				}
 				if i == 7 {

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,7 @@ func TestWithoutPrivileges(t *testing.T) {
 	if os.Getenv(childEnv) != "" {
 		t.Skip("this is the child")
 	}
-	dir, err := os.MkdirTemp("", "vfs-unprivileged-") // t.TempDir's parents are not for other users
+	dir, err := os.MkdirTemp("", "vfs-unprivileged-") //nolint:usetesting // t.TempDir's parents are not for other users
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, os.Chown(dir, 12345, 12346))
@@ -98,7 +99,7 @@ func TestMounts(t *testing.T) {
 		if err := unix.Mount("export", dir, "tmpfs", 0, "size=1m"); err != nil {
 			t.Skip("cannot mount:", err)
 		}
-		defer unix.Unmount(dir, unix.MNT_DETACH)
+		defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 		must(t, os.MkdirAll(filepath.Join(dir, "sub/mounted"), 0o755))
 		write(t, filepath.Join(dir, "sub/file"), "content")
 		inner := filepath.Join(dir, "sub/mounted")
@@ -130,7 +131,7 @@ func TestMounts(t *testing.T) {
 		must(t, os.Mkdir(filepath.Join(dir, "beside"), 0o755))
 		bound := t.TempDir()
 		must(t, unix.Mount(filepath.Join(dir, "sub"), bound, "", unix.MS_BIND, ""))
-		defer unix.Unmount(bound, unix.MNT_DETACH)
+		defer func() { _ = unix.Unmount(bound, unix.MNT_DETACH) }()
 		fs = reopened(t, bound, o)
 		if fs.Info().Whole {
 			t.Error("a part of a file system is seen as the whole")
@@ -177,5 +178,51 @@ func TestMounts(t *testing.T) {
 		wantErr(t, "writing to a read-only file system", err, unix.EROFS)
 		n.Release()
 		shut(t, fs)
+	})
+}
+
+// TestFewDescriptorsInChild has a process that may open less than the file system was told.
+func TestFewDescriptorsInChild(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
+		t.Skip("this is the child")
+	}
+	inChild(t, "^TestFewDescriptors$", nil, t.TempDir())
+}
+
+func TestFewDescriptors(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		t.Skip("runs in a child")
+	}
+	modes(t, func(t *testing.T, o Options) {
+		var was unix.Rlimit
+		must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+		o.MaxFiles = 10000
+		dir := t.TempDir()
+		for i := range 200 {
+			write(t, filepath.Join(dir, fmt.Sprint(i)), fmt.Sprint(i))
+		}
+		fs := open(t, dir, o)
+		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 60, Max: was.Max}))
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }()
+		failures := 0
+		for i := range 200 {
+			for {
+				n, err := tryWalk(t, fs, fmt.Sprint(i), root)
+				if err == nil {
+					_, err = fs.Read(n, make([]byte, 10), 0)
+					n.Release()
+				}
+				if err == nil {
+					break
+				}
+				wantErr(t, "without descriptors", err, unix.EMFILE)
+				if failures++; failures > 10 {
+					t.Fatalf("file %d: %v again and again", i, err)
+				}
+			}
+		}
+		if failures == 0 {
+			t.Error("there were descriptors enough")
+		}
 	})
 }

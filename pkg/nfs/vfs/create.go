@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"golang.org/x/sys/unix"
 )
@@ -153,7 +154,7 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 		switch {
 		case err == nil:
 			return fs.openFile(dir, name, file)
-		case err == unix.EEXIST && how != Guarded:
+		case errors.Is(err, unix.EEXIST) && how != Guarded:
 			return fs.openExisting(dir, name, c)
 		}
 		return nil, err
@@ -181,7 +182,7 @@ func (fs *FS) openFile(dir *Node, name *Name, file int) (*Node, error) {
 	i, err := fs.identify(file, empty)
 	var path int
 	if err == nil {
-		path, err = reopen(file, unix.O_PATH)
+		path, err = fs.table.opened(reopen(file, unix.O_PATH))
 	}
 	var n *Node
 	if err == nil {

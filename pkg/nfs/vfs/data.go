@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"math"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ func (fs *FS) ReadNow(n *Node, b []byte, off int64) (int, error) {
 	got := 0
 	for got < len(b) {
 		k, err := preadNow(fd, b[got:], off+int64(got))
-		if err == unix.EOPNOTSUPP {
+		if errors.Is(err, unix.EOPNOTSUPP) {
 			fs.readNow.Store(false)
 			err = unix.EAGAIN
 		}
@@ -50,7 +51,7 @@ func pread(fd int, b []byte, off int64) (int, error) {
 	got := 0
 	for got < len(b) {
 		k, err := unix.Pread(fd, b[got:], off+int64(got))
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
@@ -135,7 +136,7 @@ func (w *Write) write(fd int, data [][]byte, length int, off int64) (int, error)
 			return done, err
 		}
 		done += k
-		for k > 0 && uint64(k) >= uint64(left[0].Len) {
+		for k > 0 && uint64(k) >= left[0].Len {
 			k -= int(left[0].Len)
 			left = left[1:]
 		}

@@ -159,8 +159,8 @@ func (fs *FS) openRoot(path string) (err error) {
 		unix.Close(fd)
 		return err
 	}
-	fs.prompt = local[int64(sfs.Type)]
-	fs.memory = int64(sfs.Type) == unix.TMPFS_MAGIC || int64(sfs.Type) == unix.RAMFS_MAGIC
+	fs.prompt = local[sfs.Type]
+	fs.memory = sfs.Type == unix.TMPFS_MAGIC || sfs.Type == unix.RAMFS_MAGIC
 	fs.noNlink = st.Nlink == 0
 	_, err = aclOf(fd)
 	fs.acls = !errors.Is(err, unix.EOPNOTSUPP)
@@ -293,7 +293,7 @@ func (fs *FS) FSID(st *Stat) uint64 {
 	if st.Dev == fs.root.dev {
 		return fs.fsid
 	}
-	return fs.fsid ^ (uint64(st.Dev)*0x9e3779b97f4a7c15 | 1) // a subvolume
+	return fs.fsid ^ (st.Dev*0x9e3779b97f4a7c15 | 1) // a subvolume
 }
 
 // Verifier changes with every Open, and when a sync failed, so that data may be lost that a caller believes to be written.
@@ -314,9 +314,12 @@ func (fs *FS) now() int64 { return int64(time.Since(fs.epoch)) }
 type SyncKind int
 
 const (
-	SyncFile SyncKind = iota // a file or directory, its metadata included: fsync(2)
-	SyncData                 // a file's data and what is needed to find them: fdatasync(2)
-	SyncFS                   // a whole file system, since the object cannot be synced alone: syncfs(2)
+	// SyncFile is a file or directory with its metadata: fsync(2).
+	SyncFile SyncKind = iota
+	// SyncData is a file's data and what is needed to find them: fdatasync(2).
+	SyncData
+	// SyncFS is a whole file system, since the object cannot be synced alone: syncfs(2).
+	SyncFS
 )
 
 // sync brings something to stable storage. A failure changes the verifier.
@@ -344,7 +347,7 @@ func syncFD(fd int, kind SyncKind) error {
 		}
 		return unix.Syncfs(fd)
 	})
-	if err == unix.EINVAL && kind != SyncFS { // this file system cannot sync such an object alone
+	if errors.Is(err, unix.EINVAL) && kind != SyncFS { // this file system cannot sync such an object alone
 		err = unix.Syncfs(fd)
 	}
 	return err

@@ -1,10 +1,6 @@
 package vfs
 
-import (
-	"sync"
-
-	"golang.org/x/sys/unix"
-)
+import "sync"
 
 // maxIndex bounds the objects whose place is remembered: 26 MB or so. Others are searched.
 const maxIndex = 1 << 18
@@ -70,14 +66,14 @@ func (x *index) find(fs *FS, i *id) (*Node, error) {
 	for k := len(names) - 1; k >= 0; k-- {
 		n, err := fs.open(dir, append([]byte(names[k]), 0))
 		dir.Release()
-		switch err {
-		case nil:
+		if err == nil {
 			dir = n
-		case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO:
-			return nil, err
-		default:
-			return fs.locator.locate(i)
+			continue
 		}
+		if passing(err) {
+			return nil, err
+		}
+		return fs.locator.locate(i)
 	}
 	if dir.id != *i {
 		dir.Release()

@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"time"
 
@@ -193,7 +194,7 @@ func (l *locator) walk() bool {
 		}
 		for {
 			n, err := unix.Getdents(fd, buf)
-			if err == unix.EINTR {
+			if errors.Is(err, unix.EINTR) {
 				continue
 			}
 			if err != nil || n <= 0 {

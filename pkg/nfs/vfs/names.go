@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"bytes"
+	"errors"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,7 +81,7 @@ func (fs *FS) LookupSelf(dir *Node, name *Name) (*Node, error) {
 // openName is open for a caller, to whom what is mounted on a name is out of reach, also if it has no handles.
 func (fs *FS) openName(dir *Node, name *Name) (*Node, error) {
 	n, err := fs.open(dir, name.terminated())
-	if err == unix.EXDEV || err == unix.EOPNOTSUPP {
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = unix.EACCES
 	}
 	return n, err
@@ -93,7 +94,7 @@ func (fs *FS) parent(dir *Node) (*Node, error) {
 		return fs.root, nil
 	}
 	fs.table.makeRoom(1)
-	fd, err := unix.Openat(dir.path, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := fs.table.opened(unix.Openat(dir.path, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -143,7 +144,7 @@ func (n *Node) open(slot *atomic.Int32, flags int) (int, error) {
 		return int(fd), nil
 	}
 	n.fs.table.makeRoom(1)
-	fd, err := reopen(n.path, flags)
+	fd, err := n.fs.table.opened(reopen(n.path, flags))
 	if err != nil {
 		return -1, err
 	}
@@ -165,7 +166,8 @@ func (n *Node) adopt(fd int) {
 	n.writer.Store(int32(fd))
 }
 
-// syncableFD returns a descriptor by which n can be synced; -1 if there is none: it is no file and no directory.
+// syncableFD returns a descriptor by which n can be synced; -1 if there is none: it is no file and no directory, or the process,
+// which is not root, may change it but not open it.
 func (n *Node) syncableFD() (int, error) {
 	if fd := n.writer.Load(); fd >= 0 {
 		return int(fd), nil
@@ -174,8 +176,11 @@ func (n *Node) syncableFD() (int, error) {
 		return -1, nil
 	}
 	fd, err := n.readerFD()
-	if err == unix.EACCES && n.kind == unix.S_IFREG { // the process is not root, and may write but not read
+	if errors.Is(err, unix.EACCES) && n.kind == unix.S_IFREG { // the process is not root, and may write but not read
 		fd, err = n.writerFD()
+	}
+	if errors.Is(err, unix.EACCES) {
+		return -1, nil
 	}
 	return fd, err
 }
@@ -189,7 +194,7 @@ func (n *Node) Sync(dataOnly bool) error {
 	}
 	kind := SyncFile
 	switch {
-	case fd < 0: // a symbolic link, a device…: there is nothing that could be synced but all
+	case fd < 0: // there is nothing that could be synced but all
 		fd, kind = n.fs.mount, SyncFS
 	case dataOnly:
 		kind = SyncData

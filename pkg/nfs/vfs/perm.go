@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -37,11 +38,10 @@ func (fs *FS) PermitSlow(n *Node, st *Stat, c *Cred, want uint32) (may uint32, e
 		if want&bit == 0 {
 			continue
 		}
-		switch err := access(n.path, bit); err {
-		case nil:
+		err := access(n.path, bit)
+		if err == nil {
 			may |= bit
-		case unix.EACCES, unix.EROFS:
-		default:
+		} else if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EROFS) {
 			return 0, err
 		}
 	}
@@ -104,7 +104,7 @@ func (fs *FS) free(n *Node, st *Stat, wait bool) bool {
 	}
 	has, err := aclOf(n.path)
 	n.seen.Store(true)
-	if err != nil && err != unix.EOPNOTSUPP || has {
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) || has {
 		return false
 	}
 	if time.Now().UnixNano()-ctime > coarse {

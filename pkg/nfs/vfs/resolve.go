@@ -2,6 +2,8 @@ package vfs
 
 import (
 	"bytes"
+	"crypto/subtle"
+	"errors"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +20,7 @@ func (fs *FS) Cached(h []byte) (*Node, error) {
 		return nil, nil
 	}
 	// The table finds what has this id, whatever the tag.
-	if !bytes.Equal(tag, n.handle.b[n.handle.n-tagLen:n.handle.n]) {
+	if subtle.ConstantTimeCompare(tag, n.handle.b[n.handle.n-tagLen:n.handle.n]) != 1 {
 		n.Release()
 		return nil, ErrBadHandle
 	}
@@ -62,7 +64,7 @@ func (fs *FS) find(i *id) (*Node, error) {
 	var h rawHandle
 	i.raw(&h)
 	fs.table.makeRoom(1)
-	fd, err := openByHandle(fs.mount, &h, openPath)
+	fd, err := fs.table.opened(openByHandle(fs.mount, &h, openPath))
 	if err != nil {
 		return nil, staleIfGone(err)
 	}
@@ -85,10 +87,14 @@ func (fs *FS) find(i *id) (*Node, error) {
 	return fs.locator.locate(i)
 }
 
+// passing reports whether an error says nothing about the object.
+func passing(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EIO)
+}
+
 // staleIfGone turns what open_by_handle_at(2) says of a handle without object into ESTALE.
 func staleIfGone(err error) error {
-	switch err {
-	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO:
+	if passing(err) {
 		return err
 	}
 	return unix.ESTALE
@@ -235,7 +241,7 @@ func (fs *FS) open(dir *Node, name []byte) (*Node, error) {
 			return n, nil
 		}
 		fs.table.makeRoom(1)
-		fd, err := openBeneath(dir.path, name, openPath)
+		fd, err := fs.table.opened(openBeneath(dir.path, name, openPath))
 		if err != nil {
 			return nil, err
 		}
@@ -249,7 +255,7 @@ func (fs *FS) open(dir *Node, name []byte) (*Node, error) {
 			continue
 		}
 		n, err := fs.nodeOf(i, fd)
-		if err == unix.ESTALE { // removed meanwhile
+		if errors.Is(err, unix.ESTALE) { // removed meanwhile
 			continue
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +56,7 @@ func openBeneath(dir int, path []byte, flags uint64) (int, error) {
 type procFD [32]byte
 
 func (p *procFD) set(fd int) []byte {
-	b := append(p[:0], "/proc/self/fd/"...)
+	b := p[:copy(p[:], "/proc/self/fd/")]
 	var digits [20]byte
 	at := len(digits)
 	for {
@@ -190,7 +191,7 @@ func readlink(fd int, buf []byte) (int, error) {
 // retry repeats a system call that a signal interrupted.
 func retry(f func() error) error {
 	for {
-		if err := f(); err != unix.EINTR {
+		if err := f(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"encoding/binary"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ const (
 type table struct {
 	fs    *FS
 	files atomic.Int64 // descriptors of nodes
+	limit atomic.Int64 // how many there should be
 	hand  atomic.Uint32
 	shard [shards]shard
 }
@@ -34,6 +36,7 @@ type shard struct {
 
 func (t *table) init(fs *FS) {
 	t.fs = fs
+	t.limit.Store(int64(fs.opt.MaxFiles))
 	for i := range t.shard {
 		t.shard[i].nodes = map[id]*Node{}
 	}
@@ -128,7 +131,7 @@ func (t *table) makeRoom(k int64) {
 }
 
 func (t *table) trim(k int64) bool {
-	for tried := 0; tried < shards && t.files.Load()+k > int64(t.fs.opt.MaxFiles); {
+	for tried := 0; tried < shards && t.files.Load()+k > t.limit.Load(); {
 		s := &t.shard[t.hand.Add(1)%shards]
 		if n := s.evict(); n != nil {
 			n.close()
@@ -137,7 +140,19 @@ func (t *table) trim(k int64) bool {
 			tried++
 		}
 	}
-	return t.files.Load()+k <= int64(t.fs.opt.MaxFiles)
+	return t.files.Load()+k <= t.limit.Load()
+}
+
+// opened passes on the result of opening something. If the process or the system has no descriptors left, others than this file system
+// use more than was thought: it makes do with fewer from then on.
+func (t *table) opened(fd int, err error) (int, error) {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		files := t.files.Load()
+		t.limit.Store(max(16, min(t.limit.Load(), files-files/4)))
+		t.fs.log.Warn("no file descriptors are left: fewer files are held open from now on", "files", files, "limit", t.limit.Load())
+		t.makeRoom(0)
+	}
+	return fd, err
 }
 
 // evict takes out a node that nobody uses.

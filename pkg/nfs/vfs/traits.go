@@ -52,7 +52,7 @@ var maxLinks = map[int64]uint32{
 
 // probeTraits asks a nameless file what its file system can do; where there can be none, it assumes what is usual.
 func probeTraits(dir int, s *unix.Statfs_t) Traits {
-	t := Traits{MaxFileSize: math.MaxInt64, TimeGranularity: 1, MaxLinks: maxLinks[int64(s.Type)], MaxName: uint32(s.Namelen), BlockSize: uint32(s.Bsize)}
+	t := Traits{MaxFileSize: math.MaxInt64, TimeGranularity: 1, MaxLinks: maxLinks[s.Type], MaxName: uint32(s.Namelen), BlockSize: uint32(s.Bsize)}
 	if t.MaxLinks == 0 {
 		t.MaxLinks = 127 // what POSIX systems answer where they do not know
 	}
