@@ -70,7 +70,7 @@ func newConn(cfg *Config, server bool) *Conn {
 	if layout == nil {
 		layout = []int{size}
 	}
-	c.receives = receives{pool: cfg.Pool, layout: layout, credits: 1, extra: reserve + back}
+	c.receives = receives{pool: cfg.Pool, layout: layout, credits: 1, peak: 1, extra: reserve + back}
 	c.in.init(c)
 	c.out.init(c)
 	c.work.init(c, 4*c.receiveQueue())
@@ -125,11 +125,12 @@ func (c *Conn) run() {
 	c.work.close()
 	var refused *rdma.AccessError
 	if errors.As(err, &refused) {
-		c.fault(BadMemory, "%v", err)
 		c.in.accuse(wire.Handle(refused.Handle))
+		c.fault(BadMemory, "%v", err)
 	}
 	c.in.close()
 	c.loop.Unlock()
+	c.in.orphans.Wait()
 	c.out.close(err)
 	c.err = err
 	close(c.done)

@@ -61,9 +61,6 @@ func TestCreditsUnderLoad(t *testing.T) {
 			if g := c.Negotiated().Granted; g != 33 {
 				t.Errorf("%d credits granted, want 33", g)
 			}
-			if n := w.pool.Stats().InUse; n > (33+reserve+40)*4096 {
-				t.Errorf("%d bytes in use by an idle connection of 33 credits", n)
-			}
 			w.close(c)
 		})
 	}

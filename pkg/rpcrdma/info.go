@@ -17,7 +17,7 @@ func (c *Conn) Stats() rdma.Stats { return c.ep.Stats() }
 // Negotiated tells what was settled with the client, and the credits that it was granted last.
 func (c *Conn) Negotiated() Negotiated {
 	c.receives.mu.Lock()
-	granted := c.receives.credits
+	granted := c.receives.granted
 	c.receives.mu.Unlock()
 	return Negotiated{
 		Version: wire.Version1, InlineCall: c.recvLimit, InlineReply: c.sendLimit, Granted: granted,

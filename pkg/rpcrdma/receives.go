@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/rdma"
@@ -21,6 +22,11 @@ var errNoReceive = errors.New("rpcrdma: no memory for another receive")
 //	credits + extra = posted + held
 //
 // of them, or more for a while after credits were lowered, since what is posted cannot be recalled.
+//
+// Answers may be sent in another order than they were composed in. So lower credits count only when all answers that
+// grant more are on their way: until then a client may yet be told the higher number last. Answers belong to one of two
+// generations for that. Those of the earlier one grant at most credits, those of the later one at most peak; when the earlier one
+// is sent, credits fall to peak, and the later one becomes the earlier.
 type receives struct {
 	ep     rdma.Endpoint
 	pool   *bufpool.Pool
@@ -32,9 +38,14 @@ type receives struct {
 	posted  int
 	held    int // messages that stand for a receive until they are answered
 	credits int // for what the peer's credits, or ours, let arrive
+	peak    int // the most that answers of the present generation grant
 	extra   int // for everything else
+	granted int // the credits that were granted last
 	list    []rdma.Receive
 	closed  bool
+
+	generation uint32
+	unsent     [2]atomic.Int32 // answers of each generation
 }
 
 // receive is an entry of the receive queue: a buffer, cut into segments.
@@ -159,25 +170,50 @@ func (r *receives) drop() error {
 	return r.fillLocked()
 }
 
+// grant is what an answer tells of credits.
+type grant struct {
+	credits, inUse int
+	generation     uint32
+}
+
 // answer replaces the receive of a message that is about to be answered, and returns the credits to grant with it: no more
-// than receives are posted. Without an account they are what extra is for.
-func (r *receives) answer(a CreditAccount, asked int) (granted, inUse int, err error) {
+// than receives are posted. Without an account they are what extra is for. When the answer is on its way, answered follows.
+func (r *receives) answer(a CreditAccount, asked int) (g grant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held--
-	inUse = r.held
-	if a != nil {
-		asked = min(max(asked, 1), maxCredits)
-		r.credits = max(1, min(asked, a.Credits(asked, inUse)))
-	}
-	if err := r.fillLocked(); err != nil {
-		return 0, inUse, err
-	}
+	g.inUse = r.held
 	if a == nil {
-		return max(1, min(asked, r.extra-reserve)), inUse, nil
+		g.credits = max(1, min(asked, r.extra-reserve))
+	} else {
+		asked = min(max(asked, 1), maxCredits)
+		g.credits = max(1, min(asked, a.Credits(asked, g.inUse)))
+		r.promise(g.credits)
 	}
-	return max(1, min(r.credits, r.posted+r.held-r.extra)), inUse, nil
+	g.generation = r.generation
+	r.unsent[g.generation].Add(1)
+	if err := r.fillLocked(); err != nil {
+		return g, err
+	}
+	if a != nil {
+		g.credits = max(1, min(g.credits, r.posted+r.held-r.extra))
+	}
+	r.granted = g.credits
+	return g, nil
 }
+
+// promise makes credits such that an answer may grant n.
+func (r *receives) promise(n int) {
+	if n < r.credits && r.unsent[1-r.generation].Load() == 0 {
+		r.credits, r.peak = r.peak, n
+		r.generation = 1 - r.generation
+	}
+	r.peak = max(r.peak, n)
+	r.credits = max(r.credits, r.peak)
+}
+
+// answered notes that the answer with g is on its way.
+func (r *receives) answered(g grant) { r.unsent[g.generation].Add(-1) }
 
 // allow sets how many messages our own credits let arrive, and returns how many receives there are for them.
 func (r *receives) allow(n int) (int, error) {

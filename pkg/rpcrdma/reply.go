@@ -69,12 +69,12 @@ func (ic *inCall) credits() (wire.Credits, error) {
 	if account == nil {
 		asked = c.cfg.BackCredits
 	}
-	granted, inUse, err := c.receives.answer(account, asked)
-	if err != nil {
+	var err error
+	if ic.granted, err = c.receives.answer(account, asked); err != nil {
 		return 0, err
 	}
-	c.cfg.Observer.Credits(granted, inUse)
-	return wire.Credits(granted), nil
+	c.cfg.Observer.Credits(ic.granted.credits, ic.granted.inUse)
+	return wire.Credits(ic.granted.credits), nil
 }
 
 // giveUp closes the connection, since a call cannot be answered (RFC 8166 section 4.5.4).
@@ -331,6 +331,7 @@ func (in *responder) sent(id uint32) {
 	ic := (*in.table.Load())[id]
 	if ic.unsent.CompareAndSwap(true, false) {
 		n := len(ic.work.wrs)
+		in.c.receives.answered(ic.granted)
 		ic.recycle()
 		in.c.work.done(n)
 	}

@@ -36,7 +36,8 @@ type responder struct {
 	free      *inCall
 	ready     *inCall // calls that got their memory while nobody had the loop, oldest first
 	readyLast *inCall
-	running   bool // somebody runs them
+	running   bool           // somebody runs them
+	orphans   sync.WaitGroup // calls that got their memory while the connection ended
 }
 
 // state of a call, as far as the end of the connection has to know it.
@@ -70,13 +71,14 @@ type inCall struct {
 	onReady func()
 	reads   int // outstanding
 
-	head  *bufpool.Buf // three zero bytes, and the header of the answer
-	split splitter
-	out   [][]byte // the answer's inline part
-	data  [][]byte // what was taken out of it
-	lists [][]byte // memory of gather and scatter lists
-	work  batch    // RDMA Reads, or the answer
-	long  int      // length of what goes to the Reply chunk
+	head    *bufpool.Buf // three zero bytes, and the header of the answer
+	split   splitter
+	out     [][]byte // the answer's inline part
+	data    [][]byte // what was taken out of it
+	lists   [][]byte // memory of gather and scatter lists
+	work    batch    // RDMA Reads, or the answer
+	long    int      // length of what goes to the Reply chunk
+	granted grant
 
 	unsent atomic.Bool // the answer is posted and has not completed; who resets it frees the call
 }
@@ -419,6 +421,7 @@ func (in *responder) runReady() {
 		ic.state = onLoop
 		if in.closed.Load() {
 			ic.recycle()
+			in.orphans.Done()
 		} else {
 			ic.fetch()
 		}
@@ -451,7 +454,9 @@ func (in *responder) close() {
 		case waiting:
 			if ic.grant.Cancel() {
 				ic.recycle()
-			} // otherwise memoryReady has it, or is about to
+			} else {
+				in.orphans.Add(1) // memoryReady has it, or is about to
+			}
 		case reading:
 			ic.recycle()
 		case serving:

@@ -138,7 +138,7 @@ func (c *Conn) receiveQueue() int {
 // discard frees a connection that came to nothing.
 func (c *Conn) discard() {
 	c.receives.close()
-	c.in.close()
+	c.in.close() // it has no calls
 	c.out.close(net.ErrClosed)
 }
 
