@@ -154,11 +154,12 @@ type Stats struct {
 	CachedReplies int    // in the duplicate request cache
 	CachedBytes   int64  // taken by it
 	Replays       uint64 // retransmissions answered from it since the start
+	Searches      uint64 // of the whole directory, since the start, for objects of which only the handle was known
 }
 
 // Stats returns the present figures.
 func (s *Server) Stats() Stats {
-	st := Stats{Files: s.fs.Files(), Mounts: s.mounts.len()}
+	st := Stats{Files: s.fs.Files(), Searches: s.fs.Searches(), Mounts: s.mounts.len()}
 	st.Queued, st.Busy = s.workers.load()
 	st.CachedReplies, st.CachedBytes, st.Replays = s.replies.stats()
 	return st

@@ -10,7 +10,8 @@
 //     system that can be exported.
 //   - "index": inode number and time of birth. Where an object is, is remembered in memory; what is not remembered, after
 //     a restart say, is searched in the whole directory, during which its users get EAGAIN after a second. On a file system without
-//     times of birth such handles end with the process, since they could not be told from those of a later file.
+//     times of birth such handles end with the process, since they could not be told from those of a later file; but for the
+//     root's, which always stays.
 //
 // # Nothing outside
 //

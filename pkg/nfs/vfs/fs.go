@@ -36,6 +36,8 @@ type Options struct {
 	Sync func(fd int, kind SyncKind) error
 	// Logger gets what goes wrong behind the back of callers; nil discards it.
 	Logger *slog.Logger
+
+	noBirth bool // for tests: the file system has no times of birth
 }
 
 // Info says how a file system works here.
@@ -62,20 +64,22 @@ type FS struct {
 	info   Info
 	traits traits
 
-	mountID  int32
-	mntID    uint64
-	kernel   bool // handles are the kernel's
-	whole    bool
-	prompt   bool // metadata in memory are had without waiting: a local file system
-	memory   bool // file contents are memory too
-	acls     bool
-	noNlink  bool // the file system does not count links
-	fsid     uint64
-	birth    uint64 // for file systems without times of birth
-	readNow  atomic.Bool
-	index    index
-	locator  locator
-	verifier atomic.Uint64
+	mountID int32
+	mntID   uint64
+	kernel  bool // handles are the kernel's
+	whole   bool
+	prompt  bool // metadata in memory are had without waiting: a local file system
+	memory  bool // file contents are memory too
+	acls    bool
+	noNlink bool // the file system does not count links
+	fsid    uint64
+	birth   uint64 // for file systems without times of birth
+	// rootPlace is where the root is found, by an index id that its handle does not have.
+	rootPlace id
+	readNow   atomic.Bool
+	index     index
+	locator   locator
+	verifier  atomic.Uint64
 
 	epoch time.Time
 	stop  chan struct{}
@@ -196,7 +200,7 @@ func (fs *FS) probeHandles(root int) (rootID id, err error) {
 	}
 	fs.mntID = stx.Mnt_id
 	fs.whole = stx.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 && mountsWhole(stx.Mnt_id)
-	if stx.Mask&unix.STATX_BTIME == 0 {
+	if stx.Mask&unix.STATX_BTIME == 0 || fs.opt.noBirth {
 		var random [8]byte
 		rand.Read(random[:])
 		fs.birth = binary.BigEndian.Uint64(random[:]) | 1
@@ -210,9 +214,11 @@ func (fs *FS) probeHandles(root int) (rootID id, err error) {
 	}
 	fs.info.Notes = append(fs.info.Notes, fmt.Sprintf("file handles are found by inode number (%s): after a restart, the first use of a handle searches the directory", reason))
 	if fs.birth != 0 {
-		fs.info.Notes = append(fs.info.Notes, "the file system has no times of birth, so handles become stale with every restart")
+		fs.info.Notes = append(fs.info.Notes, "the file system has no times of birth, so handles of all but the root become stale with every restart")
 	}
-	return indexID(stx.Ino, fs.birthOf(&stx)), nil
+	// The root is known by what it is. So clients keep what they have mounted, whatever becomes of their other handles.
+	fs.rootPlace = indexID(stx.Ino, fs.birthOf(&stx))
+	return indexID(0, 0), nil
 }
 
 // kernelRoot tries the kernel's handles on the root; reason says why they are of no use.
@@ -287,6 +293,13 @@ func (fs *FS) Prompt() bool { return fs.prompt }
 
 // Files returns how many descriptors are held open.
 func (fs *FS) Files() int64 { return fs.table.files.Load() }
+
+// Searches returns how often the whole directory was searched for objects of which only the handle was known.
+func (fs *FS) Searches() uint64 {
+	fs.locator.mu.Lock()
+	defer fs.locator.mu.Unlock()
+	return fs.locator.count
+}
 
 // FSID is the id of the file system on which an object is: the same after a restart.
 func (fs *FS) FSID(st *Stat) uint64 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type locator struct {
 	missing map[id]int64         // found nowhere, until when that is believed
 	running bool
 	waiting int
+	count   uint64 // of searches
 	stop    chan struct{}
 	done    sync.WaitGroup
 }
@@ -102,6 +104,7 @@ func (l *locator) want(i *id) (*search, error) {
 	}
 	if !l.running {
 		l.running = true
+		l.count++
 		l.done.Add(1)
 		go l.run()
 	}
@@ -207,7 +210,7 @@ func (l *locator) walk() bool {
 				if e.Type == unix.DT_DIR || (e.Type == unix.DT_UNKNOWN && isDirectory(fd, e.Name)) {
 					dirs = append(dirs, path+"/"+string(e.Name))
 				}
-				l.look(fd, &e)
+				l.look(path, &e)
 			}
 			if l.stopped() {
 				unix.Close(fd)
@@ -230,35 +233,28 @@ func isDirectory(dir int, name []byte) bool {
 	return unix.Fstatat(dir, string(name), &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// look enters the object of e if it is wanted.
-func (l *locator) look(dir int, e *Dirents) {
+// look enters the object of e, in the directory at path, if it is wanted, and what lies on the way, so that all of it is found by names next time.
+func (l *locator) look(path string, e *Dirents) {
 	l.mu.Lock()
 	list := l.wanted[e.Ino]
 	l.mu.Unlock()
 	if list == nil {
 		return
 	}
-	fs := l.fs
-	parentID, err := fs.identify(dir, empty)
-	if err != nil {
-		return
+	n := l.fs.root
+	n.refs.Add(1)
+	for name := range strings.SplitSeq(path+"/"+string(e.Name), "/") {
+		if name == "." {
+			continue
+		}
+		next, err := l.fs.open(n, append([]byte(name), 0))
+		n.Release()
+		if err != nil { // renamed or removed meanwhile
+			return
+		}
+		n = next
 	}
-	fd, err := openBeneath(dir, append(append([]byte{}, e.Name...), 0), openPath)
-	if err != nil {
-		return
-	}
-	i, err := fs.identify(fd, empty)
-	if err != nil {
-		unix.Close(fd)
-		return
-	}
-	n, err := fs.nodeOf(i, fd)
-	if err != nil {
-		return
-	}
-	n = fs.confirm(n)
-	fs.remember(&i, &parentID, append(append([]byte{}, e.Name...), 0))
-	l.found(e.Ino, &i)
+	l.found(e.Ino, &n.id)
 	n.Release()
 }
 

@@ -192,7 +192,8 @@ func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred
 	lockBoth(from, to)
 	fromWcc.before(from)
 	toWcc.before(to)
-	moved, victim := fs.held(from, fromName), fs.held(to, toName)
+	victim := fs.held(to, toName)
+	moved, lost := fs.identify(from.path, fromName.terminated())
 	entered, err := fs.ids.enter(c)
 	if err == nil {
 		err = retry(func() error { return unix.Renameat(from.path, fromName.String(), to.path, toName.String()) })
@@ -202,14 +203,11 @@ func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred
 	toWcc.after(to)
 	unlockBoth(from, to)
 	fs.bury(victim)
-	if moved != nil {
-		if err == nil && victim != moved {
-			fs.remember(&moved.id, &to.id, toName.terminated())
-		}
-		moved.Release()
-	}
 	if err != nil {
 		return err
+	}
+	if lost == nil {
+		fs.remember(&moved, &to.id, toName.terminated())
 	}
 	if err = to.Sync(false); err == nil && from != to {
 		err = from.Sync(false)

@@ -225,7 +225,10 @@ func (fs *FS) identify(dir int, name []byte) (i id, err error) {
 	if stx.Mnt_id != fs.mntID {
 		return i, unix.EXDEV
 	}
-	return indexID(stx.Ino, fs.birthOf(&stx)), nil
+	if i = indexID(stx.Ino, fs.birthOf(&stx)); i == fs.rootPlace {
+		i = fs.root.id
+	}
+	return i, nil
 }
 
 // open returns the object that has a name in dir. The name is no "..".

@@ -207,6 +207,38 @@ func TestHandlesSurviveRestart(t *testing.T) {
 	})
 }
 
+func TestHandlesWithoutTimesOfBirth(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
+	write(t, filepath.Join(dir, "sub/file"), "content")
+	o := Options{IndexOnly: true, Recheck: 1, noBirth: true}
+	fs := reopened(t, dir, o)
+	file := handleOf(t, fs, "sub/file")
+	rootHandle := slices.Clone(fs.Root().Handle().Bytes())
+	forget(fs)
+	if got, err := read(t, fs, file); got != "content" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, path := range []string{".", "sub/.."} {
+		if got := handleOf(t, fs, path); !bytes.Equal(got, rootHandle) {
+			t.Errorf("%s is not the root", path)
+		}
+	}
+	shut(t, fs)
+	fs = open(t, dir, o)
+	_, err := read(t, fs, file)
+	wantErr(t, "a handle from before the restart", err, unix.ESTALE)
+	n, err := fs.Resolve(rootHandle)
+	must(t, err)
+	if n != fs.Root() {
+		t.Error("the root's handle leads elsewhere after a restart")
+	}
+	n.Release()
+	if got := handleOf(t, fs, "sub/file"); bytes.Equal(got, file) {
+		t.Error("a handle is the same after a restart, though the file could be another one")
+	}
+}
+
 func TestHandlesAreSealed(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
 		dir := t.TempDir()
