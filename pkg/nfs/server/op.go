@@ -13,7 +13,7 @@ type op struct {
 	s    *Server
 	call *oncrpc.Call
 	run  func(*op)
-	next *op // in the workers' queue
+	next *op // in the workers' queue, or among those that wait for the same reply
 
 	auth     oncrpc.AuthSysParms
 	cred     vfs.Cred

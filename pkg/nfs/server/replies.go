@@ -33,10 +33,10 @@ const (
 
 // cachedReply is a call that must not run twice, and its reply when there is one.
 type cachedReply struct {
-	key    replyKey
-	reply  []byte
-	done   bool
-	waiter *oncrpc.Call // a retransmission that came before the reply
+	key     replyKey
+	reply   []byte
+	done    bool
+	waiting *op // retransmissions that came before the reply
 
 	chain        *cachedReply // in its bucket
 	client       *replyClient
@@ -140,11 +140,10 @@ func (r *replyCache) bucket(k *replyKey) **cachedReply {
 	return &r.buckets[(h>>32^h)&uint64(len(r.buckets)-1)]
 }
 
-// enter returns true if the call is new and is to run: it then has an entry. A call that ran before is answered, and one that is
-// running will be; its last retransmission too, as the first call's connection may be gone.
+// enter returns true if the call is new and is to run: it then has an entry. A call that ran before is answered. If it is running, so
+// will be its retransmissions, as the first call's connection may be gone.
 func (r *replyCache) enter(o *op) bool {
 	k := keyOf(o)
-	var dropped *oncrpc.Call
 	r.mu.Lock()
 	b := r.bucket(&k)
 	for e := *b; e != nil; e = e.chain {
@@ -159,13 +158,9 @@ func (r *replyCache) enter(o *op) bool {
 			replay(o.call, buf)
 			return false
 		}
-		c := o.call
 		o.end()
-		dropped, e.waiter = e.waiter, c
+		o.next, e.waiting = e.waiting, o
 		r.mu.Unlock()
-		if dropped != nil {
-			dropped.Drop()
-		}
 		return false
 	}
 	addr := o.call.Conn.Remote.Addr().Unmap()
@@ -301,7 +296,7 @@ func (r *replyCache) remove(e *cachedReply) {
 	r.bytes -= entrySize + int64(cap(e.reply))
 }
 
-// finish keeps the reply that a call was given, and answers a retransmission that waits for it.
+// finish keeps the reply that a call was given, and answers the retransmissions that wait for it.
 func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call) {
 	r.mu.Lock()
 	before := cap(e.reply)
@@ -311,15 +306,17 @@ func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call) {
 	}
 	r.bytes += int64(cap(e.reply) - before)
 	e.done = true
-	w := e.waiter
-	e.waiter = nil
+	w := e.waiting
+	e.waiting = nil
 	var buf []byte
 	if w != nil {
 		buf = append(buf, e.reply...)
 	}
 	r.mu.Unlock()
-	if w != nil {
-		replay(w, buf)
+	for w != nil {
+		call := w.call
+		w, w.next = w.next, nil
+		replay(call, buf)
 	}
 }
 
@@ -327,10 +324,13 @@ func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call) {
 func (r *replyCache) forget(e *cachedReply) {
 	r.mu.Lock()
 	r.remove(e)
-	w := e.waiter
+	w := e.waiting
+	e.waiting = nil
 	r.mu.Unlock()
-	if w != nil {
-		w.Drop()
+	for w != nil {
+		call := w.call
+		w, w.next = w.next, nil
+		call.Drop()
 	}
 }
 
