@@ -36,7 +36,7 @@ const rawReceives = 64
 
 // options have everything that a peer needs.
 func (p *rawPeer) options(d rdma.Domain, private []byte) rdma.Options {
-	o := rdma.Options{Domain: d, PrivateData: private, ReadsOut: 16, ReadsIn: 16}
+	o := rdma.Options{Domain: d, PrivateData: private, ReadsOut: 16, ReadsIn: 16, SendQueue: 1 << 16}
 	for i := range rawReceives {
 		p.recvs[i] = p.mem(p.size)
 		o.Receives = append(o.Receives, rdma.Receive{ID: uint64(i), Segments: [][]byte{p.recvs[i]}})

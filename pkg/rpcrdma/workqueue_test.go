@@ -1,0 +1,109 @@
+package rpcrdma
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+)
+
+// TestQueueFull posts more work requests than the provider takes: they wait, and all calls are answered.
+func TestQueueFull(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{SentDelay: 2 * time.Millisecond, ScribbleReceives: true}, nil)
+	w.handler.async = true
+	c := w.dial(nil)
+	if err := null(c, w.cpool, procNull); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	waited := false
+	stop := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			w.server.mu.Lock()
+			for s := range w.server.conns {
+				waited = waited || s.work.waiting.Load() > 0
+			}
+			w.server.mu.Unlock()
+			time.Sleep(50 * time.Microsecond)
+		}
+	}()
+	for range 64 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 4 {
+				m := move{results: []int{9000, 9001}, memory: 30} // 60 RDMA Writes and a Send
+				if err := m.do(c, w.cpool); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	stop <- struct{}{}
+	if !waited {
+		t.Error("no batch had to wait: the test does not test what it should")
+	}
+	w.settled()
+	w.close(c)
+}
+
+// TestStuck has a client that sends calls and whose adapter acknowledges nothing. The server gives it up, and what it remembers of it
+// is bounded.
+func TestStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, rdmatest.Options{SentDelay: time.Hour}, func(cfg *Config) { cfg.Credits = Static(16) })
+		p := w.rawDial(rawPrivate(4096))
+		n := 0
+		for ; n < 10000; n++ {
+			select {
+			case err := <-p.ended:
+				p.ended <- err
+			default:
+				p.send(plainMsg(n, rpcCall(n, procNull)))
+				synctest.Wait()
+				for len(p.in) > 0 {
+					<-p.in
+				}
+				continue
+			}
+			break
+		}
+		if want := sendQueue + 4*(16+defaultBackCredits+reserve); n > want+10 {
+			t.Errorf("%d calls were taken, want %d at most", n, want)
+		}
+		p.close()
+		w.close()
+	})
+}
+
+// TestWorkQueueClosed posts to a connection that has ended.
+func TestWorkQueueClosed(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{}, nil)
+	c := w.dial(nil)
+	q := &c.conn.work
+	if q.room.Load() != sendQueue {
+		t.Fatal(q.room.Load())
+	}
+	c.Close()
+	<-c.Done()
+	q.post(&batch{}) // a connection that has ended takes nothing, and does not complain
+	if q.waiting.Load() != 0 {
+		t.Error("something waits")
+	}
+	var lost *LostError
+	if err := null(c, w.cpool, procNull); err == nil || errors.As(err, &lost) {
+		t.Errorf("a request after Close: %v", err)
+	}
+	w.close()
+}
