@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 )
 
@@ -57,16 +56,4 @@ func TestShapes(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestIWARP runs the same over software iWARP.
-func TestIWARP(t *testing.T) {
-	p, err := iwarp.New(iwarp.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorldOn(t, p, nil)
-	c := w.dial(nil)
-	testShapes(w, c)
-	w.close(c)
 }
