@@ -126,8 +126,7 @@ func (o *opened) change(x *config.Export) error {
 func (o *opened) limits(x *config.Export) {
 	o.credits.max.Store(int64(x.Transport.Credits.Max))
 	o.e.clients.limit.Store(int64(x.Limits.Connections))
-	memory := int64(x.Limits.Memory)
-	o.budget.SetLimits(memory, max(memory/4, 8<<20))
+	o.budget.SetLimits(int64(x.Limits.Memory), int64(x.Limits.MemoryPerConnection))
 }
 
 // listen makes the ports those of x, and returns those that were there before. New ones are opened before old ones are

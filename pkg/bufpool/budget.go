@@ -56,7 +56,7 @@ const (
 	grantHeld
 )
 
-// NewBudget makes a budget of total bytes, of which each share gets at most perShare. 0 means no limit.
+// NewBudget makes a budget of total bytes, of which each share gets at most perShare, or a single need that is larger. 0 means no limit.
 func NewBudget(total, perShare int64) *Budget {
 	b := &Budget{}
 	b.setLimits(total, perShare)
@@ -101,7 +101,7 @@ func (b *Budget) Share() *Share { return &Share{b: b} }
 
 // Acquire takes n bytes. True: g holds them now, and ready is never called. False: g waits, and ready will be called once,
 // outside any lock, on the goroutine whose Release (or Cancel, or SetLimits) made room; unless g is cancelled before.
-// The error is [ErrTooLarge] when n is above one of the limits; then g holds nothing.
+// The error is [ErrTooLarge] when n is above the total; then g holds nothing.
 // A grant that holds or waits already must not be acquired again: that panics.
 func (s *Share) Acquire(g *Grant, n int64, ready func()) (bool, error) {
 	b := s.b
@@ -110,8 +110,8 @@ func (s *Share) Acquire(g *Grant, n int64, ready func()) (bool, error) {
 	if g.state.Load() != grantIdle {
 		panic("bufpool: grant acquired while it is in use")
 	}
-	if limit := min(b.total, b.perShare); n < 0 || n > limit {
-		return false, fmt.Errorf("%w: %d bytes are needed, at most %d may be had at once", ErrTooLarge, n, limit)
+	if n < 0 || n > b.total {
+		return false, fmt.Errorf("%w: %d bytes are needed, at most %d may be had at once", ErrTooLarge, n, b.total)
 	}
 	g.share, g.n = s, n
 	alone := s.first == nil
@@ -173,7 +173,7 @@ func (g *Grant) Cancel() bool {
 	return true
 }
 
-// fits reports whether n more bytes may be held. A need above the limit waits only if the limit was lowered meanwhile.
+// fits reports whether n more bytes may be held. What is above a limit by itself is held when nothing else is.
 func (b *Budget) fits(n int64) bool { return n <= b.total-b.used || b.used == 0 }
 func (s *Share) fits(n int64) bool  { return n <= s.b.perShare-s.used || s.used == 0 }
 

@@ -66,8 +66,13 @@ func TestBudget(t *testing.T) {
 	}
 	state(0, 0)
 
-	if _, err := one.Acquire(&Grant{}, 61, nil); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("above the share: %v", err)
+	var large Grant
+	if ok, err := one.Acquire(&large, 61, nil); !ok || err != nil { // more than a share, but nothing else is held
+		t.Errorf("above the share: %v, %v", ok, err)
+	}
+	large.Release()
+	if _, err := one.Acquire(&Grant{}, 101, nil); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("above the total: %v", err)
 	}
 	if _, err := one.Acquire(&Grant{}, -1, nil); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("negative: %v", err)
@@ -171,7 +176,7 @@ func TestBudgetModel(t *testing.T) {
 			"acquire": func(t *rapid.T) {
 				e := entry{&need{name: fmt.Sprint(rapid.Uint32().Draw(t, "name")), log: &log}, rapid.IntRange(0, 3).Draw(t, "share"), rapid.Int64Range(0, 20).Draw(t, "size")}
 				got, err := shares[e.share].Acquire(&e.n.g, e.size, e.n.ready)
-				if tooLarge := e.size > min(total, perShare); tooLarge || err != nil {
+				if tooLarge := e.size > total; tooLarge || err != nil {
 					if !tooLarge || !errors.Is(err, ErrTooLarge) {
 						t.Fatalf("Acquire(%d): %v", e.size, err)
 					}

@@ -149,7 +149,7 @@ func badCases() []badCase {
 }
 
 func TestBadMessages(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = bufpool.NewBudget(4<<20, 2<<20) })
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = bufpool.NewBudget(2<<20, 2<<20) })
 	other := w.dial(nil)
 	if err := null(other, w.cpool, procNull); err != nil {
 		t.Fatal(err)

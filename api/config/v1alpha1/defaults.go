@@ -34,7 +34,7 @@ func (e *Export) setDefaults() {
 		Credits:            Credits{Policy: Static, Max: 128},
 		RemoteInvalidation: true,
 	}
-	e.Limits = Limits{Connections: 1024, Memory: 256 << 20}
+	e.Limits = Limits{Connections: 1024, Memory: 256 << 20, MemoryPerConnection: 2 << 20}
 }
 
 func (r *AccessRule) setDefaults() { r.Mode, r.Squash = ReadOnly, SquashRoot }

@@ -46,7 +46,7 @@ func wantGood() GatewayConfig {
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
 				Credits: Credits{Static, 128}, RemoteInvalidation: true,
 			},
-			Limits: Limits{1024, 256 << 20},
+			Limits: Limits{1024, 256 << 20, 2 << 20},
 		}},
 	}
 }
@@ -110,7 +110,7 @@ exports:
 				AccessFrom{[]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
 			}},
 			Transport: Transport{RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 4096}, Credits: Credits{Static, 8}},
-			Limits:    Limits{2, 8 << 20},
+			Limits:    Limits{2, 8 << 20, 2 << 20},
 		}},
 	}
 	if d := cmp.Diff(want, f.Config, comparePrefix); d != "" {

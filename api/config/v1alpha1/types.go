@@ -147,6 +147,9 @@ type Limits struct {
 	// Memory is the most bytes for READ and WRITE data and long messages in flight, 8Mi to 1Ti; calls wait when it is used up. Default 256Mi.
 	// Receives are bounded by credits instead.
 	Memory Quantity `json:"memory"`
+	// MemoryPerConnection is how much of it one connection takes, 64Ki to 1Ti; a single call may take more. Default 2Mi: the fewer buffers
+	// are in use, the more of them are in the processor's cache. Long links need more: what is under way on them in a round trip.
+	MemoryPerConnection Quantity `json:"memoryPerConnection"`
 }
 
 // Network is the transport below RPC.

@@ -68,6 +68,7 @@ func (e *Export) validate(r report) {
 	e.Transport.validate(r.at("transport"))
 	between(r.at("limits").at("connections"), e.Limits.Connections, 1, 65536)
 	between(r.at("limits").at("memory"), e.Limits.Memory, 8<<20, 1<<40)
+	between(r.at("limits").at("memoryPerConnection"), e.Limits.MemoryPerConnection, 64<<10, 1<<40)
 }
 
 func (l *Listener) validate(r report) {
