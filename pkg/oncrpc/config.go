@@ -20,7 +20,7 @@ type Config struct {
 	// Observer, if set, is told what happens.
 	Observer Observer
 	// Budget, if set, bounds the memory of large calls, on all connections together and on each.
-	// Both its limits are at least MaxRecord; a connection with a call that exceeds them is closed.
+	// Its total is at least MaxRecord; a connection with a call that exceeds it is closed.
 	Budget *bufpool.Budget
 
 	// MaxRecord bounds the length in bytes of a message that is received. 0 means 2 MiB.
