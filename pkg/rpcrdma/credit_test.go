@@ -218,9 +218,7 @@ func TestBudgetWaiters(t *testing.T) {
 			}
 		}()
 	}
-	for budget.Waiting() < 10 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "10 calls wait", func() bool { return budget.Waiting() == 10 })
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Errorf("a call without need: %v", err)
 	}

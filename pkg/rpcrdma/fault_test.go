@@ -133,15 +133,7 @@ func TestServerGone(t *testing.T) {
 			}
 		}()
 	}
-	for {
-		w.handler.mu.Lock()
-		n := len(w.handler.hung)
-		w.handler.mu.Unlock()
-		if n == 8 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "8 calls hang", func() bool { return w.handler.hanging() == 8 })
 	w.server.Close()
 	wg.Wait()
 	if failed.Load() != 8 {
@@ -162,15 +154,7 @@ func TestShutdown(t *testing.T) {
 	}
 	got := make(chan error, 1)
 	go func() { got <- null(busy, w.cpool, procHang) }()
-	for {
-		w.handler.mu.Lock()
-		n := len(w.handler.hung)
-		w.handler.mu.Unlock()
-		if n == 1 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "a call hangs", func() bool { return w.handler.hanging() == 1 })
 	down := make(chan error, 1)
 	go func() { down <- w.server.Shutdown(context.Background()) }()
 	<-idle.Done() // it has nothing in flight
@@ -199,15 +183,7 @@ func TestShutdownDeadline(t *testing.T) {
 	c := w.dial(nil)
 	got := make(chan error, 1)
 	go func() { got <- null(c, w.cpool, procHang) }()
-	for {
-		w.handler.mu.Lock()
-		n := len(w.handler.hung)
-		w.handler.mu.Unlock()
-		if n == 1 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "a call hangs", func() bool { return w.handler.hanging() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := w.server.Shutdown(ctx); !errors.Is(err, context.Canceled) {

@@ -165,15 +165,7 @@ func TestCancel(t *testing.T) {
 	}
 	w.handler.release() // the late reply gives the credit back
 	<-done[0]
-	for range 200 {
-		w.handler.mu.Lock()
-		n := len(w.handler.hung)
-		w.handler.mu.Unlock()
-		if n == 1 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the queued call hangs", func() bool { return w.handler.hanging() == 1 })
 	w.handler.release()
 	<-done[2]
 	for _, i := range []int{0, 2} {

@@ -100,16 +100,11 @@ func TestRefusedConnections(t *testing.T) {
 	}
 	a.Close()
 	<-a.Done()
-	for w.server.Connections() > 1 {
-		time.Sleep(time.Millisecond)
-	}
 	var c *Client
-	for start := time.Now(); c == nil; time.Sleep(time.Millisecond) {
+	eventually(t, "another connection is accepted", func() bool {
 		c, _ = Dial(t.Context(), w.p, w.address, w.clientConfig())
-		if time.Since(start) > 5*time.Second {
-			t.Fatal("no connection is accepted")
-		}
-	}
+		return c != nil
+	})
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Error(err)
 	}

@@ -324,6 +324,23 @@ func (h *testHandler) move(c *oncrpc.Call) {
 	c.Respond()
 }
 
+// eventually waits for something to become true.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(200 * time.Microsecond) {
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// hanging is the number of calls that hang in the handler.
+func (h *testHandler) hanging() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.hung)
+}
+
 // world is a fabric with a server, and what is needed to connect to it.
 type world struct {
 	t       *testing.T

@@ -90,14 +90,14 @@ func TestReverseOnTheWire(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.BackCredits = 6 })
 	p := w.rawDial(rawPrivate(4096))
 	var conn *Conn
-	for conn == nil {
+	eventually(t, "the server has a connection", func() bool {
 		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
 		for c := range w.server.conns {
 			conn = c
 		}
-		w.server.mu.Unlock()
-		time.Sleep(time.Millisecond)
-	}
+		return conn != nil
+	})
 	var rs []*oncrpc.Request
 	var done []chan struct{}
 	for range 4 {
