@@ -15,7 +15,9 @@ set -euo pipefail
 net_up
 rdma_up siw
 if [ "$SERVER" = knfsd ]; then . "$TESTDATA/knfsd.sh"; fi
-mkdir -p /run/local
+mkdir -p /run/local /run/tracing
+mount -t tracefs tracefs /run/tracing
+echo 1 >/run/tracing/events/rpcrdma/xprtrdma_marshal_failed/enable
 umask 022
 
 # attach EXPORT: mounts it at /mnt. detach NAME: unmounts it, and leaves the mount's statistics for the test.
@@ -30,7 +32,7 @@ detach() { cp /proc/self/mountstats "/run/out/mountstats.$1"; umount /mnt; }
 anew() { umount /mnt; attach "$1"; }
 
 # -- a little of everything: what tshark is to read ----------------------------------------------------------------------
-# One call at a time, nearly, so that the kernel needs no more memory regions than it begins with: see mountstats_test.go.
+# Nearly one call at a time, so that the kernel needs no more memory regions than it begins with: see mountstats_test.go.
 tour() {
   trap 'echo 128 >/proc/sys/sunrpc/rdma_slot_table_entries' EXIT
   echo 4 >/proc/sys/sunrpc/rdma_slot_table_entries
@@ -130,7 +132,7 @@ cut() {
 
 # ==================================================================================================================
 tar -C /run/local --one-top-level=tree -xf "$TREE"
-head -c 24M /dev/urandom >/run/local/noise
+head -c 16M /dev/urandom >/run/local/noise
 
 check tour/crc tour DATA
 check tour/plain tour PLAIN
@@ -178,4 +180,5 @@ attach DATA
 check restart/killed-while-written killed
 check restart/drained-while-read drained
 
+cp /run/tracing/trace /run/out/trace
 echo "done"
