@@ -56,6 +56,7 @@ func TestStatusGolden(t *testing.T) {
 		{`127\.0\.0\.1:[1-9]\d*`, "127.0.0.1:PORT"},
 		{`"hash": "[0-9a-f]{16}"`, `"hash": "HASH"`},
 		{`"(identity)": ".*"`, `"$1": "IDENTITY"`},
+		{`"(bytesIn|bytesOut)": [1-9]\d*`, `"$1": "BYTES"`}, // the file system's handles differ in length
 		{`(?s),\s*"notes": \[.*?\]`, ``},
 	} {
 		body = regexp.MustCompile(n.re).ReplaceAllString(body, n.to)

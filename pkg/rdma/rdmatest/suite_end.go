@@ -371,7 +371,10 @@ func testStats(x *exam) {
 	b.on(func(m message) {
 		b.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(mine[:m.Bytes])})
 	}, nil)
-	before, batches := b.ep.Stats(), b.batches
+	before := b.ep.Stats()
+	b.mu.Lock()
+	batches := b.batches
+	b.mu.Unlock()
 	batch = batch[:0]
 	for range 50 {
 		batch = append(batch, rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(mine[:100])})
