@@ -52,6 +52,9 @@ const drainTimeout = 20 * time.Second
 // with root squashed.
 func newGateway(t *testing.T) *gateway {
 	t.Helper()
+	if os.Geteuid() != 0 {
+		missing(t, "the gateway has to be root to act as other users, and dumpcap to capture")
+	}
 	ports := freePorts(t, 7)
 	g := &gateway{program: build(t).gateway, exports: map[string]*export{}, admin: fmt.Sprintf("127.0.0.1:%d", ports[6])}
 	for i, e := range []*export{
@@ -88,8 +91,7 @@ func newGateway(t *testing.T) *gateway {
 	}
 	t.Cleanup(func() {
 		if g.cmd != nil {
-			_ = g.cmd.Process.Kill()
-			<-g.done
+			_ = g.kill()
 		}
 		if t.Failed() {
 			g.showLog(t)
@@ -130,7 +132,7 @@ func (g *gateway) start() error {
 // kill ends it as a crash does.
 func (g *gateway) kill() error {
 	err := g.cmd.Process.Kill()
-	<-g.done
+	_ = <-g.done // "signal: killed"
 	g.cmd = nil
 	return err
 }
