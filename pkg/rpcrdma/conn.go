@@ -71,6 +71,7 @@ func newConn(cfg *Config, server bool) *Conn {
 		layout = []int{size}
 	}
 	c.receives = receives{pool: cfg.Pool, layout: layout, credits: 1, peak: 1, extra: reserve + back}
+	c.receives.table.Store(new([]*receive))
 	c.in.init(c)
 	c.out.init(c)
 	c.work.init(c, 4*c.receiveQueue())
@@ -173,26 +174,27 @@ func (c *Conn) Sent(ids []uint64) {
 // received sorts a message: a call for the responder, or a reply for the requester.
 func (c *Conn) received(cp *rdma.Completion) {
 	ic := c.in.get()
-	buf, msg := c.receives.take(ic.message[:0], cp.ID, cp.Bytes)
-	ic.message = msg
-	ic.Own(buf)
-	err := ic.hdr.Parse(msg, &c.cfg.Limits)
+	s := c.receives.get(cp.ID)
+	ic.message = s.message(ic.message[:0], cp.Bytes)
+	ic.Own(s.buf)
+	err := ic.hdr.Parse(ic.message, &c.cfg.Limits)
 	if err != nil {
-		c.badHeader(ic, err, cp)
+		c.badHeader(ic, s, cp, err.(*wire.ParseError)) //nolint:errorlint // it is documented to be one
 		return
 	}
-	ic.Stream = wire.Payload(ic.Stream[:0], msg, ic.hdr.Size)
-	switch ic.hdr.Procedure {
-	case wire.Error:
+	ic.Stream = wire.Payload(ic.Stream[:0], ic.message, ic.hdr.Size)
+	switch p := ic.hdr.Procedure; {
+	case p == wire.Error:
+		c.receives.arrived(s, false)
 		c.out.refused(ic, cp)
-	case wire.Done:
+	case p == wire.Done:
+		c.receives.arrived(s, false)
 		c.drop(ic, Dropped, "RDMA_DONE is no longer part of version 1")
+	case c.isReply(ic):
+		c.receives.arrived(s, false)
+		c.out.reply(ic, cp)
 	default:
-		if c.isReply(ic) {
-			c.out.reply(ic, cp)
-			return
-		}
-		c.receives.hold()
+		c.receives.arrived(s, true)
 		c.in.call(ic)
 	}
 }
@@ -214,20 +216,19 @@ func (c *Conn) isReply(ic *inCall) bool {
 
 // badHeader handles a message whose header cannot be read. What may be the reply to a call of ours completes that; other
 // replies are dropped, and calls are answered (RFC 8166 section 4.5).
-func (c *Conn) badHeader(ic *inCall, err error, cp *rdma.Completion) {
-	pe := err.(*wire.ParseError) //nolint:errorlint // it is documented to be one
+func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.ParseError) {
+	short := err.Field == "length" && err.Code == 0 && err.Offset == 0
+	answer := c.server && err.Code != 0 && !c.out.expects(uint32(ic.hdr.XID))
+	c.receives.arrived(s, answer)
 	switch {
-	case pe.Field == "length" && pe.Code == 0 && pe.Offset == 0:
+	case short:
 		c.drop(ic, ShortMessage, err.Error())
-	case c.out.garbled(ic, cp, err):
-	case pe.Code == 0 || !c.server:
-		c.drop(ic, BadHeader, err.Error())
-	case pe.Code == wire.ErrVers:
-		c.receives.hold()
+	case answer && err.Code == wire.ErrVers:
 		ic.refuse(wire.ErrVers, BadVersion, "%v", err)
-	default:
-		c.receives.hold()
+	case answer:
 		ic.refuse(wire.ErrChunk, BadHeader, "%v", err)
+	case !c.out.garbled(ic, cp, err):
+		c.drop(ic, BadHeader, err.Error())
 	}
 }
 

@@ -32,8 +32,9 @@ type receives struct {
 	pool   *bufpool.Pool
 	layout []int // lengths of the segments of a receive
 
+	table atomic.Pointer[[]*receive] // all, by id; replaced under the lock
+
 	mu      sync.Mutex
-	slots   []*receive
 	free    *receive
 	posted  int
 	held    int // messages that stand for a receive until they are answered
@@ -83,8 +84,10 @@ func (r *receives) gather(n int) error {
 		}
 		s := r.free
 		if s == nil {
-			s = &receive{id: idReceive | uint64(len(r.slots)), segs: make([][]byte, len(r.layout))}
-			r.slots = append(r.slots, s)
+			all := *r.table.Load()
+			s = &receive{id: idReceive | uint64(len(all)), segs: make([][]byte, len(r.layout))}
+			all = append(all, s)
+			r.table.Store(&all)
 		} else {
 			r.free = s.next
 		}
@@ -102,7 +105,7 @@ func (r *receives) gather(n int) error {
 // giveUp frees what gather made.
 func (r *receives) giveUp() {
 	for _, l := range r.list {
-		s := r.slots[index(l.ID)]
+		s := r.get(l.ID)
 		s.buf.Release()
 		s.buf, s.next, r.free = nil, r.free, s
 	}
@@ -135,13 +138,11 @@ func (r *receives) fillLocked() error {
 	return nil
 }
 
-// take hands over the buffer of a receive that completed with n bytes, and appends the message to dst.
-func (r *receives) take(dst [][]byte, id uint64, n int) (*bufpool.Buf, [][]byte) {
-	r.mu.Lock()
-	s := r.slots[index(id)]
-	buf := s.buf
-	s.buf = nil
-	r.posted--
+// get returns a receive that completed. It belongs to whoever has the loop until arrived.
+func (r *receives) get(id uint64) *receive { return (*r.table.Load())[index(id)] }
+
+// message appends the first n bytes of s to dst.
+func (s *receive) message(dst [][]byte, n int) [][]byte {
 	for _, b := range s.segs {
 		if n == 0 {
 			break
@@ -150,15 +151,18 @@ func (r *receives) take(dst [][]byte, id uint64, n int) (*bufpool.Buf, [][]byte)
 		dst = append(dst, b[:k:k])
 		n -= k
 	}
-	s.next, r.free = r.free, s
-	r.mu.Unlock()
-	return buf, dst
+	return dst
 }
 
-// hold counts a message that keeps its place until drop or answer.
-func (r *receives) hold() {
+// arrived counts a receive whose buffer has gone with its message. With hold the message keeps its place until drop or answer.
+func (r *receives) arrived(s *receive, hold bool) {
+	s.buf = nil
 	r.mu.Lock()
-	r.held++
+	r.posted--
+	if hold {
+		r.held++
+	}
+	s.next, r.free = r.free, s
 	r.mu.Unlock()
 }
 
@@ -237,7 +241,7 @@ func (r *receives) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	for _, s := range r.slots {
+	for _, s := range *r.table.Load() {
 		if s.buf != nil {
 			s.buf.Release()
 			s.buf = nil
