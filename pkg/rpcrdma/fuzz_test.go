@@ -75,7 +75,8 @@ func FuzzResponder(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := newRawPeer(t, 4096)
-		p.pool = peers
+		putPool(p.pool)
+		p.pool, p.shared = peers, true
 		if p.ep, err = fabric.Dial(context.Background(), s.Addr().String(), p.options(pd, rawPrivate(4096))); err != nil {
 			t.Fatal(err)
 		}
@@ -107,9 +108,6 @@ func FuzzResponder(f *testing.F) {
 			}
 		}
 		p.close()
-		for _, b := range p.bufs {
-			b.Release()
-		}
 		for start := time.Now(); s.Connections() > 0 || pool.Stats().Bufs > 0; time.Sleep(50 * time.Microsecond) {
 			if time.Since(start) > 5*time.Second {
 				t.Fatalf("%d connections and %d buffers remain", s.Connections(), pool.Stats().Bufs)

@@ -328,6 +328,31 @@ func (h *testHandler) move(c *oncrpc.Call) {
 	c.Respond()
 }
 
+// pools are those of worlds that are closed: mapping memory anew for each would take most of the time.
+var pools struct {
+	mu   sync.Mutex
+	free []*bufpool.Pool
+}
+
+func getPool() *bufpool.Pool {
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	if n := len(pools.free); n > 0 {
+		p := pools.free[n-1]
+		pools.free = pools.free[:n-1]
+		return p
+	}
+	return bufpool.New(0)
+}
+
+func putPool(p *bufpool.Pool) {
+	if p.Stats().Bufs == 0 {
+		pools.mu.Lock()
+		defer pools.mu.Unlock()
+		pools.free = append(pools.free, p)
+	}
+}
+
 // eventually waits for something to become true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
@@ -390,7 +415,7 @@ func newWorld(t *testing.T, o rdmatest.Options, change func(*Config)) *world {
 func newWorldOn(t *testing.T, p rdma.Provider, change func(*Config)) *world {
 	t.Helper()
 	w := &world{
-		t: t, p: p, pool: bufpool.New(0), cpool: bufpool.New(0), handler: &testHandler{},
+		t: t, p: p, pool: getPool(), cpool: getPool(), handler: &testHandler{},
 		counts: &counts{}, budget: bufpool.NewBudget(64<<20, 32<<20), served: make(chan error, 1),
 	}
 	var err error
@@ -467,6 +492,8 @@ func (w *world) close(clients ...*Client) {
 	if err := w.domain.Close(); err != nil {
 		w.t.Error(err)
 	}
+	putPool(w.pool)
+	putPool(w.cpool)
 }
 
 // move is a call of procMove.

@@ -15,14 +15,15 @@ import (
 
 // rawPeer is a peer without an engine: what it sends is made by hand.
 type rawPeer struct {
-	t     testing.TB
-	ep    rdma.Endpoint
-	pool  *bufpool.Pool
-	bufs  []*bufpool.Buf
-	in    chan received
-	ended chan error
-	size  int
-	recvs [rawReceives][]byte
+	t      testing.TB
+	ep     rdma.Endpoint
+	pool   *bufpool.Pool
+	bufs   []*bufpool.Buf
+	in     chan received
+	ended  chan error
+	size   int
+	shared bool // the pool is another's
+	recvs  [rawReceives][]byte
 }
 
 // received is a message that came.
@@ -55,7 +56,7 @@ func (p *rawPeer) mem(n int) []byte {
 }
 
 func newRawPeer(t testing.TB, size int) *rawPeer {
-	return &rawPeer{t: t, pool: bufpool.New(0), in: make(chan received, 256), ended: make(chan error, 1), size: size}
+	return &rawPeer{t: t, pool: getPool(), in: make(chan received, 256), ended: make(chan error, 1), size: size}
 }
 
 // rawPrivate is what a raw peer says of itself.
@@ -154,6 +155,13 @@ func (p *rawPeer) end() error {
 func (p *rawPeer) close() {
 	p.ep.Close()
 	_ = p.end()
+	for _, b := range p.bufs {
+		b.Release()
+	}
+	p.bufs = nil
+	if !p.shared {
+		putPool(p.pool)
+	}
 }
 
 func (p *rawPeer) expose(b []byte, a rdma.Access) wire.Segment {
