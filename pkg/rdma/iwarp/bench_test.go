@@ -10,8 +10,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -36,9 +40,11 @@ const (
 	benchBulk  = 1 << 20
 )
 
-// startPeer starts the peer and returns its address. It ends with the benchmark.
+// startPeer starts the peer and returns its address. It ends with the benchmark, which then tells the CPU time of both
+// processes for an operation: on a busy machine that is steadier than the time.
 func startPeer(b *testing.B, kind string) string {
 	b.Helper()
+	before := cpuTime()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), benchPeer+"="+kind)
 	cmd.Stderr = os.Stderr
@@ -58,6 +64,7 @@ func startPeer(b *testing.B, kind string) string {
 		if err := cmd.Wait(); err != nil {
 			b.Error(err)
 		}
+		b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
 	})
 	address, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -97,6 +104,17 @@ func runBenchPeer(kind string) error {
 			return nil
 		}
 	}
+}
+
+// cpuTime is the CPU time in nanoseconds of this process and of the peers that have ended.
+func cpuTime() (ns int64) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if unix.Getrusage(who, &u) == nil {
+			ns += u.Utime.Nano() + u.Stime.Nano()
+		}
+	}
+	return ns
 }
 
 func benchConfig(kind string) Config {
@@ -218,6 +236,8 @@ type benchClient struct {
 	bufs  [][][]byte
 	wrs   []rdma.WorkRequest
 	rcv   []rdma.Receive
+	last  time.Time
+	times []time.Duration // between completions
 }
 
 func (h *benchClient) Sent([]uint64) {}
@@ -231,6 +251,9 @@ func (h *benchClient) Completed(batch []rdma.Completion) {
 		close(h.ready)
 		return
 	}
+	now := time.Now()
+	h.times = append(h.times, now.Sub(h.last))
+	h.last = now
 	h.wrs, h.rcv = h.wrs[:0], h.rcv[:0]
 	for _, c := range batch {
 		if c.Op == rdma.Recv {
@@ -285,9 +308,11 @@ func benchIWARP(b *testing.B, kind string, depth int, await rdma.Opcode, bytes i
 	<-h.ready
 	h.op = op(h)
 	before := h.ep.Stats()
+	h.times = make([]time.Duration, 0, b.N+1)
 	b.SetBytes(bytes)
 	b.ReportAllocs()
 	b.ResetTimer()
+	h.last = time.Now()
 	start := min(depth, b.N)
 	h.open, h.left = start, b.N-start
 	var wrs []rdma.WorkRequest
@@ -301,6 +326,10 @@ func benchIWARP(b *testing.B, kind string, depth int, await rdma.Opcode, bytes i
 	b.StopTimer()
 	after := h.ep.Stats()
 	b.ReportMetric(float64(after.ReadCalls+after.WriteCalls-before.ReadCalls-before.WriteCalls)/float64(b.N), "syscalls/op")
+	if depth == 1 {
+		slices.Sort(h.times)
+		b.ReportMetric(float64(h.times[len(h.times)/2]), "p50-ns")
+	}
 	if bytes > 1000 {
 		b.ReportMetric(float64(after.CopiedIn-before.CopiedIn)/float64(max(1, after.BytesIn-before.BytesIn)), "copied")
 	}
@@ -386,15 +415,20 @@ func BenchmarkTCP(b *testing.B) {
 	b.Run("PingPong", func(b *testing.B) {
 		c := dial(b, "echo")
 		buf := make([]byte, 128)
+		times := make([]time.Duration, b.N)
 		b.ResetTimer()
-		for range b.N {
+		for i := range times {
+			start := time.Now()
 			if _, err := c.Write(buf); err != nil {
 				b.Fatal(err)
 			}
 			if _, err := io.ReadFull(c, buf); err != nil {
 				b.Fatal(err)
 			}
+			times[i] = time.Since(start)
 		}
+		slices.Sort(times)
+		b.ReportMetric(float64(times[len(times)/2]), "p50-ns")
 	})
 	b.Run("Sends", func(b *testing.B) { // 16 messages in one write and, mostly, one read
 		c := dial(b, "echo")

@@ -13,8 +13,8 @@ import (
 func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"default":                 {},
-		"one TCP segment":         {MaxFPDU: FPDUSegment},
-		"small FPDUs without CRC": {MaxFPDU: 1400, CRC: CRCOff},
+		"one TCP segment":         {MaxFPDU: FPDUSegment, Threads: -1},
+		"small FPDUs without CRC": {MaxFPDU: 1400, CRC: CRCOff, Threads: 1000},
 		"60 KiB without CRC":      {MaxFPDU: 60 << 10, CRC: CRCMirror},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -29,9 +29,7 @@ func TestConformance(t *testing.T) {
 
 // cut resets the TCP connection of an endpoint, without going through the endpoint.
 func cut(ep rdma.Endpoint) {
-	_ = ep.(*endpoint).raw.Control(func(fd uintptr) {
-		_ = disconnect(int(fd))
-	})
+	ep.(*endpoint).sock.control(func(fd uintptr) { _ = disconnect(int(fd)) })
 }
 
 // disconnect is connect to AF_UNSPEC.

@@ -46,10 +46,10 @@ func (p *provider) keepAlive() net.KeepAliveConfig {
 
 // initiate goes through the start-up as initiator.
 func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Options) (s settled, err error) {
+	_ = conn.SetNoDelay(true)
+	_ = conn.SetDeadline(time.Now().Add(p.cfg.ReplyTimeout)) // before stop could set another
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(longAgo) })
 	defer stop()
-	_ = conn.SetNoDelay(true)
-	_ = conn.SetDeadline(time.Now().Add(p.cfg.ReplyTimeout))
 	req := mpaFrame{crc: p.cfg.CRC == CRCRequire, revision: p.cfg.Revision, private: o.PrivateData}
 	if p.cfg.Revision >= 2 {
 		req.enhanced, req.readsIn, req.readsOut = true, uint16(o.ReadsIn), uint16(o.ReadsOut)

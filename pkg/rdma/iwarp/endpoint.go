@@ -6,10 +6,8 @@ import (
 	"io"
 	"math"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"sluice.dev/sluice/pkg/rdma"
@@ -29,8 +27,8 @@ type settled struct {
 // Its parts: receiver in recv.go (the Serve goroutine's own), sender in send.go (of whoever holds the flush token),
 // and what both and the callers share, here, under mu.
 type endpoint struct {
-	conn *net.TCPConn
-	raw  syscall.RawConn
+	sock          socket
+	local, remote net.Addr
 	settled
 	domain *domain
 	stags  *stagTable
@@ -53,7 +51,7 @@ type endpoint struct {
 	flushing bool
 	// quiet: a responder may not send before it got an FPDU (RFC 5044 section 7.1.2).
 	quiet bool
-	// awake: the receive loop's read deadline has been set to the past, to make it look around.
+	// awake: the receive loop was interrupted, to make it look around.
 	awake bool
 	// broken is why the receive loop shall end; unwritable, that the socket takes nothing more.
 	broken     error
@@ -62,7 +60,7 @@ type endpoint struct {
 	sq         ring[rdma.WorkRequest]
 	reads      readQueue
 	answers    ring[answer] // incoming Read Requests that wait for their response
-	local      []uint64     // LocalInvalidates that are complete but not reported
+	revoked    []uint64     // LocalInvalidates that are complete but not reported
 	term       []byte       // FPDU-less Terminate to send, once; nothing else follows
 	writer     writer
 
@@ -75,16 +73,18 @@ type endpoint struct {
 	rq     ring[rdma.Receive]
 	rqFree int
 
-	h rdma.Handler
+	h       rdma.Handler
+	threads int // Config.Threads
 }
 
 func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*endpoint, error) {
-	raw, err := conn.SyscallConn()
+	e := &endpoint{local: conn.LocalAddr(), remote: conn.RemoteAddr(), settled: s, domain: o.Domain.(*domain), stags: newSTagTable(cfg.MaxRegions),
+		gathering: true, quiet: s.responder, sendFree: o.SendQueue, rqFree: o.ReceiveQueue, threads: cfg.Threads}
+	sock, err := newPolled(e, conn)
 	if err != nil {
 		return nil, fmt.Errorf("iwarp: %w", err)
 	}
-	e := &endpoint{conn: conn, raw: raw, settled: s, domain: o.Domain.(*domain), stags: newSTagTable(cfg.MaxRegions), gathering: true, quiet: s.responder,
-		sendFree: o.SendQueue, rqFree: o.ReceiveQueue}
+	e.sock = sock
 	e.changed.L = &e.mu
 	e.rx.init()
 	maxFPDU, err := e.maxFPDU(cfg.MaxFPDU)
@@ -105,8 +105,8 @@ func (e *endpoint) Attributes() rdma.Attributes {
 }
 
 func (e *endpoint) Stats() rdma.Stats    { return e.stats.snapshot() }
-func (e *endpoint) LocalAddr() net.Addr  { return e.conn.LocalAddr() }
-func (e *endpoint) RemoteAddr() net.Addr { return e.conn.RemoteAddr() }
+func (e *endpoint) LocalAddr() net.Addr  { return e.local }
+func (e *endpoint) RemoteAddr() net.Addr { return e.remote }
 
 // Expose implements [rdma.Endpoint].
 func (e *endpoint) Expose(mem []byte, access rdma.Access) (rdma.Remote, error) {
@@ -207,7 +207,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 		if wrs[i].Op != rdma.LocalInvalidate {
 			e.sq.push(wrs[i])
 		} else if e.stags.invalidateLocal(wrs[i].Invalidate, wrs[i].ID) {
-			e.local = append(e.local, wrs[i].ID)
+			e.revoked = append(e.revoked, wrs[i].ID)
 			wake = true
 		}
 	}
@@ -216,7 +216,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	flush := e.takeToken()
 	e.mu.Unlock()
 	if wake {
-		e.wake()
+		e.sock.interrupt()
 	}
 	if flush {
 		e.flush(false)
@@ -232,11 +232,6 @@ func (e *endpoint) wantWake() bool {
 	e.awake = true
 	return true
 }
-
-// longAgo as a deadline ends a wait at once.
-var longAgo = time.Unix(1, 0)
-
-func (e *endpoint) wake() { _ = e.conn.SetReadDeadline(longAgo) }
 
 // takeToken takes the flush token if there is work and nobody else sends or will. The caller holds mu.
 func (e *endpoint) takeToken() bool {
@@ -274,7 +269,7 @@ func (e *endpoint) Close() error {
 		wake := e.wantWake()
 		e.mu.Unlock()
 		if wake {
-			e.wake()
+			e.sock.interrupt()
 		}
 		return nil
 	}
@@ -298,6 +293,9 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	e.h = h
 	e.mu.Unlock()
 
+	if s := newThreaded(e.sock.(*polled), e.threads); s != nil {
+		e.sock = s
+	}
 	err := e.loop()
 	e.finish(err)
 	return err
@@ -314,10 +312,8 @@ func (e *endpoint) loop() error {
 		e.mu.Lock()
 		e.gathering = true
 		closing, broken := e.closing, e.broken
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			e.awake = false
-			_ = e.conn.SetReadDeadline(time.Time{})
-			err = nil
+		if err == errInterrupted {
+			e.awake, err = false, nil
 		}
 		e.mu.Unlock()
 		switch {
@@ -338,7 +334,7 @@ func (e *endpoint) afterBreak(broken error) error {
 	if asTerminate(broken) != nil {
 		return broken
 	}
-	_ = e.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	e.sock.deadline(time.Now().Add(lingerTime))
 	for {
 		if err := e.handle(); err != nil {
 			return err
@@ -367,7 +363,7 @@ func (e *endpoint) endBatch(cause error) error {
 	for {
 		e.complete()
 		e.mu.Lock()
-		if len(e.local) == 0 {
+		if len(e.revoked) == 0 {
 			break
 		}
 		e.mu.Unlock()
@@ -392,11 +388,11 @@ func (e *endpoint) endBatch(cause error) error {
 // complete hands completions to the handler until there are none.
 func (e *endpoint) complete() {
 	e.mu.Lock()
-	if n := len(e.local); n > 0 {
-		for _, id := range e.local {
+	if n := len(e.revoked); n > 0 {
+		for _, id := range e.revoked {
 			e.rx.completions = append(e.rx.completions, rdma.Completion{ID: id, Op: rdma.LocalInvalidate})
 		}
-		e.local = e.local[:0]
+		e.revoked = e.revoked[:0]
 		e.sendFree += n
 	}
 	e.mu.Unlock()
@@ -430,7 +426,7 @@ func (e *endpoint) fail(err error) {
 	wake := e.wantWake()
 	e.mu.Unlock()
 	if wake {
-		e.wake()
+		e.sock.interrupt()
 	}
 }
 
@@ -446,20 +442,21 @@ func (e *endpoint) finish(cause error) {
 	e.mu.Unlock()
 	if t := asTerminate(cause); t != nil && !t.Remote {
 		e.linger(lingerTime) // the writer may still be at it, and shuts down after the Terminate
-	} else if _ = e.conn.CloseWrite(); cause == net.ErrClosed {
+	} else if e.sock.closeWrite(); cause == net.ErrClosed {
 		e.linger(closeTime)
 	}
 	e.mu.Lock()
 	e.done = true
 	e.mu.Unlock()
-	_ = e.conn.Close()
+	e.sock.shutdown()
 	e.mu.Lock()
 	e.writer.stopped = true
 	e.changed.Broadcast()
 	for e.flushing || e.writer.running {
 		e.changed.Wait()
 	}
-	e.sq, e.answers, e.reads, e.local = ring[rdma.WorkRequest]{}, ring[answer]{}, readQueue{}, nil
+	e.sock.close()
+	e.sq, e.answers, e.reads, e.revoked = ring[rdma.WorkRequest]{}, ring[answer]{}, readQueue{}, nil
 	e.mu.Unlock()
 	e.rqMu.Lock()
 	e.rq, e.rqFree = ring[rdma.Receive]{}, -1
@@ -473,9 +470,11 @@ func (e *endpoint) finish(cause error) {
 // linger waits for the peer to disconnect too. Closing a socket while data arrive would reset the connection, and the
 // peer could lose what was sent last.
 func (e *endpoint) linger(limit time.Duration) {
-	_ = e.conn.SetReadDeadline(time.Now().Add(limit))
+	e.sock.deadline(time.Now().Add(limit))
+	e.rx.r, e.rx.w = 0, 0
+	e.rx.into = append(e.rx.into[:0], iovec(e.rx.buf))
 	for {
-		if _, err := e.conn.Read(e.rx.buf); err != nil {
+		if err := e.sock.read(&e.rx); err != nil || e.rx.n == 0 {
 			return
 		}
 	}

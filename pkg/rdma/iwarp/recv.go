@@ -58,12 +58,12 @@ type receiver struct {
 
 	completions []rdma.Completion
 
-	// One system call: what it shall fill, what it did, and the function for [syscall.RawConn].
-	into    []unix.Iovec
-	n       int
-	errno   syscall.Errno
-	tryRead func(fd uintptr) bool
-	readv   func(fd uintptr, into []unix.Iovec) (int, syscall.Errno)
+	// One read: what it shall fill, what it did, and its system calls.
+	into  []unix.Iovec
+	n     int
+	errno syscall.Errno
+	calls uint64
+	hdr   unix.Msghdr
 }
 
 // segment is the DDP segment being placed.
@@ -111,11 +111,12 @@ func (rx *receiver) init() {
 	rx.sendMSN, rx.readMSN = 1, 1
 	rx.small = smallRun
 	rx.buf = make([]byte, bufferLen)
-	rx.readv = readv
-	rx.tryRead = func(fd uintptr) bool {
-		rx.n, rx.errno = rx.readv(fd, rx.into)
-		return rx.errno != syscall.EAGAIN
-	}
+}
+
+// recv makes one system call.
+func (rx *receiver) recv(fd uintptr, flags int) {
+	rx.n, rx.errno = recvmsg(fd, &rx.hdr, rx.into, flags)
+	rx.calls++
 }
 
 func (rx *receiver) free() { rx.buf, rx.place, rx.into = nil, nil, nil }
@@ -151,13 +152,14 @@ func (rx *receiver) read(e *endpoint) error {
 		}
 		rx.into = append(rx.into, iovec(space))
 	}
-	err := e.raw.Read(rx.tryRead)
-	e.stats.readCalls.Add(1)
+	err := e.sock.read(rx)
+	e.stats.readCalls.Add(rx.calls)
+	rx.calls = 0
 	switch {
-	case err != nil:
+	case err == errInterrupted:
 		return err
-	case rx.errno != 0:
-		return fmt.Errorf("iwarp: receiving: %w", rx.errno)
+	case err != nil:
+		return fmt.Errorf("iwarp: receiving: %w", err)
 	case rx.n == 0:
 		return io.EOF
 	}

@@ -77,10 +77,9 @@ type sender struct {
 	freed    []uint64
 
 	// busy is held during the system call and the unpinning after it.
-	busy      sync.Mutex
-	errno     syscall.Errno
-	tryWrite  func(fd uintptr) bool
-	waitWrite func(fd uintptr) bool
+	busy  sync.Mutex
+	hdr   unix.Msghdr
+	errno syscall.Errno
 }
 
 func (t *sender) init(e *endpoint, maxULPDU int) {
@@ -93,8 +92,6 @@ func (t *sender) init(e *endpoint, maxULPDU int) {
 		t.maxULPDU = min(maxULPDU, markedFPDU)
 	}
 	t.sendMSN, t.readMSN = 1, 1
-	t.tryWrite = func(fd uintptr) bool { t.write(e, fd); return true }
-	t.waitWrite = func(fd uintptr) bool { t.write(e, fd); return t.errno != syscall.EAGAIN }
 }
 
 // maxFPDU turns the setting into the largest ULPDU.
@@ -105,10 +102,7 @@ func (e *endpoint) maxFPDU(setting int) (int, error) {
 	case FPDUSegment:
 		var mss int
 		var err error
-		cerr := e.raw.Control(func(fd uintptr) { mss, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) })
-		if err == nil {
-			err = cerr
-		}
+		e.sock.control(func(fd uintptr) { mss, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) })
 		if err != nil {
 			return 0, fmt.Errorf("iwarp: asking for the TCP segment size: %w", err)
 		}
@@ -154,14 +148,7 @@ func (e *endpoint) flush(wait bool) {
 				return
 			}
 		}
-		try := t.tryWrite
-		if wait {
-			try = t.waitWrite
-		}
-		err := e.raw.Write(try)
-		if err == nil && t.errno != 0 && t.errno != syscall.EAGAIN {
-			err = t.errno
-		}
+		err := e.sock.write(e, wait)
 		if err != nil {
 			e.sendFailed(err)
 			return
@@ -196,7 +183,7 @@ func (e *endpoint) sendFailed(err error) {
 	wake := e.wantWake()
 	e.mu.Unlock()
 	if wake {
-		e.wake()
+		e.sock.interrupt()
 	}
 }
 
@@ -204,7 +191,7 @@ func (e *endpoint) sendFailed(err error) {
 func (t *sender) write(e *endpoint, fd uintptr) {
 	t.busy.Lock()
 	defer t.busy.Unlock()
-	n, errno := writev(fd, t.iov[t.next:])
+	n, errno := sendmsg(fd, &t.hdr, t.iov[t.next:], unix.MSG_DONTWAIT)
 	e.stats.writeCalls.Add(1)
 	t.errno = errno
 	if errno != 0 {
@@ -247,7 +234,7 @@ func (e *endpoint) retire() {
 		e.mu.Lock()
 		e.sendFree += t.retired
 		if len(t.freed) > 0 {
-			e.local = append(e.local, t.freed...)
+			e.revoked = append(e.revoked, t.freed...)
 			wake = e.wantWake()
 		}
 		terminated = t.terminated
@@ -255,14 +242,14 @@ func (e *endpoint) retire() {
 		t.retired, t.freed = 0, t.freed[:0]
 	}
 	if wake {
-		e.wake()
+		e.sock.interrupt()
 	}
 	if len(t.ids) > 0 && e.h != nil {
 		e.h.Sent(t.ids)
 	}
 	t.ids = t.ids[:0]
 	if terminated {
-		_ = e.conn.CloseWrite()
+		e.sock.closeWrite()
 	}
 }
 

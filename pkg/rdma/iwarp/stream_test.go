@@ -9,11 +9,9 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"sync"
-	"syscall"
 	"testing"
+	"time"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -31,10 +29,14 @@ type offline struct {
 func (o *offline) Completed(batch []rdma.Completion) { o.done = append(o.done, batch...) }
 func (o *offline) Sent(ids []uint64)                 { o.sentID = append(o.sentID, ids...) }
 
-// Read, Write and Control make it a [syscall.RawConn].
-func (o *offline) Read(f func(uintptr) bool) error  { f(0); return nil }
-func (o *offline) Write(f func(uintptr) bool) error { panic("an offline endpoint does not write") }
-func (o *offline) Control(func(uintptr)) error      { panic("there is no socket") }
+// It is its own socket.
+func (o *offline) deadline(time.Time)          {}
+func (o *offline) interrupt()                  {}
+func (o *offline) closeWrite()                 {}
+func (o *offline) shutdown()                   {}
+func (o *offline) close()                      {}
+func (o *offline) control(func(uintptr))       {}
+func (o *offline) write(*endpoint, bool) error { panic("an offline endpoint does not write") }
 
 var offlineDomain = sync.OnceValue(func() *domain {
 	d := &domain{}
@@ -47,27 +49,24 @@ var offlineDomain = sync.OnceValue(func() *domain {
 func newOffline(s settled, maxFPDU int, chunk func() int) *offline {
 	d := offlineDomain()
 	o := &offline{chunk: chunk}
-	e := &endpoint{raw: o, settled: s, domain: d, stags: newSTagTable(1000), gathering: true, flushing: true, quiet: s.responder, sendFree: 1000, rqFree: 1000, served: true, h: o}
+	e := &endpoint{sock: o, settled: s, domain: d, stags: newSTagTable(1000), gathering: true, flushing: true, quiet: s.responder, sendFree: 1000, rqFree: 1000, served: true, h: o}
 	e.changed.L = &e.mu
 	e.rx.init()
-	e.rx.readv = o.readv
 	e.tx.init(e, maxFPDU)
 	o.endpoint = e
 	return o
 }
 
-// readv brings a chunk.
-func (o *offline) readv(_ uintptr, into []unix.Iovec) (int, syscall.Errno) {
-	if len(o.in) == 0 && !o.ended {
-		return 0, syscall.ETIMEDOUT
-	}
+// read brings a chunk.
+func (o *offline) read(rx *receiver) error {
 	left := min(len(o.in), max(1, o.chunk()))
-	total := left
-	for i := range into {
-		k := copy(unsafe.Slice(into[i].Base, into[i].Len), o.in[:left])
+	rx.n = left
+	for _, v := range rx.into {
+		k := copy(unsafe.Slice(v.Base, v.Len), o.in[:left])
 		o.in, left = o.in[k:], left-k
 	}
-	return total - left, 0
+	rx.n -= left
+	return nil
 }
 
 // receive handles all that is in. It returns io.EOF at the end of the stream.
@@ -108,7 +107,7 @@ func (o *offline) flushTo(peer *offline) {
 // TestRandomTraffic: two endpoints do everything at once, over a network that delivers in pieces of any size, and
 // the result is what was asked for.
 func TestRandomTraffic(t *testing.T) {
-	for seed := range 20 {
+	for seed := range 12 {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		chunks := []func() int{
 			func() int { return 1 + r.IntN(40) },

@@ -7,20 +7,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The plain calls, without the allocations of the wrappers that take [][]byte.
+// The plain calls, without the allocations of the wrappers that take [][]byte. The flags say whether to wait: endpoints clear
+// O_NONBLOCK (see wait.go).
 
-func readv(fd uintptr, iov []unix.Iovec) (int, syscall.Errno) {
-	return vectored(unix.SYS_READV, fd, iov)
+// recvmsg uses h for the system call's header.
+func recvmsg(fd uintptr, h *unix.Msghdr, iov []unix.Iovec, flags int) (int, syscall.Errno) {
+	return msgCall(unix.SYS_RECVMSG, fd, h, iov, flags)
 }
 
-func writev(fd uintptr, iov []unix.Iovec) (int, syscall.Errno) {
-	return vectored(unix.SYS_WRITEV, fd, iov)
+// sendmsg uses h for the system call's header.
+func sendmsg(fd uintptr, h *unix.Msghdr, iov []unix.Iovec, flags int) (int, syscall.Errno) {
+	return msgCall(unix.SYS_SENDMSG, fd, h, iov, flags|unix.MSG_NOSIGNAL)
 }
 
-// vectored repeats the call when a signal interrupted it.
-func vectored(call, fd uintptr, iov []unix.Iovec) (int, syscall.Errno) {
+// msgCall repeats the call when a signal interrupted it.
+func msgCall(call, fd uintptr, h *unix.Msghdr, iov []unix.Iovec, flags int) (int, syscall.Errno) {
+	h.Iov = unsafe.SliceData(iov)
+	h.SetIovlen(len(iov))
 	for {
-		n, _, errno := syscall.Syscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)))
+		n, _, errno := syscall.Syscall(call, fd, uintptr(unsafe.Pointer(h)), uintptr(flags))
 		if errno == 0 {
 			return int(n), 0
 		}

@@ -1,0 +1,102 @@
+package iwarp
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is an endpoint's TCP connection. Reading is for the receive loop alone, writing for the holder of the flush token.
+type socket interface {
+	// read waits until something comes and fills rx.into. It sets rx.n, 0 at the end of the stream, and adds to rx.calls.
+	// It returns errInterrupted after interrupt and at the deadline.
+	read(rx *receiver) error
+	// deadline bounds what read waits from now on.
+	deadline(time.Time)
+	// interrupt ends a read that waits, or else the next one. Anyone may call it.
+	interrupt()
+	// write sends from t.iov[t.next:] by t.write. If wait is set, it returns when some of it is sent, otherwise at once.
+	write(e *endpoint, wait bool) error
+	closeWrite()
+	// shutdown ends reads and writes that wait; close frees the socket when nobody uses it any more.
+	shutdown()
+	close()
+	// control calls f with the descriptor, if it is open.
+	control(f func(fd uintptr))
+}
+
+var errInterrupted = errors.New("iwarp: interrupted")
+
+// polled is a socket that waits in Go's poller, as net.Conn does.
+type polled struct {
+	conn *net.TCPConn
+	raw  syscall.RawConn
+
+	// What the functions for raw work on, and whether they wait.
+	e        *endpoint
+	rx       *receiver
+	tryRead  func(fd uintptr) bool
+	tryWrite [2]func(fd uintptr) bool
+}
+
+func newPolled(e *endpoint, conn *net.TCPConn) (*polled, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &polled{conn: conn, raw: raw, e: e}
+	s.tryRead = func(fd uintptr) bool {
+		s.rx.recv(fd, unix.MSG_DONTWAIT)
+		return s.rx.errno != syscall.EAGAIN
+	}
+	s.tryWrite[0] = func(fd uintptr) bool {
+		s.e.tx.write(s.e, fd)
+		return true
+	}
+	s.tryWrite[1] = func(fd uintptr) bool {
+		s.e.tx.write(s.e, fd)
+		return s.e.tx.errno != syscall.EAGAIN
+	}
+	return s, nil
+}
+
+func (s *polled) read(rx *receiver) error {
+	s.rx = rx
+	err := s.raw.Read(s.tryRead)
+	if err == nil && rx.errno != 0 {
+		return rx.errno
+	}
+	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		s.deadline(time.Time{})
+		return errInterrupted
+	}
+	return err
+}
+
+func (s *polled) deadline(t time.Time) { _ = s.conn.SetReadDeadline(t) }
+
+// longAgo as a deadline ends a wait at once.
+var longAgo = time.Unix(1, 0)
+
+func (s *polled) interrupt() { _ = s.conn.SetReadDeadline(longAgo) }
+
+func (s *polled) write(e *endpoint, wait bool) error {
+	try := s.tryWrite[0]
+	if wait {
+		try = s.tryWrite[1]
+	}
+	err := s.raw.Write(try)
+	if errno := e.tx.errno; err == nil && errno != 0 && errno != syscall.EAGAIN {
+		return errno
+	}
+	return err
+}
+
+func (s *polled) closeWrite()                { _ = s.conn.CloseWrite() }
+func (s *polled) shutdown()                  { _ = s.conn.Close() }
+func (s *polled) close()                     {}
+func (s *polled) control(f func(fd uintptr)) { _ = s.raw.Control(f) }
