@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -115,6 +116,110 @@ func FuzzResponder(f *testing.F) {
 		}
 		if budget.Used() != 0 || budget.Waiting() != 0 {
 			t.Fatalf("%d bytes of the budget are in use, %d calls wait", budget.Used(), budget.Waiting())
+		}
+	})
+}
+
+// FuzzRequester answers calls of every shape with arbitrary messages, in which "XID!" stands for the call's XID, and the mark of
+// FuzzResponder for its first segment. Whatever comes, the call ends once, and all memory comes back.
+func FuzzRequester(f *testing.F) {
+	xid := []byte("XID!")
+	good := words(xid, 1, 0, 0, 0, 0)
+	segment := words(5, 100, fuzzMark)
+	for shape := range uint8(4) {
+		f.Add(shape, words(xid, 1, 8, 0, 0, 0, 0, good, 0, 0, 0, tail))
+		f.Add(shape, words(xid, 1, 8, 0, 0, 1, 1, segment, 0, 0, good, 0, 0, 1, 0, 100, tail))
+		f.Add(shape, words(xid, 1, 8, 0, 0, 1, 1, segment, 1, 1, segment, 0, 0, good, 0, 0, 2, 0, 100, 1, tail))
+		f.Add(shape, words(xid, 1, 8, 1, 0, 0, 1, 1, segment))
+		f.Add(shape, words(xid, 1, 8, 4, 2))
+		f.Add(shape, words(xid, 1, 8, 4, 1, 1, 1))
+		f.Add(shape, words(xid, 2, 8, 0, 0, 0, 0))
+		f.Add(shape, plainMsg(5, rpcCall(5, procNull)))
+	}
+	moves := []move{{args: []int{3}}, {results: []int{2000}}, {args: []int{2000}, results: []int{2000, 2000}}, {results: []int{8}}}
+	fabric := rdmatest.NewFabric(rdmatest.Options{})
+	pool, peers := bufpool.New(0), bufpool.New(0)
+	pd, err := fabric.NewDomain()
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := pd.Attach(peers); err != nil {
+		f.Fatal(err)
+	}
+	l, err := fabric.Listen(context.Background(), "127.0.0.1:0")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { l.Close() })
+	f.Fuzz(func(t *testing.T, shape uint8, msg []byte) {
+		p := newRawPeer(t, 4096)
+		putPool(p.pool)
+		p.pool, p.shared = peers, true
+		accepted := make(chan error, 1)
+		go func() {
+			in, err := l.Accept()
+			if err == nil {
+				p.ep, err = in.Accept(p.options(pd, rawPrivate(4096)))
+			}
+			accepted <- err
+		}()
+		c, err := Dial(context.Background(), fabric, l.Addr().String(), Config{Pool: pool, Bindings: testBindings, RemoteInvalidation: true, Credits: Static(4)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-accepted; err != nil {
+			t.Fatal(err)
+		}
+		p.serve()
+		r, err := moves[shape%4].build(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shape%4 == 3 {
+			r.Plan.MaxReply = 4000
+		}
+		if err := r.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		ends := make(chan struct{}, 8)
+		r.Done = func(*oncrpc.Request) { ends <- struct{}{} }
+		oncrpc.Submit(c, r)
+		h, _ := p.parse(p.get().b)
+		var s wire.Segment
+		if h.Writes() > 0 {
+			s = h.Write(0)[0]
+		} else if h.HasReply {
+			s = h.Reply()[0]
+		}
+		msg = bytes.ReplaceAll(msg, xid, words(uint32(h.XID)))
+		for at := bytes.Index(msg, fuzzMark); at >= 8; at = bytes.Index(msg, fuzzMark) {
+			binary.BigEndian.PutUint32(msg[at-8:], uint32(s.Handle))
+			binary.BigEndian.PutUint64(msg[at:], s.Offset)
+		}
+		if len(msg) <= 4096 {
+			p.send(msg)
+		}
+		select {
+		case <-ends:
+		case <-time.After(200 * time.Microsecond):
+			m := p.mem(20) // if the message was no answer, this is
+			copy(m, words(uint32(h.XID), 1, 1, 4, 2))
+			_ = p.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: [][]byte{m}}})
+			select {
+			case <-ends:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the request did not end")
+			}
+		}
+		r.Free()
+		c.Close()
+		<-c.Done()
+		p.close()
+		if len(ends) > 0 {
+			t.Fatal("the request ended twice")
+		}
+		if n := pool.Stats().Bufs; n != 0 {
+			t.Fatalf("%d buffers remain", n)
 		}
 	})
 }
