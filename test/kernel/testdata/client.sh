@@ -91,7 +91,7 @@ twin() {
   local mount path
   read -r _ mount path <<<"$DATA"
   mkdir /run/tcp
-  mount -t nfs -o "vers=3,proto=tcp,port=$mount,mountport=$mount,mountproto=tcp,nolock" "$SERVER:$path" /run/tcp
+  mount -t nfs -o "vers=3,proto=tcp,port=${NFS_TCP:-$mount},mountport=$mount,mountproto=tcp,nolock" "$SERVER:$path" /run/tcp
   head -c 3000001 /run/local/noise >/run/local/some
   cp /run/local/some /run/tcp/by-tcp; cmp /run/local/some /mnt/by-tcp
   cp /run/local/some /mnt/by-rdma; cmp /run/local/some /run/tcp/by-rdma

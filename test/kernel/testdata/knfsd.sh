@@ -10,5 +10,5 @@ echo 'for all' >/srv/guarded/open; echo secret >/srv/guarded/secret; chmod 600 /
 sed -i '/manage-gids/d' /etc/nfs.conf        # the groups that a caller says are those it has
 knfsd /srv
 exportfs -o ro,fsid=1,insecure,root_squash,no_subtree_check '*:/srv/guarded'
-SERVER=10.0.2.15 DATA='20049 20048 /srv/data' CUT='20049 20048 /srv/data' PLAIN='20049 20048 /srv/plain' GUARDED='20049 20048 /srv/guarded'
+SERVER=10.0.2.15 NFS_TCP=2049 DATA='20049 20048 /srv/data' CUT='20049 20048 /srv/data' PLAIN='20049 20048 /srv/plain' GUARDED='20049 20048 /srv/guarded'
 ask() { echo "(not asked here: $*)" >&3; }
