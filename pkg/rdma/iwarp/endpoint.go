@@ -291,11 +291,11 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	}
 	e.served = true
 	e.h = h
+	if s := newThreaded(e.sock.(*polled), e.threads); s != nil {
+		e.sock = s // nobody has used it, since nothing is sent before Serve
+	}
 	e.mu.Unlock()
 
-	if s := newThreaded(e.sock.(*polled), e.threads); s != nil {
-		e.sock = s
-	}
 	err := e.loop()
 	e.finish(err)
 	return err
