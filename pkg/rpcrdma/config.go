@@ -42,9 +42,6 @@ type Config struct {
 	Budget *bufpool.Budget
 	// MaxBulk bounds in bytes what one call may have in its Read chunks. 0 means 4 MiB.
 	MaxBulk int
-	// ReadWindow is how many bytes of Read chunks are fetched at once on a connection, that of one call at least. It should be above
-	// what the network holds (bandwidth × round-trip time) and below what the cache does. 0 means 2 MiB.
-	ReadWindow int
 	// Limits bound the chunks of a header. The zero value means wire.DefaultLimits. At a client they also are what it assumes of the server.
 	Limits wire.Limits
 
@@ -69,7 +66,6 @@ const (
 	defaultCredits     = Static(128)
 	defaultBackCredits = 16
 	defaultMaxBulk     = 4 << 20
-	defaultReadWindow  = 2 << 20
 	defaultReads       = 16
 	maxCredits         = 4096
 )
@@ -102,7 +98,6 @@ func (cfg Config) complete() (*Config, error) {
 		cfg.Budget = bufpool.NewBudget(0, 0)
 	}
 	def(&cfg.MaxBulk, defaultMaxBulk)
-	def(&cfg.ReadWindow, defaultReadWindow)
 	if cfg.Limits == (wire.Limits{}) {
 		cfg.Limits = wire.DefaultLimits
 	}

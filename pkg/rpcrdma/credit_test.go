@@ -274,30 +274,3 @@ func TestRoundTrips(t *testing.T) {
 		})
 	}
 }
-
-// TestReadWindow has 16 calls of 1 MiB at once: the server reads them by and by, with memory for few of them.
-func TestReadWindow(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{Delay: time.Millisecond}, func(cfg *Config) { cfg.ReadWindow = 1 << 20 })
-	most := int64(0)
-	w.handler.look = func() { most = max(most, w.pool.Stats().InUse) } // on the receive loop
-	c := w.dial(nil)
-	if err := null(c, w.cpool, procNull); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			if err := (&move{args: []int{1 << 20}}).do(c, w.cpool); err != nil {
-				t.Error(err)
-			}
-		}()
-	}
-	wg.Wait()
-	if most < 1<<20 || most > 4<<20 {
-		t.Errorf("the server had %d bytes in use, want 1 to 4 MiB", most)
-	}
-	w.settled()
-	w.close(c)
-}

@@ -91,7 +91,7 @@ func TestFaults(t *testing.T) {
 			for _, async := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s,%v,async=%v", f.name, side, async), func(t *testing.T) {
 					for n := 1; n < 200; n++ {
-						w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.ReadWindow = 12000 })
+						w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
 						w.handler.async = async
 						c := w.dial(nil)
 						a := w.fabric.Inject(rdmatest.Fault{Do: f.do, Op: f.op, From: side, Nth: n})

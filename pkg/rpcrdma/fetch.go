@@ -8,47 +8,11 @@ import (
 )
 
 // fetch brings the Read chunks into pooled memory: one RDMA Read for each segment (RFC 8166 section 3.4.5).
-//
-// Only so many bytes are read at once: more would not come sooner, and the memory of a few calls after each other stays in the
-// cache where that of many at once does not. Those that wait for their turn have no memory yet.
 func (ic *inCall) fetch() {
 	if len(ic.chunks) == 0 {
 		ic.serve()
 		return
 	}
-	in := &ic.c.in
-	ic.readBytes = 0
-	for i := range ic.chunks {
-		ic.readBytes += ic.chunks[i].length
-	}
-	if in.turnsFirst != nil || in.readBytes > 0 && in.readBytes+ic.readBytes > ic.c.cfg.ReadWindow {
-		ic.state = queued
-		if in.turnsLast == nil {
-			in.turnsFirst = ic
-		} else {
-			in.turnsLast.next = ic
-		}
-		in.turnsLast = ic
-		return
-	}
-	ic.read()
-}
-
-// nextTurn lets calls read that waited for others to have done so.
-func (in *responder) nextTurn(read int) {
-	in.readBytes -= read
-	for ic := in.turnsFirst; ic != nil && (in.readBytes == 0 || in.readBytes+ic.readBytes <= in.c.cfg.ReadWindow); ic = in.turnsFirst {
-		if in.turnsFirst = ic.next; in.turnsFirst == nil {
-			in.turnsLast = nil
-		}
-		ic.next = nil
-		ic.state = onLoop
-		ic.read()
-	}
-}
-
-// read posts the RDMA Reads.
-func (ic *inCall) read() {
 	c := ic.c
 	ic.work.wrs, ic.lists, ic.memory = ic.work.wrs[:0], ic.lists[:0], ic.memory[:0]
 	for i := range ic.chunks {
@@ -65,7 +29,6 @@ func (ic *inCall) read() {
 		return
 	}
 	ic.state = reading
-	c.in.readBytes += ic.readBytes
 	c.work.post(&ic.work)
 }
 
@@ -109,7 +72,6 @@ func (in *responder) readDone(id uint32) {
 	ic := (*in.table.Load())[id]
 	if ic.reads--; ic.reads == 0 {
 		ic.state = onLoop
-		in.nextTurn(ic.readBytes)
 		ic.fetched()
 	}
 }

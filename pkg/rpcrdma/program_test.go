@@ -166,7 +166,6 @@ type testHandler struct {
 	async  bool
 	inline bool // results stay in the stream
 	cheap  bool // neither checksums nor patterns
-	look   func()
 	mu     sync.Mutex
 	hung   []*oncrpc.Call
 	calls  int
@@ -179,9 +178,6 @@ func (h *testHandler) ServeRPC(c *oncrpc.Call) {
 	h.calls++
 	h.conn = c.Conn
 	h.mu.Unlock()
-	if h.look != nil {
-		h.look()
-	}
 	if c.Program != testProgram {
 		c.ReplyAccept(oncrpc.ProgUnavail)
 		return

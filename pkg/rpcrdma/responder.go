@@ -32,10 +32,6 @@ type responder struct {
 
 	recent recent
 
-	// Of whoever has the loop.
-	readBytes             int     // of outstanding RDMA Reads
-	turnsFirst, turnsLast *inCall // calls that wait for others to have read
-
 	mu        sync.Mutex
 	free      *inCall
 	ready     *inCall // calls that got their memory while nobody had the loop, oldest first
@@ -50,8 +46,7 @@ type state uint8
 const (
 	onLoop  state = iota // in the hands of whoever has the loop, or free
 	waiting              // for bulk memory
-	queued               // for other calls' RDMA Reads
-	reading              // for its own
+	reading              // for RDMA Reads
 	serving              // in the hands of the handler, or of Respond, or free again
 )
 
@@ -64,18 +59,17 @@ type inCall struct {
 	next  *inCall
 	state state // changed with the loop held only
 
-	hdr       wire.Header
-	message   [][]byte // the message as received
-	dec       xdr.Decoder
-	args      []oncrpc.Argument
-	found     []oncrpc.Found // for each Write chunk
-	header    oncrpc.ReplyHeader
-	chunks    []chunk
-	memory    [][]byte // of the chunks
-	grant     bufpool.Grant
-	onReady   func()
-	reads     int // outstanding
-	readBytes int // of them
+	hdr     wire.Header
+	message [][]byte // the message as received
+	dec     xdr.Decoder
+	args    []oncrpc.Argument
+	found   []oncrpc.Found // for each Write chunk
+	header  oncrpc.ReplyHeader
+	chunks  []chunk
+	memory  [][]byte // of the chunks
+	grant   bufpool.Grant
+	onReady func()
+	reads   int // outstanding
 
 	head    *bufpool.Buf // three zero bytes, and the header of the answer
 	split   splitter
@@ -463,7 +457,7 @@ func (in *responder) close() {
 			} else {
 				in.orphans.Add(1) // memoryReady has it, or is about to
 			}
-		case queued, reading:
+		case reading:
 			ic.recycle()
 		case serving:
 			if ic.unsent.CompareAndSwap(true, false) {
