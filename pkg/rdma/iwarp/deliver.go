@@ -216,7 +216,7 @@ func (rx *receiver) readRequested(e *endpoint, b []byte) error {
 			err = codeReadWrap.errorf("sink offset %#x and length %d pass 2^64", q.sinkTO, q.size)
 		}
 		if err != nil {
-			return err.(*TerminateError).about(clone(b[:n]), len(b), clone(b[n:]))
+			return about(err, clone(b[:n]), len(b), clone(b[n:]))
 		}
 	}
 	rx.readMSN++

@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sluice.dev/sluice/pkg/rdma"
 )
 
@@ -44,9 +46,27 @@ func (p *provider) keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: p.cfg.KeepAlive > 0, Idle: p.cfg.KeepAlive, Interval: max(p.cfg.KeepAlive/4, time.Second), Count: 4}
 }
 
+// tune sets what TCP leaves to choice. The keepalive probes find a peer that vanished while all was quiet; the same time bounds the wait
+// for one that vanished owing acknowledgements, or window.
+func (p *provider) tune(conn *net.TCPConn) {
+	_ = conn.SetNoDelay(true)
+	k := p.keepAlive()
+	if !k.Enable {
+		return
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return // as will be everything else, with an error that is heard
+	}
+	_ = raw.Control(func(fd uintptr) {
+		limit := k.Idle + time.Duration(k.Count)*k.Interval
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds()))
+	})
+}
+
 // initiate goes through the start-up as initiator.
 func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Options) (s settled, err error) {
-	_ = conn.SetNoDelay(true)
+	p.tune(conn)
 	_ = conn.SetDeadline(time.Now().Add(p.cfg.ReplyTimeout)) // before stop could set another
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(longAgo) })
 	defer stop()

@@ -312,14 +312,14 @@ func (e *endpoint) loop() error {
 		e.mu.Lock()
 		e.gathering = true
 		closing, broken := e.closing, e.broken
-		if err == errInterrupted {
+		if errors.Is(err, errInterrupted) {
 			e.awake, err = false, nil
 		}
 		e.mu.Unlock()
 		switch {
 		case closing:
 			return net.ErrClosed
-		case err == io.EOF && !e.rx.between():
+		case errors.Is(err, io.EOF) && !e.rx.between():
 			return fmt.Errorf("iwarp: the connection ended inside of an FPDU: %w", io.ErrUnexpectedEOF)
 		case err != nil:
 			return e.endBatch(err)
@@ -340,7 +340,7 @@ func (e *endpoint) afterBreak(broken error) error {
 			return err
 		}
 		e.complete()
-		if err := e.rx.read(e); err == io.EOF && e.rx.between() {
+		if err := e.rx.read(e); errors.Is(err, io.EOF) && e.rx.between() {
 			return io.EOF
 		} else if err != nil {
 			return fmt.Errorf("iwarp: sending: %w", broken)
@@ -442,7 +442,7 @@ func (e *endpoint) finish(cause error) {
 	e.mu.Unlock()
 	if t := asTerminate(cause); t != nil && !t.Remote {
 		e.linger(lingerTime) // the writer may still be at it, and shuts down after the Terminate
-	} else if e.sock.closeWrite(); cause == net.ErrClosed {
+	} else if e.sock.closeWrite(); errors.Is(cause, net.ErrClosed) {
 		e.linger(closeTime)
 	}
 	e.mu.Lock()

@@ -197,12 +197,12 @@ func TestTerminateVectors(t *testing.T) {
 		err  error
 		want string
 	}{
-		"CRC: no headers":                      {codeCRC.errorf("x").(*TerminateError).about(write, 30, nil), "20 02 00 00"},
-		"local: no headers":                    {codeRDMAPLocal.errorf("x").(*TerminateError).about(write, 30, nil), "00 00 00 00"},
-		"tagged: DDP header":                   {codeBounds.errorf("x").(*TerminateError).about(write, 30, nil), "11 01 c0 00 001e c140 11223344 0000000000000009"},
-		"untagged: DDP header":                 {codeNoBuffer.errorf("x").(*TerminateError).about(read, 46, nil), "12 02 c0 00 002e 4141 00000000 00000001 00000001 00000000"},
-		"operation: DDP header":                {codeOpcode.errorf("x").(*TerminateError).about(read, 46, request), "02 06 c0 00 002e 4141 00000000 00000001 00000001 00000000"},
-		"protection: DDP and RDMAP header":     {codeReadAccess.errorf("x").(*TerminateError).about(read, 46, request), "01 02 e0 00 002e 4141 00000000 00000001 00000001 00000000 00000001 0000000000000002 00000003 00000004 0000000000000005"},
+		"CRC: no headers":                      {about(codeCRC.errorf("x"), write, 30, nil), "20 02 00 00"},
+		"local: no headers":                    {about(codeRDMAPLocal.errorf("x"), write, 30, nil), "00 00 00 00"},
+		"tagged: DDP header":                   {about(codeBounds.errorf("x"), write, 30, nil), "11 01 c0 00 001e c140 11223344 0000000000000009"},
+		"untagged: DDP header":                 {about(codeNoBuffer.errorf("x"), read, 46, nil), "12 02 c0 00 002e 4141 00000000 00000001 00000001 00000000"},
+		"operation: DDP header":                {about(codeOpcode.errorf("x"), read, 46, request), "02 06 c0 00 002e 4141 00000000 00000001 00000001 00000000"},
+		"protection: DDP and RDMAP header":     {about(codeReadAccess.errorf("x"), read, 46, request), "01 02 e0 00 002e 4141 00000000 00000001 00000001 00000000 00000001 0000000000000002 00000003 00000004 0000000000000005"},
 		"without a segment there is no header": {codeMSN.errorf("x"), "12 03 00 00"},
 	} {
 		got := asTerminate(c.err).payload()

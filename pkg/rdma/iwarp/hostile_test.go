@@ -211,7 +211,7 @@ func TestAttacks(t *testing.T) {
 				}
 			}
 			v.expectTerminate(want)
-			v.c.CloseWrite()
+			_ = v.c.CloseWrite()
 			err := await(t, "end of Serve", v.e.err)
 			v.e.err <- err
 			var term *TerminateError
@@ -239,7 +239,7 @@ func TestCut(t *testing.T) {
 		v := newVictim(t, Config{})
 		stream := full(v)
 		v.write(stream[:k])
-		v.c.CloseWrite()
+		_ = v.c.CloseWrite()
 		boundary := false
 		for at := 0; at <= k; {
 			if at == k {
@@ -250,7 +250,7 @@ func TestCut(t *testing.T) {
 		}
 		err := await(t, "end of Serve", v.e.err)
 		v.e.err <- err
-		if boundary && err != io.EOF || !boundary && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if boundary && !errors.Is(err, io.EOF) || !boundary && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("cut after %d of %d bytes: %v", k, n, err)
 		}
 	}
@@ -261,7 +261,7 @@ func TestCutLarge(t *testing.T) {
 	for _, k := range []int{2, 16, 20, 5000, 30_015, 30_016, 30_018, 30_019} {
 		v := newVictim(t, Config{})
 		v.write(v.fpdus(writeTo(v.writable, 0, 30_000))[:k])
-		v.c.CloseWrite()
+		_ = v.c.CloseWrite()
 		err := await(t, "end of Serve", v.e.err)
 		v.e.err <- err
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -275,7 +275,7 @@ func TestPeerTerminates(t *testing.T) {
 	v := newVictim(t, Config{})
 	payload := unhex(t, "21 02 03 00")
 	v.write(v.fpdus(append(untaggedHeader{last: true, op: opTerminate, qn: 2, msn: 1}.append(nil), payload...)))
-	if b, err := v.tryNext(); err != io.EOF {
+	if b, err := v.tryNext(); !errors.Is(err, io.EOF) {
 		t.Errorf("%x, %v", b, err)
 	}
 	err := await(t, "end of Serve", v.e.err)
@@ -332,7 +332,7 @@ func TestInvalidatedWhileRead(t *testing.T) {
 	if done := int(h.msn-1)*4<<20 + (4<<20 - int(r.size)); done != got || got >= size || r.sinkTO != 88+uint64(got%(4<<20)) {
 		t.Errorf("%d bytes came, the Terminate speaks of %d (%+v, %+v)", got, done, h, r)
 	}
-	p.c.CloseWrite()
+	_ = p.c.CloseWrite()
 	err = await(t, "end of Serve", e.err)
 	e.err <- err
 	if term := asTerminate(err); term == nil || term.Remote {
@@ -368,7 +368,7 @@ func TestInvalidateWhileReading(t *testing.T) {
 		}
 		break
 	}
-	p.c.CloseWrite()
+	_ = p.c.CloseWrite()
 	err := await(t, "end of Serve", e.err)
 	e.err <- err
 	if term := asTerminate(err); term == nil || term.Remote {

@@ -63,7 +63,8 @@ type Config struct {
 	MaxPending int
 	// MaxRegions is the most regions that a connection exposes at once (0 means 65536).
 	MaxRegions int
-	// KeepAlive is the idle time after which TCP probes the peer (0 means 30 s, negative means never).
+	// KeepAlive is the idle time after which TCP probes the peer (0 means 30 s, negative means never). A peer that is silent for twice as
+	// long, whatever it owes, is gone.
 	KeepAlive time.Duration
 	// Nudge is how long a connection that was dialed waits for a first sign of its peer, once it has sent something, before it sends an empty
 	// RDMA Write to wake it (0 means 250 ms, negative means never). Linux's siw needs that now and then.

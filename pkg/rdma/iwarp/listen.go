@@ -101,7 +101,7 @@ func (l *listener) admit(conn *net.TCPConn) {
 
 // read reads the request of conn.
 func (l *listener) read(conn *net.TCPConn) {
-	_ = conn.SetNoDelay(true)
+	l.p.tune(conn)
 	_ = conn.SetReadDeadline(time.Now().Add(l.p.cfg.RequestTimeout))
 	req, err := readMPA(conn, false)
 	if err == nil {
@@ -264,7 +264,7 @@ func (in *incoming) checkSilence() error {
 		var b [1]byte
 		var rerr error
 		n, _, rerr = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		if rerr != nil && rerr != syscall.EAGAIN {
+		if rerr != nil && !errors.Is(rerr, syscall.EAGAIN) {
 			err = rerr
 		}
 	}); err != nil {

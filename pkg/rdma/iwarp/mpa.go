@@ -149,7 +149,7 @@ func readMPA(r io.Reader, reply bool) (mpaFrame, error) {
 	if _, err := io.ReadFull(r, buf[:16]); err != nil {
 		return mpaFrame{}, fmt.Errorf("iwarp: reading an MPA frame: %w", err)
 	}
-	if _, _, err := parseMPA(buf[:16], reply); err != nil && err != io.ErrUnexpectedEOF {
+	if _, _, err := parseMPA(buf[:16], reply); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return mpaFrame{}, err
 	}
 	for have := 16; ; {
@@ -157,7 +157,7 @@ func readMPA(r io.Reader, reply bool) (mpaFrame, error) {
 			return mpaFrame{}, fmt.Errorf("iwarp: reading an MPA frame: %w", err)
 		}
 		f, n, err := parseMPA(buf, reply)
-		if err != io.ErrUnexpectedEOF {
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
 			return f, err
 		}
 		have, buf = len(buf), buf[:n]

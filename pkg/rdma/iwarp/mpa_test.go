@@ -69,7 +69,7 @@ func TestMPAVectors(t *testing.T) {
 			}
 			// Cut anywhere: wait for more. From a reader, byte for byte: exactly the frame.
 			for k := range b {
-				if _, more, err := parseMPA(b[:k], v.frame.reply); err != io.ErrUnexpectedEOF || more <= k || more > len(b) {
+				if _, more, err := parseMPA(b[:k], v.frame.reply); !errors.Is(err, io.ErrUnexpectedEOF) || more <= k || more > len(b) {
 					t.Fatalf("%d bytes: %v, %d wanted", k, err, more)
 				}
 				if _, err := readMPA(bytes.NewReader(b[:k]), v.frame.reply); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
@@ -129,7 +129,7 @@ func FuzzMPA(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, reply bool) {
 		frame, n, err := parseMPA(b, reply)
 		if err != nil {
-			if err == io.ErrUnexpectedEOF && n <= len(b) {
+			if errors.Is(err, io.ErrUnexpectedEOF) && n <= len(b) {
 				t.Fatalf("%d bytes are too few, but %d would do", len(b), n)
 			}
 			return

@@ -100,5 +100,7 @@ func TestNudge(t *testing.T) {
 		t.Errorf("more was sent: % x, %v", rest, err)
 	}
 	c.Close()
-	<-served
+	if err := <-served; err == nil {
+		t.Error("Serve returned nil")
+	}
 }

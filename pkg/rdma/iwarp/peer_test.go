@@ -151,8 +151,8 @@ func dialRaw(t testing.TB, cfg Config, req mpaFrame, o rdma.Options) (*rawPeer, 
 	e := serve(t, ep)
 	t.Cleanup(func() {
 		p.c.Close()
-		e.Close()
-		await(t, "end of Serve", e.err)
+		_ = e.Close()
+		_ = await(t, "end of Serve", e.err)
 	})
 	return p, e
 }
@@ -166,8 +166,8 @@ func dialGateway(t testing.TB, cfg Config, o rdma.Options, g *gateway) (*rawPeer
 	go func() { served <- ep.Serve(g) }()
 	t.Cleanup(func() {
 		p.c.Close()
-		ep.Close()
-		await(t, "end of Serve", served)
+		_ = ep.Close()
+		_ = await(t, "end of Serve", served)
 	})
 	return p, ep, served
 }
@@ -197,7 +197,7 @@ func dialUnserved(t testing.TB, cfg Config, req mpaFrame, o rdma.Options) (*rawP
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	reply, err := readMPA(c, true)
 	if err != nil {
 		t.Fatal(err)
@@ -205,26 +205,8 @@ func dialUnserved(t testing.TB, cfg Config, req mpaFrame, o rdma.Options) (*rawP
 	return &rawPeer{TB: t, c: c.(*net.TCPConn), tx: sender{crc: req.crc || reply.crc}, reply: reply, sendMSN: 1}, ep
 }
 
-// acceptRaw connects an endpoint of ours as initiator.
-func acceptRaw(t testing.TB, cfg Config, reply mpaFrame, o rdma.Options) (*rawPeer, *end) {
-	t.Helper()
-	p := newProvider(t, cfg)
-	o.Domain = newDomain(t, p)
-	c, ep, err := acceptRawTry(t, p, func(_ mpaFrame, c *net.TCPConn) { _, _ = c.Write(reply.append(nil)) }, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := serve(t, ep)
-	t.Cleanup(func() {
-		c.Close()
-		e.Close()
-		await(t, "end of Serve", e.err)
-	})
-	return &rawPeer{TB: t, c: c, tx: sender{crc: cfg.CRC == CRCRequire || reply.crc}, reply: reply, sendMSN: 1}, e
-}
-
-// acceptRawTry lets p dial a bare socket, which answers its request.
-func acceptRawTry(t testing.TB, p rdma.Provider, answer func(req mpaFrame, c *net.TCPConn), o rdma.Options) (*net.TCPConn, rdma.Endpoint, error) {
+// acceptRaw lets p dial a bare socket, which answers its request.
+func acceptRaw(t testing.TB, p rdma.Provider, answer func(req mpaFrame, c *net.TCPConn), o rdma.Options) (*net.TCPConn, rdma.Endpoint, error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -239,7 +221,7 @@ func acceptRawTry(t testing.TB, p rdma.Provider, answer func(req mpaFrame, c *ne
 			t.Error(err)
 			return
 		}
-		c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(patience))
 		req, err := readMPA(c, false)
 		if err != nil {
 			t.Error(err)
@@ -335,7 +317,7 @@ func (p *rawPeer) expectTerminate(want terminate) {
 		}
 		break
 	}
-	if b, err := p.tryNext(); err != io.EOF {
+	if b, err := p.tryNext(); !errors.Is(err, io.EOF) {
 		p.Errorf("after the Terminate: %x, %v", b, err)
 	}
 }

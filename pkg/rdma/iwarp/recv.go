@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -156,7 +157,7 @@ func (rx *receiver) read(e *endpoint) error {
 	e.stats.readCalls.Add(rx.calls)
 	rx.calls = 0
 	switch {
-	case err == errInterrupted:
+	case errors.Is(err, errInterrupted):
 		return err
 	case err != nil:
 		return fmt.Errorf("iwarp: receiving: %w", err)
@@ -281,8 +282,8 @@ func (rx *receiver) whole(e *endpoint, b []byte) error {
 			err = rx.commit(e)
 		}
 	}
-	if t, ok := err.(*TerminateError); ok {
-		t.about(clone(b[:headerLen(b[0])]), len(b), nil)
+	if err != nil {
+		err = about(err, clone(b[:headerLen(b[0])]), len(b), nil)
 	}
 	return err
 }
@@ -341,8 +342,5 @@ func (rx *receiver) endLarge(e *endpoint) (bool, error) {
 
 // largeError adds the segment's header to the error.
 func (rx *receiver) largeError(err error) error {
-	if t, ok := err.(*TerminateError); ok {
-		t.about(clone(rx.seg.header[:headerLen(rx.seg.header[0])]), rx.seg.ulpdu, nil)
-	}
-	return err
+	return about(err, clone(rx.seg.header[:headerLen(rx.seg.header[0])]), rx.seg.ulpdu, nil)
 }

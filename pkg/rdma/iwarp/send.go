@@ -440,7 +440,7 @@ func (t *sender) answerMemory(e *endpoint, n int) bool {
 	sent := uint64(m.answer.size) - uint64(m.left)
 	r, mem, err := e.stags.pin(m.answer.sourceSTag, m.answer.sourceTO+sent, n)
 	if err != nil {
-		e.fail(err.(*TerminateError).about(m.answer.header(), untaggedLen+readRequestLen, m.answer.remaining(sent)))
+		e.fail(about(err, m.answer.header(), untaggedLen+readRequestLen, m.answer.remaining(sent)))
 		return false
 	}
 	t.pinned = append(t.pinned, pin{region: r})

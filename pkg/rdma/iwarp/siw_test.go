@@ -74,12 +74,12 @@ func newStrict(t *testing.T, p *rawPeer, segment int, dribble bool) *strict {
 	s := &strict{rawPeer: p, segment: segment, dribble: dribble, irq: int(p.reply.readsOut), msn: 1, nextSend: 1, nextRead: 1,
 		regions: map[uint32]*strictRegion{}, messages: make(chan strictMessage, 64), requests: make(chan strictRead, 200), err: make(chan error, 1)}
 	// siw looks for up to 4 bytes behind the reply and fails if there are any.
-	p.c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	_ = p.c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	var b [4]byte
 	if n, err := p.c.Read(b[:]); err == nil {
 		t.Fatalf("%x came right behind the MPA reply", b[:n])
 	}
-	p.c.SetReadDeadline(time.Now().Add(patience))
+	_ = p.c.SetReadDeadline(time.Now().Add(patience))
 	go s.receive()
 	go s.respond()
 	return s
@@ -531,12 +531,12 @@ func testStrict(t *testing.T, cfg Config, segment int, dribble bool, readsOut in
 	if st := ep.Stats(); st.CopiedIn > st.BytesIn || st.Receives == 0 || st.Reads == 0 || st.Writes == 0 {
 		t.Errorf("%+v", st)
 	}
-	p.c.CloseWrite()
-	if err := await(t, "end of Serve", served); err != io.EOF {
+	_ = p.c.CloseWrite()
+	if err := await(t, "end of Serve", served); !errors.Is(err, io.EOF) {
 		t.Errorf("Serve returned %v", err)
 	}
 	served <- nil
-	if err := await(t, "end of the stream", s.err); err != io.EOF {
+	if err := await(t, "end of the stream", s.err); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }

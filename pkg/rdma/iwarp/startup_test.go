@@ -104,7 +104,7 @@ func TestInitiate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := newProvider(t, c.cfg)
 			o := rdma.Options{Domain: newDomain(t, p), ReadsIn: 8, ReadsOut: 64, PrivateData: []byte("AB")}
-			conn, ep, err := acceptRawTry(t, p, func(req mpaFrame, conn *net.TCPConn) {
+			conn, ep, err := acceptRaw(t, p, func(req mpaFrame, conn *net.TCPConn) {
 				if got, want := req.append(nil), unhex(t, c.request); !bytes.Equal(got, want) {
 					t.Errorf("request %x, want %x", got, want)
 				}
@@ -115,7 +115,7 @@ func TestInitiate(t *testing.T) {
 			}, o)
 			if c.err != nil {
 				if err == nil {
-					ep.Close()
+					_ = ep.Close()
 				}
 				if !c.err(err) {
 					t.Errorf("Dial returned %v", err)
@@ -172,7 +172,7 @@ func dialTCP(t *testing.T, l rdma.Listener, b []byte) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	if _, err := c.Write(b); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	c := dialTCP(t, l, []byte("MPA ID Req Frame\x00\x01\x00\x04abc"))
-	c.(*net.TCPConn).CloseWrite()
+	_ = c.(*net.TCPConn).CloseWrite()
 	ended(t, c)
 	dialTCP(t, l, []byte("MPA ID Req Frame\x00\x01\x00\x04good"))
 	in, err := l.Accept()
@@ -255,7 +255,7 @@ func TestSlowPeers(t *testing.T) {
 		if err != nil || in.PrivateData()[0] != byte(i) {
 			t.Fatal(in, err)
 		}
-		in.Reject(nil)
+		_ = in.Reject(nil)
 	}
 	// The others are still welcome.
 	for _, c := range slow[2:] {
@@ -266,7 +266,7 @@ func TestSlowPeers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in.Reject(nil)
+		_ = in.Reject(nil)
 	}
 	// Complete ones that nobody accepts: the newest is refused.
 	for range 4 {
@@ -300,7 +300,7 @@ func TestRequestTimeout(t *testing.T) {
 func TestReplyTimeout(t *testing.T) {
 	p := newProvider(t, Config{ReplyTimeout: 20 * time.Millisecond})
 	for _, silent := range []string{"", "MPA ID Rep Frame"} {
-		_, ep, err := acceptRawTry(t, p, func(_ mpaFrame, c *net.TCPConn) { _, _ = c.Write([]byte(silent)) }, rdma.Options{Domain: newDomain(t, p)})
+		_, ep, err := acceptRaw(t, p, func(_ mpaFrame, c *net.TCPConn) { _, _ = c.Write([]byte(silent)) }, rdma.Options{Domain: newDomain(t, p)})
 		var timeout net.Error
 		if err == nil || !errors.As(err, &timeout) || !timeout.Timeout() {
 			t.Errorf("Dial returned %v, %v", ep, err)
@@ -312,11 +312,11 @@ func TestReplyTimeout(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	p, e := dialRaw(t, Config{}, linuxRequest(), rdma.Options{Receives: receives(1, 10), ReadsOut: 1})
 	e.post(t, rdma.WorkRequest{ID: 1, Op: rdma.Send, Signaled: true, Local: [][]byte{memory(3)}})
-	p.c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+	_ = p.c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
 	if b, err := p.tryNext(); err == nil {
 		t.Fatalf("%x came too early", b)
 	}
-	p.c.SetReadDeadline(time.Now().Add(patience))
+	_ = p.c.SetReadDeadline(time.Now().Add(patience))
 	select {
 	case <-e.sent:
 		t.Error("reported as sent")

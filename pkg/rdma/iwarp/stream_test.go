@@ -3,6 +3,7 @@ package iwarp
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -81,7 +82,7 @@ func (o *offline) receive() error {
 			return nil
 		}
 		if err := o.rx.read(o.endpoint); err != nil {
-			if err == io.EOF && !o.rx.between() {
+			if errors.Is(err, io.EOF) && !o.rx.between() {
 				return io.ErrUnexpectedEOF
 			}
 			return err
@@ -158,7 +159,6 @@ type traffic struct {
 	sends    [][]byte
 	signaled []uint64
 	reads    []uint64
-	received int
 	bufs     [][][]byte // the peer's receives
 	id       uint64
 }
@@ -336,7 +336,7 @@ func (o *offline) outcome(err error) string {
 	for i := range o.answers.len() {
 		s += fmt.Sprintf("%+v", *o.answers.at(i))
 	}
-	if err == io.EOF { // otherwise a part of a large segment may have been placed, or not
+	if errors.Is(err, io.EOF) { // otherwise a part of a large segment may have been placed, or not
 		for i := range 4 {
 			s += fmt.Sprintf(" %08x", crc32.ChecksumIEEE(o.stags.regions[uint32(0x100*(i+1))].mem))
 		}

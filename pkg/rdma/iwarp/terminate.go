@@ -97,7 +97,7 @@ func (c termCode) String() string {
 }
 
 // errorf makes the error that this code is to be sent for.
-func (c termCode) errorf(format string, args ...any) error {
+func (c termCode) errorf(format string, args ...any) *TerminateError {
 	return &TerminateError{Layer: c.layer, Type: c.etype, Code: c.code, Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -124,12 +124,12 @@ func asTerminate(err error) *TerminateError {
 	return t
 }
 
-// about adds the segment in error: its DDP header, its length, and if it is one the Read Request.
-func (e *TerminateError) about(ddp []byte, segmentLen int, readRequest []byte) *TerminateError {
-	if e.ddp == nil {
+// about adds the segment in error, if err has none yet and asks for a Terminate: its DDP header, its length, and if it is one the Read Request.
+func about(err error, ddp []byte, segmentLen int, readRequest []byte) error {
+	if e := asTerminate(err); e != nil && e.ddp == nil {
 		e.ddp, e.segmentLen, e.readRequest = ddp, segmentLen, readRequest
 	}
-	return e
+	return err
 }
 
 // payload is the Terminate to send. Which headers it includes is RFC 5040 figure 10.
