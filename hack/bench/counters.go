@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -81,10 +83,14 @@ func (s *sides) sweep(ctx context.Context) error {
 		fmt.Printf(" | %12s %7s %12s %7s", fmt.Sprintf("READ %dKiB", n>>10), "", fmt.Sprintf("WRITE %dKiB", n>>10), "")
 	}
 	fmt.Println()
+	export := filepath.Join(s.dir, "sweep") // one directory is served by one gateway
+	if err := os.Mkdir(export, 0o755); err != nil {
+		return err
+	}
 	for _, kib := range []int{1, 2, 4, 8, 16, 32, 64} {
 		var stops []func()
 		one := &sides{o: s.o, dir: s.dir, gateway: map[bool]string{}}
-		if err := one.startGateway(ctx, s.dir+"/export", kib, &stops); err != nil {
+		if err := one.startGateway(ctx, export, kib, &stops); err != nil {
 			return err
 		}
 		fmt.Printf("%6d KiB", kib)
