@@ -14,6 +14,12 @@
 // Each FPDU's CRC is verified before what it carried counts as delivered. Large segments are placed first, inside of
 // memory that the peer may write anyway, and verified before anything is completed.
 //
+// # Memory
+//
+// A connection has a receive buffer of 256 KiB, and from its first message on 66 KiB for headers and small payloads. Its queues grow to what has
+// been outstanding at once. What a peer can ask for is bounded before memory is taken: its Reads by the negotiated depth, and they are
+// answered from the exposed memory itself, piece by piece.
+//
 // # Ordering
 //
 // Messages are sent in the order they were posted and never interleaved. Two exceptions: an RDMA Read beyond the
