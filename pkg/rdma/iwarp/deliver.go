@@ -179,12 +179,16 @@ func (rx *receiver) completed(e *endpoint, c rdma.Completion) {
 	}
 }
 
-// report gives the batch to the handler.
+// report gives the batch to the handler, and notes whether the handler did less than answer it.
 func (rx *receiver) report(e *endpoint) {
 	if len(rx.completions) == 0 {
 		return
 	}
+	before := e.posted.Load()
 	e.h.Completed(rx.completions)
+	if int(e.posted.Load()-before) < len(rx.completions) {
+		rx.handedOn = true
+	}
 	rx.completions = rx.completions[:0]
 }
 

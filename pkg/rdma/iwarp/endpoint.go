@@ -74,7 +74,8 @@ type endpoint struct {
 	rqFree int
 
 	h       rdma.Handler
-	threads int // Config.Threads
+	threads int           // Config.Threads
+	posted  atomic.Uint32 // work requests, to be compared within a batch
 }
 
 func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*endpoint, error) {
@@ -202,6 +203,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 		return fmt.Errorf("iwarp: %d work requests for a send queue with room for %d", len(wrs), e.sendFree)
 	}
 	e.sendFree -= len(wrs)
+	e.posted.Add(uint32(len(wrs)))
 	wake := false
 	for i := range wrs {
 		if wrs[i].Op != rdma.LocalInvalidate {

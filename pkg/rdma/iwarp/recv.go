@@ -58,6 +58,8 @@ type receiver struct {
 	}
 
 	completions []rdma.Completion
+	// handedOn: the handler posted less than it was told of since the last read, so it may have woken a goroutine that does the rest.
+	handedOn bool
 
 	// One read: what it shall fill, what it did, and its system calls.
 	into  []unix.Iovec

@@ -12,7 +12,7 @@ import (
 )
 
 // waits are the two ways of an endpoint to wait.
-var waits = map[string]Config{"poller": {}, "thread": {Threads: 1000}, "poller without CRC": {CRC: CRCOff}}
+var waits = map[string]Config{"poller": {Threads: -1}, "thread": {Threads: 1000}, "poller without CRC": {Threads: -1, CRC: CRCOff}}
 
 // TestStall: a peer does not read what is sent to it, much more than sockets hold. Posting does not block, the endpoint
 // goes on receiving, and in the end everything arrives as it was posted.

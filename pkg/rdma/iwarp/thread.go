@@ -11,7 +11,7 @@ import (
 )
 
 // Go's poller costs a message that comes alone a read that finds nothing, another thread's epoll_wait, and a switch of goroutines: 4 to 6 µs,
-// at each end. So a few connections of a process may wait in system calls of their own (Config.Threads), on a
+// at each end. So a few connections of a process, one less than it has processors, wait in system calls of their own, on a
 // descriptor that the poller does not know (or it would wake its thread as well). While the loop waits, the runtime gives its processor to others that
 // need it; but it takes a while to notice, hence no more connections than leave it one.
 
@@ -35,7 +35,7 @@ const recvTime = 2 * time.Millisecond
 
 // newThreaded takes over the connection of p, if one more is allowed. Otherwise, or if anything fails, it returns nil and p remains good.
 func newThreaded(p *polled, limit int) *threaded {
-	if limit < 0 {
+	if limit == 0 {
 		limit = runtime.GOMAXPROCS(0) - 1
 	}
 	if int(threads.Add(1)) > limit {
@@ -75,6 +75,11 @@ func newThreaded(p *polled, limit int) *threaded {
 }
 
 func (s *threaded) read(rx *receiver) error {
+	if rx.handedOn {
+		// A goroutine that the handler woke is next on this processor: if we blocked now, it would wait until the runtime noticed.
+		rx.handedOn = false
+		runtime.Gosched()
+	}
 	for {
 		if s.interrupted.Swap(false) {
 			var b [8]byte
