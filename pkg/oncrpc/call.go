@@ -75,10 +75,22 @@ type Conn struct {
 	Remote, Local netip.AddrPort
 	// Back calls the client on the same connection (NFSv4.1 callbacks, RFC 8167). It may be nil.
 	Back Requester
+	// Out is the connection's sending side.
+	Out Gatherer
+	// Batch, if a handler sets it in its ServeRPC, is held while the receive loop works through what one read, or one poll of completions,
+	// brought: for the connection to which the handler passes on what comes by this one.
+	Batch Gatherer
 	// Done is closed when the connection is gone.
 	Done <-chan struct{}
 	// Values is for what a handler keeps with a connection; only its ServeRPC may touch it.
 	Values map[any]any
+}
+
+// Gatherer is a sending side that can wait for more to send: what is sent between Hold and Release leaves together, at Release the latest.
+// Holds nest, and may come from any goroutine; they are as short as the work on a batch of messages.
+type Gatherer interface {
+	Hold()
+	Release()
 }
 
 // Auth is a credential or verifier (RFC 5531 section 8.2): at most 400 bytes of body.

@@ -23,6 +23,9 @@ type Config struct {
 	// Its total is at least MaxRecord; a connection with a call that exceeds it is closed.
 	Budget *bufpool.Budget
 
+	// Batch, if set, is held while a connection works through what one read brought; see [Conn].
+	Batch Gatherer
+
 	// MaxRecord bounds the length in bytes of a message that is received. 0 means 2 MiB.
 	MaxRecord int
 	// MaxCalls bounds the calls in flight on a connection: while as many are, nothing more is read from it. 0 means 256.

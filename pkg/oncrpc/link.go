@@ -41,12 +41,13 @@ type link struct {
 	requester
 
 	// The receive loop's own.
-	in    *reader
-	rec   Message       // the record at hand
-	large *tcpCall      // the call that is being read into memory of its own
-	batch time.Time     // when the batch at hand was read, for the observer
-	room  chan struct{} // there is a place for a call again
-	grant chan struct{} // the bulk memory for large is there
+	in       *reader
+	rec      Message       // the record at hand
+	large    *tcpCall      // the call that is being read into memory of its own
+	batch    time.Time     // when the batch at hand was read, for the observer
+	passedOn Gatherer      // Conn.Batch, while it is held
+	room     chan struct{} // there is a place for a call again
+	grant    chan struct{} // the bulk memory for large is there
 
 	progress atomic.Uint64 // counts messages completed and calls finished
 	waiting  atomic.Bool   // for bulk memory
@@ -75,7 +76,7 @@ func newLink(cfg *Config, sock socket, local, remote net.Addr) *link {
 	if cfg.Budget != nil {
 		l.share = cfg.Budget.Share()
 	}
-	l.conn = Conn{Network: "tcp", Remote: addrPort(remote), Local: addrPort(local), Back: l, Done: l.done, Values: map[any]any{}}
+	l.conn = Conn{Network: "tcp", Remote: addrPort(remote), Local: addrPort(local), Back: l, Out: &l.out, Batch: cfg.Batch, Done: l.done, Values: map[any]any{}}
 	l.out = sender{
 		sock: sock, timeout: cfg.WriteTimeout, stats: &l.stats, done: l.done, fail: l.fail,
 		running: &l.running, wake: make(chan struct{}, 1),

@@ -27,9 +27,9 @@ func (l *link) receive() error {
 		if l.observer != nil {
 			l.batch = time.Now()
 		}
-		l.out.hold()
+		l.hold()
 		err = l.handle()
-		l.out.release()
+		l.release()
 		if err != nil {
 			if l.observer != nil && errors.Is(err, ErrRecord) {
 				l.observer.BadMessage(&l.conn, err)
@@ -37,6 +37,22 @@ func (l *link) receive() error {
 			return err
 		}
 	}
+}
+
+// hold lets what a batch of messages causes gather, here and where the handler passes calls on to.
+func (l *link) hold() {
+	l.out.Hold()
+	if l.passedOn = l.conn.Batch; l.passedOn != nil {
+		l.passedOn.Hold()
+	}
+}
+
+// release sends what has gathered.
+func (l *link) release() {
+	if l.passedOn != nil {
+		l.passedOn.Release()
+	}
+	l.out.Release()
 }
 
 // handle works through all records that are there.
@@ -161,8 +177,8 @@ func (l *link) call() error {
 
 // wait blocks the receive loop until something comes by ch, or the connection ends. What was gathered leaves before.
 func (l *link) wait(ch <-chan struct{}) error {
-	l.out.release()
-	defer l.out.hold()
+	l.release()
+	defer l.hold()
 	select {
 	case <-ch:
 		return nil

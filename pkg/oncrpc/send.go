@@ -33,7 +33,7 @@ type sender struct {
 	mu       sync.Mutex
 	queue    []outgoing
 	queued   int  // bytes in queue
-	held     bool // messages gather until release
+	held     int  // holds that were not released: messages gather until the last is
 	flushing bool // somebody is at it
 	writer   bool // the writer goroutine was started
 	closed   error
@@ -58,7 +58,7 @@ func (s *sender) send(o outgoing, n int) {
 	}
 	s.queue = append(s.queue, o)
 	s.queued += n
-	if s.flushing || s.held && len(s.queue) < gatherMessages && s.queued < gatherBytes {
+	if s.flushing || s.held > 0 && len(s.queue) < gatherMessages && s.queued < gatherBytes {
 		s.mu.Unlock()
 		return
 	}
@@ -67,18 +67,18 @@ func (s *sender) send(o outgoing, n int) {
 	s.flush(false)
 }
 
-// hold lets messages gather until release.
-func (s *sender) hold() {
+// Hold implements [Gatherer].
+func (s *sender) Hold() {
 	s.mu.Lock()
-	s.held = true
+	s.held++
 	s.mu.Unlock()
 }
 
-// release sends what has gathered.
-func (s *sender) release() {
+// Release implements [Gatherer].
+func (s *sender) Release() {
 	s.mu.Lock()
-	s.held = false
-	mine := len(s.queue) > 0 && !s.flushing
+	s.held--
+	mine := s.held == 0 && len(s.queue) > 0 && !s.flushing
 	if mine {
 		s.flushing = true
 	}
