@@ -38,6 +38,9 @@ type backend struct {
 
 // openBackend opens what x says.
 func openBackend(e *export, x *config.Export) (_ *backend, err error) {
+	if x.Backend.Volume == nil {
+		return nil, errors.New("backend: want volume: {path: DIRECTORY}; this gateway serves no other kind")
+	}
 	v := *x.Backend.Volume
 	b := &backend{volume: v, stop: make(chan struct{}), decorate: e.gateway.o.decorate}
 	if b.dir, err = lockDirectory(e, v.Path); err != nil {
@@ -75,6 +78,9 @@ func lockDirectory(e *export, path string) (*os.File, error) {
 
 // same tells whether a volume is the one that b serves, whatever its path says.
 func (b *backend) same(v *config.Volume) bool {
+	if v == nil {
+		return false
+	}
 	if filepath.Clean(v.Path) == filepath.Clean(b.volume.Path) {
 		return true
 	}

@@ -19,6 +19,13 @@ func DefaultExport() Export {
 	return e
 }
 
+// DefaultNFSServer returns a server with every field at its default that has one.
+func DefaultNFSServer() NFSServer {
+	var s NFSServer
+	s.setDefaults()
+	return s
+}
+
 func (c *GatewayConfig) setDefaults() {
 	c.APIVersion, c.Kind = "", ""
 	c.Admin = Admin{Address: "127.0.0.1:9180"}
@@ -39,10 +46,24 @@ func (e *Export) setDefaults() {
 
 func (r *AccessRule) setDefaults() { r.Mode, r.Squash = ReadOnly, SquashRoot }
 
+func (s *NFSServer) setDefaults() { s.Port, s.Versions = 2049, defaultVersions() }
+
+func (s *RDMAServer) setDefaults() { s.Port, s.Path, s.Versions = 20049, "/", defaultVersions() }
+
+func defaultVersions() []NFSVersion { return []NFSVersion{NFSv3, NFSv41, NFSv42} }
+
 func (o *ListenerOptions) setDefaults() { o.CRC = true }
 
 // Complete sets the defaults that depend on other fields. Parse does so by itself.
 func (e *Export) Complete() {
+	if _, _, remote := e.Backend.Remote(); remote {
+		if e.SealHandles == "" {
+			e.SealHandles = SealAuto
+		}
+		if e.GSS == "" {
+			e.GSS = GSSRefuse
+		}
+	}
 	for i := range e.Listeners {
 		l := &e.Listeners[i]
 		if l.Network != RDMA {

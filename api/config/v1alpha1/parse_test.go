@@ -128,12 +128,13 @@ func TestRefusals(t *testing.T) {
 		// The frame of the file.
 		{"apiVersion: config.sluice.dev/v1alpha1", "apiVersion: v2", `line 1: apiVersion: "v2": want config.sluice.dev/v1alpha1`, true},
 		{"kind: GatewayConfig", "", `line 1: kind: want GatewayConfig`, true},
-		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, log, exports
+		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, exports
 line 1: kind: want GatewayConfig`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nkind: GatewayConfig", `line 3: kind: the field is there twice, first on line 2`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 20", `line 3: drainTimeout: "20": want a number and its unit, such as 20s, 1m30s or 500ms`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 61m", `line 3: drainTimeout: 1h1m0s: want 0s to 1h`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nstateDir: state", `line 3: stateDir: "state": want an absolute path, such as /srv/data`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nhandleKeys: {file: keys}", `line 3: handleKeys.file: "keys": want an absolute path, such as /srv/data`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nlog:\n  level: loud\n  format: xml", `line 4: log.level: "loud": want debug or info or warn or error
 line 5: log.format: "xml": want text or json`, true},
 		{`"127.0.0.1:9180"`, "9180", `line 3: admin.address: 9180: want a string; put it in quotes if it is one`, true},
@@ -145,13 +146,13 @@ line 5: log.format: "xml": want text or json`, true},
 		{good, "apiVersion: config.sluice.dev/v1alpha1\nkind: GatewayConfig\nexports: {}", `line 3: exports: a mapping: want a list`, true},
 
 		// An export.
-		{"- name: data", "- nam: data", `line 5: exports[0].nam: unknown field (did you mean "name"?); the fields here are name, listeners, backend, access, transport, limits
+		{"- name: data", "- nam: data", `line 5: exports[0].nam: unknown field (did you mean "name"?); the fields here are name, listeners, uid, backend, sealHandles, gss, access, transport, limits
 line 5: exports[0].name: missing: want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit`, false},
 		{"name: data", "name: Data", `line 5: exports[0].name: "Data": want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit`, false},
 		{"name: data", "name: data\n  name: data", `line 6: exports[0].name: the field is there twice, first on line 5`, false},
 		{"name: data", "name: 42", `line 5: exports[0].name: 42: want a string; put it in quotes if it is one`, false},
-		{"backend: {volume: {path: /srv/data}}", "backend: {nfs: {server: a}}", `line 9: exports[0].backend.nfs: unknown field; the fields here are volume
-line 9: exports[0].backend: want volume: {path: DIRECTORY}`, false},
+		{"backend: {volume: {path: /srv/data}}", "backend: {iscsi: {server: a}}", `line 9: exports[0].backend.iscsi: unknown field; the fields here are volume, nfs, rdma
+line 9: exports[0].backend: want one of volume: {path: DIRECTORY}, nfs: {server: HOST, path: /PATH} and rdma: {server: HOST, path: /PATH}`, false},
 		{"path: /srv/data", "path: data", `line 9: exports[0].backend.volume.path: "data": want an absolute path, such as /srv/data`, false},
 		{"path: /srv/data", "", `line 9: exports[0].backend.volume.path: missing: want an absolute path, such as /srv/data`, false},
 
@@ -252,7 +253,7 @@ func TestExportsAreJudgedOneByOne(t *testing.T) {
 		{"one is no export", exports("a", ":1", "/a") + "- 42\n" + "-\n", []string{"a"},
 			[]string{` line 8: exports[1]: 42: want a mapping of fields`, ` line 9: exports[2].name: missing: want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit
 line 9: exports[2].listeners: 0: want 1 to 16 listeners
-line 9: exports[2].backend: want volume: {path: DIRECTORY}
+line 9: exports[2].backend: want one of volume: {path: DIRECTORY}, nfs: {server: HOST, path: /PATH} and rdma: {server: HOST, path: /PATH}
 line 9: exports[2].access: 0: want 1 to 1024 rules; without one no client may mount`}},
 		{"two have one name", exports("a", ":1", "/a", "b", ":2", "/b", "a", ":3", "/c"), []string{"b"},
 			[]string{`a line 4: exports[0].name: "a": exports[2].name is the same: want a name for each export`, `a line 12: exports[2].name: "a": exports[0].name is the same: want a name for each export`}},

@@ -22,9 +22,11 @@ type GatewayConfig struct {
 	// StateDir is the directory for what has to survive a restart, such as the keys that seal file handles. It is made
 	// if it is missing. Default /var/lib/sluice. A change takes effect at the next start.
 	StateDir string `json:"stateDir"`
+	// HandleKeys are the keys that seal file handles of exports whose backend is nfs or rdma.
+	HandleKeys HandleKeys `json:"handleKeys"`
 	// Log says what is logged, and how.
 	Log Log `json:"log"`
-	// Exports are what clients can mount; names differ, and so do addresses and volumes.
+	// Exports are what clients can mount; names differ, and so do addresses, uids and volumes.
 	Exports []Export `json:"exports"`
 }
 
@@ -32,6 +34,13 @@ type GatewayConfig struct {
 type Admin struct {
 	// Address is where it listens, "IP:port"; empty means nowhere. Default 127.0.0.1:9180.
 	Address string `json:"address"`
+}
+
+// HandleKeys are the keys that seal file handles. All gateways that serve the same exports have the same.
+type HandleKeys struct {
+	// File has them; its first key seals, and all of them are accepted. Empty, the default, means a key in StateDir, which is made
+	// when it is first needed. A change takes effect at the next start.
+	File string `json:"file"`
 }
 
 // Log says what is logged to standard error, and how.
@@ -50,8 +59,17 @@ type Export struct {
 	Name string `json:"name"`
 	// Listeners are the addresses that it is served on, 1 to 16.
 	Listeners []Listener `json:"listeners"`
+	// UID tells the export from all others, at every gateway and after every restart: handles are sealed with it, and servers and clients of
+	// NFSv4 told apart by it. 8 to 64 printable ASCII characters without spaces; empty, the default, means that it is made of Name. A volume has none.
+	UID string `json:"uid,omitempty"`
 	// Backend is where the files are.
 	Backend Backend `json:"backend"`
+	// SealHandles says whether file handles of an nfs or rdma backend get a keyed tag: Required, Auto or Off. Default Auto. A volume seals always,
+	// and has no such field.
+	SealHandles SealHandles `json:"sealHandles,omitempty"`
+	// GSS says what becomes of calls with RPCSEC_GSS to an nfs or rdma backend: Refuse, which is the default, or PassThrough, which needs SealHandles Off,
+	// access ReadWrite without squash, and the backend's own root. A volume has no such field.
+	GSS GSS `json:"gss,omitempty"`
 	// Access are the rules of who may mount. The first rule that names a client's address decides; a client that no
 	// rule names is refused. 1 to 1024 rules.
 	Access []AccessRule `json:"access"`
@@ -88,12 +106,49 @@ type ListenerOptions struct {
 type Backend struct {
 	// Volume is a directory of this host.
 	Volume *Volume `json:"volume,omitempty"`
+	// NFS is an NFS server on TCP.
+	NFS *NFSServer `json:"nfs,omitempty"`
+	// RDMA is an NFS server on RPC-over-RDMA.
+	RDMA *RDMAServer `json:"rdma,omitempty"`
 }
 
 // Volume is a directory of this host, which one export serves.
 type Volume struct {
 	// Path is the directory, absolute.
 	Path string `json:"path"`
+}
+
+// NFSServer is an NFS server on TCP.
+type NFSServer struct {
+	// Server is its name or IP address.
+	Server string `json:"server"`
+	// Port is where NFS answers, 1 to 65535. Default 2049.
+	Port int `json:"port"`
+	// MountPort is where MOUNT answers, which NFSv3 begins with, 0 to 65535. 0, the default, has the server's rpcbind asked.
+	MountPort int `json:"mountPort"`
+	// Path is what clients see as "/": absolute, clean, at most 1024 bytes.
+	Path string `json:"path"`
+	// Versions of NFS are those that clients may use, of 3, 4.0, 4.1 and 4.2. Default 3, 4.1 and 4.2.
+	Versions []NFSVersion `json:"versions"`
+	// SoftTimeout is how long a call waits for a server that is away before its client is told to try again. 1s to 10m; 0s, the default, means that
+	// calls wait as long as it takes.
+	SoftTimeout Duration `json:"softTimeout"`
+}
+
+// RDMAServer is an NFS server on RPC-over-RDMA, such as another gateway. Its fields are those of [NFSServer] but for MountPort, since MOUNT is asked on
+// the same address.
+type RDMAServer struct {
+	// Server is its name or IP address.
+	Server string `json:"server"`
+	// Port is where it answers, 1 to 65535. Default 20049.
+	Port int `json:"port"`
+	// Path is what clients see as "/": absolute, clean, at most 1024 bytes. Default "/".
+	Path string `json:"path"`
+	// Versions of NFS are those that clients may use, of 3, 4.0, 4.1 and 4.2. Default 3, 4.1 and 4.2.
+	Versions []NFSVersion `json:"versions"`
+	// SoftTimeout is how long a call waits for a server that is away before its client is told to try again. 1s to 10m; 0s, the default, means that
+	// calls wait as long as it takes.
+	SoftTimeout Duration `json:"softTimeout"`
 }
 
 // AccessRule says what clients of certain addresses may do.
@@ -166,6 +221,36 @@ type Provider string
 
 // IWARP is the software provider, on TCP sockets.
 const IWARP Provider = "iwarp"
+
+// NFSVersion is a version of NFS.
+type NFSVersion string
+
+// Versions of NFS.
+const (
+	NFSv3  NFSVersion = "3"
+	NFSv40 NFSVersion = "4.0"
+	NFSv41 NFSVersion = "4.1"
+	NFSv42 NFSVersion = "4.2"
+)
+
+// SealHandles says whether file handles get a keyed tag, so that none is believed which the gateway did not hand out.
+type SealHandles string
+
+// Ways to seal handles. SealAuto leaves those alone that are too long for a tag.
+const (
+	SealRequired SealHandles = "Required"
+	SealAuto     SealHandles = "Auto"
+	SealOff      SealHandles = "Off"
+)
+
+// GSS says what becomes of calls with RPCSEC_GSS.
+type GSS string
+
+// What becomes of them.
+const (
+	GSSRefuse      GSS = "Refuse"
+	GSSPassThrough GSS = "PassThrough"
+)
 
 // AccessMode is what a client may do.
 type AccessMode string

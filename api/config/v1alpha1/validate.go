@@ -28,6 +28,9 @@ func (c *GatewayConfig) Validate() Problems {
 		r.at("drainTimeout").refuse(c.DrainTimeout, "want 0s to 1h")
 	}
 	checkPath(r.at("stateDir"), c.StateDir)
+	if c.HandleKeys.File != "" {
+		checkPath(r.at("handleKeys").at("file"), c.HandleKeys.File)
+	}
 	oneOf(r.at("log").at("level"), c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(r.at("log").at("format"), c.Log.Format, "text", "json")
 	for i := range c.Exports {
@@ -54,11 +57,7 @@ func (e *Export) validate(r report) {
 	for i := range e.Listeners {
 		e.Listeners[i].validate(r.at("listeners").index(i))
 	}
-	if v := e.Backend.Volume; v == nil {
-		r.at("backend").refuse(nil, "want volume: {path: DIRECTORY}")
-	} else {
-		checkPath(r.at("backend").at("volume").at("path"), v.Path)
-	}
+	e.validateBackend(r)
 	if n := len(e.Access); n < 1 || n > 1024 {
 		r.at("access").refuse(n, "want 1 to 1024 rules; without one no client may mount")
 	}
@@ -139,6 +138,9 @@ func (c *GatewayConfig) checkConflicts(r report) {
 			}
 			if e.Name != "" && e.Name == o.Name {
 				re.at("name").refuse(e.Name, "%s.name is the same: want a name for each export", r.index(j).path)
+			}
+			if j < i && e.UID != "" && e.UID == o.UID {
+				re.at("uid").refuse(e.UID, "%s.uid is the same: want one for each export", r.index(j).path)
 			}
 			if v, w := e.Backend.Volume, o.Backend.Volume; j < i && v != nil && w != nil && v.Path != "" && path.Clean(v.Path) == path.Clean(w.Path) {
 				re.at("backend").at("volume").at("path").refuse(v.Path, "%s serves this directory: want one export for each", r.index(j).path)

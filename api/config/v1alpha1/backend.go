@@ -1,0 +1,181 @@
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MaxBackendPath is the most bytes that the path of an nfs or rdma backend may have.
+const MaxBackendPath = 1024
+
+// Remote returns the server of an nfs or rdma backend, both in one shape, and the network that it is on. ok is false if the backend is neither.
+func (b *Backend) Remote() (s NFSServer, n Network, ok bool) {
+	switch {
+	case b.NFS != nil:
+		return *b.NFS, TCP, true
+	case b.RDMA != nil:
+		r := b.RDMA
+		return NFSServer{Server: r.Server, Port: r.Port, Path: r.Path, Versions: r.Versions, SoftTimeout: r.SoftTimeout}, RDMA, true
+	default:
+		return s, "", false
+	}
+}
+
+// Identity tells the export from all others: UID, or if that is empty 16 bytes of a hash of Name.
+func (e *Export) Identity() []byte {
+	if e.UID != "" {
+		return []byte(e.UID)
+	}
+	sum := sha256.Sum256([]byte("sluice export " + e.Name))
+	return sum[:16]
+}
+
+// kinds names the backends that are set.
+func (b *Backend) kinds() (names []string) {
+	for _, k := range []struct {
+		name string
+		set  bool
+	}{{"volume", b.Volume != nil}, {"nfs", b.NFS != nil}, {"rdma", b.RDMA != nil}} {
+		if k.set {
+			names = append(names, k.name)
+		}
+	}
+	return names
+}
+
+func (e *Export) validateBackend(r report) {
+	kinds := e.Backend.kinds()
+	rb := r.at("backend")
+	switch len(kinds) {
+	case 0:
+		rb.refuse(nil, "want one of volume: {path: DIRECTORY}, nfs: {server: HOST, path: /PATH} and rdma: {server: HOST, path: /PATH}")
+		return
+	case 1:
+	default:
+		rb.refuse(raw(strings.Join(kinds, ", ")), "want one of them for each export")
+		return
+	}
+	if v := e.Backend.Volume; v != nil {
+		checkPath(rb.at("volume").at("path"), v.Path)
+		only := func(r report, value, why string) {
+			if value != "" {
+				r.refuse(value, "is for nfs and rdma backends alone, %s: leave it out", why)
+			}
+		}
+		only(r.at("uid"), e.UID, "since a volume is known by its export's name")
+		only(r.at("sealHandles"), string(e.SealHandles), "since handles of a volume are always sealed")
+		only(r.at("gss"), string(e.GSS), "since a volume knows no RPCSEC_GSS")
+		return
+	}
+	rb = rb.at(kinds[0])
+	s, network, _ := e.Backend.Remote()
+	if want := checkHost(s.Server); want != "" {
+		rb.at("server").refuse(s.Server, "%s", want)
+	}
+	between(rb.at("port"), s.Port, 1, 65535)
+	if network == TCP {
+		between(rb.at("mountPort"), s.MountPort, 0, 65535)
+	}
+	checkBackendPath(rb.at("path"), s.Path)
+	e.checkVersions(rb.at("versions"), s.Versions)
+	if d := time.Duration(s.SoftTimeout); d != 0 && (d < time.Second || d > 10*time.Minute) {
+		rb.at("softTimeout").refuse(s.SoftTimeout, "want 1s to 10m, or 0s for calls that wait as long as it takes")
+	}
+	if e.UID != "" && !validUID(e.UID) {
+		r.at("uid").refuse(e.UID, "want 8 to 64 printable ASCII characters without spaces")
+	}
+	oneOf(r.at("sealHandles"), e.SealHandles, SealRequired, SealAuto, SealOff)
+	oneOf(r.at("gss"), e.GSS, GSSRefuse, GSSPassThrough)
+	if e.GSS == GSSPassThrough {
+		e.checkPassThrough(r, rb, s.Path)
+	}
+}
+
+func (e *Export) checkVersions(r report, versions []NFSVersion) {
+	if len(versions) == 0 {
+		r.refuse(0, `want one or more of "3", "4.0", "4.1" and "4.2"`)
+	}
+	for i, v := range versions {
+		oneOf(r.index(i), v, NFSv3, NFSv40, NFSv41, NFSv42)
+		if slices.Contains(versions[:i], v) {
+			r.index(i).refuse(string(v), "is there twice: want each version once")
+		}
+	}
+	reads := slices.IndexFunc(e.Access, func(a AccessRule) bool { return a.Mode == ReadOnly })
+	if i := slices.Index(versions, NFSv40); i >= 0 && reads >= 0 {
+		r.index(i).refuse(string(NFSv40), "access[%d].mode is ReadOnly, but 4.0 needs the owner's seqid to advance also where a call is refused, which only the backend could do: "+
+			"leave 4.0 out, or want ReadWrite in every rule", reads)
+	}
+}
+
+// checkPassThrough: what is signed or sealed by RPCSEC_GSS cannot be rewritten, so no rule may depend on that.
+func (e *Export) checkPassThrough(r, backend report, root string) {
+	const why = "gss is PassThrough, whose calls go through unread: want "
+	if e.SealHandles != SealOff {
+		r.at("sealHandles").refuse(string(e.SealHandles), why+"Off, or gss: Refuse")
+	}
+	for i, a := range e.Access {
+		ra := r.at("access").index(i)
+		if a.Mode == ReadOnly {
+			ra.at("mode").refuse(string(a.Mode), why+"ReadWrite, or gss: Refuse")
+		}
+		if a.Squash == SquashRoot || a.Squash == SquashAll {
+			ra.at("squash").refuse(string(a.Squash), why+"None, or gss: Refuse")
+		}
+	}
+	if root != "/" {
+		backend.at("path").refuse(root, why+`"/", the backend's own root, or gss: Refuse`)
+	}
+}
+
+func validUID(s string) bool {
+	return len(s) >= 8 && len(s) <= 64 && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
+}
+
+// checkHost returns what is wanted if s is neither an IP address of a host nor a host's name.
+func checkHost(s string) string {
+	const want = "want a host's name, such as filer.example, or its IP address"
+	if s == "" {
+		return "missing: " + want
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		if a.IsUnspecified() || a.IsMulticast() {
+			return "is no host's address: " + want
+		}
+		return ""
+	}
+	if len(s) > 253 {
+		return want + ", of at most 253 characters"
+	}
+	labels := strings.Split(s, ".")
+	for _, l := range labels {
+		if len(l) == 0 || len(l) > 63 || l[0] == '-' || l[len(l)-1] == '-' ||
+			strings.Trim(l, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+			return want + ", without brackets and port"
+		}
+	}
+	if strings.Trim(labels[len(labels)-1], "0123456789") == "" {
+		return want + "; this looks like an address, but is none"
+	}
+	return ""
+}
+
+// checkBackendPath holds a path on a server to one spelling, since it decides what clients can reach.
+func checkBackendPath(r report, p string) {
+	switch {
+	case p == "":
+		r.refuse(nil, "missing: want the absolute path of what the server exports, such as /vol/data")
+	case len(p) > MaxBackendPath:
+		r.refuse(p, "has %d bytes: want at most %d", len(p), MaxBackendPath)
+	case strings.ContainsRune(p, 0):
+		r.refuse(p, "a path has no zero byte")
+	case !path.IsAbs(p):
+		r.refuse(p, "want an absolute path, such as /vol/data")
+	case path.Clean(p) != p:
+		r.refuse(p, "want %q: no \"..\", \".\", repeated or trailing slash", path.Clean(p))
+	}
+}
