@@ -108,6 +108,11 @@ type Endpoint interface {
 	// slices that these refer to: those stay untouched until the request completes.
 	// They execute in order as far as RFC 5040 section 5.5 or verbs demand; a Read does not hold up what follows it.
 	Post(wrs []WorkRequest) error
+	// Hold has what is posted gather until Release, which sends it: for those who post batch after batch from outside of Completed, where
+	// that is so in any case. Holds nest, come from any goroutine and are short. An endpoint may send earlier.
+	Hold()
+	// Release ends a Hold.
+	Release()
 	// PostReceives adds to the receive queue, which is first in, first out.
 	PostReceives(rs []Receive) error
 	// Expose makes mem accessible to the peer, for Sends that are posted afterwards to advertise. Handles are

@@ -35,6 +35,9 @@ type Config struct {
 	// 0 means 16 at a server, and none at a client without a Handler.
 	BackCredits int
 
+	// Batch, if set, is held while a connection works through what came together; see [oncrpc.Conn].
+	Batch oncrpc.Gatherer
+
 	// RemoteInvalidation offers Send with Invalidate to the peer (RFC 8797).
 	RemoteInvalidation bool
 

@@ -99,7 +99,7 @@ func (c *Conn) establish(ep rdma.Endpoint) {
 	c.maxGather = max(2, a.MaxSegments)
 	c.info = oncrpc.Conn{
 		Network: "rdma", Remote: addrPort(ep.RemoteAddr()), Local: addrPort(ep.LocalAddr()),
-		Back: &c.out, Done: c.done, Values: map[any]any{},
+		Back: &c.out, Out: ep, Batch: c.cfg.Batch, Done: c.done, Values: map[any]any{},
 	}
 }
 
@@ -139,8 +139,19 @@ func (c *Conn) run() {
 
 // Completed implements rdma.Handler.
 func (c *Conn) Completed(batch []rdma.Completion) {
+	if b := c.complete(batch); b != nil {
+		b.Release()
+	}
+}
+
+// complete works through a batch. It holds, and returns, where calls are passed on to.
+func (c *Conn) complete(batch []rdma.Completion) oncrpc.Gatherer {
 	c.loop.Lock()
 	defer c.loop.Unlock()
+	held := c.info.Batch
+	if held != nil {
+		held.Hold()
+	}
 	for i := range batch {
 		switch cp := &batch[i]; cp.ID & idKind {
 		case idReceive:
@@ -157,6 +168,7 @@ func (c *Conn) Completed(batch []rdma.Completion) {
 		c.fail(err)
 	}
 	c.out.settle()
+	return held
 }
 
 // Sent implements rdma.Handler.

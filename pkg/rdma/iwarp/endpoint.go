@@ -44,6 +44,9 @@ type endpoint struct {
 	closing      bool
 	// gathering: the receive loop will flush, so that nobody else needs to. True until Serve begins.
 	gathering bool
+	// held counts holds; ending: they do not count any more.
+	held   int
+	ending bool
 	// gathered counts the bytes posted since the last flush. Many of them do not wait for the end of the batch: sent at once, they are
 	// still in the cache, and so is their memory when it is used again.
 	gathered int
@@ -226,6 +229,24 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	return nil
 }
 
+// Hold implements [rdma.Endpoint].
+func (e *endpoint) Hold() {
+	e.mu.Lock()
+	e.held++
+	e.mu.Unlock()
+}
+
+// Release implements [rdma.Endpoint].
+func (e *endpoint) Release() {
+	e.mu.Lock()
+	e.held--
+	flush := e.takeToken()
+	e.mu.Unlock()
+	if flush {
+		e.flush(false)
+	}
+}
+
 // wantWake decides whether the receive loop has to be woken. The caller holds mu, and calls wake after it if so.
 func (e *endpoint) wantWake() bool {
 	if e.gathering || e.awake {
@@ -237,7 +258,8 @@ func (e *endpoint) wantWake() bool {
 
 // takeToken takes the flush token if there is work and nobody else sends or will. The caller holds mu.
 func (e *endpoint) takeToken() bool {
-	if e.gathering && (!e.served || e.gathered < gatherMax) || e.flushing || !e.canSend() {
+	gathers := e.gathering || e.held > 0 && !e.ending
+	if gathers && (!e.served || e.gathered < gatherMax) || e.flushing || !e.canSend() {
 		return false
 	}
 	e.flushing = true
@@ -435,7 +457,7 @@ func (e *endpoint) fail(err error) {
 // finish ends everything. The caller is Serve, which has come to cause, or Close if Serve was never called, with nil.
 func (e *endpoint) finish(cause error) {
 	e.mu.Lock()
-	e.gathering = false
+	e.gathering, e.ending = false, true
 	if e.takeToken() { // what is still queued goes out as far as the socket takes it
 		e.mu.Unlock()
 		e.flush(false)

@@ -78,6 +78,7 @@ var cases = []struct {
 	{"send gather and scatter", false, testSendSegments},
 	{"send order", false, testSendOrder},
 	{"send unsignaled", false, testSendUnsignaled},
+	{"send held", false, testSendHeld},
 	{"bad posts", false, testBadPosts},
 	{"post in handlers", false, testPostInHandlers},
 	{"post before serve", false, testPostBeforeServe},

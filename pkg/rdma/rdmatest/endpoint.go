@@ -26,7 +26,7 @@ type endpoint struct {
 	ready     sync.Cond // completions, or the end
 	handler   rdma.Handler
 	serving   bool
-	gathering bool // the handler is in Completed: posts wait until it returns
+	gathering int  // while the handler is in Completed, and between Hold and Release: posts wait
 	done      bool // Serve returned
 	closed    bool // by Close
 	ended     bool
@@ -113,14 +113,13 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 		}
 		batch := e.completions
 		e.completions = e.spare[:0]
-		e.gathering = true
+		e.gathering++
 		e.stats.ReadCalls++
 		c.mu.Unlock()
 		h.Completed(batch)
 		c.mu.Lock()
 		e.spare = batch
-		e.gathering = false
-		e.flush()
+		e.gathered()
 		e.report()
 	}
 	for e.reporting {
@@ -132,7 +131,13 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	return e.cause
 }
 
-// flush executes what was posted during a batch.
+// gathered executes what was posted during a batch, when nothing more is to gather.
+func (e *endpoint) gathered() {
+	if e.gathering--; e.gathering == 0 {
+		e.flush()
+	}
+}
+
 func (e *endpoint) flush() {
 	if len(e.posted) == 0 {
 		return
@@ -144,6 +149,19 @@ func (e *endpoint) flush() {
 	}
 	clear(posted)
 	e.posted = posted[:0]
+}
+
+func (e *endpoint) Hold() {
+	e.c.mu.Lock()
+	defer e.c.mu.Unlock()
+	e.gathering++
+}
+
+func (e *endpoint) Release() {
+	e.c.mu.Lock()
+	defer e.c.mu.Unlock()
+	e.gathered()
+	e.report()
 }
 
 func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
@@ -170,7 +188,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 			}
 		}
 	}
-	if e.gathering {
+	if e.gathering > 0 {
 		e.posted = append(e.posted, wrs...)
 		return nil
 	}

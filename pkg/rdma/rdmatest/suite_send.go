@@ -144,6 +144,44 @@ func testSendOrder(x *exam) {
 	a.wait("Sent for all", func() bool { return len(a.posted) == 0 })
 }
 
+// testSendHeld: batches that are posted while the endpoint is held arrive in order, after as few calls as those of one batch; the peer's
+// messages arrive meanwhile.
+func testSendHeld(x *exam) {
+	a, b := x.connect(setup{}, setup{receives: 40, size: 100})
+	a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(x.memory(4, 0))}) // the dialer's, so that both may send
+	b.receive()
+	calls := a.ep.Stats().WriteCalls
+	a.ep.Hold()
+	a.ep.Hold()
+	for n := range 20 {
+		m := x.memory(100, n%4)
+		copy(m, noise(n, 100))
+		a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)})
+	}
+	a.ep.Release()
+	a.ep.Release()
+	for n := range 20 {
+		if got := b.receive(); !bytes.Equal(got.data, noise(n, 100)) {
+			x.Fatalf("message %d came wrong", n)
+		}
+	}
+	a.awaitSent(21)
+	if n := a.ep.Stats().WriteCalls - calls; n > 2 {
+		x.Errorf("20 messages that were held left in %d calls", n)
+	}
+	a.ep.Hold()
+	m := x.memory(100, 0)
+	copy(m, noise(99, 100))
+	a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)})
+	if err := a.ep.Close(); err != nil {
+		x.Errorf("Close while held: %v", err)
+	}
+	if got := b.receive(); !bytes.Equal(got.data, noise(99, 100)) {
+		x.Errorf("what was held at Close came wrong")
+	}
+	a.ep.Release()
+}
+
 // testSendUnsignaled: unsignaled requests are never reported, and are complete with a later signaled one.
 func testSendUnsignaled(x *exam) {
 	const queue = 8
