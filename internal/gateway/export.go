@@ -245,7 +245,7 @@ func (e *export) status() ExportStatus {
 	e.mu.Unlock()
 	if open != nil {
 		s.Listeners = open.listeners()
-		s.Backend = open.backendStatus()
+		s.Backend = open.serves().status()
 	}
 	s.Clients = e.clients.list()
 	s.Counters.RPCs, s.Counters.Errors = e.stats.totals()

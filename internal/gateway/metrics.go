@@ -77,6 +77,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// counterFunc and gaugeFunc take a figure of one export. The labels are those behind the export's name.
+type (
+	counterFunc = func(d *prometheus.Desc, v uint64, labels ...string)
+	gaugeFunc   = func(d *prometheus.Desc, v float64, labels ...string)
+)
+
 func (e *export) collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{e.name}, labels...)...)
@@ -143,9 +149,7 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	gauge(poolDesc, float64(open.served().Limits.Memory), "limit")
 	gauge(waitingDesc, float64(open.budget.Waiting()))
 	gauge(healthyDesc, oneIf(s.Backend.Healthy))
-	b := open.serverStats()
-	counter(cacheDesc, b.Replays)
-	gauge(queuedDesc, float64(b.Queued))
+	open.serves().collect(counter, gauge)
 }
 
 // pathLabels names a way of payload, and the direction that it goes.

@@ -14,7 +14,6 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
-	"sluice.dev/sluice/pkg/nfs/server"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
@@ -35,7 +34,7 @@ type opened struct {
 
 	mu      sync.Mutex // guards what is below against those that only look
 	have    *config.Export
-	backend *backend
+	backend *held
 	ports   []port
 }
 
@@ -73,7 +72,7 @@ func (e *export) start(x *config.Export) (_ *opened, err error) {
 	if err := o.domain.Attach(o.pool); err != nil {
 		return nil, fmt.Errorf("registering memory: %w", err)
 	}
-	if o.backend, err = openBackend(e, x); err != nil {
+	if o.backend, err = o.openBackend(x); err != nil {
 		return nil, err
 	}
 	o.limits(x)
@@ -85,10 +84,10 @@ func (e *export) start(x *config.Export) (_ *opened, err error) {
 func (o *opened) change(x *config.Export) error {
 	have := o.have
 	// A new backend is opened first: if that fails, nothing has happened.
-	backend, fresh := o.backend, !o.backend.same(x.Backend.Volume)
+	backend, fresh := o.backend, !o.backend.same(x)
 	var err error
 	if fresh {
-		backend, err = openBackend(o.e, x)
+		backend, err = o.openBackend(x)
 	} else {
 		err = backend.setAccess(x.Access)
 	}
@@ -290,18 +289,11 @@ func (o *opened) listeners() []ListenerStatus {
 	return s
 }
 
-func (o *opened) backendStatus() BackendStatus {
+// serves returns the present backend.
+func (o *opened) serves() *held {
 	o.mu.Lock()
-	b := o.backend
-	o.mu.Unlock()
-	return b.status()
-}
-
-func (o *opened) serverStats() server.Stats {
-	o.mu.Lock()
-	b := o.backend
-	o.mu.Unlock()
-	return b.srv.Stats()
+	defer o.mu.Unlock()
+	return o.backend
 }
 
 // served returns the configuration that is served.
