@@ -244,7 +244,7 @@ func (o *op) answerAccess(e *xdr.Encoder, bits uint32) {
 	o.respond()
 }
 
-func access(o *op) {
+func accessCheck(o *op) {
 	e := o.begin(accessLen)
 	if e == nil {
 		return

@@ -202,7 +202,7 @@ func dump(o *op) {
 func export(o *op) {
 	x := nfs3.Export{Dir: []byte("/")}
 	size := 12 + 4 + len(x.Dir)
-	for _, rule := range *o.s.access.Load() {
+	for _, rule := range o.s.access.Load().All() {
 		for _, p := range rule.Networks {
 			if len(x.Groups) < nfs3.MaxMountList/2 {
 				g := []byte(p.String())

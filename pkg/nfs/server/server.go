@@ -29,6 +29,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -65,7 +66,7 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	fs      *vfs.FS
-	access  atomic.Pointer[[]Rule]
+	access  atomic.Pointer[access.Rules]
 	workers workers
 	replies replyCache
 	mounts  mountList
@@ -209,7 +210,7 @@ func init() {
 		nfs3.ProcGetAttr:     {run: getattr, fast: getattrFast},
 		nfs3.ProcSetAttr:     {run: setattr, once: true},
 		nfs3.ProcLookup:      {run: lookup},
-		nfs3.ProcAccess:      {run: access, fast: accessFast},
+		nfs3.ProcAccess:      {run: accessCheck, fast: accessFast},
 		nfs3.ProcReadlink:    {run: readlink},
 		nfs3.ProcRead:        {run: read, fast: readFast},
 		nfs3.ProcWrite:       {run: write, once: true},
