@@ -1,0 +1,180 @@
+// Package seal makes file handles that only this export has handed out be accepted by it: each gets a keyed tag behind its end.
+//
+// The tag is the first [TagLen] bytes of HMAC-SHA-256 over the handle, under a key that is derived for each export from a secret and the
+// export's UID (HKDF, RFC 5869). Eight bytes are the choice between room (NFS version 3 has 64 bytes for a handle, and 56 are enough for
+// those of the usual servers) and strength: a guess can only be tried by a call, and one in 2^64 is right. The same handle has the
+// same tag at every replica and after every restart, since clients compare handles byte by byte.
+package seal
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"hash"
+	"sync"
+)
+
+// TagLen is how many bytes a seal adds to a handle.
+const TagLen = 8
+
+// Limits of handles on the wire, in bytes (NFS3_FHSIZE of RFC 1813, NFS4_FHSIZE of RFC 8881).
+const (
+	Max3 = 64
+	Max4 = 128
+)
+
+// MinUID is the length in bytes that the UID of an export has at least.
+const MinUID = 8
+
+// Mode says which handles are sealed.
+type Mode uint8
+
+const (
+	// Required: every handle. One that is too long cannot be handed out.
+	Required Mode = iota
+	// Auto: those that have room for a tag. Longer ones pass as they are, and no shorter one is accepted without a tag.
+	Auto
+	// Off: none.
+	Off
+)
+
+// String returns the mode's name in the configuration.
+func (m Mode) String() string {
+	switch m {
+	case Required:
+		return "Required"
+	case Auto:
+		return "Auto"
+	case Off:
+		return "Off"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// Sealer seals the handles of one export. Its methods may be called concurrently, and do not allocate in the steady state.
+type Sealer struct {
+	mode  Mode
+	macs  sync.Pool // of *macs
+	keyed [][]byte  // derived keys; the first one seals
+}
+
+// macs are one user's hash states, one for each key.
+type macs struct {
+	by  []hash.Hash
+	sum [sha256.Size]byte
+}
+
+// New makes the Sealer of the export with a UID of at least MinUID bytes. The first of the secrets seals, and all of them verify, so that secrets can
+// be replaced one by one. Mode Off needs none. Nothing of the arguments is kept.
+func New(secrets [][]byte, uid []byte, mode Mode) (*Sealer, error) {
+	s := &Sealer{mode: mode}
+	switch {
+	case mode > Off:
+		return nil, fmt.Errorf("seal: mode is %d, must be Required, Auto or Off", mode)
+	case mode == Off:
+		return s, nil
+	case len(uid) < MinUID:
+		return nil, fmt.Errorf("seal: the export's UID has %d bytes, at least %d are needed", len(uid), MinUID)
+	case len(secrets) == 0 || len(secrets) > MaxKeys:
+		return nil, fmt.Errorf("seal: %d keys, mode %v needs 1 to %d", len(secrets), mode, MaxKeys)
+	}
+	for i, secret := range secrets {
+		if len(secret) < MinKey {
+			return nil, fmt.Errorf("seal: key %d has %d bytes, at least %d are needed", i, len(secret), MinKey)
+		}
+		key, err := hkdf.Key(sha256.New, secret, nil, "sluice file handles\x00"+string(uid), sha256.Size)
+		if err != nil {
+			return nil, fmt.Errorf("seal: key %d: %w", i, err)
+		}
+		s.keyed = append(s.keyed, key)
+	}
+	s.macs.New = func() any {
+		m := &macs{}
+		for _, key := range s.keyed {
+			m.by = append(m.by, hmac.New(sha256.New, key))
+		}
+		return m
+	}
+	return s, nil
+}
+
+// Mode returns the mode.
+func (s *Sealer) Mode() Mode { return s.mode }
+
+// Grows reports how many bytes a handle can get longer.
+func (s *Sealer) Grows() int {
+	if s.mode == Off {
+		return 0
+	}
+	return TagLen
+}
+
+// Len returns how long a handle of n bytes is when it is sealed, where limit bytes are allowed (Max3 or Max4). It is false for one that cannot be
+// handed out: it is longer than limit, or in mode Required has no room for the tag.
+func (s *Sealer) Len(n, limit int) (int, bool) {
+	switch {
+	case n > limit:
+		return 0, false
+	case s.mode == Off:
+		return n, true
+	case n+TagLen <= limit:
+		return n + TagLen, true
+	default:
+		return n, s.mode == Auto
+	}
+}
+
+// Append appends the sealed handle to dst, and nothing if Len says that it cannot be handed out.
+func (s *Sealer) Append(dst, handle []byte, limit int) []byte {
+	n, ok := s.Len(len(handle), limit)
+	if !ok {
+		return dst
+	}
+	dst = append(dst, handle...)
+	if n == len(handle) {
+		return dst
+	}
+	m := s.macs.Get().(*macs)
+	dst = append(dst, m.tag(0, handle)...)
+	s.macs.Put(m)
+	return dst
+}
+
+// Open returns the handle in a sealed one, as a view of it. False: it is none that this export has handed out.
+func (s *Sealer) Open(sealed []byte, limit int) (handle []byte, ok bool) {
+	switch {
+	case len(sealed) > limit:
+		return nil, false
+	case s.mode == Off:
+		return sealed, true
+	}
+	if n := len(sealed) - TagLen; n >= 0 && s.verify(sealed[:n:n], sealed[n:]) {
+		return sealed[:n:n], true
+	}
+	if s.mode == Auto && len(sealed)+TagLen > limit {
+		return sealed, true
+	}
+	return nil, false
+}
+
+// verify reports whether one of the keys gives the handle this tag.
+func (s *Sealer) verify(handle, tag []byte) bool {
+	m := s.macs.Get().(*macs)
+	defer s.macs.Put(m)
+	for i := range m.by {
+		if subtle.ConstantTimeCompare(m.tag(i, handle), tag) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// tag returns the tag under key i, which is valid until the next one is made.
+func (m *macs) tag(i int, handle []byte) []byte {
+	h := m.by[i]
+	h.Reset()
+	h.Write(handle)
+	return h.Sum(m.sum[:0])[:TagLen]
+}
