@@ -184,6 +184,13 @@ func (d *Decoder) Skip(n int) {
 	}
 }
 
+// Gap moves on by n bytes of the unreduced stream that are known to be missing here, without being an item. There is none at that place.
+func (d *Decoder) Gap(n int) {
+	if d.err == nil {
+		d.pos += n
+	}
+}
+
 // Bulk reads a counted opaque of at most limit bytes that may have been taken out of the stream, and appends
 // the slices that hold it to dst. It returns dst, the opaque's length, and whether it was an item.
 // A missing round-up at the very end of the stream is supplied (RFC 8166 section 3.4.5.2).

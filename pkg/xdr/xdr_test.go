@@ -254,3 +254,18 @@ func TestAllocs(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestGap(t *testing.T) {
+	var d Decoder
+	d.ResetBytes([]byte{0, 0, 0, 1, 0, 0, 0, 2})
+	d.Uint32()
+	d.Gap(100)
+	if v := d.Uint32(); v != 2 || d.Pos() != 108 || d.Left() != 0 || d.Err() != nil {
+		t.Errorf("%d at %d, %d left, %v", v, d.Pos(), d.Left(), d.Err())
+	}
+	d.Uint32()
+	d.Gap(4)
+	if d.Pos() != 108 {
+		t.Errorf("at %d after a failure", d.Pos())
+	}
+}

@@ -1,0 +1,155 @@
+// Package layout knows the shape of every message of NFS: versions 3, 4.0, 4.1 and 4.2 (RFC 1813, 7530, 8881, 7862, 8276), MOUNT version 3,
+// NFSACL version 3, and the callbacks of version 4. One table says for each procedure and each operation which fields its
+// arguments and results have; a [Walker] goes through a message by it and notes where the fields are that somebody has business with.
+//
+// Nothing is decoded into structs and nothing is copied: the upper-layer binding learns where bulk data lie, and the proxy
+// which bytes it has to change. All lengths and counts are bounded by the table, and by what is there.
+package layout
+
+import "sluice.dev/sluice/pkg/xdr"
+
+// Proc names a procedure.
+type Proc struct {
+	Program, Version, Procedure uint32
+	// Callback tells a CB_COMPOUND, whose program number is the client's choice. Program and Version are ignored then.
+	Callback bool
+}
+
+// Mark says what a field is.
+type Mark uint8
+
+// The fields that a Walker notes. Those of a counted opaque or string have Value its length in bytes, and B its bytes; those of a
+// number have Value the number.
+const (
+	_ Mark = iota
+
+	// Status is the status of a result: nfsstat3, mountstat3 or nfsstat4. That of a COMPOUND as a whole is noted with Op -1.
+	Status
+	// Count is a number in arguments that bounds the result: count of READ, READ_PLUS and READDIR; maxcount of READDIRPLUS, version 4's READDIR, GETDEVICEINFO,
+	// LAYOUTGET and LISTXATTRS; maxdevices of GETDEVICELIST.
+	Count
+	// DirCount is dircount of READDIRPLUS and of READDIR in version 4.
+	DirCount
+	// Data is an eligible argument or result (RFC 8267): the data of READ and WRITE, the target of a symbolic link.
+	// It may have been taken out of the stream: Out tells. B is nil.
+	Data
+	// Handle is a file handle in arguments, results or callbacks. That in an attribute is an Attr.
+	Handle
+	// Name is a name in a directory, as arguments have it. Version 4's open claims too.
+	Name
+	// Path is dirpath of MOUNT.
+	Path
+
+	// Entry is one entry of a READDIR or READDIRPLUS result of version 3, from its "value follows" word to the next one. Value is its fileid.
+	Entry
+	// EntryName is the name in an Entry, or in an entry of version 4's READDIR.
+	EntryName
+	// PostOpAttr and PostOpHandle are those structures of version 3, from their "follows" word on. Value is that word. A handle that
+	// follows is noted as a Handle too, right behind.
+	PostOpAttr
+	PostOpHandle
+	// FileID is the fileid in attributes of version 3 that belong to an object itself: of GETATTR, LOOKUP's object, and the directory of READDIR and READDIRPLUS.
+	FileID
+	// Sizes are the seven words from rtmax to dtpref of FSINFO. B is their bytes.
+	Sizes
+	// Access is the mask in the result of ACCESS; of version 4's two words the second, "access".
+	Access
+	// Listed is an entry of an export list or a mount list in a result of MOUNT, whole.
+	Listed
+
+	// Minor is the minor version of a COMPOUND or CB_COMPOUND.
+	Minor
+	// Operations is the count word of the operations or results of a COMPOUND.
+	Operations
+	// AttrMask is a bitmap4 in arguments that asks for attributes, from its count word on. B is its words, Value their length in bytes.
+	AttrMask
+	// Attrs is a fattr4: bitmap and values. B is the words of the bitmap, Value their length in bytes.
+	Attrs
+	// Attr is one of the values of the latest Attrs that [Watched] names. Value is the attribute's number, B the value's bytes.
+	Attr
+	// AttrsLen is the count word of the values of the latest Attrs, noted before the first Attr. Value is how many bytes of values there are.
+	AttrsLen
+	// ClientOwner is co_ownerid of EXCHANGE_ID, and id of nfs_client_id4 in SETCLIENTID.
+	ClientOwner
+	// CallbackAddress is cb_location of SETCLIENTID: r_netid and r_addr.
+	CallbackAddress
+	// ServerOwner is so_major_id, ServerScope eir_server_scope.
+	ServerOwner
+	ServerScope
+	// ExchangeFlags is eia_flags or eir_flags.
+	ExchangeFlags
+	// The fields of channel_attrs4, those of the fore channel first, then those of the back channel.
+	MaxRequestSize
+	MaxResponseSize
+	MaxResponseSizeCached
+	MaxOperations
+	// ShareAccess, OpenType and Claim are fields of OPEN: share_access, opentype4 and open_claim_type4. OPEN_DOWNGRADE has a ShareAccess too.
+	ShareAccess
+	OpenType
+	Claim
+	// Style is secinfo_style4 of SECINFO_NO_NAME.
+	Style
+	// Sources is the count word of ca_source_server of COPY.
+	Sources
+)
+
+// Span is a field in a message.
+type Span struct {
+	Mark Mark
+	// Op is the index of the operation in its COMPOUND, -1 outside of one.
+	Op int
+	// Pos is the position of the field's first byte in the unreduced stream, Len how many bytes it has there: those of a counted
+	// opaque begin with its count word and end with its round-up.
+	Pos, Len int
+	Value    uint64
+	// B are bytes of the message itself, valid as long as that is; a copy of them, if they cross two slices of the stream.
+	B []byte
+	// Out tells that the bytes of a Data are not part of the stream.
+	Out bool
+}
+
+// Op is one operation of a COMPOUND or CB_COMPOUND.
+type Op struct {
+	// Code is the operation's number.
+	Code uint32
+	// Status is that of a result; 0 in arguments.
+	Status uint32
+	// Pos and End are its range [Pos, End) in the unreduced stream, the word with its number included.
+	Pos, End int
+	// First and Last are its range [First, Last) in Walker.Spans.
+	First, Last int
+}
+
+// Walker goes through messages. It may be used again and again, and then does not allocate.
+type Walker struct {
+	// Spans are the fields of the message walked last, in order of their first bytes. After an error they are those of Ops, and
+	// what stands before the operations.
+	Spans []Span
+	// Ops are the operations of a COMPOUND. After an error they are those that could be read as a whole.
+	Ops []Op
+	// Minor is the minor version of the latest arguments, of a COMPOUND. Results are read with the operations of all minor versions.
+	Minor uint32
+
+	walkerState
+}
+
+// Error says why a message could not be read to its end.
+type Error struct {
+	// Op is the index of the operation at fault, -1 if it is none.
+	Op int
+	// Code is that operation's number.
+	Code uint32
+	// Unknown: there is no such operation in the table; the operations before it are in Walker.Ops, and nothing behind it can be read.
+	Unknown bool
+	// Attr: a fattr4 of the operation has an attribute that the table does not know.
+	Attr bool
+	// Err is what was wrong; an [*xdr.Error] where the bytes are.
+	Err error
+}
+
+// Args walks the arguments of a call; d stands at their first byte. Items of the message that are no eligible argument
+// stop it, or are not counted by d.Used. The error is an [*Error].
+func (w *Walker) Args(p Proc, d *xdr.Decoder) error { return w.walk(p, d, arguments) }
+
+// Results walks the results of an accepted and successful reply; d stands at their first byte. The error is an [*Error].
+func (w *Walker) Results(p Proc, d *xdr.Decoder) error { return w.walk(p, d, results) }

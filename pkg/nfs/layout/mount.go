@@ -1,0 +1,27 @@
+package layout
+
+// Limits of MOUNT (RFC 1813 section 5.1.4), in bytes and entries.
+const (
+	mountPath  = 1024
+	mountName  = 255
+	maxFlavors = 256
+)
+
+// mount is MOUNT version 3 (RFC 1813 section 5.2).
+var mount = []procedure{
+	{}, // NULL
+	{ // MNT
+		args:    opaque(Path, mountPath),
+		results: result(structure(fh3, list(maxFlavors, u32)), void),
+	},
+	{ // DUMP
+		results: chain(Listed, structure(opaque(0, mountName), opaque(0, mountPath))), // hostname, directory
+	},
+	{ // UMNT
+		args: opaque(Path, mountPath),
+	},
+	{}, // UMNTALL
+	{ // EXPORT
+		results: chain(Listed, structure(opaque(0, mountPath), chain(0, opaque(0, mountName)))), // directory, groups
+	},
+}
