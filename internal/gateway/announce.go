@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
@@ -34,7 +35,7 @@ func (g *Gateway) announce(w io.Writer) {
 		admin = "http://" + a + "/status"
 	}
 	fmt.Fprintf(w, "\nadmin page: %s\n", admin)
-	fmt.Fprintln(w, "off: NFS version 4, locking by NLM (mount with nolock), RPCSEC_GSS")
+	fmt.Fprintln(w, "off: locking by NLM (mount version 3 with nolock); for volumes also NFS version 4 and RPCSEC_GSS")
 }
 
 func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
@@ -42,7 +43,14 @@ func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
 		fmt.Fprintf(w, "\nexport %s is not served: %s\n", s.Name, s.Error)
 		return
 	}
-	fmt.Fprintf(w, "\nexport %s: %s\n", s.Name, s.Backend.Path)
+	fmt.Fprintf(w, "\nexport %s: %s\n", s.Name, s.Backend.where())
+	version, versions := config.NFSv3, []string{string(config.NFSv3)}
+	if remote, _, ok := x.Backend.Remote(); ok {
+		version, versions = slices.Max(remote.Versions), nil
+		for _, v := range slices.Sorted(slices.Values(remote.Versions)) {
+			versions = append(versions, string(v))
+		}
+	}
 	tcp := ""
 	for _, l := range s.Listeners {
 		if l.Network == config.TCP && l.State == Listening {
@@ -58,8 +66,9 @@ func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
 			fmt.Fprintf(w, "  %-13s %s: %s; it is tried again and again\n", name, l.Configured, l.Error)
 			continue
 		}
-		fmt.Fprintf(w, "  %-13s %-22s %s\n", name, l.Address, mountLine(l, tcp))
+		fmt.Fprintf(w, "  %-13s %-22s %s\n", name, l.Address, mountLine(l, tcp, version))
 	}
+	fmt.Fprintf(w, "  versions      %s\n", strings.Join(versions, ", "))
 	for _, r := range x.Access {
 		nets := make([]string, len(r.From.Networks))
 		for i, n := range r.From.Networks {
@@ -74,7 +83,7 @@ func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
 }
 
 // mountLine is how a Linux client on this host, or for a wildcard address any client, mounts an address.
-func mountLine(l ListenerStatus, tcp string) string {
+func mountLine(l ListenerStatus, tcp string, version config.NFSVersion) string {
 	host, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
 		return ""
@@ -84,12 +93,16 @@ func mountLine(l ListenerStatus, tcp string) string {
 	} else if ip.Is6() {
 		host = "[" + host + "]"
 	}
-	o := "vers=3,proto=tcp,port=" + port + ",mountport=" + port + ",mountproto=tcp,nolock"
-	if l.Network == config.RDMA {
-		if tcp == "" {
+	o := "vers=" + string(version) + ",proto=" + string(l.Network) + ",port=" + port
+	if version == config.NFSv3 {
+		mount := port
+		if l.Network == config.RDMA {
+			mount = tcp
+		}
+		if mount == "" {
 			return "no tcp listener serves MOUNT: a Linux client cannot mount this"
 		}
-		o = "vers=3,proto=rdma,port=" + port + ",mountport=" + tcp + ",mountproto=tcp,nolock"
+		o += ",mountport=" + mount + ",mountproto=tcp,nolock"
 	}
 	return "mount -t nfs -o " + o + " " + host + ":/ /mnt"
 }

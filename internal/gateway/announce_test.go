@@ -24,7 +24,9 @@ func TestAnnounceExport(t *testing.T) {
 		{From: config.AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}, Mode: config.ReadOnly, Squash: config.SquashAll},
 	}}
 	backend := BackendStatus{Path: "/srv", Identity: "the callers' uids and gids"}
+	remote := &config.Export{Access: x.Access, Backend: config.Backend{RDMA: &config.RDMAServer{Versions: []config.NFSVersion{"4.2", "3", "4.1"}}}}
 	const rest = `
+  versions      3
   clients       10.0.0.0/8, fd00::/8: read and write, identities as they are
   clients       0.0.0.0/0: read only, everybody is mapped to nobody
   files         accessed as the callers' uids and gids
@@ -47,6 +49,13 @@ export a: /srv
 export a: /srv
   rdma (iwarp)  127.0.0.1:20049        no tcp listener serves MOUNT: a Linux client cannot mount this
   tcp           10.0.0.1:2049: bind: cannot assign requested address; it is tried again and again` + rest},
+		{"a server", ExportStatus{
+			Name: "a", Backend: BackendStatus{Kind: "rdma", Server: "filer:20049", Path: "/vol", Identity: backend.Identity},
+			Listeners: []ListenerStatus{rdma("127.0.0.1:20049")},
+		}, remote, `
+export a: rdma filer:20049:/vol
+  rdma (iwarp)  127.0.0.1:20049        mount -t nfs -o vers=4.2,proto=rdma,port=20049 127.0.0.1:/ /mnt` +
+			strings.Replace(rest, "versions      3", "versions      3, 4.1, 4.2", 1)},
 		{"not served", ExportStatus{Name: "a", Error: "it is no directory"}, nil, `
 export a is not served: it is no directory
 `},

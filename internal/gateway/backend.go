@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -55,6 +56,23 @@ func (h *held) handler() oncrpc.Handler {
 func (h *held) close() error {
 	h.users.Wait()
 	return h.backend.close()
+}
+
+// rules turns the rules of an export into those of its backend.
+func rules(configured []config.AccessRule) []access.Rule {
+	rs := make([]access.Rule, len(configured))
+	for i, a := range configured {
+		rs[i] = access.Rule{Networks: a.From.Networks, ReadOnly: a.Mode == config.ReadOnly}
+		switch a.Squash {
+		case config.SquashNone:
+			rs[i].Squash = access.SquashNone
+		case config.SquashAll:
+			rs[i].Squash = access.SquashAll
+		default:
+			rs[i].Squash = access.SquashRoot
+		}
+	}
+	return rs
 }
 
 // newServing makes a server that hands its calls to h.

@@ -85,22 +85,6 @@ func (v *volume) handler() oncrpc.Handler { return v.srv }
 
 func (v *volume) setAccess(r []config.AccessRule) error { return v.srv.SetAccess(rules(r)) }
 
-func rules(access []config.AccessRule) []server.Rule {
-	rs := make([]server.Rule, len(access))
-	for i, a := range access {
-		rs[i] = server.Rule{Networks: a.From.Networks, ReadOnly: a.Mode == config.ReadOnly}
-		switch a.Squash {
-		case config.SquashNone:
-			rs[i].Squash = server.SquashNone
-		case config.SquashAll:
-			rs[i].Squash = server.SquashAll
-		default:
-			rs[i].Squash = server.SquashRoot
-		}
-	}
-	return rs
-}
-
 // probe looks now and then whether the directory answers.
 func (v *volume) probe() {
 	t := time.NewTicker(probeEvery)

@@ -58,6 +58,9 @@ type Gateway struct {
 
 	reloading sync.Mutex // one reload at a time
 
+	keysMu sync.Mutex
+	keys   [][]byte // see handleKeys; nil before they are needed
+
 	mu       sync.Mutex
 	config   config.GatewayConfig // its exports are not used
 	first    config.GatewayConfig // as it was at the start
@@ -262,6 +265,9 @@ func namelessProblems(f *config.File) (ps config.Problems) {
 func restartNeeded(a, b *config.GatewayConfig) (fields []string) {
 	if a.StateDir != b.StateDir {
 		fields = append(fields, "stateDir")
+	}
+	if a.HandleKeys != b.HandleKeys {
+		fields = append(fields, "handleKeys")
 	}
 	if a.Log.Format != b.Log.Format {
 		fields = append(fields, "log.format")

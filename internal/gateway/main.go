@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -27,10 +26,11 @@ const (
 	exitKill  = 130 // a second signal
 )
 
-const usage = `Sluice gateway: serves directories to NFS clients over RPC-over-RDMA and TCP.
+const usage = `Sluice gateway: serves directories and NFS servers to NFS clients over RPC-over-RDMA and TCP.
 
   gateway --config FILE          exports what FILE says, and follows its changes
   gateway --volume DIR           exports DIR as "/" to clients on this host
+  gateway --nfs HOST:/PATH       exports what the NFS server HOST has at /PATH likewise
 
 `
 
@@ -55,6 +55,8 @@ func (c *cli) main(args []string, version string, stdout, stderr io.Writer) int 
 type cli struct {
 	file                string
 	volume              string
+	nfs                 string
+	nfsMountPort        int
 	rdma, tcp, admin    string
 	allow, squash       string
 	readOnly            bool
@@ -71,7 +73,9 @@ func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	f.SetOutput(stderr)
 	f.StringVar(&c.file, "config", "", "configuration `FILE`; it is watched, and read again on SIGHUP")
 	f.BoolVar(&c.check, "check-config", false, "say what is wrong in the configuration file, and exit")
-	f.StringVar(&c.volume, "volume", "", "export the directory `DIR`, without a configuration file; the flags below are for this")
+	f.StringVar(&c.volume, "volume", "", "export the directory `DIR`, without a configuration file")
+	f.StringVar(&c.nfs, "nfs", "", "export what an NFS server on TCP has: `HOST[:PORT]:/PATH`, port 2049 if unsaid, without a configuration file")
+	f.IntVar(&c.nfsMountPort, "nfs-mount-port", 0, "`PORT` of MOUNT on that server; unsaid, its rpcbind is asked")
 	f.StringVar(&c.rdma, "rdma", "127.0.0.1:20049", "`ADDRESS` for RPC-over-RDMA on software iWARP; empty for none")
 	f.StringVar(&c.tcp, "tcp", "127.0.0.1:2049", "`ADDRESS` for RPC on TCP; empty for none")
 	f.StringVar(&c.admin, "admin", "127.0.0.1:9180", "`ADDRESS` for /status, /metrics and probes; empty for none")
@@ -116,22 +120,30 @@ func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (co
 		return exitOK, true
 	}
 	if f.NArg() > 0 {
-		return refuse("%q: what is to be exported follows --volume or stands in a file for --config", f.Arg(0))
+		return refuse("%q: what is to be exported follows --volume or --nfs, or stands in a file for --config", f.Arg(0))
 	}
+	var sources []string
+	for _, s := range []struct{ flag, value string }{{"--volume", c.volume}, {"--nfs", c.nfs}, {"--config", c.file}} {
+		if s.value != "" {
+			sources = append(sources, s.flag)
+		}
+	}
+	set := map[string]bool{}
+	f.Visit(func(f *flag.Flag) { set[f.Name] = true })
 	switch {
-	case c.file == "" && c.volume == "":
-		return refuse("nothing to export: want --volume DIR or --config FILE")
-	case c.file != "" && c.volume != "":
-		return refuse("--volume and --config exclude each other: want one of them")
+	case len(sources) == 0:
+		return refuse("nothing to export: want --volume DIR, --nfs HOST:/PATH or --config FILE")
+	case len(sources) > 1:
+		return refuse("%s exclude each other: want one of them", strings.Join(sources, " and "))
 	case c.check && c.file == "":
 		return refuse("--check-config wants a file: --config FILE")
+	case c.volume != "" && set["nfs-mount-port"]:
+		return refuse("--nfs-mount-port goes with --nfs: a volume has no such port")
 	}
 	if c.file != "" {
-		for _, name := range []string{"rdma", "tcp", "admin", "allow", "read-only", "squash", "state-dir", "log-level"} {
-			set := false
-			f.Visit(func(f *flag.Flag) { set = set || f.Name == name })
-			if set {
-				return refuse("--%s goes with --volume: the configuration file has a field for it", name)
+		for _, name := range []string{"nfs-mount-port", "rdma", "tcp", "admin", "allow", "read-only", "squash", "state-dir", "log-level"} {
+			if set[name] {
+				return refuse("--%s goes with --volume and --nfs: the configuration file has a field for it", name)
 			}
 		}
 		if c.check {
@@ -143,74 +155,6 @@ func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (co
 		return refuse("%v", err)
 	}
 	return 0, false
-}
-
-// make turns the flags into a configuration.
-func (c *cli) make() error {
-	dir, err := filepath.Abs(c.volume)
-	if err != nil {
-		return fmt.Errorf("--volume %q: %w", c.volume, err)
-	}
-	if c.stateDir, err = filepath.Abs(c.stateDir); err != nil {
-		return fmt.Errorf("--state-dir %q: %w", c.stateDir, err)
-	}
-	g := config.Default()
-	g.APIVersion, g.Kind = config.APIVersion, config.Kind
-	g.Admin.Address, g.StateDir, g.Log.Level = c.admin, c.stateDir, c.logLevel
-	e := config.DefaultExport()
-	e.Name = "volume"
-	e.Backend.Volume = &config.Volume{Path: dir}
-	rule := config.AccessRule{Mode: config.ReadWrite, Squash: config.Squash(c.squash)}
-	if c.readOnly {
-		rule.Mode = config.ReadOnly
-	}
-	for n := range strings.SplitSeq(c.allow, ",") {
-		p, err := netip.ParsePrefix(strings.TrimSpace(n))
-		if err != nil {
-			return fmt.Errorf("--allow %q: want networks such as 10.0.0.0/8 or fd00::/8, separated by commas", c.allow)
-		}
-		rule.From.Networks = append(rule.From.Networks, p)
-	}
-	e.Access = []config.AccessRule{rule}
-	var flags []string // of the listeners, in order
-	if c.rdma != "" {
-		e.Listeners = append(e.Listeners, config.Listener{Network: config.RDMA, Provider: config.IWARP, Address: c.rdma})
-		flags = append(flags, "--rdma")
-	}
-	if c.tcp != "" {
-		e.Listeners = append(e.Listeners, config.Listener{Network: config.TCP, Address: c.tcp})
-		flags = append(flags, "--tcp")
-	}
-	if len(flags) == 0 {
-		return errors.New("neither --rdma nor --tcp has an address: nobody could mount")
-	}
-	g.Exports = []config.Export{e}
-	if ps := g.Validate(); len(ps) > 0 {
-		return flagError(ps[0], flags)
-	}
-	c.config = &g
-	return nil
-}
-
-// flagError says of which flag a problem is.
-func flagError(p config.Problem, listeners []string) error {
-	name := p.Field
-	for prefix, flag := range map[string]string{
-		"admin.": "--admin", "exports[0].access[0].squash": "--squash", "exports[0].access[0].from": "--allow",
-		"exports[0].backend": "--volume", "stateDir": "--state-dir", "log.": "--log-level",
-	} {
-		if strings.HasPrefix(p.Field, prefix) {
-			name = flag
-		}
-	}
-	for i, flag := range listeners {
-		if strings.HasPrefix(p.Field, fmt.Sprintf("exports[0].listeners[%d]", i)) {
-			name = flag
-		}
-		p.Reason = strings.ReplaceAll(p.Reason, fmt.Sprintf("exports[0].listeners[%d].address", i), flag)
-	}
-	p.Field = ""
-	return fmt.Errorf("%s: %w", name, p)
 }
 
 // checkFile prints every problem of the configuration file.
@@ -269,7 +213,7 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 	if err := g.Start(); err != nil {
 		return errors.Join(err, g.Stop(context.Background()))
 	}
-	if c.volume != "" && !g.Status().Ready {
+	if c.file == "" && !g.Status().Ready {
 		err := errors.New(g.whyNot())
 		return errors.Join(err, g.Stop(context.Background()))
 	}

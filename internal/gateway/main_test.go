@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	config "sluice.dev/sluice/api/config/v1alpha1"
 )
 
@@ -43,11 +45,11 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{"--version", 0, `Sluice gateway v1 go1.*\n`, ``},
 		{"--help", 0, ``, `(?s)Sluice gateway: .*--rdma ADDRESS +.*\(127.0.0.1:20049\)\n.*--volume DIR +export the directory.*`},
-		{"", 2, ``, `gateway: nothing to export: want --volume DIR or --config FILE` + more},
+		{"", 2, ``, `gateway: nothing to export: want --volume DIR, --nfs HOST:/PATH or --config FILE` + more},
 		{"--volume /srv --config x", 2, ``, `gateway: --volume and --config exclude each other: want one of them` + more},
-		{"/srv", 2, ``, `gateway: "/srv": what is to be exported follows --volume or stands in a file for --config` + more},
+		{"/srv", 2, ``, `gateway: "/srv": what is to be exported follows --volume or --nfs, or stands in a file for --config` + more},
 		{"--check-config --volume /srv", 2, ``, `gateway: --check-config wants a file: --config FILE` + more},
-		{"--config x --tcp :1", 2, ``, `gateway: --tcp goes with --volume: the configuration file has a field for it` + more},
+		{"--config x --tcp :1", 2, ``, `gateway: --tcp goes with --volume and --nfs: the configuration file has a field for it` + more},
 		{"--volume /srv --squash some", 2, ``, `gateway: --squash: "some": want None or Root or All` + more},
 		{"--volume /srv --tcp 1", 2, ``, `gateway: --tcp: "1": want "IP:port", such as .*` + more},
 		{"--volume /srv --tcp 127.0.0.1:1 --rdma :1", 2, ``, `gateway: --tcp: "127.0.0.1:1": --rdma is ":1": want an address or port of its own` + more},
@@ -56,6 +58,17 @@ func TestCommandLine(t *testing.T) {
 		{"--volume /srv --allow 10.0.0.1/8", 2, ``, `gateway: --allow: "10.0.0.1/8": has bits behind the prefix: want 10.0.0.0/8` + more},
 		{"--volume /srv --admin :x", 2, ``, `gateway: --admin: ":x": the port "x" is not a number from 0 to 65535` + more},
 		{"--volume /srv --log-level loud", 2, ``, `gateway: --log-level: "loud": want debug or info or warn or error` + more},
+		{"--nfs a:/ --volume /srv", 2, ``, `gateway: --volume and --nfs exclude each other: want one of them` + more},
+		{"--nfs-mount-port 1 --volume /srv", 2, ``, `gateway: --nfs-mount-port goes with --nfs: a volume has no such port` + more},
+		{"--nfs-mount-port 1 --config x", 2, ``, `gateway: --nfs-mount-port goes with --volume and --nfs: the configuration file has a field for it` + more},
+		{"--nfs-mount-port x --nfs a:/", 2, ``, `(?s)invalid value "x" for flag -nfs-mount-port: parse error\n.*`},
+		{"--nfs-mount-port 65536 --nfs a:/", 2, ``, `gateway: --nfs-mount-port: 65536: want 0 to 65535` + more},
+		{"--nfs filer", 2, ``, `gateway: --nfs "filer": want HOST:/PATH or HOST:PORT:/PATH, such as .*` + more},
+		{"--nfs filer:x:/vol", 2, ``, `gateway: --nfs "filer:x:/vol": want HOST:/PATH or HOST:PORT:/PATH, such as .*` + more},
+		{"--nfs fd00::1:/vol", 2, ``, `gateway: --nfs "fd00::1:/vol": want HOST:/PATH or .*: \[fd00::1\]:/vol/data` + more},
+		{"--nfs :/vol", 2, ``, `gateway: --nfs: missing: want a host's name, .*` + more},
+		{"--nfs filer:0:/vol", 2, ``, `gateway: --nfs: 0: want 1 to 65535` + more},
+		{"--nfs filer:/vol/..", 2, ``, `gateway: --nfs: "/vol/..": want "/": .*` + more},
 		{"--nonsense", 2, ``, `(?s)flag provided but not defined: -nonsense\n.*`},
 		{"--volume " + dir + "/missing --tcp 127.0.0.1:0 --rdma= --admin= --state-dir " + state, 1, ``,
 			`(?s).*gateway: backend.volume.path: open .*/missing: no such file or directory\n`},
@@ -85,6 +98,33 @@ func TestCommandLine(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNFSFlag: the spellings of an NFS server.
+func TestNFSFlag(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		want config.NFSServer // but for what is always the same
+	}{
+		{"--nfs filer.example:/vol/data", config.NFSServer{Server: "filer.example", Port: 2049, Path: "/vol/data"}},
+		{"--nfs 10.0.0.1:20490:/ --nfs-mount-port 635", config.NFSServer{Server: "10.0.0.1", Port: 20490, MountPort: 635, Path: "/"}},
+		{"--nfs [fd00::1]:/a:/b", config.NFSServer{Server: "fd00::1", Port: 2049, Path: "/a:/b"}},
+		{"--nfs [fe80::1%eth0]:1:/a", config.NFSServer{Server: "fe80::1%eth0", Port: 1, Path: "/a"}},
+	} {
+		var c cli
+		if code, done := c.parse(strings.Fields(tt.args), "v1", io.Discard, testWriter{t}); code != 0 || done {
+			t.Errorf("%s: exit code %d", tt.args, code)
+			continue
+		}
+		tt.want.Versions = []config.NFSVersion{config.NFSv3, config.NFSv41, config.NFSv42}
+		e := c.config.Exports[0]
+		if d := cmp.Diff(&tt.want, e.Backend.NFS); d != "" {
+			t.Errorf("%s: %s", tt.args, d)
+		}
+		if e.Backend.Volume != nil || e.SealHandles != config.SealAuto {
+			t.Errorf("%s: %+v", tt.args, e)
+		}
 	}
 }
 

@@ -100,8 +100,11 @@ type ListenerStatus struct {
 
 // BackendStatus tells of an export's backend.
 type BackendStatus struct {
+	// Kind is volume, nfs or rdma.
 	Kind string `json:"kind"`
-	Path string `json:"path,omitempty"`
+	// Server is the address of a server, "HOST:PORT"; empty for a volume.
+	Server string `json:"server,omitempty"`
+	Path   string `json:"path,omitempty"`
 	// Healthy: the backend answered when it was last asked.
 	Healthy bool   `json:"healthy"`
 	Error   string `json:"error,omitempty"`
@@ -109,6 +112,29 @@ type BackendStatus struct {
 	Identity string `json:"identity,omitempty"`
 	// Notes are what an administrator should know of it.
 	Notes []string `json:"notes,omitempty"`
+	// RemoteStatus is nil for a volume.
+	*RemoteStatus
+}
+
+// where names the place.
+func (s *BackendStatus) where() string {
+	if s.Server == "" {
+		return s.Path
+	}
+	return s.Kind + " " + s.Server + ":" + s.Path
+}
+
+// RemoteStatus tells of a backend that is a server.
+type RemoteStatus struct {
+	// Since is when it became healthy, or ceased to be.
+	Since time.Time `json:"since"`
+	// Versions of NFS are those that were found to be served, of those that are configured.
+	Versions []string `json:"versions"`
+	// Connections are those to the server, Parked the ones among them whose client is gone and may come back.
+	Connections int `json:"connections"`
+	Parked      int `json:"parked"`
+	// Waiting is how many calls wait for the server to come back.
+	Waiting int `json:"waiting"`
 }
 
 // ClientStatus tells of one connection.

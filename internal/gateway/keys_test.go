@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/base64"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/seal"
+)
+
+// TestHandleKeys: handles are sealed alike by gateways with the same keys, and by one gateway after a restart.
+func TestHandleKeys(t *testing.T) {
+	dir, state := t.TempDir(), t.TempDir()
+	file := filepath.Join(dir, "keys")
+	if err := os.WriteFile(file, []byte("# keys\n"+base64.StdEncoding.EncodeToString(make([]byte, seal.MinKey))+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	gateway := func(keys, state string) *Gateway {
+		c := config.Default()
+		c.HandleKeys.File, c.StateDir = keys, state
+		return &Gateway{log: slog.New(slog.NewTextHandler(&log, nil)), first: c}
+	}
+	x := config.Export{Name: "data", SealHandles: config.SealRequired}
+	tagged := func(g *Gateway, x config.Export) string {
+		t.Helper()
+		s, err := g.sealer(&x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(s.Append(nil, []byte("handle"), seal.Max3))
+	}
+	given, kept := gateway(file, state), gateway("", state)
+	a, b := tagged(given, x), tagged(kept, x)
+	if a == b || len(a) != len("handle")+seal.TagLen {
+		t.Errorf("%x and %x under different keys", a, b)
+	}
+	if got := tagged(gateway(file, t.TempDir()), x); got != a {
+		t.Errorf("%x, at another gateway with the same keys %x", a, got)
+	}
+	if got := tagged(gateway("", state), x); got != b {
+		t.Errorf("%x, after a restart %x", b, got)
+	}
+	if !strings.Contains(log.String(), "handleKeys.file is not set") {
+		t.Errorf("the log says nothing of the key that was made: %s", &log)
+	}
+	other := x
+	other.UID = "another one"
+	if got := tagged(given, other); got == a {
+		t.Errorf("%x for two exports", a)
+	}
+	other.SealHandles = config.SealOff
+	if got := tagged(gateway("/missing", "/missing"), other); !bytes.Equal([]byte(got), []byte("handle")) {
+		t.Errorf("%x, want the handle as it is", got)
+	}
+	if _, err := gateway(filepath.Join(dir, "missing"), state).sealer(&x); err == nil || !strings.HasPrefix(err.Error(), "handleKeys.file: ") {
+		t.Error(err)
+	}
+}
