@@ -82,10 +82,10 @@ func Dial(ctx context.Context, addresses []Address) (*Client, error) {
 	return nil, fmt.Errorf("%w: %w", ErrAbsent, errors.Join(errs...))
 }
 
-// dial connects from a reserved port where that is allowed.
+// dial connects, to a service of this host from a reserved port where that is allowed.
 func dial(ctx context.Context, a Address) (net.Conn, error) {
 	var d net.Dialer
-	if a.Network == "tcp" {
+	if at, err := netip.ParseAddrPort(a.Address); err == nil && at.Addr().IsLoopback() {
 		d.Control = func(network, _ string, c syscall.RawConn) error {
 			return c.Control(func(fd uintptr) { bindReserved(int(fd), network == "tcp6") })
 		}
