@@ -1,0 +1,105 @@
+package rewrite
+
+import (
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// The credential in a call's header: its length, behind six words and its flavor, and its body.
+const (
+	credLen  = 7 * 4
+	credBody = credLen + 4
+)
+
+// Words of a credential of RPCSEC_GSS (RFC 2203 section 5.1).
+const (
+	gssVersion     = 1
+	gssData        = 0
+	gssDestroy     = 3
+	gssServiceNone = 1
+	gssPrivacy     = 3
+)
+
+// authenticate holds the credential against the rules, and makes its edit.
+func (c *Call) authenticate(x *Export, who *Caller, in *oncrpc.Call) oncrpc.AuthStat {
+	switch in.Cred.Flavor {
+	case oncrpc.AuthNone:
+		return oncrpc.AuthOK
+	case oncrpc.AuthSys:
+		if c.auth.Decode(in.Cred) != nil {
+			return oncrpc.AuthBadCred
+		}
+		if c.squash(who) {
+			c.encodeCred(in)
+		}
+		c.auth.Machine = nil // a view of the call's memory
+		return oncrpc.AuthOK
+	case oncrpc.RPCSecGSS:
+		if !x.GSS {
+			return oncrpc.AuthTooWeak
+		}
+		c.gss = true
+		return c.readGSS(in)
+	default:
+		return oncrpc.AuthRejectedCred
+	}
+}
+
+// squash makes the caller who the rule wants it to be, and reports whether that is somebody else. SquashRoot maps uid and gid 0 wherever they stand,
+// as everybody's root_squash does.
+func (c *Call) squash(who *Caller) (changed bool) {
+	a := &c.auth
+	switch who.Squash {
+	case SquashRoot:
+		if a.UID == 0 {
+			a.UID, changed = who.AnonUID, true
+		}
+		if a.GID == 0 {
+			a.GID, changed = who.AnonGID, true
+		}
+		for i, g := range a.GIDs {
+			if g == 0 {
+				a.GIDs[i], changed = who.AnonGID, true
+			}
+		}
+	case SquashAll:
+		changed = a.UID != who.AnonUID || a.GID != who.AnonGID || len(a.GIDs) > 0
+		a.UID, a.GID, a.GIDs = who.AnonUID, who.AnonGID, a.GIDs[:0]
+	}
+	return changed
+}
+
+// encodeCred puts c.auth in the place of the credential's body.
+func (c *Call) encodeCred(in *oncrpc.Call) {
+	a := &c.auth
+	n := 4 + 4 + xdr.Round(len(a.Machine)) + 4 + 4 + 4 + 4*len(a.GIDs)
+	was := xdr.Round(len(in.Cred.Body))
+	c.enc.Reset(c.edits.Replace(credLen, 4+was, 4+n)[:0], nil)
+	e := &c.enc
+	e.Uint32(uint32(n))
+	e.Uint32(a.Stamp)
+	e.Opaque(a.Machine)
+	e.Uint32(a.UID)
+	e.Uint32(a.GID)
+	e.Uint32(uint32(len(a.GIDs)))
+	for _, g := range a.GIDs {
+		e.Uint32(g)
+	}
+	c.shift = n - was
+}
+
+// readGSS finds out whether the body of a call with RPCSEC_GSS can be read: that of a data call without integrity or privacy (RFC 2203 section 5.3.1).
+func (c *Call) readGSS(in *oncrpc.Call) oncrpc.AuthStat {
+	d := &c.dec
+	d.ResetBytes(in.Cred.Body)
+	version, procedure := d.Uint32(), d.Uint32()
+	d.Uint32() // sequence number
+	service := d.Uint32()
+	d.Opaque(oncrpc.MaxAuthLen) // context handle
+	if d.Err() != nil || version != gssVersion || procedure > gssDestroy || service < gssServiceNone || service > gssPrivacy {
+		return oncrpc.AuthBadCred
+	}
+	// The procedure NULL carries control messages, and has no body otherwise.
+	c.sealed = procedure != gssData || service != gssServiceNone || in.Procedure == 0
+	return oncrpc.AuthOK
+}

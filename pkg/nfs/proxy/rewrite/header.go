@@ -1,0 +1,241 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// statusReply is room for a reply that is a header and nothing else.
+const statusReply = 32
+
+// callState is what a Call keeps of its call until the reply comes, and what it works with.
+type callState struct {
+	x          *Export
+	unchanging bool
+	// gss: the call has a credential of RPCSEC_GSS. Nobody but the backend can make the verifier of its reply.
+	gss bool
+	// sealed: what the call says cannot be read (RFC 2203): it passes untouched, and so does the reply.
+	sealed bool
+	// atRoot: the directory that is listed is the export's root.
+	atRoot bool
+	shift  int // how much longer the header has become
+
+	dec    xdr.Decoder
+	enc    xdr.Encoder
+	header oncrpc.ReplyHeader
+	auth   oncrpc.AuthSysParms
+	found  []oncrpc.Found
+	bufs   []*bufpool.Buf
+
+	compound
+}
+
+// args is Args. What each program does for it is to read the call with c.walker, to put edits into c.edits, and to decide.
+func (c *Call) args(x *Export, who *Caller, in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) (Verdict, error) {
+	c.x, c.unchanging, c.gss, c.sealed, c.atRoot, c.shift = x, who.ReadOnly, false, false, false, 0
+	c.Path, c.Eligible, c.ArgsAt = c.Path[:0], c.Eligible[:0], 0
+	c.edits.Reset(in.Pool())
+	v, err := c.dispatch(x, who, in)
+	if err == nil && v == Forward {
+		err = c.forward(in, out, plan)
+	}
+	c.edits.Release()
+	if err != nil {
+		out.Release()
+		plan.Reset()
+		in.Reply.Release()
+	}
+	return v, err
+}
+
+// dispatch finds out what is called, by whom.
+func (c *Call) dispatch(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) {
+	if stat := c.authenticate(x, who, in); stat != oncrpc.AuthOK {
+		return c.deny(in, stat)
+	}
+	low, high, procedures := x.offers(in.Program, in.Version)
+	switch {
+	case high == 0:
+		return c.answerStatus(in, oncrpc.Status{Accept: oncrpc.ProgUnavail})
+	case in.Version < low || in.Version > high:
+		return c.answerStatus(in, oncrpc.Status{Accept: oncrpc.ProgMismatch, Low: low, High: high})
+	case in.Procedure >= procedures:
+		return c.answerStatus(in, oncrpc.Status{Accept: oncrpc.ProcUnavail})
+	case c.gss && in.Program == nfs3.MountProgram:
+		// MOUNT is answered here, and the answer would lack the verifier.
+		return c.deny(in, oncrpc.AuthRejectedCred)
+	case c.sealed:
+		in.Plan.Results = in.Plan.Results[:0] // the bounds of what cannot be read are nobody's
+		return Forward, nil
+	case in.Procedure == 0:
+		return c.answerStatus(in, oncrpc.Status{})
+	case in.Program == nfs3.MountProgram:
+		return c.argsMount(x, in)
+	case in.Program == nfs3.ACLProgram:
+		return c.argsACL(x, in)
+	case in.Version == nfs3.Version:
+		return c.argsV3(x, in)
+	default:
+		return c.argsV4(x, who, in)
+	}
+}
+
+// offers returns the versions of a program that the export has, 0 if it has none, and how many procedures the version has.
+func (x *Export) offers(program, version uint32) (low, high, procedures uint32) {
+	switch {
+	case program == nfs3.Program:
+		low, high, procedures = 3, 4, nfs3.Procedures
+		if !x.V3 {
+			low = 4
+		}
+		if x.Minor == [3]bool{} {
+			high = 3
+		}
+		if version == 4 {
+			procedures = 2 // NULL and COMPOUND
+		}
+		if low > high {
+			return 0, 0, 0
+		}
+	case program == nfs3.MountProgram && x.V3:
+		low, high, procedures = nfs3.MountVersion, nfs3.MountVersion, nfs3.MountProcedures
+	case program == nfs3.ACLProgram && x.V3:
+		low, high, procedures = nfs3.ACLVersion, nfs3.ACLVersion, aclProcedures
+	}
+	return low, high, procedures
+}
+
+// forward makes out of the call and its edits.
+func (c *Call) forward(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) error {
+	if err := c.edits.Apply(out, &in.Message); err != nil {
+		return err
+	}
+	c.ArgsAt = in.ArgsAt + c.shift
+	plan.Reset()
+	if b := binding.For(in.Program, in.Version); b != nil && !c.sealed {
+		c.dec.Reset(out.Stream, out.Items)
+		c.dec.Skip(c.ArgsAt)
+		var err error
+		if c.Eligible, err = b.Plan(plan, c.Eligible, in.Procedure, &c.dec); err == nil {
+			plan.MaxReply += oncrpc.MinReplyLen + oncrpc.MaxAuthLen
+			return nil
+		}
+		plan.Reset()
+		c.Eligible = c.Eligible[:0]
+	}
+	// Nothing that is changed on the way makes the backend's reply longer than the client's.
+	plan.MaxReply = in.Plan.MaxReply
+	for _, it := range out.Items {
+		c.Eligible = append(c.Eligible, oncrpc.Argument{Position: it.Position, Length: it.Length})
+	}
+	return nil
+}
+
+// results is Results. What each version does for it is to read the results, at which c.dec stands, with c.walker, and to put edits into c.edits.
+func (c *Call) results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
+	defer reply.Release()
+	in.Reply.Release()
+	c.dec.Reset(reply.Stream, reply.Items)
+	err := c.header.Decode(&c.dec)
+	if err == nil && c.header.XID != in.XID {
+		err = fmt.Errorf("rewrite: reply has XID %#x, the call's is %#x", c.header.XID, in.XID)
+	}
+	if err != nil {
+		_, _ = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.SystemErr}) // without memory the reply stays empty
+		return err
+	}
+	c.edits.Reset(in.Pool())
+	defer c.edits.Release()
+	c.walker.Spans = c.walker.Spans[:0]
+	if c.header.Status.OK() && !c.sealed {
+		done := false
+		switch {
+		case in.Program == nfs3.ACLProgram:
+			// Its results have neither handles nor names.
+		case in.Version == nfs3.Version:
+			done, err = c.resultsV3(x, in)
+		default:
+			if err = c.resultsV4(x, in, reply); err != nil {
+				_, _ = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.SystemErr})
+			}
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+	in.Status = c.header.Status
+	return c.deliver(in, reply)
+}
+
+// deliver makes in.Reply of the backend's reply and the edits.
+func (c *Call) deliver(in *oncrpc.Call, reply *oncrpc.Message) error {
+	if c.edits.Len() == 0 {
+		in.Reply, *reply = *reply, in.Reply
+		return c.cut(in, &in.Reply)
+	}
+	// Bulk data are taken out before, so that they never are copied.
+	if err := c.cut(in, reply); err != nil {
+		return err
+	}
+	if err := c.edits.Apply(&in.Reply, reply); err != nil {
+		in.Reply.Release()
+		_, _ = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.SystemErr})
+		return err
+	}
+	for i := range in.Reply.Items {
+		it := &in.Reply.Items[i]
+		it.Data = in.Reply.Keep(it.Data)
+	}
+	c.bufs = reply.Disown(c.bufs[:0])
+	for i, b := range c.bufs {
+		in.Reply.Own(b)
+		c.bufs[i] = nil
+	}
+	return nil
+}
+
+// cut takes the eligible results that the walker has found out of a message that came inline, when the client's transport has planned for any.
+func (c *Call) cut(in *oncrpc.Call, m *oncrpc.Message) error {
+	if len(in.Plan.Results) == 0 || len(m.Items) > 0 {
+		return nil
+	}
+	c.found = c.found[:0]
+	for i := range c.walker.Spans {
+		if sp := &c.walker.Spans[i]; sp.Mark == layout.Data {
+			c.found = append(c.found, oncrpc.Found{State: oncrpc.Inline, Position: sp.Pos + 4, Length: int(sp.Value)})
+		}
+	}
+	return m.Cut(c.found)
+}
+
+// answerStatus answers with a header and nothing else.
+func (c *Call) answerStatus(in *oncrpc.Call, s oncrpc.Status) (Verdict, error) {
+	in.Reply.Release()
+	b, err := in.Pool().Get(statusReply)
+	if err != nil {
+		return Answered, err
+	}
+	in.Reply.Own(b)
+	c.enc.Reset(b.B[:0:statusReply], nil)
+	c.header = oncrpc.ReplyHeader{XID: in.XID, Status: s}
+	c.header.Encode(&c.enc)
+	in.Reply.Stream = append(in.Reply.Stream, c.enc.Bytes())
+	in.Status = s
+	return Answered, nil
+}
+
+// deny answers AUTH_ERROR.
+func (c *Call) deny(in *oncrpc.Call, stat oncrpc.AuthStat) (Verdict, error) {
+	return c.answerStatus(in, oncrpc.Status{Denied: true, Reject: oncrpc.AuthError, Auth: stat})
+}
+
+// garbage answers GARBAGE_ARGS.
+func (c *Call) garbage(in *oncrpc.Call) (Verdict, error) {
+	return c.answerStatus(in, oncrpc.Status{Accept: oncrpc.GarbageArgs})
+}

@@ -1,0 +1,120 @@
+package rewrite
+
+import (
+	"bytes"
+
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// maxDepth bounds the names of a path that is mounted: each of them is a LOOKUP.
+const maxDepth = 64
+
+// The flavors of authentication that MNT tells: those of Kerberos (RFC 2623 section 2.7) where they pass.
+var (
+	flavors    = []uint32{oncrpc.AuthSys, oncrpc.AuthNone}
+	flavorsGSS = []uint32{oncrpc.AuthSys, 390003, 390004, 390005, oncrpc.AuthNone}
+)
+
+var exports = nfs3.ExportRes{Exports: []nfs3.Export{{Dir: []byte("/")}}}
+
+// argsMount answers MOUNT: there is one export, "/", and no list of who has it mounted.
+func (c *Call) argsMount(x *Export, in *oncrpc.Call) (Verdict, error) {
+	switch in.Procedure {
+	case nfs3.MountProcMnt, nfs3.MountProcUmnt:
+		var a nfs3.MountArgs
+		c.dec.Reset(in.Stream, in.Items)
+		c.dec.Skip(in.ArgsAt)
+		if a.Decode(&c.dec); c.dec.Err() != nil || len(in.Items) > 0 {
+			return c.garbage(in)
+		}
+		if in.Procedure == nfs3.MountProcMnt {
+			return c.mount(x, in, a.Path)
+		}
+	case nfs3.MountProcDump:
+		e, err := in.BeginReply(oncrpc.MinReplyLen + 4)
+		if err != nil {
+			return Answered, err
+		}
+		(&nfs3.DumpRes{}).Encode(e)
+		in.EndReply()
+		return Answered, nil
+	case nfs3.MountProcExport:
+		e, err := in.BeginReply(oncrpc.MinReplyLen + 20)
+		if err != nil {
+			return Answered, err
+		}
+		exports.Encode(e)
+		in.EndReply()
+		return Answered, nil
+	}
+	return c.answerStatus(in, oncrpc.Status{}) // UMNT and UMNTALL
+}
+
+// mount answers MNT, or finds out what has to be looked up for that.
+func (c *Call) mount(x *Export, in *oncrpc.Call, path []byte) (Verdict, error) {
+	for len(path) > 0 {
+		var name []byte
+		name, path, _ = bytes.Cut(path, []byte("/"))
+		if len(name) == 0 || string(name) == "." {
+			continue
+		}
+		status := checkName(name, true)
+		if len(name) > nfs3.MaxName || len(c.Path) == maxDepth {
+			status = nfs3.ErrNameTooLong
+		}
+		if status != nfs3.OK {
+			c.Path = c.Path[:0]
+			return Answered, c.Mounted(in, nil, status)
+		}
+		c.Path = append(c.Path, name)
+	}
+	roots := x.Roots.Load()
+	switch {
+	case roots == nil || len(roots.V3) == 0:
+		return Answered, errNoRoot
+	case len(c.Path) > 0:
+		return Resolve, nil
+	default:
+		return Answered, c.Mounted(in, roots.V3, nfs3.OK)
+	}
+}
+
+// Mounted answers the MNT for which Args has returned Resolve, with the backend's handle of what is mounted, or the status of the LOOKUP that failed.
+// An error means that there is no memory for the reply.
+func (c *Call) Mounted(in *oncrpc.Call, handle []byte, status nfs3.Status) error {
+	e, err := in.BeginReply(oncrpc.MinReplyLen + 4 + nfs3.HandleLen + 4 + 4*len(flavorsGSS))
+	if err != nil {
+		return err
+	}
+	n, ok := c.x.Seal.Len(len(handle), seal.Max3)
+	if status == nfs3.OK && !ok {
+		status = nfs3.ErrServerFault
+	}
+	e.Uint32(uint32(mountStatus(status)))
+	if status == nfs3.OK {
+		e.Uint32(uint32(n))
+		b := e.Grow((n + 3) &^ 3)
+		clear(b[len(c.x.Seal.Append(b[:0], handle, seal.Max3)):])
+		list := flavors
+		if c.x.GSS {
+			list = flavorsGSS
+		}
+		e.Uint32(uint32(len(list)))
+		for _, f := range list {
+			e.Uint32(f)
+		}
+	}
+	in.EndReply()
+	return nil
+}
+
+// mountStatus cuts a status down to the values that mountstat3 has (RFC 1813 section 5.1.5).
+func mountStatus(s nfs3.Status) nfs3.Status {
+	switch s {
+	case nfs3.OK, nfs3.ErrPerm, nfs3.ErrNoEnt, nfs3.ErrIO, nfs3.ErrAcces, nfs3.ErrNotDir, nfs3.ErrInval, nfs3.ErrNameTooLong, nfs3.ErrNotSupp:
+		return s
+	}
+	return nfs3.ErrServerFault
+}

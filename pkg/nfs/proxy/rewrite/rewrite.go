@@ -1,0 +1,90 @@
+// Package rewrite is what the proxy changes in calls and replies on their way, and nothing else: no I/O, no time, no connections. The same call is always
+// rewritten the same way, so that a replay matches what the backend remembers.
+package rewrite
+
+import (
+	"sync/atomic"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// Export is what the rewriting of an export's messages follows. But for Roots it does not change while in use.
+type Export struct {
+	// UID tells this export from all others, now and after every restart, at every replica: at least 8 bytes.
+	UID []byte
+	// Seal seals file handles.
+	Seal *seal.Sealer
+	// V3 and Minor say which versions are offered: 3, and 4.0 to 4.2.
+	V3    bool
+	Minor [3]bool
+	// GSS admits RPCSEC_GSS, whose calls and replies are then forwarded as they are.
+	GSS bool
+	// Roots are known once the backend has been asked, nil before.
+	Roots atomic.Pointer[Roots]
+}
+
+// Roots are the backend's own handles of the export's root, unsealed, and what its attributes say. A version that the
+// backend does not serve, or that was not asked for, has no handle.
+type Roots struct {
+	V3, V4           []byte
+	FileID3, FileID4 uint64
+}
+
+// Squash says which callers of AUTH_SYS become the anonymous user.
+type Squash uint8
+
+// The three of exports everywhere.
+const (
+	SquashNone Squash = iota
+	SquashRoot
+	SquashAll
+)
+
+// Caller is what the access rules say of a client's connection.
+type Caller struct {
+	ReadOnly         bool
+	Squash           Squash
+	AnonUID, AnonGID uint32
+}
+
+// Verdict is what is to be done with a call.
+type Verdict uint8
+
+const (
+	// Answered: the reply is in the call, and nothing goes to the backend.
+	Answered Verdict = iota
+	// Forward: what Call.Args has left in its out goes to the backend, and the reply to Call.Results.
+	Forward
+	// Resolve: a MNT of a path beneath the root. Call.Path has the names to be looked up one after the other, from Roots.V3 on; Call.Mounted answers.
+	Resolve
+)
+
+// Call is one call on its way to the backend and back. It may be used again and again, and then does not allocate.
+type Call struct {
+	// Path are the names of a MNT, after Resolve: memory of the call.
+	Path [][]byte
+	// ArgsAt and Eligible describe what Args has left in out, after Forward: where the procedure's parameters begin, and which
+	// of its arguments may be taken out, those that are items among them. They are what an oncrpc.Request wants.
+	ArgsAt   int
+	Eligible []oncrpc.Argument
+
+	walker layout.Walker
+	edits  Edits
+	callState
+}
+
+// Args reads the call in, and decides on it. For Forward, out, which is empty before, becomes the message for the backend: it refers to memory of in, and
+// owns the rest. It has the XID of in. plan becomes the reply plan of that message.
+// An error means that memory or the export's root is missing: nobody is to blame for it, out is empty, and the call may be tried again later.
+func (c *Call) Args(x *Export, who *Caller, in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) (Verdict, error) {
+	return c.args(x, who, in, out, plan)
+}
+
+// Results reads the backend's reply to what Args has left in out, and makes in.Reply of it, and in.Status. It takes the memory of reply over, which is
+// empty afterwards. Eligible results become items of in.Reply where in.Plan has results.
+// An error means that the reply cannot be read, or that there is no memory. in.Reply is then empty, or a reply that says so.
+func (c *Call) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
+	return c.results(x, in, reply)
+}

@@ -1,0 +1,230 @@
+package rewrite
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// errNoRoot: the backend has not told yet what the export's root is.
+var errNoRoot = errors.New("rewrite: the export's root is not known yet")
+
+// minEntry is how many bytes an entry of READDIRPLUS that has a handle takes at least: whether it follows, its fileid, a short name,
+// its cookie, no attributes, and a short handle.
+const minEntry = 4 + 8 + 8 + 8 + 4 + 12
+
+// accessChanges are the bits of ACCESS that a read-only export denies: MODIFY, EXTEND and DELETE (RFC 1813 section 3.3.4).
+const accessChanges = 0x04 | 0x08 | 0x10
+
+// changes are the procedures that a read-only export refuses.
+const changes = 1<<nfs3.ProcSetAttr | 1<<nfs3.ProcWrite | 1<<nfs3.ProcCreate | 1<<nfs3.ProcMkdir | 1<<nfs3.ProcSymlink | 1<<nfs3.ProcMknod |
+	1<<nfs3.ProcRemove | 1<<nfs3.ProcRmdir | 1<<nfs3.ProcRename | 1<<nfs3.ProcLink
+
+// failures has the lengths of what follows the status in the result of each procedure that failed, when it tells nothing: words of
+// zero for each post_op_attr and for both parts of a wcc_data.
+var failures = [nfs3.Procedures]int{
+	nfs3.ProcGetAttr:     0,
+	nfs3.ProcSetAttr:     8,
+	nfs3.ProcLookup:      4,
+	nfs3.ProcAccess:      4,
+	nfs3.ProcReadlink:    4,
+	nfs3.ProcRead:        4,
+	nfs3.ProcWrite:       8,
+	nfs3.ProcCreate:      8,
+	nfs3.ProcMkdir:       8,
+	nfs3.ProcSymlink:     8,
+	nfs3.ProcMknod:       8,
+	nfs3.ProcRemove:      8,
+	nfs3.ProcRmdir:       8,
+	nfs3.ProcRename:      16,
+	nfs3.ProcLink:        12,
+	nfs3.ProcReaddir:     4,
+	nfs3.ProcReaddirPlus: 4,
+	nfs3.ProcFSStat:      4,
+	nfs3.ProcFSInfo:      4,
+	nfs3.ProcPathConf:    4,
+	nfs3.ProcCommit:      8,
+}
+
+// fail answers with a status and n bytes of zeros.
+func (c *Call) fail(in *oncrpc.Call, status nfs3.Status, n int) (Verdict, error) {
+	if c.gss {
+		return c.deny(in, oncrpc.AuthTooWeak) // an accepted call's reply would need a verifier
+	}
+	e, err := in.BeginReply(oncrpc.MinReplyLen + 4 + n)
+	if err != nil {
+		return Answered, err
+	}
+	e.Uint32(uint32(status))
+	clear(e.Grow(n))
+	in.EndReply()
+	return Answered, nil
+}
+
+// walkArgs walks the arguments. False: they are not well-formed.
+func (c *Call) walkArgs(in *oncrpc.Call) bool {
+	c.dec.Reset(in.Stream, in.Items)
+	c.dec.Skip(in.ArgsAt)
+	p := layout.Proc{Program: in.Program, Version: in.Version, Procedure: in.Procedure}
+	return c.walker.Args(p, &c.dec) == nil && c.dec.Used() == len(in.Items)
+}
+
+// argsV3 rewrites the arguments of NFS version 3.
+func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
+	if !c.walkArgs(in) {
+		return c.garbage(in)
+	}
+	listing := in.Procedure == nfs3.ProcReaddir || in.Procedure == nfs3.ProcReaddirPlus
+	if roots := x.Roots.Load(); listing && (roots == nil || len(roots.V3) == 0) {
+		return Answered, errNoRoot
+	}
+	status := nfs3.OK
+	if c.unchanging && changes>>in.Procedure&1 != 0 {
+		status = nfs3.ErrROFS
+	}
+	for i := range c.walker.Spans {
+		switch sp := &c.walker.Spans[i]; sp.Mark {
+		case layout.Handle:
+			h, ok := x.Seal.Open(sp.B, seal.Max3)
+			if !ok {
+				return c.fail(in, nfs3.ErrBadHandle, failures[in.Procedure])
+			}
+			c.atRoot = listing && bytes.Equal(h, x.Roots.Load().V3)
+			if len(h) != len(sp.B) {
+				c.replaceOpaque(sp, len(h), h)
+			}
+		case layout.Name:
+			if status == nfs3.OK {
+				status = checkName(sp.B, in.Procedure == nfs3.ProcLookup)
+			}
+		case layout.Count:
+			if n := bound(in.Procedure, sp.Value, x.Seal.Grows()); n != uint32(sp.Value) {
+				binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos, 4, 4), n)
+			}
+		}
+	}
+	if status != nfs3.OK {
+		return c.fail(in, status, failures[in.Procedure])
+	}
+	return Forward, nil
+}
+
+// checkName says whether a name may go to the backend. "." is harmless only where it is looked up.
+func checkName(name []byte, lookup bool) nfs3.Status {
+	switch {
+	case string(name) == ".." && lookup:
+		return nfs3.ErrNoEnt
+	case string(name) == "." && lookup:
+		return nfs3.OK
+	case len(name) == 0 || string(name) == ".." || string(name) == "." || bytes.IndexByte(name, '/') >= 0 || bytes.IndexByte(name, 0) >= 0:
+		return nfs3.ErrInval
+	default:
+		return nfs3.OK
+	}
+}
+
+// bound returns what a count of the arguments is lowered to, so that the result stays below it when each handle in it gets longer by grow bytes.
+func bound(procedure uint32, count uint64, grow int) uint32 {
+	count = min(count, nfs3.MaxData)
+	if procedure == nfs3.ProcReaddirPlus {
+		count -= (count + uint64(minEntry+grow) - 1) / uint64(minEntry+grow) * uint64(grow)
+	}
+	return uint32(count)
+}
+
+// replaceOpaque puts a counted opaque of n bytes in the place of another one, and b in it, or less if more is to come.
+func (c *Call) replaceOpaque(sp *layout.Span, n int, b []byte) []byte {
+	with := c.edits.Replace(sp.Pos, sp.Len, 4+xdr.Round(n))
+	binary.BigEndian.PutUint32(with, uint32(n))
+	clear(with[4+copy(with[4:], b):])
+	return with[4 : 4+n]
+}
+
+// sealHandle seals a handle in a result. It has been asked whether it can be.
+func (c *Call) sealHandle(s *seal.Sealer, sp *layout.Span, limit int) {
+	n, _ := s.Len(len(sp.B), limit)
+	if n == len(sp.B) {
+		return
+	}
+	s.Append(c.replaceOpaque(sp, n, nil)[:0], sp.B, limit)
+}
+
+// resultsV3 rewrites the results of NFS version 3. True: they are not used, and the call is answered here.
+func (c *Call) resultsV3(x *Export, in *oncrpc.Call) (bool, error) {
+	p := layout.Proc{Program: in.Program, Version: in.Version, Procedure: in.Procedure}
+	if err := c.walker.Results(p, &c.dec); err != nil {
+		_, _ = c.fail(in, nfs3.ErrServerFault, failures[in.Procedure]) // without memory the reply stays empty
+		return true, fmt.Errorf("rewrite: results of %s: %w", nfs3.ProcedureName(in.Procedure), err)
+	}
+	var entry *layout.Span // the entry that the spans belong to
+	up := false            // that is ".."
+	gone := 0              // everything before this position has been replaced
+	spans := c.walker.Spans
+	for i := range spans {
+		sp := &spans[i]
+		if sp.Pos < gone {
+			continue
+		}
+		switch sp.Mark {
+		case layout.Entry:
+			entry, up = sp, false
+		case layout.EntryName:
+			if up = string(sp.B) == ".."; up && c.atRoot {
+				binary.BigEndian.PutUint64(c.edits.Replace(entry.Pos+4, 8, 8), x.Roots.Load().FileID3)
+			}
+		case layout.PostOpAttr:
+			if up && sp.Value != 0 {
+				gone = c.withhold(sp)
+			}
+		case layout.PostOpHandle:
+			if sp.Value != 0 && (up || !canSeal(x, spans[i+1:])) {
+				gone = c.withhold(sp)
+			}
+		case layout.Handle:
+			if !canSeal(x, spans[i:]) {
+				_, err := c.fail(in, nfs3.ErrServerFault, failures[in.Procedure])
+				return true, err
+			}
+			c.sealHandle(x.Seal, sp, seal.Max3)
+		case layout.Access:
+			if c.unchanging && sp.Value&accessChanges != 0 {
+				binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos, 4, 4), uint32(sp.Value)&^accessChanges)
+			}
+		case layout.Sizes:
+			c.limitSizes(sp)
+		}
+	}
+	return false, nil
+}
+
+// canSeal reports whether the handle that is the first of spans can be handed out.
+func canSeal(x *Export, spans []layout.Span) bool {
+	if len(spans) == 0 || spans[0].Mark != layout.Handle {
+		return false
+	}
+	_, ok := x.Seal.Len(len(spans[0].B), seal.Max3)
+	return ok
+}
+
+// withhold lets an optional part of a result not follow. It returns the part's end.
+func (c *Call) withhold(sp *layout.Span) int {
+	clear(c.edits.Replace(sp.Pos, sp.Len, 4))
+	return sp.Pos + sp.Len
+}
+
+// limitSizes lowers what FSINFO says of the longest and the preferred READ, WRITE and READDIR to what passes here.
+func (c *Call) limitSizes(sp *layout.Span) {
+	const multiples = 1<<2 | 1<<5 // rtmult and wtmult are no lengths
+	for i := range sp.Len / 4 {
+		if v := binary.BigEndian.Uint32(sp.B[4*i:]); v > nfs3.MaxData && multiples>>i&1 == 0 {
+			binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos+4*i, 4, 4), nfs3.MaxData)
+		}
+	}
+}
