@@ -44,7 +44,7 @@ func (s *exportStats) collect(ch chan<- prometheus.Metric, export string) {
 	codes("rpc", s.accept[:], func(i int) string { return oncrpc.AcceptStat(i).String() })
 	codes("rpc", s.reject[:], func(i int) string { return oncrpc.RejectStat(i).String() })
 	codes("rpc", s.auth[:], func(i int) string { return oncrpc.AuthStat(i).String() })
-	if n := s.nfsOther.Load(); n > 0 {
+	if n := s.nfsOther.Load() + s.nfs4.collect(ch, export); n > 0 {
 		ch <- prometheus.MustNewConstMetric(errorsDesc, prometheus.CounterValue, float64(n), export, "nfs", "other")
 	}
 }

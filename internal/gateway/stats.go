@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,8 @@ type program struct {
 var programs = [...]program{
 	{nfs3.Program, nfs3.Version, "nfs3", nfs3.Procedures, nfs3.ProcedureName, func(p uint32) bool { return p != nfs3.ProcNull }},
 	{nfs3.MountProgram, nfs3.MountVersion, "mount3", nfs3.MountProcedures, nfs3.MountProcedureName, func(p uint32) bool { return p == nfs3.MountProcMnt }},
+	{nfs3.Program, nfs4Version, "nfs4", 2, nfs4ProcedureName, func(p uint32) bool { return p != 0 }},
+	{aclProgram, aclVersion, "nfsacl3", aclProcedures, aclProcedureName, func(p uint32) bool { return p != 0 }},
 }
 
 const (
@@ -64,6 +67,8 @@ type exportStats struct {
 	// nfs counts the errors that NFS and MOUNT answered, by status; nfsOther those that RFC 1813 does not name.
 	nfs      [len(nfsErrors)]atomic.Uint64
 	nfsOther atomic.Uint64
+	// nfs4 counts those of version 4.
+	nfs4 nfs4Counts
 	// accept, reject and auth count the errors that RPC answered.
 	accept [oncrpc.SystemErr + 1]atomic.Uint64
 	reject [oncrpc.AuthError + 1]atomic.Uint64
@@ -99,9 +104,13 @@ func (s *exportStats) answered(c *oncrpc.Call, d time.Duration) {
 	switch {
 	case c.Status.OK():
 		if p != nil && p.status(c.Procedure) {
-			if st := resultStatus(c); st != nfs3.OK {
+			if st := resultStatus(c); st != 0 {
 				r = resultError
-				s.countNFS(st)
+				if p.version == nfs4Version {
+					s.nfs4.add(st)
+				} else {
+					s.countNFS(nfs3.Status(st))
+				}
 			}
 		}
 	case !c.Status.Denied:
@@ -127,13 +136,29 @@ func (s *exportStats) dropped(c *oncrpc.Call) {
 	ps.results[resultDropped].Add(1)
 }
 
-// resultStatus returns the first word of a reply's results.
-func resultStatus(c *oncrpc.Call) nfs3.Status {
-	if len(c.Reply.Stream) == 0 || len(c.Reply.Stream[0]) < oncrpc.MinReplyLen+4 {
-		return nfs3.OK
+// resultStatus returns the first word of a reply's results, 0 if there is none that can be read. Results behind a verifier of RPCSEC_GSS
+// are not read: they may be sealed.
+func resultStatus(c *oncrpc.Call) uint32 {
+	const verifierLength = oncrpc.MinReplyLen - 8 // before it and the accept_stat
+	if length, ok := word(c.Reply.Stream, verifierLength); !ok || length != 0 {
+		return 0
 	}
-	w := c.Reply.Stream[0][oncrpc.MinReplyLen:]
-	return nfs3.Status(uint32(w[0])<<24 | uint32(w[1])<<16 | uint32(w[2])<<8 | uint32(w[3]))
+	status, _ := word(c.Reply.Stream, oncrpc.MinReplyLen)
+	return status
+}
+
+// word returns the word at a position of a stream, unless it is not there or is split: whoever makes streams cuts them between words.
+func word(stream [][]byte, at int) (uint32, bool) {
+	for _, s := range stream {
+		if at < len(s) {
+			if s = s[at:]; len(s) < 4 {
+				return 0, false
+			}
+			return binary.BigEndian.Uint32(s), true
+		}
+		at -= len(s)
+	}
+	return 0, false
 }
 
 func (s *exportStats) countNFS(st nfs3.Status) {

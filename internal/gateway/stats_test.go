@@ -49,13 +49,31 @@ func answer(program, version, procedure uint32, st nfs3.Status) *oncrpc.Call {
 	return &oncrpc.Call{Program: program, Version: version, Procedure: procedure, Reply: oncrpc.Message{Stream: [][]byte{reply}}}
 }
 
+// split returns a call's reply in pieces.
+func split(c *oncrpc.Call, at ...int) (m oncrpc.Message) {
+	b, from := c.Reply.Stream[0], 0
+	for _, to := range append(at, len(b)) {
+		m.Stream = append(m.Stream, b[from:to])
+		from = to
+	}
+	return m
+}
+
 func TestExportStats(t *testing.T) {
 	var s exportStats
 	s.answered(answer(nfs3.Program, 3, nfs3.ProcNull, 99), time.Microsecond) // NULL has no status: these bytes are none
 	s.answered(answer(nfs3.Program, 3, nfs3.ProcRead, nfs3.OK), 9*time.Microsecond)
 	s.answered(answer(nfs3.Program, 3, nfs3.ProcRead, nfs3.ErrStale), time.Minute)
 	s.answered(answer(nfs3.Program, 3, nfs3.ProcWrite, 77), time.Millisecond)
-	s.answered(answer(nfs3.Program, 4, nfs3.ProcRead, nfs3.ErrIO), time.Millisecond) // another version: its results are not ours to read
+	s.answered(answer(nfs3.Program, 2, nfs3.ProcRead, nfs3.ErrIO), time.Millisecond) // another version: its results are not ours to read
+	for _, st := range []nfs3.Status{10008, 2, 10127, 9999, 10128} {
+		s.answered(answer(nfs3.Program, 4, 1, st), time.Millisecond)
+	}
+	sealed := answer(nfs3.Program, 4, 1, nfs3.ErrIO) // behind a verifier: no status that could be read
+	sealed.Reply.Stream[0][19] = 4
+	s.answered(sealed, time.Millisecond)
+	s.answered(&oncrpc.Call{Program: aclProgram, Version: 3, Procedure: 1, Reply: split(answer(0, 0, 0, nfs3.ErrPerm), 8, oncrpc.MinReplyLen)}, time.Millisecond)
+	s.answered(&oncrpc.Call{Program: nfs3.Program, Version: 4, Procedure: 0}, time.Millisecond)
 	s.answered(answer(nfs3.MountProgram, 3, nfs3.MountProcMnt, nfs3.ErrAcces), time.Millisecond)
 	refused := answer(nfs3.Program, 3, 22, nfs3.OK)
 	refused.Status = oncrpc.Status{Accept: oncrpc.ProcUnavail}
@@ -70,13 +88,20 @@ func TestExportStats(t *testing.T) {
 	want := []string{
 		`sluice_errors_total{code="AUTH_TOOWEAK",export="data",layer="rpc"} 1`,
 		`sluice_errors_total{code="NFS3ERR_ACCES",export="data",layer="nfs"} 1`,
+		`sluice_errors_total{code="NFS3ERR_PERM",export="data",layer="nfs"} 1`,
 		`sluice_errors_total{code="NFS3ERR_STALE",export="data",layer="nfs"} 1`,
+		`sluice_errors_total{code="NFS4ERR_DELAY",export="data",layer="nfs"} 1`,
+		`sluice_errors_total{code="NFS4ERR_NOENT",export="data",layer="nfs"} 1`,
 		`sluice_errors_total{code="PROC_UNAVAIL",export="data",layer="rpc"} 1`,
-		`sluice_errors_total{code="other",export="data",layer="nfs"} 1`,
+		`sluice_errors_total{code="other",export="data",layer="nfs"} 4`,
+		`sluice_rpcs_total{export="data",procedure="COMPOUND",program="nfs4",result="error"} 5`,
+		`sluice_rpcs_total{export="data",procedure="COMPOUND",program="nfs4",result="ok"} 1`,
+		`sluice_rpcs_total{export="data",procedure="GETACL",program="nfsacl3",result="error"} 1`,
 		`sluice_rpcs_total{export="data",procedure="GETATTR",program="nfs3",result="dropped"} 1`,
 		`sluice_rpcs_total{export="data",procedure="GETATTR",program="nfs3",result="refused"} 1`,
 		`sluice_rpcs_total{export="data",procedure="MNT",program="mount3",result="error"} 1`,
 		`sluice_rpcs_total{export="data",procedure="NULL",program="nfs3",result="ok"} 1`,
+		`sluice_rpcs_total{export="data",procedure="NULL",program="nfs4",result="ok"} 1`,
 		`sluice_rpcs_total{export="data",procedure="READ",program="nfs3",result="error"} 1`,
 		`sluice_rpcs_total{export="data",procedure="READ",program="nfs3",result="ok"} 1`,
 		`sluice_rpcs_total{export="data",procedure="WRITE",program="nfs3",result="error"} 1`,
@@ -86,14 +111,14 @@ func TestExportStats(t *testing.T) {
 	if d := cmp.Diff(want, exposition(t, r, "sluice_errors_total", "sluice_rpcs_total")); d != "" {
 		t.Error(d)
 	}
-	if rpcs, errors := s.totals(); rpcs != 9 || errors != 6 {
+	if rpcs, errors := s.totals(); rpcs != 17 || errors != 12 {
 		t.Errorf("%d calls, %d not with success", rpcs, errors)
 	}
 	read := &s.rpcs[0][nfs3.ProcRead]
 	if read.took[1].Load() != 1 || read.took[buckets].Load() != 1 || read.sum.Load() != int64(time.Minute+9*time.Microsecond) {
 		t.Error("the calls are not in their buckets")
 	}
-	if got := exposition(t, r, "sluice_rpc_duration_seconds_count"); len(got) != 6 {
+	if got := exposition(t, r, "sluice_rpc_duration_seconds_count"); len(got) != 9 {
 		t.Errorf("want a histogram for each procedure that was answered, got %q", got)
 	}
 	for _, want := range []string{
