@@ -11,9 +11,11 @@ import (
 const (
 	// piece is how much memory for new bytes is taken at a time.
 	piece = 2 << 10
-	// manyEdits is from how many edits on the new stream is copied together: a list of so many slices costs more than the copy, and adapters take
-	// only few of them.
-	manyEdits = 16
+	// manySlices is from how many slices on those of a new stream that are short are copied together: a list of so many costs more than the
+	// copy, and adapters take only few of them.
+	manySlices = 16
+	// short is the length of a slice up to which copying it costs less than naming it.
+	short = 1 << 10
 )
 
 // Edits changes a message without moving it: what stays is not copied, and what comes in has memory from the pool. All positions
@@ -38,7 +40,7 @@ func (e *Edits) Reset(pool *bufpool.Pool) {
 	e.pool = pool
 }
 
-// Release gives back the memory of edits that were not applied.
+// Release forgets all edits, and gives back the memory of those that were not applied.
 func (e *Edits) Release() {
 	for i, b := range e.bufs {
 		b.Release()
@@ -51,8 +53,10 @@ func (e *Edits) Release() {
 // Len returns how many edits there are.
 func (e *Edits) Len() int { return len(e.list) }
 
-// Replace puts room for size new bytes, which it returns for the caller to fill in, in the place of the n bytes at pos. Edits come in
-// order of pos and do not overlap; several that insert at one place (n is 0) stay in order. When there is no memory the bytes go nowhere, and Apply fails.
+// Replace puts room for size new bytes, which it returns for the caller to fill in, in the place of the n bytes at pos; all three are
+// multiples of four. Edits come in order of pos and do not overlap; several that insert at one place (n is 0) stay in order, and what
+// is inserted at the position of an item comes before it. The memory may be filled in until Apply.
+// When there is no memory the bytes go nowhere, and Apply fails.
 func (e *Edits) Replace(pos, n, size int) []byte {
 	if size > len(e.room) {
 		b, err := e.pool.Get(max(size, piece))
@@ -68,9 +72,10 @@ func (e *Edits) Replace(pos, n, size int) []byte {
 	return with
 }
 
-// Apply makes dst the message src with all edits done. dst's stream and items refer to the memory of src, which has to last as long as dst
-// is used, and to that of the new bytes, which dst owns from now on. An edit never touches an item's data: one inside them is an error, as are edits out of order.
-// After an error dst is to be released.
+// Apply makes dst, which is empty, the message src with all edits done. dst's stream and items refer to the memory of src, which has to last as long as dst
+// is used, and to that of the new bytes, which dst owns from now on. Items go as a whole or stay as a whole: an edit that begins or ends inside
+// of one is an error, as are edits out of order, and beyond the end.
+// After an error dst is to be released. Edits are applied once.
 func (e *Edits) Apply(dst, src *oncrpc.Message) error {
 	if e.err != nil {
 		return e.err
@@ -80,93 +85,108 @@ func (e *Edits) Apply(dst, src *oncrpc.Message) error {
 	}
 	clear(e.bufs)
 	e.bufs, e.room = e.bufs[:0], nil
-	rest, cur := src.Stream, []byte(nil)
-	// pass moves on by n bytes of the reduced stream, which it keeps or leaves out.
-	pass := func(n int, keep bool) bool {
-		for n > 0 {
-			for len(cur) == 0 {
-				if len(rest) == 0 {
-					return false
-				}
-				cur, rest = rest[0], rest[1:]
-			}
-			k := min(n, len(cur))
-			if keep {
-				dst.Stream = append(dst.Stream, cur[:k:k])
-			}
-			cur, n = cur[k:], n-k
-		}
-		return true
-	}
-	pos, shift := 0, 0 // in the unreduced stream; how much longer it has become
-	items := src.Items
-	// keep keeps everything up to the position.
-	keep := func(to int) bool {
-		for len(items) > 0 && items[0].Position < to {
-			it := items[0]
-			if it.Position < pos || !pass(it.Position-pos, true) {
-				return false
-			}
-			pos = it.Position + xdr.Round(it.Length)
-			it.Position += shift
-			dst.Items = append(dst.Items, it)
-			items = items[1:]
-		}
-		if pos > to || !pass(to-pos, true) {
-			return false
-		}
-		pos = to
-		return true
-	}
+	s := splicer{dst: dst, rest: src.Stream, items: src.Items}
 	for i := range e.list {
 		ed := &e.list[i]
-		if ed.pos < pos || !keep(ed.pos) {
-			return fmt.Errorf("rewrite: edit %d at byte %d overlaps what stands before it, or is beyond the message", i, ed.pos)
+		if !s.to(ed.pos, true) {
+			return fmt.Errorf("rewrite: edit %d at byte %d is inside of what stands before it, or beyond the end of the message", i, ed.pos)
 		}
-		// Items inside what is replaced go with it.
-		for left := ed.n; left > 0; {
-			n := left
-			if len(items) > 0 && items[0].Position < pos+left {
-				n = items[0].Position - pos
-			}
-			if n < 0 || !pass(n, false) {
-				return fmt.Errorf("rewrite: edit %d takes %d bytes at byte %d, which are not all there", i, ed.n, ed.pos)
-			}
-			pos, left = pos+n, left-n
-			if left > 0 {
-				size := xdr.Round(items[0].Length)
-				if size > left {
-					return fmt.Errorf("rewrite: edit %d ends inside an item at byte %d", i, items[0].Position)
-				}
-				pos, left, items = pos+size, left-size, items[1:]
-			}
+		if !s.to(ed.pos+ed.n, false) {
+			return fmt.Errorf("rewrite: edit %d at byte %d replaces %d bytes, which are not all there, or end inside an item", i, ed.pos, ed.n)
 		}
 		if len(ed.with) > 0 {
 			dst.Stream = append(dst.Stream, ed.with)
 		}
-		shift += len(ed.with) - ed.n
+		s.shift += len(ed.with) - ed.n
 	}
-	if !keep(src.Len()) {
-		return fmt.Errorf("rewrite: the message ends before byte %d", src.Len())
+	if n := src.Len(); !s.to(n, true) {
+		return fmt.Errorf("rewrite: the message has items beyond its end at byte %d", n)
 	}
-	if len(e.list) >= manyEdits {
+	if len(e.list) > 0 && len(dst.Stream) >= manySlices {
 		return e.join(dst)
 	}
 	return nil
 }
 
-// join copies dst's reduced stream to one place.
+// splicer moves on in a message, and takes into another one what is to be kept.
+type splicer struct {
+	dst   *oncrpc.Message
+	cur   []byte // what is left of the current slice
+	rest  [][]byte
+	items []xdr.Item
+	pos   int // in the unreduced stream as it was
+	shift int // how much longer it has become
+}
+
+// to moves on to a position, and keeps what is before it or leaves it out. False: it is not ahead, not there, or inside an item.
+func (s *splicer) to(end int, keep bool) bool {
+	for s.pos < end {
+		n := end - s.pos
+		if len(s.items) > 0 {
+			it := s.items[0]
+			if it.Position == s.pos {
+				size := xdr.Round(it.Length)
+				if size > n {
+					return false
+				}
+				if keep {
+					it.Position += s.shift
+					s.dst.Items = append(s.dst.Items, it)
+				}
+				s.items, s.pos = s.items[1:], s.pos+size
+				continue
+			}
+			n = min(n, it.Position-s.pos)
+		}
+		for len(s.cur) == 0 {
+			if len(s.rest) == 0 {
+				return false
+			}
+			s.cur, s.rest = s.rest[0], s.rest[1:]
+		}
+		if n = min(n, len(s.cur)); n < 0 {
+			return false
+		}
+		if keep {
+			s.dst.Stream = append(s.dst.Stream, s.cur[:n:n])
+		}
+		s.cur, s.pos = s.cur[n:], s.pos+n
+	}
+	return s.pos == end
+}
+
+// join copies slices of dst's stream that are short and stand side by side to one place.
 func (e *Edits) join(dst *oncrpc.Message) error {
-	b, err := e.pool.Get(dst.StreamLen())
+	size := 0
+	for _, s := range dst.Stream {
+		if len(s) <= short {
+			size += len(s)
+		}
+	}
+	if size == 0 || size > bufpool.MaxSize {
+		return nil
+	}
+	b, err := e.pool.Get(size)
 	if err != nil {
 		return err
 	}
-	n := 0
-	for _, s := range dst.Stream {
-		n += copy(b.B[n:], s)
-	}
 	dst.Own(b)
-	clear(dst.Stream)
-	dst.Stream = append(dst.Stream[:0], b.B[:n])
+	out, run, at := dst.Stream[:0], 0, 0 // b.B[run:at] is what stands side by side up to now
+	for _, s := range dst.Stream {
+		if len(s) <= short {
+			at += copy(b.B[at:], s)
+			continue
+		}
+		if at > run {
+			out = append(out, b.B[run:at:at])
+			run = at
+		}
+		out = append(out, s)
+	}
+	if at > run {
+		out = append(out, b.B[run:at:at])
+	}
+	clear(dst.Stream[len(out):])
+	dst.Stream = out
 	return nil
 }

@@ -22,8 +22,9 @@ type callState struct {
 	gss bool
 	// sealed: what the call says cannot be read (RFC 2203): it passes untouched, and so does the reply.
 	sealed bool
-	// atRoot: the directory that is listed is the export's root.
+	// atRoot: the directory that is listed is the export's root, which has the fileid rootID.
 	atRoot bool
+	rootID uint64
 	shift  int // how much longer the header has become
 
 	dec    xdr.Decoder
@@ -173,18 +174,17 @@ func (c *Call) results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error 
 	return c.deliver(in, reply)
 }
 
-// deliver makes in.Reply of the backend's reply and the edits.
+// deliver makes in.Reply of the backend's reply and the edits. Bulk data are taken out before, so that they never are copied.
 func (c *Call) deliver(in *oncrpc.Call, reply *oncrpc.Message) error {
-	if c.edits.Len() == 0 {
+	err := c.cut(in, reply)
+	if err == nil && c.edits.Len() == 0 {
 		in.Reply, *reply = *reply, in.Reply
-		return c.cut(in, &in.Reply)
+		return nil
 	}
-	// Bulk data are taken out before, so that they never are copied.
-	if err := c.cut(in, reply); err != nil {
-		return err
+	if err == nil {
+		err = c.edits.Apply(&in.Reply, reply)
 	}
-	if err := c.edits.Apply(&in.Reply, reply); err != nil {
-		in.Reply.Release()
+	if err != nil {
 		_, _ = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.SystemErr})
 		return err
 	}

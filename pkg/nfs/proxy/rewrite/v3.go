@@ -82,7 +82,8 @@ func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 		return c.garbage(in)
 	}
 	listing := in.Procedure == nfs3.ProcReaddir || in.Procedure == nfs3.ProcReaddirPlus
-	if roots := x.Roots.Load(); listing && (roots == nil || len(roots.V3) == 0) {
+	roots := x.Roots.Load()
+	if listing && (roots == nil || len(roots.V3) == 0) {
 		return Answered, errNoRoot
 	}
 	status := nfs3.OK
@@ -96,7 +97,9 @@ func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 			if !ok {
 				return c.fail(in, nfs3.ErrBadHandle, failures[in.Procedure])
 			}
-			c.atRoot = listing && bytes.Equal(h, x.Roots.Load().V3)
+			if listing && bytes.Equal(h, roots.V3) {
+				c.atRoot, c.rootID = true, roots.FileID3
+			}
 			if len(h) != len(sp.B) {
 				c.replaceOpaque(sp, len(h), h)
 			}
@@ -134,7 +137,8 @@ func checkName(name []byte, lookup bool) nfs3.Status {
 func bound(procedure uint32, count uint64, grow int) uint32 {
 	count = min(count, nfs3.MaxData)
 	if procedure == nfs3.ProcReaddirPlus {
-		count -= (count + uint64(minEntry+grow) - 1) / uint64(minEntry+grow) * uint64(grow)
+		entries := (count + uint64(minEntry+grow) - 1) / uint64(minEntry+grow)
+		count -= min(count, entries*uint64(grow))
 	}
 	return uint32(count)
 }
@@ -177,7 +181,7 @@ func (c *Call) resultsV3(x *Export, in *oncrpc.Call) (bool, error) {
 			entry, up = sp, false
 		case layout.EntryName:
 			if up = string(sp.B) == ".."; up && c.atRoot {
-				binary.BigEndian.PutUint64(c.edits.Replace(entry.Pos+4, 8, 8), x.Roots.Load().FileID3)
+				binary.BigEndian.PutUint64(c.edits.Replace(entry.Pos+4, 8, 8), c.rootID)
 			}
 		case layout.PostOpAttr:
 			if up && sp.Value != 0 {
