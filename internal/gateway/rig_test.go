@@ -62,6 +62,7 @@ type rig struct {
 // export describes an export of a rig's configuration. Its fields are as in the file; empty ones have defaults.
 type exportYAML struct {
 	name, path, rdma, tcp, access, transport, limits string
+	backend                                          string // instead of the volume at path
 }
 
 func (r *rig) yaml(exports ...exportYAML) string {
@@ -78,7 +79,11 @@ func (r *rig) yaml(exports ...exportYAML) string {
 		fmt.Fprintf(&b, "- name: %s\n  listeners:\n", e.name)
 		fmt.Fprintf(&b, "  - {network: rdma, address: \"%s\"}\n", def(e.rdma, "127.0.0.1:0"))
 		fmt.Fprintf(&b, "  - {network: tcp, address: \"%s\"}\n", def(e.tcp, "127.0.0.1:0"))
-		fmt.Fprintf(&b, "  backend: {volume: {path: %s}}\n", def(e.path, r.volume(e.name)))
+		if e.backend != "" {
+			fmt.Fprintf(&b, "  backend: %s\n", e.backend)
+		} else {
+			fmt.Fprintf(&b, "  backend: {volume: {path: %s}}\n", def(e.path, r.volume(e.name)))
+		}
 		fmt.Fprintf(&b, "  access: %s\n", def(e.access, `[{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]`))
 		fmt.Fprintf(&b, "  transport: %s\n", def(e.transport, "{}"))
 		fmt.Fprintf(&b, "  limits: %s\n", def(e.limits, "{}"))

@@ -128,8 +128,6 @@ func (s *BackendStatus) where() string {
 type RemoteStatus struct {
 	// Since is when it became healthy, or ceased to be.
 	Since time.Time `json:"since"`
-	// Versions of NFS are those that were found to be served, of those that are configured.
-	Versions []string `json:"versions"`
 	// Connections are those to the server, Parked the ones among them whose client is gone and may come back.
 	Connections int `json:"connections"`
 	Parked      int `json:"parked"`
