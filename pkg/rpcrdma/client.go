@@ -89,6 +89,9 @@ func (cl *Client) Done() <-chan struct{} { return cl.gone }
 // Err says why the connection ended, after Done.
 func (cl *Client) Err() error { return cl.conn.err }
 
+// Conn describes the connection.
+func (cl *Client) Conn() *oncrpc.Conn { return &cl.conn.info }
+
 // RemoteAddr is the server's address.
 func (cl *Client) RemoteAddr() netip.AddrPort { return cl.conn.info.Remote }
 

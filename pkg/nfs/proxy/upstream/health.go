@@ -1,0 +1,177 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// Status tells how a backend is and what it has done.
+type Status struct {
+	// Healthy: the backend answers. Since is from when on it does, or does not.
+	Healthy bool
+	Since   time.Time
+	// Err is what went wrong last, even if all is well again; ErrAt is when.
+	Err   error
+	ErrAt time.Time
+
+	Links       int   // links with a call or more, open or parked
+	Parked      int   // those whose client has gone
+	Connections int   // of all links
+	Calls       int   // unanswered
+	WaitBytes   int64 // of the calls that wait for a connection
+	Ports       int   // source ports below 1024 in use
+
+	// Counts from the beginning.
+	Dials, DialErrors uint64 // attempts to connect
+	Resends           uint64 // calls sent again on another connection
+	SoftTimeouts      uint64
+	Superseded        uint64 // calls that the client sent again
+	Overloads         uint64 // calls refused since too much waited
+	OtherPorts        uint64 // connections for which no source port below 1024 was left
+}
+
+// Status returns the present state.
+func (b *Backend) Status() Status {
+	c := &b.counts
+	s := Status{
+		Connections: int(c.connected.Load()), WaitBytes: b.waiting.Load(), Ports: b.ports.inUse(),
+		Dials: c.dials.Load(), DialErrors: c.dialErrors.Load(), Resends: c.resends.Load(), SoftTimeouts: c.softTimeouts.Load(),
+		Superseded: c.superseded.Load(), Overloads: c.overloads.Load(), OtherPorts: c.otherPort.Load(),
+	}
+	b.mu.Lock()
+	s.Links, s.Parked = len(b.lines), len(b.parked)
+	for l := range b.lines {
+		l.mu.Lock()
+		s.Calls += l.queue.n
+		l.mu.Unlock()
+	}
+	b.mu.Unlock()
+	h := &b.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.Healthy, s.Since, s.Err, s.ErrAt = h.healthy, h.since, h.err, h.errAt
+	return s
+}
+
+// health is what is known of a backend's health.
+type health struct {
+	alive atomic.Bool   // there was an answer since the last probe
+	now   chan struct{} // probe at once; holds one
+
+	mu      sync.Mutex
+	healthy bool
+	since   time.Time
+	err     error
+	errAt   time.Time
+}
+
+func (h *health) init() {
+	h.now = make(chan struct{}, 1)
+	h.since = time.Now()
+}
+
+// heard takes note of an answer to any call.
+func (h *health) heard() {
+	if !h.alive.Load() {
+		h.alive.Store(true)
+	}
+}
+
+// reached takes note of a connection. Whether something answers there, a probe tells.
+func (h *health) reached() {
+	h.mu.Lock()
+	healthy := h.healthy
+	h.mu.Unlock()
+	if !healthy {
+		select {
+		case h.now <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// set takes note of what a probe, or an attempt to connect, has found. It reports whether that is news.
+func (h *health) set(err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if err != nil {
+		h.err, h.errAt = err, now
+	}
+	news := h.healthy != (err == nil)
+	if news {
+		h.healthy, h.since = err == nil, now
+	}
+	return news
+}
+
+// failed takes note that the backend is out of reach.
+func (b *Backend) failed(err error) {
+	if b.health.set(err) {
+		b.cfg.Logger.Warn("backend: out of reach, calls wait", "cause", err)
+	}
+}
+
+// probe is the goroutine that asks the backend how it is, unless answers to other calls tell that.
+func (b *Backend) probe() {
+	t := time.NewTicker(b.cfg.ProbeInterval)
+	defer t.Stop()
+	for {
+		var err error
+		if !b.health.alive.Swap(false) {
+			err = b.ask()
+		}
+		switch {
+		case b.ctx.Err() != nil:
+			return
+		case err != nil:
+			b.failed(err)
+		case b.health.set(nil):
+			b.cfg.Logger.Info("backend: it answers")
+		}
+		select {
+		case <-t.C:
+		case <-b.health.now:
+		case <-b.ctx.Done():
+			return
+		}
+	}
+}
+
+// ask calls the NULL procedure on a connection that is made for it, from any source port: those below 1024 are few, and NULL needs none.
+func (b *Backend) ask() error {
+	ctx, cancel := context.WithTimeout(b.ctx, b.cfg.DialTimeout)
+	defer cancel()
+	conn, err := b.cfg.Dialer.Dial(ctx, 0, nobody{})
+	if err != nil {
+		return err
+	}
+	defer conn.Wait()
+	defer func() { _ = conn.Close() }()
+	p := b.cfg.Probe
+	r, _, err := oncrpc.NewRequest(b.cfg.Pool, p.Program, p.Version, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
+	if err != nil {
+		return err
+	}
+	defer r.Free()
+	if err := oncrpc.Do(ctx, conn, r); err != nil {
+		return err
+	}
+	var refused *oncrpc.StatusError
+	if _, err := r.Results(); err != nil && !errors.As(err, &refused) {
+		return err
+	}
+	return nil
+}
+
+// nobody is the Peer of connections on which the backend has no one to call.
+type nobody struct{}
+
+func (nobody) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.ProgUnavail) }
+func (nobody) Hold()                   {}
+func (nobody) Release()                {}

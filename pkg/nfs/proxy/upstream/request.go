@@ -1,0 +1,197 @@
+package upstream
+
+import (
+	"errors"
+	"time"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// What becomes of a request other than that the backend answers it, as its Err.
+var (
+	// ErrClosed: the link or the backend was closed.
+	ErrClosed = errors.New("upstream: the link is closed")
+	// ErrSoftTimeout: the backend has not answered within Config.SoftTimeout. If it does so later, nobody hears of it.
+	ErrSoftTimeout = errors.New("upstream: the backend has not answered in time")
+	// ErrSuperseded: the client has sent another call with the same XID, which gets the answer. Nothing is to be sent to the client.
+	ErrSuperseded = errors.New("upstream: the client has sent the call again")
+	// ErrOverloaded: too much waits for the backend already. The client's connection is to be closed, so that the client keeps the call
+	// and sends it again later.
+	ErrOverloaded = errors.New("upstream: too much waits for the backend")
+)
+
+// Replay says by what the backend knows a call again that it has seen.
+type Replay uint8
+
+// What the backend knows a call by.
+const (
+	// ReplayHarmless: nothing, and nothing is needed. NULL is such a call.
+	ReplayHarmless Replay = iota
+	// ReplayByXID: its XID and the address that it comes from. So it is in NFSv3, MOUNT, NFSACL and NFSv4.0.
+	ReplayByXID
+	// ReplayBySession: session, slot and sequence id. So it is from NFSv4.1 on.
+	ReplayBySession
+)
+
+// Soft says whether the soft timeout ends a request.
+type Soft uint8
+
+// Which requests the soft timeout ends.
+const (
+	// SoftNever: it waits for as long as it takes.
+	SoftNever Soft = iota
+	// SoftUnsent: it is ended unless it has been sent, also on a connection that is lost by now: the backend may have executed it then.
+	SoftUnsent
+	// SoftAlways: it is ended.
+	SoftAlways
+)
+
+// Request is a call to the backend. The zero value is ready for use, and so is one after Reset: its memory is used again.
+//
+// The submitter fills in what [oncrpc.Request] says: Call with an XID of the client's choice, which is also the stream's first word, and the fields that
+// repeat its header; Eligible and Plan for a backend behind RPC-over-RDMA. Plan's results leave their Memory nil, since the answer may be for another
+// request than the one that was sent. Done is the link's.
+type Request struct {
+	oncrpc.Request
+	Replay Replay
+	Soft   Soft
+	// Finished is called exactly once, from whichever goroutine finished the request, perhaps within Submit; it must not block. Then the request is its
+	// submitter's again. Err is nil if Reply is the backend's answer.
+	Finished func(*Request)
+
+	requestState
+}
+
+// requestState is a line's, guarded by its lock.
+type requestState struct {
+	answered func(*oncrpc.Request) // the method value, made once
+
+	line       *line
+	prev, next *Request // in order of submission
+	chain      *Request // in the table
+	via        *session // the connection that has it, or its carrier; nil: it waits to be sent
+	size       int64    // what it counts for while it waits
+	began      time.Time
+	wasSent    bool
+
+	// A request that repeats one which a connection has in hand takes its place in the line. The former carries on, for the newcomer.
+	heir, carrier *Request
+	differs       bool // the carrier's answer is not the answer to this one
+
+	// For giving up.
+	cause error
+	tried uint64 // at which run of the timer it was last cancelled
+	busy  bool   // it is being cancelled: it is not to be finished meanwhile
+	ended bool   // it came back meanwhile
+}
+
+// Reset makes r, which is finished or was never submitted, ready for another call. It releases Call and Reply.
+func (r *Request) Reset() {
+	r.Call.Release()
+	r.Reply.Release()
+	r.Plan.Reset()
+	r.XID, r.Program, r.Version, r.Procedure, r.ArgsAt = 0, 0, 0, 0, 0
+	r.Eligible, r.Err, r.Transport = r.Eligible[:0], nil, nil
+	r.Replay, r.Soft, r.Finished = 0, 0, nil
+}
+
+// finish hands r back. No lock is held.
+func (r *Request) finish(err error) {
+	if r.Err = err; err != nil {
+		r.Reply.Release()
+	}
+	answered := r.answered
+	r.requestState = requestState{answered: answered}
+	r.Finished(r)
+}
+
+// same reports whether two calls are the same, byte for byte.
+func same(a, b *oncrpc.Message) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	x, y := a.Gather(nil), b.Gather(nil)
+	var p, q []byte
+	for {
+		for len(p) == 0 && len(x) > 0 {
+			p, x = x[0], x[1:]
+		}
+		for len(q) == 0 && len(y) > 0 {
+			q, y = y[0], y[1:]
+		}
+		n := min(len(p), len(q))
+		if n == 0 {
+			return true
+		}
+		if string(p[:n]) != string(q[:n]) {
+			return false
+		}
+		p, q = p[n:], q[n:]
+	}
+}
+
+// queue holds a line's requests in order of submission, and finds them by XID. It allocates only to grow.
+type queue struct {
+	first, last *Request
+	n           int
+	bytes       int64
+	buckets     []*Request // a power of two of them
+}
+
+func (q *queue) bucket(xid uint32) **Request { return &q.buckets[int(xid)&(len(q.buckets)-1)] }
+
+// find returns the request with the XID, nil if there is none.
+func (q *queue) find(xid uint32) *Request {
+	if q.n == 0 {
+		return nil
+	}
+	r := *q.bucket(xid)
+	for r != nil && r.XID != xid {
+		r = r.chain
+	}
+	return r
+}
+
+// add appends r, of whose XID there is none.
+func (q *queue) add(r *Request) {
+	if q.n == len(q.buckets) {
+		q.buckets = make([]*Request, max(16, 2*len(q.buckets)))
+		for o := q.first; o != nil; o = o.next {
+			b := q.bucket(o.XID)
+			o.chain, *b = *b, o
+		}
+	}
+	b := q.bucket(r.XID)
+	r.chain, *b = *b, r
+	r.prev, r.next = q.last, nil
+	if q.last == nil {
+		q.first = r
+	} else {
+		q.last.next = r
+	}
+	q.last = r
+	q.n++
+	q.bytes += r.size
+}
+
+// remove takes r out.
+func (q *queue) remove(r *Request) {
+	at := q.bucket(r.XID)
+	for *at != r {
+		at = &(*at).chain
+	}
+	*at = r.chain
+	if r.prev == nil {
+		q.first = r.next
+	} else {
+		r.prev.next = r.next
+	}
+	if r.next == nil {
+		q.last = r.prev
+	} else {
+		r.next.prev = r.prev
+	}
+	r.prev, r.next, r.chain = nil, nil, nil
+	q.n--
+	q.bytes -= r.size
+}
