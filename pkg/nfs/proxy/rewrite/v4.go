@@ -1,0 +1,252 @@
+package rewrite
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+const (
+	// maxTag bounds the tag of a COMPOUND, which the protocol leaves open.
+	maxTag = 1024
+	// maxInserts bounds how many operations of a COMPOUND may grow or be inserted on the way to the backend: those that lead to the root, and those that
+	// guard LOOKUPP. So it is known what the limits of a session have to leave room for.
+	maxInserts = 4
+)
+
+var compoundProc = layout.Proc{Program: 100003, Version: 4, Procedure: 1}
+
+// compound is what is remembered of a COMPOUND or CB_COMPOUND from its call to its reply.
+type compound struct {
+	// ops are the operations that are forwarded, without those inserted.
+	ops []operation
+	// inserted counts the operations inserted, grown those that got longer.
+	inserted, grown int
+	// refusal is what stands behind the results of ops, unless one of them fails.
+	refusal
+}
+
+// operation is what is remembered of one operation.
+type operation struct {
+	code uint32 // as the client sent it
+	sent uint32 // as the backend gets it
+	// guards is how many NVERIFYs stand before it.
+	guards int
+	// at is where it works.
+	at place
+	// handle is that of PUTFH, or of an attribute to be compared, unsealed: a view of the call.
+	handle     []byte
+	fore, back channel
+}
+
+// refusal is the result of the operation that was refused here, if one was.
+type refusal struct {
+	refused    bool
+	code, stat uint32
+}
+
+// refuse ends the COMPOUND with a result that is made here.
+func (r *refusal) refuse(code, status uint32) { *r = refusal{true, code, status} }
+
+// maxRefusal bounds refusal.size.
+const maxRefusal = 12
+
+func (r *refusal) size() int { return 8 + failure(r.code) }
+
+// write writes the result to b, which has its size.
+func (r *refusal) write(b []byte) {
+	clear(b)
+	binary.BigEndian.PutUint32(b, r.code)
+	binary.BigEndian.PutUint32(b[4:], r.stat)
+}
+
+// reset forgets the latest call.
+func (c *compound) reset() {
+	clear(c.ops)
+	*c = compound{ops: c.ops[:0]}
+}
+
+// compoundHead is the beginning of the arguments of a COMPOUND or CB_COMPOUND.
+type compoundHead struct {
+	tag     []byte
+	minor   uint32
+	countAt int // position of the count of operations
+}
+
+// readHead reads it; d stands at the first byte of the arguments.
+func readHead(d *xdr.Decoder, callback bool) (h compoundHead, err error) {
+	h.tag = d.Opaque(maxTag)
+	h.minor = d.Uint32()
+	if callback {
+		d.Uint32() // callback_ident
+	}
+	h.countAt = d.Pos()
+	return h, d.Err()
+}
+
+// argsV4 reads a COMPOUND, and decides on each of its operations.
+func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) {
+	c.compound.reset()
+	h, err := readHead(in.Args(), false)
+	if err != nil {
+		return c.garbage(in)
+	}
+	// Where nothing may be changed, an operation refused would have to advance its owner's seqid in 4.0, which only the backend can.
+	if h.minor >= uint32(len(x.Minor)) || !x.Minor[h.minor] || h.minor == 0 && who.ReadOnly {
+		return c.answerCompound(in, h.tag, errMinorMismatch, nil)
+	}
+	failed, err := walkOps(&c.walker, compoundProc, in)
+	if err != nil {
+		return c.garbage(in)
+	}
+	roots := x.Roots.Load()
+	if roots == nil || len(roots.V4) == 0 {
+		if needsRoot(c.walker.Ops) {
+			return Answered, errNoRoot
+		}
+		roots = &noRoots
+	}
+	j := judge{x: x, who: who, roots: roots, minor: h.minor, in: in, spans: c.walker.Spans}
+	for i := range c.walker.Ops {
+		if c.take(&j, &c.walker.Ops[i]); c.refused {
+			break
+		}
+	}
+	if failed != nil && !c.refused {
+		c.refuse(unreadable(failed))
+	}
+	if c.refused && len(c.ops) == 0 {
+		if h.minor > 0 && !sessionless(c.code) && c.stat != errOpIllegal && c.stat != errBadXDR {
+			c.stat = errNotInSession
+		}
+		return c.answerCompound(in, h.tag, c.stat, &c.refusal)
+	}
+	c.editOps(&c.edits, &j, c.walker.Ops, h.countAt, in.Len())
+	return Forward, nil
+}
+
+// noRoots is for calls that have no business with the root.
+var noRoots Roots
+
+// needsRoot tells whether what becomes of a COMPOUND depends on the root: it has to be the same whenever it is sent.
+func needsRoot(ops []layout.Op) bool {
+	for i := range ops {
+		switch ops[i].Code {
+		case layout.OpPutFH, layout.OpPutRootFH, layout.OpPutPubFH, layout.OpLookupP:
+			return true
+		}
+	}
+	return false
+}
+
+// walkOps reads the operations of a call. failed says what is wrong behind the last one that could be read.
+func walkOps(w *layout.Walker, p layout.Proc, in *oncrpc.Call) (failed *layout.Error, err error) {
+	err = w.Args(p, in.Args())
+	if err == nil {
+		return nil, nil
+	}
+	if errors.As(err, &failed) && failed.Op >= 0 {
+		return failed, nil
+	}
+	return nil, err
+}
+
+// unreadable is the result of an operation that could not be read.
+func unreadable(e *layout.Error) (code, status uint32) {
+	switch {
+	case e.Unknown:
+		return layout.OpIllegal, errOpIllegal
+	case e.Attr:
+		return e.Code, errAttrNotSupp
+	default:
+		return e.Code, errBadXDR
+	}
+}
+
+// editOps writes into a call of length bytes what has become of its operations, and cuts off what was refused.
+func (c *compound) editOps(e *Edits, j *judge, ops []layout.Op, countAt, length int) {
+	if c.refused || c.inserted > 0 {
+		putUint32(e, countAt, uint32(len(c.ops)+c.inserted))
+	}
+	end := countAt + 4
+	for i := range c.ops {
+		c.ops[i].edit(e, j, &ops[i])
+		end = ops[i].End
+	}
+	if end < length {
+		e.Replace(end, length-end, 0)
+	}
+}
+
+// answerCompound answers with the results of a COMPOUND: none, or that of its first operation.
+func (c *Call) answerCompound(in *oncrpc.Call, tag []byte, status uint32, first *refusal) (Verdict, error) {
+	if c.gss {
+		return c.deny(in, oncrpc.AuthTooWeak) // an accepted call's reply would need a verifier
+	}
+	return Answered, writeCompound(in, tag, status, first)
+}
+
+// writeCompound makes in.Reply the results of a COMPOUND or CB_COMPOUND.
+func writeCompound(in *oncrpc.Call, tag []byte, status uint32, first *refusal) error {
+	e, err := in.BeginReply(oncrpc.MinReplyLen + 12 + xdr.Round(len(tag)) + maxRefusal)
+	if err != nil {
+		return err
+	}
+	e.Uint32(status)
+	e.Opaque(tag)
+	if first == nil {
+		e.Uint32(0)
+	} else {
+		e.Uint32(1)
+		first.write(e.Grow(first.size()))
+	}
+	in.EndReply()
+	return nil
+}
+
+// resultsV4 reads the results of a COMPOUND, c.dec standing at their first byte, and edits them.
+func (c *Call) resultsV4(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
+	err := c.walker.Results(compoundProc, &c.dec)
+	if err == nil {
+		roots := x.Roots.Load()
+		if roots == nil {
+			roots = &noRoots
+		}
+		a := answer{x: x, roots: roots, readOnly: c.unchanging, reply: reply, spans: c.walker.Spans}
+		err = c.editResults(&c.edits, &a, c.walker.Ops)
+	}
+	if err != nil {
+		return fmt.Errorf("rewrite: results of a COMPOUND: %w", err)
+	}
+	return nil
+}
+
+// putUint32 replaces a word.
+func putUint32(e *Edits, pos int, v uint32) { binary.BigEndian.PutUint32(e.Replace(pos, 4, 4), v) }
+
+// putOpaque replaces n bytes by a counted opaque of size bytes, which it returns to be filled in.
+func putOpaque(e *Edits, pos, n, size int) []byte {
+	b := e.Replace(pos, n, 4+xdr.Round(size))
+	binary.BigEndian.PutUint32(b, uint32(size))
+	clear(b[4+size:])
+	return b[4 : 4+size : 4+size]
+}
+
+// opaqueIn returns the bytes of a counted opaque that was read before.
+func opaqueIn(b []byte) []byte { return b[4 : 4+binary.BigEndian.Uint32(b)] }
+
+// wordAt returns the word at a position of the unreduced stream where one is known to be; d is used for it.
+func wordAt(d *xdr.Decoder, m *oncrpc.Message, pos int) uint32 {
+	d.Reset(m.Stream, nil)
+	for i := range m.Items {
+		if m.Items[i].Position < pos {
+			pos -= xdr.Round(m.Items[i].Length)
+		}
+	}
+	d.Skip(pos)
+	return d.Uint32()
+}

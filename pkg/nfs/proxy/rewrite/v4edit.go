@@ -1,0 +1,98 @@
+package rewrite
+
+import (
+	"encoding/binary"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// minEntry4 is the length of the shortest entry of READDIR that has a handle: value_follows, cookie, name, bitmap, the length of the
+// attributes, and that of a handle.
+const minEntry4 = 4 + 8 + 8 + 8 + 4 + 4
+
+// edit writes into the call what the backend gets for an operation.
+func (o *operation) edit(e *Edits, j *judge, op *layout.Op) {
+	spans := j.spans[op.First:op.Last]
+	switch o.code {
+	case layout.OpPutRootFH, layout.OpPutPubFH:
+		putUint32(e, op.Pos, o.sent)
+		copy(putOpaque(e, op.End, 0, len(o.handle)), o.handle)
+	case layout.OpLookupP:
+		if o.guards > 0 {
+			putGuard(e, op.Pos, j.roots.V4)
+		}
+		if o.guards > 1 {
+			putGuard(e, op.Pos, j.roots.V3)
+		}
+	case layout.OpVerify, layout.OpNVerify:
+		o.editCompared(e, spans)
+	case layout.OpCreateSession:
+		editSession(e, &j.in.Message, spans, op.Pos+16, o.fore.foreAsked(j.x), o.back.backAsked(j.x))
+	case layout.OpBindConnToSession:
+		if at := op.Pos + 24; wordAt(&j.dec, &j.in.Message, at) != 0 {
+			putUint32(e, at, 0) // bctsa_use_conn_in_rdma_mode
+		}
+	default:
+		o.editSpans(e, j, spans)
+	}
+}
+
+// editSpans edits the fields of an operation that are changed one by one.
+func (o *operation) editSpans(e *Edits, j *judge, spans []layout.Span) {
+	count := -1
+	for i := range spans {
+		s := &spans[i]
+		switch s.Mark {
+		case layout.Handle:
+			if len(s.B) != len(o.handle) {
+				copy(putOpaque(e, s.Pos, s.Len, len(o.handle)), o.handle)
+			}
+		case layout.Count:
+			count = i
+		case layout.AttrMask:
+			if o.code == layout.OpReaddir && count >= 0 && j.x.Seal.Grows() > 0 && has(s.B, layout.AttrFileHandle) {
+				putUint32(e, spans[count].Pos, roomForSeals(spans[count].Value, j.x.Seal.Grows()))
+			}
+			mask(e, s.Pos, s.B, o.asked(s.B))
+		case layout.ClientOwner:
+			distinct(e, s, j.x.UID)
+		case layout.CallbackAddress:
+			copy(e.Replace(s.Pos, s.Len, len(nowhere)), nowhere)
+		case layout.ExchangeFlags:
+			if flags := uint32(s.Value); nonPNFS(flags) != flags {
+				putUint32(e, s.Pos, nonPNFS(flags))
+			}
+		}
+	}
+}
+
+// roomForSeals returns what maxcount of READDIR is to be, for the entries to fit in maxcount when all their handles are sealed.
+func roomForSeals(maxcount uint64, grows int) uint32 {
+	return uint32(maxcount * minEntry4 / uint64(minEntry4+grows))
+}
+
+// editCompared unseals the handle in the attributes that VERIFY and NVERIFY compare.
+func (o *operation) editCompared(e *Edits, spans []layout.Span) {
+	for i := range spans {
+		s := &spans[i]
+		if s.Mark != layout.Attr || s.Value != layout.AttrFileHandle || len(opaqueIn(s.B)) == len(o.handle) {
+			continue
+		}
+		longer := xdr.Round(len(o.handle)) + 4 - s.Len
+		length := &spans[1]
+		putUint32(e, length.Pos, uint32(int(length.Value)+longer))
+		copy(putOpaque(e, s.Pos, s.Len, len(o.handle)), o.handle)
+	}
+}
+
+// putGuard inserts an NVERIFY that the current filehandle is not that of the root.
+func putGuard(e *Edits, pos int, handle []byte) {
+	size := xdr.Round(len(handle))
+	b := e.Replace(pos, 0, insertLen-seal.Max4+size)
+	for i, v := range [...]uint32{layout.OpNVerify, 1, 1 << layout.AttrFileHandle, uint32(4 + size), uint32(len(handle))} {
+		binary.BigEndian.PutUint32(b[4*i:], v)
+	}
+	clear(b[20+copy(b[20:], handle):])
+}

@@ -1,0 +1,208 @@
+package rewrite
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// pool4 has the memory of the tests of version 4.
+var pool4 = bufpool.New(0)
+
+// The backend's handles in the tests.
+var (
+	rootV4 = []byte("root handle of version 4")
+	rootV3 = []byte("that of 3")
+	someFH = []byte("a file or a directory")
+)
+
+// exportV4 makes an export that offers everything.
+func exportV4(tb testing.TB, mode seal.Mode) *Export {
+	tb.Helper()
+	uid := []byte("export-uid-1")
+	s, err := seal.New([][]byte{bytes.Repeat([]byte{7}, seal.MinKey)}, uid, mode)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	x := &Export{UID: uid, Seal: s, V3: true, Minor: [3]bool{true, true, true}}
+	x.Roots.Store(&Roots{V4: rootV4, FileID4: 128})
+	return x
+}
+
+// sealed is a handle as clients of the export see it.
+func (x *Export) sealed(handle []byte) []byte { return x.Seal.Append(nil, handle, seal.Max4) }
+
+// fields puts together XDR: numbers are words or hypers, strings and []byte are counted opaques, raw stays as it is.
+func fields(list ...any) []byte {
+	var b []byte
+	for _, f := range list {
+		switch f := f.(type) {
+		case int:
+			b = binary.BigEndian.AppendUint32(b, uint32(f))
+		case uint32:
+			b = binary.BigEndian.AppendUint32(b, f)
+		case uint64:
+			b = binary.BigEndian.AppendUint64(b, f)
+		case string:
+			b = append(fields1(b, []byte(f)), make([]byte, xdr.Pad(len(f)))...)
+		case []byte:
+			b = append(fields1(b, f), make([]byte, xdr.Pad(len(f)))...)
+		case raw:
+			b = append(b, f...)
+		default:
+			panic(fmt.Sprintf("%T is no field", f))
+		}
+	}
+	return b
+}
+
+func fields1(b, f []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(f))), f...)
+}
+
+// raw are bytes as they are: operations, results and such.
+type raw []byte
+
+// op is an operation or a result: its number, and what follows.
+func op(code int, list ...any) raw { return append(fields(code), fields(list...)...) }
+
+// bitmap is a bitmap4 with some attributes.
+func bitmap(attrs ...uint32) raw {
+	if len(attrs) == 0 {
+		return fields(0)
+	}
+	words := make([]any, 1+slices.Max(attrs)/32)
+	for i := range words {
+		w := 0
+		for _, n := range attrs {
+			if int(n/32) == i {
+				w |= 1 << (n % 32)
+			}
+		}
+		words[i] = w
+	}
+	return append(fields(len(words)), fields(words...)...)
+}
+
+// fattr is a fattr4 with the values, in order.
+func fattr(attrs []uint32, values ...any) raw {
+	return append(bitmap(attrs...), fields(fields(values...))...)
+}
+
+// credV4 is an AUTH_SYS credential and an empty verifier.
+var credV4 = fields(oncrpc.AuthSys, fields(1, "client", 1000, 1000, 0), 0, 0)
+
+const xidV4 = 0x1234
+
+// compoundV4 is a COMPOUND's call.
+func compoundV4(minor int, ops ...raw) []byte {
+	b := fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 100003, 4, 1, raw(credV4), "tag", minor, len(ops))
+	return append(b, slices.Concat(ops...)...)
+}
+
+// resultsOf is a COMPOUND's reply.
+func resultsOf(status int, results ...raw) []byte {
+	b := fields(xidV4, oncrpc.MsgReply, 0, 0, 0, 0, status, "tag", len(results))
+	return append(b, slices.Concat(results...)...)
+}
+
+// arrived is a call as a transport hands it over.
+func arrived(tb testing.TB, b []byte) *oncrpc.Call {
+	tb.Helper()
+	in := &oncrpc.Call{}
+	in.Init(pool4, nil)
+	in.Stream = append(in.Stream, b)
+	if err := oncrpc.DecodeCall(in); err != nil {
+		tb.Fatal(err)
+	}
+	return in
+}
+
+// flat is a whole message.
+func flat(m *oncrpc.Message) []byte { return slices.Concat(m.Gather(nil)...) }
+
+// sendV4 rewrites a call: forwarded is what the backend gets, or answer what the client gets at once.
+func sendV4(tb testing.TB, c *Call, x *Export, who *Caller, in *oncrpc.Call) (forwarded, answer []byte) {
+	tb.Helper()
+	var out oncrpc.Message
+	var plan oncrpc.Plan
+	v, err := c.Args(x, who, in, &out, &plan)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer out.Release()
+	if v == Answered {
+		return nil, flat(&in.Reply)
+	}
+	return flat(&out), nil
+}
+
+// answerV4 rewrites the backend's reply.
+func answerV4(tb testing.TB, c *Call, x *Export, in *oncrpc.Call, reply []byte) []byte {
+	tb.Helper()
+	var m oncrpc.Message
+	m.Stream = append(m.Stream, reply)
+	if err := c.Results(x, in, &m); err != nil {
+		tb.Fatal(err)
+	}
+	return flat(&in.Reply)
+}
+
+// sameBytes compares messages word by word.
+func sameBytes(tb testing.TB, what string, got, want []byte) {
+	tb.Helper()
+	if bytes.Equal(got, want) {
+		return
+	}
+	at := 0
+	for at < min(len(got), len(want)) && got[at] == want[at] {
+		at++
+	}
+	tb.Errorf("%s differs from byte %d on:\ngot  %x\nwant %x", what, at, got[at&^3:], want[at&^3:])
+}
+
+// An exchange is a COMPOUND of version 4.1 behind a SEQUENCE, and what becomes of it.
+type exchange struct {
+	name string
+	// call is what the client sends, sent what the backend gets; nil: the same.
+	call, sent []raw
+	// reply is what the backend answers, got what the client gets; nil: the same.
+	status, gotStatus int
+	reply, got        []raw
+	who               Caller
+}
+
+var (
+	sequence   = op(layout.OpSequence, raw("0123456789abcdef"), 1, 0, 0, 1)
+	sequenceOK = op(layout.OpSequence, 0, raw("0123456789abcdef"), 1, 0, 0, 0, 0)
+	getFH      = op(layout.OpGetFH)
+)
+
+// run holds both directions against the exchange.
+func (ex *exchange) run(t *testing.T, x *Export) {
+	t.Helper()
+	var c Call
+	in := arrived(t, compoundV4(2, slices.Concat([]raw{sequence}, ex.call)...))
+	sent, answer := sendV4(t, &c, x, &ex.who, in)
+	if answer != nil {
+		t.Fatalf("answered with %x", answer)
+	}
+	if ex.sent == nil {
+		ex.sent = ex.call
+	}
+	sameBytes(t, "the call", sent, compoundV4(2, slices.Concat([]raw{sequence}, ex.sent)...))
+	if ex.got == nil {
+		ex.got, ex.gotStatus = ex.reply, ex.status
+	}
+	got := answerV4(t, &c, x, in, resultsOf(ex.status, slices.Concat([]raw{sequenceOK}, ex.reply)...))
+	sameBytes(t, "the reply", got, resultsOf(ex.gotStatus, slices.Concat([]raw{sequenceOK}, ex.got)...))
+	in.Recycle()
+}

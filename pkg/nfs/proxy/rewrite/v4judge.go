@@ -1,0 +1,135 @@
+package rewrite
+
+import (
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// judge decides on the operations of a COMPOUND one after the other.
+type judge struct {
+	x     *Export
+	who   *Caller
+	roots *Roots
+	minor uint32
+	in    *oncrpc.Call
+	dec   xdr.Decoder
+	spans []layout.Span
+	track
+}
+
+// take puts the operation among those to be forwarded, or refuses it.
+func (c *compound) take(j *judge, op *layout.Op) {
+	o := operation{code: op.Code, sent: op.Code, at: j.current}
+	if status := j.judge(&o, op); status != ok4 {
+		c.refuse(op.Code, status)
+		return
+	}
+	grown := 0
+	switch op.Code {
+	case layout.OpPutRootFH, layout.OpPutPubFH:
+		// The public filehandle is the root's: any other place would be a way out.
+		o.sent, o.handle, grown = layout.OpPutFH, j.roots.V4, 1
+	case layout.OpLookupP:
+		if o.at.mayBeRoot() {
+			o.guards = j.roots.guards()
+		}
+	}
+	if c.inserted+c.grown+o.guards+grown > maxInserts {
+		c.refuse(op.Code, j.tooMany())
+		return
+	}
+	c.inserted += o.guards
+	c.grown += grown
+	c.ops = append(c.ops, o)
+}
+
+// tooMany says that a COMPOUND has more operations than can be taken.
+func (j *judge) tooMany() uint32 {
+	if j.minor == 0 {
+		return errResource
+	}
+	return errTooManyOps
+}
+
+// judge returns the status with which an operation is refused, or ok4, having noted in o what its editing needs.
+func (j *judge) judge(o *operation, op *layout.Op) uint32 {
+	if o.code < uint32(len(refused)) && refused[o.code] != ok4 {
+		return refused[o.code]
+	}
+	if j.who.ReadOnly && j.writes(op) {
+		return errROFS
+	}
+	if o.code == layout.OpLookupP && o.at.isRoot() {
+		return errNoEnt
+	}
+	named := false
+	ch := &o.fore
+	for spans := j.spans[op.First:op.Last]; len(spans) > 0; spans = spans[1:] {
+		s := &spans[0]
+		status := uint32(ok4)
+		switch s.Mark {
+		case layout.Name:
+			named = true
+			if o.code < layout.OpGetXattr { // the name of an extended attribute leads nowhere
+				status = badName(s.B)
+			}
+		case layout.Handle:
+			status = j.open(o, s.B)
+		case layout.Attrs:
+			status = badAttrs(o.code, s.B)
+		case layout.Attr:
+			if s.Value == layout.AttrFileHandle {
+				status = j.open(o, opaqueIn(s.B))
+			}
+		case layout.Sources:
+			if s.Value > 0 { // the data would come from another server
+				status = errNotSupp
+			}
+		case layout.Style:
+			// This is the answer where there is no parent (RFC 8881, section 18.45.3). One who does not say from where cannot know either whether there is.
+			if s.Value == styleParent && o.at.mayBeRoot() {
+				status = errNoEnt
+			}
+		case layout.MaxRequestSize, layout.MaxResponseSize, layout.MaxResponseSizeCached, layout.MaxOperations:
+			ch.set(s)
+			if s.Mark == layout.MaxOperations {
+				ch = &o.back
+			}
+		}
+		if status != ok4 {
+			return status
+		}
+	}
+	j.after(o.code, o.handle, named, j.roots)
+	return ok4
+}
+
+// writes tells whether an operation may change something.
+func (j *judge) writes(op *layout.Op) bool {
+	switch op.Code {
+	case layout.OpOpen:
+		spans := j.spans[op.First:op.Last]
+		for i := range spans {
+			if s := &spans[i]; s.Mark == layout.ShareAccess && s.Value&shareAccessWrite != 0 || s.Mark == layout.OpenType && s.Value == openCreate {
+				return true
+			}
+		}
+		return false
+	case layout.OpOpenAttr: // createdir
+		return wordAt(&j.dec, &j.in.Message, op.Pos+4) != 0
+	default:
+		return op.Code < uint32(len(writes)) && writes[op.Code]
+	}
+}
+
+// open unseals a handle that the client sent.
+func (j *judge) open(o *operation, sealed []byte) uint32 {
+	handle, ok := j.x.Seal.Open(sealed, seal.Max4)
+	if !ok {
+		return errBadHandle
+	}
+	o.handle = handle
+	return ok4
+}

@@ -1,0 +1,194 @@
+package rewrite
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// answer is what editing the results of a COMPOUND needs.
+type answer struct {
+	x        *Export
+	roots    *Roots
+	readOnly bool
+	reply    *oncrpc.Message
+	spans    []layout.Span
+}
+
+// matched is how the backend's results match the operations that it got.
+type matched struct {
+	results int // for the client, without the refusal
+	guarded bool
+	all     bool // each operation has a result, and none failed
+}
+
+// match holds the backend's results against what it got.
+func (c *compound) match(results []layout.Op) (m matched, err error) {
+	n := 0
+	for i := range c.ops {
+		o := &c.ops[i]
+		for g := 0; g <= o.guards; g++ {
+			if n == len(results) {
+				return m, nil
+			}
+			r, want := &results[n], o.sent
+			guard := g < o.guards
+			if guard {
+				want = layout.OpNVerify
+			}
+			if r.Code != want && (r.Code != layout.OpIllegal || r.Status == ok4) {
+				return m, fmt.Errorf("result %d is of operation %d, that was %d", n, r.Code, want)
+			}
+			n++
+			failed := r.Status != ok4
+			if !guard || failed {
+				m.results++
+			}
+			if failed {
+				m.guarded = guard
+				if n < len(results) {
+					return m, fmt.Errorf("%d results follow one of status %d", len(results)-n, r.Status)
+				}
+				return m, nil
+			}
+		}
+	}
+	if n < len(results) {
+		return m, fmt.Errorf("there are %d results, the operations were %d", len(results), n)
+	}
+	m.all = true
+	return m, nil
+}
+
+// editResults turns the results of what was forwarded into those of what was sent.
+func (c *compound) editResults(e *Edits, a *answer, ops []layout.Op) error {
+	var status, count *layout.Span
+	for i := range a.spans {
+		s := &a.spans[i]
+		if s.Op == -1 && s.Mark == layout.Status {
+			status = s
+		}
+		if s.Op == -1 && s.Mark == layout.Operations {
+			count = s
+		}
+	}
+	if status == nil || count == nil {
+		return errors.New("there is no status, or no count of results")
+	}
+	m, err := c.match(ops)
+	if err != nil {
+		return err
+	}
+	refusing := m.all && c.refused
+	if refusing && status.Value != ok4 {
+		return fmt.Errorf("the status is %d, and no operation failed", status.Value)
+	}
+	switch {
+	case refusing:
+		m.results++
+		putUint32(e, status.Pos, c.stat)
+	case m.guarded && status.Value == errSame:
+		putUint32(e, status.Pos, errNoEnt)
+	}
+	if m.results != len(ops) {
+		putUint32(e, count.Pos, uint32(m.results))
+	}
+	end := count.Pos + 4
+	n := 0
+	for i := range c.ops {
+		o := &c.ops[i]
+		for g := 0; g < o.guards && n < len(ops); g++ {
+			o.editGuard(e, &ops[n])
+			end = ops[n].End
+			n++
+		}
+		if n == len(ops) {
+			break
+		}
+		if err := o.editResult(e, a, &ops[n]); err != nil {
+			return fmt.Errorf("result %d of operation %d: %w", n, o.code, err)
+		}
+		end = ops[n].End
+		n++
+	}
+	if length := a.reply.Len(); refusing {
+		if end%4 != 0 {
+			return fmt.Errorf("the results end at byte %d, which is no multiple of four", end)
+		}
+		c.write(e.Replace(end, length-end, c.size()))
+	} else if end < length {
+		e.Replace(end, length-end, 0)
+	}
+	return nil
+}
+
+// editGuard takes out the result of an NVERIFY that was inserted, or makes that of LOOKUPP of it when it failed.
+func (o *operation) editGuard(e *Edits, r *layout.Op) {
+	status := r.Status
+	switch status {
+	case ok4:
+		e.Replace(r.Pos, r.End-r.Pos, 0)
+		return
+	case errSame:
+		status = errNoEnt
+	}
+	b := e.Replace(r.Pos, r.End-r.Pos, 8)
+	binary.BigEndian.PutUint32(b, o.code)
+	binary.BigEndian.PutUint32(b[4:], status)
+}
+
+// editResult edits the result of an operation.
+func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
+	if r.Code == o.sent && o.sent != o.code {
+		putUint32(e, r.Pos, o.code)
+	}
+	if r.Status != ok4 {
+		return nil
+	}
+	spans := a.spans[r.First:r.Last]
+	switch o.code {
+	case layout.OpCreateSession:
+		fields := spans[1:] // behind the status
+		fore, back := granted(fields)
+		editSession(e, a.reply, fields, r.Pos+28, o.fore.foreTold(a.x, fore), o.back.backTold(a.x, back))
+		return nil
+	case layout.OpBindConnToSession:
+		var d xdr.Decoder
+		if at := r.Pos + 28; wordAt(&d, a.reply, at) != 0 {
+			putUint32(e, at, 0) // bctsr_use_conn_in_rdma_mode
+		}
+		return nil
+	}
+	at := o.at
+	if o.code == layout.OpReaddir {
+		at = at.child()
+	}
+	for i := range spans {
+		s := &spans[i]
+		var err error
+		switch s.Mark {
+		case layout.Handle:
+			err = putSealed(e, a.x, s.Pos, s.Len, s.B)
+		case layout.Attrs:
+			err = a.attrs(e, spans[i:], at)
+		case layout.Access:
+			if mask := uint32(s.Value); a.readOnly && mask&accessWrites != 0 {
+				putUint32(e, s.Pos, mask&^accessWrites)
+			}
+		case layout.ServerOwner, layout.ServerScope:
+			distinct(e, s, a.x.UID)
+		case layout.ExchangeFlags:
+			if flags := uint32(s.Value); nonPNFS(flags) != flags {
+				putUint32(e, s.Pos, nonPNFS(flags))
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package rewrite
+
+import (
+	"crypto/sha256"
+	"math"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// maxOwner is the limit of client owners, server owners and scopes (NFS4_OPAQUE_LIMIT).
+const maxOwner = 1024
+
+// distinct makes an owner or scope one that no other export makes of it, and the same every time. What the export adds stands
+// behind it; where there is no room for that, a digest stands for the owner.
+func distinct(e *Edits, s *layout.Span, uid []byte) {
+	owner := s.B
+	var sum [sha256.Size]byte
+	if len(owner)+len(uid) > maxOwner {
+		sum = sha256.Sum256(owner)
+		owner = sum[:]
+	}
+	b := putOpaque(e, s.Pos, s.Len, len(owner)+len(uid))
+	copy(b[copy(b, owner):], uid)
+}
+
+// nowhere is a callback address at which nobody can be called: r_netid "tcp" and r_addr "0.0.0.0.0.0".
+var nowhere = []byte("\x00\x00\x00\x03tcp\x00\x00\x00\x00\x0b0.0.0.0.0.0\x00")
+
+// nonPNFS are flags of EXCHANGE_ID that ask for, or offer, no layouts.
+func nonPNFS(flags uint32) uint32 { return flags&^usePNFS | useNonPNFS }
+
+// The limits of a session bound messages and COMPOUNDs as the client sees them, and as the backend sees them, and the two differ:
+//
+//   - A call gets longer by what is inserted or grows, maxInserts operations of at most insertLen bytes, and has so many
+//     operations more. The backend is asked to take as much more than the client sends, and the client is told that much less than the backend takes.
+//   - A reply gets longer by seals, of which each operation has at most one, and by the result of an operation that is refused. The backend is asked to send as
+//     much less than the client takes, and the client is told that much more than the backend sends, but never more than it asked for: no
+//     reply exceeds what the client was told. How many operations there are is bounded by maxSessionOps for it.
+//   - READDIR has many handles; what is taken off its maxcount leaves room for their seals. One whose maxcount exceeds what the whole reply may
+//     have is its client's own doing.
+//   - A callback gets longer by one seal for each operation. The backend is asked to send as much less.
+//
+// What the client was told follows from its own call and from the backend's reply alone, so that a CREATE_SESSION sent again is answered alike.
+const (
+	// insertLen is the length of NVERIFY with a handle, the longest of what is inserted; PUTFH in the place of PUTROOTFH is shorter.
+	insertLen = 20 + seal.Max4
+	// maxSessionOps bounds ca_maxoperations.
+	maxSessionOps = 64
+)
+
+// channel is what a client asks of one channel in CREATE_SESSION.
+type channel struct{ request, response, cached, ops uint32 }
+
+// field returns the field with the mark.
+func (c *channel) field(m layout.Mark) *uint32 {
+	switch m {
+	case layout.MaxRequestSize:
+		return &c.request
+	case layout.MaxResponseSize:
+		return &c.response
+	case layout.MaxResponseSizeCached:
+		return &c.cached
+	default:
+		return &c.ops
+	}
+}
+
+func (c *channel) set(s *layout.Span) { *c.field(s.Mark) = uint32(s.Value) }
+
+// sum and difference stay within 32 bits.
+func sum(a, b uint32) uint32        { return uint32(min(uint64(a)+uint64(b), math.MaxUint32)) }
+func difference(a, b uint32) uint32 { return a - min(a, b) }
+
+// seals bounds what seals add to a message of the channel.
+func (c *channel) seals(x *Export) uint32 { return min(c.ops, maxSessionOps) * uint32(x.Seal.Grows()) }
+
+// foreAsked returns what the backend is asked for in the place of what the client asks for.
+func (c *channel) foreAsked(x *Export) channel {
+	longer := c.seals(x) + maxRefusal
+	return channel{
+		request:  sum(c.request, maxInserts*insertLen),
+		response: difference(c.response, longer),
+		cached:   difference(c.cached, longer),
+		ops:      min(c.ops, maxSessionOps) + maxInserts,
+	}
+}
+
+// foreTold returns what the client, which asked for c, is told when the backend has granted some limits.
+func (c *channel) foreTold(x *Export, granted channel) channel {
+	longer := c.seals(x) + maxRefusal
+	return channel{
+		request:  min(c.request, difference(granted.request, maxInserts*insertLen)),
+		response: min(c.response, sum(granted.response, longer)),
+		cached:   min(c.cached, sum(granted.cached, longer)),
+		ops:      min(c.ops, difference(granted.ops, maxInserts)),
+	}
+}
+
+func (c *channel) backAsked(x *Export) channel {
+	a := *c
+	a.request, a.ops = difference(c.request, c.seals(x)), min(c.ops, maxSessionOps)
+	return a
+}
+
+func (c *channel) backTold(x *Export, granted channel) channel {
+	granted.request = min(c.request, sum(granted.request, c.seals(x)))
+	return granted
+}
+
+// editSession writes limits into a CREATE_SESSION or its result, whose fields are spans and whose flags are at flagsAt, and takes out what
+// asks for or offers RDMA of the session's own kind: what the client has instead is between it and the gateway.
+func editSession(e *Edits, m *oncrpc.Message, spans []layout.Span, flagsAt int, fore, back channel) {
+	var d xdr.Decoder
+	if flags := wordAt(&d, m, flagsAt); flags&connRDMA != 0 {
+		putUint32(e, flagsAt, flags&^connRDMA)
+	}
+	ch := &fore
+	for i := range spans {
+		s := &spans[i]
+		if v := *ch.field(s.Mark); uint32(s.Value) != v {
+			putUint32(e, s.Pos, v)
+		}
+		if s.Mark == layout.MaxOperations {
+			ch = &back
+			ird := s.Pos + 8 // behind ca_maxrequests
+			if n := wordAt(&d, m, ird); n > 0 {
+				clear(e.Replace(ird, 4+4*int(n), 4))
+			}
+		}
+	}
+}
+
+// granted returns what a backend has granted in the fields of a result of CREATE_SESSION.
+func granted(spans []layout.Span) (fore, back channel) {
+	ch := &fore
+	for i := range spans {
+		ch.set(&spans[i])
+		if spans[i].Mark == layout.MaxOperations {
+			ch = &back
+		}
+	}
+	return fore, back
+}

@@ -1,0 +1,107 @@
+package rewrite
+
+import "sluice.dev/sluice/pkg/nfs/layout"
+
+// The statuses that are made here (nfsstat4).
+const (
+	ok4              = 0
+	errNoEnt         = 2
+	errInval         = 22
+	errROFS          = 30
+	errBadHandle     = 10001
+	errNotSupp       = 10004
+	errSame          = 10009
+	errResource      = 10018
+	errMinorMismatch = 10021
+	errAttrNotSupp   = 10032
+	errBadXDR        = 10036
+	errBadChar       = 10040
+	errBadName       = 10041
+	errOpIllegal     = 10044
+	errLayoutUnavail = 10059
+	errNoMatching    = 10060
+	errTooManyOps    = 10070
+	errNotInSession  = 10071
+)
+
+// Values of fields.
+const (
+	accessWrites      = 0x4 | 0x8 | 0x10 | 0x80 // MODIFY, EXTEND, DELETE, XAWRITE
+	shareAccessWrite  = 2
+	openCreate        = 1
+	claimNull         = 0
+	claimDelegateCur  = 2
+	claimDelegatePrev = 3
+	styleParent       = 1
+)
+
+// Flags of EXCHANGE_ID and CREATE_SESSION.
+const (
+	useNonPNFS = 0x10000
+	usePNFS    = 0x20000 | 0x40000 // of metadata and data servers
+	connRDMA   = 4
+)
+
+// refused has the operations that lead around the gateway, and what they are answered: layouts and devices, which nobody gets here, and the
+// permission to copy from this server to another one.
+var refused = [...]uint32{
+	layout.OpGetDeviceInfo: errNotSupp,
+	layout.OpGetDeviceList: errNotSupp,
+	layout.OpLayoutCommit:  errNotSupp,
+	layout.OpLayoutGet:     errLayoutUnavail,
+	layout.OpLayoutReturn:  errNotSupp,
+	layout.OpLayoutError:   errNotSupp,
+	layout.OpLayoutStats:   errNotSupp,
+	layout.OpCopyNotify:    errNotSupp,
+	layout.OpRemoveXattr:   ok4,
+}
+
+// writes are the operations that always change something.
+var writes = [...]bool{
+	layout.OpCreate:      true,
+	layout.OpLink:        true,
+	layout.OpRemove:      true,
+	layout.OpRename:      true,
+	layout.OpSetAttr:     true,
+	layout.OpWrite:       true,
+	layout.OpAllocate:    true,
+	layout.OpCopy:        true,
+	layout.OpDeallocate:  true,
+	layout.OpWriteSame:   true,
+	layout.OpClone:       true,
+	layout.OpSetXattr:    true,
+	layout.OpRemoveXattr: true,
+}
+
+// sessionless are the operations that may stand at the beginning of a COMPOUND of version 4.1 or later (RFC 8881, section 2.10.6.1.1).
+func sessionless(code uint32) bool {
+	switch code {
+	case layout.OpSequence, layout.OpExchangeID, layout.OpCreateSession, layout.OpDestroySession, layout.OpBindConnToSession, layout.OpDestroyClientID:
+		return true
+	}
+	return false
+}
+
+// badName says what is wrong with a name in a directory: nothing but a name itself may come through, so that none leads up.
+func badName(name []byte) uint32 {
+	switch {
+	case len(name) == 0:
+		return errInval
+	case len(name) == 1 && name[0] == '.', len(name) == 2 && name[0] == '.' && name[1] == '.':
+		return errBadName
+	}
+	for _, b := range name {
+		if b == '/' || b == 0 {
+			return errBadChar
+		}
+	}
+	return ok4
+}
+
+// failure returns how many bytes follow the status in the result of an operation that is refused here. They are zero: SETATTR's say that nothing was set.
+func failure(code uint32) int {
+	if code == layout.OpSetAttr {
+		return 4
+	}
+	return 0
+}
