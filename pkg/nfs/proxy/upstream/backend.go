@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Dialer connects to the backend. It is required.
 	Dialer Dialer
-	// Pool has the memory of the probes' calls. It is required.
+	// Pool has the memory of the calls of the backend's own, and of the connections of DialTCP. It is required.
 	Pool *bufpool.Pool
 	// Probe is the program and version whose NULL procedure tells the backend's health. 0 means NFS, version 3; an answer that there is no such
 	// version is as good as any other.
@@ -44,9 +44,9 @@ type Config struct {
 	PortPatience time.Duration
 	// ProbeInterval is the time between two probes of the backend's health. 0 means 10 s.
 	ProbeInterval time.Duration
-	// IdleTime is after how long without a call a [Control] closes its connection. 0 means 5 s.
-	IdleTime time.Duration
 
+	// Changed, if set, is told when the backend's health changes: that it answers, for the first time or again, or does not any more. It must not block.
+	Changed func(healthy bool)
 	// Rand returns numbers in [0, 1), for the spread of the attempts to connect. nil means math/rand.
 	Rand func() float64
 	// Logger is told what an operator should know. It may be nil.
@@ -81,7 +81,6 @@ func (c *Config) complete() error {
 		{"DialTimeout", &c.DialTimeout, 10 * time.Second},
 		{"PortPatience", &c.PortPatience, 5 * time.Second},
 		{"ProbeInterval", &c.ProbeInterval, 10 * time.Second},
-		{"IdleTime", &c.IdleTime, 5 * time.Second},
 	} {
 		if *f.v == 0 {
 			*f.v = f.initial
@@ -118,13 +117,11 @@ type Backend struct {
 	waiting atomic.Int64 // bytes of the calls of lines that have no connection
 	counts  counts
 	health  health
-	control *Control
 
-	mu       sync.Mutex
-	closed   bool
-	lines    map[*line]struct{}
-	parked   []*line // the one parked first comes first
-	controls []*Control
+	mu     sync.Mutex
+	closed bool
+	lines  map[*line]struct{}
+	parked []*line // the one parked first comes first
 }
 
 // counts are what a backend counts from its beginning.
@@ -143,7 +140,6 @@ func New(cfg Config) (*Backend, error) {
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.ports.never = cfg.AnyPort
 	b.health.init()
-	b.control = b.Control(cfg.Dialer)
 	b.running.Go(b.probe)
 	return b, nil
 }
@@ -158,7 +154,7 @@ func (b *Backend) Open(client *oncrpc.Conn, back oncrpc.Handler) *Link {
 func (b *Backend) Close() {
 	b.mu.Lock()
 	b.closed = true
-	lines, controls := make([]*line, 0, len(b.lines)), b.controls
+	lines := make([]*line, 0, len(b.lines))
 	for l := range b.lines {
 		lines = append(lines, l)
 	}
@@ -170,9 +166,6 @@ func (b *Backend) Close() {
 	b.stop()
 	for _, l := range lines {
 		l.close()
-	}
-	for _, c := range controls {
-		c.close()
 	}
 	b.running.Wait()
 }

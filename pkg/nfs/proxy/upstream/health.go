@@ -64,6 +64,7 @@ type health struct {
 	now   chan struct{} // probe at once; holds one
 
 	mu      sync.Mutex
+	known   bool
 	healthy bool
 	since   time.Time
 	err     error
@@ -103,9 +104,9 @@ func (h *health) set(err error) bool {
 	if err != nil {
 		h.err, h.errAt = err, now
 	}
-	news := h.healthy != (err == nil)
+	news := !h.known || h.healthy != (err == nil)
 	if news {
-		h.healthy, h.since = err == nil, now
+		h.known, h.healthy, h.since = true, err == nil, now
 	}
 	return news
 }
@@ -114,6 +115,13 @@ func (h *health) set(err error) bool {
 func (b *Backend) failed(err error) {
 	if b.health.set(err) {
 		b.cfg.Logger.Warn("backend: out of reach, calls wait", "cause", err)
+		b.tell(false)
+	}
+}
+
+func (b *Backend) tell(healthy bool) {
+	if b.cfg.Changed != nil {
+		b.cfg.Changed(healthy)
 	}
 }
 
@@ -133,6 +141,7 @@ func (b *Backend) probe() {
 			b.failed(err)
 		case b.health.set(nil):
 			b.cfg.Logger.Info("backend: it answers")
+			b.tell(true)
 		}
 		select {
 		case <-t.C:
@@ -168,10 +177,3 @@ func (b *Backend) ask() error {
 	}
 	return nil
 }
-
-// nobody is the Peer of connections on which the backend has no one to call.
-type nobody struct{}
-
-func (nobody) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.ProgUnavail) }
-func (nobody) Hold()                   {}
-func (nobody) Release()                {}

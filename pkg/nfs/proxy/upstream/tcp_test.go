@@ -154,6 +154,32 @@ func refill(t testing.TB, pool *bufpool.Pool, r *Request, xid, procedure, arg ui
 	r.Replay = ReplayByXID
 }
 
+// startServer serves h on loopback.
+func startServer(t testing.TB, h oncrpc.Handler) (addr string) {
+	t.Helper()
+	pool := bufpool.New(0)
+	server, err := oncrpc.NewServer(oncrpc.Config{Pool: pool, Handler: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		<-served
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
 func newTCPBackend(t testing.TB, addr string, cfg Config) (*Backend, *bufpool.Pool) {
 	t.Helper()
 	pool := bufpool.New(0)

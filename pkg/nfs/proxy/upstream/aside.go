@@ -1,0 +1,64 @@
+package upstream
+
+import (
+	"context"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// Dial makes one attempt to connect to the backend for the gateway's own calls, from a source port below 1024 if there is one. The connection is the caller's
+// to close, and closed with the backend at the latest; nothing is sent again on another one.
+func (b *Backend) Dial(ctx context.Context) (Conn, error) { return b.dial(ctx, b.cfg.Dialer) }
+
+// DialTCP is Dial for another service of the backend, at "host:port": its mount daemon, say.
+func (b *Backend) DialTCP(ctx context.Context, address string) (Conn, error) {
+	return b.dial(ctx, &TCP{Address: address, Config: oncrpc.Config{Pool: b.cfg.Pool}})
+}
+
+func (b *Backend) dial(ctx context.Context, d Dialer) (Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.DialTimeout)
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	for tries := 0; ; tries++ {
+		port := b.sourcePort(tries)
+		b.counts.dials.Add(1)
+		conn, err := d.Dial(ctx, port, nobody{})
+		if err == nil {
+			return b.lend(conn, port)
+		}
+		b.counts.dialErrors.Add(1)
+		b.ports.put(port)
+		switch {
+		case port == 0 || ctx.Err() != nil:
+			return nil, err
+		case portDenied(err):
+			b.deny()
+		case !portTaken(err):
+			return nil, err
+		}
+	}
+}
+
+// lend watches over a connection that is the caller's.
+func (b *Backend) lend(conn Conn, port int) (Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		_ = conn.Close()
+		b.ports.put(port)
+		return nil, ErrClosed
+	}
+	b.running.Go(func() {
+		defer context.AfterFunc(b.ctx, func() { _ = conn.Close() })()
+		conn.Wait()
+		b.ports.put(port)
+	})
+	return conn, nil
+}
+
+// nobody is the Peer of connections on which the backend has no one to call.
+type nobody struct{}
+
+func (nobody) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.ProgUnavail) }
+func (nobody) Hold()                   {}
+func (nobody) Release()                {}
