@@ -1,7 +1,7 @@
 // Package binding has the upper-layer bindings of NFS to RPC-over-RDMA (RFC 8267): which arguments and results may be
 // placed directly, and how long a reply can get.
 //
-// MOUNT and NFSACL have none (RFC 8267 section 4.2): their messages are never reduced, and who calls them bounds the reply.
+// MOUNT and NFSACL have none (RFC 8267 section 4.2), nor do the callbacks of version 4: their messages are never reduced, and who calls them bounds the reply.
 package binding
 
 import (
@@ -11,8 +11,13 @@ import (
 
 // For returns the binding of a program and version, nil when it has none. It is an oncrpc.Bindings.
 func For(program, version uint32) oncrpc.Binding {
-	if program == nfs3.Program && version == nfs3.Version {
+	switch {
+	case program != nfs3.Program:
+		return nil
+	case version == nfs3.Version:
 		return nfs3Binding{}
+	case version == nfs4Version:
+		return nfs4Binding{}
 	}
 	return nil
 }

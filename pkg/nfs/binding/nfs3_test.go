@@ -43,7 +43,7 @@ func decoder(stream []byte, items []xdr.Item) *xdr.Decoder {
 
 func TestFor(t *testing.T) {
 	var _ oncrpc.Bindings = binding.For
-	for _, pv := range [][2]uint32{{nfs3.MountProgram, 3}, {nfs3.ACLProgram, 3}, {nfs3.Program, 2}, {nfs3.Program, 4}, {0x40000000, 1}, {100021, 4}} {
+	for _, pv := range [][2]uint32{{nfs3.MountProgram, 3}, {nfs3.ACLProgram, 3}, {nfs3.Program, 2}, {nfs3.Program, 5}, {0x40000000, 1}, {100021, 4}, {nfs3.ACLProgram, 4}} {
 		if b := binding.For(pv[0], pv[1]); b != nil {
 			t.Errorf("program %d version %d has a binding", pv[0], pv[1])
 		}

@@ -11,12 +11,18 @@ func (b *Bitmap) add(n int) { b[n/32] |= 1 << (n % 32) }
 // Attributes that have a name here because somebody has business with them.
 const (
 	AttrSupported          = 0
+	AttrACL                = 12
 	AttrFileHandle         = 19
 	AttrFileID             = 20
 	AttrFSLocations        = 24
 	AttrMaxRead            = 30
 	AttrMaxWrite           = 31
+	AttrMIMEType           = 32
+	AttrOwner              = 36
+	AttrOwnerGroup         = 37
 	AttrMountedOnFileID    = 55
+	AttrDACL               = 58
+	AttrSACL               = 59
 	AttrFSLayoutTypes      = 62
 	AttrFSLocationsInfo    = 67
 	AttrSuppAttrExclCreat  = 75
@@ -48,24 +54,24 @@ var (
 // attrs has the values of attributes by number (RFC 7531, 5662, 7863, 8275, 8276, 9754).
 var attrs = [maxAttr + 1]shape{
 	AttrSupported:  bits(0),
-	1:              u32,                 // type
-	2:              u32,                 // fh_expire_type
-	3:              u64,                 // change
-	4:              u64,                 // size
-	5:              u32,                 // link_support
-	6:              u32,                 // symlink_support
-	7:              u32,                 // named_attr
-	8:              fixed(16),           // fsid
-	9:              u32,                 // unique_handles
-	10:             u32,                 // lease_time
-	11:             u32,                 // rdattr_error
-	12:             list(maxACEs, ace4), // acl
-	13:             u32,                 // aclsupport
-	14:             u32,                 // archive
-	15:             u32,                 // cansettime
-	16:             u32,                 // case_insensitive
-	17:             u32,                 // case_preserving
-	18:             u32,                 // chown_restricted
+	1:              u32,       // type
+	2:              u32,       // fh_expire_type
+	3:              u64,       // change
+	4:              u64,       // size
+	5:              u32,       // link_support
+	6:              u32,       // symlink_support
+	7:              u32,       // named_attr
+	8:              fixed(16), // fsid
+	9:              u32,       // unique_handles
+	10:             u32,       // lease_time
+	11:             u32,       // rdattr_error
+	AttrACL:        list(maxACEs, ace4),
+	13:             u32, // aclsupport
+	14:             u32, // archive
+	15:             u32, // cansettime
+	16:             u32, // case_insensitive
+	17:             u32, // case_preserving
+	18:             u32, // chown_restricted
 	AttrFileHandle: opaque(0, handleV4),
 	AttrFileID:     u64,
 	21:             u64, // files_avail
@@ -82,35 +88,35 @@ var attrs = [maxAttr + 1]shape{
 	29:                  u32, // maxname
 	AttrMaxRead:         u64,
 	AttrMaxWrite:        u64,
-	32:                  text(0, maxMIMEType), // mimetype
-	33:                  u32,                  // mode
-	34:                  u32,                  // no_trunc
-	35:                  u32,                  // numlinks
-	36:                  text(0, maxOwner),    // owner
-	37:                  text(0, maxOwner),    // owner_group
-	38:                  u64,                  // quota_avail_hard
-	39:                  u64,                  // quota_avail_soft
-	40:                  u64,                  // quota_used
-	41:                  fixed(8),             // rawdev
-	42:                  u64,                  // space_avail
-	43:                  u64,                  // space_free
-	44:                  u64,                  // space_total
-	45:                  u64,                  // space_used
-	46:                  u32,                  // system
-	47:                  time4,                // time_access
-	48:                  setTime4,             // time_access_set
-	49:                  time4,                // time_backup
-	50:                  time4,                // time_create
-	51:                  time4,                // time_delta
-	52:                  time4,                // time_metadata
-	53:                  time4,                // time_modify
-	54:                  setTime4,             // time_modify_set
+	AttrMIMEType:        text(0, maxMIMEType),
+	33:                  u32, // mode
+	34:                  u32, // no_trunc
+	35:                  u32, // numlinks
+	AttrOwner:           text(0, maxOwner),
+	AttrOwnerGroup:      text(0, maxOwner),
+	38:                  u64,      // quota_avail_hard
+	39:                  u64,      // quota_avail_soft
+	40:                  u64,      // quota_used
+	41:                  fixed(8), // rawdev
+	42:                  u64,      // space_avail
+	43:                  u64,      // space_free
+	44:                  u64,      // space_total
+	45:                  u64,      // space_used
+	46:                  u32,      // system
+	47:                  time4,    // time_access
+	48:                  setTime4, // time_access_set
+	49:                  time4,    // time_backup
+	50:                  time4,    // time_create
+	51:                  time4,    // time_delta
+	52:                  time4,    // time_metadata
+	53:                  time4,    // time_modify
+	54:                  setTime4, // time_modify_set
 	AttrMountedOnFileID: u64,
 
-	56:                time4,                                     // dir_notif_delay
-	57:                time4,                                     // dirent_notif_delay
-	58:                structure(u32, list(maxACEs, ace4)),       // dacl
-	59:                structure(u32, list(maxACEs, ace4)),       // sacl
+	56:                time4, // dir_notif_delay
+	57:                time4, // dirent_notif_delay
+	AttrDACL:          structure(u32, list(maxACEs, ace4)),
+	AttrSACL:          structure(u32, list(maxACEs, ace4)),
 	60:                fixed(16),                                 // change_policy
 	61:                structure(fixed(8), source4, fixed(4+12)), // fs_status
 	AttrFSLayoutTypes: layouts4,

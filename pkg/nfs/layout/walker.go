@@ -95,7 +95,7 @@ func (w *Walker) walk(p Proc, d *xdr.Decoder, dir direction) error {
 		w.run(d, procedures[p.Procedure].results)
 	}
 	if err := d.Err(); err != nil {
-		w.Spans = w.Spans[:0]
+		w.drop(0)
 		return &Error{Op: outsideOps, Err: err}
 	}
 	return nil
@@ -177,12 +177,18 @@ func (w *Walker) operation(d *xdr.Decoder, entries []entry, i int, minor uint32,
 		w.run(d, e.args)
 	}
 	if err := d.Err(); err != nil {
-		w.Spans = w.Spans[:op.First]
+		w.drop(op.First)
 		return &Error{Op: i, Code: op.Code, Unknown: unknown, Attr: w.strange, Err: err}
 	}
 	op.End, op.Last = d.Pos(), len(w.Spans)
 	w.Ops = append(w.Ops, op)
 	return nil
+}
+
+// drop forgets the spans from i on.
+func (w *Walker) drop(i int) {
+	clear(w.Spans[i:])
+	w.Spans = w.Spans[:i]
 }
 
 func (w *Walker) span(mark Mark, pos, length int, value uint64, b []byte) {
@@ -432,12 +438,13 @@ func (w *Walker) watched(d *xdr.Decoder, n uint32) {
 	if len(s) != 1 || s[0].do != pass {
 		w.value = *d
 		w.run(&w.value, s)
-		if w.value.Err() != nil {
-			w.run(d, s) // fails in the same place
+		size = w.value.Pos() - pos
+		failed := w.value.Err() != nil
+		w.value = xdr.Decoder{}
+		if failed {
+			w.run(d, s) // d fails in the same place
 			return
 		}
-		size = w.value.Pos() - pos
-		w.value = xdr.Decoder{}
 	}
 	w.span(Attr, pos, size, uint64(n), d.Fixed(size))
 }

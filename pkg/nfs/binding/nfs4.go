@@ -1,0 +1,241 @@
+package binding
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+	"sync"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// nfs4Binding is that of NFS version 4, all minor versions (RFC 8267 section 6): of the arguments of a COMPOUND, the data of WRITE and the link text
+// of CREATE; of the results, the data of READ and the link text of READLINK.
+type nfs4Binding struct{}
+
+const (
+	nfs4Version  = 4
+	procCompound = 1
+)
+
+// Estimates of results whose length the protocol leaves to the server, in bytes (RFC 8267 section 6.3).
+const (
+	// nameGuess is for a name of a user, group, host or program.
+	nameGuess = 256
+	// aclGuess is for an access control list. Linux keeps one in an extended attribute, which has at most that.
+	aclGuess = 64 << 10
+	// xattrGuess is for the value of an extended attribute.
+	xattrGuess = 64 << 10
+	// listGuess is for everything else: lists of servers, flavors, layout types and thresholds.
+	listGuess = 4 << 10
+)
+
+const (
+	// maxResults bounds all eligible results of a COMPOUND together.
+	maxResults = 4 << 20
+	// maxRest bounds all other results together.
+	maxRest = 2 << 20
+)
+
+var compound = layout.Proc{Program: nfs3.Program, Version: nfs4Version, Procedure: procCompound}
+
+// walkers are layout.Walkers. A binding is asked on all connections at a time, and has no place of its own for one.
+var walkers = sync.Pool{New: func() any { return new(layout.Walker) }}
+
+func putWalker(w *layout.Walker) {
+	clear(w.Spans) // they refer to the message
+	walkers.Put(w)
+}
+
+// Plan implements oncrpc.Binding. Of a call that cannot be read because of an operation, an attribute or a minor version that is not known here, it plans what stands
+// before: the server will do no more than that.
+func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32, d *xdr.Decoder) ([]oncrpc.Argument, error) {
+	p.Results = p.Results[:0]
+	p.MaxReply = 0
+	if procedure != procCompound {
+		return args, nil
+	}
+	begin := d.Pos()
+	w := walkers.Get().(*layout.Walker)
+	defer putWalker(w)
+	err := w.Args(compound, d)
+	if err != nil && w.Minor <= layout.MaxMinor && !beyond(err) {
+		return args, err
+	}
+	tag := 0 // which comes back
+	if len(w.Spans) > 0 {
+		tag = w.Spans[0].Pos - begin
+	}
+	rest, data := 4+tag+4, 0
+	if err != nil {
+		rest += 8 // of the operation that was not understood
+	}
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		spans := w.Spans[op.First:op.Last]
+		size, open := layout.ResultSize(op.Code)
+		if open {
+			size += guess(op, spans)
+		}
+		rest += size
+		if limit := eligible(op.Code, spans); limit >= 0 {
+			limit = min(limit, maxResults-data)
+			data += xdr.Round(limit)
+			p.Results = append(p.Results, oncrpc.Result{Max: limit, Begin: op.Pos, End: op.End})
+		}
+		for j := range spans {
+			if s := &spans[j]; s.Mark == layout.Data {
+				args = append(args, oncrpc.Argument{Position: s.Pos + 4, Length: int(s.Value)})
+			}
+		}
+	}
+	p.MaxReply = min(rest, maxRest) + data
+	return args, nil
+}
+
+// beyond tells of an error of layout that it is an operation or attribute that is not known here.
+func beyond(err error) bool {
+	var e *layout.Error
+	return errors.As(err, &e) && (e.Unknown || e.Attr)
+}
+
+// eligible returns how long the eligible result of an operation can get, -1 if it has none.
+func eligible(code uint32, spans []layout.Span) int {
+	switch code {
+	case layout.OpRead:
+		return count(spans)
+	case layout.OpReadlink:
+		return nfs3.MaxPath
+	}
+	return -1
+}
+
+// count returns the number in the arguments that bounds the result.
+func count(spans []layout.Span) int {
+	for i := range spans {
+		if spans[i].Mark == layout.Count {
+			return int(min(spans[i].Value, nfs3.MaxData))
+		}
+	}
+	return 0
+}
+
+// guess says how much may come on top of layout.ResultSize of an operation, but for eligible results.
+func guess(op *layout.Op, spans []layout.Span) int {
+	switch op.Code {
+	case layout.OpRead, layout.OpReadlink:
+		return 0
+	case layout.OpReaddir, layout.OpGetDeviceInfo, layout.OpLayoutGet, layout.OpListXattrs:
+		return xdr.Round(count(spans))
+	case layout.OpReadPlus:
+		return xdr.Round(count(spans)) + listGuess // the heads of its segments
+	case layout.OpGetDeviceList:
+		return min(16*count(spans), nfs3.MaxData)
+	case layout.OpTestStateID:
+		return (op.End - op.Pos) / 4 // a word for every stateid4
+	case layout.OpGetAttr:
+		for i := range spans {
+			if spans[i].Mark == layout.AttrMask {
+				return attrs(spans[i].B)
+			}
+		}
+		return 0
+	case layout.OpOpen, layout.OpWantDelegation, layout.OpSetSSV:
+		return nameGuess
+	case layout.OpSetClientID:
+		return 2 * nameGuess
+	case layout.OpGetXattr:
+		return xattrGuess
+	default: // SECINFO, EXCHANGE_ID, COPY_NOTIFY and their like
+		return listGuess
+	}
+}
+
+// attrs says how long the values of attributes get; mask are the words of a bitmap4.
+func attrs(mask []byte) int {
+	n := 0
+	for i := 0; i+4 <= len(mask); i += 4 {
+		for word := binary.BigEndian.Uint32(mask[i:]); word != 0; word &= word - 1 {
+			attr := uint32(i*8 + bits.TrailingZeros32(word))
+			size, open := layout.AttrSize(attr)
+			n += size
+			if open {
+				n += attrGuess(attr)
+			}
+		}
+	}
+	return n
+}
+
+func attrGuess(attr uint32) int {
+	switch attr {
+	case layout.AttrACL, layout.AttrDACL, layout.AttrSACL:
+		return aclGuess
+	case layout.AttrOwner, layout.AttrOwnerGroup, layout.AttrMIMEType:
+		return nameGuess
+	}
+	return listGuess
+}
+
+// Results implements oncrpc.Binding.
+func (nfs4Binding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, procedure uint32, d *xdr.Decoder) ([]oncrpc.Found, error) {
+	if procedure != procCompound || len(p.Results) == 0 {
+		return found, nil
+	}
+	w := walkers.Get().(*layout.Walker)
+	defer putWalker(w)
+	err := w.ResultsPlaced(compound, d, placed)
+	if err != nil && !beyond(err) {
+		return found, err
+	}
+	first := len(found)
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		if op.Code != layout.OpRead && op.Code != layout.OpReadlink {
+			continue
+		}
+		k := len(found) - first
+		if k == len(p.Results) {
+			d.Fail("operation %d has an eligible result, only %d are planned", i, k)
+			return found[:first], d.Err()
+		}
+		f := locate(w.Spans[op.First:op.Last])
+		if limit := p.Results[k].Max; f.Length > limit {
+			d.Fail("result %d has %d bytes, at most %d were asked for", k, f.Length, limit)
+			return found[:first], d.Err()
+		}
+		found = append(found, f)
+	}
+	if err != nil && len(found)-first < len(p.Results) {
+		return found[:first], err // there may be more behind what is not understood
+	}
+	for len(found)-first < len(p.Results) {
+		found = append(found, oncrpc.Found{State: oncrpc.Absent})
+	}
+	for k, n := range placed {
+		if n > 0 && (k >= len(p.Results) || found[first+k].State != oncrpc.Placed) {
+			d.Fail("%d bytes were placed for result %d, which has no data", n, k)
+			return found[:first], d.Err()
+		}
+	}
+	return found, nil
+}
+
+// locate finds the eligible result among the fields of an operation.
+func locate(spans []layout.Span) oncrpc.Found {
+	for i := range spans {
+		s := &spans[i]
+		if s.Mark != layout.Data || s.Value == 0 {
+			continue
+		}
+		f := oncrpc.Found{State: oncrpc.Inline, Position: s.Pos + 4, Length: int(s.Value)}
+		if s.Out {
+			f.State = oncrpc.Placed
+		}
+		return f
+	}
+	return oncrpc.Found{State: oncrpc.Absent}
+}
