@@ -47,8 +47,6 @@ type Config struct {
 
 	// Changed, if set, is told when the backend's health changes: that it answers, for the first time or again, or does not any more. It must not block.
 	Changed func(healthy bool)
-	// Answers, if set, is called when the backend answers for the first time, or again. It must not block.
-	Answers func()
 	// Rand returns numbers in [0, 1), for the spread of the attempts to connect. nil means math/rand.
 	Rand func() float64
 	// Logger is told what an operator should know. It may be nil.

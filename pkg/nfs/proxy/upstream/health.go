@@ -141,9 +141,6 @@ func (b *Backend) probe() {
 			b.failed(err)
 		case b.health.set(nil):
 			b.cfg.Logger.Info("backend: it answers")
-			if b.cfg.Answers != nil {
-				b.cfg.Answers()
-			}
 			b.tell(true)
 		}
 		select {
