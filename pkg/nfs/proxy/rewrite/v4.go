@@ -106,7 +106,7 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	roots := x.Roots.Load()
 	if roots == nil || len(roots.V4) == 0 {
 		if needsRoot(c.walker.Ops) {
-			return Answered, errNoRoot
+			return Answered, ErrNoRoot
 		}
 		roots = &noRoots
 	}

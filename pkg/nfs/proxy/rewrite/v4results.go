@@ -15,6 +15,7 @@ type answer struct {
 	x        *Export
 	roots    *Roots
 	readOnly bool
+	callback bool // the results are a client's
 	reply    *oncrpc.Message
 	spans    []layout.Span
 }
@@ -150,6 +151,9 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 		return nil
 	}
 	spans := a.spans[r.First:r.Last]
+	if a.callback {
+		return callbackResult(spans)
+	}
 	switch o.code {
 	case layout.OpCreateSession:
 		fields := spans[1:] // behind the status
@@ -188,6 +192,16 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// callbackResult holds a client's result against what it may have: of the attributes of CB_GETATTR, none that it was not asked for.
+func callbackResult(spans []layout.Span) error {
+	for i := range spans {
+		if spans[i].Mark == layout.Attrs && !inside(spans[i].B, &handleless) {
+			return errors.New("the client's attributes have a handle, or others that were not asked for")
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ const (
 	errBadHandle     = 10001
 	errNotSupp       = 10004
 	errSame          = 10009
+	errDelay         = 10008
 	errResource      = 10018
 	errMinorMismatch = 10021
 	errAttrNotSupp   = 10032

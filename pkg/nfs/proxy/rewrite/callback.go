@@ -1,0 +1,146 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+var callbackProc = layout.Proc{Procedure: 1, Callback: true}
+
+// refusedCallbacks has the callbacks that no client can have use for, as it has neither layouts nor devices, and what the backend is answered.
+var refusedCallbacks = [...]uint32{
+	layout.OpCBLayoutRecall:   errNoMatching,
+	layout.OpCBNotifyDeviceID: errNotSupp,
+}
+
+// Callback is one call of the backend's on its way to a client and back (RFC 8881, section 20). Its handles are sealed. What CB_NOTIFY tells of directories
+// passes as it is: handles are not among the attributes that GET_DIR_DELEGATION could ask for. It may be used again and again, and then does not allocate.
+type Callback struct{ call Call }
+
+// Args reads the backend's call in, and tells whether out, which is empty before, goes to the client. It refers to memory of in, owns the rest, and has the
+// XID of in. Otherwise the answer is in in.Reply, which is empty when there is no memory.
+func (b *Callback) Args(x *Export, in *oncrpc.Call, out *oncrpc.Message) bool {
+	c := &b.call
+	c.compound.reset()
+	c.gss, c.sealed = false, false
+	c.edits.Reset(in.Pool())
+	defer c.edits.Release()
+	v, err := Forward, error(nil)
+	switch in.Procedure {
+	case 0:
+	case 1:
+		v, err = b.decide(x, in)
+	default:
+		v, err = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.ProcUnavail})
+	}
+	if err == nil && v == Forward {
+		err = c.edits.Apply(out, &in.Message)
+	}
+	if err != nil {
+		out.Release()
+		v, _ = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.SystemErr})
+	}
+	return v == Forward
+}
+
+// decide reads a CB_COMPOUND, and decides on its operations.
+func (b *Callback) decide(x *Export, in *oncrpc.Call) (Verdict, error) {
+	c := &b.call
+	h, err := readHead(in.Args(), true)
+	if err != nil {
+		return c.garbage(in)
+	}
+	if h.minor >= uint32(len(x.Minor)) || !x.Minor[h.minor] {
+		return c.answerCompound(in, h.tag, errMinorMismatch, nil)
+	}
+	failed, err := walkOps(&c.walker, callbackProc, in)
+	if err != nil {
+		return c.garbage(in)
+	}
+	for i := range c.walker.Ops {
+		op := &c.walker.Ops[i]
+		if status := judgeCallback(x, op, c.walker.Spans); status != ok4 {
+			c.refuse(op.Code, status)
+			break
+		}
+		c.ops = append(c.ops, operation{code: op.Code, sent: op.Code})
+	}
+	if failed != nil && !c.refused {
+		c.refuse(unreadable(failed))
+	}
+	if c.refused && len(c.ops) == 0 {
+		return c.answerCompound(in, h.tag, c.stat, &c.refusal)
+	}
+	end := h.countAt + 4
+	if c.refused {
+		putUint32(&c.edits, h.countAt, uint32(len(c.ops)))
+	}
+	for i := range c.ops {
+		op := &c.walker.Ops[i]
+		editCallback(&c.edits, x, c.walker.Spans[op.First:op.Last])
+		end = op.End
+	}
+	if length := in.Len(); end < length {
+		c.edits.Replace(end, length-end, 0)
+	}
+	return Forward, nil
+}
+
+// judgeCallback returns the status with which an operation is refused, or ok4.
+func judgeCallback(x *Export, op *layout.Op, spans []layout.Span) uint32 {
+	if op.Code < uint32(len(refusedCallbacks)) && refusedCallbacks[op.Code] != ok4 {
+		return refusedCallbacks[op.Code]
+	}
+	for i := op.First; i < op.Last; i++ {
+		if spans[i].Mark != layout.Handle {
+			continue
+		}
+		if _, err := sealedLen(x, spans[i].B); err != nil {
+			return errBadHandle // the client cannot have it
+		}
+	}
+	return ok4
+}
+
+// editCallback edits the arguments of an operation.
+func editCallback(e *Edits, x *Export, spans []layout.Span) {
+	for i := range spans {
+		s := &spans[i]
+		switch s.Mark {
+		case layout.Handle:
+			_ = putSealed(e, x, s.Pos, s.Len, s.B) // its length was looked at before
+		case layout.AttrMask:
+			mask(e, s.Pos, s.B, &handleless)
+		}
+	}
+}
+
+// Results reads the client's reply to what Args has left in out, and makes in.Reply of it, with the XID of in, and in.Status. It takes the memory of reply
+// over, which is empty afterwards. After an error in.Reply is empty, or says that there was one.
+func (b *Callback) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
+	defer reply.Release()
+	c := &b.call
+	in.Reply.Release()
+	c.dec.Reset(reply.Stream, reply.Items)
+	if err := c.header.Decode(&c.dec); err != nil {
+		return err
+	}
+	c.edits.Reset(in.Pool())
+	defer c.edits.Release()
+	c.walker.Spans = c.walker.Spans[:0]
+	putUint32(&c.edits, 0, in.XID)
+	if c.header.Status.OK() && in.Procedure == 1 {
+		err := c.walker.Results(callbackProc, &c.dec)
+		if err == nil {
+			a := answer{x: x, roots: &noRoots, callback: true, reply: reply, spans: c.walker.Spans}
+			err = c.editResults(&c.edits, &a, c.walker.Ops)
+		}
+		if err != nil {
+			return fmt.Errorf("rewrite: results of a CB_COMPOUND: %w", err)
+		}
+	}
+	in.Status = c.header.Status
+	return c.deliver(in, reply)
+}
