@@ -456,4 +456,3 @@ func FuzzResults4(f *testing.F) {
 		}
 	})
 }
-
