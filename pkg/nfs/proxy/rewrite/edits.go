@@ -59,17 +59,22 @@ func (e *Edits) Len() int { return len(e.list) }
 // When there is no memory the bytes go nowhere, and Apply fails.
 func (e *Edits) Replace(pos, n, size int) []byte {
 	if size > len(e.room) {
-		b, err := e.pool.Get(max(size, piece))
-		if err != nil {
-			e.err = err
-			return make([]byte, size)
-		}
-		e.bufs, e.room = append(e.bufs, b), b.B
+		e.grow(size)
 	}
 	with := e.room[:size:size]
 	e.room = e.room[size:]
 	e.list = append(e.list, edit{pos, n, with})
 	return with
+}
+
+// grow takes memory for size new bytes.
+func (e *Edits) grow(size int) {
+	b, err := e.pool.Get(max(size, piece))
+	if err != nil {
+		e.err, e.room = err, make([]byte, size)
+		return
+	}
+	e.bufs, e.room = append(e.bufs, b), b.B
 }
 
 // Apply makes dst, which is empty, the message src with all edits done. dst's stream and items refer to the memory of src, which has to last as long as dst

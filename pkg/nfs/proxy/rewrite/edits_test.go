@@ -172,8 +172,8 @@ func TestEditsRefused(t *testing.T) {
 func TestEditsWithoutMemory(t *testing.T) {
 	var e Edits
 	e.Reset(bufpool.New(1))
-	if b := e.Replace(0, 4, 8); len(b) != 8 {
-		t.Errorf("room for %d bytes, want 8", len(b))
+	if b := e.Replace(0, 4, 8); len(b) != 8 || e.Len() != 1 {
+		t.Errorf("room for %d bytes, want 8; %d edits, want 1", len(b), e.Len())
 	}
 	var dst oncrpc.Message
 	if err := e.Apply(&dst, &oncrpc.Message{Stream: [][]byte{make([]byte, 8)}}); err == nil {

@@ -237,3 +237,6 @@ func sysCred(t fatal, uid, gid uint32, gids ...uint32) oncrpc.Auth {
 }
 
 var _ fatal = (*testing.T)(nil)
+
+// emptyPool has no memory.
+var emptyPool = bufpool.New(1)
