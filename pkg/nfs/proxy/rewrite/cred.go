@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -50,7 +51,7 @@ func (c *Call) authenticate(x *Export, who *Caller, in *oncrpc.Call) oncrpc.Auth
 func (c *Call) squash(who *Caller) (changed bool) {
 	a := &c.auth
 	switch who.Squash {
-	case SquashRoot:
+	case access.SquashRoot:
 		if a.UID == 0 {
 			a.UID, changed = who.AnonUID, true
 		}
@@ -62,7 +63,7 @@ func (c *Call) squash(who *Caller) (changed bool) {
 				a.GIDs[i], changed = who.AnonGID, true
 			}
 		}
-	case SquashAll:
+	case access.SquashAll:
 		changed = a.UID != who.AnonUID || a.GID != who.AnonGID || len(a.GIDs) > 0
 		a.UID, a.GID, a.GIDs = who.AnonUID, who.AnonGID, a.GIDs[:0]
 	}

@@ -73,7 +73,7 @@ func (c *Call) mount(x *Export, in *oncrpc.Call, path []byte) (Verdict, error) {
 	roots := x.Roots.Load()
 	switch {
 	case roots == nil || len(roots.V3) == 0:
-		return Answered, errNoRoot
+		return Answered, ErrNoRoot
 	case len(c.Path) > 0:
 		return Resolve, nil
 	default:

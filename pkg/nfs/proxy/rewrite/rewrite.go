@@ -5,6 +5,7 @@ package rewrite
 import (
 	"sync/atomic"
 
+	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -32,20 +33,10 @@ type Roots struct {
 	FileID3, FileID4 uint64
 }
 
-// Squash says which callers of AUTH_SYS become the anonymous user.
-type Squash uint8
-
-// The three of exports everywhere.
-const (
-	SquashNone Squash = iota
-	SquashRoot
-	SquashAll
-)
-
 // Caller is what the access rules say of a client's connection.
 type Caller struct {
 	ReadOnly         bool
-	Squash           Squash
+	Squash           access.Squash
 	AnonUID, AnonGID uint32
 }
 

@@ -13,8 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// errNoRoot: the backend has not told yet what the export's root is.
-var errNoRoot = errors.New("rewrite: the export's root is not known yet")
+// ErrNoRoot: the backend has not told yet what the export's root is.
+var ErrNoRoot = errors.New("rewrite: the export's root is not known yet")
 
 // minEntry is how many bytes an entry of READDIRPLUS that has a handle takes at least: whether it follows, its fileid, a short name,
 // its cookie, no attributes, and a short handle.
@@ -84,7 +84,7 @@ func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 	listing := in.Procedure == nfs3.ProcReaddir || in.Procedure == nfs3.ProcReaddirPlus
 	roots := x.Roots.Load()
 	if listing && (roots == nil || len(roots.V3) == 0) {
-		return Answered, errNoRoot
+		return Answered, ErrNoRoot
 	}
 	status := nfs3.OK
 	if c.unchanging && changes>>in.Procedure&1 != 0 {

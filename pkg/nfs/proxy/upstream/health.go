@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
 )
+
+// maxNullReply bounds the reply to a NULL call: its header with a verifier of any length.
+const maxNullReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen + 8
 
 // Status tells how a backend is and what it has done.
 type Status struct {
@@ -162,12 +166,20 @@ func (b *Backend) ask() error {
 	}
 	defer conn.Wait()
 	defer func() { _ = conn.Close() }()
-	p := b.cfg.Probe
-	r, _, err := oncrpc.NewRequest(b.cfg.Pool, p.Program, p.Version, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
+	buf, err := b.cfg.Pool.Get(oncrpc.MinCallLen)
 	if err != nil {
 		return err
 	}
-	defer r.Free()
+	p := b.cfg.Probe
+	r := &oncrpc.Request{Program: p.Program, Version: p.Version, ArgsAt: oncrpc.MinCallLen}
+	defer r.Call.Release()
+	defer r.Reply.Release()
+	r.Call.Own(buf)
+	var e xdr.Encoder
+	e.Reset(buf.B[:0], nil)
+	oncrpc.EncodeCallHeader(&e, 0, r.Program, r.Version, 0, oncrpc.Auth{}, oncrpc.Auth{})
+	r.Call.Stream = append(r.Call.Stream, e.Bytes())
+	r.Plan.MaxReply = maxNullReply
 	if err := oncrpc.Do(ctx, conn, r); err != nil {
 		return err
 	}

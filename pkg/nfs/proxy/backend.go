@@ -1,0 +1,41 @@
+package proxy
+
+import (
+	"net"
+	"strconv"
+
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+// maxRecord bounds what the backend sends: 1 MiB of data, and what stands around them in a COMPOUND.
+const maxRecord = 2 << 20
+
+// address is the backend's.
+func (s *Server) address() string { return net.JoinHostPort(s.cfg.Server, strconv.Itoa(s.cfg.Port)) }
+
+// newUpstream makes the connections to the backend, of which there are none yet.
+func (s *Server) newUpstream() (*upstream.Backend, error) {
+	cfg := upstream.Config{
+		Dialer: s.tcp(s.address()), Pool: s.cfg.Pool, WaitLimit: s.cfg.WaitLimit, SoftTimeout: s.cfg.SoftTimeout,
+		Changed: s.roots.changed, Logger: s.log,
+	}
+	cfg.Probe.Program, cfg.Probe.Version = nfs3.Program, nfs3.Version
+	if !s.cfg.V3 {
+		cfg.Probe.Version = version4
+	}
+	if s.cfg.Network == "rdma" {
+		cfg.Dialer = &upstream.RDMA{Provider: s.cfg.Provider, Address: s.address(), Config: rpcrdma.Config{
+			Pool: s.cfg.Pool, Bindings: binding.For, RemoteInvalidation: true, Logger: s.log,
+		}}
+	}
+	return upstream.New(cfg)
+}
+
+// tcp dials a service over TCP. No bindings: the items of a reply are cut out when it is rewritten.
+func (s *Server) tcp(address string) *upstream.TCP {
+	return &upstream.TCP{Address: address, Config: oncrpc.Config{Pool: s.cfg.Pool, MaxRecord: maxRecord}}
+}

@@ -1,0 +1,61 @@
+package proxy
+
+import (
+	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// callbacks is a client as the backend sees it: its calls, NFSv4.1's callbacks, go on to the client by its own connection (RFC 8167), with
+// an XID of that direction.
+type callbacks peer
+
+// ServeRPC implements [oncrpc.Handler]. Session, slot and sequence of the callback are the client's own, so it needs no more care than a call.
+func (cb *callbacks) ServeRPC(c *oncrpc.Call) {
+	b, ok := c.Scratch.(*callback)
+	if !ok {
+		b = &callback{}
+		b.done = b.answered
+		c.Scratch = b
+	}
+	b.s, b.call = cb.s, c
+	r := &b.req
+	r.Call.Release()
+	if !b.rw.Args(&cb.s.export, c, &r.Call) {
+		c.Respond()
+		return
+	}
+	back := cb.conn.Back
+	r.Program, r.Version, r.Procedure, r.ArgsAt = c.Program, c.Version, c.Procedure, c.ArgsAt
+	r.Eligible = r.Eligible[:0]
+	r.Plan.Reset()
+	r.Plan.MaxReply = c.Plan.MaxReply
+	r.Done = b.done
+	oncrpc.Submit(back, r)
+	cb.s.stats.callbacks.Add(1)
+}
+
+// callback is a callback on its way to the client and back. It is the Scratch of its call.
+type callback struct {
+	s    *Server
+	call *oncrpc.Call
+	rw   rewrite.Callback
+	req  oncrpc.Request
+	done func(*oncrpc.Request)
+}
+
+// answered takes the client's reply.
+func (b *callback) answered(r *oncrpc.Request) {
+	r.Call.Release()
+	if r.Err != nil {
+		// The client is gone, and its connection to the backend ends or waits for it: the backend finds out.
+		b.call.Drop()
+		return
+	}
+	if err := b.rw.Results(&b.s.export, b.call, &r.Reply); err != nil {
+		r.Reply.Release()
+		b.s.stats.unreadable.Add(1)
+		b.s.log.Warn("a client's reply to a callback cannot be read", "error", err)
+		b.call.ReplyAccept(oncrpc.SystemErr)
+	}
+	b.call.Respond()
+}

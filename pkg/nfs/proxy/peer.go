@@ -1,0 +1,53 @@
+package proxy
+
+import (
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
+	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// peer is a client's connection, and the backend's that belongs to it. But for link it is touched by ServeRPC only.
+type peer struct {
+	s    *Server
+	conn *oncrpc.Conn
+	link *upstream.Link
+
+	rules  *access.Rules // from which the rule was taken
+	rule   *access.Rule  // nil: the client is refused
+	caller rewrite.Caller
+}
+
+type peerKey struct{}
+
+// peerOf returns the peer of a connection, which it makes with the first call.
+func (s *Server) peerOf(conn *oncrpc.Conn) *peer {
+	if p, ok := conn.Values[peerKey{}].(*peer); ok && p.s == s {
+		return p
+	}
+	p := &peer{s: s, conn: conn}
+	p.link = s.up.Open(conn, (*callbacks)(p))
+	conn.Values[peerKey{}] = p
+	conn.Batch = p.link
+	s.running.Go(func() {
+		select {
+		case <-conn.Done:
+		case <-s.closed:
+		}
+		p.link.Close()
+	})
+	return p
+}
+
+// admitted tells whether the rules of now let the client in, and finds what they allow it.
+func (p *peer) admitted() bool {
+	if rules := p.s.rules.Load(); rules != p.rules {
+		p.rules, p.rule = rules, rules.Find(p.conn.Remote.Addr())
+		if p.rule != nil {
+			p.caller = rewrite.Caller{
+				ReadOnly: p.rule.ReadOnly, Squash: p.rule.Squash, AnonUID: access.Anonymous, AnonGID: access.Anonymous,
+			}
+		}
+	}
+	return p.rule != nil
+}

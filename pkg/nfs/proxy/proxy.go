@@ -1,0 +1,157 @@
+// Package proxy is an NFS server whose files are behind another NFS server, as an [oncrpc.Handler] for any transport. It puts RPC-over-RDMA, access
+// rules and sealed handles in front of any server of NFS version 3, 4.0, 4.1 and 4.2, on TCP or itself on RPC-over-RDMA.
+//
+// It keeps no NFS state. A client's connection has one connection to the backend, and calls pass with their XIDs, sessions, state ids and
+// verifiers. What has to change on the way is decided by pkg/nfs/proxy/rewrite, which knows nothing but messages; pkg/nfs/proxy/upstream has the connections, which
+// come back when the backend does; this package brings both together:
+//
+//	ServeRPC → rewrite.Call.Args → upstream.Link → rewrite.Call.Results → Respond
+//
+// The backend's own calls, NFSv4.1's callbacks, go the other way by the same two connections.
+//
+// A call that waits for the backend holds its memory and nothing else: no goroutine, no stack.
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
+	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	// UID tells the export from all others, now and after every restart, at every replica: at least 8 bytes.
+	UID []byte
+
+	// Network is how the backend is reached: "tcp" or "rdma".
+	Network string
+	// Server and Port are the backend's NFS service. MountPort is the TCP port of its MOUNT service, for version 3; 0 asks its rpcbind, on RDMA after
+	// the NFS port was tried.
+	Server          string
+	Port, MountPort int
+	// Path is the directory of the backend that clients see as "/".
+	Path string
+	// Provider makes the connections of the network "rdma".
+	Provider rdma.Provider
+
+	// V3 and Minor are the versions that are offered: 3, and 4.0 to 4.2.
+	V3    bool
+	Minor [3]bool
+	// Seal seals file handles.
+	Seal *seal.Sealer
+	// GSS admits RPCSEC_GSS; see [rewrite.Export].
+	GSS bool
+	// SoftTimeout is how long a call waits for the backend before its client is told to come again; 0 means for ever.
+	SoftTimeout time.Duration
+	// Access are the rules of who may do what; see SetAccess.
+	Access []access.Rule
+
+	// Pool is where all memory comes from. On the network "rdma" it is registered anew for each connection.
+	Pool *bufpool.Pool
+	// WaitLimit bounds the bytes of calls that wait for a backend that is away. 0 means 64 MiB.
+	WaitLimit int64
+	// Logger gets what an administrator should know; nil discards it.
+	Logger *slog.Logger
+}
+
+// Server is a proxy for one export. Its methods may be called concurrently.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	export rewrite.Export
+	rules  atomic.Pointer[access.Rules]
+	up     *upstream.Backend
+	roots  finder
+	stats  stats
+
+	running sync.WaitGroup // of this package's own goroutines
+	closed  chan struct{}
+	once    sync.Once
+}
+
+// New makes a Server. The backend need not be there: calls wait for it.
+func New(cfg Config) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	switch {
+	case cfg.Pool == nil:
+		return nil, errors.New("nfs proxy: Pool is missing")
+	case cfg.Seal == nil:
+		return nil, errors.New("nfs proxy: Seal is missing")
+	case len(cfg.UID) < 8:
+		return nil, fmt.Errorf("nfs proxy: UID has %d bytes, want 8 at least", len(cfg.UID))
+	case cfg.Network != "tcp" && cfg.Network != "rdma":
+		return nil, fmt.Errorf(`nfs proxy: Network is %q, want "tcp" or "rdma"`, cfg.Network)
+	case cfg.Network == "rdma" && cfg.Provider == nil:
+		return nil, errors.New("nfs proxy: Provider is missing, for the network rdma")
+	case !cfg.V3 && cfg.Minor == [3]bool{}:
+		return nil, errors.New("nfs proxy: no version is offered")
+	case len(cfg.Path) > nfs3.MaxMountPath || len(cfg.Path) == 0 || cfg.Path[0] != '/':
+		return nil, fmt.Errorf("nfs proxy: Path is %q, want an absolute path of at most %d bytes", cfg.Path, nfs3.MaxMountPath)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, closed: make(chan struct{})}
+	s.export.UID, s.export.Seal = cfg.UID, cfg.Seal
+	s.export.V3, s.export.Minor, s.export.GSS = cfg.V3, cfg.Minor, cfg.GSS
+	if err := s.SetAccess(cfg.Access); err != nil {
+		return nil, err
+	}
+	s.roots.init(s)
+	var err error
+	if s.up, err = s.newUpstream(); err != nil {
+		return nil, fmt.Errorf("nfs proxy: %w", err)
+	}
+	s.running.Go(s.roots.run)
+	return s, nil
+}
+
+// SetAccess replaces the rules, for all calls that come from now on. The first rule that names a client's address decides; a
+// client that none names is refused with AUTH_TOOWEAK.
+func (s *Server) SetAccess(rules []access.Rule) error {
+	rs, err := access.NewRules(rules)
+	if err != nil {
+		return fmt.Errorf("nfs proxy: %w", err)
+	}
+	s.rules.Store(rs)
+	return nil
+}
+
+// Close ends the server. Calls in flight are dropped; transports are to be shut down before.
+func (s *Server) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	s.roots.close()
+	s.up.Close()
+	s.running.Wait()
+	return nil
+}
+
+// ServeRPC implements [oncrpc.Handler].
+func (s *Server) ServeRPC(c *oncrpc.Call) {
+	f, ok := c.Scratch.(*flight)
+	if !ok {
+		f = newFlight(s, c)
+		c.Scratch = f
+	}
+	if f.peer == nil || f.peer.conn != c.Conn {
+		f.peer = s.peerOf(c.Conn)
+	}
+	if !f.peer.admitted() {
+		c.ReplyDenied(oncrpc.AuthTooWeak)
+		c.Respond()
+		return
+	}
+	f.begin()
+}

@@ -1,0 +1,174 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/server"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var everyone = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// service is an RPC server on loopback.
+type service struct {
+	t       testing.TB
+	address string
+	srv     *oncrpc.Server
+	done    chan error
+}
+
+// serve starts a service; with an empty address, on a port of the system's choice.
+func serve(t testing.TB, address string, pool *bufpool.Pool, h oncrpc.Handler) *service {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := oncrpc.NewServer(oncrpc.Config{Pool: pool, Handler: h, Bindings: binding.For})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &service{t, l.Addr().String(), srv, make(chan error, 1)}
+	go func() { s.done <- srv.Serve(l) }()
+	return s
+}
+
+func (s *service) stop() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.srv.Shutdown(ctx); err != nil {
+		s.t.Errorf("shutdown: %v", err)
+	}
+	<-s.done
+}
+
+// rig is a client, a proxy and a backend with a directory, all by TCP.
+type rig struct {
+	*client.Client
+	root    nfs3.Handle
+	proxy   *proxy.Server
+	backend *service
+	dir     string
+}
+
+func newRig(t *testing.T, change func(*proxy.Config)) *rig {
+	t.Helper()
+	r := &rig{dir: t.TempDir()}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	pool := func() *bufpool.Pool {
+		p := bufpool.New(0)
+		t.Cleanup(func() {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return p
+	}
+	key := make([]byte, 32)
+	rand.Read(key)
+	volume, err := server.New(server.Config{
+		Root: r.dir, Name: "data", Key: key, Access: []access.Rule{{Networks: everyone, Squash: access.SquashNone}}, Logger: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = volume.Close() })
+	r.backend = serve(t, "127.0.0.1:0", pool(), volume)
+	t.Cleanup(func() { r.backend.stop() })
+
+	at := netip.MustParseAddrPort(r.backend.address)
+	cfg := proxy.Config{
+		UID: []byte("01234567"), Network: "tcp", Server: at.Addr().String(), Port: int(at.Port()), MountPort: int(at.Port()), Path: "/",
+		V3: true, Access: []access.Rule{{Networks: everyone, Squash: access.SquashNone}}, Pool: pool(), Logger: log,
+	}
+	if cfg.Seal, err = seal.New([][]byte{key}, cfg.UID, seal.Required); err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	if r.proxy, err = proxy.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.proxy.Close() })
+	front := serve(t, "127.0.0.1:0", cfg.Pool, r.proxy)
+	t.Cleanup(front.stop)
+
+	cred, err := client.ProcessCred()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := pool()
+	conn, err := oncrpc.Dial(t.Context(), front.address, oncrpc.Config{Pool: mine, Bindings: binding.For})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		conn.Wait()
+	})
+	r.Client = client.New(client.Config{Requester: conn, Pool: mine, Cred: cred})
+	if r.root, err = r.Mount(t.Context(), "/"); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestThrough: a file goes through the proxy and comes back, and a directory beneath the root can be mounted.
+func TestThrough(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := t.Context()
+	data := make([]byte, 5<<20+3)
+	rand.Read(data)
+	dir, err := r.Mkdir(ctx, r.root, "sub", nfs3.SetAttrs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := r.Create(ctx, dir.Handle, "file", nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Upload(ctx, made.Handle, bytes.NewReader(data), 0, uint64(len(data)), client.UploadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := r.Mount(ctx, "/sub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := r.Lookup(ctx, at, "file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	if _, err := r.Download(ctx, file.Handle, 0, uint64(len(data)), func(b [][]byte) error {
+		got = append(got, bytes.Join(b, nil)...)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, data) {
+		t.Error("what came back differs")
+	}
+	if st := r.proxy.Status(); !st.Healthy || st.Unreadable != 0 || st.RootError != "" {
+		t.Errorf("status: %+v", st)
+	}
+}

@@ -1,0 +1,84 @@
+package rewrite
+
+import (
+	"errors"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// Kind says what may become of a call that was forwarded, and is not answered.
+type Kind struct {
+	// Session: the backend knows a repetition by session and slot. Otherwise it goes by XID and address.
+	Session bool
+	// Repeatable: the client may be told to come again even though the backend may have executed the call, or still will. With a
+	// session's SEQUENCE that is so since the repetition has the same slot and sequence; otherwise since nothing comes of executing it twice or late.
+	Repeatable bool
+}
+
+// Kind is for in, on which Args has decided Forward.
+func (c *Call) Kind(in *oncrpc.Call) Kind {
+	switch {
+	case c.sealed:
+		return Kind{}
+	case in.Program == nfs3.ACLProgram:
+		return Kind{Repeatable: in.Procedure == nfs3.ACLProcGetACL}
+	case in.Version == nfs3.Version:
+		return Kind{Repeatable: repeatable3[in.Procedure]}
+	}
+	k := Kind{Session: c.walker.Minor > 0, Repeatable: true}
+	for i := range c.ops {
+		code := c.ops[i].code
+		if k.Session && i == 0 && code == layout.OpSequence {
+			return k
+		}
+		k.Repeatable = k.Repeatable && code < uint32(len(repeatable4)) && repeatable4[code]
+	}
+	return k
+}
+
+// repeatable3 are the procedures that change nothing.
+var repeatable3 = [nfs3.Procedures]bool{
+	nfs3.ProcNull: true, nfs3.ProcGetAttr: true, nfs3.ProcLookup: true, nfs3.ProcAccess: true, nfs3.ProcReadlink: true, nfs3.ProcRead: true,
+	nfs3.ProcReaddir: true, nfs3.ProcReaddirPlus: true, nfs3.ProcFSStat: true, nfs3.ProcFSInfo: true, nfs3.ProcPathConf: true, nfs3.ProcCommit: true,
+}
+
+// repeatable4 are the operations that change nothing and have no seqid.
+var repeatable4 = [layout.OpRemoveXattr + 1]bool{
+	layout.OpPutFH: true, layout.OpPutRootFH: true, layout.OpPutPubFH: true, layout.OpSaveFH: true, layout.OpRestoreFH: true,
+	layout.OpGetFH: true, layout.OpGetAttr: true, layout.OpVerify: true, layout.OpNVerify: true, layout.OpAccess: true,
+	layout.OpLookup: true, layout.OpLookupP: true, layout.OpReaddir: true, layout.OpReadlink: true, layout.OpRead: true,
+	layout.OpSecInfo: true, layout.OpCommit: true, layout.OpRenew: true,
+}
+
+// Cred is who calls, as the rules want it.
+func (c *Call) Cred(in *oncrpc.Call) (oncrpc.Auth, error) {
+	if in.Cred.Flavor == oncrpc.AuthSys {
+		return c.auth.Auth()
+	}
+	return oncrpc.Auth{}, nil
+}
+
+var errNoDelay = errors.New("rewrite: no answer to this call tells to come again")
+
+// Delay answers a call on which Args has decided Forward, and which the backend does not answer in time: its client is to come again later. In a session it is SEQUENCE
+// that is answered so, and the repetition has the same slot and sequence. An error means that there is no memory, or no such answer.
+func (c *Call) Delay(in *oncrpc.Call) error {
+	switch {
+	case c.sealed:
+		return errNoDelay
+	case in.Program == nfs3.ACLProgram:
+		_, err := c.fail(in, nfs3.ErrJukebox, aclFailure)
+		return err
+	case in.Version == nfs3.Version:
+		_, err := c.fail(in, nfs3.ErrJukebox, failures[in.Procedure])
+		return err
+	}
+	h, err := readHead(in.Args(), false)
+	if err != nil || len(c.ops) == 0 {
+		return errNoDelay
+	}
+	_, err = c.answerCompound(in, h.tag, errDelay, &refusal{true, c.ops[0].code, errDelay})
+	return err
+}

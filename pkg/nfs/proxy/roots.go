@@ -1,0 +1,252 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
+	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
+	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
+)
+
+const (
+	// findWithin bounds one attempt to find the roots.
+	findWithin = 20 * time.Second
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// finder finds the backend's handles of the export's root, at the start and whenever the backend comes back. Calls that need them wait here.
+type finder struct {
+	s      *Server
+	ctx    context.Context
+	cancel context.CancelFunc
+	again  chan struct{}
+
+	mu          sync.Mutex
+	first, last *flight
+	closed      bool
+	failure     error // why the last attempt failed
+}
+
+func (r *finder) init(s *Server) {
+	r.s = s
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.again = make(chan struct{}, 1)
+}
+
+// changed has the roots found again when the backend answers again: it was away, and may be another one.
+func (r *finder) changed(healthy bool) {
+	if healthy {
+		r.look()
+	}
+}
+
+func (r *finder) look() {
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
+}
+
+// run finds the roots until close.
+func (r *finder) run() {
+	wait := firstRetry
+	for r.ctx.Err() == nil {
+		roots, err := r.find()
+		r.mu.Lock()
+		told := err == nil || r.failure != nil && r.failure.Error() == err.Error()
+		r.failure = err
+		r.mu.Unlock()
+		var retry <-chan time.Time
+		if err == nil {
+			wait = firstRetry
+			r.s.export.Roots.Store(roots)
+			r.release()
+		} else {
+			if !told && r.ctx.Err() == nil {
+				r.s.log.Error("the export's root cannot be found at the backend; it is tried again and again",
+					"backend", r.s.address(), "path", r.s.cfg.Path, "error", err)
+			}
+			retry = time.After(wait)
+			wait = min(2*wait, lastRetry)
+		}
+		select {
+		case <-r.again:
+		case <-retry:
+		case <-r.ctx.Done():
+		}
+	}
+}
+
+// await keeps a call until the roots are found.
+func (r *finder) await(f *flight) {
+	r.mu.Lock()
+	if !r.closed {
+		f.next = nil
+		if r.last == nil {
+			r.first = f
+		} else {
+			r.last.next = f
+		}
+		r.last = f
+	}
+	closed := r.closed
+	r.mu.Unlock()
+	switch {
+	case closed:
+		f.fail("a call cannot be forwarded", upstream.ErrClosed)
+	case r.s.export.Roots.Load() != nil: // found just now
+		r.release()
+	default:
+		r.look()
+	}
+}
+
+// release sends the calls that wait on their way.
+func (r *finder) release() {
+	r.mu.Lock()
+	f := r.first
+	r.first, r.last = nil, nil
+	r.mu.Unlock()
+	for f != nil {
+		next := f.next
+		f.next = nil
+		f.decide()
+		f = next
+	}
+}
+
+func (r *finder) close() {
+	r.cancel()
+	r.mu.Lock()
+	f := r.first
+	r.first, r.last, r.closed = nil, nil, true
+	r.mu.Unlock()
+	for f != nil {
+		next := f.next
+		f.next = nil
+		f.fail("a call cannot be forwarded", upstream.ErrClosed)
+		f = next
+	}
+}
+
+// err returns why the roots are not known, or may be outdated; nil if all is well.
+func (r *finder) err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failure
+}
+
+// find asks the backend.
+func (r *finder) find() (*rewrite.Roots, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, findWithin)
+	defer cancel()
+	conn, err := r.s.up.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Wait()
+	defer conn.Close() //nolint:errcheck // it was only asked
+	var roots rewrite.Roots
+	if r.s.cfg.V3 {
+		if err := r.find3(ctx, conn, &roots); err != nil {
+			return nil, fmt.Errorf("version 3: %w", err)
+		}
+	}
+	for minor := len(r.s.cfg.Minor) - 1; minor >= 0; minor-- {
+		if !r.s.cfg.Minor[minor] {
+			continue
+		}
+		if err := r.find4(ctx, conn, uint32(minor), &roots); err != nil {
+			return nil, fmt.Errorf("version 4.%d: %w", minor, err)
+		}
+		break // the others have the same handles
+	}
+	return &roots, nil
+}
+
+// find3 asks MOUNT, and then for the root's attributes.
+func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.Roots) error {
+	cred, err := client.ProcessCred()
+	if err != nil {
+		return err
+	}
+	cfg := client.Config{Requester: conn, Pool: r.s.cfg.Pool, Cred: cred}
+	mount, err := r.dialMount(ctx)
+	if err != nil {
+		return err
+	}
+	if mount != nil {
+		defer mount.Wait()
+		defer mount.Close() //nolint:errcheck // it was only asked
+		cfg.Mount = mount
+	}
+	nfs := client.New(cfg)
+	root, err := nfs.Mount(ctx, r.s.cfg.Path)
+	if err != nil {
+		return err
+	}
+	attr, err := nfs.GetAttr(ctx, root)
+	if err != nil {
+		return err
+	}
+	if attr.Type != nfs3.Dir {
+		return errNoDirectory
+	}
+	roots.V3, roots.FileID3 = root, attr.FileID
+	return nil
+}
+
+var errNoDirectory = errors.New("the path leads to no directory")
+
+// dialMount connects to the backend's MOUNT service: at the port of the configuration, or where its rpcbind says. A backend without
+// rpcbind may answer MOUNT where it answers NFS: then the connection is nil.
+func (r *finder) dialMount(ctx context.Context) (upstream.Conn, error) {
+	server, port := r.s.cfg.Server, r.s.cfg.MountPort
+	if port == 0 {
+		rb, err := rpcbind.Dial(ctx, []rpcbind.Address{{Network: "tcp", Address: net.JoinHostPort(server, "111")}})
+		if errors.Is(err, rpcbind.ErrAbsent) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer rb.Close() //nolint:errcheck // it was only asked
+		at, err := rb.GetAddr(ctx, nfs3.MountProgram, nfs3.MountVersion, netID(server))
+		if err != nil {
+			return nil, err
+		}
+		if port = int(at.Port()); port == 0 {
+			return nil, nil
+		}
+	}
+	return r.s.up.DialTCP(ctx, net.JoinHostPort(server, strconv.Itoa(port)))
+}
+
+// netID is the network identifier that rpcbind is asked for.
+func netID(server string) string {
+	if a, err := netip.ParseAddr(server); err == nil {
+		return rpcbind.NetID("tcp", a)
+	}
+	return rpcbind.TCP
+}
+
+// components returns the names on a path.
+func components(path string) (names []string) {
+	for name := range strings.SplitSeq(path, "/") {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,246 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+const (
+	version4     = 4
+	procNull     = 0
+	procCompound = 1
+
+	maxCompound = 32 << 10 // of what is sent and received here
+	typeDir     = 2        // nfs_ftype4
+	attrType    = 1
+	attrFileID  = 20
+)
+
+// compounder makes COMPOUNDs of the gateway's own, one at a time.
+type compounder struct {
+	rq    oncrpc.Requester
+	pool  *bufpool.Pool
+	cred  oncrpc.Auth
+	minor uint32
+	// The session, from minor version 1 on.
+	clientID uint64
+	session  []byte
+	sequence uint32
+}
+
+// find4 walks from the backend's root to the export's, from minor version 1 on in a session that lasts no longer.
+func (r *finder) find4(ctx context.Context, rq oncrpc.Requester, minor uint32, roots *rewrite.Roots) (err error) {
+	cred, err := client.ProcessCred()
+	if err != nil {
+		return err
+	}
+	c := compounder{rq: rq, pool: r.s.cfg.Pool, cred: cred, minor: minor}
+	names := components(r.s.cfg.Path)
+	if minor > 0 {
+		if err := c.begin(ctx, len(names)+8); err != nil {
+			return err
+		}
+		defer func() {
+			if e := c.end(ctx); e != nil && err == nil {
+				err = e
+			}
+		}()
+	}
+	roots.V4, roots.FileID4, err = c.walk(ctx, names)
+	return err
+}
+
+// do sends a COMPOUND of n operations that ops writes, and hands its results to read, behind the words of the whole. An operation that failed is an error.
+func (c *compounder) do(ctx context.Context, n int, ops func(*xdr.Encoder), read func(*xdr.Decoder)) error {
+	r, e, err := oncrpc.NewRequest(c.pool, nfs3.Program, version4, procCompound, c.cred, maxCompound)
+	if err != nil {
+		return err
+	}
+	defer r.Free()
+	e.Opaque(nil) // tag
+	e.Uint32(c.minor)
+	e.Uint32(uint32(n))
+	ops(e)
+	r.Plan.MaxReply = maxCompound
+	if err := oncrpc.Do(ctx, c.rq, r); err != nil {
+		return err
+	}
+	d, err := r.Results()
+	if err != nil {
+		return err
+	}
+	status := d.Uint32()
+	d.Opaque(maxCompound)
+	done := d.Uint32()
+	if d.Err() == nil && status != 0 {
+		return &statusError{status, int(done)}
+	}
+	read(d)
+	return d.Err()
+}
+
+// statusError is the status of a COMPOUND that failed, and how many of its operations have results.
+type statusError struct {
+	status  uint32
+	results int
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("operation %d of the COMPOUND has the status %d", e.results, e.status)
+}
+
+// passed reads the words before an operation's results.
+func passed(d *xdr.Decoder, code uint32) {
+	if got := d.Uint32(); got != code {
+		d.Fail("result of operation %d, that of %d is due", got, code)
+	}
+	if status := d.Uint32(); status != 0 {
+		d.Fail("operation %d has the status %d in a COMPOUND without error", code, status)
+	}
+}
+
+// begin makes a session in which a COMPOUND may have so many operations (RFC 8881 sections 18.35 and 18.36).
+func (c *compounder) begin(ctx context.Context, operations int) error {
+	var owner [24]byte
+	rand.Read(owner[:])
+	const useNonPNFS = 0x00010000
+	var sequence uint32
+	err := c.do(ctx, 1, func(e *xdr.Encoder) {
+		e.Uint32(layout.OpExchangeID)
+		e.Fixed(owner[:8]) // verifier
+		e.Opaque(owner[8:])
+		e.Uint32(useNonPNFS)
+		e.Uint32(0) // SP4_NONE
+		e.Uint32(0) // no implementation id
+	}, func(d *xdr.Decoder) {
+		passed(d, layout.OpExchangeID)
+		c.clientID = d.Uint64()
+		sequence = d.Uint32()
+	})
+	if err != nil {
+		return fmt.Errorf("EXCHANGE_ID: %w", err)
+	}
+	channel := func(e *xdr.Encoder, operations int) {
+		e.Uint32(0) // header padding
+		e.Uint32(maxCompound)
+		e.Uint32(maxCompound)
+		e.Uint32(0) // nothing is cached
+		e.Uint32(uint32(operations))
+		e.Uint32(1) // slot
+		e.Uint32(0) // no RDMA attributes
+	}
+	err = c.do(ctx, 1, func(e *xdr.Encoder) {
+		e.Uint32(layout.OpCreateSession)
+		e.Uint64(c.clientID)
+		e.Uint32(sequence)
+		e.Uint32(0) // neither persistent nor with callbacks
+		channel(e, operations)
+		channel(e, 2)
+		e.Uint32(0x40000000) // callback program
+		e.Uint32(1)
+		e.Uint32(oncrpc.AuthNone)
+	}, func(d *xdr.Decoder) {
+		passed(d, layout.OpCreateSession)
+		c.session = bytes.Clone(d.Fixed(16))
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("CREATE_SESSION: %w", err), c.end(ctx))
+	}
+	return nil
+}
+
+// end gives up what begin made.
+func (c *compounder) end(ctx context.Context) error {
+	nothing := func(*xdr.Decoder) {}
+	if c.session != nil {
+		if err := c.do(ctx, 1, func(e *xdr.Encoder) {
+			e.Uint32(layout.OpDestroySession)
+			e.Fixed(c.session)
+		}, nothing); err != nil {
+			return fmt.Errorf("DESTROY_SESSION: %w", err)
+		}
+	}
+	if err := c.do(ctx, 1, func(e *xdr.Encoder) {
+		e.Uint32(layout.OpDestroyClientID)
+		e.Uint64(c.clientID)
+	}, nothing); err != nil {
+		return fmt.Errorf("DESTROY_CLIENTID: %w", err)
+	}
+	return nil
+}
+
+// walk returns the handle and the fileid of the directory that the names lead to.
+func (c *compounder) walk(ctx context.Context, names []string) (handle []byte, fileID uint64, err error) {
+	n := len(names) + 3
+	if c.minor > 0 {
+		n++
+		c.sequence++
+	}
+	var kind uint32
+	err = c.do(ctx, n, func(e *xdr.Encoder) {
+		if c.minor > 0 {
+			e.Uint32(layout.OpSequence)
+			e.Fixed(c.session)
+			e.Uint32(c.sequence)
+			e.Uint64(0) // slot, and the highest one
+			e.Uint32(0) // not to be cached
+		}
+		e.Uint32(layout.OpPutRootFH)
+		for _, name := range names {
+			e.Uint32(layout.OpLookup)
+			e.String(name)
+		}
+		e.Uint32(layout.OpGetFH)
+		e.Uint32(layout.OpGetAttr)
+		e.Uint32(1)
+		e.Uint32(1<<attrType | 1<<attrFileID)
+	}, func(d *xdr.Decoder) {
+		if c.minor > 0 {
+			passed(d, layout.OpSequence)
+			d.Skip(16 + 5*4)
+		}
+		passed(d, layout.OpPutRootFH)
+		for range names {
+			passed(d, layout.OpLookup)
+		}
+		passed(d, layout.OpGetFH)
+		handle = bytes.Clone(d.Opaque(128))
+		passed(d, layout.OpGetAttr)
+		words, mask := d.Uint32(), d.Uint32()
+		for n := words; n > 1 && d.Err() == nil; n-- {
+			if d.Uint32() != 0 {
+				mask = 0
+			}
+		}
+		if words == 0 || mask != 1<<attrType|1<<attrFileID {
+			d.Fail("the root's attributes have the mask %#x, its type and fileid were asked for", mask)
+		}
+		d.Uint32() // their length
+		kind = d.Uint32()
+		fileID = d.Uint64()
+	})
+	var failed *statusError
+	if at := 0; errors.As(err, &failed) {
+		if at = failed.results - 2; c.minor > 0 {
+			at--
+		}
+		if at >= 0 && at < len(names) {
+			return nil, 0, fmt.Errorf("LOOKUP of %q: %w", names[at], err)
+		}
+	}
+	if err == nil && kind != typeDir {
+		err = errNoDirectory
+	}
+	return handle, fileID, err
+}

@@ -1,0 +1,33 @@
+package proxy
+
+import (
+	"sync/atomic"
+
+	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
+)
+
+// stats count since the start.
+type stats struct {
+	unreadable, delayed, callbacks atomic.Uint64
+}
+
+// Status tells how the backend does.
+type Status struct {
+	upstream.Status
+	// RootError is why the export's root is not known, or was not found again; empty if all is well.
+	RootError string
+	// Unreadable counts messages of backend and clients that could not be read, Delayed the calls whose client was told to come
+	// again, Callbacks the backend's calls that were passed on.
+	Unreadable, Delayed, Callbacks uint64
+}
+
+// Status returns the present state.
+func (s *Server) Status() Status {
+	st := Status{
+		Status: s.up.Status(), Unreadable: s.stats.unreadable.Load(), Delayed: s.stats.delayed.Load(), Callbacks: s.stats.callbacks.Load(),
+	}
+	if err := s.roots.err(); err != nil {
+		st.RootError = err.Error()
+	}
+	return st
+}

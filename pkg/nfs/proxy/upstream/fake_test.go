@@ -1,0 +1,317 @@
+package upstream
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// errBroken is why a fakeConn breaks, errFinal an error of one request.
+var errBroken, errFinal = errors.New("broken"), errors.New("final")
+
+// fakeDialer makes connections in memory. Those of probes answer by themselves.
+type fakeDialer struct {
+	fail func(port int) error // of a line's dials; nil: none fail
+	mute bool                 // probes get no answer
+
+	mu     sync.Mutex
+	conns  []*fakeConn // of lines
+	dials  []time.Time
+	ports  []int
+	probes int
+}
+
+func (d *fakeDialer) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, aside := p.(nobody)
+	if aside {
+		d.probes++
+	} else {
+		d.dials, d.ports = append(d.dials, time.Now()), append(d.ports, port)
+	}
+	if d.fail != nil {
+		if err := d.fail(port); err != nil {
+			return nil, err
+		}
+	}
+	if port == 0 {
+		port = 40_000
+	}
+	c := &fakeConn{dialer: d, port: port, peer: p, done: make(chan struct{}), prompt: aside && !d.mute}
+	if !aside {
+		d.conns = append(d.conns, c)
+	}
+	return c, nil
+}
+
+// conn returns the line's nth connection.
+func (d *fakeDialer) conn(t testing.TB, n int) *fakeConn {
+	t.Helper()
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.conns) <= n {
+		t.Fatalf("there were %d connections, connection %d is wanted", len(d.conns), n)
+	}
+	return d.conns[n]
+}
+
+func (d *fakeDialer) setFail(f func(port int) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fail = f
+}
+
+// fakeConn is a connection whose server is the test.
+type fakeConn struct {
+	dialer *fakeDialer
+	port   int
+	peer   Peer
+	prompt bool
+	done   chan struct{}
+
+	mu    sync.Mutex
+	err   error
+	calls []*oncrpc.Request // unanswered
+	log   []uint32          // XIDs of all calls
+	holds gatherer
+}
+
+type gatherer struct{ held, most int }
+
+func (g *gatherer) Hold()    { g.held++; g.most = max(g.most, g.held) }
+func (g *gatherer) Release() { g.held-- }
+
+func (c *fakeConn) Submit(r *oncrpc.Request) {
+	c.mu.Lock()
+	c.log = append(c.log, r.XID)
+	if err := c.err; err != nil {
+		c.mu.Unlock()
+		r.Err = err
+		r.Done(r)
+		return
+	}
+	r.Err = nil
+	c.calls = append(c.calls, r)
+	c.mu.Unlock()
+	if c.prompt {
+		c.reply(r.XID)
+	}
+}
+
+// take takes the call with the XID out of those unanswered.
+func (c *fakeConn) take(xid uint32) *oncrpc.Request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, r := range c.calls {
+		if r.XID == xid {
+			c.calls = append(c.calls[:i], c.calls[i+1:]...)
+			return r
+		}
+	}
+	return nil
+}
+
+// reply answers the call with its own argument, and reports whether there was one.
+func (c *fakeConn) reply(xid uint32) bool {
+	r := c.take(xid)
+	if r == nil {
+		return false
+	}
+	b := make([]byte, oncrpc.MinReplyLen+4)
+	binary.BigEndian.PutUint32(b, xid)
+	binary.BigEndian.PutUint32(b[4:], oncrpc.MsgReply)
+	call := r.Call.Stream[0]
+	copy(b[oncrpc.MinReplyLen:], call[len(call)-4:])
+	r.Reply.Release()
+	r.Reply.Stream = append(r.Reply.Stream, b)
+	r.Done(r)
+	return true
+}
+
+func (c *fakeConn) Cancel(r *oncrpc.Request, cause error) {
+	c.mu.Lock()
+	found := false
+	for i, o := range c.calls {
+		if found = o == r; found {
+			c.calls = append(c.calls[:i], c.calls[i+1:]...)
+			break
+		}
+	}
+	c.mu.Unlock()
+	if found {
+		r.Err = cause
+		r.Done(r)
+	}
+}
+
+func (c *fakeConn) end(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = err
+	calls := c.calls
+	c.calls = nil
+	c.mu.Unlock()
+	for i := range calls { // in any order
+		r := calls[len(calls)-1-i]
+		r.Err = err
+		r.Done(r)
+	}
+	close(c.done)
+}
+
+func (c *fakeConn) Close() error         { c.end(net.ErrClosed); return nil }
+func (c *fakeConn) NextXID() uint32      { return 1 }
+func (c *fakeConn) Out() oncrpc.Gatherer { return &c.holds }
+func (c *fakeConn) Wait()                { <-c.done }
+func (c *fakeConn) Port() int            { return c.port }
+func (c *fakeConn) Final(err error) bool { return errors.Is(err, errFinal) }
+
+func (c *fakeConn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// sent returns the XIDs of all calls so far.
+func (c *fakeConn) sent() []uint32 {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]uint32(nil), c.log...)
+}
+
+// outcome is what became of a call.
+type outcome struct {
+	xid, arg, got uint32
+	err           error
+}
+
+// bench is a backend whose dialer is fake.
+type bench struct {
+	*Backend
+	t      *testing.T
+	dialer *fakeDialer
+	pool   *bufpool.Pool
+
+	mu       sync.Mutex
+	outcomes []outcome
+	changes  []bool
+}
+
+// onBench runs f in a bubble, and checks in the end that all memory was given back.
+func onBench(t *testing.T, cfg Config, f func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, dialer: &fakeDialer{}, pool: bufpool.New(0)}
+		cfg.Pool, cfg.Dialer = b.pool, b.dialer
+		if cfg.Rand == nil {
+			cfg.Rand = func() float64 { return 1 }
+		}
+		cfg.Changed = func(h bool) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.changes = append(b.changes, h)
+		}
+		var err error
+		if b.Backend, err = New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		f(b)
+		b.Close()
+		synctest.Wait()
+		if st := b.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.Connections != 0 || st.Ports != 0 || st.Links != 0 {
+			t.Errorf("after the end: %+v", st)
+		}
+		if err := b.pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// call submits a call whose outcome is noted.
+func (b *bench) call(lk *Link, xid, arg uint32, how func(*Request)) *Request {
+	r := newRequest(b.t, b.pool, xid, 1, arg)
+	if how != nil {
+		how(r)
+	}
+	ends := 0
+	r.Finished = func(r *Request) {
+		o := outcome{xid: xid, arg: arg, err: r.Err}
+		if ends++; ends > 1 {
+			b.t.Errorf("call %d was finished %d times", xid, ends)
+		}
+		if r.Err == nil {
+			d, err := r.Results()
+			if err != nil {
+				b.t.Errorf("call %d: %v", xid, err)
+			} else {
+				o.got = d.Uint32()
+			}
+		}
+		r.Reset()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.outcomes = append(b.outcomes, o)
+	}
+	lk.Submit(r)
+	return r
+}
+
+// results returns the outcomes since it was last asked.
+func (b *bench) results() []outcome {
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.outcomes
+	b.outcomes = nil
+	return list
+}
+
+// want checks the outcomes since the last check, in any order.
+func (b *bench) want(want ...outcome) {
+	b.t.Helper()
+	got := b.results()
+	left := append([]outcome(nil), got...)
+	for _, w := range want {
+		found := false
+		for i, o := range left {
+			if found = o.xid == w.xid && o.arg == w.arg && o.got == w.got && errors.Is(o.err, w.err); found {
+				left = append(left[:i], left[i+1:]...)
+				break
+			}
+		}
+		if !found {
+			b.t.Errorf("outcomes %+v, %+v is missing", got, w)
+		}
+	}
+	if len(left) > 0 {
+		b.t.Errorf("outcomes %+v are not wanted", left)
+	}
+}
+
+// ok is the outcome of a call that was answered, bad that of one that was not.
+func ok(xid, arg uint32) outcome             { return outcome{xid: xid, arg: arg, got: arg} }
+func bad(xid, arg uint32, err error) outcome { return outcome{xid: xid, arg: arg, err: err} }
+
+func bySession(r *Request) { r.Replay = ReplayBySession }
+func soft(r *Request)      { r.Soft = SoftAlways }
+func unsent(r *Request)    { r.Soft = SoftUnsent }
+
+// pass lets the time pass, and what is due then happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

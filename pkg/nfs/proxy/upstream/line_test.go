@@ -1,0 +1,410 @@
+package upstream
+
+import (
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+var errRefused = errors.New("refused")
+
+// TestBackoff: attempts to connect come at growing distances; nothing is dialled before there is a call.
+func TestBackoff(t *testing.T) {
+	onBench(t, Config{AnyPort: true}, func(b *bench) {
+		d := b.dialer
+		lk := b.Open(client(1), nil)
+		pass(time.Hour)
+		if len(d.dials) != 0 {
+			t.Fatal("a connection without a call")
+		}
+		d.setFail(func(int) error { return errRefused })
+		began := time.Now()
+		b.call(lk, 1, 1, nil)
+		pass(30 * time.Second)
+		d.setFail(nil)
+		var at []time.Duration
+		for _, x := range d.dials {
+			at = append(at, x.Sub(began))
+		}
+		ms := time.Millisecond
+		if want := []time.Duration{
+			0, 50 * ms, 150 * ms, 350 * ms, 750 * ms, 1550 * ms, 3150 * ms, 6350 * ms, 11350 * ms, 16350 * ms, 21350 * ms, 26350 * ms,
+		}; !slices.Equal(at, want) {
+			t.Errorf("dialled at %v, want %v", at, want)
+		}
+		pass(5 * time.Second)
+		c := d.conn(t, 0)
+		c.reply(1)
+		b.want(ok(1, 1))
+
+		// After a long life the next attempt comes at once, after a short one it does not. Without calls there is none.
+		pass(time.Minute)
+		b.call(lk, 2, 2, nil)
+		began, n := time.Now(), len(d.dials)
+		c.end(errBroken)
+		d.conn(t, 1).end(errBroken)
+		pass(time.Second)
+		if got := d.dials[n:]; len(got) != 2 || got[0] != began || got[1].Sub(began) != 50*ms {
+			t.Errorf("dialled at %v from %v on", got, began)
+		}
+		d.conn(t, 2).reply(2)
+		b.want(ok(2, 2))
+		d.conn(t, 2).end(errBroken)
+		pass(time.Hour)
+		if len(d.dials) != n+2 {
+			t.Error("dialled without need")
+		}
+	})
+}
+
+// TestResend: what is unanswered is sent again, in order and before what came later, from the same port.
+func TestResend(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		d := b.dialer
+		lk := b.Open(client(1), nil)
+		for xid := uint32(1); xid <= 100; xid++ {
+			b.call(lk, xid, 10*xid, nil)
+		}
+		c := d.conn(t, 0)
+		c.reply(30)
+		c.reply(70)
+		b.want(ok(30, 300), ok(70, 700))
+		d.setFail(func(int) error { return errRefused })
+		c.end(errBroken)
+		for xid := uint32(101); xid <= 110; xid++ {
+			b.call(lk, xid, 10*xid, nil)
+		}
+		if st := b.Status(); st.Calls != 108 || st.WaitBytes != 108*(callCost+oncrpc.MinCallLen+4) || st.Connections != 0 {
+			t.Errorf("status %+v", st)
+		}
+		d.setFail(nil)
+		pass(10 * time.Second)
+		c = d.conn(t, 1)
+		var want []uint32
+		var outcomes []outcome
+		for xid := uint32(1); xid <= 110; xid++ {
+			if xid != 30 && xid != 70 {
+				want = append(want, xid)
+				outcomes = append(outcomes, ok(xid, 10*xid))
+			}
+		}
+		if got := c.sent(); !slices.Equal(got, want) {
+			t.Errorf("sent %v, want %v", got, want)
+		}
+		if c.holds.most != 1 || c.holds.held != 0 {
+			t.Errorf("what is sent again was not gathered: %+v", c.holds)
+		}
+		for _, xid := range want {
+			c.reply(xid)
+		}
+		b.want(outcomes...)
+		for _, p := range d.ports {
+			if p != d.ports[0] || p < firstPort || p > lastPort {
+				t.Errorf("dialled from %v, want one port below 1024", d.ports)
+			}
+		}
+		if st := b.Status(); st.Resends != 98 || st.WaitBytes != 0 || st.Connections != 1 || st.Ports != 1 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// TestFinal: an error that sending again would not help is the request's.
+func TestFinal(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		b.call(b.Open(client(1), nil), 1, 1, nil)
+		c := b.dialer.conn(t, 0)
+		r := c.take(1)
+		r.Err = errFinal
+		r.Done(r)
+		b.want(bad(1, 1, errFinal))
+		if st := b.Status(); st.Connections != 1 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+func bindError(errno syscall.Errno) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("bind", errno)}
+}
+
+func connectError(errno syscall.Errno) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errno)}
+}
+
+// TestPorts: which source port a line takes, and what it does when it is not free.
+func TestPorts(t *testing.T) {
+	answer := func(b *bench, lk *Link, n int) {
+		t.Helper()
+		b.call(lk, 1, 1, nil)
+		b.dialer.conn(t, n).reply(1)
+		b.want(ok(1, 1))
+	}
+	t.Run("others have them", func(t *testing.T) {
+		onBench(t, Config{}, func(b *bench) {
+			b.dialer.setFail(func(p int) error {
+				if p < 670 {
+					return connectError(syscall.EADDRNOTAVAIL)
+				}
+				return nil
+			})
+			began := time.Now()
+			answer(b, b.Open(client(1), nil), 0)
+			if p := b.dialer.conns[0].port; p != 670 || time.Now() != began {
+				t.Errorf("port %d after %v", p, time.Since(began))
+			}
+			b.dialer.setFail(func(p int) error {
+				if p != 0 {
+					return bindError(syscall.EADDRINUSE)
+				}
+				return nil
+			})
+			answer(b, b.Open(client(2), nil), 1)
+			if st := b.Status(); st.OtherPorts != 1 || st.Ports != 1 {
+				t.Errorf("status %+v", st)
+			}
+		})
+	})
+	t.Run("denied", func(t *testing.T) {
+		onBench(t, Config{}, func(b *bench) {
+			b.dialer.setFail(func(p int) error {
+				if p != 0 && p < 1024 {
+					return bindError(syscall.EACCES)
+				}
+				return nil
+			})
+			lk := b.Open(client(1), nil)
+			answer(b, lk, 0)
+			b.dialer.conns[0].end(errBroken)
+			answer(b, lk, 1)
+			if got := b.dialer.ports; !slices.Equal(got, []int{665, 0, 40_000}) {
+				t.Errorf("dialled from %v", got)
+			}
+			answer(b, b.Open(client(2), nil), 2)
+			if st := b.Status(); b.dialer.ports[3] != 0 || st.OtherPorts != 0 || st.Ports != 0 {
+				t.Errorf("dialled from %v, status %+v", b.dialer.ports, st)
+			}
+		})
+	})
+	for _, tt := range []struct {
+		name  string
+		taken time.Duration
+		want  int
+	}{{"free again soon", 3 * time.Second, 665}, {"never free again", time.Hour, 666}} {
+		t.Run(tt.name, func(t *testing.T) {
+			onBench(t, Config{}, func(b *bench) {
+				lk := b.Open(client(1), nil)
+				answer(b, lk, 0)
+				broken := time.Now()
+				b.dialer.setFail(func(p int) error {
+					if p == 665 && time.Since(broken) < tt.taken {
+						return connectError(syscall.EADDRNOTAVAIL)
+					}
+					return nil
+				})
+				b.dialer.conns[0].end(errBroken)
+				b.call(lk, 1, 1, nil)
+				pass(20 * time.Second)
+				c := b.dialer.conn(t, 1)
+				if c.port != tt.want {
+					t.Errorf("port %d, want %d", c.port, tt.want)
+				}
+				c.reply(1)
+				b.want(ok(1, 1))
+			})
+		})
+	}
+	t.Run("all in use", func(t *testing.T) {
+		onBench(t, Config{}, func(b *bench) {
+			for i := range lastPort - firstPort + 2 {
+				answer(b, b.Open(client(uint16(i)), nil), i)
+			}
+			if st := b.Status(); st.OtherPorts != 1 || st.Ports != lastPort-firstPort+1 {
+				t.Errorf("status %+v", st)
+			}
+		})
+	})
+}
+
+// TestOverload: beyond the limit calls are refused while there is no connection; one that is alone never is.
+func TestOverload(t *testing.T) {
+	const each = callCost + oncrpc.MinCallLen + 4
+	onBench(t, Config{WaitLimit: 3 * each, AnyPort: true}, func(b *bench) {
+		d := b.dialer
+		d.setFail(func(int) error { return errRefused })
+		one, two := b.Open(client(1), nil), b.Open(client(2), nil)
+		b.call(one, 1, 1, nil)
+		b.call(two, 2, 2, nil)
+		b.call(one, 3, 3, nil)
+		b.want()
+		b.call(two, 4, 4, nil)
+		b.want(bad(4, 4, ErrOverloaded))
+		one.Close() // what has not been sent is not kept
+		b.want(bad(1, 1, ErrClosed), bad(3, 3, ErrClosed))
+		b.call(two, 5, 5, nil)
+		b.want()
+		d.setFail(nil)
+		pass(time.Minute)
+		for xid := uint32(10); xid < 20; xid++ { // with a connection there is no such limit
+			b.call(two, xid, 0, nil)
+		}
+		for xid := range uint32(20) {
+			d.conn(t, 0).reply(xid)
+		}
+		if n := len(b.results()); n != 12 {
+			t.Errorf("%d calls were answered, want 12", n)
+		}
+		if st := b.Status(); st.Overloads != 1 || st.WaitBytes != 0 {
+			t.Errorf("status %+v", st)
+		}
+	})
+	onBench(t, Config{WaitLimit: 1}, func(b *bench) {
+		b.call(b.Open(client(1), nil), 1, 1, nil)
+		b.dialer.conn(t, 0).reply(1)
+		b.want(ok(1, 1))
+	})
+}
+
+// TestRepeated: a call with the XID of one that is unanswered.
+func TestRepeated(t *testing.T) {
+	setup := func(t *testing.T, f func(b *bench, lk *Link, c *fakeConn)) {
+		onBench(t, Config{AnyPort: true}, func(b *bench) {
+			lk := b.Open(client(1), nil)
+			b.call(lk, 7, 1, nil)
+			f(b, lk, b.dialer.conn(t, 0))
+		})
+	}
+	sent := func(t *testing.T, c *fakeConn, want ...uint32) {
+		t.Helper()
+		if got := c.sent(); !slices.Equal(got, want) {
+			t.Errorf("sent %v, want %v", got, want)
+		}
+	}
+	t.Run("same", func(t *testing.T) {
+		setup(t, func(b *bench, lk *Link, c *fakeConn) {
+			b.call(lk, 7, 1, nil)
+			b.want()
+			b.call(lk, 7, 1, nil)
+			b.want(bad(7, 1, ErrSuperseded)) // the second; the first is still in the connection's hands
+			sent(t, c, 7)
+			c.reply(7)
+			b.want(bad(7, 1, ErrSuperseded), ok(7, 1))
+			b.call(lk, 7, 2, nil) // all done: a call like any other
+			c.reply(7)
+			b.want(ok(7, 2))
+		})
+	})
+	t.Run("same, lost", func(t *testing.T) {
+		setup(t, func(b *bench, lk *Link, c *fakeConn) {
+			b.call(lk, 7, 1, nil)
+			c.end(errBroken)
+			b.want(bad(7, 1, ErrSuperseded))
+			pass(time.Second)
+			c = b.dialer.conn(t, 1)
+			sent(t, c, 7)
+			c.reply(7)
+			b.want(ok(7, 1))
+		})
+	})
+	t.Run("waiting", func(t *testing.T) {
+		setup(t, func(b *bench, lk *Link, c *fakeConn) {
+			b.dialer.setFail(func(int) error { return errRefused })
+			c.end(errBroken)
+			b.call(lk, 8, 5, nil)
+			b.call(lk, 7, 1, nil)
+			b.call(lk, 8, 6, nil)
+			b.want(bad(7, 1, ErrSuperseded), bad(8, 5, ErrSuperseded))
+			b.dialer.setFail(nil)
+			pass(10 * time.Second)
+			c = b.dialer.conn(t, 1)
+			sent(t, c, 7, 8)
+			c.reply(7)
+			c.reply(8)
+			b.want(ok(7, 1), ok(8, 6))
+		})
+	})
+	t.Run("another", func(t *testing.T) {
+		setup(t, func(b *bench, lk *Link, c *fakeConn) {
+			b.call(lk, 7, 2, nil)
+			sent(t, c, 7) // the second waits
+			c.reply(7)
+			b.want(bad(7, 1, ErrSuperseded))
+			sent(t, c, 7, 7)
+			c.reply(7)
+			b.want(ok(7, 2))
+		})
+	})
+	t.Run("another, lost", func(t *testing.T) {
+		setup(t, func(b *bench, lk *Link, c *fakeConn) {
+			b.call(lk, 7, 2, nil)
+			c.end(errBroken)
+			pass(time.Second)
+			c = b.dialer.conn(t, 1)
+			sent(t, c, 7)
+			c.reply(7)
+			b.want(bad(7, 1, ErrSuperseded), ok(7, 2))
+		})
+	})
+	t.Run("another, and another", func(t *testing.T) {
+		setup(t, func(b *bench, lk *Link, c *fakeConn) {
+			b.call(lk, 8, 8, nil)
+			b.call(lk, 7, 2, nil)
+			b.call(lk, 7, 3, nil) // the first will never be answered
+			b.want(bad(7, 1, ErrSuperseded), bad(7, 2, ErrSuperseded))
+			pass(time.Second)
+			c = b.dialer.conn(t, 1)
+			sent(t, c, 8, 7)
+			c.reply(8)
+			c.reply(7)
+			b.want(ok(8, 8), ok(7, 3))
+		})
+	})
+	t.Run("another, and the same again", func(t *testing.T) {
+		setup(t, func(b *bench, lk *Link, c *fakeConn) {
+			b.call(lk, 7, 2, nil)
+			b.call(lk, 7, 1, nil)
+			c.reply(7)
+			b.want(bad(7, 1, ErrSuperseded), bad(7, 2, ErrSuperseded), ok(7, 1))
+			sent(t, c, 7)
+		})
+	})
+}
+
+// TestGather: a link's holds are those of its connection, a connection's batches hold the client, whatever changes meanwhile.
+func TestGather(t *testing.T) {
+	onBench(t, Config{AnyPort: true}, func(b *bench) {
+		var out gatherer
+		conn := client(1)
+		conn.Out = &out
+		lk := b.Open(conn, nil)
+		lk.Hold() // nothing to hold yet
+		b.call(lk, 1, 1, nil)
+		c := b.dialer.conn(t, 0)
+		lk.Release()
+		lk.Hold()
+		if c.holds.held != 1 {
+			t.Errorf("%d holds", c.holds.held)
+		}
+		c.peer.Hold()
+		if out.held != 1 {
+			t.Errorf("%d holds of the client", out.held)
+		}
+		c.reply(1)
+		lk.Close()
+		c.peer.Release()
+		c.peer.Hold() // parked
+		c.peer.Release()
+		c.end(errBroken)
+		lk.Release()
+		if c.holds.held != 0 || out.held != 0 || out.most != 1 {
+			t.Errorf("holds %+v, of the client %+v", c.holds, out)
+		}
+		b.want(ok(1, 1))
+	})
+}

@@ -1,0 +1,151 @@
+package upstream
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestPark: a client that returns gets its connection back, with the calls in flight.
+func TestPark(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		d := b.dialer
+		lk := b.Open(client(1), nil)
+		for xid := uint32(1); xid <= 3; xid++ {
+			b.call(lk, xid, xid, nil)
+		}
+		c := d.conn(t, 0)
+		lk.Close()
+		b.call(lk, 9, 9, nil)
+		b.want(bad(9, 9, ErrClosed))
+		lk.Close()
+		pass(59 * time.Second)
+		c.reply(1)
+		b.want(ok(1, 1)) // for nobody
+		lk = b.Open(client(2), nil)
+		b.call(lk, 4, 4, nil)
+		b.call(lk, 2, 2, nil)
+		if got := c.sent(); !slices.Equal(got, []uint32{1, 2, 3, 4}) {
+			t.Errorf("sent %v", got)
+		}
+		for xid := uint32(2); xid <= 4; xid++ {
+			c.reply(xid)
+		}
+		b.want(bad(2, 2, ErrSuperseded), ok(2, 2), ok(3, 3), ok(4, 4))
+		pass(time.Hour)
+		if err := c.Err(); err != nil {
+			t.Errorf("closed in the client's hands: %v", err)
+		}
+		if st := b.Status(); st.Links != 1 || st.Parked != 0 {
+			t.Errorf("status %+v", st)
+		}
+
+		// It does not return in time.
+		b.call(lk, 5, 5, nil)
+		lk.Close()
+		pass(time.Minute - 1)
+		b.want()
+		pass(1)
+		b.want(bad(5, 5, ErrClosed))
+		if c.Err() == nil {
+			t.Error("kept longer than a minute")
+		}
+		if st := b.Status(); st.Links != 0 || st.Parked != 0 || st.Ports != 0 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// TestParkBroken: a parked connection that breaks is dialled again when the client is back, from its port; the client knows itself what it sends again.
+func TestParkBroken(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		lk := b.Open(client(1), nil)
+		b.call(lk, 1, 1, nil)
+		c := b.dialer.conn(t, 0)
+		lk.Close()
+		c.end(errBroken)
+		b.want(bad(1, 1, ErrClosed))
+		pass(30 * time.Second)
+		if len(b.dialer.dials) != 1 {
+			t.Error("dialled for nobody")
+		}
+		lk = b.Open(client(2), nil)
+		b.call(lk, 1, 1, nil)
+		c = b.dialer.conn(t, 1)
+		c.reply(1)
+		b.want(ok(1, 1))
+		if c.port != firstPort {
+			t.Errorf("port %d, want %d", c.port, firstPort)
+		}
+	})
+}
+
+// TestParkWhich: which connections are parked, and who gets them.
+func TestParkWhich(t *testing.T) {
+	harmless := func(r *Request) { r.Replay = ReplayHarmless }
+	for _, tt := range []struct {
+		name   string
+		kinds  []func(*Request)
+		parked bool
+	}{
+		{"by XID", []func(*Request){harmless, nil}, true},
+		{"by session", []func(*Request){harmless, bySession}, false},
+		{"both", []func(*Request){nil, bySession}, false},
+		{"neither", []func(*Request){harmless}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onBench(t, Config{}, func(b *bench) {
+				lk := b.Open(client(1), nil)
+				for i, k := range tt.kinds {
+					b.call(lk, uint32(i), 0, k)
+					b.dialer.conn(t, 0).reply(uint32(i))
+				}
+				b.results()
+				lk.Close()
+				if got := b.dialer.conn(t, 0).Err() == nil; got != tt.parked || b.Status().Parked == 1 != tt.parked {
+					t.Errorf("parked: %v, want %v", got, tt.parked)
+				}
+			})
+		})
+	}
+	t.Run("whose", func(t *testing.T) {
+		onBench(t, Config{MaxParked: 3}, func(b *bench) {
+			var links []*Link
+			for i := range uint32(4) {
+				lk := b.Open(client(uint16(i)), nil)
+				b.call(lk, 100+i, 0, nil)
+				b.dialer.conn(t, int(i)).reply(100 + i)
+				links = append(links, lk)
+			}
+			for _, lk := range links {
+				lk.Close()
+			}
+			b.results()
+			if st := b.Status(); st.Parked != 3 || b.dialer.conns[0].Err() == nil {
+				t.Errorf("status %+v; the one parked first must have gone", st)
+			}
+			stranger := client(1)
+			stranger.Remote = netip.MustParseAddrPort("192.0.2.8:1")
+			for i, c := range []struct {
+				lk   *Link
+				xid  uint32
+				how  func(*Request)
+				conn int
+			}{
+				{b.Open(stranger, nil), 102, nil, 4},        // another address
+				{b.Open(client(9), nil), 102, bySession, 5}, // by session
+				{b.Open(client(9), nil), 103, nil, 3},       // the XID is known
+				{b.Open(client(9), nil), 50_000, nil, 1},    // it is not: the one parked first
+				{b.Open(client(9), nil), 101, nil, 2},       // the last one
+				{b.Open(client(9), nil), 50_001, nil, 6},    // none is left
+			} {
+				b.call(c.lk, c.xid, 0, c.how)
+				if !b.dialer.conn(t, c.conn).reply(c.xid) {
+					t.Errorf("call %d did not come by connection %d", i, c.conn)
+				}
+			}
+			b.results()
+		})
+	})
+}

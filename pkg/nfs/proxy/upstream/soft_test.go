@@ -1,0 +1,174 @@
+package upstream
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestSoftTimeout: which calls are given up, and when.
+func TestSoftTimeout(t *testing.T) {
+	const limit = 20 * time.Second
+	for _, tt := range []struct {
+		name string
+		how  func(*Request)
+		sent bool // before the backend goes
+		lost bool // the connection too
+		ends bool
+	}{
+		{"never", nil, false, false, false},
+		{"never, sent", nil, true, false, false},
+		{"unsent", unsent, false, false, true},
+		{"unsent, sent", unsent, true, false, false},
+		{"unsent, lost", unsent, true, true, false},
+		{"always", soft, false, false, true},
+		{"always, sent", soft, true, false, true},
+		{"always, lost", soft, true, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onBench(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *bench) {
+				d := b.dialer
+				if !tt.sent {
+					d.setFail(func(int) error { return errRefused })
+				}
+				lk := b.Open(client(1), nil)
+				pass(time.Hour)
+				b.call(lk, 1, 1, tt.how)
+				pass(time.Second)
+				b.call(lk, 2, 2, tt.how)
+				if tt.lost {
+					d.setFail(func(int) error { return errRefused })
+					d.conn(t, 0).end(errBroken)
+				}
+				pass(limit - time.Second - 1)
+				b.want()
+				pass(1)
+				if tt.ends {
+					b.want(bad(1, 1, ErrSoftTimeout))
+				}
+				pass(time.Second)
+				if tt.ends {
+					b.want(bad(2, 2, ErrSoftTimeout))
+					if st := b.Status(); st.SoftTimeouts != 2 || st.Calls != 0 || st.WaitBytes != 0 {
+						t.Errorf("status %+v", st)
+					}
+					return
+				}
+				pass(time.Hour)
+				d.setFail(nil)
+				pass(10 * time.Second)
+				c := d.conn(t, len(d.conns)-1)
+				c.reply(1)
+				c.reply(2)
+				b.want(ok(1, 1), ok(2, 2))
+			})
+		})
+	}
+}
+
+// TestSoftTimeoutOthers: only those end whose time is over, and a late reply is nobody's.
+func TestSoftTimeoutOthers(t *testing.T) {
+	const limit = 20 * time.Second
+	onBench(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *bench) {
+		lk := b.Open(client(1), nil)
+		for xid := uint32(0); xid < 30; xid++ {
+			b.call(lk, xid, xid, []func(*Request){nil, unsent, soft}[xid%3])
+			pass(time.Second)
+		}
+		c := b.dialer.conn(t, 0)
+		var want []outcome
+		for xid := uint32(2); xid <= 10; xid += 3 {
+			want = append(want, bad(xid, xid, ErrSoftTimeout))
+		}
+		b.want(want...)
+		if c.reply(2) {
+			t.Error("the connection was not told to forget the call")
+		}
+		b.call(lk, 2, 99, soft) // its XID is free
+		want = nil
+		for xid := uint32(0); xid < 30; xid++ {
+			if c.reply(xid) {
+				if xid == 2 {
+					want = append(want, ok(2, 99))
+				} else {
+					want = append(want, ok(xid, xid))
+				}
+			}
+		}
+		if len(want) != 28 {
+			t.Errorf("%d calls were left to answer, want 28", len(want))
+		}
+		b.want(want...)
+	})
+}
+
+// TestSoftTimeoutRepeated: the time of a call that takes the place of another is its own, and the former goes with it.
+func TestSoftTimeoutRepeated(t *testing.T) {
+	const limit = 20 * time.Second
+	for _, arg := range []uint32{1, 2} {
+		onBench(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *bench) {
+			lk := b.Open(client(1), nil)
+			b.call(lk, 7, 1, soft)
+			pass(limit / 2)
+			b.call(lk, 7, arg, soft)
+			pass(limit - 1)
+			b.want()
+			pass(1)
+			b.want(bad(7, 1, ErrSuperseded), bad(7, arg, ErrSoftTimeout))
+			if got := b.dialer.conn(t, 0).sent(); !slices.Equal(got, []uint32{7}) {
+				t.Errorf("sent %v", got)
+			}
+		})
+	}
+}
+
+// TestHealth: the backend's health is known without clients, and told when it changes; answers to calls save the probes.
+func TestHealth(t *testing.T) {
+	onBench(t, Config{AnyPort: true}, func(b *bench) {
+		d := b.dialer
+		want := func(healthy bool, since time.Time, changes ...bool) {
+			t.Helper()
+			b.results()
+			if st := b.Status(); st.Healthy != healthy || st.Since != since || (st.Err == nil) != (len(changes) == 1) {
+				t.Errorf("status %+v, want %v since %v", st, healthy, since)
+			}
+			if !slices.Equal(b.changes, changes) {
+				t.Errorf("changes %v, want %v", b.changes, changes)
+			}
+		}
+		began := time.Now()
+		want(true, began, true)
+		pass(time.Hour)
+		want(true, began, true)
+
+		d.setFail(func(int) error { return errRefused })
+		pass(10 * time.Second)
+		gone := time.Now()
+		want(false, gone, true, false)
+		d.setFail(nil)
+		pass(3 * time.Second)
+		lk := b.Open(client(1), nil)
+		b.call(lk, 1, 1, nil) // that it connects is reason to ask
+		want(true, gone.Add(3*time.Second), true, false, true)
+
+		pass(20 * time.Second)
+		probes := d.probes
+		for xid := uint32(2); xid < 20; xid++ {
+			b.call(lk, xid, 0, nil)
+			d.conn(t, 0).reply(xid)
+			pass(5 * time.Second)
+		}
+		if d.probes != probes {
+			t.Errorf("%d probes while calls were answered", d.probes-probes)
+		}
+		pass(time.Minute)
+		if d.probes < probes+5 {
+			t.Errorf("%d probes in a minute", d.probes-probes)
+		}
+		d.mute = true // it takes connections, and answers nothing
+		pass(20 * time.Second)
+		if st := b.Status(); st.Healthy {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
