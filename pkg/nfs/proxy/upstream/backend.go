@@ -163,10 +163,10 @@ func (b *Backend) Close() {
 	}
 	b.parked = nil
 	b.mu.Unlock()
-	b.stop()
 	for _, l := range lines {
 		l.close()
 	}
+	b.stop()
 	b.running.Wait()
 }
 

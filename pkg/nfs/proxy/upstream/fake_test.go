@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -63,6 +64,20 @@ func (d *fakeDialer) conn(t testing.TB, n int) *fakeConn {
 		t.Fatalf("there were %d connections, connection %d is wanted", len(d.conns), n)
 	}
 	return d.conns[n]
+}
+
+func (d *fakeDialer) setMute() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mute = true
+}
+
+// made returns when and from where lines dialled, and how many probes there were.
+func (d *fakeDialer) made() (at []time.Time, ports []int, probes int) {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.dials), slices.Clone(d.ports), d.probes
 }
 
 func (d *fakeDialer) setFail(f func(port int) error) {
@@ -229,8 +244,10 @@ func onBench(t *testing.T, cfg Config, f func(b *bench)) {
 		if b.Backend, err = New(cfg); err != nil {
 			t.Fatal(err)
 		}
-		f(b)
-		b.Close()
+		func() {
+			defer b.Close()
+			f(b)
+		}()
 		synctest.Wait()
 		if st := b.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.Connections != 0 || st.Ports != 0 || st.Links != 0 {
 			t.Errorf("after the end: %+v", st)

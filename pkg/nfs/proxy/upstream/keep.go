@@ -18,13 +18,13 @@ func (l *line) keep() {
 func (l *line) run() {
 	for l.wanted() {
 		l.pause()
-		if l.ctx.Err() != nil {
-			continue
+		if !l.wanted() {
+			return
 		}
 		s := &session{line: l}
 		var err error
 		if s.conn, err = l.dial(s); err != nil {
-			l.failures++
+			l.backOff()
 			continue
 		}
 		began := time.Now()
@@ -37,7 +37,7 @@ func (l *line) run() {
 		l.down(s)
 		// A backend that hangs up as soon as it is called is not to be called all the time.
 		if time.Since(began) < l.b.cfg.BackoffMax {
-			l.failures++
+			l.backOff()
 		} else {
 			l.failures = 0
 		}
@@ -58,17 +58,24 @@ func (l *line) wanted() bool {
 	return false
 }
 
-// pause waits between two attempts to connect.
+// backOff puts off the next attempt to connect.
+func (l *line) backOff() {
+	cfg := &l.b.cfg
+	d := cfg.BackoffMax
+	if l.failures < 20 {
+		d = min(d, cfg.BackoffMin<<l.failures)
+	}
+	l.failures++
+	l.notBefore = time.Now().Add(d/2 + time.Duration(cfg.Rand()*float64(d/2)))
+}
+
+// pause waits until the next attempt to connect may be made, or the line is closed.
 func (l *line) pause() {
-	if l.failures == 0 {
+	d := time.Until(l.notBefore)
+	if l.failures == 0 || d <= 0 {
 		return
 	}
-	cfg := &l.b.cfg
-	d := cfg.BackoffMin << min(l.failures-1, 20)
-	if d > cfg.BackoffMax || d <= 0 {
-		d = cfg.BackoffMax
-	}
-	t := time.NewTimer(d/2 + time.Duration(cfg.Rand()*float64(d/2)))
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -51,6 +51,7 @@ type line struct {
 	portUsed  bool // there was a connection from it
 	portTrial time.Time
 	failures  int
+	notBefore time.Time // the next attempt to connect
 }
 
 // session is one connection of a line, and its Peer.

@@ -20,7 +20,7 @@ func TestBackoff(t *testing.T) {
 		d := b.dialer
 		lk := b.Open(client(1), nil)
 		pass(time.Hour)
-		if len(d.dials) != 0 {
+		if at, _, _ := d.made(); len(at) != 0 {
 			t.Fatal("a connection without a call")
 		}
 		d.setFail(func(int) error { return errRefused })
@@ -29,7 +29,8 @@ func TestBackoff(t *testing.T) {
 		pass(30 * time.Second)
 		d.setFail(nil)
 		var at []time.Duration
-		for _, x := range d.dials {
+		dials, _, _ := d.made()
+		for _, x := range dials {
 			at = append(at, x.Sub(began))
 		}
 		ms := time.Millisecond
@@ -46,18 +47,21 @@ func TestBackoff(t *testing.T) {
 		// After a long life the next attempt comes at once, after a short one it does not. Without calls there is none.
 		pass(time.Minute)
 		b.call(lk, 2, 2, nil)
-		began, n := time.Now(), len(d.dials)
+		dials, _, _ = d.made()
+		n := len(dials)
+		began = time.Now()
 		c.end(errBroken)
 		d.conn(t, 1).end(errBroken)
 		pass(time.Second)
-		if got := d.dials[n:]; len(got) != 2 || got[0] != began || got[1].Sub(began) != 50*ms {
+		dials, _, _ = d.made()
+		if got := dials[n:]; len(got) != 2 || got[0] != began || got[1].Sub(began) != 50*ms {
 			t.Errorf("dialled at %v from %v on", got, began)
 		}
 		d.conn(t, 2).reply(2)
 		b.want(ok(2, 2))
 		d.conn(t, 2).end(errBroken)
 		pass(time.Hour)
-		if len(d.dials) != n+2 {
+		if dials, _, _ = d.made(); len(dials) != n+2 {
 			t.Error("dialled without need")
 		}
 	})
@@ -104,9 +108,10 @@ func TestResend(t *testing.T) {
 			c.reply(xid)
 		}
 		b.want(outcomes...)
-		for _, p := range d.ports {
-			if p != d.ports[0] || p < firstPort || p > lastPort {
-				t.Errorf("dialled from %v, want one port below 1024", d.ports)
+		_, ports, _ := d.made()
+		for _, p := range ports {
+			if p != ports[0] || p < firstPort || p > lastPort {
+				t.Errorf("dialled from %v, want one port below 1024", ports)
 			}
 		}
 		if st := b.Status(); st.Resends != 98 || st.WaitBytes != 0 || st.Connections != 1 || st.Ports != 1 {
@@ -143,6 +148,7 @@ func TestPorts(t *testing.T) {
 	answer := func(b *bench, lk *Link, n int) {
 		t.Helper()
 		b.call(lk, 1, 1, nil)
+		pass(time.Second)
 		b.dialer.conn(t, n).reply(1)
 		b.want(ok(1, 1))
 	}
@@ -156,8 +162,9 @@ func TestPorts(t *testing.T) {
 			})
 			began := time.Now()
 			answer(b, b.Open(client(1), nil), 0)
-			if p := b.dialer.conns[0].port; p != 670 || time.Now() != began {
-				t.Errorf("port %d after %v", p, time.Since(began))
+			at, ports, _ := b.dialer.made()
+			if ports[5] != 670 || at[5] != began {
+				t.Errorf("dialled at %v from %v", at, ports)
 			}
 			b.dialer.setFail(func(p int) error {
 				if p != 0 {
@@ -181,14 +188,15 @@ func TestPorts(t *testing.T) {
 			})
 			lk := b.Open(client(1), nil)
 			answer(b, lk, 0)
-			b.dialer.conns[0].end(errBroken)
+			b.dialer.conn(t, 0).end(errBroken)
 			answer(b, lk, 1)
-			if got := b.dialer.ports; !slices.Equal(got, []int{665, 0, 40_000}) {
+			if _, got, _ := b.dialer.made(); !slices.Equal(got, []int{665, 0, 40_000}) {
 				t.Errorf("dialled from %v", got)
 			}
 			answer(b, b.Open(client(2), nil), 2)
-			if st := b.Status(); b.dialer.ports[3] != 0 || st.OtherPorts != 0 || st.Ports != 0 {
-				t.Errorf("dialled from %v, status %+v", b.dialer.ports, st)
+			_, ports, _ := b.dialer.made()
+			if st := b.Status(); ports[3] != 0 || st.OtherPorts != 0 || st.Ports != 0 {
+				t.Errorf("dialled from %v, status %+v", ports, st)
 			}
 		})
 	})
@@ -208,7 +216,7 @@ func TestPorts(t *testing.T) {
 					}
 					return nil
 				})
-				b.dialer.conns[0].end(errBroken)
+				b.dialer.conn(t, 0).end(errBroken)
 				b.call(lk, 1, 1, nil)
 				pass(20 * time.Second)
 				c := b.dialer.conn(t, 1)

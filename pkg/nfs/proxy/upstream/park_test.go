@@ -67,7 +67,7 @@ func TestParkBroken(t *testing.T) {
 		c.end(errBroken)
 		b.want(bad(1, 1, ErrClosed))
 		pass(30 * time.Second)
-		if len(b.dialer.dials) != 1 {
+		if at, _, _ := b.dialer.made(); len(at) != 1 {
 			t.Error("dialled for nobody")
 		}
 		lk = b.Open(client(2), nil)
@@ -122,7 +122,7 @@ func TestParkWhich(t *testing.T) {
 				lk.Close()
 			}
 			b.results()
-			if st := b.Status(); st.Parked != 3 || b.dialer.conns[0].Err() == nil {
+			if st := b.Status(); st.Parked != 3 || b.dialer.conn(t, 0).Err() == nil {
 				t.Errorf("status %+v; the one parked first must have gone", st)
 			}
 			stranger := client(1)

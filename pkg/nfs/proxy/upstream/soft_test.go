@@ -57,7 +57,10 @@ func TestSoftTimeout(t *testing.T) {
 				pass(time.Hour)
 				d.setFail(nil)
 				pass(10 * time.Second)
-				c := d.conn(t, len(d.conns)-1)
+				c := d.conn(t, 0)
+				if tt.lost {
+					c = d.conn(t, 1)
+				}
 				c.reply(1)
 				c.reply(2)
 				b.want(ok(1, 1), ok(2, 2))
@@ -152,20 +155,20 @@ func TestHealth(t *testing.T) {
 		want(true, gone.Add(3*time.Second), true, false, true)
 
 		pass(20 * time.Second)
-		probes := d.probes
+		_, _, probes := d.made()
 		for xid := uint32(2); xid < 20; xid++ {
 			b.call(lk, xid, 0, nil)
 			d.conn(t, 0).reply(xid)
 			pass(5 * time.Second)
 		}
-		if d.probes != probes {
-			t.Errorf("%d probes while calls were answered", d.probes-probes)
+		if _, _, n := d.made(); n != probes {
+			t.Errorf("%d probes while calls were answered", n-probes)
 		}
 		pass(time.Minute)
-		if d.probes < probes+5 {
-			t.Errorf("%d probes in a minute", d.probes-probes)
+		if _, _, n := d.made(); n < probes+5 {
+			t.Errorf("%d probes in a minute", n-probes)
 		}
-		d.mute = true // it takes connections, and answers nothing
+		d.setMute() // it takes connections, and answers nothing
 		pass(20 * time.Second)
 		if st := b.Status(); st.Healthy {
 			t.Errorf("status %+v", st)
