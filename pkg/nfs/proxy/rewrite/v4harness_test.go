@@ -41,7 +41,7 @@ func exportV4(tb testing.TB, mode seal.Mode) *Export {
 func (x *Export) sealed(handle []byte) []byte { return x.Seal.Append(nil, handle, seal.Max4) }
 
 // fields puts together XDR: numbers are words or hypers, strings and []byte are counted opaques, raw stays as it is.
-func fields(list ...any) []byte {
+func fields(list ...any) raw {
 	var b []byte
 	for _, f := range list {
 		switch f := f.(type) {
@@ -94,17 +94,17 @@ func bitmap(attrs ...uint32) raw {
 
 // fattr is a fattr4 with the values, in order.
 func fattr(attrs []uint32, values ...any) raw {
-	return append(bitmap(attrs...), fields(fields(values...))...)
+	return append(bitmap(attrs...), fields([]byte(fields(values...)))...)
 }
 
 // credV4 is an AUTH_SYS credential and an empty verifier.
-var credV4 = fields(oncrpc.AuthSys, fields(1, "client", 1000, 1000, 0), 0, 0)
+var credV4 = fields(oncrpc.AuthSys, []byte(fields(1, "client", 1000, 1000, 0)), 0, 0)
 
 const xidV4 = 0x1234
 
 // compoundV4 is a COMPOUND's call.
 func compoundV4(minor int, ops ...raw) []byte {
-	b := fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 100003, 4, 1, raw(credV4), "tag", minor, len(ops))
+	b := fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 100003, 4, 1, credV4, "tag", minor, len(ops))
 	return append(b, slices.Concat(ops...)...)
 }
 
@@ -205,4 +205,18 @@ func (ex *exchange) run(t *testing.T, x *Export) {
 	got := answerV4(t, &c, x, in, resultsOf(ex.status, slices.Concat([]raw{sequenceOK}, ex.reply)...))
 	sameBytes(t, "the reply", got, resultsOf(ex.gotStatus, slices.Concat([]raw{sequenceOK}, ex.got)...))
 	in.Recycle()
+}
+
+// refusesReply has a reply that is not to be had.
+func refusesReply(t *testing.T, x *Export, call []raw, reply []byte) {
+	t.Helper()
+	var c Call
+	in := arrived(t, compoundV4(2, call...))
+	sendV4(t, &c, x, &Caller{}, in)
+	var m oncrpc.Message
+	m.Stream = append(m.Stream, reply)
+	if err := c.Results(x, in, &m); err == nil {
+		t.Errorf("the reply %x became %x", reply, flat(&in.Reply))
+	}
+	sameBytes(t, "the reply", flat(&in.Reply), fields(xidV4, oncrpc.MsgReply, 0, 0, 0, uint32(oncrpc.SystemErr)))
 }

@@ -18,7 +18,7 @@ var (
 	attrsNone = fattr(nil)
 	stateID   = raw("0123456789abcdef")
 	// The owner of an open.
-	owner = raw(fields(uint64(1), "owner"))
+	owner = fields(uint64(1), "owner")
 )
 
 // open4 is an OPEN of a name.
@@ -118,9 +118,9 @@ func TestUp(t *testing.T) {
 			},
 		},
 		{
-			name: "anywhere saved, and restored further down",
-			call: []raw{some, saveFH, putRootFH, lookup("a"), restoreFH, lookupP},
-			sent: []raw{putFH(someFH), saveFH, putFH(rootV4), lookup("a"), restoreFH, guard(rootV4), lookupP},
+			name:   "anywhere saved, and restored further down",
+			call:   []raw{some, saveFH, putRootFH, lookup("a"), restoreFH, lookupP},
+			sent:   []raw{putFH(someFH), saveFH, putFH(rootV4), lookup("a"), restoreFH, guard(rootV4), lookupP},
 			status: errSame, reply: result{
 				ok(layout.OpPutFH), ok(layout.OpSaveFH), ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpRestoreFH), op(layout.OpNVerify, errSame),
 			},
@@ -256,7 +256,7 @@ func TestRefusedV4(t *testing.T) {
 	copying := func(sources ...any) raw {
 		return op(layout.OpCopy, append([]any{stateID, stateID, uint64(0), uint64(0), uint64(10), 1, 1, len(sources)}, sources...)...)
 	}
-	elsewhere := raw(fields(1, "server.example"))
+	elsewhere := fields(1, "server.example")
 	readOnly, readWrite := Caller{ReadOnly: true}, Caller{}
 	nowhere := uint64(0)
 	for _, test := range []struct {
@@ -347,7 +347,7 @@ func TestLocalV4(t *testing.T) {
 		{"4.0 where nothing may be changed", compoundV4(0, putRootFH), readOnly, resultsOf(errMinorMismatch)},
 		{"a forged handle first", compoundV4(0, putFH(someFH), getFH), Caller{}, resultsOf(errBadHandle, op(layout.OpPutFH, errBadHandle))},
 		{"without a session", compoundV4(2, putFH(someFH), getFH), Caller{}, resultsOf(errNotInSession, op(layout.OpPutFH, errNotInSession))},
-		{"SETATTR without a session", compoundV4(2, op(layout.OpSetAttr, stateID, fattr([]uint32{67}, 0))), Caller{},
+		{"SETATTR without a session", compoundV4(2, op(layout.OpSetAttr, stateID, fattr([]uint32{24}, 0, 0))), Caller{},
 			resultsOf(errNotInSession, op(layout.OpSetAttr, errNotInSession, bitmap()))},
 		{"an unknown operation first", compoundV4(2, op(99)), Caller{}, resultsOf(errOpIllegal, op(layout.OpIllegal, errOpIllegal))},
 		{"one of another minor version", compoundV4(0, sequence), Caller{}, resultsOf(errOpIllegal, op(layout.OpIllegal, errOpIllegal))},

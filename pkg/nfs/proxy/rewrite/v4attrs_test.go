@@ -1,0 +1,205 @@
+package rewrite
+
+import (
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+)
+
+// Short names for the attributes.
+const (
+	aSupp, aFH, aID, aLoc, aMaxRead, aMaxWrite = layout.AttrSupported, layout.AttrFileHandle, layout.AttrFileID, layout.AttrFSLocations, layout.AttrMaxRead, layout.AttrMaxWrite
+	aMounted, aTypes, aLocInfo, aExcl          = layout.AttrMountedOnFileID, layout.AttrFSLayoutTypes, layout.AttrFSLocationsInfo, layout.AttrSuppAttrExclCreat
+)
+
+func getAttr(attrs ...uint32) raw { return op(layout.OpGetAttr, bitmap(attrs...)) }
+
+func gotAttr(attrs []uint32, values ...any) raw { return ok(layout.OpGetAttr, fattr(attrs, values...)) }
+
+// below is a handle and a name, so that what comes next is not the root.
+func below(x *Export) (call, sent, reply []raw) {
+	return []raw{putFH(x.sealed(someFH)), lookup("a")}, []raw{putFH(someFH), lookup("a")}, []raw{ok(layout.OpPutFH), ok(layout.OpLookup)}
+}
+
+// TestAttrs: what clients may ask for, compare and set, and what they get.
+func TestAttrs(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	call, sent, reply := below(x)
+	list := func(before []raw, o raw) []raw { return append(append([]raw{}, before...), o) }
+	everything := fields(3, uint32(0xffffffff), uint32(0xffffffff), uint32(0xffffffff))
+	offered3 := fields(3, offered[0], offered[1], offered[2])
+	for _, ex := range []exchange{
+		{
+			name: "locations are not asked for",
+			call: list(call, getAttr(aSupp, aLoc, 33, aLocInfo)), sent: list(sent, op(layout.OpGetAttr, fields(3, 1, 2, 0))),
+			reply: list(reply, gotAttr([]uint32{33}, 0o644)), got: list(reply, gotAttr([]uint32{33}, 0o644)),
+		},
+		{
+			name: "nor what is not known",
+			call: list(call, op(layout.OpGetAttr, fields(4, 2, 0, uint32(0xffffffff), 5))), sent: list(sent, op(layout.OpGetAttr, fields(4, 2, 0, offered[2], 0))),
+			reply: list(reply, gotAttr([]uint32{1}, 2)), got: list(reply, gotAttr([]uint32{1}, 2)),
+		},
+		{
+			name: "supported attributes",
+			call: list(call, getAttr(aSupp, aExcl)), sent: list(sent, getAttr(aSupp, aExcl)),
+			reply: list(reply, gotAttr([]uint32{aSupp, aExcl}, everything, everything)),
+			got:   list(reply, gotAttr([]uint32{aSupp, aExcl}, offered3, offered3)),
+		},
+		{
+			name: "the handle is sealed, limits are ours, layouts are none",
+			call: list(call, getAttr(1, aFH, aMaxRead, aMaxWrite, aTypes)), sent: list(sent, getAttr(1, aFH, aMaxRead, aMaxWrite, aTypes)),
+			reply: list(reply, gotAttr([]uint32{1, aFH, aMaxRead, aMaxWrite, aTypes}, 2, []byte("x"), uint64(2<<20), uint64(4096), fields(2, 1, 4))),
+			got:   list(reply, gotAttr([]uint32{1, aFH, aMaxRead, aMaxWrite, aTypes}, 2, x.sealed([]byte("x")), uint64(1<<20), uint64(4096), fields(0))),
+		},
+		{
+			name:  "a handle is compared as the backend knows it",
+			call:  list(call, op(layout.OpVerify, fattr([]uint32{1, aFH, 33}, 2, x.sealed(someFH), 7))),
+			sent:  list(sent, op(layout.OpVerify, fattr([]uint32{1, aFH, 33}, 2, someFH, 7))),
+			reply: list(reply, ok(layout.OpVerify)), got: list(reply, ok(layout.OpVerify)),
+		},
+		{
+			name: "NVERIFY too",
+			call: list(call, op(layout.OpNVerify, fattr([]uint32{aFH}, x.sealed(someFH)))), sent: list(sent, guard(someFH)),
+			status: errSame, reply: list(reply, op(layout.OpNVerify, errSame)), gotStatus: errSame, got: list(reply, op(layout.OpNVerify, errSame)),
+		},
+		{
+			name: "a forged one is not compared",
+			call: list(call, op(layout.OpNVerify, fattr([]uint32{aFH}, someFH))), sent: sent,
+			reply: reply, gotStatus: errBadHandle, got: list(reply, op(layout.OpNVerify, errBadHandle)),
+		},
+		{
+			name: "what looks otherwise here is not compared",
+			call: list(call, op(layout.OpVerify, fattr([]uint32{aTypes}, 0))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpVerify, errAttrNotSupp)),
+		},
+		{
+			name: "locations are not compared",
+			call: list(call, op(layout.OpNVerify, fattr([]uint32{aLoc}, 0, 0))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpNVerify, errAttrNotSupp)),
+		},
+		{
+			name: "locations are not set",
+			call: list(call, op(layout.OpCreate, 2, "d", fattr([]uint32{aLoc}, 0, 0))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpCreate, errAttrNotSupp)),
+		},
+		{
+			name: "handles are not set",
+			call: list(call, op(layout.OpSetAttr, stateID, fattr([]uint32{aFH}, x.sealed(someFH)))), sent: sent,
+			reply: reply, gotStatus: errInval, got: list(reply, op(layout.OpSetAttr, errInval, bitmap())),
+		},
+		{
+			name: "unknown attributes are not set",
+			call: list(call, open4(2, fields(1, 0, fields(3, 0, 0, 1<<30, 4, 0)), "a")), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpOpen, errAttrNotSupp)),
+		},
+		{
+			name:  "directories are told of without handles",
+			call:  list(call, op(layout.OpGetDirDelegation, 0, bitmap(3), raw(make([]byte, 24)), bitmap(1, aFH), bitmap(aFH, 33))),
+			sent:  list(sent, op(layout.OpGetDirDelegation, 0, bitmap(3), raw(make([]byte, 24)), bitmap(1), fields(2, 0, 2))),
+			reply: list(reply, ok(layout.OpGetDirDelegation, 1, 0)), got: list(reply, ok(layout.OpGetDirDelegation, 1, 0)),
+		},
+		{
+			name: "ACCESS where everything may be changed",
+			call: list(call, op(layout.OpAccess, 0x1ff)), sent: list(sent, op(layout.OpAccess, 0x1ff)),
+			reply: list(reply, ok(layout.OpAccess, 0x1ff, 0x1ff)), got: list(reply, ok(layout.OpAccess, 0x1ff, 0x1ff)),
+		},
+		{
+			name: "ACCESS where nothing may be changed", who: Caller{ReadOnly: true},
+			call: list(call, op(layout.OpAccess, 0x1ff)), sent: list(sent, op(layout.OpAccess, 0x1ff)),
+			reply: list(reply, ok(layout.OpAccess, 0x1ff, 0x1ff)), got: list(reply, ok(layout.OpAccess, 0x1ff, 0x163)),
+		},
+	} {
+		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
+	}
+}
+
+// TestMountedOn: what the root is mounted on lies above it, and is not told.
+func TestMountedOn(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	const rootID, otherID, aboveID = uint64(128), uint64(129), uint64(2)
+	both := func(id, mounted uint64) raw { return gotAttr([]uint32{aID, aMounted}, id, mounted) }
+	ask, askOne := getAttr(aID, aMounted), getAttr(aMounted)
+	toRoot := ok(layout.OpPutFH)
+	for _, ex := range []exchange{
+		{
+			name: "the root", call: []raw{putFH(rootV4), ask},
+			reply: []raw{toRoot, both(rootID, aboveID)}, got: []raw{toRoot, both(rootID, rootID)},
+		},
+		{
+			name: "the root, without its fileid", call: []raw{putFH(rootV4), askOne}, sent: []raw{putFH(rootV4), op(layout.OpGetAttr, fields(2, 0, 0))},
+			reply: []raw{toRoot, ok(layout.OpGetAttr, fields(2, 0, 0, 0))},
+		},
+		{
+			name: "what turns out to be the root", call: []raw{putFH(someFH), ask},
+			reply: []raw{toRoot, both(rootID, aboveID)}, got: []raw{toRoot, both(rootID, rootID)},
+		},
+		{
+			name: "what is mounted further down", call: []raw{putFH(someFH), ask},
+			reply: []raw{toRoot, both(otherID, aboveID)},
+		},
+		{
+			name: "what cannot be the root", call: []raw{putFH(someFH), lookup("a"), askOne},
+			reply: []raw{toRoot, ok(layout.OpLookup), gotAttr([]uint32{aMounted}, aboveID)},
+		},
+	} {
+		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
+	}
+}
+
+// TestReaddirV4: entries have sealed handles, and room is made for the seals.
+func TestReaddirV4(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	call, sent, reply := below(x)
+	readdir := func(maxcount int, attrs ...uint32) raw {
+		return op(layout.OpReaddir, uint64(0), uint64(0), 512, maxcount, bitmap(attrs...))
+	}
+	entries := func(handle func([]byte) []byte) raw {
+		b := fields(0, uint64(1))
+		for i := range 100 {
+			b = append(b, fields(1, uint64(i), "name", fattr([]uint32{1, aFH, aID}, 1, handle([]byte{byte(i)}), uint64(i)))...)
+			b = append(b, fields(1, uint64(i), "odd", fattr([]uint32{11}, 5))...)
+		}
+		return op(layout.OpReaddir, raw(append(b, fields(0, 1)...)))
+	}
+	plain := func(h []byte) []byte { return h }
+	for _, ex := range []exchange{
+		{
+			name: "with handles",
+			call: append(call, readdir(8800, 1, aFH, aID, aMounted, aLoc), getFH), sent: append(sent, readdir(7200, 1, aFH, aID, aMounted), getFH),
+			reply: append(reply, entries(plain), ok(layout.OpGetFH, someFH)), got: append(reply, entries(x.sealed), ok(layout.OpGetFH, x.sealed(someFH))),
+		},
+		{
+			name: "without",
+			call: append(call, readdir(8800, 1, aID)), sent: append(sent, readdir(8800, 1, aID)),
+			reply: append(reply, ok(layout.OpReaddir, uint64(1), 0, 1)), got: append(reply, ok(layout.OpReaddir, uint64(1), 0, 1)),
+		},
+	} {
+		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
+	}
+}
+
+// TestRoomForSeals: as many entries as fit in what is left of maxcount fit in maxcount when they are sealed.
+func TestRoomForSeals(t *testing.T) {
+	for _, maxcount := range []uint64{0, 1, 43, 44, 4096, 1 << 20, 0xffffffff} {
+		room := uint64(roomForSeals(maxcount, seal.TagLen))
+		if grown := room + room/minEntry4*seal.TagLen; grown > maxcount {
+			t.Errorf("maxcount %d becomes %d, which grows to %d", maxcount, room, grown)
+		}
+	}
+}
+
+// TestElsewhere: attributes that nobody asked for, and that lead elsewhere, make a reply unreadable.
+func TestElsewhere(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	for _, result := range []raw{
+		gotAttr([]uint32{aLoc}, 0, 0),
+		ok(layout.OpReaddir, uint64(1), 1, uint64(1), "a", fattr([]uint32{aLoc}, 0, 0), 0, 1),
+	} {
+		call := []raw{sequence, putFH(someFH), getAttr(aLoc)}
+		if result[3] == layout.OpReaddir {
+			call[2] = op(layout.OpReaddir, uint64(0), uint64(0), 1, 1, bitmap())
+		}
+		refusesReply(t, x, call, resultsOf(0, sequenceOK, ok(layout.OpPutFH), result))
+	}
+}
