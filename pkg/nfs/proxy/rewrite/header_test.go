@@ -3,9 +3,9 @@ package rewrite
 import (
 	"errors"
 	"slices"
-	"sluice.dev/sluice/pkg/nfs/access"
 	"testing"
 
+	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
 	"sluice.dev/sluice/pkg/nfs/seal"

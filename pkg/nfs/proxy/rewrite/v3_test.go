@@ -28,7 +28,7 @@ func shorten(m nfs3test.Message) {
 func (r *rig) sealAll(m nfs3test.Message) {
 	each(m, func(h *nfs3.Handle) {
 		if *h != nil {
-			*h = r.seal(*h)
+			*h = append(nfs3.Handle{}, r.seal(*h)...) // an empty handle is not the same as none
 		}
 	})
 }
