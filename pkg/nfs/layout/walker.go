@@ -121,14 +121,16 @@ func (w *Walker) compound(p Proc, d *xdr.Decoder, dir direction) error {
 	}
 	minor := uint32(MaxMinor)
 	if dir == arguments && d.Err() == nil {
-		w.Minor = uint32(w.Spans[0].Value)
-		minor = w.Minor
-	}
-	if minor > MaxMinor {
-		d.Fail("minor version is %d, must be 0 to %d", minor, MaxMinor)
+		minor = uint32(w.Spans[0].Value)
+		w.Minor = minor
+		if minor > MaxMinor {
+			d.Fail("minor version is %d, must be 0 to %d", minor, MaxMinor)
+			return &Error{Op: outsideOps, Err: d.Err()}
+		}
 	}
 	w.run(d, operationsNumber)
 	if err := d.Err(); err != nil {
+		w.drop(0)
 		return &Error{Op: outsideOps, Err: err}
 	}
 	n := w.Spans[len(w.Spans)-1].Value
