@@ -1,0 +1,198 @@
+package rewrite
+
+import (
+	"slices"
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// cbCompound is a CB_COMPOUND's call.
+func cbCompound(minor int, ops ...raw) raw {
+	b := fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 0x40000000, 1, 1, credV4, "tag", minor, 0, len(ops))
+	return append(b, slices.Concat(ops...)...)
+}
+
+// cbReply is a client's reply, with the XID of the direction to it.
+func cbReply(status int, results ...raw) []byte {
+	b := resultsOf(status, results...)
+	b[0] = 0xff
+	return b
+}
+
+var (
+	cbSequence   = op(layout.OpCBSequence, stateID, 1, 0, 0, 0, 0)
+	cbSequenceOK = op(layout.OpCBSequence, 0, stateID, 1, 0, 0, 0)
+)
+
+// sendCallback rewrites a callback: what the client gets, or what the backend is answered.
+func sendCallback(tb testing.TB, b *Callback, x *Export, in *oncrpc.Call) (forwarded, answer []byte) {
+	tb.Helper()
+	var out oncrpc.Message
+	defer out.Release()
+	if b.Args(x, in, &out) {
+		return flat(&out), nil
+	}
+	return nil, flat(&in.Reply)
+}
+
+// TestCallbacks: every handle in a callback is sealed.
+func TestCallbacks(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	sealedFH := x.sealed(someFH)
+	size := gotAttr([]uint32{3, 4}, uint64(1), uint64(2))[8:]
+	for _, test := range []struct {
+		name       string
+		call, sent []raw
+		status     int
+		reply      []raw
+		gotStatus  int
+		got        []raw
+	}{
+		{
+			name: "CB_RECALL",
+			call: []raw{op(layout.OpCBRecall, stateID, 1, someFH)}, sent: []raw{op(layout.OpCBRecall, stateID, 1, sealedFH)},
+			reply: []raw{ok(layout.OpCBRecall)},
+		},
+		{
+			name: "CB_RECALL fails",
+			call: []raw{op(layout.OpCBRecall, stateID, 1, someFH)}, sent: []raw{op(layout.OpCBRecall, stateID, 1, sealedFH)},
+			status: errBadHandle, reply: []raw{op(layout.OpCBRecall, errBadHandle)},
+		},
+		{
+			name: "CB_GETATTR",
+			call: []raw{op(layout.OpCBGetAttr, someFH, bitmap(3, 4, aFH))}, sent: []raw{op(layout.OpCBGetAttr, sealedFH, bitmap(3, 4))},
+			reply: []raw{ok(layout.OpCBGetAttr, size)},
+		},
+		{
+			name: "CB_NOTIFY",
+			call: []raw{op(layout.OpCBNotify, stateID, someFH, 1, bitmap(2), "removed")}, sent: []raw{op(layout.OpCBNotify, stateID, sealedFH, 1, bitmap(2), "removed")},
+			reply: []raw{ok(layout.OpCBNotify)},
+		},
+		{
+			name: "CB_PUSH_DELEG",
+			call: []raw{op(layout.OpCBPushDeleg, someFH, 1, stateID, 0, 0, 0, 0, "who@")}, sent: []raw{op(layout.OpCBPushDeleg, sealedFH, 1, stateID, 0, 0, 0, 0, "who@")},
+			reply: []raw{ok(layout.OpCBPushDeleg)},
+		},
+		{
+			name: "CB_NOTIFY_LOCK",
+			call: []raw{op(layout.OpCBNotifyLock, someFH, owner)}, sent: []raw{op(layout.OpCBNotifyLock, sealedFH, owner)},
+			reply: []raw{ok(layout.OpCBNotifyLock)},
+		},
+		{
+			name: "CB_OFFLOAD",
+			call: []raw{op(layout.OpCBOffload, someFH, stateID, 5, uint64(9))}, sent: []raw{op(layout.OpCBOffload, sealedFH, stateID, 5, uint64(9))},
+			reply: []raw{ok(layout.OpCBOffload)},
+		},
+		{
+			name: "what has no handle",
+			call: []raw{op(layout.OpCBRecallAny, 1, bitmap(1)), op(layout.OpCBRecallSlot, 3)}, sent: []raw{op(layout.OpCBRecallAny, 1, bitmap(1)), op(layout.OpCBRecallSlot, 3)},
+			reply: []raw{ok(layout.OpCBRecallAny), ok(layout.OpCBRecallSlot)},
+		},
+		{
+			name: "CB_LAYOUTRECALL",
+			call: []raw{op(layout.OpCBLayoutRecall, 1, 1, 0, 1, someFH, uint64(0), uint64(0), stateID), op(layout.OpCBRecallSlot, 3)}, sent: []raw{},
+			reply: []raw{}, gotStatus: errNoMatching, got: []raw{op(layout.OpCBLayoutRecall, errNoMatching)},
+		},
+		{
+			name: "CB_NOTIFY_DEVICEID",
+			call: []raw{op(layout.OpCBRecallSlot, 3), op(layout.OpCBNotifyDeviceID, 0)}, sent: []raw{op(layout.OpCBRecallSlot, 3)},
+			reply: []raw{ok(layout.OpCBRecallSlot)}, gotStatus: errNotSupp, got: []raw{ok(layout.OpCBRecallSlot), op(layout.OpCBNotifyDeviceID, errNotSupp)},
+		},
+		{
+			name: "unknown",
+			call: []raw{op(77)}, sent: []raw{},
+			reply: []raw{}, gotStatus: errOpIllegal, got: []raw{op(layout.OpIllegal, errOpIllegal)},
+		},
+		{
+			name: "a handle that cannot be sealed",
+			call: []raw{op(layout.OpCBRecall, stateID, 0, make([]byte, 128))}, sent: []raw{},
+			reply: []raw{}, gotStatus: errBadHandle, got: []raw{op(layout.OpCBRecall, errBadHandle)},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var b Callback
+			in := arrived(t, cbCompound(1, slices.Concat([]raw{cbSequence}, test.call)...))
+			if op0 := test.call[0]; op0[3] == layout.OpCBOffload {
+				in = arrived(t, cbCompound(2, slices.Concat([]raw{cbSequence}, test.call)...))
+			}
+			minor := int(in.Stream[0][len(in.Stream[0])-len(slices.Concat(test.call...))-len(cbSequence)-9])
+			sent, answer := sendCallback(t, &b, x, in)
+			if answer != nil {
+				t.Fatalf("answered with %x", answer)
+			}
+			sameBytes(t, "the callback", sent, cbCompound(minor, slices.Concat([]raw{cbSequence}, test.sent)...))
+			if test.got == nil {
+				test.got, test.gotStatus = test.reply, test.status
+			}
+			var m oncrpc.Message
+			m.Stream = append(m.Stream, cbReply(test.status, slices.Concat([]raw{cbSequenceOK}, test.reply)...))
+			if err := b.Results(x, in, &m); err != nil {
+				t.Fatal(err)
+			}
+			sameBytes(t, "the reply", flat(&in.Reply), resultsOf(test.gotStatus, slices.Concat([]raw{cbSequenceOK}, test.got)...))
+		})
+	}
+}
+
+// TestCallbackAnswers: what the client does not hear of.
+func TestCallbackAnswers(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	status := func(s oncrpc.AcceptStat) []byte { return fields(xidV4, oncrpc.MsgReply, 0, 0, 0, uint32(s)) }
+	for _, test := range []struct {
+		name       string
+		call, want []byte
+	}{
+		{"minor version", cbCompound(3, cbSequence), resultsOf(errMinorMismatch)},
+		{"layout at once", cbCompound(1, op(layout.OpCBLayoutRecall, 1, 1, 0, 3)), resultsOf(errNoMatching, op(layout.OpCBLayoutRecall, errNoMatching))},
+		{"cut short", cbCompound(1, cbSequence)[:80], status(oncrpc.GarbageArgs)},
+		{"another procedure", fields(xidV4, 0, 2, 0x40000000, 1, 2, credV4), status(oncrpc.ProcUnavail)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var b Callback
+			_, answer := sendCallback(t, &b, x, arrived(t, test.call))
+			sameBytes(t, "the answer", answer, test.want)
+		})
+	}
+}
+
+// TestCallbackNull: a ping goes to the client, and comes back.
+func TestCallbackNull(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	var b Callback
+	call := fields(xidV4, 0, 2, 0x40000000, 1, 0, credV4)
+	in := arrived(t, call)
+	sent, _ := sendCallback(t, &b, x, in)
+	sameBytes(t, "the callback", sent, call)
+	var m oncrpc.Message
+	m.Stream = append(m.Stream, fields(7, 1, 0, 0, 0, 0))
+	if err := b.Results(x, in, &m); err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "the reply", flat(&in.Reply), fields(xidV4, 1, 0, 0, 0, 0))
+}
+
+// TestCallbackUnreadable: what a client may not answer.
+func TestCallbackUnreadable(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	for name, reply := range map[string][]byte{
+		"a handle":        cbReply(0, cbSequenceOK, ok(layout.OpCBGetAttr, fattr([]uint32{aFH}, x.sealed(someFH)))),
+		"another result":  cbReply(0, cbSequenceOK, ok(layout.OpCBRecall)),
+		"too many":        cbReply(0, cbSequenceOK, ok(layout.OpCBGetAttr, fattr(nil)), ok(layout.OpCBRecall)),
+		"cut short":       cbReply(0, cbSequenceOK, ok(layout.OpCBGetAttr, fattr(nil)))[:60],
+		"not even header": {1, 2, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b Callback
+			in := arrived(t, cbCompound(1, cbSequence, op(layout.OpCBGetAttr, someFH, bitmap(3))))
+			sendCallback(t, &b, x, in)
+			var m oncrpc.Message
+			m.Stream = append(m.Stream, reply)
+			if err := b.Results(x, in, &m); err == nil {
+				t.Errorf("it became %x", flat(&in.Reply))
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package rewrite
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+)
+
+// alone runs a COMPOUND that stands outside of a session.
+func alone(t *testing.T, x *Export, minor int, call, sent, reply, got raw) {
+	t.Helper()
+	var c Call
+	in := arrived(t, compoundV4(minor, call))
+	forwarded, _ := sendV4(t, &c, x, &Caller{}, in)
+	sameBytes(t, "the call", forwarded, compoundV4(minor, sent))
+	sameBytes(t, "the reply", answerV4(t, &c, x, in, resultsOf(0, reply)), resultsOf(0, got))
+}
+
+// TestExchangeID: clients and servers are made distinct, and nobody speaks of layouts.
+func TestExchangeID(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	uid := string(x.UID)
+	long := string(bytes.Repeat([]byte("x"), 1020))
+	digest := sha256.Sum256([]byte(long))
+	verifier := uint64(99)
+	for _, test := range []struct {
+		name, owner, sent      string
+		flags, sentFlags       int
+		major, gotMajor, scope string
+		reply, got             int
+	}{
+		{"short", "client", "client" + uid, 0x101, 0x10101, "server", "server" + uid, "scope" + uid, 0x10001, 0x10001},
+		{"pNFS", "client", "client" + uid, 0x60003, 0x10003, "server", "server" + uid, "scope" + uid, 0x70003, 0x10003},
+		{"empty", "", uid, 0, 0x10000, "", uid, "scope" + uid, 0, 0x10000},
+		{"long", long, string(digest[:]) + uid, 0, 0x10000, long, string(digest[:]) + uid, "scope" + uid, 0, 0x10000},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			alone(t, x, 1,
+				op(layout.OpExchangeID, verifier, test.owner, test.flags, 0, 1, "domain", "name", uint64(1), 2),
+				op(layout.OpExchangeID, verifier, test.sent, test.sentFlags, 0, 1, "domain", "name", uint64(1), 2),
+				ok(layout.OpExchangeID, uint64(5), 1, test.reply, 0, uint64(3), test.major, "scope", 0),
+				ok(layout.OpExchangeID, uint64(5), 1, test.got, 0, uint64(3), test.gotMajor, test.scope, 0))
+		})
+	}
+	// State protection has its own arms.
+	alone(t, x, 2,
+		op(layout.OpExchangeID, verifier, "client", 0x10000, 1, bitmap(53), bitmap(38), 0),
+		op(layout.OpExchangeID, verifier, "client"+uid, 0x10000, 1, bitmap(53), bitmap(38), 0),
+		ok(layout.OpExchangeID, uint64(5), 1, 0x10000, 1, bitmap(53), bitmap(), uint64(3), "a", "b", 0),
+		ok(layout.OpExchangeID, uint64(5), 1, 0x10000, 1, bitmap(53), bitmap(), uint64(3), "a"+uid, "b"+uid, 0))
+}
+
+// TestSetClientID: a client of 4.0 is made distinct, and cannot be called by the backend.
+func TestSetClientID(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	alone(t, x, 0,
+		op(layout.OpSetClientID, uint64(1), "client", 0x40000000, "tcp6", "::1.8.1", 7),
+		op(layout.OpSetClientID, uint64(1), "client"+string(x.UID), 0x40000000, "tcp", "0.0.0.0.0.0", 7),
+		ok(layout.OpSetClientID, uint64(1), uint64(2)), ok(layout.OpSetClientID, uint64(1), uint64(2)))
+}
+
+// limits are the fields of channel_attrs4.
+func limits(ch channel, ird ...any) raw {
+	b := fields(28, ch.request, ch.response, ch.cached, ch.ops, 64, len(ird))
+	return append(b, fields(ird...)...)
+}
+
+// createSession is a CREATE_SESSION, and its result.
+func createSession(flags int, fore, back raw) (call, reply raw) {
+	return op(layout.OpCreateSession, uint64(5), 1, flags, fore, back, 0x40000000, 1, 1, 9, "host", 0, 0, 0),
+		ok(layout.OpCreateSession, stateID, 1, flags, fore, back)
+}
+
+// TestCreateSession: with the limits that Linux asks for, and of its server.
+func TestCreateSession(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	fore, back := channel{1049620, 1049480, 3428, 8}, channel{4068, 4068, 0, 2}
+	call, _ := createSession(3|connRDMA, limits(fore, 5), limits(back, 6))
+	sent, _ := createSession(3,
+		limits(channel{1049620 + 592, 1049480 - 64 - 12, 3428 - 64 - 12, 12}), limits(channel{4068 - 16, 4068, 0, 2}))
+	_, reply := createSession(3|connRDMA, limits(channel{1049620, 1049480 - 64 - 12, 3428 - 64 - 12, 12}, 7), limits(channel{4068 - 16, 4068, 0, 2}, 8))
+	_, got := createSession(3, limits(channel{1049620 - 592, 1049480, 3428, 8}), limits(channel{4068, 4068, 0, 2}))
+	alone(t, x, 1, call, sent, reply, got)
+}
+
+// TestLimits: no message exceeds what its receiver was told, whatever the client asks for and the backend grants.
+func TestLimits(t *testing.T) {
+	exports := []*Export{exportV4(t, seal.Required), exportV4(t, seal.Off)}
+	rapid.Check(t, func(t *rapid.T) {
+		x := rapid.SampledFrom(exports).Draw(t, "export")
+		limit := rapid.OneOf(rapid.Uint32(), rapid.Uint32Range(0, 5000))
+		draw := func(name string) channel {
+			return channel{limit.Draw(t, name+" request"), limit.Draw(t, name+" response"), limit.Draw(t, name+" cached"), limit.Draw(t, name+" ops")}
+		}
+		client := draw("client")
+		asked, backAsked := client.foreAsked(x), client.backAsked(x)
+		// A backend grants no more than it was asked for.
+		g := draw("backend")
+		g = channel{min(g.request, asked.request), min(g.response, asked.response), min(g.cached, asked.cached), min(g.ops, asked.ops)}
+		told := client.foreTold(x, g)
+		if told.request > client.request || told.response > client.response || told.cached > client.cached || told.ops > client.ops {
+			t.Fatalf("asked %+v, told %+v", client, told)
+		}
+		if told.request > 0 && uint64(told.request)+maxInserts*insertLen > uint64(g.request) {
+			t.Fatalf("a request of %d bytes can exceed the backend's %d", told.request, g.request)
+		}
+		if told.ops > 0 && told.ops+maxInserts > g.ops {
+			t.Fatalf("%d operations can exceed the backend's %d", told.ops, g.ops)
+		}
+		seals := uint64(min(told.ops, g.ops)) * uint64(x.Seal.Grows())
+		for _, r := range [][2]uint32{{g.response, told.response}, {g.cached, told.cached}} {
+			if r[0] > 0 && uint64(r[0])+seals+maxRefusal > uint64(r[1]) {
+				t.Fatalf("a reply of %d bytes can exceed the client's %d, with %d operations", r[0], r[1], told.ops)
+			}
+		}
+		b := channel{min(g.request, backAsked.request), client.response, client.cached, min(g.ops, backAsked.ops)}
+		backTold := client.backTold(x, b)
+		if backTold.request > client.request || b.request > 0 && uint64(b.request)+uint64(b.ops)*uint64(x.Seal.Grows()) > uint64(backTold.request) {
+			t.Fatalf("a callback of %d bytes can exceed the client's %d, of %d", b.request, backTold.request, client.request)
+		}
+		if b.ops > maxSessionOps {
+			t.Fatalf("%d callbacks at once", b.ops)
+		}
+	})
+	if sum(math.MaxUint32, 1) != math.MaxUint32 || difference(1, 2) != 0 {
+		t.Error("limits wrap")
+	}
+}
+
+// TestBindConn: there is no RDMA of the session's own kind.
+func TestBindConn(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	bind := func(rdma int) raw { return op(layout.OpBindConnToSession, stateID, 3, rdma) }
+	bound := func(rdma int) raw { return ok(layout.OpBindConnToSession, stateID, 3, rdma) }
+	alone(t, x, 1, bind(1), bind(0), bound(1), bound(0))
+	alone(t, x, 2, bind(0), bind(0), bound(0), bound(0))
+}
+
+// TestDistinct: two exports make different owners of the same one, and one export different owners of different ones.
+func TestDistinct(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		owners := rapid.SliceOfNDistinct(rapid.SliceOfN(rapid.Byte(), 0, maxOwner), 2, 2, func(b []byte) string { return string(b) }).Draw(t, "owners")
+		uids := [][]byte{[]byte("one export"), []byte("anotherone")}
+		var seen []string
+		for _, uid := range uids {
+			for _, owner := range owners {
+				var e Edits
+				e.Reset(pool4)
+				distinct(&e, &layout.Span{Len: 4 + len(owner), B: owner}, uid)
+				made := opaqueIn(e.list[0].with)
+				if len(made) > maxOwner || slices.Contains(seen, string(made)) {
+					t.Fatalf("%x and %x made %x", owner, uid, made)
+				}
+				seen = append(seen, string(made))
+				e.Release()
+			}
+		}
+	})
+}
