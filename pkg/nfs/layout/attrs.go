@@ -10,43 +10,50 @@ func (b *Bitmap) add(n int) { b[n/32] |= 1 << (n % 32) }
 
 // Attributes that have a name here because somebody has business with them.
 const (
-	AttrSupported          = 0
-	AttrACL                = 12
-	AttrFileHandle         = 19
-	AttrFileID             = 20
-	AttrFSLocations        = 24
-	AttrMaxRead            = 30
-	AttrMaxWrite           = 31
-	AttrMIMEType           = 32
-	AttrOwner              = 36
-	AttrOwnerGroup         = 37
-	AttrMountedOnFileID    = 55
-	AttrDACL               = 58
-	AttrSACL               = 59
-	AttrFSLayoutTypes      = 62
-	AttrFSLocationsInfo    = 67
-	AttrSuppAttrExclCreat  = 75
-	maxAttr                = 86
-	maxBitmapWords         = 8
-	maxOwner               = 4096
-	maxACEs                = 8192
-	maxLocations           = 1024
-	maxPathComponents      = 1024
-	maxAttrOpaque          = 65536
-	maxLayoutTypes         = 256
-	maxServers             = 256
-	maxThresholds          = 256
-	handleV4               = 128
-	opaqueLimit            = 1024
-	maxMIMEType            = 1024
-	maxServerName          = 4096
-	maxFSStatusDescription = 4096
+	AttrSupported         = 0
+	AttrACL               = 12
+	AttrFileHandle        = 19
+	AttrFileID            = 20
+	AttrFSLocations       = 24
+	AttrMaxRead           = 30
+	AttrMaxWrite          = 31
+	AttrMIMEType          = 32
+	AttrOwner             = 36
+	AttrOwnerGroup        = 37
+	AttrMountedOnFileID   = 55
+	AttrDACL              = 58
+	AttrSACL              = 59
+	AttrFSLayoutTypes     = 62
+	AttrFSLocationsInfo   = 67
+	AttrSuppAttrExclCreat = 75
+
+	// maxAttr is the last one that is known.
+	maxAttr = 86
+)
+
+// Limits of RFC 7531, in bytes: NFS4_FHSIZE and NFS4_OPAQUE_LIMIT.
+const (
+	handleV4    = 128
+	opaqueLimit = 1024
+)
+
+// Limits where the protocol leaves the length open, in bytes and elements.
+const (
+	maxBitmapWords    = 8
+	maxString         = 4096
+	maxACEs           = 8192
+	maxLocations      = 1024
+	maxServers        = 256
+	maxPathComponents = 1024
+	maxLayoutTypes    = 256
+	maxThresholds     = 256
+	maxAttrOpaque     = 65536
 )
 
 var (
 	time4     = fixed(12)
 	setTime4  = union(0, void, on(1, time4))
-	ace4      = structure(fixed(12), text(0, maxOwner))
+	ace4      = structure(fixed(12), text(0, maxString))
 	pathname4 = list(maxPathComponents, text(0, maxName))
 	layouts4  = list(maxLayoutTypes, u32)
 )
@@ -79,7 +86,7 @@ var attrs = [maxAttr + 1]shape{
 	23:             u64, // files_total
 	AttrFSLocations: structure(
 		pathname4, // fs_root
-		list(maxLocations, structure(list(maxServers, text(0, maxServerName)), pathname4)),
+		list(maxLocations, structure(list(maxServers, text(0, maxString)), pathname4)),
 	),
 	25:                  u32, // hidden
 	26:                  u32, // homogeneous
@@ -88,12 +95,12 @@ var attrs = [maxAttr + 1]shape{
 	29:                  u32, // maxname
 	AttrMaxRead:         u64,
 	AttrMaxWrite:        u64,
-	AttrMIMEType:        text(0, maxMIMEType),
+	AttrMIMEType:        text(0, maxString),
 	33:                  u32, // mode
 	34:                  u32, // no_trunc
 	35:                  u32, // numlinks
-	AttrOwner:           text(0, maxOwner),
-	AttrOwnerGroup:      text(0, maxOwner),
+	AttrOwner:           text(0, maxString),
+	AttrOwnerGroup:      text(0, maxString),
 	38:                  u64,      // quota_avail_hard
 	39:                  u64,      // quota_avail_soft
 	40:                  u64,      // quota_used
@@ -128,7 +135,7 @@ var attrs = [maxAttr + 1]shape{
 		u32, u32, // fli_flags, fli_valid_for
 		pathname4,
 		list(maxLocations, structure(
-			list(maxServers, structure(u32, text(0, maxAttrOpaque), text(0, maxServerName))),
+			list(maxServers, structure(u32, text(0, maxAttrOpaque), text(0, maxString))),
 			pathname4,
 		)),
 	),
@@ -156,7 +163,7 @@ var attrs = [maxAttr + 1]shape{
 }
 
 // source4 is fss_source and fss_current of fs_status.
-var source4 = structure(text(0, maxFSStatusDescription), text(0, maxFSStatusDescription))
+var source4 = structure(text(0, maxString), text(0, maxString))
 
 // Known are all attributes that a Walker can read.
 var Known = func() (b Bitmap) {

@@ -2,7 +2,7 @@ package layout
 
 // Limits where the protocol leaves the length open.
 const (
-	maxImplName    = 4096
+	maxImplName    = maxString
 	maxMachineName = 255
 	maxGroups      = 16
 	maxGSSHandle   = 65536

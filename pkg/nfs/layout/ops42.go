@@ -3,7 +3,7 @@ package layout
 // Limits where the protocol leaves the length open.
 const (
 	maxSources   = 256
-	maxURL       = 4096
+	maxURL       = maxString
 	maxErrors    = 4096
 	maxContents  = 65536
 	maxPattern   = 1 << 20
