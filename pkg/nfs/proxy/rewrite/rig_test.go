@@ -50,7 +50,7 @@ const (
 
 func newRig(t fatal, mode seal.Mode) *rig {
 	t.Helper()
-	r := &rig{t: t, pool: bufpool.New(0), who: Caller{Squash: access.SquashNone, AnonUID: 65534, AnonGID: 65533}}
+	r := &rig{t: t, pool: pool3, who: Caller{Squash: access.SquashNone, AnonUID: 65534, AnonGID: 65533}}
 	s, err := seal.New([][]byte{bytes.Repeat([]byte{1}, seal.MinKey)}, []byte("export-1"), mode)
 	if err != nil {
 		t.Fatal(err)
@@ -238,5 +238,5 @@ func sysCred(t fatal, uid, gid uint32, gids ...uint32) oncrpc.Auth {
 
 var _ fatal = (*testing.T)(nil)
 
-// emptyPool has no memory.
-var emptyPool = bufpool.New(1)
+// pool3 has the memory of the tests of version 3, and emptyPool has none.
+var pool3, emptyPool = bufpool.New(0), bufpool.New(1)
