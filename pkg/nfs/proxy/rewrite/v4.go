@@ -145,12 +145,12 @@ func needsRoot(ops []layout.Op) bool {
 
 // walkOps reads the operations of a call. failed says what is wrong behind the last one that could be read.
 func walkOps(w *layout.Walker, p layout.Proc, in *oncrpc.Call) (failed *layout.Error, err error) {
-	err = w.Args(p, in.Args())
-	if err == nil {
+	if err = w.Args(p, in.Args()); err == nil {
 		return nil, nil
 	}
-	if errors.As(err, &failed) && failed.Op >= 0 {
-		return failed, nil
+	var e *layout.Error
+	if errors.As(err, &e) && e.Op >= 0 {
+		return e, nil
 	}
 	return nil, err
 }
