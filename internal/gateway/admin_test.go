@@ -158,8 +158,11 @@ func TestProfiles(t *testing.T) {
 // TestMetrics: after traffic of each kind every metric is there that the README of a dashboard would name.
 func TestMetrics(t *testing.T) {
 	r := newRig(t)
-	r.start(r.yaml(exportYAML{name: "data"}))
+	far := newRig(t)
+	far.start(far.yaml(exportYAML{name: "far"}))
+	r.start(r.yaml(exportYAML{name: "data"}, exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP))}))
 	rdma, tcp := r.connect("data", config.RDMA), r.connect("data", config.TCP)
+	r.connect("nfs", config.RDMA).works()
 	const size = 300_000
 	for _, c := range []*testClient{rdma, tcp} {
 		h := c.put("file", size)
@@ -228,6 +231,9 @@ func TestMetrics(t *testing.T) {
 		`sluice_export_state{export="data",state="Serving"}`:                                  1,
 		`sluice_listener_up{address="127.0.0.1:0",export="data",network="rdma"}`:              1,
 		`sluice_backend_healthy{export="data"}`:                                               1,
+		`sluice_backend_healthy{export="nfs"}`:                                                1,
+		`sluice_backend_connections{export="nfs"}`:                                            1,
+		`sluice_backend_dials_total{export="nfs",result="ok"}`:                                1,
 		`sluice_config_loaded_timestamp_seconds`:                                              1e9,
 		`sluice_runtime_allocations_total`:                                                    1000,
 		`sluice_runtime_allocated_bytes_total`:                                                1000,

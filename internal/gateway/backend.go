@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
@@ -35,10 +34,13 @@ type held struct {
 
 // openBackend opens what x says.
 func (o *opened) openBackend(x *config.Export) (*held, error) {
-	if x.Backend.Volume == nil {
-		return nil, errors.New("backend: want volume: {path: DIRECTORY}; this gateway serves no other kind")
+	var b backend
+	var err error
+	if x.Backend.Volume != nil {
+		b, err = openVolume(o.e, x)
+	} else {
+		b, err = openRemote(o, x)
 	}
-	b, err := openVolume(o.e, x)
 	if err != nil {
 		return nil, err
 	}

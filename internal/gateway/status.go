@@ -128,11 +128,14 @@ func (s *BackendStatus) where() string {
 type RemoteStatus struct {
 	// Since is when it became healthy, or ceased to be.
 	Since time.Time `json:"since"`
-	// Connections are those to the server, Parked the ones among them whose client is gone and may come back.
+	// Connections are those to the server, Parked those kept for clients that are gone and may come back.
 	Connections int `json:"connections"`
 	Parked      int `json:"parked"`
-	// Waiting is how many calls wait for the server to come back.
-	Waiting int `json:"waiting"`
+	// Calls is how many the server has not answered yet, WaitingBytes how much of them waits for a connection.
+	Calls        int   `json:"calls"`
+	WaitingBytes int64 `json:"waitingBytes"`
+	// Ports is how many source ports below 1024 are in use.
+	Ports int `json:"ports"`
 }
 
 // ClientStatus tells of one connection.

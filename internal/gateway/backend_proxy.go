@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"net"
+	"reflect"
+	"strconv"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+)
+
+// remote is an NFS server elsewhere, to which calls are forwarded. It need not be there: calls wait for it.
+type remote struct {
+	is  settings
+	srv *proxy.Server
+}
+
+// settings are what cannot change of a remote backend while it is open.
+type settings struct {
+	network  config.Network
+	server   config.NFSServer // without Versions
+	v3       bool
+	minor    [3]bool
+	identity string
+	seal     config.SealHandles
+	gss      config.GSS
+}
+
+func settingsOf(x *config.Export) (s settings) {
+	s.server, s.network, _ = x.Backend.Remote()
+	for _, v := range s.server.Versions {
+		switch v {
+		case config.NFSv3:
+			s.v3 = true
+		case config.NFSv40:
+			s.minor[0] = true
+		case config.NFSv41:
+			s.minor[1] = true
+		case config.NFSv42:
+			s.minor[2] = true
+		}
+	}
+	s.server.Versions = nil
+	s.identity, s.seal, s.gss = string(x.Identity()), x.SealHandles, x.GSS
+	return s
+}
+
+func openRemote(o *opened, x *config.Export) (*remote, error) {
+	r := &remote{is: settingsOf(x)}
+	sealer, err := o.e.gateway.sealer(x)
+	if err != nil {
+		return nil, err
+	}
+	var provider rdma.Provider
+	if r.is.network == config.RDMA {
+		if provider, err = iwarp.New(iwarp.Config{Logger: o.e.log}); err != nil {
+			return nil, err
+		}
+	}
+	s := &r.is.server
+	r.srv, err = proxy.New(proxy.Config{
+		UID: []byte(r.is.identity), Network: string(r.is.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Provider: provider,
+		V3: r.is.v3, Minor: r.is.minor, Seal: sealer, GSS: r.is.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
+		Access: rules(x.Access), Pool: o.pool, WaitLimit: int64(x.Limits.Memory) / 2, Logger: o.e.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *remote) handler() oncrpc.Handler { return r.srv }
+
+func (r *remote) same(x *config.Export) bool { return reflect.DeepEqual(r.is, settingsOf(x)) }
+
+func (r *remote) setAccess(rs []config.AccessRule) error { return r.srv.SetAccess(rules(rs)) }
+
+func (r *remote) status() BackendStatus {
+	st := r.srv.Status()
+	s := BackendStatus{
+		Kind: "nfs", Server: net.JoinHostPort(r.is.server.Server, strconv.Itoa(r.is.server.Port)), Path: r.is.server.Path,
+		Healthy: st.Healthy, Identity: "the callers' uids and gids, as the server allows",
+		RemoteStatus: &RemoteStatus{
+			Since: st.Since, Connections: st.Connections, Parked: st.Parked, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
+		},
+	}
+	if r.is.network == config.RDMA {
+		s.Kind = "rdma"
+	}
+	switch {
+	case !st.Healthy && st.Err != nil:
+		s.Error = st.Err.Error()
+	case st.Healthy && st.RootError != "":
+		s.Healthy, s.Error = false, st.RootError
+	}
+	return s
+}
+
+func (r *remote) collect(counter counterFunc, gauge gaugeFunc) {
+	st := r.srv.Status()
+	gauge(linksDesc, float64(st.Connections))
+	gauge(parkedDesc, float64(st.Parked))
+	gauge(unansweredDesc, float64(st.Calls))
+	gauge(waitBytesDesc, float64(st.WaitBytes))
+	gauge(portsDesc, float64(st.Ports))
+	counter(dialsDesc, st.Dials-st.DialErrors, "ok")
+	counter(dialsDesc, st.DialErrors, "error")
+	counter(resendsDesc, st.Resends)
+	counter(overloadsDesc, st.Overloads)
+	counter(delayedDesc, st.Delayed)
+	counter(callbacksDesc, st.Callbacks)
+	counter(unreadableDesc, st.Unreadable)
+}
+
+func (r *remote) close() error { return r.srv.Close() }

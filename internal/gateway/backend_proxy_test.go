@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+)
+
+// inFrontOf is a backend that is another gateway's export.
+func inFrontOf(t *testing.T, network config.Network, address string) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if network == config.RDMA {
+		return fmt.Sprintf(`{rdma: {server: %s, port: %s, versions: ["3"]}}`, host, port)
+	}
+	return fmt.Sprintf(`{nfs: {server: %s, port: %s, mountPort: %s, path: /, versions: ["3"]}}`, host, port, port)
+}
+
+// TestRemoteBackend: what one gateway has in a directory, another one serves from there, over each network on both sides.
+func TestRemoteBackend(t *testing.T) {
+	far := newRig(t)
+	far.start(far.yaml(exportYAML{name: "far"}))
+	near := newRig(t)
+	near.start(near.yaml(
+		exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP))},
+		exportYAML{name: "rdma", backend: inFrontOf(t, config.RDMA, far.address("far", config.RDMA))},
+	))
+	data := make([]byte, 300_001)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	ctx := context.Background()
+	names := 0
+	for _, export := range []string{"nfs", "rdma"} {
+		for _, network := range networks {
+			c := near.connect(export, network)
+			name := export + " by " + string(network)
+			o, err := c.Create(ctx, c.root, name, nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			names++
+			if err := c.WriteAt(ctx, o.Handle, data, 0, nfs3.FileSync); err != nil {
+				t.Fatal(name, err)
+			}
+			if got, err := os.ReadFile(filepath.Join(far.vols, "far", name)); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%s: %d bytes are in the file, %v; want the %d that were written", name, len(got), err, len(data))
+			}
+			got := make([]byte, len(data))
+			if n, err := c.ReadAt(ctx, o.Handle, got, 0); err != nil || n != len(data) || !bytes.Equal(got, data) {
+				t.Errorf("%s: %d bytes are read, %v", name, n, err)
+			}
+			found := map[string]bool{}
+			for e, err := range c.ReadDirPlus(ctx, c.root) {
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				if string(e.Name) != "." && string(e.Name) != ".." {
+					found[string(e.Name)] = true
+				}
+			}
+			if len(found) != names || !found[name] {
+				t.Errorf("%s: the directory has %v", name, found)
+			}
+		}
+		s := near.export(export).Backend
+		if s.Kind != export || !s.Healthy || s.Error != "" || s.RemoteStatus == nil || s.Connections < len(networks) {
+			t.Errorf("%+v, %+v", s, s.RemoteStatus)
+		}
+	}
+	direct, through := far.connect("far", config.TCP), near.connect("nfs", config.TCP)
+	if bytes.Equal(direct.root, through.root) {
+		t.Error("the handle of the root is the server's own, not sealed")
+	}
+	if _, err := through.GetAttr(ctx, direct.root); !errors.Is(err, nfs3.ErrBadHandle) {
+		t.Errorf("a handle of the server's own is answered with %v, want %v", err, nfs3.ErrBadHandle)
+	}
+}
+
+// TestRemoteAway: the export is served while its backend cannot be reached, and calls wait for that.
+func TestRemoteAway(t *testing.T) {
+	address := freeAddress(t)
+	near := newRig(t)
+	g := near.start(near.yaml(exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, address)}))
+	if s := g.Status(); !s.Ready || s.Exports[0].State != Serving {
+		t.Fatalf("%+v", s)
+	}
+	eventually(t, "the backend's absence shows", func() bool {
+		b := near.export("nfs").Backend
+		return !b.Healthy && strings.Contains(b.Error, "connection refused")
+	})
+	if _, body := near.get("/metrics"); !strings.Contains(body, `sluice_backend_healthy{export="nfs"} 0`) {
+		t.Error("the backend's absence is not in the metrics")
+	}
+	c, err := dial(t, config.RDMA, near.address("nfs", config.RDMA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := make(chan error, 1)
+	go func() {
+		var err error
+		c.root, err = c.Mount(context.Background(), "/")
+		mounted <- err
+	}()
+	eventually(t, "the call is there", func() bool {
+		clients := near.export("nfs").Clients
+		return len(clients) == 1 && clients[0].RDMA.InUse == 1
+	})
+	select {
+	case err := <-mounted:
+		t.Fatal("mounted without a backend:", err)
+	default:
+	}
+	far := newRig(t)
+	far.start(far.yaml(exportYAML{name: "far", tcp: address}))
+	if err := <-mounted; err != nil {
+		t.Fatal(err)
+	}
+	c.works()
+	eventually(t, "the backend is well", func() bool { return near.export("nfs").Backend.Healthy })
+}
+
+// TestRemoteReload: another server means that clients connect again; other rules do not.
+func TestRemoteReload(t *testing.T) {
+	far := newRig(t)
+	far.start(far.yaml(exportYAML{name: "one"}, exportYAML{name: "two"}))
+	near := newRig(t)
+	a := exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("one", config.TCP))}
+	near.start(near.yaml(a))
+	cr, ct := near.connect("nfs", config.RDMA), near.connect("nfs", config.TCP)
+	cr.put("file", 10)
+
+	a.access = `[{from: {networks: ["127.0.0.0/8"]}, mode: ReadOnly, squash: None}]`
+	near.apply(near.yaml(a))
+	for _, c := range []*testClient{cr, ct} {
+		if _, err := c.Mkdir(context.Background(), c.root, "d", nfs3.SetAttrs{}); !errors.Is(err, nfs3.ErrROFS) {
+			t.Errorf("MKDIR on what is read-only now: %v", err)
+		}
+		c.works()
+	}
+
+	a.access = ""
+	a.backend = inFrontOf(t, config.TCP, far.address("two", config.TCP))
+	if s := near.apply(near.yaml(a)); s.Exports[0].State != Serving {
+		t.Fatalf("%+v", s.Exports[0])
+	}
+	cr.ends()
+	ct.ends()
+	c := near.connect("nfs", config.RDMA)
+	if _, err := c.Lookup(context.Background(), c.root, "file"); !errors.Is(err, nfs3.ErrNoEnt) {
+		t.Errorf("the former server's file: %v", err)
+	}
+	c.put("other", 10)
+	if _, err := os.Stat(filepath.Join(far.vols, "two", "other")); err != nil {
+		t.Error(err)
+	}
+
+	// A volume can take a server's place.
+	a.backend = ""
+	near.apply(near.yaml(a))
+	c.ends()
+	if b := near.export("nfs").Backend; b.Kind != "volume" || b.RemoteStatus != nil {
+		t.Errorf("%+v", b)
+	}
+	near.connect("nfs", config.TCP).put("local", 1)
+}
+
+// TestSameRemote: what a backend can be kept over.
+func TestSameRemote(t *testing.T) {
+	base := func() *config.Export {
+		s := config.DefaultNFSServer()
+		s.Server, s.Path = "filer", "/vol"
+		x := &config.Export{Name: "a", Backend: config.Backend{NFS: &s}}
+		x.Complete()
+		return x
+	}
+	r := &remote{is: settingsOf(base())}
+	for name, tt := range map[string]struct {
+		change func(*config.Export)
+		same   bool
+	}{
+		"nothing":     {func(*config.Export) {}, true},
+		"access":      {func(x *config.Export) { x.Access = make([]config.AccessRule, 1) }, true},
+		"limits":      {func(x *config.Export) { x.Limits.Memory++ }, true},
+		"order":       {func(x *config.Export) { v := x.Backend.NFS.Versions; v[0], v[1] = v[1], v[0] }, true},
+		"versions":    {func(x *config.Export) { x.Backend.NFS.Versions = x.Backend.NFS.Versions[1:] }, false},
+		"server":      {func(x *config.Export) { x.Backend.NFS.Server = "other" }, false},
+		"path":        {func(x *config.Export) { x.Backend.NFS.Path = "/" }, false},
+		"softTimeout": {func(x *config.Export) { x.Backend.NFS.SoftTimeout++ }, false},
+		"mountPort":   {func(x *config.Export) { x.Backend.NFS.MountPort++ }, false},
+		"uid":         {func(x *config.Export) { x.UID = "another one" }, false},
+		"seal":        {func(x *config.Export) { x.SealHandles = config.SealRequired }, false},
+		"gss":         {func(x *config.Export) { x.GSS = config.GSSPassThrough }, false},
+		"volume":      {func(x *config.Export) { x.Backend = config.Backend{Volume: &config.Volume{Path: "/vol"}} }, false},
+		"rdma": {func(x *config.Export) {
+			s, _, _ := x.Backend.Remote()
+			x.Backend = config.Backend{RDMA: &config.RDMAServer{Server: s.Server, Port: s.Port, Path: s.Path, Versions: s.Versions}}
+		}, false},
+	} {
+		x := base()
+		tt.change(x)
+		if r.same(x) != tt.same {
+			t.Errorf("%s: same is %v", name, !tt.same)
+		}
+	}
+}
