@@ -96,6 +96,8 @@ const (
 // Span is a field in a message.
 type Span struct {
 	Mark Mark
+	// Out tells that the bytes of a Data are not part of the stream.
+	Out bool
 	// Op is the index of the operation in its COMPOUND, -1 outside of one.
 	Op int
 	// Pos is the position of the field's first byte in the unreduced stream, Len how many bytes it has there: those of a counted
@@ -104,8 +106,6 @@ type Span struct {
 	Value    uint64
 	// B are bytes of the message itself, valid as long as that is; a copy of them, if they cross two slices of the stream.
 	B []byte
-	// Out tells that the bytes of a Data are not part of the stream.
-	Out bool
 }
 
 // Op is one operation of a COMPOUND or CB_COMPOUND.
@@ -120,7 +120,8 @@ type Op struct {
 	First, Last int
 }
 
-// Walker goes through messages. It may be used again and again, and then does not allocate.
+// Walker goes through messages. It may be used again and again, and then does not allocate: but for messages with more than 16,384 fields, the memory for whose
+// Spans is not kept.
 type Walker struct {
 	// Spans are the fields of the message walked last, in order of their first bytes. After an error they are those of Ops, and
 	// what stands before the operations.

@@ -19,6 +19,9 @@ const (
 	nfsaclProgram = 100227
 )
 
+// maxKept bounds the spans whose memory is kept from message to message: a list of a megabyte has some hundred thousand.
+const maxKept = 16 << 10
+
 // outsideOps is the Op of what belongs to no operation.
 const outsideOps = -1
 
@@ -50,9 +53,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ResultsPlaced is Results for a reply some of whose eligible results are elsewhere, without d knowing where they were taken out. Of those of the procedure or of all operations
-// READ and READLINK in the order of their results, failed ones included, placed[k] tells how many bytes of the k-th
-// are missing behind its count word, their round-up among them or not; 0 if it is there.
+// ResultsPlaced is Results for a reply some of whose eligible results are elsewhere, without d knowing where they were taken out: placed[k] tells how many bytes of
+// the k-th are missing behind its count word, their round-up among them or not; 0 if it is there. In a COMPOUND the k-th is that of the k-th READ or READLINK, failed ones included.
 func (w *Walker) ResultsPlaced(p Proc, d *xdr.Decoder, placed []int) error {
 	w.placed = placed
 	err := w.walk(p, d, results)
@@ -62,6 +64,9 @@ func (w *Walker) ResultsPlaced(p Proc, d *xdr.Decoder, placed []int) error {
 
 func (w *Walker) walk(p Proc, d *xdr.Decoder, dir direction) error {
 	w.Spans, w.Ops = w.Spans[:0], w.Ops[:0]
+	if cap(w.Spans) > 2*maxKept { // append may have doubled it
+		w.Spans = nil
+	}
 	w.op, w.strange, w.turn = outsideOps, false, 0
 	if dir == arguments {
 		w.Minor = 0

@@ -225,6 +225,23 @@ func TestReuse(t *testing.T) {
 	}
 }
 
+// The memory of a huge list is not kept.
+func TestHugeList(t *testing.T) {
+	b := cat(0, 0, uint64(0))
+	for range 3 * maxKept {
+		b = append(b, cat(1, uint64(7), "n", uint64(8))...)
+	}
+	w := walkAll(t, nfs3Proc(16), results, append(b, cat(0, 1)...))
+	if want := 2 + 2*3*maxKept; len(w.Spans) != want {
+		t.Errorf("%d spans, must be %d", len(w.Spans), want)
+	}
+	var d xdr.Decoder
+	d.ResetBytes(cat("handle"))
+	if err := w.Args(nfs3Proc(1), &d); err != nil || cap(w.Spans) > 2*maxKept {
+		t.Errorf("%v, room for %d spans is kept", err, cap(w.Spans))
+	}
+}
+
 func BenchmarkWalk(b *testing.B) {
 	for _, c := range readCaptured(b) {
 		if len(c.stream) > 1000 || c.proc.Version != 4 || c.placed != nil {
