@@ -52,7 +52,7 @@ func (t *track) after(code uint32, handle []byte, named bool, r *Roots) {
 		}
 	case layout.OpLookupP:
 		t.current = t.current.parent()
-	case layout.OpOpenAttr:
+	case layout.OpOpenAttr, layout.OpSecInfo, layout.OpSecInfoNoName: // the latter leave none behind, if there is a session
 		t.current = place{}
 	case layout.OpSaveFH:
 		t.saved = t.current
