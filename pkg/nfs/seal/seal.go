@@ -32,11 +32,11 @@ const MinUID = 8
 type Mode uint8
 
 const (
-	// Required: every handle. One that is too long cannot be handed out.
+	// Required seals every handle. One that is too long cannot be handed out.
 	Required Mode = iota
-	// Auto: those that have room for a tag. Longer ones pass as they are, and no shorter one is accepted without a tag.
+	// Auto seals those that have room for a tag. Longer ones pass as they are, and no shorter one is accepted without a tag.
 	Auto
-	// Off: none.
+	// Off seals none.
 	Off
 )
 

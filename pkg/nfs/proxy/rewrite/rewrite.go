@@ -20,7 +20,7 @@ type Export struct {
 	// V3 and Minor say which versions are offered: 3, and 4.0 to 4.2.
 	V3    bool
 	Minor [3]bool
-	// GSS admits RPCSEC_GSS, whose calls and replies are then forwarded as they are.
+	// GSS admits RPCSEC_GSS. What it protects is then forwarded as it is. It goes with sealing off, since such messages cannot be read.
 	GSS bool
 	// Roots are known once the backend has been asked, nil before.
 	Roots atomic.Pointer[Roots]
@@ -44,11 +44,11 @@ type Caller struct {
 type Verdict uint8
 
 const (
-	// Answered: the reply is in the call, and nothing goes to the backend.
+	// Answered says that the reply is in the call, and nothing goes to the backend.
 	Answered Verdict = iota
-	// Forward: what Call.Args has left in its out goes to the backend, and the reply to Call.Results.
+	// Forward says that what Call.Args has left in its out goes to the backend, and the reply to Call.Results.
 	Forward
-	// Resolve: a MNT of a path beneath the root. Call.Path has the names to be looked up one after the other, from Roots.V3 on; Call.Mounted answers.
+	// Resolve is for a MNT of a path beneath the root. Call.Path has the names to be looked up one after the other, from Roots.V3 on; Call.Mounted answers.
 	Resolve
 )
 

@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// ErrNoRoot: the backend has not told yet what the export's root is.
+// ErrNoRoot tells that the backend has not said yet what the export's root is.
 var ErrNoRoot = errors.New("rewrite: the export's root is not known yet")
 
 // minEntry is how many bytes an entry of READDIRPLUS that has a handle takes at least: whether it follows, its fileid, a short name,

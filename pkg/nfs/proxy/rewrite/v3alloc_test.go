@@ -13,9 +13,9 @@ import (
 
 // repeatedV3 is a call that is made again and again, and always answered the same.
 type repeatedV3 struct {
-	r            *rig
-	call, reply  []byte
-	items, found []xdr.Item
+	r           *rig
+	call, reply []byte
+	items       []xdr.Item
 }
 
 func repeatV3(t fatal, proc uint32, args, res nfs3test.Message) *repeatedV3 {
