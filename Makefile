@@ -32,12 +32,12 @@ fuzz: ## each fuzz target for FUZZTIME (5s)
 	@hack/fuzz $(FUZZTIME)
 
 test-kernel: build ## a stock Linux NFS/RDMA client against the gateway, our requester against the Linux server
-	@hack/deps vm
+	@hack/deps kernel
 	@hack/vm/prepare
-	go test -tags kernel -timeout 20m -count=1 -v ./test/kernel
+	go test -tags kernel -timeout 60m -count=1 -v ./test/kernel $(if $(FULL),-args -full)
 
-test-full: ## the full matrix: make test, and each fuzz target for a minute
-	$(MAKE) --no-print-directory test FUZZTIME=60s
+test-full: ## the full matrix: make test, each fuzz target for a minute, each NFS version on each backend
+	$(MAKE) --no-print-directory test FUZZTIME=60s FULL=1
 
 bench: build ## gateway, NFS-Ganesha and bare loops side by side; writes bench.json
 	@hack/deps bench

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,12 +22,13 @@ import (
 // export is one that the gateway serves to a test.
 type export struct {
 	name      string
-	rdma, tcp int // ports
-	volume    string
+	rdma, tcp int    // ports
+	volume    string // the directory that clients see
+	backend   string // this and the others as in the configuration
 	crc       bool
 	maxFPDU   int
 	transport string
-	access    string
+	access    string // the rule for all; read-write without squashing, if it is empty
 }
 
 // spec is what a guest's script is told of it.
@@ -48,45 +51,53 @@ type gateway struct {
 
 const drainTimeout = 20 * time.Second
 
-// newGateway configures a gateway for three exports: "data"; "plain", which differs in all that a transport can; and "guarded", read-only
-// with root squashed.
-func newGateway(t *testing.T) *gateway {
+// volumes are three exports of directories: "data"; "plain", which differs in all that a transport can; and "guarded", read-only with root
+// squashed.
+func volumes(t *testing.T) []*export {
+	exports := []*export{
+		{name: "data", crc: true},
+		{
+			name: "plain", maxFPDU: 1440,
+			transport: "inlineThreshold: {call: 16Ki, reply: 8Ki}, credits: {policy: Static, max: 5}, remoteInvalidation: false",
+		},
+		{name: "guarded", crc: true, access: "mode: ReadOnly, squash: Root"},
+	}
+	for _, e := range exports {
+		e.volume = folder(t, "volumes/"+e.name)
+		e.backend = fmt.Sprintf("volume: {path: %q}", e.volume)
+	}
+	return exports
+}
+
+// newGateway starts a gateway for the exports. Gateways of a test have different names, and one key of handles.
+func newGateway(t *testing.T, name string, exports ...*export) *gateway {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		missing(t, "the gateway has to be root to act as other users, and dumpcap to capture")
 	}
-	ports := freePorts(t, 7)
-	g := &gateway{program: build(t).gateway, exports: map[string]*export{}, admin: fmt.Sprintf("127.0.0.1:%d", ports[6])}
-	for i, e := range []*export{
-		{name: "data", crc: true, access: "mode: ReadWrite, squash: None"},
-		{
-			name: "plain", maxFPDU: 1440, access: "mode: ReadWrite, squash: None",
-			transport: "inlineThreshold: {call: 16Ki, reply: 8Ki}, credits: {policy: Static, max: 5}, remoteInvalidation: false",
-		},
-		{name: "guarded", crc: true, access: "mode: ReadOnly, squash: Root"},
-	} {
-		e.rdma, e.tcp, e.volume = ports[2*i], ports[2*i+1], folder(t, "volumes/"+e.name)
-		g.exports[e.name] = e
-	}
+	ports := freePorts(t, 2*len(exports)+1)
+	g := &gateway{program: build(t).gateway, exports: map[string]*export{}, admin: fmt.Sprintf("127.0.0.1:%d", ports[2*len(exports)])}
 	var yaml strings.Builder
 	fmt.Fprintf(&yaml, "apiVersion: config.sluice.dev/v1alpha1\nkind: GatewayConfig\nadmin: {address: %q}\nstateDir: %q\ndrainTimeout: %v\nexports:\n",
 		g.admin, folder(t, "state"), drainTimeout)
-	for _, e := range g.exports {
+	for i, e := range exports {
+		e.rdma, e.tcp = ports[2*i], ports[2*i+1]
+		g.exports[e.name] = e
 		fmt.Fprintf(&yaml, `- name: %s
   listeners:
   - {network: rdma, provider: iwarp, address: "127.0.0.1:%d", options: {crc: %v, maxFPDU: %d}}
   - {network: tcp, address: "127.0.0.1:%d"}
-  backend: {volume: {path: %q}}
+  backend: {%s}
   access: [{from: {networks: ["127.0.0.0/8"]}, %s}]
   transport: {%s}
-`, e.name, e.rdma, e.crc, e.maxFPDU, e.tcp, e.volume, e.access, e.transport)
+`, e.name, e.rdma, e.crc, e.maxFPDU, e.tcp, e.backend, cmp.Or(e.access, "mode: ReadWrite, squash: None"), e.transport)
 	}
-	g.config = filepath.Join(folder(t, "config"), "sluice.yaml")
+	g.config = filepath.Join(folder(t, "config"), name+".yaml")
 	if err := os.WriteFile(g.config, []byte(yaml.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if g.log, err = os.Create(filepath.Join(folder(t, "."), "gateway.log")); err != nil {
+	if g.log, err = os.Create(filepath.Join(folder(t, "."), name+".log")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -201,6 +212,49 @@ next:
 // placed is how many bytes an export has sent by Write chunks.
 func (g *gateway) placed(export string) (float64, error) {
 	return g.metric("sluice_bytes_total", `export="`+export+`"`, `path="write_chunk"`)
+}
+
+// busy waits until an export sends data by Write chunks.
+func (g *gateway) busy(export string) error {
+	var before float64
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		n, err := g.placed(export)
+		if err != nil {
+			return err
+		}
+		if before == 0 {
+			before = n + 1
+		} else if n > before+1<<20 {
+			return nil
+		}
+		if time.Since(begun) > time.Minute {
+			return errors.New("after a minute nobody reads")
+		}
+	}
+}
+
+// endsWell is a test that it ends in order and had nothing to complain of.
+func (g *gateway) endsWell(t *testing.T) {
+	if err := g.drain(); err != nil {
+		t.Error(err)
+	}
+	g.checkLog(t)
+}
+
+var gatewayTrouble = regexp.MustCompile(`panic|^goroutine |level=(ERROR|WARN)|"protocol errors"=[1-9]`)
+
+// checkLog makes sure that the gateway had nothing to complain of.
+func (g *gateway) checkLog(t *testing.T) {
+	t.Helper()
+	log, err := os.ReadFile(g.log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(log) {
+		if gatewayTrouble.Match(line) {
+			t.Errorf("the gateway says: %s", bytes.TrimSpace(line))
+		}
+	}
 }
 
 func (g *gateway) showLog(t *testing.T) {

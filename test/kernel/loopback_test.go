@@ -15,7 +15,7 @@ import (
 
 // TestLoopback captures sluicectl and the gateway on the loopback interface: all that crosses the wire is ours, and tshark has to understand it.
 func TestLoopback(t *testing.T) {
-	g := newGateway(t)
+	g := newGateway(t, "gateway", volumes(t)...)
 	for _, c := range []struct {
 		export   string
 		flags    []string

@@ -62,7 +62,7 @@ func needTool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		missing(t, "%s is not installed: hack/deps vm installs it", name)
+		missing(t, "%s is not installed: hack/deps kernel installs it", name)
 	}
 	return path
 }

@@ -4,6 +4,9 @@ package kernel
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,8 +23,8 @@ type transport struct {
 
 // parseMountstats finds the mount at path.
 func parseMountstats(text, path string) (tr transport, err error) {
-	_, text, ok := strings.Cut(text, " mounted on "+path+" with fstype nfs ")
-	if !ok {
+	_, text, ok := strings.Cut(text, " mounted on "+path+" with fstype nfs")
+	if !ok || text == "" || text[0] != ' ' && text[0] != '4' {
 		return tr, fmt.Errorf("nothing is mounted at %s by NFS", path)
 	}
 	text, _, _ = strings.Cut(text, "\ndevice ")
@@ -57,6 +60,54 @@ func (tr transport) String() string {
 	return fmt.Sprintf("%d calls, %d replies, %d connects; chunks: Read %d, Write %d, Reply %d; long calls %d; local invalidations %d; "+
 		"failed_marshal %d; bad_reply %d; bad XIDs %d", tr.sends, tr.receives, tr.connects, tr.readChunks,
 		tr.writeChunks, tr.replyChunks, tr.longCalls, tr.localInvalidations, tr.failedMarshal, tr.badReply, tr.badXIDs)
+}
+
+// mountstats looks at what the kernel's transports say of themselves; those of the named mounts have lost their connections.
+func (g *guest) mountstats(t *testing.T, reconnected ...string) {
+	files, err := filepath.Glob(filepath.Join(g.out, "mountstats.*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the guest left %d files of statistics (%v)", len(files), err)
+	}
+	trace, err := g.read("trace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum transport
+	for _, file := range files {
+		name := strings.TrimPrefix(filepath.Base(file), "mountstats.")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := parseMountstats(string(text), "/mnt")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		t.Logf("%-12s %v", name, tr)
+		sum.readChunks += tr.readChunks
+		sum.writeChunks += tr.writeChunks
+		sum.replyChunks += tr.replyChunks
+		if tr.badReply != 0 || tr.badXIDs != 0 {
+			t.Errorf("%s: bad_reply %d, bad XIDs %d, must both be 0", name, tr.badReply, tr.badXIDs)
+		}
+		sum.failedMarshal += tr.failedMarshal
+		if strings.Contains(name, "-tour") && tr.failedMarshal != 0 {
+			t.Errorf("%s: failed_marshal %d, must be 0", name, tr.failedMarshal)
+		}
+		if slices.Contains(reconnected, name) != (tr.connects > 1) {
+			t.Errorf("%s: %d connects", name, tr.connects)
+		}
+	}
+	if sum.readChunks == 0 || sum.writeChunks == 0 || sum.replyChunks == 0 {
+		t.Errorf("Read chunks %d, Write chunks %d, Reply chunks %d: all must be used", sum.readChunks, sum.writeChunks, sum.replyChunks)
+	}
+	t.Logf("together: Read chunks %d, Write chunks %d, Reply chunks %d", sum.readChunks, sum.writeChunks, sum.replyChunks)
+
+	putOff, failed := marshalFailures(trace)
+	t.Logf("%d times a call was put off to make more memory regions, which the kernel counts as failed_marshal too; %d calls failed", putOff, failed)
+	if failed > 0 || putOff < int(sum.failedMarshal) { // not each mount leaves statistics
+		t.Errorf("%d calls could not be encoded, %d were put off, failed_marshal is %d", failed, putOff, sum.failedMarshal)
+	}
 }
 
 // marshalFailures counts, in a trace of the kernel's event xprtrdma_marshal_failed, calls that were put off and calls that failed. Linux

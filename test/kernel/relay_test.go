@@ -11,14 +11,18 @@ import (
 	"testing"
 )
 
-// relay passes TCP connections on to a server, and cuts each when some of the server's bytes have passed: what the server said last does
-// not arrive. The client has to ask again on a new connection, and the server to know that it has answered.
+// relay passes TCP connections on to a server, and can move them to another. It also cuts each of the first when some of the server's bytes
+// have passed: what the server said last does not arrive. The client has to ask again on a new connection, and the server to know that it
+// has answered.
 type relay struct {
 	listener net.Listener
-	server   string
 	cuts     atomic.Int64 // made
 	limit    int64        // of cuts: later connections last
 	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	server string
+	open   map[net.Conn]bool // of clients
 }
 
 func startRelay(t *testing.T, server string, limit int64) *relay {
@@ -27,13 +31,42 @@ func startRelay(t *testing.T, server string, limit int64) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{listener: l, server: server, limit: limit}
+	r := &relay{listener: l, server: server, limit: limit, open: map[net.Conn]bool{}}
 	r.wg.Go(r.accept)
-	t.Cleanup(func() { _ = l.Close(); r.wg.Wait() })
+	t.Cleanup(func() { _ = l.Close(); r.move(server); r.wg.Wait() })
 	return r
 }
 
 func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
+
+// move ends all connections; new ones lead to server. It returns how many it ended.
+func (r *relay) move(server string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.server = server
+	for c := range r.open {
+		_ = c.Close()
+	}
+	return len(r.open)
+}
+
+// dial leads a client's connection to the server.
+func (r *relay) dial(client net.Conn) (net.Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	server, err := net.Dial("tcp", r.server)
+	if err == nil {
+		r.open[client] = true
+	}
+	return server, err
+}
+
+func (r *relay) end(client, server net.Conn) {
+	_, _ = client.Close(), server.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, client)
+}
 
 func (r *relay) accept() {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -42,7 +75,7 @@ func (r *relay) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", r.server)
+		server, err := r.dial(client)
 		if err != nil { // the gateway is being restarted
 			_ = client.Close()
 			continue
@@ -56,8 +89,7 @@ func (r *relay) accept() {
 			_ = server.(*net.TCPConn).CloseWrite()
 		})
 		r.wg.Go(func() {
-			defer client.Close()
-			defer server.Close()
+			defer r.end(client, server)
 			if budget < 0 {
 				_, _ = io.Copy(client, server)
 				return

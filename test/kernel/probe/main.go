@@ -4,6 +4,7 @@
 //	probe files [FLAGS] write|read DIR    the files of package pattern: writes them, or reads and compares
 //	probe names DIR                       names and attributes; leaves behind what it made, for comparing with the server's view
 //	probe users DIR                       what users other than root may do
+//	probe xattrs DIR SAME                 extended attributes; SAME is DIR by another mount
 //	probe churn DIR ROUNDS                makes, renames and removes names in a hurry
 package main
 
@@ -30,6 +31,11 @@ func main() {
 		run("names", dir, nameChecks)
 	case "users":
 		run("users", dir, userChecks)
+	case "xattrs":
+		if len(os.Args) != 4 {
+			usage()
+		}
+		run("xattrs", dir, xattrChecks(os.Args[3]))
 	case "churn":
 		churn(dir, os.Args[len(os.Args)-1])
 	default:
@@ -38,7 +44,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "probe files [FLAGS] write|read DIR | names DIR | users DIR | churn DIR ROUNDS")
+	fmt.Fprintln(os.Stderr, "probe files [FLAGS] write|read DIR | names DIR | users DIR | xattrs DIR SAME | churn DIR ROUNDS")
 	os.Exit(2)
 }
 
@@ -57,7 +63,7 @@ type failure string
 func run(group, dir string, checks []check) {
 	runtime.LockOSThread() // users change the identity of this thread
 	for _, c := range checks {
-		name := group + "/" + c.name
+		name := os.Getenv("PREFIX") + group + "/" + c.name
 		fmt.Println("run", name)
 		if f := try(filepath.Join(dir, c.name), c.try); f != "" {
 			fmt.Println(f)

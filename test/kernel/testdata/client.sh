@@ -1,35 +1,18 @@
-# The kernel's NFS/RDMA client on a server's exports, version 3. The environment says where they are:
+# The kernel's NFS/RDMA client on a server's exports, version 3. The environment says what checks.sh needs, and where the exports are:
 #
-#   SERVER                    its address
-#   DATA, PLAIN, GUARDED      of each export: its RDMA port, its TCP port, where MOUNT also is, and its path. PLAIN is without CRC, with
-#                             frames of one TCP segment, without remote invalidation, with few credits and other inline thresholds;
-#                             GUARDED is read-only and squashes root.
+#   DATA, PLAIN, GUARDED      PLAIN is without CRC, with frames of one TCP segment, without remote invalidation, with few credits
+#                             and other inline thresholds; GUARDED is read-only and squashes root.
 #   CUT                       DATA again, but the connections break off now and then
-#   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
 #
 # SERVER=knfsd is the kernel's own server in the same guest: it tells whether a fault is the gateway's. See docs/testing.md.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
+VERS=3
 . "$TESTDATA/lib.sh"
+. "$TESTDATA/checks.sh"
 
-net_up
-rdma_up siw
+begin
 if [ "$SERVER" = knfsd ]; then . "$TESTDATA/knfsd.sh"; fi
-mkdir -p /run/local /run/tracing
-mount -t tracefs tracefs /run/tracing
-echo 1 >/run/tracing/events/rpcrdma/xprtrdma_marshal_failed/enable
-umask 022
-
-# attach EXPORT: mounts it at /mnt. detach NAME: unmounts it, and leaves the mount's statistics for the test.
-attach() {
-  local rdma mount path
-  read -r rdma mount path <<<"${!1}"
-  mount -t nfs -o "vers=3,proto=rdma,port=$rdma,mountport=$mount,mountproto=tcp,nolock" "$SERVER:$path" /mnt
-  grep -q ' /mnt nfs .*vers=3,.*proto=rdma' /proc/mounts
-}
-detach() { cp /proc/self/mountstats "/run/out/mountstats.$1"; umount /mnt; }
-# anew EXPORT: a new mount, of which the client has nothing cached.
-anew() { umount /mnt; attach "$1"; }
 
 # -- a little of everything: what tshark is to read ----------------------------------------------------------------------
 # Nearly one call at a time, so that the kernel needs no more memory regions than it begins with: see mountstats_test.go.
@@ -52,29 +35,6 @@ tour() {
   detach "tour-$1"
   ask capture "tour-$1"
 }
-
-# -- a source tree in and out --------------------------------------------------------------------------------------------
-tree_in() { mkdir /mnt/tree; tar -xf "$TREE" -C /mnt/tree; }
-tree_copy() { cp -r --preserve=mode,timestamps /run/local/tree /mnt/copy; }
-tree_out() {
-  mkdir /run/local/out
-  tar -cf - -C /mnt/tree . | tar -xf - -C /run/local/out
-  diff -r /run/local/tree /run/local/out
-}
-tree_on_host() { ask compare tree; ask compare copy; }
-
-# -- files of every length ---------------------------------------------------------------------------------------------
-sizes() { local dir=${*: -1}; mkdir -p "$dir"; "$PROBE" files "$@"; }
-sizes_on_host() { ask files buffered 0; ask files direct 1; }
-
-# -- random reads and writes, which fio verifies ---------------------------------------------------------------------------
-verify() { mkdir /mnt/fio; fio --output-format=terse --directory=/mnt/fio "$TESTDATA/verify.fio"; rm -r /mnt/fio; }
-
-# -- directories -----------------------------------------------------------------------------------------------------------
-many() { ls -U /mnt/many >/run/out/many; ask listing many; }
-many_attributes() { [ "$(find /mnt/many -type f -size 7c | wc -l)" = 5000 ]; }
-
-same() { list "/mnt/$1" >"/run/out/$1"; ask same "$1"; }
 
 guarded() {
   attach GUARDED
@@ -131,38 +91,13 @@ cut() {
 }
 
 # ==================================================================================================================
-tar -C /run/local --one-top-level=tree -xf "$TREE"
-head -c 16M /dev/urandom >/run/local/noise
-
 check tour/crc tour DATA
 check tour/plain tour PLAIN
 
+everything DATA
 attach DATA
-check tree/in tree_in
-check tree/copy tree_copy
-check sizes/write-buffered sizes write /mnt/buffered
-check sizes/write-direct sizes -direct write /mnt/direct
-check sizes/overwrite-direct sizes -direct -round 1 write /mnt/direct
-detach written
-
-attach DATA
-check tree/out tree_out
-check tree/on-host tree_on_host
-check sizes/read-buffered sizes -round 1 read /mnt/direct
-check sizes/read-direct sizes -direct read /mnt/buffered
-check sizes/on-host sizes_on_host
-check fio/verify verify
-check directory/names many
-check directory/attributes many_attributes
-if wanted names/; then "$PROBE" names /mnt/names; fi
-if wanted users/; then "$PROBE" users /mnt/users; fi
-detach names
-
-attach DATA
-check names/on-host same names
-check users/on-host same users
 check twin/tcp-and-rdma twin
-detach names-again
+detach twin
 
 check guarded/read-only-and-root-squashed guarded
 
@@ -180,5 +115,4 @@ attach DATA
 check restart/killed-while-written killed
 check restart/drained-while-read drained
 
-cp /run/tracing/trace /run/out/trace
-echo "done"
+end

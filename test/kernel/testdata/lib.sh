@@ -15,8 +15,10 @@ exec 3>&1                                   # where checks, whose own output is 
 wanted() { [[ $1 =~ ${ONLY:-} ]]; }
 
 # check NAME COMMAND...: runs it, usually a function, up to the first command in it that fails. What it says is shown if it fails.
+# PREFIX goes before the names of checks, the program probe's too.
+export PREFIX=''
 check() {
-  local name=$1 status log=/run/check.log; shift
+  local name=$PREFIX$1 status log=/run/check.log; shift
   wanted "$name" || return 0
   echo "run $name"
   set +e
@@ -25,8 +27,8 @@ check() {
   if [ $status = 0 ]; then echo "pass $name"; else tail -n 60 "$log"; echo "fail $name"; fi
 }
 
-# ask WORD...: has it done on the host, and waits until it is.
-ask() {
+# ask WORD...: has it done on the host, and waits until it is. A script may answer some itself, and has ask_host for the others.
+ask_host() {
   local answer
   rm -f /run/out/answer
   echo "ask $*" >&3
@@ -34,6 +36,7 @@ ask() {
   answer=$(cat /run/out/answer)
   [ "$answer" = ok ] || { echo "on the host: $answer"; return 1; }
 }
+ask() { ask_host "$@"; }
 
 # say WORD...: shown while the check runs.
 say() { echo "$*" >&3; }

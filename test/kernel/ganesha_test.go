@@ -1,0 +1,89 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ganesha is NFS-Ganesha on the host, a server to stand behind gateways. To clients of every version its directory is /vol.
+type ganesha struct {
+	dir         string
+	port, mount int
+	grace       time.Duration // 0: it has no grace period
+	state       string
+	process     int
+}
+
+func startGanesha(t *testing.T, grace time.Duration) *ganesha {
+	t.Helper()
+	needTool(t, "ganesha.nfsd")
+	ports := freePorts(t, 2)
+	g := &ganesha{dir: folder(t, "volumes/ganesha"), port: ports[0], mount: ports[1], grace: grace, state: folder(t, "ganesha")}
+	t.Cleanup(func() {
+		if said, err := g.run("--stop"); err != nil {
+			t.Errorf("hack/ganesha/run: %v\n%s", err, said)
+		}
+	})
+	if err := g.start(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// backend is what a gateway's configuration has of a path below /vol.
+func (g *ganesha) backend(path string) string {
+	return nfsBackend(g.port, g.mount, filepath.Join("/vol", path))
+}
+
+func nfsBackend(port, mount int, path string) string {
+	return fmt.Sprintf(`nfs: {server: 127.0.0.1, port: %d, mountPort: %d, path: %q, versions: ["3", "4.0", "4.1", "4.2"]}`, port, mount, path)
+}
+
+func (g *ganesha) run(args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join(root, "hack/ganesha/run"), append(args, "--state", g.state)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	return stdout.String() + stderr.String(), err
+}
+
+// start starts it, and waits until it answers.
+func (g *ganesha) start() error {
+	args := []string{"--dir", g.dir, "--port", fmt.Sprint(g.port), "--mount-port", fmt.Sprint(g.mount), "--path", "/vol"}
+	if g.grace != 0 {
+		args = append(args, "--grace", fmt.Sprint(g.grace.Seconds()))
+	}
+	said, err := g.run(args...)
+	if err != nil {
+		return fmt.Errorf("hack/ganesha/run: %w\n%s", err, said)
+	}
+	g.process, err = strconv.Atoi(strings.TrimSpace(said))
+	return err
+}
+
+// kill ends it as a crash does.
+func (g *ganesha) kill() error {
+	if err := syscall.Kill(g.process, syscall.SIGKILL); err != nil {
+		return err
+	}
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.process))
+		if errors.Is(err, os.ErrNotExist) || bytes.Contains(state, []byte(") Z ")) { // nobody may be there to wait for it
+			return nil
+		}
+		if time.Since(begun) > time.Minute {
+			return fmt.Errorf("process %d is still there after SIGKILL: %s", g.process, state)
+		}
+	}
+}

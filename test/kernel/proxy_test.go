@@ -1,0 +1,80 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var full = flag.Bool("full", false, "try every version of NFS on every backend")
+
+// versions of NFS that a test tries: all, or as many as there is time for.
+func versions(some ...string) string {
+	if *full {
+		some = []string{"3", "4.0", "4.1", "4.2"}
+	}
+	return strings.Join(some, " ")
+}
+
+// none answers nothing of a script's own.
+func none(*testing.T, []string) (known bool, err error) { return false, nil }
+
+// TestProxyGanesha mounts a gateway whose backend is NFS-Ganesha. testdata/proxy.sh has the checks.
+func TestProxyGanesha(t *testing.T) {
+	needGuest(t)
+	server := startGanesha(t, 0)
+	data := &export{name: "data", crc: true, volume: server.dir, backend: server.backend("")}
+	h := newHost(t, newGateway(t, "gateway", data))
+	h.boot(t, 20*time.Minute, "proxy.sh", none, "-e", "VERSIONS="+versions("4.2", "3"))
+	h.guest.follow(t)
+	if *only != "" {
+		return
+	}
+	t.Run("mountstats", func(t *testing.T) { h.guest.mountstats(t) })
+	t.Run("gateway", h.gateway.endsWell)
+}
+
+// TestProxyKernel mounts a gateway whose backend is the kernel's server in the same guest. testdata/kernel.sh has the checks.
+func TestProxyKernel(t *testing.T) {
+	needGuest(t)
+	ports := freePorts(t, 2) // of the host, which lead into the guest
+	data := &export{name: "data", crc: true, volume: folder(t, "volumes/data"), backend: nfsBackend(ports[0], ports[1], "/data")}
+	h := newHost(t, newGateway(t, "gateway", data))
+	h.boot(t, 20*time.Minute, "kernel.sh", none, "-e", "VERSIONS="+versions("4.1"),
+		"-f", fmt.Sprintf("%d:2049", ports[0]), "-f", fmt.Sprintf("%d:20048", ports[1]))
+	h.guest.follow(t)
+	if *only != "" {
+		return
+	}
+	t.Run("mountstats", func(t *testing.T) { h.guest.mountstats(t) })
+	t.Run("recall", func(t *testing.T) { recalled(t, filepath.Join(h.guest.out, "recall.pcapng")) })
+	t.Run("gateway", h.gateway.endsWell)
+}
+
+// recalled has tshark find what recalls a delegation in a capture of the client's connection: a call from the gateway to the client.
+func recalled(t *testing.T, file string) {
+	const cbRecall, delegReturn = "4", "8"
+	var calls, replies, returned int
+	for _, line := range tshark(t, file, "-Y", "nfs.cb.operation || nfs.opcode", "-T", "fields",
+		"-E", "occurrence=a", "-E", "aggregator=;", "-e", "rpc.msgtyp", "-e", "nfs.cb.operation", "-e", "nfs.opcode") {
+		column := strings.Split(line+"\t\t", "\t")
+		switch {
+		case slices.Contains(strings.Split(column[1], ";"), cbRecall) && column[0] == "0":
+			calls++
+		case slices.Contains(strings.Split(column[1], ";"), cbRecall):
+			replies++
+		case slices.Contains(strings.Split(column[2], ";"), delegReturn):
+			returned++
+		}
+	}
+	t.Logf("%d CB_RECALLs, %d answers, %d messages with DELEGRETURN", calls, replies, returned)
+	if calls == 0 || replies == 0 || returned == 0 {
+		t.Error("tshark must find all of them")
+	}
+}

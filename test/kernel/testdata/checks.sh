@@ -1,0 +1,93 @@
+# What a client does with an export, for scripts that source this behind lib.sh. The environment says:
+#
+#   SERVER, VERS              the server's address, and the version of NFS
+#   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
+#
+# An export is the name of a variable that says where it is: its RDMA port, the TCP port of MOUNT, and its path.
+# shellcheck shell=bash disable=SC2317  # functions that check calls
+umask 022
+
+# begin: network, RDMA device and a trace of the kernel; what is to be copied. end: the script's last word.
+begin() {
+  net_up
+  rdma_up siw
+  mkdir -p /run/local /run/tracing
+  mount -t tracefs tracefs /run/tracing
+  echo 1 >/run/tracing/events/rpcrdma/xprtrdma_marshal_failed/enable
+  tar -C /run/local --one-top-level=tree -xf "$TREE"
+  head -c 16M /dev/urandom >/run/local/noise
+}
+end() { cp /run/tracing/trace /run/out/trace; echo "done"; }
+
+# attach EXPORT [DIR]: mounts it, at /mnt. detach NAME [DIR]: unmounts it, and leaves the mount's statistics for the test.
+attach() {
+  local rdma mount path dir=${2:-/mnt} options
+  read -r rdma mount path <<<"${!1}"
+  options=vers=$VERS,proto=rdma,port=$rdma
+  [ "$VERS" != 3 ] || options+=,mountport=$mount,mountproto=tcp,nolock
+  mount -t nfs -o "$options" "$SERVER:$path" "$dir"
+  grep -q " $dir nfs4\? .*vers=$VERS,.*proto=rdma" /proc/mounts
+}
+detach() { cp /proc/self/mountstats "/run/out/mountstats.$VERS-$1"; umount "${2:-/mnt}"; }
+# anew EXPORT: a new mount, of which the client has nothing cached.
+anew() { umount /mnt; attach "$1"; }
+
+# -- a source tree in and out --------------------------------------------------------------------------------------------
+tree_in() { mkdir /mnt/tree; tar -xf "$TREE" -C /mnt/tree; }
+tree_copy() { cp -r --preserve=mode,timestamps /run/local/tree /mnt/copy; }
+tree_out() {
+  rm -rf /run/local/out; mkdir /run/local/out
+  tar -cf - -C /mnt/tree . | tar -xf - -C /run/local/out
+  diff -r /run/local/tree /run/local/out
+}
+tree_on_host() { ask compare tree; ask compare copy; }
+
+# -- files of every length ---------------------------------------------------------------------------------------------
+sizes() { local dir=${*: -1}; mkdir -p "$dir"; "$PROBE" files "$@"; }
+sizes_on_host() { ask files buffered 0; ask files direct 1; }
+
+# -- random reads and writes, which fio verifies ---------------------------------------------------------------------------
+verify() { mkdir /mnt/fio; fio --output-format=terse --directory=/mnt/fio "$TESTDATA/verify.fio"; rm -r /mnt/fio; }
+
+# -- directories -----------------------------------------------------------------------------------------------------------
+many() { ls -U /mnt/many >/run/out/many; ask listing many; }
+many_attributes() { [ "$(find /mnt/many -type f -size 7c | wc -l)" = 5000 ]; }
+
+# same NAME: what stat(2) tells here and on the server.
+same() { list "/mnt/$1" >"/run/out/$1"; ask same "$1"; }
+
+# empty removes all but "many".
+empty() {
+  find /mnt -mindepth 1 -maxdepth 1 ! -name many -exec rm -r {} +
+  equal "$(ls -A /mnt)" many
+}
+
+# -- all of them -------------------------------------------------------------------------------------------------------------
+# everything EXPORT: the export has the folder "many". It leaves tree, copy, buffered, direct, names and users.
+everything() {
+  attach "$1"
+  check tree/in tree_in
+  check tree/copy tree_copy
+  check sizes/write-buffered sizes write /mnt/buffered
+  check sizes/write-direct sizes -direct write /mnt/direct
+  check sizes/overwrite-direct sizes -direct -round 1 write /mnt/direct
+  detach written
+
+  attach "$1"
+  check tree/out tree_out
+  check tree/on-host tree_on_host
+  check sizes/read-buffered sizes -round 1 read /mnt/direct
+  check sizes/read-direct sizes -direct read /mnt/buffered
+  check sizes/on-host sizes_on_host
+  check fio/verify verify
+  check directory/names many
+  check directory/attributes many_attributes
+  if wanted names/; then "$PROBE" names /mnt/names; fi
+  if wanted users/; then "$PROBE" users /mnt/users; fi
+  detach names
+
+  attach "$1"
+  check names/on-host same names
+  check users/on-host same users
+  detach names-again
+}

@@ -1,0 +1,111 @@
+# The kernel's NFS/RDMA client on a gateway before the kernel's server in this same guest, on xfs: all that the client does, in VERSIONS of NFS;
+# then locks, delegations, ACLs and extended attributes. The environment has what checks.sh needs, and DATA, the gateway's export.
+# shellcheck shell=bash disable=SC2317  # functions that check calls
+set -euo pipefail
+. "$TESTDATA/lib.sh"
+. "$TESTDATA/checks.sh"
+
+begin
+truncate -s 1G /run/disk; mkfs.xfs -q /run/disk; mount -o loop /run/disk /srv
+mkdir -p /srv/data/many /data /run/direct
+mount --bind /srv/data /data                # so that the path is the same in version 3, and in version 4, where /srv is "/"
+(cd /data/many; for ((i = 0; i < 5000; i++)); do echo 123456 >"entry $i"; done)
+sed -i '/manage-gids/d' /etc/nfs.conf       # the groups that a caller says are those it has
+knfsd /srv
+exportfs -o rw,fsid=1,insecure,no_root_squash,no_subtree_check '*:/data'
+
+# What the test compares on its host is in this guest.
+ask() {
+  local at=/data/${2:-}
+  case $1 in
+    compare) diff -r /run/local/tree "$at" ;;
+    files) "$PROBE" files -round "$3" read "$at" ;;
+    listing) diff <(sort "/run/out/$2") <(ls -U "$at" | sort) ;;
+    same) diff "/run/out/$2" <(list "$at") ;;
+    *) ask_host "$@" ;;
+  esac
+}
+
+for VERS in $VERSIONS; do
+  PREFIX=$VERS/
+  everything DATA
+  attach DATA
+  check removed empty
+  detach removed
+done
+PREFIX=''
+
+# A foreign party: another mount of the server, by TCP and past the gateway.
+foreign() { mount -t nfs -o "vers=$VERS,proto=tcp,nosharecache" 10.0.2.15:/data /run/direct; }
+
+# locked HERE THERE: what is locked HERE is refused THERE, until it is unlocked.
+locked() {
+  : >"$1/locked"
+  exec 8<>"$1/locked" 9<>"$2/locked"
+  flock -n 8
+  if flock -n 9; then echo "got what the other has locked"; return 1; fi
+  exec 8>&-
+  flock -n 9
+  exec 9>&-
+  rm "$1/locked"
+}
+
+# recalled: a read delegation is handed out to the gateway's client, and recalled when the foreign party writes.
+delegations() { cat /proc/fs/nfsd/clients/*/states | grep 'type: deleg.*filename: "delegated"'; }
+recalled() {
+  ask capture start
+  attach DATA
+  echo one >/data/delegated
+  exec 8</mnt/delegated
+  equal "$(cat <&8)" one
+  delegations
+  echo two >>/run/direct/delegated
+  if delegations; then echo "the delegation is still there"; return 1; fi
+  equal "$(cat /mnt/delegated)" $'one\ntwo'
+  exec 8>&-
+  detach recall
+  ask capture recall
+}
+
+# An ACL of 200 users, longer than the inline threshold: what is set here is seen there.
+acl_of() { nfs4_getfacl "$1" | grep -v '^#'; }
+set_acl() {
+  local mode=$1 file=$2 who
+  { echo 'A::OWNER@:rwatTcCy'
+    for ((who = 2000; who < 2200; who++)); do echo "A::$who:$mode"; done
+    echo 'A::GROUP@:tcy'; echo 'A::EVERYONE@:tcy'; } >/run/local/acl
+  nfs4_setfacl -S /run/local/acl "$file"
+}
+may() { setpriv --reuid="$1" --regid="$1" --clear-groups cat "$2" >/dev/null; }
+acls() {
+  echo text >/mnt/acl
+  set_acl rtcy /mnt/acl
+  acl_of /run/direct/acl >/run/local/there
+  diff <(acl_of /mnt/acl) /run/local/there
+  equal "$(grep -c '^A::2[01]..:r' /run/local/there)" 200
+  may 2199 /mnt/acl
+  refused 'Permission denied' may 2200 /mnt/acl
+
+  set_acl watcy /run/direct/acl
+  anew DATA
+  diff <(acl_of /mnt/acl) <(acl_of /run/direct/acl)
+  refused 'Permission denied' may 2199 /mnt/acl
+}
+
+VERS=4.1
+check delegation/recalled recalled
+attach DATA
+foreign
+check lock/through-the-gateway locked /mnt /run/direct
+check lock/past-the-gateway locked /run/direct /mnt
+check acl/longer-than-inline acls
+umount /run/direct
+detach foreign
+
+VERS=4.2
+attach DATA
+foreign
+if wanted xattrs/; then "$PROBE" xattrs /mnt/xattrs /run/direct/xattrs; fi
+umount /run/direct
+detach xattrs
+end

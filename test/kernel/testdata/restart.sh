@@ -1,0 +1,49 @@
+# A gateway and its backend go away and come back, while the kernel's client reads and writes, and has a file locked. The environment has what
+# checks.sh needs; VERSIONS of NFS; DATA, the gateway's export; and FOREIGN, the backend's own port and path.
+# shellcheck shell=bash disable=SC2317  # functions that check calls
+set -euo pipefail
+. "$TESTDATA/lib.sh"
+. "$TESTDATA/checks.sh"
+
+begin
+mkdir /run/foreign
+
+# survives WHO: the gateway or the backend is killed and started again while fio has work to do.
+survives() {
+  local fio
+  verify & fio=$!
+  ask restart "$1"
+  kill -0 $fio                              # it has seen all of it
+  wait $fio
+}
+
+# held: descriptor 8 still has the lock that the script took: to a foreign party, past the gateway, and to itself.
+held() {
+  exec 9<>/run/foreign/locked
+  if flock -n 9; then echo "somebody else can have the lock"; return 1; fi
+  equal "$(wc -c </run/foreign/locked)" "$1"
+  printf x >&8
+  fsync_8
+}
+fsync_8() { sync /proc/self/fd/8; }
+
+for VERS in $VERSIONS; do
+  PREFIX=$VERS/
+  attach DATA
+  if [ "$VERS" != 3 ]; then                 # whose locks are another protocol's
+    mount -t nfs -o "vers=$VERS,proto=tcp,port=${FOREIGN% *}" "$SERVER:${FOREIGN#* }" /run/foreign
+    exec 8>/mnt/locked
+    flock -n 8
+    check lock/held held 0
+  fi
+  check restart/gateway survives gateway
+  [ "$VERS" = 3 ] || check lock/held-after-the-gateways-restart held 1
+  check restart/backend survives backend
+  if [ "$VERS" != 3 ]; then
+    check lock/held-after-the-backends-restart held 2
+    exec 8>&-
+    umount /run/foreign
+  fi
+  detach restart
+done
+end
