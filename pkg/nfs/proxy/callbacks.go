@@ -56,6 +56,7 @@ func (b *callback) answered(r *oncrpc.Request) {
 		b.s.stats.unreadable.Add(1)
 		b.s.log.Warn("a client's reply to a callback cannot be read", "error", err)
 		b.call.ReplyAccept(oncrpc.SystemErr)
+		return
 	}
 	b.call.Respond()
 }

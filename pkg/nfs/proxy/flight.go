@@ -82,7 +82,10 @@ func (f *flight) landed(r *upstream.Request) {
 		f.s.stats.unreadable.Add(1)
 		f.s.log.Warn("the backend's reply cannot be read", "backend", f.s.address(), "client", f.peer.conn.Remote,
 			"program", f.call.Program, "version", f.call.Version, "procedure", f.call.Procedure, "error", err)
-		f.call.ReplyAccept(oncrpc.SystemErr)
+		if len(f.call.Reply.Stream) == 0 {
+			f.call.ReplyAccept(oncrpc.SystemErr)
+			return
+		}
 	}
 	f.call.Respond()
 }

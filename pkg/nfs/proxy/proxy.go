@@ -150,7 +150,6 @@ func (s *Server) ServeRPC(c *oncrpc.Call) {
 	}
 	if !f.peer.admitted() {
 		c.ReplyDenied(oncrpc.AuthTooWeak)
-		c.Respond()
 		return
 	}
 	f.begin()
