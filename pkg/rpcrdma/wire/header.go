@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Header is a header of version 1, parsed. It is used again for the next message; it keeps no reference to
+// Header is a header, parsed. The picture is that of version 1; version 2 has direction and handle to invalidate before the lists. It is used again for the next message; it keeps no reference to
 // the message's memory. It must not be copied.
 //
 //	 0                   1                   2                   3
@@ -44,6 +44,17 @@ type Header struct {
 	// Code, Low and High are the body of an RDMA_ERROR message; Low and High only with ErrVers.
 	Code      ErrorCode
 	Low, High uint32
+
+	// Direction and Invalidate are there in version 2: what the message belongs to, and the handle that the reply may invalidate, 0 for none.
+	Direction  Direction
+	Invalidate Handle
+	// Max, Index and Needed are of RDMA2_ERROR; see Fault2.
+	Max, Index, Needed uint32
+	// Operation is that of RDMA2_OPTIONAL. For those of properties, Procedure is the one that means the same, and Alias is set.
+	Operation Operation
+	Alias     bool
+	Props     Properties
+	Transmit  Transmit
 
 	// Size is the header's length in bytes: where the payload stream begins.
 	Size int
@@ -89,6 +100,9 @@ func (h *Header) Reset() {
 	}
 	h.XID, h.Version, h.Credits, h.Procedure = 0, 0, 0, 0
 	h.HasReply, h.Code, h.Low, h.High, h.Size, h.reply = false, 0, 0, 0, 0, span{}
+	h.Direction, h.Invalidate, h.Max, h.Index, h.Needed, h.Operation, h.Alias = 0, 0, 0, 0, 0, 0, false
+	h.Props.reset()
+	h.Transmit.Reset()
 	h.Reads, h.writes, h.segs = reads[:0], writes[:0], segs[:0]
 }
 
@@ -102,27 +116,37 @@ func (h *Header) Parse(message [][]byte, lim *Limits) error {
 	}
 	size := r.left
 	if size < ErrChunkSize {
-		return &ParseError{"length", 0, fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize), 0}
+		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
 	h.XID, h.Version = XID(r.uint32()), r.uint32()
 	h.Credits, h.Procedure = Credits(r.uint32()), Procedure(r.uint32())
-	if size < MinSize && h.Procedure != Error {
-		return &ParseError{"length", 0, fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize), 0}
+	v2 := h.Version == Version2 && lim.Version2
+	if size < MinSize && h.Procedure != Error && !(v2 && h.Procedure >= ConnProp) {
+		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
-	if h.Procedure == Error {
-		return h.parseError(&r) // frozen for all versions (RFC 8166 section 4.1)
-	}
-	if h.Version != Version1 {
-		return &ParseError{"rdma_vers", 4, fmt.Sprintf("version is %d, must be %d", h.Version, Version1), ErrVers}
+	switch {
+	case h.Procedure == Error && v2:
+		return h.parseError2(&r)
+	case h.Procedure == Error:
+		return h.parseError(&r) // that of ERR_VERS is frozen for all versions (RFC 8166 section 4.1)
+	case v2:
+		h.parse2(&r, lim)
+		h.Size = r.pos
+		if r.err != nil {
+			return r.err
+		}
+		return nil
+	case h.Version != Version1 || lim.NoVersion1:
+		return &ParseError{Field: "rdma_vers", Offset: 4, Reason: fmt.Sprintf("version is %d, must be %s", h.Version, lim.versions()), Code: ErrVers}
 	}
 	switch h.Procedure {
 	case Msg, NoMsg:
 	case Done:
 		return nil
 	case MsgP:
-		return &ParseError{"rdma_proc", 12, "RDMA_MSGP is no longer part of version 1", ErrChunk}
+		return &ParseError{Field: "rdma_proc", Offset: 12, Reason: "RDMA_MSGP is no longer part of version 1", Code: ErrChunk}
 	default:
-		return &ParseError{"rdma_proc", 12, fmt.Sprintf("procedure is %d, must be 0, 1 or 4", uint32(h.Procedure)), ErrChunk}
+		return &ParseError{Field: "rdma_proc", Offset: 12, Reason: fmt.Sprintf("procedure is %d, must be 0, 1 or 4", uint32(h.Procedure)), Code: ErrChunk}
 	}
 	h.parseReads(&r, lim)
 	h.parseWrites(&r, lim)
@@ -147,7 +171,7 @@ func (h *Header) parseError(r *reader) error {
 		h.Low, h.High = r.uint32(), r.uint32()
 	case ErrChunk:
 	default:
-		return &ParseError{"rdma_err", FixedSize, fmt.Sprintf("error is %d, must be 1 or 2", uint32(h.Code)), 0}
+		return &ParseError{Field: "rdma_err", Offset: FixedSize, Reason: fmt.Sprintf("error is %d, must be 1 or 2", uint32(h.Code))}
 	}
 	h.Size = r.pos
 	if r.err != nil {
@@ -161,7 +185,7 @@ func (h *Header) parseReads(r *reader, lim *Limits) {
 	inChunk := 0
 	for r.present("rdma_reads") {
 		if len(h.Reads) >= lim.ReadSegments {
-			r.fail("rdma_reads", "the Read list has more than %d segments", lim.ReadSegments)
+			r.failWith(ReadChunks, lim.ReadSegments, "rdma_reads", "the Read list has more than %d segments", lim.ReadSegments)
 			return
 		}
 		s := ReadSegment{Position: Position(r.uint32())}
@@ -170,7 +194,7 @@ func (h *Header) parseReads(r *reader, lim *Limits) {
 		}
 		if last := len(h.Reads) - 1; last >= 0 && h.Reads[last].Position == s.Position {
 			if inChunk++; inChunk > lim.SegmentsPerChunk {
-				r.fail("rdma_reads", "the chunk at position %d has more than %d segments", s.Position, lim.SegmentsPerChunk)
+				r.failWith(Segments, lim.SegmentsPerChunk, "rdma_reads", "the chunk at position %d has more than %d segments", s.Position, lim.SegmentsPerChunk)
 			}
 		} else {
 			inChunk = 1
@@ -189,7 +213,7 @@ func (h *Header) parseReads(r *reader, lim *Limits) {
 func (h *Header) parseWrites(r *reader, lim *Limits) {
 	for r.present("rdma_writes") {
 		if len(h.writes) >= lim.WriteChunks {
-			r.fail("rdma_writes", "the Write list has more than %d chunks", lim.WriteChunks)
+			r.failWith(WriteChunks, lim.WriteChunks, "rdma_writes", "the Write list has more than %d chunks", lim.WriteChunks)
 			return
 		}
 		h.writes = append(h.writes, h.parseChunk(r, lim, "rdma_writes"))
@@ -207,7 +231,7 @@ func (h *Header) parseChunk(r *reader, lim *Limits, field string) span {
 	switch {
 	case r.err != nil:
 	case uint64(n) > uint64(lim.SegmentsPerChunk) || int(n) > lim.WriteSegments-len(h.segs):
-		r.fail(field, "a chunk of %d segments is too many: a chunk may have %d, Write list and Reply chunk together %d",
+		r.failWith(Segments, lim.SegmentsPerChunk, field, "a chunk of %d segments is too many: a chunk may have %d, Write list and Reply chunk together %d",
 			n, lim.SegmentsPerChunk, lim.WriteSegments)
 	case uint64(n)*SegmentSize > uint64(r.left):
 		r.fail(field, "a chunk of %d segments is promised, the message ends after %d more bytes", n, r.left)
@@ -232,8 +256,13 @@ type reader struct {
 }
 
 func (r *reader) fail(field, format string, args ...any) {
+	r.failWith(BadXDR, 0, field, format, args...)
+}
+
+// failWith fails with an error of version 2, and the most that would have been accepted; in version 1 it is ERR_CHUNK.
+func (r *reader) failWith(code2 ErrorCode, limit int, field, format string, args ...any) {
 	if r.err == nil {
-		r.err = &ParseError{field, r.pos, fmt.Sprintf(format, args...), ErrChunk}
+		r.err = &ParseError{Field: field, Offset: r.pos, Reason: fmt.Sprintf(format, args...), Code: ErrChunk, Code2: code2, Max: uint32(limit)}
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package wire has the bytes of RPC-over-RDMA: the headers of version 1 (RFC 8166) and the private data that peers
-// exchange while they connect (RFC 8797). It does no I/O and keeps no state.
+// Package wire has the bytes of RPC-over-RDMA: the headers of version 1 (RFC 8166) and of version 2 with its round-trip extension (see
+// docs/protocol-v2.md), and the private data that peers exchange while they connect (RFC 8797). It does no I/O and keeps no state.
 //
 // A received message is a list of slices, since a receive may be made of several segments; a header may cross them
 // anywhere, even inside a word. What a header claims to hold is counted and held against [Limits] before it is kept, and a
@@ -47,6 +47,9 @@ func (p Procedure) String() string {
 	case Error:
 		return "RDMA_ERROR"
 	}
+	if names := [...]string{"RDMA2_OPTIONAL", "RDMA2_CONNPROP", "RDMA2_REQPROP", "RDMA2_RESPPROP", "RDMA2_UPDPROP"}; p >= Optional && int(p-Optional) < len(names) {
+		return names[p-Optional]
+	}
 	return fmt.Sprintf("procedure %d", uint32(p))
 }
 
@@ -69,7 +72,7 @@ func (c ErrorCode) String() string {
 	return fmt.Sprintf("error %d", uint32(c))
 }
 
-// Version1 is the only version that this package reads and writes.
+// Version1 is RPC-over-RDMA version 1.
 const Version1 = 1
 
 // Sizes in bytes.
@@ -119,11 +122,26 @@ type Limits struct {
 	WriteChunks      int // chunks of the Write list
 	SegmentsPerChunk int // segments of one Read, Write or Reply chunk
 	WriteSegments    int // segments of the Write list and the Reply chunk together
+
+	// Version2 admits version 2, NoVersion1 refuses version 1. The limits on segments hold for items of the extension likewise.
+	Version2, NoVersion1 bool
+	Items                int // bulk items of a message, and results that a request directs
+	Buffers              int // buffer segments of all items
+}
+
+func (l *Limits) versions() string {
+	if l.NoVersion1 {
+		return "2"
+	}
+	if l.Version2 {
+		return "1 or 2"
+	}
+	return "1"
 }
 
 // DefaultLimits are above what RFC 8267 section 6.4.2 guarantees to clients: 16 segments a chunk, one Write chunk, one Read chunk beside the
 // Position Zero Read chunk.
-var DefaultLimits = Limits{ReadSegments: 64, WriteChunks: 16, SegmentsPerChunk: 32, WriteSegments: 64}
+var DefaultLimits = Limits{ReadSegments: 64, WriteChunks: 16, SegmentsPerChunk: 32, WriteSegments: 64, Items: 64, Buffers: 1024}
 
 // ParseError says why a header cannot be used.
 type ParseError struct {
@@ -135,6 +153,9 @@ type ParseError struct {
 	Reason string
 	// Code is how a responder answers: ErrVers, ErrChunk, or 0 when the message is to be dropped.
 	Code ErrorCode
+	// Code2 is how it answers in version 2, unless Code is ErrVers or 0, and Max the number that goes with it.
+	Code2 ErrorCode
+	Max   uint32
 }
 
 func (e *ParseError) Error() string {

@@ -1,0 +1,439 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Placement is how a bulk item is, or shall be, placed: xmdp_type of rtrext section 7.1.
+type Placement uint32
+
+// Placements.
+const (
+	// Explicit: by RDMA operations on the segments.
+	Explicit Placement = 1
+	// SendBased: in placement-targetable segments of receive buffers.
+	SendBased Placement = 2
+	// Choice: the responder chooses; the segments are there if it chooses RDMA operations. In requests only.
+	Choice Placement = 3
+	// BySize: send-based if the item is shorter than a threshold, otherwise explicit. In requests only.
+	BySize Placement = 4
+	// TooShort: the item is shorter than was asked for, and stands in the payload stream. In replies only.
+	TooShort Placement = 5
+	// NoItem: the reply has no such item. In replies only.
+	NoItem Placement = 6
+)
+
+func (p Placement) String() string {
+	if names := [...]string{"", "EXRW", "TBSN", "CHOICE", "BYSIZE", "TOOSHORT", "NOITEM"}; p > 0 && int(p) < len(names) {
+		return names[p]
+	}
+	return fmt.Sprintf("placement %d", uint32(p))
+}
+
+// Item is a bulk item that was taken out of a message: xmdp_mitem of rtrext section 7.3. Its segments or buffers are those of its Transmit.
+//
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|     Position in the unreduced stream                          |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|     Length, without round-up                                  |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|     Placement                                                 |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  EXRW: count, Segment * count                                 |
+//	|  TBSN: offset in the first buffer segment, count,             |
+//	|        buffer segment number * count                          |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+type Item struct {
+	Position, Length uint32
+	Placement        Placement
+	// Offset is where a SendBased item begins in the first of its buffer segments.
+	Offset uint32
+
+	segs, numbers span
+}
+
+// ResultSet directs the placement of those results that the operations in a range of the request produce: xmdp_rsdset of rtrext section 7.4.
+type ResultSet struct {
+	// Begin and End are the range [Begin, End) of positions in the request's unreduced stream.
+	Begin, End uint32
+
+	items span
+}
+
+// ResultItem directs the placement of one result.
+type ResultItem struct {
+	// MinLength: a shorter result stays in the payload stream.
+	MinLength uint32
+	Placement Placement
+	// Threshold is that of BySize.
+	Threshold uint32
+
+	segs span
+}
+
+// MessageID names a transmission: xms_id.
+type MessageID struct {
+	XID       XID
+	Direction Direction
+	Sequence  uint32
+}
+
+// ReportCode is what ReptErr reports: optr_err of rtrext section 9.5.
+type ReportCode uint32
+
+// Codes of reports. With the first two and BadSequence and BadXID, Expected and Current count; with the last three, Current, Min and Max.
+const (
+	BadHeaderType   ReportCode = 1 // another procedure than the one expected
+	BadOptionType   ReportCode = 2 // another operation than the one expected
+	BadContinuation ReportCode = 3 // a continuation of nothing
+	BadSequence     ReportCode = 4 // another transmission number
+	BadXID          ReportCode = 5 // another XID
+	BadOffset       ReportCode = 6 // an offset beyond the buffer segment
+	BadBuffer       ReportCode = 7 // a buffer segment number beyond those of the group
+	BadPayload      ReportCode = 8 // a payload that is not in the transmission
+)
+
+func (c ReportCode) String() string {
+	if names := [...]string{"", "BADHMT", "BADOMT", "BADCONT", "BADSEQ", "BADXID", "BADOFF", "BADTBSN", "BADPL"}; c > 0 && int(c) < len(names) {
+		return names[c]
+	}
+	return fmt.Sprintf("report %d", uint32(c))
+}
+
+// Report is the body of ReptErr.
+type Report struct {
+	Bad     MessageID
+	Lead    MessageID
+	HasLead bool
+	Code    ReportCode
+	// Expected is the value that would have been right, Current the one that was found.
+	Expected, Current uint32
+	// Min and Max are the range of valid values. A value inside of it is not aligned.
+	Min, Max uint32
+}
+
+// Transmit is the body of XmtReq, XmtResp, XmtCont or ReptErr. It is used again for the next message.
+type Transmit struct {
+	// Items were taken out of the message (XmtReq, XmtResp).
+	Items []Item
+	// Sets direct the results (XmtReq).
+	Sets []ResultSet
+	// Count is the number of transmissions of the group (XmtReq, XmtResp), 1 at least.
+	Count uint32
+	// ReplyBuffers is how many transmissions the reply may have (XmtReq); 0 means 1.
+	ReplyBuffers uint32
+	// Number is that of this transmission in its group, and Initial the operation of the first (XmtCont).
+	Number  uint32
+	Initial Operation
+	// PayloadLength is how many bytes of payload stream follow the header.
+	PayloadLength uint32
+	// Report is that of ReptErr.
+	Report Report
+
+	results []ResultItem
+	segs    []Segment
+	numbers []uint32
+}
+
+// Segments returns the segments of an item.
+func (t *Transmit) Segments(i *Item) []Segment {
+	return t.segs[i.segs.at : i.segs.at+i.segs.n : i.segs.at+i.segs.n]
+}
+
+// Numbers returns the buffer segment numbers of an item.
+func (t *Transmit) Numbers(i *Item) []uint32 {
+	return t.numbers[i.numbers.at : i.numbers.at+i.numbers.n : i.numbers.at+i.numbers.n]
+}
+
+// Results returns what a set directs.
+func (t *Transmit) Results(s *ResultSet) []ResultItem {
+	return t.results[s.items.at : s.items.at+s.items.n : s.items.at+s.items.n]
+}
+
+// ResultSegments returns the segments of a ResultItem.
+func (t *Transmit) ResultSegments(i *ResultItem) []Segment {
+	return t.segs[i.segs.at : i.segs.at+i.segs.n : i.segs.at+i.segs.n]
+}
+
+// Reset empties t and keeps its memory.
+func (t *Transmit) Reset() {
+	*t = Transmit{Items: t.Items[:0], Sets: t.Sets[:0], results: t.results[:0], segs: t.segs[:0], numbers: t.numbers[:0]}
+}
+
+func (t *Transmit) parse(r *reader, op Operation, lim *Limits) {
+	switch op {
+	case XmtReq:
+		t.parseItems(r, lim, Call)
+		t.parseSets(r, lim)
+		t.Count, t.ReplyBuffers = r.count("optxrq_count"), r.uint32()
+	case XmtResp:
+		t.parseItems(r, lim, Reply)
+		t.Count = r.count("optxrs_count")
+	case XmtCont:
+		t.Number, t.Initial = r.uint32(), Operation(r.uint32())
+	default:
+		t.parseReport(r)
+		return
+	}
+	t.PayloadLength = r.uint32()
+}
+
+// count reads a number of transmissions.
+func (r *reader) count(field string) uint32 {
+	n := r.uint32()
+	if r.err == nil && n == 0 {
+		r.fail(field, "a group of 0 transmissions, must be 1 at least")
+	}
+	return n
+}
+
+func (t *Transmit) parseItems(r *reader, lim *Limits, d Direction) {
+	n := r.uint32()
+	if r.err == nil && uint64(n) > uint64(lim.Items) {
+		r.fail("dp", "%d bulk items, at most %d are accepted", n, lim.Items)
+	}
+	for range n {
+		it := Item{Position: r.uint32(), Length: r.uint32(), Placement: Placement(r.uint32())}
+		if r.err != nil {
+			return
+		}
+		switch it.Placement {
+		case Explicit:
+			it.segs = t.segments(r, lim)
+		case SendBased:
+			it.Offset = r.uint32()
+			it.numbers = t.bufferNumbers(r, lim)
+		case TooShort, NoItem:
+			if d == Call {
+				r.fail("xmdmi_where", "placement %v is for replies only", it.Placement)
+			}
+		default:
+			r.fail("xmdmi_where", "placement is %d, must be 1 or 2, or in a reply 5 or 6", uint32(it.Placement))
+		}
+		if r.err != nil {
+			return
+		}
+		t.Items = append(t.Items, it)
+	}
+}
+
+func (t *Transmit) parseSets(r *reader, lim *Limits) {
+	n := r.uint32()
+	if r.err == nil && uint64(n) > uint64(lim.Items) {
+		r.fail("rsd", "%d sets of results, at most %d are accepted", n, lim.Items)
+	}
+	for range n {
+		s := ResultSet{Begin: r.uint32(), End: r.uint32()}
+		k := r.uint32()
+		if r.err == nil && uint64(k) > uint64(lim.Items-len(t.results)) {
+			r.fail("xmdrsds_items", "more than %d results in all sets together", lim.Items)
+		}
+		if r.err == nil && (s.End < s.Begin || len(t.Sets) > 0 && s.Begin < t.Sets[len(t.Sets)-1].End) {
+			r.fail("xmdrsds_range", "range %d to %d, must begin behind the one before and not end before it begins", s.Begin, s.End)
+		}
+		s.items = span{len(t.results), int(k)}
+		for range k {
+			it := ResultItem{MinLength: r.uint32(), Placement: Placement(r.uint32())}
+			if r.err != nil {
+				return
+			}
+			switch it.Placement {
+			case Explicit, Choice:
+				it.segs = t.segments(r, lim)
+			case BySize:
+				it.Threshold = r.uint32()
+				it.segs = t.segments(r, lim)
+			case SendBased:
+			default:
+				r.fail("xmdrsdi_loc", "placement is %d, must be 1 to 4", uint32(it.Placement))
+			}
+			t.results = append(t.results, it)
+		}
+		if r.err != nil {
+			return
+		}
+		t.Sets = append(t.Sets, s)
+	}
+}
+
+func (t *Transmit) segments(r *reader, lim *Limits) span {
+	n := r.uint32()
+	switch {
+	case r.err != nil:
+	case uint64(n) > uint64(lim.SegmentsPerChunk) || int(n) > lim.WriteSegments-len(t.segs):
+		r.fail("rpcrdma1_segment", "%d segments are too many: an item may have %d, all together %d", n, lim.SegmentsPerChunk, lim.WriteSegments)
+	case uint64(n)*SegmentSize > uint64(r.left):
+		r.fail("rpcrdma1_segment", "%d segments are promised, the message ends after %d more bytes", n, r.left)
+	}
+	at := len(t.segs)
+	for range n {
+		if r.err != nil {
+			return span{}
+		}
+		t.segs = append(t.segs, r.segment())
+	}
+	return span{at, int(n)}
+}
+
+func (t *Transmit) bufferNumbers(r *reader, lim *Limits) span {
+	n := r.uint32()
+	switch {
+	case r.err != nil:
+	case int64(n) > int64(lim.Buffers-len(t.numbers)):
+		r.fail("xmdl_bsnum", "%d buffer segments are too many: all items may have %d together", n, lim.Buffers)
+	case uint64(n)*4 > uint64(r.left):
+		r.fail("xmdl_bsnum", "%d buffer segments are promised, the message ends after %d more bytes", n, r.left)
+	}
+	at := len(t.numbers)
+	for range n {
+		if r.err != nil {
+			return span{}
+		}
+		t.numbers = append(t.numbers, r.uint32())
+	}
+	return span{at, int(n)}
+}
+
+func (t *Transmit) parseReport(r *reader) {
+	p := &t.Report
+	p.Bad = r.messageID()
+	if p.HasLead = r.present("optre_lead"); p.HasLead {
+		p.Lead = r.messageID()
+	}
+	switch p.Code = ReportCode(r.uint32()); p.Code {
+	case BadHeaderType, BadOptionType, BadSequence, BadXID:
+		p.Expected, p.Current = r.uint32(), r.uint32()
+	case BadContinuation:
+	case BadOffset, BadBuffer, BadPayload:
+		p.Current, p.Min, p.Max = r.uint32(), r.uint32(), r.uint32()
+	default:
+		r.fail("optre_which", "report is %d, must be 1 to 8", uint32(p.Code))
+	}
+}
+
+func (r *reader) messageID() MessageID {
+	return MessageID{XID: XID(r.uint32()), Direction: r.direction("xmsi_dir"), Sequence: r.uint32()}
+}
+
+// AddExplicit, and the other methods that add, build a Transmit to be appended.
+func (t *Transmit) AddExplicit(position, length uint32, segs []Segment) {
+	t.Items = append(t.Items, Item{Position: position, Length: length, Placement: Explicit, segs: t.keep(segs)})
+}
+
+// AddSendBased adds an item that begins at offset in the first of the buffer segments.
+func (t *Transmit) AddSendBased(position, length, offset uint32, numbers ...uint32) {
+	at := len(t.numbers)
+	t.numbers = append(t.numbers, numbers...)
+	t.Items = append(t.Items, Item{Position: position, Length: length, Placement: SendBased, Offset: offset, numbers: span{at, len(numbers)}})
+}
+
+// AddAbsent adds TooShort, with the place of the result in the reply, or NoItem, with zeros.
+func (t *Transmit) AddAbsent(position, length uint32, p Placement) {
+	t.Items = append(t.Items, Item{Position: position, Length: length, Placement: p})
+}
+
+// AddSet adds a set, to which results are added.
+func (t *Transmit) AddSet(begin, end uint32) {
+	t.Sets = append(t.Sets, ResultSet{Begin: begin, End: end, items: span{len(t.results), 0}})
+}
+
+// AddResult adds a result to the latest set.
+func (t *Transmit) AddResult(minLength uint32, p Placement, threshold uint32, segs []Segment) {
+	t.results = append(t.results, ResultItem{MinLength: minLength, Placement: p, Threshold: threshold, segs: t.keep(segs)})
+	t.Sets[len(t.Sets)-1].items.n++
+}
+
+func (t *Transmit) keep(segs []Segment) span {
+	at := len(t.segs)
+	t.segs = append(t.segs, segs...)
+	return span{at, len(segs)}
+}
+
+// Append appends the body of an operation.
+func (t *Transmit) Append(dst []byte, op Operation) []byte {
+	u32 := binary.BigEndian.AppendUint32
+	switch op {
+	case XmtReq:
+		dst = t.appendSets(t.appendItems(dst))
+		dst = u32(u32(dst, t.Count), t.ReplyBuffers)
+	case XmtResp:
+		dst = u32(t.appendItems(dst), t.Count)
+	case XmtCont:
+		dst = u32(u32(dst, t.Number), uint32(t.Initial))
+	default:
+		return t.appendReport(dst)
+	}
+	return u32(dst, t.PayloadLength)
+}
+
+func (t *Transmit) appendItems(dst []byte) []byte {
+	u32 := binary.BigEndian.AppendUint32
+	dst = u32(dst, uint32(len(t.Items)))
+	for i := range t.Items {
+		it := &t.Items[i]
+		dst = u32(u32(u32(dst, it.Position), it.Length), uint32(it.Placement))
+		switch it.Placement {
+		case Explicit:
+			dst = appendSegments(dst, t.Segments(it))
+		case SendBased:
+			dst = u32(u32(dst, it.Offset), uint32(it.numbers.n))
+			for _, n := range t.Numbers(it) {
+				dst = u32(dst, n)
+			}
+		}
+	}
+	return dst
+}
+
+func (t *Transmit) appendSets(dst []byte) []byte {
+	u32 := binary.BigEndian.AppendUint32
+	dst = u32(dst, uint32(len(t.Sets)))
+	for i := range t.Sets {
+		s := &t.Sets[i]
+		dst = u32(u32(u32(dst, s.Begin), s.End), uint32(s.items.n))
+		results := t.Results(s)
+		for k := range results {
+			it := &results[k]
+			dst = u32(u32(dst, it.MinLength), uint32(it.Placement))
+			if it.Placement == BySize {
+				dst = u32(dst, it.Threshold)
+			}
+			if it.Placement != SendBased {
+				dst = appendSegments(dst, t.ResultSegments(it))
+			}
+		}
+	}
+	return dst
+}
+
+func appendSegments(dst []byte, segs []Segment) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(segs)))
+	for _, s := range segs {
+		dst = AppendSegment(dst, s)
+	}
+	return dst
+}
+
+func (t *Transmit) appendReport(dst []byte) []byte {
+	u32, p := binary.BigEndian.AppendUint32, &t.Report
+	dst = appendMessageID(dst, p.Bad)
+	if p.HasLead {
+		dst = appendMessageID(u32(dst, 1), p.Lead)
+	} else {
+		dst = u32(dst, 0)
+	}
+	dst = u32(dst, uint32(p.Code))
+	switch p.Code {
+	case BadHeaderType, BadOptionType, BadSequence, BadXID:
+		dst = u32(u32(dst, p.Expected), p.Current)
+	case BadOffset, BadBuffer, BadPayload:
+		dst = u32(u32(u32(dst, p.Current), p.Min), p.Max)
+	}
+	return dst
+}
+
+func appendMessageID(dst []byte, id MessageID) []byte {
+	u32 := binary.BigEndian.AppendUint32
+	return u32(u32(u32(dst, uint32(id.XID)), uint32(id.Direction)), id.Sequence)
+}

@@ -1,0 +1,230 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Version2 is RPC-over-RDMA version 2 in the dialect of docs/protocol-v2.md: the extension mechanism of the version's first drafts,
+// the layout and the transport properties of draft-cel-nfsv4-rpcrdma-version-two-05, and draft-dnoveck-nfsv4-rpcrdma-rtrext-03.
+const Version2 = 2
+
+// Procedures of version 2. Msg, NoMsg and Error are those of version 1; 2 and 3 do not exist.
+const (
+	Optional Procedure = 5 // RDMA2_OPTIONAL: an operation of an extension
+	ConnProp Procedure = 6 // RDMA2_CONNPROP: properties, with the first message of each side
+	ReqProp  Procedure = 7 // RDMA2_REQPROP: a request to change properties
+	RespProp Procedure = 8 // RDMA2_RESPPROP: the answer to that
+	UpdProp  Procedure = 9 // RDMA2_UPDPROP: news of a side's own properties
+)
+
+// Direction says whether a message belongs to an RPC call or to its reply: RPC's msg_type.
+type Direction uint32
+
+// The two directions.
+const (
+	Call  Direction = 0
+	Reply Direction = 1
+)
+
+// Operation is the opttype of an RDMA2_OPTIONAL message.
+type Operation uint32
+
+// Operations. Those of properties are other names for the procedures 6 to 9, with the same body in optinfo.
+const (
+	OptConnProp Operation = 1
+	OptUpdProp  Operation = 4
+	// XmtReq begins a request, XmtResp a reply, XmtCont goes on with either; ReptErr reports an error in one (rtrext section 9).
+	XmtReq  Operation = 5
+	XmtResp Operation = 6
+	XmtCont Operation = 7
+	ReptErr Operation = 8
+)
+
+// Error codes of version 2 besides ErrVers.
+const (
+	BadXDR        ErrorCode = 2 // the header cannot be decoded
+	InvalidOption ErrorCode = 3 // there is no such procedure, or no such operation
+	ReadChunks    ErrorCode = 4 // more Read chunks than Error.Max
+	WriteChunks   ErrorCode = 5 // more Write chunks than Error.Max
+	Segments      ErrorCode = 6 // more segments in a chunk than Error.Max
+	WriteResource ErrorCode = 7 // the Write chunk with the index (from 1; 0: unknown) is shorter than the bytes needed
+	ReplyResource ErrorCode = 8 // the reply needs room for so many bytes
+	// InvalidOption9 is what peers of draft -05 call InvalidOption. It is understood and never sent.
+	InvalidOption9 ErrorCode = 9
+	System         ErrorCode = 10 // the responder cannot answer for other reasons
+)
+
+var errorNames2 = [...]string{
+	ErrVers: "ERR_VERS", BadXDR: "BAD_XDR", InvalidOption: "INVALID_OPTION", ReadChunks: "READ_CHUNKS", WriteChunks: "WRITE_CHUNKS", Segments: "SEGMENTS",
+	WriteResource: "WRITE_RESOURCE", ReplyResource: "REPLY_RESOURCE", InvalidOption9: "INVALID_OPTION", System: "SYSTEM",
+}
+
+// Name returns a code's name in a version.
+func (c ErrorCode) Name(version uint32) string {
+	if version == Version2 && c > 0 && int(c) < len(errorNames2) {
+		return errorNames2[c]
+	}
+	return c.String()
+}
+
+// Sizes of version 2 in bytes.
+const (
+	// MinSize2 is the header of RDMA2_MSG with three absent lists: version 1's with direction and inv_handle.
+	MinSize2 = MinSize + 8
+	// FirstMessage bounds the first message of a connection: its receiver may know version 1 only.
+	FirstMessage = 1024
+	// MaxProperties bounds the properties of a set.
+	MaxProperties = 32
+)
+
+// parse2 reads what follows the fixed words in version 2.
+func (h *Header) parse2(r *reader, lim *Limits) {
+	switch h.Procedure {
+	case Msg, NoMsg:
+		h.Direction = r.direction("rdma_direction")
+		h.Invalidate = Handle(r.uint32())
+		h.parseReads(r, lim)
+		h.parseWrites(r, lim)
+		h.parseReply(r, lim)
+	case Optional:
+		h.Direction = r.direction("rdma_optdir")
+		h.Operation = Operation(r.uint32())
+		n := r.uint32()
+		if r.err == nil && uint64(n) > uint64(r.left) {
+			r.fail("rdma_optinfo", "%d bytes are promised, the message ends after %d more", n, r.left)
+			return
+		}
+		h.option(r, int(n), lim)
+	case ConnProp, ReqProp, RespProp, UpdProp:
+		h.Props.parse(r, h.Procedure)
+	default:
+		r.failWith(InvalidOption, 0, "rdma_proc", "procedure is %d, must be 0, 1, or 4 to 9", uint32(h.Procedure))
+	}
+}
+
+// option reads n bytes of optinfo.
+func (h *Header) option(r *reader, n int, lim *Limits) {
+	end := r.pos + n
+	switch {
+	case h.Operation >= OptConnProp && h.Operation <= OptUpdProp:
+		h.Alias = true
+		h.Procedure = ConnProp + Procedure(h.Operation-OptConnProp)
+		h.Props.parse(r, h.Procedure)
+	case h.Operation >= XmtReq && h.Operation <= ReptErr:
+		h.Transmit.parse(r, h.Operation, lim)
+	default:
+		r.failWith(InvalidOption, 0, "rdma_opttype", "operation is %d, must be 1 to 8", uint32(h.Operation))
+	}
+	if r.err == nil && r.pos > end {
+		r.fail("rdma_optinfo", "it has %d bytes, its operation needs %d", n, n+r.pos-end)
+	}
+	// Bytes behind what is known are a later form's business.
+	for r.err == nil && r.pos < (end+3)&^3 {
+		r.skip()
+	}
+}
+
+// parseError2 reads the body of an RDMA2_ERROR message.
+//
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                             Code                              |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  1: lowest, highest version        4, 5, 6: the most allowed  |
+//	|  7: index of the chunk, bytes needed       8: bytes needed    |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+func (h *Header) parseError2(r *reader) error {
+	switch h.Code = ErrorCode(r.uint32()); h.Code {
+	case ErrVers:
+		h.Low, h.High = r.uint32(), r.uint32()
+	case BadXDR, InvalidOption, InvalidOption9, System:
+	case ReadChunks, WriteChunks, Segments:
+		h.Max = r.uint32()
+	case WriteResource:
+		h.Index, h.Needed = r.uint32(), r.uint32()
+	case ReplyResource:
+		h.Needed = r.uint32()
+	default:
+		return &ParseError{Field: "rdma_err", Offset: FixedSize, Reason: fmt.Sprintf("error is %d, must be 1 to 10", uint32(h.Code))}
+	}
+	h.Size = r.pos
+	if r.err != nil {
+		r.err.Code = 0
+		return r.err
+	}
+	return nil
+}
+
+func (r *reader) direction(field string) Direction {
+	d := Direction(r.uint32())
+	if r.err == nil && d > Reply {
+		r.fail(field, "direction is %d, must be 0 (call) or 1 (reply)", uint32(d))
+	}
+	return d
+}
+
+// skip passes over a byte.
+func (r *reader) skip() {
+	if r.err != nil || r.left < 1 {
+		r.fail("length", "message ends inside optinfo")
+		return
+	}
+	for len(r.cur) == 0 {
+		r.cur, r.rest = r.rest[0], r.rest[1:]
+	}
+	r.left, r.pos, r.cur = r.left-1, r.pos+1, r.cur[1:]
+}
+
+// AppendMessage appends the beginning of RDMA2_MSG or RDMA2_NOMSG; three lists have to follow.
+func AppendMessage(dst []byte, xid XID, credits Credits, p Procedure, d Direction, invalidate Handle) []byte {
+	dst = AppendFixed(dst, xid, Version2, credits, p)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(d))
+	return binary.BigEndian.AppendUint32(dst, uint32(invalidate))
+}
+
+// Fault2 is the body of an RDMA2_ERROR message: the fields count where the code has them.
+type Fault2 struct {
+	Code          ErrorCode
+	Low, High     uint32
+	Max           uint32
+	Index, Needed uint32
+}
+
+// Error2Size bounds an RDMA2_ERROR message.
+const Error2Size = FixedSize + 12
+
+// AppendError2 appends an RDMA2_ERROR message.
+func AppendError2(dst []byte, xid XID, credits Credits, f Fault2) []byte {
+	dst = AppendFixed(dst, xid, Version2, credits, Error)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(f.Code))
+	switch f.Code {
+	case ErrVers:
+		dst = binary.BigEndian.AppendUint32(dst, f.Low)
+		dst = binary.BigEndian.AppendUint32(dst, f.High)
+	case ReadChunks, WriteChunks, Segments:
+		dst = binary.BigEndian.AppendUint32(dst, f.Max)
+	case WriteResource:
+		dst = binary.BigEndian.AppendUint32(dst, f.Index)
+		dst = binary.BigEndian.AppendUint32(dst, f.Needed)
+	case ReplyResource:
+		dst = binary.BigEndian.AppendUint32(dst, f.Needed)
+	}
+	return dst
+}
+
+// BeginOption appends the beginning of an RDMA2_OPTIONAL message. What is appended to it until EndOption is its optinfo.
+func BeginOption(dst []byte, xid XID, credits Credits, d Direction, op Operation) []byte {
+	dst = AppendFixed(dst, xid, Version2, credits, Optional)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(d))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(op))
+	return binary.BigEndian.AppendUint32(dst, 0)
+}
+
+// OptionSize is what BeginOption appends.
+const OptionSize = FixedSize + 12
+
+// EndOption writes the length of the optinfo of a message that began at dst[at], which is a multiple of four.
+func EndOption(dst []byte, at int) []byte {
+	binary.BigEndian.PutUint32(dst[at+OptionSize-4:], uint32(len(dst)-at-OptionSize))
+	return dst
+}
