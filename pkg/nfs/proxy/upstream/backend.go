@@ -193,7 +193,7 @@ func (b *Backend) line(lk *Link, r *Request) *line {
 func (b *Backend) unpark(lk *Link, xid uint32) *line {
 	found := -1
 	for i, l := range b.parked {
-		if l.address != lk.client.Remote.Addr() {
+		if l.address != lk.client.Remote.Addr().Unmap() {
 			continue
 		}
 		if l.knows(xid) {

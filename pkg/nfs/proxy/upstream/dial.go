@@ -43,11 +43,11 @@ type Conn interface {
 }
 
 const (
-	// A backend whose host has vanished is noticed after about half a minute.
+	// A backend whose host has vanished is noticed within a minute.
 	keepAliveIdle     = 15 * time.Second
 	keepAliveInterval = 5 * time.Second
 	keepAliveCount    = 3
-	userTimeout       = 30 * time.Second
+	userTimeout       = 60 * time.Second
 )
 
 // TCP dials a backend over TCP.

@@ -98,6 +98,7 @@ type fakeConn struct {
 	err   error
 	calls []*oncrpc.Request // unanswered
 	log   []uint32          // XIDs of all calls
+	twice bool              // two calls had one XID
 	holds gatherer
 }
 
@@ -116,6 +117,11 @@ func (c *fakeConn) Submit(r *oncrpc.Request) {
 		return
 	}
 	r.Err = nil
+	for _, o := range c.calls {
+		if o.XID == r.XID {
+			c.twice = true
+		}
+	}
 	c.calls = append(c.calls, r)
 	c.mu.Unlock()
 	if c.prompt {

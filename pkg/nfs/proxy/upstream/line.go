@@ -62,7 +62,7 @@ type session struct {
 }
 
 func newLine(b *Backend, lk *Link) *line {
-	l := &line{b: b, address: lk.client.Remote.Addr(), counted: true}
+	l := &line{b: b, address: lk.client.Remote.Addr().Unmap(), counted: true}
 	l.ctx, l.cancel = context.WithCancel(b.ctx)
 	l.owner.Store(lk)
 	return l

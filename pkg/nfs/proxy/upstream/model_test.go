@@ -1,0 +1,176 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// step is something that happens to a backend.
+type step struct {
+	Kind, Link, XID, Arg, How int
+}
+
+// world is three clients, two of them at one address, with a backend that comes and goes.
+type world struct {
+	*Backend
+	dialer *fakeDialer
+	pool   *bufpool.Pool
+	links  [3]*Link
+	opened int
+	mu     sync.Mutex
+	faults []string
+	open   int // requests not finished
+}
+
+func (w *world) fault(format string, args ...any) {
+	w.faults = append(w.faults, fmt.Sprintf(format, args...))
+}
+
+func (w *world) openLink(i int) {
+	w.opened++
+	addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i / 2)})
+	w.links[i] = w.Open(&oncrpc.Conn{Remote: netip.AddrPortFrom(addr, uint16(w.opened))}, nil)
+}
+
+// do makes the step happen.
+func (w *world) do(t *testing.T, s step) {
+	switch s.Kind {
+	case 0, 1, 2, 3:
+		arg, ends := uint32(s.Arg), 0
+		r := newRequest(t, w.pool, uint32(s.XID), 1, arg)
+		r.Soft = Soft(s.How % 3)
+		w.mu.Lock()
+		w.open++
+		w.mu.Unlock()
+		r.Finished = func(r *Request) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if ends++; ends > 1 {
+				w.fault("call %d was finished %d times", s.XID, ends)
+			}
+			w.open--
+			switch err := r.Err; {
+			case err == nil:
+				if d, err := r.Results(); err != nil {
+					w.fault("call %d: %v", s.XID, err)
+				} else if got := d.Uint32(); got != arg {
+					w.fault("call %d with %d got the reply to one with %d", s.XID, arg, got)
+				}
+			case errors.Is(err, ErrSoftTimeout):
+				if r.Soft == SoftNever {
+					w.fault("call %d: %v", s.XID, err)
+				}
+			case !errors.Is(err, ErrClosed) && !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrOverloaded):
+				w.fault("call %d: %v", s.XID, err)
+			}
+			r.Reset()
+		}
+		w.links[s.Link].Submit(r)
+	case 4, 5:
+		if c := w.conn(s.Arg); c != nil {
+			c.mu.Lock()
+			xid, n := uint32(0), len(c.calls)
+			if n > 0 {
+				xid = c.calls[s.XID%n].XID
+			}
+			c.mu.Unlock()
+			c.reply(xid)
+		}
+	case 6:
+		if c := w.conn(s.Arg); c != nil {
+			c.end(errBroken)
+		}
+	case 7:
+		w.dialer.setFail(func(int) error { return errRefused })
+	case 8:
+		w.dialer.setFail(nil)
+	case 9:
+		time.Sleep(time.Duration(s.XID*s.XID*s.Arg) * 20 * time.Millisecond)
+	case 10:
+		w.links[s.Link].Close()
+		w.openLink(s.Link)
+	}
+	synctest.Wait()
+}
+
+// conn returns one of the connections of lines, the last one first; nil if there are not so many.
+func (w *world) conn(i int) *fakeConn {
+	w.dialer.mu.Lock()
+	defer w.dialer.mu.Unlock()
+	if n := len(w.dialer.conns); i < n {
+		return w.dialer.conns[n-1-i]
+	}
+	return nil
+}
+
+// TestModel: whatever happens, every request is finished once, with the reply to its own call or a good reason; a connection never has two calls with one XID in
+// hand; and as soon as the backend is well again, all that waits is answered.
+func TestModel(t *testing.T) {
+	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+		return step{
+			Kind: rapid.IntRange(0, 10).Draw(t, "kind"), Link: rapid.IntRange(0, 2).Draw(t, "link"), XID: rapid.IntRange(0, 7).Draw(t, "xid"),
+			Arg: rapid.IntRange(0, 2).Draw(t, "arg"), How: rapid.IntRange(0, 2).Draw(t, "how"),
+		}
+	}), 1, 80)
+	rapid.Check(t, func(rt *rapid.T) {
+		list := steps.Draw(rt, "steps")
+		var faults []string
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{dialer: &fakeDialer{}, pool: bufpool.New(0)}
+			var err error
+			if w.Backend, err = New(Config{
+				Dialer: w.dialer, Pool: w.pool, SoftTimeout: 7 * time.Second, MaxParked: 2, WaitLimit: 12 * (callCost + 44),
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for i := range w.links {
+				w.openLink(i)
+			}
+			for _, s := range list {
+				w.do(t, s)
+			}
+			w.dialer.setFail(nil)
+			for range 10 {
+				pass(10 * time.Second)
+				for i := 0; w.conn(i) != nil; i++ {
+					c := w.conn(i)
+					for xid := range uint32(8) {
+						for c.reply(xid) {
+							synctest.Wait()
+						}
+					}
+				}
+			}
+			synctest.Wait()
+			if st := w.Status(); st.Calls != 0 || st.WaitBytes != 0 || w.open != 0 {
+				w.fault("%d calls are left: %+v", w.open, st)
+			}
+			for i := 0; w.conn(i) != nil; i++ {
+				if w.conn(i).twice {
+					w.fault("a connection had two calls with one XID")
+				}
+			}
+			w.Close()
+			synctest.Wait()
+			if st := w.Status(); st.WaitBytes != 0 || st.Ports != 0 || st.Links != 0 || st.Connections != 0 {
+				w.fault("after the end: %+v", st)
+			}
+			if err := w.pool.Close(); err != nil {
+				w.fault("%v", err)
+			}
+			faults = w.faults
+		})
+		for _, f := range faults {
+			rt.Error(f)
+		}
+	})
+}
