@@ -162,6 +162,8 @@ func unreadable(e *layout.Error) (code, status uint32) {
 		return layout.OpIllegal, errOpIllegal
 	case e.Attr:
 		return e.Code, errAttrNotSupp
+	case e.Code == 0: // not even its number is there
+		return layout.OpIllegal, errBadXDR
 	default:
 		return e.Code, errBadXDR
 	}

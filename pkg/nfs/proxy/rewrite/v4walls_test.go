@@ -352,7 +352,8 @@ func TestLocalV4(t *testing.T) {
 		{"an unknown operation first", compoundV4(2, op(99)), Caller{}, resultsOf(errOpIllegal, op(layout.OpIllegal, errOpIllegal))},
 		{"one of another minor version", compoundV4(0, sequence), Caller{}, resultsOf(errOpIllegal, op(layout.OpIllegal, errOpIllegal))},
 		{"what cannot be read", compoundV4(2, op(layout.OpSequence, "short")), Caller{}, resultsOf(errBadXDR, op(layout.OpSequence, errBadXDR))},
-		{"no operation where there should be one", compoundV4(2, raw{})[:76], Caller{}, fields(xidV4, 1, 0, 0, 0, 4)},
+		{"no operation where there should be one", compoundV4(2, raw{}), Caller{}, resultsOf(errBadXDR, op(layout.OpIllegal, errBadXDR))},
+		{"cut short", compoundV4(2, raw{})[:76], Caller{}, fields(xidV4, 1, 0, 0, 0, 4)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var c Call
