@@ -4,59 +4,114 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// counters prints what does not depend on the machine: what one RPC costs at depth 16, at both ends.
-func (s *sides) counters(ctx context.Context) error {
-	fmt.Printf("\nPer RPC at depth 16, CRC on. Client: as sluicectl counts. Gateway: from its metrics, over the same calls.\n\n")
-	fmt.Printf("%-12s | %8s %8s %8s %8s | %8s %8s %8s %8s %8s\n", "", "client", "", "", "", "gateway", "", "", "", "")
-	fmt.Printf("%-12s | %8s %8s %8s %8s | %8s %8s %8s %8s %8s\n", "",
+// counterRow is what one RPC costs at both ends, in counts, which do not depend on the machine: a line of the table and an
+// entry of bench.json. Client is what sluicectl counts; Gateway comes from its metrics, and is about the side of its clients
+// but for allocations, which are those of the whole process.
+type counterRow struct {
+	Op      string       `json:"op"`
+	Depth   int          `json:"depth"`
+	CRC     bool         `json:"crc"`
+	Client  countsPerRPC `json:"client"`
+	Gateway countsPerRPC `json:"gateway"`
+	Copied  float64      `json:"gateway_copied_bytes"` // of payload, on its way in
+}
+
+type countsPerRPC struct {
+	Allocs   float64 `json:"allocs"`
+	Syscalls float64 `json:"syscalls"`
+	Messages float64 `json:"messages"`
+	RDMAOps  float64 `json:"rdma_ops"`
+}
+
+// The gateway is measured over the calls by which a long run is longer than a short one: what a connection costs once, and
+// the look at the metrics, are in both. Another short run before them takes what the gateway needs only at its first.
+const (
+	shortCount = 500 * time.Millisecond
+	longCount  = 2 * time.Second
+)
+
+// counters measures what RPCs at depth 16 cost, on both gateways.
+func (s *sides) counters(ctx context.Context, volume, proxy []operation, res *results) error {
+	fmt.Printf("\nPer RPC at depth 16, CRC on. Client: as sluicectl counts. Gateway: from its metrics, towards its clients, but all allocations.\n\n")
+	fmt.Printf("%-18s | %8s %8s %8s %8s | %8s %8s %8s %8s %8s\n", "", "client", "", "", "", "gateway", "", "", "", "")
+	fmt.Printf("%-18s | %8s %8s %8s %8s | %8s %8s %8s %8s %8s\n", "",
 		"allocs", "syscalls", "messages", "rdma ops", "allocs", "syscalls", "messages", "rdma ops", "copied B")
-	one := *s
-	one.o.duration = max(one.o.duration, 2*time.Second) // so that what a connection costs once does not count
-	for _, op := range operations {
-		before, err := s.scrape(ctx)
-		if err != nil {
-			return err
+	for _, part := range []struct {
+		g   *gateway
+		ops []operation
+	}{{s.volume, volume}, {s.proxy, proxy}} {
+		for _, op := range part.ops {
+			r, err := s.count(ctx, part.g, op)
+			if err != nil {
+				return fmt.Errorf("counters of %s: %w", op.name, err)
+			}
+			fmt.Printf("%-18s | %8.3f %8.3f %8.2f %8.2f | %8.3f %8.3f %8.2f %8.2f %8.1f\n", op.name,
+				r.Client.Allocs, r.Client.Syscalls, r.Client.Messages, r.Client.RDMAOps,
+				r.Gateway.Allocs, r.Gateway.Syscalls, r.Gateway.Messages, r.Gateway.RDMAOps, r.Copied)
+			if err := res.add(r); err != nil {
+				return err
+			}
 		}
-		m := one.rdma(ctx, op, 16, true, 4)
-		if m.err != nil {
-			return m.err
-		}
-		time.Sleep(50 * time.Millisecond) // a connection's figures are added up when it has ended
-		after, err := s.scrape(ctx)
-		if err != nil {
-			return err
-		}
-		rpcs := after["sluice_rpcs_total"] - before["sluice_rpcs_total"]
-		per := func(name string) float64 { return (after[name] - before[name]) / rpcs }
-		fmt.Printf("%-12s | %8.3f %8.3f %8.2f %8.2f | %8.3f %8.3f %8.2f %8.2f %8.1f\n", op.name,
-			m.Allocs, m.Syscalls, m.Messages, m.RDMAOps,
-			per("sluice_runtime_allocations_total"), per("sluice_transport_syscalls_total"), per("sluice_transport_messages_total"),
-			per("sluice_rdma_operations_total.write")+per("sluice_rdma_operations_total.read"), per("sluice_rdma_copied_bytes_total"))
 	}
 	return nil
 }
 
+func (s *sides) count(ctx context.Context, g *gateway, op operation) (*counterRow, error) {
+	r := &counterRow{Op: "counters " + op.name, Depth: 16, CRC: true}
+	one := *s
+	more := map[string]float64{} // in the long run than in the short one
+	for _, run := range []struct {
+		d    time.Duration
+		sign float64
+	}{{shortCount, 0}, {shortCount, -1}, {longCount, 1}} {
+		one.o.duration = run.d
+		before, err := g.scrape(ctx)
+		if err != nil {
+			return nil, err
+		}
+		m, err := one.rdma(ctx, g, op, r.Depth, r.CRC, plainInline)
+		if err != nil {
+			return nil, err
+		}
+		r.Client = countsPerRPC{m.Allocs, m.Syscalls, m.Messages, m.RDMAOps}
+		time.Sleep(50 * time.Millisecond) // a connection's figures are added up when it has ended
+		after, err := g.scrape(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for name, v := range after {
+			more[name] += run.sign * (v - before[name])
+		}
+	}
+	rpcs := more["sluice_rpcs_total"]
+	if rpcs <= 0 {
+		return nil, fmt.Errorf("the gateway counted %.0f calls more in %v than in %v", rpcs, longCount, shortCount)
+	}
+	r.Gateway = countsPerRPC{
+		Allocs:   more["sluice_runtime_allocations_total"] / rpcs,
+		Syscalls: more["sluice_transport_syscalls_total"] / rpcs,
+		Messages: more["sluice_transport_messages_total"] / rpcs,
+		RDMAOps:  (more["sluice_rdma_operations_total.write"] + more["sluice_rdma_operations_total.read"]) / rpcs,
+	}
+	r.Copied = more["sluice_rdma_copied_bytes_total"] / rpcs
+	return r, nil
+}
+
 // scrape reads the gateway's metrics, adding up all labels; RDMA operations are also kept by kind.
-func (s *sides) scrape(ctx context.Context) (map[string]float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.admin+"/metrics", nil)
+func (g *gateway) scrape(ctx context.Context) (map[string]float64, error) {
+	body, err := g.get(ctx, "/metrics")
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
+	defer body.Close()
 	sums := map[string]float64{}
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+	lines := bufio.NewScanner(body)
+	for lines.Scan() {
 		name, rest, ok := strings.Cut(lines.Text(), " ")
 		if strings.HasPrefix(name, "#") || !ok {
 			continue
@@ -72,46 +127,5 @@ func (s *sides) scrape(ctx context.Context) (map[string]float64, error) {
 			sums[base+"."+kind] += v
 		}
 	}
-	return sums, nil
-}
-
-// sweep prints how the inline threshold changes small transfers. Each threshold has a gateway of its own.
-func (s *sides) sweep(ctx context.Context) error {
-	sizes := []int{1 << 10, 4 << 10, 16 << 10, 60 << 10}
-	fmt.Printf("\nInline threshold, both ways: operations per second at depth 16 and median latency in µs at depth 1, CRC on.\n\n%-9s", "threshold")
-	for _, n := range sizes {
-		fmt.Printf(" | %12s %7s %12s %7s", fmt.Sprintf("READ %dKiB", n>>10), "", fmt.Sprintf("WRITE %dKiB", n>>10), "")
-	}
-	fmt.Println()
-	export := filepath.Join(s.dir, "sweep") // one directory is served by one gateway
-	if err := os.Mkdir(export, 0o755); err != nil {
-		return err
-	}
-	for _, kib := range []int{1, 2, 4, 8, 16, 32, 64} {
-		var stops []func()
-		one := &sides{o: s.o, dir: s.dir, gateway: map[bool]string{}}
-		if err := one.startGateway(ctx, export, kib, &stops); err != nil {
-			return err
-		}
-		fmt.Printf("%6d KiB", kib)
-		for _, n := range sizes {
-			for _, kind := range []string{"read", "write"} {
-				deep := one.rdma(ctx, operation{op: kind, size: n}, 16, true, kib)
-				lone := one.rdma(ctx, operation{op: kind, size: n}, 1, true, kib)
-				if deep.err != nil || lone.err != nil {
-					return fmt.Errorf("threshold %d KiB: %v %v", kib, deep.err, lone.err)
-				}
-				sep := " "
-				if kind == "read" {
-					sep = " | "
-				}
-				fmt.Printf("%s%12.0f %7.0f", sep, deep.Rate, lone.P50)
-			}
-		}
-		fmt.Println()
-		for _, f := range stops {
-			f()
-		}
-	}
-	return nil
+	return sums, lines.Err()
 }

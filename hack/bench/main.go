@@ -3,6 +3,15 @@
 // Every side is a server process and a client process of its own on loopback, working on one directory. For each row
 // the sides run in turn, several rounds; the table shows medians, and ratios are medians of the ratios within a round.
 // For NFS the client is `sluicectl bench` on both sides: over RPC-over-RDMA to the gateway, over TCP to Ganesha.
+//
+// There are two comparisons: of a gateway that serves the directory with Ganesha and the bare loops, and of the way through
+// a gateway to Ganesha with the way to Ganesha itself (rows "proxy …"). Counters of what an RPC costs follow, and a sweep of
+// the inline threshold. A part is run by -only, a regular expression for the names of rows, which are those in the table
+// with depth and CRC behind them:
+//
+//	go run ./hack/bench -only proxy                  # the proxy's rows and counters
+//	go run ./hack/bench -only '^READ.*depth 16 '     # of the directory, with CRC and without
+//	go run ./hack/bench -only sweep                  # the sweep alone
 package main
 
 import (
@@ -11,7 +20,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
+	"regexp"
 	"time"
 )
 
@@ -33,12 +42,32 @@ var operations = []operation{
 	{"WRITE 1MiB", "write", floorWrite, 1 << 20},
 }
 
+// stability is that of the writes, empty for what does not write.
+func (o operation) stability() string {
+	if o.op == "write" {
+		return "UNSTABLE"
+	}
+	return ""
+}
+
+// proxyOperations are those that the gateway forwards: it answers NULL itself.
+func proxyOperations() (ops []operation) {
+	for _, op := range operations {
+		if op.op != "null" {
+			op.name = "proxy " + op.name
+			ops = append(ops, op)
+		}
+	}
+	return ops
+}
+
 type options struct {
-	bin, dir, out, only string
-	rounds              int
-	duration            time.Duration
-	fileSize            int64
-	sweep, counters     bool
+	bin, dir, out   string
+	only            *regexp.Regexp
+	rounds          int
+	duration        time.Duration
+	fileSize        int64
+	sweep, counters bool
 
 	// what the processes are told that bench starts of itself
 	role, file, floor string
@@ -51,7 +80,8 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "bin", "directory of gateway and sluicectl")
 	flag.StringVar(&o.dir, "dir", "", "where to make the exported directory; default /dev/shm, so that no disk is measured")
 	flag.StringVar(&o.out, "o", "bench.json", "file for the results")
-	flag.StringVar(&o.only, "only", "", "only rows whose name contains this")
+	o.only = new(regexp.Regexp)
+	flag.TextVar(o.only, "only", regexp.MustCompile(""), "only rows, counters and sweep whose name, such as \"proxy READ 64KiB depth 16 CRC on\" or \"sweep\", matches `REGEXP`")
 	flag.IntVar(&o.rounds, "rounds", 7, "rounds of each row")
 	flag.DurationVar(&o.duration, "d", 400*time.Millisecond, "length of one measurement")
 	flag.Int64Var(&o.fileSize, "file", 64<<20, "size in bytes of the file read and written")
@@ -81,72 +111,99 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	var todo []row
-	var ops []operation
-	for _, op := range operations {
-		for _, depth := range []int{1, 16} {
-			for _, crc := range []bool{true, false} {
-				r := row{Op: op.name, Depth: depth, CRC: crc, Unit: "us"}
-				if depth > 1 {
-					r.Unit = "ops/s"
-					if op.size > 0 {
-						r.Unit = "MB/s"
-					}
-				}
-				if op.op == "write" {
-					r.Stability = "UNSTABLE"
-				}
-				if strings.Contains(op.name, o.only) {
-					todo, ops = append(todo, r), append(ops, op)
-				}
-			}
+	volume, proxy := o.plan(operations, true, false), o.plan(proxyOperations(), true)
+	runs := o.rounds * 4 * len(volume)
+	for _, m := range proxy {
+		runs += o.rounds * 2
+		if m.depth == 1 {
+			runs += o.rounds
 		}
 	}
-	fmt.Printf("%d rows, %d rounds of 4 sides, %v each: about %v\n", len(todo), o.rounds, o.duration,
-		(time.Duration(len(todo)*o.rounds*4) * (o.duration + 100*time.Millisecond)).Round(time.Second))
+	fmt.Printf("%d rows, %d rounds of each, %v for each side: about %v\n", len(volume)+len(proxy), o.rounds, o.duration,
+		(time.Duration(runs) * (o.duration + 100*time.Millisecond)).Round(time.Second))
 	s, err := startSides(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer s.stop()
-	var rows []row
-	printHead()
-	for i, r := range todo {
-		got := samples{}
-		for range o.rounds {
-			if err := s.round(ctx, ops[i], r, got); err != nil {
-				return fmt.Errorf("%s depth %d: %w", r.Op, r.Depth, err)
-			}
+	res := &results{path: o.out}
+	if len(volume) > 0 {
+		if err := s.volumes(ctx, volume, res); err != nil {
+			return err
 		}
-		r = got.row(r)
-		rows = append(rows, r)
-		printRow(r)
-		if err := writeJSON(o.out, rows); err != nil {
+		fmt.Println("\nA ratio above 1 is in the gateway's favour. WRITEs are UNSTABLE on both sides.")
+	}
+	if len(proxy) > 0 {
+		if err := s.proxied(ctx, proxy, res); err != nil {
+			return err
+		}
+		fmt.Println("\nShare: of the direct rate, or of the speed at depth 1. Added: latency in ping-pongs of two bare processes.")
+	}
+	if a, b := o.counted(operations), o.counted(proxyOperations()); o.counters && len(a)+len(b) > 0 {
+		if err := s.counters(ctx, a, b, res); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("\nA ratio above 1 is in the gateway's favour. WRITEs are UNSTABLE on both sides. Results: %s\n", o.out)
-	if o.counters {
-		if err := s.counters(ctx); err != nil {
-			return err
-		}
+	if len(res.rows) > 0 {
+		fmt.Printf("\nResults: %s\n", o.out)
 	}
-	if o.sweep {
+	if o.sweep && o.only.MatchString("sweep") {
 		return s.sweep(ctx)
 	}
 	return nil
 }
 
-func printHead() {
-	fmt.Printf("\n%-12s %5s %-4s %10s %10s %10s %10s %-6s %7s %7s %7s\n",
-		"", "depth", "CRC", "sluice", "ganesha", "floor", "raw", "", "/ganesh", "/floor", "/raw")
+// measurement is what one row is about.
+type measurement struct {
+	op    operation
+	depth int
+	crc   bool
 }
 
-func printRow(r row) {
-	crc := "off"
-	if r.CRC {
-		crc = "on"
+// String is the name that -only looks at.
+func (m measurement) String() string {
+	return fmt.Sprintf("%s depth %d CRC %s", m.op.name, m.depth, onOff(m.crc))
+}
+
+// unit is that of the row's figures.
+func (m measurement) unit() string {
+	switch {
+	case m.depth == 1:
+		return "us"
+	case m.op.size > 0:
+		return "MB/s"
+	default:
+		return "ops/s"
 	}
-	fmt.Printf("%-12s %5d %-4s %10.1f %10.1f %10.1f %10.1f %-6s %7.2f %7.2f %7.2f\n",
-		r.Op, r.Depth, crc, r.Sluice, r.Ganesha, r.Floor, r.Raw, r.Unit, r.VsGanesha, r.VsFloor, r.VsRaw)
+}
+
+// plan is what is to be measured of some operations, with and without CRC as said.
+func (o *options) plan(ops []operation, crc ...bool) (todo []measurement) {
+	for _, op := range ops {
+		for _, depth := range []int{1, 16} {
+			for _, on := range crc {
+				if m := (measurement{op, depth, on}); o.only.MatchString(m.String()) {
+					todo = append(todo, m)
+				}
+			}
+		}
+	}
+	return todo
+}
+
+// counted are the operations whose row at depth 16 with CRC is wanted: their counters are, too.
+func (o *options) counted(ops []operation) (some []operation) {
+	for _, op := range ops {
+		if o.only.MatchString(measurement{op, 16, true}.String()) {
+			some = append(some, op)
+		}
+	}
+	return some
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }

@@ -4,62 +4,46 @@ import (
 	"encoding/json"
 	"os"
 	"slices"
-	"time"
 )
 
-// result is one measurement of one side.
-type result struct {
-	Rate float64 // operations per second
-	P50  float64 // microseconds
+// results are the rows that were measured, as bench.json has them: a list of objects, each with "op".
+type results struct {
+	path string
+	rows []any
 }
 
-func newResult(n int, d time.Duration, lat []time.Duration) result {
-	slices.Sort(lat)
-	r := result{Rate: float64(n) / d.Seconds()}
-	if len(lat) > 0 {
-		r.P50 = float64(lat[len(lat)/2].Nanoseconds()) / 1e3
+// add writes the file anew, so that what was measured stays when a run is broken off.
+func (r *results) add(row any) error {
+	r.rows = append(r.rows, row)
+	b, err := json.MarshalIndent(r.rows, "", "  ")
+	if err != nil {
+		return err
 	}
-	return r
-}
-
-// row is one line of the table and one entry of bench.json. At depth 1 the figures are the median latency in
-// microseconds, otherwise operations or megabytes per second. A ratio above 1 is in the gateway's favour.
-type row struct {
-	Op        string  `json:"op"`
-	Depth     int     `json:"depth"`
-	CRC       bool    `json:"crc"`
-	Stability string  `json:"stability,omitempty"`
-	Sluice    float64 `json:"sluice"`
-	Ganesha   float64 `json:"ganesha"`
-	Floor     float64 `json:"floor"`
-	Raw       float64 `json:"raw"`
-	Unit      string  `json:"unit"`
-	VsGanesha float64 `json:"vs_ganesha"`
-	VsFloor   float64 `json:"vs_floor"`
-	VsRaw     float64 `json:"vs_raw"`
+	return os.WriteFile(r.path, append(b, '\n'), 0o644)
 }
 
 // samples are what the rounds of one row gave, a list for each side, round by round.
 type samples map[string][]float64
 
-// row takes medians: of each side's figures, and of the ratios within each round, since the machine's speed drifts.
-func (s samples) row(r row) row {
-	r.Sluice, r.Ganesha, r.Floor, r.Raw = median(s["sluice"]), median(s["ganesha"]), median(s["floor"]), median(s["raw"])
-	ratio := func(side string) float64 {
-		var q []float64
-		for i, v := range s[side] {
-			a := s["sluice"][i]
-			if r.Unit == "us" {
-				a, v = v, a
-			}
-			if v > 0 {
-				q = append(q, a/v)
-			}
+func (s samples) add(side string, v float64) { s[side] = append(s[side], v) }
+
+// median is that of a side's figures.
+func (s samples) median(side string) float64 { return median(s[side]) }
+
+// ratio is the median of the ratios within each round, since the machine's speed drifts: how much faster one side is than
+// the other, which for latencies is the other way round than for rates.
+func (s samples) ratio(side, other, unit string) float64 {
+	var q []float64
+	for i, v := range s[side] {
+		w := s[other][i]
+		if unit == "us" {
+			v, w = w, v
 		}
-		return median(q)
+		if w > 0 {
+			q = append(q, v/w)
+		}
 	}
-	r.VsGanesha, r.VsFloor, r.VsRaw = ratio("ganesha"), ratio("floor"), ratio("raw")
-	return r
+	return median(q)
 }
 
 func median(v []float64) float64 {
@@ -71,12 +55,4 @@ func median(v []float64) float64 {
 		return (v[n/2-1] + v[n/2]) / 2
 	}
 	return v[len(v)/2]
-}
-
-func writeJSON(path string, rows []row) error {
-	b, err := json.MarshalIndent(rows, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

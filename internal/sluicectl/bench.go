@@ -31,6 +31,7 @@ type benchOptions struct {
 	fileSize  sizeFlag
 	json      bool
 	profile   string
+	cpuOf     []int
 
 	stable nfs3.Stability
 }
@@ -64,6 +65,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f.StringVar(&o.stability, "stability", "unstable", "of WRITEs: unstable, data_sync or file_sync")
 	f.Var(&o.fileSize, "file-size", "bytes of the file")
 	f.BoolVar(&o.json, "json", false, "print JSON")
+	f.IntSliceVar(&o.cpuOf, "cpu-of", nil, "also tell how much CPU time these processes of this host take meanwhile, such as the server's, by `PID`")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	_ = f.MarkHidden("cpuprofile")
 	return c
@@ -114,6 +116,8 @@ type benchResult struct {
 	Syscalls float64 `json:"syscalls_per_op"`
 	Messages float64 `json:"messages_per_op"` // sent and received
 	RDMAOps  float64 `json:"rdma_ops_per_op"` // RDMA Reads and Writes by the server
+	// CPU is the CPU time of the processes of --cpu-of, in seconds and in their order.
+	CPU []float64 `json:"cpu_s,omitempty"`
 }
 
 func (s *session) bench(ctx context.Context, o *benchOptions) error {
@@ -142,14 +146,27 @@ func (s *session) bench(ctx context.Context, o *benchOptions) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
+	before, err := cpuSeconds(o.cpuOf)
+	if err != nil {
+		return err
+	}
 	r, err := b.run(ctx, o.duration, o.count)
 	if err != nil {
 		return err
+	}
+	if r.CPU, err = cpuSeconds(o.cpuOf); err != nil {
+		return err
+	}
+	for i := range r.CPU {
+		r.CPU[i] -= before[i]
 	}
 	if o.json {
 		return json.NewEncoder(s.app.Out).Encode(r)
 	}
 	r.print(s.app.Out)
+	for i, pid := range o.cpuOf {
+		fmt.Fprintf(s.app.Out, "  process %-9d %.2f s of CPU time\n", pid, r.CPU[i])
+	}
 	return nil
 }
 

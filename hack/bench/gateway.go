@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// gateway is a process of the gateway that serves one export.
+type gateway struct {
+	address map[bool]string // of the listener with and without CRC
+	admin   string
+	pid     int
+	stop    func() // ends the process and waits for its end
+}
+
+const (
+	startWithin = 10 * time.Second
+	stopWithin  = 10 * time.Second // after that it is killed
+)
+
+// startGateway serves a backend, said as in the configuration, on a listener with CRC and one without, with an inline
+// threshold of so many KiB. Its files get the name, which no other gateway of this run may have: a gateway follows the
+// changes of its configuration. The ports are those that the system gives it; the two listeners have an IP address each,
+// since metrics name a listener by its address as configured.
+func (s *sides) startGateway(ctx context.Context, name, backend string, inlineKiB int) (_ *gateway, err error) {
+	config := filepath.Join(s.dir, name+".yaml")
+	text := fmt.Sprintf(`apiVersion: config.sluice.dev/v1alpha1
+kind: GatewayConfig
+admin: {address: "127.0.0.1:0"}
+log: {level: warn}
+stateDir: %q
+exports:
+- name: bench
+  listeners:
+  - {network: rdma, provider: iwarp, address: "127.0.0.1:0", options: {crc: true}}
+  - {network: rdma, provider: iwarp, address: "127.0.0.2:0", options: {crc: false}}
+  backend: %s
+  access: [{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]
+  transport: {rpcRDMAVersions: [1], inlineThreshold: {call: %dKi, reply: %dKi}, credits: {policy: Static, max: 128}, remoteInvalidation: true}
+`, filepath.Join(s.dir, name+".state"), backend, inlineKiB, inlineKiB)
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		return nil, err
+	}
+	running, end := context.WithCancel(context.Background())
+	c := exec.CommandContext(running, filepath.Join(s.o.bin, "gateway"), "--config", config)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = stopWithin
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	g := &gateway{pid: c.Process.Pid, stop: func() { end(); _ = c.Wait() }}
+	defer func() {
+		if err != nil {
+			g.stop()
+		}
+	}()
+	lines := bufio.NewReader(out)
+	for g.admin == "" {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return nil, errors.New("it ended before it said where its admin page is")
+		}
+		if page, ok := strings.CutPrefix(line, "admin page: http://"); ok {
+			g.admin, _, _ = strings.Cut(page, "/")
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	return g, g.ready(ctx)
+}
+
+// gatewayStatus is what bench reads of /status.
+type gatewayStatus struct {
+	Exports []struct {
+		State, Error string
+		Backend      struct {
+			Healthy bool
+			Error   string
+		}
+		Listeners []struct{ State, Address, Error string }
+	}
+}
+
+// ready waits until the export is served on both listeners and its backend answers, and notes where they are.
+func (g *gateway) ready(ctx context.Context) error {
+	for {
+		err := g.look(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it is not ready: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// look asks for /status once; its error is what is missing yet.
+func (g *gateway) look(ctx context.Context) error {
+	body, err := g.get(ctx, "/status")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	var st gatewayStatus
+	if err := json.NewDecoder(body).Decode(&st); err != nil {
+		return err
+	}
+	if len(st.Exports) != 1 || len(st.Exports[0].Listeners) != 2 {
+		return errors.New("/status does not show one export with two listeners")
+	}
+	e := st.Exports[0]
+	if e.State != "Serving" {
+		return fmt.Errorf("the export is %s: %s", e.State, e.Error)
+	}
+	if !e.Backend.Healthy {
+		return fmt.Errorf("the backend does not answer: %s", e.Backend.Error)
+	}
+	for _, l := range e.Listeners {
+		if l.State != "Listening" {
+			return fmt.Errorf("a listener is %s: %s", l.State, l.Error)
+		}
+	}
+	g.address = map[bool]string{true: e.Listeners[0].Address, false: e.Listeners[1].Address} // in the configuration's order
+	return nil
+}
+
+// get asks the admin page.
+func (g *gateway) get(ctx context.Context, path string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	return resp.Body, nil
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// measured is one measurement of one side: what its client printed as JSON, that is `sluicectl bench --json` or the
+// floor's client.
+type measured struct {
+	Rate     float64   `json:"ops_per_s"`
+	P50      float64   `json:"p50_us"`
+	Ops      float64   `json:"ops"`
+	Allocs   float64   `json:"allocs_per_op"`
+	Syscalls float64   `json:"syscalls_per_op"`
+	Messages float64   `json:"messages_per_op"`
+	RDMAOps  float64   `json:"rdma_ops_per_op"`
+	CPU      []float64 `json:"cpu_s"` // of the processes that it was asked for
+}
+
+// figure is what stands in the table: the median latency, calls per second or megabytes per second.
+func (m *measured) figure(unit string, size int) float64 {
+	switch unit {
+	case "us":
+		return m.P50
+	case "MB/s":
+		return m.Rate * float64(size) / 1e6
+	default:
+		return m.Rate
+	}
+}
+
+// floorRun runs the floor's client in a process of its own, like every other client here.
+func (s *sides) floorRun(ctx context.Context, r floorRequest, depth int) (*measured, error) {
+	blocks := uint32(1)
+	if r.size > 0 {
+		blocks = uint32(s.o.fileSize / int64(r.size))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	var h [floorHeader]byte
+	r.put(h[:])
+	return runClient(ctx, self, "-role", "floor-client", "-serve", s.floor, "-floor", hex.EncodeToString(h[:]), "-depth", strconv.Itoa(depth),
+		"-blocks", strconv.Itoa(int(blocks)), "-d", s.o.duration.String())
+}
+
+// rdma measures a gateway, and the CPU time of the processes in pids.
+func (s *sides) rdma(ctx context.Context, g *gateway, op operation, depth int, crc bool, inlineKiB int, pids ...int) (*measured, error) {
+	onoff := "off"
+	if crc {
+		onoff = "on"
+	}
+	return s.sluicectl(ctx, op, depth, pids, "nfs+rdma://"+g.address[crc]+"/", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
+}
+
+// tcp measures Ganesha itself.
+func (s *sides) tcp(ctx context.Context, op operation, depth int, pids ...int) (*measured, error) {
+	return s.sluicectl(ctx, op, depth, pids, "nfs+tcp://"+s.ganesha)
+}
+
+func (s *sides) sluicectl(ctx context.Context, op operation, depth int, pids []int, url string, flags ...string) (*measured, error) {
+	args := append([]string{"bench", url, "--json", "--op", op.op, "--depth", strconv.Itoa(depth), "--duration", s.o.duration.String(),
+		"--warmup", "50ms", "--file-size", strconv.FormatInt(s.o.fileSize, 10)}, flags...)
+	if op.size > 0 {
+		args = append(args, "--size", strconv.Itoa(op.size))
+	}
+	for _, p := range pids {
+		args = append(args, "--cpu-of", strconv.Itoa(p))
+	}
+	return runClient(ctx, filepath.Join(s.o.bin, "sluicectl"), args...)
+}
+
+// runClient runs a client, which prints a measurement as JSON.
+func runClient(ctx context.Context, name string, args ...string) (*measured, error) {
+	c := exec.CommandContext(ctx, name, args...)
+	var stderr strings.Builder
+	c.Stderr = &stderr
+	out, err := c.Output()
+	m := new(measured)
+	if err == nil {
+		err = json.Unmarshal(out, m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return m, nil
+}
