@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
+
 	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -133,6 +135,8 @@ func TestCallbacks(t *testing.T) {
 				t.Fatal(err)
 			}
 			sameBytes(t, "the reply", flat(&in.Reply), resultsOf(test.gotStatus, slices.Concat([]raw{cbSequenceOK}, test.got)...))
+			readable(t, &nfsv4.CbCompound4args{}, sent[in.ArgsAt:])
+			readable(t, &nfsv4.CbCompound4res{}, flat(&in.Reply)[oncrpc.MinReplyLen:])
 		})
 	}
 }

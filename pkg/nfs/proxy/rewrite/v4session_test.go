@@ -7,9 +7,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 	"pgregory.net/rapid"
+
 	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
 )
 
 // alone runs a COMPOUND that stands outside of a session.
@@ -19,7 +22,10 @@ func alone(t *testing.T, x *Export, minor int, call, sent, reply, got raw) {
 	in := arrived(t, compoundV4(minor, call))
 	forwarded, _ := sendV4(t, &c, x, &Caller{}, in)
 	sameBytes(t, "the call", forwarded, compoundV4(minor, sent))
-	sameBytes(t, "the reply", answerV4(t, &c, x, in, resultsOf(0, reply)), resultsOf(0, got))
+	answer := answerV4(t, &c, x, in, resultsOf(0, reply))
+	sameBytes(t, "the reply", answer, resultsOf(0, got))
+	readable(t, &nfsv4.Compound4args{}, forwarded[in.ArgsAt:])
+	readable(t, &nfsv4.Compound4res{}, answer[oncrpc.MinReplyLen:])
 }
 
 // TestExchangeID: clients and servers are made distinct, and nobody speaks of layouts.
