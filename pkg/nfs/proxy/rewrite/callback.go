@@ -23,7 +23,7 @@ type Callback struct{ call Call }
 // XID of in. Otherwise the answer is in in.Reply, which is empty when there is no memory.
 func (b *Callback) Args(x *Export, in *oncrpc.Call, out *oncrpc.Message) bool {
 	c := &b.call
-	c.compound.reset()
+	c.forget()
 	c.gss, c.sealed = false, false
 	c.edits.Reset(in.Pool())
 	defer c.edits.Release()

@@ -64,8 +64,8 @@ func (r *refusal) write(b []byte) {
 	binary.BigEndian.PutUint32(b[4:], r.stat)
 }
 
-// reset forgets the latest call.
-func (c *compound) reset() {
+// forget forgets the latest call.
+func (c *compound) forget() {
 	clear(c.ops)
 	*c = compound{ops: c.ops[:0]}
 }
@@ -90,7 +90,7 @@ func readHead(d *xdr.Decoder, callback bool) (h compoundHead, err error) {
 
 // argsV4 reads a COMPOUND, and decides on each of its operations.
 func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) {
-	c.compound.reset()
+	c.forget()
 	h, err := readHead(in.Args(), false)
 	if err != nil {
 		return c.garbage(in)

@@ -1,10 +1,13 @@
 package rewrite
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
 )
 
 func ok(code int, list ...any) raw { return op(code, append([]any{0}, list...)...) }
@@ -60,4 +63,80 @@ func TestRootV4(t *testing.T) {
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
 	}
+}
+
+// TestNoRootV4: what becomes of a COMPOUND must not depend on when the root is found, so it waits; but for those that have no business with it.
+func TestNoRootV4(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	for _, roots := range []*Roots{nil, {V3: rootV3}} {
+		x.Roots.Store(roots)
+		for _, o := range []raw{putFH(someFH), op(layout.OpPutRootFH), op(layout.OpPutPubFH), op(layout.OpLookupP)} {
+			var c Call
+			var out oncrpc.Message
+			var plan oncrpc.Plan
+			_, err := c.Args(x, &Caller{}, arrived(t, compoundV4(2, sequence, o)), &out, &plan)
+			if !errors.Is(err, ErrNoRoot) || len(out.Stream) > 0 {
+				t.Errorf("operation %d: %v, %x", o[3], err, flat(&out))
+			}
+		}
+		ex := exchange{call: []raw{getFH, op(layout.OpGetAttr, bitmap(1))}, status: 10020, reply: []raw{op(layout.OpGetFH, 10020)}}
+		ex.run(t, x)
+	}
+}
+
+// TestMismatch: a reply that is not one to what the backend got is not passed on.
+func TestMismatch(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	call := []raw{sequence, putFH(x.sealed(someFH)), lookupP, getFH}
+	put, checked, up := ok(layout.OpPutFH), ok(layout.OpNVerify), ok(layout.OpLookupP)
+	for name, reply := range map[string][]byte{
+		"another operation":     resultsOf(0, sequenceOK, put, up),
+		"the guard is missing":  resultsOf(0, sequenceOK, put, up, ok(layout.OpGetFH, someFH)),
+		"too many":              resultsOf(0, sequenceOK, put, checked, up, ok(layout.OpGetFH, someFH), put),
+		"more behind a failure": resultsOf(0, sequenceOK, put, op(layout.OpNVerify, errSame), up),
+		"OP_ILLEGAL that is OK": resultsOf(0, sequenceOK, op(layout.OpIllegal, 0)),
+		"cut short":             resultsOf(0, sequenceOK, put, checked, up, ok(layout.OpGetFH, someFH))[:100],
+		"no status":             resultsOf(0)[:24],
+		"a handle without room": resultsOf(0, sequenceOK, put, checked, up, ok(layout.OpGetFH, make([]byte, 125))),
+	} {
+		t.Run(name, func(t *testing.T) { refusesReply(t, x, call, reply) })
+	}
+	// Where a refusal has to be added, all before it must have succeeded.
+	refusesReply(t, x, []raw{sequence, putFH(x.sealed(someFH)), lookup("..")}, resultsOf(13, sequenceOK, put))
+}
+
+// TestEarlyEnd: what the backend leaves out after a failure stays out, however it says so.
+func TestEarlyEnd(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	for _, ex := range []exchange{
+		{name: "no results", status: 10018, reply: []raw{}},
+		{name: "an operation that the backend does not know", status: errOpIllegal, reply: []raw{op(layout.OpIllegal, errOpIllegal)}},
+	} {
+		ex.call, ex.sent = []raw{putRootFH, lookup("..")}, []raw{putFH(rootV4)}
+		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
+	}
+}
+
+// TestTooManyV4: the answer has another name in 4.0.
+func TestTooManyV4(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	var c Call
+	in := arrived(t, compoundV4(0, putRootFH, putRootFH, putRootFH, putRootFH, putRootFH))
+	sent, _ := sendV4(t, &c, x, &Caller{}, in)
+	root := putFH(rootV4)
+	sameBytes(t, "the call", sent, compoundV4(0, root, root, root, root))
+	put, got := ok(layout.OpPutFH), ok(layout.OpPutRootFH)
+	sameBytes(t, "the reply", answerV4(t, &c, x, in, resultsOf(0, put, put, put, put)),
+		resultsOf(errResource, got, got, got, got, op(layout.OpPutRootFH, errResource)))
+}
+
+// TestGSSV4: what is refused at once has no verifier that RPCSEC_GSS could check.
+func TestGSSV4(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	x.GSS = true
+	cred := fields(oncrpc.RPCSecGSS, []byte(fields(1, 0, 1, 1, "context")), 0, 0) // data, without integrity
+	call := slices.Concat(fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 100003, 4, 1), cred, fields("", 2, 1), op(9999))
+	var c Call
+	_, answer := sendV4(t, &c, x, &Caller{}, arrived(t, call))
+	sameBytes(t, "the answer", answer, fields(xidV4, oncrpc.MsgReply, 1, 1, uint32(oncrpc.AuthTooWeak)))
 }

@@ -160,7 +160,7 @@ func TestReaddirV4(t *testing.T) {
 			b = append(b, fields(1, uint64(i), "name", fattr([]uint32{1, aFH, aID}, 1, handle([]byte{byte(i)}), uint64(i)))...)
 			b = append(b, fields(1, uint64(i), "odd", fattr([]uint32{11}, 5))...)
 		}
-		return op(layout.OpReaddir, raw(append(b, fields(0, 1)...)))
+		return op(layout.OpReaddir, append(b, fields(0, 1)...))
 	}
 	plain := func(h []byte) []byte { return h }
 	for _, ex := range []exchange{
