@@ -52,7 +52,7 @@ exports:
 		return nil, err
 	}
 	running, end := context.WithCancel(context.Background())
-	c := exec.CommandContext(running, filepath.Join(s.o.bin, "gateway"), "--config", config)
+	c := exec.CommandContext(running, filepath.Join(s.o.bin, "gateway"), "--pprof", "--config", config)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = stopWithin
 	c.Stderr = os.Stderr

@@ -94,7 +94,6 @@ func main() {
 	flag.UintVar(&o.blocks, "blocks", 1, "used by bench itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	var err error
 	switch o.role {
 	case "floor-server":
@@ -104,6 +103,7 @@ func main() {
 	default:
 		err = run(ctx, o)
 	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
