@@ -68,8 +68,8 @@ func TestRemoteBackend(t *testing.T) {
 				if err != nil {
 					t.Fatal(name, err)
 				}
-				if string(e.Name) != "." && string(e.Name) != ".." {
-					found[string(e.Name)] = true
+				if e.Name != "." && e.Name != ".." {
+					found[e.Name] = true
 				}
 			}
 			if len(found) != names || !found[name] {

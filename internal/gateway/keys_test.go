@@ -62,3 +62,16 @@ func TestHandleKeys(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRestartNeeded: what is only looked at when the process starts is named once it changes.
+func TestRestartNeeded(t *testing.T) {
+	a := config.Default()
+	b := a
+	if got := restartNeeded(&a, &b); len(got) != 0 {
+		t.Errorf("%v, though nothing changed", got)
+	}
+	b.StateDir, b.HandleKeys.File, b.Log.Format, b.Log.Level = "/state", "/keys", "json", "debug"
+	if got := strings.Join(restartNeeded(&a, &b), " "); got != "stateDir handleKeys log.format" {
+		t.Error(got)
+	}
+}
