@@ -99,6 +99,7 @@ type fakeConn struct {
 	calls []*oncrpc.Request // unanswered
 	log   []uint32          // XIDs of all calls
 	twice bool              // two calls had one XID
+	gate  chan struct{}     // if set, Submit waits for it
 	holds gatherer
 }
 
@@ -109,6 +110,11 @@ func (g *gatherer) Release() { g.held-- }
 
 func (c *fakeConn) Submit(r *oncrpc.Request) {
 	c.mu.Lock()
+	if gate := c.gate; gate != nil {
+		c.mu.Unlock()
+		<-gate
+		c.mu.Lock()
+	}
 	c.log = append(c.log, r.XID)
 	if err := c.err; err != nil {
 		c.mu.Unlock()

@@ -360,13 +360,13 @@ func TestRepeated(t *testing.T) {
 		})
 	})
 	t.Run("another, and another", func(t *testing.T) {
-		setup(t, func(b *bench, lk *Link, c *fakeConn) {
+		setup(t, func(b *bench, lk *Link, _ *fakeConn) {
 			b.call(lk, 8, 8, nil)
 			b.call(lk, 7, 2, nil)
 			b.call(lk, 7, 3, nil) // the first will never be answered
 			b.want(bad(7, 1, ErrSuperseded), bad(7, 2, ErrSuperseded))
 			pass(time.Second)
-			c = b.dialer.conn(t, 1)
+			c := b.dialer.conn(t, 1)
 			sent(t, c, 8, 7)
 			c.reply(8)
 			c.reply(7)

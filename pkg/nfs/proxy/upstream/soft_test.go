@@ -125,6 +125,28 @@ func TestSoftTimeoutRepeated(t *testing.T) {
 	}
 }
 
+// TestSoftTimeoutSubmitting: a call that the timeout meets while it is being submitted is ended at the next occasion.
+func TestSoftTimeoutSubmitting(t *testing.T) {
+	const limit = 20 * time.Second
+	onBench(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *bench) {
+		lk := b.Open(client(1), nil)
+		b.call(lk, 1, 1, nil)
+		c := b.dialer.conn(t, 0)
+		gate := make(chan struct{})
+		c.mu.Lock()
+		c.gate = gate
+		c.mu.Unlock()
+		go b.call(lk, 2, 2, soft)
+		pass(limit + time.Second)
+		b.want()
+		close(gate)
+		pass(limit)
+		b.want(bad(2, 2, ErrSoftTimeout))
+		c.reply(1)
+		b.want(ok(1, 1))
+	})
+}
+
 // TestHealth: the backend's health is known without clients, and told when it changes; answers to calls save the probes.
 func TestHealth(t *testing.T) {
 	onBench(t, Config{AnyPort: true}, func(b *bench) {

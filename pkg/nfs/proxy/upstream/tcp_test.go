@@ -94,7 +94,9 @@ func (s *echoServer) stop() {
 	if err := server(); err != nil {
 		s.t.Error(err)
 	}
-	<-served
+	if err := <-served; err != nil && !errors.Is(err, net.ErrClosed) {
+		s.t.Error(err)
+	}
 }
 
 // release answers what was held back.
@@ -220,7 +222,9 @@ func startServer(t testing.TB, h oncrpc.Handler) (addr string) {
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
-		<-served
+		if err := <-served; !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
 		if err := pool.Close(); err != nil {
 			t.Error(err)
 		}
