@@ -60,6 +60,9 @@ func AppendError(dst []byte, xid XID, version uint32, credits Credits, code Erro
 
 // Append appends the header as it was parsed.
 func (h *Header) Append(dst []byte) []byte {
+	if h.version2 {
+		return h.append2(dst)
+	}
 	if h.Procedure == Error {
 		return AppendError(dst, h.XID, h.Version, h.Credits, h.Code, h.Low, h.High)
 	}
@@ -67,6 +70,10 @@ func (h *Header) Append(dst []byte) []byte {
 	if h.Procedure == Done {
 		return dst
 	}
+	return h.appendLists(dst)
+}
+
+func (h *Header) appendLists(dst []byte) []byte {
 	for _, s := range h.Reads {
 		dst = AppendReadSegment(dst, s)
 	}

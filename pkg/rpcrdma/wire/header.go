@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Header is a header, parsed. The picture is that of version 1; version 2 has direction and handle to invalidate before the lists. It is used again for the next message; it keeps no reference to
-// the message's memory. It must not be copied.
+// Header is a header, parsed. It is used again for the next message; it keeps no reference to the message's memory. It must not be
+// copied. The picture is that of version 1; in version 2 the direction and the handle to invalidate stand before the lists.
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -59,9 +59,10 @@ type Header struct {
 	// Size is the header's length in bytes: where the payload stream begins.
 	Size int
 
-	writes []span // into segs
-	reply  span
-	segs   []Segment
+	version2 bool   // parsed as such
+	writes   []span // into segs
+	reply    span
+	segs     []Segment
 
 	readsInline  [8]ReadSegment
 	segsInline   [16]Segment
@@ -99,9 +100,9 @@ func (h *Header) Reset() {
 		reads, writes, segs = h.readsInline[:], h.writesInline[:], h.segsInline[:]
 	}
 	h.XID, h.Version, h.Credits, h.Procedure = 0, 0, 0, 0
-	h.HasReply, h.Code, h.Low, h.High, h.Size, h.reply = false, 0, 0, 0, 0, span{}
+	h.version2, h.HasReply, h.Code, h.Low, h.High, h.Size, h.reply = false, false, 0, 0, 0, 0, span{}
 	h.Direction, h.Invalidate, h.Max, h.Index, h.Needed, h.Operation, h.Alias = 0, 0, 0, 0, 0, 0, false
-	h.Props.reset()
+	h.Props.Reset()
 	h.Transmit.Reset()
 	h.Reads, h.writes, h.segs = reads[:0], writes[:0], segs[:0]
 }
@@ -121,15 +122,17 @@ func (h *Header) Parse(message [][]byte, lim *Limits) error {
 	h.XID, h.Version = XID(r.uint32()), r.uint32()
 	h.Credits, h.Procedure = Credits(r.uint32()), Procedure(r.uint32())
 	v2 := h.Version == Version2 && lim.Version2
-	if size < MinSize && h.Procedure != Error && !(v2 && h.Procedure >= ConnProp) {
+	if size < MinSize && h.Procedure != Error && !v2 {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
 	switch {
 	case h.Procedure == Error && v2:
+		h.version2 = true
 		return h.parseError2(&r)
 	case h.Procedure == Error:
 		return h.parseError(&r) // that of ERR_VERS is frozen for all versions (RFC 8166 section 4.1)
 	case v2:
+		h.version2 = true
 		h.parse2(&r, lim)
 		h.Size = r.pos
 		if r.err != nil {
@@ -182,10 +185,15 @@ func (h *Header) parseError(r *reader) error {
 }
 
 func (h *Header) parseReads(r *reader, lim *Limits) {
-	inChunk := 0
+	chunks, inChunk := 0, 0
 	for r.present("rdma_reads") {
 		if len(h.Reads) >= lim.ReadSegments {
-			r.failWith(ReadChunks, lim.ReadSegments, "rdma_reads", "the Read list has more than %d segments", lim.ReadSegments)
+			// All chunks but the last one fit. One chunk alone is too long itself.
+			code, most := ReadChunks, chunks-1
+			if chunks == 1 {
+				code, most = Segments, inChunk
+			}
+			r.failWith(code, most, "rdma_reads", "the Read list has more than %d segments", lim.ReadSegments)
 			return
 		}
 		s := ReadSegment{Position: Position(r.uint32())}
@@ -197,7 +205,7 @@ func (h *Header) parseReads(r *reader, lim *Limits) {
 				r.failWith(Segments, lim.SegmentsPerChunk, "rdma_reads", "the chunk at position %d has more than %d segments", s.Position, lim.SegmentsPerChunk)
 			}
 		} else {
-			inChunk = 1
+			chunks, inChunk = chunks+1, 1
 			if last >= 0 && h.Reads[last].Position > s.Position {
 				r.fail("rdma_position", "position %d follows %d, positions must not decrease", s.Position, h.Reads[last].Position)
 			}
@@ -231,7 +239,9 @@ func (h *Header) parseChunk(r *reader, lim *Limits, field string) span {
 	switch {
 	case r.err != nil:
 	case uint64(n) > uint64(lim.SegmentsPerChunk) || int(n) > lim.WriteSegments-len(h.segs):
-		r.failWith(Segments, lim.SegmentsPerChunk, field, "a chunk of %d segments is too many: a chunk may have %d, Write list and Reply chunk together %d",
+		// Chunks of their equal share would have fit.
+		r.failWith(Segments, min(lim.SegmentsPerChunk, lim.WriteSegments/(len(h.writes)+1)), field,
+			"a chunk of %d segments is too many: a chunk may have %d, Write list and Reply chunk together %d",
 			n, lim.SegmentsPerChunk, lim.WriteSegments)
 	case uint64(n)*SegmentSize > uint64(r.left):
 		r.fail(field, "a chunk of %d segments is promised, the message ends after %d more bytes", n, r.left)
@@ -252,6 +262,7 @@ type reader struct {
 	rest [][]byte
 	left int
 	pos  int
+	part string // what ends after left bytes, "" for the message
 	err  *ParseError
 }
 
@@ -266,9 +277,18 @@ func (r *reader) failWith(code2 ErrorCode, limit int, field, format string, args
 	}
 }
 
+// ends fails for want of n bytes.
+func (r *reader) ends(field string, n uint64) {
+	part := r.part
+	if part == "" {
+		part = "message"
+	}
+	r.fail(field, "%s ends after %d more bytes, %d are needed", part, r.left, n)
+}
+
 func (r *reader) uint32() uint32 {
 	if r.err != nil || r.left < 4 {
-		r.fail("length", "message ends after %d more bytes, 4 are needed", r.left)
+		r.ends("length", 4)
 		return 0
 	}
 	r.left, r.pos = r.left-4, r.pos+4
@@ -285,6 +305,29 @@ func (r *reader) uint32() uint32 {
 		v, r.cur = v<<8|uint32(r.cur[0]), r.cur[1:]
 	}
 	return v
+}
+
+// take appends the next n bytes, which are there, to dst.
+func (r *reader) take(dst []byte, n int) []byte {
+	for r.left, r.pos = r.left-n, r.pos+n; n > 0; {
+		for len(r.cur) == 0 {
+			r.cur, r.rest = r.rest[0], r.rest[1:]
+		}
+		k := min(n, len(r.cur))
+		dst, r.cur, n = append(dst, r.cur[:k]...), r.cur[k:], n-k
+	}
+	return dst
+}
+
+// skip passes over n bytes, which are there.
+func (r *reader) skip(n int) {
+	for r.left, r.pos = r.left-n, r.pos+n; n > 0; {
+		for len(r.cur) == 0 {
+			r.cur, r.rest = r.rest[0], r.rest[1:]
+		}
+		k := min(n, len(r.cur))
+		r.cur, n = r.cur[k:], n-k
+	}
 }
 
 // present reads the word before optional data.

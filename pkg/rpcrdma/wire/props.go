@@ -66,11 +66,12 @@ type Properties struct {
 func Bit(set []uint32, n int) bool { return n/32 < len(set) && set[n/32]>>(n%32)&1 != 0 }
 
 const (
-	maxSubset         = MaxProperties/32 + 1
+	maxSubset         = (MaxProperties + 31) / 32
 	maxPropertyValues = 8 << 10
 )
 
-func (p *Properties) reset() {
+// Reset empties p and keeps its memory.
+func (p *Properties) Reset() {
 	clear(p.Set)
 	p.Set, p.Fixed, p.Done, p.Rejected, p.values = p.Set[:0], p.Fixed[:0], p.Done[:0], p.Rejected[:0], p.values[:0]
 }
@@ -82,39 +83,49 @@ func (p *Properties) parse(r *reader, proc Procedure) {
 	}
 	n := r.uint32()
 	if r.err == nil && n > MaxProperties {
-		r.fail("propset", "it has %d properties, at most %d are accepted", n, MaxProperties)
-	}
-	// The values are copied: they must not be cut by the segments of a receive.
-	if p.values == nil {
-		p.values = make([]byte, 0, maxPropertyValues)
+		r.fail("rpcrdma2_propset", "it has %d properties, at most %d are accepted", n, MaxProperties)
 	}
 	for range n {
 		id, size := PropertyID(r.uint32()), r.uint32()
-		if r.err == nil && (uint64(size) > uint64(r.left) || int(size) > maxPropertyValues-len(p.values)) {
-			r.fail("pv_data", "property %d has %d bytes; the message ends after %d, and all may have %d together", uint32(id), size, r.left, maxPropertyValues)
-		}
-		if r.err != nil {
+		padded := (uint64(size) + 3) &^ 3
+		switch {
+		case r.err != nil:
+			return
+		case padded > uint64(r.left):
+			r.ends("rdma_data", padded)
+			return
+		case int(size) > maxPropertyValues-len(p.values):
+			r.fail("rdma_data", "property %d has %d bytes, all properties may have %d together", uint32(id), size, maxPropertyValues)
 			return
 		}
-		at := len(p.values)
-		for i := range int(size+3) &^ 3 {
-			b := r.byte()
-			if i < int(size) {
-				p.values = append(p.values, b)
-			}
-		}
-		p.Set = append(p.Set, Property{id, p.values[at:len(p.values):len(p.values)]})
+		// The value is copied: it must not be cut by the segments of a receive.
+		at := p.room()
+		p.values = r.take(p.values, int(size))
+		r.skip(int(padded) - int(size))
+		p.add(id, at)
 	}
 	if proc == ConnProp {
 		p.Fixed = r.subset(p.Fixed)
 	}
 }
 
+// room returns where in values the next value begins.
+func (p *Properties) room() int {
+	if p.values == nil {
+		p.values = make([]byte, 0, maxPropertyValues)
+	}
+	return len(p.values)
+}
+
+func (p *Properties) add(id PropertyID, at int) {
+	p.Set = append(p.Set, Property{id, p.values[at:len(p.values):len(p.values)]})
+}
+
 // subset reads a propsubset. Bits that belong to no property are ignored.
 func (r *reader) subset(dst []uint32) []uint32 {
 	n := r.uint32()
 	if r.err == nil && n > maxSubset {
-		r.fail("propsubset", "it has %d words, at most %d are accepted", n, maxSubset)
+		r.fail("rpcrdma2_propsubset", "it has %d words, at most %d are accepted", n, maxSubset)
 	}
 	for range n {
 		if r.err != nil {
@@ -123,19 +134,6 @@ func (r *reader) subset(dst []uint32) []uint32 {
 		dst = append(dst, r.uint32())
 	}
 	return dst
-}
-
-func (r *reader) byte() (b byte) {
-	if r.err != nil || r.left < 1 {
-		r.fail("length", "message ends inside a property")
-		return 0
-	}
-	for len(r.cur) == 0 {
-		r.cur, r.rest = r.rest[0], r.rest[1:]
-	}
-	b = r.cur[0]
-	r.left, r.pos, r.cur = r.left-1, r.pos+1, r.cur[1:]
-	return b
 }
 
 // Append appends the body of a property message.
@@ -149,7 +147,7 @@ func (p *Properties) Append(dst []byte, proc Procedure) []byte {
 		dst = binary.BigEndian.AppendUint32(dst, uint32(v.ID))
 		dst = binary.BigEndian.AppendUint32(dst, uint32(len(v.Value)))
 		dst = append(dst, v.Value...)
-		dst = append(dst, make([]byte, -len(v.Value)&3)...)
+		dst = append(dst, "\x00\x00\x00"[:-len(v.Value)&3]...)
 	}
 	if proc == ConnProp {
 		dst = appendSubset(dst, p.Fixed)
@@ -185,5 +183,44 @@ func (p *Property) Uint32() (v uint32, ok bool) {
 
 // SetUint32 adds a property that is a uint32.
 func (p *Properties) SetUint32(id PropertyID, v uint32) {
-	p.Set = append(p.Set, Property{id, binary.BigEndian.AppendUint32(nil, v)})
+	at := p.room()
+	p.values = binary.BigEndian.AppendUint32(p.values, v)
+	p.add(id, at)
+}
+
+// SetStructure adds ReceiveBufferStructure.
+func (p *Properties) SetStructure(b *BufferStructure) {
+	at := p.room()
+	p.values = b.Append(p.values)
+	p.add(ReceiveBufferStructure, at)
+}
+
+// SetDefault adds a property with a value of no bytes, which stands for its default.
+func (p *Properties) SetDefault(id PropertyID) { p.add(id, p.room()) }
+
+// Outcome reads, in the answer p to a ReqProp, what became of property n of want. It returns the property's new value, or ok = false
+// if the change was rejected. So it was if the answer says nothing about it, or more than one thing (draft -05 section 6.3.3).
+func (p *Properties) Outcome(want []Property, n int) (now Property, ok bool) {
+	said := 0
+	if Bit(p.Done, n) {
+		now, ok, said = want[n], true, 1
+	}
+	if Bit(p.Rejected, n) {
+		ok, said = false, said+1
+	}
+	for _, other := range p.Set {
+		if other.ID == want[n].ID {
+			now, ok, said = other, true, said+1
+		}
+	}
+	return now, ok && said == 1
+}
+
+// Mark sets bit n of a propsubset.
+func Mark(set []uint32, n int) []uint32 {
+	for len(set) <= n/32 {
+		set = append(set, 0)
+	}
+	set[n/32] |= 1 << (n % 32)
+	return set
 }

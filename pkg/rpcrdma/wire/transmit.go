@@ -191,8 +191,9 @@ func (r *reader) count(field string) uint32 {
 func (t *Transmit) parseItems(r *reader, lim *Limits, d Direction) {
 	n := r.uint32()
 	if r.err == nil && uint64(n) > uint64(lim.Items) {
-		r.fail("dp", "%d bulk items, at most %d are accepted", n, lim.Items)
+		r.failWith(ReadChunks, lim.Items, "xmdp_grpinfo", "%d bulk items, at most %d are accepted", n, lim.Items)
 	}
+	var end uint64 // of the item before
 	for range n {
 		it := Item{Position: r.uint32(), Length: r.uint32(), Placement: Placement(r.uint32())}
 		if r.err != nil {
@@ -201,6 +202,9 @@ func (t *Transmit) parseItems(r *reader, lim *Limits, d Direction) {
 		switch it.Placement {
 		case Explicit:
 			it.segs = t.segments(r, lim)
+			if got := Length(t.Segments(&it)); r.err == nil && got < uint64(it.Length) {
+				r.fail("xmdl_ex", "the segments have %d bytes, the item has %d", got, it.Length)
+			}
 		case SendBased:
 			it.Offset = r.uint32()
 			it.numbers = t.bufferNumbers(r, lim)
@@ -211,6 +215,13 @@ func (t *Transmit) parseItems(r *reader, lim *Limits, d Direction) {
 		default:
 			r.fail("xmdmi_where", "placement is %d, must be 1 or 2, or in a reply 5 or 6", uint32(it.Placement))
 		}
+		if it.Placement == NoItem {
+			if it.Position|it.Length != 0 {
+				r.fail("xmdmi_disp", "position %d and length %d of an item that there is not, must be 0", it.Position, it.Length)
+			}
+		} else {
+			end = it.check(r, end)
+		}
 		if r.err != nil {
 			return
 		}
@@ -218,35 +229,49 @@ func (t *Transmit) parseItems(r *reader, lim *Limits, d Direction) {
 	}
 }
 
+// check fails if the item is not where one can be behind the end of the item before. It returns its own end.
+func (i *Item) check(r *reader, before uint64) uint64 {
+	end := uint64(i.Position) + (uint64(i.Length)+3)&^3
+	switch {
+	case i.Position == 0 || i.Position&3 != 0:
+		r.fail("xmdmi_disp", "position %d, must be a multiple of 4 and not 0", i.Position)
+	case uint64(i.Position) < before:
+		r.fail("xmdmi_disp", "position %d, the item before ends at %d", i.Position, before)
+	case end > 1<<32:
+		r.fail("xmdmi_length", "an item of %d bytes at position %d ends beyond 2^32", i.Length, i.Position)
+	}
+	return end
+}
+
 func (t *Transmit) parseSets(r *reader, lim *Limits) {
 	n := r.uint32()
 	if r.err == nil && uint64(n) > uint64(lim.Items) {
-		r.fail("rsd", "%d sets of results, at most %d are accepted", n, lim.Items)
+		r.failWith(WriteChunks, lim.Items, "xmdp_rsdgroup", "%d sets of results, at most %d are accepted", n, lim.Items)
 	}
 	for range n {
 		s := ResultSet{Begin: r.uint32(), End: r.uint32()}
+		if r.err == nil && (s.End <= s.Begin || len(t.Sets) > 0 && s.Begin < t.Sets[len(t.Sets)-1].End) {
+			r.fail("xmdrsds_range", "range %d to %d, must end behind its beginning and begin behind the one before", s.Begin, s.End)
+		}
 		k := r.uint32()
 		if r.err == nil && uint64(k) > uint64(lim.Items-len(t.results)) {
-			r.fail("xmdrsds_items", "more than %d results in all sets together", lim.Items)
-		}
-		if r.err == nil && (s.End < s.Begin || len(t.Sets) > 0 && s.Begin < t.Sets[len(t.Sets)-1].End) {
-			r.fail("xmdrsds_range", "range %d to %d, must begin behind the one before and not end before it begins", s.Begin, s.End)
+			r.failWith(WriteChunks, lim.Items, "xmdrsds_items", "more than %d results in all sets together", lim.Items)
 		}
 		s.items = span{len(t.results), int(k)}
 		for range k {
 			it := ResultItem{MinLength: r.uint32(), Placement: Placement(r.uint32())}
-			if r.err != nil {
-				return
-			}
-			switch it.Placement {
-			case Explicit, Choice:
+			switch {
+			case r.err != nil:
+			case it.Placement == Explicit || it.Placement == Choice:
 				it.segs = t.segments(r, lim)
-			case BySize:
+			case it.Placement == BySize:
 				it.Threshold = r.uint32()
 				it.segs = t.segments(r, lim)
-			case SendBased:
-			default:
+			case it.Placement != SendBased:
 				r.fail("xmdrsdi_loc", "placement is %d, must be 1 to 4", uint32(it.Placement))
+			}
+			if r.err != nil {
+				return
 			}
 			t.results = append(t.results, it)
 		}
@@ -262,9 +287,11 @@ func (t *Transmit) segments(r *reader, lim *Limits) span {
 	switch {
 	case r.err != nil:
 	case uint64(n) > uint64(lim.SegmentsPerChunk) || int(n) > lim.WriteSegments-len(t.segs):
-		r.fail("rpcrdma1_segment", "%d segments are too many: an item may have %d, all together %d", n, lim.SegmentsPerChunk, lim.WriteSegments)
+		// Items of their equal share would have fit.
+		r.failWith(Segments, min(lim.SegmentsPerChunk, lim.WriteSegments/(len(t.Items)+len(t.results)+1)), "rpcrdma1_segment",
+			"%d segments are too many: an item may have %d, all together %d", n, lim.SegmentsPerChunk, lim.WriteSegments)
 	case uint64(n)*SegmentSize > uint64(r.left):
-		r.fail("rpcrdma1_segment", "%d segments are promised, the message ends after %d more bytes", n, r.left)
+		r.ends("rpcrdma1_segment", uint64(n)*SegmentSize)
 	}
 	at := len(t.segs)
 	for range n {
@@ -283,7 +310,7 @@ func (t *Transmit) bufferNumbers(r *reader, lim *Limits) span {
 	case int64(n) > int64(lim.Buffers-len(t.numbers)):
 		r.fail("xmdl_bsnum", "%d buffer segments are too many: all items may have %d together", n, lim.Buffers)
 	case uint64(n)*4 > uint64(r.left):
-		r.fail("xmdl_bsnum", "%d buffer segments are promised, the message ends after %d more bytes", n, r.left)
+		r.ends("xmdl_bsnum", uint64(n)*4)
 	}
 	at := len(t.numbers)
 	for range n {

@@ -14,7 +14,7 @@ const (
 	Optional Procedure = 5 // RDMA2_OPTIONAL: an operation of an extension
 	ConnProp Procedure = 6 // RDMA2_CONNPROP: properties, with the first message of each side
 	ReqProp  Procedure = 7 // RDMA2_REQPROP: a request to change properties
-	RespProp Procedure = 8 // RDMA2_RESPPROP: the answer to that
+	RespProp Procedure = 8 // RDMA2_RESPROP: the answer to that
 	UpdProp  Procedure = 9 // RDMA2_UPDPROP: news of a side's own properties
 )
 
@@ -33,6 +33,8 @@ type Operation uint32
 // Operations. Those of properties are other names for the procedures 6 to 9, with the same body in optinfo.
 const (
 	OptConnProp Operation = 1
+	OptReqProp  Operation = 2
+	OptRespProp Operation = 3
 	OptUpdProp  Operation = 4
 	// XmtReq begins a request, XmtResp a reply, XmtCont goes on with either; ReptErr reports an error in one (rtrext section 9).
 	XmtReq  Operation = 5
@@ -90,12 +92,7 @@ func (h *Header) parse2(r *reader, lim *Limits) {
 	case Optional:
 		h.Direction = r.direction("rdma_optdir")
 		h.Operation = Operation(r.uint32())
-		n := r.uint32()
-		if r.err == nil && uint64(n) > uint64(r.left) {
-			r.fail("rdma_optinfo", "%d bytes are promised, the message ends after %d more", n, r.left)
-			return
-		}
-		h.option(r, int(n), lim)
+		h.option(r, lim)
 	case ConnProp, ReqProp, RespProp, UpdProp:
 		h.Props.parse(r, h.Procedure)
 	default:
@@ -103,26 +100,34 @@ func (h *Header) parse2(r *reader, lim *Limits) {
 	}
 }
 
-// option reads n bytes of optinfo.
-func (h *Header) option(r *reader, n int, lim *Limits) {
-	end := r.pos + n
+// option reads optinfo. What it has beyond the operation's body is passed over: it is a later form's business.
+func (h *Header) option(r *reader, lim *Limits) {
+	n := r.uint32()
+	padded := (uint64(n) + 3) &^ 3
 	switch {
-	case h.Operation >= OptConnProp && h.Operation <= OptUpdProp:
+	case r.err != nil:
+		return
+	case h.Operation < OptConnProp || h.Operation > ReptErr:
+		r.failWith(InvalidOption, 0, "rdma_opttype", "operation is %d, must be 1 to 8", uint32(h.Operation))
+		return
+	case padded > uint64(r.left):
+		r.ends("rdma_optinfo", padded)
+		return
+	}
+	behind := r.left - int(padded)
+	r.left, r.part = int(n), "optinfo"
+	if h.Operation <= OptUpdProp {
 		h.Alias = true
 		h.Procedure = ConnProp + Procedure(h.Operation-OptConnProp)
 		h.Props.parse(r, h.Procedure)
-	case h.Operation >= XmtReq && h.Operation <= ReptErr:
+	} else {
 		h.Transmit.parse(r, h.Operation, lim)
-	default:
-		r.failWith(InvalidOption, 0, "rdma_opttype", "operation is %d, must be 1 to 8", uint32(h.Operation))
 	}
-	if r.err == nil && r.pos > end {
-		r.fail("rdma_optinfo", "it has %d bytes, its operation needs %d", n, n+r.pos-end)
+	if r.err != nil {
+		return
 	}
-	// Bytes behind what is known are a later form's business.
-	for r.err == nil && r.pos < (end+3)&^3 {
-		r.skip()
-	}
+	r.left, r.part = r.left+int(padded)-int(n)+behind, ""
+	r.skip(r.left - behind)
 }
 
 // parseError2 reads the body of an RDMA2_ERROR message.
@@ -163,18 +168,6 @@ func (r *reader) direction(field string) Direction {
 	return d
 }
 
-// skip passes over a byte.
-func (r *reader) skip() {
-	if r.err != nil || r.left < 1 {
-		r.fail("length", "message ends inside optinfo")
-		return
-	}
-	for len(r.cur) == 0 {
-		r.cur, r.rest = r.rest[0], r.rest[1:]
-	}
-	r.left, r.pos, r.cur = r.left-1, r.pos+1, r.cur[1:]
-}
-
 // AppendMessage appends the beginning of RDMA2_MSG or RDMA2_NOMSG; three lists have to follow.
 func AppendMessage(dst []byte, xid XID, credits Credits, p Procedure, d Direction, invalidate Handle) []byte {
 	dst = AppendFixed(dst, xid, Version2, credits, p)
@@ -210,6 +203,21 @@ func AppendError2(dst []byte, xid XID, credits Credits, f Fault2) []byte {
 		dst = binary.BigEndian.AppendUint32(dst, f.Needed)
 	}
 	return dst
+}
+
+// append2 appends a header of version 2 as it was parsed, without what optinfo had beyond the operation's body.
+func (h *Header) append2(dst []byte) []byte {
+	switch {
+	case h.Procedure == Error:
+		return AppendError2(dst, h.XID, h.Credits, Fault2{Code: h.Code, Low: h.Low, High: h.High, Max: h.Max, Index: h.Index, Needed: h.Needed})
+	case h.Procedure == Optional:
+		at := len(dst)
+		dst = BeginOption(dst, h.XID, h.Credits, h.Direction, h.Operation)
+		return EndOption(h.Transmit.Append(dst, h.Operation), at)
+	case h.Procedure >= ConnProp:
+		return AppendProperties(dst, h.XID, h.Credits, h.Direction, h.Procedure, &h.Props, h.Alias)
+	}
+	return h.appendLists(AppendMessage(dst, h.XID, h.Credits, h.Procedure, h.Direction, h.Invalidate))
 }
 
 // BeginOption appends the beginning of an RDMA2_OPTIONAL message. What is appended to it until EndOption is its optinfo.

@@ -47,7 +47,7 @@ func (p Procedure) String() string {
 	case Error:
 		return "RDMA_ERROR"
 	}
-	if names := [...]string{"RDMA2_OPTIONAL", "RDMA2_CONNPROP", "RDMA2_REQPROP", "RDMA2_RESPPROP", "RDMA2_UPDPROP"}; p >= Optional && int(p-Optional) < len(names) {
+	if names := [...]string{"RDMA2_OPTIONAL", "RDMA2_CONNPROP", "RDMA2_REQPROP", "RDMA2_RESPROP", "RDMA2_UPDPROP"}; p >= Optional && int(p-Optional) < len(names) {
 		return names[p-Optional]
 	}
 	return fmt.Sprintf("procedure %d", uint32(p))

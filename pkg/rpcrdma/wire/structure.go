@@ -1,0 +1,167 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+)
+
+// BufferSegment is a contiguous piece of a receive buffer: xmrbs_seg of rtrext section 7.2.
+type BufferSegment struct {
+	// Length is in bytes, 1 at least.
+	Length uint32
+	// Align is what the segment's address is a multiple of: a power of two, 1 where nothing is promised.
+	Align uint32
+	// Flags has Targetable. Other bits are ignored.
+	Flags uint32
+}
+
+// Targetable is the flag of a segment that bulk items may be placed in: XMRSFLAG_PLT.
+const Targetable = 1
+
+// BufferGroup is Count segments, one behind the other, that are alike: xmrbs_group.
+type BufferGroup struct {
+	Count uint32
+	BufferSegment
+}
+
+// BufferStructure says of what segments a side makes each of its receive buffers: xmrbs_buf, the value of ReceiveBufferStructure. Byte k
+// of a message is received in byte k of the buffer.
+//
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|              Length: the sum of all segments                  |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                     Number of groups                          |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  groups: { count, segment length, alignment, flags }...       |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+type BufferStructure struct {
+	Length uint32
+	Groups []BufferGroup
+}
+
+// Bounds of a receive buffer.
+const (
+	MaxBufferSegments = 64
+	// MinBufferSize: the first message of a connection fits every buffer.
+	MinBufferSize = FirstMessage
+	// MaxBufferSize is above what anybody posts for each message. It keeps sums of sizes far from overflow.
+	MaxBufferSize = 16 << 20
+)
+
+// Parse reads a property's value; b keeps its memory. An error is a *ParseError, and leaves b worthless.
+func (b *BufferStructure) Parse(value []byte) error {
+	b.Groups = b.Groups[:0]
+	r := reader{cur: value, left: len(value), part: "xmrbs_buf"}
+	b.Length = r.uint32()
+	n := r.uint32()
+	if r.err == nil && n > MaxBufferSegments {
+		r.fail("xmrbuf_groups", "%d groups, at most %d are accepted", n, MaxBufferSegments)
+	}
+	for range n {
+		g := BufferGroup{r.uint32(), BufferSegment{r.uint32(), r.uint32(), r.uint32()}}
+		if r.err != nil {
+			return r.err
+		}
+		b.Groups = append(b.Groups, g)
+	}
+	if r.err == nil && r.left > 0 {
+		r.fail("xmrbs_buf", "%d bytes follow", r.left)
+	}
+	if r.err != nil {
+		return r.err
+	}
+	return b.Check()
+}
+
+// Check says what is wrong with a structure, in a *ParseError.
+func (b *BufferStructure) Check() error {
+	var count, sum uint64
+	for i, g := range b.Groups {
+		count += uint64(g.Count)
+		switch {
+		case g.Count == 0:
+			return b.bad("xmrgrp_count", "group %d has no segment", i)
+		case count > MaxBufferSegments:
+			return b.bad("xmrgrp_count", "%d segments up to group %d, at most %d are accepted", count, i, MaxBufferSegments)
+		case g.Length == 0 || g.Length > MaxBufferSize:
+			return b.bad("xmrseg_length", "the segments of group %d have %d bytes, must be 1 to %d", i, g.Length, MaxBufferSize)
+		case g.Align == 0 || g.Align&(g.Align-1) != 0:
+			return b.bad("xmrseg_align", "the alignment of group %d is %d, must be a power of two", i, g.Align)
+		}
+		sum += uint64(g.Count) * uint64(g.Length)
+	}
+	switch {
+	case b.Length < MinBufferSize || b.Length > MaxBufferSize:
+		return b.bad("xmrbuf_length", "a buffer has %d bytes, must be %d to %d", b.Length, MinBufferSize, MaxBufferSize)
+	case sum != uint64(b.Length):
+		return b.bad("xmrbuf_length", "a buffer has %d bytes, its segments have %d", b.Length, sum)
+	}
+	return nil
+}
+
+func (b *BufferStructure) bad(field, format string, args ...any) error {
+	return &ParseError{Field: field, Reason: fmt.Sprintf(format, args...), Code: ErrChunk, Code2: BadXDR}
+}
+
+// Append appends the value of the property.
+func (b *BufferStructure) Append(dst []byte) []byte {
+	u32 := binary.BigEndian.AppendUint32
+	dst = u32(u32(dst, b.Length), uint32(len(b.Groups)))
+	for _, g := range b.Groups {
+		dst = u32(u32(u32(u32(dst, g.Count), g.Length), g.Align), g.Flags)
+	}
+	return dst
+}
+
+// Segments yields each segment of a buffer after its offset in the buffer.
+func (b *BufferStructure) Segments() iter.Seq2[uint32, BufferSegment] {
+	return func(yield func(uint32, BufferSegment) bool) {
+		var at uint32
+		for _, g := range b.Groups {
+			for range g.Count {
+				if !yield(at, g.BufferSegment) {
+					return
+				}
+				at += g.Length
+			}
+		}
+	}
+}
+
+// Targets returns how many segments of a buffer are targetable. In a group of transmissions they are numbered from 0, those of
+// the first buffer first, whether or not they are used (rtrext section 6.2).
+func (b *BufferStructure) Targets() (n uint32) {
+	for _, g := range b.Groups {
+		if g.Flags&Targetable != 0 {
+			n += g.Count
+		}
+	}
+	return n
+}
+
+// Target returns where the targetable segment with a number is: in which transmission of a group, and where in its message. It
+// is ok if buffers have targetable segments at all.
+func (b *BufferStructure) Target(number uint32) (transmission, offset uint32, seg BufferSegment, ok bool) {
+	n := b.Targets()
+	if n == 0 {
+		return 0, 0, BufferSegment{}, false
+	}
+	transmission, number = number/n, number%n
+	for _, g := range b.Groups {
+		switch {
+		case g.Flags&Targetable == 0:
+		case number < g.Count:
+			return transmission, offset + number*g.Length, g.BufferSegment, true
+		default:
+			number -= g.Count
+		}
+		offset += g.Count * g.Length
+	}
+	return 0, 0, BufferSegment{}, false
+}
+
+// plain returns the structure of a buffer whose structure is not known: one segment, for which nothing is promised (rtrext section 8.1).
+func (b *BufferStructure) plain(size uint32) {
+	b.Length, b.Groups = size, append(b.Groups[:0], BufferGroup{1, BufferSegment{size, 1, 0}})
+}
