@@ -1,10 +1,12 @@
 package rewrite
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"testing"
 
+	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -139,4 +141,19 @@ func TestGSSV4(t *testing.T) {
 	var c Call
 	_, answer := sendV4(t, &c, x, &Caller{}, arrived(t, call))
 	sameBytes(t, "the answer", answer, fields(xidV4, oncrpc.MsgReply, 1, 1, uint32(oncrpc.AuthTooWeak)))
+}
+
+// TestSquashV4: the caller is changed before the operations are, and each is where it belongs.
+func TestSquashV4(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	var c Call
+	who := Caller{Squash: access.SquashAll, AnonUID: 65534, AnonGID: 65533}
+	in := arrived(t, compoundV4(2, sequence, putRootFH, lookup("a"), putFH(x.sealed(someFH)), lookup("..")))
+	sent, _ := sendV4(t, &c, x, &who, in)
+	want := compoundV4(2, sequence, putFH(rootV4), lookup("a"), putFH(someFH))
+	cred := fields(oncrpc.AuthSys, []byte(fields(1, "client", 65534, 65533, 0)), 0, 0)
+	sameBytes(t, "the call", sent, bytes.Replace(want, credV4, cred, 1))
+	if c.ArgsAt != in.ArgsAt {
+		t.Errorf("the arguments begin at %d", c.ArgsAt)
+	}
 }
