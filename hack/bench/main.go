@@ -112,6 +112,10 @@ func main() {
 
 func run(ctx context.Context, o options) error {
 	volume, proxy := o.plan(operations, true, false), o.plan(proxyOperations(), true)
+	sweep := o.sweep && o.only.MatchString("sweep")
+	if len(volume)+len(proxy) == 0 && !sweep {
+		return fmt.Errorf("-only %q: nothing that is measured has such a name, want a part of one such as \"proxy READ 64KiB depth 16 CRC on\"", o.only)
+	}
 	runs := o.rounds * 4 * len(volume)
 	for _, m := range proxy {
 		runs += o.rounds * 2
@@ -147,7 +151,7 @@ func run(ctx context.Context, o options) error {
 	if len(res.rows) > 0 {
 		fmt.Printf("\nResults: %s\n", o.out)
 	}
-	if o.sweep && o.only.MatchString("sweep") {
+	if sweep {
 		return s.sweep(ctx)
 	}
 	return nil
