@@ -15,6 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
+	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 )
 
@@ -68,10 +69,12 @@ func (r *finder) run() {
 		r.failure = err
 		r.mu.Unlock()
 		var retry <-chan time.Time
-		if err == nil {
-			wait = firstRetry
+		if roots != nil {
 			r.s.export.Roots.Store(roots)
 			r.release()
+		}
+		if err == nil {
+			wait = firstRetry
 		} else {
 			if !told && r.ctx.Err() == nil {
 				r.s.log.Error("the export's root cannot be found at the backend; it is tried again and again",
@@ -147,7 +150,7 @@ func (r *finder) err() error {
 	return r.failure
 }
 
-// find asks the backend.
+// find asks the backend. With an error it may have found the root for one version and not for another.
 func (r *finder) find() (*rewrite.Roots, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, findWithin)
 	defer cancel()
@@ -158,21 +161,47 @@ func (r *finder) find() (*rewrite.Roots, error) {
 	defer conn.Wait()
 	defer conn.Close() //nolint:errcheck // it was only asked
 	var roots rewrite.Roots
+	var errs []error
 	if r.s.cfg.V3 {
 		if err := r.find3(ctx, conn, &roots); err != nil {
-			return nil, fmt.Errorf("version 3: %w", err)
+			roots.No3 = lacks(err)
+			errs = append(errs, fmt.Errorf("version 3: %w", err))
 		}
 	}
+	lacking := 0
 	for minor := len(r.s.cfg.Minor) - 1; minor >= 0; minor-- {
 		if !r.s.cfg.Minor[minor] {
 			continue
 		}
-		if err := r.find4(ctx, conn, uint32(minor), &roots); err != nil {
-			return nil, fmt.Errorf("version 4.%d: %w", minor, err)
+		err := r.find4(ctx, conn, uint32(minor), &roots)
+		if err == nil {
+			errs = errs[:len(errs)-lacking] // the other minor versions have the same handles
+			roots.No4 = false
+			break
 		}
-		break // the others have the same handles
+		errs = append(errs, fmt.Errorf("version 4.%d: %w", minor, err))
+		if roots.No4 = lacks(err); !roots.No4 {
+			break
+		}
+		lacking++
 	}
-	return &roots, nil
+	switch {
+	case roots.V3 != nil && (roots.V4 != nil || roots.No4), roots.V4 != nil && roots.No3:
+		return &roots, nil // what the backend does not have is not offered
+	case roots.V3 == nil && roots.V4 == nil:
+		return nil, errors.Join(errs...)
+	}
+	return &roots, errors.Join(errs...)
+}
+
+// lacks reports whether an error says that the backend does not have a version.
+func lacks(err error) bool {
+	var refused *oncrpc.StatusError
+	if errors.As(err, &refused) {
+		return refused.Status.Accept == oncrpc.ProgMismatch || refused.Status.Accept == oncrpc.ProgUnavail
+	}
+	var failed *statusError
+	return errors.As(err, &failed) && failed.status == minorMismatch
 }
 
 // find3 asks MOUNT, and then for the root's attributes.
@@ -182,21 +211,29 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 		return err
 	}
 	cfg := client.Config{Requester: conn, Pool: r.s.cfg.Pool, Cred: cred}
-	mount, err := r.dialMount(ctx)
+	root, err := nfs3.Handle(nil), errNoMount
+	if r.s.cfg.Network == "rdma" && r.s.cfg.MountPort == 0 {
+		// Another gateway answers MOUNT by the same connection.
+		if root, err = client.New(cfg).Mount(ctx, r.s.cfg.Path); lacks(err) {
+			err = errNoMount
+		}
+	}
+	if errors.Is(err, errNoMount) {
+		mount, e := r.dialMount(ctx)
+		if e != nil {
+			return e
+		}
+		if mount != nil {
+			defer mount.Wait()
+			defer mount.Close() //nolint:errcheck // it was only asked
+			cfg.Mount = mount
+		}
+		root, err = client.New(cfg).Mount(ctx, r.s.cfg.Path)
+	}
 	if err != nil {
 		return err
 	}
-	if mount != nil {
-		defer mount.Wait()
-		defer mount.Close() //nolint:errcheck // it was only asked
-		cfg.Mount = mount
-	}
-	nfs := client.New(cfg)
-	root, err := nfs.Mount(ctx, r.s.cfg.Path)
-	if err != nil {
-		return err
-	}
-	attr, err := nfs.GetAttr(ctx, root)
+	attr, err := client.New(cfg).GetAttr(ctx, root)
 	if err != nil {
 		return err
 	}
@@ -207,7 +244,10 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 	return nil
 }
 
-var errNoDirectory = errors.New("the path leads to no directory")
+var (
+	errNoDirectory = errors.New("the path leads to no directory")
+	errNoMount     = errors.New("MOUNT was not found yet")
+)
 
 // dialMount connects to the backend's MOUNT service: at the port of the configuration, or where its rpcbind says. A backend without
 // rpcbind may answer MOUNT where it answers NFS: then the connection is nil.

@@ -24,7 +24,9 @@ const (
 	maxCompound = 32 << 10 // of what is sent and received here
 	typeDir     = 2        // nfs_ftype4
 	attrType    = 1
-	attrFileID  = 20
+	// minorMismatch is NFS4ERR_MINOR_VERS_MISMATCH.
+	minorMismatch = 10021
+	attrFileID    = 20
 )
 
 // compounder makes COMPOUNDs of the gateway's own, one at a time.

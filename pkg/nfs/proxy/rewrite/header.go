@@ -89,13 +89,17 @@ func (c *Call) dispatch(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error
 
 // offers returns the versions of a program that the export has, 0 if it has none, and how many procedures the version has.
 func (x *Export) offers(program, version uint32) (low, high, procedures uint32) {
+	v3, v4 := x.V3, x.Minor != [3]bool{}
+	if r := x.Roots.Load(); r != nil {
+		v3, v4 = v3 && !r.No3, v4 && !r.No4
+	}
 	switch {
 	case program == nfs3.Program:
 		low, high, procedures = 3, 4, nfs3.Procedures
-		if !x.V3 {
+		if !v3 {
 			low = 4
 		}
-		if x.Minor == [3]bool{} {
+		if !v4 {
 			high = 3
 		}
 		if version == 4 {
@@ -104,9 +108,9 @@ func (x *Export) offers(program, version uint32) (low, high, procedures uint32) 
 		if low > high {
 			return 0, 0, 0
 		}
-	case program == nfs3.MountProgram && x.V3:
+	case program == nfs3.MountProgram && v3:
 		low, high, procedures = nfs3.MountVersion, nfs3.MountVersion, nfs3.MountProcedures
-	case program == nfs3.ACLProgram && x.V3:
+	case program == nfs3.ACLProgram && v3:
 		low, high, procedures = nfs3.ACLVersion, nfs3.ACLVersion, aclProcedures
 	}
 	return low, high, procedures

@@ -31,6 +31,8 @@ type Export struct {
 type Roots struct {
 	V3, V4           []byte
 	FileID3, FileID4 uint64
+	// No3 and No4: the backend does not have version 3, or no 4 that is offered. Then it is not offered here either.
+	No3, No4 bool
 }
 
 // Caller is what the access rules say of a client's connection.

@@ -22,6 +22,7 @@ var errBroken, errFinal = errors.New("broken"), errors.New("final")
 type fakeDialer struct {
 	fail func(port int) error // of a line's dials; nil: none fail
 	mute bool                 // probes get no answer
+	gate chan struct{}        // of connections of lines
 
 	mu     sync.Mutex
 	conns  []*fakeConn // of lines
@@ -49,6 +50,7 @@ func (d *fakeDialer) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 	}
 	c := &fakeConn{dialer: d, port: port, peer: p, done: make(chan struct{}), prompt: aside && !d.mute}
 	if !aside {
+		c.gate = d.gate
 		d.conns = append(d.conns, c)
 	}
 	return c, nil
@@ -99,7 +101,7 @@ type fakeConn struct {
 	calls []*oncrpc.Request // unanswered
 	log   []uint32          // XIDs of all calls
 	twice bool              // two calls had one XID
-	gate  chan struct{}     // if set, Submit waits for it
+	gate  chan struct{}     // if set, each Submit waits for something to come by it
 	holds gatherer
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -117,6 +118,69 @@ func TestResend(t *testing.T) {
 		if st := b.Status(); st.Resends != 98 || st.WaitBytes != 0 || st.Connections != 1 || st.Ports != 1 {
 			t.Errorf("status %+v", st)
 		}
+	})
+}
+
+// TestWhileResending: what comes, goes or is answered while a new connection gets what waits, which takes its time.
+func TestWhileResending(t *testing.T) {
+	onBench(t, Config{AnyPort: true}, func(b *bench) {
+		d := b.dialer
+		lk := b.Open(client(1), nil)
+		for xid := uint32(1); xid <= 4; xid++ {
+			b.call(lk, xid, xid, nil)
+		}
+		c := d.conn(t, 0)
+		gate := make(chan struct{})
+		d.mu.Lock()
+		d.gate = gate
+		d.mu.Unlock()
+		c.end(errBroken)
+		pass(time.Second)
+		c = d.conn(t, 1)
+		goOn := func(want ...uint32) {
+			t.Helper()
+			gate <- struct{}{}
+			if got := c.sent(); !slices.Equal(got, want) {
+				t.Errorf("sent %v, want %v", got, want)
+			}
+		}
+		// Call 1 is being sent, and 2 would be next.
+		b.call(lk, 5, 5, nil)
+		b.call(lk, 2, 20, nil)
+		b.want(bad(2, 2, ErrSuperseded))
+		goOn(1)
+		goOn(1, 3)
+		b.call(lk, 1, 10, nil) // waits for the first one's answer
+		goOn(1, 3, 4)
+		goOn(1, 3, 4, 5)
+		goOn(1, 3, 4, 5, 2)
+		synctest.Wait()
+		if lk.line.Load().resending {
+			t.Error("all is sent, and yet it is being sent")
+		}
+		c.end(errBroken)
+		b.want(bad(1, 1, ErrSuperseded))
+		pass(time.Second)
+
+		// Now 3 is being sent, and the others follow.
+		c = d.conn(t, 2)
+		goOn(3)
+		goOn(3, 4)
+		b.call(lk, 3, 30, nil)
+		goOn(3, 4, 5)
+		goOn(3, 4, 5, 2)
+		b.call(lk, 6, 6, nil) // behind 3's successor, which is passed over
+		goOn(3, 4, 5, 2, 1)
+		c.reply(3) // while 6 is being sent
+		b.want(bad(3, 3, ErrSuperseded))
+		b.call(lk, 7, 7, nil)
+		goOn(3, 4, 5, 2, 1, 6)
+		goOn(3, 4, 5, 2, 1, 6, 7)
+		goOn(3, 4, 5, 2, 1, 6, 7, 3)
+		for xid := uint32(1); xid <= 7; xid++ {
+			c.reply(xid)
+		}
+		b.want(ok(1, 10), ok(2, 20), ok(3, 30), ok(4, 4), ok(5, 5), ok(6, 6), ok(7, 7))
 	})
 }
 
