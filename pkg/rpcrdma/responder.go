@@ -37,6 +37,7 @@ type responder struct {
 	ready     *inCall // calls that got their memory while nobody had the loop, oldest first
 	readyLast *inCall
 	running   bool           // somebody runs them
+	run       func()         // runReady, made once
 	orphans   sync.WaitGroup // calls that got their memory while the connection ended
 }
 
@@ -94,6 +95,7 @@ func (in *responder) init(c *Conn) {
 	in.c = c
 	in.share = c.cfg.Budget.Share()
 	in.idle = make(chan struct{})
+	in.run = in.runReady
 	in.table.Store(new([]*inCall))
 	if c.server {
 		in.account = c.cfg.Credits.Open()
@@ -398,7 +400,7 @@ func (ic *inCall) memoryReady() {
 	in.readyLast = ic
 	if !in.running {
 		in.running = true
-		go in.runReady()
+		go in.run()
 	}
 }
 
