@@ -1,0 +1,81 @@
+// Package nfs4test makes calls of NFS by hand, for tests: field by field, so that also what no client would send can be sent. Sessions
+// and the reading of results are there for version 4.
+package nfs4test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// Raw are bytes of XDR as they are: operations, arguments and such.
+type Raw []byte
+
+// Fields puts XDR together: an int is a word, as is a uint32; a uint64 is a hyper; strings and []byte are counted opaques, a bool is a
+// word of 0 or 1; Raw stays as it is.
+func Fields(list ...any) Raw {
+	var b Raw
+	for _, f := range list {
+		switch f := f.(type) {
+		case int:
+			b = binary.BigEndian.AppendUint32(b, uint32(f))
+		case uint32:
+			b = binary.BigEndian.AppendUint32(b, f)
+		case uint64:
+			b = binary.BigEndian.AppendUint64(b, f)
+		case bool:
+			v := uint32(0)
+			if f {
+				v = 1
+			}
+			b = binary.BigEndian.AppendUint32(b, v)
+		case string:
+			b = appendOpaque(b, []byte(f))
+		case []byte:
+			b = appendOpaque(b, f)
+		case Raw:
+			b = append(b, f...)
+		default:
+			panic(fmt.Sprintf("nfs4test: %T is no field", f))
+		}
+	}
+	return b
+}
+
+func appendOpaque(b Raw, f []byte) Raw {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(f)))
+	b = append(b, f...)
+	return append(b, make([]byte, xdr.Pad(len(f)))...)
+}
+
+// Op is an operation, or the result of one: its number, and what follows.
+func Op(code int, list ...any) Raw { return append(Fields(code), Fields(list...)...) }
+
+// Bitmap is a bitmap4 with some attributes.
+func Bitmap(attrs ...uint32) Raw {
+	if len(attrs) == 0 {
+		return Fields(0)
+	}
+	words := make([]uint32, 1+slices.Max(attrs)/32)
+	for _, n := range attrs {
+		words[n/32] |= 1 << (n % 32)
+	}
+	b := Fields(len(words))
+	for _, w := range words {
+		b = append(b, Fields(w)...)
+	}
+	return b
+}
+
+// Attrs is a fattr4 with the values, which come in the order of their attributes' numbers.
+func Attrs(attrs []uint32, values ...any) Raw {
+	return append(Bitmap(attrs...), Fields([]byte(Fields(values...)))...)
+}
+
+func decoder(b []byte) *xdr.Decoder {
+	var d xdr.Decoder
+	d.ResetBytes(b)
+	return &d
+}

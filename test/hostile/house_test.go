@@ -1,0 +1,348 @@
+//go:build kernel
+
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What lies beside the exported directory has these names and this content.
+const (
+	secretName   = "secret-beside"
+	secretDir    = "closed-beside"
+	secretInside = "closed-file"
+	secretText   = "this is nobody's business"
+)
+
+// house is a backend, the tree that it exports, and a relay in front of it. What the proxy exports of the tree is "exported":
+//
+//	secret-beside             closed-beside/closed-file
+//	other/file                exported by a second proxy
+//	exported/file             exported/shut   of root, for root alone
+//	exported/dir/deep/leaf    exported/open   for everybody
+//	exported/up -> ..         exported/top -> /       exported/in -> dir
+type house struct {
+	*testing.T
+	dir, exported string
+	port          int
+	mountPort     int
+	relay         *relay
+	direct        *nfs4test.Caller // to the backend
+	// leaks is what nobody may see: names, bytes, handles and fileids of what lies outside.
+	leaks   map[string][]byte
+	outside map[string]string // handles of what lies outside, and its path
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		missing(t, "NFS-Ganesha has to be root")
+	}
+	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
+		missing(t, "NFS-Ganesha is not installed: %v", err)
+	}
+	h := &house{T: t, dir: t.TempDir(), leaks: map[string][]byte{}, outside: map[string]string{}}
+	if err := os.Chmod(h.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.exported = filepath.Join(h.dir, "exported")
+	for _, d := range []string{secretDir, "other", "exported/dir/deep", "exported/open"} {
+		check(t, os.MkdirAll(filepath.Join(h.dir, d), 0o755))
+	}
+	check(t, os.Chmod(filepath.Join(h.exported, "open"), 0o777))
+	for name, text := range map[string]string{
+		secretName: secretText, filepath.Join(secretDir, secretInside): secretText, "other/file": "of the other export",
+		"exported/file": "of the export", "exported/dir/deep/leaf": "deep down", "exported/shut": "for root",
+	} {
+		check(t, os.WriteFile(filepath.Join(h.dir, name), []byte(text), 0o644))
+	}
+	check(t, os.Chmod(filepath.Join(h.exported, "shut"), 0o600))
+	for name, target := range map[string]string{"up": "..", "top": "/", "in": "dir"} {
+		check(t, os.Symlink(target, filepath.Join(h.exported, name)))
+	}
+	h.startGanesha()
+	h.directly()
+	h.learn()
+	h.relay = startRelay(h)
+	before := h.snapshot()
+	t.Cleanup(func() {
+		if after := h.snapshot(); after != before {
+			t.Errorf("what lies outside was:\n%sand is:\n%s", before, after)
+		}
+	})
+	return h
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// missing skips a test that this machine cannot run, but not in CI.
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+func (h *house) startGanesha() {
+	h.Helper()
+	ports := make([]int, 2)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		check(h, err)
+		defer l.Close() // only when both are chosen
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+		check(h, l.Close())
+	}
+	script, state := filepath.Join("..", "..", "hack", "ganesha", "run"), h.TempDir()
+	run := func(args ...string) {
+		if out, err := exec.Command(script, append(args, "--state", state)...).CombinedOutput(); err != nil {
+			h.Errorf("%s: %v\n%s", script, err, out)
+		}
+	}
+	run("--dir", h.dir, "--port", fmt.Sprint(ports[0]), "--mount-port", fmt.Sprint(ports[1]))
+	h.Cleanup(func() { run("--stop") })
+	if h.Failed() {
+		h.FailNow()
+	}
+	h.port = ports[0]
+	h.mountPort = ports[1]
+}
+
+// snapshot describes all that lies outside, but for directories' times, which change with what is in them.
+func (h *house) snapshot() string {
+	var b strings.Builder
+	check(h, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if path == h.exported {
+			return fs.SkipDir
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := []byte(nil)
+		if !d.IsDir() {
+			if text, err = os.ReadFile(path); err != nil {
+				return err
+			}
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		fmt.Fprintf(&b, "%s %v %d:%d %d links, %v: %q\n", path, info.Mode(), st.Uid, st.Gid, st.Nlink, info.ModTime(), text)
+		return nil
+	}))
+	return b.String()
+}
+
+// directly connects to the backend itself.
+func (h *house) directly() {
+	h.direct = &nfs4test.Caller{Pool: h.pool(), Cred: cred(h, "direct", 0)}
+	h.direct.Requester = h.dialTCP(h.address(h.port), h.direct.Pool)
+}
+
+func (h *house) dialTCP(address string, pool *bufpool.Pool) oncrpc.Requester {
+	h.Helper()
+	conn, err := oncrpc.Dial(h.Context(), address, oncrpc.Config{Pool: pool})
+	check(h, err)
+	h.Cleanup(func() { _ = conn.Close(); conn.Wait() })
+	return conn
+}
+
+// learn finds out what nobody may see.
+func (h *house) learn() {
+	for _, s := range []string{secretName, secretDir, secretInside, secretText} {
+		h.leaks[s] = []byte(s)
+	}
+	nfs := client.New(client.Config{
+		Requester: h.direct.Requester, Mount: h.dialTCP(h.address(h.mountPort), h.direct.Pool), Pool: h.direct.Pool, Cred: h.direct.Cred,
+	})
+	root3, err := nfs.Mount(h.Context(), "/")
+	check(h, err)
+	for _, path := range []string{"", secretName, secretDir, filepath.Join(secretDir, secretInside), "other", "other/file"} {
+		var st syscall.Stat_t
+		check(h, syscall.Stat(filepath.Join(h.dir, path), &st))
+		h.leaks["the fileid of /"+path] = binary.BigEndian.AppendUint64(nil, st.Ino)
+		ops := []nfs4test.Raw{nfs4test.Op(layout.OpPutRootFH)}
+		for name := range strings.SplitSeq(path, "/") {
+			if name != "" {
+				ops = append(ops, nfs4test.Op(layout.OpLookup, name))
+			}
+		}
+		res, err := h.direct.Compound(h.Context(), 0, append(ops, nfs4test.Op(layout.OpGetFH))...)
+		check(h, err)
+		h.hide("/"+path, res.Handle(h, len(ops)))
+		at := root3
+		for name := range strings.SplitSeq(path, "/") {
+			if name != "" {
+				object, err := nfs.Lookup(h.Context(), at, name)
+				check(h, err)
+				at = object.Handle
+			}
+		}
+		h.hide("/"+path, at)
+	}
+}
+
+// hide adds a handle to what nobody may see.
+func (h *house) hide(path string, handle []byte) {
+	h.leaks[fmt.Sprintf("the handle %x of %s", handle, path)] = bytes.Clone(handle)
+	h.outside[string(handle)] = path
+}
+
+// fileID asks the backend for the fileid of a handle.
+func (h *house) fileID(handle []byte) (uint64, error) {
+	res, err := h.direct.Compound(h.Context(), 0, nfs4test.Op(layout.OpPutFH, handle),
+		nfs4test.Op(layout.OpGetAttr, nfs4test.Bitmap(layout.AttrFileID)))
+	if err != nil {
+		return 0, err
+	}
+	if res.Status != 0 {
+		return 0, fmt.Errorf("status %d", res.Status)
+	}
+	b := res.Op(1)
+	return binary.BigEndian.Uint64(b[len(b)-8:]), nil
+}
+
+// isInside tells whether a handle of the backend's leads to something in the export.
+func (h *house) isInside(handle []byte) bool {
+	id, err := h.fileID(handle)
+	if err != nil {
+		h.Errorf("a client got the handle %x, of which the backend says: %v", handle, err)
+		return false
+	}
+	found := false
+	check(h, filepath.WalkDir(h.exported, func(path string, _ fs.DirEntry, err error) error {
+		var st syscall.Stat_t
+		if err == nil {
+			err = syscall.Lstat(path, &st)
+		}
+		found = found || st.Ino == id
+		return err
+	}))
+	return found
+}
+
+func (h *house) pool() *bufpool.Pool {
+	p := bufpool.New(0)
+	h.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			h.Error(err)
+		}
+	})
+	return p
+}
+
+func (h *house) address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// cred is an AUTH_SYS credential.
+func cred(t testing.TB, machine string, uid uint32) oncrpc.Auth {
+	t.Helper()
+	a, err := (&oncrpc.AuthSysParms{Machine: []byte(machine), UID: uid, GID: uid}).Auth()
+	check(t, err)
+	return a
+}
+
+// gate is a proxy in front of the house.
+type gate struct {
+	h         *house
+	seal      *seal.Sealer
+	tcp, rdma string // addresses
+}
+
+// guard is how a gate is kept.
+type guard struct {
+	uid, path string
+	readOnly  bool
+	squash    access.Squash
+}
+
+// secret is what handles are sealed with.
+var secret = func() []byte { b := make([]byte, seal.MinKey); rand.Read(b); return b }()
+
+// open starts a proxy.
+func (h *house) open(g guard) *gate {
+	h.Helper()
+	pool := h.pool()
+	s, err := seal.New([][]byte{secret}, []byte(g.uid), seal.Required)
+	check(h, err)
+	log := slog.New(slog.NewTextHandler(h.Output(), nil))
+	p, err := proxy.New(proxy.Config{
+		UID: []byte(g.uid), Network: "tcp", Server: "127.0.0.1", Port: h.relay.port(), MountPort: h.mountPort, Path: g.path,
+		V3: true, Minor: [3]bool{true, true, true}, Seal: s, Pool: pool, Logger: log,
+		Access: []access.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ReadOnly: g.readOnly, Squash: g.squash}},
+	})
+	check(h, err)
+	h.Cleanup(func() { _ = p.Close() })
+	h.relay.watch(s)
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(h, err)
+	ts, err := oncrpc.NewServer(oncrpc.Config{Pool: pool, Handler: p, Bindings: binding.For})
+	check(h, err)
+	h.serve(func() error { return ts.Serve(l) }, ts.Shutdown)
+
+	provider, err := iwarp.New(iwarp.Config{})
+	check(h, err)
+	domain, err := provider.NewDomain()
+	check(h, err)
+	h.Cleanup(func() { _ = domain.Close() })
+	check(h, domain.Attach(pool))
+	rl, err := provider.Listen(h.Context(), "127.0.0.1:0")
+	check(h, err)
+	rs, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: domain, Handler: p, Bindings: binding.For}, rl)
+	check(h, err)
+	h.serve(rs.Serve, rs.Shutdown)
+	return &gate{h: h, seal: s, tcp: l.Addr().String(), rdma: rl.Addr().String()}
+}
+
+// serve runs a server until the test ends.
+func (h *house) serve(run func() error, shutdown func(context.Context) error) {
+	done := make(chan struct{})
+	go func() { defer close(done); _ = run() }()
+	h.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := shutdown(ctx); err != nil {
+			h.Errorf("shutdown: %v", err)
+		}
+		<-done
+	})
+}

@@ -1,0 +1,201 @@
+//go:build kernel
+
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// The shorthand of what the tests are made of.
+type raw = nfs4test.Raw
+
+var (
+	op     = nfs4test.Op
+	fields = nfs4test.Fields
+	bitmap = nfs4test.Bitmap
+)
+
+// intruder is a hostile client on a connection of its own.
+type intruder struct {
+	*testing.T
+	ctx  context.Context
+	gate *gate
+	nfs4test.Caller
+	session *nfs4test.Session
+}
+
+// patience is how long a test waits for what should come at once.
+const patience = time.Minute
+
+// networks are how an intruder comes.
+var networks = []string{"tcp", "rdma"}
+
+// intrude connects to a gate over "tcp" or "rdma", as a user.
+func (g *gate) intrude(t *testing.T, network string, uid uint32) *intruder {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	c := &intruder{T: t, ctx: ctx, gate: g}
+	c.Pool, c.Cred = g.h.pool(), cred(t, machine, uid)
+	if network == "tcp" {
+		conn, err := oncrpc.Dial(t.Context(), g.tcp, oncrpc.Config{Pool: c.Pool})
+		check(t, err)
+		c.Requester = conn
+		t.Cleanup(func() { _ = conn.Close(); conn.Wait() })
+	} else {
+		provider, err := iwarp.New(iwarp.Config{})
+		check(t, err)
+		conn, err := rpcrdma.Dial(t.Context(), provider, g.rdma, rpcrdma.Config{Pool: c.Pool})
+		check(t, err)
+		c.Requester = conn
+		t.Cleanup(func() { _ = conn.Close(); <-conn.Done() })
+	}
+	c.Seen = c.look
+	return c
+}
+
+// begin gives the intruder a session of version 4.2 with some slots.
+func (c *intruder) begin(slots int) {
+	c.Helper()
+	s, err := nfs4test.NewSession(c.ctx, &c.Caller, 2, c.Name(), slots, 0, 0)
+	check(c, err)
+	c.session = s
+	c.want(c.next(op(layout.OpReclaimComplete, false)), 0, layout.OpReclaimComplete)
+}
+
+// look searches a reply for what nobody may see.
+func (c *intruder) look(reply []byte) {
+	for what, b := range c.gate.h.leaks {
+		if bytes.Contains(reply, b) {
+			c.Errorf("the client got to see %s: %x", what, reply)
+		}
+	}
+}
+
+// handles has the handles in results sealed and leading inside.
+func (c *intruder) handles(spans []layout.Span) {
+	c.Helper()
+	for i := range spans {
+		s := &spans[i]
+		b := s.B
+		switch {
+		case s.Mark == layout.Handle:
+		case s.Mark == layout.Attr && s.Value == layout.AttrFileHandle:
+			b = b[4 : 4+binary.BigEndian.Uint32(b)]
+		default:
+			continue
+		}
+		handle, ok := c.gate.seal.Open(b, seal.Max4)
+		if !ok {
+			c.Errorf("the client got the handle %x, which is not sealed", b)
+		} else if !c.gate.h.isInside(handle) {
+			c.Errorf("the client got a handle that leads outside: %x", handle)
+		}
+	}
+}
+
+// compound sends a COMPOUND.
+func (c *intruder) compound(minor uint32, ops ...raw) *nfs4test.Results {
+	c.Helper()
+	res, err := c.Compound(c.ctx, minor, ops...)
+	check(c, err)
+	c.handles(res.Spans)
+	return res
+}
+
+// next sends a COMPOUND in the next turn of slot 0. It has to reach the backend, and when it is sent again the answer has to be the same; not
+// so with READDIR, as Ganesha answers a repetition from memory that it has given up, and may not survive that.
+func (c *intruder) next(ops ...raw) *nfs4test.Results {
+	c.Helper()
+	before := c.gate.h.relay.count()
+	res, err := c.session.Next(c.ctx, 0, ops...)
+	check(c, err)
+	c.handles(res.Spans)
+	passed := c.gate.h.relay.since(before)
+	if len(passed) != 1 || !passed[0].sequenced() {
+		c.Errorf("the backend got %v, want one COMPOUND with SEQUENCE", passed)
+	}
+	if len(res.Ops) == 0 || res.Ops[0].Code != layout.OpSequence || res.Ops[0].Status != 0 {
+		c.Fatalf("SEQUENCE was answered %+v: the slot is out of step", res.Ops)
+	}
+	if slices.ContainsFunc(ops, func(o raw) bool { return binary.BigEndian.Uint32(o) == layout.OpReaddir }) {
+		return res
+	}
+	again, err := c.session.Again(c.ctx, 0, ops...)
+	check(c, err)
+	if !bytes.Equal(again.Bytes, res.Bytes) {
+		c.Errorf("sent again, it was answered\n%x\nand before\n%x", again.Bytes, res.Bytes)
+	}
+	return res
+}
+
+// want has results end with that of an operation with a status, which is the status of the whole.
+func (c *intruder) want(res *nfs4test.Results, status uint32, code int) {
+	c.Helper()
+	last := layout.Op{}
+	if n := len(res.Ops); n > 0 {
+		last = res.Ops[n-1]
+	}
+	if res.Status != status || last.Code != uint32(code) || last.Status != status {
+		c.Errorf("status %d, and the last of %d results of operation %d with status %d; want operation %d with status %d",
+			res.Status, len(res.Ops), last.Code, last.Status, code, status)
+	}
+}
+
+// fine is a COMPOUND in which nothing is wrong, to see that the session goes on.
+func (c *intruder) fine() {
+	c.Helper()
+	c.want(c.next(op(layout.OpPutRootFH), op(layout.OpLookup, "file"), op(layout.OpGetFH)), 0, layout.OpGetFH)
+}
+
+// walk returns the handle that names lead to.
+func (c *intruder) walk(names ...string) []byte {
+	c.Helper()
+	ops := []raw{op(layout.OpPutRootFH)}
+	for _, name := range names {
+		ops = append(ops, op(layout.OpLookup, name))
+	}
+	res := c.next(append(ops, op(layout.OpGetFH))...)
+	return slices.Clone(res.Handle(c, len(res.Ops)-1))
+}
+
+// call3 calls a procedure of NFS version 3 or of another program, and returns the status and what the results have.
+func (c *intruder) call3(program, procedure uint32, args raw) (status uint32, spans []layout.Span, results []byte) {
+	c.Helper()
+	b, err := c.Call(c.ctx, program, 3, procedure, args)
+	check(c, err)
+	var w layout.Walker
+	var d xdr.Decoder
+	d.ResetBytes(b)
+	check(c, w.Results(layout.Proc{Program: program, Version: 3, Procedure: procedure}, &d))
+	c.handles(w.Spans)
+	if len(w.Spans) == 0 {
+		return 0, nil, b
+	}
+	return uint32(w.Spans[0].Value), w.Spans, b
+}
+
+// handleIn returns the first handle in results.
+func handleIn(t testing.TB, spans []layout.Span) []byte {
+	t.Helper()
+	for i := range spans {
+		if spans[i].Mark == layout.Handle {
+			return bytes.Clone(spans[i].B)
+		}
+	}
+	t.Fatal("the results have no handle")
+	return nil
+}

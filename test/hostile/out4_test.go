@@ -1,0 +1,110 @@
+//go:build kernel
+
+package hostile
+
+import (
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/layout"
+)
+
+// Statuses of version 4.
+const (
+	errNoEnt         = 2
+	errNotDir        = 20
+	errInval         = 22
+	errROFS          = 30
+	errBadHandle     = 10001
+	errNotSupp       = 10004
+	errAttrNotSupp   = 10032
+	errBadXDR        = 10036
+	errBadChar       = 10040
+	errBadName       = 10041
+	errOpIllegal     = 10044
+	errLayoutUnavail = 10059
+	errTooManyOps    = 10070
+)
+
+var (
+	putRoot   = op(layout.OpPutRootFH)
+	putPublic = op(layout.OpPutPubFH)
+	getFH     = op(layout.OpGetFH)
+	saveFH    = op(layout.OpSaveFH)
+	restoreFH = op(layout.OpRestoreFH)
+	lookupP   = op(layout.OpLookupP)
+)
+
+func lookup(name string) raw  { return op(layout.OpLookup, name) }
+func putFH(handle []byte) raw { return op(layout.OpPutFH, handle) }
+func list(attrs ...uint32) raw {
+	return op(layout.OpReaddir, uint64(0), uint64(0), 4096, 8192, bitmap(attrs...))
+}
+
+// an attempt is a COMPOUND that wants out.
+type attempt struct {
+	name   string
+	ops    []raw
+	status uint32
+	code   int // of the last result
+}
+
+// TestWaysOut tries every way that leads up.
+func TestWaysOut(t *testing.T) {
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			c := g.intrude(t, network, 0)
+			c.begin(2)
+			root, dir, deep := c.walk(), c.walk("dir"), c.walk("dir", "deep")
+			const up, fh, find = layout.OpLookupP, layout.OpGetFH, layout.OpLookup
+			for _, a := range []attempt{
+				{"up from the root", []raw{putRoot, lookupP, getFH}, errNoEnt, up},
+				{"up from the public root", []raw{putPublic, lookupP, getFH}, errNoEnt, up},
+				{"up from the root's handle", []raw{putFH(root), lookupP, getFH}, errNoEnt, up},
+				{"down, up and up", []raw{putRoot, lookup("dir"), lookupP, lookupP, getFH}, errNoEnt, up},
+				{"down, up and down stays inside", []raw{putRoot, lookup("dir"), lookupP, lookup("file"), getFH}, 0, fh},
+				{"up from a handle", []raw{putFH(dir), lookupP, getFH}, 0, fh},
+				{"up and up from a handle", []raw{putFH(dir), lookupP, lookupP, getFH}, errNoEnt, up},
+				{"up from a deep handle", []raw{putFH(deep), lookupP, lookupP, getFH}, 0, fh},
+				{"more often than can be guarded", []raw{putFH(deep), lookupP, lookupP, lookupP, getFH}, errTooManyOps, up},
+				{"the root saved and restored", []raw{putRoot, saveFH, lookup("dir"), restoreFH, lookupP}, errNoEnt, up},
+				{"a detour by the saved handle", []raw{putFH(root), saveFH, putFH(dir), lookup("deep"), restoreFH, lookupP}, errNoEnt, up},
+				{"a deep place saved, left, and come back to", []raw{putFH(deep), saveFH, lookupP, restoreFH, lookupP, getFH}, 0, fh},
+				{"down from where LOOKUPP led", []raw{putFH(dir), lookupP, lookupP, lookup(secretName), getFH}, errNoEnt, up},
+				{"a sibling of the root", []raw{putRoot, lookup(secretName), getFH}, errNoEnt, find},
+				{"a path as a name", []raw{putRoot, lookup("../" + secretName)}, errBadChar, find},
+				{"through a link upwards", []raw{putRoot, lookup("up"), lookup(secretName)}, errNotDirOrLink, find},
+				{"through a link to the top", []raw{putRoot, lookup("top"), lookup("etc")}, errNotDirOrLink, find},
+				{"the list of a link", []raw{putRoot, lookup("up"), list(layout.AttrFileID)}, errNotDirOrLink, layout.OpReaddir},
+				{"the security of the parent of the root", []raw{putRoot, op(layout.OpSecInfoNoName, 1)}, errNoEnt, layout.OpSecInfoNoName},
+				{"of the parent of a handle", []raw{putFH(root), op(layout.OpSecInfoNoName, 1)}, errNoEnt, layout.OpSecInfoNoName},
+				{"all lists", []raw{putRoot, list(layout.AttrFileID, layout.AttrFileHandle, layout.AttrMountedOnFileID)}, 0, layout.OpReaddir},
+				{"the list of a directory", []raw{putFH(dir), list(layout.AttrFileID, layout.AttrFileHandle, layout.AttrMountedOnFileID)}, 0, layout.OpReaddir},
+				{"what the root is mounted on", []raw{putRoot, op(layout.OpGetAttr, bitmap(layout.AttrMountedOnFileID))}, 0, layout.OpGetAttr},
+				{"the same, by its handle", []raw{putFH(root), op(layout.OpGetAttr, bitmap(layout.AttrFileID, layout.AttrMountedOnFileID))}, 0, layout.OpGetAttr},
+			} {
+				t.Run(a.name, func(t *testing.T) { c.try(t, a) })
+			}
+		})
+	}
+}
+
+// errNotDirOrLink stands for what a server says when a symbolic link is used as a directory.
+const errNotDirOrLink = ^uint32(0)
+
+// try makes an attempt, and sees that the session goes on.
+func (c *intruder) try(t *testing.T, a attempt) {
+	on := *c
+	on.T = t
+	res := on.next(a.ops...)
+	if a.status == errNotDirOrLink {
+		a.status = errNotDir
+		if res.Status == 10029 { // NFS4ERR_SYMLINK
+			a.status = 10029
+		}
+	}
+	on.want(res, a.status, a.code)
+	on.fine()
+}
