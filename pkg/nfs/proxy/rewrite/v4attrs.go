@@ -20,8 +20,8 @@ var (
 	unmounted = without(offered, layout.AttrMountedOnFileID)
 	// handleless are those that may be part of what CB_NOTIFY tells, where no handle could be sealed.
 	handleless = without(offered, layout.AttrFileHandle)
-	// comparable4 are those that VERIFY and NVERIFY may compare: those that look the same from both sides, but for handles, which can be unsealed.
-	comparable4 = without(unmounted, layout.AttrSupported, layout.AttrFSLayoutTypes, layout.AttrSuppAttrExclCreat)
+	// comparables are those that VERIFY and NVERIFY may compare: those that look the same from both sides, but for handles, which can be unsealed.
+	comparables = without(unmounted, layout.AttrSupported, layout.AttrFSLayoutTypes, layout.AttrSuppAttrExclCreat)
 )
 
 func without(b layout.Bitmap, attrs ...uint32) layout.Bitmap {
@@ -70,7 +70,7 @@ func mask(e *Edits, pos int, words []byte, b *layout.Bitmap) {
 func badAttrs(code uint32, words []byte) uint32 {
 	switch {
 	case code == layout.OpVerify || code == layout.OpNVerify:
-		if !inside(words, &comparable4) {
+		if !inside(words, &comparables) {
 			return errAttrNotSupp
 		}
 	case !inside(words, &offered):
