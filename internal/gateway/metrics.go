@@ -55,7 +55,7 @@ var (
 	linksDesc    = desc("backend_connections", "Connections to a backend that is a server.")
 	parkedDesc   = desc("backend_parked_connections", "Connections to the backend that are kept for clients that are gone and may come back.")
 	stateDesc    = desc("export_state", "1 for the state that the export is in: Serving, Refused, Outdated, Applying or Removing.", "state")
-	listenDesc   = desc("listener_up", "1 if the address is listened on.", "network", "address")
+	listenDesc   = desc("listener_up", "1 if the address is listened on, by all listeners that are configured for it.", "network", "address")
 
 	unansweredDesc = desc("backend_calls", "Calls that the backend has not answered yet.")
 	waitBytesDesc  = desc("backend_waiting_bytes", "Bytes of calls that wait for a connection to the backend.")
@@ -145,8 +145,15 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	for _, st := range []ExportState{Serving, Refused, Outdated, Applying, Removing} {
 		gauge(stateDesc, oneIf(s.State == st), string(st))
 	}
+	// Several listeners may be configured for any free port: a series must not appear twice.
+	up := map[[2]string]bool{}
 	for _, l := range s.Listeners {
-		gauge(listenDesc, oneIf(l.State == Listening), string(l.Network), l.Configured)
+		key := [2]string{string(l.Network), l.Configured}
+		was, seen := up[key]
+		up[key] = l.State == Listening && (was || !seen)
+	}
+	for key, all := range up {
+		gauge(listenDesc, oneIf(all), key[0], key[1])
 	}
 	e.mu.Lock()
 	open := e.open
