@@ -85,7 +85,7 @@ func (r *remote) status() BackendStatus {
 		Kind: "nfs", Server: net.JoinHostPort(r.is.server.Server, strconv.Itoa(r.is.server.Port)), Path: r.is.server.Path,
 		Healthy: st.Healthy, Identity: "the callers' uids and gids, as the server allows",
 		RemoteStatus: &RemoteStatus{
-			Since: st.Since, Connections: st.Connections, Parked: st.Parked, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
+			Versions: append([]string{}, st.Versions...), Since: st.Since, Connections: st.Connections, Parked: st.Parked, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
 		},
 	}
 	if r.is.network == config.RDMA {

@@ -126,6 +126,8 @@ func (s *BackendStatus) where() string {
 
 // RemoteStatus tells of a backend that is a server.
 type RemoteStatus struct {
+	// Versions are those of NFS that clients are served, as far as is known.
+	Versions []string `json:"versions"`
 	// Since is when it became healthy, or ceased to be.
 	Since time.Time `json:"since"`
 	// Connections are those to the server, Parked those kept for clients that are gone and may come back.

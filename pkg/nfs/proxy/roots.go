@@ -183,6 +183,7 @@ func (r *finder) find() (*rewrite.Roots, error) {
 		if roots.No4 = lacks(err); !roots.No4 {
 			break
 		}
+		roots.NoMinor[minor] = true
 		lacking++
 	}
 	switch {

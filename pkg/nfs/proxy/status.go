@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
@@ -14,6 +15,8 @@ type stats struct {
 // Status tells how the backend does.
 type Status struct {
 	upstream.Status
+	// Versions are those that clients are served, "3" and "4.0" to "4.2", as far as is known.
+	Versions []string
 	// RootError is why the export's root is not known, or was not found again; empty if all is well.
 	RootError string
 	// Unreadable counts messages of backend and clients that could not be read, Delayed the calls whose client was told to come
@@ -25,6 +28,16 @@ type Status struct {
 func (s *Server) Status() Status {
 	st := Status{
 		Status: s.up.Status(), Unreadable: s.stats.unreadable.Load(), Delayed: s.stats.delayed.Load(), Callbacks: s.stats.callbacks.Load(),
+	}
+	if r := s.export.Roots.Load(); r != nil {
+		if s.cfg.V3 && r.V3 != nil {
+			st.Versions = append(st.Versions, "3")
+		}
+		for minor, offered := range s.cfg.Minor {
+			if offered && r.V4 != nil && !r.NoMinor[minor] {
+				st.Versions = append(st.Versions, fmt.Sprintf("4.%d", minor))
+			}
+		}
 	}
 	if err := s.roots.err(); err != nil {
 		st.RootError = err.Error()

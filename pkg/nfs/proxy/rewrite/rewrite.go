@@ -33,6 +33,8 @@ type Roots struct {
 	FileID3, FileID4 uint64
 	// No3 and No4: the backend does not have version 3, or no 4 that is offered. Then it is not offered here either.
 	No3, No4 bool
+	// NoMinor are minor versions of which the backend has said that it does not have them.
+	NoMinor [3]bool
 }
 
 // Caller is what the access rules say of a client's connection.

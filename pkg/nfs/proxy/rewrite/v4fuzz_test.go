@@ -173,22 +173,20 @@ func checkForwarded(t *testing.T, x *Export, call, sent []byte) {
 			t.Fatalf("the backend is asked for %x", s.B)
 		}
 	}
-	depth := 0
+	beneath := false // surely not at the root
 	for _, op := range w.Ops {
 		switch op.Code {
-		case layout.OpLookup, layout.OpCreate, layout.OpOpen:
-			depth++
-		case layout.OpNVerify:
-			depth = max(depth, 1)
-		case layout.OpPutFH, layout.OpRestoreFH:
-			depth = 0
-			if op.Code == layout.OpRestoreFH {
-				return // how deep it leads is another test's
-			}
+		case layout.OpLookup, layout.OpCreate, layout.OpOpen, layout.OpNVerify:
+			beneath = true
+		case layout.OpPutFH:
+			beneath = false
+		case layout.OpRestoreFH:
+			return // where it leads is another test's
 		case layout.OpLookupP:
-			if depth--; depth < 0 {
+			if !beneath {
 				t.Fatalf("LOOKUPP goes unguarded in %x", sent)
 			}
+			beneath = false
 		}
 	}
 }

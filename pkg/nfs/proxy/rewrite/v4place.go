@@ -6,30 +6,24 @@ import (
 	"sluice.dev/sluice/pkg/nfs/layout"
 )
 
-// place is what is known of where a filehandle leads: some number of levels beneath the export's root, at least that many unless it is
-// exact. The zero value is anywhere inside.
+// place is what is known of where a filehandle leads.
 //
-// It rests on this: a name leads one level down, as no name is `..` and no directory is its own descendant's child; what an operation
-// creates is new, and so is not the root.
-type place struct {
-	depth int
-	exact bool
-}
+// It rests on this: what a name leads to is not the root, as no name is `..` and no directory is its own descendant's child; nor is what an
+// operation creates. How deep it is cannot be known, since directories may be moved between two operations of a COMPOUND: one LOOKUPP
+// from there may lead to the root already.
+type place uint8
 
-// root is the export's root itself.
-var root = place{exact: true}
+const (
+	// anywhere is somewhere inside, at the root maybe.
+	anywhere place = iota
+	// beneath is what is not the root.
+	beneath
+	// root is the export's root itself.
+	root
+)
 
 func (p place) isRoot() bool    { return p == root }
-func (p place) mayBeRoot() bool { return p.depth == 0 }
-func (p place) child() place    { return place{p.depth + 1, p.exact} }
-
-// parent is where LOOKUPP leads, from what is not the root.
-func (p place) parent() place {
-	if p.depth == 0 {
-		return place{}
-	}
-	return place{p.depth - 1, p.exact}
-}
+func (p place) mayBeRoot() bool { return p != beneath }
 
 // track follows the current and the saved filehandle through a COMPOUND.
 type track struct{ current, saved place }
@@ -40,20 +34,18 @@ func (t *track) after(code uint32, handle []byte, named bool, r *Roots) {
 	case layout.OpPutRootFH, layout.OpPutPubFH:
 		t.current = root
 	case layout.OpPutFH:
-		t.current = place{}
+		t.current = anywhere
 		if r.is(handle) {
 			t.current = root
 		}
 	case layout.OpLookup, layout.OpCreate:
-		t.current = t.current.child()
+		t.current = beneath
 	case layout.OpOpen:
 		if named {
-			t.current = t.current.child()
+			t.current = beneath
 		}
-	case layout.OpLookupP:
-		t.current = t.current.parent()
-	case layout.OpOpenAttr, layout.OpSecInfo, layout.OpSecInfoNoName: // the latter leave none behind, if there is a session
-		t.current = place{}
+	case layout.OpLookupP, layout.OpOpenAttr, layout.OpSecInfo, layout.OpSecInfoNoName: // the latter leave none behind, if there is a session
+		t.current = anywhere
 	case layout.OpSaveFH:
 		t.saved = t.current
 	case layout.OpRestoreFH:

@@ -169,7 +169,7 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 	}
 	at := o.at
 	if o.code == layout.OpReaddir {
-		at = at.child()
+		at = beneath
 	}
 	for i := range spans {
 		s := &spans[i]

@@ -57,8 +57,8 @@ func TestUp(t *testing.T) {
 		},
 		{
 			name: "down once, up twice",
-			call: []raw{putRootFH, lookup("a"), lookupP, lookupP}, sent: []raw{putFH(rootV4), lookup("a"), lookupP},
-			reply:     result{ok(layout.OpPutFH), ok(layout.OpLookup), ok0},
+			call: []raw{putRootFH, lookup("a"), lookupP, lookupP}, sent: []raw{putFH(rootV4), lookup("a"), lookupP, guard(rootV4), lookupP},
+			status: errSame, reply: result{ok(layout.OpPutFH), ok(layout.OpLookup), ok0, op(layout.OpNVerify, errSame)},
 			gotStatus: errNoEnt, got: result{ok(layout.OpPutRootFH), ok(layout.OpLookup), ok0, op(layout.OpLookupP, errNoEnt)},
 		},
 		{
@@ -129,14 +129,16 @@ func TestUp(t *testing.T) {
 			},
 		},
 		{
-			name: "depth saved and restored",
-			call: []raw{putRootFH, lookup("a"), saveFH, putRootFH, restoreFH, lookupP, lookupP},
-			sent: []raw{putFH(rootV4), lookup("a"), saveFH, putFH(rootV4), restoreFH, lookupP},
-			reply: result{
-				ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpSaveFH), ok(layout.OpPutFH), ok(layout.OpRestoreFH), ok0,
+			name: "a directory saved and restored, which another client has moved to the root",
+			call: []raw{putRootFH, lookup("a"), lookup("b"), saveFH, putRootFH, restoreFH, lookupP, lookupP},
+			sent: []raw{putFH(rootV4), lookup("a"), lookup("b"), saveFH, putFH(rootV4), restoreFH, lookupP, guard(rootV4), lookupP},
+			status: errSame, reply: result{
+				ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpLookup), ok(layout.OpSaveFH), ok(layout.OpPutFH), ok(layout.OpRestoreFH), ok0,
+				op(layout.OpNVerify, errSame),
 			},
 			gotStatus: errNoEnt, got: result{
-				ok(layout.OpPutRootFH), ok(layout.OpLookup), ok(layout.OpSaveFH), ok(layout.OpPutRootFH), ok(layout.OpRestoreFH), ok0, op(layout.OpLookupP, errNoEnt),
+				ok(layout.OpPutRootFH), ok(layout.OpLookup), ok(layout.OpLookup), ok(layout.OpSaveFH), ok(layout.OpPutRootFH), ok(layout.OpRestoreFH), ok0,
+				op(layout.OpLookupP, errNoEnt),
 			},
 		},
 		{
