@@ -6,6 +6,8 @@
 //	probe users DIR                       what users other than root may do
 //	probe xattrs DIR SAME                 extended attributes; SAME is DIR by another mount
 //	probe churn DIR ROUNDS                makes, renames and removes names in a hurry
+//
+// In the environment, PREFIX goes before the names of checks, and LACKS names what the server is known not to have.
 package main
 
 import (
@@ -15,6 +17,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -88,6 +92,9 @@ func try(dir string, f func(*T)) (why failure) {
 	f(t)
 	return
 }
+
+// lacks tells whether the server is known not to have something.
+func lacks(what string) bool { return slices.Contains(strings.Fields(os.Getenv("LACKS")), what) }
 
 // fail ends the check; skip is how many functions lie between the check and it.
 func (t *T) fail(skip int, format string, args ...any) {

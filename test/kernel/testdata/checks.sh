@@ -2,6 +2,7 @@
 #
 #   SERVER, VERS              the server's address, and the version of NFS
 #   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
+#   LACKS                     what the server is known not to have: acl (NFSACL), symlink-times
 #
 # An export is the name of a variable that says where it is: its RDMA port, the TCP port of MOUNT, and its path.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
@@ -11,6 +12,7 @@ umask 022
 begin() {
   net_up
   rdma_up siw
+  ln -sf /proc/self/fd /dev/fd              # for <(COMMAND)
   mkdir -p /run/local /run/tracing
   mount -t tracefs tracefs /run/tracing
   echo 1 >/run/tracing/events/rpcrdma/xprtrdma_marshal_failed/enable
@@ -25,6 +27,7 @@ attach() {
   read -r rdma mount path <<<"${!1}"
   options=vers=$VERS,proto=rdma,port=$rdma
   [ "$VERS" != 3 ] || options+=,mountport=$mount,mountproto=tcp,nolock
+  [[ $VERS != 3 || " ${LACKS:-} " != *" acl "* ]] || options+=,noacl
   mount -t nfs -o "$options" "$SERVER:$path" "$dir"
   grep -q " $dir nfs4\? .*vers=$VERS,.*proto=rdma" /proc/mounts
 }

@@ -5,6 +5,9 @@ set -euo pipefail
 . "$TESTDATA/lib.sh"
 . "$TESTDATA/checks.sh"
 
+# Seen without the gateway too: it takes no SETACL from Linux, and symlinks keep the times of their making.
+export LACKS='acl symlink-times'
+
 begin
 for VERS in $VERSIONS; do
   PREFIX=$VERS/
