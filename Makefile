@@ -35,6 +35,7 @@ test-kernel: build ## a stock Linux NFS/RDMA client against the gateway, our req
 	@hack/deps kernel
 	@hack/vm/prepare
 	go test -tags kernel -timeout 60m -count=1 -v ./test/kernel $(if $(FULL),-args -full)
+	go test -tags kernel -timeout 10m -count=1 -v ./test/hostile
 
 test-full: ## the full matrix: make test, each fuzz target for a minute, each NFS version on each backend
 	$(MAKE) --no-print-directory test FUZZTIME=60s FULL=1

@@ -47,9 +47,9 @@ func TestUp(t *testing.T) {
 		{
 			name: "down and up",
 			call: []raw{putRootFH, lookup("a"), lookup("b"), lookupP, lookupP, getFH},
-			sent: []raw{putFH(rootV4), lookup("a"), lookup("b"), lookupP, lookupP, getFH},
+			sent: []raw{putFH(rootV4), lookup("a"), lookup("b"), lookupP, guard(rootV4), lookupP, getFH},
 			reply: result{
-				ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpLookup), ok0, ok0, ok(layout.OpGetFH, rootV4),
+				ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpLookup), ok0, guarded, ok0, ok(layout.OpGetFH, rootV4),
 			},
 			got: result{
 				ok(layout.OpPutRootFH), ok(layout.OpLookup), ok(layout.OpLookup), ok0, ok0, ok(layout.OpGetFH, x.sealed(rootV4)),
@@ -129,9 +129,9 @@ func TestUp(t *testing.T) {
 			},
 		},
 		{
-			name: "a directory saved and restored, which another client has moved to the root",
-			call: []raw{putRootFH, lookup("a"), lookup("b"), saveFH, putRootFH, restoreFH, lookupP, lookupP},
-			sent: []raw{putFH(rootV4), lookup("a"), lookup("b"), saveFH, putFH(rootV4), restoreFH, lookupP, guard(rootV4), lookupP},
+			name:   "a directory saved and restored, which another client has moved to the root",
+			call:   []raw{putRootFH, lookup("a"), lookup("b"), saveFH, putRootFH, restoreFH, lookupP, lookupP},
+			sent:   []raw{putFH(rootV4), lookup("a"), lookup("b"), saveFH, putFH(rootV4), restoreFH, lookupP, guard(rootV4), lookupP},
 			status: errSame, reply: result{
 				ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpLookup), ok(layout.OpSaveFH), ok(layout.OpPutFH), ok(layout.OpRestoreFH), ok0,
 				op(layout.OpNVerify, errSame),
