@@ -1,0 +1,84 @@
+package group
+
+import "fmt"
+
+// MaxSegments bounds the segments of a receive buffer.
+const MaxSegments = 64
+
+// maxBuffer bounds the length in bytes of a receive buffer.
+const maxBuffer = 1 << 30
+
+// Segment is a piece of a receive buffer: xmrbs_seg of rtrext section 7.2.
+type Segment struct {
+	// Length is its length in bytes, 1 at least. Align is the alignment that its owner promises for its memory; 0 and 1 promise nothing.
+	Length, Align int
+	// Target says that bulk data may be placed in it: XMRSFLAG_PLT.
+	Target bool
+	// At is where it begins in the buffer. NewLayout sets it.
+	At int
+}
+
+// Layout is the structure of a side's receive buffers: xmrbs_buf, with its groups expanded. All receives of a side have the same one, and byte
+// n of a message lands at byte n of the buffer. It is not changed once it is made.
+type Layout struct {
+	Segments []Segment
+	// Targets are the indexes of the segments that bulk data may be placed in.
+	Targets []int
+	// Size is the length of the buffer in bytes.
+	Size int
+}
+
+// Plain returns the layout that is assumed of a peer which tells none: one segment that is no target (rtrext section 8.1, note 1).
+func Plain(size int) *Layout {
+	return &Layout{Segments: []Segment{{Length: size}}, Size: size}
+}
+
+// NewLayout makes a layout of segments that follow one another. It fails if there are none or more than [MaxSegments], if one is empty, or
+// if all together are too long to be meant.
+func NewLayout(segs ...Segment) (*Layout, error) {
+	if len(segs) == 0 || len(segs) > MaxSegments {
+		return nil, fmt.Errorf("group: a receive buffer of %d segments, must be 1 to %d", len(segs), MaxSegments)
+	}
+	l := &Layout{Segments: append([]Segment(nil), segs...)}
+	for i := range l.Segments {
+		s := &l.Segments[i]
+		if s.Length < 1 || s.Length > maxBuffer-l.Size {
+			return nil, fmt.Errorf("group: segment %d of a receive buffer has %d bytes, must have 1 at least, and all together at most %d", i, s.Length, maxBuffer)
+		}
+		s.At = l.Size
+		l.Size += s.Length
+		if s.Target {
+			l.Targets = append(l.Targets, i)
+		}
+	}
+	return l, nil
+}
+
+// target returns the segment of a target.
+func (l *Layout) target(k int) *Segment { return &l.Segments[l.Targets[k]] }
+
+// at returns where target k begins, and the end of the buffer if there are only k targets.
+func (l *Layout) at(k int) int {
+	if k == len(l.Targets) {
+		return l.Size
+	}
+	return l.target(k).At
+}
+
+// behind returns the first target that begins at n or behind.
+func (l *Layout) behind(n int) int {
+	for k := range l.Targets {
+		if l.target(k).At >= n {
+			return k
+		}
+	}
+	return len(l.Targets)
+}
+
+// longest returns the length of the longest target, 0 if there is none.
+func (l *Layout) longest() (n int) {
+	for k := range l.Targets {
+		n = max(n, l.target(k).Length)
+	}
+	return n
+}

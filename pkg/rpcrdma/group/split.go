@@ -1,0 +1,146 @@
+package group
+
+import (
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// splitter walks a message by position and deals its bytes out: what stays in the payload stream, and what is taken out of it. It copies
+// nothing.
+type splitter struct {
+	stream pieces
+	items  []xdr.Item
+	pos    int    // in the unreduced stream
+	zeros  []byte // for the round-up of items that stay
+}
+
+func (w *splitter) reset(m *oncrpc.Message, zeros []byte) {
+	*w = splitter{stream: pieces{rest: m.Stream}, items: m.Items, zeros: zeros}
+}
+
+// until appends to dst what stands before position pos, items included. It returns false if pos is inside an item or behind the end.
+func (w *splitter) until(dst [][]byte, pos int) ([][]byte, bool) {
+	for len(w.items) > 0 && w.items[0].Position < pos {
+		var ok bool
+		if dst, ok = w.item(dst); !ok {
+			return dst, false
+		}
+	}
+	return w.inline(dst, pos)
+}
+
+// inline appends to dst what stands before position pos, where no item is.
+func (w *splitter) inline(dst [][]byte, pos int) ([][]byte, bool) {
+	n := pos - w.pos
+	if n < 0 {
+		return dst, false
+	}
+	dst, missing := w.stream.take(dst, n)
+	w.pos += n - missing
+	return dst, missing == 0
+}
+
+// item appends the next item, with what stands before it and its round-up.
+func (w *splitter) item(dst [][]byte) ([][]byte, bool) {
+	it := &w.items[0]
+	dst, ok := w.inline(dst, it.Position)
+	if !ok {
+		return dst, false
+	}
+	if dst, ok = appendData(dst, it); !ok {
+		return dst, false
+	}
+	if pad := xdr.Pad(it.Length); pad > 0 {
+		dst = append(dst, w.zeros[:pad])
+	}
+	w.pos += xdr.Round(it.Length)
+	w.items = w.items[1:]
+	return dst, true
+}
+
+// take appends the n bytes of data that stand at the present position to dst, an item or part of the stream, and passes over their
+// round-up. It returns false if they are not there. The data of an item may be elsewhere: then nothing is appended.
+func (w *splitter) take(dst [][]byte, n int) ([][]byte, bool) {
+	if len(w.items) > 0 && w.items[0].Position == w.pos {
+		it := &w.items[0]
+		if it.Length != n {
+			return dst, false
+		}
+		ok := true
+		if len(it.Data) > 0 {
+			dst, ok = appendData(dst, it)
+		}
+		w.pos += xdr.Round(n)
+		w.items = w.items[1:]
+		return dst, ok
+	}
+	if len(w.items) > 0 && w.items[0].Position < w.pos+n {
+		return dst, false
+	}
+	dst, missing := w.stream.take(dst, n)
+	w.stream.skip(xdr.Pad(n)) // at the very end it may be missing
+	w.pos += xdr.Round(n)
+	return dst, missing == 0
+}
+
+// rest appends all that is left.
+func (w *splitter) rest(dst [][]byte) ([][]byte, bool) {
+	for len(w.items) > 0 {
+		var ok bool
+		if dst, ok = w.item(dst); !ok {
+			return dst, false
+		}
+	}
+	if len(w.stream.cur) > 0 {
+		dst = append(dst, w.stream.cur)
+	}
+	return append(dst, w.stream.rest...), true
+}
+
+// appendData appends the data of an item. It returns false if there are fewer than the item's length says.
+func appendData(dst [][]byte, it *xdr.Item) ([][]byte, bool) {
+	data := pieces{rest: it.Data}
+	dst, missing := data.take(dst, it.Length)
+	return dst, missing == 0
+}
+
+// pieces is a list of slices that is read from its beginning.
+type pieces struct {
+	cur  []byte
+	rest [][]byte
+}
+
+// take appends the slices of the next n bytes to dst, and returns how many of the n were not there.
+func (p *pieces) take(dst [][]byte, n int) ([][]byte, int) {
+	for n > 0 && p.more() {
+		k := min(n, len(p.cur))
+		dst = append(dst, p.cur[:k:k])
+		p.cur, n = p.cur[k:], n-k
+	}
+	return dst, n
+}
+
+// skip passes over n bytes, or all that are left.
+func (p *pieces) skip(n int) {
+	for n > 0 && p.more() {
+		k := min(n, len(p.cur))
+		p.cur, n = p.cur[k:], n-k
+	}
+}
+
+func (p *pieces) more() bool {
+	for len(p.cur) == 0 {
+		if len(p.rest) == 0 {
+			return false
+		}
+		p.cur, p.rest = p.rest[0], p.rest[1:]
+	}
+	return true
+}
+
+func length(list [][]byte) (n int) {
+	for _, s := range list {
+		n += len(s)
+	}
+	return n
+}
