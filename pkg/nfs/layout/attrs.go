@@ -23,6 +23,7 @@ const (
 	AttrMountedOnFileID   = 55
 	AttrDACL              = 58
 	AttrSACL              = 59
+	AttrFSStatus          = 61
 	AttrFSLayoutTypes     = 62
 	AttrFSLocationsInfo   = 67
 	AttrSuppAttrExclCreat = 75
@@ -125,7 +126,7 @@ var attrs = [maxAttr + 1]shape{
 	AttrDACL:          structure(u32, list(maxACEs, ace4)),
 	AttrSACL:          structure(u32, list(maxACEs, ace4)),
 	60:                fixed(16),                                 // change_policy
-	61:                structure(fixed(8), source4, fixed(4+12)), // fs_status
+	AttrFSStatus:      structure(fixed(8), source4, fixed(4+12)), // fs_status
 	AttrFSLayoutTypes: layouts4,
 	63:                structure(u32, text(0, maxAttrOpaque)), // layout_hint
 	64:                layouts4,                               // layout_types

@@ -14,7 +14,7 @@ const maxIO = 1 << 20
 
 var (
 	// offered are the attributes that clients may see: those that can be read, but for the ones that say where else the data are.
-	offered = without(layout.Known, layout.AttrFSLocations, layout.AttrFSLocationsInfo)
+	offered = without(layout.Known, layout.AttrFSLocations, layout.AttrFSLocationsInfo, layout.AttrFSStatus)
 	// unmounted are those that may be asked of what may be the root, when its fileid is not asked for: whether it is the root
 	// could not be told from the answer, and so not either that what it is mounted on lies above.
 	unmounted = without(offered, layout.AttrMountedOnFileID)
