@@ -10,13 +10,14 @@ import (
 type BufferSegment struct {
 	// Length is in bytes, 1 at least.
 	Length uint32
-	// Align is what the segment's address is a multiple of: a power of two, 1 where nothing is promised.
+	// Align is what the segment's address is a multiple of: a power of two; 0 and 1 promise nothing.
 	Align uint32
 	// Flags has Targetable. Other bits are ignored.
 	Flags uint32
 }
 
-// Targetable is the flag of a segment that bulk items may be placed in: XMRSFLAG_PLT.
+// Targetable is the flag of a segment that bulk items may be placed in: XMRSFLAG_PLT. In a group of transmissions, these segments are numbered
+// from 0, those of the first buffer first, whether or not they are used (rtrext section 6.2).
 const Targetable = 1
 
 // BufferGroup is Count segments, one behind the other, that are alike: xmrbs_group.
@@ -86,8 +87,8 @@ func (b *BufferStructure) Check() error {
 			return b.bad("xmrgrp_count", "%d segments up to group %d, at most %d are accepted", count, i, MaxBufferSegments)
 		case g.Length == 0 || g.Length > MaxBufferSize:
 			return b.bad("xmrseg_length", "the segments of group %d have %d bytes, must be 1 to %d", i, g.Length, MaxBufferSize)
-		case g.Align == 0 || g.Align&(g.Align-1) != 0:
-			return b.bad("xmrseg_align", "the alignment of group %d is %d, must be a power of two", i, g.Align)
+		case g.Align&(g.Align-1) != 0:
+			return b.bad("xmrseg_align", "the alignment of group %d is %d, must be a power of two or 0", i, g.Align)
 		}
 		sum += uint64(g.Count) * uint64(g.Length)
 	}
@@ -127,38 +128,6 @@ func (b *BufferStructure) Segments() iter.Seq2[uint32, BufferSegment] {
 			}
 		}
 	}
-}
-
-// Targets returns how many segments of a buffer are targetable. In a group of transmissions they are numbered from 0, those of
-// the first buffer first, whether or not they are used (rtrext section 6.2).
-func (b *BufferStructure) Targets() (n uint32) {
-	for _, g := range b.Groups {
-		if g.Flags&Targetable != 0 {
-			n += g.Count
-		}
-	}
-	return n
-}
-
-// Target returns where the targetable segment with a number is: in which transmission of a group, and where in its message. It
-// is ok if buffers have targetable segments at all.
-func (b *BufferStructure) Target(number uint32) (transmission, offset uint32, seg BufferSegment, ok bool) {
-	n := b.Targets()
-	if n == 0 {
-		return 0, 0, BufferSegment{}, false
-	}
-	transmission, number = number/n, number%n
-	for _, g := range b.Groups {
-		switch {
-		case g.Flags&Targetable == 0:
-		case number < g.Count:
-			return transmission, offset + number*g.Length, g.BufferSegment, true
-		default:
-			number -= g.Count
-		}
-		offset += g.Count * g.Length
-	}
-	return 0, 0, BufferSegment{}, false
 }
 
 // plain returns the structure of a buffer whose structure is not known: one segment, for which nothing is promised (rtrext section 8.1).
