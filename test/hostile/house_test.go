@@ -59,6 +59,7 @@ type house struct {
 	mountPort     int
 	relay         *relay
 	direct        *nfs4test.Caller // to the backend
+	direct3       *client.Client   // the same, for version 3
 	// leaks is what nobody may see: names, bytes, handles and fileids of what lies outside.
 	leaks   map[string][]byte
 	outside map[string]string // handles of what lies outside, and its path
@@ -176,6 +177,9 @@ func (h *house) snapshot() string {
 func (h *house) directly() {
 	h.direct = &nfs4test.Caller{Pool: h.pool(), Cred: cred(h, "direct", 0)}
 	h.direct.Requester = h.dialTCP(h.address(h.port), h.direct.Pool)
+	h.direct3 = client.New(client.Config{
+		Requester: h.direct.Requester, Mount: h.dialTCP(h.address(h.mountPort), h.direct.Pool), Pool: h.direct.Pool, Cred: h.direct.Cred,
+	})
 }
 
 func (h *house) dialTCP(address string, pool *bufpool.Pool) oncrpc.Requester {
@@ -191,10 +195,7 @@ func (h *house) learn() {
 	for _, s := range []string{secretName, secretDir, secretInside, secretText} {
 		h.leaks[s] = []byte(s)
 	}
-	nfs := client.New(client.Config{
-		Requester: h.direct.Requester, Mount: h.dialTCP(h.address(h.mountPort), h.direct.Pool), Pool: h.direct.Pool, Cred: h.direct.Cred,
-	})
-	root3, err := nfs.Mount(h.Context(), "/")
+	root3, err := h.direct3.Mount(h.Context(), "/")
 	check(h, err)
 	for _, path := range []string{"", secretName, secretDir, filepath.Join(secretDir, secretInside), "other", "other/file"} {
 		var st syscall.Stat_t
@@ -212,7 +213,7 @@ func (h *house) learn() {
 		at := root3
 		for name := range strings.SplitSeq(path, "/") {
 			if name != "" {
-				object, err := nfs.Lookup(h.Context(), at, name)
+				object, err := h.direct3.Lookup(h.Context(), at, name)
 				check(h, err)
 				at = object.Handle
 			}
@@ -227,8 +228,11 @@ func (h *house) hide(path string, handle []byte) {
 	h.outside[string(handle)] = path
 }
 
-// fileID asks the backend for the fileid of a handle.
+// fileID asks the backend for the fileid of a handle, of either version.
 func (h *house) fileID(handle []byte) (uint64, error) {
+	if attr, err := h.direct3.GetAttr(h.Context(), handle); err == nil {
+		return attr.FileID, nil
+	}
 	res, err := h.direct.Compound(h.Context(), 0, nfs4test.Op(layout.OpPutFH, handle),
 		nfs4test.Op(layout.OpGetAttr, nfs4test.Bitmap(layout.AttrFileID)))
 	if err != nil {

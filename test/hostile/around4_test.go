@@ -1,0 +1,202 @@
+//go:build kernel
+
+package hostile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+)
+
+// anonymous is the special state id of who has opened nothing.
+var anonymous = make(raw, 16)
+
+// noAttrs is a fattr4 that sets nothing.
+var noAttrs = nfs4test.Attrs(nil)
+
+// open is OPEN by name.
+func open(name string, share int, create raw) raw {
+	return op(layout.OpOpen, 0, share, 0, uint64(0), "owner", create, 0, name)
+}
+
+var (
+	noCreate = fields(0)
+	create   = fields(1, 0, noAttrs)
+)
+
+// named has each operation that has a name in a directory.
+func named(name string) []attempt {
+	in := func(what string, code int, ops ...raw) attempt {
+		return attempt{fmt.Sprintf("%s of %q", what, name), append([]raw{putRoot}, ops...), errBadName, code}
+	}
+	return []attempt{
+		in("LOOKUP", layout.OpLookup, op(layout.OpLookup, name)),
+		in("OPEN", layout.OpOpen, open(name, 1, noCreate)),
+		in("OPEN that creates", layout.OpOpen, open(name, 2, create)),
+		in("OPEN by a delegation", layout.OpOpen, op(layout.OpOpen, 0, 1, 0, uint64(0), "owner", noCreate, 2, anonymous, name)),
+		in("OPEN by a former delegation", layout.OpOpen, op(layout.OpOpen, 0, 1, 0, uint64(0), "owner", noCreate, 3, name)),
+		in("CREATE of a directory", layout.OpCreate, op(layout.OpCreate, 2, name, noAttrs)),
+		in("CREATE of a link", layout.OpCreate, op(layout.OpCreate, 5, "target", name, noAttrs)),
+		in("REMOVE", layout.OpRemove, op(layout.OpRemove, name)),
+		in("RENAME from", layout.OpRename, saveFH, op(layout.OpRename, name, "new")),
+		in("RENAME to", layout.OpRename, saveFH, op(layout.OpRename, "file", name)),
+		in("LINK", layout.OpLink, lookup("file"), saveFH, putRoot, op(layout.OpLink, name)),
+		in("SECINFO", layout.OpSecInfo, op(layout.OpSecInfo, name)),
+	}
+}
+
+// TestNames tries names that are no names in each operation that has one.
+func TestNames(t *testing.T) {
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
+	c := g.intrude(t, "tcp", 0)
+	c.begin(2)
+	for name, status := range map[string]uint32{
+		"..": errBadName, ".": errBadName, "": errInval, "../" + secretName: errBadChar, "/": errBadChar, "dir/..": errBadChar, "..\x00": errBadChar,
+	} {
+		for _, a := range named(name) {
+			a.status = status
+			t.Run(a.name, func(t *testing.T) { c.try(t, a) })
+		}
+	}
+}
+
+const (
+	setPNFS   = 0x20000 | 0x40000
+	nonPNFS   = 0x10000
+	errDenied = 13 // NFS4ERR_ACCESS
+)
+
+// refusals are operations that are refused wherever they stand, behind a PUTROOTFH at the least.
+func refusals(foreign []byte) []attempt {
+	where := fields(uint64(0), uint64(4096))
+	hidden := func(code int, attr uint32, value ...any) attempt {
+		return attempt{fmt.Sprintf("attribute %d in operation %d", attr, code), []raw{op(code, nfs4test.Attrs([]uint32{attr}, value...))}, errAttrNotSupp, code}
+	}
+	server := fields(1, "192.0.2.1") // NL4_NAME
+	return []attempt{
+		{"LAYOUTGET", []raw{op(layout.OpLayoutGet, false, 1, 1, where, uint64(0), anonymous, 4096)}, errLayoutUnavail, layout.OpLayoutGet},
+		{"LAYOUTCOMMIT", []raw{op(layout.OpLayoutCommit, where, false, anonymous, false, false, 1, "")}, errNotSupp, layout.OpLayoutCommit},
+		{"LAYOUTRETURN", []raw{op(layout.OpLayoutReturn, false, 1, 3, 3)}, errNotSupp, layout.OpLayoutReturn},
+		{"LAYOUTERROR", []raw{op(layout.OpLayoutError, where, anonymous, 0)}, errNotSupp, layout.OpLayoutError},
+		{"LAYOUTSTATS", []raw{op(layout.OpLayoutStats, where, anonymous, uint64(0), uint64(0), uint64(0), uint64(0), make(raw, 16), 1, "")}, errNotSupp, layout.OpLayoutStats},
+		{"GETDEVICEINFO", []raw{op(layout.OpGetDeviceInfo, make(raw, 16), 1, 4096, 0)}, errNotSupp, layout.OpGetDeviceInfo},
+		{"GETDEVICELIST", []raw{op(layout.OpGetDeviceList, 1, 10, uint64(0), uint64(0))}, errNotSupp, layout.OpGetDeviceList},
+		{"COPY_NOTIFY", []raw{op(layout.OpCopyNotify, anonymous, server)}, errNotSupp, layout.OpCopyNotify},
+		{
+			"COPY from another server", []raw{op(layout.OpCopy, anonymous, anonymous, uint64(0), uint64(0), uint64(1), true, true, 1, server)},
+			errNotSupp, layout.OpCopy,
+		},
+		{"a foreign handle", []raw{op(layout.OpPutFH, foreign)}, errBadHandle, layout.OpPutFH},
+		{
+			"a foreign handle compared", []raw{op(layout.OpVerify, nfs4test.Attrs([]uint32{layout.AttrFileHandle}, foreign))},
+			errBadHandle, layout.OpVerify,
+		},
+		hidden(layout.OpVerify, layout.AttrFSLocations, 0, 0), hidden(layout.OpNVerify, layout.AttrFSLocations, 0, 0),
+		hidden(layout.OpVerify, layout.AttrFSLocationsInfo, 0, 0, 0, 0), hidden(layout.OpVerify, layout.AttrMountedOnFileID, uint64(2)),
+		{"LOOKUPP", []raw{lookupP}, errNoEnt, layout.OpLookupP},
+		{"LOOKUP of ..", []raw{lookup("..")}, errBadName, layout.OpLookup},
+		{"an operation that there is not", []raw{op(4711)}, errOpIllegal, layout.OpIllegal},
+		{"one of what is to come", []raw{op(76, 1, 2, 3)}, errOpIllegal, layout.OpIllegal},
+		{"one cut short", []raw{op(layout.OpLookup, 1000)}, errBadXDR, layout.OpLookup},
+	}
+}
+
+// TestRefusedAnywhere has every refused operation in every position: what stands before it is done, what stands behind is not.
+func TestRefusedAnywhere(t *testing.T) {
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
+	foreign := h.foreign()
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			c := g.intrude(t, network, 0)
+			c.begin(2)
+			for _, a := range refusals(foreign) {
+				t.Run(a.name, func(t *testing.T) {
+					on := *c
+					on.T = t
+					before := []raw{putRoot, getFH, saveFH, op(layout.OpGetAttr, bitmap(layout.AttrFileID))}
+					for n := 1; n <= len(before); n++ {
+						ops := slices.Concat(before[:n], a.ops, []raw{op(layout.OpCreate, 2, "behind", noAttrs), lookup("dir"), getFH})
+						if a.status == errBadXDR {
+							ops = slices.Concat(before[:n], a.ops)
+						}
+						res := on.next(ops...)
+						on.want(res, a.status, a.code)
+						if len(res.Ops) != 1+n+1 {
+							t.Errorf("behind %d operations: %d results", n, len(res.Ops))
+						}
+						on.fine()
+					}
+					res := on.next(putRoot, lookup("behind"))
+					on.want(res, errNoEnt, layout.OpLookup)
+				})
+			}
+		})
+	}
+}
+
+// foreign returns a handle of another export of the same backend, sealed for that.
+func (h *house) foreign() []byte {
+	h.Helper()
+	other := h.open(guard{uid: "export two", path: "/other", squash: access.SquashNone})
+	c := other.intrude(h.T, "tcp", 0)
+	c.Seen = nil // what lies outside of the first export is this one's inside
+	s, err := nfs4test.NewSession(c.ctx, &c.Caller, 1, "foreign", 1, 0, 0)
+	check(h, err)
+	res, err := s.Next(c.ctx, 0, putRoot, lookup("file"), getFH)
+	check(h, err)
+	return bytes.Clone(res.Handle(h, 3))
+}
+
+// TestWaysAround: neither layouts nor other servers are offered.
+func TestWaysAround(t *testing.T) {
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
+	c := g.intrude(t, "tcp", 0)
+	for _, flags := range []int{0, setPNFS, setPNFS | nonPNFS} {
+		res := c.compound(2, nfs4test.ExchangeID(fmt.Sprint("owner ", flags), flags))
+		c.want(res, 0, layout.OpExchangeID)
+		if f := res.Find(0, layout.ExchangeFlags); f == nil || f.Value&setPNFS != 0 || f.Value&nonPNFS == 0 {
+			t.Errorf("EXCHANGE_ID with flags %#x: the answer has %+v", flags, f)
+		}
+	}
+	for _, p := range h.relay.since(0) {
+		if flags := binary.BigEndian.Uint32(p.args[len(p.args)-12:]); slices.Contains(p.ops, layout.OpExchangeID) && flags != nonPNFS {
+			t.Errorf("the backend gets EXCHANGE_ID with flags %#x", flags)
+		}
+	}
+	c.begin(2)
+	all := []uint32{layout.AttrFSLayoutTypes, layout.AttrFSLocations, layout.AttrFSLocationsInfo, 64}
+	for _, ops := range [][]raw{
+		{putRoot, op(layout.OpGetAttr, bitmap(append(all, layout.AttrSupported)...))},
+		{putRoot, lookup("file"), op(layout.OpGetAttr, bitmap(all...))},
+		{putRoot, list(append(all, layout.AttrFileHandle)...)},
+	} {
+		res := c.next(ops...)
+		if res.Status != 0 {
+			t.Fatalf("status %d", res.Status)
+		}
+		for i, s := range res.Spans {
+			switch {
+			case s.Mark == layout.Attrs && (has(s.B, layout.AttrFSLocations) || has(s.B, layout.AttrFSLocationsInfo)):
+				t.Errorf("attributes %x have locations", s.B)
+			case s.Mark == layout.Attr && s.Value == layout.AttrSupported && (has(s.B[4:], layout.AttrFSLocations) || has(s.B[4:], layout.AttrFSLocationsInfo)):
+				t.Errorf("locations are supported: %x", s.B)
+			case s.Mark == layout.Attr && s.Value == layout.AttrFSLayoutTypes && binary.BigEndian.Uint32(s.B) != 0:
+				t.Errorf("span %d: layout types %x", i, s.B)
+			}
+		}
+	}
+}
+
+func has(words []byte, n uint32) bool {
+	at := int(n/32) * 4
+	return at < len(words) && binary.BigEndian.Uint32(words[at:])>>(n%32)&1 != 0
+}
