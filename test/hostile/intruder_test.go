@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func (g *gate) intrude(t *testing.T, network string, uid uint32) *intruder {
 // begin gives the intruder a session of version 4.2 with some slots.
 func (c *intruder) begin(slots int) {
 	c.Helper()
-	s, err := nfs4test.NewSession(c.ctx, &c.Caller, 2, c.Name(), slots, 0, 0)
+	s, err := nfs4test.NewSession(c.ctx, &c.Caller, 2, fmt.Sprintf("%s %p", c.Name(), c), slots, 0, 0)
 	check(c, err)
 	c.session = s
 	c.want(c.next(op(layout.OpReclaimComplete, false)), 0, layout.OpReclaimComplete)
@@ -117,7 +118,7 @@ func (c *intruder) compound(minor uint32, ops ...raw) *nfs4test.Results {
 }
 
 // next sends a COMPOUND in the next turn of slot 0. It has to reach the backend, and when it is sent again the answer has to be the same; not
-// so with READDIR, as Ganesha answers a repetition from memory that it has given up, and may not survive that.
+// so with READ and READDIR, as Ganesha answers their repetition from memory that it has given up, and may not survive that.
 func (c *intruder) next(ops ...raw) *nfs4test.Results {
 	c.Helper()
 	before := c.gate.h.relay.count()
@@ -131,8 +132,10 @@ func (c *intruder) next(ops ...raw) *nfs4test.Results {
 	if len(res.Ops) == 0 || res.Ops[0].Code != layout.OpSequence || res.Ops[0].Status != 0 {
 		c.Fatalf("SEQUENCE was answered %+v: the slot is out of step", res.Ops)
 	}
-	if slices.ContainsFunc(ops, func(o raw) bool { return binary.BigEndian.Uint32(o) == layout.OpReaddir }) {
-		return res
+	for _, r := range res.Ops {
+		if r.Status == 0 && (r.Code == layout.OpRead || r.Code == layout.OpReaddir) {
+			return res
+		}
 	}
 	again, err := c.session.Again(c.ctx, 0, ops...)
 	check(c, err)

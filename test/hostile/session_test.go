@@ -1,0 +1,122 @@
+//go:build kernel
+
+package hostile
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// TestCounts: COMPOUNDs whose count of operations is not that of the operations. The slot stays in step.
+func TestCounts(t *testing.T) {
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
+	c := g.intrude(t, "tcp", 0)
+	c.begin(1)
+	send := func(count int, ops ...raw) (*nfs4test.Results, error) {
+		c.session.Slots[0]++
+		all := append([]raw{c.session.Sequence(0)}, ops...)
+		b, err := c.Call(c.ctx, nfs4test.NFS, 4, 1, fields("tag", 2, count, raw(slices.Concat(all...))))
+		if err != nil {
+			return nil, err
+		}
+		return nfs4test.Read(b)
+	}
+	res, err := send(2, putRoot, lookupP, getFH) // what stands behind the last operation is not for the backend
+	check(t, err)
+	c.want(res, 0, layout.OpPutRootFH)
+	c.fine()
+	res, err = send(4, putRoot, getFH) // one less than was said
+	check(t, err)
+	if res.Status != errBadXDR || len(res.Ops) != 4 {
+		t.Errorf("an operation less than said: status %d, %d results", res.Status, len(res.Ops))
+	}
+	c.fine()
+	many := slices.Repeat([]raw{putRoot}, 100)
+	if res, err = send(1+len(many), many...); err != nil {
+		t.Fatal(err)
+	}
+	if res.Status == 0 || len(res.Ops) == 0 {
+		t.Errorf("more operations than the session may have: status %d, %d results", res.Status, len(res.Ops))
+	}
+	if res.Ops[0].Status != 0 { // SEQUENCE itself may have refused
+		c.session.Slots[0]--
+	}
+	c.fine()
+	for _, count := range []int{257, 1 << 20, 1<<32 - 1} {
+		var refused *oncrpc.StatusError
+		if _, err = send(count, putRoot); !errors.As(err, &refused) || refused.Status.Accept != oncrpc.GarbageArgs {
+			t.Errorf("%d operations: %v", count, err)
+		}
+		c.session.Slots[0]-- // it was no COMPOUND
+		c.fine()
+	}
+}
+
+// TestOutsideOfSession: an operation that is refused before there is a session says so.
+func TestOutsideOfSession(t *testing.T) {
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
+	c := g.intrude(t, "tcp", 0)
+	const notInSession = 10071
+	for _, ops := range [][]raw{{putRoot, lookupP}, {lookupP}, {op(layout.OpLayoutGet, false, 1, 1, uint64(0), uint64(1), uint64(0), anonymous, 4096)}} {
+		if res := c.compound(2, ops...); res.Status != notInSession {
+			t.Errorf("status %d", res.Status)
+		}
+	}
+	// 4.0 has no sessions: each way out for itself.
+	for _, a := range append(named(".."), attempt{"", []raw{putRoot, lookupP}, errNoEnt, layout.OpLookupP},
+		attempt{"", []raw{putPublic, lookupP}, errNoEnt, layout.OpLookupP}, attempt{"", []raw{putRoot, lookup("dir"), lookupP, lookupP}, errNoEnt, layout.OpLookupP},
+		attempt{"", []raw{putRoot, lookup(secretName)}, errNoEnt, layout.OpLookup}) {
+		if a.code == layout.OpOpen && a.name[:7] == "OPEN by" {
+			continue // those claims need a client id
+		}
+		c.want(c.compound(0, a.ops...), a.status, a.code)
+	}
+}
+
+// TestMovedUp: while one COMPOUND walks down and up, another moves the directory it is in. It never comes further than the root.
+func TestMovedUp(t *testing.T) {
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
+	a, b := g.intrude(t, "tcp", 0), g.intrude(t, "tcp", 0)
+	a.begin(1)
+	mover, err := nfs4test.NewSession(b.ctx, &b.Caller, 2, "mover", 1, 0, 0)
+	check(t, err)
+	root := a.walk()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		down := []raw{putRoot, lookup("dir"), saveFH, putRoot, op(layout.OpRename, "deep", "deep")}
+		up := []raw{putRoot, saveFH, lookup("dir"), op(layout.OpRename, "deep", "deep")}
+		for ; ; down, up = up, down {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := mover.Next(b.ctx, 0, down...); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	defer wg.Wait()
+	defer close(stop)
+	slow := slices.Repeat([]raw{op(layout.OpAccess, 0x3f)}, 50)
+	for range 200 {
+		res, err := a.session.Next(a.ctx, 0, slices.Concat([]raw{putRoot, lookup("dir"), lookup("deep")}, slow, []raw{lookupP, lookupP, getFH})...)
+		check(t, err)
+		if res.Status == 0 && !bytes.Equal(res.Handle(t, len(res.Ops)-1), root) {
+			t.Fatal("two levels up from the second level is not the root")
+		}
+	}
+}
