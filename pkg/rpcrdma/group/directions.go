@@ -188,4 +188,3 @@ func Arguments(dst []Bulk, eligible []oncrpc.Argument, least int) []Bulk {
 	}
 	return dst
 }
-

@@ -1,12 +1,10 @@
 package group
 
-import "fmt"
+import (
+	"fmt"
 
-// MaxSegments bounds the segments of a receive buffer.
-const MaxSegments = 64
-
-// maxBuffer bounds the length in bytes of a receive buffer.
-const maxBuffer = 1 << 30
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
 
 // Segment is a piece of a receive buffer: xmrbs_seg of rtrext section 7.2.
 type Segment struct {
@@ -33,25 +31,38 @@ func Plain(size int) *Layout {
 	return &Layout{Segments: []Segment{{Length: size}}, Size: size}
 }
 
-// NewLayout makes a layout of segments that follow one another. It fails if there are none or more than [MaxSegments], if one is empty, or
-// if all together are too long to be meant.
-func NewLayout(segs ...Segment) (*Layout, error) {
-	if len(segs) == 0 || len(segs) > MaxSegments {
-		return nil, fmt.Errorf("group: a receive buffer of %d segments, must be 1 to %d", len(segs), MaxSegments)
+// Expand returns the layout of a structure that is checked, as those that were parsed are.
+func Expand(b *wire.BufferStructure) *Layout {
+	l := &Layout{Size: int(b.Length)}
+	for at, s := range b.Segments() {
+		l.add(Segment{Length: int(s.Length), Align: int(s.Align), Target: s.Flags&wire.Targetable != 0, At: int(at)})
 	}
-	l := &Layout{Segments: append([]Segment(nil), segs...)}
-	for i := range l.Segments {
-		s := &l.Segments[i]
-		if s.Length < 1 || s.Length > maxBuffer-l.Size {
-			return nil, fmt.Errorf("group: segment %d of a receive buffer has %d bytes, must have 1 at least, and all together at most %d", i, s.Length, maxBuffer)
+	return l
+}
+
+// NewLayout makes a layout of segments that follow one another. It fails if there are none or more than [wire.MaxBufferSegments], if one is
+// empty, or if all together exceed [wire.MaxBufferSize].
+func NewLayout(segs ...Segment) (*Layout, error) {
+	if len(segs) == 0 || len(segs) > wire.MaxBufferSegments {
+		return nil, fmt.Errorf("group: a receive buffer of %d segments, must be 1 to %d", len(segs), wire.MaxBufferSegments)
+	}
+	l := &Layout{}
+	for i, s := range segs {
+		if s.Length < 1 || s.Length > wire.MaxBufferSize-l.Size {
+			return nil, fmt.Errorf("group: segment %d of a receive buffer has %d bytes, must have 1 at least, and all together at most %d", i, s.Length, wire.MaxBufferSize)
 		}
 		s.At = l.Size
 		l.Size += s.Length
-		if s.Target {
-			l.Targets = append(l.Targets, i)
-		}
+		l.add(s)
 	}
 	return l, nil
+}
+
+func (l *Layout) add(s Segment) {
+	if s.Target {
+		l.Targets = append(l.Targets, len(l.Segments))
+	}
+	l.Segments = append(l.Segments, s)
 }
 
 // target returns the segment of a target.
