@@ -119,7 +119,7 @@ func (a *Assembler) checkPlaces() wire.Report {
 			return a.about(i, wire.Report{Code: wire.BadOffset, Current: uint32(s.to), Max: uint32(min(max(got, 0), seg.Length))})
 		}
 		if used := p.inline - seg.At; s.from < used {
-			return a.about(i, wire.Report{Code: wire.BadOffset, Current: uint32(s.from), Min: uint32(min(used, seg.Length)), Max: uint32(seg.Length)})
+			return a.about(i, wire.Report{Code: wire.BadOffset, Current: uint32(s.from), Min: uint32(min(used, seg.Length)), Max: uint32(seg.Length - 1)})
 		}
 		p.kept = true
 	}
