@@ -232,7 +232,7 @@ var built = map[string]func() []byte{
 		x.AddExplicit(0x60, 0xffd, []Segment{{0x105, 0xffd, 0x60000}})
 		x.AddSet(0x28, 0xa0)
 		x.AddResult(1024, SendBased, 0, nil)
-		x.AddResult(0, Choice, 0, []Segment{{0x106, 0x1000, 0x70000}})
+		x.AddResult(4096, Choice, 0, []Segment{{0x106, 0x1000, 0x70000}})
 		x.AddResult(4096, BySize, 16384, []Segment{{0x107, 0x10000, 0x80000}})
 		x.AddSet(0xa0, 0xffffffff)
 		x.AddResult(0, Explicit, 0, []Segment{{0x108, 0x1000, 0x90000}})
@@ -240,9 +240,9 @@ var built = map[string]func() []byte{
 	},
 	"xmtresp": func() []byte {
 		x := Transmit{Count: 2, PayloadLength: 1024}
-		x.AddSendBased(0x80, 0x2000, 16, 1, 3)
-		x.AddAbsent(0, 0, NoItem)
+		x.AddSendBased(0x80, 0x1ff0, 16, 1, 3)
 		x.AddAbsent(0x2100, 0x800, TooShort)
+		x.AddAbsent(0, 0, NoItem)
 		x.AddExplicit(0x2a00, 0x1000, []Segment{{0x108, 0x1000, 0x90000}})
 		return option(0x23, 16, Reply, XmtResp, &x)
 	},
