@@ -17,7 +17,7 @@ func (cb *callbacks) ServeRPC(c *oncrpc.Call) {
 		b.done = b.answered
 		c.Scratch = b
 	}
-	b.s, b.call = cb.s, c
+	b.s, b.conn, b.call = cb.s, cb.conn, c
 	r := &b.req
 	r.Call.Release()
 	if !b.rw.Args(&cb.s.export, c, &r.Call) {
@@ -28,7 +28,9 @@ func (cb *callbacks) ServeRPC(c *oncrpc.Call) {
 	r.Program, r.Version, r.Procedure, r.ArgsAt = c.Program, c.Version, c.Procedure, c.ArgsAt
 	r.Eligible = r.Eligible[:0]
 	r.Plan.Reset()
-	r.Plan.MaxReply = c.Plan.MaxReply
+	// The session's ca_maxresponsesize bounds the reply, which the client has chosen so that a reply fits what it sends without chunks
+	// (RFC 8167, section 5.2). What the backend's connection could take is more than that.
+	r.Plan.MaxReply = oncrpc.MinReplyLen
 	r.Done = b.done
 	oncrpc.Submit(back, r)
 	cb.s.stats.callbacks.Add(1)
@@ -37,6 +39,7 @@ func (cb *callbacks) ServeRPC(c *oncrpc.Call) {
 // callback is a callback on its way to the client and back. It is the Scratch of its call.
 type callback struct {
 	s    *Server
+	conn *oncrpc.Conn
 	call *oncrpc.Call
 	rw   rewrite.Callback
 	req  oncrpc.Request
@@ -47,8 +50,14 @@ type callback struct {
 func (b *callback) answered(r *oncrpc.Request) {
 	r.Call.Release()
 	if r.Err != nil {
-		// The client is gone, and its connection to the backend ends or waits for it: the backend finds out.
-		b.call.Drop()
+		select {
+		case <-b.conn.Done:
+			// The client is gone, and its connection to the backend ends or waits for it: the backend finds out.
+			b.call.Drop()
+		default:
+			b.s.log.Warn("a callback cannot be sent to the client", "error", r.Err)
+			b.call.ReplyAccept(oncrpc.SystemErr)
+		}
 		return
 	}
 	if err := b.rw.Results(&b.s.export, b.call, &r.Reply); err != nil {
