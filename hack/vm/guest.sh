@@ -23,7 +23,8 @@ rdma_up() {
 # Over version 4, DIR is "/".
 knfsd() {
   local dir=$1 options=${2:-rw,fsid=0,insecure,no_root_squash,no_subtree_check}
-  modprobe -a rpcrdma nfsd
+  modprobe -a rpcrdma lockd nfsd
+  echo 1 >/proc/sys/fs/nfs/nlm_grace_period    # for this long there are no delegations either
   mkdir -p /run/rpcbind /run/lock /var/lib/nfs/v4recovery
   touch /var/lib/nfs/etab /var/lib/nfs/rmtab
   mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd

@@ -47,6 +47,7 @@ type gateway struct {
 	log     *os.File
 	cmd     *exec.Cmd
 	done    chan error
+	excused *regexp.Regexp // of its complaints, those that are right
 }
 
 const drainTimeout = 20 * time.Second
@@ -251,7 +252,7 @@ func (g *gateway) checkLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range bytes.Lines(log) {
-		if gatewayTrouble.Match(line) {
+		if gatewayTrouble.Match(line) && (g.excused == nil || !g.excused.Match(line)) {
 			t.Errorf("the gateway says: %s", bytes.TrimSpace(line))
 		}
 	}

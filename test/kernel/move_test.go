@@ -37,6 +37,8 @@ func TestProxyRestart(t *testing.T) {
 			}
 			h.guest.mountstats(t, lost...)
 		})
+		h.gateway.excused = backendAway
+		t.Run("gateway", h.gateway.endsWell)
 	}
 }
 

@@ -2,7 +2,7 @@
 #
 #   SERVER, VERS              the server's address, and the version of NFS
 #   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
-#   LACKS                     what the server is known not to have: acl (NFSACL), symlink-times
+#   LACKS                     what the server is known not to have: acl (NFSACL), symlink-times, long-symlinks, enotempty
 #
 # An export is the name of a variable that says where it is: its RDMA port, the TCP port of MOUNT, and its path.
 # shellcheck shell=bash disable=SC2317  # functions that check calls

@@ -5,6 +5,8 @@ set -euo pipefail
 . "$TESTDATA/lib.sh"
 . "$TESTDATA/checks.sh"
 
+export LACKS='enotempty long-symlinks'       # xfs has other limits and errors
+
 begin
 truncate -s 1G /run/disk; mkfs.xfs -q /run/disk; mount -o loop /run/disk /srv
 mkdir -p /srv/data/many /data /run/direct
@@ -51,18 +53,20 @@ locked() {
 }
 
 # recalled: a read delegation is handed out to the gateway's client, and recalled when the foreign party writes.
-delegations() { cat /proc/fs/nfsd/clients/*/states | grep 'type: deleg.*filename: "delegated"'; }
+delegations() { cat /proc/fs/nfsd/clients/*/states | grep -c 'type: deleg.*delegated"' || true; }
 recalled() {
   ask capture start
   attach DATA
+  foreign
   echo one >/data/delegated
   exec 8</mnt/delegated
   equal "$(cat <&8)" one
-  delegations
+  equal "$(delegations) delegations" "1 delegations" || { cat /proc/fs/nfsd/clients/*/states; return 1; }
   echo two >>/run/direct/delegated
-  if delegations; then echo "the delegation is still there"; return 1; fi
+  equal "$(delegations) delegations" "0 delegations"
   equal "$(cat /mnt/delegated)" $'one\ntwo'
   exec 8>&-
+  umount /run/direct
   detach recall
   ask capture recall
 }
