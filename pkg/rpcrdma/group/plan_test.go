@@ -193,6 +193,34 @@ func TestExplore(t *testing.T) {
 	}
 }
 
+// TestManyTargets does the same with many targets, and with a layout that makes the search give up.
+func TestManyTargets(t *testing.T) {
+	pages := []int{4096}
+	odd := []int{200}
+	for i := range 63 {
+		if i < 16 {
+			pages = append(pages, -4096)
+		}
+		odd = append(odd, -(30 + i*i*37%401))
+	}
+	for _, c := range []struct {
+		layout        []int
+		payload, item int
+		least, most   int
+	}{
+		{pages, 100000, 246 * 4096, 16, 16},
+		{pages, 104844, 246 * 4096, 16, 16},
+		{pages, 104848, 246 * 4096, 17, 17},
+		{odd, 4000, 205390, 16, 17},
+	} {
+		m, bulk := rpc(c.payload, []int{c.item}, true)
+		var p Planner
+		if n, err := transport(&p, lay(t, c.layout...), m, bulk, Limits{Transmissions: 40, Gather: 64}); err != nil || n < c.least || n > c.most {
+			t.Errorf("payload %d, item %d: %d transmissions, %v, must be %d to %d", c.payload, c.item, n, err, c.least, c.most)
+		}
+	}
+}
+
 func TestUnfit(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -209,6 +237,7 @@ func TestUnfit(t *testing.T) {
 		{"header longer than a buffer", lay(t, -44), 100, nil, 17, 0},
 		{"header with numbers longer than a buffer", lay(t, 100, -1), 100, []int{100}, 17, 0},
 		{"nothing but headers", lay(t, 40), 100, nil, 17, 0},
+		{"hardly room for payload", lay(t, 60), 40000, nil, 17, 0},
 		{"endless", lay(t, 120, -1), 4, []int{5000}, 17, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -259,8 +288,11 @@ func TestSplitRefuses(t *testing.T) {
 		{open, at(20, 8, wire.Explicit), true},
 		{open, nil, false},
 		{short, nil, false},
+		{short, at(32, 4, wire.SendBased), false},
 		{short, at(20, 8, wire.SendBased), false},
 		{far, nil, false},
+		{far, at(80, 4, wire.SendBased), false},
+		{m, append(at(132, 100, wire.SendBased), at(0, 4, wire.SendBased)...), false},
 	} {
 		var p Planner
 		if err := p.Split(c.m, zeros, c.bulk); (err == nil) != c.ok {

@@ -5,8 +5,10 @@ import "sluice.dev/sluice/pkg/rpcrdma/wire"
 const (
 	// mostTransmissions bounds what find counts.
 	mostTransmissions = 1 << 12
-	// mostWays bounds the ways that are followed up at the same time; with a layout that is at all regular there are fewer.
-	mostWays = 64
+	// mostWays bounds the ways that are followed up at the same time. Those with the most bulk data come first: they leave the most open.
+	mostWays = 16
+	// mostVisits bounds how often targets are looked at for that: a peer may have an odd layout. A group may be longer then than need be.
+	mostVisits = 1 << 17
 )
 
 // search finds how to lay a message out. A transmission is described by the target where its bulk data begin: what is before it belongs to
@@ -17,16 +19,11 @@ type search struct {
 	ways []way
 }
 
-// progress is how far into the bulk data a group has come. Further is better: what is left then needs no more targets.
-type progress struct{ item, done int }
-
-func (a progress) before(b progress) bool {
-	return a.item < b.item || a.item == b.item && a.done < b.done
-}
-
 // way is a beginning of a group.
 type way struct {
-	progress
+	item    int // the first bulk item that is not whole
+	done    int // bytes of it
+	carried int // bytes of all items
 	numbers int // buffer segment numbers used
 	room    int // for the payload stream, less what the numbers take in the first header
 	first   int // of that, in the first transmission
@@ -34,9 +31,9 @@ type way struct {
 	target  int // where bulk data begin in this one
 }
 
-// better tells that nothing is to be gained from b that is not from a.
+// better tells that nothing is to be gained from b that is not from a: what more bulk data leave needs no more targets.
 func (a *way) better(b *way) bool {
-	return !a.before(b.progress) && a.room >= b.room && a.first >= b.first
+	return a.carried >= b.carried && a.room >= b.room && a.first >= b.first
 }
 
 // whole tells that a carries everything.
@@ -55,7 +52,10 @@ func (p *Planner) step(a way, to *Layout, header, k int, first bool) way {
 		a.numbers++
 		a.room -= 4
 		a.first -= 4
-		if a.done += to.target(j).Length; a.done >= p.bulk[p.items[a.item]].Length {
+		size := p.bulk[p.items[a.item]].Length
+		n := min(to.target(j).Length, size-a.done)
+		a.carried += n
+		if a.done += n; a.done == size {
 			a.item, a.done = a.item+1, 0
 		}
 	}
@@ -106,6 +106,9 @@ func (p *Planner) bulkFirst(to *Layout, first int) (count, least int) {
 			guess += (p.bulk[i].Length + n - 1) / n
 		}
 	}
+	if room := to.Size - ContinueSize; room > 0 {
+		least = (first + 4*guess - ContinueSize + p.payload + p.bytes() + room - 1) / room
+	}
 	continued, exact := to.behind(ContinueSize), true
 	var w way
 	for {
@@ -117,7 +120,7 @@ func (p *Planner) bulkFirst(to *Layout, first int) (count, least int) {
 		p.group = append(p.group[:0], Transmission{first: k})
 		for w.item < len(p.items) {
 			if len(p.group) == mostTransmissions || continued == len(to.Targets) {
-				return 0, 1
+				return 0, least
 			}
 			w = p.step(w, to, ContinueSize, continued, false)
 			p.group = append(p.group, Transmission{first: continued})
@@ -126,13 +129,13 @@ func (p *Planner) bulkFirst(to *Layout, first int) (count, least int) {
 			break
 		}
 		if w.numbers <= guess {
-			return 0, 1 // the first header alone does not fit
+			return 0, least // the first header alone does not fit
 		}
 		guess, exact = w.numbers, false
 	}
-	count, least = len(p.group), 1
+	count = len(p.group)
 	if exact {
-		least = count
+		least = max(least, count)
 	}
 	if rest := p.payload - w.room; rest > 0 {
 		room := (to.Size - ContinueSize) &^ 3
@@ -145,35 +148,54 @@ func (p *Planner) bulkFirst(to *Layout, first int) (count, least int) {
 }
 
 // explore looks for a group of at most limit transmissions, and returns its last way, -1 if there is none. It follows all
-// ways at once, and gives up one when another is better.
+// ways at once, and gives up one when another is better, or when what it leaves is too much.
 func (p *Planner) explore(to *Layout, first, limit int) int {
+	limit = min(limit, mostTransmissions)
+	all, targets := p.bytes(), 0 // bulk data, and what a continuation can take of them
+	for k := to.behind(ContinueSize); k < len(to.Targets); k++ {
+		targets += to.target(k).Length
+	}
 	p.ways = append(p.ways[:0], way{from: -1})
-	begin := 0
-	for t := range min(limit, mostTransmissions) {
-		header := ContinueSize
+	begin, visits := 0, 0
+	for t := range limit {
+		header, left := ContinueSize, limit-t-1
 		if t == 0 {
 			header = first
 		}
 		end := len(p.ways)
 		for i := begin; i < end; i++ {
-			for k := len(to.Targets); k >= 0 && to.at(k) >= header; k-- {
+			k := to.behind(header)
+			if p.ways[i].item == len(p.items) {
+				k = len(to.Targets)
+			}
+			for ; k <= len(to.Targets) && header <= to.at(k); k++ {
 				w := p.step(p.ways[i], to, header, k, t == 0)
 				w.from = i
+				visits += len(to.Targets) - k + mostWays
 				if p.whole(&w) {
 					p.ways = append(p.ways, w)
 					return len(p.ways) - 1
 				}
-				if w.first >= 0 {
+				bulk := all - w.carried
+				if w.first >= 0 && bulk <= left*targets && bulk+max(p.payload-w.room, 0) <= left*(to.Size-ContinueSize) {
 					p.keep(end, w)
-				}
-				if w.item == len(p.items) && w.progress == p.ways[i].progress {
-					break // no bulk data are left
 				}
 			}
 		}
 		begin = end
+		if visits > mostVisits {
+			break
+		}
 	}
 	return -1
+}
+
+// bytes returns how many bytes of bulk data there are.
+func (p *Planner) bytes() (n int) {
+	for _, i := range p.items {
+		n += p.bulk[i].Length
+	}
+	return n
 }
 
 // keep adds w to the ways from begin on, unless one of them is better, and removes those that w is better than.

@@ -86,6 +86,9 @@ func arrive(l *Layout, send []byte) (*receive, error) {
 	if len(send) > l.Size {
 		return nil, fmt.Errorf("a Send has %d bytes, the receive %d", len(send), l.Size)
 	}
+	if err := r.hdr.Parse([][]byte{send}, &limits); err != nil {
+		return nil, err
+	}
 	buf := bytes.Repeat([]byte{0xEE}, l.Size)
 	copy(buf, send)
 	for _, s := range l.Segments {
@@ -197,6 +200,9 @@ func transport(p *Planner, l *Layout, m *oncrpc.Message, bulk []Bulk, lim Limits
 	}
 	mem := make([]byte, p.Memory())
 	group := p.Write(mem, 7, 1)
+	if p.Transmissions() != len(group) {
+		return 0, fmt.Errorf("%d transmissions of %d", len(group), p.Transmissions())
+	}
 	got, _, err := carry(l, group, lim.Transmissions, lim.Gather)
 	if err != nil {
 		return 0, err
