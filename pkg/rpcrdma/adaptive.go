@@ -1,0 +1,201 @@
+package rpcrdma
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Adaptive is a CreditPolicy of a server that divides a memory budget among connections by use.
+//
+// Each connection has Min credits. One that uses up what it has within a short time gets twice as many, up to Max and to what its
+// client asks for; one that uses little of it is given less. When the budget does not suffice, those that want more than their fair
+// part get equal parts of what the others leave (adaptive_shares.go). All of them get less while the backend is slower than it was
+// lately (adaptive_latency.go).
+//
+// A posted receive cannot be recalled. A grant is lowered at once, but its memory is given to others only when receives have
+// been used up. So beyond the budget there never is more than Min for each connection. The receives that a connection has besides those
+// for credits are not counted.
+//
+// It takes no goroutine: calls drive it. On the data path it neither allocates nor waits: what would have to wait for another
+// connection is done with the next answer instead.
+type Adaptive struct {
+	clock  func() time.Duration
+	epoch  atomic.Uint32 // changes when all accounts have to look again
+	fixed  atomic.Bool   // Min is Max: latency changes nothing
+	speeds speeds
+
+	mu     sync.Mutex // on the data path it is only tried
+	shares shares
+}
+
+// CreditLimits are what an Adaptive policy keeps to.
+type CreditLimits struct {
+	// Min and Max are the credits that a connection has at least and at most: 1 to 4096. With the same number for both, and Memory
+	// for it, the policy does what Static does.
+	Min, Max int
+	// Memory is the budget for the receives of all connections, in bytes: at least Min × ReceiveSize.
+	Memory int64
+	// ReceiveSize is what a receive takes, in bytes, as long as a connection has not told otherwise.
+	ReceiveSize int
+}
+
+func (l *CreditLimits) check() error {
+	switch {
+	case l.Min < 1 || l.Max > maxCredits || l.Min > l.Max:
+		return fmt.Errorf("rpcrdma: CreditLimits have Min %d and Max %d, must be 1 to %d, Min not above Max", l.Min, l.Max, maxCredits)
+	case l.ReceiveSize < 1:
+		return fmt.Errorf("rpcrdma: CreditLimits.ReceiveSize is %d, must be at least 1", l.ReceiveSize)
+	case l.Memory < int64(l.Min)*int64(l.ReceiveSize):
+		return fmt.Errorf("rpcrdma: CreditLimits.Memory is %d, must be at least %d: %d receives of %d bytes", l.Memory,
+			int64(l.Min)*int64(l.ReceiveSize), l.Min, l.ReceiveSize)
+	}
+	return nil
+}
+
+// NewAdaptive makes a policy. clock tells the time since any moment; nil means a monotonic clock.
+func NewAdaptive(l CreditLimits, clock func() time.Duration) (*Adaptive, error) {
+	if clock == nil {
+		start := time.Now()
+		clock = func() time.Duration { return time.Since(start) }
+	}
+	p := &Adaptive{clock: clock}
+	p.shares.ceiling = l.Max
+	return p, p.SetLimits(l)
+}
+
+// SetLimits changes the limits. They hold for the next answer on each connection; after an error nothing has changed.
+func (p *Adaptive) SetLimits(l CreditLimits) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shares.limits != l {
+		p.shares.setLimits(l)
+		p.fixed.Store(l.Min == l.Max)
+		p.epoch.Add(1)
+	}
+	return nil
+}
+
+// Open implements CreditPolicy. The account's methods must not be called concurrently, but for Close.
+func (p *Adaptive) Open() CreditAccount {
+	a := &account{p: p}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.since = p.clock()
+	p.shares.open(&a.member, a.since)
+	return a
+}
+
+// Latency tells that the backend took d for a call of a kind, 0 to Kinds-1. Only times of the same kind are compared. It is called for
+// each call, concurrently, and does not block or allocate.
+func (p *Adaptive) Latency(kind int, d time.Duration) {
+	if p.fixed.Load() {
+		return
+	}
+	now := p.clock()
+	if !p.speeds.note(kind, d, now) || !p.mu.TryLock() {
+		return
+	}
+	defer p.mu.Unlock()
+	slow, ok := p.speeds.fold(now)
+	if ok && p.shares.lean(slow) {
+		p.epoch.Add(1)
+	}
+}
+
+// CreditStats tell what an Adaptive policy did.
+type CreditStats struct {
+	CreditLimits
+	// Connections is how many there are, and Granted how many credits they have together.
+	Connections, Granted int
+	// Promised is the memory that stands for what is granted, or still is posted for what was, in bytes.
+	Promised int64
+	// Ceiling is what the backend's latency limits each connection to: Min to Max.
+	Ceiling int
+	// Raised and Lowered count the changes of connections' grants.
+	Raised, Lowered [Reasons]uint64
+}
+
+// Stats returns what the policy did. It may be called from any goroutine.
+func (p *Adaptive) Stats() CreditStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.shares
+	return CreditStats{
+		CreditLimits: s.limits, Connections: len(s.members), Granted: s.granted, Promised: s.used, Ceiling: s.top(),
+		Raised: s.raised, Lowered: s.lowered,
+	}
+}
+
+// account is a connection's part. What is here belongs to the connection, whose lock is held; member belongs to the policy.
+type account struct {
+	p         *Adaptive
+	grant     int // the same as member.grant, which also is changed with both locks held
+	requested int
+	epoch     uint32
+	again     bool // look again with the next answer
+	since     time.Duration
+	calls     int // since then
+	posted    int // receives that stand for credits
+	size      int // of each
+	member    member
+}
+
+// Credits implements CreditAccount.
+func (a *account) Credits(requested, _ int) int {
+	p := a.p
+	a.calls++
+	now, epoch := p.clock(), p.epoch.Load()
+	if !a.again && a.calls < a.grant && requested == a.requested && epoch == a.epoch && now-a.since < roundTrip || !p.mu.TryLock() {
+		return max(a.grant, 1)
+	}
+	defer p.mu.Unlock()
+	m := &a.member
+	if m.closed {
+		return max(a.grant, 1)
+	}
+	if a.calls >= a.grant || now-a.since >= roundTrip {
+		m.use.note(a.calls, now-a.since, now, m.grant, p.shares.limits)
+		a.calls, a.since = 0, now
+	}
+	a.again = p.shares.settle(m, requested, a.posted, a.size, now)
+	a.grant, a.requested, a.epoch = m.grant, requested, epoch
+	return a.grant
+}
+
+// Posted implements ReceiveAccount.
+func (a *account) Posted(n, size int) { a.posted, a.size = n, size }
+
+// Max implements CreditAccount. Limits may be raised later.
+func (a *account) Max() int { return maxCredits }
+
+// Close implements CreditAccount.
+func (a *account) Close() {
+	a.p.mu.Lock()
+	defer a.p.mu.Unlock()
+	a.p.shares.close(&a.member)
+}
+
+// ReceiveAccount is a CreditAccount that is also told what memory stands for its credits.
+type ReceiveAccount interface {
+	CreditAccount
+	// Posted follows Credits: receives for n credits are there or may yet be posted for them, those to come with size bytes each.
+	Posted(n, size int)
+}
+
+// tell has an account know what stands for its credits now. The lock is held.
+func (r *receives) tell(a CreditAccount) {
+	p, ok := a.(ReceiveAccount)
+	if !ok {
+		return
+	}
+	size := 0
+	for _, l := range r.layout {
+		size += l
+	}
+	p.Posted(max(r.credits, r.posted+r.held-r.extra), size)
+}

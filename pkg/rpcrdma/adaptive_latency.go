@@ -1,0 +1,99 @@
+package rpcrdma
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// Kinds is how many kinds of calls the latency is told of.
+	Kinds = 128
+
+	// leanEvery is how often latency may change grants, at most.
+	leanEvery = 100 * time.Millisecond
+	// lately is how long the lowest latency is remembered, to twice as long.
+	lately = 30 * time.Second
+	// quick is a latency that is not worth a difference: what takes less counts as much.
+	quick = 1 << 18 * time.Nanosecond
+	// sample is how many calls make a figure.
+	sample = 8
+
+	slowAt = 256     // twice the latency, as doublings in 256 parts
+	fineAt = 256 / 2 // √2 times
+)
+
+// speeds compare the backend's latency with the lowest lately, for each kind of call by itself: a WRITE that takes longer than a GETATTR says
+// nothing. The figures are geometric means, so that a few slow calls do not make a slow backend.
+type speeds struct {
+	kinds [Kinds]speed
+	due   atomic.Int64 // when fold is worth it, in nanoseconds of the clock
+}
+
+// speed is that of a kind of call.
+type speed struct {
+	// sum has the number of calls in its upper 24 bits, and in the others the sum of the logarithms of what they took.
+	sum atomic.Uint64
+
+	// These are the policy's. Logarithms are to the base 2, in 256 parts; 0 is none.
+	low, lower int64         // the lowest since turned, and in the time before
+	turned     time.Duration // when lower was low
+}
+
+const sumBits = 40
+
+// note takes a call that took d, and returns whether fold is due.
+func (s *speeds) note(kind int, d, now time.Duration) bool {
+	s.kinds[uint(kind)%Kinds].sum.Add(1<<sumBits | uint64(log2(max(d, quick))))
+	return int64(now) >= s.due.Load()
+}
+
+// fold returns how much slower the backend is than it was, as doublings in 256 parts, on the mean over the calls. It is false when there were
+// too few.
+func (s *speeds) fold(now time.Duration) (slow int64, ok bool) {
+	s.due.Store(int64(now + leanEvery))
+	var calls, over, logs int64
+	for i := range s.kinds {
+		k := &s.kinds[i]
+		if k.sum.Load()>>sumBits < sample {
+			continue
+		}
+		v := k.sum.Swap(0)
+		n := int64(v >> sumBits)
+		mean := int64(v&(1<<sumBits-1)) / n
+		calls += n
+		logs += n * mean
+		over += n * (mean - k.lowest(mean, now))
+	}
+	if calls == 0 {
+		return 0, false
+	}
+	// What is in flight now was sent under the present grants: the next look is for what comes after.
+	s.due.Store(int64(now + max(leanEvery, time.Duration(1)<<min(logs/calls>>8, 33))))
+	return over / calls, true
+}
+
+// lowest takes a figure, and returns the lowest lately.
+func (k *speed) lowest(mean int64, now time.Duration) int64 {
+	if now-k.turned >= lately {
+		k.lower = k.low
+		if now-k.turned >= 2*lately {
+			k.lower = 0
+		}
+		k.low, k.turned = 0, now
+	}
+	if k.low == 0 || mean < k.low {
+		k.low = mean
+	}
+	if k.lower == 0 {
+		return k.low
+	}
+	return min(k.low, k.lower)
+}
+
+// log2 is the logarithm of d to the base 2 in 256 parts, for d of at least 256 ns; between powers of two it is a straight line, which
+// is wrong by 22 parts at most.
+func log2(d time.Duration) int64 {
+	n := bits.Len64(uint64(d)) - 1
+	return int64(n)<<8 | int64(uint64(d)>>(n-8)&0xff)
+}

@@ -1,0 +1,196 @@
+package rpcrdma
+
+import "time"
+
+// Reason is what a grant was changed for.
+type Reason uint8
+
+// The reasons.
+const (
+	ByUse     Reason = iota // the connection uses more or less, or its client asks for it
+	ByLatency               // the backend's latency
+	ByMemory                // the budget, and the other connections' parts of it
+	ByConfig                // the limits were changed
+	Reasons                 // their number
+)
+
+func (r Reason) String() string { return [Reasons]string{"use", "latency", "memory", "config"}[r] }
+
+// shares divides the budget. It is max-min fair: who wants no more than an equal part has what it wants, and the others have
+// equal parts of the rest.
+//
+//	            claims of the satisfied          parts of the hungry
+//	budget  |---- a ----|-- b --|- c -|------ d ------|------ e ------| free
+//
+// Each member finds its own place when it is settled, from what is known of the others: the sum of the claims, and how many are hungry. That
+// takes no loop over the members, and comes to rest after each was settled a few times. Until then, and always, it is the sum
+// of what is charged that bounds what is granted. A claim is what a member wants, so that the hungry leave it before it has it; or
+// what it still has, if that is more.
+type shares struct {
+	limits  CreditLimits
+	changes uint32 // of the limits
+
+	ceiling int // what latency allows, within the limits; see top
+	highest int // grant since the ceiling was looked at
+
+	used    int64 // charged to all members, in bytes
+	claimed int64 // by those that are satisfied
+	hungry  int
+	granted int
+
+	members []*member
+	hand    int // the member that is looked at next: whether it is at rest
+
+	raised, lowered [Reasons]uint64
+}
+
+// member is a connection, as the policy sees it.
+type member struct {
+	use     use
+	grant   int // credits
+	charge  int // credits that memory stands for, the grant or more
+	size    int // of the memory for one, in bytes
+	hungry  bool
+	claim   int64 // in bytes, unless hungry
+	bound   Reason
+	changes uint32 // of the limits when it was settled last
+	seen    time.Duration
+	at      int // in shares.members
+	closed  bool
+}
+
+func (s *shares) setLimits(l CreditLimits) {
+	if s.ceiling >= s.limits.Max {
+		s.ceiling = l.Max
+	}
+	s.limits = l
+	s.changes++
+}
+
+// top is the most that a connection may have.
+func (s *shares) top() int { return min(max(s.ceiling, s.limits.Min), s.limits.Max) }
+
+func (s *shares) open(m *member, now time.Duration) {
+	m.size, m.charge, m.changes = s.limits.ReceiveSize, s.limits.Min, s.changes
+	m.use = use{want: s.limits.Min, looked: now}
+	m.seen, m.at = now, len(s.members)
+	m.claim = int64(m.charge) * int64(m.size)
+	s.members = append(s.members, m)
+	s.used += m.claim
+	s.claimed += m.claim
+}
+
+func (s *shares) close(m *member) {
+	if m.closed {
+		return
+	}
+	m.closed = true
+	s.leave(m)
+	s.used -= int64(m.charge) * int64(m.size)
+	s.granted -= m.grant
+	last := s.members[len(s.members)-1]
+	s.members[m.at], last.at = last, m.at
+	s.members[len(s.members)-1] = nil
+	s.members = s.members[:len(s.members)-1]
+}
+
+// leave takes m out of the sums that parts are made by, and join puts it back.
+func (s *shares) leave(m *member) {
+	if m.hungry {
+		s.hungry--
+	} else {
+		s.claimed -= m.claim
+	}
+}
+
+func (s *shares) join(m *member, hungry bool, claim int64) {
+	m.hungry, m.claim = hungry, claim
+	if hungry {
+		s.hungry++
+	} else {
+		s.claimed += claim
+	}
+}
+
+// settle decides what m has, whose client asks for requested, and for which posted receives stand, those to come of size bytes; 0 if that
+// was not told. It returns whether that is worth another look with the next answer.
+func (s *shares) settle(m *member, requested, posted, size int, now time.Duration) (again bool) {
+	s.leave(m)
+	s.used -= int64(m.charge) * int64(m.size)
+	if size > 0 {
+		m.size = size
+	}
+	room := (s.limits.Memory - s.used) / int64(m.size)
+	wants, bound := s.wants(m, requested)
+	part := max((s.limits.Memory-s.claimed)/int64(s.hungry+1)/int64(m.size), 0)
+	n, hungry := wants, int64(wants) > part
+	if hungry {
+		n, bound = int(part), ByMemory
+	}
+	if limit := max(room, int64(m.grant), int64(posted)); int64(n) > limit {
+		n, bound = int(limit), ByMemory
+	}
+	n = max(n, s.limits.Min)
+	s.change(m, n, bound)
+	m.charge, m.seen = max(n, posted), now
+	s.used += int64(m.charge) * int64(m.size)
+	s.join(m, hungry, int64(max(m.charge, wants))*int64(m.size))
+	s.rest(now)
+	return m.charge > n || !hungry && n < wants || hungry && int64(n) < part
+}
+
+// wants is how many credits m would have if memory did not matter, and what bounds it.
+func (s *shares) wants(m *member, requested int) (n int, bound Reason) {
+	n = min(m.use.want, requested)
+	if n > s.limits.Max {
+		n, bound = s.limits.Max, ByConfig
+	}
+	if n > s.top() {
+		n, bound = s.top(), ByLatency
+	}
+	return max(n, s.limits.Min), bound
+}
+
+// change makes the grant n. It was lowered for what bounds it now, or raised for what bounded it before.
+func (s *shares) change(m *member, n int, bound Reason) {
+	why, count := bound, &s.lowered
+	if n > m.grant {
+		why, count = m.bound, &s.raised
+	}
+	if m.changes != s.changes {
+		why = ByConfig
+	}
+	if n != m.grant && m.grant > 0 { // the first grant is no change
+		count[why]++
+	}
+	s.granted += n - m.grant
+	m.grant, m.bound, m.changes = n, bound, s.changes
+	s.highest = max(s.highest, n)
+}
+
+// rest looks at one member: if it has made no call for long it claims no more than what it has.
+func (s *shares) rest(now time.Duration) {
+	if s.hand++; s.hand >= len(s.members) {
+		s.hand = 0
+	}
+	m := s.members[s.hand]
+	if has := int64(m.charge) * int64(m.size); now-m.seen >= restTime && (m.hungry || m.claim > has) {
+		s.leave(m)
+		m.use.want = s.limits.Min
+		s.join(m, false, has)
+	}
+}
+
+// lean lowers the ceiling when the backend is slow, by doublings of its latency in 256 parts, and raises it when it is not. In between it
+// stays. It returns whether it changed.
+func (s *shares) lean(slow int64) bool {
+	was, top := s.ceiling, s.top()
+	switch {
+	case slow >= slowAt && s.highest > 0:
+		s.ceiling = max(min(top, s.highest)*3/4, s.limits.Min)
+	case slow <= fineAt:
+		s.ceiling = min(top+max(top/8, 1), s.limits.Max)
+	}
+	s.highest = 0
+	return s.ceiling != was
+}

@@ -1,0 +1,40 @@
+package rpcrdma
+
+import "time"
+
+const (
+	// roundTrip is the longest that is thought of: a client that uses up its grant within it may have more to send.
+	roundTrip = 100 * time.Millisecond
+	// restTime is how long a connection keeps what it does not use.
+	restTime = time.Second
+)
+
+// use is how many credits a connection wants, by the calls that it makes.
+//
+// How many calls a client has ready cannot be seen from here, nor how long they are on their way. So the most calls in a
+// roundTrip stand for it: with as many credits none of them has had to wait.
+type use struct {
+	want   int
+	peak   int           // most calls in a roundTrip
+	looked time.Duration // since when
+}
+
+// note counts calls that took d, until now, with a grant.
+func (u *use) note(calls int, d, now time.Duration, grant int, l CreditLimits) {
+	need := calls
+	if d > roundTrip {
+		need = int((time.Duration(calls)*roundTrip + d - 1) / d)
+	}
+	u.peak = max(u.peak, need)
+	switch {
+	case need >= grant:
+		u.want = min(2*grant, l.Max)
+		u.peak, u.looked = need, now
+	case now-u.looked >= restTime:
+		if u.peak < grant/4 {
+			u.want = 2 * u.peak
+		}
+		u.peak, u.looked = 0, now
+	}
+	u.want = max(u.want, l.Min)
+}
