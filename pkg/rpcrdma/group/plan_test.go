@@ -237,7 +237,7 @@ func TestUnfit(t *testing.T) {
 		{"header longer than a buffer", lay(t, -44), 100, nil, 17, 0},
 		{"header with numbers longer than a buffer", lay(t, 100, -1), 100, []int{100}, 17, 0},
 		{"nothing but headers", lay(t, 40), 100, nil, 17, 0},
-		{"hardly room for payload", lay(t, 60), 40000, nil, 17, 0},
+		{"hardly room for payload", lay(t, 60), 100000, nil, 17, 0},
 		{"endless", lay(t, 120, -1), 4, []int{5000}, 17, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -349,6 +349,15 @@ func TestRoundUp(t *testing.T) {
 	m := &oncrpc.Message{Stream: [][]byte{text(101, 0)}}
 	var p Planner
 	if n, err := transport(&p, typical(t), m, nil, Limits{17, 8}); n != 1 || err != nil || p.payload != 104 {
+		t.Errorf("%d transmissions, a payload of %d, %v", n, p.payload, err)
+	}
+}
+
+// TestStay holds that items of the message that are not told to leave the payload stream are written back into it.
+func TestStay(t *testing.T) {
+	m, bulk := rpc(400, []int{33, 5000, 2}, true)
+	var p Planner
+	if n, err := transport(&p, typical(t), m, bulk[1:2], Limits{17, 16}); n != 1 || err != nil || p.payload != 440 {
 		t.Errorf("%d transmissions, a payload of %d, %v", n, p.payload, err)
 	}
 }
