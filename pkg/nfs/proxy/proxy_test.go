@@ -31,6 +31,7 @@ var everyone = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 type service struct {
 	t       testing.TB
 	address string
+	pool    *bufpool.Pool
 	srv     *oncrpc.Server
 	done    chan error
 }
@@ -46,7 +47,7 @@ func serve(t testing.TB, address string, pool *bufpool.Pool, h oncrpc.Handler) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{t, l.Addr().String(), srv, make(chan error, 1)}
+	s := &service{t, l.Addr().String(), pool, srv, make(chan error, 1)}
 	go func() { s.done <- srv.Serve(l) }()
 	return s
 }
@@ -74,15 +75,6 @@ func newRig(t *testing.T, change func(*proxy.Config)) *rig {
 	t.Helper()
 	r := &rig{dir: t.TempDir()}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	pool := func() *bufpool.Pool {
-		p := bufpool.New(0)
-		t.Cleanup(func() {
-			if err := p.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return p
-	}
 	key := make([]byte, 32)
 	rand.Read(key)
 	volume, err := server.New(server.Config{
@@ -92,13 +84,13 @@ func newRig(t *testing.T, change func(*proxy.Config)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = volume.Close() })
-	r.backend = serve(t, "127.0.0.1:0", pool(), volume)
+	r.backend = serve(t, "127.0.0.1:0", pool(t), volume)
 	t.Cleanup(func() { r.backend.stop() })
 
 	at := netip.MustParseAddrPort(r.backend.address)
 	cfg := proxy.Config{
 		UID: []byte("01234567"), Network: "tcp", Server: at.Addr().String(), Port: int(at.Port()), MountPort: int(at.Port()), Path: "/",
-		V3: true, Access: []access.Rule{{Networks: everyone, Squash: access.SquashNone}}, Pool: pool(), Logger: log,
+		V3: true, Access: []access.Rule{{Networks: everyone, Squash: access.SquashNone}}, Pool: pool(t), Logger: log,
 	}
 	if cfg.Seal, err = seal.New([][]byte{key}, cfg.UID, seal.Required); err != nil {
 		t.Fatal(err)
@@ -117,7 +109,7 @@ func newRig(t *testing.T, change func(*proxy.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := pool()
+	mine := pool(t)
 	conn, err := oncrpc.Dial(t.Context(), front.address, oncrpc.Config{Pool: mine, Bindings: binding.For})
 	if err != nil {
 		t.Fatal(err)

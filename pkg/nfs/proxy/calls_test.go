@@ -1,0 +1,272 @@
+package proxy_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// start starts a fake backend and a proxy in front of it.
+func start(t testing.TB, change func(*proxy.Config)) (*fake, *service, *front) {
+	t.Helper()
+	f := newFake(t)
+	s := serve(t, "127.0.0.1:0", pool(t), f)
+	t.Cleanup(func() { f.drop(); s.stop() })
+	return f, s, newFront(t, "tcp", s.address, change)
+}
+
+// TestAccess: the rules of now hold for connections that are older.
+func TestAccess(t *testing.T) {
+	_, _, f := start(t, nil)
+	for _, network := range []string{"tcp", "rdma"} {
+		c := f.dial(t, network, nil)
+		root := mnt(t, c, "/")
+		set := func(rules ...access.Rule) {
+			if err := f.SetAccess(rules); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tryOne := func(want string) {
+			t.Helper()
+			status, _, err := call3(t, c, nfs3.ProcWrite, write3(root, "data"))
+			var refused *oncrpc.StatusError
+			got := fmt.Sprint(status)
+			if errors.As(err, &refused) {
+				got = refused.Status.String()
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if got != want {
+				t.Errorf("over %s: %s, want %s", network, got, want)
+			}
+		}
+		tryOne(fmt.Sprint(nfs3.OK))
+		set()
+		tryOne("AUTH_TOOWEAK")
+		set(access.Rule{Networks: everyone, ReadOnly: true})
+		tryOne(fmt.Sprint(nfs3.ErrROFS))
+		set(access.Rule{Networks: everyone})
+		tryOne(fmt.Sprint(nfs3.OK))
+	}
+}
+
+// TestBackendComesLater: calls wait for a backend that is not there yet.
+func TestBackendComesLater(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_ = l.Close()
+	f := newFront(t, "tcp", address, nil)
+	c := f.dial(t, "tcp", nil)
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			b, err := c.Call(t.Context(), nfs3.MountProgram, 3, nfs3.MountProcMnt, fields("/"))
+			if err != nil || len(b) < 8 || !bytes.Equal(b[:4], fields(0)) {
+				t.Errorf("MNT: %x, %v", b, err)
+			}
+		})
+	}
+	if st := f.Status(); st.Healthy {
+		t.Errorf("the backend is said to be healthy: %+v", st)
+	}
+	s := serve(t, address, pool(t), newFake(t))
+	t.Cleanup(s.stop)
+	wg.Wait()
+	if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(mnt(t, c, "/"))); status != nfs3.OK || err != nil {
+		t.Errorf("GETATTR: %v, %v", status, err)
+	}
+}
+
+// TestBackendRestarts: while the backend goes and comes, no call fails, and each comes with the client's own XID.
+func TestBackendRestarts(t *testing.T) {
+	b, s, f := start(t, nil)
+	c := f.dial(t, "tcp", nil)
+	root := mnt(t, c, "/")
+	var mu sync.Mutex
+	sent := map[uint32]bool{}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r, e, err := oncrpc.NewRequest(c.Pool, nfs3.Program, 3, nfs3.ProcWrite, c.Cred, 1024)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				args := write3(root, "data")
+				copy(e.Grow(len(args)), args)
+				r.Plan.MaxReply = 256
+				err = oncrpc.Do(t.Context(), c.Requester, r)
+				if err == nil {
+					_, err = r.Results()
+				}
+				mu.Lock()
+				sent[r.XID] = true
+				mu.Unlock()
+				r.Free()
+				if err != nil {
+					t.Errorf("a call failed: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range 5 {
+		b.holding(writes) // so that some are without an answer
+		for range 8 {
+			c := <-b.held
+			c.Drop()
+		}
+		s.kill()
+		b.drop()
+		again := serve(t, s.address, s.pool, b)
+		*s = *again
+	}
+	close(stop)
+	wg.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	again := 0
+	for xid, n := range b.xids {
+		if !sent[xid] {
+			t.Errorf("the backend got the XID %#x, which the client did not send", xid)
+		}
+		if n > 1 {
+			again++
+		}
+	}
+	if len(b.xids) != len(sent) || again < 8 {
+		t.Errorf("the client made %d calls, the backend got %d different ones, %d of them again", len(sent), len(b.xids), again)
+	}
+}
+
+// TestRootChanges: after the backend was away its root has another handle, which is found.
+func TestRootChanges(t *testing.T) {
+	b, s, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })
+	c := f.dial(t, "tcp", nil)
+	before := mnt(t, c, "/")
+	s.kill()
+	b.mu.Lock()
+	b.root = []byte("the handle that it has now")
+	b.mu.Unlock()
+	if status, _, _ := call3Async(t, c, before, func() { *s = *serve(t, s.address, s.pool, b) }); status != nfs3.OK {
+		t.Errorf("GETATTR: %v", status)
+	}
+	want := f.seal.Append(nil, b.root, seal.Max3)
+	for tries := 0; !bytes.Equal(mnt(t, c, "/"), want); tries++ { // it is looked for beside
+		if tries == 100_000 {
+			t.Fatal("the root was not found again")
+		}
+	}
+	session, err := nfs4test.NewSession(t.Context(), c, 1, "owner", 1, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := session.Next(t.Context(), 0, op(layout.OpPutRootFH), op(layout.OpGetFH))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := res.Handle(t, 2); !bytes.Equal(got, want) {
+		t.Errorf("GETFH: %x, want %x", got, want)
+	}
+}
+
+// call3Async calls GETATTR, and does something while it waits.
+func call3Async(t *testing.T, c *nfs4test.Caller, handle []byte, meanwhile func()) (status nfs3.Status, b []byte, err error) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		status, b, err = call3(t, c, nfs3.ProcGetAttr, getAttr3(handle))
+	}()
+	meanwhile()
+	<-done
+	if err != nil {
+		t.Error(err)
+	}
+	return status, b, err
+}
+
+// TestClientGone: a client goes with its calls in flight, and all memory is given back, whether the backend answers or not.
+func TestClientGone(t *testing.T) {
+	for _, network := range []string{"tcp", "rdma"} {
+		for _, answers := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, answered %v", network, answers), func(t *testing.T) {
+				b, _, f := start(t, nil)
+				c := f.dial(t, network, nil)
+				root := mnt(t, c, "/")
+				b.holding(func(c *oncrpc.Call) bool { return reads(c) || writes(c) })
+				var wg sync.WaitGroup
+				for range 10 {
+					for procedure, args := range map[uint32]raw{
+						nfs3.ProcRead: read3(root), nfs3.ProcWrite: write3(root, string(make([]byte, 60<<10))),
+					} {
+						wg.Go(func() {
+							if _, err := c.Call(t.Context(), nfs3.Program, 3, procedure, args); err == nil {
+								t.Error("a call was answered")
+							}
+						})
+					}
+				}
+				var held []*oncrpc.Call
+				for range 20 {
+					held = append(held, <-b.held)
+				}
+				_ = c.Requester.Close()
+				wg.Wait()
+				for _, c := range held {
+					if answers {
+						b.answer(c)
+					} else {
+						c.Drop()
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestOverload: when more waits for the backend than may, the client's connection is closed, and the client has to send its calls again.
+func TestOverload(t *testing.T) {
+	b, s, f := start(t, func(c *proxy.Config) { c.WaitLimit = 100 << 10 })
+	c := f.dial(t, "tcp", nil)
+	root := mnt(t, c, "/")
+	s.kill()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if status, _, err := call3(t, c, nfs3.ProcWrite, write3(root, string(make([]byte, 64<<10)))); err == nil {
+				t.Errorf("a call was answered: %v", status)
+			}
+		})
+	}
+	wg.Wait()
+	if st := f.Status(); st.Overloads == 0 {
+		t.Errorf("status: %+v", st)
+	}
+	*s = *serve(t, s.address, s.pool, b)
+	again := f.dial(t, "tcp", nil)
+	if status, _, err := call3(t, again, nfs3.ProcWrite, write3(root, "data")); status != nfs3.OK || err != nil {
+		t.Errorf("on a new connection: %v, %v", status, err)
+	}
+}
