@@ -1,0 +1,25 @@
+package verbs
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config are the settings of a provider. The zero value is a good one.
+type Config struct {
+	// Device is the RDMA device that has to be used ("" means whichever leads to the address): a connection over another one fails.
+	Device string
+	// Inline is the most payload in bytes that is copied into a work request instead of being fetched from memory (0 means 256, negative
+	// means none). A device may take less.
+	Inline int
+	// MaxPending is the most connections of a listener that have not been accepted yet (0 means 256). Beyond it the next are rejected.
+	MaxPending int
+	// MaxRegions is the most regions that a connection exposes at once (0 means 65536).
+	MaxRegions int
+	// ResolveTimeout bounds the wait for an address, and that for a route (0 means 5 s).
+	ResolveTimeout time.Duration
+	// Linger is how long Close waits until the peer has what was posted before (0 means 5 s).
+	Linger time.Duration
+	// Logger hears of peers that fail while connecting (nil means no one).
+	Logger *slog.Logger
+}

@@ -1,0 +1,106 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// Dial implements [rdma.Provider].
+func (p *provider) Dial(ctx context.Context, address string, o rdma.Options) (rdma.Endpoint, error) {
+	if err := checkOptions(&o); err != nil {
+		return nil, err
+	}
+	e, err := p.dial(ctx, address, &o)
+	if err != nil {
+		return nil, fmt.Errorf("verbs: connecting to %s: %w", address, err)
+	}
+	return e, nil
+}
+
+func (p *provider) dial(ctx context.Context, address string, o *rdma.Options) (*endpoint, error) {
+	at, err := resolve(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if at.Addr().IsUnspecified() {
+		return nil, fmt.Errorf("%s is no address to connect to", at.Addr())
+	}
+	i, err := p.newIdent(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := i.resolve(ctx, at); err != nil {
+		i.free()
+		return nil, err
+	}
+	dev, err := p.deviceOf(i.id)
+	if err != nil {
+		i.free()
+		return nil, err
+	}
+	s, err := dev.settle(o, maxReads, maxReads)
+	if err != nil {
+		i.free()
+		return nil, err
+	}
+	e, err := newEndpoint(i, dev, o, s)
+	if err != nil {
+		i.free()
+		return nil, err
+	}
+	ev, err := i.connect(ctx, o.PrivateData, s)
+	if err != nil {
+		e.destroy()
+		return nil, err
+	}
+	e.readsIn, e.readsOut = min(s.readsIn, ev.readsOut), min(s.readsOut, ev.readsIn)
+	e.private = ev.private
+	e.established()
+	return e, nil
+}
+
+// resolve finds the device and the route.
+func (i *ident) resolve(ctx context.Context, at netip.AddrPort) error {
+	milliseconds := C.int(i.p.cfg.ResolveTimeout.Milliseconds())
+	to := sockaddr(at)
+	defer C.free(ptr(to))
+	if errno := C.sv_resolve_address(i.id, to, milliseconds); errno != 0 {
+		return fmt.Errorf("no RDMA device leads to the address: %w", syscall.Errno(errno))
+	}
+	if _, err := i.await(ctx, C.RDMA_CM_EVENT_ADDR_RESOLVED); err != nil {
+		return err
+	}
+	if errno := C.sv_resolve_route(i.id, milliseconds); errno != 0 {
+		return fmt.Errorf("no route to the address: %w", syscall.Errno(errno))
+	}
+	_, err := i.await(ctx, C.RDMA_CM_EVENT_ROUTE_RESOLVED)
+	return err
+}
+
+// connect asks the peer, and waits for its answer.
+func (i *ident) connect(ctx context.Context, data []byte, s settled) (event, error) {
+	d, n := private(data)
+	if errno := C.sv_connect(i.id, d, n, C.uint8_t(s.readsIn), C.uint8_t(s.readsOut), 0); errno != 0 {
+		return event{}, connectError("rdma_connect", len(data), syscall.Errno(errno))
+	}
+	return i.await(ctx, C.RDMA_CM_EVENT_ESTABLISHED)
+}
+
+// connectError explains what the connection manager refused: over InfiniBand and RoCE there is less room for private data.
+func connectError(call string, private int, errno syscall.Errno) error {
+	if errno == syscall.EINVAL && private > 56 {
+		return fmt.Errorf("%s: %w (%d bytes of private data may be too many for this device)", call, errno, private)
+	}
+	return fmt.Errorf("%s: %w", call, errno)
+}

@@ -1,0 +1,219 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// domain is a protection domain on each device on which it has connections. A device is known only when an address is, so that
+// the arenas are registered when the first connection over it is made; arenas that come later are registered at once.
+type domain struct {
+	p *provider
+
+	mu        sync.Mutex
+	detach    []func()
+	spaces    map[*device]*space
+	endpoints int
+	closed    bool
+
+	arenas atomic.Pointer[[]arena] // the keys in these mean nothing
+}
+
+// space is a domain on one device.
+type space struct {
+	pd     *C.struct_ibv_pd
+	arenas atomic.Pointer[[]arena] // sorted; replaced as a whole, so that Post looks without a lock
+}
+
+// arena is registered memory at the addresses [from, to).
+type arena struct {
+	from, to uintptr
+	key      uint32
+	mr       *C.struct_ibv_mr
+}
+
+var errDomainClosed = errors.New("verbs: the domain is closed")
+
+// NewDomain implements [rdma.Provider].
+func (p *provider) NewDomain() (rdma.Domain, error) {
+	return &domain{p: p, spaces: map[*device]*space{}}, nil
+}
+
+func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
+
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// find returns the arena that holds b, nil if none does.
+func find(p *atomic.Pointer[[]arena], b []byte) *arena {
+	list := p.Load()
+	if list == nil {
+		return nil
+	}
+	arenas, from := *list, addressOf(b)
+	lo, hi := 0, len(arenas)
+	for lo < hi { // the last arena that begins at or before b
+		if mid := (lo + hi) / 2; arenas[mid].from <= from {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 || from+uintptr(len(b)) > arenas[lo-1].to {
+		return nil
+	}
+	return &arenas[lo-1]
+}
+
+func insert(p *atomic.Pointer[[]arena], a arena) {
+	var all []arena
+	if old := p.Load(); old != nil {
+		all = append(all, *old...)
+	}
+	all = append(all, a)
+	slices.SortFunc(all, func(a, b arena) int { return cmp.Compare(a.from, b.from) })
+	p.Store(&all)
+}
+
+// holds tells whether b lies in an arena.
+func (d *domain) holds(b []byte) bool { return len(b) == 0 || find(&d.arenas, b) != nil }
+
+// Attach implements [rdma.Domain].
+func (d *domain) Attach(p *bufpool.Pool) error {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return errDomainClosed
+	}
+	detach, err := p.Attach(func(a *bufpool.Arena) error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.closed { // Close is about to detach: the pool and its other users go on
+			return nil
+		}
+		from := addressOf(a.Memory)
+		added := arena{from: from, to: from + uintptr(len(a.Memory))}
+		for _, s := range d.spaces {
+			if err := s.register(added); err != nil {
+				return err
+			}
+		}
+		insert(&d.arenas, added)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("verbs: %w", err)
+	}
+	d.mu.Lock()
+	d.detach = append(d.detach, detach)
+	d.mu.Unlock()
+	return nil
+}
+
+// register makes an arena local memory of the space.
+func (s *space) register(a arena) error {
+	mr, err := register(s.pd, a.from, a.to-a.from, C.IBV_ACCESS_LOCAL_WRITE)
+	if err != nil {
+		return err
+	}
+	a.mr, a.key = mr, uint32(mr.lkey)
+	insert(&s.arenas, a)
+	return nil
+}
+
+// register is ibv_reg_mr with an error that helps.
+func register(pd *C.struct_ibv_pd, from, length uintptr, access C.int) (*C.struct_ibv_mr, error) {
+	mr, err := C.sv_register(pd, C.uintptr_t(from), C.uint64_t(length), access)
+	if mr != nil {
+		return mr, nil
+	}
+	if errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM) {
+		var limit unix.Rlimit
+		if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
+			return nil, fmt.Errorf("registering %d bytes with the device: %w (this process may lock %d bytes of memory: raise the limit memlock, or give it the capability IPC_LOCK)",
+				length, err, limit.Cur)
+		}
+	}
+	return nil, fmt.Errorf("registering %d bytes with the device: %w", length, err)
+}
+
+// join counts an endpoint on the device, and returns its space.
+func (d *domain) join(dev *device) (*space, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errDomainClosed
+	}
+	s := d.spaces[dev]
+	if s == nil {
+		pd, err := C.ibv_alloc_pd(dev.context)
+		if pd == nil {
+			return nil, fmt.Errorf("verbs: a protection domain of %s: %w", dev.name, err)
+		}
+		s = &space{pd: pd}
+		if list := d.arenas.Load(); list != nil {
+			for _, a := range *list {
+				if err := s.register(a); err != nil {
+					s.free()
+					return nil, fmt.Errorf("verbs: %s: %w", dev.name, err)
+				}
+			}
+		}
+		d.spaces[dev] = s
+	}
+	d.endpoints++
+	return s, nil
+}
+
+func (d *domain) leave() {
+	d.mu.Lock()
+	d.endpoints--
+	d.mu.Unlock()
+}
+
+func (s *space) free() {
+	if list := s.arenas.Swap(nil); list != nil {
+		for _, a := range *list {
+			C.ibv_dereg_mr(a.mr)
+		}
+	}
+	C.ibv_dealloc_pd(s.pd)
+}
+
+// Close implements [rdma.Domain].
+func (d *domain) Close() error {
+	d.mu.Lock()
+	if d.endpoints > 0 {
+		defer d.mu.Unlock()
+		return fmt.Errorf("verbs: the domain has %d endpoints, which have to be closed before", d.endpoints)
+	}
+	d.closed = true
+	detach, spaces := d.detach, d.spaces
+	d.detach, d.spaces = nil, nil
+	d.mu.Unlock()
+	for _, f := range detach { // without the lock: the pool calls us under its own
+		f()
+	}
+	for _, s := range spaces {
+		s.free()
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// endpoint is one end of a connection. Its parts: posting in post.go, Serve in serve.go, exposed memory in region.go.
+type endpoint struct {
+	*ident
+	dev    *device
+	domain *domain
+	space  *space
+	settled
+	q             *C.struct_sv_queues
+	local, remote net.Addr
+	stats         counters
+	regions       regions
+
+	// Serve's wait for completions.
+	file  *os.File
+	raw   syscall.RawConn
+	event func(fd uintptr) bool
+
+	mu sync.Mutex
+	// served: Serve was called. closing: Close was. done: nothing may be posted any more.
+	served, closing, done bool
+	// gathering: Serve will flush, so that nobody else needs to. held counts holds.
+	gathering bool
+	held      int
+	// awake: Serve was interrupted, to make it look around.
+	awake bool
+	// broken is why the queues take nothing more.
+	broken  error
+	sq      []slot // requests that are not complete, by their numbers modulo the length
+	sqHead  uint64 // the number of the oldest
+	sqTail  uint64 // the next number
+	rq      []uint64
+	rqHead  uint64
+	rqTail  uint64
+	revoked []uint64 // LocalInvalidates that are complete but not reported
+	// What is gathered in q: requests, receives, and their segments; covering is the request that is signaled for those before it, or -1.
+	sends, sendList       int
+	receiving, receiveSGE int
+	covering              int
+
+	h rdma.Handler
+	// Serve's own.
+	batch   []rdma.Completion
+	sent    []uint64
+	sinks   []*C.struct_ibv_mr
+	failure failure
+	limit   time.Time // when Serve stops waiting
+}
+
+// slot is a request of the send queue.
+type slot struct {
+	id       uint64
+	op       rdma.Opcode
+	signaled bool
+	handle   uint32
+	bytes    uint32
+	sink     *C.struct_ibv_mr
+}
+
+// newEndpoint makes the queues and posts the first receives.
+func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, error) {
+	e := &endpoint{ident: i, dev: dev, domain: o.Domain.(*domain), settled: s, covering: -1,
+		sq: make([]slot, s.sends), rq: make([]uint64, s.receives)}
+	var err error
+	if e.space, err = e.domain.join(dev); err != nil {
+		return nil, err
+	}
+	e.regions.init(i.p.cfg.MaxRegions)
+	e.q = (*C.struct_sv_queues)(C.calloc(1, C.sizeof_struct_sv_queues))
+	if err := e.open(); err != nil {
+		e.free()
+		return nil, err
+	}
+	if err := e.PostReceives(o.Receives); err != nil {
+		e.free()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *endpoint) open() error {
+	errno := C.sv_open(e.q, e.id, e.space.pd, C.int(e.settled.sends), C.int(e.settled.receives), C.int(e.segments), C.int(e.p.cfg.Inline))
+	if errno != 0 {
+		return fmt.Errorf("verbs: %s: %s: %w", e.dev.name, C.GoString(e.q.failed), syscall.Errno(errno))
+	}
+	var err error
+	if e.file, err = pollable(int(e.q.channel.fd)); err != nil {
+		return err
+	}
+	if e.raw, err = e.file.SyscallConn(); err != nil {
+		return fmt.Errorf("verbs: %w", err)
+	}
+	e.event = func(uintptr) bool { return C.sv_event_taken(e.q) != C.EAGAIN }
+	return nil
+}
+
+// established notes what is known now, and listens for the end.
+func (e *endpoint) established() {
+	e.local, e.remote = e.localAddr(), e.remoteAddr()
+	if !e.watch(e.wake) {
+		e.wake()
+	}
+}
+
+// free destroys the queues; the device touches no memory any more when it returns. The id stays.
+func (e *endpoint) free() {
+	e.p.calls.Lock()
+	C.sv_destroy_qp(e.q)
+	e.p.calls.Unlock()
+	for n := e.sqHead; n < e.sqTail; n++ {
+		if mr := e.slot(n).sink; mr != nil {
+			C.ibv_dereg_mr(mr)
+		}
+	}
+	e.regions.free()
+	if e.file != nil {
+		_ = e.file.Close()
+	}
+	C.sv_destroy_rest(e.q)
+	C.free(ptr(e.q))
+	e.q = nil
+	e.domain.leave()
+}
+
+// destroy frees everything.
+func (e *endpoint) destroy() {
+	e.free()
+	e.ident.free()
+}
+
+// finish ends the connection and frees everything. Nobody else uses the queues afterwards.
+func (e *endpoint) finish() {
+	e.mu.Lock()
+	e.done = true
+	e.mu.Unlock()
+	e.p.calls.Lock()
+	C.rdma_disconnect(e.id)
+	e.p.calls.Unlock()
+	e.mu.Lock() // after whoever was posting
+	e.free()
+	e.mu.Unlock()
+	e.leave()
+}
+
+// Close implements [rdma.Endpoint].
+func (e *endpoint) Close() error {
+	e.mu.Lock()
+	if e.closing || e.done {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closing = true
+	e.flush()
+	served := e.served
+	e.mu.Unlock()
+	if served {
+		e.wake()
+		return nil
+	}
+	e.finish()
+	return nil
+}
+
+// wake has Serve look around.
+func (e *endpoint) wake() {
+	e.mu.Lock()
+	wake := e.served && !e.awake && !e.done
+	if wake {
+		e.awake = true
+		_ = e.file.SetReadDeadline(longAgo)
+	}
+	e.mu.Unlock()
+}
+
+// longAgo as a deadline ends a wait at once.
+var longAgo = time.Unix(1, 0)
+
+// Attributes implements [rdma.Endpoint].
+func (e *endpoint) Attributes() rdma.Attributes {
+	return rdma.Attributes{Provider: "verbs", Device: e.dev.name, PrivateData: e.private, ReadsOut: e.readsOut, ReadsIn: e.readsIn,
+		MaxSegments: e.segments, MaxReadSegments: e.readSegments}
+}
+
+func (e *endpoint) Stats() rdma.Stats    { return e.stats.snapshot() }
+func (e *endpoint) LocalAddr() net.Addr  { return e.local }
+func (e *endpoint) RemoteAddr() net.Addr { return e.remote }

@@ -1,0 +1,264 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// event is what the connection manager said.
+type event struct {
+	kind              C.int
+	status            int
+	id                *C.struct_rdma_cm_id
+	readsIn, readsOut int // as the peer allows and wants
+	private           []byte
+}
+
+func newEvent(c *C.struct_sv_event) event {
+	ev := event{kind: c._type, status: int(c.status), id: c.id, readsIn: int(c.reads_out), readsOut: int(c.reads_in)}
+	if n := c.private_length; n > 0 {
+		ev.private = C.GoBytes(ptr(&c.private_data), C.int(n))
+	}
+	return ev
+}
+
+// ends tells whether the connection, or the attempt at one, is over.
+func (ev *event) ends() bool {
+	switch ev.kind {
+	case C.RDMA_CM_EVENT_ADDR_ERROR, C.RDMA_CM_EVENT_ROUTE_ERROR, C.RDMA_CM_EVENT_CONNECT_ERROR, C.RDMA_CM_EVENT_UNREACHABLE,
+		C.RDMA_CM_EVENT_REJECTED, C.RDMA_CM_EVENT_DISCONNECTED, C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+		return true
+	}
+	return false
+}
+
+// consumerRejected is the status of a rejection by the peer's program over InfiniBand (IB_CM_REJ_CONSUMER_DEFINED).
+const consumerRejected = 28
+
+// err says what an event that ends a connection means.
+func (ev *event) err() error {
+	var cause error
+	switch {
+	case ev.status < 0:
+		cause = syscall.Errno(-ev.status)
+	case ev.status > 0:
+		cause = fmt.Errorf("status %d", ev.status)
+	default:
+		cause = errors.New("no reason given")
+	}
+	switch ev.kind {
+	case C.RDMA_CM_EVENT_ADDR_ERROR:
+		return fmt.Errorf("no RDMA device leads to the address: %w", cause)
+	case C.RDMA_CM_EVENT_ROUTE_ERROR:
+		return fmt.Errorf("no route to the address: %w", cause)
+	case C.RDMA_CM_EVENT_UNREACHABLE:
+		return fmt.Errorf("the peer does not answer: %w", cause)
+	case C.RDMA_CM_EVENT_REJECTED:
+		if ev.status == consumerRejected || ev.status == -int(unix.ECONNRESET) {
+			return &rdma.RejectedError{PrivateData: ev.private}
+		}
+		return fmt.Errorf("nobody accepts connections there: %w", cause)
+	case C.RDMA_CM_EVENT_DISCONNECTED:
+		return errors.New("the peer disconnected")
+	case C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+		return errors.New("the RDMA device was removed")
+	}
+	return fmt.Errorf("connecting failed (event %d): %w", int(ev.kind), cause)
+}
+
+// ident is an id of the connection manager, one for each connection.
+type ident struct {
+	p     *provider
+	id    *C.struct_rdma_cm_id
+	token uintptr
+	steps chan event // what happens while connecting
+
+	mu     sync.Mutex
+	over   bool
+	last   event  // what ended it
+	notify func() // called when it ends, once
+	left   bool   // nobody needs it but the peer, who may have to hear of its end
+	freed  bool
+}
+
+// newIdent makes an ident for id, or for a new one.
+func (p *provider) newIdent(id *C.struct_rdma_cm_id) (*ident, error) {
+	i := &ident{p: p, id: id, steps: make(chan event, 8)}
+	i.token = p.enter(i)
+	if id != nil {
+		C.sv_set_token(id, C.uintptr_t(i.token))
+		return i, nil
+	}
+	if errno := C.sv_create_id(p.channel, C.uintptr_t(i.token), &i.id); errno != 0 {
+		p.forget(i.token)
+		return nil, fmt.Errorf("verbs: rdma_create_id: %w", syscall.Errno(errno))
+	}
+	return i, nil
+}
+
+// happened implements receiver.
+func (i *ident) happened(ev event) {
+	select {
+	case i.steps <- ev:
+	default: // nobody waits for a step any more
+	}
+	if !ev.ends() {
+		return
+	}
+	i.mu.Lock()
+	if i.over {
+		i.mu.Unlock()
+		return
+	}
+	i.over, i.last = true, ev
+	notify, left := i.notify, i.left
+	i.mu.Unlock()
+	switch {
+	case left:
+		i.free()
+	case notify != nil:
+		notify()
+	}
+}
+
+// ended returns the event that ended the connection.
+func (i *ident) ended() (event, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.last, i.over
+}
+
+// watch has notify called when the connection ends. It returns false if that has happened.
+func (i *ident) watch(notify func()) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.notify = notify
+	return !i.over
+}
+
+// await waits for the next step, which must be kind.
+func (i *ident) await(ctx context.Context, kind C.int) (event, error) {
+	select {
+	case ev := <-i.steps:
+		if ev.kind == kind {
+			return ev, nil
+		}
+		return ev, ev.err()
+	case <-ctx.Done():
+		return event{}, context.Cause(ctx)
+	}
+}
+
+// free destroys the id. Its queue pair must be gone.
+func (i *ident) free() {
+	i.mu.Lock()
+	freed := i.freed
+	i.freed = true
+	i.mu.Unlock()
+	if freed {
+		return
+	}
+	i.p.forget(i.token)
+	C.rdma_destroy_id(i.id)
+}
+
+// farewell is how long an id stays for the peer's answer to our disconnecting.
+const farewell = 2 * time.Second
+
+// leave frees the id as soon as the peer has answered our disconnecting, or after a while.
+func (i *ident) leave() {
+	i.mu.Lock()
+	i.left = true
+	over := i.over
+	i.mu.Unlock()
+	if over {
+		i.free()
+		return
+	}
+	time.AfterFunc(farewell, i.free)
+}
+
+func (i *ident) localAddr() net.Addr  { return goAddr(C.rdma_get_local_addr(i.id)) }
+func (i *ident) remoteAddr() net.Addr { return goAddr(C.rdma_get_peer_addr(i.id)) }
+
+// goAddr converts a sockaddr of IPv4 or IPv6.
+func goAddr(a *C.struct_sockaddr) net.Addr {
+	port := func(p *uint16) uint16 {
+		b := (*[2]byte)(ptr(p))
+		return uint16(b[0])<<8 | uint16(b[1])
+	}
+	if a.sa_family == unix.AF_INET {
+		sa := (*unix.RawSockaddrInet4)(ptr(a))
+		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), port(&sa.Port)))
+	}
+	sa := (*unix.RawSockaddrInet6)(ptr(a))
+	ip := netip.AddrFrom16(sa.Addr)
+	if sa.Scope_id != 0 {
+		if link, err := net.InterfaceByIndex(int(sa.Scope_id)); err == nil {
+			ip = ip.WithZone(link.Name)
+		}
+	}
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, port(&sa.Port)))
+}
+
+// sockaddr puts an address into C memory, which the caller frees.
+func sockaddr(at netip.AddrPort) *C.struct_sockaddr {
+	c := C.calloc(1, unix.SizeofSockaddrInet6)
+	port := func(p *uint16) { *(*[2]byte)(ptr(p)) = [2]byte{byte(at.Port() >> 8), byte(at.Port())} }
+	if ip := at.Addr().Unmap(); ip.Is4() {
+		sa := (*unix.RawSockaddrInet4)(c)
+		sa.Family, sa.Addr = unix.AF_INET, ip.As4()
+		port(&sa.Port)
+	} else {
+		sa := (*unix.RawSockaddrInet6)(c)
+		sa.Family, sa.Addr = unix.AF_INET6, ip.As16()
+		if link, err := net.InterfaceByName(ip.Zone()); err == nil {
+			sa.Scope_id = uint32(link.Index)
+		}
+		port(&sa.Port)
+	}
+	return (*C.struct_sockaddr)(c)
+}
+
+// resolve looks up "host:port". An empty host is any address.
+func resolve(ctx context.Context, address string) (at netip.AddrPort, err error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return at, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+	if err != nil {
+		return at, err
+	}
+	if host == "" {
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port)), nil
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return at, err
+	}
+	return netip.AddrPortFrom(ips[0].Unmap(), uint16(port)), nil
+}
+
+// private returns what librdmacm takes private data as.
+func private(data []byte) (unsafe.Pointer, C.uint8_t) {
+	return unsafe.Pointer(unsafe.SliceData(data)), C.uint8_t(len(data))
+}

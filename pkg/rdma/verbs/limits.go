@@ -1,0 +1,67 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"syscall"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// device is an adapter, or a virtual function of one, as librdmacm has it open.
+type device struct {
+	context *C.struct_ibv_context
+	name    string
+	limits  C.struct_sv_limits
+}
+
+// deviceOf returns the device of an id that has one.
+func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.devices[id.verbs]
+	if d == nil {
+		d = &device{context: id.verbs, name: C.GoString(C.ibv_get_device_name(id.verbs.device))}
+		if errno := C.sv_limits_of(id.verbs, C.uint8_t(id.port_num), &d.limits); errno != 0 {
+			return nil, fmt.Errorf("verbs: asking %s for its limits: %w", d.name, syscall.Errno(errno))
+		}
+		p.devices[id.verbs] = d
+	}
+	if p.cfg.Device != "" && p.cfg.Device != d.name {
+		return nil, fmt.Errorf("verbs: the address leads to the device %s, only %s may be used", d.name, p.cfg.Device)
+	}
+	return d, nil
+}
+
+// settle brings what is asked for within the device's limits.
+func (d *device) settle(o *rdma.Options, peerReadsIn, peerReadsOut int) (s settled, err error) {
+	s.sends, s.receives = o.SendQueue, o.ReceiveQueue
+	most := int(d.limits.max_work)
+	if s.sends > most || s.receives > most {
+		return s, fmt.Errorf("verbs: queues of %d and %d entries, %s has at most %d", s.sends, s.receives, d.name, most)
+	}
+	if n := int(d.limits.max_completions); s.sends+s.receives > n {
+		return s, fmt.Errorf("verbs: queues of %d and %d entries, %s reports the completion of at most %d", s.sends, s.receives, d.name, n)
+	}
+	s.segments = min(int(d.limits.max_segments), C.SV_SEGMENTS)
+	s.readSegments = min(int(d.limits.max_read_segments), s.segments)
+	s.readsIn = min(o.ReadsIn, int(d.limits.max_reads_in), peerReadsOut)
+	s.readsOut = min(o.ReadsOut, int(d.limits.max_reads_out), peerReadsIn)
+	s.maxMessage = uint64(d.limits.max_message)
+	return s, nil
+}
+
+// settled is what holds for a connection.
+type settled struct {
+	sends, receives        int // queue lengths
+	segments, readSegments int
+	readsIn, readsOut      int
+	maxMessage             uint64
+	private                []byte
+}

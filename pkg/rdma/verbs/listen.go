@@ -1,0 +1,189 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// listener has an id that is no connection.
+type listener struct {
+	p     *provider
+	id    *C.struct_rdma_cm_id
+	token uintptr
+	addr  net.Addr
+
+	mu      sync.Mutex
+	cond    sync.Cond
+	closed  bool
+	lost    error // the device is gone
+	pending []*incoming
+}
+
+// incoming implements [rdma.Incoming].
+type incoming struct {
+	*ident
+	request event
+}
+
+// Listen implements [rdma.Provider].
+func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, error) {
+	at, err := resolve(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("verbs: listening on %q: %w", address, err)
+	}
+	l := &listener{p: p}
+	l.cond.L = &l.mu
+	l.token = p.enter(l)
+	if errno := C.sv_create_id(p.channel, C.uintptr_t(l.token), &l.id); errno != 0 {
+		p.forget(l.token)
+		return nil, fmt.Errorf("verbs: rdma_create_id: %w", syscall.Errno(errno))
+	}
+	sa := sockaddr(at)
+	defer C.free(ptr(sa))
+	if errno := C.sv_listen(l.id, sa, C.int(p.cfg.MaxPending)); errno != 0 {
+		_ = l.Close()
+		return nil, fmt.Errorf("verbs: listening on %s: %w%s", at, syscall.Errno(errno), hint(syscall.Errno(errno)))
+	}
+	l.addr = goAddr(C.rdma_get_local_addr(l.id))
+	return l, nil
+}
+
+func hint(errno syscall.Errno) string {
+	if errno == syscall.ENODEV || errno == syscall.EADDRNOTAVAIL {
+		return " (no RDMA device carries this address)"
+	}
+	return ""
+}
+
+// happened implements receiver.
+func (l *listener) happened(ev event) {
+	switch ev.kind {
+	case C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+		l.mu.Lock()
+		l.lost = ev.err()
+		l.cond.Broadcast()
+		l.mu.Unlock()
+	case C.RDMA_CM_EVENT_CONNECT_REQUEST:
+		i, _ := l.p.newIdent(ev.id) // it fails only when it has to make an id
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.closed || len(l.pending) >= l.p.cfg.MaxPending {
+			C.sv_reject(i.id, nil, 0)
+			i.free()
+			return
+		}
+		l.pending = append(l.pending, &incoming{i, ev})
+		l.cond.Signal()
+	}
+}
+
+// Accept implements [rdma.Listener].
+func (l *listener) Accept() (rdma.Incoming, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		for len(l.pending) == 0 && !l.closed && l.lost == nil {
+			l.cond.Wait()
+		}
+		switch {
+		case l.closed:
+			return nil, net.ErrClosed
+		case l.lost != nil:
+			return nil, fmt.Errorf("verbs: listening on %s: %w", l.addr, l.lost)
+		}
+		in := l.pending[0]
+		l.pending[0] = nil
+		l.pending = l.pending[1:]
+		if _, over := in.ended(); !over {
+			return in, nil
+		}
+		in.free() // its peer gave up
+	}
+}
+
+func (l *listener) Addr() net.Addr { return l.addr }
+
+// Close implements [rdma.Listener].
+func (l *listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	pending := l.pending
+	l.pending = nil
+	l.cond.Broadcast()
+	l.mu.Unlock()
+	for _, in := range pending {
+		_ = in.Reject(nil)
+	}
+	C.rdma_destroy_id(l.id)
+	l.p.forget(l.token) // not before: requests that come until then are rejected by happened
+	return nil
+}
+
+func (in *incoming) PrivateData() []byte  { return in.request.private }
+func (in *incoming) LocalAddr() net.Addr  { return in.localAddr() }
+func (in *incoming) RemoteAddr() net.Addr { return in.remoteAddr() }
+
+// Reject implements [rdma.Incoming].
+func (in *incoming) Reject(data []byte) error {
+	defer in.free()
+	if len(data) > maxPrivateData {
+		return fmt.Errorf("verbs: private data of %d bytes, at most %d are possible", len(data), maxPrivateData)
+	}
+	d, n := private(data)
+	if errno := C.sv_reject(in.id, d, n); errno != 0 {
+		return fmt.Errorf("verbs: rejecting: %w", connectError("rdma_reject", len(data), syscall.Errno(errno)))
+	}
+	return nil
+}
+
+// Accept implements [rdma.Incoming].
+func (in *incoming) Accept(o rdma.Options) (rdma.Endpoint, error) {
+	e, err := in.accept(&o)
+	if err != nil {
+		_ = in.Reject(nil)
+		return nil, err
+	}
+	return e, nil
+}
+
+func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
+	if err := checkOptions(o); err != nil {
+		return nil, err
+	}
+	dev, err := in.p.deviceOf(in.id)
+	if err != nil {
+		return nil, err
+	}
+	s, err := dev.settle(o, in.request.readsIn, in.request.readsOut)
+	if err != nil {
+		return nil, err
+	}
+	s.private = in.request.private
+	e, err := newEndpoint(in.ident, dev, o, s)
+	if err != nil {
+		return nil, err
+	}
+	d, n := private(o.PrivateData)
+	if errno := C.sv_connect(in.id, d, n, C.uint8_t(s.readsIn), C.uint8_t(s.readsOut), 1); errno != 0 {
+		e.free()
+		return nil, fmt.Errorf("verbs: accepting a connection: %w", connectError("rdma_accept", len(o.PrivateData), syscall.Errno(errno)))
+	}
+	e.established()
+	return e, nil
+}

@@ -1,0 +1,261 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"net"
+	"syscall"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// receiveBit marks the numbers of receives, to tell them from those of requests.
+const receiveBit = 1 << 63
+
+func (e *endpoint) slot(n uint64) *slot { return &e.sq[n%uint64(len(e.sq))] }
+
+// check verifies a list of local memory, and returns its length in bytes and in segments.
+func (e *endpoint) check(list [][]byte, most int) (bytes uint64, segments int, err error) {
+	if len(list) > most {
+		return 0, 0, fmt.Errorf("%d segments, at most %d are possible", len(list), most)
+	}
+	for i, b := range list {
+		if len(b) == 0 {
+			continue
+		}
+		bytes += uint64(len(b))
+		segments++
+		if find(&e.space.arenas, b) == nil {
+			return 0, 0, fmt.Errorf("segment %d of %d bytes lies in no arena that is attached to the domain", i, len(b))
+		}
+	}
+	if bytes > e.maxMessage {
+		return 0, 0, fmt.Errorf("%d bytes, %s moves at most %d at once", bytes, e.dev.name, e.maxMessage)
+	}
+	return bytes, segments, nil
+}
+
+// checkWork verifies a work request.
+func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
+	most := e.segments
+	switch w.Op {
+	case rdma.Send, rdma.SendWithInvalidate, rdma.Write:
+	case rdma.Read:
+		if e.readsOut == 0 {
+			return fmt.Errorf("verbs: work request %d is a Read, but the connection was set up for none (ORD 0)", w.ID)
+		}
+		most = e.readSegments
+	case rdma.LocalInvalidate:
+		return nil
+	default:
+		return fmt.Errorf("verbs: work request %d has opcode %d, which nobody can post", w.ID, w.Op)
+	}
+	n, _, err := e.check(w.Local, most)
+	if err != nil {
+		return fmt.Errorf("verbs: work request %d: %w", w.ID, err)
+	}
+	if (w.Op == rdma.Read || w.Op == rdma.Write) && w.Remote.Offset+n < w.Remote.Offset {
+		return fmt.Errorf("verbs: work request %d: %d bytes at offset %#x go past 2^64", w.ID, n, w.Remote.Offset)
+	}
+	return nil
+}
+
+// Post implements [rdma.Endpoint].
+func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
+	work, revokes := 0, 0
+	for i := range wrs {
+		if wrs[i].Op == rdma.LocalInvalidate {
+			revokes++
+		} else {
+			work++
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.done || e.closing || e.broken != nil {
+		return net.ErrClosed
+	}
+	for i := range wrs {
+		if err := e.checkWork(&wrs[i]); err != nil {
+			return err
+		}
+	}
+	if free := len(e.sq) - int(e.sqTail-e.sqHead); work > free {
+		return fmt.Errorf("verbs: %d work requests for a send queue with room for %d", work, free)
+	}
+	for i := range wrs {
+		if wrs[i].Op == rdma.LocalInvalidate {
+			e.regions.revoke(wrs[i].Invalidate)
+			e.revoked = append(e.revoked, wrs[i].ID)
+		} else if err := e.push(&wrs[i]); err != nil {
+			e.fail(err)
+			return nil // what came before is under way: the end of the connection completes it all
+		}
+	}
+	if !e.gathers() {
+		e.flush()
+	}
+	if revokes > 0 && !e.gathering && e.served && !e.awake {
+		e.awake = true
+		_ = e.file.SetReadDeadline(longAgo)
+	}
+	return nil
+}
+
+// gathers tells whether somebody will flush. The caller holds mu.
+func (e *endpoint) gathers() bool { return e.gathering || e.held > 0 && !e.closing }
+
+// push gathers a work request. The caller holds mu, and has checked it.
+func (e *endpoint) push(w *rdma.WorkRequest) error {
+	if e.sends == C.SV_CHAIN || e.sendList+len(w.Local) > C.SV_LIST {
+		e.flush()
+	}
+	c := &e.q.sends[e.sends]
+	s := slot{id: w.ID, op: w.Op, signaled: w.Signaled, handle: w.Remote.Handle}
+	c.index, c.first, c.count, c.flags = C.uint64_t(e.sqTail), C.uint32_t(e.sendList), 0, 0
+	c.key, c.offset = C.uint32_t(w.Remote.Handle), C.uint64_t(w.Remote.Offset)
+	bytes := 0
+	for _, b := range w.Local {
+		if len(b) == 0 {
+			continue
+		}
+		bytes += len(b)
+		to := &e.q.send_list[e.sendList]
+		to.addr, to.length = C.uint64_t(addressOf(b)), C.uint32_t(len(b))
+		to.lkey = C.uint32_t(find(&e.space.arenas, b).key)
+		if w.Op == rdma.Read && e.dev.limits.iwarp != 0 {
+			mr, err := register(e.space.pd, addressOf(b), uintptr(len(b)), C.IBV_ACCESS_LOCAL_WRITE|C.IBV_ACCESS_REMOTE_WRITE)
+			if err != nil {
+				return fmt.Errorf("verbs: the sink of a Read: %w", err)
+			}
+			s.sink, to.lkey = mr, mr.lkey
+		}
+		e.sendList++
+		c.count++
+	}
+	s.bytes = uint32(bytes)
+	switch w.Op {
+	case rdma.Send:
+		c.opcode = C.IBV_WR_SEND
+	case rdma.SendWithInvalidate:
+		c.opcode, c.key = C.IBV_WR_SEND_WITH_INV, C.uint32_t(w.Invalidate)
+		s.handle = w.Invalidate
+	case rdma.Write:
+		c.opcode = C.IBV_WR_RDMA_WRITE
+	case rdma.Read:
+		c.opcode = C.IBV_WR_RDMA_READ
+	}
+	switch {
+	case w.Op == rdma.Read:
+		c.flags = C.SV_SIGNALED
+	case w.Signaled:
+		if e.covering >= 0 {
+			e.q.sends[e.covering].flags &^= C.SV_SIGNALED // this one tells of that one too
+		}
+		e.covering = e.sends
+		c.flags = C.SV_SIGNALED
+	}
+	if w.Op != rdma.Read && bytes > 0 && bytes <= int(e.q.max_inline) {
+		c.flags |= C.SV_INLINE
+	}
+	*e.slot(e.sqTail) = s
+	e.sqTail++
+	e.sends++
+	e.stats.post(w.Op, bytes)
+	return nil
+}
+
+// flush posts what is gathered, receives first, so that no reply can overtake the receive that it grants. The caller holds mu.
+func (e *endpoint) flush() {
+	if e.sends == 0 && e.receiving == 0 || e.done {
+		return
+	}
+	if e.sends > 0 { // so that every request is complete one day, also if nobody asked to hear of it
+		e.q.sends[e.sends-1].flags |= C.SV_SIGNALED
+	}
+	errno := C.sv_flush(e.q, C.int(e.receiving), C.int(e.sends))
+	e.stats.writeCalls.Add(1)
+	e.sends, e.sendList, e.receiving, e.receiveSGE, e.covering = 0, 0, 0, 0, -1
+	if errno != 0 {
+		e.fail(fmt.Errorf("verbs: %s takes no work: %w", e.dev.name, syscall.Errno(errno)))
+	}
+}
+
+// fail ends the connection for a reason found outside of Serve. The caller holds mu.
+func (e *endpoint) fail(err error) {
+	if e.broken == nil {
+		e.broken = err
+	}
+	if e.served && !e.awake {
+		e.awake = true
+		_ = e.file.SetReadDeadline(longAgo)
+	}
+}
+
+// PostReceives implements [rdma.Endpoint].
+func (e *endpoint) PostReceives(rs []rdma.Receive) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.done || e.broken != nil {
+		return net.ErrClosed
+	}
+	for i := range rs {
+		if _, _, err := e.check(rs[i].Segments, e.segments); err != nil {
+			return fmt.Errorf("verbs: receive %d: %w", rs[i].ID, err)
+		}
+	}
+	if free := len(e.rq) - int(e.rqTail-e.rqHead); len(rs) > free {
+		return fmt.Errorf("verbs: %d receives for a queue with room for %d", len(rs), free)
+	}
+	for i := range rs {
+		e.pushReceive(&rs[i])
+	}
+	if !e.gathering {
+		e.flush()
+	}
+	return nil
+}
+
+// pushReceive gathers a receive. The caller holds mu, and has checked it.
+func (e *endpoint) pushReceive(r *rdma.Receive) {
+	if e.receiving == C.SV_CHAIN || e.receiveSGE+len(r.Segments) > C.SV_LIST {
+		e.flush()
+	}
+	c := &e.q.receives[e.receiving]
+	c.index, c.first, c.count = C.uint64_t(e.rqTail|receiveBit), C.uint32_t(e.receiveSGE), 0
+	for _, b := range r.Segments {
+		if len(b) == 0 {
+			continue
+		}
+		to := &e.q.receive_list[e.receiveSGE]
+		to.addr, to.length, to.lkey = C.uint64_t(addressOf(b)), C.uint32_t(len(b)), C.uint32_t(find(&e.space.arenas, b).key)
+		e.receiveSGE++
+		c.count++
+	}
+	e.rq[e.rqTail%uint64(len(e.rq))] = r.ID
+	e.rqTail++
+	e.receiving++
+}
+
+// Hold implements [rdma.Endpoint].
+func (e *endpoint) Hold() {
+	e.mu.Lock()
+	e.held++
+	e.mu.Unlock()
+}
+
+// Release implements [rdma.Endpoint].
+func (e *endpoint) Release() {
+	e.mu.Lock()
+	e.held--
+	if !e.gathers() {
+		e.flush()
+	}
+	e.mu.Unlock()
+}

@@ -1,0 +1,250 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// failure is a completion that failed. One that was only flushed tells that something else did.
+type failure struct {
+	err     error
+	flushed bool
+}
+
+const (
+	// explanation is how long flushed requests wait for a better reason.
+	explanation = 500 * time.Millisecond
+)
+
+// Serve implements [rdma.Endpoint].
+func (e *endpoint) Serve(h rdma.Handler) error {
+	e.mu.Lock()
+	if e.served {
+		e.mu.Unlock()
+		return errors.New("verbs: Serve was called twice")
+	}
+	if e.closing || e.done {
+		e.mu.Unlock()
+		return net.ErrClosed
+	}
+	e.served = true
+	e.h = h
+	e.mu.Unlock()
+	err := e.loop()
+	e.finish()
+	return err
+}
+
+// loop takes completions until the connection ends.
+func (e *endpoint) loop() error {
+	for {
+		_, over := e.ended() // before the queue: what came before the end is in it
+		n := int(C.sv_poll(e.q))
+		e.stats.readCalls.Add(1)
+		if n < 0 {
+			return fmt.Errorf("verbs: %s: polling the completion queue failed", e.dev.name)
+		}
+		if e.reap(n) || n > 0 {
+			e.deliver()
+			continue
+		}
+		if err := e.verdict(over); err != nil {
+			return err
+		}
+		e.wait()
+	}
+}
+
+// reap takes n completions out of q. It returns whether there is something to report.
+func (e *endpoint) reap(n int) bool {
+	e.mu.Lock()
+	for i := range n {
+		c := &e.q.completions[i]
+		switch {
+		case c.status != C.IBV_WC_SUCCESS:
+			e.failed(c)
+		case c.index&receiveBit != 0:
+			e.received(c)
+		default:
+			e.completed(uint64(c.index))
+		}
+	}
+	for _, id := range e.revoked {
+		e.batch = append(e.batch, rdma.Completion{ID: id, Op: rdma.LocalInvalidate})
+	}
+	e.revoked = e.revoked[:0]
+	e.gathering = len(e.batch) > 0 || len(e.sent) > 0
+	e.mu.Unlock()
+	for _, mr := range e.sinks {
+		C.ibv_dereg_mr(mr)
+	}
+	e.sinks = e.sinks[:0]
+	return e.gathering
+}
+
+// received takes the oldest receive. The caller holds mu.
+func (e *endpoint) received(c *C.struct_sv_completion) {
+	done := rdma.Completion{ID: e.rq[e.rqHead%uint64(len(e.rq))], Op: rdma.Recv, Bytes: int(c.bytes)}
+	if c.flags&C.IBV_WC_WITH_INV != 0 {
+		done.Invalidated, done.HasInvalidated = uint32(c.invalidated), true
+	}
+	e.rqHead++
+	e.batch = append(e.batch, done)
+	e.stats.receives.Add(1)
+	e.stats.bytesIn.Add(uint64(c.bytes))
+}
+
+// completed takes the requests up to number n. The caller holds mu.
+func (e *endpoint) completed(n uint64) {
+	for ; e.sqHead <= n; e.sqHead++ {
+		s := e.slot(e.sqHead)
+		switch {
+		case s.op == rdma.Read:
+			e.batch = append(e.batch, rdma.Completion{ID: s.id, Op: rdma.Read})
+			e.stats.bytesIn.Add(uint64(s.bytes))
+			if s.sink != nil {
+				e.sinks = append(e.sinks, s.sink)
+				s.sink = nil
+			}
+		case s.signaled:
+			e.sent = append(e.sent, s.id)
+		}
+	}
+}
+
+// failed notes why the connection ends. The caller holds mu.
+func (e *endpoint) failed(c *C.struct_sv_completion) {
+	if e.failure.err != nil && !e.failure.flushed || e.failure.flushed && c.status == C.IBV_WC_WR_FLUSH_ERR {
+		return
+	}
+	what := "a receive"
+	var access error
+	if c.index&receiveBit == 0 {
+		s := e.slot(uint64(c.index))
+		what = opName(s.op)
+		if c.status == C.IBV_WC_REM_ACCESS_ERR && (s.op == rdma.Read || s.op == rdma.Write) {
+			access = &rdma.AccessError{Handle: s.handle}
+		}
+	}
+	why := C.GoString(C.ibv_wc_status_str(uint32(c.status)))
+	f := failure{flushed: c.status == C.IBV_WC_WR_FLUSH_ERR}
+	if access != nil {
+		f.err = fmt.Errorf("verbs: %s: %s failed: %s (vendor error %#x): %w", e.dev.name, what, why, uint32(c.vendor), access)
+	} else {
+		f.err = fmt.Errorf("verbs: %s: %s failed: %s (vendor error %#x)", e.dev.name, what, why, uint32(c.vendor))
+	}
+	e.failure = f
+}
+
+func opName(op rdma.Opcode) string {
+	switch op {
+	case rdma.Send:
+		return "a Send"
+	case rdma.SendWithInvalidate:
+		return "a Send with Invalidate"
+	case rdma.Write:
+		return "an RDMA Write"
+	default:
+		return "an RDMA Read"
+	}
+}
+
+// deliver reports, and then sends what was posted meanwhile.
+func (e *endpoint) deliver() {
+	if len(e.batch) > 0 {
+		e.h.Completed(e.batch)
+		e.batch = e.batch[:0]
+	}
+	if len(e.sent) > 0 {
+		e.h.Sent(e.sent)
+		e.sent = e.sent[:0]
+	}
+	e.mu.Lock()
+	e.gathering = false
+	if !e.gathers() {
+		e.flush()
+	}
+	e.mu.Unlock()
+}
+
+// verdict decides whether the connection has ended, when all completions are reported, and why. over tells whether the connection manager
+// had said so before.
+func (e *endpoint) verdict(over bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closing:
+		if e.sqHead == e.sqTail || e.failure.err != nil || e.broken != nil || over || e.expired(e.p.cfg.Linger) {
+			return net.ErrClosed
+		}
+	case e.failure.err != nil && !e.failure.flushed:
+		return e.failure.err
+	case over:
+		return e.farewell()
+	case e.broken != nil:
+		return e.broken
+	case e.failure.flushed:
+		if e.expired(explanation) {
+			return e.broke()
+		}
+	}
+	return nil
+}
+
+// expired starts a wait of d, and tells whether it has passed.
+func (e *endpoint) expired(d time.Duration) bool {
+	now := time.Now()
+	if e.limit.IsZero() {
+		e.limit = now.Add(d)
+	}
+	return !now.Before(e.limit)
+}
+
+// farewell says why the connection manager ended the connection. The caller holds mu.
+func (e *endpoint) farewell() error {
+	last, _ := e.ended()
+	if last.kind != C.RDMA_CM_EVENT_DISCONNECTED {
+		return fmt.Errorf("verbs: %s: %w", e.dev.name, last.err())
+	}
+	// A queue pair fails before its connection ends only if something went wrong. Over iWARP it always does: the stream's end is its own.
+	if e.dev.limits.iwarp == 0 && C.sv_failed(e.q) != 0 {
+		return e.broke()
+	}
+	return io.EOF
+}
+
+// broke is the end of a queue pair that the device found reason to fail.
+func (e *endpoint) broke() error {
+	return fmt.Errorf("verbs: %s: the queue pair failed: the peer asked for memory that is not exposed, or broke the rules of the transport", e.dev.name)
+}
+
+// wait waits until the completion channel has an event, somebody interrupts, or the limit passes.
+func (e *endpoint) wait() {
+	_ = e.file.SetReadDeadline(e.limit)
+	e.mu.Lock()
+	if e.awake { // what it was about may have come after the last look
+		e.awake = false
+		e.mu.Unlock()
+		return
+	}
+	e.mu.Unlock()
+	err := e.raw.Read(e.event)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		e.mu.Lock()
+		e.awake = false
+		e.mu.Unlock()
+	}
+}

@@ -1,0 +1,278 @@
+//go:build verbs
+
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+int sv_nonblocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return errno;
+	return 0;
+}
+
+int sv_next_event(struct rdma_event_channel *channel, struct sv_event *event)
+{
+	struct rdma_cm_event *from;
+	struct rdma_conn_param *param;
+
+	if (rdma_get_cm_event(channel, &from))
+		return errno;
+	param = &from->param.conn;
+	event->id = from->id;
+	event->token = (uintptr_t)from->id->context;
+	event->type = from->event;
+	event->status = from->status;
+	event->reads_in = param->responder_resources;
+	event->reads_out = param->initiator_depth;
+	event->private_length = param->private_data ? param->private_data_len : 0;
+	if (event->private_length)
+		memcpy(event->private_data, param->private_data, event->private_length);
+	rdma_ack_cm_event(from);
+	return 0;
+}
+
+int sv_create_id(struct rdma_event_channel *channel, uintptr_t token, struct rdma_cm_id **id)
+{
+	return rdma_create_id(channel, id, (void *)token, RDMA_PS_TCP) ? errno : 0;
+}
+
+void sv_set_token(struct rdma_cm_id *id, uintptr_t token)
+{
+	id->context = (void *)token;
+}
+
+int sv_resolve_address(struct rdma_cm_id *id, struct sockaddr *to, int milliseconds)
+{
+	return rdma_resolve_addr(id, NULL, to, milliseconds) ? errno : 0;
+}
+
+int sv_resolve_route(struct rdma_cm_id *id, int milliseconds)
+{
+	return rdma_resolve_route(id, milliseconds) ? errno : 0;
+}
+
+int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog)
+{
+	return rdma_bind_addr(id, at) || rdma_listen(id, backlog) ? errno : 0;
+}
+
+int sv_connect(struct rdma_cm_id *id, const void *data, uint8_t length, uint8_t reads_in, uint8_t reads_out, int accept)
+{
+	struct rdma_conn_param param = {
+		.private_data = length ? data : NULL,
+		.private_data_len = length,
+		.responder_resources = reads_in,
+		.initiator_depth = reads_out,
+		.flow_control = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 0, // a peer with no receive posted broke its word: it will not help to ask again
+	};
+
+	return (accept ? rdma_accept(id, &param) : rdma_connect(id, &param)) ? errno : 0;
+}
+
+int sv_reject(struct rdma_cm_id *id, const void *data, uint8_t length)
+{
+	return rdma_reject(id, length ? data : NULL, length) ? errno : 0;
+}
+
+int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *limits)
+{
+	struct ibv_device_attr device;
+	struct ibv_port_attr attributes;
+	int failed = ibv_query_device(context, &device);
+
+	if (!failed)
+		failed = ibv_query_port(context, port, &attributes);
+	if (failed)
+		return failed;
+	limits->iwarp = context->device->transport_type == IBV_TRANSPORT_IWARP;
+	limits->port_active = attributes.state == IBV_PORT_ACTIVE;
+	limits->max_segments = device.max_sge;
+	limits->max_read_segments = device.max_sge_rd ? device.max_sge_rd : device.max_sge;
+	limits->max_work = device.max_qp_wr;
+	limits->max_completions = device.max_cqe;
+	limits->max_reads_in = device.max_qp_rd_atom;
+	limits->max_reads_out = device.max_qp_init_rd_atom;
+	limits->max_message = attributes.max_msg_sz;
+	limits->node_guid = device.node_guid;
+	return 0;
+}
+
+struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length, int access)
+{
+	return ibv_reg_mr(pd, (void *)address, length, access);
+}
+
+int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline)
+{
+	struct ibv_qp_init_attr attr;
+	int failed;
+
+	q->failed = "ibv_create_comp_channel";
+	q->channel = ibv_create_comp_channel(id->verbs);
+	if (!q->channel)
+		return errno;
+	q->failed = "fcntl";
+	failed = sv_nonblocking(q->channel->fd);
+	if (failed)
+		return failed;
+	q->failed = "ibv_create_cq";
+	q->cq = ibv_create_cq(id->verbs, sends + receives, NULL, q->channel, 0);
+	if (!q->cq)
+		return errno;
+	for (;;) {
+		memset(&attr, 0, sizeof(attr));
+		attr.qp_type = IBV_QPT_RC;
+		attr.send_cq = attr.recv_cq = q->cq;
+		attr.cap.max_send_wr = sends;
+		attr.cap.max_recv_wr = receives;
+		attr.cap.max_send_sge = attr.cap.max_recv_sge = segments;
+		attr.cap.max_inline_data = max_inline;
+		if (!rdma_create_qp(id, pd, &attr))
+			break;
+		q->failed = "rdma_create_qp";
+		if (!max_inline)
+			return errno;
+		max_inline = 0; // there are devices that take none
+	}
+	q->id = id;
+	q->qp = id->qp;
+	q->max_inline = attr.cap.max_inline_data;
+	return 0;
+}
+
+static int post_receives(struct sv_queues *q, int n)
+{
+	struct ibv_recv_wr chain[SV_CHAIN], *bad;
+	int i;
+
+	for (i = 0; i < n; i++) {
+		struct sv_receive *from = &q->receives[i];
+
+		chain[i] = (struct ibv_recv_wr){
+			.wr_id = from->index,
+			.next = i + 1 < n ? &chain[i + 1] : NULL,
+			.sg_list = q->receive_list + from->first,
+			.num_sge = from->count,
+		};
+	}
+	return ibv_post_recv(q->qp, chain, &bad);
+}
+
+static int post_sends(struct sv_queues *q, int n)
+{
+	struct ibv_send_wr chain[SV_CHAIN], *bad;
+	int i;
+
+	for (i = 0; i < n; i++) {
+		struct sv_send *from = &q->sends[i];
+		struct ibv_send_wr *to = &chain[i];
+
+		memset(to, 0, sizeof(*to));
+		to->wr_id = from->index;
+		to->next = i + 1 < n ? to + 1 : NULL;
+		to->sg_list = q->send_list + from->first;
+		to->num_sge = from->count;
+		to->opcode = from->opcode;
+		if (from->flags & SV_SIGNALED)
+			to->send_flags |= IBV_SEND_SIGNALED;
+		if (from->flags & SV_INLINE)
+			to->send_flags |= IBV_SEND_INLINE;
+		if (from->opcode == IBV_WR_SEND_WITH_INV) {
+			to->invalidate_rkey = from->key;
+		} else {
+			to->wr.rdma.remote_addr = from->offset;
+			to->wr.rdma.rkey = from->key;
+		}
+	}
+	return ibv_post_send(q->qp, chain, &bad);
+}
+
+int sv_flush(struct sv_queues *q, int receives, int sends)
+{
+	int failed = 0;
+
+	if (receives)
+		failed = post_receives(q, receives);
+	if (!failed && sends)
+		failed = post_sends(q, sends);
+	return failed;
+}
+
+int sv_poll(struct sv_queues *q)
+{
+	struct ibv_wc found[SV_BATCH];
+	int i, n = ibv_poll_cq(q->cq, SV_BATCH, found);
+
+	if (n == 0 && !q->armed) {
+		if (ibv_req_notify_cq(q->cq, 0))
+			return -1;
+		q->armed = 1;
+		n = ibv_poll_cq(q->cq, SV_BATCH, found);
+	}
+	for (i = 0; i < n; i++) {
+		struct sv_completion *to = &q->completions[i];
+
+		to->index = found[i].wr_id;
+		to->status = found[i].status;
+		to->vendor = found[i].vendor_err;
+		to->bytes = found[i].byte_len;
+		to->flags = found[i].wc_flags;
+		to->invalidated = found[i].invalidated_rkey;
+	}
+	return n;
+}
+
+int sv_event_taken(struct sv_queues *q)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	if (ibv_get_cq_event(q->channel, &cq, &context))
+		return errno;
+	q->armed = 0;
+	if (++q->events == 1024) {
+		ibv_ack_cq_events(q->cq, q->events);
+		q->events = 0;
+	}
+	return 0;
+}
+
+int sv_failed(struct sv_queues *q)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	return ibv_query_qp(q->qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR;
+}
+
+void sv_break(struct sv_queues *q)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	ibv_modify_qp(q->qp, &attr, IBV_QP_STATE);
+}
+
+void sv_destroy_qp(struct sv_queues *q)
+{
+	if (q->qp)
+		rdma_destroy_qp(q->id);
+	q->qp = NULL;
+}
+
+void sv_destroy_rest(struct sv_queues *q)
+{
+	if (q->cq) {
+		if (q->events)
+			ibv_ack_cq_events(q->cq, q->events);
+		ibv_destroy_cq(q->cq);
+	}
+	if (q->channel)
+		ibv_destroy_comp_channel(q->channel);
+}

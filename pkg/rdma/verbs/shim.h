@@ -1,0 +1,109 @@
+// What Go asks of libibverbs and librdmacm, in pieces that are worth a crossing. All that the libraries keep, and all that is filled
+// in on both sides, lies in C memory.
+#ifndef SLUICE_VERBS_SHIM_H
+#define SLUICE_VERBS_SHIM_H
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+enum {
+	SV_BATCH = 64,    // completions taken at once
+	SV_CHAIN = 64,    // work requests posted at once
+	SV_SEGMENTS = 16, // the most segments of a work request or receive
+	SV_LIST = SV_CHAIN * 4,
+	SV_PRIVATE = 256,
+};
+
+enum { SV_SIGNALED = 1, SV_INLINE = 2 };
+
+// sv_send is a work request; its segments are list[first..first+count).
+struct sv_send {
+	uint64_t index;
+	uint64_t offset;
+	uint32_t key; // the peer's handle, also the one to invalidate
+	uint32_t first, count;
+	uint32_t opcode; // enum ibv_wr_opcode
+	uint32_t flags;
+};
+
+struct sv_receive {
+	uint64_t index;
+	uint32_t first, count;
+};
+
+struct sv_completion {
+	uint64_t index;
+	uint32_t status; // enum ibv_wc_status
+	uint32_t vendor;
+	uint32_t bytes;
+	uint32_t invalidated;
+	uint32_t flags; // IBV_WC_WITH_INV
+};
+
+// sv_queues are the queues of a connection, and what crosses between Go and them.
+struct sv_queues {
+	struct rdma_cm_id *id;
+	struct ibv_qp *qp;
+	struct ibv_cq *cq;
+	struct ibv_comp_channel *channel;
+	const char *failed; // the call that did
+	uint32_t max_inline;
+	unsigned events; // not acknowledged
+	int armed;
+	struct sv_send sends[SV_CHAIN];
+	struct ibv_sge send_list[SV_LIST];
+	struct sv_receive receives[SV_CHAIN];
+	struct ibv_sge receive_list[SV_LIST];
+	struct sv_completion completions[SV_BATCH];
+};
+
+// sv_event is a copy of an event of the connection manager, which is acknowledged by then.
+struct sv_event {
+	uintptr_t token; // the context of the id, or that of the listener for a request
+	struct rdma_cm_id *id;
+	int type, status;
+	uint8_t reads_in, reads_out; // as the peer allows and wants
+	uint8_t private_length;
+	uint8_t private_data[SV_PRIVATE];
+};
+
+// sv_limits are a device's.
+struct sv_limits {
+	int iwarp;
+	int port_active;
+	int max_segments, max_read_segments;
+	int max_work, max_completions;
+	int max_reads_in, max_reads_out;
+	uint32_t max_message;
+	uint64_t node_guid;
+};
+
+// All return 0 or an errno unless said otherwise.
+
+int sv_nonblocking(int fd);
+int sv_next_event(struct rdma_event_channel *channel, struct sv_event *event);
+int sv_create_id(struct rdma_event_channel *channel, uintptr_t token, struct rdma_cm_id **id);
+int sv_resolve_address(struct rdma_cm_id *id, struct sockaddr *to, int milliseconds);
+int sv_resolve_route(struct rdma_cm_id *id, int milliseconds);
+int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog);
+int sv_connect(struct rdma_cm_id *id, const void *data, uint8_t length, uint8_t reads_in, uint8_t reads_out, int accept);
+int sv_reject(struct rdma_cm_id *id, const void *data, uint8_t length);
+int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *limits);
+void sv_set_token(struct rdma_cm_id *id, uintptr_t token);
+
+struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length, int access);
+
+int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline);
+int sv_flush(struct sv_queues *q, int receives, int sends);
+// sv_poll returns how many completions it took. When there are none, it arms the channel first.
+int sv_poll(struct sv_queues *q);
+int sv_event_taken(struct sv_queues *q);
+// sv_failed tells whether the queue pair is in the state of an error.
+int sv_failed(struct sv_queues *q);
+void sv_break(struct sv_queues *q);
+void sv_destroy_qp(struct sv_queues *q);
+void sv_destroy_rest(struct sv_queues *q);
+
+#endif

@@ -1,0 +1,187 @@
+//go:build verbs
+
+package verbs
+
+/*
+#cgo pkg-config: libibverbs librdmacm
+#cgo CFLAGS: -O2 -Wall
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+const (
+	maxPrivateData = 196
+	defaultQueue   = 1024
+	maxReads       = 128
+)
+
+// provider is the one event channel of the connection manager, and the devices that were met.
+type provider struct {
+	cfg     Config
+	channel *C.struct_rdma_event_channel
+	event   *C.struct_sv_event // the dispatcher's
+
+	// calls is held while librdmacm changes a queue pair: by the dispatcher when it takes an event, and by whoever disconnects or destroys.
+	calls sync.Mutex
+
+	mu      sync.Mutex
+	tokens  map[uintptr]receiver
+	token   uintptr
+	devices map[*C.struct_ibv_context]*device
+}
+
+// receiver gets the events of an id. It does not block.
+type receiver interface{ happened(ev event) }
+
+// New opens the connection manager, or says why that is not possible.
+func New(cfg Config) (rdma.Provider, error) {
+	if cfg.MaxPending < 0 || cfg.MaxRegions < 0 || cfg.ResolveTimeout < 0 || cfg.Linger < 0 {
+		return nil, fmt.Errorf("verbs: negative limit in %+v", cfg)
+	}
+	if cfg.Inline == 0 {
+		cfg.Inline = 256
+	}
+	cfg.Inline = max(cfg.Inline, 0)
+	if cfg.MaxPending == 0 {
+		cfg.MaxPending = 256
+	}
+	if cfg.MaxRegions == 0 {
+		cfg.MaxRegions = 1 << 16
+	}
+	if cfg.ResolveTimeout == 0 {
+		cfg.ResolveTimeout = 5 * time.Second
+	}
+	if cfg.Linger == 0 {
+		cfg.Linger = 5 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	channel, err := C.rdma_create_event_channel()
+	if channel == nil {
+		return nil, fmt.Errorf("verbs: opening the connection manager: %w (is there a /dev/infiniband/rdma_cm, and is the module rdma_ucm loaded?)", err)
+	}
+	p := &provider{cfg: cfg, channel: channel, event: (*C.struct_sv_event)(C.calloc(1, C.sizeof_struct_sv_event)),
+		tokens: map[uintptr]receiver{}, devices: map[*C.struct_ibv_context]*device{}}
+	file, err := pollable(int(channel.fd))
+	if err != nil {
+		C.free(ptr(p.event))
+		C.rdma_destroy_event_channel(channel)
+		return nil, err
+	}
+	go p.dispatch(file)
+	return p, nil
+}
+
+// pollable returns a file of Go's poller for fd, which stays open by itself.
+func pollable(fd int) (*os.File, error) {
+	if errno := C.sv_nonblocking(C.int(fd)); errno != 0 {
+		return nil, fmt.Errorf("verbs: an event channel that does not block: %w", syscall.Errno(errno))
+	}
+	own, err := syscall.Dup(fd)
+	if err != nil {
+		return nil, fmt.Errorf("verbs: an event channel: %w", err)
+	}
+	syscall.CloseOnExec(own)
+	return os.NewFile(uintptr(own), "event channel"), nil
+}
+
+func (p *provider) Name() string { return "verbs" }
+
+// dispatch hands out the events of all ids, for as long as the program runs.
+func (p *provider) dispatch(file *os.File) {
+	raw, err := file.SyscallConn()
+	if err == nil {
+		err = raw.Read(func(uintptr) bool {
+			for {
+				errno := p.take()
+				if errno == syscall.EAGAIN {
+					return false
+				}
+				if errno != 0 {
+					// One event was lost, with the connection that it was about. The channel goes on.
+					p.cfg.Logger.Warn("an event of the RDMA connection manager could not be taken", "error", errno)
+				}
+			}
+		})
+	}
+	p.cfg.Logger.Error("the RDMA connection manager is not heard any more", "error", err)
+}
+
+// take takes one event.
+func (p *provider) take() syscall.Errno {
+	p.calls.Lock()
+	errno := C.sv_next_event(p.channel, p.event)
+	p.calls.Unlock()
+	if errno != 0 {
+		return syscall.Errno(errno)
+	}
+	ev := newEvent(p.event)
+	p.mu.Lock()
+	to := p.tokens[uintptr(p.event.token)]
+	p.mu.Unlock()
+	if to != nil {
+		to.happened(ev)
+	}
+	return 0
+}
+
+// enter gives r a token, by which events find it.
+func (p *provider) enter(r receiver) uintptr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.token++
+	p.tokens[p.token] = r
+	return p.token
+}
+
+func (p *provider) forget(token uintptr) {
+	p.mu.Lock()
+	delete(p.tokens, token)
+	p.mu.Unlock()
+}
+
+// checkOptions verifies what does not depend on the device, and fills in defaults.
+func checkOptions(o *rdma.Options) error {
+	if len(o.PrivateData) > maxPrivateData {
+		return fmt.Errorf("verbs: private data of %d bytes, at most %d are possible", len(o.PrivateData), maxPrivateData)
+	}
+	d, ok := o.Domain.(*domain)
+	if !ok {
+		return fmt.Errorf("verbs: Options.Domain is a %T, want one that this provider made", o.Domain)
+	}
+	for i := range o.Receives {
+		for k, s := range o.Receives[i].Segments {
+			if !d.holds(s) {
+				return fmt.Errorf("verbs: receive %d: segment %d of %d bytes lies in no arena that is attached to the domain", o.Receives[i].ID, k, len(s))
+			}
+		}
+	}
+	if o.SendQueue == 0 {
+		o.SendQueue = defaultQueue
+	}
+	if o.ReceiveQueue == 0 {
+		o.ReceiveQueue = defaultQueue
+	}
+	if o.SendQueue < 0 || o.ReceiveQueue < 0 {
+		return fmt.Errorf("verbs: queues of %d and %d entries, want none below 0", o.SendQueue, o.ReceiveQueue)
+	}
+	if o.ReadsOut < 0 || o.ReadsOut > maxReads || o.ReadsIn < 0 || o.ReadsIn > maxReads {
+		return fmt.Errorf("verbs: ReadsOut %d and ReadsIn %d, want 0 to %d", o.ReadsOut, o.ReadsIn, maxReads)
+	}
+	if len(o.Receives) > o.ReceiveQueue {
+		return fmt.Errorf("verbs: %d receives for a queue of %d", len(o.Receives), o.ReceiveQueue)
+	}
+	return nil
+}
