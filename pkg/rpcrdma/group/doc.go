@@ -29,10 +29,23 @@
 // # Sending
 //
 // A [Planner] takes the bulk items out of a message, decides on a shortest group, and makes the gather lists: of the message's own
-// memory, of zeros, and of headers. A requester chooses the items with [Arguments]; it says with [Direct] how it wants
-// results, a responder finds with [Answer] what that means for its reply, and the requester holds the reply against it with [Check].
+// memory, of zeros, and of headers:
 //
 //	Split(message, zeros, items) -> Lay(layout, operation, header, limits) -> Write(memory, xid, credits) -> Sends
+//
+// # Results
+//
+// A request directs how results are placed, in sets, each for a range of the request, such as an operation of a COMPOUND:
+//
+//	requester                                          responder
+//	Direct:  how each result of the plan is wanted     Restrict, Capacity: what the plan of the call allows
+//	Bound:   how many receives the reply may need
+//	                         -- XmtReq -->
+//	                                                   Answer: what becomes of each result that the reply has
+//	                         <-- XmtResp --
+//	Check:   whether the reply is one that was allowed
+//
+// Every direction gets one item in the reply's header, in order: EXRW, TBSN, TOOSHORT or NOITEM.
 //
 // # Receiving
 //
