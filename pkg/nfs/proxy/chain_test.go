@@ -1,0 +1,141 @@
+package proxy_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/access"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/nfs/server"
+)
+
+// volume makes a server of a directory, which it returns too.
+func volume(t testing.TB) (*server.Server, string) {
+	t.Helper()
+	dir := t.TempDir()
+	key := make([]byte, 32)
+	rand.Read(key)
+	cfg := server.Config{
+		Root: dir, Name: "data", Key: key, Access: []access.Rule{{Networks: everyone, Squash: access.SquashNone}},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	cfg.ReplyCache.PerClient = 16 // soon full: then it has all the memory that it takes
+	v, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = v.Close() })
+	return v, dir
+}
+
+// asClient makes a client of version 3 of a caller.
+func asClient(c *nfs4test.Caller) *client.Client {
+	return client.New(client.Config{Requester: c.Requester, Pool: c.Pool, Cred: c.Cred})
+}
+
+// TestChain: one proxy stands in front of another, which stands in front of a volume, and RPC-over-RDMA is before the first, between both, and
+// behind the second. What goes in by one network comes out by the other.
+func TestChain(t *testing.T) {
+	for _, between := range []struct {
+		name          string
+		first, second string // networks
+	}{
+		{"RDMA between the proxies", "rdma", "tcp"},
+		{"RDMA to the volume", "tcp", "rdma"},
+		{"RDMA all the way", "rdma", "rdma"},
+		{"TCP all the way", "tcp", "tcp"},
+	} {
+		t.Run(between.name, func(t *testing.T) {
+			v, dir := volume(t)
+			p := pool(t)
+			s := serve(t, "127.0.0.1:0", p, v)
+			t.Cleanup(s.stop)
+			at := map[string]string{"tcp": s.address, "rdma": serveRDMA(t, p, v)}[between.second]
+			second := newFront(t, between.second, at, nil)
+			first := newFront(t, between.first, map[string]string{"tcp": second.tcp, "rdma": second.rdma}[between.first], nil)
+			data := make([]byte, 3<<20+1)
+			rand.Read(data)
+			for name, networks := range map[string][2]string{"by RDMA": {"rdma", "tcp"}, "by TCP": {"tcp", "rdma"}} {
+				in, out := asClient(first.dial(t, networks[0], nil)), asClient(first.dial(t, networks[1], nil))
+				root, err := in.Mount(t.Context(), "/")
+				if err != nil {
+					t.Fatal(err)
+				}
+				made, err := in.Create(t.Context(), root, name, nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := in.Upload(t.Context(), made.Handle, bytes.NewReader(data), 0, uint64(len(data)), client.UploadOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				file, err := out.Lookup(t.Context(), root, name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(file.Handle, made.Handle) {
+					t.Errorf("the same file has the handles %x and %x", made.Handle, file.Handle)
+				}
+				var got []byte
+				if _, err := out.Download(t.Context(), file.Handle, 0, uint64(len(data)), func(b [][]byte) error {
+					got = append(got, bytes.Join(b, nil)...)
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				there, err := os.ReadFile(filepath.Join(dir, name))
+				if err != nil || !bytes.Equal(got, data) || !bytes.Equal(there, data) {
+					t.Errorf("%d bytes went in, %d came out, %d lie there: %v", len(data), len(got), len(there), err)
+				}
+			}
+			for _, f := range []*front{first, second} {
+				if st := f.Status(); st.Unreadable != 0 || !st.Healthy {
+					t.Errorf("status: %+v", st)
+				}
+			}
+		})
+	}
+}
+
+// TestMountPaths: directories beneath the root can be mounted, and nothing else.
+func TestMountPaths(t *testing.T) {
+	v, dir := volume(t)
+	s := serve(t, "127.0.0.1:0", pool(t), v)
+	t.Cleanup(s.stop)
+	for _, d := range []string{"outside", "export/a/b"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"export/link": "a", "export/up": "../outside"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "export/file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := newFront(t, "tcp", s.address, func(c *proxy.Config) { c.Path = "/export" })
+	c := asClient(f.dial(t, "tcp", nil))
+	for path, want := range map[string]error{
+		"/": nil, "": nil, "/a": nil, "/a/b": nil, "a//b/.": nil, "/a/c": nfs3.ErrNoEnt, "/outside": nfs3.ErrNoEnt, "/..": nfs3.ErrNoEnt, "/a/..": nfs3.ErrNoEnt,
+		"/link": nfs3.ErrNotDir, "/link/b": nfs3.ErrNotDir, "/up": nfs3.ErrNotDir, "/file": nfs3.ErrNotDir,
+	} {
+		at, err := c.Mount(t.Context(), path)
+		if !errors.Is(err, want) {
+			t.Errorf("MNT of %q: %v, want %v", path, err, want)
+		}
+		if err == nil {
+			if _, err := c.GetAttr(t.Context(), at); err != nil {
+				t.Errorf("GETATTR of %q: %v", path, err)
+			}
+		}
+	}
+}
