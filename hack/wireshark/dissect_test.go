@@ -368,7 +368,8 @@ func names(t *testing.T) (all []string) {
 	for line := range strings.Lines(string(b)) {
 		for _, kind := range []string{"dec(", "hex(", "bytes("} {
 			if after, ok := strings.CutPrefix(line, kind+`"`); ok {
-				all = append(all, after[:strings.Index(after, `"`)])
+				name, _, _ := strings.Cut(after, `"`)
+				all = append(all, name)
 			}
 		}
 	}
@@ -440,7 +441,7 @@ func TestCut(t *testing.T) {
 	c := newPcap()
 	var want []string
 	for _, v := range vectors(t) {
-		for n := 20; n < v.size; n++ {
+		for n := 20; n < v.size; n += 3 {
 			c.send(client, v.msg[:n], 1<<15)
 			want = append(want, fmt.Sprintf("%s cut to %d bytes", v.name, n))
 		}
@@ -467,7 +468,7 @@ func TestPayload(t *testing.T) {
 		c.send(i%2, all[name], 1<<15)
 	}
 	// A WRITE of 64 KiB into a target at byte 4096.
-	write := append(all["xmtreq-write"], bytes.Repeat([]byte{0xcd}, 96)...)
+	write := slices.Concat(all["xmtreq-write"], bytes.Repeat([]byte{0xcd}, 96))
 	write = append(write, make([]byte, 4096-len(write))...)
 	c.send(client, append(write, bytes.Repeat([]byte{0xef}, 65536)...), 16384)
 	// optinfo with more than is known.

@@ -320,7 +320,7 @@ func (r *reader) messageID() MessageID {
 	return MessageID{XID: XID(r.uint32()), Direction: r.direction("xmsi_dir"), Sequence: r.uint32()}
 }
 
-// AddExplicit, and the other methods that add, build a Transmit to be appended.
+// AddExplicit adds an item with its segments. This and the other methods that add build a Transmit to be appended.
 func (t *Transmit) AddExplicit(position, length uint32, segs []Segment) {
 	t.Items = append(t.Items, Item{Position: position, Length: length, Placement: Explicit, segs: t.keep(segs)})
 }
