@@ -1,6 +1,8 @@
 package group
 
 import (
+	"math"
+
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -203,6 +205,13 @@ func (a *Assembler) GiveUp() {
 		return
 	}
 	a.reset()
+}
+
+// Skip says that a first transmission was refused before it came to the assembler, since its header cannot be read. An open group is given
+// up, and the continuations that come next with that XID and direction are ignored, as many as they are.
+func (a *Assembler) Skip(xid wire.XID, d wire.Direction) {
+	a.reset()
+	a.given = givenUp{xid: xid, direction: d, left: math.MaxUint32}
 }
 
 func (a *Assembler) reset() {

@@ -263,6 +263,31 @@ func TestForeignForms(t *testing.T) {
 	}
 }
 
+// TestSkip holds that nothing is reported about the rest of a group whose first header was refused.
+func TestSkip(t *testing.T) {
+	l := lay(t, 200, -100)
+	a := NewAssembler(l)
+	add := func(send []byte, want Outcome) {
+		t.Helper()
+		r, err := arrive(l, send)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Add(&r.hdr, r.segs, r.n, nil, 4); got != want {
+			t.Fatalf("outcome %d, must be %d", got, want)
+		}
+	}
+	add(request(2, 40, 40, nil), More)
+	a.Skip(7, wire.Call)
+	add(continuation(7, wire.Call, 1, 40, 40), Ignored)
+	add(continuation(7, wire.Call, 2, 40, 40), Ignored)
+	add(continuation(7, wire.Reply, 3, 40, 40), Bad)
+	add(continuation(7, wire.Call, 3, 40, 40), Bad)
+	a.Skip(7, wire.Call)
+	add(request(1, 40, 40, nil), Whole)
+	add(continuation(7, wire.Call, 1, 40, 40), Bad)
+}
+
 // TestOther holds that messages without a group are left alone, and nothing is kept of them.
 func TestOther(t *testing.T) {
 	a := NewAssembler(typical(t))
