@@ -3,6 +3,7 @@ package wire
 import "fmt"
 
 // Values are the properties of one side as its peer sees them: what it told, and defaults for the rest. The zero Values are the defaults.
+// They must not be copied.
 type Values struct {
 	size      uint32 // told, or 0
 	structure BufferStructure
