@@ -3,6 +3,7 @@
 package rpcrdma
 
 import (
+	"fmt"
 	"testing"
 
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -20,39 +21,46 @@ func TestAllocations(t *testing.T) {
 		{"write chunk", move{results: []int{65536}}},
 		{"two of both", move{args: []int{65536, 20000}, results: []int{65536, 20000}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, rdmatest.Options{}, nil)
-			cl := w.dial(nil)
-			r, err := c.m.build(w.cpool)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.Seal(); err != nil {
-				t.Fatal(err)
-			}
-			done := make(chan struct{}, 1)
-			r.Done = func(*oncrpc.Request) { done <- struct{}{} }
-			call := func() {
-				r.SetXID(cl.NextXID())
-				cl.Submit(r)
-				<-done
-				if r.Err != nil {
-					t.Fatal(r.Err)
-				}
-				r.Reply.Release()
-			}
-			for range 300 {
-				call()
-			}
-			if n := testing.AllocsPerRun(200, call); n > 0 {
-				t.Errorf("%v allocations a call", n)
-			}
-			call0 := c.m
-			r.Free()
-			if err := call0.do(cl, w.cpool); err != nil {
-				t.Error(err)
-			}
-			w.close(cl)
-		})
+		for _, version := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s,version%d", c.name, version), func(t *testing.T) {
+				change := func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{version}, TransportProperties }
+				w := newWorld(t, rdmatest.Options{}, change)
+				cl := w.dial(change)
+				steady(t, w, cl, &c.m)
+				w.close(cl)
+			})
+		}
+	}
+}
+
+// steady makes calls until nothing is allocated for one any more.
+func steady(t *testing.T, w *world, cl *Client, m *move) {
+	r, err := m.build(w.cpool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{}, 1)
+	r.Done = func(*oncrpc.Request) { done <- struct{}{} }
+	call := func() {
+		r.SetXID(cl.NextXID())
+		cl.Submit(r)
+		<-done
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		r.Reply.Release()
+	}
+	for range 300 {
+		call()
+	}
+	if n := testing.AllocsPerRun(200, call); n > 0 {
+		t.Errorf("%v allocations a call", n)
+	}
+	r.Free()
+	if err := m.do(cl, w.cpool); err != nil {
+		t.Error(err)
 	}
 }

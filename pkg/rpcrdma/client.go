@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -44,15 +46,83 @@ func Dial(ctx context.Context, p rdma.Provider, address string, cfg Config) (*Cl
 			return nil, fmt.Errorf("rpcrdma: register memory: %w", err)
 		}
 	}
-	if cl.conn, err = dial(ctx, p, address, full, d); err != nil {
+	if err = cl.connect(ctx, p, address, full, d); err != nil {
 		if cl.domain != nil {
 			_ = cl.domain.Close()
 		}
 		return nil, err
 	}
 	cl.requester = &cl.conn.out
-	go cl.run()
 	return cl, nil
+}
+
+// connect makes the connection, and settles its version.
+func (cl *Client) connect(ctx context.Context, p rdma.Provider, address string, cfg *Config, d rdma.Domain) error {
+	auto := cfg.offers(wire.Version1) && cfg.offers(wire.Version2)
+	old := *cfg
+	old.Versions = []int{wire.Version1}
+	old.Limits.Version2 = false
+	if auto && onlyOld.has(p, address) {
+		cfg, auto = &old, false
+	}
+	for {
+		c, err := dial(ctx, p, address, cfg, d)
+		if err != nil {
+			return err
+		}
+		good := make(chan bool, 1)
+		go cl.run(c, good)
+		if cfg.offers(wire.Version2) {
+			err = c.control.choose(ctx)
+		}
+		if err == nil {
+			if auto && !cfg.offers(wire.Version2) {
+				onlyOld.add(p, address)
+			}
+			cl.conn = c
+			good <- true
+			return nil
+		}
+		good <- false
+		c.fail(err)
+		<-c.done
+		var refused *RemoteError
+		if !auto || !cfg.offers(wire.Version2) || ctx.Err() != nil || errors.As(err, &refused) {
+			return fmt.Errorf("rpcrdma: connect to %s: %w", address, err)
+		}
+		cfg = &old // the peer may not bear what it does not know
+	}
+}
+
+// onlyOld are the servers that did not bear a first message of version 2.
+var onlyOld oldPeers
+
+// oldPeers is a set of servers. It is bounded: the oldest is forgotten.
+type oldPeers struct {
+	mu   sync.Mutex
+	list []oldPeer
+}
+
+type oldPeer struct {
+	provider rdma.Provider
+	address  string
+}
+
+const maxOldPeers = 64
+
+func (o *oldPeers) has(p rdma.Provider, address string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Contains(o.list, oldPeer{p, address})
+}
+
+func (o *oldPeers) add(p rdma.Provider, address string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.list) == maxOldPeers {
+		o.list = slices.Delete(o.list, 0, 1)
+	}
+	o.list = append(o.list, oldPeer{p, address})
 }
 
 func dial(ctx context.Context, p rdma.Provider, address string, cfg *Config, d rdma.Domain) (*Conn, error) {
@@ -75,8 +145,12 @@ func dial(ctx context.Context, p rdma.Provider, address string, cfg *Config, d r
 	return c, nil
 }
 
-func (cl *Client) run() {
-	cl.conn.run()
+// run is the life of a connection. It is the client's if good says so.
+func (cl *Client) run(c *Conn, good <-chan bool) {
+	c.run()
+	if !<-good {
+		return
+	}
 	if cl.domain != nil {
 		_ = cl.domain.Close()
 	}
@@ -104,9 +178,10 @@ func (cl *Client) Negotiated() Negotiated {
 	out := &c.out
 	out.mu.Lock()
 	defer out.mu.Unlock()
+	t := c.terms.Load()
 	return Negotiated{
-		Version: wire.Version1, InlineCall: c.sendLimit, InlineReply: c.recvLimit,
+		Version: t.version, InlineCall: t.sendLimit, InlineReply: t.recvLimit,
 		Granted: out.offered, Requested: out.asked(),
-		RemoteInvalidation: c.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(),
+		RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
 	}
 }

@@ -35,6 +35,12 @@ type Config struct {
 	// 0 means 16 at a server, and none at a client without a Handler.
 	BackCredits int
 
+	// Versions are the versions of RPC-over-RDMA that are offered, 1 and 2; nil means version 1 alone. A server takes that of the client's
+	// first message. A client that has both tries version 2 first.
+	Versions []int
+	// Extensions are what of version 2 is offered beyond its base.
+	Extensions Extensions
+
 	// Batch, if set, is held while a connection works through what came together; see [oncrpc.Conn].
 	Batch oncrpc.Gatherer
 
@@ -103,6 +109,9 @@ func (cfg Config) complete() (*Config, error) {
 	def(&cfg.MaxBulk, defaultMaxBulk)
 	if cfg.Limits == (wire.Limits{}) {
 		cfg.Limits = wire.DefaultLimits
+	}
+	if err := cfg.completeVersions(); err != nil {
+		return nil, err
 	}
 	def(&cfg.ReadsOut, defaultReads)
 	def(&cfg.ReadsIn, defaultReads)

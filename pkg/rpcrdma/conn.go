@@ -23,6 +23,7 @@ const (
 	idAnswer         // the Send that answers it
 	idRequest        // the Send of our call
 	idRevoke         // the invalidation of memory that our call exposed
+	idControl        // the Send of a message that is about no call
 	idKind    = 0xffffffff_00000000
 )
 
@@ -34,13 +35,14 @@ type Conn struct {
 	ep     rdma.Endpoint
 	server bool // this side accepted the connection: the peer's calls are the forward direction
 	peer   wire.PrivateData
+	told   bool // the peer sent private data
 	info   oncrpc.Conn
 	done   chan struct{}
 	err    error // why it ended; set before done is closed
 
-	sendLimit  int  // inline threshold of messages from here
-	recvLimit  int  // inline threshold of messages to here
-	invalidate bool // replies may revoke the memory of their call
+	terms  atomic.Pointer[terms]
+	limits wire.Limits   // for headers that come; changed with the loop held
+	chosen chan struct{} // at a client: closed when the version is settled
 
 	// loop is held by whoever handles completions or runs the handler: Serve's goroutine, or that of a call which had
 	// to wait for memory. It is never taken in Sent.
@@ -49,6 +51,7 @@ type Conn struct {
 	work     workQueue
 	in       responder
 	out      requester
+	control  control
 
 	suspects    *suspects // a server's
 	maxGather   int
@@ -61,21 +64,28 @@ type Conn struct {
 
 // newConn makes a connection without an endpoint; its receives can be prepared.
 func newConn(cfg *Config, server bool) *Conn {
-	c := &Conn{cfg: cfg, server: server, done: make(chan struct{})}
-	size, back := cfg.InlineReply, cfg.BackCredits
-	if server {
-		size, back = cfg.InlineCall, 0 // receives for reverse replies are posted with the reverse calls
-	}
-	layout := cfg.layout
-	if layout == nil {
-		layout = []int{size}
-	}
-	c.receives = receives{pool: cfg.Pool, layout: layout, credits: 1, peak: 1, extra: reserve + back}
+	c := &Conn{cfg: cfg, server: server, done: make(chan struct{}), chosen: make(chan struct{}), limits: cfg.Limits}
+	c.receives = receives{pool: cfg.Pool, layout: c.layout(), credits: 1, peak: 1, extra: reserve}
+	switch {
+	case !server:
+		c.receives.extra += cfg.BackCredits
+	case cfg.offers(wire.Version2):
+		c.receives.extra = 0 // until the version, and with it the structure of receives, is settled
+	} // receives for reverse replies are posted with the reverse calls
 	c.receives.table.Store(new([]*receive))
 	c.in.init(c)
 	c.out.init(c)
+	c.control.init(c)
 	c.work.init(c, 4*c.receiveQueue())
 	return c
+}
+
+// layout are the lengths of the segments of a receive.
+func (c *Conn) layout() []int {
+	if c.cfg.layout != nil {
+		return c.cfg.layout
+	}
+	return []int{c.receiveSize()}
 }
 
 // privateData is what this side tells the peer (RFC 8797).
@@ -90,12 +100,13 @@ func (c *Conn) privateData() wire.PrivateData {
 // establish takes the endpoint over.
 func (c *Conn) establish(ep rdma.Endpoint) {
 	a := ep.Attributes()
-	own := c.privateData()
 	c.ep, c.receives.ep = ep, ep
-	c.peer, _ = wire.ParsePrivateData(a.PrivateData)
-	c.sendLimit = min(own.SendSize, c.peer.ReceiveSize)
-	c.recvLimit = min(own.ReceiveSize, c.peer.SendSize)
-	c.invalidate = own.RemoteInvalidation && c.peer.RemoteInvalidation
+	c.peer, c.told = wire.ParsePrivateData(a.PrivateData)
+	if c.cfg.offers(wire.Version2) {
+		c.terms.Store(c.terms1(0))
+	} else {
+		c.terms.Store(c.terms1(wire.Version1))
+	}
 	c.maxGather = max(2, a.MaxSegments)
 	c.info = oncrpc.Conn{
 		Network: "rdma", Remote: addrPort(ep.RemoteAddr()), Local: addrPort(ep.LocalAddr()),
@@ -130,6 +141,7 @@ func (c *Conn) run() {
 		c.fault(BadMemory, "%v", err)
 	}
 	c.in.close()
+	c.control.close()
 	c.loop.Unlock()
 	c.in.orphans.Wait()
 	c.out.close(err)
@@ -168,6 +180,7 @@ func (c *Conn) complete(batch []rdma.Completion) oncrpc.Gatherer {
 		c.fail(err)
 	}
 	c.out.settle()
+	c.control.settle()
 	return held
 }
 
@@ -179,41 +192,66 @@ func (c *Conn) Sent(ids []uint64) {
 			c.in.sent(index(id))
 		case idRequest:
 			c.out.sent(index(id))
+		case idControl:
+			c.control.sent()
 		}
 	}
 }
 
-// received sorts a message: a call for the responder, or a reply for the requester.
+// received sorts a message: a call for the responder, a reply for the requester, or neither.
 func (c *Conn) received(cp *rdma.Completion) {
 	ic := c.in.get()
 	s := c.receives.get(cp.ID)
 	ic.message = s.message(ic.message[:0], cp.Bytes)
 	ic.Own(s.buf)
-	err := ic.hdr.Parse(ic.message, &c.cfg.Limits)
+	err := ic.hdr.Parse(ic.message, &c.limits)
+	ic.v2 = ic.hdr.Version == wire.Version2 && c.limits.Version2
 	if err != nil {
 		c.badHeader(ic, s, cp, err.(*wire.ParseError)) //nolint:errorlint // it is documented to be one
 		return
 	}
 	ic.Stream = wire.Payload(ic.Stream[:0], ic.message, ic.hdr.Size)
+	settled := c.terms.Load().version != 0
+	if !settled {
+		c.pin(&ic.hdr)
+	}
 	switch p := ic.hdr.Procedure; {
 	case p == wire.Error:
-		c.receives.arrived(s, false)
+		c.arrived(ic, s, false)
+		if c.control.refused(ic) {
+			return
+		}
 		c.out.refused(ic, cp)
+	case ic.v2 && p != wire.Msg && p != wire.NoMsg:
+		c.arrived(ic, s, false)
+		c.control.message(ic)
 	case p == wire.Done:
-		c.receives.arrived(s, false)
+		c.arrived(ic, s, false)
 		c.drop(ic, Dropped, "RDMA_DONE is no longer part of version 1")
 	case c.isReply(ic):
-		c.receives.arrived(s, false)
+		c.arrived(ic, s, false)
+		if !settled && c.control.probed(ic) {
+			return
+		}
 		c.out.reply(ic, cp)
 	default:
-		c.receives.arrived(s, true)
+		c.arrived(ic, s, true)
 		c.in.call(ic)
 	}
 }
 
-// isReply tells the direction of a message (RFC 8167 section 3): by the RPC message type where it is there to be read, otherwise by the
-// chunks, since only a call has a Position Zero Read chunk, and only a reply is in a Reply chunk alone.
+// arrived counts a message. With hold it keeps the place of its receive until it is answered.
+func (c *Conn) arrived(ic *inCall, s *receive, hold bool) {
+	ic.held = hold
+	c.receives.arrived(s, hold)
+}
+
+// isReply tells the direction of a message. In version 1 (RFC 8167 section 3) that is by the RPC message type where it is there to be read,
+// otherwise by the chunks, since only a call has a Position Zero Read chunk, and only a reply is in a Reply chunk alone.
 func (c *Conn) isReply(ic *inCall) bool {
+	if ic.v2 {
+		return ic.hdr.Direction == wire.Reply
+	}
 	if ic.hdr.Procedure == wire.NoMsg {
 		return len(ic.hdr.Reads) == 0 && (!c.server || ic.hdr.HasReply && c.out.expects(uint32(ic.hdr.XID)))
 	}
@@ -230,15 +268,15 @@ func (c *Conn) isReply(ic *inCall) bool {
 // replies are dropped, and calls are answered (RFC 8166 section 4.5).
 func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.ParseError) {
 	short := err.Field == "length" && err.Code == 0 && err.Offset == 0
-	answer := c.server && err.Code != 0 && !c.out.expects(uint32(ic.hdr.XID))
-	c.receives.arrived(s, answer)
+	answer := (c.server || ic.v2) && err.Code != 0 && ic.hdr.Direction != wire.Reply && !c.out.expects(uint32(ic.hdr.XID))
+	c.arrived(ic, s, answer)
 	switch {
 	case short:
 		c.drop(ic, ShortMessage, err.Error())
 	case answer && err.Code == wire.ErrVers:
 		ic.refuse(wire.ErrVers, BadVersion, "%v", err)
 	case answer:
-		ic.refuse(wire.ErrChunk, BadHeader, "%v", err)
+		ic.refuseWith(wire.Fault2{Code: err.Code2, Max: err.Max}, BadHeader, "%v", err)
 	case !c.out.garbled(ic, cp, err):
 		c.drop(ic, BadHeader, err.Error())
 	}

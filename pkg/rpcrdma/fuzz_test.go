@@ -38,6 +38,15 @@ func FuzzResponder(f *testing.F) {
 	for _, c := range badCases() {
 		f.Add(pack(null, c.msg))
 	}
+	first := words(1, 2, 8, 6, 1, 1, 4, 4096, 0)
+	for _, b := range [][]byte{
+		words(2, 2, 8, 0, 0, 5, 1, 48, segment, 0, 0, 0, rpcCall(badXID, procMove, moveArgs([]int{100}))),
+		words(2, 2, 8, 0, 0, 5, 0, 1, 1, segment, 0, 0, rpcCall(2, procMove, moveArgs(nil, 100))),
+		words(2, 2, 8, 0, 0, 0, 0, 0, 0, rpcCall(2, procPlain, 0, 5000)),
+		words(2, 2, 8, 7, 1, 1, 4, 2048), words(2, 2, 8, 8, 1, 1, 1, 2, 0), words(2, 2, 8, 9, 1, 1, 4, 2048), words(2, 2, 8, 5, 0, 2, 4, 0),
+	} {
+		f.Add(pack(first, b, b, null))
+	}
 	fabric := rdmatest.NewFabric(rdmatest.Options{})
 	pool, budget := bufpool.New(256<<20), bufpool.NewBudget(8<<20, 4<<20)
 	d, err := fabric.NewDomain()
@@ -54,6 +63,7 @@ func FuzzResponder(f *testing.F) {
 	s, err := NewServer(Config{
 		Pool: pool, Domain: d, Handler: &testHandler{}, Bindings: testBindings, Budget: budget,
 		Credits: Static(8), RemoteInvalidation: true, Logger: slog.New(slog.DiscardHandler),
+		Versions: []int{1, 2}, Extensions: allExtensions,
 	}, l)
 	if err != nil {
 		f.Fatal(err)
@@ -99,7 +109,9 @@ func FuzzResponder(f *testing.F) {
 			select { // one credit: wait for an answer, but not for long
 			case r := <-p.in:
 				h := new(wire.Header)
-				if err := h.Parse([][]byte{r.b}, &wire.DefaultLimits); err != nil {
+				lim := wire.DefaultLimits
+				lim.Version2 = true
+				if err := h.Parse([][]byte{r.b}, &lim); err != nil {
 					t.Fatalf("the server sent %x: %v", r.b, err)
 				}
 				if h.Credits == 0 {
@@ -127,6 +139,13 @@ func FuzzRequester(f *testing.F) {
 	good := words(xid, 1, 0, 0, 0, 0)
 	segment := words(5, 100, fuzzMark)
 	for shape := range uint8(4) {
+		f.Add(shape|4, words(xid, 2, 8, 0, 1, 0, 0, 0, 0, good, 0, 0, 0, tail))
+		f.Add(shape|4, words(xid, 2, 8, 0, 1, 0, 0, 1, 1, segment, 0, 0, good, 0, 0, 1, 0, 100, tail))
+		for code := range 11 {
+			f.Add(shape|4, words(xid, 2, 8, 4, code, 1, 2000))
+		}
+		f.Add(shape|4, words(xid, 2, 8, 7, 0))
+		f.Add(shape|4, words(xid, 2, 8, 9, 1, 1, 4, 2048))
 		f.Add(shape, words(xid, 1, 8, 0, 0, 0, 0, good, 0, 0, 0, tail))
 		f.Add(shape, words(xid, 1, 8, 0, 0, 1, 1, segment, 0, 0, good, 0, 0, 1, 0, 100, tail))
 		f.Add(shape, words(xid, 1, 8, 0, 0, 1, 1, segment, 1, 1, segment, 0, 0, good, 0, 0, 2, 0, 100, 1, tail))
@@ -155,22 +174,33 @@ func FuzzRequester(f *testing.F) {
 		p := newRawPeer(t, 4096)
 		putPool(p.pool)
 		p.pool, p.shared = peers, true
+		v2 := shape&4 != 0
 		accepted := make(chan error, 1)
 		go func() {
 			in, err := l.Accept()
 			if err == nil {
 				p.ep, err = in.Accept(p.options(pd, rawPrivate(4096)))
 			}
+			if err == nil {
+				p.serve()
+				if v2 {
+					h := p.parse2(p.get().b)
+					p.send(words(uint32(h.XID), 2, 4, 6, 0, 0))
+				}
+			}
 			accepted <- err
 		}()
-		c, err := Dial(context.Background(), fabric, l.Addr().String(), Config{Pool: pool, Bindings: testBindings, RemoteInvalidation: true, Credits: Static(4)})
+		cfg := Config{Pool: pool, Bindings: testBindings, RemoteInvalidation: true, Credits: Static(4)}
+		if v2 {
+			cfg.Versions, cfg.Extensions = []int{2}, allExtensions
+		}
+		c, err := Dial(context.Background(), fabric, l.Addr().String(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := <-accepted; err != nil {
 			t.Fatal(err)
 		}
-		p.serve()
 		r, err := moves[shape%4].build(pool)
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +214,7 @@ func FuzzRequester(f *testing.F) {
 		ends := make(chan struct{}, 8)
 		r.Done = func(*oncrpc.Request) { ends <- struct{}{} }
 		oncrpc.Submit(c, r)
-		h, _ := p.parse(p.get().b)
+		h := p.parse2(p.get().b)
 		var s wire.Segment
 		if h.Writes() > 0 {
 			s = h.Write(0)[0]
@@ -202,13 +232,19 @@ func FuzzRequester(f *testing.F) {
 		select {
 		case <-ends:
 		case <-time.After(200 * time.Microsecond):
-			m := p.mem(20) // if the message was no answer, this is
-			copy(m, words(uint32(h.XID), 1, 1, 4, 2))
-			_ = p.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: [][]byte{m}}})
-			select {
-			case <-ends:
-			case <-time.After(10 * time.Second):
-				t.Fatal("the request did not end")
+			for n := 0; ; n++ { // if the message was no answer, or one that had the call sent again, this is
+				m := p.mem(20)
+				copy(m, words(uint32(h.XID), h.Version, 1, 4, 2))
+				_ = p.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: [][]byte{m}}})
+				select {
+				case <-ends:
+				case <-time.After(10 * time.Millisecond):
+					if n < 1000 {
+						continue
+					}
+					t.Fatal("the request did not end")
+				}
+				break
 			}
 		}
 		r.Free()

@@ -3,7 +3,6 @@ package rpcrdma
 import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // What a Conn tells of itself, at a server. All of it may be called from any goroutine, also after the connection's end.
@@ -19,9 +18,10 @@ func (c *Conn) Negotiated() Negotiated {
 	c.receives.mu.Lock()
 	granted := c.receives.granted
 	c.receives.mu.Unlock()
+	t := c.terms.Load()
 	return Negotiated{
-		Version: wire.Version1, InlineCall: c.recvLimit, InlineReply: c.sendLimit, Granted: granted,
-		RemoteInvalidation: c.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(),
+		Version: t.version, InlineCall: t.recvLimit, InlineReply: t.sendLimit, Granted: granted,
+		RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
 	}
 }
 

@@ -28,9 +28,8 @@ var errNoReceive = errors.New("rpcrdma: no memory for another receive")
 // generations for that. Those of the earlier one grant at most credits, those of the later one at most peak; when the earlier one
 // is sent, credits fall to peak, and the later one becomes the earlier.
 type receives struct {
-	ep     rdma.Endpoint
-	pool   *bufpool.Pool
-	layout []int // lengths of the segments of a receive
+	ep   rdma.Endpoint
+	pool *bufpool.Pool
 
 	table atomic.Pointer[[]*receive] // all, by id; replaced under the lock
 
@@ -44,6 +43,7 @@ type receives struct {
 	granted int // the credits that were granted last
 	list    []rdma.Receive
 	closed  bool
+	layout  []int // lengths of the segments of receives to come
 
 	generation uint32
 	unsent     [2]atomic.Int32 // answers of each generation
@@ -85,16 +85,16 @@ func (r *receives) gather(n int) error {
 		s := r.free
 		if s == nil {
 			all := *r.table.Load()
-			s = &receive{id: idReceive | uint64(len(all)), segs: make([][]byte, len(r.layout))}
+			s = &receive{id: idReceive | uint64(len(all))}
 			all = append(all, s)
 			r.table.Store(&all)
 		} else {
 			r.free = s.next
 		}
-		s.buf, s.next = buf, nil
+		s.buf, s.next, s.segs = buf, nil, s.segs[:0]
 		at := 0
-		for i, l := range r.layout {
-			s.segs[i] = buf.B[at : at+l]
+		for _, l := range r.layout {
+			s.segs = append(s.segs, buf.B[at:at+l])
 			at += l
 		}
 		r.list = append(r.list, rdma.Receive{ID: s.id, Segments: s.segs})
@@ -180,12 +180,14 @@ type grant struct {
 	generation     uint32
 }
 
-// answer replaces the receive of a message that is about to be answered, and returns the credits to grant with it: no more
+// answer replaces the receive of a message that is about to be answered, if it was held for that, and returns the credits to grant with it: no more
 // than receives are posted. Without an account they are what extra is for. When the answer is on its way, answered follows.
-func (r *receives) answer(a CreditAccount, asked int) (g grant, err error) {
+func (r *receives) answer(a CreditAccount, asked int, held bool) (g grant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held--
+	if held {
+		r.held--
+	}
 	g.inUse = r.held
 	if a == nil {
 		g.credits = max(1, min(asked, r.extra-reserve))
@@ -201,6 +203,7 @@ func (r *receives) answer(a CreditAccount, asked int) (g grant, err error) {
 	}
 	if a != nil {
 		g.credits = max(1, min(g.credits, r.posted+r.held-r.extra))
+		r.tell(a)
 	}
 	r.granted = g.credits
 	return g, nil
@@ -226,6 +229,21 @@ func (r *receives) allow(n int) (int, error) {
 	r.credits = n
 	err := r.fillLocked()
 	return max(1, min(n, r.posted+r.held-r.extra)), err
+}
+
+// settle sets the structure of receives to come, and adds n to extra.
+func (r *receives) settle(layout []int, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.layout = layout
+	r.extra += n
+}
+
+// spare is how many credits are not in use.
+func (r *receives) spare() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.credits - r.held
 }
 
 // more changes extra: for one more reply to a reverse call, or one less.

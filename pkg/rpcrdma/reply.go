@@ -1,7 +1,6 @@
 package rpcrdma
 
 import (
-	"errors"
 	"fmt"
 
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -20,9 +19,12 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 		ic.recycle()
 		return
 	}
-	if err := ic.place(); err != nil {
-		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %v", ic.XID, ic.Program, ic.Version, ic.Procedure, err)
-		ic.sendError(wire.ErrChunk)
+	if e := ic.place(); e != nil {
+		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
+		if ic.v2 && (e.Code == wire.ReplyResource || e.Code == wire.WriteResource) {
+			c.in.kept.keep(ic)
+		}
+		ic.sendError(e.Fault2)
 		return
 	}
 	ic.send()
@@ -38,15 +40,24 @@ func (ic *inCall) Drop(*oncrpc.Call) {
 	ic.recycle()
 }
 
-// refuse answers a call with RDMA_ERROR, and counts and logs why.
+// refuse answers a call with RDMA_ERROR, and counts and logs why. The code is that of version 2, unless it is ErrVers.
 func (ic *inCall) refuse(code wire.ErrorCode, f Fault, format string, args ...any) {
-	ic.c.fault(f, "call %#x answered %v: %s", uint32(ic.hdr.XID), code, fmt.Sprintf(format, args...))
-	ic.state = serving
-	ic.sendError(code)
+	ic.refuseWith(wire.Fault2{Code: code}, f, format, args...)
 }
 
-// sendError answers a call with RDMA_ERROR. It never invalidates the peer's memory.
-func (ic *inCall) sendError(code wire.ErrorCode) {
+func (ic *inCall) refuseWith(e wire.Fault2, f Fault, format string, args ...any) {
+	name := e.Code.Name(wire.Version2)
+	if !ic.v2 && e.Code != wire.ErrVers {
+		name = wire.ErrChunk.String()
+	}
+	ic.c.fault(f, "call %#x answered %s: %s", uint32(ic.hdr.XID), name, fmt.Sprintf(format, args...))
+	ic.state = serving
+	ic.sendError(e)
+}
+
+// sendError answers a call with RDMA_ERROR. It never invalidates the peer's memory. In version 1, ERR_CHUNK stands for all that is not about
+// the version.
+func (ic *inCall) sendError(e wire.Fault2) {
 	credits, err := ic.credits()
 	var head []byte
 	if err == nil {
@@ -56,7 +67,21 @@ func (ic *inCall) sendError(code wire.ErrorCode) {
 		ic.giveUp(err)
 		return
 	}
-	head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, code, wire.Version1, wire.Version1)
+	switch {
+	case e.Code == wire.ErrVers:
+		low, high := uint32(wire.Version1), uint32(wire.Version1)
+		if ic.c.limits.NoVersion1 {
+			low = wire.Version2
+		}
+		if ic.c.limits.Version2 {
+			high = wire.Version2
+		}
+		head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, wire.ErrVers, low, high)
+	case ic.v2:
+		head = wire.AppendError2(head, ic.hdr.XID, credits, e)
+	default:
+		head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, wire.ErrChunk, 0, 0)
+	}
 	ic.lists = append(ic.lists[:0], head)
 	ic.work.wrs = append(ic.work.wrs[:0], rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists})
 	ic.post()
@@ -70,7 +95,7 @@ func (ic *inCall) credits() (wire.Credits, error) {
 		asked = c.cfg.BackCredits
 	}
 	var err error
-	if ic.granted, err = c.receives.answer(account, asked); err != nil {
+	if ic.granted, err = c.receives.answer(account, asked, ic.held); err != nil {
 		return 0, err
 	}
 	c.cfg.Observer.Credits(ic.granted.credits, ic.granted.inUse)
@@ -81,7 +106,7 @@ func (ic *inCall) credits() (wire.Credits, error) {
 func (ic *inCall) giveUp(err error) {
 	ic.c.cfg.Observer.Erred(NoMemory)
 	ic.c.fail(fmt.Errorf("rpcrdma: no answer can be sent to call %#x: %w", uint32(ic.hdr.XID), err))
-	ic.recycle()
+	ic.letGo()
 }
 
 // newHead returns the place for a header of at most n bytes.
@@ -98,6 +123,9 @@ func (ic *inCall) newHead(n int) ([]byte, error) {
 func (ic *inCall) answerSize() int {
 	h := &ic.hdr
 	n := wire.MinSize
+	if ic.v2 {
+		n = wire.MinSize2
+	}
 	for i := range h.Writes() {
 		n += wire.ChunkSize + wire.SegmentSize*len(h.Write(i))
 	}
@@ -107,19 +135,30 @@ func (ic *inCall) answerSize() int {
 	return n
 }
 
+// roomError says why a reply cannot be sent as its call wants it, and how the call is answered instead.
+type roomError struct {
+	wire.Fault2
+	reason string
+}
+
+func noRoom(code wire.ErrorCode, index, needed int, format string, args ...any) *roomError {
+	return &roomError{wire.Fault2{Code: code, Index: uint32(index), Needed: uint32(needed)}, fmt.Sprintf(format, args...)}
+}
+
 // place makes the RDMA Writes of the reply, in ic.work, and leaves in ic.out what goes inline. ic.long is the length of what
 // goes to the Reply chunk instead.
-func (ic *inCall) place() error {
+func (ic *inCall) place() *roomError {
 	c, h := ic.c, &ic.hdr
 	if len(ic.Reply.Stream) == 0 {
-		return errors.New("the handler made no reply")
+		return noRoom(wire.System, 0, 0, "the handler made no reply")
 	}
 	size := ic.answerSize()
-	if size > c.sendLimit {
-		return fmt.Errorf("the reply's header has %d bytes, the inline threshold is %d", size, c.sendLimit)
+	limit := c.terms.Load().sendLimit
+	if size > limit {
+		return noRoom(wire.System, 0, 0, "the reply's header has %d bytes, the inline threshold is %d", size, limit)
 	}
 	if _, err := ic.newHead(size); err != nil {
-		return err
+		return noRoom(wire.System, 0, 0, "%v", err)
 	}
 	ic.match()
 	ic.work.wrs, ic.lists, ic.out = ic.work.wrs[:0], ic.lists[:0], ic.out[:0]
@@ -131,30 +170,31 @@ func (ic *inCall) place() error {
 		}
 		segs := h.Write(k)
 		if room := wire.Length(segs); uint64(f.Length) > room {
-			return fmt.Errorf("result %d has %d bytes, its Write chunk %d", k, f.Length, room)
+			return noRoom(wire.WriteResource, k+1, f.Length, "result %d has %d bytes, its Write chunk %d", k, f.Length, room)
 		}
 		var ok bool
 		if ic.out, ok = ic.split.until(ic.out, f.Position); ok {
 			ic.data, ok = ic.split.take(ic.data[:0], f.Length)
 		}
 		if !ok {
-			return fmt.Errorf("result %d of %d bytes is not at position %d of the reply", k, f.Length, f.Position)
+			return noRoom(wire.System, 0, 0, "result %d of %d bytes is not at position %d of the reply", k, f.Length, f.Position)
 		}
 		ic.write(segs, ic.data)
 	}
 	var ok bool
 	if ic.out, ok = ic.split.rest(ic.out); !ok {
-		return errors.New("an item's position is beyond the end of the reply")
+		return noRoom(wire.System, 0, 0, "an item's position is beyond the end of the reply")
 	}
 	ic.long = 0
 	inline := length(ic.out)
-	if size+inline <= c.sendLimit {
+	if size+inline <= limit {
 		return nil
 	}
 	room := wire.Length(h.Reply())
 	if uint64(inline) > room {
-		return fmt.Errorf("%d bytes of the reply are not placed: its Reply chunk has %d, and with a header of %d they exceed the inline threshold of %d",
-			inline, room, size, c.sendLimit)
+		return noRoom(wire.ReplyResource, 0, inline,
+			"%d bytes of the reply are not placed: its Reply chunk has %d, and with a header of %d they exceed the inline threshold of %d",
+			inline, room, size, limit)
 	}
 	ic.long = inline
 	ic.write(h.Reply(), ic.out)
@@ -230,7 +270,12 @@ func (ic *inCall) send() {
 	if ic.long > 0 {
 		proc = wire.NoMsg
 	}
-	head := wire.AppendFixed(ic.head.B[headAt:headAt], h.XID, wire.Version1, credits, proc)
+	head := ic.head.B[headAt:headAt]
+	if ic.v2 {
+		head = wire.AppendMessage(head, h.XID, credits, proc, wire.Reply, 0)
+	} else {
+		head = wire.AppendFixed(head, h.XID, wire.Version1, credits, proc)
+	}
 	head = wire.AppendEnd(head)
 	for k := range h.Writes() {
 		n := 0
@@ -265,7 +310,7 @@ func (ic *inCall) send() {
 		c.in.recent.note(h.XID, ic.work.wrs)
 	}
 	wr := rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists[at:]}
-	if handle, ok := ic.onlyHandle(); ok && c.invalidate {
+	if handle, ok := ic.revocable(); ok && c.terms.Load().invalidate {
 		wr.Op, wr.Invalidate = rdma.SendWithInvalidate, uint32(handle)
 	}
 	ic.work.wrs = append(ic.work.wrs, wr)
@@ -286,6 +331,30 @@ func (ic *inCall) join() error {
 	}
 	ic.out = append(ic.out[:0], b)
 	return nil
+}
+
+// revocable returns the handle that the reply may invalidate: in version 2 the one that the call names, if it is one of the call's.
+func (ic *inCall) revocable() (handle wire.Handle, ok bool) {
+	if !ic.v2 {
+		return ic.onlyHandle()
+	}
+	h := &ic.hdr
+	if h.Invalidate == 0 {
+		return 0, false
+	}
+	for i := range h.Reads {
+		ok = ok || h.Reads[i].Handle == h.Invalidate
+	}
+	segs := h.Reply()
+	for k := 0; ; k++ {
+		for i := range segs {
+			ok = ok || segs[i].Handle == h.Invalidate
+		}
+		if k == h.Writes() {
+			return h.Invalidate, ok
+		}
+		segs = h.Write(k)
+	}
 }
 
 // onlyHandle returns the one handle that all chunks of the call have, if they have one. Only that may be invalidated remotely: where
@@ -319,7 +388,7 @@ func (ic *inCall) post() {
 	ic.unsent.Store(true)
 	if in.closed.Load() { // close may have looked already
 		if ic.unsent.CompareAndSwap(true, false) {
-			ic.recycle()
+			ic.letGo()
 		}
 		return
 	}
@@ -332,7 +401,7 @@ func (in *responder) sent(id uint32) {
 	if ic.unsent.CompareAndSwap(true, false) {
 		n := len(ic.work.wrs)
 		in.c.receives.answered(ic.granted)
-		ic.recycle()
+		ic.letGo()
 		in.c.work.done(n)
 	}
 }

@@ -1,6 +1,7 @@
 package rpcrdma
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"sluice.dev/sluice/pkg/bufpool"
@@ -9,6 +10,9 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
+
+// invalidateAt is where a header of version 2 has the handle that the reply may revoke.
+const invalidateAt = wire.FixedSize + 4
 
 // builder turns a request into a message. It chooses as the Linux client does:
 //
@@ -32,6 +36,10 @@ type builder struct {
 	foreign bool  // some of the memory that is exposed is the user's
 	long    place // the memory of the Reply chunk
 	segs    []wire.Segment
+
+	lim       bounds
+	v2        bool
+	revocable bool // the reply may revoke the memory
 }
 
 // place is memory in which the peer puts a result.
@@ -44,12 +52,16 @@ type place struct {
 
 // build fills in b.send. What it exposed is in o.regions, also when it fails.
 func (b *builder) build(o *outCall, asked int, first bool) error {
-	c, r := o.c, o.req
-	sendLimit, recvLimit := c.sendLimit, c.recvLimit
+	c, r, t := o.c, o.req, o.c.terms.Load()
+	if c.server && !t.backward {
+		return &RequestError{"the peer takes no calls of the reverse direction"}
+	}
+	b.lim, b.v2 = *c.out.limits.Load(), t.version == wire.Version2
+	sendLimit, recvLimit := t.sendLimit, t.recvLimit
 	if first && !c.server { // a reverse call follows a reply of the forward direction
 		sendLimit, recvLimit = min(sendLimit, wire.MinThreshold), min(recvLimit, wire.MinThreshold)
 	}
-	base, err := b.planReply(c, r, recvLimit)
+	base, err := b.planReply(o, recvLimit)
 	if err != nil {
 		return err
 	}
@@ -61,12 +73,23 @@ func (b *builder) build(o *outCall, asked int, first bool) error {
 	if err != nil {
 		return err
 	}
-	head = wire.AppendFixed(head, wire.XID(o.xid), wire.Version1, wire.Credits(asked), proc)
+	if b.v2 {
+		head = wire.AppendMessage(head, wire.XID(o.xid), wire.Credits(asked), proc, wire.Call, 0)
+	} else {
+		head = wire.AppendFixed(head, wire.XID(o.xid), wire.Version1, wire.Credits(asked), proc)
+	}
 	if head, err = b.appendReads(o, head, proc); err != nil {
 		return err
 	}
 	if head, err = b.appendPlaces(o, head); err != nil {
 		return err
+	}
+	b.revocable = t.invalidate
+	if b.v2 {
+		b.revocable = t.invalidate && len(o.regions) > 0 && c.ep.Attributes().RemoteInvalidation
+		if b.revocable {
+			binary.BigEndian.PutUint32(head[invalidateAt:], o.regions[0].handle)
+		}
 	}
 	b.gather = append(b.gather[:0], head)
 	if proc == wire.Msg {
@@ -85,61 +108,92 @@ func (b *builder) build(o *outCall, asked int, first bool) error {
 }
 
 // planReply takes memory for the reply, and returns the length of the call's header without its Read list.
-func (b *builder) planReply(c *Conn, r *oncrpc.Request, limit int) (size int, err error) {
+func (b *builder) planReply(o *outCall, limit int) (size int, err error) {
+	c, r := o.c, o.req
 	size = wire.MinSize
-	if size+r.Plan.MaxReply <= limit {
+	if b.v2 {
+		size = wire.MinSize2
+	}
+	inline := size+r.Plan.MaxReply <= limit
+	if inline && o.room == 0 {
 		return size, nil
 	}
 	if c.server {
 		return 0, &RequestError{fmt.Sprintf("its reply may have %d bytes, a call of the reverse direction is limited to %d inline", r.Plan.MaxReply, limit-size)}
 	}
-	if n := len(r.Plan.Results); n > 0 && n <= c.cfg.Limits.WriteChunks && c.binding(r.Program, r.Version) != nil {
-		rest, writes := r.Plan.MaxReply, size
+	long := max(o.room, r.Plan.MaxReply)
+	if writes, rest := b.writable(o, size); !inline && writes > 0 && writes+rest <= limit {
 		for i := range r.Plan.Results {
-			rest -= xdr.Round(r.Plan.Results[i].Max)
-			writes += wire.ChunkSize + wire.SegmentSize*segments(&r.Plan.Results[i])
-		}
-		if writes+rest <= limit {
-			for i := range r.Plan.Results {
-				if err := b.takeResult(c, &r.Plan.Results[i]); err != nil {
-					return 0, err
-				}
+			if err := b.takeResult(o, i); err != nil {
+				return 0, err
 			}
-			return writes, nil
+		}
+		if size, long = writes, o.room; long == 0 {
+			return size, nil
 		}
 	}
 	b.hasLong = true
-	if err := b.long.take(c.cfg.Pool, r.Plan.MaxReply); err != nil {
+	if err := b.long.take(c.cfg.Pool, long); err != nil {
 		return 0, err
 	}
 	return size + wire.ReplySize + wire.SegmentSize*len(b.long.data), nil
 }
 
-// segments is how many segments the memory of a result has.
-func segments(r *oncrpc.Result) int {
-	if r.Memory != nil {
-		return len(r.Memory)
+// writable returns the length of a header of size bytes with a Write chunk for each result, and what the results leave of the reply; 0
+// when there are to be none.
+func (b *builder) writable(o *outCall, size int) (header, rest int) {
+	r := o.req
+	n := len(r.Plan.Results)
+	if n == 0 || n > b.lim.WriteChunks || o.noWrites || o.c.binding(r.Program, r.Version) == nil {
+		return 0, 0
 	}
-	return (r.Max + bufpool.MaxSize - 1) / bufpool.MaxSize
+	rest = r.Plan.MaxReply
+	for i := range r.Plan.Results {
+		k := segments(o.result(i))
+		if k > b.lim.SegmentsPerChunk && b.lim.lowered {
+			return 0, 0
+		}
+		rest -= xdr.Round(r.Plan.Results[i].Max)
+		size += wire.ChunkSize + wire.SegmentSize*k
+	}
+	return size, rest
+}
+
+// segments is how many segments memory for a result has.
+func segments(memory [][]byte, size int) int {
+	if memory != nil {
+		return len(memory)
+	}
+	return (size + bufpool.MaxSize - 1) / bufpool.MaxSize
+}
+
+// result returns the memory that the user has for a result, and how many bytes it needs. What the peer found too short is not used.
+func (o *outCall) result(i int) (memory [][]byte, size int) {
+	r := &o.req.Plan.Results[i]
+	if o.wide == i+1 {
+		return nil, max(r.Max, o.width)
+	}
+	return r.Memory, r.Max
 }
 
 // takeResult adds a Write chunk.
-func (b *builder) takeResult(c *Conn, r *oncrpc.Result) error {
-	if n := segments(r); n > c.cfg.Limits.SegmentsPerChunk {
-		return &RequestError{fmt.Sprintf("the memory of a result has %d segments, a chunk may have %d", n, c.cfg.Limits.SegmentsPerChunk)}
+func (b *builder) takeResult(o *outCall, i int) error {
+	memory, size := o.result(i)
+	if n := segments(memory, size); n > b.lim.SegmentsPerChunk {
+		return &RequestError{fmt.Sprintf("the memory of a result has %d segments, a chunk may have %d", n, b.lim.SegmentsPerChunk)}
 	}
 	if b.writes == len(b.results) {
 		b.results = append(b.results, place{})
 	}
 	p := &b.results[b.writes]
 	b.writes++
-	if r.Memory == nil {
-		return p.take(c.cfg.Pool, r.Max)
+	if memory == nil {
+		return p.take(o.c.cfg.Pool, size)
 	}
-	p.data = append(p.data[:0], r.Memory...)
+	p.data = append(p.data[:0], memory...)
 	b.foreign = true
-	if p.room = length(p.data); p.room < r.Max {
-		return &RequestError{fmt.Sprintf("the memory of a result has %d bytes, the result may have %d", p.room, r.Max)}
+	if p.room = length(p.data); p.room < size {
+		return &RequestError{fmt.Sprintf("the memory of a result has %d bytes, the result may have %d", p.room, size)}
 	}
 	return nil
 }
@@ -179,9 +233,18 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 		if c.server {
 			return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, a call of the reverse direction is limited to %d inline", length(b.out), limit-size)}
 		}
-		if !b.nextCut(c, r) {
+		if !b.nextCut(r) {
 			break
 		}
+	}
+	if n := len(b.cuts); n > 0 && n >= b.lim.ReadChunks { // together with the Position Zero Read chunk they are too many
+		b.cuts = b.cuts[:0]
+		if err := b.cut(c, r); err != nil {
+			return 0, 0, err
+		}
+	}
+	if b.lim.ReadChunks == 0 {
+		return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, and the peer takes no Read chunk", length(b.out))}
 	}
 	if len(b.out) > 1 {
 		if err := b.join(c); err != nil {
@@ -198,7 +261,7 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 }
 
 // nextCut adds the largest eligible argument that is not cut out yet.
-func (b *builder) nextCut(c *Conn, r *oncrpc.Request) bool {
+func (b *builder) nextCut(r *oncrpc.Request) bool {
 	best := -1
 next:
 	for i, a := range r.Eligible {
@@ -212,7 +275,7 @@ next:
 		}
 		best = i
 	}
-	if best < 0 || len(b.data) >= c.cfg.Limits.ReadSegments-1 {
+	if best < 0 || len(b.data) >= b.lim.ReadSegments-1 || len(b.cuts) >= b.lim.ReadChunks {
 		return false
 	}
 	b.cuts = append(b.cuts, r.Eligible[best])
@@ -235,8 +298,14 @@ func (b *builder) cut(c *Conn, r *oncrpc.Request) error {
 		if !ok {
 			return &RequestError{fmt.Sprintf("the argument of %d bytes is not at position %d", a.Length, a.Position)}
 		}
-		if n := len(b.data) - at; n > c.cfg.Limits.SegmentsPerChunk {
-			return &RequestError{fmt.Sprintf("the argument at position %d has %d slices, a chunk may have %d segments", a.Position, n, c.cfg.Limits.SegmentsPerChunk)}
+		if n := len(b.data) - at; n > b.lim.SegmentsPerChunk {
+			if !b.lim.lowered {
+				return &RequestError{fmt.Sprintf("the argument at position %d has %d slices, a chunk may have %d segments", a.Position, n, b.lim.SegmentsPerChunk)}
+			}
+			var err error
+			if b.data, err = b.joined(c, b.data, at); err != nil {
+				return err
+			}
 		}
 		b.ends = append(b.ends, len(b.data))
 	}
@@ -248,19 +317,24 @@ func (b *builder) cut(c *Conn, r *oncrpc.Request) error {
 }
 
 // join copies out into one slice.
-func (b *builder) join(c *Conn) error {
-	n := length(b.out)
+func (b *builder) join(c *Conn) (err error) {
+	b.out, err = b.joined(c, b.out, 0)
+	return err
+}
+
+// joined copies what list has from at on into one slice.
+func (b *builder) joined(c *Conn, list [][]byte, at int) ([][]byte, error) {
+	n := length(list[at:])
 	buf, err := c.cfg.Pool.Get(n)
 	if err != nil {
-		return &RequestError{fmt.Sprintf("no memory for its stream of %d bytes: %v", n, err)}
+		return list, &RequestError{fmt.Sprintf("no memory for %d bytes in one piece: %v", n, err)}
 	}
 	b.bufs = append(b.bufs, buf)
 	s := buf.B[:0]
-	for _, o := range b.out {
+	for _, o := range list[at:] {
 		s = append(s, o...)
 	}
-	b.out = append(b.out[:0], s)
-	return nil
+	return append(list[:at], s), nil
 }
 
 func (b *builder) newHead(c *Conn, n int) (err error) {
@@ -373,7 +447,7 @@ func (b *builder) release() {
 		b.results[i].release()
 	}
 	b.long.release()
-	b.writes, b.hasLong, b.foreign = 0, false, false
+	b.writes, b.hasLong, b.foreign, b.revocable = 0, false, false, false
 	clear(b.out)
 	clear(b.data)
 	clear(b.gather)

@@ -20,7 +20,8 @@ type requester struct {
 	c       *Conn
 	account CreditAccount // how many credits to ask for; nil in the reverse direction
 
-	open atomic.Bool // calls may be sent
+	open   atomic.Bool            // calls may be sent
+	limits atomic.Pointer[bounds] // replaced under the lock
 
 	mu       sync.Mutex
 	closed   error
@@ -52,12 +53,20 @@ type outCall struct {
 	live     bool
 	queued   bool // it waits for a credit
 	posted   bool // the peer may know of it
+	again    bool // the peer refused it, and it will be sent in another shape
+	credited bool // it is so, and has a credit
 	detached bool // cancelled: the request goes back to its user, the memory stays until the reply comes
 	unsent   bool // its Send has not completed
 	unread   bool // its reply has not come
 	revoking int  // invalidations that have not completed
 	busy     int  // goroutines that work on it without the lock
 	err      error
+
+	// What to do differently when it is sent again; see adapt.
+	tries       int
+	room        int  // bytes in the Reply chunk
+	wide, width int  // Write chunk, counted from 1, and its bytes
+	noWrites    bool // no Write chunks
 
 	// Of whoever is busy with it.
 	regions []region
@@ -81,17 +90,35 @@ type LostError struct{ Cause error }
 func (e *LostError) Error() string { return fmt.Sprintf("rpcrdma: connection lost: %v", e.Cause) }
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// RemoteError is the error of a request that the peer answered with RDMA_ERROR. It is final: sending it again does not help.
+// RemoteError is the error of a request that the peer answered with RDMA_ERROR. It is final: sending it again does not help, or was tried.
 type RemoteError struct {
+	// Version is that of the message. It says what Code means.
+	Version   uint32
 	Code      wire.ErrorCode
 	Low, High uint32 // with ERR_VERS, the versions that the peer has
+
+	// Max, Index and Needed are what version 2 says besides; see wire.Fault2.
+	Max, Index, Needed uint32
 }
 
 func (e *RemoteError) Error() string {
-	if e.Code == wire.ErrVers {
+	name := e.Code.Name(e.Version)
+	switch {
+	case e.Code == wire.ErrVers:
 		return fmt.Sprintf("rpcrdma: the peer answered ERR_VERS, it has versions %d to %d", e.Low, e.High)
+	case e.Version != wire.Version2:
+	case e.Code == wire.ReadChunks, e.Code == wire.WriteChunks, e.Code == wire.Segments:
+		return fmt.Sprintf("rpcrdma: the peer answered %s, it takes %d at most", name, e.Max)
+	case e.Code == wire.WriteResource:
+		return fmt.Sprintf("rpcrdma: the peer answered %s, it needs %d bytes in Write chunk %d", name, e.Needed, e.Index)
+	case e.Code == wire.ReplyResource:
+		return fmt.Sprintf("rpcrdma: the peer answered %s, it needs %d bytes for the reply", name, e.Needed)
 	}
-	return fmt.Sprintf("rpcrdma: the peer answered %v", e.Code)
+	return "rpcrdma: the peer answered " + name
+}
+
+func remoteError(h *wire.Header) *RemoteError {
+	return &RemoteError{Version: h.Version, Code: h.Code, Low: h.Low, High: h.High, Max: h.Max, Index: h.Index, Needed: h.Needed}
 }
 
 // ReplyError is the error of a request whose reply does not fit it.
@@ -107,6 +134,7 @@ func (e *RequestError) Error() string { return "rpcrdma: request cannot be sent:
 func (out *requester) init(c *Conn) {
 	out.c = c
 	out.granted = 1
+	out.limits.Store(&bounds{Limits: c.cfg.Limits, ReadChunks: c.cfg.Limits.ReadSegments})
 	out.xid = rand.Uint32()
 	out.open.Store(!c.server)
 	if !c.server {
@@ -192,7 +220,8 @@ func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
 }
 
 func (out *requester) put(o *outCall) {
-	o.req, o.live, o.posted, o.detached, o.err = nil, false, false, false, nil
+	o.req, o.live, o.posted, o.detached, o.credited, o.err = nil, false, false, false, false, nil
+	o.tries, o.room, o.wide, o.width, o.noWrites = 0, 0, 0, 0, false
 	o.next, out.free = out.free, o
 }
 
@@ -236,13 +265,15 @@ func (out *requester) pump() {
 			return
 		}
 		asked := out.asked()
-		if out.inFlight >= min(out.granted, asked) {
-			out.mu.Unlock()
-			return
+		if !o.credited {
+			if out.inFlight >= min(out.granted, asked) {
+				out.mu.Unlock()
+				return
+			}
+			out.inFlight++
 		}
 		out.dequeue(nil, o)
 		o.busy++
-		out.inFlight++
 		answered := out.answered
 		out.mu.Unlock()
 		o.send(asked, !answered)
@@ -309,6 +340,10 @@ func (o *outCall) complete() {
 	free := o.live && !o.queued && !o.unsent && o.busy == 0
 	done := free && !o.unread && o.revoking == 0
 	var r *oncrpc.Request
+	again := done && o.again
+	if again && o.sendAgain() {
+		return
+	}
 	err := o.err
 	switch {
 	case done:
@@ -320,6 +355,9 @@ func (o *outCall) complete() {
 	switch {
 	case done:
 		o.finish()
+		if again {
+			out.pump() // its credit is free
+		}
 	case r != nil:
 		r.Reply.Release()
 		r.Err = err
@@ -359,7 +397,7 @@ func (o *outCall) finish() {
 // requester's own stays exposed instead.
 func (o *outCall) giveUp() {
 	out := &o.c.out
-	if o.c.invalidate && !o.build.foreign {
+	if o.build.revocable && !o.build.foreign {
 		o.detached = true
 		return
 	}
@@ -373,7 +411,7 @@ func (o *outCall) giveUp() {
 func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 	out.mu.Lock()
 	o, _ := r.Transport.(*outCall)
-	if o == nil || o.c != out.c || o.req != r || !o.live || !o.unread || o.err != nil {
+	if o == nil || o.c != out.c || o.req != r || !o.live || !o.unread && !o.again || o.err != nil {
 		out.mu.Unlock()
 		return
 	}
@@ -387,6 +425,11 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 		out.dequeue(prev, o)
 		out.unlink(o)
 		o.unread = false
+		if o.credited {
+			out.inFlight--
+			defer out.pump()
+		}
+	case o.again: // sendAgain sees to it
 	case o.busy == 0:
 		o.giveUp()
 	} // otherwise send sees to it
@@ -481,7 +524,10 @@ func (out *requester) close(cause error) {
 		if o.unread && o.err == nil {
 			o.err = lost
 		}
-		o.queued, o.unsent, o.unread, o.revoking = false, false, false, 0
+		if o.again && o.err == nil {
+			o.err = lost
+		}
+		o.queued, o.unsent, o.unread, o.again, o.revoking = false, false, false, false, 0
 		if o.busy == 0 {
 			o.live = false
 			o.next, gone = gone, o

@@ -31,6 +31,7 @@ type responder struct {
 	idle     chan struct{} // closed when draining and nothing is active
 
 	recent recent
+	kept   kept
 
 	mu        sync.Mutex
 	free      *inCall
@@ -59,6 +60,11 @@ type inCall struct {
 	id    uint32
 	next  *inCall
 	state state // changed with the loop held only
+
+	held   bool         // it stands for a receive until it is answered
+	v2     bool         // the message is of version 2
+	source *inCall      // the call that the reply was made for, if not this one
+	holds  atomic.Int32 // those who still need it, besides one
 
 	hdr     wire.Header
 	message [][]byte // the message as received
@@ -131,6 +137,10 @@ func (ic *inCall) recycle() {
 	clear(ic.chunks)
 	ic.chunks, ic.reads = ic.chunks[:0], 0
 	ic.grant.Release()
+	if k := ic.source; k != nil {
+		ic.source = nil
+		k.letGo()
+	}
 	in.mu.Lock()
 	if in.closed.Load() {
 		ic.freeHead()
@@ -140,6 +150,14 @@ func (ic *inCall) recycle() {
 	in.mu.Unlock()
 	if in.active.Add(-1) == 0 && in.draining.Load() {
 		in.signalIdle()
+	}
+}
+
+// letGo frees the call when nobody else needs it.
+func (ic *inCall) letGo() {
+	if ic.holds.Add(-1) < 0 {
+		ic.holds.Store(0)
+		ic.recycle()
 	}
 }
 
@@ -164,6 +182,7 @@ func (in *responder) signalIdle() {
 // send them again on another connection.
 func (in *responder) drain() <-chan struct{} {
 	in.draining.Store(true)
+	in.kept.close()
 	if in.active.Load() == 0 {
 		in.signalIdle()
 	}
@@ -178,15 +197,22 @@ func (in *responder) call(ic *inCall) {
 	}
 	h, c := &ic.hdr, in.c
 	if c.suspects != nil && c.suspects.n.Load() > 0 && c.suspects.take(c.info.Remote.Addr(), uint32(h.XID), c.cfg.Now()) {
-		ic.refuse(wire.ErrChunk, BadRetry, "the memory that it named has cost a connection")
+		ic.refuse(wire.System, BadRetry, "the memory that it named has cost a connection")
 		return
 	}
 	if !c.server && h.Chunks() {
-		ic.refuse(wire.ErrChunk, BadChunk, "chunks in a call of the reverse direction are not supported")
+		code := wire.WriteChunks
+		if len(h.Reads) > 0 {
+			code = wire.ReadChunks
+		}
+		ic.refuse(code, BadChunk, "chunks in a call of the reverse direction are not supported")
 		return
 	}
-	if reason := ic.collect(); reason != "" {
-		ic.refuse(wire.ErrChunk, BadChunk, "%s", reason)
+	if ic.v2 && in.kept.n.Load() > 0 && ic.again() {
+		return
+	}
+	if code, reason := ic.collect(); reason != "" {
+		ic.refuse(code, BadChunk, "%s", reason)
 		return
 	}
 	if h.Procedure == wire.NoMsg {
@@ -202,7 +228,7 @@ func (in *responder) call(ic *inCall) {
 }
 
 // collect makes chunks of the Read list and holds them against the payload stream; it returns what is wrong.
-func (ic *inCall) collect() string {
+func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 	h := &ic.hdr
 	total := 0
 	for i := 0; i < len(h.Reads); {
@@ -213,7 +239,7 @@ func (ic *inCall) collect() string {
 		}
 		ch.n = i - ch.first
 		if n > uint64(ic.c.cfg.MaxBulk-total) {
-			return "the Read chunks have more bytes together than a call may have"
+			return wire.System, "the Read chunks have more bytes together than a call may have"
 		}
 		ch.length = int(n)
 		total += ch.length
@@ -223,15 +249,15 @@ func (ic *inCall) collect() string {
 	stream := length(ic.Stream)
 	switch {
 	case h.Procedure == wire.NoMsg && !long:
-		return "RDMA_NOMSG without a Position Zero Read chunk"
+		return wire.BadXDR, "RDMA_NOMSG without a Position Zero Read chunk"
 	case h.Procedure == wire.Msg && long:
-		return "RDMA_MSG with a Position Zero Read chunk"
+		return wire.BadXDR, "RDMA_MSG with a Position Zero Read chunk"
 	case long:
 		stream = ic.chunks[0].length
 		ic.Stream = ic.Stream[:0]
 	}
 	if stream < oncrpc.MinCallLen {
-		return "the payload stream is shorter than an RPC call header"
+		return wire.BadXDR, "the payload stream is shorter than an RPC call header"
 	}
 	end, taken := 0, 0 // in the unreduced stream: the end of the last chunk, and what all chunks so far took out
 	for i := range ic.chunks {
@@ -240,23 +266,23 @@ func (ic *inCall) collect() string {
 			continue
 		}
 		if ch.position < end {
-			return "Read chunks overlap"
+			return wire.BadXDR, "Read chunks overlap"
 		}
 		if ch.position-taken > stream {
-			return "a Read chunk's position is beyond the payload stream"
+			return wire.BadXDR, "a Read chunk's position is beyond the payload stream"
 		}
 		end = ch.position + xdr.Round(ch.length)
 		taken += xdr.Round(ch.length)
 		ic.Items = append(ic.Items, xdr.Item{Position: ch.position, Length: ch.length})
 	}
-	return ""
+	return 0, ""
 }
 
 // decode reads the RPC header, and plans the reply. It returns false when the call has been answered.
 func (ic *inCall) decode() bool {
 	err := oncrpc.DecodeCall(&ic.Call)
 	if ic.XID != uint32(ic.hdr.XID) {
-		ic.refuse(wire.ErrChunk, BadHeader, "XID is %#x in the header, %#x in the call", uint32(ic.hdr.XID), ic.XID)
+		ic.refuse(wire.BadXDR, BadHeader, "XID is %#x in the header, %#x in the call", uint32(ic.hdr.XID), ic.XID)
 		return false
 	}
 	switch {
@@ -267,7 +293,7 @@ func (ic *inCall) decode() bool {
 		ic.Refuse(err)
 		return false
 	default:
-		ic.refuse(wire.ErrChunk, BadHeader, "%v", err)
+		ic.refuse(wire.BadXDR, BadHeader, "%v", err)
 		return false
 	}
 	ic.Plan.MaxReply = ic.capacity()
@@ -285,7 +311,7 @@ func (ic *inCall) plan() bool {
 	}
 	if b == nil {
 		if len(ic.Items) > 0 {
-			ic.refuse(wire.ErrChunk, BadChunk, "program %d version %d has no arguments that may be in Read chunks", ic.Program, ic.Version)
+			ic.refuse(wire.BadXDR, BadChunk, "program %d version %d has no arguments that may be in Read chunks", ic.Program, ic.Version)
 			return false
 		}
 		return true
@@ -298,7 +324,7 @@ func (ic *inCall) plan() bool {
 	case len(ic.Items) == 0 && err != nil:
 		ic.Plan.Reset() // nothing was reduced: how to answer is the handler's business
 	case err != nil && misplaced(err):
-		ic.refuse(wire.ErrChunk, BadChunk, "%v", err)
+		ic.refuse(wire.BadXDR, BadChunk, "%v", err)
 		return false
 	case err != nil:
 		ic.c.fault(BadArguments, "Read chunks do not fit the arguments: %v", err)
@@ -306,7 +332,7 @@ func (ic *inCall) plan() bool {
 		ic.ReplyAccept(oncrpc.GarbageArgs)
 		return false
 	case d.Used() < len(ic.Items):
-		ic.refuse(wire.ErrChunk, BadChunk, "the Read chunk at position %d is no argument that may be in one", ic.Items[d.Used()].Position)
+		ic.refuse(wire.BadXDR, BadChunk, "the Read chunk at position %d is no argument that may be in one", ic.Items[d.Used()].Position)
 		return false
 	default:
 		capacity = min(capacity, oncrpc.MinReplyLen+oncrpc.MaxAuthLen+ic.Plan.MaxReply)
@@ -328,7 +354,7 @@ func misplaced(err error) bool {
 // capacity bounds the reply by what the call has room for.
 func (ic *inCall) capacity() int {
 	h := &ic.hdr
-	n := max(0, ic.c.sendLimit-ic.answerSize())
+	n := max(0, ic.c.terms.Load().sendLimit-ic.answerSize())
 	if h.HasReply {
 		n = max(n, int(min(wire.Length(h.Reply()), uint64(bufpool.MaxSize))))
 	}
@@ -379,7 +405,7 @@ func (ic *inCall) acquire() {
 	switch {
 	case err != nil:
 		ic.state = onLoop
-		ic.refuse(wire.ErrChunk, TooLarge, "%v", err)
+		ic.refuse(wire.System, TooLarge, "%v", err)
 	case ok:
 		ic.state = onLoop
 		ic.fetch()
@@ -463,10 +489,11 @@ func (in *responder) close() {
 			ic.recycle()
 		case serving:
 			if ic.unsent.CompareAndSwap(true, false) {
-				ic.recycle()
+				ic.letGo()
 			}
 		}
 	}
+	in.kept.close()
 	if in.account != nil {
 		in.account.Close()
 	}

@@ -44,7 +44,7 @@ func (out *requester) reply(ic *inCall, cp *rdma.Completion) {
 // refused handles an RDMA_ERROR message.
 func (out *requester) refused(ic *inCall, cp *rdma.Completion) {
 	h := &ic.hdr
-	if !out.match(ic, cp, &RemoteError{Code: h.Code, Low: h.Low, High: h.High}) {
+	if !out.match(ic, cp, remoteError(h)) {
 		out.c.drop(ic, Dropped, fmt.Sprintf("RDMA_ERROR for XID %#x, which is not that of an outstanding call", uint32(h.XID)))
 	}
 }
@@ -66,15 +66,20 @@ func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
 		out.mu.Unlock()
 		return false
 	}
-	out.unlink(o)
 	o.unread = false
-	out.freed++
 	out.offered = int(min(h.Credits, maxCredits))
-	if o.req != nil && o.err == nil { // otherwise it was cancelled
-		if err == nil {
-			err = o.accept(ic)
+	remote, _ := err.(*RemoteError) //nolint:errorlint // it is not wrapped
+	if remote != nil && o.req != nil && o.err == nil && o.adapt(remote) {
+		o.again, o.posted = true, false
+	} else {
+		out.unlink(o)
+		out.freed++
+		if o.req != nil && o.err == nil { // otherwise it was cancelled
+			if err == nil {
+				err = o.accept(ic)
+			}
+			o.err = err
 		}
-		o.err = err
 	}
 	o.revoke(cp.Invalidated, cp.HasInvalidated)
 	o.complete()

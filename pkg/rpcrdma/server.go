@@ -201,6 +201,7 @@ func (s *Server) stop() (conns []*Conn) {
 
 // Negotiated is what was settled for a connection.
 type Negotiated struct {
+	// Version is that of RPC-over-RDMA, 0 at a server that offers version 2 until the client's first message.
 	Version int
 	// InlineCall and InlineReply are the inline thresholds, in bytes, from client to server and back.
 	InlineCall, InlineReply int
@@ -211,4 +212,6 @@ type Negotiated struct {
 	// Peer is what the peer sent while connecting, wire.DefaultPrivateData if it sent none.
 	Peer       wire.PrivateData
 	Attributes rdma.Attributes
+	// Own and Remote are the transport properties of this side and of the peer, in version 2.
+	Own, Remote Properties
 }

@@ -31,8 +31,9 @@ import (
 //
 // Tokens of messages are words, decimal or 0x…, and
 //
-//	MSG NOMSG ERROR, tail
+//	MSG NOMSG ERROR OPTIONAL CONNPROP REQPROP RESPROP UPDPROP, CALL REPLY, tail
 //	NAME, NAME:n                 a segment: all of the memory, or n bytes of it; NAME:n+m is the n bytes from m on
+//	NAME:handle                  its handle
 //	data(n,k)                    n bytes that fill(k) makes, with XDR round-up
 //	sum(n,k)                     their checksum; both(n,k,m,l) that of two
 //	call(xid,procedure)          an RPC call header; reply(xid) that of a successful reply
@@ -49,10 +50,11 @@ type transcript struct {
 	r    *oncrpc.Request
 	m    move
 	done chan struct{}
+	line string // the present one
 }
 
 func TestTranscripts(t *testing.T) {
-	for _, role := range []string{"responder", "requester"} {
+	for _, role := range []string{"responder", "requester", "responder2", "requester2"} {
 		files, err := filepath.Glob("testdata/" + role + "/*.txt")
 		if err != nil || len(files) == 0 {
 			t.Fatal(err, len(files))
@@ -60,12 +62,29 @@ func TestTranscripts(t *testing.T) {
 		for _, name := range files {
 			t.Run(role+"/"+strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
 				x := &transcript{t: t, mem: map[string][]byte{}, segs: map[string]wire.Segment{}, vars: map[string]uint32{}}
-				if role == "responder" {
+				switch role {
+				case "responder":
 					x.w = newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
 					x.p = x.w.rawDial(rawPrivate(4096))
-				} else {
+				case "requester":
 					x.c, x.p, x.w = requesterWorld(t, rawPrivate(4096), nil, nil)
+				case "responder2":
+					x.w = newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+						cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, Static(8)
+					})
+					x.p = x.w.rawDial(rawPrivate(4096))
+				case "requester2":
+					var err error
+					x.c, x.p, x.w, err = dial2(t, nil, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 8, 6, 0, 0) })
+					if err != nil {
+						t.Fatal(err)
+					}
 				}
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Log("at " + x.line)
+					}
+				})
 				x.run(name)
 				x.p.none()
 				x.p.close()
@@ -98,6 +117,7 @@ func (x *transcript) run(name string) {
 	}
 	for i, line := range lines {
 		f := strings.Fields(line)
+		x.line = fmt.Sprintf("%s:%d", name, at[i])
 		if err := x.command(f[0], f[1:]); err != nil {
 			x.t.Fatalf("%s:%d: %v", name, at[i], err)
 		}
@@ -249,6 +269,20 @@ func (x *transcript) token(tok string) (b []byte, any bool) {
 		return words(1), false
 	case "ERROR":
 		return words(4), false
+	case "OPTIONAL":
+		return words(5), false
+	case "CONNPROP":
+		return words(6), false
+	case "REQPROP":
+		return words(7), false
+	case "RESPROP":
+		return words(8), false
+	case "UPDPROP":
+		return words(9), false
+	case "CALL":
+		return words(0), false
+	case "REPLY":
+		return words(1), false
 	case "tail":
 		return words(tail), false
 	case "*":
@@ -286,6 +320,9 @@ func (x *transcript) token(tok string) (b []byte, any bool) {
 	s, ok := x.segs[name]
 	if !ok {
 		x.t.Fatalf("unknown token %q", tok)
+	}
+	if rest == "handle" {
+		return words(uint32(s.Handle)), false
 	}
 	if rest != "" && rest != "segment" {
 		n, off, _ := strings.Cut(rest, "+")

@@ -1,0 +1,99 @@
+package rpcrdma
+
+import (
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// maxTries is how often a request is sent, at most, when the peer answers that it would take it in another shape.
+const maxTries = 4
+
+// bounds are what the peer accepts in a header, as far as it is known.
+type bounds struct {
+	wire.Limits
+	ReadChunks int
+	lowered    bool // the peer has said so
+}
+
+// adapt finds out whether a request can be sent again, in another shape, after the peer has refused it; if so it leaves in o and
+// in the connection's bounds what to do differently. The peer has not executed the call, or has kept its reply. The requester is locked.
+func (o *outCall) adapt(e *RemoteError) bool {
+	out := &o.c.out
+	if e.Version != wire.Version2 || o.c.server || o.tries+1 >= maxTries {
+		return false
+	}
+	o.tries++
+	needed := int(e.Needed)
+	most := max(o.c.cfg.MaxBulk, bufpool.MaxSize)
+	lim := *out.limits.Load()
+	var now *int
+	switch e.Code {
+	case wire.ReplyResource:
+		if needed <= o.room || needed > most {
+			return false
+		}
+		o.room = needed
+		return true
+	case wire.WriteResource:
+		i := int(e.Index)
+		switch {
+		case needed == 0 || needed > most || o.noWrites || i > o.build.writes:
+			return false
+		case i == 0 || o.wide != 0 && o.wide != i:
+			o.noWrites = true
+			o.room = min(most, o.req.Plan.MaxReply+needed)
+		case o.wide == i && needed <= o.width:
+			return false
+		default:
+			o.wide, o.width = i, needed
+		}
+		return true
+	case wire.ReadChunks:
+		now = &lim.ReadChunks
+	case wire.WriteChunks:
+		now = &lim.WriteChunks
+	case wire.Segments:
+		now = &lim.SegmentsPerChunk
+	default:
+		return false
+	}
+	if int64(e.Max) < int64(*now) { // otherwise another request was told already
+		*now = int(e.Max)
+		lim.lowered = true
+		out.limits.Store(&lim)
+	}
+	return true
+}
+
+// sendAgain puts a request that has nothing outstanding any more in front of the queue; it has its credit. The requester is locked, and is
+// unlocked when sendAgain returns true. Otherwise the request was cancelled meanwhile, or the connection has ended.
+func (o *outCall) sendAgain() bool {
+	out := &o.c.out
+	o.busy++
+	out.mu.Unlock()
+	o.regions = o.regions[:0]
+	o.reply.release()
+	o.build.release()
+	out.mu.Lock()
+	o.busy--
+	o.again = false
+	switch {
+	case out.closed != nil:
+		if o.err == nil {
+			o.err = out.closed
+		}
+		return false
+	case o.err != nil:
+		out.unlink(o)
+		out.inFlight--
+		return false
+	}
+	o.unread, o.queued, o.credited = true, true, true
+	o.next, out.first = out.first, o
+	if out.last == nil {
+		out.last = o
+	}
+	out.mu.Unlock()
+	out.pump()
+	return true
+}

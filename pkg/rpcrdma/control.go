@@ -1,0 +1,225 @@
+package rpcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// answerTime is how long a client waits for the answer to its first message.
+const answerTime = 5 * time.Second
+
+// errNoAnswer is why a client takes its peer for one that does not know version 2.
+var errNoAnswer = errors.New("rpcrdma: no answer to the first message of version 2")
+
+// control is the role that sends and takes messages which belong to no RPC: version 2's choice, and transport properties. They cost no
+// credit; receives in reserve are there for them. Each side has one exchange outstanding at most.
+//
+// A client chooses the version so, with the first message, and one credit:
+//
+//	RDMA2_CONNPROP ->  <- RDMA2_CONNPROP               version 2, and the properties of both sides
+//	RDMA2_CONNPROP ->  <- RDMA2_ERROR INVALID_OPTION   version 2, with defaults
+//	RDMA2_CONNPROP ->  <- RDMA_ERROR ERR_VERS          version 1, on the same connection
+//	RDMA2_CONNPROP ->  the connection ends, or silence  version 1, on another connection
+//
+// Without the extension, the first message is a NULL call of program 0 instead, which any server answers.
+type control struct {
+	c *Conn
+
+	// These are changed with the loop held.
+	values  wire.Values // the peer's properties
+	given   bool        // the peer has sent RDMA2_CONNPROP
+	told    bool        // this side has
+	mutable uint32      // bit n: the peer may change property n
+	settled bool        // who waits for the version has been told
+	refusal error       // why the choice of the version failed
+
+	mu     sync.Mutex
+	head   *bufpool.Buf
+	local  [1][]byte
+	work   batch
+	busy   bool // the Send has not completed
+	xid    wire.XID
+	awaits bool // of the message with xid
+}
+
+func (k *control) init(c *Conn) { k.c = c }
+
+// choose sends the first message of a client, and waits until the version is settled.
+func (k *control) choose(ctx context.Context) error {
+	c := k.c
+	c.out.mu.Lock()
+	asked := wire.Credits(c.out.asked())
+	c.out.inFlight = 1
+	c.out.mu.Unlock()
+	xid := wire.XID(c.out.NextXID())
+	c.loop.Lock()
+	k.told = c.cfg.Extensions&TransportProperties != 0
+	props := c.properties()
+	c.loop.Unlock()
+	err := k.send(xid, func(dst []byte) []byte {
+		if c.cfg.Extensions&TransportProperties != 0 {
+			return wire.AppendProperties(dst, xid, asked, wire.Call, wire.ConnProp, props, false)
+		}
+		dst = wire.AppendMessage(dst, xid, asked, wire.Msg, wire.Call, 0)
+		dst = wire.AppendEnd(wire.AppendEnd(wire.AppendEnd(dst)))
+		var e xdr.Encoder
+		var null [oncrpc.MinCallLen]byte
+		e.Reset(null[:0], nil)
+		oncrpc.EncodeCallHeader(&e, uint32(xid), 0, 0, 0, oncrpc.Auth{}, oncrpc.Auth{})
+		return append(dst, null[:]...)
+	})
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(answerTime)
+	defer timer.Stop()
+	select {
+	case <-c.chosen:
+		return k.refusal
+	case <-c.done:
+		return &LostError{c.err}
+	case <-timer.C:
+		return errNoAnswer
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// send sends a message of at most wire.FirstMessage bytes, which awaits an answer.
+func (k *control) send(xid wire.XID, build func(dst []byte) []byte) error {
+	k.mu.Lock()
+	if k.busy || k.awaits {
+		k.mu.Unlock()
+		return errors.New("rpcrdma: another control message is outstanding")
+	}
+	var err error
+	if k.head, err = k.c.buffer(k.head, wire.FirstMessage); err != nil {
+		k.mu.Unlock()
+		return err
+	}
+	k.local[0] = build(k.head.B[:0])
+	k.work.wrs = append(k.work.wrs[:0], rdma.WorkRequest{ID: idControl, Op: rdma.Send, Signaled: true, Local: k.local[:]})
+	k.busy, k.awaits, k.xid = true, true, xid
+	k.mu.Unlock()
+	k.c.work.post(&k.work)
+	return nil
+}
+
+// sent notes that the Send has completed.
+func (k *control) sent() {
+	k.mu.Lock()
+	k.busy = false
+	k.mu.Unlock()
+	k.c.work.done(1)
+}
+
+// answered reports whether xid is that of the message which awaits an answer. It does not any more.
+func (k *control) answered(xid wire.XID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ok := k.awaits && k.xid == xid
+	k.awaits = k.awaits && !ok
+	return ok
+}
+
+// first reports whether a client's first message awaits an answer. It does not any more: RDMA2_CONNPROP is an answer whatever its XID, since
+// draft -05 does not make it one.
+func (k *control) first() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ok := !k.c.server && !k.settled && k.awaits
+	k.awaits = k.awaits && !ok
+	return ok
+}
+
+// close frees the buffer; the endpoint has let go of it.
+func (k *control) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.busy = true
+	if k.head != nil {
+		k.head.Release()
+		k.head = nil
+	}
+}
+
+// refused handles an RDMA_ERROR message, if it answers one of ours. With ERROR the version may be settled.
+func (k *control) refused(ic *inCall) bool {
+	c, h := k.c, &ic.hdr
+	if !k.answered(h.XID) {
+		return false
+	}
+	e := remoteError(h)
+	c.fault(ErrorReceived, "%v", e)
+	if !c.server && c.terms.Load().version == 0 {
+		out := &c.out
+		out.mu.Lock()
+		out.inFlight = 0 // one credit, as in the beginning
+		unknown := h.Code == wire.InvalidOption || h.Code == wire.InvalidOption9
+		out.answered = unknown
+		out.mu.Unlock()
+		switch {
+		case h.Code == wire.ErrVers && c.cfg.offers(wire.Version1) && h.Low <= wire.Version1 && h.High >= wire.Version1:
+			c.settle(c.terms1(wire.Version1))
+		case ic.v2 && unknown:
+			c.settle(c.terms2())
+		default:
+			k.refusal = fmt.Errorf("rpcrdma: no version that both have: %w", e)
+		}
+	}
+	ic.recycle()
+	return true
+}
+
+// settle tells who waits for the version of it.
+func (k *control) settle() {
+	if c := k.c; !c.server && !k.settled && (c.terms.Load().version != 0 || k.refusal != nil) {
+		k.settled = true
+		close(c.chosen)
+	}
+}
+
+// probed handles the reply to a client's first message, if ic is that.
+func (k *control) probed(ic *inCall) bool {
+	if !k.answered(ic.hdr.XID) {
+		return false
+	}
+	k.credits(ic)
+	ic.recycle()
+	return true
+}
+
+// credits takes the credits of the answer to a client's first message.
+func (k *control) credits(ic *inCall) {
+	k.c.out.freed++
+	k.c.out.offered = int(min(ic.hdr.Credits, maxCredits))
+}
+
+// message handles a message of version 2 that belongs to no RPC.
+func (k *control) message(ic *inCall) {
+	if k.c.cfg.Extensions&TransportProperties == 0 {
+		ic.refuse(wire.InvalidOption, BadHeader, "%v is not supported", ic.hdr.Procedure)
+		return
+	}
+	switch ic.hdr.Procedure {
+	case wire.ConnProp:
+		k.connProp(ic)
+	case wire.ReqProp:
+		k.reqProp(ic)
+	case wire.RespProp:
+		k.c.drop(ic, UnknownXID, "RDMA2_RESPROP to nothing that was asked")
+	case wire.UpdProp:
+		k.updProp(ic)
+	default:
+		ic.refuse(wire.InvalidOption, BadHeader, "operation %d is not supported", ic.hdr.Operation)
+	}
+}
