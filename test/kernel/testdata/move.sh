@@ -6,20 +6,22 @@ set -euo pipefail
 . "$TESTDATA/checks.sh"
 
 begin
+# until_moved COMMAND...: again and again.
+until_moved() { until [ -e /run/moved ]; do "$@"; done; }
 moved() {
-  local fio churn move
+  local load names
   exec 8>/mnt/locked
   flock -n 8
   mkdir /mnt/churn
-  verify & fio=$!
-  "$PROBE" churn /mnt/churn 150 & churn=$!
-  for move in 1 2 3 4; do
-    ask move
-  done
-  kill -0 $fio
-  wait $fio
-  wait $churn
-  rmdir /mnt/churn
+  until_moved verify & load=$!
+  until_moved "$PROBE" churn /mnt/churn 15 & names=$!
+  ask move
+  ask move
+  ask move
+  touch /run/moved
+  wait $load
+  wait $names
+  rmdir /mnt/churn                          # nothing is left in it
   printf x >&8
   sync /mnt/locked
 }
