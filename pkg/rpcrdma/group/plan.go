@@ -148,7 +148,7 @@ func (p *Planner) Expose(i int, segs []wire.Segment) { p.bulk[i].Segments = segs
 // fit, the error is a *FitError, and head stays as it was.
 //
 // The group is as short as can be, for bulk items that are laid in their order, each at the beginning of a target, and on through
-// the targets that follow. The payload stream comes as early as there is room for it.
+// the targets that follow; a layout of very many unequal targets may cost it some more. The payload stream comes as early as there is room for it.
 func (p *Planner) Lay(to *Layout, op wire.Operation, head *wire.Transmit, lim Limits) error {
 	p.op, p.head = op, head
 	if err := p.find(to, p.firstSize(op, head), lim.Transmissions); err != nil {
@@ -225,7 +225,7 @@ func (p *Planner) Transmissions() int { return len(p.group) }
 func (p *Planner) Memory() int { return p.memory }
 
 // Write writes the headers to mem, which is memory that can be sent, and returns the transmissions in order. They last until Reset, Split
-// or Lay.
+// or Lay. It is called once for each Lay.
 func (p *Planner) Write(mem []byte, xid wire.XID, credits wire.Credits) []Transmission {
 	d := wire.Call
 	if p.op == wire.XmtResp {
