@@ -22,6 +22,15 @@ type Factory struct {
 	SharedHandles bool
 	// TellsHandle: a refused Read or Write always ends its connection with a *rdma.AccessError.
 	TellsHandle bool
+	// MaxPrivate are the most bytes of private data that go with a call, with its answer, and with a rejection; 0 means 196. Over
+	// InfiniBand there is less room, and it is always sent whole: Padded says that zeros may follow what was given.
+	MaxPrivate struct{ Call, Answer, Reject int }
+	Padded     bool
+	// Unseen: the provider does not count what the peer reads and writes here, since the device does that alone.
+	Unseen bool
+	// SilentOverrun: an end whose peer found no receive posted there may take the end of the connection for an orderly one.
+	// SilentEnd: so may any end of a connection that ended because either of them violated something.
+	SilentOverrun, SilentEnd bool
 	// Cut breaks the connection beneath an endpoint, with no farewell to either side. Nil skips the cases that need it.
 	Cut func(ep rdma.Endpoint)
 
