@@ -122,7 +122,7 @@ func (s *shares) settle(m *member, requested, posted, size int, now time.Duratio
 	}
 	room := (s.limits.Memory - s.used) / int64(m.size)
 	wants, bound := s.wants(m, requested)
-	part := max((s.limits.Memory-s.claimed)/int64(s.hungry+1)/int64(m.size), 0)
+	part := max((s.limits.Memory-s.claimed)/int64(s.hungry+1)/int64(m.size), int64(s.limits.Min))
 	n, hungry := wants, int64(wants) > part
 	if hungry {
 		n, bound = int(part), ByMemory

@@ -23,7 +23,7 @@ type use struct {
 func (u *use) note(calls int, d, now time.Duration, grant int, l CreditLimits) {
 	need := calls
 	if d > roundTrip {
-		need = int((time.Duration(calls)*roundTrip + d - 1) / d)
+		need = int(time.Duration(calls) * roundTrip / d)
 	}
 	u.peak = max(u.peak, need)
 	switch {
@@ -31,7 +31,7 @@ func (u *use) note(calls int, d, now time.Duration, grant int, l CreditLimits) {
 		u.want = min(2*grant, l.Max)
 		u.peak, u.looked = need, now
 	case now-u.looked >= restTime:
-		if u.peak < grant/4 {
+		if 4*u.peak < grant {
 			u.want = 2 * u.peak
 		}
 		u.peak, u.looked = 0, now

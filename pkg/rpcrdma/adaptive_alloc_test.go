@@ -1,0 +1,24 @@
+//go:build !race
+
+package rpcrdma
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAdaptiveAllocations: what is called on the data path allocates nothing, whatever it changes.
+func TestAdaptiveAllocations(t *testing.T) {
+	s := newAdaptiveSim(t, CreditLimits{Min: 4, Max: 128, Memory: 1 << 20, ReceiveSize: 4096})
+	a, b := s.open("a").account, s.open("b").account
+	if n := testing.AllocsPerRun(10000, func() {
+		s.now += 100 * time.Microsecond
+		for range 3 {
+			a.(ReceiveAccount).Posted(a.Credits(128, 1), 4096)
+		}
+		b.(ReceiveAccount).Posted(b.Credits(128, 1), 4096)
+		s.p.Latency(3, time.Duration(s.now.Nanoseconds()%7+1)*time.Millisecond)
+	}); n > 0 {
+		t.Errorf("%v allocations a call", n)
+	}
+}

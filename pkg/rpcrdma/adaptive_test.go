@@ -1,0 +1,287 @@
+package rpcrdma
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestCreditLimits(t *testing.T) {
+	good := CreditLimits{Min: 8, Max: 128, Memory: 32768, ReceiveSize: 4096}
+	p, err := NewAdaptive(good, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		change func(*CreditLimits)
+		want   string
+	}{
+		{func(l *CreditLimits) { l.Min = 0 }, "Min 0 and Max 128"},
+		{func(l *CreditLimits) { l.Min = 129 }, "Min 129 and Max 128"},
+		{func(l *CreditLimits) { l.Max = 4097 }, "Max 4097, must be 1 to 4096"},
+		{func(l *CreditLimits) { l.ReceiveSize = 0 }, "ReceiveSize is 0"},
+		{func(l *CreditLimits) { l.Memory = 32767 }, "Memory is 32767, must be at least 32768: 8 receives of 4096 bytes"},
+	} {
+		l := good
+		c.change(&l)
+		if _, err := NewAdaptive(l, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", l, err, c.want)
+		}
+		if err := p.SetLimits(l); err == nil {
+			t.Errorf("%+v is taken", l)
+		}
+	}
+	if got := p.Stats().CreditLimits; got != good {
+		t.Errorf("limits are %+v after bad ones were refused", got)
+	}
+}
+
+// TestAdaptiveBounds does anything to a policy, and looks at what it may never do.
+func TestAdaptiveBounds(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
+		limits := func() CreditLimits {
+			l := CreditLimits{Min: draw(1, 16, "min"), ReceiveSize: 4096}
+			l.Max = l.Min + draw(0, 200, "more")
+			l.Memory = int64(l.Min+draw(0, 500, "memory")) * 4096
+			return l
+		}
+		l := limits()
+		s := newAdaptiveSim(t, l)
+		n := 0
+		over := l.Memory // what was there when the budget became smaller goes only as it is used up
+		for range draw(1, 60, "steps") {
+			switch step := draw(0, 9, "step"); {
+			case step == 0 || len(s.names) == 0:
+				c := s.open(fmt.Sprint(n))
+				c.lag, c.asks = draw(0, 5, "lag"), draw(1, 300, "asks")
+				n++
+			case step == 1:
+				i := draw(0, len(s.names)-1, "which")
+				c := s.conns[s.names[i]]
+				c.account.Close()
+				c.answer() // one that was about to be answered
+				c.account.Close()
+				delete(s.conns, s.names[i])
+				s.names = append(s.names[:i:i], s.names[i+1:]...)
+			case step == 2:
+				l = limits()
+				if err := s.p.SetLimits(l); err != nil {
+					rt.Fatal(err)
+				}
+				over = max(over, l.Memory, s.p.Stats().Promised)
+			case step == 3:
+				s.latency, s.kind = time.Duration(draw(0, 100, "ms"))*time.Millisecond, draw(0, 2, "kind")
+			case step == 4:
+				s.now += time.Duration(draw(0, 100, "s")) * time.Second
+			default:
+				name := s.names[draw(0, len(s.names)-1, "which")]
+				calls, d := draw(1, 300, "calls"), time.Duration(draw(1, 3000, "in ms"))*time.Millisecond
+				for range calls {
+					s.busy([]string{name}, 1, d/time.Duration(calls))
+					got, c := s.conns[name].account.(*account).grant, s.conns[name]
+					if got < l.Min || got > l.Max {
+						rt.Fatalf("%d credits are granted, the limits are %d to %d", got, l.Min, l.Max)
+					}
+					if c.asks >= l.Min && got > c.asks {
+						rt.Fatalf("%d credits are granted, %d asked for", got, c.asks)
+					}
+				}
+			}
+			st := s.p.Stats()
+			if m := s.memory(); m > st.Promised {
+				rt.Fatalf("there are receives of %d bytes, %d are accounted for", m, st.Promised)
+			}
+			if most := over + int64(len(s.names)*16)*4096; st.Promised > most {
+				rt.Fatalf("%d bytes are promised, the budget is %d, for %d connections with %d credits at least", st.Promised, l.Memory, len(s.names), l.Min)
+			}
+			s.check(rt)
+		}
+	})
+}
+
+// check adds up what the members have.
+func (s *adaptiveSim) check(t *rapid.T) {
+	sh := &s.p.shares
+	var used, claimed int64
+	hungry, granted := 0, 0
+	for i, m := range sh.members {
+		used += int64(m.charge) * int64(m.size)
+		granted += m.grant
+		if m.hungry {
+			hungry++
+		} else {
+			claimed += m.claim
+		}
+		if m.at != i || m.charge < m.grant {
+			t.Fatalf("member %d: %+v", i, m)
+		}
+	}
+	if used != sh.used || claimed != sh.claimed || hungry != sh.hungry || granted != sh.granted || len(sh.members) != len(s.names) {
+		t.Fatalf("the sums are %d, %d, %d, %d of %d, want %d, %d, %d, %d of %d",
+			sh.used, sh.claimed, sh.hungry, sh.granted, len(sh.members), used, claimed, hungry, granted, len(s.names))
+	}
+}
+
+// TestAdaptiveFair: whatever went before, equally busy connections come to have the same; then nothing changes any more, all memory that
+// they can use is in use, and none that they cannot.
+func TestAdaptiveFair(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
+		busy, idle, low := draw(1, 8, "busy"), draw(0, 4, "idle"), draw(1, 8, "min")
+		l := CreditLimits{Min: low, Max: draw(low, 128, "max"), Memory: int64(low+draw(0, 500, "memory")) * 4096, ReceiveSize: 4096}
+		s := newAdaptiveSim(t, l)
+		for i := range busy + idle {
+			s.open(fmt.Sprint(i)).lag = draw(0, 3, "lag")
+			s.busy(s.names[:1+draw(0, i, "which")], draw(1, 300, "calls"), time.Millisecond)
+		}
+		all := s.names
+		for range 15 { // those to be idle make a call now and then, and give up what they had
+			s.busy(all[busy:], 20, 20*time.Second)
+		}
+		s.busy(all[:busy], 1500, 150*time.Millisecond)
+		before := s.p.Stats()
+		s.busy(all[:busy], 1500, 150*time.Millisecond)
+		st := s.p.Stats()
+		if st.Raised != before.Raised || st.Lowered != before.Lowered {
+			rt.Errorf("grants change under constant use: %v %v", st, before)
+		}
+		want := int(min(int64(l.Max), max(int64(low), (l.Memory/4096-int64(idle*low))/int64(busy))))
+		for i, name := range all {
+			got := s.conns[name].account.(*account).grant
+			if i < busy && got != want {
+				rt.Fatalf("busy connection %d has %d credits, want %d: %s", i, got, want, s.grants())
+			}
+			if i >= busy && got != low {
+				rt.Fatalf("idle connection %d has %d credits, want %d", i-busy, got, low)
+			}
+		}
+		if m := s.memory(); m != st.Promised || m > max(l.Memory, int64((busy+idle)*low)*4096) {
+			rt.Errorf("receives take %d bytes, %d are promised, the budget is %d", m, st.Promised, l.Memory)
+		}
+	})
+}
+
+// TestAdaptiveStatic: with one number for both limits the policy does what Static does.
+func TestAdaptiveStatic(t *testing.T) {
+	s := newAdaptiveSim(t, CreditLimits{Min: 128, Max: 128, Memory: math.MaxInt64, ReceiveSize: 4096})
+	for i := range 50 {
+		c := s.open(fmt.Sprint(i))
+		s.latency = time.Duration(1+i) * time.Second
+		for range 300 {
+			s.busy([]string{fmt.Sprint(i)}, 1, time.Millisecond)
+			if n := c.account.(*account).grant; n != 128 {
+				t.Fatalf("%d credits are granted", n)
+			}
+		}
+	}
+	if st := s.p.Stats(); st.Promised != 50*128*4096 || st.Raised != [Reasons]uint64{} || st.Lowered != [Reasons]uint64{} {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestAdaptiveSizes: what receives take is told later, and then counts.
+func TestAdaptiveSizes(t *testing.T) {
+	s := newAdaptiveSim(t, CreditLimits{Min: 4, Max: 128, Memory: 100 * 4096, ReceiveSize: 4096})
+	a, b := s.open("a"), s.open("b")
+	a.size = 4 * 4096
+	s.busy([]string{"a", "b"}, 1000, time.Millisecond)
+	if g := s.grants(); g != "a 12, b 50, 392 of 400 KiB" {
+		t.Error(g)
+	}
+	a.account.Close()
+	b.account.Close()
+	if st := s.p.Stats(); st.Promised != 0 || st.Granted != 0 || st.Connections != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestAdaptiveLatencyLoop closes the loop: a backend that does 16 calls at a time of 1 ms each, and clients that use all that they are granted.
+// The grants settle where the backend is busy, and change no more often than they may.
+func TestAdaptiveLatencyLoop(t *testing.T) {
+	s := newAdaptiveSim(t, CreditLimits{Min: 2, Max: 128, Memory: 1 << 30, ReceiveSize: 4096})
+	names := []string{"a", "b", "c", "d"}
+	for _, n := range names {
+		s.open(n)
+	}
+	s.latency = time.Millisecond
+	s.busy(names, 100, 100*time.Millisecond) // it was seen without load
+	from := s.p.Stats()
+	worst := 0
+	for tick := range 100 * 20 {
+		load := s.p.Stats().Granted
+		s.latency = time.Millisecond * time.Duration(max(load, 16)) / 16
+		s.busy(names, 4, time.Millisecond)
+		if tick > 1000 {
+			worst = max(worst, load)
+			if load < 16 {
+				t.Fatalf("only %d calls are let in, the backend can do 16 at a time", load)
+			}
+		}
+	}
+	if worst > 64 {
+		t.Errorf("%d calls are let in, the backend can do 16 at a time", worst)
+	}
+	st := s.p.Stats()
+	changes := st.Raised[ByLatency] + st.Lowered[ByLatency] - from.Raised[ByLatency] - from.Lowered[ByLatency]
+	if most := uint64(len(names) * 10 * 2); changes > most { // 2 s went by
+		t.Errorf("latency changed grants %d times in 2 s, want %d at most", changes, most)
+	}
+}
+
+// TestLog2 holds the logarithm against the real one.
+func TestLog2(t *testing.T) {
+	last := int64(0)
+	for d := time.Duration(quick); d < time.Hour; d += d/97 + 1 {
+		got := log2(d)
+		if want := math.Log2(float64(d)) * 256; got < last || math.Abs(float64(got)-want) > 24 {
+			t.Fatalf("%v: %d, want %.0f", d, got, want)
+		}
+		last = got
+	}
+}
+
+// TestAdaptiveConcurrently has connections come, call and go at the same time, on the clock of the runtime.
+func TestAdaptiveConcurrently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := NewAdaptive(CreditLimits{Min: 2, Max: 64, Memory: 200 * 4096, ReceiveSize: 4096}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				for range 10 {
+					c := &simConn{account: p.Open(), asks: 128, size: 4096, credits: 1, there: 1}
+					for range 500 {
+						if n := c.answer(); n < 1 || n > 64 {
+							t.Errorf("%d credits are granted", n)
+						}
+						p.Latency(i%3, time.Duration(1+i)*time.Millisecond)
+						time.Sleep(time.Duration(100+i) * time.Microsecond)
+					}
+					c.account.Close()
+				}
+			})
+		}
+		for i := range 50 {
+			time.Sleep(10 * time.Millisecond)
+			if err := p.SetLimits(CreditLimits{Min: 1 + i%3, Max: 64, Memory: int64(200+i) * 4096, ReceiveSize: 4096}); err != nil {
+				t.Error(err)
+			}
+			if st := p.Stats(); st.Promised > (250+20*3)*4096 {
+				t.Errorf("%d bytes are promised", st.Promised)
+			}
+		}
+		wg.Wait()
+		if st := p.Stats(); st.Promised != 0 || st.Granted != 0 || st.Connections != 0 {
+			t.Errorf("after all connections are gone: %+v", st)
+		}
+	})
+}
