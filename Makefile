@@ -20,7 +20,7 @@ demo: build ## export a directory on loopback, move 256 MiB each way over RPC-ov
 	@go run ./hack/demo -bin bin
 
 test: ## every test, the Linux kernel's client and server included
-	@echo "All tests: about 20 minutes on two cores, 10 when the caches are warm."
+	@echo "All tests: about 30 minutes on two cores, 16 when the caches are warm."
 	@hack/deps test
 	$(MAKE) --no-print-directory test-quick fuzz test-kernel
 
@@ -31,7 +31,7 @@ test-quick: ## the inner loop: unit tests with the race detector
 fuzz: ## each fuzz target for FUZZTIME (5s)
 	@hack/fuzz $(FUZZTIME)
 
-test-kernel: build ## a stock Linux NFS/RDMA client against the gateway, our requester against the Linux server
+test-kernel: build ## a stock Linux NFS/RDMA client against the gateway before a directory, NFS-Ganesha and the Linux server; our requester against the latter
 	@hack/deps kernel
 	@hack/vm/prepare
 	go test -tags kernel -timeout 60m -count=1 -v ./test/kernel $(if $(FULL),-args -full)

@@ -135,7 +135,7 @@ func (g *guest) ask(t *testing.T, line string) bool {
 	return true
 }
 
-var kernelTrouble = regexp.MustCompile(`BUG:|Oops|WARNING:|blocked for more than|RPC:.*(bad|fail)|rpcrdma:.*(bad|fail)|Call Trace`)
+var kernelTrouble = regexp.MustCompile(`BUG:|Oops|WARNING:|blocked for more than|RPC:.*(bad|fail)|rpcrdma:.*(bad|fail)|NFS:.*(fail|lost)|Call Trace`)
 
 // finish looks at how the guest ended.
 func (g *guest) finish(t *testing.T) {

@@ -104,7 +104,7 @@ func TestProxyMove(t *testing.T) {
 		return
 	}
 	t.Run("mountstats", func(t *testing.T) { h.guest.mountstats(t, "4.2-moved") })
-	for _, g := range gateways {
-		t.Run("gateway", g.endsWell)
+	for i, g := range gateways {
+		t.Run(fmt.Sprintf("gateway%d", i), g.endsWell)
 	}
 }
