@@ -64,6 +64,9 @@ func (e *Export) Complete() {
 			e.GSS = GSSRefuse
 		}
 	}
+	if c := &e.Transport.Credits; c.Policy == Adaptive && c.Min == 0 {
+		c.Min = min(8, c.Max)
+	}
 	for i := range e.Listeners {
 		l := &e.Listeners[i]
 		if l.Network != RDMA {

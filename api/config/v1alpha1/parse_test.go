@@ -44,7 +44,7 @@ func wantGood() GatewayConfig {
 			Access:  []AccessRule{{AccessFrom{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ReadWrite, SquashNone}},
 			Transport: Transport{
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
-				Credits: Credits{Static, 128}, RemoteInvalidation: true,
+				Credits: Credits{Policy: Static, Max: 128}, RemoteInvalidation: true,
 			},
 			Limits: Limits{1024, 256 << 20, 2 << 20},
 		}},
@@ -109,7 +109,7 @@ exports:
 			Access: []AccessRule{{
 				AccessFrom{[]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
 			}},
-			Transport: Transport{RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 4096}, Credits: Credits{Static, 8}},
+			Transport: Transport{RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 4096}, Credits: Credits{Policy: Static, Max: 8}},
 			Limits:    Limits{2, 8 << 20, 2 << 20},
 		}},
 	}
@@ -192,7 +192,14 @@ line 11: exports[0].transport.rpcRDMAVersions: [0]: want [1], the one version th
 		{"call: 4Ki", "call: 0", `line 11: exports[0].transport.inlineThreshold.call: 0: want a multiple of 1Ki from 1Ki to 256Ki`, false},
 		{"reply: 8192", "reply: 257Ki", `line 11: exports[0].transport.inlineThreshold.reply: 257Ki: want a multiple of 1Ki from 1Ki to 256Ki`, false},
 		{"reply: 8192", "replay: 8192", `line 11: exports[0].transport.inlineThreshold.replay: unknown field (did you mean "reply"?); the fields here are call, reply`, false},
-		{"policy: Static", "policy: Adaptive", `line 11: exports[0].transport.credits.policy: "Adaptive": want Static`, false},
+		{"policy: Static", "policy: Dynamic", `line 11: exports[0].transport.credits.policy: "Dynamic": want Static or Adaptive`, false},
+		{"policy: Static", "policy: Static, min: 4, memory: 1Mi", `line 11: exports[0].transport.credits.min: 4: is for policy Adaptive alone: leave it out
+line 11: exports[0].transport.credits.memory: 1Mi: is for policy Adaptive alone: leave it out`, false},
+		{"policy: Static", "policy: Adaptive", `line 11: exports[0].transport.credits.memory: missing: want the most for receives of all connections together, such as 256Mi`, false},
+		{"policy: Static", "policy: Adaptive, min: -1, memory: 1Mi", `line 11: exports[0].transport.credits.min: -1: want 1 to 128 (max)`, false},
+		{"policy: Static", "policy: Adaptive, min: 129, memory: 1Mi", `line 11: exports[0].transport.credits.min: 129: want 1 to 128 (max)`, false},
+		{"policy: Static", "policy: Adaptive, min: 10, memory: 39Ki", `line 11: exports[0].transport.credits.memory: 39Ki: want at least 40Ki: one connection has 10 receives (min) of 4Ki (inlineThreshold.call)`, false},
+		{"policy: Static", "policy: Adaptive, memory: 1025Gi", `line 11: exports[0].transport.credits.memory: 1025Gi: want at most 1Ti`, false},
 		{"max: 128", "max: 0", `line 11: exports[0].transport.credits.max: 0: want 1 to 4096`, false},
 		{"max: 128", "max: 1.5", `line 11: exports[0].transport.credits.max: 1.5: want a whole number`, false},
 		{"remoteInvalidation: true", "remoteInvalidation: 1", `line 11: exports[0].transport.remoteInvalidation: 1: want true or false`, false},
@@ -429,5 +436,26 @@ func TestDocumentation(t *testing.T) {
 	}
 	if found == 0 {
 		t.Error("docs/gateway.md shows no configuration file")
+	}
+}
+
+// TestAdaptiveCredits: min has a default that depends on max, and the least memory is that of one connection.
+func TestAdaptiveCredits(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want Credits
+	}{
+		{"policy: Adaptive, min: 8, max: 128, memory: 256Mi", Credits{Adaptive, 8, 128, 256 << 20}},
+		{"policy: Adaptive, max: 128, memory: 32Ki", Credits{Adaptive, 8, 128, 32 << 10}},
+		{"policy: Adaptive, max: 3, memory: 12Ki", Credits{Adaptive, 3, 3, 12 << 10}},
+		{"policy: Adaptive, min: 4096, max: 4096, memory: 1Ti", Credits{Adaptive, 4096, 4096, 1 << 40}},
+	} {
+		f, err := Parse([]byte(strings.Replace(good, "policy: Static, max: 128", tt.text, 1)))
+		if err != nil || len(f.Refused) > 0 {
+			t.Fatal(tt.text, err, f.Refused)
+		}
+		if d := cmp.Diff(tt.want, f.Config.Exports[0].Transport.Credits); d != "" {
+			t.Error(tt.text, d)
+		}
 	}
 }

@@ -189,10 +189,16 @@ type InlineThreshold struct {
 
 // Credits say how many calls a connection may have outstanding. A receive of the call threshold's size is posted for each.
 type Credits struct {
-	// Policy is Static: Max for every connection that asks for as many.
+	// Policy is Static: Max for every connection that asks for as many; or Adaptive: Memory is divided among the connections by use, and
+	// less is granted while the backend is slower than it was lately. Default Static.
 	Policy CreditPolicy `json:"policy"`
-	// Max is the grant, 1 to 4096. Default 128.
+	// Min is the least that a connection is granted, 1 to Max. Adaptive alone; default 8, or Max if that is less.
+	Min int `json:"min,omitempty"`
+	// Max is the grant, or the most that it may be, 1 to 4096. Default 128.
 	Max int `json:"max"`
+	// Memory is the most bytes for the receives of all connections together, beyond Min for each: from what Min takes for one connection to
+	// 1Ti. Adaptive alone, which requires it.
+	Memory Quantity `json:"memory,omitempty"`
 }
 
 // Limits bound what an export's clients may take together.
@@ -274,8 +280,13 @@ const (
 // CreditPolicy says how credits are granted.
 type CreditPolicy string
 
-// Static grants the same number to every connection.
-const Static CreditPolicy = "Static"
+// Credit policies.
+const (
+	// Static grants the same number to every connection.
+	Static CreditPolicy = "Static"
+	// Adaptive divides memory among connections.
+	Adaptive CreditPolicy = "Adaptive"
+)
 
 // MaxCredits is the highest number of credits that can be configured.
 const MaxCredits = 4096

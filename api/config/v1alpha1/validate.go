@@ -118,8 +118,35 @@ func (t *Transport) validate(r report) {
 	}
 	threshold(r.at("inlineThreshold").at("call"), t.InlineThreshold.Call)
 	threshold(r.at("inlineThreshold").at("reply"), t.InlineThreshold.Reply)
-	oneOf(r.at("credits").at("policy"), t.Credits.Policy, Static)
-	between(r.at("credits").at("max"), t.Credits.Max, 1, MaxCredits)
+	t.validateCredits(r.at("credits"))
+}
+
+func (t *Transport) validateCredits(r report) {
+	c := &t.Credits
+	oneOf(r.at("policy"), c.Policy, Static, Adaptive)
+	between(r.at("max"), c.Max, 1, MaxCredits)
+	if c.Policy != Adaptive {
+		if c.Min != 0 {
+			r.at("min").refuse(c.Min, "is for policy Adaptive alone: leave it out")
+		}
+		if c.Memory != 0 {
+			r.at("memory").refuse(c.Memory, "is for policy Adaptive alone: leave it out")
+		}
+		return
+	}
+	if c.Min < 1 || c.Min > c.Max {
+		r.at("min").refuse(c.Min, "want 1 to %d (max)", c.Max)
+		return
+	}
+	size := t.InlineThreshold.Call
+	switch least := Quantity(c.Min) * size; {
+	case c.Memory == 0:
+		r.at("memory").refuse(nil, "missing: want the most for receives of all connections together, such as 256Mi")
+	case c.Memory < least:
+		r.at("memory").refuse(c.Memory, "want at least %s: one connection has %d receives (min) of %s (inlineThreshold.call)", least, c.Min, size)
+	case c.Memory > 1<<40:
+		r.at("memory").refuse(c.Memory, "want at most 1Ti")
+	}
 }
 
 // checkConflicts looks for what two exports cannot both have. The later one has the problem; of two with the same name
