@@ -1,0 +1,203 @@
+package verbs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Assigned is a device that the SR-IOV network device plugin gave to this container, as it says in the environment.
+type Assigned struct {
+	// Variable is the one that names the device: PCIDEVICE_, the resource's prefix and name.
+	Variable string
+	// ID is the PCI address of a virtual function, "0000:3b:02.1", or the name of an auxiliary device, "mlx5_core.sf.4".
+	ID string
+	// Device is the RDMA device, "mlx5_4"; "" where the plugin does not tell (those before 2025, and devices that it was not asked to
+	// give with isRdma).
+	Device string
+	// Verbs is the character device, "/dev/infiniband/uverbs11"; "" where the plugin does not tell.
+	Verbs string
+}
+
+const (
+	pluginPrefix = "PCIDEVICE_"
+	infoSuffix   = "_INFO"
+	maxAssigned  = 256 // devices in all variables
+)
+
+// AssignedDevices reads the variables PCIDEVICE_* and PCIDEVICE_*_INFO of an environment, given as in os.Environ. They come in the order of the
+// variables' names, and within one as it lists them. A name may hold hyphens, though no shell can read it then.
+func AssignedDevices(environ []string) ([]Assigned, error) {
+	infos := map[string]map[string]pluginInfo{}
+	lists := map[string][]string{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, pluginPrefix) || value == "" {
+			continue
+		}
+		// A resource may itself be called "…_INFO": what it holds tells.
+		if base, ok := strings.CutSuffix(name, infoSuffix); ok && strings.HasPrefix(strings.TrimSpace(value), "{") {
+			info := map[string]pluginInfo{}
+			if err := json.Unmarshal([]byte(value), &info); err != nil {
+				return nil, fmt.Errorf("verbs: %s is not the JSON of the SR-IOV device plugin: %w", name, err)
+			}
+			infos[base] = info
+			continue
+		}
+		lists[name] = strings.Split(value, ",")
+	}
+	for name, info := range infos {
+		if lists[name] == nil { // the list says no more than the keys
+			for id := range info {
+				lists[name] = append(lists[name], id)
+			}
+			slices.Sort(lists[name])
+		}
+	}
+	var names []string
+	for name := range lists {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var all []Assigned
+	for _, name := range names {
+		for _, id := range lists[name] {
+			id = strings.TrimSpace(id)
+			if !validID(id) {
+				return nil, fmt.Errorf("verbs: %s names %q, want PCI addresses as 0000:3b:02.1 with commas between them", name, id)
+			}
+			info := infos[name][id]
+			if len(all) == maxAssigned {
+				return nil, fmt.Errorf("verbs: the variables %s* name more than %d devices", pluginPrefix, maxAssigned)
+			}
+			all = append(all, Assigned{Variable: name, ID: id, Device: info.RDMA.Device, Verbs: info.RDMA.Verbs})
+		}
+	}
+	return all, nil
+}
+
+// pluginInfo is what the plugin tells of a device; there is more that does not matter here.
+type pluginInfo struct {
+	RDMA struct {
+		Device string `json:"rdma_dev"`
+		Verbs  string `json:"uverbs"`
+	} `json:"rdma"`
+}
+
+// validID tells whether id can be a PCI address or an auxiliary device, and so the name of a folder.
+func validID(id string) bool {
+	if id == "" || len(id) > 64 || strings.Trim(id, ".") == "" {
+		return false
+	}
+	return !strings.ContainsFunc(id, func(r rune) bool {
+		return !('0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || strings.ContainsRune(":._-", r))
+	})
+}
+
+// Sources are what a device can be found by.
+type Sources struct {
+	// Name is that of a device, if somebody chose one.
+	Name string
+	// Environ is the environment, as in os.Environ.
+	Environ []string
+	// Sys is the folder /sys.
+	Sys fs.FS
+	// Interface is the network interface that carries the address to listen on, "" if that is any address.
+	Interface string
+}
+
+// Found is a device, and by what it was found.
+type Found struct {
+	Device, By string
+}
+
+// Find chooses the RDMA device: the one that is named, else the first that the SR-IOV device plugin gave to this container, else that of the
+// interface. Without any of these every device may be used, and Found is empty.
+func Find(s Sources) (Found, error) {
+	present, err := devices(s.Sys)
+	if err != nil {
+		return Found{}, err
+	}
+	if s.Name != "" {
+		if !slices.Contains(present, s.Name) {
+			return Found{}, fmt.Errorf("verbs: there is no RDMA device %q; %s", s.Name, list(present))
+		}
+		return Found{s.Name, "its name"}, nil
+	}
+	assigned, err := AssignedDevices(s.Environ)
+	if err != nil {
+		return Found{}, err
+	}
+	for _, a := range assigned {
+		name := a.Device
+		if name == "" {
+			name = deviceOfPCI(s.Sys, a.ID)
+		}
+		if slices.Contains(present, name) {
+			return Found{name, a.Variable}, nil
+		}
+	}
+	if len(assigned) > 0 {
+		a := assigned[0]
+		return Found{}, fmt.Errorf("verbs: %s gives %s to this container, which has no RDMA device here: does the plugin's selector say isRdma, "+
+			"and is the device in this network namespace (rdma system)? %s", a.Variable, a.ID, list(present))
+	}
+	if s.Interface == "" {
+		return Found{}, nil
+	}
+	for _, name := range present {
+		if carries(s.Sys, name, s.Interface) {
+			return Found{name, "the interface " + s.Interface}, nil
+		}
+	}
+	return Found{}, fmt.Errorf("verbs: the interface %s has no RDMA device; %s", s.Interface, list(present))
+}
+
+func list(present []string) string {
+	if len(present) == 0 {
+		return "there are none (is the driver loaded, and /sys/class/infiniband visible?)"
+	}
+	return "there are " + strings.Join(present, ", ")
+}
+
+const class = "class/infiniband"
+
+// devices lists the RDMA devices, sorted.
+func devices(sys fs.FS) ([]string, error) {
+	entries, err := fs.ReadDir(sys, class)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("verbs: listing the RDMA devices: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// deviceOfPCI returns the RDMA device of a PCI or auxiliary device, "" if it has none.
+func deviceOfPCI(sys fs.FS, id string) string {
+	for _, bus := range []string{"pci", "auxiliary"} {
+		entries, err := fs.ReadDir(sys, path.Join("bus", bus, "devices", id, "infiniband"))
+		if err == nil && len(entries) > 0 {
+			return entries[0].Name()
+		}
+	}
+	return ""
+}
+
+// carries tells whether a GID of the device belongs to a network interface.
+func carries(sys fs.FS, device, link string) bool {
+	owners, _ := fs.Glob(sys, path.Join(class, device, "ports/*/gid_attrs/ndevs/*"))
+	for _, owner := range owners {
+		// Most of the table's places are empty, and cannot be read.
+		if name, err := fs.ReadFile(sys, owner); err == nil && strings.TrimSpace(string(name)) == link {
+			return true
+		}
+	}
+	return false
+}

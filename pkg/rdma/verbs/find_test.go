@@ -1,0 +1,128 @@
+package verbs
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestAssignedDevices reads environments as the plugin has made them over the years.
+func TestAssignedDevices(t *testing.T) {
+	files, err := filepath.Glob("testdata/environ/*.env")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no environments: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := AssignedDevices(strings.Split(string(text), "\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for _, a := range all {
+				fmt.Fprintf(&got, "%s: %s device=%s verbs=%s\n", a.Variable, a.ID, a.Device, a.Verbs)
+			}
+			golden := strings.TrimSuffix(file, ".env") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != string(want) {
+				t.Errorf("got\n%swant\n%s", got.String(), want)
+			}
+		})
+	}
+}
+
+func TestAssignedDevicesBad(t *testing.T) {
+	many := "PCIDEVICE_MANY=" + strings.Repeat("0000:01:00.1,", maxAssigned) + "0000:01:00.1"
+	for _, c := range []struct{ entry, words string }{
+		{"PCIDEVICE_A=../../etc", "PCIDEVICE_A"},
+		{"PCIDEVICE_A=..", "PCIDEVICE_A"},
+		{"PCIDEVICE_A=0000:01:00.1,,", "PCIDEVICE_A"},
+		{`PCIDEVICE_A_INFO={"0000:01:00.1":`, "PCIDEVICE_A_INFO"},
+		{`PCIDEVICE_A_INFO={"0000:01:00.1":{"rdma":{"rdma_dev":5}}}`, "PCIDEVICE_A_INFO"},
+		{many, "more than 256"},
+	} {
+		all, err := AssignedDevices([]string{c.entry})
+		if err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%.60s: %v, %v; want an error with %q", c.entry, all, err, c.words)
+		}
+	}
+}
+
+func FuzzAssignedDevices(f *testing.F) {
+	files, _ := filepath.Glob("testdata/environ/*.env")
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil {
+			f.Add(string(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		all, err := AssignedDevices(strings.Split(text, "\n"))
+		if err == nil && len(all) > maxAssigned {
+			t.Errorf("%d devices", len(all))
+		}
+		for _, a := range all {
+			if strings.Contains(a.ID, "/") || strings.Trim(a.ID, ".") == "" {
+				t.Errorf("%q is no name of a folder", a.ID)
+			}
+		}
+	})
+}
+
+// sys is a /sys with these RDMA devices, each of an interface and of a PCI device.
+func sys(devices ...[3]string) fstest.MapFS {
+	m := fstest.MapFS{}
+	for _, d := range devices {
+		m["class/infiniband/"+d[0]+"/ports/1/gid_attrs/ndevs/0"] = &fstest.MapFile{Data: []byte(d[1] + "\n")}
+		m["bus/pci/devices/"+d[2]+"/infiniband/"+d[0]] = &fstest.MapFile{}
+	}
+	return m
+}
+
+func TestFind(t *testing.T) {
+	two := sys([3]string{"mlx5_4", "net1", "0000:3b:02.0"}, [3]string{"mlx5_5", "net2", "0000:3b:02.1"})
+	for _, c := range []struct {
+		name  string
+		from  Sources
+		want  Found
+		words string // of the error
+	}{
+		{name: "any", from: Sources{Sys: two}},
+		{name: "by name", from: Sources{Sys: two, Name: "mlx5_5", Environ: []string{"PCIDEVICE_A=0000:3b:02.0"}, Interface: "net1"}, want: Found{"mlx5_5", "its name"}},
+		{name: "no such name", from: Sources{Sys: two, Name: "mlx5_6"}, words: "there are mlx5_4, mlx5_5"},
+		{name: "no device", from: Sources{Sys: fstest.MapFS{}, Name: "mlx5_6"}, words: "there are none"},
+		{name: "by address", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:02.1"}, Interface: "net1"}, want: Found{"mlx5_5", "PCIDEVICE_A"}},
+		{name: "by the plugin's word", from: Sources{Sys: two, Environ: []string{`PCIDEVICE_A_INFO={"0000:99:02.1":{"rdma":{"rdma_dev":"mlx5_4"}}}`}}, want: Found{"mlx5_4", "PCIDEVICE_A"}},
+		{name: "the second, since the first is none of RDMA", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:07.1,0000:3b:02.0"}}, want: Found{"mlx5_4", "PCIDEVICE_A"}},
+		{name: "elsewhere", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:07.1"}}, words: "PCIDEVICE_A gives 0000:3b:07.1"},
+		{name: "unreadable", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=/"}}, words: "want PCI addresses"},
+		{name: "by interface", from: Sources{Sys: two, Interface: "net2"}, want: Found{"mlx5_5", "the interface net2"}},
+		{name: "interface without", from: Sources{Sys: two, Interface: "eth0"}, words: "eth0 has no RDMA device"},
+	} {
+		got, err := Find(c.from)
+		if c.words != "" {
+			if err == nil || !strings.Contains(err.Error(), c.words) {
+				t.Errorf("%s: %v, %v; want an error with %q", c.name, got, err, c.words)
+			}
+		} else if err != nil || got != c.want {
+			t.Errorf("%s: %v, %v; want %v", c.name, got, err, c.want)
+		}
+	}
+}
