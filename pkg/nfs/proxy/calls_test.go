@@ -165,6 +165,9 @@ func TestRootChanges(t *testing.T) {
 	b, s, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })
 	c := f.dial(t, "tcp", nil)
 	before := mnt(t, c, "/")
+	if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(before)); status != nfs3.OK || err != nil { // so there is a connection to be lost
+		t.Fatalf("GETATTR: %v, %v", status, err)
+	}
 	s.kill()
 	b.mu.Lock()
 	b.root = []byte("the handle that it has now")

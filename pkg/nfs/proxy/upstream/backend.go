@@ -45,7 +45,8 @@ type Config struct {
 	// ProbeInterval is the time between two probes of the backend's health. 0 means 10 s.
 	ProbeInterval time.Duration
 
-	// Changed, if set, is told when the backend's health changes: that it answers, for the first time or again, or does not any more. It must not block.
+	// Changed, if set, is told when the backend's health changes: that it answers, for the first time or again, or does not any more. That it answers is also
+	// told after a connection was lost, since a restart may be over before anybody has missed the backend. It must not block.
 	Changed func(healthy bool)
 	// Rand returns numbers in [0, 1), for the spread of the attempts to connect. nil means math/rand.
 	Rand func() float64

@@ -65,6 +65,7 @@ func (b *Backend) Status() Status {
 // health is what is known of a backend's health.
 type health struct {
 	alive atomic.Bool   // there was an answer since the last probe
+	again atomic.Bool   // a connection was lost: the backend may be another one by now, even if it was never missed
 	now   chan struct{} // probe at once; holds one
 
 	mu      sync.Mutex
@@ -92,13 +93,16 @@ func (h *health) reached() {
 	h.mu.Lock()
 	healthy := h.healthy
 	h.mu.Unlock()
-	if !healthy {
+	if !healthy || h.again.Load() {
 		select {
 		case h.now <- struct{}{}:
 		default:
 		}
 	}
 }
+
+// lost takes note that a connection has ended, which this side did not end. The backend is probed when there is the next one.
+func (h *health) lost() { h.again.Store(true) }
 
 // set takes note of what a probe, or an attempt to connect, has found. It reports whether that is news.
 func (h *health) set(err error) bool {
@@ -135,7 +139,8 @@ func (b *Backend) probe() {
 	defer t.Stop()
 	for {
 		var err error
-		if !b.health.alive.Swap(false) {
+		again := b.health.again.Swap(false)
+		if !b.health.alive.Swap(false) || again {
 			err = b.ask()
 		}
 		switch {
@@ -145,6 +150,8 @@ func (b *Backend) probe() {
 			b.failed(err)
 		case b.health.set(nil):
 			b.cfg.Logger.Info("backend: it answers")
+			b.tell(true)
+		case again:
 			b.tell(true)
 		}
 		select {

@@ -211,6 +211,9 @@ func (l *line) down(s *session) {
 	l.lose(s)
 	closed := l.closed
 	l.mu.Unlock()
+	if !closed {
+		l.b.health.lost()
+	}
 	if err := s.conn.Err(); err != nil && !closed && !errors.Is(err, context.Canceled) {
 		l.b.cfg.Logger.Debug("backend: connection ended", "cause", err)
 	}

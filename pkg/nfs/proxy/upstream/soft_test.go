@@ -197,3 +197,24 @@ func TestHealth(t *testing.T) {
 		}
 	})
 }
+
+// TestLost: that the backend answers is told again after a connection was lost, also when it was never missed: it may have been restarted.
+func TestLost(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		lk := b.Open(client(1), nil)
+		defer lk.Close()
+		b.call(lk, 1, 10, nil)
+		b.dialer.conn(t, 0).reply(1)
+		b.want(ok(1, 10))
+		b.call(lk, 2, 20, nil)
+		b.dialer.conn(t, 0).end(errBroken)
+		pass(time.Second)
+		b.dialer.conn(t, 1).reply(2)
+		b.want(ok(2, 20))
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if want := []bool{true, true}; !slices.Equal(b.changes, want) {
+			t.Errorf("changes %v, want %v", b.changes, want)
+		}
+	})
+}
