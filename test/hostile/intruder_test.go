@@ -59,7 +59,7 @@ func (g *gate) intrude(t *testing.T, network string, uid uint32) *intruder {
 	} else {
 		provider, err := iwarp.New(iwarp.Config{})
 		check(t, err)
-		conn, err := rpcrdma.Dial(t.Context(), provider, g.rdma, rpcrdma.Config{Pool: c.Pool})
+		conn, err := rpcrdma.Dial(t.Context(), provider, g.rdma, rpcrdma.Config{Pool: c.Pool, InlineCall: 1024})
 		check(t, err)
 		c.Requester = conn
 		t.Cleanup(func() { _ = conn.Close(); <-conn.Done() })

@@ -61,6 +61,47 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// TestSlots: all slots are used at once, for what is refused and what is not, and all stay in step.
+func TestSlots(t *testing.T) {
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone, readOnly: true})
+	const slots, rounds = 8, 60
+	for _, network := range networks {
+		c := g.intrude(t, network, 0)
+		c.begin(slots)
+		tries := []attempt{
+			{"", []raw{putRoot, getFH}, 0, layout.OpGetFH}, {"", []raw{putRoot, lookupP}, errNoEnt, layout.OpLookupP},
+			{"", []raw{op(layout.OpRemove, "file")}, errROFS, layout.OpRemove}, {"", []raw{putRoot, lookup("dir"), lookupP, lookupP}, errNoEnt, layout.OpLookupP},
+			{"", []raw{putRoot, lookup("dir"), op(layout.OpCreate, 2, "new", noAttrs), getFH}, errROFS, layout.OpCreate}, {"", []raw{putFH(nil)}, errBadHandle, layout.OpPutFH},
+		}
+		before := h.relay.count()
+		var wg sync.WaitGroup
+		for slot := range slots {
+			wg.Go(func() {
+				for i := range rounds {
+					a := tries[(slot+i)%len(tries)]
+					res, err := c.session.Next(c.ctx, slot, a.ops...)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					c.want(res, a.status, a.code)
+				}
+			})
+		}
+		wg.Wait()
+		passed := h.relay.since(before)
+		for i := range passed {
+			if !passed[i].sequenced() {
+				t.Errorf("the backend got %v", passed[i])
+			}
+		}
+		if len(passed) != slots*rounds {
+			t.Errorf("the backend got %d COMPOUNDs, want %d", len(passed), slots*rounds)
+		}
+	}
+}
+
 // TestOutsideOfSession: an operation that is refused before there is a session says so.
 func TestOutsideOfSession(t *testing.T) {
 	h := newHouse(t)
