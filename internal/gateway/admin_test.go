@@ -160,9 +160,15 @@ func TestMetrics(t *testing.T) {
 	r := newRig(t)
 	far := newRig(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
-	r.start(r.yaml(exportYAML{name: "data"}, exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP))}))
+	r.start(r.yaml(exportYAML{name: "data"}, exportYAML{
+		name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP)),
+		transport: "{credits: {policy: Adaptive, min: 2, memory: 1Mi}}",
+	}))
 	rdma, tcp := r.connect("data", config.RDMA), r.connect("data", config.TCP)
-	r.connect("nfs", config.RDMA).works()
+	proxied := r.connect("nfs", config.RDMA)
+	for range 10 {
+		proxied.works()
+	}
 	const size = 300_000
 	for _, c := range []*testClient{rdma, tcp} {
 		h := c.put("file", size)
@@ -215,6 +221,10 @@ func TestMetrics(t *testing.T) {
 		`sluice_connections_opened_total{export="data",network="rdma"}`:                       1,
 		`sluice_connections_opened_total{export="data",network="tcp"}`:                        1,
 		`sluice_credits_granted{export="data"}`:                                               128,
+		`sluice_credit_memory_bytes{export="data",state="promised"}`:                          128 * 4096,
+		`sluice_credit_memory_bytes{export="nfs",state="limit"}`:                              1 << 20,
+		`sluice_credit_ceiling{export="data"}`:                                                128,
+		`sluice_credit_changes_total{direction="raised",export="nfs",reason="use"}`:           1,
 		`sluice_memory_bytes{export="data",state="mapped"}`:                                   size,
 		`sluice_memory_bytes{export="data",state="in_use"}`:                                   4096,
 		`sluice_memory_bytes{export="data",state="limit"}`:                                    256 << 20,
@@ -244,6 +254,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, name := range []string{
 		`sluice_config_error`, `sluice_protocol_errors_total{export="data",kind="bad_header",network="rdma"}`,
+		`sluice_credit_changes_total{direction="lowered",export="data",reason="latency"}`,
 		`sluice_credits_in_use{export="data"}`, `sluice_memory_waiting_calls{export="data"}`,
 		`sluice_connections_refused_total{export="data",network="rdma"}`,
 	} {

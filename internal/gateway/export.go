@@ -9,6 +9,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 // retryEvery is how often an export that does not open, or a change that does not apply, is tried again: its
@@ -23,6 +24,7 @@ type export struct {
 	stats   exportStats
 	clients clients
 	servers tcpServers
+	credits *rpcrdma.Adaptive // also where the policy is Static
 
 	changed chan struct{} // something else is wanted
 
@@ -48,7 +50,7 @@ type goal struct {
 func newExport(g *Gateway, name string) *export {
 	e := &export{
 		name: name, gateway: g, log: g.log.With("export", name), changed: make(chan struct{}, 1),
-		attempt: make(chan struct{}),
+		attempt: make(chan struct{}), credits: newCredits(),
 	}
 	e.clients.byConn = map[*oncrpc.Conn]*peer{}
 	return e
@@ -246,6 +248,7 @@ func (e *export) status() ExportStatus {
 	if open != nil {
 		s.Listeners = open.listeners()
 		s.Backend = open.serves().status()
+		s.Credits = e.creditStatus(&open.served().Transport)
 	}
 	s.Clients = e.clients.list()
 	s.Counters.RPCs, s.Counters.Errors = e.stats.totals()

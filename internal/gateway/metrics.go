@@ -41,6 +41,9 @@ var (
 	refusedDesc     = desc("connections_refused_total", "Connections that were not served, by network.", "network")
 	grantedDesc     = desc("credits_granted", "RPC-over-RDMA credits that clients have.")
 	inUseDesc       = desc("credits_in_use", "RPC-over-RDMA credits that stand for calls in flight.")
+	receivesDesc    = desc("credit_memory_bytes", "Memory that stands for credits, or still is posted for those granted before; and with policy Adaptive the limit of it.", "state")
+	ceilingDesc     = desc("credit_ceiling", "The most credits that a connection may have as the backend's latency is.")
+	regrantsDesc    = desc("credit_changes_total", "Changes of connections' grants, by reason (use, latency, memory, config) and direction (raised, lowered).", "reason", "direction")
 	poolDesc        = desc("memory_bytes",
 		"Memory of the export outside the Go heap: mapped, in_use by messages and receives, reserved for bulk data of calls in flight, limit of the latter.", "state")
 	waitingDesc  = desc("memory_waiting_calls", "Calls that wait for bulk memory.")
@@ -123,6 +126,7 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	r, granted, inUse := e.clients.rdmaTotals()
 	gauge(grantedDesc, float64(granted))
 	gauge(inUseDesc, float64(inUse))
+	e.collectCredits(counter, gauge)
 	counter(syscallsDesc, r.ReadCalls, "rdma", "read")
 	counter(syscallsDesc, r.WriteCalls, "rdma", "write")
 	counter(messagesDesc, r.Receives, "rdma", "in")

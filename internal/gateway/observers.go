@@ -34,7 +34,11 @@ func (h observed) ServeRPC(c *oncrpc.Call) {
 
 // Answered implements oncrpc.CallObserver.
 func (e *export) Answered(c *oncrpc.Call) {
-	e.stats.answered(c, time.Since(epoch)-time.Duration(c.Began))
+	d := time.Since(epoch) - time.Duration(c.Began)
+	e.stats.answered(c, d)
+	if c.Status.OK() {
+		e.credits.Latency(kind(c), d)
+	}
 }
 
 // Dropped implements oncrpc.CallObserver.

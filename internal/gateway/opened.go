@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
@@ -23,35 +22,19 @@ import (
 // opened is an export that is served: its memory, its protection domain, its backend and its ports, made in this order
 // and given back in the other one. Its methods are called on the export's goroutine, but for those that only look.
 type opened struct {
-	e       *export
-	pool    *bufpool.Pool
-	budget  *bufpool.Budget
-	domain  rdma.Domain
-	credits credits
-	drains  sync.WaitGroup // servers that end, and backends that wait for them
-	hurry   context.Context
-	now     context.CancelFunc // cancels hurry: what drains ends at once
+	e      *export
+	pool   *bufpool.Pool
+	budget *bufpool.Budget
+	domain rdma.Domain
+	drains sync.WaitGroup // servers that end, and backends that wait for them
+	hurry  context.Context
+	now    context.CancelFunc // cancels hurry: what drains ends at once
 
 	mu      sync.Mutex // guards what is below against those that only look
 	have    *config.Export
 	backend *held
 	ports   []port
 }
-
-// credits is a static credit policy whose number can change under the connections.
-type credits struct{ max atomic.Int64 }
-
-// Open implements rpcrdma.CreditPolicy.
-func (c *credits) Open() rpcrdma.CreditAccount { return c }
-
-// Credits implements rpcrdma.CreditAccount.
-func (c *credits) Credits(int, int) int { return int(c.max.Load()) }
-
-// Max implements rpcrdma.CreditAccount: the number may be raised up to what the configuration allows.
-func (c *credits) Max() int { return config.MaxCredits }
-
-// Close implements rpcrdma.CreditAccount.
-func (c *credits) Close() {}
 
 // start serves the export as x says. Nothing is left of it after an error.
 func (e *export) start(x *config.Export) (_ *opened, err error) {
@@ -123,7 +106,7 @@ func (o *opened) change(x *config.Export) error {
 
 // limits sets what can change at any time.
 func (o *opened) limits(x *config.Export) {
-	o.credits.max.Store(int64(x.Transport.Credits.Max))
+	o.e.setCredits(&x.Transport)
 	o.e.clients.limit.Store(int64(x.Limits.Connections))
 	o.budget.SetLimits(int64(x.Limits.Memory), int64(x.Limits.MemoryPerConnection))
 }
@@ -232,7 +215,7 @@ func (o *opened) rdmaServer(r *relay[rdma.Incoming]) (*serving[rdma.Incoming], e
 	t := &o.have.Transport
 	s, err := rpcrdma.NewServer(rpcrdma.Config{
 		Pool: o.pool, Domain: o.domain, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,
-		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: &o.credits,
+		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: o.e.credits,
 		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e}, Logger: o.e.log,
 	}, r)
 	if err != nil {

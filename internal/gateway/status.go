@@ -68,8 +68,10 @@ type ExportStatus struct {
 
 	Listeners []ListenerStatus `json:"listeners"`
 	Backend   BackendStatus    `json:"backend"`
-	Clients   []ClientStatus   `json:"clients"`
-	Counters  Counters         `json:"counters"`
+	// Credits is nil if nothing is served.
+	Credits  *CreditStatus  `json:"credits,omitempty"`
+	Clients  []ClientStatus `json:"clients"`
+	Counters Counters       `json:"counters"`
 }
 
 // ListenerState is the state of a listener.
@@ -138,6 +140,37 @@ type RemoteStatus struct {
 	WaitingBytes int64 `json:"waitingBytes"`
 	// Ports is how many source ports below 1024 are in use.
 	Ports int `json:"ports"`
+}
+
+// CreditStatus tells of an export's RPC-over-RDMA credits.
+type CreditStatus struct {
+	Policy config.CreditPolicy `json:"policy"`
+	// Granted is what all connections have together.
+	Granted int `json:"granted"`
+	// Receives is the memory that stands for it, or still is posted for what was granted before, in bytes.
+	Receives int64 `json:"receives"`
+	// Max is the most that one connection may have.
+	Max int `json:"max"`
+	// Adaptive is nil with another policy.
+	*AdaptiveStatus
+}
+
+// AdaptiveStatus tells of policy Adaptive.
+type AdaptiveStatus struct {
+	// Min is the least that a connection has.
+	Min int `json:"min"`
+	// Ceiling is what the backend's latency limits each connection to: Min to Max.
+	Ceiling int `json:"ceiling"`
+	// Memory is the budget for receives, in bytes.
+	Memory int64 `json:"memory"`
+	// Changes counts the changes of grants, by reason: use, latency, memory or config.
+	Changes map[string]CreditChanges `json:"changes"`
+}
+
+// CreditChanges counts changes of grants.
+type CreditChanges struct {
+	Raised  uint64 `json:"raised"`
+	Lowered uint64 `json:"lowered"`
 }
 
 // ClientStatus tells of one connection.

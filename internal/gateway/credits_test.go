@@ -1,0 +1,162 @@
+package gateway
+
+import (
+	"log/slog"
+	"math/bits"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// TestLiveCredits: the policy and its numbers change under connections that stay.
+func TestLiveCredits(t *testing.T) {
+	r := newRig(t)
+	a := exportYAML{name: "a", transport: "{credits: {max: 100}}"}
+	r.start(r.yaml(a))
+	clients := []*testClient{r.connect("a", config.RDMA), r.connect("a", config.RDMA)}
+	work := func() {
+		var wg sync.WaitGroup
+		for _, c := range clients {
+			for range 4 {
+				wg.Go(func() {
+					for range 100 {
+						c.works()
+					}
+				})
+			}
+		}
+		wg.Wait()
+	}
+	credits := func() *CreditStatus { return r.export("a").Credits }
+	work()
+	if s := credits(); s.Policy != config.Static || s.Granted != 200 || s.Max != 100 || s.Receives != 200*4096 || s.AdaptiveStatus != nil {
+		t.Errorf("Static: %+v", s)
+	}
+
+	a.transport = "{credits: {policy: Adaptive, min: 4, max: 64, memory: 320Ki}}" // 80 receives
+	r.apply(r.yaml(a))
+	eventually(t, "both connections have half of the memory", func() bool {
+		work()
+		s := credits()
+		return s.Granted == 80 && s.Receives == 320<<10 && clients[0].rdma.Negotiated().Granted == 40
+	})
+	if s := credits(); s.Policy != config.Adaptive || s.Max != 64 || s.Min != 4 || s.Memory != 320<<10 || s.Ceiling != 64 || len(s.Changes) != 4 ||
+		s.Changes["config"].Lowered < 2 {
+		t.Errorf("Adaptive: %+v %+v", s, s.AdaptiveStatus)
+	}
+	a.transport = "{credits: {policy: Adaptive, min: 4, max: 16, memory: 320Ki}}"
+	r.apply(r.yaml(a))
+	eventually(t, "both have the maximum", func() bool {
+		work()
+		s := credits()
+		return s.Granted == 32 && s.Receives == 32*4096
+	})
+
+	bad := a
+	bad.transport = "{credits: {policy: Adaptive, min: 4, max: 16, memory: 15Ki}}"
+	s := r.apply(r.yaml(bad))
+	if want := "memory: 15Ki: want at least 16Ki: one connection has 4 receives (min) of 4Ki (inlineThreshold.call)"; s.Exports[0].State != Outdated || !strings.Contains(s.Exports[0].Error, want) {
+		t.Errorf("%s %q, want %q", s.Exports[0].State, s.Exports[0].Error, want)
+	}
+
+	a.transport = "{credits: {max: 100}}"
+	r.apply(r.yaml(a))
+	work()
+	if s := credits(); s.Policy != config.Static || s.Granted != 200 {
+		t.Errorf("Static again: %+v", s)
+	}
+	for _, c := range clients {
+		select {
+		case <-c.done:
+			t.Error("a connection was closed")
+		default:
+		}
+	}
+	clients[0].rdma.Close()
+	eventually(t, "what a connection had is given back", func() bool { return credits().Granted == 100 && credits().Receives == 100*4096 })
+}
+
+// TestCreditsLatency: what the backend takes reaches the policy, and what it changes is told.
+func TestCreditsLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newExport(&Gateway{log: slog.New(slog.DiscardHandler)}, "data")
+		x := config.DefaultExport()
+		x.Transport.Credits = config.Credits{Policy: config.Adaptive, Min: 8, Max: 128, Memory: 1 << 20}
+		e.setCredits(&x.Transport)
+		account := e.credits.Open()
+		defer account.Close()
+		calls := func(status oncrpc.Status, d time.Duration) *CreditStatus {
+			for range 300 {
+				c := answer(nfs3.Program, 3, nfs3.ProcRead, nfs3.OK)
+				c.Status, c.Began = status, int64(time.Since(epoch))
+				time.Sleep(d)
+				e.Answered(c)
+				account.Credits(128, 0)
+			}
+			return e.creditStatus(&x.Transport)
+		}
+		if s := calls(oncrpc.Status{}, time.Millisecond); s.Ceiling != 128 || s.Granted != 128 {
+			t.Errorf("at the beginning: %+v %+v", s, s.AdaptiveStatus)
+		}
+		if s := calls(oncrpc.Status{Accept: oncrpc.SystemErr}, 5*time.Millisecond); s.Ceiling != 128 {
+			t.Errorf("calls that were refused tell nothing of the backend: %+v %+v", s, s.AdaptiveStatus)
+		}
+		if s := calls(oncrpc.Status{}, 5*time.Millisecond); s.Ceiling != 8 || s.Granted != 8 || s.Changes["latency"].Lowered == 0 {
+			t.Errorf("the backend is slow: %+v %+v", s, s.AdaptiveStatus)
+		}
+		calls(oncrpc.Status{}, time.Millisecond)
+		for range 10 {
+			calls(oncrpc.Status{}, time.Millisecond)
+		}
+		if s := calls(oncrpc.Status{}, time.Millisecond); s.Ceiling != 128 || s.Granted != 128 || s.Changes["latency"].Raised == 0 {
+			t.Errorf("the backend has recovered: %+v %+v", s, s.AdaptiveStatus)
+		}
+	})
+}
+
+// TestKind: what takes different times is of different kinds.
+func TestKind(t *testing.T) {
+	call := func(program, version, procedure uint32, in, out int) *oncrpc.Call {
+		c := &oncrpc.Call{Program: program, Version: version, Procedure: procedure}
+		c.Stream, c.Items = [][]byte{make([]byte, 100)}, []xdr.Item{{Length: in}}
+		c.Reply.Stream, c.Reply.Items = [][]byte{make([]byte, 100)}, []xdr.Item{{Length: out}}
+		return c
+	}
+	seen := map[int]int{}
+	for i, c := range []*oncrpc.Call{
+		call(nfs3.Program, 3, nfs3.ProcGetAttr, 0, 0),
+		call(nfs3.Program, 3, nfs3.ProcLookup, 0, 0),
+		call(nfs3.Program, 3, nfs3.ProcRead, 0, 0),
+		call(nfs3.Program, 3, nfs3.ProcRead, 0, 16<<10),
+		call(nfs3.Program, 3, nfs3.ProcRead, 0, 64<<10),
+		call(nfs3.Program, 3, nfs3.ProcRead, 0, 1<<20),
+		call(nfs3.Program, 3, nfs3.ProcWrite, 1<<20, 0),
+		call(nfs3.Program, 3, nfs3.ProcCommit, 0, 0),
+		call(nfs3.Program, nfs4Version, 1, 0, 0),
+		call(nfs3.Program, nfs4Version, 1, 0, 1<<20),
+		call(nfs3.Program, nfs4Version, 1, 1<<20, 0),
+		call(nfs3.MountProgram, 3, 1, 0, 0),
+		call(nfs3.Program, 3, 21, 1<<(bits.UintSize-8), 0),
+	} {
+		k := kind(c)
+		if j, ok := seen[k]; ok || k < 0 || k >= kindRows*kindSizes {
+			t.Errorf("calls %d and %d are of kind %d", i, j, k)
+		}
+		seen[k] = i
+	}
+	if a, b := kind(call(nfs3.Program, 3, nfs3.ProcRead, 0, 70<<10)), kind(call(nfs3.Program, 3, nfs3.ProcRead, 0, 200<<10)); a != b {
+		t.Errorf("READs of 70 and 200 KiB are of kinds %d and %d", a, b)
+	}
+	if n := testing.AllocsPerRun(100, func() { kind(call3) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+var call3 = &oncrpc.Call{Program: nfs3.Program, Version: 3, Procedure: nfs3.ProcRead}
