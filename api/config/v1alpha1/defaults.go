@@ -64,6 +64,9 @@ func (e *Export) Complete() {
 			e.GSS = GSSRefuse
 		}
 	}
+	if t := &e.Transport; t.Extensions == nil && t.offers2() {
+		t.Extensions = []Extension{TransportProperties}
+	}
 	if c := &e.Transport.Credits; c.Policy == Adaptive && c.Min == 0 {
 		c.Min = min(8, c.Max)
 	}

@@ -183,9 +183,8 @@ line 9: exports[0].backend: want one of volume: {path: DIRECTORY}, nfs: {server:
 		{"squash: None", "squash: Some", `line 10: exports[0].access[0].squash: "Some": want None or Root or All`, false},
 
 		// Transport.
-		{"rpcRDMAVersions: [1]", "rpcRDMAVersions: [1, 2]", `line 11: exports[0].transport.rpcRDMAVersions: [1 2]: want [1], the one version that is offered`, false},
 		{"rpcRDMAVersions: [1]", "rpcRDMAVersions: [one]", `line 11: exports[0].transport.rpcRDMAVersions[0]: "one": want a whole number
-line 11: exports[0].transport.rpcRDMAVersions: [0]: want [1], the one version that is offered`, false},
+line 11: exports[0].transport.rpcRDMAVersions: [0]: want [1], [2] or [1, 2]`, false},
 		{"call: 4Ki", "call: 4K", `line 11: exports[0].transport.inlineThreshold.call: "4K": want a whole number of bytes, alone or with Ki, Mi, Gi or Ti behind it, such as 4096 or 4Ki`, false},
 		{"call: 4Ki", "call: 99999999999Gi", `line 11: exports[0].transport.inlineThreshold.call: "99999999999Gi": is too large: want less than 8388608Ti`, false},
 		{"call: 4Ki", "call: 4000", `line 11: exports[0].transport.inlineThreshold.call: 4000: want a multiple of 1Ki from 1Ki to 256Ki`, false},
@@ -203,7 +202,7 @@ line 11: exports[0].transport.credits.memory: 1Mi: is for policy Adaptive alone:
 		{"max: 128", "max: 0", `line 11: exports[0].transport.credits.max: 0: want 1 to 4096`, false},
 		{"max: 128", "max: 1.5", `line 11: exports[0].transport.credits.max: 1.5: want a whole number`, false},
 		{"remoteInvalidation: true", "remoteInvalidation: 1", `line 11: exports[0].transport.remoteInvalidation: 1: want true or false`, false},
-		{"remoteInvalidation: true", "extensions: []", `line 11: exports[0].transport.extensions: unknown field; the fields here are rpcRDMAVersions, inlineThreshold, credits, remoteInvalidation`, false},
+		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, extensions, inlineThreshold, credits, remoteInvalidation`, false},
 		{"  transport:", "  limits: {connections: 0, memory: 1Mi}\n  transport:", `line 11: exports[0].limits.connections: 0: want 1 to 65536
 line 11: exports[0].limits.memory: 1Mi: want 8Mi to 1Ti`, false},
 	} {

@@ -169,8 +169,10 @@ type AccessFrom struct {
 
 // Transport is how RPC-over-RDMA is spoken on an export's rdma listeners.
 type Transport struct {
-	// RPCRDMAVersions are the versions of RPC-over-RDMA that are offered. Default and all there is: [1].
+	// RPCRDMAVersions are the versions of RPC-over-RDMA that are offered: [1], [2] or [1, 2], of which a client takes one. Default [1].
 	RPCRDMAVersions []int `json:"rpcRDMAVersions"`
+	// Extensions are what of version 2 is offered beyond its base, [] for nothing. Default all of them with version 2; they are for that alone.
+	Extensions []Extension `json:"extensions,omitzero"`
 	// InlineThreshold is the longest message that is sent without chunks.
 	InlineThreshold InlineThreshold `json:"inlineThreshold"`
 	// Credits say how many calls a connection may have outstanding.
@@ -276,6 +278,12 @@ const (
 	SquashRoot Squash = "Root"
 	SquashAll  Squash = "All"
 )
+
+// Extension is a part of RPC-over-RDMA version 2 beyond its base.
+type Extension string
+
+// TransportProperties has both sides tell their properties, the size of their receives above all; without it messages have 4Ki at most.
+const TransportProperties Extension = "TransportProperties"
 
 // CreditPolicy says how credits are granted.
 type CreditPolicy string

@@ -108,9 +108,7 @@ func (a *AccessRule) validate(r report) {
 }
 
 func (t *Transport) validate(r report) {
-	if !slices.Equal(t.RPCRDMAVersions, []int{1}) {
-		r.at("rpcRDMAVersions").refuse(t.RPCRDMAVersions, "want [1], the one version that is offered")
-	}
+	t.validateVersions(r)
 	threshold := func(r report, q Quantity) {
 		if q < 1<<10 || q > 256<<10 || q%(1<<10) != 0 {
 			r.refuse(q, "want a multiple of 1Ki from 1Ki to 256Ki")
