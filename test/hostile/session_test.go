@@ -24,7 +24,7 @@ func TestCounts(t *testing.T) {
 	send := func(count int, ops ...raw) (*nfs4test.Results, error) {
 		c.session.Slots[0]++
 		all := append([]raw{c.session.Sequence(0)}, ops...)
-		b, err := c.Call(c.ctx, nfs4test.NFS, 4, 1, fields("tag", 2, count, raw(slices.Concat(all...))))
+		b, err := c.Call(c.ctx, nfs4test.NFS, 4, 1, fields("tag", 2, count, slices.Concat(all...)))
 		if err != nil {
 			return nil, err
 		}

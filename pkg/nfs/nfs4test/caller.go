@@ -56,11 +56,7 @@ func (c *Caller) Call(ctx context.Context, program, version, procedure uint32, a
 
 // Compound calls COMPOUND with some operations.
 func (c *Caller) Compound(ctx context.Context, minor uint32, ops ...Raw) (*Results, error) {
-	return c.compound(ctx, Fields("", minor, len(ops), Raw(slices.Concat(ops...))))
-}
-
-func (c *Caller) compound(ctx context.Context, args Raw) (*Results, error) {
-	b, err := c.Call(ctx, NFS, 4, 1, args)
+	b, err := c.Call(ctx, NFS, 4, 1, Fields("", minor, len(ops), slices.Concat(ops...)))
 	if err != nil {
 		return nil, err
 	}

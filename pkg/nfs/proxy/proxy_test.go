@@ -33,7 +33,7 @@ type service struct {
 	address string
 	pool    *bufpool.Pool
 	srv     *oncrpc.Server
-	done    chan error
+	done    chan struct{}
 }
 
 // serve starts a service; with an empty address, on a port of the system's choice.
@@ -47,8 +47,8 @@ func serve(t testing.TB, address string, pool *bufpool.Pool, h oncrpc.Handler) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{t, l.Addr().String(), pool, srv, make(chan error, 1)}
-	go func() { s.done <- srv.Serve(l) }()
+	s := &service{t, l.Addr().String(), pool, srv, make(chan struct{})}
+	go func() { defer close(s.done); _ = srv.Serve(l) }()
 	return s
 }
 
