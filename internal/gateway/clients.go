@@ -11,6 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // networks are those that connections are counted by.
@@ -134,6 +135,9 @@ func (cl *peer) status() ClientStatus {
 		RemoteInvalidation: n.RemoteInvalidation, CRC: n.Attributes.CRC,
 	}
 	s.RDMA.InlineThreshold.Call, s.RDMA.InlineThreshold.Reply = n.InlineCall, n.InlineReply
+	if n.Version == wire.Version2 {
+		s.RDMA.Properties = &PropertiesStatus{Gateway: properties(&n.Own), Client: properties(&n.Remote)}
+	}
 	return s
 }
 

@@ -37,6 +37,7 @@ var (
 	faultsDesc = desc("protocol_errors_total",
 		"Messages or connections that broke the protocol, by network and kind.", "network", "kind")
 	connectionsDesc = desc("connections", "Connections that there are, by network.", "network")
+	versionsDesc    = desc("rdma_connections", "RPC-over-RDMA connections that there are, by version: 1, 2, or unsettled before the first message where there is a choice.", "version")
 	openedDesc      = desc("connections_opened_total", "Connections that were served, by network.", "network")
 	refusedDesc     = desc("connections_refused_total", "Connections that were not served, by network.", "network")
 	grantedDesc     = desc("credits_granted", "RPC-over-RDMA credits that clients have.")
@@ -122,6 +123,9 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 		gauge(connectionsDesc, float64(count[i]), string(n))
 		counter(openedDesc, e.clients.opened[i].Load(), string(n))
 		counter(refusedDesc, e.clients.refused[i].Load(), string(n))
+	}
+	for v, n := range e.clients.versions() {
+		gauge(versionsDesc, float64(n), versionLabels[v])
 	}
 	r, granted, inUse := e.clients.rdmaTotals()
 	gauge(grantedDesc, float64(granted))

@@ -216,7 +216,7 @@ func (o *opened) rdmaServer(r *relay[rdma.Incoming]) (*serving[rdma.Incoming], e
 	s, err := rpcrdma.NewServer(rpcrdma.Config{
 		Pool: o.pool, Domain: o.domain, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,
 		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: o.e.credits,
-		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e}, Logger: o.e.log,
+		Versions: t.RPCRDMAVersions, Extensions: extensions(t), RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e}, Logger: o.e.log,
 	}, r)
 	if err != nil {
 		return nil, err

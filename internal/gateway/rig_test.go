@@ -206,10 +206,10 @@ type testClient struct {
 	root nfs3.Handle
 }
 
-// connect mounts an export.
-func (r *rig) connect(export string, network config.Network) *testClient {
+// connect mounts an export. change, if any, changes what an RDMA client is made with.
+func (r *rig) connect(export string, network config.Network, change ...func(*rpcrdma.Config)) *testClient {
 	r.t.Helper()
-	c, err := dial(r.t, network, r.address(export, network))
+	c, err := dial(r.t, network, r.address(export, network), change...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func (r *rig) connect(export string, network config.Network) *testClient {
 	return c
 }
 
-func dial(t *testing.T, network config.Network, address string) (*testClient, error) {
+func dial(t *testing.T, network config.Network, address string, change ...func(*rpcrdma.Config)) (*testClient, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -232,7 +232,11 @@ func dial(t *testing.T, network config.Network, address string) (*testClient, er
 		if err != nil {
 			return nil, err
 		}
-		if c.rdma, err = rpcrdma.Dial(ctx, p, address, rpcrdma.Config{Pool: pool, Bindings: binding.For, RemoteInvalidation: true}); err != nil {
+		cfg := rpcrdma.Config{Pool: pool, Bindings: binding.For, RemoteInvalidation: true}
+		for _, f := range change {
+			f(&cfg)
+		}
+		if c.rdma, err = rpcrdma.Dial(ctx, p, address, cfg); err != nil {
 			return nil, err
 		}
 		rq, c.done = c.rdma, c.rdma.Done()

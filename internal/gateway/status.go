@@ -186,8 +186,10 @@ type ClientStatus struct {
 // RDMAStatus tells what was settled for an RPC-over-RDMA connection.
 type RDMAStatus struct {
 	Provider string `json:"provider"`
-	// Version of RPC-over-RDMA.
+	// Version of RPC-over-RDMA. It is 0 until the client's first message settles it, where there is a choice.
 	Version int `json:"rpcRDMAVersion"`
+	// Properties are the transport properties of both sides, with version 2.
+	Properties *PropertiesStatus `json:"properties,omitempty"`
 	// InlineThreshold is in bytes.
 	InlineThreshold struct {
 		Call  int `json:"call"`
@@ -201,6 +203,20 @@ type RDMAStatus struct {
 	ReadsOut           int  `json:"readsOut"`
 	RemoteInvalidation bool `json:"remoteInvalidation"`
 	CRC                bool `json:"crc"`
+}
+
+// PropertiesStatus tells the transport properties of both sides: what they told each other, and defaults for the rest.
+type PropertiesStatus struct {
+	Gateway Properties `json:"gateway"`
+	Client  Properties `json:"client"`
+}
+
+// Properties are the transport properties of one side.
+type Properties struct {
+	// ReceiveSize is the largest message that it receives, in bytes.
+	ReceiveSize int `json:"receiveSize"`
+	// Backward says which calls of the reverse direction it takes: None, Inline (without chunks) or General.
+	Backward string `json:"backward"`
 }
 
 // Counters are an export's totals since it began; /metrics has them in detail.

@@ -1,0 +1,40 @@
+package gateway
+
+import (
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// Versions of RPC-over-RDMA, and what of version 2 an export offers.
+
+func extensions(t *config.Transport) (set rpcrdma.Extensions) {
+	for _, name := range t.Extensions {
+		x, err := words.Extension(string(name))
+		if err != nil {
+			panic(err) // the configuration knows no other
+		}
+		set |= x
+	}
+	return set
+}
+
+func properties(p *rpcrdma.Properties) Properties {
+	return Properties{ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward)}
+}
+
+// versionLabels name the versions that connections may have; the first one stands before the client's first message.
+var versionLabels = [...]string{"unsettled", "1", "2"}
+
+// versions counts the RPC-over-RDMA connections by version.
+func (c *clients) versions() (n [wire.Version2 + 1]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cl := range c.byConn {
+		if cl.rdma != nil {
+			n[cl.rdma.Negotiated().Version]++
+		}
+	}
+	return n
+}

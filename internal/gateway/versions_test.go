@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// speaks has a client offer versions of RPC-over-RDMA, and all extensions.
+func speaks(versions ...int) func(*rpcrdma.Config) {
+	return func(cfg *rpcrdma.Config) { cfg.Versions, cfg.Extensions = versions, words.Extensions() }
+}
+
+// client returns what /status tells of a client's connection.
+func (r *rig) client(export string, c *testClient) *RDMAStatus {
+	r.t.Helper()
+	for _, s := range r.export(export).Clients {
+		if s.Remote == c.rdma.Conn().Local {
+			return s.RDMA
+		}
+	}
+	r.t.Fatalf("%s has no client at %v", export, c.rdma.Conn().Local)
+	return nil
+}
+
+// TestVersions: clients of both versions have the same files, and what each has settled can be told.
+func TestVersions(t *testing.T) {
+	r := newRig(t)
+	r.start(r.yaml(exportYAML{name: "both", transport: "{rpcRDMAVersions: [1, 2], inlineThreshold: {call: 8Ki, reply: 16Ki}}"}))
+	one, two := r.connect("both", config.RDMA, speaks(1)), r.connect("both", config.RDMA, speaks(1, 2), func(cfg *rpcrdma.Config) {
+		cfg.InlineCall, cfg.InlineReply = 32<<10, 32<<10
+	})
+	two.put("file", 100_000)
+	one.works()
+	two.works()
+	if s := r.client("both", one); s.Version != 1 || s.Properties != nil {
+		t.Errorf("a client of version 1: %+v", s)
+	}
+	s := r.client("both", two)
+	if s.Version != 2 || s.Properties == nil || s.Properties.Client != (Properties{32 << 10, "None"}) || s.InlineThreshold.Call != 8<<10 || s.InlineThreshold.Reply != 16<<10 {
+		t.Errorf("a client of version 2: %+v, %+v", s, s.Properties)
+	}
+	_, body := r.get("/metrics")
+	for _, line := range []string{
+		`sluice_rdma_connections{export="both",version="1"} 1`, `sluice_rdma_connections{export="both",version="2"} 1`,
+		`sluice_rdma_connections{export="both",version="unsettled"} 0`,
+	} {
+		if !strings.Contains(body, line+"\n") {
+			t.Errorf("/metrics has no %s", line)
+		}
+	}
+}
+
+// TestVersionChange: another choice of versions or extensions has the RDMA clients of that export connect again.
+func TestVersionChange(t *testing.T) {
+	r := newRig(t)
+	a, b := exportYAML{name: "a"}, exportYAML{name: "b", transport: "{rpcRDMAVersions: [2]}"}
+	r.start(r.yaml(a, b))
+	tcp, other := r.connect("a", config.TCP), r.connect("b", config.RDMA, speaks(1, 2))
+	for _, step := range []struct {
+		transport string
+		version   int
+		receives  int // the size that the gateway tells
+	}{
+		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}}", 1, 0},
+		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [1, 2]}", 2, 16 << 10},
+		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [1, 2], extensions: []}", 2, wire.DefaultReceiveSize},
+		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [2], extensions: [TransportProperties]}", 2, 16 << 10},
+		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [1]}", 1, 0},
+	} {
+		before := r.connect("a", config.RDMA, speaks(1, 2))
+		a.transport = step.transport
+		r.apply(r.yaml(a, b))
+		before.ends()
+		c := r.connect("a", config.RDMA, speaks(1, 2))
+		c.works()
+		if n := c.rdma.Negotiated(); n.Version != step.version || n.Remote.ReceiveSize != step.receives {
+			t.Errorf("%s: %+v", step.transport, n)
+		}
+	}
+	tcp.works()
+	other.works()
+	// Who has none of the versions that are offered is told so.
+	c, err := dial(t, config.RDMA, r.address("b", config.RDMA), speaks(1))
+	if err == nil {
+		err = c.Null(t.Context())
+	}
+	var refused *rpcrdma.RemoteError
+	if !errors.As(err, &refused) || refused.Code != wire.ErrVers || refused.Low != 2 || refused.High != 2 {
+		t.Errorf("a client of version 1 at an export of version 2 alone: %v", err)
+	}
+}

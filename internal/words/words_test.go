@@ -1,0 +1,52 @@
+package words
+
+import (
+	"slices"
+	"testing"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+func TestExtensions(t *testing.T) {
+	if names := Names(0); names == nil || len(names) > 0 {
+		t.Errorf("no extension has the names %#v", names)
+	}
+	var all rpcrdma.Extensions
+	for _, name := range Names(Extensions()) {
+		x, err := Extension(name)
+		if err != nil || !slices.Equal(Names(x), []string{name}) || all&x != 0 {
+			t.Errorf("%s is %#x, which is %v: %v", name, x, Names(x), err)
+		}
+		all |= x
+	}
+	if all != Extensions() {
+		t.Errorf("the names stand for %#x, the extensions are %#x", all, Extensions())
+	}
+	if _, err := Extension("Speed"); err == nil || err.Error() != `"Speed" is no extension, must be of TransportProperties` {
+		t.Error(err)
+	}
+}
+
+// TestConfiguration: the configuration has the same names, and its default is all of them.
+func TestConfiguration(t *testing.T) {
+	e := config.DefaultExport()
+	e.Transport.RPCRDMAVersions = []int{2}
+	e.Complete()
+	var names []string
+	for _, x := range e.Transport.Extensions {
+		names = append(names, string(x))
+	}
+	if want := Names(Extensions()); !slices.Equal(names, want) {
+		t.Errorf("the configuration's default is %v, there are %v", names, want)
+	}
+}
+
+func TestBackward(t *testing.T) {
+	for support, want := range map[uint32]string{wire.BackwardNone: "None", wire.BackwardInline: "Inline", wire.BackwardGeneral: "General", 7: "7"} {
+		if got := Backward(support); got != want {
+			t.Errorf("%d is %s, must be %s", support, got, want)
+		}
+	}
+}
