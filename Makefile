@@ -44,11 +44,14 @@ bench: build ## gateway, NFS-Ganesha and bare loops side by side; writes bench.j
 	@hack/deps bench
 	go run ./hack/bench -bin bin -o bench.json
 
+bench-rtt: ## versions of RPC-over-RDMA at round-trip times of 10 µs to 1 ms, in virtual time; writes bench-rtt.json
+	@cd hack/benchrtt && go test -count=1 -run '^TestBenchRTT$$' -args -o $(CURDIR)/bench-rtt.json
+
 lint: ## static checks
 	go vet ./...
 	CGO_ENABLED=0 go run $(lint) run ./...
 
 clean: ## remove what was built
-	rm -rf bin bench.json
+	rm -rf bin bench.json bench-rtt.json
 
-.PHONY: help build demo test test-quick fuzz test-kernel test-full bench lint clean
+.PHONY: help build demo test test-quick fuzz test-kernel test-full bench bench-rtt lint clean

@@ -1,0 +1,190 @@
+package benchrtt
+
+import (
+	"context"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+// row is what an operation costs with one engine over one network.
+type row struct {
+	Op        string  `json:"op"`
+	Engine    string  `json:"engine"`
+	RTT       float64 `json:"rtt_us"`
+	Bandwidth float64 `json:"gigabits_per_second,omitempty"` // not there: unlimited
+	counts
+	// PinnedClient and PinnedServer are the most bytes of each side's buffers that were in use at a time: posted receives, messages and data.
+	PinnedClient int64   `json:"pinned_client_bytes"`
+	PinnedServer int64   `json:"pinned_server_bytes"`
+	Time         float64 `json:"time_us"`
+
+	elapsed  time.Duration
+	network  network
+	extended bool
+}
+
+// counts are those of one call. None of them depends on the network.
+type counts struct {
+	RoundTrips    float64 `json:"round_trips"`
+	Messages      uint64  `json:"messages"`
+	Operations    uint64  `json:"rdma_operations"`
+	Registrations uint64  `json:"registrations"`
+}
+
+// connection is a client, its server, and the network between them.
+type connection struct {
+	t       *testing.T
+	e       *engine
+	n       network
+	fabric  *rdmatest.Fabric
+	pools   [2]*bufpool.Pool // the client's and the server's
+	pinned  [2]int64         // the most that was in use
+	caller  caller
+	opening time.Duration // from Dial to the answer of the first call
+	close   func()
+}
+
+func (c *connection) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatalf("%s, round trip of %v: %v", c.e.Name, c.n.rtt, err)
+	}
+}
+
+// connect makes a connection on which the first calls were made: credits, thresholds and sizes are settled.
+func connect(t *testing.T, e *engine, n network) *connection {
+	ctx := t.Context()
+	c := &connection{t: t, e: e, n: n, pools: [2]*bufpool.Pool{bufpool.New(0), bufpool.New(0)}}
+	c.fabric = rdmatest.NewFabric(rdmatest.Options{Delay: n.rtt / 2, Bandwidth: n.bandwidth, ScribbleReceives: true, Record: true, Seed: 1})
+	cfg := rpcrdma.Config{
+		InlineCall: inline, InlineReply: inline, Credits: rpcrdma.Static(credits), Bindings: binding.For, RemoteInvalidation: true,
+	}
+	e.set(&cfg)
+
+	here := cfg
+	here.Pool, here.Handler = c.pools[1], &server{answering: c.look}
+	var err error
+	here.Domain, err = c.fabric.NewDomain()
+	c.must(err)
+	c.must(here.Domain.Attach(here.Pool))
+	l, err := c.fabric.Listen(ctx, "localhost:0")
+	c.must(err)
+	s, err := rpcrdma.NewServer(here, l)
+	c.must(err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.Serve(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	there := cfg
+	there.Pool = c.pools[0]
+	began := time.Now()
+	cl, err := rpcrdma.Dial(ctx, c.fabric, l.Addr().String(), there)
+	c.must(err)
+	cred, err := (&oncrpc.AuthSysParms{Machine: []byte("client"), UID: 1000, GID: 1000, GIDs: []uint32{1000}}).Auth()
+	c.must(err)
+	rq := &looker{cl, c.look}
+	c.caller = caller{client.New(client.Config{Requester: rq, Pool: there.Pool, Cred: cred}), rq, cred}
+	_, err = c.caller.GetAttr(ctx, file)
+	c.must(err)
+	c.opening = time.Since(began)
+	_, err = c.caller.FSInfo(ctx, file)
+	c.must(err)
+	c.close = func() {
+		c.must(cl.Close())
+		<-cl.Done()
+		c.must(s.Close())
+		serving.Wait()
+		c.must(here.Domain.Close())
+		for _, p := range c.pools {
+			c.must(p.Close())
+		}
+	}
+	return c
+}
+
+// look notes how much memory is in use now.
+func (c *connection) look() {
+	for i, p := range c.pools {
+		c.pinned[i] = max(c.pinned[i], p.Stats().InUse)
+	}
+}
+
+// looker is a requester that looks at memory when a call has its reply.
+type looker struct {
+	*rpcrdma.Client
+	look func()
+}
+
+func (l *looker) Submit(r *oncrpc.Request) {
+	done := r.Done
+	r.Done = func(r *oncrpc.Request) {
+		l.look()
+		done(r)
+	}
+	l.Client.Submit(r)
+}
+
+// measure makes one call, and waits until all that it caused has happened.
+func (c *connection) measure(op operation) row {
+	c.settle()
+	clear(c.pinned[:])
+	before, seen, began := c.fabric.Counters(), len(c.fabric.Events()), time.Now()
+	err := op.do(context.Background(), &c.caller)
+	elapsed := time.Since(began)
+	if err != nil {
+		c.t.Fatalf("%s, %s: %v", c.e.Name, op.name, err)
+	}
+	events := c.fabric.Events()[seen:]
+	c.settle()
+	n := c.fabric.Counters().Sub(before)
+	return row{
+		Op: op.name, Engine: c.e.Name, RTT: micros(c.n.rtt), Bandwidth: float64(c.n.bandwidth) * 8 / 1e9,
+		counts:       counts{roundTrips(events), n.Messages, n.Writes + n.Reads, n.Exposed},
+		PinnedClient: c.pinned[0], PinnedServer: c.pinned[1], Time: micros(elapsed),
+		elapsed: elapsed, network: c.n, extended: c.e.extended,
+	}
+}
+
+// settle lets everything end that is under way.
+func (c *connection) settle() {
+	time.Sleep(10*c.n.rtt + time.Millisecond)
+	synctest.Wait()
+}
+
+func micros(d time.Duration) float64 { return math.Round(float64(d)) / 1e3 }
+
+// roundTrips counts, in a transcript of one call, how often somebody waited for the other side: a flight is what one side sends until
+// the other one does, and the data of RDMA Reads are one more, in the other direction. Two flights are a round trip. It looks at no
+// clock, so it holds at any bandwidth, and can be held against the time at unlimited bandwidth.
+func roundTrips(events []rdmatest.Event) float64 {
+	flights := 0
+	from, reading := rdmatest.EitherSide, false
+	for _, e := range events {
+		reads := e.What == "RDMA Read"
+		if !reads && e.What != "RDMA Write" && e.What != "Send" && e.What != "Send with Invalidate" {
+			continue
+		}
+		if e.From != from || reading && !reads {
+			flights++
+			from, reading = e.From, false
+		}
+		if reads && !reading {
+			flights++
+			reading = true
+		}
+	}
+	return float64(flights) / 2
+}

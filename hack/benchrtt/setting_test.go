@@ -1,0 +1,45 @@
+package benchrtt
+
+import (
+	"time"
+
+	"sluice.dev/sluice/pkg/rpcrdma"
+)
+
+// The limits under which everything runs. Receives of the extension have a segment for headers and one for data.
+const (
+	inline        = 4 << 10
+	credits       = 32
+	receiveHead   = 4 << 10
+	receiveData   = 64 << 10
+	transmissions = 17 // 1 MiB is 16 times 64 KiB, and one more that is not aligned to it
+)
+
+// engine is a column of the table.
+type engine struct {
+	Name string `json:"name"`
+	// Missing says why the column is not there; "" means that it is.
+	Missing string `json:"missing,omitempty"`
+	// extended: each call is to be one round trip, and nothing is to be registered.
+	extended bool
+	set      func(*rpcrdma.Config)
+}
+
+var engines = []engine{
+	{Name: "version 1", set: func(cfg *rpcrdma.Config) { cfg.Versions = []int{1} }},
+	{Name: "version 2", set: func(cfg *rpcrdma.Config) { cfg.Versions = []int{2} }},
+	{Name: "version 2 + rtrext", extended: true, Missing: "pkg/rpcrdma offers neither message continuation nor send-based placement"},
+}
+
+// network is a distance and a speed.
+type network struct {
+	rtt       time.Duration
+	bandwidth int64 // in bytes per second, each way; 0 is unlimited
+}
+
+const gigabits25 = 25_000_000_000 / 8
+
+// distances are round-trip times. The third is 25 miles of fibre: light needs 5 µs for a kilometre, so 8 µs for a mile, and 16 µs there and back.
+var distances = []time.Duration{10 * time.Microsecond, 100 * time.Microsecond, 25 * 16 * time.Microsecond, time.Millisecond}
+
+var bandwidths = []int64{0, gigabits25}

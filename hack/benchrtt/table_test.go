@@ -1,0 +1,126 @@
+package benchrtt
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// report is all that was measured, as bench-rtt.json has it.
+type report struct {
+	Limits  limits    `json:"limits"`
+	Engines []engine  `json:"engines"`
+	Opening []opening `json:"opening"`
+	Rows    []row     `json:"rows"`
+}
+
+type limits struct {
+	Inline          int `json:"inline_bytes"`
+	Credits         int `json:"credits"`
+	ReceiveHead     int `json:"receive_bytes"`
+	ReceiveTargeted int `json:"receive_targetable_bytes"`
+	Transmissions   int `json:"transmissions_each_way"`
+}
+
+// opening is what passes from Dial to the answer of the first call.
+type opening struct {
+	Engine     string  `json:"engine"`
+	RoundTrips float64 `json:"round_trips"`
+}
+
+func (r *report) write(path string) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+// find returns a row that was measured.
+func (r *report) find(op, engine string, n network) *row {
+	for i := range r.Rows {
+		if x := &r.Rows[i]; x.Op == op && x.Engine == engine && x.network == n {
+			return x
+		}
+	}
+	return nil
+}
+
+// print writes the tables.
+func (r *report) print(w io.Writer) {
+	fmt.Fprintf(w, "Limits: %d KiB inline, %d credits; with the extension, receives of %d KiB + %d KiB targetable, and %d transmissions each way.\n",
+		inline>>10, credits, receiveHead>>10, receiveData>>10, transmissions)
+	fmt.Fprintf(w, "One call at a time, from the client's call to its reply, in virtual time: only the wire takes any.\n")
+	for _, e := range r.Engines {
+		if e.Missing != "" {
+			fmt.Fprintf(w, "NOT HERE: %s. %s.\n", e.Name, e.Missing)
+		}
+	}
+	var names []string
+	for _, o := range r.Opening {
+		names = append(names, o.Engine)
+		fmt.Fprintf(w, "%s: %g round trips from Dial to the answer of the first call, on a new connection.\n", o.Engine, o.RoundTrips)
+	}
+	r.printCounts(w, names)
+	for _, bandwidth := range bandwidths {
+		r.printTimes(w, names, bandwidth)
+	}
+	fmt.Fprintf(w, "\nAn RTT of 400µs is 25 miles of fibre, at 16µs a mile there and back. READDIR is READDIRPLUS; SETACL is that of NFSACL.\n")
+}
+
+// printCounts shows what does not depend on the network.
+func (r *report) printCounts(w io.Writer, engines []string) {
+	fmt.Fprintf(w, "\nPer call: round trips, messages, RDMA Reads and Writes, registrations; pinned is KiB of buffers in use, at the client + at the server.\n\n%-14s", "")
+	for _, e := range engines {
+		fmt.Fprintf(w, " | %-34s", e)
+	}
+	fmt.Fprintf(w, "\n%-14s%s\n", "", strings.Repeat(fmt.Sprintf(" | %5s %4s %4s %4s %13s", "trips", "msgs", "rdma", "regs", "pinned KiB"), len(engines)))
+	n := r.Rows[0].network
+	for _, op := range operations {
+		fmt.Fprintf(w, "%-14s", op.name)
+		for _, e := range engines {
+			x := r.find(op.name, e, n)
+			fmt.Fprintf(w, " | %5g %4d %4d %4d %13s", x.RoundTrips, x.Messages, x.Operations, x.Registrations,
+				fmt.Sprintf("%d + %d", (x.PinnedClient+1023)>>10, (x.PinnedServer+1023)>>10))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// printTimes shows the times at one bandwidth.
+func (r *report) printTimes(w io.Writer, engines []string, bandwidth int64) {
+	name := "unlimited bandwidth"
+	if bandwidth > 0 {
+		name = fmt.Sprintf("%g Gb/s each way", float64(bandwidth)*8/1e9)
+	}
+	fmt.Fprintf(w, "\nTime in µs at %s, by round-trip time and %s:\n\n%-14s", name, strings.Join(engines, ", "), "")
+	for _, rtt := range r.distances() {
+		fmt.Fprintf(w, " | %-*v", 9*len(engines)-1, rtt)
+	}
+	fmt.Fprintln(w)
+	for _, op := range operations {
+		fmt.Fprintf(w, "%-14s", op.name)
+		for _, rtt := range r.distances() {
+			fmt.Fprint(w, " |")
+			for _, e := range engines {
+				fmt.Fprintf(w, " %8.1f", r.find(op.name, e, network{rtt, bandwidth}).Time)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// distances are those that were measured.
+func (r *report) distances() (list []time.Duration) {
+	seen := map[time.Duration]bool{}
+	for _, x := range r.Rows {
+		if !seen[x.network.rtt] {
+			seen[x.network.rtt] = true
+			list = append(list, x.network.rtt)
+		}
+	}
+	return list
+}
