@@ -153,7 +153,7 @@ func TestMovedUp(t *testing.T) {
 	defer wg.Wait()
 	defer close(stop)
 	slow := slices.Repeat([]raw{op(layout.OpAccess, 0x3f)}, 50)
-	for range 4000 {
+	for range 2500 {
 		res, err := a.session.Next(a.ctx, 0, slices.Concat([]raw{putRoot, lookup("dir"), lookup("deep")}, slow, []raw{lookupP, lookupP, getFH})...)
 		check(t, err)
 		if res.Status == 0 && !bytes.Equal(res.Handle(t, len(res.Ops)-1), root) {
