@@ -29,8 +29,9 @@ func main() {
 	mib := flag.Int64("mib", 256, "MiB to move each way")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *bin, *mib<<20); err != nil {
+	err := run(ctx, *bin, *mib<<20)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}

@@ -20,7 +20,8 @@ const (
 
 	// MinCallLen and MinReplyLen are the lengths in bytes of a call header with empty credential and verifier,
 	// and of an accepted reply header with an empty verifier.
-	MinCallLen, MinReplyLen = 40, 24
+	MinCallLen  = 40
+	MinReplyLen = 24
 
 	maxStatusLen = 32 // of a reply that has a header and nothing else, with an empty verifier
 )
@@ -28,6 +29,7 @@ const (
 // AcceptStat is the state of an accepted call.
 type AcceptStat uint32
 
+// States of accepted calls.
 const (
 	Success AcceptStat = iota
 	ProgUnavail
@@ -46,6 +48,7 @@ var acceptNames = [...]string{"SUCCESS", "PROG_UNAVAIL", "PROG_MISMATCH", "PROC_
 // RejectStat is the reason for which a call was denied.
 type RejectStat uint32
 
+// Reasons of denials.
 const (
 	RPCMismatch RejectStat = iota
 	AuthError
@@ -58,6 +61,7 @@ var rejectNames = [...]string{"RPC_MISMATCH", "AUTH_ERROR"}
 // AuthStat is the reason of an AuthError.
 type AuthStat uint32
 
+// Reasons of authentication errors.
 const (
 	AuthOK AuthStat = iota
 	AuthBadCred

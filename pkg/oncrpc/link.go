@@ -81,7 +81,7 @@ func newLink(cfg *Config, sock socket, local, remote net.Addr) *link {
 		sock: sock, timeout: cfg.WriteTimeout, stats: &l.stats, done: l.done, fail: l.fail,
 		running: &l.running, wake: make(chan struct{}, 1),
 	}
-	l.requester.init(l)
+	l.init(l)
 	return l
 }
 
@@ -126,7 +126,7 @@ func (l *link) fail(cause error) {
 		}
 	}
 	l.mu.Unlock()
-	l.requester.end(l.peerError(cause))
+	l.end(l.peerError(cause))
 	l.out.close(cause)
 	_ = l.sock.close()
 	close(l.done)
@@ -154,7 +154,7 @@ func (l *link) checkIdle() {
 	if l.reading.Load() {
 		calls-- // a peer that never ends its record is idle
 	}
-	busy := l.waiting.Load() || calls > 0 || l.requester.outstanding() > 0
+	busy := l.waiting.Load() || calls > 0 || l.outstanding() > 0
 	l.mu.Lock()
 	if busy || n != l.seen {
 		l.seen, l.quiet = n, 0

@@ -102,14 +102,15 @@ type Result struct {
 // ResultState says how a reply carries a planned result.
 type ResultState uint8
 
+// What becomes of results.
 const (
-	// Absent: the reply has no such result (its operation failed, or it is empty).
+	// Absent means that the reply has no such result (its operation failed, or it is empty).
 	Absent ResultState = iota
-	// Inline: the result is part of the reply's stream.
+	// Inline means that the result is part of the reply's stream.
 	Inline
-	// Placed: the result is an item of the reply.
+	// Placed means that the result is an item of the reply.
 	Placed
-	// TooShort: the memory offered was too short; the result is inline.
+	// TooShort means that the memory offered was too short; the result is inline.
 	TooShort
 )
 

@@ -32,9 +32,20 @@ type Bytes struct {
 // NoObserver does nothing.
 type NoObserver struct{}
 
-func (NoObserver) ConnOpened(*Conn)                      {}
-func (NoObserver) ConnClosed(*Conn, error)               {}
-func (NoObserver) ConnRefused(netip.AddrPort, error)     {}
-func (NoObserver) CallReceived(*Call, Bytes)             {}
+// ConnOpened implements [Observer].
+func (NoObserver) ConnOpened(*Conn) {}
+
+// ConnClosed implements [Observer].
+func (NoObserver) ConnClosed(*Conn, error) {}
+
+// ConnRefused implements [Observer].
+func (NoObserver) ConnRefused(netip.AddrPort, error) {}
+
+// CallReceived implements [Observer].
+func (NoObserver) CallReceived(*Call, Bytes) {}
+
+// ReplySent implements [Observer].
 func (NoObserver) ReplySent(*Call, Bytes, time.Duration) {}
-func (NoObserver) BadMessage(*Conn, error)               {}
+
+// BadMessage implements [Observer].
+func (NoObserver) BadMessage(*Conn, error) {}

@@ -15,7 +15,7 @@ func (c *Call) Init(pool *bufpool.Pool, t Responder) { c.pool, c.transport = poo
 // Recycle is for transports: it gives back the memory of the call and its reply, and makes c ready for the next call.
 // Scratch, what Init was given, and the capacity of slices stay.
 func (c *Call) Recycle() {
-	c.Message.Release()
+	c.Release()
 	c.Reply.Release()
 	c.Plan.Reset()
 	c.XID, c.Program, c.Version, c.Procedure, c.ArgsAt = 0, 0, 0, 0, 0

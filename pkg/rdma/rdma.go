@@ -141,6 +141,7 @@ type Handler interface {
 // Opcode tells what a work request does.
 type Opcode uint8
 
+// Opcodes.
 const (
 	Send Opcode = iota
 	SendWithInvalidate
@@ -193,6 +194,7 @@ type Completion struct {
 // Access says what the peer may do with exposed memory.
 type Access uint8
 
+// What the peer may do.
 const (
 	RemoteRead Access = 1 << iota
 	RemoteWrite

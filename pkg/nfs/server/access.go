@@ -7,11 +7,11 @@ import (
 	"sluice.dev/sluice/pkg/nfs/access"
 )
 
-// Rule says what clients of certain addresses may do, Squash which identities are mapped.
-type (
-	Rule   = access.Rule
-	Squash = access.Squash
-)
+// Rule says what clients of certain addresses may do.
+type Rule = access.Rule
+
+// Squash says which identities are mapped.
+type Squash = access.Squash
 
 // The values of Squash.
 const (

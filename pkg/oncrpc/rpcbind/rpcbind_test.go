@@ -169,7 +169,9 @@ func (s *service) start(t *testing.T) []Address {
 	go func() { served <- srv.Serve(l) }()
 	t.Cleanup(func() {
 		_ = srv.Close()
-		<-served
+		if err := <-served; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("serving ended with %v", err)
+		}
 		if err := pool.Close(); err != nil {
 			t.Error(err)
 		}
