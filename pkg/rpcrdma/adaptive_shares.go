@@ -130,7 +130,7 @@ func (s *shares) settle(m *member, requested, posted, size int, now time.Duratio
 	if limit := max(room, int64(m.grant), int64(posted)); int64(n) > limit {
 		n, bound = int(limit), ByMemory
 	}
-	n = max(n, s.limits.Min)
+	n = max(n, min(s.limits.Min, wants))
 	s.change(m, n, bound)
 	m.charge, m.seen = max(n, posted), now
 	s.used += int64(m.charge) * int64(m.size)
@@ -141,14 +141,17 @@ func (s *shares) settle(m *member, requested, posted, size int, now time.Duratio
 
 // wants is how many credits m would have if memory did not matter, and what bounds it.
 func (s *shares) wants(m *member, requested int) (n int, bound Reason) {
-	n = min(m.use.want, requested)
+	n = max(m.use.want, s.limits.Min)
 	if n > s.limits.Max {
 		n, bound = s.limits.Max, ByConfig
 	}
 	if n > s.top() {
 		n, bound = s.top(), ByLatency
 	}
-	return max(n, s.limits.Min), bound
+	if requested = max(requested, 1); n > requested {
+		n, bound = requested, ByUse
+	}
+	return n, bound
 }
 
 // change makes the grant n. It was lowered for what bounds it now, or raised for what bounded it before.
