@@ -23,6 +23,8 @@ type row struct {
 	RTT       float64 `json:"rtt_us"`
 	Bandwidth float64 `json:"gigabits_per_second,omitempty"` // not there: unlimited
 	counts
+	// Bytes are those of all messages and RDMA operations, in both directions.
+	Bytes uint64 `json:"bytes"`
 	// PinnedClient and PinnedServer are the most bytes of each side's buffers that were in use at a time: posted receives, messages and data.
 	PinnedClient int64   `json:"pinned_client_bytes"`
 	PinnedServer int64   `json:"pinned_server_bytes"`
@@ -49,6 +51,7 @@ type connection struct {
 	fabric  *rdmatest.Fabric
 	pools   [2]*bufpool.Pool // the client's and the server's
 	pinned  [2]int64         // the most that was in use
+	server  server
 	caller  caller
 	opening time.Duration // from Dial to the answer of the first call
 	close   func()
@@ -72,7 +75,8 @@ func connect(t *testing.T, e *engine, n network) *connection {
 	e.set(&cfg)
 
 	here := cfg
-	here.Pool, here.Handler = c.pools[1], &server{answering: c.look}
+	here.Pool, here.Handler = c.pools[1], &c.server
+	c.server.answering = c.look
 	var err error
 	here.Domain, err = c.fabric.NewDomain()
 	c.must(err)
@@ -141,6 +145,7 @@ func (l *looker) Submit(r *oncrpc.Request) {
 func (c *connection) measure(op operation) row {
 	c.settle()
 	clear(c.pinned[:])
+	c.server.calls = 0
 	before, seen, began := c.fabric.Counters(), len(c.fabric.Events()), time.Now()
 	err := op.do(context.Background(), &c.caller)
 	elapsed := time.Since(began)
@@ -150,9 +155,13 @@ func (c *connection) measure(op operation) row {
 	events := c.fabric.Events()[seen:]
 	c.settle()
 	n := c.fabric.Counters().Sub(before)
+	if c.server.calls != 1 {
+		c.t.Fatalf("%s, %s: executed %d times", c.e.Name, op.name, c.server.calls)
+	}
 	return row{
 		Op: op.name, Engine: c.e.Name, RTT: micros(c.n.rtt), Bandwidth: float64(c.n.bandwidth) * 8 / 1e9,
 		counts:       counts{roundTrips(events), n.Messages, n.Writes + n.Reads, n.Exposed},
+		Bytes:        n.MessageBytes + n.WriteBytes + n.ReadBytes,
 		PinnedClient: c.pinned[0], PinnedServer: c.pinned[1], Time: micros(elapsed),
 		elapsed: elapsed, network: c.n, extended: c.e.extended,
 	}

@@ -33,6 +33,7 @@ var content = func() []byte {
 // server answers at once, from memory.
 type server struct {
 	answering func() // called just before each reply goes
+	calls     int
 }
 
 // ServeRPC implements oncrpc.Handler.
@@ -40,6 +41,7 @@ func (s *server) ServeRPC(c *oncrpc.Call) {
 	if err := s.serve(c); err != nil {
 		panic(fmt.Sprintf("program %d procedure %d: %v", c.Program, c.Procedure, err))
 	}
+	s.calls++
 	s.answering()
 	c.Respond()
 }
