@@ -75,6 +75,8 @@ func reason(err error) string {
 		return "the server denies the call (" + rpc.Status.String() + ")"
 	case errors.As(err, &rpc):
 		return "the server could not execute the call (" + rpc.Status.String() + ")"
+	case mismatch(err) != "":
+		return mismatch(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time; --timeout says how long to wait"
 	case errors.Is(err, unix.ECONNREFUSED):

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // pingResult is what ping prints, and its JSON.
@@ -18,14 +22,20 @@ type pingResult struct {
 	Provider    string  `json:"provider,omitempty"`
 	Device      string  `json:"device,omitempty"`
 	Version     int     `json:"rpc_rdma_version,omitempty"`
-	InlineCall  int     `json:"inline_call,omitempty"`
-	InlineReply int     `json:"inline_reply,omitempty"`
-	Granted     int     `json:"credits_granted,omitempty"`
-	Requested   int     `json:"credits_requested,omitempty"`
-	IRD         int     `json:"ird,omitempty"`
-	ORD         int     `json:"ord,omitempty"`
-	CRC         bool    `json:"crc,omitempty"`
-	RemoteInv   bool    `json:"remote_invalidation,omitempty"`
+	Dialect     string  `json:"dialect,omitempty"`
+	// With version 2: what both sides offer, and what each said of itself.
+	Extensions []string    `json:"extensions,omitzero"`
+	Server     *sideResult `json:"server,omitempty"`
+	Client     *sideResult `json:"client,omitempty"`
+
+	InlineCall  int  `json:"inline_call,omitempty"`
+	InlineReply int  `json:"inline_reply,omitempty"`
+	Granted     int  `json:"credits_granted,omitempty"`
+	Requested   int  `json:"credits_requested,omitempty"`
+	IRD         int  `json:"ird,omitempty"`
+	ORD         int  `json:"ord,omitempty"`
+	CRC         bool `json:"crc,omitempty"`
+	RemoteInv   bool `json:"remote_invalidation,omitempty"`
 }
 
 func (a *app) pingCommand() *cobra.Command {
@@ -77,11 +87,15 @@ func (s *session) negotiated() pingResult {
 		return pingResult{URL: s.target.url, Transport: "tcp"}
 	}
 	n := s.rdma.Negotiated()
-	return pingResult{
+	r := pingResult{
 		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
 		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,
 		IRD: n.Attributes.ReadsIn, ORD: n.Attributes.ReadsOut, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
 	}
+	if n.Version == wire.Version2 {
+		r.Dialect, r.Extensions, r.Server, r.Client = dialect, words.Names(s.agreed), side(&n.Remote), side(&n.Own)
+	}
+	return r
 }
 
 func (r *pingResult) print(a *app) {
@@ -100,6 +114,16 @@ func (r *pingResult) print(a *app) {
 	}
 	onOff := map[bool]string{true: "on", false: "off"}
 	line("transport", "RPC-over-RDMA version %d", r.Version)
+	if r.Version == wire.Version2 {
+		line("dialect", "%s", r.Dialect)
+		extensions := strings.Join(r.Extensions, ", ")
+		if extensions == "" {
+			extensions = "none"
+		}
+		line("extensions", "%s", extensions)
+		line("receives", "of %d bytes at the server, of %d here", r.Server.ReceiveSize, r.Client.ReceiveSize)
+		line("reverse calls", "%s at the server, %s here", strings.ToLower(r.Server.Backward), strings.ToLower(r.Client.Backward))
+	}
 	line("provider", "%s (%s)", r.Provider, device)
 	line("inline thresholds", "%d bytes for calls, %d for replies", r.InlineCall, r.InlineReply)
 	line("credits", "%d granted, %d asked for", r.Granted, r.Requested)

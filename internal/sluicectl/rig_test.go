@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"sluice.dev/sluice/internal/words"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -30,6 +31,8 @@ type rig struct {
 	dir       string
 	tcp, rdma string // host:port
 	only      string // host:port of a server that has NFS but not MOUNT
+	// host:port of servers of version 2 of RPC-over-RDMA: beside version 1, alone, and beside version 1 without extensions. rdma has version 1 alone.
+	both, two, base string
 }
 
 func newRig(t *testing.T) *rig {
@@ -62,13 +65,22 @@ func newRig(t *testing.T) *rig {
 	d, err := p.NewDomain()
 	must(t, err)
 	must(t, d.Attach(pool))
-	l, err := p.Listen(context.Background(), "127.0.0.1:0")
-	must(t, err)
-	srv, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: d, Handler: s, Bindings: binding.For, RemoteInvalidation: true, Credits: rpcrdma.Static(64)}, l)
-	must(t, err)
-	running.Go(func() { _ = srv.Serve() })
-	stop = append(stop, srv.Close)
-	r.rdma = l.Addr().String()
+	listenRDMA := func(extensions rpcrdma.Extensions, versions ...int) string {
+		l, err := p.Listen(context.Background(), "127.0.0.1:0")
+		must(t, err)
+		srv, err := rpcrdma.NewServer(rpcrdma.Config{
+			Pool: pool, Domain: d, Handler: s, Bindings: binding.For, RemoteInvalidation: true, Credits: rpcrdma.Static(64), InlineCall: 8192,
+			Versions: versions, Extensions: extensions,
+		}, l)
+		must(t, err)
+		running.Go(func() { _ = srv.Serve() })
+		stop = append(stop, srv.Close)
+		return l.Addr().String()
+	}
+	r.rdma = listenRDMA(0, 1)
+	r.both = listenRDMA(words.Extensions(), 1, 2)
+	r.two = listenRDMA(words.Extensions(), 2)
+	r.base = listenRDMA(0, 1, 2)
 	t.Cleanup(func() {
 		for _, f := range stop {
 			_ = f()
@@ -87,12 +99,23 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run runs a command line in which RDMA, TCP and ONLY stand for the servers' URLs, and DIR for the exported directory. In what it
-// returns they stand for them again.
+// run runs a command line in which RDMA, BOTH, TWO, BASE, TCP and ONLY stand for the servers' URLs, and DIR for the exported directory. In
+// what it returns they stand for them again.
 func (r *rig) run(stdin string, args ...string) (code int, stdout, stderr string) {
-	names := []string{"nfs+rdma://" + r.rdma, "RDMA", "nfs+tcp://" + r.tcp, "TCP", "nfs+tcp://" + r.only, "ONLY", r.rdma, "ADDR", r.tcp, "ADDR", r.only, "ADDR", r.dir, "DIR"}
+	var names, values, addresses []string
+	for name, address := range map[string]string{"RDMA": r.rdma, "BOTH": r.both, "TWO": r.two, "BASE": r.base, "TCP": r.tcp, "ONLY": r.only} {
+		url := "nfs+rdma://" + address
+		if name == "TCP" || name == "ONLY" {
+			url = "nfs+tcp://" + address
+		}
+		values = append(values, name, url)
+		names = append(names, url, name)
+		addresses = append(addresses, address, "ADDR")
+	}
+	values = append(values, "DIR", r.dir)
+	names = append(append(names, addresses...), r.dir, "DIR")
 	for i := range args {
-		args[i] = strings.NewReplacer("RDMA", "nfs+rdma://"+r.rdma, "TCP", "nfs+tcp://"+r.tcp, "ONLY", "nfs+tcp://"+r.only, "DIR", r.dir).Replace(args[i])
+		args[i] = strings.NewReplacer(values...).Replace(args[i])
 	}
 	var out, errs bytes.Buffer
 	code = Run(context.Background(), "test", args, Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs})

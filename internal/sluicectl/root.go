@@ -42,7 +42,6 @@ func (a *app) command(version string) *cobra.Command {
 		Use:           "sluicectl",
 		Short:         "Look at, move files through, and measure NFS servers over RPC-over-RDMA and TCP",
 		Long:          "sluicectl looks at, moves files through, and measures NFS servers over RPC-over-RDMA and TCP.\n\n" + urlHelp,
-		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -51,8 +50,20 @@ func (a *app) command(version string) *cobra.Command {
 	f.StringVar(&a.opts.crc, "crc", "on", "protect iWARP connections by CRC32C: on, or off (the server may insist)")
 	f.IntVar(&a.opts.inline, "inline", 4096, "RDMA: largest message without chunks, in bytes, a multiple of 1024 up to 262144")
 	f.IntVar(&a.opts.credits, "credits", 128, "RDMA: how many calls to ask the server to allow at once, 1 to 4096")
+	f.StringVar(&a.opts.version, "version", "auto", "RDMA: version of RPC-over-RDMA: 1, 2, or auto (2 if the server has it, else 1)")
+	f.StringVar(&a.opts.ext, "ext", "all", "RDMA: extensions of version 2 to offer: all, none, or names with commas between them")
 	f.StringVar(&a.opts.fpdu, "fpdu", "largest", "iWARP: size of the FPDUs sent: largest (64 KiB), segment (one TCP segment), or bytes from 256 to 65535")
 	f.DurationVar(&a.opts.timeout, "timeout", 10*time.Second, "how long to wait for the connection and for each answer that is not data")
-	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand())
+	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.versionCommand(version))
 	return root
+}
+
+// versionCommand stands for cobra's --version, which is about something else here.
+func (a *app) versionCommand(version string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of sluicectl",
+		Args:  cobra.NoArgs,
+		Run:   func(*cobra.Command, []string) { fmt.Fprintln(a.Out, "sluicectl", version) },
+	}
 }

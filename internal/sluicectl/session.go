@@ -17,6 +17,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // options are the flags of every command.
@@ -25,6 +26,8 @@ type options struct {
 	inline  int
 	credits int
 	fpdu    string
+	version string
+	ext     string
 	timeout time.Duration
 }
 
@@ -38,7 +41,8 @@ type session struct {
 	window int
 	rdma   *rpcrdma.Client // either this
 	tcp    *oncrpc.Client  // or that
-	mnt    *oncrpc.Client  // for MOUNT on a port of its own
+	agreed rpcrdma.Extensions
+	mnt    *oncrpc.Client // for MOUNT on a port of its own
 	root   nfs3.Handle
 }
 
@@ -48,7 +52,7 @@ func (a *app) dial(ctx context.Context, t *target, window int) (*session, error)
 	if err != nil {
 		return nil, err
 	}
-	provider, err := a.opts.iwarp()
+	provider, cfg, err := a.opts.check()
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +60,7 @@ func (a *app) dial(ctx context.Context, t *target, window int) (*session, error)
 	ctx, cancel := s.patience(ctx)
 	defer cancel()
 	if t.rdma {
-		s.rdma, err = a.dialRDMA(ctx, t.address, provider, s.pool)
+		err = s.dialRDMA(ctx, provider, cfg)
 	} else {
 		s.tcp, err = oncrpc.Dial(ctx, t.address, s.tcpConfig())
 	}
@@ -107,48 +111,54 @@ func (s *session) tcpConfig() oncrpc.Config {
 	return oncrpc.Config{Pool: s.pool, Bindings: binding.For}
 }
 
-func (a *app) dialRDMA(ctx context.Context, address string, cfg iwarp.Config, pool *bufpool.Pool) (*rpcrdma.Client, error) {
-	p, err := iwarp.New(cfg)
+func (s *session) dialRDMA(ctx context.Context, provider iwarp.Config, cfg rpcrdma.Config) error {
+	p, err := iwarp.New(provider)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return rpcrdma.Dial(ctx, p, address, rpcrdma.Config{
-		Pool: pool, Bindings: binding.For,
-		InlineCall: a.opts.inline, InlineReply: a.opts.inline,
-		Credits: rpcrdma.Static(a.opts.credits), RemoteInvalidation: true,
-	})
+	said := new(answers)
+	cfg.Pool, cfg.Bindings, cfg.RemoteInvalidation, cfg.Observer = s.pool, binding.For, true, said
+	if s.rdma, err = rpcrdma.Dial(ctx, p, s.target.address, cfg); err != nil {
+		return err
+	}
+	if s.rdma.Negotiated().Version == wire.Version2 && !said.error.Load() {
+		s.agreed = cfg.Extensions
+	}
+	return nil
 }
 
-// iwarp checks the options, and returns the provider's part of them.
-func (o *options) iwarp() (cfg iwarp.Config, err error) {
+// check checks the options, and returns those of iWARP and those of RPC-over-RDMA.
+func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 	switch o.crc {
 	case "on":
-		cfg.CRC = iwarp.CRCRequire
+		p.CRC = iwarp.CRCRequire
 	case "off":
-		cfg.CRC = iwarp.CRCOff
+		p.CRC = iwarp.CRCOff
 	default:
-		return cfg, fmt.Errorf("--crc is %q, must be on or off", o.crc)
+		return p, cfg, fmt.Errorf("--crc is %q, must be on or off", o.crc)
 	}
 	switch o.fpdu {
 	case "largest":
-		cfg.MaxFPDU = iwarp.FPDULargest
+		p.MaxFPDU = iwarp.FPDULargest
 	case "segment":
-		cfg.MaxFPDU = iwarp.FPDUSegment
+		p.MaxFPDU = iwarp.FPDUSegment
 	default:
-		if cfg.MaxFPDU, err = strconv.Atoi(o.fpdu); err != nil || cfg.MaxFPDU < 256 || cfg.MaxFPDU > 65535 {
-			return cfg, fmt.Errorf("--fpdu is %q, must be largest, segment, or 256 to 65535", o.fpdu)
+		if p.MaxFPDU, err = strconv.Atoi(o.fpdu); err != nil || p.MaxFPDU < 256 || p.MaxFPDU > 65535 {
+			return p, cfg, fmt.Errorf("--fpdu is %q, must be largest, segment, or 256 to 65535", o.fpdu)
 		}
 	}
 	if o.inline < 1024 || o.inline > 262144 || o.inline%1024 != 0 {
-		return cfg, fmt.Errorf("--inline is %d, must be a multiple of 1024 from 1024 to 262144", o.inline)
+		return p, cfg, fmt.Errorf("--inline is %d, must be a multiple of 1024 from 1024 to 262144", o.inline)
 	}
 	if o.credits < 1 || o.credits > 4096 {
-		return cfg, fmt.Errorf("--credits is %d, must be 1 to 4096", o.credits)
+		return p, cfg, fmt.Errorf("--credits is %d, must be 1 to 4096", o.credits)
 	}
 	if o.timeout <= 0 {
-		return cfg, fmt.Errorf("--timeout is %v, must be more than 0", o.timeout)
+		return p, cfg, fmt.Errorf("--timeout is %v, must be more than 0", o.timeout)
 	}
-	return cfg, nil
+	cfg.InlineCall, cfg.InlineReply, cfg.Credits = o.inline, o.inline, rpcrdma.Static(o.credits)
+	cfg.Versions, cfg.Extensions, err = o.versions()
+	return p, cfg, err
 }
 
 // patience bounds an operation that moves no data.

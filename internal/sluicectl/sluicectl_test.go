@@ -56,7 +56,7 @@ func TestList(t *testing.T) {
 	for _, n := range []string{"file", "dir", "odd\nname\x1b[1m"} {
 		must(t, os.Chtimes(filepath.Join(r.dir, n), stamp, stamp))
 	}
-	for _, u := range []string{"RDMA", "TCP"} {
+	for _, u := range []string{"RDMA", "TWO", "TCP"} {
 		for args, want := range map[string]string{
 			"ls URL":              "dir\nfile\nlink\nlinkdir\nodd\\nname\\x1b[1m\n",
 			"ls URL/":             "dir\nfile\nlink\nlinkdir\nodd\\nname\\x1b[1m\n",
@@ -107,7 +107,7 @@ func TestTransfers(t *testing.T) {
 	r := newRig(t)
 	local := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(r.dir, "sub"), 0o755))
-	for _, u := range []string{"RDMA", "TCP"} {
+	for _, u := range []string{"RDMA", "TWO", "TCP"} {
 		for _, n := range []int{0, 1, 5, 4097, 1 << 20, 3_000_001} {
 			data := randomBytes(n)
 			src := filepath.Join(local, "src")
@@ -207,16 +207,16 @@ func TestErrors(t *testing.T) {
 
 func TestBench(t *testing.T) {
 	r := newRig(t)
-	for _, u := range []string{"RDMA", "TCP"} {
+	for _, u := range []string{"RDMA", "TWO", "TCP"} {
 		for _, op := range []string{"null", "GETATTR", "READ", "WRITE"} {
 			for _, depth := range []string{"1", "7"} {
 				var b benchResult
 				out := r.ok("bench", "--op", op, "--size", "8K", "--depth", depth, "--count", "100", "--warmup", "1ms", "--file-size", "100K", "--json", u+"/")
 				must(t, json.Unmarshal([]byte(out), &b))
-				if b.Ops != 100 || b.Op != strings.ToUpper(op) || b.OpsPerSec <= 0 || b.P50 <= 0 || b.P99 < b.P50 || b.Messages != 2 || b.Syscalls <= 0 || b.CRC != (u == "RDMA") {
+				if b.Ops != 100 || b.Op != strings.ToUpper(op) || b.OpsPerSec <= 0 || b.P50 <= 0 || b.P99 < b.P50 || b.Messages != 2 || b.Syscalls <= 0 || b.CRC != (u != "TCP") {
 					t.Errorf("%s %s: %+v", u, op, b)
 				}
-				if data := op == "READ" || op == "WRITE"; data != (b.Size == 8192) || data != (b.MBPerSec > 0) || (u == "RDMA" && data) != (b.RDMAOps == 1) {
+				if data := op == "READ" || op == "WRITE"; data != (b.Size == 8192) || data != (b.MBPerSec > 0) || (u != "TCP" && data) != (b.RDMAOps == 1) {
 					t.Errorf("%s %s: %+v", u, op, b)
 				}
 				if (op == "WRITE") != (b.Stability == "UNSTABLE") {

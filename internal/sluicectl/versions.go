@@ -1,0 +1,79 @@
+package sluicectl
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// dialect is what version 2 of RPC-over-RDMA is taken from; docs/protocol-v2.md has it all.
+const dialect = "draft-cel-nfsv4-rpcrdma-version-two-05, draft-dnoveck-nfsv4-rpcrdma-rtrext-03"
+
+// versions says which versions of RPC-over-RDMA to offer, and which extensions of version 2.
+func (o *options) versions() (list []int, set rpcrdma.Extensions, err error) {
+	switch o.version {
+	case "auto":
+		list = []int{wire.Version1, wire.Version2}
+	case "1":
+		list = []int{wire.Version1}
+	case "2":
+		list = []int{wire.Version2}
+	default:
+		return nil, 0, fmt.Errorf("--version is %q, must be auto, 1 or 2", o.version)
+	}
+	switch o.ext {
+	case "all":
+		return list, words.Extensions(), nil
+	case "none":
+		return list, 0, nil
+	}
+	for name := range strings.SplitSeq(o.ext, ",") {
+		x, err := words.Extension(strings.TrimSpace(name))
+		if err != nil {
+			return nil, 0, fmt.Errorf("--ext: %w, or none or all", err)
+		}
+		set |= x
+	}
+	return list, set, nil
+}
+
+// answers notes whether the server has answered by an error while the connection was made.
+type answers struct {
+	rpcrdma.NoObserver
+	error atomic.Bool
+}
+
+// Erred implements rpcrdma.Observer.
+func (a *answers) Erred(f rpcrdma.Fault) {
+	if f == rpcrdma.ErrorReceived {
+		a.error.Store(true)
+	}
+}
+
+// mismatch returns what to say of an error that is about versions, "" of another.
+func mismatch(err error) string {
+	var remote *rpcrdma.RemoteError
+	if !errors.As(err, &remote) || remote.Code != wire.ErrVers {
+		return ""
+	}
+	has := fmt.Sprintf("version %d", remote.Low)
+	if remote.High != remote.Low {
+		has = fmt.Sprintf("versions %d to %d", remote.Low, remote.High)
+	}
+	return "the server has " + has + " of RPC-over-RDMA; --version says which to speak"
+}
+
+// sideResult are the transport properties of one side, as JSON.
+type sideResult struct {
+	ReceiveSize int    `json:"receive_size"`
+	Backward    string `json:"backward"`
+}
+
+func side(p *rpcrdma.Properties) *sideResult {
+	return &sideResult{ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward)}
+}

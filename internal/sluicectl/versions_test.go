@@ -1,0 +1,89 @@
+package sluicectl
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice.dev/sluice/internal/words"
+)
+
+// TestVersions pings servers of all versions with all flags that are about versions.
+func TestVersions(t *testing.T) {
+	r := newRig(t)
+	all, none := words.Names(words.Extensions()), []string{}
+	for _, tt := range []struct {
+		args       string
+		version    int
+		extensions []string
+		inlineCall int
+	}{
+		{"RDMA", 1, nil, 8192},
+		{"BOTH", 2, all, 8192},
+		{"TWO", 2, all, 8192},
+		{"BASE", 2, none, 4096},
+
+		{"--version 1 RDMA", 1, nil, 8192},
+		{"--version 1 BOTH", 1, nil, 8192},
+		{"--version 2 BOTH", 2, all, 8192},
+		{"--version 2 --ext all TWO", 2, all, 8192},
+		{"--version 2 --ext none TWO", 2, none, 4096},
+		{"--version 2 --ext transportproperties TWO", 2, []string{"TransportProperties"}, 8192},
+		{"--ext none BOTH", 2, none, 4096},
+		{"--ext none RDMA", 1, nil, 8192},
+	} {
+		var p pingResult
+		must(t, json.Unmarshal([]byte(r.ok(append([]string{"ping", "--json", "--inline", "16384"}, strings.Fields(tt.args)...)...)), &p))
+		if p.Version != tt.version || !slices.Equal(p.Extensions, tt.extensions) || (p.Extensions == nil) != (tt.extensions == nil) || p.InlineCall != tt.inlineCall {
+			t.Errorf("%s: %+v", tt.args, p)
+		}
+		if second := tt.version == 2; second != (p.Dialect != "") || second != (p.Server != nil) || second != (p.Client != nil) {
+			t.Errorf("%s: %+v", tt.args, p)
+		}
+		if len(tt.extensions) > 0 && (*p.Server != sideResult{8192, "Inline"} || *p.Client != sideResult{16384, "None"}) {
+			t.Errorf("%s: %+v, %+v", tt.args, p.Server, p.Client)
+		}
+	}
+	for args, want := range map[string]string{
+		"ping --version 2 RDMA":      "cannot connect to ADDR: the server has version 1 of RPC-over-RDMA; --version says which to speak.",
+		"ping --version 1 TWO":       "cannot ping TWO: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
+		"ls --version 1 TWO":         "cannot mount / of ADDR: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
+		"ping --version 3 TWO":       `--version is "3", must be auto, 1 or 2.`,
+		"ping --ext Speed TWO":       `--ext: "Speed" is no extension, must be of TransportProperties, or none or all.`,
+		"ping --ext none,all TWO":    `--ext: "none" is no extension, must be of TransportProperties, or none or all.`,
+		"ping --version --ext= BOTH": `--version is "--ext=", must be auto, 1 or 2.`,
+	} {
+		if code, out, errs := r.run("", strings.Fields(args)...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
+			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", args, code, out, errs, "sluicectl: "+want+"\n")
+		}
+	}
+	if got := r.ok("version"); got != "sluicectl test\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPingVersion2(t *testing.T) {
+	r := newRig(t)
+	figure := regexp.MustCompile(`\d+ µs`)
+	if got, want := figure.ReplaceAllString(r.ok("ping", "BOTH"), "N µs"), `BOTH answers NFS version 3
+  round trip           N µs (and N µs to connect)
+  transport            RPC-over-RDMA version 2
+  dialect              draft-cel-nfsv4-rpcrdma-version-two-05, draft-dnoveck-nfsv4-rpcrdma-rtrext-03
+  extensions           TransportProperties
+  receives             of 8192 bytes at the server, of 4096 here
+  reverse calls        inline at the server, none here
+  provider             iwarp (software)
+  inline thresholds    4096 bytes for calls, 4096 for replies
+  credits              64 granted, 128 asked for
+  RDMA Reads           16 at once from the server (IRD), 16 from here (ORD)
+  CRC32C               on
+  remote invalidation  on
+`; got != want {
+		t.Errorf("%s\nmust be\n%s", got, want)
+	}
+	if got := r.ok("ping", "--ext", "none", "BOTH"); !strings.Contains(got, "  extensions           none\n") {
+		t.Error(got)
+	}
+}
