@@ -1,12 +1,17 @@
 package gateway
 
 import (
+	"bytes"
+	"crypto/rand"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
@@ -93,5 +98,46 @@ func TestVersionChange(t *testing.T) {
 	var refused *rpcrdma.RemoteError
 	if !errors.As(err, &refused) || refused.Code != wire.ErrVers || refused.Low != 2 || refused.High != 2 {
 		t.Errorf("a client of version 1 at an export of version 2 alone: %v", err)
+	}
+}
+
+// TestChainedVersions: a gateway whose backend is another gateway speaks version 2 with it if that offers it, whatever its own clients speak.
+func TestChainedVersions(t *testing.T) {
+	near, far := newRig(t), newRig(t)
+	both, old := exportYAML{name: "both", transport: "{rpcRDMAVersions: [1, 2]}"}, exportYAML{name: "old"}
+	far.start(far.yaml(both, old))
+	for _, e := range []*exportYAML{&both, &old} {
+		e.path, e.backend = "", inFrontOf(t, config.RDMA, far.address(e.name, config.RDMA))
+	}
+	near.start(near.yaml(both, old))
+	for _, export := range []string{"both", "old"} {
+		for name, c := range map[string]*testClient{
+			"1": near.connect(export, config.RDMA, speaks(1)), "auto": near.connect(export, config.RDMA, speaks(1, 2)), "tcp": near.connect(export, config.TCP),
+		} {
+			data := make([]byte, 300_001)
+			_, _ = rand.Read(data)
+			h := c.put(name, 0)
+			if err := c.WriteAt(t.Context(), h, data, 0, nfs3.FileSync); err != nil {
+				t.Fatal(err)
+			}
+			back := make([]byte, len(data))
+			if n, err := c.ReadAt(t.Context(), h, back, 0); err != nil || !bytes.Equal(back, data) {
+				t.Errorf("%s by %s: %d of %d bytes come back, or others: %v", export, name, n, len(data), err)
+			}
+			there, err := os.ReadFile(filepath.Join(far.volume(export), name))
+			if err != nil || !bytes.Equal(there, data) {
+				t.Errorf("%s by %s: %d of %d bytes lie there, or others: %v", export, name, len(there), len(data), err)
+			}
+		}
+		want := map[string]int{"both": 2, "old": 1}[export]
+		links := far.export(export).Clients
+		for _, c := range links {
+			if c.RDMA.Version != want {
+				t.Errorf("%s: the link from %v has version %d, must be %d", export, c.Remote, c.RDMA.Version, want)
+			}
+		}
+		if len(links) < 3 {
+			t.Errorf("%s: %d links for 3 clients", export, len(links))
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // maxRecord bounds what the backend sends: 1 MiB of data, and what stands around them in a COMPOUND.
@@ -30,6 +31,7 @@ func (s *Server) newUpstream() (*upstream.Backend, error) {
 	if s.cfg.Network == "rdma" {
 		cfg.Dialer = &upstream.RDMA{Provider: s.cfg.Provider, Address: s.address(), Config: rpcrdma.Config{
 			Pool: s.cfg.Pool, Bindings: binding.For, RemoteInvalidation: true, Logger: s.log,
+			Versions: []int{wire.Version1, wire.Version2}, Extensions: rpcrdma.TransportProperties,
 		}}
 	}
 	return upstream.New(cfg)
