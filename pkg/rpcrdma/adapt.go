@@ -17,12 +17,25 @@ type bounds struct {
 
 // adapt finds out whether a request can be sent again, in another shape, after the peer has refused it; if so it leaves in o and
 // in the connection's bounds what to do differently. The peer has not executed the call, or has kept its reply. The requester is locked.
-func (o *outCall) adapt(e *RemoteError) bool {
+func (o *outCall) adapt(err error) bool {
 	out := &o.c.out
-	if e.Version != wire.Version2 || o.c.server || o.tries+1 >= maxTries {
+	if _, ok := err.(*ReportError); ok && o.build.grouped { //nolint:errorlint // it is not wrapped
+		o.base = true
+		return true
+	}
+	e, ok := err.(*RemoteError) //nolint:errorlint // it is not wrapped
+	if !ok || e.Version != wire.Version2 || o.c.server || o.tries+1 >= maxTries {
 		return false
 	}
 	o.tries++
+	if o.build.grouped && e.Code != wire.ReplyResource {
+		if e.Code == wire.InvalidOption || e.Code == wire.InvalidOption9 {
+			out.noGroups.Store(true)
+		}
+		o.base = true
+		return e.Code != wire.System && e.Code != wire.ErrVers
+	}
+	o.base = true
 	needed := int(e.Needed)
 	most := max(o.c.cfg.MaxBulk, bufpool.MaxSize)
 	lim := *out.limits.Load()

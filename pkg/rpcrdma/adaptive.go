@@ -9,10 +9,10 @@ import (
 
 // Adaptive is a CreditPolicy of a server that divides a memory budget among connections by use.
 //
-// Each connection has Min credits. One that uses up what it has within a short time gets twice as many, up to Max and to what its
-// client asks for; one that uses little of it is given less. When the budget does not suffice, those that want more than their fair
-// part get equal parts of what the others leave (adaptive_shares.go). All of them get less while the backend is slower than it was
-// lately (adaptive_latency.go).
+// Each connection has Min credits, unless its client asks for less. One that uses up what it has within a short time gets twice as
+// many, up to Max and to what its client asks for; one that uses little of it is given less (adaptive_use.go). When the budget does
+// not suffice, those that want more than their fair part get equal parts of what the others leave (adaptive_shares.go). All of them
+// get less while the backend is slower than it was lately (adaptive_latency.go).
 //
 // A posted receive cannot be recalled. A grant is lowered at once, but its memory is given to others only when receives have
 // been used up. So beyond the budget there never is more than Min for each connection. The receives that a connection has besides those
@@ -85,7 +85,7 @@ func (p *Adaptive) Open() CreditAccount {
 	a := &account{p: p}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a.since = p.clock()
+	a.grant, a.since = p.shares.limits.Min, p.clock()
 	p.shares.open(&a.member, a.since)
 	return a
 }
@@ -134,7 +134,7 @@ func (p *Adaptive) Stats() CreditStats {
 // account is a connection's part. What is here belongs to the connection, whose lock is held; member belongs to the policy.
 type account struct {
 	p         *Adaptive
-	grant     int // the same as member.grant, which also is changed with both locks held
+	grant     int // Min, and then what member.grant is
 	requested int
 	epoch     uint32
 	again     bool // look again with the next answer
@@ -149,14 +149,19 @@ type account struct {
 func (a *account) Credits(requested, _ int) int {
 	p := a.p
 	a.calls++
-	now, epoch := p.clock(), p.epoch.Load()
-	if !a.again && a.calls < a.grant && requested == a.requested && epoch == a.epoch && now-a.since < roundTrip || !p.mu.TryLock() {
-		return max(a.grant, 1)
+	epoch := p.epoch.Load()
+	steady := !a.again && requested == a.requested && epoch == a.epoch
+	if steady && p.fixed.Load() {
+		return a.grant
+	}
+	now := p.clock()
+	if steady && a.calls < a.grant && now-a.since < roundTrip || !p.mu.TryLock() {
+		return a.grant
 	}
 	defer p.mu.Unlock()
 	m := &a.member
 	if m.closed {
-		return max(a.grant, 1)
+		return a.grant
 	}
 	if a.calls >= a.grant || now-a.since >= roundTrip {
 		m.use.note(a.calls, now-a.since, now, m.grant, p.shares.limits)
@@ -194,8 +199,10 @@ func (r *receives) tell(a CreditAccount) {
 		return
 	}
 	size := 0
-	for _, l := range r.layout {
-		size += l
+	for _, lengths := range r.layout {
+		for _, l := range lengths {
+			size += l
+		}
 	}
 	p.Posted(max(r.credits, r.posted+r.held-r.extra), size)
 }

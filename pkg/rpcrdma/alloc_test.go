@@ -19,11 +19,12 @@ func TestAllocations(t *testing.T) {
 		{"inline", move{args: []int{100}, results: []int{100}}},
 		{"read chunk", move{args: []int{65536}}},
 		{"write chunk", move{results: []int{65536}}},
+		{"several transmissions", move{args: []int{200000}, results: []int{200000}}},
 		{"two of both", move{args: []int{65536, 20000}, results: []int{65536, 20000}}},
 	} {
-		for _, version := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%s,version%d", c.name, version), func(t *testing.T) {
-				change := func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{version}, TransportProperties }
+		for i, ext := range []Extensions{0, TransportProperties, allExtensions} {
+			t.Run(fmt.Sprintf("%s,version%d,extensions%d", c.name, min(i+1, 2), ext), func(t *testing.T) {
+				change := func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{min(i+1, 2)}, ext }
 				w := newWorld(t, rdmatest.Options{}, change)
 				cl := w.dial(change)
 				steady(t, w, cl, &c.m)

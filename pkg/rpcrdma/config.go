@@ -40,6 +40,9 @@ type Config struct {
 	Versions []int
 	// Extensions are what of version 2 is offered beyond its base.
 	Extensions Extensions
+	// Continuation and Placement are about the extensions of these names.
+	Continuation Continuation
+	Placement    Placement
 
 	// Batch, if set, is held while a connection works through what came together; see [oncrpc.Conn].
 	Batch oncrpc.Gatherer

@@ -52,6 +52,9 @@ type Conn struct {
 	in       responder
 	out      requester
 	control  control
+	groups   groups
+	zeros    *bufpool.Buf   // to pad messages with
+	bufs     []*bufpool.Buf // for whoever has the loop
 
 	suspects    *suspects // a server's
 	maxGather   int
@@ -80,12 +83,16 @@ func newConn(cfg *Config, server bool) *Conn {
 	return c
 }
 
-// layout are the lengths of the segments of a receive.
-func (c *Conn) layout() []int {
-	if c.cfg.layout != nil {
-		return c.cfg.layout
+// layout are the lengths of the segments of a receive, for each of its buffers. A client has receives for bulk data from the start; a
+// server has them once it has told the client of them.
+func (c *Conn) layout() [][]int {
+	switch {
+	case c.cfg.layout != nil:
+		return [][]int{c.cfg.layout}
+	case c.cfg.has(SendBasedPlacement) && c.limits.Version2 && (!c.server || c.control.told):
+		return [][]int{{c.receiveSize()}, {c.cfg.Placement.ReceiveBuffer}}
 	}
-	return []int{c.receiveSize()}
+	return [][]int{{c.receiveSize()}}
 }
 
 // privateData is what this side tells the peer (RFC 8797).
@@ -142,6 +149,7 @@ func (c *Conn) run() {
 	}
 	c.in.close()
 	c.control.close()
+	c.groups.close()
 	c.loop.Unlock()
 	c.in.orphans.Wait()
 	c.out.close(err)
@@ -203,7 +211,7 @@ func (c *Conn) received(cp *rdma.Completion) {
 	ic := c.in.get()
 	s := c.receives.get(cp.ID)
 	ic.message = s.message(ic.message[:0], cp.Bytes)
-	ic.Own(s.buf)
+	c.keep(ic, s, cp.Bytes)
 	err := ic.hdr.Parse(ic.message, &c.limits)
 	ic.v2 = ic.hdr.Version == wire.Version2 && c.limits.Version2
 	if err != nil {
@@ -215,6 +223,9 @@ func (c *Conn) received(cp *rdma.Completion) {
 	if !settled {
 		c.pin(&ic.hdr)
 	}
+	if c.groups.asm != nil && c.groups.add(ic, s, cp) {
+		return
+	}
 	switch p := ic.hdr.Procedure; {
 	case p == wire.Error:
 		c.arrived(ic, s, false)
@@ -224,7 +235,7 @@ func (c *Conn) received(cp *rdma.Completion) {
 		c.out.refused(ic, cp)
 	case ic.v2 && p != wire.Msg && p != wire.NoMsg:
 		c.arrived(ic, s, false)
-		c.control.message(ic)
+		c.control.message(ic, cp)
 	case p == wire.Done:
 		c.arrived(ic, s, false)
 		c.drop(ic, Dropped, "RDMA_DONE is no longer part of version 1")
@@ -240,9 +251,26 @@ func (c *Conn) received(cp *rdma.Completion) {
 	}
 }
 
+// keep makes the message the owner of those buffers of the receive that have n bytes of it; the others go back.
+func (c *Conn) keep(ic *inCall, s *receive, n int) {
+	for i, b := range s.bufs {
+		used := n > 0 || i == 0
+		n -= len(b.B)
+		s.bufs[i] = nil
+		if used {
+			ic.Own(b)
+		} else {
+			b.Release()
+		}
+	}
+}
+
 // arrived counts a message. With hold it keeps the place of its receive until it is answered.
 func (c *Conn) arrived(ic *inCall, s *receive, hold bool) {
-	ic.held = hold
+	ic.held = 0
+	if hold {
+		ic.held = 1
+	}
 	c.receives.arrived(s, hold)
 }
 
@@ -270,6 +298,7 @@ func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.
 	short := err.Field == "length" && err.Code == 0 && err.Offset == 0
 	answer := (c.server || ic.v2) && err.Code != 0 && ic.hdr.Direction != wire.Reply && !c.out.expects(uint32(ic.hdr.XID))
 	c.arrived(ic, s, answer)
+	c.groups.skip(&ic.hdr)
 	switch {
 	case short:
 		c.drop(ic, ShortMessage, err.Error())

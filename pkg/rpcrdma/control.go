@@ -62,11 +62,11 @@ func (k *control) choose(ctx context.Context) error {
 	c.out.mu.Unlock()
 	xid := wire.XID(c.out.NextXID())
 	c.loop.Lock()
-	k.told = c.cfg.Extensions&TransportProperties != 0
+	k.told = c.cfg.has(TransportProperties)
 	props := c.properties()
 	c.loop.Unlock()
 	err := k.send(xid, func(dst []byte) []byte {
-		if c.cfg.Extensions&TransportProperties != 0 {
+		if c.cfg.has(TransportProperties) {
 			return wire.AppendProperties(dst, xid, asked, wire.Call, wire.ConnProp, props, false)
 		}
 		dst = wire.AppendMessage(dst, xid, asked, wire.Msg, wire.Call, 0)
@@ -205,8 +205,8 @@ func (k *control) credits(ic *inCall) {
 }
 
 // message handles a message of version 2 that belongs to no RPC.
-func (k *control) message(ic *inCall) {
-	if k.c.cfg.Extensions&TransportProperties == 0 {
+func (k *control) message(ic *inCall, cp *rdma.Completion) {
+	if !k.c.cfg.has(TransportProperties) {
 		ic.refuse(wire.InvalidOption, BadHeader, "%v is not supported", ic.hdr.Procedure)
 		return
 	}
@@ -220,6 +220,13 @@ func (k *control) message(ic *inCall) {
 	case wire.UpdProp:
 		k.updProp(ic)
 	default:
-		ic.refuse(wire.InvalidOption, BadHeader, "operation %d is not supported", ic.hdr.Operation)
+		switch op := ic.hdr.Operation; {
+		case op == wire.ReptErr && k.c.groups.asm != nil:
+			k.c.out.reported(ic, cp)
+		case ic.hdr.Direction == wire.Reply:
+			k.c.drop(ic, Dropped, fmt.Sprintf("operation %d of a reply", op))
+		default:
+			ic.refuse(wire.InvalidOption, BadHeader, "operation %d is not supported", op)
+		}
 	}
 }

@@ -34,7 +34,6 @@ func (ic *inCall) fetch() {
 
 // readChunk adds the RDMA Reads of a chunk to ic.work.
 func (ic *inCall) readChunk(ch *chunk) error {
-	segs := ic.hdr.Reads[ch.first : ch.first+ch.n]
 	at := len(ic.memory)
 	for left := ch.length; left > 0; {
 		buf, err := ic.c.cfg.Pool.Get(min(left, bufpool.MaxSize))
@@ -47,12 +46,14 @@ func (ic *inCall) readChunk(ch *chunk) error {
 	}
 	ch.data = ic.memory[at:len(ic.memory):len(ic.memory)]
 	k, used := 0, 0 // the buffer to fill, and how much of it is spoken for
-	for _, s := range segs {
-		for s.Length > 0 {
+	left := ch.length
+	for i := range ch.segments(&ic.hdr) {
+		s := ch.segment(&ic.hdr, i)
+		for s.Length > 0 && left > 0 {
 			if used == len(ch.data[k]) {
 				k, used = k+1, 0
 			}
-			n := min(int(s.Length), len(ch.data[k])-used)
+			n := min(int(s.Length), len(ch.data[k])-used, left)
 			ic.lists = append(ic.lists, ch.data[k][used:used+n])
 			last := len(ic.lists) - 1
 			ic.work.wrs = append(ic.work.wrs, rdma.WorkRequest{
@@ -60,6 +61,7 @@ func (ic *inCall) readChunk(ch *chunk) error {
 				Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset},
 			})
 			used += n
+			left -= n
 			s.Length -= uint32(n)
 			s.Offset += uint64(n)
 		}
@@ -78,7 +80,6 @@ func (in *responder) readDone(id uint32) {
 
 // fetched puts what was read into the call: a Position Zero Read chunk is its stream, others are its items.
 func (ic *inCall) fetched() {
-	item := 0
 	for i := range ic.chunks {
 		ch := &ic.chunks[i]
 		switch {
@@ -86,8 +87,7 @@ func (ic *inCall) fetched() {
 			ic.Stream = append(ic.Stream[:0], ch.data...)
 			ic.c.cfg.Observer.Moved(LongCall, ch.length)
 		case ch.length > 0:
-			ic.Items[item].Data = ch.data
-			item++
+			ic.Items[ch.item].Data = ch.data
 			ic.c.cfg.Observer.Moved(ReadChunk, ch.length)
 		}
 	}

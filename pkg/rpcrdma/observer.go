@@ -25,7 +25,7 @@ type Observer interface {
 // Path is a way for payload to cross the connection.
 type Path uint8
 
-// The paths of version 1.
+// The paths.
 const (
 	InlineCall  Path = iota // in the Send of a call
 	InlineReply             // in the Send of a reply
@@ -33,11 +33,13 @@ const (
 	LongCall                // a Position Zero Read chunk
 	WriteChunk              // a result's data, by RDMA Write
 	ReplyChunk              // a whole reply
+	PlacedCall              // an argument's data, in the Send of a call (version 2)
+	PlacedReply             // a result's data, in the Send of a reply
 	Paths                   // their number
 )
 
 func (p Path) String() string {
-	return [Paths]string{"inline_call", "inline_reply", "read_chunk", "long_call", "write_chunk", "reply_chunk"}[p]
+	return [Paths]string{"inline_call", "inline_reply", "read_chunk", "long_call", "write_chunk", "reply_chunk", "placed_call", "placed_reply"}[p]
 }
 
 // Fault is a kind of error.

@@ -1,7 +1,9 @@
 package rpcrdma
 
 import (
-	"sluice.dev/sluice/pkg/rdma"
+	"bytes"
+	"slices"
+
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -11,21 +13,64 @@ type Properties struct {
 	ReceiveSize int
 	// Backward says what it can do with calls of the reverse direction: wire.BackwardNone, wire.BackwardInline or wire.BackwardGeneral.
 	Backward uint32
+	// Support are bits of operations that it accepts, wire.AcceptsRequest and so on.
+	Support uint32
+	// RequestLimit is the most transmissions of a request that it accepts, ResponseLimit the most of a reply that it sends.
+	RequestLimit, ResponseLimit int
+	// Targets is how many bytes of a receive bulk data may be placed in.
+	Targets int
 }
 
 func propertiesOf(v *wire.Values) Properties {
-	return Properties{ReceiveSize: int(v.ReceiveSize()), Backward: v.Backward()}
+	p := Properties{
+		ReceiveSize: int(v.ReceiveSize()), Backward: v.Backward(), Support: v.Support(),
+		RequestLimit: int(v.RequestLimit()), ResponseLimit: int(v.ResponseLimit()),
+	}
+	for _, s := range v.Structure().Segments() {
+		if s.Flags&wire.Targetable != 0 {
+			p.Targets += int(s.Length)
+		}
+	}
+	return p
+}
+
+// structure is that of receives whose peer has been told of it.
+func (c *Conn) structure() *wire.BufferStructure {
+	n := uint32(c.receiveSize())
+	b := &wire.BufferStructure{Length: n, Groups: []wire.BufferGroup{{Count: 1, BufferSegment: wire.BufferSegment{Length: n, Align: 1}}}}
+	if c.cfg.has(SendBasedPlacement) {
+		t := uint32(c.cfg.Placement.ReceiveBuffer)
+		b.Length += t
+		b.Groups = append(b.Groups, wire.BufferGroup{Count: 1, BufferSegment: wire.BufferSegment{Length: t, Align: pageSize, Flags: wire.Targetable}})
+	}
+	return b
 }
 
 // properties are those of this side, as RDMA2_CONNPROP tells them. None of them changes.
 func (c *Conn) properties() *wire.Properties {
 	p := new(wire.Properties)
-	p.SetUint32(wire.ReceiveBufferSize, uint32(c.receiveSize()))
+	structure := c.structure()
+	p.SetUint32(wire.ReceiveBufferSize, structure.Length)
 	backward := uint32(wire.BackwardInline)
 	if !c.server && c.cfg.BackCredits == 0 {
 		backward = wire.BackwardNone
 	}
 	p.SetUint32(wire.BackwardRequestSupport, backward)
+	if c.cfg.has(MessageContinuation | SendBasedPlacement) {
+		support := uint32(wire.AcceptsResponse)
+		if c.server {
+			support = wire.AcceptsRequest
+		}
+		if c.cfg.has(MessageContinuation) {
+			support |= wire.AcceptsContinue
+		}
+		p.SetUint32(wire.RTRSupport, support)
+		p.SetStructure(structure)
+		if c.server {
+			p.SetUint32(wire.RequestReceiveLimit, uint32(c.cfg.callTransmissions()))
+			p.SetUint32(wire.ResponseSendLimit, uint32(c.cfg.replyTransmissions()))
+		}
+	}
 	for i := range p.Set {
 		p.Fixed = wire.Mark(p.Fixed, i)
 	}
@@ -44,12 +89,22 @@ func (k *control) own() *wire.Values {
 // connProp takes the peer's properties, and tells our own if that has not been done. The peer may tell them once.
 func (k *control) connProp(ic *inCall) {
 	c := k.c
-	if k.given {
-		ic.refuse(wire.BadXDR, BadHeader, "RDMA2_CONNPROP comes for the second time")
+	if k.given || c.server && c.terms.Load().version != 0 {
+		ic.refuse(wire.BadXDR, BadHeader, "RDMA2_CONNPROP is not the first message")
 		return
 	}
 	if err := k.values.Set(ic.hdr.Props.Set); err != nil {
-		ic.refuse(wire.BadXDR, BadHeader, "%v", err)
+		if !k.first() {
+			ic.refuse(wire.BadXDR, BadHeader, "%v", err)
+			return
+		}
+		k.credits(ic)
+		c.settle(c.terms2()) // with defaults
+		c.drop(ic, BadHeader, err.Error())
+		return
+	}
+	if err := c.groups.ready(c); err != nil {
+		ic.refuse(wire.System, NoMemory, "%v", err)
 		return
 	}
 	k.given = true
@@ -58,15 +113,16 @@ func (k *control) connProp(ic *inCall) {
 			k.mutable |= 1 << v.ID
 		}
 	}
-	c.terms.Store(c.terms2())
 	if k.answered(ic.hdr.XID) || k.first() {
 		k.credits(ic)
 	}
-	if k.told {
+	answer := !k.told
+	k.told = true
+	c.settle(c.terms2())
+	if !answer {
 		ic.recycle()
 		return
 	}
-	k.told = true
 	ic.tell(wire.ConnProp, c.properties())
 	c.out.start()
 }
@@ -92,7 +148,7 @@ func (k *control) updProp(ic *inCall) {
 
 // reqProp answers the wish for other properties of this side. They do not change, so what is granted is what is so already.
 func (k *control) reqProp(ic *inCall) {
-	is, answer := propertiesOf(k.own()), new(wire.Properties)
+	is, answer := k.c.properties().Set, new(wire.Properties)
 	set := ic.hdr.Props.Set
 	for i := range set {
 		want := k.own()
@@ -100,7 +156,8 @@ func (k *control) reqProp(ic *inCall) {
 			ic.refuse(wire.BadXDR, BadHeader, "%v", err)
 			return
 		}
-		if set[i].ID.Known() && propertiesOf(want) == is {
+		same := func(v wire.Property) bool { return v.ID == set[i].ID && bytes.Equal(v.Value, set[i].Value) }
+		if k.told && slices.ContainsFunc(is, same) {
 			answer.Done = wire.Mark(answer.Done, i)
 		} else {
 			answer.Rejected = wire.Mark(answer.Rejected, i)
@@ -123,7 +180,5 @@ func (ic *inCall) tell(proc wire.Procedure, p *wire.Properties) {
 		return
 	}
 	head = wire.AppendProperties(head, h.XID, credits, wire.Reply, proc, p, h.Alias)
-	ic.lists = append(ic.lists[:0], head)
-	ic.work.wrs = append(ic.work.wrs[:0], rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists})
-	ic.post()
+	ic.answerWith(head)
 }

@@ -43,16 +43,16 @@ type receives struct {
 	granted int // the credits that were granted last
 	list    []rdma.Receive
 	closed  bool
-	layout  []int // lengths of the segments of receives to come
+	layout  [][]int // lengths of the segments in each buffer of receives to come
 
 	generation uint32
 	unsent     [2]atomic.Int32 // answers of each generation
 }
 
-// receive is an entry of the receive queue: a buffer, cut into segments.
+// receive is an entry of the receive queue: buffers, cut into segments.
 type receive struct {
 	id   uint64
-	buf  *bufpool.Buf
+	bufs []*bufpool.Buf
 	segs [][]byte
 	next *receive
 }
@@ -73,15 +73,7 @@ func (r *receives) prepare() ([]rdma.Receive, error) {
 func (r *receives) gather(n int) error {
 	clear(r.list)
 	r.list = r.list[:0]
-	size := 0
-	for _, l := range r.layout {
-		size += l
-	}
 	for range n {
-		buf, err := r.pool.Get(size)
-		if err != nil {
-			return err
-		}
 		s := r.free
 		if s == nil {
 			all := *r.table.Load()
@@ -91,23 +83,55 @@ func (r *receives) gather(n int) error {
 		} else {
 			r.free = s.next
 		}
-		s.buf, s.next, s.segs = buf, nil, s.segs[:0]
-		at := 0
-		for _, l := range r.layout {
-			s.segs = append(s.segs, buf.B[at:at+l])
-			at += l
+		s.next = nil
+		if err := s.make(r.pool, r.layout); err != nil {
+			s.next, r.free = r.free, s
+			return err
 		}
 		r.list = append(r.list, rdma.Receive{ID: s.id, Segments: s.segs})
 	}
 	return nil
 }
 
+// make gets the buffers of a receive, and cuts them.
+func (s *receive) make(pool *bufpool.Pool, layout [][]int) error {
+	s.bufs, s.segs = s.bufs[:0], s.segs[:0]
+	for _, lengths := range layout {
+		size := 0
+		for _, l := range lengths {
+			size += l
+		}
+		buf, err := pool.Get(size)
+		if err != nil {
+			s.release()
+			return err
+		}
+		s.bufs = append(s.bufs, buf)
+		at := 0
+		for _, l := range lengths {
+			s.segs = append(s.segs, buf.B[at:at+l])
+			at += l
+		}
+	}
+	return nil
+}
+
+// release frees the buffers of a receive.
+func (s *receive) release() {
+	for i, b := range s.bufs {
+		if b != nil {
+			b.Release()
+			s.bufs[i] = nil
+		}
+	}
+}
+
 // giveUp frees what gather made.
 func (r *receives) giveUp() {
 	for _, l := range r.list {
 		s := r.get(l.ID)
-		s.buf.Release()
-		s.buf, s.next, r.free = nil, r.free, s
+		s.release()
+		s.next, r.free = r.free, s
 	}
 	r.list = r.list[:0]
 }
@@ -156,7 +180,6 @@ func (s *receive) message(dst [][]byte, n int) [][]byte {
 
 // arrived counts a receive whose buffer has gone with its message. With hold the message keeps its place until drop or answer.
 func (r *receives) arrived(s *receive, hold bool) {
-	s.buf = nil
 	r.mu.Lock()
 	r.posted--
 	if hold {
@@ -166,11 +189,11 @@ func (r *receives) arrived(s *receive, hold bool) {
 	r.mu.Unlock()
 }
 
-// drop replaces the receive of a message that will not be answered.
-func (r *receives) drop() error {
+// drop replaces the receives of a message that will not be answered.
+func (r *receives) drop(held int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held--
+	r.held -= held
 	return r.fillLocked()
 }
 
@@ -180,14 +203,12 @@ type grant struct {
 	generation     uint32
 }
 
-// answer replaces the receive of a message that is about to be answered, if it was held for that, and returns the credits to grant with it: no more
+// answer replaces the receives of a message that is about to be answered, as many as it holds, and returns the credits to grant with it: no more
 // than receives are posted. Without an account they are what extra is for. When the answer is on its way, answered follows.
-func (r *receives) answer(a CreditAccount, asked int, held bool) (g grant, err error) {
+func (r *receives) answer(a CreditAccount, asked, held int) (g grant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if held {
-		r.held--
-	}
+	r.held -= held
 	g.inUse = r.held
 	if a == nil {
 		g.credits = max(1, min(asked, r.extra-reserve))
@@ -232,7 +253,7 @@ func (r *receives) allow(n int) (int, error) {
 }
 
 // settle sets the structure of receives to come, and adds n to extra.
-func (r *receives) settle(layout []int, n int) {
+func (r *receives) settle(layout [][]int, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.layout = layout
@@ -244,6 +265,27 @@ func (r *receives) spare() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.credits - r.held
+}
+
+// reserve posts n more receives, or none.
+func (r *receives) reserve(n int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.extra += n
+	if err := r.fillLocked(); err == nil && r.posted+r.held >= r.credits+r.extra {
+		return true
+	}
+	r.extra -= n
+	return false
+}
+
+// done gives up n receives that were reserved, and replaces those of held messages.
+func (r *receives) done(n, held int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.extra -= n
+	r.held -= held
+	return r.fillLocked()
 }
 
 // more changes extra: for one more reply to a reverse call, or one less.
@@ -260,10 +302,7 @@ func (r *receives) close() {
 	defer r.mu.Unlock()
 	r.closed = true
 	for _, s := range *r.table.Load() {
-		if s.buf != nil {
-			s.buf.Release()
-			s.buf = nil
-		}
+		s.release()
 	}
 	r.posted = 0
 }

@@ -19,12 +19,17 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 		ic.recycle()
 		return
 	}
-	if e := ic.place(); e != nil {
+	e := ic.placed()
+	if e != nil {
 		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
 		if ic.v2 && (e.Code == wire.ReplyResource || e.Code == wire.WriteResource) {
 			c.in.kept.keep(ic)
 		}
 		ic.sendError(e.Fault2)
+		return
+	}
+	if ic.xmt {
+		ic.sendGroup()
 		return
 	}
 	ic.send()
@@ -34,7 +39,7 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 func (ic *inCall) Drop(*oncrpc.Call) {
 	c := ic.c
 	c.cfg.Observer.Erred(Dropped)
-	if err := c.receives.drop(); err != nil {
+	if err := c.receives.drop(ic.held); err != nil {
 		c.fail(err)
 	}
 	ic.recycle()
@@ -82,6 +87,11 @@ func (ic *inCall) sendError(e wire.Fault2) {
 	default:
 		head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, wire.ErrChunk, 0, 0)
 	}
+	ic.answerWith(head)
+}
+
+// answerWith posts an answer that is a header alone.
+func (ic *inCall) answerWith(head []byte) {
 	ic.lists = append(ic.lists[:0], head)
 	ic.work.wrs = append(ic.work.wrs[:0], rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists})
 	ic.post()
@@ -145,13 +155,21 @@ func noRoom(code wire.ErrorCode, index, needed int, format string, args ...any) 
 	return &roomError{wire.Fault2{Code: code, Index: uint32(index), Needed: uint32(needed)}, fmt.Sprintf(format, args...)}
 }
 
+// placed places the reply as its call wants it.
+func (ic *inCall) placed() *roomError {
+	switch {
+	case len(ic.Reply.Stream) == 0:
+		return noRoom(wire.System, 0, 0, "the handler made no reply")
+	case ic.xmt:
+		return ic.placeGroup()
+	}
+	return ic.place()
+}
+
 // place makes the RDMA Writes of the reply, in ic.work, and leaves in ic.out what goes inline. ic.long is the length of what
 // goes to the Reply chunk instead.
 func (ic *inCall) place() *roomError {
 	c, h := ic.c, &ic.hdr
-	if len(ic.Reply.Stream) == 0 {
-		return noRoom(wire.System, 0, 0, "the handler made no reply")
-	}
 	size := ic.answerSize()
 	limit := c.terms.Load().sendLimit
 	if size > limit {
@@ -205,7 +223,19 @@ func (ic *inCall) place() *roomError {
 // match says in ic.found, for each Write chunk, which result of the reply goes there: Placed, or it stays unused. Chunk k
 // belongs to the k-th result that was planned, whatever became of it (RFC 8267 section 6.4.1).
 func (ic *inCall) match() {
-	n := min(ic.hdr.Writes(), len(ic.Plan.Results))
+	ic.findResults(min(ic.hdr.Writes(), len(ic.Plan.Results)))
+	for k := range ic.found {
+		f := &ic.found[k]
+		if f.Length > 0 && len(ic.hdr.Write(k)) > 0 {
+			f.State = oncrpc.Placed
+		} else {
+			f.State, f.Length = oncrpc.Inline, 0
+		}
+	}
+}
+
+// findResults says in ic.found where the first n planned results are in the reply; what the reply has not has no length.
+func (ic *inCall) findResults(n int) {
 	ic.found = ic.found[:0]
 	if n == 0 || !ic.Status.OK() {
 		return
@@ -225,10 +255,8 @@ func (ic *inCall) match() {
 	ic.found = ic.found[:min(n, len(ic.found))]
 	for k := range ic.found {
 		f := &ic.found[k]
-		if f.Length > 0 && (f.State == oncrpc.Placed || f.State == oncrpc.Inline) && len(ic.hdr.Write(k)) > 0 {
-			f.State = oncrpc.Placed
-		} else {
-			f.State, f.Length = oncrpc.Inline, 0
+		if f.State != oncrpc.Placed && f.State != oncrpc.Inline {
+			f.Length = 0
 		}
 	}
 }

@@ -40,6 +40,8 @@ type builder struct {
 	lim       bounds
 	v2        bool
 	revocable bool // the reply may revoke the memory
+	grouped   bool // the call is sent as a group
+	group     *groupPlan
 }
 
 // place is memory in which the peer puts a result.
@@ -57,6 +59,9 @@ func (b *builder) build(o *outCall, asked int, first bool) error {
 		return &RequestError{"the peer takes no calls of the reverse direction"}
 	}
 	b.lim, b.v2 = *c.out.limits.Load(), t.version == wire.Version2
+	if t.groups && !o.base && !first && !c.out.noGroups.Load() && !inline(r, t) && b.buildGroup(o, t, asked) {
+		return nil
+	}
 	sendLimit, recvLimit := t.sendLimit, t.recvLimit
 	if first && !c.server { // a reverse call follows a reply of the forward direction
 		sendLimit, recvLimit = min(sendLimit, wire.MinThreshold), min(recvLimit, wire.MinThreshold)
@@ -105,6 +110,11 @@ func (b *builder) build(o *outCall, asked int, first bool) error {
 	}
 	b.send.wrs = append(b.send.wrs[:0], rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather})
 	return nil
+}
+
+// inline reports whether a call and all that its reply may have are one message each.
+func inline(r *oncrpc.Request, t *terms) bool {
+	return wire.MinSize2+r.Call.Len() <= t.sendLimit && wire.MinSize2+r.Plan.MaxReply <= t.recvLimit
 }
 
 // planReply takes memory for the reply, and returns the length of the call's header without its Read list.
@@ -447,7 +457,10 @@ func (b *builder) release() {
 		b.results[i].release()
 	}
 	b.long.release()
-	b.writes, b.hasLong, b.foreign, b.revocable = 0, false, false, false
+	b.writes, b.hasLong, b.foreign, b.revocable, b.grouped = 0, false, false, false, false
+	if b.group != nil {
+		b.group.planner.Reset()
+	}
 	clear(b.out)
 	clear(b.data)
 	clear(b.gather)

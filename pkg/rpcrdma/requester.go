@@ -35,9 +35,13 @@ type requester struct {
 	buckets  [256]*outCall // by XID: all that have no reply yet
 	xid      uint32
 
+	noGroups atomic.Bool // the peer does not take XMTREQ after all
+
 	// These are changed with the loop held.
 	freed   int // credits of replies handled, not given back yet
 	offered int // the grant of the last of them, 0 if there was none
+	// Receives to give back: those reserved for the replies of groups, and those that such replies hold.
+	unreserved, heldParts int
 }
 
 // outCall is a request in the hands of the requester, with all that it needs, so that nothing is allocated for the next one.
@@ -61,9 +65,12 @@ type outCall struct {
 	revoking int  // invalidations that have not completed
 	busy     int  // goroutines that work on it without the lock
 	err      error
+	credits  int // that it takes
+	reserved int // receives for the transmissions of its reply, if that may be a group
 
 	// What to do differently when it is sent again; see adapt.
 	tries       int
+	base        bool // not as a group
 	room        int  // bytes in the Reply chunk
 	wide, width int  // Write chunk, counted from 1, and its bytes
 	noWrites    bool // no Write chunks
@@ -214,14 +221,14 @@ func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
 	} else {
 		out.free, o.next = o.next, nil
 	}
-	o.req, o.xid, o.live, o.unread = r, xid, true, true
+	o.req, o.xid, o.live, o.unread, o.credits, o.reserved = r, xid, true, true, 1, 0
 	out.link(o)
 	return o
 }
 
 func (out *requester) put(o *outCall) {
 	o.req, o.live, o.posted, o.detached, o.credited, o.err = nil, false, false, false, false, nil
-	o.tries, o.room, o.wide, o.width, o.noWrites = 0, 0, 0, 0, false
+	o.tries, o.room, o.wide, o.width, o.noWrites, o.base = 0, 0, 0, 0, false, false
 	o.next, out.free = out.free, o
 }
 
@@ -296,6 +303,7 @@ func (out *requester) dequeue(prev, o *outCall) {
 // send builds and posts a call. The first one on a connection is small (RFC 8166 section 3.3.3).
 func (o *outCall) send(asked int, first bool) {
 	c, out := o.c, &o.c.out
+	unreserved := 0
 	err := o.build.build(o, asked, first)
 	if err != nil {
 		if ended := c.ep.Post(nil); ended != nil { // that is why
@@ -327,11 +335,15 @@ func (o *outCall) send(asked int, first bool) {
 		} else {
 			out.unlink(o)
 			o.unread = false
-			out.inFlight--
+			out.inFlight -= o.credits
+			unreserved = o.reserved
 			o.revoke(0, false)
 		}
 	}
 	o.complete()
+	if unreserved > 0 {
+		_ = c.receives.done(unreserved, 0)
+	}
 }
 
 // complete finishes o if nothing is outstanding. It unlocks the requester.
@@ -403,7 +415,8 @@ func (o *outCall) giveUp() {
 	}
 	out.unlink(o)
 	o.unread = false
-	out.get(nil, o.xid).posted = true
+	late := out.get(nil, o.xid)
+	late.posted, late.credits, late.reserved = true, o.credits, o.reserved
 	o.revoke(0, false)
 }
 
@@ -473,12 +486,19 @@ func (out *requester) sent(id uint32) {
 	out.mu.Lock()
 	o := out.calls[id]
 	o.unsent = false
+	n := len(o.build.send.wrs)
 	o.complete()
-	out.c.work.done(1)
+	out.c.work.done(n)
 }
 
 // settle gives back the credits of the replies that were handled. Receives are there for what they let arrive.
 func (out *requester) settle() {
+	if out.unreserved|out.heldParts != 0 {
+		if err := out.c.receives.done(out.unreserved, out.heldParts); err != nil {
+			out.c.fail(err)
+		}
+		out.unreserved, out.heldParts = 0, 0
+	}
 	if out.freed == 0 {
 		return
 	}

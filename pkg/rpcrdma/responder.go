@@ -61,10 +61,14 @@ type inCall struct {
 	next  *inCall
 	state state // changed with the loop held only
 
-	held   bool         // it stands for a receive until it is answered
+	held   int          // how many receives it stands for until it is answered
+	xmt    bool         // it came as a group: by XMTREQ or XMTRESP
 	v2     bool         // the message is of version 2
 	source *inCall      // the call that the reply was made for, if not this one
 	holds  atomic.Int32 // those who still need it, besides one
+
+	origins []int      // of a group: for each item, its index in the header
+	group   *groupPlan // for the reply to one
 
 	hdr     wire.Header
 	message [][]byte // the message as received
@@ -90,11 +94,27 @@ type inCall struct {
 	unsent atomic.Bool // the answer is posted and has not completed; who resets it frees the call
 }
 
-// chunk is a Read chunk.
+// chunk is a Read chunk, or an item of a group that is to be read.
 type chunk struct {
 	position, length int
-	first, n         int // its segments in hdr.Reads
+	item             int        // its index in the call's items
+	first, n         int        // its segments in hdr.Reads
+	source           *wire.Item // whose segments they are instead
 	data             [][]byte
+}
+
+func (ch *chunk) segments(h *wire.Header) int {
+	if ch.source != nil {
+		return len(h.Transmit.Segments(ch.source))
+	}
+	return ch.n
+}
+
+func (ch *chunk) segment(h *wire.Header, i int) wire.Segment {
+	if ch.source != nil {
+		return h.Transmit.Segments(ch.source)[i]
+	}
+	return h.Reads[ch.first+i].Segment
 }
 
 func (in *responder) init(c *Conn) {
@@ -135,7 +155,10 @@ func (ic *inCall) recycle() {
 	in := &ic.c.in
 	ic.Recycle()
 	clear(ic.chunks)
-	ic.chunks, ic.reads = ic.chunks[:0], 0
+	ic.chunks, ic.reads, ic.xmt = ic.chunks[:0], 0, false
+	if ic.group != nil {
+		ic.group.planner.Reset()
+	}
 	ic.grant.Release()
 	if k := ic.source; k != nil {
 		ic.source = nil
@@ -229,6 +252,9 @@ func (in *responder) call(ic *inCall) {
 
 // collect makes chunks of the Read list and holds them against the payload stream; it returns what is wrong.
 func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
+	if ic.xmt {
+		return ic.collectItems()
+	}
 	h := &ic.hdr
 	total := 0
 	for i := 0; i < len(h.Reads); {
@@ -273,6 +299,7 @@ func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 		}
 		end = ch.position + xdr.Round(ch.length)
 		taken += xdr.Round(ch.length)
+		ch.item = len(ic.Items)
 		ic.Items = append(ic.Items, xdr.Item{Position: ch.position, Length: ch.length})
 	}
 	return 0, ""
@@ -297,7 +324,7 @@ func (ic *inCall) decode() bool {
 		return false
 	}
 	ic.Plan.MaxReply = ic.capacity()
-	if !ic.hdr.Chunks() {
+	if !ic.hdr.Chunks() && len(ic.Items) == 0 && len(ic.hdr.Transmit.Sets) == 0 {
 		return true // the plan would change nothing
 	}
 	return ic.plan()
@@ -353,6 +380,9 @@ func misplaced(err error) bool {
 
 // capacity bounds the reply by what the call has room for.
 func (ic *inCall) capacity() int {
+	if ic.xmt {
+		return ic.groupCapacity()
+	}
 	h := &ic.hdr
 	n := max(0, ic.c.terms.Load().sendLimit-ic.answerSize())
 	if h.HasReply {
@@ -369,6 +399,9 @@ func (ic *inCall) capacity() int {
 func (ic *inCall) need() (n int64) {
 	for i := range ic.chunks {
 		n += int64(ic.chunks[i].length)
+	}
+	if ic.xmt {
+		return n + ic.needGroup()
 	}
 	h := &ic.hdr
 	known := h.Procedure == wire.Msg

@@ -68,12 +68,15 @@ func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
 	}
 	o.unread = false
 	out.offered = int(min(h.Credits, maxCredits))
-	remote, _ := err.(*RemoteError) //nolint:errorlint // it is not wrapped
-	if remote != nil && o.req != nil && o.err == nil && o.adapt(remote) {
+	out.unreserved += o.reserved
+	o.reserved = 0
+	if o.req != nil && o.err == nil && o.adapt(err) {
 		o.again, o.posted = true, false
+		out.freed += o.credits - 1
+		o.credits = 1
 	} else {
 		out.unlink(o)
-		out.freed++
+		out.freed += o.credits
 		if o.req != nil && o.err == nil { // otherwise it was cancelled
 			if err == nil {
 				err = o.accept(ic)
@@ -85,7 +88,7 @@ func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
 	o.complete()
 	switch err.(type) { //nolint:errorlint // they are not wrapped
 	case nil:
-	case *RemoteError:
+	case *RemoteError, *ReportError:
 		c.fault(ErrorReceived, "%v", err)
 	default:
 		c.fault(BadReply, "%v", err)
@@ -123,6 +126,13 @@ func (out *requester) lost(handle uint32) {
 // touched yet: it still can.
 func (o *outCall) accept(ic *inCall) error {
 	h, b, a := &ic.hdr, &o.build, &o.reply
+	if ic.xmt {
+		if err := b.acceptGroup(ic); err != nil {
+			return err
+		}
+		a.message, ic.Message = ic.Message, a.message
+		return nil
+	}
 	switch {
 	case len(h.Reads) > 0:
 		return &ReplyError{"it has a Read list"}
@@ -191,7 +201,7 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	} else {
 		obs.Moved(InlineReply, length(r.Reply.Stream))
 	}
-	a.dec.Reset(r.Reply.Stream, nil)
+	a.dec.Reset(r.Reply.Stream, r.Reply.Items)
 	if err := a.header.Decode(&a.dec); err != nil {
 		return &ReplyError{err.Error()}
 	}
@@ -253,7 +263,7 @@ func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 
 // results reads the results of the reply under the assumption that placed bytes of each were placed.
 func (a *answer) results(r *oncrpc.Request, bind oncrpc.Binding, placed []int) (err error) {
-	a.dec.Reset(r.Reply.Stream, nil)
+	a.dec.Reset(r.Reply.Stream, r.Reply.Items)
 	if err = a.header.Decode(&a.dec); err != nil {
 		return err
 	}

@@ -132,7 +132,11 @@ func (c *Conn) receiveQueue() int {
 	if own == nil {
 		own = c.out.account
 	}
-	return own.Max() + c.cfg.BackCredits + reserve
+	n := own.Max() + c.cfg.BackCredits + reserve
+	if !c.server && c.cfg.has(MessageContinuation|SendBasedPlacement) {
+		n += own.Max() * c.cfg.replyTransmissions() // for replies that are groups
+	}
+	return n
 }
 
 // discard frees a connection that came to nothing.

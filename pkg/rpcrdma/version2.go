@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -14,9 +15,75 @@ type Extensions uint8
 const (
 	// TransportProperties: peers tell each other their properties, the size of their receive buffers above all.
 	TransportProperties Extensions = 1 << iota
+	// MessageContinuation: an RPC message may be sent in several Sends. It needs TransportProperties.
+	MessageContinuation
+	// SendBasedPlacement: bulk data are placed in receive buffers that are made for them. It needs TransportProperties.
+	SendBasedPlacement
 
-	allExtensions = TransportProperties
+	allExtensions = TransportProperties | MessageContinuation | SendBasedPlacement
 )
+
+// Continuation is about MessageContinuation.
+type Continuation struct {
+	// MaxCallTransmissions and MaxReplyTransmissions bound the Sends of a call and of a reply, 1 to 256; 0 means 16. What holds for a connection
+	// is the smaller of both peers'. A client posts receives for the replies of its calls, as many as each may need.
+	MaxCallTransmissions, MaxReplyTransmissions int
+}
+
+// Placement is about SendBasedPlacement.
+type Placement struct {
+	// ReceiveBuffer is the length in bytes of the part of each receive that bulk data are placed in: a power of two from 4 KiB to 1 MiB. 0 means
+	// 64 KiB. Pages of it are aligned.
+	ReceiveBuffer int
+	// MinLength is the length in bytes of the shortest argument or result that is placed. 0 means 4 KiB.
+	MinLength int
+}
+
+const (
+	defaultTransmissions = 16
+	maxTransmissions     = 256
+	pageSize             = 4096
+	maxReceiveBuffer     = 1 << 20
+)
+
+// completeExtensions fills in and checks what is about extensions.
+func (cfg *Config) completeExtensions() error {
+	for _, n := range []*int{&cfg.Continuation.MaxCallTransmissions, &cfg.Continuation.MaxReplyTransmissions} {
+		if def(n, defaultTransmissions); *n < 1 || *n > maxTransmissions {
+			return fmt.Errorf("rpcrdma: Config.Continuation has %d transmissions, must be 1 to %d", *n, maxTransmissions)
+		}
+	}
+	def(&cfg.Placement.ReceiveBuffer, 64<<10)
+	def(&cfg.Placement.MinLength, pageSize)
+	if n := cfg.Placement.ReceiveBuffer; n < pageSize || n > maxReceiveBuffer || n&(n-1) != 0 {
+		return fmt.Errorf("rpcrdma: Config.Placement.ReceiveBuffer is %d, must be a power of two from %d to %d", n, pageSize, maxReceiveBuffer)
+	}
+	if n := cfg.Placement.MinLength; n < 1 {
+		return fmt.Errorf("rpcrdma: Config.Placement.MinLength is %d, must be 1 at least", n)
+	}
+	if cfg.has(MessageContinuation|SendBasedPlacement) && !cfg.has(TransportProperties) {
+		return fmt.Errorf("rpcrdma: Config.Extensions has %#x, it needs TransportProperties", uint8(cfg.Extensions))
+	}
+	return nil
+}
+
+// has reports whether one of the extensions is offered.
+func (cfg *Config) has(e Extensions) bool { return cfg.Extensions&e != 0 }
+
+// callTransmissions and replyTransmissions are how many Sends a call and a reply may have as far as this side is concerned.
+func (cfg *Config) callTransmissions() int {
+	if !cfg.has(MessageContinuation) {
+		return 1
+	}
+	return cfg.Continuation.MaxCallTransmissions
+}
+
+func (cfg *Config) replyTransmissions() int {
+	if !cfg.has(MessageContinuation) {
+		return 1
+	}
+	return cfg.Continuation.MaxReplyTransmissions
+}
 
 func (cfg *Config) offers(version int) bool { return slices.Contains(cfg.Versions, version) }
 
@@ -32,6 +99,9 @@ func (cfg *Config) completeVersions() error {
 	}
 	if extra := cfg.Extensions &^ allExtensions; extra != 0 {
 		return fmt.Errorf("rpcrdma: Config.Extensions has %#x, which is none", uint8(extra))
+	}
+	if err := cfg.completeExtensions(); err != nil {
+		return err
 	}
 	cfg.Limits.Version2, cfg.Limits.NoVersion1 = cfg.offers(wire.Version2), !cfg.offers(wire.Version1)
 	return nil
@@ -49,6 +119,13 @@ type terms struct {
 	backward bool
 	// own and peer are the transport properties of both sides in version 2.
 	own, peer Properties
+
+	// layout is that of the peer's receives, if messages may be sent in groups. place: bulk data may be placed in them.
+	layout *group.Layout
+	place  bool
+	// groups: calls may be sent so. callLimit and replyLimit are the most transmissions of a call and of a reply.
+	groups                bool
+	callLimit, replyLimit int
 }
 
 // terms1 are those of version 1. Before the version is settled they hold too: the first message may be of version 1.
@@ -78,6 +155,20 @@ func (c *Conn) terms2() *terms {
 	if c.told {
 		t.recvLimit = min(t.recvLimit, c.peer.SendSize)
 	}
+	if c.groups.asm != nil && c.control.given {
+		t.layout = layoutOf(peer.Structure())
+		t.place = c.cfg.has(SendBasedPlacement) && len(t.layout.Targets) > 0
+		t.groups = !c.server && peer.Support()&wire.AcceptsRequest != 0
+		t.callLimit, t.replyLimit = 1, c.cfg.replyTransmissions()
+		if peer.Support()&wire.AcceptsContinue != 0 {
+			t.callLimit = min(c.cfg.callTransmissions(), int(min(peer.RequestLimit(), maxTransmissions)))
+		} else {
+			t.replyLimit = 1
+		}
+		if !c.server {
+			t.replyLimit = min(t.replyLimit, int(min(peer.ResponseLimit(), maxTransmissions)))
+		}
+	}
 	return t
 }
 
@@ -101,12 +192,13 @@ func (c *Conn) settle(t *terms) {
 	}
 }
 
-// pin settles the version by the first message that is accepted.
+// pin settles the version by the first message that is accepted. RDMA2_CONNPROP does so itself, when its values are good.
 func (c *Conn) pin(h *wire.Header) {
 	switch {
 	case h.Procedure == wire.Error || h.Version == wire.Version1 && h.Procedure == wire.Done:
 	case h.Version == wire.Version1:
 		c.settle(c.terms1(wire.Version1))
+	case h.Procedure == wire.ConnProp && c.cfg.has(TransportProperties):
 	default:
 		c.settle(c.terms2())
 	}

@@ -129,10 +129,10 @@ func TestVersion2Sizes(t *testing.T) {
 			if n.InlineCall != s.call || n.InlineReply != s.reply {
 				t.Errorf("%+v", n)
 			}
-			if want := (Properties{max(4096, s.serverIn), wire.BackwardInline}); n.Remote != want {
+			if want := (Properties{ReceiveSize: max(4096, s.serverIn), Backward: wire.BackwardInline, RequestLimit: 1, ResponseLimit: 1}); n.Remote != want {
 				t.Errorf("server's properties %+v, want %+v", n.Remote, want)
 			}
-			if want := (Properties{max(4096, s.clientIn), wire.BackwardNone}); n.Own != want {
+			if want := (Properties{ReceiveSize: max(4096, s.clientIn), Backward: wire.BackwardNone, RequestLimit: 1, ResponseLimit: 1}); n.Own != want {
 				t.Errorf("client's properties %+v, want %+v", n.Own, want)
 			}
 			w.close(c)

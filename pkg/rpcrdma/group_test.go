@@ -1,0 +1,241 @@
+package rpcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sluice.dev/sluice/pkg/bufpool"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+)
+
+// extended offers version 2 with some extensions.
+func extended(ext Extensions) func(*Config) {
+	return func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{2}, TransportProperties|ext }
+}
+
+// TestExtensions runs all shapes with every set of extensions on either side.
+func TestExtensions(t *testing.T) {
+	sets := []Extensions{0, MessageContinuation, SendBasedPlacement, MessageContinuation | SendBasedPlacement}
+	for _, server := range sets {
+		for _, client := range sets {
+			t.Run(fmt.Sprintf("server%d,client%d", server, client), func(t *testing.T) {
+				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(server))
+				w.handler.async = server == client
+				c := w.dial(extended(client))
+				testShapes(w, c)
+				w.settled()
+				w.close(c)
+			})
+		}
+	}
+}
+
+// TestExtensionsIWARP runs all shapes with all extensions over software iWARP.
+func TestExtensionsIWARP(t *testing.T) {
+	p, err := iwarp.New(iwarp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldOn(t, p, extended(allExtensions))
+	c := w.dial(extended(allExtensions))
+	testShapes(w, c)
+	w.settled()
+	w.close(c)
+}
+
+// TestOneRoundTrip looks what it takes to move data with all extensions: no RDMA operation, and one Send each way where 64 KiB are enough.
+func TestOneRoundTrip(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+		extended(allExtensions)(cfg)
+		cfg.Continuation = Continuation{17, 17}
+		cfg.Credits = Static(32)
+	})
+	c := w.dial(func(cfg *Config) {
+		extended(allExtensions)(cfg)
+		cfg.Continuation = Continuation{17, 17}
+		cfg.Credits = Static(32)
+	})
+	for _, s := range []struct {
+		m            move
+		sent, answer uint64
+	}{
+		{move{args: []int{65536}}, 1, 1},
+		{move{args: []int{65535}, split: 3}, 1, 1},
+		{move{args: []int{5000}, inline: true}, 1, 1},
+		{move{results: []int{65536}}, 1, 1},
+		{move{results: []int{65535}, how: []int{2}}, 1, 1},
+		{move{results: []int{65536}, how: []int{1}}, 1, 1},
+		{move{args: []int{65536}, results: []int{65536}}, 1, 1},
+		{move{args: []int{256 << 10}}, 4, 1},
+		{move{results: []int{256 << 10}}, 1, 4},
+		{move{args: []int{1 << 20}, results: []int{1 << 20}}, 16, 16},
+		{move{args: []int{100, 5000, 65536}, results: []int{100, 5000, 65536}}, 2, 2},
+	} {
+		mine, theirs := c.Stats(), w.server.only().Stats()
+		if err := s.m.do(c, w.cpool); err != nil {
+			t.Errorf("%+v: %v", s.m, err)
+			continue
+		}
+		now, then := c.Stats(), w.server.only().Stats()
+		if n := now.Sends - mine.Sends; n != s.sent {
+			t.Errorf("%+v: the call took %d Sends, want %d", s.m, n, s.sent)
+		}
+		if n := then.Sends - theirs.Sends; n != s.answer {
+			t.Errorf("%+v: the reply took %d Sends, want %d", s.m, n, s.answer)
+		}
+		if then.Reads != theirs.Reads || then.Writes != theirs.Writes {
+			t.Errorf("%+v: RDMA operations: %+v, before %+v", s.m, then, theirs)
+		}
+	}
+	w.settled()
+	w.close(c)
+}
+
+// TestGroupCredits mixes sizes, limits and credits. The fabric ends the connection when a message finds no receive; whoever waits for what will not
+// come does so for ever.
+func TestGroupCredits(t *testing.T) {
+	for _, credits := range []int{1, 2, 3, 5} {
+		for _, limit := range []int{1, 2, 4} {
+			for _, replies := range []int{1, 3} {
+				t.Run(fmt.Sprintf("credits%d,calls%d,replies%d", credits, limit, replies), func(t *testing.T) {
+					change := func(cfg *Config) {
+						extended(allExtensions)(cfg)
+						cfg.Credits, cfg.Continuation = Static(credits), Continuation{limit, replies}
+						cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
+					}
+					w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+					w.handler.async = limit == 2
+					c := w.dial(change)
+					var wg sync.WaitGroup
+					for g := range 4 {
+						wg.Add(1)
+						go func() {
+							defer wg.Done()
+							r := rand.New(rand.NewPCG(uint64(g), uint64(credits)))
+							for range 15 {
+								m := move{args: []int{r.IntN(30000)}, results: []int{r.IntN(30000)}, how: []int{r.IntN(3)}, split: r.IntN(3)}
+								if err := m.do(c, w.cpool); err != nil {
+									t.Errorf("%+v: %v", m, err)
+									return
+								}
+							}
+						}()
+					}
+					wg.Wait()
+					w.settled()
+					r := &c.conn.receives
+					eventually(t, "the client's receives are given back", func() bool {
+						r.mu.Lock()
+						defer r.mu.Unlock()
+						return r.held == 0 && r.extra == reserve
+					})
+					w.close(c)
+				})
+			}
+		}
+	}
+}
+
+// TestGroupsLost ends connections at any time while groups are under way.
+func TestGroupsLost(t *testing.T) {
+	for i := range 60 {
+		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(allExtensions))
+		w.handler.async = i%2 == 0
+		c := w.dial(extended(allExtensions))
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				m := move{args: []int{200000}, results: []int{300000}}
+				for {
+					if err := m.do(c, w.cpool); err != nil {
+						var lost *LostError
+						if !errors.As(err, &lost) && !errors.Is(err, ErrClosed) {
+							t.Errorf("request failed with %v", err)
+						}
+						return
+					}
+				}
+			}()
+		}
+		time.Sleep(time.Duration(i*50) * time.Microsecond)
+		c.Close()
+		wg.Wait()
+		w.close(c)
+	}
+}
+
+// TestGroupCancel cancels calls at any time.
+func TestGroupCancel(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(allExtensions))
+	w.handler.async = true
+	c := w.dial(extended(allExtensions))
+	for i := range 200 {
+		m := move{args: []int{100000}, results: []int{200000}}
+		r, err := m.build(w.cpool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		done := submit(c, r)
+		time.Sleep(time.Duration(i%100) * time.Microsecond)
+		c.Cancel(r, context.Canceled)
+		<-done
+		r.Free()
+	}
+	for range 3 {
+		m := move{args: []int{100000}, results: []int{200000}}
+		if err := m.do(c, w.cpool); err != nil {
+			t.Error(err)
+		}
+	}
+	w.settled()
+	w.close(c)
+}
+
+// TestGroupMemory makes a call whose reply may have 8 transmissions, while there is memory for ever more receives: it is sent when there is enough.
+func TestGroupMemory(t *testing.T) {
+	change := func(cfg *Config) {
+		extended(allExtensions)(cfg)
+		cfg.Credits = Static(8)
+	}
+	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+	small := bufpool.New(12 << 20)
+	c := w.dial(func(cfg *Config) { change(cfg); cfg.Pool = small })
+	if err := null(c, small, procNull); err != nil {
+		t.Fatal(err)
+	}
+	var taken []*bufpool.Buf
+	for {
+		b, err := small.Get(65536)
+		if err != nil {
+			break
+		}
+		taken = append(taken, b)
+	}
+	for left := range 12 {
+		m := move{results: []int{500000}}
+		if err := m.do(c, small); (err == nil) != (left >= 8) {
+			t.Errorf("with %d buffers free: %v", left, err)
+		}
+		taken[0].Release()
+		taken = taken[1:]
+	}
+	for _, b := range taken {
+		b.Release()
+	}
+	w.settled()
+	w.close(c)
+	if n := small.Stats().Bufs; n != 0 {
+		t.Errorf("%d buffers remain", n)
+	}
+}
