@@ -50,7 +50,7 @@ func TestAdaptiveManyClients(t *testing.T) {
 			var stop [busy]atomic.Bool
 			var workers [busy]sync.WaitGroup
 			for i := range busy {
-				for range 4 {
+				for range 3 {
 					workers[i].Go(func() {
 						for !stop[i].Load() {
 							if err := null(clients[i], w.cpool, procNull); err != nil {
