@@ -85,11 +85,11 @@ func TestMoreRoom(t *testing.T) {
 			r.Plan.MaxReply = 100 // far too little
 			r.Plan.Results = r.Plan.Results[:0]
 			go func() {
-				defer r.Free()
 				err := oncrpc.Do(ctx, c, r)
 				if err == nil {
 					err = m.check(r)
 				}
+				r.Free()
 				done <- err
 			}()
 		}
