@@ -37,6 +37,12 @@ test-kernel: build ## a stock Linux NFS/RDMA client against the gateway before a
 	go test -tags kernel -timeout 60m -count=1 -v ./test/kernel $(if $(FULL),-args -full)
 	go test -tags kernel -timeout 10m -count=1 -v ./test/hostile
 
+test-verbs: ## the provider on rdma-core, on software RoCE and iWARP devices in the guest
+	@hack/deps vm verbs
+	@hack/vm/prepare
+	CGO_ENABLED=1 go test -tags verbs -count=1 ./pkg/rdma/verbs
+	go test -tags 'kernel verbs' -timeout 40m -count=1 -v ./test/verbs
+
 test-full: ## the full matrix: make test, each fuzz target for a minute, each NFS version on each backend
 	$(MAKE) --no-print-directory test FUZZTIME=60s FULL=1
 
@@ -54,4 +60,4 @@ lint: ## static checks
 clean: ## remove what was built
 	rm -rf bin bench.json bench-rtt.json
 
-.PHONY: help build demo test test-quick fuzz test-kernel test-full bench bench-rtt lint clean
+.PHONY: help build demo test test-quick fuzz test-kernel test-verbs test-full bench bench-rtt lint clean

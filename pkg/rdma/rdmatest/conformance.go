@@ -31,6 +31,12 @@ type Factory struct {
 	// SilentOverrun: an end whose peer found no receive posted there may take the end of the connection for an orderly one.
 	// SilentEnd: so may any end of a connection that ended because either of them violated something.
 	SilentOverrun, SilentEnd bool
+	// ReadsAsAsked: an accepting end takes as many Reads at once as the dialing one asks for, though its ReadsIn be less.
+	ReadsAsAsked bool
+	// ReadsUnchecked: the device answers a Read from all that is registered, also if it was exposed for writing only.
+	ReadsUnchecked bool
+	// LateSegment: what the device is placing when access ends is placed to its end.
+	LateSegment bool
 	// Cut breaks the connection beneath an endpoint, with no farewell to either side. Nil skips the cases that need it.
 	Cut func(ep rdma.Endpoint)
 

@@ -11,7 +11,7 @@ import (
 
 var (
 	address = flag.String("address", "", "run the conformance suite on this `host:port`, which an RDMA device must carry")
-	iwarp   = flag.Bool("iwarp", false, "the device is one of iWARP")
+	kind    = flag.String("kind", "", "what differs with the device: rxe or siw, the kernel's software for RoCE and for iWARP")
 )
 
 func TestConformance(t *testing.T) {
@@ -23,11 +23,14 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := rdmatest.Factory{Provider: p, Address: *address, Unseen: true, SilentOverrun: true}
-	if *iwarp {
-		f.SilentEnd = true
-	} else {
+	switch *kind {
+	case "rxe":
 		f.AcceptorFirst, f.Padded, f.TellsHandle = true, true, true
 		f.MaxPrivate.Call, f.MaxPrivate.Answer, f.MaxPrivate.Reject = 56, 196, 148
+	case "siw":
+		f.ReadsAsAsked, f.SilentEnd, f.ReadsUnchecked, f.LateSegment = true, true, true, true
+	default:
+		t.Fatalf("-kind %q, want rxe or siw", *kind)
 	}
 	rdmatest.TestProvider(t, f)
 }

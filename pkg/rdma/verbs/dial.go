@@ -64,6 +64,9 @@ func (p *provider) dial(ctx context.Context, address string, o *rdma.Options) (*
 		e.destroy()
 		return nil, err
 	}
+	if dev.limits.iwarp != 0 { // whose drivers give the answer from our point of view
+		ev.readsIn, ev.readsOut = ev.readsOut, ev.readsIn
+	}
 	e.readsIn, e.readsOut = min(s.readsIn, ev.readsOut), min(s.readsOut, ev.readsIn)
 	e.private = ev.private
 	e.established()

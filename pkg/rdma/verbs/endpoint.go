@@ -47,15 +47,14 @@ type endpoint struct {
 	broken  error
 	sq      []slot // requests that are not complete, by their numbers modulo the length
 	sqHead  uint64 // the number of the oldest
+	sqSent  uint64 // that of the first Send or Write that is not complete, or a Read's before it
 	sqTail  uint64 // the next number
 	rq      []uint64
 	rqHead  uint64
 	rqTail  uint64
 	revoked []uint64 // LocalInvalidates that are complete but not reported
-	// What is gathered in q: requests, receives, and their segments; covering is the request that is signaled for those before it, or -1.
-	sends, sendList       int
-	receiving, receiveSGE int
-	covering              int
+	// What is gathered in q: requests, and their segments; covering is the request that is signaled for those before it, or -1.
+	sends, sendList, covering int
 
 	h rdma.Handler
 	// Serve's own.
@@ -72,6 +71,7 @@ type slot struct {
 	op       rdma.Opcode
 	signaled bool
 	handle   uint32
+	complete bool
 	bytes    uint32
 	sink     *C.struct_ibv_mr
 }

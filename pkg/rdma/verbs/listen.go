@@ -174,6 +174,9 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	if dev.limits.iwarp != 0 { // whose drivers take what the dialing end asked for, or else refuse it
+		s.readsIn = min(in.request.readsOut, int(dev.limits.max_reads_in))
+	}
 	s.private = in.request.private
 	e, err := newEndpoint(in.ident, dev, o, s)
 	if err != nil {

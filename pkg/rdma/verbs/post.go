@@ -171,19 +171,22 @@ func (e *endpoint) push(w *rdma.WorkRequest) error {
 	return nil
 }
 
-// flush posts what is gathered, receives first, so that no reply can overtake the receive that it grants. The caller holds mu.
+// flush posts the requests that are gathered. The caller holds mu.
 func (e *endpoint) flush() {
-	if e.sends == 0 && e.receiving == 0 || e.done {
+	if e.sends == 0 || e.done {
 		return
 	}
-	if e.sends > 0 { // so that every request is complete one day, also if nobody asked to hear of it
-		e.q.sends[e.sends-1].flags |= C.SV_SIGNALED
-	}
-	errno := C.sv_flush(e.q, C.int(e.receiving), C.int(e.sends))
+	e.q.sends[e.sends-1].flags |= C.SV_SIGNALED // so that every request is complete one day, also if nobody asked to hear of it
+	errno := C.sv_post_sends(e.q, C.int(e.sends))
 	e.stats.writeCalls.Add(1)
-	e.sends, e.sendList, e.receiving, e.receiveSGE, e.covering = 0, 0, 0, 0, -1
+	e.sends, e.sendList, e.covering = 0, 0, -1
+	e.posted("work", errno)
+}
+
+// posted looks at what the device said to a chain. The caller holds mu.
+func (e *endpoint) posted(what string, errno C.int) {
 	if errno != 0 {
-		e.fail(fmt.Errorf("verbs: %s takes no work: %w", e.dev.name, syscall.Errno(errno)))
+		e.fail(fmt.Errorf("verbs: %s takes no %s: %w", e.dev.name, what, syscall.Errno(errno)))
 	}
 }
 
@@ -213,34 +216,42 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 	if free := len(e.rq) - int(e.rqTail-e.rqHead); len(rs) > free {
 		return fmt.Errorf("verbs: %d receives for a queue with room for %d", len(rs), free)
 	}
+	chain, used := 0, 0
 	for i := range rs {
-		e.pushReceive(&rs[i])
+		if chain == C.SV_CHAIN || used+C.SV_SEGMENTS > C.SV_LIST {
+			e.posted("receives", C.sv_post_receives(e.q, C.int(chain)))
+			chain, used = 0, 0
+		}
+		used = e.pushReceive(&rs[i], chain, used)
+		chain++
 	}
-	if !e.gathering {
-		e.flush()
+	if chain > 0 {
+		e.posted("receives", C.sv_post_receives(e.q, C.int(chain)))
 	}
 	return nil
 }
 
-// pushReceive gathers a receive. The caller holds mu, and has checked it.
-func (e *endpoint) pushReceive(r *rdma.Receive) {
-	if e.receiving == C.SV_CHAIN || e.receiveSGE+len(r.Segments) > C.SV_LIST {
-		e.flush()
-	}
-	c := &e.q.receives[e.receiving]
-	c.index, c.first, c.count = C.uint64_t(e.rqTail|receiveBit), C.uint32_t(e.receiveSGE), 0
+// pushReceive makes r number i of the chain, with its segments from number used on, and returns the number of the next. The caller holds mu,
+// and has checked it.
+func (e *endpoint) pushReceive(r *rdma.Receive, i, used int) int {
+	c := &e.q.receives[i]
+	c.index, c.first = C.uint64_t(e.rqTail|receiveBit), C.uint32_t(used)
 	for _, b := range r.Segments {
 		if len(b) == 0 {
 			continue
 		}
-		to := &e.q.receive_list[e.receiveSGE]
+		to := &e.q.receive_list[used]
 		to.addr, to.length, to.lkey = C.uint64_t(addressOf(b)), C.uint32_t(len(b)), C.uint32_t(find(&e.space.arenas, b).key)
-		e.receiveSGE++
-		c.count++
+		used++
 	}
+	if used == int(c.first) && e.dev.limits.iwarp != 0 { // siw takes no receive without a segment
+		e.q.receive_list[used] = C.struct_ibv_sge{}
+		used++
+	}
+	c.count = C.uint32_t(used) - c.first
 	e.rq[e.rqTail%uint64(len(e.rq))] = r.ID
 	e.rqTail++
-	e.receiving++
+	return used
 }
 
 // Hold implements [rdma.Endpoint].

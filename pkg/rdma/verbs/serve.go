@@ -107,22 +107,31 @@ func (e *endpoint) received(c *C.struct_sv_completion) {
 	e.stats.bytesIn.Add(uint64(c.bytes))
 }
 
-// completed takes the requests up to number n. The caller holds mu.
+// completed takes request number n, and the Sends and Writes before it. A Read has a completion of its own: over iWARP, what was posted
+// behind it may be complete before. The caller holds mu.
 func (e *endpoint) completed(n uint64) {
-	for ; e.sqHead <= n; e.sqHead++ {
-		s := e.slot(e.sqHead)
-		switch {
-		case s.op == rdma.Read:
-			e.batch = append(e.batch, rdma.Completion{ID: s.id, Op: rdma.Read})
-			e.stats.bytesIn.Add(uint64(s.bytes))
-			if s.sink != nil {
-				e.sinks = append(e.sinks, s.sink)
-				s.sink = nil
+	if s := e.slot(n); s.op == rdma.Read {
+		e.batch = append(e.batch, rdma.Completion{ID: s.id, Op: rdma.Read})
+		e.stats.bytesIn.Add(uint64(s.bytes))
+		if s.sink != nil {
+			e.sinks = append(e.sinks, s.sink)
+			s.sink = nil
+		}
+		s.complete = true
+	} else {
+		for ; e.sqSent <= n; e.sqSent++ {
+			if s := e.slot(e.sqSent); s.op != rdma.Read {
+				s.complete = true
+				if s.signaled {
+					e.sent = append(e.sent, s.id)
+				}
 			}
-		case s.signaled:
-			e.sent = append(e.sent, s.id)
 		}
 	}
+	for e.sqHead < e.sqTail && e.slot(e.sqHead).complete {
+		e.sqHead++
+	}
+	e.sqSent = max(e.sqSent, e.sqHead)
 }
 
 // failed notes why the connection ends. The caller holds mu.

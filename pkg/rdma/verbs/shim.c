@@ -112,6 +112,7 @@ struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length
 int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline)
 {
 	struct ibv_qp_init_attr attr;
+	struct ibv_qp_attr now;
 	int failed;
 
 	q->failed = "ibv_create_comp_channel";
@@ -144,10 +145,19 @@ int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int s
 	q->id = id;
 	q->qp = id->qp;
 	q->max_inline = attr.cap.max_inline_data;
+	// Some report back what they were asked for.
+	if (!ibv_query_qp(q->qp, &now, IBV_QP_CAP, &attr) && now.cap.max_inline_data < q->max_inline)
+		q->max_inline = now.cap.max_inline_data;
 	return 0;
 }
 
-static int post_receives(struct sv_queues *q, int n)
+// upwards returns an errno. Some drivers count downwards.
+static int upwards(int failed)
+{
+	return failed < 0 ? -failed : failed;
+}
+
+int sv_post_receives(struct sv_queues *q, int n)
 {
 	struct ibv_recv_wr chain[SV_CHAIN], *bad;
 	int i;
@@ -162,10 +172,10 @@ static int post_receives(struct sv_queues *q, int n)
 			.num_sge = from->count,
 		};
 	}
-	return ibv_post_recv(q->qp, chain, &bad);
+	return upwards(ibv_post_recv(q->qp, chain, &bad));
 }
 
-static int post_sends(struct sv_queues *q, int n)
+int sv_post_sends(struct sv_queues *q, int n)
 {
 	struct ibv_send_wr chain[SV_CHAIN], *bad;
 	int i;
@@ -191,18 +201,7 @@ static int post_sends(struct sv_queues *q, int n)
 			to->wr.rdma.rkey = from->key;
 		}
 	}
-	return ibv_post_send(q->qp, chain, &bad);
-}
-
-int sv_flush(struct sv_queues *q, int receives, int sends)
-{
-	int failed = 0;
-
-	if (receives)
-		failed = post_receives(q, receives);
-	if (!failed && sends)
-		failed = post_sends(q, sends);
-	return failed;
+	return upwards(ibv_post_send(q->qp, chain, &bad));
 }
 
 int sv_poll(struct sv_queues *q)

@@ -96,7 +96,8 @@ void sv_set_token(struct rdma_cm_id *id, uintptr_t token);
 struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length, int access);
 
 int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline);
-int sv_flush(struct sv_queues *q, int receives, int sends);
+int sv_post_receives(struct sv_queues *q, int n);
+int sv_post_sends(struct sv_queues *q, int n);
 // sv_poll returns how many completions it took. When there are none, it arms the channel first.
 int sv_poll(struct sv_queues *q);
 int sv_event_taken(struct sv_queues *q);
