@@ -48,7 +48,7 @@ func TestProxyGanesha(t *testing.T) {
 func TestProxyKernel(t *testing.T) {
 	needGuest(t)
 	ports := freePorts(t, 2) // of the host, which lead into the guest
-	data := &export{name: "data", crc: true, volume: folder(t, "volumes/data"), backend: nfsBackend(ports[0], ports[1], "/data")}
+	data := &export{name: "data", crc: true, backend: nfsBackend(ports[0], ports[1], "/data")}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = backendAway // until the guest serves
 	h.boot(t, 20*time.Minute, "kernel.sh", none, "-e", "VERSIONS="+versions("4.1"),
