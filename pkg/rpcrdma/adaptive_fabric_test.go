@@ -2,6 +2,7 @@ package rpcrdma
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,7 @@ func TestAdaptiveManyClients(t *testing.T) {
 		t.Run(fmt.Sprintf("async=%v", async), func(t *testing.T) {
 			const busy, idle, low, memory = 20, 5, 4, 200 * 4096
 			var ticks atomic.Int64 // time passes by calls: how fast the machine is does not matter
-			clock := func() time.Duration { return time.Duration(ticks.Add(1)) * 10 * time.Microsecond }
+			clock := func() time.Duration { return time.Duration(ticks.Add(1)) * time.Microsecond }
 			p, err := NewAdaptive(CreditLimits{Min: low, Max: 64, Memory: memory, ReceiveSize: 4096}, clock)
 			if err != nil {
 				t.Fatal(err)
@@ -58,6 +59,7 @@ func TestAdaptiveManyClients(t *testing.T) {
 								return
 							}
 							calls[i].Add(1)
+							runtime.Gosched() // one after the other
 						}
 					})
 				}
