@@ -52,6 +52,10 @@ func (s *RDMAServer) setDefaults() { s.Port, s.Path, s.Versions = 20049, "/", de
 
 func defaultVersions() []NFSVersion { return []NFSVersion{NFSv3, NFSv41, NFSv42} }
 
+func (c *Continuation) setDefaults() { c.MaxCallTransmissions, c.MaxReplyTransmissions = 16, 16 }
+
+func (p *Placement) setDefaults() { p.ReceiveBuffer, p.MinLength = 64<<10, 4<<10 }
+
 func (o *ListenerOptions) setDefaults() { o.CRC = true }
 
 // Complete sets the defaults that depend on other fields. Parse does so by itself.
@@ -64,10 +68,19 @@ func (e *Export) Complete() {
 			e.GSS = GSSRefuse
 		}
 	}
-	if t := &e.Transport; t.Extensions == nil && t.offers2() {
+	t := &e.Transport
+	if t.Extensions == nil && t.offers2() {
 		t.Extensions = []Extension{TransportProperties}
 	}
-	if c := &e.Transport.Credits; c.Policy == Adaptive && c.Min == 0 {
+	if t.Continuation == nil && t.offers(MessageContinuation) {
+		t.Continuation = new(Continuation)
+		t.Continuation.setDefaults()
+	}
+	if t.Placement == nil && t.offers(SendBasedPlacement) {
+		t.Placement = new(Placement)
+		t.Placement.setDefaults()
+	}
+	if c := &t.Credits; c.Policy == Adaptive && c.Min == 0 {
 		c.Min = min(8, c.Max)
 	}
 	for i := range e.Listeners {

@@ -202,7 +202,7 @@ line 11: exports[0].transport.credits.memory: 1Mi: is for policy Adaptive alone:
 		{"max: 128", "max: 0", `line 11: exports[0].transport.credits.max: 0: want 1 to 4096`, false},
 		{"max: 128", "max: 1.5", `line 11: exports[0].transport.credits.max: 1.5: want a whole number`, false},
 		{"remoteInvalidation: true", "remoteInvalidation: 1", `line 11: exports[0].transport.remoteInvalidation: 1: want true or false`, false},
-		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, extensions, inlineThreshold, credits, remoteInvalidation`, false},
+		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, extensions, continuation, placement, inlineThreshold, credits, remoteInvalidation`, false},
 		{"  transport:", "  limits: {connections: 0, memory: 1Mi}\n  transport:", `line 11: exports[0].limits.connections: 0: want 1 to 65536
 line 11: exports[0].limits.memory: 1Mi: want 8Mi to 1Ti`, false},
 	} {

@@ -1,9 +1,26 @@
 package v1alpha1
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // offers2 reports whether version 2 of RPC-over-RDMA is offered.
 func (t *Transport) offers2() bool { return slices.Contains(t.RPCRDMAVersions, 2) }
+
+func (t *Transport) offers(x Extension) bool { return slices.Contains(t.Extensions, x) }
+
+// receiveSize is that of the largest receives that a connection may have.
+func (t *Transport) receiveSize() Quantity {
+	size := t.InlineThreshold.Call
+	if t.offers2() {
+		size = max(size, 4<<10)
+	}
+	if t.Placement != nil {
+		size += t.Placement.ReceiveBuffer
+	}
+	return size
+}
 
 func (t *Transport) validateVersions(r report) {
 	switch v := t.RPCRDMAVersions; {
@@ -12,17 +29,37 @@ func (t *Transport) validateVersions(r report) {
 		r.at("rpcRDMAVersions").refuse(v, "want [1], [2] or [1, 2]")
 		return
 	}
-	r = r.at("extensions")
+	rx := r.at("extensions")
 	if len(t.Extensions) > 0 && !t.offers2() {
-		r.refuse(t.Extensions, "are of version 2: want rpcRDMAVersions: [1, 2], or leave them out")
+		rx.refuse(t.Extensions, "are of version 2: want rpcRDMAVersions: [1, 2], or leave them out")
 		return
 	}
 	for i, x := range t.Extensions {
-		switch {
-		case x != TransportProperties:
-			r.index(i).refuse(string(x), "want %s, the one extension that is offered", TransportProperties)
-		case slices.Contains(t.Extensions[:i], x):
-			r.index(i).refuse(string(x), "is there twice: want each extension once")
+		oneOf(rx.index(i), x, TransportProperties, MessageContinuation, SendBasedPlacement)
+		if slices.Contains(t.Extensions[:i], x) {
+			rx.index(i).refuse(string(x), "is there twice: want each extension once")
 		}
+		if (x == MessageContinuation || x == SendBasedPlacement) && !t.offers(TransportProperties) {
+			rx.index(i).refuse(string(x), "needs %s: want both", TransportProperties)
+		}
+	}
+	if c, rc := t.Continuation, r.at("continuation"); c != nil {
+		t.needs(rc, MessageContinuation)
+		between(rc.at("maxCallTransmissions"), c.MaxCallTransmissions, 1, 256)
+		between(rc.at("maxReplyTransmissions"), c.MaxReplyTransmissions, 1, 256)
+	}
+	if p, rp := t.Placement, r.at("placement"); p != nil {
+		t.needs(rp, SendBasedPlacement)
+		if n := p.ReceiveBuffer; n < 4<<10 || n > 1<<20 || bits.OnesCount64(uint64(n)) != 1 {
+			rp.at("receiveBuffer").refuse(n, "want a power of two from 4Ki to 1Mi")
+		}
+		between(rp.at("minLength"), p.MinLength, 1, 1<<20)
+	}
+}
+
+// needs refuses what is for an extension that is not offered.
+func (t *Transport) needs(r report, x Extension) {
+	if !t.offers(x) {
+		r.refuse(nil, "is for extension %s alone: leave it out", x)
 	}
 }

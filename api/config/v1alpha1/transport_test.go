@@ -8,6 +8,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// parseTransport parses a file with this transport. If it is refused, the file is nil, and each line of refused has a problem and its path
+// from transport on.
+func parseTransport(t *testing.T, text string) (f *File, refused string) {
+	t.Helper()
+	f, err := Parse([]byte(good[:strings.Index(good, "  transport:")] + "  transport: " + text + "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.Refused) > 0 {
+		return nil, strings.ReplaceAll(f.Refused[0].Problems.Error(), "line 11: exports[0].transport.", "")
+	}
+	return f, ""
+}
+
 // TestVersions: what is offered of RPC-over-RDMA, and what is refused.
 func TestVersions(t *testing.T) {
 	both := []Extension{TransportProperties}
@@ -26,6 +40,8 @@ func TestVersions(t *testing.T) {
 		{"{rpcRDMAVersions: [1, 2], extensions: []}", []int{1, 2}, []Extension{}, ""},
 		{"{rpcRDMAVersions: [1, 2], extensions: [TransportProperties]}", []int{1, 2}, both, ""},
 
+		{"{rpcRDMAVersions: [2], extensions: [MessageContinuation, TransportProperties]}", []int{2}, []Extension{MessageContinuation, TransportProperties}, ""},
+
 		{"{rpcRDMAVersions: []}", nil, nil, "rpcRDMAVersions: []: want [1], [2] or [1, 2]"},
 		{"{rpcRDMAVersions: [2, 1]}", nil, nil, "rpcRDMAVersions: [2 1]: want [1], [2] or [1, 2]"},
 		{"{rpcRDMAVersions: [1, 1]}", nil, nil, "rpcRDMAVersions: [1 1]: want [1], [2] or [1, 2]"},
@@ -36,18 +52,15 @@ func TestVersions(t *testing.T) {
 		{"{rpcRDMAVersions: [2], extensions: [TransportProperties, TransportProperties]}", nil, nil,
 			`extensions[1]: "TransportProperties": is there twice: want each extension once`},
 		{"{rpcRDMAVersions: [2], extensions: [MessageContinuation, SendBasedPlacement]}", nil, nil,
-			"extensions[0]: \"MessageContinuation\": want TransportProperties, the one extension that is offered\n" +
-				`extensions[1]: "SendBasedPlacement": want TransportProperties, the one extension that is offered`},
+			"extensions[0]: \"MessageContinuation\": needs TransportProperties: want both\n" +
+				`extensions[1]: "SendBasedPlacement": needs TransportProperties: want both`},
+		{"{rpcRDMAVersions: [2], extensions: [Placement]}", nil, nil,
+			`extensions[0]: "Placement": want TransportProperties or MessageContinuation or SendBasedPlacement`},
 		{"{rpcRDMAVersions: [2], extensions: TransportProperties}", nil, nil, `extensions: "TransportProperties": want a list`},
 	} {
 		t.Run(tt.text, func(t *testing.T) {
-			at := strings.Index(good, "  transport:")
-			f, err := Parse([]byte(good[:at] + "  transport: " + tt.text + "\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(f.Refused) > 0 {
-				got := strings.ReplaceAll(f.Refused[0].Problems.Error(), "line 11: exports[0].transport.", "")
+			f, got := parseTransport(t, tt.text)
+			if f == nil {
 				if got != tt.refused {
 					t.Errorf("got  %s\nwant %s", got, tt.refused)
 				}
@@ -67,6 +80,56 @@ func TestVersions(t *testing.T) {
 			}
 			if d := cmp.Diff(f.Config, again.Config, comparePrefix); d != "" {
 				t.Errorf("marshaled and parsed again it differs: %s", d)
+			}
+		})
+	}
+}
+
+// TestExtensions: what the extensions have besides, its defaults, and what is refused of it.
+func TestExtensions(t *testing.T) {
+	const head = "{rpcRDMAVersions: [1, 2], extensions: "
+	sixteen, buffer := &Continuation{16, 16}, &Placement{64 << 10, 4 << 10}
+	for _, tt := range []struct {
+		text         string
+		continuation *Continuation
+		placement    *Placement
+		refused      string
+	}{
+		{head + "[TransportProperties]}", nil, nil, ""},
+		{head + "[TransportProperties, MessageContinuation]}", sixteen, nil, ""},
+		{head + "[TransportProperties, SendBasedPlacement]}", nil, buffer, ""},
+		{head + "[TransportProperties, MessageContinuation, SendBasedPlacement]}", sixteen, buffer, ""},
+		{head + "[TransportProperties, MessageContinuation], continuation: {}}", sixteen, nil, ""},
+		{head + "[TransportProperties, MessageContinuation], continuation: {maxReplyTransmissions: 1}}", &Continuation{16, 1}, nil, ""},
+		{head + "[TransportProperties, MessageContinuation], continuation: {maxCallTransmissions: 256, maxReplyTransmissions: 17}}", &Continuation{256, 17}, nil, ""},
+		{head + "[TransportProperties, SendBasedPlacement], placement: {minLength: 1}}", nil, &Placement{64 << 10, 1}, ""},
+		{head + "[TransportProperties, SendBasedPlacement], placement: {receiveBuffer: 1Mi, minLength: 8Ki}}", nil, &Placement{1 << 20, 8 << 10}, ""},
+
+		{"{continuation: {}}", nil, nil, "continuation: is for extension MessageContinuation alone: leave it out"},
+		{head + "[], placement: {}}", nil, nil, "placement: is for extension SendBasedPlacement alone: leave it out"},
+		{head + "[TransportProperties, MessageContinuation], placement: {}}", nil, nil, "placement: is for extension SendBasedPlacement alone: leave it out"},
+		{head + "[TransportProperties, MessageContinuation], continuation: {maxCallTransmissions: 0, maxReplyTransmissions: 257}}", nil, nil,
+			"continuation.maxCallTransmissions: 0: want 1 to 256\ncontinuation.maxReplyTransmissions: 257: want 1 to 256"},
+		{head + "[TransportProperties, SendBasedPlacement], placement: {receiveBuffer: 2Ki, minLength: 0}}", nil, nil,
+			"placement.receiveBuffer: 2Ki: want a power of two from 4Ki to 1Mi\nplacement.minLength: 0: want 1 to 1Mi"},
+		{head + "[TransportProperties, SendBasedPlacement], placement: {receiveBuffer: 12Ki}}", nil, nil, "placement.receiveBuffer: 12Ki: want a power of two from 4Ki to 1Mi"},
+		{head + "[TransportProperties, SendBasedPlacement], placement: {receiveBuffer: 2Mi}}", nil, nil, "placement.receiveBuffer: 2Mi: want a power of two from 4Ki to 1Mi"},
+		{head + "[TransportProperties, SendBasedPlacement], credits: {policy: Adaptive, memory: 543Ki}}", nil, nil,
+			"credits.memory: 543Ki: want at least 544Ki: one connection has 8 receives (min) of 68Ki (inlineThreshold.call, placement.receiveBuffer)"},
+		{"{rpcRDMAVersions: [2], inlineThreshold: {call: 1Ki}, credits: {policy: Adaptive, memory: 31Ki}}", nil, nil,
+			"credits.memory: 31Ki: want at least 32Ki: one connection has 8 receives (min) of 4Ki (the least with version 2)"},
+	} {
+		t.Run(tt.text, func(t *testing.T) {
+			f, got := parseTransport(t, tt.text)
+			if got != tt.refused {
+				t.Fatalf("got  %s\nwant %s", got, tt.refused)
+			}
+			if f == nil {
+				return
+			}
+			x := f.Config.Exports[0].Transport
+			if d := cmp.Diff(tt.continuation, x.Continuation) + cmp.Diff(tt.placement, x.Placement); d != "" {
+				t.Error(d)
 			}
 		})
 	}

@@ -171,14 +171,35 @@ type AccessFrom struct {
 type Transport struct {
 	// RPCRDMAVersions are the versions of RPC-over-RDMA that are offered: [1], [2] or [1, 2], of which a client takes one. Default [1].
 	RPCRDMAVersions []int `json:"rpcRDMAVersions"`
-	// Extensions are what of version 2 is offered beyond its base, [] for nothing. Default all of them with version 2; they are for that alone.
+	// Extensions are what of version 2 is offered beyond its base, [] for nothing. They are for that alone; default [TransportProperties] with it.
 	Extensions []Extension `json:"extensions,omitzero"`
+	// Continuation is for extension MessageContinuation alone.
+	Continuation *Continuation `json:"continuation,omitempty"`
+	// Placement is for extension SendBasedPlacement alone.
+	Placement *Placement `json:"placement,omitempty"`
 	// InlineThreshold is the longest message that is sent without chunks.
 	InlineThreshold InlineThreshold `json:"inlineThreshold"`
 	// Credits say how many calls a connection may have outstanding.
 	Credits Credits `json:"credits"`
 	// RemoteInvalidation offers to invalidate a client's memory together with the reply (RFC 8797). Default true.
 	RemoteInvalidation bool `json:"remoteInvalidation"`
+}
+
+// Continuation says in how many transmissions a message may come. What holds for a connection is the smaller of both sides' numbers.
+type Continuation struct {
+	// MaxCallTransmissions is for calls, 1 to 256. Default 16.
+	MaxCallTransmissions int `json:"maxCallTransmissions"`
+	// MaxReplyTransmissions is for replies, 1 to 256. Default 16.
+	MaxReplyTransmissions int `json:"maxReplyTransmissions"`
+}
+
+// Placement is how bulk data are placed in receives.
+type Placement struct {
+	// ReceiveBuffer is the part of each receive of a version 2 connection that bulk data are placed in, beyond the call threshold: a power of
+	// two from 4Ki to 1Mi. Default 64Ki.
+	ReceiveBuffer Quantity `json:"receiveBuffer"`
+	// MinLength is the length of the shortest argument or result that is placed, 1 to 1Mi. Default 4Ki.
+	MinLength Quantity `json:"minLength"`
 }
 
 // InlineThreshold has the two directions of RFC 8797: multiples of 1Ki from 1Ki to 256Ki; a connection gets what both sides can do. Default 4Ki.
@@ -189,7 +210,7 @@ type InlineThreshold struct {
 	Reply Quantity `json:"reply"`
 }
 
-// Credits say how many calls a connection may have outstanding. A receive of the call threshold's size is posted for each.
+// Credits say how many calls a connection may have outstanding. A receive of the call threshold's size, and of placement.receiveBuffer, is posted for each.
 type Credits struct {
 	// Policy is Static: Max for every connection that asks for as many; or Adaptive: Memory is divided among the connections by use, and
 	// less is granted while the backend is slower than it was lately. Default Static.
@@ -282,8 +303,15 @@ const (
 // Extension is a part of RPC-over-RDMA version 2 beyond its base.
 type Extension string
 
-// TransportProperties has both sides tell their properties, the size of their receives above all; without it messages have 4Ki at most.
-const TransportProperties Extension = "TransportProperties"
+// Extensions.
+const (
+	// TransportProperties has both sides tell their properties, the size of their receives above all; without it messages have 4Ki at most.
+	TransportProperties Extension = "TransportProperties"
+	// MessageContinuation has long messages come in several transmissions, instead of by chunks. It needs TransportProperties.
+	MessageContinuation Extension = "MessageContinuation"
+	// SendBasedPlacement has bulk data placed in receives that are made for them, instead of by RDMA operations. It needs TransportProperties.
+	SendBasedPlacement Extension = "SendBasedPlacement"
+)
 
 // CreditPolicy says how credits are granted.
 type CreditPolicy string

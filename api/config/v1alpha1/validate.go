@@ -136,12 +136,18 @@ func (t *Transport) validateCredits(r report) {
 		r.at("min").refuse(c.Min, "want 1 to %d (max)", c.Max)
 		return
 	}
-	size := t.InlineThreshold.Call
+	size, of := t.receiveSize(), "inlineThreshold.call"
+	switch {
+	case t.Placement != nil:
+		of = "inlineThreshold.call, placement.receiveBuffer"
+	case size != t.InlineThreshold.Call:
+		of = "the least with version 2"
+	}
 	switch least := Quantity(c.Min) * size; {
 	case c.Memory == 0:
 		r.at("memory").refuse(nil, "missing: want the most for receives of all connections together, such as 256Mi")
 	case c.Memory < least:
-		r.at("memory").refuse(c.Memory, "want at least %s: one connection has %d receives (min) of %s (inlineThreshold.call)", least, c.Min, size)
+		r.at("memory").refuse(c.Memory, "want at least %s: one connection has %d receives (min) of %s (%s)", least, c.Min, size, of)
 	case c.Memory > 1<<40:
 		r.at("memory").refuse(c.Memory, "want at most 1Ti")
 	}
