@@ -33,7 +33,7 @@ func TestLinuxClient(t *testing.T) {
 		t.Run("tshark/"+name, func(t *testing.T) {
 			e := c.gateway.exports[name]
 			dissect(t, filepath.Join(c.guest.out, "tour-"+strings.ToUpper(name)+".pcapng"), map[string]bool{
-				"CRC": e.crc, "Sends with Invalidate": e.transport == "",
+				"CRC": e.crc, "Sends with Invalidate": name == "data",
 			})
 		})
 	}
@@ -69,6 +69,8 @@ func (c *linuxClient) answer(t *testing.T, words []string) (known bool, err erro
 			return true, fmt.Errorf("connections were cut %d times, must be %d", n, c.relay.limit)
 		}
 		return true, nil
+	case do == "version" && len(args) == 0:
+		return true, c.speaksVersion1()
 	case do == "kill" && len(args) == 2:
 		size, err := strconv.ParseInt(args[1], 10, 64)
 		return true, errors.Join(err, c.killWhileWritten(t, args[0], size))
@@ -76,6 +78,19 @@ func (c *linuxClient) answer(t *testing.T, words []string) (known bool, err erro
 		return true, c.drainWhileRead(t)
 	}
 	return false, nil
+}
+
+// speaksVersion1 makes sure that the kernel has taken version 1 of the two that "data" offers.
+func (c *linuxClient) speaksVersion1() error {
+	one, err1 := c.gateway.metric("sluice_rdma_connections", `export="data"`, `version="1"`)
+	two, err2 := c.gateway.metric("sluice_rdma_connections", `export="data"`, `version="2"`)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if one < 1 || two > 0 {
+		return fmt.Errorf("%g connections have version 1, and %g version 2", one, two)
+	}
+	return nil
 }
 
 // killWhileWritten kills the gateway when a part of a file is there, and starts it again.

@@ -23,7 +23,7 @@ import (
 type export struct {
 	name      string
 	rdma, tcp int    // ports
-	volume    string // the directory that clients see
+	volume    string // the directory that clients see, if it is on this host
 	backend   string // this and the others as in the configuration
 	crc       bool
 	maxFPDU   int
@@ -52,11 +52,11 @@ type gateway struct {
 
 const drainTimeout = 20 * time.Second
 
-// volumes are three exports of directories: "data"; "plain", which differs in all that a transport can; and "guarded", read-only with root
-// squashed.
+// volumes are three exports of directories: "data", which offers both versions of RPC-over-RDMA; "plain", which differs in all that a transport can;
+// and "guarded", read-only with root squashed.
 func volumes(t *testing.T) []*export {
 	exports := []*export{
-		{name: "data", crc: true},
+		{name: "data", crc: true, transport: "rpcRDMAVersions: [1, 2]"},
 		{
 			name: "plain", maxFPDU: 1440,
 			transport: "inlineThreshold: {call: 16Ki, reply: 8Ki}, credits: {policy: Static, max: 5}, remoteInvalidation: false",

@@ -21,6 +21,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/test/kernel/pattern"
@@ -33,9 +34,9 @@ var connections = []struct {
 	iwarp iwarp.Config
 	rpc   rpcrdma.Config
 }{
-	{name: "crc"},
+	{name: "crc", flags: []string{"--version", "auto"}, rpc: rpcrdma.Config{Versions: []int{1, 2}, Extensions: rpcrdma.TransportProperties}},
 	{
-		name: "plain", flags: []string{"--crc", "off", "--fpdu", "segment", "--inline", "1024", "--credits", "3"},
+		name: "plain", flags: []string{"--version", "1", "--crc", "off", "--fpdu", "segment", "--inline", "1024", "--credits", "3"},
 		iwarp: iwarp.Config{CRC: iwarp.CRCOff, MaxFPDU: iwarp.FPDUSegment},
 		rpc:   rpcrdma.Config{InlineCall: 1024, InlineReply: 1024, Credits: rpcrdma.Static(3)},
 	},
@@ -86,7 +87,8 @@ func (k *knfsd) try(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn, err := rpcrdma.Dial(t.Context(), provider, fmt.Sprintf("127.0.0.1:%d", k.rdma), c.rpc)
+			counted := &countedProvider{Provider: provider}
+			conn, err := rpcrdma.Dial(t.Context(), counted, fmt.Sprintf("127.0.0.1:%d", k.rdma), c.rpc)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,10 +98,24 @@ func (k *knfsd) try(t *testing.T) {
 			t.Run("write", func(t *testing.T) { d.write(t, c.name, i+1) })
 			t.Run("list", d.list)
 			t.Run("names", func(t *testing.T) { d.names(t, c.name) })
+			if n := conn.Negotiated(); n.Version != 1 || counted.dials != 1 {
+				t.Errorf("version %d by %d connections, must be 1 by one", n.Version, counted.dials)
+			}
 			t.Logf("%+v", conn.Negotiated())
 			t.Logf("%+v", conn.Stats())
 		})
 	}
+}
+
+// countedProvider counts the connections that are tried.
+type countedProvider struct {
+	rdma.Provider
+	dials int
+}
+
+func (p *countedProvider) Dial(ctx context.Context, address string, o rdma.Options) (rdma.Endpoint, error) {
+	p.dials++
+	return p.Provider.Dial(ctx, address, o)
 }
 
 func (k *knfsd) url(path string) string {

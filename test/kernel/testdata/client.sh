@@ -96,6 +96,7 @@ check tour/plain tour PLAIN
 
 everything DATA
 attach DATA
+check version/one-of-two ask version                  # DATA offers both
 check twin/tcp-and-rdma twin
 detach twin
 
