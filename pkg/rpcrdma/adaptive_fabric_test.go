@@ -113,3 +113,35 @@ func TestAdaptiveManyClients(t *testing.T) {
 		})
 	}
 }
+
+// TestAdaptiveVersions: receives of version 2 that bulk data are placed in take more than those of version 1, and count as much.
+func TestAdaptiveVersions(t *testing.T) {
+	var ticks atomic.Int64
+	clock := func() time.Duration { return time.Duration(ticks.Add(1)) * time.Microsecond }
+	const small, large = 4096, 4096 + 64<<10
+	p, err := NewAdaptive(CreditLimits{Min: 2, Max: 64, Memory: 20 * large, ReceiveSize: large}, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+		cfg.Credits, cfg.Versions, cfg.Extensions = p, []int{1, 2}, allExtensions
+	})
+	one := w.dial(nil)
+	two := w.dial(func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{1, 2}, allExtensions })
+	for range 300 {
+		for _, c := range []*Client{one, two} {
+			if err := null(c, w.cpool, procNull); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Version 1 has all that it asks for, 256 KiB, and version 2 the rest.
+	a, b := one.Negotiated(), two.Negotiated()
+	if a.Version != 1 || b.Version != 2 || a.Granted != 64 || b.Granted != 16 {
+		t.Errorf("version %d has %d credits, version %d has %d; want 64 and 16", a.Version, a.Granted, b.Version, b.Granted)
+	}
+	if s := p.Stats(); s.Promised != 64*small+16*large {
+		t.Errorf("%d bytes are promised, want %d", s.Promised, 64*small+16*large)
+	}
+	w.close(one, two)
+}

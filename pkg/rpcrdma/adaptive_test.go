@@ -239,7 +239,7 @@ func TestAdaptiveLatencyLoop(t *testing.T) {
 // TestLog2 holds the logarithm against the real one.
 func TestLog2(t *testing.T) {
 	last := int64(0)
-	for d := time.Duration(quick); d < time.Hour; d += d/97 + 1 {
+	for d := quick; d < time.Hour; d += d/97 + 1 {
 		got := log2(d)
 		if want := math.Log2(float64(d)) * 256; got < last || math.Abs(float64(got)-want) > 24 {
 			t.Fatalf("%v: %d, want %.0f", d, got, want)
