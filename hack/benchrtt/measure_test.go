@@ -2,6 +2,7 @@ package benchrtt
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -60,7 +61,7 @@ type connection struct {
 func (c *connection) must(err error) {
 	c.t.Helper()
 	if err != nil {
-		c.t.Fatalf("%s, round trip of %v: %v", c.e.Name, c.n.rtt, err)
+		c.t.Fatalf("%s, round trip of %v: %v", c.e.name, c.n.rtt, err)
 	}
 }
 
@@ -92,10 +93,25 @@ func connect(t *testing.T, e *engine, n network) *connection {
 		}
 	})
 
+	var cl *rpcrdma.Client
+	c.close = sync.OnceFunc(func() {
+		if cl != nil {
+			c.must(cl.Close())
+			<-cl.Done()
+		}
+		c.must(s.Close())
+		serving.Wait()
+		c.must(here.Domain.Close())
+		for _, p := range c.pools {
+			c.must(p.Close())
+		}
+	})
+	t.Cleanup(c.close)
+
 	there := cfg
 	there.Pool = c.pools[0]
 	began := time.Now()
-	cl, err := rpcrdma.Dial(ctx, c.fabric, l.Addr().String(), there)
+	cl, err = rpcrdma.Dial(ctx, c.fabric, l.Addr().String(), there)
 	c.must(err)
 	cred, err := (&oncrpc.AuthSysParms{Machine: []byte("client"), UID: 1000, GID: 1000, GIDs: []uint32{1000}}).Auth()
 	c.must(err)
@@ -106,17 +122,27 @@ func connect(t *testing.T, e *engine, n network) *connection {
 	c.opening = time.Since(began)
 	_, err = c.caller.FSInfo(ctx, file)
 	c.must(err)
-	c.close = func() {
-		c.must(cl.Close())
-		<-cl.Done()
-		c.must(s.Close())
-		serving.Wait()
-		c.must(here.Domain.Close())
-		for _, p := range c.pools {
-			c.must(p.Close())
+	c.must(limited(e, cl.Negotiated()))
+	return c
+}
+
+// limited checks that a connection has the limits that the table is about.
+func limited(e *engine, n rpcrdma.Negotiated) error {
+	if n.InlineCall != inline || n.InlineReply != inline || n.Granted != credits {
+		return fmt.Errorf("inline thresholds are %d and %d, credits %d", n.InlineCall, n.InlineReply, n.Granted)
+	}
+	if !e.extended {
+		return nil
+	}
+	for _, p := range []rpcrdma.Properties{n.Own, n.Remote} {
+		if p.ReceiveSize != receiveHead+receiveData || p.Targets != receiveData {
+			return fmt.Errorf("receives have %d bytes, %d of them targetable", p.ReceiveSize, p.Targets)
 		}
 	}
-	return c
+	if n.Remote.RequestLimit != transmissions || n.Remote.ResponseLimit != transmissions {
+		return fmt.Errorf("the server takes %d transmissions, and sends %d", n.Remote.RequestLimit, n.Remote.ResponseLimit)
+	}
+	return nil
 }
 
 // look notes how much memory is in use now.
@@ -150,16 +176,16 @@ func (c *connection) measure(op operation) row {
 	err := op.do(context.Background(), &c.caller)
 	elapsed := time.Since(began)
 	if err != nil {
-		c.t.Fatalf("%s, %s: %v", c.e.Name, op.name, err)
+		c.t.Fatalf("%s, %s: %v", c.e.name, op.name, err)
 	}
 	events := c.fabric.Events()[seen:]
 	c.settle()
 	n := c.fabric.Counters().Sub(before)
 	if c.server.calls != 1 {
-		c.t.Fatalf("%s, %s: executed %d times", c.e.Name, op.name, c.server.calls)
+		c.t.Fatalf("%s, %s: executed %d times", c.e.name, op.name, c.server.calls)
 	}
 	return row{
-		Op: op.name, Engine: c.e.Name, RTT: micros(c.n.rtt), Bandwidth: float64(c.n.bandwidth) * 8 / 1e9,
+		Op: op.name, Engine: c.e.name, RTT: micros(c.n.rtt), Bandwidth: float64(c.n.bandwidth) * 8 / 1e9,
 		counts:       counts{roundTrips(events), n.Messages, n.Writes + n.Reads, n.Exposed},
 		Bytes:        n.MessageBytes + n.WriteBytes + n.ReadBytes,
 		PinnedClient: c.pinned[0], PinnedServer: c.pinned[1], Time: micros(elapsed),

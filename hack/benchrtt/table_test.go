@@ -12,7 +12,6 @@ import (
 // report is all that was measured, as bench-rtt.json has it.
 type report struct {
 	Limits  limits    `json:"limits"`
-	Engines []engine  `json:"engines"`
 	Opening []opening `json:"opening"`
 	Rows    []row     `json:"rows"`
 }
@@ -54,37 +53,30 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "Limits: %d KiB inline, %d credits; with the extension, receives of %d KiB + %d KiB targetable, and %d transmissions each way.\n",
 		inline>>10, credits, receiveHead>>10, receiveData>>10, transmissions)
 	fmt.Fprintf(w, "One call at a time, from the client's call to its reply, in virtual time: only the wire takes any.\n")
-	for _, e := range r.Engines {
-		if e.Missing != "" {
-			fmt.Fprintf(w, "NOT HERE: %s. %s.\n", e.Name, e.Missing)
-		}
-	}
-	var names []string
 	for _, o := range r.Opening {
-		names = append(names, o.Engine)
 		fmt.Fprintf(w, "%s: %g round trips from Dial to the answer of the first call, on a new connection.\n", o.Engine, o.RoundTrips)
 	}
-	r.printCounts(w, names)
+	r.printCounts(w)
 	for _, bandwidth := range bandwidths {
-		r.printTimes(w, names, bandwidth)
+		r.printTimes(w, bandwidth)
 	}
 	fmt.Fprintf(w, "\nAn RTT of 400µs is 25 miles of fibre, at 16µs a mile there and back. READDIR is READDIRPLUS; SETACL is that of NFSACL.\n"+
 		"What GETATTR pins is the posted receives.\n")
 }
 
 // printCounts shows what does not depend on the network.
-func (r *report) printCounts(w io.Writer, engines []string) {
+func (r *report) printCounts(w io.Writer) {
 	fmt.Fprintf(w, "\nPer call: round trips, messages, RDMA Reads and Writes, registrations; what all of them carry, zeros before placed data included; what is\n"+
 		"pinned of buffers at the client + at the server.\n\n%-14s", "")
 	for _, e := range engines {
-		fmt.Fprintf(w, " | %-41s", e)
+		fmt.Fprintf(w, " | %-41s", e.name)
 	}
 	fmt.Fprintf(w, "\n%-14s%s\n", "", strings.Repeat(fmt.Sprintf(" | %5s %4s %4s %4s %6s %13s", "trips", "msgs", "rdma", "regs", "KiB", "pinned KiB"), len(engines)))
 	n := r.Rows[0].network
 	for _, op := range operations {
 		fmt.Fprintf(w, "%-14s", op.name)
 		for _, e := range engines {
-			x := r.find(op.name, e, n)
+			x := r.find(op.name, e.name, n)
 			fmt.Fprintf(w, " | %5g %4d %4d %4d %6.1f %13s", x.RoundTrips, x.Messages, x.Operations, x.Registrations, float64(x.Bytes)/1024,
 				fmt.Sprintf("%d + %d", (x.PinnedClient+1023)>>10, (x.PinnedServer+1023)>>10))
 		}
@@ -93,12 +85,8 @@ func (r *report) printCounts(w io.Writer, engines []string) {
 }
 
 // printTimes shows the times at one bandwidth.
-func (r *report) printTimes(w io.Writer, engines []string, bandwidth int64) {
-	name := "unlimited bandwidth"
-	if bandwidth > 0 {
-		name = fmt.Sprintf("%g Gb/s each way", float64(bandwidth)*8/1e9)
-	}
-	fmt.Fprintf(w, "\nTime in µs at %s, by round-trip time and %s:\n\n%-14s", name, strings.Join(engines, ", "), "")
+func (r *report) printTimes(w io.Writer, bandwidth int64) {
+	fmt.Fprintf(w, "\nTime in µs at %s, by round-trip time, in the same order of versions:\n\n%-14s", speed(bandwidth), "")
 	for _, rtt := range r.distances() {
 		fmt.Fprintf(w, " | %-*v", 9*len(engines)-1, rtt)
 	}
@@ -108,7 +96,7 @@ func (r *report) printTimes(w io.Writer, engines []string, bandwidth int64) {
 		for _, rtt := range r.distances() {
 			fmt.Fprint(w, " |")
 			for _, e := range engines {
-				fmt.Fprintf(w, " %8.1f", r.find(op.name, e, network{rtt, bandwidth}).Time)
+				fmt.Fprintf(w, " %8.1f", r.find(op.name, e.name, network{rtt, bandwidth}).Time)
 			}
 		}
 		fmt.Fprintln(w)
