@@ -47,6 +47,19 @@ func FuzzResponder(f *testing.F) {
 	} {
 		f.Add(pack(first, b, b, null))
 	}
+	first = words(1, 2, 8, 6, 3, 1, 4, 4096, 3, 4, 6, 4, 40, words(4096, 2, 1, 2048, 1, 0, 1, 2048, 1, 1), 0)
+	for _, b := range [][]byte{
+		words(2, 2, 8, 5, 0, 5, 20, 0, 0, 1, 1, 40, rpcCall(2, procNull)),
+		words(2, 2, 8, 5, 0, 5, 40, 0, 1, 0, 0xffffffff, 1, 0, 2, 1, 4, 60, rpcCall(2, procMove, moveArgs(nil, 9000))),
+		words(2, 2, 8, 5, 0, 5, 60, 0, 1, 0, 0xffffffff, 1, 0, 3, 1, segment, 1, 1, 60, rpcCall(2, procMove, moveArgs(nil, 100))),
+		words(2, 2, 8, 5, 0, 5, 56, 1, 48, 100, 1, 1, segment, 0, 1, 1, 56, rpcCall(2, procMove, moveArgs([]int{100}))),
+		words(2, 2, 8, 5, 0, 5, 20, 0, 0, 2, 1, 40, rpcCall(2, procNull)),
+		words(2, 2, 8, 5, 0, 7, 12, 1, 5, 0),
+		words(2, 2, 8, 5, 0, 7, 12, 2, 5, 0),
+		words(2, 2, 8, 5, 1, 6, 12, 0, 1, 0), words(2, 2, 8, 5, 1, 8, 20, 2, 0, 1, 0, 3),
+	} {
+		f.Add(pack(first, b, words(2, 2, 8, 5, 0, 7, 12, 1, 5, 0), null, b))
+	}
 	fabric := rdmatest.NewFabric(rdmatest.Options{})
 	pool, budget := bufpool.New(256<<20), bufpool.NewBudget(8<<20, 4<<20)
 	d, err := fabric.NewDomain()
@@ -144,6 +157,11 @@ func FuzzRequester(f *testing.F) {
 		for code := range 11 {
 			f.Add(shape|4, words(xid, 2, 8, 4, code, 1, 2000))
 		}
+		f.Add(shape|12, words(xid, 2, 8, 5, 1, 6, 12, 0, 1, 40, good, 0, 6000, 0, tail))
+		f.Add(shape|12, words(xid, 2, 8, 5, 1, 6, 24, 1, 0, 0, 6, 2, 24, good))
+		f.Add(shape|12, words(xid, 2, 8, 5, 1, 6, 36, 1, 44, 100, 2, 0, 1, 0, 1, 48, good, 0, 0, 1, 0, 100, tail, make([]byte, 3984), make([]byte, 100)))
+		f.Add(shape|12, words(xid, 2, 8, 5, 1, 8, 20, xid, 0, 0, 0, 3))
+		f.Add(shape|12, words(xid, 2, 8, 4, 3))
 		f.Add(shape|4, words(xid, 2, 8, 7, 0))
 		f.Add(shape|4, words(xid, 2, 8, 9, 1, 1, 4, 2048))
 		f.Add(shape, words(xid, 1, 8, 0, 0, 0, 0, good, 0, 0, 0, tail))
@@ -155,7 +173,8 @@ func FuzzRequester(f *testing.F) {
 		f.Add(shape, words(xid, 2, 8, 0, 0, 0, 0))
 		f.Add(shape, plainMsg(5, rpcCall(5, procNull)))
 	}
-	moves := []move{{args: []int{3}}, {results: []int{2000}}, {args: []int{2000}, results: []int{2000, 2000}}, {results: []int{8}}}
+	moves := []move{{args: []int{3}}, {results: []int{2000}}, {args: []int{2000}, results: []int{2000, 2000}}, {results: []int{8}},
+		{args: []int{6000}}, {results: []int{6000}}, {args: []int{200000}}, {args: []int{70000}, results: []int{200000}}}
 	fabric := rdmatest.NewFabric(rdmatest.Options{})
 	pool, peers := bufpool.New(0), bufpool.New(0)
 	pd, err := fabric.NewDomain()
@@ -171,7 +190,7 @@ func FuzzRequester(f *testing.F) {
 	}
 	f.Cleanup(func() { l.Close() })
 	f.Fuzz(func(t *testing.T, shape uint8, msg []byte) {
-		p := newRawPeer(t, 4096)
+		p := newRawPeer(t, 69632)
 		putPool(p.pool)
 		p.pool, p.shared = peers, true
 		v2 := shape&4 != 0
@@ -185,7 +204,7 @@ func FuzzRequester(f *testing.F) {
 				p.serve()
 				if v2 {
 					h := p.parse2(p.get().b)
-					p.send(words(uint32(h.XID), 2, 4, 6, 0, 0))
+					p.send(words(uint32(h.XID), 2, 4, 6, 5, 1, 4, 8192, 3, 4, 5, 4, 40, smallStructure, 5, 4, 4, 6, 4, 4, 0))
 				}
 			}
 			accepted <- err
@@ -201,11 +220,11 @@ func FuzzRequester(f *testing.F) {
 		if err := <-accepted; err != nil {
 			t.Fatal(err)
 		}
-		r, err := moves[shape%4].build(pool)
+		r, err := moves[shape&3+shape>>1&4].build(pool)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if shape%4 == 3 {
+		if shape&3 == 3 {
 			r.Plan.MaxReply = 4000
 		}
 		if err := r.Seal(); err != nil {

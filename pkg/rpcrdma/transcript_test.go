@@ -34,7 +34,8 @@ import (
 //	MSG NOMSG ERROR OPTIONAL CONNPROP REQPROP RESPROP UPDPROP, CALL REPLY, tail
 //	NAME, NAME:n                 a segment: all of the memory, or n bytes of it; NAME:n+m is the n bytes from m on
 //	NAME:handle                  its handle
-//	data(n,k)                    n bytes that fill(k) makes, with XDR round-up
+//	data(n,k), data(n,k,m)       n bytes that fill(k) makes, those from m on, with XDR round-up
+//	zeros(n)                     n zero bytes
 //	sum(n,k)                     their checksum; both(n,k,m,l) that of two
 //	call(xid,procedure)          an RPC call header; reply(xid) that of a successful reply
 //	*                            any word; in recv only
@@ -54,7 +55,7 @@ type transcript struct {
 }
 
 func TestTranscripts(t *testing.T) {
-	for _, role := range []string{"responder", "requester", "responder2", "requester2"} {
+	for _, role := range []string{"responder", "requester", "responder2", "requester2", "responder-ext", "requester-ext"} {
 		files, err := filepath.Glob("testdata/" + role + "/*.txt")
 		if err != nil || len(files) == 0 {
 			t.Fatal(err, len(files))
@@ -73,6 +74,20 @@ func TestTranscripts(t *testing.T) {
 						cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, Static(8)
 					})
 					x.p = x.w.rawDial(rawPrivate(4096))
+				case "responder-ext":
+					x.w = newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+						small(cfg)
+						cfg.Credits = Static(8)
+					})
+					x.p = x.w.rawDial(rawPrivate(4096))
+				case "requester-ext":
+					var err error
+					x.c, x.p, x.w, err = dial2(t, small, func(h *wire.Header) []byte {
+						return words(uint32(h.XID), 2, 8, 6, 5, 1, 4, 8192, 3, 4, 5, 4, 40, smallStructure, 5, 4, 4, 6, 4, 4, 1, 31)
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
 				case "requester2":
 					var err error
 					x.c, x.p, x.w, err = dial2(t, nil, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 8, 6, 0, 0) })
@@ -302,7 +317,13 @@ func (x *transcript) token(tok string) (b []byte, any bool) {
 		}
 		switch name {
 		case "data":
-			return append(pattern(args[0], args[1]), make([]byte, -args[0]&3)...), false
+			from := 0
+			if len(args) == 3 {
+				from = args[2]
+			}
+			return append(pattern(from+args[0], args[1])[from:], make([]byte, -args[0]&3)...), false
+		case "zeros":
+			return make([]byte, args[0]), false
 		case "sum":
 			return words(crc(args[0], args[1])), false
 		case "both":
@@ -355,3 +376,12 @@ func atoi(s string) int {
 	}
 	return n
 }
+
+// small has all extensions, with receives of two pages and groups of four Sends.
+func small(cfg *Config) {
+	cfg.Versions, cfg.Extensions = []int{2}, allExtensions
+	cfg.Continuation, cfg.Placement = Continuation{4, 4}, Placement{ReceiveBuffer: 4096, MinLength: 1000}
+}
+
+// smallStructure is what it says of its receives.
+var smallStructure = words(8192, 2, 1, 4096, 1, 0, 1, 4096, 4096, 1)
