@@ -8,6 +8,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/internal/words"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -136,6 +137,7 @@ func (cl *peer) status() ClientStatus {
 	}
 	s.RDMA.InlineThreshold.Call, s.RDMA.InlineThreshold.Reply = n.InlineCall, n.InlineReply
 	if n.Version == wire.Version2 {
+		s.RDMA.Extensions = words.Names(words.Agreed(&n))
 		s.RDMA.Properties = &PropertiesStatus{Gateway: properties(&n.Own), Client: properties(&n.Remote)}
 	}
 	return s

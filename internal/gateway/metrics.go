@@ -32,7 +32,7 @@ func runtimeCounter(name, help, metric string) prometheus.Collector {
 
 var (
 	bytesDesc = desc("bytes_total",
-		"Bytes of RPC messages by network, direction (in: from clients) and path: inline, read_chunk, long_call, write_chunk, reply_chunk; stream on TCP.",
+		"Bytes of RPC messages by network, direction (in: from clients) and path: inline, read_chunk, long_call, write_chunk, reply_chunk, placed (in Sends); stream on TCP.",
 		"network", "direction", "path")
 	faultsDesc = desc("protocol_errors_total",
 		"Messages or connections that broke the protocol, by network and kind.", "network", "kind")
@@ -185,8 +185,11 @@ func pathLabels(p rpcrdma.Path) (path, direction string) {
 	if inbound(p) {
 		direction = "in"
 	}
-	if p == rpcrdma.InlineCall || p == rpcrdma.InlineReply {
+	switch p {
+	case rpcrdma.InlineCall, rpcrdma.InlineReply:
 		return "inline", direction
+	case rpcrdma.PlacedCall, rpcrdma.PlacedReply:
+		return "placed", direction
 	}
 	return p.String(), direction
 }

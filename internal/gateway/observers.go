@@ -178,5 +178,5 @@ func (s *transportStats) bytes() (in, out uint64) {
 }
 
 func inbound(p rpcrdma.Path) bool {
-	return p == rpcrdma.InlineCall || p == rpcrdma.ReadChunk || p == rpcrdma.LongCall
+	return p == rpcrdma.InlineCall || p == rpcrdma.ReadChunk || p == rpcrdma.LongCall || p == rpcrdma.PlacedCall
 }

@@ -213,11 +213,11 @@ func (o *opened) tcpServer(r *relay[net.Conn]) (*serving[net.Conn], error) {
 
 func (o *opened) rdmaServer(r *relay[rdma.Incoming]) (*serving[rdma.Incoming], error) {
 	t := &o.have.Transport
-	s, err := rpcrdma.NewServer(rpcrdma.Config{
+	s, err := rpcrdma.NewServer(speak(rpcrdma.Config{
 		Pool: o.pool, Domain: o.domain, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,
 		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: o.e.credits,
-		Versions: t.RPCRDMAVersions, Extensions: extensions(t), RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e}, Logger: o.e.log,
-	}, r)
+		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e}, Logger: o.e.log,
+	}, t), r)
 	if err != nil {
 		return nil, err
 	}

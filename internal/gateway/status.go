@@ -188,6 +188,8 @@ type RDMAStatus struct {
 	Provider string `json:"provider"`
 	// Version of RPC-over-RDMA. It is 0 until the client's first message settles it, where there is a choice.
 	Version int `json:"rpcRDMAVersion"`
+	// Extensions are MessageContinuation and SendBasedPlacement, as far as both sides have them.
+	Extensions []string `json:"extensions,omitempty"`
 	// Properties are the transport properties of both sides, with version 2.
 	Properties *PropertiesStatus `json:"properties,omitempty"`
 	// InlineThreshold is in bytes.
@@ -217,6 +219,11 @@ type Properties struct {
 	ReceiveSize int `json:"receiveSize"`
 	// Backward says which calls of the reverse direction it takes: None, Inline (without chunks) or General.
 	Backward string `json:"backward"`
+	// CallTransmissions is the most transmissions of a call that it accepts, ReplyTransmissions the most of a reply that it sends.
+	CallTransmissions  int `json:"callTransmissions"`
+	ReplyTransmissions int `json:"replyTransmissions"`
+	// Placement is how many bytes of a receive bulk data may be placed in.
+	Placement int `json:"placement"`
 }
 
 // Counters are an export's totals since it began; /metrics has them in detail.

@@ -20,8 +20,23 @@ func extensions(t *config.Transport) (set rpcrdma.Extensions) {
 	return set
 }
 
+// speak has cfg offer what t says.
+func speak(cfg rpcrdma.Config, t *config.Transport) rpcrdma.Config {
+	cfg.Versions, cfg.Extensions = t.RPCRDMAVersions, extensions(t)
+	if c := t.Continuation; c != nil {
+		cfg.Continuation = rpcrdma.Continuation(*c)
+	}
+	if p := t.Placement; p != nil {
+		cfg.Placement = rpcrdma.Placement{ReceiveBuffer: int(p.ReceiveBuffer), MinLength: int(p.MinLength)}
+	}
+	return cfg
+}
+
 func properties(p *rpcrdma.Properties) Properties {
-	return Properties{ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward)}
+	return Properties{
+		ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward), Placement: p.Targets,
+		CallTransmissions: p.RequestLimit, ReplyTransmissions: p.ResponseLimit,
+	}
 }
 
 // versionLabels name the versions that connections may have; the first one stands before the client's first message.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,13 +48,43 @@ func TestVersions(t *testing.T) {
 		t.Errorf("a client of version 1: %+v", s)
 	}
 	s := r.client("both", two)
-	if s.Version != 2 || s.Properties == nil || s.Properties.Client != (Properties{32 << 10, "None"}) || s.InlineThreshold.Call != 8<<10 || s.InlineThreshold.Reply != 16<<10 {
+	want := PropertiesStatus{Gateway: Properties{8 << 10, "Inline", 1, 1, 0}, Client: Properties{(32 + 64) << 10, "None", 1, 1, 64 << 10}}
+	if s.Version != 2 || len(s.Extensions) > 0 || s.Properties == nil || *s.Properties != want || s.InlineThreshold.Call != 8<<10 || s.InlineThreshold.Reply != 16<<10 {
 		t.Errorf("a client of version 2: %+v, %+v", s, s.Properties)
 	}
 	_, body := r.get("/metrics")
 	for _, line := range []string{
 		`sluice_rdma_connections{export="both",version="1"} 1`, `sluice_rdma_connections{export="both",version="2"} 1`,
 		`sluice_rdma_connections{export="both",version="unsettled"} 0`,
+	} {
+		if !strings.Contains(body, line+"\n") {
+			t.Errorf("/metrics has no %s", line)
+		}
+	}
+}
+
+// TestExtensions: data go by Sends alone where both sides have all extensions, and /status and /metrics tell so.
+func TestExtensions(t *testing.T) {
+	r := newRig(t)
+	r.start(r.yaml(exportYAML{name: "data", transport: "{rpcRDMAVersions: [1, 2], extensions: [TransportProperties, MessageContinuation, SendBasedPlacement], " +
+		"continuation: {maxCallTransmissions: 3, maxReplyTransmissions: 17}, placement: {receiveBuffer: 128Ki, minLength: 1Ki}}"}))
+	c := r.connect("data", config.RDMA, speaks(1, 2))
+	const size = 300_000
+	h := c.put("file", size)
+	b := make([]byte, size)
+	if n, err := c.ReadAt(t.Context(), h, b, 0); err != nil || n != size {
+		t.Fatal(n, err)
+	}
+	s := r.client("data", c)
+	want := PropertiesStatus{Gateway: Properties{(4 + 128) << 10, "Inline", 3, 17, 128 << 10}, Client: Properties{(4 + 64) << 10, "None", 1, 1, 64 << 10}}
+	if *s.Properties != want || strings.Join(s.Extensions, " ") != "MessageContinuation SendBasedPlacement" {
+		t.Errorf("%+v, %+v", s, s.Properties)
+	}
+	_, body := r.get("/metrics")
+	for _, line := range []string{
+		fmt.Sprintf(`sluice_bytes_total{direction="in",export="data",network="rdma",path="placed"} %d`, size),
+		fmt.Sprintf(`sluice_bytes_total{direction="out",export="data",network="rdma",path="placed"} %d`, size),
+		`sluice_rdma_operations_total{export="data",operation="read"} 0`, `sluice_rdma_operations_total{export="data",operation="write"} 0`,
 	} {
 		if !strings.Contains(body, line+"\n") {
 			t.Errorf("/metrics has no %s", line)
@@ -76,6 +107,8 @@ func TestVersionChange(t *testing.T) {
 		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [1, 2]}", 2, 16 << 10},
 		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [1, 2], extensions: []}", 2, wire.DefaultReceiveSize},
 		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [2], extensions: [TransportProperties]}", 2, 16 << 10},
+		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [2], extensions: [TransportProperties, SendBasedPlacement]}", 2, (16 + 64) << 10},
+		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [2], extensions: [TransportProperties, SendBasedPlacement], placement: {receiveBuffer: 8Ki}}", 2, (16 + 8) << 10},
 		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [1]}", 1, 0},
 	} {
 		before := r.connect("a", config.RDMA, speaks(1, 2))

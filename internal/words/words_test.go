@@ -24,22 +24,35 @@ func TestExtensions(t *testing.T) {
 	if all != Extensions() {
 		t.Errorf("the names stand for %#x, the extensions are %#x", all, Extensions())
 	}
-	if _, err := Extension("Speed"); err == nil || err.Error() != `"Speed" is no extension, must be of TransportProperties` {
+	if _, err := Extension("Speed"); err == nil || err.Error() != `"Speed" is no extension, must be of TransportProperties, MessageContinuation, SendBasedPlacement` {
 		t.Error(err)
 	}
 }
 
-// TestConfiguration: the configuration has the same names, and its default is all of them.
+// TestConfiguration: the configuration has the same names.
 func TestConfiguration(t *testing.T) {
-	e := config.DefaultExport()
-	e.Transport.RPCRDMAVersions = []int{2}
-	e.Complete()
-	var names []string
-	for _, x := range e.Transport.Extensions {
-		names = append(names, string(x))
-	}
+	names := []string{string(config.TransportProperties), string(config.MessageContinuation), string(config.SendBasedPlacement)}
 	if want := Names(Extensions()); !slices.Equal(names, want) {
-		t.Errorf("the configuration's default is %v, there are %v", names, want)
+		t.Errorf("the configuration has %v, there are %v", names, want)
+	}
+}
+
+func TestAgreed(t *testing.T) {
+	whole := rpcrdma.Properties{Support: wire.AcceptsRequest | wire.AcceptsContinue, Targets: 65536}
+	for _, tt := range []struct {
+		own, remote rpcrdma.Properties
+		want        rpcrdma.Extensions
+	}{
+		{whole, whole, rpcrdma.MessageContinuation | rpcrdma.SendBasedPlacement},
+		{whole, rpcrdma.Properties{}, 0},
+		{rpcrdma.Properties{}, whole, 0},
+		{whole, rpcrdma.Properties{Support: wire.AcceptsResponse | wire.AcceptsContinue}, rpcrdma.MessageContinuation},
+		{whole, rpcrdma.Properties{Support: wire.AcceptsResponse, Targets: 4096}, rpcrdma.SendBasedPlacement},
+		{whole, rpcrdma.Properties{Support: wire.AcceptsResponse}, 0},
+	} {
+		if got := Agreed(&rpcrdma.Negotiated{Own: tt.own, Remote: tt.remote}); got != tt.want {
+			t.Errorf("%+v and %+v agree on %v, must be %v", tt.own, tt.remote, Names(got), Names(tt.want))
+		}
 	}
 }
 
