@@ -39,8 +39,10 @@ type domain struct {
 
 // space is a domain on one device.
 type space struct {
-	pd     *C.struct_ibv_pd
-	arenas atomic.Pointer[[]arena] // sorted; replaced as a whole, so that Post looks without a lock
+	pd        *C.struct_ibv_pd
+	endpoints int
+	lost      bool                    // the device was removed
+	arenas    atomic.Pointer[[]arena] // sorted; replaced as a whole, so that Post looks without a lock
 }
 
 // arena is registered memory at the addresses [from, to).
@@ -54,7 +56,11 @@ var errDomainClosed = errors.New("verbs: the domain is closed")
 
 // NewDomain implements [rdma.Provider].
 func (p *provider) NewDomain() (rdma.Domain, error) {
-	return &domain{p: p, spaces: map[*device]*space{}}, nil
+	d := &domain{p: p, spaces: map[*device]*space{}}
+	p.mu.Lock()
+	p.domains[d] = struct{}{}
+	p.mu.Unlock()
+	return d, nil
 }
 
 func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
@@ -112,6 +118,9 @@ func (d *domain) Attach(p *bufpool.Pool) error {
 		from := addressOf(a.Memory)
 		added := arena{from: from, to: from + uintptr(len(a.Memory))}
 		for _, s := range d.spaces {
+			if s.lost {
+				continue
+			}
 			if err := s.register(added); err != nil {
 				return err
 			}
@@ -180,13 +189,36 @@ func (d *domain) join(dev *device) (*space, error) {
 		d.spaces[dev] = s
 	}
 	d.endpoints++
+	s.endpoints++
 	return s, nil
 }
 
-func (d *domain) leave() {
+// leave takes an endpoint on the device out of the count.
+func (d *domain) leave(dev *device) {
 	d.mu.Lock()
 	d.endpoints--
+	s := d.spaces[dev]
+	s.endpoints--
+	d.drop(dev, s)
 	d.mu.Unlock()
+}
+
+// lose gives up a device that was removed: what is registered there goes with the last endpoint, before librdmacm closes the device.
+func (d *domain) lose(dev *device) {
+	d.mu.Lock()
+	if s := d.spaces[dev]; s != nil {
+		s.lost = true
+		d.drop(dev, s)
+	}
+	d.mu.Unlock()
+}
+
+// drop frees the space of a device that is lost, when no endpoint uses it. The caller holds mu.
+func (d *domain) drop(dev *device, s *space) {
+	if s.lost && s.endpoints == 0 {
+		delete(d.spaces, dev)
+		s.free()
+	}
 }
 
 func (s *space) free() {
@@ -209,6 +241,9 @@ func (d *domain) Close() error {
 	detach, spaces := d.detach, d.spaces
 	d.detach, d.spaces = nil, nil
 	d.mu.Unlock()
+	d.p.mu.Lock()
+	delete(d.p.domains, d)
+	d.p.mu.Unlock()
 	for _, f := range detach { // without the lock: the pool calls us under its own
 		f()
 	}

@@ -41,8 +41,8 @@ type endpoint struct {
 	// gathering: Serve will flush, so that nobody else needs to. held counts holds.
 	gathering bool
 	held      int
-	// awake: Serve was interrupted, to make it look around.
-	awake bool
+	// awake: Serve was interrupted, to make it look around. stale: the deadline of its wait is not limit.
+	awake, stale bool
 	// broken is why the queues take nothing more.
 	broken  error
 	sq      []slot // requests that are not complete, by their numbers modulo the length
@@ -138,7 +138,7 @@ func (e *endpoint) free() {
 	C.sv_destroy_rest(e.q)
 	C.free(ptr(e.q))
 	e.q = nil
-	e.domain.leave()
+	e.domain.leave(e.dev)
 }
 
 // destroy frees everything.
@@ -183,12 +183,16 @@ func (e *endpoint) Close() error {
 // wake has Serve look around.
 func (e *endpoint) wake() {
 	e.mu.Lock()
-	wake := e.served && !e.awake && !e.done
-	if wake {
-		e.awake = true
+	e.interrupt()
+	e.mu.Unlock()
+}
+
+// interrupt is wake for those who hold mu.
+func (e *endpoint) interrupt() {
+	if e.served && !e.awake && !e.done {
+		e.awake, e.stale = true, true
 		_ = e.file.SetReadDeadline(longAgo)
 	}
-	e.mu.Unlock()
 }
 
 // longAgo as a deadline ends a wait at once.

@@ -123,6 +123,9 @@ func (i *ident) happened(ev event) {
 	if !ev.ends() {
 		return
 	}
+	if ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL {
+		i.p.lost(i.id)
+	}
 	i.mu.Lock()
 	if i.over {
 		i.mu.Unlock()
@@ -170,7 +173,7 @@ func (i *ident) await(ctx context.Context, kind C.int) (event, error) {
 // free destroys the id. Its queue pair must be gone.
 func (i *ident) free() {
 	i.mu.Lock()
-	freed := i.freed
+	freed, removed := i.freed, i.last.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL
 	i.freed = true
 	i.mu.Unlock()
 	if freed {
@@ -178,6 +181,9 @@ func (i *ident) free() {
 	}
 	i.p.forget(i.token)
 	C.rdma_destroy_id(i.id)
+	if removed {
+		reread()
+	}
 }
 
 // farewell is how long an id stays for the peer's answer to our disconnecting.

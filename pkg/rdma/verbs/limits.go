@@ -39,6 +39,31 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 	return d, nil
 }
 
+// lost forgets the device of an id, which was removed.
+func (p *provider) lost(id *C.struct_rdma_cm_id) {
+	p.mu.Lock()
+	dev := p.devices[id.verbs]
+	delete(p.devices, id.verbs)
+	var domains []*domain
+	for d := range p.domains {
+		domains = append(domains, d)
+	}
+	p.mu.Unlock()
+	if dev == nil {
+		return // another id has told
+	}
+	for _, d := range domains {
+		d.lose(dev)
+	}
+}
+
+// reread has librdmacm close the devices that are gone, which it does only when it reads their list again.
+func reread() {
+	if list := C.rdma_get_devices(nil); list != nil {
+		C.rdma_free_devices(list)
+	}
+}
+
 // settle brings what is asked for within the device's limits.
 func (d *device) settle(o *rdma.Options, peerReadsIn, peerReadsOut int) (s settled, err error) {
 	s.sends, s.receives = o.SendQueue, o.ReceiveQueue

@@ -71,6 +71,7 @@ func hint(errno syscall.Errno) string {
 func (l *listener) happened(ev event) {
 	switch ev.kind {
 	case C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+		l.p.lost(l.id)
 		l.mu.Lock()
 		l.lost = ev.err()
 		l.cond.Broadcast()
@@ -123,7 +124,7 @@ func (l *listener) Close() error {
 		return nil
 	}
 	l.closed = true
-	pending := l.pending
+	pending, lost := l.pending, l.lost
 	l.pending = nil
 	l.cond.Broadcast()
 	l.mu.Unlock()
@@ -132,6 +133,9 @@ func (l *listener) Close() error {
 	}
 	C.rdma_destroy_id(l.id)
 	l.p.forget(l.token) // not before: requests that come until then are rejected by happened
+	if lost != nil {
+		reread()
+	}
 	return nil
 }
 

@@ -101,9 +101,8 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	if !e.gathers() {
 		e.flush()
 	}
-	if revokes > 0 && !e.gathering && e.served && !e.awake {
-		e.awake = true
-		_ = e.file.SetReadDeadline(longAgo)
+	if revokes > 0 && !e.gathering {
+		e.interrupt()
 	}
 	return nil
 }
@@ -195,10 +194,7 @@ func (e *endpoint) fail(err error) {
 	if e.broken == nil {
 		e.broken = err
 	}
-	if e.served && !e.awake {
-		e.awake = true
-		_ = e.file.SetReadDeadline(longAgo)
-	}
+	e.interrupt()
 }
 
 // PostReceives implements [rdma.Endpoint].

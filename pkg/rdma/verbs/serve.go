@@ -24,10 +24,8 @@ type failure struct {
 	flushed bool
 }
 
-const (
-	// explanation is how long flushed requests wait for a better reason.
-	explanation = 500 * time.Millisecond
-)
+// explanation is how long flushed requests wait for a better reason.
+const explanation = 500 * time.Millisecond
 
 // Serve implements [rdma.Endpoint].
 func (e *endpoint) Serve(h rdma.Handler) error {
@@ -213,11 +211,11 @@ func (e *endpoint) verdict(over bool) error {
 	return nil
 }
 
-// expired starts a wait of d, and tells whether it has passed.
+// expired starts a wait of d, and tells whether it has passed. The caller holds mu.
 func (e *endpoint) expired(d time.Duration) bool {
 	now := time.Now()
 	if e.limit.IsZero() {
-		e.limit = now.Add(d)
+		e.limit, e.stale = now.Add(d), true
 	}
 	return !now.Before(e.limit)
 }
@@ -242,18 +240,20 @@ func (e *endpoint) broke() error {
 
 // wait waits until the completion channel has an event, somebody interrupts, or the limit passes.
 func (e *endpoint) wait() {
-	_ = e.file.SetReadDeadline(e.limit)
 	e.mu.Lock()
-	if e.awake { // what it was about may have come after the last look
-		e.awake = false
-		e.mu.Unlock()
-		return
+	if e.stale {
+		_ = e.file.SetReadDeadline(e.limit)
+		e.stale = false
 	}
+	awake := e.awake
+	e.awake = false
 	e.mu.Unlock()
-	err := e.raw.Read(e.event)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if awake {
+		return // what it was about may have come after the last look
+	}
+	if err := e.raw.Read(e.event); errors.Is(err, os.ErrDeadlineExceeded) {
 		e.mu.Lock()
-		e.awake = false
+		e.stale = true
 		e.mu.Unlock()
 	}
 }

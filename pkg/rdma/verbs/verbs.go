@@ -10,6 +10,7 @@ package verbs
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -39,6 +40,7 @@ type provider struct {
 	tokens  map[uintptr]receiver
 	token   uintptr
 	devices map[*C.struct_ibv_context]*device
+	domains map[*domain]struct{}
 }
 
 // receiver gets the events of an id. It does not block.
@@ -70,10 +72,13 @@ func New(cfg Config) (rdma.Provider, error) {
 	}
 	channel, err := C.rdma_create_event_channel()
 	if channel == nil {
+		if errors.Is(err, syscall.ENODEV) {
+			return nil, fmt.Errorf("verbs: there is no RDMA device: %w", err)
+		}
 		return nil, fmt.Errorf("verbs: opening the connection manager: %w (is there a /dev/infiniband/rdma_cm, and is the module rdma_ucm loaded?)", err)
 	}
 	p := &provider{cfg: cfg, channel: channel, event: (*C.struct_sv_event)(C.calloc(1, C.sizeof_struct_sv_event)),
-		tokens: map[uintptr]receiver{}, devices: map[*C.struct_ibv_context]*device{}}
+		tokens: map[uintptr]receiver{}, devices: map[*C.struct_ibv_context]*device{}, domains: map[*domain]struct{}{}}
 	file, err := pollable(int(channel.fd))
 	if err != nil {
 		C.free(ptr(p.event))
