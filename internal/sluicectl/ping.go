@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,6 +123,12 @@ func (r *pingResult) print(a *app) {
 		}
 		line("extensions", "%s", extensions)
 		line("receives", "of %d bytes at the server, of %d here", r.Server.ReceiveSize, r.Client.ReceiveSize)
+		if r.Server.Placement > 0 || r.Client.Placement > 0 {
+			line("of these for data", "%d bytes at the server, %d here", r.Server.Placement, r.Client.Placement)
+		}
+		if slices.Contains(r.Extensions, "MessageContinuation") {
+			line("transmissions", "of a call %d, of a reply %d at most", r.Server.CallTransmissions, r.Server.ReplyTransmissions)
+		}
 		line("reverse calls", "%s at the server, %s here", strings.ToLower(r.Server.Backward), strings.ToLower(r.Client.Backward))
 	}
 	line("provider", "%s (%s)", r.Provider, device)

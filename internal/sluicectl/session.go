@@ -17,7 +17,6 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // options are the flags of every command.
@@ -121,9 +120,7 @@ func (s *session) dialRDMA(ctx context.Context, provider iwarp.Config, cfg rpcrd
 	if s.rdma, err = rpcrdma.Dial(ctx, p, s.target.address, cfg); err != nil {
 		return err
 	}
-	if s.rdma.Negotiated().Version == wire.Version2 && !said.error.Load() {
-		s.agreed = cfg.Extensions
-	}
+	s.agreed = agreed(cfg.Extensions, said, s.rdma.Negotiated())
 	return nil
 }
 

@@ -216,7 +216,7 @@ func TestBench(t *testing.T) {
 				if b.Ops != 100 || b.Op != strings.ToUpper(op) || b.OpsPerSec <= 0 || b.P50 <= 0 || b.P99 < b.P50 || b.Messages != 2 || b.Syscalls <= 0 || b.CRC != (u != "TCP") {
 					t.Errorf("%s %s: %+v", u, op, b)
 				}
-				if data := op == "READ" || op == "WRITE"; data != (b.Size == 8192) || data != (b.MBPerSec > 0) || (u != "TCP" && data) != (b.RDMAOps == 1) {
+				if data := op == "READ" || op == "WRITE"; data != (b.Size == 8192) || data != (b.MBPerSec > 0) || (u == "RDMA" && data) != (b.RDMAOps == 1) || b.RDMAOps > 1 {
 					t.Errorf("%s %s: %+v", u, op, b)
 				}
 				if (op == "WRITE") != (b.Stability == "UNSTABLE") {

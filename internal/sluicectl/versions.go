@@ -39,6 +39,9 @@ func (o *options) versions() (list []int, set rpcrdma.Extensions, err error) {
 		}
 		set |= x
 	}
+	if set&^rpcrdma.TransportProperties != 0 && set&rpcrdma.TransportProperties == 0 {
+		return nil, 0, fmt.Errorf("--ext: %s needs TransportProperties", words.Names(set)[0])
+	}
 	return list, set, nil
 }
 
@@ -72,8 +75,24 @@ func mismatch(err error) string {
 type sideResult struct {
 	ReceiveSize int    `json:"receive_size"`
 	Backward    string `json:"backward"`
+	// CallTransmissions is the most of a call that it accepts, ReplyTransmissions the most of a reply that it sends.
+	CallTransmissions  int `json:"call_transmissions"`
+	ReplyTransmissions int `json:"reply_transmissions"`
+	// Placement is how many bytes of a receive bulk data may be placed in.
+	Placement int `json:"placement"`
 }
 
 func side(p *rpcrdma.Properties) *sideResult {
-	return &sideResult{ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward)}
+	return &sideResult{
+		ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward),
+		CallTransmissions: p.RequestLimit, ReplyTransmissions: p.ResponseLimit, Placement: p.Targets,
+	}
+}
+
+// agreed are the extensions that both sides have, if the server has answered the offer without an error.
+func agreed(offered rpcrdma.Extensions, said *answers, n rpcrdma.Negotiated) rpcrdma.Extensions {
+	if n.Version != wire.Version2 || said.error.Load() {
+		return 0
+	}
+	return offered&rpcrdma.TransportProperties | words.Agreed(&n)
 }

@@ -18,19 +18,21 @@ func TestVersions(t *testing.T) {
 		args       string
 		version    int
 		extensions []string
-		inlineCall int
+		inlineCall int // the server's receives have 8 KiB, and 64 KiB for data, of which a message may take what it needs
 	}{
 		{"RDMA", 1, nil, 8192},
-		{"BOTH", 2, all, 8192},
-		{"TWO", 2, all, 8192},
+		{"BOTH", 2, all, 16384},
+		{"TWO", 2, all, 16384},
 		{"BASE", 2, none, 4096},
 
 		{"--version 1 RDMA", 1, nil, 8192},
 		{"--version 1 BOTH", 1, nil, 8192},
-		{"--version 2 BOTH", 2, all, 8192},
-		{"--version 2 --ext all TWO", 2, all, 8192},
+		{"--version 2 BOTH", 2, all, 16384},
+		{"--version 2 --ext all TWO", 2, all, 16384},
 		{"--version 2 --ext none TWO", 2, none, 4096},
-		{"--version 2 --ext transportproperties TWO", 2, []string{"TransportProperties"}, 8192},
+		{"--version 2 --ext transportproperties TWO", 2, []string{"TransportProperties"}, 16384},
+		{"--ext TransportProperties,MessageContinuation BOTH", 2, []string{"TransportProperties", "MessageContinuation"}, 16384},
+		{"--ext TransportProperties,SendBasedPlacement BOTH", 2, []string{"TransportProperties", "SendBasedPlacement"}, 16384},
 		{"--ext none BOTH", 2, none, 4096},
 		{"--ext none RDMA", 1, nil, 8192},
 	} {
@@ -42,18 +44,26 @@ func TestVersions(t *testing.T) {
 		if second := tt.version == 2; second != (p.Dialect != "") || second != (p.Server != nil) || second != (p.Client != nil) {
 			t.Errorf("%s: %+v", tt.args, p)
 		}
-		if len(tt.extensions) > 0 && (*p.Server != sideResult{8192, "Inline"} || *p.Client != sideResult{16384, "None"}) {
+		if len(tt.extensions) == 0 {
+			continue
+		}
+		client := sideResult{16384, "None", 1, 1, 0}
+		if slices.Contains(tt.extensions, "SendBasedPlacement") {
+			client.Placement, client.ReceiveSize = 65536, 16384+65536
+		}
+		if (*p.Server != sideResult{8192 + 65536, "Inline", 16, 16, 65536} || *p.Client != client) {
 			t.Errorf("%s: %+v, %+v", tt.args, p.Server, p.Client)
 		}
 	}
 	for args, want := range map[string]string{
-		"ping --version 2 RDMA":      "cannot connect to ADDR: the server has version 1 of RPC-over-RDMA; --version says which to speak.",
-		"ping --version 1 TWO":       "cannot ping TWO: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
-		"ls --version 1 TWO":         "cannot mount / of ADDR: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
-		"ping --version 3 TWO":       `--version is "3", must be auto, 1 or 2.`,
-		"ping --ext Speed TWO":       `--ext: "Speed" is no extension, must be of TransportProperties, or none or all.`,
-		"ping --ext none,all TWO":    `--ext: "none" is no extension, must be of TransportProperties, or none or all.`,
-		"ping --version --ext= BOTH": `--version is "--ext=", must be auto, 1 or 2.`,
+		"ping --version 2 RDMA":             "cannot connect to ADDR: the server has version 1 of RPC-over-RDMA; --version says which to speak.",
+		"ping --version 1 TWO":              "cannot ping TWO: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
+		"ls --version 1 TWO":                "cannot mount / of ADDR: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
+		"ping --version 3 TWO":              `--version is "3", must be auto, 1 or 2.`,
+		"ping --ext Speed TWO":              `--ext: "Speed" is no extension, must be of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
+		"ping --ext none,all TWO":           `--ext: "none" is no extension, must be of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
+		"ping --ext SendBasedPlacement TWO": "--ext: SendBasedPlacement needs TransportProperties.",
+		"ping --version --ext= BOTH":        `--version is "--ext=", must be auto, 1 or 2.`,
 	} {
 		if code, out, errs := r.run("", strings.Fields(args)...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", args, code, out, errs, "sluicectl: "+want+"\n")
@@ -71,8 +81,10 @@ func TestPingVersion2(t *testing.T) {
   round trip           N µs (and N µs to connect)
   transport            RPC-over-RDMA version 2
   dialect              draft-cel-nfsv4-rpcrdma-version-two-05, draft-dnoveck-nfsv4-rpcrdma-rtrext-03
-  extensions           TransportProperties
-  receives             of 8192 bytes at the server, of 4096 here
+  extensions           TransportProperties, MessageContinuation, SendBasedPlacement
+  receives             of 73728 bytes at the server, of 69632 here
+  of these for data    65536 bytes at the server, 65536 here
+  transmissions        of a call 16, of a reply 16 at most
   reverse calls        inline at the server, none here
   provider             iwarp (software)
   inline thresholds    4096 bytes for calls, 4096 for replies
