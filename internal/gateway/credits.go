@@ -25,7 +25,7 @@ func newCredits() *rpcrdma.Adaptive {
 
 func creditLimits(t *config.Transport) rpcrdma.CreditLimits {
 	c := &t.Credits
-	l := rpcrdma.CreditLimits{Min: c.Min, Max: c.Max, Memory: int64(c.Memory), ReceiveSize: int(t.InlineThreshold.Call)}
+	l := rpcrdma.CreditLimits{Min: c.Min, Max: c.Max, Memory: int64(c.Memory), ReceiveSize: int(t.ReceiveSize())}
 	if c.Policy == config.Static {
 		l.Min, l.Memory = c.Max, math.MaxInt64
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"log/slog"
+	"math"
 	"math/bits"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
@@ -119,6 +121,23 @@ func TestCreditsLatency(t *testing.T) {
 			t.Errorf("the backend has recovered: %+v %+v", s, s.AdaptiveStatus)
 		}
 	})
+}
+
+// TestCreditLimits: until a connection's version is settled, it counts with the largest receives that it may have.
+func TestCreditLimits(t *testing.T) {
+	tr := config.DefaultExport().Transport
+	tr.Credits = config.Credits{Policy: config.Adaptive, Min: 2, Max: 9, Memory: 1 << 20}
+	if got, want := creditLimits(&tr), (rpcrdma.CreditLimits{Min: 2, Max: 9, Memory: 1 << 20, ReceiveSize: 4096}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	tr.RPCRDMAVersions, tr.Placement = []int{1, 2}, &config.Placement{ReceiveBuffer: 64 << 10}
+	if got := creditLimits(&tr).ReceiveSize; got != 68<<10 {
+		t.Errorf("receives of %d bytes, want %d", got, 68<<10)
+	}
+	tr.Credits = config.Credits{Policy: config.Static, Max: 9}
+	if got := creditLimits(&tr); got.Min != 9 || got.Max != 9 || got.Memory != math.MaxInt64 {
+		t.Errorf("Static: %+v", got)
+	}
 }
 
 // TestKind: what takes different times is of different kinds.

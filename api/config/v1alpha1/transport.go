@@ -10,8 +10,8 @@ func (t *Transport) offers2() bool { return slices.Contains(t.RPCRDMAVersions, 2
 
 func (t *Transport) offers(x Extension) bool { return slices.Contains(t.Extensions, x) }
 
-// receiveSize is that of the largest receives that a connection may have.
-func (t *Transport) receiveSize() Quantity {
+// ReceiveSize is that of the largest receives that a connection may have.
+func (t *Transport) ReceiveSize() Quantity {
 	size := t.InlineThreshold.Call
 	if t.offers2() {
 		size = max(size, 4<<10)

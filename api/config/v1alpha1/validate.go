@@ -136,7 +136,7 @@ func (t *Transport) validateCredits(r report) {
 		r.at("min").refuse(c.Min, "want 1 to %d (max)", c.Max)
 		return
 	}
-	size, of := t.receiveSize(), "inlineThreshold.call"
+	size, of := t.ReceiveSize(), "inlineThreshold.call"
 	switch {
 	case t.Placement != nil:
 		of = "inlineThreshold.call, placement.receiveBuffer"
