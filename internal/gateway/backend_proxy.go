@@ -11,6 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 // remote is an NFS server elsewhere, to which calls are forwarded. It need not be there: calls wait for it.
@@ -28,6 +29,8 @@ type settings struct {
 	identity string
 	seal     config.SealHandles
 	gss      config.GSS
+	// extensions are those of RPC-over-RDMA version 2 that a backend on that network is offered.
+	extensions rpcrdma.Extensions
 }
 
 func settingsOf(x *config.Export) (s settings) {
@@ -45,6 +48,10 @@ func settingsOf(x *config.Export) (s settings) {
 		}
 	}
 	s.server.Versions = nil
+	if s.network == config.RDMA {
+		// What costs memory is for those who asked for it.
+		s.extensions = rpcrdma.TransportProperties | extensions(&x.Transport)
+	}
 	s.identity, s.seal, s.gss = string(x.Identity()), x.SealHandles, x.GSS
 	return s
 }
@@ -63,7 +70,7 @@ func openRemote(o *opened, x *config.Export) (*remote, error) {
 	}
 	s := &r.is.server
 	r.srv, err = proxy.New(proxy.Config{
-		UID: []byte(r.is.identity), Network: string(r.is.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Provider: provider,
+		UID: []byte(r.is.identity), Network: string(r.is.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Provider: provider, Extensions: r.is.extensions,
 		V3: r.is.v3, Minor: r.is.minor, Seal: sealer, GSS: r.is.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
 		Access: rules(x.Access), Pool: o.pool, WaitLimit: int64(x.Limits.Memory) / 2, Logger: o.e.log,
 	})

@@ -209,11 +209,21 @@ func TestSameRemote(t *testing.T) {
 			s, _, _ := x.Backend.Remote()
 			x.Backend = config.Backend{RDMA: &config.RDMAServer{Server: s.Server, Port: s.Port, Path: s.Path, Versions: s.Versions}}
 		}, false},
+		"extensions": {func(x *config.Export) { x.Transport.Extensions = []config.Extension{config.SendBasedPlacement} }, true}, // it is on TCP
 	} {
 		x := base()
 		tt.change(x)
 		if r.same(x) != tt.same {
 			t.Errorf("%s: same is %v", name, !tt.same)
 		}
+	}
+	x := base()
+	x.Backend = config.Backend{RDMA: &config.RDMAServer{Server: "filer", Path: "/"}}
+	far := &remote{is: settingsOf(x)}
+	if x.Transport.Extensions = []config.Extension{config.TransportProperties}; !far.same(x) {
+		t.Error("rdma with TransportProperties, which is always offered: same is false")
+	}
+	if x.Transport.Extensions = []config.Extension{config.SendBasedPlacement}; far.same(x) {
+		t.Error("rdma with SendBasedPlacement: same is true")
 	}
 }

@@ -137,13 +137,19 @@ func TestVersionChange(t *testing.T) {
 // TestChainedVersions: a gateway whose backend is another gateway speaks version 2 with it if that offers it, whatever its own clients speak.
 func TestChainedVersions(t *testing.T) {
 	near, far := newRig(t), newRig(t)
-	both, old := exportYAML{name: "both", transport: "{rpcRDMAVersions: [1, 2]}"}, exportYAML{name: "old"}
-	far.start(far.yaml(both, old))
-	for _, e := range []*exportYAML{&both, &old} {
+	const all = "{rpcRDMAVersions: [1, 2], extensions: [TransportProperties, MessageContinuation, SendBasedPlacement]}"
+	exports := []exportYAML{{name: "both", transport: "{rpcRDMAVersions: [1, 2]}"}, {name: "all", transport: all}, {name: "old"}}
+	far.start(far.yaml(exports...))
+	for i := range exports {
+		e := &exports[i]
 		e.path, e.backend = "", inFrontOf(t, config.RDMA, far.address(e.name, config.RDMA))
+		if e.name != "all" {
+			e.transport = "" // version 1 for clients
+		}
 	}
-	near.start(near.yaml(both, old))
-	for _, export := range []string{"both", "old"} {
+	near.start(near.yaml(exports...))
+	for _, e := range exports {
+		export := e.name
 		for name, c := range map[string]*testClient{
 			"1": near.connect(export, config.RDMA, speaks(1)), "auto": near.connect(export, config.RDMA, speaks(1, 2)), "tcp": near.connect(export, config.TCP),
 		} {
@@ -162,11 +168,17 @@ func TestChainedVersions(t *testing.T) {
 				t.Errorf("%s by %s: %d of %d bytes lie there, or others: %v", export, name, len(there), len(data), err)
 			}
 		}
-		want := map[string]int{"both": 2, "old": 1}[export]
+		want, extensions := 2, ""
+		switch export {
+		case "old":
+			want = 1
+		case "all":
+			extensions = "MessageContinuation SendBasedPlacement"
+		}
 		links := far.export(export).Clients
 		for _, c := range links {
-			if c.RDMA.Version != want {
-				t.Errorf("%s: the link from %v has version %d, must be %d", export, c.Remote, c.RDMA.Version, want)
+			if c.RDMA.Version != want || strings.Join(c.RDMA.Extensions, " ") != extensions {
+				t.Errorf("%s: the link from %v has version %d and %v, must be %d and %s", export, c.Remote, c.RDMA.Version, c.RDMA.Extensions, want, extensions)
 			}
 		}
 		if len(links) < 3 {

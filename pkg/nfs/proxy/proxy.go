@@ -29,6 +29,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 // Config is what a Server needs.
@@ -46,6 +47,8 @@ type Config struct {
 	Path string
 	// Provider makes the connections of the network "rdma".
 	Provider rdma.Provider
+	// Extensions are those of RPC-over-RDMA version 2 that are offered to a backend on the network "rdma". Version 2 is offered anyway, beside version 1.
+	Extensions rpcrdma.Extensions
 
 	// V3 and Minor are the versions that are offered: 3, and 4.0 to 4.2.
 	V3    bool
