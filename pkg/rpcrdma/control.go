@@ -44,7 +44,7 @@ type control struct {
 
 	mu     sync.Mutex
 	head   *bufpool.Buf
-	local  [1][]byte
+	local  [2][]byte
 	work   batch
 	busy   bool // the Send has not completed
 	xid    wire.XID
@@ -94,8 +94,8 @@ func (k *control) choose(ctx context.Context) error {
 	}
 }
 
-// send sends a message of at most wire.FirstMessage bytes, which awaits an answer.
-func (k *control) send(xid wire.XID, build func(dst []byte) []byte) error {
+// send sends one message, or two, of together at most wire.FirstMessage bytes. The last one has xid and awaits an answer.
+func (k *control) send(xid wire.XID, build ...func(dst []byte) []byte) error {
 	k.mu.Lock()
 	if k.busy || k.awaits {
 		k.mu.Unlock()
@@ -106,20 +106,44 @@ func (k *control) send(xid wire.XID, build func(dst []byte) []byte) error {
 		k.mu.Unlock()
 		return err
 	}
-	k.local[0] = build(k.head.B[:0])
-	k.work.wrs = append(k.work.wrs[:0], rdma.WorkRequest{ID: idControl, Op: rdma.Send, Signaled: true, Local: k.local[:]})
+	k.work.wrs = k.work.wrs[:0]
+	at := 0
+	for i, b := range build {
+		k.local[i] = b(k.head.B[at:at])
+		at += len(k.local[i])
+		k.work.wrs = append(k.work.wrs, rdma.WorkRequest{Op: rdma.Send, Local: k.local[i : i+1]})
+	}
+	last := &k.work.wrs[len(k.work.wrs)-1]
+	last.ID, last.Signaled = idControl, true
 	k.busy, k.awaits, k.xid = true, true, xid
 	k.mu.Unlock()
 	k.c.work.post(&k.work)
 	return nil
 }
 
+// report tells the peer what is wrong with its reply, and asks for nothing, so that an answer says when the peer's receive for the report is free
+// again. It returns false if the answer to another message is awaited.
+func (k *control) report(group wire.XID, r *wire.Report) bool {
+	c := k.c
+	xid := wire.XID(c.out.NextXID())
+	c.out.mu.Lock()
+	asked := wire.Credits(c.out.asked())
+	c.out.mu.Unlock()
+	err := k.send(xid, func(dst []byte) []byte {
+		return appendReport(dst, group, asked, wire.Call, r)
+	}, func(dst []byte) []byte {
+		return wire.AppendProperties(dst, xid, asked, wire.Call, wire.ReqProp, new(wire.Properties), false)
+	})
+	return err == nil
+}
+
 // sent notes that the Send has completed.
 func (k *control) sent() {
 	k.mu.Lock()
 	k.busy = false
+	n := len(k.work.wrs)
 	k.mu.Unlock()
-	k.c.work.done(1)
+	k.c.work.done(n)
 }
 
 // answered reports whether xid is that of the message which awaits an answer. It does not any more.
@@ -216,13 +240,17 @@ func (k *control) message(ic *inCall, cp *rdma.Completion) {
 	case wire.ReqProp:
 		k.reqProp(ic)
 	case wire.RespProp:
-		k.c.drop(ic, UnknownXID, "RDMA2_RESPROP to nothing that was asked")
+		if !k.answered(ic.hdr.XID) {
+			k.c.drop(ic, UnknownXID, "RDMA2_RESPROP to nothing that was asked")
+			return
+		}
+		ic.recycle()
 	case wire.UpdProp:
 		k.updProp(ic)
 	default:
 		switch op := ic.hdr.Operation; {
 		case op == wire.ReptErr && k.c.groups.asm != nil:
-			k.c.out.reported(ic, cp)
+			k.c.reported(ic, cp)
 		case ic.hdr.Direction == wire.Reply:
 			k.c.drop(ic, Dropped, fmt.Sprintf("operation %d of a reply", op))
 		default:

@@ -137,6 +137,7 @@ func (ic *inCall) sendGroup() {
 		c.in.recent.note(ic.hdr.XID, ic.work.wrs)
 	}
 	ic.work.wrs = g.post(ic.work.wrs, idAnswer|uint64(ic.id), ic.head.B, ic.hdr.XID, credits)
+	c.in.kept.note(ic)
 	ic.post()
 	c.out.start()
 }
@@ -282,13 +283,21 @@ func (out *requester) replyBuffers(xid uint32) int {
 	return 1
 }
 
-// reported handles a report about one of our requests: it goes again by base means.
-func (out *requester) reported(ic *inCall, cp *rdma.Completion) {
-	r := &ic.hdr.Transmit.Report
-	err := &ReportError{Code: r.Code}
-	if ic.hdr.Direction != wire.Reply || !out.match(ic, cp, err) {
-		out.c.drop(ic, Dropped, fmt.Sprintf("%v about XID %#x", err, uint32(ic.hdr.XID)))
+// reported handles a report about one of our requests, or of our replies: it goes again by base means.
+func (c *Conn) reported(ic *inCall, cp *rdma.Completion) {
+	err := &ReportError{Code: ic.hdr.Transmit.Report.Code}
+	if ic.hdr.Direction == wire.Reply {
+		if !c.out.match(ic, cp, err) {
+			c.drop(ic, Dropped, fmt.Sprintf("%v about XID %#x", err, uint32(ic.hdr.XID)))
+		}
+		return
 	}
+	c.fault(ErrorReceived, "%v about the reply to call %#x", err, uint32(ic.hdr.XID))
+	if k := c.in.kept.take(&c.in.kept.sent, uint32(ic.hdr.XID)); k != nil {
+		ic.answerFrom(k)
+		return
+	}
+	ic.refuse(wire.System, Dropped, "its reply was reported, and is no longer there")
 }
 
 // ReportError is the error of a request whose transmissions the peer could not put together.

@@ -126,7 +126,7 @@ func (g *groups) whole(cp *rdma.Completion) {
 	g.c.in.call(lead)
 }
 
-// bad gives up a group, and reports why. A request is answered so; it will come by other means. A reply is lost, and its call fails.
+// bad gives up a group, and reports why. A request is answered so; it will come by other means. So will a reply, if the peer has it still.
 func (g *groups) bad() {
 	c, r := g.c, *g.asm.Report()
 	lead := g.gather()
@@ -139,6 +139,10 @@ func (g *groups) bad() {
 	}
 	if lead.hdr.Direction == wire.Reply {
 		c.out.heldParts += lead.held
+		if c.out.expects(uint32(lead.hdr.XID)) && c.control.report(lead.hdr.XID, &r) {
+			c.drop(lead, BadReply, reason)
+			return
+		}
 		if !c.out.garbled(lead, new(rdma.Completion), &ReplyError{reason}) {
 			c.drop(lead, BadReply, reason)
 		}
@@ -202,10 +206,14 @@ func (ic *inCall) report(r *wire.Report) {
 		ic.giveUp(err)
 		return
 	}
+	ic.answerWith(appendReport(head, h.XID, credits, wire.Reply, r))
+}
+
+func appendReport(dst []byte, xid wire.XID, credits wire.Credits, d wire.Direction, r *wire.Report) []byte {
 	t := wire.Transmit{Report: *r}
-	head = wire.BeginOption(head, h.XID, credits, wire.Reply, wire.ReptErr)
-	head = wire.EndOption(t.Append(head, wire.ReptErr), len(head)-wire.OptionSize)
-	ic.answerWith(head)
+	at := len(dst)
+	dst = wire.BeginOption(dst, xid, credits, d, wire.ReptErr)
+	return wire.EndOption(t.Append(dst, wire.ReptErr), at)
 }
 
 // collectItems makes chunks of the items of a request that are to be fetched by RDMA Read; it returns what is wrong.

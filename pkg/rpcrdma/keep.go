@@ -15,7 +15,33 @@ type kept struct {
 
 	mu     sync.Mutex
 	list   []*inCall // oldest first; they are held
+	sent   []*inCall // likewise, replies that were sent as groups
 	closed bool
+}
+
+// maxSent is how many of the latest replies that went as groups are kept, in case that the peer reports them. Their bulk memory counts
+// no longer in the budget.
+const maxSent = 2
+
+// note keeps a reply that is about to be sent.
+func (k *kept) note(ic *inCall) {
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return
+	}
+	var old *inCall
+	if len(k.sent) == maxSent {
+		old = k.sent[0]
+		k.sent = append(k.sent[:0], k.sent[1:]...)
+	}
+	ic.holds.Add(1)
+	ic.noted = true
+	k.sent = append(k.sent, ic)
+	k.mu.Unlock()
+	if old != nil {
+		old.letGo()
+	}
 }
 
 // keep keeps the reply of a call that is about to be answered with an error.
@@ -29,13 +55,13 @@ func (k *kept) keep(ic *inCall) {
 	}
 }
 
-// take returns the call with an XID, nil if its reply is not kept. It belongs to the caller then.
-func (k *kept) take(xid uint32) *inCall {
+// take returns the call with an XID out of one of the lists, nil if it is not there. It belongs to the caller then.
+func (k *kept) take(list *[]*inCall, xid uint32) *inCall {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i, ic := range k.list {
+	for i, ic := range *list {
 		if uint32(ic.hdr.XID) == xid {
-			k.list = append(k.list[:i], k.list[i+1:]...)
+			*list = append((*list)[:i], (*list)[i+1:]...)
 			k.n.Store(int32(len(k.list)))
 			return ic
 		}
@@ -60,23 +86,33 @@ func (k *kept) bound(n int) {
 func (k *kept) close() {
 	k.mu.Lock()
 	k.closed = true
+	sent := k.sent
+	k.sent = nil
 	k.mu.Unlock()
+	for _, ic := range sent {
+		ic.letGo()
+	}
 	k.bound(0)
 }
 
 // again answers a call whose reply was kept. It returns false if there is none.
 func (ic *inCall) again() bool {
 	in := &ic.c.in
-	k := in.kept.take(uint32(ic.hdr.XID))
+	k := in.kept.take(&in.kept.list, uint32(ic.hdr.XID))
 	if k == nil {
 		in.kept.bound(in.c.receives.spare())
 		return false
 	}
+	ic.answerFrom(k)
+	return true
+}
+
+// answerFrom answers a call, or a report about its reply, with the reply that was kept with k.
+func (ic *inCall) answerFrom(k *inCall) {
 	ic.source = k
 	ic.XID, ic.Program, ic.Version, ic.Procedure, ic.Status = k.XID, k.Program, k.Version, k.Procedure, k.Status
 	ic.Plan, k.Plan = k.Plan, ic.Plan
 	ic.Reply, k.Reply = k.Reply, ic.Reply
 	ic.state = serving
 	ic.Respond(&ic.Call)
-	return true
 }

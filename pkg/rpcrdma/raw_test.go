@@ -249,7 +249,9 @@ func (w *world) settled() {
 	w.server.mu.Unlock()
 	for _, c := range conns {
 		for start := time.Now(); ; {
-			active := c.in.active.Load()
+			c.in.kept.mu.Lock()
+			active := int(c.in.active.Load()) - len(c.in.kept.sent)
+			c.in.kept.mu.Unlock()
 			r := &c.receives
 			r.mu.Lock()
 			want, have, held := r.credits+r.extra, r.posted, r.held

@@ -429,6 +429,9 @@ func (in *responder) sent(id uint32) {
 	if ic.unsent.CompareAndSwap(true, false) {
 		n := len(ic.work.wrs)
 		in.c.receives.answered(ic.granted)
+		if ic.noted {
+			ic.grant.Release()
+		}
 		ic.letGo()
 		in.c.work.done(n)
 	}

@@ -65,6 +65,7 @@ type inCall struct {
 	xmt    bool         // it came as a group: by XMTREQ or XMTRESP
 	v2     bool         // the message is of version 2
 	source *inCall      // the call that the reply was made for, if not this one
+	noted  bool         // its reply is kept after it was sent
 	holds  atomic.Int32 // those who still need it, besides one
 
 	origins []int      // of a group: for each item, its index in the header
@@ -155,7 +156,7 @@ func (ic *inCall) recycle() {
 	in := &ic.c.in
 	ic.Recycle()
 	clear(ic.chunks)
-	ic.chunks, ic.reads, ic.xmt = ic.chunks[:0], 0, false
+	ic.chunks, ic.reads, ic.xmt, ic.noted = ic.chunks[:0], 0, false, false
 	if ic.group != nil {
 		ic.group.planner.Reset()
 	}
