@@ -64,7 +64,7 @@ func TestNoAllocations(t *testing.T) {
 	behind := pool(t)
 	s := serve(t, "127.0.0.1:0", behind, v)
 	t.Cleanup(s.stop)
-	three := map[string]*front{"tcp": newFront(t, "tcp", s.address, nil), "rdma": newFront(t, "rdma", serveRDMA(t, behind, v), nil)}
+	three := map[string]*front{"tcp": newFront(t, "tcp", s.address, nil), "rdma": newFront(t, "rdma", serveRDMA(t, behind, v, new(spoken)), nil)}
 	b := newFake(t)
 	fakeService := serve(t, "127.0.0.1:0", pool(t), &canned{fake: b})
 	t.Cleanup(fakeService.stop)

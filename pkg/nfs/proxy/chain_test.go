@@ -15,6 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
 	"sluice.dev/sluice/pkg/nfs/server"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 // volume makes a server of a directory, which it returns too.
@@ -42,25 +43,32 @@ func asClient(c *nfs4test.Caller) *client.Client {
 }
 
 // TestChain: one proxy stands in front of another, which stands in front of a volume, and RPC-over-RDMA is before the first, between both, and
-// behind the second. What goes in by one network comes out by the other.
+// behind the second, in version 2 where that is offered. What goes in by one network comes out by the other.
 func TestChain(t *testing.T) {
 	for _, between := range []struct {
 		name          string
 		first, second string // networks
+		extensions    rpcrdma.Extensions
 	}{
-		{"RDMA between the proxies", "rdma", "tcp"},
-		{"RDMA to the volume", "tcp", "rdma"},
-		{"RDMA all the way", "rdma", "rdma"},
-		{"TCP all the way", "tcp", "tcp"},
+		{"RDMA between the proxies", "rdma", "tcp", 0},
+		{"RDMA to the volume", "tcp", "rdma", 0},
+		{"RDMA all the way", "rdma", "rdma", 0},
+		{"TCP all the way", "tcp", "tcp", 0},
+		{"version 2", "rdma", "rdma", rpcrdma.TransportProperties},
+		{"version 2, continued", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.MessageContinuation},
+		{"version 2, placed", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.SendBasedPlacement},
+		{"version 2, continued and placed", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.MessageContinuation | rpcrdma.SendBasedPlacement},
 	} {
 		t.Run(between.name, func(t *testing.T) {
 			v, dir := volume(t)
 			p := pool(t)
 			s := serve(t, "127.0.0.1:0", p, v)
 			t.Cleanup(s.stop)
-			at := map[string]string{"tcp": s.address, "rdma": serveRDMA(t, p, v)}[between.second]
-			second := newFront(t, between.second, at, nil)
-			first := newFront(t, between.first, map[string]string{"tcp": second.tcp, "rdma": second.rdma}[between.first], nil)
+			behind := &spoken{offered: between.extensions}
+			at := map[string]string{"tcp": s.address, "rdma": serveRDMA(t, p, v, behind)}[between.second]
+			offer := func(c *proxy.Config) { c.Extensions = between.extensions }
+			second := newFront(t, between.second, at, offer)
+			first := newFront(t, between.first, map[string]string{"tcp": second.tcp, "rdma": second.rdma}[between.first], offer)
 			data := make([]byte, 3<<20+1)
 			rand.Read(data)
 			for name, networks := range map[string][2]string{"by RDMA": {"rdma", "tcp"}, "by TCP": {"tcp", "rdma"}} {
@@ -94,6 +102,16 @@ func TestChain(t *testing.T) {
 				if err != nil || !bytes.Equal(got, data) || !bytes.Equal(there, data) {
 					t.Errorf("%d bytes went in, %d came out, %d lie there: %v", len(data), len(got), len(there), err)
 				}
+			}
+			version := 1
+			if between.extensions != 0 {
+				version = 2
+			}
+			if between.second == "rdma" {
+				behind.only(t, version)
+			}
+			if between.first == "rdma" {
+				second.spoken.only(t, version)
 			}
 			for _, f := range []*front{first, second} {
 				if st := f.Status(); st.Unreadable != 0 || !st.Healthy {

@@ -197,6 +197,7 @@ type front struct {
 	*proxy.Server
 	seal      *seal.Sealer
 	tcp, rdma string // addresses
+	spoken    *spoken
 }
 
 // newFront makes a proxy in front of what is at an address.
@@ -230,12 +231,49 @@ func newFront(t testing.TB, network, backend string, change func(*proxy.Config))
 	t.Cleanup(func() { _ = f.Close() })
 	s := serve(t, "127.0.0.1:0", cfg.Pool, f)
 	t.Cleanup(s.stop)
-	f.tcp, f.rdma = s.address, serveRDMA(t, cfg.Pool, f)
+	f.spoken = &spoken{offered: cfg.Extensions}
+	f.tcp, f.rdma = s.address, serveRDMA(t, cfg.Pool, f, f.spoken)
 	return f
 }
 
+// spoken notes the RPC-over-RDMA connections of a server. With extensions, that offers version 2 beside version 1.
+type spoken struct {
+	rpcrdma.NoObserver
+	offered rpcrdma.Extensions
+
+	mu    sync.Mutex
+	conns []*rpcrdma.Conn
+}
+
+// ConnOpened implements rpcrdma.Observer.
+func (s *spoken) ConnOpened(c *rpcrdma.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, c)
+}
+
+// only checks that all connections have the version, and that there are some.
+func (s *spoken) only(t testing.TB, version int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, c := range s.conns {
+		switch v := c.Negotiated().Version; v {
+		case version:
+			n++
+		case 0: // nothing has come yet
+		default:
+			t.Errorf("a connection has version %d, must have %d", v, version)
+		}
+	}
+	if n == 0 {
+		t.Errorf("no connection has version %d", version)
+	}
+}
+
 // serveRDMA serves by software iWARP, and returns the address.
-func serveRDMA(t testing.TB, p *bufpool.Pool, h oncrpc.Handler) string {
+func serveRDMA(t testing.TB, p *bufpool.Pool, h oncrpc.Handler, s *spoken) string {
 	t.Helper()
 	provider, err := iwarp.New(iwarp.Config{})
 	if err != nil {
@@ -253,16 +291,20 @@ func serveRDMA(t testing.TB, p *bufpool.Pool, h oncrpc.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := rpcrdma.NewServer(rpcrdma.Config{Pool: p, Domain: domain, Handler: h, Bindings: binding.For}, l)
+	cfg := rpcrdma.Config{Pool: p, Domain: domain, Handler: h, Bindings: binding.For, Extensions: s.offered, Observer: s}
+	if s.offered != 0 {
+		cfg.Versions = []int{1, 2}
+	}
+	srv, err := rpcrdma.NewServer(cfg, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve() }()
+	go func() { defer close(done); _ = srv.Serve() }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
+		if err := srv.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
 		<-done
