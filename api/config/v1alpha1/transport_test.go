@@ -12,7 +12,8 @@ import (
 // from transport on.
 func parseTransport(t *testing.T, text string) (f *File, refused string) {
 	t.Helper()
-	f, err := Parse([]byte(good[:strings.Index(good, "  transport:")] + "  transport: " + text + "\n"))
+	head, _, _ := strings.Cut(good, "  transport:")
+	f, err := Parse([]byte(head + "  transport: " + text + "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
