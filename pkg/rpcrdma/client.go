@@ -183,5 +183,6 @@ func (cl *Client) Negotiated() Negotiated {
 		Version: t.version, InlineCall: t.sendLimit, InlineReply: t.recvLimit,
 		Granted: out.offered, Requested: out.asked(),
 		RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
+		Extensions: t.ext, MaxCallTransmissions: max(1, t.callLimit), MaxReplyTransmissions: max(1, t.replyLimit),
 	}
 }

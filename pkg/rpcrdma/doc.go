@@ -1,5 +1,5 @@
 // Package rpcrdma carries RPC messages over RDMA: RPC-over-RDMA version 1 (RFC 8166), with calls in both directions
-// (RFC 8167) and what peers tell each other while they connect (RFC 8797). It knows RPC and RDMA, and nothing of NFS: which items of a
+// (RFC 8167) and what peers tell each other while they connect (RFC 8797), and version 2 as docs/protocol-v2.md has it. It knows RPC and RDMA, and nothing of NFS: which items of a
 // message may be placed directly, it learns from an oncrpc.Binding.
 //
 // # Messages
@@ -19,6 +19,19 @@
 //	Write chunk    | -- Send: call, Write list > |
 //	               | <------------- RDMA Write - |   a result's data, or, in the Reply chunk, a whole reply
 //	               | <------------ Send: reply - |   posted with the Writes, in one batch
+//
+// Version 2 adds, with its extensions, messages that take several Sends, and bulk data that are placed in receive buffers made for them:
+//
+//	group          | -- Send: XMTREQ ----------> |
+//	               | -- Send: XMTCONT ---------> |
+//	               | <-------- Send: XMTRESP --- |
+//
+// # Versions
+//
+// The first message of a connection settles its version: see control.go for how a client chooses, and pin in version2.go for how a server does.
+// What holds from then on are the connection's terms. A call takes the first of these ways that it, and all that its reply may be, fits:
+// one message each way, groups (groupreply.go), chunks. When the peer refuses one, the call is sent another way (adapt.go); a reply that has
+// been made is kept meanwhile (keep.go), so that no call is executed twice.
 //
 // # Roles
 //

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,13 @@ func TestExtensions(t *testing.T) {
 				c := w.dial(extended(client))
 				testShapes(w, c)
 				w.settled()
+				want := TransportProperties | server&client
+				if n := c.Negotiated(); n.Extensions != want {
+					t.Errorf("client: %+v, want extensions %d", n, want)
+				}
+				if n := w.server.only().Negotiated(); n.Extensions != want {
+					t.Errorf("server: %+v, want extensions %d", n, want)
+				}
 				w.close(c)
 			})
 		}
@@ -238,4 +246,61 @@ func TestGroupMemory(t *testing.T) {
 	if n := small.Stats().Bufs; n != 0 {
 		t.Errorf("%d buffers remain", n)
 	}
+}
+
+// TestGroupGrants changes the grant while groups are under way. The fabric ends the connection when a message finds no receive.
+func TestGroupGrants(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		t.Run(fmt.Sprintf("async=%v", async), func(t *testing.T) {
+			p := new(wish)
+			p.n.Store(32)
+			w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+				extended(allExtensions)(cfg)
+				cfg.Credits = p
+			})
+			w.handler.async = async
+			c := w.dial(extended(allExtensions))
+			var wg sync.WaitGroup
+			var stop atomic.Bool
+			for g := range 8 {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					m := move{args: []int{50000 * g}, results: []int{20000 * g}}
+					for !stop.Load() {
+						if err := m.do(c, w.cpool); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}()
+			}
+			for _, n := range []int32{1, 32, 0, 2, 64, 7, -5, 1, 33} {
+				p.n.Store(n)
+				time.Sleep(15 * time.Millisecond)
+			}
+			stop.Store(true)
+			wg.Wait()
+			w.settled()
+			w.close(c)
+		})
+	}
+}
+
+// TestGroupDrain shuts a server down that keeps replies: they are not what it waits for.
+func TestGroupDrain(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{}, extended(allExtensions))
+	c := w.dial(extended(allExtensions))
+	for range 3 {
+		m := move{args: []int{100000}, results: []int{100000}}
+		if err := m.do(c, w.cpool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := w.server.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	w.close(c)
 }

@@ -22,6 +22,7 @@ func (c *Conn) Negotiated() Negotiated {
 	return Negotiated{
 		Version: t.version, InlineCall: t.recvLimit, InlineReply: t.sendLimit, Granted: granted,
 		RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
+		Extensions: t.ext, MaxCallTransmissions: max(1, t.callLimit), MaxReplyTransmissions: max(1, t.replyLimit),
 	}
 }
 

@@ -216,6 +216,10 @@ type Negotiated struct {
 	// Peer is what the peer sent while connecting, wire.DefaultPrivateData if it sent none.
 	Peer       wire.PrivateData
 	Attributes rdma.Attributes
+	// Extensions are those that both peers have, in version 2. With any but TransportProperties, calls and replies may be sent in groups.
+	Extensions Extensions
+	// MaxCallTransmissions and MaxReplyTransmissions are how many Sends a call and a reply may take, 1 without MessageContinuation.
+	MaxCallTransmissions, MaxReplyTransmissions int
 	// Own and Remote are the transport properties of this side and of the peer, in version 2.
 	Own, Remote Properties
 }

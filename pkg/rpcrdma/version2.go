@@ -125,6 +125,7 @@ type terms struct {
 	place  bool
 	// groups: calls may be sent so. callLimit and replyLimit are the most transmissions of a call and of a reply.
 	groups                bool
+	ext                   Extensions // that both sides have
 	callLimit, replyLimit int
 }
 
@@ -155,18 +156,24 @@ func (c *Conn) terms2() *terms {
 	if c.told {
 		t.recvLimit = min(t.recvLimit, c.peer.SendSize)
 	}
+	if c.control.given {
+		t.ext = TransportProperties
+	}
 	if c.groups.asm != nil && c.control.given {
 		t.layout = layoutOf(peer.Structure())
 		t.place = c.cfg.has(SendBasedPlacement) && len(t.layout.Targets) > 0
 		t.groups = !c.server && peer.Support()&wire.AcceptsRequest != 0
-		t.callLimit, t.replyLimit = 1, c.cfg.replyTransmissions()
-		if peer.Support()&wire.AcceptsContinue != 0 {
-			t.callLimit = min(c.cfg.callTransmissions(), int(min(peer.RequestLimit(), maxTransmissions)))
-		} else {
-			t.replyLimit = 1
+		t.callLimit, t.replyLimit = 1, 1
+		if peer.Support()&wire.AcceptsContinue != 0 && c.cfg.has(MessageContinuation) {
+			t.ext |= MessageContinuation
+			t.callLimit, t.replyLimit = c.cfg.callTransmissions(), c.cfg.replyTransmissions()
+			if !c.server {
+				t.callLimit = min(t.callLimit, int(min(peer.RequestLimit(), maxTransmissions)))
+				t.replyLimit = min(t.replyLimit, int(min(peer.ResponseLimit(), maxTransmissions)))
+			}
 		}
-		if !c.server {
-			t.replyLimit = min(t.replyLimit, int(min(peer.ResponseLimit(), maxTransmissions)))
+		if t.place {
+			t.ext |= SendBasedPlacement
 		}
 	}
 	return t
