@@ -137,7 +137,8 @@ func (cl *peer) status() ClientStatus {
 	}
 	s.RDMA.InlineThreshold.Call, s.RDMA.InlineThreshold.Reply = n.InlineCall, n.InlineReply
 	if n.Version == wire.Version2 {
-		s.RDMA.Extensions = words.Names(words.Agreed(&n))
+		s.RDMA.Extensions = words.Names(n.Extensions)
+		s.RDMA.Transmissions = &TransmissionStatus{Call: n.MaxCallTransmissions, Reply: n.MaxReplyTransmissions}
 		s.RDMA.Properties = &PropertiesStatus{Gateway: properties(&n.Own), Client: properties(&n.Remote)}
 	}
 	return s

@@ -188,8 +188,10 @@ type RDMAStatus struct {
 	Provider string `json:"provider"`
 	// Version of RPC-over-RDMA. It is 0 until the client's first message settles it, where there is a choice.
 	Version int `json:"rpcRDMAVersion"`
-	// Extensions are MessageContinuation and SendBasedPlacement, as far as both sides have them.
-	Extensions []string `json:"extensions,omitempty"`
+	// Extensions are those of version 2 that both sides have.
+	Extensions []string `json:"extensions,omitzero"`
+	// Transmissions are how many a message may take with version 2, as far as the gateway is concerned: a client may want less.
+	Transmissions *TransmissionStatus `json:"transmissions,omitempty"`
 	// Properties are the transport properties of both sides, with version 2.
 	Properties *PropertiesStatus `json:"properties,omitempty"`
 	// InlineThreshold is in bytes.
@@ -205,6 +207,12 @@ type RDMAStatus struct {
 	ReadsOut           int  `json:"readsOut"`
 	RemoteInvalidation bool `json:"remoteInvalidation"`
 	CRC                bool `json:"crc"`
+}
+
+// TransmissionStatus tells how many transmissions a message may take: 1 without MessageContinuation.
+type TransmissionStatus struct {
+	Call  int `json:"call"`
+	Reply int `json:"reply"`
 }
 
 // PropertiesStatus tells the transport properties of both sides: what they told each other, and defaults for the rest.

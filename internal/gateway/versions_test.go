@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,12 +45,12 @@ func TestVersions(t *testing.T) {
 	two.put("file", 100_000)
 	one.works()
 	two.works()
-	if s := r.client("both", one); s.Version != 1 || s.Properties != nil {
+	if s := r.client("both", one); s.Version != 1 || s.Properties != nil || s.Extensions != nil || s.Transmissions != nil {
 		t.Errorf("a client of version 1: %+v", s)
 	}
 	s := r.client("both", two)
 	want := PropertiesStatus{Gateway: Properties{8 << 10, "Inline", 1, 1, 0}, Client: Properties{(32 + 64) << 10, "None", 1, 1, 64 << 10}}
-	if s.Version != 2 || len(s.Extensions) > 0 || s.Properties == nil || *s.Properties != want || s.InlineThreshold.Call != 8<<10 || s.InlineThreshold.Reply != 16<<10 {
+	if s.Version != 2 || *s.Transmissions != (TransmissionStatus{1, 1}) || !slices.Equal(s.Extensions, []string{"TransportProperties"}) || s.Properties == nil || *s.Properties != want || s.InlineThreshold.Call != 8<<10 || s.InlineThreshold.Reply != 16<<10 {
 		t.Errorf("a client of version 2: %+v, %+v", s, s.Properties)
 	}
 	_, body := r.get("/metrics")
@@ -77,7 +78,7 @@ func TestExtensions(t *testing.T) {
 	}
 	s := r.client("data", c)
 	want := PropertiesStatus{Gateway: Properties{(4 + 128) << 10, "Inline", 3, 17, 128 << 10}, Client: Properties{(4 + 64) << 10, "None", 1, 1, 64 << 10}}
-	if *s.Properties != want || strings.Join(s.Extensions, " ") != "MessageContinuation SendBasedPlacement" {
+	if *s.Properties != want || *s.Transmissions != (TransmissionStatus{3, 17}) || !slices.Equal(s.Extensions, words.Names(words.Extensions())) {
 		t.Errorf("%+v, %+v", s, s.Properties)
 	}
 	_, body := r.get("/metrics")
@@ -168,17 +169,17 @@ func TestChainedVersions(t *testing.T) {
 				t.Errorf("%s by %s: %d of %d bytes lie there, or others: %v", export, name, len(there), len(data), err)
 			}
 		}
-		want, extensions := 2, ""
+		want, extensions := 2, []string{"TransportProperties"}
 		switch export {
 		case "old":
-			want = 1
+			want, extensions = 1, nil
 		case "all":
-			extensions = "MessageContinuation SendBasedPlacement"
+			extensions = words.Names(words.Extensions())
 		}
 		links := far.export(export).Clients
 		for _, c := range links {
-			if c.RDMA.Version != want || strings.Join(c.RDMA.Extensions, " ") != extensions {
-				t.Errorf("%s: the link from %v has version %d and %v, must be %d and %s", export, c.Remote, c.RDMA.Version, c.RDMA.Extensions, want, extensions)
+			if c.RDMA.Version != want || !slices.Equal(c.RDMA.Extensions, extensions) {
+				t.Errorf("%s: the link from %v has version %d and %v, must be %d and %v", export, c.Remote, c.RDMA.Version, c.RDMA.Extensions, want, extensions)
 			}
 		}
 		if len(links) < 3 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,10 +23,12 @@ type pingResult struct {
 	Device      string  `json:"device,omitempty"`
 	Version     int     `json:"rpc_rdma_version,omitempty"`
 	Dialect     string  `json:"dialect,omitempty"`
-	// With version 2: what both sides offer, and what each said of itself.
-	Extensions []string    `json:"extensions,omitzero"`
-	Server     *sideResult `json:"server,omitempty"`
-	Client     *sideResult `json:"client,omitempty"`
+	// With version 2: what both sides have, how many transmissions a message may take, and what each side said of itself.
+	Extensions         []string    `json:"extensions,omitzero"`
+	CallTransmissions  int         `json:"call_transmissions,omitempty"`
+	ReplyTransmissions int         `json:"reply_transmissions,omitempty"`
+	Server             *sideResult `json:"server,omitempty"`
+	Client             *sideResult `json:"client,omitempty"`
 
 	InlineCall  int  `json:"inline_call,omitempty"`
 	InlineReply int  `json:"inline_reply,omitempty"`
@@ -94,7 +95,8 @@ func (s *session) negotiated() pingResult {
 		IRD: n.Attributes.ReadsIn, ORD: n.Attributes.ReadsOut, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
 	}
 	if n.Version == wire.Version2 {
-		r.Dialect, r.Extensions, r.Server, r.Client = dialect, words.Names(s.agreed), side(&n.Remote), side(&n.Own)
+		r.CallTransmissions, r.ReplyTransmissions = n.MaxCallTransmissions, n.MaxReplyTransmissions
+		r.Dialect, r.Extensions, r.Server, r.Client = dialect, words.Names(n.Extensions), side(&n.Remote), side(&n.Own)
 	}
 	return r
 }
@@ -126,9 +128,7 @@ func (r *pingResult) print(a *app) {
 		if r.Server.Placement > 0 || r.Client.Placement > 0 {
 			line("of these for data", "%d bytes at the server, %d here", r.Server.Placement, r.Client.Placement)
 		}
-		if slices.Contains(r.Extensions, "MessageContinuation") {
-			line("transmissions", "of a call %d, of a reply %d at most", r.Server.CallTransmissions, r.Server.ReplyTransmissions)
-		}
+		line("transmissions", "%d at most for a call, %d for a reply", r.CallTransmissions, r.ReplyTransmissions)
 		line("reverse calls", "%s at the server, %s here", strings.ToLower(r.Server.Backward), strings.ToLower(r.Client.Backward))
 	}
 	line("provider", "%s (%s)", r.Provider, device)

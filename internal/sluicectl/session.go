@@ -40,8 +40,7 @@ type session struct {
 	window int
 	rdma   *rpcrdma.Client // either this
 	tcp    *oncrpc.Client  // or that
-	agreed rpcrdma.Extensions
-	mnt    *oncrpc.Client // for MOUNT on a port of its own
+	mnt    *oncrpc.Client  // for MOUNT on a port of its own
 	root   nfs3.Handle
 }
 
@@ -115,13 +114,9 @@ func (s *session) dialRDMA(ctx context.Context, provider iwarp.Config, cfg rpcrd
 	if err != nil {
 		return err
 	}
-	said := new(answers)
-	cfg.Pool, cfg.Bindings, cfg.RemoteInvalidation, cfg.Observer = s.pool, binding.For, true, said
-	if s.rdma, err = rpcrdma.Dial(ctx, p, s.target.address, cfg); err != nil {
-		return err
-	}
-	s.agreed = agreed(cfg.Extensions, said, s.rdma.Negotiated())
-	return nil
+	cfg.Pool, cfg.Bindings, cfg.RemoteInvalidation = s.pool, binding.For, true
+	s.rdma, err = rpcrdma.Dial(ctx, p, s.target.address, cfg)
+	return err
 }
 
 // check checks the options, and returns those of iWARP and those of RPC-over-RDMA.

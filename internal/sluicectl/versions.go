@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"sluice.dev/sluice/internal/words"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -45,19 +44,6 @@ func (o *options) versions() (list []int, set rpcrdma.Extensions, err error) {
 	return list, set, nil
 }
 
-// answers notes whether the server has answered by an error while the connection was made.
-type answers struct {
-	rpcrdma.NoObserver
-	error atomic.Bool
-}
-
-// Erred implements rpcrdma.Observer.
-func (a *answers) Erred(f rpcrdma.Fault) {
-	if f == rpcrdma.ErrorReceived {
-		a.error.Store(true)
-	}
-}
-
 // mismatch returns what to say of an error that is about versions, "" of another.
 func mismatch(err error) string {
 	var remote *rpcrdma.RemoteError
@@ -87,12 +73,4 @@ func side(p *rpcrdma.Properties) *sideResult {
 		ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward),
 		CallTransmissions: p.RequestLimit, ReplyTransmissions: p.ResponseLimit, Placement: p.Targets,
 	}
-}
-
-// agreed are the extensions that both sides have, if the server has answered the offer without an error.
-func agreed(offered rpcrdma.Extensions, said *answers, n rpcrdma.Negotiated) rpcrdma.Extensions {
-	if n.Version != wire.Version2 || said.error.Load() {
-		return 0
-	}
-	return offered&rpcrdma.TransportProperties | words.Agreed(&n)
 }

@@ -84,7 +84,7 @@ func TestPingVersion2(t *testing.T) {
   extensions           TransportProperties, MessageContinuation, SendBasedPlacement
   receives             of 73728 bytes at the server, of 69632 here
   of these for data    65536 bytes at the server, 65536 here
-  transmissions        of a call 16, of a reply 16 at most
+  transmissions        16 at most for a call, 16 for a reply
   reverse calls        inline at the server, none here
   provider             iwarp (software)
   inline thresholds    4096 bytes for calls, 4096 for replies

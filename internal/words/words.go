@@ -48,17 +48,6 @@ func Extension(name string) (rpcrdma.Extensions, error) {
 	return 0, fmt.Errorf("%q is no extension, must be of %s", name, strings.Join(Names(Extensions()), ", "))
 }
 
-// Agreed returns those extensions that need properties and that both sides of a connection have, as their properties tell.
-func Agreed(n *rpcrdma.Negotiated) (set rpcrdma.Extensions) {
-	if n.Own.Support&n.Remote.Support&wire.AcceptsContinue != 0 {
-		set |= rpcrdma.MessageContinuation
-	}
-	if n.Own.Targets > 0 && n.Remote.Targets > 0 {
-		set |= rpcrdma.SendBasedPlacement
-	}
-	return set
-}
-
 // Backward says what a side does with calls of the reverse direction: None, Inline or General.
 func Backward(support uint32) string {
 	switch support {

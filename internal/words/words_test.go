@@ -37,25 +37,6 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-func TestAgreed(t *testing.T) {
-	whole := rpcrdma.Properties{Support: wire.AcceptsRequest | wire.AcceptsContinue, Targets: 65536}
-	for _, tt := range []struct {
-		own, remote rpcrdma.Properties
-		want        rpcrdma.Extensions
-	}{
-		{whole, whole, rpcrdma.MessageContinuation | rpcrdma.SendBasedPlacement},
-		{whole, rpcrdma.Properties{}, 0},
-		{rpcrdma.Properties{}, whole, 0},
-		{whole, rpcrdma.Properties{Support: wire.AcceptsResponse | wire.AcceptsContinue}, rpcrdma.MessageContinuation},
-		{whole, rpcrdma.Properties{Support: wire.AcceptsResponse, Targets: 4096}, rpcrdma.SendBasedPlacement},
-		{whole, rpcrdma.Properties{Support: wire.AcceptsResponse}, 0},
-	} {
-		if got := Agreed(&rpcrdma.Negotiated{Own: tt.own, Remote: tt.remote}); got != tt.want {
-			t.Errorf("%+v and %+v agree on %v, must be %v", tt.own, tt.remote, Names(got), Names(tt.want))
-		}
-	}
-}
-
 func TestBackward(t *testing.T) {
 	for support, want := range map[uint32]string{wire.BackwardNone: "None", wire.BackwardInline: "Inline", wire.BackwardGeneral: "General", 7: "7"} {
 		if got := Backward(support); got != want {
