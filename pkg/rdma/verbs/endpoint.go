@@ -98,7 +98,7 @@ func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, 
 }
 
 func (e *endpoint) open() error {
-	errno := C.sv_open(e.q, e.id, e.space.pd, C.int(e.settled.sends), C.int(e.settled.receives), C.int(e.segments), C.int(e.p.cfg.Inline))
+	errno := C.sv_open(e.q, e.id, e.space.pd, C.int(len(e.sq)), C.int(len(e.rq)), C.int(e.segments), C.int(e.p.cfg.Inline))
 	if errno != 0 {
 		return fmt.Errorf("verbs: %s: %s: %w", e.dev.name, C.GoString(e.q.failed), syscall.Errno(errno))
 	}

@@ -93,9 +93,8 @@ func validID(id string) bool {
 	if id == "" || len(id) > 64 || strings.Trim(id, ".") == "" {
 		return false
 	}
-	return !strings.ContainsFunc(id, func(r rune) bool {
-		return !('0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || strings.ContainsRune(":._-", r))
-	})
+	const allowed = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ:._-"
+	return !strings.ContainsFunc(id, func(r rune) bool { return !strings.ContainsRune(allowed, r) })
 }
 
 // Sources are what a device can be found by.

@@ -107,9 +107,10 @@ func (p *provider) newIdent(id *C.struct_rdma_cm_id) (*ident, error) {
 		C.sv_set_token(id, C.uintptr_t(i.token))
 		return i, nil
 	}
-	if errno := C.sv_create_id(p.channel, C.uintptr_t(i.token), &i.id); errno != 0 {
+	var err error
+	if i.id, err = C.sv_create_id(p.channel, C.uintptr_t(i.token)); i.id == nil {
 		p.forget(i.token)
-		return nil, fmt.Errorf("verbs: rdma_create_id: %w", syscall.Errno(errno))
+		return nil, fmt.Errorf("verbs: rdma_create_id: %w", err)
 	}
 	return i, nil
 }

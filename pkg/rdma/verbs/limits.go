@@ -28,7 +28,7 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 	d := p.devices[id.verbs]
 	if d == nil {
 		d = &device{context: id.verbs, name: C.GoString(C.ibv_get_device_name(id.verbs.device))}
-		if errno := C.sv_limits_of(id.verbs, C.uint8_t(id.port_num), &d.limits); errno != 0 {
+		if errno := C.sv_limits_of(id.verbs, id.port_num, &d.limits); errno != 0 {
 			return nil, fmt.Errorf("verbs: asking %s for its limits: %w", d.name, syscall.Errno(errno))
 		}
 		p.devices[id.verbs] = d

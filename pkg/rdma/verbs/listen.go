@@ -46,9 +46,9 @@ func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, e
 	l := &listener{p: p}
 	l.cond.L = &l.mu
 	l.token = p.enter(l)
-	if errno := C.sv_create_id(p.channel, C.uintptr_t(l.token), &l.id); errno != 0 {
+	if l.id, err = C.sv_create_id(p.channel, C.uintptr_t(l.token)); l.id == nil {
 		p.forget(l.token)
-		return nil, fmt.Errorf("verbs: rdma_create_id: %w", syscall.Errno(errno))
+		return nil, fmt.Errorf("verbs: rdma_create_id: %w", err)
 	}
 	sa := sockaddr(at)
 	defer C.free(ptr(sa))

@@ -6,95 +6,20 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"io"
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
-	"sluice.dev/sluice/pkg/rdma"
 )
 
 var (
 	remove = flag.String("remove", "", "the `command` that removes the device of -address")
 	add    = flag.String("add", "", "the `command` that adds it again")
 )
-
-// echo sends back what it gets, over one buffer.
-type echo struct {
-	ep  rdma.Endpoint
-	buf [][]byte
-	got int
-}
-
-func (e *echo) Completed(batch []rdma.Completion) {
-	for _, c := range batch {
-		if c.Op == rdma.Recv {
-			e.got++
-			_ = e.ep.PostReceives([]rdma.Receive{{Segments: e.buf}}) // an end of the connection is Serve's to tell
-			_ = e.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: e.buf}})
-		}
-	}
-}
-
-func (e *echo) Sent([]uint64) {}
-
-// pair is a connection that is under way at all times.
-type pair struct {
-	l      rdma.Listener
-	domain rdma.Domain
-	ends   [2]*echo
-	served [2]chan error
-}
-
-func connectPair(t *testing.T, p rdma.Provider, pool *bufpool.Pool) *pair {
-	t.Helper()
-	l, err := p.Listen(t.Context(), *address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &pair{l: l}
-	if c.domain, err = p.NewDomain(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.domain.Attach(pool); err != nil {
-		t.Fatal(err)
-	}
-	var options [2]rdma.Options
-	for i := range c.ends {
-		buf, err := pool.Get(1000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(buf.Release)
-		c.ends[i] = &echo{buf: [][]byte{buf.B}}
-		options[i] = rdma.Options{Domain: c.domain, Receives: []rdma.Receive{{Segments: c.ends[i].buf}}}
-	}
-	accepted := make(chan error, 1)
-	go func() {
-		in, err := l.Accept()
-		if err == nil {
-			c.ends[1].ep, err = in.Accept(options[1])
-		}
-		accepted <- err
-	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if c.ends[0].ep, err = p.Dial(ctx, l.Addr().String(), options[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-accepted; err != nil {
-		t.Fatal(err)
-	}
-	for i, e := range c.ends {
-		c.served[i] = make(chan error, 1)
-		go func() { c.served[i] <- e.ep.Serve(e) }()
-	}
-	if err := c.ends[0].ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: c.ends[0].buf}}); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 func command(t *testing.T, words string) {
 	t.Helper()
@@ -119,7 +44,7 @@ func TestRemoval(t *testing.T) {
 	}
 	pool := bufpool.New(0)
 	for range 2 {
-		c := connectPair(t, p, pool)
+		c := connectPair(t, p, p, pool)
 		removed := make(chan struct{})
 		go func() {
 			command(t, *remove)
@@ -133,26 +58,24 @@ func TestRemoval(t *testing.T) {
 				t.Fatalf("end %d goes on without the device", i)
 			}
 		}
-		if c.ends[0].got == 0 {
+		if c.ends[0].got.Load() == 0 {
 			t.Error("nothing had come before the device was removed")
 		}
 		if _, err := c.l.Accept(); err == nil || errors.Is(err, context.Canceled) {
 			t.Errorf("Accept: %v, want an error that says that the device was removed", err)
 		}
 		_ = c.l.Close()
-		if err := c.domain.Close(); err != nil {
-			t.Error(err)
-		}
+		c.free(t)
 		<-removed
 		command(t, *add)
 	}
-	c := connectPair(t, p, pool)
+	c := connectPair(t, p, p, pool)
 	for i, e := range c.ends {
 		_ = e.ep.Close()
-		<-c.served[i]
+		if err := <-c.served[i]; !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {
+			t.Errorf("end %d: %v", i, err)
+		}
 	}
 	_ = c.l.Close()
-	if err := c.domain.Close(); err != nil {
-		t.Error(err)
-	}
+	c.free(t)
 }

@@ -36,9 +36,11 @@ int sv_next_event(struct rdma_event_channel *channel, struct sv_event *event)
 	return 0;
 }
 
-int sv_create_id(struct rdma_event_channel *channel, uintptr_t token, struct rdma_cm_id **id)
+struct rdma_cm_id *sv_create_id(struct rdma_event_channel *channel, uintptr_t token)
 {
-	return rdma_create_id(channel, id, (void *)token, RDMA_PS_TCP) ? errno : 0;
+	struct rdma_cm_id *id;
+
+	return rdma_create_id(channel, &id, (void *)token, RDMA_PS_TCP) ? NULL : id;
 }
 
 void sv_set_token(struct rdma_cm_id *id, uintptr_t token)
@@ -249,13 +251,6 @@ int sv_failed(struct sv_queues *q)
 	struct ibv_qp_init_attr init;
 
 	return ibv_query_qp(q->qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR;
-}
-
-void sv_break(struct sv_queues *q)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-
-	ibv_modify_qp(q->qp, &attr, IBV_QP_STATE);
 }
 
 void sv_destroy_qp(struct sv_queues *q)

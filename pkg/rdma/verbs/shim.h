@@ -84,7 +84,8 @@ struct sv_limits {
 
 int sv_nonblocking(int fd);
 int sv_next_event(struct rdma_event_channel *channel, struct sv_event *event);
-int sv_create_id(struct rdma_event_channel *channel, uintptr_t token, struct rdma_cm_id **id);
+// sv_create_id returns NULL, and errno says why.
+struct rdma_cm_id *sv_create_id(struct rdma_event_channel *channel, uintptr_t token);
 int sv_resolve_address(struct rdma_cm_id *id, struct sockaddr *to, int milliseconds);
 int sv_resolve_route(struct rdma_cm_id *id, int milliseconds);
 int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog);
@@ -103,7 +104,6 @@ int sv_poll(struct sv_queues *q);
 int sv_event_taken(struct sv_queues *q);
 // sv_failed tells whether the queue pair is in the state of an error.
 int sv_failed(struct sv_queues *q);
-void sv_break(struct sv_queues *q);
 void sv_destroy_qp(struct sv_queues *q);
 void sv_destroy_rest(struct sv_queues *q);
 

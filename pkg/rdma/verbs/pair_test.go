@@ -1,0 +1,106 @@
+//go:build verbs
+
+package verbs
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+// enough messages show that a connection works.
+const enough = 200
+
+// echo sends back what it gets, over one buffer.
+type echo struct {
+	ep     rdma.Endpoint
+	buf    [][]byte
+	got    atomic.Int64
+	enough chan struct{} // closed after so many messages
+}
+
+func (e *echo) Completed(batch []rdma.Completion) {
+	for _, c := range batch {
+		if c.Op == rdma.Recv {
+			if e.got.Add(1) == enough {
+				close(e.enough)
+			}
+			_ = e.ep.PostReceives([]rdma.Receive{{Segments: e.buf}}) // an end of the connection is Serve's to tell
+			_ = e.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: e.buf}})
+		}
+	}
+}
+
+func (e *echo) Sent([]uint64) {}
+
+// pair is a connection that is under way at all times.
+type pair struct {
+	l       rdma.Listener
+	domains [2]rdma.Domain
+	ends    [2]*echo // dialer and acceptor
+	served  [2]chan error
+}
+
+// connectPair has p dial to q.
+func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool) *pair {
+	t.Helper()
+	l, err := q.Listen(t.Context(), *address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &pair{l: l}
+	var options [2]rdma.Options
+	for i := range c.ends {
+		if c.domains[i], err = []rdma.Provider{p, q}[i].NewDomain(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.domains[i].Attach(pool); err != nil {
+			t.Fatal(err)
+		}
+		buf, err := pool.Get(1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(buf.Release)
+		c.ends[i] = &echo{buf: [][]byte{buf.B}, enough: make(chan struct{})}
+		options[i] = rdma.Options{ReadsIn: 4, ReadsOut: 4, Domain: c.domains[i], Receives: []rdma.Receive{{Segments: c.ends[i].buf}}}
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		in, err := l.Accept()
+		if err == nil {
+			c.ends[1].ep, err = in.Accept(options[1])
+		}
+		accepted <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if c.ends[0].ep, err = p.Dial(ctx, l.Addr().String(), options[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range c.ends {
+		c.served[i] = make(chan error, 1)
+		go func() { c.served[i] <- e.ep.Serve(e) }()
+	}
+	if err := c.ends[0].ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: c.ends[0].buf}}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// free closes the domains, whose endpoints have ended.
+func (c *pair) free(t *testing.T) {
+	t.Helper()
+	for _, d := range c.domains {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
