@@ -216,7 +216,10 @@ func (b *builder) direct(c *Conn, r *oncrpc.Request, t *terms) (replies int, ok 
 		return 0, false
 	}
 	g.wants = g.wants[:0]
-	for range results {
+	for i := range results {
+		if results[i].End <= results[i].Begin {
+			return 0, false // it is not known where it comes from
+		}
 		g.wants = append(g.wants, group.Want{Placement: wire.SendBased, MinLength: uint32(c.cfg.Placement.MinLength)})
 	}
 	return replies, group.Direct(&g.head, results, g.wants) == nil
