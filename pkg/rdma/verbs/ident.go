@@ -28,12 +28,13 @@ type event struct {
 	kind              C.int
 	status            int
 	id                *C.struct_rdma_cm_id
-	readsIn, readsOut int // as the peer allows and wants
+	context           *C.struct_ibv_context // of the device
+	readsIn, readsOut int                   // as the peer allows and wants
 	private           []byte
 }
 
 func newEvent(c *C.struct_sv_event) event {
-	ev := event{kind: c._type, status: int(c.status), id: c.id, readsIn: int(c.reads_out), readsOut: int(c.reads_in)}
+	ev := event{kind: c._type, status: int(c.status), id: c.id, context: c.context, readsIn: int(c.reads_out), readsOut: int(c.reads_in)}
 	if n := c.private_length; n > 0 {
 		ev.private = C.GoBytes(ptr(&c.private_data), C.int(n))
 	}
@@ -101,19 +102,19 @@ type ident struct {
 
 // newIdent makes an ident for id, or for a new one.
 func (p *provider) newIdent(id *C.struct_rdma_cm_id) (*ident, error) {
+	if id == nil {
+		var err error
+		if id, err = C.sv_create_id(p.channel, 0); id == nil {
+			return nil, fmt.Errorf("verbs: rdma_create_id: %w", err)
+		}
+	}
 	i := &ident{p: p, id: id, steps: make(chan event, 8)}
 	i.token = p.enter(i)
-	if id != nil {
-		C.sv_set_token(id, C.uintptr_t(i.token))
-		return i, nil
-	}
-	var err error
-	if i.id, err = C.sv_create_id(p.channel, C.uintptr_t(i.token)); i.id == nil {
-		p.forget(i.token)
-		return nil, fmt.Errorf("verbs: rdma_create_id: %w", err)
-	}
+	C.sv_set_token(id, C.uintptr_t(i.token))
 	return i, nil
 }
+
+func (i *ident) context() *C.struct_ibv_context { return i.id.verbs }
 
 // happened implements receiver.
 func (i *ident) happened(ev event) {
@@ -125,7 +126,7 @@ func (i *ident) happened(ev event) {
 		return
 	}
 	if ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL {
-		i.p.lost(i.id)
+		i.p.lost(ev.context)
 	}
 	i.mu.Lock()
 	if i.over {

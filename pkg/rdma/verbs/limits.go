@@ -8,8 +8,12 @@ package verbs
 import "C"
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"syscall"
+	"time"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -18,6 +22,7 @@ import (
 type device struct {
 	context *C.struct_ibv_context
 	name    string
+	path    string // in /sys, for as long as it can be opened
 	limits  C.struct_sv_limits
 }
 
@@ -27,7 +32,7 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 	defer p.mu.Unlock()
 	d := p.devices[id.verbs]
 	if d == nil {
-		d = &device{context: id.verbs, name: C.GoString(C.ibv_get_device_name(id.verbs.device))}
+		d = &device{context: id.verbs, name: C.GoString(C.ibv_get_device_name(id.verbs.device)), path: C.GoString(&id.verbs.device.dev_path[0])}
 		if errno := C.sv_limits_of(id.verbs, id.port_num, &d.limits); errno != 0 {
 			return nil, fmt.Errorf("verbs: asking %s for its limits: %w", d.name, syscall.Errno(errno))
 		}
@@ -39,11 +44,38 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 	return d, nil
 }
 
-// lost forgets the device of an id, which was removed.
-func (p *provider) lost(id *C.struct_rdma_cm_id) {
+// lookout is how often devices are looked after.
+const lookout = time.Second
+
+// lookOut ends what stands on devices that are being removed. The connection manager tells of that too, but not of software devices: the
+// kernel first waits until all programs have closed them.
+func (p *provider) lookOut() {
+	for range time.Tick(lookout) {
+		var on []receiver
+		var gone []*C.struct_ibv_context
+		p.mu.Lock()
+		for context, d := range p.devices {
+			if _, err := os.Stat(d.path); !errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			for _, r := range p.tokens {
+				if r.context() == context {
+					on, gone = append(on, r), append(gone, context)
+				}
+			}
+		}
+		p.mu.Unlock()
+		for i, r := range on {
+			r.happened(event{kind: C.RDMA_CM_EVENT_DEVICE_REMOVAL, context: gone[i]})
+		}
+	}
+}
+
+// lost forgets a device that was removed.
+func (p *provider) lost(context *C.struct_ibv_context) {
 	p.mu.Lock()
-	dev := p.devices[id.verbs]
-	delete(p.devices, id.verbs)
+	dev := p.devices[context]
+	delete(p.devices, context)
 	var domains []*domain
 	for d := range p.domains {
 		domains = append(domains, d)

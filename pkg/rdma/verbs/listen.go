@@ -45,11 +45,11 @@ func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, e
 	}
 	l := &listener{p: p}
 	l.cond.L = &l.mu
-	l.token = p.enter(l)
-	if l.id, err = C.sv_create_id(p.channel, C.uintptr_t(l.token)); l.id == nil {
-		p.forget(l.token)
+	if l.id, err = C.sv_create_id(p.channel, 0); l.id == nil {
 		return nil, fmt.Errorf("verbs: rdma_create_id: %w", err)
 	}
+	l.token = p.enter(l)
+	C.sv_set_token(l.id, C.uintptr_t(l.token))
 	sa := sockaddr(at)
 	defer C.free(ptr(sa))
 	if errno := C.sv_listen(l.id, sa, C.int(p.cfg.MaxPending)); errno != 0 {
@@ -57,6 +57,12 @@ func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, e
 		return nil, fmt.Errorf("verbs: listening on %s: %w%s", at, syscall.Errno(errno), hint(syscall.Errno(errno)))
 	}
 	l.addr = goAddr(C.rdma_get_local_addr(l.id))
+	if l.id.verbs != nil { // else it is any address
+		if _, err := p.deviceOf(l.id); err != nil {
+			_ = l.Close()
+			return nil, err
+		}
+	}
 	return l, nil
 }
 
@@ -67,11 +73,13 @@ func hint(errno syscall.Errno) string {
 	return ""
 }
 
+func (l *listener) context() *C.struct_ibv_context { return l.id.verbs }
+
 // happened implements receiver.
 func (l *listener) happened(ev event) {
 	switch ev.kind {
 	case C.RDMA_CM_EVENT_DEVICE_REMOVAL:
-		l.p.lost(l.id)
+		l.p.lost(ev.context)
 		l.mu.Lock()
 		l.lost = ev.err()
 		l.cond.Broadcast()
@@ -131,8 +139,8 @@ func (l *listener) Close() error {
 	for _, in := range pending {
 		_ = in.Reject(nil)
 	}
+	l.p.forget(l.token)
 	C.rdma_destroy_id(l.id)
-	l.p.forget(l.token) // not before: requests that come until then are rejected by happened
 	if lost != nil {
 		reread()
 	}

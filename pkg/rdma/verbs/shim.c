@@ -25,6 +25,7 @@ int sv_next_event(struct rdma_event_channel *channel, struct sv_event *event)
 	param = &from->param.conn;
 	event->id = from->id;
 	event->token = (uintptr_t)from->id->context;
+	event->context = from->id->verbs;
 	event->type = from->event;
 	event->status = from->status;
 	event->reads_in = param->responder_resources;

@@ -63,6 +63,7 @@ struct sv_queues {
 struct sv_event {
 	uintptr_t token; // the context of the id, or that of the listener for a request
 	struct rdma_cm_id *id;
+	struct ibv_context *context; // of the device, if it is known
 	int type, status;
 	uint8_t reads_in, reads_out; // as the peer allows and wants
 	uint8_t private_length;

@@ -44,7 +44,11 @@ type provider struct {
 }
 
 // receiver gets the events of an id. It does not block.
-type receiver interface{ happened(ev event) }
+type receiver interface {
+	happened(ev event)
+	// context is that of the id's device, nil if it has none yet.
+	context() *C.struct_ibv_context
+}
 
 // New opens the connection manager, or says why that is not possible.
 func New(cfg Config) (rdma.Provider, error) {
@@ -86,6 +90,7 @@ func New(cfg Config) (rdma.Provider, error) {
 		return nil, err
 	}
 	go p.dispatch(file)
+	go p.lookOut()
 	return p, nil
 }
 
@@ -136,8 +141,12 @@ func (p *provider) take() syscall.Errno {
 	p.mu.Lock()
 	to := p.tokens[uintptr(p.event.token)]
 	p.mu.Unlock()
-	if to != nil {
+	switch {
+	case to != nil:
 		to.happened(ev)
+	case ev.kind == C.RDMA_CM_EVENT_CONNECT_REQUEST: // to a listener that was just closed
+		C.sv_reject(ev.id, nil, 0)
+		C.rdma_destroy_id(ev.id)
 	}
 	return 0
 }
