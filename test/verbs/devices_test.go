@@ -13,10 +13,10 @@ import (
 )
 
 // verdict is what a test binary says about a case.
-var verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): TestConformance/(\S+)`)
+var verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (Test\S+)`)
 
-// TestConformance runs the suite of package rdmatest on each device. Its cases are subtests here.
-func TestConformance(t *testing.T) {
+// TestDevices runs the tests of the provider on each device: the suite of package rdmatest, and what else needs one. They are subtests here.
+func TestDevices(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 	}
 	for _, device := range []string{"rxe", "siw"} {
 		t.Run(device, func(t *testing.T) {
-			guest := exec.Command(filepath.Join(root, "hack/vm/run"), "-t", "900", filepath.Join(root, "test/verbs/testdata/conformance.sh"), binary, device)
+			guest := exec.Command(filepath.Join(root, "hack/vm/run"), "-t", "900", filepath.Join(root, "test/verbs/testdata/suite.sh"), binary, device)
 			guest.Stderr = os.Stderr
 			said, err := guest.StdoutPipe()
 			if err != nil {
@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 			if err := guest.Start(); err != nil {
 				t.Fatal(err)
 			}
-			passed := 0
+			told := 0
 			var words []string // what came before a verdict
 			for lines := bufio.NewScanner(said); lines.Scan(); {
 				line := strings.TrimRight(lines.Text(), "\r")
@@ -58,13 +58,13 @@ func TestConformance(t *testing.T) {
 						t.Skip("skipped in the guest")
 					}
 				})
-				passed++
+				told++
 			}
 			err = guest.Wait()
 			if err != nil || t.Failed() {
 				t.Errorf("the guest: %v\n%s", err, strings.Join(words, "\n"))
 			}
-			if passed == 0 {
+			if told == 0 {
 				t.Error("no case was run")
 			}
 		})
