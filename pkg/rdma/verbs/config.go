@@ -20,6 +20,6 @@ type Config struct {
 	ResolveTimeout time.Duration
 	// Linger is how long Close waits until the peer has what was posted before (0 means 5 s).
 	Linger time.Duration
-	// Logger hears of peers that fail while connecting (nil means no one).
+	// Logger hears of devices that cannot work as they are, and of events that were lost (nil means no one).
 	Logger *slog.Logger
 }

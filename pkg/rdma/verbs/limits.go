@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"syscall"
 	"time"
@@ -37,11 +38,23 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 			return nil, fmt.Errorf("verbs: asking %s for its limits: %w", d.name, syscall.Errno(errno))
 		}
 		p.devices[id.verbs] = d
+		d.warn(p.cfg.Logger)
 	}
 	if p.cfg.Device != "" && p.cfg.Device != d.name {
 		return nil, fmt.Errorf("verbs: the address leads to the device %s, only %s may be used", d.name, p.cfg.Device)
 	}
 	return d, nil
+}
+
+// warn says what will keep a device from working.
+func (d *device) warn(log *slog.Logger) {
+	if d.limits.node_guid == 0 {
+		log.Warn("the RDMA device has no node GUID, so that the connection manager cannot use it: a virtual function needs a MAC set by the "+
+			"administrator of its host, before its driver is bound", "device", d.name)
+	}
+	if d.limits.port_active == 0 {
+		log.Warn("the port of the RDMA device is down", "device", d.name)
+	}
 }
 
 // lookout is how often devices are looked after.
