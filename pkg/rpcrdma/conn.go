@@ -68,6 +68,7 @@ type Conn struct {
 // newConn makes a connection without an endpoint; its receives can be prepared.
 func newConn(cfg *Config, server bool) *Conn {
 	c := &Conn{cfg: cfg, server: server, done: make(chan struct{}), chosen: make(chan struct{}), limits: cfg.Limits}
+	c.control.init(c)
 	c.receives = receives{pool: cfg.Pool, layout: c.layout(), credits: 1, peak: 1, extra: reserve}
 	switch {
 	case !server:
@@ -78,7 +79,6 @@ func newConn(cfg *Config, server bool) *Conn {
 	c.receives.table.Store(new([]*receive))
 	c.in.init(c)
 	c.out.init(c)
-	c.control.init(c)
 	c.work.init(c, 4*c.receiveQueue())
 	return c
 }
@@ -92,7 +92,7 @@ func (c *Conn) layout() [][]int {
 	case c.cfg.has(SendBasedPlacement) && c.limits.Version2 && (!c.server || c.control.told):
 		return [][]int{{c.receiveSize()}, {c.cfg.Placement.ReceiveBuffer}}
 	}
-	return [][]int{{c.receiveSize()}}
+	return [][]int{{max(c.control.size(), c.control.growing)}}
 }
 
 // privateData is what this side tells the peer (RFC 8797).
@@ -189,6 +189,7 @@ func (c *Conn) complete(batch []rdma.Completion) oncrpc.Gatherer {
 	}
 	c.out.settle()
 	c.control.settle()
+	c.control.grow()
 	return held
 }
 

@@ -39,6 +39,9 @@ type control struct {
 	given   bool        // the peer has sent RDMA2_CONNPROP
 	told    bool        // this side has
 	mutable uint32      // bit n: the peer may change property n
+	shrunk  int         // the size of receives that the peer knows, 0 if it is the one configured
+	growing int         // the size that they have from now on, 0 if it is that
+	wish    *wishFor    // what was asked of the peer
 	settled bool        // who waits for the version has been told
 	refusal error       // why the choice of the version failed
 
@@ -121,20 +124,11 @@ func (k *control) send(xid wire.XID, build ...func(dst []byte) []byte) error {
 	return nil
 }
 
-// report tells the peer what is wrong with its reply, and asks for nothing, so that an answer says when the peer's receive for the report is free
-// again. It returns false if the answer to another message is awaited.
+// report tells the peer what is wrong with its reply. It returns false if the answer to another message is awaited.
 func (k *control) report(group wire.XID, r *wire.Report) bool {
-	c := k.c
-	xid := wire.XID(c.out.NextXID())
-	c.out.mu.Lock()
-	asked := wire.Credits(c.out.asked())
-	c.out.mu.Unlock()
-	err := k.send(xid, func(dst []byte) []byte {
-		return appendReport(dst, group, asked, wire.Call, r)
-	}, func(dst []byte) []byte {
-		return wire.AppendProperties(dst, xid, asked, wire.Call, wire.ReqProp, new(wire.Properties), false)
+	return k.fenced(func(dst []byte, credits wire.Credits) []byte {
+		return appendReport(dst, group, credits, wire.Call, r)
 	})
-	return err == nil
 }
 
 // sent notes that the Send has completed.
@@ -183,6 +177,11 @@ func (k *control) refused(ic *inCall) bool {
 		return false
 	}
 	e := remoteError(h)
+	if w := k.wish; w != nil {
+		k.wish, w.err = nil, e
+		c.terms.Store(c.terms2())
+		close(w.answered)
+	}
 	c.fault(ErrorReceived, "%v", e)
 	if !c.server && c.terms.Load().version == 0 {
 		out := &c.out
@@ -240,11 +239,7 @@ func (k *control) message(ic *inCall, cp *rdma.Completion) {
 	case wire.ReqProp:
 		k.reqProp(ic)
 	case wire.RespProp:
-		if !k.answered(ic.hdr.XID) {
-			k.c.drop(ic, UnknownXID, "RDMA2_RESPROP to nothing that was asked")
-			return
-		}
-		ic.recycle()
+		k.respProp(ic)
 	case wire.UpdProp:
 		k.updProp(ic)
 	default:

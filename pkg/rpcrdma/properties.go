@@ -36,7 +36,7 @@ func propertiesOf(v *wire.Values) Properties {
 
 // structure is that of receives whose peer has been told of it.
 func (c *Conn) structure() *wire.BufferStructure {
-	n := uint32(c.receiveSize())
+	n := uint32(c.control.size())
 	b := &wire.BufferStructure{Length: n, Groups: []wire.BufferGroup{{Count: 1, BufferSegment: wire.BufferSegment{Length: n, Align: 1}}}}
 	if c.cfg.has(SendBasedPlacement) {
 		t := uint32(c.cfg.Placement.ReceiveBuffer)
@@ -46,7 +46,7 @@ func (c *Conn) structure() *wire.BufferStructure {
 	return b
 }
 
-// properties are those of this side, as RDMA2_CONNPROP tells them. None of them changes.
+// properties are those of this side, as RDMA2_CONNPROP tells them. Only the size of receives may change; see resize.go.
 func (c *Conn) properties() *wire.Properties {
 	p := new(wire.Properties)
 	structure := c.structure()
@@ -71,8 +71,10 @@ func (c *Conn) properties() *wire.Properties {
 			p.SetUint32(wire.ResponseSendLimit, uint32(c.cfg.replyTransmissions()))
 		}
 	}
-	for i := range p.Set {
-		p.Fixed = wire.Mark(p.Fixed, i)
+	for i, v := range p.Set {
+		if v.ID != wire.ReceiveBufferSize || !c.resizable() {
+			p.Fixed = wire.Mark(p.Fixed, i)
+		}
 	}
 	return p
 }
@@ -146,18 +148,17 @@ func (k *control) updProp(ic *inCall) {
 	ic.recycle()
 }
 
-// reqProp answers the wish for other properties of this side. They do not change, so what is granted is what is so already.
+// reqProp answers the wish for other properties of this side: what is so already, and other receives.
 func (k *control) reqProp(ic *inCall) {
 	is, answer := k.c.properties().Set, new(wire.Properties)
 	set := ic.hdr.Props.Set
+	if err := new(wire.Values).Set(set); err != nil {
+		ic.refuse(wire.BadXDR, BadHeader, "%v", err)
+		return
+	}
 	for i := range set {
-		want := k.own()
-		if err := want.Set(set[i : i+1]); err != nil {
-			ic.refuse(wire.BadXDR, BadHeader, "%v", err)
-			return
-		}
 		same := func(v wire.Property) bool { return v.ID == set[i].ID && bytes.Equal(v.Value, set[i].Value) }
-		if k.told && slices.ContainsFunc(is, same) {
+		if k.told && slices.ContainsFunc(is, same) || k.resize(&set[i]) {
 			answer.Done = wire.Mark(answer.Done, i)
 		} else {
 			answer.Rejected = wire.Mark(answer.Rejected, i)

@@ -288,6 +288,18 @@ func (r *receives) done(n, held int) error {
 	return r.fillLocked()
 }
 
+// smaller reports whether a receive of fewer than n bytes is posted. The loop is held.
+func (r *receives) smaller(n int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range *r.table.Load() {
+		if len(s.bufs) > 0 && s.bufs[0] != nil && len(s.bufs[0].B) < n {
+			return true
+		}
+	}
+	return false
+}
+
 // more changes extra: for one more reply to a reverse call, or one less.
 func (r *receives) more(n int) error {
 	r.mu.Lock()

@@ -147,7 +147,7 @@ func (c *Conn) terms2() *terms {
 	t := &terms{
 		version:    wire.Version2,
 		sendLimit:  min(c.privateData().SendSize, int(peer.ReceiveSize())),
-		recvLimit:  c.receiveSize(),
+		recvLimit:  c.control.size(),
 		invalidate: c.cfg.RemoteInvalidation,
 		backward:   peer.Backward() != wire.BackwardNone,
 		own:        propertiesOf(c.control.own()),
