@@ -84,6 +84,9 @@ func (c *compound) editResults(e *Edits, a *answer, ops []layout.Op) error {
 	if err != nil {
 		return err
 	}
+	if n := len(ops); n > 0 && status.Value == ok4 && ops[n-1].Status != ok4 {
+		return fmt.Errorf("the status is 0, that of the last result is %d", ops[n-1].Status)
+	}
 	refusing := m.all && c.refused
 	if refusing && status.Value != ok4 {
 		return fmt.Errorf("the status is %d, and no operation failed", status.Value)
