@@ -81,7 +81,7 @@ func (l *link) handle() error {
 // admit decides on a record that wants memory of its own.
 func (l *link) admit() error {
 	switch xid, kind := l.in.head(); {
-	case kind == MsgReply && l.requester.waits(xid):
+	case kind == MsgReply && l.waits(xid):
 		l.in.admit()
 	case kind == MsgReply:
 		l.stats.orphans.Add(1)
@@ -132,7 +132,7 @@ func (l *link) dispatch() error {
 	b := l.rec.Stream[0]
 	switch kind := binary.BigEndian.Uint32(b[4:]); kind {
 	case MsgReply:
-		l.requester.reply(binary.BigEndian.Uint32(b), &l.rec)
+		l.reply(binary.BigEndian.Uint32(b), &l.rec)
 		return nil
 	case MsgCall:
 		return l.call()
