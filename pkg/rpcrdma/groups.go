@@ -131,11 +131,8 @@ func (g *groups) bad() {
 	c, r := g.c, *g.asm.Report()
 	lead := g.gather()
 	reason := "its transmissions: " + r.Code.String()
-	if left := int(lead.hdr.Transmit.Count) - lead.held; lead.hdr.Direction == wire.Call && left > 0 {
-		g.forget()
-		if n := min(left, c.cfg.callTransmissions()); c.receives.more(n) == nil {
-			g.strays = n
-		}
+	if lead.hdr.Direction == wire.Call {
+		g.stray(int(lead.hdr.Transmit.Count) - lead.held)
 	}
 	if lead.hdr.Direction == wire.Reply {
 		c.out.heldParts += lead.held
@@ -150,6 +147,14 @@ func (g *groups) bad() {
 	}
 	c.fault(BadHeader, "call %#x: %s", uint32(lead.hdr.XID), reason)
 	lead.report(&r)
+}
+
+// stray has receives for n Sends, at most, that may yet come of a group: its sender has their credits back with the answer.
+func (g *groups) stray(n int) {
+	g.forget()
+	if n = min(n, g.c.cfg.callTransmissions()); n > 0 && g.c.receives.more(n) == nil {
+		g.strays = n
+	}
 }
 
 // forget lets go of the receives for what may still have come of a group.
@@ -179,6 +184,9 @@ func (g *groups) skip(h *wire.Header) {
 	}
 	if h.Procedure == wire.Optional && h.Operation >= wire.XmtReq && h.Operation <= wire.XmtCont {
 		g.asm.Skip(h.XID, h.Direction)
+		if h.Direction == wire.Call {
+			g.stray(maxTransmissions)
+		}
 	}
 }
 

@@ -102,10 +102,12 @@ func (in *responder) accuse(handle wire.Handle) {
 		if ic.state != reading {
 			continue
 		}
-		for i := range ic.hdr.Reads {
-			if ic.hdr.Reads[i].Handle == handle {
-				s.add(client, uint32(ic.hdr.XID), now)
-				return
+		for i := range ic.chunks {
+			for k := range ic.chunks[i].segments(&ic.hdr) {
+				if ic.chunks[i].segment(&ic.hdr, k).Handle == handle {
+					s.add(client, uint32(ic.hdr.XID), now)
+					return
+				}
 			}
 		}
 	}
