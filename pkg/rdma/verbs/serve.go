@@ -147,7 +147,8 @@ func (e *endpoint) failed(c *C.struct_sv_completion) {
 		}
 	}
 	why := C.GoString(C.ibv_wc_status_str(uint32(c.status)))
-	f := failure{flushed: c.status == C.IBV_WC_WR_FLUSH_ERR}
+	// Over iWARP a Send that meets the end of the stream fails by itself, also if that is an orderly end.
+	f := failure{flushed: c.status == C.IBV_WC_WR_FLUSH_ERR || e.dev.limits.iwarp != 0 && c.status == C.IBV_WC_LOC_QP_OP_ERR}
 	if access != nil {
 		f.err = fmt.Errorf("verbs: %s: %s failed: %s (vendor error %#x): %w", e.dev.name, what, why, uint32(c.vendor), access)
 	} else {

@@ -7,7 +7,7 @@ ulimit -l unlimited
 failed=0
 try() { "$binary" -test.v -test.timeout 20m -address 10.0.2.15:0 -kind "$device" -test.run "$@" 2>&1 || failed=1; }
 
-try '^Test(Conformance|Software)$'
+try '^Test(Conformance|Software|Churn)$' -cycles 60
 # librdmacm does not close the last device that there is.
 rdma_up siw lo siw1
 try '^TestRemoval$' -remove "rdma link delete ${device}0" -add "rdma link add ${device}0 type $device netdev eth0"
