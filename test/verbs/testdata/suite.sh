@@ -8,7 +8,9 @@ failed=0
 try() { "$binary" -test.v -test.timeout 20m -address 10.0.2.15:0 -kind "$device" -test.run "$@" 2>&1 || failed=1; }
 
 try '^Test(Conformance|Software|Churn)$' -cycles 60
-# librdmacm does not close the last device that there is.
+# librdmacm does not close the last device that there is; the other one has to be there first.
+rdma link delete "${device}0"
 rdma_up siw lo siw1
+rdma_up "$device"
 try '^TestRemoval$' -remove "rdma link delete ${device}0" -add "rdma link add ${device}0 type $device netdev eth0"
 exit $failed
