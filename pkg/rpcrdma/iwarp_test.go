@@ -25,15 +25,23 @@ func TestIWARP(t *testing.T) {
 
 // TestIWARPLost ends connections at any time, from either side, while calls are under way in both directions.
 func TestIWARPLost(t *testing.T) {
+	t.Run("version 1", func(t *testing.T) { testIWARPLost(t, func(*Config) {}) })
+	t.Run("all extensions", func(t *testing.T) { testIWARPLost(t, extended(allExtensions)) })
+}
+
+func testIWARPLost(t *testing.T, change func(*Config)) {
 	p, err := iwarp.New(iwarp.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorldOn(t, p, nil)
+	w := newWorldOn(t, p, change)
 	w.handler.async = true
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range 30 {
-		c := w.dial(func(cfg *Config) { cfg.Handler = &testHandler{} })
+		c := w.dial(func(cfg *Config) {
+			change(cfg)
+			cfg.Handler = &testHandler{}
+		})
 		var wg sync.WaitGroup
 		for g := range 6 {
 			wg.Add(1)
