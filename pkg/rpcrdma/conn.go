@@ -53,7 +53,8 @@ type Conn struct {
 	out      requester
 	control  control
 	groups   groups
-	zeros    *bufpool.Buf   // to pad messages with
+	zeros    *bufpool.Buf   // to pad messages with, until the end
+	zero     []byte         // its bytes, for those who still work on an answer then; nothing of that is sent
 	bufs     []*bufpool.Buf // for whoever has the loop
 
 	suspects    *suspects // a server's

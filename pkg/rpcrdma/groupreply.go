@@ -76,7 +76,7 @@ func (ic *inCall) placeGroup() *roomError {
 		if !send {
 			g.unplace()
 		}
-		if err := g.planner.Split(&ic.Reply, c.zeros.B, g.bulk); err != nil {
+		if err := g.planner.Split(&ic.Reply, c.zero, g.bulk); err != nil {
 			return noRoom(wire.System, 0, 0, "%v", err)
 		}
 		err := g.planner.Lay(t.layout, wire.XmtResp, &g.head, lim)
@@ -179,7 +179,7 @@ func (b *builder) buildGroup(o *outCall, t *terms, asked int) bool {
 	if t.place {
 		g.bulk = group.Arguments(g.bulk, r.Eligible, c.cfg.Placement.MinLength)
 	}
-	if g.planner.Split(&r.Call, c.zeros.B, g.bulk) != nil ||
+	if g.planner.Split(&r.Call, c.zero, g.bulk) != nil ||
 		g.planner.Lay(t.layout, wire.XmtReq, &g.head, group.Limits{Transmissions: t.callLimit, Gather: c.maxGather}) != nil {
 		return false
 	}

@@ -41,7 +41,7 @@ func (g *groups) ready(c *Conn) error {
 		return err
 	}
 	clear(zeros.B)
-	c.zeros = zeros
+	c.zeros, c.zero = zeros, zeros.B
 	g.c, g.asm = c, group.NewAssembler(layoutOf(c.structure()))
 	return nil
 }
