@@ -144,7 +144,7 @@ func (g *gateway) start() error {
 // kill ends it as a crash does.
 func (g *gateway) kill() error {
 	err := g.cmd.Process.Kill()
-	_ = <-g.done // "signal: killed"
+	<-g.done // "signal: killed"
 	g.cmd = nil
 	return err
 }
