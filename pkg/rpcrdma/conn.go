@@ -304,6 +304,10 @@ func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.
 	switch {
 	case short:
 		c.drop(ic, ShortMessage, err.Error())
+	case answer && err.Code == wire.ErrVers && ic.hdr.Version == wire.Version2 && ic.hdr.Procedure == wire.ConnProp:
+		// A client that has both versions asks for the newer one: no fault, and it goes on with the other.
+		ic.state = serving
+		ic.sendError(wire.Fault2{Code: wire.ErrVers})
 	case answer && err.Code == wire.ErrVers:
 		ic.refuse(wire.ErrVers, BadVersion, "%v", err)
 	case answer:
