@@ -91,7 +91,7 @@ func (e *Export) Complete() {
 		if l.Provider == "" {
 			l.Provider = IWARP
 		}
-		if l.Options == nil {
+		if l.Options == nil && l.Provider == IWARP {
 			l.Options = new(ListenerOptions)
 			l.Options.setDefaults()
 		}

@@ -83,6 +83,7 @@ exports:
     rpcbind: true
   - network: tcp
     address: "[::1]:0"
+  - {network: rdma, provider: verbs, device: mlx5_4, address: "10.0.0.1:2050"}
   backend: {volume: {path: /}}
   access:
   - from: {networks: [0.0.0.0/0, '::/0']}
@@ -104,6 +105,7 @@ exports:
 			Listeners: []Listener{
 				{Network: RDMA, Provider: IWARP, Address: ":20049", Options: &ListenerOptions{MaxFPDU: 32 << 10}, RPCBind: true},
 				{Network: TCP, Address: "[::1]:0"},
+				{Network: RDMA, Provider: Verbs, Device: "mlx5_4", Address: "10.0.0.1:2050"},
 			},
 			Backend: Backend{Volume: &Volume{"/"}},
 			Access: []AccessRule{{
@@ -160,7 +162,11 @@ line 9: exports[0].backend: want one of volume: {path: DIRECTORY}, nfs: {server:
 		{"network: tcp", "network: udp", `line 8: exports[0].listeners[1].network: "udp": want rdma or tcp`, false},
 		{"network: tcp", "network: tcp, provider: iwarp", `line 8: exports[0].listeners[1].provider: "iwarp": is for network rdma alone: leave it out`, false},
 		{"network: tcp", "network: tcp, options: {crc: true}", `line 8: exports[0].listeners[1].options: are for network rdma alone: leave them out`, false},
-		{"provider: iwarp", "provider: verbs", `line 7: exports[0].listeners[0].provider: "verbs": want iwarp`, false},
+		{"network: tcp", "network: tcp, device: mlx5_4", `line 8: exports[0].listeners[1].device: "mlx5_4": is for network rdma alone: leave it out`, false},
+		{"provider: iwarp", "provider: fabric", `line 7: exports[0].listeners[0].provider: "fabric": want iwarp or verbs`, false},
+		{"provider: iwarp", "provider: verbs, device: ../mlx5_4", `line 7: exports[0].listeners[0].device: "../mlx5_4": want the name of an RDMA device, such as mlx5_4 (rdma link lists them)`, false},
+		{"provider: iwarp", "provider: verbs, options: {crc: true}", `line 7: exports[0].listeners[0].options: are for provider iwarp alone: leave them out`, false},
+		{"provider: iwarp", "device: mlx5_4", `line 7: exports[0].listeners[0].device: "mlx5_4": is for provider verbs alone: leave it out`, false},
 		{"provider: iwarp", "provider: iwarp, options: {crc: yes please}", `line 7: exports[0].listeners[0].options.crc: "yes please": want true or false`, false},
 		{"provider: iwarp", "provider: iwarp, options: {maxFPDU: 64Ki}", `line 7: exports[0].listeners[0].options.maxFPDU: 64Ki: want 256 to 65535`, false},
 		{"127.0.0.1:2049", "127.0.0.1", `line 8: exports[0].listeners[1].address: "127.0.0.1": want "IP:port", such as "127.0.0.1:2049" or "[::1]:2049"`, false},

@@ -83,11 +83,14 @@ type Export struct {
 type Listener struct {
 	// Network is rdma or tcp.
 	Network Network `json:"network"`
-	// Provider is what carries RDMA: iwarp, which is the default. It has no place with network tcp.
+	// Provider is what carries RDMA: iwarp, which is the default, or verbs. It has no place with network tcp.
 	Provider Provider `json:"provider,omitempty"`
+	// Device is the RDMA device of provider verbs, such as mlx5_4: 1 to 63 characters. Empty, the default, means the first that the SR-IOV network
+	// device plugin gave to this container, or else the one that carries Address.
+	Device string `json:"device,omitempty"`
 	// Address is "IP:port"; an empty IP means all of the host's. Port 0 takes a free one.
 	Address string `json:"address"`
-	// Options are those of the provider; none with network tcp.
+	// Options are those of provider iwarp; the others have none.
 	Options *ListenerOptions `json:"options,omitempty"`
 	// RPCBind registers NFS and MOUNT on this address with the rpcbind of this host, under the netids tcp and tcp6, or rdma and rdma6,
 	// if one runs. Default false.
@@ -248,8 +251,13 @@ const (
 // Provider carries RDMA.
 type Provider string
 
-// IWARP is the software provider, on TCP sockets.
-const IWARP Provider = "iwarp"
+// Providers.
+const (
+	// IWARP is software, on TCP sockets.
+	IWARP Provider = "iwarp"
+	// Verbs is the host's RDMA devices. The gateway has to be built for it.
+	Verbs Provider = "verbs"
+)
 
 // NFSVersion is a version of NFS.
 type NFSVersion string

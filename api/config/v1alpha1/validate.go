@@ -77,15 +77,36 @@ func (l *Listener) validate(r report) {
 		if l.Provider != "" {
 			r.at("provider").refuse(string(l.Provider), "is for network rdma alone: leave it out")
 		}
+		if l.Device != "" {
+			r.at("device").refuse(l.Device, "is for network rdma alone: leave it out")
+		}
 		if l.Options != nil {
 			r.at("options").refuse(nil, "are for network rdma alone: leave them out")
 		}
 		return
 	}
-	oneOf(r.at("provider"), l.Provider, IWARP)
+	oneOf(r.at("provider"), l.Provider, IWARP, Verbs)
+	if l.Provider == Verbs {
+		if l.Device != "" && !validDevice(l.Device) {
+			r.at("device").refuse(l.Device, "want the name of an RDMA device, such as mlx5_4 (rdma link lists them)")
+		}
+		if l.Options != nil {
+			r.at("options").refuse(nil, "are for provider iwarp alone: leave them out")
+		}
+		return
+	}
+	if l.Device != "" {
+		r.at("device").refuse(l.Device, "is for provider verbs alone: leave it out")
+	}
 	if o := l.Options; o != nil && o.MaxFPDU != 0 {
 		between(r.at("options").at("maxFPDU"), o.MaxFPDU, 256, 64<<10-1)
 	}
+}
+
+// validDevice tells whether an RDMA device may be called that: the kernel has room for 63 characters.
+func validDevice(name string) bool {
+	return len(name) <= 63 && name[0] != '.' &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == ""
 }
 
 func (a *AccessRule) validate(r report) {

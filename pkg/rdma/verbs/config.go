@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -22,4 +23,21 @@ type Config struct {
 	Linger time.Duration
 	// Logger hears of devices that cannot work as they are, and of events that were lost (nil means no one).
 	Logger *slog.Logger
+}
+
+// ErrNotBuilt is the error of a program that was built without rdma-core.
+var ErrNotBuilt = errors.New("verbs: this program was built without rdma-core: build it with cgo and the tag \"verbs\"")
+
+// Limits are what a device has at most.
+type Limits struct {
+	// Connections is how many queue pairs there may be, Queue how many requests each queue of one has, Completions how many a completion queue reports.
+	Connections, Queue, Completions int
+	// Segments are those of a request, ReadSegments those of a Read.
+	Segments, ReadSegments int
+	// ReadsIn and ReadsOut are the Reads under way on a connection at once, from the peer and to it.
+	ReadsIn, ReadsOut int
+	// Message is the longest message in bytes.
+	Message uint64
+	// Regions is how many there may be, Windows how many memory windows of type 2: 0 if the device has none.
+	Regions, Windows int
 }

@@ -189,7 +189,8 @@ func deviceOfPCI(sys fs.FS, id string) string {
 	return ""
 }
 
-// carries tells whether a GID of the device belongs to a network interface.
+// carries tells whether a GID of the device belongs to a network interface. That of an iWARP device is the interface's MAC; kernels before 6.6 do not
+// say whose it is.
 func carries(sys fs.FS, device, link string) bool {
 	owners, _ := fs.Glob(sys, path.Join(class, device, "ports/*/gid_attrs/ndevs/*"))
 	for _, owner := range owners {
@@ -198,5 +199,9 @@ func carries(sys fs.FS, device, link string) bool {
 			return true
 		}
 	}
-	return false
+	kind, _ := fs.ReadFile(sys, path.Join(class, device, "node_type"))
+	gid, err1 := fs.ReadFile(sys, path.Join(class, device, "ports/1/gids/0"))
+	mac, err2 := fs.ReadFile(sys, path.Join("class/net", link, "address"))
+	hex := func(b []byte) string { return strings.ReplaceAll(strings.TrimSpace(string(b)), ":", "") }
+	return strings.Contains(string(kind), "RNIC") && err1 == nil && err2 == nil && len(hex(mac)) == 12 && hex(gid) == hex(mac)+strings.Repeat("0", 20)
 }

@@ -98,6 +98,12 @@ func sys(devices ...[3]string) fstest.MapFS {
 
 func TestFind(t *testing.T) {
 	two := sys([3]string{"mlx5_4", "net1", "0000:3b:02.0"}, [3]string{"mlx5_5", "net2", "0000:3b:02.1"})
+	iwarp := fstest.MapFS{
+		"class/infiniband/siw0/node_type":      {Data: []byte("4: RNIC\n")},
+		"class/infiniband/siw0/ports/1/gids/0": {Data: []byte("5254:0012:3456:0000:0000:0000:0000:0000\n")},
+		"class/net/eth0/address":               {Data: []byte("52:54:00:12:34:56\n")},
+		"class/net/eth1/address":               {Data: []byte("52:54:00:12:34:57\n")},
+	}
 	for _, c := range []struct {
 		name  string
 		from  Sources
@@ -114,6 +120,8 @@ func TestFind(t *testing.T) {
 		{name: "elsewhere", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:07.1"}}, words: "PCIDEVICE_A gives 0000:3b:07.1"},
 		{name: "unreadable", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=/"}}, words: "want PCI addresses"},
 		{name: "by interface", from: Sources{Sys: two, Interface: "net2"}, want: Found{"mlx5_5", "the interface net2"}},
+		{name: "by interface, iWARP", from: Sources{Sys: iwarp, Interface: "eth0"}, want: Found{"siw0", "the interface eth0"}},
+		{name: "another interface, iWARP", from: Sources{Sys: iwarp, Interface: "eth1"}, words: "eth1 has no RDMA device"},
 		{name: "interface without", from: Sources{Sys: two, Interface: "eth0"}, words: "eth0 has no RDMA device"},
 	} {
 		got, err := Find(c.from)

@@ -98,6 +98,9 @@ int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *li
 	limits->port_active = attributes.state == IBV_PORT_ACTIVE;
 	limits->max_segments = device.max_sge;
 	limits->max_read_segments = device.max_sge_rd ? device.max_sge_rd : device.max_sge;
+	limits->max_connections = device.max_qp;
+	limits->max_regions = device.max_mr;
+	limits->max_windows = device.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B) ? device.max_mw : 0;
 	limits->max_work = device.max_qp_wr;
 	limits->max_completions = device.max_cqe;
 	limits->max_reads_in = device.max_qp_rd_atom;

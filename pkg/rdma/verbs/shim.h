@@ -75,7 +75,8 @@ struct sv_limits {
 	int iwarp;
 	int port_active;
 	int max_segments, max_read_segments;
-	int max_work, max_completions;
+	int max_connections, max_work, max_completions;
+	int max_regions, max_windows; // windows of type 2
 	int max_reads_in, max_reads_out;
 	uint32_t max_message;
 	uint64_t node_guid;

@@ -1,0 +1,44 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+)
+
+// Query opens a device by its name, and returns its limits.
+func Query(name string) (Limits, error) {
+	var n C.int
+	list, err := C.ibv_get_device_list(&n)
+	if list == nil {
+		return Limits{}, fmt.Errorf("verbs: listing the devices: %w", err)
+	}
+	defer C.ibv_free_device_list(list)
+	for _, d := range unsafe.Slice(list, int(n)) {
+		if C.GoString(C.ibv_get_device_name(d)) != name {
+			continue
+		}
+		context, err := C.ibv_open_device(d)
+		if context == nil {
+			return Limits{}, fmt.Errorf("verbs: opening %s: %w", name, err)
+		}
+		defer C.ibv_close_device(context)
+		var l C.struct_sv_limits
+		if errno := C.sv_limits_of(context, 1, &l); errno != 0 {
+			return Limits{}, fmt.Errorf("verbs: asking %s for its limits: %w", name, syscall.Errno(errno))
+		}
+		return Limits{
+			Connections: int(l.max_connections), Queue: int(l.max_work), Completions: int(l.max_completions), Segments: int(l.max_segments),
+			ReadSegments: int(l.max_read_segments), ReadsIn: int(l.max_reads_in), ReadsOut: int(l.max_reads_out), Message: uint64(l.max_message),
+			Regions: int(l.max_regions), Windows: int(l.max_windows),
+		}, nil
+	}
+	return Limits{}, fmt.Errorf("verbs: libibverbs knows no device %s: is its provider library installed (ibverbs-providers)?", name)
+}
