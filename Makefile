@@ -16,6 +16,10 @@ build: ## bin/gateway and bin/sluicectl
 	@hack/deps build
 	go build -trimpath -ldflags "-X main.version=$(version)" -o bin/ ./cmd/...
 
+image: ## container images, as archives in bin/images: gateway, gateway-verbs, operator
+	@hack/deps verbs
+	go run ./hack/image -version $(version) gateway gateway-verbs operator
+
 demo: build ## export a directory on loopback, move 256 MiB each way over RPC-over-RDMA, show what crossed the wire
 	@go run ./hack/demo -bin bin
 
@@ -60,4 +64,4 @@ lint: ## static checks
 clean: ## remove what was built
 	rm -rf bin bench.json bench-rtt.json
 
-.PHONY: help build demo test test-quick fuzz test-kernel test-verbs test-full bench bench-rtt lint clean
+.PHONY: help build image demo test test-quick fuzz test-kernel test-verbs test-full bench bench-rtt lint clean

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// nonroot is the user of images that need no privileges, by number, so that Kubernetes sees that it is not root.
+const nonroot = 65532
+
+// A recipe is what an image is made of.
+type recipe struct {
+	programs []string // packages, which become /usr/bin/NAME; the first is the entry point
+	verbs    bool     // built on rdma-core, by cgo
+	user     int
+	more     func(*tree) error
+}
+
+var recipes = map[string]recipe{
+	"gateway":       {programs: []string{"cmd/gateway", "cmd/sluicectl"}, user: nonroot, more: stateDir},
+	"gateway-verbs": {programs: []string{"cmd/gateway", "cmd/sluicectl"}, verbs: true, more: addVerbs},
+	"operator":      {programs: []string{"cmd/operator"}, user: nonroot, more: addCertificates},
+	"pause":         {programs: []string{"hack/cluster/pause"}, user: nonroot},
+}
+
+// write makes the image's archive, and returns its size in bytes.
+func write(file, image, version string) (size int64, err error) {
+	r, ok := recipes[image]
+	if !ok {
+		return 0, fmt.Errorf("there is no recipe for this image")
+	}
+	tag, err := name.NewTag("sluice.dev/" + image + ":" + version)
+	if err != nil {
+		return 0, err
+	}
+	t := newTree()
+	t.dir("tmp", 0o1777)
+	t.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n"))
+	t.file("etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n"))
+	if err := r.build(t, version); err != nil {
+		return 0, err
+	}
+	if r.more != nil {
+		if err := r.more(t); err != nil {
+			return 0, err
+		}
+	}
+	img, err := assemble(t, v1.Config{
+		Entrypoint: []string{"/usr/bin/" + path.Base(r.programs[0])},
+		Env:        []string{"PATH=/usr/bin"},
+		User:       fmt.Sprintf("%d:%d", r.user, r.user),
+		WorkingDir: "/",
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := tarball.WriteToFile(file, tag, img); err != nil {
+		return 0, err
+	}
+	s, err := os.Stat(file)
+	if err != nil {
+		return 0, err
+	}
+	return s.Size(), nil
+}
+
+// assemble makes an image of one layer.
+func assemble(t *tree, config v1.Config) (v1.Image, error) {
+	layer, err := t.layer()
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return nil, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.Architecture, file.OS, file.Created = runtime.GOARCH, "linux", v1.Time{Time: time.Unix(0, 0).UTC()}
+	file.Config = config
+	return mutate.ConfigFile(img, file)
+}
+
+// build compiles the recipe's programs.
+func (r recipe) build(t *tree, version string) error {
+	root, err := checkout()
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp("", "sluice-image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	for _, p := range r.programs {
+		if _, err := os.Stat(filepath.Join(root, p)); err != nil {
+			return fmt.Errorf("the program that it is for is not in this checkout: %w", err)
+		}
+		bin := filepath.Join(tmp, path.Base(p))
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version, "-o", bin)
+		env := "CGO_ENABLED=0"
+		if r.verbs {
+			// Names are looked up by Go's own resolver: the C library's would want more of its files.
+			cmd.Args, env = append(cmd.Args, "-tags", "verbs,netgo,osusergo"), "CGO_ENABLED=1"
+		}
+		cmd.Args = append(cmd.Args, "./"+p)
+		cmd.Dir, cmd.Env = root, append(os.Environ(), env)
+		if said, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("go build ./%s: %w\n%s", p, err, said)
+		}
+		if err := t.copy(bin, "usr/bin/"+path.Base(p), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkout is the folder of the module that the working directory is in.
+func checkout() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list -m, in the folder of the checkout: %w", err)
+	}
+	return string(out[:len(out)-1]), nil
+}
+
+// stateDir is where a gateway without a configuration of its own keeps the key of file handles.
+func stateDir(t *tree) error {
+	t.dir("var/lib/sluice", 0o700)
+	t.own("var/lib/sluice", nonroot)
+	return nil
+}
+
+func addCertificates(t *tree) error {
+	const bundle = "etc/ssl/certs/ca-certificates.crt"
+	return t.copy("/"+bundle, bundle, 0o644)
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// A tree is what a layer holds: entries by their paths, which have no leading slash.
+type tree struct{ entries map[string]*entry }
+
+type entry struct {
+	header tar.Header
+	data   []byte
+}
+
+func newTree() *tree { return &tree{entries: map[string]*entry{}} }
+
+// dir adds a directory, and those that it is in.
+func (t *tree) dir(name string, mode int64) {
+	if parent := path.Dir(name); parent != "." && t.entries[parent] == nil {
+		t.dir(parent, 0o755)
+	}
+	t.entries[name] = &entry{header: tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}}
+}
+
+func (t *tree) file(name string, mode int64, data []byte) {
+	if parent := path.Dir(name); t.entries[parent] == nil {
+		t.dir(parent, 0o755)
+	}
+	t.entries[name] = &entry{header: tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data))}, data: data}
+}
+
+// copy adds a file of this machine.
+func (t *tree) copy(from, name string, mode int64) error {
+	data, err := os.ReadFile(from)
+	if err == nil {
+		t.file(name, mode, data)
+	}
+	return err
+}
+
+// own gives an entry to a user and the group of that number.
+func (t *tree) own(name string, id int) {
+	t.entries[name].header.Uid, t.entries[name].header.Gid = id, id
+}
+
+// layer packs the tree.
+func (t *tree) layer() (v1.Layer, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(t.entries)) { // a directory sorts before what is in it
+		e := t.entries[name]
+		h := e.header
+		h.ModTime, h.Format = time.Unix(0, 0), tar.FormatPAX
+		if err := w.WriteHeader(&h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(e.data); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// providers lists, a file each, the provider libraries that libibverbs loads at run time.
+const providers = "/etc/libibverbs.d"
+
+// addVerbs adds what dynamically linked programs on rdma-core need: the ELF interpreter, the libraries, and libibverbs's providers with theirs.
+func addVerbs(t *tree) error {
+	if err := stateDir(t); err != nil {
+		return err
+	}
+	program := t.entries["usr/bin/gateway"].data
+	interpreter, err := interpreterOf(program)
+	if err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(interpreter)
+	if err != nil {
+		return err
+	}
+	// The interpreter lies beside the C library, where Debian has all libraries, and where it looks for them first.
+	l := libraries{tree: t, dir: filepath.Dir(real)}
+	if err := t.copy(real, interpreter[1:], 0o755); err != nil {
+		return err
+	}
+	if err := l.addNeeded(program); err != nil {
+		return err
+	}
+	loaded, err := filepath.Glob(filepath.Join(l.dir, "libibverbs/*.so"))
+	if err != nil {
+		return err
+	}
+	configs, err := filepath.Glob(providers + "/*.driver")
+	if err != nil {
+		return err
+	}
+	if len(loaded) == 0 || len(configs) == 0 {
+		return fmt.Errorf("no provider libraries in %s/libibverbs, or none named in %s: hack/deps verbs installs them", l.dir, providers)
+	}
+	for _, c := range configs {
+		if err := t.copy(c, c[1:], 0o644); err != nil {
+			return err
+		}
+	}
+	for _, p := range loaded {
+		if err := l.add("libibverbs/" + filepath.Base(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// interpreterOf is the path of the program that loads a dynamically linked one.
+func interpreterOf(program []byte) (string, error) {
+	f, err := elf.NewFile(strings.NewReader(string(program)))
+	if err != nil {
+		return "", err
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			b, err := io.ReadAll(p.Open())
+			return strings.TrimRight(string(b), "\x00"), err
+		}
+	}
+	return "", errors.New("the program is static: it was not built on rdma-core")
+}
+
+// libraries adds shared libraries of dir to a tree, under the same path.
+type libraries struct {
+	tree *tree
+	dir  string
+}
+
+// add adds a library, and those that it needs.
+func (l libraries) add(name string) error {
+	to := path.Join(l.dir, name)[1:]
+	if l.tree.entries[to] != nil {
+		return nil
+	}
+	data, err := os.ReadFile(filepath.Join(l.dir, name)) // of the file that the name leads to
+	if err != nil {
+		return err
+	}
+	l.tree.file(to, 0o755, data)
+	return l.addNeeded(data)
+}
+
+func (l libraries) addNeeded(file []byte) error {
+	f, err := elf.NewFile(strings.NewReader(string(file)))
+	if err != nil {
+		return err
+	}
+	needed, err := f.ImportedLibraries()
+	if err != nil {
+		return err
+	}
+	for _, n := range needed {
+		if err := l.add(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
