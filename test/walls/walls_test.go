@@ -43,6 +43,12 @@ var forbidden = []struct {
 	{"pkg/oncrpc", "C"},
 	{"pkg/nfs", "C"},
 	{"pkg/rdma/iwarp", "C"},
+	{"pkg", "k8s.io"},
+	{"pkg", "sigs.k8s.io"},
+	{"internal/gateway", "k8s.io"},
+	{"internal/gateway", "sigs.k8s.io"},
+	{"internal/sluicectl", "k8s.io"},
+	{"internal/sluicectl", "sigs.k8s.io"},
 }
 
 type pkg struct {
