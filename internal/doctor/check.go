@@ -1,0 +1,119 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Wanted is what a host is to be good for.
+type Wanted struct {
+	// Device is the one that is to be used, "" for any. It may be missing.
+	Device string
+	// Address is the one to listen on; the zero value and the unspecified ones are any.
+	Address netip.Addr
+	// Interface has Address, "" if none has it.
+	Interface string
+	// Memory is how many bytes may have to be locked, 0 if nobody knows.
+	Memory uint64
+}
+
+// Check returns what keeps RDMA from working, a sentence each, or nothing.
+func (h *Host) Check(w Wanted) []string {
+	var ps []string
+	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }
+	if !h.Folder {
+		say("there is no /dev/infiniband: load the modules ib_uverbs and rdma_ucm on the host; a container gets it from the SR-IOV device plugin, whose selector has to say isRdma: true")
+	} else if h.Manager != nil {
+		say("%s", cannotOpen("/dev/infiniband/rdma_cm", h.Manager, "load the module rdma_ucm on the host, and give the file to the container"))
+	}
+	devices := h.Devices
+	if w.Device != "" {
+		devices = slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return d.Name != w.Device })
+	}
+	switch {
+	case len(devices) > 0:
+	case h.Exclusive && w.Device != "":
+		say("the RDMA device %s is not in this network namespace, and the kernel shows each device in one alone (rdma system: netns exclusive): have it moved here, as the CNI plugin rdma does (rdma dev set %[1]s netns NAME)", w.Device)
+	case h.Exclusive:
+		say("no RDMA device is in this network namespace, and the kernel shows each device in one alone (rdma system: netns exclusive): have one moved here, as the CNI plugin rdma does (rdma dev set DEVICE netns NAME)")
+	case w.Device != "":
+		say("there is no RDMA device %s: rdma link lists those that there are; load the adapter's driver", w.Device)
+	default:
+		say("there is no RDMA device: load the adapter's driver, or make a software device (rdma link add siw0 type siw netdev eth0)")
+	}
+	for i := range devices {
+		devices[i].check(w, h.Folder, say)
+	}
+	h.checkMemory(w.Memory, say)
+	return ps
+}
+
+func (d *Device) check(w Wanted, folder bool, say func(string, ...any)) {
+	if d.Open != nil && d.Verbs == "" {
+		say("%s has no character device: %v", d.Name, d.Open)
+	} else if d.Open != nil && folder {
+		say("%s of %s", cannotOpen("/dev/infiniband/"+d.Verbs, d.Open, "give the file to the container"), d.Name)
+	}
+	d.checkState(say)
+	if d.Transport() != "RoCE" || !w.Address.IsValid() || w.Address.IsUnspecified() || d.has(w.Address) {
+		return
+	}
+	on := "no interface here has that address"
+	if w.Interface != "" {
+		on = "it is on " + w.Interface
+	}
+	say("no GID of %s is made of the address %s (%s): the address has to be on the device's own network interface, or a VLAN of it, in this network namespace", d.Name, w.Address, on)
+}
+
+// has tells whether a GID of the device is made of an IP address.
+func (d *Device) has(a netip.Addr) bool {
+	return slices.ContainsFunc(d.Ports, func(p Port) bool {
+		return slices.ContainsFunc(p.GIDs, func(g GID) bool { return g.Address == a.Unmap().WithZone("") })
+	})
+}
+
+// checkState looks at what a device needs wherever it is used.
+func (d *Device) checkState(say func(string, ...any)) {
+	if strings.Trim(d.GUID, "0:") == "" {
+		say("the node GUID of %s is 0, so that the connection manager cannot use it: set a MAC for the virtual function on its host (ip link set PF vf N mac ADDRESS), then bind its driver anew", d.Name)
+	}
+	for _, p := range d.Ports {
+		if p.State != "ACTIVE" {
+			say("port %d of %s is %s: set its network interface up (ip link set NAME up), and look at cable and switch", p.Number, d.Name, p.State)
+		}
+	}
+}
+
+func (h *Host) checkMemory(need uint64, say func(string, ...any)) {
+	if h.IPCLock || h.MemLock >= max(need, leastMemory) {
+		return
+	}
+	needs := fmt.Sprintf("%s for a beginning", size(leastMemory))
+	if need > 0 {
+		needs = "up to " + size(need)
+	}
+	say("this process may lock %s of memory, and RDMA needs %s: raise the limit memlock (ulimit -l, LimitMEMLOCK= of systemd), or give the process the capability IPC_LOCK", size(h.MemLock), needs)
+}
+
+// size writes a number of bytes, rounded up.
+func size(n uint64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d KiB", (n+1<<10-1)>>10)
+	}
+	return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20)
+}
+
+// leastMemory is what a connection cannot do without: an arena of buffers.
+const leastMemory = 16 << 20
+
+// cannotOpen says that a device file cannot be opened, and what to do.
+func cannotOpen(file string, err error, missing string) string {
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) {
+		return fmt.Sprintf("there is no %s: %s", file, missing)
+	}
+	return fmt.Sprintf("%s cannot be opened (%v): this process needs the right to read and write it, and the container's devices cgroup has to allow it", file, err)
+}

@@ -1,0 +1,171 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Client describes what a host needs to mount from a server with the kernel's NFS/RDMA client.
+type Client struct {
+	*Host
+	// Server is its address, "IP:port".
+	Server netip.AddrPort
+	// Modules are the kernel's for NFS over RDMA, in order.
+	Modules []Module
+	// From is this host's address on the route to the server, and Interface has it. NoRoute is why there is none.
+	From      netip.Addr
+	Interface string
+	MAC       net.HardwareAddr // of Interface
+	NoRoute   error
+	// Dial is why a TCP connection to Server cannot be made; nil if it can. It tells about servers on iWARP alone.
+	Dial error
+}
+
+// Module is a module of the kernel.
+type Module struct {
+	Name string
+	// Loaded: it is in the kernel. Installed: it can be loaded.
+	Loaded, Installed bool
+}
+
+// modules are what a mount needs. siw is for hosts without an adapter.
+var modules = []string{"rpcrdma", "siw"}
+
+// dialPatience is how long a server may take to accept a TCP connection.
+const dialPatience = 5 * time.Second
+
+// ReadClient looks at this host as a client of server, "host:port".
+func ReadClient(ctx context.Context, server string) (*Client, error) {
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		return nil, err
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{Host: ReadHost(), Server: netip.AddrPortFrom(ips[0].Unmap(), uint16(n))}
+	var kernel unix.Utsname
+	release := ""
+	if unix.Uname(&kernel) == nil {
+		release = unix.ByteSliceToString(kernel.Release[:])
+	}
+	c.Modules = readModules(os.DirFS("/sys"), os.DirFS("/lib/modules"), release)
+	// Connecting a UDP socket asks the routes, and sends nothing.
+	if probe, err := net.Dial("udp", c.Server.String()); err != nil {
+		c.NoRoute = err
+	} else {
+		c.From = probe.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+		_ = probe.Close()
+		if c.Interface, err = InterfaceOf(c.From); err != nil {
+			c.NoRoute = err
+		} else if link, err := net.InterfaceByName(c.Interface); err == nil {
+			c.MAC = link.HardwareAddr
+		}
+	}
+	d := net.Dialer{Timeout: dialPatience}
+	conn, err := d.DialContext(ctx, "tcp", c.Server.String())
+	if c.Dial = err; err == nil {
+		_ = conn.Close()
+	}
+	return c, nil
+}
+
+func readModules(sys, lib fs.FS, release string) (all []Module) {
+	known := ""
+	for _, list := range []string{"modules.dep", "modules.builtin"} {
+		if b, err := fs.ReadFile(lib, path.Join(release, list)); err == nil {
+			known += string(b)
+		}
+	}
+	for _, name := range modules {
+		m := Module{Name: name}
+		_, err := fs.Stat(sys, "module/"+name)
+		m.Loaded = err == nil
+		m.Installed = m.Loaded || strings.Contains(known, "/"+name+".ko")
+		all = append(all, m)
+	}
+	return all
+}
+
+// Device returns the RDMA device on the route to the server, nil if there is none. The GID of one of iWARP is its interface's MAC, which is all that
+// kernels before 6.6 tell.
+func (c *Client) Device() *Device {
+	for i, d := range c.Devices {
+		for _, p := range d.Ports {
+			for _, g := range p.GIDs {
+				raw := g.Address.As16()
+				if g.Interface != "" && g.Interface == c.Interface || d.IWARP && string(raw[:6]) == string(c.MAC) {
+					return &c.Devices[i]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Check returns what keeps the host from mounting, a sentence each, or nothing.
+func (c *Client) Check() []string {
+	var ps []string
+	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }
+	software := ""
+	for _, m := range c.Modules {
+		switch {
+		case m.Name == "siw" && !m.Installed:
+			software = "; this kernel has no siw, which would do without an adapter"
+		case m.Loaded || m.Name == "siw":
+		case m.Installed:
+			say("the module %s is not loaded: modprobe %[1]s (a mount with proto=rdma does so by itself where it may)", m.Name)
+		default:
+			say("this kernel has no module %s, so that it cannot mount over RDMA: install the kernel's extra modules (linux-modules-extra on Ubuntu, kernel-modules-extra on Fedora)", m.Name)
+		}
+	}
+	if c.NoRoute != nil {
+		say("no route leads to %s (%v): look at ip route get %[1]s", c.Server.Addr(), c.NoRoute)
+		return ps
+	}
+	d := c.Device()
+	switch {
+	case d == nil && len(c.Devices) == 0:
+		say("there is no RDMA device: load the adapter's driver, or for a server on iWARP make a software device (rdma link add siw0 type siw netdev %s)%s", c.Interface, software)
+	case d == nil:
+		say("the way to %s is by %s, on which there is no RDMA device: mount by an address that is reached through one of %s, or for a server on iWARP make a software device (rdma link add siw0 type siw netdev %[2]s)%[4]s",
+			c.Server.Addr(), c.Interface, names(c.Devices), software)
+	default:
+		d.checkState(say)
+	}
+	if c.Dial != nil && (d == nil || d.IWARP) {
+		say("%s", unreachable(c.Server, c.Dial))
+	}
+	return ps
+}
+
+func unreachable(server netip.AddrPort, err error) string {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Sprintf("nothing listens on %s (connection refused): look at the gateway's /status, whose listeners say why", server)
+	}
+	return fmt.Sprintf("%s does not answer (%v): look at firewalls and network policies between here and there, which have to let TCP port %d through for iWARP", server, err, server.Port())
+}
+
+func names(devices []Device) string {
+	var list []string
+	for _, d := range devices {
+		list = append(list, d.Name)
+	}
+	return strings.Join(list, ", ")
+}

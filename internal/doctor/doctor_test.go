@@ -1,0 +1,189 @@
+package doctor
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var address = netip.MustParseAddr("10.0.0.5")
+
+// adapter is a RoCE device that is as it should be.
+func adapter(change func(*Device)) Device {
+	d := Device{Name: "mlx5_4", GUID: "5054:00ff:fe12:3456", Verbs: "uverbs0", Ports: []Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", GIDs: []GID{
+		{Index: 0, Address: netip.MustParseAddr("fe80::1"), Interface: "net1", Type: "RoCE v2"},
+		{Index: 1, Address: address, Interface: "net1", Type: "RoCE v2"},
+	}}}}
+	change(&d)
+	return d
+}
+
+func host(change func(*Host), devices ...Device) *Host {
+	h := &Host{Folder: true, MemLock: Unlimited, Devices: devices}
+	change(h)
+	return h
+}
+
+func same[T any](*T) {}
+
+// compare looks for words in each of the sentences, in order.
+func compare(t *testing.T, got, want []string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("got %q, want %d", got, len(want))
+	}
+	for i, w := range want {
+		for word := range strings.SplitSeq(w, "|") {
+			if !strings.Contains(got[i], word) {
+				t.Errorf("%q says nothing of %q", got[i], word)
+			}
+		}
+	}
+}
+
+func TestHostCheck(t *testing.T) {
+	good := adapter(same)
+	on := Wanted{Device: "mlx5_4", Address: address, Interface: "net1", Memory: 768 << 20}
+	for _, c := range []struct {
+		name string
+		host *Host
+		want Wanted
+		says []string
+	}{
+		{name: "all is well", host: host(same, good), want: on},
+		{name: "any device, any address", host: host(same, good), want: Wanted{Address: netip.IPv6Unspecified()}},
+		{name: "no folder", host: host(func(h *Host) { h.Folder, h.Manager = false, syscall.ENOENT }, adapter(func(d *Device) { d.Open = syscall.ENOENT })), want: on,
+			says: []string{"no /dev/infiniband:|isRdma|rdma_ucm"}},
+		{name: "no connection manager", host: host(func(h *Host) { h.Manager = syscall.ENOENT }, good), want: on, says: []string{"no /dev/infiniband/rdma_cm|rdma_ucm"}},
+		{name: "manager not allowed", host: host(func(h *Host) { h.Manager = syscall.EPERM }, good), want: on, says: []string{"rdma_cm cannot be opened|not permitted|cgroup"}},
+		{name: "device not allowed", host: host(same, adapter(func(d *Device) { d.Open = syscall.EACCES })), want: on, says: []string{"uverbs0 cannot be opened|denied|mlx5_4"}},
+		{name: "no character device", host: host(same, adapter(func(d *Device) { d.Verbs, d.Open = "", errors.New("the module ib_uverbs is not loaded") })), want: on, says: []string{"mlx5_4|ib_uverbs"}},
+		{name: "no device at all", host: host(same), says: []string{"no RDMA device:|driver|siw"}},
+		{name: "another one", host: host(same, good), want: Wanted{Device: "mlx5_5"}, says: []string{"no RDMA device mlx5_5"}},
+		{name: "in another namespace", host: host(func(h *Host) { h.Exclusive = true }, good), want: Wanted{Device: "mlx5_5"}, says: []string{"mlx5_5 is not in this network namespace|exclusive|rdma dev set mlx5_5 netns"}},
+		{name: "all in other namespaces", host: host(func(h *Host) { h.Exclusive = true }), says: []string{"no RDMA device is in this network namespace"}},
+		{name: "exclusive, and here", host: host(func(h *Host) { h.Exclusive = true }, good), want: on},
+		{name: "no node GUID", host: host(same, adapter(func(d *Device) { d.GUID = "0000:0000:0000:0000" })), want: on, says: []string{"node GUID of mlx5_4 is 0|vf N mac"}},
+		{name: "port down", host: host(same, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), want: on, says: []string{"port 1 of mlx5_4 is DOWN|ip link set"}},
+		{name: "no GID", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = d.Ports[0].GIDs[:1] })), want: on, says: []string{"no GID of mlx5_4 is made of the address 10.0.0.5 (it is on net1)"}},
+		{name: "nobody's address", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = nil })), want: Wanted{Device: "mlx5_4", Address: address}, says: []string{"no interface here has that address"}},
+		{name: "iWARP has no such GIDs", host: host(same, adapter(func(d *Device) { d.IWARP, d.Ports[0].GIDs = true, nil })), want: on},
+		{name: "nor has InfiniBand", host: host(same, adapter(func(d *Device) { d.Ports[0].LinkLayer, d.Ports[0].GIDs = "InfiniBand", nil })), want: on},
+		{name: "memlock", host: host(func(h *Host) { h.MemLock = 8 << 20 }, good), want: on, says: []string{"may lock 8 MiB|up to 768 MiB|IPC_LOCK|memlock"}},
+		{name: "memlock, need unknown", host: host(func(h *Host) { h.MemLock = 64 << 10 }, good), says: []string{"may lock 64 KiB|16 MiB"}},
+		{name: "memlock large enough", host: host(func(h *Host) { h.MemLock = 768 << 20 }, good), want: on},
+		{name: "the capability", host: host(func(h *Host) { h.MemLock, h.IPCLock = 8<<20, true }, good), want: on},
+		{name: "several", host: host(func(h *Host) { h.MemLock = 0 }, adapter(func(d *Device) { d.GUID, d.Ports[0].State = "", "INIT" })), want: on,
+			says: []string{"node GUID", "is INIT", "may lock 0 KiB"}},
+	} {
+		t.Run(c.name, func(t *testing.T) { compare(t, c.host.Check(c.want), c.says) })
+	}
+}
+
+func TestClientCheck(t *testing.T) {
+	server := netip.MustParseAddrPort("10.0.0.9:20049")
+	loaded := []Module{{"rpcrdma", true, true}, {"siw", false, true}}
+	siw := Device{Name: "siw0", IWARP: true, GUID: "1", Ports: []Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet",
+		GIDs: []GID{{Address: netip.MustParseAddr("5254:0012:3456::")}}}}}
+	mac, err := net.ParseMAC("52:54:00:12:34:56")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := func(change func(*Client), devices ...Device) *Client {
+		c := &Client{Host: host(same, devices...), Server: server, Modules: loaded, From: address, Interface: "net1", MAC: mac}
+		change(c)
+		return c
+	}
+	for _, c := range []struct {
+		name   string
+		client *Client
+		says   []string
+	}{
+		{name: "RoCE, where TCP tells nothing", client: client(func(c *Client) { c.Dial = syscall.ECONNREFUSED }, adapter(same))},
+		{name: "siw", client: client(same, siw)},
+		{name: "siw of a later kernel", client: client(func(c *Client) { c.MAC = nil }, adapter(func(d *Device) { d.IWARP = true }))},
+		{name: "module not loaded", client: client(func(c *Client) { c.Modules = []Module{{"rpcrdma", false, true}, {"siw", false, false}} }, siw), says: []string{"rpcrdma is not loaded: modprobe rpcrdma"}},
+		{name: "module missing", client: client(func(c *Client) { c.Modules = []Module{{"rpcrdma", false, false}, {"siw", false, false}} }, siw), says: []string{"no module rpcrdma|linux-modules-extra"}},
+		{name: "no route", client: client(func(c *Client) { c.NoRoute, c.Dial = syscall.ENETUNREACH, syscall.ENETUNREACH }), says: []string{"no route leads to 10.0.0.9|unreachable"}},
+		{name: "no device", client: client(func(c *Client) { c.Modules = []Module{{"rpcrdma", true, true}, {"siw", false, false}} }), says: []string{"no RDMA device:|siw netdev net1|has no siw"}},
+		{name: "device elsewhere", client: client(func(c *Client) { c.Interface, c.MAC = "eth0", nil }, adapter(same)), says: []string{"by eth0, on which there is no RDMA device|mlx5_4"}},
+		{name: "port down", client: client(same, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), says: []string{"port 1 of mlx5_4 is DOWN"}},
+		{name: "refused", client: client(func(c *Client) { c.Dial = syscall.ECONNREFUSED }, siw), says: []string{"nothing listens on 10.0.0.9:20049"}},
+		{name: "silent", client: client(func(c *Client) { c.Dial = syscall.ETIMEDOUT }, siw), says: []string{"10.0.0.9:20049 does not answer|TCP port 20049"}},
+	} {
+		t.Run(c.name, func(t *testing.T) { compare(t, c.client.Check(), c.says) })
+	}
+}
+
+func TestReadDevices(t *testing.T) {
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s + "\n"), ModTime: time.Time{}} }
+	const dev = "class/infiniband/rxe0/"
+	sys := fstest.MapFS{
+		"class/infiniband_verbs/abi_version":   file("6"),
+		"class/infiniband_verbs/uverbs3/ibdev": file("rxe0"),
+		dev + "node_type":                      file("1: CA"),
+		dev + "node_guid":                      file("5054:00ff:fe12:3456"),
+		dev + "ports/1/state":                  file("4: ACTIVE"),
+		dev + "ports/1/link_layer":             file("Ethernet"),
+		dev + "ports/1/gids/0":                 file("fe80:0000:0000:0000:5054:00ff:fe12:3456"),
+		dev + "ports/1/gids/1":                 file("0000:0000:0000:0000:0000:ffff:0a00:020f"),
+		dev + "ports/1/gids/2":                 file("0000:0000:0000:0000:0000:0000:0000:0000"),
+		dev + "ports/1/gids/10":                file("fd00:0000:0000:0000:0000:0000:0000:0001"),
+		dev + "ports/1/gid_attrs/ndevs/1":      file("eth0"),
+		dev + "ports/1/gid_attrs/types/1":      file("RoCE v2"),
+		"class/infiniband/siw0/node_type":      file("4: RNIC"),
+	}
+	opened := ""
+	got := readDevices(sys, func(file string) error { opened += file; return syscall.EPERM })
+	want := []Device{
+		{Name: "rxe0", GUID: "5054:00ff:fe12:3456", Verbs: "uverbs3", Open: syscall.EPERM, Ports: []Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", GIDs: []GID{
+			{Index: 0, Address: netip.MustParseAddr("fe80::5054:ff:fe12:3456")},
+			{Index: 1, Address: netip.MustParseAddr("10.0.2.15"), Interface: "eth0", Type: "RoCE v2"},
+			{Index: 10, Address: netip.MustParseAddr("fd00::1")},
+		}}}},
+		{Name: "siw0", IWARP: true, Open: errors.New("the module ib_uverbs is not loaded")},
+	}
+	errs := cmp.Comparer(func(a, b error) bool { return (a == nil) == (b == nil) && (a == nil || a.Error() == b.Error()) })
+	if d := cmp.Diff(want, got, errs, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
+		t.Error(d)
+	}
+	if opened != "/dev/infiniband/uverbs3" {
+		t.Errorf("opened %s", opened)
+	}
+	if got[0].Transport() != "RoCE" || got[1].Transport() != "iWARP" {
+		t.Errorf("%s and %s", got[0].Transport(), got[1].Transport())
+	}
+}
+
+func TestReadModules(t *testing.T) {
+	lib := fstest.MapFS{
+		"6.1/modules.dep":     {Data: []byte("kernel/net/sunrpc/xprtrdma/rpcrdma.ko.xz: kernel/net/sunrpc/sunrpc.ko.xz\n")},
+		"6.1/modules.builtin": {Data: []byte("kernel/drivers/infiniband/sw/siw/siw.ko\n")},
+	}
+	want := []Module{{"rpcrdma", true, true}, {"siw", false, true}}
+	if got := readModules(fstest.MapFS{"module/rpcrdma": {}}, lib, "6.1"); !cmp.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := readModules(fstest.MapFS{}, lib, "6.2"); !cmp.Equal(got, []Module{{Name: "rpcrdma"}, {Name: "siw"}}) {
+		t.Errorf("%v, want none", got)
+	}
+}
+
+func TestInterfaceOf(t *testing.T) {
+	if link, err := InterfaceOf(netip.MustParseAddr("127.0.0.1")); err != nil || link != "lo" {
+		t.Errorf("%q, %v; want lo", link, err)
+	}
+	if link, err := InterfaceOf(netip.IPv4Unspecified()); err != nil || link != "" {
+		t.Errorf("%q, %v; want any", link, err)
+	}
+	if link, err := InterfaceOf(netip.MustParseAddr("192.0.2.1")); err == nil || !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Errorf("%q, %v; want none", link, err)
+	}
+}

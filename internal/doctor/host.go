@@ -1,0 +1,200 @@
+// Package doctor looks at what RDMA needs of a host, and says what is missing in sentences that tell what to do.
+//
+// What is looked at ([ReadHost], [ReadClient]) is apart from what is thought of it ([Host.Check], [Client.Check]), which depends on nothing else.
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host describes what RDMA needs of a host, as seen from this process: of a container, if it is in one.
+type Host struct {
+	// Folder: there is a /dev/infiniband.
+	Folder bool
+	// Manager is why /dev/infiniband/rdma_cm cannot be opened; nil if it can.
+	Manager error
+	// Devices are those of this network namespace, by name.
+	Devices []Device
+	// Exclusive: the kernel shows RDMA devices in one network namespace each (rdma system set netns exclusive).
+	Exclusive bool
+	// MemLock is how many bytes this process may lock, [Unlimited] if there is no limit (RLIMIT_MEMLOCK).
+	MemLock uint64
+	// IPCLock: the process has the capability IPC_LOCK, for which the limit does not count.
+	IPCLock bool
+}
+
+// Unlimited is the limit where there is none.
+const Unlimited = math.MaxUint64
+
+// Device is an RDMA device.
+type Device struct {
+	Name string
+	// IWARP: its transport is iWARP; otherwise it is InfiniBand or, where the ports' link layer is Ethernet, RoCE.
+	IWARP bool
+	// GUID is the node GUID as the kernel writes it: "5054:00ff:fe12:3456".
+	GUID string
+	// Verbs is its character device, "uverbs0"; Open is why it cannot be opened, nil if it can.
+	Verbs string
+	Open  error
+	Ports []Port
+}
+
+// Transport is InfiniBand, RoCE or iWARP.
+func (d *Device) Transport() string {
+	switch {
+	case d.IWARP:
+		return "iWARP"
+	case len(d.Ports) > 0 && d.Ports[0].LinkLayer == "Ethernet":
+		return "RoCE"
+	default:
+		return "InfiniBand"
+	}
+}
+
+// Port is a port of a device.
+type Port struct {
+	Number    int
+	State     string // "ACTIVE", "DOWN", "INIT", "ARMED"
+	LinkLayer string // "Ethernet" or "InfiniBand"
+	GIDs      []GID  // those that are not zero
+}
+
+// GID is an entry of a port's table.
+type GID struct {
+	Index int
+	// Address is the GID. With RoCE it is an IP address; of IPv4 as such.
+	Address netip.Addr
+	// Interface is the network interface that it belongs to, "" if the kernel does not tell.
+	Interface string
+	// Type is "RoCE v2" or "IB/RoCE v1"; "" if the kernel does not tell.
+	Type string
+}
+
+// ReadHost looks at this host.
+func ReadHost() *Host { return readHost(os.DirFS("/sys"), openable) }
+
+func readHost(sys fs.FS, open func(file string) error) *Host {
+	h := &Host{MemLock: Unlimited, Manager: open("/dev/infiniband/rdma_cm"), Devices: readDevices(sys, open)}
+	_, err := os.Stat("/dev/infiniband")
+	h.Folder = err == nil
+	h.Exclusive = read(sys, "module/ib_core/parameters/netns_mode") == "N"
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
+		h.MemLock = limit.Cur
+	}
+	h.IPCLock = effective(unix.CAP_IPC_LOCK)
+	return h
+}
+
+// openable opens a device file for a moment.
+func openable(file string) error {
+	fd, err := unix.Open(file, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// effective tells whether this process has a capability that is in effect.
+func effective(capability int) bool {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(status), "\nCapEff:")
+	word, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
+	set, err := strconv.ParseUint(word, 16, 64)
+	return err == nil && set>>capability&1 != 0
+}
+
+const class = "class/infiniband"
+
+func readDevices(sys fs.FS, open func(string) error) (all []Device) {
+	nodes := map[string]string{}
+	files, _ := fs.Glob(sys, "class/infiniband_verbs/uverbs*/ibdev")
+	for _, f := range files {
+		nodes[read(sys, f)] = path.Base(path.Dir(f))
+	}
+	entries, _ := fs.ReadDir(sys, class)
+	for _, e := range entries {
+		at := path.Join(class, e.Name())
+		d := Device{Name: e.Name(), GUID: read(sys, path.Join(at, "node_guid")), Verbs: nodes[e.Name()],
+			IWARP: strings.Contains(read(sys, path.Join(at, "node_type")), "RNIC")}
+		if d.Verbs == "" {
+			d.Open = errors.New("the module ib_uverbs is not loaded")
+		} else {
+			d.Open = open("/dev/infiniband/" + d.Verbs)
+		}
+		ports, _ := fs.ReadDir(sys, path.Join(at, "ports"))
+		for _, p := range ports {
+			if n, err := strconv.Atoi(p.Name()); err == nil {
+				d.Ports = append(d.Ports, readPort(sys, path.Join(at, "ports", p.Name()), n))
+			}
+		}
+		slices.SortFunc(d.Ports, func(a, b Port) int { return a.Number - b.Number })
+		all = append(all, d)
+	}
+	return all
+}
+
+func readPort(sys fs.FS, at string, number int) Port {
+	p := Port{Number: number, LinkLayer: read(sys, path.Join(at, "link_layer"))}
+	_, p.State, _ = strings.Cut(read(sys, path.Join(at, "state")), ": ")
+	gids, _ := fs.ReadDir(sys, path.Join(at, "gids"))
+	for _, g := range gids {
+		i, err1 := strconv.Atoi(g.Name())
+		a, err2 := netip.ParseAddr(read(sys, path.Join(at, "gids", g.Name())))
+		if err1 != nil || err2 != nil || a.IsUnspecified() {
+			continue
+		}
+		p.GIDs = append(p.GIDs, GID{Index: i, Address: a.Unmap(), Interface: read(sys, path.Join(at, "gid_attrs/ndevs", g.Name())),
+			Type: read(sys, path.Join(at, "gid_attrs/types", g.Name()))})
+	}
+	slices.SortFunc(p.GIDs, func(a, b GID) int { return a.Index - b.Index })
+	return p
+}
+
+// read returns what a file of /sys says, "" if it says nothing.
+func read(sys fs.FS, file string) string {
+	b, err := fs.ReadFile(sys, file)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// InterfaceOf returns the network interface that has an address, "" if that is any address.
+func InterfaceOf(a netip.Addr) (string, error) {
+	if !a.IsValid() || a.IsUnspecified() {
+		return "", nil
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, l := range links {
+		addresses, err := l.Addrs()
+		if err != nil {
+			continue // it went away
+		}
+		for _, has := range addresses {
+			if p, err := netip.ParsePrefix(has.String()); err == nil && p.Addr().Unmap() == a.Unmap().WithZone("") {
+				return l.Name, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no network interface has the address %s: %w", a, syscall.EADDRNOTAVAIL)
+}
