@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
 // admin is the page for people, probes and Prometheus. It only reads.
@@ -29,7 +31,7 @@ type admin struct {
 	server  *http.Server
 }
 
-func newAdmin(log *slog.Logger, status func() Status, metrics prometheus.Gatherer, profile bool) *admin {
+func newAdmin(log *slog.Logger, status func() status.Status, metrics prometheus.Gatherer, profile bool) *admin {
 	m := http.NewServeMux()
 	m.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
 // announce says in a few lines what is served where, how to mount it, and what is off.
@@ -38,12 +39,12 @@ func (g *Gateway) announce(w io.Writer) {
 	fmt.Fprintln(w, "off: locking by NLM (mount version 3 with nolock); for volumes also NFS version 4 and RPCSEC_GSS")
 }
 
-func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
+func announceExport(w io.Writer, s *status.Export, x *config.Export) {
 	if x == nil {
 		fmt.Fprintf(w, "\nexport %s is not served: %s\n", s.Name, s.Error)
 		return
 	}
-	fmt.Fprintf(w, "\nexport %s: %s\n", s.Name, s.Backend.where())
+	fmt.Fprintf(w, "\nexport %s: %s\n", s.Name, where(&s.Backend))
 	version, versions := config.NFSv3, []string{string(config.NFSv3)}
 	if remote, _, ok := x.Backend.Remote(); ok {
 		version, versions = slices.Max(remote.Versions), nil
@@ -53,7 +54,7 @@ func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
 	}
 	tcp := ""
 	for _, l := range s.Listeners {
-		if l.Network == config.TCP && l.State == Listening {
+		if l.Network == config.TCP && l.State == status.Listening {
 			_, tcp, _ = net.SplitHostPort(l.Address)
 		}
 	}
@@ -62,7 +63,7 @@ func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
 		if l.Provider != "" {
 			name += " (" + string(l.Provider) + ")"
 		}
-		if l.State != Listening {
+		if l.State != status.Listening {
 			fmt.Fprintf(w, "  %-13s %s: %s; it is tried again and again\n", name, l.Configured, l.Error)
 			continue
 		}
@@ -82,8 +83,16 @@ func announceExport(w io.Writer, s *ExportStatus, x *config.Export) {
 	}
 }
 
+// where names the place of a backend.
+func where(s *status.Backend) string {
+	if s.Server == "" {
+		return s.Path
+	}
+	return s.Kind + " " + s.Server + ":" + s.Path
+}
+
 // mountLine is how a Linux client on this host, or for a wildcard address any client, mounts an address.
-func mountLine(l ListenerStatus, tcp string, version config.NFSVersion) string {
+func mountLine(l status.Listener, tcp string, version config.NFSVersion) string {
 	host, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
 		return ""

@@ -8,22 +8,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
 func TestAnnounceExport(t *testing.T) {
-	rdma := func(address string) ListenerStatus {
-		return ListenerStatus{Network: config.RDMA, Provider: config.IWARP, Configured: address, Address: address, State: Listening}
+	rdma := func(address string) status.Listener {
+		return status.Listener{Network: config.RDMA, Provider: config.IWARP, Configured: address, Address: address, State: status.Listening}
 	}
-	tcp := func(address string) ListenerStatus {
-		return ListenerStatus{Network: config.TCP, Configured: address, Address: address, State: Listening}
+	tcp := func(address string) status.Listener {
+		return status.Listener{Network: config.TCP, Configured: address, Address: address, State: status.Listening}
 	}
 	busy := tcp("10.0.0.1:2049")
-	busy.State, busy.Error, busy.Address = Retrying, "bind: cannot assign requested address", ""
+	busy.State, busy.Error, busy.Address = status.Retrying, "bind: cannot assign requested address", ""
 	x := &config.Export{Access: []config.AccessRule{
 		{From: config.AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}, Mode: config.ReadWrite, Squash: config.SquashNone},
 		{From: config.AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}, Mode: config.ReadOnly, Squash: config.SquashAll},
 	}}
-	backend := BackendStatus{Path: "/srv", Identity: "the callers' uids and gids"}
+	backend := status.Backend{Path: "/srv", Identity: "the callers' uids and gids"}
 	remote := &config.Export{Access: x.Access, Backend: config.Backend{RDMA: &config.RDMAServer{Versions: []config.NFSVersion{"4.2", "3", "4.1"}}}}
 	const rest = `
   versions      3
@@ -33,30 +34,30 @@ func TestAnnounceExport(t *testing.T) {
 `
 	for _, tt := range []struct {
 		name   string
-		status ExportStatus
+		status status.Export
 		x      *config.Export
 		want   string
 	}{
-		{"loopback", ExportStatus{Name: "a", Backend: backend, Listeners: []ListenerStatus{rdma("127.0.0.1:20049"), tcp("127.0.0.1:2049")}}, x, `
+		{"loopback", status.Export{Name: "a", Backend: backend, Listeners: []status.Listener{rdma("127.0.0.1:20049"), tcp("127.0.0.1:2049")}}, x, `
 export a: /srv
   rdma (iwarp)  127.0.0.1:20049        mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock 127.0.0.1:/ /mnt
   tcp           127.0.0.1:2049         mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock 127.0.0.1:/ /mnt` + rest},
-		{"wildcard and IPv6", ExportStatus{Name: "a", Backend: backend, Listeners: []ListenerStatus{rdma("[::]:20049"), tcp("[fd00::1]:2049")}}, x, `
+		{"wildcard and IPv6", status.Export{Name: "a", Backend: backend, Listeners: []status.Listener{rdma("[::]:20049"), tcp("[fd00::1]:2049")}}, x, `
 export a: /srv
   rdma (iwarp)  [::]:20049             mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock HOST:/ /mnt
   tcp           [fd00::1]:2049         mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock [fd00::1]:/ /mnt` + rest},
-		{"no MOUNT", ExportStatus{Name: "a", Backend: backend, Listeners: []ListenerStatus{rdma("127.0.0.1:20049"), busy}}, x, `
+		{"no MOUNT", status.Export{Name: "a", Backend: backend, Listeners: []status.Listener{rdma("127.0.0.1:20049"), busy}}, x, `
 export a: /srv
   rdma (iwarp)  127.0.0.1:20049        no tcp listener serves MOUNT: a Linux client cannot mount this
   tcp           10.0.0.1:2049: bind: cannot assign requested address; it is tried again and again` + rest},
-		{"a server", ExportStatus{
-			Name: "a", Backend: BackendStatus{Kind: "rdma", Server: "filer:20049", Path: "/vol", Identity: backend.Identity},
-			Listeners: []ListenerStatus{rdma("127.0.0.1:20049")},
+		{"a server", status.Export{
+			Name: "a", Backend: status.Backend{Kind: "rdma", Server: "filer:20049", Path: "/vol", Identity: backend.Identity},
+			Listeners: []status.Listener{rdma("127.0.0.1:20049")},
 		}, remote, `
 export a: rdma filer:20049:/vol
   rdma (iwarp)  127.0.0.1:20049        mount -t nfs -o vers=4.2,proto=rdma,port=20049 127.0.0.1:/ /mnt` +
 			strings.Replace(rest, "versions      3", "versions      3, 4.1, 4.2", 1)},
-		{"not served", ExportStatus{Name: "a", Error: "it is no directory"}, nil, `
+		{"not served", status.Export{Name: "a", Error: "it is no directory"}, nil, `
 export a is not served: it is no directory
 `},
 	} {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
@@ -18,7 +19,7 @@ type backend interface {
 	// setAccess changes who may do what, from the next call on.
 	setAccess(rules []config.AccessRule) error
 	// status tells of its health. It does not block.
-	status() BackendStatus
+	status() status.Backend
 	// collect tells the figures that backends of its kind have.
 	collect(counter counterFunc, gauge gaugeFunc)
 	// close ends it, when no server hands calls to it any more.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/proxy"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -86,12 +87,12 @@ func (r *remote) same(x *config.Export) bool { return reflect.DeepEqual(r.is, se
 
 func (r *remote) setAccess(rs []config.AccessRule) error { return r.srv.SetAccess(rules(rs)) }
 
-func (r *remote) status() BackendStatus {
+func (r *remote) status() status.Backend {
 	st := r.srv.Status()
-	s := BackendStatus{
+	s := status.Backend{
 		Kind: "nfs", Server: net.JoinHostPort(r.is.server.Server, strconv.Itoa(r.is.server.Port)), Path: r.is.server.Path,
 		Healthy: st.Healthy, Identity: "the callers' uids and gids, as the server allows",
-		RemoteStatus: &RemoteStatus{
+		Remote: &status.Remote{
 			Versions: append([]string{}, st.Versions...), Since: st.Since, Connections: st.Connections, Parked: st.Parked, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
 		},
 	}

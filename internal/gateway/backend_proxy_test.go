@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
@@ -77,8 +78,8 @@ func TestRemoteBackend(t *testing.T) {
 			}
 		}
 		s := near.export(export).Backend
-		if s.Kind != export || !s.Healthy || s.Error != "" || s.RemoteStatus == nil || s.Connections < len(networks) {
-			t.Errorf("%+v, %+v", s, s.RemoteStatus)
+		if s.Kind != export || !s.Healthy || s.Error != "" || s.Remote == nil || s.Connections < len(networks) {
+			t.Errorf("%+v, %+v", s, s.Remote)
 		}
 	}
 	direct, through := far.connect("far", config.TCP), near.connect("nfs", config.TCP)
@@ -95,7 +96,7 @@ func TestRemoteAway(t *testing.T) {
 	address := freeAddress(t)
 	near := newRig(t)
 	g := near.start(near.yaml(exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, address)}))
-	if s := g.Status(); !s.Ready || s.Exports[0].State != Serving {
+	if s := g.Status(); !s.Ready || s.Exports[0].State != status.Serving {
 		t.Fatalf("%+v", s)
 	}
 	eventually(t, "the backend's absence shows", func() bool {
@@ -154,7 +155,7 @@ func TestRemoteReload(t *testing.T) {
 
 	a.access = ""
 	a.backend = inFrontOf(t, config.TCP, far.address("two", config.TCP))
-	if s := near.apply(near.yaml(a)); s.Exports[0].State != Serving {
+	if s := near.apply(near.yaml(a)); s.Exports[0].State != status.Serving {
 		t.Fatalf("%+v", s.Exports[0])
 	}
 	cr.ends()
@@ -172,7 +173,7 @@ func TestRemoteReload(t *testing.T) {
 	a.backend = ""
 	near.apply(near.yaml(a))
 	c.ends()
-	if b := near.export("nfs").Backend; b.Kind != "volume" || b.RemoteStatus != nil {
+	if b := near.export("nfs").Backend; b.Kind != "volume" || b.Remote != nil {
 		t.Errorf("%+v", b)
 	}
 	near.connect("nfs", config.TCP).put("local", 1)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/server"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
@@ -106,8 +107,8 @@ func (v *volume) probe() {
 	}
 }
 
-func (v *volume) status() BackendStatus {
-	s := BackendStatus{Kind: "volume", Path: v.path, Healthy: true}
+func (v *volume) status() status.Backend {
+	s := status.Backend{Kind: "volume", Path: v.path, Healthy: true}
 	info := v.srv.Info()
 	s.Identity = "the callers' uids and gids"
 	if !info.Identities {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/words"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -103,7 +104,7 @@ func (c *clients) count() (n [len(networks)]int) {
 }
 
 // list returns the connections, the oldest first.
-func (c *clients) list() []ClientStatus {
+func (c *clients) list() []status.Client {
 	c.mu.Lock()
 	all := make([]*peer, 0, len(c.byConn))
 	for _, cl := range c.byConn {
@@ -116,21 +117,21 @@ func (c *clients) list() []ClientStatus {
 		}
 		return a.info.Remote.Compare(b.info.Remote)
 	})
-	list := make([]ClientStatus, len(all))
+	list := make([]status.Client, len(all))
 	for i, cl := range all {
 		list[i] = cl.status()
 	}
 	return list
 }
 
-func (cl *peer) status() ClientStatus {
-	s := ClientStatus{Network: config.TCP, Remote: plain(cl.info.Remote), Local: plain(cl.info.Local), Since: cl.since}
+func (cl *peer) status() status.Client {
+	s := status.Client{Network: config.TCP, Remote: plain(cl.info.Remote), Local: plain(cl.info.Local), Since: cl.since}
 	if cl.rdma == nil {
 		return s
 	}
 	n := cl.rdma.Negotiated()
 	s.Network = config.RDMA
-	s.RDMA = &RDMAStatus{
+	s.RDMA = &status.RDMA{
 		Provider: n.Attributes.Provider, Version: n.Version,
 		Credits: n.Granted, InUse: cl.rdma.InUse(), ReadsOut: n.Attributes.ReadsOut,
 		RemoteInvalidation: n.RemoteInvalidation, CRC: n.Attributes.CRC,
@@ -138,8 +139,8 @@ func (cl *peer) status() ClientStatus {
 	s.RDMA.InlineThreshold.Call, s.RDMA.InlineThreshold.Reply = n.InlineCall, n.InlineReply
 	if n.Version == wire.Version2 {
 		s.RDMA.Extensions = words.Names(n.Extensions)
-		s.RDMA.Transmissions = &TransmissionStatus{Call: n.MaxCallTransmissions, Reply: n.MaxReplyTransmissions}
-		s.RDMA.Properties = &PropertiesStatus{Gateway: properties(&n.Own), Client: properties(&n.Remote)}
+		s.RDMA.Transmissions = &status.Transmissions{Call: n.MaxCallTransmissions, Reply: n.MaxReplyTransmissions}
+		s.RDMA.Properties = &status.PropertiesPair{Gateway: properties(&n.Own), Client: properties(&n.Remote)}
 	}
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -39,13 +40,13 @@ func (e *export) setCredits(t *config.Transport) {
 	}
 }
 
-func (e *export) creditStatus(t *config.Transport) *CreditStatus {
+func (e *export) creditStatus(t *config.Transport) *status.Credits {
 	st := e.credits.Stats()
-	s := &CreditStatus{Policy: t.Credits.Policy, Granted: st.Granted, Receives: st.Promised, Max: st.Max}
+	s := &status.Credits{Policy: t.Credits.Policy, Granted: st.Granted, Receives: st.Promised, Max: st.Max}
 	if s.Policy == config.Adaptive {
-		s.AdaptiveStatus = &AdaptiveStatus{Min: st.Min, Ceiling: st.Ceiling, Memory: st.Memory, Changes: map[string]CreditChanges{}}
+		s.Adaptive = &status.Adaptive{Min: st.Min, Ceiling: st.Ceiling, Memory: st.Memory, Changes: map[string]status.CreditChanges{}}
 		for r := range rpcrdma.Reasons {
-			s.Changes[r.String()] = CreditChanges{Raised: st.Raised[r], Lowered: st.Lowered[r]}
+			s.Changes[r.String()] = status.CreditChanges{Raised: st.Raised[r], Lowered: st.Lowered[r]}
 		}
 	}
 	return s

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -36,9 +37,9 @@ func TestLiveCredits(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	credits := func() *CreditStatus { return r.export("a").Credits }
+	credits := func() *status.Credits { return r.export("a").Credits }
 	work()
-	if s := credits(); s.Policy != config.Static || s.Granted != 200 || s.Max != 100 || s.Receives != 200*4096 || s.AdaptiveStatus != nil {
+	if s := credits(); s.Policy != config.Static || s.Granted != 200 || s.Max != 100 || s.Receives != 200*4096 || s.Adaptive != nil {
 		t.Errorf("Static: %+v", s)
 	}
 
@@ -51,7 +52,7 @@ func TestLiveCredits(t *testing.T) {
 	})
 	if s := credits(); s.Policy != config.Adaptive || s.Max != 64 || s.Min != 4 || s.Memory != 320<<10 || s.Ceiling != 64 || len(s.Changes) != 4 ||
 		s.Changes["config"].Lowered < 2 {
-		t.Errorf("Adaptive: %+v %+v", s, s.AdaptiveStatus)
+		t.Errorf("Adaptive: %+v %+v", s, s.Adaptive)
 	}
 	a.transport = "{credits: {policy: Adaptive, min: 4, max: 16, memory: 320Ki}}"
 	r.apply(r.yaml(a))
@@ -64,7 +65,7 @@ func TestLiveCredits(t *testing.T) {
 	bad := a
 	bad.transport = "{credits: {policy: Adaptive, min: 4, max: 16, memory: 15Ki}}"
 	s := r.apply(r.yaml(bad))
-	if want := "memory: 15Ki: want at least 16Ki: one connection has 4 receives (min) of 4Ki (inlineThreshold.call)"; s.Exports[0].State != Outdated || !strings.Contains(s.Exports[0].Error, want) {
+	if want := "memory: 15Ki: want at least 16Ki: one connection has 4 receives (min) of 4Ki (inlineThreshold.call)"; s.Exports[0].State != status.Outdated || !strings.Contains(s.Exports[0].Error, want) {
 		t.Errorf("%s %q, want %q", s.Exports[0].State, s.Exports[0].Error, want)
 	}
 
@@ -94,7 +95,7 @@ func TestCreditsLatency(t *testing.T) {
 		e.setCredits(&x.Transport)
 		account := e.credits.Open()
 		defer account.Close()
-		calls := func(status oncrpc.Status, d time.Duration) *CreditStatus {
+		calls := func(status oncrpc.Status, d time.Duration) *status.Credits {
 			for range 300 {
 				c := answer(nfs3.Program, 3, nfs3.ProcRead, nfs3.OK)
 				c.Status, c.Began = status, int64(time.Since(epoch))
@@ -105,20 +106,20 @@ func TestCreditsLatency(t *testing.T) {
 			return e.creditStatus(&x.Transport)
 		}
 		if s := calls(oncrpc.Status{}, time.Millisecond); s.Ceiling != 128 || s.Granted != 128 {
-			t.Errorf("at the beginning: %+v %+v", s, s.AdaptiveStatus)
+			t.Errorf("at the beginning: %+v %+v", s, s.Adaptive)
 		}
 		if s := calls(oncrpc.Status{Accept: oncrpc.SystemErr}, 5*time.Millisecond); s.Ceiling != 128 {
-			t.Errorf("calls that were refused tell nothing of the backend: %+v %+v", s, s.AdaptiveStatus)
+			t.Errorf("calls that were refused tell nothing of the backend: %+v %+v", s, s.Adaptive)
 		}
 		if s := calls(oncrpc.Status{}, 5*time.Millisecond); s.Ceiling != 8 || s.Granted != 8 || s.Changes["latency"].Lowered == 0 {
-			t.Errorf("the backend is slow: %+v %+v", s, s.AdaptiveStatus)
+			t.Errorf("the backend is slow: %+v %+v", s, s.Adaptive)
 		}
 		calls(oncrpc.Status{}, time.Millisecond)
 		for range 10 {
 			calls(oncrpc.Status{}, time.Millisecond)
 		}
 		if s := calls(oncrpc.Status{}, time.Millisecond); s.Ceiling != 128 || s.Granted != 128 || s.Changes["latency"].Raised == 0 {
-			t.Errorf("the backend has recovered: %+v %+v", s, s.AdaptiveStatus)
+			t.Errorf("the backend has recovered: %+v %+v", s, s.Adaptive)
 		}
 	})
 }

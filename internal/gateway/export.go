@@ -8,6 +8,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
@@ -220,25 +221,25 @@ func (e *export) close(ctx context.Context) {
 	e.leaked = errors.Join(e.leaked, err)
 }
 
-func (e *export) stateLocked() ExportState {
+func (e *export) stateLocked() status.ExportState {
 	switch {
 	case e.goal.stop != nil || e.goal.remove:
-		return Removing
+		return status.Removing
 	case (len(e.problems) > 0 || e.failed != "") && e.open == nil:
-		return Refused
+		return status.Refused
 	case len(e.problems) > 0 || e.failed != "":
-		return Outdated
+		return status.Outdated
 	case e.open == nil || e.hash != e.goal.hash:
-		return Applying
+		return status.Applying
 	default:
-		return Serving
+		return status.Serving
 	}
 }
 
-func (e *export) status() ExportStatus {
+func (e *export) status() status.Export {
 	e.mu.Lock()
-	s := ExportStatus{
-		Name: e.name, State: e.stateLocked(), Hash: e.hash, Error: e.failed, Problems: e.problems, Listeners: []ListenerStatus{},
+	s := status.Export{
+		Name: e.name, State: e.stateLocked(), Hash: e.hash, Error: e.failed, Problems: e.problems, Listeners: []status.Listener{},
 	}
 	if len(e.problems) > 0 {
 		s.Error = e.problems.Error()

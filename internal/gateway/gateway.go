@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 )
@@ -64,7 +65,7 @@ type Gateway struct {
 	mu       sync.Mutex
 	config   config.GatewayConfig // its exports are not used
 	first    config.GatewayConfig // as it was at the start
-	conf     ConfigStatus
+	conf     status.Config
 	exports  []*export // by name
 	draining bool
 	wg       sync.WaitGroup // the exports' goroutines
@@ -199,7 +200,7 @@ func (g *Gateway) apply(f *config.File) {
 		return
 	}
 	g.config = f.Config
-	g.conf = ConfigStatus{File: g.o.File, Hash: f.Hash, Loaded: time.Now(), Restart: restartNeeded(&g.first, &f.Config)}
+	g.conf = status.Config{File: g.o.File, Hash: f.Hash, Loaded: time.Now(), Restart: restartNeeded(&g.first, &f.Config)}
 	if g.o.Level != nil {
 		var l slog.Level
 		if l.UnmarshalText([]byte(f.Config.Log.Level)) == nil {
@@ -333,11 +334,11 @@ func (g *Gateway) list() []*export {
 }
 
 // Status tells the state of everything.
-func (g *Gateway) Status() Status {
+func (g *Gateway) Status() status.Status {
 	g.mu.Lock()
-	s := Status{
-		Build:   Build{Version: g.o.Version, Go: runtime.Version()},
-		Started: g.started, Draining: g.draining, Config: g.conf, Exports: []ExportStatus{},
+	s := status.Status{
+		Build:   status.Build{Version: g.o.Version, Go: runtime.Version()},
+		Started: g.started, Draining: g.draining, Config: g.conf, Exports: []status.Export{},
 	}
 	exports := slices.Clone(g.exports)
 	g.mu.Unlock()
@@ -346,7 +347,7 @@ func (g *Gateway) Status() Status {
 		es := e.status()
 		s.Exports = append(s.Exports, es)
 		for _, l := range es.Listeners {
-			serving = serving || l.State == Listening
+			serving = serving || l.State == status.Listening
 		}
 	}
 	// A gateway without exports misses nothing: it is ready for the first one.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
 const (
@@ -40,7 +41,7 @@ type listener[T any] struct {
 	done   chan struct{} // closed when nothing is delivered any more
 
 	mu     sync.Mutex
-	status ListenerStatus
+	status status.Listener
 	src    source[T]
 	inUse  bool // the address is, by somebody else
 	closed bool
@@ -53,8 +54,8 @@ func listen[T any](spec config.Listener, log *slog.Logger, bind func(context.Con
 	l := &listener[T]{
 		spec: spec, bind: bind, deliver: deliver, told: told, cancel: cancel, tried: make(chan struct{}), again: make(chan struct{}, 1), done: make(chan struct{}),
 		log: log,
-		status: ListenerStatus{
-			Network: spec.Network, Provider: spec.Provider, Configured: spec.Address, State: Retrying, Since: time.Now(),
+		status: status.Listener{
+			Network: spec.Network, Provider: spec.Provider, Configured: spec.Address, State: status.Retrying, Since: time.Now(),
 		},
 	}
 	go l.run(ctx)
@@ -118,9 +119,9 @@ func (l *listener[T]) attempted(src source[T], err error) bool {
 		}
 		return false
 	}
-	state, text, address := Listening, "", ""
+	state, text, address := status.Listening, "", ""
 	if err != nil {
-		state, text = Retrying, err.Error()
+		state, text = status.Retrying, err.Error()
 	} else {
 		address = src.Addr().String()
 	}
@@ -161,13 +162,13 @@ func (l *listener[T]) close() {
 	if l.src != nil {
 		_ = l.src.Close()
 	}
-	l.status.State, l.status.Since = Closed, time.Now()
+	l.status.State, l.status.Since = status.Closed, time.Now()
 	l.mu.Unlock()
 	l.cancel()
 	<-l.done
 }
 
-func (l *listener[T]) state() ListenerStatus {
+func (l *listener[T]) state() status.Listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
 // fakeSource is a source whose connections are numbers.
@@ -74,7 +75,7 @@ func TestListenerTriesAgain(t *testing.T) {
 		}
 		time.Sleep(400 * time.Millisecond)
 		synctest.Wait()
-		if s := l.state(); s.State != Retrying || s.Error == "" || s.Address != "" || !s.Since.Equal(begin) {
+		if s := l.state(); s.State != status.Retrying || s.Error == "" || s.Address != "" || !s.Since.Equal(begin) {
 			t.Errorf("%+v", s)
 		}
 		mu.Lock()
@@ -82,7 +83,7 @@ func TestListenerTriesAgain(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if s := l.state(); s.State != Listening || s.Error != "" || s.Address != "127.0.0.1:2049" {
+		if s := l.state(); s.State != status.Listening || s.Error != "" || s.Address != "127.0.0.1:2049" {
 			t.Errorf("%+v", s)
 		}
 		mu.Lock()
@@ -105,14 +106,14 @@ func TestListenerTriesAgain(t *testing.T) {
 		mu.Unlock()
 		lost.fail <- errors.New("device removed") // the address is lost: another attempt
 		synctest.Wait()
-		if s := l.state(); s.State != Retrying || s.Error != "device removed" {
+		if s := l.state(); s.State != status.Retrying || s.Error != "device removed" {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(time.Second)
 		src.accept <- 3
 		synctest.Wait()
 		l.close()
-		if len(got) != 3 || l.state().State != Closed {
+		if len(got) != 3 || l.state().State != status.Closed {
 			t.Errorf("delivered %v, state %v", got, l.state())
 		}
 		select {

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -135,7 +136,7 @@ type process struct {
 	out    *bufio.Reader
 	gate   string // while this file exists, slow calls wait
 	admin  string
-	status Status
+	status status.Status
 }
 
 func startProcess(t *testing.T, args ...string) *process {
@@ -176,7 +177,7 @@ func startProcess(t *testing.T, args ...string) *process {
 }
 
 // look reads /status.
-func (p *process) look() *Status {
+func (p *process) look() *status.Status {
 	p.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + p.admin + "/status")
@@ -184,7 +185,7 @@ func (p *process) look() *Status {
 		p.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	p.status = Status{}
+	p.status = status.Status{}
 	if err := json.NewDecoder(resp.Body).Decode(&p.status); err != nil {
 		p.t.Fatal(err)
 	}
@@ -316,7 +317,7 @@ func TestSIGHUP(t *testing.T) {
 	p.connect(config.TCP).works()
 	p.signal(syscall.SIGHUP)
 	eventually(t, "the file is read again", func() bool { return p.look().Config.Loaded.After(loaded) })
-	if e := p.status.Exports[0]; e.State != Serving {
+	if e := p.status.Exports[0]; e.State != status.Serving {
 		t.Errorf("%+v", e)
 	}
 	p.signal(syscall.SIGTERM)

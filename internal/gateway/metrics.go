@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
@@ -150,7 +151,7 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	counter(wireDesc, t.BytesOut, "tcp", "out")
 
 	s := e.status()
-	for _, st := range []ExportState{Serving, Refused, Outdated, Applying, Removing} {
+	for _, st := range []status.ExportState{status.Serving, status.Refused, status.Outdated, status.Applying, status.Removing} {
 		gauge(stateDesc, oneIf(s.State == st), string(st))
 	}
 	// Several listeners may be configured for any free port: a series must not appear twice.
@@ -158,7 +159,7 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	for _, l := range s.Listeners {
 		key := [2]string{string(l.Network), l.Configured}
 		was, seen := up[key]
-		up[key] = l.State == Listening && (was || !seen)
+		up[key] = l.State == status.Listening && (was || !seen)
 	}
 	for key, all := range up {
 		gauge(listenDesc, oneIf(all), key[0], key[1])

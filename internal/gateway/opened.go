@@ -11,6 +11,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -262,10 +263,10 @@ func (o *opened) close(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-func (o *opened) listeners() []ListenerStatus {
+func (o *opened) listeners() []status.Listener {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := make([]ListenerStatus, len(o.ports))
+	s := make([]status.Listener, len(o.ports))
 	for i, p := range o.ports {
 		s[i] = p.state()
 	}

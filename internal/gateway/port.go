@@ -9,12 +9,13 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
 // port is an address of an export with the server behind it.
 type port interface {
 	spec() config.Listener
-	state() ListenerStatus
+	state() status.Listener
 	// settled waits until listening has been tried once, and tells whether the address is in use.
 	settled() (inUse bool)
 	// retry has an address that could not be had tried again at once.
@@ -137,7 +138,7 @@ func (p *portOf[T]) retry()                { p.l.retry() }
 func (p *portOf[T]) spec() config.Listener { return p.l.spec }
 func (p *portOf[T]) register(wanted bool)  { p.reg.want(wanted) }
 
-func (p *portOf[T]) state() ListenerStatus {
+func (p *portOf[T]) state() status.Listener {
 	s := p.l.state()
 	s.RPCBind = p.reg.status()
 	return s

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
@@ -25,7 +26,7 @@ func TestLiveChanges(t *testing.T) {
 
 	a.transport = "{credits: {max: 7}}"
 	s := r.apply(r.yaml(a, b))
-	if s.Config.Error != "" || s.Exports[0].State != Serving {
+	if s.Config.Error != "" || s.Exports[0].State != status.Serving {
 		t.Fatalf("%+v", s)
 	}
 	ar.works()
@@ -128,12 +129,12 @@ func TestBadExport(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	want := map[string]struct {
-		state ExportState
+		state status.ExportState
 		err   string
 	}{
-		"a": {Outdated, `line 13: exports[0].transport.credits.max: "many": want a whole number`},
-		"b": {Serving, ""},
-		"c": {Refused, `line 27: exports[2].backend.volume.path: "relative": want an absolute path, such as /srv/data`},
+		"a": {status.Outdated, `line 13: exports[0].transport.credits.max: "many": want a whole number`},
+		"b": {status.Serving, ""},
+		"c": {status.Refused, `line 27: exports[2].backend.volume.path: "relative": want an absolute path, such as /srv/data`},
 	}
 	for _, e := range s.Exports {
 		if w := want[e.Name]; e.State != w.state || e.Error != w.err {
@@ -150,7 +151,7 @@ func TestBadExport(t *testing.T) {
 	missing := a
 	missing.path = filepath.Join(r.vols, "missing")
 	s = r.apply(r.yaml(missing, b))
-	if e := s.Exports[0]; e.State != Outdated || !strings.Contains(e.Error, "no such file or directory") {
+	if e := s.Exports[0]; e.State != status.Outdated || !strings.Contains(e.Error, "no such file or directory") {
 		t.Errorf("%s: %s", e.State, e.Error)
 	}
 	ar.works()
@@ -159,7 +160,7 @@ func TestBadExport(t *testing.T) {
 	if err := os.Mkdir(missing.path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the export moves to the directory that is there now", func() bool { return r.export("a").State == Serving })
+	eventually(t, "the export moves to the directory that is there now", func() bool { return r.export("a").State == status.Serving })
 	ar.ends()
 	r.connect("a", config.RDMA).put("in the other directory", 10)
 	if _, err := os.Stat(filepath.Join(missing.path, "in the other directory")); err != nil {
@@ -180,7 +181,7 @@ func TestBadFile(t *testing.T) {
 	if !strings.HasPrefix(s.Config.Error, "line 16: not YAML: ") || len(s.Config.Problems) != 1 || s.Config.Problems[0].Line != 16 {
 		t.Errorf("%+v", s.Config)
 	}
-	if s.Config.Hash != loaded.Hash || !s.Ready || s.Exports[0].State != Serving {
+	if s.Config.Hash != loaded.Hash || !s.Ready || s.Exports[0].State != status.Serving {
 		t.Errorf("%+v", s)
 	}
 	c.works()
@@ -189,7 +190,7 @@ func TestBadFile(t *testing.T) {
 	}
 	eventually(t, "the missing file is reported", func() bool { return strings.Contains(g.Status().Config.Error, "no such file") })
 	c.works()
-	if s := r.apply(good); s.Config.Error != "" || s.Exports[0].State != Serving {
+	if s := r.apply(good); s.Config.Error != "" || s.Exports[0].State != status.Serving {
 		t.Errorf("%+v", s)
 	}
 	c.works()
@@ -203,7 +204,7 @@ func TestNameless(t *testing.T) {
 	c := r.connect("b", config.TCP)
 	b.name, b.path = "B!", r.volume("b")
 	s := r.apply(r.yaml(a, b))
-	if len(s.Exports) != 2 || s.Exports[0].State != Serving || s.Exports[1].Name != "b" || s.Exports[1].State != Outdated {
+	if len(s.Exports) != 2 || s.Exports[0].State != status.Serving || s.Exports[1].Name != "b" || s.Exports[1].State != status.Outdated {
 		t.Errorf("%+v", s.Exports)
 	}
 	c.works()
@@ -237,7 +238,7 @@ func TestAddresses(t *testing.T) {
 	eventually(t, "the exports have swapped their addresses", func() bool {
 		for _, n := range []string{"a", "b"} {
 			for _, l := range r.export(n).Listeners {
-				if l.State != Listening {
+				if l.State != status.Listening {
 					return false
 				}
 			}
@@ -253,7 +254,7 @@ func TestAddresses(t *testing.T) {
 	_, port, _ := net.SplitHostPort(a.tcp)
 	a.tcp = ":" + port
 	r.apply(r.yaml(a, b))
-	eventually(t, "the wildcard address is listened on", func() bool { return r.export("a").Listeners[1].State == Listening })
+	eventually(t, "the wildcard address is listened on", func() bool { return r.export("a").Listeners[1].State == status.Listening })
 	if c, err := dial(t, config.TCP, "127.0.0.1:"+port); err != nil {
 		t.Error(err)
 	} else if err := c.Null(context.Background()); err != nil {
@@ -288,7 +289,7 @@ func TestBusyAddress(t *testing.T) {
 	r := newRig(t)
 	g := r.start(r.yaml(exportYAML{name: "a", rdma: busy.Addr().String()}))
 	s := g.Status()
-	if l := s.Exports[0].Listeners[0]; l.State != Retrying || !strings.Contains(l.Error, "address already in use") || l.Address != "" {
+	if l := s.Exports[0].Listeners[0]; l.State != status.Retrying || !strings.Contains(l.Error, "address already in use") || l.Address != "" {
 		t.Errorf("%+v", l)
 	}
 	if !s.Ready {
@@ -296,7 +297,7 @@ func TestBusyAddress(t *testing.T) {
 	}
 	r.connect("a", config.TCP).works()
 	_ = busy.Close()
-	eventually(t, "the address is listened on", func() bool { return r.export("a").Listeners[0].State == Listening })
+	eventually(t, "the address is listened on", func() bool { return r.export("a").Listeners[0].State == status.Listening })
 	r.connect("a", config.RDMA).works()
 }
 
@@ -317,7 +318,7 @@ func TestRemoval(t *testing.T) {
 	<-r.gate.held
 	<-r.gate.held
 	r.write(r.yaml(b))
-	eventually(t, "the export is being removed", func() bool { return r.export("a").State == Removing })
+	eventually(t, "the export is being removed", func() bool { return r.export("a").State == status.Removing })
 	eventually(t, "its address is given up", func() bool {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
@@ -358,13 +359,13 @@ func TestSameDirectory(t *testing.T) {
 	}
 	g := r.start(r.yaml(exportYAML{name: "a"}))
 	s := r.apply(r.yaml(exportYAML{name: "a"}, exportYAML{name: "b", path: filepath.Join(r.vols, "alias")}))
-	if e := s.Exports[1]; e.State != Refused || !strings.Contains(e.Error, "is served by another export or gateway") {
+	if e := s.Exports[1]; e.State != status.Refused || !strings.Contains(e.Error, "is served by another export or gateway") {
 		t.Errorf("%s: %s", e.State, e.Error)
 	}
 	c := r.connect("a", config.TCP)
 	// The same directory by another name is no change of the backend.
 	s = r.apply(r.yaml(exportYAML{name: "a", path: filepath.Join(r.vols, "alias")}))
-	if s.Exports[0].State != Serving {
+	if s.Exports[0].State != status.Serving {
 		t.Errorf("%+v", s.Exports)
 	}
 	c.works()

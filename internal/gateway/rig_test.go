@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/client"
@@ -160,22 +161,22 @@ func (r *rig) write(yaml string) {
 }
 
 // apply swaps the configuration and waits until every export is what it says, or Refused or Outdated.
-func (r *rig) apply(yaml string) Status {
+func (r *rig) apply(yaml string) status.Status {
 	r.t.Helper()
 	before := r.g.Status().Config
 	r.write(yaml)
-	var s Status
+	var s status.Status
 	eventually(r.t, "the configuration is applied", func() bool {
 		s = r.g.Status()
 		if s.Config.Hash == before.Hash && s.Config.Error == before.Error {
 			return false
 		}
-		return !slices.ContainsFunc(s.Exports, func(e ExportStatus) bool { return e.State == Applying || e.State == Removing })
+		return !slices.ContainsFunc(s.Exports, func(e status.Export) bool { return e.State == status.Applying || e.State == status.Removing })
 	})
 	return s
 }
 
-func (r *rig) export(name string) ExportStatus {
+func (r *rig) export(name string) status.Export {
 	r.t.Helper()
 	for _, e := range r.g.Status().Exports {
 		if e.Name == name {
@@ -183,13 +184,13 @@ func (r *rig) export(name string) ExportStatus {
 		}
 	}
 	r.t.Fatalf("there is no export %s", name)
-	return ExportStatus{}
+	return status.Export{}
 }
 
 func (r *rig) address(export string, network config.Network) string {
 	r.t.Helper()
 	for _, l := range r.export(export).Listeners {
-		if l.Network == network && l.State == Listening {
+		if l.Network == network && l.State == status.Listening {
 			return l.Address
 		}
 	}

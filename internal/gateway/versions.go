@@ -2,6 +2,7 @@ package gateway
 
 import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/words"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -32,8 +33,8 @@ func speak(cfg rpcrdma.Config, t *config.Transport) rpcrdma.Config {
 	return cfg
 }
 
-func properties(p *rpcrdma.Properties) Properties {
-	return Properties{
+func properties(p *rpcrdma.Properties) status.Properties {
+	return status.Properties{
 		ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward), Placement: p.Targets,
 		CallTransmissions: p.RequestLimit, ReplyTransmissions: p.ResponseLimit,
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/words"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -24,7 +25,7 @@ func speaks(versions ...int) func(*rpcrdma.Config) {
 }
 
 // client returns what /status tells of a client's connection.
-func (r *rig) client(export string, c *testClient) *RDMAStatus {
+func (r *rig) client(export string, c *testClient) *status.RDMA {
 	r.t.Helper()
 	for _, s := range r.export(export).Clients {
 		if s.Remote == c.rdma.Conn().Local {
@@ -49,8 +50,8 @@ func TestVersions(t *testing.T) {
 		t.Errorf("a client of version 1: %+v", s)
 	}
 	s := r.client("both", two)
-	want := PropertiesStatus{Gateway: Properties{8 << 10, "Inline", 1, 1, 0}, Client: Properties{(32 + 64) << 10, "None", 1, 1, 64 << 10}}
-	if s.Version != 2 || *s.Transmissions != (TransmissionStatus{1, 1}) || !slices.Equal(s.Extensions, []string{"TransportProperties"}) || s.Properties == nil || *s.Properties != want || s.InlineThreshold.Call != 8<<10 || s.InlineThreshold.Reply != 16<<10 {
+	want := status.PropertiesPair{Gateway: status.Properties{ReceiveSize: 8 << 10, Backward: "Inline", CallTransmissions: 1, ReplyTransmissions: 1, Placement: 0}, Client: status.Properties{ReceiveSize: (32 + 64) << 10, Backward: "None", CallTransmissions: 1, ReplyTransmissions: 1, Placement: 64 << 10}}
+	if s.Version != 2 || *s.Transmissions != (status.Transmissions{Call: 1, Reply: 1}) || !slices.Equal(s.Extensions, []string{"TransportProperties"}) || s.Properties == nil || *s.Properties != want || s.InlineThreshold.Call != 8<<10 || s.InlineThreshold.Reply != 16<<10 {
 		t.Errorf("a client of version 2: %+v, %+v", s, s.Properties)
 	}
 	_, body := r.get("/metrics")
@@ -77,8 +78,8 @@ func TestExtensions(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	s := r.client("data", c)
-	want := PropertiesStatus{Gateway: Properties{(4 + 128) << 10, "Inline", 3, 17, 128 << 10}, Client: Properties{(4 + 64) << 10, "None", 1, 1, 64 << 10}}
-	if *s.Properties != want || *s.Transmissions != (TransmissionStatus{3, 17}) || !slices.Equal(s.Extensions, words.Names(words.Extensions())) {
+	want := status.PropertiesPair{Gateway: status.Properties{ReceiveSize: (4 + 128) << 10, Backward: "Inline", CallTransmissions: 3, ReplyTransmissions: 17, Placement: 128 << 10}, Client: status.Properties{ReceiveSize: (4 + 64) << 10, Backward: "None", CallTransmissions: 1, ReplyTransmissions: 1, Placement: 64 << 10}}
+	if *s.Properties != want || *s.Transmissions != (status.Transmissions{Call: 3, Reply: 17}) || !slices.Equal(s.Extensions, words.Names(words.Extensions())) {
 		t.Errorf("%+v, %+v", s, s.Properties)
 	}
 	_, body := r.get("/metrics")

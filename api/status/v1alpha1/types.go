@@ -1,4 +1,5 @@
-package gateway
+// Package v1alpha1 has the types of a gateway's /status page. The gateway writes them as JSON; the operator and tools read them.
+package v1alpha1
 
 import (
 	"net/netip"
@@ -15,9 +16,9 @@ type Status struct {
 	// Draining: no new connections are taken, the process is about to end.
 	Draining bool `json:"draining"`
 	// Ready is what /readyz answers.
-	Ready   bool           `json:"ready"`
-	Config  ConfigStatus   `json:"config"`
-	Exports []ExportStatus `json:"exports"`
+	Ready   bool     `json:"ready"`
+	Config  Config   `json:"config"`
+	Exports []Export `json:"exports"`
 }
 
 // Build identifies the program.
@@ -26,8 +27,8 @@ type Build struct {
 	Go      string `json:"go"`
 }
 
-// ConfigStatus tells of the configuration as a whole.
-type ConfigStatus struct {
+// Config tells of the configuration as a whole.
+type Config struct {
 	// File is its path; empty if the configuration came by flags.
 	File string `json:"file,omitempty"`
 	// Hash identifies the file that was read last whose frame was right, and Loaded is when that was.
@@ -56,8 +57,8 @@ const (
 	Removing ExportState = "Removing"
 )
 
-// ExportStatus tells of one export.
-type ExportStatus struct {
+// Export tells of one export.
+type Export struct {
 	Name  string      `json:"name"`
 	State ExportState `json:"state"`
 	// Hash identifies the configuration that is applied; empty if none is.
@@ -66,12 +67,12 @@ type ExportStatus struct {
 	Error    string          `json:"error,omitempty"`
 	Problems config.Problems `json:"problems,omitempty"`
 
-	Listeners []ListenerStatus `json:"listeners"`
-	Backend   BackendStatus    `json:"backend"`
+	Listeners []Listener `json:"listeners"`
+	Backend   Backend    `json:"backend"`
 	// Credits is nil if nothing is served.
-	Credits  *CreditStatus  `json:"credits,omitempty"`
-	Clients  []ClientStatus `json:"clients"`
-	Counters Counters       `json:"counters"`
+	Credits  *Credits `json:"credits,omitempty"`
+	Clients  []Client `json:"clients"`
+	Counters Counters `json:"counters"`
 }
 
 // ListenerState is the state of a listener.
@@ -86,8 +87,8 @@ const (
 	Closed ListenerState = "Closed"
 )
 
-// ListenerStatus tells of one address.
-type ListenerStatus struct {
+// Listener tells of one address.
+type Listener struct {
 	Network  config.Network  `json:"network"`
 	Provider config.Provider `json:"provider,omitempty"`
 	// Configured is the address in the file, Address the one that is listened on.
@@ -100,8 +101,8 @@ type ListenerStatus struct {
 	RPCBind string `json:"rpcbind,omitempty"`
 }
 
-// BackendStatus tells of an export's backend.
-type BackendStatus struct {
+// Backend tells of an export's backend.
+type Backend struct {
 	// Kind is volume, nfs or rdma.
 	Kind string `json:"kind"`
 	// Server is the address of a server, "HOST:PORT"; empty for a volume.
@@ -114,20 +115,12 @@ type BackendStatus struct {
 	Identity string `json:"identity,omitempty"`
 	// Notes are what an administrator should know of it.
 	Notes []string `json:"notes,omitempty"`
-	// RemoteStatus is nil for a volume.
-	*RemoteStatus
+	// Remote is nil for a volume; its fields are the backend's own in JSON.
+	*Remote
 }
 
-// where names the place.
-func (s *BackendStatus) where() string {
-	if s.Server == "" {
-		return s.Path
-	}
-	return s.Kind + " " + s.Server + ":" + s.Path
-}
-
-// RemoteStatus tells of a backend that is a server.
-type RemoteStatus struct {
+// Remote tells of a backend that is a server.
+type Remote struct {
 	// Versions are those of NFS that clients are served, as far as is known.
 	Versions []string `json:"versions"`
 	// Since is when it became healthy, or ceased to be.
@@ -142,8 +135,8 @@ type RemoteStatus struct {
 	Ports int `json:"ports"`
 }
 
-// CreditStatus tells of an export's RPC-over-RDMA credits.
-type CreditStatus struct {
+// Credits tells of an export's RPC-over-RDMA credits.
+type Credits struct {
 	Policy config.CreditPolicy `json:"policy"`
 	// Granted is what all connections have together.
 	Granted int `json:"granted"`
@@ -152,11 +145,11 @@ type CreditStatus struct {
 	// Max is the most that one connection may have.
 	Max int `json:"max"`
 	// Adaptive is nil with another policy.
-	*AdaptiveStatus
+	*Adaptive
 }
 
-// AdaptiveStatus tells of policy Adaptive.
-type AdaptiveStatus struct {
+// Adaptive tells of policy Adaptive.
+type Adaptive struct {
 	// Min is the least that a connection has.
 	Min int `json:"min"`
 	// Ceiling is what the backend's latency limits each connection to: Min to Max.
@@ -173,27 +166,27 @@ type CreditChanges struct {
 	Lowered uint64 `json:"lowered"`
 }
 
-// ClientStatus tells of one connection.
-type ClientStatus struct {
+// Client tells of one connection.
+type Client struct {
 	Network config.Network `json:"network"`
 	Remote  netip.AddrPort `json:"remote"`
 	Local   netip.AddrPort `json:"local"`
 	Since   time.Time      `json:"since"`
 	// RDMA tells what was settled for a connection of that network.
-	RDMA *RDMAStatus `json:"rdma,omitempty"`
+	RDMA *RDMA `json:"rdma,omitempty"`
 }
 
-// RDMAStatus tells what was settled for an RPC-over-RDMA connection.
-type RDMAStatus struct {
+// RDMA tells what was settled for an RPC-over-RDMA connection.
+type RDMA struct {
 	Provider string `json:"provider"`
 	// Version of RPC-over-RDMA. It is 0 until the client's first message settles it, where there is a choice.
 	Version int `json:"rpcRDMAVersion"`
 	// Extensions are those of version 2 that both sides have.
 	Extensions []string `json:"extensions,omitzero"`
 	// Transmissions are how many a message may take with version 2, as far as the gateway is concerned: a client may want less.
-	Transmissions *TransmissionStatus `json:"transmissions,omitempty"`
+	Transmissions *Transmissions `json:"transmissions,omitempty"`
 	// Properties are the transport properties of both sides, with version 2.
-	Properties *PropertiesStatus `json:"properties,omitempty"`
+	Properties *PropertiesPair `json:"properties,omitempty"`
 	// InlineThreshold is in bytes.
 	InlineThreshold struct {
 		Call  int `json:"call"`
@@ -209,14 +202,14 @@ type RDMAStatus struct {
 	CRC                bool `json:"crc"`
 }
 
-// TransmissionStatus tells how many transmissions a message may take: 1 without MessageContinuation.
-type TransmissionStatus struct {
+// Transmissions tells how many transmissions a message may take: 1 without MessageContinuation.
+type Transmissions struct {
 	Call  int `json:"call"`
 	Reply int `json:"reply"`
 }
 
-// PropertiesStatus tells the transport properties of both sides: what they told each other, and defaults for the rest.
-type PropertiesStatus struct {
+// PropertiesPair tells the transport properties of both sides: what they told each other, and defaults for the rest.
+type PropertiesPair struct {
 	Gateway Properties `json:"gateway"`
 	Client  Properties `json:"client"`
 }
