@@ -274,7 +274,7 @@ type Transport struct {
 	InlineThreshold InlineThreshold `json:"inlineThreshold,omitempty"`
 	// Credits say how many calls a connection may have outstanding.
 	//
-	// +kubebuilder:default={}
+	// +kubebuilder:default={policy: Static}
 	Credits Credits `json:"credits,omitempty"`
 	// RemoteInvalidation offers to invalidate a client's memory together with the reply (RFC 8797).
 	//

@@ -266,7 +266,7 @@ type Network struct {
 type AllowedExports struct {
 	// Namespaces are those that they may lie in.
 	//
-	// +kubebuilder:default={}
+	// +kubebuilder:default={from: Same}
 	Namespaces AllowedNamespaces `json:"namespaces,omitempty"`
 }
 
