@@ -47,6 +47,35 @@ const dialPatience = 5 * time.Second
 
 // ReadClient looks at this host as a client of server, "host:port".
 func ReadClient(ctx context.Context, server string) (*Client, error) {
+	c, err := towards(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	var kernel unix.Utsname
+	release := ""
+	if unix.Uname(&kernel) == nil {
+		release = unix.ByteSliceToString(kernel.Release[:])
+	}
+	c.Modules = readModules(os.DirFS("/sys"), os.DirFS("/lib/modules"), release)
+	d := net.Dialer{Timeout: dialPatience}
+	conn, err := d.DialContext(ctx, "tcp", c.Server.String())
+	if c.Dial = err; err == nil {
+		_ = conn.Close()
+	}
+	return c, nil
+}
+
+// DeviceTo returns the RDMA device on the route to server, "host:port"; nil if there is none.
+func DeviceTo(ctx context.Context, server string) (*Device, error) {
+	c, err := towards(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	return c.Device(), nil
+}
+
+// towards looks for the route to a server.
+func towards(ctx context.Context, server string) (*Client, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {
 		return nil, err
@@ -60,28 +89,19 @@ func ReadClient(ctx context.Context, server string) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{Host: ReadHost(), Server: netip.AddrPortFrom(ips[0].Unmap(), uint16(n))}
-	var kernel unix.Utsname
-	release := ""
-	if unix.Uname(&kernel) == nil {
-		release = unix.ByteSliceToString(kernel.Release[:])
-	}
-	c.Modules = readModules(os.DirFS("/sys"), os.DirFS("/lib/modules"), release)
 	// Connecting a UDP socket asks the routes, and sends nothing.
-	if probe, err := net.Dial("udp", c.Server.String()); err != nil {
+	probe, err := net.Dial("udp", c.Server.String())
+	if err != nil {
 		c.NoRoute = err
-	} else {
-		c.From = probe.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-		_ = probe.Close()
-		if c.Interface, err = InterfaceOf(c.From); err != nil {
-			c.NoRoute = err
-		} else if link, err := net.InterfaceByName(c.Interface); err == nil {
-			c.MAC = link.HardwareAddr
-		}
+		return c, nil
 	}
-	d := net.Dialer{Timeout: dialPatience}
-	conn, err := d.DialContext(ctx, "tcp", c.Server.String())
-	if c.Dial = err; err == nil {
-		_ = conn.Close()
+	c.From = probe.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	_ = probe.Close()
+	if c.Interface, c.NoRoute = InterfaceOf(c.From); c.NoRoute != nil {
+		return c, nil
+	}
+	if link, err := net.InterfaceByName(c.Interface); err == nil {
+		c.MAC = link.HardwareAddr
 	}
 	return c, nil
 }
@@ -123,11 +143,11 @@ func (c *Client) Device() *Device {
 func (c *Client) Check() []string {
 	var ps []string
 	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }
-	software := ""
+	software := fmt.Sprintf(", or for a server on iWARP make a software device (rdma link add siw0 type siw netdev %s)", c.Interface)
 	for _, m := range c.Modules {
 		switch {
 		case m.Name == "siw" && !m.Installed:
-			software = "; this kernel has no siw, which would do without an adapter"
+			software = "; this kernel has no siw, the software device that would do for a server on iWARP"
 		case m.Loaded || m.Name == "siw":
 		case m.Installed:
 			say("the module %s is not loaded: modprobe %[1]s (a mount with proto=rdma does so by itself where it may)", m.Name)
@@ -142,9 +162,9 @@ func (c *Client) Check() []string {
 	d := c.Device()
 	switch {
 	case d == nil && len(c.Devices) == 0:
-		say("there is no RDMA device: load the adapter's driver, or for a server on iWARP make a software device (rdma link add siw0 type siw netdev %s)%s", c.Interface, software)
+		say("there is no RDMA device: load the adapter's driver%s", software)
 	case d == nil:
-		say("the way to %s is by %s, on which there is no RDMA device: mount by an address that is reached through one of %s, or for a server on iWARP make a software device (rdma link add siw0 type siw netdev %[2]s)%[4]s",
+		say("the way to %s is by %s, on which there is no RDMA device: mount by an address that is reached through one of %s%s",
 			c.Server.Addr(), c.Interface, names(c.Devices), software)
 	default:
 		d.checkState(say)

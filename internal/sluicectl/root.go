@@ -47,6 +47,8 @@ func (a *app) command(version string) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	f := root.PersistentFlags()
+	f.StringVar(&a.opts.provider, "provider", "auto", "RDMA: by iwarp (software), verbs (an RDMA device of this host), or auto (verbs where a device is on the way)")
+	f.StringVar(&a.opts.device, "device", "", "RDMA: the device of this host to use, such as mlx5_4")
 	f.StringVar(&a.opts.crc, "crc", "on", "protect iWARP connections by CRC32C: on, or off (the server may insist)")
 	f.IntVar(&a.opts.inline, "inline", 4096, "RDMA: largest message without chunks, in bytes, a multiple of 1024 up to 262144")
 	f.IntVar(&a.opts.credits, "credits", 128, "RDMA: how many calls to ask the server to allow at once, 1 to 4096")
@@ -54,7 +56,7 @@ func (a *app) command(version string) *cobra.Command {
 	f.StringVar(&a.opts.ext, "ext", "all", "RDMA: extensions of version 2 to offer: all, none, or names with commas between them")
 	f.StringVar(&a.opts.fpdu, "fpdu", "largest", "iWARP: size of the FPDUs sent: largest (64 KiB), segment (one TCP segment), or bytes from 256 to 65535")
 	f.DurationVar(&a.opts.timeout, "timeout", 10*time.Second, "how long to wait for the connection and for each answer that is not data")
-	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.versionCommand(version))
+	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand(version))
 	return root
 }
 

@@ -28,6 +28,8 @@ type options struct {
 	version string
 	ext     string
 	timeout time.Duration
+	// provider carries RDMA, by device if that is not "".
+	provider, device string
 }
 
 // session is a connection to a server.
@@ -109,8 +111,8 @@ func (s *session) tcpConfig() oncrpc.Config {
 	return oncrpc.Config{Pool: s.pool, Bindings: binding.For}
 }
 
-func (s *session) dialRDMA(ctx context.Context, provider iwarp.Config, cfg rpcrdma.Config) error {
-	p, err := iwarp.New(provider)
+func (s *session) dialRDMA(ctx context.Context, soft iwarp.Config, cfg rpcrdma.Config) error {
+	p, err := s.app.opts.open(ctx, s.target.address, soft)
 	if err != nil {
 		return err
 	}
@@ -144,6 +146,9 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 	}
 	if o.credits < 1 || o.credits > 4096 {
 		return p, cfg, fmt.Errorf("--credits is %d, must be 1 to 4096", o.credits)
+	}
+	if err := o.checkProvider(); err != nil {
+		return p, cfg, err
 	}
 	if o.timeout <= 0 {
 		return p, cfg, fmt.Errorf("--timeout is %v, must be more than 0", o.timeout)

@@ -1,0 +1,140 @@
+package sluicectl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sluice.dev/sluice/internal/doctor"
+	"sluice.dev/sluice/pkg/rdma/verbs"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var server string
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what keeps RDMA adapters from working on this host, and what to do",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if server != "" {
+				return a.examineClient(c.Context(), server)
+			}
+			return a.examineHost()
+		},
+	}
+	c.Flags().StringVar(&server, "client", "", "look at this host as a client of `ADDR`, a gateway's host or host:port, for mounts by the kernel")
+	return c
+}
+
+// errUnwell is the end of an examination that found something.
+var errUnwell = errors.New("what is said above keeps RDMA from working")
+
+func (a *app) examineHost() error {
+	h := doctor.ReadHost()
+	w := doctor.Wanted{Device: a.opts.device}
+	var problems []string
+	if _, err := verbs.New(verbs.Config{}); errors.Is(err, verbs.ErrNotBuilt) {
+		fmt.Fprintln(a.Out, "this sluicectl was built without rdma-core: limits of devices are not shown, and --provider verbs is not there")
+	}
+	found, err := verbs.Find(verbs.Sources{Name: a.opts.device, Environ: os.Environ(), Sys: os.DirFS("/sys")})
+	switch {
+	case err != nil && a.opts.device == "": // with a name, the device is asked for below
+		problems = append(problems, strings.TrimPrefix(err.Error(), "verbs: "))
+	case found.Device != "":
+		w.Device = found.Device
+		a.fact("chosen", "%s, by %s", found.Device, found.By)
+	}
+	a.devices(h)
+	problems = append(problems, h.Check(w)...)
+	return a.verdict(problems)
+}
+
+func (a *app) examineClient(ctx context.Context, server string) error {
+	if _, _, err := net.SplitHostPort(server); err != nil {
+		server = net.JoinHostPort(strings.Trim(server, "[]"), defaultRDMAPort)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.opts.timeout)
+	defer cancel()
+	c, err := doctor.ReadClient(ctx, server)
+	if err != nil {
+		return cannot(err, "look for %s", server)
+	}
+	for _, m := range c.Modules {
+		is := "is not there"
+		if m.Loaded {
+			is = "is loaded"
+		} else if m.Installed {
+			is = "can be loaded"
+		}
+		a.fact("module", "%s %s", m.Name, is)
+	}
+	if c.NoRoute == nil {
+		a.fact("route", "to %s by %s, from %s", c.Server.Addr(), c.Interface, c.From)
+	}
+	if d := c.Device(); d != nil {
+		a.fact("link", "%s (%s)", d.Name, d.Transport())
+		if !d.IWARP {
+			a.fact("port", "%d is one of %s: a TCP connection does not tell of it", c.Server.Port(), d.Transport())
+		}
+	}
+	if c.Dial == nil {
+		a.fact("port", "%s answers on TCP", c.Server)
+	}
+	return a.verdict(c.Check())
+}
+
+func (a *app) fact(name, format string, args ...any) {
+	fmt.Fprintf(a.Out, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
+}
+
+// devices prints the RDMA devices.
+func (a *app) devices(h *doctor.Host) {
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		a.fact("device", "%s, %s, node GUID %s, /dev/infiniband/%s", d.Name, d.Transport(), d.GUID, d.Verbs)
+		for _, p := range d.Ports {
+			a.fact("", "port %d %s", p.Number, p.State)
+			for _, g := range p.GIDs {
+				words := []string{g.Address.String()}
+				for _, w := range []string{g.Type, g.Interface} {
+					if w != "" {
+						words = append(words, w)
+					}
+				}
+				a.fact("", "GID %d %s", g.Index, strings.Join(words, ", "))
+			}
+		}
+		if l, err := verbs.Query(d.Name); err == nil {
+			a.fact("", "at most %d connections, %d requests in a queue, %d segments (%d of a Read), %d Reads from the peer and %d to it, messages of %s",
+				l.Connections, l.Queue, l.Segments, l.ReadSegments, l.ReadsIn, l.ReadsOut, byteSize(int64(l.Message)))
+			a.fact("", "at most %d regions, and %d memory windows of type 2", l.Regions, l.Windows)
+		}
+	}
+	limit := "as much memory as it likes"
+	if h.MemLock != doctor.Unlimited {
+		limit = byteSize(int64(h.MemLock)) + " of memory"
+	}
+	if h.IPCLock {
+		limit += " (with the capability IPC_LOCK the limit does not count)"
+	}
+	a.fact("memlock", "this process may lock %s", limit)
+	mode := map[bool]string{true: "exclusive: each in one network namespace", false: "shared: in all network namespaces"}
+	a.fact("namespaces", "RDMA devices are %s", mode[h.Exclusive])
+}
+
+// verdict prints what was found wrong.
+func (a *app) verdict(problems []string) error {
+	if len(problems) == 0 {
+		fmt.Fprintln(a.Out, "nothing is in the way")
+		return nil
+	}
+	for _, p := range problems {
+		fmt.Fprintf(a.Out, "! %s\n", p)
+	}
+	return errUnwell
+}
