@@ -298,9 +298,9 @@ func (c *Conn) isReply(ic *inCall) bool {
 // replies are dropped, and calls are answered (RFC 8166 section 4.5).
 func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.ParseError) {
 	short := err.Field == "length" && err.Code == 0 && err.Offset == 0
-	answer := (c.server || ic.v2) && err.Code != 0 && ic.hdr.Direction != wire.Reply && !c.out.expects(uint32(ic.hdr.XID))
+	answered := c.groups.skip(&ic.hdr)
+	answer := !answered && (c.server || ic.v2) && err.Code != 0 && ic.hdr.Direction != wire.Reply && !c.out.expects(uint32(ic.hdr.XID))
 	c.arrived(ic, s, answer)
-	c.groups.skip(&ic.hdr)
 	switch {
 	case short:
 		c.drop(ic, ShortMessage, err.Error())
@@ -312,6 +312,8 @@ func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.
 		ic.refuse(wire.ErrVers, BadVersion, "%v", err)
 	case answer:
 		ic.refuseWith(wire.Fault2{Code: err.Code2, Max: err.Max}, BadHeader, "%v", err)
+	case answered:
+		c.drop(ic, BadHeader, err.Error())
 	case !c.out.garbled(ic, cp, err):
 		c.drop(ic, BadHeader, err.Error())
 	}

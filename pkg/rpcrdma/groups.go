@@ -165,14 +165,16 @@ func (g *groups) forget() {
 	}
 }
 
-// skip gives up the open group because of a message whose header cannot be read.
-func (g *groups) skip(h *wire.Header) {
+// skip gives up the open group because of a message whose header cannot be read. It reports whether that is one of the group's own, and so
+// answered with it.
+func (g *groups) skip(h *wire.Header) (answered bool) {
 	if g.asm == nil {
-		return
+		return false
 	}
 	if len(g.parts) > 0 {
 		g.asm.GiveUp()
 		lead := g.gather()
+		answered = h.Procedure == wire.Optional && h.Operation == wire.XmtCont && h.XID == lead.hdr.XID && h.Direction == lead.hdr.Direction
 		if lead.hdr.Direction == wire.Reply {
 			g.c.out.heldParts += lead.held
 			if !g.c.out.garbled(lead, new(rdma.Completion), &ReplyError{"its transmissions are interrupted"}) {
@@ -188,6 +190,7 @@ func (g *groups) skip(h *wire.Header) {
 			g.stray(maxTransmissions)
 		}
 	}
+	return answered
 }
 
 // close frees what is left of a group; the endpoint has let go of everything.

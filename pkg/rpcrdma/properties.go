@@ -133,6 +133,10 @@ func (k *control) connProp(ic *inCall) {
 // beginning, or said that they never do (draft -05 section 6.3.1).
 func (k *control) updProp(ic *inCall) {
 	set := ic.hdr.Props.Set
+	if err := new(wire.Values).Set(set); err != nil {
+		ic.refuse(wire.BadXDR, BadHeader, "%v", err)
+		return
+	}
 	n := 0
 	for _, v := range set {
 		if v.ID.Known() && k.mutable>>v.ID&1 != 0 {

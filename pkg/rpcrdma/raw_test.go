@@ -250,7 +250,7 @@ func (w *world) settled() {
 	for _, c := range conns {
 		for start := time.Now(); ; {
 			c.in.kept.mu.Lock()
-			active := int(c.in.active.Load()) - len(c.in.kept.sent)
+			active := int(c.in.active.Load()) - len(c.in.kept.sent) - len(c.in.kept.list)
 			c.in.kept.mu.Unlock()
 			r := &c.receives
 			r.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,8 +17,10 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// A transcript is a file of commands, one on a line; a line that begins with white space continues the one before.
+// A transcript is a file of commands, one on a line; a line that begins with white space continues the one before. Behind a line "row NAME" come
+// those of a test of its own: before them go those in front of the first row.
 //
+//	config key=value...          how the requester is configured, if that is not as ever; the first line
 //	mem NAME SIZE [result K]     exposes memory, with what fill(K) makes of it
 //	fill NAME token...           puts bytes at the beginning of memory
 //	is NAME token...             looks at the beginning of memory
@@ -25,6 +28,8 @@ import (
 //	recv token...                expects this message, and nothing else of it
 //	recv-invalidate NAME token...  expects it with the invalidation of the memory
 //	quiet                        no message has come
+//	goes-on                      further calls are answered, and all receives and credits come back; every row ends so
+//	knows key=value...           what the side that is tested knows of the connection: version, ext, size, support, targets, calls, replies
 //	call key=value...            the requester makes a call of procMove, see type move
 //	done [text]                  that call is done; with an error that contains the text
 //	write NAME K SIZE            RDMA Write to the peer's segment that recv named
@@ -36,6 +41,7 @@ import (
 //	NAME:handle                  its handle
 //	data(n,k), data(n,k,m)       n bytes that fill(k) makes, those from m on, with XDR round-up
 //	zeros(n)                     n zero bytes
+//	reads(n,position)            n Read chunks of 4 bytes each, at the positions from there on
 //	sum(n,k)                     their checksum; both(n,k,m,l) that of two
 //	call(xid,procedure)          an RPC call header; reply(xid) that of a successful reply
 //	*                            any word; in recv only
@@ -62,79 +68,130 @@ func TestTranscripts(t *testing.T) {
 		}
 		for _, name := range files {
 			t.Run(role+"/"+strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
-				x := &transcript{t: t, mem: map[string][]byte{}, segs: map[string]wire.Segment{}, vars: map[string]uint32{}}
-				switch role {
-				case "responder":
-					x.w = newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
-					x.p = x.w.rawDial(rawPrivate(4096))
-				case "requester":
-					x.c, x.p, x.w = requesterWorld(t, rawPrivate(4096), nil, nil)
-				case "responder2":
-					x.w = newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
-						cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, Static(8)
-					})
-					x.p = x.w.rawDial(rawPrivate(4096))
-				case "responder-ext":
-					x.w = newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
-						small(cfg)
-						cfg.Credits = Static(8)
-					})
-					x.p = x.w.rawDial(rawPrivate(4096))
-				case "requester-ext":
-					var err error
-					x.c, x.p, x.w, err = dial2(t, small, func(h *wire.Header) []byte {
-						return words(uint32(h.XID), 2, 8, 6, 5, 1, 4, 8192, 3, 4, 5, 4, 40, smallStructure, 5, 4, 4, 6, 4, 4, 1, 31)
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-				case "requester2":
-					var err error
-					x.c, x.p, x.w, err = dial2(t, nil, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 8, 6, 0, 0) })
-					if err != nil {
-						t.Fatal(err)
-					}
+				first, rows := readTranscript(t, name)
+				if len(rows) == 0 {
+					runTranscript(t, role, first)
 				}
-				t.Cleanup(func() {
-					if t.Failed() {
-						t.Log("at " + x.line)
-					}
-				})
-				x.run(name)
-				x.p.none()
-				x.p.close()
-				if x.c != nil {
-					x.w.close(x.c)
-				} else {
-					x.w.close()
+				for _, r := range rows {
+					t.Run(r.name, func(t *testing.T) {
+						runTranscript(t, role, append(slices.Concat(first, r.lines), transcriptLine{r.name, "goes-on"}))
+					})
 				}
 			})
 		}
 	}
 }
 
-func (x *transcript) run(name string) {
-	text, err := os.ReadFile(name)
+// row is a part of a transcript with a connection of its own.
+type row struct {
+	name  string
+	lines []transcriptLine
+}
+
+type transcriptLine struct{ at, text string }
+
+// readTranscript reads what a file has before its first row, and its rows.
+func readTranscript(t *testing.T, file string) (first []transcriptLine, rows []row) {
+	text, err := os.ReadFile(file)
 	if err != nil {
-		x.t.Fatal(err)
+		t.Fatal(err)
 	}
-	var lines []string
-	var at []int
+	lines := &first
 	for i, line := range strings.Split(string(text), "\n") {
+		if name, ok := strings.CutPrefix(line, "row "); ok {
+			rows = append(rows, row{name: name})
+			lines = &rows[len(rows)-1].lines
+			continue
+		}
 		line, _, _ = strings.Cut(line, "#")
 		switch {
 		case strings.TrimSpace(line) == "":
 		case strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t"):
-			lines[len(lines)-1] += line
+			(*lines)[len(*lines)-1].text += line
 		default:
-			lines, at = append(lines, line), append(at, i+1)
+			*lines = append(*lines, transcriptLine{fmt.Sprintf("%s:%d", file, i+1), line})
 		}
 	}
-	for i, line := range lines {
-		f := strings.Fields(line)
-		x.line = fmt.Sprintf("%s:%d", name, at[i])
+	return first, rows
+}
+
+// runTranscript connects, in a role, and does what the lines say.
+func runTranscript(t *testing.T, role string, lines []transcriptLine) {
+	x := &transcript{t: t, mem: map[string][]byte{}, segs: map[string]wire.Segment{}, vars: map[string]uint32{}}
+	var options []string
+	if f := strings.Fields(lines[0].text); f[0] == "config" {
+		options, lines = f[1:], lines[1:]
+	}
+	if err := x.connect(role, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("at " + x.line)
+		}
+	})
+	for _, l := range lines {
+		x.line = l.at
+		f := strings.Fields(l.text)
 		if err := x.command(f[0], f[1:]); err != nil {
-			x.t.Fatalf("%s:%d: %v", name, at[i], err)
+			t.Fatalf("%s: %v", l.at, err)
+		}
+	}
+	x.p.none()
+	x.p.close()
+	if x.c != nil {
+		x.w.close(x.c)
+	} else {
+		x.w.close()
+	}
+}
+
+// connect connects the side that is tested with a raw peer.
+func (x *transcript) connect(role string, options []string) (err error) {
+	o := rdmatest.Options{ScribbleReceives: true}
+	switch role {
+	case "responder":
+		x.w = newWorld(x.t, o, nil)
+	case "responder2":
+		x.w = newWorld(x.t, o, func(cfg *Config) {
+			cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, Static(8)
+		})
+	case "responder-ext":
+		x.w = newWorld(x.t, o, func(cfg *Config) {
+			small(cfg)
+			cfg.Credits = Static(8)
+		})
+	case "requester":
+		x.c, x.p, x.w = requesterWorld(x.t, rawPrivate(4096), nil, nil)
+	case "requester2":
+		x.c, x.p, x.w, err = dial2(x.t, nil, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 8, 6, 0, 0) })
+	case "requester-ext":
+		answer := words(5, 1, 4, 8192, 3, 4, 5, 4, 40, smallStructure, 5, 4, 4, 6, 4, 4, 1, 31)
+		for _, o := range options {
+			if v, ok := strings.CutPrefix(o, "answer="); ok {
+				answer, _ = x.bytes(strings.Split(v, ","))
+			}
+		}
+		x.c, x.p, x.w, err = dial2(x.t, func(cfg *Config) { configure(cfg, options) }, func(h *wire.Header) []byte {
+			return slices.Concat(words(uint32(h.XID), 2, 8, 6), answer)
+		})
+	}
+	if x.p == nil {
+		x.p = x.w.rawDial(rawPrivate(4096))
+	}
+	return err
+}
+
+// configure is small, changed by the options of a transcript.
+func configure(cfg *Config, options []string) {
+	small(cfg)
+	for _, o := range options {
+		switch key, value, _ := strings.Cut(o, "="); key {
+		case "versions":
+			cfg.Versions = []int{1, 2}
+		case "answer":
+		default:
+			panic(key + value)
 		}
 	}
 }
@@ -173,6 +230,10 @@ func (x *transcript) command(name string, args []string) error {
 		return x.compare(r.b, b, mask, args)
 	case "quiet":
 		x.p.none()
+	case "goes-on":
+		return x.goesOn()
+	case "knows":
+		return x.knows(args)
 	case "write":
 		m := x.p.mem(atoi(args[2]))
 		fill([][]byte{m}, atoi(args[1]))
@@ -192,6 +253,65 @@ func (x *transcript) command(name string, args []string) error {
 		}
 	default:
 		return fmt.Errorf("unknown command %q", name)
+	}
+	return nil
+}
+
+// goesOn makes further calls, and looks whether all receives and credits are back.
+func (x *transcript) goesOn() error {
+	if x.c == nil {
+		for xid := 1000; xid < 1016; xid++ {
+			x.p.send(append(words(xid, 2, 8, 0, 0, 0, 0, 0, 0), rpcCall(xid, procNull)...))
+			if h := x.p.parse2(x.p.get().b); h.XID != wire.XID(xid) || h.Procedure != wire.Msg || h.Credits != 8 {
+				return fmt.Errorf("answer to a further call: %+v", h)
+			}
+		}
+		x.w.settled()
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- null(x.c, x.w.cpool, procNull) }()
+	h := x.p.parse2(x.p.get().b)
+	if h.Procedure != wire.Msg {
+		return fmt.Errorf("next call: %+v", h)
+	}
+	answer := words(uint32(h.XID), h.Version, 8, 0)
+	if h.Version == wire.Version2 {
+		answer = append(answer, words(1, 0)...)
+	}
+	x.p.send(append(answer, words(0, 0, 0, uint32(h.XID), 1, 0, 0, 0, 0)...))
+	if err := <-done; err != nil {
+		return err
+	}
+	r, out := &x.c.conn.receives, &x.c.conn.out
+	eventually(x.t, "the client's receives and credits are given back", func() bool {
+		out.mu.Lock()
+		busy := out.inFlight
+		out.mu.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return busy == 0 && r.held == 0 && r.extra == reserve
+	})
+	return nil
+}
+
+// knows compares what was negotiated.
+func (x *transcript) knows(args []string) error {
+	var n Negotiated
+	if x.c != nil {
+		n = x.c.Negotiated()
+	} else {
+		n = x.w.server.only().Negotiated()
+	}
+	have := map[string]int{
+		"version": n.Version, "ext": int(n.Extensions), "size": n.Remote.ReceiveSize, "support": int(n.Remote.Support),
+		"targets": n.Remote.Targets, "calls": n.Remote.RequestLimit, "replies": n.Remote.ResponseLimit,
+	}
+	for _, a := range args {
+		key, value, _ := strings.Cut(a, "=")
+		if v, ok := have[key]; !ok || v != atoi(value) {
+			return fmt.Errorf("%s is %d, want %s", key, v, value)
+		}
 	}
 	return nil
 }
@@ -326,6 +446,12 @@ func (x *transcript) token(tok string) (b []byte, any bool) {
 			return make([]byte, args[0]), false
 		case "sum":
 			return words(crc(args[0], args[1])), false
+		case "reads": // n Read chunks of 4 bytes, from a position on
+			var b []byte
+			for i := range args[0] {
+				b = append(b, words(1, args[1]+4*i, wire.Segment{Handle: 7, Length: 4})...)
+			}
+			return b, false
 		case "both":
 			return words(checksumOf(append(pattern(args[0], args[1]), pattern(args[2], args[3])...))), false
 		case "call":
