@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -39,6 +41,8 @@ type Options struct {
 	// File is the path of the configuration file, which is watched. Config is used if it is empty.
 	File   string
 	Config *config.GatewayConfig
+	// Host is the address that the configuration's addresses without IP stand for; the zero value is all of the host's.
+	Host netip.Addr
 	// Log gets what happens; Level, if not nil, follows the configuration.
 	Log   *slog.Logger
 	Level *slog.LevelVar
@@ -92,7 +96,7 @@ func (g *Gateway) Start() error {
 	if err := os.MkdirAll(f.Config.StateDir, 0o700); err != nil {
 		return fmt.Errorf("stateDir: %q: %w", f.Config.StateDir, err)
 	}
-	if err := g.admin.serve(f.Config.Admin.Address); err != nil {
+	if err := g.admin.serve(g.at(f.Config.Admin.Address)); err != nil {
 		return err
 	}
 	g.first = f.Config
@@ -170,7 +174,7 @@ func (g *Gateway) reload(force bool) {
 	if draining || unchanged && !force {
 		return
 	}
-	if err := g.admin.serve(f.Config.Admin.Address); err != nil {
+	if err := g.admin.serve(g.at(f.Config.Admin.Address)); err != nil {
 		g.refuse(err) // the page stays where it is, and so does everything else
 		return
 	}
@@ -314,6 +318,14 @@ func (g *Gateway) drainTimeout() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return time.Duration(g.config.DrainTimeout)
+}
+
+// at returns where an address of the configuration is listened on.
+func (g *Gateway) at(address string) string {
+	if host, port, err := net.SplitHostPort(address); err == nil && host == "" && g.o.Host.IsValid() {
+		return net.JoinHostPort(g.o.Host.String(), port)
+	}
+	return address
 }
 
 // stateDir is that of the start, whatever the configuration says by now.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -58,6 +59,7 @@ type cli struct {
 	nfs                 string
 	nfsMountPort        int
 	rdma, tcp, admin    string
+	host                netip.Addr
 	allow, squash       string
 	readOnly            bool
 	stateDir            string
@@ -79,6 +81,7 @@ func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&c.rdma, "rdma", "127.0.0.1:20049", "`ADDRESS` for RPC-over-RDMA on software iWARP; empty for none")
 	f.StringVar(&c.tcp, "tcp", "127.0.0.1:2049", "`ADDRESS` for RPC on TCP; empty for none")
 	f.StringVar(&c.admin, "admin", "127.0.0.1:9180", "`ADDRESS` for /status, /metrics and probes; empty for none")
+	f.TextVar(&c.host, "host", netip.Addr{}, "`IP` that addresses without one stand for, here and in the file; unsaid, all of the host's")
 	f.StringVar(&c.allow, "allow", "127.0.0.0/8,::1/128", "`NETWORKS` of clients that may mount, separated by commas")
 	f.BoolVar(&c.readOnly, "read-only", false, "let clients read only")
 	f.StringVar(&c.squash, "squash", "None", "`WHO` is mapped to nobody: None, Root or All")
@@ -188,7 +191,7 @@ func printProblems(w io.Writer, file string, err error) {
 
 // run serves until a signal ends it.
 func (c *cli) run(version string, stdout, stderr io.Writer) error {
-	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs, decorate: c.decorate}
+	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs, Host: c.host, decorate: c.decorate}
 	format := "text"
 	if c.file != "" {
 		f, err := readConfig(c.file)

@@ -70,6 +70,7 @@ func TestCommandLine(t *testing.T) {
 		{"--nfs :/vol", 2, ``, `gateway: --nfs: missing: want a host's name, .*` + more},
 		{"--nfs filer:0:/vol", 2, ``, `gateway: --nfs: 0: want 1 to 65535` + more},
 		{"--nfs filer:/vol/..", 2, ``, `gateway: --nfs: "/vol/..": want "/": .*` + more},
+		{"--host example --volume /srv", 2, ``, `(?s)invalid value "example" for flag -host: .*unable to parse IP\n.*`},
 		{"--nonsense", 2, ``, `(?s)flag provided but not defined: -nonsense\n.*`},
 		{"--volume " + dir + "/missing --tcp 127.0.0.1:0 --rdma= --admin= --state-dir " + state, 1, ``,
 			`(?s).*gateway: backend.volume.path: open .*/missing: no such file or directory\n`},

@@ -165,7 +165,7 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 		return openPort(l, o.e, portKind[net.Conn]{
 			bind: func(ctx context.Context) (source[net.Conn], error) {
 				var lc net.ListenConfig
-				return lc.Listen(ctx, "tcp", l.Address)
+				return lc.Listen(ctx, "tcp", o.e.gateway.at(l.Address))
 			},
 			make:   o.tcpServer,
 			admit:  func() bool { return o.e.clients.admit(onTCP) },
@@ -184,7 +184,7 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 	}
 	return openPort(l, o.e, portKind[rdma.Incoming]{
 		bind: func(ctx context.Context) (source[rdma.Incoming], error) {
-			return provider.Listen(ctx, l.Address)
+			return provider.Listen(ctx, o.e.gateway.at(l.Address))
 		},
 		make:   o.rdmaServer,
 		admit:  func() bool { return o.e.clients.admit(onRDMA) },

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,6 +59,8 @@ type rig struct {
 	gate *gate
 	// services are rpcbind's addresses; nil: those of the host
 	services []rpcbind.Address
+	// host is what addresses without IP stand for.
+	host netip.Addr
 }
 
 // export describes an export of a rig's configuration. Its fields are as in the file; empty ones have defaults.
@@ -116,7 +119,7 @@ func (r *rig) start(yaml string) *Gateway {
 	r.write(yaml)
 	level := slog.LevelVar{}
 	g, err := New(Options{
-		Version: "test", File: filepath.Join(r.dir, "sluice.yaml"), Level: &level, decorate: r.gate.decorate, services: r.services,
+		Version: "test", File: filepath.Join(r.dir, "sluice.yaml"), Level: &level, decorate: r.gate.decorate, services: r.services, Host: r.host,
 		Log: slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: &level})),
 	})
 	if err != nil {
