@@ -17,7 +17,7 @@ import (
 // +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name=Mount,type=string,priority=1,JSONPath=`.status.mount`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name: want at most 63 characters, since the name of its Service is made of it"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: want a letter and at most 62 letters, digits and hyphens after it, since the name of its Service is made of it"
 type NFSExport struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -56,7 +56,7 @@ type NFSExportSpec struct {
 
 	// Address is what clients mount.
 	//
-	// +kubebuilder:default={}
+	// +kubebuilder:default={rdmaPort: 20049, tcpPort: 2049}
 	Address Address `json:"address,omitempty"`
 
 	// Transport is how RPC-over-RDMA is spoken.
@@ -228,11 +228,14 @@ type AccessFrom struct {
 	Networks []string `json:"networks,omitempty"`
 	// Nodes are the addresses of the cluster's nodes with these labels; {} means all nodes.
 	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="matchExpressions: want values with operator In or NotIn, and none with Exists or DoesNotExist"
 	// +optional
 	Nodes *metav1.LabelSelector `json:"nodes,omitempty"`
 }
 
 // Address is what clients mount.
+//
+// +kubebuilder:validation:XValidation:rule="self.rdmaPort != self.tcpPort",message="tcpPort: want another port than rdmaPort, since a Service has each once"
 type Address struct {
 	// IP is the address of the export's Service, or with VirtualIP one of the pool; left out, a free one is taken.
 	//
@@ -322,12 +325,12 @@ type InlineThreshold struct {
 	// Call is for messages from the client.
 	//
 	// +kubebuilder:default="4Ki"
-	// +kubebuilder:validation:XValidation:rule="quantity(self).asInteger() % 1024 == 0 && quantity(self).asInteger() >= 1024 && quantity(self).asInteger() <= 262144",message="want a multiple of 1Ki from 1Ki to 256Ki"
+	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('1Ki')) >= 0 && quantity(self).compareTo(quantity('256Ki')) <= 0 && quantity(self).asInteger() % 1024 == 0",message="want a multiple of 1Ki from 1Ki to 256Ki"
 	Call Size `json:"call,omitempty"`
 	// Reply is for messages to the client.
 	//
 	// +kubebuilder:default="4Ki"
-	// +kubebuilder:validation:XValidation:rule="quantity(self).asInteger() % 1024 == 0 && quantity(self).asInteger() >= 1024 && quantity(self).asInteger() <= 262144",message="want a multiple of 1Ki from 1Ki to 256Ki"
+	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('1Ki')) >= 0 && quantity(self).compareTo(quantity('256Ki')) <= 0 && quantity(self).asInteger() % 1024 == 0",message="want a multiple of 1Ki from 1Ki to 256Ki"
 	Reply Size `json:"reply,omitempty"`
 }
 
@@ -383,12 +386,12 @@ type Placement struct {
 	// ReceiveBuffer is the part of each receive that bulk data are placed in: a power of two from 4Ki to 1Mi.
 	//
 	// +kubebuilder:default="64Ki"
-	// +kubebuilder:validation:XValidation:rule="quantity(self).asInteger() in [4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576]",message="want a power of two from 4Ki to 1Mi"
+	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('1Mi')) <= 0 && quantity(self).asInteger() in [4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576]",message="want a power of two from 4Ki to 1Mi"
 	ReceiveBuffer Size `json:"receiveBuffer,omitempty"`
 	// MinLength is the length of the shortest argument or result that is placed, 1 to 1Mi.
 	//
 	// +kubebuilder:default="4Ki"
-	// +kubebuilder:validation:XValidation:rule="quantity(self).asInteger() <= 1048576",message="want 1 to 1Mi"
+	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('1Mi')) <= 0",message="want 1 to 1Mi"
 	MinLength Size `json:"minLength,omitempty"`
 }
 

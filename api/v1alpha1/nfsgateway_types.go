@@ -19,7 +19,7 @@ import (
 // +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40",message="metadata.name: want at most 40 characters, since names of pods and Services are made of it"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: want a letter and at most 39 letters, digits and hyphens after it, since names of pods and Services are made of it"
 type NFSGateway struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -153,6 +153,8 @@ const (
 // ServiceTemplate is what the Services of exports have in common.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerClass) || self.type == 'LoadBalancer'",message="loadBalancerClass: is for type LoadBalancer alone: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.externalTrafficPolicy) || self.type == 'LoadBalancer'",message="externalTrafficPolicy: is for type LoadBalancer alone: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipFamilies) || size(self.ipFamilies) < 2 || self.ipFamilies[0] != self.ipFamilies[1] && (!has(self.ipFamilyPolicy) || self.ipFamilyPolicy != 'SingleStack')",message="ipFamilies: want one with ipFamilyPolicy SingleStack, and never the same twice"
 type ServiceTemplate struct {
 	// Type is ClusterIP or LoadBalancer.
 	//
@@ -282,6 +284,7 @@ type AllowedNamespaces struct {
 
 	// Selector picks namespaces by their labels; for from: Selector alone.
 	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="matchExpressions: want values with operator In or NotIn, and none with Exists or DoesNotExist"
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }

@@ -24,7 +24,7 @@ func (s Size) Bytes() int64 {
 // Duration is a length of time, such as 500ms, 20s or 1h30m.
 //
 // +kubebuilder:validation:MaxLength=16
-// +kubebuilder:validation:Pattern=`^([0-9]+(ms|s|m|h))+$`
+// +kubebuilder:validation:Pattern=`^([0-9]{1,6}(ms|s|m|h))+$`
 type Duration string
 
 // Duration returns the length of time; 0 if d is none.
