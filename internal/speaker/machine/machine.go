@@ -1,0 +1,340 @@
+// Package machine decides which addresses a speaker answers for. It is pure: events and the time go in, actions come out.
+//
+// A group of addresses belongs to a Lease. Who writes a Lease that is free, or that has expired while nobody answers for the
+// addresses, holds the group. Holding it is not yet a right to answer: an address is carried only after probes for it went
+// unanswered, whatever the Lease says, and after every pause of the process again. So the Lease decides who asks, and the network
+// decides who answers.
+//
+// Why there is at most one who answers, as long as frames arrive within Timing.Probe: who answers has before that sent Timing.Probes
+// probes, Timing.Probe apart, and waited as long after the last. Somebody who carried the address in that time would have answered one
+// of them, since who did not run for longer than Timing.Probe does not answer without asking anew. Of two who ask at the same time, at
+// most one has a valid Lease; who has none starts over whenever it hears a probe of somebody else.
+package machine
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Time is the time since some moment in the past. It never goes back, and goes on while the process or the machine is stopped.
+type Time = time.Duration
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// Timing is how long things take. All are positive.
+type Timing struct {
+	Lease       time.Duration   // a Lease that nobody renewed for so long has expired
+	Renew       time.Duration   // a Lease is renewed so often
+	Probe       time.Duration   // between two probes; a longer pause of the process is noticed
+	Probes      int             // an address is free when so many went unanswered
+	Announce    []time.Duration // after an address is taken it is announced at once, and this long after
+	Check       time.Duration   // a holder without a valid Lease asks so often whether somebody else answers
+	Retry       time.Duration   // an address that somebody else answers for is tried again after this
+	Defend      time.Duration   // a claim to an address that is ours is answered by an announcement at most so often
+	Spread      time.Duration   // for each group that it has, a speaker waits so long before it goes for another,
+	SpreadFirst time.Duration   // or so long, if nobody ever had the other
+	Jitter      time.Duration   // and up to so long more
+	Start       time.Duration   // an address found on the interface is taken up again without a word of the API server after this
+	Stop        time.Duration   // giving up waits at most so long for the API server
+}
+
+// Default are the times of a real speaker.
+var Default = Timing{
+	Lease: 10 * time.Second, Renew: 3 * time.Second, Probe: 400 * time.Millisecond, Probes: 3,
+	Announce: []time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second},
+	Check:    3 * time.Second, Retry: 5 * time.Second, Defend: time.Second,
+	Spread: 500 * time.Millisecond, SpreadFirst: 10 * time.Second, Jitter: 200 * time.Millisecond,
+	Start: 3 * time.Second, Stop: 3 * time.Second,
+}
+
+// margin is by how much earlier than others a holder takes its Lease for expired.
+func (t *Timing) margin() time.Duration { return t.Lease / 10 }
+
+// Group is a Lease and the addresses that go with it.
+type Group struct {
+	Lease     string
+	Addresses []netip.Addr
+}
+
+// Record is a Lease as it was read or written.
+type Record struct {
+	Version     string // for a write that fails if somebody wrote in between
+	Order       uint64 // grows with each write; zero if that cannot be told
+	Holder      string // empty if the Lease is free
+	EverHeld    bool
+	Transitions int
+	Duration    time.Duration // the Lease expires this long after it was last written
+}
+
+// Event is something that happened.
+type Event interface{ event() }
+
+type (
+	// Tick is for the passing of time. It comes at least each half of Timing.Probe.
+	Tick struct{}
+	// Configure replaces the groups.
+	Configure struct{ Groups []Group }
+	// Present are the addresses that an earlier process of this pod left on the interface.
+	Present struct{ Addresses []netip.Addr }
+	// Fit says whether the pod may take groups, and whether it may keep those it has.
+	Fit struct{ Take, Keep bool }
+	// Seen is a Lease as the API server has it.
+	Seen struct {
+		Lease  string
+		Record Record
+	}
+	// Written is the outcome of a Write: the Lease as it is now, unless it failed.
+	Written struct {
+		Lease  string
+		Failed bool
+		Record Record
+	}
+	// Added is the outcome of an Add.
+	Added struct {
+		Address netip.Addr
+		Failed  bool
+	}
+	// Heard is a frame of another host.
+	Heard struct {
+		Kind    Kind
+		Address netip.Addr
+		From    MAC
+		IP      netip.Addr // of who asks; unspecified in a probe
+		Age     time.Duration
+	}
+	// Stop gives everything up. Done follows.
+	Stop struct{}
+)
+
+// Kind is what a frame says about an address.
+type Kind int
+
+const (
+	Request Kind = iota // who has it?
+	Probe               // who has it? I would take it
+	Claim               // I have it
+)
+
+func (Tick) event()      {}
+func (Configure) event() {}
+func (Present) event()   {}
+func (Fit) event()       {}
+func (Seen) event()      {}
+func (Written) event()   {}
+func (Added) event()     {}
+func (Heard) event()     {}
+func (Stop) event()      {}
+
+// Action is something to do. Frames are worth nothing when they are late: they are not sent once Timing.Probe/2 has passed.
+type Action interface{ action() }
+
+type (
+	// Write writes a Lease if it is still at Version. Exactly one Written follows, at most one is under way for a Lease.
+	Write struct {
+		Lease, Version, Holder string
+		Transitions            int
+	}
+	// Ask sends a probe.
+	Ask struct{ Address netip.Addr }
+	// Announce tells everybody.
+	Announce struct{ Address netip.Addr }
+	// Reply answers a Heard.
+	Reply struct{ To Heard }
+	// Add puts an address on the interface. Added follows at once.
+	Add struct{ Address netip.Addr }
+	// Remove takes it off.
+	Remove struct{ Address netip.Addr }
+	// Done ends it: there is nothing more to give up.
+	Done struct{}
+)
+
+func (Write) action()    {}
+func (Ask) action()      {}
+func (Announce) action() {}
+func (Reply) action()    {}
+func (Add) action()      {}
+func (Remove) action()   {}
+func (Done) action()     {}
+
+// Machine is the state of a speaker. It is not for concurrent use.
+type Machine struct {
+	t          Timing
+	self       string                              // the holder identity
+	random     func(n time.Duration) time.Duration // in [0, n)
+	groups     []*group                            // in the order in which this pod goes for them
+	byAddr     map[netip.Addr]*address
+	configured bool
+	left       map[netip.Addr]bool // on the interface, of no group yet
+	began      Time
+	last       Time // of the last event
+	fit        Fit
+	stopping   bool
+	stopped    bool
+	deadline   Time     // of stopping
+	out        []Action // of the event at hand
+}
+
+// New makes a machine at the moment now for who holds Leases as self. random returns a number from 0 up to below n.
+func New(t Timing, self string, now Time, random func(n time.Duration) time.Duration) *Machine {
+	return &Machine{t: t, self: self, random: random, byAddr: map[netip.Addr]*address{}, left: map[netip.Addr]bool{}, last: now, began: now}
+}
+
+// Step takes an event at the moment now and returns what to do, in this order. The slice is the caller's.
+func (m *Machine) Step(now Time, e Event) []Action {
+	m.out = nil
+	if now-m.last > m.t.Probe {
+		for _, g := range m.groups {
+			g.paused(now)
+		}
+	}
+	m.last = now
+	switch e := e.(type) {
+	case Configure:
+		m.configure(now, e.Groups)
+	case Present:
+		for _, a := range e.Addresses {
+			if x := m.byAddr[a]; x != nil {
+				x.present = true
+			} else {
+				m.left[a] = true
+			}
+		}
+	case Fit:
+		m.fit = e
+	case Seen:
+		if g := m.group(e.Lease); g != nil {
+			g.seen(now, e.Record)
+		}
+	case Written:
+		if g := m.group(e.Lease); g != nil {
+			g.written(now, e)
+		}
+	case Added:
+		if a := m.byAddr[e.Address]; a != nil {
+			a.added(now, e.Failed)
+		}
+	case Heard:
+		if a := m.byAddr[e.Address]; a != nil {
+			a.heard(now, e)
+		}
+	case Stop:
+		if !m.stopping {
+			m.stopping, m.deadline = true, now+m.t.Stop
+		}
+	}
+	m.tick(now)
+	return m.out
+}
+
+func (m *Machine) do(a Action) { m.out = append(m.out, a) }
+
+func (m *Machine) tick(now Time) {
+	if m.stopped {
+		return
+	}
+	if m.configured || m.stopping {
+		for _, a := range slices.SortedFunc(maps.Keys(m.left), netip.Addr.Compare) {
+			m.do(Remove{a}) // no group has it
+		}
+		clear(m.left)
+	}
+	busy := false
+	for _, g := range slices.Clone(m.groups) {
+		if (m.stopping || g.removed || !m.fit.Keep) && g.state != following {
+			g.giveUp(now)
+		}
+		g.tick(now)
+		if g.removed && g.state == following && !g.writing {
+			m.drop(g)
+		}
+		busy = busy || g.state != following || g.writing
+	}
+	if m.stopping && (!busy || now >= m.deadline) {
+		m.stopped = true
+		m.do(Done{})
+	}
+}
+
+func (m *Machine) group(lease string) *group {
+	for _, g := range m.groups {
+		if g.lease == lease {
+			return g
+		}
+	}
+	return nil
+}
+
+func (m *Machine) drop(g *group) {
+	for _, a := range g.addrs {
+		a.leave()
+		delete(m.byAddr, a.ip)
+	}
+	m.groups = slices.DeleteFunc(m.groups, func(x *group) bool { return x == g })
+}
+
+// configure takes over the groups. An address belongs to the first group that names it.
+func (m *Machine) configure(now Time, groups []Group) {
+	m.configured = true
+	owner := map[netip.Addr]string{}
+	for _, c := range groups {
+		for _, ip := range c.Addresses {
+			if _, taken := owner[ip]; !taken {
+				owner[ip] = c.Lease
+			}
+		}
+	}
+	for _, g := range m.groups {
+		g.removed = true
+		g.addrs = slices.DeleteFunc(g.addrs, func(a *address) bool {
+			gone := owner[a.ip] != g.lease
+			if gone {
+				a.leave()
+				delete(m.byAddr, a.ip)
+			}
+			return gone
+		})
+	}
+	for _, c := range groups {
+		g := m.group(c.Lease)
+		if g == nil {
+			g = &group{m: m, lease: c.Lease}
+			m.groups = append(m.groups, g)
+		}
+		g.removed = false
+		for _, ip := range c.Addresses {
+			if m.byAddr[ip] != nil || owner[ip] != c.Lease {
+				continue
+			}
+			a := &address{m: m, g: g, ip: ip, present: m.left[ip]}
+			delete(m.left, ip)
+			m.byAddr[ip] = a
+			g.addrs = append(g.addrs, a)
+			if g.state == holding {
+				a.ask(now, 0)
+			}
+		}
+	}
+	// Every pod goes through the groups in another order, so that not all go for the same.
+	slices.SortFunc(m.groups, func(a, b *group) int { return strings.Compare(mix(m.self, a.lease), mix(m.self, b.lease)) })
+}
+
+// load is the number of groups that are ours, or soon.
+func (m *Machine) load() int {
+	n := 0
+	for _, g := range m.groups {
+		if g.state != following {
+			n++
+		}
+	}
+	return n
+}
+
+// Answers says whether a request for ip that arrives now is answered.
+func (m *Machine) Answers(now Time, ip netip.Addr) bool {
+	a := m.byAddr[ip]
+	return a != nil && a.state == carried && now-m.last <= m.t.Probe
+}
