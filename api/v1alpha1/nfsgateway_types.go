@@ -24,7 +24,7 @@ type NFSGateway struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   NFSGatewaySpec   `json:"spec,omitempty"`
+	Spec   NFSGatewaySpec   `json:"spec"`
 	Status NFSGatewayStatus `json:"status,omitempty"`
 }
 
