@@ -180,10 +180,28 @@ type relay[T any] struct {
 	ch     chan T
 	closed chan struct{}
 	once   sync.Once
+	conns  sync.WaitGroup // those that were given
+	gone   func()         // is called for each that is gone
 }
 
-func newRelay[T any]() *relay[T] {
-	return &relay[T]{ch: make(chan T), closed: make(chan struct{})}
+func newRelay[T any](gone func()) *relay[T] {
+	return &relay[T]{ch: make(chan T), closed: make(chan struct{}), gone: gone}
+}
+
+// left takes note that a connection that was given is gone.
+func (r *relay[T]) left() {
+	r.gone()
+	r.conns.Done()
+}
+
+// idle returns what is closed when all connections are gone. No further ones may be given.
+func (r *relay[T]) idle() <-chan struct{} {
+	idle := make(chan struct{})
+	go func() {
+		r.conns.Wait()
+		close(idle)
+	}()
+	return idle
 }
 
 // give hands c to the server. It returns false if that has ended.

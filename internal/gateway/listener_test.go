@@ -141,7 +141,7 @@ func TestListenerCloseWhileItWaits(t *testing.T) {
 
 func TestRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRelay[int]()
+		r := newRelay[int](nil)
 		go r.give(7)
 		if c, err := r.Accept(); c != 7 || err != nil {
 			t.Error(c, err)

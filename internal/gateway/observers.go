@@ -47,7 +47,8 @@ func (e *export) Dropped(c *oncrpc.Call) { e.stats.dropped(c) }
 // rdmaObserver is told what an export's RPC-over-RDMA connections do.
 type rdmaObserver struct {
 	rpcrdma.NoObserver
-	e *export
+	e    *export
+	left func() // a connection that was given to the server is gone
 }
 
 func (o rdmaObserver) Moved(p rpcrdma.Path, bytes int) { o.e.stats.moved[p].Add(uint64(bytes)) }
@@ -60,19 +61,20 @@ func (o rdmaObserver) ConnOpened(c *rpcrdma.Conn) {
 
 func (o rdmaObserver) ConnClosed(c *rpcrdma.Conn, cause error) {
 	o.e.clients.close(c.Info())
-	o.e.clients.leave()
+	o.left()
 	// The server logs it.
 }
 
 func (o rdmaObserver) ConnRefused(netip.AddrPort, error) {
 	o.e.clients.refused[onRDMA].Add(1)
-	o.e.clients.leave()
+	o.left()
 }
 
 // tcpObserver is told what an export's TCP connections do.
 type tcpObserver struct {
 	oncrpc.NoObserver
-	e *export
+	e    *export
+	left func() // as with rdmaObserver
 }
 
 func (o tcpObserver) ConnOpened(c *oncrpc.Conn) {
@@ -82,7 +84,7 @@ func (o tcpObserver) ConnOpened(c *oncrpc.Conn) {
 
 func (o tcpObserver) ConnClosed(c *oncrpc.Conn, cause error) {
 	o.e.clients.close(c)
-	o.e.clients.leave()
+	o.left()
 	switch {
 	case errors.Is(cause, io.EOF), errors.Is(cause, oncrpc.ErrShutdown), errors.Is(cause, net.ErrClosed),
 		errors.Is(cause, syscall.ECONNRESET), errors.Is(cause, syscall.EPIPE):
@@ -94,7 +96,7 @@ func (o tcpObserver) ConnClosed(c *oncrpc.Conn, cause error) {
 
 func (o tcpObserver) ConnRefused(remote netip.AddrPort, cause error) {
 	o.e.clients.refused[onTCP].Add(1)
-	o.e.clients.leave()
+	o.left()
 	o.e.log.Warn("connection refused", "network", "tcp", "peer", remote.String(), "reason", cause.Error())
 }
 

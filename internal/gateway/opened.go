@@ -87,12 +87,14 @@ func (o *opened) change(x *config.Export) error {
 	// What was settled when a client connected cannot change for it: it has to connect again.
 	settled := func(e *config.Export) any {
 		t := e.Transport
-		t.Credits = config.Credits{}
+		t.Credits, t.OnChange = config.Credits{}, ""
 		return t
 	}
 	for _, p := range kept {
-		if fresh || p.spec().Network == config.RDMA && !reflect.DeepEqual(settled(have), settled(x)) {
-			err = errors.Join(err, p.renew())
+		if fresh {
+			err = errors.Join(err, p.renew(config.Reconnect))
+		} else if p.spec().Network == config.RDMA && !reflect.DeepEqual(settled(have), settled(x)) {
+			err = errors.Join(err, p.renew(x.Transport.OnChange))
 		}
 	}
 	if fresh {
@@ -200,7 +202,7 @@ const maxConns = 1 << 20
 func (o *opened) tcpServer(r *relay[net.Conn]) (*serving[net.Conn], error) {
 	s, err := oncrpc.NewServer(oncrpc.Config{
 		Pool: o.pool, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,
-		Observer: tcpObserver{e: o.e}, MaxConns: maxConns,
+		Observer: tcpObserver{e: o.e, left: r.left}, MaxConns: maxConns,
 	})
 	if err != nil {
 		return nil, err
@@ -217,7 +219,7 @@ func (o *opened) rdmaServer(r *relay[rdma.Incoming]) (*serving[rdma.Incoming], e
 	s, err := rpcrdma.NewServer(speak(rpcrdma.Config{
 		Pool: o.pool, Domain: o.domain, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,
 		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: o.e.credits,
-		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e}, Logger: o.e.log,
+		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e, left: r.left}, Logger: o.e.log,
 	}, t), r)
 	if err != nil {
 		return nil, err
@@ -225,9 +227,10 @@ func (o *opened) rdmaServer(r *relay[rdma.Incoming]) (*serving[rdma.Incoming], e
 	return newServing(r, o.backend, s.Serve, s.Shutdown), nil
 }
 
-// drain has a server end in the background.
-func (o *opened) drain(shutdown func(context.Context) error) {
+// drain has a server end in the background, when it is time.
+func (o *opened) drain(wait func(), shutdown func(context.Context) error) {
 	o.drains.Go(func() {
+		wait()
 		ctx, cancel := context.WithTimeout(o.hurry, o.e.gateway.drainTimeout())
 		defer cancel()
 		if err := shutdown(ctx); err != nil {

@@ -20,8 +20,9 @@ type port interface {
 	settled() (inUse bool)
 	// retry has an address that could not be had tried again at once.
 	retry()
-	// renew puts a new server in the place of the present one, whose clients have to connect again when their calls have finished.
-	renew() error
+	// renew puts a new server in the place of the present one. With Reconnect the clients of that, and of those before it, have to connect
+	// again when their calls have finished; with NextConnection they stay as long as they like.
+	renew(config.OnChange) error
 	// register says whether the address is to be known to rpcbind.
 	register(wanted bool)
 	// close ends listening, and has the clients disconnected when their calls have finished.
@@ -38,8 +39,8 @@ type portKind[T any] struct {
 	admit  func() bool
 	leave  func()
 	refuse func(T)
-	// drain is given what ends a server that is no longer needed. It does not block.
-	drain func(shutdown func(context.Context) error)
+	// drain is given what ends a server that is no longer needed, and what returns when it is time for that. It does not block.
+	drain func(wait func(), shutdown func(context.Context) error)
 }
 
 // serving is a server with its listener.
@@ -58,13 +59,14 @@ type portOf[T any] struct {
 	reg  *registrar
 	told time.Time // that connections are refused
 
-	mu  sync.Mutex
-	cur *serving[T] // nil when it is closed
+	mu     sync.Mutex
+	cur    *serving[T]   // nil when it is closed
+	former chan struct{} // closed when servers that were left with their clients shall end
 }
 
 func openPort[T any](l config.Listener, e *export, kind portKind[T]) (port, error) {
-	p := &portOf[T]{kind: kind, log: e.log.With("network", l.Network, "address", l.Address)}
-	if err := p.renew(); err != nil {
+	p := &portOf[T]{kind: kind, former: make(chan struct{}), log: e.log.With("network", l.Network, "address", l.Address)}
+	if err := p.renew(config.Reconnect); err != nil {
 		return nil, err
 	}
 	p.reg = newRegistrar(p.log, l.Network, e.gateway.rpcbind())
@@ -72,8 +74,8 @@ func openPort[T any](l config.Listener, e *export, kind portKind[T]) (port, erro
 	return p, nil
 }
 
-func (p *portOf[T]) renew() error {
-	s, err := p.kind.make(newRelay[T]())
+func (p *portOf[T]) renew(how config.OnChange) error {
+	s, err := p.kind.make(newRelay[T](p.kind.leave))
 	if err != nil {
 		return err
 	}
@@ -82,20 +84,30 @@ func (p *portOf[T]) renew() error {
 			p.log.Error("a server ended", "error", err)
 		}
 	}()
-	p.swap(s)
+	p.swap(s, how)
 	return nil
 }
 
-// swap makes s the server of new connections, and ends the one before.
-func (p *portOf[T]) swap(s *serving[T]) {
+// swap makes s the server of new connections, and ends the one before: at once, or when its clients are gone.
+func (p *portOf[T]) swap(s *serving[T], how config.OnChange) {
 	p.mu.Lock()
-	old := p.cur
+	old, end := p.cur, p.former
 	p.cur = s
-	p.mu.Unlock()
-	if old != nil {
-		_ = old.relay.Close()
-		p.kind.drain(old.shutdown)
+	if how == config.Reconnect {
+		close(p.former)
+		p.former = make(chan struct{})
 	}
+	p.mu.Unlock()
+	if old == nil {
+		return
+	}
+	_ = old.relay.Close()
+	p.kind.drain(func() {
+		select {
+		case <-end:
+		case <-old.relay.idle():
+		}
+	}, old.shutdown)
 }
 
 // deliver hands a connection to the present server.
@@ -111,6 +123,9 @@ func (p *portOf[T]) deliver(c T) {
 	for {
 		p.mu.Lock()
 		s := p.cur
+		if s != nil {
+			s.relay.conns.Add(1) // before the server can be left with its clients
+		}
 		p.mu.Unlock()
 		if s == nil {
 			p.kind.leave()
@@ -120,14 +135,15 @@ func (p *portOf[T]) deliver(c T) {
 		if s.relay.give(c) {
 			return // the server's observer hears when it is gone
 		}
+		s.relay.conns.Done()
 	}
 }
 
 func (p *portOf[T]) close() {
 	// The server goes first, or a connection could wait for it for ever.
-	p.swap(nil)
+	p.swap(nil, config.Reconnect)
 	p.l.close()
-	p.kind.drain(func(context.Context) error {
+	p.kind.drain(func() {}, func(context.Context) error {
 		p.reg.close()
 		return nil
 	})

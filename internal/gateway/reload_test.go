@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -111,6 +113,48 @@ func TestThreshold(t *testing.T) {
 	if now := r.address("a", config.RDMA); now != address {
 		t.Errorf("the address was %s and is %s", address, now)
 	}
+}
+
+// TestNextConnection: with that, connections stay as they are when the transport changes, until something else ends them.
+func TestNextConnection(t *testing.T) {
+	r := newRig(t)
+	a := exportYAML{name: "a", transport: "{onChange: NextConnection}"}
+	r.start(r.yaml(a))
+	first := r.connect("a", config.RDMA)
+	a.transport = "{onChange: NextConnection, inlineThreshold: {call: 2Ki}}"
+	r.apply(r.yaml(a))
+	second := r.connect("a", config.RDMA)
+	a.transport = "{onChange: NextConnection, inlineThreshold: {call: 3Ki}}"
+	r.apply(r.yaml(a))
+	third := r.connect("a", config.RDMA)
+	for i, c := range []*testClient{first, second, third} {
+		c.works()
+		if n, want := c.rdma.Negotiated().InlineCall, []int{4096, 2048, 3072}[i]; n != want {
+			t.Errorf("connection %d: threshold %d, want %d", i, n, want)
+		}
+	}
+
+	// A server whose clients have gone by themselves ends.
+	former := func() int { // each has a goroutine that waits for the end of its connections
+		stacks := make([]byte, 4<<20)
+		return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(".idle.func"))
+	}
+	eventually(t, "two servers are kept for their clients", func() bool { return former() == 2 })
+	_ = second.rdma.Close()
+	eventually(t, "the second server ends", func() bool { return former() == 1 })
+	first.works()
+
+	// How a change is made may change too, and then those of before go as well.
+	a.transport = "{inlineThreshold: {call: 3Ki}}"
+	r.apply(r.yaml(a))
+	first.works()
+	third.works()
+	a.transport = "{}"
+	r.apply(r.yaml(a))
+	first.ends()
+	third.ends()
+	eventually(t, "the former servers end", func() bool { return former() == 0 })
+	r.connect("a", config.RDMA).works()
 }
 
 // TestBadExport: a bad export stays as it was, and the others go on.

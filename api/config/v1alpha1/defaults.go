@@ -40,6 +40,7 @@ func (e *Export) setDefaults() {
 		InlineThreshold:    InlineThreshold{Call: 4 << 10, Reply: 4 << 10},
 		Credits:            Credits{Policy: Static, Max: 128},
 		RemoteInvalidation: true,
+		OnChange:           Reconnect,
 	}
 	e.Limits = Limits{Connections: 1024, Memory: 256 << 20, MemoryPerConnection: 2 << 20}
 }

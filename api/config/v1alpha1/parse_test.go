@@ -44,7 +44,7 @@ func wantGood() GatewayConfig {
 			Access:  []AccessRule{{AccessFrom{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ReadWrite, SquashNone}},
 			Transport: Transport{
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
-				Credits: Credits{Policy: Static, Max: 128}, RemoteInvalidation: true,
+				Credits: Credits{Policy: Static, Max: 128}, RemoteInvalidation: true, OnChange: Reconnect,
 			},
 			Limits: Limits{1024, 256 << 20, 2 << 20},
 		}},
@@ -89,6 +89,7 @@ exports:
   - from: {networks: [0.0.0.0/0, '::/0']}
   transport:
     remoteInvalidation: false
+    onChange: NextConnection
     credits: {max: 8}
   limits: {connections: 2, memory: 8Mi}
 `))
@@ -111,8 +112,10 @@ exports:
 			Access: []AccessRule{{
 				AccessFrom{[]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
 			}},
-			Transport: Transport{RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 4096}, Credits: Credits{Policy: Static, Max: 8}},
-			Limits:    Limits{2, 8 << 20, 2 << 20},
+			Transport: Transport{
+				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 4096}, Credits: Credits{Policy: Static, Max: 8}, OnChange: NextConnection,
+			},
+			Limits: Limits{2, 8 << 20, 2 << 20},
 		}},
 	}
 	if d := cmp.Diff(want, f.Config, comparePrefix); d != "" {
@@ -208,7 +211,8 @@ line 11: exports[0].transport.credits.memory: 1Mi: is for policy Adaptive alone:
 		{"max: 128", "max: 0", `line 11: exports[0].transport.credits.max: 0: want 1 to 4096`, false},
 		{"max: 128", "max: 1.5", `line 11: exports[0].transport.credits.max: 1.5: want a whole number`, false},
 		{"remoteInvalidation: true", "remoteInvalidation: 1", `line 11: exports[0].transport.remoteInvalidation: 1: want true or false`, false},
-		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, extensions, continuation, placement, inlineThreshold, credits, remoteInvalidation`, false},
+		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, extensions, continuation, placement, inlineThreshold, credits, remoteInvalidation, onChange`, false},
+		{"remoteInvalidation: true", "onChange: Never", `line 11: exports[0].transport.onChange: "Never": want Reconnect or NextConnection`, false},
 		{"  transport:", "  limits: {connections: 0, memory: 1Mi}\n  transport:", `line 11: exports[0].limits.connections: 0: want 1 to 65536
 line 11: exports[0].limits.memory: 1Mi: want 8Mi to 1Ti`, false},
 	} {

@@ -186,6 +186,9 @@ type Transport struct {
 	Credits Credits `json:"credits"`
 	// RemoteInvalidation offers to invalidate a client's memory together with the reply (RFC 8797). Default true.
 	RemoteInvalidation bool `json:"remoteInvalidation"`
+	// OnChange says what a change of what is settled while connecting, which is all but Credits, does to connections that are there: Reconnect
+	// closes each when its calls have finished, and clients connect again; NextConnection leaves them as they are. Default Reconnect.
+	OnChange OnChange `json:"onChange"`
 }
 
 // Continuation says in how many transmissions a message may come. What holds for a connection is the smaller of both sides' numbers.
@@ -319,6 +322,15 @@ const (
 	MessageContinuation Extension = "MessageContinuation"
 	// SendBasedPlacement has bulk data placed in receives that are made for them, instead of by RDMA operations. It needs TransportProperties.
 	SendBasedPlacement Extension = "SendBasedPlacement"
+)
+
+// OnChange says what a change of the transport does to connections.
+type OnChange string
+
+// What it does.
+const (
+	Reconnect      OnChange = "Reconnect"
+	NextConnection OnChange = "NextConnection"
 )
 
 // CreditPolicy says how credits are granted.

@@ -138,6 +138,7 @@ func (t *Transport) validate(r report) {
 	threshold(r.at("inlineThreshold").at("call"), t.InlineThreshold.Call)
 	threshold(r.at("inlineThreshold").at("reply"), t.InlineThreshold.Reply)
 	t.validateCredits(r.at("credits"))
+	oneOf(r.at("onChange"), t.OnChange, Reconnect, NextConnection)
 }
 
 func (t *Transport) validateCredits(r report) {
