@@ -27,6 +27,24 @@ const (
 	LabelExport          = "sluice.dev/export"
 	// AnnotationConfig is set on pods when their ConfigMap changes, since the kubelet then looks at once.
 	AnnotationConfig = "sluice.dev/config"
+	// AnnotationAddress is set on a Service with exposure VirtualIP: the address that the export has, which is kept as long as the Service is there.
+	AnnotationAddress = "sluice.dev/address"
+)
+
+// Names of the ports of Services and pods.
+const (
+	PortRDMA  = "rdma"
+	PortTCP   = "nfs"
+	PortAdmin = "admin"
+)
+
+// Where pods find what they are given.
+const (
+	ConfigDir = "/etc/sluice/config"
+	KeysDir   = "/etc/sluice/keys"
+	KeysEntry = "keys" // of the Secret of handle keys
+	StateDir  = "/var/lib/sluice"
+	VolumeDir = "/export"
 )
 
 // AdminPort is where pods answer /status, /metrics and /readyz; SpeakerPort is where the speaker does.
@@ -64,8 +82,10 @@ type Input struct {
 
 // Busy is a listener of a live pod.
 type Busy struct {
-	Export  string // the name in the gateway's configuration: [ConfigName]
-	Address string // as configured: ":21000", "192.0.2.10:20049"
+	// Workload is the name of the pod's workload, empty if that is not known: ports are given away in the shared one alone.
+	Workload string
+	Export   string // the name in the gateway's configuration: [ConfigName]
+	Address  string // as configured: ":21000", "192.0.2.10:20049"
 }
 
 // Plan is what a gateway serves.
@@ -77,7 +97,7 @@ type Plan struct {
 	Exports []Export
 	// Workloads are the shared one, and one for each claim that is served, by name.
 	Workloads []Workload
-	// Groups are the virtual addresses with exposure VirtualIP, as many groups as replicas; some may be empty.
+	// Groups are the virtual addresses with exposure VirtualIP: as many groups as each workload has replicas; some may be empty.
 	Groups []Group
 }
 
@@ -118,6 +138,8 @@ type Workload struct {
 
 // Group is a set of virtual addresses that one pod carries together.
 type Group struct {
+	// Workload is the one whose pods may carry them.
+	Workload  string
 	Lease     string
 	Addresses []string
 }

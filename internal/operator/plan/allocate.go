@@ -1,0 +1,200 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"sluice.dev/sluice/api/v1alpha1"
+)
+
+// record is what a Service says that its export was given.
+type record struct {
+	first   int32      // of a pair of target ports; 0 for none
+	address netip.Addr // virtual, or the Service's own; not valid for none
+}
+
+// reserve takes note of what Services and live pods have. It is kept for the exports that have it, also for those that are not served at present or
+// are about to go: as long as the Service is there, clients may come by it.
+func (m *maker) reserve() {
+	m.ports, m.addresses, m.records = map[int32]string{}, map[string]string{}, map[string]record{}
+	m.busyPorts, m.busyAddresses = map[int32][]string{}, map[string][]string{}
+	found := map[string]record{}
+	for i := range m.in.Services {
+		s := &m.in.Services[i]
+		found[s.Labels[LabelExportNamespace]+"."+s.Labels[LabelExport]] = m.recordOf(s)
+	}
+	var order []string // the oldest exports first, then those that are gone
+	for _, e := range m.exports {
+		name := ConfigName(e)
+		order = append(order, name)
+		if r, ok := found[name]; ok && e.Spec.Backend.PersistentVolumeClaim != nil {
+			r.first = 0 // a claim's pod has ports of its own, which are always the same
+			found[name] = r
+		}
+	}
+	var gone []string
+	for name := range found {
+		if !slices.Contains(order, name) {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	for _, name := range append(order, gone...) {
+		r, ok := found[name]
+		if !ok {
+			continue
+		}
+		if r.first != 0 && m.ports[r.first] == "" {
+			m.ports[r.first] = name
+		} else {
+			r.first = 0
+		}
+		if r.address.IsValid() && m.addresses[r.address.String()] == "" {
+			m.addresses[r.address.String()] = name
+		} else {
+			r.address = netip.Addr{}
+		}
+		m.records[name] = r
+	}
+	for _, b := range m.in.Busy {
+		host, port, ok := strings.Cut(b.Address, "]:")
+		if i := strings.LastIndexByte(b.Address, ':'); !ok && i >= 0 {
+			host, port = b.Address[:i], b.Address[i+1:]
+		}
+		if a, ok := parseAddress(strings.TrimPrefix(host, "[")); ok && !a.IsUnspecified() {
+			m.busyAddresses[a.String()] = append(m.busyAddresses[a.String()], b.Export)
+		} else if n, err := strconv.ParseUint(port, 10, 16); err == nil && n >= FirstPort && (b.Workload == "" || b.Workload == m.in.Gateway.Name) {
+			first := int32(n) - (int32(n)-FirstPort)%2
+			m.busyPorts[first] = append(m.busyPorts[first], b.Export)
+		}
+	}
+}
+
+// recordOf reads what a Service records.
+func (m *maker) recordOf(s *corev1.Service) (r record) {
+	for _, p := range s.Spec.Ports {
+		n := p.TargetPort.IntVal
+		if p.Name == PortTCP {
+			n--
+		}
+		if n >= FirstPort && n < LastPort && (n-FirstPort)%2 == 0 {
+			r.first = n
+		}
+	}
+	text := s.Spec.ClusterIP
+	if m.virtual() {
+		text = s.Annotations[AnnotationAddress]
+		if in := s.Status.LoadBalancer.Ingress; text == "" && len(in) > 0 {
+			text = in[0].IP
+		}
+	}
+	r.address, _ = parseAddress(text)
+	return r
+}
+
+func parseAddress(s string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(s)
+	return a.Unmap(), err == nil
+}
+
+// others tells whether names has another one than name, and which.
+func others(names []string, name string) (string, bool) {
+	i := slices.IndexFunc(names, func(n string) bool { return n != name })
+	if i < 0 {
+		return "", false
+	}
+	return slices.Min(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })), true
+}
+
+// shown writes the ConfigName of an export as people do.
+func shown(name string) string { return strings.Replace(name, ".", "/", 1) }
+
+// address gives x its virtual address, or sees to it that the address that it asks for is no other's.
+func (m *maker) address(x *Export) *refusal {
+	name, ip := ConfigName(x.Source), x.Source.Spec.Address.IP
+	a, given := m.records[name].address, false
+	if ip != "" {
+		asked, ok := parseAddress(ip)
+		if !ok {
+			return refuse(v1alpha1.ReasonInvalid, "address.ip: %q: want an IP address, such as 192.0.2.10, or nothing", ip)
+		}
+		given, a = asked == a, asked
+		if r := m.free(name, a, given); r != nil {
+			return r
+		}
+	}
+	if !m.virtual() {
+		return nil
+	}
+	if p := x.Source.Spec.Address.RDMAPort; p >= FirstPort && p <= LastPort || p == AdminPort || p == SpeakerPort {
+		return refuse(v1alpha1.ReasonInvalid, "address.rdmaPort: %d: want another one than %d, %d and %d to %d, which pods use themselves", p, AdminPort, SpeakerPort, FirstPort, LastPort)
+	}
+	if !a.IsValid() {
+		var ok bool
+		a, ok = m.pool.free(func(a netip.Addr) bool {
+			s := a.String()
+			_, busy := others(m.busyAddresses[s], name)
+			return busy || m.addresses[s] != "" || m.asked[s] != ""
+		})
+		if !ok {
+			return refuse(v1alpha1.ReasonNoFreeAddress, "all addresses of exposure.virtualIP.pool of NFSGateway %s/%s are taken: its owner can add some, or exports can go", m.in.Gateway.Namespace, m.in.Gateway.Name)
+		}
+	}
+	m.addresses[a.String()] = name
+	x.VIP = a.String()
+	return nil
+}
+
+// free refuses an address that x asks for and cannot have. What it was given before it keeps, also when the pool is changed.
+func (m *maker) free(name string, a netip.Addr, given bool) *refusal {
+	if given {
+		return nil
+	}
+	if m.virtual() && !m.pool.contains(a) {
+		return refuse(v1alpha1.ReasonAddressOutsidePool, "address.ip: %s is not in exposure.virtualIP.pool of NFSGateway %s/%s (%s): ask for one of these, or leave it out", a, m.in.Gateway.Namespace, m.in.Gateway.Name,
+			strings.Join(m.in.Gateway.Spec.Exposure.VirtualIP.Pool, ", "))
+	}
+	for _, o := range []string{m.addresses[a.String()], m.asked[a.String()]} {
+		if o != "" && o != name {
+			return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is that of NFSExport %s: ask for another one, or leave it out", a, shown(o))
+		}
+	}
+	if o, busy := others(m.busyAddresses[a.String()], name); busy {
+		return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is still served by a pod for NFSExport %s, which had it: wait until that has ended, or ask for another one", a, shown(o))
+	}
+	return nil
+}
+
+// targets gives x the ports that pods listen on.
+func (m *maker) targets(x *Export) *refusal {
+	name := ConfigName(x.Source)
+	first := int32(FirstPort)
+	if x.Source.Spec.Backend.PersistentVolumeClaim == nil {
+		if first = m.records[name].first; first == 0 {
+			first = m.freePorts(name)
+		}
+		if first == 0 {
+			return refuse(v1alpha1.ReasonNoFreePort, "all ports of the pods of NFSGateway %s/%s, %d to %d, are taken: make another NFSGateway for further exports", m.in.Gateway.Namespace, m.in.Gateway.Name, FirstPort, LastPort)
+		}
+		m.ports[first] = name
+	}
+	x.RDMATarget, x.TCPTarget = first, first+1
+	if m.virtual() {
+		x.RDMATarget = rdmaPort(x.Source)
+	}
+	return nil
+}
+
+// freePorts returns the lowest pair of ports that no other export has, 0 if there is none.
+func (m *maker) freePorts(name string) int32 {
+	for first := int32(FirstPort); first < LastPort; first += 2 {
+		if _, busy := others(m.busyPorts[first], name); !busy && m.ports[first] == "" {
+			return first
+		}
+	}
+	return 0
+}

@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"path"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"sluice.dev/sluice/api/v1alpha1"
+)
+
+// refusal is why an export is not accepted, or what it names is not there.
+type refusal struct{ reason, message string }
+
+func refuse(reason, format string, a ...any) *refusal {
+	return &refusal{reason, fmt.Sprintf(format, a...)}
+}
+
+// consent tells whether the gateway serves exports of that namespace, with that backend.
+func consent(in *Input, e *v1alpha1.NFSExport) *refusal {
+	g := in.Gateway
+	if r := namespaceAllowed(in, e); r != nil {
+		return r
+	}
+	server, dir := "", ""
+	switch b := &e.Spec.Backend; {
+	case b.NFS != nil:
+		server, dir = b.NFS.Server, b.NFS.Path
+	case b.RDMA != nil:
+		server, dir = b.RDMA.Server, b.RDMA.Path
+	case b.PersistentVolumeClaim != nil && e.Namespace != g.Namespace:
+		return refuse(v1alpha1.ReasonClaimElsewhere, "the claim %q is looked for in namespace %q, where the gateway is, and no export of namespace %q may have it: move this export to namespace %q, or have a gateway in namespace %q",
+			b.PersistentVolumeClaim.ClaimName, g.Namespace, e.Namespace, g.Namespace, e.Namespace)
+	default:
+		return nil
+	}
+	if len(g.Spec.AllowedBackends) == 0 && e.Namespace == g.Namespace {
+		return nil
+	}
+	for i := range g.Spec.AllowedBackends {
+		if backendAllowed(&g.Spec.AllowedBackends[i], server, dir) {
+			return nil
+		}
+	}
+	return refuse(v1alpha1.ReasonBackendNotAllowed, "NFSGateway %s/%s allows no export of %s:%s: its owner can add {servers: [%s], paths: [%s]} to spec.allowedBackends",
+		g.Namespace, g.Name, server, dir, server, dir)
+}
+
+func namespaceAllowed(in *Input, e *v1alpha1.NFSExport) *refusal {
+	g := in.Gateway
+	allowed := &g.Spec.AllowedExports.Namespaces
+	switch allowed.From {
+	case v1alpha1.NamespacesAll:
+		return nil
+	case v1alpha1.NamespacesSelector:
+		s, err := metav1.LabelSelectorAsSelector(allowed.Selector)
+		if err == nil && s.Matches(labels.Set(in.Namespaces[e.Namespace])) {
+			return nil
+		}
+		return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of namespaces with the labels %s alone, and namespace %q has not got them: its owner can label the namespace, or change spec.allowedExports",
+			g.Namespace, g.Name, metav1.FormatLabelSelector(allowed.Selector), e.Namespace)
+	}
+	if e.Namespace == g.Namespace {
+		return nil
+	}
+	return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of its own namespace alone: its owner can name namespace %q in spec.allowedExports", g.Namespace, g.Name, e.Namespace)
+}
+
+func backendAllowed(a *v1alpha1.AllowedBackend, server, dir string) bool {
+	named := false
+	for _, s := range a.Servers {
+		named = named || s == "*" || sameServer(s, server)
+	}
+	if !named || len(a.Paths) == 0 {
+		return named
+	}
+	for _, p := range a.Paths {
+		if within(path.Clean(p), path.Clean(dir)) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameServer compares names without regard to case, and addresses whatever their spelling.
+func sameServer(a, b string) bool {
+	x, err1 := netip.ParseAddr(a)
+	y, err2 := netip.ParseAddr(b)
+	if err1 == nil && err2 == nil {
+		return x.Unmap() == y.Unmap()
+	}
+	return strings.EqualFold(a, b)
+}
+
+// within tells whether dir is parent, or lies below it. Both are clean; whole components count.
+func within(parent, dir string) bool {
+	if parent == "/" || parent == "" || parent == "." {
+		return true
+	}
+	rest, ok := strings.CutPrefix(dir, parent)
+	return ok && (rest == "" || rest[0] == '/')
+}

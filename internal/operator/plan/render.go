@@ -1,0 +1,211 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
+)
+
+// maxNetworks is how many networks a rule of the configuration has at most. A rule with more becomes several.
+const maxNetworks = 1024
+
+func rdmaPort(e *v1alpha1.NFSExport) int32 { return cmp.Or(e.Spec.Address.RDMAPort, 20049) }
+
+// memoryOf is a pod's memory for data in flight, in bytes.
+func memoryOf(g *v1alpha1.NFSGateway) int64 { return cmp.Or(g.Spec.Limits.Memory.Bytes(), 2<<30) }
+
+// share is the memory of each export in the shared pods. So that exports that come and go seldom change that of the others, it is that of 8 exports,
+// of 64, or of as many as the gateway takes.
+func (m *maker) share() int64 {
+	n := int64(1000)
+	if most := int64(m.in.Gateway.Spec.Limits.Exports); most > 0 {
+		n = most
+	}
+	for _, step := range []int64{64, 8} {
+		if int64(m.shared) <= step {
+			n = min(n, step)
+		}
+	}
+	return max(leastShare, memoryOf(m.in.Gateway)/n>>20<<20)
+}
+
+// access makes the rules of an export. Rules that pick no node are left out, since they are about nobody.
+func (m *maker) access(e *v1alpha1.NFSExport) (rules []config.AccessRule, missing *refusal) {
+	for i, a := range e.Spec.Access {
+		var nets []netip.Prefix
+		for _, n := range a.From.Networks {
+			p, _ := netip.ParsePrefix(n) // one that is no prefix is refused by the configuration
+			nets = append(nets, p)
+		}
+		if s := a.From.Nodes; s != nil {
+			nodes := m.nodes(s)
+			if len(nodes) == 0 && missing == nil {
+				missing = refuse(v1alpha1.ReasonNoSuchNodes, "access[%d].from.nodes: no node has the labels %s: label some, or change the rule", i, metav1.FormatLabelSelector(s))
+			}
+			for _, p := range nodes {
+				if !slices.Contains(nets, p) {
+					nets = append(nets, p)
+				}
+			}
+		}
+		for part := range slices.Chunk(nets, maxNetworks) {
+			r := config.AccessRule{From: config.AccessFrom{Networks: part}, Mode: config.ReadOnly, Squash: config.SquashRoot}
+			r.Mode = cmp.Or(config.AccessMode(a.Mode), r.Mode)
+			r.Squash = cmp.Or(config.Squash(a.Squash), r.Squash)
+			rules = append(rules, r)
+		}
+	}
+	return rules, missing
+}
+
+// nodes returns the addresses of nodes with certain labels, sorted.
+func (m *maker) nodes(s *metav1.LabelSelector) (out []netip.Prefix) {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return nil
+	}
+	for i := range m.in.Nodes {
+		n := &m.in.Nodes[i]
+		if !selector.Matches(labels.Set(n.Labels)) {
+			continue
+		}
+		for _, a := range n.Status.Addresses {
+			if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
+				continue
+			}
+			if ip, ok := parseAddress(a.Address); ok {
+				out = append(out, netip.PrefixFrom(ip.WithZone(""), ip.BitLen()))
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return slices.Compact(out)
+}
+
+// render makes an export's configuration.
+func (m *maker) render(x *Export, access []config.AccessRule, share int64) *config.Export {
+	e := x.Source
+	c := config.DefaultExport()
+	c.Name = ConfigName(e)
+	c.Listeners = m.listeners(x)
+	c.Access = access
+	switch b := &e.Spec.Backend; {
+	case b.PersistentVolumeClaim != nil:
+		c.Backend.Volume = &config.Volume{Path: VolumeDir}
+	case b.NFS != nil:
+		s := config.DefaultNFSServer()
+		s.Server, s.MountPort, s.Path, s.SoftTimeout = b.NFS.Server, int(b.NFS.MountPort), b.NFS.Path, config.Duration(b.NFS.SoftTimeout.Duration())
+		s.Port = cmp.Or(int(b.NFS.Port), s.Port)
+		if len(b.NFS.Versions) > 0 {
+			s.Versions = converted[config.NFSVersion](b.NFS.Versions)
+		}
+		c.Backend.NFS = &s
+	case b.RDMA != nil:
+		s := config.RDMAServer{Server: b.RDMA.Server, Port: cmp.Or(int(b.RDMA.Port), 20049), Path: cmp.Or(b.RDMA.Path, "/"), Versions: config.DefaultNFSServer().Versions,
+			SoftTimeout: config.Duration(b.RDMA.SoftTimeout.Duration())}
+		if len(b.RDMA.Versions) > 0 {
+			s.Versions = converted[config.NFSVersion](b.RDMA.Versions)
+		}
+		c.Backend.RDMA = &s
+	}
+	if c.Backend.Volume == nil {
+		c.UID, c.SealHandles = string(e.UID), config.SealHandles(e.Spec.SealHandles)
+	}
+	transport(&c.Transport, &e.Spec.Transport)
+	c.Limits.Connections = int(cmp.Or(m.in.Gateway.Spec.Limits.Connections, 1000))
+	c.Limits.Memory = config.Quantity(share)
+	c.Complete()
+	return &c
+}
+
+// listeners of an export: with exposure Service, both ports on all of the pod's addresses; with VirtualIP, RDMA on the export's address.
+func (m *maker) listeners(x *Export) []config.Listener {
+	rdma := config.Listener{Network: config.RDMA, Provider: config.IWARP, Address: ":" + strconv.Itoa(int(x.RDMATarget))}
+	if m.in.Gateway.Spec.Provider == v1alpha1.Verbs {
+		rdma.Provider = config.Verbs
+	}
+	if x.VIP != "" {
+		rdma.Address = net.JoinHostPort(x.VIP, strconv.Itoa(int(x.RDMATarget)))
+	}
+	return []config.Listener{rdma, {Network: config.TCP, Address: fmt.Sprintf(":%d", x.TCPTarget)}}
+}
+
+// transport copies what an export says over the defaults.
+func transport(c *config.Transport, t *v1alpha1.Transport) {
+	if len(t.RPCRDMAVersions) > 0 {
+		c.RPCRDMAVersions = nil
+		for _, v := range t.RPCRDMAVersions {
+			c.RPCRDMAVersions = append(c.RPCRDMAVersions, int(v))
+		}
+		slices.Sort(c.RPCRDMAVersions)
+	}
+	if t.Extensions != nil {
+		c.Extensions = converted[config.Extension](t.Extensions)
+	}
+	if t.Continuation != nil {
+		c.Continuation = &config.Continuation{MaxCallTransmissions: int(t.Continuation.MaxCallTransmissions), MaxReplyTransmissions: int(t.Continuation.MaxReplyTransmissions)}
+	}
+	if p := t.Placement; p != nil {
+		c.Placement = &config.Placement{ReceiveBuffer: size(p.ReceiveBuffer, 0), MinLength: size(p.MinLength, 0)}
+	}
+	c.InlineThreshold.Call = size(t.InlineThreshold.Call, c.InlineThreshold.Call)
+	c.InlineThreshold.Reply = size(t.InlineThreshold.Reply, c.InlineThreshold.Reply)
+	c.Credits.Policy = cmp.Or(config.CreditPolicy(t.Credits.Policy), c.Credits.Policy)
+	c.Credits.Max = cmp.Or(int(t.Credits.Max), c.Credits.Max)
+	if t.Credits.Min != nil {
+		c.Credits.Min = int(*t.Credits.Min)
+	}
+	c.Credits.Memory = size(t.Credits.Memory, 0)
+	if t.RemoteInvalidation != nil {
+		c.RemoteInvalidation = *t.RemoteInvalidation
+	}
+}
+
+func size(s v1alpha1.Size, or config.Quantity) config.Quantity {
+	if s == "" {
+		return or
+	}
+	return config.Quantity(s.Bytes())
+}
+
+func converted[To, From ~string](list []From) []To {
+	out := make([]To, len(list))
+	for i, v := range list {
+		out[i] = To(v)
+	}
+	return out
+}
+
+// frame is a configuration without exports.
+func frame(g *v1alpha1.NFSGateway) config.GatewayConfig {
+	c := config.Default()
+	c.APIVersion, c.Kind = config.APIVersion, config.Kind
+	c.Admin.Address = fmt.Sprintf(":%d", AdminPort)
+	c.StateDir = StateDir
+	c.HandleKeys.File = KeysDir + "/" + KeysEntry
+	c.Log.Format = "json"
+	if g.Spec.DrainTimeout != "" {
+		c.DrainTimeout = config.Duration(DrainTimeout(g))
+	}
+	c.Exports = []config.Export{}
+	return c
+}
+
+// DrainTimeout is how long calls in flight may take.
+func DrainTimeout(g *v1alpha1.NFSGateway) time.Duration {
+	if g.Spec.DrainTimeout == "" {
+		return 20 * time.Second
+	}
+	return g.Spec.DrainTimeout.Duration()
+}
