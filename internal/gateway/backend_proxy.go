@@ -104,6 +104,7 @@ func (r *remote) status() status.Backend {
 		s.Error = st.Err.Error()
 	case st.Healthy && st.RootError != "":
 		s.Healthy, s.Error = false, st.RootError
+		s.Refused, s.AskedFrom = true, st.RootPort
 	}
 	return s
 }

@@ -134,6 +134,18 @@ func TestRemoteAway(t *testing.T) {
 	eventually(t, "the backend is well", func() bool { return near.export("nfs").Backend.Healthy })
 }
 
+// TestRemoteRefuses: a backend that answers and refuses is told from one that is away, with the port that it saw.
+func TestRemoteRefuses(t *testing.T) {
+	far := newRig(t)
+	far.start(far.yaml(exportYAML{name: "far", access: "[{from: {networks: [192.0.2.0/24]}}]"}))
+	near := newRig(t)
+	near.start(near.yaml(exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP))}))
+	eventually(t, "the refusal shows", func() bool {
+		b := near.export("nfs").Backend
+		return !b.Healthy && b.Refused && b.AskedFrom > 0 && b.Error != ""
+	})
+}
+
 // TestRemoteReload: another server means that clients connect again; other rules do not.
 func TestRemoteReload(t *testing.T) {
 	far := newRig(t)

@@ -99,6 +99,8 @@ type Listener struct {
 	Since      time.Time     `json:"since"`
 	// RPCBind tells whether the address is registered there; empty if that is not wanted.
 	RPCBind string `json:"rpcbind,omitempty"`
+	// Device is nil unless the provider is verbs.
+	Device *Device `json:"device,omitempty"`
 }
 
 // Backend tells of an export's backend.
@@ -133,6 +135,10 @@ type Remote struct {
 	WaitingBytes int64 `json:"waitingBytes"`
 	// Ports is how many source ports below 1024 are in use.
 	Ports int `json:"ports"`
+	// Refused: the server answers, but does not hand out the export's root; the backend's error has its words.
+	Refused bool `json:"refused,omitempty"`
+	// AskedFrom is the source port of the connection that was refused; 0 if that is not known.
+	AskedFrom int `json:"askedFrom,omitempty"`
 }
 
 // Credits tells of an export's RPC-over-RDMA credits.

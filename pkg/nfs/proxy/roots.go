@@ -37,6 +37,7 @@ type finder struct {
 	first, last *flight
 	closed      bool
 	failure     error // why the last attempt failed
+	port        int   // where it was asked from, 0 if that is not known
 }
 
 func (r *finder) init(s *Server) {
@@ -143,11 +144,18 @@ func (r *finder) close() {
 	}
 }
 
-// err returns why the roots are not known, or may be outdated; nil if all is well.
-func (r *finder) err() error {
+// failed returns why the roots are not known, or may be outdated, nil if all is well; and the port that the backend was asked from.
+func (r *finder) failed() (port int, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.failure
+	return r.port, r.failure
+}
+
+// asks notes where the backend sees the next question come from.
+func (r *finder) asks(c upstream.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.port = c.Port()
 }
 
 // find asks the backend. With an error it may have found the root for one version and not for another.
@@ -160,6 +168,7 @@ func (r *finder) find() (*rewrite.Roots, error) {
 	}
 	defer conn.Wait()
 	defer conn.Close() //nolint:errcheck // it was only asked
+	r.asks(conn)
 	var roots rewrite.Roots
 	var errs []error
 	if r.s.cfg.V3 {
@@ -228,12 +237,14 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 			defer mount.Wait()
 			defer mount.Close() //nolint:errcheck // it was only asked
 			cfg.Mount = mount
+			r.asks(mount)
 		}
 		root, err = client.New(cfg).Mount(ctx, r.s.cfg.Path)
 	}
 	if err != nil {
 		return err
 	}
+	r.asks(conn)
 	attr, err := client.New(cfg).GetAttr(ctx, root)
 	if err != nil {
 		return err

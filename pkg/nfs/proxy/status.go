@@ -19,6 +19,8 @@ type Status struct {
 	Versions []string
 	// RootError is why the export's root is not known, or was not found again; empty if all is well.
 	RootError string
+	// RootPort is the source port of the connection that it was asked for on; 0 if that is not known.
+	RootPort int
 	// Unreadable counts messages of backend and clients that could not be read, Delayed the calls whose client was told to come
 	// again, Callbacks the backend's calls that were passed on.
 	Unreadable, Delayed, Callbacks uint64
@@ -39,8 +41,8 @@ func (s *Server) Status() Status {
 			}
 		}
 	}
-	if err := s.roots.err(); err != nil {
-		st.RootError = err.Error()
+	if port, err := s.roots.failed(); err != nil {
+		st.RootError, st.RootPort = err.Error(), port
 	}
 	return st
 }
