@@ -70,11 +70,3 @@ func gatewayMissing(in *Input) *refusal {
 	}
 	return nil
 }
-
-// NetworkKey is NAMESPACE/NAME of a network's NetworkAttachmentDefinition.
-func NetworkKey(g *v1alpha1.NFSGateway, n v1alpha1.Network) string {
-	if strings.Contains(n.Name, "/") {
-		return n.Name
-	}
-	return g.Namespace + "/" + n.Name
-}

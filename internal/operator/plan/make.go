@@ -105,7 +105,7 @@ func (m *maker) admit() []*refusal {
 				continue
 			}
 			claims = append(claims, e)
-		} else if most := memoryOf(g) / leastShare; int64(m.shared) >= most {
+		} else if most := Memory(g) / leastShare; int64(m.shared) >= most {
 			refused[i] = refuse(v1alpha1.ReasonTooManyExports, "spec.limits.memory of NFSGateway %s/%s is %s, which is enough for %d exports of nfs and rdma backends, 8Mi each, and they are older than this one: its owner can raise that",
 				g.Namespace, g.Name, g.Spec.Limits.Memory, most)
 			continue
@@ -144,7 +144,7 @@ func (m *maker) serve(x *Export, share int64) (refused, missing *refusal) {
 		if missing = m.claimMissing(c); missing != nil {
 			return nil, missing
 		}
-		share = memoryOf(m.in.Gateway)
+		share = Memory(m.in.Gateway)
 	}
 	access, missing := m.access(e)
 	if len(access) == 0 && missing != nil {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"strconv"
@@ -73,4 +74,27 @@ func GatewayNamespace(e *v1alpha1.NFSExport) string {
 		return n
 	}
 	return e.Namespace
+}
+
+// NetworkKey is NAMESPACE/NAME of a network's NetworkAttachmentDefinition.
+func NetworkKey(g *v1alpha1.NFSGateway, n v1alpha1.Network) string {
+	if strings.Contains(n.Name, "/") {
+		return n.Name
+	}
+	return g.Namespace + "/" + n.Name
+}
+
+// InterfaceOf is what a network's interface is called in the pods.
+func InterfaceOf(n v1alpha1.Network) string { return cmp.Or(n.Interface, "rdma0") }
+
+// VirtualInterface is the interface that carries virtual addresses.
+func VirtualInterface(g *v1alpha1.NFSGateway) string {
+	if v := g.Spec.Exposure.VirtualIP; v != nil && g.Spec.RDMA != nil {
+		for _, n := range g.Spec.RDMA.Networks {
+			if n.Name == v.Network {
+				return InterfaceOf(n)
+			}
+		}
+	}
+	return ""
 }

@@ -22,8 +22,8 @@ const maxNetworks = 1024
 
 func rdmaPort(e *v1alpha1.NFSExport) int32 { return cmp.Or(e.Spec.Address.RDMAPort, 20049) }
 
-// memoryOf is a pod's memory for data in flight, in bytes.
-func memoryOf(g *v1alpha1.NFSGateway) int64 { return cmp.Or(g.Spec.Limits.Memory.Bytes(), 2<<30) }
+// Memory is a pod's memory for data in flight, in bytes.
+func Memory(g *v1alpha1.NFSGateway) int64 { return cmp.Or(g.Spec.Limits.Memory.Bytes(), 2<<30) }
 
 // share is the memory of each export in the shared pods. So that exports that come and go seldom change that of the others, it is that of 8 exports,
 // of 64, or of as many as the gateway takes.
@@ -37,7 +37,7 @@ func (m *maker) share() int64 {
 			n = min(n, step)
 		}
 	}
-	return max(leastShare, memoryOf(m.in.Gateway)/n>>20<<20)
+	return max(leastShare, Memory(m.in.Gateway)/n>>20<<20)
 }
 
 // access makes the rules of an export. Rules that pick no node are left out, since they are about nobody.
@@ -170,6 +170,7 @@ func transport(c *config.Transport, t *v1alpha1.Transport) {
 	if t.RemoteInvalidation != nil {
 		c.RemoteInvalidation = *t.RemoteInvalidation
 	}
+	c.OnChange = cmp.Or(config.OnChange(t.OnChange), c.OnChange)
 }
 
 func size(s v1alpha1.Size, or config.Quantity) config.Quantity {

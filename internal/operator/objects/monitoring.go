@@ -1,0 +1,68 @@
+package objects
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+func adminName(g *v1alpha1.NFSGateway) string { return g.Name + "-admin" }
+
+// AdminService names the admin ports of all pods of a gateway for the ServiceMonitor.
+func AdminService(g *v1alpha1.NFSGateway) *corev1.Service {
+	s := &corev1.Service{TypeMeta: typeMeta("v1", "Service"), ObjectMeta: meta(g, adminName(g), labels(g))}
+	s.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeClusterIP, ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true,
+		Selector: map[string]string{plan.LabelGateway: g.Name},
+		Ports:    []corev1.ServicePort{{Name: plan.PortAdmin, Port: plan.AdminPort, TargetPort: intstr.FromString(plan.PortAdmin), Protocol: corev1.ProtocolTCP}},
+	}
+	return s
+}
+
+// ServiceMonitor has the Prometheus operator collect the pods' metrics.
+func ServiceMonitor(g *v1alpha1.NFSGateway) *unstructured.Unstructured {
+	return monitoring(g, "ServiceMonitor", map[string]any{
+		"selector":  map[string]any{"matchLabels": map[string]any{plan.LabelGateway: g.Name}},
+		"endpoints": []any{map[string]any{"port": plan.PortAdmin, "path": "/metrics", "interval": "30s"}},
+	})
+}
+
+// PrometheusRule has the Prometheus operator raise alerts.
+func PrometheusRule(g *v1alpha1.NFSGateway) *unstructured.Unstructured {
+	of := fmt.Sprintf(`{namespace=%q,service=%q}`, g.Namespace, adminName(g))
+	alert := func(name, expr, wait, severity, summary string) any {
+		return map[string]any{
+			"alert": name, "expr": expr, "for": wait,
+			"labels":      map[string]any{"severity": severity},
+			"annotations": map[string]any{"summary": summary},
+		}
+	}
+	return monitoring(g, "PrometheusRule", map[string]any{"groups": []any{map[string]any{
+		"name": "sluice-" + g.Namespace + "-" + g.Name,
+		"rules": []any{
+			alert("SluiceExportNotServed", fmt.Sprintf(`sluice_export_state{namespace=%q,service=%q,state=~"Refused|Outdated"} == 1`, g.Namespace, adminName(g)), "5m", "warning",
+				"Pod {{ $labels.pod }} does not serve export {{ $labels.export }} as configured ({{ $labels.state }})."),
+			alert("SluiceBackendAway", "sluice_backend_healthy"+of+" == 0", "5m", "critical",
+				"The backend of export {{ $labels.export }} does not answer pod {{ $labels.pod }}."),
+			alert("SluiceListenerDown", "sluice_listener_up"+of+" == 0", "5m", "warning",
+				"Pod {{ $labels.pod }} cannot listen on {{ $labels.network }} {{ $labels.address }} for export {{ $labels.export }}."),
+			alert("SluicePodOutOfStep", "sluice_config_error"+of+" == 1", "5m", "warning",
+				"Pod {{ $labels.pod }} cannot read its configuration."),
+			alert("SluicePodDown", "up"+of+" == 0", "5m", "warning", "Pod {{ $labels.pod }} does not answer."),
+		},
+	}}})
+}
+
+func monitoring(g *v1alpha1.NFSGateway, kind string, spec map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "monitoring.coreos.com/v1", "kind": kind, "spec": spec}}
+	u.SetName(g.Name)
+	u.SetNamespace(g.Namespace)
+	u.SetLabels(labels(g))
+	u.SetOwnerReferences(meta(g, g.Name, nil).OwnerReferences)
+	return u
+}

@@ -1,0 +1,187 @@
+package objects
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// nonroot is the user of pods that need no privileges, and of the images.
+const nonroot = 65532
+
+// stopMargin is how much longer than the drain a pod may take to end.
+const stopMargin = 10 * time.Second
+
+// NetworksAnnotation is what Multus, and other meta plugins, read: the networks that a pod is attached to.
+const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
+
+// Names of the containers.
+const (
+	GatewayContainer = "gateway"
+	SpeakerContainer = "speaker"
+)
+
+// Names of the volumes in a pod.
+const (
+	configVolume = "config"
+	keysVolume   = "keys"
+	stateVolume  = "state"
+	claimVolume  = "volume"
+	tokenVolume  = "token"
+)
+
+// podTemplate returns a workload's pods, without the name of their ConfigMap. No export is in it but a claim's own, so that no change of exports
+// restarts a pod.
+func podTemplate(g *v1alpha1.NFSGateway, w *plan.Workload, d *Defaults) corev1.PodTemplateSpec {
+	gatewayImage, speakerImage := images(g, d)
+	t := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken:  ptr(false),
+			EnableServiceLinks:            ptr(false),
+			TerminationGracePeriodSeconds: ptr(int64((plan.DrainTimeout(g) + stopMargin + time.Second - 1) / time.Second)),
+			SecurityContext:               podSecurity(g, w),
+			Containers:                    []corev1.Container{gatewayContainer(g, w, gatewayImage)},
+			Volumes:                       volumes(g, w),
+		},
+	}
+	if w.Claim == nil {
+		t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)}, MatchLabelKeys: []string{"pod-template-hash"},
+		}}
+	}
+	if virtual(g) {
+		t.Spec.ServiceAccountName = serviceAccountName(g)
+		t.Spec.InitContainers = []corev1.Container{speakerContainer(g, speakerImage)}
+		t.Spec.Volumes = append(t.Spec.Volumes, token())
+	}
+	if r := g.Spec.RDMA; r != nil && len(r.Networks) > 0 {
+		t.Annotations = map[string]string{NetworksAnnotation: networks(g)}
+	}
+	if p := g.Spec.PodTemplate; p != nil {
+		addTemplate(&t, p)
+	}
+	maps.Copy(t.Labels, workloadLabels(g, w))
+	return t
+}
+
+// addTemplate adds what spec.podTemplate says, but for image and resources.
+func addTemplate(t *corev1.PodTemplateSpec, p *v1alpha1.PodTemplate) {
+	maps.Copy(t.Labels, p.Labels)
+	if len(p.Annotations) > 0 {
+		all := maps.Clone(p.Annotations)
+		maps.Copy(all, t.Annotations)
+		t.Annotations = all
+	}
+	s := &t.Spec
+	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			list[i].ImagePullPolicy = p.ImagePullPolicy
+		}
+	}
+	s.ImagePullSecrets, s.NodeSelector, s.Tolerations = p.ImagePullSecrets, p.NodeSelector, p.Tolerations
+	s.PriorityClassName, s.RuntimeClassName = p.PriorityClassName, p.RuntimeClassName
+}
+
+func gatewayContainer(g *v1alpha1.NFSGateway, w *plan.Workload, image string) corev1.Container {
+	c := corev1.Container{
+		Name: GatewayContainer, Image: image,
+		Args:            []string{"--config", plan.ConfigDir + "/" + GatewayFile},
+		Ports:           []corev1.ContainerPort{{Name: plan.PortAdmin, ContainerPort: plan.AdminPort, Protocol: corev1.ProtocolTCP}},
+		ReadinessProbe:  probe("/readyz", plan.AdminPort, 5, 2),
+		LivenessProbe:   probe("/healthz", plan.AdminPort, 10, 6),
+		Resources:       resources(g),
+		SecurityContext: gatewaySecurity(g, w),
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: configVolume, MountPath: plan.ConfigDir, ReadOnly: true},
+			{Name: keysVolume, MountPath: plan.KeysDir, ReadOnly: true},
+			{Name: stateVolume, MountPath: plan.StateDir},
+		},
+	}
+	if w.Claim != nil {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: claimVolume, MountPath: plan.VolumeDir, SubPath: w.Claim.SubPath})
+	}
+	return c
+}
+
+func probe(path string, port int32, period, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port)}},
+		PeriodSeconds: period, TimeoutSeconds: 3, FailureThreshold: failures,
+	}
+}
+
+// resources are what the gateway's container asks for. Besides data in flight, which limits.memory bounds, it has receives and connections: as much again, and
+// 512 MiB.
+func resources(g *v1alpha1.NFSGateway) corev1.ResourceRequirements {
+	memory := plan.Memory(g)
+	r := corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("100m"),
+			corev1.ResourceMemory: *resource.NewQuantity(256<<20+memory/4, resource.BinarySI),
+		},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(512<<20+2*memory, resource.BinarySI)},
+	}
+	if t := g.Spec.PodTemplate; t != nil && t.Resources != nil {
+		r = *t.Resources.DeepCopy()
+	}
+	if g.Spec.RDMA == nil || g.Spec.RDMA.Device == nil {
+		return r
+	}
+	// Extended resources are the same in both.
+	name, count := corev1.ResourceName(g.Spec.RDMA.Device.ResourceName), *resource.NewQuantity(int64(max(1, g.Spec.RDMA.Device.Count)), resource.DecimalSI)
+	for _, list := range []*corev1.ResourceList{&r.Requests, &r.Limits} {
+		if *list == nil {
+			*list = corev1.ResourceList{}
+		}
+		(*list)[name] = count
+	}
+	return r
+}
+
+func volumes(g *v1alpha1.NFSGateway, w *plan.Workload) []corev1.Volume {
+	mode := int32(0o400)
+	if unprivileged(g, w) {
+		mode = 0o440 // by the pod's fsGroup
+	}
+	v := []corev1.Volume{
+		{Name: configVolume, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+		{Name: keysVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: plan.KeysName(g), DefaultMode: &mode, Items: []corev1.KeyToPath{{Key: plan.KeysEntry, Path: plan.KeysEntry}},
+		}}},
+		{Name: stateVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+	}
+	if w.Claim != nil {
+		v = append(v, corev1.Volume{Name: claimVolume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: w.Claim.ClaimName}}})
+	}
+	return v
+}
+
+// networks is the Multus annotation: a list of networks and what their interfaces are called in the pod.
+func networks(g *v1alpha1.NFSGateway) string {
+	type selection struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+		Interface string `json:"interface"`
+	}
+	var list []selection
+	for _, n := range g.Spec.RDMA.Networks {
+		ns, name, _ := strings.Cut(plan.NetworkKey(g, n), "/")
+		list = append(list, selection{Name: name, Namespace: ns, Interface: plan.InterfaceOf(n)})
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // plain strings
+	}
+	return string(b)
+}

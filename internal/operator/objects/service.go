@@ -1,0 +1,67 @@
+package objects
+
+import (
+	"cmp"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// LoadBalancerClass is that of Services with exposure VirtualIP: the operator writes their ingress, and nobody else balances them.
+const LoadBalancerClass = "sluice.dev/virtual-ip"
+
+// Service returns the Service of an export that is served.
+func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
+	l := labels(g)
+	maps.Copy(l, exportLabels(x.Source))
+	s := &corev1.Service{TypeMeta: typeMeta("v1", "Service"), ObjectMeta: metav1.ObjectMeta{Name: x.Service, Namespace: g.Namespace, Labels: l}}
+	if x.Source.Namespace == g.Namespace {
+		s.OwnerReferences = []metav1.OwnerReference{owner(x.Source, "NFSExport")}
+	}
+	s.Spec.Selector = podsOf(g, x.Workload)
+	address := &x.Source.Spec.Address
+	tcp := port(plan.PortTCP, cmp.Or(address.TCPPort, 2049), x.TCPTarget)
+	if virtual(g) {
+		// RDMA does not come by the Service: its ports are those of the ClusterIP, the way of TCP.
+		s.Annotations = map[string]string{plan.AnnotationAddress: x.VIP}
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.LoadBalancerClass = ptr(LoadBalancerClass)
+		s.Spec.AllocateLoadBalancerNodePorts = ptr(false)
+		s.Spec.Ports = []corev1.ServicePort{tcp}
+		return s
+	}
+	t := &g.Spec.Exposure.Service
+	s.Annotations = maps.Clone(t.Annotations)
+	s.Spec.Type = cmp.Or(t.Type, corev1.ServiceTypeClusterIP)
+	s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = t.IPFamilyPolicy, t.IPFamilies
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		s.Spec.LoadBalancerClass, s.Spec.LoadBalancerIP = t.LoadBalancerClass, address.IP
+		s.Spec.ExternalTrafficPolicy = cmp.Or(deref(t.ExternalTrafficPolicy), corev1.ServiceExternalTrafficPolicyCluster)
+	} else {
+		s.Spec.ClusterIP = address.IP
+	}
+	s.Spec.Ports = []corev1.ServicePort{port(plan.PortRDMA, cmp.Or(address.RDMAPort, 20049), x.RDMATarget), tcp}
+	return s
+}
+
+func port(name string, port, target int32) corev1.ServicePort {
+	return corev1.ServicePort{Name: name, Port: port, TargetPort: intstr.FromInt32(target), Protocol: corev1.ProtocolTCP}
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// Ingress is what the status of a Service with exposure VirtualIP says: its address is carried by a pod, so that neither kube-proxy nor a network
+// plugin catches what is sent to it.
+func Ingress(vip string) []corev1.LoadBalancerIngress {
+	return []corev1.LoadBalancerIngress{{IP: vip, IPMode: ptr(corev1.LoadBalancerIPModeProxy)}}
+}

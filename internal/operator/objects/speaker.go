@@ -1,0 +1,108 @@
+package objects
+
+import (
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+func serviceAccountName(g *v1alpha1.NFSGateway) string { return g.Name + "-speaker" }
+
+// speakerContainer carries virtual addresses. It starts before the gateway and ends after it.
+func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
+	field := func(name, path string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
+	}
+	return corev1.Container{
+		Name: SpeakerContainer, Image: image, RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways),
+		Args:            []string{"speaker", "--config", plan.ConfigDir + "/" + SpeakerFile},
+		Env:             []corev1.EnvVar{field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace")},
+		Ports:           []corev1.ContainerPort{{Name: SpeakerContainer, ContainerPort: plan.SpeakerPort, Protocol: corev1.ProtocolTCP}},
+		LivenessProbe:   probe("/healthz", plan.SpeakerPort, 10, 6),
+		SecurityContext: confined(0, "NET_ADMIN", "NET_RAW"),
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: configVolume, MountPath: plan.ConfigDir, ReadOnly: true},
+			{Name: tokenVolume, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
+		},
+	}
+}
+
+// token is what a pod's service account usually gets mounted everywhere; here the speaker alone has it.
+func token() corev1.Volume {
+	return corev1.Volume{Name: tokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr(int64(3607))}},
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
+	}}}}
+}
+
+// speakerFile is what a workload's speakers are told.
+type speakerFile struct {
+	Interface string         `json:"interface"`
+	Groups    []speakerGroup `json:"groups"`
+}
+
+type speakerGroup struct {
+	Lease     string   `json:"lease"`
+	Addresses []string `json:"addresses"`
+}
+
+func speakerConfig(p *plan.Plan, w *plan.Workload) *speakerFile {
+	f := &speakerFile{Interface: plan.VirtualInterface(p.Gateway), Groups: []speakerGroup{}}
+	for _, g := range p.Groups {
+		if g.Workload == w.Name {
+			f.Groups = append(f.Groups, speakerGroup{Lease: g.Lease, Addresses: append([]string{}, g.Addresses...)})
+		}
+	}
+	return f
+}
+
+// ServiceAccount is the speakers'.
+func ServiceAccount(g *v1alpha1.NFSGateway) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{TypeMeta: typeMeta("v1", "ServiceAccount"), ObjectMeta: meta(g, serviceAccountName(g), labels(g)), AutomountServiceAccountToken: ptr(false)}
+}
+
+// Role lets speakers look at and write their gateway's Leases. They need not make them: the operator does, and leaves what they say alone.
+func Role(p *plan.Plan) *rbacv1.Role {
+	var names []string
+	for _, g := range p.Groups {
+		names = append(names, g.Lease)
+	}
+	slices.Sort(names)
+	r := &rbacv1.Role{TypeMeta: typeMeta("rbac.authorization.k8s.io/v1", "Role"), ObjectMeta: meta(p.Gateway, serviceAccountName(p.Gateway), labels(p.Gateway))}
+	if len(names) > 0 { // a rule without names would be about all Leases
+		r.Rules = []rbacv1.PolicyRule{{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, ResourceNames: names, Verbs: []string{"get", "list", "watch", "update", "patch"}}}
+	}
+	return r
+}
+
+// RoleBinding gives the speakers their Role.
+func RoleBinding(g *v1alpha1.NFSGateway) *rbacv1.RoleBinding {
+	name := serviceAccountName(g)
+	return &rbacv1.RoleBinding{
+		TypeMeta: typeMeta("rbac.authorization.k8s.io/v1", "RoleBinding"), ObjectMeta: meta(g, name, labels(g)),
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: g.Namespace}},
+	}
+}
+
+// Leases are those of the groups of addresses, without a word of who holds them.
+func Leases(p *plan.Plan) []*coordinationv1.Lease {
+	var out []*coordinationv1.Lease
+	for _, g := range p.Groups {
+		l := labels(p.Gateway)
+		l[plan.LabelWorkload] = g.Workload
+		out = append(out, &coordinationv1.Lease{TypeMeta: typeMeta("coordination.k8s.io/v1", "Lease"), ObjectMeta: meta(p.Gateway, g.Lease, l)})
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package objects
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// Entries of a pod's ConfigMap.
+const (
+	GatewayFile = "gateway.yaml"
+	SpeakerFile = "speaker.yaml"
+)
+
+// Workload returns the Deployment of the shared pods, or the StatefulSet of a claim's.
+func Workload(p *plan.Plan, w *plan.Workload, d *Defaults) client.Object {
+	g := p.Gateway
+	template := podTemplate(g, w, d)
+	name := configMapName(w, &template)
+	for i := range template.Spec.Volumes {
+		if c := template.Spec.Volumes[i].ConfigMap; c != nil && template.Spec.Volumes[i].Name == configVolume {
+			c.Name = name
+		}
+	}
+	om := meta(g, w.Name, workloadLabels(g, w))
+	selector := &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)}
+	if w.Claim != nil {
+		return &appsv1.StatefulSet{TypeMeta: typeMeta("apps/v1", "StatefulSet"), ObjectMeta: om, Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr(w.Replicas), Selector: selector, Template: template, RevisionHistoryLimit: ptr(int32(2)),
+		}}
+	}
+	return &appsv1.Deployment{TypeMeta: typeMeta("apps/v1", "Deployment"), ObjectMeta: om, Spec: appsv1.DeploymentSpec{
+		Replicas: ptr(w.Replicas), Selector: selector, Template: template, RevisionHistoryLimit: ptr(int32(2)),
+		// Devices that are to spare are rare, so a new pod waits until an old one has gone.
+		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
+			MaxSurge: ptr(intstr.FromInt32(0)), MaxUnavailable: ptr(intstr.FromInt32(1)),
+		}},
+	}}
+}
+
+// ConfigMap returns what the workload's pods are told. Each revision of the pod template has one of its own, so that a pod never sees a file that is
+// written for a newer gateway.
+func ConfigMap(p *plan.Plan, w *plan.Workload, d *Defaults) *corev1.ConfigMap {
+	template := podTemplate(p.Gateway, w, d)
+	data := map[string]string{GatewayFile: document(&w.Config)}
+	if virtual(p.Gateway) {
+		data[SpeakerFile] = document(speakerConfig(p, w))
+	}
+	return &corev1.ConfigMap{TypeMeta: typeMeta("v1", "ConfigMap"), ObjectMeta: meta(p.Gateway, configMapName(w, &template), workloadLabels(p.Gateway, w)), Data: data}
+}
+
+// ConfigHash identifies what a ConfigMap says, for [plan.AnnotationConfig].
+func ConfigHash(c *corev1.ConfigMap) string { return hash(c.Data) }
+
+// configMapName is made of the pod template without the name itself.
+func configMapName(w *plan.Workload, template *corev1.PodTemplateSpec) string {
+	return w.Name + "-" + hash(template)
+}
+
+func hash(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs and maps
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:5])
+}
+
+func document(v any) string {
+	b, err := yaml.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs and maps
+	}
+	return string(b)
+}
+
+// DisruptionBudget returns that of a workload with more than one pod, nil for others: it would keep a node from being drained.
+func DisruptionBudget(g *v1alpha1.NFSGateway, w *plan.Workload) *policyv1.PodDisruptionBudget {
+	if w.Replicas < 2 {
+		return nil
+	}
+	return &policyv1.PodDisruptionBudget{TypeMeta: typeMeta("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(g, w.Name, workloadLabels(g, w)), Spec: policyv1.PodDisruptionBudgetSpec{
+		MaxUnavailable: ptr(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)},
+		// A pod that does not serve protects nobody, and must not hold up a drain.
+		UnhealthyPodEvictionPolicy: ptr(policyv1.AlwaysAllow),
+	}}
+}
