@@ -182,8 +182,12 @@ func (k *control) refused(ic *inCall) bool {
 		c.terms.Store(c.terms2())
 		close(w.answered)
 	}
-	c.fault(ErrorReceived, "%v", e)
-	if !c.server && c.terms.Load().version == 0 {
+	choosing := !c.server && c.terms.Load().version == 0
+	older := choosing && h.Code == wire.ErrVers && c.cfg.offers(wire.Version1) && h.Low <= wire.Version1 && h.High >= wire.Version1
+	if !older { // that is how a peer of version 1 says so
+		c.fault(ErrorReceived, "%v", e)
+	}
+	if choosing {
 		out := &c.out
 		out.mu.Lock()
 		out.inFlight = 0 // one credit, as in the beginning
@@ -191,7 +195,7 @@ func (k *control) refused(ic *inCall) bool {
 		out.answered = unknown
 		out.mu.Unlock()
 		switch {
-		case h.Code == wire.ErrVers && c.cfg.offers(wire.Version1) && h.Low <= wire.Version1 && h.High >= wire.Version1:
+		case older:
 			c.settle(c.terms1(wire.Version1))
 		case ic.v2 && unknown:
 			c.settle(c.terms2())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -323,7 +324,16 @@ func TestFirstAnswer(t *testing.T) {
 		}, 2, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cl, p, w, err := dial2(t, c.change, c.answer)
+			var seen counts
+			cl, p, w, err := dial2(t, func(cfg *Config) {
+				cfg.Observer = &seen
+				if c.change != nil {
+					c.change(cfg)
+				}
+			}, c.answer)
+			if older := strings.HasPrefix(c.name, "ERR_VERS") && c.version == 1; older && seen.faults(ErrorReceived) != 0 {
+				t.Error("that the peer is of version 1 is counted as an error")
+			}
 			if c.version == 0 {
 				var remote *RemoteError
 				if !errors.As(err, &remote) {

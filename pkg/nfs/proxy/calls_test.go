@@ -21,7 +21,7 @@ import (
 func start(t testing.TB, change func(*proxy.Config)) (*fake, *service, *front) {
 	t.Helper()
 	f := newFake(t)
-	s := serve(t, "127.0.0.1:0", pool(t), f)
+	s := serve(t, "127.0.9.1:0", pool(t), f)
 	t.Cleanup(func() { f.drop(); s.stop() })
 	return f, s, newFront(t, "tcp", s.address, change)
 }
@@ -63,7 +63,8 @@ func TestAccess(t *testing.T) {
 
 // TestBackendComesLater: calls wait for a backend that is not there yet.
 func TestBackendComesLater(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	// No connection of anybody has this address as its own, so nobody takes the port meanwhile.
+	l, err := net.Listen("tcp", "127.0.9.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

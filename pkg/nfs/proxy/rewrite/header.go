@@ -128,6 +128,7 @@ func (c *Call) forward(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) 
 		c.dec.Skip(c.ArgsAt)
 		var err error
 		if c.Eligible, err = b.Plan(plan, c.Eligible, in.Procedure, &c.dec); err == nil {
+			inlineLinks(in.Version, plan)
 			plan.MaxReply += oncrpc.MinReplyLen + oncrpc.MaxAuthLen
 			return nil
 		}
@@ -140,6 +141,20 @@ func (c *Call) forward(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) 
 		c.Eligible = append(c.Eligible, oncrpc.Argument{Position: it.Position, Length: it.Length})
 	}
 	return nil
+}
+
+// inlineLinks takes results that are no longer than the text of a link out of a plan with no others. Linux's server (seen in 6.1) places
+// the text of a version 4 link from its length word on, so that neither length nor text can be told; and a placement of so little gains nothing.
+func inlineLinks(version uint32, plan *oncrpc.Plan) {
+	if version != 4 {
+		return
+	}
+	for i := range plan.Results {
+		if plan.Results[i].Max > nfs3.MaxPath {
+			return
+		}
+	}
+	plan.Results = plan.Results[:0]
 }
 
 // results is Results. What each version does for it is to read the results, at which c.dec stands, with c.walker, and to put edits into c.edits.

@@ -142,6 +142,13 @@ func TestBulkV4(t *testing.T) {
 	sameBytes(t, "the reply", flat(&in.Reply), p.reply)
 	out.Release()
 
+	// The text of a link is not worth a place of its own.
+	in = arrived(t, compoundV4(2, sequence, op(layout.OpReadlink)))
+	if v, err := c.Args(p.x, &p.who, in, &out, &plan); v != Forward || err != nil || len(plan.Results) != 0 || plan.MaxReply < 4096 {
+		t.Errorf("READLINK: %v, %v, the plan has %v in %d bytes", v, err, plan.Results, plan.MaxReply)
+	}
+	out.Release()
+
 	// What is refused behind a READ stands behind its data.
 	in = arrived(t, compoundV4(2, sequence, op(layout.OpRead, stateID, uint64(0), 8192), lookup("..")))
 	in.Plan.Results = append(in.Plan.Results, oncrpc.Result{Max: 1 << 20})
