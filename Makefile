@@ -47,6 +47,12 @@ test-verbs: ## the provider on rdma-core, on software RoCE and iWARP devices in 
 	CGO_ENABLED=1 go test -tags verbs -count=1 ./pkg/rdma/verbs
 	go test -tags 'kernel verbs' -timeout 40m -count=1 -v ./test/verbs
 
+test-cluster: ## Kubernetes with two real nodes on this machine: a stock Linux client mounts over RDMA by Service IP
+	@hack/deps vm bench cluster
+	@hack/vm/prepare
+	@hack/k8s/prepare
+	go test -tags cluster -timeout 60m -count=1 -v ./test/cluster
+
 test-full: ## the full matrix: make test, each fuzz target for a minute, each NFS version on each backend
 	$(MAKE) --no-print-directory test FUZZTIME=60s FULL=1
 
@@ -64,4 +70,4 @@ lint: ## static checks
 clean: ## remove what was built
 	rm -rf bin bench.json bench-rtt.json
 
-.PHONY: help build image demo test test-quick fuzz test-kernel test-verbs test-full bench bench-rtt lint clean
+.PHONY: help build image demo test test-quick fuzz test-kernel test-verbs test-cluster test-full bench bench-rtt lint clean

@@ -10,6 +10,7 @@
 //	                are effective for root alone
 //	operator        cmd/operator, static, as user 65532
 //	pause           what holds the namespaces of a pod of the test cluster
+//	deviceplugin    the test cluster's stand-in for the SR-IOV network device plugin, as root
 package main
 
 import (

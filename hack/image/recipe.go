@@ -32,6 +32,7 @@ var recipes = map[string]recipe{
 	"gateway-verbs": {programs: []string{"cmd/gateway", "cmd/sluicectl"}, verbs: true, more: addVerbs},
 	"operator":      {programs: []string{"cmd/operator"}, user: nonroot, more: addCertificates},
 	"pause":         {programs: []string{"hack/cluster/pause"}, user: nonroot},
+	"deviceplugin":  {programs: []string{"hack/cluster/deviceplugin"}},
 }
 
 // write makes the image's archive, and returns its size in bytes.

@@ -1,0 +1,30 @@
+// Package cluster tries Sluice in Kubernetes: a control plane and two real nodes, which hack/cluster/run brings up once for all tests, the
+// images of this checkout, and the Linux kernel's NFS/RDMA client in guests of hack/vm/run, which mount by Service IP.
+//
+// The tests have the build tag "cluster"; make test-cluster runs them. With SLUICE_CLUSTER=FOLDER they use the cluster that is in
+// that folder, after bringing it up if there is none, and leave it up:
+//
+//	SLUICE_CLUSTER=/tmp/cluster go test -tags cluster -run TestGateway -v ./test/cluster
+//	hack/cluster/run kubectl /tmp/cluster get pods -A
+//
+// A test has a namespace of its own, which goes with it. It fails at the first thing that goes wrong; then the namespace's events, pods and logs are shown:
+//
+//	func TestShare(t *testing.T) {
+//		t.Parallel() // not if a guest boots: one at a time
+//		c := need(t, "gateway", "operator")       // the cluster, with these images loaded, as sluice.dev/gateway:test
+//		ns := c.namespace(t, "share", "restricted")
+//		g := startGanesha(t, c)                   // on the control plane: g.backend("/") is for an export's configuration
+//		ns.helm(t, "install", "sluice", "charts/sluice")
+//		ns.apply(t, manifest)
+//		ns.wait(t, "condition=Ready", "nfsexport/data", time.Minute)
+//		ip := ns.get(t, "service/data", "{.spec.clusterIP}")
+//		guest := boot(t, c, "n1")                 // 10.0.2.15, with siw0 on eth0; its packets leave from n1
+//		guest.run(t, "mount -t nfs -o vers=4.1,proto=rdma,port=20049 "+ip+":/ /mnt")
+//		fio := guest.start(t, "fio ...")          // goes on while
+//		c.kill(t, "n2")                           // a node dies; c.start(t, "n2")
+//		fio.wait(t, time.Minute)
+//		eventually(t, time.Minute, func() error { ... })
+//	}
+//
+// Networks are as hack/cluster/run says. A guest in place "control-plane" reaches the fabric, 10.77.0.0/24, on layer 3.
+package cluster

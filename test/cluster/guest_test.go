@@ -1,0 +1,146 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// guest is the Linux guest of hack/vm/run, which runs commands: see testdata/guest.sh.
+type guest struct {
+	cmd      *exec.Cmd
+	out      string // its /run/out
+	ended    chan struct{}
+	err      error
+	commands int
+}
+
+// bootLimit is how long a guest may take to boot, guestLimit how long it may live.
+const (
+	bootLimit  = 3 * time.Minute
+	guestLimit = 40 * time.Minute
+)
+
+// boot starts a guest whose packets leave from a place of the cluster: n1, n2 or control-plane. It ends with the test. What the guest's kernel complains
+// about fails the test.
+func boot(t *testing.T, c *cluster, place string) *guest {
+	t.Helper()
+	g := &guest{out: t.TempDir(), ended: make(chan struct{})}
+	g.cmd = c.command("enter", place, filepath.Join(root, "hack/vm/run"), "-t", fmt.Sprint(int(guestLimit.Seconds())), "-o", g.out,
+		filepath.Join(root, "test/cluster/testdata/guest.sh"))
+	var said bytes.Buffer
+	g.cmd.Stdout, g.cmd.Stderr = &said, &said
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		g.err = g.cmd.Wait()
+		close(g.ended)
+	}()
+	t.Cleanup(func() { g.end(t, &said) })
+	eventually(t, bootLimit, func() error {
+		select {
+		case <-g.ended:
+			t.Fatalf("the guest ended: %v\n%s", g.err, said.String())
+		default:
+		}
+		_, err := os.Stat(filepath.Join(g.out, "ready"))
+		return err
+	})
+	return g
+}
+
+var kernelTrouble = regexp.MustCompile(`BUG:|Oops|WARNING:|blocked for more than|Call Trace`)
+
+// end has the guest's script end, which ends the guest.
+func (g *guest) end(t *testing.T, said *bytes.Buffer) {
+	if err := os.WriteFile(filepath.Join(g.out, "end"), nil, 0o644); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-g.ended:
+	case <-time.After(time.Minute): // a mount whose server is gone holds it up
+		_ = g.cmd.Process.Signal(syscall.SIGTERM)
+		<-g.ended
+	}
+	console, err := os.ReadFile(filepath.Join(g.out, ".vm/console.log"))
+	if err != nil {
+		t.Error(err)
+	}
+	for line := range bytes.Lines(console) {
+		if kernelTrouble.Match(line) {
+			t.Errorf("the guest's kernel says: %s", bytes.TrimSpace(line))
+		}
+	}
+	if t.Failed() {
+		t.Logf("hack/vm/run: %v\n%s\nconsole:\n%s", g.err, said.String(), console)
+	}
+}
+
+// process is a command that runs in a guest.
+type process struct {
+	g      *guest
+	script string
+	file   string // without suffix
+}
+
+// start runs a bash script in the guest.
+func (g *guest) start(t *testing.T, script string) *process {
+	t.Helper()
+	g.commands++
+	p := &process{g, script, filepath.Join(g.out, strconv.Itoa(g.commands))}
+	if err := errors.Join(os.WriteFile(p.file+".new", []byte(script+"\n"), 0o644), os.Rename(p.file+".new", p.file+".sh")); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// result waits for the end of the command, and returns what it said, on both outputs. err is set if its status is not 0.
+func (p *process) result(t *testing.T, limit time.Duration) (said string, err error) {
+	t.Helper()
+	var status []byte
+	eventually(t, limit, func() (err error) {
+		select {
+		case <-p.g.ended:
+			t.Fatalf("the guest was lost while it ran %q", p.script)
+		default:
+		}
+		if status, err = os.ReadFile(p.file + ".status"); err != nil {
+			out, _ := os.ReadFile(p.file + ".out")
+			return fmt.Errorf("%q has not ended; it said: %s", p.script, out)
+		}
+		return nil
+	})
+	out, err := os.ReadFile(p.file + ".out")
+	if err == nil && string(status) != "0\n" {
+		err = fmt.Errorf("in the guest: %q: status %s: %s", p.script, bytes.TrimSpace(status), bytes.TrimSpace(out))
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// wait is result for a command that must succeed.
+func (p *process) wait(t *testing.T, limit time.Duration) string {
+	t.Helper()
+	said, err := p.result(t, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said
+}
+
+// run runs a bash script in the guest, which must succeed within two minutes, and returns what it said.
+func (g *guest) run(t *testing.T, script string) string {
+	t.Helper()
+	return g.start(t, script).wait(t, 2*time.Minute)
+}

@@ -1,0 +1,162 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// root is the checkout.
+var root = func() string {
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
+// cluster is the one that all tests share.
+type cluster struct {
+	dir    string // of hack/cluster/run
+	mu     sync.Mutex
+	loaded []string // images
+}
+
+// shared is nil if this machine cannot have a cluster; absent says why.
+var (
+	shared *cluster
+	absent string
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (status int) {
+	if os.Getuid() != 0 {
+		absent = "must be root: the cluster's nodes are namespaces"
+		return m.Run()
+	}
+	if said, err := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "true").CombinedOutput(); err != nil {
+		absent = fmt.Sprintf("this machine does not let root make namespaces: %v: %s", err, said)
+		return m.Run()
+	}
+	scratch, err := os.MkdirTemp("", "sluice-cluster-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	shared = &cluster{dir: filepath.Join(scratch, "cluster")}
+	keep := os.Getenv("SLUICE_CLUSTER")
+	if keep != "" {
+		shared.dir = keep
+	}
+	if _, err := os.Stat(filepath.Join(shared.dir, "run")); err != nil || keep == "" {
+		cmd := shared.command("up")
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "hack/cluster/run up:", err)
+			return 1
+		}
+	}
+	if keep == "" {
+		down := sync.OnceFunc(func() {
+			if said, err := shared.command("down").CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "hack/cluster/run down: %v\n%s", err, said)
+				status = 1
+			}
+		})
+		defer down()
+		interrupted := make(chan os.Signal, 1)
+		signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+		go func() {
+			<-interrupted
+			down()
+			os.Exit(130)
+		}()
+	}
+	if status = m.Run(); status != 0 {
+		fmt.Fprintln(os.Stderr, "the cluster's logs are in", filepath.Join(shared.dir, "log"))
+	} else {
+		defer os.RemoveAll(scratch) // after it is down
+	}
+	return status
+}
+
+// need returns the cluster, with images of this checkout: sluice.dev/NAME:test. What this machine cannot have is a failure where everything has to be tested.
+func need(t *testing.T, images ...string) *cluster {
+	t.Helper()
+	if shared == nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(absent)
+		}
+		fmt.Fprintf(os.Stderr, "\n*** SKIPPED: %s: %s\n\n", t.Name(), absent)
+		t.Skip(absent)
+	}
+	shared.load(t, images)
+	return shared
+}
+
+// load makes images and gives them to the nodes, each once.
+func (c *cluster) load(t *testing.T, images []string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	images = slices.DeleteFunc(slices.Clone(images), func(name string) bool { return slices.Contains(c.loaded, name) })
+	if len(images) == 0 {
+		return
+	}
+	out := t.TempDir()
+	maker := exec.Command("go", append([]string{"run", "./hack/image", "-o", out, "-version", "test"}, images...)...)
+	maker.Dir = root
+	maker.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := maker.CombinedOutput(); err != nil {
+		t.Fatalf("hack/image: %v\n%s", err, said)
+	}
+	var files []string
+	for _, name := range images {
+		files = append(files, filepath.Join(out, name+".tar"))
+	}
+	c.do(t, "load", files...)
+	c.loaded = append(c.loaded, images...)
+}
+
+// command is hack/cluster/run.
+func (c *cluster) command(verb string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(root, "hack/cluster/run"), append([]string{verb, c.dir}, args...)...)
+	cmd.Dir = root
+	return cmd
+}
+
+// do runs hack/cluster/run.
+func (c *cluster) do(t *testing.T, verb string, args ...string) {
+	t.Helper()
+	if said, err := c.command(verb, args...).CombinedOutput(); err != nil {
+		t.Fatalf("hack/cluster/run %s %s: %v\n%s", verb, strings.Join(args, " "), err, said)
+	}
+}
+
+// kill ends parts of the cluster at once: nodes, or programs of the control plane.
+func (c *cluster) kill(t *testing.T, parts ...string) { t.Helper(); c.do(t, "kill", parts...) }
+
+// start starts parts that were killed.
+func (c *cluster) start(t *testing.T, parts ...string) { t.Helper(); c.do(t, "start", parts...) }
+
+// kubectl runs kubectl, and returns what it says on its standard output.
+func (c *cluster) kubectl(stdin string, args ...string) (string, error) {
+	cmd := c.command("kubectl", args...)
+	var out, trouble bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &trouble
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(trouble.Bytes()))
+	}
+	return out.String(), nil
+}
