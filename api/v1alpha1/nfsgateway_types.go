@@ -375,6 +375,7 @@ type PodTemplate struct {
 	//
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('sluice.dev/') && !k.startsWith('app.kubernetes.io/'))",message="labels under sluice.dev/ and app.kubernetes.io/ are the operator's: want others"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))",message="want labels as Kubernetes has them, such as example.com/team: storage, with at most 63 characters on each side"
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 	// Annotations are added to the pods.
@@ -386,6 +387,7 @@ type PodTemplate struct {
 	// NodeSelector of the pods.
 	//
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))",message="want labels as Kubernetes has them, such as example.com/team: storage, with at most 63 characters on each side"
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// Tolerations of the pods.

@@ -1,0 +1,50 @@
+//go:build operator
+
+// Package apiserver runs a real etcd and kube-apiserver for tests.
+package apiserver
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Start starts them, without any CRD, on free ports of loopback. The programs are those of $KUBEBUILDER_ASSETS, or else hack/k8s/prepare builds them.
+// The caller calls stop, which ends both.
+func Start() (cfg *rest.Config, stop func() error, err error) {
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		if assets, err = Prepare("kubernetes", "etcd"); err != nil {
+			return nil, nil, err
+		}
+	}
+	env := &envtest.Environment{BinaryAssetsDirectory: assets}
+	if cfg, err = env.Start(); err != nil {
+		return nil, nil, fmt.Errorf("kube-apiserver: %w", err)
+	}
+	cfg.QPS = -1 // no limit
+	return cfg, env.Stop, nil
+}
+
+// Prepare has hack/k8s/prepare build parts of Kubernetes, and returns the folder that holds the programs.
+func Prepare(parts ...string) (string, error) {
+	cmd := exec.Command(Path("hack/k8s/prepare"), parts...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("hack/k8s/prepare %s: %w", strings.Join(parts, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Path returns the path of a file of the repository.
+func Path(name string) string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "../..", name)
+}
