@@ -92,8 +92,9 @@ func (r *remote) status() status.Backend {
 	s := status.Backend{
 		Kind: "nfs", Server: net.JoinHostPort(r.is.server.Server, strconv.Itoa(r.is.server.Port)), Path: r.is.server.Path,
 		Healthy: st.Healthy, Identity: "the callers' uids and gids, as the server allows",
+		Versions: st.Versions,
 		Remote: &status.Remote{
-			Versions: append([]string{}, st.Versions...), Since: st.Since, Connections: st.Connections, Parked: st.Parked, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
+			Since: st.Since, Connections: st.Connections, Parked: st.Parked, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
 		},
 	}
 	if r.is.network == config.RDMA {
@@ -104,7 +105,7 @@ func (r *remote) status() status.Backend {
 		s.Error = st.Err.Error()
 	case st.Healthy && st.RootError != "":
 		s.Healthy, s.Error = false, st.RootError
-		s.Refused, s.AskedFrom = true, st.RootPort
+		s.Refused, s.AskedFrom, s.AskedAddress = true, int(st.RootFrom.Port()), st.RootFrom.Addr().Unmap()
 	}
 	return s
 }

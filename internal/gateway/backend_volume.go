@@ -108,7 +108,7 @@ func (v *volume) probe() {
 }
 
 func (v *volume) status() status.Backend {
-	s := status.Backend{Kind: "volume", Path: v.path, Healthy: true}
+	s := status.Backend{Kind: "volume", Path: v.path, Healthy: true, Versions: []string{string(config.NFSv3)}}
 	info := v.srv.Info()
 	s.Identity = "the callers' uids and gids"
 	if !info.Identities {

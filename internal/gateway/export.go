@@ -249,7 +249,9 @@ func (e *export) status() status.Export {
 	if open != nil {
 		s.Listeners = open.listeners()
 		s.Backend = open.serves().status()
-		s.Credits = e.creditStatus(&open.served().Transport)
+		x := open.served()
+		s.UID = x.UID
+		s.Credits = e.creditStatus(&x.Transport)
 	}
 	s.Clients = e.clients.list()
 	s.Counters.RPCs, s.Counters.Errors = e.stats.totals()

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
 )
 
 const good = `apiVersion: config.sluice.dev/v1alpha1
@@ -356,6 +358,67 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if d := cmp.Diff(c, f.Config, comparePrefix); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestHashOfMarshaled: who writes a file knows the hashes that the gateway reports for its exports, whatever defaults it has left to the gateway.
+func TestHashOfMarshaled(t *testing.T) {
+	net := AccessRule{From: AccessFrom{[]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Mode: ReadWrite, Squash: SquashNone}
+	export := func(name string, change func(*Export)) Export {
+		e := DefaultExport()
+		e.Name, e.Access = name, []AccessRule{net}
+		port := 20049
+		for _, c := range name {
+			port += int(c)
+		}
+		e.Listeners = []Listener{{Network: RDMA, Address: fmt.Sprintf(":%d", port)}, {Network: TCP, Address: fmt.Sprintf("10.0.0.1:%d", port+1000)}}
+		change(&e)
+		return e
+	}
+	server := DefaultNFSServer()
+	server.Server, server.Path = "filer.example", "/vol"
+	c := Default()
+	c.APIVersion, c.Kind = APIVersion, Kind
+	c.Exports = []Export{
+		export("volume", func(e *Export) { e.Backend.Volume = &Volume{"/srv"} }),
+		export("nfs", func(e *Export) { e.Backend.NFS, e.UID = &server, "5e0c4f8e-vol" }),
+		export("rdma", func(e *Export) {
+			e.Backend.RDMA = &RDMAServer{Server: "other", Port: 20049, Path: "/", Versions: []NFSVersion{NFSv42}, SoftTimeout: Duration(time.Minute)}
+			e.SealHandles = SealRequired
+		}),
+		export("verbs", func(e *Export) {
+			e.Backend.Volume = &Volume{"/srv2"}
+			e.Listeners[0].Provider, e.Listeners[0].Device = Verbs, "mlx5_4"
+			t := &e.Transport
+			t.RPCRDMAVersions, t.OnChange = []int{1, 2}, NextConnection
+			t.Extensions = []Extension{TransportProperties, MessageContinuation, SendBasedPlacement}
+			t.Credits = Credits{Policy: Adaptive, Max: 64, Memory: 64 << 20}
+		}),
+		export("v2", func(e *Export) { e.Backend.Volume, e.Transport.RPCRDMAVersions = &Volume{"/srv3"}, []int{2} }),
+		export("base", func(e *Export) {
+			e.Backend.Volume, e.Transport.RPCRDMAVersions, e.Transport.Extensions = &Volume{"/srv4"}, []int{2}, []Extension{}
+		}),
+	}
+	for name, marshal := range map[string]func(any) ([]byte, error){"JSON": json.Marshal, "YAML": yaml.Marshal} {
+		b, err := marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := Parse(b)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		for _, r := range f.Refused {
+			t.Errorf("%s: %s: %v", name, r.Name, r.Problems)
+		}
+		if len(f.Config.Exports) != len(c.Exports) {
+			t.Fatalf("%s: %d exports, want %d", name, len(f.Config.Exports), len(c.Exports))
+		}
+		for i := range c.Exports {
+			if got, want := f.Config.Exports[i].Hash(), c.Exports[i].Hash(); got != want {
+				t.Errorf("%s: %s: hash %s, want %s", name, c.Exports[i].Name, got, want)
+			}
+		}
 	}
 }
 

@@ -59,7 +59,9 @@ const (
 
 // Export tells of one export.
 type Export struct {
-	Name  string      `json:"name"`
+	Name string `json:"name"`
+	// UID is the configured one; empty if there is none.
+	UID   string      `json:"uid,omitempty"`
 	State ExportState `json:"state"`
 	// Hash identifies the configuration that is applied; empty if none is.
 	Hash string `json:"hash,omitempty"`
@@ -117,14 +119,14 @@ type Backend struct {
 	Identity string `json:"identity,omitempty"`
 	// Notes are what an administrator should know of it.
 	Notes []string `json:"notes,omitempty"`
+	// Versions are those of NFS that clients are served, "3" and "4.0" to "4.2", as far as is known.
+	Versions []string `json:"versions,omitempty"`
 	// Remote is nil for a volume; its fields are the backend's own in JSON.
 	*Remote
 }
 
 // Remote tells of a backend that is a server.
 type Remote struct {
-	// Versions are those of NFS that clients are served, as far as is known.
-	Versions []string `json:"versions"`
 	// Since is when it became healthy, or ceased to be.
 	Since time.Time `json:"since"`
 	// Connections are those to the server, Parked those kept for clients that are gone and may come back.
@@ -139,6 +141,8 @@ type Remote struct {
 	Refused bool `json:"refused,omitempty"`
 	// AskedFrom is the source port of the connection that was refused; 0 if that is not known.
 	AskedFrom int `json:"askedFrom,omitempty"`
+	// AskedAddress is its address.
+	AskedAddress netip.Addr `json:"askedAddress,omitzero"`
 }
 
 // Credits tells of an export's RPC-over-RDMA credits.

@@ -36,8 +36,8 @@ type finder struct {
 	mu          sync.Mutex
 	first, last *flight
 	closed      bool
-	failure     error // why the last attempt failed
-	port        int   // where it was asked from, 0 if that is not known
+	failure     error          // why the last attempt failed
+	from        netip.AddrPort // where it was asked from
 }
 
 func (r *finder) init(s *Server) {
@@ -144,18 +144,18 @@ func (r *finder) close() {
 	}
 }
 
-// failed returns why the roots are not known, or may be outdated, nil if all is well; and the port that the backend was asked from.
-func (r *finder) failed() (port int, why error) {
+// failed returns why the roots are not known, or may be outdated, nil if all is well; and where the backend was asked from.
+func (r *finder) failed() (from netip.AddrPort, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.port, r.failure
+	return r.from, r.failure
 }
 
 // asks notes where the backend sees the next question come from.
 func (r *finder) asks(c upstream.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.port = c.Port()
+	r.from = c.Local()
 }
 
 // find asks the backend. With an error it may have found the root for one version and not for another.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
@@ -19,8 +20,8 @@ type Status struct {
 	Versions []string
 	// RootError is why the export's root is not known, or was not found again; empty if all is well.
 	RootError string
-	// RootPort is the source port of the connection that it was asked for on; 0 if that is not known.
-	RootPort int
+	// RootFrom is the local address of the connection that it was asked for on; not valid if there was none.
+	RootFrom netip.AddrPort
 	// Unreadable counts messages of backend and clients that could not be read, Delayed the calls whose client was told to come
 	// again, Callbacks the backend's calls that were passed on.
 	Unreadable, Delayed, Callbacks uint64
@@ -41,8 +42,8 @@ func (s *Server) Status() Status {
 			}
 		}
 	}
-	if port, err := s.roots.failed(); err != nil {
-		st.RootError, st.RootPort = err.Error(), port
+	if from, err := s.roots.failed(); err != nil {
+		st.RootError, st.RootFrom = err.Error(), from
 	}
 	return st
 }

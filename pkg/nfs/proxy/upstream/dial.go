@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -38,6 +39,8 @@ type Conn interface {
 	Err() error
 	// Port is the local port, 0 if there is none that a later Dial could use again.
 	Port() int
+	// Local is the local address.
+	Local() netip.AddrPort
 	// Final tells, of the error of a request, that sending it again would not help. Any other error means that the connection is lost.
 	Final(err error) bool
 }
@@ -93,9 +96,10 @@ func (t *TCP) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 
 type tcpConn struct{ *oncrpc.Client }
 
-func (c tcpConn) Out() oncrpc.Gatherer { return c.Conn().Out }
-func (c tcpConn) Port() int            { return int(c.Conn().Local.Port()) }
-func (c tcpConn) Final(error) bool     { return false }
+func (c tcpConn) Out() oncrpc.Gatherer  { return c.Conn().Out }
+func (c tcpConn) Port() int             { return int(c.Conn().Local.Port()) }
+func (c tcpConn) Local() netip.AddrPort { return c.Conn().Local }
+func (c tcpConn) Final(error) bool      { return false }
 
 // RDMA dials a backend over RPC-over-RDMA.
 type RDMA struct {
@@ -119,9 +123,10 @@ func (t *RDMA) Dial(ctx context.Context, _ int, p Peer) (Conn, error) {
 
 type rdmaConn struct{ *rpcrdma.Client }
 
-func (c rdmaConn) Out() oncrpc.Gatherer { return c.Conn().Out }
-func (c rdmaConn) Wait()                { <-c.Done() }
-func (c rdmaConn) Port() int            { return 0 }
+func (c rdmaConn) Out() oncrpc.Gatherer  { return c.Conn().Out }
+func (c rdmaConn) Wait()                 { <-c.Done() }
+func (c rdmaConn) Port() int             { return 0 }
+func (c rdmaConn) Local() netip.AddrPort { return c.Conn().Local }
 
 func (c rdmaConn) Err() error {
 	select {

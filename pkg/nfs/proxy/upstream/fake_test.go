@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -201,12 +202,13 @@ func (c *fakeConn) end(err error) {
 	close(c.done)
 }
 
-func (c *fakeConn) Close() error         { c.end(net.ErrClosed); return nil }
-func (c *fakeConn) NextXID() uint32      { return 1 }
-func (c *fakeConn) Out() oncrpc.Gatherer { return &c.holds }
-func (c *fakeConn) Wait()                { <-c.done }
-func (c *fakeConn) Port() int            { return c.port }
-func (c *fakeConn) Final(err error) bool { return errors.Is(err, errFinal) }
+func (c *fakeConn) Close() error          { c.end(net.ErrClosed); return nil }
+func (c *fakeConn) NextXID() uint32       { return 1 }
+func (c *fakeConn) Out() oncrpc.Gatherer  { return &c.holds }
+func (c *fakeConn) Wait()                 { <-c.done }
+func (c *fakeConn) Port() int             { return c.port }
+func (c *fakeConn) Local() netip.AddrPort { return netip.AddrPort{} }
+func (c *fakeConn) Final(err error) bool  { return errors.Is(err, errFinal) }
 
 func (c *fakeConn) Err() error {
 	c.mu.Lock()
