@@ -60,6 +60,7 @@ type Gateway struct {
 	started  time.Time
 	registry *prometheus.Registry
 	admin    *admin
+	adapters adapters
 
 	reloading sync.Mutex // one reload at a time
 

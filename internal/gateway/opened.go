@@ -26,7 +26,7 @@ type opened struct {
 	e      *export
 	pool   *bufpool.Pool
 	budget *bufpool.Budget
-	domain rdma.Domain
+	domain rdma.Domain    // of iwarp
 	drains sync.WaitGroup // servers that end, and backends that wait for them
 	hurry  context.Context
 	now    context.CancelFunc // cancels hurry: what drains ends at once
@@ -35,6 +35,7 @@ type opened struct {
 	have    *config.Export
 	backend *held
 	ports   []port
+	domains map[rdma.Provider]rdma.Domain // of verbs; see domainOn
 }
 
 // start serves the export as x says. Nothing is left of it after an error.
@@ -176,6 +177,18 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 			drain:  o.drain,
 		})
 	}
+	kind := portKind[rdma.Incoming]{
+		make:   o.rdmaServer,
+		admit:  func() bool { return o.e.clients.admit(onRDMA) },
+		leave:  o.e.clients.leave,
+		refuse: func(in rdma.Incoming) { _ = in.Reject(nil) },
+		drain:  o.drain,
+	}
+	if l.Provider == config.Verbs {
+		a := &adapterPort{o: o, l: l}
+		kind.bind, kind.device = a.bind, a.status
+		return openPort(l, o.e, kind)
+	}
 	cfg := iwarp.Config{MaxFPDU: int(l.Options.MaxFPDU), Logger: o.e.log}
 	if !l.Options.CRC {
 		cfg.CRC = iwarp.CRCMirror
@@ -184,16 +197,10 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openPort(l, o.e, portKind[rdma.Incoming]{
-		bind: func(ctx context.Context) (source[rdma.Incoming], error) {
-			return provider.Listen(ctx, o.e.gateway.at(l.Address))
-		},
-		make:   o.rdmaServer,
-		admit:  func() bool { return o.e.clients.admit(onRDMA) },
-		leave:  o.e.clients.leave,
-		refuse: func(in rdma.Incoming) { _ = in.Reject(nil) },
-		drain:  o.drain,
-	})
+	kind.bind = func(ctx context.Context) (source[rdma.Incoming], error) {
+		return provider.Listen(ctx, o.e.gateway.at(l.Address))
+	}
+	return openPort(l, o.e, kind)
 }
 
 // maxConns is above what the configuration allows: the limit is the export's, over all ports; see clients.admit.
@@ -254,6 +261,9 @@ func (o *opened) close(ctx context.Context) error {
 	if o.domain != nil {
 		errs = append(errs, o.domain.Close())
 	}
+	for _, d := range o.domains {
+		errs = append(errs, d.Close())
+	}
 	// A handler may still have a call in hand that was cut off.
 	err := o.pool.Close()
 	for range 20 {
@@ -268,9 +278,10 @@ func (o *opened) close(ctx context.Context) error {
 
 func (o *opened) listeners() []status.Listener {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := make([]status.Listener, len(o.ports))
-	for i, p := range o.ports {
+	ports := o.ports // never changed in place
+	o.mu.Unlock()
+	s := make([]status.Listener, len(ports))
+	for i, p := range ports {
 		s[i] = p.state()
 	}
 	return s

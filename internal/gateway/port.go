@@ -39,6 +39,8 @@ type portKind[T any] struct {
 	admit  func() bool
 	leave  func()
 	refuse func(T)
+	// device tells of the RDMA device; nil where there is none.
+	device func() *status.Device
 	// drain is given what ends a server that is no longer needed, and what returns when it is time for that. It does not block.
 	drain func(wait func(), shutdown func(context.Context) error)
 }
@@ -157,5 +159,8 @@ func (p *portOf[T]) register(wanted bool)  { p.reg.want(wanted) }
 func (p *portOf[T]) state() status.Listener {
 	s := p.l.state()
 	s.RPCBind = p.reg.status()
+	if p.kind.device != nil {
+		s.Device = p.kind.device()
+	}
 	return s
 }

@@ -24,7 +24,9 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
+	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rdma/verbs"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
@@ -61,6 +63,8 @@ type rig struct {
 	services []rpcbind.Address
 	// host is what addresses without IP stand for.
 	host netip.Addr
+	// verbs opens providers of that name; nil: verbs.New
+	verbs func(verbs.Config) (rdma.Provider, error)
 }
 
 // export describes an export of a rig's configuration. Its fields are as in the file; empty ones have defaults.
@@ -125,6 +129,7 @@ func (r *rig) start(yaml string) *Gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.adapters.open = r.verbs
 	if err := g.Start(); err != nil {
 		t.Fatal(err)
 	}

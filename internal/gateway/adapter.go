@@ -1,0 +1,195 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/doctor"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rdma/verbs"
+)
+
+// adapters are the verbs providers of the process, by device: a provider lasts as long as the process.
+type adapters struct {
+	open func(verbs.Config) (rdma.Provider, error) // for tests: instead of verbs.New
+
+	mu       sync.Mutex
+	byDevice map[string]rdma.Provider
+}
+
+// provider returns that of a device, "" for whichever leads to an address.
+func (g *Gateway) provider(device string) (rdma.Provider, error) {
+	a := &g.adapters
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.byDevice[device]; p != nil {
+		return p, nil
+	}
+	open := a.open
+	if open == nil {
+		open = verbs.New
+	}
+	p, err := open(verbs.Config{Device: device, Logger: g.log})
+	if err != nil {
+		return nil, err
+	}
+	if a.byDevice == nil {
+		a.byDevice = map[string]rdma.Provider{}
+	}
+	a.byDevice[device] = p
+	return p, nil
+}
+
+// domainOn returns the export's protection domain of a provider.
+func (o *opened) domainOn(p rdma.Provider) (rdma.Domain, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if d := o.domains[p]; d != nil {
+		return d, nil
+	}
+	d, err := p.NewDomain()
+	if err != nil {
+		return nil, fmt.Errorf("protection domain: %w", err)
+	}
+	if err := d.Attach(o.pool); err != nil {
+		return nil, fmt.Errorf("registering memory: %w", err)
+	}
+	if o.domains == nil {
+		o.domains = map[rdma.Provider]rdma.Domain{}
+	}
+	o.domains[p] = d
+	return d, nil
+}
+
+// adapterPort listens by verbs.
+type adapterPort struct {
+	o     *opened
+	l     config.Listener
+	found atomic.Pointer[verbs.Found] // when it was last tried
+	has   atomic.Pointer[verbs.Limits]
+}
+
+// bind chooses the device, and takes the address.
+func (a *adapterPort) bind(ctx context.Context) (source[rdma.Incoming], error) {
+	_, link, err := a.address()
+	if err != nil {
+		return nil, err
+	}
+	found, err := verbs.Find(verbs.Sources{Name: a.l.Device, Environ: os.Environ(), Sys: os.DirFS("/sys"), Interface: link})
+	if err != nil {
+		return nil, err
+	}
+	a.found.Store(&found)
+	p, err := a.o.e.gateway.provider(found.Device)
+	if err != nil {
+		return nil, err
+	}
+	if found.Device != "" {
+		if limits, err := verbs.Query(found.Device); err == nil {
+			a.has.Store(&limits)
+		}
+	}
+	d, err := a.o.domainOn(p)
+	if err != nil {
+		return nil, err
+	}
+	src, err := p.Listen(ctx, a.where())
+	if err != nil {
+		return nil, err
+	}
+	return inDomain{src, d}, nil
+}
+
+func (a *adapterPort) where() string { return a.o.e.gateway.at(a.l.Address) }
+
+// address is where it listens, and the interface that has that address: "" for any.
+func (a *adapterPort) address() (at netip.Addr, link string, err error) {
+	host, _, err := net.SplitHostPort(a.where())
+	if err != nil {
+		return at, "", err
+	}
+	switch host {
+	case "":
+		return at, "", nil
+	case "localhost":
+		host = "127.0.0.1"
+	}
+	if at, err = netip.ParseAddr(host); err != nil {
+		return at, "", err
+	}
+	link, err = doctor.InterfaceOf(at)
+	return at, link, err
+}
+
+// inDomain has connections belong to a protection domain: a server is there before the device is known.
+type inDomain struct {
+	source[rdma.Incoming]
+	domain rdma.Domain
+}
+
+func (s inDomain) Accept() (rdma.Incoming, error) {
+	in, err := s.source.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &incomingIn{in, s.domain}, nil
+}
+
+type incomingIn struct {
+	rdma.Incoming
+	domain rdma.Domain
+}
+
+func (in *incomingIn) Accept(o rdma.Options) (rdma.Endpoint, error) {
+	o.Domain = in.domain
+	return in.Incoming.Accept(o)
+}
+
+// status tells of the device, and what keeps it from working. It looks at the host anew.
+func (a *adapterPort) status() *status.Device {
+	at, link, _ := a.address() // an address that nobody has is the listener's error
+	w := doctor.Wanted{Device: a.l.Device, Address: at, Interface: link, Memory: locked(a.o.served())}
+	s := &status.Device{Name: a.l.Device}
+	if found := a.found.Load(); found != nil && found.Device != "" {
+		w.Device, s.Name, s.By = found.Device, found.Device, found.By
+	}
+	host := doctor.ReadHost()
+	s.Problems = host.Check(w)
+	for i := range host.Devices {
+		d := &host.Devices[i]
+		if d.Name != s.Name {
+			continue
+		}
+		s.Transport = d.Transport()
+		for _, p := range d.Ports {
+			ps := status.Port{Number: p.Number, State: p.State}
+			for _, g := range p.GIDs {
+				ps.GIDs = append(ps.GIDs, g.Address.String())
+			}
+			s.Ports = append(s.Ports, ps)
+		}
+		if l := a.has.Load(); l != nil {
+			limits := status.DeviceLimits(*l)
+			s.Limits = &limits
+		}
+	}
+	return s
+}
+
+// locked is how many bytes an export may have registered with a device: its receives, and what limits.memory bounds.
+func locked(x *config.Export) uint64 {
+	c, connections := &x.Transport.Credits, uint64(x.Limits.Connections)
+	size := uint64(x.Transport.ReceiveSize())
+	receives := connections * uint64(c.Max) * size
+	if c.Policy == config.Adaptive {
+		receives = min(receives, uint64(c.Memory)+connections*uint64(c.Min)*size)
+	}
+	return receives + uint64(x.Limits.Memory)
+}
