@@ -271,7 +271,7 @@ type Transport struct {
 	// +kubebuilder:validation:items:Enum=1;2
 	// +listType=set
 	RPCRDMAVersions []int32 `json:"rpcRDMAVersions,omitempty"`
-	// InlineThreshold is the longest message that is sent without chunks, or in one transmission.
+	// InlineThreshold is the longest message that is sent without chunks, or in one transmission: multiples of 1Ki from 1Ki to 256Ki.
 	//
 	// +kubebuilder:default={}
 	InlineThreshold InlineThreshold `json:"inlineThreshold,omitempty"`

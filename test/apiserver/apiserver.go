@@ -11,8 +11,10 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Start starts them, without any CRD, on free ports of loopback. The programs are those of $KUBEBUILDER_ASSETS, or else hack/k8s/prepare builds them.
@@ -24,6 +26,7 @@ func Start() (cfg *rest.Config, stop func() error, err error) {
 			return nil, nil, err
 		}
 	}
+	log.SetLogger(logr.Discard()) // controller-runtime complains without one
 	env := &envtest.Environment{BinaryAssetsDirectory: assets}
 	if cfg, err = env.Start(); err != nil {
 		return nil, nil, fmt.Errorf("kube-apiserver: %w", err)
