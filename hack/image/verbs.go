@@ -19,8 +19,8 @@ func addVerbs(t *tree) error {
 	if err := stateDir(t); err != nil {
 		return err
 	}
-	program := t.entries["usr/bin/gateway"].data
-	interpreter, err := interpreterOf(program)
+	gateway, tool := t.entries["usr/bin/gateway"].data, t.entries["usr/bin/sluicectl"].data
+	interpreter, err := interpreterOf(gateway)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func addVerbs(t *tree) error {
 	if err := t.copy(real, interpreter[1:], 0o755); err != nil {
 		return err
 	}
-	if err := l.addNeeded(program); err != nil {
+	if err := errors.Join(l.addNeeded(gateway), l.addNeeded(tool)); err != nil {
 		return err
 	}
 	loaded, err := filepath.Glob(filepath.Join(l.dir, "libibverbs/*.so"))
