@@ -286,9 +286,14 @@ func (out *requester) replyBuffers(xid uint32) int {
 	return 1
 }
 
+// concerns reports whether a report is about the transmissions of o. Who sends it as chunks does not, nor who is told of a stray continuation: if
+// its group had been given up, a report of that would have come before. The requester is locked.
+func (e *ReportError) concerns(o *outCall) bool { return o.build.grouped && !e.stray }
+
 // reported handles a report about one of our requests, or of our replies: it goes again by base means.
 func (c *Conn) reported(ic *inCall, cp *rdma.Completion) {
-	err := &ReportError{Code: ic.hdr.Transmit.Report.Code}
+	r := &ic.hdr.Transmit.Report
+	err := &ReportError{Code: r.Code, stray: r.Code == wire.BadContinuation && !r.HasLead}
 	if ic.hdr.Direction == wire.Reply {
 		if !c.out.match(ic, cp, err) {
 			c.drop(ic, Dropped, fmt.Sprintf("%v about XID %#x", err, uint32(ic.hdr.XID)))
@@ -304,6 +309,9 @@ func (c *Conn) reported(ic *inCall, cp *rdma.Completion) {
 }
 
 // ReportError is the error of a request whose transmissions the peer could not put together.
-type ReportError struct{ Code wire.ReportCode }
+type ReportError struct {
+	Code  wire.ReportCode
+	stray bool // it is about a continuation outside of all groups
+}
 
 func (e *ReportError) Error() string { return fmt.Sprintf("rpcrdma: the peer reports %v", e.Code) }

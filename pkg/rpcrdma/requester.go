@@ -416,7 +416,7 @@ func (o *outCall) giveUp() {
 	out.unlink(o)
 	o.unread = false
 	late := out.get(nil, o.xid)
-	late.posted, late.credits, late.reserved = true, o.credits, o.reserved
+	late.posted, late.credits, late.reserved, late.build.grouped = true, o.credits, o.reserved, o.build.grouped
 	o.revoke(0, false)
 }
 

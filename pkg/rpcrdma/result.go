@@ -62,7 +62,8 @@ func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
 	if cp.HasInvalidated && (o == nil || !o.posted || !o.owns(cp.Invalidated)) {
 		out.lost(cp.Invalidated)
 	}
-	if o == nil || !o.posted {
+	report, _ := err.(*ReportError) //nolint:errorlint // it is not wrapped
+	if o == nil || !o.posted || report != nil && !report.concerns(o) {
 		out.mu.Unlock()
 		return false
 	}

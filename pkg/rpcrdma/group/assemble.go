@@ -1,8 +1,6 @@
 package group
 
 import (
-	"math"
-
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -64,7 +62,7 @@ type part struct {
 type givenUp struct {
 	xid       wire.XID
 	direction wire.Direction
-	left      uint32
+	any       bool
 }
 
 // NewAssembler returns an assembler for receives of the given layout.
@@ -153,40 +151,31 @@ func (a *Assembler) take(h *wire.Header, segs [][]byte, n int, buf *bufpool.Buf)
 
 // interrupt gives up the open group because of a message that is none of its own.
 func (a *Assembler) interrupt(h *wire.Header, r wire.Report) Outcome {
-	a.fail(h, r, false)
+	a.fail(h, r)
 	return Broken
 }
 
 // refuse gives up the open group because of its own transmission h.
 func (a *Assembler) refuse(h *wire.Header, buf *bufpool.Buf, r wire.Report) Outcome {
 	release(buf)
-	a.fail(h, r, h.XID == a.lead.XID && h.Direction == a.lead.Direction)
+	a.fail(h, r)
 	return Bad
 }
 
-// fail ends the open group with a report about h, which is one of its own transmissions or not. What may still come of the group is not
-// worth another report.
-func (a *Assembler) fail(h *wire.Header, r wire.Report, own bool) {
+// fail ends the open group with a report about h. What still comes of the group is not worth another report.
+func (a *Assembler) fail(h *wire.Header, r wire.Report) {
 	r.Bad = id(h)
 	if h != a.lead {
 		r.Lead, r.HasLead = id(a.lead), true
 	}
 	a.report = r
-	came := uint32(len(a.parts))
-	if own {
-		came++
-	}
-	a.given = givenUp{xid: a.lead.XID, direction: a.lead.Direction, left: a.lead.Transmit.Count - came}
+	a.given = givenUp{a.lead.XID, a.lead.Direction, true}
 	a.release()
 }
 
-// takes tells whether h is a transmission of the group that was given up.
+// takes tells whether h is a transmission of the group that was given up: its continuations, as many as come directly behind one another.
 func (g *givenUp) takes(h *wire.Header) bool {
-	if g.left == 0 || h.Procedure != wire.Optional || h.Operation != wire.XmtCont || h.XID != g.xid || h.Direction != g.direction {
-		return false
-	}
-	g.left--
-	return true
+	return g.any && h.Procedure == wire.Optional && h.Operation == wire.XmtCont && h.XID == g.xid && h.Direction == g.direction
 }
 
 // Open tells whether a group has begun and more of it must come.
@@ -201,7 +190,7 @@ func (a *Assembler) Lead() *wire.Header { return a.lead }
 // GiveUp gives up a group, if one is open or whole, and releases its buffers.
 func (a *Assembler) GiveUp() {
 	if a.open {
-		a.fail(a.lead, wire.Report{}, false)
+		a.fail(a.lead, wire.Report{})
 		return
 	}
 	a.reset()
@@ -211,7 +200,7 @@ func (a *Assembler) GiveUp() {
 // up, and the continuations that come next with that XID and direction are ignored, as many as they are.
 func (a *Assembler) Skip(xid wire.XID, d wire.Direction) {
 	a.reset()
-	a.given = givenUp{xid: xid, direction: d, left: math.MaxUint32}
+	a.given = givenUp{xid, d, true}
 }
 
 func (a *Assembler) reset() {

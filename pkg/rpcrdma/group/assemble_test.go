@@ -81,7 +81,8 @@ func TestErrors(t *testing.T) {
 				later(wire.MessageID{XID: 9}, wire.Report{Code: wire.BadHeaderType, Expected: 5, Current: 0})},
 			{continuation(7, wire.Call, 1, 40, 40), Ignored, wire.Report{}},
 			{continuation(7, wire.Call, 2, 40, 40), Ignored, wire.Report{}},
-			{continuation(7, wire.Call, 3, 40, 40), Bad, wire.Report{Bad: at(3), Code: wire.BadContinuation}},
+			{continuation(7, wire.Call, 3, 40, 40), Ignored, wire.Report{}},
+			{continuation(8, wire.Call, 3, 40, 40), Bad, wire.Report{Bad: wire.MessageID{XID: 8, Sequence: 3}, Code: wire.BadContinuation}},
 		}},
 		{"BADOMT: another operation in a group", []step{
 			{request(2, 40, 40, nil), More, wire.Report{}},
@@ -120,7 +121,8 @@ func TestErrors(t *testing.T) {
 			{continuation(7, wire.Call, 1, 40, 40), More, wire.Report{}},
 			{continuation(7, wire.Call, 1, 40, 40), Bad, later(at(1), wire.Report{Code: wire.BadSequence, Expected: 2, Current: 1})},
 			{continuation(7, wire.Call, 2, 40, 40), Ignored, wire.Report{}},
-			{continuation(7, wire.Call, 3, 40, 40), Bad, wire.Report{Bad: at(3), Code: wire.BadContinuation}},
+			{continuation(7, wire.Call, 3, 40, 40), Ignored, wire.Report{}},
+			{continuation(7, wire.Reply, 3, 40, 40), Bad, wire.Report{Bad: wire.MessageID{XID: 7, Direction: wire.Reply, Sequence: 3}, Code: wire.BadContinuation}},
 		}},
 		{"BADSEQ: more transmissions than allowed", []step{
 			{request(5, 40, 40, nil), Bad, first(wire.Report{Code: wire.BadSequence, Expected: 4, Current: 5})},
@@ -365,7 +367,8 @@ func TestBuffers(t *testing.T) {
 	add(request(3, 40, 40, nil), More, 1)
 	add(continuation(7, wire.Call, 1, 40, 40), More, 2)
 	add(continuation(7, wire.Call, 1, 40, 40), Bad, 0)
-	add(continuation(7, wire.Call, 2, 40, 40), Bad, 0)
+	add(continuation(7, wire.Call, 2, 40, 40), Ignored, 0)
+	add(continuation(8, wire.Call, 2, 40, 40), Bad, 0)
 	add(request(9, 40, 40, nil), Bad, 0)
 	add(continuation(7, wire.Call, 1, 40, 40), Ignored, 0)
 	add(request(1, 40, 40, sendBased(20, 10, 0, 0)), Bad, 0)
@@ -380,7 +383,7 @@ func TestBuffers(t *testing.T) {
 	inUse(0)
 	add(continuation(7, wire.Call, 1, 40, 40), Ignored, 0)
 	add(continuation(7, wire.Call, 2, 40, 40), Ignored, 0)
-	add(continuation(7, wire.Call, 3, 40, 40), Bad, 0)
+	add(continuation(7, wire.Reply, 3, 40, 40), Bad, 0)
 	add(wire.AppendEnd(wire.AppendEnd(wire.AppendEnd(wire.AppendMessage(nil, 9, 1, wire.Msg, wire.Call, 0)))), Other, 1).Release()
 	inUse(0)
 }

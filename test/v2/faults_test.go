@@ -1,0 +1,207 @@
+package v2
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/test/v2/relay"
+)
+
+// subsets of what can be offered.
+var subsets = [][]string{
+	{"TransportProperties"},
+	{"TransportProperties", "MessageContinuation"},
+	{"TransportProperties", "SendBasedPlacement"},
+	{"TransportProperties", "MessageContinuation", "SendBasedPlacement"},
+}
+
+func has(list []string, name string) bool {
+	for _, s := range list {
+		if s == name {
+			return true
+		}
+	}
+	return false
+}
+
+// TestChain: all work goes through, whatever is offered, and groups are sent where they are.
+func TestChain(t *testing.T) {
+	for _, ext := range subsets {
+		t.Run(fmt.Sprint(ext), func(t *testing.T) {
+			s := &strike{}
+			c := newChain(t, transport(ext, ""), transport(ext, ""), s)
+			c.work("first")
+			c.spoke(ext)
+			if _, groups := s.done(); (groups > 0) != has(ext, "MessageContinuation") {
+				t.Errorf("%d groups of several transmissions", groups)
+			}
+		})
+	}
+}
+
+// TestLost: connections are lost while messages, and groups of them, are under way. All that was done is done once, and what was not is done.
+func TestLost(t *testing.T) {
+	for _, ext := range subsets {
+		for _, call := range []bool{true, false} {
+			name, what := "behind a bulk message", long(call)
+			if has(ext, "MessageContinuation") {
+				name, what = "between transmissions", begins(call)
+			}
+			t.Run(fmt.Sprintf("%v, %s, of a call %v", ext, name, call), func(t *testing.T) {
+				s := &strike{what: what, action: relay.Cut, times: 3, after: 1}
+				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
+				c.work("first")
+				if hits, _ := s.done(); hits != 3 {
+					t.Errorf("the connection was lost %d times", hits)
+				}
+				c.spoke(ext)
+			})
+		}
+	}
+}
+
+// TestNeverContinues: a group that does not go on holds up nobody else, and when the connection is given up, what it was about is done.
+func TestNeverContinues(t *testing.T) {
+	for _, ext := range [][]string{subsets[1], subsets[3]} {
+		for _, call := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v, of a call %v", ext, call), func(t *testing.T) {
+				s := &strike{what: goesOn(call), action: relay.Hold, times: 1, struck: make(chan struct{})}
+				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					c.work("first")
+				}()
+				select {
+				case <-s.struck:
+				case <-done:
+					t.Fatal("there was no group")
+				}
+				other, root := c.mount(config.TCP)
+				for range 20 {
+					if _, err := other.GetAttr(t.Context(), root); err != nil {
+						t.Error(err)
+					}
+				}
+				c.relay.CutAll()
+				<-done
+			})
+		}
+	}
+}
+
+// TestMissing: a continuation is missing. What comes next interrupts the group, which is reported, and goes again by base means.
+func TestMissing(t *testing.T) { inBulk(t, relay.Drop) }
+
+// TestTooMany: a group has a continuation more than it should.
+func TestTooMany(t *testing.T) { inBulk(t, relay.Repeat) }
+
+// inBulk does something to continuations while data are moved, and small calls come on the same connection all the time. The connection stays.
+func inBulk(t *testing.T, action relay.Action) {
+	for _, ext := range [][]string{subsets[1], subsets[3]} {
+		for _, call := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v, of a call %v", ext, call), func(t *testing.T) {
+				s := &strike{what: goesOn(call), action: action, times: 10, after: 2}
+				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
+				c.bulk()
+				if hits, _ := s.done(); hits != 10 || len(s.on) != 1 {
+					t.Errorf("it struck %d times, on connections %v", hits, s.on)
+				}
+			})
+		}
+	}
+}
+
+// bulk writes and reads files of a length that takes some transmissions, while small calls come on the same connection.
+func (c *chain) bulk() {
+	c.Helper()
+	files, root := c.mount(config.TCP)
+	ctx, cancel := context.WithCancel(c.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if _, err := files.GetAttr(c.Context(), root); err != nil {
+				c.Error(err)
+				return
+			}
+		}
+	}()
+	defer func() { cancel(); <-ended }()
+	for k := range 20 {
+		data := make([]byte, 40_000+1_013*k+k%2*100_000)
+		for i := range data {
+			data[i] = byte(rand.Uint32())
+		}
+		name := fmt.Sprint("file-", k)
+		made, err := files.Create(c.Context(), root, name, nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
+		if err != nil {
+			c.Fatal(err)
+		}
+		if err := files.WriteAt(c.Context(), made.Handle, data, 0, nfs3.FileSync); err != nil {
+			c.Fatal(err)
+		}
+		got := make([]byte, len(data))
+		if n, err := files.ReadAt(c.Context(), made.Handle, got, 0); err != nil || n != len(data) || !bytes.Equal(got, data) {
+			c.Errorf("%s: %d bytes come back, or others: %v", name, n, err)
+		}
+		if there, err := os.ReadFile(filepath.Join(c.dir, name)); err != nil || !bytes.Equal(there, data) {
+			c.Errorf("%s: %d bytes lie there, or others: %v", name, len(there), err)
+		}
+	}
+}
+
+// TestTooSmall: the far side has little: small receives, short groups, few credits. What does not fit goes by chunks.
+func TestTooSmall(t *testing.T) {
+	for _, ext := range subsets {
+		for _, little := range []string{"inlineThreshold: {call: 1Ki, reply: 1Ki}, credits: {max: 3}", "credits: {max: 1}"} {
+			t.Run(fmt.Sprintf("%v, %s", ext, little), func(t *testing.T) {
+				rest := ", " + little
+				if has(ext, "MessageContinuation") {
+					rest += ", continuation: {maxCallTransmissions: 2, maxReplyTransmissions: 2}"
+				}
+				if has(ext, "SendBasedPlacement") {
+					rest += ", placement: {receiveBuffer: 4Ki, minLength: 1}"
+				}
+				c := newChain(t, transport(ext, ""), transport(ext, rest), &strike{})
+				c.work("first")
+				c.spoke(ext)
+			})
+		}
+	}
+}
+
+// TestSmallerThanTold: receives are smaller than the far side has told. The connection that finds out is lost, and work goes on with another.
+func TestSmallerThanTold(t *testing.T) {
+	ext := subsets[3]
+	s := &strike{}
+	s.what = func(m *message) bool {
+		if m.FromDialer || m.procedure != wire.ConnProp || m.Conn > 2 {
+			return false
+		}
+		for b := m.Head[16:]; len(b) >= 4; b = b[4:] {
+			switch binary.BigEndian.Uint32(b) {
+			case 4<<10 + 64<<10:
+				binary.BigEndian.PutUint32(b, 4<<10+128<<10)
+			case 64 << 10:
+				binary.BigEndian.PutUint32(b, 128<<10)
+			}
+		}
+		return true
+	}
+	s.times = -1
+	c := newChain(t, transport(ext, ""), transport(ext, ""), s)
+	c.work("first")
+	if hits, _ := s.done(); hits != 2 || c.relay.Connections() < 4 {
+		t.Errorf("told so %d times, %d connections were made", hits, c.relay.Connections())
+	}
+}

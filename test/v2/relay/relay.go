@@ -1,0 +1,224 @@
+// Package relay stands between the ends of iWARP connections, as a wire does that is long, or bad. It knows FPDUs (RFC 5044) and the segments of DDP
+// and RDMAP in them (RFC 5040, 5041), delays them, counts what passes, and does to messages what a test tells it. Markers are not understood.
+//
+//	dialer <---- relay: Delay each way, Look at each Send ----> target
+package relay
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Action is what becomes of a message.
+type Action uint8
+
+// Actions.
+const (
+	Pass   Action = iota
+	Cut           // it passes, and the connection ends behind it
+	Drop          // it does not pass; those behind it do
+	Repeat        // it passes twice
+	Hold          // neither it nor anything behind it passes, until CutAll
+)
+
+// Message is an RDMA Send on its way.
+type Message struct {
+	// Conn counts connections from 1. FromDialer is the direction.
+	Conn       int
+	FromDialer bool
+	// Head is the beginning of the message, as much as its first segment has. What is changed in it arrives so.
+	Head []byte
+}
+
+// Config says what a Relay does.
+type Config struct {
+	// Target is where connections go on to, "IP:port".
+	Target string
+	// Delay is how much later everything arrives, each way.
+	Delay time.Duration
+	// Look, if not nil, decides on each Send. Calls for one direction of a connection follow one another.
+	Look func(*Message) Action
+}
+
+// Counts are what has passed.
+type Counts struct {
+	// RoundTrips is how often something came from a dialer for the first time, or after something went to it.
+	RoundTrips int
+	// Sends, Reads and Writes are RDMA operations, of both sides together.
+	Sends, Reads, Writes int
+}
+
+// Relay is a wire.
+type Relay struct {
+	cfg      Config
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[int]*connection
+	made   int
+	counts Counts
+	closed bool
+}
+
+// connection is a pair of streams.
+type connection struct {
+	r           *Relay
+	id          int
+	front, back net.Conn
+	done        chan struct{} // closed by cut
+	once        sync.Once
+	turned      bool // what passed last went to the dialer
+}
+
+// Listen returns a relay on loopback. Close ends it.
+func Listen(cfg Config) (*Relay, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{cfg: cfg, listener: l, conns: map[int]*connection{}}
+	r.running.Go(r.accept)
+	return r, nil
+}
+
+// Address is where the relay listens.
+func (r *Relay) Address() string { return r.listener.Addr().String() }
+
+// Counts returns what has passed until now.
+func (r *Relay) Counts() Counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts
+}
+
+// Connections is how many connections were made until now.
+func (r *Relay) Connections() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.made
+}
+
+// CutAll ends the connections that there are.
+func (r *Relay) CutAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		c.cut()
+	}
+}
+
+// Close ends the relay and its connections.
+func (r *Relay) Close() {
+	_ = r.listener.Close()
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.CutAll()
+	r.running.Wait()
+}
+
+func (r *Relay) accept() {
+	for {
+		front, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		back, err := net.Dial("tcp", r.cfg.Target)
+		if err != nil {
+			_ = front.Close()
+			continue
+		}
+		c := &connection{r: r, front: front, back: back, done: make(chan struct{}), turned: true}
+		r.mu.Lock()
+		r.made++
+		c.id = r.made
+		r.conns[c.id] = c
+		if r.closed {
+			c.cut()
+		}
+		r.mu.Unlock()
+		r.running.Go(c.run)
+	}
+}
+
+func (c *connection) run() {
+	var both sync.WaitGroup
+	both.Go(func() { c.pass(c.back, c.front, true) })
+	both.Go(func() { c.pass(c.front, c.back, false) })
+	both.Wait()
+	c.cut()
+	c.r.mu.Lock()
+	delete(c.r.conns, c.id)
+	c.r.mu.Unlock()
+}
+
+// cut ends the connection at once, for both sides.
+func (c *connection) cut() {
+	c.once.Do(func() {
+		close(c.done)
+		_ = c.front.Close()
+		_ = c.back.Close()
+	})
+}
+
+// bundle is what arrives at a time.
+type bundle struct {
+	at  time.Time
+	b   []byte
+	cut bool // the connection ends behind it
+}
+
+// inFlight bounds the bundles that are under way in a direction.
+const inFlight = 1 << 12
+
+// pass brings one direction to its end.
+func (c *connection) pass(to, from net.Conn, fromDialer bool) {
+	wire := make(chan bundle, inFlight)
+	var late sync.WaitGroup
+	late.Go(func() { c.deliver(to, wire) })
+	d := direction{c: c, fromDialer: fromDialer, from: from, wire: wire}
+	if err := d.run(); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		d.out(nil, true) // an end travels as data do
+	}
+	close(wire)
+	late.Wait()
+}
+
+// deliver writes what comes out of the wire.
+func (c *connection) deliver(to net.Conn, wire <-chan bundle) {
+	for p := range wire {
+		if wait := time.Until(p.at); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-c.done:
+			}
+		}
+		if _, err := to.Write(p.b); err != nil || p.cut {
+			c.cut()
+		}
+	}
+}
+
+// count notes what passes.
+func (c *connection) count(fromDialer bool, s *segment) {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if fromDialer && c.turned {
+		r.counts.RoundTrips++
+	}
+	c.turned = !fromDialer
+	switch {
+	case !s.last():
+	case s.op() == opWrite:
+		r.counts.Writes++
+	case s.op() == opReadRequest:
+		r.counts.Reads++
+	case s.send():
+		r.counts.Sends++
+	}
+}
