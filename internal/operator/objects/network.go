@@ -13,12 +13,12 @@ import (
 // NetworkPolicy lets anybody reach the ports that exports have, since who may mount is for the exports' access rules to say; the operator and whoever
 // collects metrics reach the admin ports. It does not depend on exports.
 func NetworkPolicy(g *v1alpha1.NFSGateway, d *Defaults) *networkingv1.NetworkPolicy {
-	tcp := ptr(corev1.ProtocolTCP)
+	tcp := new(corev1.ProtocolTCP)
 	one := func(n int32) networkingv1.NetworkPolicyPort {
-		return networkingv1.NetworkPolicyPort{Protocol: tcp, Port: ptr(intstr.FromInt32(n))}
+		return networkingv1.NetworkPolicyPort{Protocol: tcp, Port: new(intstr.FromInt32(n))}
 	}
 	exports := one(plan.FirstPort)
-	exports.EndPort = ptr(int32(plan.LastPort))
+	exports.EndPort = new(int32(plan.LastPort))
 	admin := []networkingv1.NetworkPolicyPort{one(plan.AdminPort)}
 	if virtual(g) {
 		admin = append(admin, one(plan.SpeakerPort))

@@ -104,8 +104,6 @@ func typeMeta(apiVersion, kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // images are the gateway's and the speaker's.
 func images(g *v1alpha1.NFSGateway, d *Defaults) (gateway, speaker string) {
 	gateway = d.GatewayImage

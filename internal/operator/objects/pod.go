@@ -46,9 +46,9 @@ func podTemplate(g *v1alpha1.NFSGateway, w *plan.Workload, d *Defaults) corev1.P
 	t := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}},
 		Spec: corev1.PodSpec{
-			AutomountServiceAccountToken:  ptr(false),
-			EnableServiceLinks:            ptr(false),
-			TerminationGracePeriodSeconds: ptr(int64((plan.DrainTimeout(g) + stopMargin + time.Second - 1) / time.Second)),
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			TerminationGracePeriodSeconds: new(int64((plan.DrainTimeout(g) + stopMargin + time.Second - 1) / time.Second)),
 			SecurityContext:               podSecurity(g, w),
 			Containers:                    []corev1.Container{gatewayContainer(g, w, gatewayImage)},
 			Volumes:                       volumes(g, w),

@@ -22,7 +22,7 @@ func podSecurity(g *v1alpha1.NFSGateway, w *plan.Workload) *corev1.PodSecurityCo
 		Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}},
 	}
 	if unprivileged(g, w) {
-		s.FSGroup = ptr(int64(nonroot)) // for the keys
+		s.FSGroup = new(int64(nonroot)) // for the keys
 	}
 	return s
 }
@@ -44,8 +44,8 @@ func gatewaySecurity(g *v1alpha1.NFSGateway, w *plan.Workload) *corev1.SecurityC
 // confined drops every capability but those that are named. They are of use to root alone.
 func confined(user int64, add ...corev1.Capability) *corev1.SecurityContext {
 	return &corev1.SecurityContext{
-		RunAsUser: ptr(user), RunAsGroup: ptr(user), RunAsNonRoot: ptr(user != 0),
-		AllowPrivilegeEscalation: ptr(false), ReadOnlyRootFilesystem: ptr(true),
+		RunAsUser: new(user), RunAsGroup: new(user), RunAsNonRoot: new(user != 0),
+		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
 		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: add},
 	}
 }

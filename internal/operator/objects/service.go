@@ -30,8 +30,8 @@ func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
 		// RDMA does not come by the Service: its ports are those of the ClusterIP, the way of TCP.
 		s.Annotations = map[string]string{plan.AnnotationAddress: x.VIP}
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
-		s.Spec.LoadBalancerClass = ptr(LoadBalancerClass)
-		s.Spec.AllocateLoadBalancerNodePorts = ptr(false)
+		s.Spec.LoadBalancerClass = new(LoadBalancerClass)
+		s.Spec.AllocateLoadBalancerNodePorts = new(false)
 		s.Spec.Ports = []corev1.ServicePort{tcp}
 		return s
 	}
@@ -63,5 +63,5 @@ func deref[T any](p *T) (v T) {
 // Ingress is what the status of a Service with exposure VirtualIP says: its address is carried by a pod, so that neither kube-proxy nor a network
 // plugin catches what is sent to it.
 func Ingress(vip string) []corev1.LoadBalancerIngress {
-	return []corev1.LoadBalancerIngress{{IP: vip, IPMode: ptr(corev1.LoadBalancerIPModeProxy)}}
+	return []corev1.LoadBalancerIngress{{IP: vip, IPMode: new(corev1.LoadBalancerIPModeProxy)}}
 }

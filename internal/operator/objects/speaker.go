@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"net/netip"
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -10,6 +11,7 @@ import (
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/speaker/contract"
 )
 
 func serviceAccountName(g *v1alpha1.NFSGateway) string { return g.Name + "-speaker" }
@@ -20,9 +22,9 @@ func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
 	}
 	return corev1.Container{
-		Name: SpeakerContainer, Image: image, RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways),
+		Name: SpeakerContainer, Image: image, RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
 		Args:            []string{"speaker", "--config", plan.ConfigDir + "/" + SpeakerFile},
-		Env:             []corev1.EnvVar{field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace")},
+		Env:             []corev1.EnvVar{field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"), field("POD_UID", "metadata.uid")},
 		Ports:           []corev1.ContainerPort{{Name: SpeakerContainer, ContainerPort: plan.SpeakerPort, Protocol: corev1.ProtocolTCP}},
 		LivenessProbe:   probe("/healthz", plan.SpeakerPort, 10, 6),
 		SecurityContext: confined(0, "NET_ADMIN", "NET_RAW"),
@@ -40,36 +42,33 @@ func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 // token is what a pod's service account usually gets mounted everywhere; here the speaker alone has it.
 func token() corev1.Volume {
 	return corev1.Volume{Name: tokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr(int64(3607))}},
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
 		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
 	}}}}
 }
 
-// speakerFile is what a workload's speakers are told.
-type speakerFile struct {
-	Interface string         `json:"interface"`
-	Groups    []speakerGroup `json:"groups"`
-}
-
-type speakerGroup struct {
-	Lease     string   `json:"lease"`
-	Addresses []string `json:"addresses"`
-}
-
-func speakerConfig(p *plan.Plan, w *plan.Workload) *speakerFile {
-	f := &speakerFile{Interface: plan.VirtualInterface(p.Gateway), Groups: []speakerGroup{}}
+// speakerConfig is what a workload's speakers are told.
+func speakerConfig(p *plan.Plan, w *plan.Workload) *contract.Config {
+	c := &contract.Config{Interface: plan.VirtualInterface(p.Gateway), Groups: []contract.Group{}}
 	for _, g := range p.Groups {
-		if g.Workload == w.Name {
-			f.Groups = append(f.Groups, speakerGroup{Lease: g.Lease, Addresses: append([]string{}, g.Addresses...)})
+		if g.Workload != w.Name {
+			continue
 		}
+		group := contract.Group{Lease: g.Lease, Addresses: []netip.Addr{}}
+		for _, a := range g.Addresses {
+			if a, err := netip.ParseAddr(a); err == nil {
+				group.Addresses = append(group.Addresses, a)
+			}
+		}
+		c.Groups = append(c.Groups, group)
 	}
-	return f
+	return c
 }
 
 // ServiceAccount is the speakers'.
 func ServiceAccount(g *v1alpha1.NFSGateway) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{TypeMeta: typeMeta("v1", "ServiceAccount"), ObjectMeta: meta(g, serviceAccountName(g), labels(g)), AutomountServiceAccountToken: ptr(false)}
+	return &corev1.ServiceAccount{TypeMeta: typeMeta("v1", "ServiceAccount"), ObjectMeta: meta(g, serviceAccountName(g), labels(g)), AutomountServiceAccountToken: new(false)}
 }
 
 // Role lets speakers look at and write their gateway's Leases. They need not make them: the operator does, and leaves what they say alone.

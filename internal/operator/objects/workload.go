@@ -37,14 +37,14 @@ func Workload(p *plan.Plan, w *plan.Workload, d *Defaults) client.Object {
 	selector := &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)}
 	if w.Claim != nil {
 		return &appsv1.StatefulSet{TypeMeta: typeMeta("apps/v1", "StatefulSet"), ObjectMeta: om, Spec: appsv1.StatefulSetSpec{
-			Replicas: ptr(w.Replicas), Selector: selector, Template: template, RevisionHistoryLimit: ptr(int32(2)),
+			Replicas: new(w.Replicas), Selector: selector, Template: template, RevisionHistoryLimit: new(int32(2)),
 		}}
 	}
 	return &appsv1.Deployment{TypeMeta: typeMeta("apps/v1", "Deployment"), ObjectMeta: om, Spec: appsv1.DeploymentSpec{
-		Replicas: ptr(w.Replicas), Selector: selector, Template: template, RevisionHistoryLimit: ptr(int32(2)),
+		Replicas: new(w.Replicas), Selector: selector, Template: template, RevisionHistoryLimit: new(int32(2)),
 		// Devices that are to spare are rare, so a new pod waits until an old one has gone.
 		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
-			MaxSurge: ptr(intstr.FromInt32(0)), MaxUnavailable: ptr(intstr.FromInt32(1)),
+			MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1)),
 		}},
 	}}
 }
@@ -91,8 +91,8 @@ func DisruptionBudget(g *v1alpha1.NFSGateway, w *plan.Workload) *policyv1.PodDis
 		return nil
 	}
 	return &policyv1.PodDisruptionBudget{TypeMeta: typeMeta("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(g, w.Name, workloadLabels(g, w)), Spec: policyv1.PodDisruptionBudgetSpec{
-		MaxUnavailable: ptr(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)},
+		MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)},
 		// A pod that does not serve protects nobody, and must not hold up a drain.
-		UnhealthyPodEvictionPolicy: ptr(policyv1.AlwaysAllow),
+		UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow),
 	}}
 }

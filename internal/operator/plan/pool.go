@@ -72,7 +72,7 @@ func networkRange(n netip.Prefix) addressRange {
 // usable refuses what no host can have.
 func usable(r addressRange) error {
 	for _, a := range []netip.Addr{r.first, r.last} {
-		if a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+		if !a.IsGlobalUnicast() {
 			return fmt.Errorf("%s is no address that clients can reach: want those of the network's subnet", a)
 		}
 	}

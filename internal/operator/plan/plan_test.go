@@ -1,0 +1,419 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
+)
+
+// drawInput makes a cluster with trouble in it: exports of one and two namespaces that want the same claims and addresses, Services of those that
+// are there and of those that are gone, some of which say the same, and pods that still serve what others had.
+func drawInput(t *rapid.T) Input {
+	in := Input{Gateway: gateway(), Namespaces: map[string]map[string]string{"storage": nil, "team": {"nfs": "yes"}}, Claims: map[string]*corev1.PersistentVolumeClaim{"data": claim("data", corev1.ClaimBound)}}
+	if rapid.Bool().Draw(t, "virtual") {
+		in.Gateway = virtualGateway()
+	}
+	g := &in.Gateway.Spec
+	g.Replicas = new(rapid.Int32Range(0, 4).Draw(t, "replicas"))
+	g.Limits.Exports = rapid.Int32Range(1, 12).Draw(t, "limit")
+	g.AllowedExports.Namespaces.From = rapid.SampledFrom([]v1alpha1.NamespacesFrom{v1alpha1.NamespacesSame, v1alpha1.NamespacesAll}).Draw(t, "from")
+	g.AllowedBackends = []v1alpha1.AllowedBackend{{Servers: []string{"*"}}}
+	vip := func(label string) string { return fmt.Sprintf("192.0.2.%d", rapid.IntRange(9, 19).Draw(t, label)) }
+	first := func(label string) int32 { return FirstPort + rapid.Int32Range(-1, 12).Draw(t, label) }
+	for i := range rapid.IntRange(0, 12).Draw(t, "exports") {
+		ns := rapid.SampledFrom([]string{"storage", "team"}).Draw(t, "namespace")
+		e := export(ns, fmt.Sprintf("e%d", i), rapid.IntRange(0, 3).Draw(t, "age"))
+		if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+			e.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{
+				ClaimName: rapid.SampledFrom([]string{"data", "none"}).Draw(t, "claim"), SubPath: rapid.SampledFrom([]string{"", "a", "a/b", "c"}).Draw(t, "sub"),
+			}}
+		}
+		if rapid.IntRange(0, 3).Draw(t, "asks") == 0 {
+			e.Spec.Address.IP = vip("ip")
+		}
+		in.Exports = append(in.Exports, e)
+	}
+	with := slices.Clone(in.Exports)
+	for i := range 3 {
+		with = append(with, export("storage", fmt.Sprintf("gone%d", i), 0))
+	}
+	for i := range with {
+		e := &with[i]
+		if rapid.Bool().Draw(t, "recorded") {
+			record := ""
+			if in.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP {
+				record = vip("vip")
+			}
+			in.Services = append(in.Services, service(e, first("first"), record))
+		}
+		if rapid.IntRange(0, 2).Draw(t, "busy") == 0 {
+			in.Busy = append(in.Busy, Busy{Workload: "fast", Export: ConfigName(e), Address: fmt.Sprintf(":%d", first("busy port")+1)}, Busy{Export: ConfigName(e), Address: vip("busy vip") + ":20049"})
+		}
+	}
+	return in
+}
+
+func TestTheOrderOfTheInputDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		want := Make(in)
+		r := rand.New(rand.NewSource(rapid.Int64().Draw(t, "seed")))
+		in.Exports, in.Services, in.Busy = slices.Clone(in.Exports), slices.Clone(in.Services), slices.Clone(in.Busy)
+		r.Shuffle(len(in.Exports), func(i, j int) { in.Exports[i], in.Exports[j] = in.Exports[j], in.Exports[i] })
+		r.Shuffle(len(in.Services), func(i, j int) { in.Services[i], in.Services[j] = in.Services[j], in.Services[i] })
+		r.Shuffle(len(in.Busy), func(i, j int) { in.Busy[i], in.Busy[j] = in.Busy[j], in.Busy[i] })
+		if diff := cmp.Diff(want, Make(in), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			t.Fatalf("in another order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestNothingIsGivenTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		p := Make(in)
+		virtual := in.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP
+		recorded := map[string]corev1.Service{}
+		for _, s := range in.Services {
+			recorded[s.Labels[LabelExportNamespace]+"."+s.Labels[LabelExport]] = s
+		}
+		ports, vips, services, names := map[int32]string{}, map[string]string{}, map[string]string{}, map[string]string{}
+		for _, x := range p.Exports {
+			name := ConfigName(x.Source)
+			once(t, services, x.Service, name)
+			if x.Config == nil {
+				continue
+			}
+			once(t, names, x.Config.Name, name)
+			claim := x.Source.Spec.Backend.PersistentVolumeClaim != nil
+			if !claim {
+				once(t, ports, x.TCPTarget, name)
+				if !virtual {
+					once(t, ports, x.RDMATarget, name)
+				}
+				if x.TCPTarget <= FirstPort || x.TCPTarget > LastPort {
+					t.Fatalf("%s listens on %d", name, x.TCPTarget)
+				}
+			}
+			if virtual {
+				once(t, vips, x.VIP, name)
+			}
+			s, has := recorded[name]
+			keptPort := has && s.Spec.Ports[0].TargetPort.IntVal == x.TCPTarget
+			keptVIP := has && s.Annotations[AnnotationAddress] == x.VIP
+			for _, b := range in.Busy {
+				if b.Export == name {
+					continue
+				}
+				if !claim && !keptPort && (b.Address == fmt.Sprintf(":%d", x.TCPTarget) || b.Address == fmt.Sprintf(":%d", x.TCPTarget-1)) {
+					t.Fatalf("%s is given %d, which a pod serves for %s", name, x.TCPTarget, b.Export)
+				}
+				if virtual && !keptVIP && b.Address == x.VIP+":20049" {
+					t.Fatalf("%s is given %s, which a pod serves for %s", name, x.VIP, b.Export)
+				}
+			}
+		}
+		for _, w := range p.Workloads {
+			b, err := yaml.Marshal(w.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := config.Parse(b)
+			if err != nil || len(f.Refused) > 0 {
+				t.Fatalf("%s: %v %+v", w.Name, err, f.Refused)
+			}
+			for i := range f.Config.Exports {
+				if got, want := f.Config.Exports[i].Hash(), w.Config.Exports[i].Hash(); got != want {
+					t.Fatalf("%s: as it is read it has another hash", w.Config.Exports[i].Name)
+				}
+			}
+		}
+		checkGroups(t, &p)
+	})
+}
+
+func once[K comparable](t *rapid.T, m map[K]string, key K, name string) {
+	if o, taken := m[key]; taken {
+		t.Fatalf("%s and %s both have %v", o, name, key)
+	}
+	m[key] = name
+}
+
+// checkGroups: each address is in one group, of the workload that serves it.
+func checkGroups(t *rapid.T, p *Plan) {
+	want, got := map[string]string{}, map[string]string{}
+	replicas := map[string]int32{}
+	for _, w := range p.Workloads {
+		replicas[w.Name] = w.Replicas
+	}
+	for _, x := range p.Exports {
+		if x.VIP != "" && x.Config != nil && replicas[x.Workload] > 0 {
+			want[x.VIP] = x.Workload
+		}
+	}
+	leases := map[string]string{}
+	for _, g := range p.Groups {
+		once(t, leases, g.Lease, g.Workload)
+		replicas[g.Workload]--
+		for _, a := range g.Addresses {
+			once(t, got, a, g.Workload)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("addresses in groups (-want +got):\n%s", diff)
+	}
+	for w, n := range replicas {
+		if n != 0 && p.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP {
+			t.Fatalf("%s has %d groups too few", w, n)
+		}
+	}
+}
+
+// TestWhatAServiceRecordsNeverChanges makes Services of a plan, changes the rest of the cluster at will, and plans again.
+func TestWhatAServiceRecordsNeverChanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		in.Services, in.Busy = nil, nil
+		for i := range in.Exports {
+			in.Exports[i].Spec.Address.IP = ""
+		}
+		given := map[string]Export{}
+		for _, x := range Make(in).Exports {
+			if x.Config != nil {
+				given[ConfigName(x.Source)] = x
+				in.Services = append(in.Services, service(x.Source, x.TCPTarget-1, x.VIP))
+			}
+		}
+		other := drawInput(t)
+		in.Busy, in.Gateway.Spec.Limits = other.Busy, other.Gateway.Spec.Limits
+		if v := in.Gateway.Spec.Exposure.VirtualIP; v != nil {
+			v.Pool = []string{"192.0.2.14-192.0.2.30"}
+		}
+		kept := in.Exports[:0:0]
+		for _, e := range in.Exports {
+			if rapid.Bool().Draw(t, "kept") {
+				kept = append(kept, e)
+			}
+		}
+		in.Exports = kept
+		for i := range rapid.IntRange(0, 3).Draw(t, "new") {
+			in.Exports = append(in.Exports, export("storage", fmt.Sprintf("new%d", i), rapid.IntRange(0, 9).Draw(t, "age")))
+		}
+		for _, x := range Make(in).Exports {
+			name := ConfigName(x.Source)
+			if x.Config == nil {
+				continue
+			}
+			if old, ok := given[name]; ok && (old.TCPTarget != x.TCPTarget || old.RDMATarget != x.RDMATarget || old.VIP != x.VIP) {
+				t.Fatalf("%s had %d, %d and %q, and now has %d, %d and %q", name, old.RDMATarget, old.TCPTarget, old.VIP, x.RDMATarget, x.TCPTarget, x.VIP)
+			}
+			for o, old := range given {
+				if o != name && (x.VIP != "" && x.VIP == old.VIP || x.Workload == "fast" && old.Workload == "fast" && x.TCPTarget == old.TCPTarget) {
+					t.Fatalf("%s is given what the Service of %s records", name, o)
+				}
+			}
+		}
+	})
+}
+
+func TestAccessByNodes(t *testing.T) {
+	internal := func(a string) corev1.NodeAddress {
+		return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a}
+	}
+	e := export("storage", "data", 0)
+	e.Spec.Access = []v1alpha1.AccessRule{
+		{From: v1alpha1.AccessFrom{Networks: []string{"198.51.100.0/24", "10.0.0.2/32"}, Nodes: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "client"}}}, Mode: "ReadWrite", Squash: "None"},
+		{From: v1alpha1.AccessFrom{Nodes: &metav1.LabelSelector{}}},
+	}
+	in := Input{Gateway: gateway(), Exports: []v1alpha1.NFSExport{e}, Nodes: []corev1.Node{
+		node("c", "server", internal("10.0.0.3")),
+		node("b", "client", internal("10.0.0.2"), corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "fd00::2"}, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "b"}),
+		node("a", "client", internal("10.0.0.1")),
+	}}
+	var got []string
+	for _, r := range Make(in).Exports[0].Config.Access {
+		got = append(got, fmt.Sprintf("%v %s %s", r.From.Networks, r.Mode, r.Squash))
+	}
+	want := []string{
+		"[198.51.100.0/24 10.0.0.2/32 10.0.0.1/32 fd00::2/128] ReadWrite None",
+		"[10.0.0.1/32 10.0.0.2/32 10.0.0.3/32 fd00::2/128] ReadOnly Root",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	for i := range 1500 {
+		in.Nodes = append(in.Nodes, node(fmt.Sprint(i), "many", internal(fmt.Sprintf("10.1.%d.%d", i/250, i%250))))
+	}
+	rules := Make(in).Exports[0].Config.Access
+	if len(rules) != 3 || len(rules[1].From.Networks) != maxNetworks || len(rules[2].From.Networks) != 1504-maxNetworks {
+		t.Errorf("%d rules of 1504 nodes", len(rules))
+	}
+}
+
+func TestTransportIsCopied(t *testing.T) {
+	e := export("storage", "data", 0)
+	e.Spec.SealHandles = "Required"
+	e.Spec.Backend = v1alpha1.Backend{RDMA: &v1alpha1.RDMAServer{Server: "other.example", Port: 20050, Path: "/x", Versions: []v1alpha1.NFSVersion{"4.2"}, SoftTimeout: "5s"}}
+	e.Spec.Transport = v1alpha1.Transport{
+		RPCRDMAVersions: []int32{2, 1}, InlineThreshold: v1alpha1.InlineThreshold{Call: "8Ki", Reply: "16Ki"},
+		Credits:            v1alpha1.Credits{Policy: "Adaptive", Min: new(int32(4)), Max: 64, Memory: "256Mi"},
+		RemoteInvalidation: new(false), Extensions: []v1alpha1.Extension{"TransportProperties", "MessageContinuation", "SendBasedPlacement"},
+		Continuation: &v1alpha1.Continuation{MaxCallTransmissions: 3, MaxReplyTransmissions: 5},
+		Placement:    &v1alpha1.Placement{ReceiveBuffer: "128Ki", MinLength: "2Ki"}, OnChange: v1alpha1.NextConnection,
+	}
+	c := Make(Input{Gateway: gateway(), Exports: []v1alpha1.NFSExport{e}}).Exports[0].Config
+	if c == nil {
+		t.Fatal("not served")
+	}
+	want := config.Transport{
+		RPCRDMAVersions: []int{1, 2}, InlineThreshold: config.InlineThreshold{Call: 8 << 10, Reply: 16 << 10},
+		Credits:      config.Credits{Policy: config.Adaptive, Min: 4, Max: 64, Memory: 256 << 20},
+		Extensions:   []config.Extension{config.TransportProperties, config.MessageContinuation, config.SendBasedPlacement},
+		Continuation: &config.Continuation{MaxCallTransmissions: 3, MaxReplyTransmissions: 5},
+		Placement:    &config.Placement{ReceiveBuffer: 128 << 10, MinLength: 2 << 10}, OnChange: config.NextConnection,
+	}
+	if diff := cmp.Diff(want, c.Transport); diff != "" {
+		t.Errorf("transport (-want +got):\n%s", diff)
+	}
+	server := &config.RDMAServer{Server: "other.example", Port: 20050, Path: "/x", Versions: []config.NFSVersion{config.NFSv42}, SoftTimeout: 5e9}
+	if diff := cmp.Diff(server, c.Backend.RDMA); diff != "" {
+		t.Errorf("backend (-want +got):\n%s", diff)
+	}
+	if c.SealHandles != config.SealRequired || c.UID != "storage-data-uid" {
+		t.Errorf("sealHandles %s, uid %s", c.SealHandles, c.UID)
+	}
+}
+
+func TestMemoryIsShared(t *testing.T) {
+	for _, c := range []struct {
+		exports int
+		memory  v1alpha1.Size
+		limit   int32
+		want    config.Quantity
+	}{
+		{1, "2Gi", 200, 256 << 20}, {8, "2Gi", 200, 256 << 20}, {9, "2Gi", 200, 32 << 20}, {65, "2Gi", 200, 10 << 20},
+		{1, "2Gi", 2, 1 << 30}, {2, "2Gi", 4, 512 << 20}, {8, "64Mi", 200, 8 << 20}, {32, "256Mi", 200, 8 << 20},
+	} {
+		in := Input{Gateway: gateway()}
+		in.Gateway.Spec.Limits.Memory, in.Gateway.Spec.Limits.Exports = c.memory, c.limit
+		for i := range c.exports {
+			in.Exports = append(in.Exports, export("storage", fmt.Sprintf("e%d", i), i))
+		}
+		in.Exports = append(in.Exports, claimExport("claimed", "data", "", 1000))
+		in.Claims = map[string]*corev1.PersistentVolumeClaim{"data": claim("data", corev1.ClaimPending)}
+		total := config.Quantity(0)
+		for _, x := range Make(in).Exports {
+			want := c.want
+			if x.Source.Name == "claimed" {
+				want = config.Quantity(c.memory.Bytes())
+			} else {
+				total += x.Config.Limits.Memory
+			}
+			if got := x.Config.Limits.Memory; got != want {
+				t.Errorf("%d exports in %s: %s has %s, want %s", c.exports, c.memory, x.Source.Name, got, want)
+			}
+		}
+		if total > config.Quantity(c.memory.Bytes()) {
+			t.Errorf("%d exports in %s have %s together", c.exports, c.memory, total)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	g := gateway()
+	long := strings.Repeat("n", 63)
+	short, foreign, local := export("storage", "data", 0), export("team", "data", 0), export("storage", long, 0)
+	for _, c := range []struct{ got, want string }{
+		{ServiceName(g, &short), "sluice-data"},
+		{ServiceName(g, &foreign), "sluicex-data-" + shortHash("team/data")},
+		{ServiceName(g, &local), "sluicex-" + long[:46] + "-" + shortHash("storage/"+long)},
+		{WorkloadName(g, &short), "fast"},
+		{ConfigName(&foreign), "team.data"},
+	} {
+		if c.got != c.want || len(c.got) > maxName {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+	g.Name = strings.Repeat("g", 40)
+	local.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "data"}}
+	if n := WorkloadName(g, &local); len(n) != maxStatefulSet {
+		t.Errorf("%q has %d characters", n, len(n))
+	}
+}
+
+func TestPool(t *testing.T) {
+	for _, c := range []struct {
+		entry, want string
+	}{
+		{"192.0.2.10", "192.0.2.10-192.0.2.10"}, {"192.0.2.10-192.0.2.12", "192.0.2.10-192.0.2.12"},
+		{"192.0.2.64/30", "192.0.2.65-192.0.2.66"}, {"192.0.2.64/31", "192.0.2.64-192.0.2.65"}, {"192.0.2.64/32", "192.0.2.64-192.0.2.64"},
+		{"192.0.2.64/24", "192.0.2.1-192.0.2.254"}, {"fd00::/126", "fd00::1-fd00::2"}, {"fd00::5-fd00::7", "fd00::5-fd00::7"},
+		{"fd00::5-192.0.2.1", "begins and ends in two families: want one"},
+		{"10.0.0.300", "want an address, a range such as 192.0.2.10-192.0.2.40, or a network such as 192.0.2.64/26"},
+		{"10.0.0.0/33", "want an address, a range such as 192.0.2.10-192.0.2.40, or a network such as 192.0.2.64/26"},
+		{"224.0.0.0/4", "224.0.0.1 is no address that clients can reach: want those of the network's subnet"},
+		{"fe80::1", "fe80::1 is no address that clients can reach: want those of the network's subnet"},
+	} {
+		r, err := parseRange(c.entry)
+		got := fmt.Sprintf("%s-%s", r.first, r.last)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.entry, got, c.want)
+		}
+	}
+}
+
+func FuzzPool(f *testing.F) {
+	for _, s := range []string{"192.0.2.10", "192.0.2.10-192.0.2.12", "192.0.2.64/26", "fd00::/64", "::ffff:192.0.2.1-192.0.2.3", "fe80::1%eth0", "-", "/"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := parseRange(s)
+		if err != nil {
+			return
+		}
+		p := pool{r}
+		a, ok := p.free(func(netip.Addr) bool { return false })
+		if !ok || a != r.first || !p.contains(r.first) || !p.contains(r.last) {
+			t.Errorf("%q: first free %v of %v", s, a, r)
+		}
+	})
+}
+
+func TestBackendsByServerAndPath(t *testing.T) {
+	for _, c := range []struct {
+		servers, paths []string
+		server, path   string
+		want           bool
+	}{
+		{[]string{"filer.example"}, nil, "filer.example", "/any", true},
+		{[]string{"FILER.example"}, []string{"/vol/"}, "filer.example", "/vol", true},
+		{[]string{"filer.example"}, []string{"/vol/"}, "filer.example", "/vol/data", true},
+		{[]string{"filer.example"}, []string{"/vol"}, "filer.example", "/volume", false},
+		{[]string{"filer.example"}, []string{"/vol"}, "filer.example", "/vol/../etc", false},
+		{[]string{"filer.example"}, []string{"/"}, "filer.example", "/etc", true},
+		{[]string{"filer.example"}, []string{"/a", "/b"}, "filer.example", "/b/c", true},
+		{[]string{"filer"}, nil, "filer.example", "/", false},
+		{[]string{"*"}, []string{"/vol"}, "other", "/vol", true},
+		{[]string{"fd00:0::1"}, nil, "fd00::1", "/", true},
+		{nil, nil, "filer.example", "/", false},
+	} {
+		if got := backendAllowed(&v1alpha1.AllowedBackend{Servers: c.servers, Paths: c.paths}, c.server, c.path); got != c.want {
+			t.Errorf("%v %v allows %s:%s: %v", c.servers, c.paths, c.server, c.path, got)
+		}
+	}
+}

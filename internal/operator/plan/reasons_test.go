@@ -1,0 +1,288 @@
+package plan
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sluice.dev/sluice/api/v1alpha1"
+)
+
+// world is an input that a case changes before it is planned.
+type world struct{ Input }
+
+func (w *world) last() *v1alpha1.NFSExport { return &w.Exports[len(w.Exports)-1] }
+
+// reasons are one way at least to each reason of Accepted and ResolvedRefs, told of the last export, or of the gateway.
+var reasons = []struct {
+	name, kind, reason, message string
+	gateway                     bool
+	change                      func(*world)
+	served                      bool
+}{
+	{name: "well", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast takes it", served: true, change: func(*world) {}},
+	{name: "resolved", kind: "ResolvedRefs", reason: "Resolved", message: "what it refers to is there", served: true, change: func(*world) {}},
+	{
+		name: "not its own namespace", kind: "Accepted", reason: "NamespaceNotAllowed",
+		message: `NFSGateway storage/fast takes exports of its own namespace alone: its owner can name namespace "team" in spec.allowedExports`,
+		change:  func(w *world) { w.last().Namespace = "team" },
+	},
+	{
+		name: "labels", kind: "Accepted", reason: "NamespaceNotAllowed",
+		message: `NFSGateway storage/fast takes exports of namespaces with the labels nfs=yes alone, and namespace "storage" has not got them: its owner can label the namespace, or change spec.allowedExports`,
+		change: func(w *world) {
+			w.Gateway.Spec.AllowedExports.Namespaces = v1alpha1.AllowedNamespaces{From: v1alpha1.NamespacesSelector, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"nfs": "yes"}}}
+		},
+	},
+	{
+		name: "unknown while refused", kind: "ResolvedRefs", reason: "Unknown",
+		message: "what an export refers to is looked for when it is accepted", change: func(w *world) { w.last().Namespace = "team" },
+	},
+	{
+		name: "backend", kind: "Accepted", reason: "BackendNotAllowed",
+		message: "NFSGateway storage/fast allows no export of filer.example:/vol/last: its owner can add {servers: [filer.example], paths: [/vol/last]} to spec.allowedBackends",
+		change: func(w *world) {
+			w.Gateway.Spec.AllowedBackends = []v1alpha1.AllowedBackend{{Servers: []string{"filer.example"}, Paths: []string{"/vol/la"}}}
+		},
+	},
+	{
+		name: "too many", kind: "Accepted", reason: "TooManyExports",
+		message: "NFSGateway storage/fast serves 1 exports, which is its spec.limits.exports, and they are older than this one: its owner can raise that",
+		change:  func(w *world) { w.Gateway.Spec.Limits.Exports = 1 },
+	},
+	{
+		name: "too many for the memory", kind: "Accepted", reason: "TooManyExports",
+		message: "spec.limits.memory of NFSGateway storage/fast is 15Mi, which is enough for 1 exports of nfs and rdma backends, 8Mi each, and they are older than this one: its owner can raise that",
+		change:  func(w *world) { w.Gateway.Spec.Limits.Memory = "15Mi" },
+	},
+	{
+		name: "claim elsewhere", kind: "Accepted", reason: "ClaimElsewhere",
+		message: `the claim "data" is looked for in namespace "storage", where the gateway is, and no export of namespace "team" may have it: move this export to namespace "storage", or have a gateway in namespace "team"`,
+		change: func(w *world) {
+			w.Gateway.Spec.AllowedExports.Namespaces.From = v1alpha1.NamespacesAll
+			w.Exports[1] = claimExport("last", "data", "", 0)
+			w.last().Namespace = "team"
+		},
+	},
+	{
+		name: "claim in use", kind: "Accepted", reason: "ClaimInUse",
+		message: `NFSExport storage/first serves /a of the claim "data", and a directory has one server: leave that export or this one, or let them have subPaths beside each other`,
+		change: func(w *world) {
+			w.Exports = []v1alpha1.NFSExport{claimExport("first", "data", "a", 9), claimExport("last", "data", "a/b", 0)}
+		},
+	},
+	{
+		name: "no claim", kind: "ResolvedRefs", reason: "ClaimNotFound", message: `there is no PersistentVolumeClaim "none" in namespace "storage": make it`,
+		change: func(w *world) { w.Exports[1] = claimExport("last", "none", "", 0) },
+	},
+	{
+		name: "lost claim", kind: "ResolvedRefs", reason: "ClaimLost",
+		message: `the PersistentVolume of the claim "lost" in namespace "storage" is gone: bring it back, or make another claim and an export of it`,
+		change:  func(w *world) { w.Exports[1] = claimExport("last", "lost", "", 0) },
+	},
+	{
+		name: "no nodes", kind: "ResolvedRefs", reason: "NoSuchNodes", message: "access[0].from.nodes: no node has the labels role=none: label some, or change the rule",
+		change: func(w *world) {
+			w.last().Spec.Access[0].From = v1alpha1.AccessFrom{Nodes: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "none"}}}
+		},
+	},
+	{
+		name: "no nodes, but networks", kind: "ResolvedRefs", reason: "NoSuchNodes", message: "access[0].from.nodes: no node has the labels role=none: label some, or change the rule", served: true,
+		change: func(w *world) {
+			w.last().Spec.Access[0].From.Nodes = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "none"}}
+		},
+	},
+	{
+		name: "address taken", kind: "Accepted", reason: "AddressTaken", message: "address.ip: 192.0.2.10 is that of NFSExport storage/first: ask for another one, or leave it out",
+		change: func(w *world) {
+			w.virtual()
+			w.Exports[0].Spec.Address.IP, w.Exports[1].Spec.Address.IP = "192.0.2.10", "192.0.2.10"
+		},
+	},
+	{
+		name: "Service's address taken", kind: "Accepted", reason: "AddressTaken", message: "address.ip: 10.96.0.200 is that of NFSExport storage/first: ask for another one, or leave it out",
+		change: func(w *world) {
+			w.Services = []corev1.Service{service(&w.Exports[0], 21000, "")}
+			w.Services[0].Spec.ClusterIP = "10.96.0.200"
+			w.last().Spec.Address.IP = "10.96.0.200"
+		},
+	},
+	{
+		name: "address still served", kind: "Accepted", reason: "AddressTaken",
+		message: "address.ip: 192.0.2.11 is still served by a pod for NFSExport storage/gone, which had it: wait until that has ended, or ask for another one",
+		change: func(w *world) {
+			w.virtual()
+			w.last().Spec.Address.IP = "192.0.2.11"
+			w.Busy = []Busy{{Export: "storage.gone", Address: "192.0.2.11:20049"}}
+		},
+	},
+	{
+		name: "outside the pool", kind: "Accepted", reason: "AddressOutsidePool",
+		message: "address.ip: 192.0.2.18 is not in exposure.virtualIP.pool of NFSGateway storage/fast (192.0.2.10-192.0.2.17): ask for one of these, or leave it out",
+		change: func(w *world) {
+			w.virtual()
+			w.last().Spec.Address.IP = "192.0.2.18"
+		},
+	},
+	{
+		name: "no free address", kind: "Accepted", reason: "NoFreeAddress",
+		message: "all addresses of exposure.virtualIP.pool of NFSGateway storage/fast are taken: its owner can add some, or exports can go",
+		change: func(w *world) {
+			w.virtual()
+			w.Gateway.Spec.Exposure.VirtualIP.Pool = []string{"192.0.2.10"}
+		},
+	},
+	{
+		name: "no free port", kind: "Accepted", reason: "NoFreePort",
+		message: "all ports of the pods of NFSGateway storage/fast, 21000 to 23999, are taken: make another NFSGateway for further exports",
+		change: func(w *world) {
+			for p := FirstPort; p <= LastPort; p++ {
+				w.Busy = append(w.Busy, Busy{Workload: "fast", Export: "storage.gone", Address: fmt.Sprintf(":%d", p)})
+			}
+		},
+	},
+	{
+		name: "refused by the configuration", kind: "Accepted", reason: "Invalid",
+		message: `the gateway's configuration refuses it: transport.credits.memory: 64Ki: want at least 512Ki: one connection has 128 receives (min) of 4Ki (inlineThreshold.call)`,
+		change: func(w *world) {
+			w.last().Spec.Transport.Credits = v1alpha1.Credits{Policy: "Adaptive", Min: new(int32(128)), Max: 128, Memory: "64Ki"}
+		},
+	},
+	{
+		name: "a port of the pods", kind: "Accepted", reason: "Invalid",
+		message: "address.rdmaPort: 21001: want another one than 9180, 9181 and 21000 to 23999, which pods use themselves",
+		change: func(w *world) {
+			w.virtual()
+			w.last().Spec.Address.RDMAPort = 21001
+		},
+	},
+	{name: "gateway", gateway: true, kind: "Accepted", reason: "Accepted", message: "the operator acts upon it", served: true, change: func(*world) {}},
+	{name: "gateway, resolved", gateway: true, kind: "ResolvedRefs", reason: "Resolved", message: "what it refers to is there", served: true, change: func(*world) {}},
+	{
+		name: "pool", gateway: true, kind: "Accepted", reason: "PoolInvalid", served: true,
+		message: `exposure.virtualIP.pool[1]: "192.0.2.9-192.0.2.3": ends before it begins: want 192.0.2.3-192.0.2.9; exposure.virtualIP.pool[2]: "127.0.0.1": 127.0.0.1 is no address that clients can reach: want those of the network's subnet`,
+		change: func(w *world) {
+			w.virtual()
+			w.Gateway.Spec.Exposure.VirtualIP.Pool = append(w.Gateway.Spec.Exposure.VirtualIP.Pool, "192.0.2.9-192.0.2.3", "127.0.0.1")
+		},
+	},
+	{
+		name: "no secret", gateway: true, kind: "ResolvedRefs", reason: "SecretNotFound", served: true,
+		message: `there is no Secret "mine" in namespace "storage", which handleKeys.secretName names: openssl rand -base64 32 > keys; kubectl -n storage create secret generic mine --from-file=keys`,
+		change:  func(w *world) { w.Gateway.Spec.HandleKeys.SecretName = "mine" },
+	},
+	{
+		name: "bad secret", gateway: true, kind: "ResolvedRefs", reason: "SecretInvalid", served: true,
+		message: `the entry "keys" of Secret "mine" in namespace "storage": line 1: the key has 6 bytes, at least 32 are needed: want one key of at least 32 bytes in base64 on each line`,
+		change: func(w *world) {
+			w.Gateway.Spec.HandleKeys.SecretName = "mine"
+			w.Keys = &corev1.Secret{Data: map[string][]byte{"keys": []byte("c2hvcnQh\n")}}
+		},
+	},
+	{
+		name: "no network", gateway: true, kind: "ResolvedRefs", reason: "NetworkNotFound", served: true,
+		message: "there is no NetworkAttachmentDefinition storage/rdma-net, which rdma.networks names: make it, or name another",
+		change: func(w *world) {
+			w.virtual()
+			w.Networks = nil
+		},
+	},
+}
+
+func (w *world) virtual() {
+	w.Gateway = virtualGateway()
+	w.Networks = map[string]bool{"storage/rdma-net": true}
+}
+
+func TestReasons(t *testing.T) {
+	for _, c := range reasons {
+		t.Run(c.name, func(t *testing.T) {
+			w := &world{Input{
+				Gateway: gateway(), Exports: []v1alpha1.NFSExport{export("storage", "first", 9), export("storage", "last", 0)},
+				Namespaces: map[string]map[string]string{"storage": nil, "team": nil},
+				Claims:     map[string]*corev1.PersistentVolumeClaim{"data": claim("data", corev1.ClaimBound), "lost": claim("lost", corev1.ClaimLost)},
+			}}
+			c.change(w)
+			p := Make(w.Input)
+			x := p.Exports[len(p.Exports)-1]
+			list, generation := x.Conditions, int64(7)
+			if c.gateway {
+				list, generation = p.Conditions, 3
+			}
+			want := c.message
+			good := c.reason == "Accepted" || c.reason == "Resolved"
+			if !good {
+				want += " (docs/troubleshooting.md#" + strings.ToLower(c.reason) + ")"
+			}
+			checkCondition(t, list, c.kind, c.reason, want, generation, good)
+			if (x.Config != nil) != c.served {
+				t.Errorf("served: %v, want %v", x.Config != nil, c.served)
+			}
+		})
+	}
+}
+
+func checkCondition(t *testing.T, list []metav1.Condition, kind, reason, message string, generation int64, good bool) {
+	t.Helper()
+	for _, got := range list {
+		if got.Type != kind {
+			continue
+		}
+		if got.Reason != reason || got.Message != message {
+			t.Errorf("%s:\n got %s: %s\nwant %s: %s", kind, got.Reason, got.Message, reason, message)
+		}
+		if got.ObservedGeneration != generation || (got.Status == metav1.ConditionTrue) != good {
+			t.Errorf("%s is %s of generation %d", kind, got.Status, got.ObservedGeneration)
+		}
+		return
+	}
+	t.Errorf("no condition %s", kind)
+}
+
+func TestGatewayNotFound(t *testing.T) {
+	e := export("team", "lonely", 0)
+	checkCondition(t, GatewayNotFound(&e), "Accepted", "GatewayNotFound",
+		"there is no NFSGateway storage/fast: make one, or make an export with another gatewayRef (docs/troubleshooting.md#gatewaynotfound)", 7, false)
+}
+
+// TestEveryReasonHasARow reads the reasons of Accepted and ResolvedRefs out of the API's source.
+func TestEveryReasonHasARow(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../../api/v1alpha1/conditions.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]bool{"GatewayNotFound": true}
+	for _, c := range reasons {
+		rows[c.reason] = true
+	}
+	seen, ours := 0, false
+	for _, d := range file.Decls {
+		decl, ok := d.(*ast.GenDecl)
+		if !ok || decl.Tok != token.CONST {
+			continue
+		}
+		for _, s := range decl.Specs {
+			v := s.(*ast.ValueSpec)
+			if doc := v.Doc.Text(); doc != "" {
+				ours = strings.HasPrefix(doc, "Accepted, of") || strings.HasPrefix(doc, "ResolvedRefs.")
+			}
+			name, isReason := strings.CutPrefix(v.Names[0].Name, "Reason")
+			if !ours || !isReason {
+				continue
+			}
+			seen++
+			if !rows[name] {
+				t.Errorf("no row for reason %s", name)
+			}
+		}
+	}
+	if seen < 18 {
+		t.Errorf("%d reasons found, want 18 at least", seen)
+	}
+}
