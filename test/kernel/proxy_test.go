@@ -62,6 +62,28 @@ func TestProxyKernel(t *testing.T) {
 	t.Run("gateway", h.gateway.endsWell)
 }
 
+// TestProxyLinuxRDMA is the same with RDMA on both sides of the gateway: its backend is the kernel's NFS/RDMA server. Version 3 is left out, since that
+// server's MOUNT is on TCP alone.
+func TestProxyLinuxRDMA(t *testing.T) {
+	needGuest(t)
+	port := freePorts(t, 1)[0]
+	data := &export{name: "data", crc: true, backend: fmt.Sprintf(`rdma: {server: 127.0.0.1, port: %d, path: /data, versions: ["4.1", "4.2"]}`, port)}
+	h := newHost(t, newGateway(t, "gateway", data))
+	h.gateway.excused = backendAway
+	want := "4.2"
+	if *full {
+		want = "4.1 4.2"
+	}
+	h.boot(t, 20*time.Minute, "kernel.sh", none, "-e", "VERSIONS="+want, "-f", fmt.Sprintf("%d:20049", port))
+	h.guest.follow(t)
+	if *only != "" {
+		return
+	}
+	t.Run("mountstats", func(t *testing.T) { h.guest.mountstats(t) })
+	t.Run("recall", func(t *testing.T) { recalled(t, filepath.Join(h.guest.out, "recall.pcapng")) })
+	t.Run("gateway", h.gateway.endsWell)
+}
+
 // recalled has tshark find what recalls a delegation in a capture of the client's connection: a call from the gateway to the client.
 func recalled(t *testing.T, file string) {
 	const cbRecall, delegReturn = "4", "8"
