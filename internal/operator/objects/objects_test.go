@@ -1,0 +1,273 @@
+package objects
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	psa "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/pkg/nfs/seal"
+)
+
+var update = flag.Bool("update", false, "write the objects that are made to testdata")
+
+var defaults = Defaults{
+	GatewayImage: "sluice.dev/gateway:v1", VerbsImage: "sluice.dev/gateway-verbs:v1", SpeakerImage: "sluice.dev/operator:v1",
+	OperatorNamespace: "sluice-system", OperatorLabels: map[string]string{"app.kubernetes.io/component": "operator"},
+}
+
+// read makes the plan of a scenario.
+func read(t *testing.T, file string) *plan.Plan {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := plan.Input{Claims: map[string]*corev1.PersistentVolumeClaim{}, Networks: map[string]bool{"storage/rdma-net": true, "fabric/rdma-net": true}}
+	decode := func(doc []byte, into any) {
+		if err := yaml.UnmarshalStrict(doc, into); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	for doc := range bytes.SplitSeq(b, []byte("\n---\n")) {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal(doc, &kind); err != nil {
+			t.Fatal(err)
+		}
+		switch kind.Kind {
+		case "NFSGateway":
+			in.Gateway = new(v1alpha1.NFSGateway)
+			decode(doc, in.Gateway)
+		case "NFSExport":
+			var e v1alpha1.NFSExport
+			decode(doc, &e)
+			in.Exports = append(in.Exports, e)
+		default:
+			c := new(corev1.PersistentVolumeClaim)
+			decode(doc, c)
+			in.Claims[c.Name] = c
+		}
+	}
+	p := plan.Make(in)
+	for _, x := range p.Exports {
+		if x.Config == nil {
+			t.Fatalf("%s: %s is not served: %+v", file, plan.Key(x.Source), x.Conditions)
+		}
+	}
+	return &p
+}
+
+// written is what is applied, in YAML, without the empty status that Go's types have.
+func written(t *testing.T, list []client.Object) string {
+	t.Helper()
+	var out []string
+	for _, o := range list {
+		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(u, "status")
+		b, err := yaml.Marshal(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, string(b))
+	}
+	return strings.Join(out, "---\n")
+}
+
+func scenarios(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.in.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d scenarios, %v", len(files), err)
+	}
+	return files
+}
+
+func TestGolden(t *testing.T) {
+	for _, in := range scenarios(t) {
+		golden := strings.TrimSuffix(in, ".in.yaml") + ".yaml"
+		got := written(t, Build(read(t, in), &defaults))
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s (-want +got; -update writes it anew):\n%s", golden, diff)
+		}
+	}
+}
+
+// TestFilesAreUnderstood: those who read the files find nothing wrong in them.
+func TestFilesAreUnderstood(t *testing.T) {
+	speakers := 0
+	for _, in := range scenarios(t) {
+		p := read(t, in)
+		for i := range p.Workloads {
+			data := ConfigMap(p, &p.Workloads[i], &defaults).Data
+			f, err := config.Parse([]byte(data[GatewayFile]))
+			if err != nil || len(f.Refused) > 0 {
+				t.Errorf("%s: %s: %v %v", in, p.Workloads[i].Name, err, f)
+			}
+			if text, ok := data[SpeakerFile]; ok {
+				speakers++
+				if _, err := contract.Parse([]byte(text)); err != nil {
+					t.Errorf("%s: %s: %v", in, p.Workloads[i].Name, err)
+				}
+			}
+		}
+	}
+	if speakers < 3 {
+		t.Errorf("%d files for speakers", speakers)
+	}
+}
+
+func template(t *testing.T, o client.Object) *corev1.PodTemplateSpec {
+	t.Helper()
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		return &w.Spec.Template
+	case *appsv1.StatefulSet:
+		return &w.Spec.Template
+	}
+	t.Fatalf("%T is no workload", o)
+	return nil
+}
+
+// TestPodSecurity asks Kubernetes' own rules what they have against the pods.
+func TestPodSecurity(t *testing.T) {
+	rules, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]string{
+		"service":    nil,
+		"options":    nil,
+		"claim":      {"unrestricted capabilities", "runAsNonRoot != true", "runAsUser=0"},
+		"virtual-ip": {"unrestricted capabilities", "runAsNonRoot != true", "runAsUser=0"},
+		"verbs":      {"unrestricted capabilities", "runAsNonRoot != true", "runAsUser=0"},
+	} {
+		p := read(t, "testdata/"+name+".in.yaml")
+		for i := range p.Workloads {
+			w := &p.Workloads[i]
+			if name == "claim" && w.Claim == nil {
+				continue
+			}
+			pod := template(t, Workload(p, w, &defaults))
+			got := policy.AggregateCheckResults(rules.EvaluatePod(psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)).ForbiddenReasons
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %s: %q, want %q", name, w.Name, got, want)
+			}
+		}
+	}
+}
+
+// TestExportsDoNotRestartPods: the pod template, and the name of its ConfigMap, are the same whatever exports there are and however many pods.
+func TestExportsDoNotRestartPods(t *testing.T) {
+	p := read(t, "testdata/virtual-ip.in.yaml")
+	shared := func() *plan.Workload {
+		return &p.Workloads[slices.IndexFunc(p.Workloads, func(w plan.Workload) bool { return w.Claim == nil })]
+	}
+	before, name := template(t, Workload(p, shared(), &defaults)).DeepCopy(), ConfigMap(p, shared(), &defaults).Name
+	hash := ConfigHash(ConfigMap(p, shared(), &defaults))
+	p.Exports, p.Groups, shared().Config.Exports, shared().Replicas = nil, nil, nil, 7
+	if diff := cmp.Diff(before, template(t, Workload(p, shared(), &defaults))); diff != "" {
+		t.Errorf("without exports (-want +got):\n%s", diff)
+	}
+	if got := ConfigMap(p, shared(), &defaults); got.Name != name || ConfigHash(got) == hash {
+		t.Errorf("the ConfigMap is %s with hash %s, was %s with %s", got.Name, ConfigHash(got), name, hash)
+	}
+	other := defaults
+	other.GatewayImage = "sluice.dev/gateway:v2"
+	if got := ConfigMap(p, shared(), &other); got.Name == name {
+		t.Error("another image has the same ConfigMap")
+	}
+}
+
+func TestServicesOutliveGateways(t *testing.T) {
+	for _, in := range scenarios(t) {
+		p := read(t, in)
+		for i := range p.Exports {
+			x := &p.Exports[i]
+			owners := Service(p.Gateway, x).OwnerReferences
+			switch {
+			case x.Source.Namespace != p.Gateway.Namespace && len(owners) == 0:
+			case x.Source.Namespace == p.Gateway.Namespace && len(owners) == 1 && owners[0].UID == x.Source.UID && owners[0].Kind == "NFSExport":
+			default:
+				t.Errorf("%s: the Service of %s is owned by %v", in, plan.Key(x.Source), owners)
+			}
+		}
+	}
+}
+
+// TestAPlanFollowsItsOwnServices: what Services record is what they were made of.
+func TestAPlanFollowsItsOwnServices(t *testing.T) {
+	for _, in := range scenarios(t) {
+		p := read(t, in)
+		again := plan.Input{Gateway: p.Gateway, Networks: map[string]bool{"storage/rdma-net": true}, Claims: map[string]*corev1.PersistentVolumeClaim{}}
+		for i := range p.Exports {
+			x := &p.Exports[i]
+			again.Exports = append(again.Exports, *x.Source)
+			again.Services = append(again.Services, *Service(p.Gateway, x))
+			if c := x.Source.Spec.Backend.PersistentVolumeClaim; c != nil {
+				again.Claims[c.ClaimName] = new(corev1.PersistentVolumeClaim)
+			}
+			if p.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP { // a younger one that would be first
+				young := *x.Source.DeepCopy()
+				young.Name, young.Spec.Address.IP, young.Spec.Backend = "0"+young.Name, "", v1alpha1.Backend{NFS: &v1alpha1.NFSServer{Server: "filer.example", Path: "/"}}
+				young.CreationTimestamp = metav1.Time{}
+				again.Exports = append(again.Exports, young)
+			}
+		}
+		for _, x := range plan.Make(again).Exports {
+			for _, old := range p.Exports {
+				if plan.Key(x.Source) == plan.Key(old.Source) && (x.Hash != old.Hash || x.VIP != old.VIP || x.TCPTarget != old.TCPTarget) {
+					t.Errorf("%s: %s: %d %s %s, was %d %s %s", in, plan.Key(x.Source), x.TCPTarget, x.VIP, x.Hash, old.TCPTarget, old.VIP, old.Hash)
+				}
+			}
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	a, err := NewKeys(bytes.NewReader(bytes.Repeat([]byte{1}, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := seal.ParseKeys(a)
+	if err != nil || len(keys) != 1 || !bytes.Equal(keys[0], bytes.Repeat([]byte{1}, 32)) {
+		t.Errorf("%q: %v, %v", a, keys, err)
+	}
+	if _, err := NewKeys(bytes.NewReader([]byte("short"))); err == nil {
+		t.Error("a key of 5 bytes")
+	}
+	g := &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Name: "fast", Namespace: "storage"}}
+	s := KeysSecret(g, a)
+	if s.Name != "fast-handle-keys" || s.Namespace != "storage" || len(s.OwnerReferences) != 0 || !bytes.Equal(s.Data["keys"], a) {
+		t.Errorf("%+v", s)
+	}
+}
