@@ -79,7 +79,7 @@ type adapterPort struct {
 // bind chooses the device, and takes the address.
 func (a *adapterPort) bind(ctx context.Context) (source[rdma.Incoming], error) {
 	_, link, err := a.address()
-	if err != nil {
+	if err != nil && a.l.Bind != config.Wildcard { // with that, the host may get the address later
 		return nil, err
 	}
 	found, err := verbs.Find(verbs.Sources{Name: a.l.Device, Environ: os.Environ(), Sys: os.DirFS("/sys"), Interface: link})
@@ -100,7 +100,18 @@ func (a *adapterPort) bind(ctx context.Context) (source[rdma.Incoming], error) {
 	if err != nil {
 		return nil, err
 	}
-	src, err := p.Listen(ctx, a.where())
+	listen := func(ctx context.Context, address string) (source[rdma.Incoming], error) {
+		return p.Listen(ctx, address)
+	}
+	var src source[rdma.Incoming]
+	if a.l.Bind == config.Wildcard {
+		var at netip.AddrPort
+		if at, err = netip.ParseAddrPort(a.l.Address); err == nil {
+			src, err = a.o.e.gateway.adapted.join(ctx, found.Device, at, listen)
+		}
+	} else {
+		src, err = listen(ctx, a.where())
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
+	"sluice.dev/sluice/pkg/rdma"
 )
 
 // Options say what a Gateway is made of.
@@ -62,6 +63,9 @@ type Gateway struct {
 	admin    *admin
 	adapters adapters
 
+	shared  *wildcards[net.Conn]      // TCP, and software iWARP
+	adapted *wildcards[rdma.Incoming] // of verbs
+
 	reloading sync.Mutex // one reload at a time
 
 	keysMu sync.Mutex
@@ -83,6 +87,8 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{o: o, log: o.Log, started: time.Now()}
 	g.registry = newRegistry(g)
+	g.shared = newWildcards(g.log, refuseTCP)
+	g.adapted = newWildcards(g.log, func(in rdma.Incoming) { _ = in.Reject(nil) })
 	g.admin = newAdmin(g.log, g.Status, g.registry, o.Profile)
 	return g, nil
 }

@@ -75,7 +75,7 @@ func (l *listener[T]) run(ctx context.Context) {
 		first()
 		if err == nil {
 			wait = firstRetry
-			err = l.accept(src)
+			err = acceptAll(src, l.log, l.deliver)
 			_ = src.Close()
 			if !l.attempted(nil, err) {
 				return
@@ -91,16 +91,16 @@ func (l *listener[T]) run(ctx context.Context) {
 	}
 }
 
-// accept takes connections until the source fails.
-func (l *listener[T]) accept(src source[T]) error {
+// acceptAll takes connections until the source fails.
+func acceptAll[T any](src source[T], log *slog.Logger, deliver func(T)) error {
 	for {
 		c, err := src.Accept()
 		switch {
 		case err == nil:
-			l.deliver(c)
+			deliver(c)
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM):
 			// The address is not lost. Clients wait in the queue until there are resources again.
-			l.log.Error("a connection cannot be taken now", "error", err)
+			log.Error("a connection cannot be taken now", "error", err)
 			time.Sleep(lastRetry / 50)
 		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
 		default:

@@ -16,32 +16,32 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
-// fakeSource is a source whose connections are numbers.
-type fakeSource struct {
+// fakeSource is a source whose connections the test makes.
+type fakeSource[T any] struct {
 	mu     sync.Mutex
-	accept chan int
+	accept chan T
 	fail   chan error
 	closed chan struct{}
 }
 
-func newFakeSource() *fakeSource {
-	return &fakeSource{accept: make(chan int), fail: make(chan error), closed: make(chan struct{})}
+func newFakeSource[T any]() *fakeSource[T] {
+	return &fakeSource[T]{accept: make(chan T), fail: make(chan error), closed: make(chan struct{})}
 }
 
-func (s *fakeSource) Accept() (int, error) {
+func (s *fakeSource[T]) Accept() (c T, err error) {
 	select {
-	case c := <-s.accept:
+	case c = <-s.accept:
 		return c, nil
-	case err := <-s.fail:
-		return 0, err
+	case err = <-s.fail:
+		return c, err
 	case <-s.closed:
-		return 0, net.ErrClosed
+		return c, net.ErrClosed
 	}
 }
 
-func (s *fakeSource) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2049} }
+func (s *fakeSource[T]) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2049} }
 
-func (s *fakeSource) Close() error {
+func (s *fakeSource[T]) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -57,7 +57,7 @@ func TestListenerTriesAgain(t *testing.T) {
 		begin := time.Now()
 		var mu sync.Mutex // of what follows
 		var at []time.Duration
-		src := newFakeSource()
+		src := newFakeSource[int]()
 		busy := true
 		bind := func(context.Context) (source[int], error) {
 			mu.Lock()
@@ -102,7 +102,7 @@ func TestListenerTriesAgain(t *testing.T) {
 		}
 		lost := src
 		mu.Lock()
-		src = newFakeSource()
+		src = newFakeSource[int]()
 		mu.Unlock()
 		lost.fail <- errors.New("device removed") // the address is lost: another attempt
 		synctest.Wait()

@@ -166,10 +166,7 @@ next:
 func (o *opened) openPort(l config.Listener) (port, error) {
 	if l.Network == config.TCP {
 		return openPort(l, o.e, portKind[net.Conn]{
-			bind: func(ctx context.Context) (source[net.Conn], error) {
-				var lc net.ListenConfig
-				return lc.Listen(ctx, "tcp", o.e.gateway.at(l.Address))
-			},
+			bind:   func(ctx context.Context) (source[net.Conn], error) { return o.e.gateway.bindTCP(ctx, l) },
 			make:   o.tcpServer,
 			admit:  func() bool { return o.e.clients.admit(onTCP) },
 			leave:  o.e.clients.leave,
@@ -193,12 +190,16 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 	if !l.Options.CRC {
 		cfg.CRC = iwarp.CRCMirror
 	}
-	provider, err := iwarp.New(cfg)
-	if err != nil {
-		return nil, err
-	}
 	kind.bind = func(ctx context.Context) (source[rdma.Incoming], error) {
-		return provider.Listen(ctx, o.e.gateway.at(l.Address))
+		s, err := o.e.gateway.bindTCP(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		src, err := iwarp.NewListener(cfg, s)
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		return src, nil
 	}
 	return openPort(l, o.e, kind)
 }

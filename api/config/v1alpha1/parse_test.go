@@ -180,6 +180,11 @@ line 9: exports[0].backend: want one of volume: {path: DIRECTORY}, nfs: {server:
 		{`, address: "127.0.0.1:2049"`, ``, `line 8: exports[0].listeners[1].address: missing: want "IP:port", such as "127.0.0.1:2049"`, false},
 		{"127.0.0.1:2049", "0.0.0.0:20049", `line 8: exports[0].listeners[1].address: "0.0.0.0:20049": exports[0].listeners[0].address is "127.0.0.1:20049": want an address or port of its own`, false},
 		{"127.0.0.1:2049", "localhost:9180", `line 8: exports[0].listeners[1].address: "localhost:9180": admin.address is "127.0.0.1:9180": want an address or port of its own`, false},
+		{"127.0.0.1:2049\"", "127.0.0.1:2049\", bind: Any", `line 8: exports[0].listeners[1].bind: "Any": want Wildcard, or leave it out`, false},
+		{"127.0.0.1:2049\"", ":2049\", bind: Wildcard", `line 8: exports[0].listeners[1].address: ":2049": bind Wildcard tells exports apart by address: want an IP and a port, such as 192.0.2.10:20049`, false},
+		{"127.0.0.1:2049\"", "[::]:2049\", bind: Wildcard", `line 8: exports[0].listeners[1].address: "[::]:2049": bind Wildcard tells exports apart by address: want an IP and a port, such as 192.0.2.10:20049`, false},
+		{"127.0.0.1:2049\"", "10.0.0.1:0\", bind: Wildcard", `line 8: exports[0].listeners[1].address: "10.0.0.1:0": bind Wildcard tells exports apart by address: want an IP and a port, such as 192.0.2.10:20049`, false},
+		{"127.0.0.1:2049\"", "10.0.0.1:20049\", bind: Wildcard", `line 8: exports[0].listeners[1].address: "10.0.0.1:20049": exports[0].listeners[0].address is "127.0.0.1:20049": want an address or port of its own`, false},
 
 		// Access.
 		{`access: [{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]`, "access: []", `line 10: exports[0].access: 0: want 1 to 1024 rules; without one no client may mount`, false},
@@ -279,6 +284,9 @@ line 9: exports[2].access: 0: want 1 to 1024 rules; without one no client may mo
 			[]string{`b line 9: exports[1].listeners[0].address: "127.0.0.1:1": exports[0].listeners[0].address is ":1": want an address or port of its own`}},
 		{"two have free ports", exports("a", ":0", "/a", "b", ":0", "/b"), []string{"a", "b"}, nil},
 		{"two have one port on two addresses", exports("a", "127.0.0.1:1", "/a", "b", "127.0.0.2:1", "/b", "c", "[::1]:1", "/c"), []string{"a", "b", "c"}, nil},
+		{"two share a port", exports("a", `10.0.0.1:1", bind: "Wildcard`, "/a", "b", `[fd00::1]:1", bind: "Wildcard`, "/b"), []string{"a", "b"}, nil},
+		{"two share an address", exports("a", `10.0.0.1:1", bind: "Wildcard`, "/a", "b", `10.0.0.1:1", bind: "Wildcard`, "/b"), []string{"a"},
+			[]string{`b line 9: exports[1].listeners[0].address: "10.0.0.1:1": exports[0].listeners[0].address is "10.0.0.1:1": want an address or port of its own`}},
 		{"two have one volume", exports("a", ":1", "/a", "b", ":2", "/b/../a/"), []string{"a"},
 			[]string{`b line 10: exports[1].backend.volume.path: "/b/../a/": exports[0] serves this directory: want one export for each`}},
 		{"an anchor is used", exports("a", ":1", "&v /a", "b", ":2", "/b") + "- &c {name: c, listeners: [{network: tcp, address: ':3'}], backend: {volume: {path: /c}}, access: [{from: {networks: ['::/0']}}]}\n", []string{"a", "b", "c"}, nil},

@@ -90,6 +90,10 @@ type Listener struct {
 	Device string `json:"device,omitempty"`
 	// Address is "IP:port"; an empty IP means all of the host's. Port 0 takes a free one.
 	Address string `json:"address"`
+	// Bind is how connections to Address are had. Empty, the default, means by listening on it, which the host then has to have. Wildcard means by listening
+	// on the port on all of the host's addresses, and taking those connections that came to Address, which may come to the host and leave it at any time. All
+	// listeners with Wildcard and the same port have that in common; a connection to an address of none of them is refused. Address then has an IP and a port.
+	Bind Bind `json:"bind,omitempty"`
 	// Options are those of provider iwarp; the others have none.
 	Options *ListenerOptions `json:"options,omitempty"`
 	// RPCBind registers NFS and MOUNT on this address with the rpcbind of this host, under the netids tcp and tcp6, or rdma and rdma6,
@@ -261,6 +265,12 @@ const (
 	// Verbs is the host's RDMA devices. The gateway has to be built for it.
 	Verbs Provider = "verbs"
 )
+
+// Bind is how connections to an address are had.
+type Bind string
+
+// Wildcard is by listening on all of the host's addresses.
+const Wildcard Bind = "Wildcard"
 
 // NFSVersion is a version of NFS.
 type NFSVersion string

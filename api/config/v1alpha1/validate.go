@@ -73,6 +73,17 @@ func (e *Export) validate(r report) {
 func (l *Listener) validate(r report) {
 	oneOf(r.at("network"), l.Network, RDMA, TCP)
 	checkAddress(r.at("address"), l.Address)
+	switch l.Bind {
+	case "":
+	case Wildcard:
+		if host, port, err := net.SplitHostPort(l.Address); err == nil {
+			if ip, _ := netip.ParseAddr(host); !ip.IsValid() || ip.IsUnspecified() || ip.Is4In6() || port == "0" {
+				r.at("address").refuse(l.Address, "bind Wildcard tells exports apart by address: want an IP and a port, such as 192.0.2.10:20049")
+			}
+		}
+	default:
+		r.at("bind").refuse(string(l.Bind), "want Wildcard, or leave it out")
+	}
 	if l.Network != RDMA {
 		if l.Provider != "" {
 			r.at("provider").refuse(string(l.Provider), "is for network rdma alone: leave it out")
@@ -178,10 +189,9 @@ func (t *Transport) validateCredits(r report) {
 // checkConflicts looks for what two exports cannot both have. The later one has the problem; of two with the same name
 // both have it, since nobody can tell which is meant.
 func (c *GatewayConfig) checkConflicts(r report) {
-	type taken struct{ field, address string }
 	var used []taken
 	if c.Admin.Address != "" {
-		used = append(used, taken{"admin.address", c.Admin.Address})
+		used = append(used, taken{"admin.address", c.Admin.Address, ""})
 	}
 	for i, e := range c.Exports {
 		re := r.index(i)
@@ -203,21 +213,27 @@ func (c *GatewayConfig) checkConflicts(r report) {
 		for j, l := range e.Listeners {
 			rl := re.at("listeners").index(j).at("address")
 			for _, u := range append(used, own...) {
-				if overlap(u.address, l.Address) {
+				if overlap(u, taken{"", l.Address, l.Bind}) {
 					rl.refuse(l.Address, "%s is %q: want an address or port of its own", u.field, u.address)
 					break
 				}
 			}
-			own = append(own, taken{rl.path, l.Address})
+			own = append(own, taken{rl.path, l.Address, l.Bind})
 		}
 		used = append(used, own...)
 	}
 }
 
+// taken is an address that something listens on.
+type taken struct {
+	field, address string
+	bind           Bind
+}
+
 // overlap tells whether two addresses cannot both be listened on.
-func overlap(a, b string) bool {
-	ha, pa, err1 := net.SplitHostPort(a)
-	hb, pb, err2 := net.SplitHostPort(b)
+func overlap(a, b taken) bool {
+	ha, pa, err1 := net.SplitHostPort(a.address)
+	hb, pb, err2 := net.SplitHostPort(b.address)
 	if err1 != nil || err2 != nil || pa != pb || pa == "0" {
 		return false
 	}
@@ -229,7 +245,7 @@ func overlap(a, b string) bool {
 		ip, _ := netip.ParseAddr(h)
 		return ip.Unmap()
 	}
-	if wild(ha) || wild(hb) {
+	if wild(ha) || wild(hb) || a.bind != b.bind {
 		return true
 	}
 	x, y := norm(ha), norm(hb)

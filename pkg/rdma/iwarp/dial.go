@@ -51,6 +51,7 @@ func (p *provider) keepAlive() net.KeepAliveConfig {
 func (p *provider) tune(conn *net.TCPConn) {
 	_ = conn.SetNoDelay(true)
 	k := p.keepAlive()
+	_ = conn.SetKeepAliveConfig(k)
 	if !k.Enable {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 // listener takes TCP connections and reads their MPA requests, each in a goroutine of its own, so that a slow peer delays nobody.
 type listener struct {
 	p   *provider
-	tcp *net.TCPListener
+	tcp net.Listener
 	wg  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -33,16 +33,30 @@ func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, e
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("iwarp: listening on %q: %w", address, err)
 	}
-	lc := net.ListenConfig{KeepAliveConfig: p.keepAlive()}
+	lc := net.ListenConfig{KeepAlive: -1} // see tune
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("iwarp: %w", err)
 	}
-	ln := &listener{p: p, tcp: l.(*net.TCPListener)}
+	return p.listen(l), nil
+}
+
+// NewListener returns a listener that takes its connections, which are of type *[net.TCPConn], from l, and takes l over. It ends when l's Accept
+// fails with [net.ErrClosed].
+func NewListener(cfg Config, l net.Listener) (rdma.Listener, error) {
+	p, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return p.(*provider).listen(l), nil
+}
+
+func (p *provider) listen(l net.Listener) *listener {
+	ln := &listener{p: p, tcp: l}
 	ln.cond.L = &ln.mu
 	ln.wg.Add(1)
 	go ln.run()
-	return ln, nil
+	return ln
 }
 
 func (l *listener) Addr() net.Addr { return l.tcp.Addr() }
@@ -51,14 +65,12 @@ func (l *listener) Addr() net.Addr { return l.tcp.Addr() }
 func (l *listener) run() {
 	defer l.wg.Done()
 	for pause := time.Duration(0); ; {
-		conn, err := l.tcp.AcceptTCP()
+		conn, err := l.tcp.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			l.end()
+			return
+		}
 		if err != nil {
-			l.mu.Lock()
-			closed := l.closed
-			l.mu.Unlock()
-			if closed {
-				return
-			}
 			// No file descriptors, most likely. What is there already goes on.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			l.p.cfg.Logger.Warn("iwarp: accepting a connection failed", "address", l.Addr(), "error", err, "pause", pause)
@@ -66,7 +78,7 @@ func (l *listener) run() {
 			continue
 		}
 		pause = 0
-		l.admit(conn)
+		l.admit(conn.(*net.TCPConn))
 	}
 }
 
@@ -145,10 +157,20 @@ func (l *listener) Accept() (rdma.Incoming, error) {
 
 // Close implements [rdma.Listener]. Connections that were not accepted are closed.
 func (l *listener) Close() error {
+	var err error
+	if l.end() {
+		err = l.tcp.Close()
+	}
+	l.wg.Wait()
+	return err
+}
+
+// end has Accept fail, and closes what it did not return yet. It returns false if that has been done before.
+func (l *listener) end() bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.closed {
-		l.mu.Unlock()
-		return nil
+		return false
 	}
 	l.closed = true
 	for _, c := range l.reading {
@@ -159,10 +181,7 @@ func (l *listener) Close() error {
 	}
 	l.reading, l.ready = nil, nil
 	l.cond.Broadcast()
-	l.mu.Unlock()
-	err := l.tcp.Close()
-	l.wg.Wait()
-	return err
+	return true
 }
 
 // incoming is a request for a connection.
