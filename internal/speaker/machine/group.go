@@ -220,13 +220,13 @@ func (g *group) giveUp(now Time) {
 }
 
 func (g *group) write(now Time, holder string) {
-	t := g.record.Transitions
-	if holder != "" && holder != g.record.Holder {
+	acquire, t := holder != "" && holder != g.record.Holder, g.record.Transitions
+	if acquire {
 		t++
 	}
 	g.writing, g.started = true, now
 	g.renewAt = now + g.m.t.Renew
-	g.m.do(Write{Lease: g.lease, Version: g.record.Version, Holder: holder, Transitions: t})
+	g.m.do(Write{Lease: g.lease, Version: g.record.Version, Holder: holder, Acquire: acquire, Transitions: t})
 }
 
 // written takes the outcome of a write.

@@ -136,6 +136,7 @@ type (
 	// Write writes a Lease if it is still at Version. Exactly one Written follows, at most one is under way for a Lease.
 	Write struct {
 		Lease, Version, Holder string
+		Acquire                bool // the holder is another than before
 		Transitions            int
 	}
 	// Ask sends a probe.

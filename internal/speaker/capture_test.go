@@ -1,0 +1,168 @@
+package speaker
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/neighbour"
+)
+
+// capture sees every frame on the data network, and a client asks there for each address all the time.
+type capture struct {
+	mu     sync.Mutex
+	claims map[netip.Addr][]claim
+}
+
+type claim struct {
+	at  time.Time
+	mac machine.MAC
+}
+
+const askEvery = 20 * time.Millisecond
+
+func newCapture(t *testing.T, sw, client *namespace, vips []netip.Addr) *capture {
+	c := &capture{claims: map[netip.Addr][]claim{}}
+	for _, ip := range vips {
+		c.claims[ip] = nil
+	}
+	var fds [3]int // what is captured, and what asks by ARP and by Neighbor Discovery
+	sw.do(func() error {
+		l, err := netlink.LinkByName("data")
+		if err != nil {
+			return err
+		}
+		i := l.Attrs().Index
+		if fds[0], err = packetSocket(i, unix.ETH_P_ALL); err != nil {
+			return err
+		}
+		tv := unix.NsecToTimeval(int64(100 * time.Millisecond))
+		if err = unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+			return err
+		}
+		return unix.SetsockoptPacketMreq(fds[0], unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(i), Type: unix.PACKET_MR_PROMISC})
+	})
+	var index int
+	client.do(func() error {
+		l, err := netlink.LinkByName("rdma0")
+		if err != nil {
+			return err
+		}
+		index = l.Attrs().Index
+		if fds[1], err = packetSocket(index, unix.ETH_P_ARP); err != nil {
+			return err
+		}
+		if fds[2], err = unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6); err != nil {
+			return err
+		}
+		return unix.SetsockoptInt(fds[2], unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255)
+	})
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() { c.read(t, fds[0], stop) })
+	work.Go(func() { ask(t, fds[1], fds[2], index, vips, stop) })
+	t.Cleanup(func() {
+		close(stop)
+		work.Wait()
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		c.check(t)
+	})
+	return c
+}
+
+func packetSocket(index int, proto uint16) (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: proto<<8 | proto>>8, Ifindex: index})
+}
+
+func (c *capture) read(t *testing.T, fd int, stop chan struct{}) {
+	b := make([]byte, 2048)
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		n, from, err := unix.Recvfrom(fd, b, 0)
+		ll, ok := from.(*unix.SockaddrLinklayer)
+		if err != nil || !ok {
+			continue
+		}
+		var heard []machine.Heard
+		switch ll.Protocol {
+		case 0x0608: // ARP, in network order
+			heard, _ = neighbour.ParseARP(b[:n])
+		case 0xdd86: // IPv6
+			heard, _ = neighbour.ParseND(b[:n], machine.MAC(ll.Addr[:6]))
+		}
+		c.mu.Lock()
+		for _, h := range heard {
+			if all, ours := c.claims[h.Address]; ours && h.Kind == machine.Claim {
+				c.claims[h.Address] = append(all, claim{time.Now(), h.From})
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+// ask sends requests and solicitations of the client.
+func ask(t *testing.T, arp, nd, index int, vips []netip.Addr, stop chan struct{}) {
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		for _, ip := range vips {
+			var err error
+			if ip.Is4() {
+				b := append([]byte{0, 1, 8, 0, 6, 4, 0, 1}, hw(99)...)
+				b = append(b, 192, 0, 2, 99, 0, 0, 0, 0, 0, 0)
+				b = append(b, ip.AsSlice()...)
+				err = unix.Sendto(arp, b, 0, &unix.SockaddrLinklayer{Protocol: 0x0608, Ifindex: index, Halen: 6, Addr: [8]byte{255, 255, 255, 255, 255, 255}})
+			} else {
+				a := ip.As16()
+				b := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
+				b = append(append(b, 1, 1), hw(99)...)
+				err = unix.Sendto(nd, b, 0, &unix.SockaddrInet6{ZoneId: uint32(index), Addr: [16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]}})
+			}
+			if err != nil {
+				t.Errorf("asking for %v: %v", ip, err)
+				return
+			}
+		}
+	}
+}
+
+// check fails if at any moment two answered: when the hardware address changes, there was silence before, for as long as the new one probed.
+func (c *capture) check(t *testing.T) {
+	silence := time.Duration(machine.Default.Probes)*machine.Default.Probe - 4*askEvery
+	for ip, all := range c.claims {
+		changes := 0
+		for i := 1; i < len(all); i++ {
+			if all[i].mac == all[i-1].mac {
+				continue
+			}
+			changes++
+			if gap := all[i].at.Sub(all[i-1].at); gap < silence {
+				t.Errorf("%v: %x answered, and %v later %x", ip, all[i-1].mac, gap, all[i].mac)
+			}
+		}
+		if len(all) == 0 {
+			t.Errorf("%v: no answer was captured", ip)
+		}
+		t.Logf("%v: %d answers captured, %d changes of the hardware address", ip, len(all), changes)
+	}
+}

@@ -1,0 +1,168 @@
+package speaker
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/internal/speaker/contract"
+)
+
+// pair is a rig in which each of two pods carries a group.
+func pair(t *testing.T) (*rig, *pod, *pod) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("NOT RUN: processes in network namespaces are not for -short")
+	}
+	t.Parallel()
+	r := newRig(t, 2)
+	a, b := r.pods[0], r.pods[1]
+	a.start(true)
+	b.start(true)
+	r.eventually(8*time.Second, "each pod carries a group", func() bool {
+		n := map[string]int{}
+		for _, ip := range r.vips {
+			n[r.who(ip)]++
+		}
+		return n[a.name] == 2 && n[b.name] == 2
+	})
+	return r, a, b
+}
+
+// The gateway is gone, the kubelet ends the speaker: the other pod has the addresses at once, and keeps them.
+func TestGivenUp(t *testing.T) {
+	r, a, b := pair(t)
+	a.signal(syscall.SIGTERM)
+	if err := a.process.Wait(); err != nil {
+		t.Errorf("the speaker ended with %v", err)
+	}
+	a.process = nil
+	if n := a.addresses(); n != 0 {
+		t.Errorf("%d addresses are left behind", n)
+	}
+	r.eventually(4*time.Second, "the other pod carries all", r.all(b))
+	a.start(true)
+	time.Sleep(leaseTime)
+	if !r.all(b)() {
+		t.Error("a pod that came back took a group")
+	}
+	st, err := b.status()
+	if err != nil || len(st.Groups) != 2 || len(st.Problems) != 0 || st.Interface.MAC != hw(1).String() {
+		t.Fatalf("status %+v, %v", st, err)
+	}
+	for _, g := range st.Groups {
+		if pod, _ := contract.PodOf(r.api.holder(g.Lease)); pod != b.name || !g.Holding || !g.LeaseValid || g.Addresses[0].State != "Carried" {
+			t.Errorf("Lease held by %q, group %+v", r.api.holder(g.Lease), g)
+		}
+	}
+}
+
+// The holder's speaker is stopped, and goes on when another has its addresses.
+func TestStopped(t *testing.T) {
+	r, a, b := pair(t)
+	a.signal(syscall.SIGSTOP)
+	r.eventually(leaseTime+6*time.Second, "the other pod carries all", r.all(b))
+	a.signal(syscall.SIGCONT)
+	r.eventually(4*time.Second, "who lost has removed its addresses", func() bool { return a.addresses() == 0 })
+	if !r.all(b)() {
+		t.Error("the other pod no longer carries all")
+	}
+}
+
+// The same for one that cannot ask the API server when it goes on.
+func TestStoppedAndCutOff(t *testing.T) {
+	r, a, b := pair(t)
+	a.signal(syscall.SIGSTOP)
+	a.cut(true)
+	r.eventually(leaseTime+6*time.Second, "the other pod carries all", r.all(b))
+	a.signal(syscall.SIGCONT)
+	r.eventually(4*time.Second, "who lost has removed its addresses", func() bool { return a.addresses() == 0 })
+	a.cut(false)
+	if !r.all(b)() {
+		t.Error("the other pod no longer carries all")
+	}
+}
+
+// A holder without the API server keeps what it has, after a restart too.
+func TestCutOff(t *testing.T) {
+	r, a, b := pair(t)
+	a.cut(true)
+	keeps := func() {
+		t.Helper()
+		for end := time.Now().Add(2 * leaseTime); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			n := map[string]int{}
+			for _, ip := range r.vips {
+				n[r.who(ip)]++
+			}
+			if n[a.name] != 2 || n[b.name] != 2 {
+				t.Fatalf("clients are answered by %v", n)
+			}
+		}
+	}
+	keeps()
+	st, err := a.status()
+	if err != nil || len(st.Problems) == 0 || st.Problems[0].Reason != contract.LeaseUnreachable {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	a.kill()
+	a.start(false)
+	keeps() // the address is on the interface, and known to the client, while nobody answers
+	a.cut(false)
+	r.eventually(5*time.Second, "it has its Lease again", func() bool {
+		st, err := a.status()
+		if err != nil {
+			return false
+		}
+		for _, g := range st.Groups {
+			if g.Holding && g.LeaseValid {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// A pod that is gone altogether, and with it its interface.
+func TestKilled(t *testing.T) {
+	r, a, b := pair(t)
+	a.kill()
+	r.eventually(leaseTime+6*time.Second, "the other pod carries all", r.all(b))
+	// Its speaker is started again, by the kubelet: what an earlier one left is removed.
+	if a.addresses() == 0 {
+		t.Error("kill -9 removed the addresses")
+	}
+	a.start(false)
+	r.eventually(4*time.Second, "what the earlier speaker left is removed", func() bool { return a.addresses() == 0 })
+}
+
+// Groups change, and what cannot be used is told.
+func TestConfigChanges(t *testing.T) {
+	r, a, b := pair(t)
+	r.write(`{"interface": "rdma0", "groups": [{"lease": "vip-0", "addresses": ["192.0.2.10"]}]}`)
+	r.eventually(4*time.Second, "three addresses are gone", func() bool { return a.addresses()+b.addresses() == 1 })
+	if h := r.api.holder("vip-1"); h != "" {
+		t.Errorf("vip-1 is still held by %s", h)
+	}
+	problem := func(reason, text string) func() bool {
+		return func() bool {
+			st, err := a.status()
+			if err != nil {
+				return false
+			}
+			for _, p := range st.Problems {
+				if p.Reason == reason && strings.Contains(p.Message, text) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	r.write(`{"interface": "rdma0", "group": []}`)
+	r.eventually(4*time.Second, "ConfigInvalid", problem(contract.ConfigInvalid, "group"))
+	r.write(`{"interface": "rdma7", "groups": [{"lease": "vip-0", "addresses": ["192.0.2.10"]}]}`)
+	r.eventually(4*time.Second, "InterfaceMissing", problem(contract.InterfaceMissing, "rdma7"))
+	r.eventually(4*time.Second, "no address is left", func() bool { return a.addresses()+b.addresses() == 0 })
+	r.write(`{"interface": "rdma0", "groups": [{"lease": "none", "addresses": ["192.0.2.11"]}]}`)
+	r.eventually(4*time.Second, "LeaseUnreachable", problem(contract.LeaseUnreachable, "none"))
+}

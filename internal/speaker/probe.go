@@ -1,0 +1,41 @@
+package speaker
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"sluice.dev/sluice/internal/speaker/machine"
+)
+
+const (
+	gatewayEvery = time.Second
+	// A gateway that answers nothing for so long is gone, and with it what the addresses are for. One that answers that it is not
+	// ready, as while it drains, keeps them.
+	gatewayGone = 10 * time.Second
+)
+
+// watchGateway tells whether the pod may take addresses and may keep those it has, by asking the gateway's readiness page, until ctx ends.
+func watchGateway(ctx context.Context, url string, tell func(machine.Fit)) {
+	client := &http.Client{Timeout: gatewayEvery}
+	answered := time.Now()
+	t := time.NewTicker(gatewayEvery)
+	defer t.Stop()
+	for {
+		ready := false
+		if req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil); err == nil {
+			if r, err := client.Do(req); err == nil {
+				_, _ = io.CopyN(io.Discard, r.Body, 4096)
+				_ = r.Body.Close()
+				answered, ready = time.Now(), r.StatusCode == http.StatusOK
+			}
+		}
+		tell(machine.Fit{Take: ready, Keep: time.Since(answered) < gatewayGone})
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}

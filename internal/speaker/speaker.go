@@ -1,0 +1,399 @@
+package speaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/lease"
+	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/neighbour"
+	"sluice.dev/sluice/internal/speaker/netif"
+)
+
+const (
+	deviceEvery = time.Second
+	downMost    = 3 * time.Second // an interface may be down for so long before its addresses are given up
+	gidMost     = 3 * time.Second // an adapter knows an address after this
+)
+
+// speaker carries out what the machine decides. Everything but the fields of their own goroutines is guarded by mu, which the loop
+// holds while it works.
+type speaker struct {
+	o      options
+	log    *slog.Logger
+	leases *lease.Client
+
+	events chan machine.Event
+	calls  chan func() // run by the loop
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	m        *machine.Machine
+	since    machine.Time // when the machine last decided
+	looked   machine.Time // when the loop last went round
+	file     loaded
+	config   *contract.Config // in force; nil before the first
+	device   netif.Device
+	missing  error // why device is of no use
+	upAt     machine.Time
+	port     *neighbour.Port
+	gateway  machine.Fit
+	follows  map[string]context.CancelFunc
+	carried  map[netip.Addr]machine.Time // since when they are on the interface
+	problems map[string]contract.Problem // by what has it
+	stopping bool
+	done     bool
+}
+
+// boot is the time since the machine was started, with the time in which it was suspended.
+func boot() machine.Time {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(fmt.Sprintf("CLOCK_BOOTTIME: %v", err)) // every kernel has it since 2.6.39
+	}
+	return machine.Time(t.Nano())
+}
+
+func random(n time.Duration) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	return rand.N(n)
+}
+
+func newSpeaker(o options, log *slog.Logger, leases *lease.Client) *speaker {
+	return &speaker{
+		o: o, log: log, leases: leases,
+		events: make(chan machine.Event, 256), calls: make(chan func(), 16),
+		m: machine.New(o.timing, contract.Identity(o.pod, o.uid), boot(), random), looked: boot(),
+		follows: map[string]context.CancelFunc{}, carried: map[netip.Addr]machine.Time{}, problems: map[string]contract.Problem{},
+		gateway: machine.Fit{Take: o.gateway == "", Keep: true},
+	}
+}
+
+// run works until everything is given up after stop ended.
+func (s *speaker) run(stop context.Context) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer s.work.Wait()
+	defer cancel()
+	present, err := netif.Present()
+	if err != nil {
+		return fmt.Errorf("addresses of an earlier speaker: %w", err)
+	}
+	s.locked(func() { s.step(ctx, machine.Present{Addresses: present}) })
+	s.work.Go(func() {
+		watchFile(ctx, s.o.file, func(l loaded) { s.call(ctx, func() { s.configure(ctx, l) }) })
+	})
+	if s.o.gateway != "" {
+		s.work.Go(func() {
+			watchGateway(ctx, s.o.gateway, func(f machine.Fit) { s.call(ctx, func() { s.gateway = f }) })
+		})
+	}
+	s.loop(ctx, stop)
+	if s.port != nil {
+		s.port.Close()
+	}
+	return nil
+}
+
+func (s *speaker) loop(ctx, stop context.Context) {
+	tick := time.NewTicker(s.o.timing.Probe / 4)
+	defer tick.Stop()
+	look := time.NewTicker(deviceEvery)
+	defer look.Stop()
+	stopped := stop.Done()
+	for !s.done {
+		select {
+		case e := <-s.events:
+			s.locked(func() { s.step(ctx, e) })
+		case f := <-s.calls:
+			s.locked(f)
+		case <-tick.C:
+			s.locked(func() { s.step(ctx, machine.Tick{}) })
+		case <-look.C:
+			s.locked(func() { s.look(ctx) })
+		case <-stopped:
+			stopped = nil
+			s.locked(func() {
+				s.log.Info("giving the addresses up")
+				s.stopping = true
+				s.step(ctx, machine.Stop{})
+			})
+		}
+	}
+}
+
+func (s *speaker) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// call runs f in the loop, soon.
+func (s *speaker) call(ctx context.Context, f func()) {
+	select {
+	case s.calls <- f:
+	case <-ctx.Done():
+	}
+}
+
+// tell hands an event to the loop, and waits until it is taken.
+func (s *speaker) tell(ctx context.Context, e machine.Event) {
+	select {
+	case s.events <- e:
+	case <-ctx.Done():
+	}
+}
+
+// step hands an event to the machine and carries out what it decides.
+func (s *speaker) step(ctx context.Context, e machine.Event) {
+	now := boot()
+	s.looked = now
+	before := s.holding(now)
+	for _, a := range s.m.Step(now, e) {
+		s.do(ctx, a, now)
+	}
+	for lease, h := range s.holding(now) {
+		if h != before[lease] {
+			s.log.Info("group", "lease", lease, "holding", h)
+		}
+	}
+}
+
+func (s *speaker) holding(now machine.Time) map[string]bool {
+	all := map[string]bool{}
+	for _, g := range s.m.Status(now) {
+		all[g.Lease] = g.State == "Holding"
+	}
+	return all
+}
+
+// do carries out an action that was decided at since. Frames that are late, since the process was stopped, are not sent.
+func (s *speaker) do(ctx context.Context, a machine.Action, since machine.Time) {
+	send := func(what string, ip netip.Addr, f func() error) {
+		if s.port == nil || boot()-since > s.o.timing.Probe/2 {
+			return
+		}
+		if err := f(); err != nil {
+			s.log.Debug("not sent", "frame", what, "address", ip, "error", err)
+		}
+	}
+	switch a := a.(type) {
+	case machine.Ask:
+		send("probe", a.Address, func() error { return s.port.Ask(a.Address) })
+	case machine.Announce:
+		send("announcement", a.Address, func() error { return s.port.Announce(a.Address) })
+	case machine.Reply:
+		send("reply", a.To.Address, func() error { return s.port.Reply(a.To) })
+	case machine.Write:
+		s.work.Go(func() { s.write(ctx, a) })
+	case machine.Add:
+		err := s.device.Add(a.Address, s.config.Networks, s.config.Gateways)
+		s.problem("address "+a.Address.String(), err)
+		if err == nil {
+			s.carried[a.Address] = since
+			s.log.Info("address taken", "address", a.Address, "interface", s.device.Name)
+		}
+		s.step(ctx, machine.Added{Address: a.Address, Failed: err != nil})
+	case machine.Remove:
+		delete(s.carried, a.Address)
+		s.problem("gid "+a.Address.String(), nil)
+		if err := s.device.Remove(a.Address); err != nil {
+			s.log.Warn("address not removed", "address", a.Address, "interface", s.device.Name, "error", err)
+		} else {
+			s.log.Info("address given up", "address", a.Address, "interface", s.device.Name)
+		}
+	case machine.Done:
+		s.done = true
+	}
+}
+
+func (s *speaker) write(ctx context.Context, w machine.Write) {
+	r, err := s.leases.Write(ctx, w, time.Now())
+	s.call(ctx, func() {
+		s.leaseProblem(w.Lease, err)
+		s.step(ctx, machine.Written{Lease: w.Lease, Failed: err != nil, Record: r})
+	})
+	if err == nil {
+		return
+	}
+	// Somebody may have written in between.
+	if r, err := s.leases.Get(ctx, w.Lease); err == nil {
+		s.tell(ctx, machine.Seen{Lease: w.Lease, Record: r})
+	}
+}
+
+func (s *speaker) leaseProblem(name string, err error) {
+	if err != nil {
+		err = &contract.Problem{Reason: contract.LeaseUnreachable, Lease: name, Message: fmt.Sprintf("Lease %s: %v", name, err)}
+	}
+	s.problem("lease "+name, err)
+}
+
+// problem notes what is wrong with something, or that nothing is.
+func (s *speaker) problem(what string, err error) {
+	before, had := s.problems[what]
+	if err == nil {
+		delete(s.problems, what)
+		if had {
+			s.log.Info("over", "problem", before.Message)
+		}
+		return
+	}
+	var p *contract.Problem
+	if !errors.As(err, &p) {
+		p = &contract.Problem{Reason: contract.ConfigInvalid, Message: err.Error()}
+	}
+	if !had || before.Reason != p.Reason {
+		s.log.Warn(p.Message, "reason", p.Reason)
+	}
+	s.problems[what] = *p
+}
+
+// configure takes a new file over. One that cannot be used changes nothing.
+func (s *speaker) configure(ctx context.Context, l loaded) {
+	if l.err != nil {
+		s.problem("config", fmt.Errorf("%s: %w", s.o.file, l.err))
+		return
+	}
+	s.problem("config", nil)
+	if s.config != nil && l.hash == s.file.hash {
+		return
+	}
+	moved := s.config != nil && s.config.Interface != l.config.Interface
+	s.file, s.config = l, l.config
+	if moved {
+		s.leaveDevice(ctx)
+	}
+	var groups []machine.Group
+	wanted := map[string]bool{}
+	for _, g := range l.config.Groups {
+		groups = append(groups, machine.Group{Lease: g.Lease, Addresses: g.Addresses})
+		wanted[g.Lease] = true
+	}
+	for name, cancel := range s.follows {
+		if !wanted[name] {
+			cancel()
+			delete(s.follows, name)
+			s.problem("lease "+name, nil)
+		}
+	}
+	for what, p := range s.problems {
+		if ip, err := netip.ParseAddr(p.Address); err == nil && !slices.ContainsFunc(groups, func(g machine.Group) bool { return slices.Contains(g.Addresses, ip) }) {
+			delete(s.problems, what)
+		}
+	}
+	s.step(ctx, machine.Configure{Groups: groups})
+	for name := range wanted {
+		if s.follows[name] != nil {
+			continue
+		}
+		fctx, cancel := context.WithCancel(ctx)
+		s.follows[name] = cancel
+		s.work.Go(func() {
+			s.leases.Follow(fctx, name,
+				func(r machine.Record) { s.tell(fctx, machine.Seen{Lease: name, Record: r}) },
+				func(err error) { s.call(fctx, func() { s.leaseProblem(name, err) }) })
+		})
+	}
+	s.look(ctx)
+	s.listen()
+}
+
+// look looks at the interface, and says whether the pod is fit.
+func (s *speaker) look(ctx context.Context) {
+	if s.config == nil {
+		return
+	}
+	now := boot()
+	d, err := netif.Find(s.config.Interface)
+	if err == nil && !d.Up {
+		err = &contract.Problem{Reason: contract.InterfaceMissing, Message: fmt.Sprintf("interface %s is down", d.Name)}
+	}
+	if err == nil {
+		s.upAt = now
+	}
+	if d.Index != s.device.Index || d.MAC != s.device.MAC || s.port == nil {
+		s.leaveDevice(ctx)
+		s.device = d
+		if err == nil {
+			err = s.openPort(ctx)
+		}
+	}
+	s.missing = err
+	s.problem("interface", err)
+	s.checkGIDs(now)
+	keep := err == nil || s.port != nil && now-s.upAt < downMost
+	s.step(ctx, machine.Fit{Take: err == nil && s.gateway.Take, Keep: keep && s.gateway.Keep})
+}
+
+func (s *speaker) openPort(ctx context.Context) error {
+	p, err := neighbour.Open(s.device.Index, s.device.MAC, func(h machine.Heard) {
+		select {
+		case s.events <- h:
+		case <-ctx.Done():
+		default: // a flood: who asks, asks again
+		}
+	})
+	if err != nil {
+		return &contract.Problem{Reason: contract.NotPermitted, Message: err.Error()}
+	}
+	s.port = p
+	s.listen()
+	return nil
+}
+
+// leaveDevice gives up what the interface carries, since it is another one now.
+func (s *speaker) leaveDevice(ctx context.Context) {
+	if s.port == nil {
+		return
+	}
+	s.step(ctx, machine.Fit{})
+	s.port.Close()
+	s.port = nil
+}
+
+func (s *speaker) listen() {
+	if s.port == nil || s.config == nil {
+		return
+	}
+	var all []netip.Addr
+	for _, g := range s.config.Groups {
+		all = append(all, g.Addresses...)
+	}
+	var err error
+	if e := s.port.Watch(all); e != nil {
+		err = &contract.Problem{Reason: contract.NetworkNotLayer2, Message: e.Error()}
+	}
+	s.problem("groups", err)
+}
+
+// checkGIDs looks whether the interface's RDMA device, if it has one, knows the addresses.
+func (s *speaker) checkGIDs(now machine.Time) {
+	device := netif.RDMADevice(netif.Sysfs, s.device.Name)
+	if device == "" {
+		return
+	}
+	for _, ip := range slices.Collect(maps.Keys(s.carried)) {
+		if now-s.carried[ip] < gidMost {
+			continue
+		}
+		var err error
+		if !netif.HasGID(netif.Sysfs, device, ip) {
+			err = &contract.Problem{Reason: contract.DeviceAddressLimit, Address: ip.String(),
+				Message: fmt.Sprintf("RDMA device %s has no GID for %v: its table is full, or the address is one of IPv6, which adapters do not get", device, ip)}
+		}
+		s.problem("gid "+ip.String(), err)
+	}
+}
