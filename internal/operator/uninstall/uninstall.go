@@ -1,0 +1,136 @@
+// Package uninstall is what runs before the operator is removed: it refuses that as long as there are NFSExports, or deletes them and their gateways
+// while the operator is still there to take apart what it made.
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// Options say where to look, and what to do about it.
+type Options struct {
+	// Namespaces are those that the operator looks at; empty: all.
+	Namespaces []string
+	// Force deletes all NFSExports and NFSGateways there.
+	Force bool
+	// Release is the Helm release's name, for the advice in errors.
+	Release string
+	// Poll is how long to wait before looking again whether what was deleted is gone.
+	Poll time.Duration
+}
+
+// AddToScheme adds the kinds that Run reads.
+func AddToScheme(s *runtime.Scheme) error {
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		return err
+	}
+	return corev1.AddToScheme(s)
+}
+
+// Run returns nil when the operator may go: there is no NFSExport, or with Force when all NFSExports, then all NFSGateways, and what was made for them are
+// gone. Keys of file handles and claims stay. It waits until ctx ends, and tells out what it does.
+func Run(ctx context.Context, c client.Client, o Options, out io.Writer) error {
+	exports, err := o.names(ctx, c, &v1alpha1.NFSExportList{})
+	if err != nil {
+		return err
+	}
+	if len(exports) > 0 && !o.Force {
+		return fmt.Errorf("%s served: %s. Delete them, or have all NFSExports and NFSGateways deleted, whereby clients lose their mounts: "+
+			"helm upgrade %s CHART --reuse-values --set uninstall.force=true, then helm uninstall again. "+
+			"To leave pods serving without an operator: helm uninstall %s --no-hooks", are(len(exports), "NFSExport"), some(exports), o.Release, o.Release)
+	}
+	if !o.Force {
+		return nil
+	}
+	fmt.Fprintf(out, "deleting %d NFSExports\n", len(exports))
+	if err := o.remove(ctx, c, &v1alpha1.NFSExportList{}); err != nil {
+		return err
+	}
+	if err := o.gone(ctx, c, &corev1.ServiceList{}, "Services of exports, which the operator removes if it runs"); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "deleting NFSGateways")
+	if err := o.remove(ctx, c, &v1alpha1.NFSGatewayList{}); err != nil {
+		return err
+	}
+	return o.gone(ctx, c, &corev1.PodList{}, "gateway pods, which drain")
+}
+
+// each lists objects in all namespaces that count.
+func (o Options) each(ctx context.Context, c client.Client, list client.ObjectList, do func(client.Object) error, opts ...client.ListOption) error {
+	namespaces := o.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range namespaces {
+		if err := c.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
+			if meta.IsNoMatchError(err) {
+				return nil // without the CRD there are none
+			}
+			return err
+		}
+		if err := meta.EachListItem(list, func(item runtime.Object) error { return do(item.(client.Object)) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o Options) names(ctx context.Context, c client.Client, list client.ObjectList, opts ...client.ListOption) (names []string, err error) {
+	err = o.each(ctx, c, list, func(x client.Object) error {
+		names = append(names, x.GetNamespace()+"/"+x.GetName())
+		return nil
+	}, opts...)
+	return names, err
+}
+
+func (o Options) remove(ctx context.Context, c client.Client, list client.ObjectList) error {
+	return o.each(ctx, c, list, func(x client.Object) error { return client.IgnoreNotFound(c.Delete(ctx, x)) })
+}
+
+// gone waits until no object of the kind is there that the operator made.
+func (o Options) gone(ctx context.Context, c client.Client, list client.ObjectList, what string) error {
+	var left []string
+	for {
+		now, err := o.names(ctx, c, list, client.MatchingLabels{plan.LabelManaged: plan.ManagedBy})
+		if err == nil && len(now) == 0 {
+			return nil
+		}
+		if err == nil {
+			left = now
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s are still there: %s: %w", what, some(left), context.Cause(ctx))
+		case <-time.After(o.Poll):
+		}
+	}
+}
+
+func are(n int, what string) string {
+	if n == 1 {
+		return "one " + what + " is"
+	}
+	return fmt.Sprintf("%d %ss are", n, what)
+}
+
+// some are the first few of many names.
+func some(names []string) string {
+	const few = 5
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}
