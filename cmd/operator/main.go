@@ -1,0 +1,20 @@
+// Operator makes gateways of the NFSGateways and NFSExports of a cluster. It is the control plane of Sluice: clients go on without it.
+//
+//	operator [--namespace NAMESPACE] …
+//	operator speaker --config FILE …
+//
+// The second form is the sidecar of gateway pods that carry virtual addresses.
+package main
+
+import (
+	"os"
+
+	"sluice.dev/sluice/internal/operator"
+)
+
+// version is set by the linker.
+var version = "development"
+
+func main() {
+	os.Exit(operator.Main(os.Args[1:], version, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,193 @@
+package controllers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// fieldManager owns what the operator applies.
+const fieldManager = "sluice-operator"
+
+// annotationApplied is a hash of what was applied, so that a field which is no longer wanted is noticed too.
+const annotationApplied = "sluice.dev/applied"
+
+// settle is how long the cache may take to show what was written.
+const settle = 3 * time.Second
+
+// applier writes objects by server-side apply, and nothing where nothing would change.
+type applier struct {
+	client.Client
+
+	mu      sync.Mutex
+	written map[objectKey]written
+}
+
+type objectKey struct {
+	schema.GroupKind
+	client.ObjectKey
+}
+
+// written is what was applied last, which the cache may not have yet.
+type written struct {
+	hash string
+	at   time.Time
+}
+
+// apply makes an object as desired. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
+func (a *applier) apply(ctx context.Context, desired client.Object) (early bool, err error) {
+	u, err := a.plain(desired)
+	if err != nil {
+		return false, err
+	}
+	key := objectKey{u.GroupVersionKind().GroupKind(), client.ObjectKeyFromObject(u)}
+	hash, err := contentHash(u)
+	if err != nil {
+		return false, err
+	}
+	annotations := u.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[annotationApplied] = hash
+	u.SetAnnotations(annotations)
+
+	live, err := a.live(ctx, u)
+	if err != nil {
+		return false, err
+	}
+	if live != nil && live.GetAnnotations()[annotationApplied] == hash && covers(live.Object, u.Object) {
+		return false, nil
+	}
+	if a.early(key, hash) {
+		return true, nil
+	}
+	if err := a.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
+		a.forget(key)
+		return false, fmt.Errorf("%s %s: %w", key.Kind, key.ObjectKey, err)
+	}
+	return true, nil
+}
+
+// early tells whether the same was written so shortly before that the cache may not have it yet, and notes it if not.
+func (a *applier) early(key objectKey, hash string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if last := a.written[key]; last.hash == hash && time.Since(last.at) < settle {
+		return true
+	}
+	if a.written == nil {
+		a.written = map[objectKey]written{}
+	}
+	maps.DeleteFunc(a.written, func(_ objectKey, w written) bool { return time.Since(w.at) > settle })
+	a.written[key] = written{hash, time.Now()}
+	return false
+}
+
+// forget has the next apply write, whatever was written before.
+func (a *applier) forget(key objectKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.written, key)
+}
+
+// plain is an object as it is applied: without what only the API server writes.
+func (a *applier) plain(o client.Object) (*unstructured.Unstructured, error) {
+	gvk, err := apiutil.GVKForObject(o, a.Scheme())
+	if err != nil {
+		return nil, err
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.DeepCopyObject())
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: m}
+	u.SetGroupVersionKind(gvk)
+	unstructured.RemoveNestedField(m, "status")
+	unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
+	unstructured.RemoveNestedField(m, "spec", "template", "metadata", "creationTimestamp")
+	return u, nil
+}
+
+// live reads the object as the cache has it; nil if it does not exist.
+func (a *applier) live(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	var o client.Object
+	if typed, err := a.Scheme().New(u.GroupVersionKind()); err == nil {
+		o = typed.(client.Object)
+	} else {
+		o = &unstructured.Unstructured{}
+		o.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
+	}
+	if err := a.Get(ctx, client.ObjectKeyFromObject(u), o); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	return &unstructured.Unstructured{Object: m}, nil
+}
+
+func contentHash(u *unstructured.Unstructured) (string, error) {
+	b, err := json.Marshal(u.Object) // keys in order
+	if err != nil {
+		return "", err
+	}
+	return fileHash(string(b)), nil
+}
+
+// fileHash identifies a configuration file's content, as a gateway does on /status: 16 hex digits of SHA-256.
+func fileHash(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:8])
+}
+
+// covers tells whether live has all that desired says. Lists have to be as long: what the API server adds are fields.
+func covers(live, desired any) bool {
+	switch d := desired.(type) {
+	case map[string]any:
+		l, ok := live.(map[string]any)
+		if !ok {
+			return len(d) == 0 && live == nil
+		}
+		for k, v := range d {
+			if k == "apiVersion" || k == "kind" {
+				continue
+			}
+			if !covers(l[k], v) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		l, ok := live.([]any)
+		if !ok || len(l) != len(d) {
+			return len(d) == 0 && live == nil
+		}
+		for i := range d {
+			if !covers(l[i], d[i]) {
+				return false
+			}
+		}
+		return true
+	case nil:
+		return true
+	}
+	return reflect.DeepEqual(live, desired)
+}

@@ -1,0 +1,176 @@
+package controllers
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/operator/report"
+	"sluice.dev/sluice/internal/speaker/contract"
+)
+
+// board is where controllers leave what they found out for each other: the gateway controller its plans, the poll controller what pods answered. Nothing of
+// it outlives the process.
+type board struct {
+	mu       sync.Mutex
+	gateways map[types.NamespacedName]*found
+	polls    map[types.NamespacedName]*poll
+
+	// Who is told of a gateway when
+	heard   []func(gateway types.NamespacedName) // anything about it is new,
+	moved   []func(gateway types.NamespacedName) // its pods serve other exports than before, or elsewhere,
+	planned []func(gateway types.NamespacedName) // its pods shall serve something else.
+}
+
+// found is a gateway as it was seen last.
+type found struct {
+	plan    plan.Plan
+	seen    report.Seen // its pods lack what they answered
+	files   map[string]string
+	changed time.Time    // when the plan was another one last
+	whole   *report.Seen // with what they answered; nil if it has to be put together anew
+}
+
+// poll is what a pod answered.
+type poll struct {
+	gateway types.NamespacedName
+	uid     types.UID
+	status  *status.Status
+	speaker *contract.Status
+	err     string
+}
+
+func newBoard() *board {
+	return &board{gateways: map[types.NamespacedName]*found{}, polls: map[types.NamespacedName]*poll{}}
+}
+
+// set takes what became of a gateway; nil if it is gone.
+func (b *board) set(gateway types.NamespacedName, f *found) {
+	b.mu.Lock()
+	old := b.gateways[gateway]
+	same := f != nil && old != nil && maps.Equal(old.files, f.files)
+	switch {
+	case f == nil:
+		delete(b.gateways, gateway)
+	case same:
+		f.changed = old.changed
+		fallthrough
+	default:
+		b.gateways[gateway] = f
+	}
+	b.mu.Unlock()
+	b.tell(&b.heard, gateway)
+	if f != nil && !same {
+		b.tell(&b.planned, gateway)
+	}
+}
+
+// setPoll takes what a pod answered; nil if there is no such pod.
+func (b *board) setPoll(pod types.NamespacedName, p *poll) {
+	b.mu.Lock()
+	old := b.polls[pod]
+	if p == nil && old == nil {
+		b.mu.Unlock()
+		return
+	}
+	var gateway types.NamespacedName
+	if p == nil {
+		gateway = old.gateway
+		delete(b.polls, pod)
+	} else {
+		gateway = p.gateway
+		b.polls[pod] = p
+	}
+	if f := b.gateways[gateway]; f != nil {
+		f.whole = nil
+	}
+	b.mu.Unlock()
+	b.tell(&b.heard, gateway)
+	if !slices.Equal(old.listeners(), p.listeners()) {
+		b.tell(&b.moved, gateway)
+	}
+}
+
+// listen adds a listener to one of the lists.
+func (b *board) listen(list *[]func(types.NamespacedName), f func(types.NamespacedName)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*list = append(*list, f)
+}
+
+func (b *board) tell(list *[]func(types.NamespacedName), gateway types.NamespacedName) {
+	b.mu.Lock()
+	whom := *list
+	b.mu.Unlock()
+	for _, f := range whom {
+		f(gateway)
+	}
+}
+
+// listeners are those that a pod has, of which exports, and which file it read.
+func (p *poll) listeners() (out []plan.Busy) {
+	if p == nil || p.status == nil {
+		return nil
+	}
+	out = append(out, plan.Busy{Address: p.status.Config.Hash})
+	for i := range p.status.Exports {
+		e := &p.status.Exports[i]
+		for j := range e.Listeners {
+			out = append(out, plan.Busy{Export: e.Name, Address: e.Listeners[j].Configured})
+		}
+	}
+	return out
+}
+
+// polled returns what a pod answered last; nil if it was not asked.
+func (b *board) polled(pod *corev1.Pod) *poll {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.polls[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]; p != nil && p.uid == pod.UID {
+		return p
+	}
+	return nil
+}
+
+// look returns a gateway's plan and all that is known of its pods; nil if nothing is known of the gateway. Both are not to be changed.
+func (b *board) look(gateway types.NamespacedName) (*plan.Plan, *report.Seen) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := b.gateways[gateway]
+	if f == nil {
+		return nil, nil
+	}
+	if f.whole == nil {
+		w := f.seen
+		w.Pods = slices.Clone(w.Pods)
+		for i := range w.Pods {
+			pod := &w.Pods[i]
+			if p := b.polls[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]; p != nil && p.uid == pod.UID {
+				pod.Status, pod.Error, pod.Speaker = p.status, p.err, p.speaker
+			}
+		}
+		slices.SortFunc(w.Pods, func(a, b report.Pod) int { return cmp.Compare(a.Name, b.Name) })
+		f.whole = &w
+	}
+	return &f.plan, f.whole
+}
+
+// applying tells whether a pod lags behind its gateway's plan, which changed less than patience ago.
+func (b *board) applying(pod *corev1.Pod, now time.Time, patience time.Duration) bool {
+	p := b.polled(pod)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := b.gateways[gatewayOf(pod)]
+	if f == nil || now.Sub(f.changed) > patience {
+		return false
+	}
+	return p == nil || p.status == nil || p.status.Config.Hash != f.files[pod.Labels[plan.LabelWorkload]] ||
+		slices.ContainsFunc(p.status.Exports, func(e status.Export) bool { return e.State != status.Serving })
+}

@@ -1,0 +1,127 @@
+package controllers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
+	"sluice.dev/sluice/internal/operator/report"
+)
+
+// patience is how long the status of a new generation waits for pods to apply it, so that it need not be written twice.
+const patience = 3 * time.Second
+
+// exports writes the status of NFSExports. Nobody else does, and it writes nothing else.
+type exports struct {
+	*statuses
+	board *board
+
+	mu    sync.Mutex
+	since map[types.UID]generation
+}
+
+// generation is one that pods have yet to apply.
+type generation struct {
+	number int64
+	since  time.Time
+}
+
+// Reconcile reports on one export.
+func (r *exports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var x v1alpha1.NFSExport
+	if err := r.Get(ctx, req.NamespacedName, &x); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if x.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil
+	}
+	want, ok, err := r.report(ctx, &x)
+	if err != nil || !ok {
+		return ctrl.Result{}, err
+	}
+	if wait := r.wait(&x, &want); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	want.ObservedGeneration = x.Generation
+	want.Conditions = condition.Merge(x.Status.Conditions, want.Conditions, x.Generation, metav1.Now())
+	return r.write(ctx, &x, &x.Status, &want)
+}
+
+// report returns the export's status; nothing while its plan is not made yet.
+func (r *exports) report(ctx context.Context, x *v1alpha1.NFSExport) (s v1alpha1.NFSExportStatus, ok bool, err error) {
+	p, seen := r.board.look(referred(x))
+	if p == nil {
+		var gw v1alpha1.NFSGateway
+		err := r.Get(ctx, referred(x), &gw)
+		if client.IgnoreNotFound(err) != nil || err == nil && gw.DeletionTimestamp == nil {
+			return s, false, err
+		}
+		return report.NoGateway(x), true, nil
+	}
+	for i := range p.Exports {
+		if e := &p.Exports[i]; e.Source.UID == x.UID && e.Source.Generation == x.Generation {
+			return report.Export(p, e, seen), true, nil
+		}
+	}
+	return s, false, nil
+}
+
+// wait returns how long the status of a new generation is kept back, since pods are about to apply it.
+func (r *exports) wait(x *v1alpha1.NFSExport, s *v1alpha1.NFSExportStatus) time.Duration {
+	passing := func(kind string, reasons ...string) bool {
+		c := meta.FindStatusCondition(s.Conditions, kind)
+		for _, reason := range reasons {
+			if c != nil && c.Reason == reason {
+				return true
+			}
+		}
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x.Status.ObservedGeneration == x.Generation ||
+		!passing(v1alpha1.ConditionProgrammed, v1alpha1.ReasonApplying) && !passing(v1alpha1.ConditionBackendReachable, v1alpha1.ReasonUnknown) &&
+			!passing(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending) {
+		delete(r.since, x.UID)
+		return 0
+	}
+	if r.since == nil {
+		r.since = map[types.UID]generation{}
+	}
+	g, known := r.since[x.UID]
+	if !known || g.number != x.Generation {
+		g = generation{x.Generation, time.Now()}
+		r.since[x.UID] = g
+	}
+	return patience - time.Since(g.since)
+}
+
+// gatewayStatuses writes the status of NFSGateways. Nobody else does, and it writes nothing else.
+type gatewayStatuses struct {
+	*statuses
+	board *board
+}
+
+// Reconcile reports on one gateway.
+func (r *gatewayStatuses) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var gw v1alpha1.NFSGateway
+	if err := r.Get(ctx, req.NamespacedName, &gw); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	p, seen := r.board.look(req.NamespacedName)
+	if gw.DeletionTimestamp != nil || p == nil || p.Gateway.UID != gw.UID || p.Gateway.Generation != gw.Generation {
+		return ctrl.Result{}, nil // its plan comes
+	}
+	want := report.Gateway(p, seen)
+	want.ObservedGeneration = gw.Generation
+	want.Conditions = condition.Merge(gw.Status.Conditions, want.Conditions, gw.Generation, metav1.Now())
+	return r.write(ctx, &gw, &gw.Status, &want)
+}

@@ -1,0 +1,252 @@
+package controllers
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/objects"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/operator/report"
+)
+
+// lookAgain is when a gateway is looked at that refers to something which is not there, and which is not watched.
+const lookAgain = 30 * time.Second
+
+// gateways makes the objects of each NFSGateway. It writes no status of ours.
+type gateways struct {
+	applier
+	Options
+	APIReader client.Reader
+	board     *board
+	prunable  []client.ObjectList
+}
+
+// Reconcile plans one gateway, and has the cluster follow.
+func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var gw v1alpha1.NFSGateway
+	err := r.Get(ctx, req.NamespacedName, &gw)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	}
+	if err != nil || gw.DeletionTimestamp != nil {
+		r.board.set(req.NamespacedName, nil)
+		return ctrl.Result{}, r.clear(ctx, req.NamespacedName)
+	}
+	services, pods, err := r.made(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	in, err := r.gather(ctx, &gw, pods, services)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	p := plan.Make(in)
+	var errs []error
+	if err := r.keys(ctx, &gw); err != nil {
+		errs = append(errs, err)
+	}
+
+	f := &found{plan: p, files: map[string]string{}, changed: time.Now()}
+	f.seen = report.Seen{Services: map[string]*corev1.Service{}, Failed: map[string]string{}, Refused: map[string]string{}, Nodes: in.Nodes}
+	for i := range pods {
+		f.seen.Pods = append(f.seen.Pods, report.Pod{Pod: &pods[i]})
+	}
+	for i := range services {
+		f.seen.Services[services[i].Name] = &services[i]
+	}
+
+	var res ctrl.Result
+	wanted := map[objectKey]bool{}
+	maps := map[string]*corev1.ConfigMap{}
+	for _, o := range objects.Build(&p, &r.Defaults) {
+		wanted[r.key(o)] = true
+		early, err := r.apply(ctx, o)
+		switch {
+		case meta.IsNoMatchError(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			continue // the Prometheus operator is not installed; or everything here is about to go
+		case err != nil:
+			errs = append(errs, err)
+			if s, ok := o.(*corev1.Service); ok {
+				f.seen.Failed[s.Name] = err.Error()
+			}
+			continue
+		case early:
+			res.RequeueAfter = settle
+		}
+		if c, ok := o.(*corev1.ConfigMap); ok {
+			maps[c.Name] = c
+			f.files[c.Labels[plan.LabelWorkload]] = fileHash(c.Data[objects.GatewayFile])
+		}
+	}
+	errs = append(errs, r.refusals(ctx, &p, f.seen.Refused), r.ingress(ctx, &p, f.seen.Services))
+	r.board.set(req.NamespacedName, f)
+	errs = append(errs, r.touch(ctx, pods, maps), r.prune(ctx, req.NamespacedName, wanted, pods, true))
+	if meta.IsStatusConditionFalse(p.Conditions, v1alpha1.ConditionResolvedRefs) && res.RequeueAfter == 0 {
+		res.RequeueAfter = lookAgain
+	}
+	return res, errors.Join(errs...)
+}
+
+// made lists the Services of a gateway's exports, and its pods.
+func (r *gateways) made(ctx context.Context, gw types.NamespacedName) ([]corev1.Service, []corev1.Pod, error) {
+	of := []client.ListOption{client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelGateway: gw.Name}}
+	var services corev1.ServiceList
+	var pods corev1.PodList
+	if err := errors.Join(r.List(ctx, &services, of...), r.List(ctx, &pods, of...)); err != nil {
+		return nil, nil, err
+	}
+	kept := services.Items[:0]
+	for _, s := range services.Items {
+		if s.Labels[plan.LabelExport] != "" {
+			kept = append(kept, s)
+		}
+	}
+	return kept, pods.Items, nil
+}
+
+func (r *gateways) key(o client.Object) objectKey {
+	return objectKey{o.GetObjectKind().GroupVersionKind().GroupKind(), client.ObjectKeyFromObject(o)}
+}
+
+// keys makes the Secret of handle keys where none is named. It is never written again.
+func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
+	if gw.Spec.HandleKeys.SecretName != "" {
+		return nil
+	}
+	var have corev1.Secret
+	err := r.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: plan.KeysName(gw)}, &have)
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	ring, err := objects.NewKeys(rand.Reader)
+	if err != nil {
+		return err
+	}
+	// The cache may not have it yet, or it lacks our labels: then it stays as it is.
+	err = r.Create(ctx, objects.KeysSecret(gw, ring), client.FieldOwner(fieldManager))
+	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return err
+}
+
+// refusals reads why pods of workloads cannot be made, in the words of who refused them.
+func (r *gateways) refusals(ctx context.Context, p *plan.Plan, refused map[string]string) error {
+	for i := range p.Workloads {
+		w := &p.Workloads[i]
+		key := client.ObjectKey{Namespace: p.Gateway.Namespace, Name: w.Name}
+		if w.Claim == nil {
+			var d appsv1.Deployment
+			if err := r.Get(ctx, key, &d); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			for _, c := range d.Status.Conditions {
+				if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+					refused[w.Name] = c.Message
+				}
+			}
+			continue
+		}
+		var s appsv1.StatefulSet
+		if err := r.Get(ctx, key, &s); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		if s.Name == "" || s.Status.ObservedGeneration == 0 || s.Status.Replicas >= w.Replicas {
+			continue
+		}
+		// Its controller says so in events alone.
+		var events corev1.EventList
+		err := r.APIReader.List(ctx, &events, client.InNamespace(key.Namespace), client.Limit(100),
+			client.MatchingFields{"involvedObject.kind": "StatefulSet", "involvedObject.name": w.Name, "reason": "FailedCreate"})
+		if err != nil {
+			return fmt.Errorf("events of StatefulSet %s: %w", key, err)
+		}
+		var newest time.Time
+		for _, e := range events.Items {
+			if e.InvolvedObject.UID == s.UID && !e.LastTimestamp.Time.Before(newest) {
+				newest, refused[w.Name] = e.LastTimestamp.Time, e.Message
+			}
+		}
+	}
+	return nil
+}
+
+// ingress tells Services of virtual addresses what their address is.
+func (r *gateways) ingress(ctx context.Context, p *plan.Plan, services map[string]*corev1.Service) error {
+	var errs []error
+	for i := range p.Exports {
+		x := &p.Exports[i]
+		s := services[x.Service]
+		if x.Config == nil || x.VIP == "" || s == nil {
+			continue
+		}
+		if have := s.Status.LoadBalancer.Ingress; len(have) == 1 && have[0].IP == x.VIP && have[0].IPMode != nil {
+			continue
+		}
+		to := s.DeepCopy()
+		to.Status.LoadBalancer.Ingress = objects.Ingress(x.VIP)
+		errs = append(errs, client.IgnoreNotFound(r.Status().Patch(ctx, to, client.MergeFrom(s), client.FieldOwner(fieldManager))))
+	}
+	return errors.Join(errs...)
+}
+
+// touch sets an annotation on pods that have read an older file than there is: the kubelet then looks at their ConfigMap at once.
+func (r *gateways) touch(ctx context.Context, pods []corev1.Pod, maps map[string]*corev1.ConfigMap) error {
+	var errs []error
+	for i := range pods {
+		pod := &pods[i]
+		c := maps[mounted(pod)]
+		p := r.board.polled(pod)
+		if c == nil || p == nil || p.status == nil || pod.DeletionTimestamp != nil {
+			continue
+		}
+		hash := objects.ConfigHash(c)
+		if pod.Annotations[plan.AnnotationConfig] == hash || p.hasRead(c) {
+			continue
+		}
+		to := pod.DeepCopy()
+		if to.Annotations == nil {
+			to.Annotations = map[string]string{}
+		}
+		to.Annotations[plan.AnnotationConfig] = hash
+		key := objectKey{ObjectKey: client.ObjectKeyFromObject(pod)}
+		if r.early(key, hash) {
+			continue
+		}
+		if err := client.IgnoreNotFound(r.Patch(ctx, to, client.MergeFrom(pod), client.FieldOwner(fieldManager))); err != nil {
+			r.forget(key)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hasRead tells whether a pod has read its ConfigMap as it is.
+func (p *poll) hasRead(c *corev1.ConfigMap) bool {
+	speaker := sha256.Sum256([]byte(c.Data[objects.SpeakerFile]))
+	return p.status.Config.Hash == fileHash(c.Data[objects.GatewayFile]) && (p.speaker == nil || p.speaker.ConfigHash == hex.EncodeToString(speaker[:]))
+}
+
+// mounted names the ConfigMap that a pod reads: it has one.
+func mounted(pod *corev1.Pod) string {
+	for _, v := range pod.Spec.Volumes {
+		if v.ConfigMap != nil {
+			return v.ConfigMap.Name
+		}
+	}
+	return ""
+}

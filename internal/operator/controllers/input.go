@@ -1,0 +1,139 @@
+package controllers
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// byGateway is the index of NFSExports by the NFSGateway that they refer to, NAMESPACE/NAME.
+const byGateway = "gateway"
+
+var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+
+// referred names the NFSGateway that an export refers to.
+func referred(x *v1alpha1.NFSExport) types.NamespacedName {
+	return types.NamespacedName{Namespace: plan.GatewayNamespace(x), Name: x.Spec.GatewayRef.Name}
+}
+
+// exportsOf lists those that refer to a gateway, but for those that are being deleted.
+func exportsOf(ctx context.Context, c client.Reader, gateway types.NamespacedName) ([]v1alpha1.NFSExport, error) {
+	var all v1alpha1.NFSExportList
+	if err := c.List(ctx, &all, client.MatchingFields{byGateway: gateway.String()}); err != nil {
+		return nil, err
+	}
+	kept := all.Items[:0]
+	for _, x := range all.Items {
+		if x.DeletionTimestamp == nil {
+			kept = append(kept, x)
+		}
+	}
+	return kept, nil
+}
+
+// gather reads what a gateway's plan is made of.
+func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []corev1.Pod, services []corev1.Service) (plan.Input, error) {
+	in := plan.Input{
+		Gateway: gw, Services: services, Namespaces: map[string]map[string]string{}, Claims: map[string]*corev1.PersistentVolumeClaim{}, Networks: map[string]bool{},
+	}
+	var err error
+	if in.Exports, err = exportsOf(ctx, r, client.ObjectKeyFromObject(gw)); err != nil {
+		return in, err
+	}
+	for i := range in.Exports {
+		x := &in.Exports[i]
+		if in.Namespaces[x.Namespace] == nil {
+			if in.Namespaces[x.Namespace], err = r.namespaceLabels(ctx, x.Namespace); err != nil {
+				return in, err
+			}
+		}
+		if c := x.Spec.Backend.PersistentVolumeClaim; c != nil && in.Claims[c.ClaimName] == nil {
+			var claim corev1.PersistentVolumeClaim
+			switch err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: c.ClaimName}, &claim); {
+			case err == nil:
+				in.Claims[c.ClaimName] = &claim
+			case !apierrors.IsNotFound(err):
+				return in, err
+			}
+		}
+	}
+	if in.Nodes, err = r.nodes(ctx); err != nil {
+		return in, err
+	}
+	if name := gw.Spec.HandleKeys.SecretName; name != "" {
+		var keys corev1.Secret
+		switch err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: name}, &keys); {
+		case err == nil:
+			in.Keys = &keys
+		case !apierrors.IsNotFound(err):
+			return in, err
+		}
+	}
+	if gw.Spec.RDMA != nil {
+		for _, n := range gw.Spec.RDMA.Networks {
+			key := plan.NetworkKey(gw, n)
+			if in.Networks[key], err = r.networkExists(ctx, key); err != nil {
+				return in, err
+			}
+		}
+	}
+	for i := range pods {
+		p := r.board.polled(&pods[i])
+		if p == nil || p.status == nil {
+			continue
+		}
+		for j := range p.status.Exports {
+			for _, l := range p.status.Exports[j].Listeners {
+				in.Busy = append(in.Busy, plan.Busy{Workload: pods[i].Labels[plan.LabelWorkload], Export: p.status.Exports[j].Name, Address: l.Configured})
+			}
+		}
+	}
+	return in, nil
+}
+
+// namespaceLabels returns a namespace's labels. Where the operator may not look at namespaces, that is the one that each of them has.
+func (r *gateways) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	if !r.ClusterScope {
+		return map[string]string{corev1.LabelMetadataName: name}, nil
+	}
+	ns := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	if err := r.Get(ctx, client.ObjectKey{Name: name}, &ns); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return ns.Labels, nil
+}
+
+// nodes lists the cluster's nodes; none where the operator may not look at them.
+func (r *gateways) nodes(ctx context.Context) ([]corev1.Node, error) {
+	if !r.ClusterScope {
+		return nil, nil
+	}
+	var nodes corev1.NodeList
+	err := r.List(ctx, &nodes)
+	return nodes.Items, err
+}
+
+// networkExists looks for a NetworkAttachmentDefinition. Where there are none of that kind at all, it does not exist either.
+func (r *gateways) networkExists(ctx context.Context, key string) (bool, error) {
+	namespace, name, _ := strings.Cut(key, "/")
+	var nad metav1.PartialObjectMetadata
+	nad.SetGroupVersionKind(networkKind)
+	switch err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &nad); {
+	case err == nil:
+		return true, nil
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return false, nil
+	default:
+		return false, err
+	}
+}

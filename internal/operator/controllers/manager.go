@@ -1,0 +1,182 @@
+// Package controllers has the operator's controllers. Each does one thing:
+//
+//	gateways          NFSGateway and all that it is made of → plan → objects, applied
+//	polls             each pod's /status → the board
+//	exports           the board → status of NFSExports
+//	gatewayStatuses   the board → status of NFSGateways
+//
+// What one finds out and another needs lies on the board. Nothing is remembered that cannot be found out again: a process that ends anywhere
+// leaves nothing for the next one to repair.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/objects"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// Options of the operator, besides those of its manager.
+type Options struct {
+	// Defaults go into the objects.
+	Defaults objects.Defaults
+	// ClusterScope: the operator may look at nodes, namespaces and claims everywhere, instead of in single namespaces.
+	ClusterScope bool
+}
+
+// Scheme has the kinds that the operator deals with.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		appsv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			panic(err) // two types of one name
+		}
+	}
+	return s
+}
+
+// New makes a manager with all controllers. mo lacks its scheme and cache; namespaces are those that are watched, all if there are none.
+func New(cfg *rest.Config, mo manager.Options, o Options, namespaces []string) (manager.Manager, error) {
+	mo.Scheme = Scheme()
+	mo.Cache = cacheOptions(namespaces)
+	m, err := ctrl.NewManager(cfg, mo)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.NFSExport{}, byGateway, func(x client.Object) []string {
+		return []string{referred(x.(*v1alpha1.NFSExport)).String()}
+	}); err != nil {
+		return nil, err
+	}
+	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	return m, add(m, o)
+}
+
+// cacheOptions keep of others' objects only what is looked at.
+func cacheOptions(namespaces []string) cache.Options {
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{plan.LabelManaged: plan.ManagedBy})}
+	o := cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&appsv1.Deployment{}: ours, &appsv1.StatefulSet{}: ours, &corev1.ConfigMap{}: ours, &corev1.Secret{}: ours, &corev1.Service{}: ours, &corev1.Pod{}: ours,
+			&corev1.ServiceAccount{}: ours, &policyv1.PodDisruptionBudget{}: ours, &networkingv1.NetworkPolicy{}: ours, &coordinationv1.Lease{}: ours,
+			&rbacv1.Role{}: ours, &rbacv1.RoleBinding{}: ours,
+			&corev1.Node{}: {Transform: trimNode},
+		},
+	}
+	for _, n := range namespaces {
+		if o.DefaultNamespaces == nil {
+			o.DefaultNamespaces = map[string]cache.Config{}
+		}
+		o.DefaultNamespaces[n] = cache.Config{}
+	}
+	return o
+}
+
+// trimNode keeps of a node what plans and reports look at.
+func trimNode(o any) (any, error) {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	t := &corev1.Node{TypeMeta: n.TypeMeta}
+	t.Name, t.UID, t.ResourceVersion, t.Labels = n.Name, n.UID, n.ResourceVersion, n.Labels
+	t.Spec.PodCIDRs = n.Spec.PodCIDRs
+	t.Status.Addresses, t.Status.Allocatable = n.Status.Addresses, n.Status.Allocatable
+	return t, nil
+}
+
+// optional are kinds that a cluster may lack; what is made of them is watched if they are there at the start.
+var optional = []schema.GroupVersionKind{
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
+}
+
+func add(m manager.Manager, o Options) error {
+	b := newBoard()
+	g := &gateways{applier: applier{Client: m.GetClient()}, Options: o, APIReader: m.GetAPIReader(), board: b, prunable: ours()}
+	// A process may have several managers, as tests do.
+	once := controller.Options{SkipNameValidation: new(true)}
+	parallel := once
+	parallel.MaxConcurrentReconciles = 32
+
+	c := ctrl.NewControllerManagedBy(m).Named("gateway").WithOptions(once).
+		Watches(&v1alpha1.NFSGateway{}, later(itself), specChanged()).
+		Watches(&v1alpha1.NFSExport{}, later(referredGateway), specChanged()).
+		WatchesMetadata(&corev1.PersistentVolumeClaim{}, later(g.beside)).
+		WatchesRawSource(b.source(&b.moved)).
+		WatchesRawSource(g.swept())
+	for _, kind := range []client.Object{
+		&corev1.Pod{}, &appsv1.Deployment{}, &appsv1.StatefulSet{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{},
+		&networkingv1.NetworkPolicy{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
+	} {
+		c = c.Watches(kind, later(itsGateway))
+	}
+	for _, k := range optional {
+		if _, err := m.GetRESTMapper().RESTMapping(k.GroupKind(), k.Version); err != nil {
+			continue
+		}
+		list, item := &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
+		list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
+		item.SetGroupVersionKind(k)
+		g.prunable = append(g.prunable, list)
+		c = c.WatchesMetadata(item, later(itsGateway), managed())
+	}
+	if o.ClusterScope {
+		c = c.Watches(&corev1.Node{}, later(g.all), nodeChanged()).
+			WatchesMetadata(&corev1.Namespace{}, later(g.all), builder.WithPredicates(predicate.LabelChangedPredicate{}))
+	}
+	complete := func(name string, err error) error {
+		if err != nil {
+			return fmt.Errorf("controller %s: %w", name, err)
+		}
+		return nil
+	}
+	status := &statuses{Client: m.GetClient()}
+	return errors.Join(
+		complete("gateway", c.Complete(g)),
+		complete("poll", ctrl.NewControllerManagedBy(m).Named("poll").WithOptions(parallel).
+			Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, podChanged()).
+			WatchesRawSource(b.podsOf(m.GetClient())).
+			Complete(newPolls(m.GetClient(), b))),
+		complete("export-status", ctrl.NewControllerManagedBy(m).Named("export-status").WithOptions(parallel).
+			Watches(&v1alpha1.NFSExport{}, &handler.EnqueueRequestForObject{}).
+			WatchesRawSource(b.exportsOf(m.GetClient())).
+			Complete(&exports{statuses: status, board: b})),
+		complete("gateway-status", ctrl.NewControllerManagedBy(m).Named("gateway-status").WithOptions(once).
+			Watches(&v1alpha1.NFSGateway{}, &handler.EnqueueRequestForObject{}).
+			WatchesRawSource(b.source(&b.heard)).
+			Complete(&gatewayStatuses{statuses: status, board: b})),
+	)
+}

@@ -1,0 +1,121 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/operator/objects"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/speaker/contract"
+)
+
+// How pods are asked.
+const (
+	pollEvery   = 10 * time.Second
+	pollSoon    = time.Second     // while a pod has to apply something
+	pollPatient = 2 * time.Minute // how long that may take
+	pollTimeout = 3 * time.Second
+	// pollLimit bounds an answer: 1000 exports with 100 clients each fit.
+	pollLimit = 64 << 20
+)
+
+// polls asks each pod for its /status, again and again.
+type polls struct {
+	client.Client
+	board *board
+	http  http.Client
+}
+
+func newPolls(c client.Client, b *board) *polls {
+	return &polls{Client: c, board: b, http: http.Client{
+		Timeout:   pollTimeout,
+		Transport: &http.Transport{Proxy: nil, IdleConnTimeout: 2 * pollEvery, MaxIdleConnsPerHost: 1, ResponseHeaderTimeout: pollTimeout},
+		// A pod that sends the operator elsewhere is none of ours.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("want an answer, not a redirection") },
+	}}
+}
+
+// Reconcile asks one pod.
+func (r *polls) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var pod corev1.Pod
+	if err := r.Get(ctx, req.NamespacedName, &pod); err != nil {
+		r.board.setPoll(req.NamespacedName, nil)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" {
+		r.board.setPoll(req.NamespacedName, nil)
+		return ctrl.Result{}, nil // its next event brings it back
+	}
+	p := &poll{gateway: gatewayOf(&pod), uid: pod.UID}
+	var st status.Status
+	if err := r.ask(ctx, pod.Status.PodIP, plan.AdminPort, &st); err != nil {
+		p.err = err.Error()
+	} else {
+		slices.SortFunc(st.Exports, func(a, b status.Export) int { return cmp.Compare(a.Name, b.Name) })
+		p.status = &st
+	}
+	if speaks(&pod) {
+		var sp contract.Status
+		if err := r.ask(ctx, pod.Status.PodIP, plan.SpeakerPort, &sp); err == nil {
+			p.speaker = &sp
+		}
+	}
+	r.board.setPoll(req.NamespacedName, p)
+	every := pollEvery
+	if r.board.applying(&pod, time.Now(), pollPatient) {
+		every = pollSoon
+	}
+	return ctrl.Result{RequeueAfter: every*9/10 + rand.N(every/5)}, nil
+}
+
+// ask reads a pod's /status.
+func (r *polls) ask(ctx context.Context, ip string, port int, into any) error {
+	u := "http://" + net.JoinHostPort(ip, strconv.Itoa(port)) + "/status"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return err
+	}
+	res, err := r.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", u, res.Status)
+	}
+	body := io.LimitedReader{R: res.Body, N: pollLimit}
+	if err := json.NewDecoder(&body).Decode(into); err != nil {
+		if body.N == 0 {
+			return fmt.Errorf("GET %s: the answer is longer than %d bytes", u, pollLimit)
+		}
+		return fmt.Errorf("GET %s: %w", u, err)
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(&body, 4096)) // so that the connection can be used again
+	return nil
+}
+
+// speaks tells whether a pod has a speaker.
+func speaks(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == objects.SpeakerContainer })
+}
+
+// gatewayOf names the NFSGateway that an object of ours is made for.
+func gatewayOf(o client.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[plan.LabelGateway]}
+}

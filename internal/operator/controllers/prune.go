@@ -1,0 +1,146 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// ours are the kinds of what the operator makes. Secrets of keys are not among them: what is sealed with a key that is gone is lost.
+func ours() []client.ObjectList {
+	return []client.ObjectList{
+		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{},
+		&networkingv1.NetworkPolicyList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &coordinationv1.LeaseList{},
+	}
+}
+
+// prune deletes what was made for a gateway and is no longer wanted. A ConfigMap stays as long as a pod reads it, and a Service of an export as long as a pod
+// serves that. exists says whether the gateway does: if not, Services of exports that do are kept for it.
+func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted map[objectKey]bool, pods []corev1.Pod, exists bool) error {
+	read := map[string]bool{}
+	for i := range pods {
+		if p := pods[i].Status.Phase; p != corev1.PodFailed && p != corev1.PodSucceeded {
+			read[mounted(&pods[i])] = true
+		}
+	}
+	var errs []error
+	for _, list := range r.prunable {
+		list := list.DeepCopyObject().(client.ObjectList)
+		if err := r.List(ctx, list, client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelGateway: gw.Name}); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		err := meta.EachListItem(list, func(item runtime.Object) error {
+			o := item.(client.Object)
+			gvk, err := r.GroupVersionKindFor(o)
+			if err != nil {
+				return err
+			}
+			if wanted[objectKey{gvk.GroupKind(), client.ObjectKeyFromObject(o)}] || o.GetDeletionTimestamp() != nil {
+				return nil
+			}
+			switch o := o.(type) {
+			case *corev1.ConfigMap:
+				if read[o.Name] && exists {
+					return nil
+				}
+			case *corev1.Service:
+				keep, err := r.keepService(ctx, o, pods, exists)
+				if keep || err != nil {
+					return err
+				}
+			}
+			uid := o.GetUID()
+			return client.IgnoreNotFound(r.Delete(ctx, o, client.Preconditions{UID: &uid}, client.PropagationPolicy("Background")))
+		})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// keepService tells whether a Service that no plan has is kept: its export exists, so that it gets its address back some day, or is served still.
+func (r *gateways) keepService(ctx context.Context, s *corev1.Service, pods []corev1.Pod, exists bool) (bool, error) {
+	key := client.ObjectKey{Namespace: s.Labels[plan.LabelExportNamespace], Name: s.Labels[plan.LabelExport]}
+	if key.Name == "" {
+		return false, nil
+	}
+	var x v1alpha1.NFSExport
+	err := r.Get(ctx, key, &x)
+	if client.IgnoreNotFound(err) != nil {
+		return true, err
+	}
+	if err == nil && x.DeletionTimestamp == nil && referred(&x) == gatewayOf(s) {
+		return true, nil
+	}
+	if !exists {
+		return false, nil
+	}
+	x.Namespace, x.Name = key.Namespace, key.Name
+	return r.served(plan.ConfigName(&x), pods), nil
+}
+
+// served tells whether a pod may still serve an export.
+func (r *gateways) served(export string, pods []corev1.Pod) bool {
+	for i := range pods {
+		if pods[i].Status.Phase != corev1.PodRunning {
+			continue
+		}
+		p := r.board.polled(&pods[i])
+		if p == nil || p.status == nil {
+			return true
+		}
+		for j := range p.status.Exports {
+			if p.status.Exports[j].Name == export {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// clear deletes what was made for a gateway that is gone. Owner references do the same where they lead; this does not depend on them.
+func (r *gateways) clear(ctx context.Context, gw types.NamespacedName) error {
+	return r.prune(ctx, gw, nil, nil, false)
+}
+
+// sweepEvery is how often everything is looked through for gateways that are gone.
+const sweepEvery = time.Hour
+
+// sweep hands each gateway for which anything was made to found, at once and every hour, whether the gateway exists or not.
+func (r *gateways) sweep(ctx context.Context, found func(types.NamespacedName)) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		for _, list := range r.prunable {
+			list := list.DeepCopyObject().(client.ObjectList)
+			if err := r.List(ctx, list, client.HasLabels{plan.LabelGateway}, client.UnsafeDisableDeepCopy); err != nil {
+				log.FromContext(ctx).Error(err, "what was made cannot be listed")
+				continue
+			}
+			_ = meta.EachListItem(list, func(item runtime.Object) error {
+				found(gatewayOf(item.(client.Object)))
+				return nil
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package controllers
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// How often a status is written of which only numbers, or the words of messages, are others.
+const (
+	countsEvery = 30 * time.Second
+	wordsEvery  = 2 * time.Minute
+)
+
+// statuses writes the status of one kind.
+type statuses struct {
+	client.Client
+
+	mu   sync.Mutex
+	last map[types.UID]writtenStatus
+}
+
+// writtenStatus is what was written last, which the cache may not have yet.
+type writtenStatus struct {
+	status map[string]any
+	at     time.Time
+}
+
+// write makes want the status of o, which is have as far as the cache knows. Both are structs. Nothing is written where nothing would change.
+func (w *statuses) write(ctx context.Context, o client.Object, have, want any) (ctrl.Result, error) {
+	old, err := runtime.DefaultUnstructuredConverter.ToUnstructured(have)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	w.mu.Lock()
+	last := w.last[o.GetUID()]
+	w.mu.Unlock()
+	age := time.Since(last.at)
+	if age < settle {
+		old = last.status
+	}
+	var every time.Duration
+	switch {
+	case reflect.DeepEqual(only(old, words), only(status, words)):
+		if reflect.DeepEqual(only(old, counts), only(status, counts)) {
+			return ctrl.Result{}, nil
+		}
+		every = countsEvery
+	case reflect.DeepEqual(only(old, essence), only(status, essence)):
+		every = wordsEvery
+	}
+	if age < every {
+		return ctrl.Result{RequeueAfter: every - age}, nil
+	}
+	gvk, err := apiutil.GVKForObject(o, w.Scheme())
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	u.SetGroupVersionKind(gvk)
+	u.SetNamespace(o.GetNamespace())
+	u.SetName(o.GetName())
+	u.SetUID(o.GetUID())
+	if err := w.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last == nil {
+		w.last = map[types.UID]writtenStatus{}
+	}
+	maps.DeleteFunc(w.last, func(_ types.UID, l writtenStatus) bool { return time.Since(l.at) > wordsEvery })
+	w.last[o.GetUID()] = writtenStatus{status, time.Now()}
+	return ctrl.Result{}, nil
+}
+
+// What of a status is compared.
+type part int
+
+const (
+	counts  part = iota // all of it
+	words               // all but numbers of clients
+	essence             // neither numbers nor messages
+)
+
+// only returns a part of a status, without the times of conditions.
+func only(status map[string]any, p part) map[string]any {
+	status = runtime.DeepCopyJSON(status)
+	if p != counts {
+		delete(status, "clients")
+	}
+	list, _ := status["conditions"].([]any)
+	for _, c := range list {
+		c := c.(map[string]any)
+		delete(c, "lastTransitionTime")
+		if p == essence {
+			delete(c, "message")
+		}
+	}
+	return status
+}

@@ -1,0 +1,126 @@
+// Package operator is the program cmd/operator.
+package operator
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"sluice.dev/sluice/internal/operator/controllers"
+)
+
+// leaderID is the name of the Lease that operators elect their leader by.
+const leaderID = "sluice-operator"
+
+// settings are what the flags say.
+type settings struct {
+	controllers controllers.Options
+	manager     manager.Options
+	namespaces  []string
+	level       slog.Level
+	version     bool
+}
+
+// Main runs the operator until a signal ends it, and returns the exit code.
+func Main(args []string, version string, stdout, stderr io.Writer) int {
+	s, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "operator: %v\n", err)
+		return 2
+	case s.version:
+		fmt.Fprintln(stdout, version)
+		return 0
+	}
+	log.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: s.level})))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, s); err != nil {
+		fmt.Fprintf(stderr, "operator: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func run(ctx context.Context, s *settings) error {
+	cfg, err := ctrl.GetConfig()
+	if err != nil {
+		return err
+	}
+	m, err := controllers.New(cfg, s.manager, s.controllers, s.namespaces)
+	if err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}
+
+// parse reads the flags.
+func parse(args []string, stderr io.Writer) (*settings, error) {
+	s := &settings{}
+	d := &s.controllers.Defaults
+	f := flag.NewFlagSet("operator", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&d.GatewayImage, "gateway-image", "", "image of gateways with provider SoftwareIWARP (required)")
+	f.StringVar(&d.VerbsImage, "verbs-image", "", "image of gateways with provider Verbs; left out, that of the others")
+	f.StringVar(&d.SpeakerImage, "operator-image", "", "image of this program, which carries virtual addresses beside gateways (required)")
+	f.StringVar(&d.OperatorNamespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the operator; left out, the environment's POD_NAMESPACE")
+	operatorLabels := f.String("operator-labels", "app.kubernetes.io/name=sluice,app.kubernetes.io/component=operator", "labels of the operator's pods, which may reach the gateways' admin ports")
+	monitoringLabels := f.String("monitoring-labels", "", "labels of the pods that collect metrics; left out, app.kubernetes.io/name=prometheus")
+	namespaces := f.String("watch-namespaces", "", "namespaces of NFSGateways and NFSExports, with commas; left out, all. With them the operator looks at no nodes and at no labels of namespaces: from.nodes picks none, and allowedExports can be told by the label kubernetes.io/metadata.name alone")
+	f.StringVar(&s.manager.Metrics.BindAddress, "metrics-address", ":8080", "where /metrics is served; 0 for nowhere")
+	f.StringVar(&s.manager.HealthProbeBindAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 for nowhere")
+	f.BoolVar(&s.manager.LeaderElection, "leader-elect", true, "let one of several operators act")
+	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	f.BoolVar(&s.version, "version", false, "print the version and exit")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if s.version {
+		return s, nil
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("%q: want flags alone, or the word speaker first", f.Arg(0))
+	}
+	for name, v := range map[string]string{"gateway-image": d.GatewayImage, "operator-image": d.SpeakerImage, "namespace": d.OperatorNamespace} {
+		if v == "" {
+			return nil, fmt.Errorf("--%s is wanted", name)
+		}
+	}
+	if d.VerbsImage == "" {
+		d.VerbsImage = d.GatewayImage
+	}
+	var err error
+	if d.OperatorLabels, err = labels.ConvertSelectorToLabelsMap(*operatorLabels); err != nil {
+		return nil, fmt.Errorf("--operator-labels: %w", err)
+	}
+	if *monitoringLabels != "" {
+		if d.MonitoringLabels, err = labels.ConvertSelectorToLabelsMap(*monitoringLabels); err != nil {
+			return nil, fmt.Errorf("--monitoring-labels: %w", err)
+		}
+	}
+	for n := range strings.SplitSeq(*namespaces, ",") {
+		if n = strings.TrimSpace(n); n != "" {
+			s.namespaces = append(s.namespaces, n)
+		}
+	}
+	s.controllers.ClusterScope = len(s.namespaces) == 0
+	s.manager.LeaderElectionID, s.manager.LeaderElectionNamespace = leaderID, d.OperatorNamespace
+	// A process that ends gives the Lease back: nothing of it runs on.
+	s.manager.LeaderElectionReleaseOnCancel = true
+	return s, nil
+}

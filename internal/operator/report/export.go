@@ -1,0 +1,272 @@
+package report
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// served is an export at a pod that serves it.
+type served struct {
+	pod *Pod
+	at  *status.Export
+}
+
+// NoGateway is the status of an export whose NFSGateway does not exist.
+func NoGateway(x *v1alpha1.NFSExport) v1alpha1.NFSExportStatus {
+	cs := plan.GatewayNotFound(x)
+	return v1alpha1.NFSExportStatus{Backend: x.Status.Backend, Conditions: append(cs, as(failing(cs)))}
+}
+
+// Export is the status of one of the plan's exports.
+func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
+	s := v1alpha1.NFSExportStatus{Backend: x.Backend, Conditions: slices.Clone(x.Conditions)}
+	if x.Config == nil {
+		s.Conditions = append(s.Conditions, as(failing(x.Conditions)))
+		return s
+	}
+	w := look(p, x.Workload, seen)
+	at := at(x, &w)
+	for _, a := range at {
+		s.Clients += int32(len(a.at.Clients))
+	}
+	s.NFSVersions, s.ConfigHash = versions(at), hash(at)
+	s.AddressHolder = holder(x, seen)
+	svc := seen.Services[x.Service]
+	s.Address = address(x, svc)
+	tcp := s.Address
+	if x.VIP != "" {
+		tcp = clusterIP(svc)
+	}
+	a := x.Source.Spec.Address
+	s.Mount = mountLine("rdma", s.Address, a.RDMAPort, a.TCPPort, s.NFSVersions)
+	s.MountTCP = mountLine("tcp", tcp, a.TCPPort, a.TCPPort, s.NFSVersions)
+
+	programmed := programmed(x, &w)
+	backend, rdma := backendReachable(x, at), rdmaReady(x, at, s.AddressHolder, &w)
+	s.Conditions = append(s.Conditions, programmed, backend, rdma, visible(at, seen.Nodes))
+	s.Conditions = append(s.Conditions, exportReady(x, &s, seen, at, &programmed, &backend, &rdma))
+	return s
+}
+
+// at returns where an export is served, be it in the state before its last change.
+func at(x *plan.Export, w *workload) (at []served) {
+	for _, pod := range w.serving {
+		if e := pod.of(x.Config.Name); e != nil && e.State != status.Removing && len(e.Listeners) > 0 {
+			at = append(at, served{pod, e})
+		}
+	}
+	return at
+}
+
+// exportReady: a new client can mount now, be it in the state before the last change.
+func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, seen *Seen, at []served, programmed, backend, rdma *metav1.Condition) metav1.Condition {
+	if f := failing(x.Conditions); f != nil {
+		return as(f)
+	}
+	if words := seen.Failed[x.Service]; words != "" {
+		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "Service %s cannot be made: %q", x.Service, condition.Quote(words))
+	}
+	if len(at) == 0 {
+		return as(programmed)
+	}
+	if f := failing([]metav1.Condition{*backend, *rdma}); f != nil {
+		return as(f)
+	}
+	if s.Address == "" {
+		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "Service %s has no address yet: see what its load balancer says of it", x.Service)
+	}
+	return condition.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "%s", s.Mount)
+}
+
+// programmed: all pods that serve have applied the export as it is, and one does.
+func programmed(x *plan.Export, w *workload) metav1.Condition {
+	var applied int
+	var lagging []words
+	for _, pod := range w.serving {
+		e := pod.of(x.Config.Name)
+		switch {
+		case e != nil && e.State == status.Serving && e.Hash == x.Hash:
+			applied++
+		case e != nil && (e.State == status.Refused || e.State == status.Outdated):
+			lagging = append(lagging, words{v1alpha1.ReasonNotApplied, fmt.Sprintf("pod %s refuses the configuration: %q", pod.Name, condition.Quote(e.Error))})
+		default:
+			lagging = append(lagging, words{v1alpha1.ReasonApplying, fmt.Sprintf("pod %s has not applied it yet", pod.Name)})
+		}
+	}
+	for _, t := range w.trouble {
+		// Whether these serve what they should cannot be told, or they say that they do not.
+		if t.reason == v1alpha1.ReasonPodsUnreachable || t.reason == v1alpha1.ReasonNotApplied || applied == 0 {
+			lagging = append(lagging, t)
+		}
+	}
+	if len(lagging) > 0 {
+		return sentence(v1alpha1.ConditionProgrammed, gravest(lagging))
+	}
+	if w.plan == nil || applied == 0 {
+		return condition.False(v1alpha1.ConditionProgrammed, v1alpha1.ReasonPodsPending, "%s has no pods yet", x.Workload)
+	}
+	text := fmt.Sprintf("applied by %d of %s", applied, plural(int(w.plan.Replicas), "pod"))
+	if len(w.trouble) > 0 {
+		text += ": " + gravest(w.trouble).text
+	}
+	return condition.True(v1alpha1.ConditionProgrammed, v1alpha1.ReasonProgrammed, "%s", text)
+}
+
+// backendReachable: it answers every pod that serves.
+func backendReachable(x *plan.Export, at []served) metav1.Condition {
+	const kind = v1alpha1.ConditionBackendReachable
+	for _, s := range at {
+		b := &s.at.Backend
+		if b.Healthy {
+			continue
+		}
+		switch {
+		case b.Remote == nil:
+			return condition.False(kind, v1alpha1.ReasonUnreachable, "the volume of pod %s does not answer: %q", s.pod.Name, condition.Quote(b.Error))
+		case b.Refused:
+			return condition.False(kind, v1alpha1.ReasonBackendRefuses, "%s refuses pod %s, which asked from %s: %q: %s",
+				x.Backend, s.pod.Name, from(s.pod.Pod, b), condition.Quote(b.Error), remedy(b))
+		case b.Error == "":
+			return condition.Unknown(kind, v1alpha1.ReasonUnknown, "pod %s has not heard of %s yet", s.pod.Name, x.Backend)
+		}
+		return condition.False(kind, v1alpha1.ReasonUnreachable,
+			"%s does not answer pod %s: %q: see that it runs, and that firewalls and NetworkPolicies let the pods reach it", x.Backend, s.pod.Name, condition.Quote(b.Error))
+	}
+	if len(at) == 0 {
+		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no pod has asked %s yet", x.Backend)
+	}
+	return condition.True(kind, v1alpha1.ReasonReachable, "%s answers %s", x.Backend, plural(len(at), "pod"))
+}
+
+// from is where a server saw a pod's question come from, as far as nothing between them changes it.
+func from(pod *corev1.Pod, b *status.Backend) string {
+	switch {
+	case b.AskedAddress.IsValid():
+		return netip.AddrPortFrom(b.AskedAddress, uint16(b.AskedFrom)).String()
+	case b.AskedFrom > 0:
+		return fmt.Sprintf("port %d", b.AskedFrom)
+	}
+	return pod.Status.PodIP
+}
+
+// remedy says what to change at a server that refuses.
+func remedy(b *status.Backend) string {
+	text := fmt.Sprintf("let it export %s to that address, or to the node's if the network plugin hides pods behind their nodes; with no_root_squash where root is to be root", b.Path)
+	if b.AskedFrom >= 1024 {
+		text += "; and with the option insecure, since the port is above 1023"
+	}
+	return text
+}
+
+// rdmaReady: every pod that serves takes connections of RPC-over-RDMA, and the address is carried.
+func rdmaReady(x *plan.Export, at []served, holder string, w *workload) metav1.Condition {
+	const kind = v1alpha1.ConditionRDMAReady
+	for _, s := range at {
+		for i := range s.at.Listeners {
+			l := &s.at.Listeners[i]
+			if l.Network != config.RDMA || l.State == status.Listening && (l.Device == nil || len(l.Device.Problems) == 0) {
+				continue
+			}
+			switch d := l.Device; {
+			case d != nil && len(d.Problems) > 0 && d.Transport == "":
+				return condition.False(kind, v1alpha1.ReasonDeviceMissing, "pod %s: %s", s.pod.Name, condition.Quote(strings.Join(d.Problems, "; ")))
+			case d != nil && len(d.Problems) > 0:
+				return condition.False(kind, v1alpha1.ReasonDeviceNotUsable, "pod %s: %s", s.pod.Name, condition.Quote(strings.Join(d.Problems, "; ")))
+			}
+			return condition.False(kind, v1alpha1.ReasonListenerFailed, "pod %s cannot listen on %s: %q", s.pod.Name, l.Configured, condition.Quote(l.Error))
+		}
+	}
+	if x.VIP != "" {
+		if t := carrying(x.VIP, holder, w); t.reason != "" {
+			return sentence(kind, t)
+		}
+	}
+	if len(at) == 0 {
+		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no pod serves the export yet")
+	}
+	return condition.True(kind, v1alpha1.ReasonServing, "served by %s", plural(len(at), "pod"))
+}
+
+// visible: clients come from addresses that are not nodes' own.
+func visible(at []served, nodes []corev1.Node) metav1.Condition {
+	const kind = v1alpha1.ConditionClientAddressesVisible
+	own, clients, hidden := addresses(nodes), 0, 0
+	for _, s := range at {
+		for i := range s.at.Clients {
+			clients++
+			if own[s.at.Clients[i].Remote.Addr().Unmap()] {
+				hidden++
+			}
+		}
+	}
+	switch {
+	case clients == 0:
+		return condition.Unknown(kind, v1alpha1.ReasonNoClients, "no client is connected, so nothing is known of the addresses that access rules will see")
+	case hidden == clients:
+		return condition.False(kind, v1alpha1.ReasonNodesOnly,
+			"all connections come from addresses of nodes: their clients are nodes, or kube-proxy or the network plugin hides them: then access rules can tell no more than nodes")
+	}
+	return condition.True(kind, v1alpha1.ReasonVisible, "connections come from other addresses than nodes'")
+}
+
+// versions are those that all pods serve.
+func versions(at []served) []string {
+	var common []string
+	for i, s := range at {
+		vs := s.at.Backend.Versions
+		if i == 0 {
+			common = slices.Clone(vs)
+			continue
+		}
+		common = slices.DeleteFunc(common, func(v string) bool { return !slices.Contains(vs, v) })
+	}
+	slices.Sort(common)
+	return common
+}
+
+// hash is what all pods have applied; empty if they differ.
+func hash(at []served) string {
+	if len(at) == 0 || slices.ContainsFunc(at, func(s served) bool { return s.at.Hash != at[0].at.Hash }) {
+		return ""
+	}
+	return at[0].at.Hash
+}
+
+// address is what clients mount; empty if there is none yet.
+func address(x *plan.Export, svc *corev1.Service) string {
+	switch {
+	case x.VIP != "":
+		return x.VIP
+	case svc == nil:
+		return ""
+	case svc.Spec.Type != corev1.ServiceTypeLoadBalancer:
+		return clusterIP(svc)
+	}
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		if in.IP != "" {
+			return in.IP
+		}
+		if in.Hostname != "" {
+			return in.Hostname
+		}
+	}
+	return ""
+}
+
+func clusterIP(svc *corev1.Service) string {
+	if svc == nil || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		return ""
+	}
+	return svc.Spec.ClusterIP
+}

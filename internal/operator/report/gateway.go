@@ -1,0 +1,105 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// Gateway is the status of the plan's gateway.
+func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
+	shared := plan.WorkloadName(p.Gateway, nil)
+	s := v1alpha1.NFSGatewayStatus{
+		Conditions:       slices.Clone(p.Conditions),
+		Selector:         labels.Set{plan.LabelGateway: p.Gateway.Name, plan.LabelWorkload: shared}.String(),
+		HandleKeysSecret: plan.KeysName(p.Gateway),
+	}
+	var exported []*plan.Export
+	inShared := false
+	for i := range p.Exports {
+		if x := &p.Exports[i]; x.Config != nil {
+			exported = append(exported, x)
+			inShared = inShared || x.Workload == shared
+		}
+	}
+	s.Exports = int32(len(exported))
+	for i := range seen.Pods {
+		pod := &seen.Pods[i]
+		if pod.Labels[plan.LabelWorkload] == shared && pod.DeletionTimestamp == nil && pod.Pod.Status.Phase != "Failed" {
+			s.Replicas++
+		}
+		if pod.Status == nil {
+			continue
+		}
+		for j := range pod.Status.Exports {
+			s.Clients += int32(len(pod.Status.Exports[j].Clients))
+		}
+	}
+
+	var wanted, serving int
+	var troubles []words
+	looked := map[string]workload{}
+	for i := range p.Workloads {
+		w := look(p, p.Workloads[i].Name, seen)
+		looked[p.Workloads[i].Name] = w
+		wanted, serving = wanted+int(w.plan.Replicas), serving+len(w.serving)
+		if w.plan.Replicas > 0 || inShared || len(exported) == 0 {
+			troubles = append(troubles, w.trouble...)
+		}
+	}
+	s.Pods = fmt.Sprintf("%d/%d", serving, wanted)
+
+	programmed := condition.True(v1alpha1.ConditionProgrammed, v1alpha1.ReasonProgrammed, "all of %s run", plural(wanted, "pod"))
+	if len(troubles) > 0 {
+		programmed = sentence(v1alpha1.ConditionProgrammed, gravest(troubles))
+	}
+	rdma := gatewayRDMA(exported, looked, seen)
+	s.Conditions = append(s.Conditions, programmed, rdma)
+	s.Conditions = append(s.Conditions, gatewayReady(p, looked, &programmed, &rdma))
+	return s
+}
+
+// gatewayRDMA: RPC-over-RDMA is served for every export that is served at all.
+func gatewayRDMA(exported []*plan.Export, looked map[string]workload, seen *Seen) metav1.Condition {
+	const kind = v1alpha1.ConditionRDMAReady
+	well := 0
+	for _, x := range exported {
+		w := looked[x.Workload]
+		at := at(x, &w)
+		if len(at) == 0 {
+			continue
+		}
+		c := rdmaReady(x, at, holder(x, seen), &w)
+		if c.Status == metav1.ConditionFalse {
+			c.Message = "export " + plan.Key(x.Source) + ": " + c.Message
+			return c
+		}
+		well++
+	}
+	if well == 0 {
+		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no export is served yet")
+	}
+	return condition.True(kind, v1alpha1.ReasonServing, "%s served", plural(well, "export"))
+}
+
+// gatewayReady: each workload has a pod that takes clients.
+func gatewayReady(p *plan.Plan, looked map[string]workload, programmed, rdma *metav1.Condition) metav1.Condition {
+	if f := failing(p.Conditions); f != nil {
+		return as(f)
+	}
+	for i := range p.Workloads {
+		if w := &p.Workloads[i]; len(looked[w.Name].serving) == 0 && programmed.Status != metav1.ConditionTrue {
+			return as(programmed)
+		}
+	}
+	if rdma.Status == metav1.ConditionFalse {
+		return as(rdma)
+	}
+	return condition.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "exports can be mounted")
+}

@@ -1,0 +1,107 @@
+package report
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
+)
+
+// trouble says why the pod's gateway does not serve; nothing if it does.
+func (p *Pod) trouble(gw *v1alpha1.NFSGateway, nodes []corev1.Node) words {
+	say := func(reason, format string, a ...any) words {
+		return words{reason, fmt.Sprintf("pod %s ", p.Name) + fmt.Sprintf(format, a...)}
+	}
+	st := &p.Pod.Status
+	switch st.Phase {
+	case corev1.PodFailed:
+		if st.Reason != "" { // the kubelet's own admission, and evictions
+			return say(v1alpha1.ReasonPodsRefused, "was refused by its node: %s: %q", st.Reason, condition.Quote(st.Message))
+		}
+		return say(v1alpha1.ReasonPodsCrashing, "has failed: %q", condition.Quote(st.Message))
+	case corev1.PodPending:
+		if w, found := p.unscheduled(gw, nodes, say); found {
+			return w
+		}
+	}
+	for _, cs := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for i := range cs {
+			if w, found := container(&cs[i], say); found {
+				return w
+			}
+		}
+	}
+	switch {
+	case st.Phase != corev1.PodRunning || st.PodIP == "":
+		return say(v1alpha1.ReasonPodsPending, "is starting")
+	case p.Status == nil && p.Error == "":
+		return say(v1alpha1.ReasonApplying, "was not asked yet")
+	case p.Status == nil && ready(p.Pod):
+		return say(v1alpha1.ReasonPodsUnreachable,
+			"is ready, but its /status does not answer the operator: %q: let the operator's pods reach port 9180 of the gateway's, through NetworkPolicies too", condition.Quote(p.Error))
+	case p.Status == nil:
+		return say(v1alpha1.ReasonPodsPending, "does not answer yet: %q", condition.Quote(p.Error))
+	case p.Status.Config.Error != "":
+		return say(v1alpha1.ReasonNotApplied, "refuses its configuration as a whole: %q", condition.Quote(p.Status.Config.Error))
+	case p.Status.Draining:
+		return say(v1alpha1.ReasonPodsPending, "is about to end")
+	case !ready(p.Pod):
+		return say(v1alpha1.ReasonPodsPending, "runs, and is not ready yet")
+	}
+	return words{}
+}
+
+// unscheduled says why the pod has no node.
+func (p *Pod) unscheduled(gw *v1alpha1.NFSGateway, nodes []corev1.Node, say func(string, string, ...any) words) (words, bool) {
+	for _, c := range p.Pod.Status.Conditions {
+		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {
+			continue
+		}
+		if r := resourceOf(gw); r != "" && !offered(nodes, r) {
+			return say(v1alpha1.ReasonNoNodeOffersResource,
+				"waits for %s, which no node offers: install the device plugin that does, or name another resource in rdma.device.resourceName", r), true
+		}
+		return say(v1alpha1.ReasonPodsPending, "fits on no node: %q", condition.Quote(c.Message)), true
+	}
+	return words{}, false
+}
+
+// resourceOf names the extended resource that pods ask for, if any.
+func resourceOf(gw *v1alpha1.NFSGateway) string {
+	if gw.Spec.RDMA == nil || gw.Spec.RDMA.Device == nil {
+		return ""
+	}
+	return gw.Spec.RDMA.Device.ResourceName
+}
+
+func offered(nodes []corev1.Node, resource string) bool {
+	for i := range nodes {
+		if q, ok := nodes[i].Status.Allocatable[corev1.ResourceName(resource)]; ok && !q.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// container says why a container does not run.
+func container(c *corev1.ContainerStatus, say func(string, string, ...any) words) (words, bool) {
+	w := c.State.Waiting
+	if w == nil {
+		return words{}, false
+	}
+	switch w.Reason {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError":
+		return say(v1alpha1.ReasonImageNotPulled, "lacks the image %s: %s: %q", c.Image, w.Reason, condition.Quote(w.Message)), true
+	case "CrashLoopBackOff":
+		if t := c.LastTerminationState.Terminated; t != nil {
+			return say(v1alpha1.ReasonPodsCrashing, "ends again and again: container %s, exit code %d: %q: kubectl logs --previous has more",
+				c.Name, t.ExitCode, condition.Quote(t.Message)), true
+		}
+		return say(v1alpha1.ReasonPodsCrashing, "ends again and again: container %s: kubectl logs --previous has more", c.Name), true
+	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+		return say(v1alpha1.ReasonPodsPending, "does not start: %s: %q", w.Reason, condition.Quote(w.Message)), true
+	}
+	return words{}, false
+}

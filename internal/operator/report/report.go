@@ -1,0 +1,169 @@
+// Package report tells what became of NFSGateways and NFSExports: their conditions and the rest of their status. It is pure: it looks at the plan, and at the
+// pods as they were last seen.
+//
+// Conditions have no times here; [sluice.dev/sluice/internal/operator/condition.Merge] gives them theirs.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/speaker/contract"
+)
+
+// Seen is what was seen of a gateway last.
+type Seen struct {
+	// Pods are those of all its workloads.
+	Pods []Pod
+	// Refused are the words of admission, by workload, where pods could not be made.
+	Refused map[string]string
+	// Services are those of its exports, by name.
+	Services map[string]*corev1.Service
+	// Failed are the API server's words, by name, where a Service could not be made.
+	Failed map[string]string
+	// Nodes are the cluster's.
+	Nodes []corev1.Node
+}
+
+// Pod is a pod as it was seen last.
+type Pod struct {
+	*corev1.Pod
+	// Status is what its gateway answered, its exports by name; nil if it did not, and then Error says why; both are empty if it was not asked yet.
+	Status *status.Status
+	Error  string
+	// Speaker is what its speaker answered; nil if it has none, or it did not answer.
+	Speaker *contract.Status
+}
+
+// words are a reason and what is said with it.
+type words struct{ reason, text string }
+
+// gravity orders the reasons why a pod does not serve: what an administrator has to change comes before what passes.
+var gravity = []string{
+	v1alpha1.ReasonNotApplied, v1alpha1.ReasonPodsRefused, v1alpha1.ReasonImageNotPulled, v1alpha1.ReasonPodsCrashing,
+	v1alpha1.ReasonNoNodeOffersResource, v1alpha1.ReasonPodsUnreachable, v1alpha1.ReasonNoReplicas, v1alpha1.ReasonApplying, v1alpha1.ReasonPodsPending,
+}
+
+// gravest picks one of several troubles, and counts the others.
+func gravest(troubles []words) words {
+	w := slices.MinFunc(troubles, func(a, b words) int {
+		return cmp.Compare(slices.Index(gravity, a.reason), slices.Index(gravity, b.reason))
+	})
+	if n := len(troubles) - 1; n > 0 {
+		w.text += fmt.Sprintf("; and %d more", n)
+	}
+	return w
+}
+
+// workload are the pods of a workload that are not about to go, and why those do not serve that do not.
+type workload struct {
+	plan    *plan.Workload
+	serving []*Pod
+	trouble []words
+}
+
+// look sorts the pods of a workload.
+func look(p *plan.Plan, name string, seen *Seen) workload {
+	var w workload
+	for i := range p.Workloads {
+		if p.Workloads[i].Name == name {
+			w.plan = &p.Workloads[i]
+		}
+	}
+	if w.plan == nil {
+		return w
+	}
+	if w.plan.Replicas == 0 {
+		w.trouble = append(w.trouble, words{v1alpha1.ReasonNoReplicas, "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more"})
+	}
+	for i := range seen.Pods {
+		pod := &seen.Pods[i]
+		if pod.Labels[plan.LabelWorkload] != name || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if t := pod.trouble(p.Gateway, seen.Nodes); t.reason == "" {
+			w.serving = append(w.serving, pod)
+		} else {
+			w.trouble = append(w.trouble, t)
+		}
+	}
+	if refused := seen.Refused[name]; refused != "" {
+		w.trouble = append(w.trouble, words{v1alpha1.ReasonPodsRefused, fmt.Sprintf("a pod of %s cannot be made: %q", name, condition.Quote(refused))})
+	}
+	if missing := int(w.plan.Replicas) - len(w.serving) - len(w.trouble); missing > 0 {
+		w.trouble = append(w.trouble, words{v1alpha1.ReasonPodsPending, fmt.Sprintf("%d of %d pods of %s are not made yet", missing, w.plan.Replicas, name)})
+	}
+	return w
+}
+
+// of returns what a pod's gateway says of an export; nil if it says nothing.
+func (p *Pod) of(export string) *status.Export {
+	if p.Status == nil {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(p.Status.Exports, export, func(e status.Export, name string) int { return cmp.Compare(e.Name, name) })
+	if !found {
+		return nil
+	}
+	return &p.Status.Exports[i]
+}
+
+// ready tells whether Kubernetes sends clients to the pod.
+func ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// addresses are those that nodes' traffic may come from: their own, and those that plugins give to the bridge or tunnel in front of their pods.
+func addresses(nodes []corev1.Node) map[netip.Addr]bool {
+	m := map[netip.Addr]bool{}
+	for i := range nodes {
+		for _, a := range nodes[i].Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				m[ip] = true
+			}
+		}
+		for _, c := range nodes[i].Spec.PodCIDRs {
+			if n, err := netip.ParsePrefix(c); err == nil {
+				m[n.Masked().Addr()], m[n.Masked().Addr().Next()] = true, true
+			}
+		}
+	}
+	return m
+}
+
+// failing returns the first condition that is not True.
+func failing(cs []metav1.Condition) *metav1.Condition {
+	for i := range cs {
+		if cs[i].Status != metav1.ConditionTrue {
+			return &cs[i]
+		}
+	}
+	return nil
+}
+
+// as is another condition of kind Ready that says what c says.
+func as(c *metav1.Condition) metav1.Condition {
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: c.Reason, Message: c.Message}
+}
+
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+func sentence(kind string, w words) metav1.Condition {
+	return condition.False(kind, w.reason, "%s", w.text)
+}
