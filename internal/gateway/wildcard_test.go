@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -15,6 +14,9 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
 // wild is an address with bind Wildcard, for an exportYAML.
@@ -24,12 +26,11 @@ func wild(host, port string) string { return net.JoinHostPort(host, port) + `", 
 func refused(t *testing.T, address string) bool {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
-	if err != nil {
-		return errors.Is(err, syscall.ECONNREFUSED)
+	if err == nil {
+		defer c.Close()
+		_, err = c.Read(make([]byte, 1))
 	}
-	defer c.Close()
-	_, err = c.Read(make([]byte, 1))
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) // the reset may come before connect returns
 }
 
 // TestWildcard: exports that have a port in common are told apart by address, also where one speaks RDMA and another one TCP, and come and go while the
@@ -120,6 +121,26 @@ func TestWildcardBusy(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		eventually(t, "the port is had", func() bool { return r.export(name).Listeners[1].State == status.Listening })
 		r.connect(name, config.TCP).works()
+	}
+}
+
+// TestWildcardByVerbs: adapters' listeners share their ports likewise.
+func TestWildcardByVerbs(t *testing.T) {
+	_, port, _ := net.SplitHostPort(freeAddress(t))
+	r := newRig(t)
+	r.verbs = func(verbs.Config) (rdma.Provider, error) { return iwarp.New(iwarp.Config{}) }
+	g := r.start(byVerbs(r.yaml(exportYAML{name: "a", rdma: wild("127.0.0.2", port)}, exportYAML{name: "b", rdma: wild("127.0.0.3", port)},
+		exportYAML{name: "c", rdma: wild("192.0.2.1", port)}), ""))
+	r.connect("a", config.RDMA).put("of a", 1)
+	b := r.connect("b", config.RDMA)
+	if _, err := b.Lookup(t.Context(), b.root, "of a"); err == nil {
+		t.Error("an address of b leads to a")
+	}
+	if n := len(g.adapted.byPort); n != 1 {
+		t.Errorf("%d sockets, want one", n)
+	}
+	if l := r.export("c").Listeners[0]; l.State != status.Listening {
+		t.Errorf("an address that the host does not have: %+v", l)
 	}
 }
 
