@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,15 +13,12 @@ import (
 
 var output = flag.String("o", "", "measure at all distances, print the table, and write it to this file too")
 
-// TestBenchRTT measures and holds the engines against each other. Requests are recycled with their channels, which belong to a bubble: so all is
-// in one, and no request of an earlier one is left.
+// TestBenchRTT measures and holds the engines against each other.
 func TestBenchRTT(t *testing.T) {
 	at := distances[1:2]
 	if *output != "" {
 		at = distances
 	}
-	runtime.GC() // a sync.Pool lets go of what it has in two steps
-	runtime.GC()
 	var r *report
 	synctest.Test(t, func(t *testing.T) { r = measure(t, at) })
 	if t.Failed() {
@@ -36,6 +32,7 @@ func TestBenchRTT(t *testing.T) {
 	if *output == "" {
 		return
 	}
+	r.Delayed = measureDelayed(t)
 	r.print(os.Stdout)
 	if err := r.write(*output); err != nil {
 		t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
@@ -65,24 +66,34 @@ func (c *connection) must(err error) {
 	}
 }
 
-// connect makes a connection on which the first calls were made: credits, thresholds and sizes are settled.
+// connect makes a connection over the fabric.
 func connect(t *testing.T, e *engine, n network) *connection {
-	ctx := t.Context()
-	c := &connection{t: t, e: e, n: n, pools: [2]*bufpool.Pool{bufpool.New(0), bufpool.New(0)}}
+	c := newConnection(t, e, n)
 	c.fabric = rdmatest.NewFabric(rdmatest.Options{Delay: n.rtt / 2, Bandwidth: n.bandwidth, ScribbleReceives: true, Record: true, Seed: 1})
+	c.open(c.fabric, "localhost:0", func(address string) string { return address })
+	return c
+}
+
+func newConnection(t *testing.T, e *engine, n network) *connection {
+	return &connection{t: t, e: e, n: n, pools: [2]*bufpool.Pool{bufpool.New(0), bufpool.New(0)}}
+}
+
+// open makes a connection on which the first calls were made: credits, thresholds and sizes are settled. through tells how to get to an address.
+func (c *connection) open(p rdma.Provider, address string, through func(string) string) {
+	t, ctx := c.t, c.t.Context()
 	cfg := rpcrdma.Config{
 		InlineCall: inline, InlineReply: inline, Credits: rpcrdma.Static(credits), Bindings: binding.For, RemoteInvalidation: true,
 	}
-	e.set(&cfg)
+	c.e.set(&cfg)
 
 	here := cfg
 	here.Pool, here.Handler = c.pools[1], &c.server
 	c.server.answering = c.look
 	var err error
-	here.Domain, err = c.fabric.NewDomain()
+	here.Domain, err = p.NewDomain()
 	c.must(err)
 	c.must(here.Domain.Attach(here.Pool))
-	l, err := c.fabric.Listen(ctx, "localhost:0")
+	l, err := p.Listen(ctx, address)
 	c.must(err)
 	s, err := rpcrdma.NewServer(here, l)
 	c.must(err)
@@ -111,7 +122,7 @@ func connect(t *testing.T, e *engine, n network) *connection {
 	there := cfg
 	there.Pool = c.pools[0]
 	began := time.Now()
-	cl, err = rpcrdma.Dial(ctx, c.fabric, l.Addr().String(), there)
+	cl, err = rpcrdma.Dial(ctx, p, through(l.Addr().String()), there)
 	c.must(err)
 	cred, err := (&oncrpc.AuthSysParms{Machine: []byte("client"), UID: 1000, GID: 1000, GIDs: []uint32{1000}}).Auth()
 	c.must(err)
@@ -122,8 +133,7 @@ func connect(t *testing.T, e *engine, n network) *connection {
 	c.opening = time.Since(began)
 	_, err = c.caller.FSInfo(ctx, file)
 	c.must(err)
-	c.must(limited(e, cl.Negotiated()))
-	return c
+	c.must(limited(c.e, cl.Negotiated()))
 }
 
 // limited checks that a connection has the limits that the table is about.

@@ -14,6 +14,8 @@ type report struct {
 	Limits  limits    `json:"limits"`
 	Opening []opening `json:"opening"`
 	Rows    []row     `json:"rows"`
+	// Delayed was measured over software iWARP.
+	Delayed []delayed `json:"iwarp_delayed"`
 }
 
 type limits struct {
@@ -62,6 +64,7 @@ func (r *report) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\nAn RTT of 400µs is 25 miles of fibre, at 16µs a mile there and back. READDIR is READDIRPLUS; SETACL is that of NFSACL.\n"+
 		"What GETATTR pins is the posted receives.\n")
+	printDelayed(w, r.Delayed)
 }
 
 // printCounts shows what does not depend on the network.

@@ -46,6 +46,8 @@ func NewClient(conn net.Conn, cfg Config) (*Client, error) {
 // Submit implements [Requester].
 func (c *Client) Submit(r *Request) { c.link.Submit(r) }
 
+func (c *Client) waiters() *Waiters { return &c.link.Waiters }
+
 // NextXID implements [Requester].
 func (c *Client) NextXID() uint32 { return c.link.NextXID() }
 

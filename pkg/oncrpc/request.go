@@ -23,7 +23,7 @@ type requestPrivate struct {
 	dec      xdr.Decoder
 	header   ReplyHeader
 	building bool
-	finished chan struct{}
+	finished chan struct{} // while Do waits
 	linkState
 }
 
@@ -95,19 +95,20 @@ func Do(ctx context.Context, rq Requester, r *Request) error {
 	if err := r.Seal(); err != nil {
 		return err
 	}
-	if r.finished == nil {
-		r.finished = make(chan struct{}, 1)
-	}
-	r.Done = signalFinished
+	w := waitersOf(rq)
+	finished := w.take()
+	r.finished, r.Done = finished, signalFinished
 	Submit(rq, r)
 	select {
-	case <-r.finished:
+	case <-finished:
 	case <-ctx.Done():
 		if c, ok := rq.(Canceler); ok {
 			c.Cancel(r, context.Cause(ctx))
 		}
-		<-r.finished
+		<-finished
 	}
+	r.finished = nil
+	w.put(finished)
 	return r.Err
 }
 

@@ -10,6 +10,7 @@ import (
 
 // requester is the part of a link that makes calls.
 type requester struct {
+	Waiters
 	link *link
 	// The receive loop's own.
 	found []Found

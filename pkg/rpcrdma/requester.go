@@ -17,6 +17,7 @@ import (
 // A request is done when its reply has come, its own Send has completed, and the peer can no longer reach any memory that
 // was exposed for it (RFC 8166 section 4.4.1): only then does the memory belong to its user again.
 type requester struct {
+	oncrpc.Waiters
 	c       *Conn
 	account CreditAccount // how many credits to ask for; nil in the reverse direction
 

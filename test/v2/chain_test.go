@@ -24,8 +24,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 	"sluice.dev/sluice/pkg/rpcrdma"
-	"sluice.dev/sluice/test/v2/relay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +37,7 @@ type chain struct {
 	*testing.T
 	dir       string // what the far gateway exports
 	near, far *gateway.Gateway
-	relay     *relay.Relay
+	relay     *iwarptest.Relay
 	strike    *strike
 }
 
@@ -51,7 +51,7 @@ func newChain(t *testing.T, nearTransport, farTransport string, s *strike) *chai
 	c := &chain{T: t, dir: t.TempDir(), strike: s}
 	c.far = c.gateway(fmt.Sprintf("{volume: {path: %q}}", c.dir), farTransport)
 	var err error
-	if c.relay, err = relay.Listen(relay.Config{Target: address(t, c.far, config.RDMA), Look: s.look}); err != nil {
+	if c.relay, err = iwarptest.Listen(iwarptest.Config{Target: address(t, c.far, config.RDMA), Look: s.look}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.relay.Close)

@@ -12,8 +12,8 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
-	"sluice.dev/sluice/test/v2/relay"
 )
 
 // subsets of what can be offered.
@@ -57,7 +57,7 @@ func TestLost(t *testing.T) {
 				name, what = "between transmissions", begins(call)
 			}
 			t.Run(fmt.Sprintf("%v, %s, of a call %v", ext, name, call), func(t *testing.T) {
-				s := &strike{what: what, action: relay.Cut, times: 3, after: 1}
+				s := &strike{what: what, action: iwarptest.Cut, times: 3, after: 1}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				c.work("first")
 				if hits, _ := s.done(); hits != 3 {
@@ -74,7 +74,7 @@ func TestNeverContinues(t *testing.T) {
 	for _, ext := range [][]string{subsets[1], subsets[3]} {
 		for _, call := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, of a call %v", ext, call), func(t *testing.T) {
-				s := &strike{what: goesOn(call), action: relay.Hold, times: 1, struck: make(chan struct{})}
+				s := &strike{what: goesOn(call), action: iwarptest.Hold, times: 1, struck: make(chan struct{})}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				done := make(chan struct{})
 				go func() {
@@ -100,13 +100,13 @@ func TestNeverContinues(t *testing.T) {
 }
 
 // TestMissing: a continuation is missing. What comes next interrupts the group, which is reported, and goes again by base means.
-func TestMissing(t *testing.T) { inBulk(t, relay.Drop) }
+func TestMissing(t *testing.T) { inBulk(t, iwarptest.Drop) }
 
 // TestTooMany: a group has a continuation more than it should.
-func TestTooMany(t *testing.T) { inBulk(t, relay.Repeat) }
+func TestTooMany(t *testing.T) { inBulk(t, iwarptest.Repeat) }
 
 // inBulk does something to continuations while data are moved, and small calls come on the same connection all the time. The connection stays.
-func inBulk(t *testing.T, action relay.Action) {
+func inBulk(t *testing.T, action iwarptest.Action) {
 	for _, ext := range [][]string{subsets[1], subsets[3]} {
 		for _, call := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, of a call %v", ext, call), func(t *testing.T) {

@@ -4,14 +4,14 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
-	"sluice.dev/sluice/test/v2/relay"
 )
 
 // strike does something to the first messages that it is meant for.
 type strike struct {
 	what   func(m *message) bool
-	action relay.Action
+	action iwarptest.Action
 	times  int // how often, at most
 	after  int // so many of the messages that it is meant for are spared first
 	struck chan struct{}
@@ -24,7 +24,7 @@ type strike struct {
 
 // message is one of version 2.
 type message struct {
-	*relay.Message
+	*iwarptest.Message
 	procedure wire.Procedure
 	operation wire.Operation
 	count     uint32 // of a group's first transmission
@@ -38,7 +38,7 @@ func word(b []byte, k int) uint32 {
 }
 
 // read finds out what a message is.
-func read(m *relay.Message) *message {
+func read(m *iwarptest.Message) *message {
 	x := &message{Message: m, procedure: wire.Procedure(word(m.Head, 3))}
 	if word(m.Head, 1) != wire.Version2 || x.procedure != wire.Optional {
 		return x
@@ -69,7 +69,7 @@ func long(call bool) func(*message) bool {
 	}
 }
 
-func (s *strike) look(m *relay.Message) relay.Action {
+func (s *strike) look(m *iwarptest.Message) iwarptest.Action {
 	x := read(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,10 +77,10 @@ func (s *strike) look(m *relay.Message) relay.Action {
 		s.begun++
 	}
 	if s.what == nil || s.hits == s.times || !s.what(x) {
-		return relay.Pass
+		return iwarptest.Pass
 	}
 	if s.seen++; s.seen <= s.after {
-		return relay.Pass
+		return iwarptest.Pass
 	}
 	if s.hits++; s.hits == 1 && s.struck != nil {
 		close(s.struck)

@@ -1,4 +1,4 @@
-package relay
+package iwarptest
 
 import (
 	"bufio"
@@ -90,7 +90,7 @@ func (d *direction) run() error {
 			header = tagged
 		}
 		if s.n < header {
-			return fmt.Errorf("relay: a segment of %d bytes", s.n)
+			return fmt.Errorf("iwarptest: a segment of %d bytes", s.n)
 		}
 		d.c.count(d.fromDialer, &s)
 		if !s.send() {

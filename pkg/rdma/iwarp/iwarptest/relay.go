@@ -1,8 +1,8 @@
-// Package relay stands between the ends of iWARP connections, as a wire does that is long, or bad. It knows FPDUs (RFC 5044) and the segments of DDP
+// Package iwarptest has a relay, which stands between the ends of iWARP connections, as a wire does that is long, or bad. It knows FPDUs (RFC 5044) and the segments of DDP
 // and RDMAP in them (RFC 5040, 5041), delays them, counts what passes, and does to messages what a test tells it. Markers are not understood.
 //
 //	dialer <---- relay: Delay each way, Look at each Send ----> target
-package relay
+package iwarptest
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Action is what becomes of a message.
@@ -191,11 +193,9 @@ func (c *connection) pass(to, from net.Conn, fromDialer bool) {
 // deliver writes what comes out of the wire.
 func (c *connection) deliver(to net.Conn, wire <-chan bundle) {
 	for p := range wire {
-		if wait := time.Until(p.at); wait > 0 {
-			select {
-			case <-time.After(wait):
-			case <-c.done:
-			}
+		for wait := time.Until(p.at); wait > 0; wait = time.Until(p.at) {
+			ts := unix.NsecToTimespec(int64(wait)) // timers of package time are a millisecond late
+			_ = unix.Nanosleep(&ts, nil)
 		}
 		if _, err := to.Write(p.b); err != nil || p.cut {
 			c.cut()
