@@ -38,9 +38,16 @@ func openVolume(e *export, x *config.Export) (_ *volume, err error) {
 	if v.dir, err = lockDirectory(e, v.path); err != nil {
 		return nil, fmt.Errorf("backend.volume.path: %w", err)
 	}
-	v.srv, err = server.New(server.Config{
-		Root: v.path, Name: e.name, Access: rules(x.Access), StateDir: e.gateway.stateDir(), Logger: e.log,
-	})
+	c := server.Config{Root: v.path, Name: e.name, Access: rules(x.Access), StateDir: e.gateway.stateDir(), Logger: e.log}
+	if e.gateway.first.HandleKeys.File != "" {
+		var keys [][]byte
+		if keys, err = e.gateway.handleKeys(); err == nil {
+			c.Key, c.OlderKeys = keys[0], keys[1:]
+		}
+	}
+	if err == nil {
+		v.srv, err = server.New(c)
+	}
 	if err != nil {
 		_ = v.dir.Close()
 		return nil, err

@@ -12,7 +12,7 @@ import (
 // keyFile is the key of file handles in the state directory, where volumes keep theirs too.
 const keyFile = "handle.key"
 
-// handleKeys are the keys that seal handles of remote backends. They are read when the first such backend opens, and stay for the process's life.
+// handleKeys are the keys that seal handles of remote backends, and of volumes if they have a file. They are read when the first such backend opens, and stay for the process's life.
 func (g *Gateway) handleKeys() ([][]byte, error) {
 	g.keysMu.Lock()
 	defer g.keysMu.Unlock()

@@ -63,6 +63,35 @@ func TestHandleKeys(t *testing.T) {
 	}
 }
 
+// TestVolumesHaveTheGivenKeys: a volume's handles are sealed with the file of keys, if there is one, and the state directory has no other.
+func TestVolumesHaveTheGivenKeys(t *testing.T) {
+	file, root := filepath.Join(t.TempDir(), "keys"), t.TempDir()
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(make([]byte, seal.MinKey))+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, keys := range []string{file, ""} {
+		c := config.Default()
+		c.HandleKeys.File, c.StateDir = keys, t.TempDir()
+		log := slog.New(slog.DiscardHandler)
+		v, err := openVolume(&export{name: "data", log: log, gateway: &Gateway{log: log, first: c}}, &config.Export{Backend: config.Backend{Volume: &config.Volume{Path: root}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(c.StateDir, keyFile)); os.IsNotExist(err) != (keys != "") {
+			t.Errorf("handleKeys.file %q: %s in the state directory: %v", keys, keyFile, err)
+		}
+	}
+	c := config.Default()
+	c.HandleKeys.File = filepath.Join(root, "missing")
+	_, err := openVolume(&export{name: "data", gateway: &Gateway{first: c}}, &config.Export{Backend: config.Backend{Volume: &config.Volume{Path: root}}})
+	if err == nil || !strings.HasPrefix(err.Error(), "handleKeys.file: ") {
+		t.Error(err)
+	}
+}
+
 // TestRestartNeeded: what is only looked at when the process starts is named once it changes.
 func TestRestartNeeded(t *testing.T) {
 	a := config.Default()

@@ -22,7 +22,7 @@ type GatewayConfig struct {
 	// StateDir is the directory for what has to survive a restart, such as the keys that seal file handles. It is made
 	// if it is missing. Default /var/lib/sluice. A change takes effect at the next start.
 	StateDir string `json:"stateDir"`
-	// HandleKeys are the keys that seal file handles of exports whose backend is nfs or rdma.
+	// HandleKeys are the keys that seal file handles.
 	HandleKeys HandleKeys `json:"handleKeys"`
 	// Log says what is logged, and how.
 	Log Log `json:"log"`
@@ -39,7 +39,7 @@ type Admin struct {
 // HandleKeys are the keys that seal file handles. All gateways that serve the same exports have the same.
 type HandleKeys struct {
 	// File has them; its first key seals, and all of them are accepted. Empty, the default, means a key in StateDir, which is made
-	// when it is first needed. A change takes effect at the next start.
+	// when it is first needed; volumes have another one there. A change takes effect at the next start.
 	File string `json:"file"`
 }
 

@@ -136,7 +136,8 @@ func (m *maker) listeners(x *Export) []config.Listener {
 		rdma.Provider = config.Verbs
 	}
 	if x.VIP != "" {
-		rdma.Address = net.JoinHostPort(x.VIP, strconv.Itoa(int(x.RDMATarget)))
+		// The address comes and goes while the pod runs, so it is not listened on itself.
+		rdma.Address, rdma.Bind = net.JoinHostPort(x.VIP, strconv.Itoa(int(x.RDMATarget))), config.Wildcard
 	}
 	return []config.Listener{rdma, {Network: config.TCP, Address: fmt.Sprintf(":%d", x.TCPTarget)}}
 }

@@ -47,6 +47,8 @@ type Config struct {
 	AnonUID, AnonGID uint32
 	// Key seals file handles, at least vfs.MinKey bytes. If it is nil, a key is kept in StateDir.
 	Key []byte
+	// OlderKeys are accepted besides Key.
+	OlderKeys [][]byte
 	// StateDir is a directory outside Root for what has to survive a restart: the key, in a file of mode 0600.
 	StateDir string
 	// Workers bounds the calls that run at the same time, besides those on receive loops; 0 means four for each processor, 16 at least.
@@ -55,7 +57,7 @@ type Config struct {
 	InlineRead int
 	// ReplyCache bounds the duplicate request cache.
 	ReplyCache ReplyCacheLimits
-	// Files are options for the directory: MaxFiles, Recheck, SelfOnly, IndexOnly, Sync. Key, Scope and Logger are set here.
+	// Files are options for the directory: MaxFiles, Recheck, SelfOnly, IndexOnly, Sync. Keys, Scope and Logger are set here.
 	Files vfs.Options
 	// Logger gets what an administrator should know; nil discards it.
 	Logger *slog.Logger
@@ -105,7 +107,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("nfs server: %w", err)
 	}
 	o := cfg.Files
-	o.Key, o.Scope, o.Logger = key, cfg.Name, cfg.Logger
+	o.Key, o.OlderKeys, o.Scope, o.Logger = key, cfg.OlderKeys, cfg.Name, cfg.Logger
 	if s.fs, err = vfs.Open(cfg.Root, o); err != nil {
 		return nil, fmt.Errorf("nfs server: %w", err)
 	}

@@ -22,6 +22,8 @@ import (
 type Options struct {
 	// Key seals handles: at least MinKey bytes, kept secret, and the same after a restart. See LoadKey.
 	Key []byte
+	// OlderKeys sealed handles once: those are good too.
+	OlderKeys [][]byte
 	// Scope is part of the key: file systems of different scopes refuse each other's handles.
 	Scope string
 	// MaxFiles bounds the descriptors that are kept open; 0 means a quarter of RLIMIT_NOFILE, at most 16384.
@@ -97,8 +99,14 @@ var local = map[int64]bool{
 
 // Open opens the directory at path. It changes the process's umask and capabilities, see the package's documentation.
 func Open(path string, o Options) (*FS, error) {
-	if len(o.Key) < MinKey {
-		return nil, fmt.Errorf("vfs: the key of file handles has %d bytes, at least %d are needed", len(o.Key), MinKey)
+	seal := newSealer(o.Key, o.Scope)
+	for i, k := range append([][]byte{o.Key}, o.OlderKeys...) {
+		if len(k) < MinKey {
+			return nil, fmt.Errorf("vfs: the key of file handles has %d bytes, at least %d are needed", len(k), MinKey)
+		}
+		if i > 0 {
+			seal.older = append(seal.older, newSealer(k, o.Scope))
+		}
 	}
 	if o.MaxFiles < 0 || o.Recheck < 0 {
 		return nil, fmt.Errorf("vfs: MaxFiles is %d, Recheck is %v: neither may be negative", o.MaxFiles, o.Recheck)
@@ -112,7 +120,7 @@ func Open(path string, o Options) (*FS, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	fs := &FS{opt: o, log: o.Logger, seal: newSealer(o.Key, o.Scope), epoch: time.Now(), mount: -1,
+	fs := &FS{opt: o, log: o.Logger, seal: seal, epoch: time.Now(), mount: -1,
 		stop: make(chan struct{}), kick: make(chan struct{}, 1)}
 	var random [8]byte
 	rand.Read(random[:])
@@ -178,7 +186,7 @@ func (fs *FS) openRoot(path string) (err error) {
 	fs.root = fs.newNode(rootID, fd, &st)
 	fs.root.refs.Store(1) // the file system's own, for good
 	fs.table.put(fs.root)
-	fs.fsid = fs.seal.derive("fsid")
+	fs.fsid = fsidOf(fs.opt.Scope)
 	fs.traits = probeTraits(fs.mount, &sfs)
 	fs.describe()
 	return nil

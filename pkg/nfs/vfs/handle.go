@@ -108,8 +108,9 @@ func parse(b []byte) (i id, tag []byte, ok bool) {
 
 // sealer makes and checks tags.
 type sealer struct {
-	key  []byte
-	macs sync.Pool // of *mac
+	key   []byte
+	macs  sync.Pool // of *mac
+	older []*sealer // whose tags are good too
 }
 
 type mac struct {
@@ -143,17 +144,22 @@ func (s *sealer) seal(i *id, h *Handle) {
 	h.n = uint8(n + tagLen)
 }
 
-func (s *sealer) valid(i *id, tag []byte) bool {
+// valid tells whether a tag is good. The id is a copy: callers keep theirs off the heap.
+func (s *sealer) valid(i id, tag []byte) bool {
 	var want [tagLen]byte
-	s.tag(i, &want)
-	return subtle.ConstantTimeCompare(want[:], tag) == 1
+	s.tag(&i, &want)
+	ok := subtle.ConstantTimeCompare(want[:], tag)
+	for _, o := range s.older {
+		o.tag(&i, &want)
+		ok |= subtle.ConstantTimeCompare(want[:], tag)
+	}
+	return ok == 1
 }
 
-// derive returns 8 bytes that depend on the key and a label: numbers that are the same after a restart.
-func (s *sealer) derive(label string) uint64 {
-	m := hmac.New(sha256.New, s.key)
-	m.Write([]byte(label))
-	return binary.BigEndian.Uint64(m.Sum(nil))
+// fsidOf is the number of a file system: the same after a restart, and with other keys.
+func fsidOf(scope string) uint64 {
+	sum := sha256.Sum256([]byte("sluice fsid\x00" + scope))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // LoadKey reads the key of handles from a file, which it makes (mode 0600, 32 random bytes) if there is none.

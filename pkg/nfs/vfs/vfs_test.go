@@ -270,6 +270,16 @@ func TestHandlesAreSealed(t *testing.T) {
 		if _, err := read(t, fs, good); err != nil {
 			t.Errorf("the handle itself: %v", err)
 		}
+		newer := reopened(t, dir, Options{Key: []byte("another key of file handles"), OlderKeys: [][]byte{testKey}, IndexOnly: o.IndexOnly})
+		for _, cached := range []bool{false, true} {
+			if _, err := read(t, newer, good); err != nil {
+				t.Errorf("of an older key (cached: %v): %v", cached, err)
+			}
+		}
+		if newer.fsid != fs.fsid || bytes.Equal(handleOf(t, newer, "file"), good) {
+			t.Errorf("with a newer key: fsid %x, was %x; handle %x", newer.fsid, fs.fsid, handleOf(t, newer, "file"))
+		}
+		shut(t, newer)
 	})
 }
 
