@@ -65,7 +65,7 @@ func Find(name string) (Device, error) {
 func (d Device) Add(ip netip.Addr, networks []netip.Prefix, gateways []netip.Addr) error {
 	if err := d.add(ip, networks, gateways); err != nil {
 		reason := contract.DeviceAddressLimit
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		if errors.Is(err, unix.EPERM) {
 			reason = contract.NotPermitted
 		}
 		_ = d.Remove(ip)
