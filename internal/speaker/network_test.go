@@ -61,8 +61,10 @@ func TestGivenUp(t *testing.T) {
 // The holder's speaker is stopped, and goes on when another has its addresses.
 func TestStopped(t *testing.T) {
 	r, a, b := pair(t)
+	a.talk() // its gateway still sends to clients
 	a.signal(syscall.SIGSTOP)
 	r.eventually(leaseTime+6*time.Second, "the other pod carries all", r.all(b))
+	time.Sleep(time.Second)
 	a.signal(syscall.SIGCONT)
 	r.eventually(4*time.Second, "who lost has removed its addresses", func() bool { return a.addresses() == 0 })
 	if !r.all(b)() {

@@ -17,8 +17,8 @@ const (
 )
 
 // watchGateway tells whether the pod may take addresses and may keep those it has, by asking the gateway's readiness page, until ctx ends.
-func watchGateway(ctx context.Context, url string, tell func(machine.Fit)) {
-	client := &http.Client{Timeout: gatewayEvery}
+func watchGateway(ctx context.Context, url string, by http.RoundTripper, tell func(machine.Fit)) {
+	client := &http.Client{Transport: by, Timeout: gatewayEvery}
 	answered := time.Now()
 	t := time.NewTicker(gatewayEvery)
 	defer t.Stop()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -33,6 +34,11 @@ func TestMain(m *testing.M) {
 	case "namespace":
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
+	}
+	// The tests wait for Leases more than they compute.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -310,6 +316,55 @@ func (p *pod) cut(off bool) {
 		}
 		return netlink.LinkSetUp(l)
 	})
+}
+
+// talk sends from the addresses to the client all the time, and forgets the client's hardware address all the time, so that the pod's kernel asks
+// for it again and again.
+func (p *pod) talk() {
+	var conns []*net.UDPConn
+	p.ns.do(func() error {
+		for _, ip := range p.r.vips {
+			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
+			if err == nil {
+				conns = append(conns, c)
+			}
+		}
+		return nil
+	})
+	if len(conns) != 2 {
+		p.r.t.Fatalf("%d addresses to send from, want 2", len(conns))
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	p.r.t.Cleanup(func() { close(stop); <-done })
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(askEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				for _, c := range conns {
+					_ = c.Close()
+				}
+				return
+			case <-tick.C:
+			}
+			p.ns.do(func() error {
+				l, err := netlink.LinkByName("rdma0")
+				if err != nil {
+					return err
+				}
+				for _, ip := range []string{"192.0.2.99", "fd00::99"} {
+					_ = netlink.NeighDel(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: net.ParseIP(ip)})
+				}
+				return nil
+			})
+			for i, c := range conns {
+				to := []string{"192.0.2.99", "fd00::99"}[i]
+				_, _ = c.WriteToUDP([]byte("x"), &net.UDPAddr{IP: net.ParseIP(to), Port: 9}) // fails once the address is gone
+			}
+		}
+	}()
 }
 
 // status reads the pod's page.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -97,7 +98,7 @@ func (s *speaker) run(stop context.Context) error {
 	})
 	if s.o.gateway != "" {
 		s.work.Go(func() {
-			watchGateway(ctx, s.o.gateway, func(f machine.Fit) { s.call(ctx, func() { s.gateway = f }) })
+			watchGateway(ctx, s.o.gateway, &http.Transport{DisableKeepAlives: true}, func(f machine.Fit) { s.call(ctx, func() { s.gateway = f }) })
 		})
 	}
 	s.loop(ctx, stop)

@@ -1,0 +1,51 @@
+package speaker
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice.dev/sluice/internal/speaker/machine"
+)
+
+// answers stands in for the gateway's page.
+type answers struct{ code int } // 0: nobody answers
+
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if a.code == 0 {
+		return nil, http.ErrHandlerTimeout
+	}
+	return &http.Response{StatusCode: a.code, Body: http.NoBody, Request: r}, nil
+}
+
+// A pod takes addresses while its gateway is ready, keeps them while it drains, and gives them up when it is gone.
+func TestWatchGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		gw := new(answers)
+		var fit machine.Fit
+		go watchGateway(ctx, "http://gateway/readyz", gw, func(f machine.Fit) { fit = f })
+		for _, c := range []struct {
+			code int
+			wait time.Duration
+			want machine.Fit
+		}{
+			{0, time.Second, machine.Fit{Take: false, Keep: true}},
+			{200, 2 * time.Second, machine.Fit{Take: true, Keep: true}},
+			{503, time.Minute, machine.Fit{Take: false, Keep: true}},
+			{0, gatewayGone - 2*time.Second, machine.Fit{Take: false, Keep: true}},
+			{0, 4 * time.Second, machine.Fit{}},
+			{200, 2 * time.Second, machine.Fit{Take: true, Keep: true}},
+		} {
+			gw.code = c.code
+			time.Sleep(c.wait)
+			synctest.Wait()
+			if fit != c.want {
+				t.Errorf("code %d for %v: %+v, want %+v", c.code, c.wait, fit, c.want)
+			}
+		}
+	})
+}
