@@ -12,7 +12,7 @@ lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/gateway and bin/sluicectl
+build: ## bin/gateway, bin/operator and bin/sluicectl
 	@hack/deps build
 	go build -trimpath -ldflags "-X main.version=$(version)" -o bin/ ./cmd/...
 
@@ -40,6 +40,10 @@ test-kernel: build ## a stock Linux NFS/RDMA client against the gateway before a
 	@hack/vm/prepare
 	go test -tags kernel -timeout 60m -count=1 -v ./test/kernel $(if $(FULL),-args -full)
 	go test -tags kernel -timeout 10m -count=1 -v ./test/hostile
+
+test-operator: ## the API and the operator against a real kube-apiserver, with gateways as pods
+	@hack/deps test
+	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 15m -count=1 ./test/api ./test/operator
 
 test-verbs: ## the provider on rdma-core, on software RoCE and iWARP devices in the guest
 	@hack/deps vm verbs
@@ -70,4 +74,4 @@ lint: ## static checks
 clean: ## remove what was built
 	rm -rf bin bench.json bench-rtt.json
 
-.PHONY: help build image demo test test-quick fuzz test-kernel test-verbs test-cluster test-full bench bench-rtt lint clean
+.PHONY: help build image demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-full bench bench-rtt lint clean

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"sluice.dev/sluice/internal/operator/controllers"
+	"sluice.dev/sluice/internal/speaker"
 )
 
 // leaderID is the name of the Lease that operators elect their leader by.
@@ -34,8 +35,11 @@ type settings struct {
 	version     bool
 }
 
-// Main runs the operator until a signal ends it, and returns the exit code.
+// Main runs the operator, or the speaker, until a signal ends it, and returns the exit code.
 func Main(args []string, version string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "speaker" {
+		return speaker.Main(args[1:], version, stdout, stderr)
+	}
 	s, err := parse(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

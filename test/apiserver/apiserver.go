@@ -18,8 +18,8 @@ import (
 )
 
 // Start starts them, without any CRD, on free ports of loopback. The programs are those of $KUBEBUILDER_ASSETS, or else hack/k8s/prepare builds them.
-// The caller calls stop, which ends both.
-func Start() (cfg *rest.Config, stop func() error, err error) {
+// flags are further ones of kube-apiserver, "name=value". The caller calls stop, which ends both.
+func Start(flags ...string) (cfg *rest.Config, stop func() error, err error) {
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {
 		if assets, err = Prepare("kubernetes", "etcd"); err != nil {
@@ -28,6 +28,10 @@ func Start() (cfg *rest.Config, stop func() error, err error) {
 	}
 	log.SetLogger(logr.Discard()) // controller-runtime complains without one
 	env := &envtest.Environment{BinaryAssetsDirectory: assets}
+	for _, f := range flags {
+		name, value, _ := strings.Cut(f, "=")
+		env.ControlPlane.GetAPIServer().Configure().Append(name, value)
+	}
 	if cfg, err = env.Start(); err != nil {
 		return nil, nil, fmt.Errorf("kube-apiserver: %w", err)
 	}
