@@ -2,8 +2,9 @@
 //
 //	operator [--namespace NAMESPACE] …
 //	operator speaker --config FILE …
+//	operator check-uninstall [--force] …
 //
-// The second form is the sidecar of gateway pods that carry virtual addresses.
+// The second form is the sidecar of gateway pods that carry virtual addresses. The third runs before the operator is removed.
 package main
 
 import (

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"sluice.dev/sluice/internal/operator/controllers"
+	"sluice.dev/sluice/internal/operator/uninstall"
 	"sluice.dev/sluice/internal/speaker"
 )
 
@@ -35,10 +36,15 @@ type settings struct {
 	version     bool
 }
 
-// Main runs the operator, or the speaker, until a signal ends it, and returns the exit code.
+// Main runs the operator, or the speaker, until a signal ends it, or check-uninstall, and returns the exit code.
 func Main(args []string, version string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == "speaker" {
-		return speaker.Main(args[1:], version, stdout, stderr)
+	if len(args) > 0 {
+		switch args[0] {
+		case "speaker":
+			return speaker.Main(args[1:], version, stdout, stderr)
+		case "check-uninstall":
+			return uninstall.Main(args[1:], stdout, stderr)
+		}
 	}
 	s, err := parse(args, stderr)
 	switch {
@@ -98,7 +104,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 		return s, nil
 	}
 	if f.NArg() > 0 {
-		return nil, fmt.Errorf("%q: want flags alone, or the word speaker first", f.Arg(0))
+		return nil, fmt.Errorf("%q: want flags alone, or the word speaker or check-uninstall first", f.Arg(0))
 	}
 	for name, v := range map[string]string{"gateway-image": d.GatewayImage, "operator-image": d.SpeakerImage, "namespace": d.OperatorNamespace} {
 		if v == "" {

@@ -2,35 +2,64 @@ package uninstall
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Command is the operator's subcommand check-uninstall, with its arguments.
-func Command(ctx context.Context, args []string, out io.Writer) error {
-	var o Options
+// Main is the operator's subcommand check-uninstall with its arguments. It returns the exit code: 0 when the operator may go.
+func Main(args []string, stdout, stderr io.Writer) int {
+	o, timeout, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "operator check-uninstall: %v\n", err)
+		return 2
+	}
+	log.SetLogger(logr.Discard())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("waited %s", timeout))
+	defer cancel()
+	if err := connect(ctx, o, stdout); err != nil {
+		fmt.Fprintf(stderr, "operator check-uninstall: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (o Options, timeout time.Duration, err error) {
 	flags := flag.NewFlagSet("check-uninstall", flag.ContinueOnError)
-	flags.SetOutput(out)
+	flags.SetOutput(stderr)
 	flags.BoolVar(&o.Force, "force", false, "delete all NFSExports and NFSGateways")
 	flags.StringVar(&o.Release, "release", "sluice", "the Helm release's name")
-	namespaces := flags.String("watch-namespaces", "", "namespaces to look at, with commas between them; empty: all")
-	timeout := flags.Duration("timeout", 4*time.Minute, "how long what is deleted may take to go")
+	namespaces := flags.String("watch-namespaces", "", "namespaces to look at, with commas between them; left out, all")
+	flags.DurationVar(&timeout, "timeout", 4*time.Minute, "how long what is deleted may take to go")
 	if err := flags.Parse(args); err != nil {
-		return err
+		return o, 0, err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return o, 0, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	o.Namespaces = strings.FieldsFunc(*namespaces, func(r rune) bool { return r == ',' })
 	o.Poll = time.Second
+	return o, timeout, nil
+}
 
+func connect(ctx context.Context, o Options, out io.Writer) error {
 	cfg, err := ctrl.GetConfig()
 	if err != nil {
 		return err
@@ -43,7 +72,5 @@ func Command(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("waited %s", *timeout))
-	defer cancel()
 	return Run(ctx, c, o, out)
 }
