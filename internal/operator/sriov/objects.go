@@ -1,0 +1,116 @@
+package sriov
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// ConfigEntry is the entry of the plugin's ConfigMap that has its configuration.
+const ConfigEntry = "config.json"
+
+// ResourceAnnotation is set on a NetworkAttachmentDefinition: Multus hands its interface a device of that resource.
+const ResourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
+
+// ConfigMap returns the plugin's, usually sriovdp-config in kube-system.
+func ConfigMap(namespace, name string, c *ResourceConfList) (*corev1.ConfigMap, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data:       map[string]string{ConfigEntry: string(b) + "\n"},
+	}, nil
+}
+
+// Network is a NetworkAttachmentDefinition whose interface is one of a resource's devices.
+type Network struct {
+	Namespace, Name string
+	// Resource is such as nvidia.com/rdma_vf.
+	Resource string
+	// Type is the CNI plugin: sriov, ib-sriov or host-device.
+	Type string
+	// VLAN and MTU are for type sriov; 0: none, and as it is.
+	VLAN, MTU int
+	// IPAM is the configuration of the plugin that gives out addresses; nil: none does.
+	IPAM map[string]any
+}
+
+// netConf is the CNI configuration in a NetworkAttachmentDefinition.
+type netConf struct {
+	CNIVersion string         `json:"cniVersion"`
+	Name       string         `json:"name"`
+	Type       string         `json:"type"`
+	IPAM       map[string]any `json:"ipam,omitempty"`
+	MTU        int            `json:"mtu,omitempty"`
+	VLAN       int            `json:"vlan,omitempty"`
+}
+
+func (n *Network) validate() error {
+	prefix, name, ok := strings.Cut(n.Resource, "/")
+	switch {
+	case n.Name == "":
+		return fmt.Errorf("name: missing: want that of the NetworkAttachmentDefinition")
+	case !ok || !prefixPattern.MatchString(prefix) || !namePattern.MatchString(name):
+		return fmt.Errorf("resource: %q: want a domain and a name, such as nvidia.com/rdma_vf", n.Resource)
+	case n.Type != "sriov" && n.Type != "ib-sriov" && n.Type != "host-device":
+		return fmt.Errorf("type: %q: want sriov, ib-sriov or host-device", n.Type)
+	case n.Type != "sriov" && (n.VLAN != 0 || n.MTU != 0):
+		return fmt.Errorf("vlan, mtu: %d, %d: are for type sriov alone: leave them out", n.VLAN, n.MTU)
+	case n.VLAN < 0 || n.VLAN > 4094:
+		return fmt.Errorf("vlan: %d: want 0 to 4094", n.VLAN)
+	case n.MTU < 0 || n.MTU > 65535:
+		return fmt.Errorf("mtu: %d: want 0 to 65535", n.MTU)
+	}
+	if t, ok := n.IPAM["type"].(string); n.IPAM != nil && (!ok || t == "") {
+		return fmt.Errorf("ipam.type: missing: want a plugin that gives out addresses, such as host-local or whereabouts")
+	}
+	return nil
+}
+
+// Definition returns the NetworkAttachmentDefinition.
+func (n *Network) Definition() (*unstructured.Unstructured, error) {
+	if err := n.validate(); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(netConf{CNIVersion: "1.0.0", Name: n.Name, Type: n.Type, IPAM: n.IPAM, MTU: n.MTU, VLAN: n.VLAN})
+	if err != nil {
+		return nil, fmt.Errorf("ipam: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "spec": map[string]any{"config": string(b)},
+	}}
+	u.SetNamespace(n.Namespace)
+	u.SetName(n.Name)
+	u.SetAnnotations(map[string]string{ResourceAnnotation: n.Resource})
+	return u, nil
+}
+
+// ParseDefinition reads a NetworkAttachmentDefinition back, and says what is wrong in it.
+func ParseDefinition(u *unstructured.Unstructured) (*Network, error) {
+	if u.GetAPIVersion() != "k8s.cni.cncf.io/v1" || u.GetKind() != "NetworkAttachmentDefinition" {
+		return nil, fmt.Errorf("%s, %s: want a NetworkAttachmentDefinition of k8s.cni.cncf.io/v1", u.GetAPIVersion(), u.GetKind())
+	}
+	text, ok, err := unstructured.NestedString(u.Object, "spec", "config")
+	if err != nil || !ok || len(text) > MaxFile {
+		return nil, fmt.Errorf("spec.config: want the CNI configuration, a string of JSON")
+	}
+	var c netConf
+	if err := strict([]byte(text), &c); err != nil {
+		return nil, fmt.Errorf("spec.config: %w", err)
+	}
+	if c.CNIVersion != "1.0.0" || c.Name != u.GetName() {
+		return nil, fmt.Errorf("spec.config: cniVersion %q, name %q: want 1.0.0 and %q", c.CNIVersion, c.Name, u.GetName())
+	}
+	n := &Network{Namespace: u.GetNamespace(), Name: c.Name, Resource: u.GetAnnotations()[ResourceAnnotation], Type: c.Type, VLAN: c.VLAN, MTU: c.MTU, IPAM: c.IPAM}
+	return n, n.validate()
+}
