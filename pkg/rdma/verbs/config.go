@@ -31,13 +31,18 @@ var ErrNotBuilt = errors.New("verbs: this program was built without rdma-core: b
 // Limits are what a device has at most.
 type Limits struct {
 	// Connections is how many queue pairs there may be, Queue how many requests each queue of one has, Completions how many a completion queue reports.
-	Connections, Queue, Completions int
+	Connections int
+	Queue       int
+	Completions int
 	// Segments are those of a request, ReadSegments those of a Read.
-	Segments, ReadSegments int
+	Segments     int
+	ReadSegments int
 	// ReadsIn and ReadsOut are the Reads under way on a connection at once, from the peer and to it.
-	ReadsIn, ReadsOut int
+	ReadsIn  int
+	ReadsOut int
 	// Message is the longest message in bytes.
 	Message uint64
 	// Regions is how many there may be, Windows how many memory windows of type 2: 0 if the device has none.
-	Regions, Windows int
+	Regions int
+	Windows int
 }

@@ -78,24 +78,39 @@ func (i *ident) resolve(ctx context.Context, at netip.AddrPort) error {
 	milliseconds := C.int(i.p.cfg.ResolveTimeout.Milliseconds())
 	to := sockaddr(at)
 	defer C.free(ptr(to))
-	if errno := C.sv_resolve_address(i.id, to, milliseconds); errno != 0 {
+	if errno := managed(func() C.int { return C.sv_resolve_address(i.id, to, milliseconds) }); errno != 0 {
 		return fmt.Errorf("no RDMA device leads to the address: %w", syscall.Errno(errno))
 	}
 	if _, err := i.await(ctx, C.RDMA_CM_EVENT_ADDR_RESOLVED); err != nil {
 		return err
 	}
-	if errno := C.sv_resolve_route(i.id, milliseconds); errno != 0 {
+	if errno := managed(func() C.int { return C.sv_resolve_route(i.id, milliseconds) }); errno != 0 {
 		return fmt.Errorf("no route to the address: %w", syscall.Errno(errno))
 	}
 	_, err := i.await(ctx, C.RDMA_CM_EVENT_ROUTE_RESOLVED)
 	return err
 }
 
+// establish has librdmacm ask the peer, or accept it.
+func (i *ident) establish(data []byte, s settled, accept C.int) syscall.Errno {
+	return managed(func() syscall.Errno {
+		d, n := private(data)
+		return syscall.Errno(C.sv_connect(i.id, d, n, C.uint8_t(s.readsIn), C.uint8_t(s.readsOut), accept))
+	})
+}
+
+// reject turns the peer away.
+func (i *ident) reject(data []byte) syscall.Errno {
+	return managed(func() syscall.Errno {
+		d, n := private(data)
+		return syscall.Errno(C.sv_reject(i.id, d, n))
+	})
+}
+
 // connect asks the peer, and waits for its answer.
 func (i *ident) connect(ctx context.Context, data []byte, s settled) (event, error) {
-	d, n := private(data)
-	if errno := C.sv_connect(i.id, d, n, C.uint8_t(s.readsIn), C.uint8_t(s.readsOut), 0); errno != 0 {
-		return event{}, connectError("rdma_connect", len(data), syscall.Errno(errno))
+	if errno := i.establish(data, s, 0); errno != 0 {
+		return event{}, connectError("rdma_connect", len(data), errno)
 	}
 	return i.await(ctx, C.RDMA_CM_EVENT_ESTABLISHED)
 }

@@ -53,6 +53,9 @@ type endpoint struct {
 	rqHead  uint64
 	rqTail  uint64
 	revoked []uint64 // LocalInvalidates that are complete but not reported
+	// bell posts what is gathered to a software device, and rung is what came of it.
+	bell *call
+	rung C.int
 	// What is gathered in q: requests, and their segments; covering is the request that is signaled for those before it, or -1.
 	sends, sendList, covering int
 
@@ -84,6 +87,7 @@ func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, 
 	if e.space, err = e.domain.join(dev); err != nil {
 		return nil, err
 	}
+	e.bell = newCall(func() { e.rung = C.sv_post_sends(e.q, C.int(e.sends)) })
 	e.regions.init(i.p.cfg.MaxRegions)
 	e.q = (*C.struct_sv_queues)(C.calloc(1, C.sizeof_struct_sv_queues))
 	if err := e.open(); err != nil {
@@ -98,7 +102,9 @@ func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, 
 }
 
 func (e *endpoint) open() error {
-	errno := C.sv_open(e.q, e.id, e.space.pd, C.int(len(e.sq)), C.int(len(e.rq)), C.int(e.segments), C.int(e.p.cfg.Inline))
+	errno := managed(func() C.int {
+		return C.sv_open(e.q, e.id, e.space.pd, C.int(len(e.sq)), C.int(len(e.rq)), C.int(e.segments), C.int(e.p.cfg.Inline))
+	})
 	if errno != 0 {
 		return fmt.Errorf("verbs: %s: %s: %w", e.dev.name, C.GoString(e.q.failed), syscall.Errno(errno))
 	}
@@ -123,9 +129,7 @@ func (e *endpoint) established() {
 
 // free destroys the queues; the device touches no memory any more when it returns. The id stays.
 func (e *endpoint) free() {
-	e.p.calls.Lock()
-	C.sv_destroy_qp(e.q)
-	e.p.calls.Unlock()
+	manager().do(newCall(func() { C.sv_destroy_qp(e.q) }))
 	for n := e.sqHead; n < e.sqTail; n++ {
 		if mr := e.slot(n).sink; mr != nil {
 			C.ibv_dereg_mr(mr)
@@ -152,9 +156,7 @@ func (e *endpoint) finish() {
 	e.mu.Lock()
 	e.done = true
 	e.mu.Unlock()
-	e.p.calls.Lock()
-	C.rdma_disconnect(e.id)
-	e.p.calls.Unlock()
+	manager().do(newCall(func() { C.rdma_disconnect(e.id) }))
 	e.mu.Lock() // after whoever was posting
 	e.free()
 	e.mu.Unlock()

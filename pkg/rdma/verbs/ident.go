@@ -104,8 +104,8 @@ type ident struct {
 func (p *provider) newIdent(id *C.struct_rdma_cm_id) (*ident, error) {
 	if id == nil {
 		var err error
-		if id, err = C.sv_create_id(p.channel, 0); id == nil {
-			return nil, fmt.Errorf("verbs: rdma_create_id: %w", err)
+		if id, err = p.newID(); err != nil {
+			return nil, err
 		}
 	}
 	i := &ident{p: p, id: id, steps: make(chan event, 8)}
@@ -113,6 +113,18 @@ func (p *provider) newIdent(id *C.struct_rdma_cm_id) (*ident, error) {
 	C.sv_set_token(id, C.uintptr_t(i.token))
 	return i, nil
 }
+
+// newID makes an id.
+func (p *provider) newID() (id *C.struct_rdma_cm_id, err error) {
+	manager().do(newCall(func() { id, err = C.sv_create_id(p.channel, 0) }))
+	if id == nil {
+		return nil, fmt.Errorf("verbs: rdma_create_id: %w", err)
+	}
+	return id, nil
+}
+
+// destroyID destroys one, whose queue pair must be gone.
+func destroyID(id *C.struct_rdma_cm_id) { manager().do(newCall(func() { C.rdma_destroy_id(id) })) }
 
 func (i *ident) context() *C.struct_ibv_context { return i.id.verbs }
 
@@ -182,7 +194,7 @@ func (i *ident) free() {
 		return
 	}
 	i.p.forget(i.token)
-	C.rdma_destroy_id(i.id)
+	destroyID(i.id)
 	if removed {
 		reread()
 	}

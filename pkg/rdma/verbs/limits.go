@@ -104,9 +104,11 @@ func (p *provider) lost(context *C.struct_ibv_context) {
 
 // reread has librdmacm close the devices that are gone, which it does only when it reads their list again.
 func reread() {
-	if list := C.rdma_get_devices(nil); list != nil {
-		C.rdma_free_devices(list)
-	}
+	manager().do(newCall(func() {
+		if list := C.rdma_get_devices(nil); list != nil {
+			C.rdma_free_devices(list)
+		}
+	}))
 }
 
 // settle brings what is asked for within the device's limits.

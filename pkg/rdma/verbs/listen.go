@@ -45,14 +45,14 @@ func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, e
 	}
 	l := &listener{p: p}
 	l.cond.L = &l.mu
-	if l.id, err = C.sv_create_id(p.channel, 0); l.id == nil {
-		return nil, fmt.Errorf("verbs: rdma_create_id: %w", err)
+	if l.id, err = p.newID(); err != nil {
+		return nil, err
 	}
 	l.token = p.enter(l)
 	C.sv_set_token(l.id, C.uintptr_t(l.token))
 	sa := sockaddr(at)
 	defer C.free(ptr(sa))
-	if errno := C.sv_listen(l.id, sa, C.int(p.cfg.MaxPending)); errno != 0 {
+	if errno := managed(func() C.int { return C.sv_listen(l.id, sa, C.int(p.cfg.MaxPending)) }); errno != 0 {
 		_ = l.Close()
 		return nil, fmt.Errorf("verbs: listening on %s: %w%s", at, syscall.Errno(errno), hint(syscall.Errno(errno)))
 	}
@@ -89,7 +89,7 @@ func (l *listener) happened(ev event) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.closed || len(l.pending) >= l.p.cfg.MaxPending {
-			C.sv_reject(i.id, nil, 0)
+			i.reject(nil)
 			i.free()
 			return
 		}
@@ -140,7 +140,7 @@ func (l *listener) Close() error {
 		_ = in.Reject(nil)
 	}
 	l.p.forget(l.token)
-	C.rdma_destroy_id(l.id)
+	destroyID(l.id)
 	if lost != nil {
 		reread()
 	}
@@ -157,9 +157,8 @@ func (in *incoming) Reject(data []byte) error {
 	if len(data) > maxPrivateData {
 		return fmt.Errorf("verbs: private data of %d bytes, at most %d are possible", len(data), maxPrivateData)
 	}
-	d, n := private(data)
-	if errno := C.sv_reject(in.id, d, n); errno != 0 {
-		return fmt.Errorf("verbs: rejecting: %w", connectError("rdma_reject", len(data), syscall.Errno(errno)))
+	if errno := in.reject(data); errno != 0 {
+		return fmt.Errorf("verbs: rejecting: %w", connectError("rdma_reject", len(data), errno))
 	}
 	return nil
 }
@@ -194,10 +193,9 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, n := private(o.PrivateData)
-	if errno := C.sv_connect(in.id, d, n, C.uint8_t(s.readsIn), C.uint8_t(s.readsOut), 1); errno != 0 {
+	if errno := in.establish(o.PrivateData, s, 1); errno != 0 {
 		e.free()
-		return nil, fmt.Errorf("verbs: accepting a connection: %w", connectError("rdma_accept", len(o.PrivateData), syscall.Errno(errno)))
+		return nil, fmt.Errorf("verbs: accepting a connection: %w", connectError("rdma_accept", len(o.PrivateData), errno))
 	}
 	e.established()
 	return e, nil

@@ -176,10 +176,19 @@ func (e *endpoint) flush() {
 		return
 	}
 	e.q.sends[e.sends-1].flags |= C.SV_SIGNALED // so that every request is complete one day, also if nobody asked to hear of it
-	errno := C.sv_post_sends(e.q, C.int(e.sends))
+	errno := e.ring()
 	e.stats.writeCalls.Add(1)
 	e.sends, e.sendList, e.covering = 0, 0, -1
 	e.posted("work", errno)
+}
+
+// ring posts the chain that is gathered. The caller holds mu.
+func (e *endpoint) ring() (errno C.int) {
+	if e.dev.limits.software == 0 {
+		return C.sv_post_sends(e.q, C.int(e.sends))
+	}
+	manager().do(e.bell)
+	return e.rung
 }
 
 // posted looks at what the device said to a chain. The caller holds mu.

@@ -84,6 +84,9 @@ int sv_reject(struct rdma_cm_id *id, const void *data, uint8_t length)
 	return rdma_reject(id, length ? data : NULL, length) ? errno : 0;
 }
 
+// What rdma_rxe and siw say who made them.
+enum { VENDOR_RXE = 0xffffff, VENDOR_SIW = 0x626d74 };
+
 int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *limits)
 {
 	struct ibv_device_attr device;
@@ -95,6 +98,7 @@ int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *li
 	if (failed)
 		return failed;
 	limits->iwarp = context->device->transport_type == IBV_TRANSPORT_IWARP;
+	limits->software = device.vendor_id == VENDOR_RXE || device.vendor_id == VENDOR_SIW;
 	limits->port_active = attributes.state == IBV_PORT_ACTIVE;
 	limits->max_segments = device.max_sge;
 	limits->max_read_segments = device.max_sge_rd ? device.max_sge_rd : device.max_sge;

@@ -73,6 +73,7 @@ struct sv_event {
 // sv_limits are a device's.
 struct sv_limits {
 	int iwarp;
+	int software; // of the kernel: it is told of requests by writing to the command file
 	int port_active;
 	int max_segments, max_read_segments;
 	int max_connections, max_work, max_completions;

@@ -33,9 +33,6 @@ type provider struct {
 	channel *C.struct_rdma_event_channel
 	event   *C.struct_sv_event // the dispatcher's
 
-	// calls is held while librdmacm changes a queue pair: by the dispatcher when it takes an event, and by whoever disconnects or destroys.
-	calls sync.Mutex
-
 	mu      sync.Mutex
 	tokens  map[uintptr]receiver
 	token   uintptr
@@ -74,7 +71,9 @@ func New(cfg Config) (rdma.Provider, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	channel, err := C.rdma_create_event_channel()
+	var channel *C.struct_rdma_event_channel
+	var err error
+	manager().do(newCall(func() { channel, err = C.rdma_create_event_channel() }))
 	if channel == nil {
 		if errors.Is(err, syscall.ENODEV) {
 			return nil, fmt.Errorf("verbs: there is no RDMA device: %w", err)
@@ -131,9 +130,7 @@ func (p *provider) dispatch(file *os.File) {
 
 // take takes one event.
 func (p *provider) take() syscall.Errno {
-	p.calls.Lock()
-	errno := C.sv_next_event(p.channel, p.event)
-	p.calls.Unlock()
+	errno := managed(func() C.int { return C.sv_next_event(p.channel, p.event) })
 	if errno != 0 {
 		return syscall.Errno(errno)
 	}
@@ -145,8 +142,8 @@ func (p *provider) take() syscall.Errno {
 	case to != nil:
 		to.happened(ev)
 	case ev.kind == C.RDMA_CM_EVENT_CONNECT_REQUEST: // to a listener that was just closed
-		C.sv_reject(ev.id, nil, 0)
-		C.rdma_destroy_id(ev.id)
+		managed(func() C.int { return C.sv_reject(ev.id, nil, 0) })
+		destroyID(ev.id)
 	}
 	return 0
 }
