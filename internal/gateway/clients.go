@@ -26,6 +26,7 @@ const (
 
 // clients are an export's connections, on all of its addresses.
 type clients struct {
+	total *totals
 	limit atomic.Int64
 	taken atomic.Int64 // connections that were let in, from before a server has them until it has them no more
 
@@ -46,7 +47,7 @@ type peer struct {
 
 // admit lets a connection in, unless there are as many as there may be. A connection that was let in is given back by leave.
 func (c *clients) admit(network int) bool {
-	if c.taken.Add(1) <= c.limit.Load() {
+	if c.taken.Add(1) <= c.limit.Load() && c.total.admit() {
 		return true
 	}
 	c.taken.Add(-1)
@@ -54,7 +55,10 @@ func (c *clients) admit(network int) bool {
 	return false
 }
 
-func (c *clients) leave() { c.taken.Add(-1) }
+func (c *clients) leave() {
+	c.taken.Add(-1)
+	c.total.leave()
+}
 
 // open notes a connection that is served.
 func (c *clients) open(network int, info *oncrpc.Conn, r *rpcrdma.Conn) {

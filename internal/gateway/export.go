@@ -53,6 +53,7 @@ func newExport(g *Gateway, name string) *export {
 		name: name, gateway: g, log: g.log.With("export", name), changed: make(chan struct{}, 1),
 		attempt: make(chan struct{}), credits: newCredits(),
 	}
+	e.clients.total = &g.total
 	e.clients.byConn = map[*oncrpc.Conn]*peer{}
 	return e
 }

@@ -30,6 +30,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 	"sluice.dev/sluice/pkg/rdma"
@@ -63,6 +64,7 @@ type Gateway struct {
 	admin    *admin
 	adapters adapters
 
+	total   totals
 	shared  *wildcards[net.Conn]      // TCP, and software iWARP
 	adapted *wildcards[rdma.Incoming] // of verbs
 
@@ -87,6 +89,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{o: o, log: o.Log, started: time.Now()}
 	g.registry = newRegistry(g)
+	g.total.memory = bufpool.NewCeiling(0)
 	g.shared = newWildcards(g.log, refuseTCP)
 	g.adapted = newWildcards(g.log, func(in rdma.Incoming) { _ = in.Reject(nil) })
 	g.admin = newAdmin(g.log, g.Status, g.registry, o.Profile)
@@ -211,6 +214,7 @@ func (g *Gateway) apply(f *config.File) {
 		return
 	}
 	g.config = f.Config
+	g.total.set(f.Config.Limits)
 	g.conf = status.Config{File: g.o.File, Hash: f.Hash, Loaded: time.Now(), Restart: restartNeeded(&g.first, &f.Config)}
 	if g.o.Level != nil {
 		var l slog.Level

@@ -41,6 +41,7 @@ type opened struct {
 // start serves the export as x says. Nothing is left of it after an error.
 func (e *export) start(x *config.Export) (_ *opened, err error) {
 	o := &opened{e: e, pool: bufpool.New(0), budget: bufpool.NewBudget(0, 0), have: x}
+	o.budget.Under(e.gateway.total.memory)
 	o.hurry, o.now = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {

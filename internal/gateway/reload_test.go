@@ -15,6 +15,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
@@ -76,6 +77,39 @@ func TestLiveChanges(t *testing.T) {
 	if now := []string{r.address("a", config.RDMA), r.address("a", config.TCP), r.address("b", config.RDMA)}; strings.Join(now, " ") != strings.Join(addresses, " ") {
 		t.Errorf("the addresses were %v and are %v", addresses, now)
 	}
+}
+
+// TestTotalLimits: what all exports take together is bounded too.
+func TestTotalLimits(t *testing.T) {
+	r := newRig(t)
+	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
+	limited := func(limits string) string { return "limits: " + limits + "\n" + r.yaml(a, b) }
+	g := r.start(limited("{connections: 2, memory: 8Mi}"))
+	at, bt := r.connect("a", config.TCP), r.connect("b", config.RDMA)
+	if c, err := dial(t, config.TCP, r.address("a", config.TCP)); err == nil && c.Null(t.Context()) == nil {
+		t.Error("a third connection is served, where there may be two of all exports together")
+	}
+	// What one export holds is missing for the other one.
+	file := bt.put("file", 1<<20)
+	eventually(t, "no call is in flight", func() bool { return g.total.memory.Used() == 0 })
+	var held bufpool.Grant
+	if ok, err := g.list()[0].open.budget.Share().Acquire(&held, 8<<20-1000, nil); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := bt.ReadAt(context.Background(), file, make([]byte, 64<<10), 0)
+		read <- err
+	}()
+	eventually(t, "a call waits for memory", func() bool { return g.list()[1].open.budget.Waiting() == 1 })
+	held.Release()
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+	at.works()
+	r.apply(limited("{}"))
+	r.connect("a", config.TCP).works()
+	eventually(t, "all is given back", func() bool { return g.total.memory.Used() == 0 })
 }
 
 // TestThreshold: what is settled while connecting closes that export's RDMA connections, when their calls have finished.

@@ -147,7 +147,9 @@ func TestWildcardByVerbs(t *testing.T) {
 // arrival is a connection to an address.
 type arrival string
 
-func (a arrival) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(string(a))) }
+func (a arrival) LocalAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(string(a)))
+}
 
 // TestWildcardDoors: who gets what, without sockets.
 func TestWildcardDoors(t *testing.T) {

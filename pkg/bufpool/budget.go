@@ -28,6 +28,11 @@ type Budget struct {
 	first, last *Share
 	// starved: something waits for the total, so that later needs wait too.
 	starved bool
+
+	ceiling *Ceiling
+	// behindOthers: the budget waits at its ceiling; behind is the one that came after it. Both are the ceiling's.
+	behindOthers bool
+	behind       *Budget
 }
 
 // Share is one connection's part of a [Budget].
@@ -62,6 +67,9 @@ func NewBudget(total, perShare int64) *Budget {
 	b.setLimits(total, perShare)
 	return b
 }
+
+// Under puts the budget under a ceiling. It comes before everything else.
+func (b *Budget) Under(c *Ceiling) { b.ceiling = c }
 
 func (b *Budget) setLimits(total, perShare int64) {
 	if total <= 0 {
@@ -116,7 +124,7 @@ func (s *Share) Acquire(g *Grant, n int64, ready func()) (bool, error) {
 	g.share, g.n = s, n
 	alone := s.first == nil
 	if alone && s.fits(n) {
-		if !b.starved && b.fits(n) {
+		if !b.starved && b.fits(n) && b.take(n) {
 			b.hold(g)
 			return true, nil
 		}
@@ -148,6 +156,9 @@ func (g *Grant) Release() {
 	case grantHeld:
 		b.used -= g.n
 		g.share.used -= g.n
+		if b.ceiling != nil {
+			b.ceiling.give(g.n)
+		}
 	}
 	g.state.Store(grantIdle)
 	b.mu.Unlock()
@@ -183,15 +194,29 @@ func (b *Budget) hold(g *Grant) {
 	g.state.Store(grantHeld)
 }
 
-// grant gives to those that wait what there is, and calls them. It looks anew for each, since the lock is not held
-// during the call and everything may have changed after it.
+// take takes n bytes from the ceiling. Without it, something has to wait.
+func (b *Budget) take(n int64) bool { return b.ceiling == nil || b.ceiling.take(b, n) }
+
+// grant gives to those that wait what there is, here and in other budgets under the same ceiling.
 func (b *Budget) grant() {
+	b.grantOwn()
+	if b.ceiling != nil {
+		b.ceiling.wake()
+	}
+}
+
+// grantOwn gives to those that wait what there is, and calls them. It looks anew for each, since the lock is not held
+// during the call and everything may have changed after it. It returns whether something waits for the ceiling now.
+func (b *Budget) grantOwn() bool {
 	for {
 		b.mu.Lock()
-		g := b.nextGrant()
+		g, low := b.nextGrant()
 		if g == nil {
+			if b.ceiling != nil && !low {
+				b.ceiling.leave(b)
+			}
 			b.mu.Unlock()
-			return
+			return low
 		}
 		ready := g.ready
 		b.withdraw(g)
@@ -202,8 +227,9 @@ func (b *Budget) grant() {
 	}
 }
 
-// nextGrant returns the waiting grant that can be met now, nil if there is none.
-func (b *Budget) nextGrant() *Grant {
+// nextGrant returns the waiting grant that can be met now, for which it has taken from the ceiling; nil if there is none. low tells whether that is for
+// the ceiling.
+func (b *Budget) nextGrant() (g *Grant, low bool) {
 	b.starved = false
 	for s := b.first; s != nil; s = s.next {
 		if !s.fits(s.first.n) {
@@ -211,11 +237,15 @@ func (b *Budget) nextGrant() *Grant {
 		}
 		if !b.fits(s.first.n) {
 			b.starved = true
-			return nil
+			return nil, false
 		}
-		return s.first
+		if !b.take(s.first.n) {
+			b.starved = true
+			return nil, true
+		}
+		return s.first, false
 	}
-	return nil
+	return nil, false
 }
 
 // withdraw takes a waiting grant out of its share's queue, and puts the share where its oldest grant belongs.

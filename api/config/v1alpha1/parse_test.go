@@ -76,6 +76,7 @@ admin: {address: ""}
 drainTimeout: 1m30s
 stateDir: /state
 log: {level: debug, format: json}
+limits: {connections: 1000, memory: 2Gi}
 exports:
 - name: a.b-1
   listeners:
@@ -102,7 +103,7 @@ exports:
 		t.Fatal(f.Refused[0].Problems)
 	}
 	want := GatewayConfig{
-		APIVersion: APIVersion, Kind: Kind, DrainTimeout: Duration(90 * time.Second), StateDir: "/state", Log: Log{"debug", "json"},
+		APIVersion: APIVersion, Kind: Kind, DrainTimeout: Duration(90 * time.Second), StateDir: "/state", Log: Log{"debug", "json"}, Limits: TotalLimits{1000, 2 << 30},
 		Exports: []Export{{
 			Name: "a.b-1",
 			Listeners: []Listener{
@@ -135,7 +136,7 @@ func TestRefusals(t *testing.T) {
 		// The frame of the file.
 		{"apiVersion: config.sluice.dev/v1alpha1", "apiVersion: v2", `line 1: apiVersion: "v2": want config.sluice.dev/v1alpha1`, true},
 		{"kind: GatewayConfig", "", `line 1: kind: want GatewayConfig`, true},
-		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, exports
+		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, exports
 line 1: kind: want GatewayConfig`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nkind: GatewayConfig", `line 3: kind: the field is there twice, first on line 2`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 20", `line 3: drainTimeout: "20": want a number and its unit, such as 20s, 1m30s or 500ms`, true},
@@ -219,6 +220,8 @@ line 11: exports[0].transport.credits.memory: 1Mi: is for policy Adaptive alone:
 		{"max: 128", "max: 1.5", `line 11: exports[0].transport.credits.max: 1.5: want a whole number`, false},
 		{"remoteInvalidation: true", "remoteInvalidation: 1", `line 11: exports[0].transport.remoteInvalidation: 1: want true or false`, false},
 		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, extensions, continuation, placement, inlineThreshold, credits, remoteInvalidation, onChange`, false},
+		{"exports:", "limits: {connections: -1, memory: 1Mi}\nexports:", `line 4: limits.connections: -1: want 1 to 1048576
+line 4: limits.memory: 1Mi: want 8Mi to 1Ti`, true},
 		{"remoteInvalidation: true", "onChange: Never", `line 11: exports[0].transport.onChange: "Never": want Reconnect or NextConnection`, false},
 		{"  transport:", "  limits: {connections: 0, memory: 1Mi}\n  transport:", `line 11: exports[0].limits.connections: 0: want 1 to 65536
 line 11: exports[0].limits.memory: 1Mi: want 8Mi to 1Ti`, false},

@@ -26,6 +26,8 @@ type GatewayConfig struct {
 	HandleKeys HandleKeys `json:"handleKeys"`
 	// Log says what is logged, and how.
 	Log Log `json:"log"`
+	// Limits bound what all exports take together, each within its own limits.
+	Limits TotalLimits `json:"limits"`
 	// Exports are what clients can mount; names differ, and so do addresses, uids and volumes.
 	Exports []Export `json:"exports"`
 }
@@ -49,6 +51,15 @@ type Log struct {
 	Level string `json:"level"`
 	// Format is text or json. Default text. A change takes effect at the next start.
 	Format string `json:"format"`
+}
+
+// TotalLimits bound what all exports take together.
+type TotalLimits struct {
+	// Connections is the most at once, 1 to 1048576; further ones are refused. 0, the default, means no other limit than each export's.
+	Connections int `json:"connections,omitempty"`
+	// Memory is the most bytes for READ and WRITE data and long messages in flight, 8Mi to 1Ti; calls wait when it is used up. 0, the default, means no
+	// other limit than each export's.
+	Memory Quantity `json:"memory,omitempty"`
 }
 
 // Export is one tree that clients can mount. It has addresses of its own, since transport parameters are settled before a

@@ -33,6 +33,12 @@ func (c *GatewayConfig) Validate() Problems {
 	}
 	oneOf(r.at("log").at("level"), c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(r.at("log").at("format"), c.Log.Format, "text", "json")
+	if c.Limits.Connections != 0 {
+		between(r.at("limits").at("connections"), c.Limits.Connections, 1, 1<<20)
+	}
+	if c.Limits.Memory != 0 {
+		between(r.at("limits").at("memory"), c.Limits.Memory, 8<<20, 1<<40)
+	}
 	for i := range c.Exports {
 		c.Exports[i].validate(r.at("exports").index(i))
 	}
