@@ -113,21 +113,7 @@ func (n *namespace) plug(sw *namespace, bridge, name, remote string, mac net.Har
 		if err := netlink.LinkAdd(v); err != nil {
 			return err
 		}
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		for _, a := range addrs {
-			addr, err := netlink.ParseAddr(a)
-			if err != nil {
-				return err
-			}
-			addr.Flags = unix.IFA_F_NODAD
-			if err := netlink.AddrAdd(l, addr); err != nil {
-				return err
-			}
-		}
-		return netlink.LinkSetUp(l)
+		return number(name, addrs)
 	})
 	sw.do(func() error {
 		l, err := netlink.LinkByName(remote)
@@ -140,6 +126,40 @@ func (n *namespace) plug(sw *namespace, bridge, name, remote string, mac net.Har
 		}
 		return err
 	})
+}
+
+// macvlan makes an interface on another.
+func (n *namespace) macvlan(lower, name string, mac net.HardwareAddr, addrs ...string) {
+	n.t.Helper()
+	n.do(func() error {
+		l, err := netlink.LinkByName(lower)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac, ParentIndex: l.Attrs().Index}, Mode: netlink.MACVLAN_MODE_BRIDGE}); err != nil {
+			return err
+		}
+		return number(name, addrs)
+	})
+}
+
+// number gives addresses to an interface and sets it up.
+func number(name string, addrs []string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrAdd(l, addr); err != nil {
+			return err
+		}
+	}
+	return netlink.LinkSetUp(l)
 }
 
 // rig is two networks, one of them the API server's, and pods on both.
@@ -224,7 +244,14 @@ func newRig(t *testing.T, pods int) *rig {
 	}
 	for i := range pods {
 		p := &pod{r: r, n: i, ns: newNamespace(t), name: fmt.Sprintf("gw-%d", i)}
-		p.ns.plug(r.sw, "data", "rdma0", fmt.Sprintf("d%d", i), hw(i), fmt.Sprintf("192.0.2.%d/24", 100+i), fmt.Sprintf("fd00::1%02d/64", i))
+		own := []string{fmt.Sprintf("192.0.2.%d/24", 100+i), fmt.Sprintf("fd00::1%02d/64", i)}
+		if i == 0 {
+			p.ns.plug(r.sw, "data", "rdma0", "d0", hw(0), own...)
+		} else {
+			// A macvlan, which lets no multicast in that nobody joined.
+			p.ns.plug(r.sw, "data", "under0", fmt.Sprintf("d%d", i), nil)
+			p.ns.macvlan("under0", "rdma0", hw(i), own...)
+		}
 		p.ns.plug(r.sw, "mgmt", "eth0", fmt.Sprintf("m%d", i), nil, fmt.Sprintf("10.9.0.%d/24", 10+i))
 		p.serve()
 		r.pods = append(r.pods, p)
