@@ -12,6 +12,9 @@ lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+generate: ## what is made of the API's types and the controllers' markers: deep copies, CRDs, roles, the chart's copies of them
+	go run ./hack/generate
+
 build: ## bin/gateway, bin/operator and bin/sluicectl
 	@hack/deps build
 	go build -trimpath -ldflags "-X main.version=$(version)" -o bin/ ./cmd/...
@@ -74,4 +77,4 @@ lint: ## static checks
 clean: ## remove what was built
 	rm -rf bin bench.json bench-rtt.json
 
-.PHONY: help build image demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-full bench bench-rtt lint clean
+.PHONY: help generate build image demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-full bench bench-rtt lint clean

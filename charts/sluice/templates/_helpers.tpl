@@ -1,0 +1,54 @@
+{{/* Helpers have no branches, so that test/chart can tell which branches of the templates were taken. */}}
+
+{{- define "sluice.name" -}}
+{{ printf "%s-operator" .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "sluice.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "sluice.name" .) }}
+{{- end }}
+
+{{/* The operator's pods; the operator tells NetworkPolicies by these labels who may read the gateways' status. */}}
+{{- define "sluice.selector" -}}
+app.kubernetes.io/name: sluice
+app.kubernetes.io/component: operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "sluice.labels" -}}
+app.kubernetes.io/name: sluice
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The reference of an image: a list of the root context and the image's name in values. */}}
+{{- define "sluice.image" -}}
+{{ $image := index (first .).Values.images (last .) -}}
+{{ $image.repository }}:{{ $image.tag | default (first .).Chart.AppVersion }}
+{{- end }}
+
+{{/* The speaker is the operator's image, unless a tag says otherwise. */}}
+{{- define "sluice.speakerImage" -}}
+{{ ternary (include "sluice.image" (list . "operator")) (include "sluice.image" (list . "speaker")) (empty .Values.images.speaker.tag) }}
+{{- end }}
+
+{{/* Restricted, in the words of PodSecurity. */}}
+{{- define "sluice.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "sluice.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Labels as a selector: a=b,c=d. */}}
+{{- define "sluice.commas" -}}
+{{ toYaml . | replace "\"" "" | replace ": " "=" | replace "\n" "," }}
+{{- end }}

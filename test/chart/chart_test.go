@@ -1,0 +1,255 @@
+//go:build operator
+
+package chart
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"sluice.dev/sluice/internal/operator"
+	"sluice.dev/sluice/test/apiserver"
+)
+
+func TestLint(t *testing.T) {
+	if out, err := helm("lint", "--strict", chart); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestDefaultsAreGolden(t *testing.T) {
+	text, err := render(chart, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The CRDs are compared with config/crd, and the role with config/rbac, by the test of generated files.
+	var keep []string
+	for _, part := range strings.Split(text, "---\n") {
+		if !strings.Contains(part, "kind: CustomResourceDefinition\n") {
+			keep = append(keep, part)
+		}
+	}
+	golden(t, "default.yaml", strings.Join(keep, "---\n"))
+}
+
+// TestRendered renders the chart for values in pairs: a kube-apiserver takes every object, pods are restricted, the operator knows its flags.
+func TestRendered(t *testing.T) {
+	for _, file := range valuesFiles(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			text, err := render(chart, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := map[string]bool{}
+			for _, u := range objects(t, text) {
+				id := u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
+				if seen[id] {
+					t.Errorf("%s: rendered twice", id)
+				}
+				seen[id] = true
+				accepted(t, u)
+				switch u.GetKind() {
+				case "Deployment":
+					takesFlags(t, u, "--version") // which does nothing more
+				case "Job":
+					takesFlags(t, u, "--help")
+				case "CustomResourceDefinition":
+					if u.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
+						t.Errorf("%s would be removed with the release, and all its objects with it", id)
+					}
+				}
+			}
+			if t.Failed() {
+				values, _ := os.ReadFile(file)
+				t.Logf("values:\n%s", values)
+			}
+		})
+	}
+}
+
+// takesFlags has the operator read the flags of its containers, and one that makes it do nothing but that.
+func takesFlags(t *testing.T, u *unstructured.Unstructured, last string) {
+	t.Helper()
+	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
+	args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	var out, errs bytes.Buffer
+	if code := operator.Main(append(slices.Clone(args), last), "version", &out, &errs); code != 0 || len(args) == 0 {
+		t.Errorf("operator %s: exit code %d: %s", strings.Join(args, " "), code, &errs)
+	}
+}
+
+var control = regexp.MustCompile(`\{\{-?\s*(if|else|range|with)\b`)
+
+// TestEveryBranchIsTaken puts a comment into each branch of the templates, and looks for it in what is rendered for values in pairs: each branch is
+// taken for some values, and each that may be passed by is passed by for others.
+func TestEveryBranchIsTaken(t *testing.T) {
+	copied := filepath.Join(t.TempDir(), "sluice")
+	if err := os.CopyFS(copied, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	branches := map[string]bool{} // true: may be passed by
+	mark := func(file string) error {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(copied, file)
+		var out []string
+		for i, line := range strings.Split(string(text), "\n") {
+			out = append(out, line)
+			m := control.FindStringSubmatch(line)
+			switch {
+			case m == nil:
+			case !strings.HasPrefix(strings.TrimSpace(line), "{{- "+m[1]) || !strings.HasSuffix(line, "}}"):
+				t.Errorf("%s:%d: want the action alone on its line: %s", name, i+1, line)
+			default:
+				branch := fmt.Sprintf("branch %s:%d:", name, i+1)
+				branches[branch] = m[1] != "range"
+				out = append(out, "# "+branch)
+			}
+		}
+		return os.WriteFile(file, []byte(strings.Join(out, "\n")), 0o644)
+	}
+	err := filepath.WalkDir(filepath.Join(copied, "templates"), func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(file) == ".txt" {
+			return err
+		}
+		return mark(file)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, runs := map[string]int{}, 0
+	for _, file := range valuesFiles(t) {
+		text, err := render(copied, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs++
+		for branch := range branches {
+			if strings.Contains(text, branch) {
+				taken[branch]++
+			}
+		}
+	}
+	for branch, optional := range branches {
+		switch n := taken[branch]; {
+		case n == 0:
+			t.Errorf("%s never taken", branch)
+		case n == runs && optional:
+			t.Errorf("%s always taken", branch)
+		}
+	}
+	t.Logf("%d branches, %d renderings", len(branches), runs)
+}
+
+func TestWrongValuesAreRefused(t *testing.T) {
+	tests := []struct{ set, want string }{
+		{"images.pullPolicy=Sometimes", "images/pullPolicy"},
+		{"operator.replicas=9", "operator/replicas"},
+		{"replicas=2", "'replicas' not allowed"},
+		{"watchNamespaces={Team}", "watchNamespaces/0"},
+		{"sriov.devicePlugin.resources[0].resourceName=a/b", "sriov/devicePlugin/resources/0/resourceName"},
+		{"sriov.network.type=macvlan", "sriov/network/type"},
+		{"sriov.network.vlan=4095", "sriov/network/vlan"},
+		{"test.protocol=udp", "test/protocol"},
+		{"crds.install=maybe", "crds/install"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.set, func(t *testing.T) {
+			if _, err := render(chart, "", "--set", tt.set); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("have %v, want %q in it", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestGatewayImagesStay shows that an upgrade of the operator's image alone changes nothing that gateways' pods are made of.
+func TestGatewayImagesStay(t *testing.T) {
+	images := func(more ...string) []string {
+		text, err := render(chart, "", more...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`--(gateway|verbs|operator)-image=\S+`).FindAllString(text, -1)
+	}
+	before := images("--set", "images.speaker.tag=v0.1.0")
+	after := images("--set", "images.speaker.tag=v0.1.0", "--set", "images.operator.tag=v9")
+	if len(before) != 3 || !slices.Equal(before, after) {
+		t.Errorf("before %q\nafter  %q", before, after)
+	}
+}
+
+func TestSetImage(t *testing.T) {
+	text, err := render(chart, "", "--set", "images.gateway.repository=registry.example/gateway,images.gateway.tag=v2,images.operator.tag=v3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--gateway-image=registry.example/gateway:v2", "--operator-image=sluice.dev/operator:v3", "image: sluice.dev/operator:v3", "--verbs-image=sluice.dev/gateway-verbs:v0.1.0"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("lacks %s", want)
+		}
+	}
+}
+
+// TestWatchedNamespaces shows that the operator then has no right beyond them but in its own namespace.
+func TestWatchedNamespaces(t *testing.T) {
+	text, err := render(chart, "", "--set", "watchNamespaces={team-a,team-b}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := map[string]string{}
+	for _, u := range objects(t, text) {
+		subjects, _, _ := unstructured.NestedSlice(u.Object, "subjects")
+		if len(subjects) > 0 && subjects[0].(map[string]any)["name"] == "sluice-operator" {
+			account[u.GetNamespace()+"/"+u.GetName()] = u.GetKind()
+		}
+	}
+	want := map[string]string{
+		"team-a/sluice-system-sluice-operator": "RoleBinding", "team-b/sluice-system-sluice-operator": "RoleBinding",
+		namespace + "/sluice-operator-leader": "RoleBinding",
+	}
+	if fmt.Sprint(account) != fmt.Sprint(want) {
+		t.Errorf("have %v, want %v", account, want)
+	}
+}
+
+func TestKubernetesVersion(t *testing.T) {
+	if _, err := helm("template", release, chart, "--kube-version", "1.30.9"); err == nil || !strings.Contains(err.Error(), ">= 1.31") {
+		t.Errorf("Kubernetes 1.30: %v", err)
+	}
+	if _, err := helm("template", release, chart, "--kube-version", "1.31.0"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDashboard shows that every metric on it is one of docs/gateway.md.
+func TestDashboard(t *testing.T) {
+	board, err := os.ReadFile(filepath.Join(chart, "dashboards/sluice.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := os.ReadFile(apiserver.Path("docs/gateway.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := regexp.MustCompile(`\bsluice_[a-z_]+`).FindAllString(string(board), -1)
+	slices.Sort(metrics)
+	metrics = slices.Compact(metrics)
+	if len(metrics) < 10 {
+		t.Errorf("only %d metrics", len(metrics))
+	}
+	for _, m := range metrics {
+		if !strings.Contains(string(docs), "`"+strings.TrimSuffix(m, "_bucket")+"`") {
+			t.Errorf("docs/gateway.md knows no %s", m)
+		}
+	}
+}
