@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -18,6 +20,8 @@ type backend interface {
 	same(x *config.Export) bool
 	// setAccess changes who may do what, from the next call on.
 	setAccess(rules []config.AccessRule) error
+	// away tells whether calls wait for it which it can not answer now, and nobody knows when it can.
+	away() bool
 	// status tells of its health. It does not block.
 	status() status.Backend
 	// collect tells the figures that backends of its kind have.
@@ -83,6 +87,35 @@ func newServing[T any](r *relay[T], h *held, serve func() error, shutdown func(c
 	h.users.Add(1)
 	return &serving[T]{relay: r, serve: serve, shutdown: func(ctx context.Context) error {
 		defer h.users.Done()
-		return shutdown(ctx)
+		ctx, cancel := h.present(ctx)
+		defer cancel()
+		if err := shutdown(ctx); err != nil {
+			return context.Cause(ctx)
+		}
+		return nil
 	}}
+}
+
+// lookEvery is how often a backend is looked after that calls in flight wait for while their server ends.
+const lookEvery = 100 * time.Millisecond
+
+var errAway = errors.New("the backend is away: clients send their calls again when they have connected again")
+
+// present returns a context that ends when the backend is away: nobody shall wait for the answers then. That is safe at any time, as clients send again what
+// was not answered.
+func (h *held) present(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		t := time.NewTicker(lookEvery)
+		defer t.Stop()
+		for !h.away() {
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel(errAway)
+	}()
+	return ctx, func() { cancel(nil) }
 }

@@ -87,6 +87,11 @@ func (r *remote) same(x *config.Export) bool { return reflect.DeepEqual(r.is, se
 
 func (r *remote) setAccess(rs []config.AccessRule) error { return r.srv.SetAccess(rules(rs)) }
 
+func (r *remote) away() bool {
+	st := r.srv.Status()
+	return !st.Healthy || st.RootError != "" && len(st.Versions) == 0
+}
+
 func (r *remote) status() status.Backend {
 	st := r.srv.Status()
 	s := status.Backend{

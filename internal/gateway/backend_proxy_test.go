@@ -165,6 +165,50 @@ func TestRemoteAway(t *testing.T) {
 	eventually(t, "the backend is well", func() bool { return near.export("nfs").Backend.Healthy })
 }
 
+// TestDrainWithoutBackend: calls that wait for a backend that is away hold up neither a change nor the end.
+func TestDrainWithoutBackend(t *testing.T) {
+	far := newRig(t)
+	far.start(far.yaml(exportYAML{name: "far"}))
+	near := newRig(t)
+	long := func(backend string) string {
+		return strings.Replace(near.yaml(exportYAML{name: "nfs", backend: backend}), "drainTimeout: 20s", "drainTimeout: 1h", 1)
+	}
+	g := near.start(long(inFrontOf(t, config.TCP, freeAddress(t))))
+	mount := func() (*testClient, <-chan error) {
+		c, err := dial(t, config.RDMA, near.address("nfs", config.RDMA))
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcome := make(chan error, 1)
+		go func() {
+			_, err := c.Mount(context.Background(), "/")
+			outcome <- err
+		}()
+		eventually(t, "the call is there", func() bool {
+			clients := near.export("nfs").Clients
+			return len(clients) > 0 && clients[len(clients)-1].RDMA.InUse == 1
+		})
+		return c, outcome
+	}
+	c, outcome := mount()
+	near.apply(long(inFrontOf(t, config.TCP, far.address("far", config.TCP)))) // where the files are now
+	if err := <-outcome; err == nil {
+		t.Error("the call was answered without a backend")
+	}
+	c.ends()
+	near.connect("nfs", config.RDMA).works()
+
+	near.apply(long(inFrontOf(t, config.TCP, freeAddress(t))))
+	c, outcome = mount()
+	if err := g.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := <-outcome; err == nil {
+		t.Error("the call was answered without a backend")
+	}
+	c.ends()
+}
+
 // TestRemoteReload: another server means that clients connect again; other rules do not.
 func TestRemoteReload(t *testing.T) {
 	far := newRig(t)

@@ -91,6 +91,8 @@ func (v *volume) same(x *config.Export) bool {
 
 func (v *volume) handler() oncrpc.Handler { return v.srv }
 
+func (v *volume) away() bool { return false } // what the kernel has in hand cannot be taken from it
+
 func (v *volume) setAccess(r []config.AccessRule) error { return v.srv.SetAccess(rules(r)) }
 
 // probe looks now and then whether the directory answers.

@@ -243,7 +243,7 @@ func (o *opened) drain(wait func(), shutdown func(context.Context) error) {
 		ctx, cancel := context.WithTimeout(o.hurry, o.e.gateway.drainTimeout())
 		defer cancel()
 		if err := shutdown(ctx); err != nil {
-			o.e.log.Warn("calls in flight were cut off, since they did not finish in time", "error", err)
+			o.e.log.Warn("calls in flight were cut off", "why", err)
 		}
 	})
 }
