@@ -211,7 +211,7 @@ func (s *speaker) do(ctx context.Context, a machine.Action, since machine.Time) 
 		delete(s.carried, a.Address)
 		s.problem("gid "+a.Address.String(), nil)
 		if err := s.device.Remove(a.Address); err != nil {
-			s.log.Warn("address not removed", "address", a.Address, "interface", s.device.Name, "error", err)
+			s.log.Warn("address given up, with errors", "address", a.Address, "interface", s.device.Name, "error", err)
 		} else {
 			s.log.Info("address given up", "address", a.Address, "interface", s.device.Name)
 		}

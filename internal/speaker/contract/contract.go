@@ -13,7 +13,7 @@ import (
 // Bounds of a Config.
 const (
 	MaxGroups    = 64
-	MaxAddresses = 256 // of a group
+	MaxAddresses = 1024 // of a group: more than an NFSGateway may have exports
 	MaxFile      = 1 << 20
 )
 

@@ -96,14 +96,15 @@ func (d Device) add(ip netip.Addr, networks []netip.Prefix, gateways []netip.Add
 	return nil
 }
 
-// Remove takes ip off. That it is not there is no error.
+// Remove takes ip off, and ends its TCP connections. That it is not there is no error.
 func (d Device) Remove(ip netip.Addr) error {
-	link, a, err := d.address(ip)
-	if err == nil {
-		err = netlink.AddrDel(link, a)
-		if errors.Is(err, unix.EADDRNOTAVAIL) {
-			err = nil
-		}
+	err := closeConnections(ip)
+	link, a, e := d.address(ip)
+	if e == nil {
+		e = netlink.AddrDel(link, a)
+	}
+	if !errors.Is(e, unix.EADDRNOTAVAIL) {
+		err = errors.Join(err, e)
 	}
 	if e := netlink.RuleDel(rule(ip)); e != nil && !errors.Is(e, unix.ENOENT) {
 		err = errors.Join(err, e)

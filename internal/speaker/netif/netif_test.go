@@ -2,6 +2,7 @@ package netif
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -123,6 +125,42 @@ func TestAddAndRemove(t *testing.T) {
 	}
 	if all, err := Present(); err != nil || len(all) != 0 || on(t, "rdma0", ip4) != nil || on(t, "lo", ip6) != nil {
 		t.Errorf("after removal: %v, %v", all, err)
+	}
+}
+
+// Connections of the address end with it, others do not.
+func TestRemoveClosesConnections(t *testing.T) {
+	namespace(t)
+	d := find(t)
+	own := netip.MustParseAddr("192.0.2.100")
+	type conn struct {
+		ip             netip.Addr
+		client, server *net.TCPConn
+	}
+	l, err := net.Listen("tcp", ":0")
+	must(t, err)
+	defer l.Close()
+	var conns []conn
+	for _, ip := range []netip.Addr{ip4, ip6, own} {
+		if ip != own {
+			must(t, d.Add(ip, nil, nil))
+		}
+		c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(l.Addr().(*net.TCPAddr).Port))))
+		must(t, err)
+		defer c.Close()
+		s, err := l.Accept()
+		must(t, err)
+		defer s.Close()
+		conns = append(conns, conn{ip, c, s.(*net.TCPConn)})
+	}
+	must(t, d.Remove(ip4))
+	must(t, d.Remove(ip6))
+	for _, c := range conns {
+		must(t, c.server.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		_, err := c.server.Read(make([]byte, 1))
+		if timeout := errors.Is(err, os.ErrDeadlineExceeded); timeout != (c.ip == own) {
+			t.Errorf("connection of %v: %v", c.ip, err)
+		}
 	}
 }
 
