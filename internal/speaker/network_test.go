@@ -92,7 +92,7 @@ func TestCutOff(t *testing.T) {
 	a.cut(true)
 	keeps := func() {
 		t.Helper()
-		for end := time.Now().Add(2 * leaseTime); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(leaseTime + 2*time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			n := map[string]int{}
 			for _, ip := range r.vips {
 				n[r.who(ip)]++

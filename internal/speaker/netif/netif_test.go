@@ -145,7 +145,12 @@ func TestRemoveClosesConnections(t *testing.T) {
 		if ip != own {
 			must(t, d.Add(ip, nil, nil))
 		}
-		c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(l.Addr().(*net.TCPAddr).Port))))
+		to := net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(l.Addr().(*net.TCPAddr).Port)))
+		c, err := net.DialTCP("tcp", nil, to)
+		for end := time.Now().Add(time.Second); errors.Is(err, unix.ENETUNREACH) && time.Now().Before(end); {
+			// The kernel makes the route to an address of IPv6 a moment after the address.
+			c, err = net.DialTCP("tcp", nil, to)
+		}
 		must(t, err)
 		defer c.Close()
 		s, err := l.Accept()
