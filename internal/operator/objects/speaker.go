@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -23,7 +24,7 @@ func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 	}
 	return corev1.Container{
 		Name: SpeakerContainer, Image: image, RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
-		Args:            []string{"speaker", "--config", plan.ConfigDir + "/" + SpeakerFile},
+		Args:            []string{"speaker", "--config", plan.ConfigDir + "/" + SpeakerFile, "--gateway-ready", fmt.Sprintf("http://127.0.0.1:%d/readyz", plan.AdminPort)},
 		Env:             []corev1.EnvVar{field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"), field("POD_UID", "metadata.uid")},
 		Ports:           []corev1.ContainerPort{{Name: SpeakerContainer, ContainerPort: plan.SpeakerPort, Protocol: corev1.ProtocolTCP}},
 		LivenessProbe:   probe("/healthz", plan.SpeakerPort, 10, 6),

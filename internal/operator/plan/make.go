@@ -12,8 +12,8 @@ import (
 	"sluice.dev/sluice/internal/operator/condition"
 )
 
-// leastShare is the least memory for data in flight that an export can do with: what the configuration takes.
-const leastShare = 8 << 20
+// maxExports is how many bytes the exports of a configuration file may have. A ConfigMap has 1 MiB, of which the rest of the file and the speaker's need some.
+const maxExports = 1<<20 - 96<<10
 
 // defaultReplicas are those of an NFSGateway that says nothing.
 const defaultReplicas = 2
@@ -31,12 +31,20 @@ func Make(in Input) Plan {
 	}
 	refused := m.admit()
 	m.reserve()
-	share := m.share()
+	room := maxExports
 	for i := range p.Exports {
 		x := &p.Exports[i]
 		var missing *refusal
 		if refused[i] == nil {
-			refused[i], missing = m.serve(x, share)
+			refused[i], missing = m.serve(x)
+		}
+		if x.Config != nil && x.Workload == in.Gateway.Name {
+			if size := fileSize(x.Config); size <= room {
+				room -= size
+			} else {
+				x.Config, x.Hash = nil, ""
+				refused[i] = refuse(v1alpha1.ReasonTooManyExports, "with it, the configuration of the pods of NFSGateway %s/%s would be larger than the 1 MiB that a ConfigMap has room for: say less in access rules, or make another NFSGateway", in.Gateway.Namespace, in.Gateway.Name)
+			}
 		}
 		x.Conditions = exportConditions(in.Gateway, x.Source, refused[i], missing)
 	}
@@ -58,7 +66,6 @@ type maker struct {
 	in      *Input
 	exports []*v1alpha1.NFSExport // the oldest first
 	pool    pool
-	shared  int // how many are admitted that the shared pods serve
 
 	// Of each port pair's first port and each address, the ConfigName of the export that has it, from Services and as the plan is made.
 	ports     map[int32]string
@@ -105,12 +112,6 @@ func (m *maker) admit() []*refusal {
 				continue
 			}
 			claims = append(claims, e)
-		} else if most := Memory(g) / leastShare; int64(m.shared) >= most {
-			refused[i] = refuse(v1alpha1.ReasonTooManyExports, "spec.limits.memory of NFSGateway %s/%s is %s, which is enough for %d exports of nfs and rdma backends, 8Mi each, and they are older than this one: its owner can raise that",
-				g.Namespace, g.Name, g.Spec.Limits.Memory, most)
-			continue
-		} else {
-			m.shared++
 		}
 		admitted++
 		if a, ok := parseAddress(e.Spec.Address.IP); ok && m.asked[a.String()] == "" {
@@ -138,13 +139,12 @@ func claimFree(older []*v1alpha1.NFSExport, e *v1alpha1.NFSExport) *refusal {
 
 // serve gives an admitted export its address, ports and configuration. missing is what it refers to that is not there; without a refusal the export
 // may be served nevertheless.
-func (m *maker) serve(x *Export, share int64) (refused, missing *refusal) {
+func (m *maker) serve(x *Export) (refused, missing *refusal) {
 	e := x.Source
 	if c := e.Spec.Backend.PersistentVolumeClaim; c != nil {
 		if missing = m.claimMissing(c); missing != nil {
 			return nil, missing
 		}
-		share = Memory(m.in.Gateway)
 	}
 	access, missing := m.access(e)
 	if len(access) == 0 && missing != nil {
@@ -156,7 +156,7 @@ func (m *maker) serve(x *Export, share int64) (refused, missing *refusal) {
 	if refused = m.targets(x); refused != nil {
 		return refused, missing
 	}
-	c := m.render(x, access, share)
+	c := m.render(x, access)
 	if problems := c.Validate(); len(problems) > 0 {
 		return refuse(v1alpha1.ReasonInvalid, "the gateway's configuration refuses it: %s", condition.Quote(problems.Error())), missing
 	}

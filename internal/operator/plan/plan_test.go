@@ -296,37 +296,17 @@ func TestTransportIsCopied(t *testing.T) {
 	}
 }
 
-func TestMemoryIsShared(t *testing.T) {
-	for _, c := range []struct {
-		exports int
-		memory  v1alpha1.Size
-		limit   int32
-		want    config.Quantity
-	}{
-		{1, "2Gi", 200, 256 << 20}, {8, "2Gi", 200, 256 << 20}, {9, "2Gi", 200, 32 << 20}, {65, "2Gi", 200, 10 << 20},
-		{1, "2Gi", 2, 1 << 30}, {2, "2Gi", 4, 512 << 20}, {8, "64Mi", 200, 8 << 20}, {32, "256Mi", 200, 8 << 20},
+func TestMemory(t *testing.T) {
+	for memory, want := range map[v1alpha1.Size][3]config.Quantity{
+		"2Gi": {2 << 30, 256 << 20, 2 << 30}, "64Mi": {64 << 20, 8 << 20, 64 << 20}, "": {2 << 30, 256 << 20, 2 << 30},
 	} {
-		in := Input{Gateway: gateway()}
-		in.Gateway.Spec.Limits.Memory, in.Gateway.Spec.Limits.Exports = c.memory, c.limit
-		for i := range c.exports {
-			in.Exports = append(in.Exports, export("storage", fmt.Sprintf("e%d", i), i))
-		}
-		in.Exports = append(in.Exports, claimExport("claimed", "data", "", 1000))
-		in.Claims = map[string]*corev1.PersistentVolumeClaim{"data": claim("data", corev1.ClaimPending)}
-		total := config.Quantity(0)
-		for _, x := range Make(in).Exports {
-			want := c.want
-			if x.Source.Name == "claimed" {
-				want = config.Quantity(c.memory.Bytes())
-			} else {
-				total += x.Config.Limits.Memory
-			}
-			if got := x.Config.Limits.Memory; got != want {
-				t.Errorf("%d exports in %s: %s has %s, want %s", c.exports, c.memory, x.Source.Name, got, want)
-			}
-		}
-		if total > config.Quantity(c.memory.Bytes()) {
-			t.Errorf("%d exports in %s have %s together", c.exports, c.memory, total)
+		in := Input{Gateway: gateway(), Claims: map[string]*corev1.PersistentVolumeClaim{"data": claim("data", corev1.ClaimPending)}}
+		in.Gateway.Spec.Limits.Memory = memory
+		in.Exports = []v1alpha1.NFSExport{export("storage", "a", 9), claimExport("b", "data", "", 8)}
+		p := Make(in)
+		got := [3]config.Quantity{p.Workloads[0].Config.Limits.Memory, p.Exports[0].Config.Limits.Memory, p.Exports[1].Config.Limits.Memory}
+		if got != want {
+			t.Errorf("%s: pod, shared export, claim: %v, want %v", memory, got, want)
 		}
 	}
 }
@@ -414,6 +394,49 @@ func TestBackendsByServerAndPath(t *testing.T) {
 	} {
 		if got := backendAllowed(&v1alpha1.AllowedBackend{Servers: c.servers, Paths: c.paths}, c.server, c.path); got != c.want {
 			t.Errorf("%v %v allows %s:%s: %v", c.servers, c.paths, c.server, c.path, got)
+		}
+	}
+}
+
+// TestTheFileFitsAConfigMap: exports that would make it too large are refused, the youngest first; and the bound of an export's part is one.
+func TestTheFileFitsAConfigMap(t *testing.T) {
+	in := Input{Gateway: gateway()}
+	in.Gateway.Spec.Limits.Exports, in.Gateway.Spec.Limits.Memory = 1000, "1Ti"
+	for i := range 40 {
+		e := export("storage", fmt.Sprintf("e%02d", i), 100-i)
+		e.Spec.Access = nil
+		for a := range 64 {
+			rule := v1alpha1.AccessRule{Mode: "ReadWrite"}
+			for n := range 20 {
+				rule.From.Networks = append(rule.From.Networks, fmt.Sprintf("10.%d.%d.0/24", a, n))
+			}
+			e.Spec.Access = append(e.Spec.Access, rule)
+		}
+		in.Exports = append(in.Exports, e)
+	}
+	p := Make(in)
+	b, err := yaml.Marshal(p.Workloads[0].Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := len(p.Workloads[0].Config.Exports)
+	if served < 15 || served == 40 || len(b) > 1<<20-64<<10 {
+		t.Errorf("%d exports in %d bytes", served, len(b))
+	}
+	for i, x := range p.Exports {
+		if (x.Config != nil) != (i < served) {
+			t.Errorf("%s is served: %v", x.Source.Name, x.Config != nil)
+		}
+	}
+	checkCondition(t, p.Exports[39].Conditions, "Accepted", "TooManyExports", "with it, the configuration of the pods of NFSGateway storage/fast would be larger than the 1 MiB that a ConfigMap has room for: "+
+		"say less in access rules, or make another NFSGateway (docs/troubleshooting.md#toomanyexports)", 7, false)
+	for i := range p.Workloads[0].Config.Exports {
+		one, err := yaml.Marshal(p.Workloads[0].Config.Exports[i : i+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bound := fileSize(&p.Workloads[0].Config.Exports[i]); len(one) > bound {
+			t.Errorf("%d bytes, at most %d are expected", len(one), bound)
 		}
 	}
 }

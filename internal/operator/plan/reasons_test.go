@@ -57,11 +57,6 @@ var reasons = []struct {
 		change:  func(w *world) { w.Gateway.Spec.Limits.Exports = 1 },
 	},
 	{
-		name: "too many for the memory", kind: "Accepted", reason: "TooManyExports",
-		message: "spec.limits.memory of NFSGateway storage/fast is 15Mi, which is enough for 1 exports of nfs and rdma backends, 8Mi each, and they are older than this one: its owner can raise that",
-		change:  func(w *world) { w.Gateway.Spec.Limits.Memory = "15Mi" },
-	},
-	{
 		name: "claim elsewhere", kind: "Accepted", reason: "ClaimElsewhere",
 		message: `the claim "data" is looked for in namespace "storage", where the gateway is, and no export of namespace "team" may have it: move this export to namespace "storage", or have a gateway in namespace "team"`,
 		change: func(w *world) {

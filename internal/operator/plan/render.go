@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -25,19 +27,14 @@ func rdmaPort(e *v1alpha1.NFSExport) int32 { return cmp.Or(e.Spec.Address.RDMAPo
 // Memory is a pod's memory for data in flight, in bytes.
 func Memory(g *v1alpha1.NFSGateway) int64 { return cmp.Or(g.Spec.Limits.Memory.Bytes(), 2<<30) }
 
-// share is the memory of each export in the shared pods. So that exports that come and go seldom change that of the others, it is that of 8 exports,
-// of 64, or of as many as the gateway takes.
-func (m *maker) share() int64 {
-	n := int64(1000)
-	if most := int64(m.in.Gateway.Spec.Limits.Exports); most > 0 {
-		n = most
+// memoryOf is the part of a pod's memory that an export may take. A claim has its pod for itself; in the shared pods no export takes more than an eighth, so that
+// one whose backend is slow leaves enough for the others.
+func memoryOf(g *v1alpha1.NFSGateway, e *v1alpha1.NFSExport) config.Quantity {
+	memory := config.Quantity(Memory(g))
+	if e.Spec.Backend.PersistentVolumeClaim != nil {
+		return memory
 	}
-	for _, step := range []int64{64, 8} {
-		if int64(m.shared) <= step {
-			n = min(n, step)
-		}
-	}
-	return max(leastShare, Memory(m.in.Gateway)/n>>20<<20)
+	return max(8<<20, memory/8)
 }
 
 // access makes the rules of an export. Rules that pick no node are left out, since they are about nobody.
@@ -94,7 +91,7 @@ func (m *maker) nodes(s *metav1.LabelSelector) (out []netip.Prefix) {
 }
 
 // render makes an export's configuration.
-func (m *maker) render(x *Export, access []config.AccessRule, share int64) *config.Export {
+func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	e := x.Source
 	c := config.DefaultExport()
 	c.Name = ConfigName(e)
@@ -124,7 +121,7 @@ func (m *maker) render(x *Export, access []config.AccessRule, share int64) *conf
 	}
 	transport(&c.Transport, &e.Spec.Transport)
 	c.Limits.Connections = int(cmp.Or(m.in.Gateway.Spec.Limits.Connections, 1000))
-	c.Limits.Memory = config.Quantity(share)
+	c.Limits.Memory = memoryOf(m.in.Gateway, e)
 	c.Complete()
 	return &c
 }
@@ -189,6 +186,17 @@ func converted[To, From ~string](list []From) []To {
 	return out
 }
 
+// fileSize is at least as many bytes as an export has in the configuration file, whose YAML is JSON with lines, indentation and hyphens for
+// commas, quotes and brackets.
+func fileSize(c *config.Export) int {
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // a struct of strings and numbers
+	}
+	const line = 14 // what a line has at most besides what JSON has
+	return len(b) + line*(1+bytes.Count(b, []byte{','})+bytes.Count(b, []byte{'{'})+bytes.Count(b, []byte{'['}))
+}
+
 // frame is a configuration without exports.
 func frame(g *v1alpha1.NFSGateway) config.GatewayConfig {
 	c := config.Default()
@@ -197,6 +205,7 @@ func frame(g *v1alpha1.NFSGateway) config.GatewayConfig {
 	c.StateDir = StateDir
 	c.HandleKeys.File = KeysDir + "/" + KeysEntry
 	c.Log.Format = "json"
+	c.Limits.Memory = config.Quantity(Memory(g))
 	if g.Spec.DrainTimeout != "" {
 		c.DrainTimeout = config.Duration(DrainTimeout(g))
 	}
