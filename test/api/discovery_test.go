@@ -163,19 +163,20 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--server", cfg.Host, "--kubeconfig", "/dev/null", "--cache-dir", t.TempDir()}
-	for _, f := range []struct {
-		flag string
-		data []byte
-	}{{"--certificate-authority", cfg.CAData}, {"--client-certificate", cfg.CertData}, {"--client-key", cfg.KeyData}} {
-		args = append(args, f.flag, write(t, f.data))
+	kubeconfig, err := apiserver.Kubeconfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	for _, tt := range []struct{ path, want string }{
 		{"nfsx", "that clients mount through an NFSGateway"},
 		{"nfsexports.spec.transport.inlineThreshold", "multiples of 1Ki from 1Ki to 256Ki"},
 		{"nfsgw.spec.exposure", "VirtualIP: an address for each export from a"},
 	} {
-		out, err := exec.Command(filepath.Join(bin, "kubectl"), append([]string{"explain", tt.path}, args...)...).CombinedOutput()
+		out, err := exec.Command(filepath.Join(bin, "kubectl"), "explain", tt.path, "--kubeconfig", file, "--cache-dir", t.TempDir()).CombinedOutput()
 		if err != nil {
 			t.Fatalf("kubectl explain %s: %v\n%s", tt.path, err, out)
 		}
@@ -183,13 +184,4 @@ func TestExplain(t *testing.T) {
 			t.Errorf("kubectl explain %s: want %q\n%s", tt.path, tt.want, out)
 		}
 	}
-}
-
-func write(t *testing.T, data []byte) string {
-	t.Helper()
-	f := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(f, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return f
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -54,4 +56,15 @@ func Prepare(parts ...string) (string, error) {
 func Path(name string) string {
 	_, here, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(here), "../..", name)
+}
+
+// Kubeconfig returns the file that kubectl and helm read to talk to the server.
+func Kubeconfig(cfg *rest.Config) ([]byte, error) {
+	const name = "test"
+	c := api.NewConfig()
+	c.Clusters[name] = &api.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	c.AuthInfos[name] = &api.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}
+	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
+	c.CurrentContext = name
+	return clientcmd.Write(*c)
 }

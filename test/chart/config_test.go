@@ -14,7 +14,7 @@ import (
 
 func kustomize(t *testing.T, dir string) []*unstructured.Unstructured {
 	t.Helper()
-	text, err := output("kubectl", "kustomize", apiserver.Path(dir))
+	text, err := output("kubectl", "/dev/null", "kustomize", apiserver.Path(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

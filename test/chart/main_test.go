@@ -83,14 +83,14 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// helm runs helm, and returns its standard output.
+// helm runs helm, without any cluster, and returns its standard output.
 func helm(args ...string) (string, error) {
-	return output("helm", args...)
+	return output("helm", "/dev/null", args...)
 }
 
-func output(program string, args ...string) (string, error) {
+func output(program, kubeconfig string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(bin, program), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG=/dev/null", "HELM_PLUGINS=/nonexistent")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HELM_PLUGINS=/nonexistent")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
