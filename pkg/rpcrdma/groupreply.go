@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -137,9 +136,41 @@ func (ic *inCall) sendGroup() {
 		c.in.recent.note(ic.hdr.XID, ic.work.wrs)
 	}
 	ic.work.wrs = g.post(ic.work.wrs, idAnswer|uint64(ic.id), ic.head.B, ic.hdr.XID, credits)
+	if handle, ok := ic.groupHandle(); ok && c.invalidatesGroups(c.terms.Load()) {
+		last := &ic.work.wrs[len(ic.work.wrs)-1]
+		last.Op, last.Invalidate = rdma.SendWithInvalidate, uint32(handle)
+	}
 	c.in.kept.note(ic)
 	ic.post()
 	c.out.start()
+}
+
+// groupHandle returns the one handle that all segments of a request by XMTREQ have, if they have one.
+func (ic *inCall) groupHandle() (handle wire.Handle, ok bool) {
+	t := &ic.hdr.Transmit
+	same := func(segs []wire.Segment) bool {
+		for i := range segs {
+			if ok && segs[i].Handle != handle {
+				return false
+			}
+			handle, ok = segs[i].Handle, true
+		}
+		return true
+	}
+	for i := range t.Items {
+		if !same(t.Segments(&t.Items[i])) {
+			return 0, false
+		}
+	}
+	for i := range t.Sets {
+		results := t.Results(&t.Sets[i])
+		for k := range results {
+			if !same(t.ResultSegments(&results[k])) {
+				return 0, false
+			}
+		}
+	}
+	return handle, ok
 }
 
 // needGroup is how much bulk memory a request by XMTREQ takes for its reply.
@@ -148,142 +179,6 @@ func (ic *inCall) needGroup() (n int64) {
 		n += int64(ic.Plan.Results[i].Max)
 	}
 	return min(n, int64(ic.Plan.MaxReply))
-}
-
-// accept holds a reply by XMTRESP against its request.
-func (b *builder) acceptGroup(ic *inCall) error {
-	if b.group == nil || !b.grouped {
-		return &ReplyError{"it is an XMTRESP, the call was no XMTREQ"}
-	}
-	if err := group.Check(&b.group.head, &ic.hdr.Transmit); err != nil {
-		return &ReplyError{err.Error()}
-	}
-	return nil
-}
-
-// buildGroup lays a call out as a group, of which the reply may be one too. It returns false if it is not to be one, and takes nothing
-// then: the call, or what its reply may be, does not fit the peer's limits, the credits that are free, or our receives.
-func (b *builder) buildGroup(o *outCall, t *terms, asked int) bool {
-	c, r, out := o.c, o.req, &o.c.out
-	if b.group == nil {
-		b.group = new(groupPlan)
-	}
-	g := b.group
-	g.head.Reset()
-	replies, ok := b.direct(c, r, t)
-	if !ok {
-		return false
-	}
-	g.head.ReplyBuffers = uint32(replies)
-	g.bulk = g.bulk[:0]
-	if t.place {
-		g.bulk = group.Arguments(g.bulk, r.Eligible, c.cfg.Placement.MinLength)
-	}
-	if g.planner.Split(&r.Call, c.zero, g.bulk) != nil ||
-		g.planner.Lay(t.layout, wire.XmtReq, &g.head, group.Limits{Transmissions: t.callLimit, Gather: c.maxGather}) != nil {
-		return false
-	}
-	head, err := c.buffer(b.head, g.planner.Memory())
-	b.head = head
-	n := g.planner.Transmissions()
-	if err != nil || !out.take(n-1) {
-		return false
-	}
-	if !c.receives.reserve(replies) {
-		out.take(1 - n)
-		return false
-	}
-	o.credits, o.reserved, b.grouped = n, replies, true
-	placed := 0
-	for i := range g.bulk {
-		placed += g.bulk[i].Length
-		c.cfg.Observer.Moved(PlacedCall, g.bulk[i].Length)
-	}
-	c.cfg.Observer.Moved(InlineCall, max(0, r.Call.Len()-placed))
-	b.send.wrs = g.post(b.send.wrs[:0], idRequest|uint64(o.id), head.B, wire.XID(o.xid), wire.Credits(asked))
-	return true
-}
-
-// direct says in the header where results are to be placed, and returns how many transmissions the reply may have. It is not ok if
-// that may be too few.
-func (b *builder) direct(c *Conn, r *oncrpc.Request, t *terms) (replies int, ok bool) {
-	g := b.group
-	results := r.Plan.Results
-	if c.cfg.Extensions&SendBasedPlacement == 0 || c.binding(r.Program, r.Version) == nil {
-		results = nil
-	}
-	if replies = c.replyTransmissions(r.Plan.MaxReply, results); replies > t.replyLimit {
-		return 0, false
-	}
-	g.wants = g.wants[:0]
-	for i := range results {
-		if results[i].End <= results[i].Begin {
-			return 0, false // it is not known where it comes from
-		}
-		g.wants = append(g.wants, group.Want{Placement: wire.SendBased, MinLength: uint32(c.cfg.Placement.MinLength)})
-	}
-	return replies, group.Direct(&g.head, results, g.wants) == nil
-}
-
-// replyTransmissions bounds the transmissions of a reply of most bytes, of which these results are placed in targets if they are not too
-// short for that.
-func (c *Conn) replyTransmissions(most int, results []oncrpc.Result) int {
-	plain, target := c.receiveSize(), c.cfg.Placement.ReceiveBuffer
-	whole := plain
-	if c.cfg.Extensions&SendBasedPlacement != 0 {
-		whole += target
-	}
-	rest, header, targets, inline := most, wire.OptionSize+12, 0, 0
-	for i := range results {
-		n := results[i].Max
-		rest -= round(n)
-		k := (n + target - 1) / target
-		targets += k
-		header += 20 + 4*k
-		inline += round(min(n, c.cfg.Placement.MinLength))
-	}
-	// All of them in the stream.
-	count := transmissions(rest+inline, whole-header, whole-group.ContinueSize)
-	if targets == 0 {
-		return count
-	}
-	// All, or some, in targets. One alone is either in the stream or not.
-	if len(results) > 1 {
-		rest += inline
-	}
-	room := plain - header + (targets-1)*(plain-group.ContinueSize)
-	return max(count, targets+transmissions(max(0, rest-room), 0, whole-group.ContinueSize)-1)
-}
-
-// transmissions is how many it takes for n bytes if the first one has room for first, and each other for more.
-func transmissions(n, first, more int) int {
-	if n -= first; n <= 0 {
-		return 1
-	}
-	return 1 + (n+more-1)/more
-}
-
-func round(n int) int { return (n + 3) &^ 3 }
-
-// take takes n more credits, if they are free. With a negative n it gives them back.
-func (out *requester) take(n int) bool {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	if n > 0 && out.inFlight+n > min(out.granted, out.asked()) {
-		return false
-	}
-	out.inFlight += n
-	return true
-}
-
-// replyBuffers is how many transmissions the reply to a call may have.
-func (out *requester) replyBuffers(xid uint32) int {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	if o := out.find(xid); o != nil && o.posted {
-		return max(1, o.reserved)
-	}
-	return 1
 }
 
 // concerns reports whether a report is about the transmissions of o. Who sends it as chunks does not, nor who is told of a stray continuation: if

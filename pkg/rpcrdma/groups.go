@@ -55,6 +55,11 @@ func (g *groups) add(ic *inCall, s *receive, cp *rdma.Completion) bool {
 	if h.Procedure == wire.Optional && (h.Operation == wire.XmtReq) != c.server && h.Operation <= wire.XmtResp {
 		return false
 	}
+	if cp.HasInvalidated {
+		c.out.mu.Lock()
+		c.out.lost(cp.Invalidated)
+		c.out.mu.Unlock()
+	}
 	for {
 		switch g.asm.Add(h, s.segs, cp.Bytes, nil, g.limit(h)) {
 		case group.Other:

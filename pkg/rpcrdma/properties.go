@@ -184,6 +184,11 @@ func (ic *inCall) tell(proc wire.Procedure, p *wire.Properties) {
 		ic.giveUp(err)
 		return
 	}
+	if c := ic.c; !c.server { // property messages are of the forward direction: a client requests
+		c.out.mu.Lock()
+		credits = wire.Credits(c.out.asked())
+		c.out.mu.Unlock()
+	}
 	head = wire.AppendProperties(head, h.XID, credits, wire.Reply, proc, p, h.Alias)
 	ic.answerWith(head)
 }

@@ -251,6 +251,11 @@ func (w *world) settled() {
 		for start := time.Now(); ; {
 			c.in.kept.mu.Lock()
 			active := int(c.in.active.Load()) - len(c.in.kept.sent) - len(c.in.kept.list)
+			for _, ic := range c.in.kept.sent {
+				if ic.source != nil {
+					active--
+				}
+			}
 			c.in.kept.mu.Unlock()
 			r := &c.receives
 			r.mu.Lock()

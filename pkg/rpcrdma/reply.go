@@ -431,6 +431,9 @@ func (in *responder) sent(id uint32) {
 		in.c.receives.answered(ic.granted)
 		if ic.noted {
 			ic.grant.Release()
+			if k := ic.source; k != nil {
+				k.grant.Release()
+			}
 		}
 		ic.letGo()
 		in.c.work.done(n)

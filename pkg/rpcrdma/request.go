@@ -42,6 +42,7 @@ type builder struct {
 	revocable bool // the reply may revoke the memory
 	grouped   bool // the call is sent as a group
 	group     *groupPlan
+	maxGather int
 }
 
 // place is memory in which the peer puts a result.
@@ -59,8 +60,10 @@ func (b *builder) build(o *outCall, asked int, first bool) error {
 		return &RequestError{"the peer takes no calls of the reverse direction"}
 	}
 	b.lim, b.v2 = *c.out.limits.Load(), t.version == wire.Version2
-	if t.groups && !o.base && !first && !c.out.noGroups.Load() && !inline(r, t) && b.buildGroup(o, t, asked) {
-		return nil
+	if t.groups && !o.base && !first && !c.out.noGroups.Load() && !inline(r, t) {
+		if done, err := b.buildGroup(o, t, asked); done || err != nil {
+			return err
+		}
 	}
 	sendLimit, recvLimit := t.sendLimit, t.recvLimit
 	if first && !c.server { // a reverse call follows a reply of the forward direction

@@ -131,18 +131,23 @@ func (o *outCall) accept(ic *inCall) error {
 		if err := b.acceptGroup(ic); err != nil {
 			return err
 		}
+		a.from = append(a.from[:0], ic.origins...)
 		a.message, ic.Message = ic.Message, a.message
 		return nil
+	}
+	writes := b.writes
+	if b.grouped {
+		writes = 0
 	}
 	switch {
 	case len(h.Reads) > 0:
 		return &ReplyError{"it has a Read list"}
-	case h.Writes() != b.writes:
-		return &ReplyError{fmt.Sprintf("its Write list has %d chunks, the call's %d", h.Writes(), b.writes)}
+	case h.Writes() != writes:
+		return &ReplyError{fmt.Sprintf("its Write list has %d chunks, the call's %d", h.Writes(), writes)}
 	case h.HasReply && !b.hasLong:
 		return &ReplyError{"it has a Reply chunk, the call none"}
 	}
-	for k := range b.writes {
+	for k := range writes {
 		n, err := returned(h.Write(k), b.segs, &b.results[k])
 		if err != nil {
 			return err
@@ -202,6 +207,7 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	} else {
 		obs.Moved(InlineReply, length(r.Reply.Stream))
 	}
+	o.fetchPlaced(r)
 	a.dec.Reset(r.Reply.Stream, r.Reply.Items)
 	if err := a.header.Decode(&a.dec); err != nil {
 		return &ReplyError{err.Error()}
@@ -225,7 +231,7 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 // locate finds out where in the reply the results belong, and makes items of those that were placed.
 func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 	a, b := &o.reply, &o.build
-	if b.writes == 0 {
+	if b.writes == 0 || b.grouped {
 		if err := a.results(r, bind, nil); err != nil {
 			return nil //nolint:nilerr // nothing depends on it: the reply is whole
 		}

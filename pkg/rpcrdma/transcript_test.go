@@ -20,7 +20,8 @@ import (
 // A transcript is a file of commands, one on a line; a line that begins with white space continues the one before. Behind a line "row NAME" come
 // those of a test of its own: before them go those in front of the first row.
 //
-//	config key=value...          how the requester is configured, if that is not as ever; the first line
+//	config key=value...          how the side that is tested is configured, if that is not as ever; the first line: of a requester ext, results and
+//	                             threshold, and the answer to its first message (words, by commas); revocable: a client's adapter can be invalidated
 //	mem NAME SIZE [result K]     exposes memory, with what fill(K) makes of it
 //	fill NAME token...           puts bytes at the beginning of memory
 //	is NAME token...             looks at the beginning of memory
@@ -28,6 +29,7 @@ import (
 //	recv token...                expects this message, and nothing else of it
 //	recv-invalidate NAME token...  expects it with the invalidation of the memory
 //	quiet                        no message has come
+//	exposed N                    the requester has so many regions open to its peer, who cannot reach any other
 //	goes-on                      further calls are answered, and all receives and credits come back; every row ends so
 //	knows key=value...           what the side that is tested knows of the connection: version, ext, size, support, targets, calls, replies
 //	call key=value...            the requester makes a call of procMove, see type move
@@ -177,7 +179,8 @@ func (x *transcript) connect(role string, options []string) (err error) {
 		})
 	}
 	if x.p == nil {
-		x.p = x.w.rawDial(rawPrivate(4096))
+		revocable := role != "responder-ext" || slices.Contains(options, "revocable")
+		x.p = x.w.rawDial(wire.PrivateData{RemoteInvalidation: revocable, SendSize: 4096, ReceiveSize: 4096}.Append(nil))
 	}
 	return err
 }
@@ -187,8 +190,12 @@ func configure(cfg *Config, options []string) {
 	small(cfg)
 	for _, o := range options {
 		switch key, value, _ := strings.Cut(o, "="); key {
-		case "versions":
-			cfg.Versions = []int{1, 2}
+		case "results":
+			cfg.Placement.Results = map[string]wire.Placement{"EXRW": wire.Explicit, "CHOICE": wire.Choice, "BYSIZE": wire.BySize}[value]
+		case "threshold":
+			cfg.Placement.Threshold = atoi(value)
+		case "ext":
+			cfg.Extensions = Extensions(atoi(value))
 		case "answer":
 		default:
 			panic(key + value)
@@ -230,6 +237,8 @@ func (x *transcript) command(name string, args []string) error {
 		return x.compare(r.b, b, mask, args)
 	case "quiet":
 		x.p.none()
+	case "exposed":
+		return x.exposed(atoi(args[0]))
 	case "goes-on":
 		return x.goesOn()
 	case "knows":
@@ -292,6 +301,23 @@ func (x *transcript) goesOn() error {
 		defer r.mu.Unlock()
 		return busy == 0 && r.held == 0 && r.extra == reserve
 	})
+	return nil
+}
+
+// exposed counts the regions that are open to the peer.
+func (x *transcript) exposed(want int) error {
+	n := 0
+	for _, e := range x.w.fabric.Events() {
+		switch {
+		case e.What == "exposed" && e.From == rdmatest.Dialer:
+			n++
+		case e.What == "invalidated" && e.From == rdmatest.Dialer, e.What == "Send with Invalidate" && e.From == rdmatest.Acceptor:
+			n--
+		}
+	}
+	if n != want {
+		return fmt.Errorf("%d regions are exposed, must be %d", n, want)
+	}
 	return nil
 }
 

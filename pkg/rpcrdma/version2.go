@@ -37,6 +37,12 @@ type Placement struct {
 	ReceiveBuffer int
 	// MinLength is the length in bytes of the shortest argument or result that is placed. 0 means 4 KiB.
 	MinLength int
+	// Results is how a client wants results: wire.SendBased, which 0 means, or wire.Explicit, wire.Choice or wire.BySize, for which it exposes
+	// memory. Those three need no SendBasedPlacement.
+	Results wire.Placement
+	// Threshold is a length in bytes: arguments that have it are exposed, and with wire.BySize results that have it are written. 0 means that no
+	// argument is exposed; wire.BySize needs one.
+	Threshold int
 }
 
 const (
@@ -60,6 +66,13 @@ func (cfg *Config) completeExtensions() error {
 	}
 	if n := cfg.Placement.MinLength; n < 1 {
 		return fmt.Errorf("rpcrdma: Config.Placement.MinLength is %d, must be 1 at least", n)
+	}
+	if p := &cfg.Placement; p.Results > wire.BySize || p.Threshold < 0 || p.Results == wire.BySize && p.Threshold == 0 {
+		return fmt.Errorf("rpcrdma: Config.Placement wants results by %v with a threshold of %d, must be EXRW, TBSN, CHOICE, or BYSIZE with 1 at least",
+			p.Results, p.Threshold)
+	}
+	if cfg.Placement.Results == 0 {
+		cfg.Placement.Results = wire.SendBased
 	}
 	if cfg.has(MessageContinuation|SendBasedPlacement) && !cfg.has(TransportProperties) {
 		return fmt.Errorf("rpcrdma: Config.Extensions has %#x, it needs TransportProperties", uint8(cfg.Extensions))

@@ -268,8 +268,9 @@ func TestVersionContext(t *testing.T) {
 // dial2 connects the requester, which speaks version 2, to a raw server that answers the first message with what answer makes of it.
 func dial2(t *testing.T, change func(*Config), answer func(h *wire.Header) []byte) (*Client, *rawPeer, *world, error) {
 	t.Helper()
-	f := rdmatest.NewFabric(rdmatest.Options{ScribbleReceives: true})
+	f := rdmatest.NewFabric(rdmatest.Options{ScribbleReceives: true, Record: true})
 	w := newWorldOn(t, f, nil)
+	w.fabric = f
 	address, accept := rawServer(t, f, rawPrivate(8192))
 	got := make(chan *rawPeer, 1)
 	go func() {

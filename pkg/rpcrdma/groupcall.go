@@ -1,0 +1,302 @@
+package rpcrdma
+
+import (
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/group"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// buildGroup lays a call out as a group, of which the reply may be one too. It returns false if it is not to be one, and takes nothing
+// then: the call, or what its reply may be, does not fit the peer's limits, the credits that are free, or our receives.
+func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
+	c, r, out := o.c, o.req, &o.c.out
+	if b.group == nil {
+		b.group = new(groupPlan)
+	}
+	g := b.group
+	replies := b.direct(o, t)
+	if replies == 0 || !b.arguments(c, r, t) || b.layGroup(r, t, replies) != nil {
+		b.undirect()
+		return false, nil
+	}
+	head, err := c.buffer(b.head, g.planner.Memory())
+	b.head = head
+	n := g.planner.Transmissions()
+	if err != nil || !out.take(n-1) {
+		b.undirect()
+		return false, nil
+	}
+	if !c.receives.reserve(replies) {
+		out.take(1 - n)
+		b.undirect()
+		return false, nil
+	}
+	o.credits, o.reserved, b.grouped = n, replies, true
+	if len(b.segs) > 0 {
+		if err := b.exposeGroup(o, t, replies); err != nil {
+			return false, err
+		}
+	}
+	placed := 0
+	for i := range g.bulk {
+		x := &g.bulk[i]
+		placed += x.Length
+		if x.Placement == wire.Explicit {
+			c.cfg.Observer.Moved(ReadChunk, x.Length)
+		} else {
+			c.cfg.Observer.Moved(PlacedCall, x.Length)
+		}
+	}
+	c.cfg.Observer.Moved(InlineCall, max(0, r.Call.Len()-placed))
+	b.send.wrs = g.post(b.send.wrs[:0], idRequest|uint64(o.id), b.head.B, wire.XID(o.xid), wire.Credits(asked))
+	return true, nil
+}
+
+// layGroup makes the header and lays the group out. The segments in it are those of b.segs, as they are now.
+func (b *builder) layGroup(r *oncrpc.Request, t *terms, replies int) error {
+	g := b.group
+	g.head.Reset()
+	g.head.ReplyBuffers = uint32(replies)
+	if err := group.Direct(&g.head, r.Plan.Results[:len(g.wants)], g.wants); err != nil {
+		return err
+	}
+	return g.planner.Lay(t.layout, wire.XmtReq, &g.head, group.Limits{Transmissions: t.callLimit, Gather: b.maxGather})
+}
+
+// direct decides how results are wanted, takes memory for those that may be written, and returns how many transmissions the reply may have; 0 if
+// that may be too few. Segments of memory, which is not exposed yet, are in b.segs.
+func (b *builder) direct(o *outCall, t *terms) (replies int) {
+	c, r, g := o.c, o.req, b.group
+	p := &c.cfg.Placement
+	b.segs, b.maxGather = b.segs[:0], c.maxGather
+	g.wants = g.wants[:0]
+	results, exposed := r.Plan.Results, p.Results != wire.SendBased
+	if !exposed && !c.cfg.has(SendBasedPlacement) || c.binding(r.Program, r.Version) == nil {
+		results = nil
+	}
+	if replies = c.replyTransmissions(r.Plan.MaxReply, results, t.replyLimit); replies > t.replyLimit {
+		return 0
+	}
+	for i := range results {
+		if results[i].End <= results[i].Begin {
+			return 0 // it is not known where it comes from
+		}
+		g.wants = append(g.wants, group.Want{Placement: p.Results, MinLength: uint32(p.MinLength), Threshold: uint32(p.Threshold)})
+		if !exposed {
+			continue
+		}
+		if b.takeResult(o, i) != nil {
+			return 0
+		}
+		b.addSegments(b.results[i].data)
+	}
+	return replies
+}
+
+// addSegments adds segments for memory that is not exposed yet.
+func (b *builder) addSegments(data [][]byte) {
+	for _, s := range data {
+		b.segs = append(b.segs, wire.Segment{Length: uint32(len(s))})
+	}
+}
+
+// arguments takes out of the call what does not go in its payload stream: long arguments are exposed, shorter ones placed, if the peer has targets.
+func (b *builder) arguments(c *Conn, r *oncrpc.Request, t *terms) bool {
+	g, p := b.group, &c.cfg.Placement
+	g.bulk = g.bulk[:0]
+	for _, a := range r.Eligible {
+		x := group.Bulk{Position: a.Position, Length: a.Length}
+		switch {
+		case a.Length == 0:
+			continue
+		case p.Threshold > 0 && a.Length >= p.Threshold:
+			x.Placement = wire.Explicit
+		case t.place && a.Length >= p.MinLength:
+			x.Placement = wire.SendBased
+		default:
+			continue
+		}
+		g.bulk = append(g.bulk, x)
+	}
+	if g.planner.Split(&r.Call, c.zero, g.bulk) != nil {
+		return false
+	}
+	for i := range g.bulk {
+		if g.bulk[i].Placement == wire.Explicit {
+			b.addSegments(g.planner.Data(i))
+			b.foreign = true
+		}
+	}
+	at := 0 // all are there: the slice does not move any more
+	take := func(data [][]byte) []wire.Segment {
+		at += len(data)
+		return b.segs[at-len(data) : at]
+	}
+	for i := range b.writes {
+		g.wants[i].Segments = take(b.results[i].data)
+	}
+	for i := range g.bulk {
+		if g.bulk[i].Placement == wire.Explicit {
+			g.planner.Expose(i, take(g.planner.Data(i)))
+		}
+	}
+	return true
+}
+
+// exposeGroup lets the peer reach the memory of results and arguments, and lays the group out again with its handles.
+func (b *builder) exposeGroup(o *outCall, t *terms, replies int) (err error) {
+	g, at := b.group, 0
+	expose := func(data [][]byte, a rdma.Access) {
+		for _, s := range data {
+			if err == nil {
+				b.segs[at], err = o.expose(s, a)
+			}
+			at++
+		}
+	}
+	for i := range b.writes {
+		expose(b.results[i].data, rdma.RemoteWrite)
+	}
+	for i := range g.bulk {
+		if g.bulk[i].Placement == wire.Explicit {
+			expose(g.planner.Data(i), rdma.RemoteRead)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	b.revocable = o.c.invalidatesGroups(t) && o.c.ep.Attributes().RemoteInvalidation && len(o.regions) == 1
+	return b.layGroup(o.req, t, replies)
+}
+
+// undirect gives back what direct took.
+func (b *builder) undirect() {
+	for i := range b.writes {
+		b.results[i].release()
+	}
+	b.writes, b.foreign, b.segs = 0, false, b.segs[:0]
+}
+
+// invalidatesGroups reports whether XMTRESP may revoke memory of its request: both sides have said so in private data.
+func (c *Conn) invalidatesGroups(t *terms) bool {
+	return t.invalidate && c.told && c.peer.RemoteInvalidation
+}
+
+// accept holds a reply by XMTRESP against its request.
+func (b *builder) acceptGroup(ic *inCall) error {
+	if b.group == nil || !b.grouped {
+		return &ReplyError{"it is an XMTRESP, the call was no XMTREQ"}
+	}
+	if err := group.Check(&b.group.head, &ic.hdr.Transmit); err != nil {
+		return &ReplyError{err.Error()}
+	}
+	return nil
+}
+
+// fetchPlaced makes the results that were written part of the reply. The peer has no access to their memory any more.
+func (o *outCall) fetchPlaced(r *oncrpc.Request) {
+	a, b := &o.reply, &o.build
+	for i := range r.Reply.Items {
+		it := &r.Reply.Items[i]
+		if len(it.Data) > 0 {
+			continue
+		}
+		p := &b.results[a.from[i]]
+		b.data = appendData(b.data[:0], p.data, it.Length)
+		it.Data = r.Reply.Keep(b.data)
+		p.handOver(&r.Reply)
+		o.c.cfg.Observer.Moved(WriteChunk, it.Length)
+	}
+}
+
+// replyTransmissions bounds the transmissions of a reply of most bytes, of which these results are directed. Results that may be written go
+// by Sends as far as limit lets them.
+func (c *Conn) replyTransmissions(most int, results []oncrpc.Result, limit int) int {
+	p := &c.cfg.Placement
+	switch n := c.sendReply(most, results, p.Results); {
+	case p.Results != wire.Choice:
+		return n
+	case n <= limit && c.cfg.has(SendBasedPlacement):
+		return n
+	}
+	return c.sendReply(most, results, wire.Explicit)
+}
+
+// sendReply bounds the transmissions of a reply of which results are placed in one way, in targets if they are not too short for that.
+func (c *Conn) sendReply(most int, results []oncrpc.Result, how wire.Placement) int {
+	p := &c.cfg.Placement
+	plain, target, whole := c.receiveSize(), 0, c.receiveSize()
+	if c.cfg.has(SendBasedPlacement) {
+		target = p.ReceiveBuffer
+		whole += target
+	}
+	rest, header, targets, inline := most, wire.OptionSize+12, 0, 0
+	for i := range results {
+		n := results[i].Max
+		rest -= round(n)
+		header += 12
+		short := min(n, p.MinLength)
+		if how != wire.SendBased { // it may be written
+			header += 4 + wire.SegmentSize*max(segments(results[i].Memory, n), 1)
+			switch {
+			case how == wire.Explicit:
+				n = 0
+			case how == wire.BySize:
+				n = min(n, p.Threshold)
+			}
+		}
+		switch {
+		case n == 0:
+		case target == 0:
+			short = max(short, n)
+		default:
+			k := (n + target - 1) / target
+			targets += k
+			header += 8 + 4*k
+		}
+		inline += round(short)
+	}
+	// All of them in the stream.
+	count := transmissions(rest+inline, whole-header, whole-group.ContinueSize)
+	if targets == 0 {
+		return count
+	}
+	// All, or some, in targets. One alone is either in the stream or not.
+	if len(results) > 1 {
+		rest += inline
+	}
+	room := plain - header + (targets-1)*(plain-group.ContinueSize)
+	return max(count, targets+transmissions(max(0, rest-room), 0, whole-group.ContinueSize)-1)
+}
+
+// transmissions is how many it takes for n bytes if the first one has room for first, and each other for more.
+func transmissions(n, first, more int) int {
+	if n -= first; n <= 0 {
+		return 1
+	}
+	return 1 + (n+more-1)/more
+}
+
+func round(n int) int { return (n + 3) &^ 3 }
+
+// take takes n more credits, if they are free. With a negative n it gives them back.
+func (out *requester) take(n int) bool {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if n > 0 && out.inFlight+n > min(out.granted, out.asked()) {
+		return false
+	}
+	out.inFlight += n
+	return true
+}
+
+// replyBuffers is how many transmissions the reply to a call may have.
+func (out *requester) replyBuffers(xid uint32) int {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if o := out.find(xid); o != nil && o.posted {
+		return max(1, o.reserved)
+	}
+	return 1
+}
