@@ -202,3 +202,14 @@ func contents(t *testing.T, file string) []byte {
 }
 
 func sum(t *testing.T, file string) [sha256.Size]byte { return sha256.Sum256(contents(t, file)) }
+
+func TestOperator(t *testing.T) {
+	file, config, files := made(t, "operator")
+	if config.Config.User != "65532:65532" || !cmp.Equal(config.Config.Entrypoint, []string{"/usr/bin/operator"}) {
+		t.Errorf("user %q, entry point %v; want 65532:65532, /usr/bin/operator", config.Config.User, config.Config.Entrypoint)
+	}
+	if h := files["/etc/ssl/certs/ca-certificates.crt"]; h == nil || h.Size < 10_000 {
+		t.Errorf("the certificates of authorities are %+v", h)
+	}
+	says(t, "v1.2.3", unpack(t, file), "/usr/bin/operator", "--version")
+}
