@@ -46,7 +46,7 @@ test-kernel: build ## a stock Linux NFS/RDMA client against the gateway before a
 
 test-operator: ## the API and the operator against a real kube-apiserver, with gateways as pods
 	@hack/deps test
-	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 15m -count=1 ./test/api ./test/chart ./test/operator
+	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 15m -count=1 ./test/api ./test/chart ./test/operator ./internal/operator/objects ./internal/speaker/lease
 
 test-verbs: ## the provider on rdma-core, on software RoCE and iWARP devices in the guest
 	@hack/deps vm verbs
