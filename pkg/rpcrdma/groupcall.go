@@ -4,6 +4,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/group"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -203,7 +204,7 @@ func (o *outCall) fetchPlaced(r *oncrpc.Request) {
 			continue
 		}
 		p := &b.results[a.from[i]]
-		b.data = appendData(b.data[:0], p.data, it.Length)
+		b.data = split.Prefix(b.data[:0], p.data, it.Length)
 		it.Data = r.Reply.Keep(b.data)
 		p.handOver(&r.Reply)
 		o.c.cfg.Observer.Moved(WriteChunk, it.Length)

@@ -4,6 +4,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/group"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -248,7 +249,7 @@ func (ic *inCall) collectItems() (wire.ErrorCode, string) {
 		total += int(it.Length)
 		ic.chunks = append(ic.chunks, chunk{position: int(it.Position), length: int(it.Length), item: i, source: it})
 	}
-	if length(ic.Stream) < oncrpc.MinCallLen {
+	if split.Length(ic.Stream) < oncrpc.MinCallLen {
 		return wire.BadXDR, "the payload stream is shorter than an RPC call header"
 	}
 	return 0, ""

@@ -5,6 +5,7 @@ import (
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -180,7 +181,7 @@ func (ic *inCall) place() *roomError {
 	}
 	ic.match()
 	ic.work.wrs, ic.lists, ic.out = ic.work.wrs[:0], ic.lists[:0], ic.out[:0]
-	ic.split.reset(&ic.Reply, ic.head.B[:headAt])
+	ic.split.Reset(&ic.Reply, ic.head.B[:headAt])
 	for k := range ic.found {
 		f := &ic.found[k]
 		if f.State != oncrpc.Placed {
@@ -191,8 +192,8 @@ func (ic *inCall) place() *roomError {
 			return noRoom(wire.WriteResource, k+1, f.Length, "result %d has %d bytes, its Write chunk %d", k, f.Length, room)
 		}
 		var ok bool
-		if ic.out, ok = ic.split.until(ic.out, f.Position); ok {
-			ic.data, ok = ic.split.take(ic.data[:0], f.Length)
+		if ic.out, ok = ic.split.Until(ic.out, f.Position); ok {
+			ic.data, ok = ic.split.Take(ic.data[:0], f.Length)
 		}
 		if !ok {
 			return noRoom(wire.System, 0, 0, "result %d of %d bytes is not at position %d of the reply", k, f.Length, f.Position)
@@ -200,11 +201,11 @@ func (ic *inCall) place() *roomError {
 		ic.write(segs, ic.data)
 	}
 	var ok bool
-	if ic.out, ok = ic.split.rest(ic.out); !ok {
+	if ic.out, ok = ic.split.Rest(ic.out); !ok {
 		return noRoom(wire.System, 0, 0, "an item's position is beyond the end of the reply")
 	}
 	ic.long = 0
-	inline := length(ic.out)
+	inline := split.Length(ic.out)
 	if size+inline <= limit {
 		return nil
 	}
@@ -324,7 +325,7 @@ func (ic *inCall) send() {
 	if ic.long > 0 {
 		c.cfg.Observer.Moved(ReplyChunk, ic.long)
 	} else {
-		c.cfg.Observer.Moved(InlineReply, length(ic.out))
+		c.cfg.Observer.Moved(InlineReply, split.Length(ic.out))
 	}
 	if 1+len(ic.out) > c.maxGather {
 		if err := ic.join(); err != nil {
@@ -348,7 +349,7 @@ func (ic *inCall) send() {
 
 // join copies what goes inline into one slice, since the provider cannot gather that many.
 func (ic *inCall) join() error {
-	buf, err := ic.c.cfg.Pool.Get(length(ic.out))
+	buf, err := ic.c.cfg.Pool.Get(split.Length(ic.out))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -22,7 +23,7 @@ const invalidateAt = wire.FixedSize + 4
 //     all that is left of it into a Position Zero Read chunk.
 type builder struct {
 	head    *bufpool.Buf // three zero bytes, and the header
-	split   splitter
+	split   split.Splitter
 	cuts    []oncrpc.Argument // arguments for Read chunks, by position
 	out     [][]byte          // the stream without them
 	data    [][]byte          // their data
@@ -107,9 +108,9 @@ func (b *builder) build(o *outCall, asked int, first bool) error {
 			}
 		}
 		b.gather = append(b.gather, b.out...)
-		c.cfg.Observer.Moved(InlineCall, length(b.out))
+		c.cfg.Observer.Moved(InlineCall, split.Length(b.out))
 	} else {
-		c.cfg.Observer.Moved(LongCall, length(b.out))
+		c.cfg.Observer.Moved(LongCall, split.Length(b.out))
 	}
 	b.send.wrs = append(b.send.wrs[:0], rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather})
 	return nil
@@ -205,7 +206,7 @@ func (b *builder) takeResult(o *outCall, i int) error {
 	}
 	p.data = append(p.data[:0], memory...)
 	b.foreign = true
-	if p.room = length(p.data); p.room < size {
+	if p.room = split.Length(p.data); p.room < size {
 		return &RequestError{fmt.Sprintf("the memory of a result has %d bytes, the result may have %d", p.room, size)}
 	}
 	return nil
@@ -239,12 +240,12 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 			return 0, 0, err
 		}
 		size := base + wire.ReadSegmentSize*len(b.data)
-		if size+length(b.out) <= limit {
+		if size+split.Length(b.out) <= limit {
 			b.foreign = b.foreign || len(b.cuts) > 0
 			return wire.Msg, size, nil
 		}
 		if c.server {
-			return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, a call of the reverse direction is limited to %d inline", length(b.out), limit-size)}
+			return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, a call of the reverse direction is limited to %d inline", split.Length(b.out), limit-size)}
 		}
 		if !b.nextCut(r) {
 			break
@@ -257,7 +258,7 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 		}
 	}
 	if b.lim.ReadChunks == 0 {
-		return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, and the peer takes no Read chunk", length(b.out))}
+		return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, and the peer takes no Read chunk", split.Length(b.out))}
 	}
 	if len(b.out) > 1 {
 		if err := b.join(c); err != nil {
@@ -301,12 +302,12 @@ next:
 // cut fills in out, data and ends.
 func (b *builder) cut(c *Conn, r *oncrpc.Request) error {
 	b.out, b.data, b.ends = b.out[:0], b.data[:0], b.ends[:0]
-	b.split.reset(&r.Call, b.head.B[:headAt])
+	b.split.Reset(&r.Call, b.head.B[:headAt])
 	for _, a := range b.cuts {
 		var ok bool
 		at := len(b.data)
-		if b.out, ok = b.split.until(b.out, a.Position); ok {
-			b.data, ok = b.split.take(b.data, a.Length)
+		if b.out, ok = b.split.Until(b.out, a.Position); ok {
+			b.data, ok = b.split.Take(b.data, a.Length)
 		}
 		if !ok {
 			return &RequestError{fmt.Sprintf("the argument of %d bytes is not at position %d", a.Length, a.Position)}
@@ -323,7 +324,7 @@ func (b *builder) cut(c *Conn, r *oncrpc.Request) error {
 		b.ends = append(b.ends, len(b.data))
 	}
 	var ok bool
-	if b.out, ok = b.split.rest(b.out); !ok {
+	if b.out, ok = b.split.Rest(b.out); !ok {
 		return &RequestError{"an item's position is beyond the end of the call"}
 	}
 	return nil
@@ -337,7 +338,7 @@ func (b *builder) join(c *Conn) (err error) {
 
 // joined copies what list has from at on into one slice.
 func (b *builder) joined(c *Conn, list [][]byte, at int) ([][]byte, error) {
-	n := length(list[at:])
+	n := split.Length(list[at:])
 	buf, err := c.cfg.Pool.Get(n)
 	if err != nil {
 		return list, &RequestError{fmt.Sprintf("no memory for %d bytes in one piece: %v", n, err)}
@@ -468,7 +469,7 @@ func (b *builder) release() {
 	clear(b.data)
 	clear(b.gather)
 	clear(b.send.wrs)
-	b.split = splitter{}
+	b.split = split.Splitter{}
 }
 
 // free frees the header's buffer.

@@ -7,6 +7,7 @@ import (
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -84,7 +85,7 @@ type inCall struct {
 	reads   int // outstanding
 
 	head    *bufpool.Buf // three zero bytes, and the header of the answer
-	split   splitter
+	split   split.Splitter
 	out     [][]byte // the answer's inline part
 	data    [][]byte // what was taken out of it
 	lists   [][]byte // memory of gather and scatter lists
@@ -244,7 +245,7 @@ func (in *responder) call(ic *inCall) {
 		ic.acquire()
 		return
 	}
-	c.cfg.Observer.Moved(InlineCall, length(ic.Stream))
+	c.cfg.Observer.Moved(InlineCall, split.Length(ic.Stream))
 	if !ic.decode() {
 		return
 	}
@@ -273,7 +274,7 @@ func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 		ic.chunks = append(ic.chunks, ch)
 	}
 	long := len(ic.chunks) > 0 && ic.chunks[0].position == 0
-	stream := length(ic.Stream)
+	stream := split.Length(ic.Stream)
 	switch {
 	case h.Procedure == wire.NoMsg && !long:
 		return wire.BadXDR, "RDMA_NOMSG without a Position Zero Read chunk"

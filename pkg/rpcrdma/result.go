@@ -6,6 +6,7 @@ import (
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -201,11 +202,11 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	r.Reply, a.message = a.message, r.Reply
 	obs := o.c.cfg.Observer
 	if a.long > 0 {
-		r.Reply.Stream = appendData(r.Reply.Stream[:0], b.long.data, a.long)
+		r.Reply.Stream = split.Prefix(r.Reply.Stream[:0], b.long.data, a.long)
 		b.long.handOver(&r.Reply)
 		obs.Moved(ReplyChunk, a.long)
 	} else {
-		obs.Moved(InlineReply, length(r.Reply.Stream))
+		obs.Moved(InlineReply, split.Length(r.Reply.Stream))
 	}
 	o.fetchPlaced(r)
 	a.dec.Reset(r.Reply.Stream, r.Reply.Items)
@@ -260,7 +261,7 @@ func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 			return &ReplyError{fmt.Sprintf("result %d has %d bytes, %d were placed", k, f.Length, room)}
 		}
 		p := &b.results[a.from[k]]
-		b.data = appendData(b.data[:0], p.data, f.Length)
+		b.data = split.Prefix(b.data[:0], p.data, f.Length)
 		r.Reply.Items = append(r.Reply.Items, xdr.Item{Position: f.Position, Length: f.Length, Data: r.Reply.Keep(b.data)})
 		p.handOver(&r.Reply)
 		o.c.cfg.Observer.Moved(WriteChunk, f.Length)

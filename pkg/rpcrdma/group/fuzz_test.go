@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -137,7 +138,7 @@ func inside(m *oncrpc.Message, all []*receive) error {
 		if it.Data == nil {
 			continue
 		}
-		if n := length(it.Data); n != it.Length {
+		if n := split.Length(it.Data); n != it.Length {
 			return fmt.Errorf("item %d has %d bytes of %d", i, n, it.Length)
 		}
 		for _, s := range it.Data {

@@ -1,16 +1,18 @@
 package group
 
+import "sluice.dev/sluice/pkg/rpcrdma/internal/split"
+
 // place cuts payload stream and bulk data into the transmissions that find decided on. The place of the headers stays empty.
 func (p *Planner) place(to *Layout) {
 	p.gather, p.numbers, p.counts = p.gather[:0], p.numbers[:0], p.counts[:0]
-	stream := pieces{rest: p.out}
+	stream := split.Of(p.out)
 	var bulk bulkReader
 	bulk.begin(p)
 	for t := range p.group {
 		x := &p.group[t]
 		x.at = len(p.gather)
 		p.gather = append(p.gather, nil)
-		p.gather, _ = stream.take(p.gather, x.Payload)
+		p.gather, _ = stream.Take(p.gather, x.Payload)
 		end, run := x.header+x.Payload, 0 // of what the transmission has; the last run bytes of it are still to be taken from the item
 		for k := x.first; k < len(to.Targets) && bulk.left > 0; k++ {
 			seg := to.target(k)
@@ -45,21 +47,21 @@ func (p *Planner) pad(dst [][]byte, n int) [][]byte {
 type bulkReader struct {
 	next int // in Planner.items
 	left int // bytes of the present item that have no place yet, 0 behind the last
-	data pieces
+	data split.Pieces
 }
 
 func (r *bulkReader) begin(p *Planner) {
 	if r.next < len(p.items) {
 		i := p.items[r.next]
 		r.next++
-		r.left, r.data = p.bulk[i].Length, pieces{rest: p.Data(i)}
+		r.left, r.data = p.bulk[i].Length, split.Of(p.Data(i))
 		p.counts = append(p.counts, 0)
 	}
 }
 
 // flush takes the run bytes that have their place.
 func (r *bulkReader) flush(dst [][]byte, run *int) [][]byte {
-	dst, _ = r.data.take(dst, *run)
+	dst, _ = r.data.Take(dst, *run)
 	*run = 0
 	return dst
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -61,7 +62,7 @@ const ContinueSize = wire.OptionSize + 12
 type Planner struct {
 	bulk    []Bulk
 	zeros   []byte
-	split   splitter
+	split   split.Splitter
 	out     [][]byte // the payload stream
 	payload int      // its length, with its round-up
 	data    [][]byte // of all items that are taken out
@@ -88,7 +89,7 @@ func (p *Planner) Reset() {
 	clear(p.group)
 	clear(p.bulk)
 	p.out, p.data, p.gather, p.group, p.bulk = p.out[:0], p.data[:0], p.gather[:0], p.group[:0], p.bulk[:0]
-	p.zeros, p.split, p.head = nil, splitter{}, nil
+	p.zeros, p.split, p.head = nil, split.Splitter{}, nil
 }
 
 // Split begins the group for m, of which bulk are items that may leave the payload stream, whether m has them as items or not. zeros are
@@ -99,14 +100,14 @@ func (p *Planner) Split(m *oncrpc.Message, zeros []byte, bulk []Bulk) error {
 	p.zeros = zeros
 	p.bulk = append(p.bulk, bulk...)
 	p.ends, p.items = p.ends[:0], p.items[:0]
-	p.split.reset(m, zeros)
+	p.split.Reset(m, zeros)
 	for i := range p.bulk {
 		b := &p.bulk[i]
 		if b.Placement == wire.SendBased || b.Placement == wire.Explicit {
 			var ok bool
 			at := len(p.data)
-			if p.out, ok = p.split.until(p.out, b.Position); ok && b.Position%4 == 0 && b.Length > 0 {
-				p.data, ok = p.split.take(p.data, b.Length)
+			if p.out, ok = p.split.Until(p.out, b.Position); ok && b.Position%4 == 0 && b.Length > 0 {
+				p.data, ok = p.split.Take(p.data, b.Length)
 			} else {
 				ok = false
 			}
@@ -120,10 +121,10 @@ func (p *Planner) Split(m *oncrpc.Message, zeros []byte, bulk []Bulk) error {
 		p.ends = append(p.ends, len(p.data))
 	}
 	var ok bool
-	if p.out, ok = p.split.rest(p.out); !ok {
+	if p.out, ok = p.split.Rest(p.out); !ok {
 		return fmt.Errorf("group: an item's position is beyond the end of the message, or its data are missing")
 	}
-	p.payload = length(p.out)
+	p.payload = split.Length(p.out)
 	if pad := xdr.Pad(p.payload); pad > 0 { // the round-up of a last item is missing
 		p.out = append(p.out, zeros[:pad])
 		p.payload += pad

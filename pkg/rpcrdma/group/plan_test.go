@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -372,7 +373,7 @@ func TestMixed(t *testing.T) {
 	if err := p.Split(m, zeros, bulk); err != nil {
 		t.Fatal(err)
 	}
-	if n := length(p.Data(0)); n != 5000 {
+	if n := split.Length(p.Data(0)); n != 5000 {
 		t.Fatalf("item 0 has %d bytes", n)
 	}
 	if len(p.Data(2)) > 0 || len(p.Data(3)) > 0 {

@@ -1,25 +1,26 @@
-package group
+// Package split takes an RPC message apart by positions in its unreduced stream. It copies nothing.
+package split
 
 import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// splitter walks a message by position and deals its bytes out: what stays in the payload stream, and what is taken out of it. It copies
-// nothing.
-type splitter struct {
-	stream pieces
+// Splitter walks a message by position and deals its bytes out: what stays in the payload stream, and what is taken out of it.
+type Splitter struct {
+	stream Pieces
 	items  []xdr.Item
 	pos    int    // in the unreduced stream
 	zeros  []byte // for the round-up of items that stay
 }
 
-func (w *splitter) reset(m *oncrpc.Message, zeros []byte) {
-	*w = splitter{stream: pieces{rest: m.Stream}, items: m.Items, zeros: zeros}
+// Reset begins with m. zeros are three zero bytes at least, for the round-up of items that stay, in memory that can be sent.
+func (w *Splitter) Reset(m *oncrpc.Message, zeros []byte) {
+	*w = Splitter{stream: Of(m.Stream), items: m.Items, zeros: zeros}
 }
 
-// until appends to dst what stands before position pos, items included. It returns false if pos is inside an item or behind the end.
-func (w *splitter) until(dst [][]byte, pos int) ([][]byte, bool) {
+// Until appends to dst what stands before position pos, items included. It returns false if pos is inside an item or behind the end.
+func (w *Splitter) Until(dst [][]byte, pos int) ([][]byte, bool) {
 	for len(w.items) > 0 && w.items[0].Position < pos {
 		var ok bool
 		if dst, ok = w.item(dst); !ok {
@@ -30,18 +31,18 @@ func (w *splitter) until(dst [][]byte, pos int) ([][]byte, bool) {
 }
 
 // inline appends to dst what stands before position pos, where no item is.
-func (w *splitter) inline(dst [][]byte, pos int) ([][]byte, bool) {
+func (w *Splitter) inline(dst [][]byte, pos int) ([][]byte, bool) {
 	n := pos - w.pos
 	if n < 0 {
 		return dst, false
 	}
-	dst, missing := w.stream.take(dst, n)
+	dst, missing := w.stream.Take(dst, n)
 	w.pos += n - missing
 	return dst, missing == 0
 }
 
 // item appends the next item, with what stands before it and its round-up.
-func (w *splitter) item(dst [][]byte) ([][]byte, bool) {
+func (w *Splitter) item(dst [][]byte) ([][]byte, bool) {
 	it := &w.items[0]
 	dst, ok := w.inline(dst, it.Position)
 	if !ok {
@@ -58,9 +59,9 @@ func (w *splitter) item(dst [][]byte) ([][]byte, bool) {
 	return dst, true
 }
 
-// take appends the n bytes of data that stand at the present position to dst, an item or part of the stream, and passes over their
+// Take appends the n bytes of data that stand at the present position to dst, an item or part of the stream, and passes over their
 // round-up. It returns false if they are not there. The data of an item may be elsewhere: then nothing is appended.
-func (w *splitter) take(dst [][]byte, n int) ([][]byte, bool) {
+func (w *Splitter) Take(dst [][]byte, n int) ([][]byte, bool) {
 	if len(w.items) > 0 && w.items[0].Position == w.pos {
 		it := &w.items[0]
 		if it.Length != n {
@@ -77,14 +78,14 @@ func (w *splitter) take(dst [][]byte, n int) ([][]byte, bool) {
 	if len(w.items) > 0 && w.items[0].Position < w.pos+n {
 		return dst, false
 	}
-	dst, missing := w.stream.take(dst, n)
+	dst, missing := w.stream.Take(dst, n)
 	w.stream.skip(xdr.Pad(n)) // at the very end it may be missing
 	w.pos += xdr.Round(n)
 	return dst, missing == 0
 }
 
-// rest appends all that is left.
-func (w *splitter) rest(dst [][]byte) ([][]byte, bool) {
+// Rest appends all that is left.
+func (w *Splitter) Rest(dst [][]byte) ([][]byte, bool) {
 	for len(w.items) > 0 {
 		var ok bool
 		if dst, ok = w.item(dst); !ok {
@@ -99,19 +100,22 @@ func (w *splitter) rest(dst [][]byte) ([][]byte, bool) {
 
 // appendData appends the data of an item. It returns false if there are fewer than the item's length says.
 func appendData(dst [][]byte, it *xdr.Item) ([][]byte, bool) {
-	data := pieces{rest: it.Data}
-	dst, missing := data.take(dst, it.Length)
+	data := Of(it.Data)
+	dst, missing := data.Take(dst, it.Length)
 	return dst, missing == 0
 }
 
-// pieces is a list of slices that is read from its beginning.
-type pieces struct {
+// Pieces is a list of slices that is read from its beginning.
+type Pieces struct {
 	cur  []byte
 	rest [][]byte
 }
 
-// take appends the slices of the next n bytes to dst, and returns how many of the n were not there.
-func (p *pieces) take(dst [][]byte, n int) ([][]byte, int) {
+// Of is a list from its beginning.
+func Of(list [][]byte) Pieces { return Pieces{rest: list} }
+
+// Take appends the slices of the next n bytes to dst, and returns how many of the n were not there.
+func (p *Pieces) Take(dst [][]byte, n int) ([][]byte, int) {
 	for n > 0 && p.more() {
 		k := min(n, len(p.cur))
 		dst = append(dst, p.cur[:k:k])
@@ -121,14 +125,14 @@ func (p *pieces) take(dst [][]byte, n int) ([][]byte, int) {
 }
 
 // skip passes over n bytes, or all that are left.
-func (p *pieces) skip(n int) {
+func (p *Pieces) skip(n int) {
 	for n > 0 && p.more() {
 		k := min(n, len(p.cur))
 		p.cur, n = p.cur[k:], n-k
 	}
 }
 
-func (p *pieces) more() bool {
+func (p *Pieces) more() bool {
 	for len(p.cur) == 0 {
 		if len(p.rest) == 0 {
 			return false
@@ -138,7 +142,15 @@ func (p *pieces) more() bool {
 	return true
 }
 
-func length(list [][]byte) (n int) {
+// Prefix appends the slices of the first n bytes of a list to dst, or of all that it has.
+func Prefix(dst, list [][]byte, n int) [][]byte {
+	p := Of(list)
+	dst, _ = p.Take(dst, n)
+	return dst
+}
+
+// Length is how many bytes a list has.
+func Length(list [][]byte) (n int) {
 	for _, s := range list {
 		n += len(s)
 	}
