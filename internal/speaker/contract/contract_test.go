@@ -3,6 +3,8 @@ package contract
 import (
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 func TestParse(t *testing.T) {
@@ -59,4 +61,22 @@ func TestIdentity(t *testing.T) {
 	if pod, uid := PodOf("by-hand"); pod != "by-hand" || uid != "" {
 		t.Errorf("%q, %q", pod, uid)
 	}
+}
+
+// What is accepted is within the bounds, and is accepted again when it is written.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("interface: rdma0\ngroups: [{lease: a, addresses: [192.0.2.1, 'fd00::1']}]\nnetworks: [192.0.2.0/24]\ngateways: [192.0.2.1]\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := Parse(b)
+		if err != nil {
+			return
+		}
+		again, err := yaml.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := Parse(again); err != nil || len(c.Groups) > MaxGroups {
+			t.Fatalf("%v\n%s", err, again)
+		}
+	})
 }
