@@ -3,21 +3,170 @@
 package operator
 
 import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// An export is made, and can be mounted.
-func TestReady(t *testing.T) {
-	ns := newNamespace(t)
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares what there is with testdata/NAME.golden.
+func golden(t *testing.T, name, namespace string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		must(t, os.WriteFile(file, []byte(snapshot(t, namespace)), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	must(t, err)
+	eventually(t, file, func() error {
+		if diff := cmp.Diff(string(want), snapshot(t, namespace)); diff != "" {
+			return fmt.Errorf("- want, + got:\n%s", diff)
+		}
+		return nil
+	})
+}
+
+func gone(o client.Object) func() error {
+	return func() error {
+		err := kube.Get(context.Background(), client.ObjectKeyFromObject(o), o)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(fmt.Errorf("%s is still there", o.GetName()), err)
+	}
+}
+
+// Both kinds are made, changed, deleted and made again. An export keeps its address, and the gateway its keys.
+func TestLife(t *testing.T) {
+	t.Parallel()
+	ns := makeNamespace(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "life"}}) // names are made of it
 	startNodes(t, ns)
-	start(t, "", false, nil)
-	gw, x := newGateway(ns, "fast"), newExport(ns, "data", "fast")
-	must(t, kube.Create(t.Context(), gw))
-	must(t, kube.Create(t.Context(), x))
+	start(t, ns, false, nil)
+	ctx := t.Context()
+	gw, x, claimed := newGateway(ns, "fast"), newExport(ns, "data", "fast"), newExport(ns, "claimed", "fast")
+	claimed.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
+	must(t, kube.Create(ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "disk"},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}},
+	}))
+	must(t, kube.Create(ctx, gw))
+	must(t, kube.Create(ctx, x))
+	must(t, kube.Create(ctx, claimed))
 	eventually(t, "the export is ready", isReady(x))
+	eventually(t, "the claim's is ready", isReady(claimed))
 	eventually(t, "the gateway is ready", isReady(gw))
-	t.Logf("%+v", x.Status)
-	_ = v1alpha1.ReasonReady
+	golden(t, "made", ns)
+
+	var keys corev1.Secret
+	must(t, kube.Get(ctx, client.ObjectKey{Namespace: ns, Name: gw.Status.HandleKeysSecret}, &keys))
+	address, ring := x.Status.Address, string(keys.Data["keys"])
+
+	x.Spec.Transport.Credits.Max = 64
+	x.Spec.Transport.InlineThreshold.Call = "16Ki"
+	must(t, kube.Update(ctx, x))
+	gw.Spec.Replicas = new(int32(1))
+	must(t, kube.Update(ctx, gw))
+	eventually(t, "the change is applied", condition(x, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
+	eventually(t, "the gateway's too", condition(gw, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
+	golden(t, "changed", ns)
+
+	must(t, kube.Delete(ctx, gw))
+	eventually(t, "the export has no gateway", condition(x, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonGatewayNotFound))
+	eventually(t, "the claim's has none", condition(claimed, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonGatewayNotFound))
+	golden(t, "orphaned", ns)
+
+	again := newGateway(ns, "fast")
+	again.Spec.Replicas = new(int32(1))
+	must(t, kube.Create(ctx, again))
+	eventually(t, "the export is ready again", isReady(x))
+	eventually(t, "the claim's is ready again", isReady(claimed))
+	must(t, kube.Get(ctx, client.ObjectKeyFromObject(&keys), &keys))
+	if x.Status.Address != address || string(keys.Data["keys"]) != ring {
+		t.Errorf("address %s became %s; keys are the same: %v", address, x.Status.Address, string(keys.Data["keys"]) == ring)
+	}
+	golden(t, "changed", ns)
+
+	must(t, kube.Delete(ctx, x))
+	must(t, kube.Delete(ctx, claimed))
+	eventually(t, "the export's Service is gone", gone(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-data"}}))
+	golden(t, "emptied", ns)
+}
+
+// scenario makes, changes and deletes, and returns what there was in the end.
+func scenario(t *testing.T, ns string) string {
+	ctx := t.Context()
+	startNodes(t, ns)
+	gw, x, y := newGateway(ns, "fast"), newExport(ns, "data", "fast"), newExport(ns, "more", "fast")
+	must(t, kube.Create(ctx, gw))
+	must(t, kube.Create(ctx, x))
+	must(t, kube.Create(ctx, y))
+	eventually(t, "one export is ready", isReady(x))
+	eventually(t, "the other is ready", isReady(y))
+	x.Spec.Transport.Credits.Max = 64
+	must(t, kube.Update(ctx, x))
+	must(t, kube.Delete(ctx, y))
+	eventually(t, "the change is applied", condition(x, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
+	eventually(t, "the Service of the other is gone", gone(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-more"}}))
+	eventually(t, "the export is ready", isReady(x))
+	eventually(t, "the gateway is ready", func() error {
+		if err := isReady(gw)(); err != nil {
+			return err
+		}
+		if gw.Status.Exports != 1 {
+			return fmt.Errorf("%d exports", gw.Status.Exports)
+		}
+		return nil
+	})
+	return snapshot(t, ns)
+}
+
+// The operator dies after each of its writes, and another one finishes what it began.
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	var count atomic.Int32
+	count.Store(1 << 20)
+	op := start(t, ns, false, &count)
+	want := scenario(t, ns)
+	op.stop()
+	n := int(1<<20 - count.Load())
+	if n < 10 || n > 60 {
+		t.Fatalf("%d writes in all", n)
+	}
+	t.Logf("%d writes in all", n)
+	for k := 1; k <= n; k++ {
+		t.Run(fmt.Sprint(k), func(t *testing.T) {
+			t.Parallel()
+			ns := newNamespace(t)
+			var budget atomic.Int32
+			budget.Store(int32(k))
+			op := start(t, ns, false, &budget)
+			go func() {
+				select {
+				case <-op.ended:
+					start(t, ns, false, nil)
+				case <-t.Context().Done():
+				}
+			}()
+			if diff := cmp.Diff(want, scenario(t, ns)); diff != "" {
+				t.Errorf("- want, + got:\n%s", diff)
+			}
+		})
+	}
 }

@@ -72,6 +72,7 @@ type running struct {
 	ip, root, touched string
 	uid               string
 	cmd               *exec.Cmd
+	log               *os.File
 	ready             bool
 }
 
@@ -98,8 +99,11 @@ func startNodes(t *testing.T, namespace string) *nodes {
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		for _, r := range n.running {
+		for name, r := range n.running {
 			r.kill()
+			if text, err := os.ReadFile(filepath.Join(r.root, "log")); err == nil && t.Failed() {
+				t.Logf("%s:\n%s", name, text)
+			}
 		}
 	})
 	return n
@@ -108,6 +112,7 @@ func startNodes(t *testing.T, namespace string) *nodes {
 func (r *running) kill() {
 	_ = r.cmd.Process.Kill()
 	_ = r.cmd.Wait()
+	_ = r.log.Close()
 }
 
 // workload is a Deployment or StatefulSet.
@@ -223,7 +228,7 @@ func (n *nodes) pod(ctx context.Context, w *workload, name string, pods []corev1
 // start runs a pod's gateway in a folder that it takes for the whole system.
 func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	root := filepath.Join(n.dir, string(pod.UID))
-	for _, d := range []string{plan.ConfigDir, plan.KeysDir, plan.StateDir, plan.VolumeDir, "/tmp"} {
+	for _, d := range []string{plan.ConfigDir, plan.KeysDir, plan.StateDir, plan.VolumeDir, "/tmp", "/proc"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return err
 		}
@@ -241,9 +246,13 @@ func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	r := &running{root: root, uid: string(pod.UID), touched: pod.Annotations[plan.AnnotationConfig]}
 	host := n.host.Add(1)
 	r.ip = fmt.Sprintf("127.%d.%d.%d", n.subnet, host/250, 1+host%250)
-	r.cmd = exec.Command("/gateway", append(pod.Spec.Containers[0].Args, "--host", r.ip)...)
-	r.cmd.Path, r.cmd.Dir = "/gateway", "/"
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Pdeathsig: syscall.SIGKILL}
+	// With a mount namespace of its own, /proc is gone with it.
+	r.cmd = exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount --rbind /proc proc && exec chroot . /gateway "$@"`, "sh"}, append(pod.Spec.Containers[0].Args, "--host", r.ip)...)...)
+	r.cmd.Dir, r.cmd.SysProcAttr = root, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if r.log, err = os.Create(filepath.Join(root, "log")); err != nil {
+		return err
+	}
+	r.cmd.Stderr = r.log
 	if err := r.cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", pod.Name, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -27,19 +28,21 @@ import (
 // operator is one that runs in the test's process.
 type operator struct {
 	cancel context.CancelFunc
-	done   chan error
+	ended  chan struct{}
 }
 
-// start runs an operator for a namespace, or for all if that is empty, until the test ends or stop. Its requests go by wrap, if that is not nil.
-func start(t *testing.T, namespace string, elect bool, wrap func(http.RoundTripper) http.RoundTripper) *operator {
+// start runs an operator for a namespace, or for all if that is empty, until the test ends or stop. With budget it dies after so many writes.
+func start(t *testing.T, namespace string, elect bool, budget *atomic.Int32) *operator {
 	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
 	cfg := rest.CopyConfig(admin)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: operatorUser}
-	if wrap != nil {
-		cfg.Wrap(wrap)
+	if budget != nil {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return limited{next, budget, cancel} })
 	}
-	wait := time.Second
+	wait, every := time.Second, resync
 	mo := manager.Options{
+		Cache:   cache.Options{SyncPeriod: &every},
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0", GracefulShutdownTimeout: &wait,
 		LeaderElection: elect, LeaderElectionID: "sluice-operator", LeaderElectionNamespace: systemNamespace, LeaderElectionReleaseOnCancel: true,
 	}
@@ -56,9 +59,11 @@ func start(t *testing.T, namespace string, elect bool, wrap func(http.RoundTripp
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	op := &operator{cancel: cancel, done: make(chan error, 1)}
-	go func() { op.done <- m.Start(ctx) }()
+	op := &operator{cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(op.ended)
+		_ = m.Start(ctx) // a lost election, a timeout and death are ways to end
+	}()
 	t.Cleanup(op.stop)
 	return op
 }
@@ -66,11 +71,11 @@ func start(t *testing.T, namespace string, elect bool, wrap func(http.RoundTripp
 // stop ends the operator, if it runs, and waits for that.
 func (o *operator) stop() {
 	o.cancel()
-	if err, ok := <-o.done; ok {
-		close(o.done)
-		_ = err // a lost leader election, or a timeout of the end: both are ways to end
-	}
+	<-o.ended
 }
+
+// resync is how often the operator looks at everything again, which it does more seldom where it is not tested.
+const resync = 5 * time.Second
 
 // limited lets so many writes pass, and nothing after them.
 type limited struct {
@@ -101,7 +106,11 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 // newNamespace makes a namespace that lasts as long as the test.
 func newNamespace(t *testing.T) string {
 	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}
+	return makeNamespace(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}})
+}
+
+func makeNamespace(t *testing.T, ns *corev1.Namespace) string {
+	t.Helper()
 	must(t, kube.Create(t.Context(), ns))
 	return ns.Name
 }
@@ -160,7 +169,9 @@ func condition(o client.Object, kind string, status metav1.ConditionStatus, reas
 	}
 }
 
-func find(o client.Object, kind string) *metav1.Condition { return meta.FindStatusCondition(conditionsOf(o), kind) }
+func find(o client.Object, kind string) *metav1.Condition {
+	return meta.FindStatusCondition(conditionsOf(o), kind)
+}
 
 func conditionsOf(o client.Object) []metav1.Condition {
 	switch o := o.(type) {

@@ -61,10 +61,12 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// New makes a manager with all controllers. mo lacks its scheme and cache; namespaces are those that are watched, all if there are none.
+// New makes a manager with all controllers. mo lacks its scheme, and of its cache all but the time between resyncs; namespaces are those that are watched, all if there are none.
 func New(cfg *rest.Config, mo manager.Options, o Options, namespaces []string) (manager.Manager, error) {
 	mo.Scheme = Scheme()
+	every := mo.Cache.SyncPeriod
 	mo.Cache = cacheOptions(namespaces)
+	mo.Cache.SyncPeriod = every
 	m, err := ctrl.NewManager(cfg, mo)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,131 @@
+//go:build operator
+
+package operator
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+)
+
+// What an export may cost, in writes.
+const (
+	manyExports  = 200
+	writesToMake = 8
+	writesToEdit = 4
+)
+
+// logged waits until the API server has logged what was answered.
+func logged(t *testing.T, namespace string, since time.Time) []write {
+	t.Helper()
+	n := -1
+	for {
+		all := writes(t, namespace, since)
+		if len(all) == n {
+			return all
+		}
+		n = len(all)
+		time.Sleep(300 * time.Millisecond)
+	}
+}
+
+func summary(all []write) map[string]int {
+	m := map[string]int{}
+	for _, w := range all {
+		m[w.Verb+" "+w.ObjectRef.Resource+"/"+w.ObjectRef.Subresource]++
+	}
+	return m
+}
+
+// Many exports are made with few writes each, changed with fewer, and nothing is written when nothing changes.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	startNodes(t, ns)
+	start(t, ns, false, nil)
+	ctx, began := t.Context(), time.Now()
+	gw := newGateway(ns, "fast")
+	must(t, kube.Create(ctx, gw))
+	all := make([]*v1alpha1.NFSExport, manyExports)
+	var wg sync.WaitGroup
+	for i := range all {
+		all[i] = newExport(ns, fmt.Sprintf("export-%03d", i), "fast")
+	}
+	for part := range 4 {
+		wg.Go(func() {
+			for i := part; i < len(all); i += 4 {
+				if err := kube.Create(ctx, all[i]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "all are ready", func() error {
+		var list v1alpha1.NFSExportList
+		if err := kube.List(ctx, &list, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if c := find(&list.Items[i], v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionTrue {
+				return fmt.Errorf("%s: %+v", list.Items[i].Name, c)
+			}
+		}
+		return nil
+	})
+	ready := time.Since(began)
+	made := logged(t, ns, began)
+	t.Logf("%d exports: ready after %v, %d writes: %v", manyExports, ready.Round(time.Second), len(made), summary(made))
+	if len(made) > writesToMake*manyExports {
+		t.Errorf("%d writes for %d exports, want at most %d each", len(made), manyExports, writesToMake)
+	}
+
+	const edits = 5
+	began = time.Now()
+	for i := range edits {
+		x := all[i*7]
+		must(t, kube.Get(ctx, client.ObjectKeyFromObject(x), x))
+		x.Spec.Transport.Credits.Max = 64
+		must(t, kube.Update(ctx, x))
+		eventually(t, "the change is applied", condition(x, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
+	}
+	edited := logged(t, ns, began)
+	t.Logf("%d edits: %d writes: %v", edits, len(edited), summary(edited))
+	if len(edited) > writesToEdit*edits {
+		t.Errorf("%d writes for %d edits, want at most %d each", len(edited), edits, writesToEdit)
+	}
+
+	rest := time.Now()
+	time.Sleep(2*resync + time.Second)
+	if idle := logged(t, ns, rest); len(idle) > 0 {
+		t.Errorf("%d writes while nothing changed: %+v", len(idle), idle)
+	}
+}
+
+// Of two operators one acts; the other goes on when it ends.
+func TestTwo(t *testing.T) {
+	ns := newNamespace(t)
+	startNodes(t, ns)
+	ctx, began := t.Context(), time.Now()
+	first := start(t, ns, true, nil)
+	gw, x := newGateway(ns, "fast"), newExport(ns, "data", "fast")
+	must(t, kube.Create(ctx, gw))
+	eventually(t, "the gateway is ready", isReady(gw))
+	second := start(t, ns, true, nil)
+	must(t, kube.Create(ctx, x))
+	eventually(t, "the export is ready", isReady(x))
+	if n := len(logged(t, ns, began)); n > 2*writesToMake {
+		t.Errorf("%d writes of two operators, want no more than one makes", n)
+	}
+	first.stop()
+	y := newExport(ns, "more", "fast")
+	must(t, kube.Create(ctx, y))
+	eventually(t, "the second operator's export is ready", isReady(y))
+	second.stop()
+}
