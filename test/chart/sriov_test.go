@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"sluice.dev/sluice/internal/operator/sriov"
 )
 
 // TestSRIOV shows what the device plugin and the CNI plugins are told.
@@ -21,6 +23,15 @@ func TestSRIOV(t *testing.T) {
 	found := map[string]*unstructured.Unstructured{}
 	for _, u := range objects(t, text) {
 		found[u.GetKind()+" "+u.GetNamespace()+"/"+u.GetName()] = u
+	}
+	config, _, _ := unstructured.NestedString(found["ConfigMap kube-system/sriovdp-config"].Object, "data", sriov.ConfigEntry)
+	if list, err := sriov.Parse([]byte(config)); err != nil {
+		t.Error(err)
+	} else if err := list.Serves("nvidia.com/rdma_vf"); err != nil {
+		t.Error(err)
+	}
+	if n, err := sriov.ParseDefinition(found["NetworkAttachmentDefinition "+namespace+"/rdma-net"]); err != nil || n.Resource != "nvidia.com/rdma_vf" || !n.RDMA {
+		t.Errorf("%+v, %v", n, err)
 	}
 	tests := []struct {
 		object, want string

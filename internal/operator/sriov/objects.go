@@ -39,20 +39,25 @@ type Network struct {
 	Resource string
 	// Type is the CNI plugin: sriov, ib-sriov or host-device.
 	Type string
-	// VLAN and MTU are for type sriov; 0: none, and as it is.
-	VLAN, MTU int
+	// VLAN is for type sriov; 0: none.
+	VLAN int
+	// RDMA chains the plugin rdma behind it, which moves the RDMA device into the pod. It is for nodes whose RDMA subsystem is in exclusive mode.
+	RDMA bool
 	// IPAM is the configuration of the plugin that gives out addresses; nil: none does.
 	IPAM map[string]any
 }
 
-// netConf is the CNI configuration in a NetworkAttachmentDefinition.
-type netConf struct {
-	CNIVersion string         `json:"cniVersion"`
-	Name       string         `json:"name"`
-	Type       string         `json:"type"`
-	IPAM       map[string]any `json:"ipam,omitempty"`
-	MTU        int            `json:"mtu,omitempty"`
-	VLAN       int            `json:"vlan,omitempty"`
+// confList is the CNI configuration in a NetworkAttachmentDefinition.
+type confList struct {
+	CNIVersion string   `json:"cniVersion"`
+	Name       string   `json:"name"`
+	Plugins    []plugin `json:"plugins"`
+}
+
+type plugin struct {
+	Type string         `json:"type"`
+	VLAN int            `json:"vlan,omitempty"`
+	IPAM map[string]any `json:"ipam,omitempty"`
 }
 
 func (n *Network) validate() error {
@@ -64,12 +69,10 @@ func (n *Network) validate() error {
 		return fmt.Errorf("resource: %q: want a domain and a name, such as nvidia.com/rdma_vf", n.Resource)
 	case n.Type != "sriov" && n.Type != "ib-sriov" && n.Type != "host-device":
 		return fmt.Errorf("type: %q: want sriov, ib-sriov or host-device", n.Type)
-	case n.Type != "sriov" && (n.VLAN != 0 || n.MTU != 0):
-		return fmt.Errorf("vlan, mtu: %d, %d: are for type sriov alone: leave them out", n.VLAN, n.MTU)
+	case n.Type != "sriov" && n.VLAN != 0:
+		return fmt.Errorf("vlan: %d: is for type sriov alone: leave it out", n.VLAN)
 	case n.VLAN < 0 || n.VLAN > 4094:
 		return fmt.Errorf("vlan: %d: want 0 to 4094", n.VLAN)
-	case n.MTU < 0 || n.MTU > 65535:
-		return fmt.Errorf("mtu: %d: want 0 to 65535", n.MTU)
 	}
 	if t, ok := n.IPAM["type"].(string); n.IPAM != nil && (!ok || t == "") {
 		return fmt.Errorf("ipam.type: missing: want a plugin that gives out addresses, such as host-local or whereabouts")
@@ -82,7 +85,11 @@ func (n *Network) Definition() (*unstructured.Unstructured, error) {
 	if err := n.validate(); err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(netConf{CNIVersion: "1.0.0", Name: n.Name, Type: n.Type, IPAM: n.IPAM, MTU: n.MTU, VLAN: n.VLAN})
+	c := confList{CNIVersion: "1.0.0", Name: n.Name, Plugins: []plugin{{Type: n.Type, VLAN: n.VLAN, IPAM: n.IPAM}}}
+	if n.RDMA {
+		c.Plugins = append(c.Plugins, plugin{Type: "rdma"})
+	}
+	b, err := json.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("ipam: %w", err)
 	}
@@ -104,13 +111,17 @@ func ParseDefinition(u *unstructured.Unstructured) (*Network, error) {
 	if err != nil || !ok || len(text) > MaxFile {
 		return nil, fmt.Errorf("spec.config: want the CNI configuration, a string of JSON")
 	}
-	var c netConf
+	var c confList
 	if err := strict([]byte(text), &c); err != nil {
 		return nil, fmt.Errorf("spec.config: %w", err)
 	}
 	if c.CNIVersion != "1.0.0" || c.Name != u.GetName() {
 		return nil, fmt.Errorf("spec.config: cniVersion %q, name %q: want 1.0.0 and %q", c.CNIVersion, c.Name, u.GetName())
 	}
-	n := &Network{Namespace: u.GetNamespace(), Name: c.Name, Resource: u.GetAnnotations()[ResourceAnnotation], Type: c.Type, VLAN: c.VLAN, MTU: c.MTU, IPAM: c.IPAM}
+	if len(c.Plugins) < 1 || len(c.Plugins) > 2 || len(c.Plugins) == 2 && c.Plugins[1].Type != "rdma" {
+		return nil, fmt.Errorf("spec.config: plugins: want one, and perhaps rdma behind it")
+	}
+	p := c.Plugins[0]
+	n := &Network{Namespace: u.GetNamespace(), Name: c.Name, Resource: u.GetAnnotations()[ResourceAnnotation], Type: p.Type, VLAN: p.VLAN, RDMA: len(c.Plugins) == 2, IPAM: p.IPAM}
 	return n, n.validate()
 }

@@ -136,7 +136,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestDefinition(t *testing.T) {
-	n := &Network{Namespace: "storage", Name: "rdma-net", Resource: "nvidia.com/rdma_vf", Type: "sriov", VLAN: 7, MTU: 9000, IPAM: map[string]any{"type": "host-local", "subnet": "192.0.2.0/24"}}
+	n := &Network{Namespace: "storage", Name: "rdma-net", Resource: "nvidia.com/rdma_vf", Type: "sriov", VLAN: 7, RDMA: true, IPAM: map[string]any{"type": "host-local", "subnet": "192.0.2.0/24"}}
 	u, err := n.Definition()
 	if err != nil {
 		t.Fatal(err)
@@ -150,9 +150,8 @@ func TestDefinition(t *testing.T) {
 		"name: missing: want that of the NetworkAttachmentDefinition":                                   func(n *Network) { n.Name = "" },
 		`resource: "rdma_vf": want a domain and a name, such as nvidia.com/rdma_vf`:                     func(n *Network) { n.Resource = "rdma_vf" },
 		`type: "macvlan": want sriov, ib-sriov or host-device`:                                          func(n *Network) { n.Type = "macvlan" },
-		"vlan, mtu: 7, 9000: are for type sriov alone: leave them out":                                  func(n *Network) { n.Type = "ib-sriov" },
+		"vlan: 7: is for type sriov alone: leave it out":                                                func(n *Network) { n.Type = "ib-sriov" },
 		"vlan: 4095: want 0 to 4094":                                                                    func(n *Network) { n.VLAN = 4095 },
-		"mtu: 65536: want 0 to 65535":                                                                   func(n *Network) { n.MTU = 65536 },
 		"ipam.type: missing: want a plugin that gives out addresses, such as host-local or whereabouts": func(n *Network) { n.IPAM = map[string]any{} },
 	} {
 		bad := *n
@@ -165,8 +164,11 @@ func TestDefinition(t *testing.T) {
 		"k8s.cni.cncf.io/v1, Other: want a NetworkAttachmentDefinition of k8s.cni.cncf.io/v1": func(u *unstructured.Unstructured) { u.SetKind("Other") },
 		"spec.config: want the CNI configuration, a string of JSON":                           func(u *unstructured.Unstructured) { delete(u.Object, "spec") },
 		`spec.config: cniVersion "1.0.0", name "rdma-net": want 1.0.0 and "other"`:            func(u *unstructured.Unstructured) { u.SetName("other") },
-		`spec.config: json: unknown field "x"`:                                                func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"config": `{"x": 1}`} },
-		`resource: "": want a domain and a name, such as nvidia.com/rdma_vf`:                  func(u *unstructured.Unstructured) { u.SetAnnotations(nil) },
+		"spec.config: plugins: want one, and perhaps rdma behind it": func(u *unstructured.Unstructured) {
+			u.Object["spec"] = map[string]any{"config": `{"cniVersion": "1.0.0", "name": "rdma-net", "plugins": [{"type": "rdma"}, {"type": "sriov"}]}`}
+		},
+		`spec.config: json: unknown field "x"`:                               func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"config": `{"x": 1}`} },
+		`resource: "": want a domain and a name, such as nvidia.com/rdma_vf`: func(u *unstructured.Unstructured) { u.SetAnnotations(nil) },
 	} {
 		bad := u.DeepCopy()
 		change(bad)
