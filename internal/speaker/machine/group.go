@@ -120,10 +120,12 @@ func (g *group) consider(now Time) {
 		return
 	}
 	expired := g.record.Holder != ""
-	due := g.seenAt + g.jitter
+	due := g.seenAt
 	if expired {
 		due += g.record.Duration
 	}
+	// Pods whose gateways become ready at about the same time share.
+	due = max(due, m.fitAt) + g.jitter
 	if g.record.EverHeld {
 		due += time.Duration(m.load()) * m.t.Spread
 	} else {

@@ -173,6 +173,7 @@ type Machine struct {
 	began      Time
 	last       Time // of the last event
 	fit        Fit
+	fitAt      Time // since when it may take groups
 	stopping   bool
 	stopped    bool
 	deadline   Time     // of stopping
@@ -205,6 +206,9 @@ func (m *Machine) Step(now Time, e Event) []Action {
 			}
 		}
 	case Fit:
+		if e.Take && !m.fit.Take {
+			m.fitAt = now
+		}
 		m.fit = e
 	case Seen:
 		if g := m.group(e.Lease); g != nil {

@@ -119,6 +119,23 @@ func TestGroupsSpreadOverPods(t *testing.T) {
 	}
 }
 
+// The same if the gateways get ready long after the Leases are there.
+func TestGroupsSpreadOverPodsThatAreReadyLate(t *testing.T) {
+	w := newWorld(7, 3, 3, t.Fatalf)
+	for i, n := range w.nodes {
+		n.start()
+		n.step(Fit{Keep: true})
+		w.after(time.Minute+time.Duration(i)*2*time.Second, func() { n.step(Fit{Take: true, Keep: true}) })
+	}
+	w.run(80 * time.Second)
+	settled(t, w)
+	for _, n := range w.nodes {
+		if len(n.on) != 2 {
+			t.Errorf("%s carries %d addresses, want those of one group:\n%v", n.name, len(n.on), w)
+		}
+	}
+}
+
 // carriesAll waits until n answers for everything and returns how long that took.
 func carriesAll(t *testing.T, w *world, n *node, most time.Duration) time.Duration {
 	t.Helper()
