@@ -87,6 +87,9 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 			}
 		}
 	}
+	if in.Elsewhere, err = r.elsewhere(ctx, gw); err != nil {
+		return in, err
+	}
 	for i := range pods {
 		p := r.board.polled(&pods[i])
 		if p == nil || p.status == nil {
@@ -99,6 +102,36 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 		}
 	}
 	return in, nil
+}
+
+// elsewhere returns the virtual addresses that other gateways on the same network have given out.
+func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[string]string, error) {
+	network := plan.VirtualNetwork(gw)
+	if network == "" {
+		return nil, nil
+	}
+	var all v1alpha1.NFSGatewayList
+	if err := r.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for i := range all.Items {
+		other := &all.Items[i]
+		if other.UID == gw.UID || plan.VirtualNetwork(other) != network {
+			continue
+		}
+		var services corev1.ServiceList
+		if err := r.List(ctx, &services, client.InNamespace(other.Namespace), client.MatchingLabels{plan.LabelGateway: other.Name}, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+		for j := range services.Items {
+			s := &services.Items[j]
+			if a := s.Annotations[plan.AnnotationAddress]; a != "" {
+				out[a] = s.Labels[plan.LabelExportNamespace] + "/" + s.Labels[plan.LabelExport]
+			}
+		}
+	}
+	return out, nil
 }
 
 // namespaceLabels returns a namespace's labels. Where the operator may not look at namespaces, that is the one that each of them has.

@@ -138,7 +138,7 @@ func (m *maker) address(x *Export) *refusal {
 		a, ok = m.pool.free(func(a netip.Addr) bool {
 			s := a.String()
 			_, busy := others(m.busyAddresses[s], name)
-			return busy || m.addresses[s] != "" || m.asked[s] != ""
+			return busy || m.addresses[s] != "" || m.asked[s] != "" || m.in.Elsewhere[s] != ""
 		})
 		if !ok {
 			return refuse(v1alpha1.ReasonNoFreeAddress, "all addresses of exposure.virtualIP.pool of NFSGateway %s/%s are taken: its owner can add some, or exports can go", m.in.Gateway.Namespace, m.in.Gateway.Name)
@@ -162,6 +162,9 @@ func (m *maker) free(name string, a netip.Addr, given bool) *refusal {
 		if o != "" && o != name {
 			return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is that of NFSExport %s: ask for another one, or leave it out", a, shown(o))
 		}
+	}
+	if o := m.in.Elsewhere[a.String()]; o != "" && m.virtual() {
+		return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is that of NFSExport %s of another NFSGateway on the same network: ask for another one, or leave it out", a, o)
 	}
 	if o, busy := others(m.busyAddresses[a.String()], name); busy {
 		return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is still served by a pod for NFSExport %s, which had it: wait until that has ended, or ask for another one", a, shown(o))

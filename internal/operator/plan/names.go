@@ -87,14 +87,32 @@ func NetworkKey(g *v1alpha1.NFSGateway, n v1alpha1.Network) string {
 // InterfaceOf is what a network's interface is called in the pods.
 func InterfaceOf(n v1alpha1.Network) string { return cmp.Or(n.Interface, "rdma0") }
 
-// VirtualInterface is the interface that carries virtual addresses.
-func VirtualInterface(g *v1alpha1.NFSGateway) string {
-	if v := g.Spec.Exposure.VirtualIP; v != nil && g.Spec.RDMA != nil {
-		for _, n := range g.Spec.RDMA.Networks {
-			if n.Name == v.Network {
-				return InterfaceOf(n)
-			}
+// virtualNetwork is the one that carries virtual addresses; nil if there is none.
+func virtualNetwork(g *v1alpha1.NFSGateway) *v1alpha1.Network {
+	v := g.Spec.Exposure.VirtualIP
+	if g.Spec.Exposure.Type != v1alpha1.ExposureVirtualIP || v == nil || g.Spec.RDMA == nil {
+		return nil
+	}
+	for i := range g.Spec.RDMA.Networks {
+		if n := &g.Spec.RDMA.Networks[i]; n.Name == v.Network {
+			return n
 		}
+	}
+	return nil
+}
+
+// VirtualInterface is the interface that carries virtual addresses; empty if there are none.
+func VirtualInterface(g *v1alpha1.NFSGateway) string {
+	if n := virtualNetwork(g); n != nil {
+		return InterfaceOf(*n)
+	}
+	return ""
+}
+
+// VirtualNetwork is NAMESPACE/NAME of the NetworkAttachmentDefinition on which virtual addresses are announced; empty if there are none.
+func VirtualNetwork(g *v1alpha1.NFSGateway) string {
+	if n := virtualNetwork(g); n != nil {
+		return NetworkKey(g, *n)
 	}
 	return ""
 }

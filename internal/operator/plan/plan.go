@@ -76,6 +76,8 @@ type Input struct {
 	Keys *corev1.Secret
 	// Networks are the names, NAMESPACE/NAME, of those NetworkAttachmentDefinitions of spec.rdma.networks that exist.
 	Networks map[string]bool
+	// Elsewhere are the virtual addresses on the same network that other gateways have given out, with the NFSExports, NAMESPACE/NAME, that have them.
+	Elsewhere map[string]string
 	// Busy are the listeners of live pods, by workload: a port or address that one of them still serves for another export is not given away.
 	Busy []Busy
 }

@@ -62,6 +62,7 @@ func drawInput(t *rapid.T) Input {
 			in.Busy = append(in.Busy, Busy{Workload: "fast", Export: ConfigName(e), Address: fmt.Sprintf(":%d", first("busy port")+1)}, Busy{Export: ConfigName(e), Address: vip("busy vip") + ":20049"})
 		}
 	}
+	in.Elsewhere = map[string]string{vip("elsewhere"): "other/export"}
 	return in
 }
 
@@ -109,6 +110,9 @@ func TestNothingIsGivenTwice(t *testing.T) {
 			}
 			if virtual {
 				once(t, vips, x.VIP, name)
+			}
+			if o := in.Elsewhere[x.VIP]; virtual && o != "" && recorded[name].Annotations[AnnotationAddress] != x.VIP {
+				t.Fatalf("%s is given %s, which %s has", name, x.VIP, o)
 			}
 			s, has := recorded[name]
 			keptPort := has && s.Spec.Ports[0].TargetPort.IntVal == x.TCPTarget

@@ -118,6 +118,15 @@ var reasons = []struct {
 		},
 	},
 	{
+		name: "address of another gateway's", kind: "Accepted", reason: "AddressTaken",
+		message: "address.ip: 192.0.2.12 is that of NFSExport team/other of another NFSGateway on the same network: ask for another one, or leave it out",
+		change: func(w *world) {
+			w.virtual()
+			w.last().Spec.Address.IP = "192.0.2.12"
+			w.Elsewhere = map[string]string{"192.0.2.12": "team/other"}
+		},
+	},
+	{
 		name: "outside the pool", kind: "Accepted", reason: "AddressOutsidePool",
 		message: "address.ip: 192.0.2.18 is not in exposure.virtualIP.pool of NFSGateway storage/fast (192.0.2.10-192.0.2.17): ask for one of these, or leave it out",
 		change: func(w *world) {
