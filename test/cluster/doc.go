@@ -22,6 +22,7 @@
 //		guest.run(t, "mount -t nfs -o vers=4.1,proto=rdma,port=20049 "+ip+":/ /mnt")
 //		fio := guest.start(t, "fio ...")          // goes on while
 //		c.kill(t, "n2")                           // a node dies; c.start(t, "n2")
+//		ns.signal(t, pod, "gateway", "SIGSTOP")   // a process of a pod stands still
 //		fio.wait(t, time.Minute)
 //		eventually(t, time.Minute, func() error { ... })
 //	}

@@ -67,28 +67,33 @@ func run(m *testing.M) (status int) {
 			return 1
 		}
 	}
-	if keep == "" {
-		down := sync.OnceFunc(func() {
-			if said, err := shared.command("down").CombinedOutput(); err != nil {
-				fmt.Fprintf(os.Stderr, "hack/cluster/run down: %v\n%s", err, said)
-				status = 1
-			}
-		})
-		defer down()
-		interrupted := make(chan os.Signal, 1)
-		signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
-		go func() {
-			<-interrupted
-			down()
-			os.Exit(130)
-		}()
-	}
-	if status = m.Run(); status != 0 {
+	down := sync.OnceFunc(func() {
+		if keep != "" {
+			return
+		}
+		if said, err := shared.command("down").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "hack/cluster/run down: %v\n%s", err, said)
+			status = 1
+		}
+	})
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		down()
+		os.Exit(130)
+	}()
+	status = m.Run()
+	down()
+	if status != 0 {
 		fmt.Fprintln(os.Stderr, "the cluster's logs are in", filepath.Join(shared.dir, "log"))
-	} else {
-		defer os.RemoveAll(scratch) // after it is down
+		return status
 	}
-	return status
+	if err := os.RemoveAll(scratch); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // need returns the cluster, with images of this checkout: sluice.dev/NAME:test. What this machine cannot have is a failure where everything has to be tested.

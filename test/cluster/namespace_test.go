@@ -91,6 +91,14 @@ func (ns *namespace) get(t *testing.T, object, path string) string {
 	return ns.must(t, "get", object, "-o", "jsonpath="+path)
 }
 
+// signal sends a signal, SIGSTOP for one, to the first process of a pod's container.
+func (ns *namespace) signal(t *testing.T, pod, container, signal string) {
+	t.Helper()
+	node := ns.get(t, "pod/"+pod, "{.spec.nodeName}")
+	id := ns.get(t, "pod/"+pod, `{.status.containerStatuses[?(@.name=="`+container+`")].containerID}`)
+	ns.do(t, "inside", node, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", signal, strings.TrimPrefix(id, "containerd://"))
+}
+
 // helm runs helm in the namespace, from the checkout: charts/sluice is the chart.
 func (ns *namespace) helm(t *testing.T, args ...string) string {
 	t.Helper()

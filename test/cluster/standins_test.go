@@ -47,6 +47,8 @@ spec:
 	if addresses["n1"] == addresses["n2"] {
 		t.Errorf("both pods have %s", addresses["n1"])
 	}
+	ns.signal(t, "pod-n1", "pod", "SIGKILL")
+	ns.wait(t, "jsonpath={.status.containerStatuses[0].restartCount}=1", "pod/pod-n1", time.Minute)
 }
 
 // checkPod looks at a pod with two devices, and returns its address in the fabric.
