@@ -9,6 +9,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
@@ -17,8 +18,10 @@ import (
 
 // remote is an NFS server elsewhere, to which calls are forwarded. It need not be there: calls wait for it.
 type remote struct {
-	is  settings
-	srv *proxy.Server
+	is      settings
+	srv     *proxy.Server
+	gateway *Gateway
+	sealer  *seal.Sealer
 }
 
 // settings are what cannot change of a remote backend while it is open.
@@ -57,12 +60,16 @@ func settingsOf(x *config.Export) (s settings) {
 	return s
 }
 
-func openRemote(o *opened, x *config.Export) (*remote, error) {
-	r := &remote{is: settingsOf(x)}
-	sealer, err := o.e.gateway.sealer(x)
-	if err != nil {
+func openRemote(o *opened, x *config.Export) (_ *remote, err error) {
+	r := &remote{is: settingsOf(x), gateway: o.e.gateway}
+	if r.sealer, err = r.gateway.sealer(x); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			r.gateway.unseal(r.sealer)
+		}
+	}()
 	var provider rdma.Provider
 	if r.is.network == config.RDMA {
 		if provider, err = iwarp.New(iwarp.Config{Logger: o.e.log}); err != nil {
@@ -72,7 +79,7 @@ func openRemote(o *opened, x *config.Export) (*remote, error) {
 	s := &r.is.server
 	r.srv, err = proxy.New(proxy.Config{
 		UID: []byte(r.is.identity), Network: string(r.is.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Provider: provider, Extensions: r.is.extensions,
-		V3: r.is.v3, Minor: r.is.minor, Seal: sealer, GSS: r.is.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
+		V3: r.is.v3, Minor: r.is.minor, Seal: r.sealer, GSS: r.is.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
 		Access: rules(x.Access), Pool: o.pool, WaitLimit: int64(x.Limits.Memory) / 2, Logger: o.e.log,
 	})
 	if err != nil {
@@ -131,4 +138,7 @@ func (r *remote) collect(counter counterFunc, gauge gaugeFunc) {
 	counter(unreadableDesc, st.Unreadable)
 }
 
-func (r *remote) close() error { return r.srv.Close() }
+func (r *remote) close() error {
+	defer r.gateway.unseal(r.sealer)
+	return r.srv.Close()
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -28,21 +29,23 @@ type volume struct {
 	dir  *os.File // holds the lock that keeps others from serving the directory
 	srv  *server.Server
 	stop chan struct{}
+	// keys are those of handleKeys.file that it was opened with, nil if there is no such file.
+	keys    [][]byte
+	gateway *Gateway
 
 	asked, answered atomic.Int64 // when the directory was last looked at, and when it answered; on the clock of epoch
 	failure         atomic.Pointer[error]
 }
 
 func openVolume(e *export, x *config.Export) (_ *volume, err error) {
-	v := &volume{path: x.Backend.Volume.Path, stop: make(chan struct{})}
+	v := &volume{path: x.Backend.Volume.Path, stop: make(chan struct{}), gateway: e.gateway}
 	if v.dir, err = lockDirectory(e, v.path); err != nil {
 		return nil, fmt.Errorf("backend.volume.path: %w", err)
 	}
 	c := server.Config{Root: v.path, Name: e.name, Access: rules(x.Access), StateDir: e.gateway.stateDir(), Logger: e.log}
 	if e.gateway.first.HandleKeys.File != "" {
-		var keys [][]byte
-		if keys, err = e.gateway.handleKeys(); err == nil {
-			c.Key, c.OlderKeys = keys[0], keys[1:]
+		if v.keys, err = e.gateway.handleKeys(); err == nil {
+			c.Key, c.OlderKeys = v.keys[0], v.keys[1:]
 		}
 	}
 	if err == nil {
@@ -124,6 +127,9 @@ func (v *volume) status() status.Backend {
 		s.Identity = fmt.Sprintf("uid %d and gid %d, whoever calls", os.Geteuid(), os.Getegid())
 	}
 	s.Notes = info.Notes
+	if v.keys != nil && v.gateway.keysDiffer(v.keys) {
+		s.Notes = append(slices.Clone(s.Notes), "handleKeys.file has other keys now: a volume takes them at the next start")
+	}
 	if f := v.failure.Load(); f != nil && *f != nil {
 		s.Healthy, s.Error = false, (*f).Error()
 	}

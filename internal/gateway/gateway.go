@@ -31,6 +31,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 	"sluice.dev/sluice/pkg/rdma"
@@ -70,8 +71,10 @@ type Gateway struct {
 
 	reloading sync.Mutex // one reload at a time
 
-	keysMu sync.Mutex
-	keys   [][]byte // see handleKeys; nil before they are needed
+	keysMu    sync.Mutex
+	keys      [][]byte // see handleKeys; nil before they are needed
+	keysError string   // why the file of keys as it is now is not used
+	sealers   map[*seal.Sealer]struct{}
 
 	mu       sync.Mutex
 	config   config.GatewayConfig // its exports are not used
@@ -126,6 +129,11 @@ func (g *Gateway) Watch(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
+	var keys sync.WaitGroup
+	defer keys.Wait()
+	if file := g.first.HandleKeys.File; file != "" {
+		keys.Go(func() { watch(ctx, g.log, file, g.reloadKeys) })
+	}
 	watch(ctx, g.log, g.o.File, func() { g.reload(false) })
 }
 
@@ -134,6 +142,7 @@ func (g *Gateway) Watch(ctx context.Context) {
 func (g *Gateway) Reload() {
 	if g.o.File != "" {
 		g.reload(true)
+		g.reloadKeys()
 	}
 }
 
@@ -365,6 +374,9 @@ func (g *Gateway) Status() status.Status {
 	}
 	exports := slices.Clone(g.exports)
 	g.mu.Unlock()
+	g.keysMu.Lock()
+	s.Config.HandleKeysError = g.keysError
+	g.keysMu.Unlock()
 	serving := false
 	for _, e := range exports {
 		es := e.status()

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/seal"
@@ -12,10 +14,15 @@ import (
 // keyFile is the key of file handles in the state directory, where volumes keep theirs too.
 const keyFile = "handle.key"
 
-// handleKeys are the keys that seal handles of remote backends, and of volumes if they have a file. They are read when the first such backend opens, and stay for the process's life.
+// handleKeys are the keys that seal handles of remote backends, and of volumes if they have a file. They are read when the first such backend opens; see
+// reloadKeys.
 func (g *Gateway) handleKeys() ([][]byte, error) {
 	g.keysMu.Lock()
 	defer g.keysMu.Unlock()
+	return g.handleKeysLocked()
+}
+
+func (g *Gateway) handleKeysLocked() ([][]byte, error) {
 	if g.keys != nil {
 		return g.keys, nil
 	}
@@ -38,7 +45,36 @@ func (g *Gateway) handleKeys() ([][]byte, error) {
 	return g.keys, nil
 }
 
-// sealer makes what seals an export's handles.
+// reloadKeys reads the file of keys again. A file that cannot be used changes nothing.
+func (g *Gateway) reloadKeys() {
+	file := g.first.HandleKeys.File
+	g.keysMu.Lock()
+	defer g.keysMu.Unlock()
+	if file == "" || g.keys == nil {
+		return
+	}
+	keys, err := seal.LoadKeys(file)
+	if err != nil {
+		if text := err.Error(); g.keysError != text {
+			g.keysError = text
+			g.log.Error("the keys of file handles stay as they are", "file", file, "error", err)
+		}
+		return
+	}
+	g.keysError = ""
+	if slices.EqualFunc(keys, g.keys, bytes.Equal) {
+		return
+	}
+	g.keys = keys
+	g.log.Info("keys of file handles are replaced", "file", file, "keys", len(keys))
+	for s := range g.sealers {
+		if err := s.SetKeys(keys); err != nil {
+			g.log.Error("the keys of file handles stay as they are", "file", file, "error", err)
+		}
+	}
+}
+
+// sealer makes what seals an export's handles, until unseal.
 func (g *Gateway) sealer(x *config.Export) (*seal.Sealer, error) {
 	mode := seal.Auto
 	switch x.SealHandles {
@@ -47,9 +83,32 @@ func (g *Gateway) sealer(x *config.Export) (*seal.Sealer, error) {
 	case config.SealOff:
 		return seal.New(nil, nil, seal.Off)
 	}
-	keys, err := g.handleKeys()
+	g.keysMu.Lock()
+	defer g.keysMu.Unlock()
+	keys, err := g.handleKeysLocked()
 	if err != nil {
 		return nil, err
 	}
-	return seal.New(keys, x.Identity(), mode)
+	s, err := seal.New(keys, x.Identity(), mode)
+	if err != nil {
+		return nil, err
+	}
+	if g.sealers == nil {
+		g.sealers = map[*seal.Sealer]struct{}{}
+	}
+	g.sealers[s] = struct{}{}
+	return s, nil
+}
+
+func (g *Gateway) unseal(s *seal.Sealer) {
+	g.keysMu.Lock()
+	defer g.keysMu.Unlock()
+	delete(g.sealers, s)
+}
+
+// keysDiffer tells whether the keys are others by now.
+func (g *Gateway) keysDiffer(keys [][]byte) bool {
+	g.keysMu.Lock()
+	defer g.keysMu.Unlock()
+	return !slices.EqualFunc(keys, g.keys, bytes.Equal)
 }

@@ -15,7 +15,7 @@ const (
 	pollEvery  = 10 * time.Second       // what no event told is seen by this
 )
 
-// watch calls changed whenever the file may have changed, until ctx ends. It watches the file's directory, since
+// watch calls changed whenever a file may have changed, until ctx ends. It watches the file's directory, since
 // editors replace files and Kubernetes swaps a link beside them, and looks by itself now and then, since network file
 // systems, and directories that are replaced, tell nothing.
 func watch(ctx context.Context, log *slog.Logger, file string, changed func()) {
@@ -28,7 +28,7 @@ func watch(ctx context.Context, log *slog.Logger, file string, changed func()) {
 		events, errs = w.Events, w.Errors
 	}
 	if err != nil {
-		log.Warn("the config file's directory cannot be watched; it is read every so often instead", "file", file, "every", pollEvery, "error", err)
+		log.Warn("the file's directory cannot be watched; it is read every so often instead", "file", file, "every", pollEvery, "error", err)
 	}
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
@@ -51,7 +51,7 @@ func watch(ctx context.Context, log *slog.Logger, file string, changed func()) {
 			quiet.Reset(min(settle, max(0, settleMost-time.Since(since))))
 		case err := <-errs:
 			// Events may have been lost: look.
-			log.Warn("watching the config file's directory", "file", file, "error", err)
+			log.Warn("watching the file's directory", "file", file, "error", err)
 			quiet.Reset(settle)
 		case <-quiet.C:
 			since = time.Time{}

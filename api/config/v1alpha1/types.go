@@ -41,7 +41,8 @@ type Admin struct {
 // HandleKeys are the keys that seal file handles. All gateways that serve the same exports have the same.
 type HandleKeys struct {
 	// File has them; its first key seals, and all of them are accepted. Empty, the default, means a key in StateDir, which is made
-	// when it is first needed; volumes have another one there. A change takes effect at the next start.
+	// when it is first needed; volumes have another one there. The file is watched; another
+	// path, and other keys for volumes, take effect at the next start.
 	File string `json:"file"`
 }
 

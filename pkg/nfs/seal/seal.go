@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"hash"
 	"sync"
+	"sync/atomic"
 )
 
 // TagLen is how many bytes a seal adds to a handle.
@@ -55,12 +56,18 @@ func (m Mode) String() string {
 
 // Sealer seals the handles of one export. Its methods may be called concurrently, and do not allocate in the steady state.
 type Sealer struct {
-	mode  Mode
-	macs  sync.Pool // of *macs
-	keyed [][]byte  // derived keys; the first one seals
+	mode Mode
+	uid  string
+	ring atomic.Pointer[ring]
 }
 
-// macs are one user's hash states, one for each key.
+// ring are the keys that hold at a time.
+type ring struct {
+	keyed [][]byte  // derived; the first one seals
+	macs  sync.Pool // of *macs
+}
+
+// macs are one user's hash states, one for each key of a ring.
 type macs struct {
 	by  []hash.Hash
 	sum [sha256.Size]byte
@@ -69,35 +76,47 @@ type macs struct {
 // New makes the Sealer of the export with a UID of at least MinUID bytes. The first of the secrets seals, and all of them verify, so that secrets can
 // be replaced one by one. Mode Off needs none. Nothing of the arguments is kept.
 func New(secrets [][]byte, uid []byte, mode Mode) (*Sealer, error) {
-	s := &Sealer{mode: mode}
+	s := &Sealer{mode: mode, uid: string(uid)}
 	switch {
 	case mode > Off:
 		return nil, fmt.Errorf("seal: mode is %d, must be Required, Auto or Off", mode)
-	case mode == Off:
-		return s, nil
-	case len(uid) < MinUID:
+	case mode != Off && len(uid) < MinUID:
 		return nil, fmt.Errorf("seal: the export's UID has %d bytes, at least %d are needed", len(uid), MinUID)
-	case len(secrets) == 0 || len(secrets) > MaxKeys:
-		return nil, fmt.Errorf("seal: %d keys, mode %v needs 1 to %d", len(secrets), mode, MaxKeys)
 	}
+	if err := s.SetKeys(secrets); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// SetKeys replaces the secrets of New, from the next handle on. After an error nothing has changed.
+func (s *Sealer) SetKeys(secrets [][]byte) error {
+	if s.mode == Off {
+		return nil
+	}
+	if len(secrets) == 0 || len(secrets) > MaxKeys {
+		return fmt.Errorf("seal: %d keys, mode %v needs 1 to %d", len(secrets), s.mode, MaxKeys)
+	}
+	r := &ring{}
 	for i, secret := range secrets {
 		if len(secret) < MinKey {
-			return nil, fmt.Errorf("seal: key %d has %d bytes, at least %d are needed", i, len(secret), MinKey)
+			return fmt.Errorf("seal: key %d has %d bytes, at least %d are needed", i, len(secret), MinKey)
 		}
-		key, err := hkdf.Key(sha256.New, secret, nil, "sluice file handles\x00"+string(uid), sha256.Size)
+		key, err := hkdf.Key(sha256.New, secret, nil, "sluice file handles\x00"+s.uid, sha256.Size)
 		if err != nil {
-			return nil, fmt.Errorf("seal: key %d: %w", i, err)
+			return fmt.Errorf("seal: key %d: %w", i, err)
 		}
-		s.keyed = append(s.keyed, key)
+		r.keyed = append(r.keyed, key)
 	}
-	s.macs.New = func() any {
+	r.macs.New = func() any {
 		m := &macs{}
-		for _, key := range s.keyed {
+		for _, key := range r.keyed {
 			m.by = append(m.by, hmac.New(sha256.New, key))
 		}
 		return m
 	}
-	return s, nil
+	s.ring.Store(r)
+	return nil
 }
 
 // Mode returns the mode.
@@ -136,9 +155,10 @@ func (s *Sealer) Append(dst, handle []byte, limit int) []byte {
 	if n == len(handle) {
 		return dst
 	}
-	m := s.macs.Get().(*macs)
+	r := s.ring.Load()
+	m := r.macs.Get().(*macs)
 	dst = append(dst, m.tag(0, handle)...)
-	s.macs.Put(m)
+	r.macs.Put(m)
 	return dst
 }
 
@@ -161,8 +181,9 @@ func (s *Sealer) Open(sealed []byte, limit int) (handle []byte, ok bool) {
 
 // verify reports whether one of the keys gives the handle this tag.
 func (s *Sealer) verify(handle, tag []byte) bool {
-	m := s.macs.Get().(*macs)
-	defer s.macs.Put(m)
+	r := s.ring.Load()
+	m := r.macs.Get().(*macs)
+	defer r.macs.Put(m)
 	for i := range m.by {
 		if subtle.ConstantTimeCompare(m.tag(i, handle), tag) == 1 {
 			return true

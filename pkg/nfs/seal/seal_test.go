@@ -137,6 +137,42 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestSetKeys: keys can be replaced one after the other while handles go around.
+func TestSetKeys(t *testing.T) {
+	uid, handle := []byte("12345678"), []byte("handle")
+	s := sealer(t, Required, uid, secret(1))
+	old := s.Append(nil, handle, Max3)
+	set := func(secrets ...[]byte) {
+		t.Helper()
+		if err := s.SetKeys(secrets); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := func(sealed []byte) bool {
+		_, ok := s.Open(sealed, Max3)
+		return ok
+	}
+	set(secret(1), secret(2))
+	if !bytes.Equal(s.Append(nil, handle, Max3), old) {
+		t.Error("a key that is not the first one seals")
+	}
+	set(secret(2), secret(1))
+	young := s.Append(nil, handle, Max3)
+	if bytes.Equal(young, old) || !good(young) || !good(old) {
+		t.Error("the first key does not seal, or not all of them are accepted")
+	}
+	if err := s.SetKeys(nil); err == nil || !good(old) {
+		t.Error("no keys at all:", err)
+	}
+	set(secret(2))
+	if good(old) || !good(young) {
+		t.Error("a key that is gone is accepted, or one that is there is not")
+	}
+	if err := sealer(t, Off, nil).SetKeys(nil); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNew(t *testing.T) {
 	tests := []struct {
 		name    string
