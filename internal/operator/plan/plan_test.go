@@ -246,13 +246,14 @@ func TestAccessByNodes(t *testing.T) {
 		node("b", "client", internal("10.0.0.2"), corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "fd00::2"}, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "b"}),
 		node("a", "client", internal("10.0.0.1")),
 	}}
+	in.Nodes[2].Spec.PodCIDRs = []string{"10.244.1.0/24", "fd01::/64"}
 	var got []string
 	for _, r := range Make(in).Exports[0].Config.Access {
 		got = append(got, fmt.Sprintf("%v %s %s", r.From.Networks, r.Mode, r.Squash))
 	}
 	want := []string{
-		"[198.51.100.0/24 10.0.0.2/32 10.0.0.1/32 fd00::2/128] ReadWrite None",
-		"[10.0.0.1/32 10.0.0.2/32 10.0.0.3/32 fd00::2/128] ReadOnly Root",
+		"[198.51.100.0/24 10.0.0.2/32 10.0.0.1/32 10.244.1.0/32 10.244.1.1/32 fd00::2/128 fd01::/128 fd01::1/128] ReadWrite None",
+		"[10.0.0.1/32 10.0.0.2/32 10.0.0.3/32 10.244.1.0/32 10.244.1.1/32 fd00::2/128 fd01::/128 fd01::1/128] ReadOnly Root",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
@@ -261,8 +262,8 @@ func TestAccessByNodes(t *testing.T) {
 		in.Nodes = append(in.Nodes, node(fmt.Sprint(i), "many", internal(fmt.Sprintf("10.1.%d.%d", i/250, i%250))))
 	}
 	rules := Make(in).Exports[0].Config.Access
-	if len(rules) != 3 || len(rules[1].From.Networks) != maxNetworks || len(rules[2].From.Networks) != 1504-maxNetworks {
-		t.Errorf("%d rules of 1504 nodes", len(rules))
+	if len(rules) != 3 || len(rules[1].From.Networks) != maxNetworks || len(rules[2].From.Networks) != 1508-maxNetworks {
+		t.Errorf("%d rules of 1508 addresses", len(rules))
 	}
 }
 

@@ -77,17 +77,28 @@ func (m *maker) nodes(s *metav1.LabelSelector) (out []netip.Prefix) {
 		if !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
-		for _, a := range n.Status.Addresses {
-			if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
-				continue
-			}
-			if ip, ok := parseAddress(a.Address); ok {
-				out = append(out, netip.PrefixFrom(ip.WithZone(""), ip.BitLen()))
-			}
+		for _, ip := range NodeAddresses(n) {
+			out = append(out, netip.PrefixFrom(ip, ip.BitLen()))
 		}
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)
 	return slices.Compact(out)
+}
+
+// NodeAddresses are those that a node's own connections to pods may come from: its internal and external ones and, from many network plugins' bridges and tunnels, the
+// first two of the networks of its pods.
+func NodeAddresses(n *corev1.Node) (out []netip.Addr) {
+	for _, a := range n.Status.Addresses {
+		if ip, ok := parseAddress(a.Address); ok && (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) {
+			out = append(out, ip.WithZone(""))
+		}
+	}
+	for _, c := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(c); err == nil && !p.IsSingleIP() {
+			out = append(out, p.Masked().Addr(), p.Masked().Addr().Next())
+		}
+	}
+	return out
 }
 
 // render makes an export's configuration.

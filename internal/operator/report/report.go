@@ -128,15 +128,8 @@ func ready(pod *corev1.Pod) bool {
 func addresses(nodes []corev1.Node) map[netip.Addr]bool {
 	m := map[netip.Addr]bool{}
 	for i := range nodes {
-		for _, a := range nodes[i].Status.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil {
-				m[ip] = true
-			}
-		}
-		for _, c := range nodes[i].Spec.PodCIDRs {
-			if n, err := netip.ParsePrefix(c); err == nil {
-				m[n.Masked().Addr()], m[n.Masked().Addr().Next()] = true, true
-			}
+		for _, a := range plan.NodeAddresses(&nodes[i]) {
+			m[a] = true
 		}
 	}
 	return m

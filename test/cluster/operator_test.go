@@ -1,0 +1,347 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const productManifest = `
+apiVersion: sluice.dev/v1alpha1
+kind: NFSGateway
+metadata: {name: gateway}
+spec: {replicas: 2}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: sluice-test-share}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  hostPath: {path: %[2]s}
+  claimRef: {namespace: %[3]s, name: share}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: share}
+spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, volumeName: sluice-test-share}
+---
+apiVersion: sluice.dev/v1alpha1
+kind: NFSExport
+metadata: {name: data}
+spec:
+  gatewayRef: {name: gateway}
+  backend: {%[1]s}
+  access: [{from: {nodes: {matchLabels: {kubernetes.io/hostname: n1}}}, mode: ReadWrite, squash: None}]
+---
+apiVersion: sluice.dev/v1alpha1
+kind: NFSExport
+metadata: {name: share}
+spec:
+  gatewayRef: {name: gateway}
+  backend: {persistentVolumeClaim: {claimName: share}}
+  access: [{from: {nodes: {}}, mode: ReadWrite, squash: None}]
+`
+
+// TestOperator goes the way of a user, from helm install to helm uninstall, with the Linux client at the other end. Its steps build on each other.
+func TestOperator(t *testing.T) {
+	c := need(t, "gateway", "operator")
+	p := install(t, c, "operator", "privileged") // a volume's server acts as its callers
+	volume := t.TempDir()
+	t.Cleanup(func() { _, _ = c.kubectl("", "delete", "persistentvolume", "sluice-test-share", "--ignore-not-found", "--wait=false") })
+	p.apply(t, fmt.Sprintf(productManifest, p.ganesha.backend("/"), volume, p.name))
+	for _, x := range []string{"data", "share"} {
+		p.wait(t, "condition=Ready", "nfsexport/"+x, 2*time.Minute)
+	}
+	p.wait(t, "condition=Available", "deployment/gateway", time.Minute)
+	t.Log(p.must(t, "get", "nfsgateways,nfsexports", "-o", "wide"))
+	g := boot(t, c, "n1")
+	o := &userWay{product: p, guest: g, volume: volume}
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"mount", o.mount},
+		{"rules-in-the-guest", o.rulesInGuest},
+		{"edit", o.edit},
+		{"access", o.access},
+		{"conditions", o.conditions},
+		{"upgrade", o.upgrade},
+		{"pod-deleted", o.podDeleted},
+		{"claim-pod-deleted", o.claimPodDeleted},
+		{"without-the-control-plane", o.withoutControlPlane},
+		{"node-killed", o.nodeKilled},
+		{"uninstall", o.uninstall},
+	} {
+		if !t.Run(step.name, step.run) {
+			return
+		}
+	}
+}
+
+// userWay is what the steps share: the guest has data mounted at /mnt and share at /srv.
+type userWay struct {
+	*product
+	guest  *guest
+	volume string
+}
+
+// at is how an export is mounted, at another place than status.mount says.
+func (o *userWay) at(t *testing.T, export, dir string) string {
+	t.Helper()
+	mount := o.get(t, "nfsexport/"+export, "{.status.mount}")
+	cut, ok := strings.CutSuffix(mount, " /mnt")
+	if !ok || !strings.Contains(mount, "proto=rdma") || !strings.Contains(mount, " "+o.get(t, "nfsexport/"+export, "{.status.address}")+":/ ") {
+		t.Fatalf("status.mount of %s: %q", export, mount)
+	}
+	return cut + " " + dir
+}
+
+// bothWays writes and reads back, and compares with what the backend has.
+func (o *userWay) bothWays(t *testing.T, dir, backend string) {
+	t.Helper()
+	written := o.guest.run(t, "head -c 4M /dev/urandom >"+dir+"/random; sha256sum <"+dir+"/random; sync "+dir+"/random; echo 3 >/proc/sys/vm/drop_caches")
+	b, err := os.ReadFile(filepath.Join(backend, "random"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored := fmt.Sprintf("%x  -", sha256.Sum256(b)); len(b) != 4<<20 || stored != written {
+		t.Errorf("the client wrote 4 MiB with checksum %s, the backend has %d bytes with %s", written, len(b), stored)
+	}
+	if read := o.guest.run(t, "sha256sum <"+dir+"/random"); read != written {
+		t.Errorf("the client reads checksum %s, wrote %s", read, written)
+	}
+}
+
+// mount: both exports, through kube-proxy of the node.
+func (o *userWay) mount(t *testing.T) {
+	o.guest.run(t, o.at(t, "data", "/mnt"))
+	o.guest.run(t, o.at(t, "share", "/srv"))
+	o.bothWays(t, "/mnt", o.ganesha.dir)
+	o.bothWays(t, "/srv", o.volume)
+	if n := strings.Count(o.guest.run(t, "cat /proc/self/mountstats"), "xprt:\trdma"); n != 2 {
+		t.Errorf("%d mounts over RDMA, must be 2", n)
+	}
+}
+
+// rulesInGuest: the guest's own kernel has the rules of kube-proxy, as a node of the cluster has that mounts for its pods. They lead to addresses of pods,
+// which the network under the guest knows.
+func (o *userWay) rulesInGuest(t *testing.T) {
+	rules, err := o.command("enter", "n1", "nft", "list", "ruleset").Output()
+	if err != nil || !strings.Contains(string(rules), "kube-proxy") {
+		t.Fatalf("nft list ruleset: %v: %.300s", err, rules)
+	}
+	if err := os.WriteFile(filepath.Join(o.guest.out, "rules.nft"), rules, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer o.guest.run(t, "nft flush ruleset")
+	o.guest.run(t, "modprobe -a nf_tables nft_chain_nat nft_ct nft_numgen nft_nat nft_masq; nft -f /run/out/rules.nft; mkdir -p /run/here")
+	o.guest.run(t, o.at(t, "data", "/run/here")+" -o nosharecache")
+	defer o.guest.run(t, "umount /run/here")
+	peer := o.guest.run(t, `awk '$2 ~ /:4E51$/ {print $3}' /proc/net/tcp; conntrack -L 2>/dev/null || cat /proc/net/nf_conntrack 2>/dev/null || true; nft list ruleset | grep -c dnat`)
+	t.Log(peer)
+	o.bothWays(t, "/run/here", o.ganesha.dir)
+}
+
+// edit: what is edited shows to clients, and no connection of the other export drops.
+func (o *userWay) edit(t *testing.T) {
+	before := o.only(t, "sluice.dev/workload", "share")
+	o.must(t, "patch", "nfsexport/data", "--type=merge", "-p", `{"spec": {"transport": {"credits": {"max": 17}, "inlineThreshold": {"call": "16Ki", "reply": "8Ki"}}}}`)
+	o.wait(t, `jsonpath={.status.observedGeneration}=2`, "nfsexport/data", time.Minute)
+	o.wait(t, "condition=Programmed", "nfsexport/data", time.Minute)
+	o.wait(t, "condition=Ready", "nfsexport/data", time.Minute)
+	said, err := o.sluicectl(t, "n1", "ping", "--inline", "65536", "--credits", "100", "nfs+rdma://"+o.get(t, "nfsexport/data", "{.status.address}")+":20049/")
+	t.Log(said)
+	if err != nil || !strings.Contains(said, "17") || !strings.Contains(said, "16384") && !strings.Contains(said, "16 KiB") || !strings.Contains(said, "8192") && !strings.Contains(said, "8 KiB") {
+		t.Errorf("sluicectl ping has to tell 17 credits and thresholds of 16 and 8 KiB: %v", err)
+	}
+	o.bothWays(t, "/mnt", o.ganesha.dir)
+	if after := o.only(t, "sluice.dev/workload", "share"); !after.since.Equal(before.since) || after.pod != before.pod {
+		t.Errorf("the other export's connection was %+v, is %+v", before, after)
+	}
+}
+
+// access: a client that no rule lists is refused. n2 is not among the nodes of data, but among those of share.
+func (o *userWay) access(t *testing.T) {
+	url := func(export string) string { return "nfs+rdma://" + o.get(t, "nfsexport/"+export, "{.status.address}") + ":20049/" }
+	if said, err := o.sluicectl(t, "n1", "ls", url("data")); err != nil || !strings.Contains(said, "random") {
+		t.Errorf("from n1, which is listed: %v: %s", err, said)
+	}
+	if said, err := o.sluicectl(t, "n2", "ls", url("data")); err == nil {
+		t.Errorf("from n2, which is not listed: %s", said)
+	} else {
+		t.Log(said)
+	}
+	if said, err := o.sluicectl(t, "n2", "ls", url("share")); err != nil || !strings.Contains(said, "random") {
+		t.Errorf("share from n2: %v: %s", err, said)
+	}
+}
+
+// conditions: what is wrong is said, with what to do about it.
+func (o *userWay) conditions(t *testing.T) {
+	foreign := o.cluster.namespace(t, "foreign", "restricted")
+	export := func(name, gateway, backend string) string {
+		return fmt.Sprintf(`
+apiVersion: sluice.dev/v1alpha1
+kind: NFSExport
+metadata: {name: %s}
+spec: {gatewayRef: {%s}, backend: {%s}, access: [{from: {networks: [0.0.0.0/0]}}]}
+---`, name, gateway, backend)
+	}
+	o.apply(t, export("away", "name: gateway", "nfs: {server: 10.88.0.1, port: 9, path: /vol}")+
+		export("missing", "name: gateway", "persistentVolumeClaim: {claimName: none}")+
+		export("lost", "name: nobody", "nfs: {server: 10.88.0.1, path: /vol}"))
+	foreign.apply(t, export("guest", "name: gateway, namespace: operator", "nfs: {server: 10.88.0.1, path: /vol}"))
+	t.Log(o.condition(t, "nfsexport/away", "BackendReachable", "False", "Unreachable"))
+	t.Log(o.condition(t, "nfsexport/missing", "ResolvedRefs", "False", "ClaimNotFound"))
+	t.Log(o.condition(t, "nfsexport/lost", "Accepted", "False", "GatewayNotFound"))
+	t.Log(foreign.condition(t, "nfsexport/guest", "Accepted", "False", "NamespaceNotAllowed"))
+	t.Log(o.must(t, "get", "nfsexports"))
+	o.must(t, "delete", "nfsexport", "away", "missing", "lost")
+	foreign.must(t, "delete", "nfsexport", "guest")
+}
+
+// upgrade: an upgrade that leaves the gateway's image alone restarts no pod of a gateway.
+func (o *userWay) upgrade(t *testing.T) {
+	uids := func(selector string) string {
+		return o.must(t, "get", "pods", "-l", selector, "-o", "jsonpath={.items[*].metadata.uid}")
+	}
+	const operator = "app.kubernetes.io/component=operator"
+	before, former := uids("sluice.dev/workload"), uids(operator)
+	o.helm(t, append([]string{"upgrade", "sluice", "charts/sluice", "--wait", "--timeout", "2m", "--set", "operator.logLevel=debug"}, images()...)...)
+	if now := uids(operator); now == former {
+		t.Error("the operator was not upgraded")
+	}
+	eventually(t, time.Minute, func() error { // the new one acts
+		if n := o.get(t, "nfsgateway/gateway", "{.status.conditions[?(@.type==\"Ready\")].status}"); n != "True" {
+			return fmt.Errorf("the gateway's Ready is %s", n)
+		}
+		return nil
+	})
+	if after := uids("sluice.dev/workload"); after != before {
+		t.Errorf("the gateways' pods were %s, are %s", before, after)
+	}
+}
+
+// podDeleted: the client of a pod that is deleted goes to the other one.
+func (o *userWay) podDeleted(t *testing.T) {
+	before := o.only(t, gatewayPods, "data")
+	fio := o.guest.fio(t, "/mnt")
+	begun := time.Now()
+	o.must(t, "delete", "pod", before.pod, "--wait=false")
+	if now := o.moved(t, gatewayPods, "data", before, begun); now.pod == before.pod {
+		t.Errorf("the client is at %s as before", now.pod)
+	}
+	fio.wait(t, 5*time.Minute)
+	o.wait(t, "condition=Available", "deployment/gateway", time.Minute)
+}
+
+// claimPodDeleted: a volume has one pod, so the client waits for the next one.
+func (o *userWay) claimPodDeleted(t *testing.T) {
+	before := o.only(t, "sluice.dev/workload!=gateway,sluice.dev/workload", "share")
+	fio := o.guest.fio(t, "/srv")
+	begun := time.Now()
+	o.must(t, "delete", "pod", before.pod, "--wait=false")
+	o.moved(t, "sluice.dev/workload!=gateway,sluice.dev/workload", "share", before, begun)
+	fio.wait(t, 5*time.Minute)
+}
+
+// withoutControlPlane: with operator and API server stopped, clients mount, reconnect, and pods drain.
+func (o *userWay) withoutControlPlane(t *testing.T) {
+	mount := o.at(t, "data", "/run/here")
+	before := o.only(t, gatewayPods, "data")
+	pids := processes(t, "gateway", before.pod)
+	if len(pids) != 1 {
+		t.Fatalf("processes of %s: %v", before.pod, pids)
+	}
+	o.must(t, "scale", "deployment/sluice-operator", "--replicas=0")
+	o.wait(t, "delete", "pod/"+o.pods(t, "app.kubernetes.io/component=operator")[0], time.Minute)
+	o.kill(t, "kube-apiserver")
+	func() {
+		defer o.cluster.start(t, "kube-apiserver")
+		o.guest.run(t, "mkdir -p /run/here; "+mount+" -o nosharecache; echo yes >/run/here/mounted; umount /run/here")
+		fio := o.guest.fio(t, "/mnt")
+		if err := syscall.Kill(pids[0], syscall.SIGTERM); err != nil { // as the kubelet ends it
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, func() error {
+			if err := syscall.Kill(pids[0], 0); err == nil {
+				return fmt.Errorf("the gateway drains")
+			}
+			return nil
+		})
+		fio.wait(t, 5*time.Minute)
+	}()
+	eventually(t, time.Minute, func() error { _, err := o.kubectl("get", "pods"); return err })
+	o.must(t, "scale", "deployment/sluice-operator", "--replicas=1")
+	o.wait(t, "condition=Available", "deployment/sluice-operator", time.Minute)
+	o.wait(t, "condition=Available", "deployment/gateway", time.Minute)
+	o.bothWays(t, "/mnt", o.ganesha.dir)
+}
+
+// nodeKilled: the node with the pod that has the client dies. The guest's own node is spared: were the pod there, it is sent away first.
+func (o *userWay) nodeKilled(t *testing.T) {
+	node := func(pod string) string { return o.get(t, "pod/"+pod, "{.spec.nodeName}") }
+	before := o.only(t, gatewayPods, "data")
+	if node(before.pod) == "n1" {
+		begun := time.Now()
+		o.must(t, "delete", "pod", before.pod, "--wait=false")
+		before = o.moved(t, gatewayPods, "data", before, begun)
+		o.wait(t, "condition=Available", "deployment/gateway", time.Minute)
+	}
+	if node(before.pod) != "n2" {
+		t.Fatalf("the client is at %s on %s; pods have to be on both nodes", before.pod, node(before.pod))
+	}
+	fio := o.guest.fio(t, "/mnt")
+	begun := time.Now()
+	o.kill(t, "n2")
+	defer o.cluster.start(t, "n2")
+	now := o.moved(t, gatewayPods, "data", before, begun)
+	t.Logf("the stall is %.0f s: the node controller takes most of it to notice", now.since.Sub(begun).Seconds())
+	fio.wait(t, 5*time.Minute)
+}
+
+// uninstall is refused as long as there are exports, and then forced: nothing is left but CRDs, keys and data.
+func (o *userWay) uninstall(t *testing.T) {
+	o.guest.run(t, "umount /mnt /srv")
+	if said, err := o.tryHelm("uninstall", "sluice", "--timeout", "2m"); err == nil {
+		t.Fatalf("helm uninstall under living exports: %s", said)
+	} else {
+		t.Log(err)
+	}
+	o.wait(t, "condition=Available", "deployment/sluice-operator", time.Minute)
+	o.helm(t, append([]string{"upgrade", "sluice", "charts/sluice", "--wait", "--timeout", "2m", "--set", "uninstall.force=true"}, images()...)...)
+	o.helm(t, "uninstall", "sluice", "--wait", "--timeout", "3m")
+	eventually(t, 2*time.Minute, func() error {
+		left := strings.Fields(o.must(t, "get", "all,configmaps,secrets,serviceaccounts,roles,rolebindings,leases,networkpolicies,poddisruptionbudgets,nfsexports,nfsgateways", "-o", "name"))
+		left = slices.DeleteFunc(left, func(name string) bool {
+			return name == "configmap/kube-root-ca.crt" || name == "serviceaccount/default"
+		})
+		if len(left) != 1 || !strings.HasPrefix(left[0], "secret/") {
+			return fmt.Errorf("left in the namespace: %q, must be the Secret with the keys alone", left)
+		}
+		return nil
+	})
+	crds, err := o.cluster.kubectl("", "get", "crds", "-o", "name")
+	if err != nil || strings.Count(crds, ".sluice.dev") != 2 {
+		t.Errorf("CRDs: %s, %v", crds, err)
+	}
+	roles, err := o.cluster.kubectl("", "get", "clusterroles,clusterrolebindings", "-o", "name")
+	if err != nil || strings.Contains(roles, "sluice") {
+		t.Errorf("left in the cluster: %s, %v", roles, err)
+	}
+	for _, dir := range []string{o.ganesha.dir, o.volume} {
+		if _, err := os.Stat(filepath.Join(dir, "random")); err != nil {
+			t.Errorf("the users' data: %v", err)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	status "sluice.dev/sluice/api/status/v1alpha1"
+)
+
+// product is Sluice as its users have it: a release of the chart, in a namespace that also has its NFSGateways.
+type product struct {
+	*namespace
+	ganesha *ganesha
+}
+
+// images are the values of the chart that make it use what need has loaded.
+func images() []string {
+	var args []string
+	for _, image := range []string{"operator", "gateway", "gatewayVerbs", "speaker"} {
+		args = append(args, "--set", "images."+image+".tag=test")
+	}
+	return args
+}
+
+// install installs the chart with the images of this checkout, as release sluice.
+func install(t *testing.T, c *cluster, name, level string) *product {
+	t.Helper()
+	p := &product{namespace: c.namespace(t, name, level), ganesha: startGanesha(t, c)}
+	p.helm(t, append([]string{"install", "sluice", "charts/sluice", "--wait", "--timeout", "2m"}, images()...)...)
+	return p
+}
+
+// pods names the running pods of a workload.
+func (ns *namespace) pods(t *testing.T, selector string) []string {
+	t.Helper()
+	return strings.Fields(ns.must(t, "get", "pods", "-l", selector, "-o", `jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name} {end}`))
+}
+
+// gatewayPods picks the pods of an NFSGateway's shared workload.
+const gatewayPods = "sluice.dev/workload=gateway"
+
+// status reads a gateway pod's /status.
+func (ns *namespace) status(pod string) (*status.Status, error) {
+	said, err := ns.cluster.kubectl("", "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9180/proxy/status", ns.name, pod))
+	if err != nil {
+		return nil, err
+	}
+	var s status.Status
+	return &s, json.Unmarshal([]byte(said), &s)
+}
+
+// connection is a client's connection to an export, as a pod tells of it.
+type connection struct {
+	pod   string
+	since time.Time
+	status.RDMA
+}
+
+// connections are those over RDMA to an export, which ends in name.
+func (ns *namespace) connections(t *testing.T, selector, name string) []connection {
+	t.Helper()
+	var found []connection
+	for _, pod := range ns.pods(t, selector) {
+		s, err := ns.status(pod)
+		if err != nil {
+			continue // it ends just now
+		}
+		for _, e := range s.Exports {
+			if !strings.HasSuffix(e.Name, name) {
+				continue
+			}
+			for _, c := range e.Clients {
+				if c.RDMA != nil {
+					found = append(found, connection{pod, c.Since, *c.RDMA})
+				}
+			}
+		}
+	}
+	return found
+}
+
+// only is the one connection that there has to be.
+func (ns *namespace) only(t *testing.T, selector, name string) connection {
+	t.Helper()
+	var all []connection
+	eventually(t, time.Minute, func() error {
+		if all = ns.connections(t, selector, name); len(all) != 1 {
+			return fmt.Errorf("%d connections to %s, must be one: %+v", len(all), name, all)
+		}
+		return nil
+	})
+	return all[0]
+}
+
+// conditions waits until an object's condition has a reason, and returns its message.
+func (ns *namespace) condition(t *testing.T, object, condition, state, reason string) string {
+	t.Helper()
+	var message string
+	eventually(t, time.Minute, func() error {
+		said, err := ns.kubectl("get", object, "-o", fmt.Sprintf(`jsonpath={range .status.conditions[?(@.type==%q)]}{.status} {.reason} {.message}{end}`, condition))
+		if err != nil {
+			return err
+		}
+		if message = said; !strings.HasPrefix(said, state+" "+reason+" ") {
+			return fmt.Errorf("%s of %s is %q, must be %s %s", condition, object, said, state, reason)
+		}
+		return nil
+	})
+	return message
+}
+
+// sluicectl runs it in the network of a place.
+func (c *cluster) sluicectl(t *testing.T, place string, args ...string) (string, error) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "sluicectl")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "./cmd/sluicectl")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, said)
+	}
+	said, err := c.command("enter", append([]string{place, program}, args...)...).CombinedOutput()
+	return string(said), err
+}
+
+// processes are the numbers of a container's processes, as this machine has them, by its pod's name.
+func processes(t *testing.T, program, pod string) (pids []int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		environ, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		dir := filepath.Dir(file)
+		name, _ := os.ReadFile(filepath.Join(dir, "comm"))
+		if strings.Contains("\x00"+string(environ), "\x00HOSTNAME="+pod+"\x00") && strings.TrimSpace(string(name)) == program {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// fio writes and verifies a file in the guest's /mnt, for about half a minute.
+func (g *guest) fio(t *testing.T, dir string) *process {
+	t.Helper()
+	p := g.start(t, "mkdir -p "+dir+"/fio; fio --name=verify --directory="+dir+"/fio --size=24M --bs=64k --rw=randwrite --rate=1M --direct=1 --ioengine=libaio --iodepth=8 "+
+		"--verify=crc32c --do_verify=1 --verify_fatal=1 --verify_state_save=0 --group_reporting")
+	eventually(t, time.Minute, func() error {
+		_, err := g.start(t, "test $(du -k "+dir+"/fio/verify.0.0 | cut -f1) -gt 1000").result(t, time.Minute)
+		return err
+	})
+	return p
+}
+
+// moved waits until the export's connection is another one than before, and says how long that took since begun.
+func (ns *namespace) moved(t *testing.T, selector, name string, before connection, begun time.Time) connection {
+	t.Helper()
+	var now connection
+	eventually(t, 3*time.Minute, func() error {
+		for _, now = range ns.connections(t, selector, name) {
+			if now.pod != before.pod || now.since.After(before.since) {
+				return nil
+			}
+		}
+		return fmt.Errorf("the client is not back")
+	})
+	t.Logf("the client came from %s to %s; it was there %.1f s after that ended", before.pod, now.pod, now.since.Sub(begun).Seconds())
+	return now
+}
