@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sluice.dev/sluice/internal/operator"
+	"sluice.dev/sluice/internal/operator/sriov"
 	"sluice.dev/sluice/test/apiserver"
 )
 
@@ -61,6 +62,16 @@ func TestRendered(t *testing.T) {
 					takesFlags(t, u, "--version") // which does nothing more
 				case "Job":
 					takesFlags(t, u, "--help")
+				case "ConfigMap":
+					if text, ok, _ := unstructured.NestedString(u.Object, "data", sriov.ConfigEntry); ok {
+						if _, err := sriov.Parse([]byte(text)); err != nil {
+							t.Errorf("%s: %v\n%s", id, err, text)
+						}
+					}
+				case "NetworkAttachmentDefinition":
+					if _, err := sriov.ParseDefinition(u); err != nil {
+						t.Errorf("%s: %v\n%v", id, err, u.Object)
+					}
 				case "CustomResourceDefinition":
 					if u.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
 						t.Errorf("%s would be removed with the release, and all its objects with it", id)
@@ -158,6 +169,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"replicas=2", "'replicas' not allowed"},
 		{"watchNamespaces={Team}", "watchNamespaces/0"},
 		{"sriov.devicePlugin.resources[0].resourceName=a/b", "sriov/devicePlugin/resources/0/resourceName"},
+		{"sriov.devicePlugin.resourcePrefix=x.kubernetes.io", "sriov/devicePlugin/resourcePrefix"},
+		{"sriov.network.ipam.subnet=192.0.2.0/24", "sriov/network/ipam"},
 		{"sriov.network.type=macvlan", "sriov/network/type"},
 		{"sriov.network.vlan=4095", "sriov/network/vlan"},
 		{"test.protocol=udp", "test/protocol"},
