@@ -248,8 +248,7 @@ func (k *control) message(ic *inCall, cp *rdma.Completion) {
 		k.updProp(ic)
 	default:
 		switch op := ic.hdr.Operation; {
-		case op == wire.ReptErr && k.c.groups.asm != nil:
-			k.c.reported(ic, cp)
+		case ic.extend(cp):
 		case ic.hdr.Direction == wire.Reply:
 			k.c.drop(ic, Dropped, fmt.Sprintf("operation %d of a reply", op))
 		default:

@@ -179,6 +179,8 @@ func words(vs ...any) (b []byte) {
 		switch v := v.(type) {
 		case int:
 			b = binary.BigEndian.AppendUint32(b, uint32(v))
+		case wire.Operation:
+			b = binary.BigEndian.AppendUint32(b, uint32(v))
 		case uint32:
 			b = binary.BigEndian.AppendUint32(b, v)
 		case uint64:

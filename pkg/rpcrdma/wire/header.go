@@ -55,10 +55,13 @@ type Header struct {
 	Alias     bool
 	Props     Properties
 	Transmit  Transmit
+	// Body is that of an operation of another extension. It is the extension's own to use again.
+	Body any
 
 	// Size is the header's length in bytes: where the payload stream begins.
 	Size int
 
+	reader   Reader // while the header is parsed
 	version2 bool   // parsed as such
 	writes   []span // into segs
 	reply    span
@@ -111,16 +114,22 @@ func (h *Header) Reset() {
 // message has them, and the rest is worthless.
 func (h *Header) Parse(message [][]byte, lim *Limits) error {
 	h.Reset()
-	r := reader{rest: message}
+	h.reader = Reader{rest: message}
 	for _, s := range message {
-		r.left += len(s)
+		h.reader.left += len(s)
 	}
+	err := h.parse(&h.reader, lim)
+	h.reader = Reader{}
+	return err
+}
+
+func (h *Header) parse(r *Reader, lim *Limits) error {
 	size := r.left
 	if size < ErrChunkSize {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
-	h.XID, h.Version = XID(r.uint32()), r.uint32()
-	h.Credits, h.Procedure = Credits(r.uint32()), Procedure(r.uint32())
+	h.XID, h.Version = XID(r.Uint32()), r.Uint32()
+	h.Credits, h.Procedure = Credits(r.Uint32()), Procedure(r.Uint32())
 	v2 := h.Version == Version2 && lim.Version2
 	if size < MinSize && h.Procedure != Error && !v2 {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
@@ -128,12 +137,12 @@ func (h *Header) Parse(message [][]byte, lim *Limits) error {
 	switch {
 	case h.Procedure == Error && v2:
 		h.version2 = true
-		return h.parseError2(&r)
+		return h.parseError2(r)
 	case h.Procedure == Error:
-		return h.parseError(&r) // that of ERR_VERS is frozen for all versions (RFC 8166 section 4.1)
+		return h.parseError(r) // that of ERR_VERS is frozen for all versions (RFC 8166 section 4.1)
 	case v2:
 		h.version2 = true
-		h.parse2(&r, lim)
+		h.parse2(r, lim)
 		h.Size = r.pos
 		if r.err != nil {
 			return r.err
@@ -151,9 +160,9 @@ func (h *Header) Parse(message [][]byte, lim *Limits) error {
 	default:
 		return &ParseError{Field: "rdma_proc", Offset: 12, Reason: fmt.Sprintf("procedure is %d, must be 0, 1 or 4", uint32(h.Procedure)), Code: ErrChunk}
 	}
-	h.parseReads(&r, lim)
-	h.parseWrites(&r, lim)
-	h.parseReply(&r, lim)
+	h.parseReads(r, lim)
+	h.parseWrites(r, lim)
+	h.parseReply(r, lim)
 	h.Size = r.pos
 	if r.err != nil {
 		return r.err
@@ -168,10 +177,10 @@ func (h *Header) Parse(message [][]byte, lim *Limits) error {
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //	|  with ERR_VERS only: lowest version, highest version          |
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-func (h *Header) parseError(r *reader) error {
-	switch h.Code = ErrorCode(r.uint32()); h.Code {
+func (h *Header) parseError(r *Reader) error {
+	switch h.Code = ErrorCode(r.Uint32()); h.Code {
 	case ErrVers:
-		h.Low, h.High = r.uint32(), r.uint32()
+		h.Low, h.High = r.Uint32(), r.Uint32()
 	case ErrChunk:
 	default:
 		return &ParseError{Field: "rdma_err", Offset: FixedSize, Reason: fmt.Sprintf("error is %d, must be 1 or 2", uint32(h.Code))}
@@ -184,7 +193,7 @@ func (h *Header) parseError(r *reader) error {
 	return nil
 }
 
-func (h *Header) parseReads(r *reader, lim *Limits) {
+func (h *Header) parseReads(r *Reader, lim *Limits) {
 	chunks, inChunk := 0, 0
 	for r.present("rdma_reads") {
 		if len(h.Reads) >= lim.ReadSegments {
@@ -196,9 +205,9 @@ func (h *Header) parseReads(r *reader, lim *Limits) {
 			r.failWith(code, most, "rdma_reads", "the Read list has more than %d segments", lim.ReadSegments)
 			return
 		}
-		s := ReadSegment{Position: Position(r.uint32())}
+		s := ReadSegment{Position: Position(r.Uint32())}
 		if s.Position&3 != 0 {
-			r.fail("rdma_position", "position %d is not a multiple of 4", s.Position)
+			r.Fail("rdma_position", "position %d is not a multiple of 4", s.Position)
 		}
 		if last := len(h.Reads) - 1; last >= 0 && h.Reads[last].Position == s.Position {
 			if inChunk++; inChunk > lim.SegmentsPerChunk {
@@ -207,7 +216,7 @@ func (h *Header) parseReads(r *reader, lim *Limits) {
 		} else {
 			chunks, inChunk = chunks+1, 1
 			if last >= 0 && h.Reads[last].Position > s.Position {
-				r.fail("rdma_position", "position %d follows %d, positions must not decrease", s.Position, h.Reads[last].Position)
+				r.Fail("rdma_position", "position %d follows %d, positions must not decrease", s.Position, h.Reads[last].Position)
 			}
 		}
 		s.Segment = r.segment()
@@ -218,7 +227,7 @@ func (h *Header) parseReads(r *reader, lim *Limits) {
 	}
 }
 
-func (h *Header) parseWrites(r *reader, lim *Limits) {
+func (h *Header) parseWrites(r *Reader, lim *Limits) {
 	for r.present("rdma_writes") {
 		if len(h.writes) >= lim.WriteChunks {
 			r.failWith(WriteChunks, lim.WriteChunks, "rdma_writes", "the Write list has more than %d chunks", lim.WriteChunks)
@@ -228,14 +237,14 @@ func (h *Header) parseWrites(r *reader, lim *Limits) {
 	}
 }
 
-func (h *Header) parseReply(r *reader, lim *Limits) {
+func (h *Header) parseReply(r *Reader, lim *Limits) {
 	if h.HasReply = r.present("rdma_reply"); h.HasReply {
 		h.reply = h.parseChunk(r, lim, "rdma_reply")
 	}
 }
 
-func (h *Header) parseChunk(r *reader, lim *Limits, field string) span {
-	n := r.uint32()
+func (h *Header) parseChunk(r *Reader, lim *Limits, field string) span {
+	n := r.Uint32()
 	switch {
 	case r.err != nil:
 	case uint64(n) > uint64(lim.SegmentsPerChunk) || int(n) > lim.WriteSegments-len(h.segs):
@@ -244,7 +253,7 @@ func (h *Header) parseChunk(r *reader, lim *Limits, field string) span {
 			"a chunk of %d segments is too many: a chunk may have %d, Write list and Reply chunk together %d",
 			n, lim.SegmentsPerChunk, lim.WriteSegments)
 	case uint64(n)*SegmentSize > uint64(r.left):
-		r.fail(field, "a chunk of %d segments is promised, the message ends after %d more bytes", n, r.left)
+		r.Fail(field, "a chunk of %d segments is promised, the message ends after %d more bytes", n, r.left)
 	}
 	at := len(h.segs)
 	for range n {
@@ -256,8 +265,8 @@ func (h *Header) parseChunk(r *reader, lim *Limits, field string) span {
 	return span{at, int(n)}
 }
 
-// reader reads words from a list of slices.
-type reader struct {
+// Reader reads words from a list of slices.
+type Reader struct {
 	cur  []byte
 	rest [][]byte
 	left int
@@ -266,27 +275,29 @@ type reader struct {
 	err  *ParseError
 }
 
-func (r *reader) fail(field, format string, args ...any) {
+// Fail says why the field that was read cannot be used, unless there is an error already. It is answered BAD_XDR.
+func (r *Reader) Fail(field, format string, args ...any) {
 	r.failWith(BadXDR, 0, field, format, args...)
 }
 
 // failWith fails with an error of version 2, and the most that would have been accepted; in version 1 it is ERR_CHUNK.
-func (r *reader) failWith(code2 ErrorCode, limit int, field, format string, args ...any) {
+func (r *Reader) failWith(code2 ErrorCode, limit int, field, format string, args ...any) {
 	if r.err == nil {
 		r.err = &ParseError{Field: field, Offset: r.pos, Reason: fmt.Sprintf(format, args...), Code: ErrChunk, Code2: code2, Max: uint32(limit)}
 	}
 }
 
 // ends fails for want of n bytes.
-func (r *reader) ends(field string, n uint64) {
+func (r *Reader) ends(field string, n uint64) {
 	part := r.part
 	if part == "" {
 		part = "message"
 	}
-	r.fail(field, "%s ends after %d more bytes, %d are needed", part, r.left, n)
+	r.Fail(field, "%s ends after %d more bytes, %d are needed", part, r.left, n)
 }
 
-func (r *reader) uint32() uint32 {
+// Uint32 reads a word; 0 if there is none, which is the error that the header has then.
+func (r *Reader) Uint32() uint32 {
 	if r.err != nil || r.left < 4 {
 		r.ends("length", 4)
 		return 0
@@ -308,7 +319,7 @@ func (r *reader) uint32() uint32 {
 }
 
 // take appends the next n bytes, which are there, to dst.
-func (r *reader) take(dst []byte, n int) []byte {
+func (r *Reader) take(dst []byte, n int) []byte {
 	for r.left, r.pos = r.left-n, r.pos+n; n > 0; {
 		for len(r.cur) == 0 {
 			r.cur, r.rest = r.rest[0], r.rest[1:]
@@ -320,7 +331,7 @@ func (r *reader) take(dst []byte, n int) []byte {
 }
 
 // skip passes over n bytes, which are there.
-func (r *reader) skip(n int) {
+func (r *Reader) skip(n int) {
 	for r.left, r.pos = r.left-n, r.pos+n; n > 0; {
 		for len(r.cur) == 0 {
 			r.cur, r.rest = r.rest[0], r.rest[1:]
@@ -331,23 +342,23 @@ func (r *reader) skip(n int) {
 }
 
 // present reads the word before optional data.
-func (r *reader) present(field string) bool {
-	switch v := r.uint32(); {
+func (r *Reader) present(field string) bool {
+	switch v := r.Uint32(); {
 	case r.err != nil || v == 0:
 		return false
 	case v == 1:
 		return true
 	default:
-		r.fail(field, "the word that says whether more follows is %#x, must be 0 or 1", v)
+		r.Fail(field, "the word that says whether more follows is %#x, must be 0 or 1", v)
 		return false
 	}
 }
 
-func (r *reader) segment() Segment {
-	s := Segment{Handle: Handle(r.uint32()), Length: r.uint32()}
-	s.Offset = uint64(r.uint32())<<32 | uint64(r.uint32())
+func (r *Reader) segment() Segment {
+	s := Segment{Handle: Handle(r.Uint32()), Length: r.Uint32()}
+	s.Offset = uint64(r.Uint32())<<32 | uint64(r.Uint32())
 	if r.err == nil && s.Offset > math.MaxUint64-uint64(s.Length) {
-		r.fail("offset", "a segment of %d bytes at offset %#x ends beyond 2^64", s.Length, s.Offset)
+		r.Fail("offset", "a segment of %d bytes at offset %#x ends beyond 2^64", s.Length, s.Offset)
 	}
 	return s
 }

@@ -76,17 +76,17 @@ func (p *Properties) Reset() {
 	p.Set, p.Fixed, p.Done, p.Rejected, p.values = p.Set[:0], p.Fixed[:0], p.Done[:0], p.Rejected[:0], p.values[:0]
 }
 
-func (p *Properties) parse(r *reader, proc Procedure) {
+func (p *Properties) parse(r *Reader, proc Procedure) {
 	if proc == RespProp {
 		p.Done = r.subset(p.Done)
 		p.Rejected = r.subset(p.Rejected)
 	}
-	n := r.uint32()
+	n := r.Uint32()
 	if r.err == nil && n > MaxProperties {
-		r.fail("rpcrdma2_propset", "it has %d properties, at most %d are accepted", n, MaxProperties)
+		r.Fail("rpcrdma2_propset", "it has %d properties, at most %d are accepted", n, MaxProperties)
 	}
 	for range n {
-		id, size := PropertyID(r.uint32()), r.uint32()
+		id, size := PropertyID(r.Uint32()), r.Uint32()
 		padded := (uint64(size) + 3) &^ 3
 		switch {
 		case r.err != nil:
@@ -95,7 +95,7 @@ func (p *Properties) parse(r *reader, proc Procedure) {
 			r.ends("rdma_data", padded)
 			return
 		case int(size) > maxPropertyValues-len(p.values):
-			r.fail("rdma_data", "property %d has %d bytes, all properties may have %d together", uint32(id), size, maxPropertyValues)
+			r.Fail("rdma_data", "property %d has %d bytes, all properties may have %d together", uint32(id), size, maxPropertyValues)
 			return
 		}
 		// The value is copied: it must not be cut by the segments of a receive.
@@ -122,16 +122,16 @@ func (p *Properties) add(id PropertyID, at int) {
 }
 
 // subset reads a propsubset. Bits that belong to no property are ignored.
-func (r *reader) subset(dst []uint32) []uint32 {
-	n := r.uint32()
+func (r *Reader) subset(dst []uint32) []uint32 {
+	n := r.Uint32()
 	if r.err == nil && n > maxSubset {
-		r.fail("rpcrdma2_propsubset", "it has %d words, at most %d are accepted", n, maxSubset)
+		r.Fail("rpcrdma2_propsubset", "it has %d words, at most %d are accepted", n, maxSubset)
 	}
 	for range n {
 		if r.err != nil {
 			break
 		}
-		dst = append(dst, r.uint32())
+		dst = append(dst, r.Uint32())
 	}
 	return dst
 }

@@ -53,21 +53,21 @@ const (
 // Parse reads a property's value; b keeps its memory. An error is a *ParseError, and leaves b worthless.
 func (b *BufferStructure) Parse(value []byte) error {
 	b.Groups = b.Groups[:0]
-	r := reader{cur: value, left: len(value), part: "xmrbs_buf"}
-	b.Length = r.uint32()
-	n := r.uint32()
+	r := Reader{cur: value, left: len(value), part: "xmrbs_buf"}
+	b.Length = r.Uint32()
+	n := r.Uint32()
 	if r.err == nil && n > MaxBufferSegments {
-		r.fail("xmrbuf_groups", "%d groups, at most %d are accepted", n, MaxBufferSegments)
+		r.Fail("xmrbuf_groups", "%d groups, at most %d are accepted", n, MaxBufferSegments)
 	}
 	for range n {
-		g := BufferGroup{r.uint32(), BufferSegment{r.uint32(), r.uint32(), r.uint32()}}
+		g := BufferGroup{r.Uint32(), BufferSegment{r.Uint32(), r.Uint32(), r.Uint32()}}
 		if r.err != nil {
 			return r.err
 		}
 		b.Groups = append(b.Groups, g)
 	}
 	if r.err == nil && r.left > 0 {
-		r.fail("xmrbs_buf", "%d bytes follow", r.left)
+		r.Fail("xmrbs_buf", "%d bytes follow", r.left)
 	}
 	if r.err != nil {
 		return r.err

@@ -161,42 +161,42 @@ func (t *Transmit) Reset() {
 	*t = Transmit{Items: t.Items[:0], Sets: t.Sets[:0], results: t.results[:0], segs: t.segs[:0], numbers: t.numbers[:0]}
 }
 
-func (t *Transmit) parse(r *reader, op Operation, lim *Limits) {
+func (t *Transmit) parse(r *Reader, op Operation, lim *Limits) {
 	switch op {
 	case XmtReq:
 		t.parseItems(r, lim, Call)
 		t.parseSets(r, lim)
-		t.Count, t.ReplyBuffers = r.count("optxrq_count"), r.uint32()
+		t.Count, t.ReplyBuffers = r.count("optxrq_count"), r.Uint32()
 	case XmtResp:
 		t.parseItems(r, lim, Reply)
 		t.Count = r.count("optxrs_count")
 	case XmtCont:
-		t.Number, t.Initial = r.uint32(), Operation(r.uint32())
+		t.Number, t.Initial = r.Uint32(), Operation(r.Uint32())
 	default:
 		t.parseReport(r)
 		return
 	}
-	t.PayloadLength = r.uint32()
+	t.PayloadLength = r.Uint32()
 }
 
 // count reads a number of transmissions.
-func (r *reader) count(field string) uint32 {
-	n := r.uint32()
+func (r *Reader) count(field string) uint32 {
+	n := r.Uint32()
 	if r.err == nil && n == 0 {
-		r.fail(field, "a group of 0 transmissions, must be 1 at least")
+		r.Fail(field, "a group of 0 transmissions, must be 1 at least")
 	}
 	return n
 }
 
 // parseItems reads what the types of the wire say. Whether items fit the message and the buffers is for ReptErr to tell, but for kinds of item
 // that only a reply has: none of its codes says so.
-func (t *Transmit) parseItems(r *reader, lim *Limits, d Direction) {
-	n := r.uint32()
+func (t *Transmit) parseItems(r *Reader, lim *Limits, d Direction) {
+	n := r.Uint32()
 	if r.err == nil && uint64(n) > uint64(lim.Items) {
 		r.failWith(ReadChunks, lim.Items, "xmdp_grpinfo", "%d bulk items, at most %d are accepted", n, lim.Items)
 	}
 	for range n {
-		it := Item{Position: r.uint32(), Length: r.uint32(), Placement: Placement(r.uint32())}
+		it := Item{Position: r.Uint32(), Length: r.Uint32(), Placement: Placement(r.Uint32())}
 		if r.err != nil {
 			return
 		}
@@ -204,14 +204,14 @@ func (t *Transmit) parseItems(r *reader, lim *Limits, d Direction) {
 		case Explicit:
 			it.segs = t.segments(r, lim)
 		case SendBased:
-			it.Offset = r.uint32()
+			it.Offset = r.Uint32()
 			it.numbers = t.bufferNumbers(r, lim)
 		case TooShort, NoItem:
 			if d == Call {
-				r.fail("xmdmi_where", "placement %v is for replies only", it.Placement)
+				r.Fail("xmdmi_where", "placement %v is for replies only", it.Placement)
 			}
 		default:
-			r.fail("xmdmi_where", "placement is %d, must be 1 or 2, or in a reply 5 or 6", uint32(it.Placement))
+			r.Fail("xmdmi_where", "placement is %d, must be 1 or 2, or in a reply 5 or 6", uint32(it.Placement))
 		}
 		if r.err != nil {
 			return
@@ -220,32 +220,32 @@ func (t *Transmit) parseItems(r *reader, lim *Limits, d Direction) {
 	}
 }
 
-func (t *Transmit) parseSets(r *reader, lim *Limits) {
-	n := r.uint32()
+func (t *Transmit) parseSets(r *Reader, lim *Limits) {
+	n := r.Uint32()
 	if r.err == nil && uint64(n) > uint64(lim.Items) {
 		r.failWith(WriteChunks, lim.Items, "xmdp_rsdgroup", "%d sets of results, at most %d are accepted", n, lim.Items)
 	}
 	for range n {
-		s := ResultSet{Begin: r.uint32(), End: r.uint32()}
+		s := ResultSet{Begin: r.Uint32(), End: r.Uint32()}
 		if r.err == nil && (s.End < s.Begin || len(t.Sets) > 0 && s.Begin < t.Sets[len(t.Sets)-1].End) {
-			r.fail("xmdrsds_range", "range %d to %d, must begin behind the one before and not end before it begins", s.Begin, s.End)
+			r.Fail("xmdrsds_range", "range %d to %d, must begin behind the one before and not end before it begins", s.Begin, s.End)
 		}
-		k := r.uint32()
+		k := r.Uint32()
 		if r.err == nil && uint64(k) > uint64(lim.Items-len(t.results)) {
 			r.failWith(WriteChunks, lim.Items, "xmdrsds_items", "more than %d results in all sets together", lim.Items)
 		}
 		s.items = span{len(t.results), int(k)}
 		for range k {
-			it := ResultItem{MinLength: r.uint32(), Placement: Placement(r.uint32())}
+			it := ResultItem{MinLength: r.Uint32(), Placement: Placement(r.Uint32())}
 			switch {
 			case r.err != nil:
 			case it.Placement == Explicit || it.Placement == Choice:
 				it.segs = t.segments(r, lim)
 			case it.Placement == BySize:
-				it.Threshold = r.uint32()
+				it.Threshold = r.Uint32()
 				it.segs = t.segments(r, lim)
 			case it.Placement != SendBased:
-				r.fail("xmdrsdi_loc", "placement is %d, must be 1 to 4", uint32(it.Placement))
+				r.Fail("xmdrsdi_loc", "placement is %d, must be 1 to 4", uint32(it.Placement))
 			}
 			if r.err != nil {
 				return
@@ -259,8 +259,8 @@ func (t *Transmit) parseSets(r *reader, lim *Limits) {
 	}
 }
 
-func (t *Transmit) segments(r *reader, lim *Limits) span {
-	n := r.uint32()
+func (t *Transmit) segments(r *Reader, lim *Limits) span {
+	n := r.Uint32()
 	switch {
 	case r.err != nil:
 	case uint64(n) > uint64(lim.SegmentsPerChunk) || int(n) > lim.WriteSegments-len(t.segs):
@@ -280,12 +280,12 @@ func (t *Transmit) segments(r *reader, lim *Limits) span {
 	return span{at, int(n)}
 }
 
-func (t *Transmit) bufferNumbers(r *reader, lim *Limits) span {
-	n := r.uint32()
+func (t *Transmit) bufferNumbers(r *Reader, lim *Limits) span {
+	n := r.Uint32()
 	switch {
 	case r.err != nil:
 	case int64(n) > int64(lim.Buffers-len(t.numbers)):
-		r.fail("xmdl_bsnum", "%d buffer segments are too many: all items may have %d together", n, lim.Buffers)
+		r.Fail("xmdl_bsnum", "%d buffer segments are too many: all items may have %d together", n, lim.Buffers)
 	case uint64(n)*4 > uint64(r.left):
 		r.ends("xmdl_bsnum", uint64(n)*4)
 	}
@@ -294,30 +294,30 @@ func (t *Transmit) bufferNumbers(r *reader, lim *Limits) span {
 		if r.err != nil {
 			return span{}
 		}
-		t.numbers = append(t.numbers, r.uint32())
+		t.numbers = append(t.numbers, r.Uint32())
 	}
 	return span{at, int(n)}
 }
 
-func (t *Transmit) parseReport(r *reader) {
+func (t *Transmit) parseReport(r *Reader) {
 	p := &t.Report
 	p.Bad = r.messageID()
 	if p.HasLead = r.present("optre_lead"); p.HasLead {
 		p.Lead = r.messageID()
 	}
-	switch p.Code = ReportCode(r.uint32()); p.Code {
+	switch p.Code = ReportCode(r.Uint32()); p.Code {
 	case BadHeaderType, BadOptionType, BadSequence, BadXID:
-		p.Expected, p.Current = r.uint32(), r.uint32()
+		p.Expected, p.Current = r.Uint32(), r.Uint32()
 	case BadContinuation:
 	case BadOffset, BadBuffer, BadPayload:
-		p.Current, p.Min, p.Max = r.uint32(), r.uint32(), r.uint32()
+		p.Current, p.Min, p.Max = r.Uint32(), r.Uint32(), r.Uint32()
 	default:
-		r.fail("optre_which", "report is %d, must be 1 to 8", uint32(p.Code))
+		r.Fail("optre_which", "report is %d, must be 1 to 8", uint32(p.Code))
 	}
 }
 
-func (r *reader) messageID() MessageID {
-	return MessageID{XID: XID(r.uint32()), Direction: r.direction("xmsi_dir"), Sequence: r.uint32()}
+func (r *Reader) messageID() MessageID {
+	return MessageID{XID: XID(r.Uint32()), Direction: r.direction("xmsi_dir"), Sequence: r.Uint32()}
 }
 
 // AddExplicit adds an item with its segments. This and the other methods that add build a Transmit to be appended.

@@ -81,17 +81,17 @@ const (
 )
 
 // parse2 reads what follows the fixed words in version 2.
-func (h *Header) parse2(r *reader, lim *Limits) {
+func (h *Header) parse2(r *Reader, lim *Limits) {
 	switch h.Procedure {
 	case Msg, NoMsg:
 		h.Direction = r.direction("rdma_direction")
-		h.Invalidate = Handle(r.uint32())
+		h.Invalidate = Handle(r.Uint32())
 		h.parseReads(r, lim)
 		h.parseWrites(r, lim)
 		h.parseReply(r, lim)
 	case Optional:
 		h.Direction = r.direction("rdma_optdir")
-		h.Operation = Operation(r.uint32())
+		h.Operation = Operation(r.Uint32())
 		h.option(r, lim)
 	case ConnProp, ReqProp, RespProp, UpdProp:
 		h.Props.parse(r, h.Procedure)
@@ -101,14 +101,16 @@ func (h *Header) parse2(r *reader, lim *Limits) {
 }
 
 // option reads optinfo. What it has beyond the operation's body is passed over: it is a later form's business.
-func (h *Header) option(r *reader, lim *Limits) {
-	n := r.uint32()
+func (h *Header) option(r *Reader, lim *Limits) {
+	n := r.Uint32()
 	padded := (uint64(n) + 3) &^ 3
+	alias := h.Operation >= OptConnProp && h.Operation <= OptUpdProp
+	extension := lim.find(h.Operation)
 	switch {
 	case r.err != nil:
 		return
-	case h.Operation < OptConnProp || h.Operation > ReptErr:
-		r.failWith(InvalidOption, 0, "rdma_opttype", "operation is %d, must be 1 to 8", uint32(h.Operation))
+	case !alias && extension == nil:
+		r.failWith(InvalidOption, 0, "rdma_opttype", "operation %d is of no extension that is known", uint32(h.Operation))
 		return
 	case padded > uint64(r.left):
 		r.ends("rdma_optinfo", padded)
@@ -116,12 +118,12 @@ func (h *Header) option(r *reader, lim *Limits) {
 	}
 	behind := r.left - int(padded)
 	r.left, r.part = int(n), "optinfo"
-	if h.Operation <= OptUpdProp {
+	if alias {
 		h.Alias = true
 		h.Procedure = ConnProp + Procedure(h.Operation-OptConnProp)
 		h.Props.parse(r, h.Procedure)
 	} else {
-		h.Transmit.parse(r, h.Operation, lim)
+		extension.Parse(h, r, lim)
 	}
 	if r.err != nil {
 		return
@@ -138,17 +140,17 @@ func (h *Header) option(r *reader, lim *Limits) {
 //	|  1: lowest, highest version        4, 5, 6: the most allowed  |
 //	|  7: index of the chunk, bytes needed       8: bytes needed    |
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-func (h *Header) parseError2(r *reader) error {
-	switch h.Code = ErrorCode(r.uint32()); h.Code {
+func (h *Header) parseError2(r *Reader) error {
+	switch h.Code = ErrorCode(r.Uint32()); h.Code {
 	case ErrVers:
-		h.Low, h.High = r.uint32(), r.uint32()
+		h.Low, h.High = r.Uint32(), r.Uint32()
 	case BadXDR, InvalidOption, InvalidOption9, System:
 	case ReadChunks, WriteChunks, Segments:
-		h.Max = r.uint32()
+		h.Max = r.Uint32()
 	case WriteResource:
-		h.Index, h.Needed = r.uint32(), r.uint32()
+		h.Index, h.Needed = r.Uint32(), r.Uint32()
 	case ReplyResource:
-		h.Needed = r.uint32()
+		h.Needed = r.Uint32()
 	default:
 		return &ParseError{Field: "rdma_err", Offset: FixedSize, Reason: fmt.Sprintf("error is %d, must be 1 to 10", uint32(h.Code))}
 	}
@@ -160,10 +162,10 @@ func (h *Header) parseError2(r *reader) error {
 	return nil
 }
 
-func (r *reader) direction(field string) Direction {
-	d := Direction(r.uint32())
+func (r *Reader) direction(field string) Direction {
+	d := Direction(r.Uint32())
 	if r.err == nil && d > Reply {
-		r.fail(field, "direction is %d, must be 0 (call) or 1 (reply)", uint32(d))
+		r.Fail(field, "direction is %d, must be 0 (call) or 1 (reply)", uint32(d))
 	}
 	return d
 }

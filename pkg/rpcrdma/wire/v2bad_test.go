@@ -36,7 +36,7 @@ func TestBad2(t *testing.T) {
 		{vector: "err-vers", at: 16, word: 0, field: "rdma_err"},
 
 		{vector: "xmtcont", at: 16, word: 9, field: "rdma_optdir", code: BadXDR},
-		{vector: "xmtcont", at: 20, word: 0, field: "rdma_opttype", code: InvalidOption, says: "operation is 0, must be 1 to 8"},
+		{vector: "xmtcont", at: 20, word: 0, field: "rdma_opttype", code: InvalidOption, says: "operation 0 is of no extension that is known"},
 		{vector: "xmtcont", at: 20, word: 9, field: "rdma_opttype", code: InvalidOption},
 		{vector: "xmtcont", at: 24, word: 11, field: "length", code: BadXDR, says: "optinfo ends after 3 more bytes"},
 		{vector: "xmtcont", at: 24, word: 21, field: "rdma_optinfo", code: BadXDR, says: "message ends after 20 more bytes, 24 are needed"},

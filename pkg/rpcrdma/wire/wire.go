@@ -127,6 +127,8 @@ type Limits struct {
 	Version2, NoVersion1 bool
 	Items                int // bulk items of a message, and results that a request directs
 	Buffers              int // buffer segments of all items
+	// Extensions are those that are known; nil means RoundTrip.
+	Extensions *Extensions
 }
 
 func (l *Limits) versions() string {
