@@ -73,7 +73,7 @@ func TestAtMostOneAnswers(t *testing.T) {
 
 // The holder stops at every moment for every length of time, with and without the API server, and the challenger stops too.
 func TestEveryPause(t *testing.T) {
-	for pause := 100 * time.Millisecond; pause < 20*time.Second; pause += 130 * time.Millisecond {
+	for pause := 100 * time.Millisecond; pause < 20*time.Second; pause += 230 * time.Millisecond {
 		for _, c := range []struct {
 			cut   bool
 			other time.Duration // the challenger stops for this, shortly before the Lease has expired
