@@ -120,9 +120,10 @@ func TestProbes(t *testing.T) {
 // TestAdminWildcard: the page can move to a wildcard address of its own port.
 func TestAdminWildcard(t *testing.T) {
 	r := newRig(t)
-	g := r.start(r.yaml())
-	_, port, _ := strings.Cut(g.Admin(), ":")
-	if s := r.apply(strings.Replace(r.yaml(), "127.0.0.1:0", ":"+port, 1)); s.Config.Error != "" {
+	_, port, _ := strings.Cut(freeAddress(t), ":")
+	at := func(address string) string { return strings.Replace(r.yaml(), "127.0.0.1:0", address, 1) }
+	r.start(at("127.0.0.1:" + port))
+	if s := r.apply(at(":" + port)); s.Config.Error != "" {
 		t.Fatal(s.Config.Error)
 	}
 	if code, _ := r.get("/healthz"); code != 200 {

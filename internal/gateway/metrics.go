@@ -72,8 +72,12 @@ var (
 	callbacksDesc  = desc("backend_callbacks_total", "Calls of the backend that were passed on to clients.")
 	unreadableDesc = desc("backend_unreadable_messages_total", "Messages of the backend, or for it, that could not be read.")
 
-	loadedDesc = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds", "When the configuration that is in use was read.", nil, nil)
-	errorDesc  = prometheus.NewDesc(namespace+"config_error", "1 if the configuration file as it is now cannot be used.", nil, nil)
+	loadedDesc      = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds", "When the configuration that is in use was read.", nil, nil)
+	totalMemoryDesc = prometheus.NewDesc(namespace+"total_memory_bytes",
+		"Memory for bulk data of calls in flight of all exports together: reserved, and the limit of it if there is one.", []string{"state"}, nil)
+	totalConnectionsDesc = prometheus.NewDesc(namespace+"total_connections",
+		"Connections of all exports together: open, and the limit of them if there is one.", []string{"state"}, nil)
+	errorDesc = prometheus.NewDesc(namespace+"config_error", "1 if the configuration file as it is now cannot be used.", nil, nil)
 )
 
 // collector turns the figures of a gateway into metrics when they are asked for.
@@ -85,10 +89,21 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.g.mu.Lock()
-	conf := c.g.conf
+	conf, limits := c.g.conf, c.g.config.Limits
 	c.g.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(loadedDesc, prometheus.GaugeValue, float64(conf.Loaded.UnixNano())/1e9)
 	ch <- prometheus.MustNewConstMetric(errorDesc, prometheus.GaugeValue, oneIf(conf.Error != ""))
+	total := func(d *prometheus.Desc, v int64, state string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), state)
+	}
+	total(totalMemoryDesc, c.g.total.memory.Used(), "reserved")
+	total(totalConnectionsDesc, c.g.total.taken.Load(), "open")
+	if limits.Memory != 0 {
+		total(totalMemoryDesc, int64(limits.Memory), "limit")
+	}
+	if limits.Connections != 0 {
+		total(totalConnectionsDesc, int64(limits.Connections), "limit")
+	}
 	for _, e := range c.g.list() {
 		e.collect(ch)
 	}

@@ -89,6 +89,15 @@ func TestTotalLimits(t *testing.T) {
 	if c, err := dial(t, config.TCP, r.address("a", config.TCP)); err == nil && c.Null(t.Context()) == nil {
 		t.Error("a third connection is served, where there may be two of all exports together")
 	}
+	_, body := r.get("/metrics")
+	for _, want := range []string{
+		`sluice_total_connections{state="open"} 2`, `sluice_total_connections{state="limit"} 2`,
+		`sluice_total_memory_bytes{state="reserved"} `, `sluice_total_memory_bytes{state="limit"} 8.388608e+06`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the metrics have no %s", want)
+		}
+	}
 	// What one export holds is missing for the other one.
 	file := bt.put("file", 1<<20)
 	eventually(t, "no call is in flight", func() bool { return g.total.memory.Used() == 0 })
