@@ -116,7 +116,8 @@ func (s *session) dialRDMA(ctx context.Context, soft iwarp.Config, cfg rpcrdma.C
 	if err != nil {
 		return err
 	}
-	cfg.Pool, cfg.Bindings, cfg.RemoteInvalidation = s.pool, binding.For, true
+	cfg.Pool, cfg.Bindings = s.pool, binding.For
+	cfg.RemoteInvalidation = p.Name() != "verbs" // whose exposed memory only we can invalidate
 	s.rdma, err = rpcrdma.Dial(ctx, p, s.target.address, cfg)
 	return err
 }

@@ -13,6 +13,9 @@ type Config struct {
 	// Inline is the most payload in bytes that is copied into a work request instead of being fetched from memory (0 means 256, negative
 	// means none). A device may take less.
 	Inline int
+	// Spin is how often an empty completion queue is polled again before its connection sleeps, at most; it is done less where that
+	// finds nothing. 0 means 256 where there are more than two processors, and none otherwise: they have better to do. Negative means none.
+	Spin int
 	// MaxPending is the most connections of a listener that have not been accepted yet (0 means 256). Beyond it the next are rejected.
 	MaxPending int
 	// MaxRegions is the most regions that a connection exposes at once (0 means 65536).

@@ -17,12 +17,13 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// TestCredentials: connections are made and go on in a program whose threads have acted as other users.
+// TestCredentials: connections are made and go on in a program whose threads have acted as other users; and with an empty queue
+// polled more than once.
 func TestCredentials(t *testing.T) {
 	if *address == "" {
 		t.Skip("no -address: the test runs in the guest, by make test-verbs")
 	}
-	p, err := New(Config{})
+	p, err := New(Config{Spin: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

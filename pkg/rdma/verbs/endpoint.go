@@ -66,6 +66,7 @@ type endpoint struct {
 	sinks   []*C.struct_ibv_mr
 	failure failure
 	limit   time.Time // when Serve stops waiting
+	spin    int       // how often an empty queue is polled again
 }
 
 // slot is a request of the send queue.
@@ -115,7 +116,10 @@ func (e *endpoint) open() error {
 	if e.raw, err = e.file.SyscallConn(); err != nil {
 		return fmt.Errorf("verbs: %w", err)
 	}
-	e.event = func(uintptr) bool { return C.sv_event_taken(e.q) != C.EAGAIN }
+	e.event = func(uintptr) bool {
+		e.stats.readCalls.Add(1)
+		return C.sv_event_taken(e.q) != C.EAGAIN
+	}
 	return nil
 }
 

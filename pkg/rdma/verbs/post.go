@@ -224,16 +224,22 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 	chain, used := 0, 0
 	for i := range rs {
 		if chain == C.SV_CHAIN || used+C.SV_SEGMENTS > C.SV_LIST {
-			e.posted("receives", C.sv_post_receives(e.q, C.int(chain)))
+			e.postReceives(chain)
 			chain, used = 0, 0
 		}
 		used = e.pushReceive(&rs[i], chain, used)
 		chain++
 	}
 	if chain > 0 {
-		e.posted("receives", C.sv_post_receives(e.q, C.int(chain)))
+		e.postReceives(chain)
 	}
 	return nil
+}
+
+// postReceives posts the receives that are gathered. The caller holds mu.
+func (e *endpoint) postReceives(chain int) {
+	e.stats.readCalls.Add(1)
+	e.posted("receives", C.sv_post_receives(e.q, C.int(chain)))
 }
 
 // pushReceive makes r number i of the chain, with its segments from number used on, and returns the number of the next. The caller holds mu,

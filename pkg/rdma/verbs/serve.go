@@ -50,8 +50,9 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 func (e *endpoint) loop() error {
 	for {
 		_, over := e.ended() // before the queue: what came before the end is in it
-		n := int(C.sv_poll(e.q))
+		n := int(C.sv_poll(e.q, C.int(e.spin)))
 		e.stats.readCalls.Add(1)
+		e.spin = nextSpin(e.spin, e.p.cfg.Spin, int(e.q.spun), n)
 		if n < 0 {
 			return fmt.Errorf("verbs: %s: polling the completion queue failed", e.dev.name)
 		}

@@ -204,21 +204,21 @@ int sv_post_sends(struct sv_queues *q, int n)
 			to->send_flags |= IBV_SEND_SIGNALED;
 		if (from->flags & SV_INLINE)
 			to->send_flags |= IBV_SEND_INLINE;
-		if (from->opcode == IBV_WR_SEND_WITH_INV) {
+		to->wr.rdma.remote_addr = from->offset;
+		to->wr.rdma.rkey = from->key; // where siw also looks for the key to invalidate
+		if (from->opcode == IBV_WR_SEND_WITH_INV)
 			to->invalidate_rkey = from->key;
-		} else {
-			to->wr.rdma.remote_addr = from->offset;
-			to->wr.rdma.rkey = from->key;
-		}
 	}
 	return upwards(ibv_post_send(q->qp, chain, &bad));
 }
 
-int sv_poll(struct sv_queues *q)
+int sv_poll(struct sv_queues *q, int spin)
 {
 	struct ibv_wc found[SV_BATCH];
 	int i, n = ibv_poll_cq(q->cq, SV_BATCH, found);
 
+	for (q->spun = 0; n == 0 && !q->armed && q->spun < spin; q->spun++)
+		n = ibv_poll_cq(q->cq, SV_BATCH, found);
 	if (n == 0 && !q->armed) {
 		if (ibv_req_notify_cq(q->cq, 0))
 			return -1;

@@ -52,6 +52,7 @@ struct sv_queues {
 	uint32_t max_inline;
 	unsigned events; // not acknowledged
 	int armed;
+	int spun; // how often the last sv_poll polled again
 	struct sv_send sends[SV_CHAIN];
 	struct ibv_sge send_list[SV_LIST];
 	struct sv_receive receives[SV_CHAIN];
@@ -102,8 +103,8 @@ struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length
 int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline);
 int sv_post_receives(struct sv_queues *q, int n);
 int sv_post_sends(struct sv_queues *q, int n);
-// sv_poll returns how many completions it took. When there are none, it arms the channel first.
-int sv_poll(struct sv_queues *q);
+// sv_poll returns how many completions it took. When there are none it polls up to spin times more, and arms the channel then.
+int sv_poll(struct sv_queues *q, int spin);
 int sv_event_taken(struct sv_queues *q);
 // sv_failed tells whether the queue pair is in the state of an error.
 int sv_failed(struct sv_queues *q);

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -56,6 +57,10 @@ func New(cfg Config) (rdma.Provider, error) {
 		cfg.Inline = 256
 	}
 	cfg.Inline = max(cfg.Inline, 0)
+	if cfg.Spin == 0 && runtime.GOMAXPROCS(0) > 2 {
+		cfg.Spin = 256
+	}
+	cfg.Spin = max(cfg.Spin, 0)
 	if cfg.MaxPending == 0 {
 		cfg.MaxPending = 256
 	}
