@@ -76,20 +76,15 @@ func (r *exports) report(ctx context.Context, x *v1alpha1.NFSExport) (s v1alpha1
 
 // wait returns how long the status of a new generation is kept back, since pods are about to apply it.
 func (r *exports) wait(x *v1alpha1.NFSExport, s *v1alpha1.NFSExportStatus) time.Duration {
-	passing := func(kind string, reasons ...string) bool {
+	is := func(kind, reason string) bool {
 		c := meta.FindStatusCondition(s.Conditions, kind)
-		for _, reason := range reasons {
-			if c != nil && c.Reason == reason {
-				return true
-			}
-		}
-		return false
+		return c != nil && c.Reason == reason
 	}
+	passing := is(v1alpha1.ConditionProgrammed, v1alpha1.ReasonApplying) || is(v1alpha1.ConditionProgrammed, v1alpha1.ReasonProgrammed) &&
+		(is(v1alpha1.ConditionBackendReachable, v1alpha1.ReasonUnknown) || is(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if x.Status.ObservedGeneration == x.Generation ||
-		!passing(v1alpha1.ConditionProgrammed, v1alpha1.ReasonApplying) && !passing(v1alpha1.ConditionBackendReachable, v1alpha1.ReasonUnknown) &&
-			!passing(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending) {
+	if x.Status.ObservedGeneration == x.Generation || !passing {
 		delete(r.since, x.UID)
 		return 0
 	}

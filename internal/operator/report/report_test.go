@@ -1,0 +1,400 @@
+package report
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/speaker/contract"
+)
+
+// world is a gateway with one export and two pods that serve it.
+type world struct {
+	gw   *v1alpha1.NFSGateway
+	x    *v1alpha1.NFSExport
+	plan plan.Plan
+	seen Seen
+}
+
+const vip = "192.0.2.10"
+
+func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)) *world {
+	w := &world{
+		gw: &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "fast"}},
+		x: &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "data", UID: "00000000-0000-0000-0000-000000000001"}, Spec: v1alpha1.NFSExportSpec{
+			GatewayRef: v1alpha1.GatewayReference{Name: "fast"},
+			Backend:    v1alpha1.Backend{NFS: &v1alpha1.NFSServer{Server: "filer.example", Port: 2049, Path: "/vol"}},
+			Access:     []v1alpha1.AccessRule{{From: v1alpha1.AccessFrom{Networks: []string{"10.0.0.0/8"}}, Mode: "ReadWrite", Squash: "Root"}},
+			Address:    v1alpha1.Address{RDMAPort: 20049, TCPPort: 2049}, SealHandles: "Auto",
+		}},
+	}
+	if virtual {
+		w.gw.Spec.Exposure = v1alpha1.Exposure{Type: v1alpha1.ExposureVirtualIP, VirtualIP: &v1alpha1.VirtualIP{Pool: []string{vip}, Network: "rdma-net"}}
+		w.gw.Spec.RDMA = &v1alpha1.RDMA{Networks: []v1alpha1.Network{{Name: "rdma-net", Interface: "rdma0"}}}
+	}
+	if edit != nil {
+		edit(w.gw, w.x)
+	}
+	w.plan = plan.Make(plan.Input{
+		Gateway: w.gw, Exports: []v1alpha1.NFSExport{*w.x}, Namespaces: map[string]map[string]string{"storage": {}}, Networks: map[string]bool{"storage/rdma-net": true},
+	})
+	e := &w.plan.Exports[0]
+	w.seen = Seen{Refused: map[string]string{}, Failed: map[string]string{}, Services: map[string]*corev1.Service{e.Service: {Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.12"}}}}
+	for _, name := range []string{"fast-0", "fast-1"} {
+		w.seen.Pods = append(w.seen.Pods, w.pod(name))
+	}
+	return w
+}
+
+// pod is one that serves the export.
+func (w *world) pod(name string) Pod {
+	e := &w.plan.Exports[0]
+	p := Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{plan.LabelGateway: "fast", plan.LabelWorkload: "fast"}}, Status: corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: "10.1.0.7", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}}}
+	if e.Config == nil {
+		return p
+	}
+	at := status.Export{Name: e.Config.Name, State: status.Serving, Hash: e.Hash, Backend: status.Backend{
+		Kind: "nfs", Path: "/vol", Healthy: true, Versions: []string{"3", "4.1", "4.2"}, Remote: &status.Remote{},
+	}}
+	for _, l := range e.Config.Listeners {
+		at.Listeners = append(at.Listeners, status.Listener{Network: l.Network, Configured: l.Address, State: status.Listening})
+	}
+	p.Status = &status.Status{Ready: true, Exports: []status.Export{at}}
+	return p
+}
+
+func (w *world) at(pod int) *status.Export { return &w.seen.Pods[pod].Status.Exports[0] }
+
+// alone leaves one pod, with a status that says nothing of its gateway.
+func (w *world) alone(s corev1.PodStatus) {
+	w.seen.Pods = w.seen.Pods[:1]
+	p := &w.seen.Pods[0]
+	p.Pod.Status, p.Status = s, nil
+}
+
+func replicas(n int32) func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport) {
+	return func(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) { g.Spec.Replicas = &n }
+}
+
+func device(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
+	g.Spec.Replicas = new(int32(1))
+	g.Spec.RDMA = &v1alpha1.RDMA{Device: &v1alpha1.Device{ResourceName: "nvidia.com/rdma_vf", Count: 1}}
+}
+
+func waitingFor(reason, message string) corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "gateway", Image: "gateway:1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+	}}}
+}
+
+func unscheduled(words string) corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: words}}}
+}
+
+func TestExportConditions(t *testing.T) {
+	one := replicas(1)
+	readyPod := []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	problem := func(p contract.Problem) func(*world) {
+		return func(w *world) {
+			for i := range w.seen.Pods {
+				w.seen.Pods[i].Speaker = &contract.Status{Problems: []contract.Problem{p}}
+			}
+		}
+	}
+	rdma := func(f func(*status.Listener)) func(*world) { return func(w *world) { f(&w.at(0).Listeners[0]) } }
+	for _, c := range []struct {
+		name    string
+		virtual bool
+		edit    func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
+		see     func(*world)
+		kind    string
+		status  metav1.ConditionStatus
+		reason  string
+		message string
+	}{
+		{name: "applied", kind: "Programmed", status: "True", reason: "Programmed", message: "applied by 2 of 2 pods"},
+		{name: "one pod has no node", see: func(w *world) {
+			p := w.seen.Pods[1]
+			p.Status, p.Pod.Status = nil, unscheduled("0/3 nodes are available")
+			w.seen.Pods[1] = p
+		},
+			kind: "Programmed", status: "True", reason: "Programmed", message: `applied by 1 of 2 pods: pod fast-1 fits on no node: "0/3 nodes are available"`},
+		{name: "no pods", see: func(w *world) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet"},
+		{name: "replicas 0", edit: replicas(0), see: func(w *world) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "NoReplicas",
+			message: "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more"},
+		{name: "pods are going", see: func(w *world) {
+			for i := range w.seen.Pods {
+				w.seen.Pods[i].DeletionTimestamp = &metav1.Time{}
+			}
+		}, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet"},
+		{name: "admission", see: func(w *world) { w.seen.Pods = nil; w.seen.Refused["fast"] = "pods \"fast-\" is forbidden:\n violates" },
+			kind: "Programmed", status: "False", reason: "PodsRefused", message: `a pod of fast cannot be made: "pods \"fast-\" is forbidden: violates"; and 1 more`},
+		{name: "the kubelet's admission", edit: one, see: func(w *world) {
+			w.alone(corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "no healthy devices"})
+		}, kind: "Programmed", status: "False", reason: "PodsRefused", message: `pod fast-0 was refused by its node: UnexpectedAdmissionError: "no healthy devices"`},
+		{name: "failed", edit: one, see: func(w *world) { w.alone(corev1.PodStatus{Phase: corev1.PodFailed, Message: "gone"}) }, kind: "Programmed", status: "False", reason: "PodsCrashing",
+			message: `pod fast-0 has failed: "gone"`},
+		{name: "crashing", edit: one, see: func(w *world) {
+			s := waitingFor("CrashLoopBackOff", "back-off")
+			s.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "stateDir: no"}
+			w.alone(s)
+		}, kind: "Programmed", status: "False", reason: "PodsCrashing",
+			message: `pod fast-0 ends again and again: container gateway, exit code 1: "stateDir: no": kubectl logs --previous has more`},
+		{name: "no image", edit: one, see: func(w *world) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Programmed", status: "False", reason: "ImageNotPulled",
+			message: `pod fast-0 lacks the image gateway:1: ErrImagePull: "denied"`},
+		{name: "no secret", edit: one, see: func(w *world) { w.alone(waitingFor("CreateContainerConfigError", "secret not found")) }, kind: "Programmed", status: "False", reason: "PodsPending",
+			message: `pod fast-0 does not start: CreateContainerConfigError: "secret not found"`},
+		{name: "starting", edit: one, see: func(w *world) { w.alone(corev1.PodStatus{Phase: corev1.PodPending}) }, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is starting"},
+		{name: "no device anywhere", edit: device, see: func(w *world) { w.alone(unscheduled("Insufficient nvidia.com/rdma_vf")) }, kind: "Programmed", status: "False", reason: "NoNodeOffersResource",
+			message: "pod fast-0 waits for nvidia.com/rdma_vf, which no node offers: install the device plugin that does, or name another resource in rdma.device.resourceName"},
+		{name: "no device left", edit: device, see: func(w *world) {
+			w.alone(unscheduled("Insufficient nvidia.com/rdma_vf"))
+			w.seen.Nodes = []corev1.Node{{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/rdma_vf": resource.MustParse("2")}}}}
+		}, kind: "Programmed", status: "False", reason: "PodsPending", message: `pod fast-0 fits on no node: "Insufficient nvidia.com/rdma_vf"`},
+		{name: "not asked", edit: one, see: func(w *world) { w.alone(w.seen.Pods[0].Pod.Status) }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-0 was not asked yet"},
+		{name: "silent", edit: one, see: func(w *world) {
+			w.alone(corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7", Conditions: readyPod})
+			w.seen.Pods[0].Error = "connection refused"
+		}, kind: "Programmed", status: "False", reason: "PodsUnreachable",
+			message: `pod fast-0 is ready, but its /status does not answer the operator: "connection refused": let the operator's pods reach port 9180 of the gateway's, through NetworkPolicies too`},
+		{name: "silent and not ready", edit: one, see: func(w *world) {
+			w.alone(corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"})
+			w.seen.Pods[0].Error = "connection refused"
+		}, kind: "Programmed", status: "False", reason: "PodsPending", message: `pod fast-0 does not answer yet: "connection refused"`},
+		{name: "not ready", see: func(w *world) {
+			for i := range w.seen.Pods {
+				w.seen.Pods[i].Pod.Status.Conditions = nil
+			}
+		}, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 runs, and is not ready yet; and 1 more"},
+		{name: "draining", edit: one, see: func(w *world) { w.seen.Pods = w.seen.Pods[:1]; w.seen.Pods[0].Status.Draining = true },
+			kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is about to end"},
+		{name: "a file that is refused", see: func(w *world) { w.seen.Pods[1].Status.Config.Error = "line 3: no" }, kind: "Programmed", status: "False", reason: "NotApplied",
+			message: `pod fast-1 refuses its configuration as a whole: "line 3: no"`},
+		{name: "an export that is refused", see: func(w *world) { w.at(1).State, w.at(1).Error = status.Outdated, "address in use" }, kind: "Programmed", status: "False", reason: "NotApplied",
+			message: `pod fast-1 refuses the configuration: "address in use"`},
+		{name: "an older one", see: func(w *world) { w.at(1).Hash = "0123456789abcdef" }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-1 has not applied it yet"},
+		{name: "an older one can be mounted", see: func(w *world) { w.at(1).Hash = "0123456789abcdef" }, kind: "Ready", status: "True", reason: "Ready",
+			message: "mount -t nfs -o vers=4.2,proto=rdma,port=20049 10.96.0.12:/ /mnt"},
+
+		{name: "reachable", kind: "BackendReachable", status: "True", reason: "Reachable", message: "nfs filer.example:/vol answers 2 pods"},
+		{name: "nobody asked", see: func(w *world) { w.seen.Pods = nil }, kind: "BackendReachable", status: "Unknown", reason: "Unknown", message: "no pod has asked nfs filer.example:/vol yet"},
+		{name: "asked just now", see: func(w *world) { w.at(1).Backend.Healthy = false }, kind: "BackendReachable", status: "Unknown", reason: "Unknown",
+			message: "pod fast-1 has not heard of nfs filer.example:/vol yet"},
+		{name: "away", see: func(w *world) { w.at(1).Backend.Healthy, w.at(1).Backend.Error = false, "no route to host" }, kind: "BackendReachable", status: "False", reason: "Unreachable",
+			message: `nfs filer.example:/vol does not answer pod fast-1: "no route to host": see that it runs, and that firewalls and NetworkPolicies let the pods reach it`},
+		{name: "refusing", see: func(w *world) {
+			b := &w.at(0).Backend
+			b.Healthy, b.Error, b.Refused, b.AskedFrom, b.AskedAddress = false, "version 3: MNT3ERR_ACCES", true, 812, netip.MustParseAddr("10.1.0.7")
+		}, kind: "BackendReachable", status: "False", reason: "BackendRefuses",
+			message: `nfs filer.example:/vol refuses pod fast-0, which asked from 10.1.0.7:812: "version 3: MNT3ERR_ACCES": let it export /vol to that address, or to the node's if the network plugin hides pods behind their nodes; with no_root_squash where root is to be root`},
+		{name: "refusing a high port", see: func(w *world) {
+			b := &w.at(0).Backend
+			b.Healthy, b.Error, b.Refused, b.AskedFrom, b.AskedAddress = false, "MNT3ERR_ACCES", true, 40000, netip.MustParseAddr("fd00::7")
+		}, kind: "Ready", status: "False", reason: "BackendRefuses",
+			message: `nfs filer.example:/vol refuses pod fast-0, which asked from [fd00::7]:40000: "MNT3ERR_ACCES": let it export /vol to that address, or to the node's if the network plugin hides pods behind their nodes; with no_root_squash where root is to be root; and with the option insecure, since the port is above 1023`},
+		{name: "a volume", see: func(w *world) {
+			b := &w.at(0).Backend
+			b.Healthy, b.Error, b.Remote = false, "the directory has not answered for 1m0s", nil
+		}, kind: "BackendReachable", status: "False", reason: "Unreachable", message: `the volume of pod fast-0 does not answer: "the directory has not answered for 1m0s"`},
+
+		{name: "served", kind: "RDMAReady", status: "True", reason: "Serving", message: "served by 2 pods"},
+		{name: "nowhere", see: func(w *world) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no pod serves the export yet"},
+		{name: "a port in use", see: rdma(func(l *status.Listener) { l.State, l.Error = status.Retrying, "address already in use" }), kind: "RDMAReady", status: "False", reason: "ListenerFailed",
+			message: `pod fast-0 cannot listen on :21000: "address already in use"`},
+		{name: "no device", see: rdma(func(l *status.Listener) {
+			l.Device = &status.Device{Problems: []string{"there is no RDMA device", "load it"}}
+		}),
+			kind: "RDMAReady", status: "False", reason: "DeviceMissing", message: "pod fast-0: there is no RDMA device; load it"},
+		{name: "a device that is down", see: rdma(func(l *status.Listener) {
+			l.Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"port 1 is DOWN"}}
+		}), kind: "Ready", status: "False", reason: "DeviceNotUsable", message: "pod fast-0: port 1 is DOWN"},
+		{name: "no speaker", virtual: true, kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
+			message: "no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181"},
+		{name: "nobody", virtual: true, see: problem(contract.Problem{Reason: contract.LeaseUnreachable, Address: "192.0.2.99"}), kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
+			message: "no pod carries 192.0.2.10 now"},
+		{name: "somebody else", virtual: true, see: problem(contract.Problem{Reason: contract.AddressConflict, Address: vip, Message: "02:00:00:00:00:01 answers for it"}),
+			kind: "RDMAReady", status: "False", reason: "AddressNotHeld", message: "pod fast-0 cannot carry 192.0.2.10: 02:00:00:00:00:01 answers for it"},
+		{name: "not layer 2", virtual: true, see: problem(contract.Problem{Reason: contract.NetworkNotLayer2, Message: "rdma0 is an ipvlan in mode l3"}),
+			kind: "RDMAReady", status: "False", reason: "NetworkNotLayer2", message: "pod fast-0 cannot carry 192.0.2.10: rdma0 is an ipvlan in mode l3"},
+		{name: "too many addresses", virtual: true, see: problem(contract.Problem{Reason: contract.DeviceAddressLimit, Address: vip, Message: "its table is full"}),
+			kind: "Ready", status: "False", reason: "DeviceAddressLimit", message: "pod fast-0 cannot carry 192.0.2.10: its table is full"},
+
+		{name: "no clients", kind: "ClientAddressesVisible", status: "Unknown", reason: "NoClients",
+			message: "no client is connected, so nothing is known of the addresses that access rules will see"},
+		{name: "nodes", see: clients("10.9.0.1", "10.244.1.1", "::ffff:10.9.0.1"), kind: "ClientAddressesVisible", status: "False", reason: "NodesOnly",
+			message: "all connections come from addresses of nodes: their clients are nodes, or kube-proxy or the network plugin hides them: then access rules can tell no more than nodes"},
+		{name: "clients", see: clients("10.9.0.1", "10.9.0.2"), kind: "ClientAddressesVisible", status: "True", reason: "Visible", message: "connections come from other addresses than nodes'"},
+
+		{name: "no address", see: func(w *world) { clear(w.seen.Services) }, kind: "Ready", status: "False", reason: "AddressPending",
+			message: "Service sluice-data has no address yet: see what its load balancer says of it"},
+		{name: "no Service", see: func(w *world) { w.seen.Failed["sluice-data"] = "provided IP is already allocated" }, kind: "Ready", status: "False", reason: "AddressPending",
+			message: `Service sluice-data cannot be made: "provided IP is already allocated"`},
+		{name: "not accepted", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, kind: "Ready", status: "False", reason: "NamespaceNotAllowed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(c.virtual, c.edit)
+			if c.see != nil {
+				c.see(w)
+			}
+			got := Export(&w.plan, &w.plan.Exports[0], &w.seen)
+			check(t, got.Conditions, c.kind, c.status, c.reason, c.message)
+		})
+	}
+}
+
+func clients(addresses ...string) func(*world) {
+	return func(w *world) {
+		w.seen.Nodes = []corev1.Node{{
+			Spec:   corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.9.0.1"}, {Type: corev1.NodeHostName, Address: "node"}}},
+		}}
+		for i, a := range addresses {
+			e := w.at(i % 2)
+			e.Clients = append(e.Clients, status.Client{Network: config.TCP, Remote: netip.AddrPortFrom(netip.MustParseAddr(a), 700)})
+		}
+	}
+}
+
+// check compares one condition. The message is wanted without its anchor; an empty one is not compared.
+func check(t *testing.T, all []metav1.Condition, kind string, want metav1.ConditionStatus, reason, message string) {
+	t.Helper()
+	c := meta.FindStatusCondition(all, kind)
+	if c == nil {
+		t.Fatalf("no condition %s in %+v", kind, all)
+	}
+	if c.Status != want || c.Reason != reason {
+		t.Errorf("%s is %s, %s: %s; want %s, %s", kind, c.Status, c.Reason, c.Message, want, reason)
+	}
+	anchor := " (docs/troubleshooting.md#" + strings.ToLower(reason) + ")"
+	if want == metav1.ConditionTrue {
+		anchor = ""
+	}
+	got, ended := strings.CutSuffix(c.Message, anchor)
+	if !ended {
+		t.Errorf("%q does not end with %q", c.Message, anchor)
+	}
+	if message != "" && got != message {
+		t.Errorf("got  %s\nwant %s", got, message)
+	}
+}
+
+func TestNoGateway(t *testing.T) {
+	w := newWorld(false, nil)
+	w.x.Status.Backend = "nfs filer.example:/vol"
+	s := NoGateway(w.x)
+	check(t, s.Conditions, "Accepted", "False", "GatewayNotFound", "")
+	check(t, s.Conditions, "Ready", "False", "GatewayNotFound", "")
+	if s.Backend != w.x.Status.Backend || s.Address != "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestExportStatus(t *testing.T) {
+	w := newWorld(true, nil)
+	clients("10.9.0.1", "10.9.0.2", "10.9.0.3")(w)
+	w.at(1).Backend.Versions = []string{"3"}
+	w.seen.Pods[1].Speaker = &contract.Status{Groups: []contract.GroupStatus{{Addresses: []contract.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}}}
+	s := Export(&w.plan, &w.plan.Exports[0], &w.seen)
+	if s.Address != vip || s.AddressHolder != "fast-1" || s.Clients != 3 || s.ConfigHash != w.plan.Exports[0].Hash || len(s.NFSVersions) != 1 {
+		t.Errorf("%+v", s)
+	}
+	if want := "mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,mountport=2049,nolock 192.0.2.10:/ /mnt"; s.Mount != want {
+		t.Errorf("got  %s\nwant %s", s.Mount, want)
+	}
+	if want := "mount -t nfs -o vers=3,proto=tcp,port=2049,mountproto=tcp,mountport=2049,nolock 10.96.0.12:/ /mnt"; s.MountTCP != want {
+		t.Errorf("got  %s\nwant %s", s.MountTCP, want)
+	}
+	check(t, s.Conditions, "Ready", "True", "Ready", s.Mount)
+	w.at(0).Hash = "0123456789abcdef"
+	if s := Export(&w.plan, &w.plan.Exports[0], &w.seen); s.ConfigHash != "" {
+		t.Errorf("hash %s, though the pods differ", s.ConfigHash)
+	}
+}
+
+func TestMountLine(t *testing.T) {
+	for _, c := range []struct {
+		network, address string
+		versions         []string
+		want             string
+	}{
+		{"rdma", "10.96.0.12", []string{"3", "4.0", "4.1"}, "mount -t nfs -o vers=4.1,proto=rdma,port=20049 10.96.0.12:/ /mnt"},
+		{"rdma", "fd00::12", []string{"4.2", "3"}, "mount -t nfs -o vers=4.2,proto=rdma6,port=20049 [fd00::12]:/ /mnt"},
+		{"tcp", "fd00::12", []string{"3"}, "mount -t nfs -o vers=3,proto=tcp6,port=20049,mountproto=tcp6,mountport=2049,nolock [fd00::12]:/ /mnt"},
+		{"tcp", "lb.example", []string{"4.1"}, "mount -t nfs -o vers=4.1,proto=tcp,port=20049 lb.example:/ /mnt"},
+		{"rdma", "", []string{"4.1"}, ""},
+		{"rdma", "10.96.0.12", nil, ""},
+	} {
+		if got := mountLine(c.network, c.address, 20049, 2049, c.versions); got != c.want {
+			t.Errorf("%s %s %v:\ngot  %s\nwant %s", c.network, c.address, c.versions, got, c.want)
+		}
+	}
+}
+
+func TestLoadBalancerAddress(t *testing.T) {
+	w := newWorld(false, nil)
+	x := &w.plan.Exports[0]
+	svc := w.seen.Services[x.Service]
+	svc.Spec.Type = corev1.ServiceTypeLoadBalancer
+	for _, c := range []struct {
+		ingress []corev1.LoadBalancerIngress
+		want    string
+	}{{nil, ""}, {[]corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}, "198.51.100.1"}, {[]corev1.LoadBalancerIngress{{Hostname: "lb.example"}}, "lb.example"}} {
+		svc.Status.LoadBalancer.Ingress = c.ingress
+		if got := Export(&w.plan, x, &w.seen).Address; got != c.want {
+			t.Errorf("%+v: %q, want %q", c.ingress, got, c.want)
+		}
+	}
+}
+
+func TestGateway(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		virtual         bool
+		edit            func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
+		see             func(*world)
+		kind            string
+		status          metav1.ConditionStatus
+		reason, message string
+		pods            string
+	}{
+		{name: "well", kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "2/2"},
+		{name: "all run", kind: "Programmed", status: "True", reason: "Programmed", message: "all of 2 pods run", pods: "2/2"},
+		{name: "served", kind: "RDMAReady", status: "True", reason: "Serving", message: "1 export served", pods: "2/2"},
+		{name: "one is missing", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Programmed", status: "False", reason: "PodsPending",
+			message: "1 of 2 pods of fast are not made yet", pods: "1/2"},
+		{name: "one is enough", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "1/2"},
+		{name: "none", see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet", pods: "0/2"},
+		{name: "none serves", see: func(w *world) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no export is served yet", pods: "0/2"},
+		{name: "replicas 0", edit: replicas(0), see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "NoReplicas",
+			message: "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more", pods: "0/0"},
+		{name: "an address that nobody carries", virtual: true, kind: "Ready", status: "False", reason: "AddressNotHeld",
+			message: "export storage/data: no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181 (docs/troubleshooting.md#addressnotheld)", pods: "2/2"},
+		{name: "a bad pool", virtual: true, edit: func(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
+			g.Spec.Exposure.VirtualIP.Pool = []string{"192.0.2.9-192.0.2.1"}
+		},
+			kind: "Ready", status: "False", reason: "PoolInvalid", pods: "0/2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(c.virtual, c.edit)
+			if c.see != nil {
+				c.see(w)
+			}
+			s := Gateway(&w.plan, &w.seen)
+			check(t, s.Conditions, c.kind, c.status, c.reason, strings.TrimSuffix(c.message, " (docs/troubleshooting.md#addressnotheld)"))
+			if s.Pods != c.pods || s.Replicas != int32(len(w.seen.Pods)) || s.HandleKeysSecret != "fast-handle-keys" || s.Selector != "sluice.dev/gateway=fast,sluice.dev/workload=fast" {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}

@@ -1,0 +1,174 @@
+//go:build operator
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+const (
+	yes     = metav1.ConditionTrue
+	no      = metav1.ConditionFalse
+	unknown = metav1.ConditionUnknown
+)
+
+// Exports of other namespaces need the gateway's consent, which follows the namespaces' labels; nodes give access rules their addresses.
+func TestWholeCluster(t *testing.T) {
+	home, away := newNamespace(t), newNamespace(t)
+	startNodes(t, home)
+	start(t, "", false, nil)
+	ctx := t.Context()
+	gw, x := newGateway(home, "fast"), newExport(away, "data", "fast")
+	gw.Spec.AllowedExports.Namespaces = v1alpha1.AllowedNamespaces{From: v1alpha1.NamespacesSelector, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}}
+	gw.Spec.AllowedBackends = []v1alpha1.AllowedBackend{{Servers: []string{"127.0.0.1"}}}
+	x.Spec.GatewayRef.Namespace = home
+	x.Spec.Access[0].From = v1alpha1.AccessFrom{Nodes: &metav1.LabelSelector{MatchLabels: map[string]string{"rack": away}}}
+	must(t, kube.Create(ctx, x))
+	eventually(t, "there is no gateway", condition(x, v1alpha1.ConditionAccepted, no, v1alpha1.ReasonGatewayNotFound))
+	must(t, kube.Create(ctx, gw))
+	eventually(t, "the namespace is not allowed", condition(x, v1alpha1.ConditionAccepted, no, v1alpha1.ReasonNamespaceNotAllowed))
+
+	var ns corev1.Namespace
+	must(t, kube.Get(ctx, client.ObjectKey{Name: away}, &ns))
+	ns.Labels["team"] = "a"
+	must(t, kube.Update(ctx, &ns))
+	eventually(t, "no node has the labels", condition(x, v1alpha1.ConditionResolvedRefs, no, v1alpha1.ReasonNoSuchNodes))
+
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + away, Labels: map[string]string{"rack": away}}}
+	must(t, kube.Create(ctx, node))
+	t.Cleanup(func() { _ = kube.Delete(context.Background(), node) })
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+	must(t, kube.Status().Update(ctx, node))
+	eventually(t, "the export is ready", isReady(x))
+
+	eventually(t, "no client is connected", condition(x, v1alpha1.ConditionClientAddressesVisible, unknown, v1alpha1.ReasonNoClients))
+	var pods corev1.PodList
+	must(t, kube.List(ctx, &pods, client.InNamespace(home)))
+	c, err := net.Dial("tcp", net.JoinHostPort(pods.Items[0].Status.PodIP, fmt.Sprint(plan.FirstPort+1)))
+	must(t, err)
+	defer c.Close() //nolint:errcheck // the test ends
+	eventually(t, "its address is a node's", condition(x, v1alpha1.ConditionClientAddressesVisible, no, v1alpha1.ReasonNodesOnly))
+
+	must(t, kube.Delete(ctx, x))
+	eventually(t, "the Service in the gateway's namespace is gone", func() error {
+		var services corev1.ServiceList
+		must(t, kube.List(ctx, &services, client.InNamespace(home)))
+		if len(services.Items) > 0 {
+			return fmt.Errorf("%d Services", len(services.Items))
+		}
+		return nil
+	})
+}
+
+// What exports and pods come to is told: each case is a condition that a live cluster leads to.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	backendOf := func(server string, port int32, path string) v1alpha1.Backend {
+		return v1alpha1.Backend{NFS: &v1alpha1.NFSServer{Server: server, Port: port, MountPort: port, Path: path}}
+	}
+	// podStatus makes a pod of the gateway's by hand, in a state.
+	podStatus := func(t *testing.T, ns string, s corev1.PodStatus) {
+		var d appsv1.Deployment
+		eventually(t, "the Deployment is there", func() error { return kube.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "fast"}, &d) })
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fast-x", Namespace: ns, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		must(t, kube.Create(t.Context(), pod))
+		pod.Status = s
+		must(t, kube.Status().Update(t.Context(), pod))
+	}
+	waiting := func(reason, message string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "gateway", Image: "registry.example/gateway:1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+		}}}
+	}
+	readyPod := []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	for _, c := range []struct {
+		name   string
+		pods   bool // real ones
+		change func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, x *v1alpha1.NFSExport)
+		after  func(t *testing.T, ns string)
+		kind   string
+		status metav1.ConditionStatus
+		reason string
+		words  string // in the message
+	}{
+		{name: "a claim that is missing", kind: v1alpha1.ConditionResolvedRefs, status: no, reason: v1alpha1.ReasonClaimNotFound, words: `"disk"`,
+			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+				x.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
+			}},
+		{name: "a backend that is away", pods: true, kind: v1alpha1.ConditionBackendReachable, status: no, reason: v1alpha1.ReasonUnreachable, words: "does not answer pod fast-",
+			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+				x.Spec.Backend = backendOf("127.0.0.1", 1, "/")
+			}},
+		{name: "a backend that refuses", pods: true, kind: v1alpha1.ConditionBackendReachable, status: no, reason: v1alpha1.ReasonBackendRefuses, words: "which asked from 127.0.0.1:",
+			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+				x.Spec.Backend = backendOf("127.0.0.1", int32(backend.port), "/nowhere")
+			}},
+		{name: "no pods wanted", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonNoReplicas, words: "spec.replicas",
+			change: func(_ *testing.T, _ *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
+				gw.Spec.Replicas = new(int32(0))
+			}},
+		{name: "no pods yet", kind: v1alpha1.ConditionReady, status: no, reason: v1alpha1.ReasonPodsPending, words: "2 of 2 pods"},
+		{name: "refused by admission", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsRefused, words: `violates PodSecurity`,
+			after: func(t *testing.T, ns string) {
+				var d appsv1.Deployment
+				eventually(t, "the Deployment is there", func() error { return kube.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "fast"}, &d) })
+				d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: `pods "fast-x" is forbidden: violates PodSecurity`}}
+				must(t, kube.Status().Update(t.Context(), &d))
+			}},
+		{name: "refused by the node", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsRefused, words: "UnexpectedAdmissionError",
+			after: func(t *testing.T, ns string) {
+				podStatus(t, ns, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "Allocate failed"})
+			}},
+		{name: "no image", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonImageNotPulled, words: "registry.example/gateway:1",
+			after: func(t *testing.T, ns string) { podStatus(t, ns, waiting("ImagePullBackOff", "not found")) }},
+		{name: "crashing", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsCrashing, words: "again and again",
+			after: func(t *testing.T, ns string) { podStatus(t, ns, waiting("CrashLoopBackOff", "back-off")) }},
+		{name: "silent", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsUnreachable, words: "/status",
+			after: func(t *testing.T, ns string) {
+				podStatus(t, ns, corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "127.250.0.1", PodIPs: []corev1.PodIP{{IP: "127.250.0.1"}}, Conditions: readyPod})
+			}},
+		{name: "a listener that fails", pods: true, kind: v1alpha1.ConditionRDMAReady, status: no, reason: v1alpha1.ReasonListenerFailed, words: "cannot listen on :21000",
+			change: func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
+				gw.Spec.Replicas = new(int32(1))
+				l, err := net.Listen("tcp", fmt.Sprintf("127.%d.0.2:%d", n.subnet, plan.FirstPort)) // where the first pod listens
+				must(t, err)
+				t.Cleanup(func() { _ = l.Close() })
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ns := newNamespace(t)
+			var n *nodes
+			if c.pods {
+				n = startNodes(t, ns)
+			}
+			gw, x := newGateway(ns, "fast"), newExport(ns, "data", "fast")
+			if c.change != nil {
+				c.change(t, n, gw, x)
+			}
+			op := start(t, ns, false, nil)
+			must(t, kube.Create(t.Context(), gw))
+			must(t, kube.Create(t.Context(), x))
+			if c.after != nil {
+				c.after(t, ns)
+			}
+			eventually(t, c.reason, condition(x, c.kind, c.status, c.reason))
+			m := find(x, c.kind).Message
+			if !strings.Contains(m, c.words) || !strings.HasSuffix(m, "(docs/troubleshooting.md#"+strings.ToLower(c.reason)+")") {
+				t.Errorf("message %q, want %q in it and the anchor at its end", m, c.words)
+			}
+			op.stop()
+		})
+	}
+}
