@@ -1,6 +1,9 @@
 package speaker
 
 import (
+	"errors"
+	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,13 +65,34 @@ func TestGivenUp(t *testing.T) {
 func TestStopped(t *testing.T) {
 	r, a, b := pair(t)
 	a.talk() // its gateway still sends to clients
+	var conns []net.Conn
+	for _, ip := range r.vips {
+		if c, name, err := r.dial(ip); err != nil {
+			t.Fatal(err)
+		} else if name == a.name {
+			conns = append(conns, c)
+		}
+	}
 	a.signal(syscall.SIGSTOP)
+	for end := time.Now().Add(leaseTime); time.Now().Before(end); time.Sleep(askEvery) {
+		for _, c := range conns {
+			if err := echo(c); err != nil {
+				t.Fatalf("a connection that there was, to %v: %v", c.RemoteAddr(), err)
+			}
+		}
+	}
 	r.eventually(leaseTime+6*time.Second, "the other pod carries all", r.all(b))
 	time.Sleep(time.Second)
 	a.signal(syscall.SIGCONT)
 	r.eventually(4*time.Second, "who lost has removed its addresses", func() bool { return a.addresses() == 0 })
 	if !r.all(b)() {
 		t.Error("the other pod no longer carries all")
+	}
+	for _, c := range conns {
+		if err := echo(c); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the connection to %v is not over: %v", c.RemoteAddr(), err)
+		}
+		_ = c.Close()
 	}
 }
 

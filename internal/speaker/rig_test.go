@@ -278,7 +278,7 @@ func (r *rig) write(config string) {
 	}
 }
 
-// serve is the pod's gateway: whoever connects is told the pod's name.
+// serve is the pod's gateway: whoever connects is told the pod's name, and what he says.
 func (p *pod) serve() {
 	p.ns.do(func() error {
 		l, err := net.Listen("tcp", ":"+port)
@@ -292,8 +292,11 @@ func (p *pod) serve() {
 				if err != nil {
 					return
 				}
-				_, _ = io.WriteString(c, p.name)
-				_ = c.Close()
+				go func() {
+					_, _ = io.WriteString(c, p.name)
+					_, _ = io.Copy(c, c)
+					_ = c.Close()
+				}()
 			}
 		}()
 		return nil
@@ -436,20 +439,46 @@ func (p *pod) addresses() (n int) {
 	return n
 }
 
-// who connects to the address as a client does, and returns the pod that answers.
-func (r *rig) who(ip netip.Addr) (name string) {
+// dial connects to the address as a client does, and returns the name of the pod that answers.
+func (r *rig) dial(ip netip.Addr) (c net.Conn, name string, err error) {
 	r.client.do(func() error {
-		c, err := net.DialTimeout("tcp", net.JoinHostPort(ip.String(), port), 300*time.Millisecond)
-		if err != nil {
-			name = err.Error()
-			return nil
-		}
-		defer c.Close()
-		b, _ := io.ReadAll(c)
-		name = string(b)
+		c, err = net.DialTimeout("tcp", net.JoinHostPort(ip.String(), port), 300*time.Millisecond)
 		return nil
 	})
+	if err != nil {
+		return nil, "", err
+	}
+	b := make([]byte, len("gw-0"))
+	if err = c.SetReadDeadline(time.Now().Add(time.Second)); err == nil {
+		_, err = io.ReadFull(c, b)
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, "", err
+	}
+	return c, string(b), nil
+}
+
+// who is the name of the pod that a client reaches at the address, or why it reaches none.
+func (r *rig) who(ip netip.Addr) string {
+	c, name, err := r.dial(ip)
+	if err != nil {
+		return err.Error()
+	}
+	_ = c.Close()
 	return name
+}
+
+// echo sends a byte and waits for it to come back.
+func echo(c net.Conn) error {
+	err := c.SetDeadline(time.Now().Add(time.Second))
+	if err == nil {
+		_, err = c.Write([]byte{1})
+	}
+	if err == nil {
+		_, err = io.ReadFull(c, make([]byte, 1))
+	}
+	return err
 }
 
 // eventually waits for a state of the rig.
