@@ -29,6 +29,7 @@ type admin struct {
 	address string // as configured
 	bound   string // as listened on; empty if nowhere
 	server  *http.Server
+	l       net.Listener
 }
 
 func newAdmin(log *slog.Logger, status func() status.Status, metrics prometheus.Gatherer, profile bool) *admin {
@@ -102,7 +103,7 @@ func (a *admin) serve(address string) error {
 func (a *admin) startLocked(address string, l net.Listener) {
 	a.address, a.bound = address, l.Addr().String()
 	s := &http.Server{Handler: a.handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
-	a.server = s
+	a.server, a.l = s, l
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("the admin page ended", "error", err)
@@ -132,5 +133,6 @@ func (a *admin) stopLocked() {
 	if a.server.Shutdown(ctx) != nil {
 		_ = a.server.Close()
 	}
+	_ = a.l.Close() // the server may not have begun to serve it
 	a.server, a.address, a.bound = nil, "", ""
 }

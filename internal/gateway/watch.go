@@ -35,7 +35,7 @@ func watch(ctx context.Context, log *slog.Logger, file string, changed func()) {
 	quiet := time.NewTimer(0)
 	quiet.Stop()
 	defer quiet.Stop()
-	changed() // before it was watched, perhaps
+	changed()           // before it was watched, perhaps
 	var since time.Time // the first event that changed was not called for; zero if there is none
 	for {
 		select {
