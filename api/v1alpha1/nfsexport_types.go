@@ -105,7 +105,7 @@ type NFSServer struct {
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="isIP(self) || self.matches('^[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?([.][A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)*$') && !self.matches('^[0-9.]*$')",message="want a host's name, such as filer.example, or its IP address, without brackets and port"
+	// +kubebuilder:validation:XValidation:rule="isIP(self) ? !ip(self).isUnspecified() : self.matches('^[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?([.][A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)*$') && !self.matches('(^|[.])[0-9]+$')",message="want a host's name, such as filer.example, or its IP address, without brackets and port"
 	Server string `json:"server"`
 	// Port is where NFS answers.
 	//
@@ -146,7 +146,7 @@ type RDMAServer struct {
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="isIP(self) || self.matches('^[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?([.][A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)*$') && !self.matches('^[0-9.]*$')",message="want a host's name, such as filer.example, or its IP address, without brackets and port"
+	// +kubebuilder:validation:XValidation:rule="isIP(self) ? !ip(self).isUnspecified() : self.matches('^[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?([.][A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)*$') && !self.matches('(^|[.])[0-9]+$')",message="want a host's name, such as filer.example, or its IP address, without brackets and port"
 	Server string `json:"server"`
 	// Port is where it answers.
 	//
@@ -229,6 +229,7 @@ type AccessFrom struct {
 	// Nodes are the addresses of the cluster's nodes with these labels; {} means all nodes.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="matchExpressions: want values with operator In or NotIn, and none with Exists or DoesNotExist"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, self.matchLabels[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="matchLabels: want values of letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
 	// +optional
 	Nodes *metav1.LabelSelector `json:"nodes,omitempty"`
 }
@@ -262,6 +263,7 @@ type Address struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.extensions) || size(self.extensions) == 0 || 2 in self.rpcRDMAVersions",message="extensions: are for version 2 alone: want 2 in rpcRDMAVersions, or no extensions"
 // +kubebuilder:validation:XValidation:rule="!has(self.continuation) || has(self.extensions) && 'MessageContinuation' in self.extensions",message="continuation: is for the extension MessageContinuation alone: add that, or leave this out"
 // +kubebuilder:validation:XValidation:rule="!has(self.placement) || has(self.extensions) && 'SendBasedPlacement' in self.extensions",message="placement: is for the extension SendBasedPlacement alone: add that, or leave this out"
+// +kubebuilder:validation:XValidation:rule="!has(self.credits) || !has(self.credits.memory) || !quantity(self.credits.memory).isInteger() || !quantity(self.inlineThreshold.call).isInteger() || quantity(self.credits.memory).asInteger() >= (has(self.credits.min) ? self.credits.min : self.credits.max < 8 ? self.credits.max : 8) * ((2 in self.rpcRDMAVersions && quantity(self.inlineThreshold.call).asInteger() < 4096 ? 4096 : quantity(self.inlineThreshold.call).asInteger()) + (has(self.extensions) && 'SendBasedPlacement' in self.extensions ? (has(self.placement) && quantity(self.placement.receiveBuffer).isInteger() ? quantity(self.placement.receiveBuffer).asInteger() : 65536) : 0))",message="credits.memory: want enough for one connection: credits.min receives of inlineThreshold.call, 4Ki at least with version 2, and placement.receiveBuffer"
 type Transport struct {
 	// RPCRDMAVersions are the versions of RPC-over-RDMA that are offered, of which a client takes one: [1], [2] or [1, 2].
 	//

@@ -130,7 +130,7 @@ func boundSchema(s map[string]any) {
 	}
 	properties, _ := s["properties"].(map[string]any)
 	if expressions, ok := properties["matchExpressions"].(map[string]any); ok {
-		boundExpressions(expressions)
+		boundSelector(properties["matchLabels"].(map[string]any), expressions)
 	}
 	for _, key := range []string{"items", "additionalProperties"} {
 		if inner, ok := s[key].(map[string]any); ok {
@@ -142,11 +142,14 @@ func boundSchema(s map[string]any) {
 	}
 }
 
-// boundExpressions bounds those of a label selector as narrowly as Kubernetes reads them, since CEL's cost is estimated from that.
-func boundExpressions(s map[string]any) {
-	s["maxItems"] = 16
-	properties := s["items"].(map[string]any)["properties"].(map[string]any)
-	properties["key"].(map[string]any)["maxLength"] = 317
+// boundSelector bounds both parts of a label selector as narrowly as Kubernetes reads them, since CEL's cost is estimated from that.
+func boundSelector(labels, expressions map[string]any) {
+	const maxSelected, maxKey, maxValue = 16, 317, 63
+	labels["maxProperties"] = maxSelected
+	labels["additionalProperties"].(map[string]any)["maxLength"] = maxValue
+	expressions["maxItems"] = maxSelected
+	properties := expressions["items"].(map[string]any)["properties"].(map[string]any)
+	properties["key"].(map[string]any)["maxLength"] = maxKey
 	properties["operator"].(map[string]any)["enum"] = []any{"In", "NotIn", "Exists", "DoesNotExist"}
-	properties["values"].(map[string]any)["items"].(map[string]any)["maxLength"] = 63
+	properties["values"].(map[string]any)["items"].(map[string]any)["maxLength"] = maxValue
 }
