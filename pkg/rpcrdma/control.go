@@ -198,7 +198,9 @@ func (k *control) refused(ic *inCall) bool {
 		case older:
 			c.settle(c.terms1(wire.Version1))
 		case ic.v2 && unknown:
-			c.settle(c.terms2())
+			if k.refusal = c.groups.ready(c); k.refusal == nil {
+				c.settle(c.terms2())
+			}
 		default:
 			k.refusal = fmt.Errorf("rpcrdma: no version that both have: %w", e)
 		}

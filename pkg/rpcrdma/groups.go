@@ -32,9 +32,9 @@ func layoutOf(b *wire.BufferStructure) *group.Layout {
 	return l
 }
 
-// ready makes the connection ready for groups, if they were configured. Both sides know each other's properties.
+// ready makes the connection ready for groups, if they were configured. Both sides know each other's properties, or one has none to tell.
 func (g *groups) ready(c *Conn) error {
-	if !c.cfg.has(MessageContinuation | SendBasedPlacement) {
+	if g.asm != nil || !c.cfg.has(MessageContinuation|SendBasedPlacement) {
 		return nil
 	}
 	zeros, err := c.cfg.Pool.Get(zeroBytes)

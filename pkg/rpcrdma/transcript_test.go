@@ -21,7 +21,7 @@ import (
 // those of a test of its own: before them go those in front of the first row.
 //
 //	config key=value...          how the side that is tested is configured, if that is not as ever; the first line: of a requester ext, results and
-//	                             threshold, and the answer to its first message (words, by commas); revocable: a client's adapter can be invalidated
+//	                             threshold, and the answer to its first message (words, by commas), or refused; revocable: a client's adapter can be invalidated
 //	mem NAME SIZE [result K]     exposes memory, with what fill(K) makes of it
 //	fill NAME token...           puts bytes at the beginning of memory
 //	is NAME token...             looks at the beginning of memory
@@ -175,6 +175,9 @@ func (x *transcript) connect(role string, options []string) (err error) {
 			}
 		}
 		x.c, x.p, x.w, err = dial2(x.t, func(cfg *Config) { configure(cfg, options) }, func(h *wire.Header) []byte {
+			if slices.Contains(options, "refused") {
+				return words(uint32(h.XID), 2, 8, 4, 3)
+			}
 			return slices.Concat(words(uint32(h.XID), 2, 8, 6), answer)
 		})
 	}
@@ -194,9 +197,7 @@ func configure(cfg *Config, options []string) {
 			cfg.Placement.Results = map[string]wire.Placement{"EXRW": wire.Explicit, "CHOICE": wire.Choice, "BYSIZE": wire.BySize}[value]
 		case "threshold":
 			cfg.Placement.Threshold = atoi(value)
-		case "ext":
-			cfg.Extensions = Extensions(atoi(value))
-		case "answer":
+		case "answer", "refused":
 		default:
 			panic(key + value)
 		}

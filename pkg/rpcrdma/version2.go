@@ -172,10 +172,11 @@ func (c *Conn) terms2() *terms {
 	if c.control.given {
 		t.ext = TransportProperties
 	}
-	if c.groups.asm != nil && c.control.given {
+	if c.groups.asm != nil {
 		t.layout = layoutOf(peer.Structure())
 		t.place = c.cfg.has(SendBasedPlacement) && len(t.layout.Targets) > 0
-		t.groups = !c.server && peer.Support()&wire.AcceptsRequest != 0
+		// A peer that told nothing may take XMTREQ nevertheless: its answer to the first one will say.
+		t.groups = !c.server && (peer.Support()&wire.AcceptsRequest != 0 || !c.control.given)
 		t.callLimit, t.replyLimit = 1, 1
 		if peer.Support()&wire.AcceptsContinue != 0 && c.cfg.has(MessageContinuation) {
 			t.ext |= MessageContinuation
@@ -220,6 +221,9 @@ func (c *Conn) pin(h *wire.Header) {
 		c.settle(c.terms1(wire.Version1))
 	case h.Procedure == wire.ConnProp && c.cfg.has(TransportProperties):
 	default:
+		if err := c.groups.ready(c); err != nil {
+			c.fail(err)
+		}
 		c.settle(c.terms2())
 	}
 }
