@@ -49,15 +49,15 @@ func run(m *testing.M) (status int) {
 		absent = fmt.Sprintf("this machine does not let root make namespaces: %v: %s", err, said)
 		return m.Run()
 	}
-	scratch, err := os.MkdirTemp("", "sluice-cluster-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	shared = &cluster{dir: filepath.Join(scratch, "cluster")}
-	keep := os.Getenv("SLUICE_CLUSTER")
-	if keep != "" {
-		shared.dir = keep
+	keep, scratch := os.Getenv("SLUICE_CLUSTER"), ""
+	shared = &cluster{dir: keep}
+	if keep == "" {
+		var err error
+		if scratch, err = os.MkdirTemp("", "sluice-cluster-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		shared.dir = filepath.Join(scratch, "cluster")
 	}
 	if _, err := os.Stat(filepath.Join(shared.dir, "run")); err != nil || keep == "" {
 		cmd := shared.command("up")
