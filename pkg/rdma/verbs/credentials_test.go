@@ -3,9 +3,6 @@
 package verbs
 
 import (
-	"errors"
-	"io"
-	"net"
 	"runtime"
 	"sync"
 	"syscall"
@@ -51,13 +48,5 @@ func TestCredentials(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatalf("only %d messages came back", c.ends[0].got.Load())
 	}
-	_ = c.ends[0].ep.Close()
-	if err := <-c.served[0]; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the dialer's Serve returned %v, want net.ErrClosed", err)
-	}
-	if err := <-c.served[1]; !errors.Is(err, io.EOF) {
-		t.Errorf("the acceptor's Serve returned %v, want io.EOF", err)
-	}
-	_ = c.l.Close()
-	c.free(t)
+	c.end(t)
 }

@@ -1,13 +1,13 @@
-# suite.sh BINARY DEVICE: the tests of the provider that need a device, "rxe" or "siw", the kernel's software.
+# suite.sh BINARY DEVICE CYCLES: the tests of the provider that need a device, "rxe" or "siw", the kernel's software.
 set -euo pipefail
-binary=$1 device=$2
+binary=$1 device=$2 cycles=$3
 net_up
 rdma_up "$device"
 ulimit -l unlimited
 failed=0
-try() { "$binary" -test.v -test.timeout 20m -address 10.0.2.15:0 -kind "$device" -test.run "$@" 2>&1 || failed=1; }
+try() { "$binary" -test.v -test.timeout 40m -address 10.0.2.15:0 -kind "$device" -test.run "$@" 2>&1 || failed=1; }
 
-try '^Test(Conformance|Software|Churn)$' -cycles 60
+try '^Test(Credentials|Conformance|Software|Churn)$' -cycles "$cycles"
 # librdmacm does not close the last device that there is; the other one has to be there first.
 rdma link delete "${device}0"
 rdma_up siw lo siw1
