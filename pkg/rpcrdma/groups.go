@@ -56,7 +56,7 @@ func (g *groups) add(ic *inCall, s *receive, cp *rdma.Completion) bool {
 	if h.Procedure == wire.Optional && (h.Operation == wire.XmtReq) != c.server && h.Operation <= wire.XmtResp {
 		return false
 	}
-	if cp.HasInvalidated {
+	if cp.HasInvalidated && h.Procedure == wire.Optional { // perhaps with a part of a reply
 		c.out.mu.Lock()
 		c.out.lost(cp.Invalidated)
 		c.out.mu.Unlock()
