@@ -65,11 +65,15 @@ func TestUninstallIsRefused(t *testing.T) {
 func TestUninstallIsForced(t *testing.T) {
 	ctx := context.Background()
 	e, g := export("team-a"), &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Name: "gateway", Namespace: "team-a"}}
-	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "team-a", Labels: map[string]string{plan.LabelManaged: plan.ManagedBy}},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 2049}}},
+	service := func(name string, labels map[string]string) *corev1.Service {
+		labels[plan.LabelManaged] = plan.ManagedBy
+		return &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a", Labels: labels},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 2049}}},
+		}
 	}
-	create(t, e, g, s)
+	s := service("data", map[string]string{plan.LabelExport: "data"})
+	create(t, e, g, s, service("gateway-admin", map[string]string{plan.LabelGateway: "gateway"})) // the latter goes with the gateway
 	exists := func(o client.Object) bool {
 		err := kube.Get(ctx, client.ObjectKeyFromObject(o), o)
 		if err != nil && !apierrors.IsNotFound(err) {

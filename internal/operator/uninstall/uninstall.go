@@ -58,14 +58,14 @@ func Run(ctx context.Context, c client.Client, o Options, out io.Writer) error {
 	if err := o.remove(ctx, c, &v1alpha1.NFSExportList{}); err != nil {
 		return err
 	}
-	if err := o.gone(ctx, c, &corev1.ServiceList{}, "Services of exports, which the operator removes if it runs"); err != nil {
+	if err := o.gone(ctx, c, &corev1.ServiceList{}, plan.LabelExport, "Services of exports, which the operator removes if it runs"); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "deleting NFSGateways")
 	if err := o.remove(ctx, c, &v1alpha1.NFSGatewayList{}); err != nil {
 		return err
 	}
-	return o.gone(ctx, c, &corev1.PodList{}, "gateway pods, which drain")
+	return o.gone(ctx, c, &corev1.PodList{}, plan.LabelGateway, "gateway pods, which drain")
 }
 
 // each lists objects in all namespaces that count.
@@ -100,11 +100,11 @@ func (o Options) remove(ctx context.Context, c client.Client, list client.Object
 	return o.each(ctx, c, list, func(x client.Object) error { return client.IgnoreNotFound(c.Delete(ctx, x)) })
 }
 
-// gone waits until no object of the kind is there that the operator made.
-func (o Options) gone(ctx context.Context, c client.Client, list client.ObjectList, what string) error {
+// gone waits until no object of the kind is there that the operator made, and that has the label.
+func (o Options) gone(ctx context.Context, c client.Client, list client.ObjectList, label, what string) error {
 	var left []string
 	for {
-		now, err := o.names(ctx, c, list, client.MatchingLabels{plan.LabelManaged: plan.ManagedBy})
+		now, err := o.names(ctx, c, list, client.MatchingLabels{plan.LabelManaged: plan.ManagedBy}, client.HasLabels{label})
 		if err == nil && len(now) == 0 {
 			return nil
 		}
