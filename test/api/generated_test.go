@@ -3,6 +3,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -151,10 +152,7 @@ func TestValidations(t *testing.T) {
 	}
 	count := 0
 	for _, n := range nodes() {
-		if n.path == "" {
-			continue
-		}
-		part, _, _ := strings.Cut(n.path, ".")
+		part, _, _ := strings.Cut(cmp.Or(n.path, "spec"), ".")
 		s, i, p := where(subjects[n.kind+" "+part], n.path)
 		if s == nil {
 			t.Errorf("%s: no object of testdata/objects has it", n)

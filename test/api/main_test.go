@@ -141,7 +141,7 @@ func keep(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured
 // unchecked is what the server adds when the schema refuses an object before its CEL rules are tried.
 const unchecked = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
 
-// causes are those of a refusal, as "FIELD: MESSAGE", sorted; the message without the value.
+// causes are those of a refusal, as "FIELD: MESSAGE", sorted; none if the object was not refused.
 func causes(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {

@@ -129,3 +129,19 @@ func TestEverythingIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherKeywords fails for keywords that TestValidations does not try.
+func TestOtherKeywords(t *testing.T) {
+	for _, n := range nodes() {
+		s := n.schema
+		anyOf := len(s.AnyOf) > 0 && !s.XIntOrString // which has it as another way to say the same
+		if s.ExclusiveMinimum || s.ExclusiveMaximum || s.MultipleOf != nil || s.UniqueItems || s.MinProperties != nil || len(s.AllOf) > 0 || len(s.OneOf) > 0 || s.Not != nil || anyOf {
+			t.Errorf("%s: has keywords that are not tried", n)
+		}
+		switch s.Format {
+		case "", "date-time", "int32", "int64": // the bounds of integers are tried
+		default:
+			t.Errorf("%s: format %q is not tried", n, s.Format)
+		}
+	}
+}
