@@ -54,13 +54,7 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	p := plan.Make(in)
-	var errs []error
-	if err := r.keys(ctx, &gw); err != nil {
-		errs = append(errs, err)
-	}
-
-	f := &found{plan: p, files: map[string]string{}, changed: time.Now()}
+	f := &found{plan: plan.Make(in), files: map[string]string{}, changed: time.Now()}
 	f.seen = report.Seen{Services: map[string]*corev1.Service{}, Failed: map[string]string{}, Refused: map[string]string{}, Nodes: in.Nodes}
 	for i := range pods {
 		f.seen.Pods = append(f.seen.Pods, report.Pod{Pod: &pods[i]})
@@ -68,37 +62,67 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	for i := range services {
 		f.seen.Services[services[i].Name] = &services[i]
 	}
-
-	var res ctrl.Result
-	wanted := map[objectKey]bool{}
-	maps := map[string]*corev1.ConfigMap{}
-	for _, o := range objects.Build(&p, &r.Defaults) {
-		wanted[r.key(o)] = true
-		early, err := r.apply(ctx, o)
-		switch {
-		case meta.IsNoMatchError(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			continue // the Prometheus operator is not installed; or everything here is about to go
-		case err != nil:
-			errs = append(errs, err)
-			if s, ok := o.(*corev1.Service); ok {
-				f.seen.Failed[s.Name] = err.Error()
-			}
-			continue
-		case early:
-			res.RequeueAfter = settle
-		}
-		if c, ok := o.(*corev1.ConfigMap); ok {
-			maps[c.Name] = c
-			f.files[c.Labels[plan.LabelWorkload]] = fileHash(c.Data[objects.GatewayFile])
-		}
-	}
-	errs = append(errs, r.refusals(ctx, &p, f.seen.Refused), r.ingress(ctx, &p, f.seen.Services))
+	err = r.keys(ctx, &gw)
+	wanted, early, applied := r.applyAll(ctx, f, pods)
+	err = errors.Join(err, applied, r.refusals(ctx, &f.plan, f.seen.Refused), r.ingress(ctx, &f.plan, f.seen.Services))
 	r.board.set(req.NamespacedName, f)
-	errs = append(errs, r.touch(ctx, pods, maps), r.prune(ctx, req.NamespacedName, wanted, pods, true))
-	if meta.IsStatusConditionFalse(p.Conditions, v1alpha1.ConditionResolvedRefs) && res.RequeueAfter == 0 {
-		res.RequeueAfter = lookAgain
+	err = errors.Join(err, r.prune(ctx, req.NamespacedName, wanted, pods, true))
+	switch {
+	case early:
+		return ctrl.Result{RequeueAfter: settle}, err
+	case meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
+		return ctrl.Result{RequeueAfter: lookAgain}, err
 	}
-	return res, errors.Join(errs...)
+	return ctrl.Result{}, err
+}
+
+// applyAll makes all objects of a plan, and returns which these are. early says that the cache is behind; see apply.
+func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (wanted map[objectKey]bool, early bool, err error) {
+	wanted = map[objectKey]bool{}
+	configs := map[string]*corev1.ConfigMap{}
+	var services []*corev1.Service
+	var errs []error
+	put := func(o client.Object) {
+		behind, err := r.apply(ctx, o)
+		early = early || behind
+		if meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return // the Prometheus operator is not installed; or everything here is about to go
+		}
+		if err != nil {
+			errs = append(errs, err)
+			f.seen.Failed[o.GetName()] = err.Error()
+		}
+	}
+	for _, o := range objects.Build(&f.plan, &r.Defaults) {
+		wanted[r.key(o)] = true
+		switch o := o.(type) {
+		case *corev1.Service:
+			services = append(services, o)
+			continue
+		case *corev1.ConfigMap:
+			configs[o.Name] = o
+			f.files[o.Labels[plan.LabelWorkload]] = fileHash(o.Data[objects.GatewayFile])
+		}
+		put(o)
+	}
+	errs = append(errs, r.touch(ctx, pods, configs)) // they read while Services are made
+	for _, s := range services {
+		if err := r.readdress(ctx, f.seen.Services[s.Name], s); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		put(s)
+	}
+	return wanted, early, errors.Join(errs...)
+}
+
+// readdress deletes a Service that shall have another address, since its address cannot be changed.
+func (r *gateways) readdress(ctx context.Context, live, desired *corev1.Service) error {
+	if live == nil || desired.Spec.ClusterIP == "" || live.Spec.ClusterIP == desired.Spec.ClusterIP {
+		return nil
+	}
+	r.forget(r.key(desired))
+	return client.IgnoreNotFound(r.Delete(ctx, live, client.Preconditions{UID: &live.UID}))
 }
 
 // made lists the Services of a gateway's exports, and its pods.
@@ -127,16 +151,16 @@ func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
 	if gw.Spec.HandleKeys.SecretName != "" {
 		return nil
 	}
-	var have corev1.Secret
-	err := r.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: plan.KeysName(gw)}, &have)
-	if !apierrors.IsNotFound(err) {
-		return err
+	// The cache may not have it yet, or it lacks our labels: then it stays as it is.
+	for _, c := range []client.Reader{r, r.APIReader} {
+		if err := c.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: plan.KeysName(gw)}, &corev1.Secret{}); !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
 	ring, err := objects.NewKeys(rand.Reader)
 	if err != nil {
 		return err
 	}
-	// The cache may not have it yet, or it lacks our labels: then it stays as it is.
 	err = r.Create(ctx, objects.KeysSecret(gw, ring), client.FieldOwner(fieldManager))
 	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil
@@ -205,11 +229,11 @@ func (r *gateways) ingress(ctx context.Context, p *plan.Plan, services map[strin
 }
 
 // touch sets an annotation on pods that have read an older file than there is: the kubelet then looks at their ConfigMap at once.
-func (r *gateways) touch(ctx context.Context, pods []corev1.Pod, maps map[string]*corev1.ConfigMap) error {
+func (r *gateways) touch(ctx context.Context, pods []corev1.Pod, configs map[string]*corev1.ConfigMap) error {
 	var errs []error
 	for i := range pods {
 		pod := &pods[i]
-		c := maps[mounted(pod)]
+		c := configs[mounted(pod)]
 		p := r.board.polled(pod)
 		if c == nil || p == nil || p.status == nil || pod.DeletionTimestamp != nil {
 			continue

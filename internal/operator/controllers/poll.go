@@ -31,8 +31,8 @@ const (
 	pollSoon    = time.Second     // while a pod has to apply something
 	pollPatient = 2 * time.Minute // how long that may take
 	pollTimeout = 3 * time.Second
-	// pollLimit bounds an answer: 1000 exports with 100 clients each fit.
-	pollLimit = 64 << 20
+	// pollLimit bounds an answer: 1000 exports with 20 clients each fit.
+	pollLimit = 16 << 20
 )
 
 // polls asks each pod for its /status, again and again.
@@ -40,10 +40,11 @@ type polls struct {
 	client.Client
 	board *board
 	http  http.Client
+	limit int64 // of an answer's bytes
 }
 
 func newPolls(c client.Client, b *board) *polls {
-	return &polls{Client: c, board: b, http: http.Client{
+	return &polls{Client: c, board: b, limit: pollLimit, http: http.Client{
 		Timeout:   pollTimeout,
 		Transport: &http.Transport{Proxy: nil, IdleConnTimeout: 2 * pollEvery, MaxIdleConnsPerHost: 1, ResponseHeaderTimeout: pollTimeout},
 		// A pod that sends the operator elsewhere is none of ours.
@@ -99,10 +100,10 @@ func (r *polls) ask(ctx context.Context, ip string, port int, into any) error {
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("GET %s: %s", u, res.Status)
 	}
-	body := io.LimitedReader{R: res.Body, N: pollLimit}
+	body := io.LimitedReader{R: res.Body, N: r.limit}
 	if err := json.NewDecoder(&body).Decode(into); err != nil {
 		if body.N == 0 {
-			return fmt.Errorf("GET %s: the answer is longer than %d bytes", u, pollLimit)
+			return fmt.Errorf("GET %s: the answer is longer than %d bytes", u, r.limit)
 		}
 		return fmt.Errorf("GET %s: %w", u, err)
 	}
