@@ -3,10 +3,10 @@ package v2
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -170,9 +170,7 @@ func (c *chain) work(round string) {
 		sums := map[string][sha256.Size]byte{}
 		for _, n := range sizes {
 			name, data := fmt.Sprint("file-of-", n), make([]byte, n)
-			for i := range data {
-				data[i] = byte(rand.Uint32())
-			}
+			_, _ = rand.Read(data)
 			sums[name] = sha256.Sum256(data)
 			made, err := writer.Create(c.Context(), dir.Handle, name, nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
 			if err != nil {

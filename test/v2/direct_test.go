@@ -2,8 +2,8 @@ package v2
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
@@ -28,9 +28,7 @@ func TestPlacements(t *testing.T) {
 				})
 				for _, n := range sizes {
 					data := make([]byte, n)
-					for i := range data {
-						data[i] = byte(rand.Uint32())
-					}
+					_, _ = rand.Read(data)
 					made, err := files.Create(t.Context(), root, fmt.Sprint(i, "-", n), nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
 					if err != nil {
 						t.Fatal(err)

@@ -3,9 +3,9 @@ package v2
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -139,9 +139,7 @@ func (c *chain) bulk() {
 	defer func() { cancel(); <-ended }()
 	for k := range 20 {
 		data := make([]byte, 40_000+1_013*k+k%2*100_000)
-		for i := range data {
-			data[i] = byte(rand.Uint32())
-		}
+		_, _ = rand.Read(data)
 		name := fmt.Sprint("file-", k)
 		made, err := files.Create(c.Context(), root, name, nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
 		if err != nil {
