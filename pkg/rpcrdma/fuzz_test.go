@@ -162,6 +162,12 @@ func FuzzRequester(f *testing.F) {
 		f.Add(shape|12, words(xid, 2, 8, 5, 1, 6, 36, 1, 44, 100, 2, 0, 1, 0, 1, 48, good, 0, 0, 1, 0, 100, tail, make([]byte, 3984), make([]byte, 100)))
 		f.Add(shape|12, words(xid, 2, 8, 5, 1, 8, 20, xid, 0, 0, 0, 3))
 		f.Add(shape|12, words(xid, 2, 8, 4, 3))
+		for _, results := range []uint8{1 << 4, 2 << 4, 3 << 4} {
+			f.Add(shape|12|results, words(xid, 2, 8, 5, 1, 6, 44, 1, 44, 100, 1, 1, segment, 1, 48, good, 0, 0, 1, 0, 100, tail))
+			f.Add(shape|12|results, words(xid, 2, 8, 5, 1, 6, 24, 1, 44, 100, 5, 1, 148, good, 0, 0, 1, 0, 100, make([]byte, 100), tail))
+			f.Add(shape|12|results, words(xid, 2, 8, 0, 1, 0, 0, 0, 0, good, 0, 0, 0, tail))
+			f.Add(shape|12|results, words(xid, 2, 8, 4, 8, 6100))
+		}
 		f.Add(shape|4, words(xid, 2, 8, 7, 0))
 		f.Add(shape|4, words(xid, 2, 8, 9, 1, 1, 4, 2048))
 		f.Add(shape, words(xid, 1, 8, 0, 0, 0, 0, good, 0, 0, 0, tail))
@@ -212,6 +218,9 @@ func FuzzRequester(f *testing.F) {
 		cfg := Config{Pool: pool, Bindings: testBindings, RemoteInvalidation: true, Credits: Static(4)}
 		if v2 {
 			cfg.Versions, cfg.Extensions = []int{2}, allExtensions
+			if cfg.Placement.Results = []wire.Placement{0, wire.Explicit, wire.Choice, wire.BySize}[shape>>4&3]; cfg.Placement.Results != 0 {
+				cfg.Placement.Threshold = 5000
+			}
 		}
 		c, err := Dial(context.Background(), fabric, l.Addr().String(), cfg)
 		if err != nil {
@@ -239,6 +248,13 @@ func FuzzRequester(f *testing.F) {
 			s = h.Write(0)[0]
 		} else if h.HasReply {
 			s = h.Reply()[0]
+		}
+		for i := range h.Transmit.Sets {
+			for _, r := range h.Transmit.Results(&h.Transmit.Sets[i]) {
+				if segs := h.Transmit.ResultSegments(&r); len(segs) > 0 {
+					s = segs[0]
+				}
+			}
 		}
 		msg = bytes.ReplaceAll(msg, xid, words(uint32(h.XID)))
 		for at := bytes.Index(msg, fuzzMark); at >= 8; at = bytes.Index(msg, fuzzMark) {
