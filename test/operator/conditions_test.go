@@ -4,6 +4,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -126,6 +127,29 @@ func TestConditions(t *testing.T) {
 				eventually(t, "the Deployment is there", func() error { return kube.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "fast"}, &d) })
 				d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: `pods "fast-x" is forbidden: violates PodSecurity`}}
 				must(t, kube.Status().Update(t.Context(), &d))
+			}},
+		{name: "a claim's pod refused by admission", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsRefused, words: `exceeded quota`,
+			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+				x.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
+			},
+			after: func(t *testing.T, ns string) {
+				must(t, kube.Create(t.Context(), newClaim(ns, "disk")))
+				var sets appsv1.StatefulSetList
+				eventually(t, "the StatefulSet is there", func() error {
+					must(t, kube.List(t.Context(), &sets, client.InNamespace(ns)))
+					if len(sets.Items) == 0 {
+						return errors.New("it is not")
+					}
+					return nil
+				})
+				s := &sets.Items[0]
+				must(t, kube.Create(t.Context(), &corev1.Event{
+					ObjectMeta:     metav1.ObjectMeta{GenerateName: "refused-", Namespace: ns},
+					InvolvedObject: corev1.ObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: ns, Name: s.Name, UID: s.UID},
+					Reason:         "FailedCreate", Message: "exceeded quota", LastTimestamp: metav1.Now(),
+				}))
+				s.Status.ObservedGeneration = s.Generation
+				must(t, kube.Status().Update(t.Context(), s))
 			}},
 		{name: "refused by the node", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsRefused, words: "UnexpectedAdmissionError",
 			after: func(t *testing.T, ns string) {

@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,11 +59,7 @@ func TestLife(t *testing.T) {
 	ctx := t.Context()
 	gw, x, claimed := newGateway(ns, "fast"), newExport(ns, "data", "fast"), newExport(ns, "claimed", "fast")
 	claimed.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
-	must(t, kube.Create(ctx, &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "disk"},
-		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}},
-	}))
+	must(t, kube.Create(ctx, newClaim(ns, "disk")))
 	must(t, kube.Create(ctx, gw))
 	must(t, kube.Create(ctx, x))
 	must(t, kube.Create(ctx, claimed))
@@ -101,6 +96,19 @@ func TestLife(t *testing.T) {
 		t.Errorf("address %s became %s; keys are the same: %v", address, x.Status.Address, string(keys.Data["keys"]) == ring)
 	}
 	golden(t, "changed", ns)
+
+	must(t, kube.Get(ctx, client.ObjectKeyFromObject(x), x))
+	x.Spec.Address.IP = "10.0.0.200"
+	must(t, kube.Update(ctx, x))
+	eventually(t, "the export has another address", func() error {
+		if err := isReady(x)(); err != nil {
+			return err
+		}
+		if x.Status.Address != "10.0.0.200" {
+			return fmt.Errorf("address %s", x.Status.Address)
+		}
+		return nil
+	})
 
 	must(t, kube.Delete(ctx, x))
 	must(t, kube.Delete(ctx, claimed))

@@ -45,7 +45,6 @@ func summary(all []write) map[string]int {
 
 // Many exports are made with few writes each, changed with fewer, and nothing is written when nothing changes.
 func TestMany(t *testing.T) {
-	t.Parallel()
 	ns := newNamespace(t)
 	startNodes(t, ns)
 	start(t, ns, false, nil)

@@ -92,7 +92,7 @@ func startNodes(t *testing.T, namespace string) *nodes {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(200 * time.Millisecond):
 			}
 		}
 	}()

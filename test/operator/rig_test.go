@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -125,7 +126,7 @@ func must(t *testing.T, err error) {
 // eventually waits for what nothing says when it happens.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	end := time.Now().Add(60 * time.Second)
+	end := time.Now().Add(2 * time.Minute)
 	for {
 		err := f()
 		if err == nil {
@@ -134,7 +135,7 @@ func eventually(t *testing.T, what string, f func() error) {
 		if time.Now().After(end) {
 			t.Fatalf("%s: %v", what, err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -153,6 +154,13 @@ func newExport(namespace, name, gateway string) *v1alpha1.NFSExport {
 			Access:     []v1alpha1.AccessRule{{From: v1alpha1.AccessFrom{Networks: []string{"127.0.0.0/8"}}, Mode: "ReadWrite"}},
 		},
 	}
+}
+
+func newClaim(namespace, name string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}
 }
 
 // condition wants a condition of an export or a gateway to be about its present generation, and to have a status and reason.

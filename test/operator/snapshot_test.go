@@ -64,10 +64,12 @@ func snapshot(t *testing.T, namespace string) string {
 				u.Object["data"] = "kept out"
 			case *v1alpha1.NFSExport, *v1alpha1.NFSGateway:
 				unstructured.RemoveNestedField(m, "status", "configHash") // of what has a UID in it
+				unstructured.RemoveNestedField(m, "status", "observedGeneration")
 				conditions, _, _ := unstructured.NestedSlice(m, "status", "conditions")
 				for _, c := range conditions {
-					delete(c.(map[string]any), "lastTransitionTime")
-					delete(c.(map[string]any), "message")
+					for _, field := range []string{"lastTransitionTime", "message", "observedGeneration"} {
+						delete(c.(map[string]any), field)
+					}
 				}
 				if conditions != nil {
 					must(t, unstructured.SetNestedSlice(m, conditions, "status", "conditions"))
