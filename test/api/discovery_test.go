@@ -163,7 +163,7 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := apiserver.Kubeconfig(cfg)
+	kubeconfig, err := apiserver.Kubeconfig(cfg, "")
 	if err != nil {
 		t.Fatal(err)
 	}

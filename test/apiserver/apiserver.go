@@ -58,12 +58,12 @@ func Path(name string) string {
 	return filepath.Join(filepath.Dir(here), "../..", name)
 }
 
-// Kubeconfig returns the file that kubectl and helm read to talk to the server.
-func Kubeconfig(cfg *rest.Config) ([]byte, error) {
+// Kubeconfig returns the file that kubectl and helm read to talk to the server; as cfg's user, or if account is not empty, as system:serviceaccount:NAMESPACE:NAME.
+func Kubeconfig(cfg *rest.Config, account string) ([]byte, error) {
 	const name = "test"
 	c := api.NewConfig()
 	c.Clusters[name] = &api.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	c.AuthInfos[name] = &api.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}
+	c.AuthInfos[name] = &api.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData, Impersonate: account}
 	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
 	c.CurrentContext = name
 	return clientcmd.Write(*c)

@@ -33,7 +33,7 @@ func TestInstall(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	config, err := apiserver.Kubeconfig(cfg)
+	config, err := apiserver.Kubeconfig(cfg, "")
 	if err != nil {
 		t.Fatal(err)
 	}
