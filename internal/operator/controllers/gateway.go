@@ -55,7 +55,7 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	f := &found{plan: plan.Make(in), files: map[string]string{}, changed: time.Now()}
-	f.seen = report.Seen{Services: map[string]*corev1.Service{}, Failed: map[string]string{}, Refused: map[string]string{}, Nodes: in.Nodes}
+	f.seen = report.Seen{Services: map[string]*corev1.Service{}, Failed: map[string]string{}, Refused: map[string]string{}, Updated: map[string]int32{}, Nodes: in.Nodes}
 	for i := range pods {
 		f.seen.Pods = append(f.seen.Pods, report.Pod{Pod: &pods[i]})
 	}
@@ -64,7 +64,7 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	err = r.keys(ctx, &gw)
 	wanted, early, applied := r.applyAll(ctx, f, pods)
-	err = errors.Join(err, applied, r.refusals(ctx, &f.plan, f.seen.Refused), r.ingress(ctx, &f.plan, f.seen.Services))
+	err = errors.Join(err, applied, r.workloads(ctx, &f.plan, &f.seen), r.ingress(ctx, &f.plan, f.seen.Services))
 	r.board.set(req.NamespacedName, f)
 	err = errors.Join(err, r.prune(ctx, req.NamespacedName, wanted, pods, true))
 	switch {
@@ -168,8 +168,13 @@ func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
 	return err
 }
 
-// refusals reads why pods of workloads cannot be made, in the words of who refused them.
-func (r *gateways) refusals(ctx context.Context, p *plan.Plan, refused map[string]string) error {
+// workloads reads why pods cannot be made, in the words of who refused them, and how many have yet to be replaced.
+func (r *gateways) workloads(ctx context.Context, p *plan.Plan, seen *report.Seen) error {
+	updated := func(w *plan.Workload, observed, generation int64, n int32) {
+		if observed > 0 && (observed < generation || n < w.Replicas) {
+			seen.Updated[w.Name] = n
+		}
+	}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
 		key := client.ObjectKey{Namespace: p.Gateway.Namespace, Name: w.Name}
@@ -178,9 +183,10 @@ func (r *gateways) refusals(ctx context.Context, p *plan.Plan, refused map[strin
 			if err := r.Get(ctx, key, &d); client.IgnoreNotFound(err) != nil {
 				return err
 			}
+			updated(w, d.Status.ObservedGeneration, d.Generation, d.Status.UpdatedReplicas)
 			for _, c := range d.Status.Conditions {
 				if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
-					refused[w.Name] = c.Message
+					seen.Refused[w.Name] = c.Message
 				}
 			}
 			continue
@@ -189,6 +195,7 @@ func (r *gateways) refusals(ctx context.Context, p *plan.Plan, refused map[strin
 		if err := r.Get(ctx, key, &s); client.IgnoreNotFound(err) != nil {
 			return err
 		}
+		updated(w, s.Status.ObservedGeneration, s.Generation, s.Status.UpdatedReplicas)
 		if s.Name == "" || s.Status.ObservedGeneration == 0 || s.Status.Replicas >= w.Replicas {
 			continue
 		}
@@ -202,7 +209,7 @@ func (r *gateways) refusals(ctx context.Context, p *plan.Plan, refused map[strin
 		var newest time.Time
 		for _, e := range events.Items {
 			if e.InvolvedObject.UID == s.UID && !e.LastTimestamp.Time.Before(newest) {
-				newest, refused[w.Name] = e.LastTimestamp.Time, e.Message
+				newest, seen.Refused[w.Name] = e.LastTimestamp.Time, e.Message
 			}
 		}
 	}

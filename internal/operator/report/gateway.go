@@ -49,6 +49,9 @@ func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
 		w := look(p, p.Workloads[i].Name, seen)
 		looked[p.Workloads[i].Name] = w
 		wanted, serving = wanted+int(w.plan.Replicas), serving+len(w.serving)
+		if n, behind := seen.Updated[w.plan.Name]; behind {
+			troubles = append(troubles, words{v1alpha1.ReasonApplying, fmt.Sprintf("pods of %s are being replaced: %d of %d are by now", w.plan.Name, n, w.plan.Replicas)})
+		}
 		if w.plan.Replicas > 0 || inShared || len(exported) == 0 {
 			troubles = append(troubles, w.trouble...)
 		}

@@ -26,6 +26,8 @@ type Seen struct {
 	Pods []Pod
 	// Refused are the words of admission, by workload, where pods could not be made.
 	Refused map[string]string
+	// Updated is how many pods have the present template, by workload, where that is fewer than wanted.
+	Updated map[string]int32
 	// Services are those of its exports, by name.
 	Services map[string]*corev1.Service
 	// Failed are the API server's words, by name, where a Service could not be made.

@@ -374,6 +374,8 @@ func TestGateway(t *testing.T) {
 		{name: "one is missing", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Programmed", status: "False", reason: "PodsPending",
 			message: "1 of 2 pods of fast are not made yet", pods: "1/2"},
 		{name: "one is enough", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "1/2"},
+		{name: "another template", see: func(w *world) { w.seen.Updated = map[string]int32{"fast": 1} }, kind: "Programmed", status: "False", reason: "Applying",
+			message: "pods of fast are being replaced: 1 of 2 are by now", pods: "2/2"},
 		{name: "none", see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet", pods: "0/2"},
 		{name: "none serves", see: func(w *world) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no export is served yet", pods: "0/2"},
 		{name: "replicas 0", edit: replicas(0), see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "NoReplicas",
