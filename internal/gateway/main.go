@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -60,6 +61,7 @@ type cli struct {
 	nfsMountPort        int
 	rdma, tcp, admin    string
 	host                netip.Addr
+	linger              time.Duration
 	allow, squash       string
 	readOnly            bool
 	stateDir            string
@@ -82,6 +84,7 @@ func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&c.tcp, "tcp", "127.0.0.1:2049", "`ADDRESS` for RPC on TCP; empty for none")
 	f.StringVar(&c.admin, "admin", "127.0.0.1:9180", "`ADDRESS` for /status, /metrics and probes; empty for none")
 	f.TextVar(&c.host, "host", netip.Addr{}, "`IP` that addresses without one stand for, here and in the file; unsaid, all of the host's")
+	f.DurationVar(&c.linger, "linger", 0, "`TIME` to stay after the drain, so that a client which comes back at once is refused and not left without an answer")
 	f.StringVar(&c.allow, "allow", "127.0.0.0/8,::1/128", "`NETWORKS` of clients that may mount, separated by commas")
 	f.BoolVar(&c.readOnly, "read-only", false, "let clients read only")
 	f.StringVar(&c.squash, "squash", "None", "`WHO` is mapped to nobody: None, Root or All")
@@ -142,6 +145,9 @@ func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (co
 		return refuse("--check-config wants a file: --config FILE")
 	case c.volume != "" && set["nfs-mount-port"]:
 		return refuse("--nfs-mount-port goes with --nfs: a volume has no such port")
+	}
+	if c.linger < 0 {
+		return refuse("--linger %v: want a length of time, such as 5s, or 0s for none", c.linger)
 	}
 	if c.file != "" {
 		for _, name := range []string{"nfs-mount-port", "rdma", "tcp", "admin", "allow", "read-only", "squash", "state-dir", "log-level"} {
@@ -244,6 +250,7 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 	stopWatching()
 	<-watched
 	err = g.Stop(context.Background())
+	time.Sleep(c.linger)
 	o.Log.Info("stopped")
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -286,6 +287,26 @@ func TestSIGTERM(t *testing.T) {
 		if code := p.exits(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
+	}
+}
+
+// TestLinger: after the drain the process is still there, and refuses connections, until its time is over or a second signal comes.
+func TestLinger(t *testing.T) {
+	p := startProcess(t, append(volumeArgs(t), "--linger", "1h")...)
+	c := p.connect(config.RDMA)
+	address := p.status.Exports[0].Listeners[0].Address
+	p.signal(syscall.SIGTERM)
+	c.ends()
+	eventually(t, "connections are refused", func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+	p.signal(syscall.SIGTERM)
+	if code := p.exits(); code != exitKill {
+		t.Errorf("exit code %d, want %d", code, exitKill)
 	}
 }
 

@@ -19,7 +19,10 @@ import (
 const nonroot = 65532
 
 // stopMargin is how much longer than the drain a pod may take to end.
-const stopMargin = 10 * time.Second
+const stopMargin = 15 * time.Second
+
+// linger is how long a gateway behind a Service stays after its drain: the readiness probe fails within 2 s, and the nodes' rules follow.
+const linger = 5 * time.Second
 
 // NetworksAnnotation is what Multus, and other meta plugins, read: the networks that a pod is attached to.
 const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
@@ -98,7 +101,7 @@ func gatewayContainer(g *v1alpha1.NFSGateway, w *plan.Workload, image string) co
 		Name: GatewayContainer, Image: image,
 		Args:            []string{"--config", plan.ConfigDir + "/" + GatewayFile},
 		Ports:           []corev1.ContainerPort{{Name: plan.PortAdmin, ContainerPort: plan.AdminPort, Protocol: corev1.ProtocolTCP}},
-		ReadinessProbe:  probe("/readyz", plan.AdminPort, 5, 2),
+		ReadinessProbe:  probe("/readyz", plan.AdminPort, 1, 2),
 		LivenessProbe:   probe("/healthz", plan.AdminPort, 10, 6),
 		Resources:       resources(g),
 		SecurityContext: gatewaySecurity(g, w),
@@ -107,6 +110,10 @@ func gatewayContainer(g *v1alpha1.NFSGateway, w *plan.Workload, image string) co
 			{Name: keysVolume, MountPath: plan.KeysDir, ReadOnly: true},
 			{Name: stateVolume, MountPath: plan.StateDir},
 		},
+	}
+	if g.Spec.Exposure.Type != v1alpha1.ExposureVirtualIP {
+		// A Service leads to a pod that ends until the probe has failed. A client's SYN that meets nobody then is repeated for two minutes, to that address.
+		c.Args = append(c.Args, "--linger", linger.String())
 	}
 	if w.Claim != nil {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: claimVolume, MountPath: plan.VolumeDir, SubPath: w.Claim.SubPath})
