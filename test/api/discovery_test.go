@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	autoscaling "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -157,7 +159,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestExplain has kubectl explain every field of both kinds.
+// TestExplain has kubectl explain fields of both kinds; that each has a description is shown by TestEveryFieldIsDescribed.
 func TestExplain(t *testing.T) {
 	bin, err := apiserver.Prepare("kubernetes")
 	if err != nil {
@@ -176,7 +178,12 @@ func TestExplain(t *testing.T) {
 		{"nfsexports.spec.transport.inlineThreshold", "multiples of 1Ki from 1Ki to 256Ki"},
 		{"nfsgw.spec.exposure", "VirtualIP: an address for each export from a"},
 	} {
-		out, err := exec.Command(filepath.Join(bin, "kubectl"), "explain", tt.path, "--kubeconfig", file, "--cache-dir", t.TempDir()).CombinedOutput()
+		var out []byte
+		// The server publishes the schema some time after it has the CRD.
+		err := wait.PollUntilContextTimeout(context.Background(), 200*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			out, err = exec.Command(filepath.Join(bin, "kubectl"), "explain", tt.path, "--kubeconfig", file, "--cache-dir", t.TempDir()).CombinedOutput()
+			return err == nil, nil
+		})
 		if err != nil {
 			t.Fatalf("kubectl explain %s: %v\n%s", tt.path, err, out)
 		}

@@ -51,6 +51,7 @@ func TestInstall(t *testing.T) {
 	}
 
 	notes := helm("install", release, chart, "--create-namespace")
+	established(t, cfg)
 	scheme := kube.Scheme()
 	if err := apiextensions.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

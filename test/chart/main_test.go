@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -107,6 +109,18 @@ func render(chart, values string, more ...string) (string, error) {
 		args = append(args, "--values", values)
 	}
 	return helm(args...)
+}
+
+// established waits until a server has the kinds of CRDs that helm installed a moment ago.
+func established(t *testing.T, cfg *rest.Config) {
+	t.Helper()
+	o := envtest.CRDInstallOptions{Paths: []string{apiserver.Path("config/crd")}, ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 100 * time.Millisecond}
+	if err := envtest.ReadCRDFiles(&o); err != nil {
+		t.Fatal(err)
+	}
+	if err := envtest.WaitForCRDs(cfg, o.CRDs, o); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // objects parses documents of YAML.

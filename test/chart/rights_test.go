@@ -77,6 +77,7 @@ func rights(t *testing.T, program, values string) {
 	if _, err := output("helm", kubeconfig(""), "install", release, chart, "--namespace", namespace, "--create-namespace", "--set-json", values); err != nil {
 		t.Fatal(err)
 	}
+	established(t, cfg)
 	create := func(text string) {
 		for _, u := range objects(t, text) {
 			u.SetNamespace("team-a")
