@@ -32,7 +32,7 @@ func Start(flags ...string) (cfg *rest.Config, stop func() error, err error) {
 	env := &envtest.Environment{BinaryAssetsDirectory: assets}
 	for _, f := range flags {
 		name, value, _ := strings.Cut(f, "=")
-		env.ControlPlane.GetAPIServer().Configure().Append(name, value)
+		env.ControlPlane.GetAPIServer().Configure().Set(name, value)
 	}
 	if cfg, err = env.Start(); err != nil {
 		return nil, nil, fmt.Errorf("kube-apiserver: %w", err)

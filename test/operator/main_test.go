@@ -67,7 +67,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	var stop func() error
-	if admin, stop, err = apiserver.Start("audit-policy-file="+policy, "audit-log-path="+audit); err != nil {
+	if admin, stop, err = apiserver.Start("audit-policy-file="+policy, "audit-log-path="+audit, "service-cluster-ip-range=10.0.0.0/16"); err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()

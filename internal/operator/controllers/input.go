@@ -44,7 +44,7 @@ func exportsOf(ctx context.Context, c client.Reader, gateway types.NamespacedNam
 // gather reads what a gateway's plan is made of.
 func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []corev1.Pod, services []corev1.Service) (plan.Input, error) {
 	in := plan.Input{
-		Gateway: gw, Services: services, Namespaces: map[string]map[string]string{}, Claims: map[string]*corev1.PersistentVolumeClaim{}, Networks: map[string]bool{},
+		Gateway: gw, Services: services, Namespaces: map[string]map[string]string{}, Networks: map[string]bool{},
 	}
 	var err error
 	if in.Exports, err = exportsOf(ctx, r, client.ObjectKeyFromObject(gw)); err != nil {
@@ -57,15 +57,9 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 				return in, err
 			}
 		}
-		if c := x.Spec.Backend.PersistentVolumeClaim; c != nil && in.Claims[c.ClaimName] == nil {
-			var claim corev1.PersistentVolumeClaim
-			switch err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: c.ClaimName}, &claim); {
-			case err == nil:
-				in.Claims[c.ClaimName] = &claim
-			case !apierrors.IsNotFound(err):
-				return in, err
-			}
-		}
+	}
+	if in.Claims, err = r.claims(ctx, gw.Namespace, in.Exports); err != nil {
+		return in, err
 	}
 	if in.Nodes, err = r.nodes(ctx); err != nil {
 		return in, err
@@ -132,6 +126,30 @@ func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[
 		}
 	}
 	return out, nil
+}
+
+// claims reads the PersistentVolumeClaims that exports name. The cache has no more than their metadata.
+func (r *gateways) claims(ctx context.Context, namespace string, exports []v1alpha1.NFSExport) (map[string]*corev1.PersistentVolumeClaim, error) {
+	named := map[string]bool{}
+	for i := range exports {
+		if c := exports[i].Spec.Backend.PersistentVolumeClaim; c != nil {
+			named[c.ClaimName] = true
+		}
+	}
+	if len(named) == 0 {
+		return nil, nil
+	}
+	var all corev1.PersistentVolumeClaimList
+	if err := r.APIReader.List(ctx, &all, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	claims := map[string]*corev1.PersistentVolumeClaim{}
+	for i := range all.Items {
+		if c := &all.Items[i]; named[c.Name] {
+			claims[c.Name] = c
+		}
+	}
+	return claims, nil
 }
 
 // namespaceLabels returns a namespace's labels. Where the operator may not look at namespaces, that is the one that each of them has.
