@@ -21,6 +21,8 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 		return
 	}
 	e := ic.placed()
+	c.ep.Hold() // the receive for the credit that the answer gives back leaves with it
+	defer c.ep.Release()
 	if e != nil {
 		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
 		if ic.v2 && (e.Code == wire.ReplyResource || e.Code == wire.WriteResource) {
