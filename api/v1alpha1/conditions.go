@@ -54,6 +54,7 @@ const (
 	ReasonNetworkNotFound = "NetworkNotFound"
 
 	// Programmed.
+	ReasonNameTaken            = "NameTaken" // by an object that somebody else made
 	ReasonPodsPending          = "PodsPending"
 	ReasonNoReplicas           = "NoReplicas"
 	ReasonPodsRefused          = "PodsRefused" // by admission, whose words are quoted

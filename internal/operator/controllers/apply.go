@@ -8,15 +8,20 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/operator/report"
 )
 
 // fieldManager owns what the operator applies.
@@ -28,9 +33,10 @@ const annotationApplied = "sluice.dev/applied"
 // settle is how long the cache may take to show what was written.
 const settle = 3 * time.Second
 
-// applier writes objects by server-side apply, and nothing where nothing would change.
+// applier writes objects by server-side apply, and nothing where nothing would change. What somebody else made it leaves alone.
 type applier struct {
 	client.Client
+	APIReader client.Reader
 
 	mu      sync.Mutex
 	written map[objectKey]written
@@ -47,7 +53,7 @@ type written struct {
 	at   time.Time
 }
 
-// apply makes an object as desired. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
+// apply makes an object as desired, or returns [report.Occupied]. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
 func (a *applier) apply(ctx context.Context, desired client.Object) (early bool, err error) {
 	u, err := a.plain(desired)
 	if err != nil {
@@ -75,11 +81,46 @@ func (a *applier) apply(ctx context.Context, desired client.Object) (early bool,
 	if a.early(key, hash) {
 		return true, nil
 	}
-	if err := a.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
+	if err := a.put(ctx, u, live); err != nil {
 		a.forget(key)
 		return false, fmt.Errorf("%s %s: %w", key.Kind, key.ObjectKey, err)
 	}
 	return true, nil
+}
+
+// put applies an object that the cache lacks or has otherwise. Fields are taken from others only if the object is known to be ours, and the cache has no
+// others.
+func (a *applier) put(ctx context.Context, u, live *unstructured.Unstructured) error {
+	options := []client.ApplyOption{client.FieldOwner(fieldManager)}
+	var labels map[string]string
+	exists := live != nil
+	if exists {
+		labels = live.GetLabels()
+	} else {
+		var m metav1.PartialObjectMetadata
+		m.SetGroupVersionKind(u.GroupVersionKind())
+		err := a.APIReader.Get(ctx, client.ObjectKeyFromObject(u), &m)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		labels, exists = m.Labels, err == nil
+	}
+	if exists {
+		if !made(labels, u.GetLabels()) {
+			return &report.Occupied{Kind: u.GetKind(), Name: client.ObjectKeyFromObject(u)}
+		}
+		options = append(options, client.ForceOwnership)
+	}
+	return a.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
+}
+
+// made tells by its labels whether an object is the one that we made. That of an export is so too if the export had another gateway then.
+func made(have, desired map[string]string) bool {
+	same := []string{plan.LabelManaged, plan.LabelGateway}
+	if desired[plan.LabelExport] != "" {
+		same = []string{plan.LabelManaged, plan.LabelExportNamespace, plan.LabelExport}
+	}
+	return !slices.ContainsFunc(same, func(l string) bool { return have[l] != desired[l] })
 }
 
 // early tells whether the same was written so shortly before that the cache may not have it yet, and notes it if not.

@@ -23,16 +23,15 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// lookAgain is when a gateway is looked at that refers to something which is not there, and which is not watched.
+// lookAgain is when a gateway is looked at again that refers to something which is not there, or that something is in the way of, which is not watched.
 const lookAgain = 30 * time.Second
 
 // gateways makes the objects of each NFSGateway. It writes no status of ours.
 type gateways struct {
 	applier
 	Options
-	APIReader client.Reader
-	board     *board
-	prunable  []client.ObjectList
+	board    *board
+	prunable []client.ObjectList
 }
 
 // Reconcile plans one gateway, and has the cluster follow.
@@ -55,7 +54,10 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	f := &found{plan: plan.Make(in), files: map[string]string{}, changed: time.Now()}
-	f.seen = report.Seen{Services: map[string]*corev1.Service{}, Failed: map[string]string{}, Refused: map[string]string{}, Updated: map[string]int32{}, Nodes: in.Nodes}
+	f.seen = report.Seen{
+		Services: map[string]*corev1.Service{}, Failed: map[string]error{}, Occupied: map[string]*report.Occupied{},
+		Refused: map[string]string{}, Updated: map[string]int32{}, Nodes: in.Nodes,
+	}
 	for i := range pods {
 		f.seen.Pods = append(f.seen.Pods, report.Pod{Pod: &pods[i]})
 	}
@@ -70,7 +72,7 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	switch {
 	case early:
 		return ctrl.Result{RequeueAfter: settle}, err
-	case meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
+	case len(f.seen.Failed)+len(f.seen.Occupied) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
 		return ctrl.Result{RequeueAfter: lookAgain}, err
 	}
 	return ctrl.Result{}, err
@@ -88,9 +90,20 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 		if meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return // the Prometheus operator is not installed; or everything here is about to go
 		}
-		if err != nil {
+		_, service := o.(*corev1.Service)
+		service = service && o.GetLabels()[plan.LabelExport] != ""
+		var occupied *report.Occupied
+		switch {
+		case err == nil:
+			return
+		case service:
+			f.seen.Failed[o.GetName()] = err
+		case errors.As(err, &occupied):
+			f.seen.Occupied[o.GetLabels()[plan.LabelWorkload]] = occupied
+		}
+		// What is in the way, and an address that is refused, are for people to change.
+		if !errors.As(err, &occupied) && (!service || !apierrors.IsInvalid(err)) {
 			errs = append(errs, err)
-			f.seen.Failed[o.GetName()] = err.Error()
 		}
 	}
 	for _, o := range objects.Build(&f.plan, &r.Defaults) {

@@ -127,7 +127,7 @@ var optional = []schema.GroupVersionKind{
 
 func add(m manager.Manager, o Options) error {
 	b := newBoard()
-	g := &gateways{applier: applier{Client: m.GetClient()}, Options: o, APIReader: m.GetAPIReader(), board: b, prunable: ours()}
+	g := &gateways{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, board: b, prunable: ours()}
 	// A process may have several managers, as tests do.
 	once := controller.Options{SkipNameValidation: new(true)}
 	parallel := once

@@ -41,7 +41,7 @@ func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted ma
 	var errs []error
 	for _, list := range r.prunable {
 		list := list.DeepCopyObject().(client.ObjectList)
-		if err := r.List(ctx, list, client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelGateway: gw.Name}); err != nil {
+		if err := r.List(ctx, list, client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelManaged: plan.ManagedBy, plan.LabelGateway: gw.Name}); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
@@ -30,9 +31,13 @@ func NoGateway(x *v1alpha1.NFSExport) v1alpha1.NFSExportStatus {
 
 // Export is the status of one of the plan's exports.
 func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
-	s := v1alpha1.NFSExportStatus{Backend: x.Backend, Conditions: slices.Clone(x.Conditions)}
+	own := slices.Clone(x.Conditions) // Accepted and ResolvedRefs
+	if w := serviceRefused(x, seen.Failed[x.Service]); w.reason != "" {
+		*meta.FindStatusCondition(own, v1alpha1.ConditionAccepted) = sentence(v1alpha1.ConditionAccepted, w)
+	}
+	s := v1alpha1.NFSExportStatus{Backend: x.Backend, Conditions: own}
 	if x.Config == nil {
-		s.Conditions = append(s.Conditions, as(failing(x.Conditions)))
+		s.Conditions = append(s.Conditions, as(failing(own)))
 		return s
 	}
 	w := look(p, x.Workload, seen)
@@ -55,7 +60,7 @@ func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
 	programmed := programmed(x, &w)
 	backend, rdma := backendReachable(x, at), rdmaReady(x, at, s.AddressHolder, &w)
 	s.Conditions = append(s.Conditions, programmed, backend, rdma, visible(at, seen.Nodes))
-	s.Conditions = append(s.Conditions, exportReady(x, &s, seen, at, &programmed, &backend, &rdma))
+	s.Conditions = append(s.Conditions, exportReady(x, &s, own, seen, at, &programmed, &backend, &rdma))
 	return s
 }
 
@@ -70,12 +75,12 @@ func at(x *plan.Export, w *workload) (at []served) {
 }
 
 // exportReady: a new client can mount now, be it in the state before the last change.
-func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, seen *Seen, at []served, programmed, backend, rdma *metav1.Condition) metav1.Condition {
-	if f := failing(x.Conditions); f != nil {
+func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condition, seen *Seen, at []served, programmed, backend, rdma *metav1.Condition) metav1.Condition {
+	if f := failing(own); f != nil {
 		return as(f)
 	}
-	if words := seen.Failed[x.Service]; words != "" {
-		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "Service %s cannot be made: %q", x.Service, condition.Quote(words))
+	if err := seen.Failed[x.Service]; err != nil {
+		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "Service %s cannot be made: %q", x.Service, condition.Quote(err.Error()))
 	}
 	if len(at) == 0 {
 		return as(programmed)

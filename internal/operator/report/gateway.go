@@ -44,6 +44,9 @@ func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
 
 	var wanted, serving int
 	var troubles []words
+	if o := seen.Occupied[""]; o != nil {
+		troubles = append(troubles, o.words())
+	}
 	looked := map[string]workload{}
 	for i := range p.Workloads {
 		w := look(p, p.Workloads[i].Name, seen)

@@ -1,14 +1,19 @@
 package report
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -48,7 +53,7 @@ func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
 		Gateway: w.gw, Exports: []v1alpha1.NFSExport{*w.x}, Namespaces: map[string]map[string]string{"storage": {}}, Networks: map[string]bool{"storage/rdma-net": true},
 	})
 	e := &w.plan.Exports[0]
-	w.seen = Seen{Refused: map[string]string{}, Failed: map[string]string{}, Services: map[string]*corev1.Service{e.Service: {Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.12"}}}}
+	w.seen = Seen{Refused: map[string]string{}, Failed: map[string]error{}, Occupied: map[string]*Occupied{}, Services: map[string]*corev1.Service{e.Service: {Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.12"}}}}
 	for _, name := range []string{"fast-0", "fast-1"} {
 		w.seen.Pods = append(w.seen.Pods, w.pod(name))
 	}
@@ -238,8 +243,19 @@ func TestExportConditions(t *testing.T) {
 
 		{name: "no address", see: func(w *world) { clear(w.seen.Services) }, kind: "Ready", status: "False", reason: "AddressPending",
 			message: "Service sluice-data has no address yet: see what its load balancer says of it"},
-		{name: "no Service", see: func(w *world) { w.seen.Failed["sluice-data"] = "provided IP is already allocated" }, kind: "Ready", status: "False", reason: "AddressPending",
-			message: `Service sluice-data cannot be made: "provided IP is already allocated"`},
+		{name: "no Service", see: func(w *world) { w.seen.Failed["sluice-data"] = errors.New("quota exceeded") }, kind: "Ready", status: "False", reason: "AddressPending",
+			message: `Service sluice-data cannot be made: "quota exceeded"`},
+		{name: "an address that is refused, not asked for", see: clusterIPs("failed to allocate IP: the range is full"), kind: "Ready", status: "False", reason: "AddressPending"},
+		{name: "an address of another Service", edit: asksFor, see: clusterIPs("failed to allocate IP 10.96.0.9: provided IP is already allocated"), kind: "Accepted", status: "False", reason: "AddressTaken",
+			message: "address.ip: 10.96.0.9 is that of another Service: ask for another one, or leave it out"},
+		{name: "an address outside the range", edit: asksFor, see: clusterIPs("the provided network does not match the current range"), kind: "Ready", status: "False", reason: "AddressOutsidePool",
+			message: `address.ip: 10.96.0.9 is none that the cluster gives to Services: "Invalid value: [\"10.96.0.9\"]: the provided network does not match the current range": ask for one that it gives, or leave it out`},
+		{name: "somebody else's Service", see: func(w *world) {
+			w.seen.Failed["sluice-data"] = fmt.Errorf("apply: %w", occupied("Service", "sluice-data"))
+		}, kind: "Accepted", status: "False", reason: "AddressTaken",
+			message: "there is a Service storage/sluice-data that the operator did not make, and that it leaves alone: remove it, or make the export under another name"},
+		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Occupied["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
+			message: "there is a Deployment storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name; and 1 more"},
 		{name: "not accepted", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, kind: "Ready", status: "False", reason: "NamespaceNotAllowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -251,6 +267,21 @@ func TestExportConditions(t *testing.T) {
 			check(t, got.Conditions, c.kind, c.status, c.reason, c.message)
 		})
 	}
+}
+
+func asksFor(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Spec.Address.IP = "10.96.0.9" }
+
+// clusterIPs has the API server refuse a Service for its address.
+func clusterIPs(words string) func(*world) {
+	return func(w *world) {
+		w.seen.Failed["sluice-data"] = fmt.Errorf("apply: %w", apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), "sluice-data", field.ErrorList{
+			field.Invalid(field.NewPath("spec", "clusterIPs"), []string{"10.96.0.9"}, words),
+		}))
+	}
+}
+
+func occupied(kind, name string) *Occupied {
+	return &Occupied{Kind: kind, Name: types.NamespacedName{Namespace: "storage", Name: name}}
 }
 
 func clients(addresses ...string) func(*world) {
@@ -382,6 +413,10 @@ func TestGateway(t *testing.T) {
 			message: "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more", pods: "0/0"},
 		{name: "an address that nobody carries", virtual: true, kind: "Ready", status: "False", reason: "AddressNotHeld",
 			message: "export storage/data: no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181 (docs/troubleshooting.md#addressnotheld)", pods: "2/2"},
+		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Occupied["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
+			message: "there is a Deployment storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name; and 1 more", pods: "0/2"},
+		{name: "somebody else's NetworkPolicy", see: func(w *world) { w.seen.Occupied[""] = occupied("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "NameTaken",
+			message: "there is a NetworkPolicy storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name", pods: "2/2"},
 		{name: "a bad pool", virtual: true, edit: func(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 			g.Spec.Exposure.VirtualIP.Pool = []string{"192.0.2.9-192.0.2.1"}
 		},

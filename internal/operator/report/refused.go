@@ -1,0 +1,51 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// Occupied says that somebody else's object is where one of ours would be.
+type Occupied struct {
+	Kind string
+	Name types.NamespacedName
+}
+
+func (o *Occupied) Error() string {
+	return fmt.Sprintf("there is a %s %s that the operator did not make, and that it leaves alone", o.Kind, o.Name)
+}
+
+func (o *Occupied) words() words {
+	return words{v1alpha1.ReasonNameTaken, o.Error() + ": remove it, or make the NFSGateway under another name"}
+}
+
+// serviceRefused says why the Service of an export cannot be made, if that is for the export's author to change; nothing otherwise.
+func serviceRefused(x *plan.Export, err error) words {
+	var o *Occupied
+	if errors.As(err, &o) {
+		return words{v1alpha1.ReasonAddressTaken, o.Error() + ": remove it, or make the export under another name"}
+	}
+	var refused apierrors.APIStatus
+	ip := x.Source.Spec.Address.IP
+	if ip == "" || !errors.As(err, &refused) || refused.Status().Details == nil {
+		return words{}
+	}
+	for _, c := range refused.Status().Details.Causes {
+		switch {
+		case !strings.HasPrefix(c.Field, "spec.clusterIP"):
+		case strings.Contains(c.Message, "already allocated"):
+			return words{v1alpha1.ReasonAddressTaken, fmt.Sprintf("address.ip: %s is that of another Service: ask for another one, or leave it out", ip)}
+		case strings.Contains(c.Message, "range"), strings.Contains(c.Message, "not configured on this cluster"): // its family is not
+			return words{v1alpha1.ReasonAddressOutsidePool, fmt.Sprintf("address.ip: %s is none that the cluster gives to Services: %q: ask for one that it gives, or leave it out", ip, condition.Quote(c.Message))}
+		}
+	}
+	return words{}
+}

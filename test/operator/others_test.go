@@ -1,0 +1,101 @@
+//go:build operator
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// What somebody else made under a name that the operator would use stays as it is, also with one of our labels; when it is gone things go on.
+func TestOthers(t *testing.T) {
+	t.Parallel()
+	labels := map[string]string{"app": "other"}
+	service := func(labels map[string]string) client.Object {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "sluice-data", Labels: labels},
+			Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "other"}, Ports: []corev1.ServicePort{{Name: "web", Port: 80}}}}
+	}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/other:1"}}}}
+	for _, c := range []struct {
+		name   string
+		other  client.Object
+		kind   string // of the export's condition
+		status metav1.ConditionStatus
+		reason string
+		words  string
+	}{
+		{"a Service", service(nil), v1alpha1.ConditionAccepted, no, v1alpha1.ReasonAddressTaken, "there is a Service NAMESPACE/sluice-data "},
+		{"a Service with one of our labels", service(map[string]string{plan.LabelManaged: plan.ManagedBy}), v1alpha1.ConditionAccepted, no, v1alpha1.ReasonAddressTaken, "there is a Service NAMESPACE/sluice-data "},
+		{"a Deployment", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}},
+			v1alpha1.ConditionReady, no, v1alpha1.ReasonNameTaken, "there is a Deployment NAMESPACE/fast "},
+		{"a NetworkPolicy", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fast", Labels: map[string]string{plan.LabelGateway: "fast"}}}, v1alpha1.ConditionReady, yes, v1alpha1.ReasonReady, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ns := newNamespace(t)
+			ctx := t.Context()
+			c.other.SetNamespace(ns)
+			must(t, kube.Create(ctx, c.other))
+			before := c.other.GetResourceVersion()
+			startNodes(t, ns)
+			start(t, ns, false, nil)
+			gw, x := newGateway(ns, "fast"), newExport(ns, "data", "fast")
+			must(t, kube.Create(ctx, gw))
+			must(t, kube.Create(ctx, x))
+			eventually(t, c.reason, condition(x, c.kind, c.status, c.reason))
+			if m, want := find(x, c.kind).Message, strings.ReplaceAll(c.words, "NAMESPACE", ns); !strings.Contains(m, want) {
+				t.Errorf("message %q, want %q in it", m, want)
+			}
+			if c.other.GetName() == gw.Name {
+				eventually(t, "the gateway says so too", condition(gw, v1alpha1.ConditionProgrammed, no, v1alpha1.ReasonNameTaken))
+			}
+			must(t, kube.Get(ctx, client.ObjectKeyFromObject(c.other), c.other))
+			if after := c.other.GetResourceVersion(); after != before {
+				t.Errorf("the object was changed: %+v", c.other)
+			}
+			must(t, kube.Delete(ctx, c.other))
+			eventually(t, "the export is ready", isReady(x))
+			eventually(t, "the gateway is all there", condition(gw, v1alpha1.ConditionProgrammed, yes, v1alpha1.ReasonProgrammed))
+		})
+	}
+}
+
+// An address that the API server gives to no Service, or has given to another one, is told as such.
+func TestRefusedAddresses(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	start(t, ns, false, nil)
+	ctx := t.Context()
+	must(t, kube.Create(ctx, newGateway(ns, "fast")))
+	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "other"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	must(t, kube.Create(ctx, other))
+	for i, c := range []struct{ ip, reason string }{
+		{other.Spec.ClusterIP, v1alpha1.ReasonAddressTaken},
+		{"192.0.2.9", v1alpha1.ReasonAddressOutsidePool},
+		{"10.0.0.0", v1alpha1.ReasonAddressOutsidePool},
+		{"fd00::9", v1alpha1.ReasonAddressOutsidePool},
+	} {
+		x := newExport(ns, fmt.Sprintf("data-%d", i), "fast")
+		x.Spec.Address.IP = c.ip
+		must(t, kube.Create(ctx, x))
+		eventually(t, c.ip, condition(x, v1alpha1.ConditionAccepted, no, c.reason))
+		eventually(t, c.ip, condition(x, v1alpha1.ConditionReady, no, c.reason))
+		t.Log(find(x, v1alpha1.ConditionReady).Message)
+		if i > 0 {
+			continue
+		}
+		must(t, kube.Delete(context.Background(), other))
+		eventually(t, "the address is free", condition(x, v1alpha1.ConditionAccepted, yes, v1alpha1.ReasonAccepted))
+	}
+}
