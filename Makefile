@@ -26,10 +26,10 @@ image: ## container images, as archives in bin/images: gateway, gateway-verbs, o
 demo: build ## export a directory on loopback, move 256 MiB each way over RPC-over-RDMA, show what crossed the wire
 	@go run ./hack/demo -bin bin
 
-test: ## every test, the Linux kernel's client and server included
-	@echo "All tests: about 30 minutes on two cores, 16 when the caches are warm."
+test: ## every test, the Linux kernel's client and server and a Kubernetes cluster included
+	@echo "All tests: about an hour on two cores, 35 minutes when the caches are warm."
 	@hack/deps test
-	$(MAKE) --no-print-directory test-quick fuzz test-kernel
+	$(MAKE) --no-print-directory test-quick fuzz test-kernel test-operator test-cluster
 
 test-quick: ## the inner loop: unit tests with the race detector
 	@hack/deps test

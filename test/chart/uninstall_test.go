@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,8 +50,9 @@ func TestUninstallIsRefused(t *testing.T) {
 		t.Errorf("without exports: %v", err)
 	}
 	create(t, export("team-a"))
+	o.Operator = client.ObjectKey{Namespace: "team-b", Name: "sluice-operator"}
 	err := uninstall.Run(ctx, kube, o, &bytes.Buffer{})
-	for _, want := range []string{"one NFSExport is served: team-a/data", "helm upgrade sluice CHART --reuse-values --set uninstall.force=true", "helm uninstall sluice --no-hooks"} {
+	for _, want := range []string{"one NFSExport is served: team-a/data", "kubectl annotate deployment sluice-operator --namespace team-b sluice.dev/uninstall=force", "helm uninstall sluice --no-hooks"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("with an export: have %v, want %q in it", err, want)
 		}
@@ -81,7 +83,16 @@ func TestUninstallIsForced(t *testing.T) {
 		}
 		return err == nil
 	}
-	o := uninstall.Options{Release: release, Poll: time.Millisecond, Force: true}
+	labels := map[string]string{"app": "operator"}
+	operator := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "operator", Namespace: "team-a", Annotations: map[string]string{uninstall.AnnotationForce: "force"}},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels}, Replicas: new(int32),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "operator", Image: "operator"}}}},
+		},
+	}
+	create(t, operator)
+	o := uninstall.Options{Release: release, Poll: time.Millisecond, Operator: client.ObjectKeyFromObject(operator)}
 
 	var out bytes.Buffer
 	late, cancel := context.WithCancelCause(ctx)

@@ -82,7 +82,7 @@ func (ns *namespace) apply(t *testing.T, manifest string) {
 // wait waits for objects: "condition=Ready" of "nfsexport/data", "delete" of "pod/x", "jsonpath={.status.clients}=1" of …
 func (ns *namespace) wait(t *testing.T, what, objects string, limit time.Duration) {
 	t.Helper()
-	ns.must(t, "wait", "--for="+what, "--timeout="+limit.String(), objects)
+	ns.must(t, append([]string{"wait", "--for=" + what, "--timeout=" + limit.String()}, strings.Fields(objects)...)...)
 }
 
 // get returns what a JSONPath finds in an object.

@@ -35,6 +35,15 @@ func images() []string {
 func install(t *testing.T, c *cluster, name, level string) *product {
 	t.Helper()
 	p := &product{namespace: c.namespace(t, name, level), ganesha: startGanesha(t, c)}
+	t.Cleanup(func() { // before the namespace goes: CRDs belong to a release, and another test's has another namespace
+		if t.Failed() {
+			p.show(t)
+		}
+		_, _ = p.tryHelm("uninstall", "sluice", "--no-hooks", "--ignore-not-found")
+		if _, err := c.kubectl("", "delete", "crd", "nfsexports.sluice.dev", "nfsgateways.sluice.dev", "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
 	p.helm(t, append([]string{"install", "sluice", "charts/sluice", "--wait", "--timeout", "2m"}, images()...)...)
 	return p
 }

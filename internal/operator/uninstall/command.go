@@ -46,6 +46,8 @@ func parse(args []string, stderr io.Writer) (o Options, timeout time.Duration, e
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.Force, "force", false, "delete all NFSExports and NFSGateways")
 	flags.StringVar(&o.Release, "release", "sluice", "the Helm release's name")
+	flags.StringVar(&o.Operator.Namespace, "namespace", "", "namespace of the operator")
+	flags.StringVar(&o.Operator.Name, "deployment", "", "name of the operator's Deployment; its annotation "+AnnotationForce+"=force is --force")
 	namespaces := flags.String("watch-namespaces", "", "namespaces to look at, with commas between them; left out, all")
 	flags.DurationVar(&timeout, "timeout", 4*time.Minute, "how long what is deleted may take to go")
 	if err := flags.Parse(args); err != nil {

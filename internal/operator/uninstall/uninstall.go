@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,12 +20,18 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
+// AnnotationForce, with the value "force" on the operator's Deployment, lets it be uninstalled with all exports. It can be set after helm was refused, when helm
+// takes no other values any more.
+const AnnotationForce = "sluice.dev/uninstall"
+
 // Options say where to look, and what to do about it.
 type Options struct {
 	// Namespaces are those that the operator looks at; empty: all.
 	Namespaces []string
 	// Force deletes all NFSExports and NFSGateways there.
 	Force bool
+	// Operator is the operator's Deployment: AnnotationForce on it is Force too. With neither name nor namespace it is not looked at.
+	Operator client.ObjectKey
 	// Release is the Helm release's name, for the advice in errors.
 	Release string
 	// Poll is how long to wait before looking again whether what was deleted is gone.
@@ -46,10 +53,18 @@ func Run(ctx context.Context, c client.Client, o Options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if !o.Force && o.Operator != (client.ObjectKey{}) {
+		var d metav1.PartialObjectMetadata
+		d.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+		if err := c.Get(ctx, o.Operator, &d); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		o.Force = d.Annotations[AnnotationForce] == "force"
+	}
 	if len(exports) > 0 && !o.Force {
 		return fmt.Errorf("%s served: %s. Delete them, or have all NFSExports and NFSGateways deleted, whereby clients lose their mounts: "+
-			"helm upgrade %s CHART --reuse-values --set uninstall.force=true, then helm uninstall again. "+
-			"To leave pods serving without an operator: helm uninstall %s --no-hooks", are(len(exports), "NFSExport"), some(exports), o.Release, o.Release)
+			"kubectl annotate deployment %s --namespace %s %s=force, then helm uninstall again. "+
+			"To leave pods serving without an operator: helm uninstall %s --no-hooks", are(len(exports), "NFSExport"), some(exports), o.Operator.Name, o.Operator.Namespace, AnnotationForce, o.Release)
 	}
 	if !o.Force {
 		return nil

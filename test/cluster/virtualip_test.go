@@ -1,0 +1,186 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const virtualIPManifest = fabric + `
+---
+apiVersion: sluice.dev/v1alpha1
+kind: NFSGateway
+metadata: {name: gateway}
+spec:
+  replicas: 2
+  rdma: {networks: [{name: fabric, interface: rdma0}]}
+  exposure:
+    type: VirtualIP
+    virtualIP: {pool: [10.77.0.200-10.77.0.210], network: fabric}
+---
+apiVersion: sluice.dev/v1alpha1
+kind: NFSExport
+metadata: {name: data}
+spec:
+  gatewayRef: {name: gateway}
+  backend: {%s}
+  access: [{from: {networks: [10.77.0.0/24]}, mode: ReadWrite, squash: None}]
+`
+
+// TestVirtualIP: the Linux client mounts an address that one of two pods carries on a macvlan across both nodes. The pod is deleted, its speaker is stopped, and it is cut
+// off from the API server, each during fio. All the while an ARP request is sent each second, and everything about ARP on the network is captured.
+func TestVirtualIP(t *testing.T) {
+	c := need(t, "gateway", "operator")
+	p := install(t, c, "virtualip", "privileged") // speakers have NET_ADMIN
+	p.apply(t, fmt.Sprintf(virtualIPManifest, p.ganesha.backend("/")))
+	p.wait(t, "condition=Ready", "nfsexport/data", 2*time.Minute)
+	p.wait(t, "condition=Available", "deployment/gateway", time.Minute)
+	t.Log(p.must(t, "get", "nfsgateways,nfsexports", "-o", "wide"))
+	v := &virtualIP{product: p, address: p.get(t, "nfsexport/data", "{.status.address}"), file: filepath.Join(t.TempDir(), "arp.pcapng")}
+	if ip := p.get(t, "service/sluice-data", "{.status.loadBalancer.ingress[0].ip}"); ip != v.address || !strings.HasPrefix(ip, "10.77.0.20") {
+		t.Errorf("the Service's address is %s, the export's %s, must be one of the pool", ip, v.address)
+	}
+	stopCapture := v.capture(t)
+	g := boot(t, c, "control-plane")
+	g.run(t, p.get(t, "nfsexport/data", "{.status.mount}"))
+	v.guest = g
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"deleted", v.deleted},
+		{"stopped", v.stopped},
+		{"cut-off", v.cutOff},
+	} {
+		if !t.Run(step.name, step.run) {
+			break
+		}
+	}
+	g.run(t, "umount /mnt")
+	stopCapture()
+	v.claims(t)
+}
+
+type virtualIP struct {
+	*product
+	guest   *guest
+	address string
+	file    string // the capture
+	moves   int
+}
+
+// capture begins to capture ARP on the fabric, and to ask for the address each second.
+func (v *virtualIP) capture(t *testing.T) (stop func()) {
+	t.Helper()
+	var running []*exec.Cmd
+	for _, args := range [][]string{
+		{"dumpcap", "-q", "-i", "fabric", "-f", "arp", "-w", v.file},
+		{"busybox", "arping", "-q", "-I", "fabric", v.address},
+	} {
+		cmd := v.command("enter", append([]string{"control-plane"}, args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, cmd)
+	}
+	ended := false
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		for _, cmd := range running {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// claims: whoever says that the address is his says it until it moves, and never again after that unless it moves back: so no two do at any instant. The capture
+// shows as many changes of the hardware address as there were moves.
+func (v *virtualIP) claims(t *testing.T) {
+	out, err := exec.Command("tshark", "-r", v.file, "-Y", "arp.src.proto_ipv4 == "+v.address, "-T", "fields", "-e", "frame.time_epoch", "-e", "arp.src.hw_mac").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers, changes int
+	var former string
+	for line := range strings.Lines(string(out)) {
+		at, mac, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		answers++
+		if mac != former {
+			t.Logf("from %s on %s has %s", at, mac, v.address)
+			changes++
+		}
+		former = mac
+	}
+	t.Logf("%d answers and announcements, %d moves", answers, v.moves)
+	if changes != v.moves+1 || answers < 20 {
+		t.Errorf("the hardware address changed %d times in %d answers, must change once for each of %d moves", changes-1, answers, v.moves)
+	}
+}
+
+// holder is the pod that carries the address, by its own word.
+func (v *virtualIP) holder(t *testing.T) connection { return v.only(t, gatewayPods, "data") }
+
+// signal sends a signal to a pod's speaker.
+func (v *virtualIP) signalSpeaker(t *testing.T, pod, signal string) {
+	t.Helper()
+	node := v.get(t, "pod/"+pod, "{.spec.nodeName}")
+	id := v.get(t, "pod/"+pod, `{.status.initContainerStatuses[?(@.name=="speaker")].containerID}`)
+	v.do(t, "inside", node, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", signal, strings.TrimPrefix(id, "containerd://"))
+}
+
+// deleted: the gateway drains and exits, then the speaker gives the address up, and the other pod has it.
+func (v *virtualIP) deleted(t *testing.T) {
+	before := v.holder(t)
+	fio := v.guest.fio(t, "/mnt")
+	begun := time.Now()
+	v.must(t, "delete", "pod", before.pod, "--wait=false")
+	if now := v.moved(t, gatewayPods, "data", before, begun); now.pod == before.pod {
+		t.Errorf("the client is at %s as before", now.pod)
+	}
+	v.moves++
+	fio.wait(t, 5*time.Minute)
+	v.wait(t, "condition=Available", "deployment/gateway", time.Minute)
+	v.wait(t, "condition=Ready", "nfsexport/data", time.Minute)
+}
+
+// stopped: the speaker of the holder stands still; another one takes the address over when the Lease has expired. When the first goes on it gives way.
+func (v *virtualIP) stopped(t *testing.T) {
+	before := v.holder(t)
+	fio := v.guest.fio(t, "/mnt")
+	begun := time.Now()
+	v.signalSpeaker(t, before.pod, "SIGSTOP")
+	now := v.moved(t, gatewayPods, "data", before, begun)
+	v.moves++
+	v.signalSpeaker(t, before.pod, "SIGCONT")
+	fio.wait(t, 5*time.Minute)
+	if after := v.holder(t); after.pod != now.pod || !after.since.Equal(now.since) {
+		t.Errorf("the client was at %+v, is at %+v", now, after)
+	}
+	v.wait(t, "condition=Available", "deployment/gateway", time.Minute)
+}
+
+// cutOff: a holder that cannot reach the API server keeps its address, and clients notice nothing.
+func (v *virtualIP) cutOff(t *testing.T) {
+	before := v.holder(t)
+	node, pod := v.get(t, "pod/"+before.pod, "{.spec.nodeName}"), v.get(t, "pod/"+before.pod, "{.status.podIP}")
+	fio := v.guest.fio(t, "/mnt")
+	table := fmt.Sprintf("table ip cut { chain forward { type filter hook forward priority -200; ip saddr %s ip daddr 10.88.0.1 tcp dport 6443 drop; }; }", pod)
+	v.do(t, "enter", node, "nft", table)
+	fio.wait(t, 5*time.Minute) // longer than the Lease, which expires meanwhile
+	v.do(t, "enter", node, "nft", "delete", "table", "ip", "cut")
+	if after := v.holder(t); after.pod != before.pod || !after.since.Equal(before.since) {
+		t.Errorf("the client was at %+v, is at %+v", before, after)
+	}
+}
