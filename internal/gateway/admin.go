@@ -55,7 +55,7 @@ func newAdmin(log *slog.Logger, status func() status.Status, metrics prometheus.
 		_ = e.Encode(status())
 	})
 	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "Sluice gateway\n\n/status   exports, listeners, clients, as JSON\n/metrics  for Prometheus\n/readyz   a listener serves\n/healthz  the process answers\n")
+		fmt.Fprint(w, "Sluice gateway\n\n/status   exports, listeners, clients, as JSON\n/metrics  for Prometheus\n/readyz   a listener serves, or there is no export\n/healthz  the process answers\n")
 	})
 	if profile {
 		m.HandleFunc("GET /debug/pprof/", pprof.Index)

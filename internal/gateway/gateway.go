@@ -377,16 +377,17 @@ func (g *Gateway) Status() status.Status {
 	g.keysMu.Lock()
 	s.Config.HandleKeysError = g.keysError
 	g.keysMu.Unlock()
-	serving := false
+	serving, wanted := false, false
 	for _, e := range exports {
 		es := e.status()
 		s.Exports = append(s.Exports, es)
+		wanted = wanted || es.State != status.Removing
 		for _, l := range es.Listeners {
 			serving = serving || l.State == status.Listening
 		}
 	}
-	// A gateway without exports misses nothing: it is ready for the first one.
-	s.Ready = s.Config.Loaded != time.Time{} && !s.Draining && (serving || len(exports) == 0)
+	// A gateway without exports misses nothing: it is ready for the first one. Those that are about to go do not count.
+	s.Ready = s.Config.Loaded != time.Time{} && !s.Draining && (serving || !wanted)
 	return s
 }
 

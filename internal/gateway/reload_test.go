@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -386,6 +387,30 @@ func TestBusyAddress(t *testing.T) {
 	_ = busy.Close()
 	eventually(t, "the address is listened on", func() bool { return r.export("a").Listeners[0].State == status.Listening })
 	r.connect("a", config.RDMA).works()
+}
+
+// TestRemovalOfTheLast: a gateway is ready while calls of its last export finish.
+func TestRemovalOfTheLast(t *testing.T) {
+	r := newRig(t)
+	g := r.start(r.yaml(exportYAML{name: "a"}))
+	c := r.connect("a", config.TCP)
+	c.put("file", 100_000)
+	r.gate.close()
+	outcome := c.slow()
+	<-r.gate.held
+	r.write(r.yaml())
+	eventually(t, "its address is given up", func() bool {
+		e := r.export("a")
+		return e.State == status.Removing && !slices.ContainsFunc(e.Listeners, func(l status.Listener) bool { return l.State == status.Listening })
+	})
+	if !g.Status().Ready {
+		t.Error("not ready, though no export is missing")
+	}
+	r.gate.open()
+	if err := <-outcome; err != nil {
+		t.Error("a call in flight failed:", err)
+	}
+	eventually(t, "the export is gone", func() bool { return len(g.Status().Exports) == 0 })
 }
 
 // TestRemoval: a removed export finishes its calls, and gives its memory and its directory back.

@@ -65,15 +65,18 @@ func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
 	if len(troubles) > 0 {
 		programmed = sentence(v1alpha1.ConditionProgrammed, gravest(troubles))
 	}
-	rdma := gatewayRDMA(exported, looked, seen)
+	rdma := gatewayRDMA(p, exported, looked, seen)
 	s.Conditions = append(s.Conditions, programmed, rdma)
-	s.Conditions = append(s.Conditions, gatewayReady(p, looked, &programmed, &rdma))
+	s.Conditions = append(s.Conditions, gatewayReady(p, exported, looked, &programmed, &rdma))
 	return s
 }
 
 // gatewayRDMA: RPC-over-RDMA is served for every export that is served at all.
-func gatewayRDMA(exported []*plan.Export, looked map[string]workload, seen *Seen) metav1.Condition {
+func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]workload, seen *Seen) metav1.Condition {
 	const kind = v1alpha1.ConditionRDMAReady
+	if len(exported) == 0 {
+		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "%s", idle(p))
+	}
 	well := 0
 	for _, x := range exported {
 		w := looked[x.Workload]
@@ -94,8 +97,8 @@ func gatewayRDMA(exported []*plan.Export, looked map[string]workload, seen *Seen
 	return condition.True(kind, v1alpha1.ReasonServing, "%s served", plural(well, "export"))
 }
 
-// gatewayReady: each workload has a pod that takes clients.
-func gatewayReady(p *plan.Plan, looked map[string]workload, programmed, rdma *metav1.Condition) metav1.Condition {
+// gatewayReady: each workload has a pod that takes clients, or would if there were exports.
+func gatewayReady(p *plan.Plan, exported []*plan.Export, looked map[string]workload, programmed, rdma *metav1.Condition) metav1.Condition {
 	if f := failing(p.Conditions); f != nil {
 		return as(f)
 	}
@@ -107,5 +110,16 @@ func gatewayReady(p *plan.Plan, looked map[string]workload, programmed, rdma *me
 	if rdma.Status == metav1.ConditionFalse {
 		return as(rdma)
 	}
+	if len(exported) == 0 {
+		return condition.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "%s", idle(p))
+	}
 	return condition.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "exports can be mounted")
+}
+
+// idle says why a gateway serves no export.
+func idle(p *plan.Plan) string {
+	if n := len(p.Exports); n > 0 {
+		return fmt.Sprintf("none of the NFSExports that refer to it (%d) can be served: their conditions say why", n)
+	}
+	return "no NFSExport refers to it yet"
 }

@@ -408,6 +408,13 @@ func TestGateway(t *testing.T) {
 		{name: "another template", see: func(w *world) { w.seen.Updated = map[string]int32{"fast": 1} }, kind: "Programmed", status: "False", reason: "Applying",
 			message: "pods of fast are being replaced: 1 of 2 are by now", pods: "2/2"},
 		{name: "none", see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet", pods: "0/2"},
+		{name: "without exports", see: func(w *world) { w.plan.Exports, w.seen.Pods[0].Status.Exports = nil, nil }, kind: "Ready", status: "True", reason: "Ready", message: "no NFSExport refers to it yet", pods: "2/2"},
+		{name: "nothing to serve", see: func(w *world) { w.plan.Exports = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no NFSExport refers to it yet", pods: "2/2"},
+		{name: "exports of elsewhere", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, see: func(w *world) {
+			for i := range w.seen.Pods {
+				w.seen.Pods[i].Status = &status.Status{Ready: true}
+			}
+		}, kind: "Ready", status: "True", reason: "Ready", message: "none of the NFSExports that refer to it (1) can be served: their conditions say why", pods: "2/2"},
 		{name: "none serves", see: func(w *world) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no export is served yet", pods: "0/2"},
 		{name: "replicas 0", edit: replicas(0), see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "NoReplicas",
 			message: "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more", pods: "0/0"},
