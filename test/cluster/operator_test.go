@@ -286,8 +286,9 @@ func (o *userWay) withoutControlPlane(t *testing.T) {
 	}()
 	eventually(t, time.Minute, func() error { _, err := o.kubectl("get", "pods"); return err })
 	o.must(t, "scale", "deployment/sluice-operator", "--replicas=1")
-	o.wait(t, "condition=Available", "deployment/sluice-operator", time.Minute)
-	o.wait(t, "condition=Available", "deployment/gateway", time.Minute)
+	// The nodes' agents come back to the API server after up to half a minute each.
+	o.wait(t, "condition=Available", "deployment/sluice-operator", 3*time.Minute)
+	o.wait(t, "condition=Available", "deployment/gateway", 3*time.Minute)
 	o.bothWays(t, "/mnt", o.ganesha.dir)
 }
 
