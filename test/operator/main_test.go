@@ -89,9 +89,13 @@ func run(m *testing.M) (code int, err error) {
 
 // rights gives the operator's user what config/rbac says.
 func rights() error {
-	text, err := os.ReadFile(apiserver.Path("config/rbac/role.yaml"))
-	if err != nil {
-		return err
+	var text []byte
+	for _, file := range []string{"role.yaml", "leader_election.yaml"} {
+		b, err := os.ReadFile(apiserver.Path("config/rbac/" + file))
+		if err != nil {
+			return err
+		}
+		text = append(append(text, "---\n"...), b...)
 	}
 	ctx := context.Background()
 	if err := kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}); err != nil {

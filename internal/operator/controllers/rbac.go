@@ -4,7 +4,7 @@ package controllers
 // the others are Roles there.
 //
 // What it makes it also deletes, but for Secrets: keys outlive their gateway. It reads Secrets to find the keys that a gateway names. Of pods it writes an
-// annotation. It may do with Leases what it lets speakers do, and elects its leader by one.
+// annotation. It may do with Leases what it lets speakers do; that by which it elects its leader is another matter: config/rbac/leader_election.yaml.
 //
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways;nfsexports,verbs=get;list;watch
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways/status;nfsexports/status,verbs=patch
@@ -19,6 +19,6 @@ package controllers
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors;prometheusrules,verbs=get;list;watch;create;patch;delete

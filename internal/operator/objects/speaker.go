@@ -81,7 +81,7 @@ func Role(p *plan.Plan) *rbacv1.Role {
 	slices.Sort(names)
 	r := &rbacv1.Role{TypeMeta: typeMeta("rbac.authorization.k8s.io/v1", "Role"), ObjectMeta: meta(p.Gateway, serviceAccountName(p.Gateway), labels(p.Gateway))}
 	if len(names) > 0 { // a rule without names would be about all Leases
-		r.Rules = []rbacv1.PolicyRule{{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, ResourceNames: names, Verbs: []string{"get", "list", "watch", "update", "patch"}}}
+		r.Rules = []rbacv1.PolicyRule{{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, ResourceNames: names, Verbs: []string{"get", "watch", "patch"}}}
 	}
 	return r
 }
