@@ -70,14 +70,15 @@ func gravest(troubles []words) words {
 
 // workload are the pods of a workload that are not about to go, and why those do not serve that do not.
 type workload struct {
-	plan    *plan.Workload
-	serving []*Pod
-	trouble []words
+	plan     *plan.Workload
+	provider v1alpha1.Provider
+	serving  []*Pod
+	trouble  []words
 }
 
 // look sorts the pods of a workload.
 func look(p *plan.Plan, name string, seen *Seen) workload {
-	var w workload
+	w := workload{provider: p.Gateway.Spec.Provider}
 	for i := range p.Workloads {
 		if p.Workloads[i].Name == name {
 			w.plan = &p.Workloads[i]

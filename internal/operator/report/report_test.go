@@ -235,6 +235,12 @@ func TestExportConditions(t *testing.T) {
 		{name: "too many addresses", virtual: true, see: problem(contract.Problem{Reason: contract.DeviceAddressLimit, Address: vip, Message: "its table is full"}),
 			kind: "Ready", status: "False", reason: "DeviceAddressLimit", message: "pod fast-0 cannot carry 192.0.2.10: its table is full"},
 
+		{name: "no GID", virtual: true, edit: onVerbs, see: carried(contract.Problem{Reason: contract.DeviceAddressLimit, Address: vip, Message: "RDMA device mlx5_4 has no GID for 192.0.2.10"}),
+			kind: "RDMAReady", status: "False", reason: "DeviceAddressLimit", message: "pod fast-1 carries 192.0.2.10, but RDMA does not come by it: RDMA device mlx5_4 has no GID for 192.0.2.10"},
+		{name: "no GID, and none needed", virtual: true, see: carried(contract.Problem{Reason: contract.DeviceAddressLimit, Address: vip, Message: "no GID"}), kind: "RDMAReady", status: "True", reason: "Serving"},
+		{name: "another address has no GID", virtual: true, edit: onVerbs, see: carried(contract.Problem{Reason: contract.DeviceAddressLimit, Address: "192.0.2.11", Message: "no GID"}),
+			kind: "Ready", status: "True", reason: "Ready"},
+
 		{name: "no clients", kind: "ClientAddressesVisible", status: "Unknown", reason: "NoClients",
 			message: "no client is connected, so nothing is known of the addresses that access rules will see"},
 		{name: "nodes", see: clients("10.9.0.1", "10.244.1.1", "::ffff:10.9.0.1"), kind: "ClientAddressesVisible", status: "False", reason: "NodesOnly",
@@ -266,6 +272,19 @@ func TestExportConditions(t *testing.T) {
 			got := Export(&w.plan, &w.plan.Exports[0], &w.seen)
 			check(t, got.Conditions, c.kind, c.status, c.reason, c.message)
 		})
+	}
+}
+
+func onVerbs(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) { g.Spec.Provider = v1alpha1.Verbs }
+
+// carried has the second pod carry the address, with a problem.
+func carried(p contract.Problem) func(*world) {
+	return func(w *world) {
+		w.seen.Pods[0].Speaker = &contract.Status{}
+		w.seen.Pods[1].Speaker = &contract.Status{
+			Groups:   []contract.GroupStatus{{Addresses: []contract.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}},
+			Problems: []contract.Problem{p},
+		}
 	}
 }
 

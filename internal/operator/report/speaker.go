@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
@@ -27,10 +28,10 @@ func holder(x *plan.Export, seen *Seen) string {
 	return ""
 }
 
-// carrying says why no pod carries a virtual address; nothing if holder does.
+// carrying says why no pod carries a virtual address, or why it is of no use to an adapter; nothing if holder carries it.
 func carrying(vip, holder string, w *workload) words {
 	if holder != "" {
-		return words{}
+		return unusable(vip, holder, w)
 	}
 	silent := ""
 	for _, p := range w.serving {
@@ -57,4 +58,18 @@ func carrying(vip, holder string, w *workload) words {
 		return words{v1alpha1.ReasonAddressNotHeld, fmt.Sprintf("no pod is known to carry %s: the speaker of pod %s does not answer on port %d", vip, silent, plan.SpeakerPort)}
 	}
 	return words{v1alpha1.ReasonAddressNotHeld, fmt.Sprintf("no pod carries %s now", vip)}
+}
+
+// unusable says why RDMA does not come by an address that a pod carries. Software iWARP takes connections from the kernel's TCP, for which nothing is amiss.
+func unusable(vip, holder string, w *workload) words {
+	i := slices.IndexFunc(w.serving, func(p *Pod) bool { return p.Name == holder })
+	if i < 0 || w.provider != v1alpha1.Verbs || w.serving[i].Speaker == nil {
+		return words{}
+	}
+	for _, problem := range w.serving[i].Speaker.Problems {
+		if problem.Reason == contract.DeviceAddressLimit && problem.Address == vip {
+			return words{v1alpha1.ReasonDeviceAddressLimit, fmt.Sprintf("pod %s carries %s, but RDMA does not come by it: %s", holder, vip, condition.Quote(problem.Message))}
+		}
+	}
+	return words{}
 }
