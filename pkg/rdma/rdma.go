@@ -109,7 +109,8 @@ type Endpoint interface {
 	// They execute in order as far as RFC 5040 section 5.5 or verbs demand; a Read does not hold up what follows it.
 	Post(wrs []WorkRequest) error
 	// Hold has what is posted gather until Release, which sends it: for those who post batch after batch from outside of Completed, where
-	// that is so in any case. Holds nest, come from any goroutine and are short. An endpoint may send earlier.
+	// that is so in any case. Receives may gather too, and are posted before what is sent. Holds nest, come from any goroutine and are short. An
+	// endpoint may send earlier.
 	Hold()
 	// Release ends a Hold.
 	Release()

@@ -169,6 +169,8 @@ func (c *Conn) Completed(batch []rdma.Completion) {
 func (c *Conn) complete(batch []rdma.Completion) oncrpc.Gatherer {
 	c.loop.Lock()
 	defer c.loop.Unlock()
+	c.ep.Hold() // so that receives gather too
+	defer c.ep.Release()
 	held := c.info.Batch
 	if held != nil {
 		held.Hold()

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,14 +34,15 @@ type endpoint struct {
 	// Serve's wait for completions.
 	file  *os.File
 	raw   syscall.RawConn
-	event func(fd uintptr) bool
+	event func(fd uintptr) bool // a look at the queue
+	seen  int                   // what it found
 
 	mu sync.Mutex
 	// served: Serve was called. closing: Close was. done: nothing may be posted any more.
 	served, closing, done bool
 	// gathering: Serve will flush, so that nobody else needs to. held counts holds.
 	gathering bool
-	held      int
+	held      atomic.Int32
 	// awake: Serve was interrupted, to make it look around. stale: the deadline of its wait is not limit.
 	awake, stale bool
 	// broken is why the queues take nothing more.
@@ -53,11 +55,13 @@ type endpoint struct {
 	rqHead  uint64
 	rqTail  uint64
 	revoked []uint64 // LocalInvalidates that are complete but not reported
-	// bell posts what is gathered to a software device, and rung is what came of it.
-	bell *call
-	rung C.int
-	// What is gathered in q: requests, and their segments; covering is the request that is signaled for those before it, or -1.
+	// bell is ring on the thread that may tell a software device of requests: poll goes in, found comes out.
+	bell  *call
+	poll  C.int
+	found int
+	// What is gathered in q: requests and receives, and their segments; covering is the request that is signaled for those before it, or -1.
 	sends, sendList, covering int
+	receives, receiveList     int
 
 	h rdma.Handler
 	// Serve's own.
@@ -88,7 +92,7 @@ func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, 
 	if e.space, err = e.domain.join(dev); err != nil {
 		return nil, err
 	}
-	e.bell = newCall(func() { e.rung = C.sv_post_sends(e.q, C.int(e.sends)) })
+	e.bell = newCall(e.ring)
 	e.regions.init(i.p.cfg.MaxRegions)
 	e.q = (*C.struct_sv_queues)(C.calloc(1, C.sizeof_struct_sv_queues))
 	if err := e.open(); err != nil {
@@ -117,8 +121,8 @@ func (e *endpoint) open() error {
 		return fmt.Errorf("verbs: %w", err)
 	}
 	e.event = func(uintptr) bool {
-		e.stats.readCalls.Add(1)
-		return C.sv_event_taken(e.q) != C.EAGAIN
+		e.seen = e.look()
+		return e.seen != 0
 	}
 	return nil
 }

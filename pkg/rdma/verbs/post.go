@@ -108,7 +108,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 }
 
 // gathers tells whether somebody will flush. The caller holds mu.
-func (e *endpoint) gathers() bool { return e.gathering || e.held > 0 && !e.closing }
+func (e *endpoint) gathers() bool { return e.gathering || e.held.Load() > 0 && !e.closing }
 
 // push gathers a work request. The caller holds mu, and has checked it.
 func (e *endpoint) push(w *rdma.WorkRequest) error {
@@ -170,25 +170,38 @@ func (e *endpoint) push(w *rdma.WorkRequest) error {
 	return nil
 }
 
-// flush posts the requests that are gathered. The caller holds mu.
+// flush posts what is gathered. The caller holds mu.
 func (e *endpoint) flush() {
-	if e.sends == 0 || e.done {
-		return
+	if e.sends+e.receives > 0 && !e.done {
+		e.turn(C.SV_NOT)
 	}
-	e.q.sends[e.sends-1].flags |= C.SV_SIGNALED // so that every request is complete one day, also if nobody asked to hear of it
-	errno := e.ring()
-	e.stats.writeCalls.Add(1)
-	e.sends, e.sendList, e.covering = 0, 0, -1
-	e.posted("work", errno)
 }
 
-// ring posts the chain that is gathered. The caller holds mu.
-func (e *endpoint) ring() (errno C.int) {
-	if e.dev.limits.software == 0 {
-		return C.sv_post_sends(e.q, C.int(e.sends))
+// turn posts what is gathered, receives first: what is sent may tell the peer of them. Then Serve's also polls, and returns how many completions there
+// were, negative if it failed. The caller holds mu.
+func (e *endpoint) turn(poll C.int) int {
+	if e.sends > 0 {
+		e.q.sends[e.sends-1].flags |= C.SV_SIGNALED // so that every request is complete one day, also if nobody asked to hear of it
+		e.stats.writeCalls.Add(1)
+	} else {
+		e.stats.readCalls.Add(1)
 	}
-	manager().do(e.bell)
-	return e.rung
+	e.poll = poll
+	if e.sends > 0 && e.dev.limits.software != 0 {
+		manager().do(e.bell)
+	} else {
+		e.ring()
+	}
+	e.sends, e.sendList, e.covering = 0, 0, -1
+	e.receives, e.receiveList = 0, 0
+	e.posted("receives", e.q.no_receives)
+	e.posted("work", e.q.no_sends)
+	return e.found
+}
+
+// ring is turn's crossing.
+func (e *endpoint) ring() {
+	e.found = int(C.sv_turn(e.q, C.int(e.receives), C.int(e.sends), e.poll, 0))
 }
 
 // posted looks at what the device said to a chain. The caller holds mu.
@@ -221,61 +234,59 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 	if free := len(e.rq) - int(e.rqTail-e.rqHead); len(rs) > free {
 		return fmt.Errorf("verbs: %d receives for a queue with room for %d", len(rs), free)
 	}
-	chain, used := 0, 0
 	for i := range rs {
-		if chain == C.SV_CHAIN || used+C.SV_SEGMENTS > C.SV_LIST {
-			e.postReceives(chain)
-			chain, used = 0, 0
-		}
-		used = e.pushReceive(&rs[i], chain, used)
-		chain++
+		e.pushReceive(&rs[i])
 	}
-	if chain > 0 {
-		e.postReceives(chain)
+	if e.held.Load() == 0 || e.closing {
+		e.flushReceives()
 	}
 	return nil
 }
 
-// postReceives posts the receives that are gathered. The caller holds mu.
-func (e *endpoint) postReceives(chain int) {
-	e.stats.readCalls.Add(1)
-	e.posted("receives", C.sv_post_receives(e.q, C.int(chain)))
+// flushReceives posts the receives that are gathered. The caller holds mu.
+func (e *endpoint) flushReceives() {
+	if e.receives > 0 {
+		e.stats.readCalls.Add(1)
+		C.sv_turn(e.q, C.int(e.receives), 0, C.SV_NOT, 0)
+		e.receives, e.receiveList = 0, 0
+		e.posted("receives", e.q.no_receives)
+	}
 }
 
-// pushReceive makes r number i of the chain, with its segments from number used on, and returns the number of the next. The caller holds mu,
-// and has checked it.
-func (e *endpoint) pushReceive(r *rdma.Receive, i, used int) int {
-	c := &e.q.receives[i]
-	c.index, c.first = C.uint64_t(e.rqTail|receiveBit), C.uint32_t(used)
+// pushReceive gathers a receive. The caller holds mu, and has checked it.
+func (e *endpoint) pushReceive(r *rdma.Receive) {
+	if e.receives == C.SV_CHAIN || e.receiveList+C.SV_SEGMENTS > C.SV_LIST {
+		e.flushReceives()
+	}
+	c := &e.q.receives[e.receives]
+	c.index, c.first = C.uint64_t(e.rqTail|receiveBit), C.uint32_t(e.receiveList)
 	for _, b := range r.Segments {
 		if len(b) == 0 {
 			continue
 		}
-		to := &e.q.receive_list[used]
+		to := &e.q.receive_list[e.receiveList]
 		to.addr, to.length, to.lkey = C.uint64_t(addressOf(b)), C.uint32_t(len(b)), C.uint32_t(find(&e.space.arenas, b).key)
-		used++
+		e.receiveList++
 	}
-	if used == int(c.first) && e.dev.limits.iwarp != 0 { // siw takes no receive without a segment
-		e.q.receive_list[used] = C.struct_ibv_sge{}
-		used++
+	if e.receiveList == int(c.first) && e.dev.limits.iwarp != 0 { // siw takes no receive without a segment
+		e.q.receive_list[e.receiveList] = C.struct_ibv_sge{}
+		e.receiveList++
 	}
-	c.count = C.uint32_t(used) - c.first
+	c.count = C.uint32_t(e.receiveList) - c.first
 	e.rq[e.rqTail%uint64(len(e.rq))] = r.ID
 	e.rqTail++
-	return used
+	e.receives++
 }
 
-// Hold implements [rdma.Endpoint].
-func (e *endpoint) Hold() {
-	e.mu.Lock()
-	e.held++
-	e.mu.Unlock()
-}
+// Hold implements [rdma.Endpoint]. It takes no lock: those who hold while another one posts then leave together.
+func (e *endpoint) Hold() { e.held.Add(1) }
 
 // Release implements [rdma.Endpoint].
 func (e *endpoint) Release() {
+	if e.held.Add(-1) > 0 {
+		return // who releases last posts
+	}
 	e.mu.Lock()
-	e.held--
 	if !e.gathers() {
 		e.flush()
 	}

@@ -50,9 +50,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 func (e *endpoint) loop() error {
 	for {
 		_, over := e.ended() // before the queue: what came before the end is in it
-		n := int(C.sv_poll(e.q, C.int(e.spin)))
-		e.stats.readCalls.Add(1)
-		e.spin = nextSpin(e.spin, e.p.cfg.Spin, int(e.q.spun), n)
+		n := e.next()
 		if n < 0 {
 			return fmt.Errorf("verbs: %s: polling the completion queue failed", e.dev.name)
 		}
@@ -63,8 +61,52 @@ func (e *endpoint) loop() error {
 		if err := e.verdict(over); err != nil {
 			return err
 		}
-		e.wait()
 	}
+}
+
+// next sends what was gathered, and returns how many completions are in q. When there are none it waits for the completion channel; it returns 0 when
+// somebody interrupts, or the limit passes.
+func (e *endpoint) next() int {
+	e.mu.Lock()
+	e.gathering = false
+	if e.stale {
+		_ = e.file.SetReadDeadline(e.limit)
+		e.stale = false
+	}
+	awake := e.awake || len(e.revoked) > 0
+	e.awake = false
+	e.mu.Unlock()
+	if awake { // what it was about may have come after the last look
+		return e.look()
+	}
+	e.seen = 0
+	if err := e.raw.Read(e.event); errors.Is(err, os.ErrDeadlineExceeded) {
+		e.mu.Lock()
+		e.stale = true
+		e.mu.Unlock()
+	}
+	return e.seen
+}
+
+// look posts what is gathered, and polls. If it finds nothing, the channel is armed.
+func (e *endpoint) look() int {
+	poll := C.int(C.SV_ARM)
+	if e.spin > 0 {
+		poll = C.SV_POLL // without the lock it spins afterwards
+	}
+	n, posted := 0, false
+	e.mu.Lock()
+	if posted = e.sends+e.receives > 0 && !e.gathers(); posted {
+		n = e.turn(poll)
+	}
+	e.mu.Unlock()
+	if n != 0 || posted && poll == C.SV_ARM {
+		return n
+	}
+	n = int(C.sv_turn(e.q, 0, 0, C.SV_ARM, C.int(e.spin)))
+	e.stats.readCalls.Add(1)
+	e.spin = nextSpin(e.spin, e.p.cfg.Spin, int(e.q.spun), n)
+	return n
 }
 
 // reap takes n completions out of q. It returns whether there is something to report.
@@ -86,6 +128,9 @@ func (e *endpoint) reap(n int) bool {
 	}
 	e.revoked = e.revoked[:0]
 	e.gathering = len(e.batch) > 0 || len(e.sent) > 0
+	if n > 0 && (e.closing || e.failure.err != nil) {
+		e.awake = true // the verdict may have changed: it is taken before another wait
+	}
 	e.mu.Unlock()
 	for _, mr := range e.sinks {
 		C.ibv_dereg_mr(mr)
@@ -171,7 +216,7 @@ func opName(op rdma.Opcode) string {
 	}
 }
 
-// deliver reports, and then sends what was posted meanwhile.
+// deliver reports. What is posted meanwhile is sent with the next look at the queue.
 func (e *endpoint) deliver() {
 	if len(e.batch) > 0 {
 		e.h.Completed(e.batch)
@@ -181,12 +226,6 @@ func (e *endpoint) deliver() {
 		e.h.Sent(e.sent)
 		e.sent = e.sent[:0]
 	}
-	e.mu.Lock()
-	e.gathering = false
-	if !e.gathers() {
-		e.flush()
-	}
-	e.mu.Unlock()
 }
 
 // verdict decides whether the connection has ended, when all completions are reported, and why. over tells whether the connection manager
@@ -238,24 +277,4 @@ func (e *endpoint) farewell() error {
 // broke is the end of a queue pair that the device found reason to fail.
 func (e *endpoint) broke() error {
 	return fmt.Errorf("verbs: %s: the queue pair failed: the peer asked for memory that is not exposed, or broke the rules of the transport", e.dev.name)
-}
-
-// wait waits until the completion channel has an event, somebody interrupts, or the limit passes.
-func (e *endpoint) wait() {
-	e.mu.Lock()
-	if e.stale {
-		_ = e.file.SetReadDeadline(e.limit)
-		e.stale = false
-	}
-	awake := e.awake
-	e.awake = false
-	e.mu.Unlock()
-	if awake {
-		return // what it was about may have come after the last look
-	}
-	if err := e.raw.Read(e.event); errors.Is(err, os.ErrDeadlineExceeded) {
-		e.mu.Lock()
-		e.stale = true
-		e.mu.Unlock()
-	}
 }

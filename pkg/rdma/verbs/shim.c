@@ -167,7 +167,7 @@ static int upwards(int failed)
 	return failed < 0 ? -failed : failed;
 }
 
-int sv_post_receives(struct sv_queues *q, int n)
+static int post_receives(struct sv_queues *q, int n)
 {
 	struct ibv_recv_wr chain[SV_CHAIN], *bad;
 	int i;
@@ -185,7 +185,7 @@ int sv_post_receives(struct sv_queues *q, int n)
 	return upwards(ibv_post_recv(q->qp, chain, &bad));
 }
 
-int sv_post_sends(struct sv_queues *q, int n)
+static int post_sends(struct sv_queues *q, int n)
 {
 	struct ibv_send_wr chain[SV_CHAIN], *bad;
 	int i;
@@ -212,14 +212,32 @@ int sv_post_sends(struct sv_queues *q, int n)
 	return upwards(ibv_post_send(q->qp, chain, &bad));
 }
 
-int sv_poll(struct sv_queues *q, int spin)
+// take_event takes the event of the channel if it has come. The channel is armed.
+static void take_event(struct sv_queues *q)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	if (ibv_get_cq_event(q->channel, &cq, &context))
+		return;
+	q->armed = 0;
+	if (++q->events == 1024) {
+		ibv_ack_cq_events(q->cq, q->events);
+		q->events = 0;
+	}
+}
+
+static int poll_queue(struct sv_queues *q, int arm, int spin)
 {
 	struct ibv_wc found[SV_BATCH];
-	int i, n = ibv_poll_cq(q->cq, SV_BATCH, found);
+	int i, n;
 
-	for (q->spun = 0; n == 0 && !q->armed && q->spun < spin; q->spun++)
+	if (q->armed)
+		take_event(q);
+	n = ibv_poll_cq(q->cq, SV_BATCH, found);
+	for (q->spun = 0; n == 0 && arm && !q->armed && q->spun < spin; q->spun++)
 		n = ibv_poll_cq(q->cq, SV_BATCH, found);
-	if (n == 0 && !q->armed) {
+	if (n == 0 && arm && !q->armed) {
 		if (ibv_req_notify_cq(q->cq, 0))
 			return -1;
 		q->armed = 1;
@@ -238,19 +256,13 @@ int sv_poll(struct sv_queues *q, int spin)
 	return n;
 }
 
-int sv_event_taken(struct sv_queues *q)
+int sv_turn(struct sv_queues *q, int receives, int sends, int poll, int spin)
 {
-	struct ibv_cq *cq;
-	void *context;
-
-	if (ibv_get_cq_event(q->channel, &cq, &context))
-		return errno;
-	q->armed = 0;
-	if (++q->events == 1024) {
-		ibv_ack_cq_events(q->cq, q->events);
-		q->events = 0;
+	if (receives || sends) { // else another turn may be about to look at them
+		q->no_receives = receives ? post_receives(q, receives) : 0;
+		q->no_sends = sends ? post_sends(q, sends) : 0;
 	}
-	return 0;
+	return poll == SV_NOT ? 0 : poll_queue(q, poll == SV_ARM, spin);
 }
 
 int sv_failed(struct sv_queues *q)

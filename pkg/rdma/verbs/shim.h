@@ -18,6 +18,8 @@ enum {
 
 enum { SV_SIGNALED = 1, SV_INLINE = 2 };
 
+enum { SV_NOT, SV_POLL, SV_ARM };
+
 // sv_send is a work request; its segments are list[first..first+count).
 struct sv_send {
 	uint64_t index;
@@ -52,7 +54,8 @@ struct sv_queues {
 	uint32_t max_inline;
 	unsigned events; // not acknowledged
 	int armed;
-	int spun; // how often the last sv_poll polled again
+	int spun; // how often the last sv_turn polled again
+	int no_receives, no_sends; // why the last sv_turn that posted could not: an errno, or 0
 	struct sv_send sends[SV_CHAIN];
 	struct ibv_sge send_list[SV_LIST];
 	struct sv_receive receives[SV_CHAIN];
@@ -101,11 +104,9 @@ void sv_set_token(struct rdma_cm_id *id, uintptr_t token);
 struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length, int access);
 
 int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline);
-int sv_post_receives(struct sv_queues *q, int n);
-int sv_post_sends(struct sv_queues *q, int n);
-// sv_poll returns how many completions it took. When there are none it polls up to spin times more, and arms the channel then.
-int sv_poll(struct sv_queues *q, int spin);
-int sv_event_taken(struct sv_queues *q);
+// sv_turn posts what is gathered, first the receives. Then it polls, unless poll is SV_NOT, and returns how many completions it took. When
+// there are none and poll is SV_ARM, it polls up to spin times more, and arms the channel if that finds none either.
+int sv_turn(struct sv_queues *q, int receives, int sends, int poll, int spin);
 // sv_failed tells whether the queue pair is in the state of an error.
 int sv_failed(struct sv_queues *q);
 void sv_destroy_qp(struct sv_queues *q);
