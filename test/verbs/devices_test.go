@@ -14,25 +14,23 @@ import (
 	"testing"
 )
 
-var cycles = flag.Int("cycles", 60, "how many connections are made one after the other")
+var full = flag.Bool("full", false, "the gateway on each device, and 1,000 connections one after the other")
 
 // verdict is what a test binary says about a case.
 var verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (Test\S+)`)
 
-// build builds the test binary of the provider, and the programs, with the tag. It returns the folder.
-func build(t *testing.T) string {
+// build runs go with these words and a folder's name, and returns that.
+func build(t *testing.T, words ...string) string {
 	t.Helper()
 	dir := t.TempDir() + string(filepath.Separator)
-	for _, args := range [][]string{
-		{"test", "-c", "-tags", "verbs", "-o", dir + "verbs.test", "./pkg/rdma/verbs"},
-		{"build", "-tags", "verbs", "-o", dir, "./cmd/gateway", "./cmd/sluicectl"},
-	} {
-		cmd := exec.Command("go", args...)
-		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go %s: %v\n%s", args[0], err, out)
-		}
+	for i, w := range words {
+		words[i] = strings.ReplaceAll(w, "FOLDER", dir)
+	}
+	cmd := exec.Command("go", words...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(words, " "), err, out)
 	}
 	return dir
 }
@@ -45,18 +43,30 @@ var devices = []string{"rxe", "siw"}
 
 // TestDevices runs the tests of the provider on each device: the suite of package rdmatest, and what else needs one. They are subtests here.
 func TestDevices(t *testing.T) {
-	binary := filepath.Join(build(t), "verbs.test")
+	cycles := 10
+	if *full {
+		cycles = 1000
+	}
+	programs := build(t, "test", "-c", "-tags", "verbs", "-o", "FOLDER", "./pkg/rdma/verbs", "./test/verbs/calls")
 	for _, device := range devices {
-		t.Run(device, func(t *testing.T) { inGuest(t, "suite.sh", binary, device, strconv.Itoa(*cycles)) })
+		t.Run(device, func(t *testing.T) { inGuest(t, "suite.sh", programs, device, strconv.Itoa(cycles)) })
 	}
 }
 
-// TestGateway runs the gateway and sluicectl on each device, with the kernel's client and server.
+// TestGateway runs the gateway and sluicectl on a device, with the kernel's client and server.
 func TestGateway(t *testing.T) {
-	programs := build(t)
-	for _, device := range devices {
-		t.Run(device, func(t *testing.T) { inGuest(t, "gateway.sh", programs, device) })
+	programs := build(t, "build", "-tags", "verbs", "-o", "FOLDER", "./cmd/gateway", "./cmd/sluicectl")
+	for i, device := range devices {
+		if i == 0 || *full {
+			t.Run(device, func(t *testing.T) { inGuest(t, "gateway.sh", programs, device) })
+		}
 	}
+}
+
+// TestImage runs the image of the gateway for adapters, with nothing but its own files.
+func TestImage(t *testing.T) {
+	images := build(t, "run", "./hack/image", "-o", "FOLDER", "-version", "v1", "gateway-verbs")
+	inGuest(t, "image.sh", filepath.Join(images, "gateway-verbs.tar"))
 }
 
 // inGuest runs a script of testdata. What it says of cases are subtests.
