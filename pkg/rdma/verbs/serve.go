@@ -48,36 +48,39 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 
 // loop takes completions until the connection ends.
 func (e *endpoint) loop() error {
+	judged := false // nothing was found, and the connection goes on
 	for {
-		_, over := e.ended() // before the queue: what came before the end is in it
-		n := e.next()
+		n, over := e.next(judged)
 		if n < 0 {
 			return fmt.Errorf("verbs: %s: polling the completion queue failed", e.dev.name)
 		}
 		if e.reap(n) || n > 0 {
 			e.deliver()
+			judged = false
 			continue
 		}
 		if err := e.verdict(over); err != nil {
 			return err
 		}
+		judged = true
 	}
 }
 
-// next sends what was gathered, and returns how many completions are in q. When there are none it waits for the completion channel; it returns 0 when
-// somebody interrupts, or the limit passes.
-func (e *endpoint) next() int {
+// next sends what was gathered, and returns how many completions are in q; and whether the connection manager had ended the connection before that look. When
+// there are no completions it waits for the completion channel, unless a verdict is due first. It returns 0 when somebody interrupts, or the limit passes.
+func (e *endpoint) next(judged bool) (n int, over bool) {
 	e.mu.Lock()
 	e.gathering = false
 	if e.stale {
 		_ = e.file.SetReadDeadline(e.limit)
 		e.stale = false
 	}
-	awake := e.awake || len(e.revoked) > 0
+	due := e.awake || len(e.revoked) > 0 || !judged && (e.closing || e.broken != nil || e.failure.err != nil)
 	e.awake = false
 	e.mu.Unlock()
-	if awake { // what it was about may have come after the last look
-		return e.look()
+	_, over = e.ended() // after awake, which its news sets; before the queue: what came before the end is in it
+	if due || over && !judged {
+		return e.look(), over
 	}
 	e.seen = 0
 	if err := e.raw.Read(e.event); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -85,7 +88,7 @@ func (e *endpoint) next() int {
 		e.stale = true
 		e.mu.Unlock()
 	}
-	return e.seen
+	return e.seen, over
 }
 
 // look posts what is gathered, and polls. If it finds nothing, the channel is armed.
@@ -128,9 +131,6 @@ func (e *endpoint) reap(n int) bool {
 	}
 	e.revoked = e.revoked[:0]
 	e.gathering = len(e.batch) > 0 || len(e.sent) > 0
-	if n > 0 && (e.closing || e.failure.err != nil) {
-		e.awake = true // the verdict may have changed: it is taken before another wait
-	}
 	e.mu.Unlock()
 	for _, mr := range e.sinks {
 		C.ibv_dereg_mr(mr)
