@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // How often a status is written of which only numbers, or the words of messages, are others.
@@ -76,6 +77,9 @@ func (w *statuses) write(ctx context.Context, o client.Object, have, want any) (
 	u.SetUID(o.GetUID())
 	if err := w.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if err := w.notice(ctx, o, old, status); err != nil {
+		log.FromContext(ctx).Error(err, "an event cannot be made")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
