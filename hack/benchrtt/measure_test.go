@@ -53,6 +53,7 @@ type connection struct {
 	fabric  *rdmatest.Fabric
 	pools   [2]*bufpool.Pool // the client's and the server's
 	pinned  [2]int64         // the most that was in use
+	looking sync.Mutex       // both ends look
 	server  server
 	caller  caller
 	opening time.Duration // from Dial to the answer of the first call
@@ -157,6 +158,8 @@ func limited(e *engine, n rpcrdma.Negotiated) error {
 
 // look notes how much memory is in use now.
 func (c *connection) look() {
+	c.looking.Lock()
+	defer c.looking.Unlock()
 	for i, p := range c.pools {
 		c.pinned[i] = max(c.pinned[i], p.Stats().InUse)
 	}
