@@ -3,6 +3,7 @@ package speaker
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,13 +12,14 @@ import (
 )
 
 // answers stands in for the gateway's page.
-type answers struct{ code int } // 0: nobody answers
+type answers struct{ code atomic.Int32 } // 0: nobody answers
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	if a.code == 0 {
+	code := int(a.code.Load())
+	if code == 0 {
 		return nil, http.ErrHandlerTimeout
 	}
-	return &http.Response{StatusCode: a.code, Body: http.NoBody, Request: r}, nil
+	return &http.Response{StatusCode: code, Body: http.NoBody, Request: r}, nil
 }
 
 // A pod takes addresses while its gateway is ready, keeps them while it drains, and gives them up when it is gone.
@@ -26,8 +28,8 @@ func TestWatchGateway(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		gw := new(answers)
-		var fit machine.Fit
-		go watchGateway(ctx, "http://gateway/readyz", gw, func(f machine.Fit) { fit = f })
+		var fit atomic.Pointer[machine.Fit]
+		go watchGateway(ctx, "http://gateway/readyz", gw, func(f machine.Fit) { fit.Store(&f) })
 		for _, c := range []struct {
 			code int
 			wait time.Duration
@@ -40,10 +42,10 @@ func TestWatchGateway(t *testing.T) {
 			{0, 4 * time.Second, machine.Fit{}},
 			{200, 2 * time.Second, machine.Fit{Take: true, Keep: true}},
 		} {
-			gw.code = c.code
+			gw.code.Store(int32(c.code))
 			time.Sleep(c.wait)
 			synctest.Wait()
-			if fit != c.want {
+			if fit := *fit.Load(); fit != c.want {
 				t.Errorf("code %d for %v: %+v, want %+v", c.code, c.wait, fit, c.want)
 			}
 		}
