@@ -23,7 +23,7 @@ func TestSoak(t *testing.T) {
 	wait := func(most int) { time.Sleep(time.Duration(rnd.IntN(most)) * time.Millisecond) }
 	start := func(p *pod, fresh bool) {
 		p.start(fresh)
-		r.eventually(10*time.Second, p.name+" runs", func() bool { _, err := p.status(); return err == nil })
+		r.eventually(p.name+" runs", func() bool { _, err := p.status(); return err == nil })
 	}
 	for _, p := range r.pods {
 		start(p, true)
@@ -55,7 +55,7 @@ func TestSoak(t *testing.T) {
 	for _, p := range r.pods {
 		p.cut(false)
 	}
-	r.eventually(30*time.Second, "all addresses are served", func() bool {
+	r.eventually("all addresses are served", func() bool {
 		for _, ip := range r.vips {
 			if len(r.who(ip)) != len("gw-0") {
 				return false
