@@ -162,6 +162,21 @@ func processes(t *testing.T, program, pod string) (pids []int) {
 	return pids
 }
 
+// environment is that of a process.
+func environment(t *testing.T, pid int) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{}
+	for v := range strings.SplitSeq(string(b), "\x00") {
+		key, value, _ := strings.Cut(v, "=")
+		env[key] = value
+	}
+	return env
+}
+
 // fio writes and verifies a file in the guest's /mnt, for about half a minute.
 func (g *guest) fio(t *testing.T, dir string) *process {
 	t.Helper()
