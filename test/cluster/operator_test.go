@@ -57,7 +57,9 @@ func TestOperator(t *testing.T) {
 	c := need(t, "gateway", "operator")
 	p := install(t, c, "operator", "privileged") // a volume's server acts as its callers
 	volume := t.TempDir()
-	t.Cleanup(func() { _, _ = c.kubectl("", "delete", "persistentvolume", "sluice-test-share", "--ignore-not-found", "--wait=false") })
+	t.Cleanup(func() {
+		_, _ = c.kubectl("", "delete", "persistentvolume", "sluice-test-share", "--ignore-not-found", "--wait=false")
+	})
 	p.apply(t, fmt.Sprintf(productManifest, p.ganesha.backend("/"), volume, p.name))
 	for _, x := range []string{"data", "share"} {
 		p.wait(t, "condition=Ready", "nfsexport/"+x, 2*time.Minute)
@@ -174,7 +176,9 @@ func (o *userWay) edit(t *testing.T) {
 
 // access: a client that no rule lists is refused. n2 is not among the nodes of data, but among those of share.
 func (o *userWay) access(t *testing.T) {
-	url := func(export string) string { return "nfs+rdma://" + o.get(t, "nfsexport/"+export, "{.status.address}") + ":20049/" }
+	url := func(export string) string {
+		return "nfs+rdma://" + o.get(t, "nfsexport/"+export, "{.status.address}") + ":20049/"
+	}
 	if said, err := o.sluicectl(t, "n1", "ls", url("data")); err != nil || !strings.Contains(said, "random") {
 		t.Errorf("from n1, which is listed: %v: %s", err, said)
 	}
