@@ -93,12 +93,12 @@ func towards(ctx context.Context, server string) (*Client, error) {
 	probe, err := net.Dial("udp", c.Server.String())
 	if err != nil {
 		c.NoRoute = err
-		return c, nil
+		return c, nil //nolint:nilerr // it is among what was found
 	}
 	c.From = probe.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 	_ = probe.Close()
 	if c.Interface, c.NoRoute = InterfaceOf(c.From); c.NoRoute != nil {
-		return c, nil
+		return c, nil //nolint:nilerr // as above
 	}
 	if link, err := net.InterfaceByName(c.Interface); err == nil {
 		c.MAC = link.HardwareAddr

@@ -2,6 +2,7 @@ package speaker
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -404,7 +405,7 @@ func (p *pod) status() (st contract.Status, err error) {
 		var d net.Dialer
 		c, e := d.Dial("tcp", "127.0.0.1:9181")
 		err = e
-		tr.Dial = func(string, string) (net.Conn, error) { return c, e }
+		tr.DialContext = func(context.Context, string, string) (net.Conn, error) { return c, e }
 		return nil
 	})
 	if err != nil {

@@ -41,7 +41,6 @@ type speaker struct {
 
 	mu       sync.Mutex
 	m        *machine.Machine
-	since    machine.Time // when the machine last decided
 	looked   machine.Time // when the loop last went round
 	file     loaded
 	config   *contract.Config // in force; nil before the first

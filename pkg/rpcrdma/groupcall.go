@@ -19,14 +19,14 @@ func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
 	replies := b.direct(o, t)
 	if replies == 0 || !b.arguments(c, r, t) || b.layGroup(r, t, replies) != nil {
 		b.undirect()
-		return false, nil
+		return false, nil //nolint:nilerr // it goes by chunks
 	}
 	head, err := c.buffer(b.head, g.planner.Memory())
 	b.head = head
 	n := g.planner.Transmissions()
 	if err != nil || !out.take(n-1) {
 		b.undirect()
-		return false, nil
+		return false, nil //nolint:nilerr // as above
 	}
 	if !c.receives.reserve(replies) {
 		out.take(1 - n)
@@ -240,10 +240,10 @@ func (c *Conn) sendReply(most int, results []oncrpc.Result, how wire.Placement) 
 		short := min(n, p.MinLength)
 		if how != wire.SendBased { // it may be written
 			header += 4 + wire.SegmentSize*max(segments(results[i].Memory, n), 1)
-			switch {
-			case how == wire.Explicit:
+			switch how {
+			case wire.Explicit:
 				n = 0
-			case how == wire.BySize:
+			case wire.BySize:
 				n = min(n, p.Threshold)
 			}
 		}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -26,11 +27,11 @@ func parsePool(entries []string) (p pool, problems []string) {
 }
 
 func parseRange(s string) (r addressRange, err error) {
-	const want = "want an address, a range such as 192.0.2.10-192.0.2.40, or a network such as 192.0.2.64/26"
+	errWant := errors.New("want an address, a range such as 192.0.2.10-192.0.2.40, or a network such as 192.0.2.64/26")
 	if strings.Contains(s, "/") {
 		n, err := netip.ParsePrefix(s)
 		if err != nil {
-			return r, fmt.Errorf(want)
+			return r, errWant
 		}
 		r = networkRange(n.Masked())
 		return r, usable(r)
@@ -42,7 +43,7 @@ func parseRange(s string) (r addressRange, err error) {
 	first, err1 := netip.ParseAddr(strings.TrimSpace(a))
 	last, err2 := netip.ParseAddr(strings.TrimSpace(b))
 	if err1 != nil || err2 != nil || first.Zone() != "" || last.Zone() != "" {
-		return r, fmt.Errorf(want)
+		return r, errWant
 	}
 	r = addressRange{first.Unmap(), last.Unmap()}
 	if r.first.Is4() != r.last.Is4() {

@@ -20,7 +20,7 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// AnnotationForce, with the value "force" on the operator's Deployment, lets it be uninstalled with all exports. It can be set after helm was refused, when helm
+// AnnotationForce is an annotation: with the value "force" on the operator's Deployment it lets that be uninstalled with all exports. It can be set after helm was refused, when helm
 // takes no other values any more.
 const AnnotationForce = "sluice.dev/uninstall"
 

@@ -113,6 +113,7 @@ type (
 // Kind is what a frame says about an address.
 type Kind int
 
+// Kinds of frames.
 const (
 	Request Kind = iota // who has it?
 	Probe               // who has it? I would take it
