@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 FUZZTIME ?= 5s
 export CGO_ENABLED ?= 0
-race := CGO_ENABLED=1 go test -race -timeout 10m
+race := CGO_ENABLED=1 go test -race -timeout 20m
 version := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -31,8 +31,8 @@ test: ## every test, the Linux kernel's client and server and a Kubernetes clust
 	@hack/deps test
 	$(MAKE) --no-print-directory test-quick fuzz test-kernel test-operator test-cluster
 
-test-quick: ## the inner loop: unit tests with the race detector
-	@hack/deps test
+test-quick: build ## the inner loop: unit tests with the race detector
+	@hack/deps test verbs
 	$(race) ./...
 
 fuzz: ## each fuzz target for FUZZTIME (5s)
@@ -55,7 +55,7 @@ test-verbs: ## provider, gateway, sluicectl and the image on rdma-core, on softw
 	go test -tags 'kernel verbs' -timeout 60m -count=1 -v ./test/verbs $(if $(FULL),-args -full)
 
 test-cluster: ## Kubernetes with two real nodes on this machine: a stock Linux client mounts over RDMA by Service IP
-	@hack/deps vm bench cluster
+	@hack/deps vm bench cluster verbs
 	@hack/vm/prepare
 	@hack/k8s/prepare
 	go test -tags cluster -timeout 60m -count=1 -v ./test/cluster
