@@ -86,7 +86,7 @@ func TestProxyMove(t *testing.T) {
 	relay := startRelay(t, address(gateways[0]), 0)
 	h := newHost(t, gateways[0])
 	at := 0
-	h.boot(t, 5*time.Minute, "move.sh", func(_ *testing.T, words []string) (known bool, err error) {
+	h.boot(t, 5*time.Minute, "move.sh", func(t *testing.T, words []string) (known bool, err error) {
 		if len(words) != 1 || words[0] != "move" {
 			return false, nil
 		}
@@ -94,9 +94,11 @@ func TestProxyMove(t *testing.T) {
 			return true, err
 		}
 		at = 1 - at
-		if n := relay.move(address(gateways[at])); n == 0 {
+		n := relay.move(address(gateways[at]))
+		if n == 0 {
 			err = fmt.Errorf("there was no connection to move to gateway%d", at)
 		}
+		t.Logf("%s: connections moved to gateway%d: %d", time.Now().Format(time.TimeOnly), at, n)
 		return true, err
 	}, "-e", "VERS=4.2", "-e", fmt.Sprintf("DATA=%d %d /", relay.port(), gateways[0].exports["data"].tcp))
 	h.guest.follow(t)

@@ -39,13 +39,14 @@ func startRelay(t *testing.T, server string, limit int64) *relay {
 
 func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
-// move ends all connections; new ones lead to server. It returns how many it ended.
+// move resets all connections, as an address does that has moved to another machine; new ones lead to server. It returns how many it ended.
+// Ended in order, siw's socket being full, the guest's kernel now and then follows a null pointer (siw_qp_llp_write_space).
 func (r *relay) move(server string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.server = server
 	for c := range r.open {
-		_ = c.Close()
+		reset(c)
 	}
 	return len(r.open)
 }
@@ -59,6 +60,11 @@ func (r *relay) dial(client net.Conn) (net.Conn, error) {
 		r.open[client] = true
 	}
 	return server, err
+}
+
+func reset(c net.Conn) {
+	_ = c.(*net.TCPConn).SetLinger(0)
+	_ = c.Close()
 }
 
 func (r *relay) end(client, server net.Conn) {
@@ -99,6 +105,7 @@ func (r *relay) accept() {
 			}
 			if _, err := server.Read(make([]byte, 1)); err == nil { // said, but not heard
 				r.cuts.Add(1)
+				reset(client)
 			}
 		})
 	}

@@ -21,6 +21,7 @@ type socket interface {
 	interrupt()
 	// write sends from t.iov[t.next:] by t.write. If wait is set, it returns when some of it is sent, otherwise at once.
 	write(e *endpoint, wait bool) error
+	// closeWrite says that nothing more comes, and from then on nothing that was written before is lost by closing.
 	closeWrite()
 	// shutdown ends reads and writes that wait; close frees the socket when nobody uses it any more.
 	shutdown()
@@ -46,6 +47,11 @@ type polled struct {
 func newPolled(e *endpoint, conn *net.TCPConn) (*polled, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
+		return nil, err
+	}
+	// A process that is killed then resets its connections. The siw of Linux 6.1 follows a null pointer when its peer's
+	// end arrives in order while its own socket is full (siw_qp_llp_write_space), and takes its machine down.
+	if err := conn.SetLinger(0); err != nil {
 		return nil, err
 	}
 	s := &polled{conn: conn, raw: raw, e: e}
@@ -96,7 +102,11 @@ func (s *polled) write(e *endpoint, wait bool) error {
 	return err
 }
 
-func (s *polled) closeWrite()                { _ = s.conn.CloseWrite() }
+func (s *polled) closeWrite() {
+	_ = s.conn.SetLinger(-1)
+	_ = s.conn.CloseWrite()
+}
+
 func (s *polled) shutdown()                  { _ = s.conn.Close() }
 func (s *polled) close()                     {}
 func (s *polled) control(f func(fd uintptr)) { _ = s.raw.Control(f) }

@@ -161,8 +161,12 @@ func (s *threaded) write(e *endpoint, wait bool) error {
 	}
 }
 
-func (s *threaded) closeWrite() { _ = unix.Shutdown(s.fd, unix.SHUT_WR) }
-func (s *threaded) shutdown()   { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) }
+func (s *threaded) closeWrite() {
+	_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	_ = unix.Shutdown(s.fd, unix.SHUT_WR)
+}
+
+func (s *threaded) shutdown() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) }
 
 func (s *threaded) close() {
 	s.mu.Lock()
