@@ -54,6 +54,7 @@ func (a *app) command(version string) *cobra.Command {
 	f.IntVar(&a.opts.credits, "credits", 128, "RDMA: how many calls to ask the server to allow at once, 1 to 4096")
 	f.StringVar(&a.opts.version, "version", "auto", "RDMA: version of RPC-over-RDMA: 1, 2, or auto (2 if the server has it, else 1)")
 	f.StringVar(&a.opts.ext, "ext", "all", "RDMA: extensions of version 2 to offer: all, none, or names with commas between them")
+	a.opts.placementFlags(root)
 	f.StringVar(&a.opts.fpdu, "fpdu", "largest", "iWARP: size of the FPDUs sent: largest (64 KiB), segment (one TCP segment), or bytes from 256 to 65535")
 	f.DurationVar(&a.opts.timeout, "timeout", 10*time.Second, "how long to wait for the connection and for each answer that is not data")
 	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.doctorCommand(), a.pvCommand(), a.versionCommand(version))

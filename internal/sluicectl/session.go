@@ -28,6 +28,9 @@ type options struct {
 	version string
 	ext     string
 	timeout time.Duration
+	// How data are placed by version 2.
+	results                             string
+	receiveBuffer, minLength, threshold sizeFlag
 	// provider carries RDMA, by device if that is not "".
 	provider, device string
 }
@@ -155,7 +158,10 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 		return p, cfg, fmt.Errorf("--timeout is %v, must be more than 0", o.timeout)
 	}
 	cfg.InlineCall, cfg.InlineReply, cfg.Credits = o.inline, o.inline, rpcrdma.Static(o.credits)
-	cfg.Versions, cfg.Extensions, err = o.versions()
+	if cfg.Versions, cfg.Extensions, err = o.versions(); err != nil {
+		return p, cfg, err
+	}
+	cfg.Placement, err = o.placement()
 	return p, cfg, err
 }
 
