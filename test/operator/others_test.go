@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -97,5 +98,71 @@ func TestRefusedAddresses(t *testing.T) {
 		}
 		must(t, kube.Delete(context.Background(), other))
 		eventually(t, "the address is free", condition(x, v1alpha1.ConditionAccepted, yes, v1alpha1.ReasonAccepted))
+	}
+}
+
+// An export keeps its Service as long as it cannot have the address that it asks for, wherever the operator dies meanwhile.
+func TestReaddress(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	ctx := t.Context()
+	op := start(t, ns, false, nil)
+	must(t, kube.Create(ctx, newGateway(ns, "fast")))
+	x := newExport(ns, "data", "fast")
+	must(t, kube.Create(ctx, x))
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-data"}}
+	eventually(t, "the Service is there", func() error { return kube.Get(ctx, client.ObjectKeyFromObject(svc), svc) })
+	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "other"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	must(t, kube.Create(ctx, other))
+
+	ask := func(ip string) {
+		eventually(t, "the export is changed", func() error {
+			must(t, kube.Get(ctx, client.ObjectKeyFromObject(x), x))
+			x.Spec.Address.IP = ip
+			return kube.Update(ctx, x)
+		})
+	}
+	for _, c := range []struct{ ip, reason string }{
+		{other.Spec.ClusterIP, v1alpha1.ReasonAddressTaken},
+		{"192.0.2.9", v1alpha1.ReasonAddressOutsidePool},
+	} {
+		ask(c.ip)
+		eventually(t, c.ip, condition(x, v1alpha1.ConditionAccepted, no, c.reason))
+		var now corev1.Service
+		must(t, kube.Get(ctx, client.ObjectKeyFromObject(svc), &now))
+		if now.UID != svc.UID || x.Status.Address != svc.Spec.ClusterIP {
+			t.Errorf("%s is refused: the Service %s became %s, and status.address %q", c.ip, svc.UID, now.UID, x.Status.Address)
+		}
+	}
+	op.stop()
+
+	for k := range int32(6) {
+		ip := fmt.Sprintf("10.0.0.%d", 210+k)
+		ask(ip)
+		var budget atomic.Int32
+		budget.Store(k + 1)
+		dying := start(t, ns, false, &budget)
+		eventually(t, "the operator dies, or has no more to do", func() error {
+			select {
+			case <-dying.ended:
+				return nil
+			default:
+				return condition(x, v1alpha1.ConditionAccepted, yes, v1alpha1.ReasonAccepted)()
+			}
+		})
+		dying.stop()
+		last := start(t, ns, false, nil)
+		eventually(t, "the export has the address", func() error {
+			if err := condition(x, v1alpha1.ConditionAccepted, yes, v1alpha1.ReasonAccepted)(); err != nil {
+				return err
+			}
+			var all corev1.ServiceList
+			must(t, kube.List(ctx, &all, client.InNamespace(ns), client.MatchingLabels{plan.LabelGateway: "fast"}))
+			if len(all.Items) != 1 || all.Items[0].Spec.ClusterIP != ip || x.Status.Address != ip {
+				return fmt.Errorf("%d Services, status.address %s, want %s", len(all.Items), x.Status.Address, ip)
+			}
+			return nil
+		})
+		last.stop()
 	}
 }

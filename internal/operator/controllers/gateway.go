@@ -84,9 +84,7 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 	configs := map[string]*corev1.ConfigMap{}
 	var services []*corev1.Service
 	var errs []error
-	put := func(o client.Object) {
-		behind, err := r.apply(ctx, o)
-		early = early || behind
+	note := func(o client.Object, err error) {
 		if meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return // the Prometheus operator is not installed; or everything here is about to go
 		}
@@ -106,6 +104,11 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 			errs = append(errs, err)
 		}
 	}
+	put := func(o client.Object) {
+		behind, err := r.apply(ctx, o)
+		early = early || behind
+		note(o, err)
+	}
 	for _, o := range objects.Build(&f.plan, &r.Defaults) {
 		wanted[r.key(o)] = true
 		switch o := o.(type) {
@@ -121,7 +124,7 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 	errs = append(errs, r.touch(ctx, pods, configs)) // they read while Services are made
 	for _, s := range services {
 		if err := r.readdress(ctx, f.seen.Services[s.Name], s); err != nil {
-			errs = append(errs, err)
+			note(s, err)
 			continue
 		}
 		put(s)
@@ -129,13 +132,18 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 	return wanted, early, errors.Join(errs...)
 }
 
-// readdress deletes a Service that shall have another address, since its address cannot be changed.
+// readdress deletes a Service that shall have another address, since its address cannot be changed. It stays if the API server does not give that address: it
+// gives it to a placeholder first. A dry run would be told of addresses out of range, but not of those that are taken.
 func (r *gateways) readdress(ctx context.Context, live, desired *corev1.Service) error {
 	if live == nil || desired.Spec.ClusterIP == "" || live.Spec.ClusterIP == desired.Spec.ClusterIP {
 		return nil
 	}
+	placeholder := objects.Placeholder(desired)
+	if err := r.Create(ctx, placeholder, client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("%s %s: %w", desired.Kind, client.ObjectKeyFromObject(desired), err)
+	}
 	r.forget(r.key(desired))
-	return client.IgnoreNotFound(r.Delete(ctx, live, client.Preconditions{UID: &live.UID}))
+	return errors.Join(r.Delete(ctx, placeholder), client.IgnoreNotFound(r.Delete(ctx, live, client.Preconditions{UID: &live.UID})))
 }
 
 // made lists the Services of a gateway's exports, and its pods.

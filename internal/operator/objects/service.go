@@ -49,6 +49,19 @@ func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
 	return s
 }
 
+// Placeholder asks for the address of a Service that cannot be made yet, since one of its name has another address. It is not the Service of an export, so
+// that one that is left over is pruned.
+func Placeholder(s *corev1.Service) *corev1.Service {
+	l := maps.Clone(s.Labels)
+	delete(l, plan.LabelExportNamespace)
+	delete(l, plan.LabelExport)
+	return &corev1.Service{
+		TypeMeta:   s.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "sluice-address-", Namespace: s.Namespace, Labels: l, OwnerReferences: s.OwnerReferences},
+		Spec:       corev1.ServiceSpec{ClusterIP: s.Spec.ClusterIP, IPFamilyPolicy: s.Spec.IPFamilyPolicy, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports},
+	}
+}
+
 func port(name string, port, target int32) corev1.ServicePort {
 	return corev1.ServicePort{Name: name, Port: port, TargetPort: intstr.FromInt32(target), Protocol: corev1.ProtocolTCP}
 }
