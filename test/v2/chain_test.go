@@ -26,6 +26,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/test/v2/strike"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +39,7 @@ type chain struct {
 	dir       string // what the far gateway exports
 	near, far *gateway.Gateway
 	relay     *iwarptest.Relay
-	strike    *strike
+	strike    *strike.Strike
 }
 
 // transport is what both gateways are configured with.
@@ -46,12 +47,12 @@ func transport(extensions []string, rest string) string {
 	return fmt.Sprintf("{rpcRDMAVersions: [1, 2], extensions: [%s]%s}", strings.Join(extensions, ", "), rest)
 }
 
-func newChain(t *testing.T, nearTransport, farTransport string, s *strike) *chain {
+func newChain(t *testing.T, nearTransport, farTransport string, s *strike.Strike) *chain {
 	t.Helper()
 	c := &chain{T: t, dir: t.TempDir(), strike: s}
 	c.far = c.gateway(fmt.Sprintf("{volume: {path: %q}}", c.dir), farTransport)
 	var err error
-	if c.relay, err = iwarptest.Listen(iwarptest.Config{Target: address(t, c.far, config.RDMA), Look: s.look}); err != nil {
+	if c.relay, err = iwarptest.Listen(iwarptest.Config{Target: address(t, c.far, config.RDMA), Look: s.Look}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.relay.Close)

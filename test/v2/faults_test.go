@@ -14,10 +14,12 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/test/v2/strike"
 )
 
 // subsets of what can be offered.
 var subsets = [][]string{
+	{},
 	{"TransportProperties"},
 	{"TransportProperties", "MessageContinuation"},
 	{"TransportProperties", "SendBasedPlacement"},
@@ -37,11 +39,11 @@ func has(list []string, name string) bool {
 func TestChain(t *testing.T) {
 	for _, ext := range subsets {
 		t.Run(fmt.Sprint(ext), func(t *testing.T) {
-			s := &strike{}
+			s := &strike.Strike{}
 			c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 			c.work("first")
 			c.spoke(ext)
-			if _, groups := s.done(); (groups > 0) != has(ext, "MessageContinuation") {
+			if _, groups := s.Done(); (groups > 0) != has(ext, "MessageContinuation") {
 				t.Errorf("%d groups of several transmissions", groups)
 			}
 		})
@@ -52,15 +54,15 @@ func TestChain(t *testing.T) {
 func TestLost(t *testing.T) {
 	for _, ext := range subsets {
 		for _, call := range []bool{true, false} {
-			name, what := "behind a bulk message", long(call)
+			name, what := "behind a bulk message", strike.Long(call)
 			if has(ext, "MessageContinuation") {
-				name, what = "between transmissions", begins(call)
+				name, what = "between transmissions", strike.Begins(call)
 			}
 			t.Run(fmt.Sprintf("%v, %s, of a call %v", ext, name, call), func(t *testing.T) {
-				s := &strike{what: what, action: iwarptest.Cut, times: 3, after: 1}
+				s := &strike.Strike{What: what, Action: iwarptest.Cut, Times: 3, After: 1}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				c.work("first")
-				if hits, _ := s.done(); hits != 3 {
+				if hits, _ := s.Done(); hits != 3 {
 					t.Errorf("the connection was lost %d times", hits)
 				}
 				c.spoke(ext)
@@ -71,10 +73,10 @@ func TestLost(t *testing.T) {
 
 // TestNeverContinues: a group that does not go on holds up nobody else, and when the connection is given up, what it was about is done.
 func TestNeverContinues(t *testing.T) {
-	for _, ext := range [][]string{subsets[1], subsets[3]} {
+	for _, ext := range [][]string{subsets[2], subsets[4]} {
 		for _, call := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, of a call %v", ext, call), func(t *testing.T) {
-				s := &strike{what: goesOn(call), action: iwarptest.Hold, times: 1, struck: make(chan struct{})}
+				s := &strike.Strike{What: strike.GoesOn(call), Action: iwarptest.Hold, Times: 1, Struck: make(chan struct{})}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				done := make(chan struct{})
 				go func() {
@@ -82,7 +84,7 @@ func TestNeverContinues(t *testing.T) {
 					c.work("first")
 				}()
 				select {
-				case <-s.struck:
+				case <-s.Struck:
 				case <-done:
 					t.Fatal("there was no group")
 				}
@@ -107,14 +109,14 @@ func TestTooMany(t *testing.T) { inBulk(t, iwarptest.Repeat) }
 
 // inBulk does something to continuations while data are moved, and small calls come on the same connection all the time. The connection stays.
 func inBulk(t *testing.T, action iwarptest.Action) {
-	for _, ext := range [][]string{subsets[1], subsets[3]} {
+	for _, ext := range [][]string{subsets[2], subsets[4]} {
 		for _, call := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, of a call %v", ext, call), func(t *testing.T) {
-				s := &strike{what: goesOn(call), action: action, times: 10, after: 2}
+				s := &strike.Strike{What: strike.GoesOn(call), Action: action, Times: 10, After: 2}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				c.bulk()
-				if hits, _ := s.done(); hits != 10 || len(s.on) != 1 {
-					t.Errorf("it struck %d times, on connections %v", hits, s.on)
+				if hits, _ := s.Done(); hits != 10 || s.Connections() != 1 {
+					t.Errorf("it struck %d times, on %d connections", hits, s.Connections())
 				}
 			})
 		}
@@ -170,7 +172,7 @@ func TestTooSmall(t *testing.T) {
 				if has(ext, "SendBasedPlacement") {
 					rest += ", placement: {receiveBuffer: 4Ki, minLength: 1}"
 				}
-				c := newChain(t, transport(ext, ""), transport(ext, rest), &strike{})
+				c := newChain(t, transport(ext, ""), transport(ext, rest), &strike.Strike{})
 				c.work("first")
 				c.spoke(ext)
 			})
@@ -180,10 +182,10 @@ func TestTooSmall(t *testing.T) {
 
 // TestSmallerThanTold: receives are smaller than the far side has told. The connection that finds out is lost, and work goes on with another.
 func TestSmallerThanTold(t *testing.T) {
-	ext := subsets[3]
-	s := &strike{}
-	s.what = func(m *message) bool {
-		if m.FromDialer || m.procedure != wire.ConnProp || m.Conn > 2 {
+	ext := subsets[4]
+	s := &strike.Strike{}
+	s.What = func(m *strike.Message) bool {
+		if m.FromDialer || m.Procedure != wire.ConnProp || m.Conn > 2 {
 			return false
 		}
 		for b := m.Head[16:]; len(b) >= 4; b = b[4:] {
@@ -196,10 +198,10 @@ func TestSmallerThanTold(t *testing.T) {
 		}
 		return true
 	}
-	s.times = -1
+	s.Times = -1
 	c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 	c.work("first")
-	if hits, _ := s.done(); hits != 2 || c.relay.Connections() < 4 {
+	if hits, _ := s.Done(); hits != 2 || c.relay.Connections() < 4 {
 		t.Errorf("told so %d times, %d connections were made", hits, c.relay.Connections())
 	}
 }
