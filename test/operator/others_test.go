@@ -106,11 +106,12 @@ func TestReaddress(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	ctx := t.Context()
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-data"}}
+	t.Cleanup(func() { _ = kube.Delete(context.Background(), svc) }) // others may have its address
 	op := start(t, ns, false, nil)
 	must(t, kube.Create(ctx, newGateway(ns, "fast")))
 	x := newExport(ns, "data", "fast")
 	must(t, kube.Create(ctx, x))
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-data"}}
 	eventually(t, "the Service is there", func() error { return kube.Get(ctx, client.ObjectKeyFromObject(svc), svc) })
 	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "other"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	must(t, kube.Create(ctx, other))
