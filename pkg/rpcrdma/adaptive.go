@@ -200,9 +200,7 @@ func (r *receives) tell(a CreditAccount) {
 	}
 	size := 0
 	for _, lengths := range r.layout {
-		for _, l := range lengths {
-			size += l
-		}
+		size += sum(lengths)
 	}
 	p.Posted(max(r.credits, r.posted+r.held-r.extra), size)
 }

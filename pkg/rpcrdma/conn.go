@@ -36,6 +36,8 @@ type Conn struct {
 	server bool // this side accepted the connection: the peer's calls are the forward direction
 	peer   wire.PrivateData
 	told   bool // the peer sent private data
+	// revocable: what this side, a client, exposes can be invalidated by the peer.
+	revocable bool
 	info   oncrpc.Conn
 	done   chan struct{}
 	err    error // why it ended; set before done is closed
@@ -98,7 +100,7 @@ func (c *Conn) layout() [][]int {
 
 // privateData is what this side tells the peer (RFC 8797).
 func (c *Conn) privateData() wire.PrivateData {
-	p := wire.PrivateData{RemoteInvalidation: c.cfg.RemoteInvalidation, SendSize: c.cfg.InlineCall, ReceiveSize: c.cfg.InlineReply}
+	p := wire.PrivateData{RemoteInvalidation: c.cfg.RemoteInvalidation && (c.server || c.revocable), SendSize: c.cfg.InlineCall, ReceiveSize: c.cfg.InlineReply}
 	if c.server {
 		p.SendSize, p.ReceiveSize = c.cfg.InlineReply, c.cfg.InlineCall
 	}
@@ -214,8 +216,7 @@ func (c *Conn) Sent(ids []uint64) {
 func (c *Conn) received(cp *rdma.Completion) {
 	ic := c.in.get()
 	s := c.receives.get(cp.ID)
-	ic.message = s.message(ic.message[:0], cp.Bytes)
-	c.keep(ic, s, cp.Bytes)
+	ic.message = s.message(ic.message[:0], cp.Bytes, &ic.Message, c.cfg.Pool)
 	err := ic.hdr.Parse(ic.message, &c.limits)
 	ic.v2 = ic.hdr.Version == wire.Version2 && c.limits.Version2
 	if err != nil {
@@ -252,20 +253,6 @@ func (c *Conn) received(cp *rdma.Completion) {
 	default:
 		c.arrived(ic, s, true)
 		c.in.call(ic)
-	}
-}
-
-// keep makes the message the owner of those buffers of the receive that have n bytes of it; the others go back.
-func (c *Conn) keep(ic *inCall, s *receive, n int) {
-	for i, b := range s.bufs {
-		used := n > 0 || i == 0
-		n -= len(b.B)
-		s.bufs[i] = nil
-		if used {
-			ic.Own(b)
-		} else {
-			b.Release()
-		}
 	}
 }
 

@@ -62,7 +62,7 @@ func (g *groups) add(ic *inCall, s *receive, cp *rdma.Completion) bool {
 		c.out.mu.Unlock()
 	}
 	for {
-		switch g.asm.Add(h, s.segs, cp.Bytes, nil, g.limit(h)) {
+		switch g.asm.Add(h, ic.message, cp.Bytes, nil, g.limit(h)) {
 		case group.Other:
 			g.forget()
 			return false

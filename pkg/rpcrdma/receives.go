@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 )
 
@@ -23,6 +24,10 @@ var errNoReceive = errors.New("rpcrdma: no memory for another receive")
 //
 // of them, or more for a while after credits were lowered, since what is posted cannot be recalled.
 //
+// What a held message took is replaced at once, so that memory which becomes scarce meanwhile costs no credit: the receive is ready, and posted
+// when the message is answered. If there is no memory even then, the message moves out of the receive into smaller buffers, as many as it fills. If there
+// are none of these either the receive is missing until there is memory again, and fewer credits are granted.
+//
 // Answers may be sent in another order than they were composed in. So lower credits count only when all answers that
 // grant more are on their way: until then a client may yet be told the higher number last. Answers belong to one of two
 // generations for that. Those of the earlier one grant at most credits, those of the later one at most peak; when the earlier one
@@ -33,17 +38,20 @@ type receives struct {
 
 	table atomic.Pointer[[]*receive] // all, by id; replaced under the lock
 
-	mu      sync.Mutex
-	free    *receive
-	posted  int
-	held    int // messages that stand for a receive until they are answered
-	credits int // for what the peer's credits, or ours, let arrive
-	peak    int // the most that answers of the present generation grant
-	extra   int // for everything else
-	granted int // the credits that were granted last
-	list    []rdma.Receive
-	closed  bool
-	layout  [][]int // lengths of the segments in each buffer of receives to come
+	mu       sync.Mutex
+	free     *receive
+	ready    *receive // those that have their buffers, of the present layout
+	prepared int      // how many these are; at most held, but for what comes just now
+	posted   int
+	held     int // messages that stand for a receive until they are answered
+	credits  int // for what the peer's credits, or ours, let arrive
+	peak     int // the most that answers of the present generation grant
+	extra    int // for everything else
+	granted  int // the credits that were granted last
+	list     []rdma.Receive
+	closed   bool
+	layout   [][]int // lengths of the segments in each buffer of receives to come
+	layouts  uint32  // how often it has changed
 
 	generation uint32
 	unsent     [2]atomic.Int32 // answers of each generation
@@ -51,10 +59,12 @@ type receives struct {
 
 // receive is an entry of the receive queue: buffers, cut into segments.
 type receive struct {
-	id   uint64
-	bufs []*bufpool.Buf
-	segs [][]byte
-	next *receive
+	id     uint64
+	bufs   []*bufpool.Buf // of which none is nil, or there are none
+	segs   [][]byte
+	layout [][]int // how bufs are cut, and when that was decided
+	of     uint32
+	next   *receive
 }
 
 // prepare makes the first receives, which are posted with the connection.
@@ -74,6 +84,12 @@ func (r *receives) gather(n int) error {
 	clear(r.list)
 	r.list = r.list[:0]
 	for range n {
+		if s := r.ready; s != nil {
+			r.ready, s.next = s.next, nil
+			r.prepared--
+			r.list = append(r.list, rdma.Receive{ID: s.id, Segments: s.segs})
+			continue
+		}
 		s := r.free
 		if s == nil {
 			all := *r.table.Load()
@@ -84,7 +100,8 @@ func (r *receives) gather(n int) error {
 			r.free = s.next
 		}
 		s.next = nil
-		if err := s.make(r.pool, r.layout); err != nil {
+		s.layout, s.of = r.layout, r.layouts
+		if err := s.make(r.pool); err != nil {
 			s.next, r.free = r.free, s
 			return err
 		}
@@ -94,36 +111,50 @@ func (r *receives) gather(n int) error {
 }
 
 // make gets the buffers of a receive, and cuts them.
-func (s *receive) make(pool *bufpool.Pool, layout [][]int) error {
-	s.bufs, s.segs = s.bufs[:0], s.segs[:0]
-	for _, lengths := range layout {
-		size := 0
-		for _, l := range lengths {
-			size += l
-		}
-		buf, err := pool.Get(size)
+func (s *receive) make(pool *bufpool.Pool) error {
+	for _, lengths := range s.layout {
+		buf, err := pool.Get(sum(lengths))
 		if err != nil {
 			s.release()
 			return err
 		}
 		s.bufs = append(s.bufs, buf)
-		at := 0
-		for _, l := range lengths {
-			s.segs = append(s.segs, buf.B[at:at+l])
-			at += l
+	}
+	s.cut()
+	return nil
+}
+
+func (s *receive) cut() {
+	s.segs = s.segs[:0]
+	for i, lengths := range s.layout {
+		s.segs = cut(s.segs, s.bufs[i].B, lengths)
+	}
+}
+
+// cut appends the segments of a buffer to dst, as far as the buffer goes.
+func cut(dst [][]byte, b []byte, lengths []int) [][]byte {
+	for _, l := range lengths {
+		if l = min(l, len(b)); l > 0 {
+			dst, b = append(dst, b[:l:l]), b[l:]
 		}
 	}
-	return nil
+	return dst
+}
+
+func sum(lengths []int) (n int) {
+	for _, l := range lengths {
+		n += l
+	}
+	return n
 }
 
 // release frees the buffers of a receive.
 func (s *receive) release() {
 	for i, b := range s.bufs {
-		if b != nil {
-			b.Release()
-			s.bufs[i] = nil
-		}
+		b.Release()
+		s.bufs[i] = nil
 	}
+	s.bufs = s.bufs[:0]
 }
 
 // giveUp frees what gather made.
@@ -144,6 +175,7 @@ func (r *receives) fill() error {
 }
 
 func (r *receives) fillLocked() error {
+	defer r.trim(max(0, r.held))
 	n := r.credits + r.extra - r.posted - r.held
 	if n <= 0 || r.closed {
 		return nil
@@ -165,28 +197,84 @@ func (r *receives) fillLocked() error {
 // get returns a receive that completed. It belongs to whoever has the loop until arrived.
 func (r *receives) get(id uint64) *receive { return (*r.table.Load())[index(id)] }
 
-// message appends the first n bytes of s to dst.
-func (s *receive) message(dst [][]byte, n int) [][]byte {
-	for _, b := range s.segs {
-		if n == 0 {
-			break
+// message moves the message of n bytes that came in s to m, and returns it in dst: cut as the receive is. Its buffers are m's from then on. s has others, or
+// none if there is no memory; those that have nothing of the message stay.
+func (s *receive) message(dst [][]byte, n int, m *oncrpc.Message, pool *bufpool.Pool) [][]byte {
+	whole := true
+	for i, b := range s.bufs {
+		k := min(n, len(b.B))
+		if n -= k; k == 0 && i > 0 {
+			continue
 		}
-		k := min(n, len(b))
-		dst = append(dst, b[:k:k])
-		n -= k
+		other, err := pool.Get(len(b.B))
+		if err != nil {
+			if moved := smaller(pool, k, len(b.B)); moved != nil {
+				copy(moved.B, b.B)
+				b, other = moved, b
+			} else {
+				whole = false
+			}
+		}
+		m.Own(b)
+		s.bufs[i] = other
+		dst = cut(dst, b.B[:k], s.layout[i])
 	}
+	if whole {
+		s.cut()
+		return dst
+	}
+	for _, b := range s.bufs {
+		if b != nil {
+			b.Release()
+		}
+	}
+	clear(s.bufs)
+	s.bufs = s.bufs[:0]
 	return dst
 }
 
-// arrived counts a receive whose buffer has gone with its message. With hold the message keeps its place until drop or answer.
+// smaller gets a buffer for n bytes of a class below that of size, nil if there is none.
+func smaller(pool *bufpool.Pool, n, size int) *bufpool.Buf {
+	for k := max(n, 1); k <= size/2; k *= 2 {
+		if b, err := pool.Get(k); err == nil {
+			b.B = b.B[:n]
+			return b
+		}
+	}
+	return nil
+}
+
+// arrived counts a receive whose message is gone from it. With hold the message keeps its place until drop or answer.
 func (r *receives) arrived(s *receive, hold bool) {
 	r.mu.Lock()
 	r.posted--
 	if hold {
 		r.held++
 	}
-	s.next, r.free = r.free, s
+	r.put(s)
 	r.mu.Unlock()
+}
+
+// put keeps a receive that is not posted.
+func (r *receives) put(s *receive) {
+	if len(s.bufs) > 0 && s.of == r.layouts && !r.closed {
+		s.next, r.ready = r.ready, s
+		r.prepared++
+		return
+	}
+	s.release()
+	s.next, r.free = r.free, s
+}
+
+// trim frees the buffers of ready receives but for n of them.
+func (r *receives) trim(n int) {
+	for r.prepared > n {
+		s := r.ready
+		r.ready = s.next
+		r.prepared--
+		s.release()
+		s.next, r.free = r.free, s
+	}
 }
 
 // drop replaces the receives of a message that will not be answered.
@@ -256,7 +344,9 @@ func (r *receives) allow(n int) (int, error) {
 func (r *receives) settle(layout [][]int, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.trim(0) // they are of another structure
 	r.layout = layout
+	r.layouts++
 	r.extra += n
 }
 
@@ -293,7 +383,7 @@ func (r *receives) smaller(n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range *r.table.Load() {
-		if len(s.bufs) > 0 && s.bufs[0] != nil && len(s.bufs[0].B) < n {
+		if len(s.bufs) > 0 && len(s.bufs[0].B) < n {
 			return true
 		}
 	}
@@ -316,5 +406,5 @@ func (r *receives) close() {
 	for _, s := range *r.table.Load() {
 		s.release()
 	}
-	r.posted = 0
+	r.posted, r.ready, r.prepared = 0, nil, 0
 }

@@ -120,10 +120,17 @@ func (s *Server) accept(in rdma.Incoming) (*Conn, error) {
 
 // options are those of the connection.
 func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
-	return rdma.Options{
-		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs,
+	o := rdma.Options{
+		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoExpose: c.server,
 		ReadsOut: c.cfg.ReadsOut, ReadsIn: c.cfg.ReadsIn, ReceiveQueue: c.receiveQueue(), SendQueue: sendQueue,
 	}
+	if !c.server {
+		o.PrivateDataFor = func(remoteInvalidation bool) []byte {
+			c.revocable = remoteInvalidation
+			return c.privateData().Append(nil)
+		}
+	}
+	return o
 }
 
 // receiveQueue is the most receives that can be posted at once.

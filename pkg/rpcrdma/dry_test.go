@@ -1,0 +1,91 @@
+package rpcrdma
+
+import (
+	"fmt"
+	"testing"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+)
+
+// drain takes all buffers of n bytes that a pool has, as other connections may do.
+func drain(pool *bufpool.Pool, n int) (taken []*bufpool.Buf) {
+	for {
+		b, err := pool.Get(n)
+		if err != nil {
+			return taken
+		}
+		taken = append(taken, b)
+	}
+}
+
+func releaseEach(bufs []*bufpool.Buf) {
+	for _, b := range bufs {
+		b.Release()
+	}
+}
+
+// greedy takes all receive buffers that its pool has left while it has a call, but for the first, and gives them back when the next one comes.
+type greedy struct {
+	oncrpc.Handler
+	pool  *bufpool.Pool
+	size  int
+	calls int
+	taken []*bufpool.Buf
+}
+
+func (g *greedy) ServeRPC(c *oncrpc.Call) {
+	releaseEach(g.taken)
+	if g.taken = nil; g.calls > 0 {
+		g.taken = drain(g.pool, g.size)
+	}
+	g.calls++
+	g.Handler.ServeRPC(c)
+}
+
+// TestDryPool makes calls while there is no memory for further receives: from the time when a call comes to a server, or before. Calls are answered,
+// and the server grants as many as ever.
+func TestDryPool(t *testing.T) {
+	for _, ext := range []Extensions{0, allExtensions} {
+		for _, credits := range []int{1, 3} {
+			for _, before := range []bool{false, true} {
+				t.Run(fmt.Sprintf("extensions%d,credits%d,before=%v", ext, credits, before), func(t *testing.T) {
+					pool := bufpool.New(24 << 20)
+					g := &greedy{pool: pool, size: defaultInline}
+					w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+						extended(ext)(cfg)
+						cfg.Pool, cfg.Credits = pool, Static(credits)
+						if !before {
+							g.Handler, cfg.Handler = cfg.Handler, g
+						}
+					})
+					if err := w.domain.Attach(pool); err != nil {
+						t.Fatal(err)
+					}
+					c := w.dial(extended(ext))
+					if err := plain(c, w.cpool, 100, 100); err != nil {
+						t.Fatal(err)
+					}
+					if before {
+						g.taken = drain(pool, g.size)
+					}
+					for i := range 20 {
+						if err := null(c, w.cpool, procNull); err != nil {
+							t.Fatalf("call %d: %v", i, err)
+						}
+						if n := w.counts.granted; n != credits {
+							t.Fatalf("%d credits are granted, want %d", n, credits)
+						}
+					}
+					releaseEach(g.taken)
+					w.settled()
+					w.close(c)
+					if n := pool.Stats().Bufs; n != 0 {
+						t.Errorf("%d buffers remain", n)
+					}
+				})
+			}
+		}
+	}
+}
