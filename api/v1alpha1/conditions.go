@@ -54,7 +54,8 @@ const (
 	ReasonNetworkNotFound = "NetworkNotFound"
 
 	// Programmed.
-	ReasonNameTaken            = "NameTaken" // by an object that somebody else made
+	ReasonNameTaken            = "NameTaken"     // by an object that somebody else made
+	ReasonObjectRefused        = "ObjectRefused" // by the API server, whose words are quoted
 	ReasonPodsPending          = "PodsPending"
 	ReasonNoReplicas           = "NoReplicas"
 	ReasonPodsRefused          = "PodsRefused" // by admission, whose words are quoted

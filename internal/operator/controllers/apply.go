@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"sync"
@@ -53,7 +55,7 @@ type written struct {
 	at   time.Time
 }
 
-// apply makes an object as desired, or returns [report.Occupied]. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
+// apply makes an object as desired, or returns a [report.Obstacle] or another error. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
 func (a *applier) apply(ctx context.Context, desired client.Object) (early bool, err error) {
 	u, err := a.plain(desired)
 	if err != nil {
@@ -83,7 +85,7 @@ func (a *applier) apply(ctx context.Context, desired client.Object) (early bool,
 	}
 	if err := a.put(ctx, u, live); err != nil {
 		a.forget(key)
-		return false, fmt.Errorf("%s %s: %w", key.Kind, key.ObjectKey, err)
+		return false, refused(u, err)
 	}
 	return true, nil
 }
@@ -112,6 +114,21 @@ func (a *applier) put(ctx context.Context, u, live *unstructured.Unstructured) e
 		options = append(options, client.ForceOwnership)
 	}
 	return a.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
+}
+
+// refused is the error of writing an object: [report.Refused] where trying again is of use only after somebody has changed something, or where a webhook failed.
+func refused(o client.Object, err error) error {
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		switch answer.Status().Code {
+		case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError:
+			return &report.Refused{Kind: o.GetObjectKind().GroupVersionKind().Kind, Name: client.ObjectKeyFromObject(o), Err: err}
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", o.GetObjectKind().GroupVersionKind().Kind, client.ObjectKeyFromObject(o), err)
+	}
+	return err
 }
 
 // made tells by its labels whether an object is the one that we made. That of an export is so too if the export had another gateway then.

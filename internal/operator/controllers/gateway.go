@@ -55,7 +55,7 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	f := &found{plan: plan.Make(in), files: map[string]string{}, changed: time.Now()}
 	f.seen = report.Seen{
-		Services: map[string]*corev1.Service{}, Failed: map[string]error{}, Occupied: map[string]*report.Occupied{},
+		Services: map[string]*corev1.Service{}, Failed: map[string]error{}, Blocked: map[string]report.Obstacle{},
 		Refused: map[string]string{}, Updated: map[string]int32{}, Nodes: in.Nodes,
 	}
 	for i := range pods {
@@ -64,7 +64,7 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	for i := range services {
 		f.seen.Services[services[i].Name] = &services[i]
 	}
-	err = r.keys(ctx, &gw)
+	err = f.note(objects.KeysSecret(&gw, nil), r.keys(ctx, &gw))
 	wanted, early, applied := r.applyAll(ctx, f, pods)
 	err = errors.Join(err, applied, r.workloads(ctx, &f.plan, &f.seen), r.ingress(ctx, &f.plan, f.seen.Services))
 	r.board.set(req.NamespacedName, f)
@@ -72,7 +72,7 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	switch {
 	case early:
 		return ctrl.Result{RequeueAfter: settle}, err
-	case len(f.seen.Failed)+len(f.seen.Occupied) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
+	case len(f.seen.Failed)+len(f.seen.Blocked) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
 		return ctrl.Result{RequeueAfter: lookAgain}, err
 	}
 	return ctrl.Result{}, err
@@ -84,30 +84,10 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 	configs := map[string]*corev1.ConfigMap{}
 	var services []*corev1.Service
 	var errs []error
-	note := func(o client.Object, err error) {
-		if meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return // the Prometheus operator is not installed; or everything here is about to go
-		}
-		_, service := o.(*corev1.Service)
-		service = service && o.GetLabels()[plan.LabelExport] != ""
-		var occupied *report.Occupied
-		switch {
-		case err == nil:
-			return
-		case service:
-			f.seen.Failed[o.GetName()] = err
-		case errors.As(err, &occupied):
-			f.seen.Occupied[o.GetLabels()[plan.LabelWorkload]] = occupied
-		}
-		// What is in the way, and an address that is refused, are for people to change.
-		if !errors.As(err, &occupied) && (!service || !apierrors.IsInvalid(err)) {
-			errs = append(errs, err)
-		}
-	}
 	put := func(o client.Object) {
 		behind, err := r.apply(ctx, o)
 		early = early || behind
-		note(o, err)
+		errs = append(errs, f.note(o, err))
 	}
 	for _, o := range objects.Build(&f.plan, &r.Defaults) {
 		wanted[r.key(o)] = true
@@ -124,12 +104,32 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 	errs = append(errs, r.touch(ctx, pods, configs)) // they read while Services are made
 	for _, s := range services {
 		if err := r.readdress(ctx, f.seen.Services[s.Name], s); err != nil {
-			note(s, err)
+			errs = append(errs, f.note(s, err))
 			continue
 		}
 		put(s)
 	}
 	return wanted, early, errors.Join(errs...)
+}
+
+// note takes why an object was not made. What is for people to change is seen in conditions alone, other errors are returned.
+func (f *found) note(o client.Object, err error) error {
+	if err == nil || meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil // the Prometheus operator is not installed; or everything here is about to go
+	}
+	var obstacle report.Obstacle
+	people := errors.As(err, &obstacle)
+	_, service := o.(*corev1.Service)
+	switch workload := o.GetLabels()[plan.LabelWorkload]; {
+	case service && o.GetLabels()[plan.LabelExport] != "":
+		f.seen.Failed[o.GetName()] = err
+	case people && f.seen.Blocked[workload] == nil:
+		f.seen.Blocked[workload] = obstacle
+	}
+	if people {
+		return nil
+	}
+	return err
 }
 
 // readdress deletes a Service that shall have another address, since its address cannot be changed. It stays if the API server does not give that address: it
@@ -140,7 +140,7 @@ func (r *gateways) readdress(ctx context.Context, live, desired *corev1.Service)
 	}
 	placeholder := objects.Placeholder(desired)
 	if err := r.Create(ctx, placeholder, client.FieldOwner(fieldManager)); err != nil {
-		return fmt.Errorf("%s %s: %w", desired.Kind, client.ObjectKeyFromObject(desired), err)
+		return refused(desired, err)
 	}
 	r.forget(r.key(desired))
 	return errors.Join(r.Delete(ctx, placeholder), client.IgnoreNotFound(r.Delete(ctx, live, client.Preconditions{UID: &live.UID})))
@@ -182,11 +182,11 @@ func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
 	if err != nil {
 		return err
 	}
-	err = r.Create(ctx, objects.KeysSecret(gw, ring), client.FieldOwner(fieldManager))
-	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil
+	secret := objects.KeysSecret(gw, ring)
+	if err := r.Create(ctx, secret, client.FieldOwner(fieldManager)); !apierrors.IsAlreadyExists(err) {
+		return refused(secret, err)
 	}
-	return err
+	return nil
 }
 
 // workloads reads why pods cannot be made, in the words of who refused them, and how many have yet to be replaced.

@@ -44,7 +44,7 @@ func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
 
 	var wanted, serving int
 	var troubles []words
-	if o := seen.Occupied[""]; o != nil {
+	if o := seen.Blocked[""]; o != nil {
 		troubles = append(troubles, o.words())
 	}
 	looked := map[string]workload{}

@@ -13,6 +13,12 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
+// Obstacle is why one of our objects cannot be made, if that is for people to change: [Occupied] or [Refused].
+type Obstacle interface {
+	error
+	words() words
+}
+
 // Occupied says that somebody else's object is where one of ours would be.
 type Occupied struct {
 	Kind string
@@ -25,6 +31,21 @@ func (o *Occupied) Error() string {
 
 func (o *Occupied) words() words {
 	return words{v1alpha1.ReasonNameTaken, o.Error() + ": remove it, or make the NFSGateway under another name"}
+}
+
+// Refused says that the API server refuses one of our objects.
+type Refused struct {
+	Kind string
+	Name types.NamespacedName
+	Err  error // its answer
+}
+
+func (r *Refused) Error() string { return fmt.Sprintf("%s %s: %v", r.Kind, r.Name, r.Err) }
+
+func (r *Refused) Unwrap() error { return r.Err }
+
+func (r *Refused) words() words {
+	return words{v1alpha1.ReasonObjectRefused, fmt.Sprintf("the API server refuses %s %s: %q: change the quota, policy, webhook or field that this names", r.Kind, r.Name, condition.Quote(r.Err.Error()))}
 }
 
 // serviceRefused says why the Service of an export cannot be made, if that is for the export's author to change; nothing otherwise.

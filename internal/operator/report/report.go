@@ -30,10 +30,10 @@ type Seen struct {
 	Updated map[string]int32
 	// Services are those of its exports, by name.
 	Services map[string]*corev1.Service
-	// Failed is why Services of exports could not be made, by name: [Occupied], or the API server's refusal.
+	// Failed is why Services of exports could not be made, by name: [Occupied], [Refused], or another error.
 	Failed map[string]error
-	// Occupied are, by workload, objects in whose place somebody else's are; those of no workload are at "".
-	Occupied map[string]*Occupied
+	// Blocked is why other objects cannot be made, by workload, the first of each; those of no workload are at "".
+	Blocked map[string]Obstacle
 	// Nodes are the cluster's.
 	Nodes []corev1.Node
 }
@@ -53,7 +53,7 @@ type words struct{ reason, text string }
 
 // gravity orders the reasons why a pod does not serve: what an administrator has to change comes before what passes.
 var gravity = []string{
-	v1alpha1.ReasonNotApplied, v1alpha1.ReasonNameTaken, v1alpha1.ReasonPodsRefused, v1alpha1.ReasonImageNotPulled, v1alpha1.ReasonPodsCrashing,
+	v1alpha1.ReasonNotApplied, v1alpha1.ReasonNameTaken, v1alpha1.ReasonObjectRefused, v1alpha1.ReasonPodsRefused, v1alpha1.ReasonImageNotPulled, v1alpha1.ReasonPodsCrashing,
 	v1alpha1.ReasonNoNodeOffersResource, v1alpha1.ReasonPodsUnreachable, v1alpha1.ReasonNoReplicas, v1alpha1.ReasonApplying, v1alpha1.ReasonPodsPending,
 }
 
@@ -107,7 +107,7 @@ func look(p *plan.Plan, name string, seen *Seen) workload {
 	if missing := int(w.plan.Replicas) - len(w.serving) - len(w.trouble); missing > 0 {
 		w.trouble = append(w.trouble, words{v1alpha1.ReasonPodsPending, fmt.Sprintf("%d of %d pods of %s are not made yet", missing, w.plan.Replicas, name)})
 	}
-	if o := seen.Occupied[name]; o != nil {
+	if o := seen.Blocked[name]; o != nil {
 		w.trouble = append(w.trouble, o.words())
 	}
 	return w

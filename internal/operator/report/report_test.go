@@ -53,7 +53,7 @@ func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
 		Gateway: w.gw, Exports: []v1alpha1.NFSExport{*w.x}, Namespaces: map[string]map[string]string{"storage": {}}, Networks: map[string]bool{"storage/rdma-net": true},
 	})
 	e := &w.plan.Exports[0]
-	w.seen = Seen{Refused: map[string]string{}, Failed: map[string]error{}, Occupied: map[string]*Occupied{}, Services: map[string]*corev1.Service{e.Service: {Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.12"}}}}
+	w.seen = Seen{Refused: map[string]string{}, Failed: map[string]error{}, Blocked: map[string]Obstacle{}, Services: map[string]*corev1.Service{e.Service: {Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.12"}}}}
 	for _, name := range []string{"fast-0", "fast-1"} {
 		w.seen.Pods = append(w.seen.Pods, w.pod(name))
 	}
@@ -260,8 +260,16 @@ func TestExportConditions(t *testing.T) {
 			w.seen.Failed["sluice-data"] = fmt.Errorf("apply: %w", occupied("Service", "sluice-data"))
 		}, kind: "Accepted", status: "False", reason: "AddressTaken",
 			message: "there is a Service storage/sluice-data that the operator did not make, and that it leaves alone: remove it, or make the export under another name"},
-		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Occupied["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
+		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
 			message: "there is a Deployment storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name; and 1 more"},
+		{name: "a StatefulSet that is refused", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, refused("StatefulSet", "fast") }, kind: "Ready", status: "False", reason: "ObjectRefused",
+			message: `the API server refuses StatefulSet storage/fast: "exceeded quota: sets": change the quota, policy, webhook or field that this names; and 1 more`},
+		{name: "a ConfigMap that is refused, while an older one is applied", see: func(w *world) {
+			w.at(0).Hash, w.at(1).Hash, w.seen.Blocked["fast"] = "0123456789abcdef", "0123456789abcdef", refused("ConfigMap", "fast-1")
+		}, kind: "Programmed", status: "False", reason: "ObjectRefused",
+			message: `the API server refuses ConfigMap storage/fast-1: "exceeded quota: sets": change the quota, policy, webhook or field that this names; and 2 more`},
+		{name: "a Service that is refused", see: func(w *world) { w.seen.Failed["sluice-data"] = refused("Service", "sluice-data") }, kind: "Ready", status: "False", reason: "AddressPending",
+			message: `Service sluice-data cannot be made: "Service storage/sluice-data: exceeded quota: sets"`},
 		{name: "not accepted", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, kind: "Ready", status: "False", reason: "NamespaceNotAllowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -301,6 +309,10 @@ func clusterIPs(words string) func(*world) {
 
 func occupied(kind, name string) *Occupied {
 	return &Occupied{Kind: kind, Name: types.NamespacedName{Namespace: "storage", Name: name}}
+}
+
+func refused(kind, name string) *Refused {
+	return &Refused{Kind: kind, Name: types.NamespacedName{Namespace: "storage", Name: name}, Err: errors.New("exceeded quota:\nsets")}
 }
 
 func clients(addresses ...string) func(*world) {
@@ -439,10 +451,12 @@ func TestGateway(t *testing.T) {
 			message: "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more", pods: "0/0"},
 		{name: "an address that nobody carries", virtual: true, kind: "Ready", status: "False", reason: "AddressNotHeld",
 			message: "export storage/data: no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181 (docs/troubleshooting.md#addressnotheld)", pods: "2/2"},
-		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Occupied["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
+		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
 			message: "there is a Deployment storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name; and 1 more", pods: "0/2"},
-		{name: "somebody else's NetworkPolicy", see: func(w *world) { w.seen.Occupied[""] = occupied("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "NameTaken",
+		{name: "somebody else's NetworkPolicy", see: func(w *world) { w.seen.Blocked[""] = occupied("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "NameTaken",
 			message: "there is a NetworkPolicy storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name", pods: "2/2"},
+		{name: "a NetworkPolicy that is refused", see: func(w *world) { w.seen.Blocked[""] = refused("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "ObjectRefused",
+			message: `the API server refuses NetworkPolicy storage/fast: "exceeded quota: sets": change the quota, policy, webhook or field that this names`, pods: "2/2"},
 		{name: "a bad pool", virtual: true, edit: func(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 			g.Spec.Exposure.VirtualIP.Pool = []string{"192.0.2.9-192.0.2.1"}
 		},
