@@ -78,6 +78,7 @@ func TestOperator(t *testing.T) {
 		{"access", o.access},
 		{"conditions", o.conditions},
 		{"upgrade", o.upgrade},
+		{"helm-test", o.helmTest},
 		{"pod-deleted", o.podDeleted},
 		{"claim-pod-deleted", o.claimPodDeleted},
 		{"without-the-control-plane", o.withoutControlPlane},
@@ -223,7 +224,8 @@ func (o *userWay) upgrade(t *testing.T) {
 	}
 	const operator = "app.kubernetes.io/component=operator"
 	before, former := uids("sluice.dev/workload"), uids(operator)
-	o.helm(t, append([]string{"upgrade", "sluice", "charts/sluice", "--wait", "--timeout", "2m", "--set", "operator.logLevel=debug"}, images()...)...)
+	o.helm(t, append([]string{"upgrade", "sluice", "charts/sluice", "--wait", "--timeout", "2m", "--set", "operator.logLevel=debug",
+		"--set", "test.address=" + o.get(t, "nfsexport/data", "{.status.address}")}, images()...)...)
 	if now := uids(operator); now == former {
 		t.Error("the operator was not upgraded")
 	}
@@ -235,6 +237,20 @@ func (o *userWay) upgrade(t *testing.T) {
 	})
 	if after := uids("sluice.dev/workload"); after != before {
 		t.Errorf("the gateways' pods were %s, are %s", before, after)
+	}
+}
+
+// helmTest: a pod pings the export that the release's values name, once it may.
+func (o *userWay) helmTest(t *testing.T) {
+	if said, err := o.tryHelm("test", "sluice", "--timeout", "1m"); err == nil {
+		t.Errorf("helm test from a pod that no rule lists: %s", said)
+	}
+	o.must(t, "patch", "nfsexport/data", "--type=json", "-p", `[{"op": "add", "path": "/spec/access/-", "value": {"from": {"networks": ["10.244.0.0/16"]}, "mode": "ReadOnly"}}]`)
+	o.wait(t, `jsonpath={.status.observedGeneration}=3`, "nfsexport/data", time.Minute)
+	o.wait(t, "condition=Programmed", "nfsexport/data", time.Minute)
+	said := o.helm(t, "test", "sluice", "--timeout", "1m")
+	if t.Log(said); !strings.Contains(said, "Succeeded") {
+		t.Error("helm test does not say that it succeeded")
 	}
 }
 
