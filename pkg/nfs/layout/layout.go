@@ -89,6 +89,9 @@ const (
 	Claim
 	// Style is secinfo_style4 of SECINFO_NO_NAME.
 	Style
+	// Flavors is the count word of what SECINFO and SECINFO_NO_NAME list, Flavor an element of it: 4 bytes long, unless it is RPCSEC_GSS.
+	Flavors
+	Flavor
 	// Sources is the count word of ca_source_server of COPY.
 	Sources
 )

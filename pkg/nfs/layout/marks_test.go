@@ -22,7 +22,7 @@ var markNames = map[Mark]string{
 	AttrsLen: "attrslen", ClientOwner: "clientowner", CallbackAddress: "callbackaddress", ServerOwner: "serverowner",
 	ServerScope: "serverscope", ExchangeFlags: "exchangeflags", MaxRequestSize: "maxrequest", MaxResponseSize: "maxresponse",
 	MaxResponseSizeCached: "maxcached", MaxOperations: "maxoperations", ShareAccess: "shareaccess", OpenType: "opentype",
-	Claim: "claim", Style: "style", Sources: "sources",
+	Claim: "claim", Style: "style", Flavors: "flavors", Flavor: "flavor", Sources: "sources",
 }
 
 // describe says of each span what it is: its text if it has some, its value, and its length if neither says it.

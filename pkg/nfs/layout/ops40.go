@@ -44,9 +44,9 @@ var (
 		on(5, delegationWrite4),
 	)
 
-	secinfo4 = result(list(maxSecFlavors, union(0, void,
+	secinfo4 = result(countedBy(Flavors, maxSecFlavors, as(Flavor, union(0, void,
 		on(6, structure(text(0, maxOID), u32, u32)), // RPCSEC_GSS: oid, qop, service
-	)), void)
+	))), void)
 )
 
 // ops40 are the operations of NFS version 4.0 (RFC 7531).

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -155,5 +156,31 @@ func TestSquashV4(t *testing.T) {
 	sameBytes(t, "the call", sent, bytes.Replace(want, credV4, cred, 1))
 	if c.ArgsAt != in.ArgsAt {
 		t.Errorf("the arguments begin at %d", c.ArgsAt)
+	}
+}
+
+// TestSecInfo: SECINFO tells of RPCSEC_GSS only where that passes.
+func TestSecInfo(t *testing.T) {
+	krb5 := fields(6, "\x2a\x86\x48\x86\xf7\x12\x01\x02\x02", 0, 1)
+	for _, gss := range []bool{false, true} {
+		x := exportV4(t, seal.Off)
+		x.GSS = gss
+		for _, ex := range []exchange{
+			{
+				name: "Kerberos first",
+				call: []raw{putRootFH, op(layout.OpSecInfo, "name")}, sent: []raw{putFH(rootV4), op(layout.OpSecInfo, "name")},
+				reply: []raw{ok(layout.OpPutFH), ok(layout.OpSecInfo, 4, krb5, 1, krb5, 0)}, got: []raw{ok(layout.OpPutRootFH), ok(layout.OpSecInfo, 2, 1, 0)},
+			},
+			{
+				name: "nothing else",
+				call: []raw{putRootFH, op(layout.OpSecInfoNoName, 0)}, sent: []raw{putFH(rootV4), op(layout.OpSecInfoNoName, 0)},
+				reply: []raw{ok(layout.OpPutFH), ok(layout.OpSecInfoNoName, 1, krb5)}, got: []raw{ok(layout.OpPutRootFH), ok(layout.OpSecInfoNoName, 0)},
+			},
+		} {
+			if gss {
+				ex.got = slices.Concat(ex.got[:1], ex.reply[1:])
+			}
+			t.Run(fmt.Sprintf("%s, gss %v", ex.name, gss), func(t *testing.T) { ex.run(t, x) })
+		}
 	}
 }

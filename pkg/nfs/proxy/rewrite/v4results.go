@@ -169,6 +169,11 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 			putUint32(e, at, 0) // bctsr_use_conn_in_rdma_mode
 		}
 		return nil
+	case layout.OpSecInfo, layout.OpSecInfoNoName:
+		if !a.x.GSS {
+			withoutGSS(e, spans[1:])
+		}
+		return nil
 	}
 	at := o.at
 	if o.code == layout.OpReaddir {
@@ -198,6 +203,26 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 		}
 	}
 	return nil
+}
+
+// withoutGSS takes RPCSEC_GSS out of a list of flavors: a client would choose it, and be refused.
+func withoutGSS(e *Edits, list []layout.Span) {
+	isGSS := func(s *layout.Span) bool { return s.Mark == layout.Flavor && s.Len > 4 }
+	n := 0
+	for i := range list {
+		if isGSS(&list[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	putUint32(e, list[0].Pos, uint32(list[0].Value)-uint32(n))
+	for i := range list {
+		if s := &list[i]; isGSS(s) {
+			e.Replace(s.Pos, s.Len, 0)
+		}
+	}
 }
 
 // callbackResult holds a client's result against what it may have: of the attributes of CB_GETATTR, none that it was not asked for.
