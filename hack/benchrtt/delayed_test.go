@@ -75,11 +75,14 @@ func overIWARP(t *testing.T, e *engine, rtt time.Duration, times int) (rows []de
 	return rows
 }
 
-// TestOverIWARP: what passes over a wire is what passes over the fabric in memory.
+// TestOverIWARP: what passes over a wire is what passes over the fabric in memory, and takes as long as its round trips.
 func TestOverIWARP(t *testing.T) {
 	for i := range engines {
 		e := &engines[i]
-		for _, x := range overIWARP(t, e, 0, 2) {
+		for _, x := range overIWARP(t, e, realRTT, 2) {
+			if least := float64(x.RoundTrips) * x.RTT; x.Median < least {
+				t.Errorf("%+v, must take %v µs at least", x, least)
+			}
 			if want, ok := known[e.name][x.Op]; ok && (float64(x.RoundTrips) != want.RoundTrips || uint64(x.Messages) != want.Messages || uint64(x.Operations) != want.Operations) {
 				t.Errorf("%+v, must be %+v", x, want)
 			}
@@ -90,9 +93,19 @@ func TestOverIWARP(t *testing.T) {
 	}
 }
 
+// measureDelayed measures, and holds the engines against version 1: all operations together that need fewer round trips take less time.
 func measureDelayed(t *testing.T) (rows []delayed) {
 	for i := range engines {
 		rows = append(rows, overIWARP(t, &engines[i], realRTT, repeats)...)
+	}
+	var took, before float64
+	for i, x := range rows {
+		if old := rows[i%len(operations)]; x.RoundTrips < old.RoundTrips {
+			took, before = took+x.Median, before+old.Median
+		}
+	}
+	if took >= before || before == 0 {
+		t.Errorf("what needs fewer round trips takes %g µs together, by version 1 %g", took, before)
 	}
 	return rows
 }
