@@ -7,6 +7,7 @@ FUZZTIME ?= 5s
 export CGO_ENABLED ?= 0
 race := CGO_ENABLED=1 go test -race -timeout 20m
 version := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+install := go build -trimpath -ldflags "-X main.version=$(version)" -o bin/
 lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 help: ## this list
@@ -17,13 +18,15 @@ generate: ## what is made of the API's types and the controllers' markers: deep 
 
 build: ## bin/gateway, bin/operator and bin/sluicectl
 	@hack/deps build
-	go build -trimpath -ldflags "-X main.version=$(version)" -o bin/ ./cmd/...
+	$(install) ./cmd/...
 
 image: ## container images, as archives in bin/images: gateway, gateway-verbs, operator
 	@hack/deps verbs
 	go run ./hack/image -version $(version) gateway gateway-verbs operator
 
-demo: build ## export a directory on loopback, move 256 MiB each way over RPC-over-RDMA, show what crossed the wire
+demo: ## export a directory on loopback, move 256 MiB each way over RPC-over-RDMA, show what crossed the wire
+	@hack/deps build
+	$(install) ./cmd/gateway ./cmd/sluicectl
 	@go run ./hack/demo -bin bin
 
 test: ## every test, the Linux kernel's client and server and a Kubernetes cluster included
