@@ -90,6 +90,11 @@ type Options struct {
 	Domain Domain
 	// PrivateData goes to the peer, at most 196 bytes.
 	PrivateData []byte
+	// PrivateDataFor, if it is not nil, makes the private data that Dial sends: whether the peer can invalidate what is exposed here may depend
+	// on the device that leads to it.
+	PrivateDataFor func(remoteInvalidation bool) []byte
+	// NoExpose says that this end is going to expose nothing, so that a provider keeps nothing ready for that.
+	NoExpose bool
 	// Receives are posted before the peer can send.
 	Receives []Receive
 	// SendQueue and ReceiveQueue are the most work requests and receives outstanding at once; 0 means 1024.
@@ -97,6 +102,13 @@ type Options struct {
 	// ReadsOut (ORD) and ReadsIn (IRD) are the most RDMA Reads that may be outstanding from here and from the peer.
 	// The connection gets what both sides can do; see Attributes.
 	ReadsOut, ReadsIn int
+}
+
+// Tell is for providers: it sets PrivateData for Dial.
+func (o *Options) Tell(remoteInvalidation bool) {
+	if o.PrivateDataFor != nil {
+		o.PrivateData = o.PrivateDataFor(remoteInvalidation)
+	}
 }
 
 // Endpoint is one end of a connection: a queue pair.

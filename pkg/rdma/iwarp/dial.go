@@ -14,6 +14,7 @@ import (
 
 // Dial implements [rdma.Provider].
 func (p *provider) Dial(ctx context.Context, address string, o rdma.Options) (rdma.Endpoint, error) {
+	o.Tell(true)
 	if err := checkOptions(&o); err != nil {
 		return nil, err
 	}

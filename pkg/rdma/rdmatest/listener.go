@@ -143,6 +143,7 @@ func (f *Fabric) connect(ctx context.Context, from netip.Addr, address string, o
 	if err != nil {
 		return nil, err
 	}
+	o.Tell(!f.o.NoRemoteInvalidation)
 	d, err := f.checkOptions(&o)
 	if err != nil {
 		return nil, err
