@@ -28,6 +28,8 @@ type remote struct {
 type settings struct {
 	network  config.Network
 	server   config.NFSServer // without Versions
+	provider config.Provider  // and device: on RDMA
+	device   string
 	v3       bool
 	minor    [3]bool
 	identity string
@@ -52,7 +54,8 @@ func settingsOf(x *config.Export) (s settings) {
 		}
 	}
 	s.server.Versions = nil
-	if s.network == config.RDMA {
+	if r := x.Backend.RDMA; r != nil {
+		s.provider, s.device = r.Provider, r.Device
 		// What costs memory is for those who asked for it.
 		s.extensions = rpcrdma.TransportProperties | extensions(&x.Transport)
 	}
@@ -71,10 +74,15 @@ func openRemote(o *opened, x *config.Export) (_ *remote, err error) {
 		}
 	}()
 	var provider rdma.Provider
-	if r.is.network == config.RDMA {
-		if provider, err = iwarp.New(iwarp.Config{Logger: o.e.log}); err != nil {
-			return nil, err
-		}
+	switch {
+	case r.is.network != config.RDMA:
+	case r.is.provider == config.Verbs:
+		provider, err = r.gateway.provider(r.is.device)
+	default:
+		provider, err = iwarp.New(iwarp.Config{Logger: o.e.log})
+	}
+	if err != nil {
+		return nil, err
 	}
 	s := &r.is.server
 	r.srv, err = proxy.New(proxy.Config{

@@ -79,6 +79,8 @@ func (e *Export) validateBackend(r report) {
 	between(rb.at("port"), s.Port, 1, 65535)
 	if network == TCP {
 		between(rb.at("mountPort"), s.MountPort, 0, 65535)
+	} else {
+		e.Backend.RDMA.checkProvider(rb)
 	}
 	checkBackendPath(rb.at("path"), s.Path)
 	e.checkVersions(rb.at("versions"), s.Versions)
@@ -93,6 +95,13 @@ func (e *Export) validateBackend(r report) {
 	if e.GSS == GSSPassThrough {
 		e.checkPassThrough(r, rb, s.Path)
 	}
+}
+
+func (s *RDMAServer) checkProvider(r report) {
+	if s.Provider != "" {
+		oneOf(r.at("provider"), s.Provider, IWARP, Verbs)
+	}
+	checkDevice(r.at("device"), s.Provider, s.Device)
 }
 
 func (e *Export) checkVersions(r report, versions []NFSVersion) {

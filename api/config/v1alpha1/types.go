@@ -163,6 +163,10 @@ type RDMAServer struct {
 	Port int `json:"port"`
 	// Path is what clients see as "/": absolute, clean, at most 1024 bytes. Default "/".
 	Path string `json:"path"`
+	// Provider is what carries RDMA to it: iwarp, which empty means too, or verbs.
+	Provider Provider `json:"provider,omitempty"`
+	// Device is the RDMA device of provider verbs, such as mlx5_4: 1 to 63 characters. Empty, the default, means the one on the route to Server.
+	Device string `json:"device,omitempty"`
 	// Versions of NFS are those that clients may use, of 3, 4.0, 4.1 and 4.2. Default 3, 4.1 and 4.2.
 	Versions []NFSVersion `json:"versions"`
 	// SoftTimeout is how long a call waits for a server that is away before its client is told to try again. 1s to 10m; 0s, the default, means that

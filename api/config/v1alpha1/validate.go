@@ -103,20 +103,26 @@ func (l *Listener) validate(r report) {
 		return
 	}
 	oneOf(r.at("provider"), l.Provider, IWARP, Verbs)
+	checkDevice(r.at("device"), l.Provider, l.Device)
 	if l.Provider == Verbs {
-		if l.Device != "" && !validDevice(l.Device) {
-			r.at("device").refuse(l.Device, "want the name of an RDMA device, such as mlx5_4 (rdma link lists them)")
-		}
 		if l.Options != nil {
 			r.at("options").refuse(nil, "are for provider iwarp alone: leave them out")
 		}
 		return
 	}
-	if l.Device != "" {
-		r.at("device").refuse(l.Device, "is for provider verbs alone: leave it out")
-	}
 	if o := l.Options; o != nil && o.MaxFPDU != 0 {
 		between(r.at("options").at("maxFPDU"), o.MaxFPDU, 256, 64<<10-1)
+	}
+}
+
+// checkDevice checks the device of a provider; none need be named.
+func checkDevice(r report, p Provider, device string) {
+	switch {
+	case device == "":
+	case p != Verbs:
+		r.refuse(device, "is for provider verbs alone: leave it out")
+	case !validDevice(device):
+		r.refuse(device, "want the name of an RDMA device, such as mlx5_4 (rdma link lists them)")
 	}
 }
 
