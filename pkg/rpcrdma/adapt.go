@@ -102,10 +102,7 @@ func (o *outCall) sendAgain() bool {
 		return false
 	}
 	o.unread, o.queued, o.credited = true, true, true
-	o.next, out.first = out.first, o
-	if out.last == nil {
-		out.last = o
-	}
+	out.push(o)
 	out.mu.Unlock()
 	out.pump()
 	return true

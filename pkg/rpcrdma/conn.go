@@ -38,9 +38,9 @@ type Conn struct {
 	told   bool // the peer sent private data
 	// revocable: what this side, a client, exposes can be invalidated by the peer.
 	revocable bool
-	info   oncrpc.Conn
-	done   chan struct{}
-	err    error // why it ended; set before done is closed
+	info      oncrpc.Conn
+	done      chan struct{}
+	err       error // why it ended; set before done is closed
 
 	terms  atomic.Pointer[terms]
 	limits wire.Limits   // for headers that come; changed with the loop held

@@ -35,15 +35,16 @@ type control struct {
 	c *Conn
 
 	// These are changed with the loop held.
-	values  wire.Values // the peer's properties
-	given   bool        // the peer has sent RDMA2_CONNPROP
-	told    bool        // this side has
-	mutable uint32      // bit n: the peer may change property n
-	shrunk  int         // the size of receives that the peer knows, 0 if it is the one configured
-	growing int         // the size that they have from now on, 0 if it is that
-	wish    *wishFor    // what was asked of the peer
-	settled bool        // who waits for the version has been told
-	refusal error       // why the choice of the version failed
+	values  wire.Values   // the peer's properties
+	given   bool          // the peer has sent RDMA2_CONNPROP
+	told    bool          // this side has
+	mutable uint32        // bit n: the peer may change property n
+	shrunk  int           // the size of receives that the peer knows, 0 if it is the one configured
+	growing int           // the size that they have from now on, 0 if it is that
+	wish    *wishFor      // what was asked of the peer, or is about to be
+	quiet   chan struct{} // gets something when terms of the past are not used any more
+	settled bool          // who waits for the version has been told
+	refusal error         // why the choice of the version failed
 
 	mu     sync.Mutex
 	head   *bufpool.Buf
@@ -54,7 +55,7 @@ type control struct {
 	awaits bool // of the message with xid
 }
 
-func (k *control) init(c *Conn) { k.c = c }
+func (k *control) init(c *Conn) { k.c, k.quiet = c, make(chan struct{}, 1) }
 
 // choose sends the first message of a client, and waits until the version is settled.
 func (k *control) choose(ctx context.Context) error {

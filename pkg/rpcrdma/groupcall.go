@@ -1,6 +1,8 @@
 package rpcrdma
 
 import (
+	"fmt"
+
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/group"
@@ -8,8 +10,14 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
+// shortError says that nothing but a group can carry a call, and that its credits are not free.
+type shortError struct{ needs int }
+
+func (e *shortError) Error() string { return fmt.Sprintf("rpcrdma: %d credits are needed", e.needs) }
+
 // buildGroup lays a call out as a group, of which the reply may be one too. It returns false if it is not to be one, and takes nothing
-// then: the call, or what its reply may be, does not fit the peer's limits, the credits that are free, or our receives.
+// then: the call, or what its reply may be, does not fit the peer's limits, or our receives, or the credits that are free; b.short is how many it needs in
+// the last case.
 func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
 	c, r, out := o.c, o.req, &o.c.out
 	if b.group == nil {
@@ -24,16 +32,19 @@ func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
 	head, err := c.buffer(b.head, g.planner.Memory())
 	b.head = head
 	n := g.planner.Transmissions()
-	if err != nil || !out.take(n-1) {
+	switch {
+	case err != nil:
+	case !out.take(n - o.credits):
+		b.short = n
+	case !c.receives.reserve(replies):
+		out.take(o.credits - n)
+	default:
+		o.credits, o.reserved, b.grouped = n, replies, true
+	}
+	if !b.grouped {
 		b.undirect()
 		return false, nil //nolint:nilerr // as above
 	}
-	if !c.receives.reserve(replies) {
-		out.take(1 - n)
-		b.undirect()
-		return false, nil
-	}
-	o.credits, o.reserved, b.grouped = n, replies, true
 	if len(b.segs) > 0 {
 		if err := b.exposeGroup(o, t, replies); err != nil {
 			return false, err
@@ -76,7 +87,7 @@ func (b *builder) direct(o *outCall, t *terms) (replies int) {
 	if !exposed && !c.cfg.has(SendBasedPlacement) || c.binding(r.Program, r.Version) == nil {
 		results = nil
 	}
-	if replies = c.replyTransmissions(r.Plan.MaxReply, results, t.replyLimit); replies > t.replyLimit {
+	if replies = c.replyTransmissions(t, r.Plan.MaxReply, results); replies > t.replyLimit {
 		return 0
 	}
 	for i := range results {
@@ -212,22 +223,22 @@ func (o *outCall) fetchPlaced(r *oncrpc.Request) {
 }
 
 // replyTransmissions bounds the transmissions of a reply of most bytes, of which these results are directed. Results that may be written go
-// by Sends as far as limit lets them.
-func (c *Conn) replyTransmissions(most int, results []oncrpc.Result, limit int) int {
+// by Sends as far as the peer's limit lets them.
+func (c *Conn) replyTransmissions(t *terms, most int, results []oncrpc.Result) int {
 	p := &c.cfg.Placement
-	switch n := c.sendReply(most, results, p.Results); {
+	switch n := c.sendReply(t, most, results, p.Results); {
 	case p.Results != wire.Choice:
 		return n
-	case n <= limit && c.cfg.has(SendBasedPlacement):
+	case n <= t.replyLimit && c.cfg.has(SendBasedPlacement):
 		return n
 	}
-	return c.sendReply(most, results, wire.Explicit)
+	return c.sendReply(t, most, results, wire.Explicit)
 }
 
 // sendReply bounds the transmissions of a reply of which results are placed in one way, in targets if they are not too short for that.
-func (c *Conn) sendReply(most int, results []oncrpc.Result, how wire.Placement) int {
+func (c *Conn) sendReply(t *terms, most int, results []oncrpc.Result, how wire.Placement) int {
 	p := &c.cfg.Placement
-	plain, target, whole := c.receiveSize(), 0, c.receiveSize()
+	plain, target, whole := t.receive, 0, t.receive
 	if c.cfg.has(SendBasedPlacement) {
 		target = p.ReceiveBuffer
 		whole += target
@@ -285,7 +296,7 @@ func round(n int) int { return (n + 3) &^ 3 }
 func (out *requester) take(n int) bool {
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	if n > 0 && out.inFlight+n > min(out.granted, out.asked()) {
+	if n > 0 && (group.Window{Granted: min(out.granted, out.asked()), InFlight: out.inFlight}).Way(n, false) != group.Now {
 		return false
 	}
 	out.inFlight += n

@@ -19,15 +19,19 @@ type groups struct {
 	strays int              // receives for what may still come of a group that was given up
 }
 
-// layoutOf is a structure of receive buffers as the planner needs it.
-func layoutOf(b *wire.BufferStructure) *group.Layout {
+// layoutOf is the structure of a side's receive buffers as the planner needs it.
+func layoutOf(v *wire.Values) *group.Layout {
+	b, size := v.Structure(), v.ReceiveSize()
+	if size < b.Length {
+		return group.Plain(int(size))
+	}
 	var segs []group.Segment
 	for _, s := range b.Segments() {
 		segs = append(segs, group.Segment{Length: int(s.Length), Align: int(s.Align), Target: s.Flags&wire.Targetable != 0})
 	}
 	l, err := group.NewLayout(segs...)
 	if err != nil { // more segments than it takes, of which none is known to be wrong
-		return group.Plain(int(b.Length))
+		return group.Plain(int(size))
 	}
 	return l
 }
@@ -43,7 +47,7 @@ func (g *groups) ready(c *Conn) error {
 	}
 	clear(zeros.B)
 	c.zeros, c.zero = zeros, zeros.B
-	g.c, g.asm = c, group.NewAssembler(layoutOf(c.structure()))
+	g.c, g.asm = c, group.NewAssembler(group.Expand(c.structure()))
 	return nil
 }
 

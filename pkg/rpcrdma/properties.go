@@ -65,7 +65,9 @@ func (c *Conn) properties() *wire.Properties {
 			support |= wire.AcceptsContinue
 		}
 		p.SetUint32(wire.RTRSupport, support)
-		p.SetStructure(structure)
+		if c.cfg.has(SendBasedPlacement) { // otherwise it is what RBSIZ says, and changes with that
+			p.SetStructure(structure)
+		}
 		if c.server {
 			p.SetUint32(wire.RequestReceiveLimit, uint32(c.cfg.callTransmissions()))
 			p.SetUint32(wire.ResponseSendLimit, uint32(c.cfg.replyTransmissions()))

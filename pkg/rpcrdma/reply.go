@@ -20,6 +20,10 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 		ic.recycle()
 		return
 	}
+	if !c.server { // which may wish for smaller receives
+		t := c.use()
+		defer c.unuse(t)
+	}
 	e := ic.placed()
 	c.ep.Hold() // the receive for the credit that the answer gives back leaves with it
 	defer c.ep.Release()

@@ -42,6 +42,7 @@ type builder struct {
 	v2        bool
 	revocable bool // the reply may revoke the memory
 	grouped   bool // the call is sent as a group
+	short     int  // how many credits that needs, if they are not free
 	group     *groupPlan
 	maxGather int
 }
@@ -55,26 +56,34 @@ type place struct {
 }
 
 // build fills in b.send. What it exposed is in o.regions, also when it fails.
-func (b *builder) build(o *outCall, asked int, first bool) error {
-	c, r, t := o.c, o.req, o.c.terms.Load()
+func (b *builder) build(o *outCall, t *terms, asked int, first bool) error {
+	c, r := o.c, o.req
 	if c.server && !t.backward {
 		return &RequestError{"the peer takes no calls of the reverse direction"}
 	}
-	b.lim, b.v2 = *c.out.limits.Load(), t.version == wire.Version2
+	b.lim, b.v2, b.short = *c.out.limits.Load(), t.version == wire.Version2, 0
 	if t.groups && !o.base && !first && !c.out.noGroups.Load() && !inline(r, t) {
 		if done, err := b.buildGroup(o, t, asked); done || err != nil {
 			return err
 		}
+	}
+	if n := o.credits - 1; n > 0 { // it has waited for a group, and does not go so
+		c.out.take(-n)
+		o.credits = 1
 	}
 	sendLimit, recvLimit := t.sendLimit, t.recvLimit
 	if first && !c.server { // a reverse call follows a reply of the forward direction
 		sendLimit, recvLimit = min(sendLimit, wire.MinThreshold), min(recvLimit, wire.MinThreshold)
 	}
 	base, err := b.planReply(o, recvLimit)
-	if err != nil {
-		return err
+	var proc wire.Procedure
+	var size int
+	if err == nil {
+		proc, size, err = b.planCall(c, r, base, sendLimit)
 	}
-	proc, size, err := b.planCall(c, r, base, sendLimit)
+	if _, impossible := err.(*RequestError); impossible && b.short > 0 { //nolint:errorlint // it is not wrapped
+		return &shortError{b.short}
+	}
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -67,6 +68,7 @@ type outCall struct {
 	busy     int  // goroutines that work on it without the lock
 	err      error
 	credits  int // that it takes
+	needs    int // that it has to wait for together, since nothing but a group can carry it; 0 otherwise
 	reserved int // receives for the transmissions of its reply, if that may be a group
 
 	// What to do differently when it is sent again; see adapt.
@@ -229,7 +231,7 @@ func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
 
 func (out *requester) put(o *outCall) {
 	o.req, o.live, o.posted, o.detached, o.credited, o.err = nil, false, false, false, false, nil
-	o.tries, o.room, o.wide, o.width, o.noWrites, o.base = 0, 0, 0, 0, false, false
+	o.tries, o.room, o.wide, o.width, o.noWrites, o.base, o.needs = 0, 0, 0, 0, false, false, 0
 	o.next, out.free = out.free, o
 }
 
@@ -274,11 +276,22 @@ func (out *requester) pump() {
 		}
 		asked := out.asked()
 		if !o.credited {
-			if out.inFlight >= min(out.granted, asked) {
+			need := max(1, o.needs)
+			switch (group.Window{Granted: max(1, min(out.granted, asked)), InFlight: out.inFlight}).Way(need, false) {
+			case group.Now:
+				out.inFlight += need
+				o.credits = need
+			case group.Never:
+				out.dequeue(nil, o)
+				out.unlink(o)
+				o.unread = false
+				o.err = &RequestError{fmt.Sprintf("it needs %d credits, %d are granted, and it cannot go by chunks", need, out.granted)}
+				o.complete()
+				continue
+			default:
 				out.mu.Unlock()
 				return
 			}
-			out.inFlight++
 		}
 		out.dequeue(nil, o)
 		o.busy++
@@ -305,7 +318,13 @@ func (out *requester) dequeue(prev, o *outCall) {
 func (o *outCall) send(asked int, first bool) {
 	c, out := o.c, &o.c.out
 	unreserved := 0
-	err := o.build.build(o, asked, first)
+	t := c.use()
+	err := o.build.build(o, t, asked, first)
+	if short, ok := err.(*shortError); ok { //nolint:errorlint // it is not wrapped
+		c.unuse(t)
+		o.wait(short.needs)
+		return
+	}
 	if err != nil {
 		if ended := c.ep.Post(nil); ended != nil { // that is why
 			err = &LostError{ended}
@@ -321,6 +340,7 @@ func (o *outCall) send(asked int, first bool) {
 		c.work.post(&o.build.send)
 		out.mu.Lock()
 	}
+	c.unuse(t)
 	o.busy--
 	if c.server && !o.posted {
 		out.mu.Unlock()
@@ -344,6 +364,41 @@ func (o *outCall) send(asked int, first bool) {
 	o.complete()
 	if unreserved > 0 {
 		_ = c.receives.done(unreserved, 0)
+	}
+}
+
+// wait puts a call back in front of the queue, until it can have all the credits that its group needs. It has none meanwhile, and nothing is exposed for it.
+func (o *outCall) wait(needs int) {
+	out := &o.c.out
+	o.build.release()
+	out.mu.Lock()
+	out.inFlight -= o.credits
+	o.credits, o.credited, o.needs = 1, false, needs
+	o.busy--
+	if o.err == nil {
+		o.err = out.closed
+	}
+	if o.err != nil { // cancelled meanwhile, or the connection has ended
+		if o.unread {
+			o.unread = false
+			if out.closed == nil {
+				out.unlink(o)
+			}
+		}
+		o.complete()
+	} else {
+		o.queued = true
+		out.push(o)
+		out.mu.Unlock()
+	}
+	out.pump()
+}
+
+// push puts o in front of the queue.
+func (out *requester) push(o *outCall) {
+	o.next, out.first = out.first, o
+	if out.last == nil {
+		out.last = o
 	}
 }
 

@@ -8,14 +8,16 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// The size of receives is the property that changes, where all of a receive is one segment (draft -05 section 6.2.1):
+// The size of receives is the property that changes, where all of a receive is one segment (draft -05 section 6.2.1). Groups of transmissions may be
+// under way meanwhile: one that has begun is laid out, and its receives are posted.
 //
 //   - It gets smaller when the peer wishes that, who sends no longer messages from its wish on.
 //   - It gets greater, up to what was configured, when the peer wishes that. From then on greater receives are posted; but the queue is first
 //     in, first out, so the peer is told only when no smaller one is left in it. Its wish is rejected, and RDMA2_UPDPROP follows in time.
 
-// wishFor is an RDMA2_REQPROP of ours.
+// wishFor is an RDMA2_REQPROP of ours: for receives of size bytes. Nothing longer is sent until it is answered.
 type wishFor struct {
+	size     int
 	set      []wire.Property
 	answered chan struct{} // closed then
 	err      error
@@ -53,7 +55,7 @@ func (k *control) resize(v *wire.Property) bool {
 
 // resizable reports whether receives of this side may change.
 func (c *Conn) resizable() bool {
-	return !c.cfg.has(MessageContinuation|SendBasedPlacement) && c.cfg.layout == nil
+	return !c.cfg.has(SendBasedPlacement) && c.cfg.layout == nil
 }
 
 // grow tells the peer that receives have become greater, once all of them have.
@@ -113,26 +115,16 @@ func (k *control) ask(ctx context.Context, size int) (int, error) {
 	if err := p.Set[0].Check(); err != nil {
 		return 0, fmt.Errorf("rpcrdma: ask for another size of receives: %w", err)
 	}
-	w := &wishFor{set: p.Set, answered: make(chan struct{})}
+	w := &wishFor{size: size, set: p.Set, answered: make(chan struct{})}
 	c.loop.Lock()
 	if !k.given || k.mutable>>wire.ReceiveBufferSize&1 == 0 || k.wish != nil {
 		c.loop.Unlock()
 		return 0, errors.New("rpcrdma: the peer's receives do not change, or another wish is outstanding")
 	}
-	t := *c.terms.Load()
-	t.sendLimit = min(t.sendLimit, size)
-	xid, credits := wire.XID(c.out.NextXID()), c.askedNow()
 	k.wish = w
-	c.terms.Store(&t)
-	err := k.send(xid, func(dst []byte) []byte {
-		return wire.AppendProperties(dst, xid, credits, wire.Call, wire.ReqProp, &p, false)
-	})
-	if err != nil {
-		k.wish = nil
-		c.terms.Store(c.terms2())
-	}
+	before := c.terms.Swap(c.terms2())
 	c.loop.Unlock()
-	if err != nil {
+	if err := k.sendWish(ctx, w, before); err != nil {
 		return 0, err
 	}
 	select {
@@ -143,6 +135,33 @@ func (k *control) ask(ctx context.Context, size int) (int, error) {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+}
+
+// sendWish sends a wish behind all messages that were made by the terms before it, and may be longer than it says.
+func (k *control) sendWish(ctx context.Context, w *wishFor, before *terms) (err error) {
+	c := k.c
+	for err == nil && before.users.Load() > 0 {
+		select {
+		case <-k.quiet:
+		case <-c.done:
+			err = &LostError{c.err}
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	c.loop.Lock()
+	defer c.loop.Unlock()
+	if err == nil {
+		xid, credits := wire.XID(c.out.NextXID()), c.askedNow()
+		err = k.send(xid, func(dst []byte) []byte {
+			return wire.AppendProperties(dst, xid, credits, wire.Call, wire.ReqProp, &wire.Properties{Set: w.set}, false)
+		})
+	}
+	if err != nil {
+		k.wish = nil
+		c.terms.Store(c.terms2())
+	}
+	return err
 }
 
 // respProp takes the answer to a wish of ours.

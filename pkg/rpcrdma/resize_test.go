@@ -2,7 +2,9 @@ package rpcrdma
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,62 +12,81 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestResize asks a server for smaller and greater receives while calls of every size are under way. The fabric ends the connection when a
-// message is longer than its receive.
+// TestResize asks a server for smaller and greater receives while calls of every size are under way, in one message each or in groups. The fabric ends the
+// connection when a message is longer than its receive.
 func TestResize(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
-		version2(cfg)
-		cfg.InlineCall, cfg.Credits = 8192, Static(5)
-	})
-	c := w.dial(func(cfg *Config) {
-		version2(cfg)
-		cfg.InlineCall = 8192
-	})
+	for _, ext := range []Extensions{0, MessageContinuation} {
+		for _, async := range []bool{false, true} {
+			t.Run(fmt.Sprintf("extensions%d,async=%v", ext, async), func(t *testing.T) { testResize(t, ext, async) })
+		}
+	}
+}
+
+func testResize(t *testing.T, ext Extensions, async bool) {
+	change := func(cfg *Config) {
+		extended(ext)(cfg)
+		cfg.InlineCall, cfg.Credits = 8192, Static(12)
+	}
+	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+	w.handler.async = async
+	c := w.dial(change)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	calls := func() {
-		var wg sync.WaitGroup
-		for g := range 4 {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				for n := range 20 {
-					m := move{args: []int{(n*731 + g*2000) % 9000}}
-					if err := m.do(c, w.cpool); err != nil {
-						t.Error(err)
-					}
+	var wg sync.WaitGroup
+	var stop atomic.Bool
+	for g := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for n := 0; !stop.Load(); n++ {
+				m := move{args: []int{(n*731 + g*2000) % 20000}, results: []int{(n * 577) % 9000}}
+				if err := m.do(c, w.cpool); err != nil {
+					t.Error(err)
+					return
 				}
-			}()
-		}
-		wg.Wait()
-	}
-	calls()
-	for _, size := range []int{2048, 1024} {
-		if n, err := c.AskReceiveSize(ctx, size); n != size || err != nil {
-			t.Fatalf("asked for %d: %d, %v", size, n, err)
-		}
-		if n := c.Negotiated().InlineCall; n != size {
-			t.Errorf("messages of %d bytes, want %d", n, size)
-		}
-		calls()
-	}
-	for _, size := range []int{4096, 8192} {
-		if n, err := c.AskReceiveSize(ctx, size); n != size>>1 && n != 1024 || err != nil {
-			t.Fatalf("asked for %d: %d, %v", size, n, err)
-		}
-		eventually(t, "greater receives", func() bool {
-			if err := null(c, w.cpool, procNull); err != nil {
-				t.Fatal(err)
 			}
-			return c.Negotiated().InlineCall == size
-		})
-		calls()
+		}()
 	}
+	calls := func() {
+		for _, n := range []int{100, 3000, 9000} {
+			if err := (&move{args: []int{n}}).do(c, w.cpool); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for range 3 {
+		for _, size := range []int{2048, 1024} {
+			if n, err := c.AskReceiveSize(ctx, size); n != size || err != nil {
+				t.Fatalf("asked for %d: %d, %v", size, n, err)
+			}
+			if n := c.Negotiated().InlineCall; n != size {
+				t.Errorf("messages of %d bytes, want %d", n, size)
+			}
+			calls()
+		}
+		for _, size := range []int{4096, 8192} {
+			if _, err := c.AskReceiveSize(ctx, size); err != nil {
+				t.Fatalf("asked for %d: %v", size, err)
+			}
+			eventually(t, "greater receives", func() bool {
+				if err := null(c, w.cpool, procNull); err != nil {
+					t.Fatal(err)
+				}
+				return c.Negotiated().InlineCall == size
+			})
+			calls()
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
 	if n, err := c.AskReceiveSize(ctx, 16384); n != 8192 || err != nil {
 		t.Errorf("asked for more than is configured: %d, %v", n, err)
 	}
 	if _, err := c.AskReceiveSize(ctx, 100); err == nil {
 		t.Error("asked for 100 bytes")
+	}
+	for range 4 { // receives posted for more credits than are needed go with messages
+		calls()
 	}
 	w.settled()
 	w.close(c)
@@ -125,4 +146,130 @@ func TestGrow(t *testing.T) {
 	w.settled()
 	p.close()
 	w.close()
+}
+
+// TestGrowInGroup lets a server get rid of its smaller receives in the midst of a group: it tells at once, and the group goes on by the sizes that it
+// began with.
+func TestGrowInGroup(t *testing.T) {
+	between := 0
+	for before := range 2 {
+		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+			extended(MessageContinuation)(cfg)
+			cfg.Credits = Static(2)
+		})
+		p := w.rawDial(rawPrivate(4096))
+		exchange := func(msg []byte) *wire.Header {
+			t.Helper()
+			p.send(msg)
+			return p.parse2(p.get().b)
+		}
+		exchange(words(1, 2, 2, 6, 1, 3, 4, 7, 0))
+		if h := exchange(words(2, 2, 2, 7, 1, 1, 4, 1024)); !wire.Bit(h.Props.Done, 0) {
+			t.Fatalf("%+v", h.Props)
+		}
+		for xid := 10; xid < 15+before; xid++ { // now all receives are small
+			exchange(append(words(xid, 2, 2, 0, 0, 0, 0, 0, 0), rpcCall(xid, procNull)...))
+		}
+		exchange(words(3, 2, 2, 7, 1, 1, 4, 4096))
+		conn := w.server.only()
+		pending := func() bool {
+			conn.loop.Lock()
+			defer conn.loop.Unlock()
+			return conn.control.growing > 0
+		}
+		payload := rpcCall(20, procPlain, 1000, pattern(1000, 7), 0)
+		for pending() {
+			p.send(append(words(20, 2, 2, 5, 0, 5, 20, 0, 0, 2, 1, 600), payload[:600]...))
+			eventually(t, "the first message is there", func() bool {
+				conn.receives.mu.Lock()
+				defer conn.receives.mu.Unlock()
+				return conn.receives.held == 1
+			})
+			if !pending() {
+				between++
+			}
+			p.send(append(words(20, 2, 2, 5, 0, 7, 12, 1, 5, len(payload)-600), payload[600:]...))
+			for h := p.parse2(p.get().b); h.Operation != wire.XmtResp; h = p.parse2(p.get().b) {
+				if h.Procedure == wire.ReqProp {
+					p.send(words(uint32(h.XID), 2, 2, 8, 0, 0, 0))
+				} else if v, _ := h.Props.Set[0].Uint32(); h.Procedure != wire.UpdProp || v != 4096 {
+					t.Fatalf("answer %+v", h)
+				}
+			}
+		}
+		w.settled()
+		p.close()
+		w.close()
+	}
+	if between == 0 {
+		t.Error("it is never told within a group")
+	}
+}
+
+// TestNewsBeforeWish lets a server tell of greater receives when the client has wished for smaller ones: the wish is what the client goes by. Calls go
+// in groups of messages of that size.
+func TestNewsBeforeWish(t *testing.T) {
+	c, p, w, err := dial2(t, func(cfg *Config) {
+		extended(MessageContinuation)(cfg)
+		cfg.InlineCall = 8192
+	}, func(h *wire.Header) []byte {
+		return words(uint32(h.XID), 2, 8, 6, 4, 1, 4, 4096, 3, 4, 5, 5, 4, 8, 6, 4, 4, 0)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	asked := make(chan int)
+	go func() {
+		n, err := c.AskReceiveSize(ctx, 2048)
+		if err != nil {
+			t.Error(err)
+		}
+		asked <- n
+	}()
+	news := func(n int) {
+		p.send(words(5, 2, 8, 9, 1, 1, 4, n))
+		eventually(t, "the client knows", func() bool { return c.Negotiated().Remote.ReceiveSize == n })
+	}
+	wish := p.parse2(p.get().b)
+	news(8192) // it was on its way
+	call := func(most, want int) {
+		t.Helper()
+		m := move{args: []int{6000}}
+		r, err := m.build(w.cpool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		done := submit(c, r)
+		defer r.Free()
+		h := p.parse2(p.get().b)
+		n := 1
+		for ; n < int(h.Transmit.Count); n++ {
+			if b := p.get().b; len(b) > most {
+				t.Errorf("a message of %d bytes, at most %d fit", len(b), most)
+			}
+		}
+		if n != want {
+			t.Errorf("a call of %d messages, want %d", n, want)
+		}
+		xid := uint32(h.XID)
+		p.send(words(xid, 2, 8, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0, crc(6000, 0), 6000, 0, tail))
+		if <-done; r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+	call(2048, 4)
+	p.send(words(uint32(wish.XID), 2, 8, 8, 1, 1, 0, 0)) // done
+	if n := <-asked; n != 2048 {
+		t.Errorf("the peer's receives have %d bytes, want 2048", n)
+	}
+	call(2048, 4)
+	news(5000)
+	call(5000, 2)
+	p.close()
+	w.close(c)
 }

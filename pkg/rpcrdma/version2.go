@@ -3,6 +3,7 @@ package rpcrdma
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -140,6 +141,31 @@ type terms struct {
 	groups                bool
 	ext                   Extensions // that both sides have
 	callLimit, replyLimit int
+	// receive is how long the part of our receives for headers and payload is, as far as the peer knows.
+	receive int
+
+	users atomic.Int32 // messages that are being made by these terms
+}
+
+// use returns the terms for a message that is about to be made. When that is posted, unuse follows.
+func (c *Conn) use() *terms {
+	for {
+		t := c.terms.Load()
+		if t.users.Add(1); c.terms.Load() == t {
+			return t
+		}
+		c.unuse(t)
+	}
+}
+
+// unuse tells who waits for it that terms which hold no more are not used any more.
+func (c *Conn) unuse(t *terms) {
+	if t.users.Add(-1) == 0 && c.terms.Load() != t {
+		select {
+		case c.control.quiet <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // terms1 are those of version 1. Before the version is settled they hold too: the first message may be of version 1.
@@ -163,6 +189,7 @@ func (c *Conn) terms2() *terms {
 		recvLimit:  c.control.size(),
 		invalidate: c.cfg.RemoteInvalidation,
 		backward:   peer.Backward() != wire.BackwardNone,
+		receive:    c.control.size(),
 		own:        propertiesOf(c.control.own()),
 		peer:       propertiesOf(peer),
 	}
@@ -173,7 +200,7 @@ func (c *Conn) terms2() *terms {
 		t.ext = TransportProperties
 	}
 	if c.groups.asm != nil {
-		t.layout = layoutOf(peer.Structure())
+		t.layout = layoutOf(peer)
 		t.place = c.cfg.has(SendBasedPlacement) && len(t.layout.Targets) > 0
 		// A peer that told nothing may take XMTREQ nevertheless: its answer to the first one will say.
 		t.groups = !c.server && (peer.Support()&wire.AcceptsRequest != 0 || !c.control.given)
@@ -188,6 +215,12 @@ func (c *Conn) terms2() *terms {
 		}
 		if t.place {
 			t.ext |= SendBasedPlacement
+		}
+	}
+	if w := c.control.wish; w != nil { // the peer may go by it already, or be about to
+		t.sendLimit = min(t.sendLimit, w.size)
+		if t.layout != nil {
+			t.layout, t.place = group.Plain(min(t.layout.Size, w.size)), false
 		}
 	}
 	return t

@@ -98,9 +98,9 @@ func (q *workQueue) drain() {
 			q.last = nil
 		}
 		b.next = nil
-		q.waiting.Add(-1)
 		q.mu.Unlock()
 		q.submit(b)
+		q.waiting.Add(-1) // until now nothing goes past it
 	}
 }
 

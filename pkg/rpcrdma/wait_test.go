@@ -1,0 +1,208 @@
+package rpcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// noReads is for requesters whose peer takes no Read chunk: a long call goes as a group, or not at all.
+func noReads(cfg *Config) {
+	cfg.Limits = wire.DefaultLimits
+	cfg.Limits.ReadSegments = 0
+}
+
+// waitWorld is a requester with three credits, whose calls of 5000 bytes take two.
+type waitWorld struct {
+	*world
+	c *Client
+	p *rawPeer
+}
+
+func newWaitWorld(t *testing.T) *waitWorld {
+	t.Helper()
+	c, p, w, err := dial2(t, func(cfg *Config) {
+		extended(MessageContinuation)(cfg)
+		noReads(cfg)
+	}, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 3, 6, 4, 1, 4, 4096, 3, 4, 5, 5, 4, 4, 6, 4, 4, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &waitWorld{w, c, p}
+}
+
+// submit makes a call with an argument of n bytes.
+func (w *waitWorld) submit(n int) (*oncrpc.Request, chan struct{}) {
+	w.t.Helper()
+	m := move{args: []int{n}}
+	r, err := m.build(w.cpool)
+	if err == nil {
+		err = r.Seal()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r, submit(w.c, r)
+}
+
+// take takes the n messages of a call, and returns its XID.
+func (w *waitWorld) take(n int) uint32 {
+	w.t.Helper()
+	h := w.p.parse2(w.p.get().b)
+	if n > 1 && int(h.Transmit.Count) != n || n == 1 && h.Procedure != wire.Msg {
+		w.t.Fatalf("a call %+v, want one of %d messages", h, n)
+	}
+	for range n - 1 {
+		w.p.get()
+	}
+	return uint32(h.XID)
+}
+
+func (w *waitWorld) answer(xid uint32, n, credits int) {
+	w.p.send(words(xid, 2, credits, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0, crc(n, 0), n, 0, tail))
+}
+
+// waits says what the first call in the queue waits for.
+func (w *waitWorld) waits() (needs int) {
+	out := &w.c.conn.out
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if out.first != nil {
+		needs = out.first.needs
+	}
+	return needs
+}
+
+// TestWaitForCredits makes calls that only groups can carry, while too few credits are free: they wait for all of them, hold none meanwhile, and are not
+// overtaken. When the grant is too low for good, they are refused.
+func TestWaitForCredits(t *testing.T) {
+	w := newWaitWorld(t)
+	a, aDone := w.submit(100)
+	b, bDone := w.submit(100)
+	xa, xb := w.take(1), w.take(1)
+	long, longDone := w.submit(5000)
+	later, laterDone := w.submit(100)
+	if n := w.waits(); n != 2 {
+		t.Fatalf("the first call waits for %d credits, want 2", n)
+	}
+	w.p.none()
+	w.answer(xa, 100, 3)
+	<-aDone
+	xl := w.take(2)
+	w.p.none()
+	w.answer(xb, 100, 2) // two are in flight, so the other still waits
+	<-bDone
+	w.p.none()
+	w.answer(xl, 5000, 2)
+	<-longDone
+	xc := w.take(1)
+	w.answer(xc, 100, 1)
+	<-laterDone
+	never, neverDone := w.submit(5000)
+	<-neverDone
+	for _, r := range []*oncrpc.Request{a, b, long, later} {
+		if r.Err != nil {
+			t.Error(r.Err)
+		}
+		r.Free()
+	}
+	var e *RequestError
+	if !errors.As(never.Err, &e) || !strings.Contains(e.Reason, "2 credits, 1 are granted") {
+		t.Errorf("a call of two messages with one credit: %v", never.Err)
+	}
+	never.Free()
+	w.p.close()
+	w.close(w.c)
+}
+
+// TestWaitEnds cancels a call that waits, lets the grant fall below what another waits for, and loses the connection under a third.
+func TestWaitEnds(t *testing.T) {
+	w := newWaitWorld(t)
+	for range 2 {
+		r, done := w.submit(100)
+		s, sDone := w.submit(100)
+		xr, xs := w.take(1), w.take(1)
+		long, longDone := w.submit(5000)
+		w.c.Cancel(long, context.Canceled)
+		if <-longDone; !errors.Is(long.Err, context.Canceled) {
+			t.Errorf("cancelled: %v", long.Err)
+		}
+		long.Free()
+		low, lowDone := w.submit(5000)
+		w.answer(xr, 100, 1)
+		<-done
+		if n := w.waits(); n != 2 {
+			t.Errorf("the first call waits for %d credits, want 2", n) // the other answer may grant more
+		}
+		w.answer(xs, 100, 3)
+		<-sDone
+		w.answer(w.take(2), 5000, 3)
+		if <-lowDone; low.Err != nil {
+			t.Error(low.Err)
+		}
+		low.Free()
+		r.Free()
+		s.Free()
+	}
+	r, done := w.submit(100)
+	s, sDone := w.submit(100)
+	long, longDone := w.submit(5000)
+	w.take(1)
+	w.take(1)
+	w.p.close()
+	<-done
+	<-sDone
+	<-longDone
+	var lost *LostError
+	if !errors.As(long.Err, &lost) {
+		t.Errorf("after the end: %v", long.Err)
+	}
+	for _, r := range []*oncrpc.Request{r, s, long} {
+		r.Free()
+	}
+	w.close(w.c)
+}
+
+// TestWaitUnderLoad mixes calls that only groups can carry with others, for all small limits.
+func TestWaitUnderLoad(t *testing.T) {
+	for _, credits := range []int{1, 2, 3, 5} {
+		for _, limit := range []int{2, 4} {
+			t.Run(fmt.Sprintf("credits%d,calls%d", credits, limit), func(t *testing.T) {
+				change := func(cfg *Config) {
+					extended(allExtensions)(cfg)
+					cfg.Credits, cfg.Continuation = Static(credits), Continuation{limit, 3}
+					cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
+				}
+				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+				w.handler.async = limit == 2
+				c := w.dial(func(cfg *Config) { change(cfg); noReads(cfg) })
+				var wg sync.WaitGroup
+				for g := range 6 {
+					wg.Add(1)
+					go func() {
+						defer wg.Done()
+						r := rand.New(rand.NewPCG(uint64(g), uint64(credits)))
+						for range 15 {
+							m := move{args: []int{r.IntN(8192 * min(credits, limit))}, results: []int{r.IntN(24000)}, split: r.IntN(3)}
+							if err := m.do(c, w.cpool); err != nil {
+								t.Errorf("%+v: %v", m, err)
+								return
+							}
+						}
+					}()
+				}
+				wg.Wait()
+				w.settled()
+				w.close(c)
+			})
+		}
+	}
+}
