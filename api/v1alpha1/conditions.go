@@ -62,6 +62,7 @@ const (
 	ReasonPodsCrashing         = "PodsCrashing"
 	ReasonImageNotPulled       = "ImageNotPulled"
 	ReasonNoNodeOffersResource = "NoNodeOffersResource"
+	ReasonNodeLost             = "NodeLost"        // a pod's node answers nobody
 	ReasonPodsUnreachable      = "PodsUnreachable" // their /status does not answer the operator
 	ReasonApplying             = "Applying"
 	ReasonNotApplied           = "NotApplied" // a pod refuses the configuration, and says why

@@ -116,6 +116,11 @@ func trimNode(o any) (any, error) {
 	t := &corev1.Node{TypeMeta: n.TypeMeta}
 	t.Name, t.UID, t.ResourceVersion, t.Labels = n.Name, n.UID, n.ResourceVersion, n.Labels
 	t.Spec.PodCIDRs = n.Spec.PodCIDRs
+	for _, taint := range n.Spec.Taints {
+		if taint.Key == corev1.TaintNodeUnreachable {
+			t.Spec.Taints = append(t.Spec.Taints, corev1.Taint{Key: taint.Key, Effect: taint.Effect})
+		}
+	}
 	t.Status.Addresses, t.Status.Allocatable = n.Status.Addresses, n.Status.Allocatable
 	return t, nil
 }

@@ -2,17 +2,27 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
+	"sluice.dev/sluice/internal/operator/plan"
 )
 
 // trouble says why the pod's gateway does not serve; nothing if it does.
 func (p *Pod) trouble(gw *v1alpha1.NFSGateway, nodes []corev1.Node) words {
 	say := func(reason, format string, a ...any) words {
 		return words{reason, fmt.Sprintf("pod %s ", p.Name) + fmt.Sprintf(format, a...)}
+	}
+	if p.lost(nodes) {
+		node := p.Spec.NodeName
+		if p.Labels[plan.LabelExport] == "" {
+			return say(v1alpha1.ReasonNodeLost, "is on node %s, which does not answer: it is made elsewhere after the time that its tolerations give the node", node)
+		}
+		return say(v1alpha1.ReasonNodeLost, "is on node %s, which does not answer, and may have the volume in use there: see that the node is switched off, "+
+			"and then kubectl taint nodes %s %s=nodeshutdown:%s, so that the pod is made elsewhere", node, node, corev1.TaintNodeOutOfService, corev1.TaintEffectNoExecute)
 	}
 	st := &p.Pod.Status
 	switch st.Phase {
@@ -51,6 +61,13 @@ func (p *Pod) trouble(gw *v1alpha1.NFSGateway, nodes []corev1.Node) words {
 		return say(v1alpha1.ReasonPodsPending, "runs, and is not ready yet")
 	}
 	return words{}
+}
+
+// lost tells whether the pod is on a node that Kubernetes does not hear from, and does not answer the operator either.
+func (p *Pod) lost(nodes []corev1.Node) bool {
+	return p.Status == nil && slices.ContainsFunc(nodes, func(n corev1.Node) bool {
+		return n.Name == p.Spec.NodeName && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
+	})
 }
 
 // unscheduled says why the pod has no node.

@@ -54,7 +54,7 @@ type words struct{ reason, text string }
 // gravity orders the reasons why a pod does not serve: what an administrator has to change comes before what passes.
 var gravity = []string{
 	v1alpha1.ReasonNotApplied, v1alpha1.ReasonNameTaken, v1alpha1.ReasonObjectRefused, v1alpha1.ReasonPodsRefused, v1alpha1.ReasonImageNotPulled, v1alpha1.ReasonPodsCrashing,
-	v1alpha1.ReasonNoNodeOffersResource, v1alpha1.ReasonPodsUnreachable, v1alpha1.ReasonNoReplicas, v1alpha1.ReasonApplying, v1alpha1.ReasonPodsPending,
+	v1alpha1.ReasonNoNodeOffersResource, v1alpha1.ReasonNodeLost, v1alpha1.ReasonPodsUnreachable, v1alpha1.ReasonNoReplicas, v1alpha1.ReasonApplying, v1alpha1.ReasonPodsPending,
 }
 
 // gravest picks one of several troubles, and counts the others.
@@ -92,7 +92,11 @@ func look(p *plan.Plan, name string, seen *Seen) workload {
 	}
 	for i := range seen.Pods {
 		pod := &seen.Pods[i]
-		if pod.Labels[plan.LabelWorkload] != name || pod.DeletionTimestamp != nil {
+		if pod.Labels[plan.LabelWorkload] != name {
+			continue
+		}
+		// One of a claim that is about to go from a lost node is not replaced until somebody says that it is gone.
+		if pod.DeletionTimestamp != nil && (w.plan.Claim == nil || !pod.lost(seen.Nodes)) {
 			continue
 		}
 		if t := pod.trouble(p.Gateway, seen.Nodes); t.reason == "" {

@@ -51,6 +51,7 @@ func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
 	}
 	w.plan = plan.Make(plan.Input{
 		Gateway: w.gw, Exports: []v1alpha1.NFSExport{*w.x}, Namespaces: map[string]map[string]string{"storage": {}}, Networks: map[string]bool{"storage/rdma-net": true},
+		Claims: map[string]*corev1.PersistentVolumeClaim{"disk": {}},
 	})
 	e := &w.plan.Exports[0]
 	w.seen = Seen{Refused: map[string]string{}, Failed: map[string]error{}, Blocked: map[string]Obstacle{}, Services: map[string]*corev1.Service{e.Service: {Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.12"}}}}
@@ -63,9 +64,12 @@ func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
 // pod is one that serves the export.
 func (w *world) pod(name string) Pod {
 	e := &w.plan.Exports[0]
-	p := Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{plan.LabelGateway: "fast", plan.LabelWorkload: "fast"}}, Status: corev1.PodStatus{
+	p := Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{plan.LabelGateway: "fast", plan.LabelWorkload: e.Workload}}, Status: corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIP: "10.1.0.7", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}}}
+	if e.Workload != w.gw.Name { // a claim's
+		p.Labels[plan.LabelExport] = w.x.Name
+	}
 	if e.Config == nil {
 		return p
 	}
@@ -177,6 +181,15 @@ func TestExportConditions(t *testing.T) {
 			w.alone(corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"})
 			w.seen.Pods[0].Error = "connection refused"
 		}, kind: "Programmed", status: "False", reason: "PodsPending", message: `pod fast-0 does not answer yet: "connection refused"`},
+		{name: "a node that is lost", edit: one, see: lost, kind: "Programmed", status: "False", reason: "NodeLost",
+			message: "pod fast-0 is on node n2, which does not answer: it is made elsewhere after the time that its tolerations give the node"},
+		{name: "a lost node's pod that is about to go", edit: one, see: func(w *world) { lost(w); w.seen.Pods[0].DeletionTimestamp = &metav1.Time{} },
+			kind: "Programmed", status: "False", reason: "PodsPending", message: "1 of 1 pods of fast are not made yet"},
+		{name: "a lost node's pod that answers", edit: one, see: func(w *world) { s := w.seen.Pods[0].Status; lost(w); w.seen.Pods[0].Status = s },
+			kind: "Programmed", status: "True", reason: "Programmed", message: "applied by 1 of 1 pod"},
+		{name: "a lost node's pod of a claim", edit: claimed, see: lost, kind: "Ready", status: "False", reason: "NodeLost", message: lostClaim},
+		{name: "a lost node's pod of a claim that is about to go", edit: claimed, see: func(w *world) { lost(w); w.seen.Pods[0].DeletionTimestamp = &metav1.Time{} },
+			kind: "Ready", status: "False", reason: "NodeLost", message: lostClaim},
 		{name: "not ready", see: func(w *world) {
 			for i := range w.seen.Pods {
 				w.seen.Pods[i].Pod.Status.Conditions = nil
@@ -280,6 +293,24 @@ func TestExportConditions(t *testing.T) {
 			got := Export(&w.plan, &w.plan.Exports[0], &w.seen)
 			check(t, got.Conditions, c.kind, c.status, c.reason, c.message)
 		})
+	}
+}
+
+const lostClaim = "pod fast-0 is on node n2, which does not answer, and may have the volume in use there: see that the node is switched off, " +
+	"and then kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, so that the pod is made elsewhere"
+
+func claimed(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+	x.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
+}
+
+// lost leaves one pod, on a node that answers nobody.
+func lost(w *world) {
+	w.alone(w.seen.Pods[0].Pod.Status)
+	p := &w.seen.Pods[0]
+	p.Error, p.Spec.NodeName = "no route to host", "n2"
+	w.seen.Nodes = []corev1.Node{
+		{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}}},
 	}
 }
 
