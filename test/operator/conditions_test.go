@@ -28,7 +28,7 @@ const (
 // Exports of other namespaces need the gateway's consent, which follows the namespaces' labels; nodes give access rules their addresses.
 func TestWholeCluster(t *testing.T) {
 	home, away := newNamespace(t), newNamespace(t)
-	startNodes(t, home)
+	kubelets := startNodes(t, home)
 	start(t, "", false, nil)
 	ctx := t.Context()
 	gw, x := newGateway(home, "fast"), newExport(away, "data", "fast")
@@ -41,10 +41,12 @@ func TestWholeCluster(t *testing.T) {
 	must(t, kube.Create(ctx, gw))
 	eventually(t, "the namespace is not allowed", condition(x, v1alpha1.ConditionAccepted, no, v1alpha1.ReasonNamespaceNotAllowed))
 
-	var ns corev1.Namespace
-	must(t, kube.Get(ctx, client.ObjectKey{Name: away}, &ns))
-	ns.Labels["team"] = "a"
-	must(t, kube.Update(ctx, &ns))
+	for _, name := range []string{home, away} {
+		var ns corev1.Namespace
+		must(t, kube.Get(ctx, client.ObjectKey{Name: name}, &ns))
+		ns.Labels["team"] = "a"
+		must(t, kube.Update(ctx, &ns))
+	}
 	eventually(t, "no node has the labels", condition(x, v1alpha1.ConditionResolvedRefs, no, v1alpha1.ReasonNoSuchNodes))
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + away, Labels: map[string]string{"rack": away}}}
@@ -62,6 +64,30 @@ func TestWholeCluster(t *testing.T) {
 	defer c.Close() //nolint:errcheck // the test ends
 	eventually(t, "its address is a node's", condition(x, v1alpha1.ConditionClientAddressesVisible, no, v1alpha1.ReasonNodesOnly))
 
+	claimed := newExport(away, "claimed", "fast")
+	claimed.Spec.GatewayRef.Namespace = home
+	claimed.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
+	must(t, kube.Create(ctx, claimed))
+	eventually(t, "the claim would be another namespace's", condition(claimed, v1alpha1.ConditionAccepted, no, v1alpha1.ReasonClaimElsewhere))
+
+	mine := newExport(home, "mine", "fast")
+	mine.Spec.Backend = claimed.Spec.Backend
+	must(t, kube.Create(ctx, newClaim(home, "disk")))
+	must(t, kube.Create(ctx, mine))
+	eventually(t, "the claim's export is ready", isReady(mine))
+	must(t, kube.List(ctx, &pods, client.InNamespace(home), client.MatchingLabels{plan.LabelExport: "mine"}))
+	bound := &pods.Items[0]
+	must(t, kube.SubResource("binding").Create(ctx, bound, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node.Name}}))
+	kubelets.lose(t, bound.Name)
+	must(t, kube.Get(ctx, client.ObjectKeyFromObject(node), node))
+	node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+	must(t, kube.Update(ctx, node))
+	eventually(t, "the node of the claim's pod is lost", condition(mine, v1alpha1.ConditionReady, no, v1alpha1.ReasonNodeLost))
+	if m, want := find(mine, v1alpha1.ConditionReady).Message, "kubectl taint nodes "+node.Name+" node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"; !strings.Contains(m, want) {
+		t.Errorf("message %q, want %q in it", m, want)
+	}
+	must(t, kube.Delete(ctx, mine))
+
 	must(t, kube.Delete(ctx, x))
 	eventually(t, "the Service in the gateway's namespace is gone", func() error {
 		var services corev1.ServiceList
@@ -73,20 +99,68 @@ func TestWholeCluster(t *testing.T) {
 	})
 }
 
+// conditionCase is a way to a condition of an export, or of its gateway.
+type conditionCase struct {
+	name    string
+	pods    bool // real ones
+	change  func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, x *v1alpha1.NFSExport)
+	before  func(t *testing.T, ns string)
+	after   func(t *testing.T, n *nodes, ns string)
+	gateway bool // the condition is the gateway's
+	kind    string
+	status  metav1.ConditionStatus
+	reason  string
+	words   string // in the message
+}
+
+func (c conditionCase) run(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	var n *nodes
+	if c.pods {
+		n = startNodes(t, ns)
+	}
+	gw, x := newGateway(ns, "fast"), newExport(ns, "data", "fast")
+	if c.change != nil {
+		c.change(t, n, gw, x)
+	}
+	if c.before != nil {
+		c.before(t, ns)
+	}
+	start(t, ns, false, nil)
+	must(t, kube.Create(t.Context(), gw))
+	must(t, kube.Create(t.Context(), x))
+	if c.after != nil {
+		c.after(t, n, ns)
+	}
+	var o client.Object = x
+	if c.gateway {
+		o = gw
+	}
+	eventually(t, c.reason, condition(o, c.kind, c.status, c.reason))
+	m := find(o, c.kind).Message
+	anchored := strings.HasSuffix(m, "(docs/troubleshooting.md#"+strings.ToLower(c.reason)+")")
+	if !strings.Contains(m, c.words) || anchored != (c.status != yes) {
+		t.Errorf("message %q, want %q in it and the anchor at its end", m, c.words)
+	}
+}
+
+// podStatus makes a pod of the gateway's by hand, in a state.
+func podStatus(t *testing.T, ns string, s corev1.PodStatus) {
+	t.Helper()
+	var d appsv1.Deployment
+	eventually(t, "the Deployment is there", func() error { return kube.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "fast"}, &d) })
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fast-x", Namespace: ns, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+	must(t, kube.Create(t.Context(), pod))
+	pod.Status = s
+	must(t, kube.Status().Update(t.Context(), pod))
+}
+
 // What exports and pods come to is told: each case is a condition that a live cluster leads to.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	backendOf := func(server string, port int32, path string) v1alpha1.Backend {
 		return v1alpha1.Backend{NFS: &v1alpha1.NFSServer{Server: server, Port: port, MountPort: port, Path: path}}
-	}
-	// podStatus makes a pod of the gateway's by hand, in a state.
-	podStatus := func(t *testing.T, ns string, s corev1.PodStatus) {
-		var d appsv1.Deployment
-		eventually(t, "the Deployment is there", func() error { return kube.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "fast"}, &d) })
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fast-x", Namespace: ns, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
-		must(t, kube.Create(t.Context(), pod))
-		pod.Status = s
-		must(t, kube.Status().Update(t.Context(), pod))
 	}
 	waiting := func(reason, message string) corev1.PodStatus {
 		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
@@ -94,16 +168,7 @@ func TestConditions(t *testing.T) {
 		}}}
 	}
 	readyPod := []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	for _, c := range []struct {
-		name   string
-		pods   bool // real ones
-		change func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, x *v1alpha1.NFSExport)
-		after  func(t *testing.T, ns string)
-		kind   string
-		status metav1.ConditionStatus
-		reason string
-		words  string // in the message
-	}{
+	for _, c := range []conditionCase{
 		{name: "a claim that is missing", kind: v1alpha1.ConditionResolvedRefs, status: no, reason: v1alpha1.ReasonClaimNotFound, words: `"disk"`,
 			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 				x.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
@@ -122,7 +187,7 @@ func TestConditions(t *testing.T) {
 			}},
 		{name: "no pods yet", kind: v1alpha1.ConditionReady, status: no, reason: v1alpha1.ReasonPodsPending, words: "2 of 2 pods"},
 		{name: "refused by admission", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsRefused, words: `violates PodSecurity`,
-			after: func(t *testing.T, ns string) {
+			after: func(t *testing.T, _ *nodes, ns string) {
 				var d appsv1.Deployment
 				eventually(t, "the Deployment is there", func() error { return kube.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "fast"}, &d) })
 				d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: `pods "fast-x" is forbidden: violates PodSecurity`}}
@@ -132,7 +197,7 @@ func TestConditions(t *testing.T) {
 			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 				x.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
 			},
-			after: func(t *testing.T, ns string) {
+			after: func(t *testing.T, _ *nodes, ns string) {
 				must(t, kube.Create(t.Context(), newClaim(ns, "disk")))
 				var sets appsv1.StatefulSetList
 				eventually(t, "the StatefulSet is there", func() error {
@@ -152,15 +217,15 @@ func TestConditions(t *testing.T) {
 				must(t, kube.Status().Update(t.Context(), s))
 			}},
 		{name: "refused by the node", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsRefused, words: "UnexpectedAdmissionError",
-			after: func(t *testing.T, ns string) {
+			after: func(t *testing.T, _ *nodes, ns string) {
 				podStatus(t, ns, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "Allocate failed"})
 			}},
 		{name: "no image", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonImageNotPulled, words: "registry.example/gateway:1",
-			after: func(t *testing.T, ns string) { podStatus(t, ns, waiting("ImagePullBackOff", "not found")) }},
+			after: func(t *testing.T, _ *nodes, ns string) { podStatus(t, ns, waiting("ImagePullBackOff", "not found")) }},
 		{name: "crashing", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsCrashing, words: "again and again",
-			after: func(t *testing.T, ns string) { podStatus(t, ns, waiting("CrashLoopBackOff", "back-off")) }},
+			after: func(t *testing.T, _ *nodes, ns string) { podStatus(t, ns, waiting("CrashLoopBackOff", "back-off")) }},
 		{name: "silent", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsUnreachable, words: "/status",
-			after: func(t *testing.T, ns string) {
+			after: func(t *testing.T, _ *nodes, ns string) {
 				podStatus(t, ns, corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "127.250.0.1", PodIPs: []corev1.PodIP{{IP: "127.250.0.1"}}, Conditions: readyPod})
 			}},
 		{name: "a listener that fails", pods: true, kind: v1alpha1.ConditionRDMAReady, status: no, reason: v1alpha1.ReasonListenerFailed, words: "cannot listen on :21000",
@@ -171,28 +236,6 @@ func TestConditions(t *testing.T) {
 				t.Cleanup(func() { _ = l.Close() })
 			}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			ns := newNamespace(t)
-			var n *nodes
-			if c.pods {
-				n = startNodes(t, ns)
-			}
-			gw, x := newGateway(ns, "fast"), newExport(ns, "data", "fast")
-			if c.change != nil {
-				c.change(t, n, gw, x)
-			}
-			op := start(t, ns, false, nil)
-			must(t, kube.Create(t.Context(), gw))
-			must(t, kube.Create(t.Context(), x))
-			if c.after != nil {
-				c.after(t, ns)
-			}
-			eventually(t, c.reason, condition(x, c.kind, c.status, c.reason))
-			m := find(x, c.kind).Message
-			if !strings.Contains(m, c.words) || !strings.HasSuffix(m, "(docs/troubleshooting.md#"+strings.ToLower(c.reason)+")") {
-				t.Errorf("message %q, want %q in it and the anchor at its end", m, c.words)
-			}
-			op.stop()
-		})
+		t.Run(c.name, c.run)
 	}
 }

@@ -5,6 +5,7 @@ package operator
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/speaker/contract"
 )
 
 // server is a gateway with a directory, which is the backend of exports.
@@ -63,6 +65,9 @@ type nodes struct {
 	dir       string
 	subnet    int
 	host      atomic.Int32
+	held      atomic.Bool                     // files stay as they are, as where a kubelet is slow
+	spoiled   atomic.Bool                     // files are none that a gateway understands
+	speakers  atomic.Pointer[contract.Status] // what speakers answer; nil: nothing
 	mu        sync.Mutex
 	running   map[string]*running
 }
@@ -202,7 +207,7 @@ func (n *nodes) pod(ctx context.Context, w *workload, name string, pods []corev1
 	if r == nil {
 		return n.start(ctx, pod)
 	}
-	if touched := pod.Annotations[plan.AnnotationConfig]; touched != r.touched {
+	if touched := pod.Annotations[plan.AnnotationConfig]; touched != r.touched && !n.held.Load() {
 		if err := n.files(ctx, pod, r.root); err != nil {
 			return err
 		}
@@ -253,10 +258,38 @@ func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	r.cmd.Stderr = r.log
+	if n.speakers.Load() != nil {
+		if err := n.speak(r.ip); err != nil {
+			return err
+		}
+	}
 	if err := r.cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", pod.Name, err)
 	}
 	n.running[pod.Name] = r
+	return nil
+}
+
+// lose has a pod's gateway end without anybody's notice, as that of a node that dies.
+func (n *nodes) lose(t *testing.T, pod string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := n.running[pod]
+	if r == nil {
+		t.Fatalf("pod %s does not run", pod)
+	}
+	_ = r.cmd.Process.Kill()
+}
+
+// speak answers in place of a pod's speaker, which has no network here, until the test ends.
+func (n *nodes) speak(ip string) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(ip, fmt.Sprint(plan.SpeakerPort)))
+	if err != nil {
+		return err
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(n.speakers.Load()) })}
+	go func() { _ = s.Serve(l) }()
+	n.t.Cleanup(func() { _ = s.Close() })
 	return nil
 }
 
@@ -272,6 +305,9 @@ func (n *nodes) files(ctx context.Context, pod *corev1.Pod, root string) error {
 				return err
 			}
 			for k, text := range c.Data {
+				if n.spoiled.Load() {
+					text = "unknown: true\n"
+				}
 				files[k] = []byte(text)
 			}
 		case v.Secret != nil:
