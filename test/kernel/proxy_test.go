@@ -63,18 +63,18 @@ func TestProxyKernel(t *testing.T) {
 }
 
 // TestProxyLinuxRDMA is the same with RDMA on both sides of the gateway: its backend is the kernel's NFS/RDMA server. Version 3 is left out, since that
-// server's MOUNT is on TCP alone.
+// server's MOUNT is on TCP alone. Names and users, which TestProxyKernel tries, are for -full.
 func TestProxyLinuxRDMA(t *testing.T) {
 	needGuest(t)
 	port := freePorts(t, 1)[0]
 	data := &export{name: "data", crc: true, backend: fmt.Sprintf(`rdma: {server: 127.0.0.1, port: %d, path: /data, versions: ["4.1", "4.2"]}`, port)}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = backendAway
-	want := "4.2"
+	options := []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.2", "-e", "SHORT=1", "-e", "FIO=short.fio"}
 	if *full {
-		want = "4.1 4.2"
+		options = []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.1 4.2"}
 	}
-	h.boot(t, 20*time.Minute, "kernel.sh", none, "-e", "VERSIONS="+want, "-f", fmt.Sprintf("%d:20049", port))
+	h.boot(t, 20*time.Minute, "kernel.sh", none, options...)
 	h.guest.follow(t)
 	if *only != "" {
 		return

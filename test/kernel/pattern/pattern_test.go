@@ -30,6 +30,29 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+func TestLengths(t *testing.T) {
+	lengths, remainders, sum := map[int]bool{}, map[int]bool{}, 0
+	for _, n := range Lengths() {
+		if n < 1 || n > 1<<20 {
+			t.Errorf("%d bytes cannot be had by one call", n)
+		}
+		lengths[n] = true
+		remainders[n%4] = true
+		sum += n
+	}
+	if stream := Stream(); len(stream) != sum || sum > 16<<20 {
+		t.Errorf("the stream has %d bytes, must have %d, and not too many", len(stream), sum)
+	}
+	for _, n := range []int{4095, 64 << 10, 64<<10 + 1, 128 << 10, 1 << 20} {
+		if !lengths[n] {
+			t.Errorf("no call of %d bytes", n)
+		}
+	}
+	if len(remainders) != 4 {
+		t.Errorf("%d remainders modulo 4, must be all", len(remainders))
+	}
+}
+
 func TestDiffer(t *testing.T) {
 	for _, c := range []struct{ got, want, says string }{
 		{"", "", ""},

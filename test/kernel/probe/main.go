@@ -2,6 +2,7 @@
 // calls, and tells the test outside what came of it, in the words of testdata/lib.sh.
 //
 //	probe files [FLAGS] write|read DIR    the files of package pattern: writes them, or reads and compares
+//	probe lengths write|read FILE         a file by calls of many lengths, see package pattern
 //	probe names DIR                       names and attributes; leaves behind what it made, for comparing with the server's view
 //	probe users DIR                       what users other than root may do
 //	probe xattrs DIR SAME                 extended attributes; SAME is DIR by another mount
@@ -31,6 +32,8 @@ func main() {
 	switch dir := os.Args[2]; os.Args[1] {
 	case "files":
 		files(os.Args[2:])
+	case "lengths":
+		lengths(os.Args[2], os.Args[len(os.Args)-1])
 	case "names":
 		run("names", dir, nameChecks)
 	case "users":
@@ -48,7 +51,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "probe files [FLAGS] write|read DIR | names DIR | users DIR | xattrs DIR SAME | churn DIR ROUNDS")
+	fmt.Fprintln(os.Stderr, "probe files [FLAGS] write|read DIR | lengths write|read FILE | names DIR | users DIR | xattrs DIR SAME | churn DIR ROUNDS")
 	os.Exit(2)
 }
 

@@ -2,13 +2,14 @@
 #
 #   SERVER, VERS              the server's address, and the version of NFS
 #   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
+#   FIO                       the jobs of fio, if not verify.fio
 #   LACKS                     what the server is known not to have: acl (NFSACL), symlink-times, long-symlinks, enotempty
 #
 # An export is the name of a variable that says where it is: its RDMA port, the TCP port of MOUNT, and its path.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 umask 022
 
-# begin: network, RDMA device and a trace of the kernel; what is to be copied. end: the script's last word.
+# begin: network, RDMA device and a trace of the kernel; what is to be copied, if TREE is not empty. end: the script's last word.
 begin() {
   net_up
   rdma_up siw
@@ -16,6 +17,7 @@ begin() {
   mkdir -p /run/local /run/tracing
   mount -t tracefs tracefs /run/tracing
   echo 1 >/run/tracing/events/rpcrdma/xprtrdma_marshal_failed/enable
+  [ -n "$TREE" ] || return 0
   tar -C /run/local --one-top-level=tree -xf "$TREE"
   head -c 16M /dev/urandom >/run/local/noise
 }
@@ -50,7 +52,7 @@ sizes() { local dir=${*: -1}; mkdir -p "$dir"; "$PROBE" files "$@"; }
 sizes_on_host() { ask files buffered 0; ask files direct 1; }
 
 # -- random reads and writes, which fio verifies ---------------------------------------------------------------------------
-verify() { mkdir /mnt/fio; fio --output-format=terse --directory=/mnt/fio "$TESTDATA/verify.fio"; rm -r /mnt/fio; }
+verify() { mkdir /mnt/fio; fio --output-format=terse --directory=/mnt/fio "$TESTDATA/${FIO:-verify.fio}"; rm -r /mnt/fio; }
 
 # -- directories -----------------------------------------------------------------------------------------------------------
 many() { ls -U /mnt/many >/run/out/many; ask listing many; }

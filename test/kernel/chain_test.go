@@ -1,0 +1,241 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
+	"sluice.dev/sluice/test/kernel/pattern"
+	"sluice.dev/sluice/test/v2/strike"
+)
+
+// links are what the gateways of a chain offer each other. To the last one's receives, groups and credits hardly anything fits.
+var links = []struct {
+	name       string
+	extensions []string
+	far        string // more of the far gateway's transport
+}{
+	{"base", nil, ""},
+	{"properties", []string{"TransportProperties"}, ""},
+	{"continuation", []string{"TransportProperties", "MessageContinuation"}, ""},
+	{"placement", []string{"TransportProperties", "SendBasedPlacement"}, ""},
+	{"all", []string{"TransportProperties", "MessageContinuation", "SendBasedPlacement"}, ""},
+	{"little", []string{"TransportProperties", "MessageContinuation", "SendBasedPlacement"},
+		", inlineThreshold: {call: 1Ki, reply: 1Ki}, credits: {max: 3}, continuation: {maxCallTransmissions: 2, maxReplyTransmissions: 2}, placement: {receiveBuffer: 4Ki, minLength: 1}"},
+}
+
+// TestChain has the kernel's client at the near end of two gateways that speak version 2 of RPC-over-RDMA with each other, with each set of extensions:
+//
+//	kernel -- version 1 --> near gateway -- version 2 --> relay --> far gateway -- a directory, for version 3 of NFS; NFS-Ganesha, for 4.2
+//
+// It reads and writes by lengths around all that bounds messages, lists directories, and is compared with what lies at the far end. Then the link is
+// struck while it works: connections are lost between the transmissions of groups, continuations come twice, and groups stop. The client's connection
+// stays, and what it verifies is right. testdata/chain.sh has the checks.
+func TestChain(t *testing.T) {
+	needGuest(t)
+	server := startGanesha(t, 0)
+	var far, near []*export
+	for _, l := range links {
+		transport := fmt.Sprintf("rpcRDMAVersions: [1, 2], extensions: [%s]", strings.Join(l.extensions, ", "))
+		for version, nfs := range map[string]string{"3": "3", "4": "4.2"} {
+			e := export{name: l.name + version, crc: true, volume: folder(t, "volumes/"+l.name), transport: transport + l.far}
+			e.backend = fmt.Sprintf("volume: {path: %q}", e.volume)
+			if version == "4" {
+				e.volume = filepath.Join(server.dir, l.name)
+				e.backend = server.backend(l.name)
+			}
+			for i := range 150 {
+				write(t, filepath.Join(e.volume, "many", fmt.Sprintf("%s %d", strings.Repeat("a rather long name ", 10), i)), "123456\n")
+			}
+			far = append(far, &e)
+			near = append(near, &export{name: e.name, crc: true, volume: e.volume, backend: nfs, transport: transport})
+		}
+	}
+	c := &chain{far: newGateway(t, "far", far...), links: map[string]*link{}}
+	for i, e := range near {
+		l := &link{extensions: links[i/2].extensions, far: far[i]}
+		var err error
+		if l.relay, err = iwarptest.Listen(iwarptest.Config{Target: fmt.Sprintf("127.0.0.1:%d", far[i].rdma), Look: l.look}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(l.relay.Close)
+		_, port, _ := strings.Cut(l.relay.Address(), ":")
+		e.backend = fmt.Sprintf("rdma: {server: 127.0.0.1, port: %s, versions: [%q]}", port, e.backend)
+		c.links[e.name] = l
+	}
+	c.host = newHost(t, newGateway(t, "near", near...))
+	var names []string
+	for _, l := range links {
+		names = append(names, l.name)
+	}
+	faults := "(continuation|placement)/3/lost|all/4.2/(lost|surplus)|all/3/(surplus|stopped-call|stopped-reply)"
+	if *full {
+		faults = ".*/lost|(continuation|all)/.*/surplus|(continuation|all)/3/stopped-.*"
+	}
+	c.boot(t, 15*time.Minute, "chain.sh", c.answer, "-e", "LINKS="+strings.Join(names, " "), "-e", "VERSIONS=3 4.2", "-e", "FAULTS="+faults, "-e", "TREE=")
+	c.guest.follow(t)
+	if *only != "" {
+		return
+	}
+	t.Run("mountstats", func(t *testing.T) { c.guest.mountstats(t) })
+	c.gateway.excused, c.far.excused = chainTrouble, chainTrouble
+	t.Run("near", c.gateway.endsWell)
+	t.Run("far", c.far.endsWell)
+}
+
+// chainTrouble is what the gateways rightly say: one that has no extensions is asked for its properties, and continuations too many are reported.
+var chainTrouble = regexp.MustCompile(`export=base. .*(INVALID_OPTION|"protocol errors"=1\n)|BADCONT|BADSEQ|export=(all|continuation). .*"protocol errors"=`)
+
+// chain is the test's side of testdata/chain.sh, whose gateway is the near one.
+type chain struct {
+	*host
+	far   *gateway
+	links map[string]*link // by export
+	at    *link            // which the script has mounted
+}
+
+// link is what lies between the gateways.
+type link struct {
+	relay      *iwarptest.Relay
+	far        *export
+	extensions []string
+
+	mu      sync.Mutex
+	all     strike.Strike // counts
+	strikes []*strike.Strike
+}
+
+// look lets the first one strike that wants to.
+func (l *link) look(m *iwarptest.Message) iwarptest.Action {
+	l.mu.Lock()
+	strikes := l.strikes
+	l.mu.Unlock()
+	l.all.Look(m)
+	for _, s := range strikes {
+		if a := s.Look(m); a != iwarptest.Pass {
+			return a
+		}
+	}
+	return iwarptest.Pass
+}
+
+func (c *chain) answer(t *testing.T, words []string) (known bool, err error) {
+	do, args := words[0], words[1:]
+	switch {
+	case do == "at" && len(args) == 1:
+		c.data, c.at = c.gateway.exports[args[0]], c.links[args[0]]
+		return true, nil
+	case do == "lengths" && len(args) == 0:
+		got, err := os.ReadFile(c.inVolume("lengths"))
+		if d := pattern.Differ(got, pattern.Stream()); err == nil && d != "" {
+			err = errors.New("the file " + d)
+		}
+		return true, err
+	case do == "spoken" && len(args) == 0:
+		return true, c.spoken()
+	case do == "strike" && len(args) == 1:
+		return true, c.at.arm(args[0])
+	case do == "struck" && len(args) == 0:
+		return true, c.at.struck(t)
+	case do == "stopped" && len(args) == 0:
+		select {
+		case <-c.at.strikes[0].Struck:
+			return true, nil
+		case <-time.After(time.Minute):
+			return true, errors.New("there was no group for a minute")
+		}
+	case do == "resume" && len(args) == 0:
+		c.at.relay.CutAll()
+		return true, nil
+	}
+	return false, nil
+}
+
+// arm makes ready for a fault.
+func (l *link) arm(fault string) error {
+	var strikes []*strike.Strike
+	for _, call := range []bool{true, false} {
+		begins := strike.Long(call)
+		if slices.Contains(l.extensions, "MessageContinuation") {
+			begins = strike.Begins(call)
+		}
+		switch fault {
+		case "lost":
+			strikes = append(strikes, &strike.Strike{What: begins, Action: iwarptest.Cut, Times: 3, After: 1})
+		case "surplus":
+			strikes = append(strikes, &strike.Strike{What: strike.GoesOn(call), Action: iwarptest.Repeat, Times: 10, After: 1})
+		case "stopped-call", "stopped-reply":
+			if call == (fault == "stopped-call") {
+				strikes = append(strikes, &strike.Strike{What: strike.GoesOn(call), Action: iwarptest.Hold, Times: 1, Struck: make(chan struct{})})
+			}
+		default:
+			return fmt.Errorf("there is no fault %q", fault)
+		}
+	}
+	l.mu.Lock()
+	l.strikes = strikes
+	l.mu.Unlock()
+	return nil
+}
+
+// struck makes sure that all has struck, and ends it.
+func (l *link) struck(t *testing.T) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.strikes {
+		hits, _ := s.Done()
+		if hits != s.Times {
+			err = errors.Join(err, fmt.Errorf("it struck %d times, must be %d", hits, s.Times))
+		}
+		t.Logf("it struck %d times", hits)
+	}
+	l.strikes = nil
+	return err
+}
+
+// spoken makes sure of the versions, the extensions, and the ways of data on both sides of the near gateway.
+func (c *chain) spoken() error {
+	var s status.Status
+	page, err := c.far.get("/status")
+	if err := errors.Join(err, json.Unmarshal([]byte(page), &s)); err != nil {
+		return err
+	}
+	name, clients := c.at.far.name, 0
+	for _, e := range s.Exports {
+		for _, x := range e.Clients {
+			if e.Name != name {
+				continue
+			}
+			clients++
+			if x.RDMA == nil || x.RDMA.Version != 2 || !slices.Equal(x.RDMA.Extensions, c.at.extensions) {
+				return fmt.Errorf("the far gateway's client at %v is %+v, must have version 2 and %v", x.Remote, x.RDMA, c.at.extensions)
+			}
+		}
+	}
+	one, err1 := c.gateway.metric("sluice_rdma_connections", `export="`+name+`"`, `version="1"`)
+	two, err2 := c.gateway.metric("sluice_rdma_connections", `export="`+name+`"`, `version="2"`)
+	placed, err3 := c.far.metric("sluice_bytes_total", `export="`+name+`"`, `path="placed"`)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	_, groups := c.at.all.Done()
+	if clients == 0 || one < 1 || two > 0 {
+		return fmt.Errorf("the far gateway has %d clients; of the near one %g have version 1, and %g version 2", clients, one, two)
+	}
+	if (groups > 0) != slices.Contains(c.at.extensions, "MessageContinuation") || (placed > 0) != slices.Contains(c.at.extensions, "SendBasedPlacement") {
+		return fmt.Errorf("with %v there were %d groups, and %g bytes placed", c.at.extensions, groups, placed)
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+package pattern
+
+import "math/rand/v2"
+
+// Lengths are those of consecutive reads or writes of one file, around what bounds messages of RPC-over-RDMA version 2: thresholds of 1 KiB and 4 KiB, less
+// the headers; receives of 64 KiB, and groups of 16 that have 4 KiB each, less the headers; and what one call may have.
+func Lengths() (all []int) {
+	add := func(from, to, step int) {
+		for n := from; n <= to; n += step {
+			all = append(all, n)
+		}
+	}
+	add(640, 1040, 7)
+	add(3600, 4120, 5) // each remainder by 4
+	add(63_900, 65_600, 107)
+	add(64<<10-3, 64<<10+3, 1)
+	add(128<<10-1, 128<<10+1, 1)
+	add(1<<20-3, 1<<20, 1)
+	return all
+}
+
+// Stream is what the file of Lengths holds: bytes that repeat nowhere.
+func Stream() []byte {
+	n := 0
+	for _, l := range Lengths() {
+		n += l
+	}
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{1: 'L'}).Read(b) // it never fails
+	return b
+}
