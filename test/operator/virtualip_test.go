@@ -47,7 +47,7 @@ func object(apiVersion, kind, namespace, name string) *unstructured.Unstructured
 // A gateway with virtual addresses gets what its speakers need, in a cluster without the kinds of Multus and Prometheus, and in one with them.
 func TestVirtualIP(t *testing.T) {
 	ns := newNamespace(t)
-	op := start(t, ns, false, nil)
+	start(t, ns, false, nil)
 	ctx := t.Context()
 	gw, x := newGateway(ns, "fast"), newExport(ns, "data", "fast")
 	gw.Spec.Exposure = v1alpha1.Exposure{Type: v1alpha1.ExposureVirtualIP, VirtualIP: &v1alpha1.VirtualIP{Pool: []string{"192.0.2.10"}, Network: "rdma-net"}}
@@ -82,16 +82,16 @@ func TestVirtualIP(t *testing.T) {
 	must(t, kube.Get(ctx, client.ObjectKeyFromObject(lease), lease))
 	must(t, unstructured.SetNestedField(lease.Object, "fast-0_uid", "spec", "holderIdentity"))
 	must(t, kube.Update(ctx, lease))
-	op.stop()
 
 	install(t, anyKind("k8s.cni.cncf.io", "v1", "network-attachment-definitions", "NetworkAttachmentDefinition"),
 		anyKind("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor"), anyKind("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule"))
 	must(t, kube.Create(ctx, object("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", ns, "rdma-net")))
-	start(t, ns, false, nil)
 	eventually(t, "the network is there", condition(gw, v1alpha1.ConditionResolvedRefs, yes, v1alpha1.ReasonResolved))
 	monitor, rule := object("monitoring.coreos.com/v1", "ServiceMonitor", ns, "fast"), object("monitoring.coreos.com/v1", "PrometheusRule", ns, "fast")
 	eventually(t, "metrics are collected", func() error { return kube.Get(ctx, client.ObjectKeyFromObject(monitor), monitor) })
 	eventually(t, "alerts are raised", func() error { return kube.Get(ctx, client.ObjectKeyFromObject(rule), rule) })
+	must(t, kube.Delete(ctx, rule))
+	eventually(t, "alerts are raised again", func() error { return kube.Get(ctx, client.ObjectKeyFromObject(rule), rule) })
 	gw.Spec.Monitoring = v1alpha1.Monitoring{ServiceMonitor: true}
 	gw.Spec.Replicas = new(int32(1))
 	must(t, kube.Update(ctx, gw))

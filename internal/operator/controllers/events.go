@@ -80,8 +80,8 @@ func specChanged() builder.Predicates {
 }
 
 // managed leaves out what is not ours.
-func managed() builder.Predicates {
-	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[plan.LabelManaged] == plan.ManagedBy }))
+func managed() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[plan.LabelManaged] == plan.ManagedBy })
 }
 
 // nodeChanged leaves out the kubelet's heartbeats.

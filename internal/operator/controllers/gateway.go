@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -30,8 +31,11 @@ const lookAgain = 30 * time.Second
 type gateways struct {
 	applier
 	Options
-	board    *board
-	prunable []client.ObjectList
+	board *board
+	watch func(client.Object) error // has events of a kind lead to its gateways
+
+	kindsMu  sync.Mutex
+	optional []client.ObjectList // of those kinds, the ones that the cluster has
 }
 
 // Reconcile plans one gateway, and has the cluster follow.
@@ -64,7 +68,8 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	for i := range services {
 		f.seen.Services[services[i].Name] = &services[i]
 	}
-	err = f.note(objects.KeysSecret(&gw, nil), r.keys(ctx, &gw))
+	lacks, err := r.lacks(&gw)
+	err = errors.Join(err, f.note(objects.KeysSecret(&gw, nil), r.keys(ctx, &gw)))
 	wanted, early, applied := r.applyAll(ctx, f, pods)
 	err = errors.Join(err, applied, r.workloads(ctx, &f.plan, &f.seen), r.ingress(ctx, &f.plan, f.seen.Services))
 	r.board.set(req.NamespacedName, f)
@@ -72,7 +77,7 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	switch {
 	case early:
 		return ctrl.Result{RequeueAfter: settle}, err
-	case len(f.seen.Failed)+len(f.seen.Blocked) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
+	case lacks, len(f.seen.Failed)+len(f.seen.Blocked) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
 		return ctrl.Result{RequeueAfter: lookAgain}, err
 	}
 	return ctrl.Result{}, err

@@ -21,7 +21,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/objects"
@@ -125,7 +125,7 @@ func trimNode(o any) (any, error) {
 	return t, nil
 }
 
-// optional are kinds that a cluster may lack; what is made of them is watched if they are there at the start.
+// optional are kinds that a cluster may lack. They are looked for at the start, and as long as a gateway wants objects of them.
 var optional = []schema.GroupVersionKind{
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
@@ -133,7 +133,7 @@ var optional = []schema.GroupVersionKind{
 
 func add(m manager.Manager, o Options) error {
 	b := newBoard()
-	g := &gateways{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, board: b, prunable: ours()}
+	g := &gateways{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, board: b}
 	// A process may have several managers, as tests do.
 	once := controller.Options{SkipNameValidation: new(true)}
 	parallel := once
@@ -151,16 +151,6 @@ func add(m manager.Manager, o Options) error {
 	} {
 		c = c.Watches(kind, later(itsGateway))
 	}
-	for _, k := range optional {
-		if _, err := m.GetRESTMapper().RESTMapping(k.GroupKind(), k.Version); err != nil {
-			continue
-		}
-		list, item := &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
-		list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
-		item.SetGroupVersionKind(k)
-		g.prunable = append(g.prunable, list)
-		c = c.WatchesMetadata(item, later(itsGateway), managed())
-	}
 	if o.ClusterScope {
 		c = c.Watches(&corev1.Node{}, later(g.all), nodeChanged()).
 			WatchesMetadata(&corev1.Namespace{}, later(g.all), builder.WithPredicates(predicate.LabelChangedPredicate{}))
@@ -171,9 +161,20 @@ func add(m manager.Manager, o Options) error {
 		}
 		return nil
 	}
+	built, err := c.Build(g)
+	if err != nil {
+		return complete("gateway", err)
+	}
+	g.watch = func(item client.Object) error {
+		return built.Watch(source.Kind(m.GetCache(), item, later(itsGateway), managed()))
+	}
+	for _, k := range optional {
+		if _, err := g.has(k); err != nil {
+			return complete("gateway", err)
+		}
+	}
 	status := &statuses{Client: m.GetClient()}
 	return errors.Join(
-		complete("gateway", c.Complete(g)),
 		complete("poll", ctrl.NewControllerManagedBy(m).Named("poll").WithOptions(parallel).
 			Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, podChanged()).
 			WatchesRawSource(b.podsOf(m.GetClient())).

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,7 +13,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -39,7 +42,7 @@ func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted ma
 		}
 	}
 	var errs []error
-	for _, list := range r.prunable {
+	for _, list := range r.kinds() {
 		list := list.DeepCopyObject().(client.ObjectList)
 		if err := r.List(ctx, list, client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelManaged: plan.ManagedBy, plan.LabelGateway: gw.Name}); err != nil {
 			errs = append(errs, err)
@@ -71,6 +74,53 @@ func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted ma
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// lacks tells whether a gateway wants objects of an optional kind that the cluster has not got.
+func (r *gateways) lacks(gw *v1alpha1.NFSGateway) (bool, error) {
+	want := map[string]bool{"ServiceMonitor": gw.Spec.Monitoring.ServiceMonitor, "PrometheusRule": gw.Spec.Monitoring.PrometheusRule}
+	lacking := false
+	for _, k := range optional {
+		if !want[k.Kind] {
+			continue
+		}
+		there, err := r.has(k)
+		if err != nil {
+			return false, err
+		}
+		lacking = lacking || !there
+	}
+	return lacking, nil
+}
+
+// has tells whether the cluster has an optional kind. The first time that it does, what is made of it is watched and pruned from then on.
+func (r *gateways) has(k schema.GroupVersionKind) (bool, error) {
+	list, item := &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
+	list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
+	item.SetGroupVersionKind(k)
+	r.kindsMu.Lock()
+	defer r.kindsMu.Unlock()
+	if slices.ContainsFunc(r.optional, func(l client.ObjectList) bool { return l.GetObjectKind().GroupVersionKind() == list.GroupVersionKind() }) {
+		return true, nil
+	}
+	if _, err := r.RESTMapper().RESTMapping(k.GroupKind(), k.Version); err != nil {
+		if meta.IsNoMatchError(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	if err := r.watch(item); err != nil {
+		return false, err
+	}
+	r.optional = append(r.optional, list)
+	return true, nil
+}
+
+// kinds are lists of all kinds that the operator makes and prunes.
+func (r *gateways) kinds() []client.ObjectList {
+	r.kindsMu.Lock()
+	defer r.kindsMu.Unlock()
+	return append(ours(), r.optional...)
 }
 
 // keepService tells whether a Service that no plan has is kept: its export exists, so that it gets its address back some day, or is served still.
@@ -126,7 +176,7 @@ func (r *gateways) sweep(ctx context.Context, found func(types.NamespacedName)) 
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		for _, list := range r.prunable {
+		for _, list := range r.kinds() {
 			list := list.DeepCopyObject().(client.ObjectList)
 			if err := r.List(ctx, list, client.HasLabels{plan.LabelGateway}, client.UnsafeDisableDeepCopy); err != nil {
 				log.FromContext(ctx).Error(err, "what was made cannot be listed")
