@@ -120,10 +120,10 @@ func testAllocations(x *exam) {
 			x.Fatalf("the connection ended: %v (%v, %v)", err, c.err, s.err)
 		}
 	}
-	for range 2000 {
+	for range 500 {
 		run()
 	}
-	if n := testing.AllocsPerRun(1000, run); n != 0 {
+	if n := testing.AllocsPerRun(500, run); n != 0 {
 		x.Errorf("%v allocations for a call of Expose, Send, Read, Write, Send and Local Invalidate; want 0", n)
 	}
 	a.close()

@@ -20,16 +20,21 @@ type echo struct {
 	ep     rdma.Endpoint
 	buf    [][]byte
 	got    atomic.Int64
+	most   int64         // messages that are answered; 0: all
 	enough chan struct{} // closed after so many messages
 }
 
 func (e *echo) Completed(batch []rdma.Completion) {
 	for _, c := range batch {
 		if c.Op == rdma.Recv {
-			if e.got.Add(1) == enough {
+			n := e.got.Add(1)
+			if n == enough {
 				close(e.enough)
 			}
 			_ = e.ep.PostReceives([]rdma.Receive{{Segments: e.buf}}) // an end of the connection is Serve's to tell
+			if e.most > 0 && n > e.most {
+				continue
+			}
 			_ = e.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: e.buf}})
 		}
 	}
@@ -37,7 +42,7 @@ func (e *echo) Completed(batch []rdma.Completion) {
 
 func (e *echo) Sent([]uint64) {}
 
-// pair is a connection that is under way at all times.
+// pair is a connection with a message under way, at all times if there is no bound to them.
 type pair struct {
 	l       rdma.Listener
 	domains [2]rdma.Domain
@@ -45,8 +50,8 @@ type pair struct {
 	served  [2]chan error
 }
 
-// connectPair has p dial to q.
-func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool) *pair {
+// connectPair has p dial to q. Each end answers so many messages at most; 0 means all.
+func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int64) *pair {
 	t.Helper()
 	l, err := q.Listen(t.Context(), *address)
 	if err != nil {
@@ -66,7 +71,7 @@ func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool) *pair {
 			t.Fatal(err)
 		}
 		t.Cleanup(buf.Release)
-		c.ends[i] = &echo{buf: [][]byte{buf.B}, enough: make(chan struct{})}
+		c.ends[i] = &echo{buf: [][]byte{buf.B}, enough: make(chan struct{}), most: most}
 		options[i] = rdma.Options{ReadsIn: 4, ReadsOut: 4, Domain: c.domains[i], Receives: []rdma.Receive{{Segments: c.ends[i].buf}}}
 	}
 	accepted := make(chan error, 1)

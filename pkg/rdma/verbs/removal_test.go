@@ -44,7 +44,7 @@ func TestRemoval(t *testing.T) {
 	}
 	pool := bufpool.New(0)
 	for range 2 {
-		c := connectPair(t, p, p, pool)
+		c := connectPair(t, p, p, pool, 0)
 		removed := make(chan struct{})
 		go func() {
 			command(t, *remove)
@@ -69,7 +69,7 @@ func TestRemoval(t *testing.T) {
 		<-removed
 		command(t, *add)
 	}
-	c := connectPair(t, p, p, pool)
+	c := connectPair(t, p, p, pool, 0)
 	for i, e := range c.ends {
 		_ = e.ep.Close()
 		if err := <-c.served[i]; !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {
