@@ -39,6 +39,7 @@ func has(list []string, name string) bool {
 func TestChain(t *testing.T) {
 	for _, ext := range subsets {
 		t.Run(fmt.Sprint(ext), func(t *testing.T) {
+			t.Parallel()
 			s := &strike.Strike{}
 			c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 			c.work("first")
@@ -59,6 +60,7 @@ func TestLost(t *testing.T) {
 				name, what = "between transmissions", strike.Begins(call)
 			}
 			t.Run(fmt.Sprintf("%v, %s, of a call %v", ext, name, call), func(t *testing.T) {
+				t.Parallel() // much of the time is until there is a connection again
 				s := &strike.Strike{What: what, Action: iwarptest.Cut, Times: 3, After: 1}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				c.work("first")
@@ -165,6 +167,7 @@ func TestTooSmall(t *testing.T) {
 	for _, ext := range subsets {
 		for _, little := range []string{"inlineThreshold: {call: 1Ki, reply: 1Ki}, credits: {max: 3}", "credits: {max: 1}"} {
 			t.Run(fmt.Sprintf("%v, %s", ext, little), func(t *testing.T) {
+				t.Parallel()
 				rest := ", " + little
 				if has(ext, "MessageContinuation") {
 					rest += ", continuation: {maxCallTransmissions: 2, maxReplyTransmissions: 2}"
