@@ -1,0 +1,160 @@
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// counter is an API server that takes everything, and counts what it is given.
+type counter struct {
+	client.Client
+	pod             *corev1.Pod
+	applied, events int
+}
+
+func (c *counter) Scheme() *runtime.Scheme          { return Scheme() }
+func (c *counter) Status() client.SubResourceWriter { return statusCounter{nil, c} }
+
+func (c *counter) Create(context.Context, client.Object, ...client.CreateOption) error {
+	c.events++
+	return nil
+}
+
+// statusCounter counts writes of status.
+type statusCounter struct {
+	client.SubResourceWriter
+	of *counter
+}
+
+func (c statusCounter) Apply(context.Context, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
+	c.of.applied++
+	return nil
+}
+
+func (c *counter) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	c.pod.DeepCopyInto(o.(*corev1.Pod))
+	return nil
+}
+
+// A status is written at once when a reason is another one, at most every 30 s when only clients come and go, and every two minutes when only words change.
+func TestPaceOfStatus(t *testing.T) {
+	const minutes = 20
+	for _, c := range []struct {
+		name   string
+		change func(s *v1alpha1.NFSExportStatus, second int)
+		writes int // beside the first
+		events int
+	}{
+		{"nothing", func(*v1alpha1.NFSExportStatus, int) {}, 0, 1},
+		{"clients", func(s *v1alpha1.NFSExportStatus, second int) { s.Clients = int32(second) }, minutes * 2, 1},
+		{"words", func(s *v1alpha1.NFSExportStatus, second int) { s.Conditions[0].Message = fmt.Sprint(second) }, minutes / 2, 1},
+		{"both", func(s *v1alpha1.NFSExportStatus, second int) {
+			s.Clients, s.Conditions[0].Message = int32(second), fmt.Sprint(second)
+		}, minutes / 2, 1},
+		{"a reason, each minute", func(s *v1alpha1.NFSExportStatus, second int) { s.Conditions[0].Reason = fmt.Sprint("R", second/60) }, minutes - 1, minutes},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := &counter{}
+				w := &statuses{Client: api}
+				x := &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "data", UID: "1"}}
+				for second := range minutes * 60 {
+					want := v1alpha1.NFSExportStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "R0"}}}
+					c.change(&want, second)
+					before := api.applied
+					again, err := w.write(t.Context(), x, &x.Status, &want)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if api.applied > before {
+						x.Status = want // the cache has it at once
+					} else if again.RequeueAfter > wordsEvery {
+						t.Errorf("it is looked at again after %v", again.RequeueAfter)
+					}
+					time.Sleep(time.Second)
+				}
+				if api.applied < c.writes || api.applied > 1+c.writes || api.events != c.events {
+					t.Errorf("%d writes and %d events, want %d or one more, and %d", api.applied, api.events, c.writes, c.events)
+				}
+			})
+		})
+	}
+}
+
+// trip answers requests itself.
+type trip func(*http.Request) []byte
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Request: r, Body: io.NopCloser(bytes.NewReader(f(r)))}, nil
+}
+
+// A pod is asked once in 10 s for all that it serves, and each second while it has something to apply: for two minutes at most.
+func TestPaceOfPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := status.Status{Ready: true, Config: status.Config{Hash: "A"}}
+		for i := range 200 {
+			st.Exports = append(st.Exports, status.Export{Name: fmt.Sprintf("storage.export-%03d", i), State: status.Serving})
+		}
+		answer, err := json.Marshal(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := podNamed("fast-0", "1")
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
+		gw, key := gatewayOf(&pod), client.ObjectKeyFromObject(&pod)
+		b := newBoard()
+		asked := 0
+		p := newPolls(&counter{pod: &pod}, b)
+		p.http.Transport = trip(func(r *http.Request) []byte {
+			if r.URL.String() != fmt.Sprintf("http://10.1.0.7:%d/status", plan.AdminPort) {
+				t.Errorf("asked for %s", r.URL)
+			}
+			asked++
+			return answer
+		})
+		// during counts how often the pod is asked in some time.
+		during := func(d time.Duration) int {
+			asked = 0
+			for begun := time.Now(); time.Since(begun) < d; {
+				r, err := p.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(r.RequeueAfter)
+			}
+			return asked
+		}
+		planned := func(hash string) { b.set(gw, &found{files: map[string]string{"fast": hash}, changed: time.Now()}) }
+		within := func(what string, n, least, most int) {
+			if n < least || n > most {
+				t.Errorf("%s: asked %d times, want %d to %d", what, n, least, most)
+			}
+		}
+		planned("A")
+		within("at rest", during(20*time.Minute), 20*60/11, 20*60/9+1)
+		planned("B") // which this pod never reads
+		within("while it applies", during(pollPatient), 109, 134)
+		within("after that", during(20*time.Minute), 20*60/11, 20*60/9+2)
+		if _, ok := b.polls[types.NamespacedName(key)]; !ok {
+			t.Error("the answer is not on the board")
+		}
+	})
+}
