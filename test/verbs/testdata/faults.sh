@@ -1,0 +1,105 @@
+# What goes wrong, under a mount that goes on. The gateway of gateway.sh runs.
+# shellcheck shell=bash disable=SC2154,SC2317  # see device.sh; functions that check calls
+
+# load: somebody writes and reads all the time, until /run/enough is there; what he reads is right. /run/rounds has a byte for each time.
+load() {
+  : >/run/rounds
+  while ! [ -e /run/enough ]; do
+    if cp /run/noise /mnt/load && dd if=/mnt/load bs=1M iflag=direct status=none >/run/read; then
+      cmp /run/read /run/noise
+      printf . >>/run/rounds
+    else
+      [ -n "${1:-}" ]                       # where the device goes, so does the client's own: its calls fail meanwhile
+      sleep 0.3
+    fi
+  done
+}
+# goes_on: a whole round from here.
+goes_on() { until_ok 120 past $(($(stat -c %s /run/rounds) + 2)); }
+past() { [ "$(stat -c %s /run/rounds)" -ge "$1" ]; }
+
+# under_load [away] COMMAND...: while the export ganesha is written to and read; away: whose calls may fail meanwhile.
+under_load() {
+  local tolerant='' loader
+  if [ "$1" = away ]; then tolerant=away; shift; fi
+  rm -f /run/enough /run/rounds
+  attach ganesha 3
+  load $tolerant & loader=$!
+  trap 'kill $loader; umount -l /mnt' EXIT  # when something fails; this is a shell of its own
+  until_ok 60 test -e /run/rounds
+  goes_on
+  "$@"
+  goes_on
+  touch /run/enough
+  wait $loader
+  trap - EXIT
+  umount /mnt
+}
+
+restarted() {
+  kill -9 "$(cat /run/gateway.pid)"
+  until_ok 20 gone
+  start "${gateway[@]}"
+  until_ok 60 listening $listeners
+}
+
+# peers_killed: a peer that is killed leaves nothing behind, and disturbs nobody.
+peers_killed() {
+  local before; before=$(peers)
+  for _ in 1 2; do
+    timeout -s KILL 5 "$bin/sluicectl" --provider verbs bench --op READ --size 64K --depth 8 --duration 1m "nfs+rdma://$at:20051/" || true
+  done
+  until_ok 60 as_many "$before"
+}
+peers() { status | grep -c '"provider": "verbs",'; }                # and listeners
+as_many() { [ "$(peers)" = "$1" ]; }
+
+link_down() {
+  ip link set eth0 down
+  until_ok 30 says DOWN
+  sleep 2                                   # so that what is under way meets it
+  ip link set eth0 up
+  ip route replace default via 10.0.2.2
+  until_ok 30 says ACTIVE
+  until_ok 60 listening $listeners
+}
+says() { status >/run/status; grep "\"state\": \"$1\"" /run/status; }
+
+removed() {
+  local before=$EPOCHREALTIME
+  timeout 30 rdma link delete "${device}0"  # the kernel's own client and server have to let go of it too
+  before=$((${EPOCHREALTIME/./} - ${before/./}))
+  echo "the device is gone after $((before / 1000)) ms"
+  [ $before -lt 5000000 ]
+  until_ok 30 listening 3
+  status | grep -A 3 '"provider": "verbs"'
+  rdma link add "${device}0" type "$device" netdev eth0
+  until_ok 60 listening $listeners
+}
+
+# unprivileged COMMAND...: without the right to lock more memory than the limit, which is too low.
+unprivileged() { ulimit -l 64; exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock "$@"; }
+memlock() {
+  mv /run/gateway.log /run/gateway.log.before
+  start unprivileged "${gateway[@]}"
+  until_ok 60 listening $listeners
+  status >/run/status; cat /run/status
+  grep 'may lock 64 KiB' /run/status
+  if timeout 60 "$bin/sluicectl" --provider verbs --timeout 5s ping "nfs+rdma://$at:20051/"; then return 1; fi
+  cat /run/gateway.log
+  grep memlock /run/gateway.log
+  "$bin/sluicectl" ls "nfs+tcp://$at:2051/"           # the others go on
+  "$bin/sluicectl" --provider iwarp ls "nfs+rdma://$at:20052/"
+}
+
+# resources: the kernel has as many objects as before the gateway's start.
+resources() { stop; until_ok 60 same; }
+same() { objects >/run/after; diff /run/before /run/after; }
+
+check GatewayKilled under_load restarted
+check PeersKilled under_load peers_killed
+check LinkDown under_load away link_down
+check DeviceRemoved under_load away removed
+check Resources resources
+check Memlock memlock
+check ResourcesAgain resources
