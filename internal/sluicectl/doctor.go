@@ -112,7 +112,11 @@ func (a *app) devices(h *doctor.Host) {
 		if l, err := verbs.Query(d.Name); err == nil {
 			a.fact("", "at most %d connections, %d requests in a queue, %d segments (%d of a Read), %d Reads from the peer and %d to it, messages of %s",
 				l.Connections, l.Queue, l.Segments, l.ReadSegments, l.ReadsIn, l.ReadsOut, byteSize(int64(l.Message)))
-			a.fact("", "at most %d regions, and %d memory windows of type 2", l.Regions, l.Windows)
+			windows := "no memory windows of type 2: a client here registers a region for each call, and offers no remote invalidation"
+			if l.Windows > 0 {
+				windows = fmt.Sprintf("%d memory windows of type 2: a client here offers remote invalidation", l.Windows)
+			}
+			a.fact("", "at most %d regions, and %s", l.Regions, windows)
 		}
 	}
 	limit := "as much memory as it likes"

@@ -38,6 +38,8 @@ type pingResult struct {
 	ORD         int  `json:"ord,omitempty"`
 	CRC         bool `json:"crc,omitempty"`
 	RemoteInv   bool `json:"remote_invalidation,omitempty"`
+
+	windowless bool // the device cannot let the server invalidate
 }
 
 func (a *app) pingCommand() *cobra.Command {
@@ -93,6 +95,7 @@ func (s *session) negotiated() pingResult {
 		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
 		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,
 		IRD: n.Attributes.ReadsIn, ORD: n.Attributes.ReadsOut, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
+		windowless: !n.Attributes.RemoteInvalidation,
 	}
 	if n.Version == wire.Version2 {
 		r.CallTransmissions, r.ReplyTransmissions = n.MaxCallTransmissions, n.MaxReplyTransmissions
@@ -136,5 +139,9 @@ func (r *pingResult) print(a *app) {
 	line("credits", "%d granted, %d asked for", r.Granted, r.Requested)
 	line("RDMA Reads", "%d at once from the server (IRD), %d from here (ORD)", r.IRD, r.ORD)
 	line("CRC32C", "%s", onOff[r.CRC])
+	if r.windowless {
+		line("remote invalidation", "off: the device has no memory windows of type 2, so that a region is registered for each call")
+		return
+	}
 	line("remote invalidation", "%s", onOff[r.RemoteInv])
 }

@@ -120,7 +120,7 @@ func (s *session) dialRDMA(ctx context.Context, soft iwarp.Config, cfg rpcrdma.C
 		return err
 	}
 	cfg.Pool, cfg.Bindings = s.pool, binding.For
-	cfg.RemoteInvalidation = p.Name() != "verbs" // whose exposed memory only we can invalidate
+	cfg.RemoteInvalidation = true
 	s.rdma, err = rpcrdma.Dial(ctx, p, s.target.address, cfg)
 	return err
 }

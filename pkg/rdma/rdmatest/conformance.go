@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -35,8 +36,15 @@ type Factory struct {
 	ReadsAsAsked bool
 	// ReadsUnchecked: the device answers a Read from all that is registered, also if it was exposed for writing only.
 	ReadsUnchecked bool
+	// LateExpose: what Expose makes accessible is so when what is posted after it is complete.
+	LateExpose bool
+	// InvalidatesUnchecked: a Send with Invalidate also ends access by handles of other connections; who names a handle that is none may take
+	// the end of the connection for an orderly one.
+	InvalidatesUnchecked bool
 	// LateSegment: what the device is placing when access ends is placed to its end.
 	LateSegment bool
+	// Only are the names of the cases to run, nil for all.
+	Only []string
 	// Cut breaks the connection beneath an endpoint, with no farewell to either side. Nil skips the cases that need it.
 	Cut func(ep rdma.Endpoint)
 
@@ -62,6 +70,9 @@ func TestProvider(t *testing.T, f Factory) {
 	s := &suite{Factory: f, pool: bufpool.New(0)}
 	t.Run("connect", s.once(testFirst)) // what a provider starts once and for all is running from here on
 	for _, c := range cases {
+		if f.Only != nil && !slices.Contains(f.Only, c.name) {
+			continue
+		}
 		if c.once {
 			t.Run(c.name, s.once(c.test))
 			continue

@@ -29,6 +29,7 @@ type end struct {
 	onSent     func(id uint64)
 	nextID     uint64
 	posted     map[uint64]rdma.WorkRequest // not completed
+	fences     map[uint64]bool             // Writes of expose, not completed
 	receives   map[uint64][][]byte         // posted
 	greeting   uint64                      // the ID of the receive for it
 	receiveErr error
@@ -174,6 +175,12 @@ func (e *end) Sent(ids []uint64) {
 		if e.returned {
 			e.Errorf("%s: Sent after Serve returned", e.name)
 		}
+		if e.fences[id] {
+			delete(e.fences, id)
+			e.changed.Broadcast()
+			e.mu.Unlock()
+			continue
+		}
 		wr, ok := e.posted[id]
 		switch {
 		case !ok:
@@ -294,12 +301,30 @@ func (e *end) awaitSent(n int) {
 	e.wait(fmt.Sprintf("Sent for %d", n), func() bool { return len(e.sent) >= e.nextSent })
 }
 
-// expose makes mem accessible to the peer.
+// expose makes mem accessible to the peer. Where that takes until what is posted next is complete, a Write of nothing stands for the Send that
+// would tell the peer.
 func (e *end) expose(mem []byte, access rdma.Access) rdma.Remote {
 	e.Helper()
 	r, err := e.ep.Expose(mem, access)
 	if err != nil {
 		e.Fatalf("%s: Expose: %v", e.name, err)
 	}
+	if !e.LateExpose {
+		return r
+	}
+	select {
+	case <-e.served: // nobody would hear of the Write
+		return r
+	default:
+	}
+	e.mu.Lock()
+	e.nextID++
+	id := e.nextID
+	e.fences[id] = true
+	e.mu.Unlock()
+	if err := e.ep.Post([]rdma.WorkRequest{{ID: id, Op: rdma.Write, Signaled: true}}); err != nil {
+		e.Fatalf("%s: Post: %v", e.name, err)
+	}
+	e.wait("Sent for a Write of nothing", func() bool { return !e.fences[id] })
 	return r
 }

@@ -150,7 +150,7 @@ type setup struct {
 }
 
 func (x *exam) newEnd(name string, s setup, greeted bool) (*end, rdma.Options) {
-	e := &end{exam: x, name: name, hold: s.hold, receives: map[uint64][][]byte{}, posted: map[uint64]rdma.WorkRequest{}, served: make(chan struct{})}
+	e := &end{exam: x, name: name, hold: s.hold, receives: map[uint64][][]byte{}, posted: map[uint64]rdma.WorkRequest{}, fences: map[uint64]bool{}, served: make(chan struct{})}
 	e.changed.L = &e.mu
 	e.domain = s.domain
 	if e.domain == nil {

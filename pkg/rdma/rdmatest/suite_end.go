@@ -304,10 +304,10 @@ func filled(b []byte) bool { return bytes.Count(b, []byte{0x77}) == len(b) }
 // testStats: the counters are exact where package rdma says what they count, and a batch is sent as a batch.
 func testStats(x *exam) {
 	a, b := x.connect(setup{}, setup{receives: 64})
-	exchange(a, b)
-	beforeA, beforeB := a.ep.Stats(), b.ep.Stats()
 	region, mine, sink := x.memory(10_000, 1), x.memory(10_000, 2), x.memory(10_000, 3)
 	remote := b.expose(region, rdma.RemoteRead|rdma.RemoteWrite)
+	exchange(a, b)
+	beforeA, beforeB := a.ep.Stats(), b.ep.Stats()
 	var batch []rdma.WorkRequest
 	for range 40 {
 		batch = append(batch, rdma.WorkRequest{Op: rdma.Send, Local: list(mine[:60], mine[100:140])})

@@ -59,6 +59,11 @@ func (p *provider) dial(ctx context.Context, address string, o *rdma.Options) (*
 		i.free()
 		return nil, err
 	}
+	o.Tell(e.windows > 0)
+	if err := checkPrivate(o.PrivateData); err != nil {
+		e.destroy()
+		return nil, err
+	}
 	ev, err := i.connect(ctx, o.PrivateData, s)
 	if err != nil {
 		e.destroy()

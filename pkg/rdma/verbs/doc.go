@@ -12,7 +12,8 @@
 //
 // # Memory
 //
-// The arenas of a pool are registered once per domain and device, for local access only. What is exposed is a region of exactly that memory,
-// registered for that call and deregistered by LocalInvalidate; there is no remote invalidation. iWARP adapters write what they
+// The arenas of a pool are registered once per domain and device, for local access only. What is exposed gets a memory window of type 2, which is bound
+// with the chain that tells the peer of it, and which the peer may invalidate. Where the device has none, it is a region of exactly that memory,
+// registered for that call and deregistered by LocalInvalidate, and there is no remote invalidation. iWARP adapters write what they
 // read by remote access: there a Read's sink is a region of its own too, for as long as the Read lasts.
 package verbs

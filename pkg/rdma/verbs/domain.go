@@ -40,6 +40,7 @@ type domain struct {
 // space is a domain on one device.
 type space struct {
 	pd        *C.struct_ibv_pd
+	access    C.int // that arenas are registered for
 	endpoints int
 	lost      bool                    // the device was removed
 	arenas    atomic.Pointer[[]arena] // sorted; replaced as a whole, so that Post looks without a lock
@@ -139,7 +140,7 @@ func (d *domain) Attach(p *bufpool.Pool) error {
 
 // register makes an arena local memory of the space.
 func (s *space) register(a arena) error {
-	mr, err := register(s.pd, a.from, a.to-a.from, C.IBV_ACCESS_LOCAL_WRITE)
+	mr, err := register(s.pd, a.from, a.to-a.from, s.access)
 	if err != nil {
 		return err
 	}
@@ -177,7 +178,10 @@ func (d *domain) join(dev *device) (*space, error) {
 		if pd == nil {
 			return nil, fmt.Errorf("verbs: a protection domain of %s: %w", dev.name, err)
 		}
-		s = &space{pd: pd}
+		s = &space{pd: pd, access: C.IBV_ACCESS_LOCAL_WRITE}
+		if dev.limits.max_windows > 0 {
+			s.access |= C.IBV_ACCESS_MW_BIND
+		}
 		if list := d.arenas.Load(); list != nil {
 			for _, a := range *list {
 				if err := s.register(a); err != nil {

@@ -30,6 +30,7 @@ type endpoint struct {
 	local, remote net.Addr
 	stats         counters
 	regions       regions
+	exposed       exposed // where there are windows
 
 	// Serve's wait for completions.
 	file  *os.File
@@ -51,6 +52,7 @@ type endpoint struct {
 	sqHead  uint64 // the number of the oldest
 	sqSent  uint64 // that of the first Send or Write that is not complete, or a Read's before it
 	sqTail  uint64 // the next number
+	binds   int    // requests from sqHead on that bind windows
 	rq      []uint64
 	rqHead  uint64
 	rqTail  uint64
@@ -82,18 +84,20 @@ type slot struct {
 	complete bool
 	bytes    uint32
 	sink     *C.struct_ibv_mr
+	window   *window // to be invalidated
 }
 
 // newEndpoint makes the queues and posts the first receives.
 func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, error) {
 	e := &endpoint{ident: i, dev: dev, domain: o.Domain.(*domain), settled: s, covering: -1,
-		sq: make([]slot, s.sends), rq: make([]uint64, s.receives)}
+		sq: make([]slot, s.sends+s.windows), rq: make([]uint64, s.receives)}
 	var err error
 	if e.space, err = e.domain.join(dev); err != nil {
 		return nil, err
 	}
 	e.bell = newCall(e.ring)
 	e.regions.init(i.p.cfg.MaxRegions)
+	e.openWindows()
 	e.q = (*C.struct_sv_queues)(C.calloc(1, C.sizeof_struct_sv_queues))
 	if err := e.open(); err != nil {
 		e.free()
@@ -137,6 +141,7 @@ func (e *endpoint) established() {
 
 // free destroys the queues; the device touches no memory any more when it returns. The id stays.
 func (e *endpoint) free() {
+	e.exposed.free(e.q)
 	manager().do(newCall(func() { C.sv_destroy_qp(e.q) }))
 	for n := e.sqHead; n < e.sqTail; n++ {
 		if mr := e.slot(n).sink; mr != nil {
@@ -211,7 +216,7 @@ var longAgo = time.Unix(1, 0)
 // Attributes implements [rdma.Endpoint].
 func (e *endpoint) Attributes() rdma.Attributes {
 	return rdma.Attributes{Provider: "verbs", Device: e.dev.name, PrivateData: e.private, ReadsOut: e.readsOut, ReadsIn: e.readsIn,
-		MaxSegments: e.segments, MaxReadSegments: e.readSegments}
+		MaxSegments: e.segments, MaxReadSegments: e.readSegments, RemoteInvalidation: e.windows > 0}
 }
 
 func (e *endpoint) Stats() rdma.Stats    { return e.stats.snapshot() }

@@ -111,6 +111,9 @@ func reread() {
 	}))
 }
 
+// A connection has up to maxWindows memory windows. With fewer than minWindows possible, it has none.
+const minWindows, maxWindows = 64, 1024
+
 // settle brings what is asked for within the device's limits.
 func (d *device) settle(o *rdma.Options, peerReadsIn, peerReadsOut int) (s settled, err error) {
 	s.sends, s.receives = o.SendQueue, o.ReceiveQueue
@@ -120,6 +123,12 @@ func (d *device) settle(o *rdma.Options, peerReadsIn, peerReadsOut int) (s settl
 	}
 	if n := int(d.limits.max_completions); s.sends+s.receives > n {
 		return s, fmt.Errorf("verbs: queues of %d and %d entries, %s reports the completion of at most %d", s.sends, s.receives, d.name, n)
+	}
+	if !o.NoExpose {
+		s.windows = min(maxWindows, int(d.limits.max_windows), most-s.sends, int(d.limits.max_completions)-s.sends-s.receives)
+	}
+	if s.windows < minWindows {
+		s.windows = 0
 	}
 	s.segments = min(int(d.limits.max_segments), C.SV_SEGMENTS)
 	s.readSegments = min(int(d.limits.max_read_segments), s.segments)
@@ -132,6 +141,7 @@ func (d *device) settle(o *rdma.Options, peerReadsIn, peerReadsOut int) (s settl
 // settled is what holds for a connection.
 type settled struct {
 	sends, receives        int // queue lengths
+	windows                int // the most memory windows, for which the queue of requests is that much longer; 0 for none
 	segments, readSegments int
 	readsIn, readsOut      int
 	maxMessage             uint64

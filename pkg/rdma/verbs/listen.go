@@ -154,8 +154,8 @@ func (in *incoming) RemoteAddr() net.Addr { return in.remoteAddr() }
 // Reject implements [rdma.Incoming].
 func (in *incoming) Reject(data []byte) error {
 	defer in.free()
-	if len(data) > maxPrivateData {
-		return fmt.Errorf("verbs: private data of %d bytes, at most %d are possible", len(data), maxPrivateData)
+	if err := checkPrivate(data); err != nil {
+		return err
 	}
 	if errno := in.reject(data); errno != 0 {
 		return fmt.Errorf("verbs: rejecting: %w", connectError("rdma_reject", len(data), errno))

@@ -68,32 +68,28 @@ func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
 
 // Post implements [rdma.Endpoint].
 func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
-	work, revokes := 0, 0
-	for i := range wrs {
-		if wrs[i].Op == rdma.LocalInvalidate {
-			revokes++
-		} else {
-			work++
-		}
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.done || e.closing || e.broken != nil {
 		return net.ErrClosed
 	}
+	work := 0
 	for i := range wrs {
 		if err := e.checkWork(&wrs[i]); err != nil {
 			return err
 		}
+		if wrs[i].Op != rdma.LocalInvalidate || e.exposed.byKey[wrs[i].Invalidate] != nil {
+			work++
+		}
 	}
-	if free := len(e.sq) - int(e.sqTail-e.sqHead); work > free {
+	if free := len(e.sq) - e.windows - int(e.sqTail-e.sqHead) + e.binds; work > free {
 		return fmt.Errorf("verbs: %d work requests for a send queue with room for %d", work, free)
 	}
 	for i := range wrs {
-		if wrs[i].Op == rdma.LocalInvalidate {
-			e.regions.revoke(wrs[i].Invalidate)
-			e.revoked = append(e.revoked, wrs[i].ID)
-		} else if err := e.push(&wrs[i]); err != nil {
+		if w := &wrs[i]; w.Op == rdma.LocalInvalidate && e.exposed.byKey[w.Invalidate] == nil {
+			e.regions.revoke(w.Invalidate)
+			e.revoked = append(e.revoked, w.ID)
+		} else if err := e.push(w); err != nil {
 			e.fail(err)
 			return nil // what came before is under way: the end of the connection completes it all
 		}
@@ -101,7 +97,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	if !e.gathers() {
 		e.flush()
 	}
-	if revokes > 0 && !e.gathering {
+	if len(e.revoked) > 0 && !e.gathering {
 		e.interrupt()
 	}
 	return nil
@@ -112,12 +108,8 @@ func (e *endpoint) gathers() bool { return e.gathering || e.held.Load() > 0 && !
 
 // push gathers a work request. The caller holds mu, and has checked it.
 func (e *endpoint) push(w *rdma.WorkRequest) error {
-	if e.sends == C.SV_CHAIN || e.sendList+len(w.Local) > C.SV_LIST {
-		e.flush()
-	}
-	c := &e.q.sends[e.sends]
+	c := e.request(len(w.Local))
 	s := slot{id: w.ID, op: w.Op, signaled: w.Signaled, handle: w.Remote.Handle}
-	c.index, c.first, c.count, c.flags = C.uint64_t(e.sqTail), C.uint32_t(e.sendList), 0, 0
 	c.key, c.offset = C.uint32_t(w.Remote.Handle), C.uint64_t(w.Remote.Offset)
 	bytes := 0
 	for _, b := range w.Local {
@@ -149,11 +141,14 @@ func (e *endpoint) push(w *rdma.WorkRequest) error {
 		c.opcode = C.IBV_WR_RDMA_WRITE
 	case rdma.Read:
 		c.opcode = C.IBV_WR_RDMA_READ
+	case rdma.LocalInvalidate:
+		c.opcode, c.key = C.IBV_WR_LOCAL_INV, C.uint32_t(w.Invalidate)
+		s.window = e.exposed.take(w.Invalidate)
 	}
 	switch {
 	case w.Op == rdma.Read:
 		c.flags = C.SV_SIGNALED
-	case w.Signaled:
+	case w.Signaled, w.Op == rdma.LocalInvalidate:
 		if e.covering >= 0 {
 			e.q.sends[e.covering].flags &^= C.SV_SIGNALED // this one tells of that one too
 		}
@@ -163,11 +158,26 @@ func (e *endpoint) push(w *rdma.WorkRequest) error {
 	if w.Op != rdma.Read && bytes > 0 && bytes <= int(e.q.max_inline) {
 		c.flags |= C.SV_INLINE
 	}
+	e.add(s)
+	e.stats.post(w.Op, bytes)
+	return nil
+}
+
+// request returns where the next one of at most so many segments is gathered. The caller holds mu.
+func (e *endpoint) request(segments int) *C.struct_sv_send {
+	if e.sends == C.SV_CHAIN || e.sendList+segments > C.SV_LIST {
+		e.flush()
+	}
+	c := &e.q.sends[e.sends]
+	c.index, c.first, c.count, c.flags = C.uint64_t(e.sqTail), C.uint32_t(e.sendList), 0, 0
+	return c
+}
+
+// add counts what request returned. The caller holds mu.
+func (e *endpoint) add(s slot) {
 	*e.slot(e.sqTail) = s
 	e.sqTail++
 	e.sends++
-	e.stats.post(w.Op, bytes)
-	return nil
 }
 
 // flush posts what is gathered. The caller holds mu.

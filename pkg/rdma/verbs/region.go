@@ -15,7 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// regions are what an endpoint exposes.
+// regions are what an endpoint exposes without windows.
 type regions struct {
 	mu     sync.Mutex
 	most   int
@@ -62,7 +62,10 @@ func (e *endpoint) Expose(mem []byte, access rdma.Access) (rdma.Remote, error) {
 		flags |= C.IBV_ACCESS_REMOTE_READ
 	}
 	if access&rdma.RemoteWrite != 0 {
-		flags |= C.IBV_ACCESS_REMOTE_WRITE | C.IBV_ACCESS_LOCAL_WRITE
+		flags |= C.IBV_ACCESS_REMOTE_WRITE
+	}
+	if e.windows > 0 {
+		return e.expose(mem, flags)
 	}
 	r := &e.regions
 	r.mu.Lock()
@@ -73,7 +76,7 @@ func (e *endpoint) Expose(mem []byte, access rdma.Access) (rdma.Remote, error) {
 	if len(r.byKey) >= r.most {
 		return rdma.Remote{}, fmt.Errorf("verbs: %d regions are exposed, more are not allowed (MaxRegions)", r.most)
 	}
-	mr, err := register(e.space.pd, addressOf(mem), uintptr(len(mem)), flags)
+	mr, err := register(e.space.pd, addressOf(mem), uintptr(len(mem)), flags|C.IBV_ACCESS_LOCAL_WRITE)
 	if err != nil {
 		return rdma.Remote{}, fmt.Errorf("verbs: expose: %w", err)
 	}

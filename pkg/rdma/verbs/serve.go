@@ -142,8 +142,11 @@ func (e *endpoint) reap(n int) bool {
 // received takes the oldest receive. The caller holds mu.
 func (e *endpoint) received(c *C.struct_sv_completion) {
 	done := rdma.Completion{ID: e.rq[e.rqHead%uint64(len(e.rq))], Op: rdma.Recv, Bytes: int(c.bytes)}
-	if c.flags&C.IBV_WC_WITH_INV != 0 {
+	if c.flags&e.dev.limits.with_invalidate != 0 {
 		done.Invalidated, done.HasInvalidated = uint32(c.invalidated), true
+		if w := e.exposed.take(done.Invalidated); w != nil {
+			e.release(w)
+		}
 	}
 	e.rqHead++
 	e.batch = append(e.batch, done)
@@ -166,14 +169,20 @@ func (e *endpoint) completed(n uint64) {
 		for ; e.sqSent <= n; e.sqSent++ {
 			if s := e.slot(e.sqSent); s.op != rdma.Read {
 				s.complete = true
-				if s.signaled {
+				switch {
+				case s.op == rdma.LocalInvalidate:
+					e.batch = append(e.batch, rdma.Completion{ID: s.id, Op: s.op})
+					e.release(s.window)
+				case s.signaled:
 					e.sent = append(e.sent, s.id)
 				}
 			}
 		}
 	}
-	for e.sqHead < e.sqTail && e.slot(e.sqHead).complete {
-		e.sqHead++
+	for ; e.sqHead < e.sqTail && e.slot(e.sqHead).complete; e.sqHead++ {
+		if e.slot(e.sqHead).op == bind {
+			e.binds--
+		}
 	}
 	e.sqSent = max(e.sqSent, e.sqHead)
 }
@@ -211,6 +220,10 @@ func opName(op rdma.Opcode) string {
 		return "a Send with Invalidate"
 	case rdma.Write:
 		return "an RDMA Write"
+	case rdma.LocalInvalidate:
+		return "the invalidation of a memory window"
+	case bind:
+		return "the binding of a memory window"
 	default:
 		return "an RDMA Read"
 	}

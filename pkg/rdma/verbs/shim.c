@@ -105,6 +105,9 @@ int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *li
 	limits->max_connections = device.max_qp;
 	limits->max_regions = device.max_mr;
 	limits->max_windows = device.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B) ? device.max_mw : 0;
+	limits->loose_windows = device.vendor_id == VENDOR_RXE;
+	// rxe reports it by the kernel's number, which means something else here that no connected queue pair reports.
+	limits->with_invalidate = device.vendor_id == VENDOR_RXE ? IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
 	limits->max_work = device.max_qp_wr;
 	limits->max_completions = device.max_cqe;
 	limits->max_reads_in = device.max_qp_rd_atom;
@@ -117,6 +120,16 @@ int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *li
 struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length, int access)
 {
 	return ibv_reg_mr(pd, (void *)address, length, access);
+}
+
+struct ibv_mw *sv_window(struct ibv_pd *pd)
+{
+	return ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+}
+
+void sv_free_window(struct ibv_mw *window)
+{
+	ibv_dealloc_mw(window);
 }
 
 int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline)
@@ -188,7 +201,7 @@ static int post_receives(struct sv_queues *q, int n)
 static int post_sends(struct sv_queues *q, int n)
 {
 	struct ibv_send_wr chain[SV_CHAIN], *bad;
-	int i;
+	int i, failed;
 
 	for (i = 0; i < n; i++) {
 		struct sv_send *from = &q->sends[i];
@@ -206,10 +219,21 @@ static int post_sends(struct sv_queues *q, int n)
 			to->send_flags |= IBV_SEND_INLINE;
 		to->wr.rdma.remote_addr = from->offset;
 		to->wr.rdma.rkey = from->key; // where siw also looks for the key to invalidate
-		if (from->opcode == IBV_WR_SEND_WITH_INV)
+		if (from->opcode == IBV_WR_SEND_WITH_INV || from->opcode == IBV_WR_LOCAL_INV)
 			to->invalidate_rkey = from->key;
+		if (from->opcode != IBV_WR_BIND_MW)
+			continue;
+		to->bind_mw.mw = from->window;
+		to->bind_mw.rkey = from->key;
+		to->bind_mw.bind_info = (struct ibv_mw_bind_info){
+			.mr = from->region, .addr = from->offset, .length = from->length, .mw_access_flags = from->access,
+		};
 	}
-	return upwards(ibv_post_send(q->qp, chain, &bad));
+	failed = upwards(ibv_post_send(q->qp, chain, &bad));
+	for (i = 0; i < n; i++)
+		if (q->sends[i].opcode == IBV_WR_BIND_MW)
+			q->sends[i].window->rkey = q->sends[i].key; // from which its next binding starts
+	return failed;
 }
 
 // take_event takes the event of the channel if it has come. The channel is armed.
@@ -271,6 +295,14 @@ int sv_failed(struct sv_queues *q)
 	struct ibv_qp_init_attr init;
 
 	return ibv_query_qp(q->qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR;
+}
+
+void sv_fail(struct sv_queues *q)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	if (q->qp)
+		ibv_modify_qp(q->qp, &attr, IBV_QP_STATE);
 }
 
 void sv_destroy_qp(struct sv_queues *q)

@@ -23,11 +23,15 @@ enum { SV_NOT, SV_POLL, SV_ARM };
 // sv_send is a work request; its segments are list[first..first+count).
 struct sv_send {
 	uint64_t index;
-	uint64_t offset;
-	uint32_t key; // the peer's handle, also the one to invalidate
+	uint64_t offset; // in the peer's memory; of what is bound: its address
+	uint64_t length; // of what is bound
+	struct ibv_mw *window; // to bind
+	struct ibv_mr *region; // to bind it to
+	uint32_t key; // the peer's handle; the one to invalidate; the one that the window gets
 	uint32_t first, count;
 	uint32_t opcode; // enum ibv_wr_opcode
 	uint32_t flags;
+	uint32_t access; // to what is bound
 };
 
 struct sv_receive {
@@ -41,7 +45,7 @@ struct sv_completion {
 	uint32_t vendor;
 	uint32_t bytes;
 	uint32_t invalidated;
-	uint32_t flags; // IBV_WC_WITH_INV
+	uint32_t flags; // enum ibv_wc_flags
 };
 
 // sv_queues are the queues of a connection, and what crosses between Go and them.
@@ -78,7 +82,9 @@ struct sv_event {
 struct sv_limits {
 	int iwarp;
 	int software; // of the kernel: it is told of requests by writing to the command file
+	int loose_windows; // it lets the peer reach all of the region that a window is bound to
 	int port_active;
+	uint32_t with_invalidate; // the flags of a completion that tell of an invalidated handle
 	int max_segments, max_read_segments;
 	int max_connections, max_work, max_completions;
 	int max_regions, max_windows; // windows of type 2
@@ -102,6 +108,9 @@ int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *li
 void sv_set_token(struct rdma_cm_id *id, uintptr_t token);
 
 struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length, int access);
+// sv_window allocates a memory window of type 2. It returns NULL, and errno says why.
+struct ibv_mw *sv_window(struct ibv_pd *pd);
+void sv_free_window(struct ibv_mw *window);
 
 int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline);
 // sv_turn posts what is gathered, first the receives. Then it polls, unless poll is SV_NOT, and returns how many completions it took. When
@@ -109,6 +118,8 @@ int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int s
 int sv_turn(struct sv_queues *q, int receives, int sends, int poll, int spin);
 // sv_failed tells whether the queue pair is in the state of an error.
 int sv_failed(struct sv_queues *q);
+// sv_fail brings it there.
+void sv_fail(struct sv_queues *q);
 void sv_destroy_qp(struct sv_queues *q);
 void sv_destroy_rest(struct sv_queues *q);
 

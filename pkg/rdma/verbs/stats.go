@@ -24,6 +24,8 @@ func (c *counters) post(op rdma.Opcode, bytes int) {
 		return
 	case rdma.Write:
 		c.writes.Add(1)
+	case rdma.LocalInvalidate:
+		return
 	default:
 		c.sends.Add(1)
 	}

@@ -168,10 +168,18 @@ func (p *provider) forget(token uintptr) {
 	p.mu.Unlock()
 }
 
+// checkPrivate verifies the length of private data.
+func checkPrivate(data []byte) error {
+	if len(data) > maxPrivateData {
+		return fmt.Errorf("verbs: private data of %d bytes, at most %d are possible", len(data), maxPrivateData)
+	}
+	return nil
+}
+
 // checkOptions verifies what does not depend on the device, and fills in defaults.
 func checkOptions(o *rdma.Options) error {
-	if len(o.PrivateData) > maxPrivateData {
-		return fmt.Errorf("verbs: private data of %d bytes, at most %d are possible", len(o.PrivateData), maxPrivateData)
+	if err := checkPrivate(o.PrivateData); err != nil {
+		return err
 	}
 	d, ok := o.Domain.(*domain)
 	if !ok {
