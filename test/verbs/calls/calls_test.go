@@ -68,6 +68,7 @@ func TestCalls(t *testing.T) {
 	}{{"loop", 0, 0.5}, {"workers", 4, 1}} {
 		t.Run(c.name, func(t *testing.T) { testCalls(t, p, c.workers, c.most) })
 	}
+	t.Run("invalidate", func(t *testing.T) { testInvalidate(t, p) })
 }
 
 func testCalls(t *testing.T, p rdma.Provider, workers int, most float64) {
@@ -103,7 +104,7 @@ func testCalls(t *testing.T, p rdma.Provider, workers int, most float64) {
 		t.Fatal(err)
 	}
 	server := <-o.opened
-	r := newRun(t, cl, pool)
+	r := newRun(t, cl, pool, 64)
 	r.make(t, warmUp)
 	var before, after runtime.MemStats
 	first := server.Stats()
@@ -145,14 +146,14 @@ type run struct {
 	done   chan struct{}
 }
 
-func newRun(t *testing.T, cl *rpcrdma.Client, pool *bufpool.Pool) *run {
+func newRun(t *testing.T, cl *rpcrdma.Client, pool *bufpool.Pool, maxReply int) *run {
 	r := &run{cl: cl, done: make(chan struct{}, depth)}
 	for range depth {
 		q, _, err := oncrpc.NewRequest(pool, 400100, 1, 0, oncrpc.Auth{}, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.Plan.MaxReply = 64
+		q.Plan.MaxReply = maxReply
 		if err := q.Seal(); err != nil {
 			t.Fatal(err)
 		}
