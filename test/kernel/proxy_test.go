@@ -70,7 +70,7 @@ func TestProxyLinuxRDMA(t *testing.T) {
 	data := &export{name: "data", crc: true, backend: fmt.Sprintf(`rdma: {server: 127.0.0.1, port: %d, path: /data, versions: ["4.1", "4.2"]}`, port)}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = backendAway
-	options := []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.2", "-e", "SHORT=1", "-e", "FIO=short.fio"}
+	options := []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.2", "-e", "SHORT=1", "-e", "FIO=short.fio", "-e", "TREE="}
 	if *full {
 		options = []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.1 4.2"}
 	}

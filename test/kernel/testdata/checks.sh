@@ -2,6 +2,7 @@
 #
 #   SERVER, VERS              the server's address, and the version of NFS
 #   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
+#   MANY                      how many files the folder "many" has, if not 5000
 #   FIO                       the jobs of fio, if not verify.fio
 #   LACKS                     what the server is known not to have: acl (NFSACL), symlink-times, long-symlinks, enotempty
 #
@@ -56,7 +57,7 @@ verify() { mkdir /mnt/fio; fio --output-format=terse --directory=/mnt/fio "$TEST
 
 # -- directories -----------------------------------------------------------------------------------------------------------
 many() { ls -U /mnt/many >/run/out/many; ask listing many; }
-many_attributes() { [ "$(find /mnt/many -type f -size 7c | wc -l)" = 5000 ]; }
+many_attributes() { [ "$(find /mnt/many -type f -size 7c | wc -l)" = "${MANY:-5000}" ]; }
 
 # same NAME: what stat(2) tells here and on the server.
 same() { list "/mnt/$1" >"/run/out/$1"; ask same "$1"; }

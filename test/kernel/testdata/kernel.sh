@@ -12,7 +12,9 @@ begin
 truncate -s 1G /run/disk; mkfs.xfs -q /run/disk; mount -o loop /run/disk /srv
 mkdir -p /srv/data/many /data /run/direct
 mount --bind /srv/data /data                # so that the path is the same in version 3, and in version 4, where /srv is "/"
-printf '123456\n%.0s' {1..5000} | split -l 1 -a 4 - '/data/many/entry '
+MANY=5000
+if [ -n "${SHORT:-}" ]; then MANY=1000; fi
+seq "$MANY" | sed 's/.*/123456/' | split -l 1 -a 4 - '/data/many/entry '
 sed -i '/manage-gids/d' /etc/nfs.conf       # the groups that a caller says are those it has
 knfsd /srv
 exportfs -o rw,fsid=1,insecure,no_root_squash,no_subtree_check '*:/data'
@@ -33,13 +35,11 @@ ask() {
 data() {
   attach DATA
   check sizes/write-direct sizes -direct -step 3 write /mnt/direct
-  check sizes/read-buffered sizes -step 3 read /mnt/direct
-  anew DATA
   check sizes/read-direct sizes -direct -step 3 read /mnt/direct
   check sizes/on-server "$PROBE" files -step 3 read /data/direct
   check lengths/written "$PROBE" lengths write /mnt/lengths
   check lengths/read "$PROBE" lengths read /mnt/lengths
-  check lengths/on-server "$PROBE" lengths read /data/lengths
+  check lengths/on-server cmp /mnt/lengths /data/lengths
   check fio/verify verify
   check directory/names many
   check directory/attributes many_attributes
