@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 var full = flag.Bool("full", false, "1,000 connections one after the other")
@@ -49,9 +50,9 @@ func TestSIW(t *testing.T) { testDevice(t, "siw", false) }
 func testDevice(t *testing.T, device string, image bool) {
 	t.Parallel()
 	needGuest(t)
-	cycles := 20
+	cycles, limit := 20, 20*time.Minute
 	if *full {
-		cycles = 1000
+		cycles, limit = 1000, 45*time.Minute
 	}
 	dir := t.TempDir()
 	build(t, dir, "test", "-c", "-tags", "verbs", "-o", "FOLDER", "./pkg/rdma/verbs", "./test/verbs/calls")
@@ -61,16 +62,16 @@ func testDevice(t *testing.T, device string, image bool) {
 		build(t, dir, "run", "./hack/image", "-o", "FOLDER", "-version", "v1", "gateway-verbs")
 		args = append(args, filepath.Join(dir, "gateway-verbs.tar"))
 	}
-	inGuest(t, "device.sh", args...)
+	inGuest(t, limit, "device.sh", args...)
 }
 
 // verdict is what a guest says about a case.
 var verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): Test(\S+) \((\S+)\)`)
 
-// inGuest runs a script of testdata. What it says of cases are subtests.
-func inGuest(t *testing.T, script string, args ...string) {
+// inGuest runs a script of testdata, for so long at most. What it says of cases are subtests.
+func inGuest(t *testing.T, limit time.Duration, script string, args ...string) {
 	testdata := filepath.Join(root, "test/verbs/testdata")
-	guest := exec.Command(filepath.Join(root, "hack/vm/run"), append([]string{"-t", "2700", "-e", "TESTDATA=" + testdata,
+	guest := exec.Command(filepath.Join(root, "hack/vm/run"), append([]string{"-t", strconv.Itoa(int(limit.Seconds())), "-e", "TESTDATA=" + testdata,
 		"-e", "GANESHA=" + filepath.Join(root, "hack/ganesha/run"), filepath.Join(testdata, script)}, args...)...)
 	guest.Stderr = os.Stderr
 	said, err := guest.StdoutPipe()

@@ -3,6 +3,9 @@
 
 at=10.0.2.15
 failed=0
+exec 3>&1                                   # where a check, whose own output is held back, can say something
+
+say() { echo "$*" >&3; }                    # say WORD...: shown while the check runs
 
 # check NAME COMMAND...: runs it up to the first command in it that fails, and shows what it said if one does.
 check() {
