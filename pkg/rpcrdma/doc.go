@@ -26,6 +26,8 @@
 //	               | -- Send: XMTCONT ---------> |
 //	               | <-------- Send: XMTRESP --- |
 //
+// The reverse direction has groups too, if the client says so, and never chunks.
+//
 // # Versions
 //
 // The first message of a connection settles its version: see control.go for how a client chooses, and pin in version2.go for how a server does.

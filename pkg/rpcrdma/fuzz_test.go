@@ -168,6 +168,11 @@ func FuzzRequester(f *testing.F) {
 			f.Add(shape|12|results, words(xid, 2, 8, 0, 1, 0, 0, 0, 0, good, 0, 0, 0, tail))
 			f.Add(shape|12|results, words(xid, 2, 8, 4, 8, 6100))
 		}
+		f.Add(shape|76, words(7, 2, 4, 5, 0, 5, 20, 0, 0, 1, 1, 40, rpcCall(7, procNull)))
+		f.Add(shape|76, words(7, 2, 4, 5, 0, 5, 20, 0, 0, 2, 1, 40, rpcCall(7, procNull)))
+		f.Add(shape|76, words(7, 2, 4, 5, 0, 5, 40, 0, 1, 52, 60, 1, 100, 2, 1, 2, 60, rpcCall(7, procMove), 0, tail, 1, 5000, 0))
+		f.Add(shape|76, words(7, 2, 4, 5, 0, 5, 52, 1, 48, 100, 1, 1, segment, 0, 1, 1, 56, rpcCall(7, procMove), 1, 100, tail, 0))
+		f.Add(shape|76, words(7, 2, 4, 5, 0, 8, 32, 7, 1, 0, 0, 6, 1, 2, 3))
 		f.Add(shape|4, words(xid, 2, 8, 7, 0))
 		f.Add(shape|4, words(xid, 2, 8, 9, 1, 1, 4, 2048))
 		f.Add(shape, words(xid, 1, 8, 0, 0, 0, 0, good, 0, 0, 0, tail))
@@ -218,6 +223,9 @@ func FuzzRequester(f *testing.F) {
 		cfg := Config{Pool: pool, Bindings: testBindings, RemoteInvalidation: true, Credits: Static(4)}
 		if v2 {
 			cfg.Versions, cfg.Extensions = []int{2}, allExtensions
+			if shape&64 != 0 { // calls of the reverse direction are taken
+				cfg.Handler = new(testHandler)
+			}
 			if cfg.Placement.Results = []wire.Placement{0, wire.Explicit, wire.Choice, wire.BySize}[shape>>4&3]; cfg.Placement.Results != 0 {
 				cfg.Placement.Threshold = 5000
 			}

@@ -83,7 +83,8 @@ func (b *builder) direct(o *outCall, t *terms) (replies int) {
 	p := &c.cfg.Placement
 	b.segs, b.maxGather = b.segs[:0], c.maxGather
 	g.wants = g.wants[:0]
-	results, exposed := r.Plan.Results, p.Results != wire.SendBased
+	results, how := r.Plan.Results, c.wanted()
+	exposed := how != wire.SendBased
 	if !exposed && !c.cfg.has(SendBasedPlacement) || c.binding(r.Program, r.Version) == nil {
 		results = nil
 	}
@@ -94,7 +95,7 @@ func (b *builder) direct(o *outCall, t *terms) (replies int) {
 		if results[i].End <= results[i].Begin {
 			return 0 // it is not known where it comes from
 		}
-		g.wants = append(g.wants, group.Want{Placement: p.Results, MinLength: uint32(p.MinLength), Threshold: uint32(p.Threshold)})
+		g.wants = append(g.wants, group.Want{Placement: how, MinLength: uint32(p.MinLength), Threshold: uint32(p.Threshold)})
 		if !exposed {
 			continue
 		}
@@ -104,6 +105,14 @@ func (b *builder) direct(o *outCall, t *terms) (replies int) {
 		b.addSegments(b.results[i].data)
 	}
 	return replies
+}
+
+// wanted is how results are wanted. A server exposes nothing.
+func (c *Conn) wanted() wire.Placement {
+	if c.server {
+		return wire.SendBased
+	}
+	return c.cfg.Placement.Results
 }
 
 // addSegments adds segments for memory that is not exposed yet.
@@ -122,7 +131,7 @@ func (b *builder) arguments(c *Conn, r *oncrpc.Request, t *terms) bool {
 		switch {
 		case a.Length == 0:
 			continue
-		case p.Threshold > 0 && a.Length >= p.Threshold:
+		case p.Threshold > 0 && a.Length >= p.Threshold && !c.server:
 			x.Placement = wire.Explicit
 		case t.place && a.Length >= p.MinLength:
 			x.Placement = wire.SendBased
@@ -225,9 +234,9 @@ func (o *outCall) fetchPlaced(r *oncrpc.Request) {
 // replyTransmissions bounds the transmissions of a reply of most bytes, of which these results are directed. Results that may be written go
 // by Sends as far as the peer's limit lets them.
 func (c *Conn) replyTransmissions(t *terms, most int, results []oncrpc.Result) int {
-	p := &c.cfg.Placement
-	switch n := c.sendReply(t, most, results, p.Results); {
-	case p.Results != wire.Choice:
+	how := c.wanted()
+	switch n := c.sendReply(t, most, results, how); {
+	case how != wire.Choice:
 		return n
 	case n <= t.replyLimit && c.cfg.has(SendBasedPlacement):
 		return n

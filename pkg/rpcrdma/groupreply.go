@@ -29,7 +29,7 @@ func (g *groupPlan) post(wrs []rdma.WorkRequest, id uint64, mem []byte, xid wire
 
 // replyRoom is how many transmissions the reply to a request by XMTREQ may have.
 func (ic *inCall) replyRoom(t *terms) int {
-	return max(1, min(int(min(ic.hdr.Transmit.ReplyBuffers, maxCredits)), t.replyLimit))
+	return max(1, min(int(min(ic.hdr.Transmit.ReplyBuffers, maxCredits)), t.sendReplies))
 }
 
 // groupCapacity bounds the reply to a request by XMTREQ by what the requester has room for.

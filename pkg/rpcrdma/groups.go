@@ -57,7 +57,7 @@ const zeroBytes = 4096
 // add takes a message. It returns false if the message has nothing to do with groups.
 func (g *groups) add(ic *inCall, s *receive, cp *rdma.Completion) bool {
 	c, h := g.c, &ic.hdr
-	if h.Procedure == wire.Optional && (h.Operation == wire.XmtReq) != c.server && h.Operation <= wire.XmtResp {
+	if h.Procedure == wire.Optional && (h.Operation == wire.XmtReq) != c.server && h.Operation <= wire.XmtResp && !c.terms.Load().back {
 		return false
 	}
 	if cp.HasInvalidated && h.Procedure == wire.Optional { // perhaps with a part of a reply

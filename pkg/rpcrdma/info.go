@@ -18,11 +18,14 @@ func (c *Conn) Negotiated() Negotiated {
 	c.receives.mu.Lock()
 	granted := c.receives.granted
 	c.receives.mu.Unlock()
-	t := c.terms.Load()
+	t, calls := c.terms.Load(), 1
+	if t.ext&MessageContinuation != 0 {
+		calls = c.cfg.callTransmissions()
+	}
 	return Negotiated{
 		Version: t.version, InlineCall: t.recvLimit, InlineReply: t.sendLimit, Granted: granted,
 		RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
-		Extensions: t.ext, MaxCallTransmissions: max(1, t.callLimit), MaxReplyTransmissions: max(1, t.replyLimit),
+		Extensions: t.ext, MaxCallTransmissions: calls, MaxReplyTransmissions: max(1, t.sendReplies),
 	}
 }
 

@@ -100,7 +100,11 @@ func (ic *inCall) again() bool {
 	in := &ic.c.in
 	k := in.kept.take(&in.kept.list, uint32(ic.hdr.XID))
 	if k == nil {
-		in.kept.bound(in.c.receives.spare())
+		spare := in.c.receives.spare()
+		if !in.c.server {
+			spare = in.c.cfg.BackCredits // they are not counted apart
+		}
+		in.kept.bound(spare)
 		return false
 	}
 	ic.answerFrom(k)

@@ -622,7 +622,7 @@ func (m *move) check(r *oncrpc.Request) error {
 	return d.Err()
 }
 
-func (m *move) do(c *Client, pool *bufpool.Pool) error {
+func (m *move) do(c oncrpc.Requester, pool *bufpool.Pool) error {
 	r, err := m.build(pool)
 	if err != nil {
 		return err

@@ -34,6 +34,21 @@ func propertiesOf(v *wire.Values) Properties {
 	return p
 }
 
+// receiving are the operations that this side accepts, and whether requests are among them.
+func (c *Conn) receiving() (support uint32, requests bool) {
+	back := c.backGroups()
+	if c.server || back {
+		support |= wire.AcceptsRequest
+	}
+	if !c.server || back {
+		support |= wire.AcceptsResponse
+	}
+	if c.cfg.has(MessageContinuation) {
+		support |= wire.AcceptsContinue
+	}
+	return support, c.server || back
+}
+
 // structure is that of receives whose peer has been told of it.
 func (c *Conn) structure() *wire.BufferStructure {
 	n := uint32(c.control.size())
@@ -52,23 +67,21 @@ func (c *Conn) properties() *wire.Properties {
 	structure := c.structure()
 	p.SetUint32(wire.ReceiveBufferSize, structure.Length)
 	backward := uint32(wire.BackwardInline)
-	if !c.server && c.cfg.BackCredits == 0 {
+	switch {
+	case c.server:
+	case c.cfg.BackCredits == 0:
 		backward = wire.BackwardNone
+	case c.cfg.has(MessageContinuation | SendBasedPlacement):
+		backward = wire.BackwardGeneral
 	}
 	p.SetUint32(wire.BackwardRequestSupport, backward)
 	if c.cfg.has(MessageContinuation | SendBasedPlacement) {
-		support := uint32(wire.AcceptsResponse)
-		if c.server {
-			support = wire.AcceptsRequest
-		}
-		if c.cfg.has(MessageContinuation) {
-			support |= wire.AcceptsContinue
-		}
+		support, requests := c.receiving()
 		p.SetUint32(wire.RTRSupport, support)
 		if c.cfg.has(SendBasedPlacement) { // otherwise it is what RBSIZ says, and changes with that
 			p.SetStructure(structure)
 		}
-		if c.server {
+		if requests {
 			p.SetUint32(wire.RequestReceiveLimit, uint32(c.cfg.callTransmissions()))
 			p.SetUint32(wire.ResponseSendLimit, uint32(c.cfg.replyTransmissions()))
 		}

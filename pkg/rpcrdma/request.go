@@ -62,7 +62,7 @@ func (b *builder) build(o *outCall, t *terms, asked int, first bool) error {
 		return &RequestError{"the peer takes no calls of the reverse direction"}
 	}
 	b.lim, b.v2, b.short = *c.out.limits.Load(), t.version == wire.Version2, 0
-	if t.groups && !o.base && !first && !c.out.noGroups.Load() && !inline(r, t) {
+	if t.groups && !o.base && (!first || c.server) && !c.out.noGroups.Load() && !inline(r, t) {
 		if done, err := b.buildGroup(o, t, asked); done || err != nil {
 			return err
 		}

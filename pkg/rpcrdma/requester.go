@@ -28,6 +28,7 @@ type requester struct {
 	mu       sync.Mutex
 	closed   error
 	answered bool // the first reply has come
+	probed   bool // a call was made to learn of credits
 	granted  int  // calls that may be in flight, as far as the peer is concerned
 	inFlight int  // calls sent and not answered, those that were cancelled included
 	calls    []*outCall
@@ -41,6 +42,7 @@ type requester struct {
 
 	// These are changed with the loop held.
 	freed   int // credits of replies handled, not given back yet
+	ended   int // of a server: how many such replies there were
 	offered int // the grant of the last of them, 0 if there was none
 	// Receives to give back: those reserved for the replies of groups, and those that such replies hold.
 	unreserved, heldParts int
@@ -282,6 +284,12 @@ func (out *requester) pump() {
 				out.inFlight += need
 				o.credits = need
 			case group.Never:
+				if c := out.c; c.server && !out.answered && !out.probed {
+					out.probed = true
+					out.mu.Unlock()
+					out.probe()
+					continue
+				}
 				out.dequeue(nil, o)
 				out.unlink(o)
 				o.unread = false
@@ -299,6 +307,33 @@ func (out *requester) pump() {
 		out.mu.Unlock()
 		o.send(asked, !answered)
 	}
+}
+
+// probe makes a call that every peer answers, to learn how many credits there are: the first call of the reverse direction has one, and may need
+// more.
+func (out *requester) probe() {
+	r, _, err := oncrpc.NewRequest(out.c.cfg.Pool, 0, 0, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
+	if err == nil {
+		if err = r.Seal(); err != nil {
+			r.Free()
+		}
+	}
+	if err != nil {
+		return // the call that needs more credits fails
+	}
+	r.Plan.MaxReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen
+	r.SetXID(out.NextXID())
+	r.Done = func(r *oncrpc.Request) { r.Free() }
+	out.mu.Lock()
+	if out.closed != nil {
+		out.mu.Unlock()
+		r.Free()
+		return
+	}
+	o := out.get(r, r.XID)
+	o.queued, r.Transport = true, o
+	out.push(o)
+	out.mu.Unlock()
 }
 
 // dequeue takes o out of the queue, where it stands behind prev.
@@ -549,28 +584,25 @@ func (out *requester) sent(id uint32) {
 
 // settle gives back the credits of the replies that were handled. Receives are there for what they let arrive.
 func (out *requester) settle() {
-	if out.unreserved|out.heldParts != 0 {
-		if err := out.c.receives.done(out.unreserved, out.heldParts); err != nil {
+	if out.unreserved|out.heldParts|out.ended != 0 {
+		if err := out.c.receives.done(out.unreserved+out.ended, out.heldParts); err != nil {
 			out.c.fail(err)
 		}
-		out.unreserved, out.heldParts = 0, 0
+		out.unreserved, out.heldParts, out.ended = 0, 0, 0
 	}
 	if out.freed == 0 {
 		return
 	}
 	c := out.c
 	granted := max(1, min(out.offered, maxCredits))
-	var err error
-	if c.server {
-		err = c.receives.more(-out.freed)
-	} else {
+	if !c.server {
 		out.mu.Lock()
 		granted = min(granted, out.asked())
 		out.mu.Unlock()
-		granted, err = c.receives.allow(granted)
-	}
-	if err != nil {
-		c.fail(err)
+		var err error
+		if granted, err = c.receives.allow(granted); err != nil {
+			c.fail(err)
+		}
 	}
 	out.mu.Lock()
 	out.inFlight -= out.freed

@@ -225,9 +225,9 @@ func (in *responder) call(ic *inCall) {
 		ic.refuse(wire.System, BadRetry, "the memory that it named has cost a connection")
 		return
 	}
-	if !c.server && h.Chunks() {
+	if items, results := h.Transmit.Exposed(); !c.server && (h.Chunks() || items || results) {
 		code := wire.WriteChunks
-		if len(h.Reads) > 0 {
+		if len(h.Reads) > 0 || items {
 			code = wire.ReadChunks
 		}
 		ic.refuse(code, BadChunk, "chunks in a call of the reverse direction are not supported")

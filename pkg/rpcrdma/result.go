@@ -72,6 +72,9 @@ func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
 	out.offered = int(min(h.Credits, maxCredits))
 	out.unreserved += o.reserved
 	o.reserved = 0
+	if c.server {
+		out.ended++
+	}
 	if o.req != nil && o.err == nil && o.adapt(err) {
 		o.again, o.posted = true, false
 		out.freed += o.credits - 1

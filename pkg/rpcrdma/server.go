@@ -140,8 +140,12 @@ func (c *Conn) receiveQueue() int {
 		own = c.out.account
 	}
 	n := own.Max() + c.cfg.BackCredits + reserve
-	if !c.server && c.cfg.has(MessageContinuation|SendBasedPlacement) {
-		n += own.Max() * c.cfg.replyTransmissions() // for replies that are groups
+	if c.cfg.has(MessageContinuation | SendBasedPlacement) { // for replies that are groups
+		calls := c.cfg.BackCredits
+		if !c.server {
+			calls = own.Max()
+		}
+		n += calls * c.cfg.replyTransmissions()
 	}
 	return n
 }

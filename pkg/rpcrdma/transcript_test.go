@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -21,7 +22,7 @@ import (
 // those of a test of its own: before them go those in front of the first row.
 //
 //	config key=value...          how the side that is tested is configured, if that is not as ever; the first line: of a requester ext, results and
-//	                             threshold, and the answer to its first message (words, by commas), or refused; revocable: a client's adapter can be invalidated
+//	                             threshold, handler, for calls of the reverse direction, and the answer to its first message (words, by commas), or refused; revocable: a client's adapter can be invalidated
 //	mem NAME SIZE [result K]     exposes memory, with what fill(K) makes of it
 //	fill NAME token...           puts bytes at the beginning of memory
 //	is NAME token...             looks at the beginning of memory
@@ -32,7 +33,7 @@ import (
 //	exposed N                    the requester has so many regions open to its peer, who cannot reach any other
 //	goes-on                      further calls are answered, and all receives and credits come back; every row ends so
 //	knows key=value...           what the side that is tested knows of the connection: version, ext, size, support, targets, calls, replies
-//	call key=value...            the requester makes a call of procMove, see type move
+//	call key=value...            the requester makes a call of procMove, see type move; a responder does so in the reverse direction
 //	done [text]                  that call is done; with an error that contains the text
 //	write NAME K SIZE            RDMA Write to the peer's segment that recv named
 //
@@ -197,6 +198,8 @@ func configure(cfg *Config, options []string) {
 			cfg.Placement.Results = map[string]wire.Placement{"EXRW": wire.Explicit, "CHOICE": wire.Choice, "BYSIZE": wire.BySize}[value]
 		case "threshold":
 			cfg.Placement.Threshold = atoi(value)
+		case "handler":
+			cfg.Handler = new(testHandler)
 		case "answer", "refused":
 		default:
 			panic(key + value)
@@ -252,7 +255,11 @@ func (x *transcript) command(name string, args []string) error {
 	case "call":
 		return x.call(args)
 	case "done":
-		<-x.done
+		select {
+		case <-x.done:
+		case <-time.After(10 * time.Second):
+			return fmt.Errorf("the call is not done")
+		}
 		defer x.r.Free()
 		want := strings.Join(args, " ")
 		switch {
@@ -374,7 +381,11 @@ func (x *transcript) call(args []string) error {
 			return fmt.Errorf("unknown key %q", key)
 		}
 	}
-	r, err := x.m.build(x.w.cpool)
+	pool := x.w.cpool
+	if x.c == nil {
+		pool = x.w.pool
+	}
+	r, err := x.m.build(pool)
 	if err != nil {
 		return err
 	}
@@ -384,7 +395,11 @@ func (x *transcript) call(args []string) error {
 	if err := r.Seal(); err != nil {
 		return err
 	}
-	x.r, x.done = r, submit(x.c, r)
+	if x.r = r; x.c == nil {
+		x.done = submit(x.w.back(), r)
+	} else {
+		x.done = submit(x.c, r)
+	}
 	return nil
 }
 

@@ -137,10 +137,13 @@ type terms struct {
 	// layout is that of the peer's receives, if messages may be sent in groups. place: bulk data may be placed in them.
 	layout *group.Layout
 	place  bool
-	// groups: calls may be sent so. callLimit and replyLimit are the most transmissions of a call and of a reply.
-	groups                bool
-	ext                   Extensions // that both sides have
-	callLimit, replyLimit int
+	// groups: calls may be sent so. callLimit and replyLimit are the most transmissions of a call from here and of the reply to it, sendLimits those
+	// of a reply from here.
+	groups                             bool
+	ext                                Extensions // that both sides have
+	callLimit, replyLimit, sendReplies int
+	// back: the client takes groups in calls of the reverse direction, and the server in their replies.
+	back bool
 	// receive is how long the part of our receives for headers and payload is, as far as the peer knows.
 	receive int
 
@@ -202,13 +205,17 @@ func (c *Conn) terms2() *terms {
 	if c.groups.asm != nil {
 		t.layout = layoutOf(peer)
 		t.place = c.cfg.has(SendBasedPlacement) && len(t.layout.Targets) > 0
-		// A peer that told nothing may take XMTREQ nevertheless: its answer to the first one will say.
-		t.groups = !c.server && (peer.Support()&wire.AcceptsRequest != 0 || !c.control.given)
-		t.callLimit, t.replyLimit = 1, 1
+		t.back = c.backGroups()
+		if c.server {
+			t.groups = t.back && peer.Support()&wire.AcceptsRequest != 0
+		} else { // a peer that told nothing may take XMTREQ nevertheless: its answer to the first one will say
+			t.groups = peer.Support()&wire.AcceptsRequest != 0 || !c.control.given
+		}
+		t.callLimit, t.replyLimit, t.sendReplies = 1, 1, 1
 		if peer.Support()&wire.AcceptsContinue != 0 && c.cfg.has(MessageContinuation) {
 			t.ext |= MessageContinuation
-			t.callLimit, t.replyLimit = c.cfg.callTransmissions(), c.cfg.replyTransmissions()
-			if !c.server {
+			t.callLimit, t.replyLimit, t.sendReplies = c.cfg.callTransmissions(), c.cfg.replyTransmissions(), c.cfg.replyTransmissions()
+			if t.groups {
 				t.callLimit = min(t.callLimit, int(min(peer.RequestLimit(), maxTransmissions)))
 				t.replyLimit = min(t.replyLimit, int(min(peer.ResponseLimit(), maxTransmissions)))
 			}
@@ -224,6 +231,14 @@ func (c *Conn) terms2() *terms {
 		}
 	}
 	return t
+}
+
+// backGroups reports whether calls of the reverse direction, and their replies, may be groups: BRS of the client is 2. The loop is held.
+func (c *Conn) backGroups() bool {
+	if c.server {
+		return c.control.values.Backward() == wire.BackwardGeneral
+	}
+	return c.cfg.BackCredits > 0 && c.control.told
 }
 
 // receiveSize is the size of receives in bytes where version 2 may be spoken: peers that know of no properties assume its default.

@@ -32,7 +32,9 @@ func newWaitWorld(t *testing.T) *waitWorld {
 	c, p, w, err := dial2(t, func(cfg *Config) {
 		extended(MessageContinuation)(cfg)
 		noReads(cfg)
-	}, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 3, 6, 4, 1, 4, 4096, 3, 4, 5, 5, 4, 4, 6, 4, 4, 0) })
+	}, func(h *wire.Header) []byte {
+		return words(uint32(h.XID), 2, 3, 6, 4, 1, 4, 4096, 3, 4, 5, 5, 4, 4, 6, 4, 4, 0)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,6 +156,20 @@ func (t *Transmit) ResultSegments(i *ResultItem) []Segment {
 	return t.segs[i.segs.at : i.segs.at+i.segs.n : i.segs.at+i.segs.n]
 }
 
+// Exposed tells whether t names memory of its sender: for the items of a message, for the results of a request.
+func (t *Transmit) Exposed() (items, results bool) {
+	for i := range t.Items {
+		items = items || len(t.Segments(&t.Items[i])) > 0
+	}
+	for i := range t.Sets {
+		list := t.Results(&t.Sets[i])
+		for k := range list {
+			results = results || len(t.ResultSegments(&list[k])) > 0
+		}
+	}
+	return items, results
+}
+
 // Reset empties t and keeps its memory.
 func (t *Transmit) Reset() {
 	*t = Transmit{Items: t.Items[:0], Sets: t.Sets[:0], results: t.results[:0], segs: t.segs[:0], numbers: t.numbers[:0]}

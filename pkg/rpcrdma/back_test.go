@@ -1,0 +1,110 @@
+package rpcrdma
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+)
+
+// TestBackGroups makes calls from server to client that no single message holds, with every set of extensions on either side, the very first one
+// among them. Nothing is exposed for them.
+func TestBackGroups(t *testing.T) {
+	sets := []Extensions{0, MessageContinuation, SendBasedPlacement, MessageContinuation | SendBasedPlacement}
+	for _, server := range sets {
+		for _, client := range sets {
+			t.Run(fmt.Sprintf("server%d,client%d", server, client), func(t *testing.T) {
+				w := newWorld(t, rdmatest.Options{ScribbleReceives: true, Record: true}, extended(server))
+				callbacks := &testHandler{async: server == client}
+				c := w.dial(func(cfg *Config) { extended(client)(cfg); cfg.Handler, cfg.BackCredits = callbacks, 5 })
+				if err := null(c, w.cpool, procNull); err != nil {
+					t.Fatal(err)
+				}
+				back := w.back()
+				for _, m := range []move{
+					{args: []int{8000}}, {results: []int{9001}}, {args: []int{10000, 300, 5000}, results: []int{100, 7000, 20000}, how: []int{0, 1, 0}},
+					{args: []int{100}, results: []int{100}}, {args: []int{9000}, inline: true, results: []int{9000}, how: []int{2}},
+				} {
+					err := m.do(back, w.pool)
+					var refused *RequestError
+					switch both := server & client; {
+					case both&MessageContinuation != 0, m.args != nil && m.args[0] == 100:
+						if err != nil {
+							t.Errorf("%+v: %v", m, err)
+						}
+					case err != nil && !errors.As(err, &refused), err == nil && (server == 0 || client == 0):
+						t.Errorf("%+v: %v, want a RequestError", m, err)
+					}
+				}
+				for _, e := range w.fabric.Events() {
+					if e.What == "exposed" {
+						t.Errorf("%+v", e)
+					}
+				}
+				for range 12 {
+					if err := null(c, w.cpool, procNull); err != nil {
+						t.Error(err)
+					}
+				}
+				callbacks.wg.Wait()
+				w.settled()
+				w.close(c)
+			})
+		}
+	}
+}
+
+// TestBackGroupsUnderLoad makes long calls in both directions at once, with few credits in either.
+func TestBackGroupsUnderLoad(t *testing.T) {
+	for _, credits := range []int{2, 5} {
+		t.Run(fmt.Sprintf("credits%d", credits), func(t *testing.T) {
+			change := func(cfg *Config) {
+				extended(allExtensions)(cfg)
+				cfg.Credits, cfg.BackCredits = Static(credits), credits
+				cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
+			}
+			w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+			callbacks := &testHandler{async: true}
+			c := w.dial(func(cfg *Config) { change(cfg); cfg.Handler = callbacks })
+			if err := null(c, w.cpool, procNull); err != nil {
+				t.Fatal(err)
+			}
+			back := w.back()
+			var wg sync.WaitGroup
+			for g := range 4 {
+				wg.Add(2)
+				go func() {
+					defer wg.Done()
+					for n := range 20 {
+						m := move{args: []int{(n*731 + g*2000) % (8192 * credits)}, results: []int{(n * 977) % 30000}}
+						if err := m.do(back, w.pool); err != nil {
+							t.Errorf("%+v: %v", m, err)
+							return
+						}
+					}
+				}()
+				go func() {
+					defer wg.Done()
+					for n := range 20 {
+						m := move{args: []int{(n*577 + g*3000) % 30000}, results: []int{(n * 1201) % 30000}}
+						if err := m.do(c, w.cpool); err != nil {
+							t.Errorf("%+v: %v", m, err)
+							return
+						}
+					}
+				}()
+			}
+			wg.Wait()
+			callbacks.wg.Wait()
+			for range 80 { // receives of past reverse calls are used up
+				if err := null(c, w.cpool, procNull); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.settled()
+			w.close(c)
+		})
+	}
+}
