@@ -273,3 +273,58 @@ func TestNewsBeforeWish(t *testing.T) {
 	p.close()
 	w.close(c)
 }
+
+// TestReplyAfterShrink lets a server wish for smaller receives of the client: the replies to calls from then on have as many messages as it takes by
+// the new size, and the client takes them.
+func TestReplyAfterShrink(t *testing.T) {
+	c, p, w, err := dial2(t, extended(MessageContinuation), func(h *wire.Header) []byte {
+		return words(uint32(h.XID), 2, 8, 6, 4, 1, 4, 4096, 3, 4, 5, 5, 4, 4, 6, 4, 4, 0)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := pattern(5000, 0)
+	for _, s := range []struct{ size, messages int }{{4096, 2}, {2048, 3}} {
+		if s.size < 4096 {
+			p.send(words(5, 2, 8, 7, 1, 1, 4, s.size))
+			if h := p.parse2(p.get().b); h.Procedure != wire.RespProp || !wire.Bit(h.Props.Done, 0) {
+				t.Fatalf("answer to the wish: %+v", h)
+			}
+		}
+		for range 10 { // all receives are of that size in the end
+			m := move{results: []int{len(data)}, how: []int{2}}
+			r, err := m.build(w.cpool)
+			if err == nil {
+				err = r.Seal()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := submit(c, r)
+			h := p.parse2(p.get().b)
+			if n := int(h.Transmit.ReplyBuffers); n != s.messages {
+				t.Fatalf("the reply may have %d messages of %d bytes, want %d", n, s.size, s.messages)
+			}
+			xid := uint32(h.XID)
+			payload := words(xid, 1, 0, 0, 0, 0, 0, 0, 1, 0, len(data), data, tail)
+			for i := range s.messages {
+				n := min(len(payload), s.size-40)
+				head := words(xid, 2, 8, 5, 1, 6, 12, 0, s.messages, n)
+				if i > 0 {
+					head = words(xid, 2, 8, 5, 1, 7, 12, i, 6, n)
+				}
+				p.send(append(head, payload[:n]...))
+				payload = payload[n:]
+			}
+			if <-done; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			if err := m.check(r); err != nil {
+				t.Error(err)
+			}
+			r.Free()
+		}
+	}
+	p.close()
+	w.close(c)
+}
