@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -29,7 +30,7 @@ func Start(flags ...string) (cfg *rest.Config, stop func() error, err error) {
 		}
 	}
 	log.SetLogger(logr.Discard()) // controller-runtime complains without one
-	env := &envtest.Environment{BinaryAssetsDirectory: assets}
+	env := &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: 2 * time.Minute} // a busy machine needs more than the usual 20 s
 	for _, f := range flags {
 		name, value, _ := strings.Cut(f, "=")
 		env.ControlPlane.GetAPIServer().Configure().Set(name, value)
