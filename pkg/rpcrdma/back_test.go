@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 )
 
@@ -106,5 +107,38 @@ func TestBackGroupsUnderLoad(t *testing.T) {
 			w.settled()
 			w.close(c)
 		})
+	}
+}
+
+// TestBackGroupsLost ends connections at any step while groups of the reverse direction are under way: between the transmissions of a call, and of
+// its reply.
+func TestBackGroupsLost(t *testing.T) {
+	for _, side := range []rdmatest.Side{rdmatest.Dialer, rdmatest.Acceptor} {
+		for n, struck := 1, true; struck; n++ {
+			if n > 60 {
+				t.Fatal("the fault still strikes at step 60")
+			}
+			w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(MessageContinuation))
+			callbacks := &testHandler{async: n%2 == 0}
+			c := w.dial(func(cfg *Config) { extended(MessageContinuation)(cfg); cfg.Handler = callbacks })
+			if err := null(c, w.cpool, procNull); err != nil {
+				t.Fatal(err)
+			}
+			back := w.back()
+			f := w.fabric.Inject(rdmatest.Fault{Do: rdmatest.LoseBeforeDelivery, Op: rdma.Send, From: side, Nth: n})
+			var failed error
+			for range 2 {
+				m := move{args: []int{9000}, results: []int{9000}}
+				if err := m.do(back, w.pool); err != nil {
+					failed = err
+				}
+			}
+			var lost *LostError
+			if struck = f.Fired(); struck != (failed != nil) || struck && !errors.As(failed, &lost) {
+				t.Errorf("step %d: lost %v, the calls ended with %v", n, struck, failed)
+			}
+			w.close(c)
+			callbacks.wg.Wait()
+		}
 	}
 }
