@@ -40,29 +40,23 @@ func build(t *testing.T, dir string, words ...string) {
 	}
 }
 
-// TestRXE tries everything on the kernel's software for RoCE, and the image of the gateway for adapters.
-func TestRXE(t *testing.T) { testDevice(t, "rxe", true) }
-
-// TestSIW tries everything on the kernel's software for iWARP.
-func TestSIW(t *testing.T) { testDevice(t, "siw", false) }
-
-// testDevice runs testdata/device.sh in a guest.
-func testDevice(t *testing.T, device string, image bool) {
-	t.Parallel()
+// TestDevices runs testdata/device.sh in two guests at once, for the kernel's software for RoCE and for iWARP. The first also tries the image of the gateway.
+func TestDevices(t *testing.T) {
 	needGuest(t)
-	cycles, limit := 20, 20*time.Minute
+	cycles, limit := 20, 30*time.Minute
 	if *full {
-		cycles, limit = 1000, 45*time.Minute
+		cycles, limit = 1000, 50*time.Minute
 	}
 	dir := t.TempDir()
 	build(t, dir, "test", "-c", "-tags", "verbs", "-o", "FOLDER", "./pkg/rdma/verbs", "./test/verbs/calls")
 	build(t, dir, "build", "-tags", "verbs", "-o", "FOLDER", "./cmd/gateway", "./cmd/sluicectl")
-	args := []string{dir, device, strconv.Itoa(cycles)}
-	if image {
-		build(t, dir, "run", "./hack/image", "-o", "FOLDER", "-version", "v1", "gateway-verbs")
-		args = append(args, filepath.Join(dir, "gateway-verbs.tar"))
+	build(t, dir, "run", "./hack/image", "-o", "FOLDER", "-version", "v1", "gateway-verbs")
+	for device, image := range map[string]string{"rxe": filepath.Join(dir, "gateway-verbs.tar"), "siw": ""} {
+		t.Run(device, func(t *testing.T) {
+			t.Parallel()
+			inGuest(t, limit, "device.sh", dir, device, strconv.Itoa(cycles), image)
+		})
 	}
-	inGuest(t, limit, "device.sh", args...)
 }
 
 // verdict is what a guest says about a case.
