@@ -51,8 +51,8 @@ test-operator: ## the API and the operator against a real kube-apiserver, with g
 	@hack/deps test
 	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 15m -count=1 ./test/api ./test/chart ./test/operator ./internal/operator/objects ./internal/speaker/lease
 
-test-verbs: ## provider, gateway, sluicectl and the image on rdma-core, on software RoCE and iWARP devices in the guest; FULL=1 takes longer
-	@hack/deps vm verbs
+test-verbs: ## provider, gateway, sluicectl and the image on rdma-core, on software RoCE and iWARP devices in the guest; FULL=1 makes 1,000 connections
+	@hack/deps kernel verbs
 	@hack/vm/prepare
 	CGO_ENABLED=1 go test -tags verbs -count=1 ./pkg/rdma/verbs
 	go test -tags 'kernel verbs' -timeout 60m -count=1 -v ./test/verbs $(if $(FULL),-args -full)
