@@ -35,16 +35,17 @@ type control struct {
 	c *Conn
 
 	// These are changed with the loop held.
-	values  wire.Values   // the peer's properties
-	given   bool          // the peer has sent RDMA2_CONNPROP
-	told    bool          // this side has
-	mutable uint32        // bit n: the peer may change property n
-	shrunk  int           // the size of receives that the peer knows, 0 if it is the one configured
-	growing int           // the size that they have from now on, 0 if it is that
-	wish    *wishFor      // what was asked of the peer, or is about to be
-	quiet   chan struct{} // gets something when terms of the past are not used any more
-	settled bool          // who waits for the version has been told
-	refusal error         // why the choice of the version failed
+	values   wire.Values   // the peer's properties
+	given    bool          // the peer has sent RDMA2_CONNPROP
+	told     bool          // this side has
+	mutable  uint32        // bit n: the peer may change property n
+	shrunk   int           // the size of receives that the peer knows, 0 if it is the one configured
+	growing  int           // the size that they have from now on, 0 if it is that
+	wish     *wishFor      // what was asked of the peer, or is about to be
+	quiet    chan struct{} // gets something when terms of the past are not used any more
+	declined bool          // the peer has been told that there are no properties
+	settled  bool          // who waits for the version has been told
+	refusal  error         // why the choice of the version failed
 
 	mu     sync.Mutex
 	head   *bufpool.Buf
@@ -185,20 +186,20 @@ func (k *control) refused(ic *inCall) bool {
 	}
 	choosing := !c.server && c.terms.Load().version == 0
 	older := choosing && h.Code == wire.ErrVers && c.cfg.offers(wire.Version1) && h.Low <= wire.Version1 && h.High >= wire.Version1
-	if !older { // that is how a peer of version 1 says so
+	unknown := choosing && ic.v2 && (h.Code == wire.InvalidOption || h.Code == wire.InvalidOption9)
+	if !older && !unknown { // that is how a peer of version 1 says so, and one of version 2 that it has no properties
 		c.fault(ErrorReceived, "%v", e)
 	}
 	if choosing {
 		out := &c.out
 		out.mu.Lock()
 		out.inFlight = 0 // one credit, as in the beginning
-		unknown := h.Code == wire.InvalidOption || h.Code == wire.InvalidOption9
 		out.answered = unknown
 		out.mu.Unlock()
 		switch {
 		case older:
 			c.settle(c.terms1(wire.Version1))
-		case ic.v2 && unknown:
+		case unknown:
 			if k.refusal = c.groups.ready(c); k.refusal == nil {
 				c.settle(c.terms2())
 			}
@@ -237,6 +238,11 @@ func (k *control) credits(ic *inCall) {
 // message handles a message of version 2 that belongs to no RPC.
 func (k *control) message(ic *inCall, cp *rdma.Completion) {
 	if !k.c.cfg.has(TransportProperties) {
+		if ic.hdr.Procedure == wire.ConnProp && !k.declined { // so a client asks, and goes on without
+			k.declined, ic.state = true, serving
+			ic.sendError(wire.Fault2{Code: wire.InvalidOption})
+			return
+		}
 		ic.refuse(wire.InvalidOption, BadHeader, "%v is not supported", ic.hdr.Procedure)
 		return
 	}

@@ -82,6 +82,9 @@ func TestVersions(t *testing.T) {
 					}
 					w.server.mu.Unlock()
 					w.settled()
+					if n := c.conn.faults.Load(); want == 2 && (n > 0 || w.counts.all() > 0) {
+						t.Errorf("%d protocol errors at the client, %d at the server: to have no properties is none", n, w.counts.all())
+					}
 					w.close(c)
 				})
 			}
