@@ -68,8 +68,8 @@ func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
 
 // Post implements [rdma.Endpoint].
 func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.enter()
+	defer e.exit()
 	if e.done || e.closing || e.broken != nil {
 		return net.ErrClosed
 	}
@@ -94,13 +94,26 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 			return nil // what came before is under way: the end of the connection completes it all
 		}
 	}
-	if !e.gathers() {
-		e.flush()
-	}
 	if len(e.revoked) > 0 && !e.gathering {
 		e.interrupt()
 	}
 	return nil
+}
+
+// enter takes mu to post something. While one who has it crosses into C, others wait for it here: what they post leaves together, by the last
+// of them.
+func (e *endpoint) enter() {
+	e.held.Add(1)
+	e.mu.Lock()
+}
+
+// exit is the end of enter.
+func (e *endpoint) exit() {
+	e.held.Add(-1)
+	if !e.gathers() {
+		e.flush()
+	}
+	e.mu.Unlock()
 }
 
 // gathers tells whether somebody will flush. The caller holds mu.
