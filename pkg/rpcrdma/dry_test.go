@@ -45,7 +45,7 @@ func (g *greedy) ServeRPC(c *oncrpc.Call) {
 }
 
 // TestDryPool makes calls while there is no memory for further receives: from the time when a call comes to a server, or before. Calls are answered,
-// and the server grants as many as ever.
+// and the server grants as many as ever, for calls that do not fill their receive.
 func TestDryPool(t *testing.T) {
 	for _, ext := range []Extensions{0, allExtensions} {
 		for _, credits := range []int{1, 3} {
@@ -64,7 +64,8 @@ func TestDryPool(t *testing.T) {
 						t.Fatal(err)
 					}
 					c := w.dial(extended(ext))
-					if err := plain(c, w.cpool, 100, 100); err != nil {
+					full := move{args: []int{5000}} // in the extension's receives, zeros fill the segment of the header
+					if err := full.do(c, w.cpool); err != nil {
 						t.Fatal(err)
 					}
 					if before {
@@ -77,6 +78,16 @@ func TestDryPool(t *testing.T) {
 						if n := w.counts.granted; n != credits {
 							t.Fatalf("%d credits are granted, want %d", n, credits)
 						}
+					}
+					for i := range 20 {
+						if err := full.do(c, w.cpool); err != nil {
+							t.Fatalf("long call %d: %v", i, err)
+						}
+					}
+					releaseEach(g.taken)
+					g.taken = nil
+					if err := null(c, w.cpool, procNull); err != nil {
+						t.Fatal(err)
 					}
 					releaseEach(g.taken)
 					w.settled()

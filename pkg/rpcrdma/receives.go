@@ -14,7 +14,7 @@ import (
 // reserve is the number of receives that are posted besides those that credits account for.
 const reserve = 2
 
-// errNoReceive is why a connection ends when there is no memory for the one receive that it cannot do without.
+// errNoReceive is why a connection ends when no receive is left, nor memory for one.
 var errNoReceive = errors.New("rpcrdma: no memory for another receive")
 
 // receives are the posted receives of a connection. A message that arrives takes its receive's buffer with it;
@@ -26,7 +26,8 @@ var errNoReceive = errors.New("rpcrdma: no memory for another receive")
 //
 // What a held message took is replaced at once, so that memory which becomes scarce meanwhile costs no credit: the receive is ready, and posted
 // when the message is answered. If there is no memory even then, the message moves out of the receive into smaller buffers, as many as it fills. If there
-// are none of these either the receive is missing until there is memory again, and fewer credits are granted.
+// are none of these either the receive is missing until there is memory again, which that of the message itself may be, and fewer credits are granted. The
+// last credit is lent one of the reserve.
 //
 // Answers may be sent in another order than they were composed in. So lower credits count only when all answers that
 // grant more are on their way: until then a client may yet be told the higher number last. Answers belong to one of two
@@ -167,7 +168,7 @@ func (r *receives) giveUp() {
 	r.list = r.list[:0]
 }
 
-// fill posts what is missing. When memory is short it posts less, and fails only if nothing is left.
+// fill posts what is missing. When memory is short it posts less, and fails only if nothing is left, the reserve included.
 func (r *receives) fill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +189,7 @@ func (r *receives) fillLocked() error {
 		}
 		r.posted += len(r.list)
 	}
-	if short != nil && r.posted+r.held <= r.extra {
+	if short != nil && r.posted+r.held <= max(0, r.extra-reserve) {
 		return fmt.Errorf("%w: %w", errNoReceive, short)
 	}
 	return nil
