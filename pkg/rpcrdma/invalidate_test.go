@@ -148,6 +148,7 @@ func TestCancel(t *testing.T) {
 		}
 		rs, done = append(rs, r), append(done, submit(c, r))
 	}
+	eventually(t, "two calls hang", func() bool { return w.handler.hanging() == 2 })
 	for _, i := range []int{3, 1, 4} {
 		c.Cancel(rs[i], errEnough)
 		<-done[i]
@@ -163,7 +164,6 @@ func TestCancel(t *testing.T) {
 		t.Error("a queued request is done, though the cancelled one still has its credit")
 	case <-time.After(10 * time.Millisecond):
 	}
-	eventually(t, "two calls hang", func() bool { return w.handler.hanging() == 2 })
 	w.handler.release() // the late reply gives the credit back
 	<-done[0]
 	eventually(t, "the queued call hangs", func() bool { return w.handler.hanging() == 1 })

@@ -393,6 +393,7 @@ type counts struct {
 func (c *counts) Moved(p Path, n int) { c.mu.Lock(); c.moved[p] += n; c.mu.Unlock() }
 func (c *counts) Erred(f Fault)       { c.mu.Lock(); c.erred[f]++; c.mu.Unlock() }
 func (c *counts) Credits(g, _ int)    { c.mu.Lock(); c.granted = g; c.mu.Unlock() }
+
 // all is how many faults were counted.
 func (c *counts) all() (n int) {
 	c.mu.Lock()
