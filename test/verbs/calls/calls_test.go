@@ -21,8 +21,8 @@ var address = flag.String("address", "", "where an RDMA device is: `host:port`")
 
 const (
 	depth  = 16
-	calls  = 8000
-	warmUp = 2000
+	calls  = 3000
+	warmUp = 1000
 )
 
 // handler answers every call, on the receive loop or on goroutines of its own.
