@@ -30,7 +30,7 @@ demo: ## export a directory on loopback, move 256 MiB each way over RPC-over-RDM
 	@go run ./hack/demo -bin bin
 
 test: ## every test, the Linux kernel's client and server and a Kubernetes cluster included
-	@echo "All tests: about an hour on two cores, 35 minutes when the caches are warm."
+	@echo "All tests: 40 minutes on two cores, an hour and a quarter when nothing is cached yet."
 	@hack/deps test
 	$(MAKE) --no-print-directory test-quick fuzz test-kernel test-operator test-cluster
 
