@@ -142,3 +142,43 @@ func TestBackGroupsLost(t *testing.T) {
 		}
 	}
 }
+
+// TestBackRefused makes calls of the reverse direction that cannot be sent: they cost no receive, so the client may use all the credits it has.
+func TestBackRefused(t *testing.T) {
+	const credits = 4
+	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.Credits = Static(credits) })
+	c := w.dial(func(cfg *Config) { cfg.Handler, cfg.BackCredits = &testHandler{}, 5 })
+	if err := null(c, w.cpool, procNull); err != nil {
+		t.Fatal(err)
+	}
+	back := w.back()
+	for range reserve + credits {
+		var e *RequestError
+		if err := plain(back, w.pool, 5000, 1); !errors.As(err, &e) {
+			t.Errorf("a call of 5000 bytes: %v, want a RequestError", err)
+		}
+	}
+	r := &w.server.only().receives
+	r.mu.Lock()
+	extra := r.extra
+	r.mu.Unlock()
+	if extra != reserve {
+		t.Errorf("%d receives besides those for credits, want %d", extra, reserve)
+	}
+	var wg sync.WaitGroup
+	for range 2 * credits {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 5 {
+				if err := null(c, w.cpool, procNull); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	w.settled()
+	w.close(c)
+}

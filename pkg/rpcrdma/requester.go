@@ -365,23 +365,25 @@ func (o *outCall) send(asked int, first bool) {
 			err = &LostError{ended}
 		}
 	}
-	if err == nil && c.server {
+	lent := err == nil && c.server
+	if lent {
 		err = c.receives.more(1) // for its reply
 	}
 	out.mu.Lock()
-	if err == nil && o.err == nil && out.closed == nil {
+	posted := err == nil && o.err == nil && out.closed == nil
+	if posted { // its answer may come before this goroutine goes on, and o.posted say something else then
 		o.posted, o.unsent = true, true
 		out.mu.Unlock()
 		c.work.post(&o.build.send)
 		out.mu.Lock()
 	}
 	c.unuse(t)
-	o.busy--
-	if c.server && !o.posted {
+	if lent && !posted {
 		out.mu.Unlock()
 		_ = c.receives.more(-1)
 		out.mu.Lock()
 	}
+	o.busy--
 	if o.err == nil {
 		o.err = err
 	}
