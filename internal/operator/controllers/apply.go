@@ -118,18 +118,23 @@ func (a *applier) put(ctx context.Context, u, live *unstructured.Unstructured) e
 
 // refused is the error of writing an object: [report.Refused] where trying again is of use only after somebody has changed something, or where a webhook failed.
 func refused(o client.Object, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind, name := o.GetObjectKind().GroupVersionKind().Kind, client.ObjectKeyFromObject(o)
 	var answer apierrors.APIStatus
 	if errors.As(err, &answer) {
-		switch answer.Status().Code {
-		case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError:
-			return &report.Refused{Kind: o.GetObjectKind().GroupVersionKind().Kind, Name: client.ObjectKeyFromObject(o), Err: err}
+		switch s := answer.Status(); {
+		case s.Code == http.StatusInternalServerError && s.Reason != metav1.StatusReasonInternalError: // its store does not answer, which passes
+		case slices.Contains(refusals, s.Code):
+			return &report.Refused{Kind: kind, Name: name, Err: err}
 		}
 	}
-	if err != nil {
-		err = fmt.Errorf("%s %s: %w", o.GetObjectKind().GroupVersionKind().Kind, client.ObjectKeyFromObject(o), err)
-	}
-	return err
+	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
+
+// refusals are the answers that a request meets again if nobody changes anything.
+var refusals = []int32{http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError}
 
 // made tells by its labels whether an object is the one that we made. That of an export is so too if the export had another gateway then.
 func made(have, desired map[string]string) bool {
