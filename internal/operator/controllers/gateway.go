@@ -143,6 +143,11 @@ func (r *gateways) readdress(ctx context.Context, live, desired *corev1.Service)
 	if live == nil || desired.Spec.ClusterIP == "" || live.Spec.ClusterIP == desired.Spec.ClusterIP {
 		return nil
 	}
+	// The cache may still have the one that was deleted before; then the address is already its successor's.
+	var now corev1.Service
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(live), &now); err != nil || now.UID != live.UID {
+		return client.IgnoreNotFound(err)
+	}
 	placeholder := objects.Placeholder(desired)
 	if err := r.Create(ctx, placeholder, client.FieldOwner(fieldManager)); err != nil {
 		return refused(desired, err)
