@@ -182,3 +182,31 @@ func TestBackRefused(t *testing.T) {
 	w.settled()
 	w.close(c)
 }
+
+// TestBackGroupsFirst has many goroutines make the first calls of the reverse direction, each of which needs more credits than there are before an answer
+// has come.
+func TestBackGroupsFirst(t *testing.T) {
+	for range 20 {
+		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(MessageContinuation))
+		c := w.dial(func(cfg *Config) { extended(MessageContinuation)(cfg); cfg.Handler = &testHandler{} })
+		if err := null(c, w.cpool, procNull); err != nil {
+			t.Fatal(err)
+		}
+		back := w.back()
+		begin := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				<-begin
+				if err := (&move{args: []int{8000}}).do(back, w.pool); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		close(begin)
+		wg.Wait()
+		w.close(c)
+	}
+}

@@ -173,6 +173,10 @@ func (out *requester) start() {
 func (out *requester) NextXID() uint32 {
 	out.mu.Lock()
 	defer out.mu.Unlock()
+	return out.nextXID()
+}
+
+func (out *requester) nextXID() uint32 {
 	for {
 		out.xid++
 		if out.find(out.xid) == nil {
@@ -286,8 +290,8 @@ func (out *requester) pump() {
 			case group.Never:
 				if c := out.c; c.server && !out.answered && !out.probed {
 					out.probed = true
-					out.mu.Unlock()
 					out.probe()
+					out.mu.Unlock()
 					continue
 				}
 				out.dequeue(nil, o)
@@ -310,7 +314,7 @@ func (out *requester) pump() {
 }
 
 // probe makes a call that every peer answers, to learn how many credits there are: the first call of the reverse direction has one, and may need
-// more.
+// more. The requester is locked: until the call is in the queue, the one that needs more credits has nothing to wait for.
 func (out *requester) probe() {
 	r, _, err := oncrpc.NewRequest(out.c.cfg.Pool, 0, 0, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
 	if err == nil {
@@ -322,18 +326,11 @@ func (out *requester) probe() {
 		return // the call that needs more credits fails
 	}
 	r.Plan.MaxReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen
-	r.SetXID(out.NextXID())
+	r.SetXID(out.nextXID())
 	r.Done = func(r *oncrpc.Request) { r.Free() }
-	out.mu.Lock()
-	if out.closed != nil {
-		out.mu.Unlock()
-		r.Free()
-		return
-	}
 	o := out.get(r, r.XID)
 	o.queued, r.Transport = true, o
 	out.push(o)
-	out.mu.Unlock()
 }
 
 // dequeue takes o out of the queue, where it stands behind prev.
