@@ -428,10 +428,13 @@ func (o *outCall) wait(needs int) {
 	out.pump()
 }
 
-// push puts o in front of the queue.
+// push puts o in front of the queue, but behind those that have their credit: what waits for credits may wait for just these.
 func (out *requester) push(o *outCall) {
-	o.next, out.first = out.first, o
-	if out.last == nil {
+	at := &out.first
+	for *at != nil && (*at).credited {
+		at = &(*at).next
+	}
+	if o.next, *at = *at, o; o.next == nil {
 		out.last = o
 	}
 }
@@ -530,8 +533,8 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 		o.unread = false
 		if o.credited {
 			out.inFlight--
-			defer out.pump()
 		}
+		defer out.pump() // what it was in front of may have its credits
 	case o.again: // sendAgain sees to it
 	case o.busy == 0:
 		o.giveUp()

@@ -173,6 +173,45 @@ func TestWaitEnds(t *testing.T) {
 	w.close(w.c)
 }
 
+// TestWaitCancelled cancels a call that waits for credits: the one behind it goes at once, since there is a credit for that.
+func TestWaitCancelled(t *testing.T) {
+	w := newWaitWorld(t)
+	var rs []*oncrpc.Request
+	var done []chan struct{}
+	for _, n := range []int{100, 100, 5000, 100} {
+		r, ended := w.submit(n)
+		rs, done = append(rs, r), append(done, ended)
+	}
+	xids := []uint32{w.take(1), w.take(1)}
+	if n := w.waits(); n != 2 {
+		t.Fatalf("the first call waits for %d credits, want 2", n)
+	}
+	w.c.Cancel(rs[2], context.Canceled)
+	for _, xid := range append(xids, w.take(1)) {
+		w.answer(xid, 100, 3)
+	}
+	for i, r := range rs {
+		if <-done[i]; (r.Err != nil) != (i == 2) {
+			t.Errorf("call %d: %v", i, r.Err)
+		}
+		r.Free()
+	}
+	w.p.close()
+	w.close(w.c)
+}
+
+// TestWaitBehind puts calls back in front of the queue in either order: what waits for credits, and what has one, for which it may be waiting.
+func TestWaitBehind(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		out := new(requester)
+		out.push(&outCall{credited: first})
+		out.push(&outCall{credited: !first})
+		if o := out.first; !o.credited || o.next == nil || o.next.credited || out.last != o.next || o.next.next != nil {
+			t.Errorf("with the credited one pushed first %v, the queue is %+v", first, out)
+		}
+	}
+}
+
 // TestWaitUnderLoad mixes calls that only groups can carry with others, for all small limits.
 func TestWaitUnderLoad(t *testing.T) {
 	for _, credits := range []int{1, 2, 3, 5} {
