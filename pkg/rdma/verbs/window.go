@@ -122,11 +122,15 @@ func (e *endpoint) expose(mem []byte, access C.int) (rdma.Remote, error) {
 	if e.binds >= e.windows {
 		return rdma.Remote{}, fmt.Errorf("verbs: expose: %d bindings of windows have not completed, more are not possible", e.binds)
 	}
+	in := find(&e.space.arenas, mem)
+	if in == nil {
+		return rdma.Remote{}, fmt.Errorf("verbs: expose: %d bytes lie in an arena that %s does not have: it was removed", len(mem), e.dev.name)
+	}
 	w, err := e.window()
 	if err != nil {
 		return rdma.Remote{}, err
 	}
-	region := find(&e.space.arenas, mem).mr
+	region := in.mr
 	if e.dev.limits.loose_windows != 0 {
 		region, err = register(e.space.pd, addressOf(mem), uintptr(len(mem)), C.IBV_ACCESS_LOCAL_WRITE|C.IBV_ACCESS_MW_BIND)
 		if err != nil {
