@@ -179,7 +179,7 @@ func (k *control) refused(ic *inCall) bool {
 		return false
 	}
 	e := remoteError(h)
-	if w := k.wish; w != nil {
+	if w := k.wish; w != nil && w.sent {
 		k.wish, w.err = nil, e
 		c.terms.Store(c.terms2())
 		close(w.answered)

@@ -19,6 +19,7 @@ import (
 type wishFor struct {
 	size     int
 	set      []wire.Property
+	sent     bool          // the answer that is awaited is its own, not that to a message before
 	answered chan struct{} // closed then
 	err      error
 }
@@ -157,7 +158,7 @@ func (k *control) sendWish(ctx context.Context, w *wishFor, before *terms) (err 
 			return wire.AppendProperties(dst, xid, credits, wire.Call, wire.ReqProp, &wire.Properties{Set: w.set}, false)
 		})
 	}
-	if err != nil {
+	if w.sent = err == nil; !w.sent {
 		k.wish = nil
 		c.terms.Store(c.terms2())
 	}
@@ -170,7 +171,7 @@ func (k *control) respProp(ic *inCall) {
 		k.c.drop(ic, UnknownXID, "RDMA2_RESPROP to nothing that was asked")
 		return
 	}
-	if w := k.wish; w != nil {
+	if w := k.wish; w != nil && w.sent {
 		k.wish = nil
 		for i := range w.set {
 			if now, ok := ic.hdr.Props.Outcome(w.set, i); ok {

@@ -328,3 +328,52 @@ func TestReplyAfterShrink(t *testing.T) {
 	p.close()
 	w.close(c)
 }
+
+// TestWishBehindFence lets the answer to another message come when a wish is about to be sent, and waits for a message that is being made: it is
+// not taken for the answer to the wish.
+func TestWishBehindFence(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		w := newWaitWorld(t)
+		r, done := w.submit(5000)
+		xid := w.take(2)
+		w.p.send(words(xid, 2, 3, 5, 1, 6, 12, 0, 9, 0)) // a reply of more messages than it may have is reported
+		if h := w.p.parse2(w.p.get().b); h.Operation != wire.ReptErr {
+			t.Fatalf("answer %+v", h)
+		}
+		fence := w.p.parse2(w.p.get().b)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		conn := w.c.conn
+		made := conn.use()
+		asked := make(chan int)
+		go func() {
+			n, err := w.c.AskReceiveSize(ctx, 2048)
+			if err != nil {
+				t.Error(err)
+			}
+			asked <- n
+		}()
+		eventually(t, "a wish", func() bool { return conn.terms.Load() != made })
+		if refused {
+			w.p.send(words(uint32(fence.XID), 2, 3, 4, 2))
+		} else {
+			w.p.send(words(uint32(fence.XID), 2, 3, 8, 0, 0, 0))
+		}
+		w.answer(xid, 5000, 3) // by other means
+		if <-done; r.Err != nil {
+			t.Error(r.Err)
+		}
+		r.Free()
+		conn.unuse(made)
+		wish := w.p.parse2(w.p.get().b)
+		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0)) // done
+		if n := <-asked; n != 2048 {
+			t.Errorf("the peer's receives have %d bytes, want 2048", n)
+		}
+		if n := w.c.Negotiated().InlineCall; n != 2048 {
+			t.Errorf("messages of %d bytes, want 2048", n)
+		}
+		cancel()
+		w.p.close()
+		w.close(w.c)
+	}
+}
