@@ -56,8 +56,11 @@ func TestReasons(t *testing.T) {
 	edit := func(t *testing.T, ns string) {
 		x := newExport(ns, "data", "fast")
 		eventually(t, "the export is ready", isReady(x))
-		x.Spec.Transport.Credits.Max = 64
-		must(t, kube.Update(t.Context(), x))
+		eventually(t, "the export is changed", func() error { // its status may be written meanwhile
+			must(t, kube.Get(t.Context(), client.ObjectKeyFromObject(x), x))
+			x.Spec.Transport.Credits.Max = 64
+			return kube.Update(t.Context(), x)
+		})
 	}
 	for _, c := range []conditionCase{
 		{name: "a backend that is not allowed", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonBackendNotAllowed, words: "allows no export of 127.0.0.1:/",

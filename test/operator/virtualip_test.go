@@ -92,9 +92,12 @@ func TestVirtualIP(t *testing.T) {
 	eventually(t, "alerts are raised", func() error { return kube.Get(ctx, client.ObjectKeyFromObject(rule), rule) })
 	must(t, kube.Delete(ctx, rule))
 	eventually(t, "alerts are raised again", func() error { return kube.Get(ctx, client.ObjectKeyFromObject(rule), rule) })
-	gw.Spec.Monitoring = v1alpha1.Monitoring{ServiceMonitor: true}
-	gw.Spec.Replicas = new(int32(1))
-	must(t, kube.Update(ctx, gw))
+	eventually(t, "the gateway is changed", func() error { // its status may be written meanwhile
+		must(t, kube.Get(ctx, client.ObjectKeyFromObject(gw), gw))
+		gw.Spec.Monitoring = v1alpha1.Monitoring{ServiceMonitor: true}
+		gw.Spec.Replicas = new(int32(1))
+		return kube.Update(ctx, gw)
+	})
 	eventually(t, "no alerts are raised", gone(rule))
 	eventually(t, "a Lease is left over", gone(object("coordination.k8s.io/v1", "Lease", ns, "fast-vip-1")))
 	must(t, kube.Get(ctx, client.ObjectKeyFromObject(monitor), monitor))
