@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
@@ -123,7 +124,9 @@ func (k *control) ask(ctx context.Context, size int) (int, error) {
 		return 0, errors.New("rpcrdma: the peer's receives do not change, or another wish is outstanding")
 	}
 	k.wish = w
-	before := c.terms.Swap(c.terms2())
+	t := c.terms2()
+	t.users = new(atomic.Int32)
+	before := c.terms.Swap(t)
 	c.loop.Unlock()
 	if err := k.sendWish(ctx, w, before); err != nil {
 		return 0, err

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
@@ -327,6 +328,35 @@ func TestReplyAfterShrink(t *testing.T) {
 	}
 	p.close()
 	w.close(c)
+}
+
+// TestWishBehindOlder lets a wish wait for a message that is being made since before the peer's last news.
+func TestWishBehindOlder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaitWorld(t)
+		conn := w.c.conn
+		made := conn.use()
+		w.p.send(words(5, 2, 3, 9, 1, 1, 4, 3000))
+		synctest.Wait()
+		if n := w.c.Negotiated().Remote.ReceiveSize; n != 3000 {
+			t.Fatalf("the peer's receives have %d bytes, want 3000", n)
+		}
+		asked := make(chan error)
+		go func() {
+			_, err := w.c.AskReceiveSize(context.Background(), 2048)
+			asked <- err
+		}()
+		synctest.Wait()
+		w.p.none()
+		conn.unuse(made)
+		wish := w.p.parse2(w.p.get().b)
+		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+		w.p.close()
+		w.close(w.c)
+	})
 }
 
 // TestWishBehindFence lets the answer to another message come when a wish is about to be sent, and waits for a message that is being made: it is

@@ -147,7 +147,7 @@ type terms struct {
 	// receive is how long the part of our receives for headers and payload is, as far as the peer knows.
 	receive int
 
-	users atomic.Int32 // messages that are being made by these terms
+	users *atomic.Int32 // messages that are being made by these terms, or by others since the last wish for another size of receives
 }
 
 // use returns the terms for a message that is about to be made. When that is posted, unuse follows.
@@ -161,9 +161,9 @@ func (c *Conn) use() *terms {
 	}
 }
 
-// unuse tells who waits for it that terms which hold no more are not used any more.
+// unuse tells who waits for it that the terms of before a wish are not used any more.
 func (c *Conn) unuse(t *terms) {
-	if t.users.Add(-1) == 0 && c.terms.Load() != t {
+	if t.users.Add(-1) == 0 && c.terms.Load().users != t.users {
 		select {
 		case c.control.quiet <- struct{}{}:
 		default:
@@ -175,6 +175,7 @@ func (c *Conn) unuse(t *terms) {
 func (c *Conn) terms1(version int) *terms {
 	own := c.privateData()
 	return &terms{
+		users:      new(atomic.Int32),
 		version:    version,
 		sendLimit:  min(own.SendSize, c.peer.ReceiveSize),
 		recvLimit:  min(own.ReceiveSize, c.peer.SendSize),
@@ -187,6 +188,7 @@ func (c *Conn) terms1(version int) *terms {
 func (c *Conn) terms2() *terms {
 	peer := &c.control.values
 	t := &terms{
+		users:      c.terms.Load().users,
 		version:    wire.Version2,
 		sendLimit:  min(c.privateData().SendSize, int(peer.ReceiveSize())),
 		recvLimit:  c.control.size(),
