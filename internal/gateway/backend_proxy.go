@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"net"
 	"reflect"
 	"strconv"
@@ -55,7 +56,7 @@ func settingsOf(x *config.Export) (s settings) {
 	}
 	s.server.Versions = nil
 	if r := x.Backend.RDMA; r != nil {
-		s.provider, s.device = r.Provider, r.Device
+		s.provider, s.device = cmp.Or(r.Provider, config.IWARP), r.Device
 		// What costs memory is for those who asked for it.
 		s.extensions = rpcrdma.TransportProperties | extensions(&x.Transport)
 	}

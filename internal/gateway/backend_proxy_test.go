@@ -16,6 +16,9 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rdma/iwarp"
+	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
 // inFrontOf is a backend that is another gateway's export.
@@ -89,6 +92,34 @@ func TestRemoteBackend(t *testing.T) {
 	}
 	if _, err := through.GetAttr(ctx, direct.root); !errors.Is(err, nfs3.ErrBadHandle) {
 		t.Errorf("a handle of the server's own is answered with %v, want %v", err, nfs3.ErrBadHandle)
+	}
+}
+
+// TestRemoteByVerbs: a backend goes by the adapter that is named, and by software iWARP if none is; to name that changes nothing.
+func TestRemoteByVerbs(t *testing.T) {
+	far := newRig(t)
+	far.start(far.yaml(exportYAML{name: "far"}))
+	near := newRig(t)
+	var devices []string
+	near.verbs = func(cfg verbs.Config) (rdma.Provider, error) {
+		devices = append(devices, cfg.Device)
+		return iwarp.New(iwarp.Config{}) // what carries the connections does not matter here
+	}
+	by := func(provider string) string {
+		backend := strings.Replace(inFrontOf(t, config.RDMA, far.address("far", config.RDMA)), "versions:", provider+"versions:", 1)
+		return near.yaml(exportYAML{name: "rdma", backend: backend})
+	}
+	near.start(by("provider: verbs, device: mlx5_4, "))
+	near.connect("rdma", config.TCP).works()
+	if !slices.Equal(devices, []string{"mlx5_4"}) {
+		t.Errorf("providers of the devices %q were opened", devices)
+	}
+	near.apply(by(""))
+	c := near.connect("rdma", config.TCP)
+	near.apply(by("provider: iwarp, "))
+	c.works()
+	if len(devices) != 1 {
+		t.Errorf("software iWARP opened providers of the devices %q", devices)
 	}
 }
 
