@@ -25,6 +25,7 @@ type workQueue struct {
 
 	mu          sync.Mutex
 	first, last *batch
+	draining    bool // somebody posts what waits, one after the other
 	closed      bool
 }
 
@@ -87,13 +88,14 @@ func (q *workQueue) done(n int) {
 }
 
 func (q *workQueue) drain() {
-	for {
-		q.mu.Lock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.draining {
+		return // who does will see the room that there is now
+	}
+	q.draining = true
+	for q.first != nil && q.take(q.first) {
 		b := q.first
-		if b == nil || !q.take(b) {
-			q.mu.Unlock()
-			return
-		}
 		if q.first = b.next; q.first == nil {
 			q.last = nil
 		}
@@ -101,7 +103,9 @@ func (q *workQueue) drain() {
 		q.mu.Unlock()
 		q.submit(b)
 		q.waiting.Add(-1) // until now nothing goes past it
+		q.mu.Lock()
 	}
+	q.draining = false
 }
 
 // submit hands a batch to the provider. Whom it belongs to may be done with it when this returns.

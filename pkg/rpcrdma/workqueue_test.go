@@ -2,11 +2,14 @@ package rpcrdma
 
 import (
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 )
 
@@ -106,4 +109,49 @@ func TestWorkQueueClosed(t *testing.T) {
 		t.Errorf("a request after Close: %v", err)
 	}
 	w.close()
+}
+
+// slowEndpoint takes its first batch only when it may.
+type slowEndpoint struct {
+	rdma.Endpoint
+	begun, may chan struct{}
+	taken      atomic.Bool
+	mu         sync.Mutex
+	posted     []uint64
+}
+
+func (e *slowEndpoint) Post(wrs []rdma.WorkRequest) error {
+	if !e.taken.Swap(true) {
+		close(e.begun)
+		<-e.may
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.posted = append(e.posted, wrs[0].ID)
+	return nil
+}
+
+// TestWorkQueueOrder has room come for one batch while another goroutine is about to post the one before it.
+func TestWorkQueueOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ep := &slowEndpoint{begun: make(chan struct{}), may: make(chan struct{})}
+		var q workQueue
+		q.init(&Conn{ep: ep}, 8)
+		q.room.Store(0)
+		for id := range uint64(4) {
+			q.post(&batch{wrs: []rdma.WorkRequest{{ID: id}}})
+		}
+		go q.done(1)
+		<-ep.begun
+		go q.done(2)
+		synctest.Wait() // that goroutine can do no more
+		go q.post(&batch{wrs: []rdma.WorkRequest{{ID: 4}}})
+		synctest.Wait()
+		close(ep.may)
+		synctest.Wait()
+		q.done(2)
+		if !slices.Equal(ep.posted, []uint64{0, 1, 2, 3, 4}) || q.waiting.Load() != 0 || q.room.Load() != 0 {
+			t.Errorf("posted %d, %d wait, room for %d", ep.posted, q.waiting.Load(), q.room.Load())
+		}
+	})
 }
