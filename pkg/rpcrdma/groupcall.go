@@ -36,10 +36,10 @@ func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
 	case err != nil:
 	case !out.take(n - o.credits):
 		b.short = n
-	case !c.receives.reserve(replies):
-		out.take(o.credits - n)
-	default:
-		o.credits, o.reserved, b.grouped = n, replies, true
+	default: // what it has besides one goes back if there are no receives
+		if o.credits = n; c.receives.reserve(replies) {
+			o.reserved, b.grouped = replies, true
+		}
 	}
 	if !b.grouped {
 		b.undirect()

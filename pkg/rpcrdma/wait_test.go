@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -27,11 +28,14 @@ type waitWorld struct {
 	p *rawPeer
 }
 
-func newWaitWorld(t *testing.T) *waitWorld {
+func newWaitWorld(t *testing.T, changes ...func(*Config)) *waitWorld {
 	t.Helper()
 	c, p, w, err := dial2(t, func(cfg *Config) {
 		extended(MessageContinuation)(cfg)
 		noReads(cfg)
+		for _, change := range changes {
+			change(cfg)
+		}
 	}, func(h *wire.Header) []byte {
 		return words(uint32(h.XID), 2, 3, 6, 4, 1, 4, 4096, 3, 4, 5, 5, 4, 4, 6, 4, 4, 0)
 	})
@@ -198,6 +202,51 @@ func TestWaitCancelled(t *testing.T) {
 	}
 	w.p.close()
 	w.close(w.c)
+}
+
+// TestGroupWithoutReceives makes a call that only a group can carry, and that has its credits, while there is no memory for the receives of its reply: it
+// fails, and keeps no credit.
+func TestGroupWithoutReceives(t *testing.T) {
+	pool := bufpool.New(24 << 20)
+	w := newWaitWorld(t, func(cfg *Config) { cfg.Pool = pool })
+	others := w.cpool
+	w.cpool = pool // where calls are made
+	first, firstDone := w.submit(100)
+	w.answer(w.take(1), 100, 3)
+	<-firstDone
+	first.Free()
+	dry, err := (&move{args: []int{5000}}).build(w.cpool)
+	if err == nil {
+		err = dry.Seal()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := drain(w.cpool, defaultInline)
+	<-submit(w.c, dry)
+	var e *RequestError
+	if !errors.As(dry.Err, &e) {
+		t.Errorf("without memory: %v, want a RequestError", dry.Err)
+	}
+	dry.Free()
+	eventually(t, "no credit is in use", func() bool {
+		w.c.conn.out.mu.Lock()
+		defer w.c.conn.out.mu.Unlock()
+		return w.c.conn.out.inFlight == 0
+	})
+	releaseEach(taken)
+	r, done := w.submit(5000)
+	w.answer(w.take(2), 5000, 3)
+	if <-done; r.Err != nil {
+		t.Error(r.Err)
+	}
+	r.Free()
+	w.p.close()
+	w.cpool = others
+	w.close(w.c)
+	if n := pool.Stats().Bufs; n != 0 {
+		t.Errorf("%d buffers remain", n)
+	}
 }
 
 // TestWaitBehind puts calls back in front of the queue in either order: what waits for credits, and what has one, for which it may be waiting.
