@@ -210,3 +210,21 @@ func TestBackGroupsFirst(t *testing.T) {
 		w.close(c)
 	}
 }
+
+// TestBackEnded makes a call of the reverse direction on a connection that has ended, which the requester has not been told yet.
+func TestBackEnded(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{}, nil)
+	c := w.dial(func(cfg *Config) { cfg.Handler = &testHandler{} })
+	if err := null(c, w.cpool, procNull); err != nil {
+		t.Fatal(err)
+	}
+	conn := w.server.only()
+	conn.loop.Lock()
+	_ = conn.ep.Close()
+	var lost *LostError
+	if err := null(w.back(), w.pool, procNull); !errors.As(err, &lost) {
+		t.Errorf("got %v, want a LostError", err)
+	}
+	conn.loop.Unlock()
+	w.close(c)
+}

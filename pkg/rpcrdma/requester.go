@@ -357,14 +357,14 @@ func (o *outCall) send(asked int, first bool) {
 		o.wait(short.needs)
 		return
 	}
+	lent := err == nil && c.server
+	if lent {
+		err = c.receives.more(1) // for its reply
+	}
 	if err != nil {
 		if ended := c.ep.Post(nil); ended != nil { // that is why
 			err = &LostError{ended}
 		}
-	}
-	lent := err == nil && c.server
-	if lent {
-		err = c.receives.more(1) // for its reply
 	}
 	out.mu.Lock()
 	posted := err == nil && o.err == nil && out.closed == nil
