@@ -100,9 +100,9 @@ func TestRemoteByVerbs(t *testing.T) {
 	far := newRig(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
 	near := newRig(t)
-	var devices []string
+	devices := make(chan string, 10) // of the providers that were opened
 	near.verbs = func(cfg verbs.Config) (rdma.Provider, error) {
-		devices = append(devices, cfg.Device)
+		devices <- cfg.Device
 		return iwarp.New(iwarp.Config{}) // what carries the connections does not matter here
 	}
 	by := func(provider string) string {
@@ -111,15 +111,15 @@ func TestRemoteByVerbs(t *testing.T) {
 	}
 	near.start(by("provider: verbs, device: mlx5_4, "))
 	near.connect("rdma", config.TCP).works()
-	if !slices.Equal(devices, []string{"mlx5_4"}) {
-		t.Errorf("providers of the devices %q were opened", devices)
+	if d := <-devices; d != "mlx5_4" {
+		t.Errorf("a provider of the device %q was opened", d)
 	}
 	near.apply(by(""))
 	c := near.connect("rdma", config.TCP)
 	near.apply(by("provider: iwarp, "))
 	c.works()
-	if len(devices) != 1 {
-		t.Errorf("software iWARP opened providers of the devices %q", devices)
+	if len(devices) != 0 {
+		t.Errorf("another provider was opened, of the device %q", <-devices)
 	}
 }
 
