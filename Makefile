@@ -34,9 +34,10 @@ test: ## every test, the Linux kernel's client and server and a Kubernetes clust
 	@hack/deps test
 	$(MAKE) --no-print-directory test-quick fuzz test-kernel test-operator test-cluster
 
-test-quick: build ## the inner loop: unit tests with the race detector
+test-quick: build ## the inner loop: unit tests with the race detector, and the libraries' without it, which holds their budgets of allocations
 	@hack/deps test verbs
 	$(race) ./...
+	go test ./pkg/...
 
 fuzz: ## each fuzz target for FUZZTIME (5s)
 	@hack/fuzz $(FUZZTIME)
