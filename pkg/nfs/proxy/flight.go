@@ -37,11 +37,12 @@ func (f *flight) begin() {
 func (f *flight) decide() {
 	r := &f.req
 	r.Reset()
+	roots := f.s.export.Roots.Load()
 	verdict, err := f.rw.Args(&f.s.export, &f.caller, f.call, &r.Call, &r.Plan)
 	switch {
 	case errors.Is(err, rewrite.ErrNoRoot):
 		r.Call.Release()
-		f.s.roots.await(f)
+		f.s.roots.await(f, roots)
 	case err != nil:
 		f.fail("a call cannot be forwarded", err)
 	case verdict == rewrite.Answered:

@@ -92,8 +92,8 @@ func (r *finder) run() {
 	}
 }
 
-// await keeps a call until the roots are found.
-func (r *finder) await(f *flight) {
+// await keeps a call until roots are found that are not those which it lacked one of: that of one version may be found, and that of another not.
+func (r *finder) await(f *flight, lacking *rewrite.Roots) {
 	r.mu.Lock()
 	if !r.closed {
 		f.next = nil
@@ -109,11 +109,11 @@ func (r *finder) await(f *flight) {
 	switch {
 	case closed:
 		f.fail("a call cannot be forwarded", upstream.ErrClosed)
-	case r.s.export.Roots.Load() != nil: // found just now
+	case r.s.export.Roots.Load() != lacking: // found just now
 		r.release()
-	default:
+	case lacking == nil:
 		r.look()
-	}
+	} // else run is trying again anyway
 }
 
 // release sends the calls that wait on their way.
