@@ -161,6 +161,42 @@ func TestBackendRestarts(t *testing.T) {
 	}
 }
 
+// TestOneRoot: while the backend tells its root to version 4 and not to version 3, calls that need the latter wait for it.
+func TestOneRoot(t *testing.T) {
+	b := newFake(t)
+	b.shut = true
+	s := serve(t, "127.0.9.1:0", pool(t), b)
+	t.Cleanup(func() { b.drop(); s.stop() })
+	f := newFront(t, "tcp", s.address, func(c *proxy.Config) { c.Minor[1] = true })
+	c := f.dial(t, "tcp", nil)
+	session, err := nfs4test.NewSession(t.Context(), c, 1, "owner", 1, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() {
+		if _, err := session.Next(t.Context(), 0, op(layout.OpPutRootFH), op(layout.OpGetFH)); err != nil {
+			t.Error(err)
+		}
+	}
+	next() // the root of version 4 is known
+	waiting := make(chan []byte)
+	go func() { waiting <- mnt(t, c, "/") }()
+	for range 100 {
+		next()
+		select {
+		case <-waiting:
+			t.Fatal("a root was told that nobody knows")
+		default:
+		}
+	}
+	b.mu.Lock()
+	b.shut = false
+	b.mu.Unlock()
+	if got, want := <-waiting, f.seal.Append(nil, b.root, seal.Max3); !bytes.Equal(got, want) {
+		t.Errorf("MNT: handle %x, must be %x", got, want)
+	}
+}
+
 // TestRootChanges: after the backend was away its root has another handle, which is found.
 func TestRootChanges(t *testing.T) {
 	b, s, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })

@@ -39,6 +39,7 @@ type fake struct {
 
 	mu   sync.Mutex
 	root []byte                  // of both versions
+	shut bool                    // nothing may be mounted
 	hold func(*oncrpc.Call) bool // which calls go to held instead of being answered
 	xids map[uint32]int          // of WRITEs, and how often each came
 }
@@ -90,12 +91,14 @@ func (f *fake) ServeRPC(c *oncrpc.Call) {
 // answer answers a call, which may have been held.
 func (f *fake) answer(c *oncrpc.Call) {
 	f.mu.Lock()
-	root := f.root
+	root, shut := f.root, f.shut
 	f.mu.Unlock()
 	dir := fields(2, 0o755, 2, 0, 0, uint64(4096), uint64(4096), 0, 0, uint64(1), uint64(rootID), 0, 0, 0, 0, 0, 0)
 	var results raw
 	switch {
 	case c.Procedure == 0:
+	case c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt && shut:
+		results = fields(int(nfs3.ErrAcces))
 	case c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt:
 		results = fields(0, root, 1, oncrpc.AuthSys)
 	case c.Program == nfs3.Program && c.Version == 3:
