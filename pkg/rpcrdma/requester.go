@@ -9,8 +9,6 @@ import (
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
-	"sluice.dev/sluice/pkg/rpcrdma/group"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // requester is the role that makes calls; it is the oncrpc.Requester of the connection.
@@ -92,56 +90,6 @@ type region struct {
 	handle uint32
 	gone   bool // invalidated, or about to be
 }
-
-// ErrClosed is the error of requests when Close ended the connection.
-var ErrClosed = errors.New("rpcrdma: connection closed")
-
-// LostError is the error of requests that were outstanding when the connection ended. They may have been executed.
-type LostError struct{ Cause error }
-
-func (e *LostError) Error() string { return fmt.Sprintf("rpcrdma: connection lost: %v", e.Cause) }
-func (e *LostError) Unwrap() error { return e.Cause }
-
-// RemoteError is the error of a request that the peer answered with RDMA_ERROR. It is final: sending it again does not help, or was tried.
-type RemoteError struct {
-	// Version is that of the message. It says what Code means.
-	Version   uint32
-	Code      wire.ErrorCode
-	Low, High uint32 // with ERR_VERS, the versions that the peer has
-
-	// Max, Index and Needed are what version 2 says besides; see wire.Fault2.
-	Max, Index, Needed uint32
-}
-
-func (e *RemoteError) Error() string {
-	name := e.Code.Name(e.Version)
-	switch {
-	case e.Code == wire.ErrVers:
-		return fmt.Sprintf("rpcrdma: the peer answered ERR_VERS, it has versions %d to %d", e.Low, e.High)
-	case e.Version != wire.Version2:
-	case e.Code == wire.ReadChunks, e.Code == wire.WriteChunks, e.Code == wire.Segments:
-		return fmt.Sprintf("rpcrdma: the peer answered %s, it takes %d at most", name, e.Max)
-	case e.Code == wire.WriteResource:
-		return fmt.Sprintf("rpcrdma: the peer answered %s, it needs %d bytes in Write chunk %d", name, e.Needed, e.Index)
-	case e.Code == wire.ReplyResource:
-		return fmt.Sprintf("rpcrdma: the peer answered %s, it needs %d bytes for the reply", name, e.Needed)
-	}
-	return "rpcrdma: the peer answered " + name
-}
-
-func remoteError(h *wire.Header) *RemoteError {
-	return &RemoteError{Version: h.Version, Code: h.Code, Low: h.Low, High: h.High, Max: h.Max, Index: h.Index, Needed: h.Needed}
-}
-
-// ReplyError is the error of a request whose reply does not fit it.
-type ReplyError struct{ Reason string }
-
-func (e *ReplyError) Error() string { return "rpcrdma: bad reply: " + e.Reason }
-
-// RequestError is the error of a request that cannot be sent.
-type RequestError struct{ Reason string }
-
-func (e *RequestError) Error() string { return "rpcrdma: request cannot be sent: " + e.Reason }
 
 func (out *requester) init(c *Conn) {
 	out.c = c
@@ -271,81 +219,6 @@ func (out *requester) Submit(r *oncrpc.Request) {
 	out.pump()
 }
 
-// pump sends what waits, as far as there are credits.
-func (out *requester) pump() {
-	for {
-		out.mu.Lock()
-		o := out.first
-		if o == nil || !out.open.Load() || out.closed != nil {
-			out.mu.Unlock()
-			return
-		}
-		asked := out.asked()
-		if !o.credited {
-			need := max(1, o.needs)
-			switch (group.Window{Granted: max(1, min(out.granted, asked)), InFlight: out.inFlight}).Way(need, false) {
-			case group.Now:
-				out.inFlight += need
-				o.credits = need
-			case group.Never:
-				if c := out.c; c.server && !out.answered && !out.probed {
-					out.probed = true
-					out.probe()
-					out.mu.Unlock()
-					continue
-				}
-				out.dequeue(nil, o)
-				out.unlink(o)
-				o.unread = false
-				o.err = &RequestError{fmt.Sprintf("it needs %d credits, %d are granted, and it cannot go by chunks", need, out.granted)}
-				o.complete()
-				continue
-			default:
-				out.mu.Unlock()
-				return
-			}
-		}
-		out.dequeue(nil, o)
-		o.busy++
-		answered := out.answered
-		out.mu.Unlock()
-		o.send(asked, !answered)
-	}
-}
-
-// probe makes a call that every peer answers, to learn how many credits there are: the first call of the reverse direction has one, and may need
-// more. The requester is locked: until the call is in the queue, the one that needs more credits has nothing to wait for.
-func (out *requester) probe() {
-	r, _, err := oncrpc.NewRequest(out.c.cfg.Pool, 0, 0, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
-	if err == nil {
-		if err = r.Seal(); err != nil {
-			r.Free()
-		}
-	}
-	if err != nil {
-		return // the call that needs more credits fails
-	}
-	r.Plan.MaxReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen
-	r.SetXID(out.nextXID())
-	r.Done = func(r *oncrpc.Request) { r.Free() }
-	o := out.get(r, r.XID)
-	o.queued, r.Transport = true, o
-	out.push(o)
-}
-
-// dequeue takes o out of the queue, where it stands behind prev.
-func (out *requester) dequeue(prev, o *outCall) {
-	if prev == nil {
-		out.first = o.next
-	} else {
-		prev.next = o.next
-	}
-	if out.last == o {
-		out.last = prev
-	}
-	o.next, o.queued = nil, false
-}
-
 // send builds and posts a call. The first one on a connection is small (RFC 8166 section 3.3.3).
 func (o *outCall) send(asked int, first bool) {
 	c, out := o.c, &o.c.out
@@ -398,44 +271,6 @@ func (o *outCall) send(asked int, first bool) {
 	o.complete()
 	if unreserved > 0 {
 		_ = c.receives.done(unreserved, 0)
-	}
-}
-
-// wait puts a call back in front of the queue, until it can have all the credits that its group needs. It has none meanwhile, and nothing is exposed for it.
-func (o *outCall) wait(needs int) {
-	out := &o.c.out
-	o.build.release()
-	out.mu.Lock()
-	out.inFlight -= o.credits
-	o.credits, o.credited, o.needs = 1, false, needs
-	o.busy--
-	if o.err == nil {
-		o.err = out.closed
-	}
-	if o.err != nil { // cancelled meanwhile, or the connection has ended
-		if o.unread {
-			o.unread = false
-			if out.closed == nil {
-				out.unlink(o)
-			}
-		}
-		o.complete()
-	} else {
-		o.queued = true
-		out.push(o)
-		out.mu.Unlock()
-	}
-	out.pump()
-}
-
-// push puts o in front of the queue, but behind those that have their credit: what waits for credits may wait for just these.
-func (out *requester) push(o *outCall) {
-	at := &out.first
-	for *at != nil && (*at).credited {
-		at = &(*at).next
-	}
-	if o.next, *at = *at, o; o.next == nil {
-		out.last = o
 	}
 }
 

@@ -29,7 +29,7 @@ func Start(flags ...string) (cfg *rest.Config, stop func() error, err error) {
 			return nil, nil, err
 		}
 	}
-	log.SetLogger(logr.Discard()) // controller-runtime complains without one
+	log.SetLogger(logr.Discard())                                                                         // controller-runtime complains without one
 	env := &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: 2 * time.Minute} // a busy machine needs more than the usual 20 s
 	for _, f := range flags {
 		name, value, _ := strings.Cut(f, "=")

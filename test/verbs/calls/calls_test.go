@@ -52,7 +52,8 @@ func (o observer) ConnOpened(c *rpcrdma.Conn)          { o.opened <- c }
 func (observer) ConnClosed(*rpcrdma.Conn, error)       {}
 func (observer) ConnRefused(a netip.AddrPort, _ error) {}
 
-// TestCalls: with 16 calls under way the responder crosses into C at most every other call, and neither end allocates.
+// TestCalls: with 16 calls under way the responder crosses into C at most every other call where its receive loop answers, and at most once for a call where
+// workers do; neither end allocates.
 func TestCalls(t *testing.T) {
 	if *address == "" {
 		t.Skip("no -address: the test runs in the guest, by make test-verbs")

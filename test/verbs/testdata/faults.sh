@@ -67,7 +67,7 @@ says() { status >/run/status; grep "\"state\": \"$1\"" /run/status; }
 
 removed() {
   local begun=$EPOCHREALTIME
-  timeout 20 rdma link delete "${device}0"  # the kernel's own client and server have to let go of it too; 5 s are enough on a machine with nothing else to do
+  timeout 5 rdma link delete "${device}0"   # the kernel's own client and server have to let go of it too
   say "rdma link delete: $(((${EPOCHREALTIME/./} - ${begun/./}) / 1000)) ms"
   until_ok 30 listening 3
   status | grep -A 3 '"provider": "verbs"'

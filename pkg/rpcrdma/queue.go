@@ -1,0 +1,121 @@
+package rpcrdma
+
+import (
+	"fmt"
+
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma/group"
+)
+
+// pump sends what waits, as far as there are credits.
+func (out *requester) pump() {
+	for {
+		out.mu.Lock()
+		o := out.first
+		if o == nil || !out.open.Load() || out.closed != nil {
+			out.mu.Unlock()
+			return
+		}
+		asked := out.asked()
+		if !o.credited {
+			need := max(1, o.needs)
+			switch (group.Window{Granted: max(1, min(out.granted, asked)), InFlight: out.inFlight}).Way(need, false) {
+			case group.Now:
+				out.inFlight += need
+				o.credits = need
+			case group.Never:
+				if c := out.c; c.server && !out.answered && !out.probed {
+					out.probed = true
+					out.probe()
+					out.mu.Unlock()
+					continue
+				}
+				out.dequeue(nil, o)
+				out.unlink(o)
+				o.unread = false
+				o.err = &RequestError{fmt.Sprintf("it needs %d credits, %d are granted, and it cannot go by chunks", need, out.granted)}
+				o.complete()
+				continue
+			default:
+				out.mu.Unlock()
+				return
+			}
+		}
+		out.dequeue(nil, o)
+		o.busy++
+		answered := out.answered
+		out.mu.Unlock()
+		o.send(asked, !answered)
+	}
+}
+
+// probe makes a call that every peer answers, to learn how many credits there are: the first call of the reverse direction has one, and may need
+// more. The requester is locked: until the call is in the queue, the one that needs more credits has nothing to wait for.
+func (out *requester) probe() {
+	r, _, err := oncrpc.NewRequest(out.c.cfg.Pool, 0, 0, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
+	if err == nil {
+		if err = r.Seal(); err != nil {
+			r.Free()
+		}
+	}
+	if err != nil {
+		return // the call that needs more credits fails
+	}
+	r.Plan.MaxReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen
+	r.SetXID(out.nextXID())
+	r.Done = func(r *oncrpc.Request) { r.Free() }
+	o := out.get(r, r.XID)
+	o.queued, r.Transport = true, o
+	out.push(o)
+}
+
+// dequeue takes o out of the queue, where it stands behind prev.
+func (out *requester) dequeue(prev, o *outCall) {
+	if prev == nil {
+		out.first = o.next
+	} else {
+		prev.next = o.next
+	}
+	if out.last == o {
+		out.last = prev
+	}
+	o.next, o.queued = nil, false
+}
+
+// wait puts a call back in front of the queue, until it can have all the credits that its group needs. It has none meanwhile, and nothing is exposed for it.
+func (o *outCall) wait(needs int) {
+	out := &o.c.out
+	o.build.release()
+	out.mu.Lock()
+	out.inFlight -= o.credits
+	o.credits, o.credited, o.needs = 1, false, needs
+	o.busy--
+	if o.err == nil {
+		o.err = out.closed
+	}
+	if o.err != nil { // cancelled meanwhile, or the connection has ended
+		if o.unread {
+			o.unread = false
+			if out.closed == nil {
+				out.unlink(o)
+			}
+		}
+		o.complete()
+	} else {
+		o.queued = true
+		out.push(o)
+		out.mu.Unlock()
+	}
+	out.pump()
+}
+
+// push puts o in front of the queue, but behind those that have their credit: what waits for credits may wait for just these.
+func (out *requester) push(o *outCall) {
+	at := &out.first
+	for *at != nil && (*at).credited {
+		at = &(*at).next
+	}
+	if o.next, *at = *at, o; o.next == nil {
+		out.last = o
+	}
+}
