@@ -309,9 +309,12 @@ func TestInvalidatedWhileRead(t *testing.T) {
 	}
 	p.write(p.fpdus(requests...))
 	first := p.next() // the responses have begun
+	// All in one post: after the first of them the Terminate may be out, and the connection closed, at any time.
+	var invalidate []rdma.WorkRequest
 	for i, r := range regions {
-		e.post(t, rdma.WorkRequest{ID: uint64(100 + i), Op: rdma.LocalInvalidate, Invalidate: r.Handle})
+		invalidate = append(invalidate, rdma.WorkRequest{ID: uint64(100 + i), Op: rdma.LocalInvalidate, Invalidate: r.Handle})
 	}
+	e.post(t, invalidate...)
 	got := len(first) - taggedLen
 	last := first
 	for {
