@@ -29,7 +29,7 @@ type Node struct {
 
 	// change is held around what changes the object, so that the attributes before and after belong to that alone.
 	change sync.Mutex
-	// listing guards the position of a directory's reader.
+	// listing guards the position of a directory's reader, as long as the node is in use.
 	listing  sync.Mutex
 	position int64
 

@@ -235,6 +235,7 @@ func (s *shard) closeIdle(fs *FS, n *Node) {
 	r, w := int32(-1), int32(-1)
 	if n.refs.Load() == 0 && !n.dead.Load() && !n.dirty() {
 		r, w = n.reader.Swap(-1), n.writer.Swap(-1)
+		n.position = -1 // the next reader stands elsewhere
 	}
 	s.mu.Unlock()
 	for _, fd := range [...]int32{r, w} {
