@@ -19,6 +19,7 @@ type listing struct {
 	dir      *vfs.Node
 	writer   nfs3.ListWriter
 	plus     bool
+	search   bool // the caller may search the directory, as it takes to reach what the names stand for
 	entry    nfs3.EntryPlus
 	handle   vfs.Handle
 	stat     vfs.Stat
@@ -92,13 +93,14 @@ func (l *listing) check(cookie uint64, verf nfs3.Verifier) nfs3.Status {
 	if !l.dir.IsDir() {
 		return nfs3.ErrNotDir
 	}
-	may, err := o.s.fs.PermitSlow(l.dir, &o.stat, &o.cred, vfs.MayRead)
+	may, err := o.s.fs.PermitSlow(l.dir, &o.stat, &o.cred, vfs.MayRead|vfs.MayExec)
 	switch {
 	case err != nil:
 		return status(err)
-	case may == 0:
+	case may&vfs.MayRead == 0:
 		return nfs3.ErrAcces
 	}
+	l.search = may&vfs.MayExec != 0
 	// Linux sends no verifier when it goes on after it has thrown away its cache.
 	if cookie > math.MaxInt64 || cookie != 0 && verf != l.verifier && verf != (nfs3.Verifier{}) {
 		return nfs3.ErrBadCookie
@@ -166,11 +168,11 @@ var (
 	dotdot = []byte("..")
 )
 
-// describe adds handle and attributes to the entry, unless it is "." or "..", or what it names is gone or out of reach.
+// describe adds handle and attributes to the entry, unless it is "." or "..", or what it names is gone or out of the caller's reach.
 func (l *listing) describe() {
 	l.entry.Handle.Handle = nil
 	l.entry.Attr.Present = false
-	if bytes.Equal(l.entry.Name, dot) || bytes.Equal(l.entry.Name, dotdot) || l.o.name.Set(l.entry.Name) != nil {
+	if !l.search || bytes.Equal(l.entry.Name, dot) || bytes.Equal(l.entry.Name, dotdot) || l.o.name.Set(l.entry.Name) != nil {
 		return
 	}
 	if l.o.s.fs.Identify(l.dir, &l.o.name, &l.handle, &l.stat) == nil {

@@ -248,3 +248,27 @@ func (s *statusOnly) Decode(d *xdr.Decoder) {
 	*s = statusOnly(d.Uint32())
 	d.Skip(d.Left())
 }
+
+// TestReaddirPlusWithoutSearch: who may list a directory but not search it learns names and nothing that they stand for.
+func TestReaddirPlusWithoutSearch(t *testing.T) {
+	needRoot(t)
+	r := newRig(t, nil)
+	r.must(os.Mkdir(r.path("dir"), 0o755))
+	r.put("dir/file", "content")
+	dir := r.handle("dir")
+	for _, mode := range []os.FileMode{0o744, 0o755} {
+		r.must(os.Chmod(r.path("dir"), mode))
+		p := r.as(1001, 1001).readdirplus(dir, 0, nfs3.Verifier{}, 4096, 4096)
+		if p.head.Status != nfs3.OK || len(p.entries) != 3 || !p.eof {
+			t.Fatalf("mode %o: %+v", mode, p)
+		}
+		for _, e := range p.entries {
+			want := mode == 0o755 && string(e.Name) == "file"
+			if e.Attr.Present != want || (e.Handle.Handle != nil) != want {
+				t.Errorf("mode %o, %s: attributes %v, handle %x", mode, e.Name, e.Attr.Present, e.Handle.Handle)
+			}
+		}
+	}
+	r.must(os.Chmod(r.path("dir"), 0o711))
+	wantStatus(t, "a directory that may only be searched", r.as(1001, 1001).readdirplus(dir, 0, nfs3.Verifier{}, 4096, 4096).head.Status, nfs3.ErrAcces)
+}
