@@ -76,7 +76,8 @@ const getattrLen = 4 + nfs3.AttrLen
 
 func getattrFast(o *op) bool {
 	var a nfs3.GetAttrArgs
-	if a.Decode(o.call.Args()); a.Object == nil {
+	d := o.call.Args()
+	if a.Decode(d); d.Err() != nil {
 		return false
 	}
 	n := o.node(a.Object)
@@ -218,7 +219,8 @@ const accessLen = 4 + nfs3.PostOpAttrLen + 4
 
 func accessFast(o *op) bool {
 	var a nfs3.AccessArgs
-	if a.Decode(o.call.Args()); a.Object == nil {
+	d := o.call.Args()
+	if a.Decode(d); d.Err() != nil {
 		return false
 	}
 	n := o.node(a.Object)

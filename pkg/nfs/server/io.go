@@ -29,7 +29,8 @@ func span(st *vfs.Stat, a *nfs3.ReadArgs) int {
 
 func readFast(o *op) bool {
 	var a nfs3.ReadArgs
-	if a.Decode(o.call.Args()); a.File == nil {
+	d := o.call.Args()
+	if a.Decode(d); d.Err() != nil {
 		return false
 	}
 	n := o.node(a.File)
@@ -67,6 +68,9 @@ func readFast(o *op) bool {
 // answerRead hands over the bytes that are in o.buf, with the attributes in o.stat.
 func (o *op) answerRead(e *xdr.Encoder, a *nfs3.ReadArgs) {
 	r := nfs3.ReadRes{Count: uint32(o.got), EOF: a.Offset >= uint64(o.stat.Size) || a.Offset+uint64(o.got) >= uint64(o.stat.Size)}
+	if o.got == 0 && a.Count > 0 {
+		r.EOF = true // it was when there was nothing to read, though the file may have grown since
+	}
 	o.s.post(&o.stat, &r.Attr)
 	if o.got > 0 {
 		o.data[0] = o.buf.B[:o.got]

@@ -86,6 +86,31 @@ func TestReadUnderTruncation(t *testing.T) {
 	wg.Wait()
 }
 
+// TestReadAtEndOfGrowingFile: a reply without data says that the file ends there, or clients take it for an error.
+func TestReadAtEndOfGrowingFile(t *testing.T) {
+	for _, inline := range []int{0, -1} {
+		r := newRig(t, func(c *Config) { c.InlineRead = inline })
+		r.put("file", "")
+		h := r.handle("file")
+		var stop atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for !stop.Load() {
+				_ = os.Truncate(r.path("file"), 0)
+				_ = os.Truncate(r.path("file"), 10)
+			}
+		})
+		for range 3000 {
+			if res, _ := r.read(h, 5, 10); res.Status != nfs3.OK || res.Count == 0 && !res.EOF {
+				t.Errorf("%v, %d bytes, end %v", res.Status, res.Count, res.EOF)
+				break
+			}
+		}
+		stop.Store(true)
+		wg.Wait()
+	}
+}
+
 // syncs counts what is brought to stable storage, and fails when it is told to.
 type syncs struct {
 	mu    sync.Mutex
