@@ -320,10 +320,14 @@ func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call) {
 	}
 }
 
-// forget removes a call that was not answered with results, so that a retransmission runs.
+// forget removes a call that was not answered with results, so that a retransmission runs, and a client that has no other.
 func (r *replyCache) forget(e *cachedReply) {
 	r.mu.Lock()
 	r.remove(e)
+	if c := e.client; c.count == 0 {
+		r.unlinkClient(c)
+		delete(r.clients, c.addr)
+	}
 	w := e.waiting
 	e.waiting = nil
 	r.mu.Unlock()

@@ -126,12 +126,38 @@ func TestRetransmissionInProgress(t *testing.T) {
 func TestGarbageIsNotKept(t *testing.T) {
 	r := newRig(t, nil)
 	r.put("file", "")
-	bad := r.prepare(5, nfs3.Program, nfs3.Version, nfs3.ProcRemove, &nfs3.HandleArgs{Object: r.root}, 0).send().wait()
-	if bad.status.Accept != oncrpc.GarbageArgs {
-		t.Errorf("answered %v", bad.status)
-	}
+	garbage(r)
 	if n := r.s.Stats().CachedReplies; n != 0 {
 		t.Errorf("%d replies are kept", n)
+	}
+	if n := len(r.s.replies.clients); n != 0 {
+		t.Errorf("%d clients are remembered", n)
+	}
+}
+
+// garbage sends calls whose arguments end too early.
+func garbage(r *rig) {
+	r.t.Helper()
+	bad := r.prepare(5, nfs3.Program, nfs3.Version, nfs3.ProcRemove, &nfs3.HandleArgs{Object: r.root}, 0).send().wait()
+	if bad.status.Accept != oncrpc.GarbageArgs {
+		r.t.Errorf("answered %v", bad.status)
+	}
+}
+
+// TestGarbageOnReceiveLoop has arguments that end too early, of calls which are answered on the receive loop.
+func TestGarbageOnReceiveLoop(t *testing.T) {
+	r := newRig(t, nil)
+	r.put("file", "content")
+	h := r.handle("file")
+	for range 2 { // from the second time on
+		_, _ = r.read(h, 0, 10)
+		_ = r.access(h, nfs3.AccessRead)
+	}
+	for _, proc := range []uint32{nfs3.ProcRead, nfs3.ProcAccess} {
+		bad := r.prepare(5, nfs3.Program, nfs3.Version, proc, &nfs3.HandleArgs{Object: h}, 0).send().wait()
+		if bad.status.Accept != oncrpc.GarbageArgs {
+			t.Errorf("%s was answered %v", nfs3.ProcedureName(proc), bad.status)
+		}
 	}
 }
 
@@ -162,6 +188,8 @@ func TestReplyCacheBounds(t *testing.T) {
 	}
 	// Many clients: those that were silent for longest go.
 	for i := range 100 {
+		// One that sends nothing but garbage is not remembered, nor in the way of forgetting others.
+		garbage(r.with(r.cred, fmt.Sprintf("127.0.2.%d:1", i)))
 		_ = status(r.with(r.cred, fmt.Sprintf("127.0.1.%d:1", i)), 1)
 		if st := r.s.Stats(); st.CachedBytes > 10_000 {
 			t.Fatalf("%d bytes are kept", st.CachedBytes)
