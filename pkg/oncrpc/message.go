@@ -35,6 +35,14 @@ func (m *Message) Disown(dst []*bufpool.Buf) []*bufpool.Buf {
 	return dst
 }
 
+// Memory returns how many bytes the message's buffers have, used or not.
+func (m *Message) Memory() (n int) {
+	for _, b := range m.bufs {
+		n += cap(b.B)
+	}
+	return n
+}
+
 // Keep copies a list of slices, not their bytes, to where it lasts as long as the message: for the Data of an item.
 func (m *Message) Keep(list [][]byte) [][]byte {
 	at := len(m.pieces)

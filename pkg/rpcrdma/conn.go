@@ -192,6 +192,7 @@ func (c *Conn) complete(batch []rdma.Completion) oncrpc.Gatherer {
 	if err := c.receives.fill(); err != nil {
 		c.fail(err)
 	}
+	c.control.pass()
 	c.out.settle()
 	c.control.settle()
 	c.control.grow()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,14 @@ type control struct {
 	busy   bool // the Send has not completed
 	xid    wire.XID
 	awaits bool // of the message with xid
+	// reports wait for the answer to another message; no calls are sent meanwhile.
+	reports []badReply
+}
+
+// badReply is a reply that is to be reported.
+type badReply struct {
+	xid    wire.XID
+	report wire.Report
 }
 
 func (k *control) init(c *Conn) { k.c, k.quiet = c, make(chan struct{}, 1) }
@@ -126,11 +135,50 @@ func (k *control) send(xid wire.XID, build ...func(dst []byte) []byte) error {
 	return nil
 }
 
-// report tells the peer what is wrong with its reply. It returns false if the answer to another message is awaited.
+// report tells the peer what is wrong with its reply, before any call that has a credit which came back behind that: the peer relies on it, see
+// [kept]. It returns false if the reply is about to be reported already, or more replies are than there are calls. The loop is held.
 func (k *control) report(group wire.XID, r *wire.Report) bool {
-	return k.fenced(func(dst []byte, credits wire.Credits) []byte {
-		return appendReport(dst, group, credits, wire.Call, r)
-	})
+	out := &k.c.out
+	out.mu.Lock()
+	most := out.inFlight
+	out.mu.Unlock()
+	k.mu.Lock()
+	ok := len(k.reports) < most && !slices.ContainsFunc(k.reports, func(b badReply) bool { return b.xid == group })
+	if ok {
+		k.reports = append(k.reports, badReply{group, *r})
+	}
+	k.mu.Unlock()
+	k.pass()
+	return ok
+}
+
+// pass sends the first report that waits, if no answer is awaited. The loop is held.
+func (k *control) pass() {
+	k.mu.Lock()
+	var b badReply
+	n, free := len(k.reports), !k.busy && !k.awaits
+	if n > 0 {
+		b = k.reports[0]
+	}
+	k.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	if free {
+		if !k.fenced(func(dst []byte, credits wire.Credits) []byte {
+			return appendReport(dst, b.xid, credits, wire.Call, &b.report)
+		}) {
+			k.c.fail(fmt.Errorf("rpcrdma: the reply to call %#x is bad, and cannot be reported", uint32(b.xid)))
+			return
+		}
+		k.mu.Lock()
+		k.reports = append(k.reports[:0], k.reports[1:]...)
+		k.mu.Unlock()
+		n--
+	}
+	if out := &k.c.out; out.halt(n > 0) {
+		out.pump()
+	}
 }
 
 // sent notes that the Send has completed.
@@ -138,8 +186,18 @@ func (k *control) sent() {
 	k.mu.Lock()
 	k.busy = false
 	n := len(k.work.wrs)
+	waits := len(k.reports) > 0 && !k.awaits
 	k.mu.Unlock()
 	k.c.work.done(n)
+	if waits { // the answer was here before
+		go k.passLater()
+	}
+}
+
+func (k *control) passLater() {
+	k.c.loop.Lock()
+	defer k.c.loop.Unlock()
+	k.pass()
 }
 
 // answered reports whether xid is that of the message which awaits an answer. It does not any more.

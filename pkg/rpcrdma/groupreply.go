@@ -196,11 +196,11 @@ func (c *Conn) reported(ic *inCall, cp *rdma.Completion) {
 		return
 	}
 	c.fault(ErrorReceived, "%v about the reply to call %#x", err, uint32(ic.hdr.XID))
-	if k := c.in.kept.take(&c.in.kept.sent, uint32(ic.hdr.XID)); k != nil {
+	if k := c.in.kept.reported(uint32(ic.hdr.XID)); k != nil {
 		ic.answerFrom(k)
 		return
 	}
-	ic.refuse(wire.System, Dropped, "its reply was reported, and is no longer there")
+	ic.refuse(wire.System, Dropped, "its reply was reported, and is no longer there: it was reported before, or later ones took its memory")
 }
 
 // ReportError is the error of a request whose transmissions the peer could not put together.

@@ -5,43 +5,120 @@ import (
 	"sync/atomic"
 )
 
-// kept are replies of version 2 that did not fit what their calls offered. The call has been executed and was answered REPLY_RESOURCE
-// or WRITE_RESOURCE; when it comes again, with more room, it gets that reply, since it must not be executed twice.
+// kept are replies of version 2 that may be wanted once more. Their calls have been executed, and must not be executed twice.
 //
-// A requester keeps the credit of such a call for sending it again. So calls that are executing and kept replies are together no more than
-// the credits; where they are, the oldest reply's credit has been used otherwise, and nobody will ask for it.
+// Those in list did not fit what their calls offered: the call was answered REPLY_RESOURCE or WRITE_RESOURCE, and when it comes again, with more
+// room, it gets that reply. A requester keeps the credit of such a call for sending it again. So calls that are executing and kept replies are
+// together no more than the credits; where they are, the oldest reply's credit has been used otherwise, and nobody will ask for it.
+//
+// Those from first on were sent as groups, in this order, and may be reported. A requester that gets a bad one keeps the call's credit, and reports it
+// before it uses any credit that came back behind it. Messages of a connection keep their order. So when a call arrives, count those that its
+// sender would have outstanding if that reply had not reached it: they are all that have arrived, but for those that were answered before. If they take
+// more credits than were ever granted it has reached the sender, whose report, if it is bad, has arrived; and the reply is let go of.
+// That leaves at most one reply for each credit.
 type kept struct {
-	n atomic.Int32 // how many there are, to look without the lock
+	n atomic.Int32 // how many are in list, to look without the lock
 
-	mu     sync.Mutex
-	list   []*inCall // oldest first; they are held
-	sent   []*inCall // likewise, replies that were sent as groups
-	closed bool
+	taken uint64        // credits that calls took; changed with the loop held
+	given atomic.Uint64 // of those, the ones that answers gave back, some of which may not have been posted yet
+
+	mu          sync.Mutex
+	list        []*inCall // oldest first; they are held
+	first, last *inCall   // likewise, linked by next
+	bytes       int       // of the latter
+	closed      bool
 }
 
-// maxSent is how many of the latest replies that went as groups are kept, in case that the peer reports them. Their bulk memory counts
-// no longer in the budget.
-const maxSent = 2
+// keptBytes bounds the memory of a connection's replies that may be reported; the oldest ones are let go of, and so is one that is longer. It is beside the
+// budget of bulk memory: what waits for a report that hardly ever comes must not hold up calls. As a connection with groups has about as much in receives,
+// it is bounded by the number of connections likewise.
+const keptBytes = 8 << 20
 
-// note keeps a reply that is about to be sent.
+// note keeps a reply that is about to be sent as a group.
 func (k *kept) note(ic *inCall) {
+	ic.size, ic.posted = ic.Reply.Memory()+len(ic.head.B), false
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
 		return
 	}
-	var old *inCall
-	if len(k.sent) == maxSent {
-		old = k.sent[0]
-		k.sent = append(k.sent[:0], k.sent[1:]...)
-	}
 	ic.holds.Add(1)
 	ic.noted = true
-	k.sent = append(k.sent, ic)
-	k.mu.Unlock()
-	if old != nil {
-		old.letGo()
+	ic.next = nil
+	if k.last == nil {
+		k.first = ic
+	} else {
+		k.last.next = ic
 	}
+	k.last = ic
+	k.bytes += ic.size
+	old := k.cut(func(*inCall) bool { return k.bytes > keptBytes })
+	k.mu.Unlock()
+	letGoOf(old)
+}
+
+// cut takes the oldest replies that were sent out of their list, up to the first one of which gone is not true. The lock is held.
+func (k *kept) cut(gone func(*inCall) bool) (old *inCall) {
+	end := &old
+	for ic := k.first; ic != nil && gone(ic); ic = k.first {
+		k.unlink(nil, ic)
+		*end, end = ic, &ic.next
+	}
+	return old
+}
+
+// unlink takes a reply that was sent out of the list, where it stands behind prev.
+func (k *kept) unlink(prev, ic *inCall) {
+	if prev == nil {
+		k.first = ic.next
+	} else {
+		prev.next = ic.next
+	}
+	if k.last == ic {
+		k.last = prev
+	}
+	ic.next = nil
+	k.bytes -= ic.size
+}
+
+// letGoOf frees what cut returns. No lock is held.
+func letGoOf(old *inCall) {
+	for ic := old; ic != nil; {
+		next := ic.next
+		ic.next = nil
+		ic.letGo()
+		ic = next
+	}
+}
+
+// left notes that all of a reply is on its way: what is answered from now on is answered behind it.
+func (k *kept) left(ic *inCall) {
+	k.mu.Lock()
+	ic.posted, ic.before = true, k.given.Load()-uint64(ic.taken)
+	k.mu.Unlock()
+}
+
+// arrived counts a call that takes credits, of which most were ever granted, and lets go of the replies that nobody can report any more.
+func (k *kept) arrived(credits, most int) {
+	k.taken += uint64(credits)
+	k.mu.Lock()
+	old := k.cut(func(ic *inCall) bool { return ic.posted && k.taken-ic.before > uint64(most) })
+	k.mu.Unlock()
+	letGoOf(old)
+}
+
+// reported returns the reply with an XID that was sent as a group, nil if it is not there. It belongs to the caller then.
+func (k *kept) reported(xid uint32) *inCall {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var prev *inCall
+	for ic := k.first; ic != nil; prev, ic = ic, ic.next {
+		if uint32(ic.hdr.XID) == xid {
+			k.unlink(prev, ic)
+			return ic
+		}
+	}
+	return nil
 }
 
 // keep keeps the reply of a call that is about to be answered with an error.
@@ -55,13 +132,13 @@ func (k *kept) keep(ic *inCall) {
 	}
 }
 
-// take returns the call with an XID out of one of the lists, nil if it is not there. It belongs to the caller then.
-func (k *kept) take(list *[]*inCall, xid uint32) *inCall {
+// take returns the call with an XID out of the list, nil if it is not there. It belongs to the caller then.
+func (k *kept) take(xid uint32) *inCall {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i, ic := range *list {
+	for i, ic := range k.list {
 		if uint32(ic.hdr.XID) == xid {
-			*list = append((*list)[:i], (*list)[i+1:]...)
+			k.list = append(k.list[:i], k.list[i+1:]...)
 			k.n.Store(int32(len(k.list)))
 			return ic
 		}
@@ -86,19 +163,16 @@ func (k *kept) bound(n int) {
 func (k *kept) close() {
 	k.mu.Lock()
 	k.closed = true
-	sent := k.sent
-	k.sent = nil
+	old := k.cut(func(*inCall) bool { return true })
 	k.mu.Unlock()
-	for _, ic := range sent {
-		ic.letGo()
-	}
+	letGoOf(old)
 	k.bound(0)
 }
 
 // again answers a call whose reply was kept. It returns false if there is none.
 func (ic *inCall) again() bool {
 	in := &ic.c.in
-	k := in.kept.take(&in.kept.list, uint32(ic.hdr.XID))
+	k := in.kept.take(uint32(ic.hdr.XID))
 	if k == nil {
 		spare := in.c.receives.spare()
 		if !in.c.server {

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -62,6 +65,141 @@ func (s *Server) only() *Conn {
 		return c
 	}
 	return nil
+}
+
+// TestKeptGroups makes calls whose replies go as groups, one after the other: no more are kept than there are credits, and none when all credits have
+// certainly been used again.
+func TestKeptGroups(t *testing.T) {
+	const credits = 4
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+		extended(MessageContinuation)(cfg)
+		cfg.Credits = Static(credits)
+	})
+	p := w.rawDial(rawPrivate(4096))
+	p.send(words(1, 2, 32, 6, 2, 1, 4, 4096, 3, 4, 6, 0))
+	p.get()
+	in := &w.server.only().in
+	xid := 10
+	group := func() {
+		xid++
+		p.send(words(xid, 2, 32, int(wire.Optional), 0, 5, 20, 0, 0, 1, 1, 40, rpcCall(xid, procNull)))
+		if h := p.parse2(p.get().b); h.Operation != wire.XmtResp {
+			t.Fatalf("answer %+v", h)
+		}
+	}
+	report := func(xid int) *wire.Header {
+		p.send(words(xid, 2, 32, int(wire.Optional), 0, 8, 20, xid, 1, 0, 0, 3))
+		return p.parse2(p.get().b)
+	}
+	for range 3 * credits {
+		group()
+		w.settled() // so that it is known what was answered before this reply
+	}
+	if n, _ := in.kept.held(); n != credits {
+		t.Errorf("%d replies are kept, want %d", n, credits)
+	}
+	if h := report(xid - credits + 1); h.Procedure != wire.Msg {
+		t.Errorf("report of the oldest one: %+v", h)
+	}
+	if h := report(xid - credits); h.Code != wire.System {
+		t.Errorf("report of the one before: %+v", h)
+	}
+	for range credits {
+		xid++
+		p.send(append(words(xid, 2, 32, 0, 0, 0, 0, 0, 0), rpcCall(xid, procNull)...))
+		p.get()
+	}
+	if n, bytes := in.kept.held(); n != 0 || bytes != 0 {
+		t.Errorf("%d replies are kept, of %d bytes, after as many calls as there are credits", n, bytes)
+	}
+	group() // is kept to the end
+	p.close()
+	w.close()
+}
+
+// held counts the replies that were sent as groups, and their bytes.
+func (k *kept) held() (n, bytes int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for ic := k.first; ic != nil; ic = ic.next {
+		n++
+	}
+	return n, k.bytes
+}
+
+// TestKeptBytes makes long replies go as groups: their memory is bounded, and the calls' own is not kept.
+func TestKeptBytes(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{}, extended(allExtensions))
+	c := w.dial(extended(allExtensions))
+	kept := &w.server.only().in.kept
+	m := move{args: []int{100000}, results: []int{900000}}
+	for range 12 { // 1 MiB each, and what is beside the result
+		if err := m.do(c, w.cpool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, bytes := kept.held(); bytes > keptBytes || n < 6 || n > 8 {
+		t.Errorf("%d replies are kept, of %d bytes", n, bytes)
+	}
+	w.settled()
+	w.close(c)
+}
+
+// TestKeptInOrder holds the rule by which replies are let go of against a requester that receives as late as it can: it has not received a reply that is
+// still there, and whatever it has not received is there.
+func TestKeptInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &Conn{cfg: &Config{}}
+		k := &c.in.kept
+		most := rapid.IntRange(1, 6).Draw(t, "credits")
+		free := most                 // credits that the requester can use
+		var calls, replies []*inCall // executing; sent, and not received by it
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch cost := rapid.IntRange(1, most).Draw(t, "cost"); {
+			case rapid.Bool().Draw(t, "answer") && len(calls) > 0:
+				i := rapid.IntRange(0, len(calls)-1).Draw(t, "which")
+				ic := calls[i]
+				calls = append(calls[:i], calls[i+1:]...)
+				k.given.Add(uint64(ic.taken))
+				if rapid.Bool().Draw(t, "as a group") {
+					k.note(ic)
+					k.left(ic)
+				}
+				replies = append(replies, ic)
+			default:
+				for free < cost && len(replies) > 0 {
+					free += replies[0].taken
+					replies = replies[1:]
+				}
+				if free < cost {
+					continue
+				}
+				free -= cost
+				k.arrived(cost, most)
+				calls = append(calls, &inCall{c: c, taken: cost, head: &bufpool.Buf{}})
+			}
+			var want []*inCall
+			for _, ic := range replies {
+				if ic.noted {
+					want = append(want, ic)
+				}
+			}
+			n, _ := k.held()
+			if n < len(want) || n > most {
+				t.Fatalf("%d replies are kept, %d may be reported, with %d credits", n, len(want), most)
+			}
+			at := k.first
+			for ; n > len(want); n-- { // the requester has these, but that is not certain
+				at = at.next
+			}
+			for _, ic := range want {
+				if at != ic {
+					t.Fatal("a reply that may be reported is not kept")
+				}
+				at = at.next
+			}
+		}
+	})
 }
 
 // TestMoreRoom makes calls that are wrong about their replies; none is executed twice.

@@ -12,7 +12,7 @@ func (out *requester) pump() {
 	for {
 		out.mu.Lock()
 		o := out.first
-		if o == nil || !out.open.Load() || out.closed != nil {
+		if o == nil || out.halted || !out.open.Load() || out.closed != nil {
 			out.mu.Unlock()
 			return
 		}
@@ -47,6 +47,15 @@ func (out *requester) pump() {
 		out.mu.Unlock()
 		o.send(asked, !answered)
 	}
+}
+
+// halt has calls wait, or go on. It returns true if they did wait.
+func (out *requester) halt(halted bool) (changed bool) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	changed = out.halted && !halted
+	out.halted = halted
+	return changed
 }
 
 // probe makes a call that every peer answers, to learn how many credits there are: the first call of the reverse direction has one, and may need

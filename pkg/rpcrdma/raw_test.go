@@ -252,8 +252,9 @@ func (w *world) settled() {
 	for _, c := range conns {
 		for start := time.Now(); ; {
 			c.in.kept.mu.Lock()
-			active := int(c.in.active.Load()) - len(c.in.kept.sent) - len(c.in.kept.list)
-			for _, ic := range c.in.kept.sent {
+			active := int(c.in.active.Load()) - len(c.in.kept.list)
+			for ic := c.in.kept.first; ic != nil; ic = ic.next {
+				active--
 				if ic.source != nil {
 					active--
 				}

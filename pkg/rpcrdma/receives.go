@@ -49,6 +49,7 @@ type receives struct {
 	peak     int // the most that answers of the present generation grant
 	extra    int // for everything else
 	granted  int // the credits that were granted last
+	most     int // the most that ever were
 	list     []rdma.Receive
 	closed   bool
 	layout   [][]int // lengths of the segments in each buffer of receives to come
@@ -315,8 +316,15 @@ func (r *receives) answer(a CreditAccount, asked, held int) (g grant, err error)
 		g.credits = max(1, min(g.credits, r.posted+r.held-r.extra))
 		r.tell(a)
 	}
-	r.granted = g.credits
+	r.granted, r.most = g.credits, max(r.most, g.credits)
 	return g, nil
+}
+
+// mostGranted is the most credits that were ever granted: the peer has one from the beginning.
+func (r *receives) mostGranted() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(r.most, 1)
 }
 
 // promise makes credits such that an answer may grant n.

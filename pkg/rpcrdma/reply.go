@@ -46,6 +46,7 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 func (ic *inCall) Drop(*oncrpc.Call) {
 	c := ic.c
 	c.cfg.Observer.Erred(Dropped)
+	c.in.kept.given.Add(uint64(ic.taken))
 	if err := c.receives.drop(ic.held); err != nil {
 		c.fail(err)
 	}
@@ -115,6 +116,7 @@ func (ic *inCall) credits() (wire.Credits, error) {
 	if ic.granted, err = c.receives.answer(account, asked, ic.held); err != nil {
 		return 0, err
 	}
+	c.in.kept.given.Add(uint64(ic.taken))
 	c.cfg.Observer.Credits(ic.granted.credits, ic.granted.inUse)
 	return wire.Credits(ic.granted.credits), nil
 }
@@ -436,7 +438,9 @@ func (in *responder) sent(id uint32) {
 	if ic.unsent.CompareAndSwap(true, false) {
 		n := len(ic.work.wrs)
 		in.c.receives.answered(ic.granted)
-		if ic.noted {
+		if ic.noted { // all that may still be wanted is the reply
+			in.kept.left(ic)
+			ic.Message.Release()
 			ic.grant.Release()
 			if k := ic.source; k != nil {
 				k.grant.Release()

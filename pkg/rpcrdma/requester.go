@@ -29,6 +29,7 @@ type requester struct {
 	probed   bool // a call was made to learn of credits
 	granted  int  // calls that may be in flight, as far as the peer is concerned
 	inFlight int  // calls sent and not answered, those that were cancelled included
+	halted   bool // something is to be sent before the next call
 	calls    []*outCall
 	free     *outCall
 	first    *outCall // queue of what waits for a credit

@@ -65,8 +65,12 @@ type inCall struct {
 	held   int          // how many receives it stands for until it is answered
 	xmt    bool         // it came as a group: by XMTREQ or XMTRESP
 	v2     bool         // the message is of version 2
+	taken  int          // how many credits it counts for in kept
 	source *inCall      // the call that the reply was made for, if not this one
 	noted  bool         // its reply is kept after it was sent
+	posted bool         // and has been sent
+	before uint64       // the credits that were given back before
+	size   int          // of the reply, in bytes
 	holds  atomic.Int32 // those who still need it, besides one
 
 	origins []int      // of a group: for each item, its index in the header
@@ -157,7 +161,7 @@ func (ic *inCall) recycle() {
 	in := &ic.c.in
 	ic.Recycle()
 	clear(ic.chunks)
-	ic.chunks, ic.reads, ic.xmt, ic.noted = ic.chunks[:0], 0, false, false
+	ic.chunks, ic.reads, ic.xmt, ic.noted, ic.taken = ic.chunks[:0], 0, false, false, 0
 	if ic.group != nil {
 		ic.group.planner.Reset()
 	}
@@ -221,6 +225,10 @@ func (in *responder) call(ic *inCall) {
 		return
 	}
 	h, c := &ic.hdr, in.c
+	if c.groups.asm != nil {
+		ic.taken = ic.held
+		in.kept.arrived(ic.held, c.receives.mostGranted())
+	}
 	if c.suspects != nil && c.suspects.n.Load() > 0 && c.suspects.take(c.info.Remote.Addr(), uint32(h.XID), c.cfg.Now()) {
 		ic.refuse(wire.System, BadRetry, "the memory that it named has cost a connection")
 		return

@@ -59,10 +59,13 @@ func (w *waitWorld) submit(n int) (*oncrpc.Request, chan struct{}) {
 	return r, submit(w.c, r)
 }
 
-// take takes the n messages of a call, and returns its XID.
+// take takes the n messages of a call, and returns its XID; 0 is for one message of any kind.
 func (w *waitWorld) take(n int) uint32 {
 	w.t.Helper()
 	h := w.p.parse2(w.p.get().b)
+	if n == 0 {
+		return uint32(h.XID)
+	}
 	if n > 1 && int(h.Transmit.Count) != n || n == 1 && h.Procedure != wire.Msg {
 		w.t.Fatalf("a call %+v, want one of %d messages", h, n)
 	}
@@ -295,4 +298,64 @@ func TestWaitUnderLoad(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestReportsInTurn sends two bad replies at once: the second one is reported when the report of the first one has been answered, and before the next call.
+func TestReportsInTurn(t *testing.T) {
+	w := newWaitWorld(t)
+	group := func() (*oncrpc.Request, chan struct{}) {
+		m := move{results: []int{5000}}
+		r, err := m.build(w.cpool)
+		if err == nil {
+			err = r.Seal()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, submit(w.c, r)
+	}
+	a, aDone := group()
+	b, bDone := group()
+	xids := []uint32{w.take(0), w.take(0)}
+	for _, xid := range xids { // the first continuation has another number
+		w.p.send(words(xid, 2, 3, int(wire.Optional), 1, 6, 12, 0, 2, 24, xid, 1, 0, 0, 0, 0))
+		w.p.send(words(xid, 2, 3, int(wire.Optional), 1, 7, 12, 5, 6, 0))
+	}
+	k := &w.c.conn.control
+	eventually(t, "the second report waits", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return len(k.reports) == 1
+	})
+	next, nextDone := w.submit(100)
+	for i, xid := range xids {
+		h := w.p.parse2(w.p.get().b)
+		if h.Operation != wire.ReptErr || h.XID != wire.XID(xid) {
+			t.Fatalf("message %+v, want the report of %#x", h, xid)
+		}
+		fence := w.p.parse2(w.p.get().b)
+		if i == 0 {
+			w.p.none()
+		}
+		w.p.send(words(xid, 2, 3, int(wire.Error), 10))
+		w.p.send(words(uint32(fence.XID), 2, 3, int(wire.RespProp), 0, 0, 0))
+	}
+	w.answer(w.take(1), 100, 3)
+	<-nextDone
+	<-aDone
+	<-bDone
+	if next.Err != nil {
+		t.Error(next.Err)
+	}
+	for _, r := range []*oncrpc.Request{a, b} {
+		var e *RemoteError
+		if !errors.As(r.Err, &e) || e.Code != wire.System {
+			t.Errorf("a call whose reply was reported: %v", r.Err)
+		}
+	}
+	for _, r := range []*oncrpc.Request{a, b, next} {
+		r.Free()
+	}
+	w.p.close()
+	w.close(w.c)
 }
