@@ -15,50 +15,41 @@ import (
 
 // TestQueueFull posts more work requests than the provider takes: they wait, and all calls are answered.
 func TestQueueFull(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{SentDelay: 2 * time.Millisecond, ScribbleReceives: true}, nil)
-	w.handler.async = true
-	c := w.dial(nil)
-	if err := null(c, w.cpool, procNull); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	waited := false
-	stop := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			w.server.mu.Lock()
-			for s := range w.server.conns {
-				waited = waited || s.work.waiting.Load() > 0
-			}
-			w.server.mu.Unlock()
-			time.Sleep(50 * time.Microsecond)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, rdmatest.Options{SentDelay: 2 * time.Millisecond, ScribbleReceives: true}, nil)
+		w.handler.async = true
+		c := w.dial(nil)
+		if err := null(c, w.cpool, procNull); err != nil {
+			t.Fatal(err)
 		}
-	}()
-	for range 64 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for range 4 {
-				m := move{results: []int{9000, 9001}, memory: 30} // 60 RDMA Writes and a Send
-				if err := m.do(c, w.cpool); err != nil {
-					t.Error(err)
-					return
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for range 4 {
+					m := move{results: []int{9000, 9001}, memory: 30} // 60 RDMA Writes and a Send
+					if err := m.do(c, w.cpool); err != nil {
+						t.Error(err)
+						return
+					}
 				}
-			}
-		}()
-	}
-	wg.Wait()
-	stop <- struct{}{}
-	if !waited {
-		t.Error("no batch had to wait: the test does not test what it should")
-	}
-	w.settled()
-	w.close(c)
+			}()
+		}
+		synctest.Wait() // nothing is complete before its delay
+		waiting := int64(0)
+		w.server.mu.Lock()
+		for s := range w.server.conns {
+			waiting += s.work.waiting.Load()
+		}
+		w.server.mu.Unlock()
+		if waiting == 0 {
+			t.Error("no batch had to wait: the test does not test what it should")
+		}
+		wg.Wait()
+		w.settled()
+		w.close(c)
+	})
 }
 
 // TestStuck has a client that sends calls and whose adapter acknowledges nothing. The server gives it up, and what it remembers of it
