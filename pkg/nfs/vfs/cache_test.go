@@ -388,3 +388,30 @@ func TestTogether(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestReleaseAmongOthers has a node found and killed between the two steps of its release: who found it goes on with it.
+func TestReleaseAmongOthers(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "file"), "content")
+	fs := open(t, dir, Options{})
+	n := walk(t, fs, "file")
+	h := slices.Clone(n.Handle().Bytes())
+	if n.refs.Add(-1) != 0 {
+		t.Fatal("somebody else uses the node")
+	}
+	found, err := fs.Resolve(h)
+	must(t, err)
+	if found != n {
+		t.Fatal("the node was not found again")
+	}
+	fs.table.kill(found)
+	n.unused()
+	b := make([]byte, 10)
+	if k, err := fs.Read(found, b, 0); string(b[:k]) != "content" || err != nil {
+		t.Errorf("%q, %v", b[:k], err)
+	}
+	found.Release()
+	if !n.closed.Load() {
+		t.Error("nobody uses the node, and it is not closed")
+	}
+}

@@ -64,7 +64,15 @@ func (n *Node) IsDir() bool { return n.kind == unix.S_IFDIR }
 
 // Release ends the use of n.
 func (n *Node) Release() {
-	if n.refs.Add(-1) == 0 && n.dead.Load() {
+	if n.refs.Add(-1) == 0 {
+		n.unused()
+	}
+}
+
+// unused closes n if nobody can find it any more. Since its last user let go of it others may have found it, and one of them may have killed it:
+// then it is theirs to close. A dead node gets no new users, so whether there are any is asked after that.
+func (n *Node) unused() {
+	if n.dead.Load() && n.refs.Load() == 0 {
 		n.close()
 	}
 }

@@ -114,9 +114,7 @@ func (t *table) kill(n *Node) {
 	s.mu.Lock()
 	s.remove(n)
 	s.mu.Unlock()
-	if n.refs.Load() == 0 && n.dead.Load() {
-		n.close()
-	}
+	n.unused()
 }
 
 // makeRoom closes what was not used for longest, until k more descriptors fit. What is in use may exceed the bound.
