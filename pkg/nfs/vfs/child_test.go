@@ -81,6 +81,40 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
+// TestKeptCapabilitiesInChild has a process that is not root, and has capabilities that a change of identity does not take from it.
+func TestKeptCapabilitiesInChild(t *testing.T) {
+	needRoot(t)
+	if os.Getenv(childEnv) != "" {
+		t.Skip("this is the child")
+	}
+	dir, err := os.MkdirTemp("", "vfs-capabilities-") //nolint:usetesting // t.TempDir's parents are not for other users
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	must(t, os.Chown(dir, 12345, 12346))
+	inChild(t, "^TestKeptCapabilities$", &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: 12345, Gid: 12346},
+		AmbientCaps: []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_DAC_OVERRIDE},
+	}, dir)
+}
+
+func TestKeptCapabilities(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		t.Skip("runs in a child")
+	}
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o700))
+	fs := open(t, dir, Options{})
+	var w Wcc
+	n, err := fs.Create(fs.Root(), nameOf(t, "file"), Guarded, [8]byte{}, &Attrs{}, alice, &w)
+	if err == nil {
+		n.Release()
+	}
+	// Either alice is bound by the mode, or it is said that she is not alice.
+	if info := fs.Info(); info.Identities == (err == nil) || !info.Identities && !strings.Contains(strings.Join(info.Notes, " "), "root") {
+		t.Errorf("a file in somebody else's directory: %v; %+v", err, info)
+	}
+}
+
 // TestMountsInChild runs tests that mount something in a mount namespace of their own.
 func TestMountsInChild(t *testing.T) {
 	needRoot(t)

@@ -28,6 +28,8 @@ const (
 	capSetGID        = 1 << unix.CAP_SETGID
 	capSetUID        = 1 << unix.CAP_SETUID
 	capSysResource   = 1 << unix.CAP_SYS_RESOURCE
+	// capsOfRoot are those that the kernel takes from a thread whose fsuid goes from 0 to another, and from no other thread (capabilities(7)).
+	capsOfRoot = capDACOverride | capDACReadSearch | 1<<unix.CAP_CHOWN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_MKNOD
 )
 
 // identities applies callers' identities to threads. What setfsuid(2), setfsgid(2) and setgroups(2) change is the calling thread's
@@ -58,20 +60,22 @@ func (d *identities) probe(selfOnly bool) {
 		d.reason = "that was asked for"
 	case caps&capSetUID == 0 || caps&capSetGID == 0:
 		d.reason = "the process lacks CAP_SETUID or CAP_SETGID, with which it could act as its callers"
-	case !d.try():
-		d.reason = "the kernel does not let the process act as others"
 	default:
-		d.able = true
+		d.reason = d.try()
+		d.able = d.reason == ""
 	}
 }
 
-// try takes on the identity of nobody, and gives it back.
-func (d *identities) try() bool {
+// try takes on the identity of nobody, and gives it back. It returns why callers cannot be acted as, "" if they can.
+func (d *identities) try() (reason string) {
 	if !d.assume(&Cred{UID: 65534, GID: 65534}, true) {
-		return false
+		return "the kernel does not let the process act as others"
+	}
+	if effectiveCaps()&capsOfRoot != 0 {
+		reason = "the process is not root and has capabilities such as CAP_DAC_OVERRIDE, which it would keep while it acts as others: run it as root, or without them"
 	}
 	d.resume()
-	return true
+	return reason
 }
 
 // isSelf reports whether a caller needs no change of identity.
