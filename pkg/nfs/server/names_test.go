@@ -89,6 +89,11 @@ func TestCreateModes(t *testing.T) {
 	if a := res.Attr.Attr; a.Mode != 0o4751 || a.UID != 1001 || a.GID != 1002 || a.Size != 3 || a.Mtime.Sec != 77 || !bytes.Equal(res.Object.Handle, r.lookup(d, "guarded").Object) {
 		t.Errorf("GUARDED: %+v", a)
 	}
+	// Root gives it away, and the set-user-ID bit goes with it.
+	res = r.create(d, "given-with-bits", nfs3.Guarded, nfs3.SetAttrs{SetMode: true, Mode: 0o6751, SetUID: true, UID: 1001, SetGID: true, GID: 1002})
+	if a := res.Attr.Attr; res.Status != nfs3.OK || a.Mode != 0o6751 || a.UID != 1001 || a.GID != 1002 {
+		t.Errorf("for another: %v, %+v", res.Status, a)
+	}
 	res = u.create(d, "guarded", nfs3.Guarded, attrs)
 	wantStatus(t, "GUARDED again", res.Status, nfs3.ErrExist)
 	wantWcc(t, "GUARDED again", &res.Wcc, false)

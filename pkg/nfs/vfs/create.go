@@ -308,13 +308,14 @@ func (fs *FS) make(dir *Node, name *Name, c *Cred, w *Wcc, call func() error, fi
 // finish gives a new object the attributes that it did not get when it was made. Only root gives files away.
 func (fs *FS) finish(n *Node, a *Attrs, c *Cred) error {
 	rest := *a
-	rest.SetMode = rest.SetMode && rest.SetSize && rest.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 // a change of size clears these
 	if c.UID != 0 || !fs.ids.able {
 		rest.SetUID, rest.SetGID = false, false
 	}
 	if rest.SetSize && rest.Size == 0 {
 		rest.SetSize = false
 	}
+	// A change of size or owner clears these bits of the mode.
+	rest.SetMode = rest.SetMode && rest.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && (rest.SetSize || rest.SetUID || rest.SetGID)
 	if rest.SetUID || rest.SetGID || rest.SetSize || rest.SetAtime || rest.SetMtime {
 		var st Stat
 		if err := n.Stat(&st); err != nil {
