@@ -27,8 +27,6 @@ type guest struct {
 	lines  chan string
 	answer func(t *testing.T, words []string) error
 	ended  bool // the script said so
-
-	unsteady *regexp.Regexp // the names of mounts that may lose their connections
 }
 
 // stall is how long a guest may say nothing.
