@@ -65,3 +65,55 @@ func steady(t *testing.T, w *world, cl *Client, m *move) {
 		t.Error(err)
 	}
 }
+
+// TestBackAllocations makes calls of the reverse direction of which each takes two of three credits, so that all but one wait for them.
+func TestBackAllocations(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+		extended(MessageContinuation)(cfg)
+		cfg.BackCredits = 3
+	})
+	c := w.dial(func(cfg *Config) {
+		extended(MessageContinuation)(cfg)
+		cfg.Handler, cfg.BackCredits = new(testHandler), 3
+	})
+	if err := null(c, w.cpool, procNull); err != nil {
+		t.Fatal(err)
+	}
+	back := w.back()
+	done := make(chan *oncrpc.Request, 4)
+	var rs []*oncrpc.Request
+	for range cap(done) {
+		m := move{args: []int{5000}}
+		r, err := m.build(w.pool)
+		if err == nil {
+			err = r.Seal()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Done = func(r *oncrpc.Request) { done <- r }
+		rs = append(rs, r)
+	}
+	calls := func() {
+		for _, r := range rs {
+			oncrpc.Submit(back, r)
+		}
+		for range rs {
+			r := <-done
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			r.Reply.Release()
+		}
+	}
+	for range 100 {
+		calls()
+	}
+	if n := testing.AllocsPerRun(200, calls); n > 0 {
+		t.Errorf("%v allocations for %d calls", n, len(rs))
+	}
+	for _, r := range rs {
+		r.Free()
+	}
+	w.close(c)
+}

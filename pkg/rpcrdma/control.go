@@ -43,6 +43,7 @@ type control struct {
 	shrunk   int           // the size of receives that the peer knows, 0 if it is the one configured
 	growing  int           // the size that they have from now on, 0 if it is that
 	wish     *wishFor      // what was asked of the peer, or is about to be
+	past     []*terms      // of before it, and before others that were given up
 	quiet    chan struct{} // gets something when terms of the past are not used any more
 	declined bool          // the peer has been told that there are no properties
 	settled  bool          // who waits for the version has been told

@@ -1,7 +1,7 @@
 package rpcrdma
 
 import (
-	"fmt"
+	"errors"
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -10,10 +10,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// shortError says that nothing but a group can carry a call, and that its credits are not free.
-type shortError struct{ needs int }
-
-func (e *shortError) Error() string { return fmt.Sprintf("rpcrdma: %d credits are needed", e.needs) }
+// errShort says that nothing but a group can carry a call, and that its credits are not free.
+var errShort = errors.New("rpcrdma: more credits are needed")
 
 // buildGroup lays a call out as a group, of which the reply may be one too. It returns false if it is not to be one, and takes nothing
 // then: the call, or what its reply may be, does not fit the peer's limits, or our receives, or the credits that are free; b.short is how many it needs in

@@ -71,6 +71,9 @@ func (b *builder) build(o *outCall, t *terms, asked int, first bool) error {
 		c.out.take(-n)
 		o.credits = 1
 	}
+	if b.short > 0 && c.server { // nothing is exposed in the reverse direction, so there are no chunks
+		return errShort
+	}
 	sendLimit, recvLimit := t.sendLimit, t.recvLimit
 	if first && !c.server { // a reverse call follows a reply of the forward direction
 		sendLimit, recvLimit = min(sendLimit, wire.MinThreshold), min(recvLimit, wire.MinThreshold)
@@ -82,7 +85,7 @@ func (b *builder) build(o *outCall, t *terms, asked int, first bool) error {
 		proc, size, err = b.planCall(c, r, base, sendLimit)
 	}
 	if _, impossible := err.(*RequestError); impossible && b.short > 0 { //nolint:errorlint // it is not wrapped
-		return &shortError{b.short}
+		return errShort
 	}
 	if err != nil {
 		return err

@@ -226,9 +226,9 @@ func (o *outCall) send(asked int, first bool) {
 	unreserved := 0
 	t := c.use()
 	err := o.build.build(o, t, asked, first)
-	if short, ok := err.(*shortError); ok { //nolint:errorlint // it is not wrapped
+	if err == errShort { //nolint:errorlint // it is not wrapped
 		c.unuse(t)
-		o.wait(short.needs)
+		o.wait(o.build.short)
 		return
 	}
 	lent := err == nil && c.server

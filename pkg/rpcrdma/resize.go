@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -105,7 +106,8 @@ func (c *Conn) askedNow() wire.Credits {
 }
 
 // AskReceiveSize asks the peer, in version 2, to receive messages of at most size bytes, 1024 at least, from now on, and waits for its answer. It
-// returns what the peer receives then. A peer that has to get rid of smaller receives first may tell of greater ones later.
+// returns what the peer receives then. A peer that has to get rid of smaller receives first may tell of greater ones later. When ctx ends first and the
+// peer has been asked, its answer is taken as ever when it comes; until then nothing else can be asked.
 func (cl *Client) AskReceiveSize(ctx context.Context, size int) (int, error) {
 	return cl.conn.control.ask(ctx, size)
 }
@@ -126,9 +128,9 @@ func (k *control) ask(ctx context.Context, size int) (int, error) {
 	k.wish = w
 	t := c.terms2()
 	t.users = new(atomic.Int32)
-	before := c.terms.Swap(t)
+	k.past = append(slices.DeleteFunc(k.past, (*terms).unused), c.terms.Swap(t))
 	c.loop.Unlock()
-	if err := k.sendWish(ctx, w, before); err != nil {
+	if err := k.sendWish(ctx, w); err != nil {
 		return 0, err
 	}
 	select {
@@ -141,10 +143,11 @@ func (k *control) ask(ctx context.Context, size int) (int, error) {
 	}
 }
 
-// sendWish sends a wish behind all messages that were made by the terms before it, and may be longer than it says.
-func (k *control) sendWish(ctx context.Context, w *wishFor, before *terms) (err error) {
+// sendWish sends a wish behind all messages that were made by the terms before it, and may be longer than it says. One that is given up leaves terms in
+// the past for the next one to wait for.
+func (k *control) sendWish(ctx context.Context, w *wishFor) (err error) {
 	c := k.c
-	for err == nil && before.users.Load() > 0 {
+	for err == nil && slices.ContainsFunc(k.past, (*terms).used) {
 		select {
 		case <-k.quiet:
 		case <-c.done:
@@ -161,7 +164,9 @@ func (k *control) sendWish(ctx context.Context, w *wishFor, before *terms) (err 
 			return wire.AppendProperties(dst, xid, credits, wire.Call, wire.ReqProp, &wire.Properties{Set: w.set}, false)
 		})
 	}
-	if w.sent = err == nil; !w.sent {
+	if w.sent = err == nil; w.sent {
+		k.past = nil
+	} else {
 		k.wish = nil
 		c.terms.Store(c.terms2())
 	}

@@ -2,6 +2,7 @@ package rpcrdma
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -406,4 +407,77 @@ func TestWishBehindFence(t *testing.T) {
 		w.p.close()
 		w.close(w.c)
 	}
+}
+
+// TestWishGivenUp gives up a wish before it is sent, while a message is being made that may be longer: the next wish waits for that message too.
+func TestWishGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaitWorld(t)
+		conn := w.c.conn
+		made := conn.use()
+		before := w.c.Negotiated().InlineCall
+		for range 2 {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			if _, err := w.c.AskReceiveSize(ctx, 2048); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("given up: %v", err)
+			}
+			cancel()
+			if n := w.c.Negotiated().InlineCall; n != before {
+				t.Errorf("messages of %d bytes, want %d as before", n, before)
+			}
+		}
+		asked := make(chan error)
+		go func() {
+			_, err := w.c.AskReceiveSize(context.Background(), 2048)
+			asked <- err
+		}()
+		synctest.Wait()
+		w.p.none()
+		conn.unuse(made)
+		wish := w.p.parse2(w.p.get().b)
+		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+		w.p.close()
+		w.close(w.c)
+	})
+}
+
+// TestWishAnsweredLate gives up a wish that was sent: both sides go by its answer.
+func TestWishAnsweredLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaitWorld(t)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := w.c.AskReceiveSize(ctx, 2048); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("given up: %v", err)
+		}
+		if _, err := w.c.AskReceiveSize(context.Background(), 1024); err == nil {
+			t.Error("two wishes are outstanding")
+		}
+		size := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if n := w.c.Negotiated(); n.InlineCall != want || n.Remote.ReceiveSize != want {
+				t.Errorf("messages of %d bytes, and receives of %d, want %d", n.InlineCall, n.Remote.ReceiveSize, want)
+			}
+		}
+		wish := w.p.parse2(w.p.get().b)
+		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
+		size(2048)
+		asked := make(chan error)
+		go func() {
+			_, err := w.c.AskReceiveSize(context.Background(), 1024)
+			asked <- err
+		}()
+		wish = w.p.parse2(w.p.get().b)
+		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+		size(1024)
+		w.p.close()
+		w.close(w.c)
+	})
 }

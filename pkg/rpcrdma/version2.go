@@ -171,6 +171,9 @@ func (c *Conn) unuse(t *terms) {
 	}
 }
 
+func (t *terms) used() bool   { return t.users.Load() > 0 }
+func (t *terms) unused() bool { return !t.used() }
+
 // terms1 are those of version 1. Before the version is settled they hold too: the first message may be of version 1.
 func (c *Conn) terms1(version int) *terms {
 	own := c.privateData()
