@@ -48,6 +48,7 @@ type link struct {
 	passedOn Gatherer      // Conn.Batch, while it is held
 	room     chan struct{} // there is a place for a call again
 	grant    chan struct{} // the bulk memory for large is there
+	look     *time.Timer   // of wait; nil before it was needed
 
 	progress atomic.Uint64 // counts messages completed and calls finished
 	waiting  atomic.Bool   // for bulk memory

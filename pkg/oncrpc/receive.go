@@ -174,15 +174,3 @@ func (l *link) call() error {
 	l.cfg.Handler.ServeRPC(&c.Call)
 	return nil
 }
-
-// wait blocks the receive loop until something comes by ch, or the connection ends. What was gathered leaves before.
-func (l *link) wait(ch <-chan struct{}) error {
-	l.release()
-	defer l.hold()
-	select {
-	case <-ch:
-		return nil
-	case <-l.done:
-		return l.err()
-	}
-}
