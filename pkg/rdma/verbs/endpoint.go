@@ -42,7 +42,7 @@ type endpoint struct {
 	// served: Serve was called. closing: Close was. done: nothing may be posted any more.
 	served, closing, done bool
 	// gathering: Serve will flush, so that nobody else needs to. held counts holds.
-	gathering bool
+	gathering atomic.Bool
 	held      atomic.Int32
 	// awake: Serve was interrupted, to make it look around. stale: the deadline of its wait is not limit.
 	awake, stale bool

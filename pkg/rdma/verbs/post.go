@@ -10,6 +10,7 @@ import "C"
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"syscall"
 
 	"sluice.dev/sluice/pkg/rdma"
@@ -94,7 +95,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 			return nil // what came before is under way: the end of the connection completes it all
 		}
 	}
-	if len(e.revoked) > 0 && !e.gathering {
+	if len(e.revoked) > 0 && !e.gathering.Load() {
 		e.interrupt()
 	}
 	return nil
@@ -103,21 +104,18 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 // enter takes mu to post something. While one who has it crosses into C, others wait for it here: what they post leaves together, by the last
 // of them.
 func (e *endpoint) enter() {
-	e.held.Add(1)
+	e.Hold()
 	e.mu.Lock()
 }
 
 // exit is the end of enter.
 func (e *endpoint) exit() {
-	e.held.Add(-1)
-	if !e.gathers() {
-		e.flush()
-	}
 	e.mu.Unlock()
+	e.Release()
 }
 
 // gathers tells whether somebody will flush. The caller holds mu.
-func (e *endpoint) gathers() bool { return e.gathering || e.held.Load() > 0 && !e.closing }
+func (e *endpoint) gathers() bool { return e.gathering.Load() || e.held.Load() > 0 && !e.closing }
 
 // push gathers a work request. The caller holds mu, and has checked it.
 func (e *endpoint) push(w *rdma.WorkRequest) error {
@@ -304,8 +302,12 @@ func (e *endpoint) pushReceive(r *rdma.Receive) {
 // Hold implements [rdma.Endpoint]. It takes no lock: those who hold while another one posts then leave together.
 func (e *endpoint) Hold() { e.held.Add(1) }
 
-// Release implements [rdma.Endpoint].
+// Release implements [rdma.Endpoint]. Who could run but has no processor goes first, while the hold still stands: workers that answer at about the
+// same time leave together.
 func (e *endpoint) Release() {
+	if e.held.Load() == 1 && !e.gathering.Load() {
+		runtime.Gosched()
+	}
 	if e.held.Add(-1) > 0 {
 		return // who releases last posts
 	}

@@ -70,7 +70,7 @@ func (e *endpoint) loop() error {
 // there are no completions it waits for the completion channel, unless a verdict is due first. It returns 0 when somebody interrupts, or the limit passes.
 func (e *endpoint) next(judged bool) (n int, over bool) {
 	e.mu.Lock()
-	e.gathering = false
+	e.gathering.Store(false)
 	if e.stale {
 		_ = e.file.SetReadDeadline(e.limit)
 		e.stale = false
@@ -130,13 +130,14 @@ func (e *endpoint) reap(n int) bool {
 		e.batch = append(e.batch, rdma.Completion{ID: id, Op: rdma.LocalInvalidate})
 	}
 	e.revoked = e.revoked[:0]
-	e.gathering = len(e.batch) > 0 || len(e.sent) > 0
+	gathering := len(e.batch) > 0 || len(e.sent) > 0
+	e.gathering.Store(gathering)
 	e.mu.Unlock()
 	for _, mr := range e.sinks {
 		C.ibv_dereg_mr(mr)
 	}
 	e.sinks = e.sinks[:0]
-	return e.gathering
+	return gathering
 }
 
 // received takes the oldest receive. The caller holds mu.

@@ -4,7 +4,9 @@
 package calls
 
 import (
+	"errors"
 	"flag"
+	"math"
 	"net/netip"
 	"runtime"
 	"sync/atomic"
@@ -52,8 +54,8 @@ func (o observer) ConnOpened(c *rpcrdma.Conn)          { o.opened <- c }
 func (observer) ConnClosed(*rpcrdma.Conn, error)       {}
 func (observer) ConnRefused(a netip.AddrPort, _ error) {}
 
-// TestCalls: with 16 calls under way the responder crosses into C at most every other call where its receive loop answers, and at most once for a call where
-// workers do; neither end allocates.
+// TestCalls: with 16 calls under way the responder crosses into C at most every other call, whether its receive loop answers or workers do; neither end
+// allocates.
 func TestCalls(t *testing.T) {
 	if *address == "" {
 		t.Skip("no -address: the test runs in the guest, by make test-verbs")
@@ -62,17 +64,56 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
-		name    string
-		workers int
-		most    float64 // crossings of the responder, for a call
-	}{{"loop", 0, 0.5}, {"workers", 4, 1}} {
-		t.Run(c.name, func(t *testing.T) { testCalls(t, p, c.workers, c.most) })
+	for name, workers := range map[string]int{"loop": 0, "workers": 4} {
+		t.Run(name, func(t *testing.T) { testCalls(t, p, workers) })
 	}
 	t.Run("invalidate", func(t *testing.T) { testInvalidate(t, p) })
 }
 
-func testCalls(t *testing.T, p rdma.Provider, workers int, most float64) {
+// connect starts a server on the device, and returns a client whose provider is dials; and the server's end of their connection. All is closed when the test ends.
+func connect(t *testing.T, p, dials rdma.Provider, pool *bufpool.Pool, server, client rpcrdma.Config) (*rpcrdma.Client, *rpcrdma.Conn) {
+	t.Helper()
+	orderly := func(what func() error) {
+		t.Helper()
+		t.Cleanup(func() {
+			if err := what(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	d, err := p.NewDomain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	orderly(d.Close)
+	if err := d.Attach(pool); err != nil {
+		t.Fatal(err)
+	}
+	l, err := p.Listen(t.Context(), *address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := observer{make(chan *rpcrdma.Conn, 1)}
+	server.Pool, server.Domain, server.Observer, client.Pool = pool, d, o, pool
+	s, err := rpcrdma.NewServer(server, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	orderly(func() error { return errors.Join(s.Close(), <-served) })
+	cl, err := rpcrdma.Dial(t.Context(), dials, s.Addr().String(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orderly(cl.Close)
+	return cl, <-o.opened
+}
+
+// most is how many crossings of the responder a call may take, and allocated how many allocations: the runtime has some of its own.
+const most, allocated = 0.5, 0.05
+
+func testCalls(t *testing.T, p rdma.Provider, workers int) {
 	pool := bufpool.New(0)
 	h := &handler{}
 	if workers > 0 {
@@ -82,31 +123,23 @@ func testCalls(t *testing.T, p rdma.Provider, workers int, most float64) {
 	for range workers {
 		go h.work()
 	}
-	d, err := p.NewDomain()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Attach(pool); err != nil {
-		t.Fatal(err)
-	}
-	l, err := p.Listen(t.Context(), *address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := observer{make(chan *rpcrdma.Conn, 1)}
-	s, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: d, Handler: h, Observer: o}, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
-	cl, err := rpcrdma.Dial(t.Context(), p, s.Addr().String(), rpcrdma.Config{Pool: pool})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := <-o.opened
+	cl, server := connect(t, p, p, pool, rpcrdma.Config{Handler: h}, rpcrdma.Config{})
 	r := newRun(t, cl, pool, 64)
+	defer r.free()
 	r.make(t, warmUp)
+	crossings, allocations := math.Inf(1), math.Inf(1)
+	for range 5 { // what else the machine does can only make them more
+		c, a := r.count(t, server)
+		crossings, allocations = min(crossings, c), min(allocations, a)
+		if crossings <= most && allocations < allocated {
+			return
+		}
+	}
+	t.Errorf("the responder crosses into C %.3f times for a call, want at most %v; there are %.4f allocations for a call, want none", crossings, most, allocations)
+}
+
+// count makes calls, and returns how often the server crosses into C for one, and how many allocations there are.
+func (r *run) count(t *testing.T, server *rpcrdma.Conn) (crossings, allocations float64) {
 	var before, after runtime.MemStats
 	first := server.Stats()
 	runtime.ReadMemStats(&before)
@@ -115,27 +148,9 @@ func testCalls(t *testing.T, p rdma.Provider, workers int, most float64) {
 	last := server.Stats()
 	reads := float64(last.ReadCalls-first.ReadCalls) / calls
 	writes := float64(last.WriteCalls-first.WriteCalls) / calls
-	allocated := float64(after.Mallocs-before.Mallocs) / calls
-	t.Logf("for a call: %.3f crossings that post requests, %.3f others, %.4f allocations", writes, reads, allocated)
-	if reads+writes > most {
-		t.Errorf("the responder crosses into C %.3f times for a call, want at most %v", reads+writes, most)
-	}
-	if allocated >= 0.05 { // the runtime has allocations of its own
-		t.Errorf("%.4f allocations for a call, want none", allocated)
-	}
-	r.free()
-	if err := cl.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
+	allocations = float64(after.Mallocs-before.Mallocs) / calls
+	t.Logf("for a call: %.3f crossings that post requests, %.3f others, %.4f allocations", writes, reads, allocations)
+	return reads + writes, allocations
 }
 
 // run makes calls: each reply is followed by the next call.

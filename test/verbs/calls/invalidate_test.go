@@ -56,29 +56,10 @@ func (h *clientHandler) Completed(batch []rdma.Completion) {
 // testInvalidate: the responder ends access to the memory of each call where the client's device has memory windows; else the client does.
 func testInvalidate(t *testing.T, p rdma.Provider) {
 	pool := bufpool.New(0)
-	d, err := p.NewDomain()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Attach(pool); err != nil {
-		t.Fatal(err)
-	}
-	l, err := p.Listen(t.Context(), *address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: d, Handler: &handler{}, RemoteInvalidation: true}, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
 	counts := &client{Provider: p}
-	cl, err := rpcrdma.Dial(t.Context(), counts, s.Addr().String(), rpcrdma.Config{Pool: pool, RemoteInvalidation: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cl, _ := connect(t, p, counts, pool, rpcrdma.Config{Handler: &handler{}, RemoteInvalidation: true}, rpcrdma.Config{RemoteInvalidation: true})
 	r := newRun(t, cl, pool, 64<<10)
+	defer r.free()
 	r.make(t, warmUp) // the windows of a connection are used more often than they have handles
 	n := cl.Negotiated()
 	if n.RemoteInvalidation != n.Attributes.RemoteInvalidation {
@@ -91,18 +72,5 @@ func testInvalidate(t *testing.T, p rdma.Provider) {
 	t.Logf("%s: %d regions of %d calls were invalidated by the client, %d by the server", n.Attributes.Device, counts.local.Load(), warmUp, counts.remote.Load())
 	if counts.local.Load() != local || counts.remote.Load() != remote {
 		t.Errorf("%d and %d regions were invalidated by client and server, want %d and %d", counts.local.Load(), counts.remote.Load(), local, remote)
-	}
-	r.free()
-	if err := cl.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
 	}
 }
