@@ -187,17 +187,14 @@ func (i *ident) await(ctx context.Context, kind C.int) (event, error) {
 // free destroys the id. Its queue pair must be gone.
 func (i *ident) free() {
 	i.mu.Lock()
-	freed, removed := i.freed, i.last.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL
+	freed := i.freed
 	i.freed = true
 	i.mu.Unlock()
 	if freed {
 		return
 	}
 	i.p.forget(i.token)
-	destroyID(i.id)
-	if removed {
-		reread()
-	}
+	i.p.destroyOf(i.id)
 }
 
 // farewell is how long an id stays for the peer's answer to our disconnecting.

@@ -38,6 +38,7 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 			return nil, fmt.Errorf("verbs: asking %s for its limits: %w", d.name, syscall.Errno(errno))
 		}
 		p.devices[id.verbs] = d
+		delete(p.gone, id.verbs) // the address was used before
 		d.warn(p.cfg.Logger)
 	}
 	if p.cfg.Device != "" && p.cfg.Device != d.name {
@@ -58,7 +59,7 @@ func (d *device) warn(log *slog.Logger) {
 }
 
 // lookout is how often devices are looked after.
-const lookout = time.Second
+const lookout = time.Second / 4
 
 // lookOut ends what stands on devices that are being removed. The connection manager tells of that too, but not of software devices: the
 // kernel first waits until all programs have closed them.
@@ -100,9 +101,26 @@ func (p *provider) lost(context *C.struct_ibv_context) {
 	for _, d := range domains {
 		d.lose(dev)
 	}
+	p.mu.Lock()
+	p.gone[context] = struct{}{} // only now, when nothing is registered there that no endpoint uses, may it be closed
+	p.mu.Unlock()
+	reread()
 }
 
-// reread has librdmacm close the devices that are gone, which it does only when it reads their list again.
+// destroyOf destroys an id that may have been on a device. If that is gone, librdmacm closes it with the last of its ids, but only when it reads the
+// list of devices again.
+func (p *provider) destroyOf(id *C.struct_rdma_cm_id) {
+	context := id.verbs
+	destroyID(id)
+	p.mu.Lock()
+	_, gone := p.gone[context]
+	p.mu.Unlock()
+	if gone {
+		reread()
+	}
+}
+
+// reread has librdmacm read the list of devices.
 func reread() {
 	manager().do(newCall(func() {
 		if list := C.rdma_get_devices(nil); list != nil {

@@ -132,7 +132,7 @@ func (l *listener) Close() error {
 		return nil
 	}
 	l.closed = true
-	pending, lost := l.pending, l.lost
+	pending := l.pending
 	l.pending = nil
 	l.cond.Broadcast()
 	l.mu.Unlock()
@@ -140,10 +140,7 @@ func (l *listener) Close() error {
 		_ = in.Reject(nil)
 	}
 	l.p.forget(l.token)
-	destroyID(l.id)
-	if lost != nil {
-		reread()
-	}
+	l.p.destroyOf(l.id)
 	return nil
 }
 

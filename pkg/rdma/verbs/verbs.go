@@ -38,6 +38,7 @@ type provider struct {
 	tokens  map[uintptr]receiver
 	token   uintptr
 	devices map[*C.struct_ibv_context]*device
+	gone    map[*C.struct_ibv_context]struct{} // those that were removed
 	domains map[*domain]struct{}
 }
 
@@ -86,7 +87,8 @@ func New(cfg Config) (rdma.Provider, error) {
 		return nil, fmt.Errorf("verbs: opening the connection manager: %w (is there a /dev/infiniband/rdma_cm, and is the module rdma_ucm loaded?)", err)
 	}
 	p := &provider{cfg: cfg, channel: channel, event: (*C.struct_sv_event)(C.calloc(1, C.sizeof_struct_sv_event)),
-		tokens: map[uintptr]receiver{}, devices: map[*C.struct_ibv_context]*device{}, domains: map[*domain]struct{}{}}
+		tokens: map[uintptr]receiver{}, devices: map[*C.struct_ibv_context]*device{},
+		gone: map[*C.struct_ibv_context]struct{}{}, domains: map[*domain]struct{}{}}
 	file, err := pollable(int(channel.fd))
 	if err != nil {
 		C.free(ptr(p.event))
