@@ -15,7 +15,7 @@ func TestAllocs(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	budget := bufpool.NewBudget(0, 0)
-	s := startServer(t, Config{Budget: budget})
+	s := startServer(t, Config{Budget: budget, Bindings: bulkBindings})
 	c, pool := dial(t, s.addr, Config{Bindings: bulkBindings})
 	ctx := context.Background()
 	fail := func(err error) {
@@ -155,8 +155,18 @@ func bulkBindings(program, version uint32) Binding {
 
 type bulkBinding struct{}
 
-func (bulkBinding) Plan(*Plan, []Argument, uint32, *xdr.Decoder) ([]Argument, error) {
-	panic("not called")
+// Plan has the first word of the arguments as the length of GET's, POOL's and HOLD's result, and bounds ECHO's by that of its argument.
+func (bulkBinding) Plan(p *Plan, args []Argument, procedure uint32, d *xdr.Decoder) ([]Argument, error) {
+	p.Results, p.MaxReply = p.Results[:0], 8
+	switch procedure {
+	case procGet, procPool, procHold:
+		n := int(d.Uint32())
+		p.Results = append(p.Results, Result{Max: n})
+		p.MaxReply += xdr.Round(n)
+	case procEcho:
+		p.MaxReply += xdr.Round(int(d.Uint32()))
+	}
+	return args, d.Err()
 }
 
 func (bulkBinding) Results(found []Found, p *Plan, placed []int, procedure uint32, d *xdr.Decoder) ([]Found, error) {

@@ -15,12 +15,12 @@ type Config struct {
 	Pool *bufpool.Pool
 	// Handler answers the peer's calls. A client that has none answers PROG_UNAVAIL.
 	Handler Handler
-	// Bindings, if set, let the eligible results of replies become items, as RPC-over-RDMA does.
+	// Bindings, if set, let the eligible results of replies become items, as RPC-over-RDMA does, and tell for Budget how large the replies to calls may be.
 	Bindings Bindings
 	// Observer, if set, is told what happens.
 	Observer Observer
-	// Budget, if set, bounds the memory of large calls, on all connections together and on each.
-	// Its total is at least MaxRecord; a connection with a call that exceeds it is closed.
+	// Budget, if set, bounds the memory of large calls, and of large replies if there are Bindings, on all connections together and on each.
+	// Its total is at least twice MaxRecord; a connection with a call that exceeds it is closed.
 	Budget *bufpool.Budget
 
 	// Batch, if set, is held while a connection works through what one read brought; see [Conn].

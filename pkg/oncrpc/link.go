@@ -47,8 +47,10 @@ type link struct {
 	batch    time.Time     // when the batch at hand was read, for the observer
 	passedOn Gatherer      // Conn.Batch, while it is held
 	room     chan struct{} // there is a place for a call again
-	grant    chan struct{} // the bulk memory for large is there
+	grant    chan struct{} // the bulk memory that was waited for is there
 	look     *time.Timer   // of wait; nil before it was needed
+	plan     Plan          // of the call at hand; see reserve
+	args     []Argument
 
 	progress atomic.Uint64 // counts messages completed and calls finished
 	waiting  atomic.Bool   // for bulk memory

@@ -52,7 +52,7 @@ func FuzzLink(f *testing.F) {
 	f.Add(append(marked([]byte{0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 4}), 0x80, 0, 0, 0), 3)
 	f.Fuzz(func(t *testing.T, says []byte, cut int) {
 		pool := bufpool.New(0)
-		budget := bufpool.NewBudget(100_000, 100_000)
+		budget := bufpool.NewBudget(120_000, 120_000)
 		cfg := Config{Pool: pool, Handler: &testService{held: make(chan *Call, 10)}, Budget: budget, MaxRecord: 60_000, MaxCalls: 1 << 20, Bindings: bulkBindings}
 		if err := cfg.defaults(); err != nil {
 			t.Fatal(err)

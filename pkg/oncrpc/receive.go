@@ -107,23 +107,6 @@ func (l *link) admit() error {
 	return nil
 }
 
-// bulk takes n bytes of the budget for c, and waits until they are there.
-func (l *link) bulk(c *tcpCall, n int) error {
-	if l.share == nil {
-		return nil
-	}
-	ok, err := l.share.Acquire(&c.bulk, int64(n), c.ready)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRecord, err)
-	}
-	if ok {
-		return nil
-	}
-	l.waiting.Store(true)
-	defer l.waiting.Store(false)
-	return l.wait(l.grant)
-}
-
 // dispatch hands the record at hand to the role that it is for.
 func (l *link) dispatch() error {
 	if len(l.rec.Stream) == 0 || len(l.rec.Stream[0]) < headLen {
@@ -165,6 +148,10 @@ func (l *link) call() error {
 			l.observer.BadMessage(&l.conn, err)
 		}
 		return nil
+	}
+	if err := l.reserve(c); err != nil {
+		c.finish()
+		return err
 	}
 	if l.observer != nil {
 		c.began = l.batch

@@ -77,6 +77,58 @@ func TestTCPBulkBudget(t *testing.T) {
 	waitFor(t, func() bool { return budget.Used() == 0 })
 }
 
+// TestTCPReplyBudget: calls whose replies may be large wait for the memory of these.
+func TestTCPReplyBudget(t *testing.T) {
+	const size = 1 << 20
+	budget := bufpool.NewBudget(4*size, 2*size)
+	s := startServer(t, Config{Budget: budget, Bindings: bulkBindings, MaxRecord: 2 * size})
+	conn := dialRaw(t, s.addr)
+	var burst []byte
+	for i := range uint32(5) {
+		burst = append(burst, marked(callBytes(i, procHold, size))...)
+	}
+	if _, err := conn.Write(burst); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(5) {
+		if i < 3 {
+			waitFor(t, func() bool { return budget.Waiting() == 1 })
+			if used := budget.Used(); used != 2*size {
+				t.Errorf("%d calls are answered, and %d bytes taken", i, used)
+			}
+		}
+		c := <-s.service.held
+		if c.XID != i {
+			t.Errorf("call %d comes in the place of %d", c.XID, i)
+		}
+		c.ReplyAccept(Success)
+		if got := readRecord(t, conn); binary.BigEndian.Uint32(got) != i {
+			t.Errorf("reply is %x", got)
+		}
+	}
+	waitFor(t, func() bool { return budget.Used() == 0 })
+
+	// A call that is large itself takes both. Small ones take nothing, and what has no end is bounded by the largest record.
+	var g bufpool.Grant
+	if ok, err := budget.Share().Acquire(&g, 3*size, func() {}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	c, pool := dial(t, s.addr, Config{MaxRecord: 2 * size})
+	echo(t, c, pool, fill(500_000, 1))
+	for _, n := range []uint32{smallRecord, 1 << 31} {
+		if _, err := conn.Write(marked(callBytes(9, procHold, n))); err != nil {
+			t.Fatal(err)
+		}
+		if n > smallRecord {
+			waitFor(t, func() bool { return budget.Waiting() == 1 })
+			g.Release()
+		}
+		(<-s.service.held).ReplyAccept(Success)
+		_ = readRecord(t, conn)
+	}
+	waitFor(t, func() bool { return budget.Used() == 0 })
+}
+
 // TestTCPSlowReader: a peer that does not take its replies holds up nobody but itself, and is cut off in the end.
 func TestTCPSlowReader(t *testing.T) {
 	var seen events

@@ -1,0 +1,63 @@
+package oncrpc
+
+import (
+	"fmt"
+
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// bulk takes n bytes of the budget for c, and waits until they are there.
+func (l *link) bulk(c *tcpCall, n int) error {
+	if l.share == nil {
+		return nil
+	}
+	ok, err := l.share.Acquire(&c.bulk, int64(n), c.ready)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	if ok {
+		return nil
+	}
+	l.waiting.Store(true)
+	defer l.waiting.Store(false)
+	return l.wait(l.grant)
+}
+
+// reserve takes memory of the budget for the reply to c, if that may be large: otherwise a peer that asks for much and takes nothing could have
+// as much memory filled as it has calls. What a large call took for itself it gives back before, and then takes both at once, since who waits holds nothing.
+func (l *link) reserve(c *tcpCall) error {
+	if l.share == nil || l.cfg.Bindings == nil {
+		return nil
+	}
+	b := l.cfg.Bindings(c.Program, c.Version)
+	if b == nil {
+		return nil
+	}
+	var err error
+	if l.args, err = b.Plan(&l.plan, l.args[:0], c.Procedure, c.Args()); err != nil {
+		return nil //nolint:nilerr // how to answer is the handler's business
+	}
+	n := replyNeed(&l.plan)
+	if n <= smallRecord {
+		return nil
+	}
+	n = min(n, l.cfg.MaxRecord)
+	if size := c.StreamLen(); size > smallRecord {
+		c.bulk.Release()
+		n += size
+	}
+	return l.bulk(c, n)
+}
+
+// replyNeed is how much bulk memory a reply may take: that of the eligible results, and of what is beside them if that is not small.
+func replyNeed(p *Plan) (n int) {
+	rest := p.MaxReply
+	for i := range p.Results {
+		n += p.Results[i].Max
+		rest -= xdr.Round(p.Results[i].Max)
+	}
+	if rest > smallRecord {
+		n += rest
+	}
+	return n
+}
