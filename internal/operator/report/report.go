@@ -90,6 +90,7 @@ func look(p *plan.Plan, name string, seen *Seen) workload {
 	if w.plan.Replicas == 0 {
 		w.trouble = append(w.trouble, words{v1alpha1.ReasonNoReplicas, "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more"})
 	}
+	var ended []words
 	for i := range seen.Pods {
 		pod := &seen.Pods[i]
 		if pod.Labels[plan.LabelWorkload] != name {
@@ -99,11 +100,18 @@ func look(p *plan.Plan, name string, seen *Seen) workload {
 		if pod.DeletionTimestamp != nil && (w.plan.Claim == nil || !pod.lost(seen.Nodes)) {
 			continue
 		}
-		if t := pod.trouble(p.Gateway, seen.Nodes); t.reason == "" {
+		switch t := pod.trouble(p.Gateway, seen.Nodes); {
+		case t.reason == "":
 			w.serving = append(w.serving, pod)
-		} else {
+		case pod.Pod.Status.Phase == corev1.PodFailed:
+			ended = append(ended, t)
+		default:
 			w.trouble = append(w.trouble, t)
 		}
+	}
+	// A Deployment leaves a pod that failed to be looked at. It is no trouble any more when all that are wanted serve.
+	if len(w.serving) < int(w.plan.Replicas) {
+		w.trouble = append(w.trouble, ended...)
 	}
 	if refused := seen.Refused[name]; refused != "" {
 		w.trouble = append(w.trouble, words{v1alpha1.ReasonPodsRefused, fmt.Sprintf("a pod of %s cannot be made: %q", name, condition.Quote(refused))})

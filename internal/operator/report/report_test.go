@@ -154,6 +154,9 @@ func TestExportConditions(t *testing.T) {
 		}, kind: "Programmed", status: "False", reason: "PodsRefused", message: `pod fast-0 was refused by its node: UnexpectedAdmissionError: "no healthy devices"`},
 		{name: "failed", edit: one, see: func(w *world) { w.alone(corev1.PodStatus{Phase: corev1.PodFailed, Message: "gone"}) }, kind: "Programmed", status: "False", reason: "PodsCrashing",
 			message: `pod fast-0 has failed: "gone"`},
+		{name: "a failed pod that was replaced", see: evicted, kind: "Programmed", status: "True", reason: "Programmed", message: "applied by 2 of 2 pods"},
+		{name: "a failed pod that is not replaced yet", see: func(w *world) { evicted(w); w.seen.Pods = w.seen.Pods[1:] }, kind: "Programmed", status: "True", reason: "Programmed",
+			message: `applied by 1 of 2 pods: pod fast-2 was refused by its node: Evicted: "low on memory"`},
 		{name: "crashing", edit: one, see: func(w *world) {
 			s := waitingFor("CrashLoopBackOff", "back-off")
 			s.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "stateDir: no"}
@@ -314,6 +317,13 @@ func lost(w *world) {
 	}
 }
 
+// evicted adds a pod that its node ended: a Deployment makes another one, and leaves it for people to look at.
+func evicted(w *world) {
+	p := w.pod("fast-2")
+	p.Status, p.Pod.Status = nil, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "low on memory"}
+	w.seen.Pods = append(w.seen.Pods, p)
+}
+
 func onVerbs(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) { g.Spec.Provider = v1alpha1.Verbs }
 
 // carried has the second pod carry the address, with a problem.
@@ -467,6 +477,7 @@ func TestGateway(t *testing.T) {
 		{name: "one is missing", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Programmed", status: "False", reason: "PodsPending",
 			message: "1 of 2 pods of fast are not made yet", pods: "1/2"},
 		{name: "one is enough", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "1/2"},
+		{name: "a failed pod that was replaced", see: evicted, kind: "Programmed", status: "True", reason: "Programmed", message: "all of 2 pods run", pods: "2/2"},
 		{name: "another template", see: func(w *world) { w.seen.Updated = map[string]int32{"fast": 1} }, kind: "Programmed", status: "False", reason: "Applying",
 			message: "pods of fast are being replaced: 1 of 2 are by now", pods: "2/2"},
 		{name: "none", see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet", pods: "0/2"},
@@ -500,9 +511,19 @@ func TestGateway(t *testing.T) {
 			}
 			s := Gateway(&w.plan, &w.seen)
 			check(t, s.Conditions, c.kind, c.status, c.reason, strings.TrimSuffix(c.message, " (docs/troubleshooting.md#addressnotheld)"))
-			if s.Pods != c.pods || s.Replicas != int32(len(w.seen.Pods)) || s.HandleKeysSecret != "fast-handle-keys" || s.Selector != "sluice.dev/gateway=fast,sluice.dev/workload=fast" {
+			if s.Pods != c.pods || s.Replicas != running(w.seen.Pods) || s.HandleKeysSecret != "fast-handle-keys" || s.Selector != "sluice.dev/gateway=fast,sluice.dev/workload=fast" {
 				t.Errorf("%+v", s)
 			}
 		})
 	}
+}
+
+// running counts pods that have not failed.
+func running(pods []Pod) (n int32) {
+	for i := range pods {
+		if pods[i].Pod.Status.Phase != corev1.PodFailed {
+			n++
+		}
+	}
+	return n
 }
