@@ -162,6 +162,21 @@ func TestBoard(t *testing.T) {
 	want("heard storage/fast")
 }
 
+// A service mesh puts ConfigMaps of its own into pods, before the others.
+func TestMounted(t *testing.T) {
+	volume := func(name, configMap string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configMap}}}}
+	}
+	pod := podNamed("fast-0", "1")
+	if got := mounted(&pod); got != "" {
+		t.Errorf("a pod without volumes reads %q", got)
+	}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "token"}, volume("mesh-ca", "mesh-ca-root"), volume("config", "fast-0123456789")}
+	if got := mounted(&pod); got != "fast-0123456789" {
+		t.Errorf("the pod reads %q", got)
+	}
+}
+
 // What a pod answers is bounded, and an answer of another kind is an error that says so.
 func TestAsk(t *testing.T) {
 	answer := func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"ready":true}`) }

@@ -303,10 +303,10 @@ func (p *poll) hasRead(c *corev1.ConfigMap) bool {
 	return p.status.Config.Hash == fileHash(c.Data[objects.GatewayFile]) && (p.speaker == nil || p.speaker.ConfigHash == hex.EncodeToString(speaker[:]))
 }
 
-// mounted names the ConfigMap that a pod reads: it has one.
+// mounted names the ConfigMap that a pod reads. What others put into the pod may have ConfigMaps of its own.
 func mounted(pod *corev1.Pod) string {
 	for _, v := range pod.Spec.Volumes {
-		if v.ConfigMap != nil {
+		if v.Name == objects.ConfigVolume && v.ConfigMap != nil {
 			return v.ConfigMap.Name
 		}
 	}

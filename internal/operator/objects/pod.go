@@ -35,7 +35,7 @@ const (
 
 // Names of the volumes in a pod.
 const (
-	configVolume = "config"
+	ConfigVolume = "config" // the ConfigMap
 	keysVolume   = "keys"
 	stateVolume  = "state"
 	claimVolume  = "volume"
@@ -106,7 +106,7 @@ func gatewayContainer(g *v1alpha1.NFSGateway, w *plan.Workload, image string) co
 		Resources:       resources(g),
 		SecurityContext: gatewaySecurity(g, w),
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: configVolume, MountPath: plan.ConfigDir, ReadOnly: true},
+			{Name: ConfigVolume, MountPath: plan.ConfigDir, ReadOnly: true},
 			{Name: keysVolume, MountPath: plan.KeysDir, ReadOnly: true},
 			{Name: stateVolume, MountPath: plan.StateDir},
 		},
@@ -162,7 +162,7 @@ func volumes(g *v1alpha1.NFSGateway, w *plan.Workload) []corev1.Volume {
 		mode = 0o440 // by the pod's fsGroup
 	}
 	v := []corev1.Volume{
-		{Name: configVolume, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+		{Name: ConfigVolume, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
 		{Name: keysVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 			SecretName: plan.KeysName(g), DefaultMode: &mode, Items: []corev1.KeyToPath{{Key: plan.KeysEntry, Path: plan.KeysEntry}},
 		}}},

@@ -34,7 +34,7 @@ func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
 		},
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: configVolume, MountPath: plan.ConfigDir, ReadOnly: true},
+			{Name: ConfigVolume, MountPath: plan.ConfigDir, ReadOnly: true},
 			{Name: tokenVolume, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 		},
 	}

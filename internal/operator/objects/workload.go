@@ -29,7 +29,7 @@ func Workload(p *plan.Plan, w *plan.Workload, d *Defaults) client.Object {
 	template := podTemplate(g, w, d)
 	name := configMapName(w, &template)
 	for i := range template.Spec.Volumes {
-		if c := template.Spec.Volumes[i].ConfigMap; c != nil && template.Spec.Volumes[i].Name == configVolume {
+		if c := template.Spec.Volumes[i].ConfigMap; c != nil && template.Spec.Volumes[i].Name == ConfigVolume {
 			c.Name = name
 		}
 	}
