@@ -234,7 +234,11 @@ func (s *speaker) write(ctx context.Context, w machine.Write) {
 	}
 }
 
+// leaseProblem notes what is wrong with a Lease that is followed. One that no group has any more is freed if that can be done.
 func (s *speaker) leaseProblem(name string, err error) {
+	if err != nil && s.follows[name] == nil {
+		return
+	}
 	if err != nil {
 		err = &contract.Problem{Reason: contract.LeaseUnreachable, Lease: name, Message: fmt.Sprintf("Lease %s: %v", name, err)}
 	}

@@ -239,7 +239,12 @@ func (g *group) written(now Time, w Written) {
 		case acquiring:
 			// It may have been written all the same: then it is seen with our name.
 			g.state, g.notNow = following, now+g.m.t.Renew/3
-		case holding, releasing:
+		case releasing:
+			g.renewAt = now + g.m.t.Renew/3
+			if g.removed {
+				g.follow() // its Lease may be gone as well, or no longer ours to write; otherwise it expires
+			}
+		case holding:
 			g.renewAt = now + g.m.t.Renew/3
 		}
 		return

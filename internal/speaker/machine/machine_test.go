@@ -276,6 +276,19 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
+// A gateway with fewer replicas has fewer Leases: the operator deletes them, and takes away the right to write them, before all speakers know.
+func TestLeaseIsGone(t *testing.T) {
+	w := steady(t, 1)
+	n := w.nodes[0]
+	delete(w.leases, w.groups[0].Lease)
+	w.groups = nil
+	n.step(Configure{nil})
+	w.run(time.Minute)
+	if len(n.on) != 0 || len(n.m.groups) != 0 {
+		t.Fatalf("%d addresses are left, and the groups %+v", len(n.on), n.m.Status(w.now))
+	}
+}
+
 // A host that knows nothing of Leases and has one of the addresses keeps it, and the group's other address is served.
 func TestForeignHost(t *testing.T) {
 	w := newWorld(3, 1, 1, t.Fatalf)

@@ -1,0 +1,25 @@
+package speaker
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"sluice.dev/sluice/internal/speaker/machine"
+)
+
+// What cannot be done with a Lease that no group has any more is told to nobody: nothing would ever end it.
+func TestProblemsOfLeases(t *testing.T) {
+	s := newSpeaker(options{pod: "fast-0", uid: "1", timing: machine.Default}, slog.New(slog.DiscardHandler), nil)
+	s.follows["fast-vip-0"] = func() {}
+	for _, name := range []string{"fast-vip-0", "fast-vip-1"} {
+		s.leaseProblem(name, errors.New("not found"))
+	}
+	if p := s.status().Problems; len(p) != 1 || p[0].Lease != "fast-vip-0" {
+		t.Errorf("problems %+v", p)
+	}
+	s.leaseProblem("fast-vip-0", nil)
+	if p := s.status().Problems; len(p) != 0 {
+		t.Errorf("problems %+v, when all is well again", p)
+	}
+}
