@@ -45,6 +45,9 @@ type poll struct {
 	status  *status.Status
 	speaker *contract.Status
 	err     string
+	// silent, speakerSilent: it did not answer this time, and status, or speaker, is what it said before. That is done once: a question may get lost.
+	silent, speakerSilent bool
+	served                []plan.Busy // its listeners when it answered last, where status is nil
 }
 
 func newBoard() *board {
@@ -114,10 +117,13 @@ func (b *board) tell(list *[]func(types.NamespacedName), gateway types.Namespace
 	}
 }
 
-// listeners are those that a pod has, of which exports, and which file it read.
+// listeners are those that a pod has, as far as it said so, of which exports, and which file it read.
 func (p *poll) listeners() (out []plan.Busy) {
-	if p == nil || p.status == nil {
+	switch {
+	case p == nil:
 		return nil
+	case p.status == nil:
+		return p.served
 	}
 	out = append(out, plan.Busy{Address: p.status.Config.Hash})
 	for i := range p.status.Exports {

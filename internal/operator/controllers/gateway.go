@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,6 +53,9 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	services, pods, err := r.made(ctx, req.NamespacedName)
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if !r.asked(pods) {
+		return ctrl.Result{RequeueAfter: gatherFor}, nil
 	}
 	in, err := r.gather(ctx, &gw, pods, services)
 	if err != nil {
@@ -171,6 +175,11 @@ func (r *gateways) made(ctx context.Context, gw types.NamespacedName) ([]corev1.
 		}
 	}
 	return kept, pods.Items, nil
+}
+
+// asked tells whether each pod was asked what it serves, be it without an answer: ports and addresses that it has are not to be given away.
+func (r *gateways) asked(pods []corev1.Pod) bool {
+	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return answers(&pod) && r.board.polled(&pod) == nil })
 }
 
 func (r *gateways) key(o client.Object) objectKey {

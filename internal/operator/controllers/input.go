@@ -85,13 +85,10 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 		return in, err
 	}
 	for i := range pods {
-		p := r.board.polled(&pods[i])
-		if p == nil || p.status == nil {
-			continue
-		}
-		for j := range p.status.Exports {
-			for _, l := range p.status.Exports[j].Listeners {
-				in.Busy = append(in.Busy, plan.Busy{Workload: pods[i].Labels[plan.LabelWorkload], Export: p.status.Exports[j].Name, Address: l.Configured})
+		for _, l := range r.board.polled(&pods[i]).listeners() {
+			if l.Export != "" {
+				l.Workload = pods[i].Labels[plan.LabelWorkload]
+				in.Busy = append(in.Busy, l)
 			}
 		}
 	}

@@ -59,30 +59,43 @@ func (r *polls) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		r.board.setPoll(req.NamespacedName, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" {
+	if !answers(&pod) {
 		r.board.setPoll(req.NamespacedName, nil)
 		return ctrl.Result{}, nil // its next event brings it back
 	}
-	p := &poll{gateway: gatewayOf(&pod), uid: pod.UID}
+	p, before := &poll{gateway: gatewayOf(&pod), uid: pod.UID}, r.board.polled(&pod)
+	if before == nil {
+		before = &poll{}
+	}
 	var st status.Status
-	if err := r.ask(ctx, pod.Status.PodIP, plan.AdminPort, &st); err != nil {
-		p.err = err.Error()
-	} else {
+	switch err := r.ask(ctx, pod.Status.PodIP, plan.AdminPort, &st); {
+	case err == nil:
 		slices.SortFunc(st.Exports, func(a, b status.Export) int { return cmp.Compare(a.Name, b.Name) })
 		p.status = &st
+	case before.status != nil && !before.silent:
+		p.status, p.silent = before.status, true
+	default:
+		p.err, p.served = err.Error(), before.listeners()
 	}
 	if speaks(&pod) {
 		var sp contract.Status
 		if err := r.ask(ctx, pod.Status.PodIP, plan.SpeakerPort, &sp); err == nil {
 			p.speaker = &sp
+		} else if !before.speakerSilent {
+			p.speaker, p.speakerSilent = before.speaker, true
 		}
 	}
 	r.board.setPoll(req.NamespacedName, p)
 	every := pollEvery
-	if r.board.applying(&pod, time.Now(), pollPatient) {
+	if r.board.applying(&pod, time.Now(), pollPatient) || p.silent || p.speakerSilent && p.speaker != nil {
 		every = pollSoon
 	}
 	return ctrl.Result{RequeueAfter: every*9/10 + rand.N(every/5)}, nil
+}
+
+// answers tells whether a pod can be asked.
+func answers(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != ""
 }
 
 // ask reads a pod's /status.
