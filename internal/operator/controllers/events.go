@@ -92,6 +92,11 @@ func nodeChanged() builder.Predicates {
 	}})
 }
 
+// notRenewed leaves out what speakers write into Leases, which they do all the time.
+func notRenewed() predicate.Predicate {
+	return predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+}
+
 // podChanged leaves out changes of a pod that do not change what it answers.
 func podChanged() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {

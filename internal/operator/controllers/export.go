@@ -13,6 +13,7 @@ import (
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
+	"sluice.dev/sluice/internal/operator/plan"
 	"sluice.dev/sluice/internal/operator/report"
 )
 
@@ -22,6 +23,7 @@ const patience = 3 * time.Second
 // exports writes the status of NFSExports. Nobody else does, and it writes nothing else.
 type exports struct {
 	*statuses
+	scope scope
 	board *board
 
 	mu    sync.Mutex
@@ -58,13 +60,16 @@ func (r *exports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 // report returns the export's status; nothing while its plan is not made yet.
 func (r *exports) report(ctx context.Context, x *v1alpha1.NFSExport) (s v1alpha1.NFSExportStatus, ok bool, err error) {
 	p, seen := r.board.look(referred(x))
+	if p == nil && !r.scope.has(plan.GatewayNamespace(x)) {
+		return report.NoGateway(x, false), true, nil
+	}
 	if p == nil {
 		var gw v1alpha1.NFSGateway
 		err := r.Get(ctx, referred(x), &gw)
 		if client.IgnoreNotFound(err) != nil || err == nil && gw.DeletionTimestamp == nil {
 			return s, false, err
 		}
-		return report.NoGateway(x), true, nil
+		return report.NoGateway(x, true), true, nil
 	}
 	for i := range p.Exports {
 		if e := &p.Exports[i]; e.Source.UID == x.UID && e.Source.Generation == x.Generation {

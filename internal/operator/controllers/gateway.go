@@ -25,13 +25,17 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// lookAgain is when a gateway is looked at again that refers to something which is not there, or that something is in the way of, which is not watched.
-const lookAgain = 30 * time.Second
+// When a gateway is looked at again without an event.
+const (
+	lookAgain  = 30 * time.Second // what it refers to is not there, or something is in its way, which is not watched
+	lookSeldom = 5 * time.Minute  // what it refers to is there, and is not watched
+)
 
 // gateways makes the objects of each NFSGateway. It writes no status of ours.
 type gateways struct {
 	applier
 	Options
+	scope scope
 	board *board
 	watch func(client.Object) error // has events of a kind lead to its gateways
 
@@ -41,6 +45,9 @@ type gateways struct {
 
 // Reconcile plans one gateway, and has the cluster follow.
 func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if !r.scope.has(req.Namespace) {
+		return ctrl.Result{}, nil // an export names it
+	}
 	var gw v1alpha1.NFSGateway
 	err := r.Get(ctx, req.NamespacedName, &gw)
 	if client.IgnoreNotFound(err) != nil {
@@ -78,13 +85,27 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	err = errors.Join(err, applied, r.workloads(ctx, &f.plan, &f.seen), r.ingress(ctx, &f.plan, f.seen.Services))
 	r.board.set(req.NamespacedName, f)
 	err = errors.Join(err, r.prune(ctx, req.NamespacedName, wanted, pods, true))
-	switch {
-	case early:
+	if early {
 		return ctrl.Result{RequeueAfter: settle}, err
-	case lacks, len(f.seen.Failed)+len(f.seen.Blocked) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
-		return ctrl.Result{RequeueAfter: lookAgain}, err
 	}
-	return ctrl.Result{}, err
+	return ctrl.Result{RequeueAfter: f.again(lacks)}, err
+}
+
+// again is when a gateway is looked at without an event; 0 for never. lacks says that the cluster lacks a kind that it wants objects of.
+func (f *found) again(lacks bool) time.Duration {
+	// With virtual addresses, what an export asks for may be another gateway's.
+	waits := slices.ContainsFunc(f.plan.Exports, func(x plan.Export) bool {
+		c := meta.FindStatusCondition(x.Conditions, v1alpha1.ConditionAccepted)
+		return c.Reason == v1alpha1.ReasonAddressTaken || c.Reason == v1alpha1.ReasonNoFreeAddress
+	})
+	spec := &f.plan.Gateway.Spec
+	switch {
+	case lacks, waits, len(f.seen.Failed)+len(f.seen.Blocked) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
+		return lookAgain
+	case spec.HandleKeys.SecretName != "", spec.RDMA != nil && len(spec.RDMA.Networks) > 0:
+		return lookSeldom
+	}
+	return 0
 }
 
 // applyAll makes all objects of a plan, and returns which these are. early says that the cache is behind; see apply.

@@ -95,7 +95,8 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 	return in, nil
 }
 
-// elsewhere returns the virtual addresses that other gateways on the same network have given out.
+// elsewhere returns the virtual addresses that other gateways on the same network have given out. The cache may not have the newest of their Services yet, but the
+// board has their plans.
 func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[string]string, error) {
 	network := plan.VirtualNetwork(gw)
 	if network == "" {
@@ -119,6 +120,13 @@ func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[
 			s := &services.Items[j]
 			if a := s.Annotations[plan.AnnotationAddress]; a != "" {
 				out[a] = s.Labels[plan.LabelExportNamespace] + "/" + s.Labels[plan.LabelExport]
+			}
+		}
+		if p, _ := r.board.look(client.ObjectKeyFromObject(other)); p != nil {
+			for j := range p.Exports {
+				if x := &p.Exports[j]; x.VIP != "" {
+					out[x.VIP] = plan.Key(x.Source)
+				}
 			}
 		}
 	}
@@ -171,13 +179,14 @@ func (r *gateways) nodes(ctx context.Context) ([]corev1.Node, error) {
 	return nodes.Items, err
 }
 
-// networkExists looks for a NetworkAttachmentDefinition. Where there are none of that kind at all, it does not exist either.
+// networkExists looks for a NetworkAttachmentDefinition. Where there are none of that kind at all, it does not exist either. One that the operator may not look at,
+// since its namespace is not watched, is taken to be there: otherwise pods say that it is missing.
 func (r *gateways) networkExists(ctx context.Context, key string) (bool, error) {
 	namespace, name, _ := strings.Cut(key, "/")
 	var nad metav1.PartialObjectMetadata
 	nad.SetGroupVersionKind(networkKind)
 	switch err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &nad); {
-	case err == nil:
+	case err == nil, apierrors.IsForbidden(err):
 		return true, nil
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return false, nil

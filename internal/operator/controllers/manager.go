@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -83,8 +84,13 @@ func New(cfg *rest.Config, mo manager.Options, o Options, namespaces []string) (
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	return m, add(m, o)
+	return m, add(m, o, namespaces)
 }
+
+// scope are the namespaces that are watched; all if there are none. The cache refuses to look at any other.
+type scope []string
+
+func (s scope) has(namespace string) bool { return len(s) == 0 || slices.Contains(s, namespace) }
 
 // cacheOptions keep of others' objects only what is looked at.
 func cacheOptions(namespaces []string) cache.Options {
@@ -131,9 +137,9 @@ var optional = []schema.GroupVersionKind{
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
 }
 
-func add(m manager.Manager, o Options) error {
+func add(m manager.Manager, o Options, namespaces scope) error {
 	b := newBoard()
-	g := &gateways{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, board: b}
+	g := &gateways{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, scope: namespaces, board: b}
 	// A process may have several managers, as tests do.
 	once := controller.Options{SkipNameValidation: new(true)}
 	parallel := once
@@ -142,6 +148,7 @@ func add(m manager.Manager, o Options) error {
 	c := ctrl.NewControllerManagedBy(m).Named("gateway").WithOptions(once).
 		Watches(&v1alpha1.NFSGateway{}, later(itself), specChanged()).
 		Watches(&v1alpha1.NFSExport{}, later(referredGateway), specChanged()).
+		Watches(&coordinationv1.Lease{}, later(itsGateway), builder.WithPredicates(notRenewed())).
 		WatchesMetadata(&corev1.PersistentVolumeClaim{}, later(g.beside)).
 		WatchesRawSource(b.source(&b.moved)).
 		WatchesRawSource(g.swept())
@@ -182,7 +189,7 @@ func add(m manager.Manager, o Options) error {
 		complete("export-status", ctrl.NewControllerManagedBy(m).Named("export-status").WithOptions(parallel).
 			Watches(&v1alpha1.NFSExport{}, &handler.EnqueueRequestForObject{}).
 			WatchesRawSource(b.exportsOf(m.GetClient())).
-			Complete(&exports{statuses: status, board: b})),
+			Complete(&exports{statuses: status, scope: namespaces, board: b})),
 		complete("gateway-status", ctrl.NewControllerManagedBy(m).Named("gateway-status").WithOptions(once).
 			Watches(&v1alpha1.NFSGateway{}, &handler.EnqueueRequestForObject{}).
 			WatchesRawSource(b.source(&b.heard)).

@@ -130,12 +130,14 @@ func (r *gateways) keepService(ctx context.Context, s *corev1.Service, pods []co
 		return false, nil
 	}
 	var x v1alpha1.NFSExport
-	err := r.Get(ctx, key, &x)
-	if client.IgnoreNotFound(err) != nil {
-		return true, err
-	}
-	if err == nil && x.DeletionTimestamp == nil && referred(&x) == gatewayOf(s) {
-		return true, nil
+	if r.scope.has(key.Namespace) { // otherwise nobody serves it any more
+		err := r.Get(ctx, key, &x)
+		if client.IgnoreNotFound(err) != nil {
+			return true, err
+		}
+		if err == nil && x.DeletionTimestamp == nil && referred(&x) == gatewayOf(s) {
+			return true, nil
+		}
 	}
 	if !exists {
 		return false, nil

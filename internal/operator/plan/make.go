@@ -55,10 +55,15 @@ func Make(in Input) Plan {
 	return p
 }
 
-// GatewayNotFound returns the conditions of an export whose gateway is not there.
-func GatewayNotFound(e *v1alpha1.NFSExport) []metav1.Condition {
-	return exportConditions(nil, e, refuse(v1alpha1.ReasonGatewayNotFound, "there is no NFSGateway %s/%s: make one, or make an export with another gatewayRef",
-		GatewayNamespace(e), e.Spec.GatewayRef.Name), nil)
+// GatewayNotFound returns the conditions of an export whose gateway is not there, or in a namespace that is not watched.
+func GatewayNotFound(e *v1alpha1.NFSExport, watched bool) []metav1.Condition {
+	ns, name := GatewayNamespace(e), e.Spec.GatewayRef.Name
+	why := refuse(v1alpha1.ReasonGatewayNotFound, "there is no NFSGateway %s/%s: make one, or make an export with another gatewayRef", ns, name)
+	if !watched {
+		why = refuse(v1alpha1.ReasonGatewayNotFound, "gatewayRef: NFSGateway %s/%s is not looked for, since the operator does not watch namespace %q: add that to its --watch-namespaces (watchNamespaces of the chart), "+
+			"or make an export with another gatewayRef", ns, name, ns)
+	}
+	return exportConditions(nil, e, why, nil)
 }
 
 // maker is what is known while a plan is made.

@@ -251,7 +251,7 @@ func checkCondition(t *testing.T, list []metav1.Condition, kind, reason, message
 
 func TestGatewayNotFound(t *testing.T) {
 	e := export("team", "lonely", 0)
-	checkCondition(t, GatewayNotFound(&e), "Accepted", "GatewayNotFound",
+	checkCondition(t, GatewayNotFound(&e, true), "Accepted", "GatewayNotFound",
 		"there is no NFSGateway storage/fast: make one, or make an export with another gatewayRef (docs/troubleshooting.md#gatewaynotfound)", 7, false)
 }
 

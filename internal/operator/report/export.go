@@ -23,9 +23,9 @@ type served struct {
 	at  *status.Export
 }
 
-// NoGateway is the status of an export whose NFSGateway does not exist.
-func NoGateway(x *v1alpha1.NFSExport) v1alpha1.NFSExportStatus {
-	cs := plan.GatewayNotFound(x)
+// NoGateway is the status of an export whose NFSGateway does not exist, or lies in a namespace that the operator does not watch.
+func NoGateway(x *v1alpha1.NFSExport, watched bool) v1alpha1.NFSExportStatus {
+	cs := plan.GatewayNotFound(x, watched)
 	return v1alpha1.NFSExportStatus{Backend: x.Status.Backend, Conditions: append(cs, as(failing(cs)))}
 }
 

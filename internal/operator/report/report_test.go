@@ -395,8 +395,10 @@ func check(t *testing.T, all []metav1.Condition, kind string, want metav1.Condit
 func TestNoGateway(t *testing.T) {
 	w := newWorld(false, nil)
 	w.x.Status.Backend = "nfs filer.example:/vol"
-	s := NoGateway(w.x)
-	check(t, s.Conditions, "Accepted", "False", "GatewayNotFound", "")
+	check(t, NoGateway(w.x, false).Conditions, "Ready", "False", "GatewayNotFound", `gatewayRef: NFSGateway storage/fast is not looked for, since the operator does not watch namespace "storage": `+
+		"add that to its --watch-namespaces (watchNamespaces of the chart), or make an export with another gatewayRef")
+	s := NoGateway(w.x, true)
+	check(t, s.Conditions, "Accepted", "False", "GatewayNotFound", "there is no NFSGateway storage/fast: make one, or make an export with another gatewayRef")
 	check(t, s.Conditions, "Ready", "False", "GatewayNotFound", "")
 	if s.Backend != w.x.Status.Backend || s.Address != "" {
 		t.Errorf("%+v", s)
