@@ -42,6 +42,8 @@ type applier struct {
 
 	mu      sync.Mutex
 	written map[objectKey]written
+	// altered has what became of objects that are not as they were applied, since a webhook alters what is written: applied again they would be the same.
+	altered map[objectKey]altered
 }
 
 type objectKey struct {
@@ -54,6 +56,9 @@ type written struct {
 	hash string
 	at   time.Time
 }
+
+// altered is what was applied, and the hash of what the API server made of the fields that it has.
+type altered struct{ applied, became string }
 
 // apply makes an object as desired, or returns a [report.Obstacle] or another error. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
 func (a *applier) apply(ctx context.Context, desired client.Object) (early bool, err error) {
@@ -77,17 +82,48 @@ func (a *applier) apply(ctx context.Context, desired client.Object) (early bool,
 	if err != nil {
 		return false, err
 	}
-	if live != nil && live.GetAnnotations()[annotationApplied] == hash && covers(live.Object, u.Object) {
+	if live != nil && live.GetAnnotations()[annotationApplied] == hash && (covers(live.Object, u.Object) || a.known(key, live.Object, u.Object, hash)) {
 		return false, nil
 	}
 	if a.early(key, hash) {
 		return true, nil
 	}
-	if err := a.put(ctx, u, live); err != nil {
+	answer := u.DeepCopy()
+	if err := a.put(ctx, answer, live); err != nil {
 		a.forget(key)
 		return false, refused(u, err)
 	}
-	return true, nil
+	return true, a.compare(key, answer, u.Object, hash)
+}
+
+// known tells whether an object is what the API server made of what is desired when that was applied last.
+func (a *applier) known(key objectKey, live, desired map[string]any, hash string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.altered[key] == altered{hash, partHash(live, desired)}
+}
+
+// compare notes what the API server made of an object, if that is not what was applied.
+func (a *applier) compare(key objectKey, answer *unstructured.Unstructured, desired map[string]any, hash string) error {
+	if typed, err := a.Scheme().New(answer.GroupVersionKind()); err == nil { // as the cache has it
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(answer.Object, typed); err != nil {
+			return err
+		}
+		if answer.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(typed); err != nil {
+			return err
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if covers(answer.Object, desired) {
+		delete(a.altered, key)
+		return nil
+	}
+	if a.altered == nil {
+		a.altered = map[objectKey]altered{}
+	}
+	a.altered[key] = altered{hash, partHash(answer.Object, desired)}
+	return nil
 }
 
 // put applies an object that the cache lacks or has otherwise. Fields are taken from others only if the object is known to be ours, and the cache has no
@@ -219,6 +255,40 @@ func contentHash(u *unstructured.Unstructured) (string, error) {
 func fileHash(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:8])
+}
+
+// partHash identifies what live has of the fields that desired has.
+func partHash(live, desired any) string {
+	b, err := json.Marshal(common(live, desired)) // keys in order
+	if err != nil {
+		panic(err) // it came from JSON
+	}
+	return fileHash(string(b))
+}
+
+// common is what live has of the fields that desired has. A list of another length is taken whole.
+func common(live, desired any) any {
+	switch d := desired.(type) {
+	case map[string]any:
+		if l, ok := live.(map[string]any); ok {
+			out := map[string]any{}
+			for k, v := range d {
+				if k != "apiVersion" && k != "kind" {
+					out[k] = common(l[k], v)
+				}
+			}
+			return out
+		}
+	case []any:
+		if l, ok := live.([]any); ok && len(l) == len(d) {
+			out := make([]any, len(d))
+			for i := range d {
+				out[i] = common(l[i], d[i])
+			}
+			return out
+		}
+	}
+	return live
 }
 
 // covers tells whether live has all that desired says. Lists have to be as long: what the API server adds are fields.
