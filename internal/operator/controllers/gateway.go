@@ -152,7 +152,9 @@ func (f *found) note(o client.Object, err error) error {
 	_, service := o.(*corev1.Service)
 	switch workload := o.GetLabels()[plan.LabelWorkload]; {
 	case service && o.GetLabels()[plan.LabelExport] != "":
-		f.seen.Failed[o.GetName()] = err
+		if people || f.seen.Services[o.GetName()] == nil { // one that is there serves, until it can be changed
+			f.seen.Failed[o.GetName()] = err
+		}
 	case people && f.seen.Blocked[workload] == nil:
 		f.seen.Blocked[workload] = obstacle
 	}

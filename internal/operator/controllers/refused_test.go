@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sluice.dev/sluice/internal/operator/plan"
 	"sluice.dev/sluice/internal/operator/report"
 )
 
@@ -100,6 +101,34 @@ func TestReaddressOnce(t *testing.T) {
 		}
 		if !slices.Equal(api.writes, c.writes) {
 			t.Errorf("%s: wrote %q, want %q", c.name, api.writes, c.writes)
+		}
+	}
+}
+
+// A Service that is there serves, whatever passing trouble there is with changing it. That of which people have to change something is told.
+func TestNote(t *testing.T) {
+	passing := apierrors.NewTimeoutError("too slow", 1)
+	people := &report.Refused{Kind: "Service", Err: errors.New("exceeded quota")}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "sluice-data", Labels: map[string]string{plan.LabelExport: "data"}}}
+	for _, c := range []struct {
+		name            string
+		there           bool
+		err             error
+		failed, returns bool
+	}{
+		{"all is well", true, nil, false, false},
+		{"passing, and there is none", false, passing, true, true},
+		{"passing, and there is one", true, passing, false, true},
+		{"refused, and there is none", false, people, true, false},
+		{"refused, and there is one", true, people, true, false},
+	} {
+		f := &found{seen: report.Seen{Services: map[string]*corev1.Service{}, Failed: map[string]error{}, Blocked: map[string]report.Obstacle{}}}
+		if c.there {
+			f.seen.Services[service.Name] = service
+		}
+		err := f.note(service, c.err)
+		if (err != nil) != c.returns || (f.seen.Failed[service.Name] != nil) != c.failed || len(f.seen.Blocked) > 0 {
+			t.Errorf("%s: returns %v, told %v", c.name, err, f.seen.Failed)
 		}
 	}
 }
