@@ -100,7 +100,11 @@ func look(p *plan.Plan, name string, seen *Seen) workload {
 		if pod.DeletionTimestamp != nil && (w.plan.Claim == nil || !pod.lost(seen.Nodes)) {
 			continue
 		}
-		switch t := pod.trouble(p.Gateway, seen.Nodes); {
+		t := pod.trouble(p.Gateway, seen.Nodes)
+		if _, behind := seen.Updated[name]; behind && w.plan.Claim != nil && t.reason != "" {
+			t.text += fmt.Sprintf("; its StatefulSet replaces no pod that is not ready: kubectl delete pod --namespace %s %s has it made as the gateway says now", p.Gateway.Namespace, pod.Name)
+		}
+		switch {
 		case t.reason == "":
 			w.serving = append(w.serving, pod)
 		case pod.Pod.Status.Phase == corev1.PodFailed:

@@ -165,6 +165,13 @@ func TestExportConditions(t *testing.T) {
 			message: `pod fast-0 ends again and again: container gateway, exit code 1: "stateDir: no": kubectl logs --previous has more`},
 		{name: "no image", edit: one, see: func(w *world) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Programmed", status: "False", reason: "ImageNotPulled",
 			message: `pod fast-0 lacks the image gateway:1: ErrImagePull: "denied"`},
+		{name: "no image for a claim", edit: claimed, see: func(w *world) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Ready", status: "False", reason: "ImageNotPulled",
+			message: `pod fast-0 lacks the image gateway:1: ErrImagePull: "denied"`},
+		{name: "no image for a claim, and another one since then", edit: claimed, see: func(w *world) {
+			w.alone(waitingFor("ErrImagePull", "denied"))
+			w.seen.Updated = map[string]int32{w.plan.Exports[0].Workload: 0}
+		}, kind: "Ready", status: "False", reason: "ImageNotPulled",
+			message: `pod fast-0 lacks the image gateway:1: ErrImagePull: "denied"; its StatefulSet replaces no pod that is not ready: kubectl delete pod --namespace storage fast-0 has it made as the gateway says now`},
 		{name: "no secret", edit: one, see: func(w *world) { w.alone(waitingFor("CreateContainerConfigError", "secret not found")) }, kind: "Programmed", status: "False", reason: "PodsPending",
 			message: `pod fast-0 does not start: CreateContainerConfigError: "secret not found"`},
 		{name: "starting", edit: one, see: func(w *world) { w.alone(corev1.PodStatus{Phase: corev1.PodPending}) }, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is starting"},
