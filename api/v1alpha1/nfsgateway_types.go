@@ -222,9 +222,10 @@ type RDMA struct {
 	// +optional
 	Device *Device `json:"device,omitempty"`
 
-	// Networks are the NetworkAttachmentDefinitions that a pod is attached to.
+	// Networks are the NetworkAttachmentDefinitions that a pod is attached to, each by an interface of its own.
 	//
 	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="self.all(n, self.exists_one(m, m.interface == n.interface))",message="interface: want another name for each network, such as rdma0 and rdma1"
 	// +listType=map
 	// +listMapKey=name
 	// +optional
