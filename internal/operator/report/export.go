@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -128,30 +129,35 @@ func programmed(x *plan.Export, w *workload) metav1.Condition {
 	return condition.True(v1alpha1.ConditionProgrammed, v1alpha1.ReasonProgrammed, "%s", text)
 }
 
-// backendReachable: it answers every pod that serves.
+// backendReachable: it answers every pod that serves, but for those that have just begun.
 func backendReachable(x *plan.Export, at []served) metav1.Condition {
 	const kind = v1alpha1.ConditionBackendReachable
+	answered, waits := 0, ""
 	for _, s := range at {
 		b := &s.at.Backend
-		if b.Healthy {
-			continue
-		}
 		switch {
+		case b.Healthy:
+			answered++
+			continue
 		case b.Remote == nil:
 			return condition.False(kind, v1alpha1.ReasonUnreachable, "the volume of pod %s does not answer: %q", s.pod.Name, condition.Quote(b.Error))
 		case b.Refused:
 			return condition.False(kind, v1alpha1.ReasonBackendRefuses, "%s refuses pod %s, which asked from %s: %q: %s",
 				x.Backend, s.pod.Name, from(s.pod.Pod, b), condition.Quote(b.Error), remedy(b))
 		case b.Error == "":
-			return condition.Unknown(kind, v1alpha1.ReasonUnknown, "pod %s has not heard of %s yet", s.pod.Name, x.Backend)
+			waits = cmp.Or(waits, s.pod.Name)
+			continue
 		}
 		return condition.False(kind, v1alpha1.ReasonUnreachable,
 			"%s does not answer pod %s: %q: see that it runs, and that firewalls and NetworkPolicies let the pods reach it", x.Backend, s.pod.Name, condition.Quote(b.Error))
 	}
-	if len(at) == 0 {
-		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no pod has asked %s yet", x.Backend)
+	switch {
+	case answered > 0:
+		return condition.True(kind, v1alpha1.ReasonReachable, "%s answers %s", x.Backend, plural(answered, "pod"))
+	case waits != "":
+		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "pod %s has not heard of %s yet", waits, x.Backend)
 	}
-	return condition.True(kind, v1alpha1.ReasonReachable, "%s answers %s", x.Backend, plural(len(at), "pod"))
+	return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no pod has asked %s yet", x.Backend)
 }
 
 // from is where a server saw a pod's question come from, as far as nothing between them changes it.
