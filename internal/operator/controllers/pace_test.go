@@ -20,6 +20,7 @@ import (
 
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
@@ -65,6 +66,13 @@ func TestPaceOfStatus(t *testing.T) {
 	}{
 		{"nothing", func(*v1alpha1.NFSExportStatus, int) {}, 0, 1},
 		{"clients", func(s *v1alpha1.NFSExportStatus, second int) { s.Clients = int32(second) }, minutes * 2, 1},
+		{"a client that comes and goes", func(s *v1alpha1.NFSExportStatus, second int) {
+			c := condition.Unknown(v1alpha1.ConditionClientAddressesVisible, v1alpha1.ReasonNoClients, "nobody")
+			if s.Clients = int32(second % 2 * second); s.Clients > 0 {
+				c = condition.True(v1alpha1.ConditionClientAddressesVisible, v1alpha1.ReasonVisible, "somebody")
+			}
+			s.Conditions = append(s.Conditions, c)
+		}, minutes * 2, 1},
 		{"words", func(s *v1alpha1.NFSExportStatus, second int) { s.Conditions[0].Message = fmt.Sprint(second) }, minutes / 2, 1},
 		{"both", func(s *v1alpha1.NFSExportStatus, second int) {
 			s.Clients, s.Conditions[0].Message = int32(second), fmt.Sprint(second)

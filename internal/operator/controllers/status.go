@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"sluice.dev/sluice/api/v1alpha1"
 )
 
 // How often a status is written of which only numbers, or the words of messages, are others.
@@ -96,17 +99,19 @@ type part int
 
 const (
 	counts  part = iota // all of it
-	words               // all but numbers of clients
-	essence             // neither numbers nor messages
+	words               // all but the number of clients, and the condition that comes and goes with them
+	essence             // no messages either
 )
 
 // only returns a part of a status, without the times of conditions.
 func only(status map[string]any, p part) map[string]any {
 	status = runtime.DeepCopyJSON(status)
+	list, _ := status["conditions"].([]any)
 	if p != counts {
 		delete(status, "clients")
+		list = slices.DeleteFunc(list, func(c any) bool { return c.(map[string]any)["type"] == v1alpha1.ConditionClientAddressesVisible })
+		status["conditions"] = list
 	}
-	list, _ := status["conditions"].([]any)
 	for _, c := range list {
 		c := c.(map[string]any)
 		delete(c, "lastTransitionTime")
