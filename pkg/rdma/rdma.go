@@ -18,6 +18,7 @@ package rdma
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -74,6 +75,10 @@ func (e *RejectedError) Error() string {
 	return "rdma: the peer rejected the connection"
 }
 
+// ErrExposed is what Expose's error wraps when so much is exposed already, on this connection or by this device, that there can be no more until some of it
+// is invalidated.
+var ErrExposed = errors.New("no more memory can be exposed at present")
+
 // AccessError is what Serve's error wraps, as far as a provider can tell, when the connection ended because the peer refused an RDMA
 // Read or Write of ours: it does not expose that memory, or not for this.
 type AccessError struct {
@@ -129,7 +134,7 @@ type Endpoint interface {
 	// PostReceives adds to the receive queue, which is first in, first out.
 	PostReceives(rs []Receive) error
 	// Expose makes mem accessible to the peer, for Sends that are posted afterwards to advertise. Handles are
-	// unpredictable. Access ends with LocalInvalidate, or by the peer's SendWithInvalidate.
+	// unpredictable. Access ends with LocalInvalidate, or by the peer's SendWithInvalidate. The error is ErrExposed where that has to happen before.
 	Expose(mem []byte, access Access) (Remote, error)
 	// Attributes tells what was settled for this connection.
 	Attributes() Attributes

@@ -89,6 +89,7 @@ func (o *outCall) sendAgain() bool {
 	o.build.release()
 	out.mu.Lock()
 	o.busy--
+	o.settled()
 	o.again = false
 	switch {
 	case out.closed != nil:

@@ -16,6 +16,10 @@ func (out *requester) pump() {
 			out.mu.Unlock()
 			return
 		}
+		if o.starved && out.exposing > 0 && o.returned == out.returned { // until something is exposed no more
+			out.mu.Unlock()
+			return
+		}
 		asked := out.asked()
 		if !o.credited {
 			need := max(1, o.needs)
@@ -43,6 +47,8 @@ func (out *requester) pump() {
 		}
 		out.dequeue(nil, o)
 		o.busy++
+		o.starved, o.exposes, o.returned, o.tried = false, true, out.returned, out.tried
+		out.exposing++
 		answered := out.answered
 		out.mu.Unlock()
 		o.send(asked, !answered)
@@ -91,6 +97,38 @@ func (out *requester) dequeue(prev, o *outCall) {
 	o.next, o.queued = nil, false
 }
 
+// settled notes that nothing is exposed for a call any more, or yet. The requester is locked.
+func (o *outCall) settled() {
+	out := &o.c.out
+	if !o.exposes {
+		return
+	}
+	o.exposes = false
+	out.exposing--
+	if out.tried++; !o.starved { // what those give back who wait is for nobody, or they would wake each other
+		out.returned++
+	}
+}
+
+// starve has a call wait, for which the provider could not expose all memory, until other calls have theirs back: meanwhile nothing is exposed for it. It
+// returns false if there are none, so that it would wait for ever. The requester is locked; starve unlocks it when it returns true.
+func (o *outCall) starve() bool {
+	out := &o.c.out
+	if o.err != nil || out.closed != nil || out.exposing == 1 && o.tried == out.tried {
+		return false
+	}
+	out.inFlight -= o.credits - 1
+	unreserved := o.reserved
+	o.credits, o.reserved = 1, 0
+	o.starved, o.again, o.unread = true, true, false
+	o.revoke(0, false)
+	o.complete()
+	if unreserved > 0 {
+		_ = o.c.receives.done(unreserved, 0)
+	}
+	return true
+}
+
 // wait puts a call back in front of the queue, until it can have all the credits that its group needs. It has none meanwhile, and nothing is exposed for it.
 func (o *outCall) wait(needs int) {
 	out := &o.c.out
@@ -99,6 +137,7 @@ func (o *outCall) wait(needs int) {
 	out.inFlight -= o.credits
 	o.credits, o.credited, o.needs = 1, false, needs
 	o.busy--
+	o.settled()
 	if o.err == nil {
 		o.err = out.closed
 	}

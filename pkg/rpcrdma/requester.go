@@ -30,6 +30,9 @@ type requester struct {
 	granted  int  // calls that may be in flight, as far as the peer is concerned
 	inFlight int  // calls sent and not answered, those that were cancelled included
 	halted   bool // something is to be sent before the next call
+	exposing int  // calls for which memory is exposed, or about to be
+	tried    int  // how many of them were done with that
+	returned int  // and had been sent
 	calls    []*outCall
 	free     *outCall
 	first    *outCall // queue of what waits for a credit
@@ -62,15 +65,19 @@ type outCall struct {
 	posted   bool // the peer may know of it
 	again    bool // the peer refused it, and it will be sent in another shape
 	credited bool // it is so, and has a credit
-	detached bool // cancelled: the request goes back to its user, the memory stays until the reply comes
-	unsent   bool // its Send has not completed
-	unread   bool // its reply has not come
-	revoking int  // invalidations that have not completed
-	busy     int  // goroutines that work on it without the lock
-	err      error
-	credits  int // that it takes
-	needs    int // that it has to wait for together, since nothing but a group can carry it; 0 otherwise
-	reserved int // receives for the transmissions of its reply, if that may be a group
+	starved  bool // it waits until others expose less
+	exposes  bool // it is one of the requester's exposing
+	// The requester's, when it was sent.
+	tried, returned int
+	detached        bool // cancelled: the request goes back to its user, the memory stays until the reply comes
+	unsent          bool // its Send has not completed
+	unread          bool // its reply has not come
+	revoking        int  // invalidations that have not completed
+	busy            int  // goroutines that work on it without the lock
+	err             error
+	credits         int // that it takes
+	needs           int // that it has to wait for together, since nothing but a group can carry it; 0 otherwise
+	reserved        int // receives for the transmissions of its reply, if that may be a group
 
 	// What to do differently when it is sent again; see adapt.
 	tries       int
@@ -186,6 +193,7 @@ func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
 
 func (out *requester) put(o *outCall) {
 	o.req, o.live, o.posted, o.detached, o.credited, o.err = nil, false, false, false, false, nil
+	o.starved = false
 	o.tries, o.room, o.wide, o.width, o.noWrites, o.base, o.needs = 0, 0, 0, 0, false, false, 0
 	o.next, out.free = out.free, o
 }
@@ -255,6 +263,12 @@ func (o *outCall) send(asked int, first bool) {
 		out.mu.Lock()
 	}
 	o.busy--
+	if len(o.regions) == 0 && err == nil {
+		o.settled()
+	}
+	if errors.Is(err, rdma.ErrExposed) && o.starve() {
+		return
+	}
 	if o.err == nil {
 		o.err = err
 	}
@@ -324,10 +338,15 @@ func (o *outCall) finish() {
 	if out.closed != nil {
 		o.build.free()
 	}
+	o.settled()
+	hungry := out.first != nil && out.first.starved
 	out.put(o)
 	out.mu.Unlock()
 	if r != nil {
 		r.Done(r)
+	}
+	if hungry {
+		out.pump()
 	}
 }
 

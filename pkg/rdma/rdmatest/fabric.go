@@ -52,6 +52,8 @@ type Options struct {
 	MaxReads int
 	// NoRemoteInvalidation makes endpoints that do not offer it; a SendWithInvalidate to them ends the connection.
 	NoRemoteInvalidation bool
+	// MaxExposed is how much memory an endpoint may expose at once, counted in handles; 0 means no limit.
+	MaxExposed int
 	// ReuseHandles makes Expose hand out again the handle that was invalidated last, instead of a random one. With a delayed
 	// SendWithInvalidate (see Fault) a handle can so be invalidated under its new owner.
 	ReuseHandles bool

@@ -27,6 +27,9 @@ func (e *endpoint) Expose(mem []byte, access rdma.Access) (rdma.Remote, error) {
 	if e.ended {
 		return rdma.Remote{}, fmt.Errorf("rdma fabric: expose: the connection ended: %w", e.cause)
 	}
+	if most := e.c.f.o.MaxExposed; most > 0 && len(e.regions) >= most {
+		return rdma.Remote{}, fmt.Errorf("rdma fabric: expose: %w", rdma.ErrExposed)
+	}
 	var r *region
 	if n := len(e.spares); n > 0 {
 		r, e.spares = e.spares[n-1], e.spares[:n-1]

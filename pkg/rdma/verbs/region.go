@@ -74,7 +74,7 @@ func (e *endpoint) Expose(mem []byte, access rdma.Access) (rdma.Remote, error) {
 		return rdma.Remote{}, net.ErrClosed
 	}
 	if len(r.byKey) >= r.most {
-		return rdma.Remote{}, fmt.Errorf("verbs: %d regions are exposed, more are not allowed (MaxRegions)", r.most)
+		return rdma.Remote{}, fmt.Errorf("verbs: %d regions are exposed, of %d (MaxRegions): %w", len(r.byKey), r.most, rdma.ErrExposed)
 	}
 	mr, err := register(e.space.pd, addressOf(mem), uintptr(len(mem)), flags|C.IBV_ACCESS_LOCAL_WRITE)
 	if err != nil {

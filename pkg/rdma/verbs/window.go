@@ -103,11 +103,11 @@ func (e *endpoint) window() (*window, error) {
 		return w, nil
 	}
 	if most := min(e.windows, e.p.cfg.MaxRegions); len(x.all) >= most {
-		return nil, fmt.Errorf("verbs: %d windows of memory are in use, more are not possible", most)
+		return nil, fmt.Errorf("verbs: %d windows of memory are in use, of %d: %w", len(x.all), most, rdma.ErrExposed)
 	}
 	w, err := e.newWindow()
 	if err != nil {
-		return nil, fmt.Errorf("verbs: another memory window of %s: %w", e.dev.name, err)
+		return nil, fmt.Errorf("verbs: another memory window of %s: %w (%w)", e.dev.name, err, rdma.ErrExposed)
 	}
 	return w, nil
 }
@@ -120,7 +120,7 @@ func (e *endpoint) expose(mem []byte, access C.int) (rdma.Remote, error) {
 		return rdma.Remote{}, net.ErrClosed
 	}
 	if e.binds >= e.windows {
-		return rdma.Remote{}, fmt.Errorf("verbs: expose: %d bindings of windows have not completed, more are not possible", e.binds)
+		return rdma.Remote{}, fmt.Errorf("verbs: expose: %d bindings of windows have not completed: %w", e.binds, rdma.ErrExposed)
 	}
 	in := find(&e.space.arenas, mem)
 	if in == nil {
