@@ -114,7 +114,7 @@ func (a *app) devices(h *doctor.Host) {
 				l.Connections, l.Queue, l.Segments, l.ReadSegments, l.ReadsIn, l.ReadsOut, byteSize(int64(l.Message)))
 			windows := "no memory windows of type 2: a client here registers a region for each call, and offers no remote invalidation"
 			if l.Windows > 0 {
-				windows = fmt.Sprintf("%d memory windows of type 2: a client here offers remote invalidation", l.Windows)
+				windows = fmt.Sprintf("%d memory windows of type 2: a client here offers remote invalidation, unless the device refuses the longer queue that they need (ping tells)", l.Windows)
 			}
 			a.fact("", "at most %d regions, and %s", l.Regions, windows)
 		}

@@ -140,7 +140,7 @@ func (r *pingResult) print(a *app) {
 	line("RDMA Reads", "%d at once from the server (IRD), %d from here (ORD)", r.IRD, r.ORD)
 	line("CRC32C", "%s", onOff[r.CRC])
 	if r.windowless {
-		line("remote invalidation", "off: the device has no memory windows of type 2, so that a region is registered for each call")
+		line("remote invalidation", "off: the device has no memory windows of type 2, or not the longer queue that they need, so that a region is registered for each call")
 		return
 	}
 	line("remote invalidation", "%s", onOff[r.RemoteInv])

@@ -111,9 +111,11 @@ func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, 
 }
 
 func (e *endpoint) open() error {
-	errno := managed(func() C.int {
-		return C.sv_open(e.q, e.id, e.space.pd, C.int(len(e.sq)), C.int(len(e.rq)), C.int(e.segments), C.int(e.p.cfg.Inline))
-	})
+	errno := e.openQueues()
+	if errno != 0 && e.windows > 0 {
+		e.forgoWindows(syscall.Errno(errno))
+		errno = e.openQueues()
+	}
 	if errno != 0 {
 		return fmt.Errorf("verbs: %s: %s: %w", e.dev.name, C.GoString(e.q.failed), syscall.Errno(errno))
 	}
@@ -129,6 +131,15 @@ func (e *endpoint) open() error {
 		return e.seen != 0
 	}
 	return nil
+}
+
+func (e *endpoint) openQueues() C.int {
+	if refuses := e.p.refuses; refuses != nil && refuses(len(e.sq)) {
+		return C.int(syscall.ENOMEM)
+	}
+	return managed(func() C.int {
+		return C.sv_open(e.q, e.id, e.space.pd, C.int(len(e.sq)), C.int(len(e.rq)), C.int(e.segments), C.int(e.p.cfg.Inline))
+	})
 }
 
 // established notes what is known now, and listens for the end.

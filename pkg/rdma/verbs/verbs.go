@@ -40,6 +40,8 @@ type provider struct {
 	devices map[*C.struct_ibv_context]*device
 	gone    map[*C.struct_ibv_context]struct{} // those that were removed
 	domains map[*domain]struct{}
+
+	refuses func(requests int) bool // of tests: the device gives no queue of that length
 }
 
 // receiver gets the events of an id. It does not block.

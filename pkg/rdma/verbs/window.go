@@ -50,6 +50,18 @@ func (e *endpoint) openWindows() {
 	e.exposed.put(w)
 }
 
+// forgoWindows does without windows, since the device refuses the queue of requests that is longer for them: what a device says that it has at most is for
+// the smallest requests. There is no queue pair then.
+func (e *endpoint) forgoWindows(why error) {
+	e.p.cfg.Logger.Warn("the RDMA device refuses the longer queue that memory windows need: a region is registered for each call, and cannot be invalidated remotely",
+		slog.String("device", e.dev.name), slog.Int("requests", len(e.sq)), slog.Any("error", why))
+	e.exposed.free(e.q)
+	e.exposed.first, e.exposed.last = nil, nil
+	C.sv_destroy_rest(e.q)
+	*e.q = C.struct_sv_queues{}
+	e.sq, e.windows = e.sq[:e.settled.sends], 0
+}
+
 func (e *endpoint) newWindow() (*window, error) {
 	mw, err := C.sv_window(e.space.pd)
 	if mw == nil {
