@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -190,6 +192,9 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	eventually(t, "no call is in flight", func() bool {
+		return !slices.ContainsFunc(r.export("data").Clients, func(c status.Client) bool { return c.RDMA != nil && c.RDMA.InUse > 0 })
+	})
 	_, body := r.get("/metrics")
 	values := map[string]float64{}
 	for l := range strings.Lines(body) {

@@ -147,9 +147,18 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
+// resolve is FS.Resolve, again and again as long as a search takes longer than a caller waits.
+func resolve(fs *FS, h []byte) (n *Node, err error) {
+	for {
+		if n, err = fs.Resolve(h); !errors.Is(err, unix.EAGAIN) {
+			return n, err
+		}
+	}
+}
+
 func read(t *testing.T, fs *FS, h []byte) (string, error) {
 	t.Helper()
-	n, err := fs.Resolve(h)
+	n, err := resolve(fs, h)
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +203,7 @@ func TestHandlesSurviveRestart(t *testing.T) {
 			t.Errorf("file: %q, %v", got, err)
 		}
 		for what, h := range map[string][]byte{"directory": sub, "link": link} {
-			n, err := fs.Resolve(h)
+			n, err := resolve(fs, h)
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 				continue
@@ -228,7 +237,7 @@ func TestHandlesWithoutTimesOfBirth(t *testing.T) {
 	fs = open(t, dir, o)
 	_, err := read(t, fs, file)
 	wantErr(t, "a handle from before the restart", err, unix.ESTALE)
-	n, err := fs.Resolve(rootHandle)
+	n, err := resolve(fs, rootHandle)
 	must(t, err)
 	if n != fs.Root() {
 		t.Error("the root's handle leads elsewhere after a restart")
@@ -260,7 +269,7 @@ func TestHandlesAreSealed(t *testing.T) {
 		shut(t, foreignScope)
 		for _, cached := range []bool{true, false} {
 			for what, h := range bad {
-				n, err := fs.Resolve(h)
+				n, err := resolve(fs, h)
 				if n != nil || !errors.Is(err, ErrBadHandle) {
 					t.Errorf("%s (cached: %v): %v, %v, want ErrBadHandle", what, cached, n, err)
 				}
@@ -307,7 +316,7 @@ func TestStaleAfterRemoval(t *testing.T) {
 			must(t, os.Remove(filepath.Join(dir, "file")))
 			must(t, os.Remove(filepath.Join(dir, "dir")))
 			for what, h := range map[string][]byte{"file": file, "directory": sub} {
-				n, err := fs.Resolve(h)
+				n, err := resolve(fs, h)
 				if err == nil {
 					var st Stat
 					err = n.Stat(&st)
@@ -374,7 +383,7 @@ func TestNothingOutside(t *testing.T) {
 			}
 			deep.Release()
 			for what, h := range handles {
-				n, err := fs.Resolve(h)
+				n, err := resolve(fs, h)
 				if err == nil {
 					n.Release()
 				}
@@ -384,7 +393,7 @@ func TestNothingOutside(t *testing.T) {
 			must(t, os.Rename(filepath.Join(outside, "moved"), filepath.Join(dir, "moved")))
 			clear(fs.locator.missing) // it would be believed for a while
 			for what, h := range handles {
-				n, err := fs.Resolve(h)
+				n, err := resolve(fs, h)
 				if err != nil {
 					t.Errorf("%s moved back: %v", what, err)
 					continue
