@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ type export struct {
 	failed   string
 	open     *opened // what is served; nil if nothing is
 	hash     string  // of its configuration
+	ended    bool    // its goroutine has
 	leaked   error
 }
 
@@ -117,11 +119,19 @@ func (e *export) unwanted() bool {
 func (e *export) leak() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if !e.ended {
+		return errors.Join(e.leaked, fmt.Errorf("export %s does not end: what it waits for, such as its directory or device, does not answer", e.name))
+	}
 	return e.leaked
 }
 
 // run is the export's goroutine.
 func (e *export) run() {
+	defer func() {
+		e.mu.Lock()
+		e.ended = true
+		e.mu.Unlock()
+	}()
 	again := time.NewTimer(0)
 	again.Stop()
 	defer again.Stop()

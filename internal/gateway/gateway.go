@@ -12,6 +12,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,12 @@ type Options struct {
 
 	decorate func(oncrpc.Handler) oncrpc.Handler // for tests: around every backend
 	services []rpcbind.Address                   // for tests: instead of rpcbind.Local
+	ending   time.Duration                       // for tests: instead of endWithin
 }
+
+// endWithin bounds, beyond drainTimeout, the wait for exports to end: what the kernel does not give back, such as a directory on a server that
+// does not answer, is given up.
+const endWithin = 15 * time.Second
 
 // Gateway is the data plane.
 type Gateway struct {
@@ -314,7 +320,7 @@ func (g *Gateway) forget(e *export) bool {
 }
 
 // Stop drains: new connections are refused, calls in flight finish as long as the configuration's drainTimeout and ctx allow, then everything
-// is disconnected and given back.
+// is disconnected and given back. The error names what could not be.
 func (g *Gateway) Stop(ctx context.Context) error {
 	g.reloading.Lock()
 	g.mu.Lock()
@@ -325,7 +331,15 @@ func (g *Gateway) Stop(ctx context.Context) error {
 	for _, e := range exports {
 		e.stop(ctx)
 	}
-	g.wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		g.wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(g.drainTimeout() + cmp.Or(g.o.ending, endWithin)):
+	}
 	g.admin.stop()
 	var errs []error
 	for _, e := range exports {

@@ -219,7 +219,11 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := g.Start(); err != nil {
+	if err := started(g, signals); errors.Is(err, errSignal) {
+		o.Log.Info("ended before every export was tried", "error", err)
+		go killAtNext(signals)
+		return g.Stop(context.Background())
+	} else if err != nil {
 		return errors.Join(err, g.Stop(context.Background()))
 	}
 	if c.file == "" && !g.Status().Ready {
@@ -240,19 +244,41 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 		}
 		g.Reload()
 	}
-	go func() {
-		for s := range signals {
-			if s != syscall.SIGHUP {
-				os.Exit(exitKill)
-			}
-		}
-	}()
+	go killAtNext(signals)
 	stopWatching()
 	<-watched
 	err = g.Stop(context.Background())
 	time.Sleep(c.linger)
 	o.Log.Info("stopped")
 	return err
+}
+
+// errSignal is why a start did not come to its end.
+var errSignal = errors.New("a signal ended it")
+
+// started starts g, which can take as long as a directory does not answer, and returns before if a signal tells to end.
+func started(g *Gateway, signals <-chan os.Signal) error {
+	done := make(chan error, 1)
+	go func() { done <- g.Start() }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case s := <-signals:
+			if s != syscall.SIGHUP { // the file is being read
+				return fmt.Errorf("%w: %v", errSignal, s)
+			}
+		}
+	}
+}
+
+// killAtNext ends the process at the next signal to end.
+func killAtNext(signals <-chan os.Signal) {
+	for s := range signals {
+		if s != syscall.SIGHUP {
+			os.Exit(exitKill)
+		}
+	}
 }
 
 // defaultStateDir is where state is kept if nobody says where.

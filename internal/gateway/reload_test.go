@@ -7,17 +7,22 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
 // TestLiveChanges: access, credits and limits change under connections that stay.
@@ -544,6 +549,71 @@ func TestStopInTime(t *testing.T) {
 	}
 	r.gate.open() // the handlers give the calls back after their connections ended
 	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStopWithStuckExport: an export that does not come back from what it waits for holds up neither the end of others nor that of the process.
+func TestStopWithStuckExport(t *testing.T) {
+	r := newRig(t)
+	opening, let := make(chan struct{}, 1), make(chan struct{})
+	r.verbs = func(verbs.Config) (rdma.Provider, error) {
+		opening <- struct{}{}
+		<-let
+		return nil, errors.New("there is no adapter")
+	}
+	a := exportYAML{name: "a"}
+	stuck := exportYAML{name: "stuck", backend: `{rdma: {server: 192.0.2.1, provider: verbs, versions: ["3"]}}`}
+	yaml := func(e ...exportYAML) string {
+		return strings.Replace(r.yaml(e...), "drainTimeout: 20s", "drainTimeout: 50ms", 1)
+	}
+	g := r.start(yaml(a))
+	g.o.ending = time.Millisecond
+	c := r.connect("a", config.TCP)
+	r.write(yaml(a, stuck))
+	<-opening
+	if err := g.Stop(context.Background()); err == nil || !strings.Contains(err.Error(), "export stuck does not end") {
+		t.Errorf("stopped: %v", err)
+	}
+	c.ends()
+	close(let) // then it ends after all
+	g.o.ending = patience
+}
+
+// TestSignalWhileStarting: a gateway that waits for its exports to be tried listens to signals.
+func TestSignalWhileStarting(t *testing.T) {
+	cfg := config.Default()
+	cfg.APIVersion, cfg.Kind, cfg.StateDir, cfg.Admin.Address = config.APIVersion, config.Kind, t.TempDir(), ""
+	x := config.DefaultExport()
+	x.Name = "stuck"
+	s := config.DefaultNFSServer()
+	x.Backend.RDMA = &config.RDMAServer{Server: "192.0.2.1", Port: 20049, Path: "/", Versions: s.Versions, Provider: config.Verbs}
+	x.Listeners = []config.Listener{{Network: config.TCP, Address: "127.0.0.1:0"}}
+	rule := config.AccessRule{Mode: config.ReadWrite, Squash: config.SquashNone}
+	rule.From.Networks = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	x.Access = []config.AccessRule{rule}
+	cfg.Exports = []config.Export{x}
+	g, err := New(Options{Config: &cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opening, let := make(chan struct{}, 1), make(chan struct{})
+	g.adapters.open = func(verbs.Config) (rdma.Provider, error) {
+		opening <- struct{}{}
+		<-let
+		return nil, errors.New("there is no adapter")
+	}
+	signals := make(chan os.Signal, 2)
+	go func() {
+		<-opening
+		signals <- syscall.SIGHUP
+		signals <- syscall.SIGTERM
+	}()
+	if err := started(g, signals); !errors.Is(err, errSignal) {
+		t.Errorf("started: %v", err)
+	}
+	close(let)
+	if err := g.Stop(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
