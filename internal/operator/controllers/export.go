@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -98,6 +99,7 @@ func (r *exports) wait(x *v1alpha1.NFSExport, s *v1alpha1.NFSExportStatus) time.
 	}
 	g, known := r.since[x.UID]
 	if !known || g.number != x.Generation {
+		maps.DeleteFunc(r.since, func(_ types.UID, g generation) bool { return time.Since(g.since) > time.Minute }) // of exports that are gone
 		g = generation{x.Generation, time.Now()}
 		r.since[x.UID] = g
 	}

@@ -85,10 +85,13 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	err = errors.Join(err, applied, r.workloads(ctx, &f.plan, &f.seen), r.ingress(ctx, &f.plan, f.seen.Services))
 	r.board.set(req.NamespacedName, f)
 	err = errors.Join(err, r.prune(ctx, req.NamespacedName, wanted, pods, true))
-	if early {
-		return ctrl.Result{RequeueAfter: settle}, err
+	switch {
+	case err != nil:
+		return ctrl.Result{}, err // which is tried again by itself
+	case early:
+		return ctrl.Result{RequeueAfter: settle}, nil
 	}
-	return ctrl.Result{RequeueAfter: f.again(lacks)}, err
+	return ctrl.Result{RequeueAfter: f.again(lacks)}, nil
 }
 
 // again is when a gateway is looked at without an event; 0 for never. lacks says that the cluster lacks a kind that it wants objects of.
