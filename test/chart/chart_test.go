@@ -266,3 +266,24 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 }
+
+// A ServiceMonitor collects from a Service, so one is rendered for it, whatever metrics.service says.
+func TestServiceMonitorHasItsService(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte("metrics: {service: false, serviceMonitor: {enabled: true}}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, err := render(chart, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, u := range objects(t, text) {
+		if u.GetKind() == "Service" || u.GetKind() == "ServiceMonitor" {
+			kinds = append(kinds, u.GetKind())
+		}
+	}
+	if !slices.Equal(kinds, []string{"Service", "ServiceMonitor"}) {
+		t.Errorf("rendered %v, want a Service and its ServiceMonitor", kinds)
+	}
+}
