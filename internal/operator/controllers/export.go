@@ -7,13 +7,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sluice.dev/sluice/api/v1alpha1"
-	"sluice.dev/sluice/internal/operator/condition"
 	"sluice.dev/sluice/internal/operator/plan"
 	"sluice.dev/sluice/internal/operator/report"
 )
@@ -54,7 +52,7 @@ func (r *exports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	want.ObservedGeneration = x.Generation
-	want.Conditions = condition.Merge(x.Status.Conditions, want.Conditions, x.Generation, metav1.Now())
+	want.Conditions = r.merge(&x, x.Status.Conditions, want.Conditions)
 	return r.write(ctx, &x, &x.Status, &want)
 }
 
@@ -124,6 +122,6 @@ func (r *gatewayStatuses) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	want := report.Gateway(p, seen)
 	want.ObservedGeneration = gw.Generation
-	want.Conditions = condition.Merge(gw.Status.Conditions, want.Conditions, gw.Generation, metav1.Now())
+	want.Conditions = r.merge(&gw, gw.Status.Conditions, want.Conditions)
 	return r.write(ctx, &gw, &gw.Status, &want)
 }

@@ -107,6 +107,41 @@ func TestPaceOfStatus(t *testing.T) {
 	}
 }
 
+// The time of a condition is when its status became another one, also where the cache does not have what was written last.
+func TestTimesOfConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &statuses{Client: &counter{}}
+		began := metav1.Now()
+		x := &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "data", UID: "1", Generation: 1}}
+		x.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: began, ObservedGeneration: 1}}
+		for i, c := range []struct {
+			after  time.Duration
+			status metav1.ConditionStatus
+			cached bool // what was written shows
+			at     time.Duration
+		}{
+			{time.Minute, metav1.ConditionTrue, false, 0},
+			{0, metav1.ConditionFalse, false, time.Minute},
+			{time.Second, metav1.ConditionTrue, false, time.Minute + time.Second},
+			{time.Second, metav1.ConditionTrue, true, time.Minute + time.Second},
+			{time.Minute, metav1.ConditionTrue, false, time.Minute + time.Second},
+		} {
+			time.Sleep(c.after)
+			want := v1alpha1.NFSExportStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: c.status, Reason: "R" + string(c.status)}}}
+			want.Conditions = w.merge(x, x.Status.Conditions, want.Conditions)
+			if got := want.Conditions[0].LastTransitionTime.Sub(began.Time).Round(time.Second); got != c.at {
+				t.Errorf("step %d: since %v, want %v", i, got, c.at)
+			}
+			if _, err := w.write(t.Context(), x, &x.Status, &want); err != nil {
+				t.Fatal(err)
+			}
+			if c.cached {
+				x.Status = want
+			}
+		}
+	})
+}
+
 // trip answers requests itself.
 type trip func(*http.Request) []byte
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
 )
 
 // How often a status is written of which only numbers, or the words of messages, are others.
@@ -37,6 +39,21 @@ type statuses struct {
 type writtenStatus struct {
 	status map[string]any
 	at     time.Time
+}
+
+// merge returns conditions as they are to be written for o, with the times of those that it has. have is what the cache says of them, which may be older than what was
+// written last.
+func (w *statuses) merge(o client.Object, have, want []metav1.Condition) []metav1.Condition {
+	w.mu.Lock()
+	last := w.last[o.GetUID()]
+	w.mu.Unlock()
+	var s struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	}
+	if time.Since(last.at) < settle && runtime.DefaultUnstructuredConverter.FromUnstructured(last.status, &s) == nil {
+		have = s.Conditions
+	}
+	return condition.Merge(have, want, o.GetGeneration(), metav1.Now())
 }
 
 // write makes want the status of o, which is have as far as the cache knows. Both are structs. Nothing is written where nothing would change.
