@@ -82,7 +82,7 @@ func (s *Server) start(conn net.Conn) {
 			s.cfg.Observer.ConnRefused(addrPort(conn.RemoteAddr()), err)
 		}
 	}
-	sock, err := newTCPSocket(conn)
+	sock, err := newTCPSocket(conn, s.cfg.Thread)
 	if err != nil {
 		refuse(err)
 		return

@@ -6,9 +6,10 @@ import (
 	"net"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/internal/blocking"
 )
 
 // socket is what a link needs of a stream connection. One goroutine reads and one writes at a time.
@@ -28,7 +29,7 @@ const maxVector = 256
 
 // tcpSocket does vectored reads and writes without allocating, and writes without waiting, which net.Conn has not.
 type tcpSocket struct {
-	conn streamConn
+	conn writeConn
 	raw  syscall.RawConn
 	in   vector
 	from *reader // of the read at hand
@@ -40,19 +41,27 @@ type tcpSocket struct {
 
 // streamConn is what TCP and Unix stream connections have in common.
 type streamConn interface {
-	net.Conn
 	syscall.Conn
+	writeConn
+}
+
+// writeConn is what these have in common with a connection that blocks a thread.
+type writeConn interface {
+	SetWriteDeadline(time.Time) error
 	CloseWrite() error
+	Close() error
 }
 
 // vector is the arguments and the outcome of one system call.
 type vector struct {
 	iov   []unix.Iovec
+	hdr   unix.Msghdr
 	n     int
 	errno unix.Errno
 }
 
-func newTCPSocket(conn net.Conn) (*tcpSocket, error) {
+// newTCPSocket takes conn over. thread: it is to block a thread, if one is left.
+func newTCPSocket(conn net.Conn, thread bool) (*tcpSocket, error) {
 	stream, ok := conn.(streamConn)
 	if !ok {
 		return nil, fmt.Errorf("oncrpc: connection is a %T, must be a *net.TCPConn or *net.UnixConn", conn)
@@ -62,36 +71,40 @@ func newTCPSocket(conn net.Conn) (*tcpSocket, error) {
 		return nil, err
 	}
 	s := &tcpSocket{conn: stream, raw: raw}
+	if thread {
+		if c := blocking.Take(raw, 0); c != nil {
+			_ = stream.Close() // its descriptor only
+			s.conn, s.raw = c, c
+		}
+	}
 	s.in.iov, s.out.iov = make([]unix.Iovec, 0, 2), make([]unix.Iovec, 0, maxVector)
 	s.tryRead = s.readSome
-	s.tryWrite = func(fd uintptr) bool { return s.out.call(unix.SYS_WRITEV, fd) }
-	s.tryOnce = func(fd uintptr) bool { s.out.call(unix.SYS_WRITEV, fd); return true }
+	s.tryWrite = func(fd uintptr) bool {
+		n, errno := blocking.Sendmsg(fd, &s.out.hdr, s.out.iov)
+		return s.out.outcome(n, errno)
+	}
+	s.tryOnce = func(fd uintptr) bool {
+		s.tryWrite(fd)
+		return true
+	}
 	return s, nil
 }
 
 // add appends b to the vector.
 func (v *vector) add(b []byte) {
 	if len(b) > 0 {
-		iov := unix.Iovec{Base: unsafe.SliceData(b)}
-		iov.SetLen(len(b))
-		v.iov = append(v.iov, iov)
+		v.iov = append(v.iov, blocking.Iovec(b))
 	}
 }
 
-// call does one readv or writev. It returns false if that would have to wait.
-func (v *vector) call(trap, fd uintptr) bool {
-	for {
-		n, _, errno := unix.Syscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.iov))), uintptr(len(v.iov)))
-		switch errno {
-		case unix.EINTR:
-			continue
-		case unix.EAGAIN:
-			v.n, v.errno = 0, 0
-			return false
-		}
-		v.n, v.errno = int(n), errno
-		return true
+// outcome takes note of what a call did. It returns false if it would have to wait.
+func (v *vector) outcome(n int, errno unix.Errno) bool {
+	if errno == unix.EAGAIN {
+		v.n, v.errno = 0, 0
+		return false
 	}
+	v.n, v.errno = n, errno
+	return true
 }
 
 // done ends a use of the vector: it forgets the memory and returns the outcome.
@@ -130,7 +143,8 @@ func (s *tcpSocket) readSome(fd uintptr) bool {
 	s.in.iov = s.in.iov[:0]
 	s.in.add(a)
 	s.in.add(b)
-	if !s.in.call(unix.SYS_READV, fd) {
+	n, errno := blocking.Recvmsg(fd, &s.in.hdr, s.in.iov, 0)
+	if !s.in.outcome(n, errno) {
 		s.from.rest()
 		return false
 	}

@@ -21,8 +21,9 @@ var walls = []struct {
 }{
 	{"pkg/xdr", nil},
 	{"pkg/bufpool", nil},
-	{"pkg/oncrpc", []string{"pkg/oncrpc", "pkg/xdr", "pkg/bufpool"}},
-	{"pkg/rdma", []string{"pkg/rdma", "pkg/bufpool"}},
+	{"pkg/internal", nil},
+	{"pkg/oncrpc", []string{"pkg/oncrpc", "pkg/xdr", "pkg/bufpool", "pkg/internal/blocking"}},
+	{"pkg/rdma", []string{"pkg/rdma", "pkg/bufpool", "pkg/internal/blocking"}},
 	{"pkg/rpcrdma", []string{"pkg/rpcrdma", "pkg/rdma", "pkg/oncrpc", "pkg/xdr", "pkg/bufpool"}},
 	{"pkg/nfs", []string{"pkg/nfs", "pkg/rpcrdma", "pkg/rdma", "pkg/oncrpc", "pkg/xdr", "pkg/bufpool"}},
 	{"api", []string{"api"}},

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice.dev/sluice/pkg/internal/blocking"
 	"sluice.dev/sluice/pkg/rdma"
 )
 
@@ -84,7 +85,7 @@ type endpoint struct {
 func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*endpoint, error) {
 	e := &endpoint{local: conn.LocalAddr(), remote: conn.RemoteAddr(), settled: s, domain: o.Domain.(*domain), stags: newSTagTable(cfg.MaxRegions),
 		gathering: true, quiet: s.responder, sendFree: o.SendQueue, rqFree: o.ReceiveQueue, threads: cfg.Threads}
-	sock, err := newPolled(e, conn)
+	sock, err := newSocket(e, conn)
 	if err != nil {
 		return nil, fmt.Errorf("iwarp: %w", err)
 	}
@@ -315,9 +316,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	}
 	e.served = true
 	e.h = h
-	if s := newThreaded(e.sock.(*polled), e.threads); s != nil {
-		e.sock = s // nobody has used it, since nothing is sent before Serve
-	}
+	e.sock.block(e.threads) // nothing is sent before Serve
 	e.mu.Unlock()
 
 	err := e.loop()
@@ -343,6 +342,8 @@ func (e *endpoint) loop() error {
 		switch {
 		case closing:
 			return net.ErrClosed
+		case asTerminate(broken) != nil: // the peer may have disconnected because of that
+			return broken
 		case errors.Is(err, io.EOF) && !e.rx.between():
 			return fmt.Errorf("iwarp: the connection ended inside of an FPDU: %w", io.ErrUnexpectedEOF)
 		case err != nil:
@@ -472,14 +473,13 @@ func (e *endpoint) finish(cause error) {
 	e.mu.Lock()
 	e.done = true
 	e.mu.Unlock()
-	e.sock.shutdown()
+	e.sock.close()
 	e.mu.Lock()
 	e.writer.stopped = true
 	e.changed.Broadcast()
 	for e.flushing || e.writer.running {
 		e.changed.Wait()
 	}
-	e.sock.close()
 	e.sq, e.answers, e.reads, e.revoked = ring[rdma.WorkRequest]{}, ring[answer]{}, readQueue{}, nil
 	e.mu.Unlock()
 	e.rqMu.Lock()
@@ -496,7 +496,7 @@ func (e *endpoint) finish(cause error) {
 func (e *endpoint) linger(limit time.Duration) {
 	e.sock.deadline(time.Now().Add(limit))
 	e.rx.r, e.rx.w = 0, 0
-	e.rx.into = append(e.rx.into[:0], iovec(e.rx.buf))
+	e.rx.into = append(e.rx.into[:0], blocking.Iovec(e.rx.buf))
 	for {
 		if err := e.sock.read(&e.rx); err != nil || e.rx.n == 0 {
 			return

@@ -75,8 +75,8 @@ type Config struct {
 	// Nudge is how long a connection that was dialed waits for a first sign of its peer, once it has sent something, before it sends an empty
 	// RDMA Write to wake it (0 means 250 ms, negative means never). Linux's siw needs that now and then.
 	Nudge time.Duration
-	// Threads is how many connections of the process may block a thread each while they wait, which takes a third and more off the time of
-	// a lone message; the others use Go's poller. 0 means one less than there are processors, negative means none.
+	// Threads is how many connections of the process, of whatever kind, may block a thread each while they wait, which takes a third and more off the time of
+	// a lone message; further ones of this provider use Go's poller. 0 means one less than GOMAXPROCS, negative means none.
 	Threads int
 	// Logger hears of peers that fail in the start-up (nil means no one).
 	Logger *slog.Logger

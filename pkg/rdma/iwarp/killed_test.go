@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestKilled: the connections of a process that ends without closing them are reset, though nothing is left unread; newPolled says why.
+// TestKilled: the connections of a process that ends without closing them are reset, though nothing is left unread; newSocket says why.
 func TestKilled(t *testing.T) {
 	peer := exec.Command(os.Args[0])
 	peer.Env = append(os.Environ(), benchPeer+"=plain")

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice.dev/sluice/pkg/internal/blocking"
 	"sluice.dev/sluice/pkg/rdma"
 )
 
@@ -117,8 +118,8 @@ func (rx *receiver) init() {
 }
 
 // recv makes one system call.
-func (rx *receiver) recv(fd uintptr, flags int) {
-	rx.n, rx.errno = recvmsg(fd, &rx.hdr, rx.into, flags)
+func (rx *receiver) recv(fd uintptr) {
+	rx.n, rx.errno = blocking.Recvmsg(fd, &rx.hdr, rx.into, 0)
 	rx.calls++
 }
 
@@ -145,15 +146,15 @@ func (rx *receiver) read(e *endpoint) error {
 			if len(rx.into) == maxIovec-1 {
 				break
 			}
-			rx.into = append(rx.into, iovec(p))
+			rx.into = append(rx.into, blocking.Iovec(p))
 		}
-		rx.into = append(rx.into, iovec(rx.buf[:tailLen]))
+		rx.into = append(rx.into, blocking.Iovec(rx.buf[:tailLen]))
 	} else {
 		space := rx.buf[rx.w:]
 		if rx.small < smallRun {
 			space = space[:min(len(space), tailLen)]
 		}
-		rx.into = append(rx.into, iovec(space))
+		rx.into = append(rx.into, blocking.Iovec(space))
 	}
 	err := e.sock.read(rx)
 	e.stats.readCalls.Add(rx.calls)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice.dev/sluice/pkg/internal/blocking"
 	"sluice.dev/sluice/pkg/rdma"
 )
 
@@ -191,7 +192,7 @@ func (e *endpoint) sendFailed(err error) {
 func (t *sender) write(e *endpoint, fd uintptr) {
 	t.busy.Lock()
 	defer t.busy.Unlock()
-	n, errno := sendmsg(fd, &t.hdr, t.iov[t.next:], unix.MSG_DONTWAIT)
+	n, errno := blocking.Sendmsg(fd, &t.hdr, t.iov[t.next:])
 	e.stats.writeCalls.Add(1)
 	t.errno = errno
 	if errno != 0 {
@@ -202,7 +203,7 @@ func (t *sender) write(e *endpoint, fd uintptr) {
 	for n > 0 {
 		v := &t.iov[t.next]
 		if n < int(v.Len) {
-			*v = iovec(unsafe.Slice(v.Base, v.Len)[n:])
+			*v = blocking.Iovec(unsafe.Slice(v.Base, v.Len)[n:])
 			return
 		}
 		n -= int(v.Len)
@@ -281,7 +282,7 @@ func (t *sender) fill(e *endpoint) {
 // flushArena adds what is new in the arena to the write.
 func (t *sender) flushArena() {
 	if n := len(t.arena) - t.done; n > 0 {
-		t.iov = append(t.iov, iovec(t.arena[t.done:]))
+		t.iov = append(t.iov, blocking.Iovec(t.arena[t.done:]))
 		t.done = len(t.arena)
 	}
 }
@@ -397,7 +398,7 @@ func (t *sender) segment(e *endpoint) bool {
 		}
 		t.flushArena()
 		summed = t.done
-		t.iov = append(t.iov, iovec(p))
+		t.iov = append(t.iov, blocking.Iovec(p))
 		t.left += len(p)
 	}
 	t.endFPDU(start, summed, sum)

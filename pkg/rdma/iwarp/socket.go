@@ -4,14 +4,17 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"sluice.dev/sluice/pkg/internal/blocking"
 )
 
 // socket is an endpoint's TCP connection. Reading is for the receive loop alone, writing for the holder of the flush token.
 type socket interface {
+	// block lets reads block a thread, if fewer connections of the process do so than Config.Threads. Nobody may use the socket meanwhile.
+	block(threads int)
 	// read waits until something comes and fills rx.into. It sets rx.n, 0 at the end of the stream, and adds to rx.calls.
 	// It returns errInterrupted after interrupt and at the deadline.
 	read(rx *receiver) error
@@ -23,8 +26,7 @@ type socket interface {
 	write(e *endpoint, wait bool) error
 	// closeWrite says that nothing more comes, and from then on nothing that was written before is lost by closing.
 	closeWrite()
-	// shutdown ends reads and writes that wait; close frees the socket when nobody uses it any more.
-	shutdown()
+	// close ends the connection, and reads and writes that wait.
 	close()
 	// control calls f with the descriptor, if it is open.
 	control(f func(fd uintptr))
@@ -32,10 +34,11 @@ type socket interface {
 
 var errInterrupted = errors.New("iwarp: interrupted")
 
-// polled is a socket that waits in Go's poller, as net.Conn does.
-type polled struct {
-	conn *net.TCPConn
-	raw  syscall.RawConn
+// tcpSocket is a socket that waits in Go's poller, as net.Conn does, or blocks a thread.
+type tcpSocket struct {
+	conn   conn
+	raw    syscall.RawConn
+	blocks bool
 
 	// What the functions for raw work on, and whether they wait.
 	e        *endpoint
@@ -44,7 +47,15 @@ type polled struct {
 	tryWrite [2]func(fd uintptr) bool
 }
 
-func newPolled(e *endpoint, conn *net.TCPConn) (*polled, error) {
+// conn is what a connection that waits in Go's poller and one that blocks a thread have in common.
+type conn interface {
+	SetReadDeadline(time.Time) error
+	SetLinger(sec int) error
+	CloseWrite() error
+	Close() error
+}
+
+func newSocket(e *endpoint, conn *net.TCPConn) (*tcpSocket, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -54,9 +65,9 @@ func newPolled(e *endpoint, conn *net.TCPConn) (*polled, error) {
 	if err := conn.SetLinger(0); err != nil {
 		return nil, err
 	}
-	s := &polled{conn: conn, raw: raw, e: e}
+	s := &tcpSocket{conn: conn, raw: raw, e: e}
 	s.tryRead = func(fd uintptr) bool {
-		s.rx.recv(fd, unix.MSG_DONTWAIT)
+		s.rx.recv(fd)
 		return s.rx.errno != syscall.EAGAIN
 	}
 	s.tryWrite[0] = func(fd uintptr) bool {
@@ -70,7 +81,19 @@ func newPolled(e *endpoint, conn *net.TCPConn) (*polled, error) {
 	return s, nil
 }
 
-func (s *polled) read(rx *receiver) error {
+func (s *tcpSocket) block(threads int) {
+	if c := blocking.Take(s.raw, threads); c != nil {
+		_ = s.conn.Close() // its descriptor only
+		s.conn, s.raw, s.blocks = c, c, true
+	}
+}
+
+func (s *tcpSocket) read(rx *receiver) error {
+	if rx.handedOn && s.blocks {
+		// A goroutine that the handler woke is next on this processor: if we blocked now, it would wait until the runtime noticed.
+		rx.handedOn = false
+		runtime.Gosched()
+	}
 	s.rx = rx
 	err := s.raw.Read(s.tryRead)
 	if err == nil && rx.errno != 0 {
@@ -83,14 +106,14 @@ func (s *polled) read(rx *receiver) error {
 	return err
 }
 
-func (s *polled) deadline(t time.Time) { _ = s.conn.SetReadDeadline(t) }
+func (s *tcpSocket) deadline(t time.Time) { _ = s.conn.SetReadDeadline(t) }
 
 // longAgo as a deadline ends a wait at once.
 var longAgo = time.Unix(1, 0)
 
-func (s *polled) interrupt() { _ = s.conn.SetReadDeadline(longAgo) }
+func (s *tcpSocket) interrupt() { _ = s.conn.SetReadDeadline(longAgo) }
 
-func (s *polled) write(e *endpoint, wait bool) error {
+func (s *tcpSocket) write(e *endpoint, wait bool) error {
 	try := s.tryWrite[0]
 	if wait {
 		try = s.tryWrite[1]
@@ -102,11 +125,11 @@ func (s *polled) write(e *endpoint, wait bool) error {
 	return err
 }
 
-func (s *polled) closeWrite() {
+func (s *tcpSocket) closeWrite() {
 	_ = s.conn.SetLinger(-1)
 	_ = s.conn.CloseWrite()
 }
 
-func (s *polled) shutdown()                  { _ = s.conn.Close() }
-func (s *polled) close()                     {}
-func (s *polled) control(f func(fd uintptr)) { _ = s.raw.Control(f) }
+func (s *tcpSocket) close() { _ = s.conn.Close() }
+
+func (s *tcpSocket) control(f func(fd uintptr)) { _ = s.raw.Control(f) }

@@ -31,10 +31,10 @@ func (o *offline) Completed(batch []rdma.Completion) { o.done = append(o.done, b
 func (o *offline) Sent(ids []uint64)                 { o.sentID = append(o.sentID, ids...) }
 
 // It is its own socket.
+func (o *offline) block(int)                   {}
 func (o *offline) deadline(time.Time)          {}
 func (o *offline) interrupt()                  {}
 func (o *offline) closeWrite()                 {}
-func (o *offline) shutdown()                   {}
 func (o *offline) close()                      {}
 func (o *offline) control(func(uintptr))       {}
 func (o *offline) write(*endpoint, bool) error { panic("an offline endpoint does not write") }

@@ -57,7 +57,7 @@ const (
 type TCP struct {
 	// Address is "host:port". The name is looked up at each dial.
 	Address string
-	// Config is what connections are made with. Handler and Batch are set for each.
+	// Config is what connections are made with. Handler, Batch and Thread are set for each.
 	Config oncrpc.Config
 }
 
@@ -86,6 +86,7 @@ func (t *TCP) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 	}
 	cfg := t.Config
 	cfg.Handler, cfg.Batch = p, p
+	cfg.Thread = p != Peer(nobody{}) // the gateway's own calls are in no hurry
 	c, err := oncrpc.NewClient(sock, cfg)
 	if err != nil {
 		_ = sock.Close()

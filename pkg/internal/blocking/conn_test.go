@@ -1,0 +1,232 @@
+package blocking
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair returns both ends of a TCP connection, one of them taken.
+func pair(t *testing.T) (*Conn, *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ours, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := ours.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Take(raw, 1000)
+	if c == nil {
+		t.Fatal("the connection was not taken")
+	}
+	_ = ours.Close()
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = theirs.Close()
+	})
+	return c, theirs.(*net.TCPConn)
+}
+
+// read reads up to 100 bytes.
+func read(c *Conn) (got []byte, err error) {
+	var h unix.Msghdr
+	buf := make([]byte, 100)
+	iov := []unix.Iovec{Iovec(buf)}
+	var n int
+	var errno syscall.Errno
+	err = c.Read(func(fd uintptr) bool {
+		n, errno = Recvmsg(fd, &h, iov, 0)
+		return errno != unix.EAGAIN
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case errno != 0:
+		return nil, errno
+	case n == 0:
+		return nil, io.EOF
+	}
+	return buf[:n], nil
+}
+
+// write writes all of b, and waits where it has to.
+func write(c *Conn, b []byte) (err error) {
+	var h unix.Msghdr
+	for len(b) > 0 && err == nil {
+		var n int
+		var errno syscall.Errno
+		err = c.Write(func(fd uintptr) bool {
+			n, errno = Sendmsg(fd, &h, []unix.Iovec{Iovec(b)})
+			return errno != unix.EAGAIN
+		})
+		if err == nil && errno != 0 {
+			err = errno
+		}
+		b = b[n:]
+	}
+	return err
+}
+
+func TestReadsAndWrites(t *testing.T) {
+	c, peer := pair(t)
+	go func() { _, _ = io.Copy(peer, peer); _ = peer.CloseWrite() }()
+	for range 100 { // with and without a busy connection
+		if err := write(c, []byte("to and fro")); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := read(c); string(got) != "to and fro" || err != nil {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(c); err != io.EOF {
+		t.Errorf("after the peer's end: %v, must be EOF", err)
+	}
+}
+
+// TestEndsOfReads: a read that waits, be it for the first time or after data, ends with what is done meanwhile.
+func TestEndsOfReads(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(*Conn, *net.TCPConn)
+		want error
+	}{
+		"deadline": {func(c *Conn, _ *net.TCPConn) { _ = c.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
+		"later deadline": {func(c *Conn, _ *net.TCPConn) {
+			_ = c.SetReadDeadline(time.Now().Add(time.Hour))
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		}, os.ErrDeadlineExceeded},
+		"peer":  {func(_ *Conn, peer *net.TCPConn) { _ = peer.Close() }, io.EOF},
+		"close": {func(c *Conn, _ *net.TCPConn) { _ = c.Close() }, net.ErrClosed},
+	} {
+		for _, busy := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				conn, peer := pair(t)
+				if busy {
+					_, _ = peer.Write([]byte("hello"))
+					if _, err := read(conn); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ended := make(chan error)
+				go func() {
+					_, err := read(conn)
+					ended <- err
+				}()
+				c.end(conn, peer)
+				err := <-ended
+				// A read that waits when the connection is closed may find the end of the stream.
+				if !errors.Is(err, c.want) && (c.want != net.ErrClosed || err != io.EOF) {
+					t.Errorf("%v, must be %v", err, c.want)
+				}
+			})
+		}
+	}
+}
+
+// TestDeadlineIsTakenBack: a connection goes on after a deadline, and one that is over for each read ends each.
+func TestDeadlineIsTakenBack(t *testing.T) {
+	c, peer := pair(t)
+	for range 2 {
+		_ = c.SetReadDeadline(time.Unix(1, 0))
+		for range 2 {
+			if _, err := read(c); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("%v, must be the deadline", err)
+			}
+		}
+		_ = c.SetReadDeadline(time.Time{})
+		_, _ = peer.Write([]byte("x"))
+		if got, err := read(c); string(got) != "x" || err != nil {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+}
+
+// TestLateKick: what was written to interrupt a read that had seen its deadline already does not keep the next one awake.
+func TestLateKick(t *testing.T) {
+	c, _ := pair(t)
+	_, _ = unix.Write(c.event, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	until := deadline(time.Now().Add(50 * time.Millisecond))
+	waits := 0
+	for {
+		ready, err := c.readable(until)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if ready || err != nil {
+			t.Fatalf("ready: %v, %v", ready, err)
+		}
+		if waits++; waits > 10 {
+			t.Fatal("the read does not wait")
+		}
+	}
+}
+
+// TestEndsOfWrites: a write that finds the socket full ends at the deadline, or with the connection.
+func TestEndsOfWrites(t *testing.T) {
+	c, _ := pair(t)
+	_ = c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+	if err := write(c, make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v, must be the deadline", err)
+	}
+	_ = c.SetWriteDeadline(time.Time{})
+	ended := make(chan error)
+	go func() { ended <- write(c, make([]byte, 64<<20)) }()
+	_ = c.Close()
+	if err := <-ended; !errors.Is(err, unix.EPIPE) && !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v, must be a broken pipe", err)
+	}
+}
+
+// TestLimit: no more are taken than allowed, and a place is free again when its connection is closed and not in use.
+func TestLimit(t *testing.T) {
+	first, peer := pair(t)
+	raw, err := peer.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Take(raw, 1) != nil {
+		t.Fatal("a second connection was taken, one is allowed")
+	}
+	_ = peer.SetReadDeadline(time.Time{}) // it remains good
+	_ = first.Control(func(uintptr) {
+		_ = first.Close()
+		if Take(raw, 1) != nil {
+			t.Error("the place of a connection that is in use was free")
+		}
+	})
+	second := Take(raw, 1)
+	if second == nil {
+		t.Fatal("the place of a closed connection is not free")
+	}
+	_ = second.Close()
+	for name, err := range map[string]error{
+		"Read": second.Read(nil), "Write": second.Write(nil), "Control": second.Control(nil), "SetReadDeadline": second.SetReadDeadline(time.Now()),
+		"CloseWrite": second.CloseWrite(), "SetLinger": second.SetLinger(0), "Close": second.Close(),
+	} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %v", name, err)
+		}
+	}
+}
