@@ -342,7 +342,7 @@ func (e *endpoint) loop() error {
 		switch {
 		case closing:
 			return net.ErrClosed
-		case asTerminate(broken) != nil: // the peer may have disconnected because of that
+		case broken != nil && asTerminate(broken) != nil: // the peer may have disconnected because of that
 			return broken
 		case errors.Is(err, io.EOF) && !e.rx.between():
 			return fmt.Errorf("iwarp: the connection ended inside of an FPDU: %w", io.ErrUnexpectedEOF)
