@@ -106,6 +106,11 @@ func TestSetattr(t *testing.T) {
 	if st := r.lstat("file"); st.Uid != 1<<32-2 {
 		t.Errorf("uid is %d", st.Uid)
 	}
+	size := r.lstat("file").Size
+	wantStatus(t, "size and uid -1", r.setattr(h, nfs3.SetAttrs{SetSize: true, Size: uint64(size) + 100, SetUID: true, UID: 1<<32 - 1}).Status, nfs3.ErrInval)
+	if st := r.lstat("file"); st.Size != size {
+		t.Errorf("the file has %d bytes after a refused SETATTR, had %d", st.Size, size)
+	}
 
 	r.must(os.Mkdir(r.path("dir"), 0o755))
 	wantStatus(t, "size of a directory", r.setattr(r.handle("dir"), nfs3.SetAttrs{SetSize: true}).Status, nfs3.ErrIsDir)

@@ -43,14 +43,14 @@ func (fs *FS) SetAttr(n *Node, a *Attrs, c *Cred, guard func(*Stat) bool, w *Wcc
 // setAttrs does the size first, as what fails most, the owner before the mode, since a change of owner clears setuid bits,
 // and the times last, since everything else changes them.
 func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
+	// -1 means "leave it" to the kernel, and is nobody's id.
+	if a.SetUID && a.UID == ^uint32(0) || a.SetGID && a.GID == ^uint32(0) {
+		return unix.EINVAL
+	}
 	if a.SetSize {
 		if err := fs.truncate(n, st, a.Size, c); err != nil {
 			return err
 		}
-	}
-	// -1 means "leave it" to the kernel, and is nobody's id.
-	if a.SetUID && a.UID == ^uint32(0) || a.SetGID && a.GID == ^uint32(0) {
-		return unix.EINVAL
 	}
 	entered, err := fs.ids.enter(c)
 	if err != nil {
