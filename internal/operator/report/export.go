@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -81,7 +82,11 @@ func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condi
 		return as(f)
 	}
 	if err := seen.Failed[x.Service]; err != nil {
-		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "Service %s cannot be made: %q", x.Service, condition.Quote(err.Error()))
+		text := fmt.Sprintf("Service %s cannot be made, which is tried again: %q", x.Service, condition.Quote(err.Error()))
+		if o := (Obstacle)(nil); errors.As(err, &o) {
+			text = o.words().text
+		}
+		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "%s", text)
 	}
 	if len(at) == 0 {
 		return as(programmed)

@@ -276,7 +276,7 @@ func TestExportConditions(t *testing.T) {
 		{name: "no address", see: func(w *world) { clear(w.seen.Services) }, kind: "Ready", status: "False", reason: "AddressPending",
 			message: "Service sluice-data has no address yet: see what its load balancer says of it"},
 		{name: "no Service", see: func(w *world) { w.seen.Failed["sluice-data"] = errors.New("quota exceeded") }, kind: "Ready", status: "False", reason: "AddressPending",
-			message: `Service sluice-data cannot be made: "quota exceeded"`},
+			message: `Service sluice-data cannot be made, which is tried again: "quota exceeded"`},
 		{name: "an address that is refused, not asked for", see: clusterIPs("failed to allocate IP: the range is full"), kind: "Ready", status: "False", reason: "AddressPending"},
 		{name: "an address of another Service", edit: asksFor, see: clusterIPs("failed to allocate IP 10.96.0.9: provided IP is already allocated"), kind: "Accepted", status: "False", reason: "AddressTaken",
 			message: "address.ip: 10.96.0.9 is that of another Service: ask for another one, or leave it out"},
@@ -295,7 +295,7 @@ func TestExportConditions(t *testing.T) {
 		}, kind: "Programmed", status: "False", reason: "ObjectRefused",
 			message: `the API server refuses ConfigMap storage/fast-1: "exceeded quota: sets": change the quota, policy, webhook or field that this names; and 2 more`},
 		{name: "a Service that is refused", see: func(w *world) { w.seen.Failed["sluice-data"] = refused("Service", "sluice-data") }, kind: "Ready", status: "False", reason: "AddressPending",
-			message: `Service sluice-data cannot be made: "Service storage/sluice-data: exceeded quota: sets"`},
+			message: `the API server refuses Service storage/sluice-data: "exceeded quota: sets": change the quota, policy, webhook or field that this names`},
 		{name: "not accepted", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, kind: "Ready", status: "False", reason: "NamespaceNotAllowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
