@@ -72,6 +72,7 @@ type Gateway struct {
 	adapters adapters
 
 	total   totals
+	huge    sync.Once                 // has been said to be missing
 	shared  *wildcards[net.Conn]      // TCP, and software iWARP
 	adapted *wildcards[rdma.Incoming] // of verbs
 
@@ -303,6 +304,9 @@ func restartNeeded(a, b *config.GatewayConfig) (fields []string) {
 	if a.Log.Format != b.Log.Format {
 		fields = append(fields, "log.format")
 	}
+	if a.Memory != b.Memory {
+		fields = append(fields, "memory")
+	}
 	return fields
 }
 
@@ -360,6 +364,14 @@ func (g *Gateway) at(address string) string {
 		return net.JoinHostPort(g.o.Host.String(), port)
 	}
 	return address
+}
+
+// noHugePages says once that there are none for an arena; metrics tell how often that is so.
+func (g *Gateway) noHugePages(why error) {
+	g.huge.Do(func() {
+		g.log.Warn("there are no huge pages: ordinary memory is used instead, now and whenever that is so again. hugepages-2Mi of the pod, or vm.nr_hugepages "+
+			"of the host, says how many there are", slog.Any("error", why))
+	})
 }
 
 // stateDir is that of the start, whatever the configuration says by now.

@@ -165,7 +165,8 @@ func TestRestartNeeded(t *testing.T) {
 		t.Errorf("%v, though nothing changed", got)
 	}
 	b.StateDir, b.HandleKeys.File, b.Log.Format, b.Log.Level = "/state", "/keys", "json", "debug"
-	if got := strings.Join(restartNeeded(&a, &b), " "); got != "stateDir handleKeys log.format" {
+	b.Memory.HugePages = true
+	if got := strings.Join(restartNeeded(&a, &b), " "); got != "stateDir handleKeys log.format memory" {
 		t.Error(got)
 	}
 }

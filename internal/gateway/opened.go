@@ -42,6 +42,9 @@ type opened struct {
 func (e *export) start(x *config.Export) (_ *opened, err error) {
 	o := &opened{e: e, pool: bufpool.New(0), budget: bufpool.NewBudget(0, 0), have: x}
 	o.budget.Under(e.gateway.total.memory)
+	if e.gateway.first.Memory.HugePages {
+		o.pool.UseHugePages(e.gateway.noHugePages)
+	}
 	o.hurry, o.now = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {

@@ -617,3 +617,25 @@ func TestSignalWhileStarting(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHugePages: an export that is to have huge pages is served whether or not there are any, and metrics tell.
+func TestHugePages(t *testing.T) {
+	r := newRig(t)
+	r.start("memory: {hugePages: true}\n" + r.yaml(exportYAML{name: "a"}))
+	c := r.connect("a", config.RDMA)
+	c.put("file", 1<<20)
+	c.works()
+	_, body := r.get("/metrics")
+	value := func(name string) (v float64) {
+		_, rest, _ := strings.Cut(body, "\n"+name+" ")
+		if _, err := fmt.Sscan(rest, &v); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		return v
+	}
+	huge, refusals := value(`sluice_memory_bytes{export="a",state="huge_pages"}`), value(`sluice_memory_huge_page_refusals_total{export="a"}`)
+	if huge == 0 && refusals == 0 || huge > value(`sluice_memory_bytes{export="a",state="mapped"}`) {
+		t.Errorf("%g bytes in huge pages, %g times there were none", huge, refusals)
+	}
+	t.Logf("%g bytes in huge pages, %g times there were none", huge, refusals)
+}

@@ -37,6 +37,6 @@ func (p *Pool) Close() error {
 		}
 		a.Memory = nil
 	}
-	p.arenas, p.mapped = nil, 0
+	p.arenas, p.mapped, p.huge = nil, 0, 0
 	return errors.Join(errs...)
 }

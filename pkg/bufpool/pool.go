@@ -39,6 +39,11 @@ type Pool struct {
 	arenas   []*Arena
 	attached map[*attachment]struct{}
 	closed   bool
+	// Of huge pages: who hears that there are none, if arenas are to be of them; how to map them; bytes that are; and how often there were none.
+	refused  func(error)
+	mapHuge  func(size int) ([]byte, error)
+	huge     int64
+	refusals int64
 	classes  [maxClass + 1]class
 }
 
@@ -66,7 +71,7 @@ type Buf struct {
 
 // New makes a pool that maps at most limit bytes; 0 means no limit.
 func New(limit int64) *Pool {
-	return &Pool{limit: limit, attached: map[*attachment]struct{}{}}
+	return &Pool{limit: limit, mapHuge: mapHuge, attached: map[*attachment]struct{}{}}
 }
 
 // Attach calls attach for every arena of the pool, now for those that it has, and later for each new one before any
@@ -139,14 +144,16 @@ func (p *Pool) grow(k int) error {
 			return fmt.Errorf("%w: %d of %d bytes are mapped, a buffer of %d more is needed", ErrExhausted, p.mapped, p.limit, 1<<k)
 		}
 	}
-	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	huge := p.huge
+	mem, err := p.mmap(size)
 	if err != nil {
-		return fmt.Errorf("bufpool: mapping %d bytes: %w", size, err)
+		return err
 	}
 	a := &Arena{Memory: mem}
 	for at := range p.attached {
 		if err := at.attach(a); err != nil {
 			_ = unix.Munmap(mem)
+			p.huge = huge
 			return fmt.Errorf("attach arena: %w", err)
 		}
 	}
@@ -190,14 +197,17 @@ func (b *Buf) Release() {
 // Stats tells how much memory a pool holds.
 type Stats struct {
 	Mapped int64 // bytes of all arenas
+	Huge   int64 // of these, bytes in huge pages
 	InUse  int64 // bytes of the buffers handed out, by the size of their class
 	Bufs   int64 // buffers handed out
+	// Refusals is how often there were no huge pages for an arena.
+	Refusals int64
 }
 
 // Stats returns the present figures.
 func (p *Pool) Stats() (s Stats) {
 	p.mu.Lock()
-	s.Mapped = p.mapped
+	s.Mapped, s.Huge, s.Refusals = p.mapped, p.huge, p.refusals
 	p.mu.Unlock()
 	for k := range p.classes {
 		c := &p.classes[k]

@@ -28,6 +28,8 @@ type GatewayConfig struct {
 	Log Log `json:"log"`
 	// Limits bound what all exports take together, each within its own limits.
 	Limits TotalLimits `json:"limits"`
+	// Memory says what memory for messages and data is made of. A change takes effect at the next start.
+	Memory Memory `json:"memory,omitzero"`
 	// Exports are what clients can mount; names differ, and so do addresses, uids and volumes.
 	Exports []Export `json:"exports"`
 }
@@ -52,6 +54,12 @@ type Log struct {
 	Level string `json:"level"`
 	// Format is text or json. Default text. A change takes effect at the next start.
 	Format string `json:"format"`
+}
+
+// Memory says what memory for messages and data is made of.
+type Memory struct {
+	// HugePages takes huge pages of 2 MiB for it, as far as there are any; ordinary memory takes their place. Default false.
+	HugePages bool `json:"hugePages"`
 }
 
 // TotalLimits bound what all exports take together.

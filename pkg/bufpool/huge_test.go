@@ -1,0 +1,96 @@
+package bufpool
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// fill gets a buffer of n bytes, and writes all of it.
+func fill(t *testing.T, p *Pool, n int) *Buf {
+	t.Helper()
+	b, err := p.Get(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b.B {
+		b.B[i] = byte(i)
+	}
+	return b
+}
+
+// TestHugeRefused: where there are no huge pages, ordinary memory is used, and whoever asked for them hears of it.
+func TestHugeRefused(t *testing.T) {
+	p := New(0)
+	var refused []error
+	p.UseHugePages(func(err error) { refused = append(refused, err) })
+	p.mapHuge = func(int) ([]byte, error) { return nil, unix.ENOMEM }
+	bufs := []*Buf{fill(t, p, 256), fill(t, p, 4096), fill(t, p, 1<<20)}
+	if len(refused) != 2 || !errors.Is(refused[0], unix.ENOMEM) { // the smallest buffers' arena is not to be of huge pages
+		t.Errorf("refused: %v", refused)
+	}
+	if s := p.Stats(); s.Huge != 0 || s.Refusals != 2 || s.Mapped != 64<<10+1<<20+8<<20 {
+		t.Errorf("%+v", s)
+	}
+	for _, b := range bufs {
+		b.Release()
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHugeLimit: an arena that would be larger than the pool may get for being of huge pages is not.
+func TestHugeLimit(t *testing.T) {
+	p := New(3 << 20)
+	p.UseHugePages(func(err error) { t.Error(err) })
+	var sizes []int
+	p.mapHuge = func(n int) ([]byte, error) {
+		sizes = append(sizes, n)
+		return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	}
+	bufs := []*Buf{fill(t, p, 4096), fill(t, p, 1<<20)}
+	for range hugePage/4096 - 1 { // all of an arena
+		bufs = append(bufs, fill(t, p, 4096))
+	}
+	if s := p.Stats(); len(sizes) != 1 || sizes[0] != hugePage || s.Huge != hugePage || s.Mapped != 3<<20 {
+		t.Errorf("huge pages for %v bytes; %+v", sizes, s)
+	}
+	for _, b := range bufs {
+		b.Release()
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if s := p.Stats(); s.Huge != 0 {
+		t.Errorf("closed: %+v", s)
+	}
+}
+
+// TestHugePages uses those that the machine has.
+func TestHugePages(t *testing.T) {
+	free, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+	if err != nil || strings.TrimSpace(string(free)) == "0" {
+		t.Skip("the machine has no free huge pages: echo 8 >/proc/sys/vm/nr_hugepages")
+	}
+	p := New(0)
+	var refused error
+	p.UseHugePages(func(err error) { refused = err })
+	var bufs []*Buf
+	for refused == nil && len(bufs) < 4096 {
+		bufs = append(bufs, fill(t, p, 1<<20))
+	}
+	if s := p.Stats(); s.Huge == 0 && !errors.Is(refused, unix.ENOMEM) {
+		t.Errorf("%+v, refused: %v", s, refused)
+	}
+	t.Logf("%+v, refused: %v", p.Stats(), refused)
+	for _, b := range bufs {
+		b.Release()
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
