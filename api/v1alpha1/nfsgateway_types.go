@@ -79,6 +79,11 @@ type NFSGatewaySpec struct {
 	// +kubebuilder:default={}
 	Limits GatewayLimits `json:"limits,omitempty"`
 
+	// Memory says what a pod's memory for messages and data is made of.
+	//
+	// +optional
+	Memory GatewayMemory `json:"memory,omitzero"`
+
 	// HandleKeys are the keys that seal file handles.
 	//
 	// +kubebuilder:default={}
@@ -343,6 +348,15 @@ type GatewayLimits struct {
 	// +kubebuilder:default="2Gi"
 	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Mi')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Mi to 1Ti"
 	Memory Size `json:"memory,omitempty"`
+}
+
+// GatewayMemory says what a pod's memory for messages and data is made of.
+type GatewayMemory struct {
+	// HugePages takes pages of 2 MiB, which the pod asks its node for: as many bytes of hugepages-2Mi as limits.memory has, and as much again for receives.
+	// Where they do not suffice, ordinary memory takes their place.
+	//
+	// +optional
+	HugePages bool `json:"hugePages,omitempty"`
 }
 
 // HandleKeys are the keys that seal file handles.

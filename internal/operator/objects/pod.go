@@ -142,19 +142,28 @@ func resources(g *v1alpha1.NFSGateway) corev1.ResourceRequirements {
 	if t := g.Spec.PodTemplate; t != nil && t.Resources != nil {
 		r = *t.Resources.DeepCopy()
 	}
-	if g.Spec.RDMA == nil || g.Spec.RDMA.Device == nil {
-		return r
-	}
-	// Extended resources are the same in both.
-	name, count := corev1.ResourceName(g.Spec.RDMA.Device.ResourceName), *resource.NewQuantity(int64(max(1, g.Spec.RDMA.Device.Count)), resource.DecimalSI)
-	for _, list := range []*corev1.ResourceList{&r.Requests, &r.Limits} {
-		if *list == nil {
-			*list = corev1.ResourceList{}
+	// Extended resources and huge pages are the same in both.
+	both := func(name corev1.ResourceName, count *resource.Quantity) {
+		for _, list := range []*corev1.ResourceList{&r.Requests, &r.Limits} {
+			if *list == nil {
+				*list = corev1.ResourceList{}
+			}
+			(*list)[name] = *count
 		}
-		(*list)[name] = count
+	}
+	if g.Spec.Memory.HugePages {
+		const page = 2 << 20
+		both(hugePages, resource.NewQuantity((2*memory+page-1)/page*page, resource.BinarySI))
+	}
+	if g.Spec.RDMA != nil && g.Spec.RDMA.Device != nil {
+		d := g.Spec.RDMA.Device
+		both(corev1.ResourceName(d.ResourceName), resource.NewQuantity(int64(max(1, d.Count)), resource.DecimalSI))
 	}
 	return r
 }
+
+// hugePages are those that the arenas of memory for messages and data are made of. They are mapped without a file system.
+const hugePages = corev1.ResourceHugePagesPrefix + "2Mi"
 
 func volumes(g *v1alpha1.NFSGateway, w *plan.Workload) []corev1.Volume {
 	mode := int32(0o400)

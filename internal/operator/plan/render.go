@@ -217,6 +217,7 @@ func frame(g *v1alpha1.NFSGateway) config.GatewayConfig {
 	c.HandleKeys.File = KeysDir + "/" + KeysEntry
 	c.Log.Format = "json"
 	c.Limits.Memory = config.Quantity(Memory(g))
+	c.Memory.HugePages = g.Spec.Memory.HugePages
 	if g.Spec.DrainTimeout != "" {
 		c.DrainTimeout = config.Duration(DrainTimeout(g))
 	}
