@@ -72,11 +72,11 @@ func TestLife(t *testing.T) {
 	must(t, kube.Get(ctx, client.ObjectKey{Namespace: ns, Name: gw.Status.HandleKeysSecret}, &keys))
 	address, ring := x.Status.Address, string(keys.Data["keys"])
 
-	x.Spec.Transport.Credits.Max = 64
-	x.Spec.Transport.InlineThreshold.Call = "16Ki"
-	must(t, kube.Update(ctx, x))
-	gw.Spec.Replicas = new(int32(1))
-	must(t, kube.Update(ctx, gw))
+	change(t, x, func(x *v1alpha1.NFSExport) {
+		x.Spec.Transport.Credits.Max = 64
+		x.Spec.Transport.InlineThreshold.Call = "16Ki"
+	})
+	change(t, gw, func(gw *v1alpha1.NFSGateway) { gw.Spec.Replicas = new(int32(1)) })
 	eventually(t, "the change is applied", condition(x, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
 	eventually(t, "the gateway's too", condition(gw, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
 	golden(t, "changed", ns)
@@ -97,9 +97,7 @@ func TestLife(t *testing.T) {
 	}
 	golden(t, "changed", ns)
 
-	must(t, kube.Get(ctx, client.ObjectKeyFromObject(x), x))
-	x.Spec.Address.IP = "10.0.0.200"
-	must(t, kube.Update(ctx, x))
+	change(t, x, func(x *v1alpha1.NFSExport) { x.Spec.Address.IP = "10.0.0.200" })
 	eventually(t, "the export has another address", func() error {
 		if err := isReady(x)(); err != nil {
 			return err
@@ -126,8 +124,7 @@ func scenario(t *testing.T, ns string) string {
 	must(t, kube.Create(ctx, y))
 	eventually(t, "one export is ready", isReady(x))
 	eventually(t, "the other is ready", isReady(y))
-	x.Spec.Transport.Credits.Max = 64
-	must(t, kube.Update(ctx, x))
+	change(t, x, func(x *v1alpha1.NFSExport) { x.Spec.Transport.Credits.Max = 64 })
 	must(t, kube.Delete(ctx, y))
 	eventually(t, "the change is applied", condition(x, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
 	eventually(t, "the Service of the other is gone", gone(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-more"}}))

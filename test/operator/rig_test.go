@@ -163,6 +163,18 @@ func newClaim(namespace, name string) *corev1.PersistentVolumeClaim {
 	}}
 }
 
+// change changes an object, whose status the operator may write meanwhile.
+func change[T client.Object](t *testing.T, o T, edit func(T)) {
+	t.Helper()
+	eventually(t, o.GetName()+" is changed", func() error {
+		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		edit(o)
+		return kube.Update(t.Context(), o)
+	})
+}
+
 // condition wants a condition of an export or a gateway to be about its present generation, and to have a status and reason.
 func condition(o client.Object, kind string, status metav1.ConditionStatus, reason string) func() error {
 	return func() error {
