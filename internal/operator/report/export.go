@@ -137,7 +137,7 @@ func programmed(x *plan.Export, w *workload) metav1.Condition {
 // backendReachable: it answers every pod that serves, but for those that have just begun.
 func backendReachable(x *plan.Export, at []served) metav1.Condition {
 	const kind = v1alpha1.ConditionBackendReachable
-	answered, waits := 0, ""
+	answered, waits := 0, "" // one that has just begun counts as answered in words, which would be written late
 	for _, s := range at {
 		b := &s.at.Backend
 		switch {
@@ -158,7 +158,7 @@ func backendReachable(x *plan.Export, at []served) metav1.Condition {
 	}
 	switch {
 	case answered > 0:
-		return condition.True(kind, v1alpha1.ReasonReachable, "%s answers %s", x.Backend, plural(answered, "pod"))
+		return condition.True(kind, v1alpha1.ReasonReachable, "%s answers %s", x.Backend, plural(len(at), "pod"))
 	case waits != "":
 		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "pod %s has not heard of %s yet", waits, x.Backend)
 	}

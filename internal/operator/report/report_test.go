@@ -220,7 +220,7 @@ func TestExportConditions(t *testing.T) {
 		{name: "asked just now", see: func(w *world) { w.at(0).Backend.Healthy, w.at(1).Backend.Healthy = false, false }, kind: "BackendReachable", status: "Unknown", reason: "Unknown",
 			message: "pod fast-0 has not heard of nfs filer.example:/vol yet"},
 		{name: "asked just now by one pod more", see: func(w *world) { w.at(0).Backend.Healthy = false }, kind: "BackendReachable", status: "True", reason: "Reachable",
-			message: "nfs filer.example:/vol answers 1 pod"},
+			message: "nfs filer.example:/vol answers 2 pods"},
 		{name: "a pod more has just begun", see: func(w *world) { w.at(0).Backend.Healthy = false }, kind: "Ready", status: "True", reason: "Ready"},
 		{name: "away", see: func(w *world) { w.at(1).Backend.Healthy, w.at(1).Backend.Error = false, "no route to host" }, kind: "BackendReachable", status: "False", reason: "Unreachable",
 			message: `nfs filer.example:/vol does not answer pod fast-1: "no route to host": see that it runs, and that firewalls and NetworkPolicies let the pods reach it`},
