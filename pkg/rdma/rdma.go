@@ -63,6 +63,24 @@ type Incoming interface {
 	RemoteAddr() net.Addr
 	Accept(o Options) (Endpoint, error)
 	Reject(privateData []byte) error
+	// Sharing returns what requests have in common, to be compared, whose connections can have one ReceiveQueue: those over one device. It is nil if
+	// there can be none.
+	Sharing() any
+	// NewReceiveQueue makes a queue for this connection, and those with the same Sharing, in a domain. It holds at most depth receives.
+	NewReceiveQueue(d Domain, depth int) (ReceiveQueue, error)
+}
+
+// ReceiveQueue is a queue of receives that endpoints of a domain share: a message takes the first one, whichever of them it is for, and the
+// completion with its ID goes to that endpoint. What endpoints took and did not report when they ended is posted again.
+//
+// A message that finds it empty, or its first receive too short, ends the connection on which it came and no other.
+type ReceiveQueue interface {
+	// PostReceives adds to the queue: all of rs or (with an error) none. It may be called from any goroutine.
+	PostReceives(rs []Receive) error
+	// Depth is how many receives it holds at most.
+	Depth() int
+	// Close frees the queue, and what is posted. Its endpoints must be closed before, and its domain after it.
+	Close() error
 }
 
 // RejectedError is returned by Dial when the peer refused the connection.
@@ -102,6 +120,9 @@ type Options struct {
 	NoExpose bool
 	// Receives are posted before the peer can send.
 	Receives []Receive
+	// SharedReceives is where this end's receives are instead, if it is not nil: Receives is empty, and Endpoint.PostReceives fails. ReceiveQueue is then how
+	// many messages may wait to be reported.
+	SharedReceives ReceiveQueue
 	// SendQueue and ReceiveQueue are the most work requests and receives outstanding at once; 0 means 1024.
 	SendQueue, ReceiveQueue int
 	// ReadsOut (ORD) and ReadsIn (IRD) are the most RDMA Reads that may be outstanding from here and from the peer.

@@ -139,6 +139,9 @@ func (p *provider) NewDomain() (rdma.Domain, error) { return &domain{}, nil }
 
 // checkOptions verifies what does not depend on the peer, and fills in defaults.
 func checkOptions(o *rdma.Options) error {
+	if o.SharedReceives != nil {
+		return fmt.Errorf("iwarp: Options.SharedReceives is a %T, but there are none", o.SharedReceives)
+	}
 	if len(o.PrivateData) > maxPrivateData {
 		return fmt.Errorf("iwarp: private data of %d bytes, at most %d are possible", len(o.PrivateData), maxPrivateData)
 	}

@@ -195,6 +195,7 @@ type incoming struct {
 var errAnswered = errors.New("iwarp: the request has been answered already")
 
 func (in *incoming) PrivateData() []byte  { return in.req.private }
+func (in *incoming) Sharing() any         { return nil }
 func (in *incoming) LocalAddr() net.Addr  { return in.conn.LocalAddr() }
 func (in *incoming) RemoteAddr() net.Addr { return in.conn.RemoteAddr() }
 
@@ -318,4 +319,9 @@ func (in *incoming) Reject(privateData []byte) error {
 	rep := mpaFrame{reply: true, rejected: true, crc: in.req.crc, revision: in.req.revision, enhanced: in.req.enhanced,
 		readsIn: in.req.readsOut, readsOut: in.req.readsIn, private: privateData}
 	return in.reply(&rep)
+}
+
+// NewReceiveQueue implements [rdma.Incoming]: each connection has a queue of its own.
+func (in *incoming) NewReceiveQueue(rdma.Domain, int) (rdma.ReceiveQueue, error) {
+	return nil, errors.New("iwarp: there are no shared receives")
 }

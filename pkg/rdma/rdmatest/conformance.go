@@ -43,6 +43,8 @@ type Factory struct {
 	InvalidatesUnchecked bool
 	// LateSegment: what the device is placing when access ends is placed to its end.
 	LateSegment bool
+	// Shares: connections can share receives.
+	Shares bool
 	// Only are the names of the cases to run, nil for all.
 	Only []string
 	// Cut breaks the connection beneath an endpoint, with no farewell to either side. Nil skips the cases that need it.
@@ -69,7 +71,11 @@ func TestProvider(t *testing.T, f Factory) {
 	}
 	s := &suite{Factory: f, pool: bufpool.New(0)}
 	t.Run("connect", s.once(testFirst)) // what a provider starts once and for all is running from here on
-	for _, c := range cases {
+	all := cases
+	if f.Shares {
+		all = slices.Concat(cases, sharedCases)
+	}
+	for _, c := range all {
 		if f.Only != nil && !slices.Contains(f.Only, c.name) {
 			continue
 		}
@@ -84,12 +90,14 @@ func TestProvider(t *testing.T, f Factory) {
 	}
 }
 
-// cases of the suite. A test's ends a and b are dialer and acceptor, and then, unless once is set, acceptor and dialer.
-var cases = []struct {
+type testCase struct {
 	name string
 	once bool
 	test func(*exam)
-}{
+}
+
+// cases of the suite. A test's ends a and b are dialer and acceptor, and then, unless once is set, acceptor and dialer.
+var cases = []testCase{
 	{"private data", true, testPrivateData},
 	{"reject", true, testReject},
 	{"nobody listens", true, testRefused},
@@ -131,6 +139,14 @@ var cases = []struct {
 	{"cut", false, testCut},
 	{"stats", false, testStats},
 	{"allocations", true, testAllocations},
+}
+
+// sharedCases are those of receives that connections share.
+var sharedCases = []testCase{
+	{"shared receives", true, testShared},
+	{"shared receives are left", true, testSharedLeft},
+	{"no shared receive", true, testSharedOverrun},
+	{"shared receives' rules", true, testSharedRules},
 }
 
 type suite struct {

@@ -83,6 +83,9 @@ func (f *Fabric) newConn(in *incoming, d *domain, o rdma.Options) (*conn, error)
 			return nil, err
 		}
 	}
+	for _, e := range c.ends {
+		e.shared.join()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a.addReceives(in.options.Receives)

@@ -15,6 +15,7 @@ type end struct {
 	name   string
 	ep     rdma.Endpoint
 	domain rdma.Domain
+	shared *shared       // where its receives are; nil if they are its own
 	served chan struct{} // closed when Serve has returned
 	err    error         // what it returned
 
@@ -134,12 +135,11 @@ func (e *end) completed(c rdma.Completion) {
 		e.done = append(e.done, c)
 		return
 	}
-	segments, ok := e.receives[c.ID]
+	segments, ok := e.take(c.ID)
 	if !ok {
 		e.Errorf("%s: completion of receive %d, which is not posted", e.name, c.ID)
 	}
-	delete(e.receives, c.ID)
-	if c.ID < e.lastRecv {
+	if c.ID < e.lastRecv && e.shared == nil {
 		e.Errorf("%s: receive %d completed after %d", e.name, c.ID, e.lastRecv)
 	}
 	e.lastRecv = c.ID
@@ -152,7 +152,7 @@ func (e *end) completed(c rdma.Completion) {
 	}
 	m.data = m.data[:c.Bytes]
 	if !e.hold && c.ID != e.greeting {
-		if err := e.ep.PostReceives([]rdma.Receive{e.newReceive(segments)}); err != nil {
+		if err := e.repost(segments); err != nil {
 			e.mu.Lock()
 			e.receiveErr = err // not a failure by itself: the connection may have ended
 			e.mu.Unlock()
@@ -166,6 +166,24 @@ func (e *end) completed(c rdma.Completion) {
 	e.messages = append(e.messages, m)
 	e.changed.Broadcast()
 	e.mu.Unlock()
+}
+
+// take returns the memory of a receive that has completed.
+func (e *end) take(id uint64) (segments [][]byte, ok bool) {
+	if e.shared != nil {
+		return e.shared.take(id)
+	}
+	segments, ok = e.receives[id]
+	delete(e.receives, id)
+	return segments, ok
+}
+
+// repost posts a receive in the place of one that has completed.
+func (e *end) repost(segments [][]byte) error {
+	if e.shared != nil {
+		return e.shared.queue.PostReceives([]rdma.Receive{e.shared.receive(segments)})
+	}
+	return e.ep.PostReceives([]rdma.Receive{e.newReceive(segments)})
 }
 
 // Sent keeps the books.

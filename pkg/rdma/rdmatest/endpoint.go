@@ -36,6 +36,8 @@ type endpoint struct {
 	posted      []rdma.WorkRequest // gathered
 	outstanding int                // work requests posted and not complete
 	receives    fifo[rdma.Receive]
+	shared      *receiveQueue      // instead of receives, if it is not nil
+	taken       fifo[rdma.Receive] // of shared, in completions
 	waiting     fifo[waitingRead]
 	reads       int // Reads under way
 
@@ -74,7 +76,7 @@ type sent struct {
 func newEndpoint(c *conn, s Side, d *domain, o *rdma.Options) *endpoint {
 	e := &endpoint{
 		c: c, side: s, domain: d, sendQueue: o.SendQueue, receiveQueue: o.ReceiveQueue,
-		rand: c.newRand(s), regions: map[uint32]*region{},
+		rand: c.newRand(s), regions: map[uint32]*region{}, shared: sharedOf(o),
 		attributes: rdma.Attributes{
 			Provider: "fabric", MaxSegments: c.f.o.MaxSegments, MaxReadSegments: c.f.o.MaxReadSegments,
 			RemoteInvalidation: !c.f.o.NoRemoteInvalidation,
@@ -113,6 +115,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 		}
 		batch := e.completions
 		e.completions = e.spare[:0]
+		e.shared.report(&e.taken)
 		e.gathering++
 		e.stats.ReadCalls++
 		c.mu.Unlock()
@@ -127,6 +130,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	}
 	e.done = true
 	e.completions, e.spare = nil, nil
+	e.shared.giveBack(&e.taken)
 	e.release()
 	return e.cause
 }
@@ -232,6 +236,9 @@ func (f *Fabric) checkReceives(d *domain, rs []rdma.Receive, limit int) error {
 }
 
 func (e *endpoint) PostReceives(rs []rdma.Receive) error {
+	if e.shared != nil {
+		return errors.New("rdma fabric: post receives: those of this endpoint are shared")
+	}
 	if err := e.c.f.checkReceives(e.domain, rs, e.receiveQueue); err != nil {
 		return err
 	}
@@ -387,6 +394,7 @@ func (e *endpoint) Close() error {
 	}
 	e.ready.Broadcast()
 	if !e.serving || e.done {
+		e.shared.giveBack(&e.taken)
 		e.release()
 	}
 	return nil
@@ -396,6 +404,7 @@ func (e *endpoint) Close() error {
 func (e *endpoint) release() {
 	if e.closed && !e.released {
 		e.released = true
+		e.shared.leave()
 		e.domain.release()
 	}
 }

@@ -24,6 +24,7 @@ type exam struct {
 	listener rdma.Listener
 	ends     []*end
 	domains  []rdma.Domain
+	queues   []*shared
 
 	mu     sync.Mutex
 	blocks []block
@@ -96,6 +97,9 @@ func (x *exam) finish() {
 	if x.listener != nil {
 		x.listener.Close()
 	}
+	for _, s := range x.queues {
+		s.close()
+	}
 	for _, d := range x.domains {
 		if err := d.Close(); err != nil {
 			x.Errorf("closing a domain whose endpoints are closed: %v", err)
@@ -147,12 +151,17 @@ type setup struct {
 	domain       rdma.Domain
 	private      []byte
 	idle         bool // Serve is not called, and no greeting is exchanged
+	shared       *shared
+	own          bool // there are receives also where they are shared
 }
 
 func (x *exam) newEnd(name string, s setup, greeted bool) (*end, rdma.Options) {
 	e := &end{exam: x, name: name, hold: s.hold, receives: map[uint64][][]byte{}, posted: map[uint64]rdma.WorkRequest{}, fences: map[uint64]bool{}, served: make(chan struct{})}
 	e.changed.L = &e.mu
-	e.domain = s.domain
+	e.domain, e.shared = s.domain, s.shared
+	if e.domain == nil && s.shared != nil {
+		e.domain = s.shared.domain
+	}
 	if e.domain == nil {
 		e.domain = x.domain()
 	}
@@ -160,6 +169,9 @@ func (x *exam) newEnd(name string, s setup, greeted bool) (*end, rdma.Options) {
 		s.receives = 16
 	}
 	var rs []rdma.Receive
+	if s.shared != nil && !s.own {
+		greeted, s.receives = false, -1
+	}
 	if greeted {
 		rs = append(rs, e.newReceive([][]byte{x.memory(len(greeting), 0)}))
 		e.greeting = rs[0].ID
@@ -198,6 +210,10 @@ func (x *exam) tryConnect(sa, sb setup) (a, b *end) {
 	accepted := make(chan error, 1)
 	go func() {
 		in, err := l.Accept()
+		if err == nil && sc.shared != nil {
+			err = sc.shared.open(in, sc.receives, sc.size)
+			co.SharedReceives = sc.shared.queue
+		}
 		if err == nil {
 			c.ep, err = in.Accept(co)
 		}

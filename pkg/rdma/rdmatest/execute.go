@@ -97,11 +97,20 @@ func (w *wire) arrive(p *packet) {
 
 // receive scatters a Send into the next receive.
 func (e *endpoint) receive(p *packet) error {
+	if q := e.shared; q != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return e.receiveFrom(&q.receives, p)
+	}
+	return e.receiveFrom(&e.receives, p)
+}
+
+func (e *endpoint) receiveFrom(receives *fifo[rdma.Receive], p *packet) error {
 	name := opName(p.wr.Op)
-	if e.receives.len() == 0 {
+	if receives.len() == 0 {
 		return fmt.Errorf("%s of %d bytes: %w: none is posted", name, p.bytes, ErrOverrun)
 	}
-	r := e.receives.peek()
+	r := receives.peek()
 	if n := length(r.Segments); p.bytes > n {
 		return fmt.Errorf("%s of %d bytes: %w: the next one holds %d", name, p.bytes, ErrOverrun, n)
 	}
@@ -116,7 +125,11 @@ func (e *endpoint) receive(p *packet) error {
 		}
 		done.Invalidated, done.HasInvalidated = h, true
 	}
-	e.receives.pop()
+	receives.pop()
+	if e.shared != nil {
+		e.shared.taken++
+		e.taken.push(r)
+	}
 	scatter(r.Segments, p.parts)
 	e.stats.Receives++
 	e.stats.BytesIn += uint64(p.bytes)

@@ -54,6 +54,8 @@ type Options struct {
 	NoRemoteInvalidation bool
 	// MaxExposed is how much memory an endpoint may expose at once, counted in handles; 0 means no limit.
 	MaxExposed int
+	// MaxShared is how many receives a rdma.ReceiveQueue holds; 0 means 65536. With a negative number there are none.
+	MaxShared int
 	// ReuseHandles makes Expose hand out again the handle that was invalidated last, instead of a random one. With a delayed
 	// SendWithInvalidate (see Fault) a handle can so be invalidated under its new owner.
 	ReuseHandles bool
@@ -95,6 +97,7 @@ func NewFabric(o Options) *Fabric {
 	o.MaxSegments = orDefault(o.MaxSegments, 16)
 	o.MaxReadSegments = orDefault(o.MaxReadSegments, 16)
 	o.MaxReads = orDefault(o.MaxReads, 128)
+	o.MaxShared = orDefault(o.MaxShared, 1<<16)
 	f := &Fabric{o: o, start: time.Now(), seed: o.Seed, listeners: map[netip.AddrPort]*listener{}, lastPort: 40000}
 	if f.seed == 0 {
 		var b [8]byte

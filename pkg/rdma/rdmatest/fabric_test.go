@@ -33,7 +33,7 @@ func TestFabric(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			TestProvider(t, Factory{
-				Provider: NewFabric(o), AcceptorFirst: true, TellsHandle: true, Cut: Cut, bubble: o.Delay > 0 || o.Bandwidth > 0,
+				Provider: NewFabric(o), AcceptorFirst: true, TellsHandle: true, Shares: true, Cut: Cut, bubble: o.Delay > 0 || o.Bandwidth > 0,
 			})
 		})
 	}

@@ -196,6 +196,9 @@ func (f *Fabric) checkOptions(o *rdma.Options) (*domain, error) {
 		return nil, fmt.Errorf("a negative number in Options: SendQueue %d, ReceiveQueue %d, ReadsOut %d, ReadsIn %d",
 			o.SendQueue, o.ReceiveQueue, o.ReadsOut, o.ReadsIn)
 	}
+	if err := checkShared(d, o); err != nil {
+		return nil, err
+	}
 	o.SendQueue, o.ReceiveQueue = orDefault(o.SendQueue, 1024), orDefault(o.ReceiveQueue, 1024)
 	o.ReadsOut, o.ReadsIn = min(o.ReadsOut, f.o.MaxReads), min(o.ReadsIn, f.o.MaxReads)
 	return d, f.checkReceives(d, o.Receives, o.ReceiveQueue)
@@ -228,6 +231,19 @@ func (in *incoming) respond(a answer) error {
 func (in *incoming) PrivateData() []byte  { return in.private }
 func (in *incoming) LocalAddr() net.Addr  { return addr(in.local) }
 func (in *incoming) RemoteAddr() net.Addr { return addr(in.remote) }
+
+// Sharing implements rdma.Incoming: a fabric is one device.
+func (in *incoming) Sharing() any {
+	if in.f.o.MaxShared < 0 {
+		return nil
+	}
+	return in.f
+}
+
+// NewReceiveQueue implements rdma.Incoming.
+func (in *incoming) NewReceiveQueue(d rdma.Domain, depth int) (rdma.ReceiveQueue, error) {
+	return in.f.newReceiveQueue(d, depth)
+}
 
 func (in *incoming) Accept(o rdma.Options) (rdma.Endpoint, error) {
 	e, err := in.accept(o)

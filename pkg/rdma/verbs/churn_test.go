@@ -90,14 +90,14 @@ func TestChurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := bufpool.New(0)
-	connectPair(t, p, p, pool, 0).end(t) // what librdmacm keeps for good is there now
+	connectPair(t, p, p, pool, 0, false).end(t) // what librdmacm keeps for good is there now
 	before := calm(t, "")
 	if before == "" {
 		t.Fatalf("rdma resource show does not know %s0", *kind)
 	}
 	memory := resident(t)
-	for range *cycles {
-		connectPair(t, p, p, pool, 0).end(t)
+	for i := range *cycles {
+		connectPair(t, p, p, pool, 0, i%2 == 1).end(t)
 	}
 	if after := calm(t, before); after != before {
 		t.Errorf("objects after %d connections:\n%s\nbefore:\n%s", *cycles, after, before)
@@ -109,7 +109,7 @@ func TestChurn(t *testing.T) {
 	}
 	var all []*pair
 	for range 64 {
-		all = append(all, connectPair(t, p, p, pool, few))
+		all = append(all, connectPair(t, p, p, pool, few, false))
 	}
 	for i, c := range all {
 		for end := time.Now().Add(time.Minute); c.ends[0].got.Load() < few; time.Sleep(10 * time.Millisecond) {

@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := rdmatest.Factory{Provider: p, Address: *address, Unseen: true, SilentOverrun: true}
+	f := rdmatest.Factory{Provider: p, Address: *address, Unseen: true, SilentOverrun: true, Shares: true}
 	switch *kind {
 	case "rxe":
 		f.AcceptorFirst, f.Padded, f.TellsHandle, f.LateExpose, f.InvalidatesUnchecked = true, true, true, true, true

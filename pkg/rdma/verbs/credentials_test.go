@@ -38,7 +38,7 @@ func TestCredentials(t *testing.T) {
 		}()
 	}
 	all.Wait()
-	c := connectPair(t, p, p, bufpool.New(0), 0)
+	c := connectPair(t, p, p, bufpool.New(0), 0, false)
 	select {
 	case <-c.ends[0].enough:
 	case err := <-c.served[0]:

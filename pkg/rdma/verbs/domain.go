@@ -41,7 +41,8 @@ type domain struct {
 type space struct {
 	pd        *C.struct_ibv_pd
 	access    C.int // that arenas are registered for
-	endpoints int
+	endpoints int   // and shared queues
+	queues    []*receiveQueue
 	lost      bool                    // the device was removed
 	arenas    atomic.Pointer[[]arena] // sorted; replaced as a whole, so that Post looks without a lock
 }
@@ -210,11 +211,16 @@ func (d *domain) leave(dev *device) {
 // lose gives up a device that was removed: what is registered there goes with the last endpoint, before librdmacm closes the device.
 func (d *domain) lose(dev *device) {
 	d.mu.Lock()
+	var queues []*receiveQueue
 	if s := d.spaces[dev]; s != nil {
 		s.lost = true
+		queues = slices.Clone(s.queues)
 		d.drop(dev, s)
 	}
 	d.mu.Unlock()
+	for _, q := range queues {
+		q.lose()
+	}
 }
 
 // drop frees the space of a device that is lost, when no endpoint uses it. The caller holds mu.
@@ -239,7 +245,7 @@ func (d *domain) Close() error {
 	d.mu.Lock()
 	if d.endpoints > 0 {
 		defer d.mu.Unlock()
-		return fmt.Errorf("verbs: the domain has %d endpoints, which have to be closed before", d.endpoints)
+		return fmt.Errorf("verbs: the domain has %d endpoints and shared queues, which have to be closed before", d.endpoints)
 	}
 	d.closed = true
 	detach, spaces := d.detach, d.spaces

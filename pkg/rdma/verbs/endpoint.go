@@ -56,7 +56,8 @@ type endpoint struct {
 	rq      []uint64
 	rqHead  uint64
 	rqTail  uint64
-	revoked []uint64 // LocalInvalidates that are complete but not reported
+	shared  *receiveQueue // instead of rq, if it is not nil
+	revoked []uint64      // LocalInvalidates that are complete but not reported
 	// bell is ring on the thread that may tell a software device of requests: poll goes in, found comes out.
 	bell  *call
 	poll  C.int
@@ -90,7 +91,7 @@ type slot struct {
 // newEndpoint makes the queues and posts the first receives.
 func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, error) {
 	e := &endpoint{ident: i, dev: dev, domain: o.Domain.(*domain), settled: s, covering: -1,
-		sq: make([]slot, s.sends+s.windows), rq: make([]uint64, s.receives)}
+		sq: make([]slot, s.sends+s.windows)}
 	var err error
 	if e.space, err = e.domain.join(dev); err != nil {
 		return nil, err
@@ -99,9 +100,21 @@ func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, 
 	e.regions.init(i.p.cfg.MaxRegions)
 	e.openWindows()
 	e.q = (*C.struct_sv_queues)(C.calloc(1, C.sizeof_struct_sv_queues))
+	if q, ok := o.SharedReceives.(*receiveQueue); ok {
+		if err := q.join(dev); err != nil {
+			e.free()
+			return nil, err
+		}
+		e.shared = q
+	} else {
+		e.rq = make([]uint64, s.receives)
+	}
 	if err := e.open(); err != nil {
 		e.free()
 		return nil, err
+	}
+	if e.shared != nil {
+		return e, nil
 	}
 	if err := e.PostReceives(o.Receives); err != nil {
 		e.free()
@@ -137,8 +150,12 @@ func (e *endpoint) openQueues() C.int {
 	if refuses := e.p.refuses; refuses != nil && refuses(len(e.sq)) {
 		return C.int(syscall.ENOMEM)
 	}
+	var shared *C.struct_sv_shared
+	if e.shared != nil {
+		shared = e.shared.q
+	}
 	return managed(func() C.int {
-		return C.sv_open(e.q, e.id, e.space.pd, C.int(len(e.sq)), C.int(len(e.rq)), C.int(e.segments), C.int(e.p.cfg.Inline))
+		return C.sv_open(e.q, e.id, e.space.pd, shared, C.int(len(e.sq)), C.int(e.settled.receives), C.int(e.segments), C.int(e.p.cfg.Inline))
 	})
 }
 
@@ -153,7 +170,9 @@ func (e *endpoint) established() {
 // free destroys the queues; the device touches no memory any more when it returns. The id stays.
 func (e *endpoint) free() {
 	e.exposed.free(e.q)
+	e.giveBack()
 	manager().do(newCall(func() { C.sv_destroy_qp(e.q) }))
+	e.giveBack()
 	for n := e.sqHead; n < e.sqTail; n++ {
 		if mr := e.slot(n).sink; mr != nil {
 			C.ibv_dereg_mr(mr)
@@ -166,6 +185,9 @@ func (e *endpoint) free() {
 	C.sv_destroy_rest(e.q)
 	C.free(ptr(e.q))
 	e.q = nil
+	if e.shared != nil {
+		e.shared.leave()
+	}
 	e.domain.leave(e.dev)
 }
 

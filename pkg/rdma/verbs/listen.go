@@ -148,6 +148,28 @@ func (in *incoming) PrivateData() []byte  { return in.request.private }
 func (in *incoming) LocalAddr() net.Addr  { return in.localAddr() }
 func (in *incoming) RemoteAddr() net.Addr { return in.remoteAddr() }
 
+// Sharing implements [rdma.Incoming].
+func (in *incoming) Sharing() any {
+	dev, err := in.p.deviceOf(in.id)
+	if err != nil || dev.limits.max_shared == 0 || dev.limits.max_shared_work == 0 {
+		return nil
+	}
+	return dev
+}
+
+// NewReceiveQueue implements [rdma.Incoming].
+func (in *incoming) NewReceiveQueue(of rdma.Domain, depth int) (rdma.ReceiveQueue, error) {
+	d, ok := of.(*domain)
+	if !ok || depth < 1 {
+		return nil, fmt.Errorf("verbs: a queue of %d receives in a %T, want one at least in a domain that this provider made", depth, of)
+	}
+	dev, err := in.p.deviceOf(in.id)
+	if err != nil {
+		return nil, err
+	}
+	return newReceiveQueue(d, dev, depth)
+}
+
 // Reject implements [rdma.Incoming].
 func (in *incoming) Reject(data []byte) error {
 	defer in.free()

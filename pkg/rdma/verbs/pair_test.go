@@ -22,6 +22,7 @@ type echo struct {
 	got    atomic.Int64
 	most   int64         // messages that are answered; 0: all
 	enough chan struct{} // closed after so many messages
+	posts  interface{ PostReceives(rs []rdma.Receive) error }
 }
 
 func (e *echo) Completed(batch []rdma.Completion) {
@@ -31,7 +32,7 @@ func (e *echo) Completed(batch []rdma.Completion) {
 			if n == enough {
 				close(e.enough)
 			}
-			_ = e.ep.PostReceives([]rdma.Receive{{Segments: e.buf}}) // an end of the connection is Serve's to tell
+			_ = e.posts.PostReceives([]rdma.Receive{{Segments: e.buf}}) // an end of the connection is Serve's to tell
 			if e.most > 0 && n > e.most {
 				continue
 			}
@@ -46,12 +47,13 @@ func (e *echo) Sent([]uint64) {}
 type pair struct {
 	l       rdma.Listener
 	domains [2]rdma.Domain
-	ends    [2]*echo // dialer and acceptor
+	shared  rdma.ReceiveQueue // the acceptor's receives, if they are not its own
+	ends    [2]*echo          // dialer and acceptor
 	served  [2]chan error
 }
 
-// connectPair has p dial to q. Each end answers so many messages at most; 0 means all.
-func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int64) *pair {
+// connectPair has p dial to q, whose end has its receives in a queue that could be shared, or its own. Each end answers so many messages at most; 0 means all.
+func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int64, share bool) *pair {
 	t.Helper()
 	l, err := q.Listen(t.Context(), *address)
 	if err != nil {
@@ -77,6 +79,12 @@ func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int6
 	accepted := make(chan error, 1)
 	go func() {
 		in, err := l.Accept()
+		if err == nil && share {
+			if c.shared, err = in.NewReceiveQueue(c.domains[1], 16); err == nil {
+				err = c.shared.PostReceives(options[1].Receives)
+			}
+			options[1].SharedReceives, options[1].Receives = c.shared, nil
+		}
 		if err == nil {
 			c.ends[1].ep, err = in.Accept(options[1])
 		}
@@ -91,6 +99,9 @@ func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int6
 		t.Fatal(err)
 	}
 	for i, e := range c.ends {
+		if e.posts = e.ep; i == 1 && share {
+			e.posts = c.shared
+		}
 		c.served[i] = make(chan error, 1)
 		go func() { c.served[i] <- e.ep.Serve(e) }()
 	}
@@ -100,9 +111,14 @@ func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int6
 	return c
 }
 
-// free closes the domains, whose endpoints have ended.
+// free closes the shared queue and the domains, whose endpoints have ended.
 func (c *pair) free(t *testing.T) {
 	t.Helper()
+	if c.shared != nil {
+		if err := c.shared.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, d := range c.domains {
 		if err := d.Close(); err != nil {
 			t.Error(err)

@@ -247,6 +247,9 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 	if e.done || e.broken != nil {
 		return net.ErrClosed
 	}
+	if e.shared != nil {
+		return errShared
+	}
 	for i := range rs {
 		if _, _, err := e.check(rs[i].Segments, e.segments); err != nil {
 			return fmt.Errorf("verbs: receive %d: %w", rs[i].ID, err)

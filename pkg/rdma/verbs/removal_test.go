@@ -43,8 +43,8 @@ func TestRemoval(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := bufpool.New(0)
-	for range 2 {
-		c := connectPair(t, p, p, pool, 0)
+	for i := range 2 {
+		c := connectPair(t, p, p, pool, 0, i == 1)
 		removed := make(chan struct{})
 		go func() {
 			command(t, *remove)
@@ -69,7 +69,7 @@ func TestRemoval(t *testing.T) {
 		<-removed
 		command(t, *add)
 	}
-	c := connectPair(t, p, p, pool, 0)
+	c := connectPair(t, p, p, pool, 0, false)
 	for i, e := range c.ends {
 		_ = e.ep.Close()
 		if err := <-c.served[i]; !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {

@@ -120,6 +120,7 @@ func (e *endpoint) reap(n int) bool {
 		switch {
 		case c.status != C.IBV_WC_SUCCESS:
 			e.failed(c)
+			e.again(c)
 		case c.index&receiveBit != 0:
 			e.received(c)
 		default:
@@ -142,14 +143,19 @@ func (e *endpoint) reap(n int) bool {
 
 // received takes the oldest receive. The caller holds mu.
 func (e *endpoint) received(c *C.struct_sv_completion) {
-	done := rdma.Completion{ID: e.rq[e.rqHead%uint64(len(e.rq))], Op: rdma.Recv, Bytes: int(c.bytes)}
+	done := rdma.Completion{Op: rdma.Recv, Bytes: int(c.bytes)}
+	if e.shared != nil {
+		done.ID = e.shared.take(c.index)
+	} else {
+		done.ID = e.rq[e.rqHead%uint64(len(e.rq))]
+		e.rqHead++
+	}
 	if c.flags&e.dev.limits.with_invalidate != 0 {
 		done.Invalidated, done.HasInvalidated = uint32(c.invalidated), true
 		if w := e.exposed.take(done.Invalidated); w != nil {
 			e.release(w)
 		}
 	}
-	e.rqHead++
 	e.batch = append(e.batch, done)
 	e.stats.receives.Add(1)
 	e.stats.bytesIn.Add(uint64(c.bytes))

@@ -110,6 +110,9 @@ int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *li
 	limits->with_invalidate = device.vendor_id == VENDOR_RXE ? IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
 	limits->max_work = device.max_qp_wr;
 	limits->max_completions = device.max_cqe;
+	limits->max_shared = device.max_srq;
+	limits->max_shared_work = device.max_srq_wr;
+	limits->max_shared_segments = device.max_srq_sge;
 	limits->max_reads_in = device.max_qp_rd_atom;
 	limits->max_reads_out = device.max_qp_init_rd_atom;
 	limits->max_message = attributes.max_msg_sz;
@@ -132,7 +135,7 @@ void sv_free_window(struct ibv_mw *window)
 	ibv_dealloc_mw(window);
 }
 
-int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline)
+int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struct sv_shared *shared, int sends, int receives, int segments, int max_inline)
 {
 	struct ibv_qp_init_attr attr;
 	struct ibv_qp_attr now;
@@ -155,8 +158,13 @@ int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int s
 		attr.qp_type = IBV_QPT_RC;
 		attr.send_cq = attr.recv_cq = q->cq;
 		attr.cap.max_send_wr = sends;
-		attr.cap.max_recv_wr = receives;
-		attr.cap.max_send_sge = attr.cap.max_recv_sge = segments;
+		attr.cap.max_send_sge = segments;
+		if (shared) {
+			attr.srq = shared->srq;
+		} else {
+			attr.cap.max_recv_wr = receives;
+			attr.cap.max_recv_sge = segments;
+		}
 		attr.cap.max_inline_data = max_inline;
 		if (!rdma_create_qp(id, pd, &attr))
 			break;
@@ -180,22 +188,46 @@ static int upwards(int failed)
 	return failed < 0 ? -failed : failed;
 }
 
+static void chain_receives(struct ibv_recv_wr *chain, struct sv_receive *from, struct ibv_sge *list, int n)
+{
+	int i;
+
+	for (i = 0; i < n; i++)
+		chain[i] = (struct ibv_recv_wr){
+			.wr_id = from[i].index,
+			.next = i + 1 < n ? &chain[i + 1] : NULL,
+			.sg_list = list + from[i].first,
+			.num_sge = from[i].count,
+		};
+}
+
 static int post_receives(struct sv_queues *q, int n)
 {
 	struct ibv_recv_wr chain[SV_CHAIN], *bad;
-	int i;
 
-	for (i = 0; i < n; i++) {
-		struct sv_receive *from = &q->receives[i];
-
-		chain[i] = (struct ibv_recv_wr){
-			.wr_id = from->index,
-			.next = i + 1 < n ? &chain[i + 1] : NULL,
-			.sg_list = q->receive_list + from->first,
-			.num_sge = from->count,
-		};
-	}
+	chain_receives(chain, q->receives, q->receive_list, n);
 	return upwards(ibv_post_recv(q->qp, chain, &bad));
+}
+
+int sv_open_shared(struct sv_shared *q, struct ibv_pd *pd, int receives, int segments)
+{
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = receives, .max_sge = segments}};
+
+	q->srq = ibv_create_srq(pd, &attr);
+	return q->srq ? 0 : errno;
+}
+
+int sv_post_shared(struct sv_shared *q, int receives)
+{
+	struct ibv_recv_wr chain[SV_CHAIN], *bad;
+
+	chain_receives(chain, q->receives, q->list, receives);
+	return upwards(ibv_post_srq_recv(q->srq, chain, &bad));
+}
+
+void sv_close_shared(struct sv_shared *q)
+{
+	ibv_destroy_srq(q->srq);
 }
 
 static int post_sends(struct sv_queues *q, int n)

@@ -39,6 +39,13 @@ struct sv_receive {
 	uint32_t first, count;
 };
 
+// sv_shared is a queue of receives for several connections.
+struct sv_shared {
+	struct ibv_srq *srq;
+	struct sv_receive receives[SV_CHAIN];
+	struct ibv_sge list[SV_LIST];
+};
+
 struct sv_completion {
 	uint64_t index;
 	uint32_t status; // enum ibv_wc_status
@@ -87,6 +94,7 @@ struct sv_limits {
 	uint32_t with_invalidate; // the flags of a completion that tell of an invalidated handle
 	int max_segments, max_read_segments;
 	int max_connections, max_work, max_completions;
+	int max_shared, max_shared_work, max_shared_segments; // queues of receives for several connections
 	int max_regions, max_windows; // windows of type 2
 	int max_reads_in, max_reads_out;
 	uint32_t max_message;
@@ -112,7 +120,11 @@ struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length
 struct ibv_mw *sv_window(struct ibv_pd *pd);
 void sv_free_window(struct ibv_mw *window);
 
-int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int receives, int segments, int max_inline);
+// sv_open makes the queues of a connection. Its receives are in shared, unless that is NULL.
+int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struct sv_shared *shared, int sends, int receives, int segments, int max_inline);
+int sv_open_shared(struct sv_shared *q, struct ibv_pd *pd, int receives, int segments);
+int sv_post_shared(struct sv_shared *q, int receives);
+void sv_close_shared(struct sv_shared *q);
 // sv_turn posts what is gathered, first the receives. Then it polls, unless poll is SV_NOT, and returns how many completions it took. When
 // there are none and poll is SV_ARM, it polls up to spin times more, and arms the channel if that finds none either.
 int sv_turn(struct sv_queues *q, int receives, int sends, int poll, int spin);

@@ -30,7 +30,7 @@ func TestSoftware(t *testing.T) {
 	pool := bufpool.New(0)
 	for name, providers := range map[string][2]rdma.Provider{"the device dials": {hard, soft}, "the software dials": {soft, hard}} {
 		t.Run(name, func(t *testing.T) {
-			c := connectPair(t, providers[0], providers[1], pool, 0)
+			c := connectPair(t, providers[0], providers[1], pool, 0, false)
 			select {
 			case <-c.ends[0].enough:
 			case err := <-c.served[0]:

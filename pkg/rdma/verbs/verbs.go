@@ -196,6 +196,14 @@ func checkOptions(o *rdma.Options) error {
 			}
 		}
 	}
+	if o.SharedReceives != nil {
+		if q, ok := o.SharedReceives.(*receiveQueue); !ok || q.domain != d {
+			return fmt.Errorf("verbs: Options.SharedReceives is a %T, want one of Options.Domain", o.SharedReceives)
+		}
+		if len(o.Receives) > 0 {
+			return fmt.Errorf("verbs: Options.Receives has %d, but receives are shared", len(o.Receives))
+		}
+	}
 	if o.SendQueue == 0 {
 		o.SendQueue = defaultQueue
 	}

@@ -21,7 +21,7 @@ func TestQueueRefused(t *testing.T) {
 	}
 	p.(*provider).refuses = func(requests int) bool { return requests > defaultQueue }
 	pool := bufpool.New(0)
-	c := connectPair(t, p, p, pool, 0)
+	c := connectPair(t, p, p, pool, 0, false)
 	select {
 	case <-c.ends[0].enough:
 	case err := <-c.served[0]:

@@ -1,0 +1,232 @@
+//go:build verbs
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+
+	"sluice.dev/sluice/pkg/rdma"
+)
+
+var errShared = errors.New("verbs: receives of this endpoint are posted to the queue that it shares")
+
+// receiveQueue implements [rdma.ReceiveQueue]. Its lock is taken under those of endpoints.
+type receiveQueue struct {
+	domain   *domain
+	dev      *device
+	space    *space
+	segments int
+
+	mu        sync.Mutex
+	q         *C.struct_sv_shared // nil when it is closed
+	receives  []rdma.Receive      // those that are posted, by their numbers
+	free      []uint64            // numbers of no receive
+	endpoints int
+	gathered  int // in q, and their segments
+	listed    int
+}
+
+func newReceiveQueue(d *domain, dev *device, depth int) (*receiveQueue, error) {
+	space, err := d.join(dev)
+	if err != nil {
+		return nil, err
+	}
+	depth = min(depth, int(dev.limits.max_shared_work))
+	r := &receiveQueue{domain: d, dev: dev, space: space, segments: min(int(dev.limits.max_shared_segments), C.SV_SEGMENTS),
+		q: (*C.struct_sv_shared)(C.calloc(1, C.sizeof_struct_sv_shared)), receives: make([]rdma.Receive, depth), free: make([]uint64, depth)}
+	for i := range r.free {
+		r.free[i] = uint64(depth - 1 - i)
+	}
+	if errno := managed(func() C.int { return C.sv_open_shared(r.q, space.pd, C.int(depth), C.int(r.segments)) }); errno != 0 {
+		C.free(ptr(r.q))
+		d.leave(dev)
+		return nil, fmt.Errorf("verbs: %s: ibv_create_srq: %w", dev.name, syscall.Errno(errno))
+	}
+	d.mu.Lock()
+	space.queues = append(space.queues, r)
+	lost := space.lost
+	d.mu.Unlock()
+	if lost {
+		r.lose()
+	}
+	return r, nil
+}
+
+// Depth implements [rdma.ReceiveQueue].
+func (r *receiveQueue) Depth() int { return len(r.receives) }
+
+// PostReceives implements [rdma.ReceiveQueue].
+func (r *receiveQueue) PostReceives(rs []rdma.Receive) error {
+	for i := range rs {
+		if n := len(rs[i].Segments); n > r.segments {
+			return fmt.Errorf("verbs: receive %d has %d segments, at most %d are possible", rs[i].ID, n, r.segments)
+		}
+		for k, b := range rs[i].Segments {
+			if len(b) > 0 && find(&r.space.arenas, b) == nil {
+				return fmt.Errorf("verbs: receive %d: segment %d of %d bytes lies in no arena that is attached to the domain", rs[i].ID, k, len(b))
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.q == nil {
+		return net.ErrClosed
+	}
+	if n := len(r.free); len(rs) > n {
+		return fmt.Errorf("verbs: %d receives for a shared queue with room for %d", len(rs), n)
+	}
+	for i := range rs {
+		last := len(r.free) - 1
+		n := r.free[last]
+		r.free = r.free[:last]
+		r.receives[n] = rs[i]
+		if err := r.push(n); err != nil {
+			return err
+		}
+	}
+	return r.flush()
+}
+
+// push gathers receive number n. The caller holds mu.
+func (r *receiveQueue) push(n uint64) error {
+	if r.gathered == C.SV_CHAIN || r.listed+C.SV_SEGMENTS > C.SV_LIST {
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
+	c := &r.q.receives[r.gathered]
+	c.index, c.first = C.uint64_t(n|receiveBit), C.uint32_t(r.listed)
+	for _, b := range r.receives[n].Segments {
+		if len(b) > 0 {
+			to := &r.q.list[r.listed]
+			to.addr, to.length, to.lkey = C.uint64_t(addressOf(b)), C.uint32_t(len(b)), C.uint32_t(find(&r.space.arenas, b).key)
+			r.listed++
+		}
+	}
+	if r.listed == int(c.first) && r.dev.limits.iwarp != 0 { // siw takes no receive without a segment
+		r.q.list[r.listed] = C.struct_ibv_sge{}
+		r.listed++
+	}
+	c.count = C.uint32_t(r.listed) - c.first
+	r.gathered++
+	return nil
+}
+
+// flush posts what is gathered. The caller holds mu.
+func (r *receiveQueue) flush() error {
+	n := r.gathered
+	r.gathered, r.listed = 0, 0
+	if n == 0 {
+		return nil
+	}
+	if errno := C.sv_post_shared(r.q, C.int(n)); errno != 0 {
+		return fmt.Errorf("verbs: %s takes no shared receives: %w", r.dev.name, syscall.Errno(errno))
+	}
+	return nil
+}
+
+// take returns the ID of a receive that has completed.
+func (r *receiveQueue) take(index C.uint64_t) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := uint64(index) &^ receiveBit
+	id := r.receives[n].ID
+	r.receives[n] = rdma.Receive{}
+	r.free = append(r.free, n)
+	return id
+}
+
+// again posts a receive that was taken, and that nobody will hear of.
+func (r *receiveQueue) again(index C.uint64_t) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.q != nil && r.push(uint64(index)&^receiveBit) == nil {
+		_ = r.flush() // if the device takes it no more, it will take others no more either, and those who post them hear why
+	}
+}
+
+// again gives a receive back that failed.
+func (e *endpoint) again(c *C.struct_sv_completion) {
+	if e.shared != nil && c.index&receiveBit != 0 {
+		e.shared.again(c.index)
+	}
+}
+
+// giveBack ends receiving, and gives back what was taken of shared receives and is not reported.
+func (e *endpoint) giveBack() {
+	if e.shared == nil || e.q.cq == nil {
+		return
+	}
+	manager().do(newCall(func() { C.sv_fail(e.q) }))
+	for {
+		n := int(C.sv_turn(e.q, 0, 0, C.SV_POLL, 0))
+		if n <= 0 {
+			return
+		}
+		for i := range n {
+			e.again(&e.q.completions[i])
+		}
+	}
+}
+
+// join counts an endpoint.
+func (r *receiveQueue) join(dev *device) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.q == nil {
+		return net.ErrClosed
+	}
+	if dev != r.dev {
+		return fmt.Errorf("verbs: the shared queue of receives is of %s, the connection is over %s", r.dev.name, dev.name)
+	}
+	r.endpoints++
+	return nil
+}
+
+// leave takes an endpoint out of the count.
+func (r *receiveQueue) leave() {
+	r.mu.Lock()
+	r.endpoints--
+	r.mu.Unlock()
+	r.domain.mu.Lock()
+	lost := r.space.lost
+	r.domain.mu.Unlock()
+	if lost {
+		r.lose()
+	}
+}
+
+// lose gives up the queue of a device that was removed, when no endpoint uses it: librdmacm closes the device after the last one.
+func (r *receiveQueue) lose() { _ = r.Close() }
+
+// Close implements [rdma.ReceiveQueue].
+func (r *receiveQueue) Close() error {
+	r.mu.Lock()
+	if n := r.endpoints; n > 0 {
+		defer r.mu.Unlock()
+		return fmt.Errorf("verbs: the queue of receives has %d endpoints, which have to be closed before", n)
+	}
+	q := r.q
+	r.q = nil
+	r.mu.Unlock()
+	if q == nil {
+		return nil
+	}
+	manager().do(newCall(func() { C.sv_close_shared(q) }))
+	C.free(ptr(q))
+	r.domain.mu.Lock()
+	r.space.queues = slices.DeleteFunc(r.space.queues, func(o *receiveQueue) bool { return o == r })
+	r.domain.mu.Unlock()
+	r.domain.leave(r.dev)
+	return nil
+}
