@@ -198,9 +198,5 @@ func (r *receives) tell(a CreditAccount) {
 	if !ok {
 		return
 	}
-	size := 0
-	for _, lengths := range r.layout {
-		size += sum(lengths)
-	}
-	p.Posted(max(r.credits, r.posted+r.held-r.extra), size)
+	p.Posted(max(r.credits, r.posted+r.held-r.extra), r.queue.size())
 }

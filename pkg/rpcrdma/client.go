@@ -126,7 +126,7 @@ func (o *oldPeers) add(p rdma.Provider, address string) {
 }
 
 func dial(ctx context.Context, p rdma.Provider, address string, cfg *Config, d rdma.Domain) (*Conn, error) {
-	c := newConn(cfg, false)
+	c := newConn(cfg, false, nil)
 	rs, err := c.receives.prepare()
 	if err != nil {
 		c.discard()

@@ -61,6 +61,10 @@ type Config struct {
 	ReadsOut, ReadsIn int
 	// MaxConnections bounds the connections of a server. 0 means no limit.
 	MaxConnections int
+	// OwnReceives is how many connections of a server have a queue of receives for themselves. Those beyond it share one, if the provider has that, whose
+	// receives are of 4096 bytes at most: on these connections InlineCall is no more, and the size of receives stays; there is neither MessageContinuation
+	// nor SendBasedPlacement. 0 means that none shares, a negative number that all do.
+	OwnReceives int
 
 	// layout are the lengths of the segments of a receive; nil means one, of the inline threshold.
 	layout []int

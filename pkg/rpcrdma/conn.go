@@ -68,18 +68,23 @@ type Conn struct {
 	closeReason atomic.Pointer[error]
 }
 
-// newConn makes a connection without an endpoint; its receives can be prepared.
-func newConn(cfg *Config, server bool) *Conn {
+// errOverrun is why a connection ends whose messages would take receives that others were promised.
+var errOverrun = errors.New("rpcrdma: the peer sent more than its credits allow")
+
+// newConn makes a connection without an endpoint; its receives can be prepared. They lie in a queue that is shared, or in one of its own if shared is nil.
+func newConn(cfg *Config, server bool, shared *receiveQueue) *Conn {
 	c := &Conn{cfg: cfg, server: server, done: make(chan struct{}), chosen: make(chan struct{}), limits: cfg.Limits}
 	c.control.init(c)
-	c.receives = receives{pool: cfg.Pool, layout: c.layout(), credits: 1, peak: 1, extra: reserve}
+	c.receives = receives{queue: shared, credits: 1, peak: 1, extra: reserve}
+	if shared == nil {
+		c.receives.queue = newReceiveQueue(cfg.Pool, c.layout())
+	}
 	switch {
 	case !server:
 		c.receives.extra += cfg.BackCredits
 	case cfg.offers(wire.Version2):
 		c.receives.extra = 0 // until the version, and with it the structure of receives, is settled
 	} // receives for reverse replies are posted with the reverse calls
-	c.receives.table.Store(new([]*receive))
 	c.in.init(c)
 	c.out.init(c)
 	c.work.init(c, 4*c.receiveQueue())
@@ -110,7 +115,9 @@ func (c *Conn) privateData() wire.PrivateData {
 // establish takes the endpoint over.
 func (c *Conn) establish(ep rdma.Endpoint) {
 	a := ep.Attributes()
-	c.ep, c.receives.ep = ep, ep
+	if c.ep = ep; !c.receives.queue.shared {
+		c.receives.queue.to = ep
+	}
 	c.peer, c.told = wire.ParsePrivateData(a.PrivateData)
 	if c.cfg.offers(wire.Version2) {
 		c.terms.Store(c.terms1(0))
@@ -216,7 +223,13 @@ func (c *Conn) Sent(ids []uint64) {
 // received sorts a message: a call for the responder, a reply for the requester, or neither.
 func (c *Conn) received(cp *rdma.Completion) {
 	ic := c.in.get()
-	s := c.receives.get(cp.ID)
+	s := c.receives.queue.get(cp.ID)
+	if !c.receives.expected() {
+		c.receives.overrun(s)
+		ic.recycle()
+		c.fail(errOverrun)
+		return
+	}
 	ic.message = s.message(ic.message[:0], cp.Bytes, &ic.Message, c.cfg.Pool)
 	err := ic.hdr.Parse(ic.message, &c.limits)
 	ic.v2 = ic.hdr.Version == wire.Version2 && c.limits.Version2

@@ -11,6 +11,8 @@ type Observer interface {
 	Erred(f Fault)
 	// Credits tells the number of credits granted to a peer, and how many of them it uses.
 	Credits(granted, inUse int)
+	// Shared tells that n more receives are posted in a queue that connections share, fewer if n is negative.
+	Shared(n int)
 
 	// A server hears of each of its listener's connections either ConnRefused, or ConnOpened and later ConnClosed.
 
@@ -80,6 +82,9 @@ func (NoObserver) Erred(Fault) {}
 
 // Credits implements Observer.
 func (NoObserver) Credits(int, int) {}
+
+// Shared implements Observer.
+func (NoObserver) Shared(int) {}
 
 // ConnOpened implements Observer.
 func (NoObserver) ConnOpened(*Conn) {}

@@ -56,15 +56,15 @@ func (k *control) resize(v *wire.Property) bool {
 	return k.size() == want
 }
 
-// resizable reports whether receives of this side may change.
+// resizable reports whether receives of this side may change. Shared ones are for all connections, and of the default size.
 func (c *Conn) resizable() bool {
-	return !c.cfg.has(SendBasedPlacement) && c.cfg.layout == nil
+	return !c.cfg.has(SendBasedPlacement) && c.cfg.layout == nil && !c.receives.queue.shared
 }
 
 // grow tells the peer that receives have become greater, once all of them have.
 func (k *control) grow() {
 	c := k.c
-	if k.growing == 0 || c.receives.smaller(k.growing) {
+	if k.growing == 0 || c.receives.queue.smaller(k.growing) {
 		return
 	}
 	var now wire.Properties

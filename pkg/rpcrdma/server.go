@@ -20,6 +20,7 @@ type Server struct {
 	cfg      *Config
 	l        rdma.Listener
 	suspects suspects
+	sharing  *sharing
 
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
@@ -37,7 +38,7 @@ func NewServer(cfg Config, l rdma.Listener) (*Server, error) {
 	if cfg.Domain == nil {
 		return nil, errors.New("rpcrdma: a server needs Config.Domain")
 	}
-	return &Server{cfg: full, l: l, conns: map[*Conn]struct{}{}}, nil
+	return &Server{cfg: full, l: l, sharing: newSharing(full), conns: map[*Conn]struct{}{}}, nil
 }
 
 // Serve accepts connections until Shutdown or Close; then it returns nil.
@@ -78,7 +79,8 @@ func (s *Server) serve(in rdma.Incoming) {
 		s.mu.Unlock()
 	}()
 	peer, remote := in.RemoteAddr().String(), addrPort(in.RemoteAddr())
-	c, err := s.accept(in)
+	c, shared, err := s.accept(in)
+	defer func() { s.sharing.leave(shared) }()
 	if err != nil {
 		s.cfg.Observer.ConnRefused(remote, err)
 		s.cfg.Logger.Warn("connection failed", slog.String("peer", peer), slog.String("reason", err.Error()))
@@ -99,23 +101,45 @@ func (s *Server) serve(in rdma.Incoming) {
 	s.cfg.Logger.Info("connection ended", slog.String("peer", peer), slog.String("reason", c.err.Error()), slog.Uint64("protocol errors", c.faults.Load()))
 }
 
-// accept establishes a connection.
-func (s *Server) accept(in rdma.Incoming) (*Conn, error) {
-	c := newConn(s.cfg, true)
-	c.suspects = &s.suspects
-	rs, err := c.receives.prepare()
+// accept establishes a connection, whose receives may be shared.
+func (s *Server) accept(in rdma.Incoming) (*Conn, *sharedQueue, error) {
+	shared := s.sharing.join(in)
+	c, rs, err := s.prepare(shared)
+	if err != nil && shared != nil { // it is full
+		s.sharing.leave(shared)
+		s.sharing.alone()
+		shared = nil
+		c, rs, err = s.prepare(nil)
+	}
 	if err != nil {
 		_ = in.Reject(nil)
-		c.discard()
-		return nil, err
+		return nil, shared, err
 	}
-	ep, err := in.Accept(c.options(rs, s.cfg.Domain))
+	o := c.options(rs, s.cfg.Domain)
+	if shared != nil {
+		o.SharedReceives = shared.rdma
+	}
+	ep, err := in.Accept(o)
 	if err != nil {
 		c.discard()
-		return nil, err
+		return nil, shared, err
 	}
 	c.establish(ep)
-	return c, nil
+	return c, shared, nil
+}
+
+// prepare makes a connection with its first receives.
+func (s *Server) prepare(shared *sharedQueue) (c *Conn, rs []rdma.Receive, err error) {
+	if shared != nil {
+		c = newConn(s.sharing.cfg, true, shared.receiveQueue)
+	} else {
+		c = newConn(s.cfg, true, nil)
+	}
+	c.suspects = &s.suspects
+	if rs, err = c.receives.prepare(); err != nil {
+		c.discard()
+	}
+	return c, rs, err
 }
 
 // options are those of the connection.

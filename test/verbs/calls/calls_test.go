@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"math"
-	"net/netip"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -45,14 +44,12 @@ func (h *handler) work() {
 }
 
 // observer is told of the server's connection.
-type observer struct{ opened chan *rpcrdma.Conn }
+type observer struct {
+	rpcrdma.NoObserver
+	opened chan *rpcrdma.Conn
+}
 
-func (observer) Moved(rpcrdma.Path, int)               {}
-func (observer) Erred(rpcrdma.Fault)                   {}
-func (observer) Credits(int, int)                      {}
-func (o observer) ConnOpened(c *rpcrdma.Conn)          { o.opened <- c }
-func (observer) ConnClosed(*rpcrdma.Conn, error)       {}
-func (observer) ConnRefused(a netip.AddrPort, _ error) {}
+func (o observer) ConnOpened(c *rpcrdma.Conn) { o.opened <- c }
 
 // TestCalls: with 16 calls under way the responder crosses into C at most every other call, whether its receive loop answers or workers do; neither end
 // allocates.
@@ -93,7 +90,7 @@ func connect(t *testing.T, p, dials rdma.Provider, pool *bufpool.Pool, server, c
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := observer{make(chan *rpcrdma.Conn, 1)}
+	o := observer{opened: make(chan *rpcrdma.Conn, 1)}
 	server.Pool, server.Domain, server.Observer, client.Pool = pool, d, o, pool
 	s, err := rpcrdma.NewServer(server, l)
 	if err != nil {

@@ -1,0 +1,110 @@
+package rpcrdma
+
+import (
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// receive is an entry of the receive queue: buffers, cut into segments.
+type receive struct {
+	id     uint64
+	bufs   []*bufpool.Buf // of which none is nil, or there are none
+	segs   [][]byte
+	layout [][]int // how bufs are cut, and when that was decided
+	of     uint32
+	next   *receive
+}
+
+// make gets the buffers of a receive, and cuts them.
+func (s *receive) make(pool *bufpool.Pool) error {
+	for _, lengths := range s.layout {
+		buf, err := pool.Get(sum(lengths))
+		if err != nil {
+			s.release()
+			return err
+		}
+		s.bufs = append(s.bufs, buf)
+	}
+	s.cut()
+	return nil
+}
+
+func (s *receive) cut() {
+	s.segs = s.segs[:0]
+	for i, lengths := range s.layout {
+		s.segs = cut(s.segs, s.bufs[i].B, lengths)
+	}
+}
+
+// cut appends the segments of a buffer to dst, as far as the buffer goes.
+func cut(dst [][]byte, b []byte, lengths []int) [][]byte {
+	for _, l := range lengths {
+		if l = min(l, len(b)); l > 0 {
+			dst, b = append(dst, b[:l:l]), b[l:]
+		}
+	}
+	return dst
+}
+
+func sum(lengths []int) (n int) {
+	for _, l := range lengths {
+		n += l
+	}
+	return n
+}
+
+// release frees the buffers of a receive.
+func (s *receive) release() {
+	for i, b := range s.bufs {
+		b.Release()
+		s.bufs[i] = nil
+	}
+	s.bufs = s.bufs[:0]
+}
+
+// message moves the message of n bytes that came in s to m, and returns it in dst: cut as the receive is. Its buffers are m's from then on. s has others, or
+// none if there is no memory; those that have nothing of the message stay.
+func (s *receive) message(dst [][]byte, n int, m *oncrpc.Message, pool *bufpool.Pool) [][]byte {
+	whole := true
+	for i, b := range s.bufs {
+		k := min(n, len(b.B))
+		if n -= k; k == 0 && i > 0 {
+			continue
+		}
+		other, err := pool.Get(len(b.B))
+		if err != nil {
+			if moved := smaller(pool, k, len(b.B)); moved != nil {
+				copy(moved.B, b.B)
+				b, other = moved, b
+			} else {
+				whole = false
+			}
+		}
+		m.Own(b)
+		s.bufs[i] = other
+		dst = cut(dst, b.B[:k], s.layout[i])
+	}
+	if whole {
+		s.cut()
+		return dst
+	}
+	for _, b := range s.bufs {
+		if b != nil {
+			b.Release()
+		}
+	}
+	clear(s.bufs)
+	s.bufs = s.bufs[:0]
+	return dst
+}
+
+// smaller gets a buffer for n bytes of a class below that of size, nil if there is none.
+func smaller(pool *bufpool.Pool, n, size int) *bufpool.Buf {
+	for k := max(n, 1); k <= size/2; k *= 2 {
+		if b, err := pool.Get(k); err == nil {
+			b.B = b.B[:n]
+			return b
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package rpcrdma
+
+import (
+	"log/slog"
+	"sync"
+
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+const (
+	// sharedDepth is how many receives a shared queue holds at most. A connection that finds it full gets one of its own.
+	sharedDepth = 16384
+	// sharedMargin is how many more than promised are posted. What a provider reports at once is of this order.
+	sharedMargin = 64
+)
+
+// sharing are the queues of receives that connections of a server share, one for what they have in common. A queue lasts as long as it has connections.
+type sharing struct {
+	cfg *Config // of the connections that share
+
+	mu     sync.Mutex
+	own    int // connections that have queues of their own
+	queues map[any]*sharedQueue
+}
+
+type sharedQueue struct {
+	*receiveQueue
+	rdma        rdma.ReceiveQueue
+	key         any
+	connections int
+}
+
+func newSharing(cfg *Config) *sharing {
+	c := *cfg
+	c.InlineCall = min(c.InlineCall, wire.DefaultReceiveSize)
+	c.Extensions &= TransportProperties
+	c.layout = nil
+	return &sharing{cfg: &c, queues: map[any]*sharedQueue{}}
+}
+
+// join counts a connection, and returns the queue that it shares: nil if it has one of its own.
+func (s *sharing) join(in rdma.Incoming) *sharedQueue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := in.Sharing()
+	if n := s.cfg.OwnReceives; key == nil || n == 0 || s.own < n {
+		s.own++
+		return nil
+	}
+	q := s.queues[key]
+	if q == nil {
+		posts, err := in.NewReceiveQueue(s.cfg.Domain, sharedDepth)
+		if err != nil {
+			s.cfg.Logger.Warn("connections cannot share receives, and have their own", slog.String("reason", err.Error()))
+			s.own++
+			return nil
+		}
+		q = &sharedQueue{receiveQueue: newReceiveQueue(s.cfg.Pool, [][]int{{s.receiveSize()}}), rdma: posts, key: key}
+		q.to, q.shared, q.depth, q.margin, q.told = posts, true, posts.Depth(), min(sharedMargin, posts.Depth()/2), s.cfg.Observer.Shared
+		s.queues[key] = q
+	}
+	q.connections++
+	return q
+}
+
+// alone counts a connection that has a queue of its own, since the shared one is full.
+func (s *sharing) alone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own++
+}
+
+// receiveSize is that of shared receives, in bytes.
+func (s *sharing) receiveSize() int {
+	if s.cfg.offers(wire.Version2) {
+		return wire.DefaultReceiveSize
+	}
+	return s.cfg.InlineCall
+}
+
+// leave takes a connection, which has ended, out of the count: of q, or of those with queues of their own.
+func (s *sharing) leave(q *sharedQueue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q == nil {
+		s.own--
+		return
+	}
+	if q.connections--; q.connections > 0 {
+		return
+	}
+	delete(s.queues, q.key)
+	if err := q.rdma.Close(); err != nil { // the memory stays the provider's
+		s.cfg.Logger.Error("a shared queue of receives is not closed", slog.String("reason", err.Error()))
+		return
+	}
+	q.close()
+}
