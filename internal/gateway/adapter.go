@@ -163,6 +163,18 @@ func (in *incomingIn) Accept(o rdma.Options) (rdma.Endpoint, error) {
 	return in.Incoming.Accept(o)
 }
 
+// Sharing implements rdma.Incoming: receives are memory of one domain.
+func (in *incomingIn) Sharing() any {
+	if device := in.Incoming.Sharing(); device != nil {
+		return [2]any{device, in.domain}
+	}
+	return nil
+}
+
+func (in *incomingIn) NewReceiveQueue(_ rdma.Domain, depth int) (rdma.ReceiveQueue, error) {
+	return in.Incoming.NewReceiveQueue(in.domain, depth)
+}
+
 // status tells of the device, and what keeps it from working. It looks at the host anew.
 func (a *adapterPort) status() *status.Device {
 	at, link, _ := a.address() // an address that nobody has is the listener's error

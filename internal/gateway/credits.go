@@ -42,7 +42,7 @@ func (e *export) setCredits(t *config.Transport) {
 
 func (e *export) creditStatus(t *config.Transport) *status.Credits {
 	st := e.credits.Stats()
-	s := &status.Credits{Policy: t.Credits.Policy, Granted: st.Granted, Receives: st.Promised, Max: st.Max}
+	s := &status.Credits{Policy: t.Credits.Policy, Granted: st.Granted, Receives: st.Promised, Shared: int(e.stats.shared.Load()), Max: st.Max}
 	if s.Policy == config.Adaptive {
 		s.Adaptive = &status.Adaptive{Min: st.Min, Ceiling: st.Ceiling, Memory: st.Memory, Changes: map[string]status.CreditChanges{}}
 		for r := range rpcrdma.Reasons {
@@ -58,6 +58,7 @@ func (e *export) collectCredits(counter counterFunc, gauge gaugeFunc) {
 	if st.Memory < math.MaxInt64 {
 		gauge(receivesDesc, float64(st.Memory), "limit")
 	}
+	gauge(sharedDesc, float64(e.stats.shared.Load()))
 	gauge(ceilingDesc, float64(st.Ceiling))
 	for r := range rpcrdma.Reasons {
 		counter(regrantsDesc, st.Raised[r], r.String(), "raised")

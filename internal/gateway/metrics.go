@@ -44,6 +44,7 @@ var (
 	grantedDesc     = desc("credits_granted", "RPC-over-RDMA credits that clients have.")
 	inUseDesc       = desc("credits_in_use", "RPC-over-RDMA credits that stand for calls in flight.")
 	receivesDesc    = desc("credit_memory_bytes", "Memory that stands for credits, or still is posted for those granted before; and with policy Adaptive the limit of it.", "state")
+	sharedDesc      = desc("shared_receives", "Receives that are posted in queues which RDMA connections share.")
 	ceilingDesc     = desc("credit_ceiling", "The most credits that a connection may have as the backend's latency is.")
 	regrantsDesc    = desc("credit_changes_total", "Changes of connections' grants, by reason (use, latency, memory, config) and direction (raised, lowered).", "reason", "direction")
 	poolDesc        = desc("memory_bytes",

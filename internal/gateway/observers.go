@@ -53,6 +53,7 @@ type rdmaObserver struct {
 
 func (o rdmaObserver) Moved(p rpcrdma.Path, bytes int) { o.e.stats.moved[p].Add(uint64(bytes)) }
 func (o rdmaObserver) Erred(f rpcrdma.Fault)           { o.e.stats.faults[f].Add(1) }
+func (o rdmaObserver) Shared(n int)                    { o.e.stats.shared.Add(int64(n)) }
 
 func (o rdmaObserver) ConnOpened(c *rpcrdma.Conn) {
 	o.e.clients.open(onRDMA, c.Info(), c)
@@ -163,6 +164,7 @@ type transportStats struct {
 	faults        [rpcrdma.Faults]atomic.Uint64
 	tcpIn, tcpOut atomic.Uint64
 	badRecords    atomic.Uint64
+	shared        atomic.Int64 // receives that are posted in shared queues
 }
 
 // bytes returns how many bytes of RPC messages came and went.

@@ -226,12 +226,17 @@ func (o *opened) tcpServer(r *relay[net.Conn]) (*serving[net.Conn], error) {
 	}), nil
 }
 
+// ownReceives is how many RDMA connections of a listener have a queue of receives for themselves, which may be of another structure with version 2. Those
+// beyond it share one, where the device has that.
+const ownReceives = 16
+
 func (o *opened) rdmaServer(r *relay[rdma.Incoming]) (*serving[rdma.Incoming], error) {
 	t := &o.have.Transport
 	s, err := rpcrdma.NewServer(speak(rpcrdma.Config{
 		Pool: o.pool, Domain: o.domain, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,
 		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: o.e.credits,
 		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{e: o.e, left: r.left}, Logger: o.e.log,
+		OwnReceives: ownReceives,
 	}, t), r)
 	if err != nil {
 		return nil, err

@@ -154,6 +154,8 @@ type Credits struct {
 	Granted int `json:"granted"`
 	// Receives is the memory that stands for it, or still is posted for what was granted before, in bytes.
 	Receives int64 `json:"receives"`
+	// Shared is how many receives are posted in queues that connections share.
+	Shared int `json:"shared,omitempty"`
 	// Max is the most that one connection may have.
 	Max int `json:"max"`
 	// Adaptive is nil with another policy.
