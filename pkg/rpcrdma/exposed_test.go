@@ -70,7 +70,7 @@ func TestExposedEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := func(procedure uint32) (*oncrpc.Request, chan struct{}) {
-		m := move{args: []int{9000}, results: []int{9000}}
+		m := move{results: []int{9000, 9000}} // no arguments, since the procedure that hangs has none
 		r, err := m.build(w.cpool)
 		if err == nil {
 			err = r.Seal()
@@ -93,6 +93,7 @@ func TestExposedEnds(t *testing.T) {
 	first, firstDone := call(procMove)
 	<-firstDone
 	hang, hangDone := call(procHang)
+	eventually(t, "a call hangs", func() bool { return w.handler.hanging() == 1 })
 	waits, waitsDone := call(procMove)
 	eventually(t, "a call waits", starved)
 	c.Cancel(waits, context.Canceled)

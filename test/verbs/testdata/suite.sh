@@ -9,6 +9,7 @@ try() {
 
 try calls Calls
 try verbs Credentials
+try verbs QueueRefused -kind "$device"
 try verbs Conformance -kind "$device"
 [ "$device" != siw ] || try verbs Software -kind "$device"
 try verbs Churn -kind "$device" -cycles "$cycles"
