@@ -96,10 +96,10 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 	return args, nil
 }
 
-// beyond tells of an error of layout that it is an operation or attribute that is not known here.
+// beyond tells of an error of layout that it is an operation or attribute that is not known here, or too many of them: who answers the call says so.
 func beyond(err error) bool {
 	var e *layout.Error
-	return errors.As(err, &e) && (e.Unknown || e.Attr)
+	return errors.As(err, &e) && (e.Unknown || e.Attr || e.TooMany)
 }
 
 // eligible returns how long the eligible result of an operation can get, -1 if it has none.

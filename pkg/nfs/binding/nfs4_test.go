@@ -2,6 +2,7 @@ package binding_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -217,6 +218,7 @@ func TestPlan4Unknown(t *testing.T) {
 	unknown[len(good)-1] = 99
 	later := bytes.Clone(good)
 	later[len(good)-1] = layout.OpClone // of 4.2
+	many := args4(t, 1, slices.Repeat([]nfsv4.NfsArgop4{read4(100)}, layout.MaxOps+1)...)
 	for name, c := range map[string]struct {
 		stream        []byte
 		results, rest int
@@ -228,6 +230,7 @@ func TestPlan4Unknown(t *testing.T) {
 		"minor":     {args4(t, 3, read4(100)), 0, 4 + 12 + 4 + 8, ""},
 		"cut short": {good[:len(good)-1], 0, 0, "message ends"},
 		"empty":     {nil, 0, 0, "message ends"},
+		"too many":  {many, 0, 4 + 12 + 4 + 8, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p oncrpc.Plan

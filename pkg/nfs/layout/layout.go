@@ -145,6 +145,8 @@ type Error struct {
 	Code uint32
 	// Unknown: there is no such operation in the table; the operations before it are in Walker.Ops, and nothing behind it can be read.
 	Unknown bool
+	// TooMany: there are more than MaxOps operations, none of which is in Walker.Ops.
+	TooMany bool
 	// Attr: a fattr4 of the operation has an attribute that the table does not know.
 	Attr bool
 	// Err is what was wrong; an [*xdr.Error] where the bytes are.

@@ -138,13 +138,12 @@ func (w *Walker) compound(p Proc, d *xdr.Decoder, dir direction) error {
 		return &Error{Op: outsideOps, Err: err}
 	}
 	n := w.Spans[len(w.Spans)-1].Value
-	if n > MaxOps {
-		d.Fail("there are %d operations, at most %d are understood", n, MaxOps)
-		return &Error{Op: outsideOps, Err: d.Err()}
-	}
 	entries := forward
 	if p.Callback {
 		entries = backward
+	}
+	if n > MaxOps {
+		return w.tooMany(d, entries, n, minor, dir)
 	}
 	for i := range int(n) {
 		if err := w.operation(d, entries, i, minor, dir); err != nil {
@@ -153,6 +152,22 @@ func (w *Walker) compound(p Proc, d *xdr.Decoder, dir direction) error {
 	}
 	w.op = outsideOps
 	return nil
+}
+
+// tooMany is the error for n operations. Of a call it is about the first, which stands for all in the answer, as SEQUENCE does for those of a session.
+func (w *Walker) tooMany(d *xdr.Decoder, entries []entry, n uint64, minor uint32, dir direction) error {
+	err := &Error{Op: outsideOps, TooMany: true}
+	if dir == arguments {
+		if err := w.operation(d, entries, 0, minor, dir); err != nil {
+			return err
+		}
+		err.Op, err.Code = 0, w.Ops[0].Code
+		w.drop(w.Ops[0].First)
+		w.Ops = w.Ops[:0]
+	}
+	d.Fail("there are %d operations, at most %d are understood", n, MaxOps)
+	err.Err = d.Err()
+	return err
 }
 
 // operation walks operation i.

@@ -68,7 +68,7 @@ func (b *Callback) decide(x *Export, in *oncrpc.Call) (Verdict, error) {
 		c.ops = append(c.ops, operation{code: op.Code, sent: op.Code})
 	}
 	if failed != nil && !c.refused {
-		c.refuse(unreadable(failed))
+		c.refuse(unreadable(failed, h.minor))
 	}
 	if c.refused && len(c.ops) == 0 {
 		return c.answerCompound(in, h.tag, c.stat, &c.refusal)

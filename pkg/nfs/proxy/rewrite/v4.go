@@ -117,7 +117,7 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 		}
 	}
 	if failed != nil && !c.refused {
-		c.refuse(unreadable(failed))
+		c.refuse(unreadable(failed, h.minor))
 	}
 	if c.refused && len(c.ops) == 0 {
 		if h.minor > 0 && !sessionless(c.code) && c.stat != errOpIllegal && c.stat != errBadXDR {
@@ -156,8 +156,11 @@ func walkOps(w *layout.Walker, p layout.Proc, in *oncrpc.Call) (failed *layout.E
 }
 
 // unreadable is the result of an operation that could not be read.
-func unreadable(e *layout.Error) (code, status uint32) {
+func unreadable(e *layout.Error, minor uint32) (code, status uint32) {
 	switch {
+	case e.TooMany:
+		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881, section 18.46.3).
+		return e.Code, tooMany(minor)
 	case e.Unknown:
 		return layout.OpIllegal, errOpIllegal
 	case e.Attr:

@@ -133,6 +133,36 @@ func TestTooManyV4(t *testing.T) {
 		resultsOf(errResource, got, got, got, got, op(layout.OpPutRootFH, errResource)))
 }
 
+// TestFarTooManyV4: a COMPOUND of more operations than are looked at does not reach the backend, and its first operation is answered so. SEQUENCE, which
+// fails then, does not move its slot.
+func TestFarTooManyV4(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	many := func(first raw, n int) []raw { return append([]raw{first}, slices.Repeat([]raw{getFH}, n-1)...) }
+	bind := op(layout.OpBindConnToSession, raw("0123456789abcdef"), 1, 0)
+	for _, ex := range []struct {
+		name  string
+		minor int
+		ops   []raw
+		want  []byte
+	}{
+		{"session", 1, many(sequence, layout.MaxOps+1), resultsOf(errTooManyOps, op(layout.OpSequence, errTooManyOps))},
+		{"no session", 2, many(getFH, layout.MaxOps+1), resultsOf(errNotInSession, op(layout.OpGetFH, errNotInSession))},
+		{"needs none", 1, many(bind, 2*layout.MaxOps), resultsOf(errTooManyOps, op(layout.OpBindConnToSession, errTooManyOps))},
+		{"4.0", 0, many(putRootFH, layout.MaxOps+1), resultsOf(errResource, op(layout.OpPutRootFH, errResource))},
+		{"unknown", 1, many(op(9999), layout.MaxOps+1), resultsOf(errOpIllegal, op(layout.OpIllegal, errOpIllegal))},
+	} {
+		t.Run(ex.name, func(t *testing.T) {
+			var c Call
+			_, answer := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(ex.minor, ex.ops...)))
+			sameBytes(t, "the answer", answer, ex.want)
+		})
+	}
+	var c Call
+	call := compoundV4(1, many(sequence, layout.MaxOps)...)
+	sent, _ := sendV4(t, &c, x, &Caller{}, arrived(t, call))
+	sameBytes(t, "as many as are looked at", sent, call)
+}
+
 // TestGSSV4: what is refused at once has no verifier that RPCSEC_GSS could check.
 func TestGSSV4(t *testing.T) {
 	x := exportV4(t, seal.Off)

@@ -37,7 +37,7 @@ func (c *compound) take(j *judge, op *layout.Op) {
 		}
 	}
 	if c.inserted+c.grown+o.guards+grown > maxInserts {
-		c.refuse(op.Code, j.tooMany())
+		c.refuse(op.Code, tooMany(j.minor))
 		return
 	}
 	c.inserted += o.guards
@@ -46,8 +46,8 @@ func (c *compound) take(j *judge, op *layout.Op) {
 }
 
 // tooMany says that a COMPOUND has more operations than can be taken.
-func (j *judge) tooMany() uint32 {
-	if j.minor == 0 {
+func tooMany(minor uint32) uint32 {
+	if minor == 0 {
 		return errResource
 	}
 	return errTooManyOps

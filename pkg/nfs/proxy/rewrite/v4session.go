@@ -95,7 +95,7 @@ func (c *channel) foreTold(x *Export, granted channel) channel {
 		request:  min(c.request, difference(granted.request, maxInserts*insertLen)),
 		response: min(c.response, sum(granted.response, longer)),
 		cached:   min(c.cached, sum(granted.cached, longer)),
-		ops:      min(c.ops, difference(granted.ops, maxInserts)),
+		ops:      min(c.ops, maxSessionOps, difference(granted.ops, maxInserts)), // a backend may grant more than it was asked for
 	}
 }
 
