@@ -9,6 +9,7 @@ exportfs -o rw,fsid=1,insecure,no_root_squash,no_subtree_check '*:/data'
 "$GANESHA" --dir /srv/data --path /data --port 12049 --mount-port 12048 --state /run/ganesha
 mkdir -m 777 /run/vol/open /data/open
 head -c 1500001 /dev/urandom >/run/noise
+head -c 300001 /run/noise >/run/little
 
 cat >/run/gateway.yaml <<Y
 apiVersion: config.sluice.dev/v1alpha1
