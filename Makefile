@@ -29,10 +29,10 @@ demo: ## export a directory on loopback, move 256 MiB each way over RPC-over-RDM
 	$(install) ./cmd/gateway ./cmd/sluicectl
 	@go run ./hack/demo -bin bin
 
-test: ## every test, the Linux kernel's client and server and a Kubernetes cluster included
-	@echo "All tests: 40 minutes on two cores, an hour and a quarter when nothing is cached yet."
+test: ## every test, the Linux kernel's client and server, RDMA devices and a Kubernetes cluster included
+	@echo "All tests: 45 minutes on two cores, an hour and a half when nothing is cached yet."
 	@hack/deps test
-	$(MAKE) --no-print-directory test-quick fuzz test-kernel test-operator test-cluster
+	$(MAKE) --no-print-directory test-quick fuzz test-kernel test-verbs test-operator test-cluster
 
 test-quick: build ## the inner loop: unit tests with the race detector, and the libraries' without it, which holds their budgets of allocations
 	@hack/deps test verbs
