@@ -275,7 +275,6 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 	const depth = 64
 	var mu sync.Mutex
 	next, answered := uint32(depth), 0
-	over := make(chan struct{})
 	reached := make(chan int, total)
 	var finished func(*Request)
 	finished = func(r *Request) {
@@ -291,9 +290,6 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 		xid := next
 		answered++
 		reached <- answered
-		if answered == total {
-			close(over)
-		}
 		mu.Unlock()
 		if xid <= uint32(total) {
 			refill(t, pool, r, xid, 1, xid)
@@ -306,7 +302,9 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 		r.Finished = finished
 		lk.Submit(r)
 	}
+	restarted := make(chan struct{})
 	go func() {
+		defer close(restarted)
 		for n := range reached {
 			if n%(total/5) == total/10 {
 				s.stop()
@@ -319,7 +317,7 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 	}()
 	for done := false; !done; {
 		select {
-		case <-over:
+		case <-restarted: // which it may be well after the last answer
 			done = true
 		case <-time.After(10 * time.Millisecond): // what the server held back
 			s.release()
