@@ -317,12 +317,22 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 	}()
 	for done := false; !done; {
 		select {
-		case <-restarted: // which it may be well after the last answer
+		case <-restarted: // which may be well after the last answer
 			done = true
 		case <-time.After(10 * time.Millisecond): // what the server held back
 			s.release()
 		}
 	}
+	last, answer := newRequest(t, pool, uint32(total)+1, 3, 0), make(chan struct{}) // which finds the connection, or has it made
+	last.Finished = func(r *Request) {
+		if _, err := r.Results(); err != nil {
+			t.Errorf("last call: %v", err)
+		}
+		r.Reset()
+		close(answer)
+	}
+	lk.Submit(last)
+	<-answer
 	if ports := s.sourcePorts(); p == nil && len(ports) != 1 {
 		t.Errorf("the calls came from ports %v, want one", ports)
 	}
