@@ -140,7 +140,8 @@ func (o *Options) Tell(remoteInvalidation bool) {
 // Endpoint is one end of a connection: a queue pair.
 type Endpoint interface {
 	// Serve drives the endpoint until the connection ends, and returns why: io.EOF when the peer disconnected in order, net.ErrClosed after
-	// Close, otherwise an error that says what failed. It is called once. No Handler method runs any more when it returns.
+	// Close, otherwise an error that says what failed. It is called once. No Handler method runs any more when it returns, and
+	// once Close was called too, in whatever order, everything is freed.
 	Serve(h Handler) error
 	// Post takes a batch of work requests, all of them or (with an error) none. It does not block and copies wrs, but not the
 	// slices that these refer to: those stay untouched until the request completes.

@@ -43,6 +43,7 @@ type endpoint struct {
 	// served: Serve was called. done: nothing may be posted any more.
 	served, done bool
 	closing      bool
+	freed        bool // nothing is in use any more
 	// gathering: the receive loop will flush, so that nobody else needs to. True until Serve begins.
 	gathering bool
 	// held counts holds; ending: they do not count any more.
@@ -311,7 +312,10 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 		return errors.New("iwarp: Serve was called twice")
 	}
 	if e.closing {
-		e.mu.Unlock()
+		defer e.mu.Unlock()
+		for !e.freed { // Close may be at it
+			e.changed.Wait()
+		}
 		return net.ErrClosed
 	}
 	e.served = true
@@ -489,6 +493,10 @@ func (e *endpoint) finish(cause error) {
 	e.rx.free()
 	e.tx.free()
 	e.domain.leave()
+	e.mu.Lock()
+	e.freed = true
+	e.changed.Broadcast()
+	e.mu.Unlock()
 }
 
 // linger waits for the peer to disconnect too. Closing a socket while data arrive would reset the connection, and the

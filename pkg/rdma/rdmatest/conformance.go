@@ -135,6 +135,7 @@ var cases = []testCase{
 	{"close sends what was posted", false, testCloseFlushes},
 	{"close in handlers", false, testCloseInHandlers},
 	{"close without serve", false, testCloseUnserved},
+	{"close as it is served", false, testCloseAsServed},
 	{"close under load", false, testCloseUnderLoad},
 	{"cut", false, testCut},
 	{"stats", false, testStats},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -140,6 +141,35 @@ func testCloseUnserved(x *exam) {
 	b.close()
 	if err := a.ep.Serve(a); err == nil {
 		x.Error("Serve after Close returned nil")
+	}
+}
+
+// testCloseAsServed: Serve returns when everything is freed, also if Close came first and is at it.
+func testCloseAsServed(x *exam) {
+	for range 20 {
+		d, err := x.Provider.NewDomain()
+		if err != nil {
+			x.Fatalf("NewDomain: %v", err)
+		}
+		if err := d.Attach(x.pool); err != nil {
+			x.Fatalf("Attach: %v", err)
+		}
+		a, b := x.connect(setup{idle: true, domain: d}, setup{idle: true})
+		b.close()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			a.close()
+		}()
+		runtime.Gosched()
+		if err := a.ep.Serve(a); err == nil {
+			x.Error("Serve returned nil")
+		}
+		a.close()
+		if err := d.Close(); err != nil {
+			x.Errorf("closing the domain when Serve has returned: %v", err)
+		}
+		<-closed
 	}
 }
 

@@ -41,6 +41,7 @@ type endpoint struct {
 	mu sync.Mutex
 	// served: Serve was called. closing: Close was. done: nothing may be posted any more.
 	served, closing, done bool
+	freed                 chan struct{} // closed when the device touches no memory any more
 	// gathering: Serve will flush, so that nobody else needs to. held counts holds.
 	gathering atomic.Bool
 	held      atomic.Int32
@@ -91,7 +92,7 @@ type slot struct {
 // newEndpoint makes the queues and posts the first receives.
 func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, error) {
 	e := &endpoint{ident: i, dev: dev, domain: o.Domain.(*domain), settled: s, covering: -1,
-		sq: make([]slot, s.sends+s.windows)}
+		sq: make([]slot, s.sends+s.windows), freed: make(chan struct{})}
 	var err error
 	if e.space, err = e.domain.join(dev); err != nil {
 		return nil, err
@@ -206,6 +207,7 @@ func (e *endpoint) finish() {
 	e.mu.Lock() // after whoever was posting
 	e.free()
 	e.mu.Unlock()
+	close(e.freed)
 	e.leave()
 }
 

@@ -36,6 +36,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	}
 	if e.closing || e.done {
 		e.mu.Unlock()
+		<-e.freed // Close may be at it
 		return net.ErrClosed
 	}
 	e.served = true
