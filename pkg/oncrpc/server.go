@@ -76,15 +76,10 @@ func (s *Server) Serve(l net.Listener) error {
 
 // start serves one connection, or refuses it.
 func (s *Server) start(conn net.Conn) {
-	refuse := func(err error) {
-		_ = conn.Close()
-		if s.cfg.Observer != nil {
-			s.cfg.Observer.ConnRefused(addrPort(conn.RemoteAddr()), err)
-		}
-	}
 	sock, err := newTCPSocket(conn, s.cfg.Thread)
 	if err != nil {
-		refuse(err)
+		_ = conn.Close()
+		s.refused(conn, err)
 		return
 	}
 	l := newLink(&s.cfg, sock, conn.LocalAddr(), conn.RemoteAddr())
@@ -100,7 +95,14 @@ func (s *Server) start(conn net.Conn) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		refuse(err)
+		_ = sock.close() // conn may have no descriptor any more
+		s.refused(conn, err)
+	}
+}
+
+func (s *Server) refused(conn net.Conn, err error) {
+	if s.cfg.Observer != nil {
+		s.cfg.Observer.ConnRefused(addrPort(conn.RemoteAddr()), err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -192,4 +193,19 @@ func TestTCPSameXID(t *testing.T) {
 	}
 	r.Free()
 	_ = s
+}
+
+// TestTCPRefusedThread: a connection that blocks a thread is closed, and its place free again, when the server refuses it.
+func TestTCPRefusedThread(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3)) // two may block a thread
+	s := startServer(t, Config{MaxConns: 1, Thread: true})
+	c, pool := dial(t, s.addr, Config{})
+	echo(t, c, pool, fill(10, 1))
+	for range 3 {
+		refused := dialRaw(t, s.addr)
+		_ = refused.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := refused.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("a connection too many: %v, must be EOF", err)
+		}
+	}
 }
