@@ -92,10 +92,8 @@ func TestTCPReplyBudget(t *testing.T) {
 	}
 	for i := range uint32(5) {
 		if i < 3 {
-			waitFor(t, func() bool { return budget.Waiting() == 1 })
-			if used := budget.Used(); used != 2*size {
-				t.Errorf("%d calls are answered, and %d bytes taken", i, used)
-			}
+			// What the last call had may be given back at this moment.
+			waitFor(t, func() bool { return budget.Waiting() == 1 && budget.Used() == 2*size })
 		}
 		c := <-s.service.held
 		if c.XID != i {
