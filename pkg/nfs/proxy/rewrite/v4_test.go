@@ -163,6 +163,29 @@ func TestFarTooManyV4(t *testing.T) {
 	sameBytes(t, "as many as are looked at", sent, call)
 }
 
+// TestFullV4: with what is inserted, the backend gets no more operations than are looked at, or its results could not be read.
+func TestFullV4(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	for _, ex := range []struct {
+		before int
+		sent   []raw
+	}{
+		{layout.MaxOps - 2, []raw{guard(rootV4), lookupP}},
+		{layout.MaxOps - 1, nil},
+	} {
+		ops := slices.Repeat([]raw{getFH}, ex.before)
+		var c Call
+		in := arrived(t, compoundV4(0, append(slices.Clone(ops), lookupP)...))
+		sent, _ := sendV4(t, &c, x, &Caller{}, in)
+		sameBytes(t, "the call", sent, compoundV4(0, append(ops, ex.sent...)...))
+		if ex.sent != nil {
+			continue
+		}
+		got := slices.Repeat([]raw{ok(layout.OpGetFH, someFH)}, ex.before)
+		sameBytes(t, "the reply", answerV4(t, &c, x, in, resultsOf(0, got...)), resultsOf(errResource, append(got, op(layout.OpLookupP, errResource))...))
+	}
+}
+
 // TestGSSV4: what is refused at once has no verifier that RPCSEC_GSS could check.
 func TestGSSV4(t *testing.T) {
 	x := exportV4(t, seal.Off)

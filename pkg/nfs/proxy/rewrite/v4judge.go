@@ -36,7 +36,7 @@ func (c *compound) take(j *judge, op *layout.Op) {
 			o.guards = j.roots.guards()
 		}
 	}
-	if c.inserted+c.grown+o.guards+grown > maxInserts {
+	if c.inserted+c.grown+o.guards+grown > maxInserts || len(c.ops)+1+c.inserted+o.guards > layout.MaxOps { // results of more could not be read
 		c.refuse(op.Code, tooMany(j.minor))
 		return
 	}
