@@ -59,8 +59,8 @@ type Options struct {
 }
 
 // endWithin bounds, beyond drainTimeout, the wait for exports to end: what the kernel does not give back, such as a directory on a server that
-// does not answer, is given up.
-const endWithin = 15 * time.Second
+// does not answer, is given up. With what a pod lingers after it, that is less than the margin over drainTimeout after which pods are killed.
+const endWithin = 8 * time.Second
 
 // Gateway is the data plane.
 type Gateway struct {
