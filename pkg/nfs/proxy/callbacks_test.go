@@ -21,7 +21,7 @@ type called struct {
 
 func (c *called) ServeRPC(call *oncrpc.Call) {
 	d := call.Args()
-	c.got <- raw(d.Fixed(d.Left()))
+	c.got <- raw(bytes.Clone(d.Fixed(d.Left()))) // the call is gone when it is looked at
 	results := fields(0, "tag", 2,
 		op(layout.OpCBSequence, 0, raw("session of fakes"), 1, 0, 0, 0), op(layout.OpCBRecall, 0))
 	e, err := call.BeginReply(oncrpc.MinReplyLen + len(results))
