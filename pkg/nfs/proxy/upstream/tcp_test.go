@@ -99,6 +99,22 @@ func (s *echoServer) stop() {
 	}
 }
 
+// holdBack has calls wait for release.
+func (s *echoServer) holdBack() {
+	s.mu.Lock()
+	s.hold = true
+	s.mu.Unlock()
+}
+
+// awaitHeld waits until something is held back.
+func (s *echoServer) awaitHeld() {
+	for held := 0; held == 0; time.Sleep(100 * time.Microsecond) {
+		s.mu.Lock()
+		held = len(s.held)
+		s.mu.Unlock()
+	}
+}
+
 // release answers what was held back.
 func (s *echoServer) release() {
 	s.mu.Lock()
@@ -273,11 +289,8 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 	b, pool := newBackend(t, p, s.addr, Config{BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond})
 	lk := b.Open(client(1), nil)
 	const depth = 64
-	var mu sync.Mutex
-	next, answered := uint32(depth), 0
-	reached := make(chan int, total)
-	var finished func(*Request)
-	finished = func(r *Request) {
+	done := make(chan *Request, depth)
+	finished := func(r *Request) {
 		d, err := r.Results()
 		if err != nil {
 			t.Errorf("call %d: %v", r.XID, err)
@@ -285,40 +298,31 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 			t.Errorf("call %d got the reply to %d", r.XID, x)
 		}
 		r.Reset()
-		mu.Lock()
-		next++
-		xid := next
-		answered++
-		reached <- answered
-		mu.Unlock()
-		if xid <= uint32(total) {
-			refill(t, pool, r, xid, 1, xid)
-			r.Finished = finished
-			lk.Submit(r)
-		}
+		done <- r
 	}
 	for xid := uint32(1); xid <= depth; xid++ {
 		r := newRequest(t, pool, xid, 1, xid)
 		r.Finished = finished
 		lk.Submit(r)
 	}
-	restarted := make(chan struct{})
-	go func() {
-		defer close(restarted)
-		for n := range reached {
-			if n%(total/5) == total/10 {
+	for answered := 0; answered < total; {
+		select {
+		case r := <-done:
+			answered++
+			kill := answered%(total/5) == total/10
+			if kill {
+				s.holdBack() // so that something is certainly unanswered
+			}
+			if xid := uint32(answered + depth); xid <= uint32(total) {
+				refill(t, pool, r, xid, 1, xid)
+				r.Finished = finished
+				lk.Submit(r)
+			}
+			if kill {
+				s.awaitHeld()
 				s.stop()
 				s.start()
 			}
-			if n == total {
-				return
-			}
-		}
-	}()
-	for done := false; !done; {
-		select {
-		case <-restarted: // which may be well after the last answer
-			done = true
 		case <-time.After(10 * time.Millisecond): // what the server held back
 			s.release()
 		}
