@@ -29,6 +29,7 @@ type receiveQueue struct {
 
 	mu        sync.Mutex
 	q         *C.struct_sv_shared // nil when it is closed
+	broken    error               // why the device takes no more
 	receives  []rdma.Receive      // those that are posted, by their numbers
 	free      []uint64            // numbers of no receive
 	endpoints int
@@ -79,8 +80,11 @@ func (r *receiveQueue) PostReceives(rs []rdma.Receive) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.q == nil {
+	switch {
+	case r.q == nil:
 		return net.ErrClosed
+	case r.broken != nil:
+		return r.broken
 	}
 	if n := len(r.free); len(rs) > n {
 		return fmt.Errorf("verbs: %d receives for a shared queue with room for %d", len(rs), n)
@@ -90,19 +94,16 @@ func (r *receiveQueue) PostReceives(rs []rdma.Receive) error {
 		n := r.free[last]
 		r.free = r.free[:last]
 		r.receives[n] = rs[i]
-		if err := r.push(n); err != nil {
-			return err
-		}
+		r.push(n)
 	}
-	return r.flush()
+	r.flush()
+	return nil // if the device refused one, it may have those before: the memory of all is in use until Close, and the next call says why
 }
 
 // push gathers receive number n. The caller holds mu.
-func (r *receiveQueue) push(n uint64) error {
+func (r *receiveQueue) push(n uint64) {
 	if r.gathered == C.SV_CHAIN || r.listed+C.SV_SEGMENTS > C.SV_LIST {
-		if err := r.flush(); err != nil {
-			return err
-		}
+		r.flush()
 	}
 	c := &r.q.receives[r.gathered]
 	c.index, c.first = C.uint64_t(n|receiveBit), C.uint32_t(r.listed)
@@ -119,20 +120,18 @@ func (r *receiveQueue) push(n uint64) error {
 	}
 	c.count = C.uint32_t(r.listed) - c.first
 	r.gathered++
-	return nil
 }
 
 // flush posts what is gathered. The caller holds mu.
-func (r *receiveQueue) flush() error {
+func (r *receiveQueue) flush() {
 	n := r.gathered
 	r.gathered, r.listed = 0, 0
-	if n == 0 {
-		return nil
+	if n == 0 || r.broken != nil {
+		return
 	}
 	if errno := C.sv_post_shared(r.q, C.int(n)); errno != 0 {
-		return fmt.Errorf("verbs: %s takes no shared receives: %w", r.dev.name, syscall.Errno(errno))
+		r.broken = fmt.Errorf("verbs: %s takes no shared receives: %w", r.dev.name, syscall.Errno(errno))
 	}
-	return nil
 }
 
 // take returns the ID of a receive that has completed.
@@ -150,8 +149,9 @@ func (r *receiveQueue) take(index C.uint64_t) uint64 {
 func (r *receiveQueue) again(index C.uint64_t) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.q != nil && r.push(uint64(index)&^receiveBit) == nil {
-		_ = r.flush() // if the device takes it no more, it will take others no more either, and those who post them hear why
+	if r.q != nil {
+		r.push(uint64(index) &^ receiveBit)
+		r.flush()
 	}
 }
 
