@@ -46,7 +46,7 @@ type link struct {
 	large    *tcpCall      // the call that is being read into memory of its own
 	batch    time.Time     // when the batch at hand was read, for the observer
 	passedOn Gatherer      // Conn.Batch, while it is held
-	room     chan struct{} // there is a place for a call again
+	room     chan struct{} // a call has ended, which was waited for
 	grant    chan struct{} // the bulk memory that was waited for is there
 	look     *time.Timer   // of wait; nil before it was needed
 	plan     Plan          // of the call at hand; see reserve
@@ -60,7 +60,7 @@ type link struct {
 
 	mu       sync.Mutex // guards what follows
 	cause    error      // not nil: the connection is gone
-	full     bool       // the receive loop waits for room
+	full     bool       // the receive loop waits for room, or for the other calls to end
 	draining bool
 	hungUp   bool
 	free     *tcpCall // the calls that are not in use

@@ -25,6 +25,8 @@ func (l *link) bulk(c *tcpCall, n int) error {
 
 // reserve takes memory of the budget for the reply to c, if that may be large: otherwise a peer that asks for much and takes nothing could have
 // as much memory filled as it has calls. What a large call took for itself it gives back before, and then takes both at once, since who waits holds nothing.
+// It does so when its connection has no other call: then it can only wait for the total, and as long as somebody does nobody gets more, so that what is not counted is
+// never more than the total either.
 func (l *link) reserve(c *tcpCall) error {
 	if l.share == nil || l.cfg.Bindings == nil {
 		return nil
@@ -43,10 +45,29 @@ func (l *link) reserve(c *tcpCall) error {
 	}
 	n = min(n, l.cfg.MaxRecord)
 	if size := c.StreamLen(); size > smallRecord {
+		if err := l.alone(); err != nil {
+			return err
+		}
 		c.bulk.Release()
 		n += size
 	}
 	return l.bulk(c, n)
+}
+
+// alone waits until the call at hand is the connection's only one.
+func (l *link) alone() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.inFlight.Load() > 1 {
+		l.full = true
+		l.mu.Unlock()
+		err := l.wait(l.room)
+		l.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replyNeed is how much bulk memory a reply may take: that of the eligible results, and of what is beside them if that is not small.

@@ -3,7 +3,9 @@ package oncrpc
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"maps"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -124,6 +126,43 @@ func TestTCPReplyBudget(t *testing.T) {
 		(<-s.service.held).ReplyAccept(Success)
 		_ = readRecord(t, conn)
 	}
+	waitFor(t, func() bool { return budget.Used() == 0 })
+}
+
+// TestTCPReplyBudgetOfLargeCall: a large call whose reply may be large too counts as long as other calls of its connection are in its way.
+func TestTCPReplyBudgetOfLargeCall(t *testing.T) {
+	const small, size = smallRecord + 4, 500_000
+	budget := bufpool.NewBudget(4<<20, 1<<20)
+	s := startServer(t, Config{Budget: budget, Bindings: bulkBindings, MaxRecord: 2 << 20})
+	conn := dialRaw(t, s.addr)
+	if _, err := conn.Write(marked(callBytes(1, procHold, small))); err != nil {
+		t.Fatal(err)
+	}
+	first := <-s.service.held
+	call := append(callBytes(2, procHold, 1<<20), make([]byte, size)...)
+	if _, err := conn.Write(marked(call)); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	links := slices.Collect(maps.Keys(s.links))
+	s.mu.Unlock()
+	waitFor(t, func() bool {
+		l := links[0]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.full
+	})
+	if used := budget.Used(); used < size || budget.Waiting() != 0 {
+		t.Errorf("%d bytes are taken, the call alone has %d; %d wait", used, len(call), budget.Waiting())
+	}
+	first.ReplyAccept(Success)
+	_ = readRecord(t, conn)
+	second := <-s.service.held
+	if used := budget.Used(); used < size+1<<20 {
+		t.Errorf("%d bytes are taken for a call of %d and a reply of %d", used, len(call), 1<<20)
+	}
+	second.ReplyAccept(Success)
+	_ = readRecord(t, conn)
 	waitFor(t, func() bool { return budget.Used() == 0 })
 }
 
