@@ -95,7 +95,7 @@ func (g *guest) mountstats(t *testing.T, reconnected ...string) {
 			t.Errorf("%s: failed_marshal %d, must be 0", name, tr.failedMarshal)
 		}
 		if slices.Contains(reconnected, name) != (tr.connects > 1) {
-			t.Errorf("%s: %d connects", name, tr.connects)
+			t.Errorf("%s: %d connects; the guest's kernel says of its transport:\n%s", name, tr.connects, g.transportWords())
 		}
 	}
 	if sum.readChunks == 0 || sum.writeChunks == 0 || sum.replyChunks == 0 {
@@ -108,6 +108,18 @@ func (g *guest) mountstats(t *testing.T, reconnected ...string) {
 	if failed > 0 || putOff < int(sum.failedMarshal) { // not each mount leaves statistics
 		t.Errorf("%d calls could not be encoded, %d were put off, failed_marshal is %d", failed, putOff, sum.failedMarshal)
 	}
+}
+
+// transportWords is what the guest's kernel said of RPC-over-RDMA and of siw: such as what was wrong with the CRC of a frame that ended a connection.
+func (g *guest) transportWords() string {
+	var words strings.Builder
+	said, _ := g.read("dmesg") // a guest that did not come to its end has none
+	for line := range strings.Lines(said) {
+		if strings.Contains(line, "siw") || strings.Contains(line, "rpcrdma") {
+			words.WriteString(line)
+		}
+	}
+	return words.String()
 }
 
 // marshalFailures counts, in a trace of the kernel's event xprtrdma_marshal_failed, calls that were put off and calls that failed. Linux

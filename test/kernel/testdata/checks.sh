@@ -10,7 +10,7 @@
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 umask 022
 
-# begin: network, RDMA device and a trace of the kernel; what is to be copied, if TREE is not empty. end: the script's last word.
+# begin: network, RDMA device and a trace of the kernel; what is to be copied, if TREE is not empty. end: what the kernel said, and the script's last word.
 begin() {
   net_up
   rdma_up siw
@@ -22,7 +22,7 @@ begin() {
   tar -C /run/local --one-top-level=tree -xf "$TREE"
   head -c 16M /dev/urandom >/run/local/noise
 }
-end() { cp /run/tracing/trace /run/out/trace; echo "done"; }
+end() { cp /run/tracing/trace /run/out/trace; dmesg >/run/out/dmesg; echo "done"; }
 
 # attach EXPORT [DIR]: mounts it, at /mnt. detach NAME [DIR]: unmounts it, and leaves the mount's statistics for the test.
 attach() {
