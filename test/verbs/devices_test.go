@@ -48,7 +48,7 @@ func TestDevices(t *testing.T) {
 		cycles, limit = 1000, 50*time.Minute
 	}
 	dir := t.TempDir()
-	build(t, dir, "test", "-c", "-tags", "verbs", "-o", "FOLDER", "./pkg/rdma/verbs", "./test/verbs/calls")
+	build(t, dir, "test", "-c", "-tags", "verbs", "-o", "FOLDER", "./pkg/rdma/verbs", "./pkg/bufpool", "./test/verbs/calls")
 	build(t, dir, "build", "-tags", "verbs", "-o", "FOLDER", "./cmd/gateway", "./cmd/sluicectl")
 	build(t, dir, "run", "./hack/image", "-o", "FOLDER", "-version", "v1", "gateway-verbs")
 	for device, image := range map[string]string{"rxe": filepath.Join(dir, "gateway-verbs.tar"), "siw": ""} {

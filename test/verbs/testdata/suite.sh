@@ -1,4 +1,4 @@
-# The provider's own tests that need a device.
+# The provider's own tests that need a device, and that of huge pages, which needs a machine that has some.
 # shellcheck shell=bash disable=SC2154  # see device.sh
 
 # try PROGRAM TEST FLAG...: a test has to be there, and to pass.
@@ -14,3 +14,7 @@ try verbs Conformance -kind "$device"
 [ "$device" != siw ] || try verbs Software -kind "$device"
 try verbs Churn -kind "$device" -cycles "$cycles"
 try verbs Removal -kind "$device" -remove "rdma link delete ${device}0" -add "rdma link add ${device}0 type $device netdev eth0"
+
+echo 24 >/proc/sys/vm/nr_hugepages
+"$bin/bufpool.test" -test.v -test.run '^TestHugePages$' || failed=1
+echo 0 >/proc/sys/vm/nr_hugepages
