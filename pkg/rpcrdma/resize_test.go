@@ -342,19 +342,7 @@ func TestWishBehindOlder(t *testing.T) {
 		if n := w.c.Negotiated().Remote.ReceiveSize; n != 3000 {
 			t.Fatalf("the peer's receives have %d bytes, want 3000", n)
 		}
-		asked := make(chan error)
-		go func() {
-			_, err := w.c.AskReceiveSize(context.Background(), 2048)
-			asked <- err
-		}()
-		synctest.Wait()
-		w.p.none()
-		conn.unuse(made)
-		wish := w.p.parse2(w.p.get().b)
-		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
-		if err := <-asked; err != nil {
-			t.Error(err)
-		}
+		w.wishBehind(t, conn, made)
 		w.p.close()
 		w.close(w.c)
 	})
@@ -409,6 +397,24 @@ func TestWishBehindFence(t *testing.T) {
 	}
 }
 
+// wishBehind wishes for smaller receives while a message is being made by older terms: the wish waits until that is done, and is granted.
+func (w *waitWorld) wishBehind(t *testing.T, conn *Conn, made *terms) {
+	t.Helper()
+	asked := make(chan error)
+	go func() {
+		_, err := w.c.AskReceiveSize(context.Background(), 2048)
+		asked <- err
+	}()
+	synctest.Wait()
+	w.p.none()
+	conn.unuse(made)
+	wish := w.p.parse2(w.p.get().b)
+	w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestWishGivenUp gives up a wish before it is sent, while a message is being made that may be longer: the next wish waits for that message too.
 func TestWishGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -426,19 +432,7 @@ func TestWishGivenUp(t *testing.T) {
 				t.Errorf("messages of %d bytes, want %d as before", n, before)
 			}
 		}
-		asked := make(chan error)
-		go func() {
-			_, err := w.c.AskReceiveSize(context.Background(), 2048)
-			asked <- err
-		}()
-		synctest.Wait()
-		w.p.none()
-		conn.unuse(made)
-		wish := w.p.parse2(w.p.get().b)
-		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
-		if err := <-asked; err != nil {
-			t.Error(err)
-		}
+		w.wishBehind(t, conn, made)
 		w.p.close()
 		w.close(w.c)
 	})
