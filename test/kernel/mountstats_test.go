@@ -72,6 +72,8 @@ func (g *guest) mountstats(t *testing.T, reconnected ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	said, _ := g.read("dmesg") // a guest that did not come to its end has none
+	losses := misreadCRCs(said)
 	var sum transport
 	for _, file := range files {
 		name := strings.TrimPrefix(filepath.Base(file), "mountstats.")
@@ -94,8 +96,13 @@ func (g *guest) mountstats(t *testing.T, reconnected ...string) {
 		if strings.Contains(name, "-tour") && tr.failedMarshal != 0 {
 			t.Errorf("%s: failed_marshal %d, must be 0", name, tr.failedMarshal)
 		}
-		if slices.Contains(reconnected, name) != (tr.connects > 1) {
-			t.Errorf("%s: %d connects; the guest's kernel says of its transport:\n%s", name, tr.connects, g.transportWords())
+		switch lost := int(tr.connects) - 1; {
+		case slices.Contains(reconnected, name) == (lost > 0):
+		case lost > 0 && lost <= losses:
+			losses -= lost
+			t.Logf("%s: %d connects: siw read a CRC wrong that had come in two parts", name, tr.connects)
+		default:
+			t.Errorf("%s: %d connects; the guest's kernel says of its transport:\n%s", name, tr.connects, transportWords(said))
 		}
 	}
 	if sum.readChunks == 0 || sum.writeChunks == 0 || sum.replyChunks == 0 {
@@ -110,10 +117,9 @@ func (g *guest) mountstats(t *testing.T, reconnected ...string) {
 	}
 }
 
-// transportWords is what the guest's kernel said of RPC-over-RDMA and of siw: such as what was wrong with the CRC of a frame that ended a connection.
-func (g *guest) transportWords() string {
+// transportWords picks what a guest's kernel said of RPC-over-RDMA and of siw: such as what was wrong with the CRC of a frame that ended a connection.
+func transportWords(said string) string {
 	var words strings.Builder
-	said, _ := g.read("dmesg") // a guest that did not come to its end has none
 	for line := range strings.Lines(said) {
 		if strings.Contains(line, "siw") || strings.Contains(line, "rpcrdma") {
 			words.WriteString(line)
