@@ -17,23 +17,43 @@ import (
 
 // gateway is a process of the gateway that serves one export.
 type gateway struct {
-	address map[bool]string // of the listener with and without CRC
+	address map[listener]string
 	admin   string
 	pid     int
 	stop    func() // ends the process and waits for its end
 }
+
+// listener is what a gateway's listeners differ in.
+type listener struct{ crc, spin bool }
+
+// listeners are those of a gateway, in the order of its configuration.
+var listeners = []listener{{crc: true}, {}, {crc: true, spin: true}, {spin: true}}
+
+// spinning is for how long it spins, as in the configuration.
+func (l listener) spinning() string {
+	if l.spin {
+		return spin
+	}
+	return "0s"
+}
+
+// spin is how long clients and gateways spin that do.
+const spin = "200us"
 
 const (
 	startWithin = 10 * time.Second
 	stopWithin  = 10 * time.Second // after that it is killed
 )
 
-// startGateway serves a backend, said as in the configuration, on a listener with CRC and one without, with an inline
-// threshold of so many KiB. Its files get the name, which no other gateway of this run may have: a gateway follows the
-// changes of its configuration. The ports are those that the system gives it; the two listeners have an IP address each,
-// since metrics name a listener by its address as configured.
+// startGateway serves a backend, said as in the configuration, with an inline threshold of so many KiB. Its files get the
+// name, which no other gateway of this run may have: a gateway follows the changes of its configuration. The ports are those
+// that the system gives it; the listeners have an IP address each, since metrics name a listener by its address as configured.
 func (s *sides) startGateway(ctx context.Context, name, backend string, inlineKiB int) (_ *gateway, err error) {
 	config := filepath.Join(s.dir, name+".yaml")
+	var written strings.Builder
+	for i, l := range listeners {
+		fmt.Fprintf(&written, "  - {network: rdma, provider: iwarp, address: \"127.0.0.%d:0\", options: {crc: %v, spin: %s}}\n", i+1, l.crc, l.spinning())
+	}
 	text := fmt.Sprintf(`apiVersion: config.sluice.dev/v1alpha1
 kind: GatewayConfig
 admin: {address: "127.0.0.1:0"}
@@ -42,12 +62,10 @@ stateDir: %q
 exports:
 - name: bench
   listeners:
-  - {network: rdma, provider: iwarp, address: "127.0.0.1:0", options: {crc: true}}
-  - {network: rdma, provider: iwarp, address: "127.0.0.2:0", options: {crc: false}}
-  backend: %s
+%s  backend: %s
   access: [{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]
   transport: {rpcRDMAVersions: [1], inlineThreshold: {call: %dKi, reply: %dKi}, credits: {policy: Static, max: 128}, remoteInvalidation: true}
-`, filepath.Join(s.dir, name+".state"), backend, inlineKiB, inlineKiB)
+`, filepath.Join(s.dir, name+".state"), written.String(), backend, inlineKiB, inlineKiB)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
@@ -98,7 +116,7 @@ type gatewayStatus struct {
 	}
 }
 
-// ready waits until the export is served on both listeners and its backend answers, and notes where they are.
+// ready waits until the export is served on all listeners and its backend answers, and notes where they are.
 func (g *gateway) ready(ctx context.Context) error {
 	for {
 		err := g.look(ctx)
@@ -124,8 +142,8 @@ func (g *gateway) look(ctx context.Context) error {
 	if err := json.NewDecoder(body).Decode(&st); err != nil {
 		return err
 	}
-	if len(st.Exports) != 1 || len(st.Exports[0].Listeners) != 2 {
-		return errors.New("/status does not show one export with two listeners")
+	if len(st.Exports) != 1 || len(st.Exports[0].Listeners) != len(listeners) {
+		return fmt.Errorf("/status does not show one export with %d listeners", len(listeners))
 	}
 	e := st.Exports[0]
 	if e.State != "Serving" {
@@ -134,12 +152,14 @@ func (g *gateway) look(ctx context.Context) error {
 	if !e.Backend.Healthy {
 		return fmt.Errorf("the backend does not answer: %s", e.Backend.Error)
 	}
-	for _, l := range e.Listeners {
+	address := map[listener]string{}
+	for i, l := range e.Listeners {
 		if l.State != "Listening" {
 			return fmt.Errorf("a listener is %s: %s", l.State, l.Error)
 		}
+		address[listeners[i]] = l.Address
 	}
-	g.address = map[bool]string{true: e.Listeners[0].Address, false: e.Listeners[1].Address} // in the configuration's order
+	g.address = address
 	return nil
 }
 

@@ -59,7 +59,7 @@ func (s *sides) rdma(ctx context.Context, g *gateway, op operation, depth int, c
 	if crc {
 		onoff = "on"
 	}
-	return s.sluicectl(ctx, op, depth, pids, "nfs+rdma://"+g.address[crc]+"/", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
+	return s.sluicectl(ctx, op, depth, pids, "nfs+rdma://"+g.address[listener{crc, op.spin}]+"/", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
 }
 
 // tcp measures Ganesha itself.
@@ -70,6 +70,9 @@ func (s *sides) tcp(ctx context.Context, op operation, depth int, pids ...int) (
 func (s *sides) sluicectl(ctx context.Context, op operation, depth int, pids []int, url string, flags ...string) (*measured, error) {
 	args := append([]string{"bench", url, "--json", "--op", op.op, "--depth", strconv.Itoa(depth), "--duration", s.o.duration.String(),
 		"--warmup", "50ms", "--file-size", strconv.FormatInt(s.o.fileSize, 10)}, flags...)
+	if op.spin {
+		args = append(args, "--spin", spin)
+	}
 	if op.size > 0 {
 		args = append(args, "--size", strconv.Itoa(op.size))
 	}

@@ -190,7 +190,7 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 		kind.bind, kind.device = a.bind, a.status
 		return openPort(l, o.e, kind)
 	}
-	cfg := iwarp.Config{MaxFPDU: int(l.Options.MaxFPDU), Logger: o.e.log}
+	cfg := iwarp.Config{MaxFPDU: int(l.Options.MaxFPDU), Spin: time.Duration(l.Options.Spin), Logger: o.e.log}
 	if !l.Options.CRC {
 		cfg.CRC = iwarp.CRCMirror
 	}

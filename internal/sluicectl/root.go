@@ -56,6 +56,7 @@ func (a *app) command(version string) *cobra.Command {
 	f.StringVar(&a.opts.ext, "ext", "all", "RDMA: extensions of version 2 to offer: all, none, or names with commas between them")
 	a.opts.placementFlags(root)
 	f.StringVar(&a.opts.fpdu, "fpdu", "largest", "iWARP: size of the FPDUs sent: largest (64 KiB), segment (one TCP segment), or bytes from 256 to 65535")
+	f.DurationVar(&a.opts.spin, "spin", 0, "iWARP and TCP: how long to ask for the next answer before sleeping, up to 1ms; takes a processor while calls are made")
 	f.DurationVar(&a.opts.timeout, "timeout", 10*time.Second, "how long to wait for the connection and for each answer that is not data")
 	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.doctorCommand(), a.pvCommand(), a.versionCommand(version))
 	return root

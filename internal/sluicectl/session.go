@@ -22,6 +22,7 @@ import (
 // options are the flags of every command.
 type options struct {
 	crc     string
+	spin    time.Duration
 	inline  int
 	credits int
 	fpdu    string
@@ -111,7 +112,8 @@ func (s *session) requester() oncrpc.Requester {
 }
 
 func (s *session) tcpConfig() oncrpc.Config {
-	return oncrpc.Config{Pool: s.pool, Bindings: binding.For}
+	spin := s.app.opts.spin
+	return oncrpc.Config{Pool: s.pool, Bindings: binding.For, Thread: spin > 0, Spin: spin}
 }
 
 func (s *session) dialRDMA(ctx context.Context, soft iwarp.Config, cfg rpcrdma.Config) error {
@@ -145,6 +147,10 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 			return p, cfg, fmt.Errorf("--fpdu is %q, must be largest, segment, or 256 to 65535", o.fpdu)
 		}
 	}
+	if o.spin < 0 || o.spin > time.Millisecond {
+		return p, cfg, fmt.Errorf("--spin is %v, must be 0 to 1ms", o.spin)
+	}
+	p.Spin = o.spin
 	if o.inline < 1024 || o.inline > 262144 || o.inline%1024 != 0 {
 		return p, cfg, fmt.Errorf("--inline is %d, must be a multiple of 1024 from 1024 to 262144", o.inline)
 	}

@@ -34,7 +34,7 @@ func NewClient(conn net.Conn, cfg Config) (*Client, error) {
 	if cfg.Handler == nil {
 		cfg.Handler = &Mux{}
 	}
-	sock, err := newTCPSocket(conn, cfg.Thread)
+	sock, err := newTCPSocket(conn, &cfg)
 	if err != nil {
 		return nil, err
 	}

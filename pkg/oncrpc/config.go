@@ -37,6 +37,9 @@ type Config struct {
 	// Thread lets the connection block a thread while it waits, which takes several microseconds off the time of a lone message, if the process has fewer such
 	// connections, those of pkg/rdma/iwarp included, than GOMAXPROCS less one. Otherwise, and by default, it uses Go's poller.
 	Thread bool
+	// Spin is how long such a connection asks again whether something has come before it blocks, at most; it does so less where that lately was in vain. 0 means
+	// not at all.
+	Spin time.Duration
 	// IdleTimeout closes a server's connection on which no message was completed for that long (or up to half as long again)
 	// while no call is in flight. 0 means never.
 	IdleTimeout time.Duration

@@ -76,7 +76,7 @@ func (s *Server) Serve(l net.Listener) error {
 
 // start serves one connection, or refuses it.
 func (s *Server) start(conn net.Conn) {
-	sock, err := newTCPSocket(conn, s.cfg.Thread)
+	sock, err := newTCPSocket(conn, &s.cfg)
 	if err != nil {
 		_ = conn.Close()
 		s.refused(conn, err)

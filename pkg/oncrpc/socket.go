@@ -60,8 +60,8 @@ type vector struct {
 	errno unix.Errno
 }
 
-// newTCPSocket takes conn over. thread: it is to block a thread, if one is left.
-func newTCPSocket(conn net.Conn, thread bool) (*tcpSocket, error) {
+// newTCPSocket takes conn over. cfg.Thread: it is to block a thread, if one is left.
+func newTCPSocket(conn net.Conn, cfg *Config) (*tcpSocket, error) {
 	stream, ok := conn.(streamConn)
 	if !ok {
 		return nil, fmt.Errorf("oncrpc: connection is a %T, must be a *net.TCPConn or *net.UnixConn", conn)
@@ -71,8 +71,8 @@ func newTCPSocket(conn net.Conn, thread bool) (*tcpSocket, error) {
 		return nil, err
 	}
 	s := &tcpSocket{conn: stream, raw: raw}
-	if thread {
-		if c := blocking.Take(raw, 0); c != nil {
+	if cfg.Thread {
+		if c := blocking.Take(raw, 0, cfg.Spin); c != nil {
 			_ = stream.Close() // its descriptor only
 			s.conn, s.raw = c, c
 		}

@@ -82,7 +82,7 @@ exports:
   listeners:
   - network: rdma
     address: ":20049"
-    options: {crc: false, maxFPDU: 32Ki}
+    options: {crc: false, maxFPDU: 32Ki, spin: 200us}
     rpcbind: true
   - network: tcp
     address: "[::1]:0"
@@ -107,7 +107,7 @@ exports:
 		Exports: []Export{{
 			Name: "a.b-1",
 			Listeners: []Listener{
-				{Network: RDMA, Provider: IWARP, Address: ":20049", Options: &ListenerOptions{MaxFPDU: 32 << 10}, RPCBind: true},
+				{Network: RDMA, Provider: IWARP, Address: ":20049", Options: &ListenerOptions{MaxFPDU: 32 << 10, Spin: Duration(200 * time.Microsecond)}, RPCBind: true},
 				{Network: TCP, Address: "[::1]:0"},
 				{Network: RDMA, Provider: Verbs, Device: "mlx5_4", Address: "10.0.0.1:2050"},
 			},
@@ -175,6 +175,8 @@ line 9: exports[0].backend: want one of volume: {path: DIRECTORY}, nfs: {server:
 		{"provider: iwarp", "device: mlx5_4", `line 7: exports[0].listeners[0].device: "mlx5_4": is for provider verbs alone: leave it out`, false},
 		{"provider: iwarp", "provider: iwarp, options: {crc: yes please}", `line 7: exports[0].listeners[0].options.crc: "yes please": want true or false`, false},
 		{"provider: iwarp", "provider: iwarp, options: {maxFPDU: 64Ki}", `line 7: exports[0].listeners[0].options.maxFPDU: 64Ki: want 256 to 65535`, false},
+		{"provider: iwarp", "provider: iwarp, options: {spin: 2ms}", `line 7: exports[0].listeners[0].options.spin: 2ms: want 0s to 1ms`, false},
+		{"provider: iwarp", "provider: iwarp, options: {spin: -1ms}", `line 7: exports[0].listeners[0].options.spin: -1ms: want 0s to 1ms`, false},
 		{"127.0.0.1:2049", "127.0.0.1", `line 8: exports[0].listeners[1].address: "127.0.0.1": want "IP:port", such as "127.0.0.1:2049" or "[::1]:2049"`, false},
 		{"127.0.0.1:2049", "127.0.0.1:70000", `line 8: exports[0].listeners[1].address: "127.0.0.1:70000": the port "70000" is not a number from 0 to 65535`, false},
 		{"127.0.0.1:2049", "filer:2049", `line 8: exports[0].listeners[1].address: "filer:2049": "filer" is not an IP address: want one of this host's, localhost, or nothing before the colon for all`, false},

@@ -127,6 +127,9 @@ type ListenerOptions struct {
 	CRC bool `json:"crc"`
 	// MaxFPDU bounds what is sent in one frame (FPDU), in bytes: 256 to 65535. 0, the default, means as much as fits a frame.
 	MaxFPDU Quantity `json:"maxFPDU"`
+	// Spin is how long a connection that is in use asks for its client's next message before it sleeps: up to 1ms. It takes up to a processor
+	// for each such connection, of which there are fewer than processors, and spares the wake-ups. 0s, the default, means not at all.
+	Spin Duration `json:"spin,omitempty"`
 }
 
 // Backend is where an export's files are. Exactly one field is set.

@@ -110,8 +110,17 @@ func (l *Listener) validate(r report) {
 		}
 		return
 	}
-	if o := l.Options; o != nil && o.MaxFPDU != 0 {
-		between(r.at("options").at("maxFPDU"), o.MaxFPDU, 256, 64<<10-1)
+	if o := l.Options; o != nil {
+		o.validate(r.at("options"))
+	}
+}
+
+func (o *ListenerOptions) validate(r report) {
+	if o.MaxFPDU != 0 {
+		between(r.at("maxFPDU"), o.MaxFPDU, 256, 64<<10-1)
+	}
+	if d := time.Duration(o.Spin); d < 0 || d > time.Millisecond {
+		r.at("spin").refuse(o.Spin, "want 0s to 1ms")
 	}
 }
 

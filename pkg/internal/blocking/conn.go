@@ -27,6 +27,7 @@ type Conn struct {
 	fd, event int // event is an eventfd, to interrupt a read
 	// busy: the peer sent something within recvTime. The read that blocks needs no other call then, but cannot be interrupted.
 	busy                  bool
+	spin                  spinner
 	readUntil, writeUntil atomic.Int64 // deadlines, as time since epoch; 0: none
 	kicked                atomic.Bool  // event is written to, or will be at once
 
@@ -42,8 +43,9 @@ const recvTime = 2 * time.Millisecond
 var epoch = time.Now()
 
 // Take makes a Conn of the connection of raw, which its owner then closes: it is the Conn's. limit is how many of them this process may have at once; 0 stands
-// for one less than GOMAXPROCS. If there are as many, or anything fails, Take returns nil and raw remains good.
-func Take(raw syscall.RawConn, limit int) *Conn {
+// for one less than GOMAXPROCS. spin is how long a read of a busy connection asks again before it blocks, where that lately was worth it; 0 stands for not at all.
+// If there are as many, or anything fails, Take returns nil and raw remains good.
+func Take(raw syscall.RawConn, limit int, spin time.Duration) *Conn {
 	if limit == 0 {
 		limit = runtime.GOMAXPROCS(0) - 1
 	}
@@ -51,7 +53,7 @@ func Take(raw syscall.RawConn, limit int) *Conn {
 		threads.Add(-1)
 		return nil
 	}
-	c := &Conn{fd: -1, event: -1}
+	c := &Conn{fd: -1, event: -1, spin: spinner{most: spin}}
 	_ = raw.Control(func(fd uintptr) {
 		var err error
 		if c.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -121,6 +123,9 @@ func (c *Conn) Read(try func(fd uintptr) bool) error {
 			} else if !ready {
 				continue
 			}
+		}
+		if c.busy && c.spin.most > 0 {
+			c.spin.await(c.fd, c.event)
 		}
 		if c.busy = try(uintptr(c.fd)); c.busy {
 			return nil

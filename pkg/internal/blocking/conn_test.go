@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pair returns both ends of a TCP connection, one of them taken.
-func pair(t *testing.T) (*Conn, *net.TCPConn) {
+func pair(t *testing.T, spin time.Duration) (*Conn, *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,7 +35,7 @@ func pair(t *testing.T) (*Conn, *net.TCPConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Take(raw, 1000)
+	c := Take(raw, 1000, spin)
 	if c == nil {
 		t.Fatal("the connection was not taken")
 	}
@@ -88,7 +88,12 @@ func write(c *Conn, b []byte) (err error) {
 }
 
 func TestReadsAndWrites(t *testing.T) {
-	c, peer := pair(t)
+	t.Run("blocks", func(t *testing.T) { readsAndWrites(t, 0) })
+	t.Run("spins", func(t *testing.T) { readsAndWrites(t, time.Millisecond) })
+}
+
+func readsAndWrites(t *testing.T, spin time.Duration) {
+	c, peer := pair(t, spin)
 	go func() { _, _ = io.Copy(peer, peer); _ = peer.CloseWrite() }()
 	for range 100 { // with and without a busy connection
 		if err := write(c, []byte("to and fro")); err != nil {
@@ -120,10 +125,14 @@ func TestEndsOfReads(t *testing.T) {
 		"peer":  {func(_ *Conn, peer *net.TCPConn) { _ = peer.Close() }, io.EOF},
 		"close": {func(c *Conn, _ *net.TCPConn) { _ = c.Close() }, net.ErrClosed},
 	} {
-		for _, busy := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				conn, peer := pair(t)
-				if busy {
+		for _, how := range []string{"first", "busy", "spinning"} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				spin := time.Duration(0)
+				if how == "spinning" {
+					spin = time.Minute
+				}
+				conn, peer := pair(t, spin)
+				if how != "first" {
 					_, _ = peer.Write([]byte("hello"))
 					if _, err := read(conn); err != nil {
 						t.Fatal(err)
@@ -147,7 +156,7 @@ func TestEndsOfReads(t *testing.T) {
 
 // TestDeadlineIsTakenBack: a connection goes on after a deadline, and one that is over for each read ends each.
 func TestDeadlineIsTakenBack(t *testing.T) {
-	c, peer := pair(t)
+	c, peer := pair(t, 0)
 	for range 2 {
 		_ = c.SetReadDeadline(time.Unix(1, 0))
 		for range 2 {
@@ -165,7 +174,7 @@ func TestDeadlineIsTakenBack(t *testing.T) {
 
 // TestLateKick: what was written to interrupt a read that had seen its deadline already does not keep the next one awake.
 func TestLateKick(t *testing.T) {
-	c, _ := pair(t)
+	c, _ := pair(t, 0)
 	_, _ = unix.Write(c.event, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	until := deadline(time.Now().Add(50 * time.Millisecond))
 	waits := 0
@@ -185,7 +194,7 @@ func TestLateKick(t *testing.T) {
 
 // TestEndsOfWrites: a write that finds the socket full ends at the deadline, or with the connection.
 func TestEndsOfWrites(t *testing.T) {
-	c, _ := pair(t)
+	c, _ := pair(t, 0)
 	_ = c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 	if err := write(c, make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%v, must be the deadline", err)
@@ -201,22 +210,22 @@ func TestEndsOfWrites(t *testing.T) {
 
 // TestLimit: no more are taken than allowed, and a place is free again when its connection is closed and not in use.
 func TestLimit(t *testing.T) {
-	first, peer := pair(t)
+	first, peer := pair(t, 0)
 	raw, err := peer.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if Take(raw, 1) != nil {
+	if Take(raw, 1, 0) != nil {
 		t.Fatal("a second connection was taken, one is allowed")
 	}
 	_ = peer.SetReadDeadline(time.Time{}) // it remains good
 	_ = first.Control(func(uintptr) {
 		_ = first.Close()
-		if Take(raw, 1) != nil {
+		if Take(raw, 1, 0) != nil {
 			t.Error("the place of a connection that is in use was free")
 		}
 	})
-	second := Take(raw, 1)
+	second := Take(raw, 1, 0)
 	if second == nil {
 		t.Fatal("the place of a closed connection is not free")
 	}

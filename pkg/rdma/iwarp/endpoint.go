@@ -80,12 +80,14 @@ type endpoint struct {
 
 	h       rdma.Handler
 	threads int           // Config.Threads
+	spin    time.Duration // Config.Spin
 	posted  atomic.Uint32 // work requests, to be compared within a batch
 }
 
 func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*endpoint, error) {
 	e := &endpoint{local: conn.LocalAddr(), remote: conn.RemoteAddr(), settled: s, domain: o.Domain.(*domain), stags: newSTagTable(cfg.MaxRegions),
-		gathering: true, quiet: s.responder, sendFree: o.SendQueue, rqFree: o.ReceiveQueue, threads: cfg.Threads}
+		gathering: true, quiet: s.responder, sendFree: o.SendQueue, rqFree: o.ReceiveQueue, threads: cfg.Threads,
+		spin: cfg.Spin}
 	sock, err := newSocket(e, conn)
 	if err != nil {
 		return nil, fmt.Errorf("iwarp: %w", err)
@@ -320,7 +322,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	}
 	e.served = true
 	e.h = h
-	e.sock.block(e.threads) // nothing is sent before Serve
+	e.sock.block(e.threads, e.spin) // nothing is sent before Serve
 	e.mu.Unlock()
 
 	err := e.loop()

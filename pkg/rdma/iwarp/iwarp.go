@@ -78,6 +78,9 @@ type Config struct {
 	// Threads is how many connections of the process, of whatever kind, may block a thread each while they wait, which takes a third and more off the time of
 	// a lone message; further ones of this provider use Go's poller. 0 means one less than GOMAXPROCS, negative means none.
 	Threads int
+	// Spin is how long such a connection asks again whether something has come before it blocks, at most; it does so less where that lately was in vain.
+	// 0, the default, means not at all. While calls come in quick succession that takes a processor, at the peer best too, and spares it the wake-ups.
+	Spin time.Duration
 	// Logger hears of peers that fail in the start-up (nil means no one).
 	Logger *slog.Logger
 }
@@ -124,7 +127,7 @@ func New(cfg Config) (rdma.Provider, error) {
 	if cfg.MaxRegions == 0 {
 		cfg.MaxRegions = 1 << 16
 	}
-	if cfg.RequestTimeout < 0 || cfg.ReplyTimeout < 0 || cfg.MaxPending < 0 || cfg.MaxRegions < 0 {
+	if cfg.RequestTimeout < 0 || cfg.ReplyTimeout < 0 || cfg.Spin < 0 || cfg.MaxPending < 0 || cfg.MaxRegions < 0 {
 		return nil, fmt.Errorf("iwarp: negative limit in %+v", cfg)
 	}
 	if cfg.Logger == nil {

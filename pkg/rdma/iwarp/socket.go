@@ -13,8 +13,9 @@ import (
 
 // socket is an endpoint's TCP connection. Reading is for the receive loop alone, writing for the holder of the flush token.
 type socket interface {
-	// block lets reads block a thread, if fewer connections of the process do so than Config.Threads. Nobody may use the socket meanwhile.
-	block(threads int)
+	// block lets reads block a thread, if fewer connections of the process do so than Config.Threads, and spin before. Nobody may use the
+	// socket meanwhile.
+	block(threads int, spin time.Duration)
 	// read waits until something comes and fills rx.into. It sets rx.n, 0 at the end of the stream, and adds to rx.calls.
 	// It returns errInterrupted after interrupt and at the deadline.
 	read(rx *receiver) error
@@ -81,8 +82,8 @@ func newSocket(e *endpoint, conn *net.TCPConn) (*tcpSocket, error) {
 	return s, nil
 }
 
-func (s *tcpSocket) block(threads int) {
-	if c := blocking.Take(s.raw, threads); c != nil {
+func (s *tcpSocket) block(threads int, spin time.Duration) {
+	if c := blocking.Take(s.raw, threads, spin); c != nil {
 		_ = s.conn.Close() // its descriptor only
 		s.conn, s.raw, s.blocks = c, c, true
 	}

@@ -31,7 +31,7 @@ func (o *offline) Completed(batch []rdma.Completion) { o.done = append(o.done, b
 func (o *offline) Sent(ids []uint64)                 { o.sentID = append(o.sentID, ids...) }
 
 // It is its own socket.
-func (o *offline) block(int)                   {}
+func (o *offline) block(int, time.Duration)    {}
 func (o *offline) deadline(time.Time)          {}
 func (o *offline) interrupt()                  {}
 func (o *offline) closeWrite()                 {}
