@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 
@@ -194,6 +195,73 @@ func TestOneRoot(t *testing.T) {
 	b.mu.Unlock()
 	if got, want := <-waiting, f.seal.Append(nil, b.root, seal.Max3); !bytes.Equal(got, want) {
 		t.Errorf("MNT: handle %x, must be %x", got, want)
+	}
+}
+
+// TestRootStays: a root that was known stays so while the backend, which was away, does not tell it again; LOOKUPP is guarded against it as before.
+func TestRootStays(t *testing.T) {
+	b := newFake(t)
+	b.root3 = []byte("the root's handle in version 3")
+	s := serve(t, "127.0.9.1:0", pool(t), b)
+	t.Cleanup(func() { b.drop(); s.stop() })
+	f := newFront(t, "tcp", s.address, func(c *proxy.Config) { c.Minor[1] = true })
+	c := f.dial(t, "tcp", nil)
+	root := mnt(t, c, "/")
+	session, err := nfs4test.NewSession(t.Context(), c, 1, "owner", 1, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := f.seal.Append(nil, []byte("a directory"), seal.Max4)
+	up := func() {
+		t.Helper()
+		b.holding(compounds)
+		done := make(chan error)
+		go func() {
+			_, err := session.Next(t.Context(), 0, op(layout.OpPutFH, dir), op(layout.OpLookupP))
+			done <- err
+		}()
+		call := <-b.held
+		var w layout.Walker
+		if err := w.Args(layout.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, call.Args()); err != nil {
+			t.Error(err)
+		}
+		var got []uint32
+		for i := range w.Ops {
+			got = append(got, w.Ops[i].Code)
+		}
+		b.holding(nil)
+		b.answer(call)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if want := []uint32{layout.OpSequence, layout.OpPutFH, layout.OpNVerify, layout.OpNVerify, layout.OpLookupP}; !slices.Equal(got, want) {
+			t.Fatalf("the backend gets the operations %d, must get %d", got, want)
+		}
+	}
+	up()
+	s.kill()
+	b.mu.Lock()
+	b.shut = true
+	b.mu.Unlock()
+	if status, _, _ := call3Async(t, c, root, func() { *s = *serve(t, s.address, s.pool, b) }); status != nfs3.OK {
+		t.Errorf("GETATTR: %v", status)
+	}
+	refused := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.refused
+	}
+	for tries := 0; refused() < 2; tries++ { // with the second, what was found beside the first is known
+		if tries == 100_000 {
+			t.Fatal("the root was not looked for again")
+		}
+		if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(root)); status != nfs3.OK || err != nil {
+			t.Fatalf("GETATTR: %v, %v", status, err)
+		}
+	}
+	up()
+	if got := mnt(t, c, "/"); !bytes.Equal(got, root) {
+		t.Errorf("MNT: handle %x, must be %x as before", got, root)
 	}
 }
 

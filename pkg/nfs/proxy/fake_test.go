@@ -37,11 +37,13 @@ type fake struct {
 	t    testing.TB
 	held chan *oncrpc.Call
 
-	mu   sync.Mutex
-	root []byte                  // of both versions
-	shut bool                    // nothing may be mounted
-	hold func(*oncrpc.Call) bool // which calls go to held instead of being answered
-	xids map[uint32]int          // of WRITEs, and how often each came
+	mu      sync.Mutex
+	root    []byte                  // of both versions
+	root3   []byte                  // that of version 3, if it has one of its own
+	shut    bool                    // nothing may be mounted
+	refused int                     // MNTs, as nothing may be mounted
+	hold    func(*oncrpc.Call) bool // which calls go to held instead of being answered
+	xids    map[uint32]int          // of WRITEs, and how often each came
 }
 
 const (
@@ -90,17 +92,24 @@ func (f *fake) ServeRPC(c *oncrpc.Call) {
 
 // answer answers a call, which may have been held.
 func (f *fake) answer(c *oncrpc.Call) {
+	mounts := c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt
 	f.mu.Lock()
-	root, shut := f.root, f.shut
+	root, root3, shut := f.root, f.root3, f.shut
+	if mounts && shut {
+		f.refused++
+	}
 	f.mu.Unlock()
+	if root3 == nil {
+		root3 = root
+	}
 	dir := fields(2, 0o755, 2, 0, 0, uint64(4096), uint64(4096), 0, 0, uint64(1), uint64(rootID), 0, 0, 0, 0, 0, 0)
 	var results raw
 	switch {
 	case c.Procedure == 0:
-	case c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt && shut:
+	case mounts && shut:
 		results = fields(int(nfs3.ErrAcces))
-	case c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt:
-		results = fields(0, root, 1, oncrpc.AuthSys)
+	case mounts:
+		results = fields(0, root3, 1, oncrpc.AuthSys)
 	case c.Program == nfs3.Program && c.Version == 3:
 		switch c.Procedure {
 		case nfs3.ProcGetAttr:

@@ -71,6 +71,9 @@ func (r *finder) run() {
 		r.mu.Unlock()
 		var retry <-chan time.Time
 		if roots != nil {
+			if before := r.s.export.Roots.Load(); before != nil {
+				keep(roots, before)
+			}
 			r.s.export.Roots.Store(roots)
 			r.release()
 		}
@@ -89,6 +92,17 @@ func (r *finder) run() {
 		case <-retry:
 		case <-r.ctx.Done():
 		}
+	}
+}
+
+// keep takes over from before what was not found this time. A root that was known is guarded until another takes its place, and a call that is sent again
+// has to be rewritten as it was: also while the backend does not tell the root, and when it no longer has the version.
+func keep(roots, before *rewrite.Roots) {
+	if roots.V3 == nil {
+		roots.V3, roots.FileID3 = before.V3, before.FileID3
+	}
+	if roots.V4 == nil {
+		roots.V4, roots.FileID4 = before.V4, before.FileID4
 	}
 }
 

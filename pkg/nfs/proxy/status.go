@@ -33,11 +33,11 @@ func (s *Server) Status() Status {
 		Status: s.up.Status(), Unreadable: s.stats.unreadable.Load(), Delayed: s.stats.delayed.Load(), Callbacks: s.stats.callbacks.Load(),
 	}
 	if r := s.export.Roots.Load(); r != nil {
-		if s.cfg.V3 && r.V3 != nil {
+		if s.cfg.V3 && r.V3 != nil && !r.No3 {
 			st.Versions = append(st.Versions, "3")
 		}
 		for minor, offered := range s.cfg.Minor {
-			if offered && r.V4 != nil && !r.NoMinor[minor] {
+			if offered && r.V4 != nil && !r.No4 && !r.NoMinor[minor] {
 				st.Versions = append(st.Versions, fmt.Sprintf("4.%d", minor))
 			}
 		}

@@ -27,7 +27,7 @@ type Export struct {
 }
 
 // Roots are the backend's own handles of the export's root, unsealed, and what its attributes say. A version that the
-// backend does not serve, or that was not asked for, has no handle.
+// backend has never served, or that was not asked for, has no handle.
 type Roots struct {
 	V3, V4           []byte
 	FileID3, FileID4 uint64

@@ -104,11 +104,11 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 		return c.garbage(in)
 	}
 	roots := x.Roots.Load()
-	if roots == nil || len(roots.V4) == 0 {
-		if needsRoot(c.walker.Ops) {
-			return Answered, ErrNoRoot
-		}
+	if roots == nil {
 		roots = &noRoots
+	}
+	if x.lacksRoot(roots, c.walker.Ops) {
+		return Answered, ErrNoRoot
 	}
 	j := judge{x: x, who: who, roots: roots, minor: h.minor, in: in, spans: c.walker.Spans}
 	for i := range c.walker.Ops {
@@ -132,12 +132,21 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 // noRoots is for calls that have no business with the root.
 var noRoots Roots
 
-// needsRoot tells whether what becomes of a COMPOUND depends on the root: it has to be the same whenever it is sent.
-func needsRoot(ops []layout.Op) bool {
+// lacksRoot tells whether what becomes of a COMPOUND depends on a root that is not known: it has to be the same whenever it is sent. LOOKUPP is guarded
+// against the root of version 3 too.
+func (x *Export) lacksRoot(r *Roots, ops []layout.Op) bool {
+	no4 := len(r.V4) == 0
+	no3 := x.V3 && len(r.V3) == 0 && !r.No3
 	for i := range ops {
 		switch ops[i].Code {
-		case layout.OpPutFH, layout.OpPutRootFH, layout.OpPutPubFH, layout.OpLookupP:
-			return true
+		case layout.OpPutFH, layout.OpPutRootFH, layout.OpPutPubFH:
+			if no4 {
+				return true
+			}
+		case layout.OpLookupP:
+			if no4 || no3 {
+				return true
+			}
 		}
 	}
 	return false

@@ -87,6 +87,34 @@ func TestNoRootV4(t *testing.T) {
 	}
 }
 
+// TestNoSecondRoot: as long as it is not known whether version 3 has another root, LOOKUPP cannot be guarded against it, and waits.
+func TestNoSecondRoot(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	for _, ex := range []struct {
+		v3    bool
+		roots Roots
+		waits bool
+	}{
+		{true, Roots{V4: rootV4}, true},
+		{true, Roots{V3: rootV3, V4: rootV4}, false},
+		{true, Roots{V4: rootV4, No3: true}, false},
+		{false, Roots{V4: rootV4}, false},
+	} {
+		x.V3 = ex.v3
+		x.Roots.Store(&ex.roots)
+		for _, o := range []raw{lookupP, getFH} {
+			var c Call
+			var out oncrpc.Message
+			var plan oncrpc.Plan
+			_, err := c.Args(x, &Caller{}, arrived(t, compoundV4(2, sequence, putFH(x.sealed(someFH)), o)), &out, &plan)
+			if waits := errors.Is(err, ErrNoRoot); waits != (ex.waits && o[3] == layout.OpLookupP) {
+				t.Errorf("version 3 is offered: %v, roots %+v, operation %d: %v", ex.v3, &ex.roots, o[3], err)
+			}
+			out.Release()
+		}
+	}
+}
+
 // TestMismatch: a reply that is not one to what the backend got is not passed on.
 func TestMismatch(t *testing.T) {
 	x := exportV4(t, seal.Required)

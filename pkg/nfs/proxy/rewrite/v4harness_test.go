@@ -36,7 +36,7 @@ func exportV4(tb testing.TB, mode seal.Mode) *Export {
 		tb.Fatal(err)
 	}
 	x := &Export{UID: uid, Seal: s, V3: true, Minor: [3]bool{true, true, true}}
-	x.Roots.Store(&Roots{V4: rootV4, FileID4: 128})
+	x.Roots.Store(&Roots{V4: rootV4, FileID4: 128, No3: true})
 	return x
 }
 

@@ -190,7 +190,7 @@ func TestEscape(t *testing.T) {
 		return tree.nodes[h[6]]
 	}
 	export := tree.nodes[10]
-	x.Roots.Store(&Roots{V4: plain(export)})
+	x.Roots.Store(&Roots{V4: plain(export), No3: true})
 	inside := func(n *node) bool { return n.id >= 10 }
 	one := func(rt *rapid.T, ops []raw) {
 		call := compoundV4(2, slices.Concat([]raw{sequence}, ops)...)
