@@ -64,7 +64,8 @@ type Config struct {
 
 	// Pool is where all memory comes from. On the network "rdma" it is registered anew for each connection.
 	Pool *bufpool.Pool
-	// WaitLimit bounds the bytes of calls that wait for a backend that is away. 0 means 64 MiB.
+	// WaitLimit bounds the bytes of calls that wait for a backend that is away, and those of calls whose client has gone, which the backend has not
+	// answered. 0 means 64 MiB.
 	WaitLimit int64
 	// Logger gets what an administrator should know; nil discards it.
 	Logger *slog.Logger

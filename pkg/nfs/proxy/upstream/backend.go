@@ -29,6 +29,7 @@ type Config struct {
 
 	// WaitLimit bounds in bytes the calls that wait since there is no connection to the backend. It should be less than the bulk budget that these calls hold
 	// elsewhere, or none is left to notice. 0 means 64 MiB.
+	// It also bounds the calls whose client has gone, and which the backend has not answered: beyond that a connection is not kept, and they end with it.
 	WaitLimit int64
 	// SoftTimeout ends requests that permit it after that time without an answer, counted from Submit. 0 means never.
 	SoftTimeout time.Duration
@@ -116,6 +117,7 @@ type Backend struct {
 	running sync.WaitGroup
 	ports   ports
 	waiting atomic.Int64 // bytes of the calls of lines that have no connection
+	left    atomic.Int64 // bytes of the calls that a connection has in hand, and whose client has gone
 	counts  counts
 	health  health
 

@@ -265,7 +265,7 @@ func onBench(t *testing.T, cfg Config, f func(b *bench)) {
 			f(b)
 		}()
 		synctest.Wait()
-		if st := b.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.Connections != 0 || st.Ports != 0 || st.Links != 0 {
+		if st := b.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.LeftBytes != 0 || st.Connections != 0 || st.Ports != 0 || st.Links != 0 {
 			t.Errorf("after the end: %+v", st)
 		}
 		if err := b.pool.Close(); err != nil {

@@ -28,6 +28,7 @@ type Status struct {
 	Connections int   // of all links
 	Calls       int   // unanswered
 	WaitBytes   int64 // of the calls that wait for a connection
+	LeftBytes   int64 // of the calls whose client has gone, and which a connection has in hand
 	Ports       int   // source ports below 1024 in use
 
 	// Counts from the beginning.
@@ -43,7 +44,7 @@ type Status struct {
 func (b *Backend) Status() Status {
 	c := &b.counts
 	s := Status{
-		Connections: int(c.connected.Load()), WaitBytes: b.waiting.Load(), Ports: b.ports.inUse(),
+		Connections: int(c.connected.Load()), WaitBytes: b.waiting.Load(), LeftBytes: b.left.Load(), Ports: b.ports.inUse(),
 		Dials: c.dials.Load(), DialErrors: c.dialErrors.Load(), Resends: c.resends.Load(), SoftTimeouts: c.softTimeouts.Load(),
 		Superseded: c.superseded.Load(), Overloads: c.overloads.Load(), OtherPorts: c.otherPort.Load(),
 	}

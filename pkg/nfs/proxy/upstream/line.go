@@ -331,8 +331,19 @@ func (l *line) leave(lk *Link) {
 	}
 	l.owner.Store(nil)
 	gone := l.drain()
+	for r := l.queue.first; r != nil; r = r.next {
+		r.leave()
+		if r.carrier != nil {
+			r.carrier.leave()
+		}
+	}
 	l.mu.Unlock()
 	finishAll(gone, ErrClosed)
+	if l.b.left.Load() > l.b.cfg.WaitLimit {
+		l.b.cfg.Logger.Warn("backend: a connection is not kept for the client that left it: too much is unanswered", "client", l.address)
+		l.close()
+		return
+	}
 	l.b.park(l)
 }
 

@@ -50,7 +50,7 @@ func (lk *Link) open(r *Request) *line {
 
 // Close ends the link, when the client's connection is gone. If all its calls were of those that the backend knows again by XID and address, the
 // connection to the backend is kept for a while, together with the calls in flight, which hold their memory until they are answered or that time is over;
-// otherwise it is closed. Whatever else waits ends with ErrClosed.
+// otherwise, or if calls in flight of clients that have gone exceed WaitLimit, it is closed. Whatever else waits ends with ErrClosed.
 func (lk *Link) Close() {
 	lk.mu.Lock()
 	lk.closed = true

@@ -151,7 +151,7 @@ func TestModel(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			if st := w.Status(); st.Calls != 0 || st.WaitBytes != 0 || w.open != 0 {
+			if st := w.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.LeftBytes != 0 || w.open != 0 {
 				w.fault("%d calls are left: %+v", w.open, st)
 			}
 			for i := 0; w.conn(i) != nil; i++ {
@@ -161,7 +161,7 @@ func TestModel(t *testing.T) {
 			}
 			w.Close()
 			synctest.Wait()
-			if st := w.Status(); st.WaitBytes != 0 || st.Ports != 0 || st.Links != 0 || st.Connections != 0 {
+			if st := w.Status(); st.WaitBytes != 0 || st.LeftBytes != 0 || st.Ports != 0 || st.Links != 0 || st.Connections != 0 {
 				w.fault("after the end: %+v", st)
 			}
 			if err := w.pool.Close(); err != nil {

@@ -81,6 +81,49 @@ func TestParkBroken(t *testing.T) {
 	})
 }
 
+// TestParkBound: a client that comes again and again, and leaves calls unanswered each time, finds its connection kept until they are too many. Then they end.
+func TestParkBound(t *testing.T) {
+	const turns, calls, limit = 50, 20, 100 << 10
+	for _, tt := range []struct {
+		name string
+		xid  func(turn, i int) uint32
+		arg  func(turn int) uint32
+	}{
+		{"other calls", func(turn, i int) uint32 { return uint32(turn*calls + i) }, func(int) uint32 { return 0 }},
+		{"the same calls again", func(turn, i int) uint32 { return uint32(turn/2*calls + i) }, func(int) uint32 { return 0 }},
+		{"others with the same XIDs", func(turn, i int) uint32 { return uint32(turn/2*calls + i) }, func(turn int) uint32 { return uint32(turn) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onBench(t, Config{WaitLimit: limit}, func(b *bench) {
+				ended := 0
+				for turn := range turns {
+					lk := b.Open(client(uint16(turn)), nil)
+					for i := range calls {
+						b.call(lk, tt.xid(turn, i), tt.arg(turn), nil)
+					}
+					ended += len(b.results())
+					lk.Close()
+					ended += len(b.results())
+					if st := b.Status(); st.LeftBytes > limit || int64((turn+1)*calls-ended)*callCost > limit {
+						t.Fatalf("after turn %d: %d calls have not ended: %+v", turn, (turn+1)*calls-ended, st)
+					}
+				}
+				b.dialer.mu.Lock()
+				dialled := len(b.dialer.conns)
+				b.dialer.mu.Unlock()
+				if dialled < 2 || dialled > turns/2 {
+					t.Errorf("%d connections in %d turns: some of them must have been kept, and some not", dialled, turns)
+				}
+
+				pass(time.Minute)
+				if st := b.Status(); st.LeftBytes != 0 {
+					t.Errorf("after a minute: %+v", st)
+				}
+			})
+		})
+	}
+}
+
 // TestParkWhich: which connections are parked, and who gets them.
 func TestParkWhich(t *testing.T) {
 	harmless := func(r *Request) { r.Replay = ReplayHarmless }

@@ -70,9 +70,10 @@ type requestState struct {
 	prev, next *Request // in order of submission
 	chain      *Request // in the table
 	via        *session // the connection that has it, or its carrier; nil: it waits to be sent
-	size       int64    // what it counts for while it waits
+	size       int64    // what it counts for while it waits, or is left
 	began      time.Time
 	wasSent    bool
+	left       bool // its client has gone, and it counts for that until it is finished
 
 	// A request that repeats one which a connection has in hand takes its place in the line. The former carries on, for the newcomer.
 	heir, carrier *Request
@@ -95,10 +96,21 @@ func (r *Request) Reset() {
 	r.Replay, r.Soft, r.Finished = 0, 0, nil
 }
 
+// leave counts r, which a connection has in hand, as left by its client. The line is locked.
+func (r *Request) leave() {
+	if !r.left {
+		r.left = true
+		r.line.b.left.Add(r.size)
+	}
+}
+
 // finish hands r back. No lock is held.
 func (r *Request) finish(err error) {
 	if r.Err = err; err != nil {
 		r.Reply.Release()
+	}
+	if r.left {
+		r.line.b.left.Add(-r.size)
 	}
 	answered := r.answered
 	r.requestState = requestState{answered: answered}
