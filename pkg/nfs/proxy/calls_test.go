@@ -246,12 +246,22 @@ func TestRootStays(t *testing.T) {
 	if status, _, _ := call3Async(t, c, root, func() { *s = *serve(t, s.address, s.pool, b) }); status != nfs3.OK {
 		t.Errorf("GETATTR: %v", status)
 	}
+	untilRefused(t, b, c, root)
+	up()
+	if got := mnt(t, c, "/"); !bytes.Equal(got, root) {
+		t.Errorf("MNT: handle %x, must be %x as before", got, root)
+	}
+}
+
+// untilRefused calls GETATTR until two MNTs of the proxy were refused: with the second, what was found beside the first is known.
+func untilRefused(t *testing.T, b *fake, c *nfs4test.Caller, root []byte) {
+	t.Helper()
 	refused := func() int {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.refused
 	}
-	for tries := 0; refused() < 2; tries++ { // with the second, what was found beside the first is known
+	for tries := 0; refused() < 2; tries++ {
 		if tries == 100_000 {
 			t.Fatal("the root was not looked for again")
 		}
@@ -259,9 +269,62 @@ func TestRootStays(t *testing.T) {
 			t.Fatalf("GETATTR: %v, %v", status, err)
 		}
 	}
-	up()
-	if got := mnt(t, c, "/"); !bytes.Equal(got, root) {
-		t.Errorf("MNT: handle %x, must be %x as before", got, root)
+}
+
+// TestMountAway: while MOUNT is away, version 3 is served on, and MOUNT is asked again until it is there.
+func TestMountAway(t *testing.T) {
+	b, s, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })
+	c := f.dial(t, "tcp", nil)
+	root := mnt(t, c, "/")
+	away := func(noMount bool) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.noMount = noMount
+	}
+	if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(root)); status != nfs3.OK || err != nil { // so there is a connection to be lost
+		t.Fatalf("GETATTR: %v, %v", status, err)
+	}
+	s.kill()
+	away(true)
+	if status, _, _ := call3Async(t, c, root, func() { *s = *serve(t, s.address, s.pool, b) }); status != nfs3.OK {
+		t.Errorf("GETATTR: %v", status)
+	}
+	untilRefused(t, b, c, root)
+	if st := f.Status(); st.RootError == "" || !slices.Equal(st.Versions, []string{"3", "4.1"}) {
+		t.Errorf("status: %+v", st)
+	}
+	away(false)
+	for tries := 0; f.Status().RootError != ""; tries++ {
+		if tries == 100_000 {
+			t.Fatal("MOUNT was not asked again")
+		}
+		if got := mnt(t, c, "/"); !bytes.Equal(got, root) {
+			t.Fatalf("MNT: handle %x, must be %x", got, root)
+		}
+	}
+}
+
+// TestNoVersion3: a backend that says that it has no version 3 is asked for no root of it, though it may have MOUNT.
+func TestNoVersion3(t *testing.T) {
+	b := newFake(t)
+	b.no3, b.shut = true, true
+	s := serve(t, "127.0.9.1:0", pool(t), b)
+	t.Cleanup(s.stop)
+	f := newFront(t, "tcp", s.address, func(c *proxy.Config) { c.Minor[1] = true })
+	c := f.dial(t, "tcp", nil)
+	session, err := nfs4test.NewSession(t.Context(), c, 1, "owner", 1, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Next(t.Context(), 0, op(layout.OpPutRootFH), op(layout.OpLookup, "a"), op(layout.OpLookupP)); err != nil {
+		t.Fatal(err)
+	}
+	var refused *oncrpc.StatusError
+	if _, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(nil)); !errors.As(err, &refused) || refused.Status.Accept != oncrpc.ProgMismatch {
+		t.Errorf("GETATTR: %v, must be PROG_MISMATCH", err)
+	}
+	if st := f.Status(); st.RootError != "" || !slices.Equal(st.Versions, []string{"4.1"}) {
+		t.Errorf("status: %+v", st)
 	}
 }
 

@@ -41,7 +41,9 @@ type fake struct {
 	root    []byte                  // of both versions
 	root3   []byte                  // that of version 3, if it has one of its own
 	shut    bool                    // nothing may be mounted
-	refused int                     // MNTs, as nothing may be mounted
+	no3     bool                    // there is no version 3 of NFS
+	noMount bool                    // there is no MOUNT
+	refused int                     // MNTs, because of that
 	hold    func(*oncrpc.Call) bool // which calls go to held instead of being answered
 	xids    map[uint32]int          // of WRITEs, and how often each came
 }
@@ -94,8 +96,8 @@ func (f *fake) ServeRPC(c *oncrpc.Call) {
 func (f *fake) answer(c *oncrpc.Call) {
 	mounts := c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt
 	f.mu.Lock()
-	root, root3, shut := f.root, f.root3, f.shut
-	if mounts && shut {
+	root, root3, shut, noMount, no3 := f.root, f.root3, f.shut, f.noMount, f.no3
+	if mounts && (shut || noMount) {
 		f.refused++
 	}
 	f.mu.Unlock()
@@ -105,6 +107,12 @@ func (f *fake) answer(c *oncrpc.Call) {
 	dir := fields(2, 0o755, 2, 0, 0, uint64(4096), uint64(4096), 0, 0, uint64(1), uint64(rootID), 0, 0, 0, 0, 0, 0)
 	var results raw
 	switch {
+	case c.Program == nfs3.MountProgram && noMount:
+		c.ReplyAccept(oncrpc.ProgUnavail)
+		return
+	case c.Program == nfs3.Program && c.Version == 3 && no3:
+		c.ReplyMismatch(4, 4)
+		return
 	case c.Procedure == 0:
 	case mounts && shut:
 		results = fields(int(nfs3.ErrAcces))
@@ -127,7 +135,6 @@ func (f *fake) answer(c *oncrpc.Call) {
 		results = f.compound(c, root)
 	default:
 		c.ReplyAccept(oncrpc.ProgUnavail)
-		c.Respond()
 		return
 	}
 	e, err := c.BeginReply(oncrpc.MinReplyLen + len(results))

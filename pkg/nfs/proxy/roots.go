@@ -186,8 +186,12 @@ func (r *finder) find() (*rewrite.Roots, error) {
 	var roots rewrite.Roots
 	var errs []error
 	if r.s.cfg.V3 {
-		if err := r.find3(ctx, conn, &roots); err != nil {
-			roots.No3 = lacks(err)
+		// NFS itself is asked whether it has version 3: MOUNT may be away for a moment, and rpcbind too.
+		err := client.New(client.Config{Requester: conn, Pool: r.s.cfg.Pool}).Null(ctx)
+		if roots.No3 = lacks(err); !roots.No3 {
+			err = r.find3(ctx, conn, &roots)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("version 3: %w", err))
 		}
 	}
