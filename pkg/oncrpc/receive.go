@@ -81,10 +81,9 @@ func (l *link) handle() error {
 // admit decides on a record that wants memory of its own.
 func (l *link) admit() error {
 	switch xid, kind := l.in.head(); {
-	case kind == MsgReply && l.waits(xid):
+	case kind == MsgReply && l.expects(xid):
 		l.in.admit()
 	case kind == MsgReply:
-		l.stats.orphans.Add(1)
 		l.in.skip()
 	case kind != MsgCall:
 		return fmt.Errorf("%w: message type is %d, must be 0 or 1", ErrRecord, kind)

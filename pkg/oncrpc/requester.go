@@ -1,12 +1,21 @@
 package oncrpc
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 
 	"sluice.dev/sluice/pkg/xdr"
 )
+
+// ErrXIDInUse: a reply with the XID of this request may yet come, and would not be its own. The request was not sent.
+var ErrXIDInUse = errors.New("oncrpc: a reply with this XID is outstanding already")
+
+// maxOwed bounds the replies that a connection's peer owes to requests which were cancelled.
+const maxOwed = 4096
+
+var errOwed = fmt.Errorf("oncrpc: the peer owes replies to more than %d requests that were cancelled", maxOwed)
 
 // requester is the part of a link that makes calls.
 type requester struct {
@@ -18,7 +27,8 @@ type requester struct {
 
 	rmu     sync.Mutex // guards what follows, and the requests' fields for the link
 	pending pending
-	gone    error // why no more requests are accepted
+	owed    map[uint32]struct{} // XIDs of requests that were cancelled and whose replies have not come
+	gone    error               // why no more requests are accepted
 	xid     uint32
 }
 
@@ -44,10 +54,16 @@ func (l *link) NextXID() uint32 {
 	l.rmu.Lock()
 	defer l.rmu.Unlock()
 	l.xid++
-	for l.pending.find(l.xid) != nil {
+	for l.taken(l.xid) {
 		l.xid++
 	}
 	return l.xid
+}
+
+// taken reports whether a reply with the XID may yet come. The requester is locked.
+func (q *requester) taken(xid uint32) bool {
+	_, owed := q.owed[xid]
+	return owed || q.pending.find(xid) != nil
 }
 
 // Submit implements [Requester].
@@ -55,8 +71,8 @@ func (l *link) Submit(r *Request) {
 	r.Err = nil
 	l.rmu.Lock()
 	err := l.gone
-	if err == nil && l.pending.find(r.XID) != nil {
-		err = fmt.Errorf("oncrpc: a request with XID %#x is outstanding already", r.XID)
+	if err == nil && l.taken(r.XID) {
+		err = fmt.Errorf("%w: %#x", ErrXIDInUse, r.XID)
 	}
 	if err != nil {
 		l.rmu.Unlock()
@@ -71,7 +87,7 @@ func (l *link) Submit(r *Request) {
 	l.out.send((*tcpRequest)(r), n)
 }
 
-// Cancel implements [Canceler].
+// Cancel implements [Canceler]. Unless the call has not been sent, the peer still owes its reply, which keeps the XID until it comes.
 func (l *link) Cancel(r *Request, cause error) {
 	l.rmu.Lock()
 	if !l.pending.remove(r) {
@@ -81,8 +97,19 @@ func (l *link) Cancel(r *Request, cause error) {
 	r.Err = cause
 	r.settled = true
 	writing := r.writing
+	withdrawn := writing && l.out.withdraw((*tcpRequest)(r))
+	if !withdrawn {
+		if l.owed == nil {
+			l.owed = map[uint32]struct{}{}
+		}
+		l.owed[r.XID] = struct{}{}
+	}
+	tooMany := len(l.owed) > maxOwed
 	l.rmu.Unlock()
-	if !writing || l.out.withdraw((*tcpRequest)(r)) {
+	if tooMany {
+		l.fail(errOwed)
+	}
+	if !writing || withdrawn {
 		r.Done(r)
 	}
 }
@@ -106,11 +133,21 @@ func (t *tcpRequest) sent(err error) {
 	}
 }
 
-// waits reports whether a request with the XID waits for its reply.
-func (q *requester) waits(xid uint32) bool {
+// expects reports whether a request waits for the reply with the XID, which has begun to come and is of no use otherwise.
+func (q *requester) expects(xid uint32) bool {
 	q.rmu.Lock()
 	defer q.rmu.Unlock()
-	return q.pending.find(xid) != nil
+	if q.pending.find(xid) != nil {
+		return true
+	}
+	q.orphan(xid)
+	return false
+}
+
+// orphan takes note of a reply that no request waits for. The requester is locked.
+func (q *requester) orphan(xid uint32) {
+	delete(q.owed, xid)
+	q.link.stats.orphans.Add(1)
 }
 
 func (q *requester) outstanding() int {
@@ -124,8 +161,8 @@ func (q *requester) reply(xid uint32, m *Message) {
 	q.rmu.Lock()
 	r := q.pending.find(xid)
 	if r == nil {
+		q.orphan(xid)
 		q.rmu.Unlock()
-		q.link.stats.orphans.Add(1)
 		return
 	}
 	q.pending.remove(r)

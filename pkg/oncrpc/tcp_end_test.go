@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
 )
 
 func TestTCPShutdown(t *testing.T) {
@@ -136,32 +138,108 @@ func TestTCPConnectionLost(t *testing.T) {
 	}
 }
 
-// TestTCPCancel: a cancelled request fails at once, and its late reply disturbs nobody.
+// TestTCPCancel: a cancelled request fails at once, and its late reply disturbs nobody: until it has come, its XID is not used again.
 func TestTCPCancel(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{})
-	ctx, cancel := context.WithCancelCause(context.Background())
-	why := errors.New("changed my mind")
-	r, _ := newCall(t, pool, procHold, 100)
-	go func() {
-		waitFor(t, func() bool { return len(s.service.held) == 1 })
-		cancel(why)
-	}()
-	if err := Do(ctx, c, r); !errors.Is(err, why) {
-		t.Errorf("failed with %v", err)
+	for i, size := range []int{10, 90_000} { // what is large is skipped without memory
+		ctx, cancel := context.WithCancelCause(context.Background())
+		why := errors.New("changed my mind")
+		r, _ := newCall(t, pool, procHold, 100)
+		go func() {
+			waitFor(t, func() bool { return len(s.service.held) == 1 })
+			cancel(why)
+		}()
+		if err := Do(ctx, c, r); !errors.Is(err, why) {
+			t.Errorf("failed with %v", err)
+		}
+		c.Cancel(r, io.EOF) // it is done: nothing happens
+		xid := r.XID
+		r.Free()
+		if err := doXID(t, c, pool, xid); !errors.Is(err, ErrXIDInUse) {
+			t.Errorf("another request with its XID: %v, want %v", err, ErrXIDInUse)
+		}
+		c.link.xid = xid - 1
+		if next := c.NextXID(); next != xid+1 {
+			t.Errorf("XID %#x after %#x, want %#x", next, xid-1, xid+1)
+		}
+		call := <-s.service.held
+		e, err := call.BeginReply(size + 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Opaque(make([]byte, size))
+		call.Respond()
+		echo(t, c, pool, fill(100, 1))
+		if n := c.Stats().Orphans; n != uint64(i+1) {
+			t.Errorf("%d orphans, want %d", n, i+1)
+		}
+		if err := doXID(t, c, pool, xid); err != nil {
+			t.Errorf("another request with its XID, after the late reply: %v", err)
+		}
 	}
-	c.Cancel(r, io.EOF) // it is done: nothing happens
-	r.Free()
-	call := <-s.service.held
-	e, err := call.BeginReply(100_000)
-	if err != nil {
+}
+
+// doXID calls procNull with the XID, and returns the request's error.
+func doXID(t *testing.T, c *Client, pool *bufpool.Pool, xid uint32) error {
+	t.Helper()
+	r, _ := newCall(t, pool, procNull, 100)
+	defer r.Free()
+	if err := r.Seal(); err != nil {
 		t.Fatal(err)
 	}
-	e.Opaque(make([]byte, 90_000)) // large: skipped without memory
-	call.Respond()
-	echo(t, c, pool, fill(100, 1))
-	if n := c.Stats().Orphans; n != 1 {
-		t.Errorf("%d orphans", n)
+	r.SetXID(xid)
+	done := make(chan struct{})
+	r.Done = func(*Request) { close(done) }
+	c.Submit(r)
+	<-done
+	return r.Err
+}
+
+// TestTCPWithdraw: the XID of a request that was cancelled before it was sent is free.
+func TestTCPWithdraw(t *testing.T) {
+	s := startServer(t, Config{})
+	c, pool := dial(t, s.addr, Config{})
+	c.Conn().Out.Hold()
+	r, _ := newCall(t, pool, procNull, 100)
+	if err := r.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	r.Done = func(*Request) {}
+	Submit(c, r)
+	c.Cancel(r, io.EOF)
+	c.Conn().Out.Release()
+	if !errors.Is(r.Err, io.EOF) {
+		t.Errorf("failed with %v", r.Err)
+	}
+	if err := doXID(t, c, pool, r.XID); err != nil {
+		t.Errorf("another request with its XID: %v", err)
+	}
+	r.Free()
+}
+
+// TestTCPOwed: a connection on which too many replies are owed to requests that were cancelled ends.
+func TestTCPOwed(t *testing.T) {
+	s := startServer(t, Config{})
+	c, pool := dial(t, s.addr, Config{})
+	for i := range maxOwed + 1 {
+		if err := c.Err(); err != nil {
+			t.Fatalf("after %d: %v", i, err)
+		}
+		r, _ := newCall(t, pool, procDrop, 100)
+		if err := r.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		r.Done = func(*Request) { close(done) }
+		Submit(c, r)
+		waitFor(t, func() bool { return c.Stats().RecordsOut == uint64(i+1) })
+		c.Cancel(r, io.EOF)
+		<-done
+		r.Free()
+	}
+	if err := c.Err(); !errors.Is(err, errOwed) {
+		t.Errorf("ended with %v, want %v", err, errOwed)
 	}
 }
 
@@ -183,8 +261,8 @@ func TestTCPSameXID(t *testing.T) {
 	refused := make(chan error, 1)
 	twin.Done = func(r *Request) { refused <- r.Err }
 	c.Submit(twin)
-	if err := <-refused; err == nil {
-		t.Error("two requests with one XID")
+	if err := <-refused; !errors.Is(err, ErrXIDInUse) {
+		t.Errorf("two requests with one XID: %v, want %v", err, ErrXIDInUse)
 	}
 	twin.Free()
 	_ = c.Close()

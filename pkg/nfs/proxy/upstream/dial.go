@@ -41,7 +41,8 @@ type Conn interface {
 	Port() int
 	// Local is the local address.
 	Local() netip.AddrPort
-	// Final tells, of the error of a request, that sending it again would not help. Any other error means that the connection is lost.
+	// Final tells, of the error of a request, that sending it again would not help. Any other error means that the connection is lost, or, if it is
+	// [oncrpc.ErrXIDInUse], has to be given up.
 	Final(err error) bool
 }
 

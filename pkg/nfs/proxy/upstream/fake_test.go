@@ -100,10 +100,13 @@ type fakeConn struct {
 	mu    sync.Mutex
 	err   error
 	calls []*oncrpc.Request // unanswered
+	owed  []uint32          // XIDs of calls that were cancelled and not answered
 	log   []uint32          // XIDs of all calls
 	twice bool              // two calls had one XID
 	gate  chan struct{}     // if set, each Submit waits for something to come by it
 	holds gatherer
+
+	onCancel func() // happens once, as a request is about to be cancelled
 }
 
 type gatherer struct{ held, most int }
@@ -118,10 +121,16 @@ func (c *fakeConn) Submit(r *oncrpc.Request) {
 		<-gate
 		c.mu.Lock()
 	}
-	c.log = append(c.log, r.XID)
 	if err := c.err; err != nil {
+		c.log = append(c.log, r.XID)
 		c.mu.Unlock()
 		r.Err = err
+		r.Done(r)
+		return
+	}
+	if slices.Contains(c.owed, r.XID) {
+		c.mu.Unlock()
+		r.Err = oncrpc.ErrXIDInUse
 		r.Done(r)
 		return
 	}
@@ -131,7 +140,7 @@ func (c *fakeConn) Submit(r *oncrpc.Request) {
 			c.twice = true
 		}
 	}
-	c.calls = append(c.calls, r)
+	c.calls, c.log = append(c.calls, r), append(c.log, r.XID)
 	c.mu.Unlock()
 	if c.prompt {
 		c.reply(r.XID)
@@ -168,12 +177,29 @@ func (c *fakeConn) reply(xid uint32) bool {
 	return true
 }
 
+// late answers a call that was cancelled, and reports whether there was one with the XID.
+func (c *fakeConn) late(xid uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.owed, xid)
+	if i >= 0 {
+		c.owed = slices.Delete(c.owed, i, i+1)
+	}
+	return i >= 0
+}
+
 func (c *fakeConn) Cancel(r *oncrpc.Request, cause error) {
 	c.mu.Lock()
+	if f := c.onCancel; f != nil {
+		c.onCancel = nil
+		c.mu.Unlock()
+		f()
+		c.mu.Lock()
+	}
 	found := false
 	for i, o := range c.calls {
 		if found = o == r; found {
-			c.calls = append(c.calls[:i], c.calls[i+1:]...)
+			c.calls, c.owed = append(c.calls[:i], c.calls[i+1:]...), append(c.owed, r.XID)
 			break
 		}
 	}

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -245,6 +246,8 @@ func (l *line) done(r *Request) {
 }
 
 // settle decides what becomes of r, which its connection has given back, and unlocks the line.
+//
+// A connection that still owes the reply to a former call with the same XID, which was given up, is given up too: a new one can bring no such reply.
 func (l *line) settle(r *Request) {
 	s, err := r.via, r.Err
 	who, former := r, r.heir // who waits for the answer
@@ -259,6 +262,7 @@ func (l *line) settle(r *Request) {
 	case r.cause == nil && !final:
 		l.lose(s)
 	}
+	owes := errors.Is(err, oncrpc.ErrXIDInUse)
 	var next *session
 	ends := true
 	switch {
@@ -287,6 +291,9 @@ func (l *line) settle(r *Request) {
 		l.send(next, who)
 	default:
 		l.mu.Unlock()
+	}
+	if owes {
+		_ = s.conn.Close()
 	}
 	if former != nil {
 		former.finish(ErrSuperseded)

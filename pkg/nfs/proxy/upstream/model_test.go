@@ -78,12 +78,17 @@ func (w *world) do(t *testing.T, s step) {
 	case 4, 5:
 		if c := w.conn(s.Arg); c != nil {
 			c.mu.Lock()
-			xid, n := uint32(0), len(c.calls)
-			if n > 0 {
-				xid = c.calls[s.XID%n].XID
+			var xids []uint32
+			for _, r := range c.calls {
+				xids = append(xids, r.XID)
 			}
+			xids = append(xids, c.owed...)
 			c.mu.Unlock()
-			c.reply(xid)
+			if n := len(xids); n > 0 {
+				if xid := xids[s.XID%n]; !c.late(xid) {
+					c.reply(xid)
+				}
+			}
 		}
 	case 6:
 		if c := w.conn(s.Arg); c != nil {

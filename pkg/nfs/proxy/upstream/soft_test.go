@@ -87,6 +87,9 @@ func TestSoftTimeoutOthers(t *testing.T) {
 		if c.reply(2) {
 			t.Error("the connection was not told to forget the call")
 		}
+		if !c.late(2) {
+			t.Error("no reply is owed")
+		}
 		b.call(lk, 2, 99, soft) // its XID is free
 		want = nil
 		for xid := uint32(0); xid < 30; xid++ {
@@ -102,6 +105,58 @@ func TestSoftTimeoutOthers(t *testing.T) {
 			t.Errorf("%d calls were left to answer, want 28", len(want))
 		}
 		b.want(want...)
+	})
+}
+
+// TestSoftTimeoutOwed: while a reply is owed to a call that was given up, another call with its XID goes out on a new connection only.
+func TestSoftTimeoutOwed(t *testing.T) {
+	const limit = 20 * time.Second
+	for _, arg := range []uint32{1, 2} {
+		onBench(t, Config{SoftTimeout: limit}, func(b *bench) {
+			lk := b.Open(client(1), nil)
+			b.call(lk, 7, 1, soft)
+			c := b.dialer.conn(t, 0)
+			pass(limit)
+			b.want(bad(7, 1, ErrSoftTimeout))
+			b.call(lk, 8, 8, nil)
+			b.call(lk, 7, arg, nil)
+			if got := c.sent(); !slices.Equal(got, []uint32{7, 8}) {
+				t.Errorf("sent %v", got)
+			}
+			if c.Err() == nil {
+				t.Error("the connection goes on")
+			}
+			pass(time.Second)
+			again := b.dialer.conn(t, 1)
+			if got := again.sent(); !slices.Equal(got, []uint32{8, 7}) || again.port != c.port {
+				t.Errorf("sent %v from port %d, at first it was %d", got, again.port, c.port)
+			}
+			again.reply(7)
+			again.reply(8)
+			b.want(ok(7, arg), ok(8, 8))
+		})
+	}
+}
+
+// TestSoftTimeoutOwedWaiting: so it is with a call that takes the place of one just while that is being given up.
+func TestSoftTimeoutOwedWaiting(t *testing.T) {
+	const limit = 20 * time.Second
+	onBench(t, Config{SoftTimeout: limit}, func(b *bench) {
+		lk := b.Open(client(1), nil)
+		b.call(lk, 7, 1, soft)
+		c := b.dialer.conn(t, 0)
+		pass(limit / 2)
+		c.mu.Lock()
+		c.onCancel = func() { b.call(lk, 7, 2, nil) }
+		c.mu.Unlock()
+		pass(limit)
+		b.want(bad(7, 1, ErrSuperseded))
+		if got := c.sent(); !slices.Equal(got, []uint32{7}) {
+			t.Errorf("sent %v", got)
+		}
+		again := b.dialer.conn(t, 1)
+		again.reply(7)
+		b.want(ok(7, 2))
 	})
 }
 

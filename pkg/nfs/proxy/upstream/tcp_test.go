@@ -377,6 +377,56 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// TestLateReply: the reply to a call that was given up is not taken for the reply to another one with its XID.
+func TestLateReply(t *testing.T) {
+	came := make(chan *oncrpc.Call, 2)
+	addr := startServer(t, handler(func(c *oncrpc.Call) {
+		if c.Procedure == 0 {
+			c.ReplyAccept(oncrpc.Success)
+			return
+		}
+		came <- c
+	}))
+	answer := func(c *oncrpc.Call) {
+		arg := c.Args().Uint32()
+		e, err := c.BeginReply(oncrpc.MinReplyLen + 4)
+		if err != nil {
+			t.Error(err)
+			c.Drop()
+			return
+		}
+		e.Uint32(arg)
+		c.Respond()
+	}
+	b, pool := newTCPBackend(t, addr, Config{SoftTimeout: 50 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond})
+	lk := b.Open(client(1), nil)
+	done := make(chan struct{})
+	submit := func(arg uint32, soft Soft) *Request {
+		r := newRequest(t, pool, 7, 1, arg)
+		r.Soft, r.Finished = soft, func(*Request) { done <- struct{}{} }
+		lk.Submit(r)
+		return r
+	}
+	r := submit(1, SoftAlways)
+	first := <-came
+	<-done
+	if !errors.Is(r.Err, ErrSoftTimeout) {
+		t.Errorf("the first call ends with %v, want %v", r.Err, ErrSoftTimeout)
+	}
+	r.Reset()
+	r = submit(2, SoftNever)
+	second := <-came
+	answer(first)
+	answer(second)
+	<-done
+	if d, err := r.Results(); err != nil {
+		t.Error(err)
+	} else if x := d.Uint32(); x != 2 {
+		t.Errorf("the second call got the reply to the one with %d", x)
+	}
+	r.Reset()
+}
+
 // do makes one call by the link, and waits for it.
 func do(t testing.TB, lk *Link, pool *bufpool.Pool, xid, procedure uint32) {
 	t.Helper()
