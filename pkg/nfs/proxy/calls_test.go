@@ -162,6 +162,38 @@ func TestBackendRestarts(t *testing.T) {
 	}
 }
 
+// TestBackendLosesGSS: a call with RPCSEC_GSS that was sent is not sent again: its client's connection is closed, and the client has to send it
+// with a new sequence number.
+func TestBackendLosesGSS(t *testing.T) {
+	b, s, f := start(t, func(c *proxy.Config) { c.GSS = true })
+	write := func(c *nfs4test.Caller, seq int) error {
+		c.Cred = oncrpc.Auth{Flavor: oncrpc.RPCSecGSS, Body: fields(1, 0, seq, 3, "context")} // krb5p
+		_, err := c.Call(t.Context(), nfs3.Program, 3, nfs3.ProcWrite, raw("sealed, nobody can read it. "))
+		return err
+	}
+	b.holding(writes)
+	c, lost := f.dial(t, "tcp", nil), make(chan error)
+	go func() { lost <- write(c, 1) }()
+	held := <-b.held
+	held.Drop()
+	s.kill()
+	b.drop()
+	*s = *serve(t, s.address, s.pool, b)
+	if err := <-lost; err == nil {
+		t.Error("a call was sent again with the same sequence number")
+	}
+	if err := write(f.dial(t, "tcp", nil), 2); err != nil {
+		t.Errorf("with a new sequence number: %v", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for xid, n := range b.xids {
+		if n != 1 {
+			t.Errorf("the backend got the call %#x %d times", xid, n)
+		}
+	}
+}
+
 // TestOneRoot: while the backend tells its root to version 4 and not to version 3, calls that need the latter wait for it.
 func TestOneRoot(t *testing.T) {
 	b := newFake(t)

@@ -67,6 +67,7 @@ func (f *flight) forward() {
 	if kind.Repeatable {
 		r.Soft = upstream.SoftAlways
 	}
+	r.Once = c.Cred.Flavor == oncrpc.RPCSecGSS
 	r.Finished = f.done
 	f.peer.link.Submit(r)
 }

@@ -275,6 +275,8 @@ func (l *line) settle(r *Request) {
 	case final && !who.differs:
 	case l.owner.Load() == nil:
 		err = ErrClosed
+	case who.Once && who.wasSent:
+		err = ErrLost
 	default:
 		ends, who.via, who.differs = false, nil, false
 		if l.resending {

@@ -121,6 +121,53 @@ func TestResend(t *testing.T) {
 	})
 }
 
+// TestOnce: a call that is good for one connection only ends with that. Until it has been sent it waits like any other.
+func TestOnce(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		d := b.dialer
+		lk := b.Open(client(1), nil)
+		once := func(r *Request) { r.Once = true }
+		b.call(lk, 1, 1, once)
+		b.call(lk, 2, 2, nil)
+		b.call(lk, 3, 3, once)
+		b.call(lk, 4, 4, once)
+		c := d.conn(t, 0)
+		b.call(lk, 3, 3, once)  // is the same
+		b.call(lk, 4, 40, once) // waits for the former
+		c.reply(1)
+		b.want(ok(1, 1))
+		d.setFail(func(int) error { return errRefused })
+		c.end(errBroken)
+		b.want(bad(3, 3, ErrSuperseded), bad(3, 3, ErrLost), bad(4, 4, ErrSuperseded))
+		b.call(lk, 5, 5, once)
+		d.setFail(nil)
+		pass(time.Second)
+		c = d.conn(t, 1)
+		if got := c.sent(); !slices.Equal(got, []uint32{2, 4, 5}) {
+			t.Errorf("sent %v", got)
+		}
+		for _, xid := range c.sent() {
+			c.reply(xid)
+		}
+		b.want(ok(2, 2), ok(4, 40), ok(5, 5))
+
+		// The backend knows the repetition by XID and address: its sender finds the same source port.
+		b.call(lk, 6, 6, once)
+		c.end(errBroken)
+		b.want(bad(6, 6, ErrLost))
+		lk.Close()
+		pass(time.Second)
+		b.call(b.Open(client(2), nil), 6, 60, once)
+		pass(time.Second)
+		again := d.conn(t, 2)
+		if again.port != c.port {
+			t.Errorf("port %d, at first it was %d", again.port, c.port)
+		}
+		again.reply(6)
+		b.want(ok(6, 60))
+	})
+}
+
 // TestWhileResending: what comes, goes or is answered while a new connection gets what waits, which takes its time.
 func TestWhileResending(t *testing.T) {
 	onBench(t, Config{AnyPort: true}, func(b *bench) {

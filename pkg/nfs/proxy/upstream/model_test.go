@@ -47,7 +47,7 @@ func (w *world) do(t *testing.T, s step) {
 	case 0, 1, 2, 3:
 		arg, ends := uint32(s.Arg), 0
 		r := newRequest(t, w.pool, uint32(s.XID), 1, arg)
-		r.Soft = Soft(s.How % 3)
+		r.Soft, r.Once = Soft(s.How%3), s.How >= 3
 		w.mu.Lock()
 		w.open++
 		w.mu.Unlock()
@@ -67,6 +67,10 @@ func (w *world) do(t *testing.T, s step) {
 				}
 			case errors.Is(err, ErrSoftTimeout):
 				if r.Soft == SoftNever {
+					w.fault("call %d: %v", s.XID, err)
+				}
+			case errors.Is(err, ErrLost):
+				if !r.Once {
 					w.fault("call %d: %v", s.XID, err)
 				}
 			case !errors.Is(err, ErrClosed) && !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrOverloaded):
@@ -123,7 +127,7 @@ func TestModel(t *testing.T) {
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{
 			Kind: rapid.IntRange(0, 10).Draw(t, "kind"), Link: rapid.IntRange(0, 2).Draw(t, "link"), XID: rapid.IntRange(0, 7).Draw(t, "xid"),
-			Arg: rapid.IntRange(0, 2).Draw(t, "arg"), How: rapid.IntRange(0, 2).Draw(t, "how"),
+			Arg: rapid.IntRange(0, 2).Draw(t, "arg"), How: rapid.IntRange(0, 5).Draw(t, "how"),
 		}
 	}), 1, 80)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -15,6 +15,9 @@ var (
 	ErrSoftTimeout = errors.New("upstream: the backend has not answered in time")
 	// ErrSuperseded: the client has sent another call with the same XID, which gets the answer. Nothing is to be sent to the client.
 	ErrSuperseded = errors.New("upstream: the client has sent the call again")
+	// ErrLost: the connection to the backend has ended, and the call, which has Once, is not sent on another. The client's connection is to be closed, so
+	// that the client sends the call again, as it has to be by then.
+	ErrLost = errors.New("upstream: the connection that had the call has ended")
 	// ErrOverloaded: too much waits for the backend already. The client's connection is to be closed, so that the client keeps the call
 	// and sends it again later.
 	ErrOverloaded = errors.New("upstream: too much waits for the backend")
@@ -55,6 +58,9 @@ type Request struct {
 	oncrpc.Request
 	Replay Replay
 	Soft   Soft
+	// Once: it is sent on one connection at most. A call with RPCSEC_GSS is such: for each sending its credential needs a new sequence number, which only the
+	// client can make; one that the backend has seen it drops without an answer (RFC 2203 section 5.3.3.1).
+	Once bool
 	// Finished is called exactly once, from whichever goroutine finished the request, perhaps within Submit; it must not block. Then the request is its
 	// submitter's again. Err is nil if Reply is the backend's answer.
 	Finished func(*Request)
@@ -93,7 +99,7 @@ func (r *Request) Reset() {
 	r.Plan.Reset()
 	r.XID, r.Program, r.Version, r.Procedure, r.ArgsAt = 0, 0, 0, 0, 0
 	r.Eligible, r.Err, r.Transport = r.Eligible[:0], nil, nil
-	r.Replay, r.Soft, r.Finished = 0, 0, nil
+	r.Replay, r.Soft, r.Once, r.Finished = 0, 0, false, nil
 }
 
 // leave counts r, which a connection has in hand, as left by its client. The line is locked.
