@@ -19,6 +19,7 @@ type flight struct {
 	req    upstream.Request
 	done   func(*upstream.Request) // f.landed
 	next   *flight                 // among those that wait for the roots
+	walk   walk                    // of a MNT
 }
 
 func newFlight(s *Server, c *oncrpc.Call) *flight {
