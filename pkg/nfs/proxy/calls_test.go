@@ -360,6 +360,19 @@ func TestNoVersion3(t *testing.T) {
 	}
 }
 
+// TestNoDirectory: what is no directory does not become the root.
+func TestNoDirectory(t *testing.T) {
+	b := newFake(t)
+	b.file4 = true
+	s := serve(t, "127.0.9.1:0", pool(t), b)
+	t.Cleanup(s.stop)
+	f := newFront(t, "tcp", s.address, func(c *proxy.Config) { c.Minor[1] = true })
+	mnt(t, f.dial(t, "tcp", nil), "/")
+	if st := f.Status(); st.RootError == "" || !slices.Equal(st.Versions, []string{"3"}) {
+		t.Errorf("status: %+v", st)
+	}
+}
+
 // TestRootChanges: after the backend was away its root has another handle, which is found.
 func TestRootChanges(t *testing.T) {
 	b, s, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })

@@ -43,6 +43,7 @@ type fake struct {
 	shut    bool                    // nothing may be mounted
 	no3     bool                    // there is no version 3 of NFS
 	noMount bool                    // there is no MOUNT
+	file4   bool                    // version 4 says that the root is a file
 	refused int                     // MNTs, because of that
 	hold    func(*oncrpc.Call) bool // which calls go to held instead of being answered
 	xids    map[uint32]int          // of WRITEs, and how often each came
@@ -97,6 +98,10 @@ func (f *fake) answer(c *oncrpc.Call) {
 	mounts := c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt
 	f.mu.Lock()
 	root, root3, shut, noMount, no3 := f.root, f.root3, f.shut, f.noMount, f.no3
+	kind4 := 2
+	if f.file4 {
+		kind4 = 1
+	}
 	if mounts && (shut || noMount) {
 		f.refused++
 	}
@@ -132,7 +137,7 @@ func (f *fake) answer(c *oncrpc.Call) {
 			results = fields(int(nfs3.ErrNotSupp), 0, 0, 0, 0)
 		}
 	case c.Program == nfs3.Program && c.Version == 4:
-		results = f.compound(c, root)
+		results = f.compound(c, root, kind4)
 	default:
 		c.ReplyAccept(oncrpc.ProgUnavail)
 		return
@@ -148,8 +153,8 @@ func (f *fake) answer(c *oncrpc.Call) {
 	c.Respond()
 }
 
-// compound returns the results of a COMPOUND in which nothing fails.
-func (f *fake) compound(c *oncrpc.Call, root []byte) raw {
+// compound returns the results of a COMPOUND in which nothing fails; the root is of a kind, an nfs_ftype4.
+func (f *fake) compound(c *oncrpc.Call, root []byte, kind int) raw {
 	var w layout.Walker
 	d := c.Args()
 	if err := w.Args(layout.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, d); err != nil {
@@ -170,7 +175,7 @@ func (f *fake) compound(c *oncrpc.Call, root []byte) raw {
 		case layout.OpGetFH:
 			all = append(all, op(code, 0, root)...)
 		case layout.OpGetAttr:
-			all = append(all, op(code, 0, nfs4test.Attrs([]uint32{1, layout.AttrFileID}, 2, uint64(rootID)))...)
+			all = append(all, op(code, 0, nfs4test.Attrs([]uint32{1, layout.AttrFileID}, kind, uint64(rootID)))...)
 		default:
 			all = append(all, op(code, 0)...)
 		}

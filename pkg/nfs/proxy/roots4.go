@@ -244,5 +244,8 @@ func (c *compounder) walk(ctx context.Context, names []string) (handle []byte, f
 	if err == nil && kind != typeDir {
 		err = errNoDirectory
 	}
-	return handle, fileID, err
+	if err != nil {
+		return nil, 0, err
+	}
+	return handle, fileID, nil
 }
