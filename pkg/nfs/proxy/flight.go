@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"time"
 
 	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
@@ -18,8 +19,8 @@ type flight struct {
 	rw     rewrite.Call
 	req    upstream.Request
 	done   func(*upstream.Request) // f.landed
-	next   *flight                 // among those that wait for the roots
 	walk   walk                    // of a MNT
+	waits  time.Time               // since when it waits for the root, zero if it never did
 }
 
 func newFlight(s *Server, c *oncrpc.Call) *flight {
@@ -30,7 +31,7 @@ func newFlight(s *Server, c *oncrpc.Call) *flight {
 
 // begin decides on a call that just came.
 func (f *flight) begin() {
-	f.caller = f.peer.caller
+	f.caller, f.waits = f.peer.caller, time.Time{}
 	f.decide()
 }
 
@@ -43,7 +44,7 @@ func (f *flight) decide() {
 	switch {
 	case errors.Is(err, rewrite.ErrNoRoot):
 		r.Call.Release()
-		f.s.roots.await(f, roots)
+		f.s.waiting.await(f, roots)
 	case err != nil:
 		f.fail("a call cannot be forwarded", err)
 	case verdict == rewrite.Answered:

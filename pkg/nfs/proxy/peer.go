@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// peer is a client's connection, and the backend's that belongs to it. But for link it is touched by ServeRPC only.
+// peer is a client's connection, and the backend's that belongs to it. But for link and gone it is touched by ServeRPC only.
 type peer struct {
 	s    *Server
 	conn *oncrpc.Conn
@@ -16,6 +16,8 @@ type peer struct {
 	rules  *access.Rules // from which the rule was taken
 	rule   *access.Rule  // nil: the client is refused
 	caller rewrite.Caller
+
+	gone bool // the connection; guarded by waiting.mu
 }
 
 type peerKey struct{}
@@ -35,6 +37,7 @@ func (s *Server) peerOf(conn *oncrpc.Conn) *peer {
 		case <-s.closed:
 		}
 		p.link.Close()
+		s.waiting.leave(p)
 	})
 	return p
 }

@@ -81,6 +81,8 @@ type Server struct {
 	roots  finder
 	stats  stats
 
+	waiting waiting
+
 	running sync.WaitGroup // of this package's own goroutines
 	closed  chan struct{}
 	once    sync.Once
@@ -114,6 +116,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.roots.init(s)
+	s.waiting.s = s
 	var err error
 	if s.up, err = s.newUpstream(); err != nil {
 		return nil, fmt.Errorf("nfs proxy: %w", err)
@@ -136,7 +139,8 @@ func (s *Server) SetAccess(rules []access.Rule) error {
 // Close ends the server. Calls in flight are dropped; transports are to be shut down before.
 func (s *Server) Close() error {
 	s.once.Do(func() { close(s.closed) })
-	s.roots.close()
+	s.roots.cancel()
+	s.waiting.close()
 	s.up.Close()
 	s.running.Wait()
 	return nil

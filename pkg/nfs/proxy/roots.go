@@ -26,18 +26,16 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// finder finds the backend's handles of the export's root, at the start and whenever the backend comes back. Calls that need them wait here.
+// finder finds the backend's handles of the export's root, at the start and whenever the backend comes back.
 type finder struct {
 	s      *Server
 	ctx    context.Context
 	cancel context.CancelFunc
 	again  chan struct{}
 
-	mu          sync.Mutex
-	first, last *flight
-	closed      bool
-	failure     error          // why the last attempt failed
-	from        netip.AddrPort // where it was asked from
+	mu      sync.Mutex
+	failure error          // why the last attempt failed
+	from    netip.AddrPort // where it was asked from
 }
 
 func (r *finder) init(s *Server) {
@@ -75,7 +73,7 @@ func (r *finder) run() {
 				keep(roots, before)
 			}
 			r.s.export.Roots.Store(roots)
-			r.release()
+			r.s.waiting.release()
 		}
 		if err == nil {
 			wait = firstRetry
@@ -103,58 +101,6 @@ func keep(roots, before *rewrite.Roots) {
 	}
 	if roots.V4 == nil {
 		roots.V4, roots.FileID4 = before.V4, before.FileID4
-	}
-}
-
-// await keeps a call until roots are found that are not those which it lacked one of: that of one version may be found, and that of another not.
-func (r *finder) await(f *flight, lacking *rewrite.Roots) {
-	r.mu.Lock()
-	if !r.closed {
-		f.next = nil
-		if r.last == nil {
-			r.first = f
-		} else {
-			r.last.next = f
-		}
-		r.last = f
-	}
-	closed := r.closed
-	r.mu.Unlock()
-	switch {
-	case closed:
-		f.fail("a call cannot be forwarded", upstream.ErrClosed)
-	case r.s.export.Roots.Load() != lacking: // found just now
-		r.release()
-	case lacking == nil:
-		r.look()
-	} // else run is trying again anyway
-}
-
-// release sends the calls that wait on their way.
-func (r *finder) release() {
-	r.mu.Lock()
-	f := r.first
-	r.first, r.last = nil, nil
-	r.mu.Unlock()
-	for f != nil {
-		next := f.next
-		f.next = nil
-		f.decide()
-		f = next
-	}
-}
-
-func (r *finder) close() {
-	r.cancel()
-	r.mu.Lock()
-	f := r.first
-	r.first, r.last, r.closed = nil, nil, true
-	r.mu.Unlock()
-	for f != nil {
-		next := f.next
-		f.next = nil
-		f.fail("a call cannot be forwarded", upstream.ErrClosed)
-		f = next
 	}
 }
 

@@ -62,11 +62,11 @@ func (c *Call) Cred(in *oncrpc.Call) (oncrpc.Auth, error) {
 
 var errNoDelay = errors.New("rewrite: no answer to this call tells to come again")
 
-// Delay answers a call on which Args has decided Forward, and which the backend does not answer in time: its client is to come again later. In a session it is SEQUENCE
-// that is answered so, and the repetition has the same slot and sequence. An error means that there is no memory, or no such answer.
+// Delay answers a call on which Args has decided Forward, or for which it lacks the root, and which is not answered in time: its client is to come again later. In a session it
+// is SEQUENCE that is answered so, and the repetition has the same slot and sequence. An error means that there is no memory, or no such answer.
 func (c *Call) Delay(in *oncrpc.Call) error {
 	switch {
-	case c.gss: // only the backend can make the verifier of the answer
+	case c.gss, in.Program == nfs3.MountProgram: // only the backend can make the verifier of the answer; MOUNT has no such status
 		return errNoDelay
 	case in.Program == nfs3.ACLProgram:
 		_, err := c.fail(in, nfs3.ErrJukebox, aclFailure)
@@ -76,9 +76,9 @@ func (c *Call) Delay(in *oncrpc.Call) error {
 		return err
 	}
 	h, err := readHead(in.Args(), false)
-	if err != nil || len(c.ops) == 0 {
+	if err != nil || len(c.walker.Ops) == 0 {
 		return errNoDelay
 	}
-	_, err = c.answerCompound(in, h.tag, errDelay, &refusal{true, c.ops[0].code, errDelay})
+	_, err = c.answerCompound(in, h.tag, errDelay, &refusal{true, c.walker.Ops[0].Code, errDelay})
 	return err
 }

@@ -116,7 +116,7 @@ type Backend struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	ports   ports
-	waiting atomic.Int64 // bytes of the calls of lines that have no connection
+	waiting atomic.Int64 // bytes of the calls of lines that have no connection, and of those that wait elsewhere
 	left    atomic.Int64 // bytes of the calls that a connection has in hand, and whose client has gone
 	counts  counts
 	health  health
@@ -172,6 +172,19 @@ func (b *Backend) Close() {
 	b.stop()
 	b.running.Wait()
 }
+
+// Admit reports whether a call of n bytes may wait for the backend elsewhere than on a link, and counts it among those that wait. If so, Dismiss follows.
+func (b *Backend) Admit(n int) bool {
+	size := int64(n + callCost)
+	if !b.admit(size) {
+		return false
+	}
+	b.waiting.Add(size)
+	return true
+}
+
+// Dismiss tells that a call of n bytes, which Admit has counted, waits no longer.
+func (b *Backend) Dismiss(n int) { b.waiting.Add(-int64(n + callCost)) }
 
 // line returns the line for lk whose first call is r: one that was parked for the same client, if that may be of use, or a new one.
 // It returns nil if the backend is closed.

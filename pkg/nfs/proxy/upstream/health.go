@@ -27,7 +27,7 @@ type Status struct {
 	Parked      int   // those whose client has gone
 	Connections int   // of all links
 	Calls       int   // unanswered
-	WaitBytes   int64 // of the calls that wait for a connection
+	WaitBytes   int64 // of the calls that wait for a connection, or were admitted to wait elsewhere
 	LeftBytes   int64 // of the calls whose client has gone, and which a connection has in hand
 	Ports       int   // source ports below 1024 in use
 
