@@ -77,7 +77,7 @@ func TestWaitOverload(t *testing.T) {
 
 // TestWaitSoftTimeout: a client whose call waits for the root hears in time that it is to come again. MNT has no such answer: its connection is closed.
 func TestWaitSoftTimeout(t *testing.T) {
-	f := newFront(t, "tcp", absent(t), func(c *proxy.Config) { c.SoftTimeout, c.Minor[0], c.Minor[1] = 250*time.Millisecond, true, true })
+	f := newFront(t, "tcp", absent(t), func(c *proxy.Config) { c.SoftTimeout, c.Minor[0], c.Minor[1] = 50*time.Millisecond, true, true })
 	for _, network := range []string{"tcp", "rdma"} {
 		t.Run(network, func(t *testing.T) {
 			c := f.dial(t, network, nil)
