@@ -1,6 +1,7 @@
 package rpcrdma
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -98,5 +99,46 @@ func TestDryPool(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestDryReverse makes a reverse call while there is no memory for a receive for its reply: it fails, and takes none of the others.
+func TestDryReverse(t *testing.T) {
+	pool := bufpool.New(24 << 20)
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Pool = pool })
+	if err := w.domain.Attach(pool); err != nil {
+		t.Fatal(err)
+	}
+	c := w.dial(func(cfg *Config) { cfg.Handler = &testHandler{} })
+	both := func() error {
+		if err := null(c, w.cpool, procNull); err != nil {
+			t.Fatal(err)
+		}
+		return null(w.back(), w.pool, procNull)
+	}
+	for range 2 { // the second one's reply takes the receive that the first one left
+		if err := both(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := null(c, w.cpool, procNull); err != nil {
+		t.Fatal(err)
+	}
+	w.settled()
+	taken := drain(pool, defaultInline)
+	if err := null(w.back(), w.pool, procNull); !errors.Is(err, errNoReceive) {
+		t.Errorf("a reverse call without memory: %v, want %v", err, errNoReceive)
+	}
+	releaseEach(taken)
+	if err := both(); err != nil {
+		t.Error(err)
+	}
+	if err := null(c, w.cpool, procNull); err != nil {
+		t.Fatal(err)
+	}
+	w.settled()
+	w.close(c)
+	if n := pool.Stats().Bufs; n != 0 {
+		t.Errorf("%d buffers remain", n)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	// errNoReceive is why a connection ends when no receive is left, nor memory for one.
+	// errNoReceive is why a connection ends when no receive is left, nor memory for one, and why a reverse call fails for whose reply there is none.
 	errNoReceive = errors.New("rpcrdma: no memory for another receive")
 	// errFull is why there is none in a queue that connections share.
 	errFull = errors.New("the shared queue of receives is full")

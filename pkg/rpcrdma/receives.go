@@ -210,7 +210,7 @@ func (r *receives) done(n, held int) error {
 	return r.fillLocked()
 }
 
-// more changes extra: for one more reply to a reverse call, or one less.
+// more changes extra by n, and posts what there is memory for.
 func (r *receives) more(n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

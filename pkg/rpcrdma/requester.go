@@ -239,9 +239,11 @@ func (o *outCall) send(asked int, first bool) {
 		o.wait(o.build.short)
 		return
 	}
-	lent := err == nil && c.server
-	if lent {
-		err = c.receives.more(1) // for its reply
+	lent := false
+	if err == nil && c.server {
+		if lent = c.receives.reserve(1); !lent { // for its reply
+			err = errNoReceive
+		}
 	}
 	if err != nil {
 		if ended := c.ep.Post(nil); ended != nil { // that is why
