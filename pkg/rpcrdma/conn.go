@@ -302,7 +302,8 @@ func (c *Conn) isReply(ic *inCall) bool {
 func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.ParseError) {
 	short := err.Field == "length" && err.Code == 0 && err.Offset == 0
 	answered := c.groups.skip(&ic.hdr)
-	answer := !answered && (c.server || ic.v2) && err.Code != 0 && ic.hdr.Direction != wire.Reply && !c.out.expects(uint32(ic.hdr.XID))
+	reply := ic.hdr.Direction == wire.Reply || !(ic.v2 && noReply(&ic.hdr)) && c.out.expects(uint32(ic.hdr.XID))
+	answer := !answered && (c.server || ic.v2) && err.Code != 0 && !reply
 	c.arrived(ic, s, answer)
 	switch {
 	case short:
@@ -320,6 +321,16 @@ func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.
 	case !c.out.garbled(ic, cp, err):
 		c.drop(ic, BadHeader, err.Error())
 	}
+}
+
+// noReply reports whether a message of version 2 whose header cannot be read is no reply to a call: it says that it is a call itself, ahead of all that
+// may be wrong, or it is about properties.
+func noReply(h *wire.Header) bool {
+	switch h.Procedure {
+	case wire.Msg, wire.NoMsg, wire.Optional, wire.ConnProp, wire.ReqProp, wire.RespProp, wire.UpdProp:
+		return h.Direction == wire.Call
+	}
+	return false
 }
 
 // drop gives up a message that holds no credit.

@@ -413,3 +413,48 @@ func TestRemembered(t *testing.T) {
 		t.Errorf("%d remembered", len(o.list))
 	}
 }
+
+// TestSameXID has a client send what the server cannot read, with the XID of a reverse call that is outstanding. What is no reply is answered, and leaves
+// the reverse call alone; what may be its reply ends it.
+func TestSameXID(t *testing.T) {
+	w := newWorld(t, rdmatest.Options{}, version2)
+	p := w.rawDial(rawPrivate(4096))
+	p.send(words(1, 2, 8, 0, 0, 0, 0, 0, 0, rpcCall(1, procNull)))
+	p.get()
+	for _, c := range []struct {
+		name  string
+		rest  []byte // from the procedure on
+		code  wire.ErrorCode
+		reply bool
+	}{
+		{"MSG with a bad position", words(0, 0, 0, 1, 2, someSegment, 0, 0, 0), wire.BadXDR, false},
+		{"NOMSG cut", words(1, 0, 0), wire.BadXDR, false},
+		{"an unknown operation", words(5, 0, 99, 0), wire.InvalidOption, false},
+		{"properties cut", words(7, 1), wire.BadXDR, false},
+		{"a reply with a bad position", words(0, 1, 0, 1, 2, someSegment, 0, 0, 0), 0, true},
+		{"neither call nor reply", words(0, 2, 0, 0, 0, 0), 0, true},
+		{"an unknown error", words(4, 77), 0, true},
+		{"an unknown procedure", words(3, 0), 0, true},
+	} {
+		ended := make(chan error, 1)
+		go func() { ended <- null(w.back(), w.pool, procNull) }()
+		xid := uint32(p.parse2(p.get().b).XID)
+		p.send(words(xid, 2, 8, c.rest))
+		if !c.reply {
+			if h := p.parse2(p.get().b); uint32(h.XID) != xid || h.Procedure != wire.Error || h.Code != c.code {
+				t.Errorf("%s: answered %+v, want %s", c.name, h, c.code.Name(wire.Version2))
+			}
+			p.send(words(xid, 2, 8, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0))
+		}
+		var bad *ReplyError
+		if err := <-ended; c.reply != errors.As(err, &bad) || !c.reply && err != nil {
+			t.Errorf("%s: the reverse call ends with %v", c.name, err)
+		}
+	}
+	p.none()
+	p.send(words(2, 2, 8, 0, 0, 0, 0, 0, 0, rpcCall(2, procNull))) // it uses up the receive of the last reverse call
+	p.get()
+	w.settled()
+	p.close()
+	w.close()
+}

@@ -111,7 +111,7 @@ func (h *Header) Reset() {
 }
 
 // Parse reads the header at the beginning of message. On an error, which is then a *ParseError, the fixed words are set as far as the
-// message has them, and the rest is worthless.
+// message has them, so is the direction where the procedure has one, and the rest is worthless.
 func (h *Header) Parse(message [][]byte, lim *Limits) error {
 	h.Reset()
 	h.reader = Reader{rest: message}
