@@ -87,7 +87,11 @@ func newConn(cfg *Config, server bool, shared *receiveQueue) *Conn {
 	} // receives for reverse replies are posted with the reverse calls
 	c.in.init(c)
 	c.out.init(c)
-	c.work.init(c, 4*c.receiveQueue())
+	own := cfg.BackCredits // the calls of this side, as many as it asks credits for
+	if !server {
+		own = c.out.account.Max()
+	}
+	c.work.init(c, own+reserve)
 	return c
 }
 

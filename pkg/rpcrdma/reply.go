@@ -419,9 +419,15 @@ func (ic *inCall) onlyHandle() (handle wire.Handle, ok bool) {
 	}
 }
 
+// mostFree is how many answers to messages that cost no credit may be posted and not sent. A peer has two such messages under way at most.
+const mostFree = 16
+
 // post posts the answer. The call may be free again before post returns.
 func (ic *inCall) post() {
 	in := &ic.c.in
+	if ic.held == 0 && in.unsentFree.Add(1) > mostFree {
+		in.c.fail(errStuck)
+	}
 	ic.unsent.Store(true)
 	if in.closed.Load() { // close may have looked already
 		if ic.unsent.CompareAndSwap(true, false) {
@@ -437,6 +443,9 @@ func (in *responder) sent(id uint32) {
 	ic := (*in.table.Load())[id]
 	if ic.unsent.CompareAndSwap(true, false) {
 		n := len(ic.work.wrs)
+		if ic.held == 0 {
+			in.unsentFree.Add(-1)
+		}
 		in.c.receives.answered(ic.granted)
 		if ic.noted { // all that may still be wanted is the reply
 			in.kept.left(ic)

@@ -34,6 +34,8 @@ type responder struct {
 	recent recent
 	kept   kept
 
+	unsentFree atomic.Int32 // answers to messages that cost no credit, posted and not sent
+
 	mu        sync.Mutex
 	free      *inCall
 	ready     *inCall // calls that got their memory while nobody had the loop, oldest first
@@ -62,7 +64,7 @@ type inCall struct {
 	next  *inCall
 	state state // changed with the loop held only
 
-	held   int          // how many receives it stands for until it is answered
+	held   int          // how many receives it stands for until it is answered; 0 if it costs no credit
 	xmt    bool         // it came as a group: by XMTREQ or XMTRESP
 	v2     bool         // the message is of version 2
 	taken  int          // how many credits it counts for in kept

@@ -15,13 +15,14 @@ const sendQueue = 1024
 // workQueue posts batches of work requests, and lets them wait where the provider's queue has no room: a peer that takes
 // nothing, or a burst of long chunk lists, must not end the connection. Those that wait are posted in order.
 //
-// How many may wait is bounded: a peer that keeps to its credits leaves no more than a few batches for each of them untaken.
+// How many may wait is bounded: a peer that keeps to its credits leaves no more than a few batches for each of them untaken. So it is for the calls of
+// this side.
 // A batch that cannot be posted ends the connection, and with it everything that waits for its completion.
 type workQueue struct {
 	c       *Conn
 	room    atomic.Int64 // work requests that the provider can take
 	waiting atomic.Int64 // batches
-	limit   int64        // of waiting
+	own     int          // messages that may be under way besides those for credits that the peer was granted
 
 	mu          sync.Mutex
 	first, last *batch
@@ -29,7 +30,7 @@ type workQueue struct {
 	closed      bool
 }
 
-// errStuck is why a connection ends whose peer sends calls and takes no replies.
+// errStuck is why a connection ends whose peer sends calls, or messages that cost no credit, and does not take what answers them.
 var errStuck = errors.New("rpcrdma: the peer does not take what is sent to it")
 
 // batch is a list of work requests that are posted together. It is part of what they are for.
@@ -38,8 +39,8 @@ type batch struct {
 	next *batch
 }
 
-func (q *workQueue) init(c *Conn, limit int) {
-	q.c, q.limit = c, int64(limit)
+func (q *workQueue) init(c *Conn, own int) {
+	q.c, q.own = c, own
 	q.room.Store(sendQueue)
 }
 
@@ -61,9 +62,9 @@ func (q *workQueue) post(b *batch) {
 		q.last.next = b
 	}
 	q.last = b
-	stuck := q.waiting.Add(1) > q.limit
+	n := int(q.waiting.Add(1))
 	q.mu.Unlock()
-	if stuck {
+	if n > 4*(q.own+q.c.receives.mostGranted()) {
 		q.c.fail(errStuck)
 	}
 	q.drain() // room may have come before b was seen to wait

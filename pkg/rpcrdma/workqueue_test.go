@@ -52,33 +52,54 @@ func TestQueueFull(t *testing.T) {
 	})
 }
 
-// TestStuck has a client that sends calls and whose adapter acknowledges nothing. The server gives it up, and what it remembers of it
-// is bounded.
+// TestStuck has a client that sends messages and whose adapter acknowledges nothing. The server gives it up, and what it remembers of it is bounded: by
+// the credits that it was granted, not by those that the policy could grant, and by less where messages cost no credit.
 func TestStuck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, rdmatest.Options{SentDelay: time.Hour}, func(cfg *Config) { cfg.Credits = Static(16) })
-		p := w.rawDial(rawPrivate(4096))
-		n := 0
-		for ; n < 10000; n++ {
-			select {
-			case err := <-p.ended:
-				p.ended <- err
-			default:
-				p.send(plainMsg(n, rpcCall(n, procNull)))
-				synctest.Wait()
-				for len(p.in) > 0 {
-					<-p.in
+	adaptive := func(cfg *Config) {
+		var err error
+		if cfg.Credits, err = NewAdaptive(CreditLimits{Min: 16, Max: 16, Memory: 1 << 20, ReceiveSize: 4096}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call := func(xid int) []byte { return plainMsg(xid, rpcCall(xid, procNull)) }
+	calls := sendQueue + 4*(16+defaultBackCredits+reserve)
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		send   func(xid int) []byte
+		most   int
+	}{
+		{"calls, static", func(cfg *Config) { cfg.Credits = Static(16) }, call, calls},
+		{"calls, adaptive", adaptive, call, calls},
+		{"properties", version2, func(xid int) []byte { return words(xid, 2, 4, 7, 1, 1, 4, 4096) }, mostFree},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, rdmatest.Options{SentDelay: time.Hour}, c.change)
+				p := w.rawDial(rawPrivate(4096))
+				n := 0
+				for ; n < 10000; n++ {
+					select {
+					case err := <-p.ended:
+						p.ended <- err
+					default:
+						p.send(c.send(n))
+						synctest.Wait()
+						for len(p.in) > 0 {
+							<-p.in
+						}
+						continue
+					}
+					break
 				}
-				continue
-			}
-			break
-		}
-		if want := sendQueue + 4*(16+defaultBackCredits+reserve); n > want+10 {
-			t.Errorf("%d calls were taken, want %d at most", n, want)
-		}
-		p.close()
-		w.close()
-	})
+				if n <= c.most || n > c.most+10 {
+					t.Errorf("%d messages were taken, want %d", n, c.most)
+				}
+				p.close()
+				w.close()
+			})
+		})
+	}
 }
 
 // TestWorkQueueClosed posts to a connection that has ended.
