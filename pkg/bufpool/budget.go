@@ -165,6 +165,23 @@ func (g *Grant) Release() {
 	b.grant()
 }
 
+// Shrink gives back what g holds beyond n bytes. Nothing happens if it holds no more.
+func (g *Grant) Shrink(n int64) {
+	if g.state.Load() != grantHeld || g.n <= n {
+		return
+	}
+	b, over := g.share.b, g.n-n
+	b.mu.Lock()
+	g.n = n
+	b.used -= over
+	g.share.used -= over
+	if b.ceiling != nil {
+		b.ceiling.give(over)
+	}
+	b.mu.Unlock()
+	b.grant()
+}
+
 // Cancel withdraws a grant that waits: its ready will not be called. It returns false if g does not wait (any more);
 // if it waited until now, its ready has been called or is about to be.
 func (g *Grant) Cancel() bool {

@@ -204,6 +204,20 @@ func TestBudgetModel(t *testing.T) {
 				settle()
 				e.n.g.Release()
 			},
+			"shrink": func(t *rapid.T) {
+				if len(held) == 0 {
+					t.Skip()
+				}
+				e := &held[rapid.IntRange(0, len(held)-1).Draw(t, "i")]
+				n := rapid.Int64Range(0, 20).Draw(t, "n")
+				over := max(0, e.size-n)
+				e.size -= over
+				used -= over
+				shareUsed[e.share] -= over
+				g := &e.n.g
+				settle()
+				g.Shrink(n)
+			},
 			"cancel": func(t *rapid.T) {
 				if len(waiting) == 0 {
 					t.Skip()

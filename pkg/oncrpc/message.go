@@ -94,6 +94,23 @@ func (p *Plan) Reset() {
 	*p = Plan{Results: p.Results[:0]}
 }
 
+// Bulk returns how many bytes of bulk memory a reply may take, by what a [Binding] has planned: those of the eligible results, and of what is beside them if
+// that is not small. A reply of 16 KiB at most takes none.
+func (p *Plan) Bulk() (n int) {
+	rest := p.MaxReply
+	for i := range p.Results {
+		n += p.Results[i].Max
+		rest -= xdr.Round(p.Results[i].Max)
+	}
+	if rest > smallRecord {
+		n += rest
+	}
+	if n <= smallRecord {
+		return 0
+	}
+	return n
+}
+
 // Result is one eligible result, planned by a call and reported by its reply.
 type Result struct {
 	// Max is the largest length in bytes that the result may have.

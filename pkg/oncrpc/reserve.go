@@ -1,10 +1,6 @@
 package oncrpc
 
-import (
-	"fmt"
-
-	"sluice.dev/sluice/pkg/xdr"
-)
+import "fmt"
 
 // bulk takes n bytes of the budget for c, and waits until they are there.
 func (l *link) bulk(c *tcpCall, n int) error {
@@ -39,11 +35,10 @@ func (l *link) reserve(c *tcpCall) error {
 	if l.args, err = b.Plan(&l.plan, l.args[:0], c.Procedure, c.Args()); err != nil {
 		return nil //nolint:nilerr // how to answer is the handler's business
 	}
-	n := replyNeed(&l.plan)
-	if n <= smallRecord {
+	n := min(l.plan.Bulk(), l.cfg.MaxRecord)
+	if n == 0 {
 		return nil
 	}
-	n = min(n, l.cfg.MaxRecord)
 	if size := c.StreamLen(); size > smallRecord {
 		if err := l.alone(); err != nil {
 			return err
@@ -68,17 +63,4 @@ func (l *link) alone() error {
 		}
 	}
 	return nil
-}
-
-// replyNeed is how much bulk memory a reply may take: that of the eligible results, and of what is beside them if that is not small.
-func replyNeed(p *Plan) (n int) {
-	rest := p.MaxReply
-	for i := range p.Results {
-		n += p.Results[i].Max
-		rest -= xdr.Round(p.Results[i].Max)
-	}
-	if rest > smallRecord {
-		n += rest
-	}
-	return n
 }

@@ -91,8 +91,11 @@ func (ic *inCall) fetched() {
 			ic.c.cfg.Observer.Moved(ReadChunk, ch.length)
 		}
 	}
-	if ic.hdr.Procedure == wire.NoMsg && !ic.decode() {
-		return
+	if ic.hdr.Procedure == wire.NoMsg {
+		if !ic.decode() {
+			return
+		}
+		ic.grant.Shrink(ic.need())
 	}
 	ic.serve()
 }

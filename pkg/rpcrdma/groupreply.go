@@ -173,8 +173,8 @@ func (ic *inCall) groupHandle() (handle wire.Handle, ok bool) {
 	return handle, ok
 }
 
-// needGroup is how much bulk memory a request by XMTREQ takes for its reply.
-func (ic *inCall) needGroup() (n int64) {
+// groupRoom is room of a request by XMTREQ.
+func (ic *inCall) groupRoom() (n int64) {
 	for i := range ic.Plan.Results {
 		n += int64(ic.Plan.Results[i].Max)
 	}

@@ -86,6 +86,7 @@ type inCall struct {
 	header  oncrpc.ReplyHeader
 	chunks  []chunk
 	memory  [][]byte // of the chunks
+	bulk    int      // bytes of bulk memory that the reply may take, whatever the chunks have room for
 	grant   bufpool.Grant
 	onReady func()
 	reads   int // outstanding
@@ -163,7 +164,7 @@ func (ic *inCall) recycle() {
 	in := &ic.c.in
 	ic.Recycle()
 	clear(ic.chunks)
-	ic.chunks, ic.reads, ic.xmt, ic.noted, ic.taken = ic.chunks[:0], 0, false, false, 0
+	ic.chunks, ic.reads, ic.bulk, ic.xmt, ic.noted, ic.taken = ic.chunks[:0], 0, 0, false, false, 0
 	if ic.group != nil {
 		ic.group.planner.Reset()
 	}
@@ -336,13 +337,10 @@ func (ic *inCall) decode() bool {
 		return false
 	}
 	ic.Plan.MaxReply = ic.capacity()
-	if !ic.hdr.Chunks() && len(ic.Items) == 0 && len(ic.hdr.Transmit.Sets) == 0 {
-		return true // the plan would change nothing
-	}
 	return ic.plan()
 }
 
-// plan asks the binding what may be placed.
+// plan asks the binding what may be placed, and how long the reply may get.
 func (ic *inCall) plan() bool {
 	var b oncrpc.Binding
 	if ic.c.cfg.Bindings != nil {
@@ -356,9 +354,17 @@ func (ic *inCall) plan() bool {
 		return true
 	}
 	d := ic.Args()
+	capacity := ic.Plan.MaxReply
 	var err error
 	ic.args, err = b.Plan(&ic.Plan, ic.args[:0], ic.Procedure, d)
-	capacity := ic.capacity()
+	if err == nil {
+		ic.bulk = min(ic.Plan.Bulk(), ic.c.cfg.MaxBulk)
+	}
+	if !ic.hdr.Chunks() && len(ic.Items) == 0 && len(ic.hdr.Transmit.Sets) == 0 {
+		ic.Plan.Reset() // nothing is placed
+		ic.Plan.MaxReply = capacity
+		return true
+	}
 	switch {
 	case len(ic.Items) == 0 && err != nil:
 		ic.Plan.Reset() // nothing was reduced: how to answer is the handler's business
@@ -406,17 +412,25 @@ func (ic *inCall) capacity() int {
 	return n
 }
 
-// need is how much bulk memory the call takes, for its arguments and its reply. Before an RPC header in a Read chunk was fetched, the
-// chunks alone bound the reply.
+// need is how much bulk memory the call takes, for its arguments and its reply: for that what the chunks have room for, as far as the call may have it, and as
+// much as the handler may take though there is no room. Before an RPC header in a Read chunk was fetched, the reply may take MaxBulk.
 func (ic *inCall) need() (n int64) {
 	for i := range ic.chunks {
 		n += int64(ic.chunks[i].length)
 	}
+	if ic.ArgsAt == 0 {
+		return n + max(ic.room(), int64(ic.c.cfg.MaxBulk))
+	}
+	return n + max(ic.room(), int64(ic.bulk))
+}
+
+// room is how much of the reply goes to where the call has room for it.
+func (ic *inCall) room() (n int64) {
 	if ic.xmt {
-		return n + ic.needGroup()
+		return ic.groupRoom()
 	}
 	h := &ic.hdr
-	known := h.Procedure == wire.Msg
+	known := ic.ArgsAt > 0
 	for i := range h.Writes() {
 		room := int64(wire.Length(h.Write(i)))
 		if known {

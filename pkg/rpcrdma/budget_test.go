@@ -1,0 +1,114 @@
+package rpcrdma
+
+import (
+	"sync"
+	"testing"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma/rdmatest"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// slow is a handler that has the long replies of its calls in memory, and does not respond.
+type slow struct {
+	mu   sync.Mutex
+	held []*oncrpc.Call
+}
+
+func (s *slow) ServeRPC(c *oncrpc.Call) {
+	b, err := c.Pool().Get(1 << 20)
+	if err != nil {
+		c.ReplyAccept(oncrpc.SystemErr)
+		return
+	}
+	c.Reply.Own(b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = append(s.held, c)
+}
+
+func (s *slow) holds() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held)
+}
+
+// respond answers all calls, and returns how many there were.
+func (s *slow) respond() int {
+	s.mu.Lock()
+	held := s.held
+	s.held = nil
+	s.mu.Unlock()
+	for _, c := range held {
+		c.ReplyAccept(oncrpc.Success)
+	}
+	return len(held)
+}
+
+// TestBudgetOfReplies asks for long replies for which there are no chunks, or short ones: their memory is of the budget all the same.
+func TestBudgetOfReplies(t *testing.T) {
+	call := func(xid int) []byte { return rpcCall(xid, procMove, moveArgs(nil, 1<<20)) }
+	for _, c := range []struct {
+		name     string
+		versions func(*Config)
+		msg      func(p *rawPeer, xid int) []byte
+	}{
+		{"no chunks", nil, func(_ *rawPeer, xid int) []byte { return plainMsg(xid, call(xid)) }},
+		{"a Write chunk of one byte", nil, func(p *rawPeer, xid int) []byte {
+			return words(xid, 1, 32, 0, 0, 1, 1, p.expose(p.mem(1), 3), 0, 0, call(xid))
+		}},
+		{"a Reply chunk of one byte", nil, func(p *rawPeer, xid int) []byte {
+			return words(xid, 1, 32, 0, 0, 0, 1, 1, p.expose(p.mem(1), 3), call(xid))
+		}},
+		{"a long call", nil, func(p *rawPeer, xid int) []byte {
+			m := p.mem(len(call(xid)))
+			copy(m, call(xid))
+			return words(xid, 1, 32, 1, 1, 0, p.expose(m, 1), 0, 0, 0)
+		}},
+		{"version 2", version2, func(_ *rawPeer, xid int) []byte { return words(xid, 2, 32, 0, 0, 0, 0, 0, 0, call(xid)) }},
+		{"a group", extended(MessageContinuation), func(_ *rawPeer, xid int) []byte {
+			return words(xid, 2, 32, int(wire.Optional), 0, 5, 20, 0, 0, 1, 1, len(call(xid)), call(xid))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := new(slow)
+			budget := bufpool.NewBudget(8<<20, 2<<20)
+			w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+				if c.versions != nil {
+					c.versions(cfg)
+				}
+				cfg.Handler, cfg.Budget, cfg.Credits = h, budget, Static(16)
+			})
+			w.budget = budget
+			p := w.rawDial(rawPrivate(4096))
+			const calls = 16
+			answered := 0
+			if c.name == "a group" {
+				p.send(words(1, 2, 32, 6, 2, 1, 4, 4096, 3, 4, 6, 0))
+				p.get()
+			}
+			for xid := range calls {
+				p.send(c.msg(p, 100+xid))
+				if xid == 0 { // it brings the credits
+					eventually(t, "the first call is served", func() bool { return h.holds() == 1 })
+					answered += h.respond()
+					p.get()
+				}
+			}
+			for answered < calls {
+				eventually(t, "all calls are served, or wait", func() bool { return answered+h.holds()+budget.Waiting() == calls && h.holds() > 0 })
+				if n := h.holds(); n > 2 {
+					t.Fatalf("%d MiB are held for replies, 2 may be", n)
+				}
+				n := h.respond()
+				for range n {
+					p.get()
+				}
+				answered += n
+			}
+			p.close()
+			w.close()
+		})
+	}
+}
