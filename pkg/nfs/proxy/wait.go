@@ -13,10 +13,10 @@ import (
 type waiting struct {
 	s *Server
 
-	mu     sync.Mutex
-	calls  []*flight
-	closed bool
-	timer  *time.Timer // for the soft timeout; nil: it is not set
+	mu      sync.Mutex
+	calls   []*flight
+	closed  bool
+	watched bool // there is a goroutine that watches the soft timeout
 }
 
 // await keeps a call until roots are found that are not those which it lacked one of: that of one version may be found, and that of another not.
@@ -46,8 +46,9 @@ func (w *waiting) add(f *flight) error {
 		f.waits = time.Now()
 	}
 	w.calls = append(w.calls, f)
-	if w.timer == nil {
-		w.arm()
+	if !w.watched && w.s.cfg.SoftTimeout > 0 {
+		w.watched = true
+		w.s.running.Go(w.watch)
 	}
 	return nil
 }
@@ -90,9 +91,6 @@ func (w *waiting) close() {
 	w.mu.Lock()
 	w.closed = true
 	taken := w.take(all)
-	if w.timer != nil {
-		w.timer.Stop()
-	}
 	w.mu.Unlock()
 	drop(taken)
 }
@@ -103,22 +101,28 @@ func drop(calls []*flight) {
 	}
 }
 
-// arm sets the timer. However many calls wait, their list is gone through few times within the soft timeout, and none exceeds it by much.
-func (w *waiting) arm() {
-	if limit := w.s.cfg.SoftTimeout; limit > 0 {
-		w.timer = time.AfterFunc(limit/16, w.tick)
+// watch sees to the soft timeout as long as calls wait. However many there are, their list is gone through few times within that time, and none exceeds it by much.
+func (w *waiting) watch() {
+	t := time.NewTicker(max(w.s.cfg.SoftTimeout/16, 1))
+	defer t.Stop()
+	for w.tick() {
+		select {
+		case <-t.C:
+		case <-w.s.closed:
+			return
+		}
 	}
 }
 
-// tick ends the calls whose time is over.
-func (w *waiting) tick() {
+// tick ends the calls whose time is over, and reports whether others wait.
+func (w *waiting) tick() bool {
 	w.mu.Lock()
 	taken := w.take(func(f *flight) bool { return time.Since(f.waits) >= w.s.cfg.SoftTimeout })
-	if w.timer = nil; len(w.calls) > 0 {
-		w.arm()
-	}
+	w.watched = len(w.calls) > 0
+	more := w.watched
 	w.mu.Unlock()
 	for _, f := range taken {
 		f.failed(upstream.ErrSoftTimeout)
 	}
+	return more
 }
