@@ -114,8 +114,8 @@ func TestLife(t *testing.T) {
 	golden(t, "emptied", ns)
 }
 
-// scenario makes, changes and deletes, and returns what there was in the end.
-func scenario(t *testing.T, ns string) string {
+// scenario makes, changes and deletes, and waits until all is as it should be.
+func scenario(t *testing.T, ns string) {
 	ctx := t.Context()
 	startNodes(t, ns)
 	gw, x, y := newGateway(ns, "fast"), newExport(ns, "data", "fast"), newExport(ns, "more", "fast")
@@ -130,7 +130,10 @@ func scenario(t *testing.T, ns string) string {
 	eventually(t, "the Service of the other is gone", gone(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-more"}}))
 	eventually(t, "the export is ready", isReady(x))
 	eventually(t, "the gateway is ready", func() error {
-		if err := isReady(gw)(); err != nil {
+		if err := isReady(gw)(); err != nil { // of one pod alone
+			return err
+		}
+		if err := condition(gw, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed)(); err != nil {
 			return err
 		}
 		if gw.Status.Exports != 1 {
@@ -138,7 +141,6 @@ func scenario(t *testing.T, ns string) string {
 		}
 		return nil
 	})
-	return snapshot(t, ns)
 }
 
 // The operator dies after each of its writes, and another one finishes what it began.
@@ -148,7 +150,8 @@ func TestDeath(t *testing.T) {
 	var count atomic.Int32
 	count.Store(1 << 20)
 	op := start(t, ns, false, &count)
-	want := scenario(t, ns)
+	scenario(t, ns)
+	want := snapshot(t, ns)
 	op.stop()
 	n := int(1<<20 - count.Load())
 	if n < 10 || n > 60 {
@@ -169,9 +172,13 @@ func TestDeath(t *testing.T) {
 				case <-t.Context().Done():
 				}
 			}()
-			if diff := cmp.Diff(want, scenario(t, ns)); diff != "" {
-				t.Errorf("- want, + got:\n%s", diff)
-			}
+			scenario(t, ns)
+			eventually(t, "all is as without a death", func() error {
+				if diff := cmp.Diff(want, snapshot(t, ns)); diff != "" {
+					return fmt.Errorf("- want, + got:\n%s", diff)
+				}
+				return nil
+			})
 		})
 	}
 }
