@@ -159,6 +159,7 @@ func (o *userWay) rulesInGuest(t *testing.T) {
 
 // edit: what is edited shows to clients, and no connection of the other export drops.
 func (o *userWay) edit(t *testing.T) {
+	o.guest.run(t, "touch /srv/again") // Linux ends an idle connection after five minutes
 	before := o.only(t, "sluice.dev/workload", "share")
 	o.must(t, "patch", "nfsexport/data", "--type=merge", "-p", `{"spec": {"transport": {"credits": {"max": 17}, "inlineThreshold": {"call": "16Ki", "reply": "8Ki"}}}}`)
 	o.wait(t, `jsonpath={.status.observedGeneration}=2`, "nfsexport/data", time.Minute)
@@ -269,6 +270,7 @@ func (o *userWay) podDeleted(t *testing.T) {
 
 // claimPodDeleted: a volume has one pod, so the client waits for the next one.
 func (o *userWay) claimPodDeleted(t *testing.T) {
+	o.guest.run(t, "touch /srv/again") // Linux has ended an idle connection by now
 	before := o.only(t, "sluice.dev/workload!=gateway,sluice.dev/workload", "share")
 	fio := o.guest.fio(t, "/srv")
 	begun := time.Now()
