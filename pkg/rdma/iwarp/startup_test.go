@@ -298,7 +298,7 @@ func TestRequestTimeout(t *testing.T) {
 }
 
 func TestReplyTimeout(t *testing.T) {
-	p := newProvider(t, Config{ReplyTimeout: 20 * time.Millisecond})
+	p := newProvider(t, Config{ReplyTimeout: time.Second}) // in which the request has to be sent, too
 	for _, silent := range []string{"", "MPA ID Rep Frame"} {
 		_, ep, err := acceptRaw(t, p, func(_ mpaFrame, c *net.TCPConn) { _, _ = c.Write([]byte(silent)) }, rdma.Options{Domain: newDomain(t, p)})
 		var timeout net.Error
