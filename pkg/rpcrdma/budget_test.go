@@ -1,8 +1,11 @@
 package rpcrdma
 
 import (
+	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -109,6 +112,48 @@ func TestBudgetOfReplies(t *testing.T) {
 			}
 			p.close()
 			w.close()
+		})
+	}
+}
+
+// TestErrorHoldsNoReply answers calls with errors, since their replies have no room, and none of the errors is acknowledged: what the replies took is free, but for
+// those of version 2 that may be wanted.
+func TestErrorHoldsNoReply(t *testing.T) {
+	const calls = 40
+	for version, most := range []int{1: 1 << 20, 2: keptBytes + 1<<20} {
+		if version == 0 {
+			continue
+		}
+		t.Run(fmt.Sprintf("version%d", version), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := bufpool.NewBudget(8<<20, 2<<20)
+				w := newWorld(t, rdmatest.Options{SentDelay: time.Hour}, func(cfg *Config) {
+					cfg.Versions, cfg.Budget, cfg.Credits = []int{version}, budget, Static(32)
+				})
+				w.budget = budget
+				p := w.rawDial(rawPrivate(4096))
+				for xid := range calls {
+					call := rpcCall(xid, procMove, moveArgs(nil, 1<<20))
+					if version == 1 {
+						p.send(plainMsg(xid, call))
+					} else {
+						p.send(words(xid, 2, 32, 0, 0, 0, 0, 0, 0, call))
+					}
+					p.get()
+				}
+				synctest.Wait()
+				if w.handler.calls != calls || w.counts.faults(ReplyTooLong) != calls {
+					t.Errorf("%d calls were executed, %d replies were too long, want %d", w.handler.calls, w.counts.faults(ReplyTooLong), calls)
+				}
+				if n := budget.Used(); n != 0 {
+					t.Errorf("%d bytes of the budget are in use", n)
+				}
+				if n := w.pool.Stats().InUse; n > int64(most) {
+					t.Errorf("%d bytes are in use, want %d at most", n, most)
+				}
+				p.close()
+				w.close()
+			})
 		})
 	}
 }

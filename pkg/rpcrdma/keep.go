@@ -1,6 +1,7 @@
 package rpcrdma
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -25,18 +26,18 @@ type kept struct {
 	mu          sync.Mutex
 	list        []*inCall // oldest first; they are held
 	first, last *inCall   // likewise, linked by next
-	bytes       int       // of the latter
+	bytes       int       // of all replies that are or were kept, until their memory is free
 	closed      bool
 }
 
-// keptBytes bounds the memory of a connection's replies that may be reported; the oldest ones are let go of, and so is one that is longer. It is beside the
-// budget of bulk memory: what waits for a report that hardly ever comes must not hold up calls. As a connection with groups has about as much in receives,
-// it is bounded by the number of connections likewise.
+// keptBytes bounds the memory of a connection's replies that are kept; the oldest ones are let go of, those that may be reported first, and so is one that is
+// longer. It is beside the budget of bulk memory: what waits for a report that hardly ever comes, or for a call that does not come again, must not hold up calls.
+// It is bounded by the number of connections.
 const keptBytes = 8 << 20
 
 // note keeps a reply that is about to be sent as a group.
 func (k *kept) note(ic *inCall) {
-	ic.size, ic.posted = ic.Reply.Memory()+len(ic.head.B), false
+	ic.posted = false
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
@@ -51,10 +52,37 @@ func (k *kept) note(ic *inCall) {
 		k.last.next = ic
 	}
 	k.last = ic
-	k.bytes += ic.size
-	old := k.cut(func(*inCall) bool { return k.bytes > keptBytes })
+	k.count(ic, ic.Reply.Memory()+len(ic.head.B))
+	old, _ := k.shed()
 	k.mu.Unlock()
 	letGoOf(old)
+}
+
+// count notes how many bytes the reply has that a call holds. The lock is held.
+func (k *kept) count(ic *inCall, n int) {
+	k.bytes += n - ic.size
+	ic.size = n
+}
+
+// forget notes that the memory of a reply is free.
+func (k *kept) forget(ic *inCall) {
+	k.mu.Lock()
+	k.count(ic, 0)
+	k.mu.Unlock()
+}
+
+// shed takes as many of the oldest replies that were sent out of their list as there are bytes too many, and returns how many are still too many then.
+// The lock is held.
+func (k *kept) shed() (old *inCall, over int) {
+	over = k.bytes - keptBytes
+	old = k.cut(func(ic *inCall) bool {
+		if over <= 0 {
+			return false
+		}
+		over -= ic.size
+		return true
+	})
+	return old, over
 }
 
 // cut takes the oldest replies that were sent out of their list, up to the first one of which gone is not true. The lock is held.
@@ -78,7 +106,6 @@ func (k *kept) unlink(prev, ic *inCall) {
 		k.last = prev
 	}
 	ic.next = nil
-	k.bytes -= ic.size
 }
 
 // letGoOf frees what cut returns. No lock is held.
@@ -121,15 +148,44 @@ func (k *kept) reported(xid uint32) *inCall {
 	return nil
 }
 
-// keep keeps the reply of a call that is about to be answered with an error.
-func (k *kept) keep(ic *inCall) {
+// keep keeps the reply of a call that is about to be answered with an error. It returns false if there is no place for it.
+func (k *kept) keep(ic *inCall) bool {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.closed {
-		ic.holds.Add(1)
-		k.list = append(k.list, ic)
-		k.n.Store(int32(len(k.list)))
+	if k.closed {
+		k.mu.Unlock()
+		return false
 	}
+	ic.holds.Add(1)
+	k.count(ic, ic.Reply.Memory())
+	k.list = append(k.list, ic)
+	sent, over := k.shed()
+	n := 0
+	for ; over > 0 && n < len(k.list); n++ {
+		over -= k.list[n].size
+	}
+	old := k.drop(n)
+	ok := len(k.list) > 0 // it is the last one
+	k.mu.Unlock()
+	letGoOf(sent)
+	k.free(old)
+	return ok
+}
+
+// free lets go of replies that drop has taken out. Their calls may still be being answered, but not with them. No lock is held.
+func (k *kept) free(old []*inCall) {
+	for _, ic := range old {
+		ic.Reply.Release()
+		k.forget(ic)
+		ic.letGo()
+	}
+}
+
+// drop takes the n oldest replies out of the list. The lock is held.
+func (k *kept) drop(n int) []*inCall {
+	old := slices.Clone(k.list[:n])
+	k.list = slices.Delete(k.list, 0, n)
+	k.n.Store(int32(len(k.list)))
+	return old
 }
 
 // take returns the call with an XID out of the list, nil if it is not there. It belongs to the caller then.
@@ -149,14 +205,9 @@ func (k *kept) take(xid uint32) *inCall {
 // bound drops the oldest replies so that n are left.
 func (k *kept) bound(n int) {
 	k.mu.Lock()
-	over := max(0, len(k.list)-max(0, n))
-	old := append([]*inCall(nil), k.list[:over]...)
-	k.list = append(k.list[:0], k.list[over:]...)
-	k.n.Store(int32(len(k.list)))
+	old := k.drop(max(0, len(k.list)-max(0, n)))
 	k.mu.Unlock()
-	for _, ic := range old {
-		ic.letGo()
-	}
+	k.free(old)
 }
 
 // close drops all replies, and those to come.
@@ -191,6 +242,7 @@ func (ic *inCall) answerFrom(k *inCall) {
 	ic.XID, ic.Program, ic.Version, ic.Procedure, ic.Status = k.XID, k.Program, k.Version, k.Procedure, k.Status
 	ic.Plan, k.Plan = k.Plan, ic.Plan
 	ic.Reply, k.Reply = k.Reply, ic.Reply
+	ic.size, k.size = k.size, 0
 	ic.state = serving
 	ic.Respond(&ic.Call)
 }

@@ -52,7 +52,39 @@ func TestKeptReplies(t *testing.T) {
 		t.Error("a call without kept reply was not executed")
 	}
 	w.settled()
+	if _, bytes := w.server.only().in.kept.held(); bytes != 0 {
+		t.Errorf("%d bytes are counted for replies that are gone", bytes)
+	}
 	send(20, none, rpcCall(20, procPlain, 0, 5000)) // is kept to the end
+	p.close()
+	w.close()
+}
+
+// TestKeptWithoutBudget leaves replies that were kept alone: their calls' memory is there for others.
+func TestKeptWithoutBudget(t *testing.T) {
+	budget := bufpool.NewBudget(2<<20, 2<<20)
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+		version2(cfg)
+		cfg.Credits, cfg.Budget = Static(8), budget
+	})
+	w.budget = budget
+	p := w.rawDial(rawPrivate(4096))
+	data := p.expose(p.mem(1<<20), 1)
+	for i, c := range []struct {
+		result []byte
+		code   wire.ErrorCode // 0: it is answered
+	}{{words(5000, 2), wire.ReplyResource}, {words(5000, 2), wire.ReplyResource}, {words(8, 2), 0}} {
+		xid := 10 + i
+		call := rpcCall(xid, procMove, 1, 1<<20, tail, 1, c.result)
+		p.send(words(xid, 2, 8, 0, 0, 0, 1, 48, data, 0, 0, 0, call))
+		if h := p.parse2(p.get().b); h.Code != c.code || (h.Procedure == wire.Msg) != (c.code == 0) {
+			t.Errorf("answer %d: %+v", i, h)
+		}
+	}
+	if n := w.server.only().in.kept.n.Load(); n != 2 {
+		t.Errorf("%d replies are kept, want 2", n)
+	}
+	w.settled()
 	p.close()
 	w.close()
 }

@@ -29,8 +29,11 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 	defer c.ep.Release()
 	if e != nil {
 		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
-		if ic.v2 && (e.Code == wire.ReplyResource || e.Code == wire.WriteResource) {
-			c.in.kept.keep(ic)
+		ic.Message.Release() // the answer does without all that is large
+		ic.grant.Release()
+		wanted := ic.v2 && (e.Code == wire.ReplyResource || e.Code == wire.WriteResource)
+		if !wanted || !c.in.kept.keep(ic) {
+			ic.Reply.Release()
 		}
 		ic.sendError(e.Fault2)
 		return
@@ -451,9 +454,6 @@ func (in *responder) sent(id uint32) {
 			in.kept.left(ic)
 			ic.Message.Release()
 			ic.grant.Release()
-			if k := ic.source; k != nil {
-				k.grant.Release()
-			}
 		}
 		ic.letGo()
 		in.c.work.done(n)

@@ -72,7 +72,7 @@ type inCall struct {
 	noted  bool         // its reply is kept after it was sent
 	posted bool         // and has been sent
 	before uint64       // the credits that were given back before
-	size   int          // of the reply, in bytes
+	size   int          // of the reply, in bytes, as far as kept counts it
 	holds  atomic.Int32 // those who still need it, besides one
 
 	origins []int      // of a group: for each item, its index in the header
@@ -172,6 +172,9 @@ func (ic *inCall) recycle() {
 	if k := ic.source; k != nil {
 		ic.source = nil
 		k.letGo()
+	}
+	if ic.size > 0 {
+		in.kept.forget(ic)
 	}
 	in.mu.Lock()
 	if in.closed.Load() {
