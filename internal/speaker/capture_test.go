@@ -1,6 +1,8 @@
 package speaker
 
 import (
+	"encoding/binary"
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -45,6 +47,9 @@ func newCapture(t *testing.T, sw, client *namespace, vips []netip.Addr) *capture
 		if err = unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 			return err
 		}
+		if err = unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+			return err
+		}
 		return unix.SetsockoptPacketMreq(fds[0], unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(i), Type: unix.PACKET_MR_PROMISC})
 	})
 	var index int
@@ -86,17 +91,22 @@ func packetSocket(index int, proto uint16) (int, error) {
 }
 
 func (c *capture) read(t *testing.T, fd int, stop chan struct{}) {
-	b := make([]byte, 2048)
+	b, oob := make([]byte, 2048), make([]byte, 128)
 	for {
 		select {
 		case <-stop:
 			return
 		default:
 		}
-		n, from, err := unix.Recvfrom(fd, b, 0)
+		n, oobn, _, from, err := unix.Recvmsg(fd, b, oob, 0)
 		ll, ok := from.(*unix.SockaddrLinklayer)
 		if err != nil || !ok {
 			continue
+		}
+		at, err := received(oob[:oobn])
+		if err != nil {
+			t.Error(err)
+			return
 		}
 		var heard []machine.Heard
 		switch ll.Protocol {
@@ -108,11 +118,22 @@ func (c *capture) read(t *testing.T, fd int, stop chan struct{}) {
 		c.mu.Lock()
 		for _, h := range heard {
 			if all, ours := c.claims[h.Address]; ours && h.Kind == machine.Claim {
-				c.claims[h.Address] = append(all, claim{time.Now(), h.From})
+				c.claims[h.Address] = append(all, claim{at, h.From})
 			}
 		}
 		c.mu.Unlock()
 	}
+}
+
+// received is when the kernel received a packet, which the reader may have been late for.
+func received(oob []byte) (time.Time, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_TIMESTAMPNS {
+			return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:]))), nil
+		}
+	}
+	return time.Time{}, errors.Join(errors.New("a packet without a time"), err)
 }
 
 // ask sends requests and solicitations of the client.

@@ -411,7 +411,7 @@ func (p *pod) status() (st contract.Status, err error) {
 	if err != nil {
 		return st, err
 	}
-	r, err := (&http.Client{Transport: tr, Timeout: 2 * time.Second}).Get("http://pod/status")
+	r, err := (&http.Client{Transport: tr, Timeout: patience}).Get("http://pod/status")
 	if err != nil {
 		return st, err
 	}
@@ -443,14 +443,14 @@ func (p *pod) addresses() (n int) {
 // dial connects to the address as a client does, and returns the name of the pod that answers.
 func (r *rig) dial(ip netip.Addr) (c net.Conn, name string, err error) {
 	r.client.do(func() error {
-		c, err = net.DialTimeout("tcp", net.JoinHostPort(ip.String(), port), 300*time.Millisecond)
+		c, err = net.DialTimeout("tcp", net.JoinHostPort(ip.String(), port), reach)
 		return nil
 	})
 	if err != nil {
 		return nil, "", err
 	}
 	b := make([]byte, len("gw-0"))
-	if err = c.SetReadDeadline(time.Now().Add(time.Second)); err == nil {
+	if err = c.SetReadDeadline(time.Now().Add(reach)); err == nil {
 		_, err = io.ReadFull(c, b)
 	}
 	if err != nil {
@@ -472,7 +472,7 @@ func (r *rig) who(ip netip.Addr) string {
 
 // echo sends a byte and waits for it to come back.
 func echo(c net.Conn) error {
-	err := c.SetDeadline(time.Now().Add(time.Second))
+	err := c.SetDeadline(time.Now().Add(reach))
 	if err == nil {
 		_, err = c.Write([]byte{1})
 	}
@@ -481,6 +481,9 @@ func echo(c net.Conn) error {
 	}
 	return err
 }
+
+// reach is how long a client waits for an answer: a SYN that is lost is repeated after a second.
+const reach = 10 * time.Second
 
 // patience is how long something may take on a busy machine; what it took is in the log.
 const patience = 30 * time.Second
