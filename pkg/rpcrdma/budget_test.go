@@ -10,6 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
+	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -113,6 +114,32 @@ func TestBudgetOfReplies(t *testing.T) {
 			p.close()
 			w.close()
 		})
+	}
+}
+
+// TestFarTargets has a client whose receives have much in front of their target: nothing is placed there, since that would have to be filled with zeros.
+func TestFarTargets(t *testing.T) {
+	for _, c := range []struct {
+		front int
+		want  wire.Placement
+	}{{4096, wire.SendBased}, {200 << 10, wire.TooShort}, {3900 << 10, wire.TooShort}} {
+		w := newWorld(t, rdmatest.Options{MaxSegments: 4}, extended(allExtensions))
+		p := w.rawDial(rawPrivate(4096))
+		p.send(words(1, 2, 32, 6, 3, 1, 4, c.front+4096, 3, 4, 6, 4, 40, c.front+4096, 2, 1, c.front, 1, 0, 1, 4096, 4096, 1, 0))
+		p.get()
+		call := rpcCall(10, procMove, moveArgs(nil, 4))
+		head := wire.Transmit{Count: 1, ReplyBuffers: 1, PayloadLength: uint32(len(call))}
+		result := oncrpc.Result{Max: 4, Begin: len(call) - 8, End: len(call)}
+		if err := group.Direct(&head, []oncrpc.Result{result}, []group.Want{{Placement: wire.SendBased}}); err != nil {
+			t.Fatal(err)
+		}
+		msg := wire.EndOption(head.Append(wire.BeginOption(nil, 10, 32, wire.Call, wire.XmtReq), wire.XmtReq), 0)
+		p.send(append(msg, call...))
+		if h := p.parse2(p.get().b); len(h.Transmit.Items) != 1 || h.Transmit.Items[0].Placement != c.want {
+			t.Errorf("%d bytes in front of the target: answer %+v, want %v", c.front, h.Transmit, c.want)
+		}
+		p.close()
+		w.close()
 	}
 }
 

@@ -45,6 +45,10 @@ func (ic *inCall) groupCapacity() int {
 	return n
 }
 
+// maxAdded bounds how much more memory than the reply has bytes it may take to send it with send-based placement: for headers, and for zeros in front of the
+// peer's targets where the provider cannot gather them. It is not of the budget.
+const maxAdded = 64 << 10
+
 // placeGroup lays the reply out as a group, with bulk data where the request wants them. RDMA Writes are in ic.work.
 func (ic *inCall) placeGroup() *roomError {
 	c, t := ic.c, ic.c.terms.Load()
@@ -52,7 +56,6 @@ func (ic *inCall) placeGroup() *roomError {
 		ic.group = new(groupPlan)
 	}
 	g, asked := ic.group, &ic.hdr.Transmit
-	g.head.Reset()
 	ic.found = ic.found[:0]
 	if len(asked.Sets) > 0 {
 		ic.findResults(len(ic.Plan.Results))
@@ -72,6 +75,7 @@ func (ic *inCall) placeGroup() *roomError {
 	}
 	lim := group.Limits{Transmissions: ic.replyRoom(t), Gather: c.maxGather}
 	for send := t.place; ; send = false {
+		g.head.Reset()
 		if !send {
 			g.unplace()
 		}
@@ -79,7 +83,7 @@ func (ic *inCall) placeGroup() *roomError {
 			return noRoom(wire.System, 0, 0, "%v", err)
 		}
 		err := g.planner.Lay(t.layout, wire.XmtResp, &g.head, lim)
-		if err == nil {
+		if err == nil && !(send && g.planner.Memory() > ic.Reply.Len()+maxAdded) {
 			break
 		}
 		if !send {

@@ -168,6 +168,9 @@ func (ic *inCall) recycle() {
 	if ic.group != nil {
 		ic.group.planner.Reset()
 	}
+	if ic.head != nil && cap(ic.head.B) > maxHead {
+		ic.freeHead()
+	}
 	ic.grant.Release()
 	if k := ic.source; k != nil {
 		ic.source = nil
@@ -187,6 +190,9 @@ func (ic *inCall) recycle() {
 		in.signalIdle()
 	}
 }
+
+// maxHead is the longest buffer for headers that a free call keeps.
+const maxHead = 16 << 10
 
 // letGo frees the call when nobody else needs it.
 func (ic *inCall) letGo() {

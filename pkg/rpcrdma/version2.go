@@ -209,7 +209,7 @@ func (c *Conn) terms2() *terms {
 	}
 	if c.groups.asm != nil {
 		t.layout = layoutOf(peer)
-		t.place = c.cfg.has(SendBasedPlacement) && len(t.layout.Targets) > 0
+		t.place = c.cfg.has(SendBasedPlacement) && len(t.layout.Targets) > 0 && t.layout.Gaps() <= wire.MaxThreshold
 		t.back = c.backGroups()
 		if c.server {
 			t.groups = t.back && peer.Support()&wire.AcceptsRequest != 0

@@ -76,6 +76,16 @@ func (l *Layout) at(k int) int {
 	return l.target(k).At
 }
 
+// Gaps returns how many bytes of the buffer stand before targets and are in none: a sender may have to fill them with zeros.
+func (l *Layout) Gaps() (n int) {
+	end := 0
+	for k := range l.Targets {
+		n += l.target(k).At - end
+		end = l.target(k).At + l.target(k).Length
+	}
+	return n
+}
+
 // behind returns the first target that begins at n or behind.
 func (l *Layout) behind(n int) int {
 	for k := range l.Targets {
