@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -108,18 +109,27 @@ func (r *remote) away() bool {
 	return !st.Healthy || st.RootError != "" && len(st.Versions) == 0
 }
 
-func (r *remote) status() status.Backend {
-	st := r.srv.Status()
+func (r *remote) status() status.Backend { return r.is.status(r.srv.Status()) }
+
+// status tells of the backend what its proxy does.
+func (is *settings) status(st proxy.Status) status.Backend {
 	s := status.Backend{
-		Kind: "nfs", Server: net.JoinHostPort(r.is.server.Server, strconv.Itoa(r.is.server.Port)), Path: r.is.server.Path,
+		Kind: "nfs", Server: net.JoinHostPort(is.server.Server, strconv.Itoa(is.server.Port)), Path: is.server.Path,
 		Healthy: st.Healthy, Identity: "the callers' uids and gids, as the server allows",
 		Versions: st.Versions,
 		Remote: &status.Remote{
 			Since: st.Since, Connections: st.Connections, Parked: st.Parked, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
 		},
 	}
-	if r.is.network == config.RDMA {
+	if is.network == config.RDMA {
 		s.Kind = "rdma"
+	}
+	switch { // the backend is no less healthy for that
+	case st.NoMount == "":
+	case slices.Contains(st.Versions, string(config.NFSv3)):
+		s.Notes = []string{"version 3 is mounted by the root that was known before: " + st.NoMount}
+	default:
+		s.Notes = []string{"version 3 cannot be mounted: " + st.NoMount}
 	}
 	switch {
 	case !st.Healthy && st.Err != nil:

@@ -16,6 +16,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/proxy"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/verbs"
@@ -332,5 +333,26 @@ func TestSameRemote(t *testing.T) {
 	}
 	if x.Transport.Extensions = []config.Extension{config.SendBasedPlacement}; far.same(x) {
 		t.Error("rdma with SendBasedPlacement: same is true")
+	}
+}
+
+// TestRemoteNoMount: a backend that serves version 4 is well, though its MOUNT cannot be asked: the operator goes by that.
+func TestRemoteNoMount(t *testing.T) {
+	for _, tt := range []struct {
+		st      proxy.Status
+		healthy bool
+		err     string
+		notes   []string
+	}{
+		{proxy.Status{Versions: []string{"4.1"}, NoMount: "refused"}, true, "", []string{"version 3 cannot be mounted: refused"}},
+		{proxy.Status{Versions: []string{"3", "4.1"}, NoMount: "refused"}, true, "", []string{"version 3 is mounted by the root that was known before: refused"}},
+		{proxy.Status{Versions: []string{"3", "4.1"}}, true, "", nil},
+		{proxy.Status{Versions: []string{"4.1"}, RootError: "NFS3ERR_ACCES"}, false, "NFS3ERR_ACCES", nil},
+	} {
+		tt.st.Healthy = true
+		got := new(settings).status(tt.st)
+		if got.Healthy != tt.healthy || got.Refused == tt.healthy || got.Error != tt.err || !slices.Equal(got.Notes, tt.notes) || !slices.Equal(got.Versions, tt.st.Versions) {
+			t.Errorf("%+v: %+v, %+v", tt.st, got, got.Remote)
+		}
 	}
 }

@@ -1,22 +1,19 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"sluice.dev/sluice/pkg/nfs/client"
-	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
 	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 )
 
 const (
@@ -24,6 +21,8 @@ const (
 	findWithin = 20 * time.Second
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
+	// lastNoMount is as long as lastRetry where only MOUNT is missing: many servers never have it where the gateway can reach it.
+	lastNoMount = time.Minute
 )
 
 // finder finds the backend's handles of the export's root, at the start and whenever the backend comes back.
@@ -63,34 +62,53 @@ func (r *finder) run() {
 	wait := firstRetry
 	for r.ctx.Err() == nil {
 		roots, err := r.find()
-		r.mu.Lock()
-		told := err == nil || r.failure != nil && r.failure.Error() == err.Error()
-		r.failure = err
-		r.mu.Unlock()
-		var retry <-chan time.Time
+		r.tell(err)
 		if roots != nil {
-			if before := r.s.export.Roots.Load(); before != nil {
-				keep(roots, before)
-			}
-			r.s.export.Roots.Store(roots)
-			r.s.waiting.release()
+			r.publish(*roots)
 		}
-		if err == nil {
-			wait = firstRetry
-		} else {
-			if !told && r.ctx.Err() == nil {
-				r.s.log.Error("the export's root cannot be found at the backend; it is tried again and again",
-					"backend", r.s.address(), "path", r.s.cfg.Path, "error", err)
+		var retry <-chan time.Time
+		if err != nil {
+			last := lastRetry
+			if lacksMount(err) {
+				last = lastNoMount
 			}
+			wait = min(wait, last)
 			retry = time.After(wait)
-			wait = min(2*wait, lastRetry)
+			wait *= 2
 		}
 		select {
 		case <-r.again:
+			wait = firstRetry
 		case <-retry:
 		case <-r.ctx.Done():
 		}
 	}
+}
+
+// tell notes what came of an attempt, and logs what is new.
+func (r *finder) tell(err error) {
+	r.mu.Lock()
+	before := r.failure
+	r.failure = err
+	r.mu.Unlock()
+	switch {
+	case err == nil || r.ctx.Err() != nil || before != nil && before.Error() == err.Error():
+	case !lacksMount(err):
+		r.s.log.Error("the export's root cannot be found at the backend; it is tried again and again",
+			"backend", r.s.address(), "path", r.s.cfg.Path, "error", err)
+	case !lacksMount(before):
+		r.s.log.Warn("the root of version 3 cannot be found at the backend, which serves version 4; it is tried again now and then",
+			"backend", r.s.address(), "path", r.s.cfg.Path, "error", err)
+	}
+}
+
+// publish has calls use the roots, and sends those on their way that wait for them.
+func (r *finder) publish(roots rewrite.Roots) {
+	if before := r.s.export.Roots.Load(); before != nil {
+		keep(&roots, before)
+	}
+	r.s.export.Roots.Store(&roots)
+	r.s.waiting.release()
 }
 
 // keep takes over from before what was not found this time. A root that was known is guarded until another takes its place, and a call that is sent again
@@ -104,7 +122,8 @@ func keep(roots, before *rewrite.Roots) {
 	}
 }
 
-// failed returns why the roots are not known, or may be outdated, nil if all is well; and where the backend was asked from.
+// failed returns why the roots are not known, or may be outdated, nil if all is well; and where the backend was asked from. A *noMountError tells
+// that all is well but MOUNT.
 func (r *finder) failed() (from netip.AddrPort, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +137,7 @@ func (r *finder) asks(c upstream.Conn) {
 	r.from = c.Local()
 }
 
-// find asks the backend. With an error it may have found the root for one version and not for another.
+// find asks the backend. With an error it may have found the root for one version and not for another; the error is a *noMountError if only MOUNT is missing.
 func (r *finder) find() (*rewrite.Roots, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, findWithin)
 	defer cancel()
@@ -130,42 +149,55 @@ func (r *finder) find() (*rewrite.Roots, error) {
 	defer conn.Close() //nolint:errcheck // it was only asked
 	r.asks(conn)
 	var roots rewrite.Roots
-	var errs []error
 	if r.s.cfg.V3 {
 		// NFS itself is asked whether it has version 3: MOUNT may be away for a moment, and rpcbind too.
-		err := client.New(client.Config{Requester: conn, Pool: r.s.cfg.Pool}).Null(ctx)
-		if roots.No3 = lacks(err); !roots.No3 {
-			err = r.find3(ctx, conn, &roots)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("version 3: %w", err))
-		}
+		err = client.New(client.Config{Requester: conn, Pool: r.s.cfg.Pool}).Null(ctx)
+		roots.No3 = lacks(err)
 	}
-	lacking := 0
+	err4 := r.findMinor(ctx, conn, &roots)
+	if r.s.cfg.V3 && !roots.No3 {
+		if before := r.s.export.Roots.Load(); roots.V4 != nil && (before == nil || !bytes.Equal(roots.V4, before.V4)) {
+			// MOUNT may keep the gateway waiting, version 4 has no need of it.
+			r.tell(nil)
+			r.publish(roots)
+		}
+		err = r.find3(ctx, conn, &roots)
+	}
+	if err != nil {
+		err = fmt.Errorf("version 3: %w", err)
+	}
+	var why *noMountError
+	switch {
+	case roots.V3 == nil && roots.V4 == nil:
+		return nil, errors.Join(err, err4)
+	case roots.V3 != nil && (roots.V4 != nil || roots.No4), roots.V4 != nil && roots.No3:
+		return &roots, nil // what the backend does not have is not offered
+	case err4 == nil && errors.As(err, &why):
+		roots.NoMount = true
+		return &roots, why
+	}
+	return &roots, errors.Join(err, err4)
+}
+
+// findMinor finds the root of version 4, by the highest minor version that the backend has: the others have the same handles.
+func (r *finder) findMinor(ctx context.Context, conn upstream.Conn, roots *rewrite.Roots) error {
+	var errs []error
 	for minor := len(r.s.cfg.Minor) - 1; minor >= 0; minor-- {
 		if !r.s.cfg.Minor[minor] {
 			continue
 		}
-		err := r.find4(ctx, conn, uint32(minor), &roots)
+		err := r.find4(ctx, conn, uint32(minor), roots)
 		if err == nil {
-			errs = errs[:len(errs)-lacking] // the other minor versions have the same handles
 			roots.No4 = false
-			break
+			return nil
 		}
 		errs = append(errs, fmt.Errorf("version 4.%d: %w", minor, err))
 		if roots.No4 = lacks(err); !roots.No4 {
 			break
 		}
 		roots.NoMinor[minor] = true
-		lacking++
 	}
-	switch {
-	case roots.V3 != nil && (roots.V4 != nil || roots.No4), roots.V4 != nil && roots.No3:
-		return &roots, nil // what the backend does not have is not offered
-	case roots.V3 == nil && roots.V4 == nil:
-		return nil, errors.Join(errs...)
-	}
-	return &roots, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // lacks reports whether an error says that the backend does not have a version.
@@ -176,85 +208,6 @@ func lacks(err error) bool {
 	}
 	var failed *statusError
 	return errors.As(err, &failed) && failed.status == minorMismatch
-}
-
-// find3 asks MOUNT, and then for the root's attributes.
-func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.Roots) error {
-	cred, err := client.ProcessCred()
-	if err != nil {
-		return err
-	}
-	cfg := client.Config{Requester: conn, Pool: r.s.cfg.Pool, Cred: cred}
-	root, err := nfs3.Handle(nil), errNoMount
-	if r.s.cfg.Network == "rdma" && r.s.cfg.MountPort == 0 {
-		// Another gateway answers MOUNT by the same connection.
-		if root, err = client.New(cfg).Mount(ctx, r.s.cfg.Path); lacks(err) {
-			err = errNoMount
-		}
-	}
-	if errors.Is(err, errNoMount) {
-		mount, e := r.dialMount(ctx)
-		if e != nil {
-			return e
-		}
-		if mount != nil {
-			defer mount.Wait()
-			defer mount.Close() //nolint:errcheck // it was only asked
-			cfg.Mount = mount
-			r.asks(mount)
-		}
-		root, err = client.New(cfg).Mount(ctx, r.s.cfg.Path)
-	}
-	if err != nil {
-		return err
-	}
-	r.asks(conn)
-	attr, err := client.New(cfg).GetAttr(ctx, root)
-	if err != nil {
-		return err
-	}
-	if attr.Type != nfs3.Dir {
-		return errNoDirectory
-	}
-	roots.V3, roots.FileID3 = root, attr.FileID
-	return nil
-}
-
-var (
-	errNoDirectory = errors.New("the path leads to no directory")
-	errNoMount     = errors.New("MOUNT was not found yet")
-)
-
-// dialMount connects to the backend's MOUNT service: at the port of the configuration, or where its rpcbind says. A backend without
-// rpcbind may answer MOUNT where it answers NFS: then the connection is nil.
-func (r *finder) dialMount(ctx context.Context) (upstream.Conn, error) {
-	server, port := r.s.cfg.Server, r.s.cfg.MountPort
-	if port == 0 {
-		rb, err := rpcbind.Dial(ctx, []rpcbind.Address{{Network: "tcp", Address: net.JoinHostPort(server, "111")}})
-		if errors.Is(err, rpcbind.ErrAbsent) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer rb.Close() //nolint:errcheck // it was only asked
-		at, err := rb.GetAddr(ctx, nfs3.MountProgram, nfs3.MountVersion, netID(server))
-		if err != nil {
-			return nil, err
-		}
-		if port = int(at.Port()); port == 0 {
-			return nil, nil
-		}
-	}
-	return r.s.up.DialTCP(ctx, net.JoinHostPort(server, strconv.Itoa(port)))
-}
-
-// netID is the network identifier that rpcbind is asked for.
-func netID(server string) string {
-	if a, err := netip.ParseAddr(server); err == nil {
-		return rpcbind.NetID("tcp", a)
-	}
-	return rpcbind.TCP
 }
 
 // components returns the names on a path.

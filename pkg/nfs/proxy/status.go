@@ -20,6 +20,9 @@ type Status struct {
 	Versions []string
 	// RootError is why the export's root is not known, or was not found again; empty if all is well.
 	RootError string
+	// NoMount is why the root of version 3 was not found, where that of version 4 was: the backend's MOUNT cannot be asked. A root that was known
+	// before holds; if none was, Versions is without "3". Empty if MOUNT answers, or if it is all of RootError.
+	NoMount string
 	// RootFrom is the local address of the connection that it was asked for on; not valid if there was none.
 	RootFrom netip.AddrPort
 	// Unreadable counts messages of backend and clients that could not be read, Delayed the calls whose client was told to come
@@ -42,7 +45,10 @@ func (s *Server) Status() Status {
 			}
 		}
 	}
-	if from, err := s.roots.failed(); err != nil {
+	switch from, err := s.roots.failed(); {
+	case lacksMount(err):
+		st.NoMount = err.Error()
+	case err != nil:
 		st.RootError, st.RootFrom = err.Error(), from
 	}
 	return st

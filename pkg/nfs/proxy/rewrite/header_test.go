@@ -288,4 +288,13 @@ func TestNoRoot(t *testing.T) {
 			t.Errorf("GETATTR: %v", err)
 		}
 	}
+	r.x.Roots.Store(&Roots{V4: []byte("root of version 4"), NoMount: true})
+	for _, path := range []string{"/", "/a"} {
+		if err := try(nfs3.MountProgram, nfs3.MountProcMnt, &nfs3.MountArgs{Path: []byte(path)}); err != nil {
+			t.Fatal(err)
+		}
+		if res := r.mounted(); res.Status != nfs3.ErrServerFault || len(r.c.Path) > 0 {
+			t.Errorf("MNT %s without MOUNT: %v, path %q", path, res.Status, r.c.Path)
+		}
+	}
 }

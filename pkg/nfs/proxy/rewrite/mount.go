@@ -72,8 +72,11 @@ func (c *Call) mount(x *Export, in *oncrpc.Call, path []byte) (Verdict, error) {
 	}
 	roots := x.Roots.Load()
 	switch {
-	case roots == nil || len(roots.V3) == 0:
+	case roots == nil || len(roots.V3) == 0 && !roots.NoMount:
 		return Answered, ErrNoRoot
+	case len(roots.V3) == 0:
+		c.Path = c.Path[:0]
+		return Answered, c.Mounted(in, nil, nfs3.ErrServerFault)
 	case len(c.Path) > 0:
 		return Resolve, nil
 	default:

@@ -1,0 +1,119 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/nfs/seal"
+)
+
+// serves4 opens a session, and calls what needs version 4's root: to wait for the end of an attempt to find that of version 3 takes too long.
+func serves4(t *testing.T, c *nfs4test.Caller) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	session, err := nfs4test.NewSession(ctx, c, 1, "owner", 1, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Next(ctx, 0, op(layout.OpPutRootFH), op(layout.OpGetFH)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// journal keeps what is logged.
+type journal struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.buf.Write(b)
+}
+
+// count says how often a text was logged.
+func (j *journal) count(text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return bytes.Count(j.buf.Bytes(), []byte(text))
+}
+
+// TestMountSilent: version 4 is served at once, also if MOUNT takes a question and does not answer it.
+func TestMountSilent(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.9.1:0") // nothing is accepted, but connected
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // nothing was written to it
+	_, _, f := start(t, func(c *proxy.Config) {
+		c.Minor[1], c.MountPort = true, int(netip.MustParseAddrPort(silent.Addr().String()).Port())
+	})
+	serves4(t, f.dial(t, "tcp", nil))
+}
+
+// TestNoMount: a backend of version 4 that has version 3 too, but no MOUNT, is well. Version 3 is not told to be served, its handles are good, and a MNT is refused at once.
+// When MOUNT is there, version 3 is mounted.
+func TestNoMount(t *testing.T) {
+	for name, somebody := range map[string]bool{"no MOUNT at its port": true, "nobody at its port": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newFake(t)
+			b.noMount = somebody
+			s := serve(t, "127.0.9.1:0", pool(t), b)
+			t.Cleanup(s.stop)
+			var log journal
+			at := s.address
+			if !somebody {
+				at = absent(t)
+			}
+			f := newFront(t, "tcp", s.address, func(c *proxy.Config) {
+				c.Minor[1], c.MountPort = true, int(netip.MustParseAddrPort(at).Port())
+				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			c := f.dial(t, "tcp", nil)
+			serves4(t, c)
+			refused, err := c.Call(t.Context(), nfs3.MountProgram, 3, nfs3.MountProcMnt, fields("/"))
+			if err != nil || nfs3.Status(binary.BigEndian.Uint32(refused)) != nfs3.ErrServerFault {
+				t.Fatalf("MNT: %x, %v, must be SERVERFAULT", refused, err)
+			}
+			if st := f.Status(); st.NoMount == "" || st.RootError != "" || !slices.Equal(st.Versions, []string{"4.1"}) {
+				t.Errorf("status: %+v", st)
+			}
+			handle := f.seal.Append(nil, []byte("a file"), seal.Max3)
+			if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(handle)); status != nfs3.OK || err != nil {
+				t.Errorf("GETATTR: %v, %v", status, err)
+			}
+			if somebody {
+				b.mu.Lock()
+				b.noMount = false
+				b.mu.Unlock()
+			} else {
+				other := serve(t, at, pool(t), b)
+				t.Cleanup(other.stop)
+			}
+			for f.Status().NoMount != "" {
+				time.Sleep(100 * time.Microsecond)
+			}
+			mnt(t, c, "/")
+			if st := f.Status(); st.RootError != "" || !slices.Equal(st.Versions, []string{"3", "4.1"}) {
+				t.Errorf("status: %+v", st)
+			}
+			if warned, failed := log.count("the root of version 3 cannot be found"), log.count("level=ERROR"); warned != 1 || failed != 0 {
+				t.Errorf("%d warnings and %d errors were logged, must be 1 and 0", warned, failed)
+			}
+		})
+	}
+}
