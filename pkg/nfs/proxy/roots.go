@@ -75,6 +75,7 @@ func (r *finder) run() {
 			wait = min(wait, last)
 			retry = time.After(wait)
 			wait *= 2
+			r.pause(firstRetry) // each call that has to wait asks for another attempt
 		}
 		select {
 		case <-r.again:
@@ -85,6 +86,14 @@ func (r *finder) run() {
 	}
 }
 
+// pause waits so long, or until close.
+func (r *finder) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-r.ctx.Done():
+	}
+}
+
 // tell notes what came of an attempt, and logs what is new.
 func (r *finder) tell(err error) {
 	r.mu.Lock()
@@ -92,7 +101,7 @@ func (r *finder) tell(err error) {
 	r.failure = err
 	r.mu.Unlock()
 	switch {
-	case err == nil || r.ctx.Err() != nil || before != nil && before.Error() == err.Error():
+	case err == nil || r.ctx.Err() != nil || before != nil && wording(before) == wording(err):
 	case !lacksMount(err):
 		r.s.log.Error("the export's root cannot be found at the backend; it is tried again and again",
 			"backend", r.s.address(), "path", r.s.cfg.Path, "error", err)
@@ -100,6 +109,16 @@ func (r *finder) tell(err error) {
 		r.s.log.Warn("the root of version 3 cannot be found at the backend, which serves version 4; it is tried again now and then",
 			"backend", r.s.address(), "path", r.s.cfg.Path, "error", err)
 	}
+}
+
+// wording is the text of an error without numbers: each attempt has a port of its own.
+func wording(err error) string {
+	return strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' {
+			return -1
+		}
+		return c
+	}, err.Error())
 }
 
 // publish has calls use the roots, and sends those on their way that wait for them.
