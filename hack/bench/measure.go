@@ -62,9 +62,9 @@ func (s *sides) rdma(ctx context.Context, g *gateway, op operation, depth int, c
 	return s.sluicectl(ctx, op, depth, pids, "nfs+rdma://"+g.address[listener{crc, op.spin}]+"/", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
 }
 
-// tcp measures Ganesha itself.
-func (s *sides) tcp(ctx context.Context, op operation, depth int, pids ...int) (*measured, error) {
-	return s.sluicectl(ctx, op, depth, pids, "nfs+tcp://"+s.ganesha)
+// tcp measures a server, Ganesha itself or the relay to it.
+func (s *sides) tcp(ctx context.Context, server string, op operation, depth int, pids ...int) (*measured, error) {
+	return s.sluicectl(ctx, op, depth, pids, "nfs+tcp://"+server)
 }
 
 func (s *sides) sluicectl(ctx context.Context, op operation, depth int, pids []int, url string, flags ...string) (*measured, error) {

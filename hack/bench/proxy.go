@@ -20,7 +20,11 @@ type proxyRow struct {
 	// AddedPingPongs is, at depth 1, how much latency the gateway adds, in units of PingPong: the median latency in
 	// microseconds of 128 bytes each way between two bare processes, measured in the same round.
 	AddedPingPongs *float64 `json:"added_pingpongs,omitempty"`
-	PingPong       float64  `json:"pingpong,omitempty"`
+	// Relay is the figure by way of a process that only passes bytes on, RelayShare and RelayAdded are what it has of the direct one and adds to it.
+	Relay      float64  `json:"relay"`
+	RelayShare float64  `json:"relay_share"`
+	RelayAdded *float64 `json:"relay_added_pingpongs,omitempty"`
+	PingPong   float64  `json:"pingpong,omitempty"`
 	// CPU time over the measured intervals of all rounds together: of the gateway, of Ganesha behind it, and of Ganesha alone.
 	GatewayCPU       float64 `json:"gateway_cpu"`
 	GaneshaCPU       float64 `json:"ganesha_cpu"`
@@ -62,20 +66,20 @@ func (c *cost) per(process, size int) float64 {
 
 // proxied measures the rows of the gateway in front of Ganesha.
 func (s *sides) proxied(ctx context.Context, todo []measurement, res *results) error {
-	fmt.Printf("\n%-18s %5s %10s %10s %-6s %7s %7s | %-8s %8s %8s %8s\n%-18s %5s %10s %10s %-6s %7s %7s | %-8s %8s %8s %8s\n",
-		"", "depth", "through", "direct", "", "share", "added", "CPU", "gateway", "ganesha", "direct",
-		"", "", "gateway", "", "", "", "pingp.", "", "", "", "ganesha")
+	fmt.Printf("\n%-18s %5s %10s %10s %-6s %7s %7s | %7s %7s | %-8s %8s %8s %8s\n%-18s %5s %10s %10s %-6s %7s %7s | %7s %7s | %-8s %8s %8s %8s\n",
+		"", "depth", "through", "direct", "", "share", "added", "relay's", "relay's", "CPU", "gateway", "ganesha", "direct",
+		"", "", "gateway", "", "", "", "pingp.", "share", "pingp.", "", "", "", "ganesha")
 	for _, m := range todo {
 		r, err := s.proxyRow(ctx, m)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m, err)
 		}
-		added := "-"
+		added, relayAdded := "-", "-"
 		if r.AddedPingPongs != nil {
-			added = fmt.Sprintf("%.2f", *r.AddedPingPongs)
+			added, relayAdded = fmt.Sprintf("%.2f", *r.AddedPingPongs), fmt.Sprintf("%.2f", *r.RelayAdded)
 		}
-		fmt.Printf("%-18s %5d %10.1f %10.1f %-6s %7.2f %7s | %-8s %8.2f %8.2f %8.2f\n",
-			r.Op, r.Depth, r.Proxied, r.Direct, r.Unit, r.Share, added, r.CPUUnit, r.GatewayCPU, r.GaneshaCPU, r.DirectGaneshaCPU)
+		fmt.Printf("%-18s %5d %10.1f %10.1f %-6s %7.2f %7s | %7.2f %7s | %-8s %8.2f %8.2f %8.2f\n",
+			r.Op, r.Depth, r.Proxied, r.Direct, r.Unit, r.Share, added, r.RelayShare, relayAdded, r.CPUUnit, r.GatewayCPU, r.GaneshaCPU, r.DirectGaneshaCPU)
 		if err := res.add(r); err != nil {
 			return err
 		}
@@ -91,7 +95,11 @@ func (s *sides) proxyRow(ctx context.Context, m measurement) (*proxyRow, error) 
 		if err != nil {
 			return nil, err
 		}
-		b, err := s.tcp(ctx, m.op, m.depth, s.ganeshaPID)
+		b, err := s.tcp(ctx, s.ganesha, m.op, m.depth, s.ganeshaPID)
+		if err != nil {
+			return nil, err
+		}
+		relayed, err := s.tcp(ctx, s.relay, m.op, m.depth)
 		if err != nil {
 			return nil, err
 		}
@@ -103,6 +111,7 @@ func (s *sides) proxyRow(ctx context.Context, m measurement) (*proxyRow, error) 
 		}
 		got.add("proxied", a.figure(m.unit(), m.op.size))
 		got.add("direct", b.figure(m.unit(), m.op.size))
+		got.add("relay", relayed.figure(m.unit(), m.op.size))
 		if m.depth > 1 {
 			continue
 		}
@@ -112,15 +121,18 @@ func (s *sides) proxyRow(ctx context.Context, m measurement) (*proxyRow, error) 
 		}
 		got.add("pingpong", c.P50)
 		got.add("added", (a.P50-b.P50)/c.P50)
+		got.add("relay added", (relayed.P50-b.P50)/c.P50)
 	}
 	r := &proxyRow{
 		Op: m.op.name, Depth: m.depth, CRC: m.crc, Stability: m.op.stability(), Unit: m.unit(),
 		Proxied: got.median("proxied"), Direct: got.median("direct"), Share: got.ratio("proxied", "direct", m.unit()), PingPong: got.median("pingpong"),
+		Relay: got.median("relay"), RelayShare: got.ratio("relay", "direct", m.unit()),
 		GatewayCPU: through.per(0, m.op.size), GaneshaCPU: through.per(1, m.op.size), DirectGaneshaCPU: direct.per(0, m.op.size), CPUUnit: "us/call",
 	}
 	if m.depth == 1 {
 		added := got.median("added")
-		r.AddedPingPongs = &added
+		relay := got.median("relay added")
+		r.AddedPingPongs, r.RelayAdded = &added, &relay
 	}
 	if m.op.size > 0 {
 		r.CPUUnit = "s/GB"

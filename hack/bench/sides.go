@@ -22,6 +22,7 @@ type sides struct {
 	proxy      *gateway // in front of Ganesha
 	ganesha    string   // host:port/?mountport=N
 	ganeshaPID int
+	relay      string // to Ganesha, said like it
 	floor      string
 	stops      []func()
 }
@@ -78,30 +79,35 @@ func (s *sides) stop() {
 // startFloor makes the file that the floor reads and writes, and a server for it.
 func (s *sides) startFloor(export string) error {
 	file := filepath.Join(export, "floor.dat")
-	if err := os.WriteFile(file, make([]byte, s.o.fileSize), 0o644); err != nil {
-		return err
+	err := os.WriteFile(file, make([]byte, s.o.fileSize), 0o644)
+	if err == nil {
+		s.floor, err = s.startSelf("floor-server", file)
 	}
+	return err
+}
+
+// startSelf starts a server of bench itself, and returns its address.
+func (s *sides) startSelf(role, serve string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return "", err
 	}
-	c := exec.Command(self, "-role", "floor-server", "-serve", file)
+	c := exec.Command(self, "-role", role, "-serve", serve)
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
 	if err != nil {
-		return err
+		return "", err
 	}
 	out, err := c.StdoutPipe()
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := c.Start(); err != nil {
-		return err
+		return "", err
 	}
 	s.stops = append(s.stops, func() { _ = in.Close(); _ = c.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
-	s.floor = strings.TrimSpace(line)
-	return err
+	return strings.TrimSpace(line), err
 }
 
 // startGanesha also returns what a gateway's configuration says of it as a backend.
@@ -122,7 +128,11 @@ func (s *sides) startGanesha(ctx context.Context, export string) (backend string
 	if s.ganeshaPID, err = strconv.Atoi(strings.TrimSpace(string(out))); err != nil {
 		return "", fmt.Errorf("its process number: %w", err)
 	}
-	s.ganesha = "127.0.0.1:" + port + "/?mountport=" + mount
+	relay, err := s.startSelf("relay", "127.0.0.1:"+port)
+	if err != nil {
+		return "", fmt.Errorf("relay: %w", err)
+	}
+	s.ganesha, s.relay = "127.0.0.1:"+port+"/?mountport="+mount, relay+"/?mountport="+mount
 	return fmt.Sprintf(`{nfs: {server: "127.0.0.1", port: %s, mountPort: %s, path: /, versions: ["3"]}}`, port, mount), nil
 }
 

@@ -57,7 +57,7 @@ func (s *sides) volumeRound(ctx context.Context, m measurement, got samples) err
 		run  func() (*measured, error)
 	}{
 		{"sluice", func() (*measured, error) { return s.rdma(ctx, s.volume, m.op, m.depth, m.crc, plainInline) }},
-		{"ganesha", func() (*measured, error) { return s.tcp(ctx, m.op, m.depth) }},
+		{"ganesha", func() (*measured, error) { return s.tcp(ctx, s.ganesha, m.op, m.depth) }},
 		{"floor", func() (*measured, error) { return s.floorRun(ctx, floor, m.depth) }},
 		{"raw", func() (*measured, error) { return s.floorRun(ctx, raw, m.depth) }},
 	} {
