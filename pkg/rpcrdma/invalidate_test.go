@@ -157,6 +157,18 @@ func TestCancel(t *testing.T) {
 		}
 		c.Cancel(rs[i], errors.New("again"))
 	}
+	again, _, err := oncrpc.NewRequest(w.cpool, testProgram, testVersion, procNull, oncrpc.Auth{}, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.XID = rs[1].XID // whose reply may come yet
+	refused := make(chan struct{})
+	again.Done = func(*oncrpc.Request) { close(refused) }
+	c.Submit(again)
+	if <-refused; !errors.Is(again.Err, oncrpc.ErrXIDInUse) {
+		t.Errorf("a request with the XID of a cancelled one: %v, want %v", again.Err, oncrpc.ErrXIDInUse)
+	}
+	again.Free()
 	select {
 	case <-done[0]:
 		t.Error("another request is done")

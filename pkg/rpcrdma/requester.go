@@ -207,7 +207,7 @@ func (out *requester) Submit(r *oncrpc.Request) {
 	case out.closed != nil:
 		err = out.closed
 	case out.find(r.XID) != nil:
-		err = &RequestError{fmt.Sprintf("its XID %#x is in use by another request", r.XID)}
+		err = fmt.Errorf("rpcrdma: %w: %#x", oncrpc.ErrXIDInUse, r.XID)
 	default:
 		o := out.get(r, r.XID)
 		o.queued = true

@@ -141,7 +141,7 @@ func (c rdmaConn) Err() error {
 
 func (c rdmaConn) Final(err error) bool {
 	var lost *rpcrdma.LostError
-	return !errors.As(err, &lost) && !errors.Is(err, rpcrdma.ErrClosed)
+	return !errors.As(err, &lost) && !errors.Is(err, rpcrdma.ErrClosed) && !errors.Is(err, oncrpc.ErrXIDInUse)
 }
 
 // portTaken reports whether a dial failed since its local port is in use, or was so a moment ago.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 var errRefused = errors.New("refused")
@@ -244,6 +246,20 @@ func TestFinal(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 	})
+}
+
+// TestFinalRDMA: of the errors of RPC-over-RDMA, those of the connection are not the request's, nor is that its XID is taken there.
+func TestFinalRDMA(t *testing.T) {
+	for err, want := range map[error]bool{
+		&rpcrdma.LostError{}: false,
+		rpcrdma.ErrClosed:    false,
+		fmt.Errorf("rpcrdma: %w: 7", oncrpc.ErrXIDInUse):   false,
+		&rpcrdma.RequestError{Reason: "it has 5000 bytes"}: true,
+	} {
+		if got := (rdmaConn{}).Final(err); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
 }
 
 func bindError(errno syscall.Errno) error {
