@@ -68,6 +68,14 @@ func floorServe(path string) error {
 	if err != nil {
 		return err
 	}
+	return serveLoopback(func(c net.Conn) error {
+		go floorConn(c, f)
+		return nil
+	})
+}
+
+// serveLoopback prints its address and takes connections until standard input ends, or handle fails.
+func serveLoopback(handle func(net.Conn) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -79,10 +87,12 @@ func floorServe(path string) error {
 	}()
 	for {
 		c, err := l.Accept()
+		if err == nil {
+			err = handle(c)
+		}
 		if err != nil {
 			return err
 		}
-		go floorConn(c, f)
 	}
 }
 

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime"
@@ -12,20 +10,7 @@ import (
 // relayServe passes bytes on between connections to a loopback listener and connections of its own to target, until its standard input
 // ends. It does nothing else, with a blocking thread for each direction: the least that a process in between can cost.
 func relayServe(target string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Println(l.Addr())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
-	for {
-		in, err := l.Accept()
-		if err != nil {
-			return err
-		}
+	return serveLoopback(func(in net.Conn) error {
 		out, err := net.Dial("tcp", target)
 		if err != nil {
 			return err
@@ -40,7 +25,8 @@ func relayServe(target string) error {
 		}
 		go pass(a, b)
 		go pass(b, a)
-	}
+		return nil
+	})
 }
 
 // blocking takes a connection out of Go's poller.
