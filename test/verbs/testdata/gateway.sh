@@ -83,7 +83,7 @@ well() {
   "$bin/sluicectl" doctor >/run/doctor; cat /run/doctor
   grep "${device}0" /run/doctor; grep 'at most .* connections' /run/doctor
   "$bin/sluicectl" doctor --client "$at:20050" >/run/doctor; cat /run/doctor
-  grep "link *${device}0" /run/doctor
+  grep "link *${device}1" /run/doctor       # the way there is by the client's
 }
 told() {
   status >/run/status; cat /run/status

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 at=10.0.2.15
-failed=0
+failed=0; : >/run/failed.log
 exec 3>&1                                   # where a check, whose own output is held back, can say something
 
 say() { echo "$*" >&3; }                    # say WORD...: shown while the check runs
@@ -14,7 +14,7 @@ check() {
   ( set -e; "$@" ) >/run/check.log 2>&1 </dev/null; status=$?
   set -e
   if [ $status = 0 ]; then echo "--- PASS: Test$name ($((SECONDS - begun))s)"; return; fi
-  tail -n 60 /run/check.log
+  { echo "what $name said:"; tail -n 60 /run/check.log; } | tee -a /run/failed.log
   echo "--- FAIL: Test$name ($((SECONDS - begun))s)"
   failed=1
 }
@@ -47,3 +47,28 @@ start() {
   until_ok 60 ready
 }
 stop() { kill "$(cat /run/gateway.pid)"; until_ok 60 gone; }
+
+# apart: two interfaces, g0 for the gateway, 10.9.0.1, and c0 for its clients, 10.9.0.2. What one sends to the other's address goes over a switch, although both
+# are the guest's: so a device on g0 can go, and with it the gateway's connections, while the clients keep theirs.
+apart() {
+  local n
+  modprobe -a veth bridge
+  sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.all.arp_ignore=1    # whom an address is asked for answers only on the interface that has it
+  ip link add switch type bridge
+  for n in g c; do
+    ip link add ${n}0 type veth peer name ${n}1
+    ip link set ${n}1 master switch
+    sysctl -qw net.ipv4.conf.${n}0.rp_filter=0 net.ipv4.conf.${n}0.accept_local=1
+  done
+  for n in switch g1 c1 g0 c0; do ip link set $n mtu 4500 up; done
+  ip addr add 10.9.0.1/24 dev g0
+  ip addr add 10.9.0.2/24 dev c0
+  # Before the table that leads to the guest's own addresses without leaving it. The second of each is asked with the interface alone.
+  for n in 'iif lo' 'oif c0'; do ip rule add pref 10 $n to 10.9.0.1 lookup 101; done
+  for n in 'iif lo' 'oif g0'; do ip rule add pref 10 $n to 10.9.0.2 lookup 102; done
+  ip rule add pref 20 lookup local
+  ip rule del pref 0
+  ip route add 10.9.0.1 dev c0 src 10.9.0.2 table 101
+  way_back
+}
+way_back() { ip route replace 10.9.0.2 dev g0 src 10.9.0.1 table 102; }
