@@ -83,12 +83,15 @@ func (d *identities) isSelf(c *Cred) bool {
 	return !d.able || (c.UID == d.self.UID && c.GID == d.self.GID && (c.UID == 0 && d.override || slices.Equal(c.Groups, d.self.Groups)))
 }
 
+// noID is what setfsuid(2), setgroups(2) and chown(2) take for no id at all. The first leaves a thread as it is then, without an error.
+const noID = ^uint32(0)
+
 // enter makes the calling thread act as c until leave, and keeps the goroutine on it. False: c cannot be acted as.
 func (d *identities) enter(c *Cred) (entered bool, err error) {
 	if d.isSelf(c) {
 		return false, nil
 	}
-	if !d.assume(c, d.checked) {
+	if c.UID == noID || c.GID == noID || !d.assume(c, d.checked) {
 		return false, unix.EACCES
 	}
 	return true, nil
@@ -134,6 +137,9 @@ func (d *identities) resume() {
 func (d *identities) enterWriter(c *Cred) (entered bool, err error) {
 	if !d.able || c.UID == d.self.UID {
 		return false, nil
+	}
+	if c.UID == noID {
+		return false, unix.EACCES
 	}
 	runtime.LockOSThread()
 	setFS(unix.SYS_SETFSUID, c.UID)

@@ -1,0 +1,37 @@
+package vfs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestIDThatDoesNotExist: the kernel ignores a change to the id -1, and must not be asked for one: the caller would be the process then.
+func TestIDThatDoesNotExist(t *testing.T) {
+	needRoot(t)
+	const none = ^uint32(0)
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o755))
+	write(t, filepath.Join(dir, "file"), "content")
+	must(t, os.Chmod(filepath.Join(dir, "file"), 0o666))
+	fs := open(t, dir, Options{})
+	if !fs.Info().Identities {
+		t.Skip(fs.Info().Notes)
+	}
+	file := walk(t, fs, "file")
+	defer file.Release()
+	for _, c := range []*Cred{
+		{UID: none, GID: 1001}, {UID: 1001, GID: none}, {UID: none, GID: none}, {UID: 1001, GID: 1001, Groups: []uint32{none}},
+	} {
+		var w Wcc
+		_, err := fs.Create(fs.Root(), nameOf(t, "new"), Guarded, [8]byte{}, &Attrs{}, c, &w)
+		wantErr(t, "create", err, unix.EACCES)
+		wantErr(t, "remove", fs.Remove(fs.Root(), nameOf(t, "file"), c, &w), unix.EACCES)
+		wantErr(t, "chmod", fs.SetAttr(file, &Attrs{SetMode: true, Mode: 0o4755}, c, nil, &w), unix.EACCES)
+	}
+	var wr Write
+	_, err := wr.Do(file, [][]byte{[]byte("changed")}, 7, 0, &Cred{UID: none, GID: 1001})
+	wantErr(t, "write", err, unix.EACCES)
+}
