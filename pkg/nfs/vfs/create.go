@@ -43,13 +43,18 @@ func (fs *FS) SetAttr(n *Node, a *Attrs, c *Cred, guard func(*Stat) bool, w *Wcc
 // setAttrs does the size first, as what fails most, the owner before the mode, since a change of owner clears setuid bits,
 // and the times last, since everything else changes them.
 func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
-	// -1 means "leave it" to the kernel, and is nobody's id.
-	if a.SetUID && a.UID == ^uint32(0) || a.SetGID && a.GID == ^uint32(0) {
+	if a.SetUID && a.UID == noID || a.SetGID && a.GID == noID {
 		return unix.EINVAL
 	}
 	if a.SetSize {
 		if err := fs.truncate(n, st, a.Size, c); err != nil {
 			return err
+		}
+		if a.SetMtime && !a.SetAtime && a.Mtime.Nsec == unix.UTIME_NOW {
+			// That has happened. To ask for it alone takes the owner, but this is how ftruncate(2) comes from a client: it takes a writer.
+			rest := *a
+			rest.SetMtime = false
+			a = &rest
 		}
 	}
 	entered, err := fs.ids.enter(c)
