@@ -142,13 +142,13 @@ func (rx *receiver) read(e *endpoint) error {
 		if s := &rx.seg; s.op == opWrite && !e.stags.stillValid(s.region, s.stag) {
 			return rx.largeError(codeSTag.errorf("STag %08x was invalidated during an RDMA Write", s.stag))
 		}
-		for _, p := range rx.place[rx.at:] {
-			if len(rx.into) == maxIovec-1 {
-				break
-			}
+		pieces := rx.place[rx.at:]
+		for _, p := range pieces[:min(len(pieces), maxIovec)] {
 			rx.into = append(rx.into, blocking.Iovec(p))
 		}
-		rx.into = append(rx.into, blocking.Iovec(rx.buf[:tailLen]))
+		if len(pieces) < maxIovec { // the tail comes behind all of them
+			rx.into = append(rx.into, blocking.Iovec(rx.buf[:tailLen]))
+		}
 	} else {
 		space := rx.buf[rx.w:]
 		if rx.small < smallRun {

@@ -295,6 +295,38 @@ func TestContiguous(t *testing.T) {
 	}
 }
 
+// TestMostSegments: a large segment whose place has as many pieces as one read can fill, or more, comes in order.
+func TestMostSegments(t *testing.T) {
+	for _, pieces := range []int{maxSegments - 2, maxSegments - 1, maxSegments} {
+		for _, crc := range []bool{false, true} {
+			brings := 20 // the header and nothing else, then all the rest
+			b := newOffline(settled{crc: crc}, maxULPDU, func() (n int) {
+				n, brings = brings, 1<<30
+				return n
+			})
+			a := newOffline(settled{crc: crc}, maxULPDU, nil)
+			mem, src := memory(pieces*60), noise(pieces, pieces*60)
+			clear(mem)
+			r := rdma.Receive{ID: 1}
+			for p := mem; len(p) > 0; p = p[60:] {
+				r.Segments = append(r.Segments, p[:60])
+			}
+			if err := b.PostReceives([]rdma.Receive{r, {ID: 2}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Post([]rdma.WorkRequest{{Op: rdma.Send, Local: [][]byte{src}}, {Op: rdma.Send}}); err != nil {
+				t.Fatal(err)
+			}
+			a.flushTo(b)
+			if err := b.receive(); err != nil {
+				t.Errorf("%d pieces, CRC %v: %v", pieces, crc, err)
+			} else if len(b.done) != 2 || !bytes.Equal(mem, src) {
+				t.Errorf("%d pieces, CRC %v: %d completions, and the data are right: %v", pieces, crc, len(b.done), bytes.Equal(mem, src))
+			}
+		}
+	}
+}
+
 var fuzzMemory = sync.OnceValue(func() []byte { return memory(512 << 10) })
 
 // fuzzTarget is an endpoint with known STags and a bit of everything. The next one uses the same memory.
