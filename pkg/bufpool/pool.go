@@ -56,7 +56,10 @@ type class struct {
 	inUse int64
 }
 
-type attachment struct{ attach func(*Arena) error }
+type attachment struct {
+	attach func(*Arena) error
+	undo   func(*Arena)
+}
 
 // Buf is a buffer of a pool.
 type Buf struct {
@@ -76,15 +79,24 @@ func New(limit int64) *Pool {
 
 // Attach calls attach for every arena of the pool, now for those that it has, and later for each new one before any
 // buffer of it is handed out. If attach fails, so does Attach, or the Get that needed the arena. detach ends it.
-func (p *Pool) Attach(attach func(*Arena) error) (detach func(), err error) {
+//
+// Then undo, unless it is nil, is called for each arena that attach saw in vain: also where it is another one's attach that fails. That of a Get is unmapped
+// next, and a later one may have its addresses.
+func (p *Pool) Attach(attach func(*Arena) error, undo func(*Arena)) (detach func(), err error) {
+	if undo == nil {
+		undo = func(*Arena) {}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, a := range p.arenas {
+	for i, a := range p.arenas {
 		if err := attach(a); err != nil {
+			for _, seen := range p.arenas[:i+1] {
+				undo(seen)
+			}
 			return nil, fmt.Errorf("attach arena: %w", err)
 		}
 	}
-	at := &attachment{attach}
+	at := &attachment{attach, undo}
 	p.attached[at] = struct{}{}
 	return func() {
 		p.mu.Lock()
@@ -150,8 +162,13 @@ func (p *Pool) grow(k int) error {
 		return err
 	}
 	a := &Arena{Memory: mem}
+	var seen []*attachment
 	for at := range p.attached {
+		seen = append(seen, at)
 		if err := at.attach(a); err != nil {
+			for _, at := range seen {
+				at.undo(a)
+			}
 			_ = unix.Munmap(mem)
 			p.huge = huge
 			return fmt.Errorf("attach arena: %w", err)

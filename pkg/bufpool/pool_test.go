@@ -121,7 +121,7 @@ func TestPoolAttach(t *testing.T) {
 	detach, err := p.Attach(func(a *Arena) error {
 		seen = append(seen, a)
 		return fail
-	})
+	}, nil)
 	if err != nil || len(seen) != 1 {
 		t.Fatalf("%v, %d arenas seen, want 1", err, len(seen))
 	}
@@ -137,7 +137,7 @@ func TestPoolAttach(t *testing.T) {
 	if _, err := p.Get(1 << 16); !errors.Is(err, unix.ENOMEM) {
 		t.Errorf("Get needed an arena that could not be attached: %v", err)
 	}
-	if _, err := p.Attach(func(*Arena) error { return unix.ENOMEM }); !errors.Is(err, unix.ENOMEM) {
+	if _, err := p.Attach(func(*Arena) error { return unix.ENOMEM }, nil); !errors.Is(err, unix.ENOMEM) {
 		t.Errorf("Attach: %v", err)
 	}
 	if now := p.Stats().Mapped; now != mapped {
@@ -147,6 +147,52 @@ func TestPoolAttach(t *testing.T) {
 	n := len(seen)
 	if _, err := p.Get(1 << 16); err != nil || len(seen) != n {
 		t.Errorf("after detach: %v, %d arenas seen", err, len(seen)-n)
+	}
+}
+
+// TestAttachInVain: an arena that one cannot attach is taken back from all that had attached it.
+func TestAttachInVain(t *testing.T) {
+	p := New(0)
+	first, err := p.Get(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Release()
+	var fail error
+	var has [8]map[*Arena]bool
+	attach := func(i int) (func(), error) {
+		has[i] = map[*Arena]bool{}
+		return p.Attach(func(a *Arena) error {
+			has[i][a] = true // also if it fails: it may have done a part of it
+			if i == 0 {
+				return fail
+			}
+			return nil
+		}, func(a *Arena) {
+			if !has[i][a] || len(a.Memory) == 0 {
+				t.Errorf("%d: an arena of %d bytes is taken back, which was attached: %v", i, len(a.Memory), has[i][a])
+			}
+			delete(has[i], a)
+		})
+	}
+	for i := range has {
+		if _, err := attach(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail = unix.ENOMEM
+	for range 4 { // the order is random
+		if _, err := p.Get(1 << 20); !errors.Is(err, fail) {
+			t.Fatalf("Get needed an arena that could not be attached: %v", err)
+		}
+	}
+	for i := range has {
+		if len(has[i]) != 1 {
+			t.Errorf("%d has %d arenas attached, the pool has 1", i, len(has[i]))
+		}
+	}
+	if _, err := attach(0); !errors.Is(err, fail) || len(has[0]) != 0 {
+		t.Errorf("Attach: %v, and %d arenas are attached", err, len(has[0]))
 	}
 }
 

@@ -54,7 +54,7 @@ func (d *domain) Attach(p *bufpool.Pool) error {
 		})
 		d.arenas.Store(&s)
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

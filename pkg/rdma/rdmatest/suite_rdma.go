@@ -205,7 +205,7 @@ var largeBlocks = sync.OnceValues(func() (*bufpool.Pool, [][]byte) {
 	detach, err := p.Attach(func(a *bufpool.Arena) error {
 		arenas = append(arenas, a.Memory)
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		panic(err)
 	}

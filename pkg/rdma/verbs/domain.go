@@ -100,6 +100,17 @@ func insert(p *atomic.Pointer[[]arena], a arena) {
 	p.Store(&all)
 }
 
+// takeOut removes the arena that is b, if it is there, and returns its region.
+func takeOut(p *atomic.Pointer[[]arena], b []byte) *C.struct_ibv_mr {
+	a := find(p, b)
+	if a == nil {
+		return nil
+	}
+	all := slices.DeleteFunc(slices.Clone(*p.Load()), func(o arena) bool { return o.from == a.from })
+	p.Store(&all)
+	return a.mr
+}
+
 // holds tells whether b lies in an arena.
 func (d *domain) holds(b []byte) bool { return len(b) == 0 || find(&d.arenas, b) != nil }
 
@@ -129,7 +140,7 @@ func (d *domain) Attach(p *bufpool.Pool) error {
 		}
 		insert(&d.arenas, added)
 		return nil
-	})
+	}, d.undo)
 	if err != nil {
 		return fmt.Errorf("verbs: %w", err)
 	}
@@ -137,6 +148,18 @@ func (d *domain) Attach(p *bufpool.Pool) error {
 	d.detach = append(d.detach, detach)
 	d.mu.Unlock()
 	return nil
+}
+
+// undo takes back an arena of which nobody gets a buffer.
+func (d *domain) undo(a *bufpool.Arena) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	takeOut(&d.arenas, a.Memory)
+	for _, s := range d.spaces {
+		if mr := takeOut(&s.arenas, a.Memory); mr != nil {
+			C.ibv_dereg_mr(mr)
+		}
+	}
 }
 
 // register makes an arena local memory of the space.

@@ -10,6 +10,7 @@ try() {
 try calls Calls
 try verbs Credentials
 try verbs QueueRefused -kind "$device"
+try verbs AttachInVain
 try verbs Conformance -kind "$device"
 [ "$device" != siw ] || try verbs Software -kind "$device"
 try verbs Churn -kind "$device" -cycles "$cycles"
