@@ -121,16 +121,21 @@ func missing(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-func (h *house) startGanesha() {
-	h.Helper()
-	ports := make([]int, 2)
+// freePorts returns two TCP ports of 127.0.0.1 that nobody has.
+func freePorts(t testing.TB) (ports [2]int) {
+	t.Helper()
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		check(h, err)
+		check(t, err)
 		defer l.Close() // only when both are chosen
 		ports[i] = l.Addr().(*net.TCPAddr).Port
-		check(h, l.Close())
 	}
+	return ports
+}
+
+func (h *house) startGanesha() {
+	h.Helper()
+	ports := freePorts(h)
 	script, state := filepath.Join("..", "..", "hack", "ganesha", "run"), h.TempDir()
 	run := func(args ...string) {
 		if out, err := exec.Command(script, append(args, "--state", state)...).CombinedOutput(); err != nil {
