@@ -62,12 +62,12 @@ func startCapture(t *testing.T, file string, ports ...int) (*capture, error) {
 	return c, nil
 }
 
-// stop ends the capture, when what it saw is in the file.
+// stop ends the capture, when what it saw is in the file. The kernel gives it packets 250 ms late, and what it has not got when it is ended is lost.
 func (c *capture) stop() error {
 	if c.cmd.ProcessState != nil {
 		return nil
 	}
-	for size := int64(-1); ; time.Sleep(300 * time.Millisecond) {
+	for size := int64(-1); ; time.Sleep(time.Second) {
 		info, err := os.Stat(c.file)
 		if err == nil && info.Size() == size {
 			break
