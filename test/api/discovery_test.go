@@ -180,7 +180,7 @@ func TestExplain(t *testing.T) {
 	} {
 		var out []byte
 		// The server publishes the schema some time after it has the CRD.
-		err := wait.PollUntilContextTimeout(context.Background(), 200*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(context.Background(), 200*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) {
 			out, err = exec.Command(filepath.Join(bin, "kubectl"), "explain", tt.path, "--kubeconfig", file, "--cache-dir", t.TempDir()).CombinedOutput()
 			return err == nil, nil
 		})

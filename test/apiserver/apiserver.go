@@ -13,12 +13,16 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
+
+// patience is how long what usually takes seconds may take where a machine is busy. envtest's own is 20 s, and 10 s for CRDs.
+const patience = 2 * time.Minute
 
 // Start starts them, without any CRD, on free ports of loopback. The programs are those of $KUBEBUILDER_ASSETS, or else hack/k8s/prepare builds them.
 // flags are further ones of kube-apiserver, "name=value". The caller calls stop, which ends both.
@@ -29,8 +33,8 @@ func Start(flags ...string) (cfg *rest.Config, stop func() error, err error) {
 			return nil, nil, err
 		}
 	}
-	log.SetLogger(logr.Discard())                                                                         // controller-runtime complains without one
-	env := &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: 2 * time.Minute} // a busy machine needs more than the usual 20 s
+	log.SetLogger(logr.Discard()) // controller-runtime complains without one
+	env := &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience}
 	for _, f := range flags {
 		name, value, _ := strings.Cut(f, "=")
 		env.ControlPlane.GetAPIServer().Configure().Set(name, value)
@@ -40,6 +44,12 @@ func Start(flags ...string) (cfg *rest.Config, stop func() error, err error) {
 	}
 	cfg.QPS = -1 // no limit
 	return cfg, env.Stop, nil
+}
+
+// InstallCRDs creates or updates the CRDs of the options, and waits until the server has their kinds.
+func InstallCRDs(cfg *rest.Config, options envtest.CRDInstallOptions) ([]*apiextensions.CustomResourceDefinition, error) {
+	options.ErrorIfPathMissing, options.MaxTime = true, patience
+	return envtest.InstallCRDs(cfg, options)
 }
 
 // Prepare has hack/k8s/prepare build parts of Kubernetes, and returns the folder that holds the programs.

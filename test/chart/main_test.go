@@ -64,8 +64,8 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	crds := envtest.CRDInstallOptions{Paths: []string{"testdata/crds", apiserver.Path("config/crd")}, ErrorIfPathMissing: true}
-	if _, err := envtest.InstallCRDs(cfg, crds); err != nil {
+	crds := envtest.CRDInstallOptions{Paths: []string{"testdata/crds", apiserver.Path("config/crd")}}
+	if _, err := apiserver.InstallCRDs(cfg, crds); err != nil {
 		return 1, err
 	}
 	s := runtime.NewScheme()
@@ -114,7 +114,7 @@ func render(chart, values string, more ...string) (string, error) {
 // established waits until a server has the kinds of CRDs that helm installed a moment ago.
 func established(t *testing.T, cfg *rest.Config) {
 	t.Helper()
-	o := envtest.CRDInstallOptions{Paths: []string{apiserver.Path("config/crd")}, ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 100 * time.Millisecond}
+	o := envtest.CRDInstallOptions{Paths: []string{apiserver.Path("config/crd")}, ErrorIfPathMissing: true, MaxTime: 2 * time.Minute, PollInterval: 100 * time.Millisecond}
 	if err := envtest.ReadCRDFiles(&o); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func rights(t *testing.T, program, values string) {
 			t.Error(err)
 		}
 	}()
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"testdata/crds"}, ErrorIfPathMissing: true}); err != nil {
+	if _, err := apiserver.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"testdata/crds"}}); err != nil {
 		t.Fatal(err)
 	}
 	kube, err := client.New(cfg, client.Options{Scheme: kube.Scheme()})
@@ -110,7 +110,7 @@ func rights(t *testing.T, program, values string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) { return takenUp(ctx, kube) == nil, nil })
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) { return takenUp(ctx, kube) == nil, nil })
 	if err != nil {
 		t.Errorf("%v: %v", err, takenUp(ctx, kube))
 	}

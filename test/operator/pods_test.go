@@ -241,11 +241,8 @@ func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	if err := n.files(ctx, pod, root); err != nil {
 		return err
 	}
-	program, err := os.ReadFile(gateway)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(root, "gateway"), program, 0o755); err != nil {
+	// A link: a copy's descriptor could be inherited by a process that another goroutine starts meanwhile, and the copy be "busy" when it is run.
+	if err := os.Link(gateway, filepath.Join(root, "gateway")); err != nil {
 		return err
 	}
 	r := &running{root: root, uid: string(pod.UID), touched: pod.Annotations[plan.AnnotationConfig]}
@@ -254,6 +251,7 @@ func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	// With a mount namespace of its own, /proc is gone with it.
 	r.cmd = exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount --rbind /proc proc && exec chroot . /gateway "$@"`, "sh"}, append(pod.Spec.Containers[0].Args, "--host", r.ip)...)...)
 	r.cmd.Dir, r.cmd.SysProcAttr = root, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var err error
 	if r.log, err = os.Create(filepath.Join(root, "log")); err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func must(t *testing.T, err error) {
 // eventually waits for what nothing says when it happens.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	end := time.Now().Add(2 * time.Minute)
+	end := time.Now().Add(5 * time.Minute)
 	for {
 		err := f()
 		if err == nil {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/test/apiserver"
 )
 
 // anyKind is a CRD of whatever fields.
@@ -31,7 +32,7 @@ func anyKind(group, version, plural, kind string) *apiextensions.CustomResourceD
 
 func install(t *testing.T, crds ...*apiextensions.CustomResourceDefinition) {
 	t.Helper()
-	_, err := envtest.InstallCRDs(admin, envtest.CRDInstallOptions{CRDs: crds})
+	_, err := apiserver.InstallCRDs(admin, envtest.CRDInstallOptions{CRDs: crds})
 	must(t, err)
 }
 
