@@ -32,7 +32,7 @@ func (c *cluster) namespace(t *testing.T, name, level string) *namespace {
 		if t.Failed() {
 			ns.show(t)
 		}
-		if _, err := c.kubectl("", "delete", "namespace", name, "--wait", "--timeout=2m"); err != nil {
+		if _, err := c.kubectl("", "delete", "namespace", name, "--wait", "--timeout=6m"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -82,7 +82,7 @@ func (ns *namespace) apply(t *testing.T, manifest string) {
 // wait waits for objects: "condition=Ready" of "nfsexport/data", "delete" of "pod/x", "jsonpath={.status.clients}=1" of …
 func (ns *namespace) wait(t *testing.T, what, objects string, limit time.Duration) {
 	t.Helper()
-	ns.must(t, append([]string{"wait", "--for=" + what, "--timeout=" + limit.String()}, strings.Fields(objects)...)...)
+	ns.must(t, append([]string{"wait", "--for=" + what, "--timeout=" + (patience * limit).String()}, strings.Fields(objects)...)...)
 }
 
 // get returns what a JSONPath finds in an object.
@@ -122,9 +122,13 @@ func (ns *namespace) tryHelm(args ...string) (string, error) {
 	return out.String(), nil
 }
 
+// patience is how many times longer than its limit says a wait goes on: limits are for a machine that has nothing else to do.
+const patience = 3
+
 // eventually tries until there is no error; the last one ends the test when the time is over.
 func eventually(t *testing.T, limit time.Duration, try func() error) {
 	t.Helper()
+	limit *= patience
 	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		err := try()
 		if err == nil {

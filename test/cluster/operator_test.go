@@ -225,7 +225,7 @@ func (o *userWay) upgrade(t *testing.T) {
 	}
 	const operator = "app.kubernetes.io/component=operator"
 	before, former := uids("sluice.dev/workload"), uids(operator)
-	o.helm(t, append([]string{"upgrade", "sluice", "charts/sluice", "--wait", "--timeout", "2m", "--set", "operator.logLevel=debug",
+	o.helm(t, append([]string{"upgrade", "sluice", "charts/sluice", "--wait", "--timeout", "6m", "--set", "operator.logLevel=debug",
 		"--set", "test.address=" + o.get(t, "nfsexport/data", "{.status.address}")}, images()...)...)
 	if now := uids(operator); now == former {
 		t.Error("the operator was not upgraded")
@@ -243,13 +243,13 @@ func (o *userWay) upgrade(t *testing.T) {
 
 // helmTest: a pod pings the export that the release's values name, once it may.
 func (o *userWay) helmTest(t *testing.T) {
-	if said, err := o.tryHelm("test", "sluice", "--timeout", "1m"); err == nil {
+	if said, err := o.tryHelm("test", "sluice", "--timeout", "3m"); err == nil {
 		t.Errorf("helm test from a pod that no rule lists: %s", said)
 	}
 	o.must(t, "patch", "nfsexport/data", "--type=json", "-p", `[{"op": "add", "path": "/spec/access/-", "value": {"from": {"networks": ["10.244.0.0/16"]}, "mode": "ReadOnly"}}]`)
 	o.wait(t, `jsonpath={.status.observedGeneration}=3`, "nfsexport/data", time.Minute)
 	o.wait(t, "condition=Programmed", "nfsexport/data", time.Minute)
-	said := o.helm(t, "test", "sluice", "--timeout", "1m")
+	said := o.helm(t, "test", "sluice", "--timeout", "3m")
 	if t.Log(said); !strings.Contains(said, "Succeeded") {
 		t.Error("helm test does not say that it succeeded")
 	}
@@ -340,14 +340,14 @@ func (o *userWay) nodeKilled(t *testing.T) {
 // uninstall is refused as long as there are exports, and then forced: nothing is left but CRDs, keys and data.
 func (o *userWay) uninstall(t *testing.T) {
 	o.guest.run(t, "umount /mnt /srv")
-	if said, err := o.tryHelm("uninstall", "sluice", "--timeout", "2m"); err == nil {
+	if said, err := o.tryHelm("uninstall", "sluice", "--timeout", "6m"); err == nil {
 		t.Fatalf("helm uninstall under living exports: %s", said)
 	} else {
 		t.Log(err)
 	}
 	o.wait(t, "condition=Ready", "nfsexport/data", time.Minute)
 	o.must(t, "annotate", "deployment/sluice-operator", "sluice.dev/uninstall=force")
-	o.helm(t, "uninstall", "sluice", "--wait", "--timeout", "3m")
+	o.helm(t, "uninstall", "sluice", "--wait", "--timeout", "6m")
 	eventually(t, 2*time.Minute, func() error {
 		left := strings.Fields(o.must(t, "get", "all,configmaps,secrets,serviceaccounts,roles,rolebindings,leases,networkpolicies,poddisruptionbudgets,nfsexports,nfsgateways", "-o", "name"))
 		left = slices.DeleteFunc(left, func(name string) bool {

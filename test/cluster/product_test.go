@@ -44,7 +44,7 @@ func install(t *testing.T, c *cluster, name, level string) *product {
 			t.Error(err)
 		}
 	})
-	p.helm(t, append([]string{"install", "sluice", "charts/sluice", "--wait", "--timeout", "2m"}, images()...)...)
+	p.helm(t, append([]string{"install", "sluice", "charts/sluice", "--wait", "--timeout", "6m"}, images()...)...)
 	return p
 }
 
