@@ -74,7 +74,7 @@ next:
 	bad := make([]Problems, len(c.Exports))
 	var whole Problems
 	for _, p := range d.problems {
-		if i, ok := exportOf(p.Field); ok {
+		if i, ok := exportOf(p.Field); ok && 0 <= i && i < len(bad) { // an unknown field may look like one of an export that is not there
 			bad[i] = append(bad[i], p)
 		} else {
 			whole = append(whole, p)

@@ -138,6 +138,8 @@ func TestRefusals(t *testing.T) {
 		{"kind: GatewayConfig", "", `line 1: kind: want GatewayConfig`, true},
 		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, exports
 line 1: kind: want GatewayConfig`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[1]: {}", `line 3: exports[1]: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, exports`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[-1].name: a", `line 3: exports[-1].name: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, exports`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nkind: GatewayConfig", `line 3: kind: the field is there twice, first on line 2`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 20", `line 3: drainTimeout: "20": want a number and its unit, such as 20s, 1m30s or 500ms`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 61m", `line 3: drainTimeout: 1h1m0s: want 0s to 1h`, true},
