@@ -22,15 +22,55 @@ type app struct {
 	opts options
 }
 
+// output is standard output. It keeps the first error: whoever prints line by line does not look at each.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// endWithin is how long a command may take to end when it is interrupted. It is enough to take leave of a server.
+const endWithin = 2 * time.Second
+
 // Run executes the command line args and returns the exit code.
 func Run(ctx context.Context, version string, args []string, s Streams) int {
-	a := &app{Streams: s}
+	return run(ctx, version, args, s, endWithin)
+}
+
+func run(ctx context.Context, version string, args []string, s Streams, within time.Duration) int {
+	out := &output{w: s.Out}
+	a := &app{Streams: Streams{s.In, out, s.Err}}
 	root := a.command(version)
 	root.SetArgs(args)
-	root.SetIn(s.In)
-	root.SetOut(s.Out)
-	root.SetErr(s.Err)
-	if err := root.ExecuteContext(ctx); err != nil {
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	ended := make(chan error, 1)
+	go func() {
+		err := root.ExecuteContext(ctx)
+		if err == nil && out.err != nil {
+			err = cannot(out.err, "print")
+		}
+		ended <- err
+	}()
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		select {
+		case err = <-ended:
+		case <-time.After(within): // a terminal or pipe that it waits for does not hear of ctx
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
 		fmt.Fprintln(s.Err, "sluicectl:", explain(err))
 		return 1
 	}

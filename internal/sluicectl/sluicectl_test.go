@@ -162,7 +162,7 @@ func TestErrors(t *testing.T) {
 		{"cat TCP/file/x", "cannot read TCP/file/x: /file/x: not a directory (NFS3ERR_NOTDIR)."},
 		{"cat TCP/dir", "cannot read TCP/dir: it is a directory, not a regular file."},
 		{"cat TCP/loop", "cannot read TCP/loop: /loop: too many levels of symbolic links."},
-		{"get TCP/file /nonexistent/x", "cannot copy TCP/file: /nonexistent/.x.PID.part: no such file or directory."},
+		{"get TCP/file /nonexistent/x", "cannot copy TCP/file: /nonexistent/.sluicectl.N.part: no such file or directory."},
 		{"put /nonexistent TCP/x", "cannot copy to TCP/x: /nonexistent: no such file or directory."},
 		{"put DIR TCP/x", "cannot copy to TCP/x: DIR is a directory; only files can be copied."},
 		{"put DIR/file TCP/no/", "cannot copy to TCP/no/: there is no directory /no."},
@@ -189,7 +189,7 @@ func TestErrors(t *testing.T) {
 		{"ls", "accepts 1 arg(s), received 0."},
 	} {
 		code, out, errs := r.run("", strings.Fields(c.args)...)
-		errs = regexp.MustCompile(`\.\d+\.part`).ReplaceAllString(errs, ".PID.part")
+		errs = regexp.MustCompile(`\.[0-9a-f]{8}\.part`).ReplaceAllString(errs, ".N.part")
 		if code != 1 || out != "" || errs != "sluicectl: "+c.want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", c.args, code, out, errs, "sluicectl: "+c.want+"\n")
 		}

@@ -1,13 +1,17 @@
 package sluicectl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -100,7 +104,7 @@ func (s *session) get(ctx context.Context, local string) error {
 		err = errors.Join(s.download(ctx, o, f, p), f.Close())
 		return p.end(err)
 	}
-	part := filepath.Join(filepath.Dir(local), fmt.Sprintf(".%s.%d.part", filepath.Base(local), os.Getpid()))
+	part := filepath.Join(filepath.Dir(local), fmt.Sprintf(".sluicectl.%08x.part", rand.Uint32()))
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(o.Attr.Attr.Mode&0o777)|0o200)
 	if err != nil {
 		return err
@@ -162,33 +166,32 @@ func parseStability(v string) (nfs3.Stability, error) {
 func (s *session) put(ctx context.Context, local string, stable nfs3.Stability) error {
 	in, size, mode := s.app.In, int64(-1), fs.FileMode(0o644)
 	var file *os.File
+	var info fs.FileInfo
+	name := "" // of the file in a directory
 	if local != "-" {
 		f, err := os.Open(local)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
+		if info, err = f.Stat(); err != nil {
 			return err
 		}
 		if info.IsDir() {
 			return fmt.Errorf("%s is a directory; only files can be copied", local)
 		}
-		in, mode = f, info.Mode().Perm()
+		in, mode, name = f, info.Mode().Perm(), filepath.Base(local)
 		if info.Mode().IsRegular() {
 			file, size = f, info.Size()
 		}
+	} else if f, ok := in.(*os.File); ok {
+		info, _ = f.Stat()
 	}
-	o, err := s.create(ctx, filepath.Base(local), uint32(mode))
+	o, err := s.create(ctx, name, uint32(mode), info)
 	if err != nil {
 		return err
 	}
-	name := filepath.Base(local)
-	if local == "-" {
-		name = "standard input"
-	}
-	p := s.app.newProgress(name, size)
+	p := s.app.newProgress(cmp.Or(name, "standard input"), size)
 	if file != nil {
 		return p.end(s.Upload(ctx, o.Handle, file, 0, uint64(size), client.UploadOptions{Stable: stable, Progress: p.add}))
 	}
@@ -216,31 +219,41 @@ func (s *session) putStream(ctx context.Context, o client.Object, in io.Reader, 
 	}
 }
 
-// create makes the target, or an entry called name if it is a directory, an empty regular file.
-func (s *session) create(ctx context.Context, name string, mode uint32) (client.Object, error) {
+// create makes the target, or an entry called name if it is a directory, an empty regular file. local is what is to be copied to it, nil if that is no file.
+func (s *session) create(ctx context.Context, name string, mode uint32, local fs.FileInfo) (client.Object, error) {
 	ctx, cancel := s.patience(ctx)
 	defer cancel()
-	o, err := s.Walk(ctx, s.root, s.target.path, true)
-	var dir nfs3.Handle
-	switch {
-	case err == nil && o.Attr.Attr.Type == nfs3.Dir:
-		if dir = o.Handle; name == "-" {
+	where, slash := s.target.path, s.target.hasSlash
+	o, err := s.Walk(ctx, s.root, where, true)
+	if err == nil && o.Attr.Attr.Type == nfs3.Dir {
+		if name == "" {
 			return o, errors.New("it is a directory, and standard input has no name")
 		}
-	case err == nil && o.Attr.Attr.Type == nfs3.Reg: // perhaps behind a symbolic link
+		where, slash = path.Join(where, name), false
+		o, err = s.Walk(ctx, s.root, where, true)
+	}
+	switch {
+	case err == nil && o.Attr.Attr.Type != nfs3.Reg:
+		return o, fmt.Errorf("%s is a %s, not a regular file", where, typeName(o.Attr.Attr.Type))
+	case err == nil && local != nil && isSame(local, &o.Attr.Attr):
+		return o, errors.New("it is the very file that is to be copied")
+	case err == nil: // perhaps behind a symbolic link
 		return o, s.SetAttr(ctx, o.Handle, nfs3.SetAttrs{SetSize: true}, nil)
-	case err == nil:
-		return o, fmt.Errorf("it is a %s, not a regular file", typeName(o.Attr.Attr.Type))
 	case !errors.Is(err, fs.ErrNotExist):
 		return o, err
-	case s.target.hasSlash:
-		return o, fmt.Errorf("there is no directory %s", s.target.path)
-	default:
-		parent, last, err := s.WalkParent(ctx, s.root, s.target.path)
-		if err != nil {
-			return o, err
-		}
-		dir, name = parent.Handle, last
+	case slash:
+		return o, fmt.Errorf("there is no directory %s", where)
 	}
-	return s.Create(ctx, dir, name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: mode, SetSize: true}, nfs3.Verifier{})
+	dir, name, err := s.WalkParent(ctx, s.root, where)
+	if err != nil {
+		return o, err
+	}
+	return s.Create(ctx, dir.Handle, name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: mode, SetSize: true}, nfs3.Verifier{})
+}
+
+// isSame tells whether a local file is one of the server's, as it is where the exported directory, or a mount of it, is on this host. The ids of file
+// systems are not the same at both, so that times speak for them.
+func isSame(local fs.FileInfo, a *nfs3.Attr) bool {
+	st, ok := local.Sys().(*syscall.Stat_t)
+	return ok && st.Ino == a.FileID && uint64(local.Size()) == a.Size && local.ModTime().Equal(a.Mtime.Time())
 }

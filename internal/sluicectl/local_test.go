@@ -1,0 +1,103 @@
+package sluicectl
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A file of the exported directory that is copied to itself stays as it is: it would be gone before it is read.
+func TestPutItself(t *testing.T) {
+	r := newRig(t)
+	data := randomBytes(5000)
+	r.write("file", data, 0o644)
+	must(t, os.Symlink("file", filepath.Join(r.dir, "link")))
+	must(t, os.Link(filepath.Join(r.dir, "file"), filepath.Join(r.dir, "other")))
+	for _, u := range []string{"RDMA/file", "TCP/", "TCP/link", "TCP/other"} {
+		code, _, errs := r.run("", "put", "DIR/file", u)
+		if want := "sluicectl: cannot copy to " + u + ": it is the very file that is to be copied.\n"; code != 1 || errs != want {
+			t.Errorf("exit %d, %q, want %q", code, errs, want)
+		}
+		if !bytes.Equal(r.read("file"), data) {
+			t.Fatalf("%s: the file is not what it was", u)
+		}
+	}
+	in, err := os.Open(filepath.Join(r.dir, "file"))
+	must(t, err)
+	defer in.Close()
+	code := Run(context.Background(), "test", []string{"put", "-", "nfs+tcp://" + r.tcp + "/file"}, Streams{In: in, Out: io.Discard, Err: io.Discard})
+	if code != 1 || !bytes.Equal(r.read("file"), data) {
+		t.Errorf("from standard input: exit %d, or the file is not what it was", code)
+	}
+	// One that is only called the same is copied, also into a directory.
+	same := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(same, data[:100], 0o644))
+	r.ok("put", same, "TCP/")
+	if !bytes.Equal(r.read("file"), data[:100]) {
+		t.Error("another file was not copied")
+	}
+}
+
+// A file may be called - and a name may be as long as file systems allow.
+func TestNamesOfFiles(t *testing.T) {
+	r := newRig(t)
+	t.Chdir(t.TempDir())
+	long := strings.Repeat("n", 255)
+	for _, name := range []string{"-", long} {
+		must(t, os.WriteFile(name, []byte(name), 0o644))
+		r.ok("put", "./"+name, "TCP/")
+		must(t, os.Remove(name))
+		r.ok("get", "TCP/"+name)
+		if b, err := os.ReadFile(name); err != nil || string(b) != name {
+			t.Errorf("%.10s: %q, %v", name, b, err)
+		}
+	}
+}
+
+// An interrupt ends a command that waits for its standard input.
+func TestInterrupted(t *testing.T) {
+	r := newRig(t)
+	errs, err := os.Create(filepath.Join(t.TempDir(), "errors"))
+	must(t, err)
+	defer errs.Close()
+	in, out := io.Pipe()
+	defer out.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	code := make(chan int)
+	go func() {
+		code <- run(ctx, "test", []string{"put", "-", "nfs+tcp://" + r.tcp + "/file"}, Streams{In: in, Out: io.Discard, Err: errs}, 0)
+	}()
+	_, err = out.Write([]byte("x")) // returns when it is being read
+	must(t, err)
+	cancel()
+	if c := <-code; c != 1 {
+		t.Errorf("exit %d", c)
+	}
+	if b, err := os.ReadFile(errs.Name()); err != nil || string(b) != "sluicectl: interrupted\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// full is a standard output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// What cannot be printed is no success.
+func TestOutputIsLost(t *testing.T) {
+	r := newRig(t)
+	r.write("file", []byte("x"), 0o644)
+	for _, args := range []string{"ls TCP/", "ls -l TCP/", "stat TCP/file", "cat TCP/file", "ping TCP/", "ping --json TCP/", "bench --count 1 --warmup 0s TCP/", "version"} {
+		var errs strings.Builder
+		code := Run(context.Background(), "test", strings.Fields(strings.ReplaceAll(args, "TCP", "nfs+tcp://"+r.tcp)), Streams{In: strings.NewReader(""), Out: full{}, Err: &errs})
+		if code != 1 || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
+			t.Errorf("%s: exit %d, %q", args, code, &errs)
+		}
+	}
+}
