@@ -10,6 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
 )
 
 // maxMounts bounds the list of DUMP. It is for information only (RFC 1813 appendix I), so the oldest entries go.
@@ -201,13 +202,13 @@ func dump(o *op) {
 // another export inside of "/", which libnfs for one then wants to mount too.
 func export(o *op) {
 	x := nfs3.Export{Dir: []byte("/")}
-	size := 12 + 4 + len(x.Dir)
+	size := 4*4 + xdr.Round(len(x.Dir))
 	for _, rule := range o.s.access.Load().All() {
 		for _, p := range rule.Networks {
 			if len(x.Groups) < nfs3.MaxMountList/2 {
 				g := []byte(p.String())
 				x.Groups = append(x.Groups, g)
-				size += 12 + len(g)
+				size += 2*4 + xdr.Round(len(g))
 			}
 		}
 	}

@@ -88,6 +88,32 @@ func TestMount(t *testing.T) {
 	r.mount(nfs3.MountProcNull, nil, nothing{})
 }
 
+// TestExportLengths: the reply has room for every network, however long its name is.
+func TestExportLengths(t *testing.T) {
+	r := newRig(t, nil)
+	for _, tt := range []struct {
+		client   string
+		networks []string
+	}{
+		{"127.0.0.1:700", []string{"0.0.0.0/0"}},
+		{"127.0.0.1:700", []string{"127.0.0.0/8"}},
+		{"127.0.0.1:700", []string{"127.0.0.0/24"}},
+		{"10.0.0.1:700", []string{"10.0.0.0/8"}},
+		{"[::1]:700", []string{"::1/128", "fd00::/8", "127.0.0.1/32"}},
+	} {
+		var rule Rule
+		for _, n := range tt.networks {
+			rule.Networks = append(rule.Networks, netip.MustParsePrefix(n))
+		}
+		r.must(r.s.SetAccess([]Rule{rule}))
+		var exports nfs3.ExportRes
+		r.with(r.cred, tt.client).mount(nfs3.MountProcExport, nil, &exports)
+		if len(exports.Exports) != 1 || len(exports.Exports[0].Groups) != len(tt.networks) {
+			t.Errorf("EXPORT with %v: %q", tt.networks, exports.Exports)
+		}
+	}
+}
+
 func TestPrograms(t *testing.T) {
 	r := newRig(t, nil)
 	for _, c := range []struct {
