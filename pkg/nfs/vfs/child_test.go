@@ -260,3 +260,42 @@ func TestFewDescriptors(t *testing.T) {
 		}
 	})
 }
+
+// TestFewDescriptorsForCreateInChild has a process whose descriptors are used up by objects that nobody asks for any more.
+func TestFewDescriptorsForCreateInChild(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
+		t.Skip("this is the child")
+	}
+	inChild(t, "^TestFewDescriptorsForCreate$", nil, t.TempDir())
+}
+
+func TestFewDescriptorsForCreate(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		t.Skip("runs in a child")
+	}
+	modes(t, func(t *testing.T, o Options) {
+		o.MaxFiles = 10000
+		dir := t.TempDir()
+		fs := open(t, dir, o)
+		for i := range 100 {
+			write(t, filepath.Join(dir, fmt.Sprint(i)), "")
+			walk(t, fs, fmt.Sprint(i)).Release()
+		}
+		var was unix.Rlimit
+		must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 60, Max: was.Max}))
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }()
+		var w Wcc
+		for failures := 0; ; failures++ {
+			n, err := fs.Create(fs.Root(), nameOf(t, "new"), Guarded, [8]byte{}, &Attrs{}, root, &w)
+			if err == nil {
+				n.Release()
+				break
+			}
+			wantErr(t, "without descriptors", err, unix.EMFILE)
+			if failures > 10 {
+				t.Fatalf("%v again and again, %d files are open", err, fs.Files())
+			}
+		}
+	})
+}

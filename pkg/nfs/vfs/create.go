@@ -153,7 +153,7 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 	file := -1
 	n, err := fs.make(dir, name, c, w, func() (err error) {
 		fs.table.makeRoom(2)
-		file, err = unix.Openat(dir.path, name.String(), unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, mode)
+		file, err = fs.table.opened(unix.Openat(dir.path, name.String(), unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, mode))
 		return err
 	}, func(err error) (*Node, error) {
 		switch {
