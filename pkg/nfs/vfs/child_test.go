@@ -299,3 +299,34 @@ func TestFewDescriptorsForCreate(t *testing.T) {
 		}
 	})
 }
+
+// TestSearchWithoutDescriptorsInChild has a process that cannot look into directories for a while.
+func TestSearchWithoutDescriptorsInChild(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
+		t.Skip("this is the child")
+	}
+	inChild(t, "^TestSearchWithoutDescriptors$", nil, t.TempDir())
+}
+
+func TestSearchWithoutDescriptors(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		t.Skip("runs in a child")
+	}
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o755))
+	write(t, filepath.Join(dir, "a/b/file"), "content")
+	o := Options{IndexOnly: true}
+	fs := reopened(t, dir, o)
+	file := handleOf(t, fs, "a/b/file")
+	shut(t, fs)
+	fs = open(t, dir, o)
+	var was unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: was.Max}))
+	_, err := fs.Resolve(file)
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
+	wantErr(t, "without descriptors", err, unix.EAGAIN)
+	if got, err := read(t, fs, file); got != "content" || err != nil {
+		t.Errorf("with descriptors again: %q, %v", got, err)
+	}
+}

@@ -37,7 +37,7 @@ type locator struct {
 type search struct {
 	id    id
 	round bool          // the search under way began after this was wanted
-	done  chan struct{} // closed when the object is in the table, or known to be missing
+	done  chan struct{} // closed when the object is in the table, or the search has ended without it
 }
 
 func (l *locator) init(fs *FS) {
@@ -77,9 +77,9 @@ func (l *locator) locate(i *id) (*Node, error) {
 
 // want enters what is wanted, and starts a search if none is under way.
 func (l *locator) want(i *id) (*search, error) {
-	ino, ok := l.fs.inodeOf(i)
-	if !ok {
-		return nil, unix.ESTALE
+	ino, err := l.fs.inodeOf(i)
+	if err != nil {
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,21 +115,21 @@ func (l *locator) want(i *id) (*search, error) {
 	return s, nil
 }
 
-// inodeOf returns the inode number of an id, for the kernel's by asking for the object. False: it is gone.
-func (fs *FS) inodeOf(i *id) (uint64, bool) {
+// inodeOf returns the inode number of an id, for the kernel's by asking for the object.
+func (fs *FS) inodeOf(i *id) (uint64, error) {
 	if i.kind() == kindIndex {
-		return i.ino(), true
+		return i.ino(), nil
 	}
 	var h rawHandle
 	i.raw(&h)
-	fd, err := openByHandle(fs.mount, &h, openPath)
+	fd, err := fs.table.opened(openByHandle(fs.mount, &h, openPath))
 	if err != nil {
-		return 0, false
+		return 0, staleIfGone(err)
 	}
 	defer unix.Close(fd)
 	var st Stat
 	err = fstatBlocking(fd, &st)
-	return st.Ino, err == nil
+	return st.Ino, err
 }
 
 // run searches as long as anything is wanted.
@@ -148,8 +148,8 @@ func (l *locator) run() {
 			}
 		}
 		l.mu.Unlock()
-		if l.walk() {
-			l.giveUp()
+		if ended, sure := l.walk(); ended {
+			l.giveUp(sure)
 		}
 	}
 }
@@ -163,8 +163,8 @@ func (l *locator) stopped() bool {
 	}
 }
 
-// giveUp ends what was wanted all through a search that did not find it.
-func (l *locator) giveUp() {
+// giveUp ends what was wanted all through a search that did not find it. If that is not sure to have seen everything, nothing is known to be missing.
+func (l *locator) giveUp(sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	until := l.fs.now() + int64(memory)
@@ -175,7 +175,9 @@ func (l *locator) giveUp() {
 				left = append(left, s)
 				continue
 			}
-			l.missing[s.id] = until
+			if sure {
+				l.missing[s.id] = until
+			}
 			close(s.done)
 		}
 		if l.wanted[ino] = left; left == nil {
@@ -184,16 +186,19 @@ func (l *locator) giveUp() {
 	}
 }
 
-// walk looks at every entry of every directory. It returns false if it was stopped, or everything was found.
-func (l *locator) walk() bool {
+// walk looks at every entry of every directory. ended is false if it was stopped, or everything was found; sure, if something could not be
+// looked at for want of descriptors or memory, which tells nothing about what is there.
+func (l *locator) walk() (ended, sure bool) {
+	sure = true
 	dirs := []string{"."}
 	buf := make([]byte, 64<<10)
 	for len(dirs) > 0 {
 		path := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
-		fd, err := openBeneath(l.fs.root.path, append([]byte(path), 0), openDir)
-		if err != nil {
-			continue // removed meanwhile, or not ours to read
+		fd, err := l.fs.table.opened(openBeneath(l.fs.root.path, append([]byte(path), 0), openDir))
+		if err != nil { // removed meanwhile, or not ours to read
+			sure = sure && !scarce(err)
+			continue
 		}
 		for {
 			n, err := unix.Getdents(fd, buf)
@@ -201,6 +206,7 @@ func (l *locator) walk() bool {
 				continue
 			}
 			if err != nil || n <= 0 {
+				sure = sure && !scarce(err)
 				break
 			}
 			for e := (Dirents{b: buf[:n]}); e.Next(); {
@@ -210,11 +216,11 @@ func (l *locator) walk() bool {
 				if e.Type == unix.DT_DIR || (e.Type == unix.DT_UNKNOWN && isDirectory(fd, e.Name)) {
 					dirs = append(dirs, path+"/"+string(e.Name))
 				}
-				l.look(path, &e)
+				sure = !scarce(l.look(path, &e)) && sure
 			}
 			if l.stopped() {
 				unix.Close(fd)
-				return false
+				return false, false
 			}
 		}
 		unix.Close(fd)
@@ -222,10 +228,10 @@ func (l *locator) walk() bool {
 		left := len(l.wanted)
 		l.mu.Unlock()
 		if left == 0 {
-			return false
+			return false, false
 		}
 	}
-	return true
+	return true, sure
 }
 
 func isDirectory(dir int, name []byte) bool {
@@ -234,12 +240,12 @@ func isDirectory(dir int, name []byte) bool {
 }
 
 // look enters the object of e, in the directory at path, if it is wanted, and what lies on the way, so that all of it is found by names next time.
-func (l *locator) look(path string, e *Dirents) {
+func (l *locator) look(path string, e *Dirents) error {
 	l.mu.Lock()
 	list := l.wanted[e.Ino]
 	l.mu.Unlock()
 	if list == nil {
-		return
+		return nil
 	}
 	n := l.fs.root
 	n.refs.Add(1)
@@ -250,12 +256,13 @@ func (l *locator) look(path string, e *Dirents) {
 		next, err := l.fs.open(n, append([]byte(name), 0))
 		n.Release()
 		if err != nil { // renamed or removed meanwhile
-			return
+			return err
 		}
 		n = next
 	}
 	l.found(e.Ino, &n.id)
 	n.Release()
+	return nil
 }
 
 func (l *locator) found(ino uint64, i *id) {

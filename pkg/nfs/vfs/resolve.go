@@ -89,7 +89,12 @@ func (fs *FS) find(i *id) (*Node, error) {
 
 // passing reports whether an error says nothing about the object.
 func passing(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EIO)
+	return scarce(err) || errors.Is(err, unix.EIO)
+}
+
+// scarce reports whether an error says that descriptors or memory are used up.
+func scarce(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 // staleIfGone turns what open_by_handle_at(2) says of a handle without object into ESTALE.
