@@ -12,8 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,6 +30,7 @@ import (
 type counter struct {
 	client.Client
 	pod             *corev1.Pod
+	alone           bool // it has no gateway
 	applied, events int
 }
 
@@ -50,8 +53,15 @@ func (c statusCounter) Apply(context.Context, runtime.ApplyConfiguration, ...cli
 	return nil
 }
 
-func (c *counter) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	c.pod.DeepCopyInto(o.(*corev1.Pod))
+func (c *counter) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		c.pod.DeepCopyInto(o)
+	case *v1alpha1.NFSGateway:
+		if c.alone || key != gatewayOf(c.pod) {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "nfsgateways"}, key.Name)
+		}
+	}
 	return nil
 }
 

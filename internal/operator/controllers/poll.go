@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/objects"
 	"sluice.dev/sluice/internal/operator/plan"
 	"sluice.dev/sluice/internal/speaker/contract"
@@ -33,6 +35,8 @@ const (
 	pollTimeout = 3 * time.Second
 	// pollLimit bounds an answer: 1000 exports with 20 clients each fit.
 	pollLimit = 16 << 20
+	// objectLeast is how many bytes an object has in an answer on average, at least. It bounds the memory that the answer takes: {} would be an export too.
+	objectLeast = 64
 )
 
 // polls asks each pod for its /status, again and again.
@@ -62,6 +66,11 @@ func (r *polls) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if !answers(&pod) {
 		r.board.setPoll(req.NamespacedName, nil)
 		return ctrl.Result{}, nil // its next event brings it back
+	}
+	// Anybody may give a pod our labels, and have it answer what they like.
+	if err := r.Get(ctx, gatewayOf(&pod), &v1alpha1.NFSGateway{}); err != nil {
+		r.board.setPoll(req.NamespacedName, nil)
+		return ctrl.Result{RequeueAfter: pollSoon}, client.IgnoreNotFound(err)
 	}
 	p, before := &poll{gateway: gatewayOf(&pod), uid: pod.UID}, r.board.polled(&pod)
 	if before == nil {
@@ -113,14 +122,19 @@ func (r *polls) ask(ctx context.Context, ip string, port int, into any) error {
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("GET %s: %s", u, res.Status)
 	}
-	body := io.LimitedReader{R: res.Body, N: r.limit}
-	if err := json.NewDecoder(&body).Decode(into); err != nil {
-		if body.N == 0 {
-			return fmt.Errorf("GET %s: the answer is longer than %d bytes", u, r.limit)
-		}
+	body, err := io.ReadAll(io.LimitReader(res.Body, r.limit+1))
+	switch n := bytes.Count(body, []byte{'{'}); {
+	case err != nil:
+	case int64(len(body)) > r.limit:
+		err = fmt.Errorf("the answer is longer than %d bytes", r.limit)
+	case n > 1000+len(body)/objectLeast:
+		err = fmt.Errorf("%d objects in %d bytes: want an answer as gateways write it", n, len(body))
+	default:
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
 		return fmt.Errorf("GET %s: %w", u, err)
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(&body, 4096)) // so that the connection can be used again
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/operator/objects"
 	"sluice.dev/sluice/internal/operator/plan"
 )
@@ -98,5 +100,66 @@ func TestAsked(t *testing.T) {
 	r.board.setPoll(client.ObjectKeyFromObject(&pod), &poll{gateway: gatewayOf(&pod), uid: "1", err: "connection refused"})
 	if !r.asked([]corev1.Pod{pod}) {
 		t.Error("a pod that does not answer was not asked")
+	}
+}
+
+// Anybody may give a pod our labels. It is asked only where there is a gateway that it may be of.
+func TestStrangers(t *testing.T) {
+	pod := podNamed("fast-0", "1")
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
+	api, b := &counter{pod: &pod, alone: true}, newBoard()
+	p := newPolls(api, b)
+	asked := 0
+	p.http.Transport = trip(func(*http.Request) []byte { asked++; return []byte(`{}`) })
+	look := func() ctrl.Result {
+		t.Helper()
+		r, err := p.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&pod)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := look(); asked != 0 || b.polled(&pod) != nil || r.RequeueAfter != pollSoon {
+		t.Errorf("a pod of no gateway: asked %d times, %+v, looked at again after %v", asked, b.polled(&pod), r.RequeueAfter)
+	}
+	api.alone = false
+	if look(); asked != 1 || b.polled(&pod) == nil {
+		t.Errorf("when its gateway is there: asked %d times, %+v", asked, b.polled(&pod))
+	}
+	api.alone = true
+	if look(); asked != 1 || b.polled(&pod) != nil {
+		t.Errorf("when its gateway is gone: asked %d times, %+v", asked, b.polled(&pod))
+	}
+}
+
+// An answer takes no more memory than its length lets one expect: three bytes can be an export.
+func TestAnswersThatSwell(t *testing.T) {
+	pod := podNamed("fast-0", "1")
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
+	var st status.Status
+	for range 1000 {
+		x := status.Export{Name: "a.b", State: status.Serving, Listeners: make([]status.Listener, 2), Credits: &status.Credits{}}
+		x.Clients = []status.Client{{RDMA: &status.RDMA{}}}
+		st.Exports = append(st.Exports, x)
+	}
+	dense, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, answer, want string }{
+		{"as gateways write", string(dense), ""},
+		{"of empty objects", `{"exports":[` + strings.Repeat(`{},`, 100_000) + `{}]}`, "100002 objects in 300016 bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBoard()
+			p := newPolls(&counter{pod: &pod}, b)
+			p.http.Transport = trip(func(*http.Request) []byte { return []byte(c.answer) })
+			if _, err := p.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&pod)}); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.polled(&pod); (got.status != nil) != (c.want == "") || !strings.Contains(got.err, c.want) {
+				t.Errorf("have %q, want %q", got.err, c.want)
+			}
+		})
 	}
 }
