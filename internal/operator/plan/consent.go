@@ -57,7 +57,8 @@ func namespaceAllowed(in *Input, e *v1alpha1.NFSExport) *refusal {
 		return nil
 	case v1alpha1.NamespacesSelector:
 		s, err := metav1.LabelSelectorAsSelector(allowed.Selector)
-		if err == nil && s.Matches(labels.Set(in.Namespaces[e.Namespace])) {
+		// Every namespace has a label. One without is not known yet, and a selector may ask that a label is not there.
+		if have := in.Namespaces[e.Namespace]; err == nil && len(have) > 0 && s.Matches(labels.Set(have)) {
 			return nil
 		}
 		return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of namespaces with the labels %s alone, and namespace %q has not got them: its owner can label the namespace, or change spec.allowedExports",

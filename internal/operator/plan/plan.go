@@ -65,7 +65,7 @@ type Input struct {
 	Gateway *v1alpha1.NFSGateway
 	// Exports are those that refer to the gateway, from all namespaces, without those being deleted.
 	Exports []v1alpha1.NFSExport
-	// Namespaces has the labels of the exports' namespaces.
+	// Namespaces has the labels of the exports' namespaces, none of those that are not known.
 	Namespaces map[string]map[string]string
 	// Claims are the PersistentVolumeClaims of the gateway's namespace that exports name, by name; those that are missing are not in it.
 	Claims map[string]*corev1.PersistentVolumeClaim

@@ -41,6 +41,18 @@ var reasons = []struct {
 		},
 	},
 	{
+		name: "labels not known yet", kind: "Accepted", reason: "NamespaceNotAllowed",
+		message: `NFSGateway storage/fast takes exports of namespaces with the labels nfs notin (no) alone, and namespace "team" has not got them: its owner can label the namespace, or change spec.allowedExports`,
+		change: func(w *world) {
+			w.Gateway.Spec.AllowedExports.Namespaces = v1alpha1.AllowedNamespaces{From: v1alpha1.NamespacesSelector, Selector: &metav1.LabelSelector{
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "nfs", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"no"}}},
+			}}
+			w.Gateway.Spec.AllowedBackends = []v1alpha1.AllowedBackend{{Servers: []string{"*"}}}
+			w.last().Namespace = "team"
+			delete(w.Namespaces, "team")
+		},
+	},
+	{
 		name: "unknown while refused", kind: "ResolvedRefs", reason: "Unknown",
 		message: "what an export refers to is looked for when it is accepted", change: func(w *world) { w.last().Namespace = "team" },
 	},
