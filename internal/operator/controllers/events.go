@@ -75,9 +75,12 @@ func (r *gateways) in(ctx context.Context, namespace string) (out []ctrl.Request
 }
 
 // specChanged leaves out changes of status.
-func specChanged() builder.Predicates {
-	return builder.WithPredicates(predicate.GenerationChangedPredicate{})
-}
+func specChanged() builder.Predicates { return builder.WithPredicates(specOrUID) }
+
+// specOrUID also lets pass what was deleted and made anew while the watch was broken: that comes as an update, of the same generation.
+var specOrUID = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
+}})
 
 // managed leaves out what is not ours.
 func managed() predicate.Predicate {
