@@ -167,3 +167,25 @@ func TestReaddress(t *testing.T) {
 		last.stop()
 	}
 }
+
+// A directory of a claim has one server, also where two gateways could serve it; the younger export has it as soon as the older one is gone.
+func TestClaimOfTwoGateways(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	ctx := t.Context()
+	start(t, ns, false, nil)
+	must(t, kube.Create(ctx, newClaim(ns, "disk")))
+	serve := func(name, gateway string) *v1alpha1.NFSExport {
+		x := newExport(ns, name, gateway)
+		x.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
+		must(t, kube.Create(ctx, newGateway(ns, gateway)))
+		must(t, kube.Create(ctx, x))
+		return x
+	}
+	older := serve("a", "fast")
+	eventually(t, "the first", condition(older, v1alpha1.ConditionAccepted, yes, v1alpha1.ReasonAccepted))
+	younger := serve("b", "slow")
+	eventually(t, "another gateway", condition(younger, v1alpha1.ConditionAccepted, no, v1alpha1.ReasonClaimInUse))
+	must(t, kube.Delete(ctx, older))
+	eventually(t, "when the first is gone", condition(younger, v1alpha1.ConditionAccepted, yes, v1alpha1.ReasonAccepted))
+}

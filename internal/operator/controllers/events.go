@@ -43,16 +43,22 @@ func later(about func(context.Context, client.Object) []ctrl.Request) handler.Ev
 	}
 }
 
-func itself(_ context.Context, o client.Object) []ctrl.Request {
-	return []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-}
-
 func itsGateway(_ context.Context, o client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: gatewayOf(o)}}
 }
 
-func referredGateway(_ context.Context, o client.Object) []ctrl.Request {
-	return []ctrl.Request{{NamespacedName: referred(o.(*v1alpha1.NFSExport))}}
+// itselfAndBeside names a gateway and the others of its namespace, which may serve claims that it is to serve.
+func (r *gateways) itselfAndBeside(ctx context.Context, o client.Object) []ctrl.Request {
+	return append(r.beside(ctx, o), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+}
+
+// concerned names the gateway that an export refers to and, since a claim may have exports of several, all of its namespace.
+func (r *gateways) concerned(ctx context.Context, o client.Object) (out []ctrl.Request) {
+	x := o.(*v1alpha1.NFSExport)
+	if x.Spec.Backend.PersistentVolumeClaim != nil {
+		out = r.beside(ctx, o)
+	}
+	return append(out, ctrl.Request{NamespacedName: referred(x)})
 }
 
 // all names all gateways.

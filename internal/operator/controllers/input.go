@@ -61,6 +61,11 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 	if in.Claims, err = r.claims(ctx, gw.Namespace, in.Exports); err != nil {
 		return in, err
 	}
+	if in.Claims != nil {
+		if in.Claiming, err = r.claiming(ctx, gw); err != nil {
+			return in, err
+		}
+	}
 	if in.Nodes, err = r.nodes(ctx); err != nil {
 		return in, err
 	}
@@ -155,6 +160,30 @@ func (r *gateways) claims(ctx context.Context, namespace string, exports []v1alp
 		}
 	}
 	return claims, nil
+}
+
+// claiming returns the exports of claims that other gateways of the namespace may serve.
+func (r *gateways) claiming(ctx context.Context, gw *v1alpha1.NFSGateway) (out []v1alpha1.NFSExport, err error) {
+	var all v1alpha1.NFSGatewayList
+	if err := r.List(ctx, &all, client.InNamespace(gw.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range all.Items {
+		other := &all.Items[i]
+		if other.Name == gw.Name || other.DeletionTimestamp != nil {
+			continue
+		}
+		exports, err := exportsOf(ctx, r, client.ObjectKeyFromObject(other))
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range exports {
+			if x.Namespace == gw.Namespace && x.Spec.Backend.PersistentVolumeClaim != nil {
+				out = append(out, x)
+			}
+		}
+	}
+	return out, nil
 }
 
 // namespaceLabels returns a namespace's labels. Where the operator may not look at namespaces, that is the one that each of them has.

@@ -146,8 +146,8 @@ func add(m manager.Manager, o Options, namespaces scope) error {
 	parallel.MaxConcurrentReconciles = 32
 
 	c := ctrl.NewControllerManagedBy(m).Named("gateway").WithOptions(once).
-		Watches(&v1alpha1.NFSGateway{}, later(itself), specChanged()).
-		Watches(&v1alpha1.NFSExport{}, later(referredGateway), specChanged()).
+		Watches(&v1alpha1.NFSGateway{}, later(g.itselfAndBeside), specChanged()).
+		Watches(&v1alpha1.NFSExport{}, later(g.concerned), specChanged()).
 		Watches(&coordinationv1.Lease{}, later(itsGateway), builder.WithPredicates(notRenewed())).
 		WatchesMetadata(&corev1.PersistentVolumeClaim{}, later(g.beside)).
 		WatchesRawSource(b.source(&b.moved)).

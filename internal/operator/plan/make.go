@@ -91,10 +91,12 @@ func inOrder(list []v1alpha1.NFSExport) []*v1alpha1.NFSExport {
 	for i := range list {
 		out[i] = &list[i]
 	}
-	slices.SortFunc(out, func(a, b *v1alpha1.NFSExport) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(out, byAge)
 	return out
+}
+
+func byAge(a, b *v1alpha1.NFSExport) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // admit says of each export whether the gateway may serve it, as far as that does not hang on addresses: consent, number, and claims that others have.
@@ -113,7 +115,7 @@ func (m *maker) admit() []*refusal {
 			continue
 		}
 		if e.Spec.Backend.PersistentVolumeClaim != nil {
-			if refused[i] = claimFree(claims, e); refused[i] != nil {
+			if refused[i] = claimFree(append(m.olderElsewhere(e), claims...), e); refused[i] != nil {
 				continue
 			}
 			claims = append(claims, e)
@@ -124,6 +126,16 @@ func (m *maker) admit() []*refusal {
 		}
 	}
 	return refused
+}
+
+// olderElsewhere are the exports of claims that are older than e and refer to other gateways.
+func (m *maker) olderElsewhere(e *v1alpha1.NFSExport) (out []*v1alpha1.NFSExport) {
+	for i := range m.in.Claiming {
+		if o := &m.in.Claiming[i]; byAge(o, e) < 0 {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // claimFree refuses a directory of a claim that an older export has, or part of it.

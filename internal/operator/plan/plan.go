@@ -65,6 +65,8 @@ type Input struct {
 	Gateway *v1alpha1.NFSGateway
 	// Exports are those that refer to the gateway, from all namespaces, without those being deleted.
 	Exports []v1alpha1.NFSExport
+	// Claiming are the exports of claims in the gateway's namespace that refer to other gateways there, without those being deleted.
+	Claiming []v1alpha1.NFSExport
 	// Namespaces has the labels of the exports' namespaces, none of those that are not known.
 	Namespaces map[string]map[string]string
 	// Claims are the PersistentVolumeClaims of the gateway's namespace that exports name, by name; those that are missing are not in it.

@@ -85,6 +85,21 @@ var reasons = []struct {
 		},
 	},
 	{
+		name: "claim in use through another gateway", kind: "Accepted", reason: "ClaimInUse",
+		message: `NFSExport storage/first serves / of the claim "data", and a directory has one server: leave that export or this one, or let them have subPaths beside each other`,
+		change: func(w *world) {
+			w.Exports[1] = claimExport("last", "data", "b", 5)
+			w.Claiming = []v1alpha1.NFSExport{claimExport("other", "lost", "", 9), claimExport("first", "data", "", 9)}
+		},
+	},
+	{
+		name: "claim in use through another gateway, later", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast takes it", served: true,
+		change: func(w *world) {
+			w.Exports[1] = claimExport("last", "data", "b", 5)
+			w.Claiming = []v1alpha1.NFSExport{claimExport("first", "data", "", 4)}
+		},
+	},
+	{
 		name: "no claim", kind: "ResolvedRefs", reason: "ClaimNotFound", message: `there is no PersistentVolumeClaim "none" in namespace "storage": make it`,
 		change: func(w *world) { w.Exports[1] = claimExport("last", "none", "", 0) },
 	},
