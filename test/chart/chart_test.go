@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -83,6 +84,28 @@ func TestRendered(t *testing.T) {
 				t.Logf("values:\n%s", values)
 			}
 		})
+	}
+}
+
+// What asks whether the operator may go finds a node wherever the operator does: otherwise helm uninstall fails when its time is over.
+func TestUninstallGoesWhereTheOperatorGoes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	values := "operator: {nodeSelector: {pool: infra}, tolerations: [{key: infra, operator: Exists}], priorityClassName: high}\n"
+	if err := os.WriteFile(file, []byte(values), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, err := render(chart, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]map[string]any{}
+	for _, u := range objects(t, text) {
+		of[u.GetKind()], _, _ = unstructured.NestedMap(u.Object, "spec", "template", "spec")
+	}
+	for _, field := range []string{"nodeSelector", "tolerations", "priorityClassName"} {
+		if want, have := of["Deployment"][field], of["Job"][field]; want == nil || !reflect.DeepEqual(have, want) {
+			t.Errorf("%s of the job: %v, want %v", field, have, want)
+		}
 	}
 }
 
