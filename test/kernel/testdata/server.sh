@@ -16,6 +16,7 @@ ln -s "many/entry 7" link
 ln -s "$(printf 'x%.0s' {1..4000})" long
 knfsd /srv
 
+dmesg --follow >/run/out/dmesg &            # siw's words, while the requester is at work
 ask requester                               # its findings are subtests of their own
 
 round=1
