@@ -84,7 +84,7 @@ func TestChain(t *testing.T) {
 	if *full {
 		faults = ".*/lost|(continuation|all)/.*/surplus|(continuation|all)/3/stopped-.*"
 	}
-	c.boot(t, 15*time.Minute, "chain.sh", c.answer, "-e", "LINKS="+strings.Join(names, " "), "-e", "VERSIONS=3 4.2", "-e", "FAULTS="+faults, "-e", "TREE=")
+	c.boot(t, 20*time.Minute, "chain.sh", c.answer, "-e", "LINKS="+strings.Join(names, " "), "-e", "VERSIONS=3 4.2", "-e", "FAULTS="+faults, "-e", "TREE=")
 	c.guest.follow(t)
 	if *only != "" {
 		return
@@ -148,8 +148,8 @@ func (c *chain) answer(t *testing.T, words []string) (known bool, err error) {
 		select {
 		case <-c.at.strikes[0].Struck:
 			return true, nil
-		case <-time.After(time.Minute):
-			return true, errors.New("there was no group for a minute")
+		case <-time.After(patience):
+			return true, fmt.Errorf("there was no group for %v", patience)
 		}
 	case do == "resume" && len(args) == 0:
 		c.at.relay.CutAll()

@@ -23,7 +23,7 @@ func TestLinuxClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.relay = startRelay(t, fmt.Sprintf("127.0.0.1:%d", c.data.rdma), 12)
-	c.boot(t, 10*time.Minute, "client.sh", c.answer, "-e", fmt.Sprintf("CUT=%d %d /", c.relay.port(), c.data.tcp))
+	c.boot(t, 20*time.Minute, "client.sh", c.answer, "-e", fmt.Sprintf("CUT=%d %d /", c.relay.port(), c.data.tcp))
 	c.guest.follow(t)
 	if *only != "" {
 		return
@@ -103,8 +103,8 @@ func (c *linuxClient) killWhileWritten(t *testing.T, name string, size int64) er
 		return info.Size()
 	}
 	for begun := time.Now(); written() < size/8; time.Sleep(time.Millisecond) {
-		if time.Since(begun) > time.Minute {
-			return fmt.Errorf("after a minute %s has %d of %d bytes", name, written(), size)
+		if time.Since(begun) > patience {
+			return fmt.Errorf("after %v %s has %d of %d bytes", patience, name, written(), size)
 		}
 	}
 	if err := c.gateway.kill(); err != nil {

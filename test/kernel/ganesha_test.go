@@ -82,7 +82,7 @@ func (g *ganesha) kill() error {
 		if errors.Is(err, os.ErrNotExist) || bytes.Contains(state, []byte(") Z ")) { // nobody may be there to wait for it
 			return nil
 		}
-		if time.Since(begun) > time.Minute {
+		if time.Since(begun) > patience {
 			return fmt.Errorf("process %d is still there after SIGKILL: %s", g.process, state)
 		}
 	}

@@ -135,8 +135,8 @@ func (g *gateway) start() error {
 			return fmt.Errorf("the gateway did not start: %w", err)
 		default:
 		}
-		if time.Since(begun) > time.Minute {
-			return fmt.Errorf("the gateway is not ready after a minute: %w", err)
+		if time.Since(begun) > patience {
+			return fmt.Errorf("the gateway is not ready after %v: %w", patience, err)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (g *gateway) drain() error {
 			return fmt.Errorf("after SIGTERM the gateway ended with %w", err)
 		}
 		return nil
-	case <-time.After(drainTimeout + 10*time.Second):
+	case <-time.After(drainTimeout + time.Minute):
 		return fmt.Errorf("SIGTERM did not end the gateway: drainTimeout is %v", drainTimeout)
 	}
 }
@@ -228,8 +228,8 @@ func (g *gateway) busy(export string) error {
 		} else if n > before+1<<20 {
 			return nil
 		}
-		if time.Since(begun) > time.Minute {
-			return errors.New("after a minute nobody reads")
+		if time.Since(begun) > patience {
+			return fmt.Errorf("after %v nobody reads", patience)
 		}
 	}
 }

@@ -29,8 +29,12 @@ type guest struct {
 	ended  bool // the script said so
 }
 
-// stall is how long a guest may say nothing.
-const stall = 3 * time.Minute
+// What is waited for has these limits, which nothing comes near to where a machine is not busy: stall is how long a guest may say nothing, patience how long
+// what usually takes seconds may take.
+const (
+	stall    = 10 * time.Minute
+	patience = 5 * time.Minute
+)
 
 // boot starts a guest. The options are those of hack/vm/run; answer does what the script asks for.
 func boot(t *testing.T, limit time.Duration, script string, options []string, answer func(*testing.T, []string) error) *guest {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// grace is how long a backend's clients may take to reclaim what they had.
-const grace = 15 * time.Second
+// grace is how long a backend's clients may take to reclaim what they had, and how long they may be silent: a client that is refused twice comes back after 15 s.
+const grace = 30 * time.Second
 
 // TestProxyRestart kills the gateway, and then NFS-Ganesha behind it, while a client works. testdata/restart.sh has the checks.
 func TestProxyRestart(t *testing.T) {
@@ -19,7 +19,7 @@ func TestProxyRestart(t *testing.T) {
 	server := startGanesha(t, grace)
 	data := &export{name: "data", crc: true, volume: server.dir, backend: server.backend("")}
 	h := newHost(t, newGateway(t, "gateway", data))
-	h.boot(t, 15*time.Minute, "restart.sh", func(_ *testing.T, words []string) (known bool, err error) {
+	h.boot(t, 20*time.Minute, "restart.sh", func(_ *testing.T, words []string) (known bool, err error) {
 		switch strings.Join(words, " ") {
 		case "restart gateway":
 			return true, restart(h.gateway, h.gateway)
@@ -68,7 +68,7 @@ func TestProxyExports(t *testing.T) {
 		exports = append(exports, &export{name: name, crc: true, volume: dir, backend: server.backend(name)})
 	}
 	h := newHost(t, newGateway(t, "gateway", exports...))
-	h.boot(t, 5*time.Minute, "exports.sh", none, "-e", "VERSIONS=4.2 4.1 4.0 3")
+	h.boot(t, 20*time.Minute, "exports.sh", none, "-e", "VERSIONS=4.2 4.1 4.0 3")
 	h.guest.follow(t)
 	t.Run("gateway", h.gateway.endsWell)
 }
@@ -86,7 +86,7 @@ func TestProxyMove(t *testing.T) {
 	relay := startRelay(t, address(gateways[0]), 0)
 	h := newHost(t, gateways[0])
 	at := 0
-	h.boot(t, 5*time.Minute, "move.sh", func(t *testing.T, words []string) (known bool, err error) {
+	h.boot(t, 20*time.Minute, "move.sh", func(t *testing.T, words []string) (known bool, err error) {
 		if len(words) != 1 || words[0] != "move" {
 			return false, nil
 		}
