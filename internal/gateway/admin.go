@@ -78,12 +78,12 @@ func (a *admin) serve(address string) error {
 		a.stopLocked()
 		return nil
 	}
-	l, err := net.Listen("tcp", address)
+	l, err := net.Listen(networkOf(address), address)
 	if old := a.address; errors.Is(err, syscall.EADDRINUSE) && a.server != nil {
 		// Perhaps by the page itself, as when a wildcard address takes the place of one of its own.
 		a.stopLocked()
-		if l, err = net.Listen("tcp", address); err != nil {
-			if back, err := net.Listen("tcp", old); err == nil {
+		if l, err = net.Listen(networkOf(address), address); err != nil {
+			if back, err := net.Listen(networkOf(old), old); err == nil {
 				a.startLocked(old, back)
 			}
 		}

@@ -43,3 +43,15 @@ func TestHost(t *testing.T) {
 		t.Errorf("the exports' hashes differ: %s", hashes)
 	}
 }
+
+// TestIPv4Alone: 0.0.0.0 is not listened on for IPv6, where it would keep others from the port.
+func TestIPv4Alone(t *testing.T) {
+	r := newRig(t)
+	y := strings.Replace(r.yaml(exportYAML{name: "a", rdma: "0.0.0.0:0", tcp: "0.0.0.0:0"}), `admin: {address: "127.0.0.1:0"}`, `admin: {address: "0.0.0.0:0"}`, 1)
+	g := r.start(y)
+	for _, at := range []string{g.Admin(), r.address("a", config.RDMA), r.address("a", config.TCP)} {
+		if host, _, _ := net.SplitHostPort(at); host != "0.0.0.0" {
+			t.Errorf("0.0.0.0 is listened on as %s", at)
+		}
+	}
+}

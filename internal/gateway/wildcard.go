@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -159,11 +160,19 @@ func refuseTCP(c net.Conn) {
 	_ = c.Close()
 }
 
+// networkOf returns what net calls the network of an address. By itself it takes 0.0.0.0, which is all of the host's IPv4 addresses, for those of IPv6 too.
+func networkOf(address string) string {
+	if strings.HasPrefix(address, "0.0.0.0:") {
+		return "tcp4"
+	}
+	return "tcp"
+}
+
 // bindTCP takes a listener's address: for itself, or a part of what comes to all addresses. Software iWARP is TCP, and shares ports with it.
 func (g *Gateway) bindTCP(ctx context.Context, l config.Listener) (source[net.Conn], error) {
 	listen := func(ctx context.Context, address string) (source[net.Conn], error) {
 		var lc net.ListenConfig
-		return lc.Listen(ctx, "tcp", address)
+		return lc.Listen(ctx, networkOf(address), address)
 	}
 	if l.Bind != config.Wildcard {
 		return listen(ctx, g.at(l.Address))

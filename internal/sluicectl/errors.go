@@ -58,11 +58,11 @@ func reason(err error) string {
 	case errors.As(err, &inner):
 		return inner.Error()
 	case errors.As(err, &path) && errors.As(path.Err, &status):
-		return path.Path + ": " + status.Error()
+		return printable(path.Path) + ": " + status.Error()
 	case errors.As(err, &path):
-		return path.Path + ": " + reason(path.Err)
+		return printable(path.Path) + ": " + reason(path.Err)
 	case errors.As(err, &link):
-		return link.New + ": " + reason(link.Err)
+		return printable(link.New) + ": " + reason(link.Err)
 	case errors.As(err, &status):
 		return status.Error()
 	case errors.As(err, &rpc) && rpc.Program == nfs3.MountProgram && !rpc.Status.Denied && rpc.Status.Accept == oncrpc.ProgUnavail:

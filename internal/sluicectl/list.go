@@ -96,7 +96,7 @@ func (s *session) complete(ctx context.Context, dir nfs3.Handle, inDir bool, e *
 	if inDir && e.Handle == nil {
 		o, err := s.Lookup(ctx, dir, e.Name)
 		if err != nil {
-			return fmt.Errorf("%s: %w", e.Name, err)
+			return fmt.Errorf("%s: %w", printable(e.Name), err)
 		}
 		e.Handle = o.Handle
 		if o.Attr.Present {
@@ -106,7 +106,7 @@ func (s *session) complete(ctx context.Context, dir nfs3.Handle, inDir bool, e *
 	if !e.Attr.Present {
 		attr, err := s.GetAttr(ctx, e.Handle)
 		if err != nil {
-			return fmt.Errorf("%s: %w", e.Name, err)
+			return fmt.Errorf("%s: %w", printable(e.Name), err)
 		}
 		e.Attr = nfs3.PostOpAttr{Present: true, Attr: attr}
 	}
@@ -134,7 +134,7 @@ func (s *session) printLong(ctx context.Context, entries []client.DirEntry) erro
 		if a.Type == nfs3.Lnk {
 			target, err := s.Readlink(ctx, e.Handle)
 			if err != nil {
-				return fmt.Errorf("%s: %w", e.Name, err)
+				return fmt.Errorf("%s: %w", printable(e.Name), err)
 			}
 			name += " -> " + printable(target)
 		}

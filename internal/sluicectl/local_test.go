@@ -101,3 +101,17 @@ func TestOutputIsLost(t *testing.T) {
 		}
 	}
 }
+
+// Names that a server tells do no more to a terminal in errors and in what tells of progress than in lists.
+func TestNamesAreQuoted(t *testing.T) {
+	r := newRig(t)
+	t.Chdir(t.TempDir())
+	r.write("\x1b[2J", []byte("x"), 0o644)
+	must(t, os.Symlink("no\x1b[2J", filepath.Join(r.dir, "link")))
+	if _, _, errs := r.run("", "cat", "TCP/link"); errs != "sluicectl: cannot read TCP/link: /no\\x1b[2J: no such file or directory (NFS3ERR_NOENT).\n" {
+		t.Errorf("%q", errs)
+	}
+	if code, _, errs := r.run("", "get", "TCP/%1b[2J"); code != 0 || !strings.HasPrefix(errs, "\\x1b[2J: 1 B in ") {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+}

@@ -23,7 +23,7 @@ type progress struct {
 }
 
 func (a *app) newProgress(name string, total int64) *progress {
-	p := &progress{w: a.Err, name: name, total: total, began: time.Now(), interval: 5 * time.Second}
+	p := &progress{w: a.Err, name: printable(name), total: total, began: time.Now(), interval: 5 * time.Second}
 	if f, ok := a.Err.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
 			p.width, p.interval = max(int(size.Col), 40), 100*time.Millisecond
