@@ -137,7 +137,7 @@ func (n *Node) readerFD() (int, error) {
 func (n *Node) writerFD() (int, error) { return n.open(&n.writer, unix.O_WRONLY|unix.O_NOCTTY) }
 
 // open returns the descriptor in slot, which it opens under the process's own identity: callers check permissions themselves.
-// It is not for devices, pipes and sockets, whose opening has effects.
+// It is not for devices, pipes and sockets, whose opening has effects. While another process has a lease on the file (fcntl(2)), it fails with EAGAIN.
 func (n *Node) open(slot *atomic.Int32, flags int) (int, error) {
 	n.used.Store(n.fs.now())
 	if fd := slot.Load(); fd >= 0 {
@@ -152,7 +152,7 @@ func (n *Node) open(slot *atomic.Int32, flags int) (int, error) {
 		return int(fd), nil
 	}
 	n.fs.table.makeRoom(1)
-	fd, err := n.fs.table.opened(reopen(n.path, flags))
+	fd, err := n.fs.table.opened(reopen(n.path, flags|unix.O_NONBLOCK)) // for leases, it means nothing else here
 	if err != nil {
 		return -1, err
 	}

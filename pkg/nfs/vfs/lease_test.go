@@ -1,0 +1,33 @@
+package vfs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestLeasedFile: somebody on this machine holds a lease on the file, as Samba does. The kernel would have an opener wait until it is given
+// back, 45 seconds at most, and so few callers of one file would take up all who serve.
+func TestLeasedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	write(t, path, "content")
+	fs := open(t, filepath.Dir(path), Options{})
+	n := walk(t, fs, "file")
+	defer n.Release()
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
+		t.Skip("no lease can be had:", err)
+	}
+	var w Write
+	_, err = w.Do(n, [][]byte{[]byte("changed")}, 7, 0, root)
+	wantErr(t, "writing a leased file", err, unix.EAGAIN)
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	must(t, err)
+	if _, err = w.Do(n, [][]byte{[]byte("changed")}, 7, 0, root); err != nil {
+		t.Errorf("when the lease was given back: %v", err)
+	}
+}
