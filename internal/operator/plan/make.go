@@ -15,6 +15,9 @@ import (
 // maxExports is how many bytes the exports of a configuration file may have. A ConfigMap has 1 MiB, of which the rest of the file and the speaker's need some.
 const maxExports = 1<<20 - 96<<10
 
+// littleExport is how many bytes an export of little to say has there at most. Those come first, so that none of them is put out when another is given more rules.
+const littleExport = 4 << 10
+
 // defaultReplicas are those of an NFSGateway that says nothing.
 const defaultReplicas = 2
 
@@ -31,28 +34,43 @@ func Make(in Input) Plan {
 	}
 	refused := m.admit()
 	m.reserve()
-	room := maxExports
+	missing := make([]*refusal, len(p.Exports))
+	for i := range p.Exports {
+		if refused[i] == nil {
+			refused[i], missing[i] = m.serve(&p.Exports[i])
+		}
+	}
+	m.fit(p.Exports, refused)
 	for i := range p.Exports {
 		x := &p.Exports[i]
-		var missing *refusal
-		if refused[i] == nil {
-			refused[i], missing = m.serve(x)
-		}
-		if x.Config != nil && x.Workload == in.Gateway.Name {
-			if size := fileSize(x.Config); size <= room {
-				room -= size
-			} else {
-				x.Config, x.Hash = nil, ""
-				refused[i] = refuse(v1alpha1.ReasonTooManyExports, "with it, the configuration of the pods of NFSGateway %s/%s would be larger than the 1 MiB that a ConfigMap has room for: say less in access rules, or make another NFSGateway", in.Gateway.Namespace, in.Gateway.Name)
-			}
-		}
-		x.Conditions = exportConditions(in.Gateway, x.Source, refused[i], missing)
+		x.Conditions = exportConditions(in.Gateway, x.Source, refused[i], missing[i])
 	}
 	p.Workloads = workloads(in.Gateway, p.Exports)
 	if m.virtual() {
 		p.Groups = groups(p.Workloads, p.Exports)
 	}
 	return p
+}
+
+// fit refuses those that the configuration file of the shared pods has no room for.
+func (m *maker) fit(exports []Export, refused []*refusal) {
+	g, room := m.in.Gateway, maxExports
+	for _, little := range []bool{true, false} {
+		for i := range exports {
+			x := &exports[i]
+			if x.Config == nil || x.Workload != g.Name {
+				continue
+			}
+			switch size := fileSize(x.Config); {
+			case (size <= littleExport) != little:
+			case size <= room:
+				room -= size
+			default:
+				x.Config, x.Hash = nil, ""
+				refused[i] = refuse(v1alpha1.ReasonTooManyExports, "with it, the configuration of the pods of NFSGateway %s/%s would be larger than the 1 MiB that a ConfigMap has room for: say less in access rules, or make another NFSGateway", g.Namespace, g.Name)
+			}
+		}
+	}
 }
 
 // GatewayNotFound returns the conditions of an export whose gateway is not there, or in a namespace that is not watched.

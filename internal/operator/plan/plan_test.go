@@ -445,3 +445,31 @@ func TestTheFileFitsAConfigMap(t *testing.T) {
 		}
 	}
 }
+
+// TestNobodySpreadsHimselfOut: exports put out none that says little, which may be another's, by rules that they are given later.
+func TestNobodySpreadsHimselfOut(t *testing.T) {
+	in := Input{Gateway: gateway()}
+	for i := range 60 {
+		e := export("storage", fmt.Sprintf("e%02d", i), 100-i)
+		rules := 64
+		if i >= 5 {
+			rules = 1
+		}
+		for a := range rules {
+			r := v1alpha1.AccessRule{Mode: "ReadWrite"}
+			for n := range 64 {
+				r.From.Networks = append(r.From.Networks, fmt.Sprintf("2001:db8:1111:2222:3333:4444:%x:%x/128", 0x1000+a, 0x1000+n))
+			}
+			if i < 50 {
+				e.Spec.Access = append(e.Spec.Access, r)
+			}
+		}
+		in.Exports = append(in.Exports, e)
+	}
+	p := Make(in)
+	for i, x := range p.Exports {
+		if little := i >= 50; little && x.Config == nil || i == 49 && x.Config != nil {
+			t.Errorf("%s is served: %v", x.Source.Name, x.Config != nil)
+		}
+	}
+}
