@@ -18,7 +18,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -347,7 +346,7 @@ func (h *house) serve(run func() error, shutdown func(context.Context) error) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = run() }()
 	h.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := shutdown(ctx); err != nil {
 			h.Errorf("shutdown: %v", err)

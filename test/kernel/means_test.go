@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,17 +123,23 @@ func folder(t *testing.T, name string) string {
 	return dir
 }
 
+// given are the ports that freePorts has returned: somebody will listen there, if nobody does so now.
+var given []int
+
 // freePorts returns TCP ports of 127.0.0.1 that nobody has: fixed ones, so that a server can be restarted on them.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
-	for range n {
+	for len(ports) < n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close() // only when all are chosen
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		if port := l.Addr().(*net.TCPAddr).Port; !slices.Contains(given, port) {
+			ports = append(ports, port)
+		}
 	}
+	given = append(given, ports...)
 	return ports
 }
