@@ -50,7 +50,7 @@ test-kernel: build ## a stock Linux NFS/RDMA client against the gateway before a
 
 test-operator: ## the API and the operator against a real kube-apiserver, with gateways as pods
 	@hack/deps test
-	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 15m -count=1 ./test/api ./test/chart ./test/operator ./internal/operator/objects ./internal/speaker/lease
+	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 30m -count=1 ./test/api ./test/chart ./test/operator ./internal/operator/objects ./internal/speaker/lease
 
 test-verbs: ## provider, gateway, sluicectl and the image on rdma-core, on software RoCE and iWARP devices in the guest; FULL=1 makes 1,000 connections
 	@hack/deps kernel verbs
