@@ -102,7 +102,7 @@ func (a *admin) serve(address string) error {
 
 func (a *admin) startLocked(address string, l net.Listener) {
 	a.address, a.bound = address, l.Addr().String()
-	s := &http.Server{Handler: a.handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	s := &http.Server{Handler: a.handler, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelError), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	a.server, a.l = s, l
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
