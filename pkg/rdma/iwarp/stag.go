@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"sync"
 
 	"sluice.dev/sluice/pkg/rdma"
@@ -35,6 +36,7 @@ type stagTable struct {
 	regions map[uint32]*region // valid ones and the remembered
 	valid   int
 	limit   int
+	closed  bool
 	dead    []*region // ring of the remembered, the oldest at next
 	next    int
 	free    []*region
@@ -66,8 +68,11 @@ func (t *stagTable) expose(mem []byte, access rdma.Access) (rdma.Remote, error) 
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return rdma.Remote{}, net.ErrClosed
+	}
 	if t.valid >= t.limit {
-		return rdma.Remote{}, fmt.Errorf("iwarp: %d regions are exposed, the connection's limit", t.valid)
+		return rdma.Remote{}, fmt.Errorf("iwarp: %d regions are exposed, of %d (MaxRegions): %w", t.valid, t.limit, rdma.ErrExposed)
 	}
 	var r *region
 	if n := len(t.free); n > 0 {
@@ -223,5 +228,5 @@ func (t *stagTable) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.regions)
-	t.dead, t.free, t.valid, t.limit = nil, nil, 0, 0
+	t.dead, t.free, t.valid, t.closed = nil, nil, 0, true
 }

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
+	"net"
 	"reflect"
 	"sync"
 	"testing"
@@ -324,6 +325,30 @@ func TestMostSegments(t *testing.T) {
 				t.Errorf("%d pieces, CRC %v: %d completions, and the data are right: %v", pieces, crc, len(b.done), bytes.Equal(mem, src))
 			}
 		}
+	}
+}
+
+// TestMostRegions: who has exposed all that may be at once hears that it is only for now.
+func TestMostRegions(t *testing.T) {
+	table := newSTagTable(2)
+	mem := memory(8)
+	var last rdma.Remote
+	for range 2 {
+		var err error
+		if last, err = table.expose(mem, rdma.RemoteRead); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := table.expose(mem, rdma.RemoteRead); !errors.Is(err, rdma.ErrExposed) {
+		t.Errorf("a third region: %v, want ErrExposed", err)
+	}
+	table.invalidateLocal(last.Handle, 1)
+	if _, err := table.expose(mem, rdma.RemoteRead); err != nil {
+		t.Errorf("after one was invalidated: %v", err)
+	}
+	table.clear()
+	if _, err := table.expose(mem, rdma.RemoteRead); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after the end: %v, want net.ErrClosed", err)
 	}
 }
 
