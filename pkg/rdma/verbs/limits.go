@@ -65,24 +65,32 @@ const lookout = time.Second / 4
 // kernel first waits until all programs have closed them.
 func (p *provider) lookOut() {
 	for range time.Tick(lookout) {
-		var on []receiver
-		var gone []*C.struct_ibv_context
-		p.mu.Lock()
-		for context, d := range p.devices {
-			if _, err := os.Stat(d.path); !errors.Is(err, fs.ErrNotExist) {
-				continue
+		for context, on := range p.removed() {
+			for _, r := range on {
+				r.happened(event{kind: C.RDMA_CM_EVENT_DEVICE_REMOVAL, context: context})
 			}
-			for _, r := range p.tokens {
-				if r.context() == context {
-					on, gone = append(on, r), append(gone, context)
-				}
-			}
-		}
-		p.mu.Unlock()
-		for i, r := range on {
-			r.happened(event{kind: C.RDMA_CM_EVENT_DEVICE_REMOVAL, context: gone[i]})
+			p.lost(context) // also with nothing on it but registered memory
 		}
 	}
+}
+
+// removed returns the devices that are not there any more, and what stands on each.
+func (p *provider) removed() map[*C.struct_ibv_context][]receiver {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gone := map[*C.struct_ibv_context][]receiver{}
+	for context, d := range p.devices {
+		if _, err := os.Stat(d.path); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		gone[context] = nil
+		for _, r := range p.tokens {
+			if r.context() == context {
+				gone[context] = append(gone[context], r)
+			}
+		}
+	}
+	return gone
 }
 
 // lost forgets a device that was removed.

@@ -72,12 +72,40 @@ func TestRemoval(t *testing.T) {
 		command(t, *add)
 	}
 	c := connectPair(t, p, p, pool, 0, false)
+	c.close(t)
+	_ = c.l.Close()
+	c.free(t)
+}
+
+// close ends the connection.
+func (c *pair) close(t *testing.T) {
+	t.Helper()
 	for i, e := range c.ends {
 		_ = e.ep.Close()
 		if err := <-c.served[i]; !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {
 			t.Errorf("end %d: %v", i, err)
 		}
 	}
-	_ = c.l.Close()
-	c.free(t)
+}
+
+// TestIdleRemoval: a device can go, and come again, on which there were connections, and now is nothing but registered memory. A listener would make no
+// difference that has all addresses: it stands on no device.
+func TestIdleRemoval(t *testing.T) {
+	if *remove == "" {
+		t.Skip("no -remove: the test runs in the guest, by make test-verbs")
+	}
+	p, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := bufpool.New(0)
+	for range 2 {
+		c := connectPair(t, p, p, pool, few, false)
+		defer c.free(t)
+		c.close(t)
+		_ = c.l.Close()
+		time.Sleep(farewell + time.Second) // the ids are gone
+		command(t, *remove)
+		command(t, *add)
+	}
 }

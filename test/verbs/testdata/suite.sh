@@ -14,7 +14,9 @@ try verbs AttachInVain
 try verbs Conformance -kind "$device"
 [ "$device" != siw ] || try verbs Software -kind "$device"
 try verbs Churn -kind "$device" -cycles "$cycles"
-try verbs Removal -kind "$device" -remove "rdma link delete ${device}0" -add "rdma link add ${device}0 type $device netdev eth0"
+for removal in Removal IdleRemoval; do
+  try verbs $removal -kind "$device" -remove "rdma link delete ${device}0" -add "rdma link add ${device}0 type $device netdev eth0"
+done
 
 echo 24 >/proc/sys/vm/nr_hugepages
 "$bin/bufpool.test" -test.v -test.run '^TestHugePages$' || failed=1
