@@ -341,7 +341,7 @@ func TestWritePermissions(t *testing.T) {
 func TestErrnos(t *testing.T) {
 	for err, want := range map[error]nfs3.Status{
 		nil: nfs3.OK, unix.ENOSPC: nfs3.ErrNoSpc, unix.EDQUOT: nfs3.ErrDQuot, unix.EROFS: nfs3.ErrROFS, unix.ESTALE: nfs3.ErrStale, unix.EAGAIN: nfs3.ErrJukebox,
-		unix.EMFILE: nfs3.ErrJukebox, unix.EFBIG: nfs3.ErrFBig, unix.EMLINK: nfs3.ErrMLink, unix.EXDEV: nfs3.ErrXDev, unix.EBUSY: nfs3.ErrAcces, unix.ENOTEMPTY: nfs3.ErrNotEmpty,
+		unix.EMFILE: nfs3.ErrJukebox, unix.EFBIG: nfs3.ErrFBig, unix.EMLINK: nfs3.ErrMLink, unix.EXDEV: nfs3.ErrXDev, unix.EBUSY: nfs3.ErrAcces, unix.ETXTBSY: nfs3.ErrAcces, unix.ENOTEMPTY: nfs3.ErrNotEmpty,
 		unix.Errno(4095): nfs3.ErrIO, vfs.ErrBadHandle: nfs3.ErrBadHandle, errors.New("other"): nfs3.ErrIO, nfs3.ErrBadType: nfs3.ErrBadType,
 	} {
 		if got := status(err); got != want {

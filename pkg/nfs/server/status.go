@@ -15,7 +15,8 @@ var byErrno = func() (t [256]nfs3.Status) {
 		t[i] = nfs3.StatusOf(unix.Errno(i))
 	}
 	// What has no status of its own.
-	t[unix.EBUSY] = nfs3.ErrAcces // a mount point is in the way
+	t[unix.EBUSY] = nfs3.ErrAcces   // a mount point is in the way
+	t[unix.ETXTBSY] = nfs3.ErrAcces // a program that runs at the server is to be written
 	t[unix.ELOOP] = nfs3.ErrInval
 	t[unix.EOVERFLOW] = nfs3.ErrServerFault
 	t[unix.ENOLCK] = nfs3.ErrJukebox
