@@ -224,6 +224,9 @@ func TestMkdirSymlinkMknod(t *testing.T) {
 		if res.Status != nfs3.OK || res.Attr.Attr.Type != typ || res.Attr.Attr.Rdev != (nfs3.SpecData{Major: 260, Minor: 70000}) {
 			t.Errorf("MKNOD %s: %v %+v", name, res.Status, res.Attr.Attr)
 		}
+		for _, n := range []nfs3.SpecData{{Major: 1 << 12, Minor: 3}, {Major: 1, Minor: 1 << 20}, {Major: 1, Minor: 1<<32 - 1}} {
+			wantStatus(t, fmt.Sprint("MKNOD of a number that Linux has not: ", n), mknod(r, "no-"+name, typ, n.Major, n.Minor).Status, nfs3.ErrInval)
+		}
 	}
 	for _, typ := range []nfs3.Type{nfs3.Reg, nfs3.Dir, nfs3.Lnk} {
 		wantStatus(t, "MKNOD "+typ.String(), mknod(r, "bad", typ, 0, 0).Status, nfs3.ErrBadType)

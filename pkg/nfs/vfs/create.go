@@ -3,6 +3,7 @@ package vfs
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 
 	"golang.org/x/sys/unix"
 )
@@ -261,11 +262,13 @@ func (fs *FS) Mknod(dir *Node, name *Name, kind, major, minor uint32, a *Attrs, 
 	if a.SetMode {
 		mode = kind | a.Mode&modeBits
 	}
-	dev := 0
+	dev := uint64(0)
 	if kind == unix.S_IFCHR || kind == unix.S_IFBLK {
-		dev = int(unix.Mkdev(major, minor))
+		if dev = unix.Mkdev(major, minor); dev > math.MaxUint32 { // the kernel would drop what is above, and make another device
+			return nil, unix.EINVAL
+		}
 	}
-	return fs.create(dir, name, a, c, w, func() error { return unix.Mknodat(dir.path, name.String(), mode, dev) })
+	return fs.create(dir, name, a, c, w, func() error { return unix.Mknodat(dir.path, name.String(), mode, int(dev)) })
 }
 
 // create makes an object that must not exist, and brings it to stable storage.
