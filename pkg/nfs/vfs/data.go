@@ -112,8 +112,8 @@ func (w *Write) Do(n *Node, data [][]byte, length int, off uint64, c *Cred) (int
 	if err != nil {
 		return 0, err
 	}
-	n.written.Add(1)
 	done, err := w.write(fd, data, length, int64(off))
+	n.written.Add(1) // not before: a Sync meanwhile does not bring all of it to stable storage
 	fs.ids.leaveWriter(entered)
 	return done, err
 }
