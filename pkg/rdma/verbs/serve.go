@@ -25,7 +25,7 @@ type failure struct {
 }
 
 // explanation is how long flushed requests wait for a better reason.
-const explanation = 500 * time.Millisecond
+const explanation = 2 * time.Second
 
 // Serve implements [rdma.Endpoint].
 func (e *endpoint) Serve(h rdma.Handler) error {

@@ -12,7 +12,7 @@ load() {
   done
 }
 # goes_on: a whole round from here.
-goes_on() { until_ok 120 past $(($(stat -c %s /run/rounds) + 2)); }
+goes_on() { until_ok 300 past $(($(stat -c %s /run/rounds) + 2)); }
 past() { [ "$(stat -c %s /run/rounds)" -ge "$1" ]; }
 
 # under_load COMMAND...: while the export ganesha is written to and read.
@@ -22,7 +22,7 @@ under_load() {
   attach ganesha 3
   load & loader=$!
   trap 'kill $loader; umount -l /mnt' EXIT  # when something fails; this is a shell of its own
-  until_ok 60 test -e /run/rounds
+  until_ok 180 test -e /run/rounds
   goes_on
   "$@"
   goes_on
@@ -34,9 +34,9 @@ under_load() {
 
 restarted() {
   kill -9 "$(cat /run/gateway.pid)"
-  until_ok 20 gone
+  until_ok 60 gone
   start "${gateway[@]}"
-  until_ok 60 listening $listeners
+  until_ok 180 listening $listeners
 }
 
 # peers_killed: a peer that is killed leaves nothing behind, and disturbs nobody. The kernel disconnects for it, but says so only once: where that is lost
@@ -46,19 +46,19 @@ peers_killed() {
   for _ in 1 2; do
     timeout -s KILL 5 "$bin/sluicectl" --provider verbs bench --op READ --size 64K --depth 8 --duration 1m "nfs+rdma://$at:20051/" || true
   done
-  until_ok 150 as_many "$before"
+  until_ok 300 as_many "$before"
 }
 peers() { status | grep -c '"provider": "verbs",'; }                # and listeners
 as_many() { [ "$(peers)" = "$1" ]; }
 
 link_down() {
   ip link set g0 down
-  until_ok 30 says DOWN
+  until_ok 90 says DOWN
   sleep 2                                   # so that what is under way meets it
   ip link set g0 up
   way_back
-  until_ok 30 says ACTIVE
-  until_ok 60 listening $listeners
+  until_ok 90 says ACTIVE
+  until_ok 180 listening $listeners
   # What the connection manager sends while the link is down ends rxe's queue pair for such messages for good, so that nobody connects to it any more, not
   # the kernel's client to the kernel's server either: until the device is made anew.
   [ "$device" != rxe ] || anew
@@ -71,10 +71,10 @@ anew() {
   rdma link delete "${device}0"             # the kernel's own server has to let go of it too
   took=$(((${EPOCHREALTIME/./} - ${begun/./}) / 1000))
   say "rdma link delete: $took ms"
-  until_ok 30 listening 3
+  until_ok 90 listening 3
   status | grep -A 3 '"provider": "verbs"'
   rdma link add "${device}0" type "$device" netdev g0
-  until_ok 60 listening $listeners
+  until_ok 180 listening $listeners
 }
 # removed: the removal takes 5 s at most. A machine that does much else may take longer, but not each time.
 removed() {
@@ -92,7 +92,7 @@ unprivileged() { ulimit -l 64; exec setpriv --bounding-set -ipc_lock --inh-caps 
 memlock() {
   mv /run/gateway.log /run/gateway.log.before
   start unprivileged "${gateway[@]}"
-  until_ok 60 listening $listeners
+  until_ok 180 listening $listeners
   status >/run/status; cat /run/status
   grep 'may lock 64 KiB' /run/status
   if timeout 60 "$bin/sluicectl" --provider verbs --timeout 5s ping "nfs+rdma://$at:20051/"; then return 1; fi
@@ -103,7 +103,7 @@ memlock() {
 }
 
 # resources: the kernel has as many objects as before the gateway's start.
-resources() { stop; until_ok 60 same; }
+resources() { stop; until_ok 180 same; }
 same() { objects >/run/after; diff /run/before /run/after; }
 
 check GatewayKilled under_load restarted

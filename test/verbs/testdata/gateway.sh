@@ -96,7 +96,7 @@ objects() { rdma resource show | sed 's/^[0-9]*: //' | sort; }
 
 objects >/run/before
 check Start start "${gateway[@]}"
-check Listening until_ok 60 listening $listeners
+check Listening until_ok 180 listening $listeners
 check Doctor well
 check Status told
 check VolumeVersion3 mounted volume 3 /run/vol

@@ -43,7 +43,7 @@ image_doctor() {
 }
 serving() {
   ( inside /usr/bin/gateway --config /etc/sluice/gateway.yaml ) >>/run/gateway.log 2>&1 & echo $! >/run/gateway.pid
-  until_ok 60 listening 2
+  until_ok 180 listening 2
   own "$(cat /run/gateway.pid)"
 }
 mount_image() { mount -t nfs -o "vers=3,proto=rdma,port=20050,mountport=2050,mountproto=tcp,nolock" $at:/ /mnt; }

@@ -44,9 +44,9 @@ gone() { ! [ -e "/proc/$(cat /run/gateway.pid)" ]; }
 # start COMMAND...: runs the gateway by that, and waits until it is ready.
 start() {
   "$@" >>/run/gateway.log 2>&1 & echo $! >/run/gateway.pid
-  until_ok 60 ready
+  until_ok 180 ready
 }
-stop() { kill "$(cat /run/gateway.pid)"; until_ok 60 gone; }
+stop() { kill "$(cat /run/gateway.pid)"; until_ok 180 gone; }
 
 # apart: two interfaces, g0 for the gateway, 10.9.0.1, and c0 for its clients, 10.9.0.2. What one sends to the other's address goes over a switch, although both
 # are the guest's: so a device on g0 can go, and with it the gateway's connections, while the clients keep theirs.
