@@ -23,7 +23,6 @@ import (
 type device struct {
 	context *C.struct_ibv_context
 	name    string
-	path    string // in /sys, for as long as it can be opened
 	limits  C.struct_sv_limits
 }
 
@@ -33,11 +32,11 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 	defer p.mu.Unlock()
 	d := p.devices[id.verbs]
 	if d == nil {
-		d = &device{context: id.verbs, name: C.GoString(C.ibv_get_device_name(id.verbs.device)), path: C.GoString(&id.verbs.device.dev_path[0])}
+		d = &device{context: id.verbs, name: C.GoString(C.ibv_get_device_name(id.verbs.device))}
 		if errno := C.sv_limits_of(id.verbs, id.port_num, &d.limits); errno != 0 {
 			return nil, fmt.Errorf("verbs: asking %s for its limits: %w", d.name, syscall.Errno(errno))
 		}
-		p.devices[id.verbs] = d
+		p.devices[id.verbs], p.opened[id.verbs] = d, pathOf(id.verbs)
 		delete(p.gone, id.verbs) // the address was used before
 		d.warn(p.cfg.Logger)
 	}
@@ -46,6 +45,8 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 	}
 	return d, nil
 }
+
+func pathOf(context *C.struct_ibv_context) string { return C.GoString(&context.device.dev_path[0]) }
 
 // warn says what will keep a device from working.
 func (d *device) warn(log *slog.Logger) {
@@ -79,8 +80,8 @@ func (p *provider) removed() map[*C.struct_ibv_context][]receiver {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	gone := map[*C.struct_ibv_context][]receiver{}
-	for context, d := range p.devices {
-		if _, err := os.Stat(d.path); !errors.Is(err, fs.ErrNotExist) {
+	for context, path := range p.opened {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		gone[context] = nil
@@ -97,17 +98,21 @@ func (p *provider) removed() map[*C.struct_ibv_context][]receiver {
 func (p *provider) lost(context *C.struct_ibv_context) {
 	p.mu.Lock()
 	dev := p.devices[context]
+	_, opened := p.opened[context]
 	delete(p.devices, context)
+	delete(p.opened, context)
 	var domains []*domain
 	for d := range p.domains {
 		domains = append(domains, d)
 	}
 	p.mu.Unlock()
-	if dev == nil {
+	if !opened {
 		return // another id has told
 	}
-	for _, d := range domains {
-		d.lose(dev)
+	if dev != nil {
+		for _, d := range domains {
+			d.lose(dev)
+		}
 	}
 	p.mu.Lock()
 	p.gone[context] = struct{}{} // only now, when nothing is registered there that no endpoint uses, may it be closed
@@ -115,13 +120,22 @@ func (p *provider) lost(context *C.struct_ibv_context) {
 	reread()
 }
 
-// destroyOf destroys an id that may have been on a device. If that is gone, librdmacm closes it with the last of its ids, but only when it reads the
-// list of devices again.
+// destroyOf destroys an id that may have been on a device. librdmacm keeps that open. If it is gone, librdmacm closes it with the last of its ids, but only when
+// it reads the list of devices again.
 func (p *provider) destroyOf(id *C.struct_rdma_cm_id) {
-	context := id.verbs
+	context, path := id.verbs, ""
+	if context != nil {
+		path = pathOf(context)
+	}
 	destroyID(id)
+	if context == nil {
+		return
+	}
 	p.mu.Lock()
 	_, gone := p.gone[context]
+	if !gone {
+		p.opened[context] = path
+	}
 	p.mu.Unlock()
 	if gone {
 		reread()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -108,4 +109,29 @@ func TestIdleRemoval(t *testing.T) {
 		command(t, *remove)
 		command(t, *add)
 	}
+}
+
+// TestVainRemoval: a device can go on which nothing ever came to stand. siw's port is one of TCP, which somebody else has here: the id has its device when it is
+// told so.
+func TestVainRemoval(t *testing.T) {
+	if *remove == "" {
+		t.Skip("no -remove: the test runs in the guest, by make test-verbs")
+	}
+	other, err := net.Listen("tcp", *address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	p, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := p.Listen(t.Context(), other.Addr().String()); err == nil {
+		_ = l.Close()
+		t.Fatal("a port is listened on that somebody else has")
+	} else if !errors.Is(err, syscall.EADDRINUSE) {
+		t.Fatal(err)
+	}
+	command(t, *remove)
+	command(t, *add)
 }

@@ -38,6 +38,7 @@ type provider struct {
 	tokens  map[uintptr]receiver
 	token   uintptr
 	devices map[*C.struct_ibv_context]*device
+	opened  map[*C.struct_ibv_context]string   // also those that only ids were on which came to nothing; their paths in /sys, for as long as they can be opened
 	gone    map[*C.struct_ibv_context]struct{} // those that were removed
 	domains map[*domain]struct{}
 
@@ -90,7 +91,7 @@ func New(cfg Config) (rdma.Provider, error) {
 	}
 	p := &provider{cfg: cfg, channel: channel, event: (*C.struct_sv_event)(C.calloc(1, C.sizeof_struct_sv_event)),
 		tokens: map[uintptr]receiver{}, devices: map[*C.struct_ibv_context]*device{},
-		gone: map[*C.struct_ibv_context]struct{}{}, domains: map[*domain]struct{}{}}
+		opened: map[*C.struct_ibv_context]string{}, gone: map[*C.struct_ibv_context]struct{}{}, domains: map[*domain]struct{}{}}
 	file, err := pollable(int(channel.fd))
 	if err != nil {
 		C.free(ptr(p.event))

@@ -14,7 +14,9 @@ try verbs AttachInVain
 try verbs Conformance -kind "$device"
 [ "$device" != siw ] || try verbs Software -kind "$device"
 try verbs Churn -kind "$device" -cycles "$cycles"
-for removal in Removal IdleRemoval; do
+removals=(Removal IdleRemoval)
+[ "$device" != siw ] || removals+=(VainRemoval)
+for removal in "${removals[@]}"; do
   try verbs $removal -kind "$device" -remove "rdma link delete ${device}0" -add "rdma link add ${device}0 type $device netdev eth0"
 done
 
