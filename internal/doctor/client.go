@@ -45,6 +45,10 @@ var modules = []string{"rpcrdma", "siw"}
 // dialPatience is how long a server may take to accept a TCP connection.
 const dialPatience = 5 * time.Second
 
+// held is how long that connection stays, unless the server ends it. Linux's siw, where it listens, takes the end of a connection that it has not accepted yet
+// for its own, and listens no more, without a word to whoever listens by it: a connection must not end at once.
+const held = 2 * time.Second
+
 // ReadClient looks at this host as a client of server, "host:port".
 func ReadClient(ctx context.Context, server string) (*Client, error) {
 	c, err := towards(ctx, server)
@@ -60,6 +64,8 @@ func ReadClient(ctx context.Context, server string) (*Client, error) {
 	d := net.Dialer{Timeout: dialPatience}
 	conn, err := d.DialContext(ctx, "tcp", c.Server.String())
 	if c.Dial = err; err == nil {
+		_ = conn.SetReadDeadline(time.Now().Add(held))
+		_, _ = conn.Read(make([]byte, 1))
 		_ = conn.Close()
 	}
 	return c, nil
