@@ -9,7 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// ErrXIDInUse: a reply with the XID of this request may yet come, and would not be its own. The request was not sent.
+// ErrXIDInUse says that a reply with the XID of this request may yet come, and would not be its own. The request was not sent.
 var ErrXIDInUse = errors.New("oncrpc: a reply with this XID is outstanding already")
 
 // maxOwed bounds the replies that a connection's peer owes to requests which were cancelled.

@@ -306,7 +306,7 @@ func (c *Conn) isReply(ic *inCall) bool {
 func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.ParseError) {
 	short := err.Field == "length" && err.Code == 0 && err.Offset == 0
 	answered := c.groups.skip(&ic.hdr)
-	reply := ic.hdr.Direction == wire.Reply || !(ic.v2 && noReply(&ic.hdr)) && c.out.expects(uint32(ic.hdr.XID))
+	reply := ic.hdr.Direction == wire.Reply || (!ic.v2 || !noReply(&ic.hdr)) && c.out.expects(uint32(ic.hdr.XID))
 	answer := !answered && (c.server || ic.v2) && err.Code != 0 && !reply
 	c.arrived(ic, s, answer)
 	switch {

@@ -83,7 +83,7 @@ func (ic *inCall) placeGroup() *roomError {
 			return noRoom(wire.System, 0, 0, "%v", err)
 		}
 		err := g.planner.Lay(t.layout, wire.XmtResp, &g.head, lim)
-		if err == nil && !(send && g.planner.Memory() > ic.Reply.Len()+maxAdded) {
+		if err == nil && (!send || g.planner.Memory() <= ic.Reply.Len()+maxAdded) {
 			break
 		}
 		if !send {

@@ -29,7 +29,7 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 	defer c.ep.Release()
 	if e != nil {
 		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
-		ic.Message.Release() // the answer does without all that is large
+		ic.Release() // the answer does without all that is large
 		ic.grant.Release()
 		wanted := ic.v2 && (e.Code == wire.ReplyResource || e.Code == wire.WriteResource)
 		if !wanted || !c.in.kept.keep(ic) {
@@ -452,7 +452,7 @@ func (in *responder) sent(id uint32) {
 		in.c.receives.answered(ic.granted)
 		if ic.noted { // all that may still be wanted is the reply
 			in.kept.left(ic)
-			ic.Message.Release()
+			ic.Release()
 			ic.grant.Release()
 		}
 		ic.letGo()

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -206,7 +205,7 @@ func TestPaceOfPolls(t *testing.T) {
 		planned("B") // which this pod never reads
 		within("while it applies", during(pollPatient), 109, 134)
 		within("after that", during(20*time.Minute), 20*60/11, 20*60/9+2)
-		if _, ok := b.polls[types.NamespacedName(key)]; !ok {
+		if _, ok := b.polls[key]; !ok {
 			t.Error("the answer is not on the board")
 		}
 	})

@@ -170,7 +170,7 @@ func left(until int64) (ms int, over bool) {
 }
 
 func ignoreEINTR(err error) error {
-	if err == unix.EINTR {
+	if err == unix.EINTR { //nolint:errorlint // as the system call returned it
 		return nil
 	}
 	return err

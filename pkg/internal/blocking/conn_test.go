@@ -106,7 +106,7 @@ func readsAndWrites(t *testing.T, spin time.Duration) {
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := read(c); err != io.EOF {
+	if _, err := read(c); !errors.Is(err, io.EOF) {
 		t.Errorf("after the peer's end: %v, must be EOF", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestEndsOfReads(t *testing.T) {
 				c.end(conn, peer)
 				err := <-ended
 				// A read that waits when the connection is closed may find the end of the stream.
-				if !errors.Is(err, c.want) && (c.want != net.ErrClosed || err != io.EOF) {
+				if !errors.Is(err, c.want) && (!errors.Is(c.want, net.ErrClosed) || !errors.Is(err, io.EOF)) {
 					t.Errorf("%v, must be %v", err, c.want)
 				}
 			})

@@ -30,7 +30,7 @@ func (e *noMountError) Unwrap() error { return e.err }
 
 // lacksMount tells that nothing else is wrong: that an error is not just one of several.
 func lacksMount(err error) bool {
-	_, only := err.(*noMountError)
+	_, only := err.(*noMountError) //nolint:errorlint // see above
 	return only
 }
 
