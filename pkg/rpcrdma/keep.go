@@ -134,18 +134,21 @@ func (k *kept) arrived(credits, most int) {
 	letGoOf(old)
 }
 
-// reported returns the reply with an XID that was sent as a group, nil if it is not there. It belongs to the caller then.
+// reported returns the reply with an XID that was sent as a group, nil if it is not there. It belongs to the caller then. A report names no more than the XID.
+// It is about the last call that had it: the requester reports a reply before it makes another call in its place.
 func (k *kept) reported(xid uint32) *inCall {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var prev *inCall
+	var found, before, prev *inCall
 	for ic := k.first; ic != nil; prev, ic = ic, ic.next {
 		if uint32(ic.hdr.XID) == xid {
-			k.unlink(prev, ic)
-			return ic
+			found, before = ic, prev
 		}
 	}
-	return nil
+	if found != nil {
+		k.unlink(before, found)
+	}
+	return found
 }
 
 // keep keeps the reply of a call that is about to be answered with an error. It returns false if there is no place for it.
@@ -188,17 +191,23 @@ func (k *kept) drop(n int) []*inCall {
 	return old
 }
 
-// take returns the call with an XID out of the list, nil if it is not there. It belongs to the caller then.
-func (k *kept) take(xid uint32) *inCall {
+// take returns the call out of the list that again is, nil if it is not there. It belongs to the caller then. Another call with the XID of again goes: who uses
+// an XID anew does not ask for the old reply.
+func (k *kept) take(again *inCall) *inCall {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i, ic := range k.list {
-		if uint32(ic.hdr.XID) == xid {
-			k.list = append(k.list[:i], k.list[i+1:]...)
-			k.n.Store(int32(len(k.list)))
-			return ic
-		}
+	i := slices.IndexFunc(k.list, func(ic *inCall) bool { return ic.hdr.XID == again.hdr.XID })
+	if i < 0 {
+		k.mu.Unlock()
+		return nil
 	}
+	ic := k.list[i]
+	k.list = slices.Delete(k.list, i, i+1)
+	k.n.Store(int32(len(k.list)))
+	k.mu.Unlock()
+	if ic.identity == again.identity {
+		return ic
+	}
+	k.free([]*inCall{ic})
 	return nil
 }
 
@@ -223,7 +232,7 @@ func (k *kept) close() {
 // again answers a call whose reply was kept. It returns false if there is none.
 func (ic *inCall) again() bool {
 	in := &ic.c.in
-	k := in.kept.take(uint32(ic.hdr.XID))
+	k := in.kept.take(ic)
 	if k == nil {
 		spare := in.c.receives.spare()
 		if !in.c.server {

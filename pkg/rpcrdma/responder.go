@@ -75,6 +75,8 @@ type inCall struct {
 	size   int          // of the reply, in bytes, as far as kept counts it
 	holds  atomic.Int32 // those who still need it, besides one
 
+	identity identity // of a call of version 2
+
 	origins []int      // of a group: for each item, its index in the header
 	group   *groupPlan // for the reply to one
 
@@ -253,9 +255,6 @@ func (in *responder) call(ic *inCall) {
 		ic.refuse(code, BadChunk, "chunks in a call of the reverse direction are not supported")
 		return
 	}
-	if ic.v2 && in.kept.n.Load() > 0 && ic.again() {
-		return
-	}
 	if code, reason := ic.collect(); reason != "" {
 		ic.refuse(code, BadChunk, "%s", reason)
 		return
@@ -327,7 +326,7 @@ func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 	return 0, ""
 }
 
-// decode reads the RPC header, and plans the reply. It returns false when the call has been answered.
+// decode reads the RPC header, and plans the reply. It returns false when the call has been answered: with an error, or with the reply that was kept.
 func (ic *inCall) decode() bool {
 	err := oncrpc.DecodeCall(&ic.Call)
 	if ic.XID != uint32(ic.hdr.XID) {
@@ -346,11 +345,18 @@ func (ic *inCall) decode() bool {
 		return false
 	}
 	ic.Plan.MaxReply = ic.capacity()
-	return ic.plan()
+	if !ic.plan() {
+		return false
+	}
+	if ic.v2 {
+		ic.identify()
+	}
+	return !ic.v2 || ic.c.in.kept.n.Load() == 0 || !ic.again()
 }
 
 // plan asks the binding what may be placed, and how long the reply may get.
 func (ic *inCall) plan() bool {
+	ic.args = ic.args[:0]
 	var b oncrpc.Binding
 	if ic.c.cfg.Bindings != nil {
 		b = ic.c.cfg.Bindings(ic.Program, ic.Version)
@@ -365,7 +371,7 @@ func (ic *inCall) plan() bool {
 	d := ic.Args()
 	capacity := ic.Plan.MaxReply
 	var err error
-	ic.args, err = b.Plan(&ic.Plan, ic.args[:0], ic.Procedure, d)
+	ic.args, err = b.Plan(&ic.Plan, ic.args, ic.Procedure, d)
 	if err == nil {
 		ic.bulk = min(ic.Plan.Bulk(), ic.c.cfg.MaxBulk)
 	}
