@@ -65,8 +65,28 @@ func (e *export) start(x *config.Export) (_ *opened, err error) {
 		return nil, err
 	}
 	o.limits(x)
+	go o.trim()
 	_, err = o.listen(x)
 	return o, err
+}
+
+// trimEvery is how long memory is unused before it goes back to the system, at the least.
+const trimEvery = time.Minute
+
+// trim gives unused memory back to the system until the export is closed.
+func (o *opened) trim() {
+	t := time.NewTicker(trimEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if err := o.pool.Trim(); err != nil {
+				o.e.log.Error("unused memory was not given back", "error", err)
+			}
+		case <-o.hurry.Done():
+			return
+		}
+	}
 }
 
 // change serves the export as x says, from what it is now. After an error it is as before, but for what can be told from /status.

@@ -47,8 +47,17 @@ type Pool struct {
 	classes  [maxClass + 1]class
 }
 
-// Arena is one mapping of memory; buffers are slices of it. It lives as long as its pool.
-type Arena struct{ Memory []byte }
+// Arena is one mapping of memory; buffers of one class are slices of it. It lives until its pool is
+// closed, or until [Pool.Trim] finds it unused.
+type Arena struct {
+	Memory []byte
+
+	class int
+	huge  int64 // bytes of it in huge pages
+	// Guarded by the class's lock.
+	inUse int  // buffers handed out
+	used  bool // a buffer was handed out since the last Trim
+}
 
 type class struct {
 	mu    sync.Mutex
@@ -67,6 +76,7 @@ type Buf struct {
 	// Its contents are whatever the last owner left: never send what you did not write.
 	B     []byte
 	pool  *Pool
+	arena *Arena
 	next  *Buf
 	class uint8
 	refs  atomic.Int32 // owners
@@ -80,8 +90,9 @@ func New(limit int64) *Pool {
 // Attach calls attach for every arena of the pool, now for those that it has, and later for each new one before any
 // buffer of it is handed out. If attach fails, so does Attach, or the Get that needed the arena. detach ends it.
 //
-// Then undo, unless it is nil, is called for each arena that attach saw in vain: also where it is another one's attach that fails. That of a Get is unmapped
-// next, and a later one may have its addresses.
+// Then undo, unless it is nil, is called for each arena that attach saw in vain, also where another
+// user's attach failed. It is called too for each arena that [Pool.Trim] is about to unmap. Later
+// arenas may have the same addresses.
 func (p *Pool) Attach(attach func(*Arena) error, undo func(*Arena)) (detach func(), err error) {
 	if undo == nil {
 		undo = func(*Arena) {}
@@ -127,6 +138,8 @@ func (p *Pool) Get(n int) (*Buf, error) {
 	b := c.free
 	c.free, b.next = b.next, nil
 	c.inUse++
+	b.arena.inUse++
+	b.arena.used = true
 	c.mu.Unlock()
 	b.refs.Store(1)
 	b.B = b.B[:n]
@@ -161,7 +174,7 @@ func (p *Pool) grow(k int) error {
 	if err != nil {
 		return err
 	}
-	a := &Arena{Memory: mem}
+	a := &Arena{Memory: mem, class: k, huge: p.huge - huge}
 	var seen []*attachment
 	for at := range p.attached {
 		seen = append(seen, at)
@@ -181,7 +194,7 @@ func (p *Pool) grow(k int) error {
 	defer c.mu.Unlock()
 	for i := len(bufs) - 1; i >= 0; i-- {
 		b := &bufs[i]
-		b.B, b.pool, b.class, b.next = mem[i<<k:i<<k:(i+1)<<k], p, uint8(k), c.free
+		b.B, b.pool, b.arena, b.class, b.next = mem[i<<k:i<<k:(i+1)<<k], p, a, uint8(k), c.free
 		c.free = b
 	}
 	return nil
@@ -208,6 +221,7 @@ func (b *Buf) Release() {
 	c.mu.Lock()
 	b.next, c.free = c.free, b
 	c.inUse--
+	b.arena.inUse--
 	c.mu.Unlock()
 }
 

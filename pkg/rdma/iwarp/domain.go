@@ -49,7 +49,7 @@ func (d *domain) Attach(p *bufpool.Pool) error {
 		}
 		d.add(spanOf(a.Memory))
 		return nil
-	}, nil) // the addresses of one that comes to nothing may stay: nobody has a slice of them
+	}, d.undo)
 	if err != nil {
 		return fmt.Errorf("iwarp: %w", err)
 	}
@@ -76,6 +76,31 @@ func (d *domain) add(s span) {
 		}
 	}
 	d.arenas.Store(&merged)
+}
+
+// undo takes an arena out again, before its memory is unmapped.
+func (d *domain) undo(a *bufpool.Arena) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.arenas.Load()
+	if old == nil {
+		return
+	}
+	gone := spanOf(a.Memory)
+	var rest []span
+	for _, s := range *old {
+		if s.to <= gone.from || gone.to <= s.from {
+			rest = append(rest, s)
+			continue
+		}
+		if s.from < gone.from {
+			rest = append(rest, span{s.from, gone.from})
+		}
+		if gone.to < s.to {
+			rest = append(rest, span{gone.to, s.to})
+		}
+	}
+	d.arenas.Store(&rest)
 }
 
 // Close implements [rdma.Domain].

@@ -123,6 +123,7 @@ var cases = []testCase{
 	{"read beyond depth", false, testReadBeyondDepth},
 	{"zero length", false, testZeroLength},
 	{"8 MiB", false, testLarge},
+	{"memory given back", true, testTrim},
 	{"all at once", false, testMixed},
 
 	{"bounds and access", false, testViolations},

@@ -54,7 +54,13 @@ func (d *domain) Attach(p *bufpool.Pool) error {
 		})
 		d.arenas.Store(&s)
 		return nil
-	}, nil)
+	}, func(a *bufpool.Arena) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		from := uintptr(unsafe.Pointer(unsafe.SliceData(a.Memory)))
+		s := slices.DeleteFunc(slices.Clone(*d.arenas.Load()), func(s span) bool { return s.from == from })
+		d.arenas.Store(&s)
+	})
 	if err != nil {
 		return err
 	}

@@ -249,6 +249,47 @@ func testLarge(x *exam) {
 	}
 }
 
+// testTrim: memory that the pool gave back to the system is local memory no more, and what it maps
+// later is.
+func testTrim(x *exam) {
+	pool := bufpool.New(0)
+	x.Cleanup(func() {
+		if err := pool.Close(); err != nil {
+			x.Error(err)
+		}
+	})
+	d := x.domain()
+	if err := d.Attach(pool); err != nil {
+		x.Fatalf("Attach of a second pool: %v", err)
+	}
+	a, b := x.connect(setup{domain: d}, setup{})
+	use := func() []byte {
+		buf, err := pool.Get(100)
+		if err != nil {
+			x.Fatal(err)
+		}
+		copy(buf.B, noise(1, 100))
+		a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(buf.B)})
+		if got := b.receive().data; !bytes.Equal(got, noise(1, 100)) {
+			x.Fatalf("%x was received, want what was sent", got)
+		}
+		a.awaitSent(1)
+		mem := buf.B
+		buf.Release()
+		return mem
+	}
+	gone := use()
+	for range 2 {
+		if err := pool.Trim(); err != nil {
+			x.Fatalf("Trim: %v", err)
+		}
+	}
+	if err := a.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: list(gone)}}); err == nil {
+		x.Error("memory that was given back to the system could be posted")
+	}
+	use()
+}
+
 // testMixed: both ends write, read and send at once, in batches of everything.
 func testMixed(x *exam) {
 	const (
