@@ -343,11 +343,59 @@ type GatewayLimits struct {
 	// +kubebuilder:validation:Maximum=65536
 	Connections int32 `json:"connections,omitempty"`
 
-	// Memory bounds a pod's memory for data in flight, of all its exports together: 64Mi to 1Ti. The pod's memory limit is made of it.
+	// ConnectionsPerClient is the most connections of one client address that a pod takes for each export; further ones are refused.
+	//
+	// +kubebuilder:default=256
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65536
+	ConnectionsPerClient int32 `json:"connectionsPerClient,omitempty"`
+
+	// Memory bounds a pod's memory for data in flight, of all its exports together: 64Mi to 1Ti. Receives take as much again at most.
+	// The pod's memory limit is made of it.
 	//
 	// +kubebuilder:default="2Gi"
 	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Mi')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Mi to 1Ti"
 	Memory Size `json:"memory,omitempty"`
+
+	// MemoryPerClient is the most of an export's memory for data in flight that one client address takes: 64Ki to 1Ti. Default a quarter.
+	//
+	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Ki')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Ki to 1Ti"
+	// +optional
+	MemoryPerClient Size `json:"memoryPerClient,omitempty"`
+
+	// MemoryPerConnection is the most of an export's memory for data in flight that one connection takes: 64Ki to 1Ti. Long links need
+	// more than the default: bandwidth times round-trip time.
+	//
+	// +kubebuilder:default="2Mi"
+	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Ki')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Ki to 1Ti"
+	MemoryPerConnection Size `json:"memoryPerConnection,omitempty"`
+
+	// MinProgress is the least number of bytes per second, over 5 s, that a connection has to move while its calls hold memory that
+	// calls of other clients wait for: 0 to 1Gi. A slower connection is closed. 0 means that none is.
+	//
+	// +kubebuilder:default="64Ki"
+	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('1Gi')) <= 0",message="want 0 to 1Gi"
+	MinProgress Rate `json:"minProgress,omitempty"`
+
+	// IdleTimeout bounds how long a connection stays without calls.
+	//
+	// +kubebuilder:default={}
+	IdleTimeout IdleTimeout `json:"idleTimeout,omitempty"`
+}
+
+// IdleTimeout bounds how long a connection stays without calls: 1s to 168h, or 0s, which means forever.
+type IdleTimeout struct {
+	// BeforeFirstCall is from when a connection is made to its first call.
+	//
+	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="want 1s to 168h, or 0s for no limit"
+	BeforeFirstCall Duration `json:"beforeFirstCall,omitempty"`
+
+	// AfterCall is from when a connection's last call was answered to its next. NFS clients connect again by themselves.
+	//
+	// +kubebuilder:default="1h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="want 1s to 168h, or 0s for no limit"
+	AfterCall Duration `json:"afterCall,omitempty"`
 }
 
 // GatewayMemory says what a pod's memory for messages and data is made of.

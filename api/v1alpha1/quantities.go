@@ -21,6 +21,15 @@ func (s Size) Bytes() int64 {
 	return q.Value()
 }
 
+// Rate is a number of bytes per second, such as 64Ki or 1Mi, or 0.
+//
+// +kubebuilder:validation:MaxLength=16
+// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,12}(Ki|Mi|Gi|Ti)?)$`
+type Rate string
+
+// Bytes returns the number of bytes per second; 0 if r is none.
+func (r Rate) Bytes() int64 { return Size(r).Bytes() }
+
 // Duration is a length of time, such as 500ms, 20s or 1h30m.
 //
 // +kubebuilder:validation:MaxLength=16

@@ -31,6 +31,7 @@ func (c *GatewayConfig) setDefaults() {
 	c.Admin = Admin{Address: "127.0.0.1:9180"}
 	c.DrainTimeout = Duration(20 * time.Second)
 	c.StateDir = "/var/lib/sluice"
+	c.Limits = TotalLimits{ReceiveMemory: 2 << 30}
 	c.Log = Log{Level: "info", Format: "text"}
 }
 
@@ -42,7 +43,10 @@ func (e *Export) setDefaults() {
 		RemoteInvalidation: true,
 		OnChange:           Reconnect,
 	}
-	e.Limits = Limits{Connections: 1024, Memory: 256 << 20, MemoryPerConnection: 2 << 20}
+	e.Limits = Limits{
+		Connections: 1024, ConnectionsPerClient: 256, Memory: 256 << 20, MemoryPerConnection: 2 << 20, MinProgress: 64 << 10,
+		IdleTimeout: IdleTimeout{BeforeFirstCall: Duration(30 * time.Second), AfterCall: Duration(time.Hour)},
+	}
 }
 
 func (r *AccessRule) setDefaults() { r.Mode, r.Squash = ReadOnly, SquashRoot }
@@ -83,6 +87,9 @@ func (e *Export) Complete() {
 	}
 	if c := &t.Credits; c.Policy == Adaptive && c.Min == 0 {
 		c.Min = min(8, c.Max)
+	}
+	if l := &e.Limits; l.MemoryPerClient == 0 {
+		l.MemoryPerClient = max(64<<10, l.Memory/4)
 	}
 	for i := range e.Listeners {
 		l := &e.Listeners[i]

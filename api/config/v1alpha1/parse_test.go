@@ -36,6 +36,7 @@ func wantGood() GatewayConfig {
 		DrainTimeout: Duration(20 * time.Second),
 		StateDir:     "/var/lib/sluice",
 		Log:          Log{"info", "text"},
+		Limits:       TotalLimits{ReceiveMemory: 2 << 30},
 		Exports: []Export{{
 			Name: "data",
 			Listeners: []Listener{
@@ -48,7 +49,7 @@ func wantGood() GatewayConfig {
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
 				Credits: Credits{Policy: Static, Max: 128}, RemoteInvalidation: true, OnChange: Reconnect,
 			},
-			Limits: Limits{1024, 256 << 20, 2 << 20},
+			Limits: Limits{1024, 256, 256 << 20, 64 << 20, 2 << 20, 64 << 10, IdleTimeout{Duration(30 * time.Second), Duration(time.Hour)}},
 		}},
 	}
 }
@@ -76,7 +77,7 @@ admin: {address: ""}
 drainTimeout: 1m30s
 stateDir: /state
 log: {level: debug, format: json}
-limits: {connections: 1000, memory: 2Gi}
+limits: {connections: 1000, memory: 2Gi, receiveMemory: 1Gi}
 exports:
 - name: a.b-1
   listeners:
@@ -94,7 +95,7 @@ exports:
     remoteInvalidation: false
     onChange: NextConnection
     credits: {max: 8}
-  limits: {connections: 2, memory: 8Mi}
+  limits: {connections: 2, connectionsPerClient: 3, memory: 8Mi, memoryPerClient: 1Mi, minProgress: 0, idleTimeout: {beforeFirstCall: 0s, afterCall: 10m}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +104,7 @@ exports:
 		t.Fatal(f.Refused[0].Problems)
 	}
 	want := GatewayConfig{
-		APIVersion: APIVersion, Kind: Kind, DrainTimeout: Duration(90 * time.Second), StateDir: "/state", Log: Log{"debug", "json"}, Limits: TotalLimits{1000, 2 << 30},
+		APIVersion: APIVersion, Kind: Kind, DrainTimeout: Duration(90 * time.Second), StateDir: "/state", Log: Log{"debug", "json"}, Limits: TotalLimits{1000, 2 << 30, 1 << 30},
 		Exports: []Export{{
 			Name: "a.b-1",
 			Listeners: []Listener{
@@ -118,7 +119,7 @@ exports:
 			Transport: Transport{
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 4096}, Credits: Credits{Policy: Static, Max: 8}, OnChange: NextConnection,
 			},
-			Limits: Limits{2, 8 << 20, 2 << 20},
+			Limits: Limits{2, 3, 8 << 20, 1 << 20, 2 << 20, 0, IdleTimeout{0, Duration(10 * time.Minute)}},
 		}},
 	}
 	if d := cmp.Diff(want, f.Config, comparePrefix); d != "" {
@@ -224,11 +225,17 @@ line 11: exports[0].transport.credits.memory: 1Mi: is for policy Adaptive alone:
 		{"max: 128", "max: 1.5", `line 11: exports[0].transport.credits.max: 1.5: want a whole number`, false},
 		{"remoteInvalidation: true", "remoteInvalidation: 1", `line 11: exports[0].transport.remoteInvalidation: 1: want true or false`, false},
 		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, extensions, continuation, placement, inlineThreshold, credits, remoteInvalidation, onChange`, false},
-		{"exports:", "limits: {connections: -1, memory: 1Mi}\nexports:", `line 4: limits.connections: -1: want 1 to 1048576
-line 4: limits.memory: 1Mi: want 8Mi to 1Ti`, true},
+		{"exports:", "limits: {connections: -1, memory: 1Mi, receiveMemory: 0}\nexports:", `line 4: limits.connections: -1: want 1 to 1048576
+line 4: limits.memory: 1Mi: want 8Mi to 1Ti
+line 4: limits.receiveMemory: 0: want 8Mi to 1Ti`, true},
 		{"remoteInvalidation: true", "onChange: Never", `line 11: exports[0].transport.onChange: "Never": want Reconnect or NextConnection`, false},
 		{"  transport:", "  limits: {connections: 0, memory: 1Mi}\n  transport:", `line 11: exports[0].limits.connections: 0: want 1 to 65536
 line 11: exports[0].limits.memory: 1Mi: want 8Mi to 1Ti`, false},
+		{"  transport:", "  limits: {connectionsPerClient: 0, memoryPerClient: 1Ki, minProgress: 2Gi}\n  transport:", `line 11: exports[0].limits.connectionsPerClient: 0: want 1 to 65536
+line 11: exports[0].limits.memoryPerClient: 1Ki: want 64Ki to 1Ti
+line 11: exports[0].limits.minProgress: 2Gi: want 0 to 1Gi`, false},
+		{"  transport:", "  limits: {idleTimeout: {beforeFirstCall: 10ms, afterCall: 200h}}\n  transport:", `line 11: exports[0].limits.idleTimeout.beforeFirstCall: 10ms: want 1s to 168h, or 0s for no limit
+line 11: exports[0].limits.idleTimeout.afterCall: 200h0m0s: want 1s to 168h, or 0s for no limit`, false},
 	} {
 		t.Run(tt.new, func(t *testing.T) {
 			if strings.Count(good, tt.old) < 1 {

@@ -69,6 +69,9 @@ type TotalLimits struct {
 	// Memory is the most bytes for READ and WRITE data and long messages in flight, 8Mi to 1Ti; calls wait when it is used up. 0, the default, means no
 	// other limit than each export's.
 	Memory Quantity `json:"memory,omitempty"`
+	// ReceiveMemory is the most bytes for the receives of RDMA connections, 8Mi to 1Ti. As it runs short, connections are granted fewer
+	// credits; a new connection is refused when nothing is left for it. Default 2Gi.
+	ReceiveMemory Quantity `json:"receiveMemory"`
 }
 
 // Export is one tree that clients can mount. It has addresses of its own, since transport parameters are settled before a
@@ -261,16 +264,34 @@ type Credits struct {
 	Memory Quantity `json:"memory,omitempty"`
 }
 
-// Limits bound what an export's clients may take together.
+// Limits bound what an export's clients may take together, and what each may take. A client is an IP address.
 type Limits struct {
 	// Connections is the most at once, 1 to 65536; further ones are refused. Default 1024.
 	Connections int `json:"connections"`
-	// Memory is the most bytes for READ and WRITE data and long messages in flight, 8Mi to 1Ti; calls wait when it is used up. Default 256Mi.
-	// Receives are bounded by credits instead.
+	// ConnectionsPerClient is the most of one client at once, 1 to 65536; further ones are refused. Default 256.
+	ConnectionsPerClient int `json:"connectionsPerClient"`
+	// Memory is the most bytes for READ and WRITE data and long messages in flight, 8Mi to 1Ti; calls wait when it is used up.
+	// Receives are bounded by credits and by the file's limits.receiveMemory instead. Default 256Mi.
 	Memory Quantity `json:"memory"`
-	// MemoryPerConnection is how much of it one connection takes, 64Ki to 1Ti; a single call may take more. Default 2Mi: the fewer buffers
-	// are in use, the more of them are in the processor's cache. Long links need more: what is under way on them in a round trip.
+	// MemoryPerClient is the most of Memory that one client takes, 64Ki to 1Ti; its calls wait when that is used up. A single call may
+	// take more. Default a quarter of Memory.
+	MemoryPerClient Quantity `json:"memoryPerClient,omitempty"`
+	// MemoryPerConnection is the most of Memory that one connection takes, 64Ki to 1Ti; a single call may take more. Default 2Mi: the
+	// fewer buffers are in use, the more of them are in the processor's cache. Long links need more: bandwidth times round-trip time.
 	MemoryPerConnection Quantity `json:"memoryPerConnection"`
+	// MinProgress is the least number of bytes per second, over 5 s, that a connection has to move while its calls hold part of Memory
+	// and calls of other clients wait for it, 0 to 1Gi. A slower connection is closed. 0 means that none is. Default 64Ki.
+	MinProgress Quantity `json:"minProgress"`
+	// IdleTimeout bounds how long a connection stays without calls.
+	IdleTimeout IdleTimeout `json:"idleTimeout"`
+}
+
+// IdleTimeout bounds how long a connection stays without calls: 0s, which means forever, or 1s to 168h.
+type IdleTimeout struct {
+	// BeforeFirstCall is from when a connection is made to its first call. Default 30s.
+	BeforeFirstCall Duration `json:"beforeFirstCall"`
+	// AfterCall is from when a connection's last call was answered to its next. NFS clients connect again by themselves. Default 1h.
+	AfterCall Duration `json:"afterCall"`
 }
 
 // Network is the transport below RPC.

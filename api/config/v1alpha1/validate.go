@@ -39,6 +39,7 @@ func (c *GatewayConfig) Validate() Problems {
 	if c.Limits.Memory != 0 {
 		between(r.at("limits").at("memory"), c.Limits.Memory, 8<<20, 1<<40)
 	}
+	between(r.at("limits").at("receiveMemory"), c.Limits.ReceiveMemory, 8<<20, 1<<40)
 	for i := range c.Exports {
 		c.Exports[i].validate(r.at("exports").index(i))
 	}
@@ -71,9 +72,7 @@ func (e *Export) validate(r report) {
 		e.Access[i].validate(r.at("access").index(i))
 	}
 	e.Transport.validate(r.at("transport"))
-	between(r.at("limits").at("connections"), e.Limits.Connections, 1, 65536)
-	between(r.at("limits").at("memory"), e.Limits.Memory, 8<<20, 1<<40)
-	between(r.at("limits").at("memoryPerConnection"), e.Limits.MemoryPerConnection, 64<<10, 1<<40)
+	e.Limits.validate(r.at("limits"))
 }
 
 func (l *Listener) validate(r report) {
@@ -113,6 +112,22 @@ func (l *Listener) validate(r report) {
 	if o := l.Options; o != nil {
 		o.validate(r.at("options"))
 	}
+}
+
+func (l *Limits) validate(r report) {
+	between(r.at("connections"), l.Connections, 1, 65536)
+	between(r.at("connectionsPerClient"), l.ConnectionsPerClient, 1, 65536)
+	between(r.at("memory"), l.Memory, 8<<20, 1<<40)
+	between(r.at("memoryPerClient"), l.MemoryPerClient, 64<<10, 1<<40)
+	between(r.at("memoryPerConnection"), l.MemoryPerConnection, 64<<10, 1<<40)
+	between(r.at("minProgress"), l.MinProgress, 0, 1<<30)
+	idle := func(r report, d Duration) {
+		if d != 0 && (time.Duration(d) < time.Second || time.Duration(d) > 168*time.Hour) {
+			r.refuse(d, "want 1s to 168h, or 0s for no limit")
+		}
+	}
+	idle(r.at("idleTimeout").at("beforeFirstCall"), l.IdleTimeout.BeforeFirstCall)
+	idle(r.at("idleTimeout").at("afterCall"), l.IdleTimeout.AfterCall)
 }
 
 func (o *ListenerOptions) validate(r report) {

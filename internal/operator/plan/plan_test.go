@@ -316,6 +316,31 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestLimits: a gateway's limits become those of each of its exports.
+func TestLimits(t *testing.T) {
+	in := Input{Gateway: gateway(), Exports: []v1alpha1.NFSExport{export("storage", "a", 9)}}
+	made := func() config.Limits { return Make(in).Exports[0].Config.Limits }
+	want := config.DefaultExport().Limits
+	want.Connections, want.MemoryPerClient = 1000, 64<<20
+	if diff := cmp.Diff(want, made()); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+	in.Gateway.Spec.Limits = v1alpha1.GatewayLimits{
+		Connections: 5, ConnectionsPerClient: 4, Memory: "1Gi", MemoryPerClient: "3Mi", MemoryPerConnection: "1Mi", MinProgress: "0",
+		IdleTimeout: v1alpha1.IdleTimeout{BeforeFirstCall: "0s", AfterCall: "2h"},
+	}
+	want = config.Limits{
+		Connections: 5, ConnectionsPerClient: 4, Memory: 128 << 20, MemoryPerClient: 3 << 20, MemoryPerConnection: 1 << 20,
+		IdleTimeout: config.IdleTimeout{AfterCall: config.Duration(7200e9)},
+	}
+	if diff := cmp.Diff(want, made()); diff != "" {
+		t.Errorf("set (-want +got):\n%s", diff)
+	}
+	if got := Make(in).Workloads[0].Config.Limits.ReceiveMemory; got != 1<<30 {
+		t.Errorf("limits.receiveMemory of the pod: %s, want 1Gi", got)
+	}
+}
+
 func TestNames(t *testing.T) {
 	g := gateway()
 	long := strings.Repeat("n", 63)

@@ -131,7 +131,7 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 		c.UID, c.SealHandles = string(e.UID), config.SealHandles(e.Spec.SealHandles)
 	}
 	transport(&c.Transport, &e.Spec.Transport)
-	c.Limits.Connections = int(cmp.Or(m.in.Gateway.Spec.Limits.Connections, 1000))
+	limits(&c.Limits, &m.in.Gateway.Spec.Limits)
 	c.Limits.Memory = memoryOf(m.in.Gateway, e)
 	c.Complete()
 	return &c
@@ -182,6 +182,24 @@ func transport(c *config.Transport, t *v1alpha1.Transport) {
 	c.OnChange = cmp.Or(config.OnChange(t.OnChange), c.OnChange)
 }
 
+// limits copies what a gateway says over the defaults.
+func limits(c *config.Limits, l *v1alpha1.GatewayLimits) {
+	c.Connections = int(cmp.Or(l.Connections, 1000))
+	c.ConnectionsPerClient = cmp.Or(int(l.ConnectionsPerClient), c.ConnectionsPerClient)
+	c.MemoryPerClient = size(l.MemoryPerClient, 0)
+	c.MemoryPerConnection = size(l.MemoryPerConnection, c.MemoryPerConnection)
+	if l.MinProgress != "" {
+		c.MinProgress = config.Quantity(l.MinProgress.Bytes())
+	}
+	idle := func(c *config.Duration, d v1alpha1.Duration) {
+		if d != "" {
+			*c = config.Duration(d.Duration())
+		}
+	}
+	idle(&c.IdleTimeout.BeforeFirstCall, l.IdleTimeout.BeforeFirstCall)
+	idle(&c.IdleTimeout.AfterCall, l.IdleTimeout.AfterCall)
+}
+
 func size(s v1alpha1.Size, or config.Quantity) config.Quantity {
 	if s == "" {
 		return or
@@ -217,6 +235,7 @@ func frame(g *v1alpha1.NFSGateway) config.GatewayConfig {
 	c.HandleKeys.File = KeysDir + "/" + KeysEntry
 	c.Log.Format = "json"
 	c.Limits.Memory = config.Quantity(Memory(g))
+	c.Limits.ReceiveMemory = config.Quantity(Memory(g))
 	c.Memory.HugePages = g.Spec.Memory.HugePages
 	if g.Spec.DrainTimeout != "" {
 		c.DrainTimeout = config.Duration(DrainTimeout(g))
