@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -19,9 +20,31 @@ import (
 // adapters are the verbs providers of the process, by device: a provider lasts as long as the process.
 type adapters struct {
 	open func(verbs.Config) (rdma.Provider, error) // for tests: instead of verbs.New
+	read func() *doctor.Host                       // for tests: instead of doctor.ReadHost
 
 	mu       sync.Mutex
 	byDevice map[string]rdma.Provider
+
+	hostMu sync.Mutex
+	host   *doctor.Host
+	readAt time.Time // of host
+}
+
+// hostAge is how old the host's state may be that listeners report: a page of many listeners reads the host once.
+const hostAge = time.Second
+
+// hostNow returns the host's state, which callers do not change.
+func (a *adapters) hostNow() *doctor.Host {
+	a.hostMu.Lock()
+	defer a.hostMu.Unlock()
+	if a.host == nil || time.Since(a.readAt) > hostAge {
+		read := a.read
+		if read == nil {
+			read = doctor.ReadHost
+		}
+		a.host, a.readAt = read(), time.Now()
+	}
+	return a.host
 }
 
 // provider returns that of a device, "" for whichever leads to an address.
@@ -175,15 +198,20 @@ func (in *incomingIn) NewReceiveQueue(_ rdma.Domain, depth int) (rdma.ReceiveQue
 	return in.Incoming.NewReceiveQueue(in.domain, depth)
 }
 
-// status tells of the device, and what keeps it from working. It looks at the host anew.
+// status reports the device and its problems, from a reading of the host that is at most [hostAge] old.
 func (a *adapterPort) status() *status.Device {
 	at, link, _ := a.address() // an address that nobody has is the listener's error
 	w := doctor.Wanted{Device: a.l.Device, Address: at, Interface: link, Memory: locked(a.o.served())}
 	s := &status.Device{Name: a.l.Device}
+	if a.l.Bind == config.Wildcard && at.IsValid() && link == "" {
+		// Another host carries the address, whose device needs the GID.
+		w.Address = netip.Addr{}
+		s.Notes = append(s.Notes, fmt.Sprintf("no interface here has the address %s now: its GID is checked when one has", at))
+	}
 	if found := a.found.Load(); found != nil && found.Device != "" {
 		w.Device, s.Name, s.By = found.Device, found.Device, found.By
 	}
-	host := doctor.ReadHost()
+	host := a.o.e.gateway.adapters.hostNow()
 	s.Problems = host.Check(w)
 	for i := range host.Devices {
 		d := &host.Devices[i]

@@ -2,12 +2,16 @@ package gateway
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/doctor"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/verbs"
@@ -79,6 +83,55 @@ func TestVerbsListener(t *testing.T) {
 			t.Errorf("export %s has %d protection domains of the provider, want its own", e.name, n)
 		}
 	}
+}
+
+// TestVirtualAddress: a RoCE device needs a GID of a virtual address where a host's interface has the address, and nowhere else.
+func TestVirtualAddress(t *testing.T) {
+	r := newRig(t)
+	g := r.start(r.yaml(exportYAML{name: "data"}))
+	g.adapters.read = func() *doctor.Host {
+		return &doctor.Host{Folder: true, MemLock: doctor.Unlimited, Devices: []doctor.Device{{
+			Name: "mlx5_4", GUID: "5054:00ff:fe12:3456", Verbs: "uverbs0",
+			Ports: []doctor.Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", GIDs: []doctor.GID{{Address: netip.MustParseAddr("fe80::1")}}}},
+		}}}
+	}
+	for _, c := range []struct {
+		name, address   string
+		bind            config.Bind
+		problems, notes string
+	}{
+		{"carried by another host", "192.0.2.10:20049", config.Wildcard, "", "no interface here has the address 192.0.2.10 now"},
+		{"carried here", "127.0.0.1:20049", config.Wildcard, "no GID of mlx5_4 is made of the address 127.0.0.1 (it is on lo)", ""},
+		{"of this host alone, and missing", "192.0.2.10:20049", "", "no GID of mlx5_4 is made of the address 192.0.2.10 (no interface here has that address)", ""},
+	} {
+		a := &adapterPort{o: g.list()[0].open, l: config.Listener{Network: config.RDMA, Provider: config.Verbs, Address: c.address, Bind: c.bind, Device: "mlx5_4"}}
+		s := a.status()
+		problems, notes := strings.Join(s.Problems, "; "), strings.Join(s.Notes, "; ")
+		if !strings.HasPrefix(problems, c.problems) || (problems == "") != (c.problems == "") || !strings.HasPrefix(notes, c.notes) || (notes == "") != (c.notes == "") {
+			t.Errorf("%s: problems %q, notes %q; want %q, %q", c.name, problems, notes, c.problems, c.notes)
+		}
+		if s.Transport != "RoCE" {
+			t.Errorf("%s: transport %q", c.name, s.Transport)
+		}
+	}
+}
+
+// TestHostIsReadOnce: listeners that are reported together share one reading of the host.
+func TestHostIsReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		a := &adapters{read: func() *doctor.Host { reads++; return &doctor.Host{} }}
+		for range 1000 {
+			a.hostNow()
+		}
+		if reads != 1 {
+			t.Errorf("%d readings for 1000 listeners", reads)
+		}
+		time.Sleep(2 * hostAge)
+		if a.hostNow(); reads != 2 {
+			t.Errorf("%d readings, want another one for the next page", reads)
+		}
+	})
 }
 
 func TestLockedMemory(t *testing.T) {

@@ -62,14 +62,14 @@ func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
 	programmed := programmed(x, &w)
 	backend, rdma := backendReachable(x, at), rdmaReady(x, at, s.AddressHolder, &w)
 	s.Conditions = append(s.Conditions, programmed, backend, rdma, visible(at, seen.Nodes))
-	s.Conditions = append(s.Conditions, exportReady(x, &s, own, seen, at, &programmed, &backend, &rdma))
+	s.Conditions = append(s.Conditions, exportReady(x, &s, own, seen, &w, at, &programmed, &backend, &rdma))
 	return s
 }
 
 // at returns where an export is served, be it in the state before its last change.
 func at(x *plan.Export, w *workload) (at []served) {
 	for _, pod := range w.serving {
-		if e := pod.of(x.Config.Name); e != nil && e.State != status.Removing && len(e.Listeners) > 0 {
+		if e := pod.of(x.Config.Name); serves(e) {
 			at = append(at, served{pod, e})
 		}
 	}
@@ -77,7 +77,7 @@ func at(x *plan.Export, w *workload) (at []served) {
 }
 
 // exportReady: a new client can mount now, be it in the state before the last change.
-func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condition, seen *Seen, at []served, programmed, backend, rdma *metav1.Condition) metav1.Condition {
+func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condition, seen *Seen, w *workload, at []served, programmed, backend, rdma *metav1.Condition) metav1.Condition {
 	if f := failing(own); f != nil {
 		return as(f)
 	}
@@ -94,10 +94,36 @@ func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condi
 	if f := failing([]metav1.Condition{*backend, *rdma}); f != nil {
 		return as(f)
 	}
+	if t := unserved(x, w, s.AddressHolder); t.reason != "" {
+		return sentence(v1alpha1.ConditionReady, t)
+	}
 	if s.Address == "" {
 		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "Service %s has no address yet: see what its load balancer says of it", x.Service)
 	}
 	return condition.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "%s", s.Mount)
+}
+
+// unserved finds a pod that new clients are sent to, and that does not serve the export: one of all that are ready, or with a virtual address the one that
+// carries it.
+func unserved(x *plan.Export, w *workload, holder string) words {
+	for _, pod := range w.serving {
+		if x.VIP != "" && pod.Name != holder {
+			continue
+		}
+		switch e := pod.of(x.Config.Name); {
+		case serves(e):
+		case e != nil && e.State == status.Refused:
+			return words{v1alpha1.ReasonNotApplied, fmt.Sprintf("pod %s takes clients, and refuses the export: %q", pod.Name, condition.Quote(e.Error))}
+		default:
+			return words{v1alpha1.ReasonApplying, fmt.Sprintf("pod %s takes clients, and does not serve the export yet", pod.Name)}
+		}
+	}
+	return words{}
+}
+
+// serves tells whether a pod serves an export, be it in the state before its last change. e is nil if the pod does not know it.
+func serves(e *status.Export) bool {
+	return e != nil && e.State != status.Removing && len(e.Listeners) > 0
 }
 
 // programmed: all pods that serve have applied the export as it is, and one does.
@@ -185,22 +211,16 @@ func remedy(b *status.Backend) string {
 	return text
 }
 
-// rdmaReady: every pod that serves takes connections of RPC-over-RDMA, and the address is carried.
+// rdmaReady: RPC-over-RDMA is served where clients reach it. With a virtual address that is the pod that carries it; otherwise it is every pod that serves.
 func rdmaReady(x *plan.Export, at []served, holder string, w *workload) metav1.Condition {
 	const kind = v1alpha1.ConditionRDMAReady
-	for _, s := range at {
-		for i := range s.at.Listeners {
-			l := &s.at.Listeners[i]
-			if l.Network != config.RDMA || l.State == status.Listening && (l.Device == nil || len(l.Device.Problems) == 0) {
-				continue
-			}
-			switch d := l.Device; {
-			case d != nil && len(d.Problems) > 0 && d.Transport == "":
-				return condition.False(kind, v1alpha1.ReasonDeviceMissing, "pod %s: %s", s.pod.Name, condition.Quote(strings.Join(d.Problems, "; ")))
-			case d != nil && len(d.Problems) > 0:
-				return condition.False(kind, v1alpha1.ReasonDeviceNotUsable, "pod %s: %s", s.pod.Name, condition.Quote(strings.Join(d.Problems, "; ")))
-			}
-			return condition.False(kind, v1alpha1.ReasonListenerFailed, "pod %s cannot listen on %s: %q", s.pod.Name, l.Configured, condition.Quote(l.Error))
+	judged, others := at, []served(nil)
+	if i := slices.IndexFunc(at, func(s served) bool { return s.pod.Name == holder }); i >= 0 {
+		judged, others = at[i:i+1], slices.Concat(at[:i], at[i+1:])
+	}
+	for _, s := range judged {
+		if t := s.rdmaTrouble(); t.reason != "" {
+			return condition.False(kind, t.reason, "pod %s%s", s.pod.Name, t.text)
 		}
 	}
 	if x.VIP != "" {
@@ -211,7 +231,37 @@ func rdmaReady(x *plan.Export, at []served, holder string, w *workload) metav1.C
 	if len(at) == 0 {
 		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no pod serves the export yet")
 	}
-	return condition.True(kind, v1alpha1.ReasonServing, "served by %s", plural(len(at), "pod"))
+	if len(others) == 0 {
+		return condition.True(kind, v1alpha1.ReasonServing, "served by %s", plural(len(at), "pod"))
+	}
+	text := fmt.Sprintf("served by pod %s, which carries %s", holder, x.VIP)
+	for _, s := range others {
+		if t := s.rdmaTrouble(); t.reason != "" {
+			text += fmt.Sprintf("; pod %s could not take it over%s", s.pod.Name, t.text)
+		}
+	}
+	return condition.True(kind, v1alpha1.ReasonServing, "%s", text)
+}
+
+// rdmaTrouble says why a pod takes no connections of RPC-over-RDMA, as the end of a sentence that begins with the pod; nothing if it does.
+func (s *served) rdmaTrouble() words {
+	for i := range s.at.Listeners {
+		l := &s.at.Listeners[i]
+		if l.Network != config.RDMA {
+			continue
+		}
+		if d := l.Device; d != nil && len(d.Problems) > 0 {
+			reason := v1alpha1.ReasonDeviceNotUsable
+			if d.Transport == "" {
+				reason = v1alpha1.ReasonDeviceMissing
+			}
+			return words{reason, ": " + condition.Quote(strings.Join(d.Problems, "; "))}
+		}
+		if l.State != status.Listening {
+			return words{v1alpha1.ReasonListenerFailed, fmt.Sprintf(" cannot listen on %s: %q", l.Configured, condition.Quote(l.Error))}
+		}
+	}
+	return words{}
 }
 
 // visible: clients come from addresses that are not nodes' own.

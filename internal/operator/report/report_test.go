@@ -250,6 +250,37 @@ func TestExportConditions(t *testing.T) {
 		{name: "a device that is down", see: rdma(func(l *status.Listener) {
 			l.Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"port 1 is DOWN"}}
 		}), kind: "Ready", status: "False", reason: "DeviceNotUsable", message: "pod fast-0: port 1 is DOWN"},
+		{name: "the other pod's device has no GID of the address", virtual: true, edit: onVerbs, see: func(w *world) {
+			carried(contract.Problem{})(w)
+			w.at(0).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"no GID of mlx5_4 is made of the address 192.0.2.10"}}
+		}, kind: "Ready", status: "True", reason: "Ready"},
+		{name: "the other pod has no device", virtual: true, edit: onVerbs, see: func(w *world) {
+			carried(contract.Problem{})(w)
+			w.at(0).Listeners[0].Device = &status.Device{Problems: []string{"there is no RDMA device"}}
+		}, kind: "RDMAReady", status: "True", reason: "Serving",
+			message: "served by pod fast-1, which carries 192.0.2.10; pod fast-0 could not take it over: there is no RDMA device"},
+		{name: "the pod that carries the address has no GID of it", virtual: true, edit: onVerbs, see: func(w *world) {
+			carried(contract.Problem{})(w)
+			w.at(1).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"no GID of mlx5_4 is made of the address 192.0.2.10"}}
+		}, kind: "Ready", status: "False", reason: "DeviceNotUsable", message: "pod fast-1: no GID of mlx5_4 is made of the address 192.0.2.10"},
+		{name: "nobody carries the address, and a device is missing", virtual: true, edit: onVerbs, see: func(w *world) {
+			w.at(0).Listeners[0].Device = &status.Device{Problems: []string{"there is no RDMA device"}}
+		}, kind: "RDMAReady", status: "False", reason: "DeviceMissing", message: "pod fast-0: there is no RDMA device"},
+		{name: "one pod does not listen yet", see: func(w *world) { w.at(1).State, w.at(1).Hash, w.at(1).Listeners = status.Applying, "", nil },
+			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 takes clients, and does not serve the export yet"},
+		{name: "one pod has not read of it yet", see: func(w *world) { w.seen.Pods[1].Status.Exports = nil },
+			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 takes clients, and does not serve the export yet"},
+		{name: "one pod refuses it", see: func(w *world) {
+			w.at(1).State, w.at(1).Hash, w.at(1).Listeners, w.at(1).Error = status.Refused, "", nil, "no such server"
+		}, kind: "Ready", status: "False", reason: "NotApplied", message: `pod fast-1 takes clients, and refuses the export: "no such server"`},
+		{name: "the pod without the address does not listen yet", virtual: true, see: func(w *world) {
+			carried(contract.Problem{})(w)
+			w.seen.Pods[0].Status.Exports = nil
+		}, kind: "Ready", status: "True", reason: "Ready"},
+		{name: "the pod with the address does not listen yet", virtual: true, see: func(w *world) {
+			carried(contract.Problem{})(w)
+			w.seen.Pods[1].Status.Exports = nil
+		}, kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 takes clients, and does not serve the export yet"},
 		{name: "no speaker", virtual: true, kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
 			message: "no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181"},
 		{name: "nobody", virtual: true, see: problem(contract.Problem{Reason: contract.LeaseUnreachable, Address: "192.0.2.99"}), kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
