@@ -199,7 +199,7 @@ func (fs *FS) openFile(dir *Node, name *Name, file int) (*Node, error) {
 		return nil, err
 	}
 	fs.remember(&i, &dir.id, name.terminated())
-	n = fs.confirm(n)
+	n = fs.confirm(n, dir)
 	n.adopt(file)
 	return n, nil
 }

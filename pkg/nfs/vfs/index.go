@@ -5,7 +5,11 @@ import "sync"
 // maxIndex bounds the objects whose place is remembered: 26 MB or so. Others are searched.
 const maxIndex = 1 << 18
 
-// index knows where objects were last seen, for handles that only have an inode number.
+// maxDepth bounds the names that lead to an object, since what is remembered may be stale and go round in a circle.
+const maxDepth = 1 << 16
+
+// index knows where objects were last seen: for handles that only have an inode number, and, where objects can be moved out of the
+// root, for those whose path the kernel does not tell.
 type index struct {
 	mu     sync.Mutex
 	places map[id]name
@@ -53,12 +57,19 @@ func (x *index) find(fs *FS, i *id) (*Node, error) {
 	var dir *Node
 	for dir == nil {
 		n, ok := x.place(&at)
-		if !ok || len(names) > 4096 {
+		if !ok || len(names) > maxDepth {
 			return fs.locator.locate(i)
 		}
 		names = append(names, n.name)
 		at = n.dir
-		if dir = fs.table.get(&at); dir != nil && !fs.Fresh(dir) {
+		if fs.kernel { // which finds a directory by its handle
+			var err error
+			if dir, err = fs.find(&at); passing(err) {
+				return nil, err
+			} else if err != nil {
+				return fs.locator.locate(i)
+			}
+		} else if dir = fs.table.get(&at); dir != nil && !fs.Fresh(dir) {
 			dir.Release()
 			dir = nil
 		}

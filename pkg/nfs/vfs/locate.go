@@ -192,14 +192,29 @@ func (l *locator) walk() (ended, sure bool) {
 	sure = true
 	dirs := []string{"."}
 	buf := make([]byte, 64<<10)
+	// The directory that was read last is often above the next one, which saves the way down to a deep one.
+	last, lastPath := -1, ""
+	defer func() {
+		if last >= 0 {
+			unix.Close(last)
+		}
+	}()
 	for len(dirs) > 0 {
 		path := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
-		fd, err := l.fs.table.opened(openBeneath(l.fs.root.path, append([]byte(path), 0), openDir))
+		from, rest := l.fs.root.path, path
+		if below, ok := strings.CutPrefix(path, lastPath+"/"); ok && last >= 0 {
+			from, rest = last, below
+		}
+		fd, err := l.fs.table.opened(openDeep(from, append([]byte(rest), 0), openDir))
 		if err != nil { // removed meanwhile, or not ours to read
 			sure = sure && !scarce(err)
 			continue
 		}
+		if last >= 0 {
+			unix.Close(last)
+		}
+		last, lastPath = fd, path
 		for {
 			n, err := unix.Getdents(fd, buf)
 			if errors.Is(err, unix.EINTR) {
@@ -219,11 +234,9 @@ func (l *locator) walk() (ended, sure bool) {
 				sure = !scarce(l.look(path, &e)) && sure
 			}
 			if l.stopped() {
-				unix.Close(fd)
 				return false, false
 			}
 		}
-		unix.Close(fd)
 		l.mu.Lock()
 		left := len(l.wanted)
 		l.mu.Unlock()

@@ -107,11 +107,15 @@ func (fs *FS) parent(dir *Node) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !fs.whole && fs.where(n) != inside { // dir was moved out a moment ago
-		n.close()
-		return nil, unix.ESTALE
+	if !fs.whole {
+		where, until := fs.where(n, fs.now())
+		if where != inside { // dir was moved out a moment ago
+			n.close()
+			return nil, unix.ESTALE
+		}
+		n.inside.Store(until)
 	}
-	return fs.confirm(n), nil
+	return fs.table.put(n), nil
 }
 
 // Identify fills in the handle and the attributes of what has a name in dir, without keeping it open. EXDEV: something is mounted there.

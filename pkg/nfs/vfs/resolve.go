@@ -73,18 +73,23 @@ func (fs *FS) find(i *id) (*Node, error) {
 		return nil, err
 	}
 	if fs.whole {
-		return fs.confirm(n), nil
+		return fs.table.put(n), nil
 	}
-	switch fs.where(n) {
-	case inside:
-		return fs.confirm(n), nil
-	case outside:
-		n.close()
-		return nil, unix.ESTALE
+	now := fs.now()
+	where, until := fs.where(n, now)
+	if where == inside {
+		n.inside.Store(until)
+		return fs.table.put(n), nil
 	}
-	// No name is known. The search enters the object under the name that it finds.
 	n.close()
-	return fs.locator.locate(i)
+	switch {
+	case where == outside:
+		return nil, unix.ESTALE
+	case n.IsDir():
+		return fs.locator.locate(i)
+	}
+	// The kernel knows no name.
+	return fs.index.find(fs, i)
 }
 
 // passing reports whether an error says nothing about the object.
@@ -119,10 +124,30 @@ func (fs *FS) nodeOf(i id, fd int) (*Node, error) {
 	return fs.newNode(i, fd, &st), nil
 }
 
-// confirm enters a node, which was just seen beneath the root, into the table.
-func (fs *FS) confirm(n *Node) *Node {
-	n.inside.Store(fs.now() + int64(fs.opt.Recheck))
+// confirm enters a node that was just found in dir into the table.
+func (fs *FS) confirm(n, dir *Node) *Node {
+	n.inside.Store(fs.deadline(dir))
 	return fs.table.put(n)
+}
+
+// deadline returns until when an object that was just found in dir counts as beneath the root: never longer than dir does. A
+// longer deadline would let a directory that was moved out of the root live on by lookups of "." and of its children.
+func (fs *FS) deadline(dir *Node) int64 {
+	until := fs.now() + int64(fs.opt.Recheck)
+	if fs.whole || dir == fs.root {
+		return until
+	}
+	return min(until, dir.inside.Load())
+}
+
+// extend moves the deadline of n to until, unless it is later already.
+func (n *Node) extend(until int64) {
+	for {
+		old := n.inside.Load()
+		if old >= until || n.inside.CompareAndSwap(old, until) {
+			return
+		}
+	}
 }
 
 // Fresh reports whether n is known to lie beneath the root. It does not wait if the FS is Prompt. If it is not known, Resolve finds out.
@@ -134,10 +159,14 @@ func (fs *FS) Fresh(n *Node) bool {
 	if now < n.inside.Load() {
 		return true
 	}
-	if n.dead.Load() || fs.where(n) != inside {
+	if n.dead.Load() {
 		return false
 	}
-	n.inside.Store(now + int64(fs.opt.Recheck))
+	where, until := fs.where(n, now)
+	if where != inside {
+		return false
+	}
+	n.inside.Store(until)
 	return true
 }
 
@@ -154,31 +183,106 @@ var (
 	unreachable = []byte("(unreachable)")
 )
 
-// where tells from the kernel's path of n whether it lies beneath the root. A path is only known for what was reached by names;
-// that of a directory always is.
-func (fs *FS) where(n *Node) place {
-	var nodeBuf, rootBuf [4096]byte
-	node, err := pathOf(n.path, nodeBuf[:])
-	if err != nil {
-		return unknown
-	}
+// where reports whether n lies beneath the root at the time now, and until when that may be believed. The kernel knows the path
+// of an object that was reached by names, and that of every directory. It tells no path of more than 4,096 bytes: then the
+// directories above decide. where does not wait if the FS is Prompt.
+func (fs *FS) where(n *Node, now int64) (_ place, until int64) {
+	until = now + int64(fs.opt.Recheck)
+	var nodeBuf, rootBuf [pathMax]byte
 	root, err := pathOf(fs.root.path, rootBuf[:])
 	if err != nil {
-		return unknown
+		return unknown, 0
 	}
+	node, err := pathOf(n.path, nodeBuf[:])
 	switch {
+	case errors.Is(err, unix.ENAMETOOLONG) && n.IsDir():
+		return fs.climb(n.path, root, nodeBuf[:]), until
+	case errors.Is(err, unix.ENAMETOOLONG):
+		return fs.remembered(n)
+	case err != nil:
+		return unknown, 0
 	case bytes.HasSuffix(node, deleted):
-		return fs.nameOf(n, node, root)
+		return fs.nameOf(n, node, root), until
 	case len(node) == 1 && n.kind != unix.S_IFDIR, bytes.HasPrefix(node, unreachable):
-		return unknown
+		return unknown, 0
 	case isBeneath(node, root):
-		return inside
+		return inside, until
 	}
 	var st Stat
 	if n.kind != unix.S_IFDIR && fstatBlocking(n.path, &st) == nil && st.Nlink > 1 {
-		return unknown // it may have another name that is inside
+		return unknown, 0 // it may have another name that is inside
 	}
-	return outside
+	return outside, until
+}
+
+// maxClimb is how many levels climb goes up at once.
+const maxClimb = 1024
+
+var upwards = append(bytes.Repeat([]byte("../"), maxClimb), 0)
+
+// climb reports whether a directory lies beneath the root whose path is too long for the kernel to tell. It goes up until the path
+// is short enough, in steps that double, and become shorter again where one led beyond the root. buf holds a path.
+func (fs *FS) climb(dir int, root, buf []byte) place {
+	at, doubling := dir, true
+	defer func() {
+		if at != dir {
+			unix.Close(at)
+		}
+	}()
+	for levels := 8; levels > 0; {
+		up, err := fs.table.opened(openAt(at, upwards[3*(maxClimb-levels):], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
+		if errors.Is(err, unix.ENOENT) {
+			return outside // of the directory that is mounted at the root
+		}
+		if err != nil {
+			return unknown
+		}
+		path, err := pathOf(up, buf)
+		if errors.Is(err, unix.ENAMETOOLONG) {
+			if at != dir {
+				unix.Close(at)
+			}
+			if at = up; doubling {
+				levels = min(2*levels, maxClimb)
+			}
+			continue
+		}
+		unix.Close(up)
+		switch {
+		case err != nil:
+			return unknown
+		case isBeneath(path, root):
+			return inside
+		case !isBeneath(root, path):
+			return outside
+		}
+		doubling = false
+		levels /= 2
+	}
+	return outside // the directory right above has a short path and is above the root
+}
+
+// remembered is where for an object that is no directory and whose path is too long for the kernel to tell: it lies where it was
+// last seen, if it still has that name.
+func (fs *FS) remembered(n *Node) (_ place, until int64) {
+	p, ok := fs.index.place(&n.id)
+	if !ok {
+		return unknown, 0
+	}
+	dir := fs.table.get(&p.dir)
+	if dir == nil {
+		return unknown, 0
+	}
+	defer dir.Release()
+	if !fs.Fresh(dir) {
+		return unknown, 0
+	}
+	var name Name
+	name.n = copy(name.b[:MaxName], p.name)
+	if i, err := fs.identify(dir.path, name.terminated()); err != nil || i != n.id {
+		return unknown, 0
+	}
+	return inside, fs.deadline(dir)
 }
 
 func isBeneath(node, root []byte) bool {
@@ -245,7 +349,7 @@ func (fs *FS) open(dir *Node, name []byte) (*Node, error) {
 			return nil, err
 		}
 		if n := fs.table.get(&i); n != nil {
-			n.inside.Store(fs.now() + int64(fs.opt.Recheck)) // dir is, and n was just found there
+			n.extend(fs.deadline(dir))
 			return n, nil
 		}
 		fs.table.makeRoom(1)
@@ -270,14 +374,14 @@ func (fs *FS) open(dir *Node, name []byte) (*Node, error) {
 			return nil, err
 		}
 		fs.remember(&i, &dir.id, name)
-		return fs.confirm(n), nil
+		return fs.confirm(n, dir), nil
 	}
 	return nil, unix.EAGAIN
 }
 
-// remember notes where an object was found, if that is how it is found again.
+// remember notes where an object was found, if it may have to be found there again.
 func (fs *FS) remember(i, dir *id, name []byte) {
-	if !fs.kernel {
+	if !fs.kernel || !fs.whole {
 		fs.index.remember(i, dir, name)
 	}
 }

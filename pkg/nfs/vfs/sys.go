@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"bytes"
 	"errors"
 	"unsafe"
 
@@ -14,6 +15,7 @@ const (
 	openDir   = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	beneath   = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 	rwfNowait = 0x8
+	pathMax   = 4096 // PATH_MAX of linux/limits.h: the longest path that a system call takes or gives, with its NUL
 	atEACCESS = 0x200
 )
 
@@ -73,14 +75,42 @@ func (p *procFD) set(fd int) []byte {
 // reopen opens the object behind a descriptor anew.
 func reopen(fd int, flags int) (int, error) {
 	var p procFD
-	path := p.set(fd)
-	at := unix.AT_FDCWD
+	return openAt(unix.AT_FDCWD, p.set(fd), flags|unix.O_CLOEXEC)
+}
+
+func openAt(dir int, path []byte, flags int) (int, error) {
 	for {
-		r, _, e := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), pointer(path), uintptr(flags|unix.O_CLOEXEC), 0, 0, 0)
+		r, _, e := unix.Syscall6(unix.SYS_OPENAT, uintptr(dir), pointer(path), uintptr(flags), 0, 0, 0)
 		if e != unix.EINTR {
 			return result(r, e)
 		}
 	}
+}
+
+// openDeep is openBeneath for a relative path of any length.
+func openDeep(dir int, path []byte, flags uint64) (int, error) {
+	at := dir
+	for len(path) >= pathMax {
+		k := bytes.LastIndexByte(path[:pathMax], '/')
+		if k <= 0 {
+			break // the kernel says it best
+		}
+		part := append([]byte(nil), path[:k+1]...)
+		part[k] = 0
+		next, err := openBeneath(at, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		if at != dir {
+			unix.Close(at)
+		}
+		if err != nil {
+			return -1, err
+		}
+		at, path = next, path[k+1:]
+	}
+	fd, err := openBeneath(at, path, flags)
+	if at != dir {
+		unix.Close(at)
+	}
+	return fd, err
 }
 
 // pathOf returns the path that the kernel knows for a descriptor, in buf.
