@@ -234,7 +234,7 @@ func accessFast(o *op) bool {
 		return false
 	}
 	if e := o.begin(accessLen); e != nil {
-		o.answerAccess(e, granted(dir, a.Access, may, o.readOnly))
+		o.answerAccess(e, granted(dir, a.Access, may, o.readOnly || o.s.fs.ReadOnly()))
 	}
 	return true
 }
@@ -263,7 +263,7 @@ func accessCheck(o *op) {
 		dir := n.IsDir()
 		n.Release()
 		if err == nil {
-			o.answerAccess(e, granted(dir, a.Access, may, o.readOnly))
+			o.answerAccess(e, granted(dir, a.Access, may, o.readOnly || o.s.fs.ReadOnly()))
 			return
 		}
 		r.Status = status(err)

@@ -380,3 +380,26 @@ func TestStickyAndForeign(t *testing.T) {
 	wantStatus(t, "the owner gives it away", alice.setattr(file, nfs3.SetAttrs{SetUID: true, UID: 1002}).Status, nfs3.ErrPerm)
 	wantStatus(t, "the owner removes", alice.removing(nfs3.ProcRemove, tmp, "alices").Status, nfs3.OK)
 }
+
+// TestCreateWithBadIDs: the kernel takes 2^32-1 for no id. A CREATE that asks for it is refused before it makes anything.
+func TestCreateWithBadIDs(t *testing.T) {
+	r := newRig(t, nil)
+	const none = 1<<32 - 1
+	for what, a := range map[string]nfs3.SetAttrs{
+		"uid": {SetUID: true, UID: none}, "gid": {SetGID: true, GID: none}, "size": {SetSize: true, Size: 1 << 63},
+	} {
+		for _, mode := range []nfs3.CreateMode{nfs3.Unchecked, nfs3.Guarded} {
+			if res := r.create(r.root, "new", mode, a); res.Status == nfs3.OK {
+				t.Errorf("CREATE with a bad %s, mode %v: OK", what, mode)
+			}
+		}
+		if what != "size" {
+			res := r.creating(nfs3.ProcMkdir, &nfs3.MkdirArgs{Where: nfs3.DirOpArgs{Dir: r.root, Name: []byte("new")}, Attrs: a})
+			wantStatus(t, "MKDIR with a bad "+what, res.Status, nfs3.ErrInval)
+		}
+		if _, err := os.Lstat(r.path("new")); err == nil {
+			t.Errorf("a refused call with a bad %s left something", what)
+			r.must(os.Remove(r.path("new")))
+		}
+	}
+}

@@ -44,7 +44,7 @@ func (fs *FS) SetAttr(n *Node, a *Attrs, c *Cred, guard func(*Stat) bool, w *Wcc
 // setAttrs does the size first, as what fails most, the owner before the mode, since a change of owner clears setuid bits,
 // and the times last, since everything else changes them.
 func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
-	if a.SetUID && a.UID == noID || a.SetGID && a.GID == noID {
+	if a.noID() {
 		return unix.EINVAL
 	}
 	if a.SetSize {
@@ -84,6 +84,21 @@ func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
 	}
 	if a.SetAtime || a.SetMtime {
 		return unix.UtimesNanoAt(n.path, "", a.times(), unix.AT_EMPTY_PATH)
+	}
+	return nil
+}
+
+// noID reports whether an owner is to be set that does not exist.
+func (a *Attrs) noID() bool { return a.SetUID && a.UID == noID || a.SetGID && a.GID == noID }
+
+// check is the error that setAttrs would have for a new object, as far as that can be told before there is one: a call that fails
+// should leave nothing behind.
+func (a *Attrs) check(maxSize uint64) error {
+	switch {
+	case a.noID():
+		return unix.EINVAL
+	case a.SetSize && a.Size > maxSize:
+		return unix.EFBIG
 	}
 	return nil
 }
@@ -146,6 +161,9 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 	attrs := *a
 	if how == Verified {
 		attrs = Attrs{SetAtime: true, SetMtime: true, Atime: verifierTime(verifier[4:]), Mtime: verifierTime(verifier[:4])}
+	}
+	if err := attrs.check(fs.traits.MaxFileSize); err != nil {
+		return nil, err
 	}
 	mode := uint32(0o600)
 	if attrs.SetMode {
@@ -273,6 +291,9 @@ func (fs *FS) Mknod(dir *Node, name *Name, kind, major, minor uint32, a *Attrs, 
 
 // create makes an object that must not exist, and brings it to stable storage.
 func (fs *FS) create(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call func() error) (*Node, error) {
+	if err := a.check(fs.traits.MaxFileSize); err != nil {
+		return nil, err
+	}
 	n, err := fs.make(dir, name, c, w, call, func(err error) (*Node, error) {
 		if err != nil {
 			return nil, err

@@ -82,6 +82,7 @@ type FS struct {
 	index     index
 	locator   locator
 	verifier  atomic.Uint64
+	readOnly  atomic.Int64 // see ReadOnly
 
 	epoch time.Time
 	stop  chan struct{}

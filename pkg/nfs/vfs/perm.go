@@ -66,6 +66,28 @@ func (fs *FS) Owns(st *Stat, c *Cred) bool {
 	return st.Uid == c.UID
 }
 
+// ReadOnly reports whether the file system is mounted read-only. It may have been remounted, which shows within
+// [Options.Recheck]. ReadOnly does not wait if the FS is Prompt.
+func (fs *FS) ReadOnly() bool {
+	now := fs.now()
+	known := fs.readOnly.Load() // when that is to be looked at again, and the lowest bit if it is so
+	if now < known&^1 {
+		return known&1 != 0
+	}
+	err := access(fs.root.path, MayWrite)
+	ro := errors.Is(err, unix.EROFS)
+	if errors.Is(err, unix.EACCES) { // the process may not write to the root itself
+		var s unix.Statfs_t
+		ro = unix.Fstatfs(fs.mount, &s) == nil && s.Flags&unix.ST_RDONLY != 0
+	}
+	known = (now + int64(fs.opt.Recheck)) &^ 1
+	if ro {
+		known |= 1
+	}
+	fs.readOnly.Store(known)
+	return ro
+}
+
 // byMode is what the mode bits allow.
 func (d *identities) byMode(st *Stat, c *Cred) uint32 {
 	if !d.able {
