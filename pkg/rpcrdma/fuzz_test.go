@@ -35,6 +35,7 @@ func FuzzResponder(f *testing.F) {
 	f.Add(pack(null, head(1, 0, 0, 1, 1, segment, 0, 0, rpcCall(badXID, procMove, moveArgs(nil, 100)))))
 	f.Add(pack(null, head(1, 0, 0, 0, 1, 1, segment, rpcCall(badXID, procPlain, 0, 50))))
 	f.Add(pack(null, head(1, 1, 1, 0, segment, 0, 0, 0)))
+	f.Add(pack(null, head(1, 0, 1, 48+104, segment, 1, 48, segment, 0, 0, 0, rpcCall(badXID, procMove, moveArgs([]int{100, 100})))))
 	for _, c := range badCases() {
 		f.Add(pack(null, c.msg))
 	}

@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Header is a header, parsed. It is used again for the next message; it keeps no reference to the message's memory. It must not be
@@ -36,7 +38,7 @@ type Header struct {
 	Credits   Credits
 	Procedure Procedure
 
-	// Reads is the Read list, in the order of the wire.
+	// Reads is the Read list. The segments of a chunk are in the order of the wire, the chunks in that of their positions: version 1 has no order for them.
 	Reads []ReadSegment
 	// HasReply tells that there is a Reply chunk, perhaps of no segments.
 	HasReply bool
@@ -194,7 +196,7 @@ func (h *Header) parseError(r *Reader) error {
 }
 
 func (h *Header) parseReads(r *Reader, lim *Limits) {
-	chunks, inChunk := 0, 0
+	chunks, inChunk, unsorted := 0, 0, false
 	for r.present("rdma_reads") {
 		if len(h.Reads) >= lim.ReadSegments {
 			// All chunks but the last one fit. One chunk alone is too long itself.
@@ -216,7 +218,13 @@ func (h *Header) parseReads(r *Reader, lim *Limits) {
 		} else {
 			chunks, inChunk = chunks+1, 1
 			if last >= 0 && h.Reads[last].Position > s.Position {
-				r.Fail("rdma_position", "position %d follows %d, positions must not decrease", s.Position, h.Reads[last].Position)
+				if h.version2 {
+					r.Fail("rdma_position", "position %d follows %d, positions must not decrease", s.Position, h.Reads[last].Position)
+				}
+				unsorted = true
+			}
+			if unsorted && slices.ContainsFunc(h.Reads, func(before ReadSegment) bool { return before.Position == s.Position }) {
+				r.Fail("rdma_position", "position %d comes again after %d, the segments of a chunk must follow each other", s.Position, h.Reads[last].Position)
 			}
 		}
 		s.Segment = r.segment()
@@ -224,6 +232,9 @@ func (h *Header) parseReads(r *Reader, lim *Limits) {
 			return
 		}
 		h.Reads = append(h.Reads, s)
+	}
+	if unsorted {
+		slices.SortStableFunc(h.Reads, func(a, b ReadSegment) int { return cmp.Compare(a.Position, b.Position) })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -211,8 +212,40 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// unsorted is a message of version 1 whose Read chunks are not in the order of their positions, and what is parsed of that.
+func unsorted() (msg []byte, want []ReadSegment) {
+	wire := []ReadSegment{{400, Segment{1, 10, 0}}, {400, Segment{2, 20, 0}}, {0, Segment{3, 30, 0}}, {48, Segment{4, 40, 0}}, {48, Segment{5, 50, 0}}}
+	msg = AppendFixed(nil, 7, 1, 1, NoMsg)
+	for _, s := range wire {
+		msg = AppendReadSegment(msg, s)
+	}
+	return AppendEnd(AppendEnd(AppendEnd(msg))), []ReadSegment{wire[2], wire[3], wire[4], wire[0], wire[1]}
+}
+
+// TestUnsorted parses Read lists that are not in the order of positions, which only version 2 demands.
+func TestUnsorted(t *testing.T) {
+	msg, want := unsorted()
+	var h Header
+	if err := h.Parse([][]byte{msg}, &DefaultLimits); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, h.Reads); diff != "" {
+		t.Error(diff)
+	}
+	again := AppendFixed(nil, 7, 1, 1, NoMsg)
+	for _, position := range []Position{0, 400, 48, 400} {
+		again = AppendReadSegment(again, ReadSegment{position, Segment{1, 10, 0}})
+	}
+	err := h.Parse([][]byte{AppendEnd(AppendEnd(AppendEnd(again)))}, &DefaultLimits)
+	if err == nil || !strings.Contains(err.Error(), "position 400 comes again after 48") {
+		t.Errorf("a position that comes again: %v", err)
+	}
+}
+
 func TestNoAllocations(t *testing.T) {
 	msgs, _ := linux(t)
+	other, _ := unsorted()
+	msgs = append(msgs, other)
 	var h Header
 	cut := make([][][]byte, len(msgs))
 	for i, m := range msgs {
@@ -232,11 +265,20 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
+// sortEntries brings the entries of a Read list into an order.
+func sortEntries(list []byte) {
+	entries := slices.Collect(slices.Chunk(slices.Clone(list), ReadSegmentSize))
+	slices.SortFunc(entries, bytes.Compare)
+	copy(list, bytes.Join(entries, nil))
+}
+
 func FuzzHeader(f *testing.F) {
 	msgs, _ := linux(f)
 	for _, m := range msgs {
 		f.Add(m, uint8(3))
 	}
+	other, _ := unsorted()
+	f.Add(other, uint8(7))
 	f.Add(AppendError(nil, 1, 2, 3, ErrVers, 1, 1), uint8(1))
 	f.Add(AppendError(nil, 1, 1, 3, ErrChunk, 0, 0), uint8(200))
 	f.Fuzz(func(t *testing.T, msg []byte, step uint8) {
@@ -255,7 +297,17 @@ func FuzzHeader(f *testing.F) {
 		if h.Size > len(msg) || len(h.Reads) > DefaultLimits.ReadSegments || h.Writes() > DefaultLimits.WriteChunks {
 			t.Fatalf("%+v", &h)
 		}
-		if got := g.Append(nil); h.Procedure != Done && !bytes.Equal(got, msg[:h.Size]) {
+		// The Read list of the message may be in another order.
+		got, msg := g.Append(nil), bytes.Clone(msg)
+		if len(got) == h.Size && len(h.Reads) > 1 {
+			if !slices.IsSortedFunc(h.Reads, func(a, b ReadSegment) int { return int(int64(a.Position) - int64(b.Position)) }) {
+				t.Fatalf("parsed %+v", h.Reads)
+			}
+			at := FixedSize + len(h.Reads)*ReadSegmentSize
+			sortEntries(got[FixedSize:at])
+			sortEntries(msg[FixedSize:at])
+		}
+		if h.Procedure != Done && !bytes.Equal(got, msg[:h.Size]) {
 			t.Fatalf("appended %x, parsed %x", got, msg[:h.Size])
 		}
 	})
