@@ -119,6 +119,11 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	if failed != nil && !c.refused {
 		c.refuse(unreadable(failed, h.minor))
 	}
+	if c.refused && len(c.ops) > 0 && h.minor > 0 && c.ops[0].code != layout.OpSequence && sessionless(c.ops[0].code) {
+		// Without the operation that is refused it would stand alone, and be done.
+		c.refuse(c.ops[0].code, errNotOnlyOp)
+		c.ops = c.ops[:0]
+	}
 	if c.refused && len(c.ops) == 0 {
 		if h.minor > 0 && !sessionless(c.code) && c.stat != errOpIllegal && c.stat != errBadXDR {
 			c.stat = errNotInSession

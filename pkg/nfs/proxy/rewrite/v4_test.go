@@ -82,7 +82,8 @@ func TestNoRootV4(t *testing.T) {
 				t.Errorf("operation %d: %v, %x", o[3], err, flat(&out))
 			}
 		}
-		ex := exchange{call: []raw{getFH, op(layout.OpGetAttr, bitmap(1))}, status: 10020, reply: []raw{op(layout.OpGetFH, 10020)}}
+		destroy := op(layout.OpFreeStateID, stateID)
+		ex := exchange{call: []raw{destroy, destroy}, reply: []raw{ok(layout.OpFreeStateID), ok(layout.OpFreeStateID)}}
 		ex.run(t, x)
 	}
 }
@@ -186,7 +187,7 @@ func TestFarTooManyV4(t *testing.T) {
 		})
 	}
 	var c Call
-	call := compoundV4(1, many(sequence, layout.MaxOps)...)
+	call := compoundV4(1, append([]raw{sequence, putFH(someFH)}, slices.Repeat([]raw{getFH}, layout.MaxOps-2)...)...)
 	sent, _ := sendV4(t, &c, x, &Caller{}, arrived(t, call))
 	sameBytes(t, "as many as are looked at", sent, call)
 }
@@ -201,7 +202,7 @@ func TestFullV4(t *testing.T) {
 		{layout.MaxOps - 2, []raw{guard(rootV4), lookupP}},
 		{layout.MaxOps - 1, nil},
 	} {
-		ops := slices.Repeat([]raw{getFH}, ex.before)
+		ops := append([]raw{putFH(someFH)}, slices.Repeat([]raw{getFH}, ex.before-1)...)
 		var c Call
 		in := arrived(t, compoundV4(0, append(slices.Clone(ops), lookupP)...))
 		sent, _ := sendV4(t, &c, x, &Caller{}, in)
@@ -209,7 +210,7 @@ func TestFullV4(t *testing.T) {
 		if ex.sent != nil {
 			continue
 		}
-		got := slices.Repeat([]raw{ok(layout.OpGetFH, someFH)}, ex.before)
+		got := append([]raw{ok(layout.OpPutFH)}, slices.Repeat([]raw{ok(layout.OpGetFH, someFH)}, ex.before-1)...)
 		sameBytes(t, "the reply", answerV4(t, &c, x, in, resultsOf(0, got...)), resultsOf(errResource, append(got, op(layout.OpLookupP, errResource))...))
 	}
 }

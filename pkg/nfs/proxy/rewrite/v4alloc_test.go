@@ -143,19 +143,19 @@ func TestBulkV4(t *testing.T) {
 	out.Release()
 
 	// The text of a link is not worth a place of its own.
-	in = arrived(t, compoundV4(2, sequence, op(layout.OpReadlink)))
+	in = arrived(t, compoundV4(2, sequence, putRootFH, op(layout.OpReadlink)))
 	if v, err := c.Args(p.x, &p.who, in, &out, &plan); v != Forward || err != nil || len(plan.Results) != 0 || plan.MaxReply < 4096 {
 		t.Errorf("READLINK: %v, %v, the plan has %v in %d bytes", v, err, plan.Results, plan.MaxReply)
 	}
 	out.Release()
 
 	// What is refused behind a READ stands behind its data.
-	in = arrived(t, compoundV4(2, sequence, op(layout.OpRead, stateID, uint64(0), 8192), lookup("..")))
+	in = arrived(t, compoundV4(2, sequence, putRootFH, op(layout.OpRead, stateID, uint64(0), 8192), lookup("..")))
 	in.Plan.Results = append(in.Plan.Results, oncrpc.Result{Max: 1 << 20})
 	sendV4(t, &c, p.x, &p.who, in)
 	data := make([]byte, 8191)
-	sameBytes(t, "the reply", answerV4(t, &c, p.x, in, resultsOf(0, sequenceOK, ok(layout.OpRead, 0, data))),
-		resultsOf(errBadName, sequenceOK, ok(layout.OpRead, 0, data), op(layout.OpLookup, errBadName)))
+	sameBytes(t, "the reply", answerV4(t, &c, p.x, in, resultsOf(0, sequenceOK, ok(layout.OpPutFH), ok(layout.OpRead, 0, data))),
+		resultsOf(errBadName, sequenceOK, ok(layout.OpPutRootFH), ok(layout.OpRead, 0, data), op(layout.OpLookup, errBadName)))
 	if len(in.Reply.Items) != 1 {
 		t.Errorf("the items are %v", in.Reply.Items)
 	}

@@ -102,8 +102,23 @@ func (j *judge) judge(o *operation, op *layout.Op) uint32 {
 			return status
 		}
 	}
-	j.after(o.code, o.handle, named, j.roots)
+	if status := j.lacks(j.needs(op), op.Code, j.minor); status != ok4 {
+		return status
+	}
+	j.after(o.code, j.minor, o.handle, named, j.roots)
 	return ok4
+}
+
+// needs returns the filehandles that an operation works on.
+func (j *judge) needs(op *layout.Op) filehandles {
+	switch {
+	case op.Code == layout.OpReclaimComplete && wordAt(&j.dec, &j.in.Message, op.Pos+4) != 0: // rca_one_fs
+		return currentFH
+	case op.Code < uint32(len(worksOn)):
+		return worksOn[op.Code]
+	default:
+		return 0
+	}
 }
 
 // writes tells whether an operation may change something.

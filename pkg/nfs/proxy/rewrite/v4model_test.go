@@ -91,8 +91,6 @@ func (s *fs) serve(call []byte) []byte {
 }
 
 const (
-	errNoFH       = 10020
-	errRestore    = 10030
 	errNotSameAny = 10027
 )
 
@@ -113,7 +111,7 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 		return 0, nil
 	case layout.OpRestoreFH:
 		if *saved == nil {
-			return errRestore, nil
+			return errNoFileHandle, nil
 		}
 		*cur = *saved
 		return 0, nil
@@ -126,7 +124,7 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 		}
 	}
 	if *cur == nil {
-		return errNoFH, nil
+		return errNoFileHandle, nil
 	}
 	s.touched = append(s.touched, *cur)
 	switch code {

@@ -13,7 +13,9 @@ const (
 	errSame          = 10009
 	errDelay         = 10008
 	errResource      = 10018
+	errNoFileHandle  = 10020
 	errMinorMismatch = 10021
+	errRestoreFH     = 10030
 	errAttrNotSupp   = 10032
 	errBadXDR        = 10036
 	errBadChar       = 10040
@@ -23,6 +25,7 @@ const (
 	errNoMatching    = 10060
 	errTooManyOps    = 10070
 	errNotInSession  = 10071
+	errNotOnlyOp     = 10081
 )
 
 // Values of fields.

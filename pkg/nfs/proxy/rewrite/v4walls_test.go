@@ -157,8 +157,8 @@ func TestUp(t *testing.T) {
 		},
 		{
 			name: "nothing to restore",
-			call: []raw{restoreFH, lookupP}, sent: []raw{restoreFH, guard(rootV4), lookupP},
-			status: 10030, reply: result{op(layout.OpRestoreFH, 10030)},
+			call: []raw{putRootFH, restoreFH, lookupP}, sent: []raw{putFH(rootV4)},
+			reply: result{ok(layout.OpPutFH)}, gotStatus: errNoFileHandle, got: result{ok(layout.OpPutRootFH), op(layout.OpRestoreFH, errNoFileHandle)},
 		},
 		{
 			name: "SECINFO_NO_NAME of the root's parent",
@@ -307,20 +307,20 @@ func TestRefusedV4(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			code := int(test.op[3])
 			ex := exchange{
-				who: test.who, call: []raw{putFH(someFH), test.op, getFH}, sent: []raw{putFH(someFH)},
-				reply: []raw{ok(layout.OpPutFH)}, gotStatus: test.status, got: []raw{ok(layout.OpPutFH), op(code, test.status)},
+				who: test.who, call: []raw{putFH(someFH), saveFH, test.op, getFH}, sent: []raw{putFH(someFH), saveFH},
+				reply: []raw{ok(layout.OpPutFH), ok(layout.OpSaveFH)}, gotStatus: test.status, got: []raw{ok(layout.OpPutFH), ok(layout.OpSaveFH), op(code, test.status)},
 			}
 			switch {
 			case test.status == 0:
 				ex.sent, ex.got = nil, nil
-				ex.status, ex.reply = 13, []raw{ok(layout.OpPutFH), op(code, 13)}
+				ex.status, ex.reply = 13, []raw{ok(layout.OpPutFH), ok(layout.OpSaveFH), op(code, 13)}
 				if code == layout.OpSetAttr {
-					ex.reply[1] = op(code, 13, bitmap())
+					ex.reply[2] = op(code, 13, bitmap())
 				}
 			case test.status == errOpIllegal:
-				ex.got[1] = op(layout.OpIllegal, errOpIllegal)
+				ex.got[2] = op(layout.OpIllegal, errOpIllegal)
 			case code == layout.OpSetAttr:
-				ex.got[1] = op(code, errROFS, bitmap())
+				ex.got[2] = op(code, errROFS, bitmap())
 			}
 			ex.run(t, x)
 			// When something before it fails, that is the answer.

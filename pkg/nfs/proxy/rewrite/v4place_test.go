@@ -1,0 +1,87 @@
+package rewrite
+
+import (
+	"slices"
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/seal"
+)
+
+// TestNoFileHandle: an operation that lacks a filehandle is answered here, and the backend gets what stands before it: NFS-Ganesha 4.3 ends on a READ_PLUS
+// without one.
+func TestNoFileHandle(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	put, sentPut, putOK := putFH(x.sealed(someFH)), putFH(someFH), ok(layout.OpPutFH)
+	readPlus := op(layout.OpReadPlus, stateID, uint64(0), 4096)
+	free, freed := op(layout.OpFreeStateID, stateID), ok(layout.OpFreeStateID)
+	for _, test := range []struct {
+		name                string
+		before, sent, reply []raw
+		op                  raw
+	}{
+		{"READ_PLUS", nil, nil, nil, readPlus},
+		{"READ_PLUS behind others", []raw{free}, []raw{free}, []raw{freed}, readPlus},
+		{"GETATTR", nil, nil, nil, getAttr(1)},
+		{"LOOKUPP", nil, nil, nil, lookupP},
+		{"LOOKUP", nil, nil, nil, lookup("a")},
+		{"SAVEFH", nil, nil, nil, saveFH},
+		{"RESTOREFH", []raw{put}, []raw{sentPut}, []raw{putOK}, restoreFH},
+		{"LINK", nil, nil, nil, op(layout.OpLink, "a")},
+		{"LINK without a saved one", []raw{put}, []raw{sentPut}, []raw{putOK}, op(layout.OpLink, "a")},
+		{"RENAME without a saved one", []raw{put}, []raw{sentPut}, []raw{putOK}, op(layout.OpRename, "a", "b")},
+		{"SEEK", nil, nil, nil, op(layout.OpSeek, stateID, uint64(0), 0)},
+		{"LISTXATTRS", nil, nil, nil, op(layout.OpListXattrs, uint64(0), 4096)},
+		{"RECLAIM_COMPLETE of a file system", nil, nil, nil, op(layout.OpReclaimComplete, 1)},
+		{
+			"behind SECINFO_NO_NAME", []raw{put, op(layout.OpSecInfoNoName, 0)}, []raw{sentPut, op(layout.OpSecInfoNoName, 0)},
+			[]raw{putOK, ok(layout.OpSecInfoNoName, 1, 1)}, readPlus,
+		},
+		{"behind SECINFO", []raw{put, op(layout.OpSecInfo, "a")}, []raw{sentPut, op(layout.OpSecInfo, "a")}, []raw{putOK, ok(layout.OpSecInfo, 1, 1)}, readPlus},
+	} {
+		code := int(test.op[3])
+		ex := exchange{
+			name: test.name, call: append(slices.Clone(test.before), test.op, getFH), sent: append([]raw{}, test.sent...), reply: test.reply,
+			gotStatus: errNoFileHandle, got: append(slices.Clone(test.reply), op(code, errNoFileHandle)),
+		}
+		t.Run(test.name, func(t *testing.T) { ex.run(t, x) })
+	}
+	for _, ex := range []exchange{
+		{
+			name: "a saved one is enough for RESTOREFH", call: []raw{put, saveFH, op(layout.OpSecInfoNoName, 0), restoreFH, readPlus},
+			sent:  []raw{sentPut, saveFH, op(layout.OpSecInfoNoName, 0), restoreFH, readPlus},
+			reply: []raw{putOK, ok(layout.OpSaveFH), ok(layout.OpSecInfoNoName, 1, 1), ok(layout.OpRestoreFH), ok(layout.OpReadPlus, 1, 0)},
+		},
+		{
+			name: "RECLAIM_COMPLETE of all", call: []raw{op(layout.OpReclaimComplete, 0)}, reply: []raw{ok(layout.OpReclaimComplete)},
+		},
+	} {
+		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
+	}
+}
+
+// TestNoFileHandle40: version 4.0 has a status of its own for RESTOREFH, and SECINFO leaves the filehandle as it is.
+func TestNoFileHandle40(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	for _, test := range []struct {
+		op   raw
+		want uint32
+	}{{getAttr(1), errNoFileHandle}, {restoreFH, errRestoreFH}} {
+		var c Call
+		_, answer := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(0, test.op)))
+		sameBytes(t, "the answer", answer, resultsOf(int(test.want), op(int(test.op[3]), test.want)))
+	}
+	var c Call
+	call := compoundV4(0, putFH(someFH), op(layout.OpSecInfo, "a"), getFH)
+	sent, _ := sendV4(t, &c, x, &Caller{}, arrived(t, call))
+	sameBytes(t, "the call", sent, call)
+}
+
+// TestNotOnlyOp: what has to stand alone outside of a session is not done when a refusal takes away what stands behind it.
+func TestNotOnlyOp(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	destroy := op(layout.OpDestroySession, raw("0123456789abcdef"))
+	var c Call
+	_, answer := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(1, destroy, getFH)))
+	sameBytes(t, "the answer", answer, resultsOf(errNotOnlyOp, op(layout.OpDestroySession, errNotOnlyOp)))
+}
