@@ -38,9 +38,11 @@ const (
 	opaqueLimit = 1024
 )
 
+// sizedWords is how many words of a bitmap the bounds of a reply count: more than there are attributes. No message is refused for having more.
+const sizedWords = 8
+
 // Limits where the protocol leaves the length open, in bytes and elements.
 const (
-	maxBitmapWords    = 8
 	maxString         = 4096
 	maxACEs           = 8192
 	maxLocations      = 1024

@@ -146,7 +146,7 @@ func result(ok, otherwise shape, arms ...arm) shape {
 var status = result(void, void)
 
 // bits is a bitmap4.
-func bits(mark Mark) shape { return shape{{do: bitmap, mark: mark, n: maxBitmapWords, own: true}} }
+func bits(mark Mark) shape { return shape{{do: bitmap, mark: mark, n: sizedWords}} }
 
 // attributes is a fattr4.
 var attributes = shape{{do: fattr, mark: Attrs}}
@@ -207,7 +207,7 @@ func (st *step) size() (n int, open bool) {
 		}
 		return 4 + n, open
 	case fattr:
-		return 4 + 4*maxBitmapWords + 4, true
+		return 4 + 4*sizedWords + 4, true
 	default: // eligible, linked
 		return 4, true
 	}

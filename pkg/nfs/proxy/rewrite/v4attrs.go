@@ -66,6 +66,20 @@ func mask(e *Edits, pos int, words []byte, b *layout.Bitmap) {
 	}
 }
 
+// ask replaces a bitmap4 of an operation's arguments, of length bytes at pos, by those of its attributes that are in b. Words beyond b are left out: what has
+// such a number is known to nobody.
+func ask(e *Edits, pos, length int, words []byte, b *layout.Bitmap) {
+	if len(words) <= 4*len(b) {
+		mask(e, pos, words, b)
+		return
+	}
+	with := e.Replace(pos, length, 4+4*len(b))
+	binary.BigEndian.PutUint32(with, uint32(len(b)))
+	for i, w := range b {
+		binary.BigEndian.PutUint32(with[4+4*i:], binary.BigEndian.Uint32(words[4*i:])&w)
+	}
+}
+
 // badAttrs says what is wrong with the attributes in an operation's arguments.
 func badAttrs(code uint32, words []byte) uint32 {
 	switch {

@@ -37,8 +37,29 @@ func TestAttrs(t *testing.T) {
 		},
 		{
 			name: "nor what is not known",
-			call: list(call, op(layout.OpGetAttr, fields(4, 2, 0, uint32(0xffffffff), 5))), sent: list(sent, op(layout.OpGetAttr, fields(4, 2, 0, offered[2], 0))),
+			call: list(call, op(layout.OpGetAttr, fields(4, 2, 0, uint32(0xffffffff), 5))), sent: list(sent, op(layout.OpGetAttr, fields(3, 2, 0, offered[2]))),
 			reply: list(reply, gotAttr([]uint32{1}, 2)), got: list(reply, gotAttr([]uint32{1}, 2)),
+		},
+		{
+			name: "nor what has a number of 256 and above",
+			call: list(call, getAttr(1, 33, 256, 1023)), sent: list(sent, op(layout.OpGetAttr, fields(3, 2, 2, 0))),
+			reply: list(reply, gotAttr([]uint32{1, 33}, 2, 0o644)),
+		},
+		{
+			name:  "nor in the entries of a directory",
+			call:  list(call, op(layout.OpReaddir, uint64(0), uint64(0), 512, 4096, bitmap(1, 300))),
+			sent:  list(sent, op(layout.OpReaddir, uint64(0), uint64(0), 512, 4096, fields(3, 2, 0, 0))),
+			reply: list(reply, ok(layout.OpReaddir, uint64(1), 0, 1)),
+		},
+		{
+			name: "such a number is not set",
+			call: list(call, op(layout.OpSetAttr, stateID, fattr([]uint32{33, 256}, 0o644, 1))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpSetAttr, errAttrNotSupp, bitmap())),
+		},
+		{
+			name: "nor compared",
+			call: list(call, op(layout.OpNVerify, fattr([]uint32{33, 256}, 0o644, 1))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpNVerify, errAttrNotSupp)),
 		},
 		{
 			name: "supported attributes",

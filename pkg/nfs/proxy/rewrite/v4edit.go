@@ -55,7 +55,7 @@ func (o *operation) editSpans(e *Edits, j *judge, spans []layout.Span) {
 			if o.code == layout.OpReaddir && count >= 0 && j.x.Seal.Grows() > 0 && has(s.B, layout.AttrFileHandle) {
 				putUint32(e, spans[count].Pos, roomForSeals(spans[count].Value, j.x.Seal.Grows()))
 			}
-			mask(e, s.Pos, s.B, o.asked(s.B))
+			ask(e, s.Pos, s.Len, s.B, o.asked(s.B))
 		case layout.ClientOwner:
 			distinct(e, s, j.x.UID)
 		case layout.CallbackAddress:
