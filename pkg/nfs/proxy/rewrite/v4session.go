@@ -38,10 +38,12 @@ func nonPNFS(flags uint32) uint32 { return flags&^usePNFS | useNonPNFS }
 //     operations more. The backend is asked to take as much more than the client sends, and the client is told that much less than the backend takes.
 //   - A reply gets longer by seals, of which each operation has at most one, and by the result of an operation that is refused. The backend is asked to send as
 //     much less than the client takes, and the client is told that much more than the backend sends, but never more than it asked for: no
-//     reply exceeds what the client was told. How many operations there are is bounded by maxSessionOps for it.
+//     reply exceeds what the client was told. How many operations there are is bounded by maxSessionOps for it, and by how many results with
+//     a handle there is room for: a client may ask for a few hundred bytes, which a backend may well take.
 //   - READDIR has many handles; what is taken off its maxcount leaves room for their seals. One whose maxcount exceeds what the whole reply may
 //     have is its client's own doing.
-//   - A callback gets longer by one seal for each operation. The backend is asked to send as much less.
+//   - A callback gets longer by one seal for each operation. The backend is asked to send as much less. The client is told what it has offered
+//     (RFC 8881 section 18.36.3), unless the backend itself insists on less.
 //
 // What the client was told follows from its own call and from the backend's reply alone, so that a CREATE_SESSION sent again is answered alike.
 const (
@@ -74,39 +76,57 @@ func (c *channel) set(s *layout.Span) { *c.field(s.Mark) = uint32(s.Value) }
 func sum(a, b uint32) uint32        { return uint32(min(uint64(a)+uint64(b), math.MaxUint32)) }
 func difference(a, b uint32) uint32 { return a - min(a, b) }
 
-// seals bounds what seals add to a message of the channel.
-func (c *channel) seals(x *Export) uint32 { return min(c.ops, maxSessionOps) * uint32(x.Seal.Grows()) }
+// What stands in a message of a channel besides operations, at least: the RPC header, tag and count of a COMPOUND, and SEQUENCE; and the length of the
+// shortest operation or result with a handle, when that is sealed.
+const (
+	minReply4    = 24 + 12 + 44 // RPC header without verifier; SEQUENCE's result
+	minCallback4 = 40 + 16 + 44 // with AUTH_NONE; CB_SEQUENCE without referring calls
+	minHandle4   = 12 + 4       // number, status, length, and a handle of one byte
+)
+
+// seals returns how many bytes of a message of at most size bytes are left to seals, if fixed bytes of it have no handle. There are no more seals than handles
+// have room in what remains.
+func (c *channel) seals(x *Export, size, fixed uint32) uint32 {
+	grows := uint32(x.Seal.Grows())
+	return min(c.ops, maxSessionOps, sum(difference(size, fixed), grows)/(minHandle4+grows)) * grows
+}
+
+// longer bounds what a reply of at most size bytes is longer for the client than for the backend.
+func (c *channel) longer(x *Export, size uint32) uint32 { return c.seals(x, size, minReply4) + maxRefusal }
 
 // foreAsked returns what the backend is asked for in the place of what the client asks for.
 func (c *channel) foreAsked(x *Export) channel {
-	longer := c.seals(x) + maxRefusal
 	return channel{
 		request:  sum(c.request, maxInserts*insertLen),
-		response: difference(c.response, longer),
-		cached:   difference(c.cached, longer),
+		response: difference(c.response, c.longer(x, c.response)),
+		cached:   difference(c.cached, c.longer(x, c.cached)),
 		ops:      min(c.ops, maxSessionOps) + maxInserts,
 	}
 }
 
 // foreTold returns what the client, which asked for c, is told when the backend has granted some limits.
 func (c *channel) foreTold(x *Export, granted channel) channel {
-	longer := c.seals(x) + maxRefusal
 	return channel{
 		request:  min(c.request, difference(granted.request, maxInserts*insertLen)),
-		response: min(c.response, sum(granted.response, longer)),
-		cached:   min(c.cached, sum(granted.cached, longer)),
+		response: min(c.response, sum(granted.response, c.longer(x, c.response))),
+		cached:   min(c.cached, sum(granted.cached, c.longer(x, c.cached))),
 		ops:      min(c.ops, maxSessionOps, difference(granted.ops, maxInserts)), // a backend may grant more than it was asked for
 	}
 }
 
 func (c *channel) backAsked(x *Export) channel {
 	a := *c
-	a.request, a.ops = difference(c.request, c.seals(x)), min(c.ops, maxSessionOps)
+	a.request, a.ops = difference(c.request, c.seals(x, c.request, minCallback4)), min(c.ops, maxSessionOps)
 	return a
 }
 
+// backTold takes back what backAsked has changed: a server may make the sizes of the back channel smaller, and leaves ca_maxoperations as it is offered.
 func (c *channel) backTold(x *Export, granted channel) channel {
-	granted.request = min(c.request, sum(granted.request, c.seals(x)))
+	asked := c.backAsked(x)
+	granted.request = min(c.request, sum(granted.request, c.request-asked.request))
+	if granted.ops == asked.ops {
+		granted.ops = c.ops
+	}
 	return granted
 }
 

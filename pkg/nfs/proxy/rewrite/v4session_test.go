@@ -95,6 +95,35 @@ func TestCreateSession(t *testing.T) {
 	alone(t, x, 1, call, sent, reply, got)
 }
 
+// TestSmallSession: a session whose replies are short is asked for with as much as it has room for, seals included.
+func TestSmallSession(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	fore, back := channel{1000, 400, 120, 64}, channel{300, 300, 0, 8}
+	call, _ := createSession(0, limits(fore), limits(back))
+	// 13 handles have room in a reply of 400 bytes, and 2 in a reply of 120; 8 in a callback of 300.
+	asked, askedBack := limits(channel{1000 + 592, 400 - 13*8 - 12, 120 - 2*8 - 12, 68}), limits(channel{300 - 8*8, 300, 0, 8})
+	sent, _ := createSession(0, asked, askedBack)
+	_, reply := createSession(0, asked, askedBack)
+	_, got := createSession(0, limits(fore), limits(back))
+	alone(t, x, 1, call, sent, reply, got)
+}
+
+// TestBackChannel: the client's own ca_maxoperations and ca_maxrequests of the back channel are told as they were offered, however many the gateway takes.
+func TestBackChannel(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	fore, back := channel{1 << 20, 1 << 20, 4096, 8}, channel{8192, 8192, 4096, 500}
+	sentFore, sentBack := limits(channel{1<<20 + 592, 1<<20 - 64 - 12, 4096 - 64 - 12, 12}), limits(channel{8192 - 512, 8192, 4096, 64})
+	call, _ := createSession(0, limits(fore), limits(back))
+	sent, _ := createSession(0, sentFore, sentBack)
+	_, reply := createSession(0, sentFore, sentBack)
+	_, got := createSession(0, limits(fore), limits(back))
+	alone(t, x, 1, call, sent, reply, got)
+	// What the backend insists on is the client's to know.
+	_, reply = createSession(0, sentFore, limits(channel{4096, 2048, 0, 16}))
+	_, got = createSession(0, limits(fore), limits(channel{4096 + 512, 2048, 0, 16}))
+	alone(t, x, 1, call, sent, reply, got)
+}
+
 // TestLimits: no message exceeds what its receiver was told, whatever the client asks for and the backend grants.
 func TestLimits(t *testing.T) {
 	exports := []*Export{exportV4(t, seal.Required), exportV4(t, seal.Off)}
@@ -119,15 +148,17 @@ func TestLimits(t *testing.T) {
 		if told.ops > 0 && told.ops+maxInserts > g.ops {
 			t.Fatalf("%d operations can exceed the backend's %d", told.ops, g.ops)
 		}
-		seals := uint64(min(told.ops, g.ops)) * uint64(x.Seal.Grows())
 		for _, r := range [][2]uint32{{g.response, told.response}, {g.cached, told.cached}} {
+			// As many handles as the backend's reply has room for.
+			seals := uint64(min(told.ops, g.ops, difference(r[0], minReply4)/minHandle4)) * uint64(x.Seal.Grows())
 			if r[0] > 0 && uint64(r[0])+seals+maxRefusal > uint64(r[1]) {
 				t.Fatalf("a reply of %d bytes can exceed the client's %d, with %d operations", r[0], r[1], told.ops)
 			}
 		}
 		b := channel{min(g.request, backAsked.request), client.response, client.cached, min(g.ops, backAsked.ops)}
 		backTold := client.backTold(x, b)
-		if backTold.request > client.request || b.request > 0 && uint64(b.request)+uint64(b.ops)*uint64(x.Seal.Grows()) > uint64(backTold.request) {
+		seals := uint64(min(b.ops, difference(b.request, minCallback4)/minHandle4)) * uint64(x.Seal.Grows())
+		if backTold.request > client.request || b.request > 0 && uint64(b.request)+seals > uint64(backTold.request) {
 			t.Fatalf("a callback of %d bytes can exceed the client's %d, of %d", b.request, backTold.request, client.request)
 		}
 		if b.ops > maxSessionOps {
