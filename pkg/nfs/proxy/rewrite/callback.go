@@ -112,7 +112,7 @@ func editCallback(e *Edits, x *Export, spans []layout.Span) {
 		case layout.Handle:
 			_ = putSealed(e, x, s.Pos, s.Len, s.B) // its length was looked at before
 		case layout.AttrMask:
-			ask(e, s.Pos, s.Len, s.B, &handleless)
+			ask(e, s, &handleless)
 		}
 	}
 }

@@ -41,6 +41,8 @@ type operation struct {
 	// handle is that of PUTFH, or of an attribute to be compared, unsealed: a view of the call.
 	handle     []byte
 	fore, back channel
+	// hideID: the fileid is asked for by the gateway, and not by the client.
+	hideID bool
 }
 
 // refusal is the result of the operation that was refused here, if one was.

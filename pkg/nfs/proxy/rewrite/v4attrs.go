@@ -15,13 +15,12 @@ const maxIO = 1 << 20
 var (
 	// offered are the attributes that clients may see: those that can be read, but for the ones that say where else the data are.
 	offered = without(layout.Known, layout.AttrFSLocations, layout.AttrFSLocationsInfo, layout.AttrFSStatus)
-	// unmounted are those that may be asked of what may be the root, when its fileid is not asked for: whether it is the root
-	// could not be told from the answer, and so not either that what it is mounted on lies above.
-	unmounted = without(offered, layout.AttrMountedOnFileID)
 	// handleless are those that may be part of what CB_NOTIFY tells, where no handle could be sealed.
 	handleless = without(offered, layout.AttrFileHandle)
+	// withoutID are all but the fileid.
+	withoutID = without(offered, layout.AttrFileID)
 	// comparables are those that VERIFY and NVERIFY may compare: those that look the same from both sides, but for handles, which can be unsealed.
-	comparables = without(unmounted, layout.AttrSupported, layout.AttrFSLayoutTypes, layout.AttrSuppAttrExclCreat)
+	comparables = without(offered, layout.AttrMountedOnFileID, layout.AttrSupported, layout.AttrFSLayoutTypes, layout.AttrSuppAttrExclCreat)
 )
 
 func without(b layout.Bitmap, attrs ...uint32) layout.Bitmap {
@@ -66,17 +65,26 @@ func mask(e *Edits, pos int, words []byte, b *layout.Bitmap) {
 	}
 }
 
-// ask replaces a bitmap4 of an operation's arguments, of length bytes at pos, by those of its attributes that are in b. Words beyond b are left out: what has
+// ask replaces the bitmap4 s of an operation's arguments by those of its attributes that are in b. Words beyond b are left out: what has
 // such a number is known to nobody.
-func ask(e *Edits, pos, length int, words []byte, b *layout.Bitmap) {
-	if len(words) <= 4*len(b) {
-		mask(e, pos, words, b)
+func ask(e *Edits, s *layout.Span, b *layout.Bitmap) {
+	if len(s.B) <= 4*len(b) {
+		mask(e, s.Pos, s.B, b)
 		return
 	}
-	with := e.Replace(pos, length, 4+4*len(b))
-	binary.BigEndian.PutUint32(with, uint32(len(b)))
-	for i, w := range b {
-		binary.BigEndian.PutUint32(with[4+4*i:], binary.BigEndian.Uint32(words[4*i:])&w)
+	putMask(e, s, b)
+}
+
+// putMask replaces the bitmap4 s by those of its attributes that are in b, and by more.
+func putMask(e *Edits, s *layout.Span, b *layout.Bitmap, more ...uint32) {
+	n := min(len(s.B), 4*len(b))
+	with := e.Replace(s.Pos, s.Len, 4+n)
+	binary.BigEndian.PutUint32(with, uint32(n/4))
+	for at := 0; at < n; at += 4 {
+		binary.BigEndian.PutUint32(with[4+at:], binary.BigEndian.Uint32(s.B[at:])&word(b, at))
+	}
+	for _, a := range more {
+		with[4+a/32*4+3-a%32/8] |= 1 << (a % 8)
 	}
 }
 
@@ -96,15 +104,17 @@ func badAttrs(code uint32, words []byte) uint32 {
 }
 
 // asked returns the attributes that an operation may ask for by a mask.
-func (o *operation) asked(words []byte) *layout.Bitmap {
-	switch {
-	case o.code == layout.OpGetAttr && o.at.mayBeRoot() && !has(words, layout.AttrFileID):
-		return &unmounted
-	case o.code == layout.OpGetDirDelegation:
+func (o *operation) asked() *layout.Bitmap {
+	if o.code == layout.OpGetDirDelegation {
 		return &handleless
-	default:
-		return &offered
 	}
+	return &offered
+}
+
+// needsFileID tells whether a GETATTR asks for mounted_on_fileid of what may be the root, and not for the fileid: from that alone it could not be told
+// whether it is the root, and so not either that what it is mounted on lies above.
+func (o *operation) needsFileID(words []byte) bool {
+	return o.code == layout.OpGetAttr && o.at == anywhere && has(words, layout.AttrMountedOnFileID) && !has(words, layout.AttrFileID)
 }
 
 // sealedLen returns how long a handle of the backend's is when it is sealed.
@@ -125,11 +135,14 @@ func putSealed(e *Edits, x *Export, pos, n int, handle []byte) error {
 	return err
 }
 
+// errNoFileID is what a backend says that has no fileid for a file, whose root has one.
+var errNoFileID = errors.New("the backend's reply has mounted_on_fileid without the fileid, which was asked for")
+
 // errElsewhere is what a backend says of attributes that nobody asked it for.
 var errElsewhere = errors.New("the backend's reply has fs_locations or fs_locations_info, which were not asked for")
 
-// attrs edits one fattr4 in results: spans begins with its Attrs. at is where its object is.
-func (a *answer) attrs(e *Edits, spans []layout.Span, at place) error {
+// attrs edits one fattr4 in results: spans begins with its Attrs. at is where its object is; hideID takes out the fileid, which the client has not asked for.
+func (a *answer) attrs(e *Edits, spans []layout.Span, at place, hideID bool) error {
 	if !inside(spans[0].B, &offered) {
 		return errElsewhere
 	}
@@ -141,9 +154,14 @@ func (a *answer) attrs(e *Edits, spans []layout.Span, at place) error {
 		}
 	}
 	longer := 0
+	fileID, known := uint64(0), false
 	for i := range values {
 		v := &values[i]
 		switch v.Value {
+		case layout.AttrFileID:
+			if fileID, known = binary.BigEndian.Uint64(v.B), true; hideID {
+				longer -= v.Len
+			}
 		case layout.AttrFileHandle:
 			handle := opaqueIn(v.B)
 			n, err := sealedLen(a.x, handle)
@@ -155,10 +173,12 @@ func (a *answer) attrs(e *Edits, spans []layout.Span, at place) error {
 			longer += 4 - v.Len
 		}
 	}
+	if hideID && known {
+		mask(e, spans[0].Pos, spans[0].B, &withoutID)
+	}
 	if longer != 0 {
 		putUint32(e, spans[1].Pos, uint32(int(spans[1].Value)+longer))
 	}
-	fileID, known := uint64(0), false
 	for i := range values {
 		v := &values[i]
 		switch v.Value {
@@ -169,13 +189,18 @@ func (a *answer) attrs(e *Edits, spans []layout.Span, at place) error {
 				return err
 			}
 		case layout.AttrFileID:
-			fileID, known = binary.BigEndian.Uint64(v.B), true
+			if hideID {
+				e.Replace(v.Pos, v.Len, 0)
+			}
 		case layout.AttrMaxRead, layout.AttrMaxWrite:
 			if binary.BigEndian.Uint64(v.B) > maxIO {
 				binary.BigEndian.PutUint64(e.Replace(v.Pos, 8, 8), maxIO)
 			}
 		case layout.AttrMountedOnFileID:
-			if at.isRoot() || at.mayBeRoot() && known && fileID == a.roots.FileID4 {
+			if at.mayBeRoot() && !at.isRoot() && !known {
+				return errNoFileID
+			}
+			if at.isRoot() || at.mayBeRoot() && fileID == a.roots.FileID4 {
 				if binary.BigEndian.Uint64(v.B) != a.roots.FileID4 {
 					binary.BigEndian.PutUint64(e.Replace(v.Pos, 8, 8), a.roots.FileID4)
 				}

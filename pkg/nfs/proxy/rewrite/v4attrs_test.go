@@ -148,8 +148,16 @@ func TestMountedOn(t *testing.T) {
 			reply: []raw{toRoot, both(rootID, aboveID)}, got: []raw{toRoot, both(rootID, rootID)},
 		},
 		{
-			name: "the root, without its fileid", call: []raw{putFH(rootV4), askOne}, sent: []raw{putFH(rootV4), op(layout.OpGetAttr, fields(2, 0, 0))},
-			reply: []raw{toRoot, ok(layout.OpGetAttr, fields(2, 0, 0, 0))},
+			name: "the root, without its fileid", call: []raw{putFH(rootV4), askOne},
+			reply: []raw{toRoot, gotAttr([]uint32{aMounted}, aboveID)}, got: []raw{toRoot, gotAttr([]uint32{aMounted}, rootID)},
+		},
+		{
+			name: "what turns out to be the root, without its fileid", call: []raw{putFH(someFH), getAttr(1, aMounted)}, sent: []raw{putFH(someFH), getAttr(1, aID, aMounted)},
+			reply: []raw{toRoot, gotAttr([]uint32{1, aID, aMounted}, 2, rootID, aboveID)}, got: []raw{toRoot, gotAttr([]uint32{1, aMounted}, 2, rootID)},
+		},
+		{
+			name: "what is mounted further down, without its fileid", call: []raw{putFH(someFH), getAttr(1, aMounted, 300)}, sent: []raw{putFH(someFH), op(layout.OpGetAttr, fields(3, 1<<1|1<<20, 1<<(aMounted-32), 0))},
+			reply: []raw{toRoot, gotAttr([]uint32{1, aID, aMounted}, 2, otherID, aboveID)}, got: []raw{toRoot, gotAttr([]uint32{1, aMounted}, 2, aboveID)},
 		},
 		{
 			name: "what turns out to be the root", call: []raw{putFH(someFH), ask},
@@ -166,6 +174,12 @@ func TestMountedOn(t *testing.T) {
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
 	}
+}
+
+// TestNoFileID: what a file is mounted on is not told where the backend does not say which file it is.
+func TestNoFileID(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	refusesReply(t, x, []raw{sequence, putFH(someFH), getAttr(aMounted)}, resultsOf(0, sequenceOK, ok(layout.OpPutFH), gotAttr([]uint32{aMounted}, uint64(2))))
 }
 
 // TestReaddirV4: entries have sealed handles, and room is made for the seals.

@@ -55,7 +55,12 @@ func (o *operation) editSpans(e *Edits, j *judge, spans []layout.Span) {
 			if o.code == layout.OpReaddir && count >= 0 && j.x.Seal.Grows() > 0 && has(s.B, layout.AttrFileHandle) {
 				putUint32(e, spans[count].Pos, roomForSeals(spans[count].Value, j.x.Seal.Grows()))
 			}
-			ask(e, s.Pos, s.Len, s.B, o.asked(s.B))
+			if o.needsFileID(s.B) {
+				o.hideID = true
+				putMask(e, s, o.asked(), layout.AttrFileID)
+			} else {
+				ask(e, s, o.asked())
+			}
 		case layout.ClientOwner:
 			distinct(e, s, j.x.UID)
 		case layout.CallbackAddress:

@@ -186,7 +186,7 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 		case layout.Handle:
 			err = putSealed(e, a.x, s.Pos, s.Len, s.B)
 		case layout.Attrs:
-			err = a.attrs(e, spans[i:], at)
+			err = a.attrs(e, spans[i:], at, o.hideID)
 		case layout.Access:
 			if mask := uint32(s.Value); a.readOnly && mask&accessWrites != 0 {
 				putUint32(e, s.Pos, mask&^accessWrites)

@@ -92,7 +92,9 @@ func (c *channel) seals(x *Export, size, fixed uint32) uint32 {
 }
 
 // longer bounds what a reply of at most size bytes is longer for the client than for the backend.
-func (c *channel) longer(x *Export, size uint32) uint32 { return c.seals(x, size, minReply4) + maxRefusal }
+func (c *channel) longer(x *Export, size uint32) uint32 {
+	return c.seals(x, size, minReply4) + maxRefusal
+}
 
 // foreAsked returns what the backend is asked for in the place of what the client asks for.
 func (c *channel) foreAsked(x *Export) channel {
