@@ -185,7 +185,6 @@ func (b *builder) exposeGroup(o *outCall, t *terms, replies int) (err error) {
 	if err != nil {
 		return err
 	}
-	b.revocable = o.c.invalidatesGroups(t) && o.c.ep.Attributes().RemoteInvalidation && len(o.regions) == 1
 	return b.layGroup(o.req, t, replies)
 }
 

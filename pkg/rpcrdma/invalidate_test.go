@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -195,7 +196,80 @@ func TestCancel(t *testing.T) {
 	w.close(c)
 }
 
-// TestLateInvalidate cancels a call, uses its handle anew, and then lets the late reply invalidate it.
+// TestCancelExposed cancels calls for which memory is exposed, without remote invalidation. The server, which does not know of that, goes on with RDMA: the
+// connection lives, whosever the memory is.
+func TestCancelExposed(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		m    move
+		own  bool // the memory is the requester's: the request is back at once
+	}{
+		{"result in memory of the requester", move{results: []int{20000}}, true},
+		{"Reply chunk", move{results: []int{20000}, how: []int{2}}, true},
+		{"result in memory of the caller", move{results: []int{20000}, memory: 1}, false},
+		{"argument", move{args: []int{20000}}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := rdmatest.NewFabric(rdmatest.Options{ReuseHandles: true})
+			cl, p, w := requesterWorld(t, wire.PrivateData{SendSize: 4096, ReceiveSize: 4096}.Append(nil), nil, f)
+			first := make(chan error, 1)
+			go func() { first <- null(cl, w.cpool, procNull) }()
+			p.answerNull(8)
+			if err := <-first; err != nil {
+				t.Fatal(err)
+			}
+			r, err := c.m.build(w.cpool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.m.how != nil {
+				r.Plan.Results = r.Plan.Results[:0]
+			}
+			_ = r.Seal()
+			done := submit(cl, r)
+			h, _ := p.parse(p.get().b)
+			cl.Cancel(r, errEnough)
+			if c.own {
+				<-done
+			} else {
+				select {
+				case <-done:
+					t.Error("the memory went back to the caller while the server could reach it")
+				default:
+				}
+			}
+			mem := p.mem(20000)
+			wr := rdma.WorkRequest{Op: rdma.Write, Signaled: true, Local: [][]byte{mem}}
+			segs := h.Reply()
+			switch {
+			case len(h.Reads) > 0:
+				wr.Op, segs = rdma.Read, []wire.Segment{h.Reads[0].Segment}
+			case h.Writes() > 0:
+				segs = h.Write(0)
+			}
+			wr.Remote = rdma.Remote{Handle: uint32(segs[0].Handle), Offset: segs[0].Offset}
+			if err := p.ep.Post([]rdma.WorkRequest{wr}); err != nil {
+				t.Fatal(err)
+			}
+			msg := append(words(uint32(h.XID), 1, 8, 0, 0), lateWrites(h)...)
+			p.send(append(msg, words(0, 0, uint32(h.XID), 1, 0, 0, 0, 5)...))
+			<-done
+			if r.Err != errEnough { //nolint:errorlint // it is to be that one
+				t.Errorf("the cancelled call: %v", r.Err)
+			}
+			r.Free()
+			go func() { first <- null(cl, w.cpool, procNull) }()
+			p.answerNull(8)
+			if err := <-first; err != nil {
+				t.Errorf("the next call: %v", err)
+			}
+			p.close()
+			w.close(cl)
+		})
+	}
+}
+
+// TestLateInvalidate cancels a call, uses its handle anew if it has been withdrawn, and then lets the late reply invalidate it.
 func TestLateInvalidate(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -207,76 +281,88 @@ func TestLateInvalidate(t *testing.T) {
 		{"an argument", move{args: []int{20000}}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := rdmatest.NewFabric(rdmatest.Options{ReuseHandles: true})
-			cl, p, w := requesterWorld(t, rawPrivate(4096), nil, f)
-			first := make(chan error, 1)
-			go func() { first <- null(cl, w.cpool, procNull) }()
-			p.answerNull(8)
-			if err := <-first; err != nil {
-				t.Fatal(err)
-			}
-			r, err := c.m.build(w.cpool)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = r.Seal()
-			done := submit(cl, r)
-			late, _ := p.parse(p.get().b)
-			handle := func(h *wire.Header) wire.Segment {
-				if len(h.Reads) > 0 {
-					return h.Reads[0].Segment
-				}
-				return h.Write(0)[0]
-			}
-			cl.Cancel(r, context.DeadlineExceeded)
-			<-done // at once: nothing was answered
-			if !errors.Is(r.Err, context.DeadlineExceeded) {
-				t.Errorf("error %v", r.Err)
-			}
-			r.Free()
-
-			second := move{results: []int{20000}}
-			if r, err = second.build(w.cpool); err != nil {
-				t.Fatal(err)
-			}
-			_ = r.Seal()
-			done = submit(cl, r)
-			h, _ := p.parse(p.get().b)
-			reused := handle(h).Handle == handle(late).Handle
-			if reused == c.own {
-				t.Errorf("handle reused: %v", reused)
-			}
-			// the late reply
-			msg := append(words(uint32(late.XID), 1, 8, 0, 0), lateWrites(late)...)
-			msg = append(msg, words(0, 0, uint32(late.XID), 1, 0, 0, 0, 5)...)
-			m := p.mem(len(msg))
-			copy(m, msg)
-			wr := rdma.WorkRequest{Op: rdma.SendWithInvalidate, Signaled: true, Local: [][]byte{m}, Invalidate: uint32(handle(late).Handle)}
-			if err := p.ep.Post([]rdma.WorkRequest{wr}); err != nil {
-				t.Fatal(err)
-			}
-			// and the answer to the second call
-			if c.own {
-				answerMove(t, p, h, second)
-				<-done
-				if err := second.check(r); err != nil {
-					t.Errorf("second call: %v", err)
-				}
-			} else {
-				res := p.mem(20000)
-				s := handle(h)
-				_ = p.ep.Post([]rdma.WorkRequest{{Op: rdma.Write, Signaled: true, Local: [][]byte{res}, Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset}}})
-				<-done // the access is gone, and with it the connection
-				var lost *LostError
-				if !errors.As(r.Err, &lost) {
-					t.Errorf("second call: %v", r.Err)
-				}
-			}
-			r.Free()
-			p.close()
-			w.close(cl)
+			synctest.Test(t, func(t *testing.T) { lateInvalidate(t, c.m, c.own) })
 		})
 	}
+}
+
+func lateInvalidate(t *testing.T, m move, own bool) {
+	f := rdmatest.NewFabric(rdmatest.Options{ReuseHandles: true})
+	cl, p, w := requesterWorld(t, rawPrivate(4096), nil, f)
+	first := make(chan error, 1)
+	go func() { first <- null(cl, w.cpool, procNull) }()
+	p.answerNull(8)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.build(w.cpool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Seal()
+	done := submit(cl, r)
+	late, _ := p.parse(p.get().b)
+	handle := func(h *wire.Header) wire.Segment {
+		if len(h.Reads) > 0 {
+			return h.Reads[0].Segment
+		}
+		return h.Write(0)[0]
+	}
+	cancelled := time.Now()
+	cl.Cancel(r, context.DeadlineExceeded)
+	<-done // nothing was answered
+	want := cancelWait
+	if own {
+		want = 0
+	}
+	if waited := time.Since(cancelled); waited != want {
+		t.Errorf("the request came back after %v, want %v", waited, want)
+	}
+	if !errors.Is(r.Err, context.DeadlineExceeded) {
+		t.Errorf("error %v", r.Err)
+	}
+	r.Free()
+
+	second := move{results: []int{20000}}
+	if r, err = second.build(w.cpool); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Seal()
+	done = submit(cl, r)
+	h, _ := p.parse(p.get().b)
+	reused := handle(h).Handle == handle(late).Handle
+	if reused == own {
+		t.Errorf("handle reused: %v", reused)
+	}
+	// the late reply
+	msg := append(words(uint32(late.XID), 1, 8, 0, 0), lateWrites(late)...)
+	msg = append(msg, words(0, 0, uint32(late.XID), 1, 0, 0, 0, 5)...)
+	mem := p.mem(len(msg))
+	copy(mem, msg)
+	wr := rdma.WorkRequest{Op: rdma.SendWithInvalidate, Signaled: true, Local: [][]byte{mem}, Invalidate: uint32(handle(late).Handle)}
+	if err := p.ep.Post([]rdma.WorkRequest{wr}); err != nil {
+		t.Fatal(err)
+	}
+	// and the answer to the second call
+	if own {
+		answerMove(t, p, h, second)
+		<-done
+		if err := second.check(r); err != nil {
+			t.Errorf("second call: %v", err)
+		}
+	} else {
+		res := p.mem(20000)
+		s := handle(h)
+		_ = p.ep.Post([]rdma.WorkRequest{{Op: rdma.Write, Signaled: true, Local: [][]byte{res}, Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset}}})
+		<-done // the access is gone, and with it the connection
+		var lost *LostError
+		if !errors.As(r.Err, &lost) {
+			t.Errorf("second call: %v", r.Err)
+		}
+	}
+	r.Free()
+	p.close()
+	w.close(cl)
 }
 
 func lateWrites(h *wire.Header) (b []byte) {

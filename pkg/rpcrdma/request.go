@@ -40,7 +40,6 @@ type builder struct {
 
 	lim       bounds
 	v2        bool
-	revocable bool // the reply may revoke the memory
 	grouped   bool // the call is sent as a group
 	short     int  // how many credits that needs, if they are not free
 	group     *groupPlan
@@ -105,12 +104,8 @@ func (b *builder) build(o *outCall, t *terms, asked int, first bool) error {
 	if head, err = b.appendPlaces(o, head); err != nil {
 		return err
 	}
-	b.revocable = t.invalidate
-	if b.v2 {
-		b.revocable = t.invalidate && len(o.regions) > 0 && c.ep.Attributes().RemoteInvalidation
-		if b.revocable {
-			binary.BigEndian.PutUint32(head[invalidateAt:], o.regions[0].handle)
-		}
+	if b.v2 && t.invalidate && len(o.regions) > 0 && c.ep.Attributes().RemoteInvalidation {
+		binary.BigEndian.PutUint32(head[invalidateAt:], o.regions[0].handle)
 	}
 	b.gather = append(b.gather[:0], head)
 	if proc == wire.Msg {
@@ -473,7 +468,7 @@ func (b *builder) release() {
 		b.results[i].release()
 	}
 	b.long.release()
-	b.writes, b.hasLong, b.foreign, b.revocable, b.grouped = 0, false, false, false, false
+	b.writes, b.hasLong, b.foreign, b.grouped = 0, false, false, false
 	if b.group != nil {
 		b.group.planner.Reset()
 	}

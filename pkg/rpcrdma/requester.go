@@ -6,10 +6,14 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 )
+
+// cancelWait is how long a cancelled request, for which memory of its user is exposed, waits for its reply.
+const cancelWait = 2 * time.Second
 
 // requester is the role that makes calls; it is the oncrpc.Requester of the connection.
 //
@@ -352,15 +356,26 @@ func (o *outCall) finish() {
 	}
 }
 
-// giveUp ends the wait for the reply to a cancelled call, whose place in the credits and among the XIDs is kept until it comes.
-//
-// Memory of the user is revoked, and something else keeps the place. A late reply may yet name its handle for invalidation; the
-// connection is likely to end then, also if the handle has been given out anew. Where that may happen, memory that is all the
-// requester's own stays exposed instead.
+// giveUp ends the wait for the reply to a cancelled call, whose place in the credits and among the XIDs is kept until it comes. A peer that cannot reach memory any
+// more, and works on the call yet, has its connection ended by that, and with it all other calls. So what the requester owns stays exposed until the reply comes,
+// while the request goes back to its user. Where the memory is the user's, the request has to wait for the reply, or for the end of cancelWait. The requester is
+// locked.
 func (o *outCall) giveUp() {
-	out := &o.c.out
-	if o.build.revocable && !o.build.foreign {
+	if !o.build.foreign || len(o.regions) == 0 {
 		o.detached = true
+		return
+	}
+	xid := o.xid
+	time.AfterFunc(cancelWait, func() { o.withdraw(xid) })
+}
+
+// withdraw ends the access to memory of the user for a call that was cancelled cancelWait ago, if its reply has not come. Something else keeps its place. A late
+// reply may yet name its handle for invalidation; the connection is likely to end then, also if the handle has been given out anew.
+func (o *outCall) withdraw(xid uint32) {
+	out := &o.c.out
+	out.mu.Lock()
+	if !o.live || o.xid != xid || !o.posted || !o.unread || o.err == nil {
+		out.mu.Unlock()
 		return
 	}
 	out.unlink(o)
@@ -368,9 +383,11 @@ func (o *outCall) giveUp() {
 	late := out.get(nil, o.xid)
 	late.posted, late.credits, late.reserved, late.build.grouped = true, o.credits, o.reserved, o.build.grouped
 	o.revoke(0, false)
+	o.complete()
 }
 
-// Cancel implements oncrpc.Canceler.
+// Cancel implements oncrpc.Canceler. A request that was sent, and for which memory of its user is exposed (arguments in Read chunks, results with Memory of their
+// own), fails when its reply comes, or after 2 s: RDMA that the peer begins later ends the connection. Others fail at once.
 func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 	out.mu.Lock()
 	o, _ := r.Transport.(*outCall)
