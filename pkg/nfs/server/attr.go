@@ -170,6 +170,10 @@ func (o *op) setattr(n *vfs.Node, a *nfs3.SetAttrArgs, r *nfs3.SetAttrRes) {
 	if a.Guard {
 		guard = func(st *vfs.Stat) bool { return timeOf(st.Ctim) == a.GuardCtime }
 	}
+	o.intendObject(n)
+	if attrs.SetSize && o.changedSince() && o.now.size != int64(attrs.Size) {
+		attrs.SetSize = false
+	}
 	o.wcc = vfs.Wcc{}
 	err := o.s.fs.SetAttr(n, &attrs, &o.cred, guard, &o.wcc)
 	if r.Status = status(err); a.Guard && errors.Is(err, unix.EBUSY) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 
 	"golang.org/x/sys/unix"
 
@@ -97,7 +98,20 @@ func create(o *op) {
 	var r nfs3.CreateRes
 	how := [...]vfs.Exclusive{nfs3.Unchecked: vfs.Shared, nfs3.Guarded: vfs.Guarded, nfs3.Exclusive: vfs.Verified}[a.Mode]
 	n := o.making(&a.Where, &a.Attrs, &r, func(dir *vfs.Node, attrs *vfs.Attrs) (*vfs.Node, error) {
-		return o.s.fs.Create(dir, &o.name, how, a.Verf, attrs, &o.cred, &o.wcc)
+		if how == vfs.Shared {
+			o.intend(dir, &o.name)
+			if o.changedSince() && o.now.size != int64(attrs.Size) {
+				attrs.SetSize = false
+			}
+		}
+		n, err := o.s.fs.Create(dir, &o.name, how, a.Verf, attrs, &o.cred, &o.wcc)
+		if err == nil && o.repeated { // what an earlier process did may not be on stable storage
+			if err = errors.Join(n.Sync(false), dir.Sync(false)); err != nil {
+				n.Release()
+				return nil, err
+			}
+		}
+		return n, err
 	})
 	r.Encode(e)
 	o.made(n)
@@ -182,7 +196,11 @@ func (o *op) removing(unlink func(*vfs.FS, *vfs.Node, *vfs.Name, *vfs.Cred, *vfs
 		o.wcc = vfs.Wcc{}
 		err := o.name.Set(a.Name)
 		if err == nil {
-			err = unlink(o.s.fs, dir, &o.name, &o.cred, &o.wcc)
+			if o.intend(dir, &o.name); o.gone() {
+				err = dir.Sync(false)
+			} else {
+				err = unlink(o.s.fs, dir, &o.name, &o.cred, &o.wcc)
+			}
 		}
 		r.Status = status(err)
 		o.s.wccOrUnchanged(dir, &o.wcc, &r.Wcc)
@@ -242,6 +260,9 @@ func (o *op) rename(from *vfs.Node, fromName []byte, to *vfs.Node, toName []byte
 	if o.name.Dot() || o.name.DotDot() || o.name2.Dot() || o.name2.DotDot() {
 		return unix.EINVAL
 	}
+	if o.intend(from, &o.name); o.gone() {
+		return errors.Join(to.Sync(false), from.Sync(false))
+	}
 	return o.s.fs.Rename(from, &o.name, to, &o.name2, &o.cred, &o.wcc, &o.wcc2)
 }
 
@@ -269,7 +290,11 @@ func link(o *op) {
 		case o.name.Dot() || o.name.DotDot():
 			err = unix.EEXIST
 		default:
-			err = o.s.fs.Link(file, dir, &o.name, &o.cred, &o.wcc)
+			if o.intend(dir, &o.name); o.linked(file) {
+				err = errors.Join(file.Sync(false), dir.Sync(false))
+			} else {
+				err = o.s.fs.Link(file, dir, &o.name, &o.cred, &o.wcc)
+			}
 		}
 		r.Status = status(err)
 		o.s.wccOrUnchanged(dir, &o.wcc, &r.Wcc)

@@ -19,6 +19,9 @@ type op struct {
 	cred     vfs.Cred
 	readOnly bool
 	cached   *cachedReply // where the reply is to be kept, nil if nowhere
+	repeated bool         // the call began to run before, and nobody knows how far it came; see target
+	now      target       // what the call is about to change, as intend found it
+	record   slotBuf
 
 	name, name2 vfs.Name
 	stat        vfs.Stat
@@ -40,7 +43,7 @@ func (s *Server) opOf(c *oncrpc.Call) *op {
 		o = &op{}
 		c.Scratch = o
 	}
-	o.s, o.call, o.cached = s, c, nil
+	o.s, o.call, o.cached, o.repeated = s, c, nil, false
 	o.data[0] = nil
 	return o
 }
@@ -108,7 +111,7 @@ func (o *op) decoded(d *xdr.Decoder) bool {
 func (o *op) respond() {
 	if o.cached != nil {
 		if o.call.EndReply(); o.call.Status.OK() {
-			o.s.replies.finish(o.cached, o.call)
+			o.s.replies.finish(o.cached, o.call, &o.record)
 			o.cached = nil
 		}
 	}

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/crc32"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -38,6 +40,15 @@ type cachedReply struct {
 	done    bool
 	waiting *op // retransmissions that came before the reply
 
+	// slot is the call's place in the journal, or noSlot.
+	slot     int32
+	sequence uint64
+	recorded bool // the journal has the call without its reply
+	// interrupted: an earlier process began to run the call and was killed before it was answered. target is what the call was about
+	// to change then.
+	interrupted bool
+	target      target
+
 	chain        *cachedReply // in its bucket
 	client       *replyClient
 	older, newer *cachedReply // of the same client
@@ -61,6 +72,10 @@ type replyCache struct {
 	count          int
 	bytes          int64
 	replays        uint64
+
+	journal  *journal // nil: replies are kept in memory alone
+	free     []int32  // its slots that no entry has
+	sequence uint64
 }
 
 func (r *replyCache) init(l ReplyCacheLimits) {
@@ -150,6 +165,12 @@ func (r *replyCache) enter(o *op) bool {
 		if e.key != k {
 			continue
 		}
+		if e.interrupted {
+			e.interrupted = false
+			o.cached, o.repeated = e, true
+			r.mu.Unlock()
+			return true
+		}
 		r.replays++
 		if e.done {
 			buf := append([]byte(nil), e.reply...)
@@ -164,13 +185,77 @@ func (r *replyCache) enter(o *op) bool {
 		return false
 	}
 	addr := o.call.Conn.Remote.Addr().Unmap()
-	client := r.touch(addr)
-	e := r.fresh(client)
-	e.key = k
-	e.chain, *b = *b, e
-	o.cached = e
+	o.cached = r.add(addr, &k, procedures[k.procedure].journaled)
 	r.mu.Unlock()
 	return true
+}
+
+// add enters a call that begins to run.
+func (r *replyCache) add(addr netip.Addr, k *replyKey, journaled bool) *cachedReply {
+	client := r.touch(addr)
+	e := r.fresh(client)
+	e.key = *k
+	b := r.bucket(k)
+	e.chain, *b = *b, e
+	if e.slot = noSlot; journaled && r.journal != nil {
+		e.slot = r.takeSlot(client)
+		r.sequence++
+		e.sequence = r.sequence
+	}
+	return e
+}
+
+// takeSlot returns a place in the journal: a free one, or one of the client that was silent for longest, or of c itself. What runs
+// keeps its own. noSlot: all of them run.
+func (r *replyCache) takeSlot(c *replyClient) int32 {
+	for len(r.free) == 0 && r.evict(c) {
+	}
+	for e := c.oldest; e != nil && len(r.free) == 0; {
+		next := e.newer
+		if e.slot != noSlot && e.idle() {
+			r.remove(e)
+		}
+		e = next
+	}
+	if len(r.free) == 0 {
+		return noSlot
+	}
+	slot := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	return slot
+}
+
+// restore enters what the journal kept.
+func (r *replyCache) restore(j *journal, records []saved) {
+	r.journal = j
+	slices.SortFunc(records, func(a, b saved) int { return cmp.Compare(a.sequence, b.sequence) })
+	used := make([]bool, journalSlots)
+	for i := range records {
+		used[records[i].slot] = true
+	}
+	for slot := range int32(journalSlots) {
+		if !used[slot] {
+			r.free = append(r.free, slot)
+		}
+	}
+	for i := range records {
+		s := &records[i]
+		r.sequence = s.sequence
+		for e := *r.bucket(&s.key); e != nil; e = e.chain {
+			if e.key == s.key { // forgotten since, and sent again
+				r.remove(e)
+				break
+			}
+		}
+		e := r.add(netip.AddrFrom16(s.key.client).Unmap(), &s.key, false)
+		e.slot, e.sequence, e.recorded = s.slot, s.sequence, true
+		if s.reply != nil {
+			r.bytes += int64(cap(s.reply) - cap(e.reply))
+			e.reply, e.done = s.reply, true
+		} else {
+			e.interrupted, e.target = true, s.target
+		}
+	}
 }
 
 // touch returns the client, as the one that called last.
@@ -239,12 +324,15 @@ func (r *replyCache) fresh(c *replyClient) *cachedReply {
 
 func (c *replyClient) oldestDone() *cachedReply {
 	for e := c.oldest; e != nil; e = e.newer {
-		if e.done {
+		if e.idle() {
 			return e
 		}
 	}
 	return nil
 }
+
+// idle reports whether an entry may be forgotten: its call does not run.
+func (e *cachedReply) idle() bool { return e.done || e.interrupted }
 
 // evict takes the replies of the client that was silent for longest, but not those of keep. It returns whether that made room.
 func (r *replyCache) evict(keep *replyClient) bool {
@@ -255,7 +343,7 @@ func (r *replyCache) evict(keep *replyClient) bool {
 		before := r.bytes
 		for e := c.oldest; e != nil; {
 			next := e.newer
-			if e.done {
+			if e.idle() {
 				r.remove(e)
 			}
 			e = next
@@ -291,13 +379,20 @@ func (r *replyCache) remove(e *cachedReply) {
 		c.newest = e.older
 	}
 	e.chain, e.older, e.newer = nil, nil, nil
+	if e.slot != noSlot {
+		r.free = append(r.free, e.slot)
+		e.slot = noSlot
+	}
 	c.count--
 	r.count--
 	r.bytes -= entrySize + int64(cap(e.reply))
 }
 
 // finish keeps the reply that a call was given, and answers the retransmissions that wait for it.
-func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call) {
+func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call, b *slotBuf) {
+	if e.slot != noSlot {
+		r.journal.end(e, c.Reply.Stream, b)
+	}
 	r.mu.Lock()
 	before := cap(e.reply)
 	e.reply = e.reply[:0]
@@ -323,7 +418,11 @@ func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call) {
 // forget removes a call that was not answered with results, so that a retransmission runs, and a client that has no other.
 func (r *replyCache) forget(e *cachedReply) {
 	r.mu.Lock()
-	r.remove(e)
+	if e.recorded { // its effect may have happened
+		e.interrupted = true
+	} else {
+		r.remove(e)
+	}
 	if c := e.client; c.count == 0 {
 		r.unlinkClient(c)
 		delete(r.clients, c.addr)

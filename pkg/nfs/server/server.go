@@ -15,6 +15,11 @@
 // Replies of procedures that must not run twice are kept, see [Config].ReplyCache. They are RPC replies without any transport's header, so
 // a retry that comes by another connection, or with other chunks, is answered by its own means.
 //
+// With [Config].StateDir those of all but WRITE survive a kill of the process. A call that was running then is judged by what its names
+// lead to now. It is not run again where it removed, renamed or linked something already, and it does not truncate what has changed
+// since. A CREATE with GUARDED, MKDIR, SYMLINK or MKNOD that was running is answered NFS3ERR_EXIST, since the object may be somebody
+// else's; one with EXCLUSIVE knows its own. A loss of power may lose replies, as nothing waits for them to reach the disk.
+//
 // NFSACL, NLM and NSM are not served: their calls are answered PROG_UNAVAIL, mount with nolock.
 package server
 
@@ -26,6 +31,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -49,7 +55,8 @@ type Config struct {
 	Key []byte
 	// OlderKeys are accepted besides Key.
 	OlderKeys [][]byte
-	// StateDir is a directory outside Root for what has to survive a restart: the key, in a file of mode 0600.
+	// StateDir is a directory outside Root for what has to survive a restart, in files of mode 0600: the key, unless Key is set, and
+	// the replies of calls that must not run twice. Empty: nothing survives.
 	StateDir string
 	// Workers bounds the calls that run at the same time, besides those on receive loops; 0 means four for each processor, 16 at least.
 	Workers int
@@ -61,6 +68,8 @@ type Config struct {
 	Files vfs.Options
 	// Logger gets what an administrator should know; nil discards it.
 	Logger *slog.Logger
+
+	intended func() // for tests: called when a call is recorded and has not run
 }
 
 // Server serves one export. Its methods may be called concurrently.
@@ -68,6 +77,7 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	fs      *vfs.FS
+	info    vfs.Info
 	access  atomic.Pointer[access.Rules]
 	workers workers
 	replies replyCache
@@ -102,6 +112,10 @@ func New(cfg Config) (*Server, error) {
 	if err := s.SetAccess(cfg.Access); err != nil {
 		return nil, err
 	}
+	root, err := s.checkStateDir()
+	if err != nil {
+		return nil, fmt.Errorf("nfs server: %w", err)
+	}
 	key, err := s.key()
 	if err != nil {
 		return nil, fmt.Errorf("nfs server: %w", err)
@@ -118,7 +132,41 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.workers.init(cfg.Workers)
 	s.replies.init(cfg.ReplyCache)
+	s.info = info
+	if cfg.StateDir != "" {
+		s.openJournal(root)
+	}
 	return s, nil
+}
+
+// openJournal takes up the replies of an earlier process. Without them the server works, but for what it then notes.
+func (s *Server) openJournal(root string) {
+	path := s.journalPath(root)
+	j, records, err := openJournal(path, s.fs.Root().Handle().Bytes(), s.log)
+	if err != nil {
+		s.log.Warn("no reply journal: a retransmission after a restart may run its call again", "path", path, "error", err)
+		s.info.Notes = append(slices.Clone(s.info.Notes), fmt.Sprintf("replies do not survive a restart, since their journal cannot be used: %v", err))
+		return
+	}
+	s.replies.restore(j, records)
+}
+
+// checkStateDir makes sure that clients cannot reach the state directory. It returns the root without symbolic links.
+func (s *Server) checkStateDir() (root string, err error) {
+	if s.cfg.StateDir == "" {
+		return "", nil
+	}
+	if root, err = filepath.EvalSymlinks(s.cfg.Root); err != nil {
+		return "", err
+	}
+	state, err := filepath.EvalSymlinks(s.cfg.StateDir)
+	if err != nil {
+		return "", fmt.Errorf("state directory: %w", err)
+	}
+	if rel, err := filepath.Rel(root, state); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+		return "", fmt.Errorf("state directory %s is inside the exported directory %s: clients could read the key of file handles there; want a directory outside", state, root)
+	}
+	return root, nil
 }
 
 func (s *Server) key() ([]byte, error) {
@@ -131,22 +179,11 @@ func (s *Server) key() ([]byte, error) {
 		rand.Read(key)
 		return key, nil
 	}
-	root, err := filepath.EvalSymlinks(s.cfg.Root)
-	if err != nil {
-		return nil, err
-	}
-	state, err := filepath.EvalSymlinks(s.cfg.StateDir)
-	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	if rel, err := filepath.Rel(root, state); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
-		return nil, fmt.Errorf("state directory %s is inside the exported directory %s: clients could read the key of file handles there; want a directory outside", state, root)
-	}
 	return vfs.LoadKey(filepath.Join(s.cfg.StateDir, "handle.key"))
 }
 
 // Info says how the directory is served here.
-func (s *Server) Info() vfs.Info { return s.fs.Info() }
+func (s *Server) Info() vfs.Info { return s.info }
 
 // Stats are present figures of a server.
 type Stats struct {
@@ -175,7 +212,11 @@ func (s *Server) Close() error {
 		return errors.New("nfs server: closed twice")
 	}
 	s.workers.close()
-	return s.fs.Close()
+	err := s.fs.Close()
+	if s.replies.journal != nil {
+		err = errors.Join(err, s.replies.journal.close())
+	}
+	return err
 }
 
 // ServeRPC implements oncrpc.Handler for the programs 100003 and 100005, of which it has version 3.
@@ -202,6 +243,9 @@ type procedure struct {
 	fast func(*op) bool
 	// once: the call must not run twice, so its reply is kept.
 	once bool
+	// journaled: it must not run twice even if the process is killed in between. A WRITE is once, but not journaled: to run it again
+	// writes the same bytes.
+	journaled bool
 }
 
 // procedures is filled in by init, since its functions refer to it by way of the workers.
@@ -210,20 +254,20 @@ var procedures [nfs3.Procedures]procedure
 func init() {
 	procedures = [nfs3.Procedures]procedure{
 		nfs3.ProcGetAttr:     {run: getattr, fast: getattrFast},
-		nfs3.ProcSetAttr:     {run: setattr, once: true},
+		nfs3.ProcSetAttr:     {run: setattr, once: true, journaled: true},
 		nfs3.ProcLookup:      {run: lookup},
 		nfs3.ProcAccess:      {run: accessCheck, fast: accessFast},
 		nfs3.ProcReadlink:    {run: readlink},
 		nfs3.ProcRead:        {run: read, fast: readFast},
 		nfs3.ProcWrite:       {run: write, once: true},
-		nfs3.ProcCreate:      {run: create, once: true},
-		nfs3.ProcMkdir:       {run: mkdir, once: true},
-		nfs3.ProcSymlink:     {run: symlink, once: true},
-		nfs3.ProcMknod:       {run: mknod, once: true},
-		nfs3.ProcRemove:      {run: remove, once: true},
-		nfs3.ProcRmdir:       {run: rmdir, once: true},
-		nfs3.ProcRename:      {run: rename, once: true},
-		nfs3.ProcLink:        {run: link, once: true},
+		nfs3.ProcCreate:      {run: create, once: true, journaled: true},
+		nfs3.ProcMkdir:       {run: mkdir, once: true, journaled: true},
+		nfs3.ProcSymlink:     {run: symlink, once: true, journaled: true},
+		nfs3.ProcMknod:       {run: mknod, once: true, journaled: true},
+		nfs3.ProcRemove:      {run: remove, once: true, journaled: true},
+		nfs3.ProcRmdir:       {run: rmdir, once: true, journaled: true},
+		nfs3.ProcRename:      {run: rename, once: true, journaled: true},
+		nfs3.ProcLink:        {run: link, once: true, journaled: true},
 		nfs3.ProcReaddir:     {run: readdir},
 		nfs3.ProcReaddirPlus: {run: readdirplus},
 		nfs3.ProcFSStat:      {run: fsstat},

@@ -1,0 +1,290 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/nfs/vfs"
+)
+
+// journal keeps calls that must not run twice, and their replies, in a file of fixed size, so that the duplicate request cache
+// survives a kill of the process. A record is written before the effect of the call, if that can be told from the names later, and
+// again with the reply before that is sent. The page cache survives a kill, so nothing is synced: after a loss of power records may
+// be missing or old, but none tells of a change that did not reach stable storage, since changes are synced before their records
+// are complete.
+//
+// The file is a header of one page and slots of 512 bytes:
+//
+//	0    4    8         16      68   69   70    72      80         144     160   164     168    176  178   180      512
+//	+----+----+---------+-------+----+----+-----+-------+----------+-------+-----+-------+------+----+-----+--------+
+//	|crc |    |sequence | key   |was | n  |     | ctime | handle   |       | crc |       |seq.  |len |     | reply  |
+//	+----+----+---------+-------+----+----+-----+-------+----------+-------+-----+-------+------+----+-----+--------+
+//
+// The first checksum covers what precedes 160, the second what follows 164 up to the end of the reply. A reply belongs to the call
+// with the same sequence number. Numbers are little-endian.
+type journal struct {
+	file   *os.File
+	log    *slog.Logger
+	failed atomic.Bool
+}
+
+const (
+	journalMagic = "sluice replies 1"
+	journalStart = 4096
+	journalSlots = 4096
+	slotSize     = 512
+	headSize     = 160
+	replyAt      = 180
+	noSlot       = -1
+)
+
+// slotBuf is a record on its way to the file.
+type slotBuf [slotSize]byte
+
+// target is what a name led to, or what an object was, when a call was about to change it.
+type target struct {
+	state  targetState
+	n      uint8
+	ctime  int64 // nanoseconds
+	size   int64 // of a target that was looked at now; it is not recorded
+	handle [vfs.MaxHandle]byte
+}
+
+type targetState uint8
+
+const (
+	unrecorded targetState = iota
+	absent
+	present
+)
+
+func (t *target) set(h *vfs.Handle, st *vfs.Stat) {
+	t.state, t.ctime, t.size = present, st.Ctim.Nano(), st.Size
+	t.n = uint8(copy(t.handle[:], h.Bytes()))
+}
+
+// is reports whether both are the same object, whatever happened to it.
+func (t *target) is(u *target) bool {
+	return t.state == present && u.state == present && bytes.Equal(t.handle[:t.n], u.handle[:u.n])
+}
+
+// saved is a record of the file.
+type saved struct {
+	slot     int32
+	sequence uint64
+	key      replyKey
+	target   target
+	reply    []byte // nil: the call was not answered
+}
+
+// openJournal opens the file of an export, which it makes if there is none. identity tells of what the records are: those of
+// another directory, or with handles of another key, are dropped. It returns the records, in no order. No other process may have
+// the file open.
+func openJournal(path string, identity []byte, log *slog.Logger) (_ *journal, records []saved, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	j := &journal{file: f, log: log}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+		}
+	}()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, nil, &os.PathError{Op: "lock", Path: path, Err: errors.New("another server has it open")}
+	}
+	header := make([]byte, journalStart)
+	copy(header, journalMagic)
+	binary.LittleEndian.PutUint32(header[16:], journalSlots)
+	sum := sha256.Sum256(identity)
+	copy(header[32:], sum[:])
+	old, err := io.ReadAll(io.NewSectionReader(f, 0, journalStart+journalSlots*slotSize+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(old) != journalStart+journalSlots*slotSize || !bytes.Equal(old[:journalStart], header) {
+		return j, nil, j.clear(header)
+	}
+	for slot := range int32(journalSlots) {
+		b := old[journalStart+int(slot)*slotSize:][:slotSize]
+		if s, ok := decodeSlot(b); ok {
+			s.slot = slot
+			records = append(records, s)
+		}
+	}
+	return j, records, nil
+}
+
+// clear makes the file empty, with all of its blocks, so that no record has to wait for space. The header comes last.
+func (j *journal) clear(header []byte) error {
+	if err := j.file.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := j.file.WriteAt(make([]byte, journalSlots*slotSize), journalStart); err != nil {
+		return err
+	}
+	if _, err := j.file.WriteAt(header, 0); err != nil {
+		return err
+	}
+	return j.file.Sync()
+}
+
+func decodeSlot(b []byte) (s saved, ok bool) {
+	le := binary.LittleEndian
+	if s.sequence = le.Uint64(b[8:]); s.sequence == 0 || le.Uint32(b) != crc32.Checksum(b[4:headSize], castagnoli) {
+		return s, false
+	}
+	k := &s.key
+	copy(k.client[:], b[16:])
+	for i, word := range k.words() {
+		*word = le.Uint32(b[32+4*i:])
+	}
+	t := &s.target
+	t.state, t.n, t.ctime = targetState(b[68]), b[69], int64(le.Uint64(b[72:]))
+	copy(t.handle[:], b[80:])
+	n := int(le.Uint16(b[176:]))
+	if le.Uint64(b[168:]) == s.sequence && n <= slotSize-replyAt && le.Uint32(b[headSize:]) == crc32.Checksum(b[164:replyAt+n], castagnoli) {
+		s.reply = bytes.Clone(b[replyAt : replyAt+n])
+	}
+	return s, t.n <= vfs.MaxHandle
+}
+
+// words are the fields of a key behind the address.
+func (k *replyKey) words() [9]*uint32 {
+	return [...]*uint32{&k.xid, &k.program, &k.version, &k.procedure, &k.flavor, &k.uid, &k.gid, &k.groups, &k.args}
+}
+
+func (b *slotBuf) head(e *cachedReply, t *target) {
+	le := binary.LittleEndian
+	clear(b[:headSize])
+	le.PutUint64(b[8:], e.sequence)
+	copy(b[16:], e.key.client[:])
+	for i, word := range e.key.words() {
+		le.PutUint32(b[32+4*i:], *word)
+	}
+	b[68], b[69] = byte(t.state), t.n
+	le.PutUint64(b[72:], uint64(t.ctime))
+	copy(b[80:], t.handle[:t.n])
+	le.PutUint32(b[:], crc32.Checksum(b[4:headSize], castagnoli))
+}
+
+// tail appends the reply. False: it is too long for a record.
+func (b *slotBuf) tail(e *cachedReply, reply [][]byte) (end int, ok bool) {
+	le := binary.LittleEndian
+	clear(b[headSize:replyAt])
+	end = replyAt
+	for _, s := range reply {
+		if len(s) > slotSize-end {
+			return 0, false
+		}
+		end += copy(b[end:], s)
+	}
+	le.PutUint64(b[168:], e.sequence)
+	le.PutUint16(b[176:], uint16(end-replyAt))
+	le.PutUint32(b[headSize:], crc32.Checksum(b[164:end], castagnoli))
+	return end, true
+}
+
+// begin records that a call is about to change t.
+func (j *journal) begin(e *cachedReply, t *target, b *slotBuf) {
+	e.target = *t
+	b.head(e, t)
+	j.write(b[:headSize], e.slot, 0)
+	e.recorded = true
+}
+
+// end records a call's reply.
+func (j *journal) end(e *cachedReply, reply [][]byte, b *slotBuf) {
+	end, ok := b.tail(e, reply)
+	switch {
+	case !ok:
+	case e.recorded:
+		j.write(b[headSize:end], e.slot, headSize)
+	default:
+		b.head(e, &e.target)
+		j.write(b[:end], e.slot, 0)
+	}
+}
+
+func (j *journal) write(b []byte, slot int32, at int64) {
+	if _, err := j.file.WriteAt(b, journalStart+int64(slot)*slotSize+at); err != nil && !j.failed.Swap(true) {
+		j.log.Error("write of the reply journal failed: replies may not survive a restart", "path", j.file.Name(), "error", err)
+	}
+}
+
+func (j *journal) close() error { return errors.Join(j.file.Sync(), j.file.Close()) }
+
+// journalPath is the file of an export in the state directory.
+func (s *Server) journalPath(root string) string {
+	sum := sha256.Sum256([]byte(s.cfg.Name + "\x00" + root))
+	return filepath.Join(s.cfg.StateDir, fmt.Sprintf("replies-%x", sum[:8]))
+}
+
+// intend records that the call is about to change what a name leads to. If the call began to run before, what was recorded then stays,
+// and o.now is what the name leads to by now.
+func (o *op) intend(dir *vfs.Node, name *vfs.Name) {
+	if o.cached == nil || o.cached.slot == noSlot {
+		return
+	}
+	var h vfs.Handle
+	var st vfs.Stat
+	o.now = target{}
+	switch err := o.s.fs.Identify(dir, name, &h, &st); {
+	case err == nil:
+		o.now.set(&h, &st)
+	case errors.Is(err, unix.ENOENT):
+		o.now.state = absent
+	}
+	o.begun()
+}
+
+// intendObject is intend for a call that is about to change n, whose attributes are in o.stat.
+func (o *op) intendObject(n *vfs.Node) {
+	if o.cached == nil || o.cached.slot == noSlot {
+		return
+	}
+	o.now = target{}
+	o.now.set(n.Handle(), &o.stat)
+	o.begun()
+}
+
+func (o *op) begun() {
+	if !o.repeated {
+		o.s.replies.journal.begin(o.cached, &o.now, &o.record)
+	}
+	if o.s.cfg.intended != nil {
+		o.s.cfg.intended()
+	}
+}
+
+// gone reports whether the name that the call was to remove or to move no longer leads to the object that it led to when the call
+// began to run before. Then the call has had its effect, or another one had it first; whatever has the name now is not the call's.
+func (o *op) gone() bool {
+	return o.repeated && o.cached.target.state == present && o.now.state != unrecorded && !o.now.is(&o.cached.target)
+}
+
+// changedSince reports whether the call began to run before, and what it was to truncate was made, replaced or changed since.
+func (o *op) changedSince() bool {
+	if !o.repeated {
+		return false
+	}
+	was := &o.cached.target
+	return was.state != unrecorded && o.now.state == present && !(o.now.is(was) && o.now.ctime == was.ctime)
+}
+
+// linked reports whether the call began to run before, and the new name leads to the file by now.
+func (o *op) linked(file *vfs.Node) bool {
+	return o.repeated && o.cached.target.state == absent && o.now.state == present && bytes.Equal(o.now.handle[:o.now.n], file.Handle().Bytes())
+}
