@@ -40,7 +40,8 @@ const (
 	ReasonAddressOutsidePool  = "AddressOutsidePool"
 	ReasonNoFreeAddress       = "NoFreeAddress"
 	ReasonNoFreePort          = "NoFreePort"
-	ReasonInvalid             = "Invalid" // the gateway's configuration refuses it
+	ReasonHandleIdentityTaken = "HandleIdentityTaken" // by an older export
+	ReasonInvalid             = "Invalid"             // the gateway's configuration refuses it
 
 	// Accepted, of a gateway.
 	ReasonPoolInvalid = "PoolInvalid"

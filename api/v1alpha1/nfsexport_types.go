@@ -30,6 +30,8 @@ type NFSExport struct {
 //
 // +kubebuilder:validation:XValidation:rule="!(self.access.exists(a, a.mode == 'ReadOnly') && (has(self.backend.nfs) && '4.0' in self.backend.nfs.versions || has(self.backend.rdma) && '4.0' in self.backend.rdma.versions))",message="backend versions: 4.0 wants mode ReadWrite in every rule of access, since the owner's seqid has to advance also where a call is refused: leave 4.0 out"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend.persistentVolumeClaim) || self.sealHandles == 'Auto'",message="sealHandles: handles of a claim are always sealed: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.handleIdentity) || has(self.handleIdentity)",message="handleIdentity: cannot be removed, since clients hold handles: write the former value, or make another NFSExport"
+// +kubebuilder:validation:XValidation:rule="!has(self.handleIdentity) || !has(self.backend.persistentVolumeClaim)",message="handleIdentity: handles of a claim are known by its files alone: leave it out"
 type NFSExportSpec struct {
 	// GatewayRef is the NFSGateway that serves the export. It cannot be changed.
 	//
@@ -53,6 +55,17 @@ type NFSExportSpec struct {
 	// +kubebuilder:validation:Enum=Required;Auto;Off
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, since clients hold handles: make another NFSExport"
 	SealHandles string `json:"sealHandles,omitempty"`
+
+	// HandleIdentity tells the export's file handles from those of other exports with the same keys. Left out, the operator sets it once, to metadata.uid.
+	// It cannot be changed. Keep it in backups and manifests: an export that is made again with it, and the gateway's former keys, takes the handles
+	// that clients hold. Two exports of a gateway cannot have the same. 8 to 64 printable ASCII characters without spaces; a claim has none.
+	//
+	// +kubebuilder:validation:MinLength=8
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[!-~]+$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, since clients hold handles: make another NFSExport"
+	// +optional
+	HandleIdentity string `json:"handleIdentity,omitempty"`
 
 	// Address is what clients mount.
 	//

@@ -120,7 +120,8 @@ func TestObjects(t *testing.T) {
 // TestImmutable shows that what cannot be changed is exactly this; that it is refused is shown by TestRules.
 func TestImmutable(t *testing.T) {
 	want := map[string]bool{
-		"NFSExport spec.gatewayRef": true, "NFSExport spec.sealHandles": true,
+		"NFSExport spec.gatewayRef": true, "NFSExport spec.sealHandles": true, "NFSExport spec.handleIdentity": true,
+		"NFSExport spec":                  true, // which keeps handleIdentity
 		"NFSExport spec.backend":          true, // its kind
 		"NFSExport spec.backend.nfs.path": true, "NFSExport spec.backend.rdma.path": true,
 		"NFSExport spec.backend.persistentVolumeClaim.claimName": true, "NFSExport spec.backend.persistentVolumeClaim.subPath": true,

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -19,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/objects"
+	"sluice.dev/sluice/internal/operator/plan"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -108,6 +111,22 @@ func TestLife(t *testing.T) {
 		return nil
 	})
 
+	// An export that is made again from a backup has the identity of the former one in its pods, so that they take its handles.
+	backup, uid := newExport(ns, "data", "fast"), x.UID
+	x.Spec.DeepCopyInto(&backup.Spec)
+	if backup.Spec.HandleIdentity != string(uid) {
+		t.Errorf("handleIdentity %q, want the UID %s", backup.Spec.HandleIdentity, uid)
+	}
+	must(t, kube.Delete(ctx, x))
+	eventually(t, "the export is gone", gone(x))
+	x = backup
+	must(t, kube.Create(ctx, x))
+	eventually(t, "the restored export is ready", isReady(x))
+	var configs corev1.ConfigMapList
+	must(t, kube.List(ctx, &configs, client.InNamespace(ns), client.MatchingLabels{plan.LabelWorkload: "fast"}))
+	if len(configs.Items) != 1 || x.UID == uid || !strings.Contains(configs.Items[0].Data[objects.GatewayFile], "uid: "+string(uid)+"\n") {
+		t.Errorf("the restored export, UID %s, does not have the identity %s: %+v", x.UID, uid, configs.Items)
+	}
 	must(t, kube.Delete(ctx, x))
 	must(t, kube.Delete(ctx, claimed))
 	eventually(t, "the export's Service is gone", gone(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-data"}}))

@@ -2,6 +2,7 @@
 //
 //	gateways          NFSGateway and all that it is made of → plan → objects, applied
 //	polls             each pod's /status → the board
+//	identities        spec.handleIdentity of NFSExports, once
 //	exports           the board → status of NFSExports
 //	gatewayStatuses   the board → status of NFSGateways
 //
@@ -186,6 +187,9 @@ func add(m manager.Manager, o Options, namespaces scope) error {
 			Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, podChanged()).
 			WatchesRawSource(b.podsOf(m.GetClient())).
 			Complete(newPolls(m.GetClient(), b))),
+		complete("export-identity", ctrl.NewControllerManagedBy(m).Named("export-identity").WithOptions(parallel).
+			Watches(&v1alpha1.NFSExport{}, &handler.EnqueueRequestForObject{}, specChanged()).
+			Complete(&identities{m.GetClient()})),
 		complete("export-status", ctrl.NewControllerManagedBy(m).Named("export-status").WithOptions(parallel).
 			Watches(&v1alpha1.NFSExport{}, &handler.EnqueueRequestForObject{}).
 			WatchesRawSource(b.exportsOf(m.GetClient())).

@@ -4,9 +4,10 @@ package controllers
 // the others are Roles there.
 //
 // What it makes it also deletes, but for Secrets: keys outlive their gateway. It reads Secrets to find the keys that a gateway names. Of pods it writes an
-// annotation. It may do with Leases what it lets speakers do; that by which it elects its leader is another matter: config/rbac/leader_election.yaml.
+// annotation, and of NFSExports spec.handleIdentity, once. It may do with Leases what it lets speakers do; that by which it elects its leader is another matter: config/rbac/leader_election.yaml.
 //
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways;nfsexports,verbs=get;list;watch
+// +kubebuilder:rbac:groups=sluice.dev,resources=nfsexports,verbs=patch
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways/status;nfsexports/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=configmaps;services;serviceaccounts,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=services/status,verbs=patch

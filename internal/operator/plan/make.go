@@ -123,6 +123,7 @@ func (m *maker) admit() []*refusal {
 	refused := make([]*refusal, len(m.exports))
 	var claims []*v1alpha1.NFSExport
 	admitted := 0
+	identities := map[string]*v1alpha1.NFSExport{}
 	m.asked = map[string]string{}
 	for i, e := range m.exports {
 		if refused[i] = consent(m.in, e); refused[i] != nil {
@@ -132,7 +133,15 @@ func (m *maker) admit() []*refusal {
 			refused[i] = refuse(v1alpha1.ReasonTooManyExports, "NFSGateway %s/%s serves %d exports, which is its spec.limits.exports, and they are older than this one: its owner can raise that", g.Namespace, g.Name, most)
 			continue
 		}
-		if e.Spec.Backend.PersistentVolumeClaim != nil {
+		if HasHandles(e) {
+			id := HandleIdentity(e)
+			if o := identities[id]; o != nil {
+				refused[i] = refuse(v1alpha1.ReasonHandleIdentityTaken,
+					"handleIdentity: %q is that of NFSExport %s, and two exports must not take each other's handles: make this export anew without handleIdentity", id, Key(o))
+				continue
+			}
+			identities[id] = e
+		} else {
 			if refused[i] = claimFree(append(m.olderElsewhere(e), claims...), e); refused[i] != nil {
 				continue
 			}

@@ -40,6 +40,14 @@ func ConfigName(e *v1alpha1.NFSExport) string { return e.Namespace + "." + e.Nam
 // Key is NAMESPACE/NAME, as people write it.
 func Key(e *v1alpha1.NFSExport) string { return e.Namespace + "/" + e.Name }
 
+// HasHandles says whether an export has an identity of its own in file handles: those of a claim's volume are known by its files alone.
+func HasHandles(e *v1alpha1.NFSExport) bool { return e.Spec.Backend.PersistentVolumeClaim == nil }
+
+// HandleIdentity tells the handles of an export from those of others. Before the operator has set spec.handleIdentity it is the UID, to which that is set.
+func HandleIdentity(e *v1alpha1.NFSExport) string {
+	return cmp.Or(e.Spec.HandleIdentity, string(e.UID))
+}
+
 // ServiceName is the name of an export's Service in the gateway's namespace. Exports from elsewhere have another prefix, so that none of them can take
 // the name that an export of that namespace has.
 func ServiceName(g *v1alpha1.NFSGateway, e *v1alpha1.NFSExport) string {

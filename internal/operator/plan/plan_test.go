@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/seal"
 )
 
 // drawInput makes a cluster with trouble in it: exports of one and two namespaces that want the same claims and addresses, Services of those that
@@ -298,6 +300,36 @@ func TestTransportIsCopied(t *testing.T) {
 	}
 	if c.SealHandles != config.SealRequired || c.UID != "storage-data-uid" {
 		t.Errorf("sealHandles %s, uid %s", c.SealHandles, c.UID)
+	}
+}
+
+// TestHandlesSurviveARestore: an export that is made again from a backup has another UID, and takes the handles that its clients hold.
+func TestHandlesSurviveARestore(t *testing.T) {
+	sealer := func(e v1alpha1.NFSExport) *seal.Sealer {
+		t.Helper()
+		c := Make(Input{Gateway: gateway(), Exports: []v1alpha1.NFSExport{e}}).Exports[0].Config
+		if c == nil {
+			t.Fatal("not served")
+		}
+		s, err := seal.New([][]byte{make([]byte, seal.MinKey)}, c.Identity(), seal.Required)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	e := export("storage", "data", 0)
+	held := sealer(e).Append(nil, []byte("handle"), seal.Max3)
+	e.Spec.HandleIdentity = string(e.UID) // as the operator sets it
+	if got := sealer(e).Append(nil, []byte("handle"), seal.Max3); !bytes.Equal(got, held) {
+		t.Errorf("%x, before handleIdentity was set %x", got, held)
+	}
+	e.UID = "restored-uid"
+	if got, ok := sealer(e).Open(held, seal.Max3); !ok || string(got) != "handle" {
+		t.Errorf("after a restore: %q, %v", got, ok)
+	}
+	e.Spec.HandleIdentity = ""
+	if _, ok := sealer(e).Open(held, seal.Max3); ok {
+		t.Error("the handle is taken without the identity")
 	}
 }
 

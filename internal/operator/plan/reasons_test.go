@@ -100,6 +100,15 @@ var reasons = []struct {
 		},
 	},
 	{
+		name: "another export's identity", kind: "Accepted", reason: "HandleIdentityTaken",
+		message: `handleIdentity: "storage-first-uid" is that of NFSExport storage/first, and two exports must not take each other's handles: make this export anew without handleIdentity`,
+		change:  func(w *world) { w.last().Spec.HandleIdentity = "storage-first-uid" },
+	},
+	{
+		name: "an identity of its own", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast takes it", served: true,
+		change: func(w *world) { w.last().Spec.HandleIdentity = "storage-last-2024" },
+	},
+	{
 		name: "no claim", kind: "ResolvedRefs", reason: "ClaimNotFound", message: `there is no PersistentVolumeClaim "none" in namespace "storage": make it`,
 		change: func(w *world) { w.Exports[1] = claimExport("last", "none", "", 0) },
 	},

@@ -128,7 +128,7 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 		c.Backend.RDMA = &s
 	}
 	if c.Backend.Volume == nil {
-		c.UID, c.SealHandles = string(e.UID), config.SealHandles(e.Spec.SealHandles)
+		c.UID, c.SealHandles = HandleIdentity(e), config.SealHandles(e.Spec.SealHandles)
 	}
 	transport(&c.Transport, &e.Spec.Transport)
 	limits(&c.Limits, &m.in.Gateway.Spec.Limits)
