@@ -45,7 +45,19 @@ func TestBadReplies(t *testing.T) {
 			return reply(h, 0, words(0, 1, 1, h.Write(0)[0], 1, 1, h.Write(0)[0], 0, 0), plainReply(h))
 		}},
 		{name: "another segment count", m: &placed, answer: func(h *wire.Header) []byte {
-			return reply(h, 0, words(0, 1, 0, 0, 0), plainReply(h))
+			return reply(h, 0, words(0, 1, 2, h.Write(0)[0], h.Write(0)[0], 0, 0), plainReply(h), 0, 0, 1, 1, tail)
+		}},
+		{name: "no Write list, and a result without its data", m: &placed, answer: func(h *wire.Header) []byte {
+			return reply(h, 0, words(0, 0, 0), plainReply(h), 0, 0, 1, 0, 20000, tail)
+		}},
+		{name: "an empty Write chunk, and a result without its data", m: &placed, answer: func(h *wire.Header) []byte {
+			return reply(h, 0, words(0, 1, 0, 0, 0), plainReply(h), 0, 0, 1, 0, 20000, tail)
+		}},
+		{name: "an unused Write chunk, and a result without its data", m: &placed, answer: func(h *wire.Header) []byte {
+			return reply(h, 0, one(h.Write(0)[0], 0), plainReply(h), 0, 0, 1, 0, 20000, tail)
+		}},
+		{name: "a Write chunk almost as it was offered, and no result", m: &placed, answer: func(h *wire.Header) []byte {
+			return reply(h, 0, one(h.Write(0)[0], 19999), plainReply(h), 0, 0, 1, 1, tail)
 		}},
 		{name: "another handle", m: &placed, answer: func(h *wire.Header) []byte {
 			s := h.Write(0)[0]
@@ -58,9 +70,6 @@ func TestBadReplies(t *testing.T) {
 		{name: "a Reply chunk that was not offered", m: &placed, answer: func(h *wire.Header) []byte {
 			s := h.Write(0)[0]
 			return reply(h, 0, words(0, 1, 1, s, 0, 1, 1, s), plainReply(h))
-		}},
-		{name: "data placed, and none in the reply", m: &placed, answer: func(h *wire.Header) []byte {
-			return reply(h, 0, one(h.Write(0)[0], 20000), plainReply(h), 0, 0, 1, 1, tail)
 		}},
 		{name: "fewer bytes placed than the reply says", m: &placed, answer: func(h *wire.Header) []byte {
 			return reply(h, 0, one(h.Write(0)[0], 19996), plainReply(h), 0, 0, 1, 0, 20000, tail)
@@ -98,6 +107,15 @@ func TestBadReplies(t *testing.T) {
 		}},
 		{name: "good, unused", m: &placed, ok: true, answer: func(h *wire.Header) []byte {
 			return reply(h, 0, one(h.Write(0)[0], 0), plainReply(h), 0, 0, 1, 1, tail)
+		}},
+		{name: "good, Write chunk as it was offered", m: &placed, ok: true, answer: func(h *wire.Header) []byte {
+			return reply(h, 0, one(h.Write(0)[0], 20000), plainReply(h), 0, 0, 1, 1, tail)
+		}},
+		{name: "good, empty Write chunk", m: &placed, ok: true, answer: func(h *wire.Header) []byte {
+			return reply(h, 0, words(0, 1, 0, 0, 0), plainReply(h), 0, 0, 1, 1, tail)
+		}},
+		{name: "good, no Write list", m: &placed, ok: true, answer: func(h *wire.Header) []byte {
+			return reply(h, 0, words(0, 0, 0), plainReply(h), 0, 0, 1, 1, tail)
 		}},
 		{name: "good, offered Reply chunk left out", m: &long, ok: true, answer: func(h *wire.Header) []byte {
 			return reply(h, 0, words(0, 0, 0), plainReply(h), checksum(4), 4, 0, tail)

@@ -128,7 +128,8 @@ func (out *requester) lost(handle uint32) {
 }
 
 // accept holds a reply's header against the call, and takes over its payload. The memory that the peer wrote is not
-// touched yet: it still can.
+// touched yet: it still can. Responders tell in several ways that they have used no Write chunk, after a READ that failed: with all lengths zero (RFC 8166 section
+// 4.3.2.1), with an empty chunk (RFC 8267 section 6.4.1), without a Write list, and with the chunk as it was offered; see unused.
 func (o *outCall) accept(ic *inCall) error {
 	h, b, a := &ic.hdr, &o.build, &o.reply
 	if ic.xmt {
@@ -146,15 +147,18 @@ func (o *outCall) accept(ic *inCall) error {
 	switch {
 	case len(h.Reads) > 0:
 		return &ReplyError{"it has a Read list"}
-	case h.Writes() != writes:
+	case h.Writes() != writes && h.Writes() > 0:
 		return &ReplyError{fmt.Sprintf("its Write list has %d chunks, the call's %d", h.Writes(), writes)}
 	case h.HasReply && !b.hasLong:
 		return &ReplyError{"it has a Reply chunk, the call none"}
 	}
 	for k := range writes {
-		n, err := returned(h.Write(k), b.segs, &b.results[k])
-		if err != nil {
-			return err
+		n := 0
+		if h.Writes() > 0 {
+			var err error
+			if n, err = returned(h.Write(k), b.segs, &b.results[k]); err != nil {
+				return err
+			}
 		}
 		a.placed = append(a.placed, n)
 	}
@@ -176,8 +180,11 @@ func (o *outCall) accept(ic *inCall) error {
 }
 
 // returned checks a chunk that came back, and returns how many bytes are in it. They fill its segments in order
-// (RFC 8166 section 3.4.6).
+// (RFC 8166 section 3.4.6). In an empty chunk there are none.
 func returned(segs, offered []wire.Segment, p *place) (n int, err error) {
+	if len(segs) == 0 {
+		return 0, nil
+	}
 	if len(segs) != len(p.data) {
 		return 0, &ReplyError{fmt.Sprintf("a chunk has %d segments, the call's %d", len(segs), len(p.data))}
 	}
@@ -249,7 +256,7 @@ func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 		a.from = append(a.from, k)
 	}
 	err := a.results(r, bind, a.slots)
-	if err != nil && !a.slide(r, bind) {
+	if err != nil && !a.slide(r, bind) && !a.unused(r, bind, b.results) {
 		return &ReplyError{err.Error()}
 	}
 	for k := range a.found {
@@ -312,6 +319,25 @@ func (a *answer) slide(r *oncrpc.Request, bind oncrpc.Binding) bool {
 				j++
 			}
 		}
+		if a.results(r, bind, a.slots) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// unused tries a third form: where a result has nothing to place, its chunk came back as it was offered, so that it seems to be full. Such chunks are the last ones
+// that have a length, since no operation follows one that failed.
+func (a *answer) unused(r *oncrpc.Request, bind oncrpc.Binding, places []place) bool {
+	a.slots = append(a.slots[:0], a.placed...)
+	for k := range a.from {
+		a.from[k] = k
+	}
+	for k := len(a.placed) - 1; k >= 0 && (a.placed[k] == 0 || a.placed[k] == places[k].room); k-- {
+		if a.placed[k] == 0 {
+			continue
+		}
+		a.slots[k] = 0
 		if a.results(r, bind, a.slots) == nil {
 			return true
 		}
