@@ -187,3 +187,11 @@ func TestInterfaceOf(t *testing.T) {
 		t.Errorf("%q, %v; want none", link, err)
 	}
 }
+
+func TestInterfaceFor(t *testing.T) {
+	for address, want := range map[string]string{"127.9.9.9": "lo", "::ffff:127.9.9.9": "lo", "0.0.0.0": "", "2001:db8::1": ""} {
+		if link := InterfaceFor(netip.MustParseAddr(address)); link != want {
+			t.Errorf("%s lies in the network of %q, want %q", address, link, want)
+		}
+	}
+}

@@ -181,9 +181,34 @@ func InterfaceOf(a netip.Addr) (string, error) {
 	if !a.IsValid() || a.IsUnspecified() {
 		return "", nil
 	}
+	link := ""
+	err := eachAddress(func(l string, p netip.Prefix) {
+		if link == "" && p.Addr() == a.Unmap().WithZone("") {
+			link = l
+		}
+	})
+	if err == nil && link == "" {
+		err = fmt.Errorf("no network interface has the address %s: %w", a, syscall.EADDRNOTAVAIL)
+	}
+	return link, err
+}
+
+// InterfaceFor returns the network interface in whose network an address lies, that of the longest prefix; "" if there is none.
+func InterfaceFor(a netip.Addr) string {
+	link, bits := "", 0
+	_ = eachAddress(func(l string, p netip.Prefix) { // without a list there is none
+		if p.Bits() > bits && p.Contains(a.Unmap().WithZone("")) {
+			link, bits = l, p.Bits()
+		}
+	})
+	return link
+}
+
+// eachAddress calls do with each address of this host's interfaces, and the length of its network's prefix.
+func eachAddress(do func(link string, p netip.Prefix)) error {
 	links, err := net.Interfaces()
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, l := range links {
 		addresses, err := l.Addrs()
@@ -191,10 +216,10 @@ func InterfaceOf(a netip.Addr) (string, error) {
 			continue // it went away
 		}
 		for _, has := range addresses {
-			if p, err := netip.ParsePrefix(has.String()); err == nil && p.Addr().Unmap() == a.Unmap().WithZone("") {
-				return l.Name, nil
+			if p, err := netip.ParsePrefix(has.String()); err == nil {
+				do(l.Name, netip.PrefixFrom(p.Addr().Unmap(), p.Bits()))
 			}
 		}
 	}
-	return "", fmt.Errorf("no network interface has the address %s: %w", a, syscall.EADDRNOTAVAIL)
+	return nil
 }

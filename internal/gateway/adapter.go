@@ -105,6 +105,11 @@ func (a *adapterPort) bind(ctx context.Context) (source[rdma.Incoming], error) {
 	if err != nil && a.l.Bind != config.Wildcard { // with that, the host may get the address later
 		return nil, err
 	}
+	if link == "" && a.l.Bind == config.Wildcard { // the address comes to the interface of its network
+		if at, err := netip.ParseAddrPort(a.l.Address); err == nil {
+			link = doctor.InterfaceFor(at.Addr())
+		}
+	}
 	found, err := verbs.Find(verbs.Sources{Name: a.l.Device, Environ: os.Environ(), Sys: os.DirFS("/sys"), Interface: link})
 	if err != nil {
 		return nil, err

@@ -114,8 +114,9 @@ type Found struct {
 	Device, By string
 }
 
-// Find chooses the RDMA device: the one that is named, else the first that the SR-IOV device plugin gave to this container, else that of the
-// interface. Without any of these every device may be used, and Found is empty.
+// Find chooses the RDMA device: the one that is named; else, of those that the SR-IOV device plugin gave to this container, the only one or the
+// one of the interface; else that of the interface. Several assigned devices and no interface give the first. Without any of these every device may
+// be used, and Found is empty.
 func Find(s Sources) (Found, error) {
 	present, err := devices(s.Sys)
 	if err != nil {
@@ -131,16 +132,22 @@ func Find(s Sources) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
+	var candidates []Found
 	for _, a := range assigned {
 		name := a.Device
 		if name == "" {
 			name = deviceOfPCI(s.Sys, a.ID)
 		}
 		if slices.Contains(present, name) {
-			return Found{name, a.Variable}, nil
+			candidates = append(candidates, Found{name, a.Variable})
 		}
 	}
-	if len(assigned) > 0 {
+	switch {
+	case len(candidates) > 1 && s.Interface != "":
+		return ofInterface(s, candidates)
+	case len(candidates) > 0:
+		return candidates[0], nil
+	case len(assigned) > 0:
 		a := assigned[0]
 		return Found{}, fmt.Errorf("verbs: %s gives %s to this container, which has no RDMA device here: does the plugin's selector say isRdma, "+
 			"and is the device in this network namespace (rdma system)? %s", a.Variable, a.ID, list(present))
@@ -154,6 +161,19 @@ func Find(s Sources) (Found, error) {
 		}
 	}
 	return Found{}, fmt.Errorf("verbs: the interface %s has no RDMA device; %s", s.Interface, list(present))
+}
+
+// ofInterface returns the one of several assigned devices that the interface belongs to.
+func ofInterface(s Sources, candidates []Found) (Found, error) {
+	var names []string
+	for _, c := range candidates {
+		if carries(s.Sys, c.Device, s.Interface) {
+			return Found{c.Device, c.By + " and the interface " + s.Interface}, nil
+		}
+		names = append(names, fmt.Sprintf("%s (%s)", c.Device, c.By))
+	}
+	return Found{}, fmt.Errorf("verbs: the interface %s is of none of the devices %s, which this container was given: name the device in the configuration, or "+
+		"attach the container to a network of one of their resources", s.Interface, strings.Join(names, ", "))
 }
 
 func list(present []string) string {
@@ -189,9 +209,12 @@ func deviceOfPCI(sys fs.FS, id string) string {
 	return ""
 }
 
-// carries tells whether a GID of the device belongs to a network interface. That of an iWARP device is the interface's MAC; kernels before 6.6 do not
-// say whose it is.
+// carries tells whether a network interface is the device's: both are of one function of an adapter, or a GID of the device belongs to the interface, as with VLANs.
+// The GID of an iWARP device is the interface's MAC; kernels before 6.6 do not say whose it is.
 func carries(sys fs.FS, device, link string) bool {
+	if _, err := fs.Stat(sys, path.Join("class/net", link, "device/infiniband", device)); err == nil {
+		return true
+	}
 	owners, _ := fs.Glob(sys, path.Join(class, device, "ports/*/gid_attrs/ndevs/*"))
 	for _, owner := range owners {
 		// Most of the table's places are empty, and cannot be read.

@@ -98,6 +98,10 @@ func sys(devices ...[3]string) fstest.MapFS {
 
 func TestFind(t *testing.T) {
 	two := sys([3]string{"mlx5_4", "net1", "0000:3b:02.0"}, [3]string{"mlx5_5", "net2", "0000:3b:02.1"})
+	noGIDs := fstest.MapFS{
+		"class/infiniband/mlx5_4/node_type": {}, "bus/pci/devices/0000:3b:02.0/infiniband/mlx5_4": {}, "class/net/net1/device/infiniband/mlx5_4": {},
+		"class/infiniband/mlx5_5/node_type": {}, "bus/pci/devices/0000:3b:02.1/infiniband/mlx5_5": {}, "class/net/net2/device/infiniband/mlx5_5": {},
+	}
 	iwarp := fstest.MapFS{
 		"class/infiniband/siw0/node_type":      {Data: []byte("4: RNIC\n")},
 		"class/infiniband/siw0/ports/1/gids/0": {Data: []byte("5254:0012:3456:0000:0000:0000:0000:0000\n")},
@@ -117,6 +121,11 @@ func TestFind(t *testing.T) {
 		{name: "by address", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:02.1"}, Interface: "net1"}, want: Found{"mlx5_5", "PCIDEVICE_A"}},
 		{name: "by the plugin's word", from: Sources{Sys: two, Environ: []string{`PCIDEVICE_A_INFO={"0000:99:02.1":{"rdma":{"rdma_dev":"mlx5_4"}}}`}}, want: Found{"mlx5_4", "PCIDEVICE_A"}},
 		{name: "the second, since the first is none of RDMA", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:07.1,0000:3b:02.0"}}, want: Found{"mlx5_4", "PCIDEVICE_A"}},
+		{name: "the assigned one of the interface", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:02.0,0000:3b:02.1"}, Interface: "net2"}, want: Found{"mlx5_5", "PCIDEVICE_A and the interface net2"}},
+		{name: "of another resource", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:02.0", "PCIDEVICE_B=0000:3b:02.1"}, Interface: "net2"}, want: Found{"mlx5_5", "PCIDEVICE_B and the interface net2"}},
+		{name: "its interface has no GID yet", from: Sources{Sys: noGIDs, Environ: []string{"PCIDEVICE_A=0000:3b:02.0,0000:3b:02.1"}, Interface: "net2"}, want: Found{"mlx5_5", "PCIDEVICE_A and the interface net2"}},
+		{name: "several assigned, none of the interface", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:02.0", "PCIDEVICE_B=0000:3b:02.1"}, Interface: "eth0"},
+			words: "the interface eth0 is of none of the devices mlx5_4 (PCIDEVICE_A), mlx5_5 (PCIDEVICE_B)"},
 		{name: "elsewhere", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=0000:3b:07.1"}}, words: "PCIDEVICE_A gives 0000:3b:07.1"},
 		{name: "unreadable", from: Sources{Sys: two, Environ: []string{"PCIDEVICE_A=/"}}, words: "want PCI addresses"},
 		{name: "by interface", from: Sources{Sys: two, Interface: "net2"}, want: Found{"mlx5_5", "the interface net2"}},
