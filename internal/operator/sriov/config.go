@@ -35,7 +35,7 @@ type ResourceConfig struct {
 	DeviceType DeviceType `json:"deviceType,omitempty"`
 	// ExcludeTopology keeps the devices' NUMA nodes from the kubelet.
 	ExcludeTopology bool `json:"excludeTopology,omitempty"`
-	// Selectors pick the devices: those that one of them picks.
+	// Selectors pick the devices: those that one of them picks. At least one is wanted: without any the plugin panics.
 	Selectors SelectorList `json:"selectors,omitempty"`
 	// AdditionalInfo is passed on to containers, by PCI address, or "*" for all.
 	AdditionalInfo map[string]map[string]string `json:"additionalInfo,omitempty"`
@@ -65,8 +65,8 @@ type Selectors struct {
 	PKeys        []string `json:"pKeys,omitempty"`
 	AuxTypes     []string `json:"auxTypes,omitempty"`
 	VdpaType     string   `json:"vdpaType,omitempty"`
-	// IsRdma gives containers the devices' character devices too. The plugin's own type has no tag for this field and the next; Go finds them
-	// whatever their case, here as there.
+	// IsRdma gives containers the devices' character devices too. The plugin's own type has no tag for this field; Go finds it whatever its case, here
+	// as there.
 	IsRdma       bool `json:"isRdma,omitempty"`
 	NeedVhostNet bool `json:"needVhostNet,omitempty"`
 }

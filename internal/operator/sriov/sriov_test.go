@@ -67,11 +67,9 @@ func TestConfigMap(t *testing.T) {
 
 func TestServes(t *testing.T) {
 	c := config(t)
-	c.ResourceList = append(c.ResourceList, ResourceConfig{ResourceName: "all"})
 	for resource, want := range map[string]string{
 		"nvidia.com/rdma_vf": "", "intel.com/mlnx_sriov_rdma": "", "nvidia.com/rdma-sf": "",
 		"intel.com/dpdk":    "resourceList[3].selectors[0].isRdma: want true, since containers get no RDMA device otherwise",
-		"intel.com/all":     "resourceList[4].selectors: missing: want isRdma: true",
 		"intel.com/rdma_vf": "resourceList: no resource is called intel.com/rdma_vf",
 	} {
 		if got := text(c.Serves(resource)); got != want {
@@ -98,21 +96,23 @@ func text(err error) string {
 }
 
 func TestRefusals(t *testing.T) {
-	one := func(s string) string { return `{"resourceList": [{"resourceName": "a", ` + s + `}]}` }
-	selectors := func(s string) string { return one(`"selectors": [{` + s + `}]`) }
+	one := func(s string) string { return `{"resourceList": [{"resourceName": "a", "selectors": {}, ` + s + `}]}` }
+	selectors := func(s string) string { return `{"resourceList": [{"resourceName": "a", "selectors": [{` + s + `}]}]}` }
 	for _, c := range []struct{ in, want string }{
 		{`{"resourceList": []}`, "resourceList: 0 resources: want 1 to 256"},
 		{`{"resourceList": [{"resourceName": "a"}]} {}`, "something follows the configuration: want one JSON object"},
 		{one(`"isRdma": true`), `json: unknown field "isRdma"`},
 		{selectors(`"pfName": ["a"]`), `json: unknown field "pfName"`},
 		{one(`"selectors": {"isRDMAs": true}`), `json: unknown field "isRDMAs"`},
-		{`{"resourceList": [{"resourceName": "a_"}]}`, `resourceList[0].resourceName: "a_": want at most 63 letters, digits, '_' and '-', beginning and ending with a letter or digit`},
+		{`{"resourceList": [{"resourceName": "a"}]}`, `resourceList[0].selectors: "0": want 1 to 256; {isRdma: true} picks every RDMA device`},
+		{`{"resourceList": [{"resourceName": "a", "selectors": []}]}`, `resourceList[0].selectors: "0": want 1 to 256; {isRdma: true} picks every RDMA device`},
+		{`{"resourceList": [{"resourceName": "a_", "selectors": {}}]}`, `resourceList[0].resourceName: "a_": want at most 63 letters, digits, '_' and '-', beginning and ending with a letter or digit`},
 		{one(`"resourcePrefix": "Nvidia.com"`), `resourceList[0].resourcePrefix: "Nvidia.com": want a domain, such as nvidia.com`},
 		{one(`"resourcePrefix": "x.kubernetes.io"`), `resourceList[0].resourcePrefix: "x.kubernetes.io": is Kubernetes' own: want another domain`},
 		{one(`"deviceType": "disk"`), `resourceList[0].deviceType: "disk": want netDevice, accelerator or auxNetDevice`},
 		{one(`"additionalInfo": {"all": {}}`), `resourceList[0].additionalInfo: "all": want a PCI address, such as 0000:3b:00.2, or "*"`},
 		{
-			`{"resourceList": [{"resourceName": "a"}, {"resourceName": "a", "resourcePrefix": "intel.com"}]}`,
+			`{"resourceList": [{"resourceName": "a", "selectors": {}}, {"resourceName": "a", "selectors": {}, "resourcePrefix": "intel.com"}]}`,
 			`resourceList[1].resourceName: "a": resourceList[0] is called intel.com/a too: want a name for each`,
 		},
 		{selectors(`"vendors": ["15B3"]`), `resourceList[0].selectors[0].vendors[0]: "15B3": want four hexadecimal digits, such as 15b3`},

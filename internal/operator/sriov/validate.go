@@ -53,8 +53,8 @@ func (r *ResourceConfig) validate(field string) (all []error) {
 	default:
 		refuse("deviceType", string(r.DeviceType), "want netDevice, accelerator or auxNetDevice")
 	}
-	if n := len(r.Selectors); n > MaxResources {
-		refuse("selectors", fmt.Sprint(n), "want at most %d", MaxResources)
+	if n := len(r.Selectors); n < 1 || n > MaxResources {
+		refuse("selectors", fmt.Sprint(n), "want 1 to %d; {isRdma: true} picks every RDMA device", MaxResources)
 		return all
 	}
 	for i := range r.Selectors {
@@ -119,9 +119,6 @@ func (c *ResourceConfList) Serves(resource string) error {
 		r := &c.ResourceList[i]
 		if r.Resource() != resource {
 			continue
-		}
-		if len(r.Selectors) == 0 {
-			return fmt.Errorf("resourceList[%d].selectors: missing: want isRdma: true", i)
 		}
 		for j := range r.Selectors {
 			if !r.Selectors[j].IsRdma {
