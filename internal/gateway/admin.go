@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/adminport"
 )
 
 // admin is the page for people, probes and Prometheus. It only reads.
@@ -24,6 +25,7 @@ type admin struct {
 	log     *slog.Logger
 	handler http.Handler
 	profile bool
+	hosts   adminport.Hosts // which an address without a host stands for; none: all of the host's
 
 	mu      sync.Mutex
 	address string // as configured
@@ -32,7 +34,7 @@ type admin struct {
 	l       net.Listener
 }
 
-func newAdmin(log *slog.Logger, status func() status.Status, metrics prometheus.Gatherer, profile bool) *admin {
+func newAdmin(log *slog.Logger, status func() status.Status, metrics prometheus.Gatherer, profile bool, hosts adminport.Hosts) *admin {
 	m := http.NewServeMux()
 	m.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -64,7 +66,7 @@ func newAdmin(log *slog.Logger, status func() status.Status, metrics prometheus.
 		m.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		m.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	return &admin{log: log, handler: m, profile: profile}
+	return &admin{log: log, handler: m, profile: profile, hosts: hosts}
 }
 
 // serve moves the page to address, or ends it if that is empty. On an error it stays where it is.
@@ -78,12 +80,12 @@ func (a *admin) serve(address string) error {
 		a.stopLocked()
 		return nil
 	}
-	l, err := net.Listen(networkOf(address), address)
+	l, err := adminport.Listen(address, a.hosts)
 	if old := a.address; errors.Is(err, syscall.EADDRINUSE) && a.server != nil {
 		// Perhaps by the page itself, as when a wildcard address takes the place of one of its own.
 		a.stopLocked()
-		if l, err = net.Listen(networkOf(address), address); err != nil {
-			if back, err := net.Listen(networkOf(old), old); err == nil {
+		if l, err = adminport.Listen(address, a.hosts); err != nil {
+			if back, err := adminport.Listen(old, a.hosts); err == nil {
 				a.startLocked(old, back)
 			}
 		}

@@ -31,6 +31,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/adminport"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -47,6 +48,8 @@ type Options struct {
 	Config *config.GatewayConfig
 	// Host is the address that the configuration's addresses without IP stand for; the zero value is all of the host's.
 	Host netip.Addr
+	// AdminHosts are the addresses that admin.address without IP stands for; none: Host.
+	AdminHosts adminport.Hosts
 	// Log gets what happens; Level, if not nil, follows the configuration.
 	Log   *slog.Logger
 	Level *slog.LevelVar
@@ -102,7 +105,7 @@ func New(o Options) (*Gateway, error) {
 	g.total.memory = bufpool.NewCeiling(0)
 	g.shared = newWildcards(g.log, refuseTCP)
 	g.adapted = newWildcards(g.log, func(in rdma.Incoming) { _ = in.Reject(nil) })
-	g.admin = newAdmin(g.log, g.Status, g.registry, o.Profile)
+	g.admin = newAdmin(g.log, g.Status, g.registry, o.Profile, o.AdminHosts)
 	return g, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/internal/adminport"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -61,6 +62,7 @@ type cli struct {
 	nfsMountPort        int
 	rdma, tcp, admin    string
 	host                netip.Addr
+	adminHosts          adminport.Hosts
 	linger              time.Duration
 	allow, squash       string
 	readOnly            bool
@@ -84,6 +86,7 @@ func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&c.tcp, "tcp", "127.0.0.1:2049", "`ADDRESS` for RPC on TCP; empty for none")
 	f.StringVar(&c.admin, "admin", "127.0.0.1:9180", "`ADDRESS` for /status, /metrics and probes; empty for none")
 	f.TextVar(&c.host, "host", netip.Addr{}, "`IP` that addresses without one stand for, here and in the file; unsaid, all of the host's")
+	f.Var(&c.adminHosts, "admin-hosts", "`IPS`, with commas between them, that the admin page is on if its address has none; it is reached by their interfaces alone")
 	f.DurationVar(&c.linger, "linger", 0, "`TIME` to stay after the drain, so that a client which comes back at once is refused and not left without an answer")
 	f.StringVar(&c.allow, "allow", "127.0.0.0/8,::1/128", "`NETWORKS` of clients that may mount, separated by commas")
 	f.BoolVar(&c.readOnly, "read-only", false, "let clients read only")
@@ -197,7 +200,7 @@ func printProblems(w io.Writer, file string, err error) {
 
 // run serves until a signal ends it.
 func (c *cli) run(version string, stdout, stderr io.Writer) error {
-	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs, Host: c.host, decorate: c.decorate}
+	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs, Host: c.host, AdminHosts: c.adminHosts, decorate: c.decorate}
 	format := "text"
 	if c.file != "" {
 		f, err := readConfig(c.file)

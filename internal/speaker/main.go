@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"sluice.dev/sluice/internal/adminport"
 	"sluice.dev/sluice/internal/speaker/lease"
 	"sluice.dev/sluice/internal/speaker/machine"
 )
@@ -38,6 +38,7 @@ const usage = `Sluice speaker: decides by Lease which pod carries which virtual 
 type options struct {
 	file, pod, uid, namespace string
 	admin, kubeconfig         string
+	adminHosts                adminport.Hosts
 	gateway                   string
 	logLevel                  slog.Level
 	timing                    machine.Timing
@@ -69,6 +70,7 @@ func parse(args []string, version string, stdout, stderr io.Writer) (o options, 
 	f.StringVar(&o.uid, "pod-uid", os.Getenv("POD_UID"), "`UID` of the pod; unsaid, POD_UID")
 	f.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "`NAMESPACE` of the pod and the Leases; unsaid, POD_NAMESPACE")
 	f.StringVar(&o.admin, "admin", ":9181", "`ADDRESS` for /status and probes")
+	f.Var(&o.adminHosts, "admin-hosts", "`IPS`, with commas between them, that --admin without an IP stands for; the page is reached by their interfaces alone")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached; unsaid, as from within a pod")
 	f.StringVar(&o.gateway, "gateway-ready", "", "`URL` of the gateway's readiness page: a pod whose gateway does not serve takes no addresses")
 	f.DurationVar(&o.timing.Lease, "lease-duration", o.timing.Lease, "a Lease that is not renewed for so long may be taken by others; whole seconds, 3s to 5m")
@@ -116,7 +118,7 @@ func serve(stop context.Context, o options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", o.admin)
+	l, err := adminport.Listen(o.admin, o.adminHosts)
 	if err != nil {
 		return fmt.Errorf("--admin: %w", err)
 	}
