@@ -21,7 +21,7 @@ import (
 
 // Main is the operator's subcommand check-uninstall with its arguments. It returns the exit code: 0 when the operator may go.
 func Main(args []string, stdout, stderr io.Writer) int {
-	o, timeout, err := parse(args, stderr)
+	o, err := parse(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -32,8 +32,6 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("waited %s", timeout))
-	defer cancel()
 	if err := connect(ctx, o, stdout); err != nil {
 		fmt.Fprintf(stderr, "operator check-uninstall: %v\n", err)
 		return 1
@@ -41,7 +39,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func parse(args []string, stderr io.Writer) (o Options, timeout time.Duration, err error) {
+func parse(args []string, stderr io.Writer) (o Options, err error) {
 	flags := flag.NewFlagSet("check-uninstall", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.Force, "force", false, "delete all NFSExports and NFSGateways")
@@ -49,16 +47,16 @@ func parse(args []string, stderr io.Writer) (o Options, timeout time.Duration, e
 	flags.StringVar(&o.Operator.Namespace, "namespace", "", "namespace of the operator")
 	flags.StringVar(&o.Operator.Name, "deployment", "", "name of the operator's Deployment; its annotation "+AnnotationForce+"=force is --force")
 	namespaces := flags.String("watch-namespaces", "", "namespaces to look at, with commas between them; left out, all")
-	flags.DurationVar(&timeout, "timeout", 4*time.Minute, "how long what is deleted may take to go")
+	flags.DurationVar(&o.Timeout, "timeout", 4*time.Minute, "how long what is deleted may take to go, besides what gateways may drain")
 	if err := flags.Parse(args); err != nil {
-		return o, 0, err
+		return o, err
 	}
 	if flags.NArg() > 0 {
-		return o, 0, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	o.Namespaces = strings.FieldsFunc(*namespaces, func(r rune) bool { return r == ',' })
 	o.Poll = time.Second
-	return o, timeout, nil
+	return o, nil
 }
 
 func connect(ctx context.Context, o Options, out io.Writer) error {

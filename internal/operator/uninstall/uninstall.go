@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,6 +37,8 @@ type Options struct {
 	Release string
 	// Poll is how long to wait before looking again whether what was deleted is gone.
 	Poll time.Duration
+	// Timeout is how long what is deleted may take to go, besides what the gateways may drain; 0 for no limit.
+	Timeout time.Duration
 }
 
 // AddToScheme adds the kinds that Run reads.
@@ -47,7 +50,7 @@ func AddToScheme(s *runtime.Scheme) error {
 }
 
 // Run returns nil when the operator may go: there is no NFSExport, or with Force when all NFSExports, then all NFSGateways, and what was made for them are
-// gone. Keys of file handles and claims stay. It waits until ctx ends, and tells out what it does.
+// gone. Keys of file handles and claims stay. It waits for each step as long as the gateways may drain and o.Timeout, or until ctx ends, and tells out what it does.
 func Run(ctx context.Context, c client.Client, o Options, out io.Writer) error {
 	exports, err := o.names(ctx, c, &v1alpha1.NFSExportList{})
 	if err != nil {
@@ -69,18 +72,63 @@ func Run(ctx context.Context, c client.Client, o Options, out io.Writer) error {
 	if !o.Force {
 		return nil
 	}
+	drain, who, err := o.longestDrain(ctx, c)
+	if err != nil {
+		return err
+	}
+	step := func(do func(context.Context) error) error {
+		if o.Timeout == 0 {
+			return do(ctx)
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout+drain, fmt.Errorf("waited %s", o.Timeout+drain))
+		defer cancel()
+		return do(ctx)
+	}
 	fmt.Fprintf(out, "deleting %d NFSExports\n", len(exports))
+	if drain > time.Minute {
+		fmt.Fprintf(out, "NFSGateway %s may drain for %s: if helm gives up before, helm uninstall %s --timeout %s\n", who, drain, o.Release, 2*drain+10*time.Minute)
+	}
 	if err := o.remove(ctx, c, &v1alpha1.NFSExportList{}); err != nil {
 		return err
 	}
-	if err := o.gone(ctx, c, &corev1.ServiceList{}, plan.LabelExport, "Services of exports, which the operator removes if it runs"); err != nil {
+	if err := step(func(ctx context.Context) error {
+		return o.gone(ctx, c, &corev1.ServiceList{}, plan.LabelExport, "Services of exports, which the operator removes if it runs")
+	}); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "deleting NFSGateways")
-	if err := o.remove(ctx, c, &v1alpha1.NFSGatewayList{}); err != nil {
+	if err := step(func(ctx context.Context) error { return o.removeGateways(ctx, c) }); err != nil {
 		return err
 	}
-	return o.gone(ctx, c, &corev1.PodList{}, plan.LabelGateway, "gateway pods, which drain")
+	return step(func(ctx context.Context) error {
+		return o.gone(ctx, c, &corev1.PodList{}, plan.LabelGateway, "gateway pods, which drain")
+	})
+}
+
+// longestDrain returns the longest drainTimeout, and the NFSGateway that has it.
+func (o Options) longestDrain(ctx context.Context, c client.Client) (longest time.Duration, who string, err error) {
+	err = o.each(ctx, c, &v1alpha1.NFSGatewayList{}, func(x client.Object) error {
+		if d := plan.DrainTimeout(x.(*v1alpha1.NFSGateway)); d > longest {
+			longest, who = d, x.GetNamespace()+"/"+x.GetName()
+		}
+		return nil
+	})
+	return longest, who, err
+}
+
+// removeGateways deletes all NFSGateways. One that is said to serve exports may be protected, until the operator has seen that these are gone.
+func (o Options) removeGateways(ctx context.Context, c client.Client) error {
+	for {
+		err := o.remove(ctx, c, &v1alpha1.NFSGatewayList{})
+		if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		case <-time.After(o.Poll):
+		}
+	}
 }
 
 // each lists objects in all namespaces that count.
