@@ -30,7 +30,7 @@ type NFSGateway struct {
 
 // NFSGatewaySpec says how many pods serve, on which devices, and for whom.
 //
-// +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || has(self.rdma) && has(self.rdma.device)",message="rdma.device: provider Verbs needs an RDMA device: name the device plugin's resource in rdma.device.resourceName"
+// +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || has(self.rdma) && has(self.rdma.devices) && size(self.rdma.devices) > 0",message="rdma.devices: provider Verbs needs RDMA devices: name the device plugin's resource, such as [{resourceName: nvidia.com/rdma_vf}]"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || self.exposure.type == 'VirtualIP'",message="exposure.type: adapters bypass kube-proxy, so provider Verbs wants VirtualIP"
 // +kubebuilder:validation:XValidation:rule="self.exposure.type != 'VirtualIP' || has(self.exposure.virtualIP)",message="exposure.virtualIP: wanted with exposure.type VirtualIP: {pool: [192.0.2.10-192.0.2.40], network: NAME}"
 // +kubebuilder:validation:XValidation:rule="self.exposure.type == 'VirtualIP' || !has(self.exposure.virtualIP)",message="exposure.virtualIP: is for exposure.type VirtualIP alone: leave it out"
@@ -125,6 +125,8 @@ const (
 )
 
 // Exposure says how clients reach the exports.
+//
+// +kubebuilder:validation:XValidation:rule="self.type == 'Service' || self.service.type == 'ClusterIP' && !has(self.service.annotations) && !has(self.service.ipFamilyPolicy) && !has(self.service.ipFamilies)",message="service: is for exposure.type Service alone: leave it out"
 type Exposure struct {
 	// Type is Service: a Service with selector for each export, for providers that pass kube-proxy; or VirtualIP: an address for each export from a
 	// pool, which one pod carries on its RDMA interface. It cannot be changed.
@@ -133,7 +135,7 @@ type Exposure struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: make another NFSGateway"
 	Type ExposureType `json:"type,omitempty"`
 
-	// Service is how the Services of type Service are made.
+	// Service describes the Services of type Service. Leave it out with type VirtualIP.
 	//
 	// +kubebuilder:default={}
 	Service ServiceTemplate `json:"service,omitempty"`
@@ -222,10 +224,14 @@ type VirtualIP struct {
 
 // RDMA names the devices and networks of the pods.
 type RDMA struct {
-	// Device is the extended resource that a pod asks for.
+	// Devices are the extended resources that a pod asks for, one entry for each resource. A network whose NetworkAttachmentDefinition names a resource
+	// gets its interface from that resource. An export's address uses the device of the interface that carries it.
 	//
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=resourceName
 	// +optional
-	Device *Device `json:"device,omitempty"`
+	Devices []Device `json:"devices,omitempty"`
 
 	// Networks are the NetworkAttachmentDefinitions that a pod is attached to, each by an interface of its own.
 	//
@@ -245,7 +251,7 @@ type Device struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	ResourceName string `json:"resourceName"`
 
-	// Count is how many of them a pod gets.
+	// Count is how many of them a pod gets: 1 for each network of the resource.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -495,6 +501,14 @@ type Monitoring struct {
 	//
 	// +optional
 	PrometheusRule bool `json:"prometheusRule,omitempty"`
+	// Labels are added to the ServiceMonitor and the PrometheusRule, such as the release label that a Prometheus selects by. They override those of the
+	// operator's --monitoring-labels (metrics.labels of the chart). Labels of sluice.dev and app.kubernetes.io are the operator's.
+	//
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('sluice.dev/') && !k.startsWith('app.kubernetes.io/'))",message="labels under sluice.dev/ and app.kubernetes.io/ are the operator's: want others"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))",message="want labels as Kubernetes has them, such as example.com/team: storage, with at most 63 characters on each side"
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // NFSGatewayStatus tells what became of an NFSGateway.

@@ -2,6 +2,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -93,7 +94,15 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.StringVar(&d.SpeakerImage, "operator-image", "", "image of this program, which carries virtual addresses beside gateways (required)")
 	f.StringVar(&d.OperatorNamespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the operator; left out, the environment's POD_NAMESPACE")
 	operatorLabels := f.String("operator-labels", "app.kubernetes.io/name=sluice,app.kubernetes.io/component=operator", "labels of the operator's pods, which may reach the gateways' admin ports")
-	monitoringLabels := f.String("monitoring-labels", "", "labels of the pods that collect metrics; left out, app.kubernetes.io/name=prometheus")
+	f.Func("collector-labels", "labels of the pods that collect metrics, a=b,c=d; repeated, pods with any of them; left out, app.kubernetes.io/name=prometheus", func(v string) error {
+		l, err := labels.ConvertSelectorToLabelsMap(v)
+		if err != nil || len(l) == 0 {
+			return cmp.Or(err, errors.New("want labels, such as app.kubernetes.io/name=prometheus"))
+		}
+		d.CollectorLabels = append(d.CollectorLabels, l)
+		return nil
+	})
+	monitoringLabels := f.String("monitoring-labels", "", "labels of all ServiceMonitors and PrometheusRules, such as release=prometheus, which a Prometheus may select them by")
 	namespaces := f.String("watch-namespaces", "", "namespaces of NFSGateways and NFSExports, with commas; left out, all. With them the operator looks at no nodes and at no labels of namespaces: from.nodes picks none, and allowedExports can be told by the label kubernetes.io/metadata.name alone")
 	f.StringVar(&s.manager.Metrics.BindAddress, "metrics-address", ":8080", "where /metrics is served; 0 for nowhere")
 	f.StringVar(&s.manager.HealthProbeBindAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 for nowhere")

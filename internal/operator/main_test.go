@@ -12,7 +12,7 @@ var least = []string{"--gateway-image", "gateway:1", "--operator-image", "operat
 
 func TestFlags(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "")
-	s, err := parse(append(least, "--watch-namespaces", "a, b,", "--monitoring-labels", "app=prometheus", "--log-level", "debug", "--leader-elect=false"), &bytes.Buffer{})
+	s, err := parse(append(least, "--watch-namespaces", "a, b,", "--collector-labels", "app=prometheus", "--collector-labels", "app=agent,shard=1", "--monitoring-labels", "release=prometheus", "--log-level", "debug", "--leader-elect=false"), &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,13 +20,14 @@ func TestFlags(t *testing.T) {
 	if s.controllers.ClusterScope || !reflect.DeepEqual(s.namespaces, []string{"a", "b"}) {
 		t.Errorf("namespaces %q, the whole cluster: %v", s.namespaces, s.controllers.ClusterScope)
 	}
-	if d.VerbsImage != "gateway:1" || d.SpeakerImage != "operator:1" || d.OperatorLabels["app.kubernetes.io/component"] != "operator" || d.MonitoringLabels["app"] != "prometheus" {
+	if d.VerbsImage != "gateway:1" || d.SpeakerImage != "operator:1" || d.OperatorLabels["app.kubernetes.io/component"] != "operator" || d.MonitoringLabels["release"] != "prometheus" ||
+		!reflect.DeepEqual(d.CollectorLabels, []map[string]string{{"app": "prometheus"}, {"app": "agent", "shard": "1"}}) {
 		t.Errorf("%+v", d)
 	}
 	if s.manager.LeaderElection || s.manager.LeaderElectionNamespace != "sluice-system" || s.level != slog.LevelDebug {
 		t.Errorf("%+v", s)
 	}
-	if s, err := parse(least, &bytes.Buffer{}); err != nil || !s.controllers.ClusterScope || !s.manager.LeaderElection || s.controllers.Defaults.MonitoringLabels != nil {
+	if s, err := parse(least, &bytes.Buffer{}); err != nil || !s.controllers.ClusterScope || !s.manager.LeaderElection || s.controllers.Defaults.MonitoringLabels != nil || s.controllers.Defaults.CollectorLabels != nil {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -42,6 +43,8 @@ func TestFlagsRefused(t *testing.T) {
 		{append(least, "more"), `"more": want flags alone`},
 		{append(least, "--operator-labels", "a in (b)"), "--operator-labels: "},
 		{append(least, "--monitoring-labels", "=x"), "--monitoring-labels: "},
+		{append(least, "--collector-labels", "=x"), "-collector-labels"},
+		{append(least, "--collector-labels", ""), "want labels, such as app.kubernetes.io/name=prometheus"},
 		{append(least, "--log-level", "loud"), "-log-level"},
 	} {
 		var stderr bytes.Buffer

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -249,7 +250,7 @@ func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	host := n.host.Add(1)
 	r.ip = fmt.Sprintf("127.%d.%d.%d", n.subnet, host/250, 1+host%250)
 	// With a mount namespace of its own, /proc is gone with it.
-	r.cmd = exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount --rbind /proc proc && exec chroot . /gateway "$@"`, "sh"}, append(pod.Spec.Containers[0].Args, "--host", r.ip)...)...)
+	r.cmd = exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount --rbind /proc proc && exec chroot . /gateway "$@"`, "sh"}, append(expanded(pod, r.ip), "--host", r.ip)...)...)
 	r.cmd.Dir, r.cmd.SysProcAttr = root, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var err error
 	if r.log, err = os.Create(filepath.Join(root, "log")); err != nil {
@@ -326,4 +327,13 @@ func (n *nodes) files(ctx context.Context, pod *corev1.Pod, root string) error {
 		}
 	}
 	return nil
+}
+
+// expanded are the arguments of a pod's gateway, with the variables of the kubelet's downward API.
+func expanded(pod *corev1.Pod, ip string) []string {
+	args := slices.Clone(pod.Spec.Containers[0].Args)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "$(POD_IPS)", ip)
+	}
+	return args
 }

@@ -98,7 +98,7 @@ func TestReasons(t *testing.T) {
 			}},
 		{name: "no node with the device", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonNoNodeOffersResource, words: "waits for example.com/vf",
 			change: func(_ *testing.T, _ *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
-				gw.Spec.RDMA = &v1alpha1.RDMA{Device: &v1alpha1.Device{ResourceName: "example.com/vf"}}
+				gw.Spec.RDMA = &v1alpha1.RDMA{Devices: []v1alpha1.Device{{ResourceName: "example.com/vf"}}}
 			},
 			after: func(t *testing.T, _ *nodes, ns string) {
 				podStatus(t, ns, corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "Insufficient example.com/vf"}}})
@@ -139,7 +139,7 @@ func TestReasons(t *testing.T) {
 			change: func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 				virtual(t, n, gw, x)
 				gw.Spec.Provider = v1alpha1.Verbs
-				gw.Spec.RDMA.Device = &v1alpha1.Device{ResourceName: "example.com/vf"}
+				gw.Spec.RDMA.Devices = []v1alpha1.Device{{ResourceName: "example.com/vf"}}
 			}},
 	} {
 		t.Run(c.name, c.run)

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,15 +26,15 @@ func AdminService(g *v1alpha1.NFSGateway) *corev1.Service {
 }
 
 // ServiceMonitor has the Prometheus operator collect the pods' metrics.
-func ServiceMonitor(g *v1alpha1.NFSGateway) *unstructured.Unstructured {
-	return monitoring(g, "ServiceMonitor", map[string]any{
+func ServiceMonitor(g *v1alpha1.NFSGateway, d *Defaults) *unstructured.Unstructured {
+	return monitoring(g, d, "ServiceMonitor", map[string]any{
 		"selector":  map[string]any{"matchLabels": map[string]any{plan.LabelGateway: g.Name}},
 		"endpoints": []any{map[string]any{"port": plan.PortAdmin, "path": "/metrics", "interval": "30s"}},
 	})
 }
 
 // PrometheusRule has the Prometheus operator raise alerts.
-func PrometheusRule(g *v1alpha1.NFSGateway) *unstructured.Unstructured {
+func PrometheusRule(g *v1alpha1.NFSGateway, d *Defaults) *unstructured.Unstructured {
 	of := fmt.Sprintf(`{namespace=%q,service=%q}`, g.Namespace, adminName(g))
 	alert := func(name, expr, wait, severity, summary string) any {
 		return map[string]any{
@@ -42,7 +43,7 @@ func PrometheusRule(g *v1alpha1.NFSGateway) *unstructured.Unstructured {
 			"annotations": map[string]any{"summary": summary},
 		}
 	}
-	return monitoring(g, "PrometheusRule", map[string]any{"groups": []any{map[string]any{
+	return monitoring(g, d, "PrometheusRule", map[string]any{"groups": []any{map[string]any{
 		"name": "sluice-" + g.Namespace + "-" + g.Name,
 		"rules": []any{
 			alert("SluiceExportNotServed", fmt.Sprintf(`sluice_export_state{namespace=%q,service=%q,state=~"Refused|Outdated"} == 1`, g.Namespace, adminName(g)), "5m", "warning",
@@ -58,11 +59,16 @@ func PrometheusRule(g *v1alpha1.NFSGateway) *unstructured.Unstructured {
 	}}})
 }
 
-func monitoring(g *v1alpha1.NFSGateway, kind string, spec map[string]any) *unstructured.Unstructured {
+// monitoring is an object of the Prometheus operator, with the labels that a Prometheus may select by.
+func monitoring(g *v1alpha1.NFSGateway, d *Defaults, kind string, spec map[string]any) *unstructured.Unstructured {
+	all := map[string]string{}
+	maps.Copy(all, d.MonitoringLabels)
+	maps.Copy(all, g.Spec.Monitoring.Labels)
+	maps.Copy(all, labels(g))
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "monitoring.coreos.com/v1", "kind": kind, "spec": spec}}
 	u.SetName(g.Name)
 	u.SetNamespace(g.Namespace)
-	u.SetLabels(labels(g))
+	u.SetLabels(all)
 	u.SetOwnerReferences(meta(g, g.Name, nil).OwnerReferences)
 	return u
 }

@@ -23,19 +23,22 @@ func NetworkPolicy(g *v1alpha1.NFSGateway, d *Defaults) *networkingv1.NetworkPol
 	if virtual(g) {
 		admin = append(admin, one(plan.SpeakerPort))
 	}
-	monitoring := d.MonitoringLabels
-	if monitoring == nil {
-		monitoring = map[string]string{"app.kubernetes.io/name": "prometheus"}
+	from := []networkingv1.NetworkPolicyPeer{
+		{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.OperatorNamespace}}, PodSelector: &metav1.LabelSelector{MatchLabels: d.OperatorLabels}},
+	}
+	collectors := d.CollectorLabels
+	if len(collectors) == 0 {
+		collectors = []map[string]string{{"app.kubernetes.io/name": "prometheus"}}
+	}
+	for _, l := range collectors {
+		from = append(from, networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{MatchLabels: l}})
 	}
 	return &networkingv1.NetworkPolicy{TypeMeta: typeMeta("networking.k8s.io/v1", "NetworkPolicy"), ObjectMeta: meta(g, g.Name, labels(g)), Spec: networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{plan.LabelGateway: g.Name}},
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 		Ingress: []networkingv1.NetworkPolicyIngressRule{
 			{Ports: []networkingv1.NetworkPolicyPort{exports}},
-			{Ports: admin, From: []networkingv1.NetworkPolicyPeer{
-				{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.OperatorNamespace}}, PodSelector: &metav1.LabelSelector{MatchLabels: d.OperatorLabels}},
-				{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{MatchLabels: monitoring}},
-			}},
+			{Ports: admin, From: from},
 		},
 	}}
 }

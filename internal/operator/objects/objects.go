@@ -24,7 +24,10 @@ type Defaults struct {
 	// OperatorNamespace and OperatorLabels pick the operator's pods, which NetworkPolicies let reach the pods' /status.
 	OperatorNamespace string
 	OperatorLabels    map[string]string
-	// MonitoringLabels pick the pods, of any namespace, that NetworkPolicies let collect metrics; nil: app.kubernetes.io/name: prometheus.
+	// CollectorLabels pick the pods, of any namespace, that NetworkPolicies let collect metrics: those with all labels of one of the entries. Empty:
+	// app.kubernetes.io/name: prometheus.
+	CollectorLabels []map[string]string
+	// MonitoringLabels are added to ServiceMonitors and PrometheusRules.
 	MonitoringLabels map[string]string
 }
 
@@ -53,10 +56,10 @@ func Build(p *plan.Plan, d *Defaults) []client.Object {
 		}
 	}
 	if m := p.Gateway.Spec.Monitoring; m.ServiceMonitor {
-		out = append(out, AdminService(p.Gateway), ServiceMonitor(p.Gateway))
+		out = append(out, AdminService(p.Gateway), ServiceMonitor(p.Gateway, d))
 	}
 	if p.Gateway.Spec.Monitoring.PrometheusRule {
-		out = append(out, PrometheusRule(p.Gateway))
+		out = append(out, PrometheusRule(p.Gateway, d))
 	}
 	return out
 }

@@ -271,3 +271,25 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// Objects of the Prometheus operator have the labels that a Prometheus selects by: the operator's, the gateway's over these, and ours over all. Each entry of the
+// collectors' labels is a peer of its own.
+func TestMonitoringLabels(t *testing.T) {
+	d := defaults
+	d.MonitoringLabels = map[string]string{"release": "all", "team": "storage", plan.LabelGateway: "other"}
+	d.CollectorLabels = []map[string]string{{"app": "prometheus"}, {"app": "agent", "shard": "1"}}
+	g := read(t, "testdata/options.in.yaml").Gateway
+	for _, u := range []client.Object{ServiceMonitor(g, &d), PrometheusRule(g, &d)} {
+		l := u.GetLabels()
+		if l["release"] != "prometheus" || l["team"] != "storage" || l[plan.LabelGateway] != "fast" || l[plan.LabelManaged] != plan.ManagedBy {
+			t.Errorf("%T has the labels %v", u, l)
+		}
+	}
+	var got []map[string]string
+	for _, from := range NetworkPolicy(g, &d).Spec.Ingress[1].From {
+		got = append(got, from.PodSelector.MatchLabels)
+	}
+	if want := append([]map[string]string{d.OperatorLabels}, d.CollectorLabels...); !cmp.Equal(got, want) {
+		t.Errorf("the admin ports are open to %v, want %v", got, want)
+	}
+}

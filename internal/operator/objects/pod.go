@@ -115,10 +115,25 @@ func gatewayContainer(g *v1alpha1.NFSGateway, w *plan.Workload, image string) co
 		// A Service leads to a pod that ends until the probe has failed. A client's SYN that meets nobody then is repeated for two minutes, to that address.
 		c.Args = append(c.Args, "--linger", linger.String())
 	}
+	adminHosts(g, &c)
 	if w.Claim != nil {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: claimVolume, MountPath: plan.VolumeDir, SubPath: w.Claim.SubPath})
 	}
 	return c
+}
+
+// adminHosts keeps the admin port of a pod with further networks to the pod's addresses in the cluster and to loopback, where the speaker and port-forwards ask.
+func adminHosts(g *v1alpha1.NFSGateway, c *corev1.Container) {
+	if g.Spec.RDMA == nil || len(g.Spec.RDMA.Networks) == 0 {
+		return
+	}
+	c.Env = append(c.Env, fieldEnv("POD_IPS", "status.podIPs"))
+	c.Args = append(c.Args, "--admin-hosts", "$(POD_IPS),127.0.0.1")
+}
+
+// fieldEnv is a variable that has a field of the pod.
+func fieldEnv(name, path string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
 }
 
 func probe(path string, port int32, period, failures int32) *corev1.Probe {
@@ -155,9 +170,10 @@ func resources(g *v1alpha1.NFSGateway) corev1.ResourceRequirements {
 		const page = 2 << 20
 		both(hugePages, resource.NewQuantity((2*memory+page-1)/page*page, resource.BinarySI))
 	}
-	if g.Spec.RDMA != nil && g.Spec.RDMA.Device != nil {
-		d := g.Spec.RDMA.Device
-		both(corev1.ResourceName(d.ResourceName), resource.NewQuantity(int64(max(1, d.Count)), resource.DecimalSI))
+	if g.Spec.RDMA != nil {
+		for _, d := range g.Spec.RDMA.Devices {
+			both(corev1.ResourceName(d.ResourceName), resource.NewQuantity(int64(max(1, d.Count)), resource.DecimalSI))
+		}
 	}
 	return r
 }

@@ -28,7 +28,7 @@ func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
 	tcp := port(plan.PortTCP, cmp.Or(address.TCPPort, 2049), x.TCPTarget)
 	if virtual(g) {
 		// RDMA does not come by the Service: its ports are those of the ClusterIP, the way of TCP.
-		s.Annotations = map[string]string{plan.AnnotationAddress: x.VIP}
+		s.Annotations = map[string]string{plan.AnnotationAddress: x.VIP, plan.AnnotationNetwork: plan.VirtualNetwork(g)}
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Spec.LoadBalancerClass = new(LoadBalancerClass)
 		s.Spec.AllocateLoadBalancerNodePorts = new(false)
@@ -49,6 +49,9 @@ func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
 	return s
 }
 
+// PlaceholderPrefix is what names of placeholders begin with.
+const PlaceholderPrefix = "sluice-address-"
+
 // Placeholder asks for the address of a Service that cannot be made yet, since one of its name has another address. It is not the Service of an export, so
 // that one that is left over is pruned.
 func Placeholder(s *corev1.Service) *corev1.Service {
@@ -57,7 +60,7 @@ func Placeholder(s *corev1.Service) *corev1.Service {
 	delete(l, plan.LabelExport)
 	return &corev1.Service{
 		TypeMeta:   s.TypeMeta,
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "sluice-address-", Namespace: s.Namespace, Labels: l, OwnerReferences: s.OwnerReferences},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: PlaceholderPrefix, Namespace: s.Namespace, Labels: l, OwnerReferences: s.OwnerReferences},
 		Spec:       corev1.ServiceSpec{ClusterIP: s.Spec.ClusterIP, IPFamilyPolicy: s.Spec.IPFamilyPolicy, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports},
 	}
 }

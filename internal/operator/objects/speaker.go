@@ -19,13 +19,10 @@ func serviceAccountName(g *v1alpha1.NFSGateway) string { return g.Name + "-speak
 
 // speakerContainer carries virtual addresses. It starts before the gateway and ends after it.
 func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
-	field := func(name, path string) corev1.EnvVar {
-		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
-	}
-	return corev1.Container{
+	c := corev1.Container{
 		Name: SpeakerContainer, Image: image, RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
 		Args:            []string{"speaker", "--config", plan.ConfigDir + "/" + SpeakerFile, "--gateway-ready", fmt.Sprintf("http://127.0.0.1:%d/readyz", plan.AdminPort)},
-		Env:             []corev1.EnvVar{field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"), field("POD_UID", "metadata.uid")},
+		Env:             []corev1.EnvVar{fieldEnv("POD_NAME", "metadata.name"), fieldEnv("POD_NAMESPACE", "metadata.namespace"), fieldEnv("POD_UID", "metadata.uid")},
 		Ports:           []corev1.ContainerPort{{Name: SpeakerContainer, ContainerPort: plan.SpeakerPort, Protocol: corev1.ProtocolTCP}},
 		LivenessProbe:   probe("/healthz", plan.SpeakerPort, 10, 6),
 		SecurityContext: confined(0, "NET_ADMIN", "NET_RAW"),
@@ -38,6 +35,8 @@ func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 			{Name: tokenVolume, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 		},
 	}
+	adminHosts(g, &c)
+	return c
 }
 
 // token is what a pod's service account usually gets mounted everywhere; here the speaker alone has it.

@@ -29,6 +29,8 @@ const (
 	AnnotationConfig = "sluice.dev/config"
 	// AnnotationAddress is set on a Service with exposure VirtualIP: the address that the export has, which is kept as long as the Service is there.
 	AnnotationAddress = "sluice.dev/address"
+	// AnnotationNetwork is set beside it: NAMESPACE/NAME of the network that the address is on.
+	AnnotationNetwork = "sluice.dev/network"
 )
 
 // Names of the ports of Services and pods.

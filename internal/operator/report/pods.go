@@ -76,21 +76,26 @@ func (p *Pod) unscheduled(gw *v1alpha1.NFSGateway, nodes []corev1.Node, say func
 		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		if r := resourceOf(gw); r != "" && !offered(nodes, r) {
+		if i, r := notOffered(gw, nodes); r != "" {
 			return say(v1alpha1.ReasonNoNodeOffersResource,
-				"waits for %s, which no node offers: install the device plugin that does, or name another resource in rdma.device.resourceName", r), true
+				"waits for %s, which no node offers: install the device plugin that does, or name another resource in rdma.devices[%d].resourceName", r, i), true
 		}
 		return say(v1alpha1.ReasonPodsPending, "fits on no node: %q", condition.Quote(c.Message)), true
 	}
 	return words{}, false
 }
 
-// resourceOf names the extended resource that pods ask for, if any.
-func resourceOf(gw *v1alpha1.NFSGateway) string {
-	if gw.Spec.RDMA == nil || gw.Spec.RDMA.Device == nil {
-		return ""
+// notOffered returns the first extended resource that pods ask for and no node has, and its index in rdma.devices; "" if there is none.
+func notOffered(gw *v1alpha1.NFSGateway, nodes []corev1.Node) (int, string) {
+	if gw.Spec.RDMA == nil {
+		return 0, ""
 	}
-	return gw.Spec.RDMA.Device.ResourceName
+	for i, d := range gw.Spec.RDMA.Devices {
+		if !offered(nodes, d.ResourceName) {
+			return i, d.ResourceName
+		}
+	}
+	return 0, ""
 }
 
 func offered(nodes []corev1.Node, resource string) bool {

@@ -98,7 +98,7 @@ func replicas(n int32) func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport) {
 
 func device(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 	g.Spec.Replicas = new(int32(1))
-	g.Spec.RDMA = &v1alpha1.RDMA{Device: &v1alpha1.Device{ResourceName: "nvidia.com/rdma_vf", Count: 1}}
+	g.Spec.RDMA = &v1alpha1.RDMA{Devices: []v1alpha1.Device{{ResourceName: "nvidia.com/rdma_vf", Count: 1}}}
 }
 
 func waitingFor(reason, message string) corev1.PodStatus {
@@ -176,7 +176,7 @@ func TestExportConditions(t *testing.T) {
 			message: `pod fast-0 does not start: CreateContainerConfigError: "secret not found"`},
 		{name: "starting", edit: one, see: func(w *world) { w.alone(corev1.PodStatus{Phase: corev1.PodPending}) }, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is starting"},
 		{name: "no device anywhere", edit: device, see: func(w *world) { w.alone(unscheduled("Insufficient nvidia.com/rdma_vf")) }, kind: "Programmed", status: "False", reason: "NoNodeOffersResource",
-			message: "pod fast-0 waits for nvidia.com/rdma_vf, which no node offers: install the device plugin that does, or name another resource in rdma.device.resourceName"},
+			message: "pod fast-0 waits for nvidia.com/rdma_vf, which no node offers: install the device plugin that does, or name another resource in rdma.devices[0].resourceName"},
 		{name: "no device left", edit: device, see: func(w *world) {
 			w.alone(unscheduled("Insufficient nvidia.com/rdma_vf"))
 			w.seen.Nodes = []corev1.Node{{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/rdma_vf": resource.MustParse("2")}}}}
