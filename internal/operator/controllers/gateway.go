@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,7 +29,7 @@ import (
 // When a gateway is looked at again without an event.
 const (
 	lookAgain  = 30 * time.Second // what it refers to is not there, or something is in its way, which is not watched
-	lookSeldom = 5 * time.Minute  // what it refers to is there, and is not watched
+	lookSeldom = 5 * time.Minute  // what it refers to is there, and is not watched: Secrets, networks
 )
 
 // gateways makes the objects of each NFSGateway. It writes no status of ours.
@@ -55,6 +56,9 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	if err != nil || gw.DeletionTimestamp != nil {
 		r.board.set(req.NamespacedName, nil)
+		if slices.Contains(gw.Finalizers, metav1.FinalizerOrphanDependents) {
+			return ctrl.Result{}, nil // the garbage collector is taking away the owner references, by which clear tells what is to stay
+		}
 		return ctrl.Result{}, r.clear(ctx, req.NamespacedName)
 	}
 	services, pods, err := r.made(ctx, req.NamespacedName)
@@ -94,21 +98,18 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: f.again(lacks)}, nil
 }
 
-// again is when a gateway is looked at without an event; 0 for never. lacks says that the cluster lacks a kind that it wants objects of.
+// again is when a gateway is looked at without an event: the Secret of its keys is not watched. lacks says that the cluster lacks a kind that it wants objects of.
 func (f *found) again(lacks bool) time.Duration {
 	// With virtual addresses, what an export asks for may be another gateway's.
 	waits := slices.ContainsFunc(f.plan.Exports, func(x plan.Export) bool {
 		c := meta.FindStatusCondition(x.Conditions, v1alpha1.ConditionAccepted)
 		return c.Reason == v1alpha1.ReasonAddressTaken || c.Reason == v1alpha1.ReasonNoFreeAddress
 	})
-	spec := &f.plan.Gateway.Spec
 	switch {
 	case lacks, waits, len(f.seen.Failed)+len(f.seen.Blocked) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
 		return lookAgain
-	case spec.HandleKeys.SecretName != "", spec.RDMA != nil && len(spec.RDMA.Networks) > 0:
-		return lookSeldom
 	}
-	return 0
+	return lookSeldom
 }
 
 // applyAll makes all objects of a plan, and returns which these are. early says that the cache is behind; see apply.
@@ -217,11 +218,9 @@ func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
 	if gw.Spec.HandleKeys.SecretName != "" {
 		return nil
 	}
-	// The cache may not have it yet, or it lacks our labels: then it stays as it is.
-	for _, c := range []client.Reader{r, r.APIReader} {
-		if err := c.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: plan.KeysName(gw)}, &corev1.Secret{}); !apierrors.IsNotFound(err) {
-			return err
-		}
+	// Secrets are read by name alone, and none is watched: the operator may list nobody's. One of that name that lacks our labels stays as it is.
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: plan.KeysName(gw)}, &corev1.Secret{}); !apierrors.IsNotFound(err) {
+		return err
 	}
 	ring, err := objects.NewKeys(rand.Reader)
 	if err != nil {

@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,32 +102,24 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 	return in, nil
 }
 
-// elsewhere returns the virtual addresses that other gateways on the same network have given out. The cache may not have the newest of their Services yet, but the
-// board has their plans.
+// elsewhere returns the virtual addresses that other gateways on the same network have given out, also those of gateways that are gone: an export keeps its
+// address for a gateway that is made again. The cache may not have the newest of their Services yet, but the board has their plans.
 func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[string]string, error) {
 	network := plan.VirtualNetwork(gw)
 	if network == "" {
 		return nil, nil
 	}
 	var all v1alpha1.NFSGatewayList
-	if err := r.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+	var services corev1.ServiceList
+	if err := errors.Join(r.List(ctx, &all, client.UnsafeDisableDeepCopy), r.List(ctx, &services, client.HasLabels{plan.LabelExport}, client.UnsafeDisableDeepCopy)); err != nil {
 		return nil, err
 	}
-	out := map[string]string{}
+	out, networks := map[string]string{}, map[types.NamespacedName]string{}
 	for i := range all.Items {
 		other := &all.Items[i]
+		networks[client.ObjectKeyFromObject(other)] = plan.VirtualNetwork(other)
 		if other.UID == gw.UID || plan.VirtualNetwork(other) != network {
 			continue
-		}
-		var services corev1.ServiceList
-		if err := r.List(ctx, &services, client.InNamespace(other.Namespace), client.MatchingLabels{plan.LabelGateway: other.Name}, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, err
-		}
-		for j := range services.Items {
-			s := &services.Items[j]
-			if a := s.Annotations[plan.AnnotationAddress]; a != "" {
-				out[a] = s.Labels[plan.LabelExportNamespace] + "/" + s.Labels[plan.LabelExport]
-			}
 		}
 		if p, _ := r.board.look(client.ObjectKeyFromObject(other)); p != nil {
 			for j := range p.Exports {
@@ -133,6 +127,20 @@ func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[
 					out[x.VIP] = plan.Key(x.Source)
 				}
 			}
+		}
+	}
+	for i := range services.Items {
+		s := &services.Items[i]
+		a, of := s.Annotations[plan.AnnotationAddress], gatewayOf(s)
+		if a == "" || of == client.ObjectKeyFromObject(gw) {
+			continue
+		}
+		on, exists := networks[of]
+		if !exists {
+			on = cmp.Or(s.Annotations[plan.AnnotationNetwork], network)
+		}
+		if on == network {
+			out[a] = s.Labels[plan.LabelExportNamespace] + "/" + s.Labels[plan.LabelExport]
 		}
 	}
 	return out, nil

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,16 +27,20 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// listed is a cache of NFSGateways, which has none of their Services yet. It answers no other question.
+// listed is a cache of NFSGateways and Services. It answers no other question.
 type listed struct {
 	client.Client
 	gateways []v1alpha1.NFSGateway
+	services []corev1.Service
 	err      error // of Get
 }
 
 func (l listed) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	if g, ok := list.(*v1alpha1.NFSGatewayList); ok {
 		g.Items = l.gateways
+	}
+	if s, ok := list.(*corev1.ServiceList); ok {
+		s.Items = l.services
 	}
 	return nil
 }
@@ -64,6 +71,99 @@ func TestElsewhere(t *testing.T) {
 	got, err := r.elsewhere(t.Context(), &gws[0])
 	if want := map[string]string{"192.0.2.10": "storage/of-two"}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+}
+
+// An export keeps the address that it had by a gateway that is gone: it gets it back when that is made again.
+func TestElsewhereOfDeletedGateways(t *testing.T) {
+	service := func(gateway, export, address, network string) corev1.Service {
+		annotations := map[string]string{plan.AnnotationAddress: address}
+		if network != "" {
+			annotations[plan.AnnotationNetwork] = network
+		}
+		return corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "sluice-" + export, Annotations: annotations, Labels: map[string]string{
+			plan.LabelGateway: gateway, plan.LabelExportNamespace: "storage", plan.LabelExport: export}}}
+	}
+	apart := virtual("apart")
+	apart.Spec.RDMA.Networks[0].Name, apart.Spec.Exposure.VirtualIP.Network = "fabric/rdma-net", "fabric/rdma-net"
+	l := listed{gateways: []v1alpha1.NFSGateway{virtual("one"), virtual("two"), apart}, services: []corev1.Service{
+		service("one", "own", "192.0.2.10", "storage/rdma-net"), service("two", "other", "192.0.2.11", "storage/rdma-net"),
+		service("apart", "far", "192.0.2.12", "storage/rdma-net"), // which it was on before
+		service("gone", "data", "192.0.2.13", "storage/rdma-net"), service("gone", "old", "192.0.2.14", ""), service("gone", "more", "192.0.2.15", "fabric/rdma-net"),
+	}}
+	r := &gateways{applier: applier{Client: l}, board: newBoard()}
+	got, err := r.elsewhere(t.Context(), &l.gateways[0])
+	if want := map[string]string{"192.0.2.11": "storage/other", "192.0.2.13": "storage/data", "192.0.2.14": "storage/old"}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+}
+
+// left is a cluster in which a gateway is gone, or about to be orphaned, and Deployments of it are not.
+type left struct {
+	client.Client
+	gateway *v1alpha1.NFSGateway
+	there   []appsv1.Deployment
+	deleted []string
+}
+
+func (l *left) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	gw, ok := o.(*v1alpha1.NFSGateway)
+	if !ok || l.gateway == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "nfsgateways"}, key.Name)
+	}
+	l.gateway.DeepCopyInto(gw)
+	return nil
+}
+
+func (l *left) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if d, ok := list.(*appsv1.DeploymentList); ok {
+		d.Items = l.there
+	}
+	return nil
+}
+
+func (l *left) GroupVersionKindFor(runtime.Object) (schema.GroupVersionKind, error) {
+	return appsv1.SchemeGroupVersion.WithKind("Deployment"), nil
+}
+
+func (l *left) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
+	options := (&client.DeleteOptions{}).ApplyOptions(opts)
+	if p := options.Preconditions; p == nil || p.UID == nil || p.ResourceVersion == nil || *p.ResourceVersion != o.GetResourceVersion() {
+		return errors.New("deleted whatever it has become meanwhile")
+	}
+	l.deleted = append(l.deleted, o.GetName())
+	return nil
+}
+
+// With --cascade=orphan what was made for a gateway stays: while the garbage collector takes the owner references away, after that, and for the next operator.
+func TestOrphaned(t *testing.T) {
+	now := metav1.Now()
+	deployment := func(name string, owners ...metav1.OwnerReference) appsv1.Deployment {
+		return appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: name, UID: types.UID(name), ResourceVersion: "7", OwnerReferences: owners,
+			Labels: map[string]string{plan.LabelManaged: plan.ManagedBy, plan.LabelGateway: "fast"}}}
+	}
+	owned := deployment("owned", metav1.OwnerReference{APIVersion: "sluice.dev/v1alpha1", Kind: "NFSGateway", Name: "fast", UID: "1"})
+	orphan := deployment("orphan", metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Keeper", Name: "keeper", UID: "2"})
+	deleting := func(finalizers ...string) *v1alpha1.NFSGateway {
+		return &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "fast", UID: "1", DeletionTimestamp: &now, Finalizers: finalizers}}
+	}
+	for _, c := range []struct {
+		name    string
+		gateway *v1alpha1.NFSGateway
+		want    []string
+	}{
+		{"while it is orphaned", deleting(metav1.FinalizerOrphanDependents), nil},
+		{"after that", nil, []string{"owned"}},
+		{"in the foreground", deleting(metav1.FinalizerDeleteDependents), []string{"owned"}},
+	} {
+		l := &left{gateway: c.gateway, there: []appsv1.Deployment{owned, orphan}}
+		r := &gateways{applier: applier{Client: l}, board: newBoard()}
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "storage", Name: "fast"}}); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !slices.Equal(l.deleted, c.want) {
+			t.Errorf("%s: %q deleted, want %q", c.name, l.deleted, c.want)
+		}
 	}
 }
 
@@ -100,7 +200,7 @@ func TestLookAgain(t *testing.T) {
 		edit func(*found)
 		want time.Duration
 	}{
-		{"nothing is amiss", func(*found) {}, 0},
+		{"nothing is amiss", func(*found) {}, lookSeldom},
 		{"keys of somebody's", func(f *found) { f.plan.Gateway.Spec.HandleKeys.SecretName = "keys" }, lookSeldom},
 		{"a network", func(f *found) {
 			f.plan.Gateway.Spec.RDMA = &v1alpha1.RDMA{Networks: []v1alpha1.Network{{Name: "rdma-net"}}}
@@ -113,7 +213,7 @@ func TestLookAgain(t *testing.T) {
 		{"an object that was not made", func(f *found) { f.seen.Blocked["fast"] = &report.Refused{} }, lookAgain},
 		{"an address of another gateway's", refused(v1alpha1.ReasonAddressTaken), lookAgain},
 		{"no address is left", refused(v1alpha1.ReasonNoFreeAddress), lookAgain},
-		{"no consent", refused(v1alpha1.ReasonBackendNotAllowed), 0},
+		{"no consent", refused(v1alpha1.ReasonBackendNotAllowed), lookSeldom},
 	} {
 		f := &found{plan: plan.Plan{Gateway: &v1alpha1.NFSGateway{}}, seen: report.Seen{Failed: map[string]error{}, Blocked: map[string]report.Obstacle{}}}
 		c.edit(f)

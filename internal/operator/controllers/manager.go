@@ -99,7 +99,7 @@ func cacheOptions(namespaces []string) cache.Options {
 	o := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&appsv1.Deployment{}: ours, &appsv1.StatefulSet{}: ours, &corev1.ConfigMap{}: ours, &corev1.Secret{}: ours, &corev1.Service{}: ours, &corev1.Pod{}: ours,
+			&appsv1.Deployment{}: ours, &appsv1.StatefulSet{}: ours, &corev1.ConfigMap{}: ours, &corev1.Service{}: ours, &corev1.Pod{}: ours,
 			&corev1.ServiceAccount{}: ours, &policyv1.PodDisruptionBudget{}: ours, &networkingv1.NetworkPolicy{}: ours, &coordinationv1.Lease{}: ours,
 			&rbacv1.Role{}: ours, &rbacv1.RoleBinding{}: ours,
 			&corev1.Node{}: {Transform: trimNode},
@@ -154,7 +154,7 @@ func add(m manager.Manager, o Options, namespaces scope) error {
 		WatchesRawSource(b.source(&b.moved)).
 		WatchesRawSource(g.swept())
 	for _, kind := range []client.Object{
-		&corev1.Pod{}, &appsv1.Deployment{}, &appsv1.StatefulSet{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{},
+		&corev1.Pod{}, &appsv1.Deployment{}, &appsv1.StatefulSet{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{},
 		&networkingv1.NetworkPolicy{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
 	} {
 		c = c.Watches(kind, later(itsGateway))

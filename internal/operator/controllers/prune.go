@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/objects"
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
@@ -54,7 +56,7 @@ func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted ma
 			if err != nil {
 				return err
 			}
-			if wanted[objectKey{gvk.GroupKind(), client.ObjectKeyFromObject(o)}] || o.GetDeletionTimestamp() != nil {
+			if wanted[objectKey{gvk.GroupKind(), client.ObjectKeyFromObject(o)}] || o.GetDeletionTimestamp() != nil || !exists && orphaned(o) {
 				return nil
 			}
 			switch o := o.(type) {
@@ -68,8 +70,12 @@ func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted ma
 					return err
 				}
 			}
-			uid := o.GetUID()
-			return client.IgnoreNotFound(r.Delete(ctx, o, client.Preconditions{UID: &uid}, client.PropagationPolicy("Background")))
+			uid, version := o.GetUID(), o.GetResourceVersion()
+			as := client.Preconditions{UID: &uid}
+			if !exists {
+				as.ResourceVersion = &version // the cache may not know yet that it was orphaned
+			}
+			return client.IgnoreNotFound(r.Delete(ctx, o, as, client.PropagationPolicy("Background")))
 		})
 		errs = append(errs, err)
 	}
@@ -165,7 +171,17 @@ func (r *gateways) served(export string, pods []corev1.Pod) bool {
 	return false
 }
 
-// clear deletes what was made for a gateway that is gone. Owner references do the same where they lead; this does not depend on them.
+// orphaned tells whether an object of a gateway that is gone is to stay, since that was deleted with --cascade=orphan: the garbage collector has taken away the
+// reference to the gateway, which all but Services of exports and their placeholders have.
+func orphaned(o client.Object) bool {
+	if s, ok := o.(*corev1.Service); ok && (s.Labels[plan.LabelExport] != "" || strings.HasPrefix(s.Name, objects.PlaceholderPrefix)) {
+		return false
+	}
+	return !slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.Kind == "NFSGateway" })
+}
+
+// clear deletes what was made for a gateway that is gone, but for what is orphaned. The garbage collector does the same where owner references lead; Services of
+// exports have none to the gateway.
 func (r *gateways) clear(ctx context.Context, gw types.NamespacedName) error {
 	return r.prune(ctx, gw, nil, nil, false)
 }

@@ -3,15 +3,16 @@ package controllers
 // The operator's rights: hack/generate makes config/rbac/role.yaml of them. Where single namespaces are watched, those of nodes and namespaces are left out, and
 // the others are Roles there.
 //
-// What it makes it also deletes, but for Secrets: keys outlive their gateway. It reads Secrets to find the keys that a gateway names. Of pods it writes an
-// annotation, and of NFSExports spec.handleIdentity, once. It may do with Leases what it lets speakers do; that by which it elects its leader is another matter: config/rbac/leader_election.yaml.
+// What it makes it also deletes, but for Secrets: keys outlive their gateway. It reads the Secrets of keys by their names, and lists none. Of pods it writes an
+// annotation, and of NFSExports spec.handleIdentity, once. It may do with Leases what it lets speakers do; that by which it elects its leader is another matter:
+// config/rbac/leader_election.yaml.
 //
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways;nfsexports,verbs=get;list;watch
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsexports,verbs=patch
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways/status;nfsexports/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=configmaps;services;serviceaccounts,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=services/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=list;create;patch
