@@ -1,5 +1,5 @@
 // Command generate writes what is made of the API's types and the controllers' markers: deep copies, CRDs, the operator's role, and the chart's copies
-// of the latter two (a chart cannot read files beside it).
+// of the latter two and of the admission policy (a chart cannot read files beside it).
 //
 //	go run ./hack/generate [-out DIR]
 //
@@ -59,6 +59,9 @@ func generate(out string) error {
 		if err := copyTo(filepath.Join(out, "charts/sluice/files/crds", filepath.Base(name)), name); err != nil {
 			return err
 		}
+	}
+	if err := copyTo(filepath.Join(out, "charts/sluice/files/protection.yaml"), "config/admission/protection.yaml"); err != nil {
+		return err
 	}
 	return copyTo(filepath.Join(out, "charts/sluice/files/role.yaml"), filepath.Join(roles, "role.yaml"))
 }

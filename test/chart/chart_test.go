@@ -198,6 +198,12 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"sriov.network.vlan=4095", "sriov/network/vlan"},
 		{"test.protocol=udp", "test/protocol"},
 		{"crds.install=maybe", "crds/install"},
+		{`operator.podLabels.app\.kubernetes\.io/name=other`, "operator/podLabels"},
+		{`operator.podLabels.app\.kubernetes\.io/component=other`, "operator/podLabels"},
+		{`operator.podAnnotations.kubectl\.kubernetes\.io/default-container=other`, "operator/podAnnotations"},
+		{`metrics.labels.app\.kubernetes\.io/name=other`, "metrics/labels"},
+		{`dashboard.labels.helm\.sh/chart=other`, "dashboard/labels"},
+		{"metrics.collectors=prometheus", "metrics/collectors"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.set, func(t *testing.T) {
@@ -286,6 +292,28 @@ func TestDashboard(t *testing.T) {
 	for _, m := range metrics {
 		if !strings.Contains(string(docs), "`"+strings.TrimSuffix(m, "_bucket")+"`") {
 			t.Errorf("docs/gateway.md knows no %s", m)
+		}
+	}
+}
+
+// Collectors of one's own take the place of the chart's, which helm would merge if they were a map; labels of ServiceMonitors reach the operator too.
+func TestCollectorsAreReplaced(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	values := "metrics: {collectors: [{app: agent}, {app: prometheus, shard: '1'}], labels: {release: prometheus}, serviceMonitor: {enabled: true}}\n"
+	if err := os.WriteFile(file, []byte(values), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, err := render(chart, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := regexp.MustCompile(`--(collector|monitoring)-labels=\S+`).FindAllString(text, -1)
+	if want := []string{"--collector-labels=app=agent", "--collector-labels=app=prometheus,shard=1", "--monitoring-labels=release=prometheus"}; !slices.Equal(got, want) {
+		t.Errorf("flags %q, want %q", got, want)
+	}
+	for _, u := range objects(t, text) {
+		if u.GetKind() == "ServiceMonitor" && u.GetLabels()["release"] != "prometheus" {
+			t.Errorf("the ServiceMonitor has the labels %v", u.GetLabels())
 		}
 	}
 }

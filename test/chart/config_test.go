@@ -30,7 +30,7 @@ func TestConfig(t *testing.T) {
 			takesFlags(t, u, "--version")
 		}
 	}
-	want := map[string]int{"Namespace": 1, "CustomResourceDefinition": 2, "ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Lease": 1, "Deployment": 1}
+	want := map[string]int{"Namespace": 1, "CustomResourceDefinition": 2, "ServiceAccount": 1, "ClusterRole": 3, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Lease": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 1, "ValidatingAdmissionPolicyBinding": 1}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Error(diff)
 	}
@@ -57,10 +57,12 @@ func TestConfigIsTheChart(t *testing.T) {
 		rendered[u.GetKind()+" "+u.GetName()] = u
 	}
 	names := map[string]string{ // where they differ
-		"ClusterRole sluice-operator":        "ClusterRole sluice-system-sluice-operator",
-		"ClusterRoleBinding sluice-operator": "ClusterRoleBinding sluice-system-sluice-operator",
-		"ClusterRole sluice-view":            "ClusterRole sluice-system-sluice-view",
-		"ClusterRole sluice-edit":            "ClusterRole sluice-system-sluice-edit",
+		"ClusterRole sluice-operator":                             "ClusterRole sluice-system-sluice-operator",
+		"ClusterRoleBinding sluice-operator":                      "ClusterRoleBinding sluice-system-sluice-operator",
+		"ClusterRole sluice-view":                                 "ClusterRole sluice-system-sluice-view",
+		"ClusterRole sluice-edit":                                 "ClusterRole sluice-system-sluice-edit",
+		"ValidatingAdmissionPolicy sluice-gateways-in-use":        "ValidatingAdmissionPolicy sluice-system-sluice-gateways-in-use",
+		"ValidatingAdmissionPolicyBinding sluice-gateways-in-use": "ValidatingAdmissionPolicyBinding sluice-system-sluice-gateways-in-use",
 	}
 	for _, u := range kustomize(t, "config") {
 		if u.GetKind() == "Namespace" {
@@ -81,13 +83,14 @@ func TestConfigIsTheChart(t *testing.T) {
 	}
 }
 
-var defaults = regexp.MustCompile(`^--(operator-labels|monitoring-labels|log-level)=`)
+var defaults = regexp.MustCompile(`^--(operator-labels|collector-labels|log-level)=`)
 
 // same is what has to be equal: all but names, labels that tell releases apart, and flags that say what is the default.
 func same(u *unstructured.Unstructured) map[string]any {
 	u = u.DeepCopy()
 	delete(u.Object, "metadata")
 	unstructured.RemoveNestedField(u.Object, "roleRef", "name")
+	unstructured.RemoveNestedField(u.Object, "spec", "policyName")
 	for _, path := range [][]string{{"spec", "selector", "matchLabels"}, {"spec", "template", "metadata", "labels"}} {
 		if labels, ok, _ := unstructured.NestedMap(u.Object, path...); ok {
 			delete(labels, "app.kubernetes.io/instance")
