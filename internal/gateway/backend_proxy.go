@@ -88,7 +88,7 @@ func openRemote(o *opened, x *config.Export) (_ *remote, err error) {
 	}
 	s := &r.is.server
 	r.srv, err = proxy.New(proxy.Config{
-		UID: []byte(r.is.identity), Network: string(r.is.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Provider: provider, Extensions: r.is.extensions,
+		UID: []byte(r.is.identity), Network: string(r.is.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Within: s.Within, Provider: provider, Extensions: r.is.extensions,
 		V3: r.is.v3, Minor: r.is.minor, Seal: r.sealer, GSS: r.is.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
 		Access: rules(x.Access), Pool: o.pool, WaitLimit: int64(x.Limits.Memory) / 2, Logger: o.e.log,
 	})

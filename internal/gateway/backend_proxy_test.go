@@ -307,6 +307,7 @@ func TestSameRemote(t *testing.T) {
 		"versions":    {func(x *config.Export) { x.Backend.NFS.Versions = x.Backend.NFS.Versions[1:] }, false},
 		"server":      {func(x *config.Export) { x.Backend.NFS.Server = "other" }, false},
 		"path":        {func(x *config.Export) { x.Backend.NFS.Path = "/" }, false},
+		"within":      {func(x *config.Export) { x.Backend.NFS.Within = "/" }, false},
 		"softTimeout": {func(x *config.Export) { x.Backend.NFS.SoftTimeout++ }, false},
 		"mountPort":   {func(x *config.Export) { x.Backend.NFS.MountPort++ }, false},
 		"uid":         {func(x *config.Export) { x.UID = "another one" }, false},

@@ -19,7 +19,7 @@ func (b *Backend) Remote() (s NFSServer, n Network, ok bool) {
 		return *b.NFS, TCP, true
 	case b.RDMA != nil:
 		r := b.RDMA
-		return NFSServer{Server: r.Server, Port: r.Port, Path: r.Path, Versions: r.Versions, SoftTimeout: r.SoftTimeout}, RDMA, true
+		return NFSServer{Server: r.Server, Port: r.Port, Path: r.Path, Within: r.Within, Versions: r.Versions, SoftTimeout: r.SoftTimeout}, RDMA, true
 	default:
 		return s, "", false
 	}
@@ -83,6 +83,12 @@ func (e *Export) validateBackend(r report) {
 		e.Backend.RDMA.checkProvider(rb)
 	}
 	checkBackendPath(rb.at("path"), s.Path)
+	if s.Within != "" {
+		checkBackendPath(rb.at("within"), s.Within)
+		if s.Path != s.Within && !strings.HasPrefix(s.Path, strings.TrimSuffix(s.Within, "/")+"/") {
+			rb.at("within").refuse(s.Within, "path is %s: want it, or a directory above it", s.Path)
+		}
+	}
 	e.checkVersions(rb.at("versions"), s.Versions)
 	if d := time.Duration(s.SoftTimeout); d != 0 && (d < time.Second || d > 10*time.Minute) {
 		rb.at("softTimeout").refuse(s.SoftTimeout, "want 1s to 10m, or 0s for calls that wait as long as it takes")

@@ -33,7 +33,7 @@ func parseOne(t *testing.T, text string) Export {
 }
 
 func TestRemoteBackends(t *testing.T) {
-	const all = `server: "fd00::1", port: 1, path: /, versions: ["4.2", "4.0"], softTimeout: 1m30s`
+	const all = `server: "fd00::1", port: 1, path: /, within: /, versions: ["4.2", "4.0"], softTimeout: 1m30s`
 	versions := []NFSVersion{NFSv3, NFSv41, NFSv42}
 	for _, tt := range []struct {
 		backend string // with fields of the export behind it
@@ -45,11 +45,11 @@ func TestRemoteBackends(t *testing.T) {
 		{"{nfs: {server: filer.example, path: /vol/data}}",
 			Backend{NFS: &NFSServer{Server: "filer.example", Port: 2049, Path: "/vol/data", Versions: versions}}, SealAuto, GSSRefuse, TCP},
 		{"{nfs: {" + all + ", mountPort: 65535}}\n  sealHandles: Off\n  gss: PassThrough",
-			Backend{NFS: &NFSServer{"fd00::1", 1, 65535, "/", []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SealOff, GSSPassThrough, TCP},
+			Backend{NFS: &NFSServer{"fd00::1", 1, 65535, "/", "/", []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SealOff, GSSPassThrough, TCP},
 		{"{rdma: {server: 192.0.2.1}}",
 			Backend{RDMA: &RDMAServer{Server: "192.0.2.1", Port: 20049, Path: "/", Versions: versions}}, SealAuto, GSSRefuse, RDMA},
 		{"{rdma: {" + all + "}}\n  sealHandles: Required",
-			Backend{RDMA: &RDMAServer{"fd00::1", 1, "/", "", "", []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SealRequired, GSSRefuse, RDMA},
+			Backend{RDMA: &RDMAServer{"fd00::1", 1, "/", "/", "", "", []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SealRequired, GSSRefuse, RDMA},
 	} {
 		t.Run(tt.backend, func(t *testing.T) {
 			e := parseOne(t, strings.Replace(remote, "{nfs: {server: filer.example, path: /vol/data}}", tt.backend, 1))
@@ -95,7 +95,7 @@ func TestBackendRefusals(t *testing.T) {
 		{nfs, "{nfs: {}}", "line 6: backend.nfs.server: missing: " + wantHost +
 			"\nline 6: backend.nfs.path: missing: want the absolute path of what the server exports, such as /vol/data"},
 		{nfs, "{rdma: {}}", "line 6: backend.rdma.server: missing: " + wantHost},
-		{nfs, "{rdma: {server: a, mountPort: 1}}", `line 6: backend.rdma.mountPort: unknown field; the fields here are server, port, path, provider, device, versions, softTimeout`},
+		{nfs, "{rdma: {server: a, mountPort: 1}}", `line 6: backend.rdma.mountPort: unknown field; the fields here are server, port, path, within, provider, device, versions, softTimeout`},
 		{nfs, "{rdma: {server: a, provider: tcp}}", `line 6: backend.rdma.provider: "tcp": want iwarp or verbs`},
 		{nfs, "{rdma: {server: a, device: mlx5_4}}", `line 6: backend.rdma.device: "mlx5_4": is for provider verbs alone: leave it out`},
 		{nfs, "{rdma: {server: a, provider: verbs, device: a/b}}", `line 6: backend.rdma.device: "a/b": want the name of an RDMA device, such as mlx5_4 (rdma link lists them)`},
@@ -134,6 +134,10 @@ func TestBackendRefusals(t *testing.T) {
 			`line 6: backend.rdma.versions[1]: "4.0": access[1].mode is ReadOnly, but 4.0 needs the owner's seqid to advance also where a call is refused, ` +
 				`which only the backend could do: leave 4.0 out, or want ReadWrite in every rule`},
 
+		{"path: /vol/data", "path: /vol/data, within: vol", `line 6: backend.nfs.within: "vol": want an absolute path, such as /vol/data
+line 6: backend.nfs.within: "vol": path is /vol/data: want it, or a directory above it`},
+		{"path: /vol/data", "path: /vol/data, within: /vol/", `line 6: backend.nfs.within: "/vol/": want "/vol": no "..", ".", repeated or trailing slash`},
+		{"path: /vol/data", "path: /vol/data, within: /vol/dat", `line 6: backend.nfs.within: "/vol/dat": path is /vol/data: want it, or a directory above it`},
 		{"path: /vol/data", "path: /vol/data, softTimeout: 999ms", `line 6: backend.nfs.softTimeout: 999ms: want 1s to 10m, or 0s for calls that wait as long as it takes`},
 		{"path: /vol/data", "path: /vol/data, softTimeout: 601s", `line 6: backend.nfs.softTimeout: 10m1s: want 1s to 10m, or 0s for calls that wait as long as it takes`},
 		{"path: /vol/data", "path: /vol/data, softTimeout: -1s", `line 6: backend.nfs.softTimeout: -1s: want 1s to 10m, or 0s for calls that wait as long as it takes`},

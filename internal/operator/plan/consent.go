@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,10 +41,8 @@ func consent(in *Input, e *v1alpha1.NFSExport) *refusal {
 	if len(g.Spec.AllowedBackends) == 0 && e.Namespace == g.Namespace {
 		return nil
 	}
-	for i := range g.Spec.AllowedBackends {
-		if backendAllowed(&g.Spec.AllowedBackends[i], server, dir) {
-			return nil
-		}
+	if _, allowed := allowedDir(g, server, dir); allowed {
+		return nil
 	}
 	return refuse(v1alpha1.ReasonBackendNotAllowed, "NFSGateway %s/%s allows no export of %s:%s: its owner can add {servers: [%s], paths: [%s]} to spec.allowedBackends",
 		g.Namespace, g.Name, server, dir, server, dir)
@@ -70,20 +69,39 @@ func namespaceAllowed(in *Input, e *v1alpha1.NFSExport) *refusal {
 	return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of its own namespace alone: its owner can name namespace %q in spec.allowedExports", g.Namespace, g.Name, e.Namespace)
 }
 
-func backendAllowed(a *v1alpha1.AllowedBackend, server, dir string) bool {
-	named := false
-	for _, s := range a.Servers {
-		named = named || s == "*" || sameServer(s, server)
-	}
-	if !named || len(a.Paths) == 0 {
-		return named
-	}
-	for _, p := range a.Paths {
-		if within(path.Clean(p), path.Clean(dir)) {
-			return true
+// allowedDir tells whether spec.allowedBackends has a directory of a server, and the longest of the paths that allow it: "/" if all are allowed.
+func allowedDir(g *v1alpha1.NFSGateway, server, dir string) (longest string, allowed bool) {
+	for i := range g.Spec.AllowedBackends {
+		a := &g.Spec.AllowedBackends[i]
+		if !slices.ContainsFunc(a.Servers, func(s string) bool { return s == "*" || sameServer(s, server) }) {
+			continue
+		}
+		if len(a.Paths) == 0 {
+			return "/", true
+		}
+		for _, p := range a.Paths {
+			p = path.Clean(p)
+			if !within(p, path.Clean(dir)) {
+				continue
+			}
+			if p == "/" {
+				return p, true
+			}
+			if allowed = true; len(p) > len(longest) {
+				longest = p
+			}
 		}
 	}
-	return false
+	return longest, allowed
+}
+
+// bound returns the directory that an export's path may not leave by a symbolic link; "" if there is none.
+func bound(g *v1alpha1.NFSGateway, server, dir string) string {
+	p, _ := allowedDir(g, server, dir)
+	if p == "/" || p == path.Clean(dir) {
+		return ""
+	}
+	return p
 }
 
 // sameServer compares names without regard to case, and addresses whatever their spelling.

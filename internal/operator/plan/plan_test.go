@@ -454,9 +454,44 @@ func TestBackendsByServerAndPath(t *testing.T) {
 		{[]string{"fd00:0::1"}, nil, "fd00::1", "/", true},
 		{nil, nil, "filer.example", "/", false},
 	} {
-		if got := backendAllowed(&v1alpha1.AllowedBackend{Servers: c.servers, Paths: c.paths}, c.server, c.path); got != c.want {
+		g := &v1alpha1.NFSGateway{Spec: v1alpha1.NFSGatewaySpec{AllowedBackends: []v1alpha1.AllowedBackend{{Servers: c.servers, Paths: c.paths}}}}
+		if _, got := allowedDir(g, c.server, c.path); got != c.want {
 			t.Errorf("%v %v allows %s:%s: %v", c.servers, c.paths, c.server, c.path, got)
 		}
+	}
+}
+
+// TestBound: an export's path may not leave the longest of the paths that allow it by a symbolic link.
+func TestBound(t *testing.T) {
+	g := gateway()
+	g.Spec.AllowedBackends = []v1alpha1.AllowedBackend{
+		{Servers: []string{"filer"}, Paths: []string{"/vol/", "/vol/team", "/other"}},
+		{Servers: []string{"filer", "open"}, Paths: []string{"/vol/team/sub", "/vol/teams"}},
+		{Servers: []string{"open"}}, {Servers: []string{"rooted"}, Paths: []string{"/", "/vol"}},
+	}
+	for _, c := range []struct{ server, path, want string }{
+		{"filer", "/vol/a", "/vol"},
+		{"filer", "/vol/team/a", "/vol/team"},
+		{"FILER", "/vol/team/sub/a", "/vol/team/sub"},
+		{"filer", "/vol/team", ""}, // it is allowed itself
+		{"filer", "/vol", ""},
+		{"open", "/vol/team/sub/a", ""}, // all are
+		{"rooted", "/vol/a", ""},
+		{"another", "/vol/a", ""}, // of the gateway's own namespace, where nothing is allowed for others
+	} {
+		if got := bound(g, c.server, c.path); got != c.want {
+			t.Errorf("%s:%s may not leave %q, want %q", c.server, c.path, got, c.want)
+		}
+	}
+	x := export("storage", "data", 0)
+	x.Spec.Backend = v1alpha1.Backend{NFS: &v1alpha1.NFSServer{Server: "filer", Path: "/vol/team/a"}}
+	m := maker{in: &Input{Gateway: g}}
+	if got := m.render(&Export{Source: &x}, nil).Backend.NFS; got.Within != "/vol/team" {
+		t.Errorf("the configuration has %+v", got)
+	}
+	x.Spec.Backend = v1alpha1.Backend{RDMA: &v1alpha1.RDMAServer{Server: "filer", Path: "/vol/team/a"}}
+	if got := m.render(&Export{Source: &x}, nil).Backend.RDMA; got.Within != "/vol/team" {
+		t.Errorf("the configuration has %+v", got)
 	}
 }
 

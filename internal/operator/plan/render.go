@@ -115,6 +115,7 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 		s := config.DefaultNFSServer()
 		s.Server, s.MountPort, s.Path, s.SoftTimeout = b.NFS.Server, int(b.NFS.MountPort), b.NFS.Path, config.Duration(b.NFS.SoftTimeout.Duration())
 		s.Port = cmp.Or(int(b.NFS.Port), s.Port)
+		s.Within = bound(m.in.Gateway, s.Server, s.Path)
 		if len(b.NFS.Versions) > 0 {
 			s.Versions = converted[config.NFSVersion](b.NFS.Versions)
 		}
@@ -122,6 +123,7 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	case b.RDMA != nil:
 		s := config.RDMAServer{Server: b.RDMA.Server, Port: cmp.Or(int(b.RDMA.Port), 20049), Path: cmp.Or(b.RDMA.Path, "/"), Versions: config.DefaultNFSServer().Versions,
 			SoftTimeout: config.Duration(b.RDMA.SoftTimeout.Duration())}
+		s.Within = bound(m.in.Gateway, s.Server, s.Path)
 		if len(b.RDMA.Versions) > 0 {
 			s.Versions = converted[config.NFSVersion](b.RDMA.Versions)
 		}

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/client"
@@ -16,6 +18,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
 	"sluice.dev/sluice/pkg/nfs/server"
+	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
@@ -201,4 +204,65 @@ func TestMountsTogether(t *testing.T) {
 			waiting.Wait()
 		})
 	}
+}
+
+// TestWithin: below the directory that the path may not leave, no symbolic link is followed to the export's root, whatever the backend's MOUNT does.
+func TestWithin(t *testing.T) {
+	v, dir := volume(t)
+	p := pool(t)
+	behind := &follows{Server: v, links: map[string]string{"/allowed/out": "/closed", "/allowed/out/c": "/closed/c", "/allowed/in": "/allowed/a", "/alias/a": "/allowed/a", "/alias": "/allowed"}}
+	s := serve(t, "127.0.0.1:0", p, behind)
+	t.Cleanup(s.stop)
+	for _, d := range []string{"closed/c", "allowed/a/b"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"allowed/out": "../closed", "allowed/in": "a", "alias": "allowed"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		path, within string
+		found        bool
+	}{
+		{"/allowed/out", "", true}, // nothing is said of links
+		{"/allowed/a", "/allowed", true},
+		{"/allowed/a/b", "/allowed", true},
+		{"/allowed", "/allowed", true},
+		{"/alias/a", "/alias", true}, // what is allowed may be a link itself
+		{"/allowed/out", "/allowed", false},
+		{"/allowed/out/c", "/allowed", false},
+		{"/allowed/in", "/allowed", false},
+	} {
+		for network, at := range map[string]string{"tcp": s.address, "rdma": serveRDMA(t, p, behind, &spoken{})} {
+			f := newFront(t, network, at, func(c *proxy.Config) { c.Path, c.Within = test.path, test.within })
+			var st proxy.Status
+			for st = f.Status(); len(st.Versions) == 0 && st.RootError == ""; st = f.Status() {
+				time.Sleep(100 * time.Microsecond)
+			}
+			if found := st.RootError == ""; found != test.found {
+				t.Errorf("%s within %q, over %s: found is %v, must be %v: %s", test.path, test.within, network, found, test.found, st.RootError)
+			}
+		}
+	}
+}
+
+// follows is a server whose MOUNT follows symbolic links, as those of other servers do.
+type follows struct {
+	*server.Server
+	links map[string]string // paths, and where they lead
+}
+
+// ServeRPC implements [oncrpc.Handler].
+func (f *follows) ServeRPC(c *oncrpc.Call) {
+	if c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt {
+		var a nfs3.MountArgs
+		a.Decode(c.Args())
+		if to, ok := f.links[string(a.Path)]; ok {
+			c.Stream = [][]byte{append(slices.Concat(c.Gather(nil)...)[:c.ArgsAt:c.ArgsAt], fields(to)...)}
+		}
+	}
+	f.Server.ServeRPC(c)
 }

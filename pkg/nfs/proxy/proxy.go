@@ -45,6 +45,9 @@ type Config struct {
 	Port, MountPort int
 	// Path is the directory of the backend that clients see as "/".
 	Path string
+	// Within is a directory that Path is, or lies below. Version 3 then begins with its mount, and the names from there on are looked up, so that no symbolic
+	// link leads out of it. Empty leaves symbolic links in Path to the backend's MOUNT.
+	Within string
 	// Provider makes the connections of the network "rdma".
 	Provider rdma.Provider
 	// Extensions are those of RPC-over-RDMA version 2 that are offered to a backend on the network "rdma". Version 2 is offered anyway, beside version 1.
@@ -108,6 +111,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("nfs proxy: no version is offered")
 	case len(cfg.Path) > nfs3.MaxMountPath || len(cfg.Path) == 0 || cfg.Path[0] != '/':
 		return nil, fmt.Errorf("nfs proxy: Path is %q, want an absolute path of at most %d bytes", cfg.Path, nfs3.MaxMountPath)
+	}
+	if _, ok := below(cfg.Within, cfg.Path); !ok {
+		return nil, fmt.Errorf("nfs proxy: Within is %q, want Path, which is %q, or a directory above it", cfg.Within, cfg.Path)
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, closed: make(chan struct{})}
 	s.export.UID, s.export.Seal = cfg.UID, cfg.Seal

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -227,6 +228,19 @@ func lacks(err error) bool {
 	}
 	var failed *statusError
 	return errors.As(err, &failed) && failed.status == minorMismatch
+}
+
+// below returns the names on a path below a directory, none if that is "". It reports whether the path lies there.
+func below(dir, path string) (names []string, ok bool) {
+	if dir == "" {
+		return nil, true
+	}
+	above := components(dir)
+	names = components(path)
+	if len(above) > len(names) || !slices.Equal(above, names[:len(above)]) {
+		return nil, false
+	}
+	return names[len(above):], true
 }
 
 // components returns the names on a path.

@@ -41,21 +41,26 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 		return err
 	}
 	cfg := client.Config{Requester: conn, Pool: r.s.cfg.Pool, Cred: cred}
-	var root nfs3.Handle
+	var m mounted
 	elsewhere := r.s.cfg.Network != "rdma" || r.s.cfg.MountPort != 0
 	if !elsewhere {
 		// Another gateway answers MOUNT by the same connection.
-		root, err = client.New(cfg).Mount(ctx, r.s.cfg.Path)
+		m, err = r.ask(ctx, client.New(cfg))
 		elsewhere = lacks(err)
 	}
 	if elsewhere {
-		root, err = r.mount(ctx, cfg)
+		m, err = r.mount(ctx, cfg)
 	}
 	if err != nil {
 		return err
 	}
 	r.asks(conn)
-	attr, err := client.New(cfg).GetAttr(ctx, root)
+	nfs := client.New(cfg)
+	root, err := r.walk(ctx, nfs, m)
+	if err != nil {
+		return err
+	}
+	attr, err := nfs.GetAttr(ctx, root)
 	if err != nil {
 		return err
 	}
@@ -66,28 +71,72 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 	return nil
 }
 
+// mounted are handles that MOUNT has told: of the export's path, and of the directory that it may not leave, nil if there is none.
+type mounted struct{ path, within nfs3.Handle }
+
+// ask asks MOUNT for both.
+func (r *finder) ask(ctx context.Context, mount *client.Client) (m mounted, err error) {
+	if m.path, err = mount.Mount(ctx, r.s.cfg.Path); err != nil || r.s.cfg.Within == "" {
+		return m, err
+	}
+	if m.within, err = mount.Mount(ctx, r.s.cfg.Within); err != nil {
+		err = fmt.Errorf("the directory that the path may not leave has to be mounted: %w", err)
+	}
+	return m, err
+}
+
+// walk returns the export's root. MOUNT may have followed symbolic links to it, also those that clients have made, so only a bound that was configured is taken from
+// it, and the names below are looked up: a symbolic link has no names in it. Where a file system is mounted on a directory and not passed on to those who
+// look it up, LOOKUP and MOUNT have two directories; then the gateway has none.
+func (r *finder) walk(ctx context.Context, nfs *client.Client, m mounted) (nfs3.Handle, error) {
+	if m.within == nil {
+		return m.path, nil
+	}
+	at := m.within
+	names, _ := below(r.s.cfg.Within, r.s.cfg.Path)
+	for _, name := range names {
+		found, err := nfs.Lookup(ctx, at, name)
+		if err != nil {
+			return nil, fmt.Errorf("%q is looked up below %q, where no symbolic link is followed: %w", name, r.s.cfg.Within, err)
+		}
+		at = found.Handle
+	}
+	looked, err := nfs.GetAttr(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := nfs.GetAttr(ctx, m.path)
+	if err != nil {
+		return nil, err
+	}
+	if looked.FileID != asked.FileID {
+		return nil, fmt.Errorf("MNT of %q leads elsewhere than the names below %q: by a symbolic link, or to a file system that is mounted there", r.s.cfg.Path, r.s.cfg.Within)
+	}
+	return at, nil
+}
+
 // mount asks the backend's MOUNT service. Where its port cannot be learnt, it may answer where NFS does. That nobody does is a *noMountError; what MOUNT
 // itself says is not.
-func (r *finder) mount(ctx context.Context, cfg client.Config) (nfs3.Handle, error) {
+func (r *finder) mount(ctx context.Context, cfg client.Config) (mounted, error) {
 	port, unknown := r.mountPort(ctx)
 	if unknown == nil {
 		mount, err := r.s.up.DialTCP(ctx, net.JoinHostPort(r.s.cfg.Server, strconv.Itoa(port)))
 		if err != nil {
-			return nil, &noMountError{err}
+			return mounted{}, &noMountError{err}
 		}
 		defer mount.Wait()
 		defer mount.Close() //nolint:errcheck // it was only asked
 		cfg.Mount = mount
 		r.asks(mount)
 	}
-	root, err := client.New(cfg).Mount(ctx, r.s.cfg.Path)
+	m, err := r.ask(ctx, client.New(cfg))
 	if err == nil || errors.As(err, new(nfs3.Status)) || errors.As(err, new(*oncrpc.StatusError)) && !lacks(err) {
-		return root, err
+		return m, err
 	}
 	if unknown != nil {
 		err = fmt.Errorf("%w; and at the port of NFS: %w", unknown, err)
 	}
-	return nil, &noMountError{err}
+	return mounted{}, &noMountError{err}
 }
 
 // mountPort returns the port of the backend's MOUNT service: that of the configuration, or what its rpcbind says.
