@@ -16,6 +16,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
+	"sluice.dev/sluice/test/need"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -378,6 +379,6 @@ func wantStatus(t testing.TB, what string, got, want nfs3.Status) {
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		need.Missing(t, "it has to be root")
 	}
 }
