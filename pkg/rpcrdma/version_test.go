@@ -249,6 +249,76 @@ func TestVersionLost(t *testing.T) {
 	}
 }
 
+// TestVersionAgain dials a server that was restarted just when version 2 was tried. It is taken for an old one for a few seconds, and asked again then.
+func TestVersionAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := rdmatest.NewFabric(rdmatest.Options{})
+		address, peers := deafServer(t, f, func(p *rawPeer) { <-p.in; p.ep.Close() })
+		pool := getPool()
+		dial := func(want int) {
+			t.Helper()
+			answered := make(chan *rawPeer, 1)
+			go func() {
+				p := <-peers
+				if want == 2 {
+					p.send(words(uint32(p.parse2(p.get().b).XID), 2, 5, 6, 0, 0))
+				}
+				answered <- p
+			}()
+			cl, err := Dial(context.Background(), f, address, Config{Pool: pool, Versions: []int{1, 2}, Extensions: TransportProperties})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v := cl.Negotiated().Version; v != want {
+				t.Errorf("version %d, want %d", v, want)
+			}
+			p := <-answered
+			cl.Close()
+			<-cl.Done()
+			p.close()
+		}
+		go func() {
+			p := <-peers // the server that was restarted
+			_ = p.end()
+			p.close()
+		}()
+		synctest.Wait()
+		dial(1)
+		time.Sleep(firstOldWait - time.Millisecond)
+		dial(1)
+		time.Sleep(time.Millisecond)
+		dial(2)
+		dial(2)
+		putPool(pool)
+	})
+}
+
+// TestOldPeers counts how long servers are dialed with version 1 that bear version 2 never, or again.
+func TestOldPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o oldPeers
+		var p rdma.Provider = rdmatest.NewFabric(rdmatest.Options{})
+		lasts := func() (d time.Duration) {
+			for ; o.has(p, "a"); d += 5 * time.Second {
+				time.Sleep(5 * time.Second)
+			}
+			return d
+		}
+		for _, want := range []time.Duration{5, 10, 20, 40, 80, 160, 320, 600, 600} {
+			o.add(p, "a")
+			o.add(p, "a") // by another dial at the same time
+			if got := lasts(); got != want*time.Second {
+				t.Errorf("version 2 is not tried for %v, want %d s", got, want)
+			}
+		}
+		o.remove(p, "a")
+		o.add(p, "a")
+		if got := lasts(); got != firstOldWait {
+			t.Errorf("after it has answered: %v, want %v", got, firstOldWait)
+		}
+	})
+}
+
 // TestVersionContext gives up when the context ends.
 func TestVersionContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
