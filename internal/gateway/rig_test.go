@@ -75,8 +75,8 @@ type exportYAML struct {
 
 func (r *rig) yaml(exports ...exportYAML) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nadmin: {address: \"127.0.0.1:0\"}\nstateDir: %s\ndrainTimeout: 20s\nexports:\n",
-		config.APIVersion, config.Kind, filepath.Join(r.vols, "state"))
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nadmin: {address: \"127.0.0.1:0\"}\nstateDir: %s\ndrainTimeout: 20s\nexports:%s\n",
+		config.APIVersion, config.Kind, filepath.Join(r.vols, "state"), map[bool]string{true: " []"}[len(exports) == 0])
 	def := func(s, d string) string {
 		if s == "" {
 			return d

@@ -327,6 +327,31 @@ line 9: exports[2].access: 0: want 1 to 1024 rules; without one no client may mo
 	}
 }
 
+// TestCutOff: of a file that ends before its list of exports nothing is used. That there are none is said by an empty list.
+func TestCutOff(t *testing.T) {
+	lines := strings.SplitAfter(good, "\n")
+	for n := range len(lines) {
+		text := strings.Join(lines[:n], "")
+		if strings.Contains(text, "- name:") {
+			break
+		}
+		if f, err := Parse([]byte(text)); err == nil {
+			t.Errorf("a file that ends behind line %d is taken, with %d exports", n, len(f.Config.Exports))
+		}
+	}
+	head := "apiVersion: " + APIVersion + "\nkind: " + Kind + "\n"
+	const want = `exports: missing: want a list of exports, or [] for none`
+	for text, want := range map[string]string{head: "line 1: " + want, head + "exports:\n": "line 3: " + want, head + "exports: null\n": "line 3: " + want, head + "exports: []\n": ""} {
+		got := ""
+		if _, err := Parse([]byte(text)); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestLargeFile(t *testing.T) {
 	_, err := Parse([]byte(strings.Repeat("#", MaxFile) + "\n"))
 	if err == nil || err.Error() != "the file has 8388609 bytes: want 8388608 at most" {

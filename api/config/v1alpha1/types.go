@@ -30,7 +30,8 @@ type GatewayConfig struct {
 	Limits TotalLimits `json:"limits"`
 	// Memory says what memory for messages and data is made of. A change takes effect at the next start.
 	Memory Memory `json:"memory,omitzero"`
-	// Exports are what clients can mount; names differ, and so do addresses, uids and volumes.
+	// Exports are what clients can mount; names differ, and so do addresses, uids and volumes. The list is required, [] for none, so
+	// that a file that is cut off before it is refused.
 	Exports []Export `json:"exports"`
 }
 

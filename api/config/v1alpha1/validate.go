@@ -40,6 +40,9 @@ func (c *GatewayConfig) Validate() Problems {
 		between(r.at("limits").at("memory"), c.Limits.Memory, 8<<20, 1<<40)
 	}
 	between(r.at("limits").at("receiveMemory"), c.Limits.ReceiveMemory, 8<<20, 1<<40)
+	if c.Exports == nil { // otherwise a file that is cut off would take all exports away
+		r.at("exports").refuse(nil, "missing: want a list of exports, or [] for none")
+	}
 	for i := range c.Exports {
 		c.Exports[i].validate(r.at("exports").index(i))
 	}
