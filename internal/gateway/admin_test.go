@@ -139,7 +139,7 @@ func TestAdminWildcard(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	c := config.Default()
 	c.APIVersion, c.Kind, c.StateDir = config.APIVersion, config.Kind, t.TempDir()
-	c.Admin.Address = "127.0.0.1:0"
+	c.Admin.Address, c.Exports = "127.0.0.1:0", []config.Export{}
 	g, err := New(Options{Config: &c, Profile: true})
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,8 @@ func TestMetrics(t *testing.T) {
 		`sluice_config_error`, `sluice_protocol_errors_total{export="data",kind="bad_header",network="rdma"}`,
 		`sluice_credit_changes_total{direction="lowered",export="data",reason="latency"}`,
 		`sluice_credits_in_use{export="data"}`, `sluice_memory_waiting_calls{export="data"}`,
-		`sluice_connections_refused_total{export="data",network="rdma"}`,
+		`sluice_connections_refused_total{export="data",network="rdma",reason="access"}`,
+		`sluice_connections_ended_total{export="data",network="tcp",reason="idle_after_call"}`,
 	} {
 		if v, ok := values[name]; !ok || v != 0 {
 			t.Errorf("%s is %g (there: %v), want 0", name, v, ok)

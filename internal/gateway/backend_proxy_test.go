@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/proxy"
 	"sluice.dev/sluice/pkg/rdma"
@@ -129,6 +131,12 @@ func TestRemoteRefuses(t *testing.T) {
 	far := newRig(t)
 	a := exportYAML{name: "far", access: `[{from: {networks: [192.0.2.0/24]}}]`}
 	far.start(far.yaml(a))
+	// It takes the connection, as other servers do, and refuses the mount.
+	anybody, err := access.NewRules([]access.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.clients("far").rules.Store(anybody)
 	near := newRig(t)
 	near.start(near.yaml(
 		exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP))},

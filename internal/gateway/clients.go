@@ -30,12 +30,16 @@ type clients struct {
 	limit atomic.Int64
 	taken atomic.Int64 // connections that were let in, from before a server has them until it has them no more
 
-	opened  [len(networks)]atomic.Uint64
-	refused [len(networks)]atomic.Uint64
+	perClient atomic.Int64 // the limit of one client's
+	idle      atomic.Pointer[config.IdleTimeout]
 
-	mu     sync.Mutex
-	byConn map[*oncrpc.Conn]*peer
-	gone   rdma.Stats // what connections did that are closed
+	admission
+	opened [len(networks)]atomic.Uint64
+
+	mu       sync.Mutex
+	byConn   map[*oncrpc.Conn]*peer
+	byClient map[netip.Addr]int // taken, of each client that has any
+	gone     rdma.Stats         // what connections did that are closed
 }
 
 // peer is a connection.
@@ -43,21 +47,43 @@ type peer struct {
 	info  *oncrpc.Conn
 	rdma  *rpcrdma.Conn // nil on TCP
 	since time.Time
+
+	// Those of sweep.
+	active time.Time // when it was last seen in use
+	calls  uint64    // how many there were then
 }
 
-// admit lets a connection in, unless there are as many as there may be. A connection that was let in is given back by leave.
-func (c *clients) admit(network int) bool {
-	if c.taken.Add(1) <= c.limit.Load() && c.total.admit() {
-		return true
+// admit lets a connection of a client in, unless a rule or a limit is against it. A connection that was let in is given back by leave.
+func (c *clients) admit(client netip.Addr) (why refusal, ok bool) {
+	if !c.allows(client) {
+		return byAccess, false
 	}
-	c.taken.Add(-1)
-	c.refused[network].Add(1)
-	return false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch n := c.byClient[client]; {
+	case c.taken.Load() >= c.limit.Load():
+		return byConnections, false
+	case int64(n) >= c.perClient.Load():
+		return byClient, false
+	case !c.total.admit():
+		return byTotal, false
+	default:
+		c.byClient[client] = n + 1
+	}
+	c.taken.Add(1)
+	return 0, true
 }
 
-func (c *clients) leave() {
+func (c *clients) leave(client netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.taken.Add(-1)
 	c.total.leave()
+	if n := c.byClient[client]; n > 1 {
+		c.byClient[client] = n - 1
+	} else {
+		delete(c.byClient, client)
+	}
 }
 
 // open notes a connection that is served.
@@ -65,11 +91,13 @@ func (c *clients) open(network int, info *oncrpc.Conn, r *rpcrdma.Conn) {
 	c.opened[network].Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byConn[info] = &peer{info, r, time.Now()}
+	now := time.Now()
+	c.byConn[info] = &peer{info: info, rdma: r, since: now, active: now}
 }
 
-// close notes that it is gone.
-func (c *clients) close(info *oncrpc.Conn) {
+// close notes that it is gone, and why.
+func (c *clients) close(network int, info *oncrpc.Conn, cause error) {
+	c.ended[network][endingOf(cause)].Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if cl := c.byConn[info]; cl != nil && cl.rdma != nil {

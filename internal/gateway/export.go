@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -56,7 +57,8 @@ func newExport(g *Gateway, name string) *export {
 		attempt: make(chan struct{}), credits: newCredits(),
 	}
 	e.clients.total = &g.total
-	e.clients.byConn = map[*oncrpc.Conn]*peer{}
+	e.clients.byConn, e.clients.byClient = map[*oncrpc.Conn]*peer{}, map[netip.Addr]int{}
+	e.clients.idle.Store(new(config.IdleTimeout))
 	return e
 }
 

@@ -180,17 +180,17 @@ type relay[T any] struct {
 	ch     chan T
 	closed chan struct{}
 	once   sync.Once
-	conns  sync.WaitGroup // those that were given
-	gone   func()         // is called for each that is gone
+	conns  sync.WaitGroup   // those that were given
+	gone   func(netip.Addr) // is called for each that is gone, with its client
 }
 
-func newRelay[T any](gone func()) *relay[T] {
+func newRelay[T any](gone func(netip.Addr)) *relay[T] {
 	return &relay[T]{ch: make(chan T), closed: make(chan struct{}), gone: gone}
 }
 
 // left takes note that a connection that was given is gone.
-func (r *relay[T]) left() {
-	r.gone()
+func (r *relay[T]) left(client netip.Addr) {
+	r.gone(client)
 	r.conns.Done()
 }
 

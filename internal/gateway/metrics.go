@@ -40,7 +40,8 @@ var (
 	connectionsDesc = desc("connections", "Connections that there are, by network.", "network")
 	versionsDesc    = desc("rdma_connections", "RPC-over-RDMA connections that there are, by version: 1, 2, or unsettled before the first message where there is a choice.", "version")
 	openedDesc      = desc("connections_opened_total", "Connections that were served, by network.", "network")
-	refusedDesc     = desc("connections_refused_total", "Connections that were not served, by network.", "network")
+	refusedDesc     = desc("connections_refused_total", "Connections that were not served, by network and reason.", "network", "reason")
+	endedDesc       = desc("connections_ended_total", "Connections that were served and ended, by network and reason.", "network", "reason")
 	grantedDesc     = desc("credits_granted", "RPC-over-RDMA credits that clients have.")
 	inUseDesc       = desc("credits_in_use", "RPC-over-RDMA credits that stand for calls in flight.")
 	receivesDesc    = desc("credit_memory_bytes", "Memory that stands for credits, or still is posted for those granted before; and with policy Adaptive the limit of it.", "state")
@@ -140,7 +141,12 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	for i, n := range networks {
 		gauge(connectionsDesc, float64(count[i]), string(n))
 		counter(openedDesc, e.clients.opened[i].Load(), string(n))
-		counter(refusedDesc, e.clients.refused[i].Load(), string(n))
+		for why := range refusals {
+			counter(refusedDesc, e.clients.refused[i][why].Load(), string(n), why.String())
+		}
+		for why := range endings {
+			counter(endedDesc, e.clients.ended[i][why].Load(), string(n), why.String())
+		}
 	}
 	for v, n := range e.clients.versions() {
 		gauge(versionsDesc, float64(n), versionLabels[v])

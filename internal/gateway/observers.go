@@ -48,7 +48,7 @@ func (e *export) Dropped(c *oncrpc.Call) { e.stats.dropped(c) }
 type rdmaObserver struct {
 	rpcrdma.NoObserver
 	e    *export
-	left func() // a connection that was given to the server is gone
+	left func(client netip.Addr) // a connection that was given to the server is gone
 }
 
 func (o rdmaObserver) Moved(p rpcrdma.Path, bytes int) { o.e.stats.moved[p].Add(uint64(bytes)) }
@@ -61,21 +61,22 @@ func (o rdmaObserver) ConnOpened(c *rpcrdma.Conn) {
 }
 
 func (o rdmaObserver) ConnClosed(c *rpcrdma.Conn, cause error) {
-	o.e.clients.close(c.Info())
-	o.left()
+	o.e.clients.close(onRDMA, c.Info(), cause)
+	o.left(clientOf(c.Info().Remote.Addr()))
 	// The server logs it.
 }
 
-func (o rdmaObserver) ConnRefused(netip.AddrPort, error) {
-	o.e.clients.refused[onRDMA].Add(1)
-	o.left()
+func (o rdmaObserver) ConnRefused(remote netip.AddrPort, cause error) {
+	client := clientOf(remote.Addr())
+	o.e.clients.refuse(o.e.log, onRDMA, client, bySetup, cause.Error())
+	o.left(client)
 }
 
 // tcpObserver is told what an export's TCP connections do.
 type tcpObserver struct {
 	oncrpc.NoObserver
 	e    *export
-	left func() // as with rdmaObserver
+	left func(client netip.Addr) // as with rdmaObserver
 }
 
 func (o tcpObserver) ConnOpened(c *oncrpc.Conn) {
@@ -84,11 +85,11 @@ func (o tcpObserver) ConnOpened(c *oncrpc.Conn) {
 }
 
 func (o tcpObserver) ConnClosed(c *oncrpc.Conn, cause error) {
-	o.e.clients.close(c)
-	o.left()
+	o.e.clients.close(onTCP, c, cause)
+	o.left(clientOf(c.Remote.Addr()))
 	switch {
 	case errors.Is(cause, io.EOF), errors.Is(cause, oncrpc.ErrShutdown), errors.Is(cause, net.ErrClosed),
-		errors.Is(cause, syscall.ECONNRESET), errors.Is(cause, syscall.EPIPE):
+		errors.Is(cause, syscall.ECONNRESET), errors.Is(cause, syscall.EPIPE), errors.Is(cause, errNoFirstCall), errors.Is(cause, errNoCall):
 		o.e.log.Info("connection ended", "network", "tcp", "peer", c.Remote.String(), "reason", cause.Error())
 	default:
 		o.e.log.Warn("connection ended", "network", "tcp", "peer", c.Remote.String(), "reason", cause.Error())
@@ -96,9 +97,9 @@ func (o tcpObserver) ConnClosed(c *oncrpc.Conn, cause error) {
 }
 
 func (o tcpObserver) ConnRefused(remote netip.AddrPort, cause error) {
-	o.e.clients.refused[onTCP].Add(1)
-	o.left()
-	o.e.log.Warn("connection refused", "network", "tcp", "peer", remote.String(), "reason", cause.Error())
+	client := clientOf(remote.Addr())
+	o.e.clients.refuse(o.e.log, onTCP, client, bySetup, cause.Error())
+	o.left(client)
 }
 
 func (o tcpObserver) CallReceived(_ *oncrpc.Call, b oncrpc.Bytes) {

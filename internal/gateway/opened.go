@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -66,6 +68,7 @@ func (e *export) start(x *config.Export) (_ *opened, err error) {
 	}
 	o.limits(x)
 	go o.trim()
+	go e.clients.sweep(o.hurry)
 	_, err = o.listen(x)
 	return o, err
 }
@@ -135,7 +138,13 @@ func (o *opened) change(x *config.Export) error {
 // limits sets what can change at any time.
 func (o *opened) limits(x *config.Export) {
 	o.e.setCredits(&x.Transport)
-	o.e.clients.limit.Store(int64(x.Limits.Connections))
+	c := &o.e.clients
+	c.limit.Store(int64(x.Limits.Connections))
+	c.perClient.Store(int64(x.Limits.ConnectionsPerClient))
+	c.idle.Store(&x.Limits.IdleTimeout)
+	if rs, err := access.NewRules(rules(x.Access)); err == nil { // the backend has taken the same ones
+		c.rules.Store(rs)
+	}
 	o.budget.SetLimits(int64(x.Limits.Memory), int64(x.Limits.MemoryPerConnection))
 }
 
@@ -190,18 +199,13 @@ next:
 func (o *opened) openPort(l config.Listener) (port, error) {
 	if l.Network == config.TCP {
 		return openPort(l, o.e, portKind[net.Conn]{
-			bind:   func(ctx context.Context) (source[net.Conn], error) { return o.e.gateway.bindTCP(ctx, l) },
-			make:   o.tcpServer,
-			admit:  func() bool { return o.e.clients.admit(onTCP) },
-			leave:  o.e.clients.leave,
-			refuse: func(c net.Conn) { _ = c.Close() },
-			drain:  o.drain,
+			bind: func(ctx context.Context) (source[net.Conn], error) { return o.bindTCP(ctx, l) },
+			make: o.tcpServer, from: remoteOf[net.Conn], admit: o.admit(onTCP), leave: o.e.clients.leave, refuse: refuseTCP,
+			drain: o.drain,
 		})
 	}
 	kind := portKind[rdma.Incoming]{
-		make:   o.rdmaServer,
-		admit:  func() bool { return o.e.clients.admit(onRDMA) },
-		leave:  o.e.clients.leave,
+		make: o.rdmaServer, from: remoteOf[rdma.Incoming], admit: o.admit(onRDMA), leave: o.e.clients.leave,
 		refuse: func(in rdma.Incoming) { _ = in.Reject(nil) },
 		drain:  o.drain,
 	}
@@ -211,11 +215,14 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 		return openPort(l, o.e, kind)
 	}
 	cfg := iwarp.Config{MaxFPDU: int(l.Options.MaxFPDU), Spin: time.Duration(l.Options.Spin), Logger: o.e.log}
+	cfg.Failed = func(peer net.Addr, cause error) {
+		o.e.clients.refuse(o.e.log, onRDMA, clientOf(addrPort(peer).Addr()), byHandshake, cause.Error())
+	}
 	if !l.Options.CRC {
 		cfg.CRC = iwarp.CRCMirror
 	}
 	kind.bind = func(ctx context.Context) (source[rdma.Incoming], error) {
-		s, err := o.e.gateway.bindTCP(ctx, l)
+		s, err := o.bindTCP(ctx, l)
 		if err != nil {
 			return nil, err
 		}
@@ -226,6 +233,30 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 		return src, nil
 	}
 	return openPort(l, o.e, kind)
+}
+
+// bindTCP takes a listener's address, for clients that an access rule names.
+func (o *opened) bindTCP(ctx context.Context, l config.Listener) (source[net.Conn], error) {
+	s, err := o.e.gateway.bindTCP(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	network := onTCP
+	if l.Network == config.RDMA {
+		network = onRDMA
+	}
+	return screened{s, o.e, network}, nil
+}
+
+// admit returns what lets connections in, and notes those that it does not.
+func (o *opened) admit(network int) func(netip.Addr) bool {
+	return func(client netip.Addr) bool {
+		why, ok := o.e.clients.admit(client)
+		if !ok {
+			o.e.clients.refuse(o.e.log, network, client, why, "")
+		}
+		return ok
+	}
 }
 
 // maxConns is above what the configuration allows: the limit is the export's, over all ports; see clients.admit.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
-	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -35,9 +35,11 @@ type portKind[T any] struct {
 	bind func(context.Context) (source[T], error)
 	// make makes a server whose listener is r.
 	make func(r *relay[T]) (*serving[T], error)
-	// admit tells whether one more connection may be taken; leave takes that back. refuse turns one away.
-	admit  func() bool
-	leave  func()
+	// from names the client of a connection. admit tells whether one more of that client may be taken; leave takes that back. refuse turns
+	// one away.
+	from   func(T) netip.Addr
+	admit  func(netip.Addr) bool
+	leave  func(netip.Addr)
 	refuse func(T)
 	// device tells of the RDMA device; nil where there is none.
 	device func() *status.Device
@@ -59,7 +61,6 @@ type portOf[T any] struct {
 	log  *slog.Logger
 	l    *listener[T]
 	reg  *registrar
-	told time.Time // that connections are refused
 
 	mu     sync.Mutex
 	cur    *serving[T]   // nil when it is closed
@@ -114,11 +115,8 @@ func (p *portOf[T]) swap(s *serving[T], how config.OnChange) {
 
 // deliver hands a connection to the present server.
 func (p *portOf[T]) deliver(c T) {
-	if !p.kind.admit() {
-		if now := time.Now(); now.Sub(p.told) > time.Second { // this is only called by the listener's goroutine
-			p.told = now
-			p.log.Warn("connections are refused: there are as many as limits.connections allows")
-		}
+	client := p.kind.from(c)
+	if !p.kind.admit(client) {
 		p.kind.refuse(c)
 		return
 	}
@@ -130,7 +128,7 @@ func (p *portOf[T]) deliver(c T) {
 		}
 		p.mu.Unlock()
 		if s == nil {
-			p.kind.leave()
+			p.kind.leave(client)
 			p.kind.refuse(c)
 			return
 		}

@@ -2,6 +2,7 @@ package oncrpc
 
 import (
 	"net/netip"
+	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/xdr"
@@ -84,6 +85,18 @@ type Conn struct {
 	Done <-chan struct{}
 	// Values is for what a handler keeps with a connection; only its ServeRPC may touch it.
 	Values map[any]any
+	// Calls counts the calls that the handler was given.
+	Calls atomic.Uint64
+	// Control watches the connection, and ends it. It may be nil.
+	Control Controller
+}
+
+// Controller is a connection as whoever owns its server sees it. Its methods may be called from any goroutine, also after the end.
+type Controller interface {
+	// Busy reports whether a call of the peer, or one of ours, is not answered yet.
+	Busy() bool
+	// End ends the connection because of cause, which the server's observer hears.
+	End(cause error)
 }
 
 // Gatherer is a sending side that can wait for more to send: what is sent between Hold and Release leaves together, at Release the latest.

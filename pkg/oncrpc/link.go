@@ -80,6 +80,7 @@ func newLink(cfg *Config, sock socket, local, remote net.Addr) *link {
 		l.share = cfg.Budget.Share()
 	}
 	l.conn = Conn{Network: "tcp", Remote: addrPort(remote), Local: addrPort(local), Back: l, Out: &l.out, Batch: cfg.Batch, Done: l.done, Values: map[any]any{}}
+	l.conn.Control = l
 	l.out = sender{
 		sock: sock, timeout: cfg.WriteTimeout, stats: &l.stats, done: l.done, fail: l.fail,
 		running: &l.running, wake: make(chan struct{}, 1),
@@ -150,14 +151,22 @@ func (l *link) peerError(cause error) error {
 	return fmt.Errorf("oncrpc: connection to %s: %w", l.peer, cause)
 }
 
+// Busy implements [Controller]. A peer that never ends its record is idle.
+func (l *link) Busy() bool {
+	calls := int(l.inFlight.Load())
+	if l.reading.Load() {
+		calls--
+	}
+	return l.waiting.Load() || calls > 0 || l.outstanding() > 0
+}
+
+// End implements [Controller].
+func (l *link) End(cause error) { l.fail(cause) }
+
 // checkIdle runs twice in each idle timeout.
 func (l *link) checkIdle() {
 	n := l.progress.Load()
-	calls := int(l.inFlight.Load())
-	if l.reading.Load() {
-		calls-- // a peer that never ends its record is idle
-	}
-	busy := l.waiting.Load() || calls > 0 || l.outstanding() > 0
+	busy := l.Busy()
 	l.mu.Lock()
 	if busy || n != l.seen {
 		l.seen, l.quiet = n, 0

@@ -157,6 +157,7 @@ func (l *link) call() error {
 		c.observed = true
 		l.observer.CallReceived(&c.Call, Bytes{Inline: c.StreamLen()})
 	}
+	l.conn.Calls.Add(1)
 	l.cfg.Handler.ServeRPC(&c.Call)
 	return nil
 }

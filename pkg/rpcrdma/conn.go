@@ -132,6 +132,7 @@ func (c *Conn) establish(ep rdma.Endpoint) {
 	c.info = oncrpc.Conn{
 		Network: "rdma", Remote: addrPort(ep.RemoteAddr()), Local: addrPort(ep.LocalAddr()),
 		Back: &c.out, Out: ep, Batch: c.cfg.Batch, Done: c.done, Values: map[any]any{},
+		Control: c,
 	}
 }
 

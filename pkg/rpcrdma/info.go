@@ -29,6 +29,19 @@ func (c *Conn) Negotiated() Negotiated {
 	}
 }
 
+// Busy implements oncrpc.Controller.
+func (c *Conn) Busy() bool {
+	if c.InUse() > 0 {
+		return true
+	}
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	return c.out.inFlight > 0 || c.out.first != nil
+}
+
+// End implements oncrpc.Controller.
+func (c *Conn) End(cause error) { c.fail(cause) }
+
 // InUse is how many of the granted credits are in use: calls that are not answered yet.
 func (c *Conn) InUse() int {
 	c.receives.mu.Lock()

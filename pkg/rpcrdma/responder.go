@@ -535,6 +535,7 @@ func (in *responder) runReady() {
 func (ic *inCall) serve() {
 	ic.state = serving
 	ic.Conn = &ic.c.info
+	ic.Conn.Calls.Add(1)
 	ic.c.cfg.Handler.ServeRPC(&ic.Call)
 }
 

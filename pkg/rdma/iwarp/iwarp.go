@@ -29,6 +29,7 @@ package iwarp
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"sluice.dev/sluice/pkg/rdma"
@@ -83,6 +84,9 @@ type Config struct {
 	Spin time.Duration
 	// Logger hears of peers that fail in the start-up (nil means no one).
 	Logger *slog.Logger
+	// Failed, if set, is called for each TCP connection to a listener by which no MPA request came that could be used, or not in time. It
+	// does not block.
+	Failed func(peer net.Addr, cause error)
 }
 
 const (

@@ -97,6 +97,7 @@ func (l *listener) admit(conn *net.TCPConn) {
 			victim = l.reading[0]
 		}
 		l.p.cfg.Logger.Warn("iwarp: too many connections wait, one is dropped", "address", l.Addr(), "peer", victim.RemoteAddr(), "limit", l.p.cfg.MaxPending)
+		l.failed(victim, errPending)
 		_ = victim.Close()
 		if victim == conn {
 			return
@@ -109,6 +110,15 @@ func (l *listener) admit(conn *net.TCPConn) {
 		defer l.wg.Done()
 		l.read(conn)
 	}()
+}
+
+// errPending is why a connection is dropped that waits.
+var errPending = errors.New("iwarp: too many connections wait")
+
+func (l *listener) failed(conn *net.TCPConn, cause error) {
+	if f := l.p.cfg.Failed; f != nil {
+		f(conn.RemoteAddr(), cause)
+	}
 }
 
 // read reads the request of conn.
@@ -132,6 +142,7 @@ func (l *listener) read(conn *net.TCPConn) {
 	if err != nil || !found || l.closed {
 		if err != nil && found && !l.closed {
 			l.p.cfg.Logger.Info("iwarp: no connection", "address", l.Addr(), "peer", conn.RemoteAddr(), "error", err)
+			l.failed(conn, err)
 		}
 		_ = conn.Close()
 		return

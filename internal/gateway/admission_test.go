@@ -1,0 +1,231 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// from connects to address from a local one.
+func from(t *testing.T, local, address string) net.Conn {
+	t.Helper()
+	c, err := connect(t, local, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func connect(t *testing.T, local, address string) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(local), 0)), Timeout: patience}
+	c, err := d.Dial("tcp", address)
+	if err == nil {
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(patience))
+	}
+	return c, err
+}
+
+// turnedAway fails the test unless a connection is closed although nothing was sent by it, or does not come about.
+func turnedAway(t *testing.T, local, address string) {
+	t.Helper()
+	switch c, err := connect(t, local, address); {
+	case errors.Is(err, syscall.ECONNRESET):
+	case err != nil:
+		t.Error(err)
+	default:
+		closed(t, c)
+	}
+}
+
+// answers makes a NULL call, and tells whether an answer came before the connection was closed.
+func answers(t *testing.T, c net.Conn) bool {
+	t.Helper()
+	var call []byte
+	for _, w := range []uint32{1<<31 | 40, 1, oncrpc.MsgCall, 2, nfs3.Program, 3, nfs3.ProcNull, 0, 0, 0, 0} {
+		call = binary.BigEndian.AppendUint32(call, w)
+	}
+	if _, err := c.Write(call); err != nil {
+		return false
+	}
+	_, err := io.ReadFull(c, make([]byte, 28))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("neither an answer nor the end of the connection")
+	}
+	return err == nil
+}
+
+// closed waits until the peer has closed a connection by which nothing was sent.
+func closed(t *testing.T, c net.Conn) {
+	t.Helper()
+	if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection is still there: %d bytes, %v", n, err)
+	}
+}
+
+func (r *rig) clients(export string) *clients {
+	r.t.Helper()
+	for _, e := range r.g.list() {
+		if e.name == export {
+			return &e.clients
+		}
+	}
+	r.t.Fatalf("there is no export %s", export)
+	return nil
+}
+
+// TestAccessAtAccept: a peer that no rule names is turned away before it sends a byte, and takes no place.
+func TestAccessAtAccept(t *testing.T) {
+	r := newRig(t)
+	x := exportYAML{name: "data", access: `[{from: {networks: ["127.0.0.2/32"]}}]`, limits: "{connections: 1}"}
+	r.start(r.yaml(x))
+	const peers = 20
+	for n, network := range networks {
+		address := r.address("data", network)
+		for range peers {
+			turnedAway(t, "127.0.0.1", address)
+		}
+		if got := r.clients("data").refused[n][byAccess].Load(); got != peers {
+			t.Errorf("%s: %d connections were counted as refused by access, want %d", network, got, peers)
+		}
+	}
+	c := from(t, "127.0.0.2", r.address("data", config.TCP))
+	if !answers(t, c) {
+		t.Error("the client that a rule names is not served")
+	}
+	// Rules that change hold for connections to come.
+	x.access = `[{from: {networks: ["127.0.0.1/32"]}}]`
+	x.limits = "{connections: 2}"
+	r.apply(r.yaml(x))
+	turnedAway(t, "127.0.0.2", r.address("data", config.TCP))
+	if !answers(t, from(t, "127.0.0.1", r.address("data", config.TCP))) {
+		t.Error("the client that a new rule names is not served")
+	}
+}
+
+// TestConnectionsPerClient: a client has its own limit, and gets back what it gives up.
+func TestConnectionsPerClient(t *testing.T) {
+	r := newRig(t)
+	r.start(r.yaml(exportYAML{name: "data", limits: "{connections: 3, connectionsPerClient: 1}"}))
+	address := r.address("data", config.TCP)
+	first := from(t, "127.0.0.1", address)
+	if !answers(t, first) {
+		t.Fatal("the first connection is not served")
+	}
+	turnedAway(t, "127.0.0.1", address)
+	if got := r.clients("data").refused[onTCP][byClient].Load(); got != 1 {
+		t.Errorf("%d connections were counted as refused by client, want 1", got)
+	}
+	if !answers(t, from(t, "127.0.0.2", address)) {
+		t.Error("another client is not served")
+	}
+	_ = first.Close()
+	eventually(t, "the place is free again", func() bool {
+		c, err := connect(t, "127.0.0.1", address)
+		return err == nil && answers(t, c)
+	})
+}
+
+// TestIdleConnections: connections without calls end, over both networks, and so does a handshake that does not go on.
+func TestIdleConnections(t *testing.T) {
+	r := newRig(t)
+	r.start(r.yaml(exportYAML{name: "data", limits: "{idleTimeout: {beforeFirstCall: 1s, afterCall: 0s}}"}))
+	c := r.clients("data")
+	for n, network := range networks {
+		unused, err := dial(t, network, r.address("data", network))
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := r.connect("data", network)
+		unused.ends()
+		eventually(t, "its end is counted", func() bool { return c.ended[n][beforeFirstCall].Load() == 1 })
+		used.works()
+	}
+	r.apply(r.yaml(exportYAML{name: "data", limits: "{idleTimeout: {beforeFirstCall: 0s, afterCall: 1s}}"}))
+	for n, network := range networks {
+		used := r.connect("data", network)
+		r.gate.close()
+		outcome := used.slow()
+		<-r.gate.held
+		time.Sleep(1500 * time.Millisecond) // a call in flight
+		r.gate.open()
+		if err := <-outcome; err != nil {
+			t.Errorf("%s: a connection with a call in flight ended: %v", network, err)
+		}
+		used.ends()
+		eventually(t, "its end is counted", func() bool { return c.ended[n][afterCall].Load() >= 1 })
+	}
+	closed(t, from(t, "127.0.0.1", r.address("data", config.RDMA)))
+	eventually(t, "the handshake is counted", func() bool { return c.refused[onRDMA][byHandshake].Load() == 1 })
+}
+
+// fakeControl is a connection's Controller.
+type fakeControl struct {
+	busy  bool
+	ended error
+}
+
+func (f *fakeControl) Busy() bool      { return f.busy }
+func (f *fakeControl) End(cause error) { f.ended = cause }
+
+// TestSweep: when a connection is idle.
+func TestSweep(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		idle   config.IdleTimeout
+		calls  uint64 // at the start
+		change func(i *oncrpc.Conn, f *fakeControl, at time.Duration)
+		want   error
+		after  time.Duration // until the end
+	}{
+		{"no call", config.IdleTimeout{BeforeFirstCall: config.Duration(30 * time.Second), AfterCall: config.Duration(time.Hour)}, 0, nil, errNoFirstCall, 30 * time.Second},
+		{"no call, no limit", config.IdleTimeout{AfterCall: config.Duration(time.Hour)}, 0, nil, nil, 0},
+		{"a call", config.IdleTimeout{BeforeFirstCall: config.Duration(30 * time.Second), AfterCall: config.Duration(time.Hour)}, 1, nil, errNoCall, time.Hour},
+		{"a call, no limit", config.IdleTimeout{BeforeFirstCall: config.Duration(30 * time.Second)}, 1, nil, nil, 0},
+		{"a call now and then", config.IdleTimeout{AfterCall: config.Duration(time.Minute)}, 1, func(i *oncrpc.Conn, _ *fakeControl, at time.Duration) {
+			if at%(50*time.Second) == 0 && at < time.Hour {
+				i.Calls.Add(1)
+			}
+		}, errNoCall, time.Hour + 10*time.Second},
+		{"a callback that is not answered", config.IdleTimeout{AfterCall: config.Duration(time.Minute)}, 1, func(_ *oncrpc.Conn, f *fakeControl, at time.Duration) {
+			f.busy = at < time.Hour
+		}, errNoCall, time.Hour + time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := clients{byConn: map[*oncrpc.Conn]*peer{}}
+				f := &fakeControl{}
+				i := &oncrpc.Conn{Control: f}
+				i.Calls.Store(tt.calls)
+				c.open(onTCP, i, nil)
+				c.idle.Store(&tt.idle)
+				go c.sweep(t.Context())
+				begin := time.Now()
+				for f.ended == nil && time.Since(begin) < 4*time.Hour {
+					if tt.change != nil {
+						tt.change(i, f, time.Since(begin))
+					}
+					time.Sleep(time.Second)
+					synctest.Wait()
+				}
+				if !errors.Is(f.ended, tt.want) || tt.want == nil && f.ended != nil {
+					t.Fatalf("ended with %v, want %v", f.ended, tt.want)
+				}
+				if took := time.Since(begin); tt.want != nil && (took < tt.after || took > tt.after+longestSweep+20*time.Second) {
+					t.Errorf("ended after %v, want %v or little more", took, tt.after)
+				}
+			})
+		})
+	}
+}
