@@ -15,11 +15,18 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// answerTime is how long a client waits for the answer to its first message.
-const answerTime = 5 * time.Second
+const (
+	// answerTime is how long a client waits for the answer to its first message.
+	answerTime = 5 * time.Second
+	// controlTime is how long the answer to any other control message may take. Reports, and the calls that wait for them, wait for it.
+	controlTime = 30 * time.Second
+)
 
 // errNoAnswer is why a client takes its peer for one that does not know version 2.
 var errNoAnswer = errors.New("rpcrdma: no answer to the first message of version 2")
+
+// errOverdue is why a connection ends whose peer leaves a control message unanswered.
+var errOverdue = fmt.Errorf("rpcrdma: the peer has not answered a message about properties for %v", controlTime)
 
 // control is the role that sends and takes messages which belong to no RPC: version 2's choice, and transport properties. They cost no
 // credit; receives in reserve are there for them. Each side has one exchange outstanding at most.
@@ -56,6 +63,7 @@ type control struct {
 	busy   bool // the Send has not completed
 	xid    wire.XID
 	awaits bool // of the message with xid
+	timer  *time.Timer
 	// reports wait for the answer to another message; no calls are sent meanwhile.
 	reports []badReply
 }
@@ -131,6 +139,7 @@ func (k *control) send(xid wire.XID, build ...func(dst []byte) []byte) error {
 	last := &k.work.wrs[len(k.work.wrs)-1]
 	last.ID, last.Signaled = idControl, true
 	k.busy, k.awaits, k.xid = true, true, xid
+	k.timer = time.AfterFunc(controlTime, func() { k.overdue(xid) })
 	k.mu.Unlock()
 	k.c.work.post(&k.work)
 	return nil
@@ -206,8 +215,21 @@ func (k *control) answered(xid wire.XID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ok := k.awaits && k.xid == xid
-	k.awaits = k.awaits && !ok
+	if ok {
+		k.awaits = false
+		k.timer.Stop()
+	}
 	return ok
+}
+
+// overdue ends the connection if the answer to the message with xid is awaited still.
+func (k *control) overdue(xid wire.XID) {
+	k.mu.Lock()
+	ok := k.awaits && k.xid == xid
+	k.mu.Unlock()
+	if ok {
+		k.c.fail(errOverdue)
+	}
 }
 
 // first reports whether a client's first message awaits an answer. It does not any more: RDMA2_CONNPROP is an answer whatever its XID, since
@@ -216,7 +238,10 @@ func (k *control) first() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ok := !k.c.server && !k.settled && k.awaits
-	k.awaits = k.awaits && !ok
+	if ok {
+		k.awaits = false
+		k.timer.Stop()
+	}
 	return ok
 }
 
@@ -224,7 +249,10 @@ func (k *control) first() bool {
 func (k *control) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.busy = true
+	k.busy, k.awaits = true, false
+	if k.timer != nil {
+		k.timer.Stop()
+	}
 	if k.head != nil {
 		k.head.Release()
 		k.head = nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -358,4 +360,59 @@ func TestReportsInTurn(t *testing.T) {
 	}
 	w.p.close()
 	w.close(w.c)
+}
+
+// TestFenceUnanswered sends two bad replies and leaves the fence of the first report unanswered: the calls that wait for it fail when its time is over, and so does
+// the connection.
+func TestFenceUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaitWorld(t)
+		var rs []*oncrpc.Request
+		var done []chan struct{}
+		for range 2 {
+			m := move{results: []int{5000}}
+			r, err := m.build(w.cpool)
+			if err == nil {
+				err = r.Seal()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			rs, done = append(rs, r), append(done, submit(w.c, r))
+		}
+		xids := []uint32{w.take(0), w.take(0)}
+		for _, xid := range xids { // the first continuation has another number
+			w.p.send(words(xid, 2, 3, int(wire.Optional), 1, 6, 12, 0, 2, 24, xid, 1, 0, 0, 0, 0))
+			w.p.send(words(xid, 2, 3, int(wire.Optional), 1, 7, 12, 5, 6, 0))
+		}
+		w.p.get() // the first report
+		w.p.get() // its fence
+		synctest.Wait()
+		next, nextDone := w.submit(100)
+		time.Sleep(controlTime - time.Second)
+		select {
+		case <-nextDone:
+			t.Fatalf("the call that waits for the fence ended early: %v", next.Err)
+		default:
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		select {
+		case <-nextDone:
+		default:
+			t.Fatal("the call still waits for the fence")
+		}
+		for i, r := range append(rs, next) {
+			if i < len(rs) {
+				<-done[i]
+			}
+			var lost *LostError
+			if !errors.As(r.Err, &lost) || !errors.Is(r.Err, errOverdue) {
+				t.Errorf("call %d: %v", i, r.Err)
+			}
+			r.Free()
+		}
+		w.p.close()
+		w.close(w.c)
+	})
 }
