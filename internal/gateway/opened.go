@@ -145,7 +145,10 @@ func (o *opened) limits(x *config.Export) {
 	if rs, err := access.NewRules(rules(x.Access)); err == nil { // the backend has taken the same ones
 		c.rules.Store(rs)
 	}
-	o.budget.SetLimits(int64(x.Limits.Memory), int64(x.Limits.MemoryPerConnection))
+	l := &x.Limits
+	o.budget.SetLimits(bufpool.Limits{
+		Total: int64(l.Memory), PerClient: int64(l.MemoryPerClient), PerShare: int64(l.MemoryPerConnection), MinProgress: int64(l.MinProgress),
+	})
 }
 
 // listen makes the ports those of x, and returns those that were there before. New ones are opened before old ones are
@@ -326,6 +329,7 @@ func (o *opened) close(ctx context.Context) error {
 		errs = append(errs, d.Close())
 	}
 	// A handler may still have a call in hand that was cut off.
+	o.budget.Close()
 	err := o.pool.Close()
 	for range 20 {
 		if err == nil {

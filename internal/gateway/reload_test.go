@@ -108,7 +108,7 @@ func TestTotalLimits(t *testing.T) {
 	file := bt.put("file", 1<<20)
 	eventually(t, "no call is in flight", func() bool { return g.total.memory.Used() == 0 })
 	var held bufpool.Grant
-	if ok, err := g.list()[0].open.budget.Share().Acquire(&held, 8<<20-1000, nil); !ok || err != nil {
+	if ok, err := g.list()[0].open.budget.Share(netip.Addr{}, nil).Acquire(&held, 8<<20-1000, nil); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	read := make(chan error, 1)

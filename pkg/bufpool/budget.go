@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 )
@@ -11,42 +12,93 @@ import (
 // ErrTooLarge is returned for a need that no waiting could ever meet.
 var ErrTooLarge = errors.New("bufpool: larger than the budget allows")
 
-// Budget bounds the bulk memory of calls in flight: a total (an export's), and a share of it for each connection.
-// It counts bytes and holds no memory. A call takes its whole need in one [Share.Acquire] and holds nothing while it
-// waits, so that calls cannot block each other.
+// Budget bounds the bulk memory of calls in flight: a total (an export's), a part of it for each client address, and a
+// share for each connection. It counts bytes and holds no memory. A call takes its whole need in one [Share.Acquire]
+// and holds nothing while it waits, so that calls cannot block each other.
 //
-// Needs are met first come, first served, with one exception: one that waits only because its own share is used up does
-// not hold up those of other shares. One that waits for the total does hold up all later ones, or a large need would
-// starve among small ones.
+// Needs are met first come, first served, with these exceptions:
+//
+//   - A need that waits only for its own share does not hold up other shares.
+//   - A need beyond its client's part is met only when no need within a client's part waits for the total. One client
+//     alone may thus use the whole budget. Once another one waits, it gets no more until it is below its part.
+//   - The needs of one client keep their order, or its large needs would starve among its small ones.
+//
+// Every other need that waits for the total holds up all later ones, for the same reason.
+//
+// While a need waits for the total, connections have to make progress with what they hold; see [Limits.MinProgress].
 type Budget struct {
-	mu              sync.Mutex
-	total, perShare int64
-	used            int64
-	waiting         int
-	seq             uint64
+	mu      sync.Mutex
+	limits  Limits
+	used    int64
+	waiting int
+	seq     uint64
 	// first and last are the shares in which something waits, in the order of their oldest grants.
 	first, last *Share
-	// starved: something waits for the total, so that later needs wait too.
-	starved bool
+	holding     *Share // the shares that hold something
+	clients     map[netip.Addr]*client
+	look        uint64 // number of the last look for a need that can be met; see client.heldUp
+	starved     starvation
+	contended   bool // something has waited for the total since the monitor looked last
 
+	retained, retainable atomic.Int64
+
+	monitor *monitor
 	ceiling *Ceiling
 	// behindOthers: the budget waits at its ceiling; behind is the one that came after it. Both are the ceiling's.
 	behindOthers bool
 	behind       *Budget
 }
 
+// Limits are the limits of a [Budget], in bytes. 0 means no limit.
+type Limits struct {
+	// Total bounds what all calls hold.
+	Total int64
+	// PerClient bounds what the connections of one address hold while others wait.
+	PerClient int64
+	// PerShare bounds what one connection holds. A single larger need is met when its connection holds nothing else.
+	PerShare int64
+	// MinProgress is the least number of bytes per second that a connection has to move while it holds memory for its
+	// peer and others wait for the total. It is measured over 5 s. 0 demands no progress.
+	MinProgress int64
+}
+
+// starvation tells which needs wait for the total, so that later ones wait too.
+type starvation uint8
+
+const (
+	nobody       starvation = iota
+	beyondPart              // only such as exceed their client's part: others are met
+	anybodyWaits            // nobody gets anything
+)
+
+// client is an address with its connections.
+type client struct {
+	addr   netip.Addr
+	shares int
+	used   int64
+	heldUp uint64 // Budget.look, if one of its needs beyond its part waits for the total
+}
+
 // Share is one connection's part of a [Budget].
 type Share struct {
 	b           *Budget
+	client      *client
 	used        int64
 	first, last *Grant // waiting, in order of arrival
 	prev, next  *Share
+	// Neighbours in Budget.holding.
+	prevHolding, nextHolding *Share
+
+	peer  Peer // may be nil
+	lanes [lanes]lane
+	watch watch // the monitor's
 }
 
 // Grant is what one call has, or waits for. It is part of the call's own object; the zero value holds nothing.
 // It must not be copied.
 type Grant struct {
 	state atomic.Uint32 // changed under the budget's lock
+	lane  Lane          // the owner's: for what the call waits
 	share *Share
 	n     int64
 	seq   uint64
@@ -61,31 +113,39 @@ const (
 	grantHeld
 )
 
-// NewBudget makes a budget of total bytes, of which each share gets at most perShare, or a single need that is larger. 0 means no limit.
+// NewBudget makes a budget of total bytes, of which each connection gets at most perShare. 0 means no limit.
+// [Budget.SetLimits] sets the other limits.
 func NewBudget(total, perShare int64) *Budget {
-	b := &Budget{}
-	b.setLimits(total, perShare)
+	b := &Budget{clients: map[netip.Addr]*client{}, look: 1}
+	b.monitor = newMonitor(nil, b)
+	b.setLimits(Limits{Total: total, PerShare: perShare})
 	return b
 }
 
-// Under puts the budget under a ceiling. It comes before everything else.
-func (b *Budget) Under(c *Ceiling) { b.ceiling = c }
+// Under puts the budget under a ceiling, before its first share is made. Close ends that.
+func (b *Budget) Under(c *Ceiling) {
+	b.ceiling, b.monitor = c, c.monitor
+	c.monitor.add(b)
+}
 
-func (b *Budget) setLimits(total, perShare int64) {
-	if total <= 0 {
-		total = math.MaxInt64
+// Close takes the budget from under its ceiling. What is held stays counted until it is released.
+func (b *Budget) Close() { b.monitor.remove(b) }
+
+func (b *Budget) setLimits(l Limits) {
+	for _, v := range []*int64{&l.Total, &l.PerClient, &l.PerShare} {
+		if *v <= 0 {
+			*v = math.MaxInt64
+		}
 	}
-	if perShare <= 0 {
-		perShare = math.MaxInt64
-	}
-	b.total, b.perShare = total, perShare
+	b.limits = l
+	b.retainable.Store(l.Total / retainedPart)
 }
 
 // SetLimits changes the limits. What is held stays held. What already waits is granted in its turn even if the new
 // limits are below it: then as soon as nothing else is held.
-func (b *Budget) SetLimits(total, perShare int64) {
+func (b *Budget) SetLimits(l Limits) {
 	b.mu.Lock()
-	b.setLimits(total, perShare)
+	b.setLimits(l)
 	b.mu.Unlock()
 	b.grant()
 }
@@ -104,8 +164,34 @@ func (b *Budget) Waiting() int {
 	return b.waiting
 }
 
-// Share makes a new share. It needs no closing: it is gone when its grants are released.
-func (b *Budget) Share() *Share { return &Share{b: b} }
+// Share makes the share of a connection to a client's address. p is told when the connection has to end; nil never is.
+// Close follows when the connection has ended.
+func (b *Budget) Share(addr netip.Addr, p Peer) *Share {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.clients[addr]
+	if c == nil {
+		c = &client{addr: addr}
+		b.clients[addr] = c
+	}
+	c.shares++
+	return &Share{b: b, client: c, peer: p}
+}
+
+// Close ends the share. Its grants may be released later.
+func (s *Share) Close() {
+	s.b.mu.Lock()
+	s.client.shares--
+	s.b.forget(s.client)
+	s.b.mu.Unlock()
+}
+
+// forget drops a client of which nothing is left.
+func (b *Budget) forget(c *client) {
+	if c.shares == 0 && c.used == 0 {
+		delete(b.clients, c.addr)
+	}
+}
 
 // Acquire takes n bytes. True: g holds them now, and ready is never called. False: g waits, and ready will be called once,
 // outside any lock, on the goroutine whose Release (or Cancel, or SetLimits) made room; unless g is cancelled before.
@@ -118,17 +204,23 @@ func (s *Share) Acquire(g *Grant, n int64, ready func()) (bool, error) {
 	if g.state.Load() != grantIdle {
 		panic("bufpool: grant acquired while it is in use")
 	}
-	if n < 0 || n > b.total {
-		return false, fmt.Errorf("%w: %d bytes are needed, at most %d may be had at once", ErrTooLarge, n, b.total)
+	if n < 0 || n > b.limits.Total {
+		return false, fmt.Errorf("%w: %d bytes are needed, at most %d may be had at once", ErrTooLarge, n, b.limits.Total)
 	}
 	g.share, g.n = s, n
 	alone := s.first == nil
 	if alone && s.fits(n) {
-		if !b.starved && b.fits(n) && b.take(n) {
+		within := s.client.fits(b, n)
+		if (b.starved == nobody || within && b.starved == beyondPart) && b.fits(n) && b.take(n) {
 			b.hold(g)
 			return true, nil
 		}
-		b.starved = true
+		if within {
+			b.starve(anybodyWaits)
+		} else {
+			s.client.heldUp = b.look
+			b.starve(max(b.starved, beyondPart))
+		}
 	}
 	b.seq++
 	g.seq, g.ready, g.prev, g.next = b.seq, ready, s.last, nil
@@ -154,11 +246,8 @@ func (g *Grant) Release() {
 	case grantWaiting:
 		b.withdraw(g)
 	case grantHeld:
-		b.used -= g.n
-		g.share.used -= g.n
-		if b.ceiling != nil {
-			b.ceiling.give(g.n)
-		}
+		g.PeerDone()
+		b.give(g.share, g.n)
 	}
 	g.state.Store(grantIdle)
 	b.mu.Unlock()
@@ -173,11 +262,10 @@ func (g *Grant) Shrink(n int64) {
 	b, over := g.share.b, g.n-n
 	b.mu.Lock()
 	g.n = n
-	b.used -= over
-	g.share.used -= over
-	if b.ceiling != nil {
-		b.ceiling.give(over)
+	if g.lane != noLane {
+		g.share.lanes[g.lane-1].leave(over)
 	}
+	b.give(g.share, over)
 	b.mu.Unlock()
 	b.grant()
 }
@@ -202,13 +290,55 @@ func (g *Grant) Cancel() bool {
 }
 
 // fits reports whether n more bytes may be held. What is above a limit by itself is held when nothing else is.
-func (b *Budget) fits(n int64) bool { return n <= b.total-b.used || b.used == 0 }
-func (s *Share) fits(n int64) bool  { return n <= s.b.perShare-s.used || s.used == 0 }
+func (b *Budget) fits(n int64) bool { return n <= b.limits.Total-b.used || b.used == 0 }
+func (s *Share) fits(n int64) bool  { return n <= s.b.limits.PerShare-s.used || s.used == 0 }
+
+// fits reports whether n more bytes are within the client's part, and none of its needs waits because they are not.
+func (c *client) fits(b *Budget, n int64) bool {
+	return (n <= b.limits.PerClient-c.used || c.used == 0) && c.heldUp != b.look
+}
+
+// starve notes that something waits for the total.
+func (b *Budget) starve(s starvation) {
+	b.starved, b.contended = s, true
+	if b.limits.MinProgress > 0 {
+		b.monitor.arm()
+	}
+}
 
 func (b *Budget) hold(g *Grant) {
+	s := g.share
+	if s.used == 0 && g.n > 0 {
+		if s.nextHolding = b.holding; b.holding != nil {
+			b.holding.prevHolding = s
+		}
+		b.holding = s
+	}
 	b.used += g.n
-	g.share.used += g.n
+	s.used += g.n
+	s.client.used += g.n
 	g.state.Store(grantHeld)
+}
+
+// give gives n bytes of a share back.
+func (b *Budget) give(s *Share, n int64) {
+	b.used -= n
+	s.client.used -= n
+	if s.used -= n; s.used == 0 && n > 0 {
+		if s.prevHolding == nil {
+			b.holding = s.nextHolding
+		} else {
+			s.prevHolding.nextHolding = s.nextHolding
+		}
+		if s.nextHolding != nil {
+			s.nextHolding.prevHolding = s.prevHolding
+		}
+		s.prevHolding, s.nextHolding = nil, nil
+		b.forget(s.client)
+	}
+	if b.ceiling != nil {
+		b.ceiling.give(n)
+	}
 }
 
 // take takes n bytes from the ceiling. Without it, something has to wait.
@@ -238,31 +368,46 @@ func (b *Budget) grantOwn() bool {
 		ready := g.ready
 		b.withdraw(g)
 		b.hold(g)
-		b.starved = b.waiting > 0 // until the next look: nobody overtakes while ready runs
+		if b.waiting > 0 {
+			b.starved = anybodyWaits // until the next look: nobody overtakes while ready runs
+		}
 		b.mu.Unlock()
 		ready()
 	}
 }
 
-// nextGrant returns the waiting grant that can be met now, for which it has taken from the ceiling; nil if there is none. low tells whether that is for
-// the ceiling.
+// nextGrant returns the waiting grant that can be met now, for which it has taken from the ceiling; nil if there is
+// none. low tells whether that is for the ceiling.
 func (b *Budget) nextGrant() (g *Grant, low bool) {
-	b.starved = false
+	b.starved = nobody
+	b.look++
+	var beyond *Grant
 	for s := b.first; s != nil; s = s.next {
-		if !s.fits(s.first.n) {
-			continue
+		switch g := s.first; {
+		case !s.fits(g.n):
+		case s.client.fits(b, g.n):
+			return b.meet(g, anybodyWaits)
+		default:
+			s.client.heldUp = b.look
+			if beyond == nil {
+				beyond = g
+			}
 		}
-		if !b.fits(s.first.n) {
-			b.starved = true
-			return nil, false
-		}
-		if !b.take(s.first.n) {
-			b.starved = true
-			return nil, true
-		}
-		return s.first, false
 	}
-	return nil, false
+	if beyond == nil {
+		return nil, false
+	}
+	return b.meet(beyond, beyondPart)
+}
+
+// meet returns g if there is enough for it. If not, who starves tells which needs wait from now on.
+func (b *Budget) meet(g *Grant, who starvation) (_ *Grant, low bool) {
+	enough := b.fits(g.n)
+	if enough && b.take(g.n) {
+		return g, false
+	}
+	b.starve(who)
+	return nil, enough
 }
 
 // withdraw takes a waiting grant out of its share's queue, and puts the share where its oldest grant belongs.

@@ -3,6 +3,7 @@ package bufpool
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func (n *need) ready() { *n.log = append(*n.log, n.name) }
 func TestBudget(t *testing.T) {
 	var log []string
 	b := NewBudget(100, 60)
-	one, two, three := b.Share(), b.Share(), b.Share()
+	one, two, three := b.Share(netip.Addr{}, nil), b.Share(netip.Addr{}, nil), b.Share(netip.Addr{}, nil)
 	needs := map[string]*need{}
 	acquire := func(s *Share, name string, n int64, want bool) {
 		t.Helper()
@@ -86,11 +87,11 @@ func TestBudget(t *testing.T) {
 func TestBudgetCancel(t *testing.T) {
 	var log []string
 	b := NewBudget(10, 0)
-	s := b.Share()
+	s := b.Share(netip.Addr{}, nil)
 	held, large, small := &need{name: "held", log: &log}, &need{name: "large", log: &log}, &need{name: "small", log: &log}
 	_, _ = s.Acquire(&held.g, 5, held.ready)
 	_, _ = s.Acquire(&large.g, 10, large.ready)
-	_, _ = b.Share().Acquire(&small.g, 5, small.ready)
+	_, _ = b.Share(netip.Addr{}, nil).Acquire(&small.g, 5, small.ready)
 	if held.g.Cancel() {
 		t.Error("what is held was cancelled")
 	}
@@ -105,11 +106,11 @@ func TestBudgetCancel(t *testing.T) {
 func TestBudgetSetLimits(t *testing.T) {
 	var log []string
 	b := NewBudget(10, 10)
-	s := b.Share()
+	s := b.Share(netip.Addr{}, nil)
 	held, waits := &need{name: "held", log: &log}, &need{name: "waits", log: &log}
 	_, _ = s.Acquire(&held.g, 10, held.ready)
 	_, _ = s.Acquire(&waits.g, 8, waits.ready)
-	b.SetLimits(4, 4)
+	b.SetLimits(Limits{Total: 4, PerShare: 4})
 	if len(log) != 0 {
 		t.Fatalf("granted above the limit: %v", log)
 	}
@@ -120,7 +121,7 @@ func TestBudgetSetLimits(t *testing.T) {
 	if ok, err := s.Acquire(&held.g, 4, held.ready); ok || err != nil {
 		t.Fatalf("Acquire = %v, %v", ok, err)
 	}
-	b.SetLimits(0, 0)
+	b.SetLimits(Limits{})
 	if b.Used() != 12 || len(log) != 2 {
 		t.Errorf("used %d, called %v", b.Used(), log)
 	}
@@ -129,19 +130,25 @@ func TestBudgetSetLimits(t *testing.T) {
 // TestBudgetModel compares with the rules spelled out over one list, as slow as it may be.
 func TestBudgetModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		total, perShare := rapid.Int64Range(1, 40).Draw(t, "total"), rapid.Int64Range(1, 40).Draw(t, "perShare")
-		b := NewBudget(total, perShare)
+		var total, perShare, perClient int64
+		b := NewBudget(0, 0)
+		limits := func() Limits {
+			limit := rapid.Int64Range(1, 40)
+			total, perShare, perClient = limit.Draw(t, "total"), limit.Draw(t, "perShare"), limit.Draw(t, "perClient")
+			return Limits{Total: total, PerShare: perShare, PerClient: perClient}
+		}
+		b.SetLimits(limits())
 		type entry struct {
 			n     *need
 			share int
 			size  int64
 		}
-		var shares [4]*Share
+		var shares [6]*Share // two of each client
 		for i := range shares {
-			shares[i] = b.Share()
+			shares[i] = b.Share(netip.AddrFrom4([4]byte{byte(i / 2)}), nil)
 		}
 		var used int64
-		var shareUsed [4]int64
+		var shareUsed [len(shares)]int64
 		var held, waiting []entry
 		var log, wantLog []string
 		take := func(e entry) {
@@ -149,16 +156,27 @@ func TestBudgetModel(t *testing.T) {
 			used += e.size
 			shareUsed[e.share] += e.size
 		}
+		clientUsed := func(e entry) int64 { return shareUsed[e.share/2*2] + shareUsed[e.share/2*2+1] }
 		next := func() (int, bool) { // the first waiting entry that may go
-			var passed [4]bool
+			var passed [len(shares)]bool
+			var beyond [len(shares) / 2]bool // clients with a need beyond their part
+			first := -1
 			for i, e := range waiting {
 				if passed[e.share] || shareUsed[e.share]+e.size > perShare && shareUsed[e.share] > 0 {
 					passed[e.share] = true
 					continue
 				}
-				return i, used+e.size <= total || used == 0
+				if c := clientUsed(e); beyond[e.share/2] || c+e.size > perClient && c > 0 {
+					beyond[e.share/2], passed[e.share] = true, true
+					if first < 0 {
+						first = i
+					}
+					continue
+				}
+				first = i
+				break
 			}
-			return 0, false
+			return max(0, first), first >= 0 && (used+waiting[first].size <= total || used == 0)
 		}
 		settle := func() {
 			for {
@@ -174,7 +192,7 @@ func TestBudgetModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire": func(t *rapid.T) {
-				e := entry{&need{name: fmt.Sprint(rapid.Uint32().Draw(t, "name")), log: &log}, rapid.IntRange(0, 3).Draw(t, "share"), rapid.Int64Range(0, 20).Draw(t, "size")}
+				e := entry{&need{name: fmt.Sprint(rapid.Uint32().Draw(t, "name")), log: &log}, rapid.IntRange(0, len(shares)-1).Draw(t, "share"), rapid.Int64Range(0, 20).Draw(t, "size")}
 				got, err := shares[e.share].Acquire(&e.n.g, e.size, e.n.ready)
 				if tooLarge := e.size > total; tooLarge || err != nil {
 					if !tooLarge || !errors.Is(err, ErrTooLarge) {
@@ -231,9 +249,9 @@ func TestBudgetModel(t *testing.T) {
 				}
 			},
 			"limits": func(t *rapid.T) {
-				total, perShare = rapid.Int64Range(1, 40).Draw(t, "total"), rapid.Int64Range(1, 40).Draw(t, "perShare")
+				l := limits()
 				settle()
-				b.SetLimits(total, perShare)
+				b.SetLimits(l)
 			},
 			"": func(t *rapid.T) {
 				if !slices.Equal(log, wantLog) {
@@ -241,6 +259,15 @@ func TestBudgetModel(t *testing.T) {
 				}
 				if b.Used() != used || b.Waiting() != len(waiting) {
 					t.Fatalf("used %d, waiting %d; want %d, %d", b.Used(), b.Waiting(), used, len(waiting))
+				}
+				listed := map[*Share]bool{}
+				for s := b.holding; s != nil; s = s.nextHolding {
+					listed[s] = true
+				}
+				for i, s := range shares {
+					if s.used != shareUsed[i] || listed[s] != (s.used > 0) {
+						t.Fatalf("share %d holds %d bytes, want %d; it is listed: %v", i, s.used, shareUsed[i], listed[s])
+					}
 				}
 			},
 		})
@@ -252,7 +279,7 @@ func TestBudgetConcurrent(t *testing.T) {
 	b := NewBudget(64, 24)
 	var wg sync.WaitGroup
 	for range 8 {
-		s := b.Share()
+		s := b.Share(netip.Addr{}, nil)
 		for i := range 4 {
 			wg.Go(func() {
 				var g Grant
@@ -283,7 +310,7 @@ func TestBudgetConcurrent(t *testing.T) {
 
 func TestBudgetAllocs(t *testing.T) {
 	b := NewBudget(10, 10)
-	s := b.Share()
+	s := b.Share(netip.Addr{}, nil)
 	var a, w Grant
 	called := 0
 	ready := func() { called++ }

@@ -5,18 +5,22 @@ import (
 	"sync"
 )
 
-// Ceiling bounds what several budgets hold together. What a [Budget] grants it takes from its ceiling too; budgets for which there is not enough
-// are served in the order in which they began to wait, and none overtakes another one that waits.
+// Ceiling bounds what several budgets hold together. What a [Budget] grants it takes from its ceiling too. Budgets for
+// which there is not enough are served in the order in which they began to wait, and none overtakes another one that
+// waits.
 type Ceiling struct {
 	mu          sync.Mutex
 	total, used int64
 	// first and last are the budgets that wait, linked by Budget.behind.
 	first, last *Budget
+
+	monitor *monitor // of all budgets under the ceiling
 }
 
 // NewCeiling makes a ceiling of total bytes; a single need that is larger is met when nothing else is held. 0 means no limit.
 func NewCeiling(total int64) *Ceiling {
 	c := &Ceiling{}
+	c.monitor = newMonitor(c)
 	c.SetTotal(total)
 	return c
 }
@@ -37,6 +41,13 @@ func (c *Ceiling) Used() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.used
+}
+
+// waits reports whether a budget waits.
+func (c *Ceiling) waits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first != nil
 }
 
 // take takes n bytes for b. If it returns false b waits for them: it is woken by a call of grantOwn. b is locked.

@@ -1,6 +1,7 @@
 package bufpool
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -15,7 +16,7 @@ func TestCeiling(t *testing.T) {
 	var shares []*Share
 	for _, b := range []*Budget{one, two, three} {
 		b.Under(c)
-		shares = append(shares, b.Share())
+		shares = append(shares, b.Share(netip.Addr{}, nil))
 	}
 	needs := map[string]*need{}
 	acquire := func(s *Share, name string, n int64, want bool) {
@@ -74,7 +75,7 @@ func TestCeilingModel(t *testing.T) {
 		for i := range budgets {
 			budgets[i] = NewBudget(rapid.Int64Range(10, 40).Draw(t, "budget"), rapid.Int64Range(1, 40).Draw(t, "share"))
 			budgets[i].Under(c)
-			shares[2*i], shares[2*i+1] = budgets[i].Share(), budgets[i].Share()
+			shares[2*i], shares[2*i+1] = budgets[i].Share(netip.Addr{}, nil), budgets[i].Share(netip.Addr{}, nil)
 		}
 		var grants []*Grant
 		held := func() (held []*Grant, bytes int64) {
@@ -137,7 +138,7 @@ func TestCeilingConcurrent(t *testing.T) {
 		b := NewBudget(48, 24)
 		b.Under(c)
 		for i := range 4 {
-			s := b.Share()
+			s := b.Share(netip.Addr{}, nil)
 			wg.Go(func() {
 				var g Grant
 				got := make(chan struct{}, 1)
@@ -169,7 +170,7 @@ func TestCeilingAllocs(t *testing.T) {
 	c := NewCeiling(10)
 	b := NewBudget(0, 0)
 	b.Under(c)
-	s := b.Share()
+	s := b.Share(netip.Addr{}, nil)
 	var one, two Grant
 	called := 0
 	ready := func() { called++ }

@@ -1,6 +1,7 @@
 package oncrpc
 
 import (
+	"net/netip"
 	"testing"
 
 	"sluice.dev/sluice/pkg/bufpool"
@@ -24,7 +25,7 @@ func TestTCPHangUpWhileWaiting(t *testing.T) {
 		budget := bufpool.NewBudget(2<<20, 2<<20)
 		s := startServer(t, Config{Budget: budget, MaxRecord: 2 << 20})
 		var g bufpool.Grant
-		if ok, err := budget.Share().Acquire(&g, 2<<20, func() {}); !ok || err != nil {
+		if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&g, 2<<20, func() {}); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		defer g.Release()

@@ -76,9 +76,6 @@ func newLink(cfg *Config, sock socket, local, remote net.Addr) *link {
 		in:   newReader(cfg.Pool, cfg.ReadBuffer, cfg.MaxRecord),
 		done: make(chan struct{}), room: make(chan struct{}, 1), grant: make(chan struct{}, 1),
 	}
-	if cfg.Budget != nil {
-		l.share = cfg.Budget.Share()
-	}
 	l.conn = Conn{Network: "tcp", Remote: addrPort(remote), Local: addrPort(local), Back: l, Out: &l.out, Batch: cfg.Batch, Done: l.done, Values: map[any]any{}}
 	l.conn.Control = l
 	l.out = sender{
@@ -91,6 +88,10 @@ func newLink(cfg *Config, sock socket, local, remote net.Addr) *link {
 
 // serve drives the connection until it ends.
 func (l *link) serve() {
+	if l.cfg.Budget != nil {
+		l.share = l.cfg.Budget.Share(l.conn.Remote.Addr(), l)
+		defer l.share.Close()
+	}
 	if l.observer != nil {
 		l.observer.ConnOpened(&l.conn)
 	}
@@ -135,6 +136,14 @@ func (l *link) fail(cause error) {
 	_ = l.sock.close()
 	close(l.done)
 }
+
+// Progress implements [bufpool.Peer].
+func (l *link) Progress() (in, out int64) {
+	return int64(l.stats.bytesIn.Load()), int64(l.stats.bytesOut.Load())
+}
+
+// Stalled implements [bufpool.Peer].
+func (l *link) Stalled(err error) { l.fail(err) }
 
 // err returns why the connection ended, nil if it has not.
 func (l *link) err() error {

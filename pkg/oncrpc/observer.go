@@ -11,7 +11,8 @@ type Observer interface {
 	// ConnOpened: a connection serves calls.
 	ConnOpened(c *Conn)
 	// ConnClosed is the last that is heard of a connection. cause says why; errors.Is tells io.EOF (the peer ended it in order),
-	// ErrIdle, ErrShutdown, net.ErrClosed, ErrRecord (it broke the protocol); everything else is a failure of the network.
+	// ErrIdle, ErrShutdown, net.ErrClosed, ErrRecord (it broke the protocol), [bufpool.ErrNoProgress] (it held memory for which others waited); everything
+	// else is a failure of the network.
 	ConnClosed(c *Conn, cause error)
 	// ConnRefused: a connection was closed before it was served.
 	ConnRefused(remote netip.AddrPort, cause error)

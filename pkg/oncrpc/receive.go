@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
 )
 
 // maxViews bounds the calls in flight that are views of a common read buffer: so many buffers a connection may pin.
@@ -80,6 +82,9 @@ func (l *link) handle() error {
 
 // admit decides on a record that wants memory of its own.
 func (l *link) admit() error {
+	if l.large != nil {
+		return l.admitLarge()
+	}
 	switch xid, kind := l.in.head(); {
 	case kind == MsgReply && l.expects(xid):
 		l.in.admit()
@@ -97,12 +102,25 @@ func (l *link) admit() error {
 			break
 		}
 		l.large = c
-		if err := l.bulk(c, l.in.length()); err != nil {
-			return err
-		}
 		l.reading.Store(true)
-		l.in.admit()
+		if l.share == nil {
+			l.in.admit()
+		} else {
+			l.in.begin()
+		}
 	}
+	return nil
+}
+
+// admitLarge takes memory of the budget for the large call, whose first part is there, or all of it.
+func (l *link) admitLarge() error {
+	if err := l.bulk(l.large, l.in.length()); err != nil {
+		return err
+	}
+	if !l.in.complete() {
+		l.large.bulk.AwaitPeer(bufpool.In)
+	}
+	l.in.admit()
 	return nil
 }
 
@@ -129,6 +147,7 @@ func (l *link) call() error {
 	if c != nil {
 		l.large = nil
 		l.reading.Store(false)
+		c.bulk.PeerDone()
 	} else {
 		var err error
 		if c, err = l.newCall(); c == nil {

@@ -22,6 +22,9 @@ const (
 	piece = 64 << 10
 	// maxFragments bounds the fragments of a record.
 	maxFragments = 4096
+	// firstPart is how much of a large call arrives before it takes memory of the budget, all that it needs at once. Until then it has memory
+	// beside the budget, since a peer that only announces a record must not hold anything that others wait for.
+	firstPart = 64 << 10
 	// headLen is what has to be known of a large record before it gets memory: XID and message type.
 	headLen = 8
 )
@@ -48,7 +51,8 @@ type reader struct {
 	total     int  // length of all its fragments so far, the current one included
 	fragments int
 	began     bool // rec is being put together
-	admitted  bool // its memory may exceed smallRecord
+	begun     bool // its memory may exceed smallRecord, up to firstPart
+	admitted  bool // its memory may exceed firstPart
 	skipping  bool
 	rec       Message // owns the record's memory as far as it is there
 	dst       []byte  // room in the memory that rec took last
@@ -63,7 +67,8 @@ const (
 	needBytes event = iota
 	// whole: a record is complete.
 	whole
-	// large: a record is under way that wants memory of its own. r.head tells what it is, r.length how long. admit or skip follows.
+	// large: a record is under way that wants memory of its own. r.head tells what it is, r.length how long. begin, admit or skip follows. After
+	// begin, large comes once more, when the first part or all of the record is there, and admit follows.
 	large
 )
 
@@ -164,6 +169,8 @@ func (r *reader) next(m *Message, copyOut bool) (event, error) {
 		switch {
 		case r.left == 0 && r.last && r.skipping:
 			r.reset()
+		case r.left == 0 && r.last && r.wants():
+			return large, nil
 		case r.left == 0 && r.last:
 			r.tail = r.total > smallRecord
 			*m, r.rec = r.rec, *m
@@ -191,7 +198,7 @@ func (r *reader) next(m *Message, copyOut bool) (event, error) {
 				r.want = 0
 				return needBytes, nil
 			}
-		case !r.last || r.admitted: // the first of several fragments, or a large one
+		case !r.last || r.begun || r.admitted: // the first of several fragments, or a large one
 			r.began = true
 		case r.left <= smallRecord && have < r.left:
 			r.want = r.left
@@ -226,7 +233,7 @@ func (r *reader) mark(v uint32) error {
 // assemble moves up to have bytes of the current fragment into rec's own memory, and gives it more when it is full.
 func (r *reader) assemble(have int) (event, error) {
 	for r.left > 0 {
-		if done := r.total - r.left; !r.admitted && r.total > smallRecord && done >= headLen {
+		if r.wants() {
 			return large, nil
 		}
 		if len(r.dst) == 0 {
@@ -246,6 +253,20 @@ func (r *reader) assemble(have int) (event, error) {
 	return needBytes, nil
 }
 
+// wants reports whether it has to be asked before the record gets more memory, or is handed out.
+func (r *reader) wants() bool {
+	switch {
+	case r.admitted || r.total <= smallRecord:
+		return false
+	case r.begun:
+		return r.complete() || r.total-r.left >= firstPart
+	}
+	return r.total-r.left >= headLen
+}
+
+// complete reports whether all of the record is there.
+func (r *reader) complete() bool { return r.left == 0 && r.last }
+
 // take moves on by k bytes of the current fragment.
 func (r *reader) take(k int) {
 	r.r += k
@@ -254,12 +275,16 @@ func (r *reader) take(k int) {
 
 // grow gives rec memory for what is left of the fragment, or for as much of it as a buffer holds; and for more if fragments follow.
 func (r *reader) grow() error {
-	n := r.left
+	n, done := r.left, r.total-r.left
+	if !r.last {
+		n = max(n, min(piece, r.limit-done))
+	}
 	switch {
-	case !r.admitted:
+	case r.admitted:
+	case r.begun:
+		n = min(n, firstPart-done)
+	default:
 		n = smallRecord
-	case !r.last:
-		n = max(n, min(piece, r.limit-(r.total-r.left)))
 	}
 	buf, err := r.pool.Get(min(n, bufpool.MaxSize))
 	if err != nil {
@@ -292,7 +317,10 @@ func (r *reader) length() int {
 	return r.limit
 }
 
-// admit lets the large record have its memory.
+// begin lets the large record have memory for its first part.
+func (r *reader) begin() { r.begun = true }
+
+// admit lets the large record have all its memory.
 func (r *reader) admit() { r.admitted = true }
 
 // skip passes over the large record without taking memory for it.
@@ -326,6 +354,6 @@ func (r *reader) view(m *Message, copyOut bool) error {
 // reset prepares for the next record.
 func (r *reader) reset() {
 	r.left, r.total, r.fragments, r.want = 0, 0, 0, 0
-	r.last, r.began, r.admitted, r.skipping = false, false, false, false
+	r.last, r.began, r.begun, r.admitted, r.skipping = false, false, false, false, false
 	r.dst = nil
 }

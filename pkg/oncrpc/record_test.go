@@ -99,10 +99,18 @@ func run(t testing.TB, stream []byte, limit, hold int, cut func() int, copyOut f
 				if r.length() <= smallRecord {
 					t.Fatalf("a record of %d bytes wants memory of its own", r.length())
 				}
-				if skip() {
+				switch {
+				case r.begun:
+					if have := r.total - r.left; have < firstPart && !r.complete() {
+						t.Fatalf("asked again after %d bytes", have)
+					}
+					r.admit()
+				case skip():
 					skips++
 					r.skip()
-				} else {
+				case len(stream)%2 == 0:
+					r.begin()
+				default:
 					r.admit()
 				}
 			case ev == whole:

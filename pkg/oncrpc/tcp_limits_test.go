@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestTCPBulkBudget(t *testing.T) {
 	budget := bufpool.NewBudget(2<<20, 2<<20)
 	s := startServer(t, Config{Budget: budget, MaxRecord: 2 << 20})
 	var g bufpool.Grant
-	if ok, err := budget.Share().Acquire(&g, 2<<20, func() {}); !ok || err != nil {
+	if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&g, 2<<20, func() {}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	large := func(conn net.Conn) {
@@ -71,7 +72,7 @@ func TestTCPBulkBudget(t *testing.T) {
 	waitFor(t, func() bool { return budget.Used() == 0 && budget.Waiting() == 0 })
 
 	// A record that is never completed gives its memory back with its connection.
-	if _, err := stays.Write(marked(append(callBytes(8, procSum, 100_000), make([]byte, 100_000)...))[:50_000]); err != nil {
+	if _, err := stays.Write(marked(append(callBytes(8, procSum, 100_000), make([]byte, 100_000)...))[:firstPart+100]); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, func() bool { return budget.Used() > 100_000 })
@@ -110,7 +111,7 @@ func TestTCPReplyBudget(t *testing.T) {
 
 	// A call that is large itself takes both. Small ones take nothing, and what has no end is bounded by the largest record.
 	var g bufpool.Grant
-	if ok, err := budget.Share().Acquire(&g, 3*size, func() {}); !ok || err != nil {
+	if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&g, 3*size, func() {}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	c, pool := dial(t, s.addr, Config{MaxRecord: 2 * size})

@@ -49,7 +49,10 @@ func (l *link) newCall() (*tcpCall, error) {
 }
 
 // Respond implements [Responder].
-func (c *tcpCall) Respond(*Call) { c.link.out.send(c, c.Reply.Len()) }
+func (c *tcpCall) Respond(*Call) {
+	c.bulk.AwaitPeer(bufpool.Out)
+	c.link.out.send(c, c.Reply.Len())
+}
 
 // Drop implements [Responder].
 func (c *tcpCall) Drop(*Call) { c.finish() }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,24 @@ type wire struct {
 	says chan []byte
 	gone chan struct{}
 	shut bool // by closeWrite
+	// taking is how many bytes the peer takes a second: 0 is all.
+	taking int
+}
+
+func (w *wire) write(bufs [][]byte, wait bool, deadline time.Time) (int, error) {
+	if w.taking == 0 {
+		return w.script.write(bufs, wait, deadline)
+	}
+	if !wait {
+		return 0, nil
+	}
+	select {
+	case <-time.After(time.Second):
+		n, err := w.script.write(bufs, wait, deadline)
+		return min(w.taking, n), err
+	case <-w.gone:
+		return 0, net.ErrClosed
+	}
 }
 
 func (w *wire) read(r *reader) (int, error) {
@@ -40,12 +59,17 @@ func (w *wire) close() error      { close(w.gone); return nil }
 // onWire serves a connection in memory, and returns when its first read waits.
 func onWire(t *testing.T, cfg Config, service Handler) (*link, *wire) {
 	t.Helper()
+	return onWireFrom(t, cfg, service, &net.TCPAddr{})
+}
+
+func onWireFrom(t *testing.T, cfg Config, service Handler, from net.Addr) (*link, *wire) {
+	t.Helper()
 	cfg.Pool, cfg.Handler = bufpool.New(0), service
 	if err := cfg.defaults(); err != nil {
 		t.Fatal(err)
 	}
 	w := &wire{script: script{cut: 1 << 20}, says: make(chan []byte), gone: make(chan struct{})}
-	l := newLink(&cfg, w, &net.TCPAddr{}, &net.TCPAddr{})
+	l := newLink(&cfg, w, &net.TCPAddr{}, from)
 	go l.serve()
 	t.Cleanup(func() {
 		<-l.done
@@ -139,7 +163,7 @@ func TestIdleBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := bufpool.NewBudget(2<<20, 2<<20)
 		var g bufpool.Grant
-		if ok, err := budget.Share().Acquire(&g, 2<<20, func() {}); !ok || err != nil {
+		if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&g, 2<<20, func() {}); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		l, w := onWire(t, Config{IdleTimeout: time.Minute, Budget: budget}, &testService{})

@@ -169,6 +169,12 @@ type Endpoint interface {
 	Close() error
 }
 
+// Writer is an [Endpoint] that can tell how much of what was posted has left, before it is complete.
+type Writer interface {
+	// Written returns the payload bytes that have been given to the network since the connection began.
+	Written() uint64
+}
+
 // Handler receives the completions of an endpoint.
 type Handler interface {
 	// Completed reports, on Serve's goroutine and in order, receives, RDMA Reads and local invalidations. The slice is the provider's.

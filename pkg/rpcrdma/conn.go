@@ -134,6 +134,7 @@ func (c *Conn) establish(ep rdma.Endpoint) {
 		Back: &c.out, Out: ep, Batch: c.cfg.Batch, Done: c.done, Values: map[any]any{},
 		Control: c,
 	}
+	c.in.share = c.cfg.Budget.Share(c.info.Remote.Addr().Unmap(), &c.in)
 }
 
 func addrPort(a net.Addr) netip.AddrPort {
@@ -167,6 +168,7 @@ func (c *Conn) run() {
 	c.groups.close()
 	c.loop.Unlock()
 	c.in.orphans.Wait()
+	c.in.share.Close()
 	c.out.close(err)
 	c.err = err
 	close(c.done)
@@ -227,6 +229,7 @@ func (c *Conn) Sent(ids []uint64) {
 
 // received sorts a message: a call for the responder, a reply for the requester, or neither.
 func (c *Conn) received(cp *rdma.Completion) {
+	c.in.messages.Add(int64(cp.Bytes))
 	ic := c.in.get()
 	s := c.receives.queue.get(cp.ID)
 	if !c.receives.expected() {
@@ -309,7 +312,7 @@ func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.
 	answered := c.groups.skip(&ic.hdr)
 	reply := ic.hdr.Direction == wire.Reply || (!ic.v2 || !noReply(&ic.hdr)) && c.out.expects(uint32(ic.hdr.XID))
 	answer := !answered && (c.server || ic.v2) && err.Code != 0 && !reply
-	c.arrived(ic, s, answer)
+	c.arrived(ic, s, answer && !(ic.v2 && aboutProperties(&ic.hdr)))
 	switch {
 	case short:
 		c.drop(ic, ShortMessage, err.Error())
@@ -326,6 +329,15 @@ func (c *Conn) badHeader(ic *inCall, s *receive, cp *rdma.Completion, err *wire.
 	case !c.out.garbled(ic, cp, err):
 		c.drop(ic, BadHeader, err.Error())
 	}
+}
+
+// aboutProperties reports whether a message of version 2 is about properties, which costs no credit.
+func aboutProperties(h *wire.Header) bool {
+	switch h.Procedure {
+	case wire.ConnProp, wire.ReqProp, wire.RespProp, wire.UpdProp:
+		return true
+	}
+	return false
 }
 
 // noReply reports whether a message of version 2 whose header cannot be read is no reply to a call: it says that it is a call itself, ahead of all that

@@ -2,6 +2,7 @@ package rpcrdma
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -196,7 +197,7 @@ func TestBudgetWaiters(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = budget })
 	w.budget = budget
 	var g bufpool.Grant
-	if ok, err := budget.Share().Acquire(&g, 90<<10, func() {}); !ok || err != nil {
+	if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&g, 90<<10, func() {}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	c := w.dial(nil)

@@ -1,11 +1,65 @@
 package rpcrdma
 
 import (
+	"errors"
+	"time"
+
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
+
+// ErrReadTimeout is why a connection ends whose peer does not answer RDMA Reads.
+var ErrReadTimeout = errors.New("rpcrdma: the peer does not answer RDMA Reads")
+
+// readTimeout is how long the RDMA Reads of a connection may make no progress, whether others wait for the memory or not: until then at least, and for twice as
+// long at most.
+const readTimeout = 30 * time.Second
+
+// readLook looks at RDMA Reads every readTimeout, as long as there are any. The loop is held, but by timer.
+type readLook struct {
+	calls   int // that wait for RDMA Reads
+	running bool
+	timer   *time.Timer
+	fetched int64 // at the last look
+}
+
+// begin counts a call that posts RDMA Reads.
+func (l *readLook) begin(c *Conn) {
+	if l.calls++; l.running {
+		return
+	}
+	l.running = true
+	l.fetched, _ = c.in.Progress()
+	if l.timer == nil {
+		l.timer = time.AfterFunc(readTimeout, func() { l.look(c) })
+	} else {
+		l.timer.Reset(readTimeout)
+	}
+}
+
+// look ends the connection if calls wait that have done so since the last look, or since begin, in vain.
+func (l *readLook) look(c *Conn) {
+	c.loop.Lock()
+	defer c.loop.Unlock()
+	fetched, _ := c.in.Progress()
+	switch {
+	case l.calls == 0 || c.in.closed.Load():
+		l.running = false
+	case fetched == l.fetched:
+		c.fail(ErrReadTimeout)
+	default:
+		l.fetched = fetched
+		l.timer.Reset(readTimeout)
+	}
+}
+
+func (l *readLook) stop() {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
 
 // fetch brings the Read chunks into pooled memory: one RDMA Read for each segment (RFC 8166 section 3.4.5).
 func (ic *inCall) fetch() {
@@ -29,6 +83,8 @@ func (ic *inCall) fetch() {
 		return
 	}
 	ic.state = reading
+	ic.grant.AwaitPeer(bufpool.In)
+	c.in.readLook.begin(c)
 	c.work.post(&ic.work)
 }
 
@@ -74,6 +130,8 @@ func (in *responder) readDone(id uint32) {
 	ic := (*in.table.Load())[id]
 	if ic.reads--; ic.reads == 0 {
 		ic.state = onLoop
+		ic.grant.PeerDone()
+		in.readLook.calls--
 		ic.fetched()
 	}
 }

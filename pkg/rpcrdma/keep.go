@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"sluice.dev/sluice/pkg/bufpool"
 )
 
 // kept are replies of version 2 that may be wanted once more. Their calls have been executed, and must not be executed twice.
@@ -23,6 +25,8 @@ type kept struct {
 	taken uint64        // credits that calls took; changed with the loop held
 	given atomic.Uint64 // of those, the ones that answers gave back, some of which may not have been posted yet
 
+	budget *bufpool.Budget
+
 	mu          sync.Mutex
 	list        []*inCall // oldest first; they are held
 	first, last *inCall   // likewise, linked by next
@@ -31,8 +35,8 @@ type kept struct {
 }
 
 // keptBytes bounds the memory of a connection's replies that are kept; the oldest ones are let go of, those that may be reported first, and so is one that is
-// longer. It is beside the budget of bulk memory: what waits for a report that hardly ever comes, or for a call that does not come again, must not hold up calls.
-// It is bounded by the number of connections.
+// longer. The budget bounds it further for all connections together, beside what calls in flight hold: what waits for a report that hardly ever comes, or for a
+// call that does not come again, must not hold up calls.
 const keptBytes = 8 << 20
 
 // note keeps a reply that is about to be sent as a group.
@@ -61,6 +65,7 @@ func (k *kept) note(ic *inCall) {
 // count notes how many bytes the reply has that a call holds. The lock is held.
 func (k *kept) count(ic *inCall, n int) {
 	k.bytes += n - ic.size
+	k.budget.Retain(int64(n - ic.size))
 	ic.size = n
 }
 
@@ -74,7 +79,7 @@ func (k *kept) forget(ic *inCall) {
 // shed takes as many of the oldest replies that were sent out of their list as there are bytes too many, and returns how many are still too many then.
 // The lock is held.
 func (k *kept) shed() (old *inCall, over int) {
-	over = k.bytes - keptBytes
+	over = k.bytes - int(min(keptBytes, k.budget.Retainable(int64(k.bytes))))
 	old = k.cut(func(ic *inCall) bool {
 		if over <= 0 {
 			return false

@@ -118,7 +118,7 @@ func TestKeptIdentity(t *testing.T) {
 
 // TestKeptNewest reports the reply to a call whose XID an earlier one had: the later reply is sent again.
 func TestKeptNewest(t *testing.T) {
-	var k kept
+	k := kept{budget: bufpool.NewBudget(0, 0)}
 	c := &Conn{cfg: &Config{}}
 	var calls [2]*inCall
 	for i := range calls {

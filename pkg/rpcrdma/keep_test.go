@@ -161,7 +161,12 @@ func (k *kept) held() (n, bytes int) {
 
 // TestKeptBytes makes long replies go as groups: their memory is bounded, and the calls' own is not kept.
 func TestKeptBytes(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, extended(allExtensions))
+	budget := bufpool.NewBudget(256<<20, 32<<20)
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+		extended(allExtensions)(cfg)
+		cfg.Budget = budget
+	})
+	w.budget = budget
 	c := w.dial(extended(allExtensions))
 	kept := &w.server.only().in.kept
 	m := move{args: []int{100000}, results: []int{900000}}
@@ -183,6 +188,7 @@ func TestKeptInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &Conn{cfg: &Config{}}
 		k := &c.in.kept
+		k.budget = bufpool.NewBudget(0, 0)
 		most := rapid.IntRange(1, 6).Draw(t, "credits")
 		free := most                 // credits that the requester can use
 		var calls, replies []*inCall // executing; sent, and not received by it

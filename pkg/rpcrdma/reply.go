@@ -3,6 +3,7 @@ package rpcrdma
 import (
 	"fmt"
 
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
@@ -431,6 +432,7 @@ func (ic *inCall) post() {
 	if ic.held == 0 && in.unsentFree.Add(1) > mostFree {
 		in.c.fail(errStuck)
 	}
+	ic.grant.AwaitPeer(bufpool.Out)
 	ic.unsent.Store(true)
 	if in.closed.Load() { // close may have looked already
 		if ic.unsent.CompareAndSwap(true, false) {

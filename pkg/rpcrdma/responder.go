@@ -7,6 +7,7 @@ import (
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
@@ -30,6 +31,9 @@ type responder struct {
 	closed   atomic.Bool
 	draining atomic.Bool
 	idle     chan struct{} // closed when draining and nothing is active
+
+	messages atomic.Int64 // bytes of the messages that have arrived
+	readLook readLook
 
 	recent recent
 	kept   kept
@@ -130,7 +134,7 @@ func (ch *chunk) segment(h *wire.Header, i int) wire.Segment {
 
 func (in *responder) init(c *Conn) {
 	in.c = c
-	in.share = c.cfg.Budget.Share()
+	in.kept.budget = c.cfg.Budget
 	in.idle = make(chan struct{})
 	in.run = in.runReady
 	in.table.Store(new([]*inCall))
@@ -210,6 +214,19 @@ func (ic *inCall) freeHead() {
 		ic.head = nil
 	}
 }
+
+// Progress implements [bufpool.Peer]. What has come in beside messages are Read chunks. A provider that does not know what is on its way out leaves it at
+// replies that have left.
+func (in *responder) Progress() (fetched, written int64) {
+	fetched = int64(in.c.ep.Stats().BytesIn) - in.messages.Load()
+	if w, ok := in.c.ep.(rdma.Writer); ok {
+		written = int64(w.Written())
+	}
+	return fetched, written
+}
+
+// Stalled implements [bufpool.Peer].
+func (in *responder) Stalled(err error) { in.c.fail(err) }
 
 func (in *responder) signalIdle() {
 	in.mu.Lock()
@@ -552,6 +569,7 @@ func (in *responder) close() {
 		}
 	}
 	in.local = nil
+	in.readLook.stop()
 	for _, ic := range *in.table.Load() {
 		switch ic.state {
 		case waiting:

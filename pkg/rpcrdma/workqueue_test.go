@@ -72,6 +72,7 @@ func TestStuck(t *testing.T) {
 		{"calls, static", func(cfg *Config) { cfg.Credits = Static(16) }, call, calls},
 		{"calls, adaptive", adaptive, call, calls},
 		{"properties", version2, func(xid int) []byte { return words(xid, 2, 4, 7, 1, 1, 4, 4096) }, mostFree},
+		{"bad properties", version2, func(xid int) []byte { return words(xid, 2, 4, 7, 1, 1, 8, 4096) }, mostFree},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

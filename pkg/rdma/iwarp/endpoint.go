@@ -112,6 +112,7 @@ func (e *endpoint) Attributes() rdma.Attributes {
 		MaxSegments: maxSegments, MaxReadSegments: maxSegments, RemoteInvalidation: true, CRC: e.crc}
 }
 
+func (e *endpoint) Written() uint64      { return e.stats.bytesOut.Load() }
 func (e *endpoint) Stats() rdma.Stats    { return e.stats.snapshot() }
 func (e *endpoint) LocalAddr() net.Addr  { return e.local }
 func (e *endpoint) RemoteAddr() net.Addr { return e.remote }
