@@ -18,21 +18,28 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
-// journal keeps calls that must not run twice, and their replies, in a file of fixed size, so that the duplicate request cache
-// survives a kill of the process. A record is written before the effect of the call, if that can be told from the names later, and
-// again with the reply before that is sent. The page cache survives a kill, so nothing is synced: after a loss of power records may
-// be missing or old, but none tells of a change that did not reach stable storage, since changes are synced before their records
-// are complete.
+// journal keeps calls that must not run twice, and their replies, in a file of fixed size, so that
+// the duplicate request cache survives a kill of the process. A record is written before the effect
+// of the call, if that can be told from the names later, and again with the reply before that is
+// sent. The page cache survives a kill, so nothing is synced: after a loss of power records may be
+// missing or old, but none tells of a change that did not reach stable storage, since changes are
+// synced before their records are complete.
 //
 // The file is a header of one page and slots of 512 bytes:
 //
-//	0    4    8         16      68   69   70    72      80         144     160   164     168    176  178   180      512
-//	+----+----+---------+-------+----+----+-----+-------+----------+-------+-----+-------+------+----+-----+--------+
-//	|crc |    |sequence | key   |was | n  |     | ctime | handle   |       | crc |       |seq.  |len |     | reply  |
-//	+----+----+---------+-------+----+----+-----+-------+----------+-------+-----+-------+------+----+-----+--------+
+//	  0  uint32    checksum of the head, from 4 to 160
+//	  8  uint64    sequence number, which orders calls; 0: the slot was never used
+//	 16  52 bytes  key: the client's address, then 9 words of 4 bytes
+//	 68  uint8     state of the target: unrecorded, absent or present
+//	 69  uint8     length of the target's handle
+//	 72  int64     the target's ctime in nanoseconds
+//	 80  64 bytes  the target's handle
+//	160  uint32    checksum of the tail, from 164 to the end of the reply
+//	168  uint64    sequence number, that of the head if the reply belongs to it
+//	176  uint16    length of the reply
+//	180  bytes     the reply, from its XID on
 //
-// The first checksum covers what precedes 160, the second what follows 164 up to the end of the reply. A reply belongs to the call
-// with the same sequence number. Numbers are little-endian.
+// Numbers are little-endian.
 type journal struct {
 	file   *os.File
 	log    *slog.Logger
@@ -88,9 +95,9 @@ type saved struct {
 	reply    []byte // nil: the call was not answered
 }
 
-// openJournal opens the file of an export, which it makes if there is none. identity tells of what the records are: those of
-// another directory, or with handles of another key, are dropped. It returns the records, in no order. No other process may have
-// the file open.
+// openJournal opens the file of an export, which it makes if there is none. identity tells of what
+// the records are: those of another directory, or with handles of another key, are dropped. It
+// returns the records, in no order. No other process may have the file open.
 func openJournal(path string, identity []byte, log *slog.Logger) (_ *journal, records []saved, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -127,7 +134,8 @@ func openJournal(path string, identity []byte, log *slog.Logger) (_ *journal, re
 	return j, records, nil
 }
 
-// clear makes the file empty, with all of its blocks, so that no record has to wait for space. The header comes last.
+// clear makes the file empty, with all of its blocks, so that no record has to wait for space. The
+// header comes last.
 func (j *journal) clear(header []byte) error {
 	if err := j.file.Truncate(0); err != nil {
 		return err
@@ -232,8 +240,8 @@ func (s *Server) journalPath(root string) string {
 	return filepath.Join(s.cfg.StateDir, fmt.Sprintf("replies-%x", sum[:8]))
 }
 
-// intend records that the call is about to change what a name leads to. If the call began to run before, what was recorded then stays,
-// and o.now is what the name leads to by now.
+// intend records that the call is about to change what a name leads to. If the call began to run
+// before, what was recorded then stays, and o.now is what the name leads to by now.
 func (o *op) intend(dir *vfs.Node, name *vfs.Name) {
 	if o.cached == nil || o.cached.slot == noSlot {
 		return
@@ -269,13 +277,15 @@ func (o *op) begun() {
 	}
 }
 
-// gone reports whether the name that the call was to remove or to move no longer leads to the object that it led to when the call
-// began to run before. Then the call has had its effect, or another one had it first; whatever has the name now is not the call's.
+// gone reports whether the name that the call was to remove or to move no longer leads to the
+// object that it led to when the call began to run before. Then the call has had its effect, or
+// another one had it first; whatever has the name now is not the call's.
 func (o *op) gone() bool {
 	return o.repeated && o.cached.target.state == present && o.now.state != unrecorded && !o.now.is(&o.cached.target)
 }
 
-// changedSince reports whether the call began to run before, and what it was to truncate was made, replaced or changed since.
+// changedSince reports whether the call began to run before, and what it was to truncate was made,
+// replaced or changed since.
 func (o *op) changedSince() bool {
 	if !o.repeated {
 		return false

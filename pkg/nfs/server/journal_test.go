@@ -66,7 +66,8 @@ func TestRepliesSurviveRestart(t *testing.T) {
 	}
 }
 
-// TestJournalIsBounded has more calls, of more clients, than the journal has room for. The last ones of each survive.
+// TestJournalIsBounded has more calls, of more clients, than the journal has room for. The last
+// ones of each survive.
 func TestJournalIsBounded(t *testing.T) {
 	state := t.TempDir()
 	change := func(c *Config) {
@@ -229,7 +230,8 @@ func TestNoJournal(t *testing.T) {
 	}
 }
 
-// TestJournalTogether has many clients change things at once, with a small cache, for the race detector.
+// TestJournalTogether has many clients change things at once, with a small cache, for the race
+// detector.
 func TestJournalTogether(t *testing.T) {
 	state := t.TempDir()
 	change := func(c *Config) {
@@ -274,7 +276,8 @@ func TestJournalTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkNames makes and removes a file, with the journal and without. Nothing is synced, which would take most of the time.
+// BenchmarkNames makes and removes a file, with the journal and without. Nothing is synced, which
+// would take most of the time.
 func BenchmarkNames(b *testing.B) {
 	for _, journal := range []bool{false, true} {
 		b.Run(fmt.Sprintf("journal=%v", journal), func(b *testing.B) {

@@ -177,8 +177,9 @@ func (k *killable) lookup(name string) nfs3.Handle {
 	return bytes.Clone(res.Object)
 }
 
-// TestKilled kills a server with SIGKILL before it runs a call, while it syncs the effect, and after it has answered. Others change
-// the directory in between. The client sends its call again by another connection to the next process.
+// TestKilled kills a server with SIGKILL before it runs a call, while it syncs the effect, and
+// after it has answered. Others change the directory in between. The client sends its call again by
+// another connection to the next process.
 func TestKilled(t *testing.T) {
 	at := func(k *killable, name string) nfs3.DirOpArgs { return nfs3.DirOpArgs{Dir: k.root, Name: []byte(name)} }
 	remove := func(k *killable) []byte {

@@ -381,7 +381,8 @@ func TestStickyAndForeign(t *testing.T) {
 	wantStatus(t, "the owner removes", alice.removing(nfs3.ProcRemove, tmp, "alices").Status, nfs3.OK)
 }
 
-// TestCreateWithBadIDs: the kernel takes 2^32-1 for no id. A CREATE that asks for it is refused before it makes anything.
+// TestCreateWithBadIDs: the kernel takes 2^32-1 for no id. A CREATE that asks for it is refused
+// before it makes anything.
 func TestCreateWithBadIDs(t *testing.T) {
 	r := newRig(t, nil)
 	const none = 1<<32 - 1

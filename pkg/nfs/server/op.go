@@ -19,7 +19,7 @@ type op struct {
 	cred     vfs.Cred
 	readOnly bool
 	cached   *cachedReply // where the reply is to be kept, nil if nowhere
-	repeated bool         // the call began to run before, and nobody knows how far it came; see target
+	repeated bool         // an earlier process began to run the call; see cachedReply.target
 	now      target       // what the call is about to change, as intend found it
 	record   slotBuf
 

@@ -44,8 +44,8 @@ type cachedReply struct {
 	slot     int32
 	sequence uint64
 	recorded bool // the journal has the call without its reply
-	// interrupted: an earlier process began to run the call and was killed before it was answered. target is what the call was about
-	// to change then.
+	// interrupted: an earlier process began to run the call and was killed before it was answered.
+	// target is what the call was about to change then.
 	interrupted bool
 	target      target
 
@@ -205,8 +205,8 @@ func (r *replyCache) add(addr netip.Addr, k *replyKey, journaled bool) *cachedRe
 	return e
 }
 
-// takeSlot returns a place in the journal: a free one, or one of the client that was silent for longest, or of c itself. What runs
-// keeps its own. noSlot: all of them run.
+// takeSlot returns a place in the journal: a free one, or one of the client that was silent for
+// longest, or of c itself. What runs keeps its own. noSlot: all of them run.
 func (r *replyCache) takeSlot(c *replyClient) int32 {
 	for len(r.free) == 0 && r.evict(c) {
 	}

@@ -1,24 +1,30 @@
-// Package server is an NFS version 3 and MOUNT version 3 server (RFC 1813) on a directory, as an [oncrpc.Handler] for any transport.
+// Package server is an NFS version 3 and MOUNT version 3 server (RFC 1813) on a directory, as an
+// [oncrpc.Handler] for any transport.
 //
-// On a connection's receive loop it runs what cannot block: NULL, and GETATTR, ACCESS and READ of what is held open and in
-// memory. Everything else goes to a bounded pool of workers. Files, handles, permissions and identities are pkg/nfs/vfs's.
+// On a connection's receive loop it runs what cannot block: NULL, and GETATTR, ACCESS and READ of
+// what is held open and in memory. Everything else goes to a bounded pool of workers. Files,
+// handles, permissions and identities are pkg/nfs/vfs's.
 //
 // # What is stable
 //
-// As RFC 1813 wants it, what a reply says has happened has happened on stable storage: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE,
-// RMDIR, RENAME and LINK sync the object and the directories before they are answered; so do WRITE with DATA_SYNC or
-// FILE_SYNC, and COMMIT. There is no setting that turns this off. The write verifier changes with every start, and
-// once whenever a sync has failed.
+// As RFC 1813 wants it, what a reply says has happened has happened on stable storage: SETATTR,
+// CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK sync the object and the directories
+// before they are answered; so do WRITE with DATA_SYNC or FILE_SYNC, and COMMIT. There is no
+// setting that turns this off. The write verifier changes with every start, and once whenever a
+// sync has failed.
 //
 // # Retransmissions
 //
-// Replies of procedures that must not run twice are kept, see [Config].ReplyCache. They are RPC replies without any transport's header, so
-// a retry that comes by another connection, or with other chunks, is answered by its own means.
+// Replies of procedures that must not run twice are kept, see [Config].ReplyCache. They are RPC
+// replies without any transport's header, so a retry that comes by another connection, or with
+// other chunks, is answered by its own means.
 //
-// With [Config].StateDir those of all but WRITE survive a kill of the process. A call that was running then is judged by what its names
-// lead to now. It is not run again where it removed, renamed or linked something already, and it does not truncate what has changed
-// since. A CREATE with GUARDED, MKDIR, SYMLINK or MKNOD that was running is answered NFS3ERR_EXIST, since the object may be somebody
-// else's; one with EXCLUSIVE knows its own. A loss of power may lose replies, as nothing waits for them to reach the disk.
+// With [Config].StateDir those of all but WRITE survive a kill of the process. A call that was
+// running then is judged by what its names lead to now. It is not run again where it removed,
+// renamed or linked something already, and it does not truncate what has changed since. A CREATE
+// with GUARDED, MKDIR, SYMLINK or MKNOD that was running is answered NFS3ERR_EXIST, since the
+// object may be somebody else's; one with EXCLUSIVE knows its own. A loss of power may lose
+// replies, as nothing waits for them to reach the disk.
 //
 // NFSACL, NLM and NSM are not served: their calls are answered PROG_UNAVAIL, mount with nolock.
 package server
@@ -55,8 +61,9 @@ type Config struct {
 	Key []byte
 	// OlderKeys are accepted besides Key.
 	OlderKeys [][]byte
-	// StateDir is a directory outside Root for what has to survive a restart, in files of mode 0600: the key, unless Key is set, and
-	// the replies of calls that must not run twice. Empty: nothing survives.
+	// StateDir is a directory outside Root for what has to survive a restart, in files of mode
+	// 0600: the key, unless Key is set, and the replies of calls that must not run twice. Empty:
+	// nothing survives.
 	StateDir string
 	// Workers bounds the calls that run at the same time, besides those on receive loops; 0 means four for each processor, 16 at least.
 	Workers int
@@ -139,7 +146,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// openJournal takes up the replies of an earlier process. Without them the server works, but for what it then notes.
+// openJournal takes up the replies of an earlier process. Without them the server works, but for
+// what it then notes.
 func (s *Server) openJournal(root string) {
 	path := s.journalPath(root)
 	j, records, err := openJournal(path, s.fs.Root().Handle().Bytes(), s.log)
@@ -151,7 +159,8 @@ func (s *Server) openJournal(root string) {
 	s.replies.restore(j, records)
 }
 
-// checkStateDir makes sure that clients cannot reach the state directory. It returns the root without symbolic links.
+// checkStateDir makes sure that clients cannot reach the state directory. It returns the root
+// without symbolic links.
 func (s *Server) checkStateDir() (root string, err error) {
 	if s.cfg.StateDir == "" {
 		return "", nil
@@ -243,8 +252,8 @@ type procedure struct {
 	fast func(*op) bool
 	// once: the call must not run twice, so its reply is kept.
 	once bool
-	// journaled: it must not run twice even if the process is killed in between. A WRITE is once, but not journaled: to run it again
-	// writes the same bytes.
+	// journaled: it must not run twice even if the process is killed in between. A WRITE is once,
+	// but not journaled: to run it again writes the same bytes.
 	journaled bool
 }
 

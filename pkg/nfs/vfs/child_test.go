@@ -17,8 +17,8 @@ import (
 
 const childEnv = "VFS_TEST_CHILD"
 
-// inChild runs tests of this binary in a process of its own. names are those that have to pass there, subtests with their path; all
-// subtests of the tests run, and none may be skipped.
+// inChild runs tests of this binary in a process of its own. names are those that have to pass
+// there, subtests with their path; all subtests of the tests run, and none may be skipped.
 func inChild(t *testing.T, attr *syscall.SysProcAttr, dir string, names ...string) {
 	t.Helper()
 	var top []string

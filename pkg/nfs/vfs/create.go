@@ -91,8 +91,8 @@ func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
 // noID reports whether an owner is to be set that does not exist.
 func (a *Attrs) noID() bool { return a.SetUID && a.UID == noID || a.SetGID && a.GID == noID }
 
-// check is the error that setAttrs would have for a new object, as far as that can be told before there is one: a call that fails
-// should leave nothing behind.
+// check is the error that setAttrs would have for a new object, as far as that can be told before
+// there is one: a call that fails should leave nothing behind.
 func (a *Attrs) check(maxSize uint64) error {
 	switch {
 	case a.noID():

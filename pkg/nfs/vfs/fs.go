@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -83,6 +84,10 @@ type FS struct {
 	locator   locator
 	verifier  atomic.Uint64
 	readOnly  atomic.Int64 // see ReadOnly
+	// subvolumes has the lasting ids of btrfs's subvolumes by device number; see learn.
+	subvolumes atomic.Pointer[map[uint64]uint64]
+	rootDev    uint64
+	statfs     func(fd int, s *unix.Statfs_t) error
 
 	epoch time.Time
 	stop  chan struct{}
@@ -121,7 +126,7 @@ func Open(path string, o Options) (*FS, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	fs := &FS{opt: o, log: o.Logger, seal: seal, epoch: time.Now(), mount: -1,
+	fs := &FS{opt: o, log: o.Logger, seal: seal, epoch: time.Now(), mount: -1, statfs: unix.Fstatfs,
 		stop: make(chan struct{}), kick: make(chan struct{}, 1)}
 	var random [8]byte
 	rand.Read(random[:])
@@ -184,6 +189,7 @@ func (fs *FS) openRoot(path string) (err error) {
 		unix.Close(fd)
 		return err
 	}
+	fs.rootDev = st.Dev
 	fs.root = fs.newNode(rootID, fd, &st)
 	fs.root.refs.Store(1) // the file system's own, for good
 	fs.table.put(fs.root)
@@ -310,12 +316,41 @@ func (fs *FS) Searches() uint64 {
 	return fs.locator.count
 }
 
-// FSID is the id of the file system on which an object is: the same after a restart.
+// FSID is the id of the file system on which an object is: the same after a restart. A subvolume of
+// btrfs has one of its own, as it has its own inode numbers. So has each layer of an overlayfs
+// whose inode numbers are not unique (xino=off); there the id is that of the layer's device number,
+// which another mount may change.
 func (fs *FS) FSID(st *Stat) uint64 {
-	if st.Dev == fs.root.dev {
+	if st.Dev == fs.rootDev {
 		return fs.fsid
 	}
-	return fs.fsid ^ (st.Dev*0x9e3779b97f4a7c15 | 1) // a subvolume
+	number := st.Dev
+	if known := fs.subvolumes.Load(); known != nil {
+		if id, ok := (*known)[st.Dev]; ok {
+			number = id
+		}
+	}
+	return fs.fsid ^ (number*0x9e3779b97f4a7c15 | 1)
+}
+
+// learn notes what identifies the subvolume of an object for good, as its device number is another
+// one after each mount.
+func (fs *FS) learn(fd int, dev uint64) {
+	known := fs.subvolumes.Load()
+	if dev == fs.rootDev || known != nil && (*known)[dev] != 0 {
+		return
+	}
+	var s unix.Statfs_t
+	if fs.statfs(fd, &s) != nil || s.Type != unix.BTRFS_SUPER_MAGIC {
+		return
+	}
+	more := map[uint64]uint64{dev: uint64(uint32(s.Fsid.Val[0]))<<32 | uint64(uint32(s.Fsid.Val[1]))}
+	if known != nil {
+		maps.Copy(more, *known)
+	}
+	if !fs.subvolumes.CompareAndSwap(known, &more) {
+		fs.learn(fd, dev)
+	}
 }
 
 // Verifier changes with every Open, and when a sync failed, so that data may be lost that a caller believes to be written.

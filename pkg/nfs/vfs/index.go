@@ -5,11 +5,12 @@ import "sync"
 // maxIndex bounds the objects whose place is remembered: 26 MB or so. Others are searched.
 const maxIndex = 1 << 18
 
-// maxDepth bounds the names that lead to an object, since what is remembered may be stale and go round in a circle.
+// maxDepth bounds the names that lead to an object, since what is remembered may be stale and go
+// round in a circle.
 const maxDepth = 1 << 16
 
-// index knows where objects were last seen: for handles that only have an inode number, and, where objects can be moved out of the
-// root, for those whose path the kernel does not tell.
+// index knows where objects were last seen: for handles that only have an inode number, and, where
+// objects can be moved out of the root, for those whose path the kernel does not tell.
 type index struct {
 	mu     sync.Mutex
 	places map[id]name

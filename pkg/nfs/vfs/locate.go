@@ -192,7 +192,8 @@ func (l *locator) walk() (ended, sure bool) {
 	sure = true
 	dirs := []string{"."}
 	buf := make([]byte, 64<<10)
-	// The directory that was read last is often above the next one, which saves the way down to a deep one.
+	// The directory that was read last is often above the next one, which saves the way down to a
+	// deep one.
 	last, lastPath := -1, ""
 	defer func() {
 		if last >= 0 {

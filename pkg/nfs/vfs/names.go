@@ -132,6 +132,7 @@ func (fs *FS) Identify(dir *Node, name *Name, h *Handle, st *Stat) error {
 	if err := fstatBlocking(fd, st); err != nil {
 		return err
 	}
+	fs.learn(fd, st.Dev)
 	fs.seal.seal(&i, h)
 	fs.remember(&i, &dir.id, name.terminated())
 	return nil

@@ -66,11 +66,11 @@ func (fs *FS) Owns(st *Stat, c *Cred) bool {
 	return st.Uid == c.UID
 }
 
-// ReadOnly reports whether the file system is mounted read-only. It may have been remounted, which shows within
-// [Options.Recheck]. ReadOnly does not wait if the FS is Prompt.
+// ReadOnly reports whether the file system is mounted read-only. It may have been remounted, which
+// shows within [Options.Recheck]. ReadOnly does not wait if the FS is Prompt.
 func (fs *FS) ReadOnly() bool {
 	now := fs.now()
-	known := fs.readOnly.Load() // when that is to be looked at again, and the lowest bit if it is so
+	known := fs.readOnly.Load() // when to look again; the lowest bit says read-only
 	if now < known&^1 {
 		return known&1 != 0
 	}

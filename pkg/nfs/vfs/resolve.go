@@ -121,6 +121,7 @@ func (fs *FS) nodeOf(i id, fd int) (*Node, error) {
 		unix.Close(fd)
 		return nil, unix.ESTALE
 	}
+	fs.learn(fd, st.Dev)
 	return fs.newNode(i, fd, &st), nil
 }
 
@@ -130,8 +131,9 @@ func (fs *FS) confirm(n, dir *Node) *Node {
 	return fs.table.put(n)
 }
 
-// deadline returns until when an object that was just found in dir counts as beneath the root: never longer than dir does. A
-// longer deadline would let a directory that was moved out of the root live on by lookups of "." and of its children.
+// deadline returns until when an object that was just found in dir counts as beneath the root:
+// never longer than dir does. A longer deadline would let a directory that was moved out of the
+// root live on by lookups of "." and of its children.
 func (fs *FS) deadline(dir *Node) int64 {
 	until := fs.now() + int64(fs.opt.Recheck)
 	if fs.whole || dir == fs.root {
@@ -183,9 +185,10 @@ var (
 	unreachable = []byte("(unreachable)")
 )
 
-// where reports whether n lies beneath the root at the time now, and until when that may be believed. The kernel knows the path
-// of an object that was reached by names, and that of every directory. It tells no path of more than 4,096 bytes: then the
-// directories above decide. where does not wait if the FS is Prompt.
+// where reports whether n lies beneath the root at the time now, and until when that may be
+// believed. The kernel knows the path of an object that was reached by names, and that of every
+// directory. It tells no path of more than 4,096 bytes: then the directories above decide. where
+// does not wait if the FS is Prompt.
 func (fs *FS) where(n *Node, now int64) (_ place, until int64) {
 	until = now + int64(fs.opt.Recheck)
 	var nodeBuf, rootBuf [pathMax]byte
@@ -220,8 +223,9 @@ const maxClimb = 1024
 
 var upwards = append(bytes.Repeat([]byte("../"), maxClimb), 0)
 
-// climb reports whether a directory lies beneath the root whose path is too long for the kernel to tell. It goes up until the path
-// is short enough, in steps that double, and become shorter again where one led beyond the root. buf holds a path.
+// climb reports whether a directory lies beneath the root whose path is too long for the kernel to
+// tell. It goes up until the path is short enough, in steps that double, and become shorter again
+// where one led beyond the root. buf holds a path.
 func (fs *FS) climb(dir int, root, buf []byte) place {
 	at, doubling := dir, true
 	defer func() {
@@ -262,8 +266,8 @@ func (fs *FS) climb(dir int, root, buf []byte) place {
 	return outside // the directory right above has a short path and is above the root
 }
 
-// remembered is where for an object that is no directory and whose path is too long for the kernel to tell: it lies where it was
-// last seen, if it still has that name.
+// remembered is where for an object that is no directory and whose path is too long for the kernel
+// to tell: it lies where it was last seen, if it still has that name.
 func (fs *FS) remembered(n *Node) (_ place, until int64) {
 	p, ok := fs.index.place(&n.id)
 	if !ok {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMovedDirectoryGoesStale moves a directory out of the export while a client keeps using it in every way that finds the
-// directory or a child of it by name. All handles go stale within Recheck.
+// TestMovedDirectoryGoesStale moves a directory out of the export while a client keeps using it in
+// every way that finds the directory or a child of it by name. All handles go stale within Recheck.
 func TestMovedDirectoryGoesStale(t *testing.T) {
 	for _, indexOnly := range []bool{false, true} {
 		t.Run(map[bool]string{false: "kernel", true: "index"}[indexOnly], func(t *testing.T) {
@@ -78,7 +78,8 @@ func TestMovedDirectoryGoesStale(t *testing.T) {
 	}
 }
 
-// deepen makes a chain of directories beneath dir, one at a time as a client does, and returns their paths.
+// deepen makes a chain of directories beneath dir, one at a time as a client does, and returns
+// their paths.
 func deepen(t *testing.T, fs *FS, levels int, name string) (paths []string) {
 	t.Helper()
 	var w Wcc
@@ -100,8 +101,8 @@ func deepen(t *testing.T, fs *FS, levels int, name string) (paths []string) {
 	return append(paths, strings.Repeat(name+"/", levels)+"file")
 }
 
-// TestLongPaths has objects whose paths are longer than the 4,096 bytes of PATH_MAX. They work like all others, and nobody
-// searches for them.
+// TestLongPaths has objects whose paths are longer than the 4,096 bytes of PATH_MAX. They work like
+// all others, and nobody searches for them.
 func TestLongPaths(t *testing.T) {
 	nosync := func(int, SyncKind) error { return nil }
 	for _, shape := range []struct {
@@ -195,7 +196,8 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// removeDeep removes a chain of directories, which os.RemoveAll does by one open file for each level.
+// removeDeep removes a chain of directories, which os.RemoveAll does by one open file for each
+// level.
 func removeDeep(t *testing.T, dir string) {
 	t.Helper()
 	for round := 0; ; round++ {

@@ -19,11 +19,12 @@ const (
 	fromSyncfs    = unix.EL2HLT
 )
 
-// failCalls makes system calls fail from now on, in all threads of this process, by a seccomp filter. Only a process that runs nothing
-// but the test can do with that.
+// failCalls makes system calls fail from now on, in all threads of this process, by a seccomp
+// filter. Only a process that runs nothing but the test can do with that.
 func failCalls(t *testing.T, calls map[uint32]unix.Errno) {
 	t.Helper()
-	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the call's number
+	// Load the number of the system call, which is the first word of struct seccomp_data.
+	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}}
 	for call, errno := range calls {
 		filter = append(filter,
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: call},
@@ -51,8 +52,8 @@ func TestSyncInChild(t *testing.T) {
 	inChild(t, nil, t.TempDir(), "TestSyncFallback")
 }
 
-// TestSync has every system call that syncs fail, each with an error of its own: all that is to be stable when it returns makes the
-// right one.
+// TestSync has every system call that syncs fail, each with an error of its own: all that is to be
+// stable when it returns makes the right one.
 func TestSync(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
 		t.Skip("runs in a child")
@@ -119,7 +120,8 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestSyncFallback has a file system that cannot sync one file, as some have it: then all of it is synced.
+// TestSyncFallback has a file system that cannot sync one file, as some have it: then all of it is
+// synced.
 func TestSyncFallback(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
 		t.Skip("runs in a child")

@@ -15,7 +15,7 @@ const (
 	openDir   = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	beneath   = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 	rwfNowait = 0x8
-	pathMax   = 4096 // PATH_MAX of linux/limits.h: the longest path that a system call takes or gives, with its NUL
+	pathMax   = 4096 // PATH_MAX of linux/limits.h, with the NUL
 	atEACCESS = 0x200
 )
 
