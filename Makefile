@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 FUZZTIME ?= 5s
 export CGO_ENABLED ?= 0
+export NOT_RUN := $(CURDIR)/bin/not-run
 race := CGO_ENABLED=1 go test -race -timeout 20m
 version := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 install := go build -trimpath -ldflags "-X main.version=$(version)" -o bin/
@@ -36,8 +37,10 @@ test: ## every test, the Linux kernel's client and server, RDMA devices and a Ku
 
 test-quick: build ## the inner loop: unit tests with the race detector, and the libraries' without it, which holds their budgets of allocations
 	@hack/deps test verbs
+	@rm -f $(NOT_RUN)
 	$(race) ./...
 	go test ./pkg/...
+	@[ ! -e $(NOT_RUN) ] || { echo "Tests that this machine could not run:"; sort -u $(NOT_RUN); }
 
 fuzz: ## each fuzz target for FUZZTIME (5s)
 	@hack/fuzz $(FUZZTIME)
@@ -46,7 +49,7 @@ test-kernel: build ## a stock Linux NFS/RDMA client against the gateway before a
 	@hack/deps kernel
 	@hack/vm/prepare
 	go test -tags kernel -timeout 60m -count=1 -v ./test/kernel $(if $(FULL),-args -full)
-	go test -tags kernel -timeout 10m -count=1 -v ./test/hostile
+	go test -tags kernel -timeout 15m -count=1 -v ./test/hostile ./test/exhaustion
 
 test-operator: ## the API and the operator against a real kube-apiserver, with gateways as pods
 	@hack/deps test

@@ -74,7 +74,8 @@ func TestHugeLimit(t *testing.T) {
 func TestHugePages(t *testing.T) {
 	free, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 	if err != nil || strings.TrimSpace(string(free)) == "0" {
-		t.Skip("the machine has no free huge pages: echo 8 >/proc/sys/vm/nr_hugepages")
+		// CI's machine has none either. The guest of "make test-verbs" has, where a skip is a failure.
+		t.Skip("NOT RUN: the machine has no free huge pages: echo 8 >/proc/sys/vm/nr_hugepages")
 	}
 	p := New(0)
 	var refused error
@@ -83,7 +84,7 @@ func TestHugePages(t *testing.T) {
 	for refused == nil && len(bufs) < 4096 {
 		bufs = append(bufs, fill(t, p, 1<<20))
 	}
-	if s := p.Stats(); s.Huge == 0 && !errors.Is(refused, unix.ENOMEM) {
+	if s := p.Stats(); s.Huge == 0 || refused != nil && !errors.Is(refused, unix.ENOMEM) {
 		t.Errorf("%+v, refused: %v", s, refused)
 	}
 	t.Logf("%+v, refused: %v", p.Stats(), refused)

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"sluice.dev/sluice/test/means"
 )
 
 // root is the checkout.
@@ -100,11 +102,7 @@ func run(m *testing.M) (status int) {
 func need(t *testing.T, images ...string) *cluster {
 	t.Helper()
 	if shared == nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(absent)
-		}
-		fmt.Fprintf(os.Stderr, "\n*** SKIPPED: %s: %s\n\n", t.Name(), absent)
-		t.Skip(absent)
+		means.Missing(t, "%s", absent)
 	}
 	shared.load(t, images)
 	return shared

@@ -32,6 +32,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/test/means"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,10 +68,10 @@ type house struct {
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		missing(t, "NFS-Ganesha has to be root")
+		means.Missing(t, "NFS-Ganesha has to be root")
 	}
 	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
-		missing(t, "NFS-Ganesha is not installed: %v", err)
+		means.Missing(t, "NFS-Ganesha is not installed: %v", err)
 	}
 	h := &house{T: t, dir: t.TempDir(), leaks: map[string][]byte{}, outside: map[string]string{}}
 	if err := os.Chmod(h.dir, 0o755); err != nil {
@@ -109,15 +110,6 @@ func check(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// missing skips a test that this machine cannot run, but not in CI.
-func missing(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // freePorts returns two TCP ports of 127.0.0.1 that nobody has.

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice.dev/sluice/test/means"
 )
 
 // export is one that the gateway serves to a test.
@@ -74,7 +76,7 @@ func volumes(t *testing.T) []*export {
 func newGateway(t *testing.T, name string, exports ...*export) *gateway {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		missing(t, "the gateway has to be root to act as other users, and dumpcap to capture")
+		means.Missing(t, "the gateway has to be root to act as other users, and dumpcap to capture")
 	}
 	ports := freePorts(t, 2*len(exports)+1)
 	g := &gateway{program: build(t).gateway, exports: map[string]*export{}, admin: fmt.Sprintf("127.0.0.1:%d", ports[2*len(exports)])}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"sluice.dev/sluice/test/means"
 )
 
 // What the tests need beyond the checkout: Debian's packages, the guest, and programs built here.
@@ -27,16 +29,6 @@ var root = func() string {
 	return dir
 }()
 
-// missing ends a test whose means this machine cannot have. Where everything has to be tested, that is a failure.
-func missing(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(format, args...)
-	}
-	fmt.Fprintf(os.Stderr, "\n*** SKIPPED: %s: "+format+"\n\n", append([]any{t.Name()}, args...)...)
-	t.Skipf(format, args...)
-}
-
 var prepare = sync.OnceValues(func() (string, error) {
 	var said bytes.Buffer
 	cmd := exec.Command(filepath.Join(root, "hack/vm/prepare"))
@@ -49,7 +41,7 @@ var prepare = sync.OnceValues(func() (string, error) {
 func needGuest(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		missing(t, "the guest is only made on Debian for amd64; this is %s on %s, apt-get: %v", runtime.GOOS, runtime.GOARCH, err)
+		means.Missing(t, "the guest is only made on Debian for amd64; this is %s on %s, apt-get: %v", runtime.GOOS, runtime.GOARCH, err)
 	}
 	if guest, err := prepare(); err != nil {
 		t.Fatalf("hack/vm/prepare: %v", err)
@@ -63,7 +55,7 @@ func needTool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		missing(t, "%s is not installed: hack/deps kernel installs it", name)
+		means.Missing(t, "%s is not installed: hack/deps kernel installs it", name)
 	}
 	return path
 }

@@ -338,9 +338,3 @@ func (m *Machine) load() int {
 	}
 	return n
 }
-
-// Answers says whether a request for ip that arrives now is answered.
-func (m *Machine) Answers(now Time, ip netip.Addr) bool {
-	a := m.byAddr[ip]
-	return a != nil && a.state == carried && now-m.last <= m.t.Probe
-}

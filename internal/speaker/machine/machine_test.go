@@ -325,3 +325,49 @@ func TestOldRequestsAreNotAnswered(t *testing.T) {
 		}
 	}
 }
+
+// A holder takes its Lease for expired a tenth earlier than others do, counted from before its write.
+func TestLeaseMargin(t *testing.T) {
+	w := steady(t, 1)
+	n := w.nodes[0]
+	g := n.m.groups[0]
+	for g.writing {
+		w.run(10 * time.Millisecond)
+	}
+	n.cut = true
+	if early := g.seenAt + g.record.Duration - g.valid; early < Default.Lease/10 {
+		t.Errorf("the holder's Lease ends %v before others may take it, want %v at least", early, Default.Lease/10)
+	}
+	end := g.started + Default.Lease*9/10
+	w.run(end - time.Millisecond - w.now)
+	if s := n.m.Status(w.now)[0]; !s.Valid {
+		t.Errorf("%v after it began to renew, the holder's Lease is no longer valid", w.now-g.started)
+	}
+	w.run(2 * time.Millisecond)
+	if s := n.m.Status(w.now)[0]; s.Valid {
+		t.Errorf("%v after it began to renew, the holder's Lease is still valid", w.now-g.started)
+	}
+}
+
+// A challenger waits until the Lease has expired by its own clock, and does not wait much longer.
+func TestChallengerWaits(t *testing.T) {
+	w := steady(t, 2)
+	dead, heir := w.nodes[0], w.nodes[1]
+	var g *group
+	for _, x := range heir.m.groups {
+		if x.state == following {
+			g = x
+		}
+	}
+	dead.kill()
+	for w.now-g.seenAt < Default.Lease {
+		if g.state != following {
+			t.Fatalf("a challenger acted %v after it saw the Lease renewed, want %v at least", w.now-g.seenAt, Default.Lease)
+		}
+		w.run(50 * time.Millisecond)
+	}
+	w.run(Default.Spread + Default.Jitter + time.Second)
+	if g.state == following {
+		t.Errorf("%v after it saw the Lease renewed, the challenger has done nothing", w.now-g.seenAt)
+	}
+}

@@ -21,6 +21,18 @@ type world struct {
 	groups []Group
 	lossy  bool // answers of the API server get lost
 	report func(format string, a ...any)
+	asked  map[MAC]*question // requests of the host that asks for every address again and again
+}
+
+const (
+	askEvery = 200 * time.Millisecond
+	hear     = 20 * time.Millisecond // a frame takes this long at most
+)
+
+// question is one request for an address, and who answered it in each segment.
+type question struct {
+	ip       netip.Addr
+	answered [8]*node
 }
 
 // node is a pod: its interface outlives its speaker's processes.
@@ -37,7 +49,8 @@ type node struct {
 	cut    bool     // off from the API server
 	split  int      // hosts of one number hear each other
 	on     map[netip.Addr]bool
-	full   bool // no address can be added
+	said   map[netip.Addr]Time // when it last answered a request
+	full   bool                // no address can be added
 	done   bool
 }
 
@@ -58,7 +71,7 @@ func (q *queue) Push(x any)   { *q = append(*q, x.(item)) }
 func (q *queue) Pop() any     { o := *q; x := o[len(o)-1]; *q = o[:len(o)-1]; return x }
 
 func newWorld(seed uint64, nodes, groups int, report func(format string, a ...any)) *world {
-	w := &world{now: time.Hour, rnd: rand.New(rand.NewPCG(seed, 1)), leases: map[string]Record{}, report: report}
+	w := &world{now: time.Hour, rnd: rand.New(rand.NewPCG(seed, 1)), leases: map[string]Record{}, report: report, asked: map[MAC]*question{}}
 	for i := range groups {
 		g := Group{Lease: "vip-" + strconv.Itoa(i), Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(2*i + 1)}), netip.AddrFrom4([4]byte{192, 0, 2, byte(2*i + 2)})}}
 		w.groups = append(w.groups, g)
@@ -66,8 +79,9 @@ func newWorld(seed uint64, nodes, groups int, report func(format string, a ...an
 		w.leases[g.Lease] = Record{Version: fmt.Sprint(w.rev), Order: w.rev, Duration: Default.Lease}
 	}
 	for i := range nodes {
-		w.nodes = append(w.nodes, &node{w: w, name: "pod-" + strconv.Itoa(i), mac: MAC{2, 0, 0, 0, 0, byte(i + 1)}, on: map[netip.Addr]bool{}})
+		w.nodes = append(w.nodes, &node{w: w, name: "pod-" + strconv.Itoa(i), mac: MAC{2, 0, 0, 0, 0, byte(i + 1)}, on: map[netip.Addr]bool{}, said: map[netip.Addr]Time{}})
 	}
+	w.ask()
 	return w
 }
 
@@ -80,34 +94,39 @@ func (w *world) delay(most time.Duration) time.Duration {
 	return time.Duration(w.rnd.Int64N(int64(most) + 1))
 }
 
-// run lets the time pass, and looks at every moment whether two answer.
+// run lets the time pass.
 func (w *world) run(d time.Duration) {
 	end := w.now + d
 	for len(w.queue) > 0 && w.queue[0].at <= end {
 		x := heap.Pop(&w.queue).(item)
 		w.now = x.at
 		x.do()
-		w.check()
 	}
 	w.now = end
 }
 
-func (w *world) check() {
+// ask has a host in every segment ask for every address. No request may have two answers.
+func (w *world) ask() {
+	w.after(askEvery, w.ask)
 	for _, g := range w.groups {
 		for _, ip := range g.Addresses {
-			var who [8]int // by segment
+			k := len(w.asked)
+			from := MAC{0x0a, 0, byte(k >> 24), byte(k >> 16), byte(k >> 8), byte(k)}
+			w.asked[from] = &question{ip: ip}
 			for _, n := range w.nodes {
-				if n.answers(ip) {
-					who[n.split]++
-				}
-			}
-			for _, c := range who {
-				if c > 1 {
-					w.report("at %v, %d speakers answer for %v:\n%v", w.now, c, ip, w)
-				}
+				n.deliver(Heard{Kind: Request, Address: ip, From: from})
 			}
 		}
 	}
+}
+
+// answer takes note that n answered a question.
+func (n *node) answer(q *question) {
+	n.said[q.ip] = n.w.now
+	if o := q.answered[n.split]; o != nil && o != n {
+		n.w.report("at %v, %s and %s answer the same request for %v:\n%v", n.w.now, o.name, n.name, q.ip, n.w)
+	}
+	q.answered[n.split] = n
 }
 
 func (w *world) String() (s string) {
@@ -119,8 +138,10 @@ func (w *world) String() (s string) {
 	return s
 }
 
+// answers reports whether n answered the latest request for ip.
 func (n *node) answers(ip netip.Addr) bool {
-	return n.m != nil && !n.paused && n.m.Answers(n.w.now, ip)
+	said, ok := n.said[ip]
+	return ok && n.m != nil && !n.paused && n.w.now-said <= askEvery+hear
 }
 
 // start runs a new process.
@@ -128,6 +149,7 @@ func (n *node) start() {
 	w := n.w
 	n.life++
 	n.paused, n.inbox, n.left, n.done = false, nil, nil, false
+	clear(n.said)
 	n.m = New(Default, n.name, w.now, w.delay)
 	var present []netip.Addr
 	for _, g := range w.groups {
@@ -193,7 +215,11 @@ func (n *node) carryOut(actions []Action, since Time) {
 				n.send(Heard{Kind: Claim, Address: a.Address})
 			}
 		case Reply:
-			if !late {
+			switch {
+			case late:
+			case n.w.asked[a.To.From] != nil:
+				n.answer(n.w.asked[a.To.From])
+			default:
 				n.send(Heard{Kind: Claim, Address: a.To.Address})
 			}
 		case Add:
@@ -212,22 +238,16 @@ func (n *node) carryOut(actions []Action, since Time) {
 func (n *node) send(h Heard) {
 	h.From = n.mac
 	for _, o := range n.w.nodes {
-		if o == n || o.m == nil || o.split != n.split {
-			continue
+		if o != n && o.m != nil && o.split == n.split {
+			o.deliver(h)
 		}
-		life, at := o.life, n.w.now+n.w.delay(20*time.Millisecond)
-		n.w.after(at-n.w.now, func() {
-			if o.life != life || o.m == nil {
-				return
-			}
-			hear := func() { x := h; x.Age = n.w.now - at; o.step(x) }
-			if o.paused {
-				o.inbox = append(o.inbox, hear)
-			} else {
-				hear()
-			}
-		})
 	}
+}
+
+// deliver has the present process hear a frame, once it runs.
+func (n *node) deliver(h Heard) {
+	at := n.w.now + n.w.delay(hear)
+	n.later(at-n.w.now, func() { h.Age = n.w.now - at; n.step(h) })
 }
 
 // write reaches the server or not, and its answer comes back or not.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/test/means"
 )
 
 // end is one end of a cable.
@@ -26,7 +27,7 @@ func cable(t *testing.T) (a, b end) {
 	runtime.LockOSThread() // and never unlocked: the thread is not used again
 	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
 		runtime.UnlockOSThread()
-		t.Skipf("NOT RUN: making a network namespace wants root: %v", err)
+		means.Missing(t, "making a network namespace wants root: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}

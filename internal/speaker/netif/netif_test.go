@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/test/means"
 )
 
 var ip4, ip6 = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("fd00::10")
@@ -27,7 +28,7 @@ func namespace(t *testing.T) {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
 		runtime.UnlockOSThread()
-		t.Skipf("NOT RUN: making a network namespace wants root: %v", err)
+		means.Missing(t, "making a network namespace wants root: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}

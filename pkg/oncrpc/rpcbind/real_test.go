@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/test/means"
 )
 
 // TestReal registers with a real rpcbind, in namespaces of its own, so that neither disturbs the host's.
@@ -21,18 +23,18 @@ func TestReal(t *testing.T) {
 	path, err := exec.LookPath("rpcbind")
 	if err != nil {
 		if path = "/usr/sbin/rpcbind"; unix.Access(path, unix.X_OK) != nil {
-			t.Skip("rpcbind is not installed")
+			means.Missing(t, "rpcbind is not installed")
 		}
 	}
 	if os.Getuid() != 0 {
-		t.Skip("namespaces need root")
+		means.Missing(t, "namespaces need root")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInNamespace$", "-test.v")
 	cmd.Env = append(os.Environ(), "TEST_RPCBIND="+path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, unix.EPERM) {
-		t.Skip("namespaces are not permitted")
+		means.Missing(t, "namespaces are not permitted")
 	}
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestInNamespace") {
 		t.Errorf("%v\n%s", err, out)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -84,7 +86,7 @@ var attacks = []struct {
 	{name: "ULPDU shorter than a tagged header", want: codeFPDUStart, make: func(v *victim) [][]byte { return [][]byte{writeTo(v.writable, 0, 0)[:13]} }},
 	{name: "ULPDU shorter than an untagged header", want: codeFPDUStart, make: func(v *victim) [][]byte { return [][]byte{v.send(nil)[:17]} }},
 	{name: "CRC of a small FPDU", want: codeCRC, make: func(v *victim) [][]byte { return [][]byte{v.send([]byte("hi"))} }, spoil: func(b []byte) { b[20] ^= 1 }},
-	{name: "CRC of a large FPDU", want: codeCRC, make: func(v *victim) [][]byte {
+	{name: "CRC of an FPDU of 29,000 bytes", want: codeCRC, make: func(v *victim) [][]byte {
 		return [][]byte{v.send(make([]byte, 100)), v.send(nil), v.send(make([]byte, 29_000))}
 	}, spoil: func(b []byte) { b[len(b)-1] ^= 0x80 }},
 	{name: "length field", want: codeCRC, make: func(v *victim) [][]byte { return [][]byte{v.send(make([]byte, 80))} }, spoil: func(b []byte) { b[1] -= 8 }},
@@ -218,13 +220,59 @@ func TestAttacks(t *testing.T) {
 			if !errors.As(err, &term) || term.Remote || (termCode{term.Layer, term.Type, term.Code}) != a.want || term.Reason == "" {
 				t.Errorf("Serve returned %v, want %v", err, a.want)
 			}
-			if a.name != "CRC of a large FPDU" && !bytes.Equal(v.mem, noise(1, len(v.mem))) {
+			if !bytes.Equal(v.mem, noise(1, len(v.mem))) {
 				t.Error("exposed memory was changed")
 			}
 			if err := v.e.Post([]rdma.WorkRequest{{Op: rdma.Send}}); err == nil {
 				t.Error("Post works after the end")
 			}
 		})
+	}
+}
+
+// TestLargeCRC has a segment whose payload is read straight to its place: the CRC at its end decides
+// whether the message is delivered.
+func TestLargeCRC(t *testing.T) {
+	const size = 29_000
+	for _, x := range []struct {
+		name  string
+		spoil int // which byte is wrong, from the end of the FPDU; 0 for none
+	}{{"right", 0}, {"field", 1}, {"last byte of the payload", 1 + fpduCRCLen + fpduPad(untaggedLen+size)}, {"payload", 10_000}} {
+		for _, cut := range []int{50, 10_000, size} {
+			t.Run(fmt.Sprintf("%s/%d", x.name, cut), func(t *testing.T) {
+				v := newVictim(t, Config{})
+				for range 2 { // the receives of 100 bytes
+					v.write(v.fpdus(v.send(nil)))
+					await(t, "message", v.e.done)
+				}
+				stream := v.fpdus(v.send(noise(3, size)))
+				if x.spoil > 0 {
+					stream[len(stream)-x.spoil] ^= 0x40
+				}
+				copied := v.e.Stats().CopiedIn
+				v.write(stream[:cut])
+				for began := time.Now(); v.e.Stats().CopiedIn == copied; time.Sleep(time.Millisecond) {
+					if time.Since(began) > patience {
+						t.Fatal("the first part of the segment was not placed")
+					}
+				}
+				v.write(stream[cut:])
+				if x.spoil == 0 {
+					if c := await(t, "message", v.e.done); c.Bytes != size {
+						t.Errorf("%+v, want a message of %d bytes", c, size)
+					}
+					return
+				}
+				v.expectTerminate(terminate{termCode: codeCRC})
+				_ = v.c.CloseWrite()
+				v.e.err <- await(t, "end of Serve", v.e.err)
+				select {
+				case c := <-v.e.done:
+					t.Errorf("%+v was delivered though its CRC was wrong", c)
+				default:
+				}
+			})
+		}
 	}
 }
 

@@ -1,0 +1,236 @@
+//go:build kernel
+
+package exhaustion
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/test/means"
+)
+
+// binaries has bin/gateway and bin/sluicectl, which "make build" makes.
+var binaries = filepath.Join("..", "..", "bin")
+
+// gateway is a gateway's process that exports one directory.
+type gateway struct {
+	t                testing.TB
+	dir              string // what it exports
+	rdma, tcp, admin string // addresses
+	handle           []byte // of the file "big"
+	log              bytes.Buffer
+}
+
+// setUp says how a gateway is set up; everything else has its default.
+type setUp struct {
+	// rules are networks of clients that may read and write.
+	rules string
+	// proxied has NFS-Ganesha serve the directory behind the gateway.
+	proxied bool
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// freePorts returns n TCP ports that nobody has.
+func freePorts(t testing.TB, n int) (ports []int) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "0.0.0.0:0")
+		check(t, err)
+		defer l.Close() // only when all are chosen
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// start runs a gateway until the test ends.
+func start(t testing.TB, s setUp) *gateway {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		means.Missing(t, "the gateway has to be root to open files by handle")
+	}
+	ports := freePorts(t, 3)
+	g := &gateway{
+		t: t, dir: t.TempDir(), rdma: fmt.Sprintf("127.0.0.1:%d", ports[0]), tcp: fmt.Sprintf("127.0.0.1:%d", ports[1]),
+		admin: fmt.Sprintf("127.0.0.1:%d", ports[2]),
+	}
+	check(t, os.Chmod(g.dir, 0o777))
+	check(t, os.WriteFile(filepath.Join(g.dir, "big"), make([]byte, 64*mib), 0o666))
+	backend := fmt.Sprintf("volume: {path: %q}", g.dir)
+	if s.proxied {
+		backend = g.ganesha()
+	}
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	check(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: config.sluice.dev/v1alpha1
+kind: GatewayConfig
+admin: {address: %q}
+stateDir: %q
+exports:
+- name: data
+  listeners:
+  - {network: rdma, provider: iwarp, address: %q}
+  - {network: tcp, address: %q}
+  backend: {%s}
+  access: [{from: {networks: [%s]}, mode: ReadWrite, squash: None}]
+`, g.admin, t.TempDir(), g.rdma, g.tcp, backend, s.rules), 0o600))
+
+	cmd := exec.Command(filepath.Join(binaries, "gateway"), "--config", file)
+	cmd.Stdout, cmd.Stderr = &g.log, &g.log
+	check(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("the gateway ended with %v", err)
+			}
+		case <-time.After(time.Minute):
+			_ = cmd.Process.Kill()
+			<-ended
+			t.Error("the gateway did not end within a minute")
+		}
+		if t.Failed() {
+			t.Logf("the gateway's log:\n%s", tail(g.log.String(), 20))
+		}
+	})
+	for g.get("/readyz") != nil {
+		select {
+		case err := <-ended:
+			ended <- nil
+			t.Fatalf("the gateway ended: %v\n%s", err, g.log.String())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	g.handle = g.find("big")
+	return g
+}
+
+func tail(s string, lines int) string {
+	all := strings.Split(s, "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// ganesha has NFS-Ganesha serve the directory, and returns the backend that it is.
+func (g *gateway) ganesha() string {
+	g.t.Helper()
+	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
+		means.Missing(g.t, "NFS-Ganesha is not installed: %v", err)
+	}
+	script, state, ports := filepath.Join("..", "..", "hack", "ganesha", "run"), g.t.TempDir(), freePorts(g.t, 2)
+	g.t.Cleanup(func() {
+		if out, err := exec.Command(script, "--stop", "--state", state).CombinedOutput(); err != nil {
+			g.t.Errorf("%s: %v\n%s", script, err, out)
+		}
+	})
+	args := []string{"--dir", g.dir, "--port", fmt.Sprint(ports[0]), "--mount-port", fmt.Sprint(ports[1]), "--state", state}
+	if out, err := exec.Command(script, args...).CombinedOutput(); err != nil {
+		g.t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	return fmt.Sprintf("nfs: {server: 127.0.0.1, port: %d, mountPort: %d, path: /}", ports[0], ports[1])
+}
+
+// get asks for a page of the admin server.
+func (g *gateway) get(page string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	rq, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+page, nil)
+	if err != nil {
+		return err
+	}
+	rq.Close = true
+	re, err := http.DefaultClient.Do(rq)
+	if err != nil {
+		return err
+	}
+	defer re.Body.Close()
+	var body bytes.Buffer
+	if _, err := body.ReadFrom(re.Body); err != nil {
+		return err
+	}
+	if re.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", page, re.Status, body.String())
+	}
+	return nil
+}
+
+// find returns the handle of a file in the export's root.
+func (g *gateway) find(name string) []byte {
+	g.t.Helper()
+	pool := bufpool.New(0)
+	conn, err := oncrpc.Dial(g.t.Context(), g.tcp, oncrpc.Config{Pool: pool})
+	check(g.t, err)
+	cred, err := client.ProcessCred()
+	check(g.t, err)
+	c := client.New(client.Config{Requester: conn, Pool: pool, Cred: cred})
+	root, err := c.Mount(g.t.Context(), "/")
+	check(g.t, err)
+	object, err := c.Lookup(g.t.Context(), root, name)
+	check(g.t, err)
+	handle := bytes.Clone(object.Handle)
+	_ = conn.Close()
+	conn.Wait()
+	check(g.t, pool.Close())
+	return handle
+}
+
+// patience is how long the ordinary client may take for all that it does. Beside no attacker it takes
+// a second.
+const patience = 1 * time.Minute
+
+// visit is the ordinary client: it lists, writes and reads back over a network. It reports whether all of
+// that succeeded; if not, the test has failed.
+func (g *gateway) visit(network string, size int) bool {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	address := g.rdma
+	if network == "tcp" {
+		address = g.tcp
+	}
+	url := "nfs+" + network + "://" + address + "/"
+	content := make([]byte, size)
+	for i := range content {
+		content[i] = byte(i>>16 ^ i>>8 ^ i)
+	}
+	dir := g.t.TempDir()
+	from, to, name := filepath.Join(dir, "from"), filepath.Join(dir, "to"), "visit-"+network
+	check(g.t, os.WriteFile(from, content, 0o600))
+	for _, args := range [][]string{{"ls", url}, {"put", from, url + name}, {"get", url + name, to}} {
+		began := time.Now()
+		cmd := exec.CommandContext(ctx, filepath.Join(binaries, "sluicectl"), append(args, "--timeout", "1m")...)
+		out, err := cmd.CombinedOutput()
+		took := time.Since(began)
+		if err != nil {
+			g.t.Errorf("over %s: %s: %v after %.1f s\n%s", network, args[0], err, took.Seconds(), out)
+			return false
+		}
+		g.t.Logf("over %s: %s took %.1f s", network, args[0], took.Seconds())
+	}
+	back, err := os.ReadFile(to)
+	check(g.t, err)
+	if !bytes.Equal(back, content) {
+		g.t.Errorf("over %s: %d bytes were read back that differ from the %d that were written", network, len(back), size)
+		return false
+	}
+	return true
+}
