@@ -21,9 +21,9 @@ build: ## bin/gateway, bin/operator and bin/sluicectl
 	@hack/deps build
 	$(install) ./cmd/...
 
-image: ## container images, as archives in bin/images: gateway, gateway-verbs, operator
+image: ## container images, as archives in bin/images: gateway, gateway-verbs, operator; REPOSITORY=registry.example/sluice pushes them, and helm's command is printed
 	@hack/deps verbs
-	go run ./hack/image -version $(version) gateway gateway-verbs operator
+	go run ./hack/image -version $(version) $(if $(REPOSITORY),-push $(REPOSITORY)) gateway gateway-verbs operator
 
 demo: ## export a directory on loopback, move 256 MiB each way over RPC-over-RDMA, show what crossed the wire
 	@hack/deps build

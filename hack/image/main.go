@@ -1,9 +1,10 @@
 // Image makes the container images of Sluice, without a daemon: archives that "ctr images import", "docker load", "podman load"
 // and "crane push" take.
 //
-//	go run ./hack/image [-o FOLDER] [-version V] NAME...
+//	go run ./hack/image [-o FOLDER] [-version V] [-push REPOSITORY] NAME...
 //
-// Each image sluice.dev/NAME:V becomes FOLDER/NAME.tar. The same checkout makes the same bytes: all times in them are 1970. The names:
+// Each image sluice.dev/NAME:V becomes FOLDER/NAME.tar. With -push it is also sent to REPOSITORY/NAME:V. The command that installs the chart with these
+// images is printed. The same checkout makes the same bytes: all times in them are 1970. The names:
 //
 //	gateway         cmd/gateway and cmd/sluicectl, static, as user 65532
 //	gateway-verbs   the same with the provider on rdma-core, and every library that it loads, as root: capabilities such as IPC_LOCK
@@ -14,6 +15,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"log"
@@ -28,6 +30,7 @@ func main() {
 	log.SetPrefix("image: ")
 	out := flag.String("o", "bin/images", "`FOLDER` of the archives")
 	version := flag.String("version", "development", "the images' tag `V`, also built into the programs")
+	registry := flag.String("push", "", "`REPOSITORY` to push the images to, such as registry.example/sluice, with the credentials of ~/.docker/config.json")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		log.Fatalf("want one or more of %v", slices.Sorted(maps.Keys(recipes)))
@@ -44,9 +47,25 @@ func main() {
 			failed = true
 			continue
 		}
-		fmt.Printf("%s: sluice.dev/%s:%s, %.1f MB\n", path, name, *version, float64(size)/1e6)
+		fmt.Printf("%s: %s/%s:%s, %.1f MB\n", path, project, name, *version, float64(size)/1e6)
+		if *registry == "" {
+			continue
+		}
+		digest, err := push(path, *registry, name, *version)
+		if err != nil {
+			log.Printf("%s: %v", name, err)
+			failed = true
+			continue
+		}
+		fmt.Printf("%s/%s:%s@%s\n", *registry, name, *version, digest)
 	}
 	if failed {
 		os.Exit(1)
+	}
+	if command := install(cmp.Or(*registry, project), *version, flag.Args()); command != "" {
+		if *registry == "" {
+			fmt.Printf("\nImport the archives on each node (ctr -n k8s.io images import FILE), or push them with -push REPOSITORY. Then:\n")
+		}
+		fmt.Printf("\n%s\n", command)
 	}
 }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// project is where images have their names of without a registry.
+const project = "sluice.dev"
+
+// values are the names of images in the chart's values.
+var values = map[string]string{"operator": "operator", "gateway": "gateway", "gateway-verbs": "gatewayVerbs"}
+
+// push sends an archive's image to REPOSITORY/image:version, with the credentials of ~/.docker/config.json, and returns its digest. Registries on
+// loopback are spoken to without TLS.
+func push(file, repository, image, version string) (digest string, err error) {
+	tag, err := name.NewTag(repository + "/" + image + ":" + version)
+	if err != nil {
+		return "", err
+	}
+	img, err := tarball.ImageFromPath(file, nil)
+	if err != nil {
+		return "", err
+	}
+	if err := remote.Write(tag, img, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+		return "", fmt.Errorf("pushing %s: %w", tag, err)
+	}
+	h, err := img.Digest()
+	return h.String(), err
+}
+
+// install is the command that installs the chart with these images; "" if the operator's is not among them.
+func install(repository, version string, images []string) string {
+	if !slices.Contains(images, "operator") {
+		return ""
+	}
+	lines := []string{"helm upgrade --install sluice charts/sluice --namespace sluice-system --create-namespace"}
+	for _, image := range images {
+		v, ok := values[image]
+		if !ok {
+			continue
+		}
+		line := fmt.Sprintf("--set-string images.%s.tag=%s", v, version)
+		if repository != project {
+			line += fmt.Sprintf(",images.%s.repository=%s/%s", v, repository, image)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, " \\\n  ")
+}
