@@ -143,7 +143,7 @@ func TestReadDevices(t *testing.T) {
 	opened := ""
 	got := readDevices(sys, func(file string) error { opened += file; return syscall.EPERM })
 	want := []Device{
-		{Name: "rxe0", GUID: "5054:00ff:fe12:3456", Verbs: "uverbs3", Open: syscall.EPERM, Ports: []Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", GIDs: []GID{
+		{Name: "rxe0", GUID: "5054:00ff:fe12:3456", Verbs: "uverbs3", Open: syscall.EPERM, Ports: []Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", Table: 4, GIDs: []GID{
 			{Index: 0, Address: netip.MustParseAddr("fe80::5054:ff:fe12:3456")},
 			{Index: 1, Address: netip.MustParseAddr("10.0.2.15"), Interface: "eth0", Type: "RoCE v2"},
 			{Index: 10, Address: netip.MustParseAddr("fd00::1")},

@@ -69,6 +69,7 @@ type Port struct {
 	Number    int
 	State     string // "ACTIVE", "DOWN", "INIT", "ARMED"
 	LinkLayer string // "Ethernet" or "InfiniBand"
+	Table     int    // how many GIDs the port has room for
 	GIDs      []GID  // those that are not zero
 }
 
@@ -154,6 +155,7 @@ func readPort(sys fs.FS, at string, number int) Port {
 	p := Port{Number: number, LinkLayer: read(sys, path.Join(at, "link_layer"))}
 	_, p.State, _ = strings.Cut(read(sys, path.Join(at, "state")), ": ")
 	gids, _ := fs.ReadDir(sys, path.Join(at, "gids"))
+	p.Table = len(gids)
 	for _, g := range gids {
 		i, err1 := strconv.Atoi(g.Name())
 		a, err2 := netip.ParseAddr(read(sys, path.Join(at, "gids", g.Name())))

@@ -225,7 +225,7 @@ func (a *adapterPort) status() *status.Device {
 		}
 		s.Transport = d.Transport()
 		for _, p := range d.Ports {
-			ps := status.Port{Number: p.Number, State: p.State}
+			ps := status.Port{Number: p.Number, State: p.State, GIDTable: p.Table}
 			for _, g := range p.GIDs {
 				ps.GIDs = append(ps.GIDs, g.Address.String())
 			}

@@ -20,6 +20,8 @@ type Port struct {
 	Number int      `json:"number"`
 	State  string   `json:"state"` // ACTIVE, DOWN, INIT or ARMED
 	GIDs   []string `json:"gids,omitempty"`
+	// GIDTable is how many GIDs the port has room for.
+	GIDTable int `json:"gidTable,omitempty"`
 }
 
 // DeviceLimits are what a device has at most.

@@ -94,7 +94,7 @@ func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]worklo
 	if well == 0 {
 		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no export is served yet")
 	}
-	return condition.True(kind, v1alpha1.ReasonServing, "%s served", plural(well, "export"))
+	return condition.True(kind, v1alpha1.ReasonServing, "%s served%s", plural(well, "export"), crowded(p, seen))
 }
 
 // gatewayReady: each workload has a pod that takes clients, or would if there were exports.
