@@ -14,9 +14,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sluice.dev/sluice/api/v1alpha1"
@@ -131,6 +135,77 @@ func TestLife(t *testing.T) {
 	must(t, kube.Delete(ctx, claimed))
 	eventually(t, "the export's Service is gone", gone(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-data"}}))
 	golden(t, "emptied", ns)
+}
+
+// After kubectl delete --cascade=orphan what was made for a gateway stays, whatever operator runs, and one of the same name takes it over.
+func TestCascadeOrphan(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	op := start(t, ns, false, nil)
+	ctx := t.Context()
+	gw, x := newGateway(ns, "fast"), newExport(ns, "data", "fast")
+	must(t, kube.Create(ctx, gw))
+	must(t, kube.Create(ctx, x))
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sluice-data"}}
+	eventually(t, "the Service is there", func() error { return kube.Get(ctx, client.ObjectKeyFromObject(service), service) })
+	eventually(t, "the gateway is reported on", func() error {
+		must(t, kube.Get(ctx, client.ObjectKeyFromObject(gw), gw))
+		if gw.Status.Exports != 1 {
+			return fmt.Errorf("%d exports", gw.Status.Exports)
+		}
+		return nil
+	})
+	owned := []client.Object{&appsv1.Deployment{}, &networkingv1.NetworkPolicy{}, &policyv1.PodDisruptionBudget{}}
+	uids := map[client.Object]types.UID{}
+	for _, o := range owned {
+		must(t, kube.Get(ctx, client.ObjectKey{Namespace: ns, Name: "fast"}, o))
+		uids[o] = o.GetUID()
+	}
+	stay := func(when string) {
+		t.Helper()
+		for _, o := range owned {
+			must(t, kube.Get(ctx, client.ObjectKeyFromObject(o), o))
+			if o.GetDeletionTimestamp() != nil || o.GetUID() != uids[o] {
+				t.Errorf("%s: %T was deleted", when, o)
+			}
+		}
+	}
+	must(t, kube.Delete(ctx, gw, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+	eventually(t, "the export has no gateway", condition(x, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonGatewayNotFound))
+	stay("before the garbage collector")
+
+	// As the garbage collector does, which does not run here.
+	for _, o := range owned {
+		eventually(t, "it has no owner", func() error {
+			must(t, kube.Get(ctx, client.ObjectKeyFromObject(o), o))
+			o.SetOwnerReferences(nil)
+			return kube.Update(ctx, o)
+		})
+	}
+	eventually(t, "the gateway is released", func() error {
+		must(t, kube.Get(ctx, client.ObjectKeyFromObject(gw), gw))
+		gw.Finalizers = nil
+		return kube.Update(ctx, gw)
+	})
+	eventually(t, "the gateway is gone", gone(newGateway(ns, "fast")))
+	op.stop()
+	start(t, ns, false, nil) // sweeps at once
+	other := newGateway(ns, "other")
+	must(t, kube.Create(ctx, other))
+	eventually(t, "the operator works", condition(other, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted))
+	stay("after another operator has started")
+
+	must(t, kube.Create(ctx, newGateway(ns, "fast")))
+	eventually(t, "they have an owner again", func() error {
+		for _, o := range owned {
+			must(t, kube.Get(ctx, client.ObjectKeyFromObject(o), o))
+			if len(o.GetOwnerReferences()) != 1 {
+				return fmt.Errorf("%T has the owners %+v", o, o.GetOwnerReferences())
+			}
+		}
+		return nil
+	})
+	stay("taken over")
 }
 
 // scenario makes, changes and deletes, and waits until all is as it should be.
