@@ -239,7 +239,7 @@ func TestAPlanFollowsItsOwnServices(t *testing.T) {
 			if p.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP { // a younger one that would be first
 				young := *x.Source.DeepCopy()
 				young.Name, young.Spec.Address.IP, young.Spec.Backend = "0"+young.Name, "", v1alpha1.Backend{NFS: &v1alpha1.NFSServer{Server: "filer.example", Path: "/"}}
-				young.CreationTimestamp = metav1.Time{}
+				young.CreationTimestamp, young.UID, young.Spec.HandleIdentity = metav1.Time{}, "young-"+young.UID, ""
 				again.Exports = append(again.Exports, young)
 			}
 		}
