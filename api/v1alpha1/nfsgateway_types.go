@@ -363,7 +363,8 @@ type GatewayLimits struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Mi')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Mi to 1Ti"
 	Memory Size `json:"memory,omitempty"`
 
-	// MemoryPerClient is the most of an export's memory for data in flight that one client address takes: 64Ki to 1Ti. Default a quarter.
+	// MemoryPerClient is the most of an export's memory for data in flight that one client address takes while others wait: 64Ki to 1Ti.
+	// Default a quarter.
 	//
 	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Ki')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Ki to 1Ti"
 	// +optional

@@ -11,8 +11,10 @@ import (
 	"syscall"
 	"time"
 
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 // refusal is why a connection was not served.
@@ -54,13 +56,15 @@ const (
 	byShutdown                    // a drain, or a change of the export
 	beforeFirstCall               // limits.idleTimeout.beforeFirstCall
 	afterCall                     // limits.idleTimeout.afterCall
+	noProgress                    // it held memory that others waited for, below limits.minProgress
+	noReads                       // the client did not answer RDMA Reads
 	byProtocol                    // the client broke the protocol
 	byNetwork                     // everything else
 	endings                       // their number
 )
 
 func (e ending) String() string {
-	return [endings]string{"client", "shutdown", "idle_before_first_call", "idle_after_call", "protocol", "network"}[e]
+	return [endings]string{"client", "shutdown", "idle_before_first_call", "idle_after_call", "no_progress", "reads_unanswered", "protocol", "network"}[e]
 }
 
 // Causes of the end of a connection that the gateway gives itself.
@@ -76,6 +80,10 @@ func endingOf(cause error) ending {
 		return beforeFirstCall
 	case errors.Is(cause, errNoCall):
 		return afterCall
+	case errors.Is(cause, bufpool.ErrNoProgress):
+		return noProgress
+	case errors.Is(cause, rpcrdma.ErrReadTimeout):
+		return noReads
 	case errors.Is(cause, io.EOF), errors.Is(cause, syscall.ECONNRESET), errors.Is(cause, syscall.EPIPE):
 		return byPeer
 	case errors.Is(cause, oncrpc.ErrShutdown), errors.Is(cause, net.ErrClosed):

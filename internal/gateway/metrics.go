@@ -49,7 +49,7 @@ var (
 	ceilingDesc     = desc("credit_ceiling", "The most credits that a connection may have as the backend's latency is.")
 	regrantsDesc    = desc("credit_changes_total", "Changes of connections' grants, by reason (use, latency, memory, config) and direction (raised, lowered).", "reason", "direction")
 	poolDesc        = desc("memory_bytes",
-		"Memory of the export outside the Go heap: mapped, in_use by messages and receives, reserved for bulk data of calls in flight, limit of the latter; and huge_pages, of what is mapped.", "state")
+		"Memory of the export outside the Go heap: mapped, in_use by messages and receives, reserved for bulk data of calls in flight, limit of the latter; retained for replies that may be wanted again; and huge_pages, of what is mapped.", "state")
 	refusalsDesc = desc("memory_huge_page_refusals_total", "Times that there were no huge pages for the export's memory, and ordinary memory took their place.")
 	waitingDesc  = desc("memory_waiting_calls", "Calls that wait for bulk memory.")
 	syscallsDesc = desc("transport_syscalls_total", "System calls of the transport, by network and kind: read or write.", "network", "call")
@@ -198,6 +198,7 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	gauge(poolDesc, float64(pool.InUse), "in_use")
 	gauge(poolDesc, float64(open.budget.Used()), "reserved")
 	gauge(poolDesc, float64(open.served().Limits.Memory), "limit")
+	gauge(poolDesc, float64(open.budget.Retained()), "retained")
 	gauge(poolDesc, float64(pool.Huge), "huge_pages")
 	counter(refusalsDesc, uint64(pool.Refusals))
 	gauge(waitingDesc, float64(open.budget.Waiting()))

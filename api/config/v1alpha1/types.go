@@ -279,8 +279,8 @@ type Limits struct {
 	// Memory is the most bytes for READ and WRITE data and long messages in flight, 8Mi to 1Ti; calls wait when it is used up.
 	// Receives are bounded by credits and by the file's limits.receiveMemory instead. Default 256Mi.
 	Memory Quantity `json:"memory"`
-	// MemoryPerClient is the most of Memory that one client takes, 64Ki to 1Ti; its calls wait when that is used up. A single call may
-	// take more. Default a quarter of Memory.
+	// MemoryPerClient is the most of Memory that one client takes while calls of others wait, 64Ki to 1Ti; its calls wait when that is
+	// used up. A single call may take more. Default a quarter of Memory.
 	MemoryPerClient Quantity `json:"memoryPerClient,omitempty"`
 	// MemoryPerConnection is the most of Memory that one connection takes, 64Ki to 1Ti; a single call may take more. Default 2Mi: the
 	// fewer buffers are in use, the more of them are in the processor's cache. Long links need more: bandwidth times round-trip time.

@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net"
+	"testing"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// announce begins a call of 1 MiB, and sends n bytes of it.
+func announce(t *testing.T, c net.Conn, n int) {
+	t.Helper()
+	var b []byte
+	for _, w := range []uint32{1<<31 | 1<<20, 1, oncrpc.MsgCall, 2, nfs3.Program, 3, nfs3.ProcWrite, 0, 0, 0, 0} {
+		b = binary.BigEndian.AppendUint32(b, w)
+	}
+	if _, err := c.Write(append(b, make([]byte, n)...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHeldMemory: connections that hold all memory of an export, and send nothing more, hold up nobody for long, and end when somebody waits. Those
+// that announce much and send little hold nothing.
+func TestHeldMemory(t *testing.T) {
+	r := newRig(t)
+	r.start(r.yaml(exportYAML{name: "data", limits: "{memory: 8Mi}"}))
+	at := r.address("data", config.TCP)
+	budget := func() int64 { return r.g.list()[0].open.budget.Used() }
+	for range 20 {
+		announce(t, from(t, "127.0.0.1", at), 2048)
+	}
+	c := r.connect("data", config.TCP)
+	c.put("small", 2<<20)
+	ended := &r.clients("data").ended[onTCP][noProgress]
+	if n := ended.Load(); n != 0 {
+		t.Errorf("%d connections ended that hold nothing", n)
+	}
+	var holding []net.Conn
+	for range 12 {
+		conn := from(t, "127.0.0.1", at)
+		announce(t, conn, 100<<10)
+		holding = append(holding, conn)
+	}
+	eventually(t, "all memory is held", func() bool { return budget() > 7<<20 })
+	c.put("large", 2<<20) // it waits for some of it
+	eventually(t, "the ends are counted", func() bool { return ended.Load() > 0 })
+	for _, conn := range holding {
+		_ = conn.Close()
+	}
+	eventually(t, "all is given back", func() bool { return budget() == 0 })
+}
