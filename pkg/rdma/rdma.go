@@ -73,7 +73,8 @@ type Incoming interface {
 // ReceiveQueue is a queue of receives that endpoints of a domain share: a message takes the first one, whichever of them it is for, and the
 // completion with its ID goes to that endpoint. What endpoints took and did not report when they ended is posted again.
 //
-// A message that finds it empty, or its first receive too short, ends the connection on which it came and no other.
+// A message that finds it empty waits (InfiniBand and RoCE, by RNR NAKs) or ends the connection on which it came and no other. One for which its first receive is
+// too short ends that connection in any case.
 type ReceiveQueue interface {
 	// PostReceives adds to the queue: all of rs or (with an error) none. It may be called from any goroutine.
 	PostReceives(rs []Receive) error

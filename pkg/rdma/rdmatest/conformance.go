@@ -32,6 +32,8 @@ type Factory struct {
 	// SilentOverrun: an end whose peer found no receive posted there may take the end of the connection for an orderly one.
 	// SilentEnd: so may any end of a connection that ended because either of them violated something.
 	SilentOverrun, SilentEnd bool
+	// SharedWaits: a message that finds no shared receive is repeated until there is one.
+	SharedWaits bool
 	// ReadsAsAsked: an accepting end takes as many Reads at once as the dialing one asks for, though its ReadsIn be less.
 	ReadsAsAsked bool
 	// ReadsUnchecked: the device answers a Read from all that is registered, also if it was exposed for writing only.

@@ -25,12 +25,19 @@ func TestConformance(t *testing.T) {
 	f := rdmatest.Factory{Provider: p, Address: *address, Unseen: true, SilentOverrun: true, Shares: true}
 	switch *kind {
 	case "rxe":
-		f.AcceptorFirst, f.Padded, f.TellsHandle, f.LateExpose, f.InvalidatesUnchecked = true, true, true, true, true
+		f.SharedWaits, f.AcceptorFirst, f.Padded, f.TellsHandle, f.LateExpose, f.InvalidatesUnchecked = true, true, true, true, true, true
 		f.MaxPrivate.Call, f.MaxPrivate.Answer, f.MaxPrivate.Reject = 56, 196, 148
 	case "siw":
 		f.ReadsAsAsked, f.SilentEnd, f.ReadsUnchecked, f.LateSegment = true, true, true, true
 	default:
 		t.Fatalf("-kind %q, want rxe or siw", *kind)
+	}
+	l, err := p.Listen(t.Context(), *address) // from here on the events of the device are read
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 	rdmatest.TestProvider(t, f)
 	if *kind == "rxe" {

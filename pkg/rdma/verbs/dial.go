@@ -40,6 +40,12 @@ func (p *provider) dial(ctx context.Context, address string, o *rdma.Options) (*
 	if err != nil {
 		return nil, err
 	}
+	if p.cfg.TOS != 0 {
+		if errno := managed(func() C.int { return C.sv_set_tos(i.id, C.uint8_t(p.cfg.TOS)) }); errno != 0 {
+			i.free()
+			return nil, fmt.Errorf("the type of service %d: %w", p.cfg.TOS, syscall.Errno(errno))
+		}
+	}
 	if err := i.resolve(ctx, at); err != nil {
 		i.free()
 		return nil, err
@@ -49,7 +55,7 @@ func (p *provider) dial(ctx context.Context, address string, o *rdma.Options) (*
 		i.free()
 		return nil, err
 	}
-	s, err := dev.settle(o, maxReads, maxReads)
+	s, err := p.settle(dev, o, maxReads, maxReads)
 	if err != nil {
 		i.free()
 		return nil, err
@@ -98,15 +104,19 @@ func (i *ident) resolve(ctx context.Context, at netip.AddrPort) error {
 
 // establish has librdmacm ask the peer, or accept it.
 func (i *ident) establish(data []byte, s settled, accept C.int) syscall.Errno {
-	return managed(func() syscall.Errno {
+	exponent := ackExponent(i.p.cfg.AckTimeout)
+	return aside(func() syscall.Errno {
+		if exponent != 0 {
+			C.sv_set_ack_timeout(i.id, C.uint8_t(exponent)) // kernels before 5.1 have their own alone
+		}
 		d, n := private(data)
-		return syscall.Errno(C.sv_connect(i.id, d, n, C.uint8_t(s.readsIn), C.uint8_t(s.readsOut), accept))
+		return syscall.Errno(C.sv_connect(i.id, d, n, C.uint8_t(s.readsIn), C.uint8_t(s.readsOut), C.uint8_t(i.p.cfg.RetryCount), C.uint8_t(s.rnrRetries), accept))
 	})
 }
 
 // reject turns the peer away.
 func (i *ident) reject(data []byte) syscall.Errno {
-	return managed(func() syscall.Errno {
+	return aside(func() syscall.Errno {
 		d, n := private(data)
 		return syscall.Errno(C.sv_reject(i.id, d, n))
 	})

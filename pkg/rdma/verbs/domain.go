@@ -179,14 +179,19 @@ func register(pd *C.struct_ibv_pd, from, length uintptr, access C.int) (*C.struc
 	if mr != nil {
 		return mr, nil
 	}
-	if errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM) {
-		var limit unix.Rlimit
-		if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
-			return nil, fmt.Errorf("registering %d bytes with the device: %w (this process may lock %d bytes of memory: raise the limit memlock, or give it the capability IPC_LOCK)",
-				length, err, limit.Cur)
-		}
+	return nil, fmt.Errorf("registering %d bytes with the device: %w%s", length, err, memlockHint(err))
+}
+
+// memlockHint is what to do when memory cannot be locked; "" if err is about something else, or there is no limit.
+func memlockHint(err error) string {
+	if !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EPERM) {
+		return ""
 	}
-	return nil, fmt.Errorf("registering %d bytes with the device: %w", length, err)
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil || limit.Cur == unix.RLIM_INFINITY {
+		return ""
+	}
+	return fmt.Sprintf(" (this process may lock %d bytes of memory: raise the limit memlock, or give it the capability IPC_LOCK)", limit.Cur)
 }
 
 // join counts an endpoint on the device, and returns its space.
@@ -198,11 +203,17 @@ func (d *domain) join(dev *device) (*space, error) {
 	}
 	s := d.spaces[dev]
 	if s == nil {
+		if dev.lost.Load() {
+			return nil, fmt.Errorf("verbs: %s: the RDMA device was removed", dev.name)
+		}
 		pd, err := C.ibv_alloc_pd(dev.context)
 		if pd == nil {
 			return nil, fmt.Errorf("verbs: a protection domain of %s: %w", dev.name, err)
 		}
 		s = &space{pd: pd, access: C.IBV_ACCESS_LOCAL_WRITE}
+		if !d.p.cfg.StrictOrdering { // data are touched only after a completion, which comes in order in any case
+			s.access |= C.SV_RELAXED_ORDERING
+		}
 		if dev.limits.max_windows > 0 {
 			s.access |= C.IBV_ACCESS_MW_BIND
 		}

@@ -31,6 +31,10 @@ type endpoint struct {
 	stats         counters
 	regions       regions
 	exposed       exposed // where there are windows
+	events        *watcher
+	last          chan struct{} // closed by LAST_WQE_REACHED: no receive of a shared queue is taken any more
+	lastOnce      sync.Once
+	reported      atomic.Pointer[string] // an asynchronous event that says why the queue pair failed
 
 	// Serve's wait for completions.
 	file  *os.File
@@ -54,6 +58,9 @@ type endpoint struct {
 	sqSent  uint64 // that of the first Send or Write that is not complete, or a Read's before it
 	sqTail  uint64 // the next number
 	binds   int    // requests from sqHead on that bind windows
+	probing int    // and those that probe the peer
+	idle    *time.Timer
+	traffic uint64 // when idle last ran, of what moved
 	rq      []uint64
 	rqHead  uint64
 	rqTail  uint64
@@ -92,7 +99,7 @@ type slot struct {
 // newEndpoint makes the queues and posts the first receives.
 func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, error) {
 	e := &endpoint{ident: i, dev: dev, domain: o.Domain.(*domain), settled: s, covering: -1,
-		sq: make([]slot, s.sends+s.windows), freed: make(chan struct{})}
+		sq: make([]slot, s.sends+s.windows+s.probes), freed: make(chan struct{}), last: make(chan struct{}), events: watcherOf(dev.context)}
 	var err error
 	if e.space, err = e.domain.join(dev); err != nil {
 		return nil, err
@@ -131,8 +138,9 @@ func (e *endpoint) open() error {
 		errno = e.openQueues()
 	}
 	if errno != 0 {
-		return fmt.Errorf("verbs: %s: %s: %w", e.dev.name, C.GoString(e.q.failed), syscall.Errno(errno))
+		return fmt.Errorf("verbs: %s: %s: %w%s", e.dev.name, C.GoString(e.q.failed), syscall.Errno(errno), memlockHint(syscall.Errno(errno)))
 	}
+	e.events.join(e, e.objects()...)
 	var err error
 	if e.file, err = pollable(int(e.q.channel.fd)); err != nil {
 		return err
@@ -155,13 +163,38 @@ func (e *endpoint) openQueues() C.int {
 	if e.shared != nil {
 		shared = e.shared.q
 	}
-	return managed(func() C.int {
-		return C.sv_open(e.q, e.id, e.space.pd, shared, C.int(len(e.sq)), C.int(e.settled.receives), C.int(e.segments), C.int(e.p.cfg.Inline))
+	cfg := &e.p.cfg
+	n := e.dev.queues.Add(1) - 1
+	return aside(func() C.int {
+		return C.sv_open(e.q, e.id, e.space.pd, shared, &C.struct_sv_settings{
+			sends: C.int(len(e.sq)), receives: C.int(e.settled.receives), segments: C.int(e.segments), max_inline: C.int(cfg.Inline),
+			vector:         C.int(vector(cfg.CompletionVectors, int(e.id.verbs.num_comp_vectors), n)),
+			moderate_count: C.int(cfg.Moderation.Completions), moderate_period: C.int(cfg.Moderation.Period / time.Microsecond),
+		})
 	})
 }
 
+// objects are those of the device whose events are about e.
+func (e *endpoint) objects() []uintptr {
+	return []uintptr{uintptr(ptr(e.q.qp)), uintptr(ptr(e.q.cq))}
+}
+
+// rnrTimer is how long the peer waits before it repeats a message that found no shared receive: 0.64 ms (InfiniBand Architecture Specification, volume 1, table
+// 45). The connection manager's own is 655 ms.
+const rnrTimer = 12
+
 // established notes what is known now, and listens for the end.
 func (e *endpoint) established() {
+	if e.shared != nil && e.dev.limits.iwarp == 0 {
+		if errno := aside(func() C.int { return C.sv_rnr_timer(e.q, rnrTimer) }); errno != 0 {
+			e.p.cfg.Logger.Debug("the RDMA device keeps its own RNR timer", "device", e.dev.name, "error", syscall.Errno(errno))
+		}
+	}
+	if e.probes > 0 {
+		e.mu.Lock()
+		e.idle = time.AfterFunc(e.p.cfg.KeepAlive, e.keepAlive)
+		e.mu.Unlock()
+	}
 	e.local, e.remote = e.localAddr(), e.remoteAddr()
 	if !e.watch(e.wake) {
 		e.wake()
@@ -172,7 +205,8 @@ func (e *endpoint) established() {
 func (e *endpoint) free() {
 	e.exposed.free(e.q)
 	e.giveBack()
-	manager().do(newCall(func() { C.sv_destroy_qp(e.q) }))
+	e.events.leave(e.objects()...)
+	aside(func() struct{} { C.sv_destroy_qp(e.q); return struct{}{} })
 	e.giveBack()
 	for n := e.sqHead; n < e.sqTail; n++ {
 		if mr := e.slot(n).sink; mr != nil {
@@ -202,8 +236,11 @@ func (e *endpoint) destroy() {
 func (e *endpoint) finish() {
 	e.mu.Lock()
 	e.done = true
+	if e.idle != nil {
+		e.idle.Stop()
+	}
 	e.mu.Unlock()
-	manager().do(newCall(func() { C.rdma_disconnect(e.id) }))
+	aside(func() C.int { return C.rdma_disconnect(e.id) })
 	e.mu.Lock() // after whoever was posting
 	e.free()
 	e.mu.Unlock()
@@ -257,3 +294,6 @@ func (e *endpoint) Attributes() rdma.Attributes {
 func (e *endpoint) Stats() rdma.Stats    { return e.stats.snapshot() }
 func (e *endpoint) LocalAddr() net.Addr  { return e.local }
 func (e *endpoint) RemoteAddr() net.Addr { return e.remote }
+
+// kill destroys the queue pair as the death of this host would: without a word to the peer. It is for tests.
+func (e *endpoint) kill() { C.sv_destroy_qp(e.q) }

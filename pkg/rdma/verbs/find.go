@@ -155,10 +155,8 @@ func Find(s Sources) (Found, error) {
 	if s.Interface == "" {
 		return Found{}, nil
 	}
-	for _, name := range present {
-		if carries(s.Sys, name, s.Interface) {
-			return Found{name, "the interface " + s.Interface}, nil
-		}
+	if name := DeviceOf(s.Sys, s.Interface); name != "" {
+		return Found{name, "the interface " + s.Interface}, nil
 	}
 	return Found{}, fmt.Errorf("verbs: the interface %s has no RDMA device; %s", s.Interface, list(present))
 }
@@ -207,6 +205,36 @@ func deviceOfPCI(sys fs.FS, id string) string {
 		}
 	}
 	return ""
+}
+
+// DeviceOf returns the RDMA device of a network interface, "" if it has none. sys is the folder /sys.
+func DeviceOf(sys fs.FS, link string) string {
+	present, err := devices(sys)
+	if err != nil {
+		return ""
+	}
+	for range 4 { // interfaces that have a parent have none whose parent has one; whatever sysfs says, this ends
+		if !validInterface(link) {
+			return ""
+		}
+		for _, name := range present {
+			if carries(sys, name, link) {
+				return name
+			}
+		}
+		// A partition of IP over InfiniBand (ib0.8001) is an interface of another one.
+		parent, err := fs.ReadFile(sys, path.Join("class/net", link, "parent"))
+		if err != nil {
+			return ""
+		}
+		link = strings.TrimSpace(string(parent))
+	}
+	return ""
+}
+
+// validInterface tells whether link can be the name of a network interface, and so that of a folder.
+func validInterface(link string) bool {
+	return link != "" && len(link) <= 15 && link != "." && link != ".." && !strings.ContainsAny(link, "/: \t\n")
 }
 
 // carries tells whether a network interface is the device's: both are of one function of an adapter, or a GID of the device belongs to the interface, as with VLANs.

@@ -108,6 +108,15 @@ func TestFind(t *testing.T) {
 		"class/net/eth0/address":               {Data: []byte("52:54:00:12:34:56\n")},
 		"class/net/eth1/address":               {Data: []byte("52:54:00:12:34:57\n")},
 	}
+	infiniband := fstest.MapFS{
+		"class/infiniband/mlx5_0/ports/1/gids/0":           {Data: []byte("fe80:0000:0000:0000:5054:00ff:fe12:3456\n")},
+		"class/infiniband/mlx5_1/ports/1/gids/0":           {Data: []byte("fe80:0000:0000:0000:5054:00ff:fe12:3457\n")},
+		"class/net/ib0/device/infiniband/mlx5_0/node_type": {},
+		"class/net/ib1/device/infiniband/mlx5_1/node_type": {},
+		"class/net/ib1.8001/parent":                        {Data: []byte("ib1\n")},
+		"class/net/loop/parent":                            {Data: []byte("loop\n")},
+		"class/net/bad/parent":                             {Data: []byte("../../etc\n")},
+	}
 	for _, c := range []struct {
 		name  string
 		from  Sources
@@ -131,6 +140,10 @@ func TestFind(t *testing.T) {
 		{name: "by interface", from: Sources{Sys: two, Interface: "net2"}, want: Found{"mlx5_5", "the interface net2"}},
 		{name: "by interface, iWARP", from: Sources{Sys: iwarp, Interface: "eth0"}, want: Found{"siw0", "the interface eth0"}},
 		{name: "another interface, iWARP", from: Sources{Sys: iwarp, Interface: "eth1"}, words: "eth1 has no RDMA device"},
+		{name: "InfiniBand", from: Sources{Sys: infiniband, Interface: "ib0"}, want: Found{"mlx5_0", "the interface ib0"}},
+		{name: "InfiniBand, a partition", from: Sources{Sys: infiniband, Interface: "ib1.8001"}, want: Found{"mlx5_1", "the interface ib1.8001"}},
+		{name: "InfiniBand, its own parent", from: Sources{Sys: infiniband, Interface: "loop"}, words: "loop has no RDMA device"},
+		{name: "InfiniBand, no name for a parent", from: Sources{Sys: infiniband, Interface: "bad"}, words: "bad has no RDMA device"},
 		{name: "interface without", from: Sources{Sys: two, Interface: "eth0"}, words: "eth0 has no RDMA device"},
 	} {
 		got, err := Find(c.from)

@@ -134,6 +134,10 @@ func (i *ident) happened(ev event) {
 	case i.steps <- ev:
 	default: // nobody waits for a step any more
 	}
+	if ev.kind == C.RDMA_CM_EVENT_ADDR_CHANGE {
+		i.p.cfg.Logger.Warn("the address of an RDMA connection moved to another device, such as another member of a bond; the connection stays on the first",
+			"remote address", i.remoteAddr())
+	}
 	if !ev.ends() {
 		return
 	}
@@ -247,9 +251,7 @@ func sockaddr(at netip.AddrPort) *C.struct_sockaddr {
 	} else {
 		sa := (*unix.RawSockaddrInet6)(c)
 		sa.Family, sa.Addr = unix.AF_INET6, ip.As16()
-		if link, err := net.InterfaceByName(ip.Zone()); err == nil {
-			sa.Scope_id = uint32(link.Index)
-		}
+		sa.Scope_id, _ = zoneIndex(ip.Zone()) // resolve has checked it
 		port(&sa.Port)
 	}
 	return (*C.struct_sockaddr)(c)
@@ -272,7 +274,11 @@ func resolve(ctx context.Context, address string) (at netip.AddrPort, err error)
 	if err != nil {
 		return at, err
 	}
-	return netip.AddrPortFrom(ips[0].Unmap(), uint16(port)), nil
+	ip := ips[0].Unmap()
+	if _, err := zoneIndex(ip.Zone()); err != nil {
+		return at, err
+	}
+	return netip.AddrPortFrom(ip, uint16(port)), nil
 }
 
 // private returns what librdmacm takes private data as.

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,6 +25,11 @@ type device struct {
 	context *C.struct_ibv_context
 	name    string
 	limits  C.struct_sv_limits
+	queues  atomic.Uint64 // completion queues that were made, by which they are spread over its vectors
+	// lost: it was removed. It is set before domains are told, so that none makes a space on it afterwards.
+	lost atomic.Bool
+	// overruns counts completion queues with shared receives that failed: see [incoming.Sharing].
+	overruns atomic.Uint64
 }
 
 // deviceOf returns the device of an id that has one.
@@ -39,6 +45,7 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 		p.devices[id.verbs], p.opened[id.verbs] = d, pathOf(id.verbs)
 		delete(p.gone, id.verbs) // the address was used before
 		d.warn(p.cfg.Logger)
+		watch(id.verbs, d.name, p.cfg.Logger)
 	}
 	if p.cfg.Device != "" && p.cfg.Device != d.name {
 		return nil, fmt.Errorf("verbs: the address leads to the device %s, only %s may be used", d.name, p.cfg.Device)
@@ -109,7 +116,9 @@ func (p *provider) lost(context *C.struct_ibv_context) {
 	if !opened {
 		return // another id has told
 	}
+	unwatch(context) // before librdmacm closes the device
 	if dev != nil {
+		dev.lost.Store(true)
 		for _, d := range domains {
 			d.lose(dev)
 		}
@@ -155,7 +164,7 @@ func reread() {
 const minWindows, maxWindows = 64, 1024
 
 // settle brings what is asked for within the device's limits.
-func (d *device) settle(o *rdma.Options, peerReadsIn, peerReadsOut int) (s settled, err error) {
+func (p *provider) settle(d *device, o *rdma.Options, peerReadsIn, peerReadsOut int) (s settled, err error) {
 	s.sends, s.receives = o.SendQueue, o.ReceiveQueue
 	most := int(d.limits.max_work)
 	if s.sends > most || s.receives > most {
@@ -164,11 +173,17 @@ func (d *device) settle(o *rdma.Options, peerReadsIn, peerReadsOut int) (s settl
 	if n := int(d.limits.max_completions); s.sends+s.receives > n {
 		return s, fmt.Errorf("verbs: queues of %d and %d entries, %s reports the completion of at most %d", s.sends, s.receives, d.name, n)
 	}
+	if o.SharedReceives != nil {
+		s.rnrRetries = maxRetries
+	}
 	if !o.NoExpose {
 		s.windows = min(maxWindows, int(d.limits.max_windows), most-s.sends, int(d.limits.max_completions)-s.sends-s.receives)
 	}
 	if s.windows < minWindows {
 		s.windows = 0
+	}
+	if p.cfg.KeepAlive > 0 && d.limits.iwarp == 0 && s.sends+s.windows < most && s.sends+s.receives+s.windows < int(d.limits.max_completions) {
+		s.probes = 1
 	}
 	s.segments = min(int(d.limits.max_segments), C.SV_SEGMENTS)
 	s.readSegments = min(int(d.limits.max_read_segments), s.segments)
@@ -182,8 +197,10 @@ func (d *device) settle(o *rdma.Options, peerReadsIn, peerReadsOut int) (s settl
 type settled struct {
 	sends, receives        int // queue lengths
 	windows                int // the most memory windows, for which the queue of requests is that much longer; 0 for none
+	probes                 int // the most probes of an idle connection, as windows
 	segments, readSegments int
 	readsIn, readsOut      int
 	maxMessage             uint64
+	rnrRetries             int // how often the peer repeats a message for which there was no receive
 	private                []byte
 }

@@ -78,6 +78,8 @@ func (l *listener) context() *C.struct_ibv_context { return l.id.verbs }
 // happened implements receiver.
 func (l *listener) happened(ev event) {
 	switch ev.kind {
+	case C.RDMA_CM_EVENT_ADDR_CHANGE:
+		l.p.cfg.Logger.Warn("the address of an RDMA listener moved to another device; connections there do not reach it", "address", l.addr)
 	case C.RDMA_CM_EVENT_DEVICE_REMOVAL:
 		l.p.lost(ev.context)
 		l.mu.Lock()
@@ -154,7 +156,14 @@ func (in *incoming) Sharing() any {
 	if err != nil || dev.limits.max_shared == 0 || dev.limits.max_shared_work == 0 {
 		return nil
 	}
-	return dev
+	return sharingKey{dev, dev.overruns.Load()}
+}
+
+// sharingKey is what connections have in common that can share receives. A completion queue that overran has lost some: those connections go on with the
+// rest, and later ones have another queue.
+type sharingKey struct {
+	dev      *device
+	overruns uint64
 }
 
 // NewReceiveQueue implements [rdma.Incoming].
@@ -200,7 +209,7 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := dev.settle(o, in.request.readsIn, in.request.readsOut)
+	s, err := in.p.settle(dev, o, in.request.readsIn, in.request.readsOut)
 	if err != nil {
 		return nil, err
 	}

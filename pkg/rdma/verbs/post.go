@@ -83,7 +83,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 			work++
 		}
 	}
-	if free := len(e.sq) - e.windows - int(e.sqTail-e.sqHead) + e.binds; work > free {
+	if free := e.settled.sends - int(e.sqTail-e.sqHead) + e.binds + e.probing; work > free {
 		return fmt.Errorf("verbs: %d work requests for a send queue with room for %d", work, free)
 	}
 	for i := range wrs {
@@ -300,6 +300,27 @@ func (e *endpoint) pushReceive(r *rdma.Receive) {
 	e.rq[e.rqTail%uint64(len(e.rq))] = r.ID
 	e.rqTail++
 	e.receives++
+}
+
+// keepAlive probes the peer of a connection over which nothing moved since it ran last: by an RDMA Write of no bytes, for which no memory has to be exposed
+// (InfiniBand Architecture Specification, volume 1, C9-88). If the peer is dead the retries are used up, and the request fails. Where requests are under way the device
+// is trying already.
+func (e *endpoint) keepAlive() {
+	e.enter()
+	defer e.exit()
+	if e.done || e.closing || e.broken != nil {
+		return
+	}
+	if moved := e.sqTail + e.stats.receives.Load(); moved != e.traffic || e.sqHead != e.sqTail {
+		e.traffic = moved
+	} else {
+		c := e.request(0)
+		c.opcode, c.key, c.offset = C.IBV_WR_RDMA_WRITE, 0, 0
+		e.add(slot{op: probe})
+		e.probing++
+		e.traffic = e.sqTail + e.stats.receives.Load()
+	}
+	e.idle.Reset(e.p.cfg.KeepAlive)
 }
 
 // Hold implements [rdma.Endpoint]. It takes no lock: those who hold while another one posts then leave together.

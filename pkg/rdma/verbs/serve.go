@@ -188,8 +188,11 @@ func (e *endpoint) completed(n uint64) {
 		}
 	}
 	for ; e.sqHead < e.sqTail && e.slot(e.sqHead).complete; e.sqHead++ {
-		if e.slot(e.sqHead).op == bind {
+		switch e.slot(e.sqHead).op {
+		case bind:
 			e.binds--
+		case probe:
+			e.probing--
 		}
 	}
 	e.sqSent = max(e.sqSent, e.sqHead)
@@ -232,6 +235,8 @@ func opName(op rdma.Opcode) string {
 		return "the invalidation of a memory window"
 	case bind:
 		return "the binding of a memory window"
+	case probe:
+		return "a keepalive probe of the idle connection"
 	default:
 		return "an RDMA Read"
 	}
@@ -297,5 +302,8 @@ func (e *endpoint) farewell() error {
 
 // broke is the end of a queue pair that the device found reason to fail.
 func (e *endpoint) broke() error {
+	if text := e.reported.Load(); text != nil {
+		return fmt.Errorf("verbs: %s: the queue pair failed: %s: the peer asked for memory that is not exposed, or broke the rules of the transport", e.dev.name, *text)
+	}
 	return fmt.Errorf("verbs: %s: the queue pair failed: the peer asked for memory that is not exposed, or broke the rules of the transport", e.dev.name)
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -26,6 +27,7 @@ type receiveQueue struct {
 	dev      *device
 	space    *space
 	segments int
+	events   *watcher
 
 	mu        sync.Mutex
 	q         *C.struct_sv_shared // nil when it is closed
@@ -53,6 +55,8 @@ func newReceiveQueue(d *domain, dev *device, depth int) (*receiveQueue, error) {
 		d.leave(dev)
 		return nil, fmt.Errorf("verbs: %s: ibv_create_srq: %w", dev.name, syscall.Errno(errno))
 	}
+	r.events = watcherOf(dev.context)
+	r.events.join(r, uintptr(ptr(r.q.srq)))
 	d.mu.Lock()
 	space.queues = append(space.queues, r)
 	lost := space.lost
@@ -162,12 +166,18 @@ func (e *endpoint) again(c *C.struct_sv_completion) {
 	}
 }
 
-// giveBack ends receiving, and gives back what was taken of shared receives and is not reported.
+// giveBack ends receiving, and gives back what was taken of shared receives and is not reported. An adapter may still be filling some, and drops those that
+// it has not reported when the queue pair is destroyed: so their end is waited for.
 func (e *endpoint) giveBack() {
 	if e.shared == nil || e.q.cq == nil {
 		return
 	}
-	manager().do(newCall(func() { C.sv_fail(e.q) }))
+	if e.q.qp != nil {
+		aside(func() struct{} { C.sv_fail(e.q); return struct{}{} })
+		if !e.awaitLast() {
+			e.p.cfg.Logger.Debug("the RDMA device did not report the last shared receive of a connection", "device", e.dev.name)
+		}
+	}
 	for {
 		n := int(C.sv_turn(e.q, 0, 0, C.SV_POLL, 0))
 		if n <= 0 {
@@ -176,6 +186,27 @@ func (e *endpoint) giveBack() {
 		for i := range n {
 			e.again(&e.q.completions[i])
 		}
+	}
+}
+
+// lastReceive is how long LAST_WQE_REACHED may take to come after a queue pair was failed. Adapters take microseconds.
+const lastReceive = time.Second
+
+// awaitLast waits until no receive of the shared queue is taken any more, and reports whether the device has said so. There is nothing to wait for before the
+// connection was established, and with software devices: those fail a queue pair before they return, and rxe tells of nothing.
+func (e *endpoint) awaitLast() bool {
+	if e.local == nil || e.events == nil || e.dev.limits.software != 0 {
+		return true
+	}
+	limit := time.NewTimer(lastReceive)
+	defer limit.Stop()
+	select {
+	case <-e.last:
+		return true
+	case <-e.events.stopped: // the device is gone
+		return true
+	case <-limit.C:
+		return false
 	}
 }
 
@@ -222,6 +253,7 @@ func (r *receiveQueue) Close() error {
 	if q == nil {
 		return nil
 	}
+	r.events.leave(uintptr(ptr(q.srq)))
 	manager().do(newCall(func() { C.sv_close_shared(q) }))
 	C.free(ptr(q))
 	r.domain.mu.Lock()

@@ -64,7 +64,17 @@ int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog)
 	return rdma_bind_addr(id, at) || rdma_listen(id, backlog) ? errno : 0;
 }
 
-int sv_connect(struct rdma_cm_id *id, const void *data, uint8_t length, uint8_t reads_in, uint8_t reads_out, int accept)
+int sv_set_tos(struct rdma_cm_id *id, uint8_t tos)
+{
+	return rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)) ? errno : 0;
+}
+
+int sv_set_ack_timeout(struct rdma_cm_id *id, uint8_t exponent)
+{
+	return rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent, sizeof(exponent)) ? errno : 0;
+}
+
+int sv_connect(struct rdma_cm_id *id, const void *data, uint8_t length, uint8_t reads_in, uint8_t reads_out, uint8_t retries, uint8_t rnr_retries, int accept)
 {
 	struct rdma_conn_param param = {
 		.private_data = length ? data : NULL,
@@ -72,8 +82,8 @@ int sv_connect(struct rdma_cm_id *id, const void *data, uint8_t length, uint8_t 
 		.responder_resources = reads_in,
 		.initiator_depth = reads_out,
 		.flow_control = 1,
-		.retry_count = 7,
-		.rnr_retry_count = 0, // a peer with no receive posted broke its word: it will not help to ask again
+		.retry_count = retries,
+		.rnr_retry_count = rnr_retries,
 	};
 
 	return (accept ? rdma_accept(id, &param) : rdma_connect(id, &param)) ? errno : 0;
@@ -135,10 +145,15 @@ void sv_free_window(struct ibv_mw *window)
 	ibv_dealloc_mw(window);
 }
 
-int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struct sv_shared *shared, int sends, int receives, int segments, int max_inline)
+int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struct sv_shared *shared, const struct sv_settings *settings)
 {
+	struct ibv_modify_cq_attr moderation = {
+		.attr_mask = IBV_CQ_ATTR_MODERATE,
+		.moderate = {.cq_count = settings->moderate_count, .cq_period = settings->moderate_period},
+	};
 	struct ibv_qp_init_attr attr;
 	struct ibv_qp_attr now;
+	int max_inline = settings->max_inline;
 	int failed;
 
 	q->failed = "ibv_create_comp_channel";
@@ -150,20 +165,22 @@ int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struc
 	if (failed)
 		return failed;
 	q->failed = "ibv_create_cq";
-	q->cq = ibv_create_cq(id->verbs, sends + receives, NULL, q->channel, 0);
+	q->cq = ibv_create_cq(id->verbs, settings->sends + settings->receives, NULL, q->channel, settings->vector);
 	if (!q->cq)
 		return errno;
+	if (settings->moderate_count)
+		ibv_modify_cq(q->cq, &moderation); // not every device can
 	for (;;) {
 		memset(&attr, 0, sizeof(attr));
 		attr.qp_type = IBV_QPT_RC;
 		attr.send_cq = attr.recv_cq = q->cq;
-		attr.cap.max_send_wr = sends;
-		attr.cap.max_send_sge = segments;
+		attr.cap.max_send_wr = settings->sends;
+		attr.cap.max_send_sge = settings->segments;
 		if (shared) {
 			attr.srq = shared->srq;
 		} else {
-			attr.cap.max_recv_wr = receives;
-			attr.cap.max_recv_sge = segments;
+			attr.cap.max_recv_wr = settings->receives;
+			attr.cap.max_recv_sge = settings->segments;
 		}
 		attr.cap.max_inline_data = max_inline;
 		if (!rdma_create_qp(id, pd, &attr))
@@ -179,6 +196,38 @@ int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struc
 	// Some report back what they were asked for.
 	if (!ibv_query_qp(q->qp, &now, IBV_QP_CAP, &attr) && now.cap.max_inline_data < q->max_inline)
 		q->max_inline = now.cap.max_inline_data;
+	return 0;
+}
+
+int sv_rnr_timer(struct sv_queues *q, uint8_t timer)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .min_rnr_timer = timer};
+
+	return ibv_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+}
+
+int sv_next_async(struct ibv_context *context, struct sv_async *to)
+{
+	if (ibv_get_async_event(context, &to->event))
+		return errno;
+	to->type = to->event.event_type;
+	to->port = 0;
+	to->object = 0;
+	switch (to->event.event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+	case IBV_EVENT_GID_CHANGE:
+		to->port = to->event.element.port_num;
+		break;
+	default:
+		to->object = (uintptr_t)to->event.element.qp;
+	}
 	return 0;
 }
 
@@ -326,7 +375,7 @@ int sv_failed(struct sv_queues *q)
 	struct ibv_qp_attr attr;
 	struct ibv_qp_init_attr init;
 
-	return ibv_query_qp(q->qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR;
+	return q->qp && ibv_query_qp(q->qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR;
 }
 
 void sv_fail(struct sv_queues *q)

@@ -11,12 +11,18 @@
 enum {
 	SV_BATCH = 64,    // completions taken at once
 	SV_CHAIN = 64,    // work requests posted at once
-	SV_SEGMENTS = 16, // the most segments of a work request or receive
+	SV_SEGMENTS = 4, // the most segments of a work request or receive
 	SV_LIST = SV_CHAIN * 4,
 	SV_PRIVATE = 256,
 };
 
 enum { SV_SIGNALED = 1, SV_INLINE = 2 };
+
+#ifdef IBV_ACCESS_OPTIONAL_RANGE // rdma-core 28 and later; devices and kernels without it ignore it
+enum { SV_RELAXED_ORDERING = IBV_ACCESS_RELAXED_ORDERING };
+#else
+enum { SV_RELAXED_ORDERING = 0 };
+#endif
 
 enum { SV_NOT, SV_POLL, SV_ARM };
 
@@ -85,6 +91,21 @@ struct sv_event {
 	uint8_t private_data[SV_PRIVATE];
 };
 
+// sv_async is an asynchronous event of a device.
+struct sv_async {
+	struct ibv_async_event event;
+	int type;
+	int port; // of events of ports
+	uintptr_t object; // the queue pair, completion queue or shared receive queue of the others; 0 for the whole device
+};
+
+// sv_settings are settings of a connection's queues.
+struct sv_settings {
+	int sends, receives, segments, max_inline;
+	int vector; // of the completion queue
+	int moderate_count, moderate_period; // completions for an interrupt, and microseconds to wait for them; 0 for the device's own
+};
+
 // sv_limits are a device's.
 struct sv_limits {
 	int iwarp;
@@ -110,7 +131,12 @@ struct rdma_cm_id *sv_create_id(struct rdma_event_channel *channel, uintptr_t to
 int sv_resolve_address(struct rdma_cm_id *id, struct sockaddr *to, int milliseconds);
 int sv_resolve_route(struct rdma_cm_id *id, int milliseconds);
 int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog);
-int sv_connect(struct rdma_cm_id *id, const void *data, uint8_t length, uint8_t reads_in, uint8_t reads_out, int accept);
+// sv_connect dials, or accepts. retries are how often our own messages are repeated without an answer (only who dials chooses), rnr_retries how often
+// the peer repeats one for which there is no receive here; 7 of these are without end.
+int sv_connect(struct rdma_cm_id *id, const void *data, uint8_t length, uint8_t reads_in, uint8_t reads_out, uint8_t retries, uint8_t rnr_retries, int accept);
+int sv_set_tos(struct rdma_cm_id *id, uint8_t tos);
+// sv_set_ack_timeout sets how long an answer may take: 4.096 µs * 2^exponent.
+int sv_set_ack_timeout(struct rdma_cm_id *id, uint8_t exponent);
 int sv_reject(struct rdma_cm_id *id, const void *data, uint8_t length);
 int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *limits);
 void sv_set_token(struct rdma_cm_id *id, uintptr_t token);
@@ -121,13 +147,17 @@ struct ibv_mw *sv_window(struct ibv_pd *pd);
 void sv_free_window(struct ibv_mw *window);
 
 // sv_open makes the queues of a connection. Its receives are in shared, unless that is NULL.
-int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struct sv_shared *shared, int sends, int receives, int segments, int max_inline);
+int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struct sv_shared *shared, const struct sv_settings *settings);
+// sv_rnr_timer sets how long the peer waits before it repeats a message for which there was no receive: the encoding of IBV_QP_MIN_RNR_TIMER.
+int sv_rnr_timer(struct sv_queues *q, uint8_t timer);
 int sv_open_shared(struct sv_shared *q, struct ibv_pd *pd, int receives, int segments);
 int sv_post_shared(struct sv_shared *q, int receives);
 void sv_close_shared(struct sv_shared *q);
 // sv_turn posts what is gathered, first the receives. Then it polls, unless poll is SV_NOT, and returns how many completions it took. When
 // there are none and poll is SV_ARM, it polls up to spin times more, and arms the channel if that finds none either.
 int sv_turn(struct sv_queues *q, int receives, int sends, int poll, int spin);
+// sv_next_async takes an event, which ibv_ack_async_event has to acknowledge before its object can be destroyed.
+int sv_next_async(struct ibv_context *context, struct sv_async *to);
 // sv_failed tells whether the queue pair is in the state of an error.
 int sv_failed(struct sv_queues *q);
 // sv_fail brings it there.

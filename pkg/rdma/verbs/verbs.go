@@ -12,12 +12,9 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
-	"time"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -54,31 +51,8 @@ type receiver interface {
 
 // New opens the connection manager, or says why that is not possible.
 func New(cfg Config) (rdma.Provider, error) {
-	if cfg.MaxPending < 0 || cfg.MaxRegions < 0 || cfg.ResolveTimeout < 0 || cfg.Linger < 0 {
-		return nil, fmt.Errorf("verbs: negative limit in %+v", cfg)
-	}
-	if cfg.Inline == 0 {
-		cfg.Inline = 256
-	}
-	cfg.Inline = max(cfg.Inline, 0)
-	if cfg.Spin == 0 && runtime.GOMAXPROCS(0) > 2 {
-		cfg.Spin = 256
-	}
-	cfg.Spin = max(cfg.Spin, 0)
-	if cfg.MaxPending == 0 {
-		cfg.MaxPending = 256
-	}
-	if cfg.MaxRegions == 0 {
-		cfg.MaxRegions = 1 << 16
-	}
-	if cfg.ResolveTimeout == 0 {
-		cfg.ResolveTimeout = 5 * time.Second
-	}
-	if cfg.Linger == 0 {
-		cfg.Linger = 5 * time.Second
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+	if err := cfg.complete(); err != nil {
+		return nil, err
 	}
 	var channel *C.struct_rdma_event_channel
 	var err error
@@ -98,6 +72,7 @@ func New(cfg Config) (rdma.Provider, error) {
 		C.rdma_destroy_event_channel(channel)
 		return nil, err
 	}
+	helpers() // before this program acts as other users
 	go p.dispatch(file)
 	go p.lookOut()
 	return p, nil

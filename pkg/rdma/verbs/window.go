@@ -18,6 +18,9 @@ import (
 // bind is the opcode of a request that binds a window. Nobody posts it, and nobody hears of it.
 const bind = rdma.Recv + 1
 
+// probe is that of a keepalive probe, of which the same holds.
+const probe = rdma.Recv + 2
+
 // exposed are the memory windows of an endpoint, which the peer can invalidate. The endpoint's mu guards them.
 type exposed struct {
 	all         []*window
@@ -59,7 +62,7 @@ func (e *endpoint) forgoWindows(why error) {
 	e.exposed.first, e.exposed.last = nil, nil
 	C.sv_destroy_rest(e.q)
 	*e.q = C.struct_sv_queues{}
-	e.sq, e.windows = e.sq[:e.settled.sends], 0
+	e.sq, e.windows = e.sq[:e.settled.sends+e.probes], 0
 }
 
 func (e *endpoint) newWindow() (*window, error) {

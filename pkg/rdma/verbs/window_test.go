@@ -19,7 +19,7 @@ func TestQueueRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.(*provider).refuses = func(requests int) bool { return requests > defaultQueue }
+	p.(*provider).refuses = func(requests int) bool { return requests > defaultQueue+1 } // one for a probe
 	pool := bufpool.New(0)
 	c := connectPair(t, p, p, pool, 0, false)
 	select {

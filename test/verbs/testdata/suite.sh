@@ -10,6 +10,8 @@ try() {
 try calls Calls
 try verbs Credentials
 try verbs QueueRefused -kind "$device"
+[ "$device" != rxe ] || try verbs KeepAlive -kind "$device"
+[ "$device" != rxe ] || try verbs CompletionOverrun -kind "$device"
 try verbs AttachInVain
 try verbs Conformance -kind "$device"
 [ "$device" != siw ] || try verbs Software -kind "$device"

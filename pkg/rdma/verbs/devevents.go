@@ -1,0 +1,44 @@
+package verbs
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// DeviceEvents is how often a device has reported an asynchronous event.
+type DeviceEvents struct {
+	Device string
+	// Event is the event in libibverbs's words, "port error".
+	Event string
+	Count uint64
+}
+
+// events counts those of all devices since the program began. Their kinds are few.
+var events struct {
+	sync.Mutex
+	counts map[[2]string]uint64
+}
+
+func countEvent(device, event string) {
+	events.Lock()
+	defer events.Unlock()
+	if events.counts == nil {
+		events.counts = map[[2]string]uint64{}
+	}
+	events.counts[[2]string{device, event}]++
+}
+
+// Events returns the asynchronous events of all devices that this program has used, sorted.
+func Events() []DeviceEvents {
+	events.Lock()
+	defer events.Unlock()
+	var all []DeviceEvents
+	for k, n := range events.counts {
+		all = append(all, DeviceEvents{k[0], k[1], n})
+	}
+	slices.SortFunc(all, func(a, b DeviceEvents) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Event, b.Event))
+	})
+	return all
+}
