@@ -91,7 +91,7 @@ func newConn(cfg *Config, server bool, shared *receiveQueue) *Conn {
 	if !server {
 		own = c.out.account.Max()
 	}
-	c.work.init(c, own+reserve)
+	c.work.init(c, own+reserve, sendDepth(c.ownAccount().Max(), cfg.has(MessageContinuation)))
 	return c
 }
 

@@ -265,7 +265,7 @@ func (w *world) settled() {
 			want, have, held := r.credits+r.extra, r.posted, r.held
 			r.mu.Unlock()
 			room, waiting := c.work.room.Load(), c.work.waiting.Load()
-			if active == 0 && held == 0 && want == have && room == sendQueue && waiting == 0 {
+			if active == 0 && held == 0 && want == have && room == int64(c.work.depth) && waiting == 0 {
 				break
 			}
 			if time.Since(start) > time.Minute {

@@ -146,7 +146,7 @@ func (s *Server) prepare(shared *sharedQueue) (c *Conn, rs []rdma.Receive, err e
 func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 	o := rdma.Options{
 		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoExpose: c.server,
-		ReadsOut: c.cfg.ReadsOut, ReadsIn: c.cfg.ReadsIn, ReceiveQueue: c.receiveQueue(), SendQueue: sendQueue,
+		ReadsOut: c.cfg.ReadsOut, ReadsIn: c.cfg.ReadsIn, ReceiveQueue: c.receiveQueue(), SendQueue: c.work.depth,
 	}
 	if !c.server {
 		o.PrivateDataFor = func(remoteInvalidation bool) []byte {
@@ -157,12 +157,17 @@ func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 	return o
 }
 
+// ownAccount is that of the calls which are received: the server's grants, or what the client asks for.
+func (c *Conn) ownAccount() CreditAccount {
+	if c.in.account != nil {
+		return c.in.account
+	}
+	return c.out.account
+}
+
 // receiveQueue is the most receives that can be posted at once.
 func (c *Conn) receiveQueue() int {
-	own := c.in.account // the server's grant, or what the client asks for
-	if own == nil {
-		own = c.out.account
-	}
+	own := c.ownAccount()
 	n := own.Max() + c.cfg.BackCredits + reserve
 	if c.cfg.has(MessageContinuation | SendBasedPlacement) { // for replies that are groups
 		calls := c.cfg.BackCredits

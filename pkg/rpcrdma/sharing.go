@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// sharedDepth is how many receives a shared queue holds at most. A connection that finds it full gets one of its own.
-	sharedDepth = 16384
+	// SharedDepth is how many receives a shared queue holds at most. A connection that finds it full gets one of its own.
+	SharedDepth = 16384
 	// sharedMargin is how many more than promised are posted. What a provider reports at once is of this order.
 	sharedMargin = 64
 )
@@ -50,7 +50,7 @@ func (s *sharing) join(in rdma.Incoming) *sharedQueue {
 	}
 	q := s.queues[key]
 	if q == nil {
-		posts, err := in.NewReceiveQueue(s.cfg.Domain, sharedDepth)
+		posts, err := in.NewReceiveQueue(s.cfg.Domain, SharedDepth)
 		if err != nil {
 			s.cfg.Logger.Warn("connections cannot share receives, and have their own", slog.String("reason", err.Error()))
 			s.own++

@@ -9,8 +9,22 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// sendQueue is the most work requests of a connection that the provider has at once.
-const sendQueue = 1024
+// The send queue of a connection has two work requests for each credit within these bounds: providers lock its memory. The longest batch, that of a
+// call with the most segments which [wire.DefaultLimits] allows, fits the least; groups of transmissions need the most.
+const leastSends, mostSends = 256, 1024
+
+// QueueDepths returns the lengths of the send and receive queues of a server's connection that may be granted so many credits; groups: with
+// MessageContinuation.
+func QueueDepths(credits int, groups bool) (sends, receives int) {
+	return sendDepth(credits, groups), credits + defaultBackCredits + reserve
+}
+
+func sendDepth(credits int, groups bool) int {
+	if groups {
+		return mostSends
+	}
+	return min(max(leastSends, 2*credits), mostSends)
+}
 
 // workQueue posts batches of work requests, and lets them wait where the provider's queue has no room: a peer that takes
 // nothing, or a burst of long chunk lists, must not end the connection. Those that wait are posted in order.
@@ -22,6 +36,7 @@ type workQueue struct {
 	c       *Conn
 	room    atomic.Int64 // work requests that the provider can take
 	waiting atomic.Int64 // batches
+	depth   int          // of the provider's queue
 	own     int          // messages that may be under way besides those for credits that the peer was granted
 
 	mu          sync.Mutex
@@ -39,9 +54,9 @@ type batch struct {
 	next *batch
 }
 
-func (q *workQueue) init(c *Conn, own int) {
-	q.c, q.own = c, own
-	q.room.Store(sendQueue)
+func (q *workQueue) init(c *Conn, own, depth int) {
+	q.c, q.own, q.depth = c, own, depth
+	q.room.Store(int64(depth))
 }
 
 // post posts b, or queues it. What b refers to stays untouched until it completes.
@@ -73,7 +88,7 @@ func (q *workQueue) post(b *batch) {
 // take reserves the room for b. A batch that is larger than the queue goes alone: the provider may refuse it.
 func (q *workQueue) take(b *batch) bool {
 	n := int64(len(b.wrs))
-	if room := q.room.Add(-n); room >= 0 || room+n == sendQueue {
+	if room := q.room.Add(-n); room >= 0 || room+n == int64(q.depth) {
 		return true
 	}
 	q.room.Add(n)
