@@ -45,10 +45,21 @@ func (h *Host) Check(w Wanted) []string {
 	default:
 		say("there is no RDMA device: load the adapter's driver, or make a software device (rdma link add siw0 type siw netdev eth0)")
 	}
-	for i := range devices {
-		devices[i].check(w, h.Folder, say)
-	}
+	ps = append(ps, checkDevices(devices, w, h.Folder)...)
 	h.checkMemory(w.Memory, say)
+	return ps
+}
+
+// checkDevices judges devices of which one is enough: if any is as it should be, the others do not matter.
+func checkDevices(devices []Device, w Wanted, folder bool) (ps []string) {
+	for i := range devices {
+		var own []string
+		devices[i].check(w, folder, func(format string, a ...any) { own = append(own, fmt.Sprintf(format, a...)) })
+		if len(own) == 0 {
+			return nil
+		}
+		ps = append(ps, own...)
+	}
 	return ps
 }
 
@@ -58,7 +69,8 @@ func (d *Device) check(w Wanted, folder bool, say func(string, ...any)) {
 	} else if d.Open != nil && folder {
 		say("%s of %s", cannotOpen("/dev/infiniband/"+d.Verbs, d.Open, "give the file to the container"), d.Name)
 	}
-	d.checkState(say)
+	d.checkState(w.Address, w.Interface, say)
+	d.checkGIDTypes(w.Address, say)
 	if d.Transport() != "RoCE" || !w.Address.IsValid() || w.Address.IsUnspecified() || d.has(w.Address) {
 		return
 	}
@@ -69,6 +81,28 @@ func (d *Device) check(w Wanted, folder bool, say func(string, ...any)) {
 	say("no GID of %s is made of the address %s (%s): the address has to be on the device's own network interface, or a VLAN of it, in this network namespace", d.Name, w.Address, on)
 }
 
+// checkGIDTypes looks for an address, or where there is none any GID, that is there for RoCE version 1 alone: it is not routed, and Linux dials version 2 by default.
+func (d *Device) checkGIDTypes(address netip.Addr, say func(string, ...any)) {
+	first, second := "", false
+	for _, p := range d.Ports {
+		for _, g := range p.GIDs {
+			if address.IsValid() && !address.IsUnspecified() && g.Address != address.Unmap().WithZone("") {
+				continue
+			}
+			switch g.Type {
+			case "IB/RoCE v1":
+				first = g.Address.String()
+			case "":
+			default:
+				second = true
+			}
+		}
+	}
+	if first != "" && !second && d.Transport() == "RoCE" {
+		say("the GID of %s for %s is of RoCE v1 alone, which is not routed, and which clients that use RoCE v2 do not reach: enable RoCE v2 on the adapter", d.Name, first)
+	}
+}
+
 // has tells whether a GID of the device is made of an IP address.
 func (d *Device) has(a netip.Addr) bool {
 	return slices.ContainsFunc(d.Ports, func(p Port) bool {
@@ -76,16 +110,33 @@ func (d *Device) has(a netip.Addr) bool {
 	})
 }
 
-// checkState looks at what a device needs wherever it is used.
-func (d *Device) checkState(say func(string, ...any)) {
+// checkState looks at what a device needs wherever it is used, and what its ports need for an address on an interface.
+func (d *Device) checkState(address netip.Addr, link string, say func(string, ...any)) {
 	if strings.Trim(d.GUID, "0:") == "" {
 		say("the node GUID of %s is 0, so that the connection manager cannot use it: set a MAC for the virtual function on its host (ip link set PF vf N mac ADDRESS), then bind its driver anew", d.Name)
 	}
-	for _, p := range d.Ports {
+	ports := d.portsFor(address, link)
+	if slices.ContainsFunc(ports, func(p Port) bool { return p.State == "ACTIVE" }) {
+		return // one cable is enough
+	}
+	for _, p := range ports {
 		if p.State != "ACTIVE" {
 			say("port %d of %s is %s: set its network interface up (ip link set NAME up), and look at cable and switch", p.Number, d.Name, p.State)
 		}
 	}
+}
+
+// portsFor returns the ports that have a GID of the address or the interface; all of them if none has, as with InfiniBand and iWARP.
+func (d *Device) portsFor(address netip.Addr, link string) []Port {
+	ports := slices.DeleteFunc(slices.Clone(d.Ports), func(p Port) bool {
+		return !slices.ContainsFunc(p.GIDs, func(g GID) bool {
+			return address.IsValid() && g.Address == address.Unmap().WithZone("") || link != "" && g.Interface == link
+		})
+	})
+	if len(ports) == 0 {
+		return d.Ports
+	}
+	return ports
 }
 
 func (h *Host) checkMemory(need uint64, say func(string, ...any)) {

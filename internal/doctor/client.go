@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
 // Client describes what a host needs to mount from a server with the kernel's NFS/RDMA client.
@@ -26,8 +28,9 @@ type Client struct {
 	// From is this host's address on the route to the server, and Interface has it. NoRoute is why there is none.
 	From      netip.Addr
 	Interface string
-	MAC       net.HardwareAddr // of Interface
 	NoRoute   error
+	// On is the name of the RDMA device of Interface, "" if it has none.
+	On string
 	// Dial is why a TCP connection to Server cannot be made; nil if it can. It tells about servers on iWARP alone.
 	Dial error
 }
@@ -106,9 +109,7 @@ func towards(ctx context.Context, server string) (*Client, error) {
 	if c.Interface, c.NoRoute = InterfaceOf(c.From); c.NoRoute != nil {
 		return c, nil //nolint:nilerr // as above
 	}
-	if link, err := net.InterfaceByName(c.Interface); err == nil {
-		c.MAC = link.HardwareAddr
-	}
+	c.On = verbs.DeviceOf(os.DirFS("/sys"), c.Interface)
 	return c, nil
 }
 
@@ -129,17 +130,11 @@ func readModules(sys, lib fs.FS, release string) (all []Module) {
 	return all
 }
 
-// Device returns the RDMA device on the route to the server, nil if there is none. The GID of one of iWARP is its interface's MAC, which is all that
-// kernels before 6.6 tell.
+// Device returns the RDMA device on the route to the server, nil if there is none.
 func (c *Client) Device() *Device {
-	for i, d := range c.Devices {
-		for _, p := range d.Ports {
-			for _, g := range p.GIDs {
-				raw := g.Address.As16()
-				if g.Interface != "" && g.Interface == c.Interface || d.IWARP && string(raw[:6]) == string(c.MAC) {
-					return &c.Devices[i]
-				}
-			}
+	for i := range c.Devices {
+		if c.Devices[i].Name == c.On {
+			return &c.Devices[i]
 		}
 	}
 	return nil
@@ -173,7 +168,7 @@ func (c *Client) Check() []string {
 		say("the way to %s is by %s, on which there is no RDMA device: mount by an address that is reached through one of %s%s",
 			c.Server.Addr(), c.Interface, names(c.Devices), software)
 	default:
-		d.checkState(say)
+		d.checkState(c.From, c.Interface, say)
 	}
 	if c.Dial != nil && (d == nil || d.IWARP) {
 		say("%s", unreachable(c.Server, c.Dial))

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -80,6 +79,20 @@ func TestHostCheck(t *testing.T) {
 		{name: "memlock, need unknown", host: host(func(h *Host) { h.MemLock = 64 << 10 }, good), says: []string{"may lock 64 KiB|16 MiB"}},
 		{name: "memlock large enough", host: host(func(h *Host) { h.MemLock = 768 << 20 }, good), want: on},
 		{name: "the capability", host: host(func(h *Host) { h.MemLock, h.IPCLock = 8<<20, true }, good), want: on},
+		{name: "one cable, any device", host: host(same, adapter(func(d *Device) { d.Name, d.Ports[0].State = "mlx5_3", "DOWN" }), good), want: Wanted{Address: netip.IPv6Unspecified()}},
+		{name: "one cable, the address on the other", host: host(same, adapter(func(d *Device) { d.Name, d.Ports[0].State, d.Ports[0].GIDs = "mlx5_3", "DOWN", nil }), good),
+			want: Wanted{Address: address, Interface: "net1"}},
+		{name: "no cable", host: host(same, adapter(func(d *Device) { d.Name, d.Ports[0].State = "mlx5_3", "DOWN" }), adapter(func(d *Device) { d.Ports[0].State = "DOWN" })),
+			says: []string{"port 1 of mlx5_3 is DOWN", "port 1 of mlx5_4 is DOWN"}},
+		{name: "two ports, one cable", host: host(same, adapter(func(d *Device) { d.Ports = append(d.Ports, Port{Number: 2, State: "DOWN", LinkLayer: "Ethernet"}) })), want: on},
+		{name: "two ports, the cable in the other", host: host(same, adapter(func(d *Device) {
+			d.Ports[0].State = "DOWN"
+			d.Ports = append(d.Ports, Port{Number: 2, State: "ACTIVE", LinkLayer: "Ethernet"})
+		})), want: on, says: []string{"port 1 of mlx5_4 is DOWN"}},
+		{name: "RoCE v1 alone", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs[1].Type = "IB/RoCE v1" })), want: on, says: []string{"mlx5_4 for 10.0.0.5 is of RoCE v1 alone|RoCE v2"}},
+		{name: "both versions of RoCE", host: host(same, adapter(func(d *Device) {
+			d.Ports[0].GIDs = append(d.Ports[0].GIDs, GID{Index: 2, Address: address, Interface: "net1", Type: "IB/RoCE v1"})
+		})), want: on},
 		{name: "several", host: host(func(h *Host) { h.MemLock = 0 }, adapter(func(d *Device) { d.GUID, d.Ports[0].State = "", "INIT" })), want: on,
 			says: []string{"node GUID", "is INIT", "may lock 0 KiB"}},
 	} {
@@ -92,12 +105,11 @@ func TestClientCheck(t *testing.T) {
 	loaded := []Module{{"rpcrdma", true, true}, {"siw", false, true}}
 	siw := Device{Name: "siw0", IWARP: true, GUID: "1", Ports: []Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet",
 		GIDs: []GID{{Address: netip.MustParseAddr("5254:0012:3456::")}}}}}
-	mac, err := net.ParseMAC("52:54:00:12:34:56")
-	if err != nil {
-		t.Fatal(err)
-	}
 	client := func(change func(*Client), devices ...Device) *Client {
-		c := &Client{Host: host(same, devices...), Server: server, Modules: loaded, From: address, Interface: "net1", MAC: mac}
+		c := &Client{Host: host(same, devices...), Server: server, Modules: loaded, From: address, Interface: "net1"}
+		if len(devices) > 0 {
+			c.On = devices[0].Name
+		}
 		change(c)
 		return c
 	}
@@ -108,12 +120,12 @@ func TestClientCheck(t *testing.T) {
 	}{
 		{name: "RoCE, where TCP tells nothing", client: client(func(c *Client) { c.Dial = syscall.ECONNREFUSED }, adapter(same))},
 		{name: "siw", client: client(same, siw)},
-		{name: "siw of a later kernel", client: client(func(c *Client) { c.MAC = nil }, adapter(func(d *Device) { d.IWARP = true }))},
+		{name: "siw of a later kernel", client: client(same, adapter(func(d *Device) { d.IWARP = true }))},
 		{name: "module not loaded", client: client(func(c *Client) { c.Modules = []Module{{"rpcrdma", false, true}, {"siw", false, false}} }, siw), says: []string{"rpcrdma is not loaded: modprobe rpcrdma"}},
 		{name: "module missing", client: client(func(c *Client) { c.Modules = []Module{{"rpcrdma", false, false}, {"siw", false, false}} }, siw), says: []string{"no module rpcrdma|linux-modules-extra"}},
 		{name: "no route", client: client(func(c *Client) { c.NoRoute, c.Dial = syscall.ENETUNREACH, syscall.ENETUNREACH }), says: []string{"no route leads to 10.0.0.9|unreachable"}},
 		{name: "no device", client: client(func(c *Client) { c.Modules = []Module{{"rpcrdma", true, true}, {"siw", false, false}} }), says: []string{"no RDMA device:|has no siw"}},
-		{name: "device elsewhere", client: client(func(c *Client) { c.Interface, c.MAC = "eth0", nil }, adapter(same)), says: []string{"by eth0, on which there is no RDMA device|mlx5_4|siw netdev eth0"}},
+		{name: "device elsewhere", client: client(func(c *Client) { c.Interface, c.On = "eth0", "" }, adapter(same)), says: []string{"by eth0, on which there is no RDMA device|mlx5_4|siw netdev eth0"}},
 		{name: "port down", client: client(same, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), says: []string{"port 1 of mlx5_4 is DOWN"}},
 		{name: "refused", client: client(func(c *Client) { c.Dial = syscall.ECONNREFUSED }, siw), says: []string{"nothing listens on 10.0.0.9:20049"}},
 		{name: "silent", client: client(func(c *Client) { c.Dial = syscall.ETIMEDOUT }, siw), says: []string{"10.0.0.9:20049 does not answer|TCP port 20049"}},
