@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,15 +16,16 @@ import (
 	"sluice.dev/sluice/internal/doctor"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/verbs"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// adapters are the verbs providers of the process, by device: a provider lasts as long as the process.
+// adapters are the verbs providers of the process, by device and settings: a provider lasts as long as the process.
 type adapters struct {
 	open func(verbs.Config) (rdma.Provider, error) // for tests: instead of verbs.New
 	read func() *doctor.Host                       // for tests: instead of doctor.ReadHost
 
-	mu       sync.Mutex
-	byDevice map[string]rdma.Provider
+	mu     sync.Mutex
+	opened map[string]rdma.Provider // by device and settings
 
 	hostMu sync.Mutex
 	host   *doctor.Host
@@ -47,27 +49,51 @@ func (a *adapters) hostNow() *doctor.Host {
 	return a.host
 }
 
-// provider returns that of a device, "" for whichever leads to an address.
-func (g *Gateway) provider(device string) (rdma.Provider, error) {
+// provider returns that of a device with these settings, nil for the defaults; "" is whichever device leads to an address.
+func (g *Gateway) provider(device string, settings *config.VerbsOptions) (rdma.Provider, error) {
+	cfg := verbsConfig(device, settings)
+	key := fmt.Sprintf("%+v", cfg)
+	cfg.Logger = g.log
 	a := &g.adapters
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if p := a.byDevice[device]; p != nil {
+	if p := a.opened[key]; p != nil {
 		return p, nil
 	}
 	open := a.open
 	if open == nil {
 		open = verbs.New
 	}
-	p, err := open(verbs.Config{Device: device, Logger: g.log})
+	p, err := open(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if a.byDevice == nil {
-		a.byDevice = map[string]rdma.Provider{}
+	if a.opened == nil {
+		a.opened = map[string]rdma.Provider{}
 	}
-	a.byDevice[device] = p
+	a.opened[key] = p
 	return p, nil
+}
+
+// used tells whether there is a provider.
+func (a *adapters) used() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.opened) > 0
+}
+
+// verbsConfig is a provider's configuration for a device.
+func verbsConfig(device string, o *config.VerbsOptions) verbs.Config {
+	cfg := verbs.Config{Device: device}
+	if o == nil {
+		return cfg
+	}
+	cfg.KeepAlive, cfg.AckTimeout = time.Duration(o.KeepAlive), time.Duration(o.AckTimeout)
+	cfg.RetryCount, cfg.TOS = o.RetryCount, o.TOS
+	cfg.CompletionVectors = o.CompletionVectors
+	cfg.Moderation = verbs.Moderation{Completions: o.ModerationCount, Period: time.Duration(o.ModerationPeriod)}
+	cfg.Inline, cfg.Spin, cfg.StrictOrdering = o.Inline, o.Spin, o.StrictOrdering
+	return cfg
 }
 
 // domainOn returns the export's protection domain of a provider.
@@ -115,7 +141,7 @@ func (a *adapterPort) bind(ctx context.Context) (source[rdma.Incoming], error) {
 		return nil, err
 	}
 	a.found.Store(&found)
-	p, err := a.o.e.gateway.provider(found.Device)
+	p, err := a.o.e.gateway.provider(found.Device, a.l.Verbs)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +265,7 @@ func (a *adapterPort) status() *status.Device {
 	return s
 }
 
-// locked is how many bytes an export may have registered with a device: its receives, and what limits.memory bounds.
+// locked is how many bytes an export may have locked for a device: its receives, what limits.memory bounds, and the queues of its connections.
 func locked(x *config.Export) uint64 {
 	c, connections := &x.Transport.Credits, uint64(x.Limits.Connections)
 	size := uint64(x.Transport.ReceiveSize())
@@ -247,5 +273,15 @@ func locked(x *config.Export) uint64 {
 	if c.Policy == config.Adaptive {
 		receives = min(receives, uint64(c.Memory)+connections*uint64(c.Min)*size)
 	}
-	return receives + uint64(x.Limits.Memory)
+	credits := c.Max
+	if c.Policy == config.Adaptive {
+		credits = config.MaxCredits // max may be raised while connections last
+	}
+	sends, depth := rpcrdma.QueueDepths(credits, slices.Contains(x.Transport.Extensions, config.MessageContinuation))
+	own := min(connections, ownReceives)
+	queues := own*verbs.Queues{Sends: sends, Receives: depth}.Memory() + (connections-own)*verbs.Queues{Sends: sends, Receives: depth, Shared: true}.Memory()
+	if connections > own {
+		queues += verbs.SharedMemory(rpcrdma.SharedDepth)
+	}
+	return receives + uint64(x.Limits.Memory) + queues
 }

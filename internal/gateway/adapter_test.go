@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,15 +135,40 @@ func TestHostIsReadOnce(t *testing.T) {
 	})
 }
 
+// TestVerbsSettings: the settings of a listener reach the provider; listeners with the same ones share it.
+func TestVerbsSettings(t *testing.T) {
+	r := newRig(t)
+	var seen []verbs.Config
+	r.verbs = func(cfg verbs.Config) (rdma.Provider, error) {
+		cfg.Logger = nil
+		seen = append(seen, cfg)
+		return iwarp.New(iwarp.Config{})
+	}
+	r.start(byVerbs(r.yaml(exportYAML{name: "data", rdma: ":0"}, exportYAML{name: "more", rdma: ":0"}),
+		"verbs: {keepAlive: 10s, ackTimeout: 67ms, completionVectors: [1, 3], moderationCount: 8, moderationPeriod: 4us, inline: 124, spin: 64, strictOrdering: true}, "))
+	want := []verbs.Config{{KeepAlive: 10 * time.Second, AckTimeout: 67 * time.Millisecond, CompletionVectors: []int{1, 3},
+		Moderation: verbs.Moderation{Completions: 8, Period: 4 * time.Microsecond}, Inline: 124, Spin: 64, StrictOrdering: true}}
+	for _, name := range []string{"data", "more"} {
+		eventually(t, name+" listens", func() bool { return r.export(name).Listeners[0].State == status.Listening })
+	}
+	if !reflect.DeepEqual(seen, want) {
+		t.Errorf("providers were opened with %+v, want %+v", seen, want)
+	}
+}
+
 func TestLockedMemory(t *testing.T) {
 	x := config.DefaultExport()
+	// 16 connections have queues of 112 KiB, with receives of their own; the others 96 KiB, and share receives in a queue of 4 MiB.
+	const queues = 16*112<<10 + 1008*96<<10 + 4<<20
+	// The queues of connections whose credits adapt are for the most that there may ever be: 1024 requests, 4114 receives, 8192 completions.
+	const adaptive = 16*(256<<10+512<<10+512<<10) + 1008*(256<<10+512<<10) + 4<<20
 	for _, c := range []struct {
 		credits config.Credits
 		want    uint64
 	}{
-		{config.Credits{Policy: config.Static, Max: 128}, 1024*128*4096 + 256<<20},
-		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 128, Memory: 64 << 20}, 64<<20 + 1024*8*4096 + 256<<20},
-		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 16, Memory: 1 << 40}, 1024*16*4096 + 256<<20},
+		{config.Credits{Policy: config.Static, Max: 128}, 1024*128*4096 + 256<<20 + queues},
+		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 128, Memory: 64 << 20}, 64<<20 + 1024*8*4096 + 256<<20 + adaptive},
+		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 16, Memory: 1 << 40}, 1024*16*4096 + 256<<20 + adaptive},
 	} {
 		x.Transport.Credits = c.credits
 		if got := locked(&x); got != c.want {

@@ -32,6 +32,7 @@ type settings struct {
 	server   config.NFSServer // without Versions
 	provider config.Provider  // and device: on RDMA
 	device   string
+	verbs    *config.VerbsOptions
 	v3       bool
 	minor    [3]bool
 	identity string
@@ -57,7 +58,7 @@ func settingsOf(x *config.Export) (s settings) {
 	}
 	s.server.Versions = nil
 	if r := x.Backend.RDMA; r != nil {
-		s.provider, s.device = cmp.Or(r.Provider, config.IWARP), r.Device
+		s.provider, s.device, s.verbs = cmp.Or(r.Provider, config.IWARP), r.Device, r.Verbs
 		// What costs memory is for those who asked for it.
 		s.extensions = rpcrdma.TransportProperties | extensions(&x.Transport)
 	}
@@ -79,7 +80,7 @@ func openRemote(o *opened, x *config.Export) (_ *remote, err error) {
 	switch {
 	case r.is.network != config.RDMA:
 	case r.is.provider == config.Verbs:
-		provider, err = r.gateway.provider(r.is.device)
+		provider, err = r.gateway.provider(r.is.device, r.is.verbs)
 	default:
 		provider, err = iwarp.New(iwarp.Config{Logger: o.e.log})
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/doctor"
+	"sluice.dev/sluice/pkg/rdma/verbs"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
@@ -78,6 +80,9 @@ var (
 	loadedDesc      = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds", "When the configuration that is in use was read.", nil, nil)
 	totalMemoryDesc = prometheus.NewDesc(namespace+"total_memory_bytes",
 		"Memory for bulk data of calls in flight of all exports together: reserved, and the limit of it if there is one.", []string{"state"}, nil)
+	deviceEventsDesc = prometheus.NewDesc(namespace+"rdma_device_events_total", "Asynchronous events of RDMA devices.", []string{"device", "event"}, nil)
+	portCounterDesc  = prometheus.NewDesc(namespace+"rdma_port_counter", "Hardware counters of ports of RDMA devices, as the driver names them.",
+		[]string{"device", "port", "counter"}, nil)
 	totalConnectionsDesc = prometheus.NewDesc(namespace+"total_connections",
 		"Connections of all exports together: open, and the limit of them if there is one.", []string{"state"}, nil)
 	errorDesc = prometheus.NewDesc(namespace+"config_error", "1 if the configuration file as it is now cannot be used.", nil, nil)
@@ -106,6 +111,14 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if limits.Connections != 0 {
 		total(totalConnectionsDesc, int64(limits.Connections), "limit")
+	}
+	if c.g.adapters.used() {
+		for _, e := range verbs.Events() {
+			ch <- prometheus.MustNewConstMetric(deviceEventsDesc, prometheus.CounterValue, float64(e.Count), e.Device, e.Event)
+		}
+		for _, p := range doctor.ReadCounters() {
+			ch <- prometheus.MustNewConstMetric(portCounterDesc, prometheus.UntypedValue, float64(p.Value), p.Device, p.Port, p.Name)
+		}
 	}
 	for _, e := range c.g.list() {
 		e.collect(ch)

@@ -108,6 +108,11 @@ func (s *RDMAServer) checkProvider(r report) {
 		oneOf(r.at("provider"), s.Provider, IWARP, Verbs)
 	}
 	checkDevice(r.at("device"), s.Provider, s.Device)
+	if v := s.Verbs; v != nil && s.Provider != Verbs {
+		r.at("verbs").refuse(nil, "are for provider verbs alone: leave them out")
+	} else if v != nil {
+		v.validate(r.at("verbs"))
+	}
 }
 
 func (e *Export) checkVersions(r report, versions []NFSVersion) {

@@ -49,7 +49,7 @@ func TestRemoteBackends(t *testing.T) {
 		{"{rdma: {server: 192.0.2.1}}",
 			Backend{RDMA: &RDMAServer{Server: "192.0.2.1", Port: 20049, Path: "/", Versions: versions}}, SealAuto, GSSRefuse, RDMA},
 		{"{rdma: {" + all + "}}\n  sealHandles: Required",
-			Backend{RDMA: &RDMAServer{"fd00::1", 1, "/", "/", "", "", []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SealRequired, GSSRefuse, RDMA},
+			Backend{RDMA: &RDMAServer{"fd00::1", 1, "/", "/", "", "", nil, []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SealRequired, GSSRefuse, RDMA},
 	} {
 		t.Run(tt.backend, func(t *testing.T) {
 			e := parseOne(t, strings.Replace(remote, "{nfs: {server: filer.example, path: /vol/data}}", tt.backend, 1))
@@ -95,7 +95,7 @@ func TestBackendRefusals(t *testing.T) {
 		{nfs, "{nfs: {}}", "line 6: backend.nfs.server: missing: " + wantHost +
 			"\nline 6: backend.nfs.path: missing: want the absolute path of what the server exports, such as /vol/data"},
 		{nfs, "{rdma: {}}", "line 6: backend.rdma.server: missing: " + wantHost},
-		{nfs, "{rdma: {server: a, mountPort: 1}}", `line 6: backend.rdma.mountPort: unknown field; the fields here are server, port, path, within, provider, device, versions, softTimeout`},
+		{nfs, "{rdma: {server: a, mountPort: 1}}", `line 6: backend.rdma.mountPort: unknown field; the fields here are server, port, path, within, provider, device, verbs, versions, softTimeout`},
 		{nfs, "{rdma: {server: a, provider: tcp}}", `line 6: backend.rdma.provider: "tcp": want iwarp or verbs`},
 		{nfs, "{rdma: {server: a, device: mlx5_4}}", `line 6: backend.rdma.device: "mlx5_4": is for provider verbs alone: leave it out`},
 		{nfs, "{rdma: {server: a, provider: verbs, device: a/b}}", `line 6: backend.rdma.device: "a/b": want the name of an RDMA device, such as mlx5_4 (rdma link lists them)`},

@@ -120,6 +120,8 @@ type Listener struct {
 	Bind Bind `json:"bind,omitempty"`
 	// Options are those of provider iwarp; the others have none.
 	Options *ListenerOptions `json:"options,omitempty"`
+	// Verbs are settings of provider verbs; the others have none.
+	Verbs *VerbsOptions `json:"verbs,omitempty"`
 	// RPCBind registers NFS and MOUNT on this address with the rpcbind of this host, under the netids tcp and tcp6, or rdma and rdma6,
 	// if one runs. Default false.
 	RPCBind bool `json:"rpcbind,omitempty"`
@@ -134,6 +136,34 @@ type ListenerOptions struct {
 	// Spin is how long a connection that is in use asks for its client's next message before it sleeps: up to 1ms. It takes up to a processor
 	// for each such connection, of which there are fewer than processors, and spares the wake-ups. 0s, the default, means not at all.
 	Spin Duration `json:"spin,omitempty"`
+}
+
+// VerbsOptions are settings of the verbs provider, for adapters whose defaults do not fit. Zero values are defaults.
+type VerbsOptions struct {
+	// KeepAlive is how long a connection over InfiniBand or RoCE is quiet before its peer is probed, 1s to 1h: a peer that is dead ends it when the retries are used
+	// up. Default 1m.
+	KeepAlive Duration `json:"keepAlive,omitempty"`
+	// AckTimeout is how long a peer may take to acknowledge a message before it is sent again, up to 10s; devices round it up to a power of two of 4.096µs. Default:
+	// what the connection manager computes from the path.
+	AckTimeout Duration `json:"ackTimeout,omitempty"`
+	// RetryCount is how often a message is sent again before the connection ends, 1 to 7. Default 6. It is for backends: for a listener the client chooses.
+	RetryCount int `json:"retryCount,omitempty"`
+	// TOS is the type of service of what is sent, 0 to 255, by which switches tell traffic classes apart. Default 0. It is for backends: a listener answers with the
+	// client's.
+	TOS int `json:"tos,omitempty"`
+	// CompletionVectors are the device's interrupts over which connections are spread, each 0 to 4095. Default: all of them.
+	CompletionVectors []int `json:"completionVectors,omitempty"`
+	// ModerationCount is how many completions an interrupt waits for, 1 to 65535. It goes with ModerationPeriod. Default: the device's own.
+	ModerationCount int `json:"moderationCount,omitempty"`
+	// ModerationPeriod is how long an interrupt waits for them at most, 1µs to 65ms. Default: the device's own.
+	ModerationPeriod Duration `json:"moderationPeriod,omitempty"`
+	// Inline is the longest message in bytes that is copied into a work request, 0 to 1024. Default 60; more takes more locked memory for each connection.
+	Inline int `json:"inline,omitempty"`
+	// Spin is how often an empty completion queue is polled again before a connection sleeps, 0 to 65536; it takes a processor's time. Default 256 with more than two
+	// processors, otherwise none.
+	Spin int `json:"spin,omitempty"`
+	// StrictOrdering has the device write to memory in order, and not as the PCI Express bus allows. Default false.
+	StrictOrdering bool `json:"strictOrdering,omitempty"`
 }
 
 // Backend is where an export's files are. Exactly one field is set.
@@ -187,6 +217,8 @@ type RDMAServer struct {
 	Provider Provider `json:"provider,omitempty"`
 	// Device is the RDMA device of provider verbs, such as mlx5_4: 1 to 63 characters. Empty, the default, means the one on the route to Server.
 	Device string `json:"device,omitempty"`
+	// Verbs are settings of provider verbs.
+	Verbs *VerbsOptions `json:"verbs,omitempty"`
 	// Versions of NFS are those that clients may use, of 3, 4.0, 4.1 and 4.2. Default 3, 4.1 and 4.2.
 	Versions []NFSVersion `json:"versions"`
 	// SoftTimeout is how long a call waits for a server that is away before its client is told to try again. 1s to 10m; 0s, the default, means that

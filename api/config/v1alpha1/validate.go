@@ -92,6 +92,10 @@ func (l *Listener) validate(r report) {
 	default:
 		r.at("bind").refuse(string(l.Bind), "want Wildcard, or leave it out")
 	}
+	if l.Verbs != nil && (l.Network != RDMA || l.Provider != Verbs) {
+		r.at("verbs").refuse(nil, "are for provider verbs alone: leave them out")
+		return
+	}
 	if l.Network != RDMA {
 		if l.Provider != "" {
 			r.at("provider").refuse(string(l.Provider), "is for network rdma alone: leave it out")
@@ -110,11 +114,46 @@ func (l *Listener) validate(r report) {
 		if l.Options != nil {
 			r.at("options").refuse(nil, "are for provider iwarp alone: leave them out")
 		}
+		if v := l.Verbs; v != nil {
+			v.validate(r.at("verbs"))
+			if v.RetryCount != 0 {
+				r.at("verbs").at("retryCount").refuse(v.RetryCount, "is for backends alone, since the client chooses: leave it out")
+			}
+			if v.TOS != 0 {
+				r.at("verbs").at("tos").refuse(v.TOS, "is for backends alone, since the client chooses: leave it out")
+			}
+		}
 		return
 	}
 	if o := l.Options; o != nil {
 		o.validate(r.at("options"))
 	}
+}
+
+func (v *VerbsOptions) validate(r report) {
+	if d := time.Duration(v.KeepAlive); d != 0 && (d < time.Second || d > time.Hour) {
+		r.at("keepAlive").refuse(v.KeepAlive, "want 1s to 1h")
+	}
+	if d := time.Duration(v.AckTimeout); d < 0 || d > 10*time.Second {
+		r.at("ackTimeout").refuse(v.AckTimeout, "want 0s to 10s")
+	}
+	between(r.at("retryCount"), v.RetryCount, 0, 7)
+	between(r.at("tos"), v.TOS, 0, 255)
+	if n := len(v.CompletionVectors); n > 256 {
+		r.at("completionVectors").refuse(n, "want 256 at most")
+	}
+	for i, n := range v.CompletionVectors {
+		between(r.at("completionVectors").index(i), n, 0, 4095)
+	}
+	between(r.at("moderationCount"), v.ModerationCount, 0, 65535)
+	if d := time.Duration(v.ModerationPeriod); d < 0 || d > 65*time.Millisecond || d%time.Microsecond != 0 {
+		r.at("moderationPeriod").refuse(v.ModerationPeriod, "want 1µs to 65ms, in whole microseconds")
+	}
+	if (v.ModerationCount == 0) != (v.ModerationPeriod == 0) {
+		r.at("moderationPeriod").refuse(v.ModerationPeriod, "goes with moderationCount: give both or neither")
+	}
+	between(r.at("inline"), v.Inline, 0, 1024)
+	between(r.at("spin"), v.Spin, 0, 65536)
 }
 
 func (l *Limits) validate(r report) {
