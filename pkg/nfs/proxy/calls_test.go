@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/layout"
@@ -135,14 +136,21 @@ func TestBackendRestarts(t *testing.T) {
 	}
 	for range 5 {
 		b.holding(writes) // so that some are without an answer
+		var xids []uint32
 		for range 8 {
 			c := <-b.held
+			xids = append(xids, c.XID)
 			c.Drop()
 		}
 		s.kill()
 		b.drop()
 		again := serve(t, s.address, s.pool, b)
 		*s = *again
+		for answered := false; !answered; time.Sleep(100 * time.Microsecond) { // no call is sent a third time
+			mu.Lock()
+			answered = !slices.ContainsFunc(xids, func(xid uint32) bool { return !sent[xid] })
+			mu.Unlock()
+		}
 	}
 	close(stop)
 	wg.Wait()

@@ -49,7 +49,7 @@ func (d *fakeDialer) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 	if port == 0 {
 		port = 40_000
 	}
-	c := &fakeConn{dialer: d, port: port, peer: p, done: make(chan struct{}), prompt: aside && !d.mute}
+	c := &fakeConn{dialer: d, port: port, peer: p, done: make(chan struct{}), prompt: !d.mute}
 	if !aside {
 		c.gate = d.gate
 		d.conns = append(d.conns, c)
@@ -94,7 +94,7 @@ type fakeConn struct {
 	dialer *fakeDialer
 	port   int
 	peer   Peer
-	prompt bool
+	prompt bool // NULL is answered at once
 	done   chan struct{}
 
 	mu    sync.Mutex
@@ -116,13 +116,16 @@ func (g *gatherer) Release() { g.held-- }
 
 func (c *fakeConn) Submit(r *oncrpc.Request) {
 	c.mu.Lock()
-	if gate := c.gate; gate != nil {
+	null := r.Procedure == 0
+	if gate := c.gate; gate != nil && !null {
 		c.mu.Unlock()
 		<-gate
 		c.mu.Lock()
 	}
 	if err := c.err; err != nil {
-		c.log = append(c.log, r.XID)
+		if !null {
+			c.log = append(c.log, r.XID)
+		}
 		c.mu.Unlock()
 		r.Err = err
 		r.Done(r)
@@ -140,9 +143,12 @@ func (c *fakeConn) Submit(r *oncrpc.Request) {
 			c.twice = true
 		}
 	}
-	c.calls, c.log = append(c.calls, r), append(c.log, r.XID)
+	c.calls = append(c.calls, r)
+	if !null {
+		c.log = append(c.log, r.XID)
+	}
 	c.mu.Unlock()
-	if c.prompt {
+	if c.prompt && null {
 		c.reply(r.XID)
 	}
 }

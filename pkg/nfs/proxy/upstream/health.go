@@ -174,6 +174,11 @@ func (b *Backend) ask() error {
 	}
 	defer conn.Wait()
 	defer func() { _ = conn.Close() }()
+	return b.null(ctx, conn)
+}
+
+// null calls the NULL procedure on a connection.
+func (b *Backend) null(ctx context.Context, conn Conn) error {
 	buf, err := b.cfg.Pool.Get(oncrpc.MinCallLen)
 	if err != nil {
 		return err

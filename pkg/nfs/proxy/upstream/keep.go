@@ -27,6 +27,12 @@ func (l *line) run() {
 			l.backOff()
 			continue
 		}
+		if !l.greet(s) {
+			_ = s.conn.Close()
+			s.conn.Wait()
+			l.backOff()
+			continue
+		}
 		began := time.Now()
 		if l.up(s) {
 			l.resend(s)
@@ -42,6 +48,30 @@ func (l *line) run() {
 			l.failures = 0
 		}
 	}
+}
+
+// greet has the backend answer NULL before a call is sent to it again: what takes connections and ends them need not be the backend, and the connection that
+// had the call before did not end because of it then. It reports whether the connection may be used.
+func (l *line) greet(s *session) bool {
+	l.mu.Lock()
+	again := false
+	for r := l.queue.first; r != nil && !again; r = r.next {
+		again = r.wasSent
+	}
+	l.mu.Unlock()
+	if !again {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, l.b.cfg.DialTimeout)
+	defer cancel()
+	if err := l.b.null(ctx, s.conn); err != nil {
+		if l.ctx.Err() == nil {
+			l.b.failed(err)
+		}
+		return false
+	}
+	s.answered = true
+	return true
 }
 
 // wanted reports whether a connection is needed. If not, the goroutine ends.

@@ -60,7 +60,14 @@ type session struct {
 	line *line
 	conn Conn
 	held oncrpc.Gatherer
+
+	// With line.mu locked, once the session is the line's.
+	answered bool // the backend has answered a call
+	givenUp  bool // this side has closed the connection
 }
+
+// maxDeaths is how many connections a call is sent on that end before it is answered, although the backend has answered others. A call may be what ends the backend.
+const maxDeaths = 2
 
 func newLine(b *Backend, lk *Link) *line {
 	l := &line{b: b, address: lk.client.Remote.Addr().Unmap(), counted: true}
@@ -213,13 +220,18 @@ func (l *line) succeed(former, r *Request) {
 			over = nil
 		} else if former.differs && r.differs {
 			lost = carrier.via.conn
+			carrier.via.givenUp = true
 		}
 		carrier.heir, r.carrier, r.via = r, carrier, carrier.via
-		r.wasSent = !r.differs
+		if r.wasSent = !r.differs; r.wasSent {
+			r.deaths = carrier.deaths
+		}
 	}
 	l.add(r)
 	if carrier == nil {
-		r.wasSent = former.wasSent && same(&former.Call, &r.Call)
+		if r.wasSent = former.wasSent && same(&former.Call, &r.Call); r.wasSent {
+			r.deaths = former.deaths
+		}
 		if l.resending {
 			l.rescan = true
 		}
@@ -258,11 +270,18 @@ func (l *line) settle(r *Request) {
 	final := err != nil && r.cause == nil && s.conn.Final(err)
 	switch {
 	case err == nil:
+		s.answered = true
 		l.b.health.heard()
 	case r.cause == nil && !final:
 		l.lose(s)
 	}
 	owes := errors.Is(err, oncrpc.ErrXIDInUse)
+	if owes {
+		s.givenUp = true
+	}
+	if err != nil && r.cause == nil && !final && s.answered && !s.givenUp && !who.differs {
+		who.deaths++
+	}
 	var next *session
 	ends := true
 	switch {
@@ -275,7 +294,7 @@ func (l *line) settle(r *Request) {
 	case final && !who.differs:
 	case l.owner.Load() == nil:
 		err = ErrClosed
-	case who.Once && who.wasSent:
+	case who.Once && who.wasSent, who.deaths == maxDeaths:
 		err = ErrLost
 	default:
 		ends, who.via, who.differs = false, nil, false

@@ -54,19 +54,82 @@ func TestBackoff(t *testing.T) {
 		n := len(dials)
 		began = time.Now()
 		c.end(errBroken)
+		d.conn(t, 1).reply(2)
+		b.want(ok(2, 2))
+		b.call(lk, 3, 3, nil)
 		d.conn(t, 1).end(errBroken)
 		pass(time.Second)
 		dials, _, _ = d.made()
 		if got := dials[n:]; len(got) != 2 || got[0] != began || got[1].Sub(began) != 50*ms {
 			t.Errorf("dialled at %v from %v on", got, began)
 		}
-		d.conn(t, 2).reply(2)
-		b.want(ok(2, 2))
+		d.conn(t, 2).reply(3)
+		b.want(ok(3, 3))
 		d.conn(t, 2).end(errBroken)
 		pass(time.Hour)
 		if dials, _, _ = d.made(); len(dials) != n+2 {
 			t.Error("dialled without need")
 		}
+	})
+}
+
+// TestDeaths: a call with which two connections to a backend have ended is not sent on a third. Those that only one has ended with are.
+func TestDeaths(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		d := b.dialer
+		lk := b.Open(client(1), nil)
+		defer lk.Close()
+		b.call(lk, 1, 1, nil)
+		d.conn(t, 0).reply(1)
+		b.want(ok(1, 1))
+		b.call(lk, 2, 2, nil)
+		d.conn(t, 0).end(errBroken)
+		pass(time.Second)
+		b.call(lk, 3, 3, nil)
+		b.call(lk, 2, 2, nil) // the client sends it again
+		d.conn(t, 1).end(errBroken)
+		b.want(bad(2, 2, ErrSuperseded), bad(2, 2, ErrLost))
+		pass(time.Second)
+		if sent := d.conn(t, 2).sent(); !slices.Equal(sent, []uint32{3}) {
+			t.Errorf("sent %v, want [3]", sent)
+		}
+		d.conn(t, 2).reply(3)
+		b.want(ok(3, 3))
+		// The client sends it on its next connection, and has two more.
+		again := b.Open(client(2), nil)
+		defer again.Close()
+		b.call(again, 2, 2, nil)
+		d.conn(t, 3).reply(2)
+		b.want(ok(2, 2))
+	})
+}
+
+// TestDeathsElsewhere: what takes connections and ends them, or answers nothing, is no backend that a call has ended: it gets no call again, and the call waits.
+func TestDeathsElsewhere(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		d := b.dialer
+		lk := b.Open(client(1), nil)
+		defer lk.Close()
+		b.call(lk, 1, 1, nil)
+		for n := range 3 {
+			d.setMute()
+			d.conn(t, n).end(errBroken)
+			pass(10 * time.Second)
+		}
+		d.mu.Lock()
+		d.mute = false
+		d.mu.Unlock()
+		d.conn(t, 3).end(errBroken)
+		pass(10 * time.Second)
+		dials, _, _ := d.made()
+		last := len(dials) - 1
+		for n := 1; n < last; n++ {
+			if sent := d.conn(t, n).sent(); len(sent) > 0 {
+				t.Errorf("connection %d, which answers nothing, got %v", n, sent)
+			}
+		}
+		d.conn(t, last).reply(1)
+		b.want(ok(1, 1))
 	})
 }
 

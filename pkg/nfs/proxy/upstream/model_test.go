@@ -29,6 +29,7 @@ type world struct {
 	mu     sync.Mutex
 	faults []string
 	open   int // requests not finished
+	broken int // connections
 }
 
 func (w *world) fault(format string, args ...any) {
@@ -70,7 +71,7 @@ func (w *world) do(t *testing.T, s step) {
 					w.fault("call %d: %v", s.XID, err)
 				}
 			case errors.Is(err, ErrLost):
-				if !r.Once {
+				if !r.Once && w.broken < maxDeaths {
 					w.fault("call %d: %v", s.XID, err)
 				}
 			case !errors.Is(err, ErrClosed) && !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrOverloaded):
@@ -96,6 +97,9 @@ func (w *world) do(t *testing.T, s step) {
 		}
 	case 6:
 		if c := w.conn(s.Arg); c != nil {
+			w.mu.Lock()
+			w.broken++
+			w.mu.Unlock()
 			c.end(errBroken)
 		}
 	case 7:

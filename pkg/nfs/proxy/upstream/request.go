@@ -15,8 +15,8 @@ var (
 	ErrSoftTimeout = errors.New("upstream: the backend has not answered in time")
 	// ErrSuperseded: the client has sent another call with the same XID, which gets the answer. Nothing is to be sent to the client.
 	ErrSuperseded = errors.New("upstream: the client has sent the call again")
-	// ErrLost: the connection to the backend has ended, and the call, which has Once, is not sent on another. The client's connection is to be closed, so
-	// that the client sends the call again, as it has to be by then.
+	// ErrLost: the connection to the backend has ended, and the call is not sent on another: it has Once, or two connections to a backend that answered have
+	// ended with it. The client's connection is to be closed, so that the client sends the call again, as it has to be by then, or lets it be.
 	ErrLost = errors.New("upstream: the connection that had the call has ended")
 	// ErrOverloaded: too much waits for the backend already. The client's connection is to be closed, so that the client keeps the call
 	// and sends it again later.
@@ -79,6 +79,7 @@ type requestState struct {
 	size       int64    // what it counts for while it waits, or is left
 	began      time.Time
 	wasSent    bool
+	deaths     int  // connections that ended with it, although the backend had answered on them
 	left       bool // its client has gone, and it counts for that until it is finished
 
 	// A request that repeats one which a connection has in hand takes its place in the line. The former carries on, for the newcomer.
