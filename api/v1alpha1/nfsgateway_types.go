@@ -126,7 +126,7 @@ const (
 
 // Exposure says how clients reach the exports.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'Service' || self.service.type == 'ClusterIP' && !has(self.service.annotations) && !has(self.service.ipFamilyPolicy) && !has(self.service.ipFamilies)",message="service: is for exposure.type Service alone: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type == 'Service' || !has(self.service) || (!has(self.service.type) || self.service.type == 'ClusterIP') && !has(self.service.annotations) && !has(self.service.ipFamilyPolicy) && !has(self.service.ipFamilies)",message="service: is for exposure.type Service alone: leave it out"
 type Exposure struct {
 	// Type is Service: a Service with selector for each export, for providers that pass kube-proxy; or VirtualIP: an address for each export from a
 	// pool, which one pod carries on its RDMA interface. It cannot be changed.
