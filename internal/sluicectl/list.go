@@ -3,6 +3,7 @@ package sluicectl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -77,10 +78,13 @@ func (s *session) list(ctx context.Context, long, all bool) error {
 
 // entries reads a directory, sorted by name.
 func (s *session) entries(ctx context.Context, dir nfs3.Handle, all bool) (entries []client.DirEntry, err error) {
+	ctx, answered, cancel := s.patienceEach(ctx)
+	defer cancel()
 	for e, err := range s.ReadDirPlus(ctx, dir) {
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(context.Cause(ctx), err)
 		}
+		answered()
 		if all || !strings.HasPrefix(e.Name, ".") {
 			entries = append(entries, e)
 		}

@@ -31,6 +31,7 @@ type rig struct {
 	dir       string
 	tcp, rdma string // host:port
 	only      string // host:port of a server that has NFS but not MOUNT
+	silent    string // host:port of a server that answers no READDIRPLUS until the test ends
 	// host:port of servers of version 2 of RPC-over-RDMA: beside version 1, alone, and beside version 1 without extensions. rdma has version 1 alone.
 	both, two, base string
 }
@@ -59,6 +60,9 @@ func newRig(t *testing.T) *rig {
 	var mux oncrpc.Mux
 	mux.Handle(nfs3.Program, nfs3.Version, nfs3.Version, s)
 	r.only = listen(&mux)
+	silent := &silentHandler{Handler: s}
+	stop = append(stop, silent.end)
+	r.silent = listen(silent)
 
 	p, err := iwarp.New(iwarp.Config{CRC: iwarp.CRCMirror})
 	must(t, err)
@@ -92,6 +96,32 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
+// silentHandler keeps READDIRPLUS calls until it ends.
+type silentHandler struct {
+	oncrpc.Handler
+	mu   sync.Mutex
+	kept []*oncrpc.Call
+}
+
+func (h *silentHandler) ServeRPC(c *oncrpc.Call) {
+	if c.Program != nfs3.Program || c.Procedure != nfs3.ProcReaddirPlus {
+		h.Handler.ServeRPC(c)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kept = append(h.kept, c)
+}
+
+func (h *silentHandler) end() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.kept {
+		c.Drop()
+	}
+	return nil
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -103,9 +133,9 @@ func must(t *testing.T, err error) {
 // what it returns they stand for them again.
 func (r *rig) run(stdin string, args ...string) (code int, stdout, stderr string) {
 	var names, values, addresses []string
-	for name, address := range map[string]string{"RDMA": r.rdma, "BOTH": r.both, "TWO": r.two, "BASE": r.base, "TCP": r.tcp, "ONLY": r.only} {
+	for name, address := range map[string]string{"RDMA": r.rdma, "BOTH": r.both, "TWO": r.two, "BASE": r.base, "TCP": r.tcp, "ONLY": r.only, "SILENT": r.silent} {
 		url := "nfs+rdma://" + address
-		if name == "TCP" || name == "ONLY" {
+		if name == "TCP" || name == "ONLY" || name == "SILENT" {
 			url = "nfs+tcp://" + address
 		}
 		values = append(values, name, url)

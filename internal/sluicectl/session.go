@@ -176,6 +176,13 @@ func (s *session) patience(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, s.app.opts.timeout)
 }
 
+// patienceEach bounds each answer of an operation that has many. The caller calls answered for each.
+func (s *session) patienceEach(parent context.Context) (ctx context.Context, answered func(), cancel context.CancelFunc) {
+	ctx, end := context.WithCancelCause(parent)
+	t := time.AfterFunc(s.app.opts.timeout, func() { end(context.DeadlineExceeded) })
+	return ctx, func() { t.Reset(s.app.opts.timeout) }, func() { t.Stop(); end(nil) }
+}
+
 // close tells MOUNT that the directory is not needed any more, and ends the connections.
 func (s *session) close() {
 	if s.root != nil {

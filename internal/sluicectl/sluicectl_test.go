@@ -178,6 +178,7 @@ func TestErrors(t *testing.T) {
 		{"ping --inline 5000 RDMA", "--inline is 5000, must be a multiple of 1024 from 1024 to 262144."},
 		{"ping --credits 0 RDMA", "--credits is 0, must be 1 to 4096."},
 		{"ping --fpdu 100 RDMA", `--fpdu is "100", must be largest, segment, or 256 to 65535.`},
+		{"ls --timeout 2s SILENT/", "cannot list SILENT/: no answer in time; --timeout says how long to wait."},
 		{"ls --timeout 0s TCP", "--timeout is 0s, must be more than 0."},
 		{"bench --op FROB TCP", `--op is "FROB", must be NULL, GETATTR, READ or WRITE.`},
 		{"bench --op READ --size 2M TCP", "--size is 2097152, must be 1 to 1048576."},

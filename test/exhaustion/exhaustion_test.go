@@ -50,7 +50,7 @@ func TestExhaustion(t *testing.T) {
 			defer s.end()
 			time.Sleep(time.Second) // the calls reach the gateway, and take what they can
 			t.Log("connections of the attack:", s)
-			for _, network := range both {
+			for _, network := range x.networks { // where the ordinary client meets the attackers
 				if !g.visit(network, 64*mib) {
 					break
 				}
