@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -153,6 +156,29 @@ func TestVerbsSettings(t *testing.T) {
 	}
 	if !reflect.DeepEqual(seen, want) {
 		t.Errorf("providers were opened with %+v, want %+v", seen, want)
+	}
+}
+
+// TestDeviceMetrics: the events and counters of adapters are metrics.
+func TestDeviceMetrics(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(devices{[]verbs.DeviceEvents{{Device: "mlx5_0", Event: "port error", Count: 3}},
+		[]doctor.PortCounter{{Device: "mlx5_0", Port: "1", Name: "out_of_sequence", Value: 17}, {Device: "mlx5_0", Port: "2", Name: "out_of_sequence", Value: 4}}})
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range all {
+		for _, m := range f.Metric {
+			got = append(got, fmt.Sprintf("%s %s %g", f.GetName(), m.GetLabel(), m.GetCounter().GetValue()+m.GetUntyped().GetValue()))
+		}
+	}
+	said := strings.Join(got, "\n")
+	for _, want := range []string{"sluice_rdma_device_events_total", "port error", " 3", "out_of_sequence", " 17", " 4"} {
+		if len(got) != 3 || !strings.Contains(said, want) {
+			t.Errorf("the metrics are\n%s\nwant %q among three", said, want)
+		}
 	}
 }
 

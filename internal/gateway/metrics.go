@@ -113,15 +113,29 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		total(totalConnectionsDesc, int64(limits.Connections), "limit")
 	}
 	if c.g.adapters.used() {
-		for _, e := range verbs.Events() {
-			ch <- prometheus.MustNewConstMetric(deviceEventsDesc, prometheus.CounterValue, float64(e.Count), e.Device, e.Event)
-		}
-		for _, p := range doctor.ReadCounters() {
-			ch <- prometheus.MustNewConstMetric(portCounterDesc, prometheus.UntypedValue, float64(p.Value), p.Device, p.Port, p.Name)
-		}
+		devices{verbs.Events(), doctor.ReadCounters()}.Collect(ch)
 	}
 	for _, e := range c.g.list() {
 		e.collect(ch)
+	}
+}
+
+// devices are the figures of RDMA devices.
+type devices struct {
+	events   []verbs.DeviceEvents
+	counters []doctor.PortCounter
+}
+
+// Describe implements prometheus.Collector: what there is depends on the devices.
+func (devices) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (d devices) Collect(ch chan<- prometheus.Metric) {
+	for _, e := range d.events {
+		ch <- prometheus.MustNewConstMetric(deviceEventsDesc, prometheus.CounterValue, float64(e.Count), e.Device, e.Event)
+	}
+	for _, c := range d.counters {
+		ch <- prometheus.MustNewConstMetric(portCounterDesc, prometheus.UntypedValue, float64(c.Value), c.Device, c.Port, c.Name)
 	}
 }
 
