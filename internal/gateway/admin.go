@@ -25,6 +25,7 @@ type admin struct {
 	log     *slog.Logger
 	handler http.Handler
 	profile bool
+	crowd   crowd
 	hosts   adminport.Hosts // which an address without a host stands for; none: all of the host's
 
 	mu      sync.Mutex
@@ -34,14 +35,15 @@ type admin struct {
 	l       net.Listener
 }
 
-func newAdmin(log *slog.Logger, status func() status.Status, metrics prometheus.Gatherer, profile bool, hosts adminport.Hosts) *admin {
+// newAdmin makes a page that is nowhere yet. status tells of the gateway, with its clients or without.
+func newAdmin(log *slog.Logger, status func(clients bool) status.Status, metrics prometheus.Gatherer, profile bool, hosts adminport.Hosts) *admin {
 	m := http.NewServeMux()
-	m.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	m.Handle("GET /metrics", &page{render: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}).ServeHTTP})
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})
 	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		switch s := status(); {
+		switch s := status(false); {
 		case s.Ready:
 			fmt.Fprintln(w, "ok")
 		case s.Draining:
@@ -50,23 +52,25 @@ func newAdmin(log *slog.Logger, status func() status.Status, metrics prometheus.
 			http.Error(w, "no listener serves: see /status", http.StatusServiceUnavailable)
 		}
 	})
-	m.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+	m.Handle("GET /status", &page{render: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(status())
-	})
+		_ = e.Encode(status(true))
+	}})
 	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "Sluice gateway\n\n/status   exports, listeners, clients, as JSON\n/metrics  for Prometheus\n/readyz   a listener serves, or there is no export\n/healthz  the process answers\n")
 	})
+	all := http.NewServeMux()
+	all.Handle("/", timely(m))
 	if profile {
-		m.HandleFunc("GET /debug/pprof/", pprof.Index)
-		m.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		m.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		m.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		m.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		all.HandleFunc("GET /debug/pprof/", pprof.Index)
+		all.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		all.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		all.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		all.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	return &admin{log: log, handler: m, profile: profile, hosts: hosts}
+	return &admin{log: log, handler: all, profile: profile, hosts: hosts}
 }
 
 // serve moves the page to address, or ends it if that is empty. On an error it stays where it is.
@@ -104,7 +108,10 @@ func (a *admin) serve(address string) error {
 
 func (a *admin) startLocked(address string, l net.Listener) {
 	a.address, a.bound = address, l.Addr().String()
-	s := &http.Server{Handler: a.handler, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelError), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	s := &http.Server{
+		Handler: a.handler, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelError), ConnState: a.crowd.changed,
+		ReadHeaderTimeout: adminTimeout / 2, ReadTimeout: adminTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
 	a.server, a.l = s, l
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -302,7 +302,7 @@ func TestMetrics(t *testing.T) {
 // TestAdminLog: what net/http has to say goes to the gateway's log, in its format.
 func TestAdminLog(t *testing.T) {
 	lines, w := io.Pipe()
-	a := newAdmin(slog.New(slog.NewJSONHandler(w, nil)), func() status.Status { panic("no status") }, prometheus.NewRegistry(), false, nil)
+	a := newAdmin(slog.New(slog.NewJSONHandler(w, nil)), func(bool) status.Status { panic("no status") }, prometheus.NewRegistry(), false, nil)
 	if err := a.serve("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}

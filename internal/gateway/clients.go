@@ -135,8 +135,11 @@ func (c *clients) count() (n [len(networks)]int) {
 	return n
 }
 
-// list returns the connections, the oldest first.
-func (c *clients) list() []status.Client {
+// clientsListed is how many connections of each export /status lists when there are so many exports: 4096 in all, about 5 MB.
+func clientsListed(exports int) int { return max(1, 4096/max(1, exports)) }
+
+// list returns the connections, the oldest first, but for those beyond the number of most, which it counts.
+func (c *clients) list(most int) (list []status.Client, omitted int) {
 	c.mu.Lock()
 	all := make([]*peer, 0, len(c.byConn))
 	for _, cl := range c.byConn {
@@ -149,11 +152,12 @@ func (c *clients) list() []status.Client {
 		}
 		return a.info.Remote.Compare(b.info.Remote)
 	})
-	list := make([]status.Client, len(all))
-	for i, cl := range all {
-		list[i] = cl.status()
+	omitted = max(0, len(all)-most)
+	list = make([]status.Client, len(all)-omitted)
+	for i := range list {
+		list[i] = all[i].status()
 	}
-	return list
+	return list, omitted
 }
 
 func (cl *peer) status() status.Client {

@@ -249,10 +249,11 @@ func (e *export) stateLocked() status.ExportState {
 	}
 }
 
+// status tells of the export, but for its clients.
 func (e *export) status() status.Export {
 	e.mu.Lock()
 	s := status.Export{
-		Name: e.name, State: e.stateLocked(), Hash: e.hash, Error: e.failed, Problems: e.problems, Listeners: []status.Listener{},
+		Name: e.name, State: e.stateLocked(), Hash: e.hash, Error: e.failed, Problems: e.problems, Listeners: []status.Listener{}, Clients: []status.Client{},
 	}
 	if len(e.problems) > 0 {
 		s.Error = e.problems.Error()
@@ -266,7 +267,6 @@ func (e *export) status() status.Export {
 		s.UID = x.UID
 		s.Credits = e.creditStatus(&x.Transport)
 	}
-	s.Clients = e.clients.list()
 	s.Counters.RPCs, s.Counters.Errors = e.stats.totals()
 	s.Counters.Connections = e.clients.opened[0].Load() + e.clients.opened[1].Load()
 	s.Counters.BytesIn, s.Counters.BytesOut = e.stats.bytes()

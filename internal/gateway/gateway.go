@@ -105,7 +105,7 @@ func New(o Options) (*Gateway, error) {
 	g.total.memory = bufpool.NewCeiling(0)
 	g.shared = newWildcards(g.log, refuseTCP)
 	g.adapted = newWildcards(g.log, func(in rdma.Incoming) { _ = in.Reject(nil) })
-	g.admin = newAdmin(g.log, g.Status, g.registry, o.Profile, o.AdminHosts)
+	g.admin = newAdmin(g.log, g.status, g.registry, o.Profile, o.AdminHosts)
 	return g, nil
 }
 
@@ -395,7 +395,10 @@ func (g *Gateway) list() []*export {
 }
 
 // Status tells the state of everything.
-func (g *Gateway) Status() status.Status {
+func (g *Gateway) Status() status.Status { return g.status(true) }
+
+// status tells it with the exports' clients, or without.
+func (g *Gateway) status(clients bool) status.Status {
 	g.mu.Lock()
 	s := status.Status{
 		Build:   status.Build{Version: g.o.Version, Go: runtime.Version()},
@@ -409,6 +412,9 @@ func (g *Gateway) Status() status.Status {
 	serving, wanted := false, false
 	for _, e := range exports {
 		es := e.status()
+		if clients {
+			es.Clients, es.ClientsOmitted = e.clients.list(clientsListed(len(exports)))
+		}
 		s.Exports = append(s.Exports, es)
 		wanted = wanted || es.State != status.Removing
 		for _, l := range es.Listeners {

@@ -74,9 +74,12 @@ type Export struct {
 	Listeners []Listener `json:"listeners"`
 	Backend   Backend    `json:"backend"`
 	// Credits is nil if nothing is served.
-	Credits  *Credits `json:"credits,omitempty"`
-	Clients  []Client `json:"clients"`
-	Counters Counters `json:"counters"`
+	Credits *Credits `json:"credits,omitempty"`
+	// Clients are the connections, the oldest first: 4096 of all exports together at most, and as many of each. ClientsOmitted is how many
+	// others there are.
+	Clients        []Client `json:"clients"`
+	ClientsOmitted int      `json:"clientsOmitted,omitempty"`
+	Counters       Counters `json:"counters"`
 }
 
 // ListenerState is the state of a listener.

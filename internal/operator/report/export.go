@@ -45,7 +45,7 @@ func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
 	w := look(p, x.Workload, seen)
 	at := at(x, &w)
 	for _, a := range at {
-		s.Clients += int32(len(a.at.Clients))
+		s.Clients += int32(len(a.at.Clients) + a.at.ClientsOmitted)
 	}
 	s.NFSVersions, s.ConfigHash = versions(at), hash(at)
 	s.AddressHolder = holder(x, seen)

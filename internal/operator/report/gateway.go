@@ -38,7 +38,8 @@ func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
 			continue
 		}
 		for j := range pod.Status.Exports {
-			s.Clients += int32(len(pod.Status.Exports[j].Clients))
+			x := &pod.Status.Exports[j]
+			s.Clients += int32(len(x.Clients) + x.ClientsOmitted)
 		}
 	}
 
