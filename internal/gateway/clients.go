@@ -54,7 +54,8 @@ type peer struct {
 }
 
 // admit lets a connection of a client in, unless a rule or a limit is against it. A connection that was let in is given back by leave.
-func (c *clients) admit(client netip.Addr) (why refusal, ok bool) {
+// room tells whether there is memory for its receives.
+func (c *clients) admit(client netip.Addr, room func() bool) (why refusal, ok bool) {
 	if !c.allows(client) {
 		return byAccess, false
 	}
@@ -65,6 +66,8 @@ func (c *clients) admit(client netip.Addr) (why refusal, ok bool) {
 		return byConnections, false
 	case int64(n) >= c.perClient.Load():
 		return byClient, false
+	case room != nil && !room():
+		return byReceiveMemory, false
 	case !c.total.admit():
 		return byTotal, false
 	default:

@@ -180,3 +180,27 @@ func TestKind(t *testing.T) {
 }
 
 var call3 = &oncrpc.Call{Program: nfs3.Program, Version: 3, Procedure: nfs3.ProcRead}
+
+// TestReceiveMemory: with large receives connections are granted fewer credits, and then refused, before they take more than the gateway may.
+func TestReceiveMemory(t *testing.T) {
+	r := newRig(t)
+	x := exportYAML{name: "data", transport: "{inlineThreshold: {call: 256Ki}, credits: {max: 4096}}"}
+	r.start("limits: {receiveMemory: 8Mi}\n" + r.yaml(x))
+	for i, want := range []int{24, 8} { // of 256 KiB each: three quarters of the memory, and first credits
+		c := r.connect("data", config.RDMA)
+		c.works()
+		if got := r.export("data").Clients[i].RDMA.Credits; got != want {
+			t.Errorf("connection %d has %d credits, want %d", i, got, want)
+		}
+	}
+	if _, err := dial(t, config.RDMA, r.address("data", config.RDMA)); err == nil {
+		t.Error("a connection is there that there is no memory for")
+	}
+	if n := r.clients("data").refused[onRDMA][byReceiveMemory].Load(); n != 1 {
+		t.Errorf("%d connections were counted as refused by memory, want 1", n)
+	}
+	if used := r.g.total.receives.Used(); used != 8<<20 {
+		t.Errorf("%d bytes are promised, want 8 MiB", used)
+	}
+	r.connect("data", config.TCP).works()
+}

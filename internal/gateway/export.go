@@ -57,6 +57,7 @@ func newExport(g *Gateway, name string) *export {
 		attempt: make(chan struct{}), credits: newCredits(),
 	}
 	e.clients.total = &g.total
+	e.credits.Under(&g.total.receives)
 	e.clients.byConn, e.clients.byClient = map[*oncrpc.Conn]*peer{}, map[netip.Addr]int{}
 	e.clients.idle.Store(new(config.IdleTimeout))
 	return e

@@ -85,6 +85,8 @@ var (
 		[]string{"device", "port", "counter"}, nil)
 	totalConnectionsDesc = prometheus.NewDesc(namespace+"total_connections",
 		"Connections of all exports together: open, and the limit of them if there is one.", []string{"state"}, nil)
+	totalReceivesDesc = prometheus.NewDesc(namespace+"total_receive_memory_bytes",
+		"Memory for the receives of RDMA connections of all exports together: promised for credits, and the limit of it.", []string{"state"}, nil)
 	errorDesc = prometheus.NewDesc(namespace+"config_error", "1 if the configuration file as it is now cannot be used.", nil, nil)
 )
 
@@ -105,6 +107,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), state)
 	}
 	total(totalMemoryDesc, c.g.total.memory.Used(), "reserved")
+	total(totalReceivesDesc, c.g.total.receives.Used(), "promised")
+	total(totalReceivesDesc, int64(limits.ReceiveMemory), "limit")
 	total(totalConnectionsDesc, c.g.total.taken.Load(), "open")
 	if limits.Memory != 0 {
 		total(totalMemoryDesc, int64(limits.Memory), "limit")

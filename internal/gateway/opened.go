@@ -253,8 +253,12 @@ func (o *opened) bindTCP(ctx context.Context, l config.Listener) (source[net.Con
 
 // admit returns what lets connections in, and notes those that it does not.
 func (o *opened) admit(network int) func(netip.Addr) bool {
+	var room func() bool
+	if network == onRDMA {
+		room = o.e.credits.Room
+	}
 	return func(client netip.Addr) bool {
-		why, ok := o.e.clients.admit(client)
+		why, ok := o.e.clients.admit(client, room)
 		if !ok {
 			o.e.clients.refuse(o.e.log, network, client, why, "")
 		}

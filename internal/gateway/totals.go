@@ -6,13 +6,16 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 // totals are what all exports take together, and the limits of that.
 type totals struct {
 	memory *bufpool.Ceiling
-	limit  atomic.Int64
-	taken  atomic.Int64 // connections
+	// receives is the memory for the receives of RDMA connections.
+	receives rpcrdma.ReceiveMemory
+	limit    atomic.Int64
+	taken    atomic.Int64 // connections
 }
 
 func (t *totals) set(l config.TotalLimits) {
@@ -22,6 +25,7 @@ func (t *totals) set(l config.TotalLimits) {
 	}
 	t.limit.Store(limit)
 	t.memory.SetTotal(int64(l.Memory))
+	t.receives.SetLimit(int64(l.ReceiveMemory))
 }
 
 // admit lets a connection in, unless there are as many as there may be. A connection that was let in is given back by leave.

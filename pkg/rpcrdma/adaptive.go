@@ -16,7 +16,7 @@ import (
 //
 // A posted receive cannot be recalled. A grant is lowered at once, but its memory is given to others only when receives have
 // been used up. So beyond the budget there never is more than Min for each connection. The receives that a connection has besides those
-// for credits are not counted.
+// for credits are not counted. A ReceiveMemory can bound what several policies take, Min included.
 //
 // It takes no goroutine: calls drive it. On the data path it neither allocates nor waits: what would have to wait for another
 // connection is done with the next answer instead.
@@ -85,7 +85,7 @@ func (p *Adaptive) Open() CreditAccount {
 	a := &account{p: p}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a.grant, a.since = p.shares.limits.Min, p.clock()
+	a.grant, a.since = p.shares.first(), p.clock()
 	p.shares.open(&a.member, a.since)
 	return a
 }
@@ -134,7 +134,7 @@ func (p *Adaptive) Stats() CreditStats {
 // account is a connection's part. What is here belongs to the connection, whose lock is held; member belongs to the policy.
 type account struct {
 	p         *Adaptive
-	grant     int // Min, and then what member.grant is
+	grant     int // the first credits, and then what member.grant is
 	requested int
 	epoch     uint32
 	again     bool // look again with the next answer

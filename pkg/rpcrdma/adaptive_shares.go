@@ -28,7 +28,8 @@ func (r Reason) String() string { return [Reasons]string{"use", "latency", "memo
 // what it still has, if that is more.
 type shares struct {
 	limits  CreditLimits
-	changes uint32 // of the limits
+	changes uint32         // of the limits
+	memory  *ReceiveMemory // may be nil
 
 	ceiling int // what latency allows, within the limits; see top
 	highest int // grant since the ceiling was looked at
@@ -47,9 +48,11 @@ type shares struct {
 // member is a connection, as the policy sees it.
 type member struct {
 	use     use
-	grant   int // credits
-	charge  int // credits that memory stands for, the grant or more
-	size    int // of the memory for one, in bytes
+	grant   int   // credits
+	charge  int   // credits that memory stands for, the grant or more
+	size    int   // of the memory for one, in bytes
+	holds   int64 // of the ReceiveMemory, in bytes: first or more
+	first   int64 // for the first credits
 	hungry  bool
 	claim   int64 // in bytes, unless hungry
 	bound   Reason
@@ -76,6 +79,11 @@ func (s *shares) open(m *member, now time.Duration) {
 	m.seen, m.at = now, len(s.members)
 	m.claim = int64(m.charge) * int64(m.size)
 	s.members = append(s.members, m)
+	if s.memory != nil {
+		m.first = int64(s.first()) * int64(m.size)
+		m.holds = m.first
+		s.memory.used.Add(m.holds)
+	}
 	s.used += m.claim
 	s.claimed += m.claim
 }
@@ -88,6 +96,9 @@ func (s *shares) close(m *member) {
 	s.leave(m)
 	s.used -= int64(m.charge) * int64(m.size)
 	s.granted -= m.grant
+	if s.memory != nil {
+		s.memory.used.Add(-m.holds)
+	}
 	last := s.members[len(s.members)-1]
 	s.members[m.at], last.at = last, m.at
 	s.members[len(s.members)-1] = nil
@@ -131,6 +142,9 @@ func (s *shares) settle(m *member, requested, posted, size int, now time.Duratio
 		n, bound = int(limit), ByMemory
 	}
 	n = max(n, min(s.limits.Min, wants))
+	if fits := s.within(m, n, posted); n > fits {
+		n, bound = fits, ByMemory
+	}
 	s.change(m, n, bound)
 	m.charge, m.seen = max(n, posted), now
 	s.used += int64(m.charge) * int64(m.size)

@@ -1,0 +1,75 @@
+package rpcrdma
+
+import "sync/atomic"
+
+// leastCredits is how many credits a connection is granted when there is no ReceiveMemory for more.
+const leastCredits = 8
+
+// ReceiveMemory bounds the memory for receives of several policies together; see [Adaptive.Under]. The zero value has no limit. Its methods
+// may be called from any goroutine.
+//
+// What is granted beyond a connection's first credits, 8 or its Min if that is less, comes from three quarters of the limit: the last quarter is for
+// connections to come. It does not refuse these; see [Adaptive.Room].
+type ReceiveMemory struct{ limit, used atomic.Int64 }
+
+// SetLimit changes the limit, in bytes; 0 means that there is none. What is granted stays so until it is used up.
+func (m *ReceiveMemory) SetLimit(n int64) { m.limit.Store(n) }
+
+// Used is how many bytes stand for credits, or are still posted for those granted before.
+func (m *ReceiveMemory) Used() int64 { return m.used.Load() }
+
+// take takes up to n bytes of what may be granted beyond first credits, and returns how many.
+func (m *ReceiveMemory) take(n int64) int64 {
+	for {
+		used := m.used.Load()
+		if limit := m.limit.Load(); limit > 0 {
+			n = max(0, min(n, limit-limit/4-used))
+		}
+		if n == 0 || m.used.CompareAndSwap(used, used+n) {
+			return n
+		}
+	}
+}
+
+// Under has the policy take its memory from m, besides its own budget. It is called before the first connection.
+func (p *Adaptive) Under(m *ReceiveMemory) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shares.memory = m
+}
+
+// Room reports whether there is ReceiveMemory for one more connection.
+func (p *Adaptive) Room() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.shares
+	if s.memory == nil {
+		return true
+	}
+	limit := s.memory.limit.Load()
+	return limit == 0 || s.memory.used.Load()+int64(s.first())*int64(s.limits.ReceiveSize) <= limit
+}
+
+// first is how many credits a connection has without asking the ReceiveMemory.
+func (s *shares) first() int {
+	if s.memory == nil {
+		return s.limits.Min
+	}
+	return min(leastCredits, s.limits.Min)
+}
+
+// within returns how many of n credits there is memory for, which m then holds. posted receives stand for its credits.
+func (s *shares) within(m *member, n, posted int) int {
+	if s.memory == nil {
+		return n
+	}
+	size := int64(m.size)
+	has := m.holds
+	if more := int64(max(n, posted))*size - has; more > 0 {
+		has += s.memory.take(more)
+	}
+	n = max(1, min(n, max(int(has/size), posted)))
+	m.holds = max(m.first, int64(max(n, posted))*size)
+	s.memory.used.Add(m.holds - has)
+	return n
+}
