@@ -148,6 +148,7 @@ func (r *remote) collect(counter counterFunc, gauge gaugeFunc) {
 	gauge(parkedDesc, float64(st.Parked))
 	gauge(unansweredDesc, float64(st.Calls))
 	gauge(waitBytesDesc, float64(st.WaitBytes))
+	gauge(leftBytesDesc, float64(st.LeftBytes))
 	gauge(portsDesc, float64(st.Ports))
 	counter(dialsDesc, st.Dials-st.DialErrors, "ok")
 	counter(dialsDesc, st.DialErrors, "error")

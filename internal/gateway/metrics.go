@@ -69,6 +69,7 @@ var (
 
 	unansweredDesc = desc("backend_calls", "Calls that the backend has not answered yet.")
 	waitBytesDesc  = desc("backend_waiting_bytes", "Bytes of calls that wait for a connection to the backend.")
+	leftBytesDesc  = desc("backend_left_bytes", "Bytes of calls whose client is gone and which the backend has not answered yet.")
 	portsDesc      = desc("backend_source_ports", "Source ports below 1024 that connections to the backend have.")
 	dialsDesc      = desc("backend_dials_total", "Attempts to connect to the backend, by result: ok or error.", "result")
 	resendsDesc    = desc("backend_resends_total", "Calls sent to the backend again, since the connection was lost before an answer.")
