@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -13,8 +14,10 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 // from connects to address from a local one.
@@ -227,5 +230,25 @@ func TestSweep(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestEndings: the cause of a connection's end is counted as what it is, however it is wrapped.
+func TestEndings(t *testing.T) {
+	for want, causes := range map[ending][]error{
+		byPeer:          {io.EOF, &net.OpError{Err: os.NewSyscallError("read", syscall.ECONNRESET)}},
+		byShutdown:      {oncrpc.ErrShutdown, net.ErrClosed},
+		beforeFirstCall: {errNoFirstCall},
+		afterCall:       {errNoCall},
+		noProgress:      {fmt.Errorf("peer: %w", bufpool.ErrNoProgress)},
+		noReads:         {fmt.Errorf("peer: %w", rpcrdma.ErrReadTimeout)},
+		byProtocol:      {fmt.Errorf("%w: long", oncrpc.ErrRecord)},
+		byNetwork:       {syscall.ETIMEDOUT, io.ErrUnexpectedEOF},
+	} {
+		for _, cause := range causes {
+			if got := endingOf(cause); got != want {
+				t.Errorf("%v is counted as %s, want %s", cause, got, want)
+			}
+		}
 	}
 }
