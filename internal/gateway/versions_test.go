@@ -73,9 +73,14 @@ func TestExtensions(t *testing.T) {
 	c := r.connect("data", config.RDMA, speaks(1, 2))
 	const size = 300_000
 	h := c.put("file", size)
+	data := make([]byte, size)
+	rand.Read(data)
+	if err := c.WriteAt(t.Context(), h, data, 0, nfs3.FileSync); err != nil {
+		t.Fatal(err)
+	}
 	b := make([]byte, size)
-	if n, err := c.ReadAt(t.Context(), h, b, 0); err != nil || n != size {
-		t.Fatal(n, err)
+	if n, err := c.ReadAt(t.Context(), h, b, 0); err != nil || n != size || !bytes.Equal(b, data) {
+		t.Fatalf("%d bytes, %v; they are those that were written: %v", n, err, bytes.Equal(b, data))
 	}
 	s := r.client("data", c)
 	want := status.PropertiesPair{Gateway: status.Properties{ReceiveSize: (4 + 128) << 10, Backward: "Inline", CallTransmissions: 3, ReplyTransmissions: 17, Placement: 128 << 10}, Client: status.Properties{ReceiveSize: (4 + 64) << 10, Backward: "None", CallTransmissions: 1, ReplyTransmissions: 1, Placement: 64 << 10}}
@@ -84,7 +89,7 @@ func TestExtensions(t *testing.T) {
 	}
 	_, body := r.get("/metrics")
 	for _, line := range []string{
-		fmt.Sprintf(`sluice_bytes_total{direction="in",export="data",network="rdma",path="placed"} %d`, size),
+		fmt.Sprintf(`sluice_bytes_total{direction="in",export="data",network="rdma",path="placed"} %d`, 2*size), // put writes too
 		fmt.Sprintf(`sluice_bytes_total{direction="out",export="data",network="rdma",path="placed"} %d`, size),
 		`sluice_rdma_operations_total{export="data",operation="read"} 0`, `sluice_rdma_operations_total{export="data",operation="write"} 0`,
 	} {
