@@ -70,6 +70,7 @@ func (f *flight) forward() {
 		r.Soft = upstream.SoftAlways
 	}
 	r.Once = c.Cred.Flavor == oncrpc.RPCSecGSS
+	r.Since = f.waits
 	r.Finished = f.done
 	f.peer.link.Submit(r)
 }

@@ -39,7 +39,9 @@ type line struct {
 
 	timer *time.Timer // for the soft timeout
 	armed bool
-	ticks uint64 // how often it ran
+	due   time.Time // when the timer runs
+	early bool      // a request may have waited for longer than one before it in the queue
+	ticks uint64    // how often it ran
 
 	// recent are XIDs that the backend may know.
 	recent [128]uint32

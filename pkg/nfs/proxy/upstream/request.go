@@ -61,6 +61,8 @@ type Request struct {
 	// Once: it is sent on one connection at most. A call with RPCSEC_GSS is such: for each sending its credential needs a new sequence number, which only the
 	// client can make; one that the backend has seen it drops without an answer (RFC 2203 section 5.3.3.1).
 	Once bool
+	// Since is when the request began to wait elsewhere, for the soft timeout; zero if it did not.
+	Since time.Time
 	// Finished is called exactly once, from whichever goroutine finished the request, perhaps within Submit; it must not block. Then the request is its
 	// submitter's again. Err is nil if Reply is the backend's answer.
 	Finished func(*Request)
@@ -100,7 +102,7 @@ func (r *Request) Reset() {
 	r.Plan.Reset()
 	r.XID, r.Program, r.Version, r.Procedure, r.ArgsAt = 0, 0, 0, 0, 0
 	r.Eligible, r.Err, r.Transport = r.Eligible[:0], nil, nil
-	r.Replay, r.Soft, r.Once, r.Finished = 0, 0, false, nil
+	r.Replay, r.Soft, r.Once, r.Since, r.Finished = 0, 0, false, time.Time{}, nil
 }
 
 // leave counts r, which a connection has in hand, as left by its client. The line is locked.

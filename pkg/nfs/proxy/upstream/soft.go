@@ -9,13 +9,21 @@ func (l *line) watch(r *Request) {
 		return
 	}
 	r.began = time.Now()
+	if !r.Since.IsZero() {
+		// The timer goes by the oldest request, which this may be now although it comes last.
+		r.began, l.early = r.Since, true
+		d = max(0, d-time.Since(r.began))
+		if l.armed && l.due.After(time.Now().Add(d)) {
+			l.arm(d)
+		}
+	}
 	if !l.armed {
 		l.arm(d)
 	}
 }
 
 func (l *line) arm(d time.Duration) {
-	l.armed = true
+	l.armed, l.due = true, time.Now().Add(d)
 	if l.timer == nil {
 		l.timer = time.AfterFunc(d, l.tick)
 	} else {
@@ -31,6 +39,8 @@ func (l *line) tick() {
 	var gone *Request
 	at := &gone
 	wait := time.Duration(-1)
+	early := l.early
+	l.early = false
 	for r := l.queue.first; r != nil; {
 		next := r.next
 		if r.Soft == SoftNever || r.Soft == SoftUnsent && r.wasSent || r.tried == l.ticks {
@@ -38,8 +48,15 @@ func (l *line) tick() {
 			continue
 		}
 		if left := limit - time.Since(r.began); left > 0 {
-			wait = left
-			break
+			if wait < 0 || left < wait {
+				wait = left
+			}
+			if !early {
+				break
+			}
+			l.early = l.early || !r.Since.IsZero()
+			r = next
+			continue
 		}
 		if r.via == nil {
 			l.remove(r)
@@ -49,11 +66,17 @@ func (l *line) tick() {
 		}
 		// What a connection has in hand comes back when its memory is free. If it is only just being submitted, that cannot be asked for yet.
 		r.tried = l.ticks
-		wait = limit
+		if wait < 0 {
+			wait = limit
+		}
+		l.early = early
 		l.giveUp(r)
 		r = l.queue.first
 	}
 	if l.armed = false; wait >= 0 && !l.closed {
+		if l.early {
+			wait = max(wait, limit/16) // the whole list is gone through
+		}
 		l.arm(wait)
 	}
 	l.mu.Unlock()

@@ -273,3 +273,28 @@ func TestLost(t *testing.T) {
 		}
 	})
 }
+
+// TestSoftTimeoutSince: what a request has waited elsewhere counts, also when others stand before it that have waited for less.
+func TestSoftTimeoutSince(t *testing.T) {
+	onBench(t, Config{SoftTimeout: 10 * time.Second}, func(b *bench) {
+		b.dialer.setFail(func(int) error { return errRefused })
+		lk := b.Open(client(1), nil)
+		defer lk.Close()
+		since := func(d time.Duration) func(*Request) {
+			began := time.Now().Add(-d)
+			return func(r *Request) { r.Soft, r.Since = SoftAlways, began }
+		}
+		b.call(lk, 1, 1, soft)
+		b.call(lk, 2, 2, since(8*time.Second))
+		b.call(lk, 3, 3, since(4*time.Second))
+		b.call(lk, 4, 4, since(time.Minute))
+		pass(100 * time.Millisecond)
+		b.want(bad(4, 4, ErrSoftTimeout))
+		pass(2 * time.Second)
+		b.want(bad(2, 2, ErrSoftTimeout))
+		pass(5 * time.Second)
+		b.want(bad(3, 3, ErrSoftTimeout))
+		pass(5 * time.Second)
+		b.want(bad(1, 1, ErrSoftTimeout))
+	})
+}
