@@ -65,6 +65,42 @@ func TestMountSilent(t *testing.T) {
 	serves4(t, f.dial(t, "tcp", nil))
 }
 
+// TestMountComes: a MNT waits for the MOUNT of a backend that serves version 4 already, and is refused only when that does not come.
+func TestMountComes(t *testing.T) {
+	b := newFake(t)
+	b.noMount = true
+	s := serve(t, "127.0.9.1:0", pool(t), b)
+	t.Cleanup(s.stop)
+	f := newFront(t, "tcp", s.address, func(c *proxy.Config) { c.Minor[1], c.MountPatience = true, time.Hour })
+	c := f.dial(t, "tcp", nil)
+	serves4(t, c)
+	for f.Status().NoMount == "" {
+		time.Sleep(100 * time.Microsecond)
+	}
+	answered := make(chan []byte, 1)
+	go func() {
+		reply, err := c.Call(t.Context(), nfs3.MountProgram, 3, nfs3.MountProcMnt, fields("/"))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- reply
+	}()
+	for f.Status().WaitBytes == 0 {
+		select {
+		case reply := <-answered:
+			t.Fatalf("MNT does not wait: %x", reply)
+		default:
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	b.mu.Lock()
+	b.noMount = false
+	b.mu.Unlock()
+	if reply := <-answered; nfs3.Status(binary.BigEndian.Uint32(reply)) != nfs3.OK {
+		t.Errorf("MNT: %x", reply)
+	}
+}
+
 // TestNoMount: a backend of version 4 that has version 3 too, but no MOUNT, is well. Version 3 is not told to be served, its handles are good, and a MNT is refused at once.
 // When MOUNT is there, version 3 is mounted.
 func TestNoMount(t *testing.T) {
@@ -81,6 +117,7 @@ func TestNoMount(t *testing.T) {
 			}
 			f := newFront(t, "tcp", s.address, func(c *proxy.Config) {
 				c.Minor[1], c.MountPort = true, int(netip.MustParseAddrPort(at).Port())
+				c.MountPatience = time.Nanosecond
 				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			})
 			c := f.dial(t, "tcp", nil)

@@ -13,6 +13,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +63,8 @@ type Config struct {
 	GSS bool
 	// SoftTimeout is how long a call waits for the backend before its client is told to come again; 0 means for ever.
 	SoftTimeout time.Duration
+	// MountPatience is how long a MNT waits for the MOUNT service of a backend that has come, and cannot be asked for it yet, before it is refused. 0 means 10 s.
+	MountPatience time.Duration
 	// Access are the rules of who may do what; see SetAccess.
 	Access []access.Rule
 
@@ -96,6 +99,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+	cfg.MountPatience = cmp.Or(cfg.MountPatience, 10*time.Second)
 	switch {
 	case cfg.Pool == nil:
 		return nil, errors.New("nfs proxy: Pool is missing")

@@ -35,6 +35,7 @@ type finder struct {
 
 	mu      sync.Mutex
 	failure error          // why the last attempt failed
+	lacking time.Time      // since when the backend has had no MOUNT that could be asked, zero if it has one, or just came
 	from    netip.AddrPort // where it was asked from
 }
 
@@ -47,6 +48,9 @@ func (r *finder) init(s *Server) {
 // changed has the roots found again when the backend answers again: it was away, and may be another one.
 func (r *finder) changed(healthy bool) {
 	if healthy {
+		r.mu.Lock()
+		r.lacking = time.Time{}
+		r.mu.Unlock()
 		r.look()
 	}
 }
@@ -70,7 +74,7 @@ func (r *finder) run() {
 		var retry <-chan time.Time
 		if err != nil {
 			last := lastRetry
-			if lacksMount(err) {
+			if lacksMount(err) && roots.NoMount {
 				last = lastNoMount
 			}
 			wait = min(wait, last)
@@ -193,10 +197,20 @@ func (r *finder) find() (*rewrite.Roots, error) {
 	case roots.V3 != nil && (roots.V4 != nil || roots.No4), roots.V4 != nil && roots.No3:
 		return &roots, nil // what the backend does not have is not offered
 	case err4 == nil && errors.As(err, &why):
-		roots.NoMount = true
+		roots.NoMount = r.noMount()
 		return &roots, why
 	}
 	return &roots, errors.Join(err, err4)
+}
+
+// noMount tells whether the backend's MOUNT, which cannot be asked now, could not be for too long for a MNT to wait: MOUNT often starts later than NFS.
+func (r *finder) noMount() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lacking.IsZero() {
+		r.lacking = time.Now()
+	}
+	return time.Since(r.lacking) >= r.s.cfg.MountPatience
 }
 
 // findMinor finds the root of version 4, by the highest minor version that the backend has: the others have the same handles.

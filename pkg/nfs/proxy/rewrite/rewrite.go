@@ -35,7 +35,7 @@ type Roots struct {
 	No3, No4 bool
 	// NoMinor are minor versions of which the backend has said that it does not have them.
 	NoMinor [3]bool
-	// NoMount: the backend's MOUNT could not be asked for V3. While that is not known, MNT is refused instead of being kept waiting.
+	// NoMount: the backend's MOUNT could not be asked for V3 for a while. Then MNT is refused instead of being kept waiting.
 	NoMount bool
 }
 
