@@ -134,19 +134,17 @@ func openJournal(path string, identity []byte, log *slog.Logger) (_ *journal, re
 	return j, records, nil
 }
 
-// clear makes the file empty, with all of its blocks, so that no record has to wait for space. The
-// header comes last.
+// clear makes the file empty. It takes blocks as slots are used, the same few again and again where
+// clients are few. The header comes last.
 func (j *journal) clear(header []byte) error {
 	if err := j.file.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := j.file.WriteAt(make([]byte, journalSlots*slotSize), journalStart); err != nil {
+	if err := j.file.Truncate(journalStart + journalSlots*slotSize); err != nil {
 		return err
 	}
-	if _, err := j.file.WriteAt(header, 0); err != nil {
-		return err
-	}
-	return j.file.Sync()
+	_, err := j.file.WriteAt(header, 0)
+	return err
 }
 
 func decodeSlot(b []byte) (s saved, ok bool) {

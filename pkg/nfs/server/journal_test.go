@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
@@ -109,6 +111,27 @@ func TestJournalIsBounded(t *testing.T) {
 				t.Errorf("%d of 2 retransmissions of client %d were answered from the journal", n, i)
 			}
 		}
+	}
+}
+
+// TestJournalTakesFewBlocks: one client's calls, one at a time, use a few slots again and again.
+func TestJournalTakesFewBlocks(t *testing.T) {
+	state := t.TempDir()
+	r := newRig(t, func(c *Config) {
+		withState(state)(c)
+		c.ReplyCache.PerClient = 8
+	})
+	for xid := range uint32(200) {
+		_ = removeCall(r, xid, "nothing").send().wait()
+	}
+	files, err := filepath.Glob(filepath.Join(state, "replies-*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	var st unix.Stat_t
+	r.must(unix.Stat(files[0], &st))
+	if st.Blocks*512 > 64<<10 {
+		t.Errorf("the journal takes %d bytes", st.Blocks*512)
 	}
 }
 
