@@ -30,7 +30,7 @@ import (
 //	  0  uint32    checksum of the head, from 4 to 160
 //	  8  uint64    sequence number, which orders calls; 0: the slot was never used
 //	 16  52 bytes  key: the client's address, then 9 words of 4 bytes
-//	 68  uint8     state of the target: unrecorded, absent or present
+//	 68  uint8     state of the target: unrecorded, absent, present or created
 //	 69  uint8     length of the target's handle
 //	 72  int64     the target's ctime in nanoseconds
 //	 80  64 bytes  the target's handle
@@ -74,6 +74,8 @@ const (
 	unrecorded targetState = iota
 	absent
 	present
+	// created: not what a name led to, but the new object that the call made.
+	created
 )
 
 func (t *target) set(h *vfs.Handle, st *vfs.Stat) {
@@ -238,10 +240,13 @@ func (s *Server) journalPath(root string) string {
 	return filepath.Join(s.cfg.StateDir, fmt.Sprintf("replies-%x", sum[:8]))
 }
 
+// journaled reports whether the call has a place in the journal.
+func (o *op) journaled() bool { return o.cached != nil && o.cached.slot != noSlot }
+
 // intend records that the call is about to change what a name leads to. If the call began to run
 // before, what was recorded then stays, and o.now is what the name leads to by now.
 func (o *op) intend(dir *vfs.Node, name *vfs.Name) {
-	if o.cached == nil || o.cached.slot == noSlot {
+	if !o.journaled() {
 		return
 	}
 	var h vfs.Handle
@@ -258,7 +263,7 @@ func (o *op) intend(dir *vfs.Node, name *vfs.Name) {
 
 // intendObject is intend for a call that is about to change n, whose attributes are in o.stat.
 func (o *op) intendObject(n *vfs.Node) {
-	if o.cached == nil || o.cached.slot == noSlot {
+	if !o.journaled() {
 		return
 	}
 	o.now = target{}
@@ -295,4 +300,33 @@ func (o *op) changedSince() bool {
 // linked reports whether the call began to run before, and the new name leads to the file by now.
 func (o *op) linked(file *vfs.Node) bool {
 	return o.repeated && o.cached.target.state == absent && o.now.state == present && bytes.Equal(o.now.handle[:o.now.n], file.Handle().Bytes())
+}
+
+// recordMade records the object that the call has made.
+func (o *op) recordMade(n *vfs.Node) {
+	t := target{state: created}
+	t.n = uint8(copy(t.handle[:], n.Handle().Bytes()))
+	o.s.replies.journal.begin(o.cached, &t, &o.record)
+}
+
+// madeBefore returns the object that the call made when it began to run before, whatever its name is
+// by now, and brings it to stable storage. nil: it made none, or that was removed since. Attributes
+// that were not set then stay as they are, since others may have changed them.
+func (o *op) madeBefore(dir *vfs.Node) (*vfs.Node, error) {
+	if !o.repeated || o.cached.target.state != created {
+		return nil, nil
+	}
+	t := &o.cached.target
+	n, err := o.s.fs.Resolve(t.handle[:t.n])
+	if errors.Is(err, unix.ESTALE) || errors.Is(err, vfs.ErrBadHandle) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(n.Sync(false), dir.Sync(false)); err != nil {
+		n.Release()
+		return nil, err
+	}
+	return n, nil
 }

@@ -122,12 +122,11 @@ func (k *killable) put(name, content string) {
 // call encodes a call with its record mark.
 func (k *killable) call(xid, proc uint32, args encoder) []byte {
 	var e xdr.Encoder
-	e.Reset(make([]byte, 4, 4096), nil)
+	e.Reset(make([]byte, 0, 4096), nil)
 	oncrpc.EncodeCallHeader(&e, xid, nfs3.Program, nfs3.Version, proc, sysCred(k.t, 0, 0), oncrpc.Auth{})
 	args.Encode(&e)
-	b := e.Bytes()
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4)|1<<31)
-	return b
+	b := join(&oncrpc.Message{Stream: [][]byte{e.Bytes()}, Items: e.Items()})
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))|1<<31), b...)
 }
 
 func (k *killable) send(b []byte) {
@@ -204,6 +203,13 @@ func TestKilled(t *testing.T) {
 		return k.call(7, nfs3.ProcRmdir, &nfs3.RemoveArgs{Dir: k.root, Name: []byte("dir")})
 	}
 
+	symlink := func(k *killable) []byte {
+		return k.call(7, nfs3.ProcSymlink, &nfs3.SymlinkArgs{Where: at(k, "link"), Path: [][]byte{[]byte("target")}, Length: len("target")})
+	}
+	mknod := func(k *killable) []byte {
+		return k.call(7, nfs3.ProcMknod, &nfs3.MknodArgs{Where: at(k, "fifo"), Type: nfs3.FIFO})
+	}
+
 	none := func(*killable) {}
 	old := func(k *killable) { k.put("file", "old") }
 	written := func(k *killable) { k.put("file", "new") }
@@ -211,6 +217,8 @@ func TestKilled(t *testing.T) {
 		k.put("new", "new")
 		k.must(os.Rename(k.path("new"), k.path("file")))
 	}
+	moved := func(k *killable) { k.must(os.Rename(k.path("dir"), k.path("elsewhere"))) }
+	removed := func(k *killable) { k.must(os.Remove(k.path("dir"))) }
 	dir := func(k *killable) { k.must(os.Mkdir(k.path("dir"), 0o755)) }
 
 	for _, c := range []struct {
@@ -247,7 +255,14 @@ func TestKilled(t *testing.T) {
 		{name: "LINK done", before: old, call: link, when: holdSync, between: none, files: "file=old other=old"},
 		{name: "LINK not done", before: old, call: link, when: holdIntended, between: none, files: "file=old other=old"},
 		{name: "MKDIR answered", before: none, call: mkdir, between: none, files: "dir/"},
-		{name: "MKDIR done", before: none, call: mkdir, when: holdSync, between: none, status: nfs3.ErrExist, files: "dir/"},
+		{name: "MKDIR done", before: none, call: mkdir, when: holdSync, between: none, files: "dir/"},
+		{name: "MKDIR done, moved", before: none, call: mkdir, when: holdSync, between: moved, files: "elsewhere/"},
+		{name: "MKDIR done, removed", before: none, call: mkdir, when: holdSync, between: removed, files: "dir/"},
+		{name: "MKDIR of what exists", before: dir, call: mkdir, between: none, status: nfs3.ErrExist, files: "dir/"},
+		{name: "CREATE guarded done, written", before: none, call: create(nfs3.Guarded), when: holdSync, between: written, files: "file=new"},
+		{name: "CREATE exclusive done, written", before: none, call: create(nfs3.Exclusive), when: holdSync, between: written, files: "file=new"},
+		{name: "SYMLINK done", before: none, call: symlink, when: holdSync, between: none, files: "link>target"},
+		{name: "MKNOD done", before: none, call: mknod, when: holdSync, between: none, files: "fifo|"},
 		{name: "RMDIR answered, made anew", before: dir, call: rmdir, between: dir, files: "dir/"},
 		{name: "RMDIR done, made anew", before: dir, call: rmdir, when: holdSync, between: dir, files: "dir/"},
 	} {
@@ -268,11 +283,14 @@ func TestKilled(t *testing.T) {
 					t.Errorf("answered %v, want %v", got, want)
 				}
 			} else {
-				for {
+				for start := time.Now(); ; time.Sleep(time.Millisecond) {
 					if _, err := os.Stat(filepath.Join(k.top, held)); err == nil {
 						break
 					}
-					time.Sleep(time.Millisecond)
+					if time.Since(start) > time.Minute {
+						k.kill()
+						t.Fatal("the call does not get so far")
+					}
 				}
 				k.must(os.Remove(filepath.Join(k.top, c.when)))
 			}
@@ -311,6 +329,14 @@ func (k *killable) files() string {
 	for _, e := range entries {
 		if e.IsDir() {
 			out = append(out, e.Name()+"/")
+			continue
+		}
+		if e.Type() == os.ModeNamedPipe {
+			out = append(out, e.Name()+"|")
+			continue
+		}
+		if target, err := os.Readlink(k.path(e.Name())); err == nil {
+			out = append(out, e.Name()+">"+target)
 			continue
 		}
 		b, err := os.ReadFile(k.path(e.Name()))

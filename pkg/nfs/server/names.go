@@ -64,7 +64,13 @@ func (o *op) making(where *nfs3.DirOpArgs, in *nfs3.SetAttrs, r *nfs3.CreateRes,
 		return nil
 	}
 	o.wcc = vfs.Wcc{}
-	n, err := make(dir, &attrs)
+	if o.journaled() {
+		o.wcc.Made = o.recordMade
+	}
+	n, err := o.madeBefore(dir)
+	if n == nil && err == nil {
+		n, err = make(dir, &attrs)
+	}
 	if r.Status = status(err); err == nil {
 		r.Object.Handle = n.Handle().Bytes()
 		o.s.postOf(n, &r.Attr)

@@ -20,11 +20,9 @@
 // other chunks, is answered by its own means.
 //
 // With [Config].StateDir those of all but WRITE survive a kill of the process. A call that was
-// running then is judged by what its names lead to now. It is not run again where it removed,
-// renamed or linked something already, and it does not truncate what has changed since. A CREATE
-// with GUARDED, MKDIR, SYMLINK or MKNOD that was running is answered NFS3ERR_EXIST, since the
-// object may be somebody else's; one with EXCLUSIVE knows its own. A loss of power may lose
-// replies, as nothing waits for them to reach the disk.
+// running then is judged by what its names lead to now, or by the object that it made. It is not run
+// again where it made, removed, renamed or linked something already, and it does not truncate what
+// has changed since. A loss of power may lose replies, as nothing waits for them to reach the disk.
 //
 // NFSACL, NLM and NSM are not served: their calls are answered PROG_UNAVAIL, mount with nolock.
 package server

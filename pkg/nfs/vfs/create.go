@@ -187,6 +187,7 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 	case err != nil:
 		return nil, err
 	case file >= 0:
+		w.made(n)
 		err = fs.finish(n, &attrs, c)
 	default:
 		err = fs.createOver(n, how, &attrs, c)
@@ -303,6 +304,7 @@ func (fs *FS) create(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call func
 	if err != nil {
 		return nil, err
 	}
+	w.made(n)
 	if err = fs.finish(n, a, c); err == nil {
 		err = dir.Sync(false)
 	}

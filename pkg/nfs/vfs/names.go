@@ -44,6 +44,15 @@ func (n *Name) DotDot() bool { return n.n == 2 && n.b[0] == '.' && n.b[1] == '.'
 type Wcc struct {
 	Before, After       Stat
 	HasBefore, HasAfter bool
+	// Made, if it is not nil, is told of a new object as soon as there is one: before its attributes
+	// are set and anything is synced.
+	Made func(*Node)
+}
+
+func (w *Wcc) made(n *Node) {
+	if w.Made != nil {
+		w.Made(n)
+	}
 }
 
 func (w *Wcc) before(n *Node) { w.HasBefore = n.Stat(&w.Before) == nil }
