@@ -71,9 +71,9 @@ func announceExport(w io.Writer, s *status.Export, x *config.Export) {
 	}
 	fmt.Fprintf(w, "  versions      %s\n", strings.Join(versions, ", "))
 	for _, r := range x.Access {
-		nets := make([]string, len(r.From.Networks))
-		for i, n := range r.From.Networks {
-			nets[i] = n.String()
+		nets := slices.Clone(r.From.NetworkSets)
+		for _, n := range r.From.Networks {
+			nets = append(nets, n.String())
 		}
 		fmt.Fprintf(w, "  clients       %s: %s\n", strings.Join(nets, ", "), rights(r))
 	}

@@ -69,7 +69,7 @@ func (h *held) close() error {
 func rules(configured []config.AccessRule) []access.Rule {
 	rs := make([]access.Rule, len(configured))
 	for i, a := range configured {
-		rs[i] = access.Rule{Networks: a.From.Networks, ReadOnly: a.Mode == config.ReadOnly}
+		rs[i] = access.Rule{Networks: a.From.All(), ReadOnly: a.Mode == config.ReadOnly}
 		switch a.Squash {
 		case config.SquashNone:
 			rs[i].Squash = access.SquashNone

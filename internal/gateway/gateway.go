@@ -408,6 +408,7 @@ func (g *Gateway) status(clients bool) status.Status {
 	g.mu.Unlock()
 	g.keysMu.Lock()
 	s.Config.HandleKeysError = g.keysError
+	s.Config.Features = []string{config.FeatureNetworkSets}
 	g.keysMu.Unlock()
 	serving, wanted := false, false
 	for _, e := range exports {

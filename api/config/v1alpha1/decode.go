@@ -92,7 +92,7 @@ func (d *decoder) fields(r report, n *yaml.Node, v reflect.Value) {
 		d.mismatch(r, n, "a mapping of fields")
 		return
 	}
-	names := fieldNames(v.Type())
+	names, fields := fieldNames(v.Type())
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, val := n.Content[i], n.Content[i+1]
 		at := r.at(key.Value)
@@ -105,18 +105,19 @@ func (d *decoder) fields(r report, n *yaml.Node, v reflect.Value) {
 			d.refuseAt(key.Line, at, nil, "the field is there twice, first on line %d", first)
 		default:
 			d.lines[at.path] = key.Line
-			d.decode(at, val, v.Field(k))
+			d.decode(at, val, v.Field(fields[k]))
 		}
 	}
 }
 
-// fieldNames returns the names of a struct's fields in files, in order.
-func fieldNames(t reflect.Type) []string {
-	names := make([]string, t.NumField())
-	for i := range names {
-		names[i], _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
+// fieldNames returns the names of a struct's fields in files, in order, and their indexes. Fields tagged "-" are in no file.
+func fieldNames(t reflect.Type) (names []string, index []int) {
+	for i := range t.NumField() {
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
+			names, index = append(names, name), append(index, i)
+		}
 	}
-	return names
+	return names, index
 }
 
 func (d *decoder) prefix(r report, n *yaml.Node, p *netip.Prefix) {

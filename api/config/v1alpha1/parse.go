@@ -52,6 +52,7 @@ func Parse(data []byte) (*File, error) {
 	for i := range c.Exports {
 		c.Exports[i].Complete()
 	}
+	c.Resolve()
 	// A field that did not decode has a problem already: its rules would only say so again.
 	undecoded := map[string]bool{}
 	for _, p := range d.problems {
@@ -146,6 +147,11 @@ func (e *Export) Hash() string {
 	b, err := json.Marshal(c)
 	if err != nil {
 		panic(err) // a struct of strings and numbers
+	}
+	for i := range c.Access {
+		for _, s := range c.Access[i].From.Sets {
+			b = append(b, s.Hash...)
+		}
 	}
 	return hash(b)
 }

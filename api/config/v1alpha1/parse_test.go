@@ -44,7 +44,7 @@ func wantGood() GatewayConfig {
 				{Network: TCP, Address: "127.0.0.1:2049"},
 			},
 			Backend: Backend{Volume: &Volume{"/srv/data"}},
-			Access:  []AccessRule{{AccessFrom{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ReadWrite, SquashNone}},
+			Access:  []AccessRule{{AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ReadWrite, SquashNone}},
 			Transport: Transport{
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
 				Credits: Credits{Policy: Static, Max: 128}, RemoteInvalidation: true, OnChange: Reconnect,
@@ -114,7 +114,7 @@ exports:
 			},
 			Backend: Backend{Volume: &Volume{"/"}},
 			Access: []AccessRule{{
-				AccessFrom{[]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
+				AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
 			}},
 			Transport: Transport{
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 4096}, Credits: Credits{Policy: Static, Max: 8}, OnChange: NextConnection,
@@ -137,10 +137,10 @@ func TestRefusals(t *testing.T) {
 		// The frame of the file.
 		{"apiVersion: config.sluice.dev/v1alpha1", "apiVersion: v2", `line 1: apiVersion: "v2": want config.sluice.dev/v1alpha1`, true},
 		{"kind: GatewayConfig", "", `line 1: kind: want GatewayConfig`, true},
-		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, exports
+		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, networkSets, exports
 line 1: kind: want GatewayConfig`, true},
-		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[1]: {}", `line 3: exports[1]: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, exports`, true},
-		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[-1].name: a", `line 3: exports[-1].name: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, exports`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[1]: {}", `line 3: exports[1]: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, networkSets, exports`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[-1].name: a", `line 3: exports[-1].name: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, networkSets, exports`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nkind: GatewayConfig", `line 3: kind: the field is there twice, first on line 2`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 20", `line 3: drainTimeout: "20": want a number and its unit, such as 20s, 1m30s or 500ms`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 61m", `line 3: drainTimeout: 1h1m0s: want 0s to 1h`, true},
@@ -419,7 +419,7 @@ func TestRoundTrip(t *testing.T) {
 
 // TestHashOfMarshaled: who writes a file knows the hashes that the gateway reports for its exports, whatever defaults it has left to the gateway.
 func TestHashOfMarshaled(t *testing.T) {
-	net := AccessRule{From: AccessFrom{[]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Mode: ReadWrite, Squash: SquashNone}
+	net := AccessRule{From: AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Mode: ReadWrite, Squash: SquashNone}
 	export := func(name string, change func(*Export)) Export {
 		e := DefaultExport()
 		e.Name, e.Access = name, []AccessRule{net}

@@ -30,6 +30,8 @@ type GatewayConfig struct {
 	Limits TotalLimits `json:"limits"`
 	// Memory says what memory for messages and data is made of. A change takes effect at the next start.
 	Memory Memory `json:"memory,omitzero"`
+	// NetworkSets are lists of networks that access rules name, so that a list that many exports have is written once; at most 1024, whose names differ.
+	NetworkSets []NetworkSet `json:"networkSets,omitempty"`
 	// Exports are what clients can mount; names differ, and so do addresses, uids and volumes. The list is required, [] for none, so
 	// that a file that is cut off before it is refused.
 	Exports []Export `json:"exports"`
@@ -238,9 +240,26 @@ type AccessRule struct {
 
 // AccessFrom names clients.
 type AccessFrom struct {
-	// Networks are prefixes such as 10.0.0.0/8 or fd00::/8, without host bits, 1 to 1024.
-	Networks []netip.Prefix `json:"networks"`
+	// Networks are prefixes such as 10.0.0.0/8 or fd00::/8, without host bits, at most 1024; at least 1 without NetworkSets.
+	Networks []netip.Prefix `json:"networks,omitempty"`
+	// NetworkSets are names of sets of the file's networkSets, whose networks the rule is about too, at most 64.
+	NetworkSets []string `json:"networkSets,omitempty"`
+	// Sets are those that NetworkSets names; see [GatewayConfig.Resolve]. They are shared, and not to be changed.
+	Sets []*NetworkSet `json:"-"`
 }
+
+// NetworkSet is a list of networks that has a name.
+type NetworkSet struct {
+	// Name is made as an export's.
+	Name string `json:"name"`
+	// Networks are prefixes such as 10.0.0.0/8 or fd00::/8, without host bits, 1 to 65536.
+	Networks []netip.Prefix `json:"networks"`
+	// Hash identifies Networks; see [NewNetworkSet].
+	Hash string `json:"-"`
+}
+
+// FeatureNetworkSets is told on /status by gateways that read networkSets.
+const FeatureNetworkSets = "networkSets"
 
 // Transport is how RPC-over-RDMA is spoken on an export's rdma listeners.
 type Transport struct {

@@ -43,6 +43,7 @@ func (c *GatewayConfig) Validate() Problems {
 	if c.Exports == nil { // otherwise a file that is cut off would take all exports away
 		r.at("exports").refuse(nil, "missing: want a list of exports, or [] for none")
 	}
+	c.validateNetworkSets(r)
 	for i := range c.Exports {
 		c.Exports[i].validate(r.at("exports").index(i))
 	}
@@ -201,20 +202,7 @@ func validDevice(name string) bool {
 func (a *AccessRule) validate(r report) {
 	oneOf(r.at("mode"), a.Mode, ReadOnly, ReadWrite)
 	oneOf(r.at("squash"), a.Squash, SquashNone, SquashRoot, SquashAll)
-	nets := r.at("from").at("networks")
-	if n := len(a.From.Networks); n < 1 || n > 1024 {
-		nets.refuse(n, "want 1 to 1024 networks, such as 10.0.0.0/8; 0.0.0.0/0 and ::/0 are everyone")
-	}
-	for i, p := range a.From.Networks {
-		switch {
-		case !p.IsValid():
-			nets.index(i).refuse(nil, "want a network such as 10.0.0.0/8 or fd00::/8")
-		case p.Addr().Is4In6():
-			nets.index(i).refuse(p.String(), "clients with IPv4 addresses are named as such: 10.0.0.0/8, not ::ffff:10.0.0.0/104")
-		case p.Masked() != p:
-			nets.index(i).refuse(p.String(), "has bits behind the prefix: want %s", p.Masked())
-		}
-	}
+	a.From.validate(r.at("from"))
 }
 
 func (t *Transport) validate(r report) {
