@@ -14,6 +14,8 @@ const (
 	ConditionRDMAReady = "RDMAReady"
 	// ClientAddressesVisible: access rules see the clients' own addresses. False: they see those of nodes.
 	ConditionClientAddressesVisible = "ClientAddressesVisible"
+	// ConfigCapacity, of a gateway: the configuration of its shared pods has room for more.
+	ConditionConfigCapacity = "ConfigCapacity"
 	// Ready: a new client can mount now.
 	ConditionReady = "Ready"
 )
@@ -80,6 +82,11 @@ const (
 	ReasonNetworkNotLayer2   = "NetworkNotLayer2"
 	ReasonDeviceAddressLimit = "DeviceAddressLimit"
 	ReasonAddressNotHeld     = "AddressNotHeld" // no pod carries the virtual IP now
+
+	// ConfigCapacity.
+	ReasonCapacitySufficient = "CapacitySufficient"
+	ReasonCapacityLow        = "CapacityLow"       // four fifths are taken
+	ReasonCapacityExhausted  = "CapacityExhausted" // there is no room for an export
 
 	// ClientAddressesVisible.
 	ReasonNodesOnly = "NodesOnly"

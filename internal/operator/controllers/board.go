@@ -135,6 +135,11 @@ func (p *poll) listeners() (out []plan.Busy) {
 	return out
 }
 
+// lacks tells whether a pod said what its gateway reads of a configuration file, and a feature is not among that.
+func (p *poll) lacks(feature string) bool {
+	return p != nil && p.status != nil && !slices.Contains(p.status.Config.Features, feature)
+}
+
 // polled returns what a pod answered last; nil if it was not asked.
 func (b *board) polled(pod *corev1.Pod) *poll {
 	b.mu.Lock()
@@ -163,6 +168,7 @@ func (b *board) look(gateway types.NamespacedName) (*plan.Plan, *report.Seen) {
 			}
 		}
 		slices.SortFunc(w.Pods, func(a, b report.Pod) int { return cmp.Compare(a.Name, b.Name) })
+		w.Prepare(&f.plan)
 		f.whole = &w
 	}
 	return &f.plan, f.whole

@@ -222,3 +222,21 @@ func TestAsk(t *testing.T) {
 		}
 	}
 }
+
+// A gateway whose page does not name a feature gets no file with it. One that has not answered may be of any kind.
+func TestLacks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		poll *poll
+		want bool
+	}{
+		{"not asked", nil, false},
+		{"silent", &poll{err: "connection refused"}, false},
+		{"a former gateway", &poll{status: &status.Status{}}, true},
+		{"a gateway with the feature", &poll{status: &status.Status{Config: status.Config{Features: []string{"more", config.FeatureNetworkSets}}}}, false},
+	} {
+		if got := c.poll.lacks(config.FeatureNetworkSets); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

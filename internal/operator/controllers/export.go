@@ -70,10 +70,8 @@ func (r *exports) report(ctx context.Context, x *v1alpha1.NFSExport) (s v1alpha1
 		}
 		return report.NoGateway(x, true), true, nil
 	}
-	for i := range p.Exports {
-		if e := &p.Exports[i]; e.Source.UID == x.UID && e.Source.Generation == x.Generation {
-			return report.Export(p, e, seen), true, nil
-		}
+	if e := p.Export(x); e != nil && e.Source.UID == x.UID && e.Source.Generation == x.Generation {
+		return report.Export(p, e, seen), true, nil
 	}
 	return s, false, nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
 )
@@ -92,6 +93,7 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 		return in, err
 	}
 	for i := range pods {
+		in.NoNetworkSets = in.NoNetworkSets || r.board.polled(&pods[i]).lacks(config.FeatureNetworkSets) && pods[i].DeletionTimestamp == nil
 		for _, l := range r.board.polled(&pods[i]).listeners() {
 			if l.Export != "" {
 				l.Workload = pods[i].Labels[plan.LabelWorkload]

@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
 	"strings"
 
@@ -17,22 +19,34 @@ import (
 // mostNote is how many bytes the API server takes of an event's note.
 const mostNote = 1024
 
-// notice makes an Event when the reason of Ready became another one, so that kubectl describe has its history.
+// noticed are the conditions whose changes make Events, each with the reason for which a first one makes none.
+var noticed = map[string]string{v1alpha1.ConditionReady: "", v1alpha1.ConditionConfigCapacity: v1alpha1.ReasonCapacitySufficient}
+
+// notice makes an Event when the reason of a condition in noticed became another one, so that kubectl describe has its history.
 func (w *statuses) notice(ctx context.Context, o client.Object, before, after map[string]any) error {
-	ready := conditionOf(after, v1alpha1.ConditionReady)
-	if ready["reason"] == conditionOf(before, v1alpha1.ConditionReady)["reason"] {
-		return nil
+	var errs []error
+	for kind, silent := range noticed {
+		now, _ := conditionOf(after, kind)["reason"].(string)
+		was, _ := conditionOf(before, kind)["reason"].(string)
+		if now != cmp.Or(was, silent) && now != "" {
+			errs = append(errs, w.event(ctx, o, conditionOf(after, kind)))
+		}
 	}
+	return errors.Join(errs...)
+}
+
+// event makes an Event of a condition.
+func (w *statuses) event(ctx context.Context, o client.Object, c map[string]any) error {
 	gvk, err := apiutil.GVKForObject(o, w.Scheme())
 	if err != nil {
 		return err
 	}
 	kind := corev1.EventTypeWarning
-	if ready["status"] == string(metav1.ConditionTrue) {
+	if c["status"] == string(metav1.ConditionTrue) {
 		kind = corev1.EventTypeNormal
 	}
-	reason, _ := ready["reason"].(string)
-	note, _ := ready["message"].(string)
+	reason, _ := c["reason"].(string)
+	note, _ := c["message"].(string)
 	if len(note) > mostNote {
 		note = strings.ToValidUTF8(note[:mostNote], "")
 	}

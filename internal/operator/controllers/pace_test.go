@@ -210,3 +210,31 @@ func TestPaceOfPolls(t *testing.T) {
 		}
 	})
 }
+
+// An event tells that a gateway's configuration takes more than four fifths of its room, and when it does no longer; none that it does not.
+func TestEventsOfCapacity(t *testing.T) {
+	status := func(capacity string) map[string]any {
+		list := []any{map[string]any{"type": v1alpha1.ConditionReady, "status": "True", "reason": "Ready"}}
+		if capacity != "" {
+			list = append(list, map[string]any{"type": v1alpha1.ConditionConfigCapacity, "status": "False", "reason": capacity})
+		}
+		return map[string]any{"conditions": list}
+	}
+	gw := &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "fast"}}
+	for _, c := range []struct {
+		before, after string
+		events        int
+	}{
+		{"", v1alpha1.ReasonCapacitySufficient, 0},
+		{"", v1alpha1.ReasonCapacityLow, 1},
+		{v1alpha1.ReasonCapacitySufficient, v1alpha1.ReasonCapacityLow, 1},
+		{v1alpha1.ReasonCapacityLow, v1alpha1.ReasonCapacityLow, 0},
+		{v1alpha1.ReasonCapacityLow, v1alpha1.ReasonCapacityExhausted, 1},
+		{v1alpha1.ReasonCapacityLow, v1alpha1.ReasonCapacitySufficient, 1},
+	} {
+		api := &counter{}
+		if err := (&statuses{Client: api}).notice(t.Context(), gw, status(c.before), status(c.after)); err != nil || api.events != c.events {
+			t.Errorf("%q, then %q: %d events, want %d; %v", c.before, c.after, api.events, c.events, err)
+		}
+	}
+}

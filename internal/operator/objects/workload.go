@@ -53,7 +53,7 @@ func Workload(p *plan.Plan, w *plan.Workload, d *Defaults) client.Object {
 // written for a newer gateway.
 func ConfigMap(p *plan.Plan, w *plan.Workload, d *Defaults) *corev1.ConfigMap {
 	template := podTemplate(p.Gateway, w, d)
-	data := map[string]string{GatewayFile: document(&w.Config)}
+	data := map[string]string{GatewayFile: document(w.Config.Sparse())}
 	if virtual(p.Gateway) {
 		data[SpeakerFile] = document(speakerConfig(p, w))
 	}

@@ -27,10 +27,11 @@ func (m *maker) reserve() {
 		s := &m.in.Services[i]
 		found[s.Labels[LabelExportNamespace]+"."+s.Labels[LabelExport]] = m.recordOf(s)
 	}
+	listed := map[string]bool{}
 	var order []string // the oldest exports first, then those that are gone
 	for _, e := range m.exports {
 		name := ConfigName(e)
-		order = append(order, name)
+		order, listed[name] = append(order, name), true
 		if r, ok := found[name]; ok && e.Spec.Backend.PersistentVolumeClaim != nil {
 			r.first = 0 // a claim's pod has ports of its own, which are always the same
 			found[name] = r
@@ -38,7 +39,7 @@ func (m *maker) reserve() {
 	}
 	var gone []string
 	for name := range found {
-		if !slices.Contains(order, name) {
+		if !listed[name] {
 			gone = append(gone, name)
 		}
 	}
@@ -60,7 +61,9 @@ func (m *maker) reserve() {
 		}
 		m.records[name] = r
 	}
+	m.busyExports = map[string]bool{}
 	for _, b := range m.in.Busy {
+		m.busyExports[b.Export] = true
 		host, port, ok := strings.Cut(b.Address, "]:")
 		if i := strings.LastIndexByte(b.Address, ':'); !ok && i >= 0 {
 			host, port = b.Address[:i], b.Address[i+1:]
@@ -135,10 +138,13 @@ func (m *maker) address(x *Export) *refusal {
 	}
 	if !a.IsValid() {
 		var ok bool
-		a, ok = m.pool.free(func(a netip.Addr) bool {
+		taken := func(a netip.Addr) bool {
 			s := a.String()
-			_, busy := others(m.busyAddresses[s], name)
-			return busy || m.addresses[s] != "" || m.asked[s] != "" || m.in.Elsewhere[s] != ""
+			return m.addresses[s] != "" || m.asked[s] != "" || m.in.Elsewhere[s] != ""
+		}
+		a, ok = m.pool.free(&m.nextAddress, taken, func(a netip.Addr) bool {
+			_, busy := others(m.busyAddresses[a.String()], name)
+			return busy
 		})
 		if !ok {
 			return refuse(v1alpha1.ReasonNoFreeAddress, "all addresses of exposure.virtualIP.pool of NFSGateway %s/%s are taken: its owner can add some, or exports can go", m.in.Gateway.Namespace, m.in.Gateway.Name)
@@ -194,7 +200,11 @@ func (m *maker) targets(x *Export) *refusal {
 
 // freePorts returns the lowest pair of ports that no other export has, 0 if there is none.
 func (m *maker) freePorts(name string) int32 {
-	for first := int32(FirstPort); first < LastPort; first += 2 {
+	m.nextPorts = max(m.nextPorts, FirstPort)
+	for m.nextPorts < LastPort && m.ports[m.nextPorts] != "" {
+		m.nextPorts += 2
+	}
+	for first := m.nextPorts; first < LastPort; first += 2 {
 		if _, busy := others(m.busyPorts[first], name); !busy && m.ports[first] == "" {
 			return first
 		}

@@ -6,17 +6,25 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
 )
 
-// maxExports is how many bytes the exports of a configuration file may have. A ConfigMap has 1 MiB, of which the rest of the file and the speaker's need some.
-const maxExports = 1<<20 - 96<<10
-
-// littleExport is how many bytes an export of little to say has there at most. Those come first, so that none of them is put out when another is given more rules.
-const littleExport = 4 << 10
+// Room of the ConfigMap of the shared pods, in bytes.
+const (
+	// MaxConfig is how many a ConfigMap has for its entries.
+	MaxConfig = 1 << 20
+	// framesSize is kept for the two files without exports, addresses and network sets.
+	framesSize = 16 << 10
+	// addressSize is how many a virtual address takes in the speaker's file at most.
+	addressSize = 48
+	// littleExport is how many bytes an export of little to say has at most.
+	littleExport = 4 << 10
+)
 
 // defaultReplicas are those of an NFSGateway that says nothing.
 const defaultReplicas = 2
@@ -40,7 +48,7 @@ func Make(in Input) Plan {
 			refused[i], missing[i] = m.serve(&p.Exports[i])
 		}
 	}
-	m.fit(p.Exports, refused)
+	p.Capacity = m.fit(p.Exports, refused)
 	for i := range p.Exports {
 		x := &p.Exports[i]
 		x.Conditions = exportConditions(in.Gateway, x.Source, refused[i], missing[i])
@@ -52,25 +60,93 @@ func Make(in Input) Plan {
 	return p
 }
 
-// fit refuses those that the configuration file of the shared pods has no room for.
-func (m *maker) fit(exports []Export, refused []*refusal) {
-	g, room := m.in.Gateway, maxExports
-	for _, little := range []bool{true, false} {
-		for i := range exports {
-			x := &exports[i]
-			if x.Config == nil || x.Workload != g.Name {
-				continue
+// standing is the claim that an export has to its place in the configuration file.
+type standing int
+
+const (
+	programmed standing = iota // pods serve it as it is: it is never refused
+	changed                    // pods serve it, as it was before its author changed it
+	fresh                      // no pod serves it
+)
+
+func (m *maker) standing(e *v1alpha1.NFSExport) standing {
+	c := meta.FindStatusCondition(e.Status.Conditions, v1alpha1.ConditionProgrammed)
+	switch {
+	case c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == e.Generation:
+		return programmed
+	case m.busyExports[ConfigName(e)]:
+		return changed
+	}
+	return fresh
+}
+
+// fit refuses those that the configuration file of the shared pods has no room for, and returns how many bytes the others take. Neither more nodes nor
+// another export's change puts out an export that pods serve. Of the others, exports of little to say come first, then older ones.
+func (m *maker) fit(exports []Export, refused []*refusal) Capacity {
+	type part struct {
+		i, size int
+		standing
+	}
+	var parts []part
+	for i := range exports {
+		if x := &exports[i]; x.Config != nil && x.Workload == m.in.Gateway.Name {
+			p := part{i, fileSize([]any{x.Config.Sparse()}), m.standing(x.Source)}
+			if x.VIP != "" {
+				p.size += addressSize
 			}
-			switch size := fileSize(x.Config); {
-			case (size <= littleExport) != little:
-			case size <= room:
-				room -= size
-			default:
-				x.Config, x.Hash = nil, ""
-				refused[i] = refuse(v1alpha1.ReasonTooManyExports, "with it, the configuration of the pods of NFSGateway %s/%s would be larger than the 1 MiB that a ConfigMap has room for: say less in access rules, or make another NFSGateway", g.Namespace, g.Name)
-			}
+			parts = append(parts, p)
 		}
 	}
+	slices.SortStableFunc(parts, func(a, b part) int {
+		large := func(p part) int { return min(1, max(0, p.size-littleExport)) }
+		return cmp.Or(cmp.Compare(a.standing, b.standing), cmp.Compare(large(a), large(b)))
+	})
+	c := Capacity{Used: framesSize}
+	sets := map[*config.NetworkSet]bool{} // those that are in the file
+	for _, p := range parts {
+		x, size := &exports[p.i], p.size
+		var more []*config.NetworkSet
+		for _, r := range x.Config.Access {
+			for _, s := range r.From.Sets {
+				if !sets[s] && !slices.Contains(more, s) {
+					more = append(more, s)
+					size += m.setSize(s)
+				}
+			}
+		}
+		if p.standing != programmed && c.Used+size > MaxConfig {
+			c.Refused++
+			x.Config, x.Hash = nil, ""
+			refused[p.i] = refuse(v1alpha1.ReasonTooManyExports, "with it, the configuration of the pods of NFSGateway %s/%s would be larger than the 1 MiB that a ConfigMap has room for: say less in access rules, or make another NFSGateway",
+				m.in.Gateway.Namespace, m.in.Gateway.Name)
+			continue
+		}
+		c.Used += size
+		for _, s := range more {
+			sets[s] = true
+		}
+	}
+	return c
+}
+
+// setSize is how many bytes a set has in the file.
+func (m *maker) setSize(s *config.NetworkSet) int {
+	if m.setSizes == nil {
+		m.setSizes = map[*config.NetworkSet]int{}
+	}
+	if m.setSizes[s] == 0 {
+		m.setSizes[s] = fileSize([]*config.NetworkSet{s})
+	}
+	return m.setSizes[s]
+}
+
+// Export returns what became of an NFSExport; nil if the plan does not have it.
+func (p *Plan) Export(e *v1alpha1.NFSExport) *Export {
+	i, found := slices.BinarySearchFunc(p.Exports, e, func(x Export, e *v1alpha1.NFSExport) int { return byAge(x.Source, e) })
+	if !found {
+		return nil
+	}
+	return &p.Exports[i]
 }
 
 // GatewayNotFound returns the conditions of an export whose gateway is not there, or in a namespace that is not watched.
@@ -98,7 +174,13 @@ type maker struct {
 	// busyPorts and busyAddresses are those that live pods serve, and for which exports.
 	busyPorts     map[int32][]string
 	busyAddresses map[string][]string
+	busyExports   map[string]bool // those that live pods serve, by ConfigName
 	records       map[string]record
+	nodeSets      map[string]*config.NetworkSet // by the selector that picks the nodes
+	setSizes      map[*config.NetworkSet]int
+	// nextPorts and nextAddress are where the search for free ones begins: all before are taken.
+	nextPorts   int32
+	nextAddress cursor
 }
 
 func (m *maker) virtual() bool { return m.in.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP }
@@ -121,7 +203,12 @@ func byAge(a, b *v1alpha1.NFSExport) int {
 func (m *maker) admit() []*refusal {
 	g := m.in.Gateway
 	refused := make([]*refusal, len(m.exports))
-	var claims []*v1alpha1.NFSExport
+	claims := map[string][]*v1alpha1.NFSExport{}
+	for i := range m.in.Claiming {
+		o := &m.in.Claiming[i]
+		name := o.Spec.Backend.PersistentVolumeClaim.ClaimName
+		claims[name] = append(claims[name], o)
+	}
 	admitted := 0
 	identities := map[string]*v1alpha1.NFSExport{}
 	m.asked = map[string]string{}
@@ -142,10 +229,11 @@ func (m *maker) admit() []*refusal {
 			}
 			identities[id] = e
 		} else {
-			if refused[i] = claimFree(append(m.olderElsewhere(e), claims...), e); refused[i] != nil {
+			name := e.Spec.Backend.PersistentVolumeClaim.ClaimName
+			if refused[i] = claimFree(claims[name], e); refused[i] != nil {
 				continue
 			}
-			claims = append(claims, e)
+			claims[name] = append(claims[name], e)
 		}
 		admitted++
 		if a, ok := parseAddress(e.Spec.Address.IP); ok && m.asked[a.String()] == "" {
@@ -155,22 +243,12 @@ func (m *maker) admit() []*refusal {
 	return refused
 }
 
-// olderElsewhere are the exports of claims that are older than e and refer to other gateways.
-func (m *maker) olderElsewhere(e *v1alpha1.NFSExport) (out []*v1alpha1.NFSExport) {
-	for i := range m.in.Claiming {
-		if o := &m.in.Claiming[i]; byAge(o, e) < 0 {
-			out = append(out, o)
-		}
-	}
-	return out
-}
-
-// claimFree refuses a directory of a claim that an older export has, or part of it.
-func claimFree(older []*v1alpha1.NFSExport, e *v1alpha1.NFSExport) *refusal {
+// claimFree refuses a directory of a claim that an older one of its exports has, or part of it.
+func claimFree(exports []*v1alpha1.NFSExport, e *v1alpha1.NFSExport) *refusal {
 	mine := e.Spec.Backend.PersistentVolumeClaim
-	for _, o := range older {
+	for _, o := range exports {
 		other := o.Spec.Backend.PersistentVolumeClaim
-		if other.ClaimName != mine.ClaimName {
+		if byAge(o, e) >= 0 {
 			continue
 		}
 		a, b := path.Join("/", other.SubPath), path.Join("/", mine.SubPath)

@@ -82,6 +82,8 @@ type Input struct {
 	Networks map[string]bool
 	// Elsewhere are the virtual addresses on the same network that other gateways have given out, with the NFSExports, NAMESPACE/NAME, that have them.
 	Elsewhere map[string]string
+	// NoNetworkSets says that a live pod's gateway does not read networkSets: each rule then has the networks of its nodes itself.
+	NoNetworkSets bool
 	// Busy are the listeners of live pods, by workload: a port or address that one of them still serves for another export is not given away.
 	Busy []Busy
 }
@@ -103,8 +105,16 @@ type Plan struct {
 	Exports []Export
 	// Workloads are the shared one, and one for each claim that is served, by name.
 	Workloads []Workload
+	// Capacity is that of the shared pods' configuration.
+	Capacity Capacity
 	// Groups are the virtual addresses with exposure VirtualIP: as many groups as each workload has replicas; some may be empty.
 	Groups []Group
+}
+
+// Capacity says how much of [MaxConfig] the shared pods' configuration takes.
+type Capacity struct {
+	Used    int // bytes
+	Refused int // exports for which there was no room
 }
 
 // Export is what becomes of an NFSExport.

@@ -132,7 +132,7 @@ func TestNothingIsGivenTwice(t *testing.T) {
 			}
 		}
 		for _, w := range p.Workloads {
-			b, err := yaml.Marshal(w.Config)
+			b, err := yaml.Marshal(w.Config.Sparse())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -251,22 +251,148 @@ func TestAccessByNodes(t *testing.T) {
 	in.Nodes[2].Spec.PodCIDRs = []string{"10.244.1.0/24", "fd01::/64"}
 	var got []string
 	for _, r := range Make(in).Exports[0].Config.Access {
-		got = append(got, fmt.Sprintf("%v %s %s", r.From.Networks, r.Mode, r.Squash))
+		got = append(got, fmt.Sprintf("%v %s %s", r.From.All(), r.Mode, r.Squash))
 	}
 	want := []string{
-		"[198.51.100.0/24 10.0.0.2/32 10.0.0.1/32 10.244.1.0/32 10.244.1.1/32 fd00::2/128 fd01::/128 fd01::1/128] ReadWrite None",
-		"[10.0.0.1/32 10.0.0.2/32 10.0.0.3/32 10.244.1.0/32 10.244.1.1/32 fd00::2/128 fd01::/128 fd01::1/128] ReadOnly Root",
+		"[198.51.100.0/24 10.0.0.2/32 10.0.0.1/32 10.0.0.2/32 10.244.1.0/31 fd00::2/128 fd01::/127] ReadWrite None",
+		"[10.0.0.1/32 10.0.0.2/31 10.244.1.0/31 fd00::2/128 fd01::/127] ReadOnly Root",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 	for i := range 1500 {
-		in.Nodes = append(in.Nodes, node(fmt.Sprint(i), "many", internal(fmt.Sprintf("10.1.%d.%d", i/250, i%250))))
+		in.Nodes = append(in.Nodes, node(fmt.Sprint(i), "many", internal(fmt.Sprintf("10.1.%d.%d", i/100, 2*(i%100)))))
 	}
+	if rules := Make(in).Exports[0].Config.Access; len(rules) != 2 || len(rules[1].From.Sets) != 1 || len(rules[1].From.Sets[0].Networks) != 1505 {
+		t.Errorf("%d rules of 1505 networks", len(rules))
+	}
+	in.NoNetworkSets = true
 	rules := Make(in).Exports[0].Config.Access
-	if len(rules) != 3 || len(rules[1].From.Networks) != maxNetworks || len(rules[2].From.Networks) != 1508-maxNetworks {
-		t.Errorf("%d rules of 1508 addresses", len(rules))
+	if len(rules) != 3 || len(rules[1].From.Networks) != maxNetworks || len(rules[2].From.Networks) != 1505-maxNetworks || len(rules[1].From.NetworkSets) != 0 {
+		t.Errorf("%d rules of 1505 networks for gateways without network sets", len(rules))
 	}
+}
+
+// manyNodes are nodes as a cloud's: addresses with gaps, and a network of pods each.
+func manyNodes(n int) (nodes []corev1.Node) {
+	for i := range n {
+		x := node(fmt.Sprintf("node-%d", i), "worker", corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.%d.%d.%d", 1+i/10000, i/100%100, 2*(i%100))})
+		x.Spec.PodCIDRs = []string{fmt.Sprintf("10.%d.%d.0/24", 100+i/250, i%250)}
+		nodes = append(nodes, x)
+	}
+	return nodes
+}
+
+// manyExports are exports for all nodes.
+func manyExports(n int) (list []v1alpha1.NFSExport) {
+	for i := range n {
+		e := export("storage", fmt.Sprintf("export-%04d", i), n-i)
+		e.Spec.Access = []v1alpha1.AccessRule{{From: v1alpha1.AccessFrom{Nodes: &metav1.LabelSelector{}}, Mode: "ReadWrite"}}
+		list = append(list, e)
+	}
+	return list
+}
+
+// TestNodesPutNoExportOut: a cluster that grows keeps its exports, whose nodes' networks are in the file once.
+func TestNodesPutNoExportOut(t *testing.T) {
+	for _, c := range []struct{ exports, nodes int }{{40, 300}, {200, 50}, {200, 1000}, {1000, 1000}, {1000, 5000}} {
+		in := Input{Gateway: gateway(), Exports: manyExports(c.exports), Nodes: manyNodes(c.nodes)}
+		in.Gateway.Spec.Limits.Exports = 1000
+		p := Make(in)
+		b, err := yaml.Marshal(p.Workloads[0].Config.Sparse())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if served := len(p.Workloads[0].Config.Exports); served != c.exports || len(b) > MaxConfig {
+			t.Errorf("%d exports and %d nodes: %d exports served, in %d bytes", c.exports, c.nodes, served, len(b))
+		}
+		if n := bytes.Count(b, []byte("10.1.0.2/32")); n != 1 {
+			t.Errorf("%d exports and %d nodes: a node is there %d times", c.exports, c.nodes, n)
+		}
+		if p.Capacity.Used < len(b) || p.Capacity.Used > len(b)+framesSize {
+			t.Errorf("%d bytes, and %d are counted", len(b), p.Capacity.Used)
+		}
+	}
+}
+
+// TestServedExportsKeepTheirPlace: where the file has no room left, exports that are programmed stay, and new ones are refused, whatever their age.
+func TestServedExportsKeepTheirPlace(t *testing.T) {
+	in := Input{Gateway: gateway(), Exports: manyExports(60), Nodes: manyNodes(900), NoNetworkSets: true}
+	for i := range in.Exports {
+		if i%2 == 0 { // among them the youngest but one, and not the oldest but one
+			in.Exports[i].Status.Conditions = []metav1.Condition{{Type: "Programmed", Status: "True", ObservedGeneration: 7}}
+		}
+	}
+	p := Make(in)
+	if p.Capacity.Refused == 0 || p.Capacity.Refused > 30 {
+		t.Errorf("%d exports are refused", p.Capacity.Refused)
+	}
+	for i, x := range p.Exports {
+		if i%2 == 0 && x.Config == nil {
+			t.Errorf("%s is put out: %s", x.Source.Name, x.Conditions[0].Message)
+		}
+	}
+	in.NoNetworkSets = false
+	if p := Make(in); p.Capacity.Refused != 0 {
+		t.Errorf("%d exports are refused with network sets", p.Capacity.Refused)
+	}
+
+	// One whose author gives it more rules than there is room for puts out none but itself.
+	in = Input{Gateway: gateway(), Exports: manyExports(40)}
+	for i := range in.Exports {
+		e := &in.Exports[i]
+		e.Status.Conditions = []metav1.Condition{{Type: "Programmed", Status: "True", ObservedGeneration: 7}}
+		e.Spec.Access = nil
+		for a := range 64 {
+			rule := v1alpha1.AccessRule{Mode: "ReadWrite"}
+			for n := range 20 {
+				rule.From.Networks = append(rule.From.Networks, fmt.Sprintf("10.%d.%d.0/24", a, n))
+			}
+			e.Spec.Access = append(e.Spec.Access, rule)
+		}
+	}
+	in.Exports[0].Generation = 8
+	in.Busy = []Busy{{Workload: "fast", Export: ConfigName(&in.Exports[0]), Address: ":21001"}}
+	for i, x := range Make(in).Exports {
+		if (x.Config != nil) != (i != 0) {
+			t.Errorf("%s is served: %v", x.Source.Name, x.Config != nil)
+		}
+	}
+}
+
+func TestAggregated(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""},
+		{"10.0.0.1/32 10.0.0.0/32", "10.0.0.0/31"},
+		{"10.0.0.1/32 10.0.0.2/32", "10.0.0.1/32 10.0.0.2/32"},
+		{"10.0.0.3/32 10.0.0.1/32 10.0.0.2/32 10.0.0.0/32 10.0.0.1/32", "10.0.0.0/30"},
+		{"10.0.0.0/8 10.1.0.0/32 11.0.0.0/8", "10.0.0.0/7"},
+		{"fd00::1/128 10.0.0.1/32 fd00::/128", "10.0.0.1/32 fd00::/127"},
+	} {
+		var list []netip.Prefix
+		for _, s := range strings.Fields(c.in) {
+			list = append(list, netip.MustParsePrefix(s))
+		}
+		if got := strings.Trim(fmt.Sprint(aggregated(list)), "[]"); got != c.want {
+			t.Errorf("%s: %s, want %s", c.in, got, c.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var list []netip.Prefix
+		for range rapid.IntRange(0, 40).Draw(t, "n") {
+			list = append(list, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, 63).Draw(t, "address"))}), 32))
+		}
+		out := aggregated(slices.Clone(list))
+		for i := range 256 {
+			a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+			has := func(l []netip.Prefix) bool {
+				return slices.ContainsFunc(l, func(p netip.Prefix) bool { return p.Contains(a) })
+			}
+			if has(list) != has(out) {
+				t.Fatalf("%v of %v: %v in %v", a, list, has(out), out)
+			}
+		}
+	})
 }
 
 func TestTransportIsCopied(t *testing.T) {
@@ -429,7 +555,7 @@ func FuzzPool(f *testing.F) {
 			return
 		}
 		p := pool{r}
-		a, ok := p.free(func(netip.Addr) bool { return false })
+		a, ok := p.free(new(cursor), func(netip.Addr) bool { return false }, func(netip.Addr) bool { return false })
 		if !ok || a != r.first || !p.contains(r.first) || !p.contains(r.last) {
 			t.Errorf("%q: first free %v of %v", s, a, r)
 		}
@@ -512,12 +638,12 @@ func TestTheFileFitsAConfigMap(t *testing.T) {
 		in.Exports = append(in.Exports, e)
 	}
 	p := Make(in)
-	b, err := yaml.Marshal(p.Workloads[0].Config)
+	b, err := yaml.Marshal(p.Workloads[0].Config.Sparse())
 	if err != nil {
 		t.Fatal(err)
 	}
 	served := len(p.Workloads[0].Config.Exports)
-	if served < 15 || served == 40 || len(b) > 1<<20-64<<10 {
+	if served < 15 || served == 40 || len(b) > MaxConfig || len(b) > p.Capacity.Used || p.Capacity.Refused != 40-served {
 		t.Errorf("%d exports in %d bytes", served, len(b))
 	}
 	for i, x := range p.Exports {
@@ -527,14 +653,11 @@ func TestTheFileFitsAConfigMap(t *testing.T) {
 	}
 	checkCondition(t, p.Exports[39].Conditions, "Accepted", "TooManyExports", "with it, the configuration of the pods of NFSGateway storage/fast would be larger than the 1 MiB that a ConfigMap has room for: "+
 		"say less in access rules, or make another NFSGateway (docs/troubleshooting.md#toomanyexports)", 7, false)
-	for i := range p.Workloads[0].Config.Exports {
-		one, err := yaml.Marshal(p.Workloads[0].Config.Exports[i : i+1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bound := fileSize(&p.Workloads[0].Config.Exports[i]); len(one) > bound {
-			t.Errorf("%d bytes, at most %d are expected", len(one), bound)
-		}
+	w := p.Workloads[0].Config
+	whole, last := fileSize(w.Sparse()), w.Exports[served-1]
+	w.Exports = w.Exports[:served-1]
+	if got, want := fileSize([]any{last.Sparse()}), whole-fileSize(w.Sparse()); got != want {
+		t.Errorf("an export is taken for %d bytes, and has %d", got, want)
 	}
 }
 
@@ -545,7 +668,7 @@ func TestNobodySpreadsHimselfOut(t *testing.T) {
 		e := export("storage", fmt.Sprintf("e%02d", i), 100-i)
 		rules := 64
 		if i >= 5 {
-			rules = 1
+			rules = 2
 		}
 		for a := range rules {
 			r := v1alpha1.AccessRule{Mode: "ReadWrite"}

@@ -89,16 +89,38 @@ func (p pool) contains(a netip.Addr) bool {
 	return false
 }
 
-// free returns the pool's first address that is not taken. It looks at no more addresses than are taken, and one.
-func (p pool) free(taken func(netip.Addr) bool) (netip.Addr, bool) {
-	for _, r := range p {
-		for a := r.first; ; a = a.Next() {
-			if !taken(a) {
-				return a, true
+// cursor is a place in a pool; the zero value is its beginning.
+type cursor struct {
+	entry int
+	at    netip.Addr // in that entry; not valid: its first address
+}
+
+// free returns the pool's first address, from the cursor on, that is neither taken nor busy. The cursor moves behind those that are taken, which they have to stay:
+// so a search for each of many exports looks at every address once, beside those that are busy.
+func (p pool) free(c *cursor, taken, busy func(netip.Addr) bool) (netip.Addr, bool) {
+	first := true // nothing was passed over that the next search has to look at
+	for now := *c; now.entry < len(p); now = (cursor{entry: now.entry + 1}) {
+		r := p[now.entry]
+		if !now.at.IsValid() {
+			now.at = r.first
+		}
+		for {
+			switch used := taken(now.at); {
+			case !used && !busy(now.at):
+				return now.at, true
+			case !used:
+				first = false
 			}
-			if a == r.last {
+			if now.at == r.last {
 				break
 			}
+			now.at = now.at.Next()
+			if first {
+				*c = now
+			}
+		}
+		if first {
+			*c = cursor{entry: now.entry + 1}
 		}
 	}
 	return netip.Addr{}, false

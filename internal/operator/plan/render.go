@@ -1,9 +1,9 @@
 package plan
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
@@ -40,49 +41,78 @@ func memoryOf(g *v1alpha1.NFSGateway, e *v1alpha1.NFSExport) config.Quantity {
 // access makes the rules of an export. Rules that pick no node are left out, since they are about nobody.
 func (m *maker) access(e *v1alpha1.NFSExport) (rules []config.AccessRule, missing *refusal) {
 	for i, a := range e.Spec.Access {
-		var nets []netip.Prefix
+		var from config.AccessFrom
 		for _, n := range a.From.Networks {
 			p, _ := netip.ParsePrefix(n) // one that is no prefix is refused by the configuration
-			nets = append(nets, p)
+			from.Networks = append(from.Networks, p)
 		}
 		if s := a.From.Nodes; s != nil {
-			nodes := m.nodes(s)
-			if len(nodes) == 0 && missing == nil {
+			switch set := m.nodes(s); {
+			case len(set.Networks) > 0 && m.in.NoNetworkSets:
+				from.Networks = append(from.Networks, set.Networks...)
+			case len(set.Networks) > 0:
+				from.NetworkSets, from.Sets = []string{set.Name}, []*config.NetworkSet{set}
+			case missing == nil:
 				missing = refuse(v1alpha1.ReasonNoSuchNodes, "access[%d].from.nodes: no node has the labels %s: label some, or change the rule", i, metav1.FormatLabelSelector(s))
 			}
-			for _, p := range nodes {
-				if !slices.Contains(nets, p) {
-					nets = append(nets, p)
-				}
-			}
 		}
-		for part := range slices.Chunk(nets, maxNetworks) {
-			r := config.AccessRule{From: config.AccessFrom{Networks: part}, Mode: config.ReadOnly, Squash: config.SquashRoot}
-			r.Mode = cmp.Or(config.AccessMode(a.Mode), r.Mode)
-			r.Squash = cmp.Or(config.Squash(a.Squash), r.Squash)
+		r := config.AccessRule{Mode: cmp.Or(config.AccessMode(a.Mode), config.ReadOnly), Squash: cmp.Or(config.Squash(a.Squash), config.SquashRoot)}
+		if len(from.Sets) > 0 {
+			r.From = from
+			rules = append(rules, r)
+			continue
+		}
+		for part := range slices.Chunk(from.Networks, maxNetworks) {
+			r.From = config.AccessFrom{Networks: part}
 			rules = append(rules, r)
 		}
 	}
 	return rules, missing
 }
 
-// nodes returns the addresses of nodes with certain labels, sorted.
-func (m *maker) nodes(s *metav1.LabelSelector) (out []netip.Prefix) {
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return nil
+// nodes returns the set of the networks of nodes with certain labels, without networks if there are none. It is made once for all exports with such a rule.
+func (m *maker) nodes(s *metav1.LabelSelector) *config.NetworkSet {
+	text := metav1.FormatLabelSelector(s)
+	if set := m.nodeSets[text]; set != nil {
+		return set
 	}
-	for i := range m.in.Nodes {
-		n := &m.in.Nodes[i]
-		if !selector.Matches(labels.Set(n.Labels)) {
-			continue
-		}
-		for _, ip := range NodeAddresses(n) {
-			out = append(out, netip.PrefixFrom(ip, ip.BitLen()))
+	var networks []netip.Prefix
+	if selector, err := metav1.LabelSelectorAsSelector(s); err == nil {
+		for i := range m.in.Nodes {
+			if n := &m.in.Nodes[i]; selector.Matches(labels.Set(n.Labels)) {
+				for _, ip := range NodeAddresses(n) {
+					networks = append(networks, netip.PrefixFrom(ip, ip.BitLen()))
+				}
+			}
 		}
 	}
-	slices.SortFunc(out, netip.Prefix.Compare)
-	return slices.Compact(out)
+	if m.nodeSets == nil {
+		m.nodeSets = map[string]*config.NetworkSet{}
+	}
+	sum := sha256.Sum256([]byte(text))
+	set := config.NewNetworkSet("nodes-"+hex.EncodeToString(sum[:16]), aggregated(networks))
+	m.nodeSets[text] = set
+	return set
+}
+
+// aggregated returns the fewest networks that have the same addresses, sorted. It changes the list.
+func aggregated(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, netip.Prefix.Compare)
+	out := list[:0]
+	for _, p := range list {
+		if n := len(out); n > 0 && out[n-1].Overlaps(p) {
+			continue // the former one has it, as it begins where p does or before
+		}
+		out = append(out, p)
+		for n := len(out); n > 1; n = len(out) { // two halves are one
+			whole := netip.PrefixFrom(out[n-1].Addr(), out[n-1].Bits()-1).Masked()
+			if out[n-2].Bits() != out[n-1].Bits() || !whole.Contains(out[n-2].Addr()) {
+				break
+			}
+			out = append(out[:n-2], whole)
+		}
+	}
+	return out
 }
 
 // NodeAddresses are those that a node's own connections to pods may come from: its internal and external ones and, from many network plugins' bridges and tunnels, the
@@ -217,15 +247,13 @@ func converted[To, From ~string](list []From) []To {
 	return out
 }
 
-// fileSize is at least as many bytes as an export has in the configuration file, whose YAML is JSON with lines, indentation and hyphens for
-// commas, quotes and brackets.
-func fileSize(c *config.Export) int {
-	b, err := json.Marshal(c)
+// fileSize is how many bytes a list has in the configuration file, where it is written as part of a longer one.
+func fileSize(list any) int {
+	b, err := yaml.Marshal(list)
 	if err != nil {
-		panic(err) // a struct of strings and numbers
+		panic(err) // structs of strings and numbers
 	}
-	const line = 14 // what a line has at most besides what JSON has
-	return len(b) + line*(1+bytes.Count(b, []byte{','})+bytes.Count(b, []byte{'{'})+bytes.Count(b, []byte{'['}))
+	return len(b)
 }
 
 // frame is a configuration without exports.

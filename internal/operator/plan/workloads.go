@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
@@ -22,21 +23,42 @@ func workloads(g *v1alpha1.NFSGateway, exports []Export) []Workload {
 		}
 		claim := x.Source.Spec.Backend.PersistentVolumeClaim
 		if claim == nil {
-			shared.Config.Exports = append(shared.Config.Exports, *x.Config)
+			add(&shared.Config, x.Config)
 			continue
 		}
 		w := Workload{Name: x.Workload, Claim: claim, Export: x.Source, Replicas: 1, Config: frame(g)}
-		w.Config.Exports = append(w.Config.Exports, *x.Config)
+		add(&w.Config, x.Config)
 		out = append(out, w)
 	}
 	out = append(out, shared)
+	for i := range out {
+		c := &out[i].Config
+		slices.SortFunc(c.NetworkSets, func(a, b config.NetworkSet) int { return cmp.Compare(a.Name, b.Name) })
+		c.NetworkSets = slices.CompactFunc(c.NetworkSets, func(a, b config.NetworkSet) bool { return a.Name == b.Name })
+	}
 	slices.SortFunc(out, func(a, b Workload) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// add has a configuration serve an export, with the sets that it names.
+func add(c *config.GatewayConfig, x *config.Export) {
+	c.Exports = append(c.Exports, *x)
+	for _, r := range x.Access {
+		for _, s := range r.From.Sets {
+			c.NetworkSets = append(c.NetworkSets, *s)
+		}
+	}
 }
 
 // groups spreads the virtual addresses of each workload over as many groups as it has replicas. An address stays in its group when others come and go.
 func groups(workloads []Workload, exports []Export) []Group {
 	var out []Group
+	carried := map[string][]*Export{} // by workload
+	for i := range exports {
+		if x := &exports[i]; x.Config != nil && x.VIP != "" {
+			carried[x.Workload] = append(carried[x.Workload], x)
+		}
+	}
 	for _, w := range workloads {
 		first := len(out)
 		for i := range int(w.Replicas) {
@@ -45,10 +67,7 @@ func groups(workloads []Workload, exports []Export) []Group {
 		if w.Replicas == 0 {
 			continue
 		}
-		for _, x := range exports {
-			if x.Config == nil || x.VIP == "" || x.Workload != w.Name {
-				continue
-			}
+		for _, x := range carried[w.Name] {
 			a, _ := parseAddress(x.VIP)
 			b := a.As16()
 			g := &out[first+int(binary.BigEndian.Uint32(b[12:])%uint32(w.Replicas))]

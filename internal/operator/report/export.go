@@ -33,6 +33,7 @@ func NoGateway(x *v1alpha1.NFSExport, watched bool) v1alpha1.NFSExportStatus {
 
 // Export is the status of one of the plan's exports.
 func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
+	seen = seen.prepared(p)
 	own := slices.Clone(x.Conditions) // Accepted and ResolvedRefs
 	if w := serviceRefused(x, seen.Failed[x.Service]); w.reason != "" {
 		*meta.FindStatusCondition(own, v1alpha1.ConditionAccepted) = sentence(v1alpha1.ConditionAccepted, w)
@@ -42,13 +43,13 @@ func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
 		s.Conditions = append(s.Conditions, as(failing(own)))
 		return s
 	}
-	w := look(p, x.Workload, seen)
+	w := seen.of(p, x.Workload)
 	at := at(x, &w)
 	for _, a := range at {
 		s.Clients += int32(len(a.at.Clients) + a.at.ClientsOmitted)
 	}
 	s.NFSVersions, s.ConfigHash = versions(at), hash(at)
-	s.AddressHolder = holder(x, seen)
+	s.AddressHolder = seen.holder(x)
 	svc := seen.Services[x.Service]
 	s.Address = address(x, svc)
 	tcp := s.Address
@@ -61,7 +62,7 @@ func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
 
 	programmed := programmed(x, &w)
 	backend, rdma := backendReachable(x, at), rdmaReady(x, at, s.AddressHolder, &w)
-	s.Conditions = append(s.Conditions, programmed, backend, rdma, visible(at, seen.Nodes))
+	s.Conditions = append(s.Conditions, programmed, backend, rdma, visible(at, seen.shared.own))
 	s.Conditions = append(s.Conditions, exportReady(x, &s, own, seen, &w, at, &programmed, &backend, &rdma))
 	return s
 }
@@ -264,10 +265,10 @@ func (s *served) rdmaTrouble() words {
 	return words{}
 }
 
-// visible: clients come from addresses that are not nodes' own.
-func visible(at []served, nodes []corev1.Node) metav1.Condition {
+// visible: clients come from addresses that are not nodes' own, which own has.
+func visible(at []served, own map[netip.Addr]bool) metav1.Condition {
 	const kind = v1alpha1.ConditionClientAddressesVisible
-	own, clients, hidden := addresses(nodes), 0, 0
+	clients, hidden := 0, 0
 	for _, s := range at {
 		for i := range s.at.Clients {
 			clients++

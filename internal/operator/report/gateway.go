@@ -14,6 +14,7 @@ import (
 
 // Gateway is the status of the plan's gateway.
 func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
+	seen = seen.prepared(p)
 	shared := plan.WorkloadName(p.Gateway, nil)
 	s := v1alpha1.NFSGatewayStatus{
 		Conditions:       slices.Clone(p.Conditions),
@@ -50,7 +51,7 @@ func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
 	}
 	looked := map[string]workload{}
 	for i := range p.Workloads {
-		w := look(p, p.Workloads[i].Name, seen)
+		w := seen.of(p, p.Workloads[i].Name)
 		looked[p.Workloads[i].Name] = w
 		wanted, serving = wanted+int(w.plan.Replicas), serving+len(w.serving)
 		if n, behind := seen.Updated[w.plan.Name]; behind {
@@ -67,9 +68,21 @@ func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
 		programmed = sentence(v1alpha1.ConditionProgrammed, gravest(troubles))
 	}
 	rdma := gatewayRDMA(p, exported, looked, seen)
-	s.Conditions = append(s.Conditions, programmed, rdma)
+	s.Conditions = append(s.Conditions, programmed, capacity(&p.Capacity), rdma)
 	s.Conditions = append(s.Conditions, gatewayReady(p, exported, looked, &programmed, &rdma))
 	return s
+}
+
+// capacity: the configuration file of the shared pods has room for more. The message has no number that changes with each export.
+func capacity(c *plan.Capacity) metav1.Condition {
+	const kind = v1alpha1.ConditionConfigCapacity
+	switch {
+	case c.Refused > 0 || c.Used > plan.MaxConfig:
+		return condition.False(kind, v1alpha1.ReasonCapacityExhausted, "the configuration of the pods has no room for further exports in a ConfigMap: make another NFSGateway for new ones, or say less in access rules")
+	case c.Used > plan.MaxConfig/5*4:
+		return condition.False(kind, v1alpha1.ReasonCapacityLow, "the configuration of the pods takes more than 80 %% of the 1 MiB that a ConfigMap has room for: make another NFSGateway for further exports, or say less in access rules")
+	}
+	return condition.True(kind, v1alpha1.ReasonCapacitySufficient, "a ConfigMap has room for the configuration of the pods, and for more")
 }
 
 // gatewayRDMA: RPC-over-RDMA is served for every export that is served at all.
@@ -85,7 +98,7 @@ func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]worklo
 		if len(at) == 0 {
 			continue
 		}
-		c := rdmaReady(x, at, holder(x, seen), &w)
+		c := rdmaReady(x, at, seen.holder(x), &w)
 		if c.Status == metav1.ConditionFalse {
 			c.Message = "export " + plan.Key(x.Source) + ": " + c.Message
 			return c

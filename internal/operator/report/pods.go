@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,11 +11,11 @@ import (
 )
 
 // trouble says why the pod's gateway does not serve; nothing if it does.
-func (p *Pod) trouble(gw *v1alpha1.NFSGateway, nodes []corev1.Node) words {
+func (p *Pod) trouble(gw *v1alpha1.NFSGateway, h *shared) words {
 	say := func(reason, format string, a ...any) words {
 		return words{reason, fmt.Sprintf("pod %s ", p.Name) + fmt.Sprintf(format, a...)}
 	}
-	if p.lost(nodes) {
+	if p.lost(h) {
 		node := p.Spec.NodeName
 		if p.Labels[plan.LabelExport] == "" {
 			return say(v1alpha1.ReasonNodeLost, "is on node %s, which does not answer: it is made elsewhere after the time that its tolerations give the node", node)
@@ -32,7 +31,7 @@ func (p *Pod) trouble(gw *v1alpha1.NFSGateway, nodes []corev1.Node) words {
 		}
 		return say(v1alpha1.ReasonPodsCrashing, "has failed: %q", condition.Quote(st.Message))
 	case corev1.PodPending:
-		if w, found := p.unscheduled(gw, nodes, say); found {
+		if w, found := p.unscheduled(gw, h, say); found {
 			return w
 		}
 	}
@@ -64,19 +63,15 @@ func (p *Pod) trouble(gw *v1alpha1.NFSGateway, nodes []corev1.Node) words {
 }
 
 // lost tells whether the pod is on a node that Kubernetes does not hear from, and does not answer the operator either.
-func (p *Pod) lost(nodes []corev1.Node) bool {
-	return p.Status == nil && slices.ContainsFunc(nodes, func(n corev1.Node) bool {
-		return n.Name == p.Spec.NodeName && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
-	})
-}
+func (p *Pod) lost(h *shared) bool { return p.Status == nil && h.lost[p.Spec.NodeName] }
 
 // unscheduled says why the pod has no node.
-func (p *Pod) unscheduled(gw *v1alpha1.NFSGateway, nodes []corev1.Node, say func(string, string, ...any) words) (words, bool) {
+func (p *Pod) unscheduled(gw *v1alpha1.NFSGateway, h *shared, say func(string, string, ...any) words) (words, bool) {
 	for _, c := range p.Pod.Status.Conditions {
 		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		if i, r := notOffered(gw, nodes); r != "" {
+		if i, r := notOffered(gw, h.offers); r != "" {
 			return say(v1alpha1.ReasonNoNodeOffersResource,
 				"waits for %s, which no node offers: install the device plugin that does, or name another resource in rdma.devices[%d].resourceName", r, i), true
 		}
@@ -86,25 +81,16 @@ func (p *Pod) unscheduled(gw *v1alpha1.NFSGateway, nodes []corev1.Node, say func
 }
 
 // notOffered returns the first extended resource that pods ask for and no node has, and its index in rdma.devices; "" if there is none.
-func notOffered(gw *v1alpha1.NFSGateway, nodes []corev1.Node) (int, string) {
+func notOffered(gw *v1alpha1.NFSGateway, offers map[string]bool) (int, string) {
 	if gw.Spec.RDMA == nil {
 		return 0, ""
 	}
 	for i, d := range gw.Spec.RDMA.Devices {
-		if !offered(nodes, d.ResourceName) {
+		if !offers[d.ResourceName] {
 			return i, d.ResourceName
 		}
 	}
 	return 0, ""
-}
-
-func offered(nodes []corev1.Node, resource string) bool {
-	for i := range nodes {
-		if q, ok := nodes[i].Status.Allocatable[corev1.ResourceName(resource)]; ok && !q.IsZero() {
-			return true
-		}
-	}
-	return false
 }
 
 // container says why a container does not run.

@@ -36,6 +36,59 @@ type Seen struct {
 	Blocked map[string]Obstacle
 	// Nodes are the cluster's.
 	Nodes []corev1.Node
+
+	shared *shared
+}
+
+// shared is what reports on all exports of a gateway have in common. It is made once for them, so that their cost does not grow with exports times nodes.
+type shared struct {
+	workloads map[string]workload
+	holders   map[string]string // names of the pods that carry virtual addresses
+	own       map[netip.Addr]bool
+	lost      map[string]bool // nodes that Kubernetes does not hear from
+	offers    map[string]bool // extended resources that nodes offer
+}
+
+// Prepare makes what reports on a plan's exports share. Without it each of them makes it for itself. What was seen is not to be changed after it.
+func (s *Seen) Prepare(p *plan.Plan) {
+	h := &shared{workloads: map[string]workload{}, holders: holders(s.Pods), own: addresses(s.Nodes), lost: map[string]bool{}, offers: map[string]bool{}}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable }) {
+			h.lost[n.Name] = true
+		}
+		for resource, q := range n.Status.Allocatable {
+			h.offers[string(resource)] = h.offers[string(resource)] || !q.IsZero()
+		}
+	}
+	s.shared = h
+	pods := map[string][]*Pod{}
+	for i := range s.Pods {
+		name := s.Pods[i].Labels[plan.LabelWorkload]
+		pods[name] = append(pods[name], &s.Pods[i])
+	}
+	for i := range p.Workloads {
+		w := &p.Workloads[i]
+		h.workloads[w.Name] = look(p, w, pods[w.Name], s)
+	}
+}
+
+// prepared returns what was seen, prepared.
+func (s *Seen) prepared(p *plan.Plan) *Seen {
+	if s.shared != nil {
+		return s
+	}
+	alone := *s
+	alone.Prepare(p)
+	return &alone
+}
+
+// of returns a workload of the plan that was prepared for; one without pods if the plan lacks it.
+func (s *Seen) of(p *plan.Plan, name string) workload {
+	if w, there := s.shared.workloads[name]; there {
+		return w
+	}
+	return workload{provider: p.Gateway.Spec.Provider}
 }
 
 // Pod is a pod as it was seen last.
@@ -77,30 +130,18 @@ type workload struct {
 }
 
 // look sorts the pods of a workload.
-func look(p *plan.Plan, name string, seen *Seen) workload {
-	w := workload{provider: p.Gateway.Spec.Provider}
-	for i := range p.Workloads {
-		if p.Workloads[i].Name == name {
-			w.plan = &p.Workloads[i]
-		}
-	}
-	if w.plan == nil {
-		return w
-	}
+func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Seen) workload {
+	w, name := workload{provider: p.Gateway.Spec.Provider, plan: of}, of.Name
 	if w.plan.Replicas == 0 {
 		w.trouble = append(w.trouble, words{v1alpha1.ReasonNoReplicas, "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more"})
 	}
 	var ended []words
-	for i := range seen.Pods {
-		pod := &seen.Pods[i]
-		if pod.Labels[plan.LabelWorkload] != name {
-			continue
-		}
+	for _, pod := range pods {
 		// One of a claim that is about to go from a lost node is not replaced until somebody says that it is gone.
-		if pod.DeletionTimestamp != nil && (w.plan.Claim == nil || !pod.lost(seen.Nodes)) {
+		if pod.DeletionTimestamp != nil && (w.plan.Claim == nil || !pod.lost(seen.shared)) {
 			continue
 		}
-		t := pod.trouble(p.Gateway, seen.Nodes)
+		t := pod.trouble(p.Gateway, seen.shared)
 		if _, behind := seen.Updated[name]; behind && w.plan.Claim != nil && t.reason != "" {
 			t.text += fmt.Sprintf("; its StatefulSet replaces no pod that is not ready: kubectl delete pod --namespace %s %s has it made as the gateway says now", p.Gateway.Namespace, pod.Name)
 		}

@@ -10,23 +10,26 @@ import (
 	"sluice.dev/sluice/internal/speaker/contract"
 )
 
-// holder names the pod that carries the export's address; empty if none does.
-func holder(x *plan.Export, seen *Seen) string {
-	for i := range seen.Pods {
-		s := seen.Pods[i].Speaker
-		if x.VIP == "" || s == nil {
+// holders are the names of the pods that carry virtual addresses, the first of each.
+func holders(pods []Pod) map[string]string {
+	m := map[string]string{}
+	for i := range pods {
+		if pods[i].Speaker == nil {
 			continue
 		}
-		for _, g := range s.Groups {
+		for _, g := range pods[i].Speaker.Groups {
 			for _, a := range g.Addresses {
-				if a.State == "Carried" && a.Address.String() == x.VIP {
-					return seen.Pods[i].Name
+				if vip := a.Address.String(); a.State == "Carried" && m[vip] == "" {
+					m[vip] = pods[i].Name
 				}
 			}
 		}
 	}
-	return ""
+	return m
 }
+
+// holder names the pod that carries the export's address; empty if none does.
+func (s *Seen) holder(x *plan.Export) string { return s.shared.holders[x.VIP] }
 
 // carrying says why no pod carries a virtual address, or why it is of no use to an adapter; nothing if holder carries it.
 func carrying(vip, holder string, w *workload) words {
