@@ -33,6 +33,8 @@ func (r *recorder) Drop(c *Call) {
 	c.Recycle()
 }
 
+func (r *recorder) Supersede(c *Call) { r.Drop(c) }
+
 // join returns the unreduced stream of m.
 func join(m *Message) (b []byte) {
 	stream := bytes.Join(m.Stream, nil)

@@ -30,6 +30,7 @@ const (
 	procBack    = 4 // opaque<> -> what the client's own ECHO makes of it, by a call in the other direction
 	procHold    = 5 // answered when told so, if there are not too many
 	procDrop    = 6 // never answered
+	procGiveUp  = 9 // dropped, with the connection
 	procLong    = 7 // more results than announced
 	procPool    = 8 // length -> opaque<>, as an item of unwritten memory, on the receive loop
 )
@@ -88,9 +89,11 @@ func (s *testService) ServeRPC(c *Call) {
 		select {
 		case s.held <- c:
 		default:
-			c.Drop()
+			c.Supersede()
 		}
 	case procDrop:
+		c.Supersede()
+	case procGiveUp:
 		c.Drop()
 	case procPool:
 		d := c.Args()

@@ -243,6 +243,20 @@ func TestTCPOwed(t *testing.T) {
 	}
 }
 
+// TestTCPDrop has a handler drop a call: the connection ends, and with it the wait for the answer.
+func TestTCPDrop(t *testing.T) {
+	s := startServer(t, Config{})
+	c, pool := dial(t, s.addr, Config{})
+	r, _ := newCall(t, pool, procGiveUp, 100)
+	defer r.Free()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := Do(ctx, c, r); !errors.Is(err, io.EOF) {
+		t.Errorf("a call that is dropped: %v, want EOF", err)
+	}
+	<-c.Done()
+}
+
 func TestTCPSameXID(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{})

@@ -1,6 +1,7 @@
 package oncrpc
 
 import (
+	"errors"
 	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
@@ -54,8 +55,17 @@ func (c *tcpCall) Respond(*Call) {
 	c.link.out.send(c, c.Reply.Len())
 }
 
+// errDropped is why a connection ends on which a call is not answered.
+var errDropped = errors.New("oncrpc: a call cannot be answered")
+
 // Drop implements [Responder].
-func (c *tcpCall) Drop(*Call) { c.finish() }
+func (c *tcpCall) Drop(*Call) {
+	c.link.fail(errDropped)
+	c.finish()
+}
+
+// Supersede implements [Responder].
+func (c *tcpCall) Supersede(*Call) { c.finish() }
 
 func (c *tcpCall) outgoing() (*Message, *[4]byte) { return &c.Reply, &c.mark }
 

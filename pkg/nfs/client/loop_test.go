@@ -132,7 +132,8 @@ type exchange struct {
 	r *oncrpc.Request
 }
 
-func (x *exchange) Drop(c *oncrpc.Call) { c.Recycle() }
+func (x *exchange) Drop(c *oncrpc.Call)      { c.Recycle() }
+func (x *exchange) Supersede(c *oncrpc.Call) { c.Recycle() }
 
 func (x *exchange) Respond(c *oncrpc.Call) {
 	defer c.Recycle()

@@ -140,7 +140,7 @@ func TestBackendRestarts(t *testing.T) {
 		for range 8 {
 			c := <-b.held
 			xids = append(xids, c.XID)
-			c.Drop()
+			c.Supersede()
 		}
 		s.kill()
 		b.drop()
@@ -183,7 +183,7 @@ func TestBackendLosesGSS(t *testing.T) {
 	c, lost := f.dial(t, "tcp", nil), make(chan error)
 	go func() { lost <- write(c, 1) }()
 	held := <-b.held
-	held.Drop()
+	held.Supersede()
 	s.kill()
 	b.drop()
 	*s = *serve(t, s.address, s.pool, b)
@@ -470,7 +470,7 @@ func TestClientGone(t *testing.T) {
 					if answers {
 						b.answer(c)
 					} else {
-						c.Drop()
+						c.Supersede()
 					}
 				}
 			})

@@ -189,7 +189,7 @@ func (f *fake) drop() {
 	for {
 		select {
 		case c := <-f.held:
-			c.Drop()
+			c.Supersede()
 		default:
 			return
 		}

@@ -109,10 +109,12 @@ func (f *flight) failed(err error) {
 // a client of version 4 wait for ever.
 func (f *flight) fail(what string, err error) {
 	f.req.Call.Release()
-	conn := f.peer.conn
-	if !errors.Is(err, upstream.ErrSuperseded) && !errors.Is(err, upstream.ErrClosed) {
-		f.s.log.Warn(what+": its client's connection is closed", "client", conn.Remote, "error", err)
-		_ = conn.Back.Close()
+	switch {
+	case errors.Is(err, upstream.ErrSuperseded):
+		f.call.Supersede()
+		return
+	case !errors.Is(err, upstream.ErrClosed):
+		f.s.log.Warn(what+": its client's connection is closed", "client", f.peer.conn.Remote, "error", err)
 	}
 	f.call.Drop()
 }

@@ -133,6 +133,8 @@ func (w *wire) Drop(c *oncrpc.Call) {
 	w.done <- struct{}{}
 }
 
+func (w *wire) Supersede(c *oncrpc.Call) { w.Drop(c) }
+
 // join returns the unreduced stream of m.
 func join(m *oncrpc.Message) (b []byte) {
 	stream := bytes.Join(m.Stream, nil)
