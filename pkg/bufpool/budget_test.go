@@ -326,3 +326,15 @@ func TestBudgetAllocs(t *testing.T) {
 		t.Error("nothing waited")
 	}
 }
+
+func BenchmarkGrant(b *testing.B) {
+	s := NewBudget(1<<20, 1<<20).Share(netip.Addr{}, nil)
+	var g Grant
+	for b.Loop() {
+		_, _ = s.Acquire(&g, 1000, nil)
+		g.AwaitPeer(In)
+		g.PeerDone()
+		g.AwaitPeer(Out)
+		g.Release()
+	}
+}

@@ -3,9 +3,19 @@ package bufpool
 // retainedPart is which part of a budget's total may be retained.
 const retainedPart = 8
 
-// Retain counts n bytes that are kept beside the total when no call needs them any more: replies that may be wanted once
-// more. A negative n gives bytes back. They are bounded by an eighth of the total; see [Budget.Retainable].
+// Retain counts n bytes that are kept beside the total: replies that may be wanted once more, and calls that wait for the
+// memory of their replies. A negative n gives bytes back. They are bounded by an eighth of the total; see
+// [Budget.Retainable].
 func (b *Budget) Retain(n int64) { b.retained.Add(n) }
+
+// TryRetain does as Retain, unless that is more than may be retained.
+func (b *Budget) TryRetain(n int64) bool {
+	if b.retained.Add(n) > b.retainable.Load() {
+		b.retained.Add(-n)
+		return false
+	}
+	return true
+}
 
 // Retained returns how many bytes are retained.
 func (b *Budget) Retained() int64 { return b.retained.Load() }

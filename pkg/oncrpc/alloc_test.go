@@ -2,6 +2,7 @@ package oncrpc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -236,4 +237,27 @@ func BenchmarkRead(b *testing.B) {
 	}
 	close(calls)
 	wg.Wait()
+}
+
+func BenchmarkWrite(b *testing.B) {
+	s := startServer(b, Config{Budget: bufpool.NewBudget(0, 0)})
+	c, pool := dial(b, s.addr, Config{})
+	for _, n := range []int{32 << 10, 128 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(n>>10, "K"), func(b *testing.B) {
+			data := [][]byte{fill(n, 1)}
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			for b.Loop() {
+				r, e, err := NewRequest(pool, testProgram, 1, procSum, Auth{}, 100)
+				if err != nil {
+					b.Fatal(err)
+				}
+				e.Bulk(data, n)
+				if err := Do(context.Background(), c, r); err != nil {
+					b.Fatal(err)
+				}
+				r.Free()
+			}
+		})
+	}
 }

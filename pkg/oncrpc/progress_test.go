@@ -3,6 +3,7 @@ package oncrpc
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,4 +160,51 @@ func TestRepliesNotTaken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRetainedCalls: large calls that wait for the memory of large replies are bounded, though they hold nothing of the budget.
+func TestRetainedCalls(t *testing.T) {
+	const total, size, calls = 8 << 20, 500_000, 20
+	synctest.Test(t, func(t *testing.T) {
+		budget := bufpool.NewBudget(total, 0)
+		var held bufpool.Grant
+		if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&held, total, nil); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		cfg := Config{Budget: budget, Bindings: bulkBindings}
+		service := &testService{held: make(chan *Call, calls)}
+		var links []*link
+		for i := range calls {
+			l, w := onWireFrom(t, cfg, service, from(byte(i)))
+			w.says <- marked(append(callBytes(1, procHold, 1<<20), make([]byte, size)...))
+			links = append(links, l)
+		}
+		synctest.Wait()
+		held.Shrink(total - 600_000) // enough for each call, one after the other, and not for a reply
+		synctest.Wait()
+		waiting := 0
+		for _, l := range links {
+			switch err := l.err(); {
+			case err == nil:
+				waiting++
+			case !errors.Is(err, bufpool.ErrExhausted):
+				t.Error(err)
+			}
+		}
+		if n := budget.Retained(); waiting == 0 || waiting != int(n/size) || n > total/8 {
+			t.Errorf("%d calls wait, with %d bytes; at most %d may", waiting, n, total/8)
+		}
+		held.Release()
+		synctest.Wait()
+		for range waiting {
+			(<-service.held).ReplyAccept(Success)
+		}
+		synctest.Wait()
+		if budget.Used() != 0 || budget.Retained() != 0 {
+			t.Errorf("%d bytes are used, %d retained", budget.Used(), budget.Retained())
+		}
+		for _, l := range links {
+			l.fail(net.ErrClosed)
+		}
+	})
 }

@@ -114,7 +114,7 @@ func (l *link) admit() error {
 
 // admitLarge takes memory of the budget for the large call, whose first part is there, or all of it.
 func (l *link) admitLarge() error {
-	if err := l.bulk(l.large, l.in.length()); err != nil {
+	if err := l.bulk(l.large, l.in.length(), 0); err != nil {
 		return err
 	}
 	if !l.in.complete() {

@@ -1,9 +1,13 @@
 package oncrpc
 
-import "fmt"
+import (
+	"fmt"
 
-// bulk takes n bytes of the budget for c, and waits until they are there.
-func (l *link) bulk(c *tcpCall, n int) error {
+	"sluice.dev/sluice/pkg/bufpool"
+)
+
+// bulk takes n bytes of the budget for c, and waits until they are there. Of c, kept bytes are in memory meanwhile that do not count.
+func (l *link) bulk(c *tcpCall, n, kept int) error {
 	if l.share == nil {
 		return nil
 	}
@@ -14,15 +18,21 @@ func (l *link) bulk(c *tcpCall, n int) error {
 	if ok {
 		return nil
 	}
+	if kept > 0 {
+		if !l.cfg.Budget.TryRetain(int64(kept)) {
+			return fmt.Errorf("oncrpc: a call of %d bytes would wait for the memory of its reply, as too many do: %w", kept, bufpool.ErrExhausted)
+		}
+		defer l.cfg.Budget.Retain(-int64(kept))
+	}
 	l.waiting.Store(true)
 	defer l.waiting.Store(false)
 	return l.wait(l.grant)
 }
 
 // reserve takes memory of the budget for the reply to c, if that may be large: otherwise a peer that asks for much and takes nothing could have
-// as much memory filled as it has calls. What a large call took for itself it gives back before, and then takes both at once, since who waits holds nothing.
-// It does so when its connection has no other call: then it can only wait for the total, and as long as somebody does nobody gets more, so that what is not counted is
-// never more than the total either.
+// as much memory filled as it has calls. What a large call took for itself it gives back before, and then takes both at once, since who waits holds nothing
+// of the total. If it has to wait, its memory counts as retained, and where too much is the connection ends: few calls are large and have large replies. It does so when
+// its connection has no other call, which its share would make it wait for.
 func (l *link) reserve(c *tcpCall) error {
 	if l.share == nil || l.cfg.Bindings == nil {
 		return nil
@@ -39,14 +49,16 @@ func (l *link) reserve(c *tcpCall) error {
 	if n == 0 {
 		return nil
 	}
-	if size := c.StreamLen(); size > smallRecord {
+	size := c.StreamLen()
+	if size <= smallRecord {
+		size = 0
+	} else {
 		if err := l.alone(); err != nil {
 			return err
 		}
 		c.bulk.Release()
-		n += size
 	}
-	return l.bulk(c, n)
+	return l.bulk(c, n+size, size)
 }
 
 // alone waits until the call at hand is the connection's only one.
