@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// Export is what the rewriting of an export's messages follows. But for Roots it does not change while in use.
+// Export is what the rewriting of an export's messages follows. But for Roots it is not to be changed while in use.
 type Export struct {
 	// UID tells this export from all others, now and after every restart, at every replica: at least 8 bytes.
 	UID []byte
@@ -24,6 +24,8 @@ type Export struct {
 	GSS bool
 	// Roots are known once the backend has been asked, nil before.
 	Roots atomic.Pointer[Roots]
+
+	sessions sessions
 }
 
 // Roots are the backend's own handles of the export's root, unsealed, and what its attributes say. A version that the

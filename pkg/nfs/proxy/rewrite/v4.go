@@ -105,6 +105,10 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	if err != nil {
 		return c.garbage(in)
 	}
+	if c.exceeds(x, in) {
+		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881, section 18.46.3).
+		return c.answerCompound(in, h.tag, errTooManyOps, &refusal{true, layout.OpSequence, errTooManyOps})
+	}
 	roots := x.Roots.Load()
 	if roots == nil {
 		roots = &noRoots
@@ -134,6 +138,22 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	}
 	c.editOps(&c.edits, &j, c.walker.Ops, h.countAt, in.Len())
 	return Forward, nil
+}
+
+// exceeds tells whether a COMPOUND that was walked has more operations than its session may have.
+func (c *Call) exceeds(x *Export, in *oncrpc.Call) bool {
+	w := &c.walker
+	if w.Minor == 0 || len(w.Ops) == 0 || w.Ops[0].Code != layout.OpSequence {
+		return false
+	}
+	count := w.Spans[1].Value // behind the minor version
+	if !x.sessions.mayExceed(count) {
+		return false
+	}
+	c.dec.Reset(in.Stream, in.Items)
+	c.dec.Skip(w.Ops[0].Pos + 4)
+	id := c.dec.Fixed(len(sessionID{}))
+	return c.dec.Err() == nil && x.sessions.exceeds(sessionID(id), count)
 }
 
 // noRoots is for calls that have no business with the root.

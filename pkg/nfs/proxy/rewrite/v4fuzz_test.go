@@ -75,6 +75,9 @@ func TestCapturedV4(t *testing.T) {
 			sameBytes(t, "a reply that has nothing to be changed", got, plainReplies[i])
 		}
 		checkReply(t, on, gotSealed)
+		for _, x := range []*Export{off, on} {
+			x.sessions.known.Store(nil) // the server was not asked for more operations than the client has
+		}
 	}
 	if same < 5 {
 		t.Errorf("only %d of %d calls had nothing to be changed", same, len(plainCalls))

@@ -161,7 +161,14 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 	case layout.OpCreateSession:
 		fields := spans[1:] // behind the status
 		fore, back := granted(fields)
-		editSession(e, a.reply, fields, r.Pos+28, o.fore.foreTold(a.x, fore), o.back.backTold(a.x, back))
+		told := o.fore.foreTold(a.x, fore)
+		editSession(e, a.reply, fields, r.Pos+28, told, o.back.backTold(a.x, back))
+		var d xdr.Decoder
+		d.Reset(a.reply.Stream, a.reply.Items)
+		d.Skip(r.Pos + 8)
+		if id := d.Fixed(len(sessionID{})); d.Err() == nil && told.ops > 0 {
+			a.x.sessions.note(sessionID(id), told.ops)
+		}
 		return nil
 	case layout.OpBindConnToSession:
 		var d xdr.Decoder

@@ -108,6 +108,39 @@ func TestSmallSession(t *testing.T) {
 	alone(t, x, 1, call, sent, reply, got)
 }
 
+// TestMaxOperations: a COMPOUND may have as many operations as the client was told, whatever the backend takes besides.
+func TestMaxOperations(t *testing.T) {
+	x := exportV4(t, seal.Off)
+	fore, back := channel{1000, 1000, 1000, 8}, channel{4096, 4096, 0, 2}
+	call, _ := createSession(0, limits(fore), limits(back))
+	asked := limits(channel{1000 + 592, 1000 - 12, 1000 - 12, 12})
+	sent, _ := createSession(0, asked, limits(back))
+	_, reply := createSession(0, asked, limits(back))
+	_, got := createSession(0, limits(fore), limits(back))
+	alone(t, x, 1, call, sent, reply, got)
+	send := func(session raw, n int) (forwarded, answer []byte, call []byte) {
+		ops := []raw{op(layout.OpSequence, session, 1, 0, 0, 1), putFH(someFH)}
+		call = compoundV4(1, append(ops, slices.Repeat([]raw{getFH}, n-len(ops))...)...)
+		var c Call
+		forwarded, answer = sendV4(t, &c, x, &Caller{}, arrived(t, call))
+		return forwarded, answer, call
+	}
+	forwarded, _, want := send(stateID, 8)
+	sameBytes(t, "as many as may be", forwarded, want)
+	_, answer, _ := send(stateID, 9)
+	sameBytes(t, "one more", answer, resultsOf(errTooManyOps, op(layout.OpSequence, errTooManyOps)))
+	forwarded, _, want = send(raw("another session!"), 9)
+	sameBytes(t, "those of a session that others have seen made", forwarded, want)
+	for i := range maxSessions {
+		x.sessions.note(sessionID{byte(i), byte(i >> 8), 1}, 64)
+	}
+	if n := len(x.sessions.known.Load().ops); n != maxSessions {
+		t.Errorf("%d sessions are remembered, want %d", n, maxSessions)
+	}
+	forwarded, _, want = send(stateID, 9)
+	sameBytes(t, "those of a session that is forgotten", forwarded, want)
+}
+
 // TestBackChannel: the client's own ca_maxoperations and ca_maxrequests of the back channel are told as they were offered, however many the gateway takes.
 func TestBackChannel(t *testing.T) {
 	x := exportV4(t, seal.Required)
