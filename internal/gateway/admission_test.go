@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -175,12 +176,20 @@ func TestIdleConnections(t *testing.T) {
 
 // fakeControl is a connection's Controller.
 type fakeControl struct {
-	busy  bool
-	ended error
+	busy  atomic.Bool
+	cause atomic.Pointer[error]
 }
 
-func (f *fakeControl) Busy() bool      { return f.busy }
-func (f *fakeControl) End(cause error) { f.ended = cause }
+func (f *fakeControl) Busy() bool      { return f.busy.Load() }
+func (f *fakeControl) End(cause error) { f.cause.Store(&cause) }
+
+// ended is why the connection was ended, nil if it was not.
+func (f *fakeControl) ended() error {
+	if c := f.cause.Load(); c != nil {
+		return *c
+	}
+	return nil
+}
 
 // TestSweep: when a connection is idle.
 func TestSweep(t *testing.T) {
@@ -202,7 +211,7 @@ func TestSweep(t *testing.T) {
 			}
 		}, errNoCall, time.Hour + 10*time.Second},
 		{"a callback that is not answered", config.IdleTimeout{AfterCall: config.Duration(time.Minute)}, 1, func(_ *oncrpc.Conn, f *fakeControl, at time.Duration) {
-			f.busy = at < time.Hour
+			f.busy.Store(at < time.Hour)
 		}, errNoCall, time.Hour + time.Minute},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -215,15 +224,15 @@ func TestSweep(t *testing.T) {
 				c.idle.Store(&tt.idle)
 				go c.sweep(t.Context())
 				begin := time.Now()
-				for f.ended == nil && time.Since(begin) < 4*time.Hour {
+				for f.ended() == nil && time.Since(begin) < 4*time.Hour {
 					if tt.change != nil {
 						tt.change(i, f, time.Since(begin))
 					}
 					time.Sleep(time.Second)
 					synctest.Wait()
 				}
-				if !errors.Is(f.ended, tt.want) || tt.want == nil && f.ended != nil {
-					t.Fatalf("ended with %v, want %v", f.ended, tt.want)
+				if got := f.ended(); !errors.Is(got, tt.want) {
+					t.Fatalf("ended with %v, want %v", got, tt.want)
 				}
 				if took := time.Since(begin); tt.want != nil && (took < tt.after || took > tt.after+longestSweep+20*time.Second) {
 					t.Errorf("ended after %v, want %v or little more", took, tt.after)
