@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
-	"sluice.dev/sluice/test/need"
+	"sluice.dev/sluice/test/means"
 )
 
 func TestGetattr(t *testing.T) {
@@ -229,7 +229,7 @@ func TestAccessWithACL(t *testing.T) {
 		t.Errorf("root reads %q", got)
 	}
 	if err := unix.Setxattr(r.path("file"), "system.posix_acl_access", acl(6, 4, 1002, 7), 0); err != nil {
-		need.Missing(t, "the file system of temporary files has no ACLs: %v", err)
+		means.Missing(t, "the file system of temporary files has no ACLs: %v", err)
 	}
 	for range 2 {
 		if res := user.access(h, allAccess); res.Access != nfs3.AccessRead {

@@ -16,7 +16,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
-	"sluice.dev/sluice/test/need"
+	"sluice.dev/sluice/test/means"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -381,6 +381,6 @@ func wantStatus(t testing.TB, what string, got, want nfs3.Status) {
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		need.Missing(t, "it has to be root")
+		means.Missing(t, "it has to be root")
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/need"
+	"sluice.dev/sluice/test/means"
 )
 
 // TestIDThatDoesNotExist: the kernel ignores a change to the id -1, and must not be asked for one: the caller would be the process then.
@@ -20,7 +20,7 @@ func TestIDThatDoesNotExist(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(dir, "file"), 0o666))
 	fs := open(t, dir, Options{})
 	if !fs.Info().Identities {
-		need.Missing(t, "the process cannot act as others: %q", fs.Info().Notes)
+		means.Missing(t, "the process cannot act as others: %q", fs.Info().Notes)
 	}
 	file := walk(t, fs, "file")
 	defer file.Release()

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/need"
+	"sluice.dev/sluice/test/means"
 )
 
 // TestLeasedFile: somebody on this machine holds a lease on the file, as Samba does. The kernel would have an opener wait until it is given
@@ -22,7 +22,7 @@ func TestLeasedFile(t *testing.T) {
 	must(t, err)
 	defer f.Close()
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
-		need.Missing(t, "no lease can be had: %v", err)
+		means.Missing(t, "no lease can be had: %v", err)
 	}
 	var w Write
 	_, err = w.Do(n, [][]byte{[]byte("changed")}, 7, 0, root)
