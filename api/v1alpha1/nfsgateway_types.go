@@ -518,7 +518,7 @@ type NFSGatewayStatus struct {
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Accepted, Programmed, RDMAReady and Ready.
+	// Conditions are Accepted, ResolvedRefs, Programmed, ConfigCapacity, RDMAReady and Ready.
 	//
 	// +listType=map
 	// +listMapKey=type

@@ -45,7 +45,8 @@ func (f *AccessFrom) All() []netip.Prefix {
 	return all
 }
 
-// Resolve finds the sets that access rules name. [Parse] does so by itself. A name without a set is a problem that [GatewayConfig.Validate] reports.
+// Resolve finds the sets that access rules name. [Parse] does so by itself. A name without a set is
+// a problem that [GatewayConfig.Validate] reports.
 func (c *GatewayConfig) Resolve() {
 	if len(c.NetworkSets) == 0 {
 		return

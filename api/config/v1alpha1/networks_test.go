@@ -17,7 +17,8 @@ func setsFile(sets, more string) []byte {
 		export("plain", "2049", "{networks: [10.0.0.0/8]}") + export("sets", "2050", more))
 }
 
-// TestNetworkSets: rules have the networks of the sets that they name, and an export's hash follows those.
+// TestNetworkSets: rules have the networks of the sets that they name, and an export's hash follows
+// those.
 func TestNetworkSets(t *testing.T) {
 	const from = "{networks: [192.0.2.0/24], networkSets: [nodes, more]}"
 	parse := func(nodes string) *File {

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Sparse returns what a file says that [Parse] reads as c, for JSON or YAML: fields at their defaults are left out. So the file is short, and a gateway of
-// before a field was there reads it as long as nobody sets that field. c is not changed.
+// Sparse returns what a file says that [Parse] reads as c, for JSON or YAML: fields at their
+// defaults are left out. So the file is short, and a gateway of before a field was there reads it
+// as long as nobody sets that field. c is not changed.
 func (c *GatewayConfig) Sparse() map[string]any {
 	frame := *c
 	frame.Exports = nil

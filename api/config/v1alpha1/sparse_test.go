@@ -10,7 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TestSparse: a file without defaults is read as what it was made of, and has no field that nobody set.
+// TestSparse: a file without defaults is read as what it was made of, and has no field that nobody
+// set.
 func TestSparse(t *testing.T) {
 	plain := func(name, port string) Export {
 		e := DefaultExport()

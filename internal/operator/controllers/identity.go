@@ -11,8 +11,9 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// identities sets spec.handleIdentity of each NFSExport that has none, once, to its UID. A backup then carries it, so that an export that is restored under
-// another UID takes the handles that its clients hold.
+// identities sets spec.handleIdentity of each NFSExport that has none, once, to its UID. A backup
+// then carries it, so that an export that is restored under another UID takes the handles that its
+// clients hold.
 type identities struct{ client.Client }
 
 // Reconcile sets the identity of one export.

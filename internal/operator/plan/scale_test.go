@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestPlansGrowWithExportsPlusNodes: twice as many exports and twice as many nodes cost twice as much, not four times.
+// TestPlansGrowWithExportsPlusNodes: twice as many exports and twice as many nodes cost twice as
+// much, not four times.
 func TestPlansGrowWithExportsPlusNodes(t *testing.T) {
 	cost := func(exports, nodes int) float64 {
 		in := Input{Gateway: gateway(), Exports: manyExports(exports), Nodes: manyNodes(nodes)}

@@ -49,7 +49,8 @@ func large(exports, nodes int) *world {
 	return w
 }
 
-// TestReportsDoNotGrowWithNodes: what is made for each export is as much on a thousand nodes as on ten.
+// TestReportsDoNotGrowWithNodes: what is made for each export is as much on a thousand nodes as on
+// ten.
 func TestReportsDoNotGrowWithNodes(t *testing.T) {
 	cost := func(exports, nodes int) float64 {
 		w := large(exports, nodes)
