@@ -123,6 +123,33 @@ func TestOutsideOfSession(t *testing.T) {
 	}
 }
 
+// TestNoFileHandle: an operation without the file handle that it works on is answered by the proxy. NFS-Ganesha 4.3 does not survive such a READ_PLUS.
+func TestNoFileHandle(t *testing.T) {
+	const noFileHandle = 10020
+	h := newHouse(t)
+	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			c := g.intrude(t, network, 0)
+			c.begin(1)
+			for _, o := range []struct {
+				code int
+				op   raw
+			}{
+				{layout.OpReadPlus, op(layout.OpReadPlus, anonymous, uint64(0), 4096)},
+				{layout.OpSeek, op(layout.OpSeek, anonymous, uint64(0), 0)},
+				{layout.OpGetFH, getFH},
+				{layout.OpSaveFH, op(layout.OpSaveFH)},
+				{layout.OpRestoreFH, op(layout.OpRestoreFH)},
+			} {
+				c.want(c.next(o.op), noFileHandle, o.code)
+				c.want(c.next(putRoot, op(layout.OpSecInfoNoName, 0), o.op), noFileHandle, o.code)
+				c.fine()
+			}
+		})
+	}
+}
+
 // TestMovedUp: while one COMPOUND walks down and up, another moves the directory it is in. It never comes further than the root.
 func TestMovedUp(t *testing.T) {
 	h := newHouse(t)
