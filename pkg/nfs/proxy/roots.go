@@ -143,6 +143,7 @@ func keep(roots, before *rewrite.Roots) {
 	}
 	if roots.V4 == nil {
 		roots.V4, roots.FileID4 = before.V4, before.FileID4
+		roots.Supported4, roots.ExclCreat4 = before.Supported4, before.ExclCreat4
 	}
 }
 

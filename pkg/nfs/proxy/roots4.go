@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/client"
@@ -49,6 +50,7 @@ func (r *finder) find4(ctx context.Context, rq oncrpc.Requester, minor uint32, r
 	}
 	c := compounder{rq: rq, pool: r.s.cfg.Pool, cred: cred, minor: minor}
 	names := components(r.s.cfg.Path)
+	var found rewrite.Roots
 	if minor > 0 {
 		if err := c.begin(ctx, len(names)+8); err != nil {
 			return err
@@ -59,8 +61,11 @@ func (r *finder) find4(ctx context.Context, rq oncrpc.Requester, minor uint32, r
 			}
 		}()
 	}
-	roots.V4, roots.FileID4, err = c.walk(ctx, names)
-	return err
+	if err := c.walk(ctx, names, &found); err != nil {
+		return err
+	}
+	roots.V4, roots.FileID4, roots.Supported4, roots.ExclCreat4 = found.V4, found.FileID4, found.Supported4, found.ExclCreat4
+	return nil
 }
 
 // do sends a COMPOUND of n operations that ops writes, and hands its results to read, behind the words of the whole. An operation that failed is an error.
@@ -182,8 +187,16 @@ func (c *compounder) end(ctx context.Context) error {
 	return nil
 }
 
-// walk returns the handle and the fileid of the directory that the names lead to.
-func (c *compounder) walk(ctx context.Context, names []string) (handle []byte, fileID uint64, err error) {
+// bitmap reads a bitmap4.
+func bitmap(d *xdr.Decoder) (words []uint32) {
+	for n := d.Uint32(); n > 0 && d.Err() == nil; n-- {
+		words = append(words, d.Uint32())
+	}
+	return words
+}
+
+// walk finds the handle, the fileid and the supported attributes of the directory that the names lead to.
+func (c *compounder) walk(ctx context.Context, names []string, root *rewrite.Roots) (err error) {
 	n := len(names) + 3
 	if c.minor > 0 {
 		n++
@@ -205,8 +218,14 @@ func (c *compounder) walk(ctx context.Context, names []string) (handle []byte, f
 		}
 		e.Uint32(layout.OpGetFH)
 		e.Uint32(layout.OpGetAttr)
-		e.Uint32(1)
-		e.Uint32(1<<attrType | 1<<attrFileID)
+		mask := [3]uint32{1<<layout.AttrSupported | 1<<attrType | 1<<attrFileID}
+		if c.minor > 0 {
+			mask[layout.AttrSuppAttrExclCreat/32] = 1 << (layout.AttrSuppAttrExclCreat % 32)
+		}
+		e.Uint32(uint32(len(mask)))
+		for _, w := range mask {
+			e.Uint32(w)
+		}
 	}, func(d *xdr.Decoder) {
 		if c.minor > 0 {
 			passed(d, layout.OpSequence)
@@ -217,20 +236,22 @@ func (c *compounder) walk(ctx context.Context, names []string) (handle []byte, f
 			passed(d, layout.OpLookup)
 		}
 		passed(d, layout.OpGetFH)
-		handle = bytes.Clone(d.Opaque(128))
+		root.V4 = bytes.Clone(d.Opaque(128))
 		passed(d, layout.OpGetAttr)
-		words, mask := d.Uint32(), d.Uint32()
-		for n := words; n > 1 && d.Err() == nil; n-- {
-			if d.Uint32() != 0 {
-				mask = 0
-			}
-		}
-		if words == 0 || mask != 1<<attrType|1<<attrFileID {
-			d.Fail("the root's attributes have the mask %#x, its type and fileid were asked for", mask)
+		mask := append(bitmap(d), 0, 0, 0, 0)
+		const want, may = 1<<attrType | 1<<attrFileID, 1 << (layout.AttrSuppAttrExclCreat % 32)
+		if mask[0]&^1 != want || mask[1] != 0 || mask[2]&^may != 0 || slices.Max(mask[3:]) != 0 {
+			d.Fail("the root's attributes have the mask %#x; its type and fileid were asked for, and which ones it supports", mask)
 		}
 		d.Uint32() // their length
+		if mask[0]&1 != 0 {
+			root.Supported4 = bitmap(d)
+		}
 		kind = d.Uint32()
-		fileID = d.Uint64()
+		root.FileID4 = d.Uint64()
+		if mask[layout.AttrSuppAttrExclCreat/32] != 0 {
+			root.ExclCreat4 = bitmap(d)
+		}
 	})
 	var failed *statusError
 	if at := 0; errors.As(err, &failed) {
@@ -238,14 +259,11 @@ func (c *compounder) walk(ctx context.Context, names []string) (handle []byte, f
 			at--
 		}
 		if at >= 0 && at < len(names) {
-			return nil, 0, fmt.Errorf("LOOKUP of %q: %w", names[at], err)
+			return fmt.Errorf("LOOKUP of %q: %w", names[at], err)
 		}
 	}
 	if err == nil && kind != typeDir {
 		err = errNoDirectory
 	}
-	if err != nil {
-		return nil, 0, err
-	}
-	return handle, fileID, nil
+	return err
 }

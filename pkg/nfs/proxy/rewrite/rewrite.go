@@ -35,6 +35,8 @@ type Roots struct {
 	FileID3, FileID4 uint64
 	// No3 and No4: the backend does not have version 3, or no 4 that is offered. Then it is not offered here either.
 	No3, No4 bool
+	// Supported4 and ExclCreat4 are the words of the root's supported_attrs and suppattr_exclcreat, nil if the backend did not tell them.
+	Supported4, ExclCreat4 []uint32
 	// NoMinor are minor versions of which the backend has said that it does not have them.
 	NoMinor [3]bool
 	// NoMount: the backend's MOUNT could not be asked for V3 for a while. Then MNT is refused instead of being kept waiting.

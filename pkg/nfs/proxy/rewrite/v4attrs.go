@@ -19,8 +19,9 @@ var (
 	handleless = without(offered, layout.AttrFileHandle)
 	// withoutID are all but the fileid.
 	withoutID = without(offered, layout.AttrFileID)
-	// comparables are those that VERIFY and NVERIFY may compare: those that look the same from both sides, but for handles, which can be unsealed.
-	comparables = without(offered, layout.AttrMountedOnFileID, layout.AttrSupported, layout.AttrFSLayoutTypes, layout.AttrSuppAttrExclCreat)
+	// comparables are those that VERIFY and NVERIFY may compare: those that look the same from both sides, but for handles, which can be
+	// unsealed, and sets of attributes, to which what is hidden from clients can be added.
+	comparables = without(offered, layout.AttrMountedOnFileID, layout.AttrFSLayoutTypes)
 )
 
 func without(b layout.Bitmap, attrs ...uint32) layout.Bitmap {
@@ -109,6 +110,32 @@ func (o *operation) asked() *layout.Bitmap {
 		return &handleless
 	}
 	return &offered
+}
+
+// putSupported writes into an operation that compares what the backend has for the value v of supported_attrs or suppattr_exclcreat: the same attributes, and
+// those of the root that are hidden from clients. A set with one that GETATTR never has here differs from the backend's afterwards, whatever that is.
+func putSupported(e *Edits, v *layout.Span, minor uint32, backend []uint32) {
+	words := v.B[4:]
+	if len(words) == 0 {
+		return
+	}
+	with := e.Replace(v.Pos+4, len(words), len(words))
+	copy(with, words)
+	if !inside(words, &offered) {
+		if with[3] |= 1; v.Value == layout.AttrSupported { // supported_attrs itself is always supported, and never set
+			with[3] &^= 1
+		}
+		return
+	}
+	for i, w := range backend {
+		hidden := w &^ word(&offered, 4*i)
+		if minor == 0 { // which ends with mounted_on_fileid
+			hidden &= uint32(1<<max(0, min(32, layout.AttrMountedOnFileID+1-32*i)) - 1)
+		}
+		if 4*i < len(words) {
+			binary.BigEndian.PutUint32(with[4*i:], binary.BigEndian.Uint32(with[4*i:])|hidden)
+		}
+	}
 }
 
 // needsFileID tells whether a GETATTR asks for mounted_on_fileid of what may be the root, and not for the fileid: from that alone it could not be told

@@ -135,6 +135,37 @@ func TestAttrs(t *testing.T) {
 	}
 }
 
+// TestSupportedCompared: VERIFY and NVERIFY of sets of attributes compare with what GETATTR has here, from which some of the backend's are hidden.
+func TestSupportedCompared(t *testing.T) {
+	x := exportV4(t, seal.Required)
+	const all = uint32(0xffffffff)
+	x.Roots.Store(&Roots{V4: rootV4, FileID4: 128, No3: true, Supported4: []uint32{all, all, all}, ExclCreat4: []uint32{16, 2}})
+	call, sent, reply := below(x)
+	reply = append(reply, ok(layout.OpVerify))
+	here, there := fields(3, offered[0], offered[1], offered[2]), fields(3, all, all, all)
+	for _, c := range []struct {
+		name       string
+		call, sent raw
+	}{
+		{"those that are told here", fattr([]uint32{aSupp}, here), fattr([]uint32{aSupp}, there)},
+		{"those of the backend, which are told nobody", fattr([]uint32{aSupp}, there), fattr([]uint32{aSupp}, fields(3, all&^1, all, all))},
+		{"others", fattr([]uint32{aSupp}, fields(1, 2)), fattr([]uint32{aSupp}, fields(1, 2|1<<aLoc))},
+		{"none", fattr([]uint32{aSupp}, fields(0)), fattr([]uint32{aSupp}, fields(0))},
+		{"far ones", fattr([]uint32{aSupp}, fields(9, 2, 0, 0, 0, 0, 0, 0, 0, 1)), fattr([]uint32{aSupp}, fields(9, 2, 0, 0, 0, 0, 0, 0, 0, 1))},
+		{"those of CREATE", fattr([]uint32{aExcl}, fields(2, 16, 2)), fattr([]uint32{aExcl}, fields(2, 16, 2))},
+		{"those of CREATE with a hidden one", fattr([]uint32{aExcl}, fields(2, 1<<aLoc, 2)), fattr([]uint32{aExcl}, fields(2, 1<<aLoc|1, 2))},
+		{"beside a handle", fattr([]uint32{aSupp, aFH}, here, x.sealed(someFH)), fattr([]uint32{aSupp, aFH}, there, someFH)},
+	} {
+		ex := exchange{name: c.name, call: append(call[:2:2], op(layout.OpVerify, c.call)), sent: append(sent[:2:2], op(layout.OpVerify, c.sent)), reply: reply}
+		t.Run(c.name, func(t *testing.T) { ex.run(t, x) })
+	}
+	// Version 4.0 has none beyond mounted_on_fileid.
+	old := offered[1] & (1<<24 - 1)
+	var c Call
+	forwarded, _ := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(0, putFH(x.sealed(someFH)), op(layout.OpNVerify, fattr([]uint32{aSupp}, fields(2, offered[0], old))))))
+	sameBytes(t, "the call", forwarded, compoundV4(0, putFH(someFH), op(layout.OpNVerify, fattr([]uint32{aSupp}, fields(2, all, old)))))
+}
+
 // TestMountedOn: what the root is mounted on lies above it, and is not told.
 func TestMountedOn(t *testing.T) {
 	x := exportV4(t, seal.Off)

@@ -27,7 +27,7 @@ func (o *operation) edit(e *Edits, j *judge, op *layout.Op) {
 			putGuard(e, op.Pos, j.roots.V3)
 		}
 	case layout.OpVerify, layout.OpNVerify:
-		o.editCompared(e, spans)
+		o.editCompared(e, j, spans)
 	case layout.OpCreateSession:
 		editSession(e, &j.in.Message, spans, op.Pos+16, o.fore.foreAsked(j.x), o.back.backAsked(j.x))
 	case layout.OpBindConnToSession:
@@ -78,16 +78,26 @@ func roomForSeals(maxcount uint64, grows int) uint32 {
 	return uint32(maxcount * minEntry4 / uint64(minEntry4+grows))
 }
 
-// editCompared unseals the handle in the attributes that VERIFY and NVERIFY compare.
-func (o *operation) editCompared(e *Edits, spans []layout.Span) {
+// editCompared makes the attributes that VERIFY and NVERIFY compare what the backend has: it unseals the handle, and adds hidden attributes to sets of them.
+func (o *operation) editCompared(e *Edits, j *judge, spans []layout.Span) {
+	for i := range spans { // the length of all comes before them
+		s := &spans[i]
+		if s.Mark == layout.Attr && s.Value == layout.AttrFileHandle && len(opaqueIn(s.B)) != len(o.handle) {
+			length := &spans[1]
+			putUint32(e, length.Pos, uint32(int(length.Value)+xdr.Round(len(o.handle))+4-s.Len))
+		}
+	}
 	for i := range spans {
 		s := &spans[i]
+		if s.Mark == layout.Attr && s.Value == layout.AttrSupported {
+			putSupported(e, s, j.minor, j.roots.Supported4)
+		}
+		if s.Mark == layout.Attr && s.Value == layout.AttrSuppAttrExclCreat {
+			putSupported(e, s, j.minor, j.roots.ExclCreat4)
+		}
 		if s.Mark != layout.Attr || s.Value != layout.AttrFileHandle || len(opaqueIn(s.B)) == len(o.handle) {
 			continue
 		}
-		longer := xdr.Round(len(o.handle)) + 4 - s.Len
-		length := &spans[1]
-		putUint32(e, length.Pos, uint32(int(length.Value)+longer))
 		copy(putOpaque(e, s.Pos, s.Len, len(o.handle)), o.handle)
 	}
 }
