@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -144,7 +145,9 @@ func TestServerGone(t *testing.T) {
 }
 
 // TestShutdown lets calls in flight finish, and refuses new connections.
-func TestShutdown(t *testing.T) {
+func TestShutdown(t *testing.T) { synctest.Test(t, testShutdown) }
+
+func testShutdown(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, nil)
 	busy, idle := w.dial(nil), w.dial(nil)
 	if err := null(idle, w.cpool, procNull); err != nil {
@@ -159,10 +162,11 @@ func TestShutdown(t *testing.T) {
 	if _, err := Dial(context.Background(), w.p, w.address, w.clientConfig()); err == nil {
 		t.Error("a connection was made during shutdown")
 	}
+	synctest.Wait()
 	select {
 	case err := <-down:
 		t.Fatalf("Shutdown returned %v with a call in flight", err)
-	case <-time.After(20 * time.Millisecond):
+	default:
 	}
 	w.handler.release()
 	if err := <-got; err != nil {

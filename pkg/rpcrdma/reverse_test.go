@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
@@ -86,7 +86,9 @@ func TestReverseWithoutHandler(t *testing.T) {
 
 // TestReverseOnTheWire looks at what a reverse call is: when it comes, that it has no chunks, its credits, and that its XIDs
 // are of their own.
-func TestReverseOnTheWire(t *testing.T) {
+func TestReverseOnTheWire(t *testing.T) { synctest.Test(t, testReverseOnTheWire) }
+
+func testReverseOnTheWire(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.BackCredits = 6 })
 	p := w.rawDial(rawPrivate(4096))
 	var conn *Conn
@@ -111,7 +113,7 @@ func TestReverseOnTheWire(t *testing.T) {
 		_ = r.Seal()
 		rs, done = append(rs, r), append(done, submit(&conn.out, r))
 	}
-	time.Sleep(5 * time.Millisecond)
+	synctest.Wait()
 	p.none() // not before the reply to the first call
 	p.send(plainMsg(1, rpcCall(1, procNull)))
 	h, payload := p.parse(p.get().b)

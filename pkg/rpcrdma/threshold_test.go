@@ -13,6 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/pkg/xdr"
 )
 
 // segsOf exposes n segments of size bytes each.
@@ -265,6 +266,18 @@ func TestRequesterThreshold(t *testing.T) {
 				wanted = want{proc: wire.Msg, reply: true}
 			}
 			check(fmt.Sprintf("placed reply, %+d, %d segments", d, n), r, wanted)
+		}
+		for n := 99997; n <= 100000; n++ { // in memory of the requester, with and without round-up
+			rest := limit + d - wire.MinSize - wire.ChunkSize - wire.SegmentSize
+			if r, err = (&move{results: []int{n}}).build(w.cpool); err != nil {
+				t.Fatal(err)
+			}
+			r.Plan.MaxReply = rest + xdr.Round(n)
+			wanted := want{proc: wire.Msg, writes: 1}
+			if d > 0 {
+				wanted = want{proc: wire.Msg, reply: true}
+			}
+			check(fmt.Sprintf("placed reply of %d bytes, %+d", n, d), r, wanted)
 		}
 	}
 	p.close()
