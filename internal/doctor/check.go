@@ -50,7 +50,8 @@ func (h *Host) Check(w Wanted) []string {
 	return ps
 }
 
-// checkDevices judges devices of which one is enough: if any is as it should be, the others do not matter.
+// checkDevices judges devices of which one is enough: if any is as it should be, the others do not
+// matter.
 func checkDevices(devices []Device, w Wanted, folder bool) (ps []string) {
 	for i := range devices {
 		var own []string
@@ -81,7 +82,8 @@ func (d *Device) check(w Wanted, folder bool, say func(string, ...any)) {
 	say("no GID of %s is made of the address %s (%s): the address has to be on the device's own network interface, or a VLAN of it, in this network namespace", d.Name, w.Address, on)
 }
 
-// checkGIDTypes looks for an address, or where there is none any GID, that is there for RoCE version 1 alone: it is not routed, and Linux dials version 2 by default.
+// checkGIDTypes looks for an address, or where there is none any GID, that is there for RoCE
+// version 1 alone: it is not routed, and Linux dials version 2 by default.
 func (d *Device) checkGIDTypes(address netip.Addr, say func(string, ...any)) {
 	first, second := "", false
 	for _, p := range d.Ports {
@@ -110,7 +112,8 @@ func (d *Device) has(a netip.Addr) bool {
 	})
 }
 
-// checkState looks at what a device needs wherever it is used, and what its ports need for an address on an interface.
+// checkState looks at what a device needs wherever it is used, and what its ports need for an
+// address on an interface.
 func (d *Device) checkState(address netip.Addr, link string, say func(string, ...any)) {
 	if strings.Trim(d.GUID, "0:") == "" {
 		say("the node GUID of %s is 0, so that the connection manager cannot use it: set a MAC for the virtual function on its host (ip link set PF vf N mac ADDRESS), then bind its driver anew", d.Name)
@@ -126,7 +129,8 @@ func (d *Device) checkState(address netip.Addr, link string, say func(string, ..
 	}
 }
 
-// portsFor returns the ports that have a GID of the address or the interface; all of them if none has, as with InfiniBand and iWARP.
+// portsFor returns the ports that have a GID of the address or the interface; all of them if none
+// has, as with InfiniBand and iWARP.
 func (d *Device) portsFor(address netip.Addr, link string) []Port {
 	ports := slices.DeleteFunc(slices.Clone(d.Ports), func(p Port) bool {
 		return !slices.ContainsFunc(p.GIDs, func(g GID) bool {

@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// PortCounter is a counter that an adapter keeps for a port, such as out_of_sequence or local_ack_timeout_err.
+// PortCounter is a counter that an adapter keeps for a port, such as out_of_sequence or
+// local_ack_timeout_err.
 type PortCounter struct {
 	Device, Port, Name string
 	Value              uint64

@@ -11,7 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// TestKeepAlive: a connection over which nothing moves is probed and lives, without a word to its handlers; when its peer dies without disconnecting, it ends.
+// TestKeepAlive: a connection over which nothing moves is probed and lives, without a word to its
+// handlers; when its peer dies without disconnecting, it ends.
 func TestKeepAlive(t *testing.T) {
 	if *kind != "rxe" {
 		t.Skip("no -kind rxe: the test runs in the guest, by make test-verbs")
@@ -56,8 +57,8 @@ func TestKeepAlive(t *testing.T) {
 	c.free(t)
 }
 
-// TestCompletionOverrun: a client that overruns the completion queue of a connection which shares receives ends that connection, and connections that come
-// later share another queue.
+// TestCompletionOverrun: a client that overruns the completion queue of a connection which shares
+// receives ends that connection, and connections that come later share another queue.
 func TestCompletionOverrun(t *testing.T) {
 	if *kind != "rxe" {
 		t.Skip("no -kind rxe: the test runs in the guest, by make test-verbs")

@@ -20,18 +20,21 @@ type asyncKind int
 
 func (k asyncKind) String() string { return C.GoString(C.ibv_event_type_str(uint32(k))) }
 
-// asyncEvent is an asynchronous event of a device: of one of its objects, of a port, or (without either) of itself.
+// asyncEvent is an asynchronous event of a device: of one of its objects, of a port, or (without
+// either) of itself.
 type asyncEvent struct {
 	kind   asyncKind
 	port   int
 	object uintptr // the C object
 }
 
-// subject is what asynchronous events are about: an endpoint for its queue pair and completion queue, or a shared queue of receives. affected does not
-// block, and takes no lock under which objects are destroyed: that waits until the event is acknowledged.
+// subject is what asynchronous events are about: an endpoint for its queue pair and completion
+// queue, or a shared queue of receives. affected does not block, and takes no lock under which
+// objects are destroyed: that waits until the event is acknowledged.
 type subject interface{ affected(kind asyncKind) }
 
-// watcher reads the asynchronous events of a device. librdmacm opens a device once for all providers of the process: so there is one watcher for each.
+// watcher reads the asynchronous events of a device. librdmacm opens a device once for all
+// providers of the process: so there is one watcher for each.
 type watcher struct {
 	device  string
 	log     *slog.Logger
@@ -149,7 +152,8 @@ func (w *watcher) find(object uintptr) subject {
 	return w.subjects[object]
 }
 
-// take counts and logs an event, and passes it on to its subject, or that of the whole device to all.
+// take counts and logs an event, and passes it on to its subject, or that of the whole device to
+// all.
 func (w *watcher) take(ev asyncEvent, to subject) {
 	countEvent(w.device, ev.kind.String())
 	attrs := []any{"device", w.device, "event", ev.kind.String()}

@@ -18,7 +18,8 @@ const (
 	gidChange, accessErr, portAlive asyncKind = 18, 3, 9
 )
 
-// sharingEndpoint returns an endpoint that shares receives on an adapter, without a device below it.
+// sharingEndpoint returns an endpoint that shares receives on an adapter, without a device below
+// it.
 func sharingEndpoint(w *watcher) *endpoint {
 	return &endpoint{dev: &device{name: "mlx5_0"}, shared: &receiveQueue{}, events: w, last: make(chan struct{}), local: new(nowhere)}
 }
@@ -28,8 +29,9 @@ type nowhere struct{}
 func (*nowhere) Network() string { return "rdma" }
 func (*nowhere) String() string  { return "nowhere" }
 
-// TestLastReceive: the end of a connection that shares receives waits until the adapter takes no more of them, for a second at most; software has
-// nothing to tell, and a device that is gone tells nothing.
+// TestLastReceive: the end of a connection that shares receives waits until the adapter takes no
+// more of them, for a second at most; software has nothing to tell, and a device that is gone tells
+// nothing.
 func TestLastReceive(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -83,8 +83,9 @@ const (
 	maxAckTimeout = ackUnit << 31
 )
 
-// ackExponent returns the encoding of an ACK timeout (InfiniBand Architecture Specification, volume 1, section 9.7.6.1.3): that of the
-// shortest time that is at least d. It is 0, the connection manager's own, for 0.
+// ackExponent returns the encoding of an ACK timeout (InfiniBand Architecture Specification, volume
+// 1, section 9.7.6.1.3): that of the shortest time that is at least d. It is 0, the connection
+// manager's own, for 0.
 func ackExponent(d time.Duration) uint8 {
 	if d <= 0 {
 		return 0
@@ -93,8 +94,8 @@ func ackExponent(d time.Duration) uint8 {
 	return uint8(min(max(bits.Len64(units-1), 1), 31))
 }
 
-// vector returns the completion vector of the nth completion queue of a device that has so many: each of chosen in turn, or each of the device's if none
-// is chosen.
+// vector returns the completion vector of the nth completion queue of a device that has so many:
+// each of chosen in turn, or each of the device's if none is chosen.
 func vector(chosen []int, available int, n uint64) int {
 	if available < 1 {
 		return 0
@@ -105,7 +106,8 @@ func vector(chosen []int, available int, n uint64) int {
 	return int(n % uint64(available))
 }
 
-// zoneIndex returns the index of the network interface that is the zone of an IPv6 address, by name or number: 0 for none.
+// zoneIndex returns the index of the network interface that is the zone of an IPv6 address, by name
+// or number: 0 for none.
 func zoneIndex(zone string) (uint32, error) {
 	if zone == "" {
 		return 0, nil
@@ -122,16 +124,19 @@ func zoneIndex(zone string) (uint32, error) {
 
 // Queues are the queues of a connection.
 type Queues struct {
-	// Sends and Receives are their lengths. With Shared, the receives are in a queue of their own; Receives is then how many may wait to be reported.
+	// Sends and Receives are their lengths. With Shared, the receives are in a queue of their own;
+	// Receives is then how many may wait to be reported.
 	Sends, Receives int
 	Shared          bool
 	// Inline is [Config.Inline]: 0 means its default.
 	Inline int
 }
 
-// Memory is how many bytes of locked memory the queues take at most: the send queue, the receive queue and the completion queue. It is an upper estimate by
-// the layout of mlx5, whose requests are the largest known: a work request has 192 bytes besides its segments or inline data and is a multiple of
-// 64 bytes, a segment has 16, a completion 64, and each queue has a power of two of bytes. The driver's pages for doorbells are shared.
+// Memory is how many bytes of locked memory the queues take at most: the send queue, the receive
+// queue and the completion queue. It is an upper estimate by the layout of mlx5, whose requests are
+// the largest known: a work request has 192 bytes besides its segments or inline data and is a
+// multiple of 64 bytes, a segment has 16, a completion 64, and each queue has a power of two of
+// bytes. The driver's pages for doorbells are shared.
 func (q Queues) Memory() uint64 {
 	const overhead, segment, block, completion, page = 192, 16, 64, 64, 4096
 	inline := q.Inline
@@ -148,7 +153,8 @@ func (q Queues) Memory() uint64 {
 	return uint64(roundUp(sends+receives, page) + roundUp(completions, page))
 }
 
-// SharedMemory is how many bytes of locked memory a queue of so many shared receives takes at most, by the same layout.
+// SharedMemory is how many bytes of locked memory a queue of so many shared receives takes at most,
+// by the same layout.
 func SharedMemory(receives int) uint64 {
 	const next, segment, page = 16, 16, 4096
 	return uint64(roundUp(powerOfTwo(receives+1)*powerOfTwo(next+maxSegments*segment), page))

@@ -12,9 +12,11 @@ import (
 	"sync"
 )
 
-// thread is a thread of the system on which everything is done that writes to a file of the connection manager, or to the command file of a software
-// device, and on which these files are opened. The kernel refuses to write to them where the credentials are not those with which the file was opened, and
-// a program that acts as other users changes those of its threads (setfsuid): to have them changed back is not enough.
+// thread is a thread of the system on which everything is done that writes to a file of the
+// connection manager, or to the command file of a software device, and on which these files are
+// opened. The kernel refuses to write to them where the credentials are not those with which the
+// file was opened, and a program that acts as other users changes those of its threads (setfsuid):
+// to have them changed back is not enough.
 type thread struct{ calls chan *call }
 
 // call is something to do there.
@@ -38,10 +40,13 @@ var manager = sync.OnceValue(func() *thread {
 // maxHelpers is how many threads there are at most besides the manager's.
 const maxHelpers = 4
 
-// helpers are threads for the slow calls that set up and end connections, of different ids each: so that these wait neither for each other, nor events for them. They are nil if no
-// thread is fit for that. Everything else (ids, events, listening, devices, and the requests of software devices) stays on the manager's thread, in order.
+// helpers are threads for the slow calls that set up and end connections, of different ids each: so
+// that these wait neither for each other, nor events for them. They are nil if no thread is fit for
+// that. Everything else (ids, events, listening, devices, and the requests of software devices)
+// stays on the manager's thread, in order.
 var helpers = sync.OnceValue(func() *thread {
-	// A thread is fit that may write to a file which the manager's has opened: it has the same credentials, not only equal ones.
+	// A thread is fit that may write to a file which the manager's has opened: it has the same
+	// credentials, not only equal ones.
 	channel := managed(func() *C.struct_rdma_event_channel { return C.rdma_create_event_channel() })
 	if channel == nil {
 		return nil
@@ -57,7 +62,8 @@ var helpers = sync.OnceValue(func() *thread {
 	return t
 })
 
-// startHelpers starts n threads, of which those stay that are fit. It returns nil if there are none.
+// startHelpers starts n threads, of which those stay that are fit. It returns nil if there are
+// none.
 func startHelpers(n int, fit func() bool) *thread {
 	t := &thread{make(chan *call)}
 	started := make(chan bool)

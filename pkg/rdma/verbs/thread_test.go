@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestHelpers: a slow call of one connection holds up no other's; threads that may not write to the files are not used.
+// TestHelpers: a slow call of one connection holds up no other's; threads that may not write to the
+// files are not used.
 func TestHelpers(t *testing.T) {
 	if startHelpers(3, func() bool { return false }) != nil {
 		t.Error("there are helpers, though none is fit")
