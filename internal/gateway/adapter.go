@@ -131,12 +131,15 @@ func (a *adapterPort) bind(ctx context.Context) (source[rdma.Incoming], error) {
 	if err != nil && a.l.Bind != config.Wildcard { // with that, the host may get the address later
 		return nil, err
 	}
+	sys := os.DirFS("/sys")
 	if link == "" && a.l.Bind == config.Wildcard { // the address comes to the interface of its network
 		if at, err := netip.ParseAddrPort(a.l.Address); err == nil {
-			link = doctor.InterfaceFor(at.Addr())
+			if name := doctor.InterfaceFor(at.Addr()); verbs.DeviceOf(sys, name) != "" {
+				link = name
+			}
 		}
 	}
-	found, err := verbs.Find(verbs.Sources{Name: a.l.Device, Environ: os.Environ(), Sys: os.DirFS("/sys"), Interface: link})
+	found, err := verbs.Find(verbs.Sources{Name: a.l.Device, Environ: os.Environ(), Sys: sys, Interface: link})
 	if err != nil {
 		return nil, err
 	}
