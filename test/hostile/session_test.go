@@ -123,7 +123,8 @@ func TestOutsideOfSession(t *testing.T) {
 	}
 }
 
-// TestNoFileHandle: an operation without the file handle that it works on is answered by the proxy. NFS-Ganesha 4.3 does not survive such a READ_PLUS.
+// TestNoFileHandle: an operation without the file handle that it works on is answered by the proxy.
+// NFS-Ganesha 4.3 does not survive such a READ_PLUS.
 func TestNoFileHandle(t *testing.T) {
 	const noFileHandle = 10020
 	h := newHouse(t)

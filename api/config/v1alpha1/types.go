@@ -194,8 +194,9 @@ type NFSServer struct {
 	MountPort int `json:"mountPort"`
 	// Path is what clients see as "/": absolute, clean, at most 1024 bytes.
 	Path string `json:"path"`
-	// Within is a directory that Path is, or lies below: no symbolic link leads out of it. Version 3 mounts it and looks up the names from there on. Empty,
-	// the default, leaves symbolic links in Path to the server's MOUNT.
+	// Within is a directory that Path is, or lies below: no symbolic link leads out of it. Version
+	// 3 mounts it and looks up the names from there on. Empty, the default, leaves symbolic links
+	// in Path to the server's MOUNT.
 	Within string `json:"within,omitempty"`
 	// Versions of NFS are those that clients may use, of 3, 4.0, 4.1 and 4.2. Default 3, 4.1 and 4.2.
 	Versions []NFSVersion `json:"versions"`
@@ -213,7 +214,8 @@ type RDMAServer struct {
 	Port int `json:"port"`
 	// Path is what clients see as "/": absolute, clean, at most 1024 bytes. Default "/".
 	Path string `json:"path"`
-	// Within is a directory that Path is, or lies below: no symbolic link leads out of it. Empty, the default, means no such bound.
+	// Within is a directory that Path is, or lies below: no symbolic link leads out of it. Empty,
+	// the default, means no such bound.
 	Within string `json:"within,omitempty"`
 	// Provider is what carries RDMA to it: iwarp, which empty means too, or verbs.
 	Provider Provider `json:"provider,omitempty"`

@@ -69,7 +69,8 @@ func namespaceAllowed(in *Input, e *v1alpha1.NFSExport) *refusal {
 	return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of its own namespace alone: its owner can name namespace %q in spec.allowedExports", g.Namespace, g.Name, e.Namespace)
 }
 
-// allowedDir tells whether spec.allowedBackends has a directory of a server, and the longest of the paths that allow it: "/" if all are allowed.
+// allowedDir tells whether spec.allowedBackends has a directory of a server, and the longest of the
+// paths that allow it: "/" if all are allowed.
 func allowedDir(g *v1alpha1.NFSGateway, server, dir string) (longest string, allowed bool) {
 	for i := range g.Spec.AllowedBackends {
 		a := &g.Spec.AllowedBackends[i]
@@ -95,7 +96,8 @@ func allowedDir(g *v1alpha1.NFSGateway, server, dir string) (longest string, all
 	return longest, allowed
 }
 
-// bound returns the directory that an export's path may not leave by a symbolic link; "" if there is none.
+// bound returns the directory that an export's path may not leave by a symbolic link; "" if there
+// is none.
 func bound(g *v1alpha1.NFSGateway, server, dir string) string {
 	p, _ := allowedDir(g, server, dir)
 	if p == "/" || p == path.Clean(dir) {

@@ -587,7 +587,8 @@ func TestBackendsByServerAndPath(t *testing.T) {
 	}
 }
 
-// TestBound: an export's path may not leave the longest of the paths that allow it by a symbolic link.
+// TestBound: an export's path may not leave the longest of the paths that allow it by a symbolic
+// link.
 func TestBound(t *testing.T) {
 	g := gateway()
 	g.Spec.AllowedBackends = []v1alpha1.AllowedBackend{

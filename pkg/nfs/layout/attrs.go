@@ -38,7 +38,8 @@ const (
 	opaqueLimit = 1024
 )
 
-// sizedWords is how many words of a bitmap the bounds of a reply count: more than there are attributes. No message is refused for having more.
+// sizedWords is how many words of a bitmap the bounds of a reply count: more than there are
+// attributes. No message is refused for having more.
 const sizedWords = 8
 
 // Limits where the protocol leaves the length open, in bytes and elements.

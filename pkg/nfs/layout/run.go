@@ -161,7 +161,8 @@ func (w *Walker) choose(d *xdr.Decoder, st *step) {
 	w.run(d, s)
 }
 
-// words reads a bitmap4 and returns its words. The protocol sets no limit to them (RFC 8881 section 3.3.7); the message does.
+// words reads a bitmap4 and returns its words. The protocol sets no limit to them (RFC 8881 section
+// 3.3.7); the message does.
 func words(d *xdr.Decoder) []byte { return d.Fixed(int(d.Uint32()) * 4) }
 
 func (w *Walker) bitmap(d *xdr.Decoder, st *step) {

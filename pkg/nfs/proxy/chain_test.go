@@ -206,7 +206,8 @@ func TestMountsTogether(t *testing.T) {
 	}
 }
 
-// TestWithin: below the directory that the path may not leave, no symbolic link is followed to the export's root, whatever the backend's MOUNT does.
+// TestWithin: below the directory that the path may not leave, no symbolic link is followed to the
+// export's root, whatever the backend's MOUNT does.
 func TestWithin(t *testing.T) {
 	v, dir := volume(t)
 	p := pool(t)

@@ -65,7 +65,8 @@ func TestMountSilent(t *testing.T) {
 	serves4(t, f.dial(t, "tcp", nil))
 }
 
-// TestMountComes: a MNT waits for the MOUNT of a backend that serves version 4 already, and is refused only when that does not come.
+// TestMountComes: a MNT waits for the MOUNT of a backend that serves version 4 already, and is
+// refused only when that does not come.
 func TestMountComes(t *testing.T) {
 	b := newFake(t)
 	b.noMount = true

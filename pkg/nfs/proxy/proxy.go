@@ -46,8 +46,9 @@ type Config struct {
 	Port, MountPort int
 	// Path is the directory of the backend that clients see as "/".
 	Path string
-	// Within is a directory that Path is, or lies below. Version 3 then begins with its mount, and the names from there on are looked up, so that no symbolic
-	// link leads out of it. Empty leaves symbolic links in Path to the backend's MOUNT.
+	// Within is a directory that Path is, or lies below. Version 3 then begins with its mount, and
+	// the names from there on are looked up, so that no symbolic link leads out of it. Empty leaves
+	// symbolic links in Path to the backend's MOUNT.
 	Within string
 	// Provider makes the connections of the network "rdma".
 	Provider rdma.Provider
@@ -63,7 +64,8 @@ type Config struct {
 	GSS bool
 	// SoftTimeout is how long a call waits for the backend before its client is told to come again; 0 means for ever.
 	SoftTimeout time.Duration
-	// MountPatience is how long a MNT waits for the MOUNT service of a backend that has come, and cannot be asked for it yet, before it is refused. 0 means 10 s.
+	// MountPatience is how long a MNT waits for the MOUNT service of a backend that has come, and
+	// cannot be asked for it yet, before it is refused. 0 means 10 s.
 	MountPatience time.Duration
 	// Access are the rules of who may do what; see SetAccess.
 	Access []access.Rule

@@ -204,7 +204,8 @@ func (r *finder) find() (*rewrite.Roots, error) {
 	return &roots, errors.Join(err, err4)
 }
 
-// noMount tells whether the backend's MOUNT, which cannot be asked now, could not be for too long for a MNT to wait: MOUNT often starts later than NFS.
+// noMount tells whether the backend's MOUNT, which cannot be asked now, could not be for too long
+// for a MNT to wait: MOUNT often starts later than NFS.
 func (r *finder) noMount() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,7 +246,8 @@ func lacks(err error) bool {
 	return errors.As(err, &failed) && failed.status == minorMismatch
 }
 
-// below returns the names on a path below a directory, none if that is "". It reports whether the path lies there.
+// below returns the names on a path below a directory, none if that is "". It reports whether the
+// path lies there.
 func below(dir, path string) (names []string, ok bool) {
 	if dir == "" {
 		return nil, true

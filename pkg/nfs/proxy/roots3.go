@@ -71,7 +71,8 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 	return nil
 }
 
-// mounted are handles that MOUNT has told: of the export's path, and of the directory that it may not leave, nil if there is none.
+// mounted are handles that MOUNT has told: of the export's path, and of the directory that it may
+// not leave, nil if there is none.
 type mounted struct{ path, within nfs3.Handle }
 
 // ask asks MOUNT for both.
@@ -85,9 +86,11 @@ func (r *finder) ask(ctx context.Context, mount *client.Client) (m mounted, err 
 	return m, err
 }
 
-// walk returns the export's root. MOUNT may have followed symbolic links to it, also those that clients have made, so only a bound that was configured is taken from
-// it, and the names below are looked up: a symbolic link has no names in it. Where a file system is mounted on a directory and not passed on to those who
-// look it up, LOOKUP and MOUNT have two directories; then the gateway has none.
+// walk returns the export's root. MOUNT may have followed symbolic links to it, also those that
+// clients have made, so only a bound that was configured is taken from it, and the names below are
+// looked up: a symbolic link has no names in it. Where a file system is mounted on a directory and
+// not passed on to those who look it up, LOOKUP and MOUNT have two directories; then the gateway
+// has none.
 func (r *finder) walk(ctx context.Context, nfs *client.Client, m mounted) (nfs3.Handle, error) {
 	if m.within == nil {
 		return m.path, nil

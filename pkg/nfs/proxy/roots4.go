@@ -195,7 +195,8 @@ func bitmap(d *xdr.Decoder) (words []uint32) {
 	return words
 }
 
-// walk finds the handle, the fileid and the supported attributes of the directory that the names lead to.
+// walk finds the handle, the fileid and the supported attributes of the directory that the names
+// lead to.
 func (c *compounder) walk(ctx context.Context, names []string, root *rewrite.Roots) (err error) {
 	n := len(names) + 3
 	if c.minor > 0 {

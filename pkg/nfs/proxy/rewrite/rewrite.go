@@ -11,7 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// Export is what the rewriting of an export's messages follows. But for Roots it is not to be changed while in use.
+// Export is what the rewriting of an export's messages follows. But for Roots it is not to be
+// changed while in use.
 type Export struct {
 	// UID tells this export from all others, now and after every restart, at every replica: at least 8 bytes.
 	UID []byte
@@ -35,11 +36,13 @@ type Roots struct {
 	FileID3, FileID4 uint64
 	// No3 and No4: the backend does not have version 3, or no 4 that is offered. Then it is not offered here either.
 	No3, No4 bool
-	// Supported4 and ExclCreat4 are the words of the root's supported_attrs and suppattr_exclcreat, nil if the backend did not tell them.
+	// Supported4 and ExclCreat4 are the words of the root's supported_attrs and suppattr_exclcreat,
+	// nil if the backend did not tell them.
 	Supported4, ExclCreat4 []uint32
 	// NoMinor are minor versions of which the backend has said that it does not have them.
 	NoMinor [3]bool
-	// NoMount: the backend's MOUNT could not be asked for V3 for a while. Then MNT is refused instead of being kept waiting.
+	// NoMount: the backend's MOUNT could not be asked for V3 for a while. Then MNT is refused
+	// instead of being kept waiting.
 	NoMount bool
 }
 

@@ -106,7 +106,8 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 		return c.garbage(in)
 	}
 	if c.exceeds(x, in) {
-		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881, section 18.46.3).
+		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881,
+		// section 18.46.3).
 		return c.answerCompound(in, h.tag, errTooManyOps, &refusal{true, layout.OpSequence, errTooManyOps})
 	}
 	roots := x.Roots.Load()

@@ -19,8 +19,9 @@ var (
 	handleless = without(offered, layout.AttrFileHandle)
 	// withoutID are all but the fileid.
 	withoutID = without(offered, layout.AttrFileID)
-	// comparables are those that VERIFY and NVERIFY may compare: those that look the same from both sides, but for handles, which can be
-	// unsealed, and sets of attributes, to which what is hidden from clients can be added.
+	// comparables are those that VERIFY and NVERIFY may compare: those that look the same from both
+	// sides, but for handles, which can be unsealed, and sets of attributes, to which what is
+	// hidden from clients can be added.
 	comparables = without(offered, layout.AttrMountedOnFileID, layout.AttrFSLayoutTypes)
 )
 
@@ -66,8 +67,8 @@ func mask(e *Edits, pos int, words []byte, b *layout.Bitmap) {
 	}
 }
 
-// ask replaces the bitmap4 s of an operation's arguments by those of its attributes that are in b. Words beyond b are left out: what has
-// such a number is known to nobody.
+// ask replaces the bitmap4 s of an operation's arguments by those of its attributes that are in b.
+// Words beyond b are left out: what has such a number is known to nobody.
 func ask(e *Edits, s *layout.Span, b *layout.Bitmap) {
 	if len(s.B) <= 4*len(b) {
 		mask(e, s.Pos, s.B, b)
@@ -112,8 +113,10 @@ func (o *operation) asked() *layout.Bitmap {
 	return &offered
 }
 
-// putSupported writes into an operation that compares what the backend has for the value v of supported_attrs or suppattr_exclcreat: the same attributes, and
-// those of the root that are hidden from clients. A set with one that GETATTR never has here differs from the backend's afterwards, whatever that is.
+// putSupported writes into an operation that compares what the backend has for the value v of
+// supported_attrs or suppattr_exclcreat: the same attributes, and those of the root that are hidden
+// from clients. A set with one that GETATTR never has here differs from the backend's afterwards,
+// whatever that is.
 func putSupported(e *Edits, v *layout.Span, minor uint32, backend []uint32) {
 	words := v.B[4:]
 	if len(words) == 0 {
@@ -138,8 +141,9 @@ func putSupported(e *Edits, v *layout.Span, minor uint32, backend []uint32) {
 	}
 }
 
-// needsFileID tells whether a GETATTR asks for mounted_on_fileid of what may be the root, and not for the fileid: from that alone it could not be told
-// whether it is the root, and so not either that what it is mounted on lies above.
+// needsFileID tells whether a GETATTR asks for mounted_on_fileid of what may be the root, and not
+// for the fileid: from that alone it could not be told whether it is the root, and so not either
+// that what it is mounted on lies above.
 func (o *operation) needsFileID(words []byte) bool {
 	return o.code == layout.OpGetAttr && o.at == anywhere && has(words, layout.AttrMountedOnFileID) && !has(words, layout.AttrFileID)
 }
@@ -168,7 +172,8 @@ var errNoFileID = errors.New("the backend's reply has mounted_on_fileid without 
 // errElsewhere is what a backend says of attributes that nobody asked it for.
 var errElsewhere = errors.New("the backend's reply has fs_locations or fs_locations_info, which were not asked for")
 
-// attrs edits one fattr4 in results: spans begins with its Attrs. at is where its object is; hideID takes out the fileid, which the client has not asked for.
+// attrs edits one fattr4 in results: spans begins with its Attrs. at is where its object is; hideID
+// takes out the fileid, which the client has not asked for.
 func (a *answer) attrs(e *Edits, spans []layout.Span, at place, hideID bool) error {
 	if !inside(spans[0].B, &offered) {
 		return errElsewhere

@@ -135,7 +135,8 @@ func TestAttrs(t *testing.T) {
 	}
 }
 
-// TestSupportedCompared: VERIFY and NVERIFY of sets of attributes compare with what GETATTR has here, from which some of the backend's are hidden.
+// TestSupportedCompared: VERIFY and NVERIFY of sets of attributes compare with what GETATTR has
+// here, from which some of the backend's are hidden.
 func TestSupportedCompared(t *testing.T) {
 	x := exportV4(t, seal.Required)
 	const all = uint32(0xffffffff)
@@ -207,7 +208,8 @@ func TestMountedOn(t *testing.T) {
 	}
 }
 
-// TestNoFileID: what a file is mounted on is not told where the backend does not say which file it is.
+// TestNoFileID: what a file is mounted on is not told where the backend does not say which file it
+// is.
 func TestNoFileID(t *testing.T) {
 	x := exportV4(t, seal.Off)
 	refusesReply(t, x, []raw{sequence, putFH(someFH), getAttr(aMounted)}, resultsOf(0, sequenceOK, ok(layout.OpPutFH), gotAttr([]uint32{aMounted}, uint64(2))))

@@ -78,7 +78,8 @@ func roomForSeals(maxcount uint64, grows int) uint32 {
 	return uint32(maxcount * minEntry4 / uint64(minEntry4+grows))
 }
 
-// editCompared makes the attributes that VERIFY and NVERIFY compare what the backend has: it unseals the handle, and adds hidden attributes to sets of them.
+// editCompared makes the attributes that VERIFY and NVERIFY compare what the backend has: it
+// unseals the handle, and adds hidden attributes to sets of them.
 func (o *operation) editCompared(e *Edits, j *judge, spans []layout.Span) {
 	for i := range spans { // the length of all comes before them
 		s := &spans[i]

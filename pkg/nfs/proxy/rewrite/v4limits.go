@@ -7,14 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// maxSessions bounds the sessions whose limit is remembered; the one that was made first goes first.
+// maxSessions bounds the sessions whose limit is remembered; the one that was made first goes
+// first.
 const maxSessions = 4096
 
 // sessionID is a sessionid4.
 type sessionID [16]byte
 
-// sessions remembers the ca_maxoperations that clients were told, which is less than the backend accepts: that has to take what is inserted too. It is a help to
-// clients and no wall: of a session that another gateway has seen made, nothing is known.
+// sessions remembers the ca_maxoperations that clients were told, which is less than the backend
+// accepts: that has to take what is inserted too. It is a help to clients and no wall: of a session
+// that another gateway has seen made, nothing is known.
 type sessions struct {
 	known atomic.Pointer[sessionLimits]
 

@@ -81,8 +81,8 @@ const (
 	savedFH
 )
 
-// worksOn has the operations that fail without a filehandle (RFC 8881 section 18, RFC 7530 section 16, RFC 7862 section 15, RFC 8276 section 8.4), but for
-// those that are refused here anyway.
+// worksOn has the operations that fail without a filehandle (RFC 8881 section 18, RFC 7530 section
+// 16, RFC 7862 section 15, RFC 8276 section 8.4), but for those that are refused here anyway.
 var worksOn = [layout.OpRemoveXattr + 1]filehandles{
 	layout.OpAccess:           currentFH,
 	layout.OpClose:            currentFH,

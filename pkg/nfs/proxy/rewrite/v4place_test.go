@@ -8,8 +8,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/seal"
 )
 
-// TestNoFileHandle: an operation that lacks a filehandle is answered here, and the backend gets what stands before it: NFS-Ganesha 4.3 ends on a READ_PLUS
-// without one.
+// TestNoFileHandle: an operation that lacks a filehandle is answered here, and the backend gets
+// what stands before it: NFS-Ganesha 4.3 ends on a READ_PLUS without one.
 func TestNoFileHandle(t *testing.T) {
 	x := exportV4(t, seal.Required)
 	put, sentPut, putOK := putFH(x.sealed(someFH)), putFH(someFH), ok(layout.OpPutFH)
@@ -60,7 +60,8 @@ func TestNoFileHandle(t *testing.T) {
 	}
 }
 
-// TestNoFileHandle40: version 4.0 has a status of its own for RESTOREFH, and SECINFO leaves the filehandle as it is.
+// TestNoFileHandle40: version 4.0 has a status of its own for RESTOREFH, and SECINFO leaves the
+// filehandle as it is.
 func TestNoFileHandle40(t *testing.T) {
 	x := exportV4(t, seal.Off)
 	for _, test := range []struct {
@@ -77,7 +78,8 @@ func TestNoFileHandle40(t *testing.T) {
 	sameBytes(t, "the call", sent, call)
 }
 
-// TestNotOnlyOp: what has to stand alone outside of a session is not done when a refusal takes away what stands behind it.
+// TestNotOnlyOp: what has to stand alone outside of a session is not done when a refusal takes away
+// what stands behind it.
 func TestNotOnlyOp(t *testing.T) {
 	x := exportV4(t, seal.Off)
 	destroy := op(layout.OpDestroySession, raw("0123456789abcdef"))

@@ -76,16 +76,17 @@ func (c *channel) set(s *layout.Span) { *c.field(s.Mark) = uint32(s.Value) }
 func sum(a, b uint32) uint32        { return uint32(min(uint64(a)+uint64(b), math.MaxUint32)) }
 func difference(a, b uint32) uint32 { return a - min(a, b) }
 
-// What stands in a message of a channel besides operations, at least: the RPC header, tag and count of a COMPOUND, and SEQUENCE; and the length of the
-// shortest operation or result with a handle, when that is sealed.
+// What stands in a message of a channel besides operations, at least: the RPC header, tag and count
+// of a COMPOUND, and SEQUENCE; and the length of the shortest operation or result with a handle,
+// when that is sealed.
 const (
 	minReply4    = 24 + 12 + 44 // RPC header without verifier; SEQUENCE's result
 	minCallback4 = 40 + 16 + 44 // with AUTH_NONE; CB_SEQUENCE without referring calls
 	minHandle4   = 12 + 4       // number, status, length, and a handle of one byte
 )
 
-// seals returns how many bytes of a message of at most size bytes are left to seals, if fixed bytes of it have no handle. There are no more seals than handles
-// have room in what remains.
+// seals returns how many bytes of a message of at most size bytes are left to seals, if fixed bytes
+// of it have no handle. There are no more seals than handles have room in what remains.
 func (c *channel) seals(x *Export, size, fixed uint32) uint32 {
 	grows := uint32(x.Seal.Grows())
 	return min(c.ops, maxSessionOps, sum(difference(size, fixed), grows)/(minHandle4+grows)) * grows
@@ -122,7 +123,8 @@ func (c *channel) backAsked(x *Export) channel {
 	return a
 }
 
-// backTold takes back what backAsked has changed: a server may make the sizes of the back channel smaller, and leaves ca_maxoperations as it is offered.
+// backTold takes back what backAsked has changed: a server may make the sizes of the back channel
+// smaller, and leaves ca_maxoperations as it is offered.
 func (c *channel) backTold(x *Export, granted channel) channel {
 	asked := c.backAsked(x)
 	granted.request = min(c.request, sum(granted.request, c.request-asked.request))

@@ -95,12 +95,14 @@ func TestCreateSession(t *testing.T) {
 	alone(t, x, 1, call, sent, reply, got)
 }
 
-// TestSmallSession: a session whose replies are short is asked for with as much as it has room for, seals included.
+// TestSmallSession: a session whose replies are short is asked for with as much as it has room for,
+// seals included.
 func TestSmallSession(t *testing.T) {
 	x := exportV4(t, seal.Required)
 	fore, back := channel{1000, 400, 120, 64}, channel{300, 300, 0, 8}
 	call, _ := createSession(0, limits(fore), limits(back))
-	// 13 handles have room in a reply of 400 bytes, and 2 in a reply of 120; 8 in a callback of 300.
+	// 13 handles have room in a reply of 400 bytes, and 2 in a reply of 120; 8 in a callback of
+	// 300.
 	asked, askedBack := limits(channel{1000 + 592, 400 - 13*8 - 12, 120 - 2*8 - 12, 68}), limits(channel{300 - 8*8, 300, 0, 8})
 	sent, _ := createSession(0, asked, askedBack)
 	_, reply := createSession(0, asked, askedBack)
@@ -108,7 +110,8 @@ func TestSmallSession(t *testing.T) {
 	alone(t, x, 1, call, sent, reply, got)
 }
 
-// TestMaxOperations: a COMPOUND may have as many operations as the client was told, whatever the backend takes besides.
+// TestMaxOperations: a COMPOUND may have as many operations as the client was told, whatever the
+// backend takes besides.
 func TestMaxOperations(t *testing.T) {
 	x := exportV4(t, seal.Off)
 	fore, back := channel{1000, 1000, 1000, 8}, channel{4096, 4096, 0, 2}
@@ -141,7 +144,8 @@ func TestMaxOperations(t *testing.T) {
 	sameBytes(t, "those of a session that is forgotten", forwarded, want)
 }
 
-// TestBackChannel: the client's own ca_maxoperations and ca_maxrequests of the back channel are told as they were offered, however many the gateway takes.
+// TestBackChannel: the client's own ca_maxoperations and ca_maxrequests of the back channel are
+// told as they were offered, however many the gateway takes.
 func TestBackChannel(t *testing.T) {
 	x := exportV4(t, seal.Required)
 	fore, back := channel{1 << 20, 1 << 20, 4096, 8}, channel{8192, 8192, 4096, 500}

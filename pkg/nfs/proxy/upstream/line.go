@@ -68,7 +68,8 @@ type session struct {
 	givenUp  bool // this side has closed the connection
 }
 
-// maxDeaths is how many connections a call is sent on that end before it is answered, although the backend has answered others. A call may be what ends the backend.
+// maxDeaths is how many connections a call is sent on that end before it is answered, although the
+// backend has answered others. A call may be what ends the backend.
 const maxDeaths = 2
 
 func newLine(b *Backend, lk *Link) *line {

@@ -73,7 +73,8 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestDeaths: a call with which two connections to a backend have ended is not sent on a third. Those that only one has ended with are.
+// TestDeaths: a call with which two connections to a backend have ended is not sent on a third.
+// Those that only one has ended with are.
 func TestDeaths(t *testing.T) {
 	onBench(t, Config{}, func(b *bench) {
 		d := b.dialer
@@ -104,7 +105,8 @@ func TestDeaths(t *testing.T) {
 	})
 }
 
-// TestDeathsElsewhere: what takes connections and ends them, or answers nothing, is no backend that a call has ended: it gets no call again, and the call waits.
+// TestDeathsElsewhere: what takes connections and ends them, or answers nothing, is no backend that
+// a call has ended: it gets no call again, and the call waits.
 func TestDeathsElsewhere(t *testing.T) {
 	onBench(t, Config{}, func(b *bench) {
 		d := b.dialer

@@ -15,8 +15,10 @@ var (
 	ErrSoftTimeout = errors.New("upstream: the backend has not answered in time")
 	// ErrSuperseded: the client has sent another call with the same XID, which gets the answer. Nothing is to be sent to the client.
 	ErrSuperseded = errors.New("upstream: the client has sent the call again")
-	// ErrLost: the connection to the backend has ended, and the call is not sent on another: it has Once, or two connections to a backend that answered have
-	// ended with it. The client's connection is to be closed, so that the client sends the call again, as it has to be by then, or lets it be.
+	// ErrLost: the connection to the backend has ended, and the call is not sent on another: it has
+	// Once, or two connections to a backend that answered have ended with it. The client's
+	// connection is to be closed, so that the client sends the call again, as it has to be by then,
+	// or lets it be.
 	ErrLost = errors.New("upstream: the connection that had the call has ended")
 	// ErrOverloaded: too much waits for the backend already. The client's connection is to be closed, so that the client keeps the call
 	// and sends it again later.

@@ -274,7 +274,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestSoftTimeoutSince: what a request has waited elsewhere counts, also when others stand before it that have waited for less.
+// TestSoftTimeoutSince: what a request has waited elsewhere counts, also when others stand before
+// it that have waited for less.
 func TestSoftTimeoutSince(t *testing.T) {
 	onBench(t, Config{SoftTimeout: 10 * time.Second}, func(b *bench) {
 		b.dialer.setFail(func(int) error { return errRefused })
