@@ -56,18 +56,20 @@ type CallObserver interface {
 type Responder interface {
 	// Respond sends c.Reply and recycles c. It never blocks for long, and may be called from any goroutine.
 	Respond(c *Call)
-	// Drop recycles c without an answer, and closes the connection: the caller, which waits for an answer, sends the call again on another one (RFC 8166
-	// section 4.5.4, RFC 8881 section 2.9.2).
+	// Drop recycles c without an answer, and closes the connection: the caller, which waits for an
+	// answer, sends the call again on another one (RFC 8166 section 4.5.4, RFC 8881 section 2.9.2).
 	Drop(c *Call)
-	// Supersede recycles c without an answer. The connection stays: another call with its XID is answered.
+	// Supersede recycles c without an answer. The connection stays: another call with its XID is
+	// answered.
 	Supersede(c *Call)
 }
 
 // Handler answers calls.
 type Handler interface {
-	// ServeRPC is called on a transport's receive loop. It does only what cannot block, and hands everything else to other goroutines.
-	// Exactly one c.Respond, c.Drop or c.Supersede follows, in ServeRPC or later. The RPC header is decoded and valid; the handler
-	// refuses programs, versions and procedures that it does not know.
+	// ServeRPC is called on a transport's receive loop. It does only what cannot block, and hands
+	// everything else to other goroutines. Exactly one c.Respond, c.Drop or c.Supersede follows, in
+	// ServeRPC or later. The RPC header is decoded and valid; the handler refuses programs,
+	// versions and procedures that it does not know.
 	ServeRPC(c *Call)
 }
 

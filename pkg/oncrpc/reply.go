@@ -86,8 +86,8 @@ func (c *Call) Respond() {
 	c.transport.Respond(c)
 }
 
-// Drop ends the call without an answer, and with it the connection: no caller is left waiting for an answer that does not come. The call belongs to the transport
-// afterwards.
+// Drop ends the call without an answer, and with it the connection: no caller is left waiting for
+// an answer that does not come. The call belongs to the transport afterwards.
 func (c *Call) Drop() {
 	if c.observer != nil {
 		c.observer.Dropped(c)
@@ -95,8 +95,8 @@ func (c *Call) Drop() {
 	c.transport.Drop(c)
 }
 
-// Supersede ends the call without an answer, because the same call has come again and is answered in its place. The connection stays. The call belongs to the
-// transport afterwards.
+// Supersede ends the call without an answer, because the same call has come again and is answered
+// in its place. The connection stays. The call belongs to the transport afterwards.
 func (c *Call) Supersede() {
 	if c.observer != nil {
 		c.observer.Dropped(c)

@@ -12,9 +12,10 @@ import (
 
 // Canceler is a [Requester] that can give up a request. Every requester should be one.
 type Canceler interface {
-	// Cancel makes r fail with cause as soon as its memory is not needed any more; r.Done is called as ever. That is soon: where a peer may reach the
-	// memory of r by RDMA, within 2 s. A reply that comes later is ignored. Nothing happens if r is done or was never submitted here; r must not be freed
-	// meanwhile.
+	// Cancel makes r fail with cause as soon as its memory is not needed any more; r.Done is called
+	// as ever. That is soon: where a peer may reach the memory of r by RDMA, within 2 s. A reply
+	// that comes later is ignored. Nothing happens if r is done or was never submitted here; r must
+	// not be freed meanwhile.
 	Cancel(r *Request, cause error)
 }
 

@@ -57,8 +57,9 @@ func Dial(ctx context.Context, p rdma.Provider, address string, cfg Config) (*Cl
 	return cl, nil
 }
 
-// connect makes the connection, and settles its version. A server whose connection ends upon the first message of version 2, or which does not answer it, is dialed
-// once more with version 1. For a while it is dialed with version 1 at once then; see oldPeers.
+// connect makes the connection, and settles its version. A server whose connection ends upon the
+// first message of version 2, or which does not answer it, is dialed once more with version 1. For
+// a while it is dialed with version 1 at once then; see oldPeers.
 func (cl *Client) connect(ctx context.Context, p rdma.Provider, address string, cfg *Config, d rdma.Domain) error {
 	auto := cfg.offers(wire.Version1) && cfg.offers(wire.Version2)
 	old := *cfg
@@ -102,8 +103,9 @@ func (cl *Client) connect(ctx context.Context, p rdma.Provider, address string, 
 // onlyOld are the servers that did not bear a first message of version 2.
 var onlyOld oldPeers
 
-// oldPeers is a set of servers. It is bounded: the oldest is forgotten. A server may have been restarted just then, or have been slow, so none is in it for good:
-// after 5 s the next dial tries version 2 again. When that fails too the time doubles, up to 10 minutes.
+// oldPeers is a set of servers. It is bounded: the oldest is forgotten. A server may have been
+// restarted just then, or have been slow, so none is in it for good: after 5 s the next dial tries
+// version 2 again. When that fails too the time doubles, up to 10 minutes.
 type oldPeers struct {
 	mu   sync.Mutex
 	list []oldPeer

@@ -18,7 +18,8 @@ import (
 const (
 	// answerTime is how long a client waits for the answer to its first message.
 	answerTime = 5 * time.Second
-	// controlTime is how long the answer to any other control message may take. Reports, and the calls that wait for them, wait for it.
+	// controlTime is how long the answer to any other control message may take. Reports, and the
+	// calls that wait for them, wait for it.
 	controlTime = 30 * time.Second
 )
 

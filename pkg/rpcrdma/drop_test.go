@@ -20,8 +20,8 @@ func (d dropper) ServeRPC(c *oncrpc.Call) {
 	d.Handler.ServeRPC(c)
 }
 
-// TestDrop has a server with one credit drop a call: its connection ends, in both versions, and the client learns that at once. It does not wait for the credit with
-// its next call.
+// TestDrop has a server with one credit drop a call: its connection ends, in both versions, and the
+// client learns that at once. It does not wait for the credit with its next call.
 func TestDrop(t *testing.T) {
 	for _, version := range []int{wire.Version1, wire.Version2} {
 		change := func(cfg *Config) { cfg.Versions, cfg.Credits = []int{version}, Static(1) }

@@ -196,8 +196,9 @@ func TestCancel(t *testing.T) {
 	w.close(c)
 }
 
-// TestCancelExposed cancels calls for which memory is exposed, without remote invalidation. The server, which does not know of that, goes on with RDMA: the
-// connection lives, whosever the memory is.
+// TestCancelExposed cancels calls for which memory is exposed, without remote invalidation. The
+// server, which does not know of that, goes on with RDMA: the connection lives, whosever the memory
+// is.
 func TestCancelExposed(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -269,7 +270,8 @@ func TestCancelExposed(t *testing.T) {
 	}
 }
 
-// TestLateInvalidate cancels a call, uses its handle anew if it has been withdrawn, and then lets the late reply invalidate it.
+// TestLateInvalidate cancels a call, uses its handle anew if it has been withdrawn, and then lets
+// the late reply invalidate it.
 func TestLateInvalidate(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -139,8 +139,9 @@ func (k *kept) arrived(credits, most int) {
 	letGoOf(old)
 }
 
-// reported returns the reply with an XID that was sent as a group, nil if it is not there. It belongs to the caller then. A report names no more than the XID.
-// It is about the last call that had it: the requester reports a reply before it makes another call in its place.
+// reported returns the reply with an XID that was sent as a group, nil if it is not there. It
+// belongs to the caller then. A report names no more than the XID. It is about the last call that
+// had it: the requester reports a reply before it makes another call in its place.
 func (k *kept) reported(xid uint32) *inCall {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -196,8 +197,9 @@ func (k *kept) drop(n int) []*inCall {
 	return old
 }
 
-// take returns the call out of the list that again is, nil if it is not there. It belongs to the caller then. Another call with the XID of again goes: who uses
-// an XID anew does not ask for the old reply.
+// take returns the call out of the list that again is, nil if it is not there. It belongs to the
+// caller then. Another call with the XID of again goes: who uses an XID anew does not ask for the
+// old reply.
 func (k *kept) take(again *inCall) *inCall {
 	k.mu.Lock()
 	i := slices.IndexFunc(k.list, func(ic *inCall) bool { return ic.hdr.XID == again.hdr.XID })

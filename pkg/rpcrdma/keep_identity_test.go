@@ -9,8 +9,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestKeptIdentity has a call answered REPLY_RESOURCE and sends others with its XID: each is executed. The call itself, in whatever shape it comes again, is
-// not.
+// TestKeptIdentity has a call answered REPLY_RESOURCE and sends others with its XID: each is
+// executed. The call itself, in whatever shape it comes again, is not.
 func TestKeptIdentity(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
@@ -116,7 +116,8 @@ func TestKeptIdentity(t *testing.T) {
 	w.close()
 }
 
-// TestKeptNewest reports the reply to a call whose XID an earlier one had: the later reply is sent again.
+// TestKeptNewest reports the reply to a call whose XID an earlier one had: the later reply is sent
+// again.
 func TestKeptNewest(t *testing.T) {
 	k := kept{budget: bufpool.NewBudget(0, 0)}
 	c := &Conn{cfg: &Config{}}

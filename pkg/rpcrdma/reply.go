@@ -50,14 +50,16 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 // errDropped is why a connection ends on which a call is not answered.
 var errDropped = errors.New("rpcrdma: a call cannot be answered")
 
-// Drop implements oncrpc.Responder. It closes the connection (RFC 8166 section 4.5.4): the requester would wait for the answer, and with it for the credit.
+// Drop implements oncrpc.Responder. It closes the connection (RFC 8166 section 4.5.4): the
+// requester would wait for the answer, and with it for the credit.
 func (ic *inCall) Drop(*oncrpc.Call) {
 	ic.c.cfg.Observer.Erred(Dropped)
 	ic.c.fail(fmt.Errorf("%w: %#x of program %d version %d procedure %d", errDropped, ic.XID, ic.Program, ic.Version, ic.Procedure))
 	ic.recycle()
 }
 
-// Supersede implements oncrpc.Responder. The credit of the call is lost to the requester, which has sent another one with its XID.
+// Supersede implements oncrpc.Responder. The credit of the call is lost to the requester, which has
+// sent another one with its XID.
 func (ic *inCall) Supersede(*oncrpc.Call) {
 	c := ic.c
 	c.in.kept.given.Add(uint64(ic.taken))

@@ -12,7 +12,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// cancelWait is how long a cancelled request, for which memory of its user is exposed, waits for its reply.
+// cancelWait is how long a cancelled request, for which memory of its user is exposed, waits for
+// its reply.
 const cancelWait = 2 * time.Second
 
 // requester is the role that makes calls; it is the oncrpc.Requester of the connection.
@@ -356,9 +357,11 @@ func (o *outCall) finish() {
 	}
 }
 
-// giveUp ends the wait for the reply to a cancelled call, whose place in the credits and among the XIDs is kept until it comes. A peer that cannot reach memory any
-// more, and works on the call yet, has its connection ended by that, and with it all other calls. So what the requester owns stays exposed until the reply comes,
-// while the request goes back to its user. Where the memory is the user's, the request has to wait for the reply, or for the end of cancelWait. The requester is
+// giveUp ends the wait for the reply to a cancelled call, whose place in the credits and among the
+// XIDs is kept until it comes. A peer that cannot reach memory any more, and works on the call yet,
+// has its connection ended by that, and with it all other calls. So what the requester owns stays
+// exposed until the reply comes, while the request goes back to its user. Where the memory is the
+// user's, the request has to wait for the reply, or for the end of cancelWait. The requester is
 // locked.
 func (o *outCall) giveUp() {
 	if !o.build.foreign || len(o.regions) == 0 {
@@ -369,8 +372,9 @@ func (o *outCall) giveUp() {
 	time.AfterFunc(cancelWait, func() { o.withdraw(xid) })
 }
 
-// withdraw ends the access to memory of the user for a call that was cancelled cancelWait ago, if its reply has not come. Something else keeps its place. A late
-// reply may yet name its handle for invalidation; the connection is likely to end then, also if the handle has been given out anew.
+// withdraw ends the access to memory of the user for a call that was cancelled cancelWait ago, if
+// its reply has not come. Something else keeps its place. A late reply may yet name its handle for
+// invalidation; the connection is likely to end then, also if the handle has been given out anew.
 func (o *outCall) withdraw(xid uint32) {
 	out := &o.c.out
 	out.mu.Lock()
@@ -386,8 +390,9 @@ func (o *outCall) withdraw(xid uint32) {
 	o.complete()
 }
 
-// Cancel implements oncrpc.Canceler. A request that was sent, and for which memory of its user is exposed (arguments in Read chunks, results with Memory of their
-// own), fails when its reply comes, or after 2 s: RDMA that the peer begins later ends the connection. Others fail at once.
+// Cancel implements oncrpc.Canceler. A request that was sent, and for which memory of its user is
+// exposed (arguments in Read chunks, results with Memory of their own), fails when its reply comes,
+// or after 2 s: RDMA that the peer begins later ends the connection. Others fail at once.
 func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 	out.mu.Lock()
 	o, _ := r.Transport.(*outCall)

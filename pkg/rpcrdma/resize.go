@@ -105,10 +105,11 @@ func (c *Conn) askedNow() wire.Credits {
 	return wire.Credits(c.out.asked())
 }
 
-// AskReceiveSize asks the peer, in version 2, to receive messages of at most size bytes, 1024 at least, from now on, and waits for its answer. It
-// returns what the peer receives then. A peer that has to get rid of smaller receives first may tell of greater ones later. When ctx ends first and the
-// peer has been asked, its answer is taken as ever when it comes; until then nothing else can be asked. A peer that leaves it unanswered for 30 s has its
-// connection ended.
+// AskReceiveSize asks the peer, in version 2, to receive messages of at most size bytes, 1024 at
+// least, from now on, and waits for its answer. It returns what the peer receives then. A peer that
+// has to get rid of smaller receives first may tell of greater ones later. When ctx ends first and
+// the peer has been asked, its answer is taken as ever when it comes; until then nothing else can
+// be asked. A peer that leaves it unanswered for 30 s has its connection ended.
 func (cl *Client) AskReceiveSize(ctx context.Context, size int) (int, error) {
 	return cl.conn.control.ask(ctx, size)
 }

@@ -343,7 +343,8 @@ func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 	return 0, ""
 }
 
-// decode reads the RPC header, and plans the reply. It returns false when the call has been answered: with an error, or with the reply that was kept.
+// decode reads the RPC header, and plans the reply. It returns false when the call has been
+// answered: with an error, or with the reply that was kept.
 func (ic *inCall) decode() bool {
 	err := oncrpc.DecodeCall(&ic.Call)
 	if ic.XID != uint32(ic.hdr.XID) {

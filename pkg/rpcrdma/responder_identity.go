@@ -2,20 +2,22 @@ package rpcrdma
 
 import "hash/crc32"
 
-// identity tells calls of a connection apart that have the same XID. It is the same for a call in whatever shape that comes: with its arguments in the stream or
-// in Read chunks.
+// identity tells calls of a connection apart that have the same XID. It is the same for a call in
+// whatever shape that comes: with its arguments in the stream or in Read chunks.
 type identity struct {
 	program, version, procedure uint32
 	length                      int    // of the unreduced stream
 	sum                         uint32 // checksum of its beginning
 }
 
-// identityBytes is how much of a stream an identity is made of, at most. Eligible arguments do not count, nor what follows them.
+// identityBytes is how much of a stream an identity is made of, at most. Eligible arguments do not
+// count, nor what follows them.
 const identityBytes = 256
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// identify notes the identity of a call that has been decoded and planned. The handler may change the stream afterwards.
+// identify notes the identity of a call that has been decoded and planned. The handler may change
+// the stream afterwards.
 func (ic *inCall) identify() {
 	left := identityBytes
 	if len(ic.args) > 0 {

@@ -127,9 +127,11 @@ func (out *requester) lost(handle uint32) {
 	}
 }
 
-// accept holds a reply's header against the call, and takes over its payload. The memory that the peer wrote is not
-// touched yet: it still can. Responders tell in several ways that they have used no Write chunk, after a READ that failed: with all lengths zero (RFC 8166 section
-// 4.3.2.1), with an empty chunk (RFC 8267 section 6.4.1), without a Write list, and with the chunk as it was offered; see unused.
+// accept holds a reply's header against the call, and takes over its payload. The memory that the
+// peer wrote is not touched yet: it still can. Responders tell in several ways that they have used
+// no Write chunk, after a READ that failed: with all lengths zero (RFC 8166 section 4.3.2.1), with
+// an empty chunk (RFC 8267 section 6.4.1), without a Write list, and with the chunk as it was
+// offered; see unused.
 func (o *outCall) accept(ic *inCall) error {
 	h, b, a := &ic.hdr, &o.build, &o.reply
 	if ic.xmt {
@@ -326,8 +328,9 @@ func (a *answer) slide(r *oncrpc.Request, bind oncrpc.Binding) bool {
 	return false
 }
 
-// unused tries a third form: where a result has nothing to place, its chunk came back as it was offered, so that it seems to be full. Such chunks are the last ones
-// that have a length, since no operation follows one that failed.
+// unused tries a third form: where a result has nothing to place, its chunk came back as it was
+// offered, so that it seems to be full. Such chunks are the last ones that have a length, since no
+// operation follows one that failed.
 func (a *answer) unused(r *oncrpc.Request, bind oncrpc.Binding, places []place) bool {
 	a.slots = append(a.slots[:0], a.placed...)
 	for k := range a.from {

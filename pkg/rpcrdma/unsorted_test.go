@@ -11,8 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestUnsortedReads sends calls whose Read chunks are in any order: RFC 8166 has none. The arguments come out right, also with a Position Zero Read chunk that is
-// not the first.
+// TestUnsortedReads sends calls whose Read chunks are in any order: RFC 8166 has none. The
+// arguments come out right, also with a Position Zero Read chunk that is not the first.
 func TestUnsortedReads(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
 	p := w.rawDial(rawPrivate(4096))

@@ -11,7 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// unusedForms are the ways in which responders return Write chunks from some chunk on that they have not used.
+// unusedForms are the ways in which responders return Write chunks from some chunk on that they
+// have not used.
 var unusedForms = []struct {
 	name  string
 	chunk func(dst []byte, offered []wire.Segment) []byte // nil: there is no Write list
@@ -22,7 +23,8 @@ var unusedForms = []struct {
 	{"no Write list", nil},
 }
 
-// TestFailedReads answers READs of both versions of NFS with an error, or with success and no data, and returns the Write chunk in every form.
+// TestFailedReads answers READs of both versions of NFS with an error, or with success and no data,
+// and returns the Write chunk in every form.
 func TestFailedReads(t *testing.T) {
 	const room, read = 8192, 25
 	read3 := func(e encoder) { e.Fixed(words(16, make([]byte, 16), uint64(0), room)) }
@@ -105,7 +107,8 @@ func TestFailedReads(t *testing.T) {
 
 type encoder interface{ Fixed([]byte) }
 
-// TestFailedBehindPlaced answers a COMPOUND of three READs of which some fill their chunks and the next one fails.
+// TestFailedBehindPlaced answers a COMPOUND of three READs of which some fill their chunks and the
+// next one fails.
 func TestFailedBehindPlaced(t *testing.T) {
 	const room, read = 8192, 25
 	for good := range 3 {

@@ -249,7 +249,8 @@ func TestVersionLost(t *testing.T) {
 	}
 }
 
-// TestVersionAgain dials a server that was restarted just when version 2 was tried. It is taken for an old one for a few seconds, and asked again then.
+// TestVersionAgain dials a server that was restarted just when version 2 was tried. It is taken for
+// an old one for a few seconds, and asked again then.
 func TestVersionAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.NewFabric(rdmatest.Options{})
@@ -293,7 +294,8 @@ func TestVersionAgain(t *testing.T) {
 	})
 }
 
-// TestOldPeers counts how long servers are dialed with version 1 that bear version 2 never, or again.
+// TestOldPeers counts how long servers are dialed with version 1 that bear version 2 never, or
+// again.
 func TestOldPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o oldPeers

@@ -362,8 +362,8 @@ func TestReportsInTurn(t *testing.T) {
 	w.close(w.c)
 }
 
-// TestFenceUnanswered sends two bad replies and leaves the fence of the first report unanswered: the calls that wait for it fail when its time is over, and so does
-// the connection.
+// TestFenceUnanswered sends two bad replies and leaves the fence of the first report unanswered:
+// the calls that wait for it fail when its time is over, and so does the connection.
 func TestFenceUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaitWorld(t)

@@ -84,8 +84,9 @@ func (o *op) authenticate(rule *Rule) oncrpc.AuthStat {
 	return oncrpc.AuthOK
 }
 
-// begin starts the reply, whose results are at most size bytes. It comes before anything is done, so that what was done can be told.
-// nil: there is no memory, and the call was dropped; the client finds its connection closed, and will send the call again.
+// begin starts the reply, whose results are at most size bytes. It comes before anything is done,
+// so that what was done can be told. nil: there is no memory, and the call was dropped; the client
+// finds its connection closed, and will send the call again.
 func (o *op) begin(size int) *xdr.Encoder {
 	e, err := o.call.BeginReply(oncrpc.MinReplyLen + size)
 	if err != nil {

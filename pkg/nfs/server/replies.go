@@ -415,8 +415,9 @@ func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call, b *slotBuf) {
 	}
 }
 
-// forget removes a call that was not answered with results, so that a retransmission runs, and a client that has no other. Retransmissions that wait for its reply
-// are dropped: their connections are closed, and the client sends the call again.
+// forget removes a call that was not answered with results, so that a retransmission runs, and a
+// client that has no other. Retransmissions that wait for its reply are dropped: their connections
+// are closed, and the client sends the call again.
 func (r *replyCache) forget(e *cachedReply) {
 	r.mu.Lock()
 	if e.recorded { // its effect may have happened

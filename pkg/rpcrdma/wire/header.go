@@ -38,7 +38,8 @@ type Header struct {
 	Credits   Credits
 	Procedure Procedure
 
-	// Reads is the Read list. The segments of a chunk are in the order of the wire, the chunks in that of their positions: version 1 has no order for them.
+	// Reads is the Read list. The segments of a chunk are in the order of the wire, the chunks in
+	// that of their positions: version 1 has no order for them.
 	Reads []ReadSegment
 	// HasReply tells that there is a Reply chunk, perhaps of no segments.
 	HasReply bool

@@ -212,7 +212,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// unsorted is a message of version 1 whose Read chunks are not in the order of their positions, and what is parsed of that.
+// unsorted is a message of version 1 whose Read chunks are not in the order of their positions, and
+// what is parsed of that.
 func unsorted() (msg []byte, want []ReadSegment) {
 	wire := []ReadSegment{{400, Segment{1, 10, 0}}, {400, Segment{2, 20, 0}}, {0, Segment{3, 30, 0}}, {48, Segment{4, 40, 0}}, {48, Segment{5, 50, 0}}}
 	msg = AppendFixed(nil, 7, 1, 1, NoMsg)
@@ -222,7 +223,8 @@ func unsorted() (msg []byte, want []ReadSegment) {
 	return AppendEnd(AppendEnd(AppendEnd(msg))), []ReadSegment{wire[2], wire[3], wire[4], wire[0], wire[1]}
 }
 
-// TestUnsorted parses Read lists that are not in the order of positions, which only version 2 demands.
+// TestUnsorted parses Read lists that are not in the order of positions, which only version 2
+// demands.
 func TestUnsorted(t *testing.T) {
 	msg, want := unsorted()
 	var h Header
