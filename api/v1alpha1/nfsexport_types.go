@@ -58,11 +58,11 @@ type NFSExportSpec struct {
 
 	// HandleIdentity tells the export's file handles from those of other exports with the same keys. Left out, the operator sets it once, to metadata.uid.
 	// It cannot be changed. Keep it in backups and manifests: an export that is made again with it, and the gateway's former keys, takes the handles
-	// that clients hold. Two exports of a gateway cannot have the same. 8 to 64 printable ASCII characters without spaces; a claim has none.
+	// that clients hold. Two exports of a gateway cannot have the same. 8 to 64 letters, digits, ".", "_" and "-"; a claim has none.
 	//
 	// +kubebuilder:validation:MinLength=8
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^[!-~]+$`
+	// +kubebuilder:validation:Pattern=`^[0-9A-Za-z._-]+$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, since clients hold handles: make another NFSExport"
 	// +optional
 	HandleIdentity string `json:"handleIdentity,omitempty"`

@@ -68,6 +68,9 @@ func (n node) trials(field string, value any) []trial {
 	}
 	if s.Pattern != "" {
 		other := "!"
+		if s.MinLength != nil {
+			other = strings.Repeat(other, int(*s.MinLength))
+		}
 		if regexp.MustCompile(s.Pattern).MatchString(other) {
 			panic(n.String() + ": the pattern matches " + other)
 		}
