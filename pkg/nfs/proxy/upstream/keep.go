@@ -16,6 +16,7 @@ func (l *line) keep() {
 
 // run connects, and connects again, as long as something waits for an answer. While there is a connection it waits for its end.
 func (l *line) run() {
+	away := false
 	for l.wanted() {
 		l.pause()
 		if !l.wanted() {
@@ -24,15 +25,18 @@ func (l *line) run() {
 		s := &session{line: l}
 		var err error
 		if s.conn, err = l.dial(s); err != nil {
+			away = true
 			l.backOff()
 			continue
 		}
 		if !l.greet(s) {
+			away = true
 			_ = s.conn.Close()
 			s.conn.Wait()
 			l.backOff()
 			continue
 		}
+		s.afterAway, away = away, false
 		began := time.Now()
 		if l.up(s) {
 			l.resend(s)

@@ -64,12 +64,13 @@ type session struct {
 	held oncrpc.Gatherer
 
 	// With line.mu locked, once the session is the line's.
-	answered bool // the backend has answered a call
-	givenUp  bool // this side has closed the connection
+	answered  bool // the backend has answered a call
+	givenUp   bool // this side has closed the connection
+	afterAway bool // the backend was away before: it took no connection, or answered nothing
 }
 
 // maxDeaths is how many connections a call is sent on that end before it is answered, although the
-// backend has answered others. A call may be what ends the backend.
+// backend has answered others and was away in between. A call may be what ends the backend.
 const maxDeaths = 2
 
 func newLine(b *Backend, lk *Link) *line {
@@ -283,7 +284,10 @@ func (l *line) settle(r *Request) {
 		s.givenUp = true
 	}
 	if err != nil && r.cause == nil && !final && s.answered && !s.givenUp && !who.differs {
-		who.deaths++
+		// A link that is cut comes back at once. Only a backend that was away in between has died.
+		if who.deaths == 0 || s.afterAway {
+			who.deaths++
+		}
 	}
 	var next *session
 	ends := true

@@ -84,8 +84,12 @@ func TestDeaths(t *testing.T) {
 		d.conn(t, 0).reply(1)
 		b.want(ok(1, 1))
 		b.call(lk, 2, 2, nil)
+		d.conn(t, 0) // has it in hand
+		d.setFail(func(int) error { return errRefused })
 		d.conn(t, 0).end(errBroken)
 		pass(time.Second)
+		d.setFail(nil)
+		pass(time.Minute)
 		b.call(lk, 3, 3, nil)
 		b.call(lk, 2, 2, nil) // the client sends it again
 		d.conn(t, 1).end(errBroken)
@@ -101,6 +105,25 @@ func TestDeaths(t *testing.T) {
 		defer again.Close()
 		b.call(again, 2, 2, nil)
 		d.conn(t, 3).reply(2)
+		b.want(ok(2, 2))
+	})
+}
+
+// TestCuts: a connection that ends while its backend lives is a cut link, as often as it happens.
+func TestCuts(t *testing.T) {
+	onBench(t, Config{}, func(b *bench) {
+		d := b.dialer
+		lk := b.Open(client(1), nil)
+		defer lk.Close()
+		b.call(lk, 1, 1, nil)
+		d.conn(t, 0).reply(1)
+		b.want(ok(1, 1))
+		b.call(lk, 2, 2, nil)
+		for n := range 5 {
+			d.conn(t, n).end(errBroken)
+			pass(time.Minute)
+		}
+		d.conn(t, 5).reply(2)
 		b.want(ok(2, 2))
 	})
 }
