@@ -71,6 +71,16 @@ func TestReasons(t *testing.T) {
 			before: older(v1alpha1.Backend{}), change: func(_ *testing.T, _ *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 				gw.Spec.Limits.Exports = 1
 			}},
+		{name: "an identity of handles twice", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonHandleIdentityTaken, words: "shared-identity",
+			before: func(t *testing.T, ns string) {
+				x := newExport(ns, "a", "fast")
+				x.Spec.HandleIdentity = "shared-identity"
+				must(t, kube.Create(t.Context(), x))
+			},
+			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+				x.Spec.HandleIdentity = "shared-identity"
+			}},
+		{name: "room for the configuration", gateway: true, kind: v1alpha1.ConditionConfigCapacity, status: yes, reason: v1alpha1.ReasonCapacitySufficient, words: "has room"},
 		{name: "a claim in use", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonClaimInUse, words: `of the claim "disk"`, change: onClaim,
 			before: older(v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk", SubPath: "a"}})},
 		{name: "a claim that is lost", kind: v1alpha1.ConditionResolvedRefs, status: no, reason: v1alpha1.ReasonClaimLost, words: `"disk"`, change: onClaim,
@@ -151,6 +161,9 @@ func TestEveryReasonIsMet(t *testing.T) {
 	elsewhere := map[string]string{
 		"ReasonNoFreePort":      "1500 exports take all ports",
 		"ReasonDeviceNotUsable": "it takes a device, which test/verbs has",
+
+		"ReasonCapacityLow":       "it takes a configuration of 800 KiB, which internal/operator/plan has",
+		"ReasonCapacityExhausted": "it takes a configuration of 1 MiB, which internal/operator/plan has",
 	}
 	tests, err := filepath.Glob("*_test.go")
 	must(t, err)

@@ -89,7 +89,7 @@ func (e *Export) Complete() {
 		c.Min = min(8, c.Max)
 	}
 	if l := &e.Limits; l.MemoryPerClient == 0 {
-		l.MemoryPerClient = max(64<<10, l.Memory/4)
+		l.MemoryPerClient = l.clientPart()
 	}
 	for i := range e.Listeners {
 		l := &e.Listeners[i]
@@ -105,3 +105,6 @@ func (e *Export) Complete() {
 		}
 	}
 }
+
+// clientPart is the default of MemoryPerClient.
+func (l *Limits) clientPart() Quantity { return max(64<<10, l.Memory/4) }

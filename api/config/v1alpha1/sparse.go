@@ -39,7 +39,11 @@ var defaults = sync.OnceValue(func() (d struct{ frame, export, rule, rdma, nfsSe
 // Sparse returns an export as it is in the list that [GatewayConfig.Sparse] makes.
 func (e *Export) Sparse() map[string]any {
 	d := defaults()
-	out := without(tree(e), d.export)
+	some := *e
+	if l := &some.Limits; l.MemoryPerClient == l.clientPart() {
+		l.MemoryPerClient = 0
+	}
+	out := without(tree(some), d.export)
 	for _, r := range list(out["access"]) {
 		without(r, d.rule)
 	}
