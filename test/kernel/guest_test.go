@@ -26,7 +26,9 @@ type guest struct {
 	out    string // the guest's /run/out
 	lines  chan string
 	answer func(t *testing.T, words []string) error
-	ended  bool // the script said so
+	ended  bool // the script said so, at scriptEnded
+
+	scriptEnded time.Time
 }
 
 // What is waited for has these limits, which nothing comes near to where a machine is not busy: stall is how long a guest may say nothing, patience how long
@@ -96,7 +98,7 @@ func (g *guest) follow(t *testing.T) {
 		case isCheck:
 			t.Run(name, func(t *testing.T) { g.check(t, name) })
 		case line == "done":
-			g.ended = true
+			g.ended, g.scriptEnded = true, time.Now()
 		case !g.ask(t, line):
 			t.Log(line)
 		}

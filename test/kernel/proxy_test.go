@@ -26,6 +26,26 @@ func versions(some ...string) string {
 // backendAway is what a gateway says of a backend that does not answer.
 var backendAway = regexp.MustCompile(`msg="(backend: out of reach|the export's root cannot be found at the backend)`)
 
+// answers is what it says when the backend is there.
+var answers = regexp.MustCompile(`msg="backend: it answers"`)
+
+// backendAwayInGuest excuses backendAway before the server in the guest answers for the first time,
+// and after the guest's script has ended.
+func (h *host) backendAwayInGuest() func(line []byte) bool {
+	served := false
+	return func(line []byte) bool {
+		served = served || answers.Match(line)
+		return backendAway.Match(line) && (!served || loggedAt(line).After(h.guest.scriptEnded))
+	}
+}
+
+// loggedAt is the time of a line of the log, or the zero time.
+func loggedAt(line []byte) time.Time {
+	word, _, _ := strings.Cut(strings.TrimPrefix(string(line), "time="), " ")
+	at, _ := time.Parse(time.RFC3339Nano, word)
+	return at
+}
+
 // none answers nothing of a script's own.
 func none(*testing.T, []string) (known bool, err error) { return false, nil }
 
@@ -50,7 +70,7 @@ func TestProxyKernel(t *testing.T) {
 	ports := freePorts(t, 2) // of the host, which lead into the guest
 	data := &export{name: "data", crc: true, backend: nfsBackend(ports[0], ports[1], "/data")}
 	h := newHost(t, newGateway(t, "gateway", data))
-	h.gateway.excused = backendAway // until the guest serves
+	h.gateway.excused = h.backendAwayInGuest()
 	h.boot(t, 20*time.Minute, "kernel.sh", none, "-e", "VERSIONS="+versions("4.1"),
 		"-f", fmt.Sprintf("%d:2049", ports[0]), "-f", fmt.Sprintf("%d:20048", ports[1]))
 	h.guest.follow(t)
@@ -69,7 +89,7 @@ func TestProxyLinuxRDMA(t *testing.T) {
 	port := freePorts(t, 1)[0]
 	data := &export{name: "data", crc: true, backend: fmt.Sprintf(`rdma: {server: 127.0.0.1, port: %d, path: /data, versions: ["4.1", "4.2"]}`, port)}
 	h := newHost(t, newGateway(t, "gateway", data))
-	h.gateway.excused = backendAway
+	h.gateway.excused = h.backendAwayInGuest()
 	options := []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.2", "-e", "SHORT=1", "-e", "FIO=short.fio", "-e", "TREE="}
 	if *full {
 		options = []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.1 4.2"}
