@@ -18,7 +18,7 @@ spec:
   replicas: 2
   provider: Verbs
   rdma:
-    device: {resourceName: sluice.test/rdma_vf}
+    devices: [{resourceName: sluice.test/rdma_vf}]
     networks: [{name: fabric, interface: rdma0}]
   exposure:
     type: VirtualIP
