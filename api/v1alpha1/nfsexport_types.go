@@ -56,7 +56,7 @@ type NFSExportSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, since clients hold handles: make another NFSExport"
 	SealHandles string `json:"sealHandles,omitempty"`
 
-	// HandleIdentity tells the export's file handles from those of other exports with the same keys. Left out, the operator sets it once, to metadata.uid.
+	// HandleIdentity distinguishes the export's file handles from those of other exports with the same keys. Left out, the operator sets it once, to metadata.uid.
 	// It cannot be changed. Keep it in backups and manifests: an export that is made again with it, and the gateway's former keys, takes the handles
 	// that clients hold. Two exports of a gateway cannot have the same. 8 to 64 letters, digits, ".", "_" and "-"; a claim has none.
 	//

@@ -94,7 +94,7 @@ type merged struct {
 	closed   chan struct{}
 }
 
-// accepted is what Accept of one of them returned.
+// accepted is a result of Accept of one of them.
 type accepted struct {
 	conn net.Conn
 	err  error

@@ -112,7 +112,7 @@ func (d *Device) has(a netip.Addr) bool {
 	})
 }
 
-// checkState looks at what a device needs wherever it is used, and what its ports need for an
+// checkState looks at a device's own state, and at the state of its ports for an
 // address on an interface.
 func (d *Device) checkState(address netip.Addr, link string, say func(string, ...any)) {
 	if strings.Trim(d.GUID, "0:") == "" {

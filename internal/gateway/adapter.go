@@ -75,7 +75,7 @@ func (g *Gateway) provider(device string, settings *config.VerbsOptions) (rdma.P
 	return p, nil
 }
 
-// used tells whether there is a provider.
+// used reports whether there is a provider.
 func (a *adapters) used() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -35,7 +35,7 @@ type admin struct {
 	l       net.Listener
 }
 
-// newAdmin makes a page that is nowhere yet. status tells of the gateway, with its clients or without.
+// newAdmin makes a page that is nowhere yet. status describes the gateway, with its clients or without.
 func newAdmin(log *slog.Logger, status func(clients bool) status.Status, metrics prometheus.Gatherer, profile bool, hosts adminport.Hosts) *admin {
 	m := http.NewServeMux()
 	m.Handle("GET /metrics", &page{render: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}).ServeHTTP})

@@ -15,7 +15,7 @@ const (
 	adminTimeout = 10 * time.Second
 )
 
-// page answers requests with what render wrote last. All requests that come while it is being made wait for the next one, which they
+// page answers requests with the last output of render. All requests that come while it is being made wait for the next one, which they
 // share: however many there are, one is made at a time, and it is never older than the request.
 type page struct {
 	render http.HandlerFunc // gets a request without headers
@@ -31,7 +31,7 @@ type rendering struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
-	failed any // what render panicked with
+	failed any // the value of a panic in render
 }
 
 func (r *rendering) Header() http.Header         { return r.header }

@@ -35,7 +35,7 @@ func (r refusal) String() string {
 	return [refusals]string{"access", "connections", "connections_per_client", "total_connections", "receive_memory", "handshake", "setup"}[r]
 }
 
-// hint says what to do about a refusal.
+// hint is the advice for a refusal.
 func (r refusal) hint() string {
 	return [refusals]string{
 		"no rule of access names the client",
@@ -73,7 +73,7 @@ var (
 	errNoCall      = errors.New("no call came within limits.idleTimeout.afterCall")
 )
 
-// endingOf tells a connection's end by its cause.
+// endingOf classifies a connection's end by its cause.
 func endingOf(cause error) ending {
 	switch {
 	case errors.Is(cause, errNoFirstCall):
@@ -105,7 +105,7 @@ type admission struct {
 	unlogged [refusals]int
 }
 
-// allows tells whether an access rule names a client.
+// allows reports whether an access rule names a client.
 func (a *admission) allows(client netip.Addr) bool {
 	rs := a.rules.Load()
 	return rs != nil && rs.Find(client) != nil

@@ -53,7 +53,7 @@ func turnedAway(t *testing.T, local, address string) {
 	}
 }
 
-// answers makes a NULL call, and tells whether an answer came before the connection was closed.
+// answers makes a NULL call, and reports whether an answer came before the connection was closed.
 func answers(t *testing.T, c net.Conn) bool {
 	t.Helper()
 	var call []byte
@@ -118,7 +118,7 @@ func TestAccessAtAccept(t *testing.T) {
 	}
 }
 
-// TestConnectionsPerClient: a client has its own limit, and gets back what it gives up.
+// TestConnectionsPerClient: a client has its own limit, and gets its slots back.
 func TestConnectionsPerClient(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{connections: 3, connectionsPerClient: 1}"}))
@@ -242,7 +242,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestEndings: the cause of a connection's end is counted as what it is, however it is wrapped.
+// TestEndings: the cause of a connection's end is counted under its own reason, however it is wrapped.
 func TestEndings(t *testing.T) {
 	for want, causes := range map[ending][]error{
 		byPeer:          {io.EOF, &net.OpError{Err: os.NewSyscallError("read", syscall.ECONNRESET)}},

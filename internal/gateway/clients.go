@@ -39,7 +39,7 @@ type clients struct {
 	mu       sync.Mutex
 	byConn   map[*oncrpc.Conn]*peer
 	byClient map[netip.Addr]int // taken, of each client that has any
-	gone     rdma.Stats         // what connections did that are closed
+	gone     rdma.Stats         // of closed connections
 }
 
 // peer is a connection.
@@ -54,7 +54,7 @@ type peer struct {
 }
 
 // admit lets a connection of a client in, unless a rule or a limit is against it. A connection that was let in is given back by leave.
-// room tells whether there is memory for its receives.
+// room reports whether there is memory for its receives.
 func (c *clients) admit(client netip.Addr, room func() bool) (why refusal, ok bool) {
 	if !c.allows(client) {
 		return byAccess, false

@@ -250,7 +250,7 @@ func (e *export) stateLocked() status.ExportState {
 	}
 }
 
-// status tells of the export, but for its clients.
+// status describes the export, without its clients.
 func (e *export) status() status.Export {
 	e.mu.Lock()
 	s := status.Export{

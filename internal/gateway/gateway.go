@@ -397,7 +397,7 @@ func (g *Gateway) list() []*export {
 // Status tells the state of everything.
 func (g *Gateway) Status() status.Status { return g.status(true) }
 
-// status tells it with the exports' clients, or without.
+// status describes it, with the exports' clients or without.
 func (g *Gateway) status(clients bool) status.Status {
 	g.mu.Lock()
 	s := status.Status{

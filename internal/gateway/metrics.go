@@ -131,7 +131,7 @@ type devices struct {
 	counters []doctor.PortCounter
 }
 
-// Describe implements prometheus.Collector: what there is depends on the devices.
+// Describe implements prometheus.Collector: the metrics depend on the devices.
 func (devices) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

@@ -251,7 +251,7 @@ func (o *opened) bindTCP(ctx context.Context, l config.Listener) (source[net.Con
 	return screened{s, o.e, network}, nil
 }
 
-// admit returns what lets connections in, and notes those that it does not.
+// admit returns the admission check of connections, which counts refusals.
 func (o *opened) admit(network int) func(netip.Addr) bool {
 	var room func() bool
 	if network == onRDMA {

@@ -35,7 +35,7 @@ type portKind[T any] struct {
 	bind func(context.Context) (source[T], error)
 	// make makes a server whose listener is r.
 	make func(r *relay[T]) (*serving[T], error)
-	// from names the client of a connection. admit tells whether one more of that client may be taken; leave takes that back. refuse turns
+	// from names the client of a connection. admit reports whether one more of that client may be taken; leave takes that back. refuse turns
 	// one away.
 	from   func(T) netip.Addr
 	admit  func(netip.Addr) bool

@@ -25,7 +25,7 @@ var ErrTooLarge = errors.New("bufpool: larger than the budget allows")
 //
 // Every other need that waits for the total holds up all later ones, for the same reason.
 //
-// While a need waits for the total, connections have to make progress with what they hold; see [Limits.MinProgress].
+// While a need waits for the total, connections have to make progress with the memory that they hold; see [Limits.MinProgress].
 type Budget struct {
 	mu      sync.Mutex
 	limits  Limits
@@ -51,18 +51,18 @@ type Budget struct {
 
 // Limits are the limits of a [Budget], in bytes. 0 means no limit.
 type Limits struct {
-	// Total bounds what all calls hold.
+	// Total bounds the memory of all calls.
 	Total int64
-	// PerClient bounds what the connections of one address hold while others wait.
+	// PerClient bounds the memory of one address's connections while others wait.
 	PerClient int64
-	// PerShare bounds what one connection holds. A single larger need is met when its connection holds nothing else.
+	// PerShare bounds the memory of one connection. A single larger need is met when its connection holds nothing else.
 	PerShare int64
 	// MinProgress is the least number of bytes per second that a connection has to move while it holds memory for its
 	// peer and others wait for the total. It is measured over 5 s. 0 demands no progress.
 	MinProgress int64
 }
 
-// starvation tells which needs wait for the total, so that later ones wait too.
+// starvation says which needs wait for the total, so that later ones wait too.
 type starvation uint8
 
 const (
@@ -98,7 +98,7 @@ type Share struct {
 // It must not be copied.
 type Grant struct {
 	state atomic.Uint32 // changed under the budget's lock
-	lane  Lane          // the owner's: for what the call waits
+	lane  Lane          // the owner's: the direction in which the call waits
 	share *Share
 	n     int64
 	seq   uint64
@@ -164,7 +164,7 @@ func (b *Budget) Waiting() int {
 	return b.waiting
 }
 
-// Share makes the share of a connection to a client's address. p is told when the connection has to end; nil never is.
+// Share makes the share of a connection to a client's address. p.Stalled is called when the connection has to end; p may be nil.
 // Close follows when the connection has ended.
 func (b *Budget) Share(addr netip.Addr, p Peer) *Share {
 	b.mu.Lock()
@@ -377,7 +377,7 @@ func (b *Budget) grantOwn() bool {
 }
 
 // nextGrant returns the waiting grant that can be met now, for which it has taken from the ceiling; nil if there is
-// none. low tells whether that is for the ceiling.
+// none. low reports whether that is for the ceiling.
 func (b *Budget) nextGrant() (g *Grant, low bool) {
 	b.starved = nobody
 	b.look++
@@ -400,7 +400,7 @@ func (b *Budget) nextGrant() (g *Grant, low bool) {
 	return b.meet(beyond, beyondPart)
 }
 
-// meet returns g if there is enough for it. If not, who starves tells which needs wait from now on.
+// meet returns g if there is enough for it. If not, who starves says which needs wait from now on.
 func (b *Budget) meet(g *Grant, who starvation) (_ *Grant, low bool) {
 	enough := b.fits(g.n)
 	if enough && b.take(g.n) {

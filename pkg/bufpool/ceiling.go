@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Ceiling bounds what several budgets hold together. What a [Budget] grants it takes from its ceiling too. Budgets for
+// Ceiling bounds the memory of several budgets together. A [Budget] takes each grant from its ceiling too. Budgets for
 // which there is not enough are served in the order in which they began to wait, and none overtakes another one that
 // waits.
 type Ceiling struct {

@@ -24,9 +24,9 @@ type Lane uint8
 
 const (
 	noLane Lane = iota
-	// In is what the peer sends: the rest of a record, or what RDMA Reads fetch.
+	// In is data from the peer: the rest of a record, or the data of RDMA Reads.
 	In
-	// Out is what the peer takes: replies.
+	// Out is data to the peer: replies.
 	Out
 	lanes = iota - 1
 )
@@ -46,7 +46,7 @@ func (l *lane) leave(n int64) {
 
 // Peer is the other end of the connection that has a [Share].
 type Peer interface {
-	// Progress returns how many bytes have come in and have gone out, also of what is not complete yet. What the
+	// Progress returns how many bytes have come in and have gone out, also of incomplete messages. What the
 	// connection cannot know is 0: then only calls that leave a lane count.
 	Progress() (in, out int64)
 	// Stalled ends the connection. No lock is held, and it does not block.
@@ -82,7 +82,7 @@ type monitor struct {
 	looked  []*Share // memory for run
 }
 
-// watch is what the monitor knows of a share. Samples are of the last ticks, at ticks % window.
+// watch is the monitor's record of a share. Samples are of the last ticks, at ticks % window.
 type watch struct {
 	tick    uint64 // the last one
 	count   [lanes]int
@@ -118,7 +118,7 @@ func (m *monitor) arm() {
 
 // run looks at all connections once.
 func (m *monitor) run() {
-	m.armed.Store(false) // what begins to wait from now on arms it again
+	m.armed.Store(false) // later waiters arm it again
 	type end struct {
 		peer Peer
 		err  error
@@ -144,7 +144,7 @@ func (m *monitor) run() {
 	if again {
 		m.arm()
 	} else {
-		m.ticks++ // what is measured next does not continue this
+		m.ticks++ // the next measurement does not continue this one
 	}
 	m.mu.Unlock()
 	for _, e := range ends {

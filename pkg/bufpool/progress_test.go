@@ -133,7 +133,7 @@ func TestNoProgress(t *testing.T) {
 	}
 }
 
-// TestNoProgressUnderCeiling: what is held in one budget under a ceiling is in the way of those that wait in another one.
+// TestNoProgressUnderCeiling: memory held in one budget under a ceiling blocks waiters of another one.
 func TestNoProgressUnderCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCeiling(100)

@@ -9,7 +9,7 @@ import (
 )
 
 // Trim gives arenas back to the system of which no buffer was in use since the call before. Called
-// once a minute, it returns what a burst took after one to two minutes. Since a freed buffer is the
+// once a minute, it returns the memory of a burst after one to two minutes. Since a freed buffer is the
 // next one handed out, a steady load uses few arenas and leaves the others alone.
 //
 // Whoever is attached has its undo called for each such arena before it is unmapped.

@@ -18,7 +18,7 @@ func (m *ReceiveMemory) SetLimit(n int64) { m.limit.Store(n) }
 // Used is how many bytes stand for credits, or are still posted for those granted before.
 func (m *ReceiveMemory) Used() int64 { return m.used.Load() }
 
-// take takes up to n bytes of what may be granted beyond first credits, and returns how many.
+// take takes up to n bytes of the memory for grants beyond first credits, and returns how many.
 func (m *ReceiveMemory) take(n int64) int64 {
 	for {
 		used := m.used.Load()

@@ -26,7 +26,7 @@ const mib = 1 << 20
 // comesBack is how long an attacker waits before it replaces a connection that it lost.
 const comesBack = 100 * time.Millisecond
 
-// attack is what each connection of an attacker does, and how many there are.
+// attack describes an attacker's connections and their number.
 type attack struct {
 	connections int
 	// networks are "rdma" and "tcp": the connections take turns.

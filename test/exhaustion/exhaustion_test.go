@@ -48,7 +48,7 @@ func TestExhaustion(t *testing.T) {
 			g := start(t, x.setUp)
 			s := x.begin(t, g)
 			defer s.end()
-			time.Sleep(time.Second) // the calls reach the gateway, and take what they can
+			time.Sleep(time.Second) // the calls reach the gateway and take memory
 			t.Log("connections of the attack:", s)
 			for _, network := range x.networks { // where the ordinary client meets the attackers
 				if !g.visit(network, 64*mib) {

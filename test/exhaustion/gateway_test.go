@@ -28,7 +28,7 @@ var binaries = filepath.Join("..", "..", "bin")
 // gateway is a gateway's process that exports one directory.
 type gateway struct {
 	t                testing.TB
-	dir              string // what it exports
+	dir              string // the exported directory
 	rdma, tcp, admin string // addresses
 	handle           []byte // of the file "big"
 	log              bytes.Buffer

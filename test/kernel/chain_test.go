@@ -101,7 +101,7 @@ var (
 	protocolErrors = regexp.MustCompile(`export=(\S+) .*"protocol errors"=(\d+)`)
 )
 
-// excused returns what a gateway rightly says: no more complaints of groups than continuations came
+// excused returns the complaints that are right: no more complaints of groups than continuations came
 // twice on the links of that export. A link that is cut may be the one on which the near gateway
 // looks for the root, so that its backend is away.
 func (c *chain) excused() func(line []byte) bool {

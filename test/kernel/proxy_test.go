@@ -26,7 +26,7 @@ func versions(some ...string) string {
 // backendAway is what a gateway says of a backend that does not answer.
 var backendAway = regexp.MustCompile(`msg="(backend: out of reach|the export's root cannot be found at the backend)`)
 
-// answers is what it says when the backend is there.
+// answers is its message when the backend is there.
 var answers = regexp.MustCompile(`msg="backend: it answers"`)
 
 // backendAwayInGuest excuses backendAway before the server in the guest answers for the first time,

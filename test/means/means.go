@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Missing skips a test because the machine lacks what it needs. With CI=true, where everything has
+// Missing skips a test because the machine lacks its means. With CI=true, where everything has
 // to be tested, the test fails instead.
 //
 // "go test" hides skips unless it is verbose, so Missing also appends a line to the file that the

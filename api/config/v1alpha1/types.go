@@ -32,7 +32,7 @@ type GatewayConfig struct {
 	Memory Memory `json:"memory,omitzero"`
 	// NetworkSets are lists of networks that access rules name, so that a list that many exports have is written once; at most 1024, whose names differ.
 	NetworkSets []NetworkSet `json:"networkSets,omitempty"`
-	// Exports are what clients can mount; names differ, and so do addresses, uids and volumes. The list is required, [] for none, so
+	// Exports are the directories that clients can mount; names differ, and so do addresses, uids and volumes. The list is required, [] for none, so
 	// that a file that is cut off before it is refused.
 	Exports []Export `json:"exports"`
 }
@@ -150,7 +150,7 @@ type VerbsOptions struct {
 	AckTimeout Duration `json:"ackTimeout,omitempty"`
 	// RetryCount is how often a message is sent again before the connection ends, 1 to 7. Default 6. It is for backends: for a listener the client chooses.
 	RetryCount int `json:"retryCount,omitempty"`
-	// TOS is the type of service of what is sent, 0 to 255, by which switches tell traffic classes apart. Default 0. It is for backends: a listener answers with the
+	// TOS is the type of service of packets sent, 0 to 255, by which switches distinguish traffic classes. Default 0. It is for backends: a listener answers with the
 	// client's.
 	TOS int `json:"tos,omitempty"`
 	// CompletionVectors are the device's interrupts over which connections are spread, each 0 to 4095. Default: all of them.
@@ -260,7 +260,7 @@ type NetworkSet struct {
 	Hash string `json:"-"`
 }
 
-// FeatureNetworkSets is told on /status by gateways that read networkSets.
+// FeatureNetworkSets is on the /status of gateways that read networkSets.
 const FeatureNetworkSets = "networkSets"
 
 // Transport is how RPC-over-RDMA is spoken on an export's rdma listeners.

@@ -11,7 +11,7 @@ type Device struct {
 	Limits    *DeviceLimits `json:"limits,omitempty"`
 	// Problems are what keeps it from working, a sentence each that says what to do.
 	Problems []string `json:"problems,omitempty"`
-	// Notes are what an administrator should know of it that is no problem, a sentence each.
+	// Notes are remarks for the administrator that are no problems, a sentence each.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -37,7 +37,7 @@ type Config struct {
 	// Error says why the file as it is now is not used; Problems are its places.
 	Error    string          `json:"error,omitempty"`
 	Problems config.Problems `json:"problems,omitempty"`
-	// Features are what the gateway reads of a configuration file beyond the first form of that, such as networkSets.
+	// Features are the later additions to the configuration file that the gateway reads, such as networkSets.
 	Features []string `json:"features,omitempty"`
 	// HandleKeysError says why the file of handleKeys as it is now is not used.
 	HandleKeysError string `json:"handleKeysError,omitempty"`

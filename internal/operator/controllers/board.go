@@ -135,7 +135,7 @@ func (p *poll) listeners() (out []plan.Busy) {
 	return out
 }
 
-// lacks tells whether a pod said what its gateway reads of a configuration file, and a feature is not among that.
+// lacks reports whether a pod said what its gateway reads of a configuration file, and a feature is not among that.
 func (p *poll) lacks(feature string) bool {
 	return p != nil && p.status != nil && !slices.Contains(p.status.Config.Features, feature)
 }

@@ -171,7 +171,7 @@ func (r *gateways) served(export string, pods []corev1.Pod) bool {
 	return false
 }
 
-// orphaned tells whether an object of a gateway that is gone is to stay, since that was deleted with --cascade=orphan: the garbage collector has taken away the
+// orphaned reports whether an object of a gateway that is gone is to stay, since that was deleted with --cascade=orphan: the garbage collector has taken away the
 // reference to the gateway, which all but Services of exports and their placeholders have.
 func orphaned(o client.Object) bool {
 	if s, ok := o.(*corev1.Service); ok && (s.Labels[plan.LabelExport] != "" || strings.HasPrefix(s.Name, objects.PlaceholderPrefix)) {

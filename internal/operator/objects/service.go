@@ -49,7 +49,7 @@ func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
 	return s
 }
 
-// PlaceholderPrefix is what names of placeholders begin with.
+// PlaceholderPrefix begins the names of placeholders.
 const PlaceholderPrefix = "sluice-address-"
 
 // Placeholder asks for the address of a Service that cannot be made yet, since one of its name has another address. It is not the Service of an export, so

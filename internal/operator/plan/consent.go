@@ -69,7 +69,7 @@ func namespaceAllowed(in *Input, e *v1alpha1.NFSExport) *refusal {
 	return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of its own namespace alone: its owner can name namespace %q in spec.allowedExports", g.Namespace, g.Name, e.Namespace)
 }
 
-// allowedDir tells whether spec.allowedBackends has a directory of a server, and the longest of the
+// allowedDir reports whether spec.allowedBackends has a directory of a server, and the longest of the
 // paths that allow it: "/" if all are allowed.
 func allowedDir(g *v1alpha1.NFSGateway, server, dir string) (longest string, allowed bool) {
 	for i := range g.Spec.AllowedBackends {

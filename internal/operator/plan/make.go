@@ -140,7 +140,7 @@ func (m *maker) setSize(s *config.NetworkSet) int {
 	return m.setSizes[s]
 }
 
-// Export returns what became of an NFSExport; nil if the plan does not have it.
+// Export returns the plan of an NFSExport; nil if the plan does not have it.
 func (p *Plan) Export(e *v1alpha1.NFSExport) *Export {
 	i, found := slices.BinarySearchFunc(p.Exports, e, func(x Export, e *v1alpha1.NFSExport) int { return byAge(x.Source, e) })
 	if !found {

@@ -43,7 +43,7 @@ func Key(e *v1alpha1.NFSExport) string { return e.Namespace + "/" + e.Name }
 // HasHandles says whether an export has an identity of its own in file handles: those of a claim's volume are known by its files alone.
 func HasHandles(e *v1alpha1.NFSExport) bool { return e.Spec.Backend.PersistentVolumeClaim == nil }
 
-// HandleIdentity tells the handles of an export from those of others. Before the operator has set spec.handleIdentity it is the UID, to which that is set.
+// HandleIdentity distinguishes the handles of an export from those of others. Before the operator has set spec.handleIdentity it is the UID, to which that is set.
 func HandleIdentity(e *v1alpha1.NFSExport) string {
 	return cmp.Or(e.Spec.HandleIdentity, string(e.UID))
 }

@@ -214,7 +214,7 @@ func transport(c *config.Transport, t *v1alpha1.Transport) {
 	c.OnChange = cmp.Or(config.OnChange(t.OnChange), c.OnChange)
 }
 
-// limits copies what a gateway says over the defaults.
+// limits copies a gateway's settings over the defaults.
 func limits(c *config.Limits, l *v1alpha1.GatewayLimits) {
 	c.Connections = int(cmp.Or(l.Connections, 1000))
 	c.ConnectionsPerClient = cmp.Or(int(l.ConnectionsPerClient), c.ConnectionsPerClient)

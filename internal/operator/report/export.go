@@ -122,7 +122,7 @@ func unserved(x *plan.Export, w *workload, holder string) words {
 	return words{}
 }
 
-// serves tells whether a pod serves an export, be it in the state before its last change. e is nil if the pod does not know it.
+// serves reports whether a pod serves an export, be it in the state before its last change. e is nil if the pod does not know it.
 func serves(e *status.Export) bool {
 	return e != nil && e.State != status.Removing && len(e.Listeners) > 0
 }

@@ -40,7 +40,7 @@ type Seen struct {
 	shared *shared
 }
 
-// shared is what reports on all exports of a gateway have in common. It is made once for them, so that their cost does not grow with exports times nodes.
+// shared is the common part of the reports on all exports of a gateway. It is made once for them, so that their cost does not grow with exports times nodes.
 type shared struct {
 	workloads map[string]workload
 	holders   map[string]string // names of the pods that carry virtual addresses
@@ -49,7 +49,7 @@ type shared struct {
 	offers    map[string]bool // extended resources that nodes offer
 }
 
-// Prepare makes what reports on a plan's exports share. Without it each of them makes it for itself. What was seen is not to be changed after it.
+// Prepare makes the common part of the reports on a plan's exports. Without it each of them makes it for itself. What was seen is not to be changed after it.
 func (s *Seen) Prepare(p *plan.Plan) {
 	h := &shared{workloads: map[string]workload{}, holders: holders(s.Pods), own: addresses(s.Nodes), lost: map[string]bool{}, offers: map[string]bool{}}
 	for i := range s.Nodes {
@@ -73,7 +73,7 @@ func (s *Seen) Prepare(p *plan.Plan) {
 	}
 }
 
-// prepared returns what was seen, prepared.
+// prepared returns the observations, prepared.
 func (s *Seen) prepared(p *plan.Plan) *Seen {
 	if s.shared != nil {
 		return s

@@ -232,7 +232,7 @@ func TestWithin(t *testing.T) {
 		{"/allowed/a", "/allowed", true},
 		{"/allowed/a/b", "/allowed", true},
 		{"/allowed", "/allowed", true},
-		{"/alias/a", "/alias", true}, // what is allowed may be a link itself
+		{"/alias/a", "/alias", true}, // an allowed path may be a link itself
 		{"/allowed/out", "/allowed", false},
 		{"/allowed/out/c", "/allowed", false},
 		{"/allowed/in", "/allowed", false},

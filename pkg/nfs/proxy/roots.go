@@ -204,7 +204,7 @@ func (r *finder) find() (*rewrite.Roots, error) {
 	return &roots, errors.Join(err, err4)
 }
 
-// noMount tells whether the backend's MOUNT, which cannot be asked now, could not be for too long
+// noMount reports whether the backend's MOUNT, which cannot be asked now, could not be for too long
 // for a MNT to wait: MOUNT often starts later than NFS.
 func (r *finder) noMount() bool {
 	r.mu.Lock()

@@ -59,7 +59,7 @@ const (
 // slotBuf is a record on its way to the file.
 type slotBuf [slotSize]byte
 
-// target is what a name led to, or what an object was, when a call was about to change it.
+// target is the object of a name, or its state, when a call was about to change it.
 type target struct {
 	state  targetState
 	n      uint8

@@ -20,7 +20,7 @@ type op struct {
 	readOnly bool
 	cached   *cachedReply // where the reply is to be kept, nil if nowhere
 	repeated bool         // an earlier process began to run the call; see cachedReply.target
-	now      target       // what the call is about to change, as intend found it
+	now      target       // the object that the call is about to change, as intend found it
 	record   slotBuf
 
 	name, name2 vfs.Name

@@ -45,7 +45,7 @@ type cachedReply struct {
 	sequence uint64
 	recorded bool // the journal has the call without its reply
 	// interrupted: an earlier process began to run the call and was killed before it was answered.
-	// target is what the call was about to change then.
+	// target is the object that the call was about to change then.
 	interrupted bool
 	target      target
 
@@ -225,7 +225,7 @@ func (r *replyCache) takeSlot(c *replyClient) int32 {
 	return slot
 }
 
-// restore enters what the journal kept.
+// restore enters the journal's records.
 func (r *replyCache) restore(j *journal, records []saved) {
 	r.journal = j
 	slices.SortFunc(records, func(a, b saved) int { return cmp.Compare(a.sequence, b.sequence) })

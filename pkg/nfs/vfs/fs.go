@@ -333,7 +333,7 @@ func (fs *FS) FSID(st *Stat) uint64 {
 	return fs.fsid ^ (number*0x9e3779b97f4a7c15 | 1)
 }
 
-// learn notes what identifies the subvolume of an object for good, as its device number is another
+// learn notes the lasting identity of an object's subvolume, as its device number is another
 // one after each mount.
 func (fs *FS) learn(fd int, dev uint64) {
 	known := fs.subvolumes.Load()

@@ -182,7 +182,7 @@ func register(pd *C.struct_ibv_pd, from, length uintptr, access C.int) (*C.struc
 	return nil, fmt.Errorf("registering %d bytes with the device: %w%s", length, err, memlockHint(err))
 }
 
-// memlockHint is what to do when memory cannot be locked; "" if err is about something else, or there is no limit.
+// memlockHint is the advice for memory that cannot be locked; "" if err is about something else, or there is no limit.
 func memlockHint(err error) string {
 	if !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EPERM) {
 		return ""

@@ -60,7 +60,7 @@ type endpoint struct {
 	binds   int    // requests from sqHead on that bind windows
 	probing int    // and those that probe the peer
 	idle    *time.Timer
-	traffic uint64 // when idle last ran, of what moved
+	traffic uint64 // when idle last ran
 	rq      []uint64
 	rqHead  uint64
 	rqTail  uint64

@@ -28,7 +28,7 @@ type asyncEvent struct {
 	object uintptr // the C object
 }
 
-// subject is what asynchronous events are about: an endpoint for its queue pair and completion
+// subject is the subject of asynchronous events: an endpoint for its queue pair and completion
 // queue, or a shared queue of receives. affected does not block, and takes no lock under which
 // objects are destroyed: that waits until the event is acknowledged.
 type subject interface{ affected(kind asyncKind) }

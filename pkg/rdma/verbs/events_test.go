@@ -80,7 +80,7 @@ func TestLastReceive(t *testing.T) {
 	}
 }
 
-// TestEvents: what each event does to what it is about, and what the log says.
+// TestEvents: the effect of each event on its subject, and the log line.
 func TestEvents(t *testing.T) {
 	for _, c := range []struct {
 		ev     asyncEvent

@@ -232,12 +232,12 @@ func DeviceOf(sys fs.FS, link string) string {
 	return ""
 }
 
-// validInterface tells whether link can be the name of a network interface, and so that of a folder.
+// validInterface reports whether link can be the name of a network interface, and so that of a folder.
 func validInterface(link string) bool {
 	return link != "" && len(link) <= 15 && link != "." && link != ".." && !strings.ContainsAny(link, "/: \t\n")
 }
 
-// carries tells whether a network interface is the device's: both are of one function of an adapter, or a GID of the device belongs to the interface, as with VLANs.
+// carries reports whether a network interface is the device's: both are of one function of an adapter, or a GID of the device belongs to the interface, as with VLANs.
 // The GID of an iWARP device is the interface's MAC; kernels before 6.6 do not say whose it is.
 func carries(sys fs.FS, device, link string) bool {
 	if _, err := fs.Stat(sys, path.Join("class/net", link, "device/infiniband", device)); err == nil {

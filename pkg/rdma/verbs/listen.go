@@ -159,7 +159,7 @@ func (in *incoming) Sharing() any {
 	return sharingKey{dev, dev.overruns.Load()}
 }
 
-// sharingKey is what connections have in common that can share receives. A completion queue that overran has lost some: those connections go on with the
+// sharingKey identifies the connections that can share receives. A completion queue that overran has lost some: those connections go on with the
 // rest, and later ones have another queue.
 type sharingKey struct {
 	dev      *device

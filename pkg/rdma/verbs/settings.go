@@ -12,7 +12,7 @@ import (
 
 const (
 	maxSegments   = 4  // of a work request or receive
-	defaultInline = 60 // what fits beside maxSegments in a work request of 256 bytes (see [Queues.Memory])
+	defaultInline = 60 // the room beside maxSegments in a work request of 256 bytes (see [Queues.Memory])
 )
 
 // complete checks the settings, and fills in defaults.

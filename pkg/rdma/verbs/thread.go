@@ -87,7 +87,7 @@ func startHelpers(n int, fit func() bool) *thread {
 	return t
 }
 
-// serve does what is asked for, for as long as the program runs.
+// serve handles requests as long as the program runs.
 func (t *thread) serve() {
 	for c := range t.calls {
 		c.run()

@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// Export is what the rewriting of an export's messages follows. But for Roots it is not to be
+// Export has the settings for rewriting an export's messages. But for Roots it is not to be
 // changed while in use.
 type Export struct {
 	// UID tells this export from all others, now and after every restart, at every replica: at least 8 bytes.

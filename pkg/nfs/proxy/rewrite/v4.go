@@ -141,7 +141,7 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	return Forward, nil
 }
 
-// exceeds tells whether a COMPOUND that was walked has more operations than its session may have.
+// exceeds reports whether a COMPOUND that was walked has more operations than its session may have.
 func (c *Call) exceeds(x *Export, in *oncrpc.Call) bool {
 	w := &c.walker
 	if w.Minor == 0 || len(w.Ops) == 0 || w.Ops[0].Code != layout.OpSequence {

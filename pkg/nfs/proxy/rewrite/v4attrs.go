@@ -141,7 +141,7 @@ func putSupported(e *Edits, v *layout.Span, minor uint32, backend []uint32) {
 	}
 }
 
-// needsFileID tells whether a GETATTR asks for mounted_on_fileid of what may be the root, and not
+// needsFileID reports whether a GETATTR asks for mounted_on_fileid of what may be the root, and not
 // for the fileid: from that alone it could not be told whether it is the root, and so not either
 // that what it is mounted on lies above.
 func (o *operation) needsFileID(words []byte) bool {
@@ -166,7 +166,7 @@ func putSealed(e *Edits, x *Export, pos, n int, handle []byte) error {
 	return err
 }
 
-// errNoFileID is what a backend says that has no fileid for a file, whose root has one.
+// errNoFileID: the backend has no fileid for a file, though its root has one.
 var errNoFileID = errors.New("the backend's reply has mounted_on_fileid without the fileid, which was asked for")
 
 // errElsewhere is what a backend says of attributes that nobody asked it for.

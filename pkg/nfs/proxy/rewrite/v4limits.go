@@ -14,7 +14,7 @@ const maxSessions = 4096
 // sessionID is a sessionid4.
 type sessionID [16]byte
 
-// sessions remembers the ca_maxoperations that clients were told, which is less than the backend
+// sessions remembers the ca_maxoperations that clients got, which is less than the backend
 // accepts: that has to take what is inserted too. It is a help to clients and no wall: of a session
 // that another gateway has seen made, nothing is known.
 type sessions struct {
@@ -57,13 +57,13 @@ func (s *sessions) note(id sessionID, ops uint32) {
 	s.known.Store(l)
 }
 
-// mayExceed tells whether there is a session with a limit below ops.
+// mayExceed reports whether there is a session with a limit below ops.
 func (s *sessions) mayExceed(ops uint64) bool {
 	l := s.known.Load()
 	return l != nil && ops > uint64(l.least)
 }
 
-// exceeds tells whether a COMPOUND of so many operations has more than its session may have.
+// exceeds reports whether a COMPOUND of so many operations has more than its session may have.
 func (s *sessions) exceeds(id sessionID, ops uint64) bool {
 	l := s.known.Load()
 	if l == nil {

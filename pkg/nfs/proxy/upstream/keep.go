@@ -54,9 +54,9 @@ func (l *line) run() {
 	}
 }
 
-// greet has the backend answer NULL before a call is sent to it again: what takes connections and
-// ends them need not be the backend, and the connection that had the call before did not end
-// because of it then. It reports whether the connection may be used.
+// greet has the backend answer NULL before a call is sent to it again. A server that takes
+// connections and ends them need not be the backend, and then the call did not end the connection
+// that had it before. It reports whether the connection may be used.
 func (l *line) greet(s *session) bool {
 	l.mu.Lock()
 	again := false
