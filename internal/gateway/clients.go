@@ -9,7 +9,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
-	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -177,7 +177,7 @@ func (cl *peer) status() status.Client {
 	}
 	s.RDMA.InlineThreshold.Call, s.RDMA.InlineThreshold.Reply = n.InlineCall, n.InlineReply
 	if n.Version == wire.Version2 {
-		s.RDMA.Extensions = words.Names(n.Extensions)
+		s.RDMA.Extensions = names.OfExtensions(n.Extensions)
 		s.RDMA.Transmissions = &status.Transmissions{Call: n.MaxCallTransmissions, Reply: n.MaxReplyTransmissions}
 		s.RDMA.Properties = &status.PropertiesPair{Gateway: properties(&n.Own), Client: properties(&n.Remote)}
 	}

@@ -3,7 +3,7 @@ package gateway
 import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
-	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
@@ -12,7 +12,7 @@ import (
 
 func extensions(t *config.Transport) (set rpcrdma.Extensions) {
 	for _, name := range t.Extensions {
-		x, err := words.Extension(string(name))
+		x, err := names.ParseExtension(string(name))
 		if err != nil {
 			panic(err) // the configuration knows no other
 		}
@@ -35,7 +35,7 @@ func speak(cfg rpcrdma.Config, t *config.Transport) rpcrdma.Config {
 
 func properties(p *rpcrdma.Properties) status.Properties {
 	return status.Properties{
-		ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward), Placement: p.Targets,
+		ReceiveSize: p.ReceiveSize, Backward: names.Backward(p.Backward), Placement: p.Targets,
 		CallTransmissions: p.RequestLimit, ReplyTransmissions: p.ResponseLimit,
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
-	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -21,7 +21,7 @@ import (
 
 // speaks has a client offer versions of RPC-over-RDMA, and all extensions.
 func speaks(versions ...int) func(*rpcrdma.Config) {
-	return func(cfg *rpcrdma.Config) { cfg.Versions, cfg.Extensions = versions, words.Extensions() }
+	return func(cfg *rpcrdma.Config) { cfg.Versions, cfg.Extensions = versions, names.AllExtensions() }
 }
 
 // client returns what /status tells of a client's connection.
@@ -84,7 +84,7 @@ func TestExtensions(t *testing.T) {
 	}
 	s := r.client("data", c)
 	want := status.PropertiesPair{Gateway: status.Properties{ReceiveSize: (4 + 128) << 10, Backward: "Inline", CallTransmissions: 3, ReplyTransmissions: 17, Placement: 128 << 10}, Client: status.Properties{ReceiveSize: (4 + 64) << 10, Backward: "None", CallTransmissions: 1, ReplyTransmissions: 1, Placement: 64 << 10}}
-	if *s.Properties != want || *s.Transmissions != (status.Transmissions{Call: 3, Reply: 17}) || !slices.Equal(s.Extensions, words.Names(words.Extensions())) {
+	if *s.Properties != want || *s.Transmissions != (status.Transmissions{Call: 3, Reply: 17}) || !slices.Equal(s.Extensions, names.OfExtensions(names.AllExtensions())) {
 		t.Errorf("%+v, %+v", s, s.Properties)
 	}
 	_, body := r.get("/metrics")
@@ -180,7 +180,7 @@ func TestChainedVersions(t *testing.T) {
 		case "old":
 			want, extensions = 1, nil
 		case "all":
-			extensions = words.Names(words.Extensions())
+			extensions = names.OfExtensions(names.AllExtensions())
 		}
 		links := far.export(export).Clients
 		for _, c := range links {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -99,7 +99,7 @@ func (s *session) negotiated() pingResult {
 	}
 	if n.Version == wire.Version2 {
 		r.CallTransmissions, r.ReplyTransmissions = n.MaxCallTransmissions, n.MaxReplyTransmissions
-		r.Dialect, r.Extensions, r.Server, r.Client = dialect, words.Names(n.Extensions), side(&n.Remote), side(&n.Own)
+		r.Dialect, r.Extensions, r.Server, r.Client = dialect, names.OfExtensions(n.Extensions), side(&n.Remote), side(&n.Own)
 	}
 	return r
 }

@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -82,8 +82,8 @@ func newRig(t *testing.T) *rig {
 		return l.Addr().String()
 	}
 	r.rdma = listenRDMA(0, 1)
-	r.both = listenRDMA(words.Extensions(), 1, 2)
-	r.two = listenRDMA(words.Extensions(), 2)
+	r.both = listenRDMA(names.AllExtensions(), 1, 2)
+	r.two = listenRDMA(names.AllExtensions(), 2)
 	r.base = listenRDMA(0, 1, 2)
 	t.Cleanup(func() {
 		for _, f := range stop {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
@@ -27,19 +27,19 @@ func (o *options) versions() (list []int, set rpcrdma.Extensions, err error) {
 	}
 	switch o.ext {
 	case "all":
-		return list, words.Extensions(), nil
+		return list, names.AllExtensions(), nil
 	case "none":
 		return list, 0, nil
 	}
 	for name := range strings.SplitSeq(o.ext, ",") {
-		x, err := words.Extension(strings.TrimSpace(name))
+		x, err := names.ParseExtension(strings.TrimSpace(name))
 		if err != nil {
 			return nil, 0, fmt.Errorf("--ext: %w, or none or all", err)
 		}
 		set |= x
 	}
 	if set&^rpcrdma.TransportProperties != 0 && set&rpcrdma.TransportProperties == 0 {
-		return nil, 0, fmt.Errorf("--ext: %s needs TransportProperties", words.Names(set)[0])
+		return nil, 0, fmt.Errorf("--ext: %s needs TransportProperties", names.OfExtensions(set)[0])
 	}
 	return list, set, nil
 }
@@ -70,7 +70,7 @@ type sideResult struct {
 
 func side(p *rpcrdma.Properties) *sideResult {
 	return &sideResult{
-		ReceiveSize: p.ReceiveSize, Backward: words.Backward(p.Backward),
+		ReceiveSize: p.ReceiveSize, Backward: names.Backward(p.Backward),
 		CallTransmissions: p.RequestLimit, ReplyTransmissions: p.ResponseLimit, Placement: p.Targets,
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/internal/names"
 )
 
 // TestVersions pings servers of all versions with all flags that are about versions.
 func TestVersions(t *testing.T) {
 	r := newRig(t)
-	all, none := words.Names(words.Extensions()), []string{}
+	all, none := names.OfExtensions(names.AllExtensions()), []string{}
 	for _, tt := range []struct {
 		args       string
 		version    int
@@ -60,8 +60,8 @@ func TestVersions(t *testing.T) {
 		"ping --version 1 TWO":              "cannot ping TWO: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
 		"ls --version 1 TWO":                "cannot mount / of ADDR: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
 		"ping --version 3 TWO":              `--version is "3", must be auto, 1 or 2.`,
-		"ping --ext Speed TWO":              `--ext: "Speed" is no extension, must be of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
-		"ping --ext none,all TWO":           `--ext: "none" is no extension, must be of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
+		"ping --ext Speed TWO":              `--ext: "Speed" is not an extension: want one of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
+		"ping --ext none,all TWO":           `--ext: "none" is not an extension: want one of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
 		"ping --ext SendBasedPlacement TWO": "--ext: SendBasedPlacement needs TransportProperties.",
 		"ping --version --ext= BOTH":        `--version is "--ext=", must be auto, 1 or 2.`,
 	} {

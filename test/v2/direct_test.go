@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
-	"sluice.dev/sluice/internal/words"
+	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -24,7 +24,7 @@ func TestPlacements(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%v, %v from %d bytes on", ext, p.Results, p.Threshold), func(t *testing.T) {
 				files, root := mount(t, config.RDMA, address(t, g, config.RDMA), func(cfg *rpcrdma.Config) {
-					cfg.Versions, cfg.Extensions, cfg.Placement = []int{2}, words.Extensions(), p
+					cfg.Versions, cfg.Extensions, cfg.Placement = []int{2}, names.AllExtensions(), p
 				})
 				for _, n := range sizes {
 					data := make([]byte, n)

@@ -1,4 +1,4 @@
-package words
+package names
 
 import (
 	"slices"
@@ -10,29 +10,29 @@ import (
 )
 
 func TestExtensions(t *testing.T) {
-	if names := Names(0); names == nil || len(names) > 0 {
+	if names := OfExtensions(0); names == nil || len(names) > 0 {
 		t.Errorf("no extension has the names %#v", names)
 	}
 	var all rpcrdma.Extensions
-	for _, name := range Names(Extensions()) {
-		x, err := Extension(name)
-		if err != nil || !slices.Equal(Names(x), []string{name}) || all&x != 0 {
-			t.Errorf("%s is %#x, which is %v: %v", name, x, Names(x), err)
+	for _, name := range OfExtensions(AllExtensions()) {
+		x, err := ParseExtension(name)
+		if err != nil || !slices.Equal(OfExtensions(x), []string{name}) || all&x != 0 {
+			t.Errorf("%s is %#x, which is %v: %v", name, x, OfExtensions(x), err)
 		}
 		all |= x
 	}
-	if all != Extensions() {
-		t.Errorf("the names stand for %#x, the extensions are %#x", all, Extensions())
+	if all != AllExtensions() {
+		t.Errorf("the names stand for %#x, the extensions are %#x", all, AllExtensions())
 	}
-	if _, err := Extension("Speed"); err == nil || err.Error() != `"Speed" is no extension, must be of TransportProperties, MessageContinuation, SendBasedPlacement` {
+	if _, err := ParseExtension("Speed"); err == nil || err.Error() != `"Speed" is not an extension: want one of TransportProperties, MessageContinuation, SendBasedPlacement` {
 		t.Error(err)
 	}
 }
 
-// TestConfiguration: the configuration has the same names.
+// TestConfiguration checks that the configuration has the same names.
 func TestConfiguration(t *testing.T) {
 	names := []string{string(config.TransportProperties), string(config.MessageContinuation), string(config.SendBasedPlacement)}
-	if want := Names(Extensions()); !slices.Equal(names, want) {
+	if want := OfExtensions(AllExtensions()); !slices.Equal(names, want) {
 		t.Errorf("the configuration has %v, there are %v", names, want)
 	}
 }
