@@ -1,6 +1,6 @@
-// Package walls holds the rule that imports run downward only:
+// Package imports tests the import rules: imports run downward only,
 // cmd → internal → nfs → rpcrdma → rdma, oncrpc → xdr, bufpool.
-package walls
+package imports
 
 import (
 	"bytes"
@@ -14,16 +14,17 @@ import (
 
 const module = "sluice.dev/sluice/"
 
-// walls says, for the packages under each prefix, which of the module's packages they may import. The longest prefix counts.
-var walls = []struct {
-	room string
-	may  []string
+// allowed lists the packages of the module that packages under a prefix may import. The longest
+// prefix counts. Imports of test files are free.
+var allowed = []struct {
+	prefix  string
+	imports []string
 }{
 	{"pkg/xdr", nil},
 	{"pkg/bufpool", nil},
 	{"pkg/internal", nil},
-	{"pkg/oncrpc", []string{"pkg/oncrpc", "pkg/xdr", "pkg/bufpool", "pkg/internal/blocking"}},
-	{"pkg/rdma", []string{"pkg/rdma", "pkg/bufpool", "pkg/internal/blocking"}},
+	{"pkg/oncrpc", []string{"pkg/oncrpc", "pkg/xdr", "pkg/bufpool", "pkg/internal"}},
+	{"pkg/rdma", []string{"pkg/rdma", "pkg/bufpool", "pkg/internal"}},
 	{"pkg/rpcrdma", []string{"pkg/rpcrdma", "pkg/rdma", "pkg/oncrpc", "pkg/xdr", "pkg/bufpool"}},
 	{"pkg/nfs", []string{"pkg/nfs", "pkg/rpcrdma", "pkg/rdma", "pkg/oncrpc", "pkg/xdr", "pkg/bufpool"}},
 	{"api", []string{"api"}},
@@ -33,9 +34,9 @@ var walls = []struct {
 	{"test", []string{"internal", "api", "pkg", "test"}},
 }
 
-// forbidden are packages from outside that a room does not import.
+// forbidden lists packages outside the module that packages under a prefix must not import.
 var forbidden = []struct {
-	room, outside string
+	prefix, outside string
 }{
 	{"pkg/rpcrdma", "C"},
 	{"pkg/rpcrdma", "syscall"},
@@ -74,45 +75,46 @@ func TestImportsRunDownward(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen++
-		room := strings.TrimPrefix(p.ImportPath, module)
+		path := strings.TrimPrefix(p.ImportPath, module)
 		for _, imp := range p.Imports {
-			check(t, room, imp)
+			check(t, path, imp)
 		}
 	}
 	if seen < 5 {
-		t.Fatalf("go list named %d packages: the walls were not looked at", seen)
+		t.Fatalf("go list named %d packages of %s", seen, module)
 	}
 }
 
-func check(t *testing.T, room, imp string) {
+func check(t *testing.T, path, imp string) {
 	for _, f := range forbidden {
-		if within(room, f.room) && within(imp, f.outside) {
-			t.Errorf("%s imports %s, which is not for anything under %s", room, imp, f.room)
+		if within(path, f.prefix) && within(imp, f.outside) {
+			t.Errorf("%s imports %s, which is forbidden under %s", path, imp, f.prefix)
 		}
 	}
 	target, ours := strings.CutPrefix(imp, module)
 	if !ours {
 		return
 	}
-	best, known := -1, false
-	for i, w := range walls {
-		if within(room, w.room) && (best < 0 || len(w.room) > len(walls[best].room)) {
-			best, known = i, true
+	best := -1
+	for i, rule := range allowed {
+		if within(path, rule.prefix) && (best < 0 || len(rule.prefix) > len(allowed[best].prefix)) {
+			best = i
 		}
 	}
-	if !known {
-		t.Errorf("%s is in no room of the house: add it to the walls", room)
+	if best < 0 {
+		t.Errorf("%s has no import rule: add it to the table", path)
 		return
 	}
-	for _, may := range walls[best].may {
-		if within(target, may) {
+	for _, prefix := range allowed[best].imports {
+		if within(target, prefix) {
 			return
 		}
 	}
-	t.Errorf("%s imports %s: imports run downward only", room, target)
+	t.Errorf("%s imports %s: imports run downward only", path, target)
 }
 
-// The data plane runs without a cluster, so nothing of Kubernetes is even linked into it.
+// TestGatewayHasNoKubernetes checks that the data plane does not even link Kubernetes packages: it
+// runs without a cluster.
 func TestGatewayHasNoKubernetes(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", module+"cmd/gateway").Output()
 	if err != nil {
