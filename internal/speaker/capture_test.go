@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 	"sluice.dev/sluice/internal/speaker/neighbour"
 )
 
@@ -23,7 +23,7 @@ type capture struct {
 
 type claim struct {
 	at  time.Time
-	mac machine.MAC
+	mac fsm.MAC
 }
 
 const askEvery = 20 * time.Millisecond
@@ -108,16 +108,16 @@ func (c *capture) read(t *testing.T, fd int, stop chan struct{}) {
 			t.Error(err)
 			return
 		}
-		var heard []machine.Heard
+		var heard []fsm.Heard
 		switch ll.Protocol {
 		case 0x0608: // ARP, in network order
 			heard, _ = neighbour.ParseARP(b[:n])
 		case 0xdd86: // IPv6
-			heard, _ = neighbour.ParseND(b[:n], machine.MAC(ll.Addr[:6]))
+			heard, _ = neighbour.ParseND(b[:n], fsm.MAC(ll.Addr[:6]))
 		}
 		c.mu.Lock()
 		for _, h := range heard {
-			if all, ours := c.claims[h.Address]; ours && h.Kind == machine.Claim {
+			if all, ours := c.claims[h.Address]; ours && h.Kind == fsm.Claim {
 				c.claims[h.Address] = append(all, claim{at, h.From})
 			}
 		}
@@ -169,7 +169,7 @@ func ask(t *testing.T, arp, nd, index int, vips []netip.Addr, stop chan struct{}
 
 // check fails if at any moment two answered: when the hardware address changes, there was silence before, for as long as the new one probed.
 func (c *capture) check(t *testing.T) {
-	silence := time.Duration(machine.Default.Probes)*machine.Default.Probe - 4*askEvery
+	silence := time.Duration(fsm.Default.Probes)*fsm.Default.Probe - 4*askEvery
 	for ip, all := range c.claims {
 		changes := 0
 		for i := 1; i < len(all); i++ {

@@ -1,7 +1,7 @@
 // Package speaker is the sidecar of gateway pods that carry virtual IPs: it decides by Lease which pod has which addresses, puts them on
 // the pod's interface, answers for them and announces them.
 //
-// The parts: contract is what the operator and the speaker say to each other, machine decides without I/O, neighbour has the frames and the
+// The parts: api is what the operator and the speaker say to each other, fsm decides without I/O, neighbour has the frames and the
 // packet sockets, netif the interface, lease the API server. This package has the loop between them, and the status page.
 //
 // # Why the speaker answers, and not the kernel

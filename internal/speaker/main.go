@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"sluice.dev/sluice/internal/adminport"
+	"sluice.dev/sluice/internal/speaker/fsm"
 	"sluice.dev/sluice/internal/speaker/lease"
-	"sluice.dev/sluice/internal/speaker/machine"
 )
 
 // Exit codes of Main.
@@ -41,7 +41,7 @@ type options struct {
 	adminHosts                adminport.Hosts
 	gateway                   string
 	logLevel                  slog.Level
-	timing                    machine.Timing
+	timing                    fsm.Timing
 	version                   string
 }
 
@@ -62,7 +62,7 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 }
 
 func parse(args []string, version string, stdout, stderr io.Writer) (o options, code int, done bool) {
-	o.timing, o.version = machine.Default, version
+	o.timing, o.version = fsm.Default, version
 	f := flag.NewFlagSet("speaker", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.file, "config", "", "`FILE` that names the interface, the Leases and the addresses; it is watched")

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice.dev/sluice/internal/speaker/contract"
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/api"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 func TestFlags(t *testing.T) {
@@ -51,7 +51,7 @@ func TestFlags(t *testing.T) {
 
 // The page before there is a configuration, and while the loop does not go round.
 func TestPage(t *testing.T) {
-	s := newSpeaker(options{pod: "gw-0", uid: "1", timing: machine.Default, gateway: "http://127.0.0.1:1/readyz"}, slog.New(slog.DiscardHandler), nil)
+	s := newSpeaker(options{pod: "gw-0", uid: "1", timing: fsm.Default, gateway: "http://127.0.0.1:1/readyz"}, slog.New(slog.DiscardHandler), nil)
 	get := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		s.page().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -63,10 +63,10 @@ func TestPage(t *testing.T) {
 	if w := get("/readyz"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "no configuration") {
 		t.Errorf("/readyz: %d %s", w.Code, w.Body)
 	}
-	if w := get("/status"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), contract.GatewayNotReady) || !strings.Contains(w.Body.String(), `"groups": []`) {
+	if w := get("/status"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), api.GatewayNotReady) || !strings.Contains(w.Body.String(), `"groups": []`) {
 		t.Errorf("/status: %d %s", w.Code, w.Body)
 	}
-	s.config = new(contract.Config)
+	s.config = new(api.Config)
 	if w := get("/readyz"); w.Code != http.StatusOK {
 		t.Errorf("/readyz: %d %s", w.Code, w.Body)
 	}

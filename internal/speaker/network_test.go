@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 // pair is a rig in which each of two pods carries a group.
@@ -55,7 +55,7 @@ func TestGivenUp(t *testing.T) {
 		t.Fatalf("status %+v, %v", st, err)
 	}
 	for _, g := range st.Groups {
-		if pod, _ := contract.PodOf(r.api.holder(g.Lease)); pod != b.name || !g.Holding || !g.LeaseValid || g.Addresses[0].State != "Carried" {
+		if pod, _ := api.PodOf(r.api.holder(g.Lease)); pod != b.name || !g.Holding || !g.LeaseValid || g.Addresses[0].State != "Carried" {
 			t.Errorf("Lease held by %q, group %+v", r.api.holder(g.Lease), g)
 		}
 	}
@@ -75,7 +75,7 @@ func TestStopped(t *testing.T) {
 	}
 	held := func() (n int) {
 		for _, lease := range []string{"vip-0", "vip-1"} {
-			if pod, _ := contract.PodOf(r.api.holder(lease)); pod == a.name {
+			if pod, _ := api.PodOf(r.api.holder(lease)); pod == a.name {
 				n++
 			}
 		}
@@ -134,7 +134,7 @@ func TestCutOff(t *testing.T) {
 	}
 	r.eventually("LeaseUnreachable is told", func() bool {
 		st, err := a.status()
-		return err == nil && len(st.Problems) > 0 && st.Problems[0].Reason == contract.LeaseUnreachable
+		return err == nil && len(st.Problems) > 0 && st.Problems[0].Reason == api.LeaseUnreachable
 	})
 	a.kill()
 	a.start(false)
@@ -192,10 +192,10 @@ func TestConfigChanges(t *testing.T) {
 		}
 	}
 	r.write(`{"interface": "rdma0", "group": []}`)
-	r.eventually("ConfigInvalid", problem(contract.ConfigInvalid, "group"))
+	r.eventually("ConfigInvalid", problem(api.ConfigInvalid, "group"))
 	r.write(`{"interface": "rdma7", "groups": [{"lease": "vip-0", "addresses": ["192.0.2.10"]}]}`)
-	r.eventually("InterfaceMissing", problem(contract.InterfaceMissing, "rdma7"))
+	r.eventually("InterfaceMissing", problem(api.InterfaceMissing, "rdma7"))
 	r.eventually("no address is left", func() bool { return a.addresses()+b.addresses() == 0 })
 	r.write(`{"interface": "rdma0", "groups": [{"lease": "none", "addresses": ["192.0.2.11"]}]}`)
-	r.eventually("LeaseUnreachable", problem(contract.LeaseUnreachable, "none"))
+	r.eventually("LeaseUnreachable", problem(api.LeaseUnreachable, "none"))
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 const (
@@ -17,7 +17,7 @@ const (
 )
 
 // watchGateway tells whether the pod may take addresses and may keep those it has, by asking the gateway's readiness page, until ctx ends.
-func watchGateway(ctx context.Context, url string, by http.RoundTripper, tell func(machine.Fit)) {
+func watchGateway(ctx context.Context, url string, by http.RoundTripper, tell func(fsm.Fit)) {
 	client := &http.Client{Transport: by, Timeout: gatewayEvery}
 	answered := time.Now()
 	t := time.NewTicker(gatewayEvery)
@@ -31,7 +31,7 @@ func watchGateway(ctx context.Context, url string, by http.RoundTripper, tell fu
 				answered, ready = time.Now(), r.StatusCode == http.StatusOK
 			}
 		}
-		tell(machine.Fit{Take: ready, Keep: time.Since(answered) < gatewayGone})
+		tell(fsm.Fit{Take: ready, Keep: time.Since(answered) < gatewayGone})
 		select {
 		case <-ctx.Done():
 			return

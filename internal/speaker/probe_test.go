@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 // answers stands in for the gateway's page.
@@ -28,19 +28,19 @@ func TestWatchGateway(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		gw := new(answers)
-		var fit atomic.Pointer[machine.Fit]
-		go watchGateway(ctx, "http://gateway/readyz", gw, func(f machine.Fit) { fit.Store(&f) })
+		var fit atomic.Pointer[fsm.Fit]
+		go watchGateway(ctx, "http://gateway/readyz", gw, func(f fsm.Fit) { fit.Store(&f) })
 		for _, c := range []struct {
 			code int
 			wait time.Duration
-			want machine.Fit
+			want fsm.Fit
 		}{
-			{0, time.Second, machine.Fit{Take: false, Keep: true}},
-			{200, 2 * time.Second, machine.Fit{Take: true, Keep: true}},
-			{503, time.Minute, machine.Fit{Take: false, Keep: true}},
-			{0, gatewayGone - 2*time.Second, machine.Fit{Take: false, Keep: true}},
-			{0, 4 * time.Second, machine.Fit{}},
-			{200, 2 * time.Second, machine.Fit{Take: true, Keep: true}},
+			{0, time.Second, fsm.Fit{Take: false, Keep: true}},
+			{200, 2 * time.Second, fsm.Fit{Take: true, Keep: true}},
+			{503, time.Minute, fsm.Fit{Take: false, Keep: true}},
+			{0, gatewayGone - 2*time.Second, fsm.Fit{Take: false, Keep: true}},
+			{0, 4 * time.Second, fsm.Fit{}},
+			{200, 2 * time.Second, fsm.Fit{Take: true, Keep: true}},
 		} {
 			gw.code.Store(int32(c.code))
 			time.Sleep(c.wait)

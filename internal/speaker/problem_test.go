@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"testing"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 // What cannot be done with a Lease that no group has any more is told to nobody: nothing would ever end it.
 func TestProblemsOfLeases(t *testing.T) {
-	s := newSpeaker(options{pod: "fast-0", uid: "1", timing: machine.Default}, slog.New(slog.DiscardHandler), nil)
+	s := newSpeaker(options{pod: "fast-0", uid: "1", timing: fsm.Default}, slog.New(slog.DiscardHandler), nil)
 	s.follows["fast-vip-0"] = func() {}
 	for _, name := range []string{"fast-vip-0", "fast-vip-1"} {
 		s.leaseProblem(name, errors.New("not found"))

@@ -24,7 +24,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 	"sluice.dev/sluice/test/means"
 )
 
@@ -400,7 +400,7 @@ func (p *pod) talk() {
 }
 
 // status reads the pod's page.
-func (p *pod) status() (st contract.Status, err error) {
+func (p *pod) status() (st api.Status, err error) {
 	tr := &http.Transport{DisableKeepAlives: true}
 	p.ns.do(func() error {
 		var d net.Dialer

@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
+	"sluice.dev/sluice/internal/speaker/fsm"
 	"sluice.dev/sluice/internal/speaker/lease"
-	"sluice.dev/sluice/internal/speaker/machine"
 	"sluice.dev/sluice/internal/speaker/neighbour"
 	"sluice.dev/sluice/internal/speaker/netif"
 )
@@ -35,34 +35,34 @@ type speaker struct {
 	log    *slog.Logger
 	leases *lease.Client
 
-	events chan machine.Event
+	events chan fsm.Event
 	calls  chan func() // run by the loop
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
-	m        *machine.Machine
-	looked   machine.Time // when the loop last went round
+	m        *fsm.Machine
+	looked   fsm.Time // when the loop last went round
 	file     loaded
-	config   *contract.Config // in force; nil before the first
+	config   *api.Config // in force; nil before the first
 	device   netif.Device
 	missing  error // why device is of no use
-	upAt     machine.Time
+	upAt     fsm.Time
 	port     *neighbour.Port
-	gateway  machine.Fit
+	gateway  fsm.Fit
 	follows  map[string]context.CancelFunc
-	carried  map[netip.Addr]machine.Time // since when they are on the interface
-	problems map[string]contract.Problem // by what has it
+	carried  map[netip.Addr]fsm.Time // since when they are on the interface
+	problems map[string]api.Problem  // by what has it
 	stopping bool
 	done     bool
 }
 
 // boot is the time since the machine was started, with the time in which it was suspended.
-func boot() machine.Time {
+func boot() fsm.Time {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		panic(fmt.Sprintf("CLOCK_BOOTTIME: %v", err)) // every kernel has it since 2.6.39
 	}
-	return machine.Time(t.Nano())
+	return fsm.Time(t.Nano())
 }
 
 func random(n time.Duration) time.Duration {
@@ -75,10 +75,10 @@ func random(n time.Duration) time.Duration {
 func newSpeaker(o options, log *slog.Logger, leases *lease.Client) *speaker {
 	return &speaker{
 		o: o, log: log, leases: leases,
-		events: make(chan machine.Event, 256), calls: make(chan func(), 16),
-		m: machine.New(o.timing, contract.Identity(o.pod, o.uid), boot(), random), looked: boot(),
-		follows: map[string]context.CancelFunc{}, carried: map[netip.Addr]machine.Time{}, problems: map[string]contract.Problem{},
-		gateway: machine.Fit{Take: o.gateway == "", Keep: true},
+		events: make(chan fsm.Event, 256), calls: make(chan func(), 16),
+		m: fsm.New(o.timing, api.Identity(o.pod, o.uid), boot(), random), looked: boot(),
+		follows: map[string]context.CancelFunc{}, carried: map[netip.Addr]fsm.Time{}, problems: map[string]api.Problem{},
+		gateway: fsm.Fit{Take: o.gateway == "", Keep: true},
 	}
 }
 
@@ -91,13 +91,13 @@ func (s *speaker) run(stop context.Context) error {
 	if err != nil {
 		return fmt.Errorf("addresses of an earlier speaker: %w", err)
 	}
-	s.locked(func() { s.step(ctx, machine.Present{Addresses: present}) })
+	s.locked(func() { s.step(ctx, fsm.Present{Addresses: present}) })
 	s.work.Go(func() {
 		watchFile(ctx, s.o.file, func(l loaded) { s.call(ctx, func() { s.configure(ctx, l) }) })
 	})
 	if s.o.gateway != "" {
 		s.work.Go(func() {
-			watchGateway(ctx, s.o.gateway, &http.Transport{DisableKeepAlives: true}, func(f machine.Fit) { s.call(ctx, func() { s.gateway = f }) })
+			watchGateway(ctx, s.o.gateway, &http.Transport{DisableKeepAlives: true}, func(f fsm.Fit) { s.call(ctx, func() { s.gateway = f }) })
 		})
 	}
 	s.loop(ctx, stop)
@@ -120,7 +120,7 @@ func (s *speaker) loop(ctx, stop context.Context) {
 		case f := <-s.calls:
 			s.locked(f)
 		case <-tick.C:
-			s.locked(func() { s.step(ctx, machine.Tick{}) })
+			s.locked(func() { s.step(ctx, fsm.Tick{}) })
 		case <-look.C:
 			s.locked(func() { s.look(ctx) })
 		case <-stopped:
@@ -128,7 +128,7 @@ func (s *speaker) loop(ctx, stop context.Context) {
 			s.locked(func() {
 				s.log.Info("giving the addresses up")
 				s.stopping = true
-				s.step(ctx, machine.Stop{})
+				s.step(ctx, fsm.Stop{})
 			})
 		}
 	}
@@ -149,7 +149,7 @@ func (s *speaker) call(ctx context.Context, f func()) {
 }
 
 // tell hands an event to the loop, and waits until it is taken.
-func (s *speaker) tell(ctx context.Context, e machine.Event) {
+func (s *speaker) tell(ctx context.Context, e fsm.Event) {
 	select {
 	case s.events <- e:
 	case <-ctx.Done():
@@ -157,7 +157,7 @@ func (s *speaker) tell(ctx context.Context, e machine.Event) {
 }
 
 // step hands an event to the machine and carries out what it decides.
-func (s *speaker) step(ctx context.Context, e machine.Event) {
+func (s *speaker) step(ctx context.Context, e fsm.Event) {
 	now := boot()
 	s.looked = now
 	before := s.holding(now)
@@ -171,7 +171,7 @@ func (s *speaker) step(ctx context.Context, e machine.Event) {
 	}
 }
 
-func (s *speaker) holding(now machine.Time) map[string]bool {
+func (s *speaker) holding(now fsm.Time) map[string]bool {
 	all := map[string]bool{}
 	for _, g := range s.m.Status(now) {
 		all[g.Lease] = g.State == "Holding"
@@ -180,7 +180,7 @@ func (s *speaker) holding(now machine.Time) map[string]bool {
 }
 
 // do carries out an action that was decided at since. Frames that are late, since the process was stopped, are not sent.
-func (s *speaker) do(ctx context.Context, a machine.Action, since machine.Time) {
+func (s *speaker) do(ctx context.Context, a fsm.Action, since fsm.Time) {
 	send := func(what string, ip netip.Addr, f func() error) {
 		if s.port == nil || boot()-since > s.o.timing.Probe/2 {
 			return
@@ -190,23 +190,23 @@ func (s *speaker) do(ctx context.Context, a machine.Action, since machine.Time) 
 		}
 	}
 	switch a := a.(type) {
-	case machine.Ask:
+	case fsm.Ask:
 		send("probe", a.Address, func() error { return s.port.Ask(a.Address) })
-	case machine.Announce:
+	case fsm.Announce:
 		send("announcement", a.Address, func() error { return s.port.Announce(a.Address) })
-	case machine.Reply:
+	case fsm.Reply:
 		send("reply", a.To.Address, func() error { return s.port.Reply(a.To) })
-	case machine.Write:
+	case fsm.Write:
 		s.work.Go(func() { s.write(ctx, a) })
-	case machine.Add:
+	case fsm.Add:
 		err := s.device.Add(a.Address, s.config.Networks, s.config.Gateways)
 		s.problem("address "+a.Address.String(), err)
 		if err == nil {
 			s.carried[a.Address] = since
 			s.log.Info("address taken", "address", a.Address, "interface", s.device.Name)
 		}
-		s.step(ctx, machine.Added{Address: a.Address, Failed: err != nil})
-	case machine.Remove:
+		s.step(ctx, fsm.Added{Address: a.Address, Failed: err != nil})
+	case fsm.Remove:
 		delete(s.carried, a.Address)
 		s.problem("gid "+a.Address.String(), nil)
 		if err := s.device.Remove(a.Address); err != nil {
@@ -214,23 +214,23 @@ func (s *speaker) do(ctx context.Context, a machine.Action, since machine.Time) 
 		} else {
 			s.log.Info("address given up", "address", a.Address, "interface", s.device.Name)
 		}
-	case machine.Done:
+	case fsm.Done:
 		s.done = true
 	}
 }
 
-func (s *speaker) write(ctx context.Context, w machine.Write) {
+func (s *speaker) write(ctx context.Context, w fsm.Write) {
 	r, err := s.leases.Write(ctx, w, time.Now())
 	s.call(ctx, func() {
 		s.leaseProblem(w.Lease, err)
-		s.step(ctx, machine.Written{Lease: w.Lease, Failed: err != nil, Record: r})
+		s.step(ctx, fsm.Written{Lease: w.Lease, Failed: err != nil, Record: r})
 	})
 	if err == nil {
 		return
 	}
 	// Somebody may have written in between.
 	if r, err := s.leases.Get(ctx, w.Lease); err == nil {
-		s.tell(ctx, machine.Seen{Lease: w.Lease, Record: r})
+		s.tell(ctx, fsm.Seen{Lease: w.Lease, Record: r})
 	}
 }
 
@@ -240,7 +240,7 @@ func (s *speaker) leaseProblem(name string, err error) {
 		return
 	}
 	if err != nil {
-		err = &contract.Problem{Reason: contract.LeaseUnreachable, Lease: name, Message: fmt.Sprintf("Lease %s: %v", name, err)}
+		err = &api.Problem{Reason: api.LeaseUnreachable, Lease: name, Message: fmt.Sprintf("Lease %s: %v", name, err)}
 	}
 	s.problem("lease "+name, err)
 }
@@ -255,9 +255,9 @@ func (s *speaker) problem(what string, err error) {
 		}
 		return
 	}
-	var p *contract.Problem
+	var p *api.Problem
 	if !errors.As(err, &p) {
-		p = &contract.Problem{Reason: contract.ConfigInvalid, Message: err.Error()}
+		p = &api.Problem{Reason: api.ConfigInvalid, Message: err.Error()}
 	}
 	if !had || before.Reason != p.Reason {
 		s.log.Warn(p.Message, "reason", p.Reason)
@@ -280,10 +280,10 @@ func (s *speaker) configure(ctx context.Context, l loaded) {
 	if moved {
 		s.leaveDevice(ctx)
 	}
-	var groups []machine.Group
+	var groups []fsm.Group
 	wanted := map[string]bool{}
 	for _, g := range l.config.Groups {
-		groups = append(groups, machine.Group{Lease: g.Lease, Addresses: g.Addresses})
+		groups = append(groups, fsm.Group{Lease: g.Lease, Addresses: g.Addresses})
 		wanted[g.Lease] = true
 	}
 	for name, cancel := range s.follows {
@@ -294,11 +294,11 @@ func (s *speaker) configure(ctx context.Context, l loaded) {
 		}
 	}
 	for what, p := range s.problems {
-		if ip, err := netip.ParseAddr(p.Address); err == nil && !slices.ContainsFunc(groups, func(g machine.Group) bool { return slices.Contains(g.Addresses, ip) }) {
+		if ip, err := netip.ParseAddr(p.Address); err == nil && !slices.ContainsFunc(groups, func(g fsm.Group) bool { return slices.Contains(g.Addresses, ip) }) {
 			delete(s.problems, what)
 		}
 	}
-	s.step(ctx, machine.Configure{Groups: groups})
+	s.step(ctx, fsm.Configure{Groups: groups})
 	for name := range wanted {
 		if s.follows[name] != nil {
 			continue
@@ -307,7 +307,7 @@ func (s *speaker) configure(ctx context.Context, l loaded) {
 		s.follows[name] = cancel
 		s.work.Go(func() {
 			s.leases.Follow(fctx, name,
-				func(r machine.Record) { s.tell(fctx, machine.Seen{Lease: name, Record: r}) },
+				func(r fsm.Record) { s.tell(fctx, fsm.Seen{Lease: name, Record: r}) },
 				func(err error) { s.call(fctx, func() { s.leaseProblem(name, err) }) })
 		})
 	}
@@ -323,7 +323,7 @@ func (s *speaker) look(ctx context.Context) {
 	now := boot()
 	d, err := netif.Find(s.config.Interface)
 	if err == nil && !d.Up {
-		err = &contract.Problem{Reason: contract.InterfaceMissing, Message: fmt.Sprintf("interface %s is down", d.Name)}
+		err = &api.Problem{Reason: api.InterfaceMissing, Message: fmt.Sprintf("interface %s is down", d.Name)}
 	}
 	if err == nil {
 		s.upAt = now
@@ -339,11 +339,11 @@ func (s *speaker) look(ctx context.Context) {
 	s.problem("interface", err)
 	s.checkGIDs(now)
 	keep := err == nil || s.port != nil && now-s.upAt < downMost
-	s.step(ctx, machine.Fit{Take: err == nil && s.gateway.Take, Keep: keep && s.gateway.Keep})
+	s.step(ctx, fsm.Fit{Take: err == nil && s.gateway.Take, Keep: keep && s.gateway.Keep})
 }
 
 func (s *speaker) openPort(ctx context.Context) error {
-	p, err := neighbour.Open(s.device.Index, s.device.MAC, func(h machine.Heard) {
+	p, err := neighbour.Open(s.device.Index, s.device.MAC, func(h fsm.Heard) {
 		select {
 		case s.events <- h:
 		case <-ctx.Done():
@@ -351,7 +351,7 @@ func (s *speaker) openPort(ctx context.Context) error {
 		}
 	})
 	if err != nil {
-		return &contract.Problem{Reason: contract.NotPermitted, Message: err.Error()}
+		return &api.Problem{Reason: api.NotPermitted, Message: err.Error()}
 	}
 	s.port = p
 	s.listen()
@@ -363,7 +363,7 @@ func (s *speaker) leaveDevice(ctx context.Context) {
 	if s.port == nil {
 		return
 	}
-	s.step(ctx, machine.Fit{})
+	s.step(ctx, fsm.Fit{})
 	s.port.Close()
 	s.port = nil
 }
@@ -378,13 +378,13 @@ func (s *speaker) listen() {
 	}
 	var err error
 	if e := s.port.Watch(all); e != nil {
-		err = &contract.Problem{Reason: contract.NetworkNotLayer2, Message: e.Error()}
+		err = &api.Problem{Reason: api.NetworkNotLayer2, Message: e.Error()}
 	}
 	s.problem("groups", err)
 }
 
 // checkGIDs looks whether the interface's RDMA device, if it has one, knows the addresses.
-func (s *speaker) checkGIDs(now machine.Time) {
+func (s *speaker) checkGIDs(now fsm.Time) {
 	device := netif.RDMADevice(netif.Sysfs, s.device.Name)
 	if device == "" {
 		return
@@ -395,7 +395,7 @@ func (s *speaker) checkGIDs(now machine.Time) {
 		}
 		var err error
 		if !netif.HasGID(netif.Sysfs, device, ip) {
-			err = &contract.Problem{Reason: contract.DeviceAddressLimit, Address: ip.String(),
+			err = &api.Problem{Reason: api.DeviceAddressLimit, Address: ip.String(),
 				Message: fmt.Sprintf("RDMA device %s has no GID for %v: its table is full, or the address is one of IPv6, which adapters do not get", device, ip)}
 		}
 		s.problem("gid "+ip.String(), err)

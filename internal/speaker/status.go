@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"sluice.dev/sluice/internal/speaker/contract"
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/api"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 // aliveMost is how long the loop may take to go round.
@@ -48,37 +48,37 @@ func (s *speaker) page() http.Handler {
 	return m
 }
 
-func (s *speaker) status() contract.Status {
+func (s *speaker) status() api.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := contract.Status{
-		Version: s.o.version, Pod: s.o.pod, Identity: contract.Identity(s.o.pod, s.o.uid), Stopping: s.stopping,
-		ConfigHash: s.file.hash, Groups: []contract.GroupStatus{}, Problems: []contract.Problem{},
-		Interface: contract.Interface{Name: s.device.Name, Up: s.missing == nil && s.port != nil},
+	st := api.Status{
+		Version: s.o.version, Pod: s.o.pod, Identity: api.Identity(s.o.pod, s.o.uid), Stopping: s.stopping,
+		ConfigHash: s.file.hash, Groups: []api.GroupStatus{}, Problems: []api.Problem{},
+		Interface: api.Interface{Name: s.device.Name, Up: s.missing == nil && s.port != nil},
 	}
-	if s.device.MAC != (machine.MAC{}) {
+	if s.device.MAC != (fsm.MAC{}) {
 		st.Interface.MAC = mac(s.device.MAC)
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.problems)) {
 		st.Problems = append(st.Problems, s.problems[k])
 	}
 	if s.o.gateway != "" && !s.gateway.Take {
-		st.Problems = append(st.Problems, contract.Problem{Reason: contract.GatewayNotReady, Message: "the gateway does not answer that it is ready at " + s.o.gateway})
+		st.Problems = append(st.Problems, api.Problem{Reason: api.GatewayNotReady, Message: "the gateway does not answer that it is ready at " + s.o.gateway})
 	}
 	for _, g := range s.m.Status(boot()) {
-		gs := contract.GroupStatus{Lease: g.Lease, State: g.State, Holder: g.Holder, Holding: g.State == "Holding", LeaseValid: g.Valid, Addresses: []contract.AddressStatus{}}
+		gs := api.GroupStatus{Lease: g.Lease, State: g.State, Holder: g.Holder, Holding: g.State == "Holding", LeaseValid: g.Valid, Addresses: []api.AddressStatus{}}
 		for _, a := range g.Addresses {
-			as := contract.AddressStatus{Address: a.Address, State: a.State}
-			if a.Foreign != (machine.MAC{}) {
+			as := api.AddressStatus{Address: a.Address, State: a.State}
+			if a.Foreign != (fsm.MAC{}) {
 				as.Foreign = mac(a.Foreign)
-				st.Problems = append(st.Problems, contract.Problem{Reason: contract.AddressConflict, Lease: g.Lease, Address: a.Address.String(),
+				st.Problems = append(st.Problems, api.Problem{Reason: api.AddressConflict, Lease: g.Lease, Address: a.Address.String(),
 					Message: fmt.Sprintf("%v is also claimed by the host with hardware address %s", a.Address, as.Foreign)})
 			}
 			gs.Addresses = append(gs.Addresses, as)
 		}
 		st.Groups = append(st.Groups, gs)
 	}
-	slices.SortFunc(st.Groups, func(a, b contract.GroupStatus) int {
+	slices.SortFunc(st.Groups, func(a, b api.GroupStatus) int {
 		if a.Lease < b.Lease {
 			return -1
 		}
@@ -87,4 +87,4 @@ func (s *speaker) status() contract.Status {
 	return st
 }
 
-func mac(m machine.MAC) string { return net.HardwareAddr(m[:]).String() }
+func mac(m fsm.MAC) string { return net.HardwareAddr(m[:]).String() }

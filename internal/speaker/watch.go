@@ -10,7 +10,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 
 // loaded is the file as it was read. config is nil if it cannot be used, and err says why.
 type loaded struct {
-	config *contract.Config
+	config *api.Config
 	hash   string
 	err    error
 }
@@ -30,7 +30,7 @@ func load(file string) loaded {
 	if err != nil {
 		return loaded{err: err}
 	}
-	c, err := contract.Parse(b)
+	c, err := api.Parse(b)
 	if err != nil {
 		return loaded{err: err}
 	}

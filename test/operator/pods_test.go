@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 // server is a gateway with a directory, which is the backend of exports.
@@ -66,9 +66,9 @@ type nodes struct {
 	dir       string
 	subnet    int
 	host      atomic.Int32
-	held      atomic.Bool                     // files stay as they are, as where a kubelet is slow
-	spoiled   atomic.Bool                     // files are none that a gateway understands
-	speakers  atomic.Pointer[contract.Status] // what speakers answer; nil: nothing
+	held      atomic.Bool                // files stay as they are, as where a kubelet is slow
+	spoiled   atomic.Bool                // files are none that a gateway understands
+	speakers  atomic.Pointer[api.Status] // what speakers answer; nil: nothing
 	mu        sync.Mutex
 	running   map[string]*running
 }

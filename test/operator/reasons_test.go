@@ -18,7 +18,7 @@ import (
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 	"sluice.dev/sluice/test/apiserver"
 )
 
@@ -33,10 +33,10 @@ func TestReasons(t *testing.T) {
 		gw.Spec.RDMA = &v1alpha1.RDMA{Networks: []v1alpha1.Network{{Name: "rdma-net"}}}
 		gw.Spec.Replicas = new(int32(1))
 	}
-	speaking := func(p contract.Problem) func(*testing.T, *nodes, *v1alpha1.NFSGateway, *v1alpha1.NFSExport) {
+	speaking := func(p api.Problem) func(*testing.T, *nodes, *v1alpha1.NFSGateway, *v1alpha1.NFSExport) {
 		return func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 			virtual(t, n, gw, x)
-			n.speakers.Store(&contract.Status{Problems: []contract.Problem{p}})
+			n.speakers.Store(&api.Status{Problems: []api.Problem{p}})
 		}
 	}
 	// older makes an export that comes first.
@@ -142,9 +142,9 @@ func TestReasons(t *testing.T) {
 				gw.Spec.Exposure.Service.Type = corev1.ServiceTypeLoadBalancer
 			}},
 		{name: "a network without Ethernet", pods: true, kind: v1alpha1.ConditionRDMAReady, status: no, reason: v1alpha1.ReasonNetworkNotLayer2, words: "rdma0 is an ipvlan",
-			change: speaking(contract.Problem{Reason: contract.NetworkNotLayer2, Message: "rdma0 is an ipvlan"})},
+			change: speaking(api.Problem{Reason: api.NetworkNotLayer2, Message: "rdma0 is an ipvlan"})},
 		{name: "a full adapter", pods: true, kind: v1alpha1.ConditionRDMAReady, status: no, reason: v1alpha1.ReasonDeviceAddressLimit, words: "its table is full",
-			change: speaking(contract.Problem{Reason: contract.DeviceAddressLimit, Address: "192.0.2.10", Message: "its table is full"})},
+			change: speaking(api.Problem{Reason: api.DeviceAddressLimit, Address: "192.0.2.10", Message: "its table is full"})},
 		{name: "no device in the pod", pods: true, kind: v1alpha1.ConditionRDMAReady, status: no, reason: v1alpha1.ReasonDeviceMissing, words: "pod fast-0: ",
 			change: func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 				virtual(t, n, gw, x)

@@ -13,7 +13,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
 	"sluice.dev/sluice/internal/operator/report"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 // board is where controllers leave what they found out for each other: the gateway controller its plans, the poll controller what pods answered. Nothing of
@@ -43,7 +43,7 @@ type poll struct {
 	gateway types.NamespacedName
 	uid     types.UID
 	status  *status.Status
-	speaker *contract.Status
+	speaker *api.Status
 	err     string
 	// silent, speakerSilent: it did not answer this time, and status, or speaker, is what it said before. That is done once: a question may get lost.
 	silent, speakerSilent bool

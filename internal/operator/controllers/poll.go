@@ -24,7 +24,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/objects"
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 // How pods are asked.
@@ -87,7 +87,7 @@ func (r *polls) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		p.err, p.served = err.Error(), before.listeners()
 	}
 	if speaks(&pod) {
-		var sp contract.Status
+		var sp api.Status
 		if err := r.ask(ctx, pod.Status.PodIP, plan.SpeakerPort, &sp); err == nil {
 			p.speaker = &sp
 		} else if !before.speakerSilent {

@@ -22,7 +22,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 	"sluice.dev/sluice/pkg/nfs/seal"
 )
 
@@ -135,7 +135,7 @@ func TestFilesAreUnderstood(t *testing.T) {
 			}
 			if text, ok := data[SpeakerFile]; ok {
 				speakers++
-				if _, err := contract.Parse([]byte(text)); err != nil {
+				if _, err := api.Parse([]byte(text)); err != nil {
 					t.Errorf("%s: %s: %v", in, p.Workloads[i].Name, err)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 func serviceAccountName(g *v1alpha1.NFSGateway) string { return g.Name + "-speaker" }
@@ -49,13 +49,13 @@ func token() corev1.Volume {
 }
 
 // speakerConfig is what a workload's speakers are told.
-func speakerConfig(p *plan.Plan, w *plan.Workload) *contract.Config {
-	c := &contract.Config{Interface: plan.VirtualInterface(p.Gateway), Groups: []contract.Group{}}
+func speakerConfig(p *plan.Plan, w *plan.Workload) *api.Config {
+	c := &api.Config{Interface: plan.VirtualInterface(p.Gateway), Groups: []api.Group{}}
 	for _, g := range p.Groups {
 		if g.Workload != w.Name {
 			continue
 		}
-		group := contract.Group{Lease: g.Lease, Addresses: []netip.Addr{}}
+		group := api.Group{Lease: g.Lease, Addresses: []netip.Addr{}}
 		for _, a := range g.Addresses {
 			if a, err := netip.ParseAddr(a); err == nil {
 				group.Addresses = append(group.Addresses, a)

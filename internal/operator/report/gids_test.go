@@ -10,7 +10,7 @@ import (
 
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 // A gateway that may accept more exports than the smallest table of GIDs has room for says so, before a failover shows it.
@@ -37,8 +37,8 @@ func TestCrowded(t *testing.T) {
 			}
 			w.at(i).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Ports: []status.Port{{Number: 1, State: "ACTIVE", GIDs: gids, GIDTable: table}}}
 		}
-		w.seen.Pods[0].Speaker = &contract.Status{Groups: []contract.GroupStatus{{Holding: true, Addresses: []contract.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}}}
-		w.seen.Pods[1].Speaker = &contract.Status{}
+		w.seen.Pods[0].Speaker = &api.Status{Groups: []api.GroupStatus{{Holding: true, Addresses: []api.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}}}
+		w.seen.Pods[1].Speaker = &api.Status{}
 		s := Gateway(&w.plan, &w.seen)
 		got := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionRDMAReady)
 		if got == nil || got.Status != "True" || !strings.HasPrefix(got.Message, c.want) || !strings.Contains(c.want, ";") && got.Message != c.want {

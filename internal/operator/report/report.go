@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 // Seen is what was seen of a gateway last.
@@ -98,7 +98,7 @@ type Pod struct {
 	Status *status.Status
 	Error  string
 	// Speaker is what its speaker answered; nil if it has none, or it did not answer.
-	Speaker *contract.Status
+	Speaker *api.Status
 }
 
 // words are a reason and what is said with it.

@@ -19,7 +19,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 // world is a gateway with one export and two pods that serve it.
@@ -114,10 +114,10 @@ func unscheduled(words string) corev1.PodStatus {
 func TestExportConditions(t *testing.T) {
 	one := replicas(1)
 	readyPod := []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	problem := func(p contract.Problem) func(*world) {
+	problem := func(p api.Problem) func(*world) {
 		return func(w *world) {
 			for i := range w.seen.Pods {
-				w.seen.Pods[i].Speaker = &contract.Status{Problems: []contract.Problem{p}}
+				w.seen.Pods[i].Speaker = &api.Status{Problems: []api.Problem{p}}
 			}
 		}
 	}
@@ -251,16 +251,16 @@ func TestExportConditions(t *testing.T) {
 			l.Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"port 1 is DOWN"}}
 		}), kind: "Ready", status: "False", reason: "DeviceNotUsable", message: "pod fast-0: port 1 is DOWN"},
 		{name: "the other pod's device has no GID of the address", virtual: true, edit: onVerbs, see: func(w *world) {
-			carried(contract.Problem{})(w)
+			carried(api.Problem{})(w)
 			w.at(0).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"no GID of mlx5_4 is made of the address 192.0.2.10"}}
 		}, kind: "Ready", status: "True", reason: "Ready"},
 		{name: "the other pod has no device", virtual: true, edit: onVerbs, see: func(w *world) {
-			carried(contract.Problem{})(w)
+			carried(api.Problem{})(w)
 			w.at(0).Listeners[0].Device = &status.Device{Problems: []string{"there is no RDMA device"}}
 		}, kind: "RDMAReady", status: "True", reason: "Serving",
 			message: "served by pod fast-1, which carries 192.0.2.10; pod fast-0 could not take it over: there is no RDMA device"},
 		{name: "the pod that carries the address has no GID of it", virtual: true, edit: onVerbs, see: func(w *world) {
-			carried(contract.Problem{})(w)
+			carried(api.Problem{})(w)
 			w.at(1).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"no GID of mlx5_4 is made of the address 192.0.2.10"}}
 		}, kind: "Ready", status: "False", reason: "DeviceNotUsable", message: "pod fast-1: no GID of mlx5_4 is made of the address 192.0.2.10"},
 		{name: "nobody carries the address, and a device is missing", virtual: true, edit: onVerbs, see: func(w *world) {
@@ -274,28 +274,28 @@ func TestExportConditions(t *testing.T) {
 			w.at(1).State, w.at(1).Hash, w.at(1).Listeners, w.at(1).Error = status.Refused, "", nil, "no such server"
 		}, kind: "Ready", status: "False", reason: "NotApplied", message: `pod fast-1 takes clients, and refuses the export: "no such server"`},
 		{name: "the pod without the address does not listen yet", virtual: true, see: func(w *world) {
-			carried(contract.Problem{})(w)
+			carried(api.Problem{})(w)
 			w.seen.Pods[0].Status.Exports = nil
 		}, kind: "Ready", status: "True", reason: "Ready"},
 		{name: "the pod with the address does not listen yet", virtual: true, see: func(w *world) {
-			carried(contract.Problem{})(w)
+			carried(api.Problem{})(w)
 			w.seen.Pods[1].Status.Exports = nil
 		}, kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 takes clients, and does not serve the export yet"},
 		{name: "no speaker", virtual: true, kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
 			message: "no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181"},
-		{name: "nobody", virtual: true, see: problem(contract.Problem{Reason: contract.LeaseUnreachable, Address: "192.0.2.99"}), kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
+		{name: "nobody", virtual: true, see: problem(api.Problem{Reason: api.LeaseUnreachable, Address: "192.0.2.99"}), kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
 			message: "no pod carries 192.0.2.10 now"},
-		{name: "somebody else", virtual: true, see: problem(contract.Problem{Reason: contract.AddressConflict, Address: vip, Message: "02:00:00:00:00:01 answers for it"}),
+		{name: "somebody else", virtual: true, see: problem(api.Problem{Reason: api.AddressConflict, Address: vip, Message: "02:00:00:00:00:01 answers for it"}),
 			kind: "RDMAReady", status: "False", reason: "AddressNotHeld", message: "pod fast-0 cannot carry 192.0.2.10: 02:00:00:00:00:01 answers for it"},
-		{name: "not layer 2", virtual: true, see: problem(contract.Problem{Reason: contract.NetworkNotLayer2, Message: "rdma0 is an ipvlan in mode l3"}),
+		{name: "not layer 2", virtual: true, see: problem(api.Problem{Reason: api.NetworkNotLayer2, Message: "rdma0 is an ipvlan in mode l3"}),
 			kind: "RDMAReady", status: "False", reason: "NetworkNotLayer2", message: "pod fast-0 cannot carry 192.0.2.10: rdma0 is an ipvlan in mode l3"},
-		{name: "too many addresses", virtual: true, see: problem(contract.Problem{Reason: contract.DeviceAddressLimit, Address: vip, Message: "its table is full"}),
+		{name: "too many addresses", virtual: true, see: problem(api.Problem{Reason: api.DeviceAddressLimit, Address: vip, Message: "its table is full"}),
 			kind: "Ready", status: "False", reason: "DeviceAddressLimit", message: "pod fast-0 cannot carry 192.0.2.10: its table is full"},
 
-		{name: "no GID", virtual: true, edit: onVerbs, see: carried(contract.Problem{Reason: contract.DeviceAddressLimit, Address: vip, Message: "RDMA device mlx5_4 has no GID for 192.0.2.10"}),
+		{name: "no GID", virtual: true, edit: onVerbs, see: carried(api.Problem{Reason: api.DeviceAddressLimit, Address: vip, Message: "RDMA device mlx5_4 has no GID for 192.0.2.10"}),
 			kind: "RDMAReady", status: "False", reason: "DeviceAddressLimit", message: "pod fast-1 carries 192.0.2.10, but RDMA does not come by it: RDMA device mlx5_4 has no GID for 192.0.2.10"},
-		{name: "no GID, and none needed", virtual: true, see: carried(contract.Problem{Reason: contract.DeviceAddressLimit, Address: vip, Message: "no GID"}), kind: "RDMAReady", status: "True", reason: "Serving"},
-		{name: "another address has no GID", virtual: true, edit: onVerbs, see: carried(contract.Problem{Reason: contract.DeviceAddressLimit, Address: "192.0.2.11", Message: "no GID"}),
+		{name: "no GID, and none needed", virtual: true, see: carried(api.Problem{Reason: api.DeviceAddressLimit, Address: vip, Message: "no GID"}), kind: "RDMAReady", status: "True", reason: "Serving"},
+		{name: "another address has no GID", virtual: true, edit: onVerbs, see: carried(api.Problem{Reason: api.DeviceAddressLimit, Address: "192.0.2.11", Message: "no GID"}),
 			kind: "Ready", status: "True", reason: "Ready"},
 
 		{name: "no clients", kind: "ClientAddressesVisible", status: "Unknown", reason: "NoClients",
@@ -368,12 +368,12 @@ func evicted(w *world) {
 func onVerbs(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) { g.Spec.Provider = v1alpha1.Verbs }
 
 // carried has the second pod carry the address, with a problem.
-func carried(p contract.Problem) func(*world) {
+func carried(p api.Problem) func(*world) {
 	return func(w *world) {
-		w.seen.Pods[0].Speaker = &contract.Status{}
-		w.seen.Pods[1].Speaker = &contract.Status{
-			Groups:   []contract.GroupStatus{{Addresses: []contract.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}},
-			Problems: []contract.Problem{p},
+		w.seen.Pods[0].Speaker = &api.Status{}
+		w.seen.Pods[1].Speaker = &api.Status{
+			Groups:   []api.GroupStatus{{Addresses: []api.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}},
+			Problems: []api.Problem{p},
 		}
 	}
 }
@@ -450,7 +450,7 @@ func TestExportStatus(t *testing.T) {
 	w := newWorld(true, nil)
 	clients("10.9.0.1", "10.9.0.2", "10.9.0.3")(w)
 	w.at(1).Backend.Versions = []string{"3"}
-	w.seen.Pods[1].Speaker = &contract.Status{Groups: []contract.GroupStatus{{Addresses: []contract.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}}}
+	w.seen.Pods[1].Speaker = &api.Status{Groups: []api.GroupStatus{{Addresses: []api.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}}}
 	s := Export(&w.plan, &w.plan.Exports[0], &w.seen)
 	if s.Address != vip || s.AddressHolder != "fast-1" || s.Clients != 3 || s.ConfigHash != w.plan.Exports[0].Hash || len(s.NFSVersions) != 1 {
 		t.Errorf("%+v", s)

@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 )
 
 // holders are the names of the pods that carry virtual addresses, the first of each.
@@ -48,9 +48,9 @@ func carrying(vip, holder string, w *workload) words {
 			}
 			text := fmt.Sprintf("pod %s cannot carry %s: %s", p.Name, vip, condition.Quote(problem.Message))
 			switch problem.Reason {
-			case contract.NetworkNotLayer2:
+			case api.NetworkNotLayer2:
 				return words{v1alpha1.ReasonNetworkNotLayer2, text}
-			case contract.DeviceAddressLimit:
+			case api.DeviceAddressLimit:
 				return words{v1alpha1.ReasonDeviceAddressLimit, text}
 			default:
 				return words{v1alpha1.ReasonAddressNotHeld, text}
@@ -70,7 +70,7 @@ func unusable(vip, holder string, w *workload) words {
 		return words{}
 	}
 	for _, problem := range w.serving[i].Speaker.Problems {
-		if problem.Reason == contract.DeviceAddressLimit && problem.Address == vip {
+		if problem.Reason == api.DeviceAddressLimit && problem.Address == vip {
 			return words{v1alpha1.ReasonDeviceAddressLimit, fmt.Sprintf("pod %s carries %s, but RDMA does not come by it: %s", holder, vip, condition.Quote(problem.Message))}
 		}
 	}

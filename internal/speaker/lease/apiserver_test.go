@@ -14,7 +14,7 @@ import (
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 	"sluice.dev/sluice/test/apiserver"
 )
 
@@ -54,7 +54,7 @@ func TestAPIServer(t *testing.T) {
 	config.Impersonate = rest.ImpersonationConfig{UserName: "speaker"}
 	c, err := New(config, "default", 10*time.Second)
 	must(err)
-	var first machine.Record
+	var first fsm.Record
 	for { // until the authorizer has seen the role
 		if first, err = c.Get(ctx, "vip-0"); err == nil {
 			break
@@ -65,13 +65,13 @@ func TestAPIServer(t *testing.T) {
 	if _, err := c.Get(ctx, "other"); !apierrors.IsForbidden(err) {
 		t.Errorf("another's Lease: %v", err)
 	}
-	seen := make(chan machine.Record, 16)
-	go c.Follow(ctx, "vip-0", func(r machine.Record) { seen <- r }, func(err error) {
+	seen := make(chan fsm.Record, 16)
+	go c.Follow(ctx, "vip-0", func(r fsm.Record) { seen <- r }, func(err error) {
 		if err != nil {
 			t.Errorf("following: %v", err)
 		}
 	})
-	next := func(holder string, ever bool) machine.Record {
+	next := func(holder string, ever bool) fsm.Record {
 		t.Helper()
 		r := <-seen
 		if r.Holder != holder || r.EverHeld != ever || r.Order == 0 {
@@ -80,15 +80,15 @@ func TestAPIServer(t *testing.T) {
 		return r
 	}
 	next("", false)
-	r, err := c.Write(ctx, machine.Write{Lease: "vip-0", Version: first.Version, Holder: "gw-0_1", Acquire: true, Transitions: 1}, time.Now())
+	r, err := c.Write(ctx, fsm.Write{Lease: "vip-0", Version: first.Version, Holder: "gw-0_1", Acquire: true, Transitions: 1}, time.Now())
 	must(err)
 	if got := next("gw-0_1", true); got != r || r.Duration != 10*time.Second || r.Order <= first.Order {
 		t.Errorf("written %+v, seen %+v", r, got)
 	}
-	if _, err := c.Write(ctx, machine.Write{Lease: "vip-0", Version: first.Version, Holder: "gw-1_1", Acquire: true, Transitions: 1}, time.Now()); !apierrors.IsConflict(err) {
+	if _, err := c.Write(ctx, fsm.Write{Lease: "vip-0", Version: first.Version, Holder: "gw-1_1", Acquire: true, Transitions: 1}, time.Now()); !apierrors.IsConflict(err) {
 		t.Errorf("a Lease that somebody wrote in between: %v, want a conflict", err)
 	}
-	_, err = c.Write(ctx, machine.Write{Lease: "vip-0", Version: r.Version, Transitions: 1}, time.Now())
+	_, err = c.Write(ctx, fsm.Write{Lease: "vip-0", Version: r.Version, Transitions: 1}, time.Now())
 	must(err)
 	next("", true)
 	l, err := leases.Get(ctx, "vip-0", meta.GetOptions{})

@@ -17,7 +17,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 const (
@@ -46,33 +46,33 @@ func New(c *rest.Config, namespace string, duration time.Duration) (*Client, err
 }
 
 // Get reads a Lease.
-func (c *Client) Get(ctx context.Context, name string) (machine.Record, error) {
+func (c *Client) Get(ctx context.Context, name string) (fsm.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, callMost)
 	defer cancel()
 	l, err := c.leases.Get(ctx, name, meta.GetOptions{})
 	if err != nil {
-		return machine.Record{}, err
+		return fsm.Record{}, err
 	}
 	return c.record(l), nil
 }
 
 // Write carries out w. It fails if the Lease is no longer at w.Version; otherwise a failed write may have been done all the same.
-func (c *Client) Write(ctx context.Context, w machine.Write, now time.Time) (machine.Record, error) {
+func (c *Client) Write(ctx context.Context, w fsm.Write, now time.Time) (fsm.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, callMost)
 	defer cancel()
 	b, err := json.Marshal(patch(w, now, c.duration))
 	if err != nil {
-		return machine.Record{}, err
+		return fsm.Record{}, err
 	}
 	l, err := c.leases.Patch(ctx, w.Lease, types.MergePatchType, b, meta.PatchOptions{FieldManager: "sluice-speaker"})
 	if err != nil {
-		return machine.Record{}, err
+		return fsm.Record{}, err
 	}
 	return c.record(l), nil
 }
 
 // patch is a merge patch (RFC 7386), so that labels and owners stay as the operator made them. The version in it makes it conditional.
-func patch(w machine.Write, now time.Time, duration time.Duration) map[string]any {
+func patch(w fsm.Write, now time.Time, duration time.Duration) map[string]any {
 	spec := map[string]any{
 		"holderIdentity":       nil,
 		"renewTime":            meta.NewMicroTime(now),
@@ -88,8 +88,8 @@ func patch(w machine.Write, now time.Time, duration time.Duration) map[string]an
 	return map[string]any{"metadata": map[string]any{"resourceVersion": w.Version}, "spec": spec}
 }
 
-func (c *Client) record(l *coordination.Lease) machine.Record {
-	r := machine.Record{Version: l.ResourceVersion, Duration: c.duration, EverHeld: l.Spec.AcquireTime != nil}
+func (c *Client) record(l *coordination.Lease) fsm.Record {
+	r := fsm.Record{Version: l.ResourceVersion, Duration: c.duration, EverHeld: l.Spec.AcquireTime != nil}
 	r.Order, _ = strconv.ParseUint(l.ResourceVersion, 10, 64) // zero if versions are no numbers here
 	if l.Spec.HolderIdentity != nil {
 		r.Holder = *l.Spec.HolderIdentity
@@ -104,7 +104,7 @@ func (c *Client) record(l *coordination.Lease) machine.Record {
 }
 
 // Follow tells of a Lease as it is and becomes, and of trouble, nil when it is over, until ctx ends.
-func (c *Client) Follow(ctx context.Context, name string, seen func(machine.Record), trouble func(error)) {
+func (c *Client) Follow(ctx context.Context, name string, seen func(fsm.Record), trouble func(error)) {
 	for ctx.Err() == nil {
 		err := c.follow(ctx, name, seen, trouble)
 		if err != nil && ctx.Err() == nil {
@@ -117,7 +117,7 @@ func (c *Client) Follow(ctx context.Context, name string, seen func(machine.Reco
 	}
 }
 
-func (c *Client) follow(ctx context.Context, name string, seen func(machine.Record), trouble func(error)) error {
+func (c *Client) follow(ctx context.Context, name string, seen func(fsm.Record), trouble func(error)) error {
 	r, err := c.Get(ctx, name)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,12 +23,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestPatch(t *testing.T) {
 	now := time.Date(2026, 11, 22, 6, 0, 0, 123456000, time.UTC)
 	for name, c := range map[string]struct {
-		w    machine.Write
+		w    fsm.Write
 		want string
 	}{
-		"taken":   {machine.Write{Lease: "vip-0", Version: "7", Holder: "gw-0_1", Acquire: true, Transitions: 3}, `{"metadata":{"resourceVersion":"7"},"spec":{"acquireTime":"2026-11-22T06:00:00.123456Z","holderIdentity":"gw-0_1","leaseDurationSeconds":10,"leaseTransitions":3,"renewTime":"2026-11-22T06:00:00.123456Z"}}`},
-		"renewed": {machine.Write{Lease: "vip-0", Version: "8", Holder: "gw-0_1", Transitions: 3}, `{"metadata":{"resourceVersion":"8"},"spec":{"holderIdentity":"gw-0_1","leaseDurationSeconds":10,"leaseTransitions":3,"renewTime":"2026-11-22T06:00:00.123456Z"}}`},
-		"freed":   {machine.Write{Lease: "vip-0", Version: "9", Transitions: 3}, `{"metadata":{"resourceVersion":"9"},"spec":{"holderIdentity":null,"leaseDurationSeconds":10,"leaseTransitions":3,"renewTime":"2026-11-22T06:00:00.123456Z"}}`},
+		"taken":   {fsm.Write{Lease: "vip-0", Version: "7", Holder: "gw-0_1", Acquire: true, Transitions: 3}, `{"metadata":{"resourceVersion":"7"},"spec":{"acquireTime":"2026-11-22T06:00:00.123456Z","holderIdentity":"gw-0_1","leaseDurationSeconds":10,"leaseTransitions":3,"renewTime":"2026-11-22T06:00:00.123456Z"}}`},
+		"renewed": {fsm.Write{Lease: "vip-0", Version: "8", Holder: "gw-0_1", Transitions: 3}, `{"metadata":{"resourceVersion":"8"},"spec":{"holderIdentity":"gw-0_1","leaseDurationSeconds":10,"leaseTransitions":3,"renewTime":"2026-11-22T06:00:00.123456Z"}}`},
+		"freed":   {fsm.Write{Lease: "vip-0", Version: "9", Transitions: 3}, `{"metadata":{"resourceVersion":"9"},"spec":{"holderIdentity":null,"leaseDurationSeconds":10,"leaseTransitions":3,"renewTime":"2026-11-22T06:00:00.123456Z"}}`},
 	} {
 		b, err := json.Marshal(patch(c.w, now, 10*time.Second))
 		if err != nil || string(b) != c.want {
@@ -76,7 +76,7 @@ func leaseJSON(version, spec string) string {
 }
 
 func TestRecord(t *testing.T) {
-	for spec, want := range map[string]machine.Record{
+	for spec, want := range map[string]fsm.Record{
 		`{}`: {Version: "5", Order: 5, Duration: 10 * time.Second},
 		`{"holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 4, "acquireTime": "2026-11-22T06:00:00.000000Z"}`: {Version: "5", Order: 5, Holder: "a", EverHeld: true, Transitions: 4, Duration: 15 * time.Second},
 		`{"leaseDurationSeconds": 0}`: {Version: "5", Order: 5, Duration: 10 * time.Second},
@@ -96,10 +96,10 @@ func TestFollow(t *testing.T) {
 	events := make(chan string)
 	c := server(t, leaseJSON("5", `{}`), events)
 	ctx, cancel := context.WithCancel(t.Context())
-	seen, done := make(chan machine.Record), make(chan struct{})
+	seen, done := make(chan fsm.Record), make(chan struct{})
 	go func() {
 		defer close(done)
-		c.Follow(ctx, "vip-0", func(r machine.Record) { seen <- r }, func(err error) {
+		c.Follow(ctx, "vip-0", func(r fsm.Record) { seen <- r }, func(err error) {
 			if err != nil {
 				t.Errorf("trouble: %v", err)
 			}
@@ -130,11 +130,11 @@ func TestTroubleIsTold(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var told error
-	c.Follow(ctx, "vip-0", func(r machine.Record) { t.Errorf("seen %+v", r) }, func(err error) { told = err; cancel() })
+	c.Follow(ctx, "vip-0", func(r fsm.Record) { t.Errorf("seen %+v", r) }, func(err error) { told = err; cancel() })
 	if told == nil || errors.Is(told, context.Canceled) {
 		t.Errorf("told %v", told)
 	}
-	if _, err := c.Write(t.Context(), machine.Write{Lease: "vip-0", Version: "1"}, time.Now()); err == nil {
+	if _, err := c.Write(t.Context(), fsm.Write{Lease: "vip-0", Version: "1"}, time.Now()); err == nil {
 		t.Error("a Lease that is not there was written")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 // An ARP packet for IPv4 on Ethernet, RFC 826: hardware type, protocol type, lengths, operation, sender's addresses, target's.
@@ -18,11 +18,11 @@ const (
 	etherTypeIP4 = 0x0800
 )
 
-var broadcast = machine.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+var broadcast = fsm.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // ParseARP returns what an ARP packet, without its Ethernet header, says: at most a claim of its sender's and a question.
 // What follows the 28 bytes is padding.
-func ParseARP(b []byte) ([]machine.Heard, error) {
+func ParseARP(b []byte) ([]fsm.Heard, error) {
 	if len(b) < arpLen {
 		return nil, fmt.Errorf("ARP packet of %d bytes, want %d", len(b), arpLen)
 	}
@@ -33,23 +33,23 @@ func ParseARP(b []byte) ([]machine.Heard, error) {
 	if op != arpRequest && op != arpReply {
 		return nil, fmt.Errorf("ARP operation %d, want 1 or 2", op)
 	}
-	mac := machine.MAC(b[8:14])
+	mac := fsm.MAC(b[8:14])
 	sender, target := netip.AddrFrom4([4]byte(b[14:18])), netip.AddrFrom4([4]byte(b[24:28]))
-	var heard []machine.Heard
+	var heard []fsm.Heard
 	if !sender.IsUnspecified() {
-		heard = append(heard, machine.Heard{Kind: machine.Claim, Address: sender, From: mac})
+		heard = append(heard, fsm.Heard{Kind: fsm.Claim, Address: sender, From: mac})
 	}
 	if op == arpRequest && sender != target {
-		kind := machine.Request
+		kind := fsm.Request
 		if sender.IsUnspecified() {
-			kind = machine.Probe
+			kind = fsm.Probe
 		}
-		heard = append(heard, machine.Heard{Kind: kind, Address: target, From: mac, IP: sender})
+		heard = append(heard, fsm.Heard{Kind: kind, Address: target, From: mac, IP: sender})
 	}
 	return heard, nil
 }
 
-func appendARP(b []byte, op uint16, sender machine.MAC, senderIP netip.Addr, target machine.MAC, targetIP netip.Addr) []byte {
+func appendARP(b []byte, op uint16, sender fsm.MAC, senderIP netip.Addr, target fsm.MAC, targetIP netip.Addr) []byte {
 	b = append(b, 0, 1, etherTypeIP4>>8, etherTypeIP4&0xff, 6, 4, byte(op>>8), byte(op))
 	b = append(b, sender[:]...)
 	b = append(b, senderIP.AsSlice()...)
@@ -59,23 +59,23 @@ func appendARP(b []byte, op uint16, sender machine.MAC, senderIP netip.Addr, tar
 
 // frame is a packet and where it goes.
 type frame struct {
-	to     machine.MAC
+	to     fsm.MAC
 	packet []byte
 }
 
 // arpProbe asks for ip without saying that it is ours, RFC 5227 section 2.1.1.
-func arpProbe(mac machine.MAC, ip netip.Addr) []frame {
-	return []frame{{broadcast, appendARP(nil, arpRequest, mac, netip.IPv4Unspecified(), machine.MAC{}, ip)}}
+func arpProbe(mac fsm.MAC, ip netip.Addr) []frame {
+	return []frame{{broadcast, appendARP(nil, arpRequest, mac, netip.IPv4Unspecified(), fsm.MAC{}, ip)}}
 }
 
 // arpAnnounce tells that ip is ours, as a request and as a reply: some hosts take only one of them, RFC 5227 section 3.
-func arpAnnounce(mac machine.MAC, ip netip.Addr) []frame {
+func arpAnnounce(mac fsm.MAC, ip netip.Addr) []frame {
 	return []frame{
-		{broadcast, appendARP(nil, arpRequest, mac, ip, machine.MAC{}, ip)},
+		{broadcast, appendARP(nil, arpRequest, mac, ip, fsm.MAC{}, ip)},
 		{broadcast, appendARP(nil, arpReply, mac, ip, broadcast, ip)},
 	}
 }
 
-func arpAnswer(mac machine.MAC, h machine.Heard) []frame {
+func arpAnswer(mac fsm.MAC, h fsm.Heard) []frame {
 	return []frame{{h.From, appendARP(nil, arpReply, mac, h.Address, h.From, h.IP)}}
 }

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 var (
-	us, them  = machine.MAC{2, 0, 0, 0, 0, 1}, machine.MAC{2, 0, 0, 0, 0, 2}
+	us, them  = fsm.MAC{2, 0, 0, 0, 0, 1}, fsm.MAC{2, 0, 0, 0, 0, 2}
 	ip4, who  = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("192.0.2.99")
 	ip6, who6 = netip.MustParseAddr("fd00::1:10"), netip.MustParseAddr("fe80::99")
 )
@@ -26,14 +26,14 @@ func TestFrames(t *testing.T) {
 		{"ARP probe", arpProbe(us, ip4), "ffffffffffff 0001080006040001 020000000001 00000000 000000000000 c000020a"},
 		{"ARP announcement", arpAnnounce(us, ip4)[:1], "ffffffffffff 0001080006040001 020000000001 c000020a 000000000000 c000020a"},
 		{"gratuitous ARP reply", arpAnnounce(us, ip4)[1:], "ffffffffffff 0001080006040002 020000000001 c000020a ffffffffffff c000020a"},
-		{"ARP reply", arpAnswer(us, machine.Heard{Address: ip4, From: them, IP: who}), "020000000002 0001080006040002 020000000001 c000020a 020000000002 c0000263"},
+		{"ARP reply", arpAnswer(us, fsm.Heard{Address: ip4, From: them, IP: who}), "020000000002 0001080006040002 020000000001 c000020a 020000000002 c0000263"},
 		{"solicitation", ndProbe(us, ip6), "3333ff010010 6000000000183aff 00000000000000000000000000000000 ff0200000000000000000001ff010010" +
 			" 8700 7d85 00000000 fd000000000000000000000000010010"},
 		{"unsolicited advertisement", ndAnnounce(us, ip6), "333300000001 6000000000203aff fd000000000000000000000000010010 ff020000000000000000000000000001" +
 			" 8800 5a7b 20000000 fd000000000000000000000000010010 0201020000000001"},
-		{"advertisement", ndAnswer(us, machine.Heard{Address: ip6, From: them, IP: who6}), "020000000002 6000000000203aff fd000000000000000000000000010010 fe800000000000000000000000000099" +
+		{"advertisement", ndAnswer(us, fsm.Heard{Address: ip6, From: them, IP: who6}), "020000000002 6000000000203aff fd000000000000000000000000010010 fe800000000000000000000000000099" +
 			" 8800 1a65 60000000 fd000000000000000000000000010010 0201020000000001"},
-		{"answer to a probe", ndAnswer(us, machine.Heard{Address: ip6, From: them, IP: netip.IPv6Unspecified()}), "333300000001 6000000000203aff fd000000000000000000000000010010 ff020000000000000000000000000001" +
+		{"answer to a probe", ndAnswer(us, fsm.Heard{Address: ip6, From: them, IP: netip.IPv6Unspecified()}), "333300000001 6000000000203aff fd000000000000000000000000010010 ff020000000000000000000000000001" +
 			" 8800 5a7b 20000000 fd000000000000000000000000010010 0201020000000001"},
 	} {
 		if len(c.frames) != 1 {
@@ -49,26 +49,26 @@ func TestFrames(t *testing.T) {
 
 // What one writes the other reads.
 func TestHeard(t *testing.T) {
-	h := func(k machine.Kind, ip netip.Addr, from machine.MAC, asks netip.Addr) machine.Heard {
-		return machine.Heard{Kind: k, Address: ip, From: from, IP: asks}
+	h := func(k fsm.Kind, ip netip.Addr, from fsm.MAC, asks netip.Addr) fsm.Heard {
+		return fsm.Heard{Kind: k, Address: ip, From: from, IP: asks}
 	}
 	none := netip.Addr{}
 	for _, c := range []struct {
 		name   string
 		packet []byte
-		want   []machine.Heard
+		want   []fsm.Heard
 	}{
-		{"ARP probe", arpProbe(us, ip4)[0].packet, []machine.Heard{h(machine.Probe, ip4, us, netip.IPv4Unspecified())}},
-		{"ARP announcement", arpAnnounce(us, ip4)[0].packet, []machine.Heard{h(machine.Claim, ip4, us, none)}},
-		{"gratuitous ARP reply", arpAnnounce(us, ip4)[1].packet, []machine.Heard{h(machine.Claim, ip4, us, none)}},
-		{"ARP request", appendARP(nil, arpRequest, them, who, machine.MAC{}, ip4), []machine.Heard{h(machine.Claim, who, them, none), h(machine.Request, ip4, them, who)}},
-		{"solicitation", ndProbe(us, ip6)[0].packet, []machine.Heard{h(machine.Probe, ip6, them, netip.IPv6Unspecified())}},
+		{"ARP probe", arpProbe(us, ip4)[0].packet, []fsm.Heard{h(fsm.Probe, ip4, us, netip.IPv4Unspecified())}},
+		{"ARP announcement", arpAnnounce(us, ip4)[0].packet, []fsm.Heard{h(fsm.Claim, ip4, us, none)}},
+		{"gratuitous ARP reply", arpAnnounce(us, ip4)[1].packet, []fsm.Heard{h(fsm.Claim, ip4, us, none)}},
+		{"ARP request", appendARP(nil, arpRequest, them, who, fsm.MAC{}, ip4), []fsm.Heard{h(fsm.Claim, who, them, none), h(fsm.Request, ip4, them, who)}},
+		{"solicitation", ndProbe(us, ip6)[0].packet, []fsm.Heard{h(fsm.Probe, ip6, them, netip.IPv6Unspecified())}},
 		{"solicitation from somebody", appendND(solicitation, 0, who6, solicitedNode(ip6), ip6, optSource, 1, 2, 0, 0, 0, 0, 2),
-			[]machine.Heard{h(machine.Claim, who6, them, none), h(machine.Request, ip6, them, who6)}},
-		{"advertisement", ndAnnounce(us, ip6)[0].packet, []machine.Heard{h(machine.Claim, ip6, us, none)}},
-		{"advertisement without an option", appendND(advertisement, 0, ip6, allNodes, ip6), []machine.Heard{h(machine.Claim, ip6, them, none)}},
+			[]fsm.Heard{h(fsm.Claim, who6, them, none), h(fsm.Request, ip6, them, who6)}},
+		{"advertisement", ndAnnounce(us, ip6)[0].packet, []fsm.Heard{h(fsm.Claim, ip6, us, none)}},
+		{"advertisement without an option", appendND(advertisement, 0, ip6, allNodes, ip6), []fsm.Heard{h(fsm.Claim, ip6, them, none)}},
 	} {
-		parse := func(b []byte) ([]machine.Heard, error) { return ParseND(b, them) }
+		parse := func(b []byte) ([]fsm.Heard, error) { return ParseND(b, them) }
 		if c.packet[0] == 0 {
 			parse = ParseARP
 		}
@@ -122,9 +122,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(ndAnnounce(us, ip6)[0].packet)
 	f.Add(ndProbe(us, ip6)[0].packet)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, parse := range []func() ([]machine.Heard, error){
-			func() ([]machine.Heard, error) { return ParseARP(b) },
-			func() ([]machine.Heard, error) { return ParseND(b, them) },
+		for _, parse := range []func() ([]fsm.Heard, error){
+			func() ([]fsm.Heard, error) { return ParseARP(b) },
+			func() ([]fsm.Heard, error) { return ParseND(b, them) },
 		} {
 			heard, err := parse()
 			if err != nil && len(heard) > 0 || len(heard) > 2 {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 // Neighbor Discovery, RFC 4861 sections 4.3 and 4.4: behind the IPv6 header type, code, checksum, flags, target, options.
@@ -27,7 +27,7 @@ const (
 var allNodes = netip.MustParseAddr("ff02::1")
 
 // ParseND returns what a solicitation or an advertisement says. b begins with the IPv6 header; from is the frame's sender.
-func ParseND(b []byte, from machine.MAC) ([]machine.Heard, error) {
+func ParseND(b []byte, from fsm.MAC) ([]fsm.Heard, error) {
 	if len(b) < ndLen {
 		return nil, fmt.Errorf("neighbor discovery packet of %d bytes, want at least %d", len(b), ndLen)
 	}
@@ -53,18 +53,18 @@ func ParseND(b []byte, from machine.MAC) ([]machine.Heard, error) {
 			return nil, fmt.Errorf("neighbor discovery options are cut off, %d bytes are left", len(o))
 		}
 		if kind == solicitation && o[0] == optSource || kind == advertisement && o[0] == optTarget {
-			from = machine.MAC(o[2:8])
+			from = fsm.MAC(o[2:8])
 		}
 	}
 	if kind == advertisement {
-		return []machine.Heard{{Kind: machine.Claim, Address: target, From: from}}, nil
+		return []fsm.Heard{{Kind: fsm.Claim, Address: target, From: from}}, nil
 	}
 	if src.IsUnspecified() {
-		return []machine.Heard{{Kind: machine.Probe, Address: target, From: from, IP: src}}, nil
+		return []fsm.Heard{{Kind: fsm.Probe, Address: target, From: from, IP: src}}, nil
 	}
-	return []machine.Heard{
-		{Kind: machine.Claim, Address: src, From: from},
-		{Kind: machine.Request, Address: target, From: from, IP: src},
+	return []fsm.Heard{
+		{Kind: fsm.Claim, Address: src, From: from},
+		{Kind: fsm.Request, Address: target, From: from, IP: src},
 	}, nil
 }
 
@@ -96,25 +96,25 @@ func appendND(kind, flags byte, src, dst, target netip.Addr, options ...byte) []
 }
 
 // ndProbe asks for ip as a host does before it takes an address, RFC 4862 section 5.4.2.
-func ndProbe(_ machine.MAC, ip netip.Addr) []frame {
+func ndProbe(_ fsm.MAC, ip netip.Addr) []frame {
 	dst := solicitedNode(ip)
 	return []frame{{multicastMAC(dst), appendND(solicitation, 0, netip.IPv6Unspecified(), dst, ip)}}
 }
 
 // ndAnnounce tells everybody that ip is ours, RFC 4861 section 7.2.6.
-func ndAnnounce(mac machine.MAC, ip netip.Addr) []frame {
+func ndAnnounce(mac fsm.MAC, ip netip.Addr) []frame {
 	return []frame{{multicastMAC(allNodes), advertise(mac, flagOverride, allNodes, ip)}}
 }
 
 // ndAnswer answers a solicitation; one without a source asks for an answer to everybody, RFC 4861 section 7.2.4.
-func ndAnswer(mac machine.MAC, h machine.Heard) []frame {
+func ndAnswer(mac fsm.MAC, h fsm.Heard) []frame {
 	if h.IP.IsUnspecified() {
 		return ndAnnounce(mac, h.Address)
 	}
 	return []frame{{h.From, advertise(mac, flagSolicited|flagOverride, h.IP, h.Address)}}
 }
 
-func advertise(mac machine.MAC, flags byte, dst, ip netip.Addr) []byte {
+func advertise(mac fsm.MAC, flags byte, dst, ip netip.Addr) []byte {
 	return appendND(advertisement, flags, ip, dst, ip, append([]byte{optTarget, 1}, mac[:]...)...)
 }
 
@@ -125,7 +125,7 @@ func solicitedNode(ip netip.Addr) netip.Addr {
 }
 
 // multicastMAC is RFC 2464 section 7.
-func multicastMAC(ip netip.Addr) machine.MAC {
+func multicastMAC(ip netip.Addr) fsm.MAC {
 	b := ip.As16()
-	return machine.MAC{0x33, 0x33, b[12], b[13], b[14], b[15]}
+	return fsm.MAC{0x33, 0x33, b[12], b[13], b[14], b[15]}
 }

@@ -13,13 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 // Port sends and receives on one interface. Its methods are for one goroutine, but Close, Watch and the two that Open starts.
 type Port struct {
 	index    int
-	mac      machine.MAC
+	mac      fsm.MAC
 	arp, nd  socket
 	groups   int // a socket that is a member of multicast groups
 	joined   map[netip.Addr]int
@@ -35,7 +35,7 @@ type socket struct {
 
 // Open opens a port on the interface of an index and a hardware address, and hands what is said there about watched addresses to heard,
 // from two goroutines, until Close.
-func Open(index int, mac machine.MAC, heard func(machine.Heard)) (*Port, error) {
+func Open(index int, mac fsm.MAC, heard func(fsm.Heard)) (*Port, error) {
 	p := &Port{index: index, mac: mac, groups: -1, joined: map[netip.Addr]int{}}
 	p.watched.Store(&map[netip.Addr]bool{})
 	var err error
@@ -149,14 +149,14 @@ func (p *Port) Ask(ip netip.Addr) error { return p.send(ip, arpProbe, ndProbe) }
 func (p *Port) Announce(ip netip.Addr) error { return p.send(ip, arpAnnounce, ndAnnounce) }
 
 // Reply answers h.
-func (p *Port) Reply(h machine.Heard) error {
-	answer := func(make func(machine.MAC, machine.Heard) []frame) func(machine.MAC, netip.Addr) []frame {
-		return func(mac machine.MAC, _ netip.Addr) []frame { return make(mac, h) }
+func (p *Port) Reply(h fsm.Heard) error {
+	answer := func(make func(fsm.MAC, fsm.Heard) []frame) func(fsm.MAC, netip.Addr) []frame {
+		return func(mac fsm.MAC, _ netip.Addr) []frame { return make(mac, h) }
 	}
 	return p.send(h.Address, answer(arpAnswer), answer(ndAnswer))
 }
 
-func (p *Port) send(ip netip.Addr, v4, v6 func(machine.MAC, netip.Addr) []frame) error {
+func (p *Port) send(ip netip.Addr, v4, v6 func(fsm.MAC, netip.Addr) []frame) error {
 	s, frames := p.nd, v6
 	if ip.Is4() {
 		s, frames = p.arp, v4
@@ -176,7 +176,7 @@ func (p *Port) send(ip netip.Addr, v4, v6 func(machine.MAC, netip.Addr) []frame)
 	return nil
 }
 
-func (p *Port) receive(s socket, heard func(machine.Heard)) {
+func (p *Port) receive(s socket, heard func(fsm.Heard)) {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
 		return
@@ -200,7 +200,7 @@ func (p *Port) receive(s socket, heard func(machine.Heard)) {
 		if n == 0 || !ok {
 			continue // such as the news that the interface is down
 		}
-		for _, h := range p.parse(s, buf[:n], machine.MAC(ll.Addr[:6])) {
+		for _, h := range p.parse(s, buf[:n], fsm.MAC(ll.Addr[:6])) {
 			if (*p.watched.Load())[h.Address] && h.From != p.mac {
 				h.Age = age(oob[:oobn])
 				heard(h)
@@ -210,8 +210,8 @@ func (p *Port) receive(s socket, heard func(machine.Heard)) {
 }
 
 // parse drops what cannot be read: others' broken frames are not our trouble.
-func (p *Port) parse(s socket, b []byte, from machine.MAC) []machine.Heard {
-	var all []machine.Heard
+func (p *Port) parse(s socket, b []byte, from fsm.MAC) []fsm.Heard {
+	var all []fsm.Heard
 	if s.proto == unix.ETH_P_ARP {
 		all, _ = ParseARP(b)
 	} else {

@@ -11,14 +11,14 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/fsm"
 	"sluice.dev/sluice/test/means"
 )
 
 // end is one end of a cable.
 type end struct {
 	*Port
-	heard chan machine.Heard
+	heard chan fsm.Heard
 }
 
 // cable makes two ports that hear each other, in a network namespace of the test's own.
@@ -34,7 +34,7 @@ func cable(t *testing.T) (a, b end) {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a", HardwareAddr: us[:]}, PeerName: "b", PeerHardwareAddr: them[:]}); err != nil {
 		t.Fatal(err)
 	}
-	open := func(name string, mac machine.MAC) end {
+	open := func(name string, mac fsm.MAC) end {
 		l, err := netlink.LinkByName(name)
 		if err == nil {
 			err = netlink.LinkSetUp(l)
@@ -42,8 +42,8 @@ func cable(t *testing.T) (a, b end) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := end{heard: make(chan machine.Heard, 16)}
-		if e.Port, err = Open(l.Attrs().Index, mac, func(h machine.Heard) { e.heard <- h }); err != nil {
+		e := end{heard: make(chan fsm.Heard, 16)}
+		if e.Port, err = Open(l.Attrs().Index, mac, func(h fsm.Heard) { e.heard <- h }); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.Watch([]netip.Addr{ip4, ip6}); err != nil {
@@ -55,12 +55,12 @@ func cable(t *testing.T) (a, b end) {
 }
 
 // want waits for something to be heard. Probes that came later than expected are passed over.
-func (e end) want(t *testing.T, kind machine.Kind, ip netip.Addr, from machine.MAC) {
+func (e end) want(t *testing.T, kind fsm.Kind, ip netip.Addr, from fsm.MAC) {
 	t.Helper()
 	for late := time.After(10 * time.Second); ; {
 		select {
 		case h := <-e.heard:
-			if h.Kind == machine.Probe && kind != machine.Probe {
+			if h.Kind == fsm.Probe && kind != fsm.Probe {
 				continue
 			}
 			if h.Kind != kind || h.Address != ip || h.From != from || h.Age < 0 || h.Age > 10*time.Second {
@@ -85,7 +85,7 @@ func TestPorts(t *testing.T) {
 		}
 	}
 	for _, ip := range []netip.Addr{ip4, ip6} {
-		var h machine.Heard
+		var h fsm.Heard
 		for heard := false; !heard; { // the cable drops what is sent before it is up
 			_ = a.Ask(ip)
 			select {
@@ -94,22 +94,22 @@ func TestPorts(t *testing.T) {
 			case <-time.After(100 * time.Millisecond):
 			}
 		}
-		if h.Kind != machine.Probe || h.Address != ip || h.From != us || h.IP != map[bool]netip.Addr{true: netip.IPv4Unspecified(), false: netip.IPv6Unspecified()}[ip.Is4()] {
+		if h.Kind != fsm.Probe || h.Address != ip || h.From != us || h.IP != map[bool]netip.Addr{true: netip.IPv4Unspecified(), false: netip.IPv6Unspecified()}[ip.Is4()] {
 			t.Errorf("heard %+v, want a probe for %v", h, ip)
 		}
 		must(b.Reply(h))
-		a.want(t, machine.Claim, ip, them)
+		a.want(t, fsm.Claim, ip, them)
 		must(a.Announce(ip))
-		b.want(t, machine.Claim, ip, us)
+		b.want(t, fsm.Claim, ip, us)
 		if ip.Is4() {
-			b.want(t, machine.Claim, ip, us) // in its other form
+			b.want(t, fsm.Claim, ip, us) // in its other form
 		}
 	}
 	// What is not watched is not heard.
 	must(b.Watch([]netip.Addr{ip6}))
 	must(a.Ask(ip4))
 	must(a.Ask(ip6))
-	b.want(t, machine.Probe, ip6, us)
+	b.want(t, fsm.Probe, ip6, us)
 	if len(b.joined) != 1 {
 		t.Errorf("%d multicast groups are joined, want 1", len(b.joined))
 	}

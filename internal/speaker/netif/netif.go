@@ -19,8 +19,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/internal/speaker/contract"
-	"sluice.dev/sluice/internal/speaker/machine"
+	"sluice.dev/sluice/internal/speaker/api"
+	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
 // Table is the number of the routing table and the priority of the rules. Rules for it mark the addresses that are ours.
@@ -30,21 +30,21 @@ const Table = 20049
 type Device struct {
 	Name  string
 	Index int
-	MAC   machine.MAC
+	MAC   fsm.MAC
 	Up    bool
 }
 
-// Find looks the interface up. The error is a *contract.Problem.
+// Find looks the interface up. The error is a *api.Problem.
 func Find(name string) (Device, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
-		return Device{Name: name}, &contract.Problem{Reason: contract.InterfaceMissing,
+		return Device{Name: name}, &api.Problem{Reason: api.InterfaceMissing,
 			Message: fmt.Sprintf("there is no interface %s in this pod (%v): does rdma.networks name it?", name, err)}
 	}
 	a := link.Attrs()
 	d := Device{Name: name, Index: a.Index, Up: a.Flags&net.FlagUp != 0 && (a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown)}
 	notLayer2 := func(why string) error {
-		return &contract.Problem{Reason: contract.NetworkNotLayer2,
+		return &api.Problem{Reason: api.NetworkNotLayer2,
 			Message: fmt.Sprintf("interface %s %s: a virtual IP wants one on an Ethernet network of its own hardware address, such as macvlan or a virtual function", name, why)}
 	}
 	switch {
@@ -57,19 +57,19 @@ func Find(name string) (Device, error) {
 	case a.Flags&net.FlagPointToPoint != 0 || a.Flags&net.FlagBroadcast == 0:
 		return d, notLayer2("cannot broadcast")
 	}
-	d.MAC = machine.MAC(a.HardwareAddr)
+	d.MAC = fsm.MAC(a.HardwareAddr)
 	return d, nil
 }
 
-// Add puts ip on the device. It may be there already. The error is a *contract.Problem.
+// Add puts ip on the device. It may be there already. The error is a *api.Problem.
 func (d Device) Add(ip netip.Addr, networks []netip.Prefix, gateways []netip.Addr) error {
 	if err := d.add(ip, networks, gateways); err != nil {
-		reason := contract.DeviceAddressLimit
+		reason := api.DeviceAddressLimit
 		if errors.Is(err, unix.EPERM) {
-			reason = contract.NotPermitted
+			reason = api.NotPermitted
 		}
 		_ = d.Remove(ip)
-		return &contract.Problem{Reason: reason, Address: ip.String(), Message: fmt.Sprintf("interface %s does not take the address %v: %v", d.Name, ip, err)}
+		return &api.Problem{Reason: reason, Address: ip.String(), Message: fmt.Sprintf("interface %s does not take the address %v: %v", d.Name, ip, err)}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/internal/speaker/contract"
+	"sluice.dev/sluice/internal/speaker/api"
 	"sluice.dev/sluice/test/means"
 )
 
@@ -186,25 +186,25 @@ func TestProblems(t *testing.T) {
 	namespace(t)
 	want := func(err error, reason, text string) {
 		t.Helper()
-		var p *contract.Problem
+		var p *api.Problem
 		if !errors.As(err, &p) || p.Reason != reason || !strings.Contains(p.Message, text) {
 			t.Errorf("%v, want %s with %q", err, reason, text)
 		}
 	}
 	_, err := Find("rdma7")
-	want(err, contract.InterfaceMissing, "rdma7")
+	want(err, api.InterfaceMissing, "rdma7")
 	_, err = Find("lo")
-	want(err, contract.NetworkNotLayer2, "loopback")
+	want(err, api.NetworkNotLayer2, "loopback")
 	d := find(t)
 	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0))
-	want(d.Add(ip6, nil, nil), contract.DeviceAddressLimit, "fd00::10")
+	want(d.Add(ip6, nil, nil), api.DeviceAddressLimit, "fd00::10")
 	if all, err := Present(); err != nil || len(all) != 0 {
 		t.Errorf("a refused address is left behind: %v, %v", all, err)
 	}
 	l := up(t, "rdma0")
 	must(t, netlink.LinkSetARPOff(l))
 	_, err = Find("rdma0")
-	want(err, contract.NetworkNotLayer2, "ARP off")
+	want(err, api.NetworkNotLayer2, "ARP off")
 	must(t, netlink.LinkSetARPOn(l))
 	must(t, netlink.LinkSetDown(l))
 	if d, err := Find("rdma0"); err != nil || d.Up {

@@ -1,4 +1,4 @@
-// Package machine decides which addresses a speaker answers for. It is pure: events and the time go in, actions come out.
+// Package fsm decides which addresses a speaker answers for. It is pure: events and the time go in, actions come out.
 //
 // A group of addresses belongs to a Lease. Who writes a Lease that is free, or that has expired while nobody answers for the
 // addresses, holds the group. Holding it is not yet a right to answer: an address is carried only after probes for it went
@@ -9,7 +9,7 @@
 // probes, Timing.Probe apart, and waited as long after the last. Somebody who carried the address in that time would have answered one
 // of them, since who did not run for longer than Timing.Probe does not answer without asking anew. Of two who ask at the same time, at
 // most one has a valid Lease; who has none starts over whenever it hears a probe of somebody else.
-package machine
+package fsm
 
 import (
 	"maps"

@@ -1,4 +1,4 @@
-package machine
+package fsm
 
 import (
 	"container/heap"

@@ -1,6 +1,6 @@
-// Package contract is what the operator and the speakers say to each other: the file that a speaker reads, the page that it serves,
+// Package api is what the operator and the speakers say to each other: the file that a speaker reads, the page that it serves,
 // and what a Lease's holder is called.
-package contract
+package api
 
 import (
 	"fmt"
