@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -86,6 +88,90 @@ func TestVerbsListener(t *testing.T) {
 		if n := len(e.open.domains); n != 1 {
 			t.Errorf("export %s has %d protection domains of the provider, want its own", e.name, n)
 		}
+	}
+}
+
+// pathProvider adds a queue pair to the attributes of accepted connections.
+type pathProvider struct {
+	rdma.Provider
+	pair rdma.QueuePair
+}
+
+func (p *pathProvider) Listen(ctx context.Context, address string) (rdma.Listener, error) {
+	l, err := p.Provider.Listen(ctx, address)
+	return &pathListener{l, p}, err
+}
+
+type pathListener struct {
+	rdma.Listener
+	p *pathProvider
+}
+
+func (l *pathListener) Accept() (rdma.Incoming, error) {
+	in, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &pathIncoming{in, l.p}, nil
+}
+
+type pathIncoming struct {
+	rdma.Incoming
+	p *pathProvider
+}
+
+func (in *pathIncoming) Accept(o rdma.Options) (rdma.Endpoint, error) {
+	ep, err := in.Incoming.Accept(o)
+	if err != nil {
+		return nil, err
+	}
+	return &pathEndpoint{ep, in.p}, nil
+}
+
+type pathEndpoint struct {
+	rdma.Endpoint
+	p *pathProvider
+}
+
+func (e *pathEndpoint) Attributes() rdma.Attributes {
+	a := e.Endpoint.Attributes()
+	a.Device, a.QueuePair = "mlx5_4", &e.p.pair
+	return a
+}
+
+// TestQueuePair: /status has the queue pair of each connection on an adapter, and none of software.
+func TestQueuePair(t *testing.T) {
+	r := newRig(t)
+	gid, remote := netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fe80::9")
+	r.verbs = func(verbs.Config) (rdma.Provider, error) {
+		p, err := iwarp.New(iwarp.Config{})
+		return &pathProvider{p, rdma.QueuePair{
+			Port: 2, QPN: 293, RemoteQPN: 17, GID: gid, RemoteGID: remote, GIDType: "RoCE v2", PathMTU: 4096,
+		}}, err
+	}
+	r.start(byVerbs(r.yaml(exportYAML{name: "data", rdma: ":0"}), ""))
+	eventually(t, "data listens", func() bool { return r.export("data").Listeners[0].State == status.Listening })
+	if _, err := dial(t, config.RDMA, strings.Replace(r.export("data").Listeners[0].Address, "[::]", "127.0.0.1", 1)); err != nil {
+		t.Fatal(err)
+	}
+	want := &status.QueuePair{
+		Device: "mlx5_4", Port: 2, QPN: 293, RemoteQPN: 17, GID: gid, RemoteGID: remote, GIDType: "RoCE v2", PathMTU: 4096,
+	}
+	eventually(t, "a client is listed", func() bool { return len(r.export("data").Clients) == 1 })
+	if got := r.export("data").Clients[0].RDMA.QueuePair; !reflect.DeepEqual(got, want) {
+		t.Errorf("queue pair %+v, want %+v", got, want)
+	}
+	text, err := json.Marshal(want)
+	const wantText = `{"device":"mlx5_4","port":2,"qpn":293,"remoteQPN":17,"gid":"10.0.0.5","remoteGID":"fe80::9","gidType":"RoCE v2","pathMTU":4096}`
+	if err != nil || string(text) != wantText {
+		t.Errorf("%s, %v; want %s", text, err, wantText)
+	}
+	r2 := newRig(t)
+	r2.start(r2.yaml(exportYAML{name: "data"}))
+	c := r2.connect("data", config.RDMA)
+	c.works()
+	if clients := r2.export("data").Clients; len(clients) != 1 || clients[0].RDMA.QueuePair != nil {
+		t.Errorf("software has a queue pair: %+v", clients)
 	}
 }
 

@@ -175,6 +175,12 @@ func (cl *peer) status() status.Client {
 		Credits: n.Granted, InUse: cl.rdma.InUse(), ReadsOut: n.Attributes.ReadsOut,
 		RemoteInvalidation: n.RemoteInvalidation, CRC: n.Attributes.CRC,
 	}
+	if q := n.Attributes.QueuePair; q != nil {
+		s.RDMA.QueuePair = &status.QueuePair{
+			Device: n.Attributes.Device, Port: q.Port, QPN: q.QPN, RemoteQPN: q.RemoteQPN,
+			GID: q.GID, RemoteGID: q.RemoteGID, GIDType: q.GIDType, PathMTU: q.PathMTU,
+		}
+	}
 	s.RDMA.InlineThreshold.Call, s.RDMA.InlineThreshold.Reply = n.InlineCall, n.InlineReply
 	if n.Version == wire.Version2 {
 		s.RDMA.Extensions = names.OfExtensions(n.Extensions)

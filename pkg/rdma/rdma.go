@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 
 	"sluice.dev/sluice/pkg/bufpool"
 )
@@ -261,6 +262,23 @@ type Attributes struct {
 	RemoteInvalidation bool
 	// CRC: the connection is protected by CRC32C (iWARP).
 	CRC bool
+	// QueuePair is the adapter's queue pair, nil for software.
+	QueuePair *QueuePair
+}
+
+// QueuePair identifies a queue pair of an adapter, and the path to the peer's. Fields that the
+// adapter does not report have their zero value: over iWARP all but QPN and Port.
+type QueuePair struct {
+	// Port is the adapter's port, from 1.
+	Port int
+	// QPN and RemoteQPN are the queue pair numbers of both ends.
+	QPN, RemoteQPN uint32
+	// GID and RemoteGID are the GIDs of both ends. Those of RoCE over IPv4 are IPv4 addresses.
+	GID, RemoteGID netip.Addr
+	// GIDType is "RoCE v2" or "IB/RoCE v1", and empty over InfiniBand.
+	GIDType string
+	// PathMTU is in bytes, 256 to 4096.
+	PathMTU int
 }
 
 // Stats counts since the connection began.

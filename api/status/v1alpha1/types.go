@@ -219,6 +219,26 @@ type RDMA struct {
 	ReadsOut           int  `json:"readsOut"`
 	RemoteInvalidation bool `json:"remoteInvalidation"`
 	CRC                bool `json:"crc"`
+	// QueuePair is nil with software iWARP.
+	QueuePair *QueuePair `json:"queuePair,omitempty"`
+}
+
+// QueuePair identifies the queue pair of a connection on an adapter, and the path to the client's.
+// Over iWARP only device, port and qpn are known.
+type QueuePair struct {
+	Device string `json:"device"`
+	// Port is the adapter's port, from 1.
+	Port int `json:"port"`
+	// QPN and RemoteQPN are the queue pair numbers of both ends.
+	QPN       uint32 `json:"qpn"`
+	RemoteQPN uint32 `json:"remoteQPN,omitempty"`
+	// GID and RemoteGID are the GIDs of both ends. With RoCE they are IP addresses.
+	GID       netip.Addr `json:"gid,omitzero"`
+	RemoteGID netip.Addr `json:"remoteGID,omitzero"`
+	// GIDType is "RoCE v2" or "IB/RoCE v1", and empty over InfiniBand.
+	GIDType string `json:"gidType,omitempty"`
+	// PathMTU is in bytes.
+	PathMTU int `json:"pathMTU,omitempty"`
 }
 
 // Transmissions tells how many transmissions a message may take: 1 without MessageContinuation.

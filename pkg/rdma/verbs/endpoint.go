@@ -28,6 +28,7 @@ type endpoint struct {
 	settled
 	q             *C.struct_sv_queues
 	local, remote net.Addr
+	queuePair     *rdma.QueuePair
 	stats         counters
 	regions       regions
 	exposed       exposed // where there are windows
@@ -196,6 +197,7 @@ func (e *endpoint) established() {
 		e.mu.Unlock()
 	}
 	e.local, e.remote = e.localAddr(), e.remoteAddr()
+	e.queuePair = e.path()
 	if !e.watch(e.wake) {
 		e.wake()
 	}
@@ -288,7 +290,7 @@ var longAgo = time.Unix(1, 0)
 // Attributes implements [rdma.Endpoint].
 func (e *endpoint) Attributes() rdma.Attributes {
 	return rdma.Attributes{Provider: "verbs", Device: e.dev.name, PrivateData: e.private, ReadsOut: e.readsOut, ReadsIn: e.readsIn,
-		MaxSegments: e.segments, MaxReadSegments: e.readSegments, RemoteInvalidation: e.windows > 0}
+		MaxSegments: e.segments, MaxReadSegments: e.readSegments, RemoteInvalidation: e.windows > 0, QueuePair: e.queuePair}
 }
 
 func (e *endpoint) Stats() rdma.Stats    { return e.stats.snapshot() }

@@ -206,6 +206,39 @@ int sv_rnr_timer(struct sv_queues *q, uint8_t timer)
 	return ibv_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
 }
 
+// upwards returns an errno. Some drivers count downwards.
+static int upwards(int failed)
+{
+	return failed < 0 ? -failed : failed;
+}
+
+int sv_path_of(struct sv_queues *q, struct sv_path *path)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_port_attr port;
+	struct rdma_ib_addr *gids = &q->id->route.addr.addr.ibaddr;
+	int failed;
+
+	memset(path, 0, sizeof(*path));
+	path->number = q->qp->qp_num;
+	path->port = q->id->port_num;
+	if (q->id->verbs->device->transport_type == IBV_TRANSPORT_IWARP)
+		return 0;
+	failed = ibv_query_qp(q->qp, &attr, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN, &init);
+	if (!failed)
+		failed = ibv_query_port(q->id->verbs, q->id->port_num, &port);
+	if (failed)
+		return upwards(failed);
+	path->remote_number = attr.dest_qp_num;
+	path->mtu = attr.path_mtu ? 128 << attr.path_mtu : 0;
+	path->gid_index = attr.ah_attr.grh.sgid_index;
+	path->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+	memcpy(path->gid, gids->sgid.raw, sizeof(path->gid));
+	memcpy(path->remote_gid, gids->dgid.raw, sizeof(path->remote_gid));
+	return 0;
+}
+
 int sv_next_async(struct ibv_context *context, struct sv_async *to)
 {
 	if (ibv_get_async_event(context, &to->event))
@@ -229,12 +262,6 @@ int sv_next_async(struct ibv_context *context, struct sv_async *to)
 		to->object = (uintptr_t)to->event.element.qp;
 	}
 	return 0;
-}
-
-// upwards returns an errno. Some drivers count downwards.
-static int upwards(int failed)
-{
-	return failed < 0 ? -failed : failed;
 }
 
 static void chain_receives(struct ibv_recv_wr *chain, struct sv_receive *from, struct ibv_sge *list, int n)

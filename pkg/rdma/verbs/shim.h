@@ -106,6 +106,14 @@ struct sv_settings {
 	int moderate_count, moderate_period; // completions for an interrupt, and microseconds to wait for them; 0 for the device's own
 };
 
+// sv_path is a queue pair and the path to the peer's.
+struct sv_path {
+	uint32_t number, remote_number;
+	int port, gid_index, mtu; // mtu in bytes
+	int ethernet; // the port's link layer
+	uint8_t gid[16], remote_gid[16];
+};
+
 // sv_limits are a device's.
 struct sv_limits {
 	int iwarp;
@@ -150,6 +158,8 @@ void sv_free_window(struct ibv_mw *window);
 int sv_open(struct sv_queues *q, struct rdma_cm_id *id, struct ibv_pd *pd, struct sv_shared *shared, const struct sv_settings *settings);
 // sv_rnr_timer sets how long the peer waits before it repeats a message for which there was no receive: the encoding of IBV_QP_MIN_RNR_TIMER.
 int sv_rnr_timer(struct sv_queues *q, uint8_t timer);
+// sv_path_of describes a connected queue pair. Over iWARP it sets number and port alone.
+int sv_path_of(struct sv_queues *q, struct sv_path *path);
 int sv_open_shared(struct sv_shared *q, struct ibv_pd *pd, int receives, int segments);
 int sv_post_shared(struct sv_shared *q, int receives);
 void sv_close_shared(struct sv_shared *q);

@@ -13,6 +13,7 @@ try verbs QueueRefused -kind "$device"
 [ "$device" != rxe ] || try verbs KeepAlive -kind "$device"
 [ "$device" != rxe ] || try verbs CompletionOverrun -kind "$device"
 try verbs AttachInVain
+try verbs Path -kind "$device"
 try verbs Conformance -kind "$device"
 [ "$device" != siw ] || try verbs Software -kind "$device"
 try verbs Churn -kind "$device" -cycles "$cycles"
