@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
 // TestAllocs: nothing is allocated for a call over TCP, at neither end, once the objects are there.
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	budget := bufpool.NewBudget(0, 0)
@@ -72,7 +73,7 @@ func TestAllocs(t *testing.T) {
 
 // TestAllocsDeep: the same with 16 calls in flight, driven by their completions.
 func TestAllocsDeep(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	s := startServer(t, Config{})

@@ -34,10 +34,12 @@ var allowed = []struct {
 	{"test", []string{"internal", "api", "pkg", "test"}},
 }
 
-// forbidden lists packages outside the module that packages under a prefix must not import.
+// forbidden lists packages that packages under a prefix must not import.
 var forbidden = []struct {
-	prefix, outside string
+	prefix, target string
 }{
+	{"pkg/rpcrdma", module + "pkg/rdma/iwarp"},
+	{"pkg/rpcrdma", module + "pkg/rdma/verbs"},
 	{"pkg/rpcrdma", "C"},
 	{"pkg/rpcrdma", "syscall"},
 	{"pkg/rpcrdma", "golang.org/x/sys"},
@@ -87,7 +89,7 @@ func TestImportsRunDownward(t *testing.T) {
 
 func check(t *testing.T, path, imp string) {
 	for _, f := range forbidden {
-		if within(path, f.prefix) && within(imp, f.outside) {
+		if within(path, f.prefix) && within(imp, f.target) {
 			t.Errorf("%s imports %s, which is forbidden under %s", path, imp, f.prefix)
 		}
 	}

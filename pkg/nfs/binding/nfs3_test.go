@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
@@ -298,7 +299,7 @@ func TestAllocs(t *testing.T) {
 			d.Reset(streams, nil)
 			_, _ = b.Plan(&p, args, procedure, &d)
 		})
-		if n != 0 && !raceEnabled && d.Err() == nil {
+		if n != 0 && !race.Enabled && d.Err() == nil {
 			t.Errorf("Plan of %s: %v allocations", nfs3.ProcedureName(procedure), n)
 		}
 	}
@@ -310,7 +311,7 @@ func TestAllocs(t *testing.T) {
 		d.Reset(streams, items)
 		_, _ = b.Results(found, &p, nil, nfs3.ProcRead, &d)
 	})
-	if n != 0 && !raceEnabled {
+	if n != 0 && !race.Enabled {
 		t.Errorf("Results of READ: %v allocations", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -406,7 +407,7 @@ func TestAllocs4(t *testing.T) {
 		d.Reset(reply, nil)
 		_, _ = b.Results(found, &p, nil, 1, &d)
 	})
-	if (plan != 0 || res != 0) && !raceEnabled {
+	if (plan != 0 || res != 0) && !race.Enabled {
 		t.Errorf("Plan: %v allocations, Results: %v", plan, res)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
@@ -77,7 +78,7 @@ func TestOpAllocs(t *testing.T) {
 				left = 100
 				op.Submit(again)
 			})
-			if allocs != 0 && !raceEnabled {
+			if allocs != 0 && !race.Enabled {
 				t.Errorf("%v allocations for 100 calls", allocs)
 			}
 			if n != 1100 {

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
@@ -211,7 +212,7 @@ func TestReuse(t *testing.T) {
 			}
 		}
 	}
-	if raceEnabled {
+	if race.Enabled {
 		return
 	}
 	for i := range all {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
 	"sluice.dev/sluice/pkg/xdr"
@@ -172,7 +173,7 @@ func TestAllocs(t *testing.T) {
 			if d.Err() != nil || e.Overflow() {
 				t.Fatal(d.Err(), e.Overflow())
 			}
-			if n != 0 && !raceEnabled {
+			if n != 0 && !race.Enabled {
 				t.Fatalf("%v allocations", n)
 			}
 		})

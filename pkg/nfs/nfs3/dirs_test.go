@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
 	"sluice.dev/sluice/pkg/xdr"
@@ -99,7 +100,7 @@ func TestListWriterRoom(t *testing.T) {
 	if w.End(true) != nfs3.OK || e.Overflow() || w.Len() != 4 {
 		t.Fatalf("%d entries, overflow %v", w.Len(), e.Overflow())
 	}
-	if n != 0 && !raceEnabled {
+	if n != 0 && !race.Enabled {
 		t.Fatalf("%v allocations", n)
 	}
 	e.Reset(make([]byte, 0, 100), nil) // not even the head fits

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"testing"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -57,7 +58,7 @@ const warmth = 1200
 
 // TestNoAllocations: a call that is forwarded costs no allocation, from its client to its backend and back, by either network on either side.
 func TestNoAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	v, _ := volume(t)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"sluice.dev/sluice/pkg/internal/race"
 )
 
 // secret returns a secret of 32 equal bytes.
@@ -219,7 +221,7 @@ func TestConcurrent(t *testing.T) {
 }
 
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("pools drop what they have under the race detector")
 	}
 	s := sealer(t, Required, uid, secret(1), secret(2))

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
@@ -62,7 +63,7 @@ func hot(r *rig) map[string]*repeated {
 }
 
 func TestNoAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	var s syncs

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/rdma"
 )
 
@@ -90,7 +91,7 @@ func (s *server) Completed(batch []rdma.Completion) {
 // testAllocations: a call of Send, Read, Write, Send, and the handle's exposure and invalidation, allocates nothing once
 // it has been made often enough.
 func testAllocations(x *exam) {
-	if raceDetector || x.bubble {
+	if race.Enabled || x.bubble {
 		x.Skip("the race detector and timers allocate")
 	}
 	a, b := x.connect(setup{idle: true, receives: -1}, setup{idle: true, receives: -1})

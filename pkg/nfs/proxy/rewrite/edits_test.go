@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -183,7 +184,7 @@ func TestEditsWithoutMemory(t *testing.T) {
 }
 
 func TestEditsAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	pool := bufpool.New(64 << 20)

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"testing"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
@@ -89,7 +90,7 @@ var hotV3 = []struct {
 }
 
 func TestAllocsV3(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for _, h := range hotV3 {

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"testing"
 
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -83,7 +84,7 @@ func trips(tb testing.TB) map[string]*trip {
 
 // TestAllocsV4: nothing is allocated for a COMPOUND in the steady state.
 func TestAllocsV4(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for name, p := range trips(t) {

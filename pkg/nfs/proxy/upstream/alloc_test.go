@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -15,7 +16,7 @@ func (quick) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.Success) }
 
 // TestAllocs: nothing is allocated for a forwarded call, one at a time or many, also where the soft timeout watches.
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	s := startServer(t, quick{})

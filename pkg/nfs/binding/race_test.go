@@ -1,5 +1,0 @@
-//go:build race
-
-package binding_test
-
-const raceEnabled = true

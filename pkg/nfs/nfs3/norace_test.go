@@ -1,5 +1,0 @@
-//go:build !race
-
-package nfs3_test
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package seal
-
-const raceEnabled = false
