@@ -32,6 +32,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/adminport"
+	"sluice.dev/sluice/internal/filewatch"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -142,9 +143,9 @@ func (g *Gateway) Watch(ctx context.Context) {
 	var keys sync.WaitGroup
 	defer keys.Wait()
 	if file := g.first.HandleKeys.File; file != "" {
-		keys.Go(func() { watch(ctx, g.log, file, g.reloadKeys) })
+		keys.Go(func() { filewatch.Watch(ctx, g.log, file, g.reloadKeys) })
 	}
-	watch(ctx, g.log, g.o.File, func() { g.reload(false) })
+	filewatch.Watch(ctx, g.log, g.o.File, func() { g.reload(false) })
 }
 
 // Reload reads the configuration file and applies it, export by export, also to those that failed before. It returns when

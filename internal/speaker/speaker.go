@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice.dev/sluice/internal/filewatch"
 	"sluice.dev/sluice/internal/speaker/api"
 	"sluice.dev/sluice/internal/speaker/fsm"
 	"sluice.dev/sluice/internal/speaker/lease"
@@ -42,7 +43,7 @@ type speaker struct {
 	mu       sync.Mutex
 	m        *fsm.Machine
 	looked   fsm.Time // when the loop last went round
-	file     loaded
+	file     configFile
 	config   *api.Config // in force; nil before the first
 	device   netif.Device
 	missing  error // why device is of no use
@@ -93,7 +94,10 @@ func (s *speaker) run(stop context.Context) error {
 	}
 	s.locked(func() { s.step(ctx, fsm.Present{Addresses: present}) })
 	s.work.Go(func() {
-		watchFile(ctx, s.o.file, func(l loaded) { s.call(ctx, func() { s.configure(ctx, l) }) })
+		filewatch.Watch(ctx, s.log, s.o.file, func() {
+			f := readConfig(s.o.file)
+			s.call(ctx, func() { s.configure(ctx, f) })
+		})
 	})
 	if s.o.gateway != "" {
 		s.work.Go(func() {
@@ -266,23 +270,23 @@ func (s *speaker) problem(what string, err error) {
 }
 
 // configure takes a new file over. One that cannot be used changes nothing.
-func (s *speaker) configure(ctx context.Context, l loaded) {
-	if l.err != nil {
-		s.problem("config", fmt.Errorf("%s: %w", s.o.file, l.err))
+func (s *speaker) configure(ctx context.Context, f configFile) {
+	if f.err != nil {
+		s.problem("config", fmt.Errorf("%s: %w", s.o.file, f.err))
 		return
 	}
 	s.problem("config", nil)
-	if s.config != nil && l.hash == s.file.hash {
+	if s.config != nil && f.hash == s.file.hash {
 		return
 	}
-	moved := s.config != nil && s.config.Interface != l.config.Interface
-	s.file, s.config = l, l.config
+	moved := s.config != nil && s.config.Interface != f.config.Interface
+	s.file, s.config = f, f.config
 	if moved {
 		s.leaveDevice(ctx)
 	}
 	var groups []fsm.Group
 	wanted := map[string]bool{}
-	for _, g := range l.config.Groups {
+	for _, g := range f.config.Groups {
 		groups = append(groups, fsm.Group{Lease: g.Lease, Addresses: g.Addresses})
 		wanted[g.Lease] = true
 	}

@@ -2,15 +2,18 @@ package speaker
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"sluice.dev/sluice/internal/filewatch"
 )
 
-// A mounted ConfigMap changes by a link beside the file that is swapped.
-func TestWatchFile(t *testing.T) {
+// TestReadConfig reads a mounted ConfigMap, which changes when Kubernetes swaps a link beside the file.
+func TestReadConfig(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()
 	version := func(name, text string) {
@@ -35,12 +38,12 @@ func TestWatchFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	seen, done := make(chan loaded), make(chan struct{})
+	seen, done := make(chan configFile), make(chan struct{})
 	go func() {
 		defer close(done)
-		watchFile(ctx, file, func(l loaded) {
+		filewatch.Watch(ctx, slog.New(slog.DiscardHandler), file, func() {
 			select {
-			case seen <- l:
+			case seen <- readConfig(file):
 			case <-ctx.Done():
 			}
 		})
