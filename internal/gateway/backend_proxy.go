@@ -119,18 +119,18 @@ func (is *settings) status(st proxy.Status) status.Backend {
 		Healthy: st.Healthy, Identity: "the callers' uids and gids, as the server allows",
 		Versions: st.Versions,
 		Remote: &status.Remote{
-			Since: st.Since, Connections: st.Connections, Parked: st.Parked, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
+			Since: st.Since, Connections: st.Connections, Detached: st.Detached, Calls: st.Calls, WaitingBytes: st.WaitBytes, Ports: st.Ports,
 		},
 	}
 	if is.network == config.RDMA {
 		s.Kind = "rdma"
 	}
 	switch { // the backend is no less healthy for that
-	case st.NoMount == "":
+	case st.MountError == "":
 	case slices.Contains(st.Versions, string(config.NFSv3)):
-		s.Notes = []string{"version 3 is mounted by the root that was known before: " + st.NoMount}
+		s.Notes = []string{"version 3 is mounted by the root that was known before: " + st.MountError}
 	default:
-		s.Notes = []string{"version 3 cannot be mounted: " + st.NoMount}
+		s.Notes = []string{"version 3 cannot be mounted: " + st.MountError}
 	}
 	switch {
 	case !st.Healthy && st.Err != nil:
@@ -145,10 +145,10 @@ func (is *settings) status(st proxy.Status) status.Backend {
 func (r *remote) collect(counter counterFunc, gauge gaugeFunc) {
 	st := r.srv.Status()
 	gauge(linksDesc, float64(st.Connections))
-	gauge(parkedDesc, float64(st.Parked))
+	gauge(detachedDesc, float64(st.Detached))
 	gauge(unansweredDesc, float64(st.Calls))
 	gauge(waitBytesDesc, float64(st.WaitBytes))
-	gauge(leftBytesDesc, float64(st.LeftBytes))
+	gauge(orphanedBytesDesc, float64(st.OrphanedBytes))
 	gauge(portsDesc, float64(st.Ports))
 	counter(dialsDesc, st.Dials-st.DialErrors, "ok")
 	counter(dialsDesc, st.DialErrors, "error")

@@ -353,8 +353,8 @@ func TestRemoteNoMount(t *testing.T) {
 		err     string
 		notes   []string
 	}{
-		{proxy.Status{Versions: []string{"4.1"}, NoMount: "refused"}, true, "", []string{"version 3 cannot be mounted: refused"}},
-		{proxy.Status{Versions: []string{"3", "4.1"}, NoMount: "refused"}, true, "", []string{"version 3 is mounted by the root that was known before: refused"}},
+		{proxy.Status{Versions: []string{"4.1"}, MountError: "refused"}, true, "", []string{"version 3 cannot be mounted: refused"}},
+		{proxy.Status{Versions: []string{"3", "4.1"}, MountError: "refused"}, true, "", []string{"version 3 is mounted by the root that was known before: refused"}},
 		{proxy.Status{Versions: []string{"3", "4.1"}}, true, "", nil},
 		{proxy.Status{Versions: []string{"4.1"}, RootError: "NFS3ERR_ACCES"}, false, "NFS3ERR_ACCES", nil},
 	} {

@@ -136,9 +136,9 @@ type Backend struct {
 type Remote struct {
 	// Since is when it became healthy, or ceased to be.
 	Since time.Time `json:"since"`
-	// Connections are those to the server, Parked those kept for clients that are gone and may come back.
+	// Connections to the server. Detached counts those kept for clients that disconnected and may return.
 	Connections int `json:"connections"`
-	Parked      int `json:"parked"`
+	Detached    int `json:"detached"`
 	// Calls is how many the server has not answered yet, WaitingBytes how much of them waits for a connection.
 	Calls        int   `json:"calls"`
 	WaitingBytes int64 `json:"waitingBytes"`

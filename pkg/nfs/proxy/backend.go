@@ -21,8 +21,8 @@ func (s *Server) address() string { return net.JoinHostPort(s.cfg.Server, strcon
 // newUpstream makes the connections to the backend, of which there are none yet.
 func (s *Server) newUpstream() (*upstream.Backend, error) {
 	cfg := upstream.Config{
-		Dialer: s.tcp(s.address()), Pool: s.cfg.Pool, WaitLimit: s.cfg.WaitLimit, SoftTimeout: s.cfg.SoftTimeout,
-		Changed: s.roots.changed, Logger: s.log,
+		Dialer: s.tcpDialer(s.address()), Pool: s.cfg.Pool, WaitLimit: s.cfg.WaitLimit, SoftTimeout: s.cfg.SoftTimeout,
+		OnHealthChange: s.roots.onHealthChange, Logger: s.log,
 	}
 	cfg.Probe.Program, cfg.Probe.Version = nfs3.Program, nfs3.Version
 	if !s.cfg.V3 {
@@ -37,7 +37,7 @@ func (s *Server) newUpstream() (*upstream.Backend, error) {
 	return upstream.New(cfg)
 }
 
-// tcp dials a service over TCP. No bindings: the items of a reply are cut out when it is rewritten.
-func (s *Server) tcp(address string) *upstream.TCP {
+// tcpDialer dials a service over TCP. No bindings: the items of a reply are cut out when it is rewritten.
+func (s *Server) tcpDialer(address string) *upstream.TCP {
 	return &upstream.TCP{Address: address, Config: oncrpc.Config{Pool: s.cfg.Pool, MaxRecord: maxRecord}}
 }

@@ -5,16 +5,16 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// callbacks is a client as the backend sees it: its calls, NFSv4.1's callbacks, go on to the client by its own connection (RFC 8167), with
+// callbackHandler is a client as the backend sees it: its calls, NFSv4.1's callbacks, go on to the client by its own connection (RFC 8167), with
 // an XID of that direction.
-type callbacks peer
+type callbackHandler clientConn
 
 // ServeRPC implements [oncrpc.Handler]. Session, slot and sequence of the callback are the client's own, so it needs no more care than a call.
-func (cb *callbacks) ServeRPC(c *oncrpc.Call) {
+func (cb *callbackHandler) ServeRPC(c *oncrpc.Call) {
 	b, ok := c.Scratch.(*callback)
 	if !ok {
 		b = &callback{}
-		b.done = b.answered
+		b.done = b.onClientReply
 		c.Scratch = b
 	}
 	b.s, b.conn, b.call = cb.s, cb.conn, c
@@ -46,8 +46,8 @@ type callback struct {
 	done func(*oncrpc.Request)
 }
 
-// answered takes the client's reply.
-func (b *callback) answered(r *oncrpc.Request) {
+// onClientReply takes the client's reply.
+func (b *callback) onClientReply(r *oncrpc.Request) {
 	r.Call.Release()
 	if r.Err != nil {
 		select {

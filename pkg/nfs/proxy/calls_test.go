@@ -330,7 +330,7 @@ func TestMountAway(t *testing.T) {
 		t.Errorf("GETATTR: %v", status)
 	}
 	untilRefused(t, b, c, root)
-	for tries := 0; f.Status().NoMount == ""; tries++ { // the first MNT may have been that of an attempt which the crash cut short
+	for tries := 0; f.Status().MountError == ""; tries++ { // the first MNT may have been that of an attempt which the crash cut short
 		if tries == 100_000 {
 			t.Fatalf("status: %+v", f.Status())
 		}
@@ -342,7 +342,7 @@ func TestMountAway(t *testing.T) {
 		t.Errorf("status: %+v", st)
 	}
 	away(false)
-	for tries := 0; f.Status().NoMount != ""; tries++ {
+	for tries := 0; f.Status().MountError != ""; tries++ {
 		if tries == 100_000 {
 			t.Fatal("MOUNT was not asked again")
 		}

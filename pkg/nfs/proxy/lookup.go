@@ -13,37 +13,37 @@ import (
 // maxLookup bounds the results of LOOKUP and GETATTR: a handle, and the attributes of two objects.
 const maxLookup = 256
 
-// walk is the way of a MNT of a path beneath the root.
-type walk struct {
-	at    nfs3.Handle // where it has come
-	names int         // of the path that have been looked up
+// mountLookup is the way of a MNT of a path beneath the root.
+type mountLookup struct {
+	dir   nfs3.Handle // where it has come
+	found int         // of the path that have been looked up
 }
 
-// resolve answers a MNT of a path beneath the root, by one LOOKUP for each name: the backend's own MOUNT would follow symbolic links, also
+// resolveMount answers a MNT of a path beneath the root, by one LOOKUP for each name: the backend's own MOUNT would follow symbolic links, also
 // those that lead out of the export.
-func (f *flight) resolve() {
-	f.walk = walk{at: f.s.export.Roots.Load().V3}
-	f.step()
+func (f *forwardedCall) resolveMount() {
+	f.mount = mountLookup{dir: f.s.export.Roots.Load().V3}
+	f.sendLookup()
 }
 
-// step sends the next LOOKUP in place of the MNT: by its client's connection to the backend, with its XID, which the client uses for nothing else as long
+// sendLookup sends the next LOOKUP in place of the MNT: by its client's connection to the backend, with its XID, which the client uses for nothing else as long
 // as the MNT is not answered. Behind the last one comes a GETATTR.
-func (f *flight) step() {
-	r, c, w := &f.req, f.call, &f.walk
+func (f *forwardedCall) sendLookup() {
+	r, c, w := &f.req, f.call, &f.mount
 	r.Reset()
 	r.XID, r.Program, r.Version, r.Procedure = c.XID, nfs3.Program, nfs3.Version, nfs3.ProcGetAttr
 	var name []byte
-	if w.names < len(f.rw.Path) {
-		r.Procedure, name = nfs3.ProcLookup, f.rw.Path[w.names]
+	if w.found < len(f.rw.Path) {
+		r.Procedure, name = nfs3.ProcLookup, f.rw.Path[w.found]
 	}
 	cred, err := f.rw.Cred(c)
 	if err != nil {
-		f.fail("a MNT cannot be resolved", err)
+		f.abandon("a MNT cannot be resolved", err)
 		return
 	}
 	buf, err := c.Pool().Get(oncrpc.MinCallLen + xdr.Round(len(cred.Body)) + 4 + nfs3.HandleLen + 4 + xdr.Round(len(name)))
 	if err != nil {
-		f.fail("a MNT cannot be resolved", err)
+		f.abandon("a MNT cannot be resolved", err)
 		return
 	}
 	r.Call.Own(buf)
@@ -51,38 +51,38 @@ func (f *flight) step() {
 	e.Reset(buf.B[:0], nil)
 	oncrpc.EncodeCallHeader(&e, r.XID, r.Program, r.Version, r.Procedure, cred, oncrpc.Auth{})
 	r.ArgsAt = e.Pos()
-	w.at.Encode(&e)
+	w.dir.Encode(&e)
 	if r.Procedure == nfs3.ProcLookup {
 		e.Opaque(name)
 	}
 	r.Call.Stream = append(r.Call.Stream, e.Bytes())
 	r.Plan.MaxReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen + maxLookup
-	r.Finished = f.stepped // neither call is one that the backend has to know again
-	f.peer.link.Submit(r)
+	r.Finished = f.onLookupReply // neither call is one that the backend has to know again
+	f.client.link.Submit(r)
 }
 
-// stepped takes the reply to what step has sent.
-func (f *flight) stepped(r *upstream.Request) {
+// onLookupReply takes the reply to what step has sent.
+func (f *forwardedCall) onLookupReply(r *upstream.Request) {
 	r.Call.Release()
-	status, err := f.walk.read(r)
+	status, err := f.mount.advance(r)
 	r.Reply.Release()
 	switch {
 	case err != nil:
-		f.fail("a path could not be looked up for MNT", err)
+		f.abandon("a path could not be looked up for MNT", err)
 		return
 	case status == nfs3.OK && r.Procedure == nfs3.ProcLookup:
-		f.step()
+		f.sendLookup()
 		return
 	}
-	if err := f.rw.Mounted(f.call, f.walk.at, status); err != nil {
-		f.fail("a MNT cannot be answered", err)
+	if err := f.rw.Mounted(f.call, f.mount.dir, status); err != nil {
+		f.abandon("a MNT cannot be answered", err)
 		return
 	}
 	f.call.Respond()
 }
 
-// read goes on by what the reply says.
-func (w *walk) read(r *upstream.Request) (status nfs3.Status, err error) {
+// advance goes on by what the reply says.
+func (w *mountLookup) advance(r *upstream.Request) (status nfs3.Status, err error) {
 	d, err := r.Results()
 	if err != nil {
 		return 0, err
@@ -90,8 +90,8 @@ func (w *walk) read(r *upstream.Request) (status nfs3.Status, err error) {
 	if r.Procedure == nfs3.ProcLookup {
 		var res nfs3.LookupRes
 		res.Decode(d)
-		w.at = bytes.Clone(res.Object)
-		w.names++
+		w.dir = bytes.Clone(res.Object)
+		w.found++
 		status = res.Status
 	} else {
 		var res nfs3.GetAttrRes

@@ -75,7 +75,7 @@ func TestMountComes(t *testing.T) {
 	f := newFront(t, "tcp", s.address, func(c *proxy.Config) { c.Minor[1], c.MountPatience = true, time.Hour })
 	c := f.dial(t, "tcp", nil)
 	serves4(t, c)
-	for f.Status().NoMount == "" {
+	for f.Status().MountError == "" {
 		time.Sleep(100 * time.Microsecond)
 	}
 	answered := make(chan []byte, 1)
@@ -127,7 +127,7 @@ func TestNoMount(t *testing.T) {
 			if err != nil || nfs3.Status(binary.BigEndian.Uint32(refused)) != nfs3.ErrServerFault {
 				t.Fatalf("MNT: %x, %v, must be SERVERFAULT", refused, err)
 			}
-			if st := f.Status(); st.NoMount == "" || st.RootError != "" || !slices.Equal(st.Versions, []string{"4.1"}) {
+			if st := f.Status(); st.MountError == "" || st.RootError != "" || !slices.Equal(st.Versions, []string{"4.1"}) {
 				t.Errorf("status: %+v", st)
 			}
 			handle := f.seal.Append(nil, []byte("a file"), seal.Max3)
@@ -142,7 +142,7 @@ func TestNoMount(t *testing.T) {
 				other := serve(t, at, pool(t), b)
 				t.Cleanup(other.stop)
 			}
-			for f.Status().NoMount != "" {
+			for f.Status().MountError != "" {
 				time.Sleep(100 * time.Microsecond)
 			}
 			mnt(t, c, "/")

@@ -7,8 +7,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// peer is a client's connection, and the backend's that belongs to it. But for link and gone it is touched by ServeRPC only.
-type peer struct {
+// clientConn is a client's connection, and the backend's that belongs to it. But for link and gone it is touched by ServeRPC only.
+type clientConn struct {
 	s    *Server
 	conn *oncrpc.Conn
 	link *upstream.Link
@@ -17,19 +17,19 @@ type peer struct {
 	rule   *access.Rule  // nil: the client is refused
 	caller rewrite.Caller
 
-	gone bool // the connection; guarded by waiting.mu
+	gone bool // the connection; guarded by rootWaiters.mu
 }
 
-type peerKey struct{}
+type clientConnKey struct{}
 
-// peerOf returns the peer of a connection, which it makes with the first call.
-func (s *Server) peerOf(conn *oncrpc.Conn) *peer {
-	if p, ok := conn.Values[peerKey{}].(*peer); ok && p.s == s {
+// clientOf returns the peer of a connection, which it makes with the first call.
+func (s *Server) clientOf(conn *oncrpc.Conn) *clientConn {
+	if p, ok := conn.Values[clientConnKey{}].(*clientConn); ok && p.s == s {
 		return p
 	}
-	p := &peer{s: s, conn: conn}
-	p.link = s.up.Open(conn, (*callbacks)(p))
-	conn.Values[peerKey{}] = p
+	p := &clientConn{s: s, conn: conn}
+	p.link = s.backend.Open(conn, (*callbackHandler)(p))
+	conn.Values[clientConnKey{}] = p
 	conn.Batch = p.link
 	s.running.Go(func() {
 		select {
@@ -37,13 +37,13 @@ func (s *Server) peerOf(conn *oncrpc.Conn) *peer {
 		case <-s.closed:
 		}
 		p.link.Close()
-		s.waiting.leave(p)
+		s.waiters.dropClient(p)
 	})
 	return p
 }
 
-// admitted tells whether the rules of now let the client in, and finds what they allow it.
-func (p *peer) admitted() bool {
+// allowed tells whether the rules of now let the client in, and finds what they allow it.
+func (p *clientConn) allowed() bool {
 	if rules := p.s.rules.Load(); rules != p.rules {
 		p.rules, p.rule = rules, rules.Find(p.conn.Remote.Addr())
 		if p.rule != nil {

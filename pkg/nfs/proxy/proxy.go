@@ -81,19 +81,19 @@ type Config struct {
 
 // Server is a proxy for one export. Its methods may be called concurrently.
 type Server struct {
-	cfg    Config
-	log    *slog.Logger
-	export rewrite.Export
-	rules  atomic.Pointer[access.Rules]
-	up     *upstream.Backend
-	roots  finder
-	stats  stats
+	cfg     Config
+	log     *slog.Logger
+	export  rewrite.Export
+	rules   atomic.Pointer[access.Rules]
+	backend *upstream.Backend
+	roots   rootFinder
+	stats   stats
 
-	waiting waiting
+	waiters rootWaiters
 
-	running sync.WaitGroup // of this package's own goroutines
-	closed  chan struct{}
-	once    sync.Once
+	running   sync.WaitGroup // of this package's own goroutines
+	closed    chan struct{}
+	closeOnce sync.Once
 }
 
 // New makes a Server. The backend need not be there: calls wait for it.
@@ -118,7 +118,7 @@ func New(cfg Config) (*Server, error) {
 	case len(cfg.Path) > nfs3.MaxMountPath || len(cfg.Path) == 0 || cfg.Path[0] != '/':
 		return nil, fmt.Errorf("nfs proxy: Path is %q, want an absolute path of at most %d bytes", cfg.Path, nfs3.MaxMountPath)
 	}
-	if _, ok := below(cfg.Within, cfg.Path); !ok {
+	if _, ok := namesBelow(cfg.Within, cfg.Path); !ok {
 		return nil, fmt.Errorf("nfs proxy: Within is %q, want Path, which is %q, or a directory above it", cfg.Within, cfg.Path)
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, closed: make(chan struct{})}
@@ -128,9 +128,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.roots.init(s)
-	s.waiting.s = s
+	s.waiters.s = s
 	var err error
-	if s.up, err = s.newUpstream(); err != nil {
+	if s.backend, err = s.newUpstream(); err != nil {
 		return nil, fmt.Errorf("nfs proxy: %w", err)
 	}
 	s.running.Go(s.roots.run)
@@ -150,27 +150,27 @@ func (s *Server) SetAccess(rules []access.Rule) error {
 
 // Close ends the server. Calls in flight are dropped; transports are to be shut down before.
 func (s *Server) Close() error {
-	s.once.Do(func() { close(s.closed) })
+	s.closeOnce.Do(func() { close(s.closed) })
 	s.roots.cancel()
-	s.waiting.close()
-	s.up.Close()
+	s.waiters.dropAll()
+	s.backend.Close()
 	s.running.Wait()
 	return nil
 }
 
 // ServeRPC implements [oncrpc.Handler].
 func (s *Server) ServeRPC(c *oncrpc.Call) {
-	f, ok := c.Scratch.(*flight)
+	f, ok := c.Scratch.(*forwardedCall)
 	if !ok {
-		f = newFlight(s, c)
+		f = newForwardedCall(s, c)
 		c.Scratch = f
 	}
-	if f.peer == nil || f.peer.conn != c.Conn {
-		f.peer = s.peerOf(c.Conn)
+	if f.client == nil || f.client.conn != c.Conn {
+		f.client = s.clientOf(c.Conn)
 	}
-	if !f.peer.admitted() {
+	if !f.client.allowed() {
 		c.ReplyDenied(oncrpc.AuthTooWeak)
 		return
 	}
-	f.begin()
+	f.start()
 }

@@ -17,25 +17,25 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 )
 
-// rpcbindWithin bounds the question to the backend's rpcbind, which a firewall may drop silently.
-const rpcbindWithin = 5 * time.Second
+// rpcbindTimeout bounds the question to the backend's rpcbind, which a firewall may drop silently.
+const rpcbindTimeout = 5 * time.Second
 
-var errNoDirectory = errors.New("the path leads to no directory")
+var errNotDirectory = errors.New("the path leads to no directory")
 
-// noMountError says why the backend's MOUNT cannot be asked.
-type noMountError struct{ err error }
+// mountError says why the backend's MOUNT cannot be asked.
+type mountError struct{ err error }
 
-func (e *noMountError) Error() string { return "MOUNT does not answer: " + e.err.Error() }
-func (e *noMountError) Unwrap() error { return e.err }
+func (e *mountError) Error() string { return "MOUNT does not answer: " + e.err.Error() }
+func (e *mountError) Unwrap() error { return e.err }
 
-// lacksMount tells that nothing else is wrong: that an error is not just one of several.
-func lacksMount(err error) bool {
-	_, only := err.(*noMountError) //nolint:errorlint // see above
+// onlyMountMissing tells that nothing else is wrong: that an error is not just one of several.
+func onlyMountMissing(err error) bool {
+	_, only := err.(*mountError) //nolint:errorlint // see above
 	return only
 }
 
-// find3 asks MOUNT, and then for the root's attributes.
-func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.Roots) error {
+// findV3 asks MOUNT, and then for the root's attributes.
+func (r *rootFinder) findV3(ctx context.Context, conn upstream.Conn, roots *rewrite.Roots) error {
 	cred, err := client.ProcessCred()
 	if err != nil {
 		return err
@@ -45,18 +45,18 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 	elsewhere := r.s.cfg.Network != "rdma" || r.s.cfg.MountPort != 0
 	if !elsewhere {
 		// Another gateway answers MOUNT by the same connection.
-		m, err = r.ask(ctx, client.New(cfg))
-		elsewhere = lacks(err)
+		m, err = r.askMount(ctx, client.New(cfg))
+		elsewhere = unsupported(err)
 	}
 	if elsewhere {
-		m, err = r.mount(ctx, cfg)
+		m, err = r.dialMount(ctx, cfg)
 	}
 	if err != nil {
 		return err
 	}
-	r.asks(conn)
+	r.setLocalAddr(conn)
 	nfs := client.New(cfg)
-	root, err := r.walk(ctx, nfs, m)
+	root, err := r.resolveWithin(ctx, nfs, m)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 		return err
 	}
 	if attr.Type != nfs3.Dir {
-		return errNoDirectory
+		return errNotDirectory
 	}
 	roots.V3, roots.FileID3 = root, attr.FileID
 	return nil
@@ -75,8 +75,8 @@ func (r *finder) find3(ctx context.Context, conn upstream.Conn, roots *rewrite.R
 // not leave, nil if there is none.
 type mounted struct{ path, within nfs3.Handle }
 
-// ask asks MOUNT for both.
-func (r *finder) ask(ctx context.Context, mount *client.Client) (m mounted, err error) {
+// askMount asks MOUNT for both.
+func (r *rootFinder) askMount(ctx context.Context, mount *client.Client) (m mounted, err error) {
 	if m.path, err = mount.Mount(ctx, r.s.cfg.Path); err != nil || r.s.cfg.Within == "" {
 		return m, err
 	}
@@ -86,17 +86,17 @@ func (r *finder) ask(ctx context.Context, mount *client.Client) (m mounted, err 
 	return m, err
 }
 
-// walk returns the export's root. MOUNT may have followed symbolic links to it, also those that
+// resolveWithin returns the export's root. MOUNT may have followed symbolic links to it, also those that
 // clients have made, so only a bound that was configured is taken from it, and the names below are
 // looked up: a symbolic link has no names in it. Where a file system is mounted on a directory and
 // not passed on to those who look it up, LOOKUP and MOUNT have two directories; then the gateway
 // has none.
-func (r *finder) walk(ctx context.Context, nfs *client.Client, m mounted) (nfs3.Handle, error) {
+func (r *rootFinder) resolveWithin(ctx context.Context, nfs *client.Client, m mounted) (nfs3.Handle, error) {
 	if m.within == nil {
 		return m.path, nil
 	}
 	at := m.within
-	names, _ := below(r.s.cfg.Within, r.s.cfg.Path)
+	names, _ := namesBelow(r.s.cfg.Within, r.s.cfg.Path)
 	for _, name := range names {
 		found, err := nfs.Lookup(ctx, at, name)
 		if err != nil {
@@ -118,36 +118,36 @@ func (r *finder) walk(ctx context.Context, nfs *client.Client, m mounted) (nfs3.
 	return at, nil
 }
 
-// mount asks the backend's MOUNT service. Where its port cannot be learnt, it may answer where NFS does. That nobody does is a *noMountError; what MOUNT
+// dialMount asks the backend's MOUNT service. Where its port cannot be learnt, it may answer where NFS does. That nobody does is a *mountError; what MOUNT
 // itself says is not.
-func (r *finder) mount(ctx context.Context, cfg client.Config) (mounted, error) {
+func (r *rootFinder) dialMount(ctx context.Context, cfg client.Config) (mounted, error) {
 	port, unknown := r.mountPort(ctx)
 	if unknown == nil {
-		mount, err := r.s.up.DialTCP(ctx, net.JoinHostPort(r.s.cfg.Server, strconv.Itoa(port)))
+		mount, err := r.s.backend.DialTCP(ctx, net.JoinHostPort(r.s.cfg.Server, strconv.Itoa(port)))
 		if err != nil {
-			return mounted{}, &noMountError{err}
+			return mounted{}, &mountError{err}
 		}
 		defer mount.Wait()
 		defer mount.Close() //nolint:errcheck // it was only asked
 		cfg.Mount = mount
-		r.asks(mount)
+		r.setLocalAddr(mount)
 	}
-	m, err := r.ask(ctx, client.New(cfg))
-	if err == nil || errors.As(err, new(nfs3.Status)) || errors.As(err, new(*oncrpc.StatusError)) && !lacks(err) {
+	m, err := r.askMount(ctx, client.New(cfg))
+	if err == nil || errors.As(err, new(nfs3.Status)) || errors.As(err, new(*oncrpc.StatusError)) && !unsupported(err) {
 		return m, err
 	}
 	if unknown != nil {
 		err = fmt.Errorf("%w; and at the port of NFS: %w", unknown, err)
 	}
-	return mounted{}, &noMountError{err}
+	return mounted{}, &mountError{err}
 }
 
 // mountPort returns the port of the backend's MOUNT service: that of the configuration, or what its rpcbind says.
-func (r *finder) mountPort(ctx context.Context) (int, error) {
+func (r *rootFinder) mountPort(ctx context.Context) (int, error) {
 	if r.s.cfg.MountPort != 0 {
 		return r.s.cfg.MountPort, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, rpcbindWithin)
+	ctx, cancel := context.WithTimeout(ctx, rpcbindTimeout)
 	defer cancel()
 	server := r.s.cfg.Server
 	rb, err := rpcbind.Dial(ctx, []rpcbind.Address{{Network: "tcp", Address: net.JoinHostPort(server, "111")}})

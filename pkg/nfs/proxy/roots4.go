@@ -30,8 +30,8 @@ const (
 	attrFileID    = 20
 )
 
-// compounder makes COMPOUNDs of the gateway's own, one at a time.
-type compounder struct {
+// compoundClient makes COMPOUNDs of the gateway's own, one at a time.
+type compoundClient struct {
 	rq    oncrpc.Requester
 	pool  *bufpool.Pool
 	cred  oncrpc.Auth
@@ -42,34 +42,34 @@ type compounder struct {
 	sequence uint32
 }
 
-// find4 walks from the backend's root to the export's, from minor version 1 on in a session that lasts no longer.
-func (r *finder) find4(ctx context.Context, rq oncrpc.Requester, minor uint32, roots *rewrite.Roots) (err error) {
+// findV4Minor walks from the backend's root to the export's, from minor version 1 on in a session that lasts no longer.
+func (r *rootFinder) findV4Minor(ctx context.Context, rq oncrpc.Requester, minor uint32, roots *rewrite.Roots) (err error) {
 	cred, err := client.ProcessCred()
 	if err != nil {
 		return err
 	}
-	c := compounder{rq: rq, pool: r.s.cfg.Pool, cred: cred, minor: minor}
-	names := components(r.s.cfg.Path)
+	c := compoundClient{rq: rq, pool: r.s.cfg.Pool, cred: cred, minor: minor}
+	names := pathNames(r.s.cfg.Path)
 	var found rewrite.Roots
 	if minor > 0 {
-		if err := c.begin(ctx, len(names)+8); err != nil {
+		if err := c.createSession(ctx, len(names)+8); err != nil {
 			return err
 		}
 		defer func() {
-			if e := c.end(ctx); e != nil && err == nil {
+			if e := c.destroySession(ctx); e != nil && err == nil {
 				err = e
 			}
 		}()
 	}
-	if err := c.walk(ctx, names, &found); err != nil {
+	if err := c.lookupRoot(ctx, names, &found); err != nil {
 		return err
 	}
 	roots.V4, roots.FileID4, roots.Supported4, roots.ExclCreat4 = found.V4, found.FileID4, found.Supported4, found.ExclCreat4
 	return nil
 }
 
-// do sends a COMPOUND of n operations that ops writes, and hands its results to read, behind the words of the whole. An operation that failed is an error.
-func (c *compounder) do(ctx context.Context, n int, ops func(*xdr.Encoder), read func(*xdr.Decoder)) error {
+// call sends a COMPOUND of n operations that ops writes, and hands its results to read, behind the words of the whole. An operation that failed is an error.
+func (c *compoundClient) call(ctx context.Context, n int, ops func(*xdr.Encoder), read func(*xdr.Decoder)) error {
 	r, e, err := oncrpc.NewRequest(c.pool, nfs3.Program, version4, procCompound, c.cred, maxCompound)
 	if err != nil {
 		return err
@@ -107,8 +107,8 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("operation %d of the COMPOUND has the status %d", e.results, e.status)
 }
 
-// passed reads the words before an operation's results.
-func passed(d *xdr.Decoder, code uint32) {
+// readResultHead reads the words before an operation's results.
+func readResultHead(d *xdr.Decoder, code uint32) {
 	if got := d.Uint32(); got != code {
 		d.Fail("result of operation %d, that of %d is due", got, code)
 	}
@@ -117,13 +117,13 @@ func passed(d *xdr.Decoder, code uint32) {
 	}
 }
 
-// begin makes a session in which a COMPOUND may have so many operations (RFC 8881 sections 18.35 and 18.36).
-func (c *compounder) begin(ctx context.Context, operations int) error {
+// createSession makes a session in which a COMPOUND may have so many operations (RFC 8881 sections 18.35 and 18.36).
+func (c *compoundClient) createSession(ctx context.Context, operations int) error {
 	var owner [24]byte
 	rand.Read(owner[:])
 	const useNonPNFS = 0x00010000
 	var sequence uint32
-	err := c.do(ctx, 1, func(e *xdr.Encoder) {
+	err := c.call(ctx, 1, func(e *xdr.Encoder) {
 		e.Uint32(layout.OpExchangeID)
 		e.Fixed(owner[:8]) // verifier
 		e.Opaque(owner[8:])
@@ -131,7 +131,7 @@ func (c *compounder) begin(ctx context.Context, operations int) error {
 		e.Uint32(0) // SP4_NONE
 		e.Uint32(0) // no implementation id
 	}, func(d *xdr.Decoder) {
-		passed(d, layout.OpExchangeID)
+		readResultHead(d, layout.OpExchangeID)
 		c.clientID = d.Uint64()
 		sequence = d.Uint32()
 	})
@@ -147,7 +147,7 @@ func (c *compounder) begin(ctx context.Context, operations int) error {
 		e.Uint32(1) // slot
 		e.Uint32(0) // no RDMA attributes
 	}
-	err = c.do(ctx, 1, func(e *xdr.Encoder) {
+	err = c.call(ctx, 1, func(e *xdr.Encoder) {
 		e.Uint32(layout.OpCreateSession)
 		e.Uint64(c.clientID)
 		e.Uint32(sequence)
@@ -158,27 +158,27 @@ func (c *compounder) begin(ctx context.Context, operations int) error {
 		e.Uint32(1)
 		e.Uint32(oncrpc.AuthNone)
 	}, func(d *xdr.Decoder) {
-		passed(d, layout.OpCreateSession)
+		readResultHead(d, layout.OpCreateSession)
 		c.session = bytes.Clone(d.Fixed(16))
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("CREATE_SESSION: %w", err), c.end(ctx))
+		return errors.Join(fmt.Errorf("CREATE_SESSION: %w", err), c.destroySession(ctx))
 	}
 	return nil
 }
 
-// end gives up what begin made.
-func (c *compounder) end(ctx context.Context) error {
+// destroySession gives up what begin made.
+func (c *compoundClient) destroySession(ctx context.Context) error {
 	nothing := func(*xdr.Decoder) {}
 	if c.session != nil {
-		if err := c.do(ctx, 1, func(e *xdr.Encoder) {
+		if err := c.call(ctx, 1, func(e *xdr.Encoder) {
 			e.Uint32(layout.OpDestroySession)
 			e.Fixed(c.session)
 		}, nothing); err != nil {
 			return fmt.Errorf("DESTROY_SESSION: %w", err)
 		}
 	}
-	if err := c.do(ctx, 1, func(e *xdr.Encoder) {
+	if err := c.call(ctx, 1, func(e *xdr.Encoder) {
 		e.Uint32(layout.OpDestroyClientID)
 		e.Uint64(c.clientID)
 	}, nothing); err != nil {
@@ -187,24 +187,24 @@ func (c *compounder) end(ctx context.Context) error {
 	return nil
 }
 
-// bitmap reads a bitmap4.
-func bitmap(d *xdr.Decoder) (words []uint32) {
+// readBitmap reads a bitmap4.
+func readBitmap(d *xdr.Decoder) (words []uint32) {
 	for n := d.Uint32(); n > 0 && d.Err() == nil; n-- {
 		words = append(words, d.Uint32())
 	}
 	return words
 }
 
-// walk finds the handle, the fileid and the supported attributes of the directory that the names
+// lookupRoot finds the handle, the fileid and the supported attributes of the directory that the names
 // lead to.
-func (c *compounder) walk(ctx context.Context, names []string, root *rewrite.Roots) (err error) {
+func (c *compoundClient) lookupRoot(ctx context.Context, names []string, root *rewrite.Roots) (err error) {
 	n := len(names) + 3
 	if c.minor > 0 {
 		n++
 		c.sequence++
 	}
 	var kind uint32
-	err = c.do(ctx, n, func(e *xdr.Encoder) {
+	err = c.call(ctx, n, func(e *xdr.Encoder) {
 		if c.minor > 0 {
 			e.Uint32(layout.OpSequence)
 			e.Fixed(c.session)
@@ -229,29 +229,29 @@ func (c *compounder) walk(ctx context.Context, names []string, root *rewrite.Roo
 		}
 	}, func(d *xdr.Decoder) {
 		if c.minor > 0 {
-			passed(d, layout.OpSequence)
+			readResultHead(d, layout.OpSequence)
 			d.Skip(16 + 5*4)
 		}
-		passed(d, layout.OpPutRootFH)
+		readResultHead(d, layout.OpPutRootFH)
 		for range names {
-			passed(d, layout.OpLookup)
+			readResultHead(d, layout.OpLookup)
 		}
-		passed(d, layout.OpGetFH)
+		readResultHead(d, layout.OpGetFH)
 		root.V4 = bytes.Clone(d.Opaque(128))
-		passed(d, layout.OpGetAttr)
-		mask := append(bitmap(d), 0, 0, 0, 0)
+		readResultHead(d, layout.OpGetAttr)
+		mask := append(readBitmap(d), 0, 0, 0, 0)
 		const want, may = 1<<attrType | 1<<attrFileID, 1 << (layout.AttrSuppAttrExclCreat % 32)
 		if mask[0]&^1 != want || mask[1] != 0 || mask[2]&^may != 0 || slices.Max(mask[3:]) != 0 {
 			d.Fail("the root's attributes have the mask %#x; its type and fileid were asked for, and which ones it supports", mask)
 		}
 		d.Uint32() // their length
 		if mask[0]&1 != 0 {
-			root.Supported4 = bitmap(d)
+			root.Supported4 = readBitmap(d)
 		}
 		kind = d.Uint32()
 		root.FileID4 = d.Uint64()
 		if mask[layout.AttrSuppAttrExclCreat/32] != 0 {
-			root.ExclCreat4 = bitmap(d)
+			root.ExclCreat4 = readBitmap(d)
 		}
 	})
 	var failed *statusError
@@ -264,7 +264,7 @@ func (c *compounder) walk(ctx context.Context, names []string, root *rewrite.Roo
 		}
 	}
 	if err == nil && kind != typeDir {
-		err = errNoDirectory
+		err = errNotDirectory
 	}
 	return err
 }

@@ -20,9 +20,9 @@ type Status struct {
 	Versions []string
 	// RootError is why the export's root is not known, or was not found again; empty if all is well.
 	RootError string
-	// NoMount is why the root of version 3 was not found, where that of version 4 was: the backend's MOUNT cannot be asked. A root that was known
+	// MountError is why the root of version 3 was not found, where that of version 4 was: the backend's MOUNT cannot be asked. A root that was known
 	// before holds; if none was, Versions is without "3". Empty if MOUNT answers, or if it is all of RootError.
-	NoMount string
+	MountError string
 	// RootFrom is the local address of the connection that it was asked for on; not valid if there was none.
 	RootFrom netip.AddrPort
 	// Unreadable counts messages of backend and clients that could not be read, Delayed the calls whose client was told to come
@@ -33,7 +33,7 @@ type Status struct {
 // Status returns the present state.
 func (s *Server) Status() Status {
 	st := Status{
-		Status: s.up.Status(), Unreadable: s.stats.unreadable.Load(), Delayed: s.stats.delayed.Load(), Callbacks: s.stats.callbacks.Load(),
+		Status: s.backend.Status(), Unreadable: s.stats.unreadable.Load(), Delayed: s.stats.delayed.Load(), Callbacks: s.stats.callbacks.Load(),
 	}
 	if r := s.export.Roots.Load(); r != nil {
 		if s.cfg.V3 && r.V3 != nil && !r.No3 {
@@ -45,9 +45,9 @@ func (s *Server) Status() Status {
 			}
 		}
 	}
-	switch from, err := s.roots.failed(); {
-	case lacksMount(err):
-		st.NoMount = err.Error()
+	switch from, err := s.roots.lastError(); {
+	case onlyMountMissing(err):
+		st.MountError = err.Error()
 	case err != nil:
 		st.RootError, st.RootFrom = err.Error(), from
 	}

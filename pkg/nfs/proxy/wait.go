@@ -9,103 +9,103 @@ import (
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
 )
 
-// waiting are the calls that wait for the export's root. They count among those that wait for the backend, and end with their client's connection.
-type waiting struct {
+// rootWaiters are the calls that wait for the export's root. They count among those that wait for the backend, and end with their client's connection.
+type rootWaiters struct {
 	s *Server
 
-	mu      sync.Mutex
-	calls   []*flight
-	closed  bool
-	watched bool // there is a goroutine that watches the soft timeout
+	mu       sync.Mutex
+	calls    []*forwardedCall
+	closed   bool
+	watching bool // there is a goroutine that watches the soft timeout
 }
 
-// await keeps a call until roots are found that are not those which it lacked one of: that of one version may be found, and that of another not.
-func (w *waiting) await(f *flight, lacking *rewrite.Roots) {
-	if err := w.add(f); err != nil {
-		f.fail("a call cannot be forwarded", err)
+// wait keeps a call until roots are found that are not those which it lacked one of: that of one version may be found, and that of another not.
+func (w *rootWaiters) wait(f *forwardedCall, lacking *rewrite.Roots) {
+	if err := w.enqueue(f); err != nil {
+		f.abandon("a call cannot be forwarded", err)
 		return
 	}
 	switch {
 	case w.s.export.Roots.Load() != lacking: // found just now
-		w.release()
+		w.resume()
 	case lacking == nil:
-		w.s.roots.look()
+		w.s.roots.trigger()
 	} // else the roots are looked for again anyway
 }
 
-func (w *waiting) add(f *flight) error {
+func (w *rootWaiters) enqueue(f *forwardedCall) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.closed || f.peer.gone:
+	case w.closed || f.client.gone:
 		return upstream.ErrClosed
-	case !w.s.up.Admit(f.call.Len()):
+	case !w.s.backend.Admit(f.call.Len()):
 		return upstream.ErrOverloaded
 	}
-	if f.waits.IsZero() {
-		f.waits = time.Now()
+	if f.waitingSince.IsZero() {
+		f.waitingSince = time.Now()
 	}
 	w.calls = append(w.calls, f)
-	if !w.watched && w.s.cfg.SoftTimeout > 0 {
-		w.watched = true
-		w.s.running.Go(w.watch)
+	if !w.watching && w.s.cfg.SoftTimeout > 0 {
+		w.watching = true
+		w.s.running.Go(w.watchTimeouts)
 	}
 	return nil
 }
 
-// take takes out the calls that which says. The list is locked.
-func (w *waiting) take(which func(*flight) bool) (taken []*flight) {
-	w.calls = slices.DeleteFunc(w.calls, func(f *flight) bool {
+// takeLocked takes out the calls that which says. The list is locked.
+func (w *rootWaiters) takeLocked(which func(*forwardedCall) bool) (taken []*forwardedCall) {
+	w.calls = slices.DeleteFunc(w.calls, func(f *forwardedCall) bool {
 		if !which(f) {
 			return false
 		}
-		w.s.up.Dismiss(f.call.Len())
+		w.s.backend.Dismiss(f.call.Len())
 		taken = append(taken, f)
 		return true
 	})
 	return taken
 }
 
-func all(*flight) bool { return true }
+func all(*forwardedCall) bool { return true }
 
-// release sends all calls on their way.
-func (w *waiting) release() {
+// resume sends all calls on their way.
+func (w *rootWaiters) resume() {
 	w.mu.Lock()
-	taken := w.take(all)
+	taken := w.takeLocked(all)
 	w.mu.Unlock()
 	for _, f := range taken {
-		f.decide()
+		f.rewriteAndSend()
 	}
 }
 
-// leave ends the calls of a client whose connection is gone.
-func (w *waiting) leave(p *peer) {
+// dropClient ends the calls of a client whose connection is gone.
+func (w *rootWaiters) dropClient(p *clientConn) {
 	w.mu.Lock()
 	p.gone = true
-	taken := w.take(func(f *flight) bool { return f.peer == p })
+	taken := w.takeLocked(func(f *forwardedCall) bool { return f.client == p })
 	w.mu.Unlock()
-	drop(taken)
+	abandonClosed(taken)
 }
 
-func (w *waiting) close() {
+func (w *rootWaiters) dropAll() {
 	w.mu.Lock()
 	w.closed = true
-	taken := w.take(all)
+	taken := w.takeLocked(all)
 	w.mu.Unlock()
-	drop(taken)
+	abandonClosed(taken)
 }
 
-func drop(calls []*flight) {
+func abandonClosed(calls []*forwardedCall) {
 	for _, f := range calls {
-		f.fail("a call cannot be forwarded", upstream.ErrClosed)
+		f.abandon("a call cannot be forwarded", upstream.ErrClosed)
 	}
 }
 
-// watch sees to the soft timeout as long as calls wait. However many there are, their list is gone through few times within that time, and none exceeds it by much.
-func (w *waiting) watch() {
+// watchTimeouts sees to the soft timeout as long as calls wait. However many there are, their list is gone through few times within that time, and none exceeds it by much.
+func (w *rootWaiters) watchTimeouts() {
 	t := time.NewTicker(max(w.s.cfg.SoftTimeout/16, 1))
 	defer t.Stop()
-	for w.tick() {
+	for w.expireCalls() {
 		select {
 		case <-t.C:
 		case <-w.s.closed:
@@ -114,15 +114,15 @@ func (w *waiting) watch() {
 	}
 }
 
-// tick ends the calls whose time is over, and reports whether others wait.
-func (w *waiting) tick() bool {
+// expireCalls ends the calls whose time is over, and reports whether others wait.
+func (w *rootWaiters) expireCalls() bool {
 	w.mu.Lock()
-	taken := w.take(func(f *flight) bool { return time.Since(f.waits) >= w.s.cfg.SoftTimeout })
-	w.watched = len(w.calls) > 0
-	more := w.watched
+	taken := w.takeLocked(func(f *forwardedCall) bool { return time.Since(f.waitingSince) >= w.s.cfg.SoftTimeout })
+	w.watching = len(w.calls) > 0
+	more := w.watching
 	w.mu.Unlock()
 	for _, f := range taken {
-		f.failed(upstream.ErrSoftTimeout)
+		f.answerFailure(upstream.ErrSoftTimeout)
 	}
 	return more
 }

@@ -73,7 +73,7 @@ var finished func(*Request) // not a closure made for each call
 
 func submitAgain(t testing.TB, lk *Link, pool *bufpool.Pool, r *Request, xid uint32) {
 	refill(t, pool, r, xid, 1, 7)
-	r.Soft = SoftAlways
+	r.Timeout = TimeoutAlways
 	r.Finished = finished
 	lk.Submit(r)
 }

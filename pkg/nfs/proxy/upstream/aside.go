@@ -8,23 +8,23 @@ import (
 
 // Dial makes one attempt to connect to the backend for the gateway's own calls, from a source port below 1024 if there is one. The connection is the caller's
 // to close, and closed with the backend at the latest; nothing is sent again on another one.
-func (b *Backend) Dial(ctx context.Context) (Conn, error) { return b.dial(ctx, b.cfg.Dialer) }
+func (b *Backend) Dial(ctx context.Context) (Conn, error) { return b.dialOwn(ctx, b.cfg.Dialer) }
 
 // DialTCP is Dial for another service of the backend, at "host:port": its mount daemon, say.
 func (b *Backend) DialTCP(ctx context.Context, address string) (Conn, error) {
-	return b.dial(ctx, &TCP{Address: address, Config: oncrpc.Config{Pool: b.cfg.Pool}})
+	return b.dialOwn(ctx, &TCP{Address: address, Config: oncrpc.Config{Pool: b.cfg.Pool}})
 }
 
-func (b *Backend) dial(ctx context.Context, d Dialer) (Conn, error) {
+func (b *Backend) dialOwn(ctx context.Context, d Dialer) (Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.DialTimeout)
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
 	for tries := 0; ; tries++ {
-		port := b.sourcePort(tries)
+		port := b.takePort(tries)
 		b.counts.dials.Add(1)
-		conn, err := d.Dial(ctx, port, nobody{})
+		conn, err := d.Dial(ctx, port, noPeer{})
 		if err == nil {
-			return b.lend(conn, port)
+			return b.track(conn, port)
 		}
 		b.counts.dialErrors.Add(1)
 		b.ports.put(port)
@@ -32,15 +32,15 @@ func (b *Backend) dial(ctx context.Context, d Dialer) (Conn, error) {
 		case port == 0 || ctx.Err() != nil:
 			return nil, err
 		case portDenied(err):
-			b.deny()
+			b.setPortsDenied()
 		case !portTaken(err):
 			return nil, err
 		}
 	}
 }
 
-// lend watches over a connection that is the caller's.
-func (b *Backend) lend(conn Conn, port int) (Conn, error) {
+// track watches over a connection that is the caller's.
+func (b *Backend) track(conn Conn, port int) (Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -56,9 +56,9 @@ func (b *Backend) lend(conn Conn, port int) (Conn, error) {
 	return conn, nil
 }
 
-// nobody is the Peer of connections on which the backend has no one to call.
-type nobody struct{}
+// noPeer is the Peer of connections on which the backend has no one to call.
+type noPeer struct{}
 
-func (nobody) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.ProgUnavail) }
-func (nobody) Hold()                   {}
-func (nobody) Release()                {}
+func (noPeer) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.ProgUnavail) }
+func (noPeer) Hold()                   {}
+func (noPeer) Release()                {}

@@ -33,10 +33,10 @@ type Config struct {
 	WaitLimit int64
 	// SoftTimeout ends requests that permit it after that time without an answer, counted from Submit. 0 means never.
 	SoftTimeout time.Duration
-	// ParkTime is how long the connection of a client that went is kept for it. 0 means one minute.
-	ParkTime time.Duration
-	// MaxParked bounds the connections that are kept; the one that was kept longest goes first. 0 means 256.
-	MaxParked int
+	// ReattachTimeout is how long the connection of a client that went is kept for it. 0 means one minute.
+	ReattachTimeout time.Duration
+	// MaxDetached bounds the connections that are kept; the one that was kept longest goes first. 0 means 256.
+	MaxDetached int
 	// BackoffMin and BackoffMax bound the time between two attempts to connect, which doubles from one to the next. 0 means 50 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
 	// DialTimeout bounds one attempt to connect. 0 means 10 s.
@@ -46,9 +46,9 @@ type Config struct {
 	// ProbeInterval is the time between two probes of the backend's health. 0 means 10 s.
 	ProbeInterval time.Duration
 
-	// Changed, if set, is told when the backend's health changes: that it answers, for the first time or again, or does not any more. That it answers is also
+	// OnHealthChange, if set, is told when the backend's health changes: that it answers, for the first time or again, or does not any more. That it answers is also
 	// told after a connection was lost, since a restart may be over before anybody has missed the backend. It must not block.
-	Changed func(healthy bool)
+	OnHealthChange func(healthy bool)
 	// Rand returns numbers in [0, 1), for the spread of the attempts to connect. nil means math/rand.
 	Rand func() float64
 	// Logger is told what an operator should know. It may be nil.
@@ -69,15 +69,15 @@ func (c *Config) complete() error {
 	if c.Pool == nil {
 		return errors.New("upstream: Config.Pool is nil, must be a pool")
 	}
-	if c.SoftTimeout < 0 || c.WaitLimit < 0 || c.MaxParked < 0 {
-		return fmt.Errorf("upstream: Config.SoftTimeout is %v, WaitLimit %d and MaxParked %d, none may be negative", c.SoftTimeout, c.WaitLimit, c.MaxParked)
+	if c.SoftTimeout < 0 || c.WaitLimit < 0 || c.MaxDetached < 0 {
+		return fmt.Errorf("upstream: Config.SoftTimeout is %v, WaitLimit %d and MaxParked %d, none may be negative", c.SoftTimeout, c.WaitLimit, c.MaxDetached)
 	}
 	for _, f := range []struct {
 		name    string
 		v       *time.Duration
 		initial time.Duration
 	}{
-		{"ParkTime", &c.ParkTime, time.Minute},
+		{"ParkTime", &c.ReattachTimeout, time.Minute},
 		{"BackoffMin", &c.BackoffMin, 50 * time.Millisecond},
 		{"BackoffMax", &c.BackoffMax, 5 * time.Second},
 		{"DialTimeout", &c.DialTimeout, 10 * time.Second},
@@ -94,8 +94,8 @@ func (c *Config) complete() error {
 	if c.WaitLimit == 0 {
 		c.WaitLimit = 64 << 20
 	}
-	if c.MaxParked == 0 {
-		c.MaxParked = 256
+	if c.MaxDetached == 0 {
+		c.MaxDetached = 256
 	}
 	if c.Probe.Program == 0 {
 		c.Probe.Program, c.Probe.Version = nfsProgram, 3
@@ -111,27 +111,27 @@ func (c *Config) complete() error {
 
 // Backend is what an export's calls are forwarded to.
 type Backend struct {
-	cfg     Config
-	ctx     context.Context // until Close
-	stop    context.CancelFunc
-	running sync.WaitGroup
-	ports   ports
-	waiting atomic.Int64 // bytes of the calls of lines that have no connection, and of those that wait elsewhere
-	left    atomic.Int64 // bytes of the calls that a connection has in hand, and whose client has gone
-	counts  counts
-	health  health
+	cfg      Config
+	ctx      context.Context // until Close
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	ports    ports
+	waiting  atomic.Int64 // bytes of the calls of lines that have no connection, and of those that wait elsewhere
+	orphaned atomic.Int64 // bytes of the calls that a connection has in hand, and whose client has gone
+	counts   counts
+	health   health
 
-	mu     sync.Mutex
-	closed bool
-	lines  map[*line]struct{}
-	parked []*line // the one parked first comes first
+	mu       sync.Mutex
+	closed   bool
+	conns    map[*backendConn]struct{}
+	detached []*backendConn // the one parked first comes first
 }
 
 // counts are what a backend counts from its beginning.
 type counts struct {
-	connected                                      atomic.Int64
-	dials, dialErrors, resends                     atomic.Uint64
-	softTimeouts, superseded, overloads, otherPort atomic.Uint64
+	connected                                       atomic.Int64
+	dials, dialErrors, resends                      atomic.Uint64
+	softTimeouts, superseded, overloads, otherPorts atomic.Uint64
 }
 
 // New makes a backend and begins to probe it.
@@ -139,11 +139,11 @@ func New(cfg Config) (*Backend, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	b := &Backend{cfg: cfg, lines: map[*line]struct{}{}}
+	b := &Backend{cfg: cfg, conns: map[*backendConn]struct{}{}}
 	b.ctx, b.stop = context.WithCancel(context.Background())
-	b.ports.never = cfg.AnyPort
+	b.ports.denied = cfg.AnyPort
 	b.health.init()
-	b.running.Go(b.probe)
+	b.running.Go(b.keepProbing)
 	return b, nil
 }
 
@@ -157,17 +157,17 @@ func (b *Backend) Open(client *oncrpc.Conn, back oncrpc.Handler) *Link {
 func (b *Backend) Close() {
 	b.mu.Lock()
 	b.closed = true
-	lines := make([]*line, 0, len(b.lines))
-	for l := range b.lines {
-		lines = append(lines, l)
+	lines := make([]*backendConn, 0, len(b.conns))
+	for bc := range b.conns {
+		lines = append(lines, bc)
 	}
-	for _, l := range b.parked {
-		l.parkTimer.Stop()
+	for _, bc := range b.detached {
+		bc.detachTimer.Stop()
 	}
-	b.parked = nil
+	b.detached = nil
 	b.mu.Unlock()
-	for _, l := range lines {
-		l.close()
+	for _, bc := range lines {
+		bc.close()
 	}
 	b.stop()
 	b.running.Wait()
@@ -176,7 +176,7 @@ func (b *Backend) Close() {
 // Admit reports whether a call of n bytes may wait for the backend elsewhere than on a link, and counts it among those that wait. If so, Dismiss follows.
 func (b *Backend) Admit(n int) bool {
 	size := int64(n + callCost)
-	if !b.admit(size) {
+	if !b.mayWait(size) {
 		return false
 	}
 	b.waiting.Add(size)
@@ -186,33 +186,33 @@ func (b *Backend) Admit(n int) bool {
 // Dismiss tells that a call of n bytes, which Admit has counted, waits no longer.
 func (b *Backend) Dismiss(n int) { b.waiting.Add(-int64(n + callCost)) }
 
-// line returns the line for lk whose first call is r: one that was parked for the same client, if that may be of use, or a new one.
+// connFor returns the line for lk whose first call is r: one that was parked for the same client, if that may be of use, or a new one.
 // It returns nil if the backend is closed.
-func (b *Backend) line(lk *Link, r *Request) *line {
+func (b *Backend) connFor(lk *Link, r *Request) *backendConn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil
 	}
 	if r.Replay == ReplayByXID {
-		if l := b.unpark(lk, r.XID); l != nil {
-			return l
+		if bc := b.reattachLocked(lk, r.XID); bc != nil {
+			return bc
 		}
 	}
-	l := newLine(b, lk)
-	b.lines[l] = struct{}{}
-	return l
+	bc := newBackendConn(b, lk)
+	b.conns[bc] = struct{}{}
+	return bc
 }
 
-// unpark returns a line that was parked for lk's client. If there are several (nconnect), the one on which the XID was seen is the right one; otherwise the
+// reattachLocked returns a line that was parked for lk's client. If there are several (nconnect), the one on which the XID was seen is the right one; otherwise the
 // one parked first. b is locked.
-func (b *Backend) unpark(lk *Link, xid uint32) *line {
+func (b *Backend) reattachLocked(lk *Link, xid uint32) *backendConn {
 	found := -1
-	for i, l := range b.parked {
-		if l.address != lk.client.Remote.Addr().Unmap() {
+	for i, bc := range b.detached {
+		if bc.address != lk.client.Remote.Addr().Unmap() {
 			continue
 		}
-		if l.knows(xid) {
+		if bc.sawXID(xid) {
 			found = i
 			break
 		}
@@ -223,32 +223,32 @@ func (b *Backend) unpark(lk *Link, xid uint32) *line {
 	if found < 0 {
 		return nil
 	}
-	l := b.parked[found]
-	b.parked = slices.Delete(b.parked, found, found+1)
-	l.parkTimer.Stop()
-	l.mu.Lock()
-	l.owner.Store(lk)
-	l.mu.Unlock()
-	return l
+	bc := b.detached[found]
+	b.detached = slices.Delete(b.detached, found, found+1)
+	bc.detachTimer.Stop()
+	bc.mu.Lock()
+	bc.owner.Store(lk)
+	bc.mu.Unlock()
+	return bc
 }
 
-// park keeps a line, which has no owner any more, for the client at its address.
-func (b *Backend) park(l *line) {
-	var goes *line
+// keepDetached keeps a line, which has no owner any more, for the client at its address.
+func (b *Backend) keepDetached(bc *backendConn) {
+	var goes *backendConn
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		l.close()
+		bc.close()
 		return
 	}
-	b.parked = append(b.parked, l)
-	if len(b.parked) > b.cfg.MaxParked {
-		goes = b.parked[0]
-		goes.parkTimer.Stop()
-		b.parked = slices.Delete(b.parked, 0, 1)
+	b.detached = append(b.detached, bc)
+	if len(b.detached) > b.cfg.MaxDetached {
+		goes = b.detached[0]
+		goes.detachTimer.Stop()
+		b.detached = slices.Delete(b.detached, 0, 1)
 	}
-	if goes != l {
-		l.parkTimer = time.AfterFunc(b.cfg.ParkTime, func() { b.expire(l) })
+	if goes != bc {
+		bc.detachTimer = time.AfterFunc(b.cfg.ReattachTimeout, func() { b.expireDetached(bc) })
 	}
 	b.mu.Unlock()
 	if goes != nil {
@@ -256,22 +256,22 @@ func (b *Backend) park(l *line) {
 	}
 }
 
-// expire ends a line whose client has not returned in time.
-func (b *Backend) expire(l *line) {
+// expireDetached ends a line whose client has not returned in time.
+func (b *Backend) expireDetached(bc *backendConn) {
 	b.mu.Lock()
-	i := slices.Index(b.parked, l)
+	i := slices.Index(b.detached, bc)
 	if i >= 0 {
-		b.parked = slices.Delete(b.parked, i, i+1)
+		b.detached = slices.Delete(b.detached, i, i+1)
 	}
 	b.mu.Unlock()
 	if i >= 0 {
-		l.close()
+		bc.close()
 	}
 }
 
 // forget drops a line that is closed.
-func (b *Backend) forget(l *line) {
+func (b *Backend) forget(bc *backendConn) {
 	b.mu.Lock()
-	delete(b.lines, l)
+	delete(b.conns, bc)
 	b.mu.Unlock()
 }

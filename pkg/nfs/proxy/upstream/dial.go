@@ -87,7 +87,7 @@ func (t *TCP) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 	}
 	cfg := t.Config
 	cfg.Handler, cfg.Batch = p, p
-	cfg.Thread = p != Peer(nobody{}) // the gateway's own calls are in no hurry
+	cfg.Thread = p != Peer(noPeer{}) // the gateway's own calls are in no hurry
 	c, err := oncrpc.NewClient(sock, cfg)
 	if err != nil {
 		_ = sock.Close()

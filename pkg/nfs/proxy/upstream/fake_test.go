@@ -35,8 +35,8 @@ type fakeDialer struct {
 func (d *fakeDialer) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, aside := p.(nobody)
-	if aside {
+	_, own := p.(noPeer)
+	if own {
 		d.probes++
 	} else {
 		d.dials, d.ports = append(d.dials, time.Now()), append(d.ports, port)
@@ -50,7 +50,7 @@ func (d *fakeDialer) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 		port = 40_000
 	}
 	c := &fakeConn{dialer: d, port: port, peer: p, done: make(chan struct{}), prompt: !d.mute}
-	if !aside {
+	if !own {
 		c.gate = d.gate
 		d.conns = append(d.conns, c)
 	}
@@ -283,7 +283,7 @@ func onBench(t *testing.T, cfg Config, f func(b *bench)) {
 		if cfg.Rand == nil {
 			cfg.Rand = func() float64 { return 1 }
 		}
-		cfg.Changed = func(h bool) {
+		cfg.OnHealthChange = func(h bool) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.changes = append(b.changes, h)
@@ -297,7 +297,7 @@ func onBench(t *testing.T, cfg Config, f func(b *bench)) {
 			f(b)
 		}()
 		synctest.Wait()
-		if st := b.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.LeftBytes != 0 || st.Connections != 0 || st.Ports != 0 || st.Links != 0 {
+		if st := b.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.OrphanedBytes != 0 || st.Connections != 0 || st.Ports != 0 || st.Links != 0 {
 			t.Errorf("after the end: %+v", st)
 		}
 		if err := b.pool.Close(); err != nil {
@@ -372,8 +372,8 @@ func ok(xid, arg uint32) outcome             { return outcome{xid: xid, arg: arg
 func bad(xid, arg uint32, err error) outcome { return outcome{xid: xid, arg: arg, err: err} }
 
 func bySession(r *Request) { r.Replay = ReplayBySession }
-func soft(r *Request)      { r.Soft = SoftAlways }
-func unsent(r *Request)    { r.Soft = SoftUnsent }
+func soft(r *Request)      { r.Timeout = TimeoutAlways }
+func unsent(r *Request)    { r.Timeout = TimeoutUnsent }
 
 // pass lets the time pass, and what is due then happen.
 func pass(d time.Duration) {

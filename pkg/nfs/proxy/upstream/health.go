@@ -23,13 +23,13 @@ type Status struct {
 	Err   error
 	ErrAt time.Time
 
-	Links       int   // links with a call or more, open or parked
-	Parked      int   // those whose client has gone
-	Connections int   // of all links
-	Calls       int   // unanswered
-	WaitBytes   int64 // of the calls that wait for a connection, or were admitted to wait elsewhere
-	LeftBytes   int64 // of the calls whose client has gone, and which a connection has in hand
-	Ports       int   // source ports below 1024 in use
+	Links         int   // links with a call or more, open or parked
+	Detached      int   // those whose client has gone
+	Connections   int   // of all links
+	Calls         int   // unanswered
+	WaitBytes     int64 // of the calls that wait for a connection, or were admitted to wait elsewhere
+	OrphanedBytes int64 // of the calls whose client has gone, and which a connection has in hand
+	Ports         int   // source ports below 1024 in use
 
 	// Counts from the beginning.
 	Dials, DialErrors uint64 // attempts to connect
@@ -44,16 +44,16 @@ type Status struct {
 func (b *Backend) Status() Status {
 	c := &b.counts
 	s := Status{
-		Connections: int(c.connected.Load()), WaitBytes: b.waiting.Load(), LeftBytes: b.left.Load(), Ports: b.ports.inUse(),
+		Connections: int(c.connected.Load()), WaitBytes: b.waiting.Load(), OrphanedBytes: b.orphaned.Load(), Ports: b.ports.inUse(),
 		Dials: c.dials.Load(), DialErrors: c.dialErrors.Load(), Resends: c.resends.Load(), SoftTimeouts: c.softTimeouts.Load(),
-		Superseded: c.superseded.Load(), Overloads: c.overloads.Load(), OtherPorts: c.otherPort.Load(),
+		Superseded: c.superseded.Load(), Overloads: c.overloads.Load(), OtherPorts: c.otherPorts.Load(),
 	}
 	b.mu.Lock()
-	s.Links, s.Parked = len(b.lines), len(b.parked)
-	for l := range b.lines {
-		l.mu.Lock()
-		s.Calls += l.queue.n
-		l.mu.Unlock()
+	s.Links, s.Detached = len(b.conns), len(b.detached)
+	for bc := range b.conns {
+		bc.mu.Lock()
+		s.Calls += bc.queue.n
+		bc.mu.Unlock()
 	}
 	b.mu.Unlock()
 	h := &b.health
@@ -65,9 +65,9 @@ func (b *Backend) Status() Status {
 
 // health is what is known of a backend's health.
 type health struct {
-	alive atomic.Bool   // there was an answer since the last probe
-	again atomic.Bool   // a connection was lost: the backend may be another one by now, even if it was never missed
-	now   chan struct{} // probe at once; holds one
+	answered atomic.Bool   // there was an answer since the last probe
+	recheck  atomic.Bool   // a connection was lost: the backend may be another one by now, even if it was never missed
+	probeNow chan struct{} // probe at once; holds one
 
 	mu      sync.Mutex
 	known   bool
@@ -78,35 +78,35 @@ type health struct {
 }
 
 func (h *health) init() {
-	h.now = make(chan struct{}, 1)
+	h.probeNow = make(chan struct{}, 1)
 	h.since = time.Now()
 }
 
-// heard takes note of an answer to any call.
-func (h *health) heard() {
-	if !h.alive.Load() {
-		h.alive.Store(true)
+// onAnswer takes note of an answer to any call.
+func (h *health) onAnswer() {
+	if !h.answered.Load() {
+		h.answered.Store(true)
 	}
 }
 
-// reached takes note of a connection. Whether something answers there, a probe tells.
-func (h *health) reached() {
+// onConnect takes note of a connection. Whether something answers there, a probe tells.
+func (h *health) onConnect() {
 	h.mu.Lock()
 	healthy := h.healthy
 	h.mu.Unlock()
-	if !healthy || h.again.Load() {
+	if !healthy || h.recheck.Load() {
 		select {
-		case h.now <- struct{}{}:
+		case h.probeNow <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// lost takes note that a connection has ended, which this side did not end. The backend is probed when there is the next one.
-func (h *health) lost() { h.again.Store(true) }
+// onLost takes note that a connection has ended, which this side did not end. The backend is probed when there is the next one.
+func (h *health) onLost() { h.recheck.Store(true) }
 
-// set takes note of what a probe, or an attempt to connect, has found. It reports whether that is news.
-func (h *health) set(err error) bool {
+// update takes note of what a probe, or an attempt to connect, has found. It reports whether that is news.
+func (h *health) update(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -120,65 +120,65 @@ func (h *health) set(err error) bool {
 	return news
 }
 
-// failed takes note that the backend is out of reach.
-func (b *Backend) failed(err error) {
-	if b.health.set(err) {
+// setUnreachable takes note that the backend is out of reach.
+func (b *Backend) setUnreachable(err error) {
+	if b.health.update(err) {
 		b.cfg.Logger.Warn("backend: out of reach, calls wait", "cause", err)
-		b.tell(false)
+		b.notify(false)
 	}
 }
 
-func (b *Backend) tell(healthy bool) {
-	if b.cfg.Changed != nil {
-		b.cfg.Changed(healthy)
+func (b *Backend) notify(healthy bool) {
+	if b.cfg.OnHealthChange != nil {
+		b.cfg.OnHealthChange(healthy)
 	}
 }
 
-// probe is the goroutine that asks the backend how it is, unless answers to other calls tell that.
-func (b *Backend) probe() {
+// keepProbing is the goroutine that asks the backend how it is, unless answers to other calls tell that.
+func (b *Backend) keepProbing() {
 	t := time.NewTicker(b.cfg.ProbeInterval)
 	defer t.Stop()
 	for {
 		var err error
-		again := b.health.again.Swap(false)
-		if !b.health.alive.Swap(false) || again {
-			err = b.ask()
+		again := b.health.recheck.Swap(false)
+		if !b.health.answered.Swap(false) || again {
+			err = b.probeOnce()
 		}
 		switch {
 		case b.ctx.Err() != nil:
 			return
 		case err != nil:
-			b.failed(err)
-		case b.health.set(nil):
+			b.setUnreachable(err)
+		case b.health.update(nil):
 			b.cfg.Logger.Info("backend: it answers")
-			b.tell(true)
+			b.notify(true)
 		case again:
-			b.tell(true)
+			b.notify(true)
 		}
 		select {
 		case <-t.C:
-		case <-b.health.now:
+		case <-b.health.probeNow:
 		case <-b.ctx.Done():
 			return
 		}
 	}
 }
 
-// ask calls the NULL procedure on a connection that is made for it, from any source port: those below 1024 are few, and NULL needs none.
-func (b *Backend) ask() error {
+// probeOnce calls the NULL procedure on a connection that is made for it, from any source port: those below 1024 are few, and NULL needs none.
+func (b *Backend) probeOnce() error {
 	ctx, cancel := context.WithTimeout(b.ctx, b.cfg.DialTimeout)
 	defer cancel()
-	conn, err := b.cfg.Dialer.Dial(ctx, 0, nobody{})
+	conn, err := b.cfg.Dialer.Dial(ctx, 0, noPeer{})
 	if err != nil {
 		return err
 	}
 	defer conn.Wait()
 	defer func() { _ = conn.Close() }()
-	return b.null(ctx, conn)
+	return b.callNull(ctx, conn)
 }
 
-// null calls the NULL procedure on a connection.
-func (b *Backend) null(ctx context.Context, conn Conn) error {
+// callNull calls the NULL procedure on a connection.
+func (b *Backend) callNull(ctx context.Context, conn Conn) error {
 	buf, err := b.cfg.Pool.Get(oncrpc.MinCallLen)
 	if err != nil {
 		return err

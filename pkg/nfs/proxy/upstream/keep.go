@@ -6,174 +6,174 @@ import (
 	"time"
 )
 
-// keep sees to it that there is a goroutine that keeps the line's connection. The line is locked.
-func (l *line) keep() {
-	if !l.running && !l.closed {
-		l.running = true
-		l.b.running.Go(l.run)
+// reconnectLocked sees to it that there is a goroutine that keeps the line's connection. The line is locked.
+func (bc *backendConn) reconnectLocked() {
+	if !bc.running && !bc.closed {
+		bc.running = true
+		bc.b.running.Go(bc.keepConnected)
 	}
 }
 
-// run connects, and connects again, as long as something waits for an answer. While there is a connection it waits for its end.
-func (l *line) run() {
+// keepConnected connects, and connects again, as long as something waits for an answer. While there is a connection it waits for its end.
+func (bc *backendConn) keepConnected() {
 	away := false
-	for l.wanted() {
-		l.pause()
-		if !l.wanted() {
+	for bc.needed() {
+		bc.awaitRetry()
+		if !bc.needed() {
 			return
 		}
-		s := &session{line: l}
+		lc := &liveConn{bc: bc}
 		var err error
-		if s.conn, err = l.dial(s); err != nil {
+		if lc.Conn, err = bc.connect(lc); err != nil {
 			away = true
-			l.backOff()
+			bc.backOff()
 			continue
 		}
-		if !l.greet(s) {
+		if !bc.probeBeforeResend(lc) {
 			away = true
-			_ = s.conn.Close()
-			s.conn.Wait()
-			l.backOff()
+			_ = lc.Conn.Close()
+			lc.Conn.Wait()
+			bc.backOff()
 			continue
 		}
-		s.afterAway, away = away, false
+		lc.afterOutage, away = away, false
 		began := time.Now()
-		if l.up(s) {
-			l.resend(s)
+		if bc.setLive(lc) {
+			bc.resend(lc)
 		} else {
-			_ = s.conn.Close()
+			_ = lc.Conn.Close()
 		}
-		s.conn.Wait()
-		l.down(s)
+		lc.Conn.Wait()
+		bc.clearLive(lc)
 		// A backend that hangs up as soon as it is called is not to be called all the time.
-		if time.Since(began) < l.b.cfg.BackoffMax {
-			l.backOff()
+		if time.Since(began) < bc.b.cfg.BackoffMax {
+			bc.backOff()
 		} else {
-			l.failures = 0
+			bc.failures = 0
 		}
 	}
 }
 
-// greet has the backend answer NULL before a call is sent to it again. A server that takes
+// probeBeforeResend has the backend answer NULL before a call is sent to it again. A server that takes
 // connections and ends them need not be the backend, and then the call did not end the connection
 // that had it before. It reports whether the connection may be used.
-func (l *line) greet(s *session) bool {
-	l.mu.Lock()
+func (bc *backendConn) probeBeforeResend(lc *liveConn) bool {
+	bc.mu.Lock()
 	again := false
-	for r := l.queue.first; r != nil && !again; r = r.next {
+	for r := bc.queue.first; r != nil && !again; r = r.next {
 		again = r.wasSent
 	}
-	l.mu.Unlock()
+	bc.mu.Unlock()
 	if !again {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, l.b.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(bc.ctx, bc.b.cfg.DialTimeout)
 	defer cancel()
-	if err := l.b.null(ctx, s.conn); err != nil {
-		if l.ctx.Err() == nil {
-			l.b.failed(err)
+	if err := bc.b.callNull(ctx, lc.Conn); err != nil {
+		if bc.ctx.Err() == nil {
+			bc.b.setUnreachable(err)
 		}
 		return false
 	}
-	s.answered = true
+	lc.answered = true
 	return true
 }
 
-// wanted reports whether a connection is needed. If not, the goroutine ends.
-func (l *line) wanted() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed && l.queue.n > 0 {
+// needed reports whether a connection is needed. If not, the goroutine ends.
+func (bc *backendConn) needed() bool {
+	bc.mu.Lock()
+	defer bc.mu.Unlock()
+	if !bc.closed && bc.queue.n > 0 {
 		return true
 	}
-	l.running = false
-	if l.closed {
-		l.b.ports.put(l.port)
+	bc.running = false
+	if bc.closed {
+		bc.b.ports.put(bc.port)
 	}
 	return false
 }
 
 // backOff puts off the next attempt to connect.
-func (l *line) backOff() {
-	cfg := &l.b.cfg
+func (bc *backendConn) backOff() {
+	cfg := &bc.b.cfg
 	d := cfg.BackoffMax
-	if l.failures < 20 {
-		d = min(d, cfg.BackoffMin<<l.failures)
+	if bc.failures < 20 {
+		d = min(d, cfg.BackoffMin<<bc.failures)
 	}
-	l.failures++
-	l.notBefore = time.Now().Add(d/2 + time.Duration(cfg.Rand()*float64(d/2)))
+	bc.failures++
+	bc.notBefore = time.Now().Add(d/2 + time.Duration(cfg.Rand()*float64(d/2)))
 }
 
-// pause waits until the next attempt to connect may be made, or the line is closed.
-func (l *line) pause() {
-	d := time.Until(l.notBefore)
-	if l.failures == 0 || d <= 0 {
+// awaitRetry waits until the next attempt to connect may be made, or the line is closed.
+func (bc *backendConn) awaitRetry() {
+	d := time.Until(bc.notBefore)
+	if bc.failures == 0 || d <= 0 {
 		return
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-l.ctx.Done():
+	case <-bc.ctx.Done():
 	}
 }
 
-// dial makes one attempt to connect, from the line's source port.
-func (l *line) dial(s *session) (Conn, error) {
-	b := l.b
+// connect makes one attempt to connect, from the line's source port.
+func (bc *backendConn) connect(lc *liveConn) (Conn, error) {
+	b := bc.b
 	for tries := 0; ; tries++ {
-		if l.port == 0 {
-			l.port, l.portUsed = b.sourcePort(tries), false
+		if bc.port == 0 {
+			bc.port, bc.portUsed = b.takePort(tries), false
 		}
 		b.counts.dials.Add(1)
-		ctx, cancel := context.WithTimeout(l.ctx, b.cfg.DialTimeout)
-		conn, err := b.cfg.Dialer.Dial(ctx, l.port, s)
+		ctx, cancel := context.WithTimeout(bc.ctx, b.cfg.DialTimeout)
+		conn, err := b.cfg.Dialer.Dial(ctx, bc.port, lc)
 		cancel()
 		if err == nil {
-			if p := conn.Port(); p != l.port {
-				b.ports.put(l.port)
-				l.port = p
+			if p := conn.Port(); p != bc.port {
+				b.ports.put(bc.port)
+				bc.port = p
 			}
-			l.portUsed, l.portTrial = true, time.Time{}
-			b.health.reached()
+			bc.portUsed, bc.portBusySince = true, time.Time{}
+			b.health.onConnect()
 			return conn, nil
 		}
 		b.counts.dialErrors.Add(1)
-		if l.port == 0 || !l.anotherPort(err) {
-			if l.ctx.Err() == nil {
-				b.failed(err)
+		if bc.port == 0 || !bc.switchPort(err) {
+			if bc.ctx.Err() == nil {
+				b.setUnreachable(err)
 			}
 			return nil, err
 		}
 	}
 }
 
-// anotherPort reports whether an attempt that failed is to be repeated at once, from another port. A port from which there was a connection is
+// switchPort reports whether an attempt that failed is to be repeated at once, from another port. A port from which there was a connection is
 // not given up as soon as that: the backend knows the client's calls by it.
-func (l *line) anotherPort(err error) bool {
-	b := l.b
+func (bc *backendConn) switchPort(err error) bool {
+	b := bc.b
 	switch {
 	case portDenied(err):
-		b.deny()
+		b.setPortsDenied()
 	case !portTaken(err):
 		return false
-	case l.portUsed:
+	case bc.portUsed:
 		now := time.Now()
-		if l.portTrial.IsZero() {
-			l.portTrial = now
+		if bc.portBusySince.IsZero() {
+			bc.portBusySince = now
 		}
-		if now.Sub(l.portTrial) < b.cfg.PortPatience {
+		if now.Sub(bc.portBusySince) < b.cfg.PortPatience {
 			return false
 		}
 	}
-	b.ports.put(l.port)
-	l.port, l.portTrial = 0, time.Time{}
+	b.ports.put(bc.port)
+	bc.port, bc.portBusySince = 0, time.Time{}
 	return true
 }
 
-// sourcePort takes a source port below 1024; 0, that is any, when there is none. tries is how many were tried in vain: those that others have
+// takePort takes a source port below 1024; 0, that is any, when there is none. tries is how many were tried in vain: those that others have
 // (the backend of another export on the same server, say) are found out in this way.
-func (b *Backend) sourcePort(tries int) int {
+func (b *Backend) takePort(tries int) int {
 	denied := false
 	if tries <= lastPort-firstPort {
 		var p int
@@ -181,75 +181,75 @@ func (b *Backend) sourcePort(tries int) int {
 			return p
 		}
 	}
-	if !denied && b.counts.otherPort.Add(1) == 1 {
+	if !denied && b.counts.otherPorts.Add(1) == 1 {
 		b.cfg.Logger.Warn("backend: no source port below 1024 is left, others are taken; some servers refuse them")
 	}
 	return 0
 }
 
-// deny takes note that this process may not use source ports below 1024.
-func (b *Backend) deny() {
+// setPortsDenied takes note that this process may not use source ports below 1024.
+func (b *Backend) setPortsDenied() {
 	if b.ports.deny() {
 		b.cfg.Logger.Info("backend: this process may not use source ports below 1024, others are taken; some servers refuse them")
 	}
 }
 
-// up makes s the line's connection, unless the line is closed.
-func (l *line) up(s *session) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+// setLive makes lc the line's connection, unless the line is closed.
+func (bc *backendConn) setLive(lc *liveConn) bool {
+	bc.mu.Lock()
+	defer bc.mu.Unlock()
+	if bc.closed {
 		return false
 	}
-	l.current.Store(s)
-	l.counted = false
-	l.b.waiting.Add(-l.queue.bytes)
-	l.resending, l.rescan, l.cursor = true, false, l.queue.first
-	l.b.counts.connected.Add(1)
+	bc.live.Store(lc)
+	bc.countsAsWaiting = false
+	bc.b.waiting.Add(-bc.queue.bytes)
+	bc.resending, bc.rescan, bc.cursor = true, false, bc.queue.first
+	bc.b.counts.connected.Add(1)
 	return true
 }
 
 // resend sends what waits, in order.
-func (l *line) resend(s *session) {
-	out := s.conn.Out()
+func (bc *backendConn) resend(lc *liveConn) {
+	out := lc.Conn.Out()
 	out.Hold()
 	defer out.Release()
 	for {
-		l.mu.Lock()
-		if l.current.Load() != s {
-			l.mu.Unlock()
+		bc.mu.Lock()
+		if bc.live.Load() != lc {
+			bc.mu.Unlock()
 			return
 		}
-		r := l.cursor
-		for r != nil && r.via != nil {
+		r := bc.cursor
+		for r != nil && r.sentOn != nil {
 			r = r.next
 		}
 		switch {
 		case r != nil:
-			l.cursor = r.next
-			l.send(s, r)
+			bc.cursor = r.next
+			bc.sendLocked(lc, r)
 			continue
-		case l.rescan:
-			l.rescan, l.cursor = false, l.queue.first
-			l.mu.Unlock()
+		case bc.rescan:
+			bc.rescan, bc.cursor = false, bc.queue.first
+			bc.mu.Unlock()
 			continue
 		}
-		l.resending, l.cursor = false, nil
-		l.mu.Unlock()
+		bc.resending, bc.cursor = false, nil
+		bc.mu.Unlock()
 		return
 	}
 }
 
-// down takes note that the connection has ended.
-func (l *line) down(s *session) {
-	l.mu.Lock()
-	l.lose(s)
-	closed := l.closed
-	l.mu.Unlock()
+// clearLive takes note that the connection has ended.
+func (bc *backendConn) clearLive(lc *liveConn) {
+	bc.mu.Lock()
+	bc.dropLiveLocked(lc)
+	closed := bc.closed
+	bc.mu.Unlock()
 	if !closed {
-		l.b.health.lost()
+		bc.b.health.onLost()
 	}
-	if err := s.conn.Err(); err != nil && !closed && !errors.Is(err, context.Canceled) {
-		l.b.cfg.Logger.Debug("backend: connection ended", "cause", err)
+	if err := lc.Conn.Err(); err != nil && !closed && !errors.Is(err, context.Canceled) {
+		bc.b.cfg.Logger.Debug("backend: connection ended", "cause", err)
 	}
 }

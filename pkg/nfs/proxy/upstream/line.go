@@ -11,78 +11,78 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// line is a succession of connections to the backend, from one source port, with the calls that are unanswered. It belongs to a link, or is parked.
+// backendConn is a succession of connections to the backend, from one source port, with the calls that are unanswered. It belongs to a link, or is parked.
 //
 // No lock is held while a request is submitted, cancelled or finished. A request that a connection has in hand comes back by
-// [line.settle], which decides what becomes of it.
-type line struct {
+// [backendConn.onDoneLocked], which decides what becomes of it.
+type backendConn struct {
 	b       *Backend
 	address netip.Addr // the client's
 	ctx     context.Context
 	cancel  context.CancelFunc
 
 	// Changed with mu locked.
-	owner   atomic.Pointer[Link]    // nil: parked, or closed
-	current atomic.Pointer[session] // nil: there is no connection
+	owner atomic.Pointer[Link]     // nil: parked, or closed
+	live  atomic.Pointer[liveConn] // nil: there is no connection
 
-	mu      sync.Mutex
-	queue   queue // all calls that are unanswered, but for those that have an heir
-	closed  bool
-	running bool // there is a goroutine that keeps the connection
-	counted bool // what is in queue counts as waiting
-	kinds   [ReplayBySession + 1]bool
+	mu              sync.Mutex
+	queue           queue // all calls that are unanswered, but for those that have an heir
+	closed          bool
+	running         bool // there is a goroutine that keeps the connection
+	countsAsWaiting bool // what is in queue counts as waiting
+	replays         [ReplayBySession + 1]bool
 
 	// While a new connection gets what waits, all else waits too, to stay in order.
 	resending bool
 	rescan    bool     // something before cursor waits
 	cursor    *Request // the next to be looked at
 
-	timer *time.Timer // for the soft timeout
-	armed bool
-	due   time.Time // when the timer runs
-	early bool      // a request may have waited for longer than one before it in the queue
-	ticks uint64    // how often it ran
+	softTimer  *time.Timer // for the soft timeout
+	timerArmed bool
+	timerDue   time.Time // when the timer runs
+	unordered  bool      // a request may have waited for longer than one before it in the queue
+	scans      uint64    // how often it ran
 
 	// recent are XIDs that the backend may know.
 	recent [128]uint32
 	seen   uint64
 
-	parkTimer *time.Timer // guarded by b.mu
+	detachTimer *time.Timer // guarded by b.mu
 
 	// Of the goroutine that keeps the connection.
-	port      int
-	portUsed  bool // there was a connection from it
-	portTrial time.Time
-	failures  int
-	notBefore time.Time // the next attempt to connect
+	port          int
+	portUsed      bool // there was a connection from it
+	portBusySince time.Time
+	failures      int
+	notBefore     time.Time // the next attempt to connect
 }
 
-// session is one connection of a line, and its Peer.
-type session struct {
-	line *line
-	conn Conn
-	held oncrpc.Gatherer
+// liveConn is one connection of a line, and its Peer.
+type liveConn struct {
+	bc     *backendConn
+	Conn   Conn
+	corked oncrpc.Gatherer
 
-	// With line.mu locked, once the session is the line's.
-	answered  bool // the backend has answered a call
-	givenUp   bool // this side has closed the connection
-	afterAway bool // the backend was away before: it took no connection, or answered nothing
+	// With backendConn.mu locked, once the session is the line's.
+	answered    bool // the backend has answered a call
+	abandoned   bool // this side has closed the connection
+	afterOutage bool // the backend was away before: it took no connection, or answered nothing
 }
 
 // maxDeaths is how many connections a call is sent on that end before it is answered, although the
 // backend has answered others and was away in between. A call may be what ends the backend.
 const maxDeaths = 2
 
-func newLine(b *Backend, lk *Link) *line {
-	l := &line{b: b, address: lk.client.Remote.Addr().Unmap(), counted: true}
-	l.ctx, l.cancel = context.WithCancel(b.ctx)
-	l.owner.Store(lk)
-	return l
+func newBackendConn(b *Backend, lk *Link) *backendConn {
+	bc := &backendConn{b: b, address: lk.client.Remote.Addr().Unmap(), countsAsWaiting: true}
+	bc.ctx, bc.cancel = context.WithCancel(b.ctx)
+	bc.owner.Store(lk)
+	return bc
 }
 
 // ServeRPC implements [oncrpc.Handler]: the backend's calls go to the owner.
-func (s *session) ServeRPC(c *oncrpc.Call) {
-	if lk := s.line.owner.Load(); lk != nil && lk.back != nil {
+func (lc *liveConn) ServeRPC(c *oncrpc.Call) {
+	if lk := lc.bc.owner.Load(); lk != nil && lk.back != nil {
 		lk.back.ServeRPC(c)
 		return
 	}
@@ -90,55 +90,55 @@ func (s *session) ServeRPC(c *oncrpc.Call) {
 }
 
 // Hold implements [oncrpc.Gatherer]: the client's replies leave together.
-func (s *session) Hold() {
-	if lk := s.line.owner.Load(); lk != nil && lk.client.Out != nil {
-		s.held = lk.client.Out
-		s.held.Hold()
+func (lc *liveConn) Hold() {
+	if lk := lc.bc.owner.Load(); lk != nil && lk.client.Out != nil {
+		lc.corked = lk.client.Out
+		lc.corked.Hold()
 	}
 }
 
 // Release implements [oncrpc.Gatherer].
-func (s *session) Release() {
-	if s.held != nil {
-		s.held.Release()
-		s.held = nil
+func (lc *liveConn) Release() {
+	if lc.corked != nil {
+		lc.corked.Release()
+		lc.corked = nil
 	}
 }
 
-// submit is [Link.Submit].
-func (l *line) submit(lk *Link, r *Request) {
-	if r.answered == nil {
-		r.answered = func(*oncrpc.Request) { r.line.done(r) }
+// submitFrom is [Link.Submit].
+func (bc *backendConn) submitFrom(lk *Link, r *Request) {
+	if r.onDone == nil {
+		r.onDone = func(*oncrpc.Request) { r.bc.onDone(r) }
 	}
-	r.Done, r.line, r.size = r.answered, l, int64(r.Call.Len()+callCost)
-	l.mu.Lock()
-	if l.owner.Load() != lk {
-		l.mu.Unlock()
+	r.Done, r.bc, r.size = r.onDone, bc, int64(r.Call.Len()+callCost)
+	bc.mu.Lock()
+	if bc.owner.Load() != lk {
+		bc.mu.Unlock()
 		r.finish(ErrClosed)
 		return
 	}
-	l.note(r)
-	if former := l.queue.find(r.XID); former != nil {
-		l.succeed(former, r)
+	bc.recordLocked(r)
+	if superseded := bc.queue.find(r.XID); superseded != nil {
+		bc.supersedeLocked(superseded, r)
 		return
 	}
-	s := l.current.Load()
-	if s == nil && !l.b.admit(r.size) {
-		l.mu.Unlock()
+	lc := bc.live.Load()
+	if lc == nil && !bc.b.mayWait(r.size) {
+		bc.mu.Unlock()
 		r.finish(ErrOverloaded)
 		return
 	}
-	l.add(r)
-	if s == nil || l.resending {
-		l.keep()
-		l.mu.Unlock()
+	bc.addLocked(r)
+	if lc == nil || bc.resending {
+		bc.reconnectLocked()
+		bc.mu.Unlock()
 		return
 	}
-	l.send(s, r)
+	bc.sendLocked(lc, r)
 }
 
-// admit reports whether a call of the size may wait. One that is alone always may.
-func (b *Backend) admit(size int64) bool {
+// mayWait reports whether a call of the size may wait. One that is alone always may.
+func (b *Backend) mayWait(size int64) bool {
 	if w := b.waiting.Load(); w == 0 || w+size <= b.cfg.WaitLimit {
 		return true
 	}
@@ -146,20 +146,20 @@ func (b *Backend) admit(size int64) bool {
 	return false
 }
 
-// note remembers of a call what tells later whether the line is worth parking, and for whom.
-func (l *line) note(r *Request) {
-	l.kinds[r.Replay] = true
+// recordLocked remembers of a call what tells later whether the line is worth parking, and for whom.
+func (bc *backendConn) recordLocked(r *Request) {
+	bc.replays[r.Replay] = true
 	if r.Replay == ReplayByXID {
-		l.recent[l.seen%uint64(len(l.recent))] = r.XID
-		l.seen++
+		bc.recent[bc.seen%uint64(len(bc.recent))] = r.XID
+		bc.seen++
 	}
 }
 
-// knows reports whether a call with the XID was submitted lately.
-func (l *line) knows(xid uint32) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, x := range l.recent[:min(l.seen, uint64(len(l.recent)))] {
+// sawXID reports whether a call with the XID was submitted lately.
+func (bc *backendConn) sawXID(xid uint32) bool {
+	bc.mu.Lock()
+	defer bc.mu.Unlock()
+	for _, x := range bc.recent[:min(bc.seen, uint64(len(bc.recent)))] {
 		if x == xid {
 			return true
 		}
@@ -167,40 +167,40 @@ func (l *line) knows(xid uint32) bool {
 	return false
 }
 
-// add puts r at the end of what is unanswered.
-func (l *line) add(r *Request) {
-	l.queue.add(r)
-	if l.counted {
-		l.b.waiting.Add(r.size)
+// addLocked puts r at the end of what is unanswered.
+func (bc *backendConn) addLocked(r *Request) {
+	bc.queue.push(r)
+	if bc.countsAsWaiting {
+		bc.b.waiting.Add(r.size)
 	}
-	if l.resending && l.cursor == nil {
-		l.cursor = r
+	if bc.resending && bc.cursor == nil {
+		bc.cursor = r
 	}
-	l.watch(r)
+	bc.scheduleTimeoutLocked(r)
 }
 
-// remove takes r out of what is unanswered.
-func (l *line) remove(r *Request) {
-	if l.cursor == r {
-		l.cursor = r.next
+// removeLocked takes r out of what is unanswered.
+func (bc *backendConn) removeLocked(r *Request) {
+	if bc.cursor == r {
+		bc.cursor = r.next
 	}
-	l.queue.remove(r)
-	if l.counted {
-		l.b.waiting.Add(-r.size)
+	bc.queue.unlink(r)
+	if bc.countsAsWaiting {
+		bc.b.waiting.Add(-r.size)
 	}
 }
 
-// send submits r to the connection, and unlocks the line.
-func (l *line) send(s *session, r *Request) {
+// sendLocked submits r to the connection, and unlocks the line.
+func (bc *backendConn) sendLocked(lc *liveConn, r *Request) {
 	if r.wasSent {
-		l.b.counts.resends.Add(1)
+		bc.b.counts.resends.Add(1)
 	}
-	r.via, r.wasSent = s, true
-	l.mu.Unlock()
-	s.conn.Submit(&r.Request)
+	r.sentOn, r.wasSent = lc, true
+	bc.mu.Unlock()
+	lc.Conn.Submit(&r.Request)
 }
 
-// succeed lets r take the place of former, an unanswered call with the same XID, and unlocks the line.
+// supersedeLocked lets r take the place of former, an unanswered call with the same XID, and unlocks the line.
 //
 // If both are the same, the client has sent its call again, perhaps on a new connection. What the backend has in hand is then r's too, and
 // nothing more is sent.
@@ -209,39 +209,39 @@ func (l *line) send(s *session, r *Request) {
 // r is not sent before the former is answered, or lost with its connection, whatever comes first. If the client sends a third call that differs
 // from the former, it has waited for the second in vain, and the former may never be answered (a server drops calls that RPCSEC_GSS finds wrong): then
 // the connection is given up, since a new one can bring no reply to the former.
-func (l *line) succeed(former, r *Request) {
-	l.b.counts.superseded.Add(1)
-	l.remove(former)
-	carrier := former.carrier
-	if carrier == nil && former.via != nil {
-		carrier = former
+func (bc *backendConn) supersedeLocked(superseded, r *Request) {
+	bc.b.counts.superseded.Add(1)
+	bc.removeLocked(superseded)
+	inFlight := superseded.inFlight
+	if inFlight == nil && superseded.sentOn != nil {
+		inFlight = superseded
 	}
-	over := former // what ends now
+	over := superseded // what ends now
 	var lost Conn
-	if carrier != nil {
-		r.differs = !same(&carrier.Call, &r.Call)
-		if former == carrier {
+	if inFlight != nil {
+		r.differs = !sameBytes(&inFlight.Call, &r.Call)
+		if superseded == inFlight {
 			over = nil
-		} else if former.differs && r.differs {
-			lost = carrier.via.conn
-			carrier.via.givenUp = true
+		} else if superseded.differs && r.differs {
+			lost = inFlight.sentOn.Conn
+			inFlight.sentOn.abandoned = true
 		}
-		carrier.heir, r.carrier, r.via = r, carrier, carrier.via
+		inFlight.replacement, r.inFlight, r.sentOn = r, inFlight, inFlight.sentOn
 		if r.wasSent = !r.differs; r.wasSent {
-			r.deaths = carrier.deaths
+			r.deaths = inFlight.deaths
 		}
 	}
-	l.add(r)
-	if carrier == nil {
-		if r.wasSent = former.wasSent && same(&former.Call, &r.Call); r.wasSent {
-			r.deaths = former.deaths
+	bc.addLocked(r)
+	if inFlight == nil {
+		if r.wasSent = superseded.wasSent && sameBytes(&superseded.Call, &r.Call); r.wasSent {
+			r.deaths = superseded.deaths
 		}
-		if l.resending {
-			l.rescan = true
+		if bc.resending {
+			bc.rescan = true
 		}
-		l.keep()
+		bc.reconnectLocked()
 	}
-	l.mu.Unlock()
+	bc.mu.Unlock()
 	if over != nil {
 		over.finish(ErrSuperseded)
 	}
@@ -250,172 +250,172 @@ func (l *line) succeed(former, r *Request) {
 	}
 }
 
-// done is called when a connection gives r back.
-func (l *line) done(r *Request) {
-	l.mu.Lock()
-	if r.busy {
-		r.ended = true
-		l.mu.Unlock()
+// onDone is called when a connection gives r back.
+func (bc *backendConn) onDone(r *Request) {
+	bc.mu.Lock()
+	if r.cancelling {
+		r.doneEarly = true
+		bc.mu.Unlock()
 		return
 	}
-	l.settle(r)
+	bc.onDoneLocked(r)
 }
 
-// settle decides what becomes of r, which its connection has given back, and unlocks the line.
+// onDoneLocked decides what becomes of r, which its connection has given back, and unlocks the line.
 //
 // A connection that still owes the reply to a former call with the same XID, which was given up, is given up too: a new one can bring no such reply.
-func (l *line) settle(r *Request) {
-	s, err := r.via, r.Err
-	who, former := r, r.heir // who waits for the answer
-	if former != nil {
-		who, former = former, r
-		who.carrier, former.heir = nil, nil
+func (bc *backendConn) onDoneLocked(r *Request) {
+	lc, err := r.sentOn, r.Err
+	who, superseded := r, r.replacement // who waits for the answer
+	if superseded != nil {
+		who, superseded = superseded, r
+		who.inFlight, superseded.replacement = nil, nil
 	}
-	final := err != nil && r.cause == nil && s.conn.Final(err)
+	final := err != nil && r.cancelCause == nil && lc.Conn.Final(err)
 	switch {
 	case err == nil:
-		s.answered = true
-		l.b.health.heard()
-	case r.cause == nil && !final:
-		l.lose(s)
+		lc.answered = true
+		bc.b.health.onAnswer()
+	case r.cancelCause == nil && !final:
+		bc.dropLiveLocked(lc)
 	}
 	owes := errors.Is(err, oncrpc.ErrXIDInUse)
 	if owes {
-		s.givenUp = true
+		lc.abandoned = true
 	}
-	if err != nil && r.cause == nil && !final && s.answered && !s.givenUp && !who.differs {
+	if err != nil && r.cancelCause == nil && !final && lc.answered && !lc.abandoned && !who.differs {
 		// A link that is cut comes back at once. Only a backend that was away in between has died.
-		if who.deaths == 0 || s.afterAway {
+		if who.deaths == 0 || lc.afterOutage {
 			who.deaths++
 		}
 	}
-	var next *session
+	var next *liveConn
 	ends := true
 	switch {
 	case err == nil && !who.differs:
-		if former != nil {
-			who.inherit(former)
+		if superseded != nil {
+			who.takeReply(superseded)
 		}
-	case who.cause != nil:
-		err = who.cause
+	case who.cancelCause != nil:
+		err = who.cancelCause
 	case final && !who.differs:
-	case l.owner.Load() == nil:
+	case bc.owner.Load() == nil:
 		err = ErrClosed
-	case who.Once && who.wasSent, who.deaths == maxDeaths:
+	case who.NoReplay && who.wasSent, who.deaths == maxDeaths:
 		err = ErrLost
 	default:
-		ends, who.via, who.differs = false, nil, false
-		if l.resending {
-			l.rescan = true
+		ends, who.sentOn, who.differs = false, nil, false
+		if bc.resending {
+			bc.rescan = true
 		} else {
-			next = l.current.Load()
+			next = bc.live.Load()
 		}
 	}
 	if ends {
-		l.remove(who)
+		bc.removeLocked(who)
 	}
 	switch {
 	case next != nil:
-		l.send(next, who)
+		bc.sendLocked(next, who)
 	default:
-		l.mu.Unlock()
+		bc.mu.Unlock()
 	}
 	if owes {
-		_ = s.conn.Close()
+		_ = lc.Conn.Close()
 	}
-	if former != nil {
-		former.finish(ErrSuperseded)
+	if superseded != nil {
+		superseded.finish(ErrSuperseded)
 	}
 	if ends {
 		who.finish(err)
 	}
 }
 
-// inherit takes over the reply to a former call that was the same.
-func (r *Request) inherit(former *Request) {
+// takeReply takes over the reply to a former call that was the same.
+func (r *Request) takeReply(superseded *Request) {
 	r.Reply.Release()
-	r.Reply, former.Reply = former.Reply, r.Reply
-	for i := range min(len(r.Plan.Results), len(former.Plan.Results)) {
-		r.Plan.Results[i].State = former.Plan.Results[i].State
+	r.Reply, superseded.Reply = superseded.Reply, r.Reply
+	for i := range min(len(r.Plan.Results), len(superseded.Plan.Results)) {
+		r.Plan.Results[i].State = superseded.Plan.Results[i].State
 	}
 }
 
-// lose takes note that the connection is of no use any more. The line is locked.
-func (l *line) lose(s *session) {
-	if l.current.Load() != s {
+// dropLiveLocked takes note that the connection is of no use any more. The line is locked.
+func (bc *backendConn) dropLiveLocked(lc *liveConn) {
+	if bc.live.Load() != lc {
 		return
 	}
-	l.current.Store(nil)
-	l.resending, l.rescan, l.cursor = false, false, nil
-	l.counted = true
-	l.b.waiting.Add(l.queue.bytes)
-	l.b.counts.connected.Add(-1)
+	bc.live.Store(nil)
+	bc.resending, bc.rescan, bc.cursor = false, false, nil
+	bc.countsAsWaiting = true
+	bc.b.waiting.Add(bc.queue.bytes)
+	bc.b.counts.connected.Add(-1)
 }
 
-// leave is [Link.Close].
-func (l *line) leave(lk *Link) {
-	l.mu.Lock()
-	if l.owner.Load() != lk {
-		l.mu.Unlock()
+// detach is [Link.Close].
+func (bc *backendConn) detach(lk *Link) {
+	bc.mu.Lock()
+	if bc.owner.Load() != lk {
+		bc.mu.Unlock()
 		return
 	}
-	if l.kinds[ReplayBySession] || !l.kinds[ReplayByXID] {
-		l.mu.Unlock()
-		l.close()
+	if bc.replays[ReplayBySession] || !bc.replays[ReplayByXID] {
+		bc.mu.Unlock()
+		bc.close()
 		return
 	}
-	l.owner.Store(nil)
-	gone := l.drain()
-	for r := l.queue.first; r != nil; r = r.next {
-		r.leave()
-		if r.carrier != nil {
-			r.carrier.leave()
+	bc.owner.Store(nil)
+	gone := bc.takeUnsentLocked()
+	for r := bc.queue.first; r != nil; r = r.next {
+		r.orphan()
+		if r.inFlight != nil {
+			r.inFlight.orphan()
 		}
 	}
-	l.mu.Unlock()
+	bc.mu.Unlock()
 	finishAll(gone, ErrClosed)
-	if l.b.left.Load() > l.b.cfg.WaitLimit {
-		l.b.cfg.Logger.Warn("backend: a connection is not kept for the client that left it: too much is unanswered", "client", l.address)
-		l.close()
+	if bc.b.orphaned.Load() > bc.b.cfg.WaitLimit {
+		bc.b.cfg.Logger.Warn("backend: a connection is not kept for the client that left it: too much is unanswered", "client", bc.address)
+		bc.close()
 		return
 	}
-	l.b.park(l)
+	bc.b.keepDetached(bc)
 }
 
 // close ends the line.
-func (l *line) close() {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
+func (bc *backendConn) close() {
+	bc.mu.Lock()
+	if bc.closed {
+		bc.mu.Unlock()
 		return
 	}
-	l.closed = true
-	l.owner.Store(nil)
-	gone := l.drain()
-	s := l.current.Load()
-	if l.timer != nil {
-		l.timer.Stop()
+	bc.closed = true
+	bc.owner.Store(nil)
+	gone := bc.takeUnsentLocked()
+	lc := bc.live.Load()
+	if bc.softTimer != nil {
+		bc.softTimer.Stop()
 	}
-	running := l.running
-	l.mu.Unlock()
-	l.cancel()
+	running := bc.running
+	bc.mu.Unlock()
+	bc.cancel()
 	finishAll(gone, ErrClosed)
-	if s != nil {
-		_ = s.conn.Close() // what it has in hand comes back
+	if lc != nil {
+		_ = lc.Conn.Close() // what it has in hand comes back
 	}
 	if !running {
-		l.b.ports.put(l.port)
+		bc.b.ports.put(bc.port)
 	}
-	l.b.forget(l)
+	bc.b.forget(bc)
 }
 
-// drain takes out what no connection has in hand. The line is locked. The list is chained by next.
-func (l *line) drain() (first *Request) {
+// takeUnsentLocked takes out what no connection has in hand. The line is locked. The list is chained by next.
+func (bc *backendConn) takeUnsentLocked() (first *Request) {
 	at := &first
-	for r := l.queue.first; r != nil; {
+	for r := bc.queue.first; r != nil; {
 		next := r.next
-		if r.via == nil {
-			l.remove(r)
+		if r.sentOn == nil {
+			bc.removeLocked(r)
 			*at, at = r, &r.next
 		}
 		r = next

@@ -216,7 +216,7 @@ func TestOnce(t *testing.T) {
 	onBench(t, Config{}, func(b *bench) {
 		d := b.dialer
 		lk := b.Open(client(1), nil)
-		once := func(r *Request) { r.Once = true }
+		once := func(r *Request) { r.NoReplay = true }
 		b.call(lk, 1, 1, once)
 		b.call(lk, 2, 2, nil)
 		b.call(lk, 3, 3, once)
@@ -292,7 +292,7 @@ func TestWhileResending(t *testing.T) {
 		goOn(1, 3, 4, 5)
 		goOn(1, 3, 4, 5, 2)
 		synctest.Wait()
-		if lk.line.Load().resending {
+		if lk.bc.Load().resending {
 			t.Error("all is sent, and yet it is being sent")
 		}
 		c.end(errBroken)

@@ -18,34 +18,34 @@ type Link struct {
 
 	mu     sync.Mutex // for opening and closing
 	closed bool
-	line   atomic.Pointer[line] // from the first call on
+	bc     atomic.Pointer[backendConn] // from the first call on
 
-	held oncrpc.Gatherer // of who holds the link
+	corked oncrpc.Gatherer // of who holds the link
 }
 
 // Submit sends r, or lets it wait until it can be sent. r.Finished tells the outcome.
 func (lk *Link) Submit(r *Request) {
-	l := lk.line.Load()
-	if l == nil {
-		if l = lk.open(r); l == nil {
+	bc := lk.bc.Load()
+	if bc == nil {
+		if bc = lk.openConn(r); bc == nil {
 			r.finish(ErrClosed)
 			return
 		}
 	}
-	l.submit(lk, r)
+	bc.submitFrom(lk, r)
 }
 
-// open gives the link its line, or nil if it is closed.
-func (lk *Link) open(r *Request) *line {
+// openConn gives the link its line, or nil if it is closed.
+func (lk *Link) openConn(r *Request) *backendConn {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
-	l := lk.line.Load()
-	if l == nil && !lk.closed {
-		if l = lk.b.line(lk, r); l != nil {
-			lk.line.Store(l)
+	bc := lk.bc.Load()
+	if bc == nil && !lk.closed {
+		if bc = lk.b.connFor(lk, r); bc != nil {
+			lk.bc.Store(bc)
 		}
 	}
-	return l
+	return bc
 }
 
 // Close ends the link, when the client's connection is gone. If all its calls were of those that the backend knows again by XID and address, the
@@ -54,27 +54,27 @@ func (lk *Link) open(r *Request) *line {
 func (lk *Link) Close() {
 	lk.mu.Lock()
 	lk.closed = true
-	l := lk.line.Load()
+	bc := lk.bc.Load()
 	lk.mu.Unlock()
-	if l != nil {
-		l.leave(lk)
+	if bc != nil {
+		bc.detach(lk)
 	}
 }
 
 // Hold implements [oncrpc.Gatherer]. Only one goroutine holds a link, and does not nest.
 func (lk *Link) Hold() {
-	if l := lk.line.Load(); l != nil {
-		if s := l.current.Load(); s != nil {
-			lk.held = s.conn.Out()
-			lk.held.Hold()
+	if bc := lk.bc.Load(); bc != nil {
+		if s := bc.live.Load(); s != nil {
+			lk.corked = s.Conn.Out()
+			lk.corked.Hold()
 		}
 	}
 }
 
 // Release implements [oncrpc.Gatherer].
 func (lk *Link) Release() {
-	if lk.held != nil {
-		lk.held.Release()
-		lk.held = nil
+	if lk.corked != nil {
+		lk.corked.Release()
+		lk.corked = nil
 	}
 }

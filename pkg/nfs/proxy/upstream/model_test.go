@@ -48,7 +48,7 @@ func (w *world) do(t *testing.T, s step) {
 	case 0, 1, 2, 3:
 		arg, ends := uint32(s.Arg), 0
 		r := newRequest(t, w.pool, uint32(s.XID), 1, arg)
-		r.Soft, r.Once = Soft(s.How%3), s.How >= 3
+		r.Timeout, r.NoReplay = TimeoutPolicy(s.How%3), s.How >= 3
 		w.mu.Lock()
 		w.open++
 		w.mu.Unlock()
@@ -67,11 +67,11 @@ func (w *world) do(t *testing.T, s step) {
 					w.fault("call %d with %d got the reply to one with %d", s.XID, arg, got)
 				}
 			case errors.Is(err, ErrSoftTimeout):
-				if r.Soft == SoftNever {
+				if r.Timeout == TimeoutNever {
 					w.fault("call %d: %v", s.XID, err)
 				}
 			case errors.Is(err, ErrLost):
-				if !r.Once && w.broken < maxDeaths {
+				if !r.NoReplay && w.broken < maxDeaths {
 					w.fault("call %d: %v", s.XID, err)
 				}
 			case !errors.Is(err, ErrClosed) && !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrOverloaded):
@@ -141,7 +141,7 @@ func TestModel(t *testing.T) {
 			w := &world{dialer: &fakeDialer{}, pool: bufpool.New(0)}
 			var err error
 			if w.Backend, err = New(Config{
-				Dialer: w.dialer, Pool: w.pool, SoftTimeout: 7 * time.Second, MaxParked: 2, WaitLimit: 12 * (callCost + 44),
+				Dialer: w.dialer, Pool: w.pool, SoftTimeout: 7 * time.Second, MaxDetached: 2, WaitLimit: 12 * (callCost + 44),
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func TestModel(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			if st := w.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.LeftBytes != 0 || w.open != 0 {
+			if st := w.Status(); st.Calls != 0 || st.WaitBytes != 0 || st.OrphanedBytes != 0 || w.open != 0 {
 				w.fault("%d calls are left: %+v", w.open, st)
 			}
 			for i := 0; w.conn(i) != nil; i++ {
@@ -174,7 +174,7 @@ func TestModel(t *testing.T) {
 			}
 			w.Close()
 			synctest.Wait()
-			if st := w.Status(); st.WaitBytes != 0 || st.LeftBytes != 0 || st.Ports != 0 || st.Links != 0 || st.Connections != 0 {
+			if st := w.Status(); st.WaitBytes != 0 || st.OrphanedBytes != 0 || st.Ports != 0 || st.Links != 0 || st.Connections != 0 {
 				w.fault("after the end: %+v", st)
 			}
 			if err := w.pool.Close(); err != nil {

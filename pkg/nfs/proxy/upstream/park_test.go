@@ -37,7 +37,7 @@ func TestPark(t *testing.T) {
 		if err := c.Err(); err != nil {
 			t.Errorf("closed in the client's hands: %v", err)
 		}
-		if st := b.Status(); st.Links != 1 || st.Parked != 0 {
+		if st := b.Status(); st.Links != 1 || st.Detached != 0 {
 			t.Errorf("status %+v", st)
 		}
 
@@ -51,7 +51,7 @@ func TestPark(t *testing.T) {
 		if c.Err() == nil {
 			t.Error("kept longer than a minute")
 		}
-		if st := b.Status(); st.Links != 0 || st.Parked != 0 || st.Ports != 0 {
+		if st := b.Status(); st.Links != 0 || st.Detached != 0 || st.Ports != 0 {
 			t.Errorf("status %+v", st)
 		}
 	})
@@ -104,7 +104,7 @@ func TestParkBound(t *testing.T) {
 					ended += len(b.results())
 					lk.Close()
 					ended += len(b.results())
-					if st := b.Status(); st.LeftBytes > limit || int64((turn+1)*calls-ended)*callCost > limit {
+					if st := b.Status(); st.OrphanedBytes > limit || int64((turn+1)*calls-ended)*callCost > limit {
 						t.Fatalf("after turn %d: %d calls have not ended: %+v", turn, (turn+1)*calls-ended, st)
 					}
 				}
@@ -116,7 +116,7 @@ func TestParkBound(t *testing.T) {
 				}
 
 				pass(time.Minute)
-				if st := b.Status(); st.LeftBytes != 0 {
+				if st := b.Status(); st.OrphanedBytes != 0 {
 					t.Errorf("after a minute: %+v", st)
 				}
 			})
@@ -146,14 +146,14 @@ func TestParkWhich(t *testing.T) {
 				}
 				b.results()
 				lk.Close()
-				if got := b.dialer.conn(t, 0).Err() == nil; got != tt.parked || b.Status().Parked == 1 != tt.parked {
+				if got := b.dialer.conn(t, 0).Err() == nil; got != tt.parked || b.Status().Detached == 1 != tt.parked {
 					t.Errorf("parked: %v, want %v", got, tt.parked)
 				}
 			})
 		})
 	}
 	t.Run("whose", func(t *testing.T) {
-		onBench(t, Config{MaxParked: 3}, func(b *bench) {
+		onBench(t, Config{MaxDetached: 3}, func(b *bench) {
 			var links []*Link
 			for i := range uint32(4) {
 				lk := b.Open(client(uint16(i)), nil)
@@ -165,7 +165,7 @@ func TestParkWhich(t *testing.T) {
 				lk.Close()
 			}
 			b.results()
-			if st := b.Status(); st.Parked != 3 || b.dialer.conn(t, 0).Err() == nil {
+			if st := b.Status(); st.Detached != 3 || b.dialer.conn(t, 0).Err() == nil {
 				t.Errorf("status %+v; the one parked first must have gone", st)
 			}
 			stranger := client(1)

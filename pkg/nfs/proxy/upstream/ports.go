@@ -11,18 +11,18 @@ const (
 
 // ports hands out source ports. Each line keeps its own as long as it lives.
 type ports struct {
-	mu    sync.Mutex
-	used  [lastPort - firstPort + 1]bool
-	n     int
-	next  int
-	never bool // this process may not use them
+	mu     sync.Mutex
+	used   [lastPort - firstPort + 1]bool
+	n      int
+	next   int
+	denied bool // this process may not use them
 }
 
 // take returns a port that no line has, 0 if there is none, or if none may be used.
 func (p *ports) take() (port int, denied bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.never {
+	if p.denied {
 		return 0, true
 	}
 	for range p.used {
@@ -51,8 +51,8 @@ func (p *ports) put(port int) {
 func (p *ports) deny() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	news := !p.never
-	p.never = true
+	news := !p.denied
+	p.denied = true
 	return news
 }
 

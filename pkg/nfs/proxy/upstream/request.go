@@ -38,17 +38,17 @@ const (
 	ReplayBySession
 )
 
-// Soft says whether the soft timeout ends a request.
-type Soft uint8
+// TimeoutPolicy says whether the soft timeout ends a request.
+type TimeoutPolicy uint8
 
 // Which requests the soft timeout ends.
 const (
-	// SoftNever: it waits for as long as it takes.
-	SoftNever Soft = iota
-	// SoftUnsent: it is ended unless it has been sent, also on a connection that is lost by now: the backend may have executed it then.
-	SoftUnsent
-	// SoftAlways: it is ended.
-	SoftAlways
+	// TimeoutNever: it waits for as long as it takes.
+	TimeoutNever TimeoutPolicy = iota
+	// TimeoutUnsent: it is ended unless it has been sent, also on a connection that is lost by now: the backend may have executed it then.
+	TimeoutUnsent
+	// TimeoutAlways: it is ended.
+	TimeoutAlways
 )
 
 // Request is a call to the backend. The zero value is ready for use, and so is one after Reset: its memory is used again.
@@ -58,13 +58,13 @@ const (
 // request than the one that was sent. Done is the link's.
 type Request struct {
 	oncrpc.Request
-	Replay Replay
-	Soft   Soft
+	Replay  Replay
+	Timeout TimeoutPolicy
 	// Once: it is sent on one connection at most. A call with RPCSEC_GSS is such: for each sending its credential needs a new sequence number, which only the
 	// client can make; one that the backend has seen it drops without an answer (RFC 2203 section 5.3.3.1).
-	Once bool
-	// Since is when the request began to wait elsewhere, for the soft timeout; zero if it did not.
-	Since time.Time
+	NoReplay bool
+	// WaitingSince is when the request began to wait elsewhere, for the soft timeout; zero if it did not.
+	WaitingSince time.Time
 	// Finished is called exactly once, from whichever goroutine finished the request, perhaps within Submit; it must not block. Then the request is its
 	// submitter's again. Err is nil if Reply is the backend's answer.
 	Finished func(*Request)
@@ -74,27 +74,27 @@ type Request struct {
 
 // requestState is a line's, guarded by its lock.
 type requestState struct {
-	answered func(*oncrpc.Request) // the method value, made once
+	onDone func(*oncrpc.Request) // the method value, made once
 
-	line       *line
-	prev, next *Request // in order of submission
-	chain      *Request // in the table
-	via        *session // the connection that has it, or its carrier; nil: it waits to be sent
-	size       int64    // what it counts for while it waits, or is left
-	began      time.Time
-	wasSent    bool
-	deaths     int  // connections that ended with it, although the backend had answered on them
-	left       bool // its client has gone, and it counts for that until it is finished
+	bc           *backendConn
+	prev, next   *Request  // in order of submission
+	nextInBucket *Request  // in the table
+	sentOn       *liveConn // the connection that has it, or its carrier; nil: it waits to be sent
+	size         int64     // what it counts for while it waits, or is left
+	timedFrom    time.Time
+	wasSent      bool
+	deaths       int  // connections that ended with it, although the backend had answered on them
+	orphaned     bool // its client has gone, and it counts for that until it is finished
 
 	// A request that repeats one which a connection has in hand takes its place in the line. The former carries on, for the newcomer.
-	heir, carrier *Request
-	differs       bool // the carrier's answer is not the answer to this one
+	replacement, inFlight *Request
+	differs               bool // the carrier's answer is not the answer to this one
 
 	// For giving up.
-	cause error
-	tried uint64 // at which run of the timer it was last cancelled
-	busy  bool   // it is being cancelled: it is not to be finished meanwhile
-	ended bool   // it came back meanwhile
+	cancelCause error
+	cancelScan  uint64 // at which run of the timer it was last cancelled
+	cancelling  bool   // it is being cancelled: it is not to be finished meanwhile
+	doneEarly   bool   // it came back meanwhile
 }
 
 // Reset makes r, which is finished or was never submitted, ready for another call. It releases Call and Reply.
@@ -104,14 +104,14 @@ func (r *Request) Reset() {
 	r.Plan.Reset()
 	r.XID, r.Program, r.Version, r.Procedure, r.ArgsAt = 0, 0, 0, 0, 0
 	r.Eligible, r.Err, r.Transport = r.Eligible[:0], nil, nil
-	r.Replay, r.Soft, r.Once, r.Since, r.Finished = 0, 0, false, time.Time{}, nil
+	r.Replay, r.Timeout, r.NoReplay, r.WaitingSince, r.Finished = 0, 0, false, time.Time{}, nil
 }
 
-// leave counts r, which a connection has in hand, as left by its client. The line is locked.
-func (r *Request) leave() {
-	if !r.left {
-		r.left = true
-		r.line.b.left.Add(r.size)
+// orphan counts r, which a connection has in hand, as left by its client. The line is locked.
+func (r *Request) orphan() {
+	if !r.orphaned {
+		r.orphaned = true
+		r.bc.b.orphaned.Add(r.size)
 	}
 }
 
@@ -120,16 +120,16 @@ func (r *Request) finish(err error) {
 	if r.Err = err; err != nil {
 		r.Reply.Release()
 	}
-	if r.left {
-		r.line.b.left.Add(-r.size)
+	if r.orphaned {
+		r.bc.b.orphaned.Add(-r.size)
 	}
-	answered := r.answered
-	r.requestState = requestState{answered: answered}
+	answered := r.onDone
+	r.requestState = requestState{onDone: answered}
 	r.Finished(r)
 }
 
-// same reports whether two calls are the same, byte for byte.
-func same(a, b *oncrpc.Message) bool {
+// sameBytes reports whether two calls are the same, byte for byte.
+func sameBytes(a, b *oncrpc.Message) bool {
 	if a.Len() != b.Len() {
 		return false
 	}
@@ -170,22 +170,22 @@ func (q *queue) find(xid uint32) *Request {
 	}
 	r := *q.bucket(xid)
 	for r != nil && r.XID != xid {
-		r = r.chain
+		r = r.nextInBucket
 	}
 	return r
 }
 
-// add appends r, of whose XID there is none.
-func (q *queue) add(r *Request) {
+// push appends r, of whose XID there is none.
+func (q *queue) push(r *Request) {
 	if q.n == len(q.buckets) {
 		q.buckets = make([]*Request, max(16, 2*len(q.buckets)))
 		for o := q.first; o != nil; o = o.next {
 			b := q.bucket(o.XID)
-			o.chain, *b = *b, o
+			o.nextInBucket, *b = *b, o
 		}
 	}
 	b := q.bucket(r.XID)
-	r.chain, *b = *b, r
+	r.nextInBucket, *b = *b, r
 	r.prev, r.next = q.last, nil
 	if q.last == nil {
 		q.first = r
@@ -197,13 +197,13 @@ func (q *queue) add(r *Request) {
 	q.bytes += r.size
 }
 
-// remove takes r out.
-func (q *queue) remove(r *Request) {
+// unlink takes r out.
+func (q *queue) unlink(r *Request) {
 	at := q.bucket(r.XID)
 	for *at != r {
-		at = &(*at).chain
+		at = &(*at).nextInBucket
 	}
-	*at = r.chain
+	*at = r.nextInBucket
 	if r.prev == nil {
 		q.first = r.next
 	} else {
@@ -214,7 +214,7 @@ func (q *queue) remove(r *Request) {
 	} else {
 		r.next.prev = r.prev
 	}
-	r.prev, r.next, r.chain = nil, nil, nil
+	r.prev, r.next, r.nextInBucket = nil, nil, nil
 	q.n--
 	q.bytes -= r.size
 }

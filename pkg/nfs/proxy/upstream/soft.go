@@ -2,109 +2,109 @@ package upstream
 
 import "time"
 
-// watch makes sure that the timer looks at r in time. The line is locked.
-func (l *line) watch(r *Request) {
-	d := l.b.cfg.SoftTimeout
-	if d == 0 || r.Soft == SoftNever {
+// scheduleTimeoutLocked makes sure that the timer looks at r in time. The line is locked.
+func (bc *backendConn) scheduleTimeoutLocked(r *Request) {
+	d := bc.b.cfg.SoftTimeout
+	if d == 0 || r.Timeout == TimeoutNever {
 		return
 	}
-	r.began = time.Now()
-	if !r.Since.IsZero() {
+	r.timedFrom = time.Now()
+	if !r.WaitingSince.IsZero() {
 		// The timer goes by the oldest request, which this may be now although it comes last.
-		r.began, l.early = r.Since, true
-		d = max(0, d-time.Since(r.began))
-		if l.armed && l.due.After(time.Now().Add(d)) {
-			l.arm(d)
+		r.timedFrom, bc.unordered = r.WaitingSince, true
+		d = max(0, d-time.Since(r.timedFrom))
+		if bc.timerArmed && bc.timerDue.After(time.Now().Add(d)) {
+			bc.armTimerLocked(d)
 		}
 	}
-	if !l.armed {
-		l.arm(d)
+	if !bc.timerArmed {
+		bc.armTimerLocked(d)
 	}
 }
 
-func (l *line) arm(d time.Duration) {
-	l.armed, l.due = true, time.Now().Add(d)
-	if l.timer == nil {
-		l.timer = time.AfterFunc(d, l.tick)
+func (bc *backendConn) armTimerLocked(d time.Duration) {
+	bc.timerArmed, bc.timerDue = true, time.Now().Add(d)
+	if bc.softTimer == nil {
+		bc.softTimer = time.AfterFunc(d, bc.expireRequests)
 	} else {
-		l.timer.Reset(d)
+		bc.softTimer.Reset(d)
 	}
 }
 
-// tick ends the requests whose time is over. The timer is set for one request at a time, the oldest, so that it costs nothing for each.
-func (l *line) tick() {
-	limit := l.b.cfg.SoftTimeout
-	l.mu.Lock()
-	l.ticks++
+// expireRequests ends the requests whose time is over. The timer is set for one request at a time, the oldest, so that it costs nothing for each.
+func (bc *backendConn) expireRequests() {
+	limit := bc.b.cfg.SoftTimeout
+	bc.mu.Lock()
+	bc.scans++
 	var gone *Request
 	at := &gone
 	wait := time.Duration(-1)
-	early := l.early
-	l.early = false
-	for r := l.queue.first; r != nil; {
+	early := bc.unordered
+	bc.unordered = false
+	for r := bc.queue.first; r != nil; {
 		next := r.next
-		if r.Soft == SoftNever || r.Soft == SoftUnsent && r.wasSent || r.tried == l.ticks {
+		if r.Timeout == TimeoutNever || r.Timeout == TimeoutUnsent && r.wasSent || r.cancelScan == bc.scans {
 			r = next
 			continue
 		}
-		if left := limit - time.Since(r.began); left > 0 {
+		if left := limit - time.Since(r.timedFrom); left > 0 {
 			if wait < 0 || left < wait {
 				wait = left
 			}
 			if !early {
 				break
 			}
-			l.early = l.early || !r.Since.IsZero()
+			bc.unordered = bc.unordered || !r.WaitingSince.IsZero()
 			r = next
 			continue
 		}
-		if r.via == nil {
-			l.remove(r)
+		if r.sentOn == nil {
+			bc.removeLocked(r)
 			*at, at = r, &r.next
 			r = next
 			continue
 		}
 		// What a connection has in hand comes back when its memory is free. If it is only just being submitted, that cannot be asked for yet.
-		r.tried = l.ticks
+		r.cancelScan = bc.scans
 		if wait < 0 {
 			wait = limit
 		}
-		l.early = early
-		l.giveUp(r)
-		r = l.queue.first
+		bc.unordered = early
+		bc.cancelSent(r)
+		r = bc.queue.first
 	}
-	if l.armed = false; wait >= 0 && !l.closed {
-		if l.early {
+	if bc.timerArmed = false; wait >= 0 && !bc.closed {
+		if bc.unordered {
 			wait = max(wait, limit/16) // the whole list is gone through
 		}
-		l.arm(wait)
+		bc.armTimerLocked(wait)
 	}
-	l.mu.Unlock()
+	bc.mu.Unlock()
 	for r := gone; r != nil; r = r.next {
-		l.b.counts.softTimeouts.Add(1)
+		bc.b.counts.softTimeouts.Add(1)
 	}
 	finishAll(gone, ErrSoftTimeout)
 }
 
-// giveUp cancels r at the connection that has it, or its carrier. The line is locked before and after, but not throughout.
-func (l *line) giveUp(r *Request) {
-	carrier := r
-	if r.carrier != nil {
-		carrier = r.carrier
+// cancelSent cancels r at the connection that has it, or its carrier. The line is locked before and after, but not throughout.
+func (bc *backendConn) cancelSent(r *Request) {
+	inFlight := r
+	if r.inFlight != nil {
+		inFlight = r.inFlight
 	}
-	if r.cause == nil {
-		l.b.counts.softTimeouts.Add(1)
+	if r.cancelCause == nil {
+		bc.b.counts.softTimeouts.Add(1)
 	}
-	r.cause, carrier.cause = ErrSoftTimeout, ErrSoftTimeout
-	conn := carrier.via.conn
-	carrier.busy = true
-	l.mu.Unlock()
-	conn.Cancel(&carrier.Request, ErrSoftTimeout)
-	l.mu.Lock()
-	carrier.busy = false
-	if carrier.ended {
-		carrier.ended = false
-		l.settle(carrier)
-		l.mu.Lock()
+	r.cancelCause, inFlight.cancelCause = ErrSoftTimeout, ErrSoftTimeout
+	conn := inFlight.sentOn.Conn
+	inFlight.cancelling = true
+	bc.mu.Unlock()
+	conn.Cancel(&inFlight.Request, ErrSoftTimeout)
+	bc.mu.Lock()
+	inFlight.cancelling = false
+	if inFlight.doneEarly {
+		inFlight.doneEarly = false
+		bc.onDoneLocked(inFlight)
+		bc.mu.Lock()
 	}
 }

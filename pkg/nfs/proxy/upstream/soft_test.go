@@ -283,7 +283,7 @@ func TestSoftTimeoutSince(t *testing.T) {
 		defer lk.Close()
 		since := func(d time.Duration) func(*Request) {
 			began := time.Now().Add(-d)
-			return func(r *Request) { r.Soft, r.Since = SoftAlways, began }
+			return func(r *Request) { r.Timeout, r.WaitingSince = TimeoutAlways, began }
 		}
 		b.call(lk, 1, 1, soft)
 		b.call(lk, 2, 2, since(8*time.Second))

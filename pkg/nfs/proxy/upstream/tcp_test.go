@@ -344,7 +344,7 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 		t.Errorf("status %+v", st)
 	}
 	lk.Close()
-	if st := b.Status(); st.Parked != 1 {
+	if st := b.Status(); st.Detached != 1 {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -401,20 +401,20 @@ func TestLateReply(t *testing.T) {
 	b, pool := newTCPBackend(t, addr, Config{SoftTimeout: 50 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond})
 	lk := b.Open(client(1), nil)
 	done := make(chan struct{})
-	submit := func(arg uint32, soft Soft) *Request {
+	submit := func(arg uint32, soft TimeoutPolicy) *Request {
 		r := newRequest(t, pool, 7, 1, arg)
-		r.Soft, r.Finished = soft, func(*Request) { done <- struct{}{} }
+		r.Timeout, r.Finished = soft, func(*Request) { done <- struct{}{} }
 		lk.Submit(r)
 		return r
 	}
-	r := submit(1, SoftAlways)
+	r := submit(1, TimeoutAlways)
 	first := <-came
 	<-done
 	if !errors.Is(r.Err, ErrSoftTimeout) {
 		t.Errorf("the first call ends with %v, want %v", r.Err, ErrSoftTimeout)
 	}
 	r.Reset()
-	r = submit(2, SoftNever)
+	r = submit(2, TimeoutNever)
 	second := <-came
 	answer(first)
 	answer(second)
@@ -500,7 +500,7 @@ func TestOneWrite(t *testing.T) {
 	}
 	submit(1)
 	running.Wait()
-	conn := lk.line.Load().current.Load().conn.(tcpConn)
+	conn := lk.bc.Load().live.Load().Conn.(tcpConn)
 	before := conn.Stats().WriteCalls
 	lk.Hold()
 	for xid := uint32(2); xid < 20; xid++ {
