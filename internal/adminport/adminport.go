@@ -1,4 +1,5 @@
-// Package adminport listens for the pages of a program on chosen addresses of its host, so that other networks of the host do not reach them.
+// Package adminport serves the admin pages of a program: on chosen addresses of its host, so that
+// other networks of the host do not reach them, and with limits on connections and times.
 package adminport
 
 import (

@@ -25,7 +25,7 @@ type admin struct {
 	log     *slog.Logger
 	handler http.Handler
 	profile bool
-	crowd   crowd
+	limit   adminport.ConnLimit
 	hosts   adminport.Hosts // which an address without a host stands for; none: all of the host's
 
 	mu      sync.Mutex
@@ -62,7 +62,7 @@ func newAdmin(log *slog.Logger, status func(clients bool) status.Status, metrics
 		fmt.Fprint(w, "Sluice gateway\n\n/status   exports, listeners, clients, as JSON\n/metrics  for Prometheus\n/readyz   a listener serves, or there is no export\n/healthz  the process answers\n")
 	})
 	all := http.NewServeMux()
-	all.Handle("/", timely(m))
+	all.Handle("/", adminport.WriteTimeout(m))
 	if profile {
 		all.HandleFunc("GET /debug/pprof/", pprof.Index)
 		all.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -108,10 +108,7 @@ func (a *admin) serve(address string) error {
 
 func (a *admin) startLocked(address string, l net.Listener) {
 	a.address, a.bound = address, l.Addr().String()
-	s := &http.Server{
-		Handler: a.handler, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelError), ConnState: a.crowd.changed,
-		ReadHeaderTimeout: adminTimeout / 2, ReadTimeout: adminTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-	}
+	s := adminport.NewServer(a.handler, &a.limit, a.log)
 	a.server, a.l = s, l
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

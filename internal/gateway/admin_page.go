@@ -2,17 +2,8 @@ package gateway
 
 import (
 	"bytes"
-	"net"
 	"net/http"
 	"sync"
-	"time"
-)
-
-const (
-	// adminConns is the most connections to the admin page at once.
-	adminConns = 256
-	// adminTimeout bounds how long a request may take to come, and its answer to be taken.
-	adminTimeout = 10 * time.Second
 )
 
 // page answers requests with the last output of render. All requests that come while it is being made wait for the next one, which they
@@ -85,70 +76,4 @@ func (p *page) make(r *rendering) {
 	defer close(r.done)
 	defer func() { r.failed = recover() }()
 	p.render(r, &http.Request{Method: http.MethodGet, Header: http.Header{}})
-}
-
-// timely bounds how long an answer may take to be taken. It is not for profiles, which take as long as they are asked to.
-func timely(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(adminTimeout))
-		h.ServeHTTP(w, r)
-	})
-}
-
-// crowd are the connections to the admin page. When there are too many, the oldest one ends of the address that has the most.
-type crowd struct {
-	mu    sync.Mutex
-	conns []net.Conn // the oldest first
-	byIP  map[string]int
-}
-
-func hostOf(c net.Conn) string {
-	host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-	return host
-}
-
-// changed is the server's ConnState.
-func (k *crowd) changed(c net.Conn, s http.ConnState) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch s {
-	case http.StateNew:
-		if k.byIP == nil {
-			k.byIP = map[string]int{}
-		}
-		k.conns = append(k.conns, c)
-		k.byIP[hostOf(c)]++
-		if len(k.conns) > adminConns {
-			k.evictLocked()
-		}
-	case http.StateClosed, http.StateHijacked:
-		for i := range k.conns {
-			if k.conns[i] == c {
-				k.removeLocked(i)
-				return
-			}
-		}
-	}
-}
-
-func (k *crowd) evictLocked() {
-	most := 0
-	for _, n := range k.byIP {
-		most = max(most, n)
-	}
-	for i, c := range k.conns {
-		if k.byIP[hostOf(c)] == most {
-			_ = c.Close()
-			k.removeLocked(i)
-			return
-		}
-	}
-}
-
-func (k *crowd) removeLocked(i int) {
-	host := hostOf(k.conns[i])
-	k.conns = append(k.conns[:i], k.conns[i+1:]...)
-	if k.byIP[host]--; k.byIP[host] == 0 {
-		delete(k.byIP, host)
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sluice.dev/sluice/internal/adminport"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -35,11 +36,9 @@ func TestAdminUnread(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes", path, code, len(body))
 		}
 	}
-	r.g.admin.crowd.mu.Lock()
-	n := len(r.g.admin.crowd.conns)
-	r.g.admin.crowd.mu.Unlock()
-	if n > adminConns {
-		t.Errorf("%d connections are there, want %d at most", n, adminConns)
+	n := r.g.admin.limit.Len()
+	if n > adminport.MaxConns {
+		t.Errorf("%d connections are there, want %d at most", n, adminport.MaxConns)
 	}
 }
 
@@ -88,46 +87,6 @@ func testPage(t *testing.T) {
 	if made.Load() != 2 || most.Load() != 1 {
 		t.Errorf("%d answers were made, %d at once", made.Load(), most.Load())
 	}
-}
-
-// TestCrowd: the address with the most connections loses its oldest one.
-func TestCrowd(t *testing.T) {
-	var k crowd
-	var quiet, loud []*fakeConn
-	add := func(list *[]*fakeConn, host string) {
-		c := &fakeConn{from: net.TCPAddr{IP: net.ParseIP(host), Port: 1 + len(*list)}}
-		*list = append(*list, c)
-		k.changed(c, http.StateNew)
-	}
-	add(&quiet, "192.0.2.1")
-	for range adminConns + 10 {
-		add(&loud, "192.0.2.2")
-	}
-	if quiet[0].closed || len(k.conns) != adminConns {
-		t.Errorf("the other address lost its connection: %v; %d are there", quiet[0].closed, len(k.conns))
-	}
-	for i, c := range loud {
-		if c.closed != (i < 11) {
-			t.Errorf("connection %d is closed: %v", i, c.closed)
-		}
-		k.changed(c, http.StateClosed)
-	}
-	k.changed(quiet[0], http.StateClosed)
-	if len(k.conns) != 0 || len(k.byIP) != 0 {
-		t.Errorf("left: %v, %v", k.conns, k.byIP)
-	}
-}
-
-type fakeConn struct {
-	net.Conn
-	from   net.TCPAddr
-	closed bool
-}
-
-func (c *fakeConn) RemoteAddr() net.Addr { return &c.from }
-func (c *fakeConn) Close() error {
-	c.closed = true
-	return nil
 }
 
 // TestStatusBounded: /status lists so many connections that it can be read, and counts the others.

@@ -123,7 +123,7 @@ func serve(stop context.Context, o options, log *slog.Logger) error {
 		return fmt.Errorf("--admin: %w", err)
 	}
 	s := newSpeaker(o, log, leases)
-	server := &http.Server{Handler: s.page(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	server := adminport.NewServer(adminport.WriteTimeout(s.page()), &adminport.ConnLimit{}, log)
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the status page ended", "error", err)
