@@ -77,9 +77,10 @@ bench: build ## gateway, NFS-Ganesha and bare loops side by side; writes bench.j
 bench-rtt: ## versions of RPC-over-RDMA at round-trip times of 10 µs to 1 ms, in virtual time; writes bench-rtt.json
 	@cd hack/benchrtt && go test -count=1 -run '^TestBenchRTT$$' -args -o $(CURDIR)/bench-rtt.json
 
-lint: ## static checks
+lint: ## static checks of the code, and of the prose in comments, pages and messages
 	go vet ./...
 	CGO_ENABLED=0 go run $(lint) run ./...
+	go run ./hack/prose
 
 clean: ## remove what was built
 	rm -rf bin bench.json bench-rtt.json
