@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// A gateway without the operator, before NFS-Ganesha, in a namespace that admits no privileges: the Linux client mounts the Service's IP through
-// kube-proxy. Gateway and client are on different nodes.
+// TestGateway runs a gateway without the operator, in front of NFS-Ganesha, in a namespace that
+// admits no privileges. The Linux client mounts the Service's IP through kube-proxy; gateway and
+// client are on different nodes.
 func TestGateway(t *testing.T) {
 	c := need(t, "gateway")
 	ns := c.namespace(t, "gateway", "restricted")
@@ -80,7 +81,8 @@ spec:
 	if stored := fmt.Sprintf("%x  -", sha256.Sum256(b)); len(b) != 4<<20 || stored != written {
 		t.Errorf("the client wrote 4 MiB with checksum %s, stored are %d bytes with %s", written, len(b), stored)
 	}
-	if read := guest.run(t, mount+"; sha256sum </mnt/random"); read != written { // not from its cache: it was unmounted
+	// past its cache: it was unmounted
+	if read := guest.run(t, mount+"; sha256sum </mnt/random"); read != written {
 		t.Errorf("the client reads checksum %s, wrote %s", read, written)
 	}
 	if stats := guest.run(t, "cat /proc/self/mountstats"); !strings.Contains(stats, "xprt:\trdma") {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// guest is the Linux guest of hack/vm/run, which runs commands: see testdata/guest.sh.
+// guest is the Linux guest of hack/vm/run. It runs commands, see testdata/guest.sh.
 type guest struct {
 	cmd      *exec.Cmd
 	out      string // its /run/out
@@ -26,14 +26,14 @@ type guest struct {
 	commands int
 }
 
-// bootLimit is how long a guest may take to boot, guestLimit how long it may live.
+// Limits for a guest's boot and for its life.
 const (
 	bootLimit  = 3 * time.Minute
 	guestLimit = 40 * time.Minute
 )
 
-// boot starts a guest whose packets leave from a place of the cluster: n1, n2 or control-plane. It ends with the test. What the guest's kernel complains
-// about fails the test.
+// boot starts a guest whose packets leave from a place of the cluster: n1, n2 or control-plane. It
+// ends with the test. A complaint of the guest's kernel fails the test.
 func boot(t *testing.T, c *cluster, place string) *guest {
 	t.Helper()
 	g := &guest{out: t.TempDir(), ended: make(chan struct{})}
@@ -63,14 +63,14 @@ func boot(t *testing.T, c *cluster, place string) *guest {
 
 var kernelTrouble = regexp.MustCompile(`BUG:|Oops|WARNING:|blocked for more than|Call Trace`)
 
-// end has the guest's script end, which ends the guest.
+// end ends the guest's script, and with it the guest.
 func (g *guest) end(t *testing.T, said *bytes.Buffer) {
 	if err := os.WriteFile(filepath.Join(g.out, "end"), nil, 0o644); err != nil {
 		t.Error(err)
 	}
 	select {
 	case <-g.ended:
-	case <-time.After(time.Minute): // a mount whose server is gone holds it up
+	case <-time.After(time.Minute): // a mount without its server delays it
 		_ = g.cmd.Process.Signal(syscall.SIGTERM)
 		<-g.ended
 	}
@@ -106,7 +106,8 @@ func (g *guest) start(t *testing.T, script string) *process {
 	return p
 }
 
-// result waits for the end of the command, and returns what it said, on both outputs. err is set if its status is not 0.
+// result waits for the end of the command and returns its output and standard error. err is set if
+// its status is not 0.
 func (p *process) result(t *testing.T, limit time.Duration) (said string, err error) {
 	t.Helper()
 	var status []byte
@@ -139,7 +140,8 @@ func (p *process) wait(t *testing.T, limit time.Duration) string {
 	return said
 }
 
-// run runs a bash script in the guest, which must succeed within two minutes, and returns what it said.
+// run runs a bash script in the guest, which must succeed within two minutes, and returns its
+// output.
 func (g *guest) run(t *testing.T, script string) string {
 	t.Helper()
 	return g.start(t, script).wait(t, 2*time.Minute)

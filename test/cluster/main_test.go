@@ -18,7 +18,6 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// root is the checkout.
 var root = func() string {
 	dir, err := filepath.Abs("../..")
 	if err != nil {
@@ -27,14 +26,14 @@ var root = func() string {
 	return dir
 }()
 
-// cluster is the one that all tests share.
+// cluster is shared by all tests.
 type cluster struct {
 	dir    string // of hack/cluster/run
 	mu     sync.Mutex
 	loaded []string // images
 }
 
-// shared is nil if this machine cannot have a cluster; absent says why.
+// shared is nil if this machine cannot run a cluster, for the reason in absent.
 var (
 	shared *cluster
 	absent string
@@ -98,7 +97,8 @@ func run(m *testing.M) (status int) {
 	return 0
 }
 
-// need returns the cluster, with images of this checkout: sluice.dev/NAME:test. What this machine cannot have is a failure where everything has to be tested.
+// need returns the cluster, with images of this checkout: sluice.dev/NAME:test. It skips the test
+// on a machine without the means, and fails it in CI.
 func need(t *testing.T, images ...string) *cluster {
 	t.Helper()
 	if shared == nil {
@@ -108,7 +108,7 @@ func need(t *testing.T, images ...string) *cluster {
 	return shared
 }
 
-// load makes images and gives them to the nodes, each once.
+// load makes images and loads them into the nodes, each once.
 func (c *cluster) load(t *testing.T, images []string) {
 	t.Helper()
 	c.mu.Lock()
@@ -147,13 +147,13 @@ func (c *cluster) do(t *testing.T, verb string, args ...string) {
 	}
 }
 
-// kill ends parts of the cluster at once: nodes, or programs of the control plane.
+// kill kills parts of the cluster at once: nodes, or programs of the control plane.
 func (c *cluster) kill(t *testing.T, parts ...string) { t.Helper(); c.do(t, "kill", parts...) }
 
-// start starts parts that were killed.
+// start starts killed parts.
 func (c *cluster) start(t *testing.T, parts ...string) { t.Helper(); c.do(t, "start", parts...) }
 
-// kubectl runs kubectl, and returns what it says on its standard output.
+// kubectl runs kubectl and returns its standard output.
 func (c *cluster) kubectl(stdin string, args ...string) (string, error) {
 	cmd := c.command("kubectl", args...)
 	var out, trouble bytes.Buffer

@@ -13,13 +13,14 @@ import (
 	"time"
 )
 
-// namespace is one of a test's own.
+// namespace belongs to one test.
 type namespace struct {
 	*cluster
 	name string
 }
 
-// namespace makes a namespace in which a PodSecurity level is enforced: restricted, baseline or privileged. It goes with the test.
+// namespace makes a namespace that enforces a PodSecurity level: restricted, baseline or
+// privileged. It is deleted at the end of the test.
 func (c *cluster) namespace(t *testing.T, name, level string) *namespace {
 	t.Helper()
 	ns := &namespace{c, name}
@@ -39,7 +40,7 @@ func (c *cluster) namespace(t *testing.T, name, level string) *namespace {
 	return ns
 }
 
-// show logs what explains a failure.
+// show logs the namespace's state after a failure.
 func (ns *namespace) show(t *testing.T) {
 	for _, args := range [][]string{
 		{"get", "all,configmaps,network-attachment-definitions", "-o", "wide"},
@@ -61,7 +62,7 @@ func (ns *namespace) kubectl(args ...string) (string, error) {
 	return ns.cluster.kubectl("", append([]string{"--namespace", ns.name}, args...)...)
 }
 
-// must runs kubectl in the namespace; the test ends if it fails.
+// must runs kubectl in the namespace. A failure ends the test.
 func (ns *namespace) must(t *testing.T, args ...string) string {
 	t.Helper()
 	said, err := ns.kubectl(args...)
@@ -79,19 +80,20 @@ func (ns *namespace) apply(t *testing.T, manifest string) {
 	}
 }
 
-// wait waits for objects: "condition=Ready" of "nfsexport/data", "delete" of "pod/x", "jsonpath={.status.clients}=1" of …
+// wait waits for objects: "condition=Ready" of "nfsexport/data", "delete" of "pod/x",
+// "jsonpath={.status.clients}=1" of …
 func (ns *namespace) wait(t *testing.T, what, objects string, limit time.Duration) {
 	t.Helper()
 	ns.must(t, append([]string{"wait", "--for=" + what, "--timeout=" + (patience * limit).String()}, strings.Fields(objects)...)...)
 }
 
-// get returns what a JSONPath finds in an object.
+// get evaluates a JSONPath on an object.
 func (ns *namespace) get(t *testing.T, object, path string) string {
 	t.Helper()
 	return ns.must(t, "get", object, "-o", "jsonpath="+path)
 }
 
-// signal sends a signal, SIGSTOP for one, to the first process of a pod's container.
+// signal sends a signal, for example SIGSTOP, to the first process of a pod's container.
 func (ns *namespace) signal(t *testing.T, pod, container, signal string) {
 	t.Helper()
 	node := ns.get(t, "pod/"+pod, "{.spec.nodeName}")
@@ -109,7 +111,7 @@ func (ns *namespace) helm(t *testing.T, args ...string) string {
 	return said
 }
 
-// tryHelm is helm where it may fail.
+// tryHelm is helm, and may fail.
 func (ns *namespace) tryHelm(args ...string) (string, error) {
 	cmd := ns.command("enter", append([]string{"control-plane", filepath.Join(ns.dir, "bin/helm"), "--namespace", ns.name}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(ns.dir, "pki/admin.kubeconfig"),
@@ -122,10 +124,10 @@ func (ns *namespace) tryHelm(args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// patience is how many times longer than its limit says a wait goes on: limits are for a machine that has nothing else to do.
+// patience multiplies the limits of waits, which are those of an idle machine.
 const patience = 3
 
-// eventually tries until there is no error; the last one ends the test when the time is over.
+// eventually retries until there is no error. At the limit the last error ends the test.
 func eventually(t *testing.T, limit time.Duration, try func() error) {
 	t.Helper()
 	limit *= patience
@@ -143,13 +145,14 @@ func eventually(t *testing.T, limit time.Duration, try func() error) {
 // ganesha is NFS-Ganesha on the control plane, for pods at 10.88.0.1.
 type ganesha struct{ dir string }
 
-// startGanesha exports a new folder as /vol, in NFS 3, 4.0, 4.1 and 4.2, until the test ends. There is one at a time.
+// startGanesha exports a new directory as /vol, in NFS 3, 4.0, 4.1 and 4.2, until the test ends.
+// One runs at a time.
 func startGanesha(t *testing.T, c *cluster) *ganesha {
 	t.Helper()
 	g := &ganesha{dir: t.TempDir()}
 	state := t.TempDir()
 	program := filepath.Join(root, "hack/ganesha/run")
-	// rpcbind, which it needs, keeps a socket in /run: that of the machine's own is not ours to use.
+	// rpcbind, which Ganesha needs, has a socket in /run. Use a /run of our own.
 	cmd := c.command("enter", "control-plane", "unshare", "--mount", "bash", "-c", `mount -t tmpfs tmpfs /run && exec "$@"`, "ganesha",
 		program, "--dir", g.dir, "--port", "2049", "--mount-port", "20048", "--path", "/vol", "--state", state)
 	if said, err := cmd.CombinedOutput(); err != nil {
@@ -163,7 +166,7 @@ func startGanesha(t *testing.T, c *cluster) *ganesha {
 	return g
 }
 
-// backend is what the gateway's configuration has of a path below /vol.
+// backend returns the backend of a gateway's configuration for a path below /vol.
 func (g *ganesha) backend(path string) string {
 	return fmt.Sprintf(`nfs: {server: 10.88.0.1, port: 2049, mountPort: 20048, path: %q, versions: ["3", "4.1", "4.2"]}`, filepath.Join("/vol", path))
 }

@@ -52,10 +52,11 @@ spec:
   access: [{from: {nodes: {}}, mode: ReadWrite, squash: None}]
 `
 
-// TestOperator goes the way of a user, from helm install to helm uninstall, with the Linux client at the other end. Its steps build on each other.
+// TestOperator follows a user from helm install to helm uninstall, with the Linux client at the
+// other end. Its steps build on each other.
 func TestOperator(t *testing.T) {
 	c := need(t, "gateway", "operator")
-	p := install(t, c, "operator", "privileged") // a volume's server acts as its callers
+	p := install(t, c, "operator", "privileged") // a volume's server takes its callers' identities
 	volume := t.TempDir()
 	t.Cleanup(func() {
 		_, _ = c.kubectl("", "delete", "persistentvolume", "sluice-test-share", "--ignore-not-found", "--wait=false")
@@ -91,14 +92,14 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// userWay is what the steps share: the guest has data mounted at /mnt and share at /srv.
+// userWay is the state that the steps share: the guest has data mounted at /mnt and share at /srv.
 type userWay struct {
 	*product
 	guest  *guest
 	volume string
 }
 
-// at is how an export is mounted, at another place than status.mount says.
+// at is the mount command of an export's status.mount, for another directory.
 func (o *userWay) at(t *testing.T, export, dir string) string {
 	t.Helper()
 	mount := o.get(t, "nfsexport/"+export, "{.status.mount}")
@@ -109,7 +110,7 @@ func (o *userWay) at(t *testing.T, export, dir string) string {
 	return cut + " " + dir
 }
 
-// bothWays writes and reads back, and compares with what the backend has.
+// bothWays writes, reads back, and compares with the backend.
 func (o *userWay) bothWays(t *testing.T, dir, backend string) {
 	t.Helper()
 	written := o.guest.run(t, "head -c 4M /dev/urandom >"+dir+"/random; sha256sum <"+dir+"/random; sync "+dir+"/random; echo 3 >/proc/sys/vm/drop_caches")
@@ -125,7 +126,7 @@ func (o *userWay) bothWays(t *testing.T, dir, backend string) {
 	}
 }
 
-// mount: both exports, through kube-proxy of the node.
+// mount mounts both exports, through kube-proxy of the node.
 func (o *userWay) mount(t *testing.T) {
 	o.guest.run(t, o.at(t, "data", "/mnt"))
 	o.guest.run(t, o.at(t, "share", "/srv"))
@@ -136,8 +137,8 @@ func (o *userWay) mount(t *testing.T) {
 	}
 }
 
-// rulesInGuest: the guest's own kernel has the rules of kube-proxy, as a node of the cluster has that mounts for its pods. They lead to addresses of pods,
-// which the network under the guest knows.
+// rulesInGuest gives the guest's own kernel the rules of kube-proxy, as on a cluster's node that
+// mounts for its pods. They lead to addresses of pods, which the network under the guest routes.
 func (o *userWay) rulesInGuest(t *testing.T) {
 	rules, err := o.command("enter", "n1", "nft", "list", "table", "ip", "kube-proxy").Output()
 	if err != nil {
@@ -147,7 +148,7 @@ func (o *userWay) rulesInGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.guest.run(t, "nft flush ruleset")
-	// The address of the Service is in the rules alone: the packets that leave the guest are for a pod.
+	// Only the rules know the Service's address: the packets that leave the guest are for a pod.
 	o.guest.run(t, "nft -f /run/out/rules.nft; mkdir -p /run/here")
 	o.guest.run(t, o.at(t, "data", "/run/here")+" -o nosharecache")
 	defer o.guest.run(t, "umount /run/here")
@@ -157,7 +158,7 @@ func (o *userWay) rulesInGuest(t *testing.T) {
 	o.bothWays(t, "/run/here", o.ganesha.dir)
 }
 
-// edit: what is edited shows to clients, and no connection of the other export drops.
+// edit checks that clients see an edit, and that no connection of the other export drops.
 func (o *userWay) edit(t *testing.T) {
 	o.guest.run(t, "touch /srv/again") // Linux ends an idle connection after five minutes
 	before := o.only(t, "sluice.dev/workload", "share")
@@ -176,7 +177,8 @@ func (o *userWay) edit(t *testing.T) {
 	}
 }
 
-// access: a client that no rule lists is refused. n2 is not among the nodes of data, but among those of share.
+// access checks that a client without a rule is refused. n2 is missing from the nodes of data, but
+// not from those of share.
 func (o *userWay) access(t *testing.T) {
 	url := func(export string) string {
 		return "nfs+rdma://" + o.get(t, "nfsexport/"+export, "{.status.address}") + ":20049/"
@@ -194,7 +196,7 @@ func (o *userWay) access(t *testing.T) {
 	}
 }
 
-// conditions: what is wrong is said, with what to do about it.
+// conditions checks the conditions of faulty objects and their advice.
 func (o *userWay) conditions(t *testing.T) {
 	foreign := o.cluster.namespace(t, "foreign", "restricted")
 	export := func(name, gateway, backend string) string {
@@ -218,7 +220,7 @@ spec: {gatewayRef: {%s}, backend: {%s}, access: [{from: {networks: [0.0.0.0/0]}}
 	foreign.must(t, "delete", "nfsexport", "guest")
 }
 
-// upgrade: an upgrade that leaves the gateway's image alone restarts no pod of a gateway.
+// upgrade checks that an upgrade with the same gateway image restarts no gateway pod.
 func (o *userWay) upgrade(t *testing.T) {
 	uids := func(selector string) string {
 		return o.must(t, "get", "pods", "-l", selector, "-o", "jsonpath={.items[*].metadata.uid}")
@@ -241,7 +243,8 @@ func (o *userWay) upgrade(t *testing.T) {
 	}
 }
 
-// helmTest: a pod pings the export that the release's values name, once it may.
+// helmTest runs helm test: a pod pings the export that the release's values name, once access
+// allows it.
 func (o *userWay) helmTest(t *testing.T) {
 	if said, err := o.tryHelm("test", "sluice", "--timeout", "3m"); err == nil {
 		t.Errorf("helm test from a pod that no rule lists: %s", said)
@@ -255,7 +258,7 @@ func (o *userWay) helmTest(t *testing.T) {
 	}
 }
 
-// podDeleted: the client of a pod that is deleted goes to the other one.
+// podDeleted checks that the client of a deleted pod moves to the other one.
 func (o *userWay) podDeleted(t *testing.T) {
 	before := o.only(t, gatewayPods, "data")
 	fio := o.guest.fio(t, "/mnt")
@@ -268,7 +271,7 @@ func (o *userWay) podDeleted(t *testing.T) {
 	o.wait(t, "condition=Available", "deployment/gateway", time.Minute)
 }
 
-// claimPodDeleted: a volume has one pod, so the client waits for the next one.
+// claimPodDeleted checks that a volume's client waits for the next pod: there is only one.
 func (o *userWay) claimPodDeleted(t *testing.T) {
 	o.guest.run(t, "touch /srv/again") // Linux has ended an idle connection by now
 	before := o.only(t, "sluice.dev/workload!=gateway,sluice.dev/workload", "share")
@@ -279,7 +282,8 @@ func (o *userWay) claimPodDeleted(t *testing.T) {
 	fio.wait(t, 5*time.Minute)
 }
 
-// withoutControlPlane: with operator and API server stopped, clients mount, reconnect, and pods drain.
+// withoutControlPlane checks that clients mount and reconnect, and that pods drain, with operator
+// and API server stopped.
 func (o *userWay) withoutControlPlane(t *testing.T) {
 	mount := o.at(t, "data", "/run/here")
 	before := o.only(t, gatewayPods, "data")
@@ -308,20 +312,21 @@ func (o *userWay) withoutControlPlane(t *testing.T) {
 	}()
 	eventually(t, time.Minute, func() error { _, err := o.kubectl("get", "pods"); return err })
 	o.must(t, "scale", "deployment/sluice-operator", "--replicas=1")
-	// The nodes' agents come back to the API server after up to half a minute each.
+	// The nodes' agents need up to half a minute each to return to the API server.
 	o.wait(t, "condition=Available", "deployment/sluice-operator", 3*time.Minute)
 	o.wait(t, "condition=Available", "deployment/gateway", 3*time.Minute)
 	o.bothWays(t, "/mnt", o.ganesha.dir)
 }
 
-// nodeKilled: the node with the pod that has the client dies. The guest's own node is spared: were the pod there, it is sent away first.
+// nodeKilled kills the node of the client's pod. The guest's own node is spared: a pod there is
+// moved away first.
 func (o *userWay) nodeKilled(t *testing.T) {
 	node := func(pod string) string { return o.get(t, "pod/"+pod, "{.spec.nodeName}") }
 	before := o.only(t, gatewayPods, "data")
 	if node(before.pod) == "n1" {
 		begun := time.Now()
 		o.must(t, "delete", "pod", before.pod, "--wait=false")
-		o.guest.run(t, "touch /mnt/again") // an idle client does not come back
+		o.guest.run(t, "touch /mnt/again") // an idle client does not reconnect
 		before = o.moved(t, gatewayPods, "data", before, begun)
 		o.wait(t, "condition=Available", "deployment/gateway", time.Minute)
 	}
@@ -337,7 +342,8 @@ func (o *userWay) nodeKilled(t *testing.T) {
 	fio.wait(t, 5*time.Minute)
 }
 
-// uninstall is refused as long as there are exports, and then forced: nothing is left but CRDs, keys and data.
+// uninstall is refused as long as there are exports, and then forced: only CRDs, keys and data
+// stay.
 func (o *userWay) uninstall(t *testing.T) {
 	o.guest.run(t, "umount /mnt /srv")
 	if said, err := o.tryHelm("uninstall", "sluice", "--timeout", "6m"); err == nil {

@@ -16,13 +16,14 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
-// product is Sluice as its users have it: a release of the chart, in a namespace that also has its NFSGateways.
+// product is Sluice as its users have it: a release of the chart, in a namespace that also has its
+// NFSGateways.
 type product struct {
 	*namespace
 	ganesha *ganesha
 }
 
-// images are the values of the chart that make it use what need has loaded.
+// images returns the chart's values that select the images loaded by need.
 func images() []string {
 	var args []string
 	for _, image := range []string{"operator", "gateway", "gatewayVerbs", "speaker"} {
@@ -35,7 +36,9 @@ func images() []string {
 func install(t *testing.T, c *cluster, name, level string) *product {
 	t.Helper()
 	p := &product{namespace: c.namespace(t, name, level), ganesha: startGanesha(t, c)}
-	t.Cleanup(func() { // before the namespace goes: CRDs belong to a release, and another test's has another namespace
+	// before the namespace goes: CRDs belong to a release, and the next test's has another
+	// namespace
+	t.Cleanup(func() {
 		if t.Failed() {
 			p.show(t)
 		}
@@ -54,7 +57,7 @@ func (ns *namespace) pods(t *testing.T, selector string) []string {
 	return strings.Fields(ns.must(t, "get", "pods", "-l", selector, "-o", `jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name} {end}`))
 }
 
-// gatewayPods picks the pods of an NFSGateway's shared workload.
+// gatewayPods selects the pods of an NFSGateway's shared workload.
 const gatewayPods = "sluice.dev/workload=gateway"
 
 // status reads a gateway pod's /status.
@@ -67,21 +70,21 @@ func (ns *namespace) status(pod string) (*status.Status, error) {
 	return &s, json.Unmarshal([]byte(said), &s)
 }
 
-// connection is a client's connection to an export, as a pod tells of it.
+// connection is a client's connection to an export, as in a pod's /status.
 type connection struct {
 	pod   string
 	since time.Time
 	status.RDMA
 }
 
-// connections are those over RDMA to an export, which ends in name.
+// connections returns the RDMA connections of the export whose name ends in name.
 func (ns *namespace) connections(t *testing.T, selector, name string) []connection {
 	t.Helper()
 	var found []connection
 	for _, pod := range ns.pods(t, selector) {
 		s, err := ns.status(pod)
 		if err != nil {
-			continue // it ends just now
+			continue // just ended
 		}
 		for _, e := range s.Exports {
 			if !strings.HasSuffix(e.Name, name) {
@@ -97,7 +100,7 @@ func (ns *namespace) connections(t *testing.T, selector, name string) []connecti
 	return found
 }
 
-// only is the one connection that there has to be.
+// only returns the export's single connection.
 func (ns *namespace) only(t *testing.T, selector, name string) connection {
 	t.Helper()
 	var all []connection
@@ -110,7 +113,7 @@ func (ns *namespace) only(t *testing.T, selector, name string) connection {
 	return all[0]
 }
 
-// conditions waits until an object's condition has a reason, and returns its message.
+// condition waits until an object's condition has the reason, and returns its message.
 func (ns *namespace) condition(t *testing.T, object, condition, state, reason string) string {
 	t.Helper()
 	var message string
@@ -140,7 +143,7 @@ func (c *cluster) sluicectl(t *testing.T, place string, args ...string) (string,
 	return string(said), err
 }
 
-// processes are the numbers of a container's processes, as this machine has them, by its pod's name.
+// processes returns this machine's process ids of a container's programs, by its pod's name.
 func processes(t *testing.T, program, pod string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -162,7 +165,7 @@ func processes(t *testing.T, program, pod string) (pids []int) {
 	return pids
 }
 
-// environment is that of a process.
+// environment returns a process's environment.
 func environment(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
@@ -189,7 +192,7 @@ func (g *guest) fio(t *testing.T, dir string) *process {
 	return p
 }
 
-// moved waits until the export's connection is another one than before, and says how long that took since begun.
+// moved waits until the export has another connection than before, and logs the time since begun.
 func (ns *namespace) moved(t *testing.T, selector, name string, before connection, begun time.Time) connection {
 	t.Helper()
 	var now connection

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// A pod on each node gets, of the stand-ins for the SR-IOV network device plugin and for Multus, what those give: environment, device
-// files, an interface of the given name, network-status. The interfaces reach each other.
+// TestStandIns checks that a pod on each node gets from the stand-ins for the SR-IOV network device
+// plugin and for Multus the same as from the real ones: environment, device files, an interface of
+// the given name, network-status. The interfaces reach each other.
 func TestStandIns(t *testing.T) {
 	c := need(t, "deviceplugin")
 	c.deviceplugin(t)
@@ -22,7 +23,6 @@ func TestStandIns(t *testing.T) {
 	ns.apply(t, fabric)
 	addresses := map[string]string{}
 	for _, node := range []string{"n1", "n2"} {
-		// busybox is what the pods are looked at with.
 		ns.apply(t, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
@@ -51,7 +51,7 @@ spec:
 	ns.wait(t, "jsonpath={.status.containerStatuses[0].restartCount}=1", "pod/pod-n1", time.Minute)
 }
 
-// checkPod looks at a pod with two devices, and returns its address in the fabric.
+// checkPod checks a pod with two devices, and returns its address in the fabric.
 func (ns *namespace) checkPod(t *testing.T, pod string) string {
 	t.Helper()
 	env := map[string]string{}
@@ -101,7 +101,8 @@ func (ns *namespace) checkPod(t *testing.T, pod string) string {
 	return ip
 }
 
-// fabric is the second network across both nodes. Pods have the addresses 10.77.0.100 to .199 in it; others are free for what a test wants.
+// fabric is the second network, across both nodes. Pods have the addresses 10.77.0.100 to .199 in
+// it; tests may use the others.
 const fabric = `
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition

@@ -22,11 +22,12 @@ import (
 	"sluice.dev/sluice/test/v2/strike"
 )
 
-// links are what the gateways of a chain offer each other. To the last one's receives, groups and credits hardly anything fits.
+// links are the transports that the gateways of a chain offer each other. The last one has room for
+// almost nothing in its receives, groups and credits.
 var links = []struct {
 	name       string
 	extensions []string
-	far        string // more of the far gateway's transport
+	far        string // further transport settings of the far gateway
 }{
 	{"base", nil, ""},
 	{"properties", []string{"TransportProperties"}, ""},
@@ -37,13 +38,16 @@ var links = []struct {
 		", inlineThreshold: {call: 1Ki, reply: 1Ki}, credits: {max: 3}, continuation: {maxCallTransmissions: 2, maxReplyTransmissions: 2}, placement: {receiveBuffer: 4Ki, minLength: 1}"},
 }
 
-// TestChain has the kernel's client at the near end of two gateways that speak version 2 of RPC-over-RDMA with each other, with each set of extensions:
+// TestChain puts the kernel's client in front of two gateways that speak version 2 of RPC-over-RDMA
+// with each other, with each set of extensions:
 //
 //	kernel -- version 1 --> near gateway -- version 2 --> relay --> far gateway -- a directory, for version 3 of NFS; NFS-Ganesha, for 4.2
 //
-// It reads and writes by lengths around all that bounds messages, lists directories, and is compared with what lies at the far end. Then the link is
-// struck while it works: connections are lost between the transmissions of groups, continuations come twice, and groups stop. The client's connection
-// stays, and what it verifies is right. It is without CRC, which takes the guest long. testdata/chain.sh has the checks.
+// It reads and writes by lengths around every bound of a message, lists directories, and compares
+// the result with the far end. Then faults are injected into the link: connections are lost between
+// the transmissions of groups, continuations arrive twice, and groups stop. The client's connection
+// survives and its data stay right. The connections have no CRC, which takes the guest long.
+// testdata/chain.sh has the checks.
 func TestChain(t *testing.T) {
 	needGuest(t)
 	server := startGanesha(t, 0)
@@ -101,9 +105,9 @@ var (
 	protocolErrors = regexp.MustCompile(`export=(\S+) .*"protocol errors"=(\d+)`)
 )
 
-// excused returns the complaints that are right: no more complaints of groups than continuations came
-// twice on the links of that export. A link that is cut may be the one on which the near gateway
-// looks for the root, so that its backend is away.
+// excused accepts at most one complaint about groups for each continuation that was sent twice on
+// the links of that export. It also accepts an unreachable backend: the near gateway may be looking
+// up the root on the link that is cut.
 func (c *chain) excused() func(line []byte) bool {
 	groups, faults := map[string]int{}, map[string]int{}
 	for name, l := range c.links {
@@ -125,15 +129,15 @@ func (c *chain) excused() func(line []byte) bool {
 	}
 }
 
-// chain is the test's side of testdata/chain.sh, whose gateway is the near one.
+// chain is the host's side of testdata/chain.sh. Its gateway is the near one.
 type chain struct {
 	*host
 	far   *gateway
 	links map[string]*link // by export
-	at    *link            // which the script has mounted
+	at    *link            // mounted by the script at present
 }
 
-// link is what lies between the gateways.
+// link is the relay between the two gateways.
 type link struct {
 	relay      *iwarptest.Relay
 	far        *export
@@ -142,10 +146,10 @@ type link struct {
 	mu      sync.Mutex
 	all     strike.Strike // counts
 	strikes []*strike.Strike
-	surplus int // continuations that came twice
+	surplus int // continuations sent twice
 }
 
-// look lets the first one strike that wants to.
+// look offers m to each fault and returns the first action.
 func (l *link) look(m *iwarptest.Message) iwarptest.Action {
 	l.mu.Lock()
 	strikes := l.strikes
@@ -193,7 +197,6 @@ func (c *chain) lengths() error {
 	return err
 }
 
-// arm makes ready for a fault.
 func (l *link) arm(fault string) error {
 	var strikes []*strike.Strike
 	for _, call := range []bool{true, false} {
@@ -220,7 +223,7 @@ func (l *link) arm(fault string) error {
 	return nil
 }
 
-// struck makes sure that all has struck, and ends it.
+// struck checks that every fault was injected, and removes them.
 func (l *link) struck(t *testing.T) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,7 +241,7 @@ func (l *link) struck(t *testing.T) (err error) {
 	return err
 }
 
-// spoken makes sure of the versions, the extensions, and the ways of data on both sides of the near gateway.
+// spoken checks the versions, the extensions, and how data moved on both sides of the near gateway.
 func (c *chain) spoken() error {
 	var s status.Status
 	page, err := c.far.get("/status")
@@ -248,7 +251,8 @@ func (c *chain) spoken() error {
 	name, clients := c.at.far.name, 0
 	for _, e := range s.Exports {
 		for _, x := range e.Clients {
-			if e.Name != name || x.RDMA != nil && x.RDMA.Version == 0 { // a probe that has just begun
+			// a probe that has just begun
+			if e.Name != name || x.RDMA != nil && x.RDMA.Version == 0 {
 				continue
 			}
 			clients++

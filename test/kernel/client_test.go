@@ -40,13 +40,13 @@ func TestLinuxClient(t *testing.T) {
 	t.Run("gateway", c.gateway.endsWell)
 }
 
-// linuxClient is the test's side of testdata/client.sh.
+// linuxClient is the host's side of testdata/client.sh.
 type linuxClient struct {
 	*host
 	relay *relay
 }
 
-// fill makes what the client is to find.
+// fill makes the files that the client reads.
 func (c *linuxClient) fill(t *testing.T) error {
 	for _, e := range []string{"data", "plain"} {
 		tour := filepath.Join(c.gateway.exports[e].volume, "tour")
@@ -80,7 +80,7 @@ func (c *linuxClient) answer(t *testing.T, words []string) (known bool, err erro
 	return false, nil
 }
 
-// speaksVersion1 makes sure that the kernel has taken version 1 of the two that "data" offers.
+// speaksVersion1 checks that the kernel took version 1 where "data" offers both.
 func (c *linuxClient) speaksVersion1() error {
 	one, err1 := c.gateway.metric("sluice_rdma_connections", `export="data"`, `version="1"`)
 	two, err2 := c.gateway.metric("sluice_rdma_connections", `export="data"`, `version="2"`)
@@ -93,7 +93,7 @@ func (c *linuxClient) speaksVersion1() error {
 	return nil
 }
 
-// killWhileWritten kills the gateway when a part of a file is there, and starts it again.
+// killWhileWritten kills the gateway when a part of the file is there, and starts it again.
 func (c *linuxClient) killWhileWritten(t *testing.T, name string, size int64) error {
 	written := func() int64 {
 		info, err := os.Stat(c.inVolume(name))
@@ -118,7 +118,7 @@ func (c *linuxClient) killWhileWritten(t *testing.T, name string, size int64) er
 	return c.gateway.start()
 }
 
-// drainWhileRead ends the gateway in order while a file is being read, and starts it again.
+// drainWhileRead drains the gateway while a file is read, and starts it again.
 func (c *linuxClient) drainWhileRead(t *testing.T) error {
 	if err := c.gateway.busy("data"); err != nil {
 		return err

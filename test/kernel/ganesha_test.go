@@ -16,11 +16,12 @@ import (
 	"time"
 )
 
-// ganesha is NFS-Ganesha on the host, a server to stand behind gateways. To clients of every version its directory is /vol.
+// ganesha is NFS-Ganesha on the host, a backend for gateways. It exports its directory as /vol to
+// every version of NFS.
 type ganesha struct {
 	dir         string
 	port, mount int
-	grace       time.Duration // 0: it has no grace period
+	grace       time.Duration // 0 means no grace period
 	state       string
 	process     int
 }
@@ -41,7 +42,7 @@ func startGanesha(t *testing.T, grace time.Duration) *ganesha {
 	return g
 }
 
-// backend is what a gateway's configuration has of a path below /vol.
+// backend returns the backend of a gateway's configuration for a path below /vol.
 func (g *ganesha) backend(path string) string {
 	return nfsBackend(g.port, g.mount, filepath.Join("/vol", path))
 }
@@ -58,7 +59,7 @@ func (g *ganesha) run(args ...string) (string, error) {
 	return stdout.String() + stderr.String(), err
 }
 
-// start starts it, and waits until it answers.
+// start returns when the server answers.
 func (g *ganesha) start() error {
 	args := []string{"--dir", g.dir, "--port", fmt.Sprint(g.port), "--mount-port", fmt.Sprint(g.mount), "--path", "/vol"}
 	if g.grace != 0 {
@@ -79,7 +80,8 @@ func (g *ganesha) kill() error {
 	}
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.process))
-		if errors.Is(err, os.ErrNotExist) || bytes.Contains(state, []byte(") Z ")) { // nobody may be there to wait for it
+		// no parent may have reaped it
+		if errors.Is(err, os.ErrNotExist) || bytes.Contains(state, []byte(") Z ")) {
 			return nil
 		}
 		if time.Since(begun) > patience {

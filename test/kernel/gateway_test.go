@@ -21,26 +21,26 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// export is one that the gateway serves to a test.
+// export is one export of a gateway under test.
 type export struct {
 	name      string
 	rdma, tcp int    // ports
-	volume    string // the directory that clients see, if it is on this host
-	backend   string // this and the others as in the configuration
+	volume    string // directory that clients see, if it is on this host
+	backend   string // this and the next ones as in the configuration
 	crc       bool
 	maxFPDU   int
 	transport string
-	access    string // the rule for all; read-write without squashing, if it is empty
+	access    string // the rule for all clients; empty means read-write without squashing
 }
 
-// spec is what a guest's script is told of it.
+// spec is the export as an argument of a guest's script.
 func (e *export) spec() string { return fmt.Sprintf("%d %d /", e.rdma, e.tcp) }
 
 func (e *export) url(path string) string {
 	return fmt.Sprintf("nfs+rdma://127.0.0.1:%d/%s", e.rdma, path)
 }
 
-// gateway is the program under test in a process of its own.
+// gateway runs the program under test as a process of its own.
 type gateway struct {
 	exports map[string]*export
 	admin   string
@@ -49,14 +49,14 @@ type gateway struct {
 	log     *os.File
 	cmd     *exec.Cmd
 	done    chan error
-	// excused reports which of its complaints are right. It sees every line of the log, in order.
+	// excused reports whether a complaint in the log is expected. It sees every line, in order.
 	excused func(line []byte) bool
 }
 
 const drainTimeout = 20 * time.Second
 
-// volumes are three exports of directories: "data", which offers both versions of RPC-over-RDMA; "plain", which differs in all that a transport can;
-// and "guarded", read-only with root squashed.
+// volumes returns three exports of directories: "data" offers both versions of RPC-over-RDMA,
+// "plain" differs in every setting of a transport, and "guarded" is read-only and squashes root.
 func volumes(t *testing.T) []*export {
 	exports := []*export{
 		{name: "data", crc: true, transport: "rpcRDMAVersions: [1, 2]"},
@@ -73,7 +73,8 @@ func volumes(t *testing.T) []*export {
 	return exports
 }
 
-// newGateway starts a gateway for the exports. Gateways of a test have different names, and one key of handles.
+// newGateway starts a gateway for the exports. Gateways of one test need different names; they
+// share the key that signs handles.
 func newGateway(t *testing.T, name string, exports ...*export) *gateway {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -118,7 +119,7 @@ func newGateway(t *testing.T, name string, exports ...*export) *gateway {
 	return g
 }
 
-// start starts it, and waits until it is ready.
+// start returns when the gateway is ready.
 func (g *gateway) start() error {
 	g.cmd = exec.Command(g.program, "--config", g.config)
 	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log
@@ -169,7 +170,7 @@ func (g *gateway) drain() error {
 	}
 }
 
-// get asks the admin page.
+// get requests a path of the admin page.
 func (g *gateway) get(path string) (string, error) {
 	res, err := http.Get("http://" + g.admin + path)
 	if err != nil {
@@ -183,7 +184,7 @@ func (g *gateway) get(path string) (string, error) {
 	return string(b), err
 }
 
-// metric adds up the samples of a metric whose line has all the given words.
+// metric sums the samples of a metric whose lines have all the given words.
 func (g *gateway) metric(name string, words ...string) (sum float64, err error) {
 	page, err := g.get("/metrics")
 	if err != nil {
@@ -213,7 +214,7 @@ next:
 	return sum, nil
 }
 
-// placed is how many bytes an export has sent by Write chunks.
+// placed returns the bytes that an export has sent by Write chunks.
 func (g *gateway) placed(export string) (float64, error) {
 	return g.metric("sluice_bytes_total", `export="`+export+`"`, `path="write_chunk"`)
 }
@@ -237,7 +238,7 @@ func (g *gateway) busy(export string) error {
 	}
 }
 
-// endsWell is a test that it ends in order and had nothing to complain of.
+// endsWell is a subtest: the gateway drains and its log has no unexpected complaints.
 func (g *gateway) endsWell(t *testing.T) {
 	if err := g.drain(); err != nil {
 		t.Error(err)
@@ -247,7 +248,7 @@ func (g *gateway) endsWell(t *testing.T) {
 
 var gatewayTrouble = regexp.MustCompile(`panic|^goroutine |level=(ERROR|WARN)|"protocol errors"=[1-9]`)
 
-// checkLog makes sure that the gateway had nothing to complain of.
+// checkLog fails the test on an unexpected complaint of the gateway.
 func (g *gateway) checkLog(t *testing.T) {
 	t.Helper()
 	log, err := os.ReadFile(g.log.Name())

@@ -20,25 +20,25 @@ import (
 
 var only = flag.String("only", "", "make only checks of the guests' scripts whose names this `regular expression` matches")
 
-// A guest runs a script of testdata.
+// guest runs a script of testdata.
 type guest struct {
 	cmd    *exec.Cmd
 	out    string // the guest's /run/out
 	lines  chan string
 	answer func(t *testing.T, words []string) error
-	ended  bool // the script said so, at scriptEnded
+	ended  bool // the script printed scriptEnded
 
 	scriptEnded time.Time
 }
 
-// What is waited for has these limits, which nothing comes near to where a machine is not busy: stall is how long a guest may say nothing, patience how long
-// what usually takes seconds may take.
+// Limits for waiting, far above the durations seen on a quiet machine: stall is the longest silence
+// of a guest, patience the longest wait for an action that usually takes seconds.
 const (
 	stall    = 10 * time.Minute
 	patience = 5 * time.Minute
 )
 
-// boot starts a guest. The options are those of hack/vm/run; answer does what the script asks for.
+// boot starts a guest. The options are those of hack/vm/run; answer acts on the script's requests.
 func boot(t *testing.T, limit time.Duration, script string, options []string, answer func(*testing.T, []string) error) *guest {
 	t.Helper()
 	g := &guest{out: folder(t, "guest"), lines: make(chan string), answer: answer}
@@ -69,13 +69,13 @@ func (g *guest) end() {
 	if g.cmd.ProcessState != nil {
 		return
 	}
-	_ = g.cmd.Process.Signal(syscall.SIGTERM) // it ends QEMU
+	_ = g.cmd.Process.Signal(syscall.SIGTERM) // QEMU's end
 	for range g.lines {
 	}
 	_ = g.cmd.Wait()
 }
 
-// next returns the next line; ok is false at the end of the script's output, or if it stalls.
+// next returns the next line. ok is false at the end of the script's output, and when it stalls.
 func (g *guest) next(t *testing.T) (line string, ok bool) {
 	select {
 	case line, ok = <-g.lines:
@@ -86,7 +86,7 @@ func (g *guest) next(t *testing.T) (line string, ok bool) {
 	}
 }
 
-// follow makes a subtest of each check, and waits for the end of the script.
+// follow makes a subtest of each check and returns at the end of the script.
 func (g *guest) follow(t *testing.T) {
 	for {
 		line, ok := g.next(t)
@@ -106,7 +106,7 @@ func (g *guest) follow(t *testing.T) {
 	g.finish(t)
 }
 
-// check follows the script to the end of a check.
+// check follows the script to the end of one check.
 func (g *guest) check(t *testing.T, name string) {
 	for {
 		line, ok := g.next(t)
@@ -124,7 +124,7 @@ func (g *guest) check(t *testing.T, name string) {
 	}
 }
 
-// ask does what the line asks for, if it does.
+// ask acts on a request of the script. It returns false for a line that is none.
 func (g *guest) ask(t *testing.T, line string) bool {
 	words := strings.Fields(line)
 	if len(words) < 2 || words[0] != "ask" {
@@ -143,7 +143,7 @@ func (g *guest) ask(t *testing.T, line string) bool {
 
 var kernelTrouble = regexp.MustCompile(`BUG:|Oops|WARNING:|blocked for more than|RPC:.*(bad|fail)|rpcrdma:.*(bad|fail)|NFS:.*(fail|lost)|Call Trace`)
 
-// finish looks at how the guest ended.
+// finish checks how the guest ended.
 func (g *guest) finish(t *testing.T) {
 	g.end()
 	if status := g.cmd.ProcessState.ExitCode(); status != 0 {

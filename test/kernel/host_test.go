@@ -20,17 +20,19 @@ import (
 	"sluice.dev/sluice/test/kernel/pattern"
 )
 
-// host is the test's side of a guest whose script has testdata/checks.sh: what is served, and what the checks ask for.
+// host is the host's side of a guest whose script uses testdata/checks.sh: it serves the exports
+// and answers the requests of the checks.
 type host struct {
 	gateway *gateway
-	data    *export // what is mounted most of the time
+	data    *export // mounted most of the time
 	guest   *guest
 	archive string // of a source tree
 	tree    string // the same, unpacked
 	capture *capture
 }
 
-// newHost makes the source tree, and a directory of 5,000 files in the volume of the gateway's export "data", if that is on this host.
+// newHost makes the source tree, and 5,000 files in the volume of the export "data" if that is on
+// this host.
 func newHost(t *testing.T, g *gateway) *host {
 	t.Helper()
 	h := &host{gateway: g, data: g.exports["data"]}
@@ -52,7 +54,7 @@ func newHost(t *testing.T, g *gateway) *host {
 	return h
 }
 
-// write makes a file, and the folder that it is in.
+// write makes a file and its parent directory.
 func write(t *testing.T, name, content string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o644)); err != nil {
@@ -60,7 +62,8 @@ func write(t *testing.T, name, content string) {
 	}
 }
 
-// boot starts the guest. The script is told of the gateway's exports, unless options say otherwise, and its checks are answered: first by answer, where that knows them.
+// boot starts the guest. The script gets the gateway's exports as arguments unless options say
+// otherwise. Requests go to answer first, then to the checks' own.
 func (h *host) boot(t *testing.T, limit time.Duration, script string, answer func(*testing.T, []string) (known bool, err error), options ...string) {
 	t.Helper()
 	all := []string{"-e", "SERVER=10.0.2.2", "-e", "TREE=" + h.archive}
@@ -75,7 +78,7 @@ func (h *host) boot(t *testing.T, limit time.Duration, script string, answer fun
 	})
 }
 
-// inVolume is a path in the volume that the script has mounted most of the time.
+// inVolume returns a path in the volume that the script has mounted most of the time.
 func (h *host) inVolume(path string) string { return filepath.Join(h.data.volume, path) }
 
 func (h *host) answer(t *testing.T, words []string) error {
@@ -109,7 +112,7 @@ func (h *host) answer(t *testing.T, words []string) error {
 	return fmt.Errorf("unknown request %q", words)
 }
 
-// compareTrees makes sure that two directories hold the same names and files.
+// compareTrees checks that two directories hold the same names and contents.
 func compareTrees(want, got string) error {
 	read := func(root string) (map[string]string, error) {
 		all := map[string]string{}
@@ -144,7 +147,7 @@ func compareTrees(want, got string) error {
 	return err
 }
 
-// compareFiles makes sure that a directory holds exactly the files of package pattern.
+// compareFiles checks that a directory holds exactly the files of package pattern.
 func compareFiles(dir string, round int) error {
 	entries, err := os.ReadDir(dir)
 	if err == nil && len(entries) != len(pattern.Files()) {
@@ -160,7 +163,7 @@ func compareFiles(dir string, round int) error {
 	return err
 }
 
-// listing compares the names that the client listed with those in a directory.
+// listing compares the client's listing with the directory.
 func (h *host) listing(name string) error {
 	said, err1 := h.guest.read(name)
 	entries, err2 := os.ReadDir(h.inVolume(name))
@@ -183,7 +186,7 @@ func (h *host) listing(name string) error {
 	return nil
 }
 
-// same compares what the client's stat(2) says of all that is in a directory with what the host's says.
+// same compares the client's stat(2) of a directory's entries with the host's.
 func (h *host) same(name string) error {
 	said, err := h.guest.read(name)
 	if err != nil {

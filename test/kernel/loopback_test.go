@@ -13,8 +13,8 @@ import (
 	"sluice.dev/sluice/test/kernel/pattern"
 )
 
-// TestLoopback captures sluicectl and the gateway on the loopback interface: all that crosses the wire is ours, and tshark has to understand it.
-// Version 1 alone: it knows no other.
+// TestLoopback captures sluicectl and the gateway on the loopback interface. Both ends are ours, so
+// tshark has to understand every byte. It uses version 1 alone, the only one that tshark knows.
 func TestLoopback(t *testing.T) {
 	g := newGateway(t, "gateway", volumes(t)...)
 	for _, c := range []struct {

@@ -18,9 +18,8 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// What the tests need beyond the checkout: Debian's packages, the guest, and programs built here.
+// Requirements beyond the checkout: Debian's packages, the guest, and programs built here.
 
-// root is the checkout.
 var root = func() string {
 	dir, err := filepath.Abs("../..")
 	if err != nil {
@@ -37,7 +36,7 @@ var prepare = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(said.String()), err
 })
 
-// needGuest makes sure of the guest, and of the packages with which it was made: hack/vm/prepare installs them.
+// needGuest requires the guest and its packages, which hack/vm/prepare installs.
 func needGuest(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
@@ -60,7 +59,7 @@ func needTool(t *testing.T, name string) string {
 	return path
 }
 
-// The programs under test, and those of the guest.
+// programs are those under test, and the guest's probe.
 type programs struct{ gateway, sluicectl, probe string }
 
 var buildOnce = sync.OnceValues(func() (*programs, error) {
@@ -83,7 +82,7 @@ func build(t *testing.T) *programs {
 	return p
 }
 
-// scratch is the folder of everything that the tests make. It stays if one fails: the logs and captures in it tell why.
+// scratch holds all files of the tests. It stays after a failure, with its logs and captures.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -92,7 +91,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if err := os.Chmod(scratch, 0o755); err != nil { // other users are tried in it
+	if err := os.Chmod(scratch, 0o755); err != nil { // tests use it as other users
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -105,7 +104,6 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// folder makes a folder in scratch for a test.
 func folder(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(scratch, t.Name(), name)
@@ -115,10 +113,11 @@ func folder(t *testing.T, name string) string {
 	return dir
 }
 
-// given are the ports that freePorts has returned: somebody will listen there, if nobody does so now.
+// given holds the ports that freePorts returned: a test may listen there later.
 var given []int
 
-// freePorts returns TCP ports of 127.0.0.1 that nobody has: fixed ones, so that a server can be restarted on them.
+// freePorts returns unused TCP ports of 127.0.0.1. They are fixed, so that a server can restart on
+// them.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
@@ -127,7 +126,7 @@ func freePorts(t *testing.T, n int) []int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // only when all are chosen
+		defer l.Close() // after all are chosen
 		if port := l.Addr().(*net.TCPAddr).Port; !slices.Contains(given, port) {
 			ports = append(ports, port)
 		}

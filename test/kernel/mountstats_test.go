@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// transport is what the kernel tells in /proc/self/mountstats of a mount over RDMA.
+// transport holds the kernel's counters of one RDMA mount, from /proc/self/mountstats.
 type transport struct {
 	connects, sends, receives, badXIDs   uint64
 	readChunks, writeChunks, replyChunks uint64
 	offered, filled                      uint64 // bytes of Write and Reply chunks
 	failedMarshal, badReply, longCalls   uint64
-	localInvalidations                   uint64 // of memory that no reply invalidated
+	localInvalidations                   uint64 // regions that no reply invalidated
 }
 
 // parseMountstats finds the mount at path.
@@ -48,7 +48,7 @@ func parseMountstats(text, path string) (tr transport, err error) {
 	if len(n) != 27 {
 		return tr, fmt.Errorf("transport %q has %d numbers, must have 27", line, len(n))
 	}
-	// The order of xprt_rdma_print_stats: first what all transports have.
+	// The order of xprt_rdma_print_stats; the fields common to all transports come first.
 	return transport{
 		connects: n[2], sends: n[5], receives: n[6], badXIDs: n[7],
 		readChunks: n[10], writeChunks: n[11], replyChunks: n[12], offered: n[13], filled: n[14],
@@ -62,7 +62,7 @@ func (tr transport) String() string {
 		tr.writeChunks, tr.replyChunks, tr.longCalls, tr.localInvalidations, tr.failedMarshal, tr.badReply, tr.badXIDs)
 }
 
-// mountstats looks at what the kernel's transports say of themselves; those of the named mounts have lost their connections.
+// mountstats checks the kernel's counters of every mount. The named mounts have lost connections.
 func (g *guest) mountstats(t *testing.T, reconnected ...string) {
 	files, err := filepath.Glob(filepath.Join(g.out, "mountstats.*"))
 	if err != nil || len(files) == 0 {
@@ -72,7 +72,7 @@ func (g *guest) mountstats(t *testing.T, reconnected ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, _ := g.read("dmesg") // a guest that did not come to its end has none
+	said, _ := g.read("dmesg") // absent when the guest did not finish
 	losses := misreadCRCs(said)
 	var sum transport
 	for _, file := range files {
@@ -117,7 +117,8 @@ func (g *guest) mountstats(t *testing.T, reconnected ...string) {
 	}
 }
 
-// transportWords picks what a guest's kernel said of RPC-over-RDMA and of siw: such as what was wrong with the CRC of a frame that ended a connection.
+// transportWords picks the kernel's messages about RPC-over-RDMA and siw, for example the CRC error
+// that ended a connection.
 func transportWords(said string) string {
 	var words strings.Builder
 	for line := range strings.Lines(said) {
@@ -128,8 +129,9 @@ func transportWords(said string) string {
 	return words.String()
 }
 
-// marshalFailures counts, in a trace of the kernel's event xprtrdma_marshal_failed, calls that were put off and calls that failed. Linux
-// begins with 4 memory regions on siw, and makes more when it runs out: then the call is put off (EAGAIN). failed_marshal counts both.
+// marshalFailures counts postponed and failed calls in a trace of the event
+// xprtrdma_marshal_failed. Linux begins with 4 memory regions on siw and makes more when it runs
+// out: until then calls are postponed (EAGAIN). The counter failed_marshal includes both.
 func marshalFailures(trace string) (putOff, failed int) {
 	for line := range strings.Lines(trace) {
 		if !strings.Contains(line, "xprtrdma_marshal_failed:") {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// grace is how long a backend's clients may take to reclaim what they had, and how long they may be silent: a client that is refused twice comes back after 15 s.
+// grace is the backend's grace period and lease time. A client that is refused twice returns after
+// 15 s.
 const grace = 30 * time.Second
 
 // TestProxyRestart kills the gateway, and then NFS-Ganesha behind it, while a client works. testdata/restart.sh has the checks.
@@ -42,7 +43,7 @@ func TestProxyRestart(t *testing.T) {
 	}
 }
 
-// restart kills something, and starts it again, while a client of the gateway reads.
+// restart kills and restarts a server while a client of the gateway reads.
 func restart(g *gateway, it interface {
 	kill() error
 	start() error
@@ -73,7 +74,8 @@ func TestProxyExports(t *testing.T) {
 	t.Run("gateway", h.gateway.endsWell)
 }
 
-// TestProxyMove has two gateways before one backend, and moves a client from one to the other and back. testdata/move.sh has the checks.
+// TestProxyMove puts two gateways in front of one backend, and moves a client to the other and
+// back. testdata/move.sh has the checks.
 func TestProxyMove(t *testing.T) {
 	needGuest(t)
 	server := startGanesha(t, 0)

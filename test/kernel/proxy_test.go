@@ -15,7 +15,7 @@ import (
 
 var full = flag.Bool("full", false, "try every version of NFS on every backend")
 
-// versions of NFS that a test tries: all, or as many as there is time for.
+// versions returns the versions of NFS to test: all with -full, otherwise some.
 func versions(some ...string) string {
 	if *full {
 		some = []string{"3", "4.0", "4.1", "4.2"}
@@ -23,14 +23,14 @@ func versions(some ...string) string {
 	return strings.Join(some, " ")
 }
 
-// backendAway is what a gateway says of a backend that does not answer.
+// backendAway matches a gateway's messages about a backend that does not answer.
 var backendAway = regexp.MustCompile(`msg="(backend: out of reach|the export's root cannot be found at the backend)`)
 
-// answers is its message when the backend is there.
+// answers matches its message about a backend that answers again.
 var answers = regexp.MustCompile(`msg="backend: it answers"`)
 
-// backendAwayInGuest excuses backendAway before the server in the guest answers for the first time,
-// and after the guest's script has ended.
+// backendAwayInGuest excuses backendAway before the server in the guest first answers, and after
+// the guest's script has ended.
 func (h *host) backendAwayInGuest() func(line []byte) bool {
 	served := false
 	return func(line []byte) bool {
@@ -46,10 +46,10 @@ func loggedAt(line []byte) time.Time {
 	return at
 }
 
-// none answers nothing of a script's own.
+// none answers no request of a script.
 func none(*testing.T, []string) (known bool, err error) { return false, nil }
 
-// TestProxyGanesha mounts a gateway whose backend is NFS-Ganesha. testdata/proxy.sh has the checks.
+// TestProxyGanesha mounts a gateway in front of NFS-Ganesha. testdata/proxy.sh has the checks.
 func TestProxyGanesha(t *testing.T) {
 	needGuest(t)
 	server := startGanesha(t, 0)
@@ -64,10 +64,11 @@ func TestProxyGanesha(t *testing.T) {
 	t.Run("gateway", h.gateway.endsWell)
 }
 
-// TestProxyKernel mounts a gateway whose backend is the kernel's server in the same guest. testdata/kernel.sh has the checks.
+// TestProxyKernel mounts a gateway in front of the kernel's server in the same guest.
+// testdata/kernel.sh has the checks.
 func TestProxyKernel(t *testing.T) {
 	needGuest(t)
-	ports := freePorts(t, 2) // of the host, which lead into the guest
+	ports := freePorts(t, 2) // of the host; they lead into the guest
 	data := &export{name: "data", crc: true, backend: nfsBackend(ports[0], ports[1], "/data")}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = h.backendAwayInGuest()
@@ -82,8 +83,9 @@ func TestProxyKernel(t *testing.T) {
 	t.Run("gateway", h.gateway.endsWell)
 }
 
-// TestProxyLinuxRDMA is the same with RDMA on both sides of the gateway: its backend is the kernel's NFS/RDMA server. Version 3 is left out, since that
-// server's MOUNT is on TCP alone. Names and users, which TestProxyKernel tries, are for -full.
+// TestProxyLinuxRDMA has RDMA on both sides of the gateway: its backend is the kernel's NFS/RDMA
+// server. Version 3 is left out, since that server's MOUNT is on TCP alone. The checks of names and
+// users, which TestProxyKernel has, run with -full.
 func TestProxyLinuxRDMA(t *testing.T) {
 	needGuest(t)
 	port := freePorts(t, 1)[0]
@@ -104,7 +106,8 @@ func TestProxyLinuxRDMA(t *testing.T) {
 	t.Run("gateway", h.gateway.endsWell)
 }
 
-// recalled has tshark find what recalls a delegation in a capture of the client's connection: a call from the gateway to the client.
+// recalled has tshark find the recall of a delegation in a capture of the client's connection: a
+// call from the gateway to the client.
 func recalled(t *testing.T, file string) {
 	const cbRecall, delegReturn = "4", "8"
 	var calls, replies, returned int

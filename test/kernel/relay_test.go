@@ -11,18 +11,18 @@ import (
 	"testing"
 )
 
-// relay passes TCP connections on to a server, and can move them to another. It also cuts each of the first when some of the server's bytes
-// have passed: what the server said last does not arrive. The client has to ask again on a new connection, and the server to know that it
-// has answered.
+// relay forwards TCP connections to a server and can move them to another. It cuts each early
+// connection after some of the server's bytes, so that the last reply is lost: the client repeats
+// the call on a new connection, and the server must answer from its reply cache.
 type relay struct {
 	listener net.Listener
-	cuts     atomic.Int64 // made
-	limit    int64        // of cuts: later connections last
+	cuts     atomic.Int64
+	limit    int64 // of cuts; later connections last
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
 	server string
-	open   map[net.Conn]bool // of clients
+	open   map[net.Conn]bool // clients' connections
 }
 
 func startRelay(t *testing.T, server string, limit int64) *relay {
@@ -39,8 +39,9 @@ func startRelay(t *testing.T, server string, limit int64) *relay {
 
 func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
-// move resets all connections, as an address does that has moved to another machine; new ones lead to server. It returns how many it ended.
-// Ended in order, siw's socket being full, the guest's kernel now and then follows a null pointer (siw_qp_llp_write_space).
+// move resets all connections, as a moved IP address does; new ones go to server. It returns the
+// number of connections reset. An orderly close would now and then make the guest's kernel follow a
+// null pointer when siw's socket buffer is full (siw_qp_llp_write_space).
 func (r *relay) move(server string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +52,7 @@ func (r *relay) move(server string) int {
 	return len(r.open)
 }
 
-// dial leads a client's connection to the server.
+// dial connects a client's connection to the server.
 func (r *relay) dial(client net.Conn) (net.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +83,7 @@ func (r *relay) accept() {
 			return
 		}
 		server, err := r.dial(client)
-		if err != nil { // the gateway is being restarted
+		if err != nil { // the gateway restarts
 			_ = client.Close()
 			continue
 		}
@@ -103,7 +104,7 @@ func (r *relay) accept() {
 			if _, err := io.CopyN(client, server, budget); err != nil {
 				return
 			}
-			if _, err := server.Read(make([]byte, 1)); err == nil { // said, but not heard
+			if _, err := server.Read(make([]byte, 1)); err == nil { // sent, but not delivered
 				r.cuts.Add(1)
 				reset(client)
 			}

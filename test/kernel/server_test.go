@@ -42,7 +42,8 @@ var connections = []struct {
 	},
 }
 
-// TestLinuxServer has our requester use the kernel's NFS/RDMA server: sluicectl, and the client package at depth.
+// TestLinuxServer runs our requester against the kernel's NFS/RDMA server: sluicectl, and the
+// client package at depth.
 func TestLinuxServer(t *testing.T) {
 	needGuest(t)
 	ports := freePorts(t, 2)
@@ -128,7 +129,8 @@ func (k *knfsd) try(t *testing.T) {
 	}
 }
 
-// misreads tells whether siw has misread more CRCs than so many. What the guest's kernel says may be here a moment later.
+// misreads reports whether siw has misread more than most CRCs. The guest's kernel messages may
+// arrive a moment later.
 func (k *knfsd) misreads(most int) bool {
 	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(100 * time.Millisecond) {
 		if said, err := k.guest.read("dmesg"); err == nil && misreadCRCs(said) > most {
@@ -138,7 +140,7 @@ func (k *knfsd) misreads(most int) bool {
 	return false
 }
 
-// countedProvider counts the connections that are tried.
+// countedProvider counts dialed connections.
 type countedProvider struct {
 	rdma.Provider
 	dials int
@@ -153,7 +155,7 @@ func (k *knfsd) url(path string) string {
 	return fmt.Sprintf("nfs+rdma://127.0.0.1:%d/%s?export=/srv&mountport=%d", k.rdma, path, k.mount)
 }
 
-// run runs sluicectl and returns what it says.
+// run runs sluicectl and returns its output.
 func (k *knfsd) run(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(k.sluicectl, args...)
@@ -204,7 +206,8 @@ func (k *knfsd) stat(t *testing.T) {
 	}
 }
 
-// getPutCat moves files by commands. Their sizes are such that the first fit a message and the others go by chunks, with and without a pad.
+// getPutCat copies files by commands. The smallest fit a message; the others need chunks, with and
+// without a pad.
 func (k *knfsd) getPutCat(t *testing.T) {
 	for i, f := range []pattern.File{{}, {Length: 1}, {Length: 70}, {Length: 4093}, {Length: 65537}, {Length: 1<<20 + 5}} {
 		c := connections[i%2]
@@ -247,7 +250,7 @@ func (k *knfsd) depth(t *testing.T, conn *rpcrdma.Client, pool *bufpool.Pool) *d
 	return d
 }
 
-// all does something with every file of package pattern, several at once.
+// all calls do for each file of package pattern, several at once.
 func all(ctx context.Context, do func(context.Context, pattern.File) error) error {
 	files := pattern.Files()
 	queue, errs := make(chan int), make([]error, len(files))
@@ -269,7 +272,7 @@ func all(ctx context.Context, do func(context.Context, pattern.File) error) erro
 	return errors.Join(errs...)
 }
 
-// read reads each file's data, which are all of those that have none before them.
+// read compares each file's data, leaving out the zeros before them.
 func (d *depth) read(t *testing.T) {
 	err := all(t.Context(), func(ctx context.Context, f pattern.File) error {
 		o, err := d.c.Walk(ctx, d.root, "files/"+f.Name(), true)
@@ -290,7 +293,7 @@ func (d *depth) read(t *testing.T) {
 	}
 }
 
-// write makes each file and writes its data by one call where one can take them; the guest compares.
+// write makes each file, writing its data by one call where one can take them. The guest compares.
 func (d *depth) write(t *testing.T, dir string, round int, how nfs3.CreateMode) error {
 	at, err := d.c.Walk(t.Context(), d.root, dir, true)
 	if err != nil {
@@ -330,7 +333,7 @@ func (d *depth) list(t *testing.T) {
 	}
 }
 
-// names tries what is not about data.
+// names tests operations on names and attributes.
 func (d *depth) names(t *testing.T, dir string) {
 	ctx := t.Context()
 	ok := func(err error) {

@@ -25,10 +25,10 @@ type capture struct {
 	done chan struct{}
 }
 
-// dumpcapSummary is its last line: packets received and dropped.
+// dumpcapSummary matches its last line: packets received and dropped.
 var dumpcapSummary = regexp.MustCompile(`Packets received/dropped on interface .*: (\d+)/(\d+) `)
 
-// startCapture captures TCP segments from and to the ports. It returns when it sees packets.
+// startCapture captures the ports' TCP segments. It returns when packets are seen.
 func startCapture(t *testing.T, file string, ports ...int) (*capture, error) {
 	t.Helper()
 	var filter []string
@@ -49,7 +49,7 @@ func startCapture(t *testing.T, file string, ports ...int) (*capture, error) {
 		defer close(c.done)
 		for s := bufio.NewScanner(stderr); s.Scan(); {
 			fmt.Fprintln(c.said, s.Text())
-			if strings.HasPrefix(s.Text(), "File: ") { // it says so when it has begun
+			if strings.HasPrefix(s.Text(), "File: ") { // printed when the capture has begun
 				ready <- true
 			}
 		}
@@ -62,7 +62,8 @@ func startCapture(t *testing.T, file string, ports ...int) (*capture, error) {
 	return c, nil
 }
 
-// stop ends the capture, when what it saw is in the file. The kernel gives it packets 250 ms late, and what it has not got when it is ended is lost.
+// stop ends the capture when its packets are in the file. The kernel delivers them 250 ms late;
+// packets still undelivered at the end are lost.
 func (c *capture) stop() error {
 	if c.cmd.ProcessState != nil {
 		return nil
@@ -88,12 +89,12 @@ func (c *capture) stop() error {
 	return nil
 }
 
-// knownComplaints are the kinds of complaint that tshark makes about two Linux kernels, see the file.
+// knownComplaints are tshark's complaints about two Linux kernels, see the file.
 //
 //go:embed testdata/complaints.txt
 var knownComplaints string
 
-// seen are what has to be found in a capture: a field of tshark's, and its value ("" is any).
+// seen are required in a capture: a field of tshark's and its value ("" is any).
 var seen = []struct{ what, field, value string }{
 	{"MPA requests", "iwarp_mpa.key.req", ""},
 	{"MPA replies", "iwarp_mpa.key.rep", ""},
@@ -113,8 +114,8 @@ var seen = []struct{ what, field, value string }{
 	{"READDIRPLUSes", "nfs.procedure_v3", "17"},
 }
 
-// dissect has tshark read a capture: everything is found, CRCs too, but for what "expected" says is not; and no complaints are made but of
-// known kinds.
+// dissect has tshark read a capture. Every entry of seen is found except those in expected, every
+// CRC is right, and only known kinds of complaints appear.
 func dissect(t *testing.T, file string, expected map[string]bool) {
 	found := func(what string, n int) {
 		t.Logf("%6d %s", n, what)
@@ -144,7 +145,7 @@ func dissect(t *testing.T, file string, expected map[string]bool) {
 				}
 			}
 		}
-		// What it reassembles of a reply whose data are in a Write chunk is all that tshark may find malformed.
+		// Only tshark's reassembly of a reply with data in a Write chunk may look malformed.
 		if columns[0] != "" && !strings.HasPrefix(columns[1], "1") {
 			t.Errorf("tshark finds a frame malformed that has no Write chunk: %q", line)
 		}
@@ -174,7 +175,8 @@ func dissect(t *testing.T, file string, expected map[string]bool) {
 	found("CRC", good)
 }
 
-// complaints reads tshark's table of expert information: the kinds, without those about TCP, which is not ours, and how often each was made.
+// complaints counts the kinds in tshark's table of expert information, leaving out TCP's, which is
+// not ours.
 func complaints(table []string) map[string]int {
 	kinds := map[string]int{}
 	severity := ""
@@ -194,11 +196,10 @@ func complaints(table []string) map[string]int {
 	return kinds
 }
 
-// tshark returns the lines that tshark prints of a capture.
 func tshark(t *testing.T, file string, args ...string) []string {
 	t.Helper()
 	cmd := exec.Command(needTool(t, "tshark"), append([]string{"-n", "-r", file}, args...)...)
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // nobody's preferences
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // no preferences
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -2,8 +2,9 @@ package pattern
 
 import "math/rand/v2"
 
-// Lengths are those of consecutive reads or writes of one file, around what bounds messages of RPC-over-RDMA version 2: thresholds of 1 KiB and 4 KiB, less
-// the headers; receives of 64 KiB, and groups of 16 that have 4 KiB each, less the headers; and what one call may have.
+// Lengths returns the lengths of consecutive reads or writes of one file, around every bound of
+// messages of RPC-over-RDMA version 2: thresholds of 1 KiB and 4 KiB less the headers, receives of
+// 64 KiB, groups of 16 of 4 KiB each less the headers, and the longest call.
 func Lengths() (all []int) {
 	add := func(from, to, step int) {
 		for n := from; n <= to; n += step {
@@ -19,13 +20,13 @@ func Lengths() (all []int) {
 	return all
 }
 
-// Stream is what the file of Lengths holds: bytes that repeat nowhere.
+// Stream returns the contents of the file of Lengths: bytes that repeat nowhere.
 func Stream() []byte {
 	n := 0
 	for _, l := range Lengths() {
 		n += l
 	}
 	b := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{1: 'L'}).Read(b) // it never fails
+	_, _ = rand.NewChaCha8([32]byte{1: 'L'}).Read(b) // never fails
 	return b
 }

@@ -1,4 +1,5 @@
-// Package pattern says which files fileio writes in the guest and what is in them, so that the host can tell whether it has the same.
+// Package pattern has the names and contents of the files that the probe writes in the guest, so
+// that the host can compare.
 package pattern
 
 import (
@@ -7,7 +8,7 @@ import (
 	"math/rand/v2"
 )
 
-// File is one of them: Length bytes of Data at Offset, and zeros before.
+// File has Length bytes of data at Offset, and zeros before.
 type File struct {
 	Offset, Length int
 }
@@ -30,18 +31,19 @@ func Files() []File {
 // Name is the file's, unique among Files.
 func (f File) Name() string { return fmt.Sprintf("%d@%d", f.Length, f.Offset) }
 
-// Data returns what is at Offset: bytes that depend on the file and on round, and repeat nowhere.
+// Data returns the bytes at Offset. They depend on the file and on round, and repeat nowhere.
 func (f File) Data(round int) []byte {
 	seed := [32]byte{}
 	binary.LittleEndian.PutUint64(seed[0:], uint64(f.Offset))
 	binary.LittleEndian.PutUint64(seed[8:], uint64(f.Length))
 	binary.LittleEndian.PutUint64(seed[16:], uint64(round))
 	b := make([]byte, f.Length)
-	_, _ = rand.NewChaCha8(seed).Read(b) // it never fails
+	_, _ = rand.NewChaCha8(seed).Read(b) // never fails
 	return b
 }
 
-// Content returns the whole file. Without data there is nothing before it either: a write of no bytes does not extend a file.
+// Content returns the whole file. A file without data is empty: a write of no bytes does not extend
+// it.
 func (f File) Content(round int) []byte {
 	if f.Length == 0 {
 		return nil
@@ -49,7 +51,7 @@ func (f File) Content(round int) []byte {
 	return append(make([]byte, f.Offset), f.Data(round)...)
 }
 
-// Differ says where got differs from want, or "" if it does not.
+// Differ describes the first difference of got from want; "" means none.
 func Differ(got, want []byte) string {
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// churn makes, links, renames and removes things again and again. Done twice, each of these fails: a server that executes
-// a call again when it is repeated over a new connection is found out.
+// churn makes, links, renames and removes names again and again. Each operation fails when it is
+// executed twice, so a server that re-executes a call repeated over a new connection is caught.
 func churn(dir string, rounds string) {
 	n, err := strconv.Atoi(rounds)
 	if err != nil {

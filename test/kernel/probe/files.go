@@ -24,9 +24,9 @@ var (
 	step      = fileFlags.Int("step", 1, "take only every so manyth file")
 )
 
-// files writes or reads them all, and exits with 1 if one was wrong.
+// files writes or reads all files, and exits with 1 on a wrong one.
 func files(args []string) {
-	_ = fileFlags.Parse(args) // it exits
+	_ = fileFlags.Parse(args) // exits on an error
 	do := map[string]func(string, pattern.File) error{"write": writeFile, "read": readFile}[fileFlags.Arg(0)]
 	if do == nil || fileFlags.NArg() != 2 {
 		usage()
@@ -66,7 +66,7 @@ func mode(flags int) int {
 	return flags
 }
 
-// writeFile writes the data by one call, and leaves what is before them a hole, or as it was.
+// writeFile writes the data by one call, and leaves a hole before them, or the bytes as they were.
 func writeFile(name string, f pattern.File) (err error) {
 	file, err := os.OpenFile(name, mode(os.O_WRONLY|os.O_CREATE), 0o644)
 	if err != nil {
@@ -79,7 +79,8 @@ func writeFile(name string, f pattern.File) (err error) {
 	return file.Sync()
 }
 
-// readFile reads the data by one call, so that its offset and length are those of the READs, then what is before them, and behind them nothing.
+// readFile reads the data by one call, so that its offset and length are those of the READs. Then
+// it checks the bytes before them, and the end of the file.
 func readFile(name string, f pattern.File) error {
 	file, err := os.OpenFile(name, mode(os.O_RDONLY), 0)
 	if err != nil {

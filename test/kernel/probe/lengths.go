@@ -12,7 +12,8 @@ import (
 	"sluice.dev/sluice/test/kernel/pattern"
 )
 
-// lengths writes or reads a file by calls of the lengths that package pattern names, some at once, with O_DIRECT: these are the lengths on the wire.
+// lengths writes or reads a file by calls of package pattern's lengths, several at once, with
+// O_DIRECT, so that these are the lengths on the wire.
 func lengths(do, name string) {
 	flags, one := os.O_RDONLY, readPart
 	switch do {

@@ -1,14 +1,16 @@
-// Probe does in the guest what a thousand processes would take too long for there: it uses a mounted file system by system
-// calls, and tells the test outside what came of it, in the words of testdata/lib.sh.
+// Probe runs in the guest the checks that a thousand processes would take too long for: it uses a
+// mounted file system by system calls, and reports to the test outside in the protocol of
+// testdata/lib.sh.
 //
 //	probe files [FLAGS] write|read DIR    the files of package pattern: writes them, or reads and compares
 //	probe lengths write|read FILE         a file by calls of many lengths, see package pattern
-//	probe names DIR                       names and attributes; leaves behind what it made, for comparing with the server's view
-//	probe users DIR                       what users other than root may do
+//	probe names DIR                       names and attributes; leaves its files, for comparing with the server's view
+//	probe users DIR                       permissions of users other than root
 //	probe xattrs DIR SAME                 extended attributes; SAME is DIR by another mount
 //	probe churn DIR ROUNDS                makes, renames and removes names in a hurry
 //
-// In the environment, PREFIX goes before the names of checks, and LACKS names what the server is known not to have.
+// In the environment, PREFIX goes before the names of checks, and LACKS lists the features that the
+// server is known to lack.
 package main
 
 import (
@@ -55,20 +57,20 @@ func usage() {
 	os.Exit(2)
 }
 
-// check is one thing to try, in an empty folder which is its working directory.
+// check is one test. Its working directory is an empty directory of its own.
 type check struct {
 	name string
 	try  func(*T)
 }
 
-// T is what a check tells its findings: like testing.T, but the first failure ends it.
+// T reports a check's findings, like testing.T, but the first failure ends the check.
 type T struct{}
 
 type failure string
 
-// run makes the checks one after the other, and reports each.
+// run runs the checks one after the other, and reports each.
 func run(group, dir string, checks []check) {
-	runtime.LockOSThread() // users change the identity of this thread
+	runtime.LockOSThread() // users change this thread's identity
 	for _, c := range checks {
 		name := os.Getenv("PREFIX") + group + "/" + c.name
 		fmt.Println("run", name)
@@ -96,10 +98,10 @@ func try(dir string, f func(*T)) (why failure) {
 	return
 }
 
-// lacks tells whether the server is known not to have something.
+// lacks reports whether the server is known to lack a feature.
 func lacks(what string) bool { return slices.Contains(strings.Fields(os.Getenv("LACKS")), what) }
 
-// fail ends the check; skip is how many functions lie between the check and it.
+// fail ends the check. skip is the number of stack frames between the check and fail.
 func (t *T) fail(skip int, format string, args ...any) {
 	_, file, line, _ := runtime.Caller(skip + 1)
 	panic(failure(fmt.Sprintf("%s:%d: ", filepath.Base(file), line) + fmt.Sprintf(format, args...)))
@@ -117,7 +119,7 @@ func (t *T) equal(what string, got, want any) {
 	}
 }
 
-// refused wants an error.
+// refused expects an error.
 func (t *T) refused(err error, want syscall.Errno) {
 	if err == nil {
 		t.fail(1, "was not refused; must be: %v", want)
@@ -127,14 +129,13 @@ func (t *T) refused(err error, want syscall.Errno) {
 	}
 }
 
-// write makes or replaces a file.
 func (t *T) write(name, content string) {
 	if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 		t.fail(1, "%v", err)
 	}
 }
 
-// holds compares a file with what the server has, past the client's cache.
+// holds compares a file with the server's contents, past the client's cache.
 func (t *T) holds(name, want string) {
 	got, err := fetch(name)
 	if err != nil {
@@ -172,7 +173,7 @@ func (t *T) stat(name string) unix.Stat_t {
 	return st
 }
 
-// names returns what is in the working directory.
+// names lists the working directory.
 func (t *T) names() []string {
 	d, err := os.Open(".")
 	if err != nil {

@@ -182,7 +182,7 @@ func times(t *T) {
 	}
 }
 
-// age is how long ago a file was changed.
+// age is the time since a file's last change.
 func (t *T) age(name string) time.Duration {
 	mtime := t.stat(name).Mtim
 	return time.Since(time.Unix(mtime.Unix())).Abs()
@@ -232,7 +232,7 @@ func oddNames(t *T) {
 	t.holds(deep+"f", "deep")
 }
 
-// unlinked: what is open stays readable when its name is gone.
+// unlinked: an open file stays readable when its name is gone.
 func unlinked(t *T) {
 	for _, lose := range []func() error{
 		func() error { return os.Remove("f") },
@@ -248,7 +248,7 @@ func unlinked(t *T) {
 		t.equal("the content", string(got), "still here")
 		t.ok(f.Close())
 	}
-	// The client removes the file that it had renamed, since it was open, some time after the close.
+	// After the close, the client removes the file that it had renamed because it was open.
 	left := t.names()
 	for wait := time.Now().Add(10 * time.Second); len(left) > 1 && time.Now().Before(wait); left = t.names() {
 		time.Sleep(10 * time.Millisecond)
@@ -305,7 +305,8 @@ func appends(t *T) {
 	t.holds("f", want.String())
 }
 
-// listedWhileRemoved removes files between two parts of a list: no other is skipped or told twice.
+// listedWhileRemoved removes files between two parts of a listing: no other file is skipped or
+// listed twice.
 func listedWhileRemoved(t *T) {
 	const files = 120
 	for i := range files {
@@ -355,7 +356,7 @@ func executed(t *T) {
 	t.ok(exec.Command("./prog").Run())
 }
 
-// copyProgram makes a copy of a program that ends well.
+// copyProgram copies a program that exits with 0.
 func copyProgram(name string, mode uint32) error {
 	self, err := os.ReadFile("/bin/true")
 	if err != nil {

@@ -16,7 +16,7 @@ var userChecks = []check{
 	{"executable-only", executableOnly}, {"access", access},
 }
 
-// as makes this process another user for the time of do: with the group of the same number, and others besides.
+// as runs do as another user, with the group of the same number and the given groups.
 func (t *T) as(uid int, do func(), groups ...int) {
 	become := func(uid, gid int, groups []int) {
 		for _, err := range []error{syscall.Setresuid(0, 0, 0), syscall.Setgroups(groups), syscall.Setresgid(gid, gid, 0), syscall.Setresuid(uid, uid, 0)} {
@@ -30,7 +30,7 @@ func (t *T) as(uid int, do func(), groups ...int) {
 	do()
 }
 
-// t0 is a time as good as any.
+// t0 is an arbitrary time.
 var t0 = time.Unix(1e9, 0)
 
 func read(name string) error {
@@ -99,19 +99,19 @@ func ownFiles(t *T) {
 	t.as(1000, func() {
 		t.ok(os.WriteFile("own/f", []byte("mine"), 0o644))
 		t.owner("own/f", 1000, 1000)
-		t.ok(os.Chown("own/f", -1, 2000)) // to a group that one is in
+		t.ok(os.Chown("own/f", -1, 2000)) // to a group of the caller
 		t.owner("own/f", 1000, 2000)
 		t.refused(os.Chown("own/f", -1, 4000), unix.EPERM)
 		t.refused(os.Chown("own/f", 1001, -1), unix.EPERM)
 		t.ok(os.Mkdir("own/d", 0o700))
 		t.ok(os.Symlink("f", "own/l"))
 		t.owner("own/l", 1000, 1000)
-		// The mode with which a file is made does not stop who makes it.
+		// The mode at creation does not stop the creator's open file.
 		t.ok(os.WriteFile("own/readonly", []byte("written"), 0o444))
 		t.ok(read("own/readonly"))
 		f, err := os.OpenFile("own/f", os.O_RDWR|unix.O_DIRECT, 0)
 		t.ok(err)
-		t.ok(os.Chmod("own/f", 0)) // nor does a later mode what is open
+		t.ok(os.Chmod("own/f", 0)) // nor does a later mode stop an open file
 		_, err = f.WriteAt([]byte("M"), 0)
 		t.ok(err)
 		got := make([]byte, 4)
@@ -157,7 +157,8 @@ func setgid(t *T) {
 	}, 2000)
 }
 
-// executableOnly: to run a program a server has to let it be read by who may only execute it (RFC 1813 section 4.4).
+// executableOnly: a server lets a user with execute permission alone read a program, in order to
+// run it (RFC 1813 section 4.4).
 func executableOnly(t *T) {
 	t.ok(copyProgram("prog", 0o711))
 	t.as(1000, func() { t.ok(exec.Command("./prog").Run()) })

@@ -13,7 +13,8 @@ import (
 	"sluice.dev/sluice/test/kernel/pattern"
 )
 
-// xattrChecks try extended attributes (RFC 8276). A check has its folder by another mount too, in other.
+// xattrChecks test extended attributes (RFC 8276). Each check also has its directory by another
+// mount, in other.
 func xattrChecks(other string) []check {
 	there := func(t *T) string {
 		dir, err := os.Getwd()
@@ -27,7 +28,7 @@ func xattrChecks(other string) []check {
 	}
 }
 
-// xattrLengths are around 4 KiB, the usual inline threshold, and what Linux takes at most.
+// xattrLengths are around 4 KiB, the usual inline threshold, and around Linux's limit.
 func xattrLengths() []int {
 	lengths := []int{0, 1, 2, 3, 4, 5, 70, 1000, 65535, 65536}
 	for n := 3700; n < 4110; n += 7 {
@@ -36,7 +37,6 @@ func xattrLengths() []int {
 	return append(lengths, 8192, 20001)
 }
 
-// xattr reads an attribute's value.
 func xattr(t *T, file, name string) []byte {
 	b := make([]byte, 1<<16)
 	n, err := unix.Getxattr(file, name, b)
@@ -46,7 +46,7 @@ func xattr(t *T, file, name string) []byte {
 	return b[:n]
 }
 
-// xattrValues sets values here that are read there, and back.
+// xattrValues sets values here and reads them there, and the other way round.
 func xattrValues(t *T, there string) {
 	const name = "user.value"
 	for i, n := range xattrLengths() {
@@ -67,7 +67,7 @@ func xattrValues(t *T, there string) {
 	}
 }
 
-// xattrNames makes a list of names that fits no inline message.
+// xattrNames makes a list of names longer than any inline message.
 func xattrNames(t *T, there string) {
 	t.write("f", "")
 	var want []string
