@@ -61,3 +61,26 @@ func (p *ports) inUse() int {
 	defer p.mu.Unlock()
 	return p.n
 }
+
+// takePort takes a source port below 1024; 0, that is any, when there is none. tries is how many were tried in vain: those that others have
+// (the backend of another export on the same server, say) are found out in this way.
+func (b *Backend) takePort(tries int) int {
+	denied := false
+	if tries <= lastPort-firstPort {
+		var p int
+		if p, denied = b.ports.take(); p != 0 {
+			return p
+		}
+	}
+	if !denied && b.counts.otherPorts.Add(1) == 1 {
+		b.cfg.Logger.Warn("backend: no source port below 1024 is left, others are taken; some servers refuse them")
+	}
+	return 0
+}
+
+// setPortsDenied takes note that this process may not use source ports below 1024.
+func (b *Backend) setPortsDenied() {
+	if b.ports.deny() {
+		b.cfg.Logger.Info("backend: this process may not use source ports below 1024, others are taken; some servers refuse them")
+	}
+}

@@ -128,6 +128,15 @@ func (r *Request) finish(err error) {
 	r.Finished(r)
 }
 
+// takeReply takes the reply of an equal call.
+func (r *Request) takeReply(from *Request) {
+	r.Reply.Release()
+	r.Reply, from.Reply = from.Reply, r.Reply
+	for i := range min(len(r.Plan.Results), len(from.Plan.Results)) {
+		r.Plan.Results[i].State = from.Plan.Results[i].State
+	}
+}
+
 // sameBytes reports whether two calls are the same, byte for byte.
 func sameBytes(a, b *oncrpc.Message) bool {
 	if a.Len() != b.Len() {
@@ -151,70 +160,4 @@ func sameBytes(a, b *oncrpc.Message) bool {
 		}
 		p, q = p[n:], q[n:]
 	}
-}
-
-// queue holds a line's requests in order of submission, and finds them by XID. It allocates only to grow.
-type queue struct {
-	first, last *Request
-	n           int
-	bytes       int64
-	buckets     []*Request // a power of two of them
-}
-
-func (q *queue) bucket(xid uint32) **Request { return &q.buckets[int(xid)&(len(q.buckets)-1)] }
-
-// find returns the request with the XID, nil if there is none.
-func (q *queue) find(xid uint32) *Request {
-	if q.n == 0 {
-		return nil
-	}
-	r := *q.bucket(xid)
-	for r != nil && r.XID != xid {
-		r = r.nextInBucket
-	}
-	return r
-}
-
-// push appends r, of whose XID there is none.
-func (q *queue) push(r *Request) {
-	if q.n == len(q.buckets) {
-		q.buckets = make([]*Request, max(16, 2*len(q.buckets)))
-		for o := q.first; o != nil; o = o.next {
-			b := q.bucket(o.XID)
-			o.nextInBucket, *b = *b, o
-		}
-	}
-	b := q.bucket(r.XID)
-	r.nextInBucket, *b = *b, r
-	r.prev, r.next = q.last, nil
-	if q.last == nil {
-		q.first = r
-	} else {
-		q.last.next = r
-	}
-	q.last = r
-	q.n++
-	q.bytes += r.size
-}
-
-// unlink takes r out.
-func (q *queue) unlink(r *Request) {
-	at := q.bucket(r.XID)
-	for *at != r {
-		at = &(*at).nextInBucket
-	}
-	*at = r.nextInBucket
-	if r.prev == nil {
-		q.first = r.next
-	} else {
-		r.prev.next = r.next
-	}
-	if r.next == nil {
-		q.last = r.prev
-	} else {
-		r.next.prev = r.prev
-	}
-	r.prev, r.next, r.nextInBucket = nil, nil, nil
-	q.n--
-	q.bytes -= r.size
 }

@@ -16,7 +16,7 @@ func (bc *backendConn) reconnectLocked() {
 
 // keepConnected connects, and connects again, as long as something waits for an answer. While there is a connection it waits for its end.
 func (bc *backendConn) keepConnected() {
-	away := false
+	unreachable := false
 	for bc.needed() {
 		bc.awaitRetry()
 		if !bc.needed() {
@@ -25,25 +25,25 @@ func (bc *backendConn) keepConnected() {
 		lc := &liveConn{bc: bc}
 		var err error
 		if lc.Conn, err = bc.connect(lc); err != nil {
-			away = true
+			unreachable = true
 			bc.backOff()
 			continue
 		}
 		if !bc.probeBeforeResend(lc) {
-			away = true
-			_ = lc.Conn.Close()
-			lc.Conn.Wait()
+			unreachable = true
+			_ = lc.Close()
+			lc.Wait()
 			bc.backOff()
 			continue
 		}
-		lc.afterOutage, away = away, false
+		lc.afterOutage, unreachable = unreachable, false
 		began := time.Now()
 		if bc.setLive(lc) {
 			bc.resend(lc)
 		} else {
-			_ = lc.Conn.Close()
+			_ = lc.Close()
 		}
-		lc.Conn.Wait()
+		lc.Wait()
 		bc.clearLive(lc)
 		// A backend that hangs up as soon as it is called is not to be called all the time.
 		if time.Since(began) < bc.b.cfg.BackoffMax {
@@ -171,29 +171,6 @@ func (bc *backendConn) switchPort(err error) bool {
 	return true
 }
 
-// takePort takes a source port below 1024; 0, that is any, when there is none. tries is how many were tried in vain: those that others have
-// (the backend of another export on the same server, say) are found out in this way.
-func (b *Backend) takePort(tries int) int {
-	denied := false
-	if tries <= lastPort-firstPort {
-		var p int
-		if p, denied = b.ports.take(); p != 0 {
-			return p
-		}
-	}
-	if !denied && b.counts.otherPorts.Add(1) == 1 {
-		b.cfg.Logger.Warn("backend: no source port below 1024 is left, others are taken; some servers refuse them")
-	}
-	return 0
-}
-
-// setPortsDenied takes note that this process may not use source ports below 1024.
-func (b *Backend) setPortsDenied() {
-	if b.ports.deny() {
-		b.cfg.Logger.Info("backend: this process may not use source ports below 1024, others are taken; some servers refuse them")
-	}
-}
-
 // setLive makes lc the line's connection, unless the line is closed.
 func (bc *backendConn) setLive(lc *liveConn) bool {
 	bc.mu.Lock()
@@ -211,7 +188,7 @@ func (bc *backendConn) setLive(lc *liveConn) bool {
 
 // resend sends what waits, in order.
 func (bc *backendConn) resend(lc *liveConn) {
-	out := lc.Conn.Out()
+	out := lc.Out()
 	out.Hold()
 	defer out.Release()
 	for {
@@ -227,7 +204,9 @@ func (bc *backendConn) resend(lc *liveConn) {
 		switch {
 		case r != nil:
 			bc.cursor = r.next
-			bc.sendLocked(lc, r)
+			bc.markSentLocked(lc, r)
+			bc.mu.Unlock()
+			lc.Submit(&r.Request)
 			continue
 		case bc.rescan:
 			bc.rescan, bc.cursor = false, bc.queue.first
@@ -249,7 +228,7 @@ func (bc *backendConn) clearLive(lc *liveConn) {
 	if !closed {
 		bc.b.health.onLost()
 	}
-	if err := lc.Conn.Err(); err != nil && !closed && !errors.Is(err, context.Canceled) {
+	if err := lc.Err(); err != nil && !closed && !errors.Is(err, context.Canceled) {
 		bc.b.cfg.Logger.Debug("backend: connection ended", "cause", err)
 	}
 }
