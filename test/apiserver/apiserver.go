@@ -21,11 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// patience is how long what usually takes seconds may take where a machine is busy. envtest's own is 20 s, and 10 s for CRDs.
+// patience is the limit for waits that usually take seconds. envtest's own is 20 s, and 10 s for
+// CRDs.
 const patience = 2 * time.Minute
 
-// Start starts them, without any CRD, on free ports of loopback. The programs are those of $KUBEBUILDER_ASSETS, or else hack/k8s/prepare builds them.
-// flags are further ones of kube-apiserver, "name=value". The caller calls stop, which ends both.
+// Start starts both without any CRD, on free ports of loopback. The programs are those of
+// $KUBEBUILDER_ASSETS, or else built by hack/k8s/prepare. flags are further flags of
+// kube-apiserver, "name=value". The caller calls stop, which ends both.
 func Start(flags ...string) (cfg *rest.Config, stop func() error, err error) {
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {
@@ -46,13 +48,15 @@ func Start(flags ...string) (cfg *rest.Config, stop func() error, err error) {
 	return cfg, env.Stop, nil
 }
 
-// InstallCRDs creates or updates the CRDs of the options, and waits until the server has their kinds.
+// InstallCRDs creates or updates the CRDs of the options, and waits until the server has their
+// kinds.
 func InstallCRDs(cfg *rest.Config, options envtest.CRDInstallOptions) ([]*apiextensions.CustomResourceDefinition, error) {
 	options.ErrorIfPathMissing, options.MaxTime = true, patience
 	return envtest.InstallCRDs(cfg, options)
 }
 
-// Prepare has hack/k8s/prepare build parts of Kubernetes, and returns the folder that holds the programs.
+// Prepare has hack/k8s/prepare build parts of Kubernetes, and returns the directory of the
+// programs.
 func Prepare(parts ...string) (string, error) {
 	cmd := exec.Command(Path("hack/k8s/prepare"), parts...)
 	cmd.Stderr = os.Stderr
@@ -69,7 +73,8 @@ func Path(name string) string {
 	return filepath.Join(filepath.Dir(here), "../..", name)
 }
 
-// Kubeconfig returns the file that kubectl and helm read to talk to the server; as cfg's user, or if account is not empty, as system:serviceaccount:NAMESPACE:NAME.
+// Kubeconfig returns a kubeconfig file for kubectl and helm, as cfg's user or, if account is not
+// empty, as system:serviceaccount:NAMESPACE:NAME.
 func Kubeconfig(cfg *rest.Config, account string) ([]byte, error) {
 	const name = "test"
 	c := api.NewConfig()

@@ -33,8 +33,9 @@ spec:
   access: [{from: {nodes: {}}, mode: ReadWrite, squash: None}]
 `
 
-// TestVerbs goes as far as a cluster without adapters does: pods have what the device plugin and the meta plugin give, and the privileges they need; that the devices
-// are none shows as a condition, and TCP goes on.
+// TestVerbs goes as far as a cluster without adapters allows. Pods get the devices of the device
+// plugin, the interfaces of the meta plugin, and their privileges. A condition reports that the
+// devices are no RDMA devices, and TCP works.
 func TestVerbs(t *testing.T) {
 	c := need(t, "gateway", "gateway-verbs", "operator", "deviceplugin")
 	p := install(t, c, "verbs", "privileged")

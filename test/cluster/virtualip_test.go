@@ -33,8 +33,9 @@ spec:
   access: [{from: {networks: [10.77.0.0/24]}, mode: ReadWrite, squash: None}]
 `
 
-// TestVirtualIP: the Linux client mounts an address that one of two pods carries on a macvlan across both nodes. The pod is deleted, its speaker is stopped, and it is cut
-// off from the API server, each during fio. All the while an ARP request is sent each second, and everything about ARP on the network is captured.
+// TestVirtualIP mounts an address that one of two pods carries on a macvlan across both nodes.
+// During fio the pod is deleted, then its speaker is stopped, then it is cut off from the API
+// server. An ARP request is sent each second throughout, and all ARP on the network is captured.
 func TestVirtualIP(t *testing.T) {
 	c := need(t, "gateway", "operator")
 	p := install(t, c, "virtualip", "privileged") // speakers have NET_ADMIN
@@ -75,7 +76,7 @@ type virtualIP struct {
 	moves   int
 }
 
-// capture begins to capture ARP on the fabric, and to ask for the address each second.
+// capture starts to capture ARP on the fabric, and to request the address each second.
 func (v *virtualIP) capture(t *testing.T) (stop func()) {
 	t.Helper()
 	var running []*exec.Cmd
@@ -105,8 +106,9 @@ func (v *virtualIP) capture(t *testing.T) (stop func()) {
 	return stop
 }
 
-// claims: whoever says that the address is his says it until it moves, and never again after that unless it moves back: so no two do at any instant. The capture
-// shows as many changes of the hardware address as there were moves.
+// claims checks the capture: a holder claims the address until it moves, and never again unless it
+// moves back, so no two holders claim it at any instant. There are as many changes of the hardware
+// address as moves.
 func (v *virtualIP) claims(t *testing.T) {
 	out, err := exec.Command("tshark", "-r", v.file, "-Y", "arp.src.proto_ipv4 == "+v.address, "-T", "fields", "-e", "frame.time_epoch", "-e", "arp.src.hw_mac").Output()
 	if err != nil {
@@ -129,13 +131,15 @@ func (v *virtualIP) claims(t *testing.T) {
 	}
 }
 
-// crcErrors counts the connections that siw in the guest has ended for a CRC. It does so by chance: of a CRC that comes in two TCP segments it compares something else.
+// crcErrors counts the connections that siw in the guest ended for a CRC. It miscompares a CRC that
+// arrives in two TCP segments.
 func (v *virtualIP) crcErrors(t *testing.T) string {
 	t.Helper()
 	return v.guest.run(t, "dmesg | grep -c 'siw: crc error' || true")
 }
 
-// stays wants the client to be where it was, over the same connection unless siw ended one since it had ended so many.
+// stays checks that the client is still at the same pod, over the same connection unless siw ended
+// one since crcErrors was counted.
 func (v *virtualIP) stays(t *testing.T, was connection, crcErrors string) {
 	t.Helper()
 	is := v.holder(t)
@@ -144,10 +148,10 @@ func (v *virtualIP) stays(t *testing.T, was connection, crcErrors string) {
 	}
 }
 
-// holder is the pod that carries the address, by its own word.
+// holder returns the connection to the pod that carries the address, from that pod's /status.
 func (v *virtualIP) holder(t *testing.T) connection { return v.only(t, gatewayPods, "data") }
 
-// signal sends a signal to a pod's speaker.
+// signalSpeaker sends a signal to a pod's speaker.
 func (v *virtualIP) signalSpeaker(t *testing.T, pod, signal string) {
 	t.Helper()
 	node := v.get(t, "pod/"+pod, "{.spec.nodeName}")
@@ -155,7 +159,8 @@ func (v *virtualIP) signalSpeaker(t *testing.T, pod, signal string) {
 	v.do(t, "inside", node, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", signal, strings.TrimPrefix(id, "containerd://"))
 }
 
-// deleted: the gateway drains and exits, then the speaker gives the address up, and the other pod has it.
+// deleted: the gateway drains and exits, then the speaker gives the address up, and the other pod
+// takes it.
 func (v *virtualIP) deleted(t *testing.T) {
 	before := v.holder(t)
 	fio := v.guest.fio(t, "/mnt")
@@ -170,7 +175,8 @@ func (v *virtualIP) deleted(t *testing.T) {
 	v.wait(t, "condition=Ready", "nfsexport/data", time.Minute)
 }
 
-// stopped: the speaker of the holder stands still; another one takes the address over when the Lease has expired. When the first goes on it gives way.
+// stopped: the holder's speaker is stopped. Another one takes the address over when the Lease has
+// expired, and the first gives way when it continues.
 func (v *virtualIP) stopped(t *testing.T) {
 	before, crcErrors := v.holder(t), v.crcErrors(t)
 	fio := v.guest.fio(t, "/mnt")

@@ -23,7 +23,7 @@ import (
 // mib is the length of an attacker's calls.
 const mib = 1 << 20
 
-// comesBack is how long an attacker waits before it replaces a connection that it lost.
+// comesBack is the pause before an attacker replaces a lost connection.
 const comesBack = 100 * time.Millisecond
 
 // attack describes an attacker's connections and their number.
@@ -48,9 +48,10 @@ type attacker struct {
 
 // siege is an attack under way.
 type siege struct {
-	t       testing.TB
-	tries   atomic.Int64 // connections begun
-	up      atomic.Int64 // connections that stand
+	t     testing.TB
+	tries atomic.Int64 // connections begun
+	// lasts returns when the peer has ended the connection, or ctx ends. It reads nothing.
+	up      atomic.Int64
 	refused atomic.Int64 // connections that failed to be made
 	ended   atomic.Int64 // connections that stood and were ended
 	stop    context.CancelFunc
@@ -195,11 +196,12 @@ func (c *attacker) send(message []byte) error {
 	}
 	c.msn++
 	b := binary.BigEndian.AppendUint16(nil, uint16(18+len(message)))
-	b = append(b, 0x41, 0x43)                   // untagged, last, version 1; Send, version 1
-	b = binary.BigEndian.AppendUint32(b, 0)     // reserved
-	b = binary.BigEndian.AppendUint32(b, 0)     // queue
-	b = binary.BigEndian.AppendUint32(b, c.msn) // message sequence number
-	b = binary.BigEndian.AppendUint32(b, 0)     // message offset
+	b = append(b, 0x41, 0x43)               // untagged, last, version 1; Send, version 1
+	b = binary.BigEndian.AppendUint32(b, 0) // reserved
+	b = binary.BigEndian.AppendUint32(b, 0) // queue
+	// call returns the head of an RPC call with AUTH_SYS of user 0, and the file handle.
+	b = binary.BigEndian.AppendUint32(b, c.msn)
+	b = binary.BigEndian.AppendUint32(b, 0) // message offset
 	b = append(b, message...)
 	for len(b)%4 != 0 {
 		b = append(b, 0)

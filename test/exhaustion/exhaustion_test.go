@@ -60,7 +60,7 @@ func TestExhaustion(t *testing.T) {
 	}
 }
 
-// TestAdminPage has 1,500 connections ask for /metrics again and again, and read nothing.
+// TestAdminPage has 1,500 connections request /metrics repeatedly and read nothing.
 func TestAdminPage(t *testing.T) {
 	g := start(t, setUp{rules: guests})
 	ask := []byte(strings.Repeat("GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n", 50))

@@ -49,13 +49,13 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// freePorts returns n TCP ports that nobody has.
+// freePorts returns n unused TCP ports.
 func freePorts(t testing.TB, n int) (ports []int) {
 	t.Helper()
 	for range n {
 		l, err := net.Listen("tcp", "0.0.0.0:0")
 		check(t, err)
-		defer l.Close() // only when all are chosen
+		defer l.Close() // after all are chosen
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports
@@ -130,7 +130,7 @@ func tail(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// ganesha has NFS-Ganesha serve the directory, and returns the backend that it is.
+// ganesha starts NFS-Ganesha for the directory, and returns the gateway's backend.
 func (g *gateway) ganesha() string {
 	g.t.Helper()
 	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
@@ -149,7 +149,7 @@ func (g *gateway) ganesha() string {
 	return fmt.Sprintf("nfs: {server: 127.0.0.1, port: %d, mountPort: %d, path: /}", ports[0], ports[1])
 }
 
-// get asks for a page of the admin server.
+// get requests a page of the admin server.
 func (g *gateway) get(page string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -193,8 +193,8 @@ func (g *gateway) find(name string) []byte {
 	return handle
 }
 
-// patience is how long the ordinary client may take for all that it does. Beside no attacker it takes
-// a second.
+// patience is the limit for everything that the ordinary client does. Without attackers it takes a
+// second.
 const patience = 1 * time.Minute
 
 // visit is the ordinary client: it lists, writes and reads back over a network. It reports whether all of

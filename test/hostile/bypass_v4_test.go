@@ -14,13 +14,13 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 )
 
-// anonymous is the special state id of who has opened nothing.
+// anonymous is the anonymous stateid.
 var anonymous = make(raw, 16)
 
-// noAttrs is a fattr4 that sets nothing.
+// noAttrs is an empty fattr4.
 var noAttrs = nfs4test.Attrs(nil)
 
-// open is OPEN by name.
+// open encodes OPEN by name.
 func open(name string, share int, create raw) raw {
 	return op(layout.OpOpen, 0, share, 0, uint64(0), "owner", create, 0, name)
 }
@@ -30,7 +30,7 @@ var (
 	create   = fields(1, 0, noAttrs)
 )
 
-// named has each operation that has a name in a directory.
+// named returns each operation that takes a name in a directory.
 func named(name string) []attempt {
 	in := func(what string, code int, ops ...raw) attempt {
 		return attempt{fmt.Sprintf("%s of %q", what, name), append([]raw{putRoot}, ops...), errBadName, code}
@@ -51,7 +51,7 @@ func named(name string) []attempt {
 	}
 }
 
-// TestNames tries names that are no names in each operation that has one.
+// TestNames tries invalid names in each operation that takes one.
 func TestNames(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
@@ -73,7 +73,7 @@ const (
 	errDenied = 13 // NFS4ERR_ACCESS
 )
 
-// refusals are operations that are refused wherever they stand, behind a PUTROOTFH at the least.
+// refusals are operations that the proxy refuses in every position behind a PUTROOTFH.
 func refusals(foreign []byte) []attempt {
 	where := fields(uint64(0), uint64(4096))
 	hidden := func(code int, attr uint32, value ...any) attempt {
@@ -108,7 +108,8 @@ func refusals(foreign []byte) []attempt {
 	}
 }
 
-// TestRefusedAnywhere has every refused operation in every position: what stands before it is done, what stands behind is not.
+// TestRefusedAnywhere puts every refused operation in every position: the operations before it are
+// executed, those behind it are not.
 func TestRefusedAnywhere(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
@@ -124,7 +125,7 @@ func TestRefusedAnywhere(t *testing.T) {
 					before := []raw{putRoot, getFH, saveFH, op(layout.OpGetAttr, bitmap(layout.AttrFileID))}
 					for n := range len(before) + 1 {
 						if n == 0 && a.code == layout.OpLookupP {
-							continue // there is no filehandle yet, as the backend says
+							continue // no filehandle yet: the backend's refusal
 						}
 						ops := slices.Concat(before[:n], a.ops, []raw{op(layout.OpCreate, 2, "behind", noAttrs), lookup("dir"), getFH})
 						if a.status == errBadXDR {
@@ -145,12 +146,12 @@ func TestRefusedAnywhere(t *testing.T) {
 	}
 }
 
-// foreign returns a handle of another export of the same backend, sealed for that.
+// foreign returns a handle of another export of the same backend, signed for that export.
 func (h *house) foreign() []byte {
 	h.Helper()
 	other := h.open(guard{uid: "export two", path: "/other", squash: access.SquashNone})
 	c := other.intrude(h.T, "tcp", 0)
-	c.Seen = nil // what lies outside of the first export is this one's inside
+	c.Seen = nil // the second export holds files that are outside of the first
 	s, err := nfs4test.NewSession(c.ctx, &c.Caller, 1, "foreign", 1, 0, 0)
 	check(h, err)
 	res, err := s.Next(c.ctx, 0, putRoot, lookup("file"), getFH)
@@ -158,7 +159,7 @@ func (h *house) foreign() []byte {
 	return bytes.Clone(res.Handle(h, 3))
 }
 
-// TestWaysAround: neither layouts nor other servers are offered.
+// TestWaysAround checks that neither layouts nor other servers are offered.
 func TestWaysAround(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
@@ -175,7 +176,7 @@ func TestWaysAround(t *testing.T) {
 			t.Errorf("the backend gets EXCHANGE_ID with flags %#x", flags)
 		}
 	}
-	// In 4.0 the backend would call back at an address that the client names.
+	// In 4.0 the backend would call back to an address that the client names.
 	before := h.relay.count()
 	c.want(c.compound(0, op(layout.OpSetClientID, raw("verifier"), "a client of 4.0", 0x40000000, "tcp", "192.0.2.1.8.1", 1)), 0, layout.OpSetClientID)
 	if sent := h.relay.since(before); len(sent) != 1 || bytes.Contains(sent[0].args, []byte("192.0.2.1")) || !bytes.Contains(sent[0].args, []byte("0.0.0.0.0.0")) {

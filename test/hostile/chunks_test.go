@@ -13,11 +13,12 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestChunks puts into Read chunks what may not be there: a handle, a name. It is not looked through, so it must not be let through.
+// TestChunks puts a handle and a name into Read chunks, where they are forbidden. The proxy does
+// not inspect chunks, so it must refuse them.
 func TestChunks(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
-	head := func(e *xdr.Encoder, ops int) { // so long that the rest cannot be inline
+	head := func(e *xdr.Encoder, ops int) { // too long for the rest to be inline
 		e.Opaque(make([]byte, 900))
 		e.Uint32(0)
 		e.Uint32(uint32(ops))

@@ -98,7 +98,7 @@ func TestMount(t *testing.T) {
 	}
 }
 
-// TestOtherPrograms: nothing else of the backend is to be had.
+// TestOtherPrograms checks that no other program of the backend can be called.
 func TestOtherPrograms(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})

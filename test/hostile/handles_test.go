@@ -14,7 +14,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/seal"
 )
 
-// forgeries returns handles that this export has not handed out: good is one that it has.
+// forgeries returns handles that this export has not issued. good is one that it has.
 func (g *gate) forgeries(t *testing.T, good []byte, limit int) map[string][]byte {
 	t.Helper()
 	plain, ok := g.seal.Open(good, limit)
@@ -48,7 +48,7 @@ func (g *gate) forgeries(t *testing.T, good []byte, limit int) map[string][]byte
 	return list
 }
 
-// TestForgedHandles tries handles that the export has not handed out, in both versions.
+// TestForgedHandles tries handles that the export has not issued, in both versions.
 func TestForgedHandles(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
@@ -102,8 +102,8 @@ func (c *intruder) mount(t *testing.T) []byte {
 	return handleIn(t, spans)
 }
 
-// procedures3 has arguments for all procedures of version 3 but NULL, with a handle, another one for those that have two, and a name for those that
-// have one.
+// procedures3 returns arguments for every procedure of version 3 but NULL: a handle, a second one
+// where there are two, and a name.
 func procedures3(handle, second []byte, name string) map[uint32]raw {
 	sattr := fields(0, 0, 0, 0, 0, 0)
 	return map[uint32]raw{

@@ -37,7 +37,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What lies beside the exported directory has these names and this content.
+// Names and content beside the exported directory.
 const (
 	secretName   = "secret-beside"
 	secretDir    = "closed-beside"
@@ -45,7 +45,8 @@ const (
 	secretText   = "this is nobody's business"
 )
 
-// house is a backend, the tree that it exports, and a relay in front of it. What the proxy exports of the tree is "exported":
+// house is a backend, the tree that it exports, and a relay in front of it. The proxy exports
+// "exported":
 //
 //	secret-beside             closed-beside/closed-file
 //	other/file                exported by a second proxy
@@ -60,9 +61,9 @@ type house struct {
 	relay         *relay
 	direct        *nfs4test.Caller // to the backend
 	direct3       *client.Client   // the same, for version 3
-	// leaks is what nobody may see: names, bytes, handles and fileids of what lies outside.
+	// leaks is the content that no client may see: names, bytes, handles and fileids from outside.
 	leaks   map[string][]byte
-	outside map[string]string // handles of what lies outside, and its path
+	outside map[string]string // handles from outside, and their paths
 }
 
 func newHouse(t *testing.T) *house {
@@ -112,13 +113,13 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// freePorts returns two TCP ports of 127.0.0.1 that nobody has.
+// freePorts returns two unused TCP ports of 127.0.0.1.
 func freePorts(t testing.TB) (ports [2]int) {
 	t.Helper()
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		check(t, err)
-		defer l.Close() // only when both are chosen
+		defer l.Close() // after both are chosen
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports
@@ -142,7 +143,8 @@ func (h *house) startGanesha() {
 	h.mountPort = ports[1]
 }
 
-// snapshot describes all that lies outside, but for directories' times, which change with what is in them.
+// snapshot describes the tree outside of the export, without the times of directories, which change
+// with their entries.
 func (h *house) snapshot() string {
 	var b strings.Builder
 	check(h, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
@@ -186,7 +188,7 @@ func (h *house) dialTCP(address string, pool *bufpool.Pool) oncrpc.Requester {
 	return conn
 }
 
-// learn finds out what nobody may see.
+// learn fills leaks and outside.
 func (h *house) learn() {
 	for _, s := range []string{secretName, secretDir, secretInside, secretText} {
 		h.leaks[s] = []byte(s)
@@ -218,7 +220,7 @@ func (h *house) learn() {
 	}
 }
 
-// hide adds a handle to what nobody may see.
+// hide adds a handle to leaks and outside.
 func (h *house) hide(path string, handle []byte) {
 	h.leaks[fmt.Sprintf("the handle %x of %s", handle, path)] = bytes.Clone(handle)
 	h.outside[string(handle)] = path
@@ -241,7 +243,7 @@ func (h *house) fileID(handle []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(b[len(b)-8:]), nil
 }
 
-// isInside tells whether a handle of the backend's leads to something in the export.
+// isInside reports whether a handle of the backend leads into the export.
 func (h *house) isInside(handle []byte) bool {
 	id, err := h.fileID(handle)
 	if err != nil {
@@ -287,14 +289,14 @@ type gate struct {
 	tcp, rdma string // addresses
 }
 
-// guard is how a gate is kept.
+// guard is the configuration of a gate.
 type guard struct {
 	uid, path string
 	readOnly  bool
 	squash    access.Squash
 }
 
-// secret is what handles are sealed with.
+// secret is the key that signs handles.
 var secret = func() []byte { b := make([]byte, seal.MinKey); rand.Read(b); return b }()
 
 // open starts a proxy.

@@ -20,7 +20,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// The shorthand of what the tests are made of.
+// raw and fields are shorthands of nfs4test's.
 type raw = nfs4test.Raw
 
 var (
@@ -38,10 +38,9 @@ type intruder struct {
 	session *nfs4test.Session
 }
 
-// patience is how long a test waits for what should come at once.
+// patience is the limit for waits that should end at once.
 const patience = time.Minute
 
-// networks are how an intruder comes.
 var networks = []string{"tcp", "rdma"}
 
 // intrude connects to a gate over "tcp" or "rdma", as a user.
@@ -68,7 +67,7 @@ func (g *gate) intrude(t *testing.T, network string, uid uint32) *intruder {
 	return c
 }
 
-// begin gives the intruder a session of version 4.2 with some slots.
+// begin makes a session of version 4.2.
 func (c *intruder) begin(slots int) {
 	c.Helper()
 	s, err := nfs4test.NewSession(c.ctx, &c.Caller, 2, fmt.Sprintf("%s %p", c.Name(), c), slots, 0, 0)
@@ -77,7 +76,7 @@ func (c *intruder) begin(slots int) {
 	c.want(c.next(op(layout.OpReclaimComplete, false)), 0, layout.OpReclaimComplete)
 }
 
-// look searches a reply for what nobody may see.
+// look searches a reply for leaks.
 func (c *intruder) look(reply []byte) {
 	for what, b := range c.gate.h.leaks {
 		if bytes.Contains(reply, b) {
@@ -86,7 +85,7 @@ func (c *intruder) look(reply []byte) {
 	}
 }
 
-// handles has the handles in results sealed and leading inside.
+// handles checks that the handles in results are signed and lead inside.
 func (c *intruder) handles(spans []layout.Span) {
 	c.Helper()
 	for i := range spans {
@@ -117,8 +116,9 @@ func (c *intruder) compound(minor uint32, ops ...raw) *nfs4test.Results {
 	return res
 }
 
-// next sends a COMPOUND in the next turn of slot 0. It has to reach the backend, and when it is sent again the answer has to be the same; not
-// so with READ and READDIR, as Ganesha answers their repetition from memory that it has given up, and may not survive that.
+// next sends a COMPOUND in the next turn of slot 0. It must reach the backend, and its repetition
+// must have the same reply. READ and READDIR are not repeated: Ganesha answers such a repetition
+// from freed memory, and may crash.
 func (c *intruder) next(ops ...raw) *nfs4test.Results {
 	c.Helper()
 	before := c.gate.h.relay.count()
@@ -145,7 +145,7 @@ func (c *intruder) next(ops ...raw) *nfs4test.Results {
 	return res
 }
 
-// want has results end with that of an operation with a status, which is the status of the whole.
+// want checks the status of the last operation, which is that of the whole.
 func (c *intruder) want(res *nfs4test.Results, status uint32, code int) {
 	c.Helper()
 	last := layout.Op{}
@@ -158,13 +158,13 @@ func (c *intruder) want(res *nfs4test.Results, status uint32, code int) {
 	}
 }
 
-// fine is a COMPOUND in which nothing is wrong, to see that the session goes on.
+// fine sends a COMPOUND without faults, to check that the session works.
 func (c *intruder) fine() {
 	c.Helper()
 	c.want(c.next(op(layout.OpPutRootFH), op(layout.OpLookup, "file"), op(layout.OpGetFH)), 0, layout.OpGetFH)
 }
 
-// walk returns the handle that names lead to.
+// walk returns the handle at the end of the names.
 func (c *intruder) walk(names ...string) []byte {
 	c.Helper()
 	ops := []raw{op(layout.OpPutRootFH)}
@@ -175,7 +175,8 @@ func (c *intruder) walk(names ...string) []byte {
 	return slices.Clone(res.Handle(c, len(res.Ops)-1))
 }
 
-// call3 calls a procedure of NFS version 3 or of another program, and returns the status and what the results have.
+// call3 calls a procedure of NFS version 3 or of another program, and returns the status and the
+// results.
 func (c *intruder) call3(program, procedure uint32, args raw) (status uint32, spans []layout.Span, results []byte) {
 	c.Helper()
 	b, err := c.Call(c.ctx, program, 3, procedure, args)

@@ -41,7 +41,7 @@ func list(attrs ...uint32) raw {
 	return op(layout.OpReaddir, uint64(0), uint64(0), 4096, 8192, bitmap(attrs...))
 }
 
-// an attempt is a COMPOUND that wants out.
+// attempt is a COMPOUND that tries to leave the export.
 type attempt struct {
 	name   string
 	ops    []raw
@@ -91,10 +91,10 @@ func TestWaysOut(t *testing.T) {
 	}
 }
 
-// errNotDirOrLink stands for what a server says when a symbolic link is used as a directory.
+// errNotDirOrLink stands for the statuses with which servers refuse a symbolic link as a directory.
 const errNotDirOrLink = ^uint32(0)
 
-// try makes an attempt, and sees that the session goes on.
+// try makes an attempt, and checks that the session works afterwards.
 func (c *intruder) try(t *testing.T, a attempt) {
 	on := *c
 	on.T = t

@@ -18,10 +18,11 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// machine is the name that clients of these tests have in their credentials: what has another one is the gateway's own.
+// machine is the machine name in the credentials of these tests' clients. Calls with another name
+// are the gateway's own.
 const machine = "hostile"
 
-// relay stands between the proxies and the backend, and reads what passes.
+// relay stands between the proxies and the backend, and inspects the calls.
 type relay struct {
 	h        *house
 	listener net.Listener
@@ -53,14 +54,14 @@ func startRelay(h *house) *relay {
 
 func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
-// watch has handles that s has sealed found among those for the backend.
+// watch looks for handles signed by s among those for the backend.
 func (r *relay) watch(s *seal.Sealer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seals = append(r.seals, s)
 }
 
-// since returns the calls that passed behind the first n.
+// since returns the calls after the first n.
 func (r *relay) since(n int) []passed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +78,7 @@ func (r *relay) accept() {
 		}
 		back, err := net.Dial("tcp", r.h.address(r.h.port))
 		if err != nil {
-			_ = front.Close() // the house is being closed
+			_ = front.Close() // the test ends
 			continue
 		}
 		t := &tap{relay: r, waiting: map[uint32]layout.Proc{}}
@@ -97,7 +98,7 @@ type tap struct {
 	waiting map[uint32]layout.Proc // clients' calls by XID
 }
 
-// pass forwards records, each when it has been looked at.
+// pass forwards records, each after look has seen it.
 func (t *tap) pass(to, from net.Conn, look func([]byte)) {
 	for {
 		var raw, record []byte
@@ -121,7 +122,7 @@ func (t *tap) pass(to, from net.Conn, look func([]byte)) {
 	}
 }
 
-// call looks at a call to the backend.
+// call inspects a call to the backend.
 func (t *tap) call(record []byte) {
 	var c oncrpc.Call
 	c.Init(t.pool, nil)
@@ -177,7 +178,7 @@ func (t *tap) call(record []byte) {
 	t.relay.mu.Unlock()
 }
 
-// handle looks at a handle that the backend gets.
+// handle inspects a handle for the backend.
 func (t *tap) handle(b []byte) {
 	if path, ok := t.h.outside[string(b)]; ok && !t.other(path) {
 		t.h.Errorf("the backend gets the handle of %s", path)
@@ -191,7 +192,7 @@ func (t *tap) handle(b []byte) {
 	}
 }
 
-// reply looks at a reply of the backend's.
+// reply inspects a reply of the backend.
 func (t *tap) reply(record []byte) {
 	var h oncrpc.ReplyHeader
 	var d xdr.Decoder
@@ -213,7 +214,7 @@ func (t *tap) reply(record []byte) {
 		}
 	}
 	if proc.Version != 4 {
-		return // READDIRPLUS has the handle of the directory above, which the proxy takes out
+		return // READDIRPLUS has the handle of "..", which the proxy takes out
 	}
 	var w layout.Walker
 	if err := w.Results(proc, &d); err != nil {
@@ -228,7 +229,7 @@ func (t *tap) reply(record []byte) {
 	}
 }
 
-// other tells whether a path is of the second export, which is outside of the first one alone.
+// other reports whether a path belongs to the second export, which is outside of the first.
 func (t *tap) other(path string) bool { return path == "/other" || path == "/other/file" }
 
 func (p passed) String() string {

@@ -20,7 +20,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// inside describes all that is in the export.
+// inside describes the exported tree.
 func (h *house) inside() string {
 	var b strings.Builder
 	check(h, filepath.WalkDir(h.exported, func(path string, d fs.DirEntry, err error) error {
@@ -44,7 +44,7 @@ func (h *house) inside() string {
 	return b.String()
 }
 
-// TestReadOnly tries to change something where nothing may be changed, in each position, and the session goes on.
+// TestReadOnly tries every change on a read-only export, in each position. The session survives.
 func TestReadOnly(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone, readOnly: true})
@@ -120,7 +120,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestSquash: root is nobody, or everybody is.
+// TestSquash checks that root, or everybody, becomes nobody.
 func TestSquash(t *testing.T) {
 	h := newHouse(t)
 	for squash, want := range map[access.Squash]map[uint32]uint32{
@@ -152,7 +152,8 @@ func TestSquash(t *testing.T) {
 	}
 }
 
-// TestCredentials: what is no AUTH_SYS or AUTH_NONE is refused, also RPCSEC_GSS in all its services, before the backend gets it.
+// TestCredentials checks that any credential but AUTH_SYS and AUTH_NONE is refused before the
+// backend gets the call, RPCSEC_GSS in all its services included.
 func TestCredentials(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashRoot})

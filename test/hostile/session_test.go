@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 )
 
-// TestCounts: COMPOUNDs whose count of operations is not that of the operations. The slot stays in step.
+// TestCounts sends COMPOUNDs with a wrong count of operations. The slot stays in step.
 func TestCounts(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
@@ -28,11 +28,12 @@ func TestCounts(t *testing.T) {
 		}
 		return nfs4test.Read(b)
 	}
-	res, err := send(2, putRoot, lookupP, getFH) // what stands behind the last operation is not for the backend
+	// bytes behind the last operation are not for the backend
+	res, err := send(2, putRoot, lookupP, getFH)
 	check(t, err)
 	c.want(res, 0, layout.OpPutRootFH)
 	c.fine()
-	res, err = send(4, putRoot, getFH) // one less than was said
+	res, err = send(4, putRoot, getFH) // one less than announced
 	check(t, err)
 	if res.Status != errBadXDR || len(res.Ops) != 4 {
 		t.Errorf("an operation less than said: status %d, %d results", res.Status, len(res.Ops))
@@ -55,12 +56,12 @@ func TestCounts(t *testing.T) {
 		if res.Status != errTooManyOps || len(res.Ops) != 1 || res.Ops[0].Code != layout.OpSequence {
 			t.Errorf("%d operations: %+v", count, res)
 		}
-		c.session.Slots[0]-- // which SEQUENCE leaves as it was when it fails
+		c.session.Slots[0]-- // a failed SEQUENCE leaves the slot as it was
 		c.fine()
 	}
 }
 
-// TestSlots: all slots are used at once, for what is refused and what is not, and all stay in step.
+// TestSlots uses all slots at once, for refused and accepted operations. All stay in step.
 func TestSlots(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone, readOnly: true})
@@ -101,7 +102,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestOutsideOfSession: an operation that is refused before there is a session says so.
+// TestOutsideOfSession checks the status of an operation that is refused before there is a session.
 func TestOutsideOfSession(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
@@ -112,7 +113,7 @@ func TestOutsideOfSession(t *testing.T) {
 			t.Errorf("status %d", res.Status)
 		}
 	}
-	// 4.0 has no sessions: each way out for itself.
+	// 4.0 has no sessions: try each way out alone.
 	for _, a := range append(named(".."), attempt{"", []raw{putRoot, lookupP}, errNoEnt, layout.OpLookupP},
 		attempt{"", []raw{putPublic, lookupP}, errNoEnt, layout.OpLookupP}, attempt{"", []raw{putRoot, lookup("dir"), lookupP, lookupP}, errNoEnt, layout.OpLookupP},
 		attempt{"", []raw{putRoot, lookup(secretName)}, errNoEnt, layout.OpLookup}) {
@@ -123,8 +124,8 @@ func TestOutsideOfSession(t *testing.T) {
 	}
 }
 
-// TestNoFileHandle: an operation without the file handle that it works on is answered by the proxy.
-// NFS-Ganesha 4.3 does not survive such a READ_PLUS.
+// TestNoFileHandle checks that the proxy itself answers an operation that lacks its file handle.
+// NFS-Ganesha 4.3 crashes on such a READ_PLUS.
 func TestNoFileHandle(t *testing.T) {
 	const noFileHandle = 10020
 	h := newHouse(t)
@@ -151,7 +152,8 @@ func TestNoFileHandle(t *testing.T) {
 	}
 }
 
-// TestMovedUp: while one COMPOUND walks down and up, another moves the directory it is in. It never comes further than the root.
+// TestMovedUp walks down and up in one COMPOUND while another moves the directory. The walk never
+// leaves the root.
 func TestMovedUp(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})

@@ -1,4 +1,4 @@
-// Package means ends tests whose means a machine lacks: programs, privileges, kernels.
+// Package means ends tests on machines that lack their means: programs, privileges, kernels.
 package means
 
 import (
@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Missing skips a test because the machine lacks its means. With CI=true, where everything has
-// to be tested, the test fails instead.
+// Missing skips a test because the machine lacks its means. With CI=true the test fails instead.
 //
 // "go test" hides skips unless it is verbose, so Missing also appends a line to the file that the
 // environment variable NOT_RUN names. "make test-quick" prints that file at its end.
