@@ -93,7 +93,7 @@ func (c *connection) open(p rdma.Provider, address string, through func(string) 
 	var err error
 	here.Domain, err = p.NewDomain()
 	c.must(err)
-	c.must(here.Domain.Attach(here.Pool))
+	c.must(here.Domain.Register(here.Pool))
 	l, err := p.Listen(ctx, address)
 	c.must(err)
 	s, err := rpcrdma.NewServer(here, l)

@@ -107,7 +107,7 @@ func (o *opened) domainOn(p rdma.Provider) (rdma.Domain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("protection domain: %w", err)
 	}
-	if err := d.Attach(o.pool); err != nil {
+	if err := d.Register(o.pool); err != nil {
 		return nil, fmt.Errorf("registering memory: %w", err)
 	}
 	if o.domains == nil {
@@ -126,7 +126,7 @@ type adapterPort struct {
 }
 
 // bind chooses the device, and takes the address.
-func (a *adapterPort) bind(ctx context.Context) (source[rdma.Incoming], error) {
+func (a *adapterPort) bind(ctx context.Context) (source[rdma.ConnRequest], error) {
 	_, link, err := a.address()
 	if err != nil && a.l.Bind != config.Wildcard { // with that, the host may get the address later
 		return nil, err
@@ -157,10 +157,10 @@ func (a *adapterPort) bind(ctx context.Context) (source[rdma.Incoming], error) {
 	if err != nil {
 		return nil, err
 	}
-	listen := func(ctx context.Context, address string) (source[rdma.Incoming], error) {
+	listen := func(ctx context.Context, address string) (source[rdma.ConnRequest], error) {
 		return p.Listen(ctx, address)
 	}
-	var src source[rdma.Incoming]
+	var src source[rdma.ConnRequest]
 	if a.l.Bind == config.Wildcard {
 		var at netip.AddrPort
 		if at, err = netip.ParseAddrPort(a.l.Address); err == nil {
@@ -198,11 +198,11 @@ func (a *adapterPort) address() (at netip.Addr, link string, err error) {
 
 // inDomain has connections belong to a protection domain: a server is there before the device is known.
 type inDomain struct {
-	source[rdma.Incoming]
+	source[rdma.ConnRequest]
 	domain rdma.Domain
 }
 
-func (s inDomain) Accept() (rdma.Incoming, error) {
+func (s inDomain) Accept() (rdma.ConnRequest, error) {
 	in, err := s.source.Accept()
 	if err != nil {
 		return nil, err
@@ -211,25 +211,25 @@ func (s inDomain) Accept() (rdma.Incoming, error) {
 }
 
 type incomingIn struct {
-	rdma.Incoming
+	rdma.ConnRequest
 	domain rdma.Domain
 }
 
 func (in *incomingIn) Accept(o rdma.Options) (rdma.Endpoint, error) {
 	o.Domain = in.domain
-	return in.Incoming.Accept(o)
+	return in.ConnRequest.Accept(o)
 }
 
-// Sharing implements rdma.Incoming: receives are memory of one domain.
-func (in *incomingIn) Sharing() any {
-	if device := in.Incoming.Sharing(); device != nil {
+// SRQKey implements rdma.ConnRequest: receives are memory of one domain.
+func (in *incomingIn) SRQKey() any {
+	if device := in.ConnRequest.SRQKey(); device != nil {
 		return [2]any{device, in.domain}
 	}
 	return nil
 }
 
-func (in *incomingIn) NewReceiveQueue(_ rdma.Domain, depth int) (rdma.ReceiveQueue, error) {
-	return in.Incoming.NewReceiveQueue(in.domain, depth)
+func (in *incomingIn) NewSRQ(_ rdma.Domain, depth int) (rdma.SRQ, error) {
+	return in.ConnRequest.NewSRQ(in.domain, depth)
 }
 
 // status reports the device and its problems, from a reading of the host that is at most [hostAge] old.

@@ -107,7 +107,7 @@ type pathListener struct {
 	p *pathProvider
 }
 
-func (l *pathListener) Accept() (rdma.Incoming, error) {
+func (l *pathListener) Accept() (rdma.ConnRequest, error) {
 	in, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -116,12 +116,12 @@ func (l *pathListener) Accept() (rdma.Incoming, error) {
 }
 
 type pathIncoming struct {
-	rdma.Incoming
+	rdma.ConnRequest
 	p *pathProvider
 }
 
 func (in *pathIncoming) Accept(o rdma.Options) (rdma.Endpoint, error) {
-	ep, err := in.Incoming.Accept(o)
+	ep, err := in.ConnRequest.Accept(o)
 	if err != nil {
 		return nil, err
 	}

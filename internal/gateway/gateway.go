@@ -76,9 +76,9 @@ type Gateway struct {
 	adapters adapters
 
 	total   totals
-	huge    sync.Once                 // has been said to be missing
-	shared  *wildcards[net.Conn]      // TCP, and software iWARP
-	adapted *wildcards[rdma.Incoming] // of verbs
+	huge    sync.Once                    // has been said to be missing
+	shared  *wildcards[net.Conn]         // TCP, and software iWARP
+	adapted *wildcards[rdma.ConnRequest] // of verbs
 
 	reloading sync.Mutex // one reload at a time
 
@@ -105,7 +105,7 @@ func New(o Options) (*Gateway, error) {
 	g.registry = newRegistry(g)
 	g.total.memory = bufpool.NewCeiling(0)
 	g.shared = newWildcards(g.log, refuseTCP)
-	g.adapted = newWildcards(g.log, func(in rdma.Incoming) { _ = in.Reject(nil) })
+	g.adapted = newWildcards(g.log, func(in rdma.ConnRequest) { _ = in.Reject(nil) })
 	g.admin = newAdmin(g.log, g.status, g.registry, o.Profile, o.AdminHosts)
 	return g, nil
 }

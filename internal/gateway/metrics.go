@@ -165,7 +165,7 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	counter(bytesDesc, e.stats.tcpIn.Load(), "tcp", "in", "stream")
 	counter(bytesDesc, e.stats.tcpOut.Load(), "tcp", "out", "stream")
 	for f := range e.stats.faults {
-		counter(faultsDesc, e.stats.faults[f].Load(), "rdma", rpcrdma.Fault(f).String())
+		counter(faultsDesc, e.stats.faults[f].Load(), "rdma", rpcrdma.ErrorKind(f).String())
 	}
 	counter(faultsDesc, e.stats.badRecords.Load(), "tcp", "bad_message")
 

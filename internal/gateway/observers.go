@@ -51,9 +51,9 @@ type rdmaObserver struct {
 	left func(client netip.Addr) // a connection that was given to the server is gone
 }
 
-func (o rdmaObserver) Moved(p rpcrdma.Path, bytes int) { o.e.stats.moved[p].Add(uint64(bytes)) }
-func (o rdmaObserver) Erred(f rpcrdma.Fault)           { o.e.stats.faults[f].Add(1) }
-func (o rdmaObserver) Shared(n int)                    { o.e.stats.shared.Add(int64(n)) }
+func (o rdmaObserver) Transferred(p rpcrdma.Path, bytes int) { o.e.stats.moved[p].Add(uint64(bytes)) }
+func (o rdmaObserver) ProtocolError(f rpcrdma.ErrorKind)     { o.e.stats.faults[f].Add(1) }
+func (o rdmaObserver) SRQPosted(n int)                       { o.e.stats.shared.Add(int64(n)) }
 
 func (o rdmaObserver) ConnOpened(c *rpcrdma.Conn) {
 	o.e.clients.open(onRDMA, c.Info(), c)
@@ -162,7 +162,7 @@ func addTCPStats(a *oncrpc.Stats, b oncrpc.Stats) {
 // transportStats are the figures that transports tell.
 type transportStats struct {
 	moved         [rpcrdma.Paths]atomic.Uint64
-	faults        [rpcrdma.Faults]atomic.Uint64
+	faults        [rpcrdma.ErrorKinds]atomic.Uint64
 	tcpIn, tcpOut atomic.Uint64
 	badRecords    atomic.Uint64
 	shared        atomic.Int64 // receives that are posted in shared queues

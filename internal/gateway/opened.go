@@ -60,7 +60,7 @@ func (e *export) start(x *config.Export) (_ *opened, err error) {
 	if o.domain, err = provider.NewDomain(); err != nil {
 		return nil, fmt.Errorf("protection domain: %w", err)
 	}
-	if err := o.domain.Attach(o.pool); err != nil {
+	if err := o.domain.Register(o.pool); err != nil {
 		return nil, fmt.Errorf("registering memory: %w", err)
 	}
 	if o.backend, err = o.openBackend(x); err != nil {
@@ -207,9 +207,9 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 			drain: o.drain,
 		})
 	}
-	kind := portKind[rdma.Incoming]{
-		make: o.rdmaServer, from: remoteOf[rdma.Incoming], admit: o.admit(onRDMA), leave: o.e.clients.leave,
-		refuse: func(in rdma.Incoming) { _ = in.Reject(nil) },
+	kind := portKind[rdma.ConnRequest]{
+		make: o.rdmaServer, from: remoteOf[rdma.ConnRequest], admit: o.admit(onRDMA), leave: o.e.clients.leave,
+		refuse: func(in rdma.ConnRequest) { _ = in.Reject(nil) },
 		drain:  o.drain,
 	}
 	if l.Provider == config.Verbs {
@@ -224,7 +224,7 @@ func (o *opened) openPort(l config.Listener) (port, error) {
 	if !l.Options.CRC {
 		cfg.CRC = iwarp.CRCMirror
 	}
-	kind.bind = func(ctx context.Context) (source[rdma.Incoming], error) {
+	kind.bind = func(ctx context.Context) (source[rdma.ConnRequest], error) {
 		s, err := o.bindTCP(ctx, l)
 		if err != nil {
 			return nil, err
@@ -288,7 +288,7 @@ func (o *opened) tcpServer(r *relay[net.Conn]) (*serving[net.Conn], error) {
 // beyond it share one, where the device has that.
 const ownReceives = 16
 
-func (o *opened) rdmaServer(r *relay[rdma.Incoming]) (*serving[rdma.Incoming], error) {
+func (o *opened) rdmaServer(r *relay[rdma.ConnRequest]) (*serving[rdma.ConnRequest], error) {
 	t := &o.have.Transport
 	s, err := rpcrdma.NewServer(speak(rpcrdma.Config{
 		Pool: o.pool, Domain: o.domain, Handler: observed{o.e, o.backend.handler()}, Bindings: binding.For, Budget: o.budget,

@@ -14,7 +14,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 )
 
-// located is what [net.Conn] and rdma.Incoming have in common.
+// located is what [net.Conn] and rdma.ConnRequest have in common.
 type located interface{ LocalAddr() net.Addr }
 
 // wildcards are the sockets on all of the host's addresses that listeners with bind Wildcard share, one for each port. A connection goes to the

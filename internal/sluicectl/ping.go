@@ -94,7 +94,7 @@ func (s *session) negotiated() pingResult {
 	r := pingResult{
 		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
 		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,
-		IRD: n.Attributes.ReadsIn, ORD: n.Attributes.ReadsOut, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
+		IRD: n.Attributes.IRD, ORD: n.Attributes.ORD, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
 		windowless: !n.Attributes.RemoteInvalidation,
 	}
 	if n.Version == wire.Version2 {

@@ -68,7 +68,7 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	d, err := p.NewDomain()
 	must(t, err)
-	must(t, d.Attach(pool))
+	must(t, d.Register(pool))
 	listenRDMA := func(extensions rpcrdma.Extensions, versions ...int) string {
 		l, err := p.Listen(context.Background(), "127.0.0.1:0")
 		must(t, err)

@@ -82,10 +82,10 @@ type Conn struct {
 	// Back calls the client on the same connection (NFSv4.1 callbacks, RFC 8167). It may be nil.
 	Back Requester
 	// Out is the connection's sending side.
-	Out Gatherer
+	Out Corker
 	// Batch, if a handler sets it in its ServeRPC, is held while the receive loop works through what one read, or one poll of completions,
 	// brought: for the connection to which the handler passes on what comes by this one.
-	Batch Gatherer
+	Batch Corker
 	// Done is closed when the connection is gone.
 	Done <-chan struct{}
 	// Values is for what a handler keeps with a connection; only its ServeRPC may touch it.
@@ -104,11 +104,11 @@ type Controller interface {
 	End(cause error)
 }
 
-// Gatherer is a sending side that can wait for more to send: what is sent between Hold and Release leaves together, at Release the latest.
-// Holds nest, and may come from any goroutine; they are as short as the work on a batch of messages.
-type Gatherer interface {
-	Hold()
-	Release()
+// Corker is a sending side that can wait for more to send: what is sent between Cork and Uncork leaves together, at Uncork the latest.
+// Corks nest, and may come from any goroutine; they are as short as the work on a batch of messages.
+type Corker interface {
+	Cork()
+	Uncork()
 }
 
 // Auth is a credential or verifier (RFC 5531 section 8.2): at most 400 bytes of body.

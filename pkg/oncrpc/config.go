@@ -24,7 +24,7 @@ type Config struct {
 	Budget *bufpool.Budget
 
 	// Batch, if set, is held while a connection works through what one read brought; see [Conn].
-	Batch Gatherer
+	Batch Corker
 
 	// MaxRecord bounds the length in bytes of a message that is received. 0 means 2 MiB.
 	MaxRecord int

@@ -45,7 +45,7 @@ type link struct {
 	rec      Message       // the record at hand
 	large    *tcpCall      // the call that is being read into memory of its own
 	batch    time.Time     // when the batch at hand was read, for the observer
-	passedOn Gatherer      // Conn.Batch, while it is held
+	passedOn Corker        // Conn.Batch, while it is held
 	room     chan struct{} // a call has ended, which was waited for
 	grant    chan struct{} // the bulk memory that was waited for is there
 	look     *time.Timer   // of wait; nil before it was needed

@@ -43,18 +43,18 @@ func (l *link) receive() error {
 
 // hold lets what a batch of messages causes gather, here and where the handler passes calls on to.
 func (l *link) hold() {
-	l.out.Hold()
+	l.out.Cork()
 	if l.passedOn = l.conn.Batch; l.passedOn != nil {
-		l.passedOn.Hold()
+		l.passedOn.Cork()
 	}
 }
 
 // release sends what has gathered.
 func (l *link) release() {
 	if l.passedOn != nil {
-		l.passedOn.Release()
+		l.passedOn.Uncork()
 	}
-	l.out.Release()
+	l.out.Uncork()
 }
 
 // handle works through all records that are there.

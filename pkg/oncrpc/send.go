@@ -33,7 +33,7 @@ type sender struct {
 	mu       sync.Mutex
 	queue    []outgoing
 	queued   int  // bytes in queue
-	held     int  // holds that were not released: messages gather until the last is
+	corks    int  // Corks without Uncork: messages gather until the last is
 	flushing bool // somebody is at it
 	writer   bool // the writer goroutine was started
 	closed   error
@@ -58,7 +58,7 @@ func (s *sender) send(o outgoing, n int) {
 	}
 	s.queue = append(s.queue, o)
 	s.queued += n
-	if s.flushing || s.held > 0 && len(s.queue) < gatherMessages && s.queued < gatherBytes {
+	if s.flushing || s.corks > 0 && len(s.queue) < gatherMessages && s.queued < gatherBytes {
 		s.mu.Unlock()
 		return
 	}
@@ -67,18 +67,18 @@ func (s *sender) send(o outgoing, n int) {
 	s.flush(false)
 }
 
-// Hold implements [Gatherer].
-func (s *sender) Hold() {
+// Cork implements [Corker].
+func (s *sender) Cork() {
 	s.mu.Lock()
-	s.held++
+	s.corks++
 	s.mu.Unlock()
 }
 
-// Release implements [Gatherer].
-func (s *sender) Release() {
+// Uncork implements [Corker].
+func (s *sender) Uncork() {
 	s.mu.Lock()
-	s.held--
-	mine := s.held == 0 && len(s.queue) > 0 && !s.flushing
+	s.corks--
+	mine := s.corks == 0 && len(s.queue) > 0 && !s.flushing
 	if mine {
 		s.flushing = true
 	}

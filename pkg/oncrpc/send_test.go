@@ -115,13 +115,13 @@ func TestSender(t *testing.T) {
 			senders.Go(func() {
 				for i := range 40 {
 					if i%10 == 0 && g == 0 {
-						s.Hold()
+						s.Cork()
 					}
 					p := newParcel(own, g<<16|i)
 					parcels[g] = append(parcels[g], p)
 					s.send(p, p.m.Len())
 					if i%10 == 9 && g == 0 {
-						s.Release()
+						s.Uncork()
 					}
 				}
 			})
@@ -182,11 +182,11 @@ func TestSenderGathers(t *testing.T) {
 		{gatherBytes / 2, 5, 3},
 	} {
 		before := stats.writeCalls.Load()
-		s.Hold()
+		s.Cork()
 		for range tt.count {
 			send(tt.size)
 		}
-		s.Release()
+		s.Uncork()
 		if n := int(stats.writeCalls.Load() - before); n != tt.writes {
 			t.Errorf("%d messages of %d bytes left in %d writes, want %d", tt.count, tt.size, n, tt.writes)
 		}

@@ -200,7 +200,7 @@ func doXID(t *testing.T, c *Client, pool *bufpool.Pool, xid uint32) error {
 func TestTCPWithdraw(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{})
-	c.Conn().Out.Hold()
+	c.Conn().Out.Cork()
 	r, _ := newCall(t, pool, procNull, 100)
 	if err := r.Seal(); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestTCPWithdraw(t *testing.T) {
 	r.Done = func(*Request) {}
 	Submit(c, r)
 	c.Cancel(r, io.EOF)
-	c.Conn().Out.Release()
+	c.Conn().Out.Uncork()
 	if !errors.Is(r.Err, io.EOF) {
 		t.Errorf("failed with %v", r.Err)
 	}

@@ -35,14 +35,14 @@ type Provider interface {
 	// Listen waits for connections on address ("host:port").
 	Listen(ctx context.Context, address string) (Listener, error)
 	// Dial connects. The endpoint is established when it returns; receives of o are posted by then. When the peer
-	// called Incoming.Reject, the error is (or wraps) a *RejectedError.
+	// called ConnRequest.Reject, the error is (or wraps) a *RejectedError.
 	Dial(ctx context.Context, address string, o Options) (Endpoint, error)
 }
 
 // Domain is a protection domain: local memory and exposed regions of one domain are of no use in another.
 type Domain interface {
-	// Attach registers all arenas of the pool, also those to come, as local memory.
-	Attach(p *bufpool.Pool) error
+	// Register registers all arenas of the pool, also those to come, as local memory.
+	Register(p *bufpool.Pool) error
 	// Close frees the domain; its endpoints must be closed before.
 	Close() error
 }
@@ -51,32 +51,32 @@ type Domain interface {
 type Listener interface {
 	// Accept returns the next request for a connection. A peer that fails before its request is complete is not reported.
 	// After Close it returns net.ErrClosed.
-	Accept() (Incoming, error)
+	Accept() (ConnRequest, error)
 	Addr() net.Addr
 	Close() error
 }
 
-// Incoming is a peer's request for a connection. Exactly one of Accept and Reject is called.
-type Incoming interface {
+// ConnRequest is a peer's request for a connection. Exactly one of Accept and Reject is called.
+type ConnRequest interface {
 	// PrivateData is what the peer sent along, without the provider's own part.
 	PrivateData() []byte
 	LocalAddr() net.Addr
 	RemoteAddr() net.Addr
 	Accept(o Options) (Endpoint, error)
 	Reject(privateData []byte) error
-	// Sharing returns what requests have in common, to be compared, whose connections can have one ReceiveQueue: those over one device. It is nil if
+	// SRQKey returns what requests have in common, to be compared, whose connections can have one SRQ: those over one device. It is nil if
 	// there can be none.
-	Sharing() any
-	// NewReceiveQueue makes a queue for this connection, and those with the same Sharing, in a domain. It holds at most depth receives.
-	NewReceiveQueue(d Domain, depth int) (ReceiveQueue, error)
+	SRQKey() any
+	// NewSRQ makes a queue for this connection, and those with the same SRQKey, in a domain. It holds at most depth receives.
+	NewSRQ(d Domain, depth int) (SRQ, error)
 }
 
-// ReceiveQueue is a queue of receives that endpoints of a domain share: a message takes the first one, whichever of them it is for, and the
+// SRQ is a queue of receives that endpoints of a domain share: a message takes the first one, whichever of them it is for, and the
 // completion with its ID goes to that endpoint. What endpoints took and did not report when they ended is posted again.
 //
 // A message that finds it empty waits (InfiniBand and RoCE, by RNR NAKs) or ends the connection on which it came and no other. One for which its first receive is
 // too short ends that connection in any case.
-type ReceiveQueue interface {
+type SRQ interface {
 	// PostReceives adds to the queue: all of rs or (with an error) none. It may be called from any goroutine.
 	PostReceives(rs []Receive) error
 	// Depth is how many receives it holds at most.
@@ -115,27 +115,27 @@ type Options struct {
 	Domain Domain
 	// PrivateData goes to the peer, at most 196 bytes.
 	PrivateData []byte
-	// PrivateDataFor, if it is not nil, makes the private data that Dial sends: whether the peer can invalidate what is exposed here may depend
+	// PrivateDataFunc, if it is not nil, makes the private data that Dial sends: whether the peer can invalidate what is exposed here may depend
 	// on the device that leads to it.
-	PrivateDataFor func(remoteInvalidation bool) []byte
-	// NoExpose says that this end is going to expose nothing, so that a provider keeps nothing ready for that.
-	NoExpose bool
+	PrivateDataFunc func(remoteInvalidation bool) []byte
+	// NoRemoteAccess says that this end is going to expose nothing, so that a provider keeps nothing ready for that.
+	NoRemoteAccess bool
 	// Receives are posted before the peer can send.
 	Receives []Receive
-	// SharedReceives is where this end's receives are instead, if it is not nil: Receives is empty, and Endpoint.PostReceives fails. ReceiveQueue is then how
+	// SRQ is where this end's receives are instead, if it is not nil: Receives is empty, and Endpoint.PostReceives fails. ReceiveQueue is then how
 	// many messages may wait to be reported.
-	SharedReceives ReceiveQueue
+	SRQ SRQ
 	// SendQueue and ReceiveQueue are the most work requests and receives outstanding at once; 0 means 1024.
 	SendQueue, ReceiveQueue int
-	// ReadsOut (ORD) and ReadsIn (IRD) are the most RDMA Reads that may be outstanding from here and from the peer.
-	// The connection gets what both sides can do; see Attributes.
-	ReadsOut, ReadsIn int
+	// ORD and IRD are the most RDMA Reads that may be outstanding from here, and from the peer. The
+	// connection gets the smaller of both sides' values; see Attributes.
+	ORD, IRD int
 }
 
-// Tell is for providers: it sets PrivateData for Dial.
-func (o *Options) Tell(remoteInvalidation bool) {
-	if o.PrivateDataFor != nil {
-		o.PrivateData = o.PrivateDataFor(remoteInvalidation)
+// SetPrivateData sets PrivateData for Dial. Providers call it.
+func (o *Options) SetPrivateData(remoteInvalidation bool) {
+	if o.PrivateDataFunc != nil {
+		o.PrivateData = o.PrivateDataFunc(remoteInvalidation)
 	}
 }
 
@@ -149,12 +149,13 @@ type Endpoint interface {
 	// slices that these refer to: those stay untouched until the request completes.
 	// They execute in order as far as RFC 5040 section 5.5 or verbs demand; a Read does not hold up what follows it.
 	Post(wrs []WorkRequest) error
-	// Hold has what is posted gather until Release, which sends it: for those who post batch after batch from outside of Completed, where
-	// that is so in any case. Receives may gather too, and are posted before what is sent. Holds nest, come from any goroutine and are short. An
+	// Cork lets posted work gather until Uncork, which sends it. It is for batch after batch that is
+	// posted from outside of Completed; inside, work gathers in any case. Receives may gather too,
+	// and are posted ahead of what is sent. Corks nest, come from any goroutine, and are short. An
 	// endpoint may send earlier.
-	Hold()
-	// Release ends a Hold.
-	Release()
+	Cork()
+	// Uncork ends a Cork.
+	Uncork()
 	// PostReceives adds to the receive queue, which is first in, first out.
 	PostReceives(rs []Receive) error
 	// Expose makes mem accessible to the peer, for Sends that are posted afterwards to advertise. Handles are
@@ -254,8 +255,8 @@ type Attributes struct {
 	Device   string // "" for software
 	// PrivateData is what the peer sent while connecting.
 	PrivateData []byte
-	// ReadsOut and ReadsIn are the negotiated ORD and IRD.
-	ReadsOut, ReadsIn int
+	// ORD and IRD are the negotiated limits of outstanding RDMA Reads; see Options.
+	ORD, IRD int
 	// MaxSegments bounds Local and Segments; MaxReadSegments bounds Local of a Read.
 	MaxSegments, MaxReadSegments int
 	// RemoteInvalidation: memory exposed here can be invalidated by the peer.

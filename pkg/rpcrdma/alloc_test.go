@@ -70,11 +70,11 @@ func steady(t *testing.T, w *world, cl *Client, m *move) {
 func TestBackAllocations(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		extended(MessageContinuation)(cfg)
-		cfg.BackCredits = 3
+		cfg.ReverseCredits = 3
 	})
 	c := w.dial(func(cfg *Config) {
 		extended(MessageContinuation)(cfg)
-		cfg.Handler, cfg.BackCredits = new(testHandler), 3
+		cfg.Handler, cfg.ReverseCredits = new(testHandler), 3
 	})
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)

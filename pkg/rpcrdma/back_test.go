@@ -19,7 +19,7 @@ func TestBackGroups(t *testing.T) {
 			t.Run(fmt.Sprintf("server%d,client%d", server, client), func(t *testing.T) {
 				w := newWorld(t, rdmatest.Options{ScribbleReceives: true, Record: true}, extended(server))
 				callbacks := &testHandler{async: server == client}
-				c := w.dial(func(cfg *Config) { extended(client)(cfg); cfg.Handler, cfg.BackCredits = callbacks, 5 })
+				c := w.dial(func(cfg *Config) { extended(client)(cfg); cfg.Handler, cfg.ReverseCredits = callbacks, 5 })
 				if err := null(c, w.cpool, procNull); err != nil {
 					t.Fatal(err)
 				}
@@ -63,7 +63,7 @@ func TestBackGroupsUnderLoad(t *testing.T) {
 		t.Run(fmt.Sprintf("credits%d", credits), func(t *testing.T) {
 			change := func(cfg *Config) {
 				extended(allExtensions)(cfg)
-				cfg.Credits, cfg.BackCredits = Static(credits), credits
+				cfg.Credits, cfg.ReverseCredits = Static(credits), credits
 				cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
 			}
 			w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
@@ -147,7 +147,7 @@ func TestBackGroupsLost(t *testing.T) {
 func TestBackRefused(t *testing.T) {
 	const credits = 4
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.Credits = Static(credits) })
-	c := w.dial(func(cfg *Config) { cfg.Handler, cfg.BackCredits = &testHandler{}, 5 })
+	c := w.dial(func(cfg *Config) { cfg.Handler, cfg.ReverseCredits = &testHandler{}, 5 })
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ type badCase struct {
 	name string
 	msg  []byte
 	want verdict
-	what Fault
+	what ErrorKind
 }
 
 const badXID = 0x77665544

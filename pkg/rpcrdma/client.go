@@ -42,7 +42,7 @@ func Dial(ctx context.Context, p rdma.Provider, address string, cfg Config) (*Cl
 			return nil, fmt.Errorf("rpcrdma: protection domain: %w", err)
 		}
 		cl.domain = d
-		if err := d.Attach(full.Pool); err != nil {
+		if err := d.Register(full.Pool); err != nil {
 			_ = d.Close()
 			return nil, fmt.Errorf("rpcrdma: register memory: %w", err)
 		}

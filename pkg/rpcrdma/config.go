@@ -31,9 +31,9 @@ type Config struct {
 	// Credits is how many calls from the client to the server may be outstanding: granted by a server, requested by a client.
 	// nil means Static(128).
 	Credits CreditPolicy
-	// BackCredits is the same for calls from the server to the client (RFC 8167): granted by a client, requested by a server.
+	// ReverseCredits is the same for calls from the server to the client (RFC 8167): granted by a client, requested by a server.
 	// 0 means 16 at a server, and none at a client without a Handler.
-	BackCredits int
+	ReverseCredits int
 
 	// Versions are the versions of RPC-over-RDMA that are offered, 1 and 2; nil means version 1 alone. A server takes that of the client's
 	// first message. A client that has both tries version 2 first.
@@ -45,7 +45,7 @@ type Config struct {
 	Placement    Placement
 
 	// Batch, if set, is held while a connection works through what came together; see [oncrpc.Conn].
-	Batch oncrpc.Gatherer
+	Batch oncrpc.Corker
 
 	// RemoteInvalidation offers Send with Invalidate to the peer (RFC 8797).
 	RemoteInvalidation bool
@@ -57,8 +57,8 @@ type Config struct {
 	// Limits bound the chunks of a header. The zero value means wire.DefaultLimits. At a client they also are what it assumes of the server.
 	Limits wire.Limits
 
-	// ReadsOut and ReadsIn are the RDMA Reads that may be outstanding in both directions. 0 means 16.
-	ReadsOut, ReadsIn int
+	// ORD and IRD are the RDMA Reads that may be outstanding in both directions. 0 means 16.
+	ORD, IRD int
 	// MaxConnections bounds the connections of a server. 0 means no limit.
 	MaxConnections int
 	// OwnReceives is how many connections of a server have a queue of receives for themselves. Those beyond it share one, if the provider has that, whose
@@ -78,12 +78,12 @@ type Config struct {
 }
 
 const (
-	defaultInline      = 4096
-	defaultCredits     = Static(128)
-	defaultBackCredits = 16
-	defaultMaxBulk     = 4 << 20
-	defaultReads       = 16
-	maxCredits         = 4096
+	defaultInline         = 4096
+	defaultCredits        = Static(128)
+	defaultReverseCredits = 16
+	defaultMaxBulk        = 4 << 20
+	defaultReads          = 16
+	maxCredits            = 4096
 )
 
 // complete returns cfg with its defaults filled in.
@@ -102,11 +102,11 @@ func (cfg Config) complete() (*Config, error) {
 	if cfg.Credits == nil {
 		cfg.Credits = defaultCredits
 	}
-	if cfg.BackCredits < 0 || cfg.BackCredits > maxCredits {
-		return nil, fmt.Errorf("rpcrdma: Config.BackCredits is %d, must be 0 to %d", cfg.BackCredits, maxCredits)
+	if cfg.ReverseCredits < 0 || cfg.ReverseCredits > maxCredits {
+		return nil, fmt.Errorf("rpcrdma: Config.ReverseCredits is %d, must be 0 to %d", cfg.ReverseCredits, maxCredits)
 	}
 	if cfg.Handler != nil {
-		def(&cfg.BackCredits, defaultBackCredits)
+		def(&cfg.ReverseCredits, defaultReverseCredits)
 	} else {
 		cfg.Handler = new(oncrpc.Mux)
 	}
@@ -121,8 +121,8 @@ func (cfg Config) complete() (*Config, error) {
 	if err := cfg.completeVersions(); err != nil {
 		return nil, err
 	}
-	def(&cfg.ReadsOut, defaultReads)
-	def(&cfg.ReadsIn, defaultReads)
+	def(&cfg.ORD, defaultReads)
+	def(&cfg.IRD, defaultReads)
 	if cfg.Observer == nil {
 		cfg.Observer = NoObserver{}
 	}

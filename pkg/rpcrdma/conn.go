@@ -81,13 +81,13 @@ func newConn(cfg *Config, server bool, shared *receiveQueue) *Conn {
 	}
 	switch {
 	case !server:
-		c.receives.extra += cfg.BackCredits
+		c.receives.extra += cfg.ReverseCredits
 	case cfg.offers(wire.Version2):
 		c.receives.extra = 0 // until the version, and with it the structure of receives, is settled
 	} // receives for reverse replies are posted with the reverse calls
 	c.in.init(c)
 	c.out.init(c)
-	own := cfg.BackCredits // the calls of this side, as many as it asks credits for
+	own := cfg.ReverseCredits // the calls of this side, as many as it asks credits for
 	if !server {
 		own = c.out.account.Max()
 	}
@@ -177,19 +177,19 @@ func (c *Conn) run() {
 // Completed implements rdma.Handler.
 func (c *Conn) Completed(batch []rdma.Completion) {
 	if b := c.complete(batch); b != nil {
-		b.Release()
+		b.Uncork()
 	}
 }
 
 // complete works through a batch. It holds, and returns, where calls are passed on to.
-func (c *Conn) complete(batch []rdma.Completion) oncrpc.Gatherer {
+func (c *Conn) complete(batch []rdma.Completion) oncrpc.Corker {
 	c.loop.Lock()
 	defer c.loop.Unlock()
-	c.ep.Hold() // so that receives gather too
-	defer c.ep.Release()
+	c.ep.Cork() // so that receives gather too
+	defer c.ep.Uncork()
 	held := c.info.Batch
 	if held != nil {
-		held.Hold()
+		held.Cork()
 	}
 	for i := range batch {
 		switch cp := &batch[i]; cp.ID & idKind {
@@ -351,14 +351,14 @@ func noReply(h *wire.Header) bool {
 }
 
 // drop gives up a message that holds no credit.
-func (c *Conn) drop(ic *inCall, f Fault, why string) {
+func (c *Conn) drop(ic *inCall, f ErrorKind, why string) {
 	c.fault(f, "message dropped: %s", why)
 	ic.recycle()
 }
 
 // fault counts a protocol error, and logs it, once a second at most.
-func (c *Conn) fault(f Fault, format string, args ...any) {
-	c.cfg.Observer.Erred(f)
+func (c *Conn) fault(f ErrorKind, format string, args ...any) {
+	c.cfg.Observer.ProtocolError(f)
 	c.faults.Add(1)
 	c.logMu.Lock()
 	now := c.cfg.Now()

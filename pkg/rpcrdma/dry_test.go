@@ -61,7 +61,7 @@ func TestDryPool(t *testing.T) {
 							g.Handler, cfg.Handler = cfg.Handler, g
 						}
 					})
-					if err := w.domain.Attach(pool); err != nil {
+					if err := w.domain.Register(pool); err != nil {
 						t.Fatal(err)
 					}
 					c := w.dial(extended(ext))
@@ -106,7 +106,7 @@ func TestDryPool(t *testing.T) {
 func TestDryReverse(t *testing.T) {
 	pool := bufpool.New(24 << 20)
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Pool = pool })
-	if err := w.domain.Attach(pool); err != nil {
+	if err := w.domain.Register(pool); err != nil {
 		t.Fatal(err)
 	}
 	c := w.dial(func(cfg *Config) { cfg.Handler = &testHandler{} })

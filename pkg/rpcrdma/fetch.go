@@ -143,10 +143,10 @@ func (ic *inCall) fetched() {
 		switch {
 		case ch.position == 0:
 			ic.Stream = append(ic.Stream[:0], ch.data...)
-			ic.c.cfg.Observer.Moved(LongCall, ch.length)
+			ic.c.cfg.Observer.Transferred(LongCall, ch.length)
 		case ch.length > 0:
 			ic.Items[ch.item].Data = ch.data
-			ic.c.cfg.Observer.Moved(ReadChunk, ch.length)
+			ic.c.cfg.Observer.Transferred(ReadChunk, ch.length)
 		}
 	}
 	if ic.hdr.Procedure == wire.NoMsg {

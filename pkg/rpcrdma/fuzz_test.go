@@ -67,7 +67,7 @@ func FuzzResponder(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := d.Attach(pool); err != nil {
+	if err := d.Register(pool); err != nil {
 		f.Fatal(err)
 	}
 	l, err := fabric.Listen(context.Background(), "127.0.0.1:0")
@@ -95,7 +95,7 @@ func FuzzResponder(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := pd.Attach(peers); err != nil {
+	if err := pd.Register(peers); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -193,7 +193,7 @@ func FuzzRequester(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := pd.Attach(peers); err != nil {
+	if err := pd.Register(peers); err != nil {
 		f.Fatal(err)
 	}
 	l, err := fabric.Listen(context.Background(), "127.0.0.1:0")

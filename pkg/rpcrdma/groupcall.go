@@ -53,12 +53,12 @@ func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
 		x := &g.bulk[i]
 		placed += x.Length
 		if x.Placement == wire.Explicit {
-			c.cfg.Observer.Moved(ReadChunk, x.Length)
+			c.cfg.Observer.Transferred(ReadChunk, x.Length)
 		} else {
-			c.cfg.Observer.Moved(PlacedCall, x.Length)
+			c.cfg.Observer.Transferred(PlacedCall, x.Length)
 		}
 	}
-	c.cfg.Observer.Moved(InlineCall, max(0, r.Call.Len()-placed))
+	c.cfg.Observer.Transferred(InlineCall, max(0, r.Call.Len()-placed))
 	b.send.wrs = g.post(b.send.wrs[:0], idRequest|uint64(o.id), b.head.B, wire.XID(o.xid), wire.Credits(asked))
 	return true, nil
 }
@@ -224,7 +224,7 @@ func (o *outCall) fetchPlaced(r *oncrpc.Request) {
 		b.data = split.Prefix(b.data[:0], p.data, it.Length)
 		it.Data = r.Reply.Keep(b.data)
 		p.handOver(&r.Reply)
-		o.c.cfg.Observer.Moved(WriteChunk, it.Length)
+		o.c.cfg.Observer.Transferred(WriteChunk, it.Length)
 	}
 }
 

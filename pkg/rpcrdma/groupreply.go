@@ -129,13 +129,13 @@ func (ic *inCall) sendGroup() {
 		switch b := &g.bulk[i]; b.Placement {
 		case wire.SendBased:
 			placed += b.Length
-			c.cfg.Observer.Moved(PlacedReply, b.Length)
+			c.cfg.Observer.Transferred(PlacedReply, b.Length)
 		case wire.Explicit:
 			placed += b.Length
-			c.cfg.Observer.Moved(WriteChunk, b.Length)
+			c.cfg.Observer.Transferred(WriteChunk, b.Length)
 		}
 	}
-	c.cfg.Observer.Moved(InlineReply, max(0, ic.Reply.Len()-placed))
+	c.cfg.Observer.Transferred(InlineReply, max(0, ic.Reply.Len()-placed))
 	if len(ic.work.wrs) > 0 {
 		c.in.recent.note(ic.hdr.XID, ic.work.wrs)
 	}

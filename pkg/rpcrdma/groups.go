@@ -244,7 +244,7 @@ func (ic *inCall) collectItems() (wire.ErrorCode, string) {
 	for i, k := range ic.origins {
 		it := &t.Items[k]
 		if it.Placement != wire.Explicit {
-			ic.c.cfg.Observer.Moved(PlacedCall, int(it.Length))
+			ic.c.cfg.Observer.Transferred(PlacedCall, int(it.Length))
 			continue
 		}
 		if int64(it.Length) > int64(ic.c.cfg.MaxBulk-total) {

@@ -243,7 +243,7 @@ func (ic *inCall) again() bool {
 	if k == nil {
 		spare := in.c.receives.spare()
 		if !in.c.server {
-			spare = in.c.cfg.BackCredits // they are not counted apart
+			spare = in.c.cfg.ReverseCredits // they are not counted apart
 		}
 		in.kept.bound(spare)
 		return false

@@ -77,7 +77,7 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.Pool = nil }, "Config.Pool is missing"},
 		{func(c *Config) { c.InlineCall = 1000 }, "Config.InlineCall: inline threshold is 1000 bytes, must be a multiple of 1024 from 1024 to 262144"},
 		{func(c *Config) { c.InlineReply = 1 << 20 }, "Config.InlineReply"},
-		{func(c *Config) { c.BackCredits = -1 }, "Config.BackCredits is -1"},
+		{func(c *Config) { c.ReverseCredits = -1 }, "Config.ReverseCredits is -1"},
 		{func(c *Config) { c.Domain = nil }, "needs Config.Domain"},
 	} {
 		w := newWorld(t, rdmatest.Options{}, nil)

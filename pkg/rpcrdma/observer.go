@@ -5,14 +5,14 @@ import "net/netip"
 // Observer is told what the connections of a Config do, for metrics. Its methods are called concurrently, on the data path: they do
 // not block or allocate.
 type Observer interface {
-	// Moved counts payload bytes by the way that they took.
-	Moved(p Path, bytes int)
-	// Erred counts what went wrong.
-	Erred(f Fault)
+	// Transferred counts payload bytes by the way that they took.
+	Transferred(p Path, bytes int)
+	// ProtocolError counts what went wrong.
+	ProtocolError(f ErrorKind)
 	// Credits tells the number of credits granted to a peer, and how many of them it uses.
 	Credits(granted, inUse int)
-	// Shared tells that n more receives are posted in a queue that connections share, fewer if n is negative.
-	Shared(n int)
+	// SRQPosted reports that n more receives are posted in a queue that connections share, fewer if n is negative.
+	SRQPosted(n int)
 
 	// A server hears of each of its listener's connections either ConnRefused, or ConnOpened and later ConnClosed.
 
@@ -44,47 +44,47 @@ func (p Path) String() string {
 	return [Paths]string{"inline_call", "inline_reply", "read_chunk", "long_call", "write_chunk", "reply_chunk", "placed_call", "placed_reply"}[p]
 }
 
-// Fault is a kind of error.
-type Fault uint8
+// ErrorKind is a kind of error.
+type ErrorKind uint8
 
 // What can go wrong. The first ones are the peer's mistakes.
 const (
-	ShortMessage  Fault = iota // a message shorter than a header: dropped
-	BadVersion                 // answered ERR_VERS
-	BadHeader                  // answered ERR_CHUNK, or dropped in a reply
-	BadChunk                   // chunks that do not fit the message: answered ERR_CHUNK
-	BadArguments               // chunks that do not fit the arguments: answered GARBAGE_ARGS
-	TooLarge                   // more bulk memory than a call may have: answered ERR_CHUNK
-	UnknownXID                 // a reply to no call: dropped
-	BadReply                   // a reply that does not fit its call: the call fails
-	Dropped                    // RDMA_DONE, or another message that has no answer
-	ReplyTooLong               // a reply that fits nowhere: answered ERR_CHUNK
-	NoMemory                   // the pool is exhausted
-	ErrorReceived              // the peer answered RDMA_ERROR
-	BadMemory                  // memory that the peer does not let us reach: the connection ends
-	BadRetry                   // a call that cost a connection so, again: answered ERR_CHUNK
-	Faults                     // their number
+	ShortMessage  ErrorKind = iota // a message shorter than a header: dropped
+	BadVersion                     // answered ERR_VERS
+	BadHeader                      // answered ERR_CHUNK, or dropped in a reply
+	BadChunk                       // chunks that do not fit the message: answered ERR_CHUNK
+	BadArguments                   // chunks that do not fit the arguments: answered GARBAGE_ARGS
+	TooLarge                       // more bulk memory than a call may have: answered ERR_CHUNK
+	UnknownXID                     // a reply to no call: dropped
+	BadReply                       // a reply that does not fit its call: the call fails
+	Dropped                        // RDMA_DONE, or another message that has no answer
+	ReplyTooLong                   // a reply that fits nowhere: answered ERR_CHUNK
+	NoMemory                       // the pool is exhausted
+	ErrorReceived                  // the peer answered RDMA_ERROR
+	BadMemory                      // memory that the peer does not let us reach: the connection ends
+	BadRetry                       // a call that cost a connection so, again: answered ERR_CHUNK
+	ErrorKinds                     // their number
 )
 
-func (f Fault) String() string {
-	return [Faults]string{"short_message", "bad_version", "bad_header", "bad_chunk", "bad_arguments", "too_large", "unknown_xid",
+func (f ErrorKind) String() string {
+	return [ErrorKinds]string{"short_message", "bad_version", "bad_header", "bad_chunk", "bad_arguments", "too_large", "unknown_xid",
 		"bad_reply", "dropped", "reply_too_long", "no_memory", "error_received", "bad_memory", "bad_retry"}[f]
 }
 
 // NoObserver does nothing. It can be embedded.
 type NoObserver struct{}
 
-// Moved implements Observer.
-func (NoObserver) Moved(Path, int) {}
+// Transferred implements Observer.
+func (NoObserver) Transferred(Path, int) {}
 
-// Erred implements Observer.
-func (NoObserver) Erred(Fault) {}
+// ProtocolError implements Observer.
+func (NoObserver) ProtocolError(ErrorKind) {}
 
 // Credits implements Observer.
 func (NoObserver) Credits(int, int) {}
 
-// Shared implements Observer.
-func (NoObserver) Shared(int) {}
+// SRQPosted implements Observer.
+func (NoObserver) SRQPosted(int) {}
 
 // ConnOpened implements Observer.
 func (NoObserver) ConnOpened(*Conn) {}

@@ -386,13 +386,13 @@ type counts struct {
 	NoObserver
 	mu      sync.Mutex
 	moved   [Paths]int
-	erred   [Faults]int
+	erred   [ErrorKinds]int
 	granted int
 }
 
-func (c *counts) Moved(p Path, n int) { c.mu.Lock(); c.moved[p] += n; c.mu.Unlock() }
-func (c *counts) Erred(f Fault)       { c.mu.Lock(); c.erred[f]++; c.mu.Unlock() }
-func (c *counts) Credits(g, _ int)    { c.mu.Lock(); c.granted = g; c.mu.Unlock() }
+func (c *counts) Transferred(p Path, n int) { c.mu.Lock(); c.moved[p] += n; c.mu.Unlock() }
+func (c *counts) ProtocolError(f ErrorKind) { c.mu.Lock(); c.erred[f]++; c.mu.Unlock() }
+func (c *counts) Credits(g, _ int)          { c.mu.Lock(); c.granted = g; c.mu.Unlock() }
 
 // all is how many faults were counted.
 func (c *counts) all() (n int) {
@@ -404,7 +404,7 @@ func (c *counts) all() (n int) {
 	return n
 }
 
-func (c *counts) faults(f Fault) int {
+func (c *counts) faults(f ErrorKind) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.erred[f]
@@ -428,7 +428,7 @@ func newWorldOn(t *testing.T, p rdma.Provider, change func(*Config)) *world {
 	if w.domain, err = p.NewDomain(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.domain.Attach(w.pool); err != nil {
+	if err := w.domain.Register(w.pool); err != nil {
 		t.Fatal(err)
 	}
 	cfg := Config{

@@ -69,7 +69,7 @@ func (c *Conn) properties() *wire.Properties {
 	backward := uint32(wire.BackwardInline)
 	switch {
 	case c.server:
-	case c.cfg.BackCredits == 0:
+	case c.cfg.ReverseCredits == 0:
 		backward = wire.BackwardNone
 	case c.cfg.has(MessageContinuation | SendBasedPlacement):
 		backward = wire.BackwardGeneral

@@ -37,7 +37,7 @@ const rawReceives = 64
 
 // options have everything that a peer needs.
 func (p *rawPeer) options(d rdma.Domain, private []byte) rdma.Options {
-	o := rdma.Options{Domain: d, PrivateData: private, ReadsOut: 16, ReadsIn: 16, SendQueue: 1 << 16}
+	o := rdma.Options{Domain: d, PrivateData: private, ORD: 16, IRD: 16, SendQueue: 1 << 16}
 	for i := range rawReceives {
 		p.recvs[i] = p.mem(p.size)
 		o.Receives = append(o.Receives, rdma.Receive{ID: uint64(i), Segments: [][]byte{p.recvs[i]}})
@@ -72,7 +72,7 @@ func (w *world) rawDial(private []byte) *rawPeer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := d.Attach(p.pool); err != nil {
+	if err := d.Register(p.pool); err != nil {
 		w.t.Fatal(err)
 	}
 	if p.ep, err = w.p.Dial(context.Background(), w.address, p.options(d, private)); err != nil {
@@ -295,7 +295,7 @@ func rawServer(t testing.TB, p rdma.Provider, private []byte) (address string, a
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Attach(r.pool); err != nil {
+		if err := d.Register(r.pool); err != nil {
 			t.Fatal(err)
 		}
 		in, err := l.Accept()

@@ -17,7 +17,7 @@ var (
 	errFull = errors.New("the shared queue of receives is full")
 )
 
-// poster is an rdma.Endpoint, or an rdma.ReceiveQueue.
+// poster is an rdma.Endpoint, or an rdma.SRQ.
 type poster interface{ PostReceives(rs []rdma.Receive) error }
 
 // receiveQueue is a queue of receives with their buffers: that of a connection, or one that connections share. At least as many are posted as are

@@ -27,8 +27,8 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 		defer c.unuse(t)
 	}
 	e := ic.placed()
-	c.ep.Hold() // the receive for the credit that the answer gives back leaves with it
-	defer c.ep.Release()
+	c.ep.Cork() // the receive for the credit that the answer gives back leaves with it
+	defer c.ep.Uncork()
 	if e != nil {
 		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
 		ic.Release() // the answer does without all that is large
@@ -53,7 +53,7 @@ var errDropped = errors.New("rpcrdma: a call cannot be answered")
 // Drop implements oncrpc.Responder. It closes the connection (RFC 8166 section 4.5.4): the
 // requester would wait for the answer, and with it for the credit.
 func (ic *inCall) Drop(*oncrpc.Call) {
-	ic.c.cfg.Observer.Erred(Dropped)
+	ic.c.cfg.Observer.ProtocolError(Dropped)
 	ic.c.fail(fmt.Errorf("%w: %#x of program %d version %d procedure %d", errDropped, ic.XID, ic.Program, ic.Version, ic.Procedure))
 	ic.recycle()
 }
@@ -70,11 +70,11 @@ func (ic *inCall) Supersede(*oncrpc.Call) {
 }
 
 // refuse answers a call with RDMA_ERROR, and counts and logs why. The code is that of version 2, unless it is ErrVers.
-func (ic *inCall) refuse(code wire.ErrorCode, f Fault, format string, args ...any) {
+func (ic *inCall) refuse(code wire.ErrorCode, f ErrorKind, format string, args ...any) {
 	ic.refuseWith(wire.Fault2{Code: code}, f, format, args...)
 }
 
-func (ic *inCall) refuseWith(e wire.Fault2, f Fault, format string, args ...any) {
+func (ic *inCall) refuseWith(e wire.Fault2, f ErrorKind, format string, args ...any) {
 	name := e.Code.Name(wire.Version2)
 	if !ic.v2 && e.Code != wire.ErrVers {
 		name = wire.ErrChunk.String()
@@ -126,7 +126,7 @@ func (ic *inCall) credits() (wire.Credits, error) {
 	c := ic.c
 	account, asked := c.in.account, int(min(ic.hdr.Credits, maxCredits))
 	if account == nil {
-		asked = c.cfg.BackCredits
+		asked = c.cfg.ReverseCredits
 	}
 	var err error
 	if ic.granted, err = c.receives.answer(account, asked, ic.held); err != nil {
@@ -139,7 +139,7 @@ func (ic *inCall) credits() (wire.Credits, error) {
 
 // giveUp closes the connection, since a call cannot be answered (RFC 8166 section 4.5.4).
 func (ic *inCall) giveUp(err error) {
-	ic.c.cfg.Observer.Erred(NoMemory)
+	ic.c.cfg.Observer.ProtocolError(NoMemory)
 	ic.c.fail(fmt.Errorf("rpcrdma: no answer can be sent to call %#x: %w", uint32(ic.hdr.XID), err))
 	ic.letGo()
 }
@@ -337,7 +337,7 @@ func (ic *inCall) send() {
 		}
 		head = wire.AppendReturned(head, h.Write(k), n)
 		if n > 0 {
-			c.cfg.Observer.Moved(WriteChunk, n)
+			c.cfg.Observer.Transferred(WriteChunk, n)
 		}
 	}
 	head = wire.AppendEnd(head)
@@ -347,9 +347,9 @@ func (ic *inCall) send() {
 		head = wire.AppendEnd(head)
 	}
 	if ic.long > 0 {
-		c.cfg.Observer.Moved(ReplyChunk, ic.long)
+		c.cfg.Observer.Transferred(ReplyChunk, ic.long)
 	} else {
-		c.cfg.Observer.Moved(InlineReply, split.Length(ic.out))
+		c.cfg.Observer.Transferred(InlineReply, split.Length(ic.out))
 	}
 	if 1+len(ic.out) > c.maxGather {
 		if err := ic.join(); err != nil {

@@ -115,9 +115,9 @@ func (b *builder) build(o *outCall, t *terms, asked int, first bool) error {
 			}
 		}
 		b.gather = append(b.gather, b.out...)
-		c.cfg.Observer.Moved(InlineCall, split.Length(b.out))
+		c.cfg.Observer.Transferred(InlineCall, split.Length(b.out))
 	} else {
-		c.cfg.Observer.Moved(LongCall, split.Length(b.out))
+		c.cfg.Observer.Transferred(LongCall, split.Length(b.out))
 	}
 	b.send.wrs = append(b.send.wrs[:0], rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather})
 	return nil
@@ -402,7 +402,7 @@ func (b *builder) appendReads(o *outCall, head []byte, proc wire.Procedure) ([]b
 			}
 			head = wire.AppendReadSegment(head, wire.ReadSegment{Position: wire.Position(a.Position), Segment: seg})
 		}
-		o.c.cfg.Observer.Moved(ReadChunk, a.Length)
+		o.c.cfg.Observer.Transferred(ReadChunk, a.Length)
 	}
 	return wire.AppendEnd(head), nil
 }

@@ -118,7 +118,7 @@ func (out *requester) init(c *Conn) {
 // asked is how many credits a call requests.
 func (out *requester) asked() int {
 	if out.account == nil {
-		return out.c.cfg.BackCredits
+		return out.c.cfg.ReverseCredits
 	}
 	return min(max(1, out.account.Credits(out.granted, out.inFlight)), maxCredits)
 }

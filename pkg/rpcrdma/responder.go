@@ -281,7 +281,7 @@ func (in *responder) call(ic *inCall) {
 		ic.acquire()
 		return
 	}
-	c.cfg.Observer.Moved(InlineCall, split.Length(ic.Stream))
+	c.cfg.Observer.Transferred(InlineCall, split.Length(ic.Stream))
 	if !ic.decode() {
 		return
 	}

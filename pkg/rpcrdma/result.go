@@ -216,9 +216,9 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	if a.long > 0 {
 		r.Reply.Stream = split.Prefix(r.Reply.Stream[:0], b.long.data, a.long)
 		b.long.handOver(&r.Reply)
-		obs.Moved(ReplyChunk, a.long)
+		obs.Transferred(ReplyChunk, a.long)
 	} else {
-		obs.Moved(InlineReply, split.Length(r.Reply.Stream))
+		obs.Transferred(InlineReply, split.Length(r.Reply.Stream))
 	}
 	o.fetchPlaced(r)
 	a.dec.Reset(r.Reply.Stream, r.Reply.Items)
@@ -276,7 +276,7 @@ func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 		b.data = split.Prefix(b.data[:0], p.data, f.Length)
 		r.Reply.Items = append(r.Reply.Items, xdr.Item{Position: f.Position, Length: f.Length, Data: r.Reply.Keep(b.data)})
 		p.handOver(&r.Reply)
-		o.c.cfg.Observer.Moved(WriteChunk, f.Length)
+		o.c.cfg.Observer.Transferred(WriteChunk, f.Length)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func (w *world) back() oncrpc.Requester {
 func TestReverse(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
 	callbacks := &testHandler{}
-	c := w.dial(func(cfg *Config) { cfg.Handler = callbacks; cfg.BackCredits = 5 })
+	c := w.dial(func(cfg *Config) { cfg.Handler = callbacks; cfg.ReverseCredits = 5 })
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestReverse(t *testing.T) {
 // TestReverseWithoutHandler: the client is there, but knows no program.
 func TestReverseWithoutHandler(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, nil)
-	c := w.dial(func(cfg *Config) { cfg.BackCredits = 1 })
+	c := w.dial(func(cfg *Config) { cfg.ReverseCredits = 1 })
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestReverseWithoutHandler(t *testing.T) {
 func TestReverseOnTheWire(t *testing.T) { synctest.Test(t, testReverseOnTheWire) }
 
 func testReverseOnTheWire(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.BackCredits = 6 })
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.ReverseCredits = 6 })
 	p := w.rawDial(rawPrivate(4096))
 	var conn *Conn
 	eventually(t, "the server has a connection", func() bool {

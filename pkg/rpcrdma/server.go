@@ -71,7 +71,7 @@ func (s *Server) Serve() error {
 }
 
 // serve is the life of a connection.
-func (s *Server) serve(in rdma.Incoming) {
+func (s *Server) serve(in rdma.ConnRequest) {
 	defer s.wg.Done()
 	defer func() {
 		s.mu.Lock()
@@ -102,7 +102,7 @@ func (s *Server) serve(in rdma.Incoming) {
 }
 
 // accept establishes a connection, whose receives may be shared.
-func (s *Server) accept(in rdma.Incoming) (*Conn, *sharedQueue, error) {
+func (s *Server) accept(in rdma.ConnRequest) (*Conn, *sharedQueue, error) {
 	shared := s.sharing.join(in)
 	c, rs, err := s.prepare(shared)
 	if err != nil && shared != nil { // it is full
@@ -117,7 +117,7 @@ func (s *Server) accept(in rdma.Incoming) (*Conn, *sharedQueue, error) {
 	}
 	o := c.options(rs, s.cfg.Domain)
 	if shared != nil {
-		o.SharedReceives = shared.rdma
+		o.SRQ = shared.rdma
 	}
 	ep, err := in.Accept(o)
 	if err != nil {
@@ -145,11 +145,11 @@ func (s *Server) prepare(shared *sharedQueue) (c *Conn, rs []rdma.Receive, err e
 // options are those of the connection.
 func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 	o := rdma.Options{
-		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoExpose: c.server,
-		ReadsOut: c.cfg.ReadsOut, ReadsIn: c.cfg.ReadsIn, ReceiveQueue: c.receiveQueue(), SendQueue: c.work.depth,
+		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoRemoteAccess: c.server,
+		ORD: c.cfg.ORD, IRD: c.cfg.IRD, ReceiveQueue: c.receiveQueue(), SendQueue: c.work.depth,
 	}
 	if !c.server {
-		o.PrivateDataFor = func(remoteInvalidation bool) []byte {
+		o.PrivateDataFunc = func(remoteInvalidation bool) []byte {
 			c.revocable = remoteInvalidation
 			return c.privateData().Append(nil)
 		}
@@ -168,9 +168,9 @@ func (c *Conn) ownAccount() CreditAccount {
 // receiveQueue is the most receives that can be posted at once.
 func (c *Conn) receiveQueue() int {
 	own := c.ownAccount()
-	n := own.Max() + c.cfg.BackCredits + reserve
+	n := own.Max() + c.cfg.ReverseCredits + reserve
 	if c.cfg.has(MessageContinuation | SendBasedPlacement) { // for replies that are groups
-		calls := c.cfg.BackCredits
+		calls := c.cfg.ReverseCredits
 		if !c.server {
 			calls = own.Max()
 		}

@@ -26,7 +26,7 @@ type sharing struct {
 
 type sharedQueue struct {
 	*receiveQueue
-	rdma        rdma.ReceiveQueue
+	rdma        rdma.SRQ
 	key         any
 	connections int
 }
@@ -40,24 +40,24 @@ func newSharing(cfg *Config) *sharing {
 }
 
 // join counts a connection, and returns the queue that it shares: nil if it has one of its own.
-func (s *sharing) join(in rdma.Incoming) *sharedQueue {
+func (s *sharing) join(in rdma.ConnRequest) *sharedQueue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := in.Sharing()
+	key := in.SRQKey()
 	if n := s.cfg.OwnReceives; key == nil || n == 0 || s.own < n {
 		s.own++
 		return nil
 	}
 	q := s.queues[key]
 	if q == nil {
-		posts, err := in.NewReceiveQueue(s.cfg.Domain, SharedDepth)
+		posts, err := in.NewSRQ(s.cfg.Domain, SharedDepth)
 		if err != nil {
 			s.cfg.Logger.Warn("connections cannot share receives, and have their own", slog.String("reason", err.Error()))
 			s.own++
 			return nil
 		}
 		q = &sharedQueue{receiveQueue: newReceiveQueue(s.cfg.Pool, [][]int{{s.receiveSize()}}), rdma: posts, key: key}
-		q.to, q.shared, q.depth, q.margin, q.told = posts, true, posts.Depth(), min(sharedMargin, posts.Depth()/2), s.cfg.Observer.Shared
+		q.to, q.shared, q.depth, q.margin, q.told = posts, true, posts.Depth(), min(sharedMargin, posts.Depth()/2), s.cfg.Observer.SRQPosted
 		s.queues[key] = q
 	}
 	q.connections++

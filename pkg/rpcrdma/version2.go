@@ -243,7 +243,7 @@ func (c *Conn) backGroups() bool {
 	if c.server {
 		return c.control.values.Backward() == wire.BackwardGeneral
 	}
-	return c.cfg.BackCredits > 0 && c.control.told
+	return c.cfg.ReverseCredits > 0 && c.control.told
 }
 
 // receiveSize is the size of receives in bytes where version 2 may be spoken: peers that know of no properties assume its default.

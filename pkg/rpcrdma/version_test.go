@@ -179,7 +179,7 @@ func deafServer(t *testing.T, f *rdmatest.Fabric, first func(*rawPeer)) (address
 			p := newRawPeer(t, 8192)
 			d, err := f.NewDomain()
 			if err == nil {
-				err = d.Attach(p.pool)
+				err = d.Register(p.pool)
 			}
 			if err == nil {
 				p.ep, err = in.Accept(p.options(d, rawPrivate(4096)))

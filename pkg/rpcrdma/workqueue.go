@@ -16,7 +16,7 @@ const leastSends, mostSends = 256, 1024
 // QueueDepths returns the lengths of the send and receive queues of a server's connection that may be granted so many credits; groups: with
 // MessageContinuation.
 func QueueDepths(credits int, groups bool) (sends, receives int) {
-	return sendDepth(credits, groups), credits + defaultBackCredits + reserve
+	return sendDepth(credits, groups), credits + defaultReverseCredits + reserve
 }
 
 func sendDepth(credits int, groups bool) int {

@@ -62,7 +62,7 @@ func TestStuck(t *testing.T) {
 		}
 	}
 	call := func(xid int) []byte { return plainMsg(xid, rpcCall(xid, procNull)) }
-	own := 4 * (16 + defaultBackCredits + reserve)
+	own := 4 * (16 + defaultReverseCredits + reserve)
 	for _, c := range []struct {
 		name   string
 		change func(*Config)

@@ -326,7 +326,7 @@ func (h *house) open(g guard) *gate {
 	domain, err := provider.NewDomain()
 	check(h, err)
 	h.Cleanup(func() { _ = domain.Close() })
-	check(h, domain.Attach(pool))
+	check(h, domain.Register(pool))
 	rl, err := provider.Listen(h.Context(), "127.0.0.1:0")
 	check(h, err)
 	rs, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: domain, Handler: p, Bindings: binding.For}, rl)

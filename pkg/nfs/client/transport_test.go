@@ -41,7 +41,7 @@ func eachTransport(t *testing.T, f func(t *testing.T, c *client.Client, pool *bu
 		d, err := p.NewDomain()
 		mustNot(t, err)
 		pool := bufpool.New(0)
-		mustNot(t, d.Attach(pool))
+		mustNot(t, d.Register(pool))
 		l, err := p.Listen(ctx, "127.0.0.1:0")
 		mustNot(t, err)
 		s, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: d, Handler: newMemFS(), Bindings: binding.For, RemoteInvalidation: true}, l)

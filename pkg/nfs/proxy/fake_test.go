@@ -308,7 +308,7 @@ func serveRDMA(t testing.TB, p *bufpool.Pool, h oncrpc.Handler, s *spoken) strin
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = domain.Close() })
-	if err := domain.Attach(p); err != nil {
+	if err := domain.Register(p); err != nil {
 		t.Fatal(err)
 	}
 	l, err := provider.Listen(t.Context(), "127.0.0.1:0")

@@ -155,7 +155,7 @@ func runIWARPPeer(kind string) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Attach(testPool); err != nil {
+	if err := d.Register(testPool); err != nil {
 		return err
 	}
 	l, err := p.Listen(context.Background(), "127.0.0.1:0")
@@ -178,7 +178,7 @@ func runIWARPPeer(kind string) error {
 		h.rcv = append(h.rcv, rdma.Receive{ID: uint64(i), Segments: m})
 	}
 	// The first answer tells the region: one piece of memory for each operation under way.
-	h.ep, err = in.Accept(rdma.Options{Domain: d, ReadsIn: benchDepth, ReadsOut: benchDepth, Receives: h.rcv})
+	h.ep, err = in.Accept(rdma.Options{Domain: d, IRD: benchDepth, ORD: benchDepth, Receives: h.rcv})
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func benchIWARP(b *testing.B, kind string, depth int, await rdma.Opcode, bytes i
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := d.Attach(testPool); err != nil {
+	if err := d.Register(testPool); err != nil {
 		b.Fatal(err)
 	}
 	h := &benchClient{ready: make(chan struct{}), done: make(chan struct{}), await: await}
@@ -294,7 +294,7 @@ func benchIWARP(b *testing.B, kind string, depth int, await rdma.Opcode, bytes i
 		h.bufs = append(h.bufs, [][]byte{memory(256)})
 		h.rcv = append(h.rcv, rdma.Receive{ID: uint64(i), Segments: h.bufs[i]})
 	}
-	h.ep, err = p.Dial(context.Background(), address, rdma.Options{Domain: d, ReadsIn: benchDepth, ReadsOut: benchDepth, Receives: h.rcv})
+	h.ep, err = p.Dial(context.Background(), address, rdma.Options{Domain: d, IRD: benchDepth, ORD: benchDepth, Receives: h.rcv})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -187,7 +187,7 @@ func (rx *receiver) report(e *endpoint) {
 	before := e.posted.Load()
 	e.h.Completed(rx.completions)
 	if int(e.posted.Load()-before) < len(rx.completions) {
-		rx.handedOn = true
+		rx.deferredWork = true
 	}
 	rx.completions = rx.completions[:0]
 }
@@ -211,8 +211,8 @@ func (rx *receiver) readRequested(e *endpoint, b []byte) error {
 	if err != nil {
 		return err
 	}
-	if int(e.inFlight.Load()) >= e.readsIn {
-		return codeNoBuffer.errorf("Read Request beyond the %d that may be outstanding", e.readsIn)
+	if int(e.inFlight.Load()) >= e.ird {
+		return codeNoBuffer.errorf("Read Request beyond the %d that may be outstanding", e.ird)
 	}
 	if q.size > 0 {
 		err = e.stags.checkRead(q.sourceSTag, q.sourceTO, q.size)

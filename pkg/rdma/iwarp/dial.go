@@ -14,7 +14,7 @@ import (
 
 // Dial implements [rdma.Provider].
 func (p *provider) Dial(ctx context.Context, address string, o rdma.Options) (rdma.Endpoint, error) {
-	o.Tell(true)
+	o.SetPrivateData(true)
 	if err := checkOptions(&o); err != nil {
 		return nil, err
 	}
@@ -67,14 +67,14 @@ func (p *provider) tune(conn *net.TCPConn) {
 }
 
 // initiate goes through the start-up as initiator.
-func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Options) (s settled, err error) {
+func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Options) (s mpaParams, err error) {
 	p.tune(conn)
 	_ = conn.SetDeadline(time.Now().Add(p.cfg.ReplyTimeout)) // before stop could set another
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(longAgo) })
 	defer stop()
 	req := mpaFrame{crc: p.cfg.CRC == CRCRequire, revision: p.cfg.Revision, private: o.PrivateData}
 	if p.cfg.Revision >= 2 {
-		req.enhanced, req.readsIn, req.readsOut = true, uint16(o.ReadsIn), uint16(o.ReadsOut)
+		req.enhanced, req.ird, req.ord = true, uint16(o.IRD), uint16(o.ORD)
 	}
 	if _, err := conn.Write(req.append(nil)); err != nil {
 		return s, fmt.Errorf("iwarp: sending the MPA request: %w", err)
@@ -89,19 +89,19 @@ func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Opti
 	if rep.enhanced != req.enhanced {
 		return s, fmt.Errorf("%w: the reply has enhanced data: %v, the request: %v", errMPA, rep.enhanced, req.enhanced)
 	}
-	s = settled{private: rep.private, crc: req.crc || rep.crc, markers: rep.markers, readsIn: o.ReadsIn, readsOut: o.ReadsOut}
+	s = mpaParams{private: rep.private, crc: req.crc || rep.crc, markers: rep.markers, ird: o.IRD, ord: o.ORD}
 	if !rep.enhanced {
-		s.readsOut = min(s.readsOut, unknownDepth)
+		s.ord = min(s.ord, unknownDepth)
 	} else {
-		if rep.readsOut != mpaUnnegotiated {
-			if int(rep.readsOut) > o.ReadsIn {
-				err := codeIRD.errorf("the peer wants %d RDMA Reads at once, %d are possible", rep.readsOut, o.ReadsIn)
+		if rep.ord != mpaUnnegotiated {
+			if int(rep.ord) > o.IRD {
+				err := codeIRD.errorf("the peer wants %d RDMA Reads at once, %d are possible", rep.ord, o.IRD)
 				return s, sendTerminate(conn, s, err)
 			}
-			s.readsIn = int(rep.readsOut)
+			s.ird = int(rep.ord)
 		}
-		if rep.readsIn != mpaUnnegotiated {
-			s.readsOut = min(s.readsOut, int(rep.readsIn))
+		if rep.ird != mpaUnnegotiated {
+			s.ord = min(s.ord, int(rep.ird))
 		}
 	}
 	if !stop() {
@@ -114,7 +114,7 @@ func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Opti
 const unknownDepth = 1
 
 // sendTerminate sends the Terminate of an error that comes before there is an endpoint, and returns the error.
-func sendTerminate(conn *net.TCPConn, s settled, err error) error {
+func sendTerminate(conn *net.TCPConn, s mpaParams, err error) error {
 	var t *TerminateError
 	if !errors.As(err, &t) {
 		return err

@@ -33,8 +33,8 @@ func spanOf(b []byte) span {
 
 var errDomainClosed = errors.New("iwarp: the domain is closed")
 
-// Attach implements [rdma.Domain].
-func (d *domain) Attach(p *bufpool.Pool) error {
+// Register implements rdma.Domain].
+func (d *domain) Register(p *bufpool.Pool) error {
 	d.mu.Lock()
 	closed := d.closed
 	d.mu.Unlock()

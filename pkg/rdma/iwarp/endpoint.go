@@ -14,13 +14,13 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// settled is what the start-up frames agreed.
-type settled struct {
-	private           []byte
-	crc, markers      bool // markers in what we send
-	responder         bool
-	absorbRTR         bool // the first FPDU may be an empty Send that is no message (RFC 6581 section 9.2)
-	readsOut, readsIn int
+// mpaParams is what the start-up frames agreed.
+type mpaParams struct {
+	private      []byte
+	crc, markers bool // markers in what we send
+	responder    bool
+	absorbRTR    bool // the first FPDU may be an empty Send that is no message (RFC 6581 section 9.2)
+	ord, ird     int
 }
 
 // endpoint is one end of a connection.
@@ -30,7 +30,7 @@ type settled struct {
 type endpoint struct {
 	sock          socket
 	local, remote net.Addr
-	settled
+	mpaParams
 	domain *domain
 	stags  *stagTable
 	stats  counters
@@ -46,16 +46,16 @@ type endpoint struct {
 	freed        bool // nothing is in use any more
 	// gathering: the receive loop will flush, so that nobody else needs to. True until Serve begins.
 	gathering bool
-	// held counts holds; ending: they do not count any more.
-	held   int
+	// corks counts Corks without Uncork; ending: they do not count any more.
+	corks  int
 	ending bool
 	// gathered counts the bytes posted since the last flush. Many of them do not wait for the end of the batch: sent at once, they are
 	// still in the cache, and so is their memory when it is used again.
 	gathered int
 	// flushing is the token: somebody is filling and writing.
 	flushing bool
-	// quiet: a responder may not send before it got an FPDU (RFC 5044 section 7.1.2).
-	quiet bool
+	// awaitingFirstFPDU: a responder may not send before it got an FPDU (RFC 5044 section 7.1.2).
+	awaitingFirstFPDU bool
 	// awake: the receive loop was interrupted, to make it look around.
 	awake bool
 	// broken is why the receive loop shall end; unwritable, that the socket takes nothing more.
@@ -84,9 +84,9 @@ type endpoint struct {
 	posted  atomic.Uint32 // work requests, to be compared within a batch
 }
 
-func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*endpoint, error) {
-	e := &endpoint{local: conn.LocalAddr(), remote: conn.RemoteAddr(), settled: s, domain: o.Domain.(*domain), stags: newSTagTable(cfg.MaxRegions),
-		gathering: true, quiet: s.responder, sendFree: o.SendQueue, rqFree: o.ReceiveQueue, threads: cfg.Threads,
+func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s mpaParams) (*endpoint, error) {
+	e := &endpoint{local: conn.LocalAddr(), remote: conn.RemoteAddr(), mpaParams: s, domain: o.Domain.(*domain), stags: newSTagTable(cfg.MaxRegions),
+		gathering: true, awaitingFirstFPDU: s.responder, sendFree: o.SendQueue, rqFree: o.ReceiveQueue, threads: cfg.Threads,
 		spin: cfg.Spin}
 	sock, err := newSocket(e, conn)
 	if err != nil {
@@ -108,7 +108,7 @@ func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s settled) (*e
 
 // Attributes implements [rdma.Endpoint].
 func (e *endpoint) Attributes() rdma.Attributes {
-	return rdma.Attributes{Provider: "iwarp", PrivateData: e.private, ReadsOut: e.readsOut, ReadsIn: e.readsIn,
+	return rdma.Attributes{Provider: "iwarp", PrivateData: e.private, ORD: e.ord, IRD: e.ird,
 		MaxSegments: maxSegments, MaxReadSegments: maxSegments, RemoteInvalidation: true, CRC: e.crc}
 }
 
@@ -177,7 +177,7 @@ func (e *endpoint) checkWork(w *rdma.WorkRequest) (send int, err error) {
 	if w.Op != rdma.Read {
 		return int(n), nil
 	}
-	if e.readsOut == 0 {
+	if e.ord == 0 {
 		return 0, fmt.Errorf("iwarp: work request %d is a Read, but the connection was set up for none (ORD 0)", w.ID)
 	}
 	return 0, nil
@@ -223,7 +223,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	}
 	wake = wake && e.wantWake()
 	e.gathered += bytes
-	flush := e.takeToken()
+	flush := e.startFlushLocked()
 	e.mu.Unlock()
 	if wake {
 		e.sock.interrupt()
@@ -234,18 +234,18 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	return nil
 }
 
-// Hold implements [rdma.Endpoint].
-func (e *endpoint) Hold() {
+// Cork implements [rdma.Endpoint].
+func (e *endpoint) Cork() {
 	e.mu.Lock()
-	e.held++
+	e.corks++
 	e.mu.Unlock()
 }
 
-// Release implements [rdma.Endpoint].
-func (e *endpoint) Release() {
+// Uncork implements [rdma.Endpoint].
+func (e *endpoint) Uncork() {
 	e.mu.Lock()
-	e.held--
-	flush := e.takeToken()
+	e.corks--
+	flush := e.startFlushLocked()
 	e.mu.Unlock()
 	if flush {
 		e.flush(false)
@@ -261,9 +261,9 @@ func (e *endpoint) wantWake() bool {
 	return true
 }
 
-// takeToken takes the flush token if there is work and nobody else sends or will. The caller holds mu.
-func (e *endpoint) takeToken() bool {
-	gathers := e.gathering || e.held > 0 && !e.ending
+// startFlushLocked takes the flush token if there is work and nobody else sends or will. The caller holds mu.
+func (e *endpoint) startFlushLocked() bool {
+	gathers := e.gathering || e.corks > 0 && !e.ending
 	if gathers && (!e.served || e.gathered < gatherMax) || e.flushing || !e.canSend() {
 		return false
 	}
@@ -280,10 +280,10 @@ func (e *endpoint) canSend() bool {
 	if e.term != nil {
 		return !e.tx.terminated
 	}
-	if e.quiet {
+	if e.awaitingFirstFPDU {
 		return false
 	}
-	return e.sq.len() > 0 || e.answers.len() > 0 || e.reads.sendable(e.readsOut)
+	return e.sq.len() > 0 || e.answers.len() > 0 || e.reads.sendable(e.ord)
 }
 
 // Close implements [rdma.Endpoint].
@@ -406,7 +406,7 @@ func (e *endpoint) endBatch(cause error) error {
 	broken := e.broken
 	e.gathering = false
 	e.terminate(cause)
-	flush := e.takeToken()
+	flush := e.startFlushLocked()
 	e.mu.Unlock()
 	if flush {
 		e.flush(false)
@@ -466,7 +466,7 @@ func (e *endpoint) fail(err error) {
 func (e *endpoint) finish(cause error) {
 	e.mu.Lock()
 	e.gathering, e.ending = false, true
-	if e.takeToken() { // what is still queued goes out as far as the socket takes it
+	if e.startFlushLocked() { // what is still queued goes out as far as the socket takes it
 		e.mu.Unlock()
 		e.flush(false)
 		e.mu.Lock()

@@ -27,8 +27,8 @@ const victimRegion = 40_000
 
 func newVictim(t testing.TB, cfg Config) *victim {
 	req := linuxRequest()
-	req.readsOut = 2
-	o := rdma.Options{Receives: append(receives(3, 100), rdma.Receive{ID: 3, Segments: [][]byte{memory(30_000)}}), ReadsIn: 2, ReadsOut: 1}
+	req.ord = 2
+	o := rdma.Options{Receives: append(receives(3, 100), rdma.Receive{ID: 3, Segments: [][]byte{memory(30_000)}}), IRD: 2, ORD: 1}
 	p, e := dialRaw(t, cfg, req, o)
 	v := &victim{rawPeer: p, e: e, mem: noise(1, 2*victimRegion), readMSN: 1}
 	v.writable = e.expose(t, v.mem[:victimRegion], rdma.RemoteWrite)
@@ -343,8 +343,8 @@ func TestInvalidatedWhileRead(t *testing.T) {
 		big = append(big, memory(4<<20))
 	}
 	req := linuxRequest()
-	req.readsOut = 8
-	p, e := dialRaw(t, Config{}, req, rdma.Options{Receives: receives(2, 10), ReadsIn: 8, ReadsOut: 1})
+	req.ord = 8
+	p, e := dialRaw(t, Config{}, req, rdma.Options{Receives: receives(2, 10), IRD: 8, ORD: 1})
 	p.hello(e)
 	var regions []rdma.Remote
 	for _, b := range big {
@@ -394,8 +394,8 @@ func TestInvalidatedWhileRead(t *testing.T) {
 // TestInvalidateWhileReading: a peer that invalidates what it still reads is cut off.
 func TestInvalidateWhileReading(t *testing.T) {
 	req := linuxRequest()
-	req.readsOut = 16
-	p, e := dialRaw(t, Config{}, req, rdma.Options{Receives: receives(2, 10), ReadsIn: 16, ReadsOut: 1})
+	req.ord = 16
+	p, e := dialRaw(t, Config{}, req, rdma.Options{Receives: receives(2, 10), IRD: 16, ORD: 1})
 	p.hello(e)
 	r := e.expose(t, memory(4<<20), rdma.RemoteRead)
 	var requests [][]byte

@@ -146,8 +146,8 @@ func (p *provider) NewDomain() (rdma.Domain, error) { return &domain{}, nil }
 
 // checkOptions verifies what does not depend on the peer, and fills in defaults.
 func checkOptions(o *rdma.Options) error {
-	if o.SharedReceives != nil {
-		return fmt.Errorf("iwarp: Options.SharedReceives is a %T, but there are none", o.SharedReceives)
+	if o.SRQ != nil {
+		return fmt.Errorf("iwarp: Options.SRQ is a %T, but there are none", o.SRQ)
 	}
 	if len(o.PrivateData) > maxPrivateData {
 		return fmt.Errorf("iwarp: private data of %d bytes, at most %d are possible", len(o.PrivateData), maxPrivateData)
@@ -170,8 +170,8 @@ func checkOptions(o *rdma.Options) error {
 	if o.SendQueue < 0 || o.ReceiveQueue < 0 {
 		return fmt.Errorf("iwarp: queues of %d and %d entries, want none below 0", o.SendQueue, o.ReceiveQueue)
 	}
-	if o.ReadsOut < 0 || o.ReadsOut > maxReads || o.ReadsIn < 0 || o.ReadsIn > maxReads {
-		return fmt.Errorf("iwarp: ReadsOut %d and ReadsIn %d, want 0 to %d", o.ReadsOut, o.ReadsIn, maxReads)
+	if o.ORD < 0 || o.ORD > maxReads || o.IRD < 0 || o.IRD > maxReads {
+		return fmt.Errorf("iwarp: ORD %d and IRD %d, want 0 to %d", o.ORD, o.IRD, maxReads)
 	}
 	if len(o.Receives) > o.ReceiveQueue {
 		return fmt.Errorf("iwarp: %d receives for a queue of %d", len(o.Receives), o.ReceiveQueue)

@@ -152,7 +152,7 @@ func (l *listener) read(conn *net.TCPConn) {
 }
 
 // Accept implements [rdma.Listener].
-func (l *listener) Accept() (rdma.Incoming, error) {
+func (l *listener) Accept() (rdma.ConnRequest, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.ready) == 0 && !l.closed {
@@ -206,11 +206,11 @@ type incoming struct {
 var errAnswered = errors.New("iwarp: the request has been answered already")
 
 func (in *incoming) PrivateData() []byte  { return in.req.private }
-func (in *incoming) Sharing() any         { return nil }
+func (in *incoming) SRQKey() any          { return nil }
 func (in *incoming) LocalAddr() net.Addr  { return in.conn.LocalAddr() }
 func (in *incoming) RemoteAddr() net.Addr { return in.conn.RemoteAddr() }
 
-// Accept implements [rdma.Incoming].
+// Accept implements [rdma.ConnRequest].
 func (in *incoming) Accept(o rdma.Options) (rdma.Endpoint, error) {
 	if in.answered {
 		return nil, errAnswered
@@ -245,7 +245,7 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 }
 
 // settle makes the reply to the request, and what follows from both.
-func (in *incoming) settle(o *rdma.Options) (mpaFrame, settled) {
+func (in *incoming) settle(o *rdma.Options) (mpaFrame, mpaParams) {
 	req := &in.req
 	rep := mpaFrame{reply: true, revision: req.revision, private: o.PrivateData, enhanced: req.enhanced}
 	switch in.p.cfg.CRC {
@@ -254,18 +254,18 @@ func (in *incoming) settle(o *rdma.Options) (mpaFrame, settled) {
 	case CRCMirror:
 		rep.crc = req.crc
 	}
-	s := settled{private: req.private, crc: req.crc || rep.crc, markers: req.markers, responder: true, readsIn: o.ReadsIn, readsOut: o.ReadsOut}
+	s := mpaParams{private: req.private, crc: req.crc || rep.crc, markers: req.markers, responder: true, ird: o.IRD, ord: o.ORD}
 	if !req.enhanced {
-		s.readsOut = min(s.readsOut, unknownDepth)
+		s.ord = min(s.ord, unknownDepth)
 		return rep, s
 	}
-	rep.readsOut, rep.readsIn = mpaUnnegotiated, mpaUnnegotiated
-	if req.readsIn != mpaUnnegotiated {
-		s.readsOut = min(s.readsOut, int(req.readsIn))
-		rep.readsOut = uint16(s.readsOut)
+	rep.ord, rep.ird = mpaUnnegotiated, mpaUnnegotiated
+	if req.ird != mpaUnnegotiated {
+		s.ord = min(s.ord, int(req.ird))
+		rep.ord = uint16(s.ord)
 	}
-	if req.readsOut != mpaUnnegotiated {
-		s.readsIn = min(s.readsIn, int(req.readsOut))
+	if req.ord != mpaUnnegotiated {
+		s.ird = min(s.ird, int(req.ord))
 	}
 	if req.peerToPeer {
 		// Any kind of ready-to-receive will do; those that the initiator can send are confirmed, or all if it named none.
@@ -274,11 +274,11 @@ func (in *incoming) settle(o *rdma.Options) (mpaFrame, settled) {
 		rep.rtrSend, rep.rtrWrite, rep.rtrRead = req.rtrSend || none, req.rtrWrite || none, req.rtrRead || none
 		s.absorbRTR = rep.rtrSend
 		if rep.rtrRead {
-			s.readsIn = max(s.readsIn, 1)
+			s.ird = max(s.ird, 1)
 		}
 	}
-	if req.readsOut != mpaUnnegotiated {
-		rep.readsIn = uint16(s.readsIn)
+	if req.ord != mpaUnnegotiated {
+		rep.ird = uint16(s.ird)
 	}
 	return rep, s
 }
@@ -316,7 +316,7 @@ func (in *incoming) reply(rep *mpaFrame) error {
 	return in.conn.SetWriteDeadline(time.Time{})
 }
 
-// Reject implements [rdma.Incoming].
+// Reject implements [rdma.ConnRequest].
 func (in *incoming) Reject(privateData []byte) error {
 	if in.answered {
 		return errAnswered
@@ -328,11 +328,11 @@ func (in *incoming) Reject(privateData []byte) error {
 	}
 	// An enhanced reply repeats what was asked for, so that the peer sees that it was not about that.
 	rep := mpaFrame{reply: true, rejected: true, crc: in.req.crc, revision: in.req.revision, enhanced: in.req.enhanced,
-		readsIn: in.req.readsOut, readsOut: in.req.readsIn, private: privateData}
+		ird: in.req.ord, ord: in.req.ird, private: privateData}
 	return in.reply(&rep)
 }
 
-// NewReceiveQueue implements [rdma.Incoming]: each connection has a queue of its own.
-func (in *incoming) NewReceiveQueue(rdma.Domain, int) (rdma.ReceiveQueue, error) {
+// NewSRQ implements [rdma.ConnRequest]: each connection has a queue of its own.
+func (in *incoming) NewSRQ(rdma.Domain, int) (rdma.SRQ, error) {
 	return nil, errors.New("iwarp: there are no shared receives")
 }

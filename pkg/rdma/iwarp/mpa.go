@@ -49,7 +49,7 @@ type mpaFrame struct {
 	// The enhanced data.
 	peerToPeer                 bool // A
 	rtrSend, rtrWrite, rtrRead bool // B, C, D: the kinds of ready-to-receive indication
-	readsIn, readsOut          uint16
+	ird, ord                   uint16
 	private                    []byte
 }
 
@@ -100,7 +100,7 @@ func parseMPA(b []byte, reply bool) (f mpaFrame, n int, err error) {
 		if f.peerToPeer {
 			f.rtrSend, f.rtrWrite, f.rtrRead = ird&0x4000 != 0, ord&0x8000 != 0, ord&0x4000 != 0
 		}
-		f.readsIn, f.readsOut = ird&0x3fff, ord&0x3fff
+		f.ird, f.ord = ird&0x3fff, ord&0x3fff
 	}
 	f.private = private
 	return f, n, nil
@@ -123,7 +123,7 @@ func (f *mpaFrame) append(b []byte) []byte {
 	b = append(b, flags, f.revision)
 	b = binary.BigEndian.AppendUint16(b, uint16(size))
 	if f.enhanced {
-		ird, ord := f.readsIn&0x3fff, f.readsOut&0x3fff
+		ird, ord := f.ird&0x3fff, f.ord&0x3fff
 		if f.peerToPeer {
 			ird |= 0x8000 | uint16(bit(f.rtrSend, 0x40))<<8
 			ord |= uint16(bit(f.rtrWrite, 0x80)|bit(f.rtrRead, 0x40)) << 8

@@ -36,7 +36,7 @@ func TestNudge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if err := d.Attach(pool); err != nil {
+	if err := d.Register(pool); err != nil {
 		t.Fatal(err)
 	}
 	peer := make(chan net.Conn, 1)

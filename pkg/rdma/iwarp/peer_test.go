@@ -102,7 +102,7 @@ func newDomain(t testing.TB, p rdma.Provider) rdma.Domain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Attach(testPool); err != nil {
+	if err := d.Register(testPool); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -141,7 +141,7 @@ type rawPeer struct {
 
 // linuxRequest is what the Linux NFS client opens with.
 func linuxRequest() mpaFrame {
-	return mpaFrame{enhanced: true, revision: 2, readsIn: 128, private: []byte("\xf6\xab\x0e\x18\x01\x01\x03\x03")}
+	return mpaFrame{enhanced: true, revision: 2, ird: 128, private: []byte("\xf6\xab\x0e\x18\x01\x01\x03\x03")}
 }
 
 // dialRaw connects to an endpoint of ours as responder.

@@ -59,8 +59,8 @@ type receiver struct {
 	}
 
 	completions []rdma.Completion
-	// handedOn: the handler posted less than it was told of since the last read, so it may have woken a goroutine that does the rest.
-	handedOn bool
+	// deferredWork: the handler posted less than it was told of since the last read, so it may have woken a goroutine that does the rest.
+	deferredWork bool
 
 	// One read: what it shall fill, what it did, and its system calls.
 	into  []unix.Iovec
@@ -259,7 +259,7 @@ func (rx *receiver) begun(e *endpoint) {
 	}
 	rx.got = true
 	e.mu.Lock()
-	e.quiet = false
+	e.awaitingFirstFPDU = false
 	e.mu.Unlock()
 }
 

@@ -291,7 +291,7 @@ func (t *sender) flushArena() {
 func (t *sender) pick(e *endpoint) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.quiet || e.failed.Load() {
+	if e.awaitingFirstFPDU || e.failed.Load() {
 		return false
 	}
 	if e.answers.len() > 0 && (t.answersTurn || e.sq.len() == 0) {
@@ -302,14 +302,14 @@ func (t *sender) pick(e *endpoint) bool {
 		return true
 	}
 	t.answersTurn = true
-	if e.reads.sendable(e.readsOut) && t.room(readRequestLen, 1) {
+	if e.reads.sendable(e.ord) && t.room(readRequestLen, 1) {
 		return t.requestRead(e)
 	}
 	for e.sq.len() > 0 {
 		if e.sq.at(0).Op == rdma.Read {
 			w := e.sq.pop()
 			e.reads.add(&w)
-			if e.reads.sendable(e.readsOut) && t.room(readRequestLen, 1) {
+			if e.reads.sendable(e.ord) && t.room(readRequestLen, 1) {
 				return t.requestRead(e)
 			}
 			continue

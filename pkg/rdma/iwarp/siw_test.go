@@ -71,7 +71,7 @@ type strictRead struct {
 }
 
 func newStrict(t *testing.T, p *rawPeer, segment int, dribble bool) *strict {
-	s := &strict{rawPeer: p, segment: segment, dribble: dribble, irq: int(p.reply.readsOut), msn: 1, nextSend: 1, nextRead: 1,
+	s := &strict{rawPeer: p, segment: segment, dribble: dribble, irq: int(p.reply.ord), msn: 1, nextSend: 1, nextRead: 1,
 		regions: map[uint32]*strictRegion{}, messages: make(chan strictMessage, 64), requests: make(chan strictRead, 200), err: make(chan error, 1)}
 	// siw looks for up to 4 bytes behind the reply and fails if there are any.
 	_ = p.c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
@@ -417,28 +417,28 @@ func sum(b []byte) uint32 {
 
 func TestStrictInitiator(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		cfg      Config
-		segment  int
-		dribble  bool
-		readsOut int
+		name    string
+		cfg     Config
+		segment int
+		dribble bool
+		ord     int
 	}{
-		{name: "1 MSS both ways, CRC", cfg: Config{MaxFPDU: 1460}, segment: 1428, readsOut: 16},
-		{name: "1 MSS both ways, no CRC", cfg: Config{MaxFPDU: 1460, CRC: CRCMirror}, segment: 1428, readsOut: 1},
-		{name: "60 KiB out, 1 MSS in", cfg: Config{MaxFPDU: 60 << 10}, segment: 1428, readsOut: 128},
-		{name: "1 MSS out, 60 KiB in", cfg: Config{MaxFPDU: 1460}, segment: 60 << 10, readsOut: 4},
-		{name: "60 KiB both ways, CRC", cfg: Config{MaxFPDU: 60 << 10}, segment: 60 << 10, readsOut: 16},
-		{name: "60 KiB both ways, no CRC", cfg: Config{MaxFPDU: 60 << 10, CRC: CRCMirror}, segment: 60 << 10, readsOut: 3},
-		{name: "the largest FPDUs", cfg: Config{}, segment: maxULPDU - untaggedLen, readsOut: 16},
-		{name: "loopback's own segments", cfg: Config{MaxFPDU: FPDUSegment}, segment: 65_000, readsOut: 16},
-		{name: "in drops, small", cfg: Config{MaxFPDU: 256}, segment: 100, dribble: true, readsOut: 2},
-		{name: "in drops, large", cfg: Config{}, segment: 30_001, dribble: true, readsOut: 2},
+		{name: "1 MSS both ways, CRC", cfg: Config{MaxFPDU: 1460}, segment: 1428, ord: 16},
+		{name: "1 MSS both ways, no CRC", cfg: Config{MaxFPDU: 1460, CRC: CRCMirror}, segment: 1428, ord: 1},
+		{name: "60 KiB out, 1 MSS in", cfg: Config{MaxFPDU: 60 << 10}, segment: 1428, ord: 128},
+		{name: "1 MSS out, 60 KiB in", cfg: Config{MaxFPDU: 1460}, segment: 60 << 10, ord: 4},
+		{name: "60 KiB both ways, CRC", cfg: Config{MaxFPDU: 60 << 10}, segment: 60 << 10, ord: 16},
+		{name: "60 KiB both ways, no CRC", cfg: Config{MaxFPDU: 60 << 10, CRC: CRCMirror}, segment: 60 << 10, ord: 3},
+		{name: "the largest FPDUs", cfg: Config{}, segment: maxULPDU - untaggedLen, ord: 16},
+		{name: "loopback's own segments", cfg: Config{MaxFPDU: FPDUSegment}, segment: 65_000, ord: 16},
+		{name: "in drops, small", cfg: Config{MaxFPDU: 256}, segment: 100, dribble: true, ord: 2},
+		{name: "in drops, large", cfg: Config{}, segment: 30_001, dribble: true, ord: 2},
 	} {
-		t.Run(c.name, func(t *testing.T) { testStrict(t, c.cfg, c.segment, c.dribble, c.readsOut) })
+		t.Run(c.name, func(t *testing.T) { testStrict(t, c.cfg, c.segment, c.dribble, c.ord) })
 	}
 }
 
-func testStrict(t *testing.T, cfg Config, segment int, dribble bool, readsOut int) {
+func testStrict(t *testing.T, cfg Config, segment int, dribble bool, ord int) {
 	const receives, most = 32, 1<<20 + 5
 	g := &gateway{t: t, data: noise(1, most), sinks: map[uint64]*gatewayRead{}}
 	var rs []rdma.Receive
@@ -446,7 +446,7 @@ func testStrict(t *testing.T, cfg Config, segment int, dribble bool, readsOut in
 		g.bufs = append(g.bufs, memory(4096))
 		rs = append(rs, rdma.Receive{ID: uint64(i), Segments: [][]byte{g.bufs[i][:7], g.bufs[i][7:]}})
 	}
-	p, ep, served := dialGateway(t, cfg, rdma.Options{Receives: rs, ReadsOut: readsOut, PrivateData: []byte("\xf6\xab\x0e\x18\x01\x01\x03\x03")}, g)
+	p, ep, served := dialGateway(t, cfg, rdma.Options{Receives: rs, ORD: ord, PrivateData: []byte("\xf6\xab\x0e\x18\x01\x01\x03\x03")}, g)
 	s := newStrict(t, p, segment, dribble)
 
 	// One receive and one call at first, as the Linux client does it.

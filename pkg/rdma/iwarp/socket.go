@@ -90,9 +90,9 @@ func (s *tcpSocket) block(threads int, spin time.Duration) {
 }
 
 func (s *tcpSocket) read(rx *receiver) error {
-	if rx.handedOn && s.blocks {
+	if rx.deferredWork && s.blocks {
 		// A goroutine that the handler woke is next on this processor: if we blocked now, it would wait until the runtime noticed.
-		rx.handedOn = false
+		rx.deferredWork = false
 		runtime.Gosched()
 	}
 	s.rx = rx

@@ -20,7 +20,7 @@ func TestStall(t *testing.T) {
 	for name, cfg := range waits {
 		t.Run(name, func(t *testing.T) {
 			const writes, size, sends = 12, 4 << 20, 200
-			p, e := dialRaw(t, cfg, linuxRequest(), rdma.Options{Receives: receives(sends+1, 50), ReadsOut: 1})
+			p, e := dialRaw(t, cfg, linuxRequest(), rdma.Options{Receives: receives(sends+1, 50), ORD: 1})
 			p.hello(e)
 			data := noise(4, size)
 			for i := range writes {
@@ -75,7 +75,7 @@ func TestStall(t *testing.T) {
 func TestCloseWhileStalled(t *testing.T) {
 	for name, cfg := range waits {
 		t.Run(name, func(t *testing.T) {
-			p, e := dialRaw(t, cfg, linuxRequest(), rdma.Options{Receives: receives(1, 50), ReadsOut: 1})
+			p, e := dialRaw(t, cfg, linuxRequest(), rdma.Options{Receives: receives(1, 50), ORD: 1})
 			p.hello(e)
 			data := memory(4 << 20)
 			for range 12 {
@@ -97,7 +97,7 @@ func TestCloseWhileStalled(t *testing.T) {
 func TestPeerGoesWhileStalled(t *testing.T) {
 	for name, cfg := range waits {
 		t.Run(name, func(t *testing.T) {
-			p, e := dialRaw(t, cfg, linuxRequest(), rdma.Options{Receives: receives(2, 50), ReadsOut: 1})
+			p, e := dialRaw(t, cfg, linuxRequest(), rdma.Options{Receives: receives(2, 50), ORD: 1})
 			p.hello(e)
 			data := memory(4 << 20)
 			for range 12 {
@@ -121,7 +121,7 @@ func TestPeerGoesWhileStalled(t *testing.T) {
 func TestInvalidateWhileIdle(t *testing.T) {
 	for name, cfg := range waits {
 		t.Run(name, func(t *testing.T) {
-			p, e := dialRaw(t, cfg, linuxRequest(), rdma.Options{Receives: receives(9, 50), ReadsOut: 1})
+			p, e := dialRaw(t, cfg, linuxRequest(), rdma.Options{Receives: receives(9, 50), ORD: 1})
 			for i := range 8 {
 				p.hello(e)
 				if i%2 == 0 {

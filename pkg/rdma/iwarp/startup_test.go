@@ -33,29 +33,29 @@ func TestRespond(t *testing.T) {
 		want                 rdma.Attributes
 	}{
 		{name: "Linux NFS client", request: requestKeyHex + "10 02 000c 0080 0000" + private, reply: replyKeyHex + "50 02 000c 0000 0040" + private,
-			o: rdma.Options{ReadsOut: 64, ReadsIn: 8}, want: rdma.Attributes{ReadsOut: 64, CRC: true}},
+			o: rdma.Options{ORD: 64, IRD: 8}, want: rdma.Attributes{ORD: 64, CRC: true}},
 		{name: "more reads out than it takes", request: requestKeyHex + "10 02 000c 0080 0000" + private, reply: replyKeyHex + "50 02 000c 0000 0080" + private,
-			o: rdma.Options{ReadsOut: 500}, want: rdma.Attributes{ReadsOut: 128, CRC: true}},
+			o: rdma.Options{ORD: 500}, want: rdma.Attributes{ORD: 128, CRC: true}},
 		{name: "mirrored: no CRC", request: requestKeyHex + "10 02 000c 0080 0010" + private, reply: replyKeyHex + "10 02 000c 0008 0040" + private,
-			cfg: Config{CRC: CRCMirror}, o: rdma.Options{ReadsOut: 64, ReadsIn: 8}, want: rdma.Attributes{ReadsOut: 64, ReadsIn: 8}},
+			cfg: Config{CRC: CRCMirror}, o: rdma.Options{ORD: 64, IRD: 8}, want: rdma.Attributes{ORD: 64, IRD: 8}},
 		{name: "mirrored: CRC", request: requestKeyHex + "50 02 000c 0080 0004" + private, reply: replyKeyHex + "50 02 000c 0004 0040" + private,
-			cfg: Config{CRC: CRCMirror}, o: rdma.Options{ReadsOut: 64, ReadsIn: 8}, want: rdma.Attributes{ReadsOut: 64, ReadsIn: 4, CRC: true}},
+			cfg: Config{CRC: CRCMirror}, o: rdma.Options{ORD: 64, IRD: 8}, want: rdma.Attributes{ORD: 64, IRD: 4, CRC: true}},
 		{name: "off, but the peer insists", request: requestKeyHex + "50 02 0004 0001 0001", reply: replyKeyHex + "10 02 000c 0001 0001" + private,
-			cfg: Config{CRC: CRCOff}, o: rdma.Options{ReadsOut: 64, ReadsIn: 8}, want: rdma.Attributes{ReadsOut: 1, ReadsIn: 1, CRC: true}},
+			cfg: Config{CRC: CRCOff}, o: rdma.Options{ORD: 64, IRD: 8}, want: rdma.Attributes{ORD: 1, IRD: 1, CRC: true}},
 		{name: "revision 1", request: requestKeyHex + "40 01 0002 4142", reply: replyKeyHex + "40 01 0008" + private,
-			o: rdma.Options{ReadsOut: 64, ReadsIn: 8}, want: rdma.Attributes{ReadsOut: 1, ReadsIn: 8, CRC: true}},
+			o: rdma.Options{ORD: 64, IRD: 8}, want: rdma.Attributes{ORD: 1, IRD: 8, CRC: true}},
 		{name: "revision 2 without enhanced data", request: requestKeyHex + "00 02 0002 4142", reply: replyKeyHex + "40 02 0008" + private,
-			o: rdma.Options{ReadsOut: 64, ReadsIn: 8}, want: rdma.Attributes{ReadsOut: 1, ReadsIn: 8, CRC: true}},
+			o: rdma.Options{ORD: 64, IRD: 8}, want: rdma.Attributes{ORD: 1, IRD: 8, CRC: true}},
 		{name: "depths are not negotiated", request: requestKeyHex + "10 02 0004 3fff 3fff", reply: replyKeyHex + "50 02 000c 3fff 3fff" + private,
-			o: rdma.Options{ReadsOut: 64, ReadsIn: 8}, want: rdma.Attributes{ReadsOut: 64, ReadsIn: 8, CRC: true}},
+			o: rdma.Options{ORD: 64, IRD: 8}, want: rdma.Attributes{ORD: 64, IRD: 8, CRC: true}},
 		{name: "peer to peer, any RTR", request: requestKeyHex + "10 02 0004 c004 c000", reply: replyKeyHex + "50 02 000c c001 c004" + private,
-			o: rdma.Options{ReadsOut: 64}, want: rdma.Attributes{ReadsOut: 4, ReadsIn: 1, CRC: true}},
+			o: rdma.Options{ORD: 64}, want: rdma.Attributes{ORD: 4, IRD: 1, CRC: true}},
 		{name: "peer to peer, RTR by Write", request: requestKeyHex + "10 02 0004 8004 8000", reply: replyKeyHex + "50 02 000c 8000 8004" + private,
-			o: rdma.Options{ReadsOut: 64, ReadsIn: 8}, want: rdma.Attributes{ReadsOut: 4, CRC: true}},
+			o: rdma.Options{ORD: 64, IRD: 8}, want: rdma.Attributes{ORD: 4, CRC: true}},
 		{name: "peer to peer, no RTR named", request: requestKeyHex + "10 02 0004 8004 0000", reply: replyKeyHex + "50 02 000c c001 c004" + private,
-			o: rdma.Options{ReadsOut: 64}, want: rdma.Attributes{ReadsOut: 4, ReadsIn: 1, CRC: true}},
+			o: rdma.Options{ORD: 64}, want: rdma.Attributes{ORD: 4, IRD: 1, CRC: true}},
 		{name: "markers wanted", request: requestKeyHex + "90 02 0004 0001 0001", reply: replyKeyHex + "50 02 000c 0001 0001" + private,
-			o: rdma.Options{ReadsOut: 1, ReadsIn: 1}, want: rdma.Attributes{ReadsOut: 1, ReadsIn: 1, CRC: true}},
+			o: rdma.Options{ORD: 1, IRD: 1}, want: rdma.Attributes{ORD: 1, IRD: 1, CRC: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			req, _, err := parseMPA(unhex(t, c.request), false)
@@ -68,7 +68,7 @@ func TestRespond(t *testing.T) {
 				t.Errorf("reply %x, want %x", got, want)
 			}
 			a := e.Attributes()
-			if a.ReadsIn != c.want.ReadsIn || a.ReadsOut != c.want.ReadsOut || a.CRC != c.want.CRC || !bytes.Equal(a.PrivateData, req.private) || !a.RemoteInvalidation {
+			if a.IRD != c.want.IRD || a.ORD != c.want.ORD || a.CRC != c.want.CRC || !bytes.Equal(a.PrivateData, req.private) || !a.RemoteInvalidation {
 				t.Errorf("%+v, want %+v", a, c.want)
 			}
 		})
@@ -85,13 +85,13 @@ func TestInitiate(t *testing.T) {
 		err                  func(error) bool
 		terminate            string // what the peer gets then
 	}{
-		{name: "all granted", request: request2, reply: "50 02 0006 0040 0008 5859", want: rdma.Attributes{ReadsOut: 64, ReadsIn: 8, CRC: true}},
-		{name: "less granted", request: request2, reply: "10 02 0006 0003 0002 5859", want: rdma.Attributes{ReadsOut: 3, ReadsIn: 2, CRC: true}},
-		{name: "more than asked for", request: request2, reply: "10 02 0006 3000 0008 5859", want: rdma.Attributes{ReadsOut: 64, ReadsIn: 8, CRC: true}},
-		{name: "depths left open", request: request2, reply: "10 02 0006 3fff 3fff 5859", want: rdma.Attributes{ReadsOut: 64, ReadsIn: 8, CRC: true}},
-		{name: "no CRC", cfg: Config{CRC: CRCOff}, request: requestKeyHex + "10 02 0006 0008 0040 4142", reply: "10 02 0006 0040 0008 5859", want: rdma.Attributes{ReadsOut: 64, ReadsIn: 8}},
-		{name: "CRC at the peer's wish", cfg: Config{CRC: CRCMirror}, request: requestKeyHex + "10 02 0006 0008 0040 4142", reply: "50 02 0006 0040 0008 5859", want: rdma.Attributes{ReadsOut: 64, ReadsIn: 8, CRC: true}},
-		{name: "revision 1", cfg: Config{Revision: 1}, request: requestKeyHex + "40 01 0002 4142", reply: "40 01 0002 5859", want: rdma.Attributes{ReadsOut: 1, ReadsIn: 8, CRC: true}},
+		{name: "all granted", request: request2, reply: "50 02 0006 0040 0008 5859", want: rdma.Attributes{ORD: 64, IRD: 8, CRC: true}},
+		{name: "less granted", request: request2, reply: "10 02 0006 0003 0002 5859", want: rdma.Attributes{ORD: 3, IRD: 2, CRC: true}},
+		{name: "more than asked for", request: request2, reply: "10 02 0006 3000 0008 5859", want: rdma.Attributes{ORD: 64, IRD: 8, CRC: true}},
+		{name: "depths left open", request: request2, reply: "10 02 0006 3fff 3fff 5859", want: rdma.Attributes{ORD: 64, IRD: 8, CRC: true}},
+		{name: "no CRC", cfg: Config{CRC: CRCOff}, request: requestKeyHex + "10 02 0006 0008 0040 4142", reply: "10 02 0006 0040 0008 5859", want: rdma.Attributes{ORD: 64, IRD: 8}},
+		{name: "CRC at the peer's wish", cfg: Config{CRC: CRCMirror}, request: requestKeyHex + "10 02 0006 0008 0040 4142", reply: "50 02 0006 0040 0008 5859", want: rdma.Attributes{ORD: 64, IRD: 8, CRC: true}},
+		{name: "revision 1", cfg: Config{Revision: 1}, request: requestKeyHex + "40 01 0002 4142", reply: "40 01 0002 5859", want: rdma.Attributes{ORD: 1, IRD: 8, CRC: true}},
 		{name: "the peer wants to read too much", request: request2, reply: "50 02 0006 0040 0009 5859", err: isTerminate(codeIRD),
 			terminate: "0016 4147 00000000 00000002 00000001 00000000 20060000 6540fb1b"},
 		{name: "the peer ignores the enhanced data", request: request2, reply: "40 01 0002 5859", err: isMPA},
@@ -103,7 +103,7 @@ func TestInitiate(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newProvider(t, c.cfg)
-			o := rdma.Options{Domain: newDomain(t, p), ReadsIn: 8, ReadsOut: 64, PrivateData: []byte("AB")}
+			o := rdma.Options{Domain: newDomain(t, p), IRD: 8, ORD: 64, PrivateData: []byte("AB")}
 			conn, ep, err := acceptRaw(t, p, func(req mpaFrame, conn *net.TCPConn) {
 				if got, want := req.append(nil), unhex(t, c.request); !bytes.Equal(got, want) {
 					t.Errorf("request %x, want %x", got, want)
@@ -131,7 +131,7 @@ func TestInitiate(t *testing.T) {
 			}
 			defer ep.Close()
 			a := ep.Attributes()
-			if a.ReadsIn != c.want.ReadsIn || a.ReadsOut != c.want.ReadsOut || a.CRC != c.want.CRC || string(a.PrivateData) != "XY" {
+			if a.IRD != c.want.IRD || a.ORD != c.want.ORD || a.CRC != c.want.CRC || string(a.PrivateData) != "XY" {
 				t.Errorf("%+v, want %+v", a, c.want)
 			}
 		})
@@ -310,7 +310,7 @@ func TestReplyTimeout(t *testing.T) {
 
 // TestQuiet: a responder sends nothing before it has an FPDU.
 func TestQuiet(t *testing.T) {
-	p, e := dialRaw(t, Config{}, linuxRequest(), rdma.Options{Receives: receives(1, 10), ReadsOut: 1})
+	p, e := dialRaw(t, Config{}, linuxRequest(), rdma.Options{Receives: receives(1, 10), ORD: 1})
 	e.post(t, rdma.WorkRequest{ID: 1, Op: rdma.Send, Signaled: true, Local: [][]byte{memory(3)}})
 	_ = p.c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
 	if b, err := p.tryNext(); err == nil {
@@ -339,7 +339,7 @@ func TestRTR(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			req := linuxRequest()
 			req.peerToPeer, req.rtrSend, req.rtrWrite, req.rtrRead = true, true, true, true
-			p, e := dialRaw(t, Config{}, req, rdma.Options{Receives: receives(1, 10), ReadsOut: 1})
+			p, e := dialRaw(t, Config{}, req, rdma.Options{Receives: receives(1, 10), ORD: 1})
 			e.post(t, rdma.WorkRequest{Op: rdma.Send, Local: [][]byte{memory(3)}})
 			p.write(p.fpdus(rtr))
 			want := []opcode{opSend}
@@ -366,8 +366,8 @@ func TestRTR(t *testing.T) {
 func TestMarkersWanted(t *testing.T) {
 	for _, cfg := range []Config{{}, {CRC: CRCOff, MaxFPDU: 1000}} {
 		req := linuxRequest()
-		req.markers, req.readsOut = true, 4
-		p, e := dialRaw(t, cfg, req, rdma.Options{Receives: receives(1, 10), ReadsIn: 4, ReadsOut: 1})
+		req.markers, req.ord = true, 4
+		p, e := dialRaw(t, cfg, req, rdma.Options{Receives: receives(1, 10), IRD: 4, ORD: 1})
 		p.hello(e)
 		data := noise(3, 100_000)
 		r := e.expose(t, data, rdma.RemoteRead)

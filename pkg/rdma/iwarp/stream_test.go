@@ -42,16 +42,16 @@ func (o *offline) write(*endpoint, bool) error { panic("an offline endpoint does
 
 var offlineDomain = sync.OnceValue(func() *domain {
 	d := &domain{}
-	if err := d.Attach(testPool); err != nil {
+	if err := d.Register(testPool); err != nil {
 		panic(err)
 	}
 	return d
 })
 
-func newOffline(s settled, maxFPDU int, chunk func() int) *offline {
+func newOffline(s mpaParams, maxFPDU int, chunk func() int) *offline {
 	d := offlineDomain()
 	o := &offline{chunk: chunk}
-	e := &endpoint{sock: o, settled: s, domain: d, stags: newSTagTable(1000), gathering: true, flushing: true, quiet: s.responder, sendFree: 1000, rqFree: 1000, served: true, h: o}
+	e := &endpoint{sock: o, mpaParams: s, domain: d, stags: newSTagTable(1000), gathering: true, flushing: true, awaitingFirstFPDU: s.responder, sendFree: 1000, rqFree: 1000, served: true, h: o}
 	e.changed.L = &e.mu
 	e.rx.init()
 	e.tx.init(e, maxFPDU)
@@ -118,11 +118,11 @@ func TestRandomTraffic(t *testing.T) {
 			func() int { return 1 << 30 },
 		}
 		ord := 1 + r.IntN(5)
-		s := settled{crc: seed%3 > 0, readsOut: ord, readsIn: ord}
+		s := mpaParams{crc: seed%3 > 0, ord: ord, ird: ord}
 		sizes := []int{256, 1460, 9000, 40_000, maxULPDU}
 		a := newOffline(s, sizes[r.IntN(len(sizes))], chunks[r.IntN(len(chunks))])
 		b := newOffline(s, sizes[r.IntN(len(sizes))], chunks[r.IntN(len(chunks))])
-		a.quiet, b.quiet = false, false
+		a.awaitingFirstFPDU, b.awaitingFirstFPDU = false, false
 		x, y := newTraffic(t, a, b, r), newTraffic(t, b, a, r)
 		for range 8 {
 			x.post()
@@ -250,8 +250,8 @@ func (f *traffic) check(seed int) {
 // TestContiguous: messages are not interleaved, and Read Responses come in the order of their requests, while both Read Responses
 // and Writes are to be sent.
 func TestContiguous(t *testing.T) {
-	o := newOffline(settled{readsIn: 20}, 1000, func() int { return 1 << 30 })
-	peer := newOffline(settled{}, 1000, nil)
+	o := newOffline(mpaParams{ird: 20}, 1000, func() int { return 1 << 30 })
+	peer := newOffline(mpaParams{}, 1000, nil)
 	src := noise(1, 50_000)
 	r, err := o.Expose(src, rdma.RemoteRead)
 	if err != nil {
@@ -301,11 +301,11 @@ func TestMostSegments(t *testing.T) {
 	for _, pieces := range []int{maxSegments - 2, maxSegments - 1, maxSegments} {
 		for _, crc := range []bool{false, true} {
 			brings := 20 // the header and nothing else, then all the rest
-			b := newOffline(settled{crc: crc}, maxULPDU, func() (n int) {
+			b := newOffline(mpaParams{crc: crc}, maxULPDU, func() (n int) {
 				n, brings = brings, 1<<30
 				return n
 			})
-			a := newOffline(settled{crc: crc}, maxULPDU, nil)
+			a := newOffline(mpaParams{crc: crc}, maxULPDU, nil)
 			mem, src := memory(pieces*60), noise(pieces, pieces*60)
 			clear(mem)
 			r := rdma.Receive{ID: 1}
@@ -363,7 +363,7 @@ func fuzzTarget(crc bool, chunk func() int) *offline {
 		free = free[n:]
 		return m
 	}
-	o := newOffline(settled{crc: crc, readsIn: 4, readsOut: 4}, maxULPDU, chunk)
+	o := newOffline(mpaParams{crc: crc, ird: 4, ord: 4}, maxULPDU, chunk)
 	for i, access := range []rdma.Access{rdma.RemoteWrite, rdma.RemoteRead, rdma.RemoteRead | rdma.RemoteWrite, 0} {
 		stag := uint32(0x100 * (i + 1))
 		o.stags.regions[stag] = &region{stag: stag, base: 0x1000, mem: memory(30_000), access: access, valid: access != 0}

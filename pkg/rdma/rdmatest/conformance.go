@@ -34,7 +34,7 @@ type Factory struct {
 	SilentOverrun, SilentEnd bool
 	// SharedWaits: a message that finds no shared receive is repeated until there is one.
 	SharedWaits bool
-	// ReadsAsAsked: an accepting end takes as many Reads at once as the dialing one asks for, though its ReadsIn be less.
+	// ReadsAsAsked: an accepting end takes as many Reads at once as the dialing one asks for, though its IRD be less.
 	ReadsAsAsked bool
 	// ReadsUnchecked: the device answers a Read from all that is registered, also if it was exposed for writing only.
 	ReadsUnchecked bool

@@ -72,9 +72,9 @@ func (f *Fabric) newConn(in *incoming, d *domain, o rdma.Options) (*conn, error)
 	a.local, a.remote = addr(in.remote), addr(in.local)
 	b.local, b.remote = a.remote, a.local
 	a.attributes.PrivateData, b.attributes.PrivateData = slices.Clone(o.PrivateData), slices.Clone(in.private)
-	a.attributes.ReadsOut = min(in.options.ReadsOut, o.ReadsIn)
-	b.attributes.ReadsOut = min(o.ReadsOut, in.options.ReadsIn)
-	a.attributes.ReadsIn, b.attributes.ReadsIn = b.attributes.ReadsOut, a.attributes.ReadsOut
+	a.attributes.ORD = min(in.options.ORD, o.IRD)
+	b.attributes.ORD = min(o.ORD, in.options.IRD)
+	a.attributes.IRD, b.attributes.IRD = b.attributes.ORD, a.attributes.ORD
 	for i, e := range c.ends {
 		if err := e.domain.acquire(); err != nil {
 			if i == 1 {

@@ -34,7 +34,7 @@ func newDomain(f *Fabric) *domain {
 }
 
 // Attach makes the pool's arenas local memory.
-func (d *domain) Attach(p *bufpool.Pool) error {
+func (d *domain) Register(p *bufpool.Pool) error {
 	if d.isClosed() {
 		return errClosedDomain
 	}

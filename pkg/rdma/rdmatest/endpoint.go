@@ -26,7 +26,7 @@ type endpoint struct {
 	ready     sync.Cond // completions, or the end
 	handler   rdma.Handler
 	serving   bool
-	gathering int  // while the handler is in Completed, and between Hold and Release: posts wait
+	gathering int  // while the handler is in Completed, and between Cork and Uncork: posts wait
 	done      bool // Serve returned
 	closed    bool // by Close
 	ended     bool
@@ -59,7 +59,7 @@ type endpoint struct {
 	counts  Counters
 }
 
-// waitingRead is a Read beyond ReadsOut.
+// waitingRead is a Read beyond ORD.
 type waitingRead struct {
 	wr    rdma.WorkRequest
 	fault Fault
@@ -155,13 +155,13 @@ func (e *endpoint) flush() {
 	e.posted = posted[:0]
 }
 
-func (e *endpoint) Hold() {
+func (e *endpoint) Cork() {
 	e.c.mu.Lock()
 	defer e.c.mu.Unlock()
 	e.gathering++
 }
 
-func (e *endpoint) Release() {
+func (e *endpoint) Uncork() {
 	e.c.mu.Lock()
 	defer e.c.mu.Unlock()
 	e.gathered()
@@ -211,8 +211,8 @@ func (e *endpoint) check(wr *rdma.WorkRequest) error {
 	case rdma.Send, rdma.SendWithInvalidate, rdma.Write:
 	case rdma.Read:
 		limit = e.attributes.MaxReadSegments
-		if e.attributes.ReadsOut == 0 {
-			return errors.New("rdma fabric: an RDMA Read was posted, but none may be outstanding on this connection (ReadsOut is 0)")
+		if e.attributes.ORD == 0 {
+			return errors.New("rdma fabric: an RDMA Read was posted, but none may be outstanding on this connection (ORD is 0)")
 		}
 	case rdma.LocalInvalidate:
 		return nil

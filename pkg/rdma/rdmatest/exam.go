@@ -131,7 +131,7 @@ func (x *exam) domain() rdma.Domain {
 	if err != nil {
 		x.Fatalf("NewDomain: %v", err)
 	}
-	if err := d.Attach(x.pool); err != nil {
+	if err := d.Register(x.pool); err != nil {
 		x.Fatalf("Attach: %v", err)
 	}
 	x.domains = append(x.domains, d)
@@ -144,8 +144,8 @@ type setup struct {
 	size         int  // of each, 4096
 	segments     int  // of each, 1
 	hold         bool // received messages' memory is not posted again
-	readsOut     int  // 8; -1 for none
-	readsIn      int  // 8; -1 for none
+	ord          int  // 8; -1 for none
+	ird          int  // 8; -1 for none
 	sendQueue    int
 	receiveQueue int
 	domain       rdma.Domain
@@ -181,7 +181,7 @@ func (x *exam) newEnd(name string, s setup, greeted bool) (*end, rdma.Options) {
 	}
 	return e, rdma.Options{
 		Domain: e.domain, PrivateData: s.private, Receives: rs, SendQueue: s.sendQueue, ReceiveQueue: s.receiveQueue,
-		ReadsOut: max(0, orDefault(s.readsOut, 8)), ReadsIn: max(0, orDefault(s.readsIn, 8)),
+		ORD: max(0, orDefault(s.ord, 8)), IRD: max(0, orDefault(s.ird, 8)),
 	}
 }
 
@@ -212,7 +212,7 @@ func (x *exam) tryConnect(sa, sb setup) (a, b *end) {
 		in, err := l.Accept()
 		if err == nil && sc.shared != nil {
 			err = sc.shared.open(in, sc.receives, sc.size)
-			co.SharedReceives = sc.shared.queue
+			co.SRQ = sc.shared.queue
 		}
 		if err == nil {
 			c.ep, err = in.Accept(co)

@@ -29,7 +29,7 @@ func (e *endpoint) execute(wr *rdma.WorkRequest) {
 		return
 	case rdma.Read:
 		e.stats.Reads++
-		if e.reads == e.attributes.ReadsOut {
+		if e.reads == e.attributes.ORD {
 			e.waiting.push(waitingRead{*wr, fault})
 			return
 		}

@@ -48,13 +48,13 @@ type Options struct {
 
 	// MaxSegments and MaxReadSegments become those of Attributes; 0 means 16.
 	MaxSegments, MaxReadSegments int
-	// MaxReads bounds the ReadsOut and ReadsIn of every endpoint, as an adapter does; 0 means 128.
+	// MaxReads bounds the ORD and IRD of every endpoint, as an adapter does; 0 means 128.
 	MaxReads int
 	// NoRemoteInvalidation makes endpoints that do not offer it; a SendWithInvalidate to them ends the connection.
 	NoRemoteInvalidation bool
 	// MaxExposed is how much memory an endpoint may expose at once, counted in handles; 0 means no limit.
 	MaxExposed int
-	// MaxShared is how many receives a rdma.ReceiveQueue holds; 0 means 65536. With a negative number there are none.
+	// MaxShared is how many receives a rdma.SRQ holds; 0 means 65536. With a negative number there are none.
 	MaxShared int
 	// ReuseHandles makes Expose hand out again the handle that was invalidated last, instead of a random one. With a delayed
 	// SendWithInvalidate (see Fault) a handle can so be invalidated under its new owner.

@@ -80,7 +80,7 @@ func TestVirtualTime(t *testing.T) {
 // TestReadDepth: with one Read at a time, five take five round trips, and what is behind them does not wait.
 func TestReadDepth(t *testing.T) {
 	inBubble(t, Options{Delay: time.Millisecond}, func(x *exam, f *Fabric) {
-		a, b := x.connect(setup{readsOut: 1}, setup{})
+		a, b := x.connect(setup{ord: 1}, setup{})
 		mem := x.memory(100, 0)
 		remote := b.expose(mem, rdma.RemoteRead)
 		var batch []rdma.WorkRequest
@@ -101,9 +101,9 @@ func TestReadDepth(t *testing.T) {
 		}
 	})
 	inBubble(t, Options{MaxReads: 3}, func(x *exam, f *Fabric) {
-		a, b := x.connect(setup{readsOut: 5, readsIn: 6}, setup{readsOut: 2, readsIn: 8})
-		if at := a.ep.Attributes(); at.ReadsOut != 3 || at.ReadsIn != 2 {
-			x.Errorf("ReadsOut %d, ReadsIn %d; want 3, 2", at.ReadsOut, at.ReadsIn)
+		a, b := x.connect(setup{ord: 5, ird: 6}, setup{ord: 2, ird: 8})
+		if at := a.ep.Attributes(); at.ORD != 3 || at.IRD != 2 {
+			x.Errorf("ORD %d, IRD %d; want 3, 2", at.ORD, at.IRD)
 		}
 		exchange(a, b)
 	})
@@ -354,7 +354,7 @@ func BenchmarkCall(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := d.Attach(pool); err != nil {
+	if err := d.Register(pool); err != nil {
 		b.Fatal(err)
 	}
 	c := &caller{mem: memory(8192), request: list(memory(64)), done: make(chan struct{}, 1), receives: [1]rdma.Receive{{Segments: list(memory(64))}}}
@@ -368,14 +368,14 @@ func BenchmarkCall(b *testing.B) {
 	go func() {
 		in, err := l.Accept()
 		if err == nil {
-			s.ep, err = in.Accept(rdma.Options{Domain: d, Receives: s.receives[:], ReadsOut: 1})
+			s.ep, err = in.Accept(rdma.Options{Domain: d, Receives: s.receives[:], ORD: 1})
 		}
 		if err == nil {
 			err = s.ep.Serve(s)
 		}
 		served <- err
 	}()
-	if c.ep, err = f.Dial(context.Background(), l.Addr().String(), rdma.Options{Domain: d, Receives: c.receives[:], ReadsIn: 1}); err != nil {
+	if c.ep, err = f.Dial(context.Background(), l.Addr().String(), rdma.Options{Domain: d, Receives: c.receives[:], IRD: 1}); err != nil {
 		b.Fatal(err)
 	}
 	go func() { served <- c.ep.Serve(c) }()

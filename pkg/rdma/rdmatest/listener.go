@@ -82,7 +82,7 @@ func (f *Fabric) find(a netip.AddrPort) *listener {
 
 func (l *listener) Addr() net.Addr { return addr(l.addr) }
 
-func (l *listener) Accept() (rdma.Incoming, error) {
+func (l *listener) Accept() (rdma.ConnRequest, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.pending) == 0 && !l.closed {
@@ -143,7 +143,7 @@ func (f *Fabric) connect(ctx context.Context, from netip.Addr, address string, o
 	if err != nil {
 		return nil, err
 	}
-	o.Tell(!f.o.NoRemoteInvalidation)
+	o.SetPrivateData(!f.o.NoRemoteInvalidation)
 	d, err := f.checkOptions(&o)
 	if err != nil {
 		return nil, err
@@ -192,15 +192,15 @@ func (f *Fabric) checkOptions(o *rdma.Options) (*domain, error) {
 		return nil, fmt.Errorf("Options.Domain: %w", errClosedDomain)
 	case len(o.PrivateData) > MaxPrivateData:
 		return nil, fmt.Errorf("Options.PrivateData has %d bytes, at most %d are possible", len(o.PrivateData), MaxPrivateData)
-	case o.SendQueue < 0 || o.ReceiveQueue < 0 || o.ReadsOut < 0 || o.ReadsIn < 0:
-		return nil, fmt.Errorf("a negative number in Options: SendQueue %d, ReceiveQueue %d, ReadsOut %d, ReadsIn %d",
-			o.SendQueue, o.ReceiveQueue, o.ReadsOut, o.ReadsIn)
+	case o.SendQueue < 0 || o.ReceiveQueue < 0 || o.ORD < 0 || o.IRD < 0:
+		return nil, fmt.Errorf("a negative number in Options: SendQueue %d, ReceiveQueue %d, ORD %d, IRD %d",
+			o.SendQueue, o.ReceiveQueue, o.ORD, o.IRD)
 	}
 	if err := checkShared(d, o); err != nil {
 		return nil, err
 	}
 	o.SendQueue, o.ReceiveQueue = orDefault(o.SendQueue, 1024), orDefault(o.ReceiveQueue, 1024)
-	o.ReadsOut, o.ReadsIn = min(o.ReadsOut, f.o.MaxReads), min(o.ReadsIn, f.o.MaxReads)
+	o.ORD, o.IRD = min(o.ORD, f.o.MaxReads), min(o.IRD, f.o.MaxReads)
 	return d, f.checkReceives(d, o.Receives, o.ReceiveQueue)
 }
 
@@ -219,7 +219,7 @@ func (in *incoming) respond(a answer) error {
 	defer in.mu.Unlock()
 	switch {
 	case in.answered:
-		return fmt.Errorf("rdma fabric: Incoming was accepted or rejected before")
+		return fmt.Errorf("rdma fabric: ConnRequest was accepted or rejected before")
 	case in.gaveUp != nil:
 		return fmt.Errorf("rdma fabric: the peer gave up: %w", in.gaveUp)
 	}
@@ -232,16 +232,16 @@ func (in *incoming) PrivateData() []byte  { return in.private }
 func (in *incoming) LocalAddr() net.Addr  { return addr(in.local) }
 func (in *incoming) RemoteAddr() net.Addr { return addr(in.remote) }
 
-// Sharing implements rdma.Incoming: a fabric is one device.
-func (in *incoming) Sharing() any {
+// SRQKey implements rdma.ConnRequest: a fabric is one device.
+func (in *incoming) SRQKey() any {
 	if in.f.o.MaxShared < 0 {
 		return nil
 	}
 	return in.f
 }
 
-// NewReceiveQueue implements rdma.Incoming.
-func (in *incoming) NewReceiveQueue(d rdma.Domain, depth int) (rdma.ReceiveQueue, error) {
+// NewSRQ implements rdma.ConnRequest.
+func (in *incoming) NewSRQ(d rdma.Domain, depth int) (rdma.SRQ, error) {
 	return in.f.newReceiveQueue(d, depth)
 }
 

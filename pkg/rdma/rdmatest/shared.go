@@ -8,7 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// receiveQueue is an rdma.ReceiveQueue. Its lock is taken under that of a connection.
+// receiveQueue is an rdma.SRQ. Its lock is taken under that of a connection.
 type receiveQueue struct {
 	d     *domain
 	depth int
@@ -38,26 +38,26 @@ func (f *Fabric) newReceiveQueue(of rdma.Domain, depth int) (*receiveQueue, erro
 
 // checkShared says what is wrong with the shared receives of o.
 func checkShared(d *domain, o *rdma.Options) error {
-	if o.SharedReceives == nil {
+	if o.SRQ == nil {
 		return nil
 	}
-	q, ok := o.SharedReceives.(*receiveQueue)
+	q, ok := o.SRQ.(*receiveQueue)
 	switch {
 	case !ok || q.d != d:
-		return fmt.Errorf("Options.SharedReceives is %T, it must be of this fabric and Options.Domain", o.SharedReceives)
+		return fmt.Errorf("Options.SRQ is %T, it must be of this fabric and Options.Domain", o.SRQ)
 	case len(o.Receives) > 0:
 		return fmt.Errorf("Options.Receives has %d, but receives are shared", len(o.Receives))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return errors.New("Options.SharedReceives is closed")
+		return errors.New("Options.SRQ is closed")
 	}
 	return nil
 }
 
 func sharedOf(o *rdma.Options) *receiveQueue {
-	q, _ := o.SharedReceives.(*receiveQueue)
+	q, _ := o.SRQ.(*receiveQueue)
 	return q
 }
 

@@ -55,9 +55,9 @@ func (s *suite) samePrivate(got, sent []byte) bool {
 }
 
 // incoming accepts requests until one is found whose private data are right; a listener may also report those given up.
-func (x *exam) incoming(private []byte) <-chan rdma.Incoming {
+func (x *exam) incoming(private []byte) <-chan rdma.ConnRequest {
 	l := x.listen()
-	c := make(chan rdma.Incoming, 1)
+	c := make(chan rdma.ConnRequest, 1)
 	go func() {
 		defer close(c)
 		for {
@@ -215,23 +215,23 @@ func testDialCancelled(x *exam) {
 
 func testReadDepths(x *exam) {
 	for _, d := range []struct{ aOut, aIn, bOut, bIn int }{{1, 1, 1, 1}, {8, 2, 3, 5}, {2, 7, 8, 1}, {4, 16, 16, 4}} {
-		a, b := x.connect(setup{readsOut: d.aOut, readsIn: d.aIn}, setup{readsOut: d.bOut, readsIn: d.bIn})
+		a, b := x.connect(setup{ord: d.aOut, ird: d.aIn}, setup{ord: d.bOut, ird: d.bIn})
 		ga, gb := a.ep.Attributes(), b.ep.Attributes()
 		if x.ReadsAsAsked {
 			d.bIn = max(d.bIn, d.aOut)
 		}
-		if want := min(d.aOut, d.bIn); ga.ReadsOut != want || gb.ReadsIn != want {
-			x.Errorf("%+v: dialer's ReadsOut %d, acceptor's ReadsIn %d, want %d", d, ga.ReadsOut, gb.ReadsIn, want)
+		if want := min(d.aOut, d.bIn); ga.ORD != want || gb.IRD != want {
+			x.Errorf("%+v: dialer's ORD %d, acceptor's IRD %d, want %d", d, ga.ORD, gb.IRD, want)
 		}
-		if want := min(d.aIn, d.bOut); ga.ReadsIn != want || gb.ReadsOut != want {
-			x.Errorf("%+v: dialer's ReadsIn %d, acceptor's ReadsOut %d, want %d", d, ga.ReadsIn, gb.ReadsOut, want)
+		if want := min(d.aIn, d.bOut); ga.IRD != want || gb.ORD != want {
+			x.Errorf("%+v: dialer's IRD %d, acceptor's ORD %d, want %d", d, ga.IRD, gb.ORD, want)
 		}
 		exchange(a, b)
 	}
 	// None at all, as a client that never reads asks for; the acceptor cannot read more than the dialer allows.
-	a, b := x.connect(setup{readsOut: -1, readsIn: 2}, setup{readsOut: 2, readsIn: -1})
-	if at := a.ep.Attributes(); at.ReadsOut != 0 || at.ReadsIn != 2 {
-		x.Errorf("dialer: ReadsOut %d, ReadsIn %d; want 0, 2", at.ReadsOut, at.ReadsIn)
+	a, b := x.connect(setup{ord: -1, ird: 2}, setup{ord: 2, ird: -1})
+	if at := a.ep.Attributes(); at.ORD != 0 || at.IRD != 2 {
+		x.Errorf("dialer: ORD %d, IRD %d; want 0, 2", at.ORD, at.IRD)
 	}
 	mine, theirs := x.memory(10, 0), x.memory(10, 0)
 	copy(mine, noise(1, 10))
@@ -241,7 +241,7 @@ func testReadDepths(x *exam) {
 		x.Error("the Read came wrong")
 	}
 	if _, err := a.tryPost(rdma.WorkRequest{Op: rdma.Read, Local: list(mine), Remote: b.expose(theirs, rdma.RemoteRead)}); err == nil {
-		x.Error("Post of a Read succeeded where none may be outstanding (ReadsOut 0)")
+		x.Error("Post of a Read succeeded where none may be outstanding (ORD 0)")
 	}
 	exchange(a, b)
 }

@@ -151,7 +151,7 @@ func testCloseAsServed(x *exam) {
 		if err != nil {
 			x.Fatalf("NewDomain: %v", err)
 		}
-		if err := d.Attach(x.pool); err != nil {
+		if err := d.Register(x.pool); err != nil {
 			x.Fatalf("Attach: %v", err)
 		}
 		a, b := x.connect(setup{idle: true, domain: d}, setup{idle: true})
@@ -266,7 +266,7 @@ func underLoad(x *exam, stop func(*end)) {
 	const receives = 32
 	r := rand.New(rand.NewPCG(11, 12))
 	for round := range 16 {
-		s := setup{receives: receives, readsOut: 2, readsIn: 2}
+		s := setup{receives: receives, ord: 2, ird: 2}
 		a, b := x.connect(s, s)
 		var batches atomic.Int32
 		moment, when := make(chan struct{}), int32(1+r.IntN(60))

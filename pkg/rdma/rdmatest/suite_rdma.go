@@ -141,7 +141,7 @@ func testReadSizes(x *exam) {
 func testReadBeyondDepth(x *exam) {
 	const reads = 60
 	for _, depth := range []int{1, 3} {
-		a, b := x.connect(setup{readsOut: depth, readsIn: depth}, setup{readsOut: depth, readsIn: depth, receives: reads})
+		a, b := x.connect(setup{ord: depth, ird: depth}, setup{ord: depth, ird: depth, receives: reads})
 		source, sink := x.memory(200*reads, 2), x.memory(200*reads, 1)
 		copy(source, noise(depth, len(source)))
 		remote := b.expose(source, rdma.RemoteRead)
@@ -222,7 +222,7 @@ var largeBlocks = sync.OnceValues(func() (*bufpool.Pool, [][]byte) {
 func testLarge(x *exam) {
 	pool, mem := largeBlocks()
 	d := x.domain()
-	if err := d.Attach(pool); err != nil {
+	if err := d.Register(pool); err != nil {
 		x.Fatalf("Attach of a second pool: %v", err)
 	}
 	a, b := x.connect(setup{domain: d}, setup{domain: d})
@@ -259,7 +259,7 @@ func testTrim(x *exam) {
 		}
 	})
 	d := x.domain()
-	if err := d.Attach(pool); err != nil {
+	if err := d.Register(pool); err != nil {
 		x.Fatalf("Attach of a second pool: %v", err)
 	}
 	a, b := x.connect(setup{domain: d}, setup{})
@@ -297,7 +297,7 @@ func testMixed(x *exam) {
 		area   = 256 << 10
 		ops    = 12
 	)
-	s := setup{receives: 4 * ops, readsOut: 3, readsIn: 3}
+	s := setup{receives: 4 * ops, ord: 3, ird: 3}
 	a, b := x.connect(s, s)
 	var wg sync.WaitGroup
 	for i, e := range []*end{a, b} {

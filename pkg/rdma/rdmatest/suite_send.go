@@ -151,15 +151,15 @@ func testSendHeld(x *exam) {
 	a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(x.memory(4, 0))}) // the dialer's, so that both may send
 	b.receive()
 	calls := a.ep.Stats().WriteCalls
-	a.ep.Hold()
-	a.ep.Hold()
+	a.ep.Cork()
+	a.ep.Cork()
 	for n := range 20 {
 		m := x.memory(100, n%4)
 		copy(m, noise(n, 100))
 		a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)})
 	}
-	a.ep.Release()
-	a.ep.Release()
+	a.ep.Uncork()
+	a.ep.Uncork()
 	for n := range 20 {
 		if got := b.receive(); !bytes.Equal(got.data, noise(n, 100)) {
 			x.Fatalf("message %d came wrong", n)
@@ -169,7 +169,7 @@ func testSendHeld(x *exam) {
 	if n := a.ep.Stats().WriteCalls - calls; n > 2 {
 		x.Errorf("20 messages that were held left in %d calls", n)
 	}
-	a.ep.Hold()
+	a.ep.Cork()
 	m := x.memory(100, 0)
 	copy(m, noise(99, 100))
 	a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)})
@@ -179,7 +179,7 @@ func testSendHeld(x *exam) {
 	if got := b.receive(); !bytes.Equal(got.data, noise(99, 100)) {
 		x.Errorf("what was held at Close came wrong")
 	}
-	a.ep.Release()
+	a.ep.Uncork()
 }
 
 // testSendUnsignaled: unsignaled requests are never reported, and are complete with a later signaled one.

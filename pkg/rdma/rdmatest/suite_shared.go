@@ -12,7 +12,7 @@ type shared struct {
 	*exam
 	domain rdma.Domain
 	depth  int
-	queue  rdma.ReceiveQueue
+	queue  rdma.SRQ
 
 	mu     sync.Mutex
 	nextID uint64
@@ -26,14 +26,14 @@ func (x *exam) share(depth int) *shared {
 }
 
 // open makes the queue with n receives of size bytes.
-func (s *shared) open(in rdma.Incoming, n, size int) (err error) {
+func (s *shared) open(in rdma.ConnRequest, n, size int) (err error) {
 	if s.queue != nil {
 		return nil
 	}
-	if in.Sharing() == nil || in.Sharing() != in.Sharing() {
-		return fmt.Errorf("Sharing returned %v, want the same for all connections over a device", in.Sharing())
+	if in.SRQKey() == nil || in.SRQKey() != in.SRQKey() {
+		return fmt.Errorf("SRQKey returned %v, want the same for all connections over a device", in.SRQKey())
 	}
-	if s.queue, err = in.NewReceiveQueue(s.domain, s.depth); err != nil {
+	if s.queue, err = in.NewSRQ(s.domain, s.depth); err != nil {
 		return err
 	}
 	if got := s.queue.Depth(); got != s.depth {
@@ -243,7 +243,7 @@ func (x *exam) refuse(o setup) error {
 		if err != nil {
 			x.Errorf("Accept of a request: %v", err)
 		}
-		options.SharedReceives = o.shared.queue
+		options.SRQ = o.shared.queue
 		ep, err := in.Accept(options)
 		if err == nil {
 			_ = ep.Close()

@@ -72,7 +72,7 @@ func TestCompletionOverrun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Attach(pool); err != nil {
+	if err := d.Register(pool); err != nil {
 		t.Fatal(err)
 	}
 	buf, err := pool.Get(64)
@@ -87,7 +87,7 @@ func TestCompletionOverrun(t *testing.T) {
 	defer l.Close()
 	const depth = 256
 	accepted := make(chan rdma.Endpoint, 1)
-	var queue rdma.ReceiveQueue
+	var queue rdma.SRQ
 	var before, after any
 	go func() {
 		defer close(accepted)
@@ -96,8 +96,8 @@ func TestCompletionOverrun(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		before = in.Sharing()
-		if queue, err = in.NewReceiveQueue(d, depth); err != nil {
+		before = in.SRQKey()
+		if queue, err = in.NewSRQ(d, depth); err != nil {
 			t.Error(err)
 			return
 		}
@@ -108,14 +108,14 @@ func TestCompletionOverrun(t *testing.T) {
 		if err := queue.PostReceives(rs); err != nil {
 			t.Error(err)
 		}
-		ep, err := in.Accept(rdma.Options{Domain: d, NoExpose: true, SharedReceives: queue, SendQueue: 1, ReceiveQueue: 1})
+		ep, err := in.Accept(rdma.Options{Domain: d, NoRemoteAccess: true, SRQ: queue, SendQueue: 1, ReceiveQueue: 1})
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		accepted <- ep
 	}()
-	dialer, err := p.Dial(t.Context(), l.Addr().String(), rdma.Options{Domain: d, NoExpose: true})
+	dialer, err := p.Dial(t.Context(), l.Addr().String(), rdma.Options{Domain: d, NoRemoteAccess: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,11 +142,11 @@ func TestCompletionOverrun(t *testing.T) {
 	}
 	go func() {
 		if in, err := l.Accept(); err == nil {
-			after = in.Sharing()
+			after = in.SRQKey()
 			_ = in.Reject(nil)
 		}
 	}()
-	if _, err := p.Dial(t.Context(), l.Addr().String(), rdma.Options{Domain: d, NoExpose: true}); err == nil {
+	if _, err := p.Dial(t.Context(), l.Addr().String(), rdma.Options{Domain: d, NoRemoteAccess: true}); err == nil {
 		t.Error("a rejected connection was established")
 	}
 	if before == nil || before == after {

@@ -65,7 +65,7 @@ func (p *provider) dial(ctx context.Context, address string, o *rdma.Options) (*
 		i.free()
 		return nil, err
 	}
-	o.Tell(e.windows > 0)
+	o.SetPrivateData(e.windows > 0)
 	if err := checkPrivate(o.PrivateData); err != nil {
 		e.destroy()
 		return nil, err
@@ -76,9 +76,9 @@ func (p *provider) dial(ctx context.Context, address string, o *rdma.Options) (*
 		return nil, err
 	}
 	if dev.limits.iwarp != 0 { // whose drivers give the answer from our point of view
-		ev.readsIn, ev.readsOut = ev.readsOut, ev.readsIn
+		ev.ird, ev.ord = ev.ord, ev.ird
 	}
-	e.readsIn, e.readsOut = min(s.readsIn, ev.readsOut), min(s.readsOut, ev.readsIn)
+	e.ird, e.ord = min(s.ird, ev.ord), min(s.ord, ev.ird)
 	e.private = ev.private
 	e.established()
 	return e, nil
@@ -103,14 +103,14 @@ func (i *ident) resolve(ctx context.Context, at netip.AddrPort) error {
 }
 
 // establish has librdmacm ask the peer, or accept it.
-func (i *ident) establish(data []byte, s settled, accept C.int) syscall.Errno {
+func (i *ident) establish(data []byte, s connParams, accept C.int) syscall.Errno {
 	exponent := ackExponent(i.p.cfg.AckTimeout)
 	return aside(func() syscall.Errno {
 		if exponent != 0 {
 			C.sv_set_ack_timeout(i.id, C.uint8_t(exponent)) // kernels before 5.1 have their own alone
 		}
 		d, n := private(data)
-		return syscall.Errno(C.sv_connect(i.id, d, n, C.uint8_t(s.readsIn), C.uint8_t(s.readsOut), C.uint8_t(i.p.cfg.RetryCount), C.uint8_t(s.rnrRetries), accept))
+		return syscall.Errno(C.sv_connect(i.id, d, n, C.uint8_t(s.ird), C.uint8_t(s.ord), C.uint8_t(i.p.cfg.RetryCount), C.uint8_t(s.rnrRetries), accept))
 	})
 }
 
@@ -123,7 +123,7 @@ func (i *ident) reject(data []byte) syscall.Errno {
 }
 
 // connect asks the peer, and waits for its answer.
-func (i *ident) connect(ctx context.Context, data []byte, s settled) (event, error) {
+func (i *ident) connect(ctx context.Context, data []byte, s connParams) (event, error) {
 	if errno := i.establish(data, s, 0); errno != 0 {
 		return event{}, connectError("rdma_connect", len(data), errno)
 	}

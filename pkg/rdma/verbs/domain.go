@@ -114,8 +114,8 @@ func takeOut(p *atomic.Pointer[[]arena], b []byte) *C.struct_ibv_mr {
 // holds tells whether b lies in an arena.
 func (d *domain) holds(b []byte) bool { return len(b) == 0 || find(&d.arenas, b) != nil }
 
-// Attach implements [rdma.Domain].
-func (d *domain) Attach(p *bufpool.Pool) error {
+// Register implements rdma.Domain].
+func (d *domain) Register(p *bufpool.Pool) error {
 	d.mu.Lock()
 	closed := d.closed
 	d.mu.Unlock()

@@ -44,7 +44,7 @@ func TestAttachInVain(t *testing.T) {
 	for range 4 {
 		d, _ := p.NewDomain()
 		defer d.Close()
-		if err := d.Attach(pool); err != nil {
+		if err := d.Register(pool); err != nil {
 			t.Fatal(err)
 		}
 		domains = append(domains, d.(*domain))

@@ -25,7 +25,7 @@ type endpoint struct {
 	dev    *device
 	domain *domain
 	space  *space
-	settled
+	connParams
 	q             *C.struct_sv_queues
 	local, remote net.Addr
 	queuePair     *rdma.QueuePair
@@ -47,9 +47,9 @@ type endpoint struct {
 	// served: Serve was called. closing: Close was. done: nothing may be posted any more.
 	served, closing, done bool
 	freed                 chan struct{} // closed when the device touches no memory any more
-	// gathering: Serve will flush, so that nobody else needs to. held counts holds.
+	// gathering: Serve will flush, so that nobody else needs to. corks counts Corks without Uncork.
 	gathering atomic.Bool
-	held      atomic.Int32
+	corks     atomic.Int32
 	// awake: Serve was interrupted, to make it look around. stale: the deadline of its wait is not limit.
 	awake, stale bool
 	// broken is why the queues take nothing more.
@@ -98,8 +98,8 @@ type slot struct {
 }
 
 // newEndpoint makes the queues and posts the first receives.
-func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, error) {
-	e := &endpoint{ident: i, dev: dev, domain: o.Domain.(*domain), settled: s, covering: -1,
+func newEndpoint(i *ident, dev *device, o *rdma.Options, s connParams) (*endpoint, error) {
+	e := &endpoint{ident: i, dev: dev, domain: o.Domain.(*domain), connParams: s, covering: -1,
 		sq: make([]slot, s.sends+s.windows+s.probes), freed: make(chan struct{}), last: make(chan struct{}), events: watcherOf(dev.context)}
 	var err error
 	if e.space, err = e.domain.join(dev); err != nil {
@@ -109,7 +109,7 @@ func newEndpoint(i *ident, dev *device, o *rdma.Options, s settled) (*endpoint, 
 	e.regions.init(i.p.cfg.MaxRegions)
 	e.openWindows()
 	e.q = (*C.struct_sv_queues)(C.calloc(1, C.sizeof_struct_sv_queues))
-	if q, ok := o.SharedReceives.(*receiveQueue); ok {
+	if q, ok := o.SRQ.(*receiveQueue); ok {
 		if err := q.join(dev); err != nil {
 			e.free()
 			return nil, err
@@ -168,7 +168,7 @@ func (e *endpoint) openQueues() C.int {
 	n := e.dev.queues.Add(1) - 1
 	return aside(func() C.int {
 		return C.sv_open(e.q, e.id, e.space.pd, shared, &C.struct_sv_settings{
-			sends: C.int(len(e.sq)), receives: C.int(e.settled.receives), segments: C.int(e.segments), max_inline: C.int(cfg.Inline),
+			sends: C.int(len(e.sq)), receives: C.int(e.connParams.receives), segments: C.int(e.segments), max_inline: C.int(cfg.Inline),
 			vector:         C.int(vector(cfg.CompletionVectors, int(e.id.verbs.num_comp_vectors), n)),
 			moderate_count: C.int(cfg.Moderation.Completions), moderate_period: C.int(cfg.Moderation.Period / time.Microsecond),
 		})
@@ -289,7 +289,7 @@ var longAgo = time.Unix(1, 0)
 
 // Attributes implements [rdma.Endpoint].
 func (e *endpoint) Attributes() rdma.Attributes {
-	return rdma.Attributes{Provider: "verbs", Device: e.dev.name, PrivateData: e.private, ReadsOut: e.readsOut, ReadsIn: e.readsIn,
+	return rdma.Attributes{Provider: "verbs", Device: e.dev.name, PrivateData: e.private, ORD: e.ord, IRD: e.ird,
 		MaxSegments: e.segments, MaxReadSegments: e.readSegments, RemoteInvalidation: e.windows > 0, QueuePair: e.queuePair}
 }
 

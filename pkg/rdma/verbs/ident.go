@@ -25,16 +25,16 @@ import (
 
 // event is what the connection manager said.
 type event struct {
-	kind              C.int
-	status            int
-	id                *C.struct_rdma_cm_id
-	context           *C.struct_ibv_context // of the device
-	readsIn, readsOut int                   // as the peer allows and wants
-	private           []byte
+	kind     C.int
+	status   int
+	id       *C.struct_rdma_cm_id
+	context  *C.struct_ibv_context // of the device
+	ird, ord int                   // as the peer allows and wants
+	private  []byte
 }
 
 func newEvent(c *C.struct_sv_event) event {
-	ev := event{kind: c._type, status: int(c.status), id: c.id, context: c.context, readsIn: int(c.reads_out), readsOut: int(c.reads_in)}
+	ev := event{kind: c._type, status: int(c.status), id: c.id, context: c.context, ird: int(c.reads_out), ord: int(c.reads_in)}
 	if n := c.private_length; n > 0 {
 		ev.private = C.GoBytes(ptr(&c.private_data), C.int(n))
 	}

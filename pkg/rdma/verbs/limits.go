@@ -28,7 +28,7 @@ type device struct {
 	queues  atomic.Uint64 // completion queues that were made, by which they are spread over its vectors
 	// lost: it was removed. It is set before domains are told, so that none makes a space on it afterwards.
 	lost atomic.Bool
-	// overruns counts completion queues with shared receives that failed: see [incoming.Sharing].
+	// overruns counts completion queues with shared receives that failed: see [incoming.SRQKey].
 	overruns atomic.Uint64
 }
 
@@ -164,7 +164,7 @@ func reread() {
 const minWindows, maxWindows = 64, 1024
 
 // settle brings what is asked for within the device's limits.
-func (p *provider) settle(d *device, o *rdma.Options, peerReadsIn, peerReadsOut int) (s settled, err error) {
+func (p *provider) settle(d *device, o *rdma.Options, peerIRD, peerORD int) (s connParams, err error) {
 	s.sends, s.receives = o.SendQueue, o.ReceiveQueue
 	most := int(d.limits.max_work)
 	if s.sends > most || s.receives > most {
@@ -173,10 +173,10 @@ func (p *provider) settle(d *device, o *rdma.Options, peerReadsIn, peerReadsOut 
 	if n := int(d.limits.max_completions); s.sends+s.receives > n {
 		return s, fmt.Errorf("verbs: queues of %d and %d entries, %s reports the completion of at most %d", s.sends, s.receives, d.name, n)
 	}
-	if o.SharedReceives != nil {
+	if o.SRQ != nil {
 		s.rnrRetries = maxRetries
 	}
-	if !o.NoExpose {
+	if !o.NoRemoteAccess {
 		s.windows = min(maxWindows, int(d.limits.max_windows), most-s.sends, int(d.limits.max_completions)-s.sends-s.receives)
 	}
 	if s.windows < minWindows {
@@ -187,19 +187,19 @@ func (p *provider) settle(d *device, o *rdma.Options, peerReadsIn, peerReadsOut 
 	}
 	s.segments = min(int(d.limits.max_segments), C.SV_SEGMENTS)
 	s.readSegments = min(int(d.limits.max_read_segments), s.segments)
-	s.readsIn = min(o.ReadsIn, int(d.limits.max_reads_in), peerReadsOut)
-	s.readsOut = min(o.ReadsOut, int(d.limits.max_reads_out), peerReadsIn)
+	s.ird = min(o.IRD, int(d.limits.max_reads_in), peerORD)
+	s.ord = min(o.ORD, int(d.limits.max_reads_out), peerIRD)
 	s.maxMessage = uint64(d.limits.max_message)
 	return s, nil
 }
 
-// settled is what holds for a connection.
-type settled struct {
+// connParams is what holds for a connection.
+type connParams struct {
 	sends, receives        int // queue lengths
 	windows                int // the most memory windows, for which the queue of requests is that much longer; 0 for none
 	probes                 int // the most probes of an idle connection, as windows
 	segments, readSegments int
-	readsIn, readsOut      int
+	ird, ord               int
 	maxMessage             uint64
 	rnrRetries             int // how often the peer repeats a message for which there was no receive
 	private                []byte

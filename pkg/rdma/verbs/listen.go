@@ -31,7 +31,7 @@ type listener struct {
 	pending []*incoming
 }
 
-// incoming implements [rdma.Incoming].
+// incoming implements [rdma.ConnRequest].
 type incoming struct {
 	*ident
 	request event
@@ -101,7 +101,7 @@ func (l *listener) happened(ev event) {
 }
 
 // Accept implements [rdma.Listener].
-func (l *listener) Accept() (rdma.Incoming, error) {
+func (l *listener) Accept() (rdma.ConnRequest, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
@@ -150,8 +150,8 @@ func (in *incoming) PrivateData() []byte  { return in.request.private }
 func (in *incoming) LocalAddr() net.Addr  { return in.localAddr() }
 func (in *incoming) RemoteAddr() net.Addr { return in.remoteAddr() }
 
-// Sharing implements [rdma.Incoming].
-func (in *incoming) Sharing() any {
+// SRQKey implements [rdma.ConnRequest].
+func (in *incoming) SRQKey() any {
 	dev, err := in.p.deviceOf(in.id)
 	if err != nil || dev.limits.max_shared == 0 || dev.limits.max_shared_work == 0 {
 		return nil
@@ -166,8 +166,8 @@ type sharingKey struct {
 	overruns uint64
 }
 
-// NewReceiveQueue implements [rdma.Incoming].
-func (in *incoming) NewReceiveQueue(of rdma.Domain, depth int) (rdma.ReceiveQueue, error) {
+// NewSRQ implements [rdma.ConnRequest].
+func (in *incoming) NewSRQ(of rdma.Domain, depth int) (rdma.SRQ, error) {
 	d, ok := of.(*domain)
 	if !ok || depth < 1 {
 		return nil, fmt.Errorf("verbs: a queue of %d receives in a %T, want one at least in a domain that this provider made", depth, of)
@@ -179,7 +179,7 @@ func (in *incoming) NewReceiveQueue(of rdma.Domain, depth int) (rdma.ReceiveQueu
 	return newReceiveQueue(d, dev, depth)
 }
 
-// Reject implements [rdma.Incoming].
+// Reject implements [rdma.ConnRequest].
 func (in *incoming) Reject(data []byte) error {
 	defer in.free()
 	if err := checkPrivate(data); err != nil {
@@ -191,7 +191,7 @@ func (in *incoming) Reject(data []byte) error {
 	return nil
 }
 
-// Accept implements [rdma.Incoming].
+// Accept implements [rdma.ConnRequest].
 func (in *incoming) Accept(o rdma.Options) (rdma.Endpoint, error) {
 	e, err := in.accept(&o)
 	if err != nil {
@@ -209,12 +209,12 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := in.p.settle(dev, o, in.request.readsIn, in.request.readsOut)
+	s, err := in.p.settle(dev, o, in.request.ird, in.request.ord)
 	if err != nil {
 		return nil, err
 	}
 	if dev.limits.iwarp != 0 { // whose drivers take what the dialing end asked for, or else refuse it
-		s.readsIn = min(in.request.readsOut, int(dev.limits.max_reads_in))
+		s.ird = min(in.request.ord, int(dev.limits.max_reads_in))
 	}
 	s.private = in.request.private
 	e, err := newEndpoint(in.ident, dev, o, s)

@@ -47,8 +47,8 @@ func (e *echo) Sent([]uint64) {}
 type pair struct {
 	l       rdma.Listener
 	domains [2]rdma.Domain
-	shared  rdma.ReceiveQueue // the acceptor's receives, if they are not its own
-	ends    [2]*echo          // dialer and acceptor
+	shared  rdma.SRQ // the acceptor's receives, if they are not its own
+	ends    [2]*echo // dialer and acceptor
 	served  [2]chan error
 }
 
@@ -65,7 +65,7 @@ func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int6
 		if c.domains[i], err = []rdma.Provider{p, q}[i].NewDomain(); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.domains[i].Attach(pool); err != nil {
+		if err := c.domains[i].Register(pool); err != nil {
 			t.Fatal(err)
 		}
 		buf, err := pool.Get(1000)
@@ -74,16 +74,16 @@ func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int6
 		}
 		t.Cleanup(buf.Release)
 		c.ends[i] = &echo{buf: [][]byte{buf.B}, enough: make(chan struct{}), most: most}
-		options[i] = rdma.Options{ReadsIn: 4, ReadsOut: 4, Domain: c.domains[i], Receives: []rdma.Receive{{Segments: c.ends[i].buf}}}
+		options[i] = rdma.Options{IRD: 4, ORD: 4, Domain: c.domains[i], Receives: []rdma.Receive{{Segments: c.ends[i].buf}}}
 	}
 	accepted := make(chan error, 1)
 	go func() {
 		in, err := l.Accept()
 		if err == nil && share {
-			if c.shared, err = in.NewReceiveQueue(c.domains[1], 16); err == nil {
+			if c.shared, err = in.NewSRQ(c.domains[1], 16); err == nil {
 				err = c.shared.PostReceives(options[1].Receives)
 			}
-			options[1].SharedReceives, options[1].Receives = c.shared, nil
+			options[1].SRQ, options[1].Receives = c.shared, nil
 		}
 		if err == nil {
 			c.ends[1].ep, err = in.Accept(options[1])

@@ -48,7 +48,7 @@ func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
 	switch w.Op {
 	case rdma.Send, rdma.SendWithInvalidate, rdma.Write:
 	case rdma.Read:
-		if e.readsOut == 0 {
+		if e.ord == 0 {
 			return fmt.Errorf("verbs: work request %d is a Read, but the connection was set up for none (ORD 0)", w.ID)
 		}
 		most = e.readSegments
@@ -83,7 +83,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 			work++
 		}
 	}
-	if free := e.settled.sends - int(e.sqTail-e.sqHead) + e.binds + e.probing; work > free {
+	if free := e.connParams.sends - int(e.sqTail-e.sqHead) + e.binds + e.probing; work > free {
 		return fmt.Errorf("verbs: %d work requests for a send queue with room for %d", work, free)
 	}
 	for i := range wrs {
@@ -104,18 +104,18 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 // enter takes mu to post something. While one who has it crosses into C, others wait for it here: what they post leaves together, by the last
 // of them.
 func (e *endpoint) enter() {
-	e.Hold()
+	e.Cork()
 	e.mu.Lock()
 }
 
 // exit is the end of enter.
 func (e *endpoint) exit() {
 	e.mu.Unlock()
-	e.Release()
+	e.Uncork()
 }
 
 // gathers tells whether somebody will flush. The caller holds mu.
-func (e *endpoint) gathers() bool { return e.gathering.Load() || e.held.Load() > 0 && !e.closing }
+func (e *endpoint) gathers() bool { return e.gathering.Load() || e.corks.Load() > 0 && !e.closing }
 
 // push gathers a work request. The caller holds mu, and has checked it.
 func (e *endpoint) push(w *rdma.WorkRequest) error {
@@ -261,7 +261,7 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 	for i := range rs {
 		e.pushReceive(&rs[i])
 	}
-	if e.held.Load() == 0 || e.closing {
+	if e.corks.Load() == 0 || e.closing {
 		e.flushReceives()
 	}
 	return nil
@@ -323,16 +323,16 @@ func (e *endpoint) keepAlive() {
 	e.idle.Reset(e.p.cfg.KeepAlive)
 }
 
-// Hold implements [rdma.Endpoint]. It takes no lock: those who hold while another one posts then leave together.
-func (e *endpoint) Hold() { e.held.Add(1) }
+// Cork implements [rdma.Endpoint]. It takes no lock: those who hold while another one posts then leave together.
+func (e *endpoint) Cork() { e.corks.Add(1) }
 
-// Release implements [rdma.Endpoint]. Who could run but has no processor goes first, while the hold still stands: workers that answer at about the
+// Uncork implements [rdma.Endpoint]. Who could run but has no processor goes first, while the hold still stands: workers that answer at about the
 // same time leave together.
-func (e *endpoint) Release() {
-	if e.held.Load() == 1 && !e.gathering.Load() {
+func (e *endpoint) Uncork() {
+	if e.corks.Load() == 1 && !e.gathering.Load() {
 		runtime.Gosched()
 	}
-	if e.held.Add(-1) > 0 {
+	if e.corks.Add(-1) > 0 {
 		return // who releases last posts
 	}
 	e.mu.Lock()

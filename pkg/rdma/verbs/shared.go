@@ -21,7 +21,7 @@ import (
 
 var errShared = errors.New("verbs: receives of this endpoint are posted to the queue that it shares")
 
-// receiveQueue implements [rdma.ReceiveQueue]. Its lock is taken under those of endpoints.
+// receiveQueue implements [rdma.SRQ]. Its lock is taken under those of endpoints.
 type receiveQueue struct {
 	domain   *domain
 	dev      *device
@@ -67,10 +67,10 @@ func newReceiveQueue(d *domain, dev *device, depth int) (*receiveQueue, error) {
 	return r, nil
 }
 
-// Depth implements [rdma.ReceiveQueue].
+// Depth implements [rdma.SRQ].
 func (r *receiveQueue) Depth() int { return len(r.receives) }
 
-// PostReceives implements [rdma.ReceiveQueue].
+// PostReceives implements [rdma.SRQ].
 func (r *receiveQueue) PostReceives(rs []rdma.Receive) error {
 	for i := range rs {
 		if n := len(rs[i].Segments); n > r.segments {
@@ -240,7 +240,7 @@ func (r *receiveQueue) leave() {
 // lose gives up the queue of a device that was removed, when no endpoint uses it: librdmacm closes the device after the last one.
 func (r *receiveQueue) lose() { _ = r.Close() }
 
-// Close implements [rdma.ReceiveQueue].
+// Close implements [rdma.SRQ].
 func (r *receiveQueue) Close() error {
 	r.mu.Lock()
 	if n := r.endpoints; n > 0 {

@@ -40,7 +40,7 @@ func TestSoftware(t *testing.T) {
 			case <-time.After(30 * time.Second):
 				t.Fatalf("only %d messages came back", c.ends[0].got.Load())
 			}
-			if depth := c.ends[0].ep.Attributes().ReadsOut; depth != 4 {
+			if depth := c.ends[0].ep.Attributes().ORD; depth != 4 {
 				t.Errorf("the dialer may have %d Reads under way, want 4", depth)
 			}
 			_ = c.ends[0].ep.Close()

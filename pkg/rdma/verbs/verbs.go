@@ -172,9 +172,9 @@ func checkOptions(o *rdma.Options) error {
 			}
 		}
 	}
-	if o.SharedReceives != nil {
-		if q, ok := o.SharedReceives.(*receiveQueue); !ok || q.domain != d {
-			return fmt.Errorf("verbs: Options.SharedReceives is a %T, want one of Options.Domain", o.SharedReceives)
+	if o.SRQ != nil {
+		if q, ok := o.SRQ.(*receiveQueue); !ok || q.domain != d {
+			return fmt.Errorf("verbs: Options.SRQ is a %T, want one of Options.Domain", o.SRQ)
 		}
 		if len(o.Receives) > 0 {
 			return fmt.Errorf("verbs: Options.Receives has %d, but receives are shared", len(o.Receives))
@@ -189,8 +189,8 @@ func checkOptions(o *rdma.Options) error {
 	if o.SendQueue < 0 || o.ReceiveQueue < 0 {
 		return fmt.Errorf("verbs: queues of %d and %d entries, want none below 0", o.SendQueue, o.ReceiveQueue)
 	}
-	if o.ReadsOut < 0 || o.ReadsOut > maxReads || o.ReadsIn < 0 || o.ReadsIn > maxReads {
-		return fmt.Errorf("verbs: ReadsOut %d and ReadsIn %d, want 0 to %d", o.ReadsOut, o.ReadsIn, maxReads)
+	if o.ORD < 0 || o.ORD > maxReads || o.IRD < 0 || o.IRD > maxReads {
+		return fmt.Errorf("verbs: ORD %d and IRD %d, want 0 to %d", o.ORD, o.IRD, maxReads)
 	}
 	if len(o.Receives) > o.ReceiveQueue {
 		return fmt.Errorf("verbs: %d receives for a queue of %d", len(o.Receives), o.ReceiveQueue)

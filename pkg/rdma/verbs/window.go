@@ -62,7 +62,7 @@ func (e *endpoint) forgoWindows(why error) {
 	e.exposed.first, e.exposed.last = nil, nil
 	C.sv_destroy_rest(e.q)
 	*e.q = C.struct_sv_queues{}
-	e.sq, e.windows = e.sq[:e.settled.sends+e.probes], 0
+	e.sq, e.windows = e.sq[:e.connParams.sends+e.probes], 0
 }
 
 func (e *endpoint) newWindow() (*window, error) {

@@ -83,7 +83,7 @@ func connect(t *testing.T, p, dials rdma.Provider, pool *bufpool.Pool, server, c
 		t.Fatal(err)
 	}
 	orderly(d.Close)
-	if err := d.Attach(pool); err != nil {
+	if err := d.Register(pool); err != nil {
 		t.Fatal(err)
 	}
 	l, err := p.Listen(t.Context(), *address)

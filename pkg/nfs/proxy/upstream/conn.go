@@ -60,7 +60,7 @@ type backendConn struct {
 type liveConn struct {
 	Conn
 	bc     *backendConn
-	corked oncrpc.Gatherer
+	corked oncrpc.Corker
 
 	// Guarded by bc.mu once the connection is live.
 	answered    bool // the backend has answered a call
@@ -84,18 +84,18 @@ func (lc *liveConn) ServeRPC(c *oncrpc.Call) {
 	c.ReplyAccept(oncrpc.ProgUnavail)
 }
 
-// Hold implements [oncrpc.Gatherer]: the client's replies leave together.
-func (lc *liveConn) Hold() {
+// Cork implements [oncrpc.Corker]: the client's replies leave together.
+func (lc *liveConn) Cork() {
 	if lk := lc.bc.owner.Load(); lk != nil && lk.client.Out != nil {
 		lc.corked = lk.client.Out
-		lc.corked.Hold()
+		lc.corked.Cork()
 	}
 }
 
-// Release implements [oncrpc.Gatherer].
-func (lc *liveConn) Release() {
+// Uncork implements [oncrpc.Corker].
+func (lc *liveConn) Uncork() {
 	if lc.corked != nil {
-		lc.corked.Release()
+		lc.corked.Uncork()
 		lc.corked = nil
 	}
 }

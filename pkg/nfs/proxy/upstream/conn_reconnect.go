@@ -189,8 +189,8 @@ func (bc *backendConn) setLive(lc *liveConn) bool {
 // resend sends what waits, in order.
 func (bc *backendConn) resend(lc *liveConn) {
 	out := lc.Out()
-	out.Hold()
-	defer out.Release()
+	out.Cork()
+	defer out.Uncork()
 	for {
 		bc.mu.Lock()
 		if bc.live.Load() != lc {

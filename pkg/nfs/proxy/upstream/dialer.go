@@ -24,23 +24,23 @@ type Dialer interface {
 
 // Peer is this side of a connection to a backend.
 type Peer interface {
-	oncrpc.Handler  // answers the backend's calls
-	oncrpc.Gatherer // is held while the connection works through what came together
+	oncrpc.Handler // answers the backend's calls
+	oncrpc.Corker  // is held while the connection works through what came together
 }
 
 // noPeer is the Peer of connections on which the backend has no one to call.
 type noPeer struct{}
 
 func (noPeer) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.ProgUnavail) }
-func (noPeer) Hold()                   {}
-func (noPeer) Release()                {}
+func (noPeer) Cork()                   {}
+func (noPeer) Uncork()                 {}
 
 // Conn is a connection to a backend.
 type Conn interface {
 	oncrpc.Requester
 	oncrpc.Canceler
 	// Out is the connection's sending side.
-	Out() oncrpc.Gatherer
+	Out() oncrpc.Corker
 	// Wait returns when the connection has ended and nothing of it is left; Err then says why it ended.
 	Wait()
 	Err() error
@@ -105,7 +105,7 @@ func (t *TCP) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 
 type tcpConn struct{ *oncrpc.Client }
 
-func (c tcpConn) Out() oncrpc.Gatherer  { return c.Conn().Out }
+func (c tcpConn) Out() oncrpc.Corker    { return c.Conn().Out }
 func (c tcpConn) Port() int             { return int(c.Conn().Local.Port()) }
 func (c tcpConn) Local() netip.AddrPort { return c.Conn().Local }
 func (c tcpConn) Final(error) bool      { return false }
@@ -132,7 +132,7 @@ func (t *RDMA) Dial(ctx context.Context, _ int, p Peer) (Conn, error) {
 
 type rdmaConn struct{ *rpcrdma.Client }
 
-func (c rdmaConn) Out() oncrpc.Gatherer  { return c.Conn().Out }
+func (c rdmaConn) Out() oncrpc.Corker    { return c.Conn().Out }
 func (c rdmaConn) Wait()                 { <-c.Done() }
 func (c rdmaConn) Port() int             { return 0 }
 func (c rdmaConn) Local() netip.AddrPort { return c.Conn().Local }

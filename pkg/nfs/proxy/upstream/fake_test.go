@@ -111,8 +111,8 @@ type fakeConn struct {
 
 type gatherer struct{ held, most int }
 
-func (g *gatherer) Hold()    { g.held++; g.most = max(g.most, g.held) }
-func (g *gatherer) Release() { g.held-- }
+func (g *gatherer) Cork()   { g.held++; g.most = max(g.most, g.held) }
+func (g *gatherer) Uncork() { g.held-- }
 
 func (c *fakeConn) Submit(r *oncrpc.Request) {
 	c.mu.Lock()
@@ -236,7 +236,7 @@ func (c *fakeConn) end(err error) {
 
 func (c *fakeConn) Close() error          { c.end(net.ErrClosed); return nil }
 func (c *fakeConn) NextXID() uint32       { return 1 }
-func (c *fakeConn) Out() oncrpc.Gatherer  { return &c.holds }
+func (c *fakeConn) Out() oncrpc.Corker    { return &c.holds }
 func (c *fakeConn) Wait()                 { <-c.done }
 func (c *fakeConn) Port() int             { return c.port }
 func (c *fakeConn) Local() netip.AddrPort { return netip.AddrPort{} }

@@ -606,25 +606,25 @@ func TestGather(t *testing.T) {
 		conn := client(1)
 		conn.Out = &out
 		lk := b.Open(conn, nil)
-		lk.Hold() // nothing to hold yet
+		lk.Cork() // nothing to hold yet
 		b.call(lk, 1, 1, nil)
 		c := b.dialer.conn(t, 0)
-		lk.Release()
-		lk.Hold()
+		lk.Uncork()
+		lk.Cork()
 		if c.holds.held != 1 {
 			t.Errorf("%d holds", c.holds.held)
 		}
-		c.peer.Hold()
+		c.peer.Cork()
 		if out.held != 1 {
 			t.Errorf("%d holds of the client", out.held)
 		}
 		c.reply(1)
 		lk.Close()
-		c.peer.Release()
-		c.peer.Hold() // parked
-		c.peer.Release()
+		c.peer.Uncork()
+		c.peer.Cork() // parked
+		c.peer.Uncork()
 		c.end(errBroken)
-		lk.Release()
+		lk.Uncork()
 		if c.holds.held != 0 || out.held != 0 || out.most != 1 {
 			t.Errorf("holds %+v, of the client %+v", c.holds, out)
 		}

@@ -9,7 +9,7 @@ import (
 
 // Link forwards the calls of one client connection, by a connection to the backend that is the client's alone.
 //
-// It is an [oncrpc.Gatherer] for [oncrpc.Conn].Batch of the client's connection: what that connection's receive loop submits between Hold and Release
+// It is an [oncrpc.Corker] for [oncrpc.Conn].Batch of the client's connection: what that connection's receive loop submits between Cork and Uncork
 // leaves together. In the other direction the client's connection is held while the backend's replies are worked through.
 type Link struct {
 	b      *Backend
@@ -20,7 +20,7 @@ type Link struct {
 	closed bool
 	bc     atomic.Pointer[backendConn] // from the first call on
 
-	corked oncrpc.Gatherer // of who holds the link
+	corked oncrpc.Corker // of who holds the link
 }
 
 // Submit sends r, or lets it wait until it can be sent. r.Finished tells the outcome.
@@ -61,20 +61,20 @@ func (lk *Link) Close() {
 	}
 }
 
-// Hold implements [oncrpc.Gatherer]. Only one goroutine holds a link, and does not nest.
-func (lk *Link) Hold() {
+// Cork implements [oncrpc.Corker]. Only one goroutine holds a link, and does not nest.
+func (lk *Link) Cork() {
 	if bc := lk.bc.Load(); bc != nil {
 		if s := bc.live.Load(); s != nil {
 			lk.corked = s.Conn.Out()
-			lk.corked.Hold()
+			lk.corked.Cork()
 		}
 	}
 }
 
-// Release implements [oncrpc.Gatherer].
-func (lk *Link) Release() {
+// Uncork implements [oncrpc.Corker].
+func (lk *Link) Uncork() {
 	if lk.corked != nil {
-		lk.corked.Release()
+		lk.corked.Uncork()
 		lk.corked = nil
 	}
 }

@@ -74,7 +74,7 @@ func (s *echoServer) listen() (closeIt, serve func() error) {
 		s.addr = l.Addr().String()
 		domain, err := s.rdma.NewDomain()
 		fail(err)
-		fail(domain.Attach(s.pool))
+		fail(domain.Register(s.pool))
 		server, err := rpcrdma.NewServer(rpcrdma.Config{Pool: s.pool, Domain: domain, Handler: s}, l)
 		fail(err)
 		return func() error { return errors.Join(server.Close(), domain.Close()) }, server.Serve
@@ -502,11 +502,11 @@ func TestOneWrite(t *testing.T) {
 	running.Wait()
 	conn := lk.bc.Load().live.Load().Conn.(tcpConn)
 	before := conn.Stats().WriteCalls
-	lk.Hold()
+	lk.Cork()
 	for xid := uint32(2); xid < 20; xid++ {
 		submit(xid)
 	}
-	lk.Release()
+	lk.Uncork()
 	running.Wait()
 	if n := conn.Stats().WriteCalls - before; n != 1 {
 		t.Errorf("%d writes, want 1", n)
