@@ -46,6 +46,7 @@ func (h *Host) Check(w Wanted) []string {
 		say("there is no RDMA device: load the adapter's driver, or make a software device (rdma link add siw0 type siw netdev eth0)")
 	}
 	ps = append(ps, checkDevices(devices, w, h.Folder)...)
+	h.checkPartitions(devices, w, say)
 	h.checkMemory(w.Memory, say)
 	return ps
 }

@@ -29,6 +29,8 @@ type Client struct {
 	From      netip.Addr
 	Interface string
 	NoRoute   error
+	// RouteMTU is the kernel's MTU of the route in bytes, 0 if unknown.
+	RouteMTU int
 	// On is the name of the RDMA device of Interface, "" if it has none.
 	On string
 	// Dial is why a TCP connection to Server cannot be made; nil if it can. It tells about servers on iWARP alone.
@@ -105,12 +107,30 @@ func towards(ctx context.Context, server string) (*Client, error) {
 		return c, nil //nolint:nilerr // it is among what was found
 	}
 	c.From = probe.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	c.RouteMTU = routeMTU(probe.(*net.UDPConn), c.From.Is4())
 	_ = probe.Close()
 	if c.Interface, c.NoRoute = InterfaceOf(c.From); c.NoRoute != nil {
 		return c, nil //nolint:nilerr // as above
 	}
 	c.On = verbs.DeviceOf(os.DirFS("/sys"), c.Interface)
 	return c, nil
+}
+
+// routeMTU returns the MTU of a connected socket's route, 0 if the kernel gives none.
+func routeMTU(probe *net.UDPConn, v4 bool) (mtu int) {
+	raw, err := probe.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	level, option := unix.IPPROTO_IPV6, unix.IPV6_MTU
+	if v4 {
+		level, option = unix.IPPROTO_IP, unix.IP_MTU
+	}
+	_ = raw.Control(func(fd uintptr) { mtu, err = unix.GetsockoptInt(int(fd), level, option) })
+	if err != nil {
+		return 0
+	}
+	return mtu
 }
 
 func readModules(sys, lib fs.FS, release string) (all []Module) {
@@ -169,6 +189,7 @@ func (c *Client) Check() []string {
 			c.Server.Addr(), c.Interface, names(c.Devices), software)
 	default:
 		d.checkState(c.From, c.Interface, say)
+		c.checkPartitions([]Device{*d}, Wanted{Interface: c.Interface}, say)
 	}
 	if c.Dial != nil && (d == nil || d.IWARP) {
 		say("%s", unreachable(c.Server, c.Dial))

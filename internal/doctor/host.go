@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
 // Host describes what RDMA needs of a host, as seen from this process: of a container, if it is in one.
@@ -30,6 +32,8 @@ type Host struct {
 	Devices []Device
 	// Exclusive: the kernel shows RDMA devices in one network namespace each (rdma system set netns exclusive).
 	Exclusive bool
+	// Interfaces are the network interfaces of this network namespace, by name.
+	Interfaces map[string]Interface
 	// MemLock is how many bytes this process may lock, [Unlimited] if there is no limit (RLIMIT_MEMLOCK).
 	MemLock uint64
 	// IPCLock: the process has the capability IPC_LOCK, for which the limit does not count.
@@ -38,6 +42,14 @@ type Host struct {
 
 // Unlimited is the limit where there is none.
 const Unlimited = math.MaxUint64
+
+// Interface is a network interface.
+type Interface struct {
+	// MTU is in bytes.
+	MTU int
+	// PKey is the partition key of an interface of IP over InfiniBand, 0 for others.
+	PKey uint16
+}
 
 // Device is an RDMA device.
 type Device struct {
@@ -71,6 +83,12 @@ type Port struct {
 	LinkLayer string // "Ethernet" or "InfiniBand"
 	Table     int    // how many GIDs the port has room for
 	GIDs      []GID  // those that are not zero
+	// PKeys are the partition keys that are not zero. A key without its highest bit, 0x8000, makes a
+	// limited member.
+	PKeys []uint16
+	// MTU is the active one, MaxMTU the port's most, in bytes of payload of an RDMA packet: 256 to
+	// 4096. Both are 0 if unknown, and over iWARP; MaxMTU is also 0 over RoCE.
+	MTU, MaxMTU int
 }
 
 // GID is an entry of a port's table.
@@ -85,10 +103,14 @@ type GID struct {
 }
 
 // ReadHost looks at this host.
-func ReadHost() *Host { return readHost(os.DirFS("/sys"), openable) }
+func ReadHost() *Host {
+	h := readHost(os.DirFS("/sys"), openable)
+	h.measure(verbs.QueryMTU)
+	return h
+}
 
 func readHost(sys fs.FS, open func(file string) error) *Host {
-	h := &Host{MemLock: Unlimited, Manager: open("/dev/infiniband/rdma_cm"), Devices: readDevices(sys, open)}
+	h := &Host{MemLock: Unlimited, Manager: open("/dev/infiniband/rdma_cm"), Devices: readDevices(sys, open), Interfaces: readInterfaces(sys)}
 	_, err := os.Stat("/dev/infiniband")
 	h.Folder = err == nil
 	h.Exclusive = read(sys, "module/ib_core/parameters/netns_mode") == "N"
@@ -151,6 +173,70 @@ func readDevices(sys fs.FS, open func(string) error) (all []Device) {
 	return all
 }
 
+func readInterfaces(sys fs.FS) map[string]Interface {
+	all := map[string]Interface{}
+	entries, _ := fs.ReadDir(sys, "class/net")
+	for _, e := range entries {
+		at := path.Join("class/net", e.Name())
+		mtu, err := strconv.Atoi(read(sys, path.Join(at, "mtu")))
+		if err != nil {
+			continue // no interface, as bonding_masters
+		}
+		key, _ := strconv.ParseUint(read(sys, path.Join(at, "pkey")), 0, 16)
+		all[e.Name()] = Interface{MTU: mtu, PKey: uint16(key)}
+	}
+	return all
+}
+
+// measure finds the MTU of each port. That of RoCE follows from the interface's, as the drivers
+// compute it; sysfs lacks that of InfiniBand, which query asks the device for.
+func (h *Host) measure(query func(device string) ([]verbs.PortMTU, error)) {
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		switch d.Transport() {
+		case "RoCE":
+			for j := range d.Ports {
+				p := &d.Ports[j]
+				p.MTU = packetMTU(h.Interfaces[p.link()].MTU)
+			}
+		case "InfiniBand":
+			all, _ := query(d.Name) // a device that does not open is reported as such
+			for _, m := range all {
+				for j := range d.Ports {
+					if d.Ports[j].Number == m.Port {
+						d.Ports[j].MTU, d.Ports[j].MaxMTU = m.Active, m.Max
+					}
+				}
+			}
+		}
+	}
+}
+
+// link returns the network interface of a port's first GID, "" if the kernel does not tell.
+func (p *Port) link() string {
+	for _, g := range p.GIDs {
+		if g.Interface != "" {
+			return g.Interface
+		}
+	}
+	return ""
+}
+
+// roceHeaders is the room in bytes that the kernel reserves in an Ethernet frame for the headers of
+// RoCE: GRH or IP, UDP, BTH, XRC, atomic operations, and ICRC.
+const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
+
+// packetMTU returns the MTU of RoCE on an interface with an MTU: a power of two from 256 to 4096,
+// and 0 if the interface is too small.
+func packetMTU(link int) int {
+	for mtu := 4096; mtu >= 256; mtu /= 2 {
+		if mtu <= link-roceHeaders {
+			return mtu
+		}
+	}
+	return 0
+}
+
 func readPort(sys fs.FS, at string, number int) Port {
 	p := Port{Number: number, LinkLayer: read(sys, path.Join(at, "link_layer"))}
 	_, p.State, _ = strings.Cut(read(sys, path.Join(at, "state")), ": ")
@@ -166,6 +252,13 @@ func readPort(sys fs.FS, at string, number int) Port {
 			Type: read(sys, path.Join(at, "gid_attrs/types", g.Name()))})
 	}
 	slices.SortFunc(p.GIDs, func(a, b GID) int { return a.Index - b.Index })
+	keys, _ := fs.Glob(sys, path.Join(at, "pkeys/*"))
+	for _, file := range keys {
+		if key, err := strconv.ParseUint(read(sys, file), 0, 16); err == nil && key != 0 {
+			p.PKeys = append(p.PKeys, uint16(key))
+		}
+	}
+	slices.Sort(p.PKeys)
 	return p
 }
 

@@ -247,6 +247,7 @@ func (a *adapterPort) status() *status.Device {
 	}
 	host := a.o.e.gateway.adapters.hostNow()
 	s.Problems = host.Check(w)
+	s.Notes = append(s.Notes, host.Notes(w)...)
 	for i := range host.Devices {
 		d := &host.Devices[i]
 		if d.Name != s.Name {
@@ -254,9 +255,12 @@ func (a *adapterPort) status() *status.Device {
 		}
 		s.Transport = d.Transport()
 		for _, p := range d.Ports {
-			ps := status.Port{Number: p.Number, State: p.State, GIDTable: p.Table}
+			ps := status.Port{Number: p.Number, State: p.State, GIDTable: p.Table, ActiveMTU: p.MTU}
 			for _, g := range p.GIDs {
-				ps.GIDs = append(ps.GIDs, g.Address.String())
+				ps.GIDs, ps.GIDTypes = append(ps.GIDs, g.Address.String()), append(ps.GIDTypes, g.Type)
+			}
+			for _, key := range p.PKeys {
+				ps.PKeys = append(ps.PKeys, fmt.Sprintf("%#04x", key))
 			}
 			s.Ports = append(s.Ports, ps)
 		}

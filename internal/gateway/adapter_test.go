@@ -182,7 +182,8 @@ func TestVirtualAddress(t *testing.T) {
 	g.adapters.read = func() *doctor.Host {
 		return &doctor.Host{Folder: true, MemLock: doctor.Unlimited, Devices: []doctor.Device{{
 			Name: "mlx5_4", GUID: "5054:00ff:fe12:3456", Verbs: "uverbs0",
-			Ports: []doctor.Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", GIDs: []doctor.GID{{Address: netip.MustParseAddr("fe80::1")}}}},
+			Ports: []doctor.Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", MTU: 1024, PKeys: []uint16{0xffff},
+				GIDs: []doctor.GID{{Address: netip.MustParseAddr("fe80::1"), Type: "RoCE v2"}}}},
 		}}}
 	}
 	for _, c := range []struct {
@@ -202,6 +203,10 @@ func TestVirtualAddress(t *testing.T) {
 		}
 		if s.Transport != "RoCE" {
 			t.Errorf("%s: transport %q", c.name, s.Transport)
+		}
+		want := []status.Port{{Number: 1, State: "ACTIVE", ActiveMTU: 1024, PKeys: []string{"0xffff"}, GIDs: []string{"fe80::1"}, GIDTypes: []string{"RoCE v2"}}}
+		if !reflect.DeepEqual(s.Ports, want) {
+			t.Errorf("%s: ports %+v, want %+v", c.name, s.Ports, want)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (a *app) examineHost() error {
 	}
 	a.devices(h)
 	problems = append(problems, h.Check(w)...)
-	return a.verdict(problems)
+	return a.verdict(problems, h.Notes(w))
 }
 
 func (a *app) examineClient(ctx context.Context, server string) error {
@@ -78,6 +78,11 @@ func (a *app) examineClient(ctx context.Context, server string) error {
 	}
 	if d := c.Device(); d != nil {
 		a.fact("link", "%s (%s)", d.Name, d.Transport())
+		for _, p := range d.Ports {
+			if p.MTU > 0 && p.State == "ACTIVE" {
+				a.fact("mtu", "%d on port %d: the gateway's port needs the same (activeMTU in its /status)", p.MTU, p.Number)
+			}
+		}
 		if !d.IWARP {
 			a.fact("port", "%d is one of %s: a TCP connection does not tell of it", c.Server.Port(), d.Transport())
 		}
@@ -85,7 +90,7 @@ func (a *app) examineClient(ctx context.Context, server string) error {
 	if c.Dial == nil {
 		a.fact("port", "%s answers on TCP", c.Server)
 	}
-	return a.verdict(c.Check())
+	return a.verdict(c.Check(), c.Notes())
 }
 
 func (a *app) fact(name, format string, args ...any) {
@@ -98,7 +103,14 @@ func (a *app) devices(h *doctor.Host) {
 		d := &h.Devices[i]
 		a.fact("device", "%s, %s, node GUID %s, /dev/infiniband/%s", d.Name, d.Transport(), d.GUID, d.Verbs)
 		for _, p := range d.Ports {
-			a.fact("", "port %d %s", p.Number, p.State)
+			words := []string{p.State}
+			if p.MTU > 0 {
+				words = append(words, fmt.Sprintf("MTU %d", p.MTU))
+			}
+			if len(p.PKeys) > 0 {
+				words = append(words, "partition keys "+keys(p.PKeys))
+			}
+			a.fact("", "port %d %s", p.Number, strings.Join(words, ", "))
 			for _, g := range p.GIDs {
 				words := []string{g.Address.String()}
 				for _, w := range []string{g.Type, g.Interface} {
@@ -131,8 +143,20 @@ func (a *app) devices(h *doctor.Host) {
 	a.fact("namespaces", "RDMA devices are %s", mode[h.Exclusive])
 }
 
-// verdict prints what was found wrong.
-func (a *app) verdict(problems []string) error {
+// keys lists partition keys.
+func keys(all []uint16) string {
+	var list []string
+	for _, k := range all {
+		list = append(list, fmt.Sprintf("%#04x", k))
+	}
+	return strings.Join(list, " ")
+}
+
+// verdict prints remarks, and what was found wrong.
+func (a *app) verdict(problems, notes []string) error {
+	for _, n := range notes {
+		fmt.Fprintf(a.Out, "* %s\n", n)
+	}
 	if len(problems) == 0 {
 		fmt.Fprintln(a.Out, "nothing is in the way")
 		return nil

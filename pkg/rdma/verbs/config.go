@@ -66,6 +66,12 @@ type Moderation struct {
 // ErrNotBuilt is the error of a program that was built without rdma-core.
 var ErrNotBuilt = errors.New("verbs: this program was built without rdma-core: build it with cgo and the tag \"verbs\"")
 
+// PortMTU is the MTU of a port, in bytes of payload of an RDMA packet: 256 to 4096.
+type PortMTU struct {
+	Port        int // from 1
+	Active, Max int
+}
+
 // Limits are what a device has at most.
 type Limits struct {
 	// Connections is how many queue pairs there may be, Queue how many requests each queue of one

@@ -25,6 +25,10 @@ func (e *endpoint) path() *rdma.QueuePair {
 		Port: int(c.port), QPN: uint32(c.number), RemoteQPN: uint32(c.remote_number), PathMTU: int(c.mtu),
 		GID: gidOf(*(*[16]byte)(ptr(&c.gid))), RemoteGID: gidOf(*(*[16]byte)(ptr(&c.remote_gid))),
 	}
+	if c.port_mtu > 0 && c.mtu > c.port_mtu {
+		e.p.cfg.Logger.Warn("path MTU of an RDMA connection exceeds the MTU of the port; large messages may be lost: set the same MTU at both ends",
+			"device", e.dev.name, "port", p.Port, "path MTU", p.PathMTU, "port MTU", int(c.port_mtu), "remote address", e.remote)
+	}
 	if c.ethernet != 0 {
 		p.GIDType = gidType(os.DirFS("/sys"), e.dev.name, p.Port, int(c.gid_index))
 	}

@@ -130,6 +130,35 @@ int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *li
 	return 0;
 }
 
+// upwards returns an errno. Some drivers count downwards.
+static int upwards(int failed)
+{
+	return failed < 0 ? -failed : failed;
+}
+
+// mtu_bytes returns the size of an MTU.
+static int mtu_bytes(enum ibv_mtu mtu)
+{
+	return mtu ? 128 << mtu : 0;
+}
+
+int sv_mtu_of(struct ibv_context *context, uint8_t port, int *active, int *most)
+{
+	struct ibv_device_attr device;
+	struct ibv_port_attr attributes;
+	int failed = ibv_query_device(context, &device);
+
+	if (!failed && port > device.phys_port_cnt)
+		return 0;
+	if (!failed)
+		failed = ibv_query_port(context, port, &attributes);
+	if (failed)
+		return -upwards(failed);
+	*active = mtu_bytes(attributes.active_mtu);
+	*most = mtu_bytes(attributes.max_mtu);
+	return 1;
+}
+
 struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length, int access)
 {
 	return ibv_reg_mr(pd, (void *)address, length, access);
@@ -206,12 +235,6 @@ int sv_rnr_timer(struct sv_queues *q, uint8_t timer)
 	return ibv_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
 }
 
-// upwards returns an errno. Some drivers count downwards.
-static int upwards(int failed)
-{
-	return failed < 0 ? -failed : failed;
-}
-
 int sv_path_of(struct sv_queues *q, struct sv_path *path)
 {
 	struct ibv_qp_init_attr init;
@@ -231,7 +254,8 @@ int sv_path_of(struct sv_queues *q, struct sv_path *path)
 	if (failed)
 		return upwards(failed);
 	path->remote_number = attr.dest_qp_num;
-	path->mtu = attr.path_mtu ? 128 << attr.path_mtu : 0;
+	path->mtu = mtu_bytes(attr.path_mtu);
+	path->port_mtu = mtu_bytes(port.active_mtu);
 	path->gid_index = attr.ah_attr.grh.sgid_index;
 	path->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
 	memcpy(path->gid, gids->sgid.raw, sizeof(path->gid));

@@ -111,6 +111,7 @@ struct sv_path {
 	uint32_t number, remote_number;
 	int port, gid_index, mtu; // mtu in bytes
 	int ethernet; // the port's link layer
+	int port_mtu; // active, in bytes
 	uint8_t gid[16], remote_gid[16];
 };
 
@@ -147,6 +148,8 @@ int sv_set_tos(struct rdma_cm_id *id, uint8_t tos);
 int sv_set_ack_timeout(struct rdma_cm_id *id, uint8_t exponent);
 int sv_reject(struct rdma_cm_id *id, const void *data, uint8_t length);
 int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *limits);
+// sv_mtu_of sets the active and the largest MTU of a port in bytes. It returns 1, 0 if the device has no such port, or a negative errno.
+int sv_mtu_of(struct ibv_context *context, uint8_t port, int *active, int *most);
 void sv_set_token(struct rdma_cm_id *id, uintptr_t token);
 
 struct ibv_mr *sv_register(struct ibv_pd *pd, uintptr_t address, uint64_t length, int access);

@@ -1,0 +1,95 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// fullMember is the bit of a partition key that makes a full member; limited members reach full
+// members alone (InfiniBand Architecture Specification, volume 1, section 10.9.3).
+const fullMember = 0x8000
+
+// checkPartitions looks for a partition that a device over InfiniBand needs on a port.
+func (h *Host) checkPartitions(devices []Device, w Wanted, say func(string, ...any)) {
+	key := h.Interfaces[w.Interface].PKey
+	for i := range devices {
+		d := &devices[i]
+		if d.Transport() != "InfiniBand" || key == 0 {
+			continue
+		}
+		has := slices.ContainsFunc(d.Ports, func(p Port) bool {
+			return len(p.PKeys) == 0 || slices.ContainsFunc(p.PKeys, func(k uint16) bool { return k|fullMember == key|fullMember })
+		})
+		if !has {
+			say("no port of %s has the partition key %#04x of the interface %s: add the port to the partition in the subnet manager", d.Name, key, w.Interface)
+		}
+	}
+}
+
+// Notes returns remarks on ports of the wanted device that slow RDMA down, or may cut off some
+// clients: a sentence each, or nothing.
+func (h *Host) Notes(w Wanted) []string {
+	var ns []string
+	say := func(format string, a ...any) { ns = append(ns, fmt.Sprintf(format, a...)) }
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		if w.Device != "" && d.Name != w.Device {
+			continue
+		}
+		for _, p := range d.portsFor(w.Address, w.Interface) {
+			if p.State != "ACTIVE" {
+				continue
+			}
+			switch d.Transport() {
+			case "RoCE":
+				h.noteRoCE(d, &p, w.Interface, say)
+			case "InfiniBand":
+				noteInfiniBand(d, &p, say)
+			}
+		}
+	}
+	return ns
+}
+
+// noteRoCE compares the MTU of a port with that of its interfaces. A standard Ethernet frame holds
+// 1024 bytes of payload, a jumbo frame 4096.
+func (h *Host) noteRoCE(d *Device, p *Port, link string, say func(string, ...any)) {
+	own := h.Interfaces[p.link()].MTU
+	switch {
+	case p.MTU == 0:
+		return
+	case p.MTU < 1024:
+		say("the active MTU of port %d of %s is %d: set the MTU of %s to 1500 or more, and that of the switch and of clients likewise", p.Number, d.Name, p.MTU, p.link())
+	case own > 1500 && p.MTU < 4096:
+		say("the active MTU of port %d of %s is %d, since the MTU of %s is %d: set that to %d or more for 4096, and that of the switch and of clients likewise",
+			p.Number, d.Name, p.MTU, p.link(), own, 4096+roceHeaders)
+	}
+	if at, ok := h.Interfaces[link]; ok && packetMTU(at.MTU) != p.MTU {
+		say("connections from %s have a path MTU of %d (its MTU is %d), while the active MTU of port %d of %s is %d: give both interfaces the same MTU",
+			link, packetMTU(at.MTU), at.MTU, p.Number, d.Name, p.MTU)
+	}
+}
+
+func noteInfiniBand(d *Device, p *Port, say func(string, ...any)) {
+	if p.MTU > 0 && p.MTU < p.MaxMTU {
+		say("the active MTU of port %d of %s is %d, and the port has up to %d: raise the MTU in the subnet manager and on the switch's port", p.Number, d.Name, p.MTU, p.MaxMTU)
+	}
+	if len(p.PKeys) > 0 && !slices.ContainsFunc(p.PKeys, func(k uint16) bool { return k&fullMember != 0 }) {
+		say("port %d of %s is a limited member of all its partitions, and reaches full members alone: make it a full member in the subnet manager where clients are limited members", p.Number, d.Name)
+	}
+}
+
+// Notes returns remarks on the way to the server, as [Host.Notes].
+func (c *Client) Notes() []string {
+	d := c.Device()
+	if d == nil {
+		return nil
+	}
+	ns := c.Host.Notes(Wanted{Device: d.Name, Address: c.From, Interface: c.Interface})
+	link := c.Interfaces[c.Interface].MTU
+	if ours, route := packetMTU(link), packetMTU(c.RouteMTU); d.Transport() == "RoCE" && c.RouteMTU > 0 && route < ours {
+		ns = append(ns, fmt.Sprintf("the route to %s takes packets of %d bytes, and %s sends up to %d of payload, for which the route needs %d: adapters do not split packets. Raise the MTU on the way, or lower that of %s (%d)",
+			c.Server.Addr(), c.RouteMTU, d.Name, ours, ours+roceHeaders, c.Interface, link))
+	}
+	return ns
+}
