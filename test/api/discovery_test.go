@@ -56,7 +56,8 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// TestColumns shows what kubectl get prints; those with "wide:" before them only with -o wide.
+// TestColumns checks the columns of kubectl get; those with "wide:" before them appear only with -o
+// wide.
 func TestColumns(t *testing.T) {
 	tests := []struct {
 		object, resource string
@@ -159,7 +160,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestExplain has kubectl explain fields of both kinds; that each has a description is shown by TestEveryFieldIsDescribed.
+// TestExplain runs kubectl explain on fields of both kinds. TestEveryFieldIsDescribed checks that
+// each has a description.
 func TestExplain(t *testing.T) {
 	bin, err := apiserver.Prepare("kubernetes")
 	if err != nil {

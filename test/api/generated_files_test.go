@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// TestGeneratedFilesAreCurrent generates them anew, elsewhere.
+// TestGeneratedFilesAreCurrent generates them again elsewhere and compares.
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command("go", "run", "./hack/generate", "-out", dir)

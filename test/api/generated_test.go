@@ -16,21 +16,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A trial is a value that a validation of a node refuses with a message, and values at its edge that it lets pass. That the values of
-// testdata/objects pass is shown by TestObjects.
+// trial is a value that a validation of a node refuses with a message, and values at its bound that
+// it accepts. TestObjects checks that the values of testdata/objects are accepted.
 type trial struct {
 	keyword string
 	refused any // nil: the field is left out
 	message string
 	passed  []any
-	at      string // the field of a required property, below the node
+	at      string // field of a required property, below the node
 }
 
-// trials are those of a node's own validations; value is one that is valid.
+// trials returns those of a node's own validations. value is a valid one.
 func (n node) trials(field string, value any) []trial {
 	var out []trial
 	s := n.schema
-	below := strings.TrimPrefix(field, "status.") // messages of the status subresource count from there
+	below := strings.TrimPrefix(field, "status.") // messages of the status subresource start there
 	add := func(keyword string, refused any, message string, passed ...any) {
 		out = append(out, trial{keyword: keyword, refused: refused, message: message, passed: passed})
 	}
@@ -107,7 +107,7 @@ func (n node) trials(field string, value any) []trial {
 	return out
 }
 
-// key is what the server calls an item of a list of type set or map.
+// key is the server's name of an item of a list of type set or map.
 func (n node) key(item any) string {
 	if object, ok := item.(map[string]any); ok {
 		keys := map[string]any{}
@@ -132,7 +132,7 @@ func times(item any, n int) []any {
 	return out
 }
 
-// A subject is an object that values are tried in, and how the server is asked about it: by its creation, or by an update of its status.
+// subject is an object in which values are tried, by its creation or by an update of its status.
 type subject struct {
 	object *unstructured.Unstructured
 	ask    func(*unstructured.Unstructured) error
@@ -169,7 +169,8 @@ func TestValidations(t *testing.T) {
 	t.Logf("%d validations", count)
 }
 
-// where returns the first subject that has a value at the path, and which of its places there it is.
+// where returns the first subject that has a value at the path, and the index of the value's place
+// in it.
 func where(subjects []subject, path string) (*subject, int, place) {
 	for _, s := range subjects {
 		for i, p := range find(s.object.Object, path) {
@@ -183,7 +184,7 @@ func where(subjects []subject, path string) (*subject, int, place) {
 }
 
 func (c trial) run(t *testing.T, n node, s subject, place int) {
-	// with tells what the server says when that place of the node has the value.
+	// with returns the server's reply when that place of the node has the value.
 	with := func(value any) (field string, said []string) {
 		u := s.object.DeepCopy()
 		p := find(u.Object, n.path)[place]
@@ -214,7 +215,7 @@ func (c trial) run(t *testing.T, n node, s subject, place int) {
 	}
 }
 
-// words are in the message of each keyword, and in no other's.
+// words identify the message of each keyword.
 var words = map[string]string{
 	"enum": "Unsupported value", "minimum": "greater than or equal", "maximum": "less than or equal", "minLength": "chars long", "maxLength": "Too long",
 	"pattern": "should match", "format": "must be of type", "minItems": "should have at least", "maxItems": "Too many", "maxProperties": "Too many",

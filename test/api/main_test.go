@@ -1,7 +1,7 @@
 //go:build operator
 
-// Package api tests the CRDs against a real kube-apiserver: what is accepted, what is refused and with which words, what kubectl shows, and
-// that objects survive a new release.
+// Package api tests the CRDs against a real kube-apiserver: acceptance and refusal of objects with
+// their messages, kubectl's output, and upgrades from earlier releases.
 package api
 
 import (
@@ -30,7 +30,7 @@ import (
 var (
 	cfg  *rest.Config
 	kube client.Client
-	// crds are those of config/crd, by kind.
+	// crds has those of config/crd, by kind.
 	crds = map[string]*apiextensions.CustomResourceDefinition{}
 )
 
@@ -81,7 +81,7 @@ func readObject(t *testing.T, file string) *unstructured.Unstructured {
 	return u.DeepCopy()
 }
 
-// objects are the names of all files in testdata/objects.
+// objects lists the files in testdata/objects.
 func objects(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/objects/*.yaml")
@@ -118,12 +118,12 @@ func merged(t *testing.T, u *unstructured.Unstructured, patch string) *unstructu
 	return out
 }
 
-// create asks the server whether it would create the object.
+// create dry-runs the creation of the object.
 func create(u *unstructured.Unstructured) error {
 	return kube.Create(context.Background(), u.DeepCopy(), client.DryRunAll)
 }
 
-// keep creates the object for the time of the test.
+// keep creates the object for the duration of the test.
 func keep(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	u = u.DeepCopy()
@@ -138,10 +138,11 @@ func keep(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured
 	return u
 }
 
-// unchecked is what the server adds when the schema refuses an object before its CEL rules are tried.
+// unchecked is the server's addition when the schema refuses an object before its CEL rules are
+// tried.
 const unchecked = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
 
-// causes are those of a refusal, as "FIELD: MESSAGE", sorted; none if the object was not refused.
+// causes returns those of a refusal, as "FIELD: MESSAGE", sorted; none if the object was accepted.
 func causes(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {

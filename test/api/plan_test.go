@@ -16,8 +16,9 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// TestWhatIsAcceptedIsServed shows that the gateway's configuration takes what the schema takes: no export of testdata/objects, and no accepting case of
-// testdata/rules.yaml, is Invalid, and the addresses of no gateway there are.
+// TestWhatIsAcceptedIsServed checks that the gateway's configuration accepts all that the schema
+// accepts: no export of testdata/objects, and no accepting case of testdata/rules.yaml, is Invalid,
+// for any gateway there.
 func TestWhatIsAcceptedIsServed(t *testing.T) {
 	served := 0
 	try := func(name string, u *unstructured.Unstructured) {
@@ -26,7 +27,7 @@ func TestWhatIsAcceptedIsServed(t *testing.T) {
 			if err := kube.Create(context.Background(), u, client.DryRunAll); err != nil {
 				t.Fatal(err)
 			}
-			// What the server answers has its defaults.
+			// The server's reply has its defaults.
 			in := plan.Input{Gateway: &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Name: "fast", Namespace: u.GetNamespace()}}}
 			switch u.GetKind() {
 			case "NFSExport":

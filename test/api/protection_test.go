@@ -17,7 +17,8 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// An NFSGateway that serves NFSExports is not deleted, unless it is annotated, serves none any more, or its namespace is deleted.
+// TestDeletionProtection: an NFSGateway that serves NFSExports can be deleted only when it is
+// annotated, serves none any more, or its namespace is deleted.
 func TestDeletionProtection(t *testing.T) {
 	ctx := context.Background()
 	for _, file := range []string{"protection.yaml", "binding.yaml"} {
@@ -45,7 +46,8 @@ func TestDeletionProtection(t *testing.T) {
 		t.Errorf("without a status: %v", err)
 	}
 	serving(t, gw, 3)
-	deadline := time.Now().Add(2 * time.Minute) // a policy takes effect a while after it was made
+	// a policy takes effect some time after its creation
+	deadline := time.Now().Add(2 * time.Minute)
 	for !apierrors.IsForbidden(try(kube)) && time.Now().Before(deadline) {
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -79,7 +81,7 @@ func TestDeletionProtection(t *testing.T) {
 	}
 }
 
-// serving writes how many exports a gateway serves.
+// serving writes the number of exports that a gateway serves.
 func serving(t *testing.T, gw *unstructured.Unstructured, exports int64) {
 	t.Helper()
 	if err := errors.Join(unstructured.SetNestedField(gw.Object, exports, "status", "exports"), kube.Status().Update(context.Background(), gw)); err != nil {

@@ -14,14 +14,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A rule is a case of testdata/rules.yaml, for one of the CRDs' x-kubernetes-validations.
+// rule is a case of testdata/rules.yaml, for one of the CRDs' x-kubernetes-validations.
 type rule struct {
-	// At is the path of the schema that has it; Message is what it says, word for word.
+	// At is the path of the rule's schema; Message is the rule's whole message.
 	At      string `json:"at"`
 	Message string `json:"message"`
 	// Object is one of testdata/objects.
 	Object string `json:"object"`
-	// From is a merge patch, made first: what both others start with. An immutable field is changed after the object was created with From.
+	// From is a merge patch, applied first. The object is created with it, so that immutable fields
+	// can be changed afterwards.
 	From string `json:"from"`
 	// Refuse and Accept are merge patches.
 	Refuse []string `json:"refuse"`
@@ -117,11 +118,11 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestImmutable shows that what cannot be changed is exactly this; that it is refused is shown by TestRules.
+// TestImmutable checks that exactly these fields cannot be changed. TestRules checks their refusal.
 func TestImmutable(t *testing.T) {
 	want := map[string]bool{
 		"NFSExport spec.gatewayRef": true, "NFSExport spec.sealHandles": true, "NFSExport spec.handleIdentity": true,
-		"NFSExport spec":                  true, // which keeps handleIdentity
+		"NFSExport spec":                  true, // because of handleIdentity
 		"NFSExport spec.backend":          true, // its kind
 		"NFSExport spec.backend.nfs.path": true, "NFSExport spec.backend.rdma.path": true,
 		"NFSExport spec.backend.persistentVolumeClaim.claimName": true, "NFSExport spec.backend.persistentVolumeClaim.subPath": true,

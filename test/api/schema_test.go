@@ -12,7 +12,8 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// A node is a schema in a CRD. Its path is spec.access[].from for a field of a list's items, and spec.podTemplate.labels{} for the values of a map.
+// node is a schema in a CRD. Its path is spec.access[].from for a field of a list's items, and
+// spec.podTemplate.labels{} for the values of a map.
 type node struct {
 	kind, path string
 	schema     *apiextensions.JSONSchemaProps
@@ -20,7 +21,7 @@ type node struct {
 
 func (n node) String() string { return n.kind + " " + n.path }
 
-// nodes are all of both CRDs, below and including the root, whose path is empty.
+// nodes returns all nodes of both CRDs, with the root, whose path is empty.
 func nodes() []node {
 	var out []node
 	for _, kind := range slices.Sorted(maps.Keys(crds)) {
@@ -49,15 +50,15 @@ func appendNodes(out []node, n node) []node {
 	return out
 }
 
-// A place is a value inside an object that a node describes.
+// place is a value inside an object that a node describes.
 type place struct {
-	field string // as the server calls it: spec.access[0].from
+	field string // as the server names it: spec.access[0].from
 	value any
 	set   func(any)
 	unset func() // nil for items of lists
 }
 
-// find returns the places in value that a path leads to.
+// find returns the places in value at a path.
 func find(value any, path string) []place {
 	at := []place{{value: value}}
 	for _, step := range steps(path) {
@@ -134,7 +135,7 @@ func TestEverythingIsBounded(t *testing.T) {
 func TestOtherKeywords(t *testing.T) {
 	for _, n := range nodes() {
 		s := n.schema
-		anyOf := len(s.AnyOf) > 0 && !s.XIntOrString // which has it as another way to say the same
+		anyOf := len(s.AnyOf) > 0 && !s.XIntOrString // an alternative form of the same
 		if s.ExclusiveMinimum || s.ExclusiveMaximum || s.MultipleOf != nil || s.UniqueItems || s.MinProperties != nil || len(s.AllOf) > 0 || len(s.OneOf) > 0 || s.Not != nil || anyOf {
 			t.Errorf("%s: has keywords that are not tried", n)
 		}

@@ -15,8 +15,9 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// TestUpgrade installs each former release's CRDs (testdata/releases/VERSION/crd), makes that release's objects, and installs the present CRDs over them: the
-// objects are read back as they were, and can still be written.
+// TestUpgrade installs each former release's CRDs (testdata/releases/VERSION/crd), makes that
+// release's objects, and installs the present CRDs over them. The objects are read back unchanged
+// and can still be written.
 func TestUpgrade(t *testing.T) {
 	releases, err := filepath.Glob("testdata/releases/*")
 	if err != nil || len(releases) == 0 {

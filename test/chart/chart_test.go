@@ -32,7 +32,8 @@ func TestDefaultsAreGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The CRDs are compared with config/crd, and the role with config/rbac, by the test of generated files.
+	// keep names the CRDs. The test of generated files compares them with config/crd, and the role
+	// with config/rbac.
 	var keep []string
 	for _, part := range strings.Split(text, "---\n") {
 		if !strings.Contains(part, "kind: CustomResourceDefinition\n") {
@@ -42,7 +43,8 @@ func TestDefaultsAreGolden(t *testing.T) {
 	golden(t, "default.yaml", strings.Join(keep, "---\n"))
 }
 
-// TestRendered renders the chart for values in pairs: a kube-apiserver takes every object, pods are restricted, the operator knows its flags.
+// TestRendered renders the chart for values in pairs: a kube-apiserver accepts every object, pods
+// are restricted, the operator knows its flags.
 func TestRendered(t *testing.T) {
 	for _, file := range valuesFiles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
@@ -60,7 +62,7 @@ func TestRendered(t *testing.T) {
 				accepted(t, u)
 				switch u.GetKind() {
 				case "Deployment":
-					takesFlags(t, u, "--version") // which does nothing more
+					takesFlags(t, u, "--version") // only prints
 				case "Job":
 					takesFlags(t, u, "--help")
 				case "ConfigMap":
@@ -87,7 +89,8 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-// What asks whether the operator may go finds a node wherever the operator does: otherwise helm uninstall fails when its time is over.
+// TestUninstallGoesWhereTheOperatorGoes: the uninstall job can be scheduled on every node where the
+// operator can. Otherwise helm uninstall would time out.
 func TestUninstallGoesWhereTheOperatorGoes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	values := "operator: {nodeSelector: {pool: infra}, tolerations: [{key: infra, operator: Exists}], priorityClassName: high}\n"
@@ -109,7 +112,7 @@ func TestUninstallGoesWhereTheOperatorGoes(t *testing.T) {
 	}
 }
 
-// takesFlags has the operator read the flags of its containers, and one that makes it do nothing but that.
+// takesFlags has the operator parse its containers' flags, with a last one that makes it exit.
 func takesFlags(t *testing.T, u *unstructured.Unstructured, last string) {
 	t.Helper()
 	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
@@ -122,14 +125,15 @@ func takesFlags(t *testing.T, u *unstructured.Unstructured, last string) {
 
 var control = regexp.MustCompile(`\{\{-?\s*(if|else|range|with)\b`)
 
-// TestEveryBranchIsTaken puts a comment into each branch of the templates, and looks for it in what is rendered for values in pairs: each branch is
-// taken for some values, and each that may be passed by is passed by for others.
+// TestEveryBranchIsTaken puts a comment into each branch of the templates, and looks for it in the
+// chart rendered for values in pairs: each branch is taken for some values, and skipped for others
+// where that is possible.
 func TestEveryBranchIsTaken(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "sluice")
 	if err := os.CopyFS(copied, os.DirFS(chart)); err != nil {
 		t.Fatal(err)
 	}
-	branches := map[string]bool{} // true: may be passed by
+	branches := map[string]bool{} // true: can be skipped
 	mark := func(file string) error {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -214,7 +218,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestGatewayImagesStay shows that an upgrade of the operator's image alone changes nothing that gateways' pods are made of.
+// TestGatewayImagesStay checks that an upgrade of the operator's image alone changes no part of
+// gateways' pods.
 func TestGatewayImagesStay(t *testing.T) {
 	images := func(more ...string) []string {
 		text, err := render(chart, "", more...)
@@ -242,7 +247,8 @@ func TestSetImage(t *testing.T) {
 	}
 }
 
-// TestWatchedNamespaces shows that the operator then has no right beyond them but in its own namespace.
+// TestWatchedNamespaces checks that the operator then has no right beyond them and its own
+// namespace.
 func TestWatchedNamespaces(t *testing.T) {
 	text, err := render(chart, "", "--set", "watchNamespaces={team-a,team-b}")
 	if err != nil {
@@ -273,7 +279,7 @@ func TestKubernetesVersion(t *testing.T) {
 	}
 }
 
-// TestDashboard shows that every metric on it is one of docs/gateway.md.
+// TestDashboard checks that every metric on it is one of docs/gateway.md.
 func TestDashboard(t *testing.T) {
 	board, err := os.ReadFile(filepath.Join(chart, "dashboards/sluice.json"))
 	if err != nil {
@@ -296,7 +302,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// Collectors of one's own take the place of the chart's, which helm would merge if they were a map; labels of ServiceMonitors reach the operator too.
+// TestCollectorsAreReplaced: a user's collectors replace the chart's, where helm would merge a map;
+// labels of ServiceMonitors reach the operator too.
 func TestCollectorsAreReplaced(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	values := "metrics: {collectors: [{app: agent}, {app: prometheus, shard: '1'}], labels: {release: prometheus}, serviceMonitor: {enabled: true}}\n"
@@ -318,7 +325,8 @@ func TestCollectorsAreReplaced(t *testing.T) {
 	}
 }
 
-// A ServiceMonitor collects from a Service, so one is rendered for it, whatever metrics.service says.
+// TestServiceMonitorHasItsService: a ServiceMonitor collects from a Service, so one is rendered for
+// it, whatever metrics.service says.
 func TestServiceMonitorHasItsService(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(file, []byte("metrics: {service: false, serviceMonitor: {enabled: true}}\n"), 0o644); err != nil {

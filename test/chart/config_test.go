@@ -46,7 +46,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestConfigIsTheChart shows that both ways to install the operator come to the same: pods, rights, and whose they are.
+// TestConfigIsTheChart checks that both ways to install the operator give the same pods, rights and
+// owners.
 func TestConfigIsTheChart(t *testing.T) {
 	text, err := render(chart, "")
 	if err != nil {
@@ -56,7 +57,7 @@ func TestConfigIsTheChart(t *testing.T) {
 	for _, u := range objects(t, text) {
 		rendered[u.GetKind()+" "+u.GetName()] = u
 	}
-	names := map[string]string{ // where they differ
+	names := map[string]string{ // the differences
 		"ClusterRole sluice-operator":                             "ClusterRole sluice-system-sluice-operator",
 		"ClusterRoleBinding sluice-operator":                      "ClusterRoleBinding sluice-system-sluice-operator",
 		"ClusterRole sluice-view":                                 "ClusterRole sluice-system-sluice-view",
@@ -85,7 +86,8 @@ func TestConfigIsTheChart(t *testing.T) {
 
 var defaults = regexp.MustCompile(`^--(operator-labels|collector-labels|log-level)=`)
 
-// same is what has to be equal: all but names, labels that tell releases apart, and flags that say what is the default.
+// same drops the parts that may differ: names, labels that identify releases, and flags with
+// default values.
 func same(u *unstructured.Unstructured) map[string]any {
 	u = u.DeepCopy()
 	delete(u.Object, "metadata")

@@ -11,7 +11,8 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// TestDocs has the server look at every manifest of the pages, and the chart at every file of values.
+// TestDocs applies every manifest of the pages to the server, and every file of values to the
+// chart.
 func TestDocs(t *testing.T) {
 	for _, page := range []string{"docs/kubernetes.md", "docs/quickstart-software.md", "docs/quickstart-roce.md"} {
 		text, err := os.ReadFile(apiserver.Path(page))

@@ -20,7 +20,8 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// TestInstall has helm install the chart, upgrade and remove it, on a server of its own, where no pod ever runs: what users have is left.
+// TestInstall has helm install, upgrade and remove the chart, on a server of its own without pods.
+// The users' objects stay.
 func TestInstall(t *testing.T) {
 	ctx := context.Background()
 	cfg, stop, err := apiserver.Start()
@@ -91,5 +92,5 @@ func TestInstall(t *testing.T) {
 	if err := kube.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "sluice-operator"}, deployment); !apierrors.IsNotFound(err) {
 		t.Errorf("the operator is left: %v", err)
 	}
-	helm("install", release, chart) // over the CRDs that were left
+	helm("install", release, chart) // over the CRDs that stayed
 }

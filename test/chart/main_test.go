@@ -1,6 +1,7 @@
 //go:build operator
 
-// Package chart tests charts/sluice and config: what they render, for which values, and that a real kube-apiserver takes it.
+// Package chart tests charts/sluice and config: their rendering for all kinds of values, and its
+// acceptance by a real kube-apiserver.
 package chart
 
 import (
@@ -33,7 +34,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// chart is the chart's folder, release and namespace those that it is rendered for.
+// The chart's directory, and the release and namespace for which it is rendered.
 const (
 	release   = "sluice"
 	namespace = "sluice-system"
@@ -41,7 +42,7 @@ const (
 
 var (
 	chart = apiserver.Path("charts/sluice")
-	bin   string // the folder of helm and kubectl
+	bin   string // directory of helm and kubectl
 	kube  client.Client
 )
 
@@ -75,7 +76,7 @@ func run(m *testing.M) (code int, err error) {
 	if kube, err = client.New(cfg, client.Options{Scheme: s}); err != nil {
 		return 1, err
 	}
-	// Namespaces that admit no pod but restricted ones.
+	// Namespaces that admit only restricted pods.
 	for _, name := range []string{namespace, "team-a", "team-b", "monitoring", "storage"} {
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 		if err := kube.Create(context.Background(), n); err != nil {
@@ -102,7 +103,7 @@ func output(program, kubeconfig string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// render returns what helm template makes of a chart with values in a file, or without if it is empty.
+// render returns the output of helm template, with a file of values unless values is empty.
 func render(chart, values string, more ...string) (string, error) {
 	args := append([]string{"template", release, chart, "--namespace", namespace, "--kube-version", "1.36.0"}, more...)
 	if values != "" {
@@ -111,7 +112,7 @@ func render(chart, values string, more ...string) (string, error) {
 	return helm(args...)
 }
 
-// established waits until a server has the kinds of CRDs that helm installed a moment ago.
+// established waits until a server serves the CRDs that helm just installed.
 func established(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	o := envtest.CRDInstallOptions{Paths: []string{apiserver.Path("config/crd")}, ErrorIfPathMissing: true, MaxTime: 2 * time.Minute, PollInterval: 100 * time.Millisecond}
@@ -141,7 +142,8 @@ func objects(t *testing.T, text string) []*unstructured.Unstructured {
 	}
 }
 
-// accepted asks the server whether it would apply the object; a Deployment's and a Job's pods are asked for as well, in a namespace that wants them restricted.
+// accepted has the server dry-run the object, and the pods of a Deployment or Job in a namespace
+// that wants them restricted.
 func accepted(t *testing.T, u *unstructured.Unstructured) {
 	t.Helper()
 	ctx := context.Background()

@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A dimension is a value of the chart, and what it is set to.
+// dimension is a value of the chart with the settings to try.
 type dimension struct {
 	path   string
 	values []any
 }
 
-// shapes are the values that are neither boolean nor an enum: what makes a difference to the templates, or to those who read what they render.
+// shapes are settings of the values that are neither boolean nor an enum: those that change the
+// rendering or its readers' behaviour.
 var shapes = map[string][]any{
 	"watchNamespaces":              {[]any{}, []any{"team-a"}, []any{"team-a", "team-b"}},
 	"images.pullSecrets":           {[]any{}, []any{"one", "two"}},
@@ -46,7 +47,7 @@ var shapes = map[string][]any{
 	"sriov.network.ipam":           {map[string]any{}, map[string]any{"type": "host-local", "subnet": "192.0.2.0/24"}},
 }
 
-// dimensions are the shapes, and every boolean and enum of values.schema.json.
+// dimensions returns the shapes, and every boolean and enum of values.schema.json.
 func dimensions(t *testing.T) []dimension {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
@@ -84,8 +85,9 @@ func (s schema) walk(path string, out map[string][]any) {
 	}
 }
 
-// pairwise returns choices of one value for each dimension so that any two values of any two dimensions are in one of them. It takes, again and again,
-// the value that has most new pairs with those chosen before it.
+// pairwise returns choices of one value for each dimension, so that any two values of any two
+// dimensions appear together in one choice. It is greedy: each step takes the value with the most
+// new pairs.
 func pairwise(dims []dimension) [][]int {
 	type pair struct{ a, i, b, j int } // dimension a's value i with b's value j, a < b
 	open := map[pair]bool{}
@@ -106,7 +108,7 @@ func pairwise(dims []dimension) [][]int {
 	}
 	var out [][]int
 	for len(open) > 0 {
-		// Begin with the first pair that is still open, so that each round closes one.
+		// Begin with a pair that is still open, so that each round closes one.
 		first := slices.MinFunc(slices.Collect(maps.Keys(open)), func(p, q pair) int { return slices.Compare([]int{p.a, p.i, p.b, p.j}, []int{q.a, q.i, q.b, q.j}) })
 		choice := slices.Repeat([]int{-1}, len(dims))
 		choice[first.a], choice[first.b] = first.i, first.j

@@ -28,8 +28,9 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// TestRightsSuffice runs the operator as the account, with the flags and with the rights that the chart gives it: in the whole cluster, and in one
-// namespace alone. It takes up two gateways and an export, and nothing is forbidden to it.
+// TestRightsSuffice runs the operator with the chart's account, flags and rights: in the whole
+// cluster, and in one namespace. It reconciles two gateways and an export, and no request is
+// forbidden.
 func TestRightsSuffice(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "operator")
 	build := exec.Command("go", "build", "-o", program, "./cmd/operator")
@@ -125,7 +126,7 @@ func rights(t *testing.T, program, values string) {
 	}
 }
 
-// takenUp tells what is not yet as it should be: workloads, what speakers need, and conditions.
+// takenUp reports unfinished work: workloads, the speakers' objects, and conditions.
 func takenUp(ctx context.Context, kube client.Client) error {
 	for _, o := range []client.Object{
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "gateway"}}, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "fast"}},

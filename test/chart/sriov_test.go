@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/internal/operator/sriov"
 )
 
-// TestSRIOV shows what the device plugin and the CNI plugins are told.
+// TestSRIOV checks the configuration of the device plugin and the CNI plugins.
 func TestSRIOV(t *testing.T) {
 	const resource = "sriov.devicePlugin.resources[0]."
 	text, err := render(chart, "", "--set", "sriov.devicePlugin.enabled=true,sriov.network.enabled=true,sriov.network.vlan=5,sriov.network.rdmaCNI=true,sriov.network.ipam.type=static",

@@ -63,7 +63,8 @@ func TestUninstallIsRefused(t *testing.T) {
 	}
 }
 
-// TestUninstallIsForced plays the operator's part: exports go first, then the Service that it made, and the gateway only after that.
+// TestUninstallIsForced plays the operator's part: exports go first, then the Service that it made,
+// then the gateway.
 func TestUninstallIsForced(t *testing.T) {
 	ctx := context.Background()
 	e, g := export("team-a"), &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Name: "gateway", Namespace: "team-a"}}
@@ -75,7 +76,8 @@ func TestUninstallIsForced(t *testing.T) {
 		}
 	}
 	s := service("data", map[string]string{plan.LabelExport: "data"})
-	create(t, e, g, s, service("gateway-admin", map[string]string{plan.LabelGateway: "gateway"})) // the latter goes with the gateway
+	// the latter goes with the gateway
+	create(t, e, g, s, service("gateway-admin", map[string]string{plan.LabelGateway: "gateway"}))
 	exists := func(o client.Object) bool {
 		err := kube.Get(ctx, client.ObjectKeyFromObject(o), o)
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -118,7 +120,7 @@ func TestUninstallIsForced(t *testing.T) {
 	}
 }
 
-// canceller cancels when Services were listed a number of times.
+// canceller cancels after a number of lists of Services.
 type canceller struct {
 	client.Client
 	after  int

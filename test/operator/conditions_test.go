@@ -25,7 +25,8 @@ const (
 	unknown = metav1.ConditionUnknown
 )
 
-// Exports of other namespaces need the gateway's consent, which follows the namespaces' labels; nodes give access rules their addresses.
+// TestWholeCluster: exports of other namespaces need the gateway's consent, which follows the
+// labels of namespaces; nodes give access rules their addresses.
 func TestWholeCluster(t *testing.T) {
 	home, away := newNamespace(t), newNamespace(t)
 	kubelets := startNodes(t, home)
@@ -99,7 +100,7 @@ func TestWholeCluster(t *testing.T) {
 	})
 }
 
-// conditionCase is a way to a condition of an export, or of its gateway.
+// conditionCase leads to a condition of an export, or of its gateway.
 type conditionCase struct {
 	name    string
 	pods    bool // real ones
@@ -156,7 +157,8 @@ func podStatus(t *testing.T, ns string, s corev1.PodStatus) {
 	must(t, kube.Status().Update(t.Context(), pod))
 }
 
-// What exports and pods come to is told: each case is a condition that a live cluster leads to.
+// TestConditions has one case for each condition that the state of exports and pods in a live
+// cluster leads to.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	backendOf := func(server string, port int32, path string) v1alpha1.Backend {
@@ -231,7 +233,8 @@ func TestConditions(t *testing.T) {
 		{name: "a listener that fails", pods: true, kind: v1alpha1.ConditionRDMAReady, status: no, reason: v1alpha1.ReasonListenerFailed, words: "cannot listen on :21000",
 			change: func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 				gw.Spec.Replicas = new(int32(1))
-				l, err := net.Listen("tcp", fmt.Sprintf("127.%d.0.2:%d", n.subnet, plan.FirstPort)) // where the first pod listens
+				// the first pod's address and port
+				l, err := net.Listen("tcp", fmt.Sprintf("127.%d.0.2:%d", n.subnet, plan.FirstPort))
 				must(t, err)
 				t.Cleanup(func() { _ = l.Close() })
 			}},

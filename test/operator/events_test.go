@@ -14,7 +14,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// Each change of Ready's reason is an Event, and nothing else is.
+// TestEvents checks that each change of Ready's reason is an Event, and nothing else is.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -30,7 +30,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// golden compares what there is with testdata/NAME.golden.
+// golden compares the namespace's objects with testdata/NAME.golden.
 func golden(t *testing.T, name, namespace string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".golden")
@@ -57,10 +57,12 @@ func gone(o client.Object) func() error {
 	}
 }
 
-// Both kinds are made, changed, deleted and made again. An export keeps its address, and the gateway its keys.
+// TestLife makes, changes, deletes and remakes both kinds. An export keeps its address, and the
+// gateway its keys.
 func TestLife(t *testing.T) {
 	t.Parallel()
-	ns := makeNamespace(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "life"}}) // names are made of it
+	// objects' names are made of it
+	ns := makeNamespace(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "life"}})
 	startNodes(t, ns)
 	start(t, ns, false, nil)
 	ctx := t.Context()
@@ -115,7 +117,8 @@ func TestLife(t *testing.T) {
 		return nil
 	})
 
-	// An export that is made again from a backup has the identity of the former one in its pods, so that they take its handles.
+	// An export made from a backup carries its former identity into its pods, so that they accept
+	// its old handles.
 	backup, uid := newExport(ns, "data", "fast"), x.UID
 	x.Spec.DeepCopyInto(&backup.Spec)
 	if backup.Spec.HandleIdentity != string(uid) {
@@ -137,7 +140,8 @@ func TestLife(t *testing.T) {
 	golden(t, "emptied", ns)
 }
 
-// After kubectl delete --cascade=orphan what was made for a gateway stays, whatever operator runs, and one of the same name takes it over.
+// TestCascadeOrphan: after kubectl delete --cascade=orphan a gateway's objects stay, even when an
+// operator starts anew, and a gateway of the same name takes them over.
 func TestCascadeOrphan(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -174,7 +178,7 @@ func TestCascadeOrphan(t *testing.T) {
 	eventually(t, "the export has no gateway", condition(x, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonGatewayNotFound))
 	stay("before the garbage collector")
 
-	// As the garbage collector does, which does not run here.
+	// Stand in for the garbage collector, which does not run here.
 	for _, o := range owned {
 		eventually(t, "it has no owner", func() error {
 			must(t, kube.Get(ctx, client.ObjectKeyFromObject(o), o))
@@ -208,7 +212,7 @@ func TestCascadeOrphan(t *testing.T) {
 	stay("taken over")
 }
 
-// scenario makes, changes and deletes, and waits until all is as it should be.
+// scenario makes, changes and deletes objects, and waits for each result.
 func scenario(t *testing.T, ns string) {
 	ctx := t.Context()
 	startNodes(t, ns)
@@ -237,7 +241,7 @@ func scenario(t *testing.T, ns string) {
 	})
 }
 
-// The operator dies after each of its writes, and another one finishes what it began.
+// TestDeath ends the operator after each of its writes. Another one completes the work.
 func TestDeath(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

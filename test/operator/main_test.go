@@ -29,7 +29,7 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// operatorUser is whom the operator acts as, with the rights of config/rbac.
+// operatorUser is the operator's user, with the rights of config/rbac.
 const operatorUser = "system:serviceaccount:sluice-system:sluice-operator"
 
 const systemNamespace = "sluice-system"
@@ -92,7 +92,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// rights gives the operator's user what config/rbac says.
+// rights grants the operator's user the rights of config/rbac.
 func rights() error {
 	var text []byte
 	for _, file := range []string{"role.yaml", "leader_election.yaml"} {
@@ -139,13 +139,13 @@ func rights() error {
 	return nil
 }
 
-// write is a request of the operator that changes something, as the API server logged it.
+// write is a changing request of the operator, from the API server's audit log.
 type write struct {
 	Verb      string
 	ObjectRef struct{ Resource, Subresource, Namespace, Name string }
 }
 
-// writes reads the operator's writes in a namespace since a moment.
+// writes returns the operator's writes in a namespace since a time.
 func writes(t *testing.T, namespace string, since time.Time) (out []write) {
 	t.Helper()
 	log, err := os.ReadFile(audit)

@@ -16,16 +16,16 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// What an export may cost, in writes.
+// Limits of writes for each export.
 const (
 	manyExports  = 200
 	writesToMake = 8
 )
 
-// writesToEdit is what an edit may cost besides statuses and their events.
+// writesToEdit is the limit for an edit, besides statuses and their events.
 var writesToEdit = map[string]int{"patch configmaps/": 1, "patch pods/": 2}
 
-// logged waits until the API server has logged what was answered.
+// logged returns the writes since a time, once the API server has logged all that it answered.
 func logged(t *testing.T, namespace string, since time.Time) []write {
 	t.Helper()
 	n := -1
@@ -47,7 +47,7 @@ func summary(all []write) map[string]int {
 	return m
 }
 
-// reports is how often the status of one object was written, at most.
+// reports returns the most status writes of any one object.
 func reports(all []write) (most int) {
 	times := map[write]int{}
 	for _, w := range all {
@@ -59,7 +59,8 @@ func reports(all []write) (most int) {
 	return most
 }
 
-// Many exports are made with few writes each, changed with fewer, and nothing is written when nothing changes.
+// TestMany makes many exports with few writes each and changes them with fewer. Nothing is written
+// when nothing changes.
 func TestMany(t *testing.T) {
 	ns := newNamespace(t)
 	startNodes(t, ns)
@@ -130,15 +131,15 @@ func TestMany(t *testing.T) {
 			t.Errorf("while nothing changed: %d times %s", n, what)
 		}
 	}
-	if n := said["create events/"]; n > len(idle)/2 { // each tells of a status that was written
+	if n := said["create events/"]; n > len(idle)/2 { // each belongs to a status that was written
 		t.Errorf("while nothing changed: %d events, %d writes in all", n, len(idle))
 	}
-	if n := reports(idle); n > 1 { // once where words have been held back until now
+	if n := reports(idle); n > 1 { // once where a message was held back until now
 		t.Errorf("a status was written %d times while nothing changed", n)
 	}
 }
 
-// Of two operators one acts; the other goes on when it ends.
+// TestTwo runs two operators: one acts, and the other takes over when it ends.
 func TestTwo(t *testing.T) {
 	ns := newNamespace(t)
 	startNodes(t, ns)

@@ -19,7 +19,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// What somebody else made under a name that the operator would use stays as it is, also with one of our labels; when it is gone things go on.
+// TestOthers checks that a foreign object under a name that the operator would use stays as it is,
+// even with one of our labels. Work continues when it is gone.
 func TestOthers(t *testing.T) {
 	t.Parallel()
 	labels := map[string]string{"app": "other"}
@@ -72,7 +73,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// An address that the API server gives to no Service, or has given to another one, is told as such.
+// TestRefusedAddresses checks the conditions for an address that the API server refuses, or has
+// given to another Service.
 func TestRefusedAddresses(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -101,7 +103,8 @@ func TestRefusedAddresses(t *testing.T) {
 	}
 }
 
-// An export keeps its Service as long as it cannot have the address that it asks for, wherever the operator dies meanwhile.
+// TestReaddress checks that an export keeps its Service as long as it cannot have the address that
+// it requests, wherever the operator dies meanwhile.
 func TestReaddress(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -168,7 +171,8 @@ func TestReaddress(t *testing.T) {
 	}
 }
 
-// A directory of a claim has one server, also where two gateways could serve it; the younger export has it as soon as the older one is gone.
+// TestClaimOfTwoGateways: a directory of a claim has one server even where two gateways could serve
+// it. The younger export gets it as soon as the older one is gone.
 func TestClaimOfTwoGateways(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -30,7 +30,7 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// server is a gateway with a directory, which is the backend of exports.
+// server is a gateway with a directory, the backend of exports.
 type server struct {
 	cmd  *exec.Cmd
 	port int
@@ -58,17 +58,18 @@ func (s *server) stop() {
 	_ = s.cmd.Wait()
 }
 
-// nodes does what a cluster's nodes and controllers of workloads do, in one namespace: pods come and go, their gateways run in a folder that is their root, and
-// their files follow their ConfigMap when the pod is touched.
+// nodes stands in for a cluster's nodes and workload controllers in one namespace: pods come and
+// go, their gateways run in a directory that is their root, and their files follow their ConfigMap
+// when the pod is touched.
 type nodes struct {
 	t         *testing.T
 	namespace string
 	dir       string
 	subnet    int
 	host      atomic.Int32
-	held      atomic.Bool                // files stay as they are, as where a kubelet is slow
-	spoiled   atomic.Bool                // files are none that a gateway understands
-	speakers  atomic.Pointer[api.Status] // what speakers answer; nil: nothing
+	held      atomic.Bool                // files stay as they are, as with a slow kubelet
+	spoiled   atomic.Bool                // files are invalid for a gateway
+	speakers  atomic.Pointer[api.Status] // the speakers' reply; nil: none
 	mu        sync.Mutex
 	running   map[string]*running
 }
@@ -84,7 +85,7 @@ type running struct {
 
 var subnets atomic.Int32
 
-// startNodes runs until the test ends.
+// startNodes runs them until the test ends.
 func startNodes(t *testing.T, namespace string) *nodes {
 	n := &nodes{t: t, namespace: namespace, dir: t.TempDir(), subnet: int(subnets.Add(1)), running: map[string]*running{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -174,7 +175,7 @@ func (n *nodes) end(ctx context.Context, p *corev1.Pod) error {
 	return client.IgnoreNotFound(kube.Delete(ctx, p, client.GracePeriodSeconds(0)))
 }
 
-// configMap names the one of a pod's configuration.
+// configMap names the ConfigMap of a pod's configuration.
 func configMap(s *corev1.PodSpec) string {
 	for _, v := range s.Volumes {
 		if v.ConfigMap != nil {
@@ -184,7 +185,7 @@ func configMap(s *corev1.PodSpec) string {
 	return ""
 }
 
-// pod has one pod run as its workload says.
+// pod keeps one pod of a workload running.
 func (n *nodes) pod(ctx context.Context, w *workload, name string, pods []corev1.Pod) error {
 	var pod *corev1.Pod
 	for i := range pods {
@@ -231,7 +232,7 @@ func (n *nodes) pod(ctx context.Context, w *workload, name string, pods []corev1
 	return nil
 }
 
-// start runs a pod's gateway in a folder that it takes for the whole system.
+// start runs a pod's gateway, with the pod's directory as its root.
 func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	root := filepath.Join(n.dir, string(pod.UID))
 	for _, d := range []string{plan.ConfigDir, plan.KeysDir, plan.StateDir, plan.VolumeDir, "/tmp", "/proc"} {
@@ -242,7 +243,8 @@ func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	if err := n.files(ctx, pod, root); err != nil {
 		return err
 	}
-	// A link: a copy's descriptor could be inherited by a process that another goroutine starts meanwhile, and the copy be "busy" when it is run.
+	// A link: a process started by another goroutine meanwhile could inherit a copy's descriptor,
+	// and running the copy would fail with "busy".
 	if err := os.Link(gateway, filepath.Join(root, "gateway")); err != nil {
 		return err
 	}
@@ -269,7 +271,7 @@ func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// lose has a pod's gateway end without anybody's notice, as that of a node that dies.
+// lose kills a pod's gateway without a notice to the API server, as a dying node does.
 func (n *nodes) lose(t *testing.T, pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -280,7 +282,7 @@ func (n *nodes) lose(t *testing.T, pod string) {
 	_ = r.cmd.Process.Kill()
 }
 
-// speak answers in place of a pod's speaker, which has no network here, until the test ends.
+// speak answers for a pod's speaker, which has no network here, until the test ends.
 func (n *nodes) speak(ip string) error {
 	l, err := net.Listen("tcp", net.JoinHostPort(ip, fmt.Sprint(plan.SpeakerPort)))
 	if err != nil {
@@ -292,7 +294,7 @@ func (n *nodes) speak(ip string) error {
 	return nil
 }
 
-// files writes what a pod's volumes hold.
+// files writes the contents of a pod's volumes.
 func (n *nodes) files(ctx context.Context, pod *corev1.Pod, root string) error {
 	for _, v := range pod.Spec.Volumes {
 		files := map[string][]byte{}
@@ -329,7 +331,8 @@ func (n *nodes) files(ctx context.Context, pod *corev1.Pod, root string) error {
 	return nil
 }
 
-// expanded are the arguments of a pod's gateway, with the variables of the kubelet's downward API.
+// expanded returns the arguments of a pod's gateway, with the variables of the kubelet's downward
+// API.
 func expanded(pod *corev1.Pod, ip string) []string {
 	args := slices.Clone(pod.Spec.Containers[0].Args)
 	for i := range args {

@@ -22,7 +22,7 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// TestReasons has the ways to the reasons that no other test comes by.
+// TestReasons leads to the reasons that no other test meets.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	onClaim := func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
@@ -39,7 +39,7 @@ func TestReasons(t *testing.T) {
 			n.speakers.Store(&api.Status{Problems: []api.Problem{p}})
 		}
 	}
-	// older makes an export that comes first.
+	// older makes an export before the others.
 	older := func(backend v1alpha1.Backend) func(*testing.T, string) {
 		return func(t *testing.T, ns string) {
 			x := newExport(ns, "a", "fast")
@@ -156,7 +156,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestEveryReasonIsMet: each reason of the API is wanted by a test here.
+// TestEveryReasonIsMet checks that a test here expects each reason of the API.
 func TestEveryReasonIsMet(t *testing.T) {
 	elsewhere := map[string]string{
 		"ReasonNoFreePort":      "1500 exports take all ports",

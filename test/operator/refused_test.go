@@ -19,7 +19,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// refuse has the API server refuse what is made of a resource in a namespace, until the function that it returns is called.
+// refuse makes the API server refuse objects of a resource in a namespace, until undo is called.
 func refuse(t *testing.T, ns, group, version, resource string) (undo func()) {
 	t.Helper()
 	var made []client.Object
@@ -56,15 +56,16 @@ spec:
 	return undo
 }
 
-// An object that the API server refuses is told, with its words, and made when it is no longer refused.
+// TestRefusedObjects checks that a refused object shows in a condition, with the API server's
+// message, and is made when it is no longer refused.
 func TestRefusedObjects(t *testing.T) {
 	t.Parallel()
 	claim := v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
 	meta := metav1.ObjectMeta{Name: "probe"}
 	for _, c := range []struct {
 		group, version, resource string
-		probe                    client.Object // a valid one, refused as soon as the policy acts
-		claim                    bool          // the export is of a claim
+		probe                    client.Object // a valid one, refused once the policy acts
+		claim                    bool          // the export has a claim
 		export                   string        // the reason of its Ready
 		words                    string
 	}{

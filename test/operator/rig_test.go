@@ -26,13 +26,14 @@ import (
 	"sluice.dev/sluice/internal/operator/objects"
 )
 
-// operator is one that runs in the test's process.
+// operator runs in the test's process.
 type operator struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
 
-// start runs an operator for a namespace, or for all if that is empty, until the test ends or stop. With budget it dies after so many writes.
+// start runs an operator for a namespace, or for all if that is empty, until the test ends or stop.
+// With budget it dies after so many writes.
 func start(t *testing.T, namespace string, elect bool, budget *atomic.Int32) *operator {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -63,22 +64,22 @@ func start(t *testing.T, namespace string, elect bool, budget *atomic.Int32) *op
 	op := &operator{cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(op.ended)
-		_ = m.Start(ctx) // a lost election, a timeout and death are ways to end
+		_ = m.Start(ctx) // a lost election, a timeout and death end it too
 	}()
 	t.Cleanup(op.stop)
 	return op
 }
 
-// stop ends the operator, if it runs, and waits for that.
+// stop ends the operator and waits for its end.
 func (o *operator) stop() {
 	o.cancel()
 	<-o.ended
 }
 
-// resync is how often the operator looks at everything again, which it does more seldom where it is not tested.
+// resync is the operator's resync period, shorter than outside of tests.
 const resync = 5 * time.Second
 
-// limited lets so many writes pass, and nothing after them.
+// limited lets a number of writes pass, and nothing after them.
 type limited struct {
 	next http.RoundTripper
 	left *atomic.Int32
@@ -123,7 +124,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for what nothing says when it happens.
+// eventually polls until f returns nil.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	end := time.Now().Add(5 * time.Minute)
@@ -139,12 +140,12 @@ func eventually(t *testing.T, what string, f func() error) {
 	}
 }
 
-// newGateway is the least that an NFSGateway has.
+// newGateway returns a minimal NFSGateway.
 func newGateway(namespace, name string) *v1alpha1.NFSGateway {
 	return &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// newExport is an NFSExport of the test's backend.
+// newExport returns an NFSExport of the test's backend.
 func newExport(namespace, name, gateway string) *v1alpha1.NFSExport {
 	return &v1alpha1.NFSExport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -163,7 +164,7 @@ func newClaim(namespace, name string) *corev1.PersistentVolumeClaim {
 	}}
 }
 
-// change changes an object, whose status the operator may write meanwhile.
+// change edits an object, retrying when the operator wrote its status meanwhile.
 func change[T client.Object](t *testing.T, o T, edit func(T)) {
 	t.Helper()
 	eventually(t, o.GetName()+" is changed", func() error {
@@ -175,7 +176,8 @@ func change[T client.Object](t *testing.T, o T, edit func(T)) {
 	})
 }
 
-// condition wants a condition of an export or a gateway to be about its present generation, and to have a status and reason.
+// condition expects a condition of an export's or gateway's present generation, with a status and
+// reason.
 func condition(o client.Object, kind string, status metav1.ConditionStatus, reason string) func() error {
 	return func() error {
 		if err := kube.Get(context.Background(), client.ObjectKeyFromObject(o), o); err != nil {

@@ -23,7 +23,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// snapshot is all that the operator made in a namespace, and what it reported, without what differs from run to run.
+// snapshot renders all objects and statuses that the operator made in a namespace, without the
+// parts that differ from run to run.
 func snapshot(t *testing.T, namespace string) string {
 	t.Helper()
 	ctx, here := context.Background(), client.InNamespace(namespace)
@@ -63,7 +64,7 @@ func snapshot(t *testing.T, namespace string) string {
 			case *corev1.Secret:
 				u.Object["data"] = "kept out"
 			case *v1alpha1.NFSExport, *v1alpha1.NFSGateway:
-				unstructured.RemoveNestedField(m, "status", "configHash") // of what has a UID in it
+				unstructured.RemoveNestedField(m, "status", "configHash") // contains a UID
 				unstructured.RemoveNestedField(m, "status", "observedGeneration")
 				conditions, _, _ := unstructured.NestedSlice(m, "status", "conditions")
 				for _, c := range conditions {

@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// anyKind is a CRD of whatever fields.
+// anyKind is a CRD without a schema.
 func anyKind(group, version, plural, kind string) *apiextensions.CustomResourceDefinition {
 	yes := true
 	return &apiextensions.CustomResourceDefinition{
@@ -45,7 +45,8 @@ func object(apiVersion, kind, namespace, name string) *unstructured.Unstructured
 	return u
 }
 
-// A gateway with virtual addresses gets what its speakers need, in a cluster without the kinds of Multus and Prometheus, and in one with them.
+// TestVirtualIP checks the objects for a gateway with virtual addresses, in a cluster without the
+// kinds of Multus and Prometheus, and in one with them.
 func TestVirtualIP(t *testing.T) {
 	ns := newNamespace(t)
 	start(t, ns, false, nil)
@@ -78,7 +79,7 @@ func TestVirtualIP(t *testing.T) {
 	} {
 		eventually(t, o.GetKind(), func() error { return kube.Get(ctx, client.ObjectKeyFromObject(o), o) })
 	}
-	// A speaker's word in a Lease stays.
+	// The operator does not overwrite a speaker's Lease.
 	lease := object("coordination.k8s.io/v1", "Lease", ns, "fast-vip-0")
 	must(t, kube.Get(ctx, client.ObjectKeyFromObject(lease), lease))
 	must(t, unstructured.SetNestedField(lease.Object, "fast-0_uid", "spec", "holderIdentity"))
