@@ -2,23 +2,20 @@ package controllers
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/objects"
@@ -112,237 +109,70 @@ func (f *found) again(lacks bool) time.Duration {
 	return lookSeldom
 }
 
-// applyAll makes all objects of a plan, and returns which these are. early says that the cache is behind; see apply.
-func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (wanted map[objectKey]bool, early bool, err error) {
-	wanted = map[objectKey]bool{}
-	configs := map[string]*corev1.ConfigMap{}
-	var services []*corev1.Service
-	var errs []error
-	put := func(o client.Object) {
-		behind, err := r.apply(ctx, o)
-		early = early || behind
-		errs = append(errs, f.note(o, err))
-	}
-	for _, o := range objects.Build(&f.plan, &r.Defaults) {
-		wanted[r.key(o)] = true
-		switch o := o.(type) {
-		case *corev1.Service:
-			services = append(services, o)
-			continue
-		case *corev1.ConfigMap:
-			configs[o.Name] = o
-			f.files[o.Labels[plan.LabelWorkload]] = fileHash(o.Data[objects.GatewayFile])
-		}
-		put(o)
-	}
-	errs = append(errs, r.touch(ctx, pods, configs)) // they read while Services are made
-	for _, s := range services {
-		if err := r.readdress(ctx, f.seen.Services[s.Name], s); err != nil {
-			errs = append(errs, f.note(s, err))
-			continue
-		}
-		put(s)
-	}
-	return wanted, early, errors.Join(errs...)
+// itselfAndBeside names a gateway and the others of its namespace, which may serve claims that it is to serve.
+func (r *gateways) itselfAndBeside(ctx context.Context, o client.Object) []ctrl.Request {
+	return append(r.beside(ctx, o), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 }
 
-// note takes why an object was not made. What is for people to change is seen in conditions alone, other errors are returned.
-func (f *found) note(o client.Object, err error) error {
-	if err == nil || meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil // the Prometheus operator is not installed; or everything here is about to go
+// concerned names the gateway that an export refers to and, since a claim may have exports of several, all of its namespace.
+func (r *gateways) concerned(ctx context.Context, o client.Object) (out []ctrl.Request) {
+	x := o.(*v1alpha1.NFSExport)
+	if x.Spec.Backend.PersistentVolumeClaim != nil {
+		out = r.beside(ctx, o)
 	}
-	var obstacle report.Obstacle
-	people := errors.As(err, &obstacle)
-	_, service := o.(*corev1.Service)
-	switch workload := o.GetLabels()[plan.LabelWorkload]; {
-	case service && o.GetLabels()[plan.LabelExport] != "":
-		if people || f.seen.Services[o.GetName()] == nil { // one that is there serves, until it can be changed
-			f.seen.Failed[o.GetName()] = err
-		}
-	case people && f.seen.Blocked[workload] == nil:
-		f.seen.Blocked[workload] = obstacle
+	return append(out, ctrl.Request{NamespacedName: referred(x)})
+}
+
+// all names all gateways.
+func (r *gateways) all(ctx context.Context, _ client.Object) []ctrl.Request { return r.in(ctx, "") }
+
+// beside names the gateways in an object's namespace.
+func (r *gateways) beside(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.in(ctx, o.GetNamespace())
+}
+
+func (r *gateways) in(ctx context.Context, namespace string) (out []ctrl.Request) {
+	var list v1alpha1.NFSGatewayList
+	if err := r.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "NFSGateways cannot be listed")
 	}
-	if people {
+	for i := range list.Items {
+		out = append(out, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return out
+}
+
+// swept enqueues each gateway for which anything was ever made, whether it exists or not.
+func (r *gateways) swept() source.Source {
+	return source.Func(func(ctx context.Context, q queue) error {
+		go r.sweep(ctx, func(gateway types.NamespacedName) { q.AddAfter(ctrl.Request{NamespacedName: gateway}, gatherFor) })
 		return nil
-	}
-	return err
+	})
 }
 
-// readdress deletes a Service that shall have another address, since its address cannot be changed. It stays if the API server does not give that address: it
-// gives it to a placeholder first. A dry run would be told of addresses out of range, but not of those that are taken.
-func (r *gateways) readdress(ctx context.Context, live, desired *corev1.Service) error {
-	if live == nil || desired.Spec.ClusterIP == "" || live.Spec.ClusterIP == desired.Spec.ClusterIP {
-		return nil
-	}
-	// The cache may still have the one that was deleted before; then the address is already its successor's.
-	var now corev1.Service
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(live), &now); err != nil || now.UID != live.UID {
-		return client.IgnoreNotFound(err)
-	}
-	placeholder := objects.Placeholder(desired)
-	if err := r.Create(ctx, placeholder, client.FieldOwner(fieldManager)); err != nil {
-		return refused(desired, err)
-	}
-	r.forget(r.key(desired))
-	return errors.Join(r.Delete(ctx, placeholder), client.IgnoreNotFound(r.Delete(ctx, live, client.Preconditions{UID: &live.UID})))
-}
+// sweepEvery is how often everything is looked through for gateways that are gone.
+const sweepEvery = time.Hour
 
-// made lists the Services of a gateway's exports, and its pods.
-func (r *gateways) made(ctx context.Context, gw types.NamespacedName) ([]corev1.Service, []corev1.Pod, error) {
-	of := []client.ListOption{client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelGateway: gw.Name}}
-	var services corev1.ServiceList
-	var pods corev1.PodList
-	if err := errors.Join(r.List(ctx, &services, of...), r.List(ctx, &pods, of...)); err != nil {
-		return nil, nil, err
-	}
-	kept := services.Items[:0]
-	for _, s := range services.Items {
-		if s.Labels[plan.LabelExport] != "" {
-			kept = append(kept, s)
-		}
-	}
-	return kept, pods.Items, nil
-}
-
-// asked tells whether each pod was asked what it serves, be it without an answer: ports and addresses that it has are not to be given away.
-func (r *gateways) asked(pods []corev1.Pod) bool {
-	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return answers(&pod) && r.board.polled(&pod) == nil })
-}
-
-func (r *gateways) key(o client.Object) objectKey {
-	return objectKey{o.GetObjectKind().GroupVersionKind().GroupKind(), client.ObjectKeyFromObject(o)}
-}
-
-// keys makes the Secret of handle keys where none is named. It is never written again.
-func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
-	if gw.Spec.HandleKeys.SecretName != "" {
-		return nil
-	}
-	// Secrets are read by name alone, and none is watched: the operator may list nobody's. One of that name that lacks our labels stays as it is.
-	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: plan.KeysName(gw)}, &corev1.Secret{}); !apierrors.IsNotFound(err) {
-		return err
-	}
-	ring, err := objects.NewKeys(rand.Reader)
-	if err != nil {
-		return err
-	}
-	secret := objects.KeysSecret(gw, ring)
-	if err := r.Create(ctx, secret, client.FieldOwner(fieldManager)); !apierrors.IsAlreadyExists(err) {
-		return refused(secret, err)
-	}
-	return nil
-}
-
-// workloads reads why pods cannot be made, in the words of who refused them, and how many have yet to be replaced.
-func (r *gateways) workloads(ctx context.Context, p *plan.Plan, seen *report.Seen) error {
-	updated := func(w *plan.Workload, observed, generation int64, n int32) {
-		if observed > 0 && (observed < generation || n < w.Replicas) {
-			seen.Updated[w.Name] = n
-		}
-	}
-	for i := range p.Workloads {
-		w := &p.Workloads[i]
-		key := client.ObjectKey{Namespace: p.Gateway.Namespace, Name: w.Name}
-		if w.Claim == nil {
-			var d appsv1.Deployment
-			if err := r.Get(ctx, key, &d); client.IgnoreNotFound(err) != nil {
-				return err
+// sweep hands each gateway for which anything was made to found, at once and every hour, whether the gateway exists or not.
+func (r *gateways) sweep(ctx context.Context, found func(types.NamespacedName)) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		for _, list := range r.kinds() {
+			list := list.DeepCopyObject().(client.ObjectList)
+			if err := r.List(ctx, list, client.HasLabels{plan.LabelGateway}, client.UnsafeDisableDeepCopy); err != nil {
+				log.FromContext(ctx).Error(err, "what was made cannot be listed")
+				continue
 			}
-			updated(w, d.Status.ObservedGeneration, d.Generation, d.Status.UpdatedReplicas)
-			for _, c := range d.Status.Conditions {
-				if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
-					seen.Refused[w.Name] = c.Message
-				}
-			}
-			continue
+			_ = meta.EachListItem(list, func(item runtime.Object) error {
+				found(gatewayOf(item.(client.Object)))
+				return nil
+			})
 		}
-		var s appsv1.StatefulSet
-		if err := r.Get(ctx, key, &s); client.IgnoreNotFound(err) != nil {
-			return err
-		}
-		updated(w, s.Status.ObservedGeneration, s.Generation, s.Status.UpdatedReplicas)
-		if s.Name == "" || s.Status.ObservedGeneration == 0 || s.Status.Replicas >= w.Replicas {
-			continue
-		}
-		// Its controller says so in events alone.
-		var events corev1.EventList
-		err := r.APIReader.List(ctx, &events, client.InNamespace(key.Namespace), client.Limit(100),
-			client.MatchingFields{"involvedObject.kind": "StatefulSet", "involvedObject.name": w.Name, "reason": "FailedCreate"})
-		if err != nil {
-			return fmt.Errorf("events of StatefulSet %s: %w", key, err)
-		}
-		var newest time.Time
-		for _, e := range events.Items {
-			if e.InvolvedObject.UID == s.UID && !e.LastTimestamp.Time.Before(newest) {
-				newest, seen.Refused[w.Name] = e.LastTimestamp.Time, e.Message
-			}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
-	return nil
-}
-
-// ingress tells Services of virtual addresses what their address is.
-func (r *gateways) ingress(ctx context.Context, p *plan.Plan, services map[string]*corev1.Service) error {
-	var errs []error
-	for i := range p.Exports {
-		x := &p.Exports[i]
-		s := services[x.Service]
-		if x.Config == nil || x.VIP == "" || s == nil {
-			continue
-		}
-		if have := s.Status.LoadBalancer.Ingress; len(have) == 1 && have[0].IP == x.VIP && have[0].IPMode != nil {
-			continue
-		}
-		to := s.DeepCopy()
-		to.Status.LoadBalancer.Ingress = objects.Ingress(x.VIP)
-		errs = append(errs, client.IgnoreNotFound(r.Status().Patch(ctx, to, client.MergeFrom(s), client.FieldOwner(fieldManager))))
-	}
-	return errors.Join(errs...)
-}
-
-// touch sets an annotation on pods that have read an older file than there is: the kubelet then looks at their ConfigMap at once.
-func (r *gateways) touch(ctx context.Context, pods []corev1.Pod, configs map[string]*corev1.ConfigMap) error {
-	var errs []error
-	for i := range pods {
-		pod := &pods[i]
-		c := configs[mounted(pod)]
-		p := r.board.polled(pod)
-		if c == nil || p == nil || p.status == nil || pod.DeletionTimestamp != nil {
-			continue
-		}
-		hash := objects.ConfigHash(c)
-		if pod.Annotations[plan.AnnotationConfig] == hash || p.hasRead(c) {
-			continue
-		}
-		to := pod.DeepCopy()
-		if to.Annotations == nil {
-			to.Annotations = map[string]string{}
-		}
-		to.Annotations[plan.AnnotationConfig] = hash
-		key := objectKey{ObjectKey: client.ObjectKeyFromObject(pod)}
-		if r.early(key, hash) {
-			continue
-		}
-		if err := client.IgnoreNotFound(r.Patch(ctx, to, client.MergeFrom(pod), client.FieldOwner(fieldManager))); err != nil {
-			r.forget(key)
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// hasRead tells whether a pod has read its ConfigMap as it is.
-func (p *poll) hasRead(c *corev1.ConfigMap) bool {
-	speaker := sha256.Sum256([]byte(c.Data[objects.SpeakerFile]))
-	return p.status.Config.Hash == fileHash(c.Data[objects.GatewayFile]) && (p.speaker == nil || p.speaker.ConfigHash == hex.EncodeToString(speaker[:]))
-}
-
-// mounted names the ConfigMap that a pod reads. What others put into the pod may have ConfigMaps of its own.
-func mounted(pod *corev1.Pod) string {
-	for _, v := range pod.Spec.Volumes {
-		if v.Name == objects.ConfigVolume && v.ConfigMap != nil {
-			return v.ConfigMap.Name
-		}
-	}
-	return ""
 }

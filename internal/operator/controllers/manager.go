@@ -25,7 +25,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -130,12 +129,6 @@ func trimNode(o any) (any, error) {
 	}
 	t.Status.Addresses, t.Status.Allocatable = n.Status.Addresses, n.Status.Allocatable
 	return t, nil
-}
-
-// optional are kinds that a cluster may lack. They are looked for at the start, and as long as a gateway wants objects of them.
-var optional = []schema.GroupVersionKind{
-	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
-	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
 }
 
 func add(m manager.Manager, o Options, namespaces scope) error {

@@ -16,13 +16,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
-	"sluice.dev/sluice/internal/operator/objects"
 	"sluice.dev/sluice/internal/operator/plan"
 	"sluice.dev/sluice/internal/speaker/api"
 )
@@ -102,11 +100,6 @@ func (r *polls) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{RequeueAfter: every*9/10 + rand.N(every/5)}, nil
 }
 
-// answers tells whether a pod can be asked.
-func answers(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != ""
-}
-
 // ask reads a pod's /status.
 func (r *polls) ask(ctx context.Context, ip string, port int, into any) error {
 	u := "http://" + net.JoinHostPort(ip, strconv.Itoa(port)) + "/status"
@@ -136,14 +129,4 @@ func (r *polls) ask(ctx context.Context, ip string, port int, into any) error {
 		return fmt.Errorf("GET %s: %w", u, err)
 	}
 	return nil
-}
-
-// speaks tells whether a pod has a speaker.
-func speaks(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == objects.SpeakerContainer })
-}
-
-// gatewayOf names the NFSGateway that an object of ours is made for.
-func gatewayOf(o client.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[plan.LabelGateway]}
 }

@@ -3,7 +3,9 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/operator/report"
 )
 
 // mutating is an API server with one Deployment, whose image a webhook replaces whenever it is written.
@@ -106,4 +110,78 @@ func TestMutatingWebhook(t *testing.T) {
 		a = &applier{Client: api, APIReader: api}
 		during("another leader", "registry.example/gateway:2", 1)
 	})
+}
+
+func TestCovers(t *testing.T) {
+	for _, c := range []struct {
+		live, desired string
+		want          bool
+	}{
+		{`{"a":1,"b":2}`, `{"a":1}`, true},
+		{`{"a":1}`, `{"a":2}`, false},
+		{`{"a":1}`, `{"a":1,"b":2}`, false},
+		{`{"a":[{"x":1,"added":2}]}`, `{"a":[{"x":1}]}`, true},
+		{`{"a":[{"x":1},{"x":2}]}`, `{"a":[{"x":1}]}`, false},
+		{`{"a":[1]}`, `{"a":{}}`, false},
+		{`{}`, `{"a":{}}`, true},
+		{`{}`, `{"a":[]}`, true},
+		{`{}`, `{"a":null}`, true},
+		{`{}`, `{"kind":"K","apiVersion":"v1"}`, true},
+		{`{"a":{"b":"x"}}`, `{"a":{"b":"y"}}`, false},
+	} {
+		var live, desired map[string]any
+		for text, into := range map[string]*map[string]any{c.live: &live, c.desired: &desired} {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := covers(live, desired); got != c.want {
+			t.Errorf("%s covers %s: %v", c.live, c.desired, got)
+		}
+	}
+}
+
+// A gateway reports the hash that the operator expects of a file.
+func TestFileHash(t *testing.T) {
+	text := "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\nexports: []\n"
+	f, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fileHash(text); got != f.Hash {
+		t.Errorf("%s, want %s", got, f.Hash)
+	}
+}
+
+// What nobody has to change is tried again soon; what somebody has to change is told.
+func TestRefused(t *testing.T) {
+	services := schema.GroupResource{Resource: "services"}
+	answer := func(code int32, reason metav1.StatusReason) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason}}
+	}
+	for _, c := range []struct {
+		err    error
+		people bool
+	}{
+		{apierrors.NewForbidden(services, "data", errors.New("exceeded quota")), true},
+		{apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "data", nil), true},
+		{apierrors.NewBadRequest("strict decoding error"), true},
+		{apierrors.NewRequestEntityTooLargeError("3 MiB"), true},
+		{apierrors.NewInternalError(errors.New(`failed calling webhook "a": connection refused`)), true},
+		{answer(http.StatusInternalServerError, metav1.StatusReasonUnknown), false}, // etcdserver: request timed out
+		{apierrors.NewServerTimeout(services, "create", 2), false},                  // etcd is away
+		{apierrors.NewTimeoutError("too slow", 1), false},
+		{apierrors.NewTooManyRequests("too many", 1), false},
+		{apierrors.NewConflict(services, "data", errors.New("changed")), false},
+		{context.DeadlineExceeded, false},
+	} {
+		err := refused(&corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service"}}, fmt.Errorf("wrapped: %w", c.err))
+		var is *report.Refused
+		if errors.As(err, &is) != c.people || !errors.Is(err, c.err) {
+			t.Errorf("%v is for people to change: %v, want %v", c.err, is != nil, c.people)
+		}
+	}
+	if err := refused(&corev1.Service{}, nil); err != nil {
+		t.Errorf("nothing is %v", err)
+	}
 }

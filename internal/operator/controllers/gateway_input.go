@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,30 +20,29 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// byGateway is the index of NFSExports by the NFSGateway that they refer to, NAMESPACE/NAME.
-const byGateway = "gateway"
-
-var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
-
-// referred names the NFSGateway that an export refers to.
-func referred(x *v1alpha1.NFSExport) types.NamespacedName {
-	return types.NamespacedName{Namespace: plan.GatewayNamespace(x), Name: x.Spec.GatewayRef.Name}
-}
-
-// exportsOf lists those that refer to a gateway, but for those that are being deleted.
-func exportsOf(ctx context.Context, c client.Reader, gateway types.NamespacedName) ([]v1alpha1.NFSExport, error) {
-	var all v1alpha1.NFSExportList
-	if err := c.List(ctx, &all, client.MatchingFields{byGateway: gateway.String()}); err != nil {
-		return nil, err
+// made lists the Services of a gateway's exports, and its pods.
+func (r *gateways) made(ctx context.Context, gw types.NamespacedName) ([]corev1.Service, []corev1.Pod, error) {
+	of := []client.ListOption{client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelGateway: gw.Name}}
+	var services corev1.ServiceList
+	var pods corev1.PodList
+	if err := errors.Join(r.List(ctx, &services, of...), r.List(ctx, &pods, of...)); err != nil {
+		return nil, nil, err
 	}
-	kept := all.Items[:0]
-	for _, x := range all.Items {
-		if x.DeletionTimestamp == nil {
-			kept = append(kept, x)
+	kept := services.Items[:0]
+	for _, s := range services.Items {
+		if s.Labels[plan.LabelExport] != "" {
+			kept = append(kept, s)
 		}
 	}
-	return kept, nil
+	return kept, pods.Items, nil
 }
+
+// asked tells whether each pod was asked what it serves, be it without an answer: ports and addresses that it has are not to be given away.
+func (r *gateways) asked(pods []corev1.Pod) bool {
+	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return answers(&pod) && r.board.polled(&pod) == nil })
+}
+
+var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
 // gather reads what a gateway's plan is made of.
 func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []corev1.Pod, services []corev1.Service) (plan.Input, error) {

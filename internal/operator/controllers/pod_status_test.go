@@ -1,11 +1,19 @@
 package controllers
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,9 +25,62 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
+// trip answers requests itself.
+type trip func(*http.Request) []byte
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Request: r, Body: io.NopCloser(bytes.NewReader(f(r)))}, nil
+}
+
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// What a pod answers is bounded, and an answer of another kind is an error that says so.
+func TestAsk(t *testing.T) {
+	answer := func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"ready":true}`) }
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/status" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		answer(w)
+	}))
+	defer srv.Close()
+	host, text, err := net.SplitHostPort(srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPolls(nil, newBoard())
+	p.limit = 1000
+	var s status.Status
+	if err := p.ask(context.Background(), host, port, &s); err != nil || !s.Ready {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, c := range []struct {
+		name   string
+		answer func(http.ResponseWriter)
+		want   string
+	}{
+		{"another status", func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, "503"},
+		{"another kind", func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>") }, "invalid character"},
+		{"another place", func(w http.ResponseWriter) {
+			w.Header().Set("Location", "http://192.0.2.1/")
+			w.WriteHeader(http.StatusFound)
+		}, "not a redirection"},
+		{"too long", func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, strings.Repeat(" ", 2000))
+		}, "longer than 1000 bytes"},
+	} {
+		answer = c.answer
+		if err := p.ask(context.Background(), host, port, &s); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q in it", c.name, err, c.want)
+		}
+	}
+}
 
 // One question without an answer changes nothing, and is asked again soon. What a pod listened on is not forgotten however long it is silent, as it may do so still.
 func TestSilence(t *testing.T) {
@@ -75,31 +136,6 @@ func TestSilence(t *testing.T) {
 	}
 	if got := b.polled(&pod); got.status != nil || len(got.listeners()) > 0 {
 		t.Errorf("another pod of the name has what the one before it answered: %+v", got)
-	}
-}
-
-// Ports and addresses are given away when it is known what pods listen on, and not before: an operator that was started just now does not know.
-func TestAsked(t *testing.T) {
-	r := &gateways{board: newBoard()}
-	pod := podNamed("fast-0", "1")
-	for _, c := range []struct {
-		status corev1.PodStatus
-		want   bool
-	}{
-		{corev1.PodStatus{Phase: corev1.PodPending}, true},
-		{corev1.PodStatus{Phase: corev1.PodRunning}, true},
-		{corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}, false},
-		{corev1.PodStatus{Phase: corev1.PodFailed, PodIP: "10.1.0.7"}, true},
-	} {
-		pod.Status = c.status
-		if got := r.asked([]corev1.Pod{pod}); got != c.want {
-			t.Errorf("%+v: %v", c.status, got)
-		}
-	}
-	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
-	r.board.setPoll(client.ObjectKeyFromObject(&pod), &poll{gateway: gatewayOf(&pod), uid: "1", err: "connection refused"})
-	if !r.asked([]corev1.Pod{pod}) {
-		t.Error("a pod that does not answer was not asked")
 	}
 }
 
@@ -162,4 +198,57 @@ func TestAnswersThatSwell(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pod is asked once in 10 s for all that it serves, and each second while it has something to apply: for two minutes at most.
+func TestPaceOfPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := status.Status{Ready: true, Config: status.Config{Hash: "A"}}
+		for i := range 200 {
+			st.Exports = append(st.Exports, status.Export{Name: fmt.Sprintf("storage.export-%03d", i), State: status.Serving})
+		}
+		answer, err := json.Marshal(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := podNamed("fast-0", "1")
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
+		gw, key := gatewayOf(&pod), client.ObjectKeyFromObject(&pod)
+		b := newBoard()
+		asked := 0
+		p := newPolls(&counter{pod: &pod}, b)
+		p.http.Transport = trip(func(r *http.Request) []byte {
+			if r.URL.String() != fmt.Sprintf("http://10.1.0.7:%d/status", plan.AdminPort) {
+				t.Errorf("asked for %s", r.URL)
+			}
+			asked++
+			return answer
+		})
+		// during counts how often the pod is asked in some time.
+		during := func(d time.Duration) int {
+			asked = 0
+			for begun := time.Now(); time.Since(begun) < d; {
+				r, err := p.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(r.RequeueAfter)
+			}
+			return asked
+		}
+		planned := func(hash string) { b.set(gw, &found{files: map[string]string{"fast": hash}, changed: time.Now()}) }
+		within := func(what string, n, least, most int) {
+			if n < least || n > most {
+				t.Errorf("%s: asked %d times, want %d to %d", what, n, least, most)
+			}
+		}
+		planned("A")
+		within("at rest", during(20*time.Minute), 20*60/11, 20*60/9+1)
+		planned("B") // which this pod never reads
+		within("while it applies", during(pollPatient), 109, 134)
+		within("after that", during(20*time.Minute), 20*60/11, 20*60/9+2)
+		if _, ok := b.polls[key]; !ok {
+			t.Error("the answer is not on the board")
+		}
+	})
 }

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -44,11 +43,6 @@ type applier struct {
 	written map[objectKey]written
 	// altered has what became of objects that are not as they were applied, since a webhook alters what is written: applied again they would be the same.
 	altered map[objectKey]altered
-}
-
-type objectKey struct {
-	schema.GroupKind
-	client.ObjectKey
 }
 
 // written is what was applied last, which the cache may not have yet.

@@ -2,6 +2,9 @@ package controllers
 
 import (
 	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"sync"
@@ -9,8 +12,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/objects"
 	"sluice.dev/sluice/internal/operator/plan"
 	"sluice.dev/sluice/internal/operator/report"
 	"sluice.dev/sluice/internal/speaker/api"
@@ -117,29 +126,6 @@ func (b *board) tell(list *[]func(types.NamespacedName), gateway types.Namespace
 	}
 }
 
-// listeners are those that a pod has, as far as it said so, of which exports, and which file it read.
-func (p *poll) listeners() (out []plan.Busy) {
-	switch {
-	case p == nil:
-		return nil
-	case p.status == nil:
-		return p.served
-	}
-	out = append(out, plan.Busy{Address: p.status.Config.Hash})
-	for i := range p.status.Exports {
-		e := &p.status.Exports[i]
-		for j := range e.Listeners {
-			out = append(out, plan.Busy{Export: e.Name, Address: e.Listeners[j].Configured})
-		}
-	}
-	return out
-}
-
-// lacks reports whether a pod said what its gateway reads of a configuration file, and a feature is not among that.
-func (p *poll) lacks(feature string) bool {
-	return p != nil && p.status != nil && !slices.Contains(p.status.Config.Features, feature)
-}
-
 // polled returns what a pod answered last; nil if it was not asked.
 func (b *board) polled(pod *corev1.Pod) *poll {
 	b.mu.Lock()
@@ -185,4 +171,73 @@ func (b *board) applying(pod *corev1.Pod, now time.Time, patience time.Duration)
 	}
 	return p == nil || p.status == nil || p.status.Config.Hash != f.files[pod.Labels[plan.LabelWorkload]] ||
 		slices.ContainsFunc(p.status.Exports, func(e status.Export) bool { return e.State != status.Serving })
+}
+
+// source enqueues gateways that a list of listeners is told of.
+func (b *board) source(list *[]func(types.NamespacedName)) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		b.listen(list, func(gateway types.NamespacedName) { q.AddAfter(ctrl.Request{NamespacedName: gateway}, gatherFor) })
+		return nil
+	})
+}
+
+// exportsOf enqueues the exports of gateways of which something new is known.
+func (b *board) exportsOf(c client.Reader) source.Source {
+	return source.Func(func(ctx context.Context, q queue) error {
+		b.listen(&b.heard, func(gateway types.NamespacedName) {
+			var list v1alpha1.NFSExportList
+			if err := c.List(ctx, &list, client.MatchingFields{byGateway: gateway.String()}, client.UnsafeDisableDeepCopy); err != nil {
+				log.FromContext(ctx).Error(err, "NFSExports cannot be listed")
+			}
+			for i := range list.Items {
+				q.AddAfter(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])}, gatherFor)
+			}
+		})
+		return nil
+	})
+}
+
+// podsOf enqueues the pods of gateways that have another plan.
+func (b *board) podsOf(c client.Reader) source.Source {
+	return source.Func(func(ctx context.Context, q queue) error {
+		b.listen(&b.planned, func(gateway types.NamespacedName) {
+			var list corev1.PodList
+			if err := c.List(ctx, &list, client.InNamespace(gateway.Namespace), client.MatchingLabels{plan.LabelGateway: gateway.Name}, client.UnsafeDisableDeepCopy); err != nil {
+				log.FromContext(ctx).Error(err, "pods cannot be listed")
+			}
+			for i := range list.Items {
+				q.AddAfter(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])}, pollSoon)
+			}
+		})
+		return nil
+	})
+}
+
+// listeners are those that a pod has, as far as it said so, of which exports, and which file it read.
+func (p *poll) listeners() (out []plan.Busy) {
+	switch {
+	case p == nil:
+		return nil
+	case p.status == nil:
+		return p.served
+	}
+	out = append(out, plan.Busy{Address: p.status.Config.Hash})
+	for i := range p.status.Exports {
+		e := &p.status.Exports[i]
+		for j := range e.Listeners {
+			out = append(out, plan.Busy{Export: e.Name, Address: e.Listeners[j].Configured})
+		}
+	}
+	return out
+}
+
+// lacks reports whether a pod said what its gateway reads of a configuration file, and a feature is not among that.
+func (p *poll) lacks(feature string) bool {
+	return p != nil && p.status != nil && !slices.Contains(p.status.Config.Features, feature)
+}
+
+// hasRead tells whether a pod has read its ConfigMap as it is.
+func (p *poll) hasRead(c *corev1.ConfigMap) bool {
+	speaker := sha256.Sum256([]byte(c.Data[objects.SpeakerFile]))
+	return p.status.Config.Hash == fileHash(c.Data[objects.GatewayFile]) && (p.speaker == nil || p.speaker.ConfigHash == hex.EncodeToString(speaker[:]))
 }

@@ -101,25 +101,3 @@ func (r *exports) wait(x *v1alpha1.NFSExport, s *v1alpha1.NFSExportStatus) time.
 	}
 	return patience - time.Since(g.since)
 }
-
-// gatewayStatuses writes the status of NFSGateways. Nobody else does, and it writes nothing else.
-type gatewayStatuses struct {
-	*statuses
-	board *board
-}
-
-// Reconcile reports on one gateway.
-func (r *gatewayStatuses) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var gw v1alpha1.NFSGateway
-	if err := r.Get(ctx, req.NamespacedName, &gw); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	p, seen := r.board.look(req.NamespacedName)
-	if gw.DeletionTimestamp != nil || p == nil || p.Gateway.UID != gw.UID || p.Gateway.Generation != gw.Generation {
-		return ctrl.Result{}, nil // its plan comes
-	}
-	want := report.Gateway(p, seen)
-	want.ObservedGeneration = gw.Generation
-	want.Conditions = r.merge(&gw, gw.Status.Conditions, want.Conditions)
-	return r.write(ctx, &gw, &gw.Status, &want)
-}

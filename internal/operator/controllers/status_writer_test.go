@@ -1,12 +1,9 @@
 package controllers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,13 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
-	"sluice.dev/sluice/internal/operator/plan"
 )
 
 // counter is an API server that takes everything, and counts what it is given.
@@ -33,7 +27,8 @@ type counter struct {
 	applied, events int
 }
 
-func (c *counter) Scheme() *runtime.Scheme          { return Scheme() }
+func (c *counter) Scheme() *runtime.Scheme { return Scheme() }
+
 func (c *counter) Status() client.SubResourceWriter { return statusCounter{nil, c} }
 
 func (c *counter) Create(context.Context, client.Object, ...client.CreateOption) error {
@@ -62,6 +57,34 @@ func (c *counter) Get(_ context.Context, key client.ObjectKey, o client.Object, 
 		}
 	}
 	return nil
+}
+
+func TestOnly(t *testing.T) {
+	s := func(clients int64, reason, message, at string) map[string]any {
+		return map[string]any{"clients": clients, "address": "a", "conditions": []any{map[string]any{"type": "Ready", "reason": reason, "message": message, "lastTransitionTime": at}}}
+	}
+	have := s(1, "Ready", "m", "t")
+	for _, c := range []struct {
+		name                   string
+		other                  map[string]any
+		counts, words, essence bool // are the same
+	}{
+		{"times", s(1, "Ready", "m", "u"), true, true, true},
+		{"clients", s(2, "Ready", "m", "t"), false, true, true},
+		{"words", s(1, "Ready", "n", "t"), false, false, true},
+		{"reasons", s(1, "Other", "m", "t"), false, false, false},
+	} {
+		for p, want := range map[part]bool{counts: c.counts, words: c.words, essence: c.essence} {
+			a, _ := json.Marshal(only(have, p))
+			b, _ := json.Marshal(only(c.other, p))
+			if got := string(a) == string(b); got != want {
+				t.Errorf("%s, part %d: same is %v", c.name, p, got)
+			}
+		}
+	}
+	if have["clients"] != int64(1) {
+		t.Error("the status itself was changed")
+	}
 }
 
 // A status is written at once when a reason is another one, at most every 30 s when only clients come and go, and every two minutes when only words change.
@@ -147,66 +170,6 @@ func TestTimesOfConditions(t *testing.T) {
 			if c.cached {
 				x.Status = want
 			}
-		}
-	})
-}
-
-// trip answers requests itself.
-type trip func(*http.Request) []byte
-
-func (f trip) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Request: r, Body: io.NopCloser(bytes.NewReader(f(r)))}, nil
-}
-
-// A pod is asked once in 10 s for all that it serves, and each second while it has something to apply: for two minutes at most.
-func TestPaceOfPolls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		st := status.Status{Ready: true, Config: status.Config{Hash: "A"}}
-		for i := range 200 {
-			st.Exports = append(st.Exports, status.Export{Name: fmt.Sprintf("storage.export-%03d", i), State: status.Serving})
-		}
-		answer, err := json.Marshal(st)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pod := podNamed("fast-0", "1")
-		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
-		gw, key := gatewayOf(&pod), client.ObjectKeyFromObject(&pod)
-		b := newBoard()
-		asked := 0
-		p := newPolls(&counter{pod: &pod}, b)
-		p.http.Transport = trip(func(r *http.Request) []byte {
-			if r.URL.String() != fmt.Sprintf("http://10.1.0.7:%d/status", plan.AdminPort) {
-				t.Errorf("asked for %s", r.URL)
-			}
-			asked++
-			return answer
-		})
-		// during counts how often the pod is asked in some time.
-		during := func(d time.Duration) int {
-			asked = 0
-			for begun := time.Now(); time.Since(begun) < d; {
-				r, err := p.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-				if err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(r.RequeueAfter)
-			}
-			return asked
-		}
-		planned := func(hash string) { b.set(gw, &found{files: map[string]string{"fast": hash}, changed: time.Now()}) }
-		within := func(what string, n, least, most int) {
-			if n < least || n > most {
-				t.Errorf("%s: asked %d times, want %d to %d", what, n, least, most)
-			}
-		}
-		planned("A")
-		within("at rest", during(20*time.Minute), 20*60/11, 20*60/9+1)
-		planned("B") // which this pod never reads
-		within("while it applies", during(pollPatient), 109, 134)
-		within("after that", during(20*time.Minute), 20*60/11, 20*60/9+2)
-		if _, ok := b.polls[key]; !ok {
-			t.Error("the answer is not on the board")
 		}
 	})
 }

@@ -5,33 +5,23 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/objects"
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// ours are the kinds of what the operator makes. Secrets of keys are not among them: what is sealed with a key that is gone is lost.
-func ours() []client.ObjectList {
-	return []client.ObjectList{
-		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{},
-		&networkingv1.NetworkPolicyList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &coordinationv1.LeaseList{},
-	}
+// clear deletes what was made for a gateway that is gone, but for what is orphaned. The garbage collector does the same where owner references lead; Services of
+// exports have none to the gateway.
+func (r *gateways) clear(ctx context.Context, gw types.NamespacedName) error {
+	return r.prune(ctx, gw, nil, nil, false)
 }
 
 // prune deletes what was made for a gateway and is no longer wanted. A ConfigMap stays as long as a pod reads it, and a Service of an export as long as a pod
@@ -80,53 +70,6 @@ func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted ma
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// lacks tells whether a gateway wants objects of an optional kind that the cluster has not got.
-func (r *gateways) lacks(gw *v1alpha1.NFSGateway) (bool, error) {
-	want := map[string]bool{"ServiceMonitor": gw.Spec.Monitoring.ServiceMonitor, "PrometheusRule": gw.Spec.Monitoring.PrometheusRule}
-	lacking := false
-	for _, k := range optional {
-		if !want[k.Kind] {
-			continue
-		}
-		there, err := r.has(k)
-		if err != nil {
-			return false, err
-		}
-		lacking = lacking || !there
-	}
-	return lacking, nil
-}
-
-// has tells whether the cluster has an optional kind. The first time that it does, what is made of it is watched and pruned from then on.
-func (r *gateways) has(k schema.GroupVersionKind) (bool, error) {
-	list, item := &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
-	list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
-	item.SetGroupVersionKind(k)
-	r.kindsMu.Lock()
-	defer r.kindsMu.Unlock()
-	if slices.ContainsFunc(r.optional, func(l client.ObjectList) bool { return l.GetObjectKind().GroupVersionKind() == list.GroupVersionKind() }) {
-		return true, nil
-	}
-	if _, err := r.RESTMapper().RESTMapping(k.GroupKind(), k.Version); err != nil {
-		if meta.IsNoMatchError(err) {
-			return false, nil
-		}
-		return false, err
-	}
-	if err := r.watch(item); err != nil {
-		return false, err
-	}
-	r.optional = append(r.optional, list)
-	return true, nil
-}
-
-// kinds are lists of all kinds that the operator makes and prunes.
-func (r *gateways) kinds() []client.ObjectList {
-	r.kindsMu.Lock()
-	defer r.kindsMu.Unlock()
-	return append(ours(), r.optional...)
 }
 
 // keepService tells whether a Service that no plan has is kept: its export exists, so that it gets its address back some day, or is served still.
@@ -178,37 +121,4 @@ func orphaned(o client.Object) bool {
 		return false
 	}
 	return !slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.Kind == "NFSGateway" })
-}
-
-// clear deletes what was made for a gateway that is gone, but for what is orphaned. The garbage collector does the same where owner references lead; Services of
-// exports have none to the gateway.
-func (r *gateways) clear(ctx context.Context, gw types.NamespacedName) error {
-	return r.prune(ctx, gw, nil, nil, false)
-}
-
-// sweepEvery is how often everything is looked through for gateways that are gone.
-const sweepEvery = time.Hour
-
-// sweep hands each gateway for which anything was made to found, at once and every hour, whether the gateway exists or not.
-func (r *gateways) sweep(ctx context.Context, found func(types.NamespacedName)) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		for _, list := range r.kinds() {
-			list := list.DeepCopyObject().(client.ObjectList)
-			if err := r.List(ctx, list, client.HasLabels{plan.LabelGateway}, client.UnsafeDisableDeepCopy); err != nil {
-				log.FromContext(ctx).Error(err, "what was made cannot be listed")
-				continue
-			}
-			_ = meta.EachListItem(list, func(item runtime.Object) error {
-				found(gatewayOf(item.(client.Object)))
-				return nil
-			})
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }

@@ -1,0 +1,213 @@
+package controllers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/objects"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/operator/report"
+)
+
+// applyAll makes all objects of a plan, and returns which these are. early says that the cache is behind; see apply.
+func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (wanted map[objectKey]bool, early bool, err error) {
+	wanted = map[objectKey]bool{}
+	configs := map[string]*corev1.ConfigMap{}
+	var services []*corev1.Service
+	var errs []error
+	put := func(o client.Object) {
+		behind, err := r.apply(ctx, o)
+		early = early || behind
+		errs = append(errs, f.note(o, err))
+	}
+	for _, o := range objects.Build(&f.plan, &r.Defaults) {
+		wanted[r.key(o)] = true
+		switch o := o.(type) {
+		case *corev1.Service:
+			services = append(services, o)
+			continue
+		case *corev1.ConfigMap:
+			configs[o.Name] = o
+			f.files[o.Labels[plan.LabelWorkload]] = fileHash(o.Data[objects.GatewayFile])
+		}
+		put(o)
+	}
+	errs = append(errs, r.touch(ctx, pods, configs)) // they read while Services are made
+	for _, s := range services {
+		if err := r.readdress(ctx, f.seen.Services[s.Name], s); err != nil {
+			errs = append(errs, f.note(s, err))
+			continue
+		}
+		put(s)
+	}
+	return wanted, early, errors.Join(errs...)
+}
+
+// keys makes the Secret of handle keys where none is named. It is never written again.
+func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
+	if gw.Spec.HandleKeys.SecretName != "" {
+		return nil
+	}
+	// Secrets are read by name alone, and none is watched: the operator may list nobody's. One of that name that lacks our labels stays as it is.
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: plan.KeysName(gw)}, &corev1.Secret{}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	ring, err := objects.NewKeys(rand.Reader)
+	if err != nil {
+		return err
+	}
+	secret := objects.KeysSecret(gw, ring)
+	if err := r.Create(ctx, secret, client.FieldOwner(fieldManager)); !apierrors.IsAlreadyExists(err) {
+		return refused(secret, err)
+	}
+	return nil
+}
+
+// note takes why an object was not made. What is for people to change is seen in conditions alone, other errors are returned.
+func (f *found) note(o client.Object, err error) error {
+	if err == nil || meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil // the Prometheus operator is not installed; or everything here is about to go
+	}
+	var obstacle report.Obstacle
+	people := errors.As(err, &obstacle)
+	_, service := o.(*corev1.Service)
+	switch workload := o.GetLabels()[plan.LabelWorkload]; {
+	case service && o.GetLabels()[plan.LabelExport] != "":
+		if people || f.seen.Services[o.GetName()] == nil { // one that is there serves, until it can be changed
+			f.seen.Failed[o.GetName()] = err
+		}
+	case people && f.seen.Blocked[workload] == nil:
+		f.seen.Blocked[workload] = obstacle
+	}
+	if people {
+		return nil
+	}
+	return err
+}
+
+// touch sets an annotation on pods that have read an older file than there is: the kubelet then looks at their ConfigMap at once.
+func (r *gateways) touch(ctx context.Context, pods []corev1.Pod, configs map[string]*corev1.ConfigMap) error {
+	var errs []error
+	for i := range pods {
+		pod := &pods[i]
+		c := configs[mounted(pod)]
+		p := r.board.polled(pod)
+		if c == nil || p == nil || p.status == nil || pod.DeletionTimestamp != nil {
+			continue
+		}
+		hash := objects.ConfigHash(c)
+		if pod.Annotations[plan.AnnotationConfig] == hash || p.hasRead(c) {
+			continue
+		}
+		to := pod.DeepCopy()
+		if to.Annotations == nil {
+			to.Annotations = map[string]string{}
+		}
+		to.Annotations[plan.AnnotationConfig] = hash
+		key := objectKey{ObjectKey: client.ObjectKeyFromObject(pod)}
+		if r.early(key, hash) {
+			continue
+		}
+		if err := client.IgnoreNotFound(r.Patch(ctx, to, client.MergeFrom(pod), client.FieldOwner(fieldManager))); err != nil {
+			r.forget(key)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// readdress deletes a Service that shall have another address, since its address cannot be changed. It stays if the API server does not give that address: it
+// gives it to a placeholder first. A dry run would be told of addresses out of range, but not of those that are taken.
+func (r *gateways) readdress(ctx context.Context, live, desired *corev1.Service) error {
+	if live == nil || desired.Spec.ClusterIP == "" || live.Spec.ClusterIP == desired.Spec.ClusterIP {
+		return nil
+	}
+	// The cache may still have the one that was deleted before; then the address is already its successor's.
+	var now corev1.Service
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(live), &now); err != nil || now.UID != live.UID {
+		return client.IgnoreNotFound(err)
+	}
+	placeholder := objects.Placeholder(desired)
+	if err := r.Create(ctx, placeholder, client.FieldOwner(fieldManager)); err != nil {
+		return refused(desired, err)
+	}
+	r.forget(r.key(desired))
+	return errors.Join(r.Delete(ctx, placeholder), client.IgnoreNotFound(r.Delete(ctx, live, client.Preconditions{UID: &live.UID})))
+}
+
+// workloads reads why pods cannot be made, in the words of who refused them, and how many have yet to be replaced.
+func (r *gateways) workloads(ctx context.Context, p *plan.Plan, seen *report.Seen) error {
+	updated := func(w *plan.Workload, observed, generation int64, n int32) {
+		if observed > 0 && (observed < generation || n < w.Replicas) {
+			seen.Updated[w.Name] = n
+		}
+	}
+	for i := range p.Workloads {
+		w := &p.Workloads[i]
+		key := client.ObjectKey{Namespace: p.Gateway.Namespace, Name: w.Name}
+		if w.Claim == nil {
+			var d appsv1.Deployment
+			if err := r.Get(ctx, key, &d); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			updated(w, d.Status.ObservedGeneration, d.Generation, d.Status.UpdatedReplicas)
+			for _, c := range d.Status.Conditions {
+				if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+					seen.Refused[w.Name] = c.Message
+				}
+			}
+			continue
+		}
+		var s appsv1.StatefulSet
+		if err := r.Get(ctx, key, &s); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		updated(w, s.Status.ObservedGeneration, s.Generation, s.Status.UpdatedReplicas)
+		if s.Name == "" || s.Status.ObservedGeneration == 0 || s.Status.Replicas >= w.Replicas {
+			continue
+		}
+		// Its controller says so in events alone.
+		var events corev1.EventList
+		err := r.APIReader.List(ctx, &events, client.InNamespace(key.Namespace), client.Limit(100),
+			client.MatchingFields{"involvedObject.kind": "StatefulSet", "involvedObject.name": w.Name, "reason": "FailedCreate"})
+		if err != nil {
+			return fmt.Errorf("events of StatefulSet %s: %w", key, err)
+		}
+		var newest time.Time
+		for _, e := range events.Items {
+			if e.InvolvedObject.UID == s.UID && !e.LastTimestamp.Time.Before(newest) {
+				newest, seen.Refused[w.Name] = e.LastTimestamp.Time, e.Message
+			}
+		}
+	}
+	return nil
+}
+
+// ingress tells Services of virtual addresses what their address is.
+func (r *gateways) ingress(ctx context.Context, p *plan.Plan, services map[string]*corev1.Service) error {
+	var errs []error
+	for i := range p.Exports {
+		x := &p.Exports[i]
+		s := services[x.Service]
+		if x.Config == nil || x.VIP == "" || s == nil {
+			continue
+		}
+		if have := s.Status.LoadBalancer.Ingress; len(have) == 1 && have[0].IP == x.VIP && have[0].IPMode != nil {
+			continue
+		}
+		to := s.DeepCopy()
+		to.Status.LoadBalancer.Ingress = objects.Ingress(x.VIP)
+		errs = append(errs, client.IgnoreNotFound(r.Status().Patch(ctx, to, client.MergeFrom(s), client.FieldOwner(fieldManager))))
+	}
+	return errors.Join(errs...)
+}

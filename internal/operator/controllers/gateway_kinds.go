@@ -1,0 +1,79 @@
+package controllers
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+)
+
+// ours are the kinds of what the operator makes. Secrets of keys are not among them: what is sealed with a key that is gone is lost.
+func ours() []client.ObjectList {
+	return []client.ObjectList{
+		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{},
+		&networkingv1.NetworkPolicyList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &coordinationv1.LeaseList{},
+	}
+}
+
+// optional are kinds that a cluster may lack. They are looked for at the start, and as long as a gateway wants objects of them.
+var optional = []schema.GroupVersionKind{
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
+}
+
+// lacks tells whether a gateway wants objects of an optional kind that the cluster has not got.
+func (r *gateways) lacks(gw *v1alpha1.NFSGateway) (bool, error) {
+	want := map[string]bool{"ServiceMonitor": gw.Spec.Monitoring.ServiceMonitor, "PrometheusRule": gw.Spec.Monitoring.PrometheusRule}
+	lacking := false
+	for _, k := range optional {
+		if !want[k.Kind] {
+			continue
+		}
+		there, err := r.has(k)
+		if err != nil {
+			return false, err
+		}
+		lacking = lacking || !there
+	}
+	return lacking, nil
+}
+
+// has tells whether the cluster has an optional kind. The first time that it does, what is made of it is watched and pruned from then on.
+func (r *gateways) has(k schema.GroupVersionKind) (bool, error) {
+	list, item := &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
+	list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
+	item.SetGroupVersionKind(k)
+	r.kindsMu.Lock()
+	defer r.kindsMu.Unlock()
+	if slices.ContainsFunc(r.optional, func(l client.ObjectList) bool { return l.GetObjectKind().GroupVersionKind() == list.GroupVersionKind() }) {
+		return true, nil
+	}
+	if _, err := r.RESTMapper().RESTMapping(k.GroupKind(), k.Version); err != nil {
+		if meta.IsNoMatchError(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	if err := r.watch(item); err != nil {
+		return false, err
+	}
+	r.optional = append(r.optional, list)
+	return true, nil
+}
+
+// kinds are lists of all kinds that the operator makes and prunes.
+func (r *gateways) kinds() []client.ObjectList {
+	r.kindsMu.Lock()
+	defer r.kindsMu.Unlock()
+	return append(ours(), r.optional...)
+}

@@ -1,0 +1,33 @@
+package controllers
+
+import (
+	"context"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/report"
+)
+
+// gatewayStatuses writes the status of NFSGateways. Nobody else does, and it writes nothing else.
+type gatewayStatuses struct {
+	*statuses
+	board *board
+}
+
+// Reconcile reports on one gateway.
+func (r *gatewayStatuses) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var gw v1alpha1.NFSGateway
+	if err := r.Get(ctx, req.NamespacedName, &gw); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	p, seen := r.board.look(req.NamespacedName)
+	if gw.DeletionTimestamp != nil || p == nil || p.Gateway.UID != gw.UID || p.Gateway.Generation != gw.Generation {
+		return ctrl.Result{}, nil // its plan comes
+	}
+	want := report.Gateway(p, seen)
+	want.ObservedGeneration = gw.Generation
+	want.Conditions = r.merge(&gw, gw.Status.Conditions, want.Conditions)
+	return r.write(ctx, &gw, &gw.Status, &want)
+}

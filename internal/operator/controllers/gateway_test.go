@@ -1,0 +1,73 @@
+package controllers
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/condition"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/operator/report"
+)
+
+// What is not watched is looked at now and then.
+func TestLookAgain(t *testing.T) {
+	refused := func(reason string) func(*found) {
+		return func(f *found) {
+			f.plan.Exports = []plan.Export{{Conditions: []metav1.Condition{condition.False(v1alpha1.ConditionAccepted, reason, "no")}}}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		edit func(*found)
+		want time.Duration
+	}{
+		{"nothing is amiss", func(*found) {}, lookSeldom},
+		{"keys of somebody's", func(f *found) { f.plan.Gateway.Spec.HandleKeys.SecretName = "keys" }, lookSeldom},
+		{"a network", func(f *found) {
+			f.plan.Gateway.Spec.RDMA = &v1alpha1.RDMA{Networks: []v1alpha1.Network{{Name: "rdma-net"}}}
+		}, lookSeldom},
+		{"a reference that leads nowhere", func(f *found) {
+			f.plan.Gateway.Spec.HandleKeys.SecretName = "keys"
+			f.plan.Conditions = []metav1.Condition{condition.False(v1alpha1.ConditionResolvedRefs, v1alpha1.ReasonSecretNotFound, "no")}
+		}, lookAgain},
+		{"a Service that was not made", func(f *found) { f.seen.Failed["sluice-data"] = errors.New("no") }, lookAgain},
+		{"an object that was not made", func(f *found) { f.seen.Blocked["fast"] = &report.Refused{} }, lookAgain},
+		{"an address of another gateway's", refused(v1alpha1.ReasonAddressTaken), lookAgain},
+		{"no address is left", refused(v1alpha1.ReasonNoFreeAddress), lookAgain},
+		{"no consent", refused(v1alpha1.ReasonBackendNotAllowed), lookSeldom},
+	} {
+		f := &found{plan: plan.Plan{Gateway: &v1alpha1.NFSGateway{}}, seen: report.Seen{Failed: map[string]error{}, Blocked: map[string]report.Obstacle{}}}
+		c.edit(f)
+		if got := f.again(false); got != c.want {
+			t.Errorf("%s: after %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// The cache refuses to look at namespaces that are not watched. What lies there is not there.
+func TestScope(t *testing.T) {
+	refuses := listed{err: errors.New("unable to get: unknown namespace for the cache")}
+	watched := scope{"storage"}
+	x := &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "data", Generation: 1}, Spec: v1alpha1.NFSExportSpec{GatewayRef: v1alpha1.GatewayReference{Name: "fast", Namespace: "elsewhere"}}}
+	e := &exports{statuses: &statuses{Client: refuses}, scope: watched, board: newBoard()}
+	s, ok, err := e.report(t.Context(), x)
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); err != nil || !ok || c == nil || c.Reason != v1alpha1.ReasonGatewayNotFound {
+		t.Errorf("the export's status is %+v, %v, %v", s, ok, err)
+	}
+	r := &gateways{applier: applier{Client: refuses}, scope: watched, board: newBoard()}
+	if again, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "elsewhere", Name: "fast"}}); err != nil || again != (ctrl.Result{}) {
+		t.Errorf("the gateway is looked at again: %+v, %v", again, err)
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Labels: map[string]string{plan.LabelExportNamespace: "elsewhere", plan.LabelExport: "data"}}}
+	if keep, err := r.keepService(t.Context(), service, nil, true); keep || err != nil {
+		t.Errorf("the Service is kept: %v, %v", keep, err)
+	}
+}

@@ -1,0 +1,72 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sluice.dev/sluice/api/v1alpha1"
+	"sluice.dev/sluice/internal/operator/objects"
+	"sluice.dev/sluice/internal/operator/plan"
+)
+
+// byGateway is the index of NFSExports by the NFSGateway that they refer to, NAMESPACE/NAME.
+const byGateway = "gateway"
+
+// referred names the NFSGateway that an export refers to.
+func referred(x *v1alpha1.NFSExport) types.NamespacedName {
+	return types.NamespacedName{Namespace: plan.GatewayNamespace(x), Name: x.Spec.GatewayRef.Name}
+}
+
+// exportsOf lists those that refer to a gateway, but for those that are being deleted.
+func exportsOf(ctx context.Context, c client.Reader, gateway types.NamespacedName) ([]v1alpha1.NFSExport, error) {
+	var all v1alpha1.NFSExportList
+	if err := c.List(ctx, &all, client.MatchingFields{byGateway: gateway.String()}); err != nil {
+		return nil, err
+	}
+	kept := all.Items[:0]
+	for _, x := range all.Items {
+		if x.DeletionTimestamp == nil {
+			kept = append(kept, x)
+		}
+	}
+	return kept, nil
+}
+
+// gatewayOf names the NFSGateway that an object of ours is made for.
+func gatewayOf(o client.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[plan.LabelGateway]}
+}
+
+// answers tells whether a pod can be asked.
+func answers(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != ""
+}
+
+// speaks tells whether a pod has a speaker.
+func speaks(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == objects.SpeakerContainer })
+}
+
+// mounted names the ConfigMap that a pod reads. What others put into the pod may have ConfigMaps of its own.
+func mounted(pod *corev1.Pod) string {
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == objects.ConfigVolume && v.ConfigMap != nil {
+			return v.ConfigMap.Name
+		}
+	}
+	return ""
+}
+
+type objectKey struct {
+	schema.GroupKind
+	client.ObjectKey
+}
+
+func (r *gateways) key(o client.Object) objectKey {
+	return objectKey{o.GetObjectKind().GroupVersionKind().GroupKind(), client.ObjectKeyFromObject(o)}
+}

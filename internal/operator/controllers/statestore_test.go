@@ -1,0 +1,105 @@
+package controllers
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/operator/report"
+)
+
+func podNamed(name string, uid types.UID) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: name, UID: uid, Labels: map[string]string{plan.LabelGateway: "fast", plan.LabelWorkload: "fast"}}}
+}
+
+func TestBoard(t *testing.T) {
+	b := newBoard()
+	var told []string
+	for name, list := range map[string]*[]func(types.NamespacedName){"heard": &b.heard, "moved": &b.moved, "planned": &b.planned} {
+		b.listen(list, func(g types.NamespacedName) { told = append(told, name+" "+g.String()) })
+	}
+	want := func(words ...string) {
+		t.Helper()
+		if got := strings.Join(told, ", "); got != strings.Join(words, ", ") {
+			t.Errorf("told %s, want %s", got, strings.Join(words, ", "))
+		}
+		told = nil
+	}
+	gw, key := types.NamespacedName{Namespace: "storage", Name: "fast"}, types.NamespacedName{Namespace: "storage", Name: "fast-0"}
+	pod := podNamed("fast-0", "1")
+	at := func(hash string, state status.ExportState) *poll {
+		return &poll{gateway: gw, uid: "1", status: &status.Status{Config: status.Config{Hash: hash}, Exports: []status.Export{{Name: "x", State: state, Listeners: []status.Listener{{Configured: ":21000"}}}}}}
+	}
+	start := time.Unix(1000, 0)
+	set := func(hash string, now time.Time) {
+		b.set(gw, &found{files: map[string]string{"fast": hash}, changed: now, seen: report.Seen{Pods: []report.Pod{{Pod: &pod}}}})
+	}
+	applying := func(now time.Time) bool { return b.applying(&pod, now, time.Minute) }
+
+	if p, _ := b.look(gw); p != nil {
+		t.Error("something is known of a gateway that nobody set")
+	}
+	set("A", start)
+	want("heard storage/fast", "planned storage/fast")
+	if !applying(start) {
+		t.Error("a pod that was not asked lags behind")
+	}
+	set("A", start.Add(time.Hour))
+	want("heard storage/fast")
+	if applying(start.Add(2 * time.Minute)) {
+		t.Error("patience is endless, since the plan that stayed the same counts as new")
+	}
+	b.setPoll(key, at("A", status.Serving))
+	want("heard storage/fast", "moved storage/fast")
+	if applying(start) {
+		t.Error("the pod has applied everything")
+	}
+	b.setPoll(key, at("A", status.Applying))
+	want("heard storage/fast")
+	if !applying(start) {
+		t.Error("an export is being applied")
+	}
+	if _, seen := b.look(gw); seen.Pods[0].Status == nil {
+		t.Error("the pod's answer is not there")
+	}
+	set("B", start)
+	want("heard storage/fast", "planned storage/fast")
+	if !applying(start) {
+		t.Error("the pod lags behind the new file")
+	}
+	pod.UID = "2"
+	if b.polled(&pod) != nil {
+		t.Error("another pod of the same name has not answered yet")
+	}
+	b.setPoll(key, nil)
+	want("heard storage/fast", "moved storage/fast")
+	b.setPoll(key, nil)
+	want()
+	b.set(gw, nil)
+	want("heard storage/fast")
+}
+
+// A gateway whose page does not name a feature gets no file with it. One that has not answered may be of any kind.
+func TestLacks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		poll *poll
+		want bool
+	}{
+		{"not asked", nil, false},
+		{"silent", &poll{err: "connection refused"}, false},
+		{"a former gateway", &poll{status: &status.Status{}}, true},
+		{"a gateway with the feature", &poll{status: &status.Status{Config: status.Config{Features: []string{"more", config.FeatureNetworkSets}}}}, false},
+	} {
+		if got := c.poll.lacks(config.FeatureNetworkSets); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
