@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestPark: a client that returns gets its connection back, with the calls in flight.
-func TestPark(t *testing.T) {
-	onBench(t, Config{}, func(b *bench) {
+// TestDetached: a client that returns gets its connection back, with the calls in flight.
+func TestDetached(t *testing.T) {
+	withEnv(t, Config{}, func(b *env) {
 		d := b.dialer
 		lk := b.Open(client(1), nil)
 		for xid := uint32(1); xid <= 3; xid++ {
@@ -57,9 +57,9 @@ func TestPark(t *testing.T) {
 	})
 }
 
-// TestParkBroken: a parked connection that breaks is dialled again when the client is back, from its port; the client knows itself what it sends again.
-func TestParkBroken(t *testing.T) {
-	onBench(t, Config{}, func(b *bench) {
+// TestDetachedBreaks: a parked connection that breaks is dialled again when the client is back, from its port; the client knows itself what it sends again.
+func TestDetachedBreaks(t *testing.T) {
+	withEnv(t, Config{}, func(b *env) {
 		lk := b.Open(client(1), nil)
 		b.call(lk, 1, 1, nil)
 		c := b.dialer.conn(t, 0)
@@ -81,8 +81,8 @@ func TestParkBroken(t *testing.T) {
 	})
 }
 
-// TestParkBound: a client that comes again and again, and leaves calls unanswered each time, finds its connection kept until they are too many. Then they end.
-func TestParkBound(t *testing.T) {
+// TestDetachedLimit: a client that comes again and again, and leaves calls unanswered each time, finds its connection kept until they are too many. Then they end.
+func TestDetachedLimit(t *testing.T) {
 	const turns, calls, limit = 50, 20, 100 << 10
 	for _, tt := range []struct {
 		name string
@@ -94,7 +94,7 @@ func TestParkBound(t *testing.T) {
 		{"others with the same XIDs", func(turn, i int) uint32 { return uint32(turn/2*calls + i) }, func(turn int) uint32 { return uint32(turn) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			onBench(t, Config{WaitLimit: limit}, func(b *bench) {
+			withEnv(t, Config{WaitLimit: limit}, func(b *env) {
 				ended := 0
 				for turn := range turns {
 					lk := b.Open(client(uint16(turn)), nil)
@@ -124,13 +124,13 @@ func TestParkBound(t *testing.T) {
 	}
 }
 
-// TestParkWhich: which connections are parked, and who gets them.
-func TestParkWhich(t *testing.T) {
+// TestReattach: which connections are parked, and who gets them.
+func TestReattach(t *testing.T) {
 	harmless := func(r *Request) { r.Replay = ReplayHarmless }
 	for _, tt := range []struct {
-		name   string
-		kinds  []func(*Request)
-		parked bool
+		name  string
+		kinds []func(*Request)
+		kept  bool
 	}{
 		{"by XID", []func(*Request){harmless, nil}, true},
 		{"by session", []func(*Request){harmless, bySession}, false},
@@ -138,7 +138,7 @@ func TestParkWhich(t *testing.T) {
 		{"neither", []func(*Request){harmless}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			onBench(t, Config{}, func(b *bench) {
+			withEnv(t, Config{}, func(b *env) {
 				lk := b.Open(client(1), nil)
 				for i, k := range tt.kinds {
 					b.call(lk, uint32(i), 0, k)
@@ -146,14 +146,14 @@ func TestParkWhich(t *testing.T) {
 				}
 				b.results()
 				lk.Close()
-				if got := b.dialer.conn(t, 0).Err() == nil; got != tt.parked || b.Status().Detached == 1 != tt.parked {
-					t.Errorf("parked: %v, want %v", got, tt.parked)
+				if got := b.dialer.conn(t, 0).Err() == nil; got != tt.kept || b.Status().Detached == 1 != tt.kept {
+					t.Errorf("detached: %v, want %v", got, tt.kept)
 				}
 			})
 		})
 	}
 	t.Run("whose", func(t *testing.T) {
-		onBench(t, Config{MaxDetached: 3}, func(b *bench) {
+		withEnv(t, Config{MaxDetached: 3}, func(b *env) {
 			var links []*Link
 			for i := range uint32(4) {
 				lk := b.Open(client(uint16(i)), nil)
@@ -166,7 +166,7 @@ func TestParkWhich(t *testing.T) {
 			}
 			b.results()
 			if st := b.Status(); st.Detached != 3 || b.dialer.conn(t, 0).Err() == nil {
-				t.Errorf("status %+v; the one parked first must have gone", st)
+				t.Errorf("status %+v; the oldest detached connection must be closed", st)
 			}
 			stranger := client(1)
 			stranger.Remote = netip.MustParseAddrPort("192.0.2.8:1")

@@ -18,15 +18,15 @@ func TestSoftTimeout(t *testing.T) {
 	}{
 		{"never", nil, false, false, false},
 		{"never, sent", nil, true, false, false},
-		{"unsent", unsent, false, false, true},
-		{"unsent, sent", unsent, true, false, false},
-		{"unsent, lost", unsent, true, true, false},
-		{"always", soft, false, false, true},
-		{"always, sent", soft, true, false, true},
-		{"always, lost", soft, true, true, true},
+		{"unsent", timeoutUnsent, false, false, true},
+		{"unsent, sent", timeoutUnsent, true, false, false},
+		{"unsent, lost", timeoutUnsent, true, true, false},
+		{"always", timeoutAlways, false, false, true},
+		{"always, sent", timeoutAlways, true, false, true},
+		{"always, lost", timeoutAlways, true, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			onBench(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *bench) {
+			withEnv(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *env) {
 				d := b.dialer
 				if !tt.sent {
 					d.setFail(func(int) error { return errRefused })
@@ -72,10 +72,10 @@ func TestSoftTimeout(t *testing.T) {
 // TestSoftTimeoutOthers: only those end whose time is over, and a late reply is nobody's.
 func TestSoftTimeoutOthers(t *testing.T) {
 	const limit = 20 * time.Second
-	onBench(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *bench) {
+	withEnv(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *env) {
 		lk := b.Open(client(1), nil)
 		for xid := uint32(0); xid < 30; xid++ {
-			b.call(lk, xid, xid, []func(*Request){nil, unsent, soft}[xid%3])
+			b.call(lk, xid, xid, []func(*Request){nil, timeoutUnsent, timeoutAlways}[xid%3])
 			pass(time.Second)
 		}
 		c := b.dialer.conn(t, 0)
@@ -90,7 +90,7 @@ func TestSoftTimeoutOthers(t *testing.T) {
 		if !c.late(2) {
 			t.Error("no reply is owed")
 		}
-		b.call(lk, 2, 99, soft) // its XID is free
+		b.call(lk, 2, 99, timeoutAlways) // its XID is free
 		want = nil
 		for xid := uint32(0); xid < 30; xid++ {
 			if c.reply(xid) {
@@ -112,9 +112,9 @@ func TestSoftTimeoutOthers(t *testing.T) {
 func TestSoftTimeoutOwed(t *testing.T) {
 	const limit = 20 * time.Second
 	for _, arg := range []uint32{1, 2} {
-		onBench(t, Config{SoftTimeout: limit}, func(b *bench) {
+		withEnv(t, Config{SoftTimeout: limit}, func(b *env) {
 			lk := b.Open(client(1), nil)
-			b.call(lk, 7, 1, soft)
+			b.call(lk, 7, 1, timeoutAlways)
 			c := b.dialer.conn(t, 0)
 			pass(limit)
 			b.want(bad(7, 1, ErrSoftTimeout))
@@ -141,9 +141,9 @@ func TestSoftTimeoutOwed(t *testing.T) {
 // TestSoftTimeoutOwedWaiting: so it is with a call that takes the place of one just while that is being given up.
 func TestSoftTimeoutOwedWaiting(t *testing.T) {
 	const limit = 20 * time.Second
-	onBench(t, Config{SoftTimeout: limit}, func(b *bench) {
+	withEnv(t, Config{SoftTimeout: limit}, func(b *env) {
 		lk := b.Open(client(1), nil)
-		b.call(lk, 7, 1, soft)
+		b.call(lk, 7, 1, timeoutAlways)
 		c := b.dialer.conn(t, 0)
 		pass(limit / 2)
 		c.mu.Lock()
@@ -164,11 +164,11 @@ func TestSoftTimeoutOwedWaiting(t *testing.T) {
 func TestSoftTimeoutRepeated(t *testing.T) {
 	const limit = 20 * time.Second
 	for _, arg := range []uint32{1, 2} {
-		onBench(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *bench) {
+		withEnv(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *env) {
 			lk := b.Open(client(1), nil)
-			b.call(lk, 7, 1, soft)
+			b.call(lk, 7, 1, timeoutAlways)
 			pass(limit / 2)
-			b.call(lk, 7, arg, soft)
+			b.call(lk, 7, arg, timeoutAlways)
 			pass(limit - 1)
 			b.want()
 			pass(1)
@@ -183,7 +183,7 @@ func TestSoftTimeoutRepeated(t *testing.T) {
 // TestSoftTimeoutSubmitting: a call that the timeout meets while it is being submitted is ended at the next occasion.
 func TestSoftTimeoutSubmitting(t *testing.T) {
 	const limit = 20 * time.Second
-	onBench(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *bench) {
+	withEnv(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *env) {
 		lk := b.Open(client(1), nil)
 		b.call(lk, 1, 1, nil)
 		c := b.dialer.conn(t, 0)
@@ -191,7 +191,7 @@ func TestSoftTimeoutSubmitting(t *testing.T) {
 		c.mu.Lock()
 		c.gate = gate
 		c.mu.Unlock()
-		go b.call(lk, 2, 2, soft)
+		go b.call(lk, 2, 2, timeoutAlways)
 		pass(limit + time.Second)
 		b.want()
 		close(gate)
@@ -202,82 +202,10 @@ func TestSoftTimeoutSubmitting(t *testing.T) {
 	})
 }
 
-// TestHealth: the backend's health is known without clients, and told when it changes; answers to calls save the probes.
-func TestHealth(t *testing.T) {
-	onBench(t, Config{AnyPort: true}, func(b *bench) {
-		d := b.dialer
-		want := func(healthy bool, since time.Time, changes ...bool) {
-			t.Helper()
-			b.results()
-			if st := b.Status(); st.Healthy != healthy || st.Since != since || (st.Err == nil) != (len(changes) == 1) {
-				t.Errorf("status %+v, want %v since %v", st, healthy, since)
-			}
-			if !slices.Equal(b.changes, changes) {
-				t.Errorf("changes %v, want %v", b.changes, changes)
-			}
-		}
-		began := time.Now()
-		want(true, began, true)
-		pass(time.Hour)
-		want(true, began, true)
-
-		d.setFail(func(int) error { return errRefused })
-		pass(10 * time.Second)
-		gone := time.Now()
-		want(false, gone, true, false)
-		d.setFail(nil)
-		pass(3 * time.Second)
-		lk := b.Open(client(1), nil)
-		b.call(lk, 1, 1, nil) // that it connects is reason to ask
-		want(true, gone.Add(3*time.Second), true, false, true)
-
-		pass(20 * time.Second)
-		_, _, probes := d.made()
-		for xid := uint32(2); xid < 20; xid++ {
-			b.call(lk, xid, 0, nil)
-			d.conn(t, 0).reply(xid)
-			pass(5 * time.Second)
-		}
-		if _, _, n := d.made(); n != probes {
-			t.Errorf("%d probes while calls were answered", n-probes)
-		}
-		pass(time.Minute)
-		if _, _, n := d.made(); n < probes+5 {
-			t.Errorf("%d probes in a minute", n-probes)
-		}
-		d.setMute() // it takes connections, and answers nothing
-		pass(20 * time.Second)
-		if st := b.Status(); st.Healthy {
-			t.Errorf("status %+v", st)
-		}
-	})
-}
-
-// TestLost: that the backend answers is told again after a connection was lost, also when it was never missed: it may have been restarted.
-func TestLost(t *testing.T) {
-	onBench(t, Config{}, func(b *bench) {
-		lk := b.Open(client(1), nil)
-		defer lk.Close()
-		b.call(lk, 1, 10, nil)
-		b.dialer.conn(t, 0).reply(1)
-		b.want(ok(1, 10))
-		b.call(lk, 2, 20, nil)
-		b.dialer.conn(t, 0).end(errBroken)
-		pass(time.Second)
-		b.dialer.conn(t, 1).reply(2)
-		b.want(ok(2, 20))
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if want := []bool{true, true}; !slices.Equal(b.changes, want) {
-			t.Errorf("changes %v, want %v", b.changes, want)
-		}
-	})
-}
-
 // TestSoftTimeoutSince: what a request has waited elsewhere counts, also when others stand before
 // it that have waited for less.
 func TestSoftTimeoutSince(t *testing.T) {
-	onBench(t, Config{SoftTimeout: 10 * time.Second}, func(b *bench) {
+	withEnv(t, Config{SoftTimeout: 10 * time.Second}, func(b *env) {
 		b.dialer.setFail(func(int) error { return errRefused })
 		lk := b.Open(client(1), nil)
 		defer lk.Close()
@@ -285,7 +213,7 @@ func TestSoftTimeoutSince(t *testing.T) {
 			began := time.Now().Add(-d)
 			return func(r *Request) { r.Timeout, r.WaitingSince = TimeoutAlways, began }
 		}
-		b.call(lk, 1, 1, soft)
+		b.call(lk, 1, 1, timeoutAlways)
 		b.call(lk, 2, 2, since(8*time.Second))
 		b.call(lk, 3, 3, since(4*time.Second))
 		b.call(lk, 4, 4, since(time.Minute))

@@ -12,9 +12,114 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newRequest is a call of the procedure with one argument.
+func newRequest(t testing.TB, pool *bufpool.Pool, xid, procedure, arg uint32) *Request {
+	r := &Request{}
+	refill(t, pool, r, xid, procedure, arg)
+	return r
+}
+
+func refill(t testing.TB, pool *bufpool.Pool, r *Request, xid, procedure, arg uint32) {
+	b, err := pool.Get(oncrpc.MinCallLen + 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range [...]uint32{xid, oncrpc.MsgCall, oncrpc.RPCVersion, nfsProgram, 3, procedure, 0, 0, 0, 0, arg} {
+		binary.BigEndian.PutUint32(b.B[4*i:], v)
+	}
+	r.Call.Own(b)
+	r.Call.Stream = append(r.Call.Stream, b.B)
+	r.XID, r.Program, r.Version, r.Procedure, r.ArgsAt = xid, nfsProgram, 3, procedure, oncrpc.MinCallLen
+	r.Plan.MaxReply = 100
+	r.Replay = ReplayByXID
+}
+
+// startServer serves h on loopback.
+func startServer(t testing.TB, h oncrpc.Handler) (addr string) {
+	t.Helper()
+	pool := bufpool.New(0)
+	server, err := oncrpc.NewServer(oncrpc.Config{Pool: pool, Handler: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+func newTCPBackend(t testing.TB, addr string, cfg Config) (*Backend, *bufpool.Pool) {
+	t.Helper()
+	return newBackend(t, nil, addr, cfg)
+}
+
+func newBackend(t testing.TB, p rdma.Provider, addr string, cfg Config) (*Backend, *bufpool.Pool) {
+	t.Helper()
+	pool := bufpool.New(0)
+	cfg.Pool = pool
+	cfg.Dialer = &TCP{Address: addr, Config: oncrpc.Config{Pool: pool}}
+	if p != nil {
+		cfg.Dialer = &RDMA{Provider: p, Address: addr, Config: rpcrdma.Config{Pool: pool}}
+	}
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.Close()
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b, pool
+}
+
+func client(port uint16) *oncrpc.Conn {
+	return &oncrpc.Conn{Network: "tcp", Remote: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), port)}
+}
+
+// do makes one call by the link, and waits for it.
+func do(t testing.TB, lk *Link, pool *bufpool.Pool, xid, procedure uint32) {
+	t.Helper()
+	r := newRequest(t, pool, xid, procedure, 0)
+	done := make(chan struct{})
+	r.Finished = func(*Request) { close(done) }
+	lk.Submit(r)
+	<-done
+	if d, err := r.Results(); err != nil {
+		t.Errorf("call %d: %v", xid, err)
+	} else if x := d.Uint32(); x != xid {
+		t.Errorf("call %d got the reply to %d", xid, x)
+	}
+	r.Reset()
+}
+
+type handler func(*oncrpc.Call)
+
+func (h handler) ServeRPC(c *oncrpc.Call) { h(c) }
 
 // errBroken is why a fakeConn breaks, errFinal an error of one request.
 var errBroken, errFinal = errors.New("broken"), errors.New("final")
@@ -69,10 +174,10 @@ func (d *fakeDialer) conn(t testing.TB, n int) *fakeConn {
 	return d.conns[n]
 }
 
-func (d *fakeDialer) setMute() {
+func (d *fakeDialer) setMute(mute bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mute = true
+	d.mute = mute
 }
 
 // made returns when and from where lines dialled, and how many probes there were.
@@ -262,8 +367,8 @@ type outcome struct {
 	err           error
 }
 
-// bench is a backend whose dialer is fake.
-type bench struct {
+// env is a backend whose dialer is fake.
+type env struct {
 	*Backend
 	t      *testing.T
 	dialer *fakeDialer
@@ -274,11 +379,11 @@ type bench struct {
 	changes  []bool
 }
 
-// onBench runs f in a bubble, and checks in the end that all memory was given back.
-func onBench(t *testing.T, cfg Config, f func(b *bench)) {
+// withEnv runs f in a bubble, and checks in the end that all memory was given back.
+func withEnv(t *testing.T, cfg Config, f func(b *env)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, dialer: &fakeDialer{}, pool: bufpool.New(0)}
+		b := &env{t: t, dialer: &fakeDialer{}, pool: bufpool.New(0)}
 		cfg.Pool, cfg.Dialer = b.pool, b.dialer
 		if cfg.Rand == nil {
 			cfg.Rand = func() float64 { return 1 }
@@ -307,7 +412,7 @@ func onBench(t *testing.T, cfg Config, f func(b *bench)) {
 }
 
 // call submits a call whose outcome is noted.
-func (b *bench) call(lk *Link, xid, arg uint32, how func(*Request)) *Request {
+func (b *env) call(lk *Link, xid, arg uint32, how func(*Request)) *Request {
 	r := newRequest(b.t, b.pool, xid, 1, arg)
 	if how != nil {
 		how(r)
@@ -336,7 +441,7 @@ func (b *bench) call(lk *Link, xid, arg uint32, how func(*Request)) *Request {
 }
 
 // results returns the outcomes since it was last asked.
-func (b *bench) results() []outcome {
+func (b *env) results() []outcome {
 	synctest.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -346,7 +451,7 @@ func (b *bench) results() []outcome {
 }
 
 // want checks the outcomes since the last check, in any order.
-func (b *bench) want(want ...outcome) {
+func (b *env) want(want ...outcome) {
 	b.t.Helper()
 	got := b.results()
 	left := append([]outcome(nil), got...)
@@ -371,9 +476,9 @@ func (b *bench) want(want ...outcome) {
 func ok(xid, arg uint32) outcome             { return outcome{xid: xid, arg: arg, got: arg} }
 func bad(xid, arg uint32, err error) outcome { return outcome{xid: xid, arg: arg, err: err} }
 
-func bySession(r *Request) { r.Replay = ReplayBySession }
-func soft(r *Request)      { r.Timeout = TimeoutAlways }
-func unsent(r *Request)    { r.Timeout = TimeoutUnsent }
+func bySession(r *Request)     { r.Replay = ReplayBySession }
+func timeoutAlways(r *Request) { r.Timeout = TimeoutAlways }
+func timeoutUnsent(r *Request) { r.Timeout = TimeoutUnsent }
 
 // pass lets the time pass, and what is due then happen.
 func pass(d time.Duration) {

@@ -19,8 +19,8 @@ type step struct {
 	Kind, Link, XID, Arg, How int
 }
 
-// world is three clients, two of them at one address, with a backend that comes and goes.
-type world struct {
+// modelEnv is three clients, two of them at one address, with a backend that comes and goes.
+type modelEnv struct {
 	*Backend
 	dialer *fakeDialer
 	pool   *bufpool.Pool
@@ -32,18 +32,18 @@ type world struct {
 	broken int // connections
 }
 
-func (w *world) fault(format string, args ...any) {
+func (w *modelEnv) fault(format string, args ...any) {
 	w.faults = append(w.faults, fmt.Sprintf(format, args...))
 }
 
-func (w *world) openLink(i int) {
+func (w *modelEnv) openLink(i int) {
 	w.opened++
 	addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i / 2)})
 	w.links[i] = w.Open(&oncrpc.Conn{Remote: netip.AddrPortFrom(addr, uint16(w.opened))}, nil)
 }
 
 // do makes the step happen.
-func (w *world) do(t *testing.T, s step) {
+func (w *modelEnv) do(t *testing.T, s step) {
 	switch s.Kind {
 	case 0, 1, 2, 3:
 		arg, ends := uint32(s.Arg), 0
@@ -116,7 +116,7 @@ func (w *world) do(t *testing.T, s step) {
 }
 
 // conn returns one of the connections of lines, the last one first; nil if there are not so many.
-func (w *world) conn(i int) *fakeConn {
+func (w *modelEnv) conn(i int) *fakeConn {
 	w.dialer.mu.Lock()
 	defer w.dialer.mu.Unlock()
 	if n := len(w.dialer.conns); i < n {
@@ -138,7 +138,7 @@ func TestModel(t *testing.T) {
 		list := steps.Draw(rt, "steps")
 		var faults []string
 		synctest.Test(t, func(t *testing.T) {
-			w := &world{dialer: &fakeDialer{}, pool: bufpool.New(0)}
+			w := &modelEnv{dialer: &fakeDialer{}, pool: bufpool.New(0)}
 			var err error
 			if w.Backend, err = New(Config{
 				Dialer: w.dialer, Pool: w.pool, SoftTimeout: 7 * time.Second, MaxDetached: 2, WaitLimit: 12 * (callCost + 44),
