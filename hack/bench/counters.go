@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// counterRow is what one RPC costs at both ends, in counts, which do not depend on the machine: a line of the table and an
-// entry of bench.json. Client is what sluicectl counts; Gateway comes from its metrics, and is about the side of its clients
-// but for allocations, which are those of the whole process and come from its heap profile.
+// counterRow is the cost of one RPC at both ends, in counts, which do not depend on the machine: a
+// line of the table and an entry of bench.json. Client is counted by sluicectl. Gateway comes from
+// the gateway's metrics and covers the side of its clients, but for allocations: those are the
+// whole process's, from its heap profile.
 type counterRow struct {
 	Op      string       `json:"op"`
 	Depth   int          `json:"depth"`
@@ -30,14 +31,15 @@ type countsPerRPC struct {
 	RDMAOps  float64 `json:"rdma_ops"`
 }
 
-// The gateway is measured over the calls by which a long run is longer than a short one: what a connection costs once, and
-// the look at the metrics, are in both. Another short run before them takes what the gateway needs only at its first.
+// The gateway's cost is the difference between a long run and a short one, which cancels the cost
+// of connecting and of reading the metrics. Another short run goes first, for the gateway's initial
+// costs.
 const (
 	shortCount = 500 * time.Millisecond
 	longCount  = 2 * time.Second
 )
 
-// counters measures what RPCs at depth 16 cost, on both gateways.
+// counters measures RPCs at depth 16, on both gateways.
 func (s *sides) counters(ctx context.Context, volume, proxy []operation, res *results) error {
 	fmt.Printf("\nPer RPC at depth 16, CRC on. Client: as sluicectl counts. Gateway: from its metrics, towards its clients; allocations are all of the process'.\n\n")
 	fmt.Printf("%-18s | %8s %8s %8s %8s | %8s %8s %8s %8s %8s\n", "", "client", "", "", "", "gateway", "", "", "", "")
@@ -67,7 +69,7 @@ func (s *sides) count(ctx context.Context, g *gateway, op operation) (*counterRo
 	r := &counterRow{Op: "counters " + op.name, Depth: 16, CRC: true}
 	one := *s
 	var allocs float64
-	more := map[string]float64{} // in the long run than in the short one, like allocs
+	more := map[string]float64{} // long run less short run, like allocs
 	for _, run := range []struct {
 		d    time.Duration
 		sign float64
@@ -114,8 +116,8 @@ func (s *sides) count(ctx context.Context, g *gateway, op operation) (*counterRo
 	return r, nil
 }
 
-// mallocs is how many objects the gateway has allocated so far. Its heap profile tells exactly; the metric of the same meaning lags
-// by what the Go runtime's caches hold.
+// mallocs returns the number of objects that the gateway has allocated so far, from its heap
+// profile. The metric of the same meaning lags by the contents of the Go runtime's caches.
 func (g *gateway) mallocs(ctx context.Context) (float64, error) {
 	body, err := g.get(ctx, "/debug/pprof/heap?debug=1")
 	if err != nil {
@@ -134,7 +136,7 @@ func (g *gateway) mallocs(ctx context.Context) (float64, error) {
 	return strconv.ParseFloat(n, 64)
 }
 
-// scrape reads the gateway's metrics, adding up all labels; RDMA operations are also kept by kind.
+// scrape reads the gateway's metrics, adding up all labels. RDMA operations are also kept by kind.
 func (g *gateway) scrape(ctx context.Context) (map[string]float64, error) {
 	body, err := g.get(ctx, "/metrics")
 	if err != nil {

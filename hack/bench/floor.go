@@ -1,13 +1,14 @@
 package main
 
-// The floors: what the same bytes cost with no protocol at all, in two processes like everything that is measured here.
+// The floors: the cost of the same bytes without a protocol, between two processes like every
+// measurement here.
 //
-//	raw    a request goes out, a reply comes back, of the sizes that the operation has. Nothing is done with the bytes.
-//	floor  the same, and what no server can leave out: the data are read from or written to the file, and where the
-//	       CRC is on both ends compute CRC32C over what they send and receive.
+//	raw    a request and a reply of the operation's sizes. Nothing is done with the bytes.
+//	floor  the same with the work that no server can avoid: the data are read from or written to the file, and with
+//	       CRC both ends compute CRC32C over the bytes sent and received.
 //
-// A request is 128 bytes, of which the first 16 say what is wanted; a WRITE's data follow it. A reply is 128 bytes,
-// behind the data for a READ.
+// A request is 128 bytes, a header of 16 among them; a WRITE's data follow it. A reply is 128
+// bytes, after the data for a READ.
 
 import (
 	"bufio"
@@ -74,7 +75,8 @@ func floorServe(path string) error {
 	})
 }
 
-// serveLoopback prints its address and takes connections until standard input ends, or handle fails.
+// serveLoopback prints its address and accepts connections until standard input ends or handle
+// fails.
 func serveLoopback(handle func(net.Conn) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -96,7 +98,7 @@ func serveLoopback(handle func(net.Conn) error) error {
 	}
 }
 
-// floorConn answers every request that a read brought before it writes, as the gateway does.
+// floorConn answers all requests that one read returned before it writes, as the gateway does.
 func floorConn(c net.Conn, f *os.File) {
 	defer c.Close()
 	in := bufio.NewReaderSize(c, 256<<10)
@@ -166,7 +168,7 @@ func floorConn(c net.Conn, f *os.File) {
 	}
 }
 
-// floorMeasure is the client's process: it prints its result as JSON.
+// floorMeasure is the client's process. It prints its result as JSON.
 func floorMeasure(o options) error {
 	h, err := hex.DecodeString(o.floor)
 	if err != nil || len(h) != floorHeader {
@@ -179,7 +181,8 @@ func floorMeasure(o options) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// floorRun keeps depth requests in flight for the duration and returns operations per second and the median latency.
+// floorRun keeps depth requests in flight for the duration. It returns operations per second and
+// the median latency.
 func floorRun(addr string, r floorRequest, depth int, blocks uint32, d time.Duration) (*measured, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -260,6 +263,6 @@ func floorRun(addr string, r floorRequest, depth int, blocks uint32, d time.Dura
 	}
 	m := &measured{Ops: float64(done), Rate: float64(done) / time.Since(begin).Seconds()}
 	slices.Sort(lat)
-	m.P50 = float64(lat[len(lat)/2].Nanoseconds()) / 1e3 // there is at least one: every request is answered
+	m.P50 = float64(lat[len(lat)/2].Nanoseconds()) / 1e3 // never empty: every request is answered
 	return m, nil
 }

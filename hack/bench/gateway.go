@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// gateway is a process of the gateway that serves one export.
+// gateway is a gateway's process that serves one export.
 type gateway struct {
 	address map[listener]string
 	admin   string
@@ -23,13 +23,13 @@ type gateway struct {
 	stop    func() // ends the process and waits for its end
 }
 
-// listener is what a gateway's listeners differ in.
+// listener has the settings in which a gateway's listeners differ.
 type listener struct{ crc, spin bool }
 
-// listeners are those of a gateway, in the order of its configuration.
+// listeners of a gateway, in the order of its configuration.
 var listeners = []listener{{crc: true}, {}, {crc: true, spin: true}, {spin: true}}
 
-// spinning is for how long it spins, as in the configuration.
+// spinning returns the spin time for the configuration.
 func (l listener) spinning() string {
 	if l.spin {
 		return spin
@@ -37,7 +37,7 @@ func (l listener) spinning() string {
 	return "0s"
 }
 
-// spin is how long clients and gateways spin that do.
+// spin is the spin time of clients and gateways that spin.
 const spin = "200us"
 
 const (
@@ -45,9 +45,10 @@ const (
 	stopWithin  = 10 * time.Second // after that it is killed
 )
 
-// startGateway serves a backend, said as in the configuration, with an inline threshold of so many KiB. Its files get the
-// name, which no other gateway of this run may have: a gateway follows the changes of its configuration. The ports are those
-// that the system gives it; the listeners have an IP address each, since metrics name a listener by its address as configured.
+// startGateway serves a backend, given as in the configuration, with an inline threshold in KiB.
+// The name is that of its files and must be unique in a run: a gateway follows changes of its
+// configuration. The system chooses the ports; each listener has an IP address of its own, since
+// metrics name a listener by its configured address.
 func (s *sides) startGateway(ctx context.Context, name, backend string, inlineKiB int) (_ *gateway, err error) {
 	config := filepath.Join(s.dir, name+".yaml")
 	var written strings.Builder
@@ -104,7 +105,7 @@ exports:
 	return g, g.ready(ctx)
 }
 
-// gatewayStatus is what bench reads of /status.
+// gatewayStatus is the part of /status that bench reads.
 type gatewayStatus struct {
 	Exports []struct {
 		State, Error string
@@ -116,7 +117,8 @@ type gatewayStatus struct {
 	}
 }
 
-// ready waits until the export is served on all listeners and its backend answers, and notes where they are.
+// ready waits until the export is served on all listeners and its backend answers, and notes their
+// addresses.
 func (g *gateway) ready(ctx context.Context) error {
 	for {
 		err := g.look(ctx)
@@ -131,7 +133,7 @@ func (g *gateway) ready(ctx context.Context) error {
 	}
 }
 
-// look asks for /status once; its error is what is missing yet.
+// look requests /status once. Its error describes the missing part.
 func (g *gateway) look(ctx context.Context) error {
 	body, err := g.get(ctx, "/status")
 	if err != nil {
@@ -163,7 +165,7 @@ func (g *gateway) look(ctx context.Context) error {
 	return nil
 }
 
-// get asks the admin page.
+// get requests a page of the admin server.
 func (g *gateway) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+path, nil)
 	if err != nil {

@@ -1,13 +1,15 @@
-// Command bench measures the gateway against NFS-Ganesha and against bare loops, interleaved in one run.
+// Command bench measures the gateway against NFS-Ganesha and against bare loops, interleaved in one
+// run.
 //
-// Every side is a server process and a client process of its own on loopback, working on one directory. For each row
-// the sides run in turn, several rounds; the table shows medians, and ratios are medians of the ratios within a round.
-// For NFS the client is `sluicectl bench` on both sides: over RPC-over-RDMA to the gateway, over TCP to Ganesha.
+// Every side is a server process and a client process on loopback, working on one directory. For
+// each row the sides run in turn, several rounds. The table shows medians; ratios are medians of
+// the ratios within a round. For NFS the client is `sluicectl bench` on both sides: over
+// RPC-over-RDMA to the gateway, over TCP to Ganesha.
 //
-// There are two comparisons: of a gateway that serves the directory with Ganesha and the bare loops, and of the way through
-// a gateway to Ganesha with the way to Ganesha itself (rows "proxy …"). Counters of what an RPC costs follow, and a sweep of
-// the inline threshold. A part is run by -only, a regular expression for the names of rows, which are those in the table
-// with depth and CRC behind them:
+// There are two comparisons: a gateway that serves the directory against Ganesha and the bare
+// loops, and the path through a gateway to Ganesha against the direct path (rows "proxy …").
+// Counters of an RPC's cost follow, and a sweep of the inline threshold. -only selects by a regular
+// expression on the names of rows, which are those in the table with depth and CRC appended:
 //
 //	go run ./hack/bench -only proxy                  # the proxy's rows and counters
 //	go run ./hack/bench -only '^READ.*depth 16 '     # of the directory, with CRC and without
@@ -26,10 +28,10 @@ import (
 
 type operation struct {
 	name  string
-	op    string // as sluicectl bench calls it
+	op    string // operation's name for sluicectl bench
 	floor byte
 	size  int
-	spin  bool // the client asks for the next answer before it sleeps, and the gateway for the next call
+	spin  bool // client and gateway poll for the next message before they sleep
 }
 
 var operations = []operation{
@@ -45,7 +47,7 @@ var operations = []operation{
 	{name: "WRITE 1MiB", op: "write", floor: floorWrite, size: 1 << 20},
 }
 
-// stability is that of the writes, empty for what does not write.
+// stability is the argument for writes, and empty for other operations.
 func (o operation) stability() string {
 	if o.op == "write" {
 		return "UNSTABLE"
@@ -53,7 +55,8 @@ func (o operation) stability() string {
 	return ""
 }
 
-// proxyOperations are those that the gateway forwards: it answers NULL itself. Nobody spins there, where three processes share what processors there are.
+// proxyOperations are those that the gateway forwards: it answers NULL itself. Neither end spins,
+// since three processes share the processors.
 func proxyOperations() (ops []operation) {
 	for _, op := range operations {
 		if op.op != "null" && !op.spin {
@@ -72,7 +75,7 @@ type options struct {
 	fileSize        int64
 	sweep, counters bool
 
-	// what the processes are told that bench starts of itself
+	// arguments for the processes that bench starts of itself
 	role, file, floor string
 	depth             int
 	blocks            uint
@@ -163,19 +166,19 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// measurement is what one row is about.
+// measurement is one row.
 type measurement struct {
 	op    operation
 	depth int
 	crc   bool
 }
 
-// String is the name that -only looks at.
+// String is the name matched by -only.
 func (m measurement) String() string {
 	return fmt.Sprintf("%s depth %d CRC %s", m.op.name, m.depth, onOff(m.crc))
 }
 
-// unit is that of the row's figures.
+// unit is the unit of the row's figures.
 func (m measurement) unit() string {
 	switch {
 	case m.depth == 1:
@@ -187,7 +190,7 @@ func (m measurement) unit() string {
 	}
 }
 
-// plan is what is to be measured of some operations, with and without CRC as said.
+// plan returns the rows of some operations, with each of the given CRC settings.
 func (o *options) plan(ops []operation, crc ...bool) (todo []measurement) {
 	for _, op := range ops {
 		for _, depth := range []int{1, 16} {
@@ -201,7 +204,8 @@ func (o *options) plan(ops []operation, crc ...bool) (todo []measurement) {
 	return todo
 }
 
-// counted are the operations whose row at depth 16 with CRC is wanted: their counters are, too.
+// counted returns the operations whose row at depth 16 with CRC is selected: their counters are,
+// too.
 func (o *options) counted(ops []operation) (some []operation) {
 	for _, op := range ops {
 		if o.only.MatchString(measurement{op, 16, true}.String()) {

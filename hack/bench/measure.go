@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// measured is one measurement of one side: what its client printed as JSON, that is `sluicectl bench --json` or the
-// floor's client.
+// measured is one measurement of one side, as its client printed it in JSON: `sluicectl bench
+// --json` or the floor's client.
 type measured struct {
 	Rate     float64   `json:"ops_per_s"`
 	P50      float64   `json:"p50_us"`
@@ -22,10 +22,10 @@ type measured struct {
 	Syscalls float64   `json:"syscalls_per_op"`
 	Messages float64   `json:"messages_per_op"`
 	RDMAOps  float64   `json:"rdma_ops_per_op"`
-	CPU      []float64 `json:"cpu_s"` // of the processes that it was asked for
+	CPU      []float64 `json:"cpu_s"` // of the requested processes
 }
 
-// figure is what stands in the table: the median latency, calls per second or megabytes per second.
+// figure returns the table's figure: the median latency, calls per second or megabytes per second.
 func (m *measured) figure(unit string, size int) float64 {
 	switch unit {
 	case "us":
@@ -62,7 +62,7 @@ func (s *sides) rdma(ctx context.Context, g *gateway, op operation, depth int, c
 	return s.sluicectl(ctx, op, depth, pids, "nfs+rdma://"+g.address[listener{crc, op.spin}]+"/", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
 }
 
-// tcp measures a server, Ganesha itself or the relay to it.
+// tcp measures a server: Ganesha itself or the relay to it.
 func (s *sides) tcp(ctx context.Context, server string, op operation, depth int, pids ...int) (*measured, error) {
 	return s.sluicectl(ctx, op, depth, pids, "nfs+tcp://"+server)
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// proxyRow compares the way through the gateway to Ganesha with the way to Ganesha itself: a line of the table and an entry
-// of bench.json. At depth 1 the figures are the median latency in microseconds, otherwise operations or megabytes per second.
+// proxyRow compares the path through the gateway to Ganesha with the direct path: a line of the
+// table and an entry of bench.json. At depth 1 the figures are the median latency in microseconds,
+// otherwise operations or megabytes per second.
 type proxyRow struct {
 	Op        string  `json:"op"`
 	Depth     int     `json:"depth"`
@@ -15,24 +16,28 @@ type proxyRow struct {
 	Proxied   float64 `json:"proxied"`
 	Direct    float64 `json:"direct"`
 	Unit      string  `json:"unit"`
-	// Share is the rate through the gateway by the direct one, or at depth 1 the direct latency by that through the gateway.
+	// Share is the rate through the gateway divided by the direct one; at depth 1, the direct
+	// latency divided by the one through the gateway.
 	Share float64 `json:"share"`
-	// AddedPingPongs is, at depth 1, how much latency the gateway adds, in units of PingPong: the median latency in
-	// microseconds of 128 bytes each way between two bare processes, measured in the same round.
+	// AddedPingPongs is, at depth 1, the latency added by the gateway, in units of PingPong: the
+	// median latency in microseconds of 128 bytes each way between two bare processes, measured in
+	// the same round.
 	AddedPingPongs *float64 `json:"added_pingpongs,omitempty"`
-	// Relay is the figure by way of a process that only passes bytes on, RelayShare and RelayAdded are what it has of the direct one and adds to it.
+	// Relay is the figure through a process that only forwards bytes. RelayShare and RelayAdded
+	// compare it with the direct one, like Share and AddedPingPongs.
 	Relay      float64  `json:"relay"`
 	RelayShare float64  `json:"relay_share"`
 	RelayAdded *float64 `json:"relay_added_pingpongs,omitempty"`
 	PingPong   float64  `json:"pingpong,omitempty"`
-	// CPU time over the measured intervals of all rounds together: of the gateway, of Ganesha behind it, and of Ganesha alone.
+	// CPU time over the measured intervals of all rounds: of the gateway, of Ganesha behind it, and
+	// of Ganesha alone.
 	GatewayCPU       float64 `json:"gateway_cpu"`
 	GaneshaCPU       float64 `json:"ganesha_cpu"`
 	DirectGaneshaCPU float64 `json:"direct_ganesha_cpu"`
 	CPUUnit          string  `json:"cpu_unit"` // s/GB of 10^9 bytes, or us/call
 }
 
-// cost adds up the CPU time of processes, and the calls that it was for.
+// cost adds up the CPU time and the calls of processes.
 type cost struct {
 	calls   float64
 	seconds []float64
@@ -52,7 +57,8 @@ func (c *cost) add(m *measured, processes int) error {
 	return nil
 }
 
-// per is the CPU time of a process in seconds per GB, or microseconds per call where no data are moved.
+// per returns the CPU time of a process in seconds per GB, or in microseconds per call where no
+// data move.
 func (c *cost) per(process, size int) float64 {
 	switch {
 	case c.calls == 0:

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// relayServe passes bytes on between connections to a loopback listener and connections of its own to target, until its standard input
-// ends. It does nothing else, with a blocking thread for each direction: the least that a process in between can cost.
+// relayServe forwards bytes between connections to a loopback listener and its own connections to
+// target, until its standard input ends. It uses a blocking thread for each direction: the lowest
+// cost of a process in between.
 func relayServe(target string) error {
 	return serveLoopback(func(in net.Conn) error {
 		out, err := net.Dial("tcp", target)
@@ -35,10 +36,10 @@ func blocking(c net.Conn) (*os.File, error) {
 	return c.(*net.TCPConn).File()
 }
 
-// pass passes on what comes from a connection until its end.
+// pass forwards bytes until the connection ends.
 func pass(from, to *os.File) {
-	r, w := int(from.Fd()), int(to.Fd()) // which makes them block
-	defer runtime.KeepAlive(from)        // whoever is the last to use them lets them be closed
+	r, w := int(from.Fd()), int(to.Fd()) // Fd makes them block
+	defer runtime.KeepAlive(from)        // the last user closes them
 	defer runtime.KeepAlive(to)
 	buf := make([]byte, 1<<20)
 	for {

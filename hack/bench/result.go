@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// results are the rows that were measured, as bench.json has them: a list of objects, each with "op".
+// results are the measured rows in the form of bench.json: a list of objects, each with "op".
 type results struct {
 	path string
 	rows []any
 }
 
-// add writes the file anew, so that what was measured stays when a run is broken off.
+// add rewrites the file, so that an interrupted run keeps its rows.
 func (r *results) add(row any) error {
 	r.rows = append(r.rows, row)
 	b, err := json.MarshalIndent(r.rows, "", "  ")
@@ -22,16 +22,15 @@ func (r *results) add(row any) error {
 	return os.WriteFile(r.path, append(b, '\n'), 0o644)
 }
 
-// samples are what the rounds of one row gave, a list for each side, round by round.
+// samples are one row's figures: a list for each side, round by round.
 type samples map[string][]float64
 
 func (s samples) add(side string, v float64) { s[side] = append(s[side], v) }
 
-// median is that of a side's figures.
 func (s samples) median(side string) float64 { return median(s[side]) }
 
-// ratio is the median of the ratios within each round, since the machine's speed drifts: how much faster one side is than
-// the other, which for latencies is the other way round than for rates.
+// ratio is the median of the ratios within each round, since the machine's speed drifts. Above 1
+// side is faster than other; for latencies the ratio is inverted.
 func (s samples) ratio(side, other, unit string) float64 {
 	var q []float64
 	for i, v := range s[side] {

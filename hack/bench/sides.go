@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// sides are the servers that are compared, each a process of its own, on one directory.
+// sides are the servers to compare, each a process of its own, on one directory.
 type sides struct {
 	o          options
 	dir        string
@@ -22,7 +22,7 @@ type sides struct {
 	proxy      *gateway // in front of Ganesha
 	ganesha    string   // host:port/?mountport=N
 	ganeshaPID int
-	relay      string // to Ganesha, said like it
+	relay      string // to Ganesha, in the same form
 	floor      string
 	stops      []func()
 }
@@ -110,7 +110,7 @@ func (s *sides) startSelf(role, serve string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// startGanesha also returns what a gateway's configuration says of it as a backend.
+// startGanesha returns the backend for a gateway's configuration.
 func (s *sides) startGanesha(ctx context.Context, export string) (backend string, err error) {
 	state := filepath.Join(s.dir, "ganesha")
 	ports, err := fixedPorts(2)
@@ -136,8 +136,9 @@ func (s *sides) startGanesha(ctx context.Context, export string) (backend string
 	return fmt.Sprintf(`{nfs: {server: "127.0.0.1", port: %s, mountPort: %s, path: /, versions: ["3"]}}`, port, mount), nil
 }
 
-// fixedPorts returns n ports on loopback for a server that cannot be told to take any. Nobody listens on them, and they lie
-// below those that the system hands out, so that no connection gets one before the server does.
+// fixedPorts returns n ports on loopback, for a server that cannot choose its own. They are unused
+// and lie below the system's ephemeral ports, so that no connection takes one before the server
+// does.
 func fixedPorts(n int) ([]int, error) {
 	const lowest, handedOut = 10000, 32768
 	var ports []int

@@ -9,7 +9,7 @@ import (
 
 var sweepSizes = []int{1 << 10, 4 << 10, 16 << 10, 60 << 10}
 
-// sweep prints how the inline threshold changes small transfers.
+// sweep prints small transfers by inline threshold.
 func (s *sides) sweep(ctx context.Context) error {
 	fmt.Printf("\nInline threshold, both ways: operations per second at depth 16 and median latency in µs at depth 1, CRC on.\n\n%-9s", "threshold")
 	for _, n := range sweepSizes {
@@ -26,7 +26,7 @@ func (s *sides) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweepOne measures one threshold, on a gateway and a directory of its own, which are gone afterwards.
+// sweepOne measures one threshold, with a gateway and a directory that it removes afterwards.
 func (s *sides) sweepOne(ctx context.Context, kib int) error {
 	name := fmt.Sprintf("sweep-%d", kib)
 	dir := filepath.Join(s.dir, name)

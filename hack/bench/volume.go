@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// volumeRow compares the gateway that serves a directory with Ganesha and the floors: a line of the table and an entry of
-// bench.json. At depth 1 the figures are the median latency in microseconds, otherwise operations or megabytes per second.
-// A ratio above 1 is in the gateway's favour.
+// volumeRow compares the gateway that serves a directory with Ganesha and the floors: a line of the
+// table and an entry of bench.json. At depth 1 the figures are the median latency in microseconds,
+// otherwise operations or megabytes per second. A ratio above 1 is in the gateway's favour.
 type volumeRow struct {
 	Op        string  `json:"op"`
 	Depth     int     `json:"depth"`

@@ -13,7 +13,7 @@ import (
 
 var output = flag.String("o", "", "measure at all distances, print the table, and write it to this file too")
 
-// TestBenchRTT measures and holds the engines against each other.
+// TestBenchRTT measures the engines and compares them.
 func TestBenchRTT(t *testing.T) {
 	at := distances[1:2]
 	if *output != "" {
@@ -58,8 +58,8 @@ func measure(t *testing.T, at []time.Duration) *report {
 	return r
 }
 
-// known are costs that are known without measuring. By RFC 8166 results and long replies are written, arguments and long calls are read; with
-// the extension, 64 KiB fit one receive.
+// known are costs given by the protocol. By RFC 8166 results and long replies are written,
+// arguments and long calls are read; with the extension, 64 KiB fit one receive.
 var known = map[string]map[string]counts{
 	"version 1": {
 		"GETATTR":        {RoundTrips: 1, Messages: 2},
@@ -79,7 +79,7 @@ var known = map[string]map[string]counts{
 	},
 }
 
-// check holds a row against the clock, against other networks, and against version 1.
+// check compares a row with the clock, with other networks, and with version 1.
 func (r *report) check(x *row) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%s by %s, round trip of %v, %s: %s", x.Op, x.Engine, x.network.rtt, speed(x.network.bandwidth), fmt.Sprintf(format, args...))

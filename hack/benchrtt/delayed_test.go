@@ -13,13 +13,14 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 )
 
-// What is measured in real time: calls over software iWARP on loopback, with a relay between client and server that delivers everything later.
+// Real time: calls over software iWARP on loopback, with a relay between client and server that
+// delays every delivery.
 const (
 	realRTT = time.Millisecond
 	repeats = 31
 )
 
-// delayed is what an operation costs over the relay.
+// delayed is the cost of an operation over the relay.
 type delayed struct {
 	Op         string  `json:"op"`
 	Engine     string  `json:"engine"`
@@ -27,12 +28,13 @@ type delayed struct {
 	RoundTrips int     `json:"round_trips"`
 	Messages   int     `json:"messages"`
 	Operations int     `json:"rdma_operations"`
-	// Median is the time of one call, of so many, in real time.
+	// Median is the real time of one call, over Times calls.
 	Median  float64 `json:"median_us"`
 	Repeats int     `json:"repeats"`
 }
 
-// overIWARP makes each operation several times over a relay, and returns what the relay counts of one call, and the median of their times.
+// overIWARP makes each operation several times over a relay. It returns the relay's counts of one
+// call, and the median of their times.
 func overIWARP(t *testing.T, e *engine, rtt time.Duration, times int) (rows []delayed) {
 	p, err := iwarp.New(iwarp.Config{})
 	if err != nil {
@@ -75,7 +77,8 @@ func overIWARP(t *testing.T, e *engine, rtt time.Duration, times int) (rows []de
 	return rows
 }
 
-// TestOverIWARP: what passes over a wire is what passes over the fabric in memory, and takes as long as its round trips.
+// TestOverIWARP: the same bytes pass over iWARP as over the fabric in memory, and take as long as
+// their round trips.
 func TestOverIWARP(t *testing.T) {
 	for i := range engines {
 		e := &engines[i]
@@ -93,7 +96,8 @@ func TestOverIWARP(t *testing.T) {
 	}
 }
 
-// measureDelayed measures, and holds the engines against version 1: all operations together that need fewer round trips take less time.
+// measureDelayed measures, and compares the engines with version 1: all operations together that
+// need fewer round trips take less time.
 func measureDelayed(t *testing.T) (rows []delayed) {
 	for i := range engines {
 		rows = append(rows, overIWARP(t, &engines[i], realRTT, repeats)...)
@@ -110,7 +114,6 @@ func measureDelayed(t *testing.T) (rows []delayed) {
 	return rows
 }
 
-// printDelayed shows them.
 func printDelayed(w io.Writer, rows []delayed) {
 	fmt.Fprintf(w, "\nIn real time over software iWARP, by a relay that delivers everything %v later, each way: round trips and messages that the relay counts, and\n"+
 		"the median of %d calls in µs, of which computing and the sockets of this machine have their part.\n\n%-14s", realRTT/2, repeats, "")

@@ -18,16 +18,17 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// row is what an operation costs with one engine over one network.
+// row is the cost of an operation with one engine over one network.
 type row struct {
 	Op        string  `json:"op"`
 	Engine    string  `json:"engine"`
 	RTT       float64 `json:"rtt_us"`
-	Bandwidth float64 `json:"gigabits_per_second,omitempty"` // not there: unlimited
+	Bandwidth float64 `json:"gigabits_per_second,omitempty"` // absent: unlimited
 	counts
-	// Bytes are those of all messages and RDMA operations, in both directions.
+	// Bytes counts all messages and RDMA operations, in both directions.
 	Bytes uint64 `json:"bytes"`
-	// PinnedClient and PinnedServer are the most bytes of each side's buffers that were in use at a time: posted receives, messages and data.
+	// PinnedClient and PinnedServer are each side's peak of buffer bytes in use: posted receives,
+	// messages and data.
 	PinnedClient int64   `json:"pinned_client_bytes"`
 	PinnedServer int64   `json:"pinned_server_bytes"`
 	Time         float64 `json:"time_us"`
@@ -52,11 +53,11 @@ type connection struct {
 	n       network
 	fabric  *rdmatest.Fabric
 	pools   [2]*bufpool.Pool // the client's and the server's
-	pinned  [2]int64         // the most that was in use
-	looking sync.Mutex       // both ends look
+	pinned  [2]int64         // peak in use
+	looking sync.Mutex       // both ends call look
 	server  server
 	caller  caller
-	opening time.Duration // from Dial to the answer of the first call
+	opening time.Duration // from Dial to the reply of the first call
 	close   func()
 }
 
@@ -79,7 +80,8 @@ func newConnection(t *testing.T, e *engine, n network) *connection {
 	return &connection{t: t, e: e, n: n, pools: [2]*bufpool.Pool{bufpool.New(0), bufpool.New(0)}}
 }
 
-// open makes a connection on which the first calls were made: credits, thresholds and sizes are settled. through tells how to get to an address.
+// open makes a connection and its first calls, so that credits, thresholds and sizes are settled.
+// through maps an address to the one to connect to.
 func (c *connection) open(p rdma.Provider, address string, through func(string) string) {
 	t, ctx := c.t, c.t.Context()
 	cfg := rpcrdma.Config{
@@ -137,7 +139,7 @@ func (c *connection) open(p rdma.Provider, address string, through func(string) 
 	c.must(limited(c.e, cl.Negotiated()))
 }
 
-// limited checks that a connection has the limits that the table is about.
+// limited checks that a connection has the limits of the table.
 func limited(e *engine, n rpcrdma.Negotiated) error {
 	if n.InlineCall != inline || n.InlineReply != inline || n.Granted != credits {
 		return fmt.Errorf("inline thresholds are %d and %d, credits %d", n.InlineCall, n.InlineReply, n.Granted)
@@ -156,7 +158,7 @@ func limited(e *engine, n rpcrdma.Negotiated) error {
 	return nil
 }
 
-// look notes how much memory is in use now.
+// look updates the peak of memory in use.
 func (c *connection) look() {
 	c.looking.Lock()
 	defer c.looking.Unlock()
@@ -165,7 +167,7 @@ func (c *connection) look() {
 	}
 }
 
-// looker is a requester that looks at memory when a call has its reply.
+// looker is a requester that calls look when a call has its reply.
 type looker struct {
 	*rpcrdma.Client
 	look func()
@@ -206,7 +208,7 @@ func (c *connection) measure(op operation) row {
 	}
 }
 
-// settle lets everything end that is under way.
+// settle waits for the end of everything in progress.
 func (c *connection) settle() {
 	time.Sleep(10*c.n.rtt + time.Millisecond)
 	synctest.Wait()
@@ -214,9 +216,10 @@ func (c *connection) settle() {
 
 func micros(d time.Duration) float64 { return math.Round(float64(d)) / 1e3 }
 
-// roundTrips counts, in a transcript of one call, how often somebody waited for the other side: a flight is what one side sends until
-// the other one does, and the data of RDMA Reads are one more, in the other direction. Two flights are a round trip. It looks at no
-// clock, so it holds at any bandwidth, and can be held against the time at unlimited bandwidth.
+// roundTrips counts the waits for the other side in a transcript of one call. A flight is
+// everything that one side sends until the other one does; the data of RDMA Reads are one more, in
+// the other direction. Two flights are a round trip. The count does not depend on time, so it holds
+// at any bandwidth, and can be compared with the time at unlimited bandwidth.
 func roundTrips(events []rdmatest.Event) float64 {
 	flights := 0
 	from, reading := rdmatest.EitherSide, false

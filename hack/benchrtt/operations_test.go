@@ -16,7 +16,7 @@ type operation struct {
 	do   func(context.Context, *caller) error
 }
 
-// caller is a client and what it calls by.
+// caller is a client with the handles and buffers of its calls.
 type caller struct {
 	*client.Client
 	rq   oncrpc.Requester
@@ -88,7 +88,8 @@ func (c *caller) list(ctx context.Context) error {
 // aclEntries are in each of the two lists of SETACL: 12 bytes each, 32 KiB together.
 const aclEntries = 16 << 10 / 12
 
-// setACL sets an ACL and a default ACL. NFSACL has no binding, so the caller bounds the reply and nothing is reduced.
+// setACL sets an ACL and a default ACL. NFSACL has no binding, so the caller bounds the reply and
+// nothing is reduced.
 func (c *caller) setACL(ctx context.Context) error {
 	r, e, err := oncrpc.NewRequest(c.Pool(), aclProgram, aclVersion, aclSet, c.cred, 34<<10)
 	if err != nil {

@@ -31,18 +31,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// chain is two gateways: clients come to the near one, by version 1 or TCP, and its files are at the far one, by version 2.
+// chain is two gateways: clients connect to the near one, by version 1 or TCP; the far one has the
+// files, by version 2.
 //
 //	client -- version 1, TCP --> near -- version 2 --> relay --> far -- directory
 type chain struct {
 	*testing.T
-	dir       string // what the far gateway exports
+	dir       string // exported by the far gateway
 	near, far *gateway.Gateway
 	relay     *iwarptest.Relay
 	strike    *strike.Strike
 }
 
-// transport is what both gateways are configured with.
+// transport returns the transport settings of both gateways.
 func transport(extensions []string, rest string) string {
 	return fmt.Sprintf("{rpcRDMAVersions: [1, 2], extensions: [%s]%s}", strings.Join(extensions, ", "), rest)
 }
@@ -61,7 +62,7 @@ func newChain(t *testing.T, nearTransport, farTransport string, s *strike.Strike
 	return c
 }
 
-// gateway starts one with an export.
+// gateway starts a gateway with one export.
 func (c *chain) gateway(backend, transport string) *gateway.Gateway {
 	c.Helper()
 	f, err := config.Parse([]byte(fmt.Sprintf(`apiVersion: %s
@@ -153,12 +154,13 @@ func mount(t *testing.T, network config.Network, address string, change func(*rp
 	return c, root
 }
 
-// sizes of files, in bytes, and how many of none there are besides.
+// sizes of files in bytes, and the number of empty ones besides.
 var sizes = []int{1, 4097, 65_536, 200_001, 3<<20 + 5}
 
 const many = 40
 
-// work makes files by one network and reads them by the other, and holds what lies there against both.
+// work makes files over one network, reads them over the other, and compares both with the
+// directory.
 func (c *chain) work(round string) {
 	c.Helper()
 	for in, out := range map[config.Network]config.Network{config.RDMA: config.TCP, config.TCP: config.RDMA} {
@@ -224,13 +226,14 @@ func (c *chain) work(round string) {
 	}
 }
 
-// spoke looks what the link between the gateways was.
+// spoke checks the version and extensions of the link between the gateways.
 func (c *chain) spoke(extensions []string) {
 	c.Helper()
 	links := 0
 	for _, e := range c.far.Status().Exports {
 		for _, l := range e.Clients {
-			if l.RDMA.Version == 0 { // the near gateway has just begun another one, to see how the far one is
+			// the near gateway has just opened another one, to probe the far one
+			if l.RDMA.Version == 0 {
 				continue
 			}
 			links++

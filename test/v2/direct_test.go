@@ -14,7 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestPlacements: whatever a client wants to become of arguments and results, a gateway with any extensions makes it so.
+// TestPlacements: a client gets the placement of arguments and results that it requests, with any
+// extensions of the gateway.
 func TestPlacements(t *testing.T) {
 	for _, ext := range subsets {
 		c := &chain{T: t, dir: t.TempDir()}

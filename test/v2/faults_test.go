@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/test/v2/strike"
 )
 
-// subsets of what can be offered.
+// subsets of the extensions that can be offered.
 var subsets = [][]string{
 	{},
 	{"TransportProperties"},
@@ -35,7 +35,7 @@ func has(list []string, name string) bool {
 	return false
 }
 
-// TestChain: all work goes through, whatever is offered, and groups are sent where they are.
+// TestChain: all work succeeds with any extensions, and groups are used where they are offered.
 func TestChain(t *testing.T) {
 	for _, ext := range subsets {
 		t.Run(fmt.Sprint(ext), func(t *testing.T) {
@@ -51,7 +51,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestLost: connections are lost while messages, and groups of them, are under way. All that was done is done once, and what was not is done.
+// TestLost: connections are lost while messages and groups are in transit. Every call is executed
+// exactly once.
 func TestLost(t *testing.T) {
 	for _, ext := range subsets {
 		for _, call := range []bool{true, false} {
@@ -60,7 +61,7 @@ func TestLost(t *testing.T) {
 				name, what = "between transmissions", strike.Begins(call)
 			}
 			t.Run(fmt.Sprintf("%v, %s, of a call %v", ext, name, call), func(t *testing.T) {
-				t.Parallel() // much of the time is until there is a connection again
+				t.Parallel() // most of the time is spent waiting for a new connection
 				s := &strike.Strike{What: what, Action: iwarptest.Cut, Times: 3, After: 1}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				c.work("first")
@@ -73,7 +74,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestNeverContinues: a group that does not go on holds up nobody else, and when the connection is given up, what it was about is done.
+// TestNeverContinues: a group that stops delays no other call. When the connection is given up, its
+// call is completed.
 func TestNeverContinues(t *testing.T) {
 	for _, ext := range [][]string{subsets[2], subsets[4]} {
 		for _, call := range []bool{true, false} {
@@ -103,13 +105,15 @@ func TestNeverContinues(t *testing.T) {
 	}
 }
 
-// TestMissing: a continuation is missing. What comes next interrupts the group, which is reported, and goes again by base means.
+// TestMissing: a continuation is missing. The next message interrupts the group, an error report
+// follows, and the call is sent again by base means.
 func TestMissing(t *testing.T) { inBulk(t, iwarptest.Drop) }
 
-// TestTooMany: a group has a continuation more than it should.
+// TestTooMany: a group has a surplus continuation.
 func TestTooMany(t *testing.T) { inBulk(t, iwarptest.Repeat) }
 
-// inBulk does something to continuations while data are moved, and small calls come on the same connection all the time. The connection stays.
+// inBulk injects a fault into continuations while data move, with small calls on the same
+// connection throughout. The connection survives.
 func inBulk(t *testing.T, action iwarptest.Action) {
 	for _, ext := range [][]string{subsets[2], subsets[4]} {
 		for _, call := range []bool{true, false} {
@@ -125,7 +129,8 @@ func inBulk(t *testing.T, action iwarptest.Action) {
 	}
 }
 
-// bulk writes and reads files of a length that takes some transmissions, while small calls come on the same connection.
+// bulk writes and reads files that take several transmissions, with small calls on the same
+// connection.
 func (c *chain) bulk() {
 	c.Helper()
 	files, root := c.mount(config.TCP)
@@ -162,7 +167,8 @@ func (c *chain) bulk() {
 	}
 }
 
-// TestTooSmall: the far side has little: small receives, short groups, few credits. What does not fit goes by chunks.
+// TestTooSmall: the far side has small receives, short groups and few credits. Longer messages use
+// chunks.
 func TestTooSmall(t *testing.T) {
 	for _, ext := range subsets {
 		for _, little := range []string{"inlineThreshold: {call: 1Ki, reply: 1Ki}, credits: {max: 3}", "credits: {max: 1}"} {
@@ -183,7 +189,8 @@ func TestTooSmall(t *testing.T) {
 	}
 }
 
-// TestSmallerThanTold: receives are smaller than the far side has told. The connection that finds out is lost, and work goes on with another.
+// TestSmallerThanTold: receives are smaller than the far side announced. The connection that meets
+// one is lost, and work continues on another.
 func TestSmallerThanTold(t *testing.T) {
 	ext := subsets[4]
 	s := &strike.Strike{}

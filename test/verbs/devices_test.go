@@ -17,7 +17,6 @@ import (
 
 var full = flag.Bool("full", false, "1,000 connections one after the other")
 
-// root is the checkout.
 var root = func() string {
 	dir, err := filepath.Abs("../..")
 	if err != nil {
@@ -26,7 +25,7 @@ var root = func() string {
 	return dir
 }()
 
-// build runs go with these words, in which FOLDER is the folder dir.
+// build runs go with the arguments, in which FOLDER stands for dir.
 func build(t *testing.T, dir string, words ...string) {
 	t.Helper()
 	for i, w := range words {
@@ -40,7 +39,8 @@ func build(t *testing.T, dir string, words ...string) {
 	}
 }
 
-// TestDevices runs testdata/device.sh in two guests at once, for the kernel's software for RoCE and for iWARP. The first also tries the image of the gateway.
+// TestDevices runs testdata/device.sh in two guests at once, for the kernel's software RoCE and
+// software iWARP. The first guest also tests the gateway's image.
 func TestDevices(t *testing.T) {
 	needGuest(t)
 	cycles, limit := 20, 30*time.Minute
@@ -59,10 +59,10 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// verdict is what a guest says about a case.
+// verdict matches a guest's result of a case.
 var verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): Test(\S+) \((\S+)\)`)
 
-// inGuest runs a script of testdata, for so long at most. What it says of cases are subtests.
+// inGuest runs a script of testdata. Its cases are subtests.
 func inGuest(t *testing.T, limit time.Duration, script string, args ...string) {
 	testdata := filepath.Join(root, "test/verbs/testdata")
 	guest := exec.Command(filepath.Join(root, "hack/vm/run"), append([]string{"-t", strconv.Itoa(int(limit.Seconds())), "-e", "TESTDATA=" + testdata,
@@ -76,7 +76,7 @@ func inGuest(t *testing.T, limit time.Duration, script string, args ...string) {
 		t.Fatal(err)
 	}
 	told := 0
-	var words []string // what came between verdicts
+	var words []string // output between verdicts
 	for lines := bufio.NewScanner(said); lines.Scan(); {
 		line := strings.TrimRight(lines.Text(), "\r")
 		m := verdict.FindStringSubmatch(line)

@@ -11,7 +11,8 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// needGuest makes sure of the guest. A machine that cannot have it skips the test; where everything has to be tested, that is a failure.
+// needGuest requires the guest. On a machine without the means it skips the test, and fails it in
+// CI.
 func needGuest(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {

@@ -1,4 +1,4 @@
-// Package strike does something to messages of RPC-over-RDMA version 2 on their way through a relay.
+// Package strike injects faults into messages of RPC-over-RDMA version 2 in a relay.
 package strike
 
 import (
@@ -9,21 +9,21 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// Strike does Action to the first messages for which What is true. The zero value looks at what passes.
+// Strike applies Action to the first messages for which What is true. The zero value only counts.
 type Strike struct {
 	What   func(*Message) bool
 	Action iwarptest.Action
-	Times  int           // how often, at most; -1 for always
-	After  int           // so many of the messages that it is meant for are spared first
-	Struck chan struct{} // if not nil, it is closed when it has struck
+	Times  int           // limit of faults; -1 means none
+	After  int           // number of matching messages to spare first
+	Struck chan struct{} // closed after the first fault, unless nil
 
 	mu         sync.Mutex
 	seen, hits int
 	begun      int          // groups of several transmissions
-	on         map[int]bool // connections that it struck
+	on         map[int]bool // connections with a fault
 }
 
-// Message is one of version 2.
+// Message is a message of version 2.
 type Message struct {
 	*iwarptest.Message
 	Procedure wire.Procedure
@@ -38,7 +38,7 @@ func word(b []byte, k int) uint32 {
 	return binary.BigEndian.Uint32(b[4*k:])
 }
 
-// read finds out what a message is.
+// read parses a message.
 func read(m *iwarptest.Message) *Message {
 	x := &Message{Message: m, Procedure: wire.Procedure(word(m.Head, 3))}
 	if word(m.Head, 1) != wire.Version2 || x.Procedure != wire.Optional {
@@ -54,24 +54,24 @@ func read(m *iwarptest.Message) *Message {
 	return x
 }
 
-// Begins is true of the first of several transmissions of a call, or of a reply.
+// Begins matches the first of several transmissions of a call, or of a reply.
 func Begins(call bool) func(*Message) bool {
 	return func(m *Message) bool { return m.FromDialer == call && m.Count > 1 }
 }
 
-// GoesOn is true of continuations.
+// GoesOn matches continuations.
 func GoesOn(call bool) func(*Message) bool {
 	return func(m *Message) bool { return m.FromDialer == call && m.Operation == wire.XmtCont }
 }
 
-// Long is true of messages that move bulk data, where there are no groups.
+// Long matches messages that move bulk data, where there are no groups.
 func Long(call bool) func(*Message) bool {
 	return func(m *Message) bool {
 		return m.FromDialer == call && (m.Operation == wire.XmtReq || m.Operation == wire.XmtResp || m.Procedure == wire.Msg && word(m.Head, 6)|word(m.Head, 7) != 0)
 	}
 }
 
-// Look is for the relay's configuration.
+// Look is a function for the relay's configuration.
 func (s *Strike) Look(m *iwarptest.Message) iwarptest.Action {
 	x := read(m)
 	s.mu.Lock()
@@ -95,14 +95,14 @@ func (s *Strike) Look(m *iwarptest.Message) iwarptest.Action {
 	return s.Action
 }
 
-// Done is how often it struck, and how many groups of several transmissions began.
+// Done returns the number of faults, and of groups of several transmissions.
 func (s *Strike) Done() (hits, groups int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hits, s.begun
 }
 
-// Connections is how many connections it struck.
+// Connections returns the number of connections with a fault.
 func (s *Strike) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

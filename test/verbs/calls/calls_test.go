@@ -1,6 +1,6 @@
 //go:build verbs
 
-// Package calls holds RPC-over-RDMA on rdma-core to what a call may cost.
+// Package calls checks limits on the cost of a call of RPC-over-RDMA on rdma-core.
 package calls
 
 import (
@@ -43,7 +43,7 @@ func (h *handler) work() {
 	}
 }
 
-// observer is told of the server's connection.
+// observer receives the server's connection.
 type observer struct {
 	rpcrdma.NoObserver
 	opened chan *rpcrdma.Conn
@@ -51,8 +51,8 @@ type observer struct {
 
 func (o observer) ConnOpened(c *rpcrdma.Conn) { o.opened <- c }
 
-// TestCalls: with 16 calls under way the responder crosses into C at most every other call, whether its receive loop answers or workers do; neither end
-// allocates.
+// TestCalls: with 16 calls outstanding the responder enters C at most once in two calls, whether
+// its receive loop answers or workers do. Neither end allocates.
 func TestCalls(t *testing.T) {
 	if *address == "" {
 		t.Skip("no -address: the test runs in the guest, by make test-verbs")
@@ -67,7 +67,8 @@ func TestCalls(t *testing.T) {
 	t.Run("invalidate", func(t *testing.T) { testInvalidate(t, p) })
 }
 
-// connect starts a server on the device, and returns a client whose provider is dials; and the server's end of their connection. All is closed when the test ends.
+// connect starts a server on the device and connects a client, whose provider is dials. It returns
+// both ends; they are closed when the test ends.
 func connect(t *testing.T, p, dials rdma.Provider, pool *bufpool.Pool, server, client rpcrdma.Config) (*rpcrdma.Client, *rpcrdma.Conn) {
 	t.Helper()
 	orderly := func(what func() error) {
@@ -107,7 +108,8 @@ func connect(t *testing.T, p, dials rdma.Provider, pool *bufpool.Pool, server, c
 	return cl, <-o.opened
 }
 
-// most is how many crossings of the responder a call may take, and allocated how many allocations: the runtime has some of its own.
+// Limits for one call: the responder's entries into C, and allocations. The runtime has some
+// allocations of its own.
 const most, allocated = 0.5, 0.05
 
 func testCalls(t *testing.T, p rdma.Provider, workers int) {
@@ -125,7 +127,7 @@ func testCalls(t *testing.T, p rdma.Provider, workers int) {
 	defer r.free()
 	r.make(t, warmUp)
 	crossings, allocations := math.Inf(1), math.Inf(1)
-	for range 5 { // what else the machine does can only make them more
+	for range 5 { // other work of the machine can only increase the counts
 		c, a := r.count(t, server)
 		crossings, allocations = min(crossings, c), min(allocations, a)
 		if crossings <= most && allocations < allocated {
@@ -135,7 +137,7 @@ func testCalls(t *testing.T, p rdma.Provider, workers int) {
 	t.Errorf("the responder crosses into C %.3f times for a call, want at most %v; there are %.4f allocations for a call, want none", crossings, most, allocations)
 }
 
-// count makes calls, and returns how often the server crosses into C for one, and how many allocations there are.
+// count makes calls, and returns the server's entries into C and the allocations, each per call.
 func (r *run) count(t *testing.T, server *rpcrdma.Conn) (crossings, allocations float64) {
 	var before, after runtime.MemStats
 	first := server.Stats()
@@ -189,7 +191,6 @@ func (r *run) next(q *oncrpc.Request) {
 	oncrpc.Submit(r.cl, q)
 }
 
-// make makes n calls.
 func (r *run) make(t *testing.T, n int) {
 	t.Helper()
 	r.left.Store(int64(n - depth))

@@ -12,7 +12,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// client is a provider that counts how access to what its endpoints expose ends: by themselves, or by the peer.
+// client is a provider that counts invalidations of its endpoints' exposed memory: by themselves,
+// or by the peer.
 type client struct {
 	rdma.Provider
 	local, remote atomic.Int64
@@ -53,14 +54,15 @@ func (h *clientHandler) Completed(batch []rdma.Completion) {
 	h.Handler.Completed(batch)
 }
 
-// testInvalidate: the responder ends access to the memory of each call where the client's device has memory windows; else the client does.
+// testInvalidate: the responder invalidates the memory of each call where the client's device has
+// memory windows; else the client does.
 func testInvalidate(t *testing.T, p rdma.Provider) {
 	pool := bufpool.New(0)
 	counts := &client{Provider: p}
 	cl, _ := connect(t, p, counts, pool, rpcrdma.Config{Handler: &handler{}, RemoteInvalidation: true}, rpcrdma.Config{RemoteInvalidation: true})
 	r := newRun(t, cl, pool, 64<<10)
 	defer r.free()
-	r.make(t, warmUp) // the windows of a connection are used more often than they have handles
+	r.make(t, warmUp) // each of the connection's windows is used more often than it has handles
 	n := cl.Negotiated()
 	if n.RemoteInvalidation != n.Attributes.RemoteInvalidation {
 		t.Errorf("remote invalidation is settled: %v, want what the device can: %v", n.RemoteInvalidation, n.Attributes.RemoteInvalidation)
