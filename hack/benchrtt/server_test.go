@@ -16,12 +16,13 @@ const (
 	aclSet     = 2
 )
 
-// entries of the directory: with names of 40 bytes, attributes and handles they are a READDIRPLUS result of 64 KiB, up to 12 bytes.
+// entries of the directory. With names of 40 bytes, attributes and handles they fill a READDIRPLUS
+// result of 64 KiB up to 12 bytes.
 const entries = 348
 
 var file = nfs3.Handle(bytes.Repeat([]byte{7}, 28))
 
-// content is what the file has, and what is written to it.
+// content is the content of the file, and the data written to it.
 var content = func() []byte {
 	b := make([]byte, 1<<20)
 	for i := range b {

@@ -7,20 +7,21 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// The limits under which everything runs. Receives of the extension have a segment for headers and one for data.
+// The limits of all measurements. Receives of the extension have a segment for headers and one for
+// data.
 const (
 	inline        = 4 << 10
 	credits       = 32
 	receiveHead   = 4 << 10
 	receiveData   = 64 << 10
-	transmissions = 17 // 1 MiB is 16 times 64 KiB, and one more that is not aligned to it
+	transmissions = 17 // 1 MiB is 16 times 64 KiB, and one more where it is not aligned
 )
 
 // engine is a column of the table.
 type engine struct {
 	name string
 	set  func(*rpcrdma.Config)
-	// extended: each call is to be one round trip, and nothing is to be registered.
+	// extended expects one round trip and no registration for each call.
 	extended bool
 }
 
@@ -51,7 +52,8 @@ func speed(bandwidth int64) string {
 
 const gigabits25 = 25_000_000_000 / 8
 
-// distances are round-trip times. The third is 25 miles of fibre: light needs 5 µs for a kilometre, so 8 µs for a mile, and 16 µs there and back.
+// distances are round-trip times. The third is 25 miles of fibre: light needs 5 µs for a kilometre,
+// so 8 µs for a mile, and 16 µs there and back.
 var distances = []time.Duration{10 * time.Microsecond, 100 * time.Microsecond, 25 * 16 * time.Microsecond, time.Millisecond}
 
 var bandwidths = []int64{0, gigabits25}

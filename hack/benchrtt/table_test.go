@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// report is all that was measured, as bench-rtt.json has it.
+// report has all measurements, in the form of bench-rtt.json.
 type report struct {
 	Limits  limits    `json:"limits"`
 	Opening []opening `json:"opening"`
@@ -26,7 +26,7 @@ type limits struct {
 	Transmissions   int `json:"transmissions_each_way"`
 }
 
-// opening is what passes from Dial to the answer of the first call.
+// opening is the cost from Dial to the reply of the first call.
 type opening struct {
 	Engine     string  `json:"engine"`
 	RoundTrips float64 `json:"round_trips"`
@@ -40,7 +40,7 @@ func (r *report) write(path string) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// find returns a row that was measured.
+// find returns a measured row.
 func (r *report) find(op, engine string, n network) *row {
 	for i := range r.Rows {
 		if x := &r.Rows[i]; x.Op == op && x.Engine == engine && x.network == n {
@@ -50,7 +50,6 @@ func (r *report) find(op, engine string, n network) *row {
 	return nil
 }
 
-// print writes the tables.
 func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "Limits: %d KiB inline, %d credits; with the extension, receives of %d KiB + %d KiB targetable, and %d transmissions each way.\n",
 		inline>>10, credits, receiveHead>>10, receiveData>>10, transmissions)
@@ -67,7 +66,7 @@ func (r *report) print(w io.Writer) {
 	printDelayed(w, r.Delayed)
 }
 
-// printCounts shows what does not depend on the network.
+// printCounts prints the figures that do not depend on the network.
 func (r *report) printCounts(w io.Writer) {
 	fmt.Fprintf(w, "\nPer call: round trips, messages, RDMA Reads and Writes, registrations; what all of them carry, zeros before placed data included; what is\n"+
 		"pinned of buffers at the client + at the server.\n\n%-14s", "")
@@ -87,7 +86,7 @@ func (r *report) printCounts(w io.Writer) {
 	}
 }
 
-// printTimes shows the times at one bandwidth.
+// printTimes prints the times at one bandwidth.
 func (r *report) printTimes(w io.Writer, bandwidth int64) {
 	fmt.Fprintf(w, "\nTime in µs at %s, by round-trip time, in the same order of versions:\n\n%-14s", speed(bandwidth), "")
 	for _, rtt := range r.distances() {
@@ -106,7 +105,7 @@ func (r *report) printTimes(w io.Writer, bandwidth int64) {
 	}
 }
 
-// distances are those that were measured.
+// distances returns the measured ones.
 func (r *report) distances() (list []time.Duration) {
 	seen := map[time.Duration]bool{}
 	for _, x := range r.Rows {

@@ -1,5 +1,6 @@
-// Command demo shows the gateway at work on one machine: it exports a scratch directory on loopback, moves files through
-// RPC-over-RDMA in both directions, compares checksums, and prints what crossed the wire.
+// Command demo shows the gateway at work on one machine: it exports a scratch directory on
+// loopback, copies files through RPC-over-RDMA in both directions, compares checksums, and prints
+// the counters of the wire.
 package main
 
 import (
@@ -22,7 +23,7 @@ import (
 	"time"
 )
 
-const files = 1000 // in the directory that is listed
+const files = 1000 // in the listed directory
 
 func main() {
 	bin := flag.String("bin", "bin", "directory of gateway and sluicectl")
@@ -37,7 +38,7 @@ func main() {
 	}
 }
 
-// demo is the stage: a scratch directory, the gateway that exports it, and its addresses.
+// demo is a scratch directory, the gateway that exports it, and its addresses.
 type demo struct {
 	ctl              string
 	scratch          string
@@ -83,7 +84,7 @@ for a gateway that was started with --rdma :20049 --tcp :2049 --allow NETWORK.
 	return nil
 }
 
-// prepare makes the directory that is exported, with many files to list.
+// prepare makes the exported directory, with many files to list.
 func (d *demo) prepare(export string) error {
 	many := filepath.Join(export, "many")
 	if err := os.MkdirAll(many, 0o755); err != nil {
@@ -146,7 +147,8 @@ type transfer struct {
 	took  time.Duration
 }
 
-// move puts a file on the server, gets it back, compares checksums on all three places, and lists the large directory.
+// move copies a file to the server and back, compares the checksums of all three, and lists the
+// large directory.
 func (d *demo) move(ctx context.Context, export string, size int64) ([]transfer, error) {
 	sent := filepath.Join(d.scratch, "sent")
 	want, err := randomFile(sent, size)
@@ -194,7 +196,7 @@ func (d *demo) move(ctx context.Context, export string, size int64) ([]transfer,
 	return moves, nil
 }
 
-// report prints what the gateway counted.
+// report prints the gateway's counters.
 func (d *demo) report(ctx context.Context, moves []transfer) error {
 	m, err := d.metrics(ctx)
 	if err != nil {
@@ -224,7 +226,8 @@ func number(name string, m map[string]float64) string {
 	return strconv.FormatFloat(m[name], 'f', 0, 64)
 }
 
-// metrics reads the gateway's figures for RDMA, keyed by name and the values of the labels direction, operation and path.
+// metrics reads the gateway's figures for RDMA, keyed by name and the values of the labels
+// direction, operation and path.
 func (d *demo) metrics(ctx context.Context) (map[string]float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/metrics", nil)
 	if err != nil {
@@ -272,7 +275,7 @@ func (l *lineCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// randomFile writes size bytes that no shortcut could guess, and returns their checksum.
+// randomFile writes size random bytes and returns their checksum.
 func randomFile(name string, size int64) (sum [sha256.Size]byte, err error) {
 	f, err := os.Create(name)
 	if err != nil {

@@ -1,9 +1,10 @@
-// Command generate writes what is made of the API's types and the controllers' markers: deep copies, CRDs, the operator's role, and the chart's copies
-// of the latter two and of the admission policy (a chart cannot read files beside it).
+// Command generate writes the files derived from the API's types and the controllers' markers: deep
+// copies, CRDs, the operator's role, and the chart's copies of the latter two and of the admission
+// policy (a chart cannot read files outside of it).
 //
 //	go run ./hack/generate [-out DIR]
 //
-// DIR gets the files at their places in the repository; it is the repository itself if it is left out.
+// DIR receives the files at their places in the repository. The default is the repository itself.
 package main
 
 import (
@@ -86,7 +87,8 @@ func copyTo(to, from string) error {
 	return os.WriteFile(to, text, 0o644)
 }
 
-// Bounds of what has none of its own: the types that the API takes from Kubernetes (selectors, tolerations, resources), and values of maps.
+// Bounds for fields without any: the types from Kubernetes (selectors, tolerations, resources), and
+// values of maps.
 const (
 	maxLength = 4096
 	maxCount  = 64
@@ -145,7 +147,8 @@ func boundSchema(s map[string]any) {
 	}
 }
 
-// boundSelector bounds both parts of a label selector as narrowly as Kubernetes reads them, since CEL's cost is estimated from that.
+// boundSelector bounds both parts of a label selector as narrowly as Kubernetes does, since CEL's
+// cost is estimated from the bounds.
 func boundSelector(labels, expressions map[string]any) {
 	const maxSelected, maxKey, maxValue = 16, 317, 63
 	labels["maxProperties"] = maxSelected

@@ -121,7 +121,8 @@ func TestVerbs(t *testing.T) {
 	}
 	dir := unpack(t, file)
 	says(t, "Sluice gateway v1.2.3", dir, "/usr/bin/gateway", "--version")
-	// The loader itself says whether it finds everything, for the program and for what is loaded while it runs.
+	// The loader itself reports missing libraries, for the program and for those loaded while it
+	// runs.
 	interpreter, err := interpreterOf(contents(t, filepath.Join(dir, "usr/bin/gateway")))
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +158,7 @@ func TestNoProgramNoImage(t *testing.T) {
 	}
 }
 
-// unpack unpacks an image's files into a folder.
+// unpack unpacks an image's files into a directory.
 func unpack(t *testing.T, file string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -179,7 +180,7 @@ func unpack(t *testing.T, file string) string {
 	return dir
 }
 
-// says runs a program with nothing but the image's files.
+// says runs a program with only the image's files, and expects want in its output.
 func says(t *testing.T, want, dir string, args ...string) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -1,16 +1,17 @@
-// Image makes the container images of Sluice, without a daemon: archives that "ctr images import", "docker load", "podman load"
-// and "crane push" take.
+// Image makes the container images of Sluice, without a daemon, as archives for "ctr images
+// import", "docker load", "podman load" and "crane push".
 //
 //	go run ./hack/image [-o FOLDER] [-version V] [-push REPOSITORY] NAME...
 //
-// Each image sluice.dev/NAME:V becomes FOLDER/NAME.tar. With -push it is also sent to REPOSITORY/NAME:V. The command that installs the chart with these
-// images is printed. The same checkout makes the same bytes: all times in them are 1970. The names:
+// Each image sluice.dev/NAME:V becomes FOLDER/NAME.tar. With -push it is also sent to
+// REPOSITORY/NAME:V. The command that installs the chart with these images is printed. The same
+// checkout makes the same bytes: all times in them are 1970. The names:
 //
 //	gateway         cmd/gateway and cmd/sluicectl, static, as user 65532
 //	gateway-verbs   the same with the provider on rdma-core, and every library that it loads, as root: capabilities such as IPC_LOCK
 //	                are effective for root alone
 //	operator        cmd/operator, static, as user 65532
-//	pause           what holds the namespaces of a pod of the test cluster
+//	pause           holds the namespaces of a pod of the test cluster
 //	deviceplugin    the test cluster's stand-in for the SR-IOV network device plugin, as root
 package main
 

@@ -11,14 +11,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// project is where images have their names of without a registry.
+// project prefixes the names of images without a registry.
 const project = "sluice.dev"
 
-// values are the names of images in the chart's values.
+// values are the images' names in the chart's values.
 var values = map[string]string{"operator": "operator", "gateway": "gateway", "gateway-verbs": "gatewayVerbs"}
 
-// push sends an archive's image to REPOSITORY/image:version, with the credentials of ~/.docker/config.json, and returns its digest. Registries on
-// loopback are spoken to without TLS.
+// push sends an archive's image to REPOSITORY/image:version, with the credentials of
+// ~/.docker/config.json, and returns its digest. Registries on loopback are used without TLS.
 func push(file, repository, image, version string) (digest string, err error) {
 	tag, err := name.NewTag(repository + "/" + image + ":" + version)
 	if err != nil {
@@ -35,7 +35,8 @@ func push(file, repository, image, version string) (digest string, err error) {
 	return h.String(), err
 }
 
-// install is the command that installs the chart with these images; "" if the operator's is not among them.
+// install returns the command that installs the chart with these images; "" if the operator's is
+// missing.
 func install(repository, version string, images []string) string {
 	if !slices.Contains(images, "operator") {
 		return ""

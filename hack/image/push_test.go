@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// An image is pulled from a registry as it was made, under the name that the chart uses.
+// TestPush pulls an image from a registry as it was made, under the name that the chart uses.
 func TestPush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()

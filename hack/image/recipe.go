@@ -16,10 +16,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// nonroot is the user of images that need no privileges, by number, so that Kubernetes sees that it is not root.
+// nonroot is the user of images that need no privileges. It is a number, so that Kubernetes sees
+// that it is not root.
 const nonroot = 65532
 
-// A recipe is what an image is made of.
+// recipe describes an image.
 type recipe struct {
 	programs []string // packages, which become /usr/bin/NAME; the first is the entry point
 	verbs    bool     // built on rdma-core, by cgo
@@ -115,7 +116,7 @@ func (r recipe) build(t *tree, version string) error {
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version, "-o", bin)
 		env := "CGO_ENABLED=0"
 		if r.verbs {
-			// Names are looked up by Go's own resolver: the C library's would want more of its files.
+			// Use Go's own resolver: the C library's would need more files in the image.
 			cmd.Args, env = append(cmd.Args, "-tags", "verbs,netgo,osusergo"), "CGO_ENABLED=1"
 		}
 		cmd.Args = append(cmd.Args, "./"+p)
@@ -130,7 +131,7 @@ func (r recipe) build(t *tree, version string) error {
 	return nil
 }
 
-// checkout is the folder of the module that the working directory is in.
+// checkout returns the module's root above the working directory.
 func checkout() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -139,7 +140,7 @@ func checkout() (string, error) {
 	return string(out[:len(out)-1]), nil
 }
 
-// stateDir is where a gateway without a configuration of its own keeps the key of file handles.
+// stateDir adds the directory for the key of file handles of a gateway without a configuration.
 func stateDir(t *tree) error {
 	t.dir("var/lib/sluice", 0o700)
 	t.own("var/lib/sluice", nonroot)

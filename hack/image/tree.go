@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// A tree is what a layer holds: entries by their paths, which have no leading slash.
+// tree is a layer's content: entries by their paths, which have no leading slash.
 type tree struct{ entries map[string]*entry }
 
 type entry struct {
@@ -24,7 +24,7 @@ type entry struct {
 
 func newTree() *tree { return &tree{entries: map[string]*entry{}} }
 
-// dir adds a directory, and those that it is in.
+// dir adds a directory and its parents.
 func (t *tree) dir(name string, mode int64) {
 	if parent := path.Dir(name); parent != "." && t.entries[parent] == nil {
 		t.dir(parent, 0o755)
@@ -53,11 +53,11 @@ func (t *tree) own(name string, id int) {
 	t.entries[name].header.Uid, t.entries[name].header.Gid = id, id
 }
 
-// layer packs the tree.
 func (t *tree) layer() (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, name := range slices.Sorted(maps.Keys(t.entries)) { // a directory sorts before what is in it
+	// a directory sorts before its entries
+	for _, name := range slices.Sorted(maps.Keys(t.entries)) {
 		e := t.entries[name]
 		h := e.header
 		h.ModTime, h.Format = time.Unix(0, 0), tar.FormatPAX

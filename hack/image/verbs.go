@@ -14,7 +14,8 @@ import (
 // providers lists, a file each, the provider libraries that libibverbs loads at run time.
 const providers = "/etc/libibverbs.d"
 
-// addVerbs adds what dynamically linked programs on rdma-core need: the ELF interpreter, the libraries, and libibverbs's providers with theirs.
+// addVerbs adds the files that dynamically linked programs on rdma-core need: the ELF interpreter,
+// the libraries, and libibverbs's providers with theirs.
 func addVerbs(t *tree) error {
 	if err := stateDir(t); err != nil {
 		return err
@@ -28,7 +29,8 @@ func addVerbs(t *tree) error {
 	if err != nil {
 		return err
 	}
-	// The interpreter lies beside the C library, where Debian has all libraries, and where it looks for them first.
+	// The interpreter lies beside the C library, in Debian's directory of all libraries, which it
+	// searches first.
 	l := libraries{tree: t, dir: filepath.Dir(real)}
 	if err := t.copy(real, interpreter[1:], 0o755); err != nil {
 		return err
@@ -60,7 +62,7 @@ func addVerbs(t *tree) error {
 	return nil
 }
 
-// interpreterOf is the path of the program that loads a dynamically linked one.
+// interpreterOf returns the path of a dynamically linked program's loader.
 func interpreterOf(program []byte) (string, error) {
 	f, err := elf.NewFile(strings.NewReader(string(program)))
 	if err != nil {
@@ -81,13 +83,13 @@ type libraries struct {
 	dir  string
 }
 
-// add adds a library, and those that it needs.
+// add adds a library and its dependencies.
 func (l libraries) add(name string) error {
 	to := path.Join(l.dir, name)[1:]
 	if l.tree.entries[to] != nil {
 		return nil
 	}
-	data, err := os.ReadFile(filepath.Join(l.dir, name)) // of the file that the name leads to
+	data, err := os.ReadFile(filepath.Join(l.dir, name)) // follows the link
 	if err != nil {
 		return err
 	}

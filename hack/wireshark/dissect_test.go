@@ -1,4 +1,4 @@
-// Package wireshark has a dissector of RPC-over-RDMA version 2 for Wireshark, and this test of it.
+// Package wireshark has a dissector of RPC-over-RDMA version 2 for Wireshark, and its test.
 package wireshark
 
 import (
@@ -26,7 +26,7 @@ type vector struct {
 	msg  []byte
 }
 
-// vectors are the messages that the codec is tested with.
+// vectors returns the codec's test messages.
 func vectors(t *testing.T) (all []vector) {
 	t.Helper()
 	b, err := os.ReadFile("../../pkg/rpcrdma/wire/testdata/v2-headers.txt")
@@ -101,7 +101,7 @@ func (c *pcap) segment(from int, data []byte) {
 	c.Write(b)
 }
 
-// send adds a Send, in as many FPDUs as it takes with most bytes in each (RFC 5041 section 4, RFC 5040 section 4).
+// send adds a Send, in FPDUs of at most most bytes (RFC 5041 section 4, RFC 5040 section 4).
 func (c *pcap) send(from int, msg []byte, most int) {
 	be32 := binary.BigEndian.AppendUint32
 	c.msn[from]++
@@ -163,7 +163,7 @@ func tshark(t *testing.T, c *pcap, fields ...string) [][]string {
 	return lines
 }
 
-// shown is what the dissector is to show: values of fields, in order.
+// shown is the expected output of the dissector: values of fields, in order.
 type shown map[string][]string
 
 func (s shown) dec(name string, v ...uint32) {
@@ -192,7 +192,7 @@ func (s shown) segments(segs []wire.Segment) {
 	}
 }
 
-// show says what is to be shown of a message.
+// show returns the expected output for a message.
 func show(t *testing.T, msg []byte) shown {
 	t.Helper()
 	lim := wire.DefaultLimits
@@ -355,7 +355,7 @@ func (s shown) report(r *wire.Report) {
 	}
 }
 
-// names are all fields of the dissector.
+// names returns all fields of the dissector.
 func names(t *testing.T) (all []string) {
 	t.Helper()
 	b, err := os.ReadFile("rpcrdma2.lua")
@@ -373,7 +373,7 @@ func names(t *testing.T) (all []string) {
 	return append(all, "offset")
 }
 
-// whole adds the payload that a header promises and the vectors leave out.
+// whole adds the payload that a header announces and the vectors leave out.
 func whole(v vector) []byte {
 	msg := slices.Clone(v.msg)
 	if n := len(msg); n == v.size && binary.BigEndian.Uint32(msg[12:]) == uint32(wire.Optional) {
@@ -384,7 +384,8 @@ func whole(v vector) []byte {
 	return msg
 }
 
-// TestFields has tshark dissect all vectors, each in one FPDU and in several, and compares every field with what the codec finds.
+// TestFields has tshark dissect all vectors, each in one FPDU and in several, and compares every
+// field with the codec's result.
 func TestFields(t *testing.T) {
 	all := names(t)
 	fields := []string{"_ws.malformed", "_ws.lua.text", "rpcrdma2.malformed", "_ws.expert.message", "_ws.col.Protocol"}
@@ -433,7 +434,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestCut has messages whose header ends early, wherever: tshark says so of each.
+// TestCut cuts a message's header short at every byte: tshark reports each.
 func TestCut(t *testing.T) {
 	c := newPcap()
 	var want []string
@@ -454,7 +455,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestPayload looks at what stands behind headers: RPC messages that are whole are dissected, other bytes are shown.
+// TestPayload checks the bytes behind headers: whole RPC messages are dissected, other bytes are
+// shown.
 func TestPayload(t *testing.T) {
 	all := map[string][]byte{}
 	for _, v := range vectors(t) {
@@ -468,7 +470,7 @@ func TestPayload(t *testing.T) {
 	write := slices.Concat(all["xmtreq-write"], bytes.Repeat([]byte{0xcd}, 96))
 	write = append(write, make([]byte, 4096-len(write))...)
 	c.send(client, append(write, bytes.Repeat([]byte{0xef}, 65536)...), 16384)
-	// optinfo with more than is known.
+	// optinfo with unknown entries.
 	tail := slices.Clone(all["xmtcont"][:40])
 	tail[27] += 5
 	c.send(client, append(append(tail, "later\x00\x00\x00"...), all["xmtcont"][40:]...), 1<<15)

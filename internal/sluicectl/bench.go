@@ -19,7 +19,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
-// benchOptions say what to measure.
+// benchOptions are the flags of bench.
 type benchOptions struct {
 	op        string
 	size      sizeFlag
@@ -116,7 +116,7 @@ type benchResult struct {
 	Syscalls float64 `json:"syscalls_per_op"`
 	Messages float64 `json:"messages_per_op"` // sent and received
 	RDMAOps  float64 `json:"rdma_ops_per_op"` // RDMA Reads and Writes by the server
-	// CPU is the CPU time of the processes of --cpu-of, in seconds and in their order.
+	// CPU has the CPU time of the processes of --cpu-of, in seconds and in their order.
 	CPU []float64 `json:"cpu_s,omitempty"`
 }
 
@@ -208,7 +208,7 @@ func (s *session) benchTarget(ctx context.Context, o *benchOptions) (nfs3.Handle
 	return found.Handle, err
 }
 
-// pattern is an endless source of bytes that differ from place to place.
+// pattern is an endless source of bytes without repetitions.
 type pattern struct{}
 
 func (pattern) ReadAt(p []byte, off int64) (int, error) {

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// userHz is in how many parts of a second Linux tells CPU times, on every architecture that Go has.
+// userHz is Linux's unit of CPU times, in 1/s, on every architecture of Go.
 const userHz = 100
 
-// cpuSeconds returns the CPU time that each process has taken so far, with all its threads, in user and kernel mode.
+// cpuSeconds returns the CPU time that each process has used so far, with all its threads, in user
+// and kernel mode.
 func cpuSeconds(pids []int) ([]float64, error) {
 	var seconds []float64
 	for _, pid := range pids {
@@ -27,8 +28,8 @@ func cpuSeconds(pids []int) ([]float64, error) {
 	return seconds, nil
 }
 
-// cpuTicks adds utime and stime of a line of /proc/PID/stat, which are fields 14 and 15 (proc(5)). Field 2 is the program's
-// name in parentheses, which may itself have spaces and parentheses.
+// cpuTicks adds utime and stime of a line of /proc/PID/stat, fields 14 and 15 (proc(5)). Field 2 is
+// the program's name in parentheses, which may itself have spaces and parentheses.
 func cpuTicks(stat string) (uint64, error) {
 	const utime, stime = 14 - 3, 15 - 3 // behind the name
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])

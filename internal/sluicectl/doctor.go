@@ -31,7 +31,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	return c
 }
 
-// errUnwell is the end of an examination that found something.
+// errUnwell ends a doctor that found a problem.
 var errUnwell = errors.New("what is said above keeps RDMA from working")
 
 func (a *app) examineHost() error {
@@ -43,7 +43,7 @@ func (a *app) examineHost() error {
 	}
 	found, err := verbs.Find(verbs.Sources{Name: a.opts.device, Environ: os.Environ(), Sys: os.DirFS("/sys")})
 	switch {
-	case err != nil && a.opts.device == "": // with a name, the device is asked for below
+	case err != nil && a.opts.device == "": // with a name, the device is checked below
 		problems = append(problems, strings.TrimPrefix(err.Error(), "verbs: "))
 	case found.Device != "":
 		w.Device = found.Device
@@ -97,7 +97,6 @@ func (a *app) fact(name, format string, args ...any) {
 	fmt.Fprintf(a.Out, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
 }
 
-// devices prints the RDMA devices.
 func (a *app) devices(h *doctor.Host) {
 	for i := range h.Devices {
 		d := &h.Devices[i]
@@ -143,7 +142,6 @@ func (a *app) devices(h *doctor.Host) {
 	a.fact("namespaces", "RDMA devices are %s", mode[h.Exclusive])
 }
 
-// keys lists partition keys.
 func keys(all []uint16) string {
 	var list []string
 	for _, k := range all {
@@ -152,7 +150,7 @@ func keys(all []uint16) string {
 	return strings.Join(list, " ")
 }
 
-// verdict prints remarks, and what was found wrong.
+// verdict prints the notes and the problems.
 func (a *app) verdict(problems, notes []string) error {
 	for _, n := range notes {
 		fmt.Fprintf(a.Out, "* %s\n", n)

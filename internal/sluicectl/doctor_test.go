@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestDoctor: what is wrong depends on the host; that something is said, and that the exit code tells the same, does not.
+// TestDoctor: the findings depend on the host, but there is output, and the exit code agrees with
+// it.
 func TestDoctor(t *testing.T) {
 	r := newRig(t)
 	for _, c := range []struct {

@@ -16,7 +16,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// explain makes one sentence of an error: what was attempted, what happened, and where it is known, what to do.
+// explain makes one sentence of an error: the attempt, the failure, and the remedy where it is
+// known.
 func explain(err error) string {
 	s := err.Error()
 	switch {
@@ -31,7 +32,7 @@ func explain(err error) string {
 	return s
 }
 
-// failure is an error with what was attempted, in place of the layers that it came through.
+// failure is an error with the attempt, in place of the layers that it came through.
 type failure struct {
 	what  string
 	cause error
@@ -40,12 +41,12 @@ type failure struct {
 func (f *failure) Error() string { return f.what + ": " + reason(f.cause) }
 func (f *failure) Unwrap() error { return f.cause }
 
-// cannot says what could not be done: cannot(err, "read %s", t).
+// cannot wraps err with the failed attempt: cannot(err, "read %s", t).
 func cannot(err error, format string, args ...any) error {
 	return &failure{"cannot " + fmt.Sprintf(format, args...), err}
 }
 
-// reason is what is worth knowing of an error's cause.
+// reason returns the useful part of an error's cause.
 func reason(err error) string {
 	var (
 		inner  *failure

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestExtensions does all work by version 2 of RPC-over-RDMA, with each set of extensions.
+// TestExtensions runs all commands by version 2 of RPC-over-RDMA, with each set of extensions.
 func TestExtensions(t *testing.T) {
 	r := newRig(t)
 	local := t.TempDir()

@@ -87,7 +87,7 @@ func typeName(t nfs3.Type) string {
 	return t.String()
 }
 
-// printable keeps names from playing tricks with a terminal.
+// printable keeps names from sending control sequences to a terminal.
 func printable(name string) string {
 	q := strconv.Quote(name)
 	if q = q[1 : len(q)-1]; strings.ReplaceAll(strings.ReplaceAll(q, `\"`, `"`), `\\`, `\`) == name {

@@ -33,7 +33,7 @@ func (a *app) lsCommand() *cobra.Command {
 	return c
 }
 
-// with runs f on a mounted target. verb says in an error what could not be done with it.
+// with runs f on a mounted target. verb names the action in errors.
 func (a *app) with(ctx context.Context, rawURL string, window int, verb string, f func(context.Context, *session) error) error {
 	t, err := parseTarget(rawURL)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *session) entries(ctx context.Context, dir nfs3.Handle, all bool) (entri
 	return entries, nil
 }
 
-// complete asks for what the server left out of an entry.
+// complete requests the attributes that the server left out of an entry.
 func (s *session) complete(ctx context.Context, dir nfs3.Handle, inDir bool, e *client.DirEntry) error {
 	ctx, cancel := s.patience(ctx)
 	defer cancel()

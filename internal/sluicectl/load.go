@@ -17,8 +17,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// load keeps calls in flight, each of which is sent again as soon as it is answered, from where the answer is handled. It
-// takes no memory while it runs, and no goroutine but the connection's own.
+// load keeps calls in flight. Each reply's handler sends the next call. A run allocates nothing and
+// uses only the connection's goroutine.
 type load struct {
 	s     *session
 	o     *benchOptions
@@ -33,7 +33,7 @@ type load struct {
 	err      error
 }
 
-// slot is one of the calls in flight. Only whoever handles its answer touches it.
+// slot is one of the calls in flight. Only the handler of its reply touches it.
 type slot struct {
 	l    *load
 	op   *client.Op
@@ -52,7 +52,7 @@ type slot struct {
 	write nfs3.WriteRes
 }
 
-// slowest is the longest latency that is told from longer ones.
+// slowest is the highest latency of the histogram.
 const slowest = time.Minute
 
 func newLoad(s *session, file nfs3.Handle, o *benchOptions) (*load, error) {
@@ -158,7 +158,7 @@ func (x *slot) send(now time.Time) {
 	x.op.Submit(x.next)
 }
 
-// answered is where the answer is handled.
+// answered handles a reply.
 func (x *slot) answered(op *client.Op) {
 	l := x.l
 	now := time.Now()
@@ -180,7 +180,7 @@ type nothing struct{}
 
 func (nothing) Decode(*xdr.Decoder) {}
 
-// check makes sure that the server did what it was asked.
+// check checks the server's reply.
 func (x *slot) check(op *client.Op) error {
 	switch x.l.o.op {
 	case "NULL":
@@ -239,7 +239,7 @@ func (l *load) result(took time.Duration, before, after counters, mallocs uint64
 	return r
 }
 
-// counters are what a connection did so far, whichever its transport.
+// counters are a connection's totals, for any transport.
 type counters struct{ syscalls, messages, rdma uint64 }
 
 func (s *session) counters() counters {

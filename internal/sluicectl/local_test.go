@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// A file of the exported directory that is copied to itself stays as it is: it would be gone before it is read.
+// TestPutItself: a file of the exported directory that is copied to itself stays as it is.
+// Otherwise it would be truncated before it is read.
 func TestPutItself(t *testing.T) {
 	r := newRig(t)
 	data := randomBytes(5000)
@@ -34,7 +35,7 @@ func TestPutItself(t *testing.T) {
 	if code != 1 || !bytes.Equal(r.read("file"), data) {
 		t.Errorf("from standard input: exit %d, or the file is not what it was", code)
 	}
-	// One that is only called the same is copied, also into a directory.
+	// A different file of the same name is copied, also into a directory.
 	same := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(same, data[:100], 0o644))
 	r.ok("put", same, "TCP/")
@@ -43,7 +44,7 @@ func TestPutItself(t *testing.T) {
 	}
 }
 
-// A file may be called - and a name may be as long as file systems allow.
+// TestNamesOfFiles: a file may be named -, and a name may be as long as file systems allow.
 func TestNamesOfFiles(t *testing.T) {
 	r := newRig(t)
 	t.Chdir(t.TempDir())
@@ -59,7 +60,7 @@ func TestNamesOfFiles(t *testing.T) {
 	}
 }
 
-// An interrupt ends a command that waits for its standard input.
+// TestInterrupted: an interrupt ends a command that waits for its standard input.
 func TestInterrupted(t *testing.T) {
 	r := newRig(t)
 	errs, err := os.Create(filepath.Join(t.TempDir(), "errors"))
@@ -84,12 +85,12 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// full is a standard output that takes nothing.
+// full is a standard output that fails.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// What cannot be printed is no success.
+// TestOutputIsLost: a failed standard output is an error.
 func TestOutputIsLost(t *testing.T) {
 	r := newRig(t)
 	r.write("file", []byte("x"), 0o644)
@@ -102,7 +103,8 @@ func TestOutputIsLost(t *testing.T) {
 	}
 }
 
-// Names that a server tells do no more to a terminal in errors and in what tells of progress than in lists.
+// TestNamesAreQuoted: names from a server send no control sequences to a terminal, in errors and
+// progress as in lists.
 func TestNamesAreQuoted(t *testing.T) {
 	r := newRig(t)
 	t.Chdir(t.TempDir())

@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// pingResult is what ping prints, and its JSON.
+// pingResult is the result of ping, and its JSON.
 type pingResult struct {
 	URL         string  `json:"url"`
 	RoundTripUS float64 `json:"round_trip_us"`
@@ -23,7 +23,8 @@ type pingResult struct {
 	Device      string  `json:"device,omitempty"`
 	Version     int     `json:"rpc_rdma_version,omitempty"`
 	Dialect     string  `json:"dialect,omitempty"`
-	// With version 2: what both sides have, how many transmissions a message may take, and what each side said of itself.
+	// With version 2: the common extensions, the transmissions in a message, and each side's
+	// properties.
 	Extensions         []string    `json:"extensions,omitzero"`
 	CallTransmissions  int         `json:"call_transmissions,omitempty"`
 	ReplyTransmissions int         `json:"reply_transmissions,omitempty"`
@@ -85,7 +86,7 @@ func (a *app) ping(ctx context.Context, t *target, asJSON bool) error {
 	return nil
 }
 
-// negotiated is what is known of the connection after the first answer.
+// negotiated returns the parameters of the connection, known after the first reply.
 func (s *session) negotiated() pingResult {
 	if s.rdma == nil {
 		return pingResult{URL: s.target.url, Transport: "tcp"}

@@ -10,14 +10,14 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// Bounds of what is about placement, in bytes.
+// Bounds of the flags, in bytes.
 const (
 	minReceiveBuffer, maxReceiveBuffer = 4 << 10, 1 << 20
 	maxMinLength                       = 1 << 20
 	maxThreshold                       = 1 << 30
 )
 
-// placementFlags adds the flags that say how data of version 2 are placed.
+// placementFlags adds the flags of version 2's placement of data.
 func (o *options) placementFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	o.receiveBuffer, o.minLength = 64<<10, 4<<10
@@ -28,7 +28,7 @@ func (o *options) placementFlags(root *cobra.Command) {
 	f.Var(&o.receiveBuffer, "receive-buffer", "version 2: how much of each receive data are placed in, a power of two from 4KiB to 1MiB")
 }
 
-// placement checks these flags. They mean nothing to version 1.
+// placement checks these flags. They have no effect on version 1.
 func (o *options) placement() (p rpcrdma.Placement, err error) {
 	p = rpcrdma.Placement{ReceiveBuffer: int(o.receiveBuffer), MinLength: int(o.minLength), Threshold: int(o.threshold)}
 	for _, x := range []wire.Placement{wire.Explicit, wire.SendBased, wire.Choice, wire.BySize} {

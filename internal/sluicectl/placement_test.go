@@ -9,7 +9,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 )
 
-// TestPlacement: files go the ways that the flags say, which a relay sees by the RDMA operations of the server.
+// TestPlacement: files move as the flags say, by the RDMA operations of the server that a relay
+// counts.
 func TestPlacement(t *testing.T) {
 	r := newRig(t)
 	wire, err := iwarptest.Listen(iwarptest.Config{Target: r.two})
@@ -28,8 +29,8 @@ func TestPlacement(t *testing.T) {
 		{"--threshold 1M", false, false},
 		{"--results BYSIZE --threshold 1", true, true},
 		{"--results BYSIZE --threshold 1M", false, false},
-		{"--results CHOICE", false, false},                  // the server likes receives
-		{"--results tbsn --receive-buffer 8K", false, true}, // 16 of which are too few for the file
+		{"--results CHOICE", false, false},                  // the server prefers receives
+		{"--results tbsn --receive-buffer 8K", false, true}, // 16 receives are too few for the file
 		{"--results CHOICE --ext TransportProperties", true, true},
 		{"--results EXRW --ext none", true, true}, // chunks, as in version 1
 		{"--version auto --results EXRW", false, true},

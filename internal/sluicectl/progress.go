@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress tells on stderr how far a transfer is: a bar that moves on a terminal, now and then a line elsewhere.
+// progress shows a transfer's progress on stderr: a bar on a terminal, occasional lines elsewhere.
 type progress struct {
 	w        io.Writer
 	name     string
-	total    int64 // -1: not known
+	total    int64 // -1: unknown
 	width    int   // of the terminal, 0: none
 	moved    int64
 	began    time.Time
@@ -33,7 +33,7 @@ func (a *app) newProgress(name string, total int64) *progress {
 	return p
 }
 
-// add notes n more bytes; fewer than before if n is negative.
+// add adds n bytes; n may be negative.
 func (p *progress) add(n int64) {
 	p.moved += n
 	if now := time.Now(); now.Sub(p.told) >= p.interval {
@@ -82,7 +82,7 @@ func (p *progress) done() {
 	fmt.Fprintf(p.w, "%s: %s in %s, %s/s\n", p.name, byteSize(p.moved), d.Round(time.Millisecond), byteSize(int64(float64(p.moved)/max(d.Seconds(), 1e-9))))
 }
 
-// abort ends the display without one: the error says the rest.
+// abort ends the display without one.
 func (p *progress) abort() {
 	if p.width > 0 {
 		fmt.Fprint(p.w, "\r\x1b[K")

@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
-// open returns what carries RDMA to address.
+// open returns the provider of RDMA to address.
 func (o *options) open(ctx context.Context, address string, soft iwarp.Config) (rdma.Provider, error) {
 	switch o.provider {
 	case "auto":
@@ -32,7 +32,7 @@ func (o *options) open(ctx context.Context, address string, soft iwarp.Config) (
 	}
 }
 
-// checkProvider checks the flags that say what carries RDMA.
+// checkProvider checks the flags of the provider.
 func (o *options) checkProvider() error {
 	switch o.provider {
 	case "auto", "verbs":

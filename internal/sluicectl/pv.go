@@ -13,10 +13,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxManifest is the most bytes that an NFSExport is read from.
+// maxManifest is the limit of an NFSExport's bytes.
 const maxManifest = 2 << 20
 
-// nfsExport is what is needed of the resource.
+// nfsExport has the required fields of the resource.
 type nfsExport struct {
 	APIVersion string   `yaml:"apiVersion"`
 	Kind       string   `yaml:"kind"`
@@ -40,7 +40,7 @@ type accessRule struct {
 	Mode string `yaml:"mode"`
 }
 
-// What is printed: Kubernetes' own kinds, as far as they are needed.
+// The output: Kubernetes' own kinds, reduced to the required fields.
 type (
 	object struct {
 		APIVersion string   `yaml:"apiVersion"`
@@ -102,7 +102,6 @@ type (
 	}
 )
 
-// pvOptions are the flags of pv.
 type pvOptions struct {
 	tcp, pod            bool
 	namespace, capacity string
@@ -162,7 +161,7 @@ func persistentVolume(manifest []byte, o pvOptions) ([]byte, error) {
 			return nil, fmt.Errorf("--namespace %q: want the name of a namespace", o.namespace)
 		}
 		claim.Namespace = o.namespace
-		name += "-" + o.namespace // a volume is for one claim
+		name += "-" + o.namespace // a volume belongs to one claim
 	}
 	if !capacity.MatchString(o.capacity) {
 		return nil, fmt.Errorf("--capacity %q: want a size such as 500Gi or 1Ti", o.capacity)
@@ -199,7 +198,7 @@ func persistentVolume(manifest []byte, o pvOptions) ([]byte, error) {
 	return out.Bytes(), e.Close()
 }
 
-// capacity is what sizes look like, and label the names of namespaces and exports.
+// capacity matches sizes, and label the names of namespaces and exports.
 var (
 	capacity = regexp.MustCompile(`^[1-9][0-9]{0,17}([KMGTPE]i|[kMGTPE])?$`)
 	label    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -224,13 +223,14 @@ func readExport(manifest []byte) (*nfsExport, error) {
 	return &x, nil
 }
 
-// mountLine is a mount command of the status, taken apart.
+// mountLine is a mount command of the status, parsed.
 type mountLine struct {
 	options []string
 	server  string // without brackets
 }
 
-// mountLine returns how the export is mounted. It fails with what the status tells of the reason if it can not be mounted.
+// mountLine returns the export's mount command. If the export cannot be mounted, the error has the
+// status's reason.
 func (x *nfsExport) mountLine(tcp bool) (*mountLine, error) {
 	field, text := "status.mount", x.Status.Mount
 	if tcp {

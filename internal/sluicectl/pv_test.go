@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestPV compares what is printed for an export.
+// TestPV compares the output for an export.
 func TestPV(t *testing.T) {
 	for _, tt := range []struct{ golden, args string }{
 		{"data.golden", "testdata/pv/data.yaml"},
@@ -42,7 +42,7 @@ func TestPV(t *testing.T) {
 	}
 }
 
-// TestPVRefusals: what cannot be mounted, or is something else, from standard input.
+// TestPVRefusals reads exports that cannot be mounted, and other objects, from standard input.
 func TestPVRefusals(t *testing.T) {
 	good, err := os.ReadFile("testdata/pv/data.yaml")
 	if err != nil {

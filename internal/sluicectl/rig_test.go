@@ -32,7 +32,8 @@ type rig struct {
 	tcp, rdma string // host:port
 	only      string // host:port of a server that has NFS but not MOUNT
 	silent    string // host:port of a server that answers no READDIRPLUS until the test ends
-	// host:port of servers of version 2 of RPC-over-RDMA: beside version 1, alone, and beside version 1 without extensions. rdma has version 1 alone.
+	// host:port of servers of version 2 of RPC-over-RDMA: beside version 1, alone, and beside
+	// version 1 without extensions. rdma has version 1 alone.
 	both, two, base string
 }
 
@@ -96,7 +97,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// silentHandler keeps READDIRPLUS calls until it ends.
+// silentHandler holds READDIRPLUS calls until it ends.
 type silentHandler struct {
 	oncrpc.Handler
 	mu   sync.Mutex
@@ -129,8 +130,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run runs a command line in which RDMA, BOTH, TWO, BASE, TCP and ONLY stand for the servers' URLs, and DIR for the exported directory. In
-// what it returns they stand for them again.
+// run runs a command line in which RDMA, BOTH, TWO, BASE, TCP and ONLY stand for the servers' URLs,
+// and DIR for the exported directory. They replace them in its results, too.
 func (r *rig) run(stdin string, args ...string) (code int, stdout, stderr string) {
 	var names, values, addresses []string
 	for name, address := range map[string]string{"RDMA": r.rdma, "BOTH": r.both, "TWO": r.two, "BASE": r.base, "TCP": r.tcp, "ONLY": r.only, "SILENT": r.silent} {
@@ -153,7 +154,7 @@ func (r *rig) run(stdin string, args ...string) (code int, stdout, stderr string
 	return code, back.Replace(out.String()), back.Replace(errs.String())
 }
 
-// ok runs a command that must succeed, and returns what it printed.
+// ok runs a command that must succeed, and returns its output.
 func (r *rig) ok(args ...string) string {
 	r.t.Helper()
 	code, out, errs := r.run("", args...)

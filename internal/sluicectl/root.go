@@ -1,4 +1,4 @@
-// Package sluicectl is the command sluicectl.
+// Package sluicectl implements the command sluicectl.
 package sluicectl
 
 import (
@@ -10,19 +10,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Streams are where a command reads and writes.
+// Streams are a command's standard files.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// app is what all commands share.
+// app is the state shared by all commands.
 type app struct {
 	Streams
 	opts options
 }
 
-// output is standard output. It keeps the first error: whoever prints line by line does not look at each.
+// output is standard output. It keeps the first error, so that printing needs no check of each
+// line.
 type output struct {
 	w   io.Writer
 	err error
@@ -36,7 +37,8 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// endWithin is how long a command may take to end when it is interrupted. It is enough to take leave of a server.
+// endWithin is the limit for ending an interrupted command. It suffices for disconnecting from a
+// server.
 const endWithin = 2 * time.Second
 
 // Run executes the command line args and returns the exit code.
@@ -66,7 +68,7 @@ func run(ctx context.Context, version string, args []string, s Streams, within t
 	case <-ctx.Done():
 		select {
 		case err = <-ended:
-		case <-time.After(within): // a terminal or pipe that it waits for does not hear of ctx
+		case <-time.After(within): // a terminal or pipe ignores ctx
 			err = ctx.Err()
 		}
 	}
@@ -102,7 +104,7 @@ func (a *app) command(version string) *cobra.Command {
 	return root
 }
 
-// versionCommand stands for cobra's --version, which is about something else here.
+// versionCommand replaces cobra's --version, a flag with another meaning here.
 func (a *app) versionCommand(version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
