@@ -31,32 +31,32 @@ const fieldManager = "sluice-operator"
 // annotationApplied is a hash of what was applied, so that a field which is no longer wanted is noticed too.
 const annotationApplied = "sluice.dev/applied"
 
-// settle is how long the cache may take to show what was written.
-const settle = 3 * time.Second
+// cacheDelay is how long the cache may take to show what was written.
+const cacheDelay = 3 * time.Second
 
 // applier writes objects by server-side apply, and nothing where nothing would change. What somebody else made it leaves alone.
 type applier struct {
 	client.Client
 	APIReader client.Reader
 
-	mu      sync.Mutex
-	written map[objectKey]written
-	// altered has what became of objects that are not as they were applied, since a webhook alters what is written: applied again they would be the same.
-	altered map[objectKey]altered
+	mu     sync.Mutex
+	writes map[objectKey]lastWrite
+	// mutations has what became of objects that are not as they were applied, since a webhook alters what is written: applied again they would be the same.
+	mutations map[objectKey]mutation
 }
 
-// written is what was applied last, which the cache may not have yet.
-type written struct {
+// lastWrite is what was applied last, which the cache may not have yet.
+type lastWrite struct {
 	hash string
 	at   time.Time
 }
 
-// altered is what was applied, and the hash of what the API server made of the fields that it has.
-type altered struct{ applied, became string }
+// mutation is what was applied, and the hash of what the API server made of the fields that it has.
+type mutation struct{ applied, became string }
 
-// apply makes an object as desired, or returns a [report.Obstacle] or another error. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
+// apply makes an object as desired, or returns a [report.Blocker] or another error. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
 func (a *applier) apply(ctx context.Context, desired client.Object) (early bool, err error) {
-	u, err := a.plain(desired)
+	u, err := a.toUnstructured(desired)
 	if err != nil {
 		return false, err
 	}
@@ -76,29 +76,29 @@ func (a *applier) apply(ctx context.Context, desired client.Object) (early bool,
 	if err != nil {
 		return false, err
 	}
-	if live != nil && live.GetAnnotations()[annotationApplied] == hash && (covers(live.Object, u.Object) || a.known(key, live.Object, u.Object, hash)) {
+	if live != nil && live.GetAnnotations()[annotationApplied] == hash && (covers(live.Object, u.Object) || a.isMutated(key, live.Object, u.Object, hash)) {
 		return false, nil
 	}
-	if a.early(key, hash) {
+	if a.cacheStale(key, hash) {
 		return true, nil
 	}
 	answer := u.DeepCopy()
-	if err := a.put(ctx, answer, live); err != nil {
-		a.forget(key)
-		return false, refused(u, err)
+	if err := a.write(ctx, answer, live); err != nil {
+		a.forgetWrite(key)
+		return false, refusalError(u, err)
 	}
-	return true, a.compare(key, answer, u.Object, hash)
+	return true, a.recordMutation(key, answer, u.Object, hash)
 }
 
-// known tells whether an object is what the API server made of what is desired when that was applied last.
-func (a *applier) known(key objectKey, live, desired map[string]any, hash string) bool {
+// isMutated tells whether an object is what the API server made of what is desired when that was applied last.
+func (a *applier) isMutated(key objectKey, live, desired map[string]any, hash string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.altered[key] == altered{hash, partHash(live, desired)}
+	return a.mutations[key] == mutation{hash, partHash(live, desired)}
 }
 
-// compare notes what the API server made of an object, if that is not what was applied.
-func (a *applier) compare(key objectKey, answer *unstructured.Unstructured, desired map[string]any, hash string) error {
+// recordMutation notes what the API server made of an object, if that is not what was applied.
+func (a *applier) recordMutation(key objectKey, answer *unstructured.Unstructured, desired map[string]any, hash string) error {
 	if typed, err := a.Scheme().New(answer.GroupVersionKind()); err == nil { // as the cache has it
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(answer.Object, typed); err != nil {
 			return err
@@ -110,19 +110,19 @@ func (a *applier) compare(key objectKey, answer *unstructured.Unstructured, desi
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if covers(answer.Object, desired) {
-		delete(a.altered, key)
+		delete(a.mutations, key)
 		return nil
 	}
-	if a.altered == nil {
-		a.altered = map[objectKey]altered{}
+	if a.mutations == nil {
+		a.mutations = map[objectKey]mutation{}
 	}
-	a.altered[key] = altered{hash, partHash(answer.Object, desired)}
+	a.mutations[key] = mutation{hash, partHash(answer.Object, desired)}
 	return nil
 }
 
-// put applies an object that the cache lacks or has otherwise. Fields are taken from others only if the object is known to be ours, and the cache has no
+// write applies an object that the cache lacks or has otherwise. Fields are taken from others only if the object is known to be ours, and the cache has no
 // others.
-func (a *applier) put(ctx context.Context, u, live *unstructured.Unstructured) error {
+func (a *applier) write(ctx context.Context, u, live *unstructured.Unstructured) error {
 	options := []client.ApplyOption{client.FieldOwner(fieldManager)}
 	var labels map[string]string
 	exists := live != nil
@@ -138,16 +138,16 @@ func (a *applier) put(ctx context.Context, u, live *unstructured.Unstructured) e
 		labels, exists = m.Labels, err == nil
 	}
 	if exists {
-		if !made(labels, u.GetLabels()) {
-			return &report.Occupied{Kind: u.GetKind(), Name: client.ObjectKeyFromObject(u)}
+		if !isOurs(labels, u.GetLabels()) {
+			return &report.NameConflict{Kind: u.GetKind(), Name: client.ObjectKeyFromObject(u)}
 		}
 		options = append(options, client.ForceOwnership)
 	}
 	return a.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 }
 
-// refused is the error of writing an object: [report.Refused] where trying again is of use only after somebody has changed something, or where a webhook failed.
-func refused(o client.Object, err error) error {
+// refusalError is the error of writing an object: [report.Refused] where trying again is of use only after somebody has changed something, or where a webhook failed.
+func refusalError(o client.Object, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -156,18 +156,18 @@ func refused(o client.Object, err error) error {
 	if errors.As(err, &answer) {
 		switch s := answer.Status(); {
 		case s.Code == http.StatusInternalServerError && s.Reason != metav1.StatusReasonInternalError: // its store does not answer, which passes
-		case slices.Contains(refusals, s.Code):
+		case slices.Contains(refusalCodes, s.Code):
 			return &report.Refused{Kind: kind, Name: name, Err: err}
 		}
 	}
 	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
 
-// refusals are the answers that a request meets again if nobody changes anything.
-var refusals = []int32{http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError}
+// refusalCodes are the answers that a request meets again if nobody changes anything.
+var refusalCodes = []int32{http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError}
 
-// made tells by its labels whether an object is the one that we made. That of an export is so too if the export had another gateway then.
-func made(have, desired map[string]string) bool {
+// isOurs tells by its labels whether an object is the one that we made. That of an export is so too if the export had another gateway then.
+func isOurs(have, desired map[string]string) bool {
 	same := []string{plan.LabelManaged, plan.LabelGateway}
 	if desired[plan.LabelExport] != "" {
 		same = []string{plan.LabelManaged, plan.LabelExportNamespace, plan.LabelExport}
@@ -175,30 +175,30 @@ func made(have, desired map[string]string) bool {
 	return !slices.ContainsFunc(same, func(l string) bool { return have[l] != desired[l] })
 }
 
-// early tells whether the same was written so shortly before that the cache may not have it yet, and notes it if not.
-func (a *applier) early(key objectKey, hash string) bool {
+// cacheStale tells whether the same was written so shortly before that the cache may not have it yet, and notes it if not.
+func (a *applier) cacheStale(key objectKey, hash string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if last := a.written[key]; last.hash == hash && time.Since(last.at) < settle {
+	if last := a.writes[key]; last.hash == hash && time.Since(last.at) < cacheDelay {
 		return true
 	}
-	if a.written == nil {
-		a.written = map[objectKey]written{}
+	if a.writes == nil {
+		a.writes = map[objectKey]lastWrite{}
 	}
-	maps.DeleteFunc(a.written, func(_ objectKey, w written) bool { return time.Since(w.at) > settle })
-	a.written[key] = written{hash, time.Now()}
+	maps.DeleteFunc(a.writes, func(_ objectKey, w lastWrite) bool { return time.Since(w.at) > cacheDelay })
+	a.writes[key] = lastWrite{hash, time.Now()}
 	return false
 }
 
-// forget has the next apply write, whatever was written before.
-func (a *applier) forget(key objectKey) {
+// forgetWrite has the next apply write, whatever was written before.
+func (a *applier) forgetWrite(key objectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.written, key)
+	delete(a.writes, key)
 }
 
-// plain is an object as it is applied: without what only the API server writes.
-func (a *applier) plain(o client.Object) (*unstructured.Unstructured, error) {
+// toUnstructured is an object as it is applied: without what only the API server writes.
+func (a *applier) toUnstructured(o client.Object) (*unstructured.Unstructured, error) {
 	gvk, err := apiutil.GVKForObject(o, a.Scheme())
 	if err != nil {
 		return nil, err
@@ -253,22 +253,22 @@ func fileHash(content string) string {
 
 // partHash identifies what live has of the fields that desired has.
 func partHash(live, desired any) string {
-	b, err := json.Marshal(common(live, desired)) // keys in order
+	b, err := json.Marshal(intersect(live, desired)) // keys in order
 	if err != nil {
 		panic(err) // it came from JSON
 	}
 	return fileHash(string(b))
 }
 
-// common is what live has of the fields that desired has. A list of another length is taken whole.
-func common(live, desired any) any {
+// intersect is what live has of the fields that desired has. A list of another length is taken whole.
+func intersect(live, desired any) any {
 	switch d := desired.(type) {
 	case map[string]any:
 		if l, ok := live.(map[string]any); ok {
 			out := map[string]any{}
 			for k, v := range d {
 				if k != "apiVersion" && k != "kind" {
-					out[k] = common(l[k], v)
+					out[k] = intersect(l[k], v)
 				}
 			}
 			return out
@@ -277,7 +277,7 @@ func common(live, desired any) any {
 		if l, ok := live.([]any); ok && len(l) == len(d) {
 			out := make([]any, len(d))
 			for i := range d {
-				out[i] = common(l[i], d[i])
+				out[i] = intersect(l[i], d[i])
 			}
 			return out
 		}

@@ -89,7 +89,7 @@ func TestMutatingWebhook(t *testing.T) {
 				if early, err = a.apply(t.Context(), deployment(image)); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(settle + time.Second)
+				time.Sleep(cacheDelay + time.Second)
 			}
 			if n := api.applied - before; n == 0 || n > most || early {
 				t.Errorf("%s: written %d times, want once, or %d times; the cache is behind: %v", what, n, most, early)
@@ -175,13 +175,13 @@ func TestRefused(t *testing.T) {
 		{apierrors.NewConflict(services, "data", errors.New("changed")), false},
 		{context.DeadlineExceeded, false},
 	} {
-		err := refused(&corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service"}}, fmt.Errorf("wrapped: %w", c.err))
+		err := refusalError(&corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service"}}, fmt.Errorf("wrapped: %w", c.err))
 		var is *report.Refused
 		if errors.As(err, &is) != c.people || !errors.Is(err, c.err) {
 			t.Errorf("%v is for people to change: %v, want %v", c.err, is != nil, c.people)
 		}
 	}
-	if err := refused(&corev1.Service{}, nil); err != nil {
+	if err := refusalError(&corev1.Service{}, nil); err != nil {
 		t.Errorf("nothing is %v", err)
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// identities sets spec.handleIdentity of each NFSExport that has none, once, to its UID. A backup
+// ExportIdentityReconciler sets spec.handleIdentity of each NFSExport that has none, once, to its UID. A backup
 // then carries it, so that an export that is restored under another UID takes the handles that its
 // clients hold.
-type identities struct{ client.Client }
+type ExportIdentityReconciler struct{ client.Client }
 
 // Reconcile sets the identity of one export.
-func (r *identities) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *ExportIdentityReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var x v1alpha1.NFSExport
 	if err := r.Get(ctx, req.NamespacedName, &x); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -62,7 +62,7 @@ func TestHandleIdentity(t *testing.T) {
 			api.x.DeletionTimestamp = &metav1.Time{}
 		}
 		for range 2 {
-			if _, err := (&identities{api}).Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			if _, err := (&ExportIdentityReconciler{api}).Reconcile(t.Context(), ctrl.Request{}); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}

@@ -16,27 +16,27 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// patience is how long the status of a new generation waits for pods to apply it, so that it need not be written twice.
-const patience = 3 * time.Second
+// applyGrace is how long the status of a new generation waits for pods to apply it, so that it need not be written twice.
+const applyGrace = 3 * time.Second
 
-// exports writes the status of NFSExports. Nobody else does, and it writes nothing else.
-type exports struct {
-	*statuses
-	scope scope
-	board *board
+// ExportStatusReconciler writes the status of NFSExports. Nobody else does, and it writes nothing else.
+type ExportStatusReconciler struct {
+	*statusWriter
+	namespaces namespaces
+	states     *stateStore
 
-	mu    sync.Mutex
-	since map[types.UID]generation
+	mu      sync.Mutex
+	pending map[types.UID]pendingGeneration
 }
 
-// generation is one that pods have yet to apply.
-type generation struct {
+// pendingGeneration is one that pods have yet to apply.
+type pendingGeneration struct {
 	number int64
 	since  time.Time
 }
 
 // Reconcile reports on one export.
-func (r *exports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *ExportStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var x v1alpha1.NFSExport
 	if err := r.Get(ctx, req.NamespacedName, &x); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -48,7 +48,7 @@ func (r *exports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err != nil || !ok {
 		return ctrl.Result{}, err
 	}
-	if wait := r.wait(&x, &want); wait > 0 {
+	if wait := r.deferral(&x, &want); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	want.ObservedGeneration = x.Generation
@@ -57,14 +57,14 @@ func (r *exports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 }
 
 // report returns the export's status; nothing while its plan is not made yet.
-func (r *exports) report(ctx context.Context, x *v1alpha1.NFSExport) (s v1alpha1.NFSExportStatus, ok bool, err error) {
-	p, seen := r.board.look(referred(x))
-	if p == nil && !r.scope.has(plan.GatewayNamespace(x)) {
+func (r *ExportStatusReconciler) report(ctx context.Context, x *v1alpha1.NFSExport) (s v1alpha1.NFSExportStatus, ok bool, err error) {
+	p, seen := r.states.observedGateway(gatewayRef(x))
+	if p == nil && !r.namespaces.watched(plan.GatewayNamespace(x)) {
 		return report.NoGateway(x, false), true, nil
 	}
 	if p == nil {
 		var gw v1alpha1.NFSGateway
-		err := r.Get(ctx, referred(x), &gw)
+		err := r.Get(ctx, gatewayRef(x), &gw)
 		if client.IgnoreNotFound(err) != nil || err == nil && gw.DeletionTimestamp == nil {
 			return s, false, err
 		}
@@ -76,8 +76,8 @@ func (r *exports) report(ctx context.Context, x *v1alpha1.NFSExport) (s v1alpha1
 	return s, false, nil
 }
 
-// wait returns how long the status of a new generation is kept back, since pods are about to apply it.
-func (r *exports) wait(x *v1alpha1.NFSExport, s *v1alpha1.NFSExportStatus) time.Duration {
+// deferral returns how long the status of a new generation is kept back, since pods are about to apply it.
+func (r *ExportStatusReconciler) deferral(x *v1alpha1.NFSExport, s *v1alpha1.NFSExportStatus) time.Duration {
 	is := func(kind, reason string) bool {
 		c := meta.FindStatusCondition(s.Conditions, kind)
 		return c != nil && c.Reason == reason
@@ -87,17 +87,17 @@ func (r *exports) wait(x *v1alpha1.NFSExport, s *v1alpha1.NFSExportStatus) time.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if x.Status.ObservedGeneration == x.Generation || !passing {
-		delete(r.since, x.UID)
+		delete(r.pending, x.UID)
 		return 0
 	}
-	if r.since == nil {
-		r.since = map[types.UID]generation{}
+	if r.pending == nil {
+		r.pending = map[types.UID]pendingGeneration{}
 	}
-	g, known := r.since[x.UID]
+	g, known := r.pending[x.UID]
 	if !known || g.number != x.Generation {
-		maps.DeleteFunc(r.since, func(_ types.UID, g generation) bool { return time.Since(g.since) > time.Minute }) // of exports that are gone
-		g = generation{x.Generation, time.Now()}
-		r.since[x.UID] = g
+		maps.DeleteFunc(r.pending, func(_ types.UID, g pendingGeneration) bool { return time.Since(g.since) > time.Minute }) // of exports that are gone
+		g = pendingGeneration{x.Generation, time.Now()}
+		r.pending[x.UID] = g
 	}
-	return patience - time.Since(g.since)
+	return applyGrace - time.Since(g.since)
 }

@@ -25,25 +25,25 @@ import (
 
 // When a gateway is looked at again without an event.
 const (
-	lookAgain  = 30 * time.Second // what it refers to is not there, or something is in its way, which is not watched
-	lookSeldom = 5 * time.Minute  // what it refers to is there, and is not watched: Secrets, networks
+	retryInterval  = 30 * time.Second // what it refers to is not there, or something is in its way, which is not watched
+	resyncInterval = 5 * time.Minute  // what it refers to is there, and is not watched: Secrets, networks
 )
 
-// gateways makes the objects of each NFSGateway. It writes no status of ours.
-type gateways struct {
+// GatewayReconciler makes the objects of each NFSGateway. It writes no status of ours.
+type GatewayReconciler struct {
 	applier
 	Options
-	scope scope
-	board *board
-	watch func(client.Object) error // has events of a kind lead to its gateways
+	namespaces namespaces
+	states     *stateStore
+	watchKind  func(client.Object) error // has events of a kind lead to its gateways
 
-	kindsMu  sync.Mutex
-	optional []client.ObjectList // of those kinds, the ones that the cluster has
+	kindsMu      sync.Mutex
+	presentKinds []client.ObjectList // of those kinds, the ones that the cluster has
 }
 
 // Reconcile plans one gateway, and has the cluster follow.
-func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if !r.scope.has(req.Namespace) {
+func (r *GatewayReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if !r.namespaces.watched(req.Namespace) {
 		return ctrl.Result{}, nil // an export names it
 	}
 	var gw v1alpha1.NFSGateway
@@ -52,86 +52,88 @@ func (r *gateways) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	if err != nil || gw.DeletionTimestamp != nil {
-		r.board.set(req.NamespacedName, nil)
+		r.states.setGateway(req.NamespacedName, nil)
 		if slices.Contains(gw.Finalizers, metav1.FinalizerOrphanDependents) {
 			return ctrl.Result{}, nil // the garbage collector is taking away the owner references, by which clear tells what is to stay
 		}
-		return ctrl.Result{}, r.clear(ctx, req.NamespacedName)
+		return ctrl.Result{}, r.pruneAll(ctx, req.NamespacedName)
 	}
-	services, pods, err := r.made(ctx, req.NamespacedName)
+	services, pods, err := r.listOwned(ctx, req.NamespacedName)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !r.asked(pods) {
-		return ctrl.Result{RequeueAfter: gatherFor}, nil
+	if !r.allPolled(pods) {
+		return ctrl.Result{RequeueAfter: batchDelay}, nil
 	}
-	in, err := r.gather(ctx, &gw, pods, services)
+	in, err := r.readInput(ctx, &gw, pods, services)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	f := &found{plan: plan.Make(in), files: map[string]string{}, changed: time.Now()}
-	f.seen = report.Seen{
-		Services: map[string]*corev1.Service{}, Failed: map[string]error{}, Blocked: map[string]report.Obstacle{},
+	f := &gatewayState{plan: plan.Make(in), files: map[string]string{}, changed: time.Now()}
+	f.observed = report.Observed{
+		Services: map[string]*corev1.Service{}, Failed: map[string]error{}, Blocked: map[string]report.Blocker{},
 		Refused: map[string]string{}, Updated: map[string]int32{}, Nodes: in.Nodes,
 	}
 	for i := range pods {
-		f.seen.Pods = append(f.seen.Pods, report.Pod{Pod: &pods[i]})
+		f.observed.Pods = append(f.observed.Pods, report.Pod{Pod: &pods[i]})
 	}
 	for i := range services {
-		f.seen.Services[services[i].Name] = &services[i]
+		f.observed.Services[services[i].Name] = &services[i]
 	}
-	lacks, err := r.lacks(&gw)
-	err = errors.Join(err, f.note(objects.KeysSecret(&gw, nil), r.keys(ctx, &gw)))
-	wanted, early, applied := r.applyAll(ctx, f, pods)
-	err = errors.Join(err, applied, r.workloads(ctx, &f.plan, &f.seen), r.ingress(ctx, &f.plan, f.seen.Services))
-	r.board.set(req.NamespacedName, f)
+	lacks, err := r.missesKind(&gw)
+	err = errors.Join(err, f.recordFailure(objects.KeysSecret(&gw, nil), r.ensureKeys(ctx, &gw)))
+	wanted, early, applied := r.applyObjects(ctx, f, pods)
+	err = errors.Join(err, applied, r.observeWorkloads(ctx, &f.plan, &f.observed), r.writeIngress(ctx, &f.plan, f.observed.Services))
+	r.states.setGateway(req.NamespacedName, f)
 	err = errors.Join(err, r.prune(ctx, req.NamespacedName, wanted, pods, true))
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err // which is tried again by itself
 	case early:
-		return ctrl.Result{RequeueAfter: settle}, nil
+		return ctrl.Result{RequeueAfter: cacheDelay}, nil
 	}
-	return ctrl.Result{RequeueAfter: f.again(lacks)}, nil
+	return ctrl.Result{RequeueAfter: f.requeueAfter(lacks)}, nil
 }
 
-// again is when a gateway is looked at without an event: the Secret of its keys is not watched. lacks says that the cluster lacks a kind that it wants objects of.
-func (f *found) again(lacks bool) time.Duration {
+// requeueAfter is when a gateway is looked at without an event: the Secret of its keys is not watched. lacks says that the cluster lacks a kind that it wants objects of.
+func (f *gatewayState) requeueAfter(lacks bool) time.Duration {
 	// With virtual addresses, what an export asks for may be another gateway's.
 	waits := slices.ContainsFunc(f.plan.Exports, func(x plan.Export) bool {
 		c := meta.FindStatusCondition(x.Conditions, v1alpha1.ConditionAccepted)
 		return c.Reason == v1alpha1.ReasonAddressTaken || c.Reason == v1alpha1.ReasonNoFreeAddress
 	})
 	switch {
-	case lacks, waits, len(f.seen.Failed)+len(f.seen.Blocked) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
-		return lookAgain
+	case lacks, waits, len(f.observed.Failed)+len(f.observed.Blocked) > 0, meta.IsStatusConditionFalse(f.plan.Conditions, v1alpha1.ConditionResolvedRefs):
+		return retryInterval
 	}
-	return lookSeldom
+	return resyncInterval
 }
 
-// itselfAndBeside names a gateway and the others of its namespace, which may serve claims that it is to serve.
-func (r *gateways) itselfAndBeside(ctx context.Context, o client.Object) []ctrl.Request {
-	return append(r.beside(ctx, o), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+// requestSameNamespaceAndSelf names a gateway and the others of its namespace, which may serve claims that it is to serve.
+func (r *GatewayReconciler) requestSameNamespaceAndSelf(ctx context.Context, o client.Object) []ctrl.Request {
+	return append(r.requestSameNamespace(ctx, o), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 }
 
-// concerned names the gateway that an export refers to and, since a claim may have exports of several, all of its namespace.
-func (r *gateways) concerned(ctx context.Context, o client.Object) (out []ctrl.Request) {
+// requestForExport names the gateway that an export refers to and, since a claim may have exports of several, all of its namespace.
+func (r *GatewayReconciler) requestForExport(ctx context.Context, o client.Object) (out []ctrl.Request) {
 	x := o.(*v1alpha1.NFSExport)
 	if x.Spec.Backend.PersistentVolumeClaim != nil {
-		out = r.beside(ctx, o)
+		out = r.requestSameNamespace(ctx, o)
 	}
-	return append(out, ctrl.Request{NamespacedName: referred(x)})
+	return append(out, ctrl.Request{NamespacedName: gatewayRef(x)})
 }
 
-// all names all gateways.
-func (r *gateways) all(ctx context.Context, _ client.Object) []ctrl.Request { return r.in(ctx, "") }
-
-// beside names the gateways in an object's namespace.
-func (r *gateways) beside(ctx context.Context, o client.Object) []ctrl.Request {
-	return r.in(ctx, o.GetNamespace())
+// requestAll names all gateways.
+func (r *GatewayReconciler) requestAll(ctx context.Context, _ client.Object) []ctrl.Request {
+	return r.requestsIn(ctx, "")
 }
 
-func (r *gateways) in(ctx context.Context, namespace string) (out []ctrl.Request) {
+// requestSameNamespace names the gateways in an object's namespace.
+func (r *GatewayReconciler) requestSameNamespace(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.requestsIn(ctx, o.GetNamespace())
+}
+
+func (r *GatewayReconciler) requestsIn(ctx context.Context, namespace string) (out []ctrl.Request) {
 	var list v1alpha1.NFSGatewayList
 	if err := r.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "NFSGateways cannot be listed")
@@ -142,10 +144,10 @@ func (r *gateways) in(ctx context.Context, namespace string) (out []ctrl.Request
 	return out
 }
 
-// swept enqueues each gateway for which anything was ever made, whether it exists or not.
-func (r *gateways) swept() source.Source {
-	return source.Func(func(ctx context.Context, q queue) error {
-		go r.sweep(ctx, func(gateway types.NamespacedName) { q.AddAfter(ctrl.Request{NamespacedName: gateway}, gatherFor) })
+// sweepSource enqueues each gateway for which anything was ever made, whether it exists or not.
+func (r *GatewayReconciler) sweepSource() source.Source {
+	return source.Func(func(ctx context.Context, q requestQueue) error {
+		go r.sweep(ctx, func(gateway types.NamespacedName) { q.AddAfter(ctrl.Request{NamespacedName: gateway}, batchDelay) })
 		return nil
 	})
 }
@@ -154,11 +156,11 @@ func (r *gateways) swept() source.Source {
 const sweepEvery = time.Hour
 
 // sweep hands each gateway for which anything was made to found, at once and every hour, whether the gateway exists or not.
-func (r *gateways) sweep(ctx context.Context, found func(types.NamespacedName)) {
+func (r *GatewayReconciler) sweep(ctx context.Context, found func(types.NamespacedName)) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		for _, list := range r.kinds() {
+		for _, list := range r.managedKinds() {
 			list := list.DeepCopyObject().(client.ObjectList)
 			if err := r.List(ctx, list, client.HasLabels{plan.LabelGateway}, client.UnsafeDisableDeepCopy); err != nil {
 				log.FromContext(ctx).Error(err, "what was made cannot be listed")

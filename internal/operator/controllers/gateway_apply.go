@@ -19,8 +19,8 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// applyAll makes all objects of a plan, and returns which these are. early says that the cache is behind; see apply.
-func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (wanted map[objectKey]bool, early bool, err error) {
+// applyObjects makes all objects of a plan, and returns which these are. early says that the cache is behind; see apply.
+func (r *GatewayReconciler) applyObjects(ctx context.Context, f *gatewayState, pods []corev1.Pod) (wanted map[objectKey]bool, early bool, err error) {
 	wanted = map[objectKey]bool{}
 	configs := map[string]*corev1.ConfigMap{}
 	var services []*corev1.Service
@@ -28,10 +28,10 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 	put := func(o client.Object) {
 		behind, err := r.apply(ctx, o)
 		early = early || behind
-		errs = append(errs, f.note(o, err))
+		errs = append(errs, f.recordFailure(o, err))
 	}
 	for _, o := range objects.Build(&f.plan, &r.Defaults) {
-		wanted[r.key(o)] = true
+		wanted[r.keyOf(o)] = true
 		switch o := o.(type) {
 		case *corev1.Service:
 			services = append(services, o)
@@ -42,10 +42,10 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 		}
 		put(o)
 	}
-	errs = append(errs, r.touch(ctx, pods, configs)) // they read while Services are made
+	errs = append(errs, r.nudgeKubelet(ctx, pods, configs)) // they read while Services are made
 	for _, s := range services {
-		if err := r.readdress(ctx, f.seen.Services[s.Name], s); err != nil {
-			errs = append(errs, f.note(s, err))
+		if err := r.replaceService(ctx, f.observed.Services[s.Name], s); err != nil {
+			errs = append(errs, f.recordFailure(s, err))
 			continue
 		}
 		put(s)
@@ -53,8 +53,8 @@ func (r *gateways) applyAll(ctx context.Context, f *found, pods []corev1.Pod) (w
 	return wanted, early, errors.Join(errs...)
 }
 
-// keys makes the Secret of handle keys where none is named. It is never written again.
-func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
+// ensureKeys makes the Secret of handle keys where none is named. It is never written again.
+func (r *GatewayReconciler) ensureKeys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
 	if gw.Spec.HandleKeys.SecretName != "" {
 		return nil
 	}
@@ -68,26 +68,26 @@ func (r *gateways) keys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
 	}
 	secret := objects.KeysSecret(gw, ring)
 	if err := r.Create(ctx, secret, client.FieldOwner(fieldManager)); !apierrors.IsAlreadyExists(err) {
-		return refused(secret, err)
+		return refusalError(secret, err)
 	}
 	return nil
 }
 
-// note takes why an object was not made. What is for people to change is seen in conditions alone, other errors are returned.
-func (f *found) note(o client.Object, err error) error {
+// recordFailure takes why an object was not made. What is for people to change is seen in conditions alone, other errors are returned.
+func (f *gatewayState) recordFailure(o client.Object, err error) error {
 	if err == nil || meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil // the Prometheus operator is not installed; or everything here is about to go
 	}
-	var obstacle report.Obstacle
+	var obstacle report.Blocker
 	people := errors.As(err, &obstacle)
 	_, service := o.(*corev1.Service)
 	switch workload := o.GetLabels()[plan.LabelWorkload]; {
 	case service && o.GetLabels()[plan.LabelExport] != "":
-		if people || f.seen.Services[o.GetName()] == nil { // one that is there serves, until it can be changed
-			f.seen.Failed[o.GetName()] = err
+		if people || f.observed.Services[o.GetName()] == nil { // one that is there serves, until it can be changed
+			f.observed.Failed[o.GetName()] = err
 		}
-	case people && f.seen.Blocked[workload] == nil:
-		f.seen.Blocked[workload] = obstacle
+	case people && f.observed.Blocked[workload] == nil:
+		f.observed.Blocked[workload] = obstacle
 	}
 	if people {
 		return nil
@@ -95,18 +95,18 @@ func (f *found) note(o client.Object, err error) error {
 	return err
 }
 
-// touch sets an annotation on pods that have read an older file than there is: the kubelet then looks at their ConfigMap at once.
-func (r *gateways) touch(ctx context.Context, pods []corev1.Pod, configs map[string]*corev1.ConfigMap) error {
+// nudgeKubelet sets an annotation on pods that have read an older file than there is: the kubelet then looks at their ConfigMap at once.
+func (r *GatewayReconciler) nudgeKubelet(ctx context.Context, pods []corev1.Pod, configs map[string]*corev1.ConfigMap) error {
 	var errs []error
 	for i := range pods {
 		pod := &pods[i]
-		c := configs[mounted(pod)]
-		p := r.board.polled(pod)
+		c := configs[configMapOf(pod)]
+		p := r.states.podStatus(pod)
 		if c == nil || p == nil || p.status == nil || pod.DeletionTimestamp != nil {
 			continue
 		}
 		hash := objects.ConfigHash(c)
-		if pod.Annotations[plan.AnnotationConfig] == hash || p.hasRead(c) {
+		if pod.Annotations[plan.AnnotationConfig] == hash || p.hasConfig(c) {
 			continue
 		}
 		to := pod.DeepCopy()
@@ -115,20 +115,20 @@ func (r *gateways) touch(ctx context.Context, pods []corev1.Pod, configs map[str
 		}
 		to.Annotations[plan.AnnotationConfig] = hash
 		key := objectKey{ObjectKey: client.ObjectKeyFromObject(pod)}
-		if r.early(key, hash) {
+		if r.cacheStale(key, hash) {
 			continue
 		}
 		if err := client.IgnoreNotFound(r.Patch(ctx, to, client.MergeFrom(pod), client.FieldOwner(fieldManager))); err != nil {
-			r.forget(key)
+			r.forgetWrite(key)
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// readdress deletes a Service that shall have another address, since its address cannot be changed. It stays if the API server does not give that address: it
+// replaceService deletes a Service that shall have another address, since its address cannot be changed. It stays if the API server does not give that address: it
 // gives it to a placeholder first. A dry run would be told of addresses out of range, but not of those that are taken.
-func (r *gateways) readdress(ctx context.Context, live, desired *corev1.Service) error {
+func (r *GatewayReconciler) replaceService(ctx context.Context, live, desired *corev1.Service) error {
 	if live == nil || desired.Spec.ClusterIP == "" || live.Spec.ClusterIP == desired.Spec.ClusterIP {
 		return nil
 	}
@@ -139,14 +139,14 @@ func (r *gateways) readdress(ctx context.Context, live, desired *corev1.Service)
 	}
 	placeholder := objects.Placeholder(desired)
 	if err := r.Create(ctx, placeholder, client.FieldOwner(fieldManager)); err != nil {
-		return refused(desired, err)
+		return refusalError(desired, err)
 	}
-	r.forget(r.key(desired))
+	r.forgetWrite(r.keyOf(desired))
 	return errors.Join(r.Delete(ctx, placeholder), client.IgnoreNotFound(r.Delete(ctx, live, client.Preconditions{UID: &live.UID})))
 }
 
-// workloads reads why pods cannot be made, in the words of who refused them, and how many have yet to be replaced.
-func (r *gateways) workloads(ctx context.Context, p *plan.Plan, seen *report.Seen) error {
+// observeWorkloads reads why pods cannot be made, in the words of who refused them, and how many have yet to be replaced.
+func (r *GatewayReconciler) observeWorkloads(ctx context.Context, p *plan.Plan, seen *report.Observed) error {
 	updated := func(w *plan.Workload, observed, generation int64, n int32) {
 		if observed > 0 && (observed < generation || n < w.Replicas) {
 			seen.Updated[w.Name] = n
@@ -193,8 +193,8 @@ func (r *gateways) workloads(ctx context.Context, p *plan.Plan, seen *report.See
 	return nil
 }
 
-// ingress tells Services of virtual addresses what their address is.
-func (r *gateways) ingress(ctx context.Context, p *plan.Plan, services map[string]*corev1.Service) error {
+// writeIngress tells Services of virtual addresses what their address is.
+func (r *GatewayReconciler) writeIngress(ctx context.Context, p *plan.Plan, services map[string]*corev1.Service) error {
 	var errs []error
 	for i := range p.Exports {
 		x := &p.Exports[i]

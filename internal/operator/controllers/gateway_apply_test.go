@@ -60,8 +60,8 @@ func TestReaddressOnce(t *testing.T) {
 		{"its successor is there", "1", "2", "10.0.0.1", "10.0.0.2", nil},
 	} {
 		api := &addressed{uid: c.there}
-		r := &gateways{applier: applier{Client: api, APIReader: api}}
-		if err := r.readdress(t.Context(), service(c.cached, c.have), service("", c.want)); err != nil {
+		r := &GatewayReconciler{applier: applier{Client: api, APIReader: api}}
+		if err := r.replaceService(t.Context(), service(c.cached, c.have), service("", c.want)); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if !slices.Equal(api.writes, c.writes) {
@@ -87,13 +87,13 @@ func TestNote(t *testing.T) {
 		{"refused, and there is none", false, people, true, false},
 		{"refused, and there is one", true, people, true, false},
 	} {
-		f := &found{seen: report.Seen{Services: map[string]*corev1.Service{}, Failed: map[string]error{}, Blocked: map[string]report.Obstacle{}}}
+		f := &gatewayState{observed: report.Observed{Services: map[string]*corev1.Service{}, Failed: map[string]error{}, Blocked: map[string]report.Blocker{}}}
 		if c.there {
-			f.seen.Services[service.Name] = service
+			f.observed.Services[service.Name] = service
 		}
-		err := f.note(service, c.err)
-		if (err != nil) != c.returns || (f.seen.Failed[service.Name] != nil) != c.failed || len(f.seen.Blocked) > 0 {
-			t.Errorf("%s: returns %v, told %v", c.name, err, f.seen.Failed)
+		err := f.recordFailure(service, c.err)
+		if (err != nil) != c.returns || (f.observed.Failed[service.Name] != nil) != c.failed || len(f.observed.Blocked) > 0 {
+			t.Errorf("%s: returns %v, told %v", c.name, err, f.observed.Failed)
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// made lists the Services of a gateway's exports, and its pods.
-func (r *gateways) made(ctx context.Context, gw types.NamespacedName) ([]corev1.Service, []corev1.Pod, error) {
+// listOwned lists the Services of a gateway's exports, and its pods.
+func (r *GatewayReconciler) listOwned(ctx context.Context, gw types.NamespacedName) ([]corev1.Service, []corev1.Pod, error) {
 	of := []client.ListOption{client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelGateway: gw.Name}}
 	var services corev1.ServiceList
 	var pods corev1.PodList
@@ -37,20 +37,20 @@ func (r *gateways) made(ctx context.Context, gw types.NamespacedName) ([]corev1.
 	return kept, pods.Items, nil
 }
 
-// asked tells whether each pod was asked what it serves, be it without an answer: ports and addresses that it has are not to be given away.
-func (r *gateways) asked(pods []corev1.Pod) bool {
-	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return answers(&pod) && r.board.polled(&pod) == nil })
+// allPolled tells whether each pod was asked what it serves, be it without an answer: ports and addresses that it has are not to be given away.
+func (r *GatewayReconciler) allPolled(pods []corev1.Pod) bool {
+	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return canPoll(&pod) && r.states.podStatus(&pod) == nil })
 }
 
 var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
-// gather reads what a gateway's plan is made of.
-func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []corev1.Pod, services []corev1.Service) (plan.Input, error) {
+// readInput reads what a gateway's plan is made of.
+func (r *GatewayReconciler) readInput(ctx context.Context, gw *v1alpha1.NFSGateway, pods []corev1.Pod, services []corev1.Service) (plan.Input, error) {
 	in := plan.Input{
 		Gateway: gw, Services: services, Namespaces: map[string]map[string]string{}, Networks: map[string]bool{},
 	}
 	var err error
-	if in.Exports, err = exportsOf(ctx, r, client.ObjectKeyFromObject(gw)); err != nil {
+	if in.Exports, err = listExports(ctx, r, client.ObjectKeyFromObject(gw)); err != nil {
 		return in, err
 	}
 	for i := range in.Exports {
@@ -65,7 +65,7 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 		return in, err
 	}
 	if in.Claims != nil {
-		if in.Claiming, err = r.claiming(ctx, gw); err != nil {
+		if in.OtherClaims, err = r.otherGatewaysClaims(ctx, gw); err != nil {
 			return in, err
 		}
 	}
@@ -89,24 +89,24 @@ func (r *gateways) gather(ctx context.Context, gw *v1alpha1.NFSGateway, pods []c
 			}
 		}
 	}
-	if in.Elsewhere, err = r.elsewhere(ctx, gw); err != nil {
+	if in.OtherGateways, err = r.otherGatewaysAddresses(ctx, gw); err != nil {
 		return in, err
 	}
 	for i := range pods {
-		in.NoNetworkSets = in.NoNetworkSets || r.board.polled(&pods[i]).lacks(config.FeatureNetworkSets) && pods[i].DeletionTimestamp == nil
-		for _, l := range r.board.polled(&pods[i]).listeners() {
+		in.NoNetworkSets = in.NoNetworkSets || r.states.podStatus(&pods[i]).lacksFeature(config.FeatureNetworkSets) && pods[i].DeletionTimestamp == nil
+		for _, l := range r.states.podStatus(&pods[i]).listeners() {
 			if l.Export != "" {
 				l.Workload = pods[i].Labels[plan.LabelWorkload]
-				in.Busy = append(in.Busy, l)
+				in.LiveListeners = append(in.LiveListeners, l)
 			}
 		}
 	}
 	return in, nil
 }
 
-// elsewhere returns the virtual addresses that other gateways on the same network have given out, also those of gateways that are gone: an export keeps its
+// otherGatewaysAddresses returns the virtual addresses that other gateways on the same network have given out, also those of gateways that are gone: an export keeps its
 // address for a gateway that is made again. The cache may not have the newest of their Services yet, but the board has their plans.
-func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[string]string, error) {
+func (r *GatewayReconciler) otherGatewaysAddresses(ctx context.Context, gw *v1alpha1.NFSGateway) (map[string]string, error) {
 	network := plan.VirtualNetwork(gw)
 	if network == "" {
 		return nil, nil
@@ -123,7 +123,7 @@ func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[
 		if other.UID == gw.UID || plan.VirtualNetwork(other) != network {
 			continue
 		}
-		if p, _ := r.board.look(client.ObjectKeyFromObject(other)); p != nil {
+		if p, _ := r.states.observedGateway(client.ObjectKeyFromObject(other)); p != nil {
 			for j := range p.Exports {
 				if x := &p.Exports[j]; x.VIP != "" {
 					out[x.VIP] = plan.Key(x.Source)
@@ -149,7 +149,7 @@ func (r *gateways) elsewhere(ctx context.Context, gw *v1alpha1.NFSGateway) (map[
 }
 
 // claims reads the PersistentVolumeClaims that exports name. The cache has no more than their metadata.
-func (r *gateways) claims(ctx context.Context, namespace string, exports []v1alpha1.NFSExport) (map[string]*corev1.PersistentVolumeClaim, error) {
+func (r *GatewayReconciler) claims(ctx context.Context, namespace string, exports []v1alpha1.NFSExport) (map[string]*corev1.PersistentVolumeClaim, error) {
 	named := map[string]bool{}
 	for i := range exports {
 		if c := exports[i].Spec.Backend.PersistentVolumeClaim; c != nil {
@@ -172,8 +172,8 @@ func (r *gateways) claims(ctx context.Context, namespace string, exports []v1alp
 	return claims, nil
 }
 
-// claiming returns the exports of claims that other gateways of the namespace may serve.
-func (r *gateways) claiming(ctx context.Context, gw *v1alpha1.NFSGateway) (out []v1alpha1.NFSExport, err error) {
+// otherGatewaysClaims returns the exports of claims that other gateways of the namespace may serve.
+func (r *GatewayReconciler) otherGatewaysClaims(ctx context.Context, gw *v1alpha1.NFSGateway) (out []v1alpha1.NFSExport, err error) {
 	var all v1alpha1.NFSGatewayList
 	if err := r.List(ctx, &all, client.InNamespace(gw.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (r *gateways) claiming(ctx context.Context, gw *v1alpha1.NFSGateway) (out [
 		if other.Name == gw.Name || other.DeletionTimestamp != nil {
 			continue
 		}
-		exports, err := exportsOf(ctx, r, client.ObjectKeyFromObject(other))
+		exports, err := listExports(ctx, r, client.ObjectKeyFromObject(other))
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +197,7 @@ func (r *gateways) claiming(ctx context.Context, gw *v1alpha1.NFSGateway) (out [
 }
 
 // namespaceLabels returns a namespace's labels. Where the operator may not look at namespaces, that is the one that each of them has.
-func (r *gateways) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+func (r *GatewayReconciler) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	if !r.ClusterScope {
 		return map[string]string{corev1.LabelMetadataName: name}, nil
 	}
@@ -209,7 +209,7 @@ func (r *gateways) namespaceLabels(ctx context.Context, name string) (map[string
 }
 
 // nodes lists the cluster's nodes; none where the operator may not look at them.
-func (r *gateways) nodes(ctx context.Context) ([]corev1.Node, error) {
+func (r *GatewayReconciler) nodes(ctx context.Context) ([]corev1.Node, error) {
 	if !r.ClusterScope {
 		return nil, nil
 	}
@@ -220,7 +220,7 @@ func (r *gateways) nodes(ctx context.Context) ([]corev1.Node, error) {
 
 // networkExists looks for a NetworkAttachmentDefinition. Where there are none of that kind at all, it does not exist either. One that the operator may not look at,
 // since its namespace is not watched, is taken to be there: otherwise pods say that it is missing.
-func (r *gateways) networkExists(ctx context.Context, key string) (bool, error) {
+func (r *GatewayReconciler) networkExists(ctx context.Context, key string) (bool, error) {
 	namespace, name, _ := strings.Cut(key, "/")
 	var nad metav1.PartialObjectMetadata
 	nad.SetGroupVersionKind(networkKind)

@@ -51,15 +51,15 @@ func virtual(name string) v1alpha1.NFSGateway {
 func TestElsewhere(t *testing.T) {
 	gws := []v1alpha1.NFSGateway{virtual("one"), virtual("two"), virtual("apart")}
 	gws[2].Spec.RDMA.Networks[0].Name, gws[2].Spec.Exposure.VirtualIP.Network = "fabric/rdma-net", "fabric/rdma-net"
-	r := &gateways{applier: applier{Client: listed{gateways: gws}}, board: newBoard()}
+	r := &GatewayReconciler{applier: applier{Client: listed{gateways: gws}}, states: newStateStore()}
 	for i := range gws[1:] {
 		gw := &gws[1+i]
 		x := &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "of-" + gw.Name}}
-		r.board.set(client.ObjectKeyFromObject(gw), &found{plan: plan.Plan{Gateway: gw, Exports: []plan.Export{
+		r.states.setGateway(client.ObjectKeyFromObject(gw), &gatewayState{plan: plan.Plan{Gateway: gw, Exports: []plan.Export{
 			{Source: x, VIP: "192.0.2.1" + string(rune('0'+i))}, {Source: x},
 		}}})
 	}
-	got, err := r.elsewhere(t.Context(), &gws[0])
+	got, err := r.otherGatewaysAddresses(t.Context(), &gws[0])
 	if want := map[string]string{"192.0.2.10": "storage/of-two"}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
@@ -82,8 +82,8 @@ func TestElsewhereOfDeletedGateways(t *testing.T) {
 		service("apart", "far", "192.0.2.12", "storage/rdma-net"), // which it was on before
 		service("gone", "data", "192.0.2.13", "storage/rdma-net"), service("gone", "old", "192.0.2.14", ""), service("gone", "more", "192.0.2.15", "fabric/rdma-net"),
 	}}
-	r := &gateways{applier: applier{Client: l}, board: newBoard()}
-	got, err := r.elsewhere(t.Context(), &l.gateways[0])
+	r := &GatewayReconciler{applier: applier{Client: l}, states: newStateStore()}
+	got, err := r.otherGatewaysAddresses(t.Context(), &l.gateways[0])
 	if want := map[string]string{"192.0.2.11": "storage/other", "192.0.2.13": "storage/data", "192.0.2.14": "storage/old"}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
@@ -103,7 +103,7 @@ func TestNetworkExists(t *testing.T) {
 		{apierrors.NewForbidden(kind, "rdma-net", errors.New("another namespace")), true, nil},
 		{broken, false, broken},
 	} {
-		r := &gateways{applier: applier{APIReader: listed{err: c.err}}}
+		r := &GatewayReconciler{applier: applier{APIReader: listed{err: c.err}}}
 		if there, err := r.networkExists(t.Context(), "fabric/rdma-net"); there != c.there || !errors.Is(err, c.want) {
 			t.Errorf("%v: there is one: %v, %v", c.err, there, err)
 		}
@@ -112,7 +112,7 @@ func TestNetworkExists(t *testing.T) {
 
 // Ports and addresses are given away when it is known what pods listen on, and not before: an operator that was started just now does not know.
 func TestAsked(t *testing.T) {
-	r := &gateways{board: newBoard()}
+	r := &GatewayReconciler{states: newStateStore()}
 	pod := podNamed("fast-0", "1")
 	for _, c := range []struct {
 		status corev1.PodStatus
@@ -124,13 +124,13 @@ func TestAsked(t *testing.T) {
 		{corev1.PodStatus{Phase: corev1.PodFailed, PodIP: "10.1.0.7"}, true},
 	} {
 		pod.Status = c.status
-		if got := r.asked([]corev1.Pod{pod}); got != c.want {
+		if got := r.allPolled([]corev1.Pod{pod}); got != c.want {
 			t.Errorf("%+v: %v", c.status, got)
 		}
 	}
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
-	r.board.setPoll(client.ObjectKeyFromObject(&pod), &poll{gateway: gatewayOf(&pod), uid: "1", err: "connection refused"})
-	if !r.asked([]corev1.Pod{pod}) {
+	r.states.setPod(client.ObjectKeyFromObject(&pod), &podStatus{gateway: gatewayOf(&pod), uid: "1", pollError: "connection refused"})
+	if !r.allPolled([]corev1.Pod{pod}) {
 		t.Error("a pod that does not answer was not asked")
 	}
 }

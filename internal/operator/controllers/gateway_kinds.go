@@ -17,29 +17,29 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// ours are the kinds of what the operator makes. Secrets of keys are not among them: what is sealed with a key that is gone is lost.
-func ours() []client.ObjectList {
+// builtinKinds are the kinds of what the operator makes. Secrets of keys are not among them: what is sealed with a key that is gone is lost.
+func builtinKinds() []client.ObjectList {
 	return []client.ObjectList{
 		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{},
 		&networkingv1.NetworkPolicyList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &coordinationv1.LeaseList{},
 	}
 }
 
-// optional are kinds that a cluster may lack. They are looked for at the start, and as long as a gateway wants objects of them.
-var optional = []schema.GroupVersionKind{
+// optionalKinds are kinds that a cluster may lack. They are looked for at the start, and as long as a gateway wants objects of them.
+var optionalKinds = []schema.GroupVersionKind{
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
 }
 
-// lacks tells whether a gateway wants objects of an optional kind that the cluster has not got.
-func (r *gateways) lacks(gw *v1alpha1.NFSGateway) (bool, error) {
+// missesKind tells whether a gateway wants objects of an optional kind that the cluster has not got.
+func (r *GatewayReconciler) missesKind(gw *v1alpha1.NFSGateway) (bool, error) {
 	want := map[string]bool{"ServiceMonitor": gw.Spec.Monitoring.ServiceMonitor, "PrometheusRule": gw.Spec.Monitoring.PrometheusRule}
 	lacking := false
-	for _, k := range optional {
+	for _, k := range optionalKinds {
 		if !want[k.Kind] {
 			continue
 		}
-		there, err := r.has(k)
+		there, err := r.hasKind(k)
 		if err != nil {
 			return false, err
 		}
@@ -48,14 +48,14 @@ func (r *gateways) lacks(gw *v1alpha1.NFSGateway) (bool, error) {
 	return lacking, nil
 }
 
-// has tells whether the cluster has an optional kind. The first time that it does, what is made of it is watched and pruned from then on.
-func (r *gateways) has(k schema.GroupVersionKind) (bool, error) {
+// hasKind tells whether the cluster has an optional kind. The first time that it does, what is made of it is watched and pruned from then on.
+func (r *GatewayReconciler) hasKind(k schema.GroupVersionKind) (bool, error) {
 	list, item := &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
 	list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
 	item.SetGroupVersionKind(k)
 	r.kindsMu.Lock()
 	defer r.kindsMu.Unlock()
-	if slices.ContainsFunc(r.optional, func(l client.ObjectList) bool { return l.GetObjectKind().GroupVersionKind() == list.GroupVersionKind() }) {
+	if slices.ContainsFunc(r.presentKinds, func(l client.ObjectList) bool { return l.GetObjectKind().GroupVersionKind() == list.GroupVersionKind() }) {
 		return true, nil
 	}
 	if _, err := r.RESTMapper().RESTMapping(k.GroupKind(), k.Version); err != nil {
@@ -64,16 +64,16 @@ func (r *gateways) has(k schema.GroupVersionKind) (bool, error) {
 		}
 		return false, err
 	}
-	if err := r.watch(item); err != nil {
+	if err := r.watchKind(item); err != nil {
 		return false, err
 	}
-	r.optional = append(r.optional, list)
+	r.presentKinds = append(r.presentKinds, list)
 	return true, nil
 }
 
-// kinds are lists of all kinds that the operator makes and prunes.
-func (r *gateways) kinds() []client.ObjectList {
+// managedKinds are lists of all kinds that the operator makes and prunes.
+func (r *GatewayReconciler) managedKinds() []client.ObjectList {
 	r.kindsMu.Lock()
 	defer r.kindsMu.Unlock()
-	return append(ours(), r.optional...)
+	return append(builtinKinds(), r.presentKinds...)
 }

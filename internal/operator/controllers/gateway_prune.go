@@ -18,23 +18,23 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// clear deletes what was made for a gateway that is gone, but for what is orphaned. The garbage collector does the same where owner references lead; Services of
+// pruneAll deletes what was made for a gateway that is gone, but for what is orphaned. The garbage collector does the same where owner references lead; Services of
 // exports have none to the gateway.
-func (r *gateways) clear(ctx context.Context, gw types.NamespacedName) error {
+func (r *GatewayReconciler) pruneAll(ctx context.Context, gw types.NamespacedName) error {
 	return r.prune(ctx, gw, nil, nil, false)
 }
 
 // prune deletes what was made for a gateway and is no longer wanted. A ConfigMap stays as long as a pod reads it, and a Service of an export as long as a pod
 // serves that. exists says whether the gateway does: if not, Services of exports that do are kept for it.
-func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted map[objectKey]bool, pods []corev1.Pod, exists bool) error {
+func (r *GatewayReconciler) prune(ctx context.Context, gw types.NamespacedName, wanted map[objectKey]bool, pods []corev1.Pod, exists bool) error {
 	read := map[string]bool{}
 	for i := range pods {
 		if p := pods[i].Status.Phase; p != corev1.PodFailed && p != corev1.PodSucceeded {
-			read[mounted(&pods[i])] = true
+			read[configMapOf(&pods[i])] = true
 		}
 	}
 	var errs []error
-	for _, list := range r.kinds() {
+	for _, list := range r.managedKinds() {
 		list := list.DeepCopyObject().(client.ObjectList)
 		if err := r.List(ctx, list, client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelManaged: plan.ManagedBy, plan.LabelGateway: gw.Name}); err != nil {
 			errs = append(errs, err)
@@ -73,18 +73,18 @@ func (r *gateways) prune(ctx context.Context, gw types.NamespacedName, wanted ma
 }
 
 // keepService tells whether a Service that no plan has is kept: its export exists, so that it gets its address back some day, or is served still.
-func (r *gateways) keepService(ctx context.Context, s *corev1.Service, pods []corev1.Pod, exists bool) (bool, error) {
+func (r *GatewayReconciler) keepService(ctx context.Context, s *corev1.Service, pods []corev1.Pod, exists bool) (bool, error) {
 	key := client.ObjectKey{Namespace: s.Labels[plan.LabelExportNamespace], Name: s.Labels[plan.LabelExport]}
 	if key.Name == "" {
 		return false, nil
 	}
 	var x v1alpha1.NFSExport
-	if r.scope.has(key.Namespace) { // otherwise nobody serves it any more
+	if r.namespaces.watched(key.Namespace) { // otherwise nobody serves it any more
 		err := r.Get(ctx, key, &x)
 		if client.IgnoreNotFound(err) != nil {
 			return true, err
 		}
-		if err == nil && x.DeletionTimestamp == nil && referred(&x) == gatewayOf(s) {
+		if err == nil && x.DeletionTimestamp == nil && gatewayRef(&x) == gatewayOf(s) {
 			return true, nil
 		}
 	}
@@ -92,16 +92,16 @@ func (r *gateways) keepService(ctx context.Context, s *corev1.Service, pods []co
 		return false, nil
 	}
 	x.Namespace, x.Name = key.Namespace, key.Name
-	return r.served(plan.ConfigName(&x), pods), nil
+	return r.mayServe(plan.ConfigName(&x), pods), nil
 }
 
-// served tells whether a pod may still serve an export.
-func (r *gateways) served(export string, pods []corev1.Pod) bool {
+// mayServe tells whether a pod may still serve an export.
+func (r *GatewayReconciler) mayServe(export string, pods []corev1.Pod) bool {
 	for i := range pods {
 		if pods[i].Status.Phase != corev1.PodRunning {
 			continue
 		}
-		p := r.board.polled(&pods[i])
+		p := r.states.podStatus(&pods[i])
 		if p == nil || p.status == nil {
 			return true
 		}

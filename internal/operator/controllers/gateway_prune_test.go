@@ -78,7 +78,7 @@ func TestOrphaned(t *testing.T) {
 		{"in the foreground", deleting(metav1.FinalizerDeleteDependents), []string{"owned"}},
 	} {
 		l := &left{gateway: c.gateway, there: []appsv1.Deployment{owned, orphan}}
-		r := &gateways{applier: applier{Client: l}, board: newBoard()}
+		r := &GatewayReconciler{applier: applier{Client: l}, states: newStateStore()}
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "storage", Name: "fast"}}); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}

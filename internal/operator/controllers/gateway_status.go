@@ -10,19 +10,19 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// gatewayStatuses writes the status of NFSGateways. Nobody else does, and it writes nothing else.
-type gatewayStatuses struct {
-	*statuses
-	board *board
+// GatewayStatusReconciler writes the status of NFSGateways. Nobody else does, and it writes nothing else.
+type GatewayStatusReconciler struct {
+	*statusWriter
+	states *stateStore
 }
 
 // Reconcile reports on one gateway.
-func (r *gatewayStatuses) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *GatewayStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var gw v1alpha1.NFSGateway
 	if err := r.Get(ctx, req.NamespacedName, &gw); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	p, seen := r.board.look(req.NamespacedName)
+	p, seen := r.states.observedGateway(req.NamespacedName)
 	if gw.DeletionTimestamp != nil || p == nil || p.Gateway.UID != gw.UID || p.Gateway.Generation != gw.Generation {
 		return ctrl.Result{}, nil // its plan comes
 	}

@@ -19,34 +19,34 @@ import (
 
 // What is not watched is looked at now and then.
 func TestLookAgain(t *testing.T) {
-	refused := func(reason string) func(*found) {
-		return func(f *found) {
+	refused := func(reason string) func(*gatewayState) {
+		return func(f *gatewayState) {
 			f.plan.Exports = []plan.Export{{Conditions: []metav1.Condition{condition.False(v1alpha1.ConditionAccepted, reason, "no")}}}
 		}
 	}
 	for _, c := range []struct {
 		name string
-		edit func(*found)
+		edit func(*gatewayState)
 		want time.Duration
 	}{
-		{"nothing is amiss", func(*found) {}, lookSeldom},
-		{"keys of somebody's", func(f *found) { f.plan.Gateway.Spec.HandleKeys.SecretName = "keys" }, lookSeldom},
-		{"a network", func(f *found) {
+		{"nothing is amiss", func(*gatewayState) {}, resyncInterval},
+		{"keys of somebody's", func(f *gatewayState) { f.plan.Gateway.Spec.HandleKeys.SecretName = "keys" }, resyncInterval},
+		{"a network", func(f *gatewayState) {
 			f.plan.Gateway.Spec.RDMA = &v1alpha1.RDMA{Networks: []v1alpha1.Network{{Name: "rdma-net"}}}
-		}, lookSeldom},
-		{"a reference that leads nowhere", func(f *found) {
+		}, resyncInterval},
+		{"a reference that leads nowhere", func(f *gatewayState) {
 			f.plan.Gateway.Spec.HandleKeys.SecretName = "keys"
 			f.plan.Conditions = []metav1.Condition{condition.False(v1alpha1.ConditionResolvedRefs, v1alpha1.ReasonSecretNotFound, "no")}
-		}, lookAgain},
-		{"a Service that was not made", func(f *found) { f.seen.Failed["sluice-data"] = errors.New("no") }, lookAgain},
-		{"an object that was not made", func(f *found) { f.seen.Blocked["fast"] = &report.Refused{} }, lookAgain},
-		{"an address of another gateway's", refused(v1alpha1.ReasonAddressTaken), lookAgain},
-		{"no address is left", refused(v1alpha1.ReasonNoFreeAddress), lookAgain},
-		{"no consent", refused(v1alpha1.ReasonBackendNotAllowed), lookSeldom},
+		}, retryInterval},
+		{"a Service that was not made", func(f *gatewayState) { f.observed.Failed["sluice-data"] = errors.New("no") }, retryInterval},
+		{"an object that was not made", func(f *gatewayState) { f.observed.Blocked["fast"] = &report.Refused{} }, retryInterval},
+		{"an address of another gateway's", refused(v1alpha1.ReasonAddressTaken), retryInterval},
+		{"no address is left", refused(v1alpha1.ReasonNoFreeAddress), retryInterval},
+		{"no consent", refused(v1alpha1.ReasonBackendNotAllowed), resyncInterval},
 	} {
-		f := &found{plan: plan.Plan{Gateway: &v1alpha1.NFSGateway{}}, seen: report.Seen{Failed: map[string]error{}, Blocked: map[string]report.Obstacle{}}}
+		f := &gatewayState{plan: plan.Plan{Gateway: &v1alpha1.NFSGateway{}}, observed: report.Observed{Failed: map[string]error{}, Blocked: map[string]report.Blocker{}}}
 		c.edit(f)
-		if got := f.again(false); got != c.want {
+		if got := f.requeueAfter(false); got != c.want {
 			t.Errorf("%s: after %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -55,14 +55,14 @@ func TestLookAgain(t *testing.T) {
 // The cache refuses to look at namespaces that are not watched. What lies there is not there.
 func TestScope(t *testing.T) {
 	refuses := listed{err: errors.New("unable to get: unknown namespace for the cache")}
-	watched := scope{"storage"}
+	watched := namespaces{"storage"}
 	x := &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "data", Generation: 1}, Spec: v1alpha1.NFSExportSpec{GatewayRef: v1alpha1.GatewayReference{Name: "fast", Namespace: "elsewhere"}}}
-	e := &exports{statuses: &statuses{Client: refuses}, scope: watched, board: newBoard()}
+	e := &ExportStatusReconciler{statusWriter: &statusWriter{Client: refuses}, namespaces: watched, states: newStateStore()}
 	s, ok, err := e.report(t.Context(), x)
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); err != nil || !ok || c == nil || c.Reason != v1alpha1.ReasonGatewayNotFound {
 		t.Errorf("the export's status is %+v, %v, %v", s, ok, err)
 	}
-	r := &gateways{applier: applier{Client: refuses}, scope: watched, board: newBoard()}
+	r := &GatewayReconciler{applier: applier{Client: refuses}, namespaces: watched, states: newStateStore()}
 	if again, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "elsewhere", Name: "fast"}}); err != nil || again != (ctrl.Result{}) {
 		t.Errorf("the gateway is looked at again: %+v, %v", again, err)
 	}

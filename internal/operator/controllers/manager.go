@@ -4,7 +4,7 @@
 //	polls             each pod's /status → the board
 //	identities        spec.handleIdentity of NFSExports, once
 //	exports           the board → status of NFSExports
-//	gatewayStatuses   the board → status of NFSGateways
+//	GatewayStatusReconciler   the board → status of NFSGateways
 //
 // What one finds out and another needs lies on the board. Nothing is remembered that cannot be found out again: a process that ends anywhere
 // leaves nothing for the next one to repair.
@@ -74,7 +74,7 @@ func New(cfg *rest.Config, mo manager.Options, o Options, namespaces []string) (
 		return nil, err
 	}
 	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.NFSExport{}, byGateway, func(x client.Object) []string {
-		return []string{referred(x.(*v1alpha1.NFSExport)).String()}
+		return []string{gatewayRef(x.(*v1alpha1.NFSExport)).String()}
 	}); err != nil {
 		return nil, err
 	}
@@ -84,13 +84,15 @@ func New(cfg *rest.Config, mo manager.Options, o Options, namespaces []string) (
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	return m, add(m, o, namespaces)
+	return m, addControllers(m, o, namespaces)
 }
 
-// scope are the namespaces that are watched; all if there are none. The cache refuses to look at any other.
-type scope []string
+// namespaces are the namespaces that are watched; all if there are none. The cache refuses to look at any other.
+type namespaces []string
 
-func (s scope) has(namespace string) bool { return len(s) == 0 || slices.Contains(s, namespace) }
+func (s namespaces) watched(namespace string) bool {
+	return len(s) == 0 || slices.Contains(s, namespace)
+}
 
 // cacheOptions keep of others' objects only what is looked at.
 func cacheOptions(namespaces []string) cache.Options {
@@ -131,30 +133,30 @@ func trimNode(o any) (any, error) {
 	return t, nil
 }
 
-func add(m manager.Manager, o Options, namespaces scope) error {
-	b := newBoard()
-	g := &gateways{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, scope: namespaces, board: b}
+func addControllers(m manager.Manager, o Options, namespaces namespaces) error {
+	b := newStateStore()
+	g := &GatewayReconciler{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, namespaces: namespaces, states: b}
 	// A process may have several managers, as tests do.
 	once := controller.Options{SkipNameValidation: new(true)}
 	parallel := once
 	parallel.MaxConcurrentReconciles = 32
 
 	c := ctrl.NewControllerManagedBy(m).Named("gateway").WithOptions(once).
-		Watches(&v1alpha1.NFSGateway{}, later(g.itselfAndBeside), specChanged()).
-		Watches(&v1alpha1.NFSExport{}, later(g.concerned), specChanged()).
-		Watches(&coordinationv1.Lease{}, later(itsGateway), builder.WithPredicates(notRenewed())).
-		WatchesMetadata(&corev1.PersistentVolumeClaim{}, later(g.beside)).
-		WatchesRawSource(b.source(&b.moved)).
-		WatchesRawSource(g.swept())
+		Watches(&v1alpha1.NFSGateway{}, afterDelay(g.requestSameNamespaceAndSelf), specChanged()).
+		Watches(&v1alpha1.NFSExport{}, afterDelay(g.requestForExport), specChanged()).
+		Watches(&coordinationv1.Lease{}, afterDelay(requestGateway), builder.WithPredicates(notRenewed())).
+		WatchesMetadata(&corev1.PersistentVolumeClaim{}, afterDelay(g.requestSameNamespace)).
+		WatchesRawSource(b.gatewaySource(&b.onListeners)).
+		WatchesRawSource(g.sweepSource())
 	for _, kind := range []client.Object{
 		&corev1.Pod{}, &appsv1.Deployment{}, &appsv1.StatefulSet{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{},
 		&networkingv1.NetworkPolicy{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
 	} {
-		c = c.Watches(kind, later(itsGateway))
+		c = c.Watches(kind, afterDelay(requestGateway))
 	}
 	if o.ClusterScope {
-		c = c.Watches(&corev1.Node{}, later(g.all), nodeChanged()).
-			WatchesMetadata(&corev1.Namespace{}, later(g.all), builder.WithPredicates(predicate.LabelChangedPredicate{}))
+		c = c.Watches(&corev1.Node{}, afterDelay(g.requestAll), nodeChanged()).
+			WatchesMetadata(&corev1.Namespace{}, afterDelay(g.requestAll), builder.WithPredicates(predicate.LabelChangedPredicate{}))
 	}
 	complete := func(name string, err error) error {
 		if err != nil {
@@ -166,30 +168,30 @@ func add(m manager.Manager, o Options, namespaces scope) error {
 	if err != nil {
 		return complete("gateway", err)
 	}
-	g.watch = func(item client.Object) error {
-		return built.Watch(source.Kind(m.GetCache(), item, later(itsGateway), managed()))
+	g.watchKind = func(item client.Object) error {
+		return built.Watch(source.Kind(m.GetCache(), item, afterDelay(requestGateway), managed()))
 	}
-	for _, k := range optional {
-		if _, err := g.has(k); err != nil {
+	for _, k := range optionalKinds {
+		if _, err := g.hasKind(k); err != nil {
 			return complete("gateway", err)
 		}
 	}
-	status := &statuses{Client: m.GetClient()}
+	status := &statusWriter{Client: m.GetClient()}
 	return errors.Join(
 		complete("poll", ctrl.NewControllerManagedBy(m).Named("poll").WithOptions(parallel).
 			Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, podChanged()).
-			WatchesRawSource(b.podsOf(m.GetClient())).
-			Complete(newPolls(m.GetClient(), b))),
+			WatchesRawSource(b.podSource(m.GetClient())).
+			Complete(newPodStatusReconciler(m.GetClient(), b))),
 		complete("export-identity", ctrl.NewControllerManagedBy(m).Named("export-identity").WithOptions(parallel).
 			Watches(&v1alpha1.NFSExport{}, &handler.EnqueueRequestForObject{}, specChanged()).
-			Complete(&identities{m.GetClient()})),
+			Complete(&ExportIdentityReconciler{m.GetClient()})),
 		complete("export-status", ctrl.NewControllerManagedBy(m).Named("export-status").WithOptions(parallel).
 			Watches(&v1alpha1.NFSExport{}, &handler.EnqueueRequestForObject{}).
-			WatchesRawSource(b.exportsOf(m.GetClient())).
-			Complete(&exports{statuses: status, scope: namespaces, board: b})),
+			WatchesRawSource(b.exportSource(m.GetClient())).
+			Complete(&ExportStatusReconciler{statusWriter: status, namespaces: namespaces, states: b})),
 		complete("gateway-status", ctrl.NewControllerManagedBy(m).Named("gateway-status").WithOptions(once).
 			Watches(&v1alpha1.NFSGateway{}, &handler.EnqueueRequestForObject{}).
-			WatchesRawSource(b.source(&b.heard)).
-			Complete(&gatewayStatuses{statuses: status, board: b})),
+			WatchesRawSource(b.gatewaySource(&b.onAny)).
+			Complete(&GatewayStatusReconciler{statusWriter: status, states: b})),
 	)
 }

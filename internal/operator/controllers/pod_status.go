@@ -33,20 +33,20 @@ const (
 	pollTimeout = 3 * time.Second
 	// pollLimit bounds an answer: 1000 exports with 20 clients each fit.
 	pollLimit = 16 << 20
-	// objectLeast is how many bytes an object has in an answer on average, at least. It bounds the memory that the answer takes: {} would be an export too.
-	objectLeast = 64
+	// minObjectSize is how many bytes an object has in an answer on average, at least. It bounds the memory that the answer takes: {} would be an export too.
+	minObjectSize = 64
 )
 
-// polls asks each pod for its /status, again and again.
-type polls struct {
+// PodStatusReconciler asks each pod for its /status, again and again.
+type PodStatusReconciler struct {
 	client.Client
-	board *board
-	http  http.Client
-	limit int64 // of an answer's bytes
+	states *stateStore
+	http   http.Client
+	limit  int64 // of an answer's bytes
 }
 
-func newPolls(c client.Client, b *board) *polls {
-	return &polls{Client: c, board: b, limit: pollLimit, http: http.Client{
+func newPodStatusReconciler(c client.Client, b *stateStore) *PodStatusReconciler {
+	return &PodStatusReconciler{Client: c, states: b, limit: pollLimit, http: http.Client{
 		Timeout:   pollTimeout,
 		Transport: &http.Transport{Proxy: nil, IdleConnTimeout: 2 * pollEvery, MaxIdleConnsPerHost: 1, ResponseHeaderTimeout: pollTimeout},
 		// A pod that sends the operator elsewhere is none of ours.
@@ -55,53 +55,53 @@ func newPolls(c client.Client, b *board) *polls {
 }
 
 // Reconcile asks one pod.
-func (r *polls) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *PodStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pod corev1.Pod
 	if err := r.Get(ctx, req.NamespacedName, &pod); err != nil {
-		r.board.setPoll(req.NamespacedName, nil)
+		r.states.setPod(req.NamespacedName, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !answers(&pod) {
-		r.board.setPoll(req.NamespacedName, nil)
+	if !canPoll(&pod) {
+		r.states.setPod(req.NamespacedName, nil)
 		return ctrl.Result{}, nil // its next event brings it back
 	}
 	// Anybody may give a pod our labels, and have it answer what they like.
 	if err := r.Get(ctx, gatewayOf(&pod), &v1alpha1.NFSGateway{}); err != nil {
-		r.board.setPoll(req.NamespacedName, nil)
+		r.states.setPod(req.NamespacedName, nil)
 		return ctrl.Result{RequeueAfter: pollSoon}, client.IgnoreNotFound(err)
 	}
-	p, before := &poll{gateway: gatewayOf(&pod), uid: pod.UID}, r.board.polled(&pod)
+	p, before := &podStatus{gateway: gatewayOf(&pod), uid: pod.UID}, r.states.podStatus(&pod)
 	if before == nil {
-		before = &poll{}
+		before = &podStatus{}
 	}
 	var st status.Status
-	switch err := r.ask(ctx, pod.Status.PodIP, plan.AdminPort, &st); {
+	switch err := r.fetchStatus(ctx, pod.Status.PodIP, plan.AdminPort, &st); {
 	case err == nil:
 		slices.SortFunc(st.Exports, func(a, b status.Export) int { return cmp.Compare(a.Name, b.Name) })
 		p.status = &st
-	case before.status != nil && !before.silent:
-		p.status, p.silent = before.status, true
+	case before.status != nil && !before.statusStale:
+		p.status, p.statusStale = before.status, true
 	default:
-		p.err, p.served = err.Error(), before.listeners()
+		p.pollError, p.lastListeners = err.Error(), before.listeners()
 	}
-	if speaks(&pod) {
+	if hasSpeaker(&pod) {
 		var sp api.Status
-		if err := r.ask(ctx, pod.Status.PodIP, plan.SpeakerPort, &sp); err == nil {
+		if err := r.fetchStatus(ctx, pod.Status.PodIP, plan.SpeakerPort, &sp); err == nil {
 			p.speaker = &sp
-		} else if !before.speakerSilent {
-			p.speaker, p.speakerSilent = before.speaker, true
+		} else if !before.speakerStale {
+			p.speaker, p.speakerStale = before.speaker, true
 		}
 	}
-	r.board.setPoll(req.NamespacedName, p)
+	r.states.setPod(req.NamespacedName, p)
 	every := pollEvery
-	if r.board.applying(&pod, time.Now(), pollPatient) || p.silent || p.speakerSilent && p.speaker != nil {
+	if r.states.applying(&pod, time.Now(), pollPatient) || p.statusStale || p.speakerStale && p.speaker != nil {
 		every = pollSoon
 	}
 	return ctrl.Result{RequeueAfter: every*9/10 + rand.N(every/5)}, nil
 }
 
-// ask reads a pod's /status.
-func (r *polls) ask(ctx context.Context, ip string, port int, into any) error {
+// fetchStatus reads a pod's /status.
+func (r *PodStatusReconciler) fetchStatus(ctx context.Context, ip string, port int, into any) error {
 	u := "http://" + net.JoinHostPort(ip, strconv.Itoa(port)) + "/status"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *polls) ask(ctx context.Context, ip string, port int, into any) error {
 	case err != nil:
 	case int64(len(body)) > r.limit:
 		err = fmt.Errorf("the answer is longer than %d bytes", r.limit)
-	case n > 1000+len(body)/objectLeast:
+	case n > 1000+len(body)/minObjectSize:
 		err = fmt.Errorf("%d objects in %d bytes: want an answer as gateways write it", n, len(body))
 	default:
 		err = json.Unmarshal(body, into)

@@ -54,10 +54,10 @@ func TestAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPolls(nil, newBoard())
+	p := newPodStatusReconciler(nil, newStateStore())
 	p.limit = 1000
 	var s status.Status
-	if err := p.ask(context.Background(), host, port, &s); err != nil || !s.Ready {
+	if err := p.fetchStatus(context.Background(), host, port, &s); err != nil || !s.Ready {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, c := range []struct {
@@ -76,7 +76,7 @@ func TestAsk(t *testing.T) {
 		}, "longer than 1000 bytes"},
 	} {
 		answer = c.answer
-		if err := p.ask(context.Background(), host, port, &s); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := p.fetchStatus(context.Background(), host, port, &s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q in it", c.name, err, c.want)
 		}
 	}
@@ -87,8 +87,8 @@ func TestSilence(t *testing.T) {
 	pod := podNamed("fast-0", "1")
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
 	pod.Spec.InitContainers = []corev1.Container{{Name: objects.SpeakerContainer}}
-	b := newBoard()
-	p := newPolls(&counter{pod: &pod}, b)
+	b := newStateStore()
+	p := newPodStatusReconciler(&counter{pod: &pod}, b)
 	silent := false
 	p.http.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
 		if silent {
@@ -99,7 +99,7 @@ func TestSilence(t *testing.T) {
 		}).RoundTrip(r)
 	})
 	moved := 0
-	b.listen(&b.moved, func(client.ObjectKey) { moved++ })
+	b.subscribe(&b.onListeners, func(client.ObjectKey) { moved++ })
 	for i, c := range []struct {
 		silent, known, soon bool
 		moved               int
@@ -118,13 +118,13 @@ func TestSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := b.polled(&pod)
-		if (got.status != nil) != c.known || (got.speaker != nil) != c.known || c.known == strings.Contains(got.err, "no route to host") || r.RequeueAfter < 2*time.Second != c.soon {
+		got := b.podStatus(&pod)
+		if (got.status != nil) != c.known || (got.speaker != nil) != c.known || c.known == strings.Contains(got.pollError, "no route to host") || r.RequeueAfter < 2*time.Second != c.soon {
 			t.Errorf("answer %d: %+v, asked again after %v; want %+v", i, got, r.RequeueAfter, c)
 		}
 		busy := false
 		for _, l := range got.listeners() {
-			busy = busy || l == plan.Busy{Export: "storage.data", Address: ":21000"}
+			busy = busy || l == plan.LiveListener{Export: "storage.data", Address: ":21000"}
 		}
 		if !busy || moved != c.moved {
 			t.Errorf("answer %d: listeners %+v, which moved %d times", i, got.listeners(), moved)
@@ -134,7 +134,7 @@ func TestSilence(t *testing.T) {
 	if _, err := p.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&pod)}); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.polled(&pod); got.status != nil || len(got.listeners()) > 0 {
+	if got := b.podStatus(&pod); got.status != nil || len(got.listeners()) > 0 {
 		t.Errorf("another pod of the name has what the one before it answered: %+v", got)
 	}
 }
@@ -143,8 +143,8 @@ func TestSilence(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	pod := podNamed("fast-0", "1")
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
-	api, b := &counter{pod: &pod, alone: true}, newBoard()
-	p := newPolls(api, b)
+	api, b := &counter{pod: &pod, alone: true}, newStateStore()
+	p := newPodStatusReconciler(api, b)
 	asked := 0
 	p.http.Transport = trip(func(*http.Request) []byte { asked++; return []byte(`{}`) })
 	look := func() ctrl.Result {
@@ -155,16 +155,16 @@ func TestStrangers(t *testing.T) {
 		}
 		return r
 	}
-	if r := look(); asked != 0 || b.polled(&pod) != nil || r.RequeueAfter != pollSoon {
-		t.Errorf("a pod of no gateway: asked %d times, %+v, looked at again after %v", asked, b.polled(&pod), r.RequeueAfter)
+	if r := look(); asked != 0 || b.podStatus(&pod) != nil || r.RequeueAfter != pollSoon {
+		t.Errorf("a pod of no gateway: asked %d times, %+v, looked at again after %v", asked, b.podStatus(&pod), r.RequeueAfter)
 	}
 	api.alone = false
-	if look(); asked != 1 || b.polled(&pod) == nil {
-		t.Errorf("when its gateway is there: asked %d times, %+v", asked, b.polled(&pod))
+	if look(); asked != 1 || b.podStatus(&pod) == nil {
+		t.Errorf("when its gateway is there: asked %d times, %+v", asked, b.podStatus(&pod))
 	}
 	api.alone = true
-	if look(); asked != 1 || b.polled(&pod) != nil {
-		t.Errorf("when its gateway is gone: asked %d times, %+v", asked, b.polled(&pod))
+	if look(); asked != 1 || b.podStatus(&pod) != nil {
+		t.Errorf("when its gateway is gone: asked %d times, %+v", asked, b.podStatus(&pod))
 	}
 }
 
@@ -187,14 +187,14 @@ func TestAnswersThatSwell(t *testing.T) {
 		{"of empty objects", `{"exports":[` + strings.Repeat(`{},`, 100_000) + `{}]}`, "100002 objects in 300016 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBoard()
-			p := newPolls(&counter{pod: &pod}, b)
+			b := newStateStore()
+			p := newPodStatusReconciler(&counter{pod: &pod}, b)
 			p.http.Transport = trip(func(*http.Request) []byte { return []byte(c.answer) })
 			if _, err := p.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&pod)}); err != nil {
 				t.Fatal(err)
 			}
-			if got := b.polled(&pod); (got.status != nil) != (c.want == "") || !strings.Contains(got.err, c.want) {
-				t.Errorf("have %q, want %q", got.err, c.want)
+			if got := b.podStatus(&pod); (got.status != nil) != (c.want == "") || !strings.Contains(got.pollError, c.want) {
+				t.Errorf("have %q, want %q", got.pollError, c.want)
 			}
 		})
 	}
@@ -214,9 +214,9 @@ func TestPaceOfPolls(t *testing.T) {
 		pod := podNamed("fast-0", "1")
 		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
 		gw, key := gatewayOf(&pod), client.ObjectKeyFromObject(&pod)
-		b := newBoard()
+		b := newStateStore()
 		asked := 0
-		p := newPolls(&counter{pod: &pod}, b)
+		p := newPodStatusReconciler(&counter{pod: &pod}, b)
 		p.http.Transport = trip(func(r *http.Request) []byte {
 			if r.URL.String() != fmt.Sprintf("http://10.1.0.7:%d/status", plan.AdminPort) {
 				t.Errorf("asked for %s", r.URL)
@@ -236,7 +236,9 @@ func TestPaceOfPolls(t *testing.T) {
 			}
 			return asked
 		}
-		planned := func(hash string) { b.set(gw, &found{files: map[string]string{"fast": hash}, changed: time.Now()}) }
+		planned := func(hash string) {
+			b.setGateway(gw, &gatewayState{files: map[string]string{"fast": hash}, changed: time.Now()})
+		}
 		within := func(what string, n, least, most int) {
 			if n < least || n > most {
 				t.Errorf("%s: asked %d times, want %d to %d", what, n, least, most)
@@ -247,7 +249,7 @@ func TestPaceOfPolls(t *testing.T) {
 		planned("B") // which this pod never reads
 		within("while it applies", during(pollPatient), 109, 134)
 		within("after that", during(20*time.Minute), 20*60/11, 20*60/9+2)
-		if _, ok := b.polls[key]; !ok {
+		if _, ok := b.pods[key]; !ok {
 			t.Error("the answer is not on the board")
 		}
 	})

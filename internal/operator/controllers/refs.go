@@ -17,13 +17,13 @@ import (
 // byGateway is the index of NFSExports by the NFSGateway that they refer to, NAMESPACE/NAME.
 const byGateway = "gateway"
 
-// referred names the NFSGateway that an export refers to.
-func referred(x *v1alpha1.NFSExport) types.NamespacedName {
+// gatewayRef names the NFSGateway that an export refers to.
+func gatewayRef(x *v1alpha1.NFSExport) types.NamespacedName {
 	return types.NamespacedName{Namespace: plan.GatewayNamespace(x), Name: x.Spec.GatewayRef.Name}
 }
 
-// exportsOf lists those that refer to a gateway, but for those that are being deleted.
-func exportsOf(ctx context.Context, c client.Reader, gateway types.NamespacedName) ([]v1alpha1.NFSExport, error) {
+// listExports lists those that refer to a gateway, but for those that are being deleted.
+func listExports(ctx context.Context, c client.Reader, gateway types.NamespacedName) ([]v1alpha1.NFSExport, error) {
 	var all v1alpha1.NFSExportList
 	if err := c.List(ctx, &all, client.MatchingFields{byGateway: gateway.String()}); err != nil {
 		return nil, err
@@ -42,18 +42,18 @@ func gatewayOf(o client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[plan.LabelGateway]}
 }
 
-// answers tells whether a pod can be asked.
-func answers(pod *corev1.Pod) bool {
+// canPoll tells whether a pod can be asked.
+func canPoll(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != ""
 }
 
-// speaks tells whether a pod has a speaker.
-func speaks(pod *corev1.Pod) bool {
+// hasSpeaker tells whether a pod has a speaker.
+func hasSpeaker(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == objects.SpeakerContainer })
 }
 
-// mounted names the ConfigMap that a pod reads. What others put into the pod may have ConfigMaps of its own.
-func mounted(pod *corev1.Pod) string {
+// configMapOf names the ConfigMap that a pod reads. What others put into the pod may have ConfigMaps of its own.
+func configMapOf(pod *corev1.Pod) string {
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == objects.ConfigVolume && v.ConfigMap != nil {
 			return v.ConfigMap.Name
@@ -67,6 +67,6 @@ type objectKey struct {
 	client.ObjectKey
 }
 
-func (r *gateways) key(o client.Object) objectKey {
+func (r *GatewayReconciler) keyOf(o client.Object) objectKey {
 	return objectKey{o.GetObjectKind().GroupVersionKind().GroupKind(), client.ObjectKeyFromObject(o)}
 }

@@ -20,10 +20,10 @@ func podNamed(name string, uid types.UID) corev1.Pod {
 }
 
 func TestBoard(t *testing.T) {
-	b := newBoard()
+	b := newStateStore()
 	var told []string
-	for name, list := range map[string]*[]func(types.NamespacedName){"heard": &b.heard, "moved": &b.moved, "planned": &b.planned} {
-		b.listen(list, func(g types.NamespacedName) { told = append(told, name+" "+g.String()) })
+	for name, list := range map[string]*[]func(types.NamespacedName){"heard": &b.onAny, "moved": &b.onListeners, "planned": &b.onConfig} {
+		b.subscribe(list, func(g types.NamespacedName) { told = append(told, name+" "+g.String()) })
 	}
 	want := func(words ...string) {
 		t.Helper()
@@ -34,16 +34,16 @@ func TestBoard(t *testing.T) {
 	}
 	gw, key := types.NamespacedName{Namespace: "storage", Name: "fast"}, types.NamespacedName{Namespace: "storage", Name: "fast-0"}
 	pod := podNamed("fast-0", "1")
-	at := func(hash string, state status.ExportState) *poll {
-		return &poll{gateway: gw, uid: "1", status: &status.Status{Config: status.Config{Hash: hash}, Exports: []status.Export{{Name: "x", State: state, Listeners: []status.Listener{{Configured: ":21000"}}}}}}
+	at := func(hash string, state status.ExportState) *podStatus {
+		return &podStatus{gateway: gw, uid: "1", status: &status.Status{Config: status.Config{Hash: hash}, Exports: []status.Export{{Name: "x", State: state, Listeners: []status.Listener{{Configured: ":21000"}}}}}}
 	}
 	start := time.Unix(1000, 0)
 	set := func(hash string, now time.Time) {
-		b.set(gw, &found{files: map[string]string{"fast": hash}, changed: now, seen: report.Seen{Pods: []report.Pod{{Pod: &pod}}}})
+		b.setGateway(gw, &gatewayState{files: map[string]string{"fast": hash}, changed: now, observed: report.Observed{Pods: []report.Pod{{Pod: &pod}}}})
 	}
 	applying := func(now time.Time) bool { return b.applying(&pod, now, time.Minute) }
 
-	if p, _ := b.look(gw); p != nil {
+	if p, _ := b.observedGateway(gw); p != nil {
 		t.Error("something is known of a gateway that nobody set")
 	}
 	set("A", start)
@@ -56,17 +56,17 @@ func TestBoard(t *testing.T) {
 	if applying(start.Add(2 * time.Minute)) {
 		t.Error("patience is endless, since the plan that stayed the same counts as new")
 	}
-	b.setPoll(key, at("A", status.Serving))
+	b.setPod(key, at("A", status.Serving))
 	want("heard storage/fast", "moved storage/fast")
 	if applying(start) {
 		t.Error("the pod has applied everything")
 	}
-	b.setPoll(key, at("A", status.Applying))
+	b.setPod(key, at("A", status.Applying))
 	want("heard storage/fast")
 	if !applying(start) {
 		t.Error("an export is being applied")
 	}
-	if _, seen := b.look(gw); seen.Pods[0].Status == nil {
+	if _, seen := b.observedGateway(gw); seen.Pods[0].Status == nil {
 		t.Error("the pod's answer is not there")
 	}
 	set("B", start)
@@ -75,14 +75,14 @@ func TestBoard(t *testing.T) {
 		t.Error("the pod lags behind the new file")
 	}
 	pod.UID = "2"
-	if b.polled(&pod) != nil {
+	if b.podStatus(&pod) != nil {
 		t.Error("another pod of the same name has not answered yet")
 	}
-	b.setPoll(key, nil)
+	b.setPod(key, nil)
 	want("heard storage/fast", "moved storage/fast")
-	b.setPoll(key, nil)
+	b.setPod(key, nil)
 	want()
-	b.set(gw, nil)
+	b.setGateway(gw, nil)
 	want("heard storage/fast")
 }
 
@@ -90,15 +90,15 @@ func TestBoard(t *testing.T) {
 func TestLacks(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		poll *poll
+		poll *podStatus
 		want bool
 	}{
 		{"not asked", nil, false},
-		{"silent", &poll{err: "connection refused"}, false},
-		{"a former gateway", &poll{status: &status.Status{}}, true},
-		{"a gateway with the feature", &poll{status: &status.Status{Config: status.Config{Features: []string{"more", config.FeatureNetworkSets}}}}, false},
+		{"silent", &podStatus{pollError: "connection refused"}, false},
+		{"a former gateway", &podStatus{status: &status.Status{}}, true},
+		{"a gateway with the feature", &podStatus{status: &status.Status{Config: status.Config{Features: []string{"more", config.FeatureNetworkSets}}}}, false},
 	} {
-		if got := c.poll.lacks(config.FeatureNetworkSets); got != c.want {
+		if got := c.poll.lacksFeature(config.FeatureNetworkSets); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

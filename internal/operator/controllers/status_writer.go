@@ -33,37 +33,37 @@ const (
 	wordsEvery  = 2 * time.Minute
 )
 
-// statuses writes the status of one kind.
-type statuses struct {
+// statusWriter writes the status of one kind.
+type statusWriter struct {
 	client.Client
 
 	mu   sync.Mutex
-	last map[types.UID]writtenStatus
+	last map[types.UID]lastStatus
 }
 
-// writtenStatus is what was written last, which the cache may not have yet.
-type writtenStatus struct {
+// lastStatus is what was written last, which the cache may not have yet.
+type lastStatus struct {
 	status map[string]any
 	at     time.Time
 }
 
 // merge returns conditions as they are to be written for o, with the times of those that it has. have is what the cache says of them, which may be older than what was
 // written last.
-func (w *statuses) merge(o client.Object, have, want []metav1.Condition) []metav1.Condition {
+func (w *statusWriter) merge(o client.Object, have, want []metav1.Condition) []metav1.Condition {
 	w.mu.Lock()
 	last := w.last[o.GetUID()]
 	w.mu.Unlock()
 	var s struct {
 		Conditions []metav1.Condition `json:"conditions"`
 	}
-	if time.Since(last.at) < settle && runtime.DefaultUnstructuredConverter.FromUnstructured(last.status, &s) == nil {
+	if time.Since(last.at) < cacheDelay && runtime.DefaultUnstructuredConverter.FromUnstructured(last.status, &s) == nil {
 		have = s.Conditions
 	}
 	return condition.Merge(have, want, o.GetGeneration(), metav1.Now())
 }
 
 // write makes want the status of o, which is have as far as the cache knows. Both are structs. Nothing is written where nothing would change.
-func (w *statuses) write(ctx context.Context, o client.Object, have, want any) (ctrl.Result, error) {
+func (w *statusWriter) write(ctx context.Context, o client.Object, have, want any) (ctrl.Result, error) {
 	old, err := runtime.DefaultUnstructuredConverter.ToUnstructured(have)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -76,17 +76,17 @@ func (w *statuses) write(ctx context.Context, o client.Object, have, want any) (
 	last := w.last[o.GetUID()]
 	w.mu.Unlock()
 	age := time.Since(last.at)
-	if age < settle {
+	if age < cacheDelay {
 		old = last.status
 	}
 	var every time.Duration
 	switch {
-	case reflect.DeepEqual(only(old, words), only(status, words)):
-		if reflect.DeepEqual(only(old, counts), only(status, counts)) {
+	case reflect.DeepEqual(comparable(old, exceptCounts), comparable(status, exceptCounts)):
+		if reflect.DeepEqual(comparable(old, everything), comparable(status, everything)) {
 			return ctrl.Result{}, nil
 		}
 		every = countsEvery
-	case reflect.DeepEqual(only(old, essence), only(status, essence)):
+	case reflect.DeepEqual(comparable(old, exceptMessages), comparable(status, exceptMessages)):
 		every = wordsEvery
 	}
 	if age < every {
@@ -104,33 +104,33 @@ func (w *statuses) write(ctx context.Context, o client.Object, have, want any) (
 	if err := w.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if err := w.notice(ctx, o, old, status); err != nil {
+	if err := w.recordEvents(ctx, o, old, status); err != nil {
 		log.FromContext(ctx).Error(err, "an event cannot be made")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.last == nil {
-		w.last = map[types.UID]writtenStatus{}
+		w.last = map[types.UID]lastStatus{}
 	}
-	maps.DeleteFunc(w.last, func(_ types.UID, l writtenStatus) bool { return time.Since(l.at) > wordsEvery })
-	w.last[o.GetUID()] = writtenStatus{status, time.Now()}
+	maps.DeleteFunc(w.last, func(_ types.UID, l lastStatus) bool { return time.Since(l.at) > wordsEvery })
+	w.last[o.GetUID()] = lastStatus{status, time.Now()}
 	return ctrl.Result{}, nil
 }
 
 // What of a status is compared.
-type part int
+type comparison int
 
 const (
-	counts  part = iota // all of it
-	words               // all but the number of clients, and the condition that comes and goes with them
-	essence             // no messages either
+	everything     comparison = iota // all of it
+	exceptCounts                     // all but the number of clients, and the condition that comes and goes with them
+	exceptMessages                   // no messages either
 )
 
-// only returns a part of a status, without the times of conditions.
-func only(status map[string]any, p part) map[string]any {
+// comparable returns a part of a status, without the times of conditions.
+func comparable(status map[string]any, p comparison) map[string]any {
 	status = runtime.DeepCopyJSON(status)
 	list, _ := status["conditions"].([]any)
-	if p != counts {
+	if p != everything {
 		delete(status, "clients")
 		list = slices.DeleteFunc(list, func(c any) bool { return c.(map[string]any)["type"] == v1alpha1.ConditionClientAddressesVisible })
 		status["conditions"] = list
@@ -138,34 +138,34 @@ func only(status map[string]any, p part) map[string]any {
 	for _, c := range list {
 		c := c.(map[string]any)
 		delete(c, "lastTransitionTime")
-		if p == essence {
+		if p == exceptMessages {
 			delete(c, "message")
 		}
 	}
 	return status
 }
 
-// mostNote is how many bytes the API server takes of an event's note.
-const mostNote = 1024
+// maxNote is how many bytes the API server takes of an event's note.
+const maxNote = 1024
 
-// noticed are the conditions whose changes make Events, each with the reason for which a first one makes none.
-var noticed = map[string]string{v1alpha1.ConditionReady: "", v1alpha1.ConditionConfigCapacity: v1alpha1.ReasonCapacitySufficient}
+// eventConditions are the conditions whose changes make Events, each with the reason for which a first one makes none.
+var eventConditions = map[string]string{v1alpha1.ConditionReady: "", v1alpha1.ConditionConfigCapacity: v1alpha1.ReasonCapacitySufficient}
 
-// notice makes an Event when the reason of a condition in noticed became another one, so that kubectl describe has its history.
-func (w *statuses) notice(ctx context.Context, o client.Object, before, after map[string]any) error {
+// recordEvents makes an Event when the reason of a condition in noticed became another one, so that kubectl describe has its history.
+func (w *statusWriter) recordEvents(ctx context.Context, o client.Object, before, after map[string]any) error {
 	var errs []error
-	for kind, silent := range noticed {
+	for kind, silent := range eventConditions {
 		now, _ := conditionOf(after, kind)["reason"].(string)
 		was, _ := conditionOf(before, kind)["reason"].(string)
 		if now != cmp.Or(was, silent) && now != "" {
-			errs = append(errs, w.event(ctx, o, conditionOf(after, kind)))
+			errs = append(errs, w.recordEvent(ctx, o, conditionOf(after, kind)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// event makes an Event of a condition.
-func (w *statuses) event(ctx context.Context, o client.Object, c map[string]any) error {
+// recordEvent makes an Event of a condition.
+func (w *statusWriter) recordEvent(ctx context.Context, o client.Object, c map[string]any) error {
 	gvk, err := apiutil.GVKForObject(o, w.Scheme())
 	if err != nil {
 		return err
@@ -176,8 +176,8 @@ func (w *statuses) event(ctx context.Context, o client.Object, c map[string]any)
 	}
 	reason, _ := c["reason"].(string)
 	note, _ := c["message"].(string)
-	if len(note) > mostNote {
-		note = strings.ToValidUTF8(note[:mostNote], "")
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote], "")
 	}
 	host, err := os.Hostname()
 	if err != nil {

@@ -74,9 +74,9 @@ func TestOnly(t *testing.T) {
 		{"words", s(1, "Ready", "n", "t"), false, false, true},
 		{"reasons", s(1, "Other", "m", "t"), false, false, false},
 	} {
-		for p, want := range map[part]bool{counts: c.counts, words: c.words, essence: c.essence} {
-			a, _ := json.Marshal(only(have, p))
-			b, _ := json.Marshal(only(c.other, p))
+		for p, want := range map[comparison]bool{everything: c.counts, exceptCounts: c.words, exceptMessages: c.essence} {
+			a, _ := json.Marshal(comparable(have, p))
+			b, _ := json.Marshal(comparable(c.other, p))
 			if got := string(a) == string(b); got != want {
 				t.Errorf("%s, part %d: same is %v", c.name, p, got)
 			}
@@ -114,7 +114,7 @@ func TestPaceOfStatus(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := &counter{}
-				w := &statuses{Client: api}
+				w := &statusWriter{Client: api}
 				x := &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "data", UID: "1"}}
 				for second := range minutes * 60 {
 					want := v1alpha1.NFSExportStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "R0"}}}
@@ -142,7 +142,7 @@ func TestPaceOfStatus(t *testing.T) {
 // The time of a condition is when its status became another one, also where the cache does not have what was written last.
 func TestTimesOfConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &statuses{Client: &counter{}}
+		w := &statusWriter{Client: &counter{}}
 		began := metav1.Now()
 		x := &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "data", UID: "1", Generation: 1}}
 		x.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: began, ObservedGeneration: 1}}
@@ -196,7 +196,7 @@ func TestEventsOfCapacity(t *testing.T) {
 		{v1alpha1.ReasonCapacityLow, v1alpha1.ReasonCapacitySufficient, 1},
 	} {
 		api := &counter{}
-		if err := (&statuses{Client: api}).notice(t.Context(), gw, status(c.before), status(c.after)); err != nil || api.events != c.events {
+		if err := (&statusWriter{Client: api}).recordEvents(t.Context(), gw, status(c.before), status(c.after)); err != nil || api.events != c.events {
 			t.Errorf("%q, then %q: %d events, want %d; %v", c.before, c.after, api.events, c.events, err)
 		}
 	}

@@ -17,29 +17,29 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// gatherFor is how long a gateway waits for more to change, so that what changes together is written at once.
-const gatherFor = 200 * time.Millisecond
+// batchDelay is how long a gateway waits for more to change, so that what changes together is written at once.
+const batchDelay = 200 * time.Millisecond
 
-type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
+type requestQueue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 
-// later enqueues what an object is about after gatherFor.
-func later(about func(context.Context, client.Object) []ctrl.Request) handler.EventHandler {
-	enqueue := func(ctx context.Context, o client.Object, q queue) {
+// afterDelay enqueues what an object is about after batchDelay.
+func afterDelay(about func(context.Context, client.Object) []ctrl.Request) handler.EventHandler {
+	enqueue := func(ctx context.Context, o client.Object, q requestQueue) {
 		for _, r := range about(ctx, o) {
 			if r.Name != "" {
-				q.AddAfter(r, gatherFor)
+				q.AddAfter(r, batchDelay)
 			}
 		}
 	}
 	return handler.Funcs{
-		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
-		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { enqueue(ctx, e.ObjectNew, q) },
-		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
-		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { enqueue(ctx, e.Object, q) },
+		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q requestQueue) { enqueue(ctx, e.Object, q) },
+		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q requestQueue) { enqueue(ctx, e.ObjectNew, q) },
+		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q requestQueue) { enqueue(ctx, e.Object, q) },
+		GenericFunc: func(ctx context.Context, e event.GenericEvent, q requestQueue) { enqueue(ctx, e.Object, q) },
 	}
 }
 
-func itsGateway(_ context.Context, o client.Object) []ctrl.Request {
+func requestGateway(_ context.Context, o client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: gatewayOf(o)}}
 }
 

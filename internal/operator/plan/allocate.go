@@ -62,7 +62,7 @@ func (m *maker) reserve() {
 		m.records[name] = r
 	}
 	m.busyExports = map[string]bool{}
-	for _, b := range m.in.Busy {
+	for _, b := range m.in.LiveListeners {
 		m.busyExports[b.Export] = true
 		host, port, ok := strings.Cut(b.Address, "]:")
 		if i := strings.LastIndexByte(b.Address, ':'); !ok && i >= 0 {
@@ -140,7 +140,7 @@ func (m *maker) address(x *Export) *refusal {
 		var ok bool
 		taken := func(a netip.Addr) bool {
 			s := a.String()
-			return m.addresses[s] != "" || m.asked[s] != "" || m.in.Elsewhere[s] != ""
+			return m.addresses[s] != "" || m.asked[s] != "" || m.in.OtherGateways[s] != ""
 		}
 		a, ok = m.pool.free(&m.nextAddress, taken, func(a netip.Addr) bool {
 			_, busy := others(m.busyAddresses[a.String()], name)
@@ -169,7 +169,7 @@ func (m *maker) free(name string, a netip.Addr, given bool) *refusal {
 			return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is that of NFSExport %s: ask for another one, or leave it out", a, shown(o))
 		}
 	}
-	if o := m.in.Elsewhere[a.String()]; o != "" && m.virtual() {
+	if o := m.in.OtherGateways[a.String()]; o != "" && m.virtual() {
 		return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is that of NFSExport %s of another NFSGateway on the same network: ask for another one, or leave it out", a, o)
 	}
 	if o, busy := others(m.busyAddresses[a.String()], name); busy {

@@ -22,8 +22,8 @@ const (
 	framesSize = 16 << 10
 	// addressSize is how many a virtual address takes in the speaker's file at most.
 	addressSize = 48
-	// littleExport is how many bytes an export of little to say has at most.
-	littleExport = 4 << 10
+	// smallExportBytes is how many bytes an export of little to say has at most.
+	smallExportBytes = 4 << 10
 )
 
 // defaultReplicas are those of an NFSGateway that says nothing.
@@ -98,7 +98,7 @@ func (m *maker) fit(exports []Export, refused []*refusal) Capacity {
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b part) int {
-		large := func(p part) int { return min(1, max(0, p.size-littleExport)) }
+		large := func(p part) int { return min(1, max(0, p.size-smallExportBytes)) }
 		return cmp.Or(cmp.Compare(a.standing, b.standing), cmp.Compare(large(a), large(b)))
 	})
 	c := Capacity{Used: framesSize}
@@ -204,8 +204,8 @@ func (m *maker) admit() []*refusal {
 	g := m.in.Gateway
 	refused := make([]*refusal, len(m.exports))
 	claims := map[string][]*v1alpha1.NFSExport{}
-	for i := range m.in.Claiming {
-		o := &m.in.Claiming[i]
+	for i := range m.in.OtherClaims {
+		o := &m.in.OtherClaims[i]
 		name := o.Spec.Backend.PersistentVolumeClaim.ClaimName
 		claims[name] = append(claims[name], o)
 	}

@@ -67,8 +67,8 @@ type Input struct {
 	Gateway *v1alpha1.NFSGateway
 	// Exports are those that refer to the gateway, from all namespaces, without those being deleted.
 	Exports []v1alpha1.NFSExport
-	// Claiming are the exports of claims in the gateway's namespace that refer to other gateways there, without those being deleted.
-	Claiming []v1alpha1.NFSExport
+	// OtherClaims are the exports of claims in the gateway's namespace that refer to other gateways there, without those being deleted.
+	OtherClaims []v1alpha1.NFSExport
 	// Namespaces has the labels of the exports' namespaces, none of those that are not known.
 	Namespaces map[string]map[string]string
 	// Claims are the PersistentVolumeClaims of the gateway's namespace that exports name, by name; those that are missing are not in it.
@@ -80,16 +80,16 @@ type Input struct {
 	Keys *corev1.Secret
 	// Networks are the names, NAMESPACE/NAME, of those NetworkAttachmentDefinitions of spec.rdma.networks that exist.
 	Networks map[string]bool
-	// Elsewhere are the virtual addresses on the same network that other gateways have given out, with the NFSExports, NAMESPACE/NAME, that have them.
-	Elsewhere map[string]string
+	// OtherGateways are the virtual addresses on the same network that other gateways have given out, with the NFSExports, NAMESPACE/NAME, that have them.
+	OtherGateways map[string]string
 	// NoNetworkSets says that a live pod's gateway does not read networkSets: each rule then has the networks of its nodes itself.
 	NoNetworkSets bool
-	// Busy are the listeners of live pods, by workload: a port or address that one of them still serves for another export is not given away.
-	Busy []Busy
+	// LiveListeners are the listeners of live pods, by workload: a port or address that one of them still serves for another export is not given away.
+	LiveListeners []LiveListener
 }
 
-// Busy is a listener of a live pod.
-type Busy struct {
+// LiveListener is a listener of a live pod.
+type LiveListener struct {
 	// Workload is the name of the pod's workload, empty if that is not known: ports are given away in the shared one alone.
 	Workload string
 	Export   string // the name in the gateway's configuration: [ConfigName]

@@ -61,10 +61,10 @@ func drawInput(t *rapid.T) Input {
 			in.Services = append(in.Services, service(e, first("first"), record))
 		}
 		if rapid.IntRange(0, 2).Draw(t, "busy") == 0 {
-			in.Busy = append(in.Busy, Busy{Workload: "fast", Export: ConfigName(e), Address: fmt.Sprintf(":%d", first("busy port")+1)}, Busy{Export: ConfigName(e), Address: vip("busy vip") + ":20049"})
+			in.LiveListeners = append(in.LiveListeners, LiveListener{Workload: "fast", Export: ConfigName(e), Address: fmt.Sprintf(":%d", first("busy port")+1)}, LiveListener{Export: ConfigName(e), Address: vip("busy vip") + ":20049"})
 		}
 	}
-	in.Elsewhere = map[string]string{vip("elsewhere"): "other/export"}
+	in.OtherGateways = map[string]string{vip("elsewhere"): "other/export"}
 	return in
 }
 
@@ -73,10 +73,10 @@ func TestTheOrderOfTheInputDoesNotMatter(t *testing.T) {
 		in := drawInput(t)
 		want := Make(in)
 		r := rand.New(rand.NewSource(rapid.Int64().Draw(t, "seed")))
-		in.Exports, in.Services, in.Busy = slices.Clone(in.Exports), slices.Clone(in.Services), slices.Clone(in.Busy)
+		in.Exports, in.Services, in.LiveListeners = slices.Clone(in.Exports), slices.Clone(in.Services), slices.Clone(in.LiveListeners)
 		r.Shuffle(len(in.Exports), func(i, j int) { in.Exports[i], in.Exports[j] = in.Exports[j], in.Exports[i] })
 		r.Shuffle(len(in.Services), func(i, j int) { in.Services[i], in.Services[j] = in.Services[j], in.Services[i] })
-		r.Shuffle(len(in.Busy), func(i, j int) { in.Busy[i], in.Busy[j] = in.Busy[j], in.Busy[i] })
+		r.Shuffle(len(in.LiveListeners), func(i, j int) { in.LiveListeners[i], in.LiveListeners[j] = in.LiveListeners[j], in.LiveListeners[i] })
 		if diff := cmp.Diff(want, Make(in), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 			t.Fatalf("in another order (-want +got):\n%s", diff)
 		}
@@ -113,13 +113,13 @@ func TestNothingIsGivenTwice(t *testing.T) {
 			if virtual {
 				once(t, vips, x.VIP, name)
 			}
-			if o := in.Elsewhere[x.VIP]; virtual && o != "" && recorded[name].Annotations[AnnotationAddress] != x.VIP {
+			if o := in.OtherGateways[x.VIP]; virtual && o != "" && recorded[name].Annotations[AnnotationAddress] != x.VIP {
 				t.Fatalf("%s is given %s, which %s has", name, x.VIP, o)
 			}
 			s, has := recorded[name]
 			keptPort := has && s.Spec.Ports[0].TargetPort.IntVal == x.TCPTarget
 			keptVIP := has && s.Annotations[AnnotationAddress] == x.VIP
-			for _, b := range in.Busy {
+			for _, b := range in.LiveListeners {
 				if b.Export == name {
 					continue
 				}
@@ -191,7 +191,7 @@ func checkGroups(t *rapid.T, p *Plan) {
 func TestWhatAServiceRecordsNeverChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t)
-		in.Services, in.Busy = nil, nil
+		in.Services, in.LiveListeners = nil, nil
 		for i := range in.Exports {
 			in.Exports[i].Spec.Address.IP = ""
 		}
@@ -203,7 +203,7 @@ func TestWhatAServiceRecordsNeverChanges(t *testing.T) {
 			}
 		}
 		other := drawInput(t)
-		in.Busy, in.Gateway.Spec.Limits = other.Busy, other.Gateway.Spec.Limits
+		in.LiveListeners, in.Gateway.Spec.Limits = other.LiveListeners, other.Gateway.Spec.Limits
 		if v := in.Gateway.Spec.Exposure.VirtualIP; v != nil {
 			v.Pool = []string{"192.0.2.14-192.0.2.30"}
 		}
@@ -352,7 +352,7 @@ func TestServedExportsKeepTheirPlace(t *testing.T) {
 		}
 	}
 	in.Exports[0].Generation = 8
-	in.Busy = []Busy{{Workload: "fast", Export: ConfigName(&in.Exports[0]), Address: ":21001"}}
+	in.LiveListeners = []LiveListener{{Workload: "fast", Export: ConfigName(&in.Exports[0]), Address: ":21001"}}
 	for i, x := range Make(in).Exports {
 		if (x.Config != nil) != (i != 0) {
 			t.Errorf("%s is served: %v", x.Source.Name, x.Config != nil)

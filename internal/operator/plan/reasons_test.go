@@ -89,14 +89,14 @@ var reasons = []struct {
 		message: `NFSExport storage/first serves / of the claim "data", and a directory has one server: leave that export or this one, or let them have subPaths beside each other`,
 		change: func(w *world) {
 			w.Exports[1] = claimExport("last", "data", "b", 5)
-			w.Claiming = []v1alpha1.NFSExport{claimExport("other", "lost", "", 9), claimExport("first", "data", "", 9)}
+			w.OtherClaims = []v1alpha1.NFSExport{claimExport("other", "lost", "", 9), claimExport("first", "data", "", 9)}
 		},
 	},
 	{
 		name: "claim in use through another gateway, later", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast takes it", served: true,
 		change: func(w *world) {
 			w.Exports[1] = claimExport("last", "data", "b", 5)
-			w.Claiming = []v1alpha1.NFSExport{claimExport("first", "data", "", 4)}
+			w.OtherClaims = []v1alpha1.NFSExport{claimExport("first", "data", "", 4)}
 		},
 	},
 	{
@@ -150,7 +150,7 @@ var reasons = []struct {
 		change: func(w *world) {
 			w.virtual()
 			w.last().Spec.Address.IP = "192.0.2.11"
-			w.Busy = []Busy{{Export: "storage.gone", Address: "192.0.2.11:20049"}}
+			w.LiveListeners = []LiveListener{{Export: "storage.gone", Address: "192.0.2.11:20049"}}
 		},
 	},
 	{
@@ -159,7 +159,7 @@ var reasons = []struct {
 		change: func(w *world) {
 			w.virtual()
 			w.last().Spec.Address.IP = "192.0.2.12"
-			w.Elsewhere = map[string]string{"192.0.2.12": "team/other"}
+			w.OtherGateways = map[string]string{"192.0.2.12": "team/other"}
 		},
 	},
 	{
@@ -183,7 +183,7 @@ var reasons = []struct {
 		message: "all ports of the pods of NFSGateway storage/fast, 21000 to 23999, are taken: make another NFSGateway for further exports",
 		change: func(w *world) {
 			for p := FirstPort; p <= LastPort; p++ {
-				w.Busy = append(w.Busy, Busy{Workload: "fast", Export: "storage.gone", Address: fmt.Sprintf(":%d", p)})
+				w.LiveListeners = append(w.LiveListeners, LiveListener{Workload: "fast", Export: "storage.gone", Address: fmt.Sprintf(":%d", p)})
 			}
 		},
 	},

@@ -32,7 +32,7 @@ func NoGateway(x *v1alpha1.NFSExport, watched bool) v1alpha1.NFSExportStatus {
 }
 
 // Export is the status of one of the plan's exports.
-func Export(p *plan.Plan, x *plan.Export, seen *Seen) v1alpha1.NFSExportStatus {
+func Export(p *plan.Plan, x *plan.Export, seen *Observed) v1alpha1.NFSExportStatus {
 	seen = seen.prepared(p)
 	own := slices.Clone(x.Conditions) // Accepted and ResolvedRefs
 	if w := serviceRefused(x, seen.Failed[x.Service]); w.reason != "" {
@@ -78,13 +78,13 @@ func at(x *plan.Export, w *workload) (at []served) {
 }
 
 // exportReady: a new client can mount now, be it in the state before the last change.
-func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condition, seen *Seen, w *workload, at []served, programmed, backend, rdma *metav1.Condition) metav1.Condition {
+func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condition, seen *Observed, w *workload, at []served, programmed, backend, rdma *metav1.Condition) metav1.Condition {
 	if f := failing(own); f != nil {
 		return as(f)
 	}
 	if err := seen.Failed[x.Service]; err != nil {
 		text := fmt.Sprintf("Service %s cannot be made, which is tried again: %q", x.Service, condition.Quote(err.Error()))
-		if o := (Obstacle)(nil); errors.As(err, &o) {
+		if o := (Blocker)(nil); errors.As(err, &o) {
 			text = o.words().text
 		}
 		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "%s", text)

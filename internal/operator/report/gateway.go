@@ -13,7 +13,7 @@ import (
 )
 
 // Gateway is the status of the plan's gateway.
-func Gateway(p *plan.Plan, seen *Seen) v1alpha1.NFSGatewayStatus {
+func Gateway(p *plan.Plan, seen *Observed) v1alpha1.NFSGatewayStatus {
 	seen = seen.prepared(p)
 	shared := plan.WorkloadName(p.Gateway, nil)
 	s := v1alpha1.NFSGatewayStatus{
@@ -86,7 +86,7 @@ func capacity(c *plan.Capacity) metav1.Condition {
 }
 
 // gatewayRDMA: RPC-over-RDMA is served for every export that is served at all.
-func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]workload, seen *Seen) metav1.Condition {
+func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]workload, seen *Observed) metav1.Condition {
 	const kind = v1alpha1.ConditionRDMAReady
 	if len(exported) == 0 {
 		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "%s", idle(p))

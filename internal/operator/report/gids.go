@@ -9,7 +9,7 @@ import (
 
 // crowded warns of a gateway that may accept more exports than a device has room for: after a failover one pod may carry all virtual addresses. It is empty if
 // no pod's device is known to be too small.
-func crowded(p *plan.Plan, seen *Seen) string {
+func crowded(p *plan.Plan, seen *Observed) string {
 	g := p.Gateway
 	if g.Spec.Exposure.Type != v1alpha1.ExposureVirtualIP {
 		return ""

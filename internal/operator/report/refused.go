@@ -13,23 +13,23 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// Obstacle is why one of our objects cannot be made, if that is for people to change: [Occupied] or [Refused].
-type Obstacle interface {
+// Blocker is why one of our objects cannot be made, if that is for people to change: [NameConflict] or [Refused].
+type Blocker interface {
 	error
 	words() words
 }
 
-// Occupied says that somebody else's object is where one of ours would be.
-type Occupied struct {
+// NameConflict says that somebody else's object is where one of ours would be.
+type NameConflict struct {
 	Kind string
 	Name types.NamespacedName
 }
 
-func (o *Occupied) Error() string {
+func (o *NameConflict) Error() string {
 	return fmt.Sprintf("there is a %s %s that the operator did not make, and that it leaves alone", o.Kind, o.Name)
 }
 
-func (o *Occupied) words() words {
+func (o *NameConflict) words() words {
 	return words{v1alpha1.ReasonNameTaken, o.Error() + ": remove it, or make the NFSGateway under another name"}
 }
 
@@ -50,7 +50,7 @@ func (r *Refused) words() words {
 
 // serviceRefused says why the Service of an export cannot be made, if that is for the export's author to change; nothing otherwise.
 func serviceRefused(x *plan.Export, err error) words {
-	var o *Occupied
+	var o *NameConflict
 	if errors.As(err, &o) {
 		return words{v1alpha1.ReasonAddressTaken, o.Error() + ": remove it, or make the export under another name"}
 	}

@@ -20,8 +20,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// Seen is what was seen of a gateway last.
-type Seen struct {
+// Observed is what was seen of a gateway last.
+type Observed struct {
 	// Pods are those of all its workloads.
 	Pods []Pod
 	// Refused are the words of admission, by workload, where pods could not be made.
@@ -30,10 +30,10 @@ type Seen struct {
 	Updated map[string]int32
 	// Services are those of its exports, by name.
 	Services map[string]*corev1.Service
-	// Failed is why Services of exports could not be made, by name: [Occupied], [Refused], or another error.
+	// Failed is why Services of exports could not be made, by name: [NameConflict], [Refused], or another error.
 	Failed map[string]error
 	// Blocked is why other objects cannot be made, by workload, the first of each; those of no workload are at "".
-	Blocked map[string]Obstacle
+	Blocked map[string]Blocker
 	// Nodes are the cluster's.
 	Nodes []corev1.Node
 
@@ -50,7 +50,7 @@ type shared struct {
 }
 
 // Prepare makes the common part of the reports on a plan's exports. Without it each of them makes it for itself. What was seen is not to be changed after it.
-func (s *Seen) Prepare(p *plan.Plan) {
+func (s *Observed) Prepare(p *plan.Plan) {
 	h := &shared{workloads: map[string]workload{}, holders: holders(s.Pods), own: addresses(s.Nodes), lost: map[string]bool{}, offers: map[string]bool{}}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
@@ -74,7 +74,7 @@ func (s *Seen) Prepare(p *plan.Plan) {
 }
 
 // prepared returns the observations, prepared.
-func (s *Seen) prepared(p *plan.Plan) *Seen {
+func (s *Observed) prepared(p *plan.Plan) *Observed {
 	if s.shared != nil {
 		return s
 	}
@@ -84,7 +84,7 @@ func (s *Seen) prepared(p *plan.Plan) *Seen {
 }
 
 // of returns a workload of the plan that was prepared for; one without pods if the plan lacks it.
-func (s *Seen) of(p *plan.Plan, name string) workload {
+func (s *Observed) of(p *plan.Plan, name string) workload {
 	if w, there := s.shared.workloads[name]; there {
 		return w
 	}
@@ -130,7 +130,7 @@ type workload struct {
 }
 
 // look sorts the pods of a workload.
-func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Seen) workload {
+func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Observed) workload {
 	w, name := workload{provider: p.Gateway.Spec.Provider, plan: of}, of.Name
 	if w.plan.Replicas == 0 {
 		w.trouble = append(w.trouble, words{v1alpha1.ReasonNoReplicas, "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more"})

@@ -27,7 +27,7 @@ type world struct {
 	gw   *v1alpha1.NFSGateway
 	x    *v1alpha1.NFSExport
 	plan plan.Plan
-	seen Seen
+	seen Observed
 }
 
 const vip = "192.0.2.10"
@@ -54,7 +54,7 @@ func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
 		Claims: map[string]*corev1.PersistentVolumeClaim{"disk": {}},
 	})
 	e := &w.plan.Exports[0]
-	w.seen = Seen{Refused: map[string]string{}, Failed: map[string]error{}, Blocked: map[string]Obstacle{}, Services: map[string]*corev1.Service{e.Service: {Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.12"}}}}
+	w.seen = Observed{Refused: map[string]string{}, Failed: map[string]error{}, Blocked: map[string]Blocker{}, Services: map[string]*corev1.Service{e.Service: {Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.12"}}}}
 	for _, name := range []string{"fast-0", "fast-1"} {
 		w.seen.Pods = append(w.seen.Pods, w.pod(name))
 	}
@@ -389,8 +389,8 @@ func clusterIPs(words string) func(*world) {
 	}
 }
 
-func occupied(kind, name string) *Occupied {
-	return &Occupied{Kind: kind, Name: types.NamespacedName{Namespace: "storage", Name: name}}
+func occupied(kind, name string) *NameConflict {
+	return &NameConflict{Kind: kind, Name: types.NamespacedName{Namespace: "storage", Name: name}}
 }
 
 func refused(kind, name string) *Refused {

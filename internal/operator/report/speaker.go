@@ -29,7 +29,7 @@ func holders(pods []Pod) map[string]string {
 }
 
 // holder names the pod that carries the export's address; empty if none does.
-func (s *Seen) holder(x *plan.Export) string { return s.shared.holders[x.VIP] }
+func (s *Observed) holder(x *plan.Export) string { return s.shared.holders[x.VIP] }
 
 // carrying says why no pod carries a virtual address, or why it is of no use to an adapter; nothing if holder carries it.
 func carrying(vip, holder string, w *workload) words {
