@@ -29,7 +29,7 @@ type NFSExport struct {
 // NFSExportSpec says where the files are, who may mount them, and how RPC-over-RDMA is spoken.
 //
 // +kubebuilder:validation:XValidation:rule="!(self.access.exists(a, a.mode == 'ReadOnly') && (has(self.backend.nfs) && '4.0' in self.backend.nfs.versions || has(self.backend.rdma) && '4.0' in self.backend.rdma.versions))",message="backend versions: 4.0 wants mode ReadWrite in every rule of access, since the owner's seqid has to advance also where a call is refused: leave 4.0 out"
-// +kubebuilder:validation:XValidation:rule="!has(self.backend.persistentVolumeClaim) || self.sealHandles == 'Auto'",message="sealHandles: handles of a claim are always sealed: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend.persistentVolumeClaim) || self.signHandles == 'Auto'",message="signHandles: handles of a claim are always signed: leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.handleIdentity) || has(self.handleIdentity)",message="handleIdentity: cannot be removed, since clients hold handles: write the former value, or make another NFSExport"
 // +kubebuilder:validation:XValidation:rule="!has(self.handleIdentity) || !has(self.backend.persistentVolumeClaim)",message="handleIdentity: handles of a claim are known by its files alone: leave it out"
 type NFSExportSpec struct {
@@ -48,13 +48,13 @@ type NFSExportSpec struct {
 	// +listType=atomic
 	Access []AccessRule `json:"access"`
 
-	// SealHandles says whether file handles get a keyed tag, so that a client cannot make one up: Required, Auto (those are left alone that are too long for
+	// SignHandles says whether file handles get a keyed tag, so that a client cannot make one up: Required, Auto (those are left alone that are too long for
 	// a tag) or Off. It cannot be changed.
 	//
 	// +kubebuilder:default=Auto
 	// +kubebuilder:validation:Enum=Required;Auto;Off
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, since clients hold handles: make another NFSExport"
-	SealHandles string `json:"sealHandles,omitempty"`
+	SignHandles string `json:"signHandles,omitempty"`
 
 	// HandleIdentity distinguishes the export's file handles from those of other exports with the same keys. Left out, the operator sets it once, to metadata.uid.
 	// It cannot be changed. Keep it in backups and manifests: an export that is made again with it, and the gateway's former keys, takes the handles

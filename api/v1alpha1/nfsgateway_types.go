@@ -84,7 +84,7 @@ type NFSGatewaySpec struct {
 	// +optional
 	Memory GatewayMemory `json:"memory,omitzero"`
 
-	// HandleKeys are the keys that seal file handles.
+	// HandleKeys are the keys that sign file handles.
 	//
 	// +kubebuilder:default={}
 	HandleKeys HandleKeys `json:"handleKeys,omitempty"`
@@ -414,7 +414,7 @@ type GatewayMemory struct {
 	HugePages bool `json:"hugePages,omitempty"`
 }
 
-// HandleKeys are the keys that seal file handles.
+// HandleKeys are the keys that sign file handles.
 type HandleKeys struct {
 	// SecretName is a Secret in the gateway's namespace whose entry "keys" has them, one a line, as docs/gateway.md says. Empty: one is
 	// generated, and kept when the gateway is deleted.

@@ -11,7 +11,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/proxy"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
@@ -23,21 +23,21 @@ type remote struct {
 	is      settings
 	srv     *proxy.Server
 	gateway *Gateway
-	sealer  *seal.Sealer
+	signer  *sign.Signer
 }
 
 // settings are what cannot change of a remote backend while it is open.
 type settings struct {
-	network  config.Network
-	server   config.NFSServer // without Versions
-	provider config.Provider  // and device: on RDMA
-	device   string
-	verbs    *config.VerbsOptions
-	v3       bool
-	minor    [3]bool
-	identity string
-	seal     config.SealHandles
-	gss      config.GSS
+	network     config.Network
+	server      config.NFSServer // without Versions
+	provider    config.Provider  // and device: on RDMA
+	device      string
+	verbs       *config.VerbsOptions
+	v3          bool
+	minor       [3]bool
+	identity    string
+	signHandles config.SignHandles
+	gss         config.GSS
 	// extensions are those of RPC-over-RDMA version 2 that a backend on that network is offered.
 	extensions rpcrdma.Extensions
 }
@@ -62,18 +62,18 @@ func settingsOf(x *config.Export) (s settings) {
 		// What costs memory is for those who asked for it.
 		s.extensions = rpcrdma.TransportProperties | extensions(&x.Transport)
 	}
-	s.identity, s.seal, s.gss = string(x.Identity()), x.SealHandles, x.GSS
+	s.identity, s.signHandles, s.gss = string(x.Identity()), x.SignHandles, x.GSS
 	return s
 }
 
 func openRemote(o *opened, x *config.Export) (_ *remote, err error) {
 	r := &remote{is: settingsOf(x), gateway: o.e.gateway}
-	if r.sealer, err = r.gateway.sealer(x); err != nil {
+	if r.signer, err = r.gateway.signer(x); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			r.gateway.unseal(r.sealer)
+			r.gateway.dropSigner(r.signer)
 		}
 	}()
 	var provider rdma.Provider
@@ -90,7 +90,7 @@ func openRemote(o *opened, x *config.Export) (_ *remote, err error) {
 	s := &r.is.server
 	r.srv, err = proxy.New(proxy.Config{
 		UID: []byte(r.is.identity), Network: string(r.is.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Within: s.Within, Provider: provider, Extensions: r.is.extensions,
-		V3: r.is.v3, Minor: r.is.minor, Seal: r.sealer, GSS: r.is.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
+		V3: r.is.v3, Minor: r.is.minor, Signer: r.signer, GSS: r.is.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
 		Access: rules(x.Access), Pool: o.pool, WaitLimit: int64(x.Limits.Memory) / 2, Logger: o.e.log,
 	})
 	if err != nil {
@@ -160,6 +160,6 @@ func (r *remote) collect(counter counterFunc, gauge gaugeFunc) {
 }
 
 func (r *remote) close() error {
-	defer r.gateway.unseal(r.sealer)
+	defer r.gateway.dropSigner(r.signer)
 	return r.srv.Close()
 }

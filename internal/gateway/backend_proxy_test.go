@@ -91,7 +91,7 @@ func TestRemoteBackend(t *testing.T) {
 	}
 	direct, through := far.connect("far", config.TCP), near.connect("nfs", config.TCP)
 	if bytes.Equal(direct.root, through.root) {
-		t.Error("the handle of the root is the server's own, not sealed")
+		t.Error("the handle of the root is the server's own, not signed")
 	}
 	if _, err := through.GetAttr(ctx, direct.root); !errors.Is(err, nfs3.ErrBadHandle) {
 		t.Errorf("a handle of the server's own is answered with %v, want %v", err, nfs3.ErrBadHandle)
@@ -319,7 +319,7 @@ func TestSameRemote(t *testing.T) {
 		"softTimeout": {func(x *config.Export) { x.Backend.NFS.SoftTimeout++ }, false},
 		"mountPort":   {func(x *config.Export) { x.Backend.NFS.MountPort++ }, false},
 		"uid":         {func(x *config.Export) { x.UID = "another one" }, false},
-		"seal":        {func(x *config.Export) { x.SealHandles = config.SealRequired }, false},
+		"sign":        {func(x *config.Export) { x.SignHandles = config.SignRequired }, false},
 		"gss":         {func(x *config.Export) { x.GSS = config.GSSPassThrough }, false},
 		"volume":      {func(x *config.Export) { x.Backend = config.Backend{Volume: &config.Volume{Path: "/vol"}} }, false},
 		"rdma": {func(x *config.Export) {

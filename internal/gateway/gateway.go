@@ -34,7 +34,7 @@ import (
 	"sluice.dev/sluice/internal/adminport"
 	"sluice.dev/sluice/internal/filewatch"
 	"sluice.dev/sluice/pkg/bufpool"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 	"sluice.dev/sluice/pkg/rdma"
@@ -85,7 +85,7 @@ type Gateway struct {
 	keysMu    sync.Mutex
 	keys      [][]byte // see handleKeys; nil before they are needed
 	keysError string   // why the file of keys as it is now is not used
-	sealers   map[*seal.Sealer]struct{}
+	signers   map[*sign.Signer]struct{}
 
 	mu       sync.Mutex
 	config   config.GatewayConfig // its exports are not used

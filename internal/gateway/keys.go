@@ -7,14 +7,14 @@ import (
 	"slices"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
 // keyFile is the key of file handles in the state directory, where volumes keep theirs too.
 const keyFile = "handle.key"
 
-// handleKeys are the keys that seal handles of remote backends, and of volumes if they have a file. They are read when the first such backend opens; see
+// handleKeys are the keys that sign handles of remote backends, and of volumes if they have a file. They are read when the first such backend opens; see
 // reloadKeys.
 func (g *Gateway) handleKeys() ([][]byte, error) {
 	g.keysMu.Lock()
@@ -27,7 +27,7 @@ func (g *Gateway) handleKeysLocked() ([][]byte, error) {
 		return g.keys, nil
 	}
 	if file := g.first.HandleKeys.File; file != "" {
-		keys, err := seal.LoadKeys(file)
+		keys, err := sign.LoadKeys(file)
 		if err != nil {
 			return nil, fmt.Errorf("handleKeys.file: %w", err)
 		}
@@ -41,7 +41,7 @@ func (g *Gateway) handleKeysLocked() ([][]byte, error) {
 		return nil, fmt.Errorf("handleKeys.file is not set, and the state directory has no key: %w", err)
 	}
 	g.keys = [][]byte{key}
-	g.log.Info("handleKeys.file is not set: file handles are sealed with a key of this gateway's own; others that serve the same exports need the same key", "file", file)
+	g.log.Info("handleKeys.file is not set: file handles are signed with a key of this gateway's own; others that serve the same exports need the same key", "file", file)
 	return g.keys, nil
 }
 
@@ -53,7 +53,7 @@ func (g *Gateway) reloadKeys() {
 	if file == "" || g.keys == nil {
 		return
 	}
-	keys, err := seal.LoadKeys(file)
+	keys, err := sign.LoadKeys(file)
 	if err != nil {
 		if text := err.Error(); g.keysError != text {
 			g.keysError = text
@@ -67,21 +67,21 @@ func (g *Gateway) reloadKeys() {
 	}
 	g.keys = keys
 	g.log.Info("keys of file handles are replaced", "file", file, "keys", len(keys))
-	for s := range g.sealers {
+	for s := range g.signers {
 		if err := s.SetKeys(keys); err != nil {
 			g.log.Error("the keys of file handles stay as they are", "file", file, "error", err)
 		}
 	}
 }
 
-// sealer makes what seals an export's handles, until unseal.
-func (g *Gateway) sealer(x *config.Export) (*seal.Sealer, error) {
-	mode := seal.Auto
-	switch x.SealHandles {
-	case config.SealRequired:
-		mode = seal.Required
-	case config.SealOff:
-		return seal.New(nil, nil, seal.Off)
+// signer makes what signs an export's handles, until dropSigner.
+func (g *Gateway) signer(x *config.Export) (*sign.Signer, error) {
+	mode := sign.Auto
+	switch x.SignHandles {
+	case config.SignRequired:
+		mode = sign.Required
+	case config.SignOff:
+		return sign.New(nil, nil, sign.Off)
 	}
 	g.keysMu.Lock()
 	defer g.keysMu.Unlock()
@@ -89,21 +89,21 @@ func (g *Gateway) sealer(x *config.Export) (*seal.Sealer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := seal.New(keys, x.Identity(), mode)
+	s, err := sign.New(keys, x.Identity(), mode)
 	if err != nil {
 		return nil, err
 	}
-	if g.sealers == nil {
-		g.sealers = map[*seal.Sealer]struct{}{}
+	if g.signers == nil {
+		g.signers = map[*sign.Signer]struct{}{}
 	}
-	g.sealers[s] = struct{}{}
+	g.signers[s] = struct{}{}
 	return s, nil
 }
 
-func (g *Gateway) unseal(s *seal.Sealer) {
+func (g *Gateway) dropSigner(s *sign.Signer) {
 	g.keysMu.Lock()
 	defer g.keysMu.Unlock()
-	delete(g.sealers, s)
+	delete(g.signers, s)
 }
 
 // keysDiffer tells whether the keys are others by now.

@@ -13,14 +13,14 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// TestHandleKeys: handles are sealed alike by gateways with the same keys, and by one gateway after a restart.
+// TestHandleKeys: handles are signed alike by gateways with the same keys, and by one gateway after a restart.
 func TestHandleKeys(t *testing.T) {
 	dir, state := t.TempDir(), t.TempDir()
 	file := filepath.Join(dir, "keys")
-	if err := os.WriteFile(file, []byte("# keys\n"+base64.StdEncoding.EncodeToString(make([]byte, seal.MinKey))+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("# keys\n"+base64.StdEncoding.EncodeToString(make([]byte, sign.MinKey))+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder
@@ -29,18 +29,18 @@ func TestHandleKeys(t *testing.T) {
 		c.HandleKeys.File, c.StateDir = keys, state
 		return &Gateway{log: slog.New(slog.NewTextHandler(&log, nil)), first: c}
 	}
-	x := config.Export{Name: "data", SealHandles: config.SealRequired}
+	x := config.Export{Name: "data", SignHandles: config.SignRequired}
 	tagged := func(g *Gateway, x config.Export) string {
 		t.Helper()
-		s, err := g.sealer(&x)
+		s, err := g.signer(&x)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(s.Append(nil, []byte("handle"), seal.Max3))
+		return string(s.Append(nil, []byte("handle"), sign.Max3))
 	}
 	given, kept := gateway(file, state), gateway("", state)
 	a, b := tagged(given, x), tagged(kept, x)
-	if a == b || len(a) != len("handle")+seal.TagLen {
+	if a == b || len(a) != len("handle")+sign.TagLen {
 		t.Errorf("%x and %x under different keys", a, b)
 	}
 	if got := tagged(gateway(file, t.TempDir()), x); got != a {
@@ -57,19 +57,19 @@ func TestHandleKeys(t *testing.T) {
 	if got := tagged(given, other); got == a {
 		t.Errorf("%x for two exports", a)
 	}
-	other.SealHandles = config.SealOff
+	other.SignHandles = config.SignOff
 	if got := tagged(gateway("/missing", "/missing"), other); !bytes.Equal([]byte(got), []byte("handle")) {
 		t.Errorf("%x, want the handle as it is", got)
 	}
-	if _, err := gateway(filepath.Join(dir, "missing"), state).sealer(&x); err == nil || !strings.HasPrefix(err.Error(), "handleKeys.file: ") {
+	if _, err := gateway(filepath.Join(dir, "missing"), state).signer(&x); err == nil || !strings.HasPrefix(err.Error(), "handleKeys.file: ") {
 		t.Error(err)
 	}
 }
 
-// TestVolumesHaveTheGivenKeys: a volume's handles are sealed with the file of keys, if there is one, and the state directory has no other.
+// TestVolumesHaveTheGivenKeys: a volume's handles are signed with the file of keys, if there is one, and the state directory has no other.
 func TestVolumesHaveTheGivenKeys(t *testing.T) {
 	file, root := filepath.Join(t.TempDir(), "keys"), t.TempDir()
-	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(make([]byte, seal.MinKey))+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(make([]byte, sign.MinKey))+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, keys := range []string{file, ""} {
@@ -103,7 +103,7 @@ func TestKeysReload(t *testing.T) {
 		t.Helper()
 		var b strings.Builder
 		for _, k := range keys {
-			b.WriteString(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{k}, seal.MinKey)) + "\n")
+			b.WriteString(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{k}, sign.MinKey)) + "\n")
 		}
 		if err := os.WriteFile(file+".new", []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestKeysReload(t *testing.T) {
 	}
 
 	write(2, 1)
-	eventually(t, "the new key seals", func() bool { return !bytes.Equal(root(), old) })
+	eventually(t, "the new key signs", func() bool { return !bytes.Equal(root(), old) })
 	c.works() // with the handle of before
 	if !strings.Contains(notes(), "handleKeys.file has other keys now") {
 		t.Errorf("the volume says nothing of it: %q", notes())
@@ -152,8 +152,8 @@ func TestKeysReload(t *testing.T) {
 		t.Error(e)
 	}
 	near.apply(near.yaml(exportYAML{name: "volume"}))
-	if n := len(g.sealers); n != 0 {
-		t.Errorf("%d sealers are kept", n)
+	if n := len(g.signers); n != 0 {
+		t.Errorf("%d signers are kept", n)
 	}
 }
 

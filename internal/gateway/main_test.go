@@ -125,7 +125,7 @@ func TestNFSFlag(t *testing.T) {
 		if d := cmp.Diff(&tt.want, e.Backend.NFS); d != "" {
 			t.Errorf("%s: %s", tt.args, d)
 		}
-		if e.Backend.Volume != nil || e.SealHandles != config.SealAuto {
+		if e.Backend.Volume != nil || e.SignHandles != config.SignAuto {
 			t.Errorf("%s: %+v", tt.args, e)
 		}
 	}

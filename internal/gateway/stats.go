@@ -137,7 +137,7 @@ func (s *exportStats) dropped(c *oncrpc.Call) {
 }
 
 // resultStatus returns the first word of a reply's results, 0 if there is none that can be read. Results behind a verifier of RPCSEC_GSS
-// are not read: they may be sealed.
+// are not read: RPCSEC_GSS may encrypt them.
 func resultStatus(c *oncrpc.Call) uint32 {
 	const verifierLength = oncrpc.MinReplyLen - 8 // before it and the accept_stat
 	if length, ok := word(c.Reply.Stream, verifierLength); !ok || length != 0 {

@@ -69,9 +69,9 @@ func TestExportStats(t *testing.T) {
 	for _, st := range []nfs3.Status{10008, 2, 10127, 9999, 10128} {
 		s.answered(answer(nfs3.Program, 4, 1, st), time.Millisecond)
 	}
-	sealed := answer(nfs3.Program, 4, 1, nfs3.ErrIO) // behind a verifier: no status that could be read
-	sealed.Reply.Stream[0][19] = 4
-	s.answered(sealed, time.Millisecond)
+	behind := answer(nfs3.Program, 4, 1, nfs3.ErrIO) // behind a verifier: no status that could be read
+	behind.Reply.Stream[0][19] = 4
+	s.answered(behind, time.Millisecond)
 	s.answered(&oncrpc.Call{Program: aclProgram, Version: 3, Procedure: 1, Reply: split(answer(0, 0, 0, nfs3.ErrPerm), 8, oncrpc.MinReplyLen)}, time.Millisecond)
 	s.answered(&oncrpc.Call{Program: nfs3.Program, Version: 4, Procedure: 0}, time.Millisecond)
 	s.answered(answer(nfs3.MountProgram, 3, nfs3.MountProcMnt, nfs3.ErrAcces), time.Millisecond)

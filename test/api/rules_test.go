@@ -121,7 +121,7 @@ func TestObjects(t *testing.T) {
 // TestImmutable checks that exactly these fields cannot be changed. TestRules checks their refusal.
 func TestImmutable(t *testing.T) {
 	want := map[string]bool{
-		"NFSExport spec.gatewayRef": true, "NFSExport spec.sealHandles": true, "NFSExport spec.handleIdentity": true,
+		"NFSExport spec.gatewayRef": true, "NFSExport spec.signHandles": true, "NFSExport spec.handleIdentity": true,
 		"NFSExport spec":                  true, // because of handleIdentity
 		"NFSExport spec.backend":          true, // its kind
 		"NFSExport spec.backend.nfs.path": true, "NFSExport spec.backend.rdma.path": true,

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/schema"
 )
 
 // anonymous is the anonymous stateid.
@@ -22,7 +22,7 @@ var noAttrs = nfs4test.Attrs(nil)
 
 // open encodes OPEN by name.
 func open(name string, share int, create raw) raw {
-	return op(layout.OpOpen, 0, share, 0, uint64(0), "owner", create, 0, name)
+	return op(schema.OpOpen, 0, share, 0, uint64(0), "owner", create, 0, name)
 }
 
 var (
@@ -36,18 +36,18 @@ func named(name string) []attempt {
 		return attempt{fmt.Sprintf("%s of %q", what, name), append([]raw{putRoot}, ops...), errBadName, code}
 	}
 	return []attempt{
-		in("LOOKUP", layout.OpLookup, op(layout.OpLookup, name)),
-		in("OPEN", layout.OpOpen, open(name, 1, noCreate)),
-		in("OPEN that creates", layout.OpOpen, open(name, 2, create)),
-		in("OPEN by a delegation", layout.OpOpen, op(layout.OpOpen, 0, 1, 0, uint64(0), "owner", noCreate, 2, anonymous, name)),
-		in("OPEN by a former delegation", layout.OpOpen, op(layout.OpOpen, 0, 1, 0, uint64(0), "owner", noCreate, 3, name)),
-		in("CREATE of a directory", layout.OpCreate, op(layout.OpCreate, 2, name, noAttrs)),
-		in("CREATE of a link", layout.OpCreate, op(layout.OpCreate, 5, "target", name, noAttrs)),
-		in("REMOVE", layout.OpRemove, op(layout.OpRemove, name)),
-		in("RENAME from", layout.OpRename, saveFH, op(layout.OpRename, name, "new")),
-		in("RENAME to", layout.OpRename, saveFH, op(layout.OpRename, "file", name)),
-		in("LINK", layout.OpLink, lookup("file"), saveFH, putRoot, op(layout.OpLink, name)),
-		in("SECINFO", layout.OpSecInfo, op(layout.OpSecInfo, name)),
+		in("LOOKUP", schema.OpLookup, op(schema.OpLookup, name)),
+		in("OPEN", schema.OpOpen, open(name, 1, noCreate)),
+		in("OPEN that creates", schema.OpOpen, open(name, 2, create)),
+		in("OPEN by a delegation", schema.OpOpen, op(schema.OpOpen, 0, 1, 0, uint64(0), "owner", noCreate, 2, anonymous, name)),
+		in("OPEN by a former delegation", schema.OpOpen, op(schema.OpOpen, 0, 1, 0, uint64(0), "owner", noCreate, 3, name)),
+		in("CREATE of a directory", schema.OpCreate, op(schema.OpCreate, 2, name, noAttrs)),
+		in("CREATE of a link", schema.OpCreate, op(schema.OpCreate, 5, "target", name, noAttrs)),
+		in("REMOVE", schema.OpRemove, op(schema.OpRemove, name)),
+		in("RENAME from", schema.OpRename, saveFH, op(schema.OpRename, name, "new")),
+		in("RENAME to", schema.OpRename, saveFH, op(schema.OpRename, "file", name)),
+		in("LINK", schema.OpLink, lookup("file"), saveFH, putRoot, op(schema.OpLink, name)),
+		in("SECINFO", schema.OpSecInfo, op(schema.OpSecInfo, name)),
 	}
 }
 
@@ -81,30 +81,30 @@ func refusals(foreign []byte) []attempt {
 	}
 	server := fields(1, "192.0.2.1") // NL4_NAME
 	return []attempt{
-		{"LAYOUTGET", []raw{op(layout.OpLayoutGet, false, 1, 1, where, uint64(0), anonymous, 4096)}, errLayoutUnavail, layout.OpLayoutGet},
-		{"LAYOUTCOMMIT", []raw{op(layout.OpLayoutCommit, where, false, anonymous, false, false, 1, "")}, errNotSupp, layout.OpLayoutCommit},
-		{"LAYOUTRETURN", []raw{op(layout.OpLayoutReturn, false, 1, 3, 3)}, errNotSupp, layout.OpLayoutReturn},
-		{"LAYOUTERROR", []raw{op(layout.OpLayoutError, where, anonymous, 0)}, errNotSupp, layout.OpLayoutError},
-		{"LAYOUTSTATS", []raw{op(layout.OpLayoutStats, where, anonymous, uint64(0), uint64(0), uint64(0), uint64(0), make(raw, 16), 1, "")}, errNotSupp, layout.OpLayoutStats},
-		{"GETDEVICEINFO", []raw{op(layout.OpGetDeviceInfo, make(raw, 16), 1, 4096, 0)}, errNotSupp, layout.OpGetDeviceInfo},
-		{"GETDEVICELIST", []raw{op(layout.OpGetDeviceList, 1, 10, uint64(0), uint64(0))}, errNotSupp, layout.OpGetDeviceList},
-		{"COPY_NOTIFY", []raw{op(layout.OpCopyNotify, anonymous, server)}, errNotSupp, layout.OpCopyNotify},
+		{"LAYOUTGET", []raw{op(schema.OpLayoutGet, false, 1, 1, where, uint64(0), anonymous, 4096)}, errLayoutUnavail, schema.OpLayoutGet},
+		{"LAYOUTCOMMIT", []raw{op(schema.OpLayoutCommit, where, false, anonymous, false, false, 1, "")}, errNotSupp, schema.OpLayoutCommit},
+		{"LAYOUTRETURN", []raw{op(schema.OpLayoutReturn, false, 1, 3, 3)}, errNotSupp, schema.OpLayoutReturn},
+		{"LAYOUTERROR", []raw{op(schema.OpLayoutError, where, anonymous, 0)}, errNotSupp, schema.OpLayoutError},
+		{"LAYOUTSTATS", []raw{op(schema.OpLayoutStats, where, anonymous, uint64(0), uint64(0), uint64(0), uint64(0), make(raw, 16), 1, "")}, errNotSupp, schema.OpLayoutStats},
+		{"GETDEVICEINFO", []raw{op(schema.OpGetDeviceInfo, make(raw, 16), 1, 4096, 0)}, errNotSupp, schema.OpGetDeviceInfo},
+		{"GETDEVICELIST", []raw{op(schema.OpGetDeviceList, 1, 10, uint64(0), uint64(0))}, errNotSupp, schema.OpGetDeviceList},
+		{"COPY_NOTIFY", []raw{op(schema.OpCopyNotify, anonymous, server)}, errNotSupp, schema.OpCopyNotify},
 		{
-			"COPY from another server", []raw{op(layout.OpCopy, anonymous, anonymous, uint64(0), uint64(0), uint64(1), true, true, 1, server)},
-			errNotSupp, layout.OpCopy,
+			"COPY from another server", []raw{op(schema.OpCopy, anonymous, anonymous, uint64(0), uint64(0), uint64(1), true, true, 1, server)},
+			errNotSupp, schema.OpCopy,
 		},
-		{"a foreign handle", []raw{op(layout.OpPutFH, foreign)}, errBadHandle, layout.OpPutFH},
+		{"a foreign handle", []raw{op(schema.OpPutFH, foreign)}, errBadHandle, schema.OpPutFH},
 		{
-			"a foreign handle compared", []raw{op(layout.OpVerify, nfs4test.Attrs([]uint32{layout.AttrFileHandle}, foreign))},
-			errBadHandle, layout.OpVerify,
+			"a foreign handle compared", []raw{op(schema.OpVerify, nfs4test.Attrs([]uint32{schema.AttrFileHandle}, foreign))},
+			errBadHandle, schema.OpVerify,
 		},
-		hidden(layout.OpVerify, layout.AttrFSLocations, 0, 0), hidden(layout.OpNVerify, layout.AttrFSLocations, 0, 0),
-		hidden(layout.OpVerify, layout.AttrFSLocationsInfo, 0, 0, 0, 0), hidden(layout.OpVerify, layout.AttrMountedOnFileID, uint64(2)),
-		{"LOOKUPP", []raw{lookupP}, errNoEnt, layout.OpLookupP},
-		{"LOOKUP of ..", []raw{lookup("..")}, errBadName, layout.OpLookup},
-		{"an operation that there is not", []raw{op(4711)}, errOpIllegal, layout.OpIllegal},
-		{"one of what is to come", []raw{op(76, 1, 2, 3)}, errOpIllegal, layout.OpIllegal},
-		{"one cut short", []raw{op(layout.OpLookup, 1000)}, errBadXDR, layout.OpLookup},
+		hidden(schema.OpVerify, schema.AttrFSLocations, 0, 0), hidden(schema.OpNVerify, schema.AttrFSLocations, 0, 0),
+		hidden(schema.OpVerify, schema.AttrFSLocationsInfo, 0, 0, 0, 0), hidden(schema.OpVerify, schema.AttrMountedOnFileID, uint64(2)),
+		{"LOOKUPP", []raw{lookupP}, errNoEnt, schema.OpLookupP},
+		{"LOOKUP of ..", []raw{lookup("..")}, errBadName, schema.OpLookup},
+		{"an operation that there is not", []raw{op(4711)}, errOpIllegal, schema.OpIllegal},
+		{"one of what is to come", []raw{op(76, 1, 2, 3)}, errOpIllegal, schema.OpIllegal},
+		{"one cut short", []raw{op(schema.OpLookup, 1000)}, errBadXDR, schema.OpLookup},
 	}
 }
 
@@ -122,12 +122,12 @@ func TestRefusedAnywhere(t *testing.T) {
 				t.Run(a.name, func(t *testing.T) {
 					on := *c
 					on.T = t
-					before := []raw{putRoot, getFH, saveFH, op(layout.OpGetAttr, bitmap(layout.AttrFileID))}
+					before := []raw{putRoot, getFH, saveFH, op(schema.OpGetAttr, bitmap(schema.AttrFileID))}
 					for n := range len(before) + 1 {
-						if n == 0 && a.code == layout.OpLookupP {
+						if n == 0 && a.code == schema.OpLookupP {
 							continue // no filehandle yet: the backend's refusal
 						}
-						ops := slices.Concat(before[:n], a.ops, []raw{op(layout.OpCreate, 2, "behind", noAttrs), lookup("dir"), getFH})
+						ops := slices.Concat(before[:n], a.ops, []raw{op(schema.OpCreate, 2, "behind", noAttrs), lookup("dir"), getFH})
 						if a.status == errBadXDR {
 							ops = slices.Concat(before[:n], a.ops)
 						}
@@ -139,7 +139,7 @@ func TestRefusedAnywhere(t *testing.T) {
 						on.fine()
 					}
 					res := on.next(putRoot, lookup("behind"))
-					on.want(res, errNoEnt, layout.OpLookup)
+					on.want(res, errNoEnt, schema.OpLookup)
 				})
 			}
 		})
@@ -166,28 +166,28 @@ func TestWaysAround(t *testing.T) {
 	c := g.intrude(t, "tcp", 0)
 	for _, flags := range []int{0, setPNFS, setPNFS | nonPNFS} {
 		res := c.compound(2, nfs4test.ExchangeID(fmt.Sprint("owner ", flags), flags))
-		c.want(res, 0, layout.OpExchangeID)
-		if f := res.Find(0, layout.ExchangeFlags); f == nil || f.Value&setPNFS != 0 || f.Value&nonPNFS == 0 {
+		c.want(res, 0, schema.OpExchangeID)
+		if f := res.Find(0, schema.ExchangeFlags); f == nil || f.Value&setPNFS != 0 || f.Value&nonPNFS == 0 {
 			t.Errorf("EXCHANGE_ID with flags %#x: the answer has %+v", flags, f)
 		}
 	}
 	for _, p := range h.relay.since(0) {
-		if flags := binary.BigEndian.Uint32(p.args[len(p.args)-12:]); slices.Contains(p.ops, layout.OpExchangeID) && flags != nonPNFS {
+		if flags := binary.BigEndian.Uint32(p.args[len(p.args)-12:]); slices.Contains(p.ops, schema.OpExchangeID) && flags != nonPNFS {
 			t.Errorf("the backend gets EXCHANGE_ID with flags %#x", flags)
 		}
 	}
 	// In 4.0 the backend would call back to an address that the client names.
 	before := h.relay.count()
-	c.want(c.compound(0, op(layout.OpSetClientID, raw("verifier"), "a client of 4.0", 0x40000000, "tcp", "192.0.2.1.8.1", 1)), 0, layout.OpSetClientID)
+	c.want(c.compound(0, op(schema.OpSetClientID, raw("verifier"), "a client of 4.0", 0x40000000, "tcp", "192.0.2.1.8.1", 1)), 0, schema.OpSetClientID)
 	if sent := h.relay.since(before); len(sent) != 1 || bytes.Contains(sent[0].args, []byte("192.0.2.1")) || !bytes.Contains(sent[0].args, []byte("0.0.0.0.0.0")) {
 		t.Errorf("the backend gets SETCLIENTID as %v", sent)
 	}
 	c.begin(2)
-	all := []uint32{layout.AttrFSLayoutTypes, layout.AttrFSLocations, layout.AttrFSLocationsInfo, 64}
+	all := []uint32{schema.AttrFSLayoutTypes, schema.AttrFSLocations, schema.AttrFSLocationsInfo, 64}
 	for _, ops := range [][]raw{
-		{putRoot, op(layout.OpGetAttr, bitmap(append(all, layout.AttrSupported)...))},
-		{putRoot, lookup("file"), op(layout.OpGetAttr, bitmap(all...))},
-		{putRoot, list(append(all, layout.AttrFileHandle)...)},
+		{putRoot, op(schema.OpGetAttr, bitmap(append(all, schema.AttrSupported)...))},
+		{putRoot, lookup("file"), op(schema.OpGetAttr, bitmap(all...))},
+		{putRoot, list(append(all, schema.AttrFileHandle)...)},
 	} {
 		res := c.next(ops...)
 		if res.Status != 0 {
@@ -195,11 +195,11 @@ func TestWaysAround(t *testing.T) {
 		}
 		for i, s := range res.Spans {
 			switch {
-			case s.Mark == layout.Attrs && (has(s.B, layout.AttrFSLocations) || has(s.B, layout.AttrFSLocationsInfo)):
+			case s.Mark == schema.Attrs && (has(s.B, schema.AttrFSLocations) || has(s.B, schema.AttrFSLocationsInfo)):
 				t.Errorf("attributes %x have locations", s.B)
-			case s.Mark == layout.Attr && s.Value == layout.AttrSupported && (has(s.B[4:], layout.AttrFSLocations) || has(s.B[4:], layout.AttrFSLocationsInfo)):
+			case s.Mark == schema.Attr && s.Value == schema.AttrSupported && (has(s.B[4:], schema.AttrFSLocations) || has(s.B[4:], schema.AttrFSLocationsInfo)):
 				t.Errorf("locations are supported: %x", s.B)
-			case s.Mark == layout.Attr && s.Value == layout.AttrFSLayoutTypes && binary.BigEndian.Uint32(s.B) != 0:
+			case s.Mark == schema.Attr && s.Value == schema.AttrFSLayoutTypes && binary.BigEndian.Uint32(s.B) != 0:
 				t.Errorf("span %d: layout types %x", i, s.B)
 			}
 		}

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -38,20 +38,20 @@ func TestChunks(t *testing.T) {
 		}},
 		"the name of LOOKUP": {[]int{1, 2, 64, 1000, 8000}, 4, 1, func(e *xdr.Encoder, data [][]byte, n int) {
 			head(e, 2)
-			e.Uint32(layout.OpPutRootFH)
-			e.Uint32(layout.OpLookup)
+			e.Uint32(schema.OpPutRootFH)
+			e.Uint32(schema.OpLookup)
 			e.Bulk(data, n)
 		}},
 		"the handle of PUTFH": {[]int{1, 36, 64, 128, 1000}, 4, 1, func(e *xdr.Encoder, data [][]byte, n int) {
 			head(e, 1)
-			e.Uint32(layout.OpPutFH)
+			e.Uint32(schema.OpPutFH)
 			e.Bulk(data, n)
 		}},
 		"the tag": {[]int{1000, 8000}, 4, 1, func(e *xdr.Encoder, data [][]byte, n int) {
 			e.Bulk(data, n)
 			e.Uint32(0)
 			e.Uint32(1)
-			e.Uint32(layout.OpPutRootFH)
+			e.Uint32(schema.OpPutRootFH)
 		}},
 	} {
 		for _, n := range try.sizes {

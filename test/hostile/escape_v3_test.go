@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -51,7 +51,7 @@ func TestVersion3(t *testing.T) {
 			for _, handle := range [][]byte{root, dir} {
 				for _, procedure := range []uint32{nfs3.ProcReaddir, nfs3.ProcReaddirPlus} {
 					status, spans, _ := c.call3(nfs4test.NFS, procedure, procedures3(handle, nil, "")[procedure])
-					if status != 0 || !slices.ContainsFunc(spans, func(s layout.Span) bool { return s.Mark == layout.EntryName && string(s.B) == ".." }) {
+					if status != 0 || !slices.ContainsFunc(spans, func(s schema.Span) bool { return s.Mark == schema.EntryName && string(s.B) == ".." }) {
 						t.Errorf("%s: status %d, and the list should have ..", nfs3.ProcedureName(procedure), status)
 					}
 				}

@@ -8,27 +8,27 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // forgeries returns handles that this export has not issued. good is one that it has.
 func (g *gate) forgeries(t *testing.T, good []byte, limit int) map[string][]byte {
 	t.Helper()
-	plain, ok := g.seal.Open(good, limit)
+	plain, ok := g.signer.Verify(good, limit)
 	if !ok {
 		t.Fatalf("%x is no handle of the export's", good)
 	}
-	another, err := seal.New([][]byte{bytes.Repeat([]byte{1}, seal.MinKey)}, []byte("export one"), seal.Required)
+	another, err := sign.New([][]byte{bytes.Repeat([]byte{1}, sign.MinKey)}, []byte("export one"), sign.Required)
 	check(t, err)
 	list := map[string][]byte{
 		"none":                       nil,
 		"the backend's own":          plain,
 		"with another key":           another.Append(nil, plain, limit),
 		"a tag alone":                good[len(plain):],
-		"with a tag of zeros":        append(bytes.Clone(plain), make([]byte, seal.TagLen)...),
+		"with a tag of zeros":        append(bytes.Clone(plain), make([]byte, sign.TagLen)...),
 		"longer by a byte":           append(bytes.Clone(good), 0),
 		"as long as handles can get": append(bytes.Clone(good), make([]byte, limit-len(good))...),
 		"of zeros":                   make([]byte, limit),
@@ -56,20 +56,20 @@ func TestForgedHandles(t *testing.T) {
 	c := g.intrude(t, "tcp", 0)
 	c.begin(1)
 	good := c.walk("file")
-	for what, handle := range g.forgeries(t, good, seal.Max4) {
-		res := c.next(putRoot, saveFH, putFH(handle), op(layout.OpRead, anonymous, uint64(0), 100))
+	for what, handle := range g.forgeries(t, good, sign.Max4) {
+		res := c.next(putRoot, saveFH, putFH(handle), op(schema.OpRead, anonymous, uint64(0), 100))
 		if res.Status != errBadHandle || len(res.Ops) != 4 {
 			t.Errorf("PUTFH of a handle %s: status %d, %d results", what, res.Status, len(res.Ops))
 		}
 	}
-	c.want(c.next(putFH(foreign)), errBadHandle, layout.OpPutFH)
-	c.want(c.next(putRoot, op(layout.OpVerify, nfs4test.Attrs([]uint32{layout.AttrFileHandle}, foreign))), errBadHandle, layout.OpVerify)
-	c.want(c.next(putFH(good), op(layout.OpVerify, nfs4test.Attrs([]uint32{layout.AttrFileHandle}, good))), 0, layout.OpVerify)
+	c.want(c.next(putFH(foreign)), errBadHandle, schema.OpPutFH)
+	c.want(c.next(putRoot, op(schema.OpVerify, nfs4test.Attrs([]uint32{schema.AttrFileHandle}, foreign))), errBadHandle, schema.OpVerify)
+	c.want(c.next(putFH(good), op(schema.OpVerify, nfs4test.Attrs([]uint32{schema.AttrFileHandle}, good))), 0, schema.OpVerify)
 	c.fine()
 
 	root := c.mount(t)
 	before := h.relay.count()
-	forged := g.forgeries(t, root, seal.Max3)
+	forged := g.forgeries(t, root, sign.Max3)
 	forged["foreign"] = foreign
 	for what, handle := range forged {
 		for procedure, args := range procedures3(handle, root, "name") {

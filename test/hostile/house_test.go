@@ -25,10 +25,10 @@ import (
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/client"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -199,13 +199,13 @@ func (h *house) learn() {
 		var st syscall.Stat_t
 		check(h, syscall.Stat(filepath.Join(h.dir, path), &st))
 		h.leaks["the fileid of /"+path] = binary.BigEndian.AppendUint64(nil, st.Ino)
-		ops := []nfs4test.Raw{nfs4test.Op(layout.OpPutRootFH)}
+		ops := []nfs4test.Raw{nfs4test.Op(schema.OpPutRootFH)}
 		for name := range strings.SplitSeq(path, "/") {
 			if name != "" {
-				ops = append(ops, nfs4test.Op(layout.OpLookup, name))
+				ops = append(ops, nfs4test.Op(schema.OpLookup, name))
 			}
 		}
-		res, err := h.direct.Compound(h.Context(), 0, append(ops, nfs4test.Op(layout.OpGetFH))...)
+		res, err := h.direct.Compound(h.Context(), 0, append(ops, nfs4test.Op(schema.OpGetFH))...)
 		check(h, err)
 		h.hide("/"+path, res.Handle(h, len(ops)))
 		at := root3
@@ -231,8 +231,8 @@ func (h *house) fileID(handle []byte) (uint64, error) {
 	if attr, err := h.direct3.GetAttr(h.Context(), handle); err == nil {
 		return attr.FileID, nil
 	}
-	res, err := h.direct.Compound(h.Context(), 0, nfs4test.Op(layout.OpPutFH, handle),
-		nfs4test.Op(layout.OpGetAttr, nfs4test.Bitmap(layout.AttrFileID)))
+	res, err := h.direct.Compound(h.Context(), 0, nfs4test.Op(schema.OpPutFH, handle),
+		nfs4test.Op(schema.OpGetAttr, nfs4test.Bitmap(schema.AttrFileID)))
 	if err != nil {
 		return 0, err
 	}
@@ -285,7 +285,7 @@ func cred(t testing.TB, machine string, uid uint32) oncrpc.Auth {
 // gate is a proxy in front of the house.
 type gate struct {
 	h         *house
-	seal      *seal.Sealer
+	signer    *sign.Signer
 	tcp, rdma string // addresses
 }
 
@@ -297,18 +297,18 @@ type guard struct {
 }
 
 // secret is the key that signs handles.
-var secret = func() []byte { b := make([]byte, seal.MinKey); rand.Read(b); return b }()
+var secret = func() []byte { b := make([]byte, sign.MinKey); rand.Read(b); return b }()
 
 // open starts a proxy.
 func (h *house) open(g guard) *gate {
 	h.Helper()
 	pool := h.pool()
-	s, err := seal.New([][]byte{secret}, []byte(g.uid), seal.Required)
+	s, err := sign.New([][]byte{secret}, []byte(g.uid), sign.Required)
 	check(h, err)
 	log := slog.New(slog.NewTextHandler(h.Output(), nil))
 	p, err := proxy.New(proxy.Config{
 		UID: []byte(g.uid), Network: "tcp", Server: "127.0.0.1", Port: h.relay.port(), MountPort: h.mountPort, Path: g.path,
-		V3: true, Minor: [3]bool{true, true, true}, Seal: s, Pool: pool, Logger: log,
+		V3: true, Minor: [3]bool{true, true, true}, Signer: s, Pool: pool, Logger: log,
 		Access: []access.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ReadOnly: g.readOnly, Squash: g.squash}},
 	})
 	check(h, err)
@@ -332,7 +332,7 @@ func (h *house) open(g guard) *gate {
 	rs, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: domain, Handler: p, Bindings: binding.For}, rl)
 	check(h, err)
 	h.serve(rs.Serve, rs.Shutdown)
-	return &gate{h: h, seal: s, tcp: l.Addr().String(), rdma: rl.Addr().String()}
+	return &gate{h: h, signer: s, tcp: l.Addr().String(), rdma: rl.Addr().String()}
 }
 
 // serve runs a server until the test ends.

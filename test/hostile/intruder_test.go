@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -73,7 +73,7 @@ func (c *intruder) begin(slots int) {
 	s, err := nfs4test.NewSession(c.ctx, &c.Caller, 2, fmt.Sprintf("%s %p", c.Name(), c), slots, 0, 0)
 	check(c, err)
 	c.session = s
-	c.want(c.next(op(layout.OpReclaimComplete, false)), 0, layout.OpReclaimComplete)
+	c.want(c.next(op(schema.OpReclaimComplete, false)), 0, schema.OpReclaimComplete)
 }
 
 // look searches a reply for leaks.
@@ -86,21 +86,21 @@ func (c *intruder) look(reply []byte) {
 }
 
 // handles checks that the handles in results are signed and lead inside.
-func (c *intruder) handles(spans []layout.Span) {
+func (c *intruder) handles(spans []schema.Span) {
 	c.Helper()
 	for i := range spans {
 		s := &spans[i]
 		b := s.B
 		switch {
-		case s.Mark == layout.Handle:
-		case s.Mark == layout.Attr && s.Value == layout.AttrFileHandle:
+		case s.Mark == schema.Handle:
+		case s.Mark == schema.Attr && s.Value == schema.AttrFileHandle:
 			b = b[4 : 4+binary.BigEndian.Uint32(b)]
 		default:
 			continue
 		}
-		handle, ok := c.gate.seal.Open(b, seal.Max4)
+		handle, ok := c.gate.signer.Verify(b, sign.Max4)
 		if !ok {
-			c.Errorf("the client got the handle %x, which is not sealed", b)
+			c.Errorf("the client got the handle %x, which is not signed", b)
 		} else if !c.gate.h.isInside(handle) {
 			c.Errorf("the client got a handle that leads outside: %x", handle)
 		}
@@ -129,11 +129,11 @@ func (c *intruder) next(ops ...raw) *nfs4test.Results {
 	if len(passed) != 1 || !passed[0].sequenced() {
 		c.Errorf("the backend got %v, want one COMPOUND with SEQUENCE", passed)
 	}
-	if len(res.Ops) == 0 || res.Ops[0].Code != layout.OpSequence || res.Ops[0].Status != 0 {
+	if len(res.Ops) == 0 || res.Ops[0].Code != schema.OpSequence || res.Ops[0].Status != 0 {
 		c.Fatalf("SEQUENCE was answered %+v: the slot is out of step", res.Ops)
 	}
 	for _, r := range res.Ops {
-		if r.Status == 0 && (r.Code == layout.OpRead || r.Code == layout.OpReaddir) {
+		if r.Status == 0 && (r.Code == schema.OpRead || r.Code == schema.OpReaddir) {
 			return res
 		}
 	}
@@ -148,7 +148,7 @@ func (c *intruder) next(ops ...raw) *nfs4test.Results {
 // want checks the status of the last operation, which is that of the whole.
 func (c *intruder) want(res *nfs4test.Results, status uint32, code int) {
 	c.Helper()
-	last := layout.Op{}
+	last := schema.Op{}
 	if n := len(res.Ops); n > 0 {
 		last = res.Ops[n-1]
 	}
@@ -161,30 +161,30 @@ func (c *intruder) want(res *nfs4test.Results, status uint32, code int) {
 // fine sends a COMPOUND without faults, to check that the session works.
 func (c *intruder) fine() {
 	c.Helper()
-	c.want(c.next(op(layout.OpPutRootFH), op(layout.OpLookup, "file"), op(layout.OpGetFH)), 0, layout.OpGetFH)
+	c.want(c.next(op(schema.OpPutRootFH), op(schema.OpLookup, "file"), op(schema.OpGetFH)), 0, schema.OpGetFH)
 }
 
 // walk returns the handle at the end of the names.
 func (c *intruder) walk(names ...string) []byte {
 	c.Helper()
-	ops := []raw{op(layout.OpPutRootFH)}
+	ops := []raw{op(schema.OpPutRootFH)}
 	for _, name := range names {
-		ops = append(ops, op(layout.OpLookup, name))
+		ops = append(ops, op(schema.OpLookup, name))
 	}
-	res := c.next(append(ops, op(layout.OpGetFH))...)
+	res := c.next(append(ops, op(schema.OpGetFH))...)
 	return slices.Clone(res.Handle(c, len(res.Ops)-1))
 }
 
 // call3 calls a procedure of NFS version 3 or of another program, and returns the status and the
 // results.
-func (c *intruder) call3(program, procedure uint32, args raw) (status uint32, spans []layout.Span, results []byte) {
+func (c *intruder) call3(program, procedure uint32, args raw) (status uint32, spans []schema.Span, results []byte) {
 	c.Helper()
 	b, err := c.Call(c.ctx, program, 3, procedure, args)
 	check(c, err)
-	var w layout.Walker
+	var w schema.Walker
 	var d xdr.Decoder
 	d.ResetBytes(b)
-	check(c, w.Results(layout.Proc{Program: program, Version: 3, Procedure: procedure}, &d))
+	check(c, w.Results(schema.Proc{Program: program, Version: 3, Procedure: procedure}, &d))
 	c.handles(w.Spans)
 	if len(w.Spans) == 0 {
 		return 0, nil, b
@@ -193,10 +193,10 @@ func (c *intruder) call3(program, procedure uint32, args raw) (status uint32, sp
 }
 
 // handleIn returns the first handle in results.
-func handleIn(t testing.TB, spans []layout.Span) []byte {
+func handleIn(t testing.TB, spans []schema.Span) []byte {
 	t.Helper()
 	for i := range spans {
-		if spans[i].Mark == layout.Handle {
+		if spans[i].Mark == schema.Handle {
 			return bytes.Clone(spans[i].B)
 		}
 	}

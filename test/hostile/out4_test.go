@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/schema"
 )
 
 // Statuses of version 4.
@@ -27,18 +27,18 @@ const (
 )
 
 var (
-	putRoot   = op(layout.OpPutRootFH)
-	putPublic = op(layout.OpPutPubFH)
-	getFH     = op(layout.OpGetFH)
-	saveFH    = op(layout.OpSaveFH)
-	restoreFH = op(layout.OpRestoreFH)
-	lookupP   = op(layout.OpLookupP)
+	putRoot   = op(schema.OpPutRootFH)
+	putPublic = op(schema.OpPutPubFH)
+	getFH     = op(schema.OpGetFH)
+	saveFH    = op(schema.OpSaveFH)
+	restoreFH = op(schema.OpRestoreFH)
+	lookupP   = op(schema.OpLookupP)
 )
 
-func lookup(name string) raw  { return op(layout.OpLookup, name) }
-func putFH(handle []byte) raw { return op(layout.OpPutFH, handle) }
+func lookup(name string) raw  { return op(schema.OpLookup, name) }
+func putFH(handle []byte) raw { return op(schema.OpPutFH, handle) }
 func list(attrs ...uint32) raw {
-	return op(layout.OpReaddir, uint64(0), uint64(0), 4096, 8192, bitmap(attrs...))
+	return op(schema.OpReaddir, uint64(0), uint64(0), 4096, 8192, bitmap(attrs...))
 }
 
 // attempt is a COMPOUND that tries to leave the export.
@@ -58,7 +58,7 @@ func TestWaysOut(t *testing.T) {
 			c := g.intrude(t, network, 0)
 			c.begin(2)
 			root, dir, deep := c.walk(), c.walk("dir"), c.walk("dir", "deep")
-			const up, fh, find = layout.OpLookupP, layout.OpGetFH, layout.OpLookup
+			const up, fh, find = schema.OpLookupP, schema.OpGetFH, schema.OpLookup
 			for _, a := range []attempt{
 				{"up from the root", []raw{putRoot, lookupP, getFH}, errNoEnt, up},
 				{"up from the public root", []raw{putPublic, lookupP, getFH}, errNoEnt, up},
@@ -77,13 +77,13 @@ func TestWaysOut(t *testing.T) {
 				{"a path as a name", []raw{putRoot, lookup("../" + secretName)}, errBadChar, find},
 				{"through a link upwards", []raw{putRoot, lookup("up"), lookup(secretName)}, errNotDirOrLink, find},
 				{"through a link to the top", []raw{putRoot, lookup("top"), lookup("etc")}, errNotDirOrLink, find},
-				{"the list of a link", []raw{putRoot, lookup("up"), list(layout.AttrFileID)}, errNotDirOrLink, layout.OpReaddir},
-				{"the security of the parent of the root", []raw{putRoot, op(layout.OpSecInfoNoName, 1)}, errNoEnt, layout.OpSecInfoNoName},
-				{"of the parent of a handle", []raw{putFH(root), op(layout.OpSecInfoNoName, 1)}, errNoEnt, layout.OpSecInfoNoName},
-				{"all lists", []raw{putRoot, list(layout.AttrFileID, layout.AttrFileHandle, layout.AttrMountedOnFileID)}, 0, layout.OpReaddir},
-				{"the list of a directory", []raw{putFH(dir), list(layout.AttrFileID, layout.AttrFileHandle, layout.AttrMountedOnFileID)}, 0, layout.OpReaddir},
-				{"what the root is mounted on", []raw{putRoot, op(layout.OpGetAttr, bitmap(layout.AttrMountedOnFileID))}, 0, layout.OpGetAttr},
-				{"the same, by its handle", []raw{putFH(root), op(layout.OpGetAttr, bitmap(layout.AttrFileID, layout.AttrMountedOnFileID))}, 0, layout.OpGetAttr},
+				{"the list of a link", []raw{putRoot, lookup("up"), list(schema.AttrFileID)}, errNotDirOrLink, schema.OpReaddir},
+				{"the security of the parent of the root", []raw{putRoot, op(schema.OpSecInfoNoName, 1)}, errNoEnt, schema.OpSecInfoNoName},
+				{"of the parent of a handle", []raw{putFH(root), op(schema.OpSecInfoNoName, 1)}, errNoEnt, schema.OpSecInfoNoName},
+				{"all lists", []raw{putRoot, list(schema.AttrFileID, schema.AttrFileHandle, schema.AttrMountedOnFileID)}, 0, schema.OpReaddir},
+				{"the list of a directory", []raw{putFH(dir), list(schema.AttrFileID, schema.AttrFileHandle, schema.AttrMountedOnFileID)}, 0, schema.OpReaddir},
+				{"what the root is mounted on", []raw{putRoot, op(schema.OpGetAttr, bitmap(schema.AttrMountedOnFileID))}, 0, schema.OpGetAttr},
+				{"the same, by its handle", []raw{putFH(root), op(schema.OpGetAttr, bitmap(schema.AttrFileID, schema.AttrMountedOnFileID))}, 0, schema.OpGetAttr},
 			} {
 				t.Run(a.name, func(t *testing.T) { c.try(t, a) })
 			}

@@ -11,9 +11,9 @@ import (
 	"sync"
 
 	"sluice.dev/sluice/pkg/bufpool"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -29,9 +29,9 @@ type relay struct {
 	pool     *bufpool.Pool
 	running  sync.WaitGroup
 
-	mu    sync.Mutex
-	seals []*seal.Sealer
-	calls []passed // the clients'
+	mu      sync.Mutex
+	signers []*sign.Signer
+	calls   []passed // the clients'
 }
 
 // passed is a call that went to the backend.
@@ -41,7 +41,7 @@ type passed struct {
 	args                        []byte
 }
 
-func (p *passed) sequenced() bool { return len(p.ops) > 0 && p.ops[0] == layout.OpSequence }
+func (p *passed) sequenced() bool { return len(p.ops) > 0 && p.ops[0] == schema.OpSequence }
 
 func startRelay(h *house) *relay {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,10 +55,10 @@ func startRelay(h *house) *relay {
 func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
 // watch looks for handles signed by s among those for the backend.
-func (r *relay) watch(s *seal.Sealer) {
+func (r *relay) watch(s *sign.Signer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seals = append(r.seals, s)
+	r.signers = append(r.signers, s)
 }
 
 // since returns the calls after the first n.
@@ -81,7 +81,7 @@ func (r *relay) accept() {
 			_ = front.Close() // the test ends
 			continue
 		}
-		t := &tap{relay: r, waiting: map[uint32]layout.Proc{}}
+		t := &tap{relay: r, waiting: map[uint32]schema.Proc{}}
 		r.running.Go(func() {
 			var wg sync.WaitGroup
 			wg.Go(func() { t.pass(back, front, t.call); _ = back.Close() })
@@ -95,7 +95,7 @@ func (r *relay) accept() {
 type tap struct {
 	*relay
 	mu      sync.Mutex
-	waiting map[uint32]layout.Proc // clients' calls by XID
+	waiting map[uint32]schema.Proc // clients' calls by XID
 }
 
 // pass forwards records, each after look has seen it.
@@ -143,14 +143,14 @@ func (t *tap) call(record []byte) {
 		return
 	}
 	p := passed{program: c.Program, version: c.Version, procedure: c.Procedure, args: bytes.Clone(record[c.ArgsAt:])}
-	proc := layout.Proc{Program: c.Program, Version: c.Version, Procedure: c.Procedure}
-	var w layout.Walker
+	proc := schema.Proc{Program: c.Program, Version: c.Version, Procedure: c.Procedure}
+	var w schema.Walker
 	var d xdr.Decoder
 	d.ResetBytes(record[c.ArgsAt:])
 	err := w.Args(proc, &d)
 	for _, op := range w.Ops {
 		p.ops = append(p.ops, op.Code)
-		if op.Code == layout.OpPutRootFH || op.Code == layout.OpPutPubFH {
+		if op.Code == schema.OpPutRootFH || op.Code == schema.OpPutPubFH {
 			t.h.Errorf("the backend gets operation %d of a client", op.Code)
 		}
 	}
@@ -162,11 +162,11 @@ func (t *tap) call(record []byte) {
 	}
 	for i := range w.Spans {
 		switch s := &w.Spans[i]; {
-		case s.Mark == layout.Handle:
+		case s.Mark == schema.Handle:
 			t.handle(s.B)
-		case s.Mark == layout.Attr && s.Value == layout.AttrFileHandle:
+		case s.Mark == schema.Attr && s.Value == schema.AttrFileHandle:
 			t.handle(s.B[4 : 4+binary.BigEndian.Uint32(s.B)])
-		case s.Mark == layout.Name && string(s.B) == "..":
+		case s.Mark == schema.Name && string(s.B) == "..":
 			t.h.Errorf("the backend gets a name that leads up: %x", p.args)
 		}
 	}
@@ -185,9 +185,9 @@ func (t *tap) handle(b []byte) {
 	}
 	t.relay.mu.Lock()
 	defer t.relay.mu.Unlock()
-	for _, s := range t.seals {
-		if _, ok := s.Open(b, seal.Max4); ok {
-			t.h.Errorf("the backend gets the sealed handle %x", b)
+	for _, s := range t.signers {
+		if _, ok := s.Verify(b, sign.Max4); ok {
+			t.h.Errorf("the backend gets the signed handle %x", b)
 		}
 	}
 }
@@ -216,12 +216,12 @@ func (t *tap) reply(record []byte) {
 	if proc.Version != 4 {
 		return // READDIRPLUS has the handle of "..", which the proxy takes out
 	}
-	var w layout.Walker
+	var w schema.Walker
 	if err := w.Results(proc, &d); err != nil {
 		t.h.Errorf("the backend's results cannot be read: %v: %x", err, record)
 	}
 	for i := range w.Spans {
-		if s := &w.Spans[i]; s.Mark == layout.Handle {
+		if s := &w.Spans[i]; s.Mark == schema.Handle {
 			if path, ok := t.h.outside[string(s.B)]; ok && !t.other(path) {
 				t.h.Errorf("the backend was made to tell the handle of %s", path)
 			}

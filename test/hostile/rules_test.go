@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -52,26 +52,26 @@ func TestReadOnly(t *testing.T) {
 	mode := nfs4test.Attrs([]uint32{33}, 0o777)
 	at := fields(uint64(0), uint64(4))
 	writes := []attempt{
-		{"SETATTR", []raw{op(layout.OpSetAttr, anonymous, mode)}, errROFS, layout.OpSetAttr},
-		{"WRITE", []raw{op(layout.OpWrite, anonymous, uint64(0), 2, "data")}, errROFS, layout.OpWrite},
-		{"CREATE", []raw{op(layout.OpCreate, 2, "new", noAttrs)}, errROFS, layout.OpCreate},
-		{"REMOVE", []raw{op(layout.OpRemove, "file")}, errROFS, layout.OpRemove},
-		{"RENAME", []raw{op(layout.OpRename, "file", "new")}, errROFS, layout.OpRename},
-		{"LINK", []raw{op(layout.OpLink, "new")}, errROFS, layout.OpLink},
-		{"OPEN for writing", []raw{open("file", 2, noCreate)}, errROFS, layout.OpOpen},
-		{"OPEN for both", []raw{open("file", 3, noCreate)}, errROFS, layout.OpOpen},
-		{"OPEN that creates", []raw{open("new", 1, create)}, errROFS, layout.OpOpen},
-		{"OPEN that truncates", []raw{open("file", 1, fields(1, 0, nfs4test.Attrs([]uint32{4}, uint64(0))))}, errROFS, layout.OpOpen},
-		{"OPEN exclusively", []raw{open("new", 1, fields(1, 2, uint64(7)))}, errROFS, layout.OpOpen},
-		{"OPEN for writing, by handle", []raw{op(layout.OpOpen, 0, 2, 0, uint64(0), "owner", noCreate, 4)}, errROFS, layout.OpOpen},
-		{"OPENATTR that creates", []raw{op(layout.OpOpenAttr, true)}, errROFS, layout.OpOpenAttr},
-		{"ALLOCATE", []raw{op(layout.OpAllocate, anonymous, at)}, errROFS, layout.OpAllocate},
-		{"DEALLOCATE", []raw{op(layout.OpDeallocate, anonymous, at)}, errROFS, layout.OpDeallocate},
-		{"COPY", []raw{op(layout.OpCopy, anonymous, anonymous, at, uint64(4), true, true, 0)}, errROFS, layout.OpCopy},
-		{"CLONE", []raw{op(layout.OpClone, anonymous, anonymous, at, uint64(4))}, errROFS, layout.OpClone},
-		{"WRITE_SAME", []raw{op(layout.OpWriteSame, anonymous, 2, uint64(0), uint64(1), uint64(1), uint64(0), 0, uint64(0), "x")}, errROFS, layout.OpWriteSame},
-		{"SETXATTR", []raw{op(layout.OpSetXattr, 0, "user.x", "value")}, errROFS, layout.OpSetXattr},
-		{"REMOVEXATTR", []raw{op(layout.OpRemoveXattr, "user.x")}, errROFS, layout.OpRemoveXattr},
+		{"SETATTR", []raw{op(schema.OpSetAttr, anonymous, mode)}, errROFS, schema.OpSetAttr},
+		{"WRITE", []raw{op(schema.OpWrite, anonymous, uint64(0), 2, "data")}, errROFS, schema.OpWrite},
+		{"CREATE", []raw{op(schema.OpCreate, 2, "new", noAttrs)}, errROFS, schema.OpCreate},
+		{"REMOVE", []raw{op(schema.OpRemove, "file")}, errROFS, schema.OpRemove},
+		{"RENAME", []raw{op(schema.OpRename, "file", "new")}, errROFS, schema.OpRename},
+		{"LINK", []raw{op(schema.OpLink, "new")}, errROFS, schema.OpLink},
+		{"OPEN for writing", []raw{open("file", 2, noCreate)}, errROFS, schema.OpOpen},
+		{"OPEN for both", []raw{open("file", 3, noCreate)}, errROFS, schema.OpOpen},
+		{"OPEN that creates", []raw{open("new", 1, create)}, errROFS, schema.OpOpen},
+		{"OPEN that truncates", []raw{open("file", 1, fields(1, 0, nfs4test.Attrs([]uint32{4}, uint64(0))))}, errROFS, schema.OpOpen},
+		{"OPEN exclusively", []raw{open("new", 1, fields(1, 2, uint64(7)))}, errROFS, schema.OpOpen},
+		{"OPEN for writing, by handle", []raw{op(schema.OpOpen, 0, 2, 0, uint64(0), "owner", noCreate, 4)}, errROFS, schema.OpOpen},
+		{"OPENATTR that creates", []raw{op(schema.OpOpenAttr, true)}, errROFS, schema.OpOpenAttr},
+		{"ALLOCATE", []raw{op(schema.OpAllocate, anonymous, at)}, errROFS, schema.OpAllocate},
+		{"DEALLOCATE", []raw{op(schema.OpDeallocate, anonymous, at)}, errROFS, schema.OpDeallocate},
+		{"COPY", []raw{op(schema.OpCopy, anonymous, anonymous, at, uint64(4), true, true, 0)}, errROFS, schema.OpCopy},
+		{"CLONE", []raw{op(schema.OpClone, anonymous, anonymous, at, uint64(4))}, errROFS, schema.OpClone},
+		{"WRITE_SAME", []raw{op(schema.OpWriteSame, anonymous, 2, uint64(0), uint64(1), uint64(1), uint64(0), 0, uint64(0), "x")}, errROFS, schema.OpWriteSame},
+		{"SETXATTR", []raw{op(schema.OpSetXattr, 0, "user.x", "value")}, errROFS, schema.OpSetXattr},
+		{"REMOVEXATTR", []raw{op(schema.OpRemoveXattr, "user.x")}, errROFS, schema.OpRemoveXattr},
 	}
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -92,11 +92,11 @@ func TestReadOnly(t *testing.T) {
 					on.fine()
 				})
 			}
-			res := c.next(putRoot, lookup("file"), op(layout.OpAccess, 0x3f))
-			if a := res.Find(3, layout.Access); a == nil || a.Value&(4|8|16) != 0 {
+			res := c.next(putRoot, lookup("file"), op(schema.OpAccess, 0x3f))
+			if a := res.Find(3, schema.Access); a == nil || a.Value&(4|8|16) != 0 {
 				t.Errorf("ACCESS tells %+v", a)
 			}
-			c.want(c.next(putRoot, open("file", 1, noCreate), op(layout.OpRead, anonymous, uint64(0), 100)), 0, layout.OpRead)
+			c.want(c.next(putRoot, open("file", 1, noCreate), op(schema.OpRead, anonymous, uint64(0), 100)), 0, schema.OpRead)
 
 			root := c.mount(t)
 			for _, procedure := range []uint32{
@@ -131,7 +131,7 @@ func TestSquash(t *testing.T) {
 			c := g.intrude(t, "tcp", uid)
 			c.begin(1)
 			name := fmt.Sprint("of ", uid, " by rule ", squash)
-			c.want(c.next(putRoot, lookup("open"), op(layout.OpCreate, 2, name+", 4", noAttrs)), 0, layout.OpCreate)
+			c.want(c.next(putRoot, lookup("open"), op(schema.OpCreate, 2, name+", 4", noAttrs)), 0, schema.OpCreate)
 			root := c.mount(t)
 			_, spans, _ := c.call3(nfs4test.NFS, nfs3.ProcLookup, fields(root, "open"))
 			if status, _, _ := c.call3(nfs4test.NFS, nfs3.ProcMkdir, fields(handleIn(t, spans), name+", 3", 0, 0, 0, 0, 0, 0)); status != 0 {
@@ -144,7 +144,7 @@ func TestSquash(t *testing.T) {
 					t.Errorf("squash %d: what %d made is %d's, group %d", squash, uid, st.Uid, st.Gid)
 				}
 			}
-			res := c.next(putRoot, lookup("shut"), op(layout.OpRead, anonymous, uint64(0), 100))
+			res := c.next(putRoot, lookup("shut"), op(schema.OpRead, anonymous, uint64(0), 100))
 			if opened := res.Status == 0; opened != (owner == 0) {
 				t.Errorf("squash %d: READ by %d of a file for root alone: status %d", squash, uid, res.Status)
 			}

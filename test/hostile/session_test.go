@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/nfs/schema"
 )
 
 // TestCounts sends COMPOUNDs with a wrong count of operations. The slot stays in step.
@@ -31,7 +31,7 @@ func TestCounts(t *testing.T) {
 	// bytes behind the last operation are not for the backend
 	res, err := send(2, putRoot, lookupP, getFH)
 	check(t, err)
-	c.want(res, 0, layout.OpPutRootFH)
+	c.want(res, 0, schema.OpPutRootFH)
 	c.fine()
 	res, err = send(4, putRoot, getFH) // one less than announced
 	check(t, err)
@@ -53,7 +53,7 @@ func TestCounts(t *testing.T) {
 	for _, count := range []int{257, 1 << 20, 1<<32 - 1} {
 		res, err := send(count, putRoot)
 		check(t, err)
-		if res.Status != errTooManyOps || len(res.Ops) != 1 || res.Ops[0].Code != layout.OpSequence {
+		if res.Status != errTooManyOps || len(res.Ops) != 1 || res.Ops[0].Code != schema.OpSequence {
 			t.Errorf("%d operations: %+v", count, res)
 		}
 		c.session.Slots[0]-- // a failed SEQUENCE leaves the slot as it was
@@ -70,9 +70,9 @@ func TestSlots(t *testing.T) {
 		c := g.intrude(t, network, 0)
 		c.begin(slots)
 		tries := []attempt{
-			{"", []raw{putRoot, getFH}, 0, layout.OpGetFH}, {"", []raw{putRoot, lookupP}, errNoEnt, layout.OpLookupP},
-			{"", []raw{op(layout.OpRemove, "file")}, errROFS, layout.OpRemove}, {"", []raw{putRoot, lookup("dir"), lookupP, lookupP}, errNoEnt, layout.OpLookupP},
-			{"", []raw{putRoot, lookup("dir"), op(layout.OpCreate, 2, "new", noAttrs), getFH}, errROFS, layout.OpCreate}, {"", []raw{putFH(nil)}, errBadHandle, layout.OpPutFH},
+			{"", []raw{putRoot, getFH}, 0, schema.OpGetFH}, {"", []raw{putRoot, lookupP}, errNoEnt, schema.OpLookupP},
+			{"", []raw{op(schema.OpRemove, "file")}, errROFS, schema.OpRemove}, {"", []raw{putRoot, lookup("dir"), lookupP, lookupP}, errNoEnt, schema.OpLookupP},
+			{"", []raw{putRoot, lookup("dir"), op(schema.OpCreate, 2, "new", noAttrs), getFH}, errROFS, schema.OpCreate}, {"", []raw{putFH(nil)}, errBadHandle, schema.OpPutFH},
 		}
 		before := h.relay.count()
 		var wg sync.WaitGroup
@@ -108,16 +108,16 @@ func TestOutsideOfSession(t *testing.T) {
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	c := g.intrude(t, "tcp", 0)
 	const notInSession = 10071
-	for _, ops := range [][]raw{{putRoot, lookupP}, {lookupP}, {op(layout.OpLayoutGet, false, 1, 1, uint64(0), uint64(1), uint64(0), anonymous, 4096)}} {
+	for _, ops := range [][]raw{{putRoot, lookupP}, {lookupP}, {op(schema.OpLayoutGet, false, 1, 1, uint64(0), uint64(1), uint64(0), anonymous, 4096)}} {
 		if res := c.compound(2, ops...); res.Status != notInSession {
 			t.Errorf("status %d", res.Status)
 		}
 	}
 	// 4.0 has no sessions: try each way out alone.
-	for _, a := range append(named(".."), attempt{"", []raw{putRoot, lookupP}, errNoEnt, layout.OpLookupP},
-		attempt{"", []raw{putPublic, lookupP}, errNoEnt, layout.OpLookupP}, attempt{"", []raw{putRoot, lookup("dir"), lookupP, lookupP}, errNoEnt, layout.OpLookupP},
-		attempt{"", []raw{putRoot, lookup(secretName)}, errNoEnt, layout.OpLookup}) {
-		if a.code == layout.OpOpen && a.name[:7] == "OPEN by" {
+	for _, a := range append(named(".."), attempt{"", []raw{putRoot, lookupP}, errNoEnt, schema.OpLookupP},
+		attempt{"", []raw{putPublic, lookupP}, errNoEnt, schema.OpLookupP}, attempt{"", []raw{putRoot, lookup("dir"), lookupP, lookupP}, errNoEnt, schema.OpLookupP},
+		attempt{"", []raw{putRoot, lookup(secretName)}, errNoEnt, schema.OpLookup}) {
+		if a.code == schema.OpOpen && a.name[:7] == "OPEN by" {
 			continue // those claims need a client id
 		}
 		c.want(c.compound(0, a.ops...), a.status, a.code)
@@ -138,14 +138,14 @@ func TestNoFileHandle(t *testing.T) {
 				code int
 				op   raw
 			}{
-				{layout.OpReadPlus, op(layout.OpReadPlus, anonymous, uint64(0), 4096)},
-				{layout.OpSeek, op(layout.OpSeek, anonymous, uint64(0), 0)},
-				{layout.OpGetFH, getFH},
-				{layout.OpSaveFH, op(layout.OpSaveFH)},
-				{layout.OpRestoreFH, op(layout.OpRestoreFH)},
+				{schema.OpReadPlus, op(schema.OpReadPlus, anonymous, uint64(0), 4096)},
+				{schema.OpSeek, op(schema.OpSeek, anonymous, uint64(0), 0)},
+				{schema.OpGetFH, getFH},
+				{schema.OpSaveFH, op(schema.OpSaveFH)},
+				{schema.OpRestoreFH, op(schema.OpRestoreFH)},
 			} {
 				c.want(c.next(o.op), noFileHandle, o.code)
-				c.want(c.next(putRoot, op(layout.OpSecInfoNoName, 0), o.op), noFileHandle, o.code)
+				c.want(c.next(putRoot, op(schema.OpSecInfoNoName, 0), o.op), noFileHandle, o.code)
 				c.fine()
 			}
 		})
@@ -165,8 +165,8 @@ func TestMovedUp(t *testing.T) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		down := []raw{putRoot, lookup("dir"), saveFH, putRoot, op(layout.OpRename, "deep", "deep")}
-		up := []raw{putRoot, saveFH, lookup("dir"), op(layout.OpRename, "deep", "deep")}
+		down := []raw{putRoot, lookup("dir"), saveFH, putRoot, op(schema.OpRename, "deep", "deep")}
+		up := []raw{putRoot, saveFH, lookup("dir"), op(schema.OpRename, "deep", "deep")}
 		for ; ; down, up = up, down {
 			select {
 			case <-stop:
@@ -181,7 +181,7 @@ func TestMovedUp(t *testing.T) {
 	})
 	defer wg.Wait()
 	defer close(stop)
-	slow := slices.Repeat([]raw{op(layout.OpAccess, 0x3f)}, 50)
+	slow := slices.Repeat([]raw{op(schema.OpAccess, 0x3f)}, 50)
 	for range 2500 {
 		res, err := a.session.Next(a.ctx, 0, slices.Concat([]raw{putRoot, lookup("dir"), lookup("deep")}, slow, []raw{lookupP, lookupP, getFH})...)
 		check(t, err)

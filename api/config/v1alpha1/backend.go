@@ -67,7 +67,7 @@ func (e *Export) validateBackend(r report) {
 			}
 		}
 		only(r.at("uid"), e.UID, "since a volume is known by its export's name")
-		only(r.at("sealHandles"), string(e.SealHandles), "since handles of a volume are always sealed")
+		only(r.at("signHandles"), string(e.SignHandles), "since handles of a volume are always signed")
 		only(r.at("gss"), string(e.GSS), "since a volume knows no RPCSEC_GSS")
 		return
 	}
@@ -96,7 +96,7 @@ func (e *Export) validateBackend(r report) {
 	if e.UID != "" && !validUID(e.UID) {
 		r.at("uid").refuse(e.UID, "want 8 to 64 printable ASCII characters without spaces")
 	}
-	oneOf(r.at("sealHandles"), e.SealHandles, SealRequired, SealAuto, SealOff)
+	oneOf(r.at("signHandles"), e.SignHandles, SignRequired, SignAuto, SignOff)
 	oneOf(r.at("gss"), e.GSS, GSSRefuse, GSSPassThrough)
 	if e.GSS == GSSPassThrough {
 		e.checkPassThrough(r, rb, s.Path)
@@ -132,11 +132,11 @@ func (e *Export) checkVersions(r report, versions []NFSVersion) {
 	}
 }
 
-// checkPassThrough: what is signed or sealed by RPCSEC_GSS cannot be rewritten, so no rule may depend on that.
+// checkPassThrough: what is signed or encrypted by RPCSEC_GSS cannot be rewritten, so no rule may depend on that.
 func (e *Export) checkPassThrough(r, backend report, root string) {
 	const why = "gss is PassThrough, whose calls go through unread: want "
-	if e.SealHandles != SealOff {
-		r.at("sealHandles").refuse(string(e.SealHandles), why+"Off, or gss: Refuse")
+	if e.SignHandles != SignOff {
+		r.at("signHandles").refuse(string(e.SignHandles), why+"Off, or gss: Refuse")
 	}
 	for i, a := range e.Access {
 		ra := r.at("access").index(i)

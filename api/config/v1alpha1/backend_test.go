@@ -38,26 +38,26 @@ func TestRemoteBackends(t *testing.T) {
 	for _, tt := range []struct {
 		backend string // with fields of the export behind it
 		want    Backend
-		seal    SealHandles
+		sign    SignHandles
 		gss     GSS
 		network Network
 	}{
 		{"{nfs: {server: filer.example, path: /vol/data}}",
-			Backend{NFS: &NFSServer{Server: "filer.example", Port: 2049, Path: "/vol/data", Versions: versions}}, SealAuto, GSSRefuse, TCP},
-		{"{nfs: {" + all + ", mountPort: 65535}}\n  sealHandles: Off\n  gss: PassThrough",
-			Backend{NFS: &NFSServer{"fd00::1", 1, 65535, "/", "/", []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SealOff, GSSPassThrough, TCP},
+			Backend{NFS: &NFSServer{Server: "filer.example", Port: 2049, Path: "/vol/data", Versions: versions}}, SignAuto, GSSRefuse, TCP},
+		{"{nfs: {" + all + ", mountPort: 65535}}\n  signHandles: Off\n  gss: PassThrough",
+			Backend{NFS: &NFSServer{"fd00::1", 1, 65535, "/", "/", []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SignOff, GSSPassThrough, TCP},
 		{"{rdma: {server: 192.0.2.1}}",
-			Backend{RDMA: &RDMAServer{Server: "192.0.2.1", Port: 20049, Path: "/", Versions: versions}}, SealAuto, GSSRefuse, RDMA},
-		{"{rdma: {" + all + "}}\n  sealHandles: Required",
-			Backend{RDMA: &RDMAServer{"fd00::1", 1, "/", "/", "", "", nil, []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SealRequired, GSSRefuse, RDMA},
+			Backend{RDMA: &RDMAServer{Server: "192.0.2.1", Port: 20049, Path: "/", Versions: versions}}, SignAuto, GSSRefuse, RDMA},
+		{"{rdma: {" + all + "}}\n  signHandles: Required",
+			Backend{RDMA: &RDMAServer{"fd00::1", 1, "/", "/", "", "", nil, []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SignRequired, GSSRefuse, RDMA},
 	} {
 		t.Run(tt.backend, func(t *testing.T) {
 			e := parseOne(t, strings.Replace(remote, "{nfs: {server: filer.example, path: /vol/data}}", tt.backend, 1))
 			if d := cmp.Diff(tt.want, e.Backend); d != "" {
 				t.Error(d)
 			}
-			if e.SealHandles != tt.seal || e.GSS != tt.gss {
-				t.Errorf("sealHandles %s, gss %s, want %s and %s", e.SealHandles, e.GSS, tt.seal, tt.gss)
+			if e.SignHandles != tt.sign || e.GSS != tt.gss {
+				t.Errorf("signHandles %s, gss %s, want %s and %s", e.SignHandles, e.GSS, tt.sign, tt.gss)
 			}
 			s, network, ok := e.Backend.Remote()
 			if !ok || network != tt.network || s.Server == "" || s.Port == 0 || s.Path == "" || len(s.Versions) == 0 {
@@ -145,19 +145,19 @@ line 6: backend.nfs.within: "vol": path is /vol/data: want it, or a directory ab
 		{"  backend", "  uid: seventh\n  backend", `line 6: uid: "seventh": want 8 to 64 printable ASCII characters without spaces`},
 		{"  backend", "  uid: the eighth\n  backend", `line 6: uid: "the eighth": want 8 to 64 printable ASCII characters without spaces`},
 		{"  backend", "  uid: " + strings.Repeat("u", 65) + "\n  backend", `line 6: uid: "` + strings.Repeat("u", 65) + `": want 8 to 64 printable ASCII characters without spaces`},
-		{"  backend", "  sealHandles: auto\n  backend", `line 6: sealHandles: "auto": want Required or Auto or Off`},
+		{"  backend", "  signHandles: auto\n  backend", `line 6: signHandles: "auto": want Required or Auto or Off`},
 		{"  backend", "  gss: Pass\n  backend", `line 6: gss: "Pass": want Refuse or PassThrough`},
-		{"  backend", "  gss: PassThrough\n  backend", `line 4: sealHandles: "Auto": ` + gss + `Off, or gss: Refuse
+		{"  backend", "  gss: PassThrough\n  backend", `line 4: signHandles: "Auto": ` + gss + `Off, or gss: Refuse
 line 7: backend.nfs.path: "/vol/data": ` + gss + `"/", the backend's own root, or gss: Refuse`},
 		{nfs + "\n  access: [{from: {networks: [\"10.0.0.0/8\"]}, mode: ReadWrite, squash: None}]",
-			"{rdma: {server: a}}\n  sealHandles: Off\n  gss: PassThrough\n  access: [{from: {networks: [\"::/0\"]}, mode: ReadWrite, squash: All}, {from: {networks: [\"10.0.0.0/8\"]}}]",
+			"{rdma: {server: a}}\n  signHandles: Off\n  gss: PassThrough\n  access: [{from: {networks: [\"::/0\"]}, mode: ReadWrite, squash: All}, {from: {networks: [\"10.0.0.0/8\"]}}]",
 			`line 9: access[0].squash: "All": ` + gss + `None, or gss: Refuse
 line 9: access[1].mode: "ReadOnly": ` + gss + `ReadWrite, or gss: Refuse
 line 9: access[1].squash: "Root": ` + gss + `None, or gss: Refuse`},
 
-		{nfs, "{volume: {path: /a}}\n  uid: 12345678-1234\n  sealHandles: Auto\n  gss: Refuse",
+		{nfs, "{volume: {path: /a}}\n  uid: 12345678-1234\n  signHandles: Auto\n  gss: Refuse",
 			`line 7: uid: "12345678-1234": is for nfs and rdma backends alone, since a volume is known by its export's name: leave it out
-line 8: sealHandles: "Auto": is for nfs and rdma backends alone, since handles of a volume are always sealed: leave it out
+line 8: signHandles: "Auto": is for nfs and rdma backends alone, since handles of a volume are always signed: leave it out
 line 9: gss: "Refuse": is for nfs and rdma backends alone, since a volume knows no RPCSEC_GSS: leave it out`},
 	} {
 		t.Run(tt.new, func(t *testing.T) {

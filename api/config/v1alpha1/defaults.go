@@ -66,8 +66,8 @@ func (o *ListenerOptions) setDefaults() { o.CRC = true }
 // Complete sets the defaults that depend on other fields. Parse does so by itself.
 func (e *Export) Complete() {
 	if _, _, remote := e.Backend.Remote(); remote {
-		if e.SealHandles == "" {
-			e.SealHandles = SealAuto
+		if e.SignHandles == "" {
+			e.SignHandles = SignAuto
 		}
 		if e.GSS == "" {
 			e.GSS = GSSRefuse

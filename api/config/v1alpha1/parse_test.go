@@ -157,7 +157,7 @@ line 5: log.format: "xml": want text or json`, true},
 		{good, "apiVersion: config.sluice.dev/v1alpha1\nkind: GatewayConfig\nexports: {}", `line 3: exports: a mapping: want a list`, true},
 
 		// An export.
-		{"- name: data", "- nam: data", `line 5: exports[0].nam: unknown field (did you mean "name"?); the fields here are name, listeners, uid, backend, sealHandles, gss, access, transport, limits
+		{"- name: data", "- nam: data", `line 5: exports[0].nam: unknown field (did you mean "name"?); the fields here are name, listeners, uid, backend, signHandles, gss, access, transport, limits
 line 5: exports[0].name: missing: want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit`, false},
 		{"name: data", "name: Data", `line 5: exports[0].name: "Data": want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit`, false},
 		{"name: data", "name: data\n  name: data", `line 6: exports[0].name: the field is there twice, first on line 5`, false},
@@ -440,7 +440,7 @@ func TestHashOfMarshaled(t *testing.T) {
 		export("nfs", func(e *Export) { e.Backend.NFS, e.UID = &server, "5e0c4f8e-vol" }),
 		export("rdma", func(e *Export) {
 			e.Backend.RDMA = &RDMAServer{Server: "other", Port: 20049, Path: "/", Versions: []NFSVersion{NFSv42}, SoftTimeout: Duration(time.Minute)}
-			e.SealHandles = SealRequired
+			e.SignHandles = SignRequired
 		}),
 		export("verbs", func(e *Export) {
 			e.Backend.Volume = &Volume{"/srv2"}

@@ -19,10 +19,10 @@ type GatewayConfig struct {
 	// DrainTimeout bounds how long calls in flight may take to finish when the gateway stops, when an export is removed, or when
 	// a change closes its connections. 0s to 1h, default 20s.
 	DrainTimeout Duration `json:"drainTimeout"`
-	// StateDir is the directory for what has to survive a restart, such as the keys that seal file handles. It is made
+	// StateDir is the directory for what has to survive a restart, such as the keys that sign file handles. It is made
 	// if it is missing. Default /var/lib/sluice. A change takes effect at the next start.
 	StateDir string `json:"stateDir"`
-	// HandleKeys are the keys that seal file handles.
+	// HandleKeys are the keys that sign file handles.
 	HandleKeys HandleKeys `json:"handleKeys"`
 	// Log says what is logged, and how.
 	Log Log `json:"log"`
@@ -43,9 +43,9 @@ type Admin struct {
 	Address string `json:"address"`
 }
 
-// HandleKeys are the keys that seal file handles. All gateways that serve the same exports have the same.
+// HandleKeys are the keys that sign file handles. All gateways that serve the same exports have the same.
 type HandleKeys struct {
-	// File has them; its first key seals, and all of them are accepted. Empty, the default, means a key in StateDir, which is made
+	// File has them; its first key signs, and all of them are accepted. Empty, the default, means a key in StateDir, which is made
 	// when it is first needed; volumes have another one there. The file is watched; another
 	// path, and other keys for volumes, take effect at the next start.
 	File string `json:"file"`
@@ -85,15 +85,15 @@ type Export struct {
 	Name string `json:"name"`
 	// Listeners are the addresses that it is served on, 1 to 16.
 	Listeners []Listener `json:"listeners"`
-	// UID tells the export from all others, at every gateway and after every restart: handles are sealed with it, and servers and clients of
+	// UID tells the export from all others, at every gateway and after every restart: handles are signed with it, and servers and clients of
 	// NFSv4 told apart by it. 8 to 64 printable ASCII characters without spaces; empty, the default, means that it is made of Name. A volume has none.
 	UID string `json:"uid,omitempty"`
 	// Backend is where the files are.
 	Backend Backend `json:"backend"`
-	// SealHandles says whether file handles of an nfs or rdma backend get a keyed tag: Required, Auto or Off. Default Auto. A volume seals always,
+	// SignHandles says whether file handles of an nfs or rdma backend get a keyed tag: Required, Auto or Off. Default Auto. A volume signs always,
 	// and has no such field.
-	SealHandles SealHandles `json:"sealHandles,omitempty"`
-	// GSS says what becomes of calls with RPCSEC_GSS to an nfs or rdma backend: Refuse, which is the default, or PassThrough, which needs SealHandles Off,
+	SignHandles SignHandles `json:"signHandles,omitempty"`
+	// GSS says what becomes of calls with RPCSEC_GSS to an nfs or rdma backend: Refuse, which is the default, or PassThrough, which needs SignHandles Off,
 	// access ReadWrite without squash, and the backend's own root. A volume has no such field.
 	GSS GSS `json:"gss,omitempty"`
 	// Access are the rules of who may mount. The first rule that names a client's address decides; a client that no
@@ -390,14 +390,14 @@ const (
 	NFSv42 NFSVersion = "4.2"
 )
 
-// SealHandles says whether file handles get a keyed tag, so that none is believed which the gateway did not hand out.
-type SealHandles string
+// SignHandles says whether file handles get a keyed tag, so that none is believed which the gateway did not hand out.
+type SignHandles string
 
-// Ways to seal handles. SealAuto leaves those alone that are too long for a tag.
+// Ways to sign handles. SignAuto leaves those alone that are too long for a tag.
 const (
-	SealRequired SealHandles = "Required"
-	SealAuto     SealHandles = "Auto"
-	SealOff      SealHandles = "Off"
+	SignRequired SignHandles = "Required"
+	SignAuto     SignHandles = "Auto"
+	SignOff      SignHandles = "Off"
 )
 
 // GSS says what becomes of calls with RPCSEC_GSS.

@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// builtinKinds are the kinds of what the operator makes. Secrets of keys are not among them: what is sealed with a key that is gone is lost.
+// builtinKinds are the kinds of what the operator makes. Secrets of keys are not among them: what is signed with a key that is gone is lost.
 func builtinKinds() []client.ObjectList {
 	return []client.ObjectList{
 		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{},

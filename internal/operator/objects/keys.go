@@ -10,19 +10,19 @@ import (
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // NewKeys makes a ring of one key for the entry "keys" of a Secret: a line of base64.
 func NewKeys(rand io.Reader) ([]byte, error) {
-	key := make([]byte, seal.MinKey)
+	key := make([]byte, sign.MinKey)
 	if _, err := io.ReadFull(rand, key); err != nil {
 		return nil, fmt.Errorf("a key of file handles: %w", err)
 	}
 	return append(base64.StdEncoding.AppendEncode(nil, key), '\n'), nil
 }
 
-// KeysSecret is the Secret of handle keys of a gateway that names none. It is made once and never changed: what clients hold is sealed with it. It has
+// KeysSecret is the Secret of handle keys of a gateway that names none. It is made once and never changed: what clients hold is signed with it. It has
 // no owner, so that it outlives the gateway.
 func KeysSecret(g *v1alpha1.NFSGateway, keys []byte) *corev1.Secret {
 	return &corev1.Secret{

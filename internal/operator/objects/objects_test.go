@@ -23,7 +23,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
 	"sluice.dev/sluice/internal/speaker/api"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 var update = flag.Bool("update", false, "write the objects that are made to testdata")
@@ -258,7 +258,7 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := seal.ParseKeys(a)
+	keys, err := sign.ParseKeys(a)
 	if err != nil || len(keys) != 1 || !bytes.Equal(keys[0], bytes.Repeat([]byte{1}, 32)) {
 		t.Errorf("%q: %v, %v", a, keys, err)
 	}

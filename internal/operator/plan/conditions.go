@@ -7,7 +7,7 @@ import (
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // observed sets the generation that conditions are about.
@@ -56,7 +56,7 @@ func gatewayMissing(in *Input) *refusal {
 		if in.Keys == nil {
 			return refuse(v1alpha1.ReasonSecretNotFound, "there is no Secret %q in namespace %q, which handleKeys.secretName names: "+made, name, g.Namespace, g.Namespace, name)
 		}
-		if _, err := seal.ParseKeys(in.Keys.Data[KeysEntry]); err != nil {
+		if _, err := sign.ParseKeys(in.Keys.Data[KeysEntry]); err != nil {
 			return refuse(v1alpha1.ReasonSecretInvalid, "the entry %q of Secret %q in namespace %q: %v: want one key of at least 32 bytes in base64 on each line", KeysEntry, name, g.Namespace, err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // drawInput makes a cluster with trouble in it: exports of one and two namespaces that want the same claims and addresses, Services of those that
@@ -397,7 +397,7 @@ func TestAggregated(t *testing.T) {
 
 func TestTransportIsCopied(t *testing.T) {
 	e := export("storage", "data", 0)
-	e.Spec.SealHandles = "Required"
+	e.Spec.SignHandles = "Required"
 	e.Spec.Backend = v1alpha1.Backend{RDMA: &v1alpha1.RDMAServer{Server: "other.example", Port: 20050, Path: "/x", Versions: []v1alpha1.NFSVersion{"4.2"}, SoftTimeout: "5s"}}
 	e.Spec.Transport = v1alpha1.Transport{
 		RPCRDMAVersions: []int32{2, 1}, InlineThreshold: v1alpha1.InlineThreshold{Call: "8Ki", Reply: "16Ki"},
@@ -424,37 +424,37 @@ func TestTransportIsCopied(t *testing.T) {
 	if diff := cmp.Diff(server, c.Backend.RDMA); diff != "" {
 		t.Errorf("backend (-want +got):\n%s", diff)
 	}
-	if c.SealHandles != config.SealRequired || c.UID != "storage-data-uid" {
-		t.Errorf("sealHandles %s, uid %s", c.SealHandles, c.UID)
+	if c.SignHandles != config.SignRequired || c.UID != "storage-data-uid" {
+		t.Errorf("signHandles %s, uid %s", c.SignHandles, c.UID)
 	}
 }
 
 // TestHandlesSurviveARestore: an export that is made again from a backup has another UID, and takes the handles that its clients hold.
 func TestHandlesSurviveARestore(t *testing.T) {
-	sealer := func(e v1alpha1.NFSExport) *seal.Sealer {
+	signer := func(e v1alpha1.NFSExport) *sign.Signer {
 		t.Helper()
 		c := Make(Input{Gateway: gateway(), Exports: []v1alpha1.NFSExport{e}}).Exports[0].Config
 		if c == nil {
 			t.Fatal("not served")
 		}
-		s, err := seal.New([][]byte{make([]byte, seal.MinKey)}, c.Identity(), seal.Required)
+		s, err := sign.New([][]byte{make([]byte, sign.MinKey)}, c.Identity(), sign.Required)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	e := export("storage", "data", 0)
-	held := sealer(e).Append(nil, []byte("handle"), seal.Max3)
+	held := signer(e).Append(nil, []byte("handle"), sign.Max3)
 	e.Spec.HandleIdentity = string(e.UID) // as the operator sets it
-	if got := sealer(e).Append(nil, []byte("handle"), seal.Max3); !bytes.Equal(got, held) {
+	if got := signer(e).Append(nil, []byte("handle"), sign.Max3); !bytes.Equal(got, held) {
 		t.Errorf("%x, before handleIdentity was set %x", got, held)
 	}
 	e.UID = "restored-uid"
-	if got, ok := sealer(e).Open(held, seal.Max3); !ok || string(got) != "handle" {
+	if got, ok := signer(e).Verify(held, sign.Max3); !ok || string(got) != "handle" {
 		t.Errorf("after a restore: %q, %v", got, ok)
 	}
 	e.Spec.HandleIdentity = ""
-	if _, ok := sealer(e).Open(held, seal.Max3); ok {
+	if _, ok := signer(e).Verify(held, sign.Max3); ok {
 		t.Error("the handle is taken without the identity")
 	}
 }

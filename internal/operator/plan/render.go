@@ -160,7 +160,7 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 		c.Backend.RDMA = &s
 	}
 	if c.Backend.Volume == nil {
-		c.UID, c.SealHandles = HandleIdentity(e), config.SealHandles(e.Spec.SealHandles)
+		c.UID, c.SignHandles = HandleIdentity(e), config.SignHandles(e.Spec.SignHandles)
 	}
 	transport(&c.Transport, &e.Spec.Transport)
 	limits(&c.Limits, &m.in.Gateway.Spec.Limits)

@@ -39,7 +39,7 @@ func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
 			GatewayRef: v1alpha1.GatewayReference{Name: "fast"},
 			Backend:    v1alpha1.Backend{NFS: &v1alpha1.NFSServer{Server: "filer.example", Port: 2049, Path: "/vol"}},
 			Access:     []v1alpha1.AccessRule{{From: v1alpha1.AccessFrom{Networks: []string{"10.0.0.0/8"}}, Mode: "ReadWrite", Squash: "Root"}},
-			Address:    v1alpha1.Address{RDMAPort: 20049, TCPPort: 2049}, SealHandles: "Auto",
+			Address:    v1alpha1.Address{RDMAPort: 20049, TCPPort: 2049}, SignHandles: "Auto",
 		}},
 	}
 	if virtual {

@@ -6,8 +6,8 @@ import (
 	"math/bits"
 	"sync"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -40,12 +40,12 @@ const (
 	maxRest = 2 << 20
 )
 
-var compound = layout.Proc{Program: nfs3.Program, Version: nfs4Version, Procedure: procCompound}
+var compound = schema.Proc{Program: nfs3.Program, Version: nfs4Version, Procedure: procCompound}
 
-// walkers are layout.Walkers. A binding is asked on all connections at a time, and has no place of its own for one.
-var walkers = sync.Pool{New: func() any { return new(layout.Walker) }}
+// walkers are schema.Walkers. A binding is asked on all connections at a time, and has no place of its own for one.
+var walkers = sync.Pool{New: func() any { return new(schema.Walker) }}
 
-func putWalker(w *layout.Walker) {
+func putWalker(w *schema.Walker) {
 	clear(w.Spans) // they refer to the message
 	walkers.Put(w)
 }
@@ -59,10 +59,10 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 		return args, nil
 	}
 	begin := d.Pos()
-	w := walkers.Get().(*layout.Walker)
+	w := walkers.Get().(*schema.Walker)
 	defer putWalker(w)
 	err := w.Args(compound, d)
-	if err != nil && w.Minor <= layout.MaxMinor && !beyond(err) {
+	if err != nil && w.Minor <= schema.MaxMinor && !beyond(err) {
 		return args, err
 	}
 	tag := 0 // which comes back
@@ -76,7 +76,7 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 	for i := range w.Ops {
 		op := &w.Ops[i]
 		spans := w.Spans[op.First:op.Last]
-		size, open := layout.ResultSize(op.Code)
+		size, open := schema.ResultSize(op.Code)
 		if open {
 			size += guess(op, spans)
 		}
@@ -87,7 +87,7 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 			p.Results = append(p.Results, oncrpc.Result{Max: limit, Begin: op.Pos, End: op.End})
 		}
 		for j := range spans {
-			if s := &spans[j]; s.Mark == layout.Data {
+			if s := &spans[j]; s.Mark == schema.Data {
 				args = append(args, oncrpc.Argument{Position: s.Pos + 4, Length: int(s.Value)})
 			}
 		}
@@ -98,56 +98,56 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 
 // beyond tells of an error of layout that it is an operation or attribute that is not known here, or too many of them: who answers the call says so.
 func beyond(err error) bool {
-	var e *layout.Error
+	var e *schema.Error
 	return errors.As(err, &e) && (e.Unknown || e.Attr || e.TooMany)
 }
 
 // eligible returns how long the eligible result of an operation can get, -1 if it has none.
-func eligible(code uint32, spans []layout.Span) int {
+func eligible(code uint32, spans []schema.Span) int {
 	switch code {
-	case layout.OpRead:
+	case schema.OpRead:
 		return count(spans)
-	case layout.OpReadlink:
+	case schema.OpReadlink:
 		return nfs3.MaxPath
 	}
 	return -1
 }
 
 // count returns the number in the arguments that bounds the result.
-func count(spans []layout.Span) int {
+func count(spans []schema.Span) int {
 	for i := range spans {
-		if spans[i].Mark == layout.Count {
+		if spans[i].Mark == schema.Count {
 			return int(min(spans[i].Value, nfs3.MaxData))
 		}
 	}
 	return 0
 }
 
-// guess says how much may come on top of layout.ResultSize of an operation, but for eligible results.
-func guess(op *layout.Op, spans []layout.Span) int {
+// guess says how much may come on top of schema.ResultSize of an operation, but for eligible results.
+func guess(op *schema.Op, spans []schema.Span) int {
 	switch op.Code {
-	case layout.OpRead, layout.OpReadlink:
+	case schema.OpRead, schema.OpReadlink:
 		return 0
-	case layout.OpReaddir, layout.OpGetDeviceInfo, layout.OpLayoutGet, layout.OpListXattrs:
+	case schema.OpReaddir, schema.OpGetDeviceInfo, schema.OpLayoutGet, schema.OpListXattrs:
 		return xdr.Round(count(spans))
-	case layout.OpReadPlus:
+	case schema.OpReadPlus:
 		return xdr.Round(count(spans)) + listGuess // the heads of its segments
-	case layout.OpGetDeviceList:
+	case schema.OpGetDeviceList:
 		return min(16*count(spans), nfs3.MaxData)
-	case layout.OpTestStateID:
+	case schema.OpTestStateID:
 		return (op.End - op.Pos) / 4 // a word for every stateid4
-	case layout.OpGetAttr:
+	case schema.OpGetAttr:
 		for i := range spans {
-			if spans[i].Mark == layout.AttrMask {
+			if spans[i].Mark == schema.AttrMask {
 				return attrs(spans[i].B)
 			}
 		}
 		return 0
-	case layout.OpOpen, layout.OpWantDelegation, layout.OpSetSSV:
+	case schema.OpOpen, schema.OpWantDelegation, schema.OpSetSSV:
 		return nameGuess
-	case layout.OpSetClientID:
+	case schema.OpSetClientID:
 		return 2 * nameGuess
-	case layout.OpGetXattr:
+	case schema.OpGetXattr:
 		return xattrGuess
 	default: // SECINFO, EXCHANGE_ID, COPY_NOTIFY and their like
 		return listGuess
@@ -160,7 +160,7 @@ func attrs(mask []byte) int {
 	for i := 0; i+4 <= len(mask); i += 4 {
 		for word := binary.BigEndian.Uint32(mask[i:]); word != 0; word &= word - 1 {
 			attr := uint32(i*8 + bits.TrailingZeros32(word))
-			size, open := layout.AttrSize(attr)
+			size, open := schema.AttrSize(attr)
 			n += size
 			if open {
 				n += attrGuess(attr)
@@ -172,9 +172,9 @@ func attrs(mask []byte) int {
 
 func attrGuess(attr uint32) int {
 	switch attr {
-	case layout.AttrACL, layout.AttrDACL, layout.AttrSACL:
+	case schema.AttrACL, schema.AttrDACL, schema.AttrSACL:
 		return aclGuess
-	case layout.AttrOwner, layout.AttrOwnerGroup, layout.AttrMIMEType:
+	case schema.AttrOwner, schema.AttrOwnerGroup, schema.AttrMIMEType:
 		return nameGuess
 	}
 	return listGuess
@@ -185,7 +185,7 @@ func (nfs4Binding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 	if procedure != procCompound || len(p.Results) == 0 {
 		return found, nil
 	}
-	w := walkers.Get().(*layout.Walker)
+	w := walkers.Get().(*schema.Walker)
 	defer putWalker(w)
 	err := w.ResultsPlaced(compound, d, placed)
 	if err != nil && !beyond(err) {
@@ -194,7 +194,7 @@ func (nfs4Binding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 	first := len(found)
 	for i := range w.Ops {
 		op := &w.Ops[i]
-		if op.Code != layout.OpRead && op.Code != layout.OpReadlink {
+		if op.Code != schema.OpRead && op.Code != schema.OpReadlink {
 			continue
 		}
 		k := len(found) - first
@@ -225,10 +225,10 @@ func (nfs4Binding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 }
 
 // locate finds the eligible result among the fields of an operation.
-func locate(spans []layout.Span) oncrpc.Found {
+func locate(spans []schema.Span) oncrpc.Found {
 	for i := range spans {
 		s := &spans[i]
-		if s.Mark != layout.Data || s.Value == 0 {
+		if s.Mark != schema.Data || s.Value == 0 {
 			continue
 		}
 		f := oncrpc.Found{State: oncrpc.Inline, Position: s.Pos + 4, Length: int(s.Value)}

@@ -12,8 +12,8 @@ import (
 
 	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/binding"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -218,8 +218,8 @@ func TestPlan4Unknown(t *testing.T) {
 	unknown := bytes.Clone(good)
 	unknown[len(good)-1] = 99
 	later := bytes.Clone(good)
-	later[len(good)-1] = layout.OpClone // of 4.2
-	many := args4(t, 1, slices.Repeat([]nfsv4.NfsArgop4{read4(100)}, layout.MaxOps+1)...)
+	later[len(good)-1] = schema.OpClone // of 4.2
+	many := args4(t, 1, slices.Repeat([]nfsv4.NfsArgop4{read4(100)}, schema.MaxOps+1)...)
 	for name, c := range map[string]struct {
 		stream        []byte
 		results, rest int
@@ -305,10 +305,10 @@ func TestResults4(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c, p := drawCompound(rt)
 		flat := results4(t, c.ops...)
-		var w layout.Walker
+		var w schema.Walker
 		var d xdr.Decoder
 		d.ResetBytes(flat)
-		if err := w.Results(layout.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, &d); err != nil {
+		if err := w.Results(schema.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, &d); err != nil {
 			rt.Fatal(err)
 		}
 		want := make([]oncrpc.Found, len(p.Results))
@@ -317,7 +317,7 @@ func TestResults4(t *testing.T) {
 		var items []xdr.Item
 		at, k := 0, 0
 		for _, op := range w.Ops {
-			if op.Code != layout.OpRead && op.Code != layout.OpReadlink {
+			if op.Code != schema.OpRead && op.Code != schema.OpReadlink {
 				continue
 			}
 			if n := c.lens[k]; n > 0 {
@@ -422,7 +422,7 @@ func FuzzPlan4(f *testing.F) {
 		}
 		var p oncrpc.Plan
 		args, err := nfs4(t).Plan(&p, nil, 1, decoder(stream, items))
-		if p.MaxReply < 0 || p.MaxReply > 6<<20 || len(p.Results) > layout.MaxOps {
+		if p.MaxReply < 0 || p.MaxReply > 6<<20 || len(p.Results) > schema.MaxOps {
 			t.Fatalf("%+v", p)
 		}
 		end := header

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/bufpool"
-	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -69,16 +69,16 @@ type Results struct {
 	Bytes  []byte
 	Status uint32
 	// Ops are the single results. Their positions are those in Bytes.
-	Ops   []layout.Op
-	Spans []layout.Span
+	Ops   []schema.Op
+	Spans []schema.Span
 }
 
 // Read reads the results of a COMPOUND.
 func Read(b []byte) (*Results, error) {
-	var w layout.Walker
+	var w schema.Walker
 	var d xdr.Decoder
 	d.ResetBytes(b)
-	if err := w.Results(layout.Proc{Program: NFS, Version: 4, Procedure: 1}, &d); err != nil {
+	if err := w.Results(schema.Proc{Program: NFS, Version: 4, Procedure: 1}, &d); err != nil {
 		return nil, fmt.Errorf("results %x: %w", b, err)
 	}
 	if d.Left() > 0 {
@@ -88,7 +88,7 @@ func Read(b []byte) (*Results, error) {
 }
 
 // Find returns the first field with the mark in the results of operation i, nil if there is none.
-func (r *Results) Find(i int, mark layout.Mark) *layout.Span {
+func (r *Results) Find(i int, mark schema.Mark) *schema.Span {
 	if i >= len(r.Ops) {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (r *Results) Find(i int, mark layout.Mark) *layout.Span {
 // Handle returns the file handle in the result of operation i.
 func (r *Results) Handle(tb testing.TB, i int) []byte {
 	tb.Helper()
-	s := r.Find(i, layout.Handle)
+	s := r.Find(i, schema.Handle)
 	if s == nil {
 		tb.Fatalf("status %d, %d results: there is no handle in result %d", r.Status, len(r.Ops), i)
 	}

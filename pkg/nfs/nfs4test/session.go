@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -24,7 +24,7 @@ const ChannelLen = 128 << 10
 
 // ExchangeID is that operation (RFC 8881 section 18.35), for a client without state protection.
 func ExchangeID(owner string, flags int) Raw {
-	return Op(layout.OpExchangeID, Raw("verifier"), owner, flags, 0, 0)
+	return Op(schema.OpExchangeID, Raw("verifier"), owner, flags, 0, 0)
 }
 
 // NewSession makes a client and its session with some slots. flags are those of EXCHANGE_ID and of CREATE_SESSION.
@@ -39,7 +39,7 @@ func NewSession(ctx context.Context, c *Caller, minor uint32, owner string, slot
 	}
 	d := decoder(res.Op(0))
 	s.ClientID = d.Uint64()
-	res, err = c.Compound(ctx, minor, Op(layout.OpCreateSession, s.ClientID, d.Uint32(), sessionFlags,
+	res, err = c.Compound(ctx, minor, Op(schema.OpCreateSession, s.ClientID, d.Uint32(), sessionFlags,
 		Channel(ChannelLen, 64, slots), Channel(4096, 4, 2), 0x40000000, 1, oncrpc.AuthNone))
 	if err != nil {
 		return nil, fmt.Errorf("CREATE_SESSION: %w", err)
@@ -69,5 +69,5 @@ func (s *Session) Again(ctx context.Context, slot int, ops ...Raw) (*Results, er
 
 // Sequence is the operation SEQUENCE for the present turn of a slot.
 func (s *Session) Sequence(slot int) Raw {
-	return Op(layout.OpSequence, s.ID, s.Slots[slot], slot, len(s.Slots)-1, true)
+	return Op(schema.OpSequence, s.ID, s.Slots[slot], slot, len(s.Slots)-1, true)
 }

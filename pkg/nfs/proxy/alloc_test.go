@@ -5,10 +5,10 @@ import (
 
 	"sluice.dev/sluice/pkg/internal/race"
 	"sluice.dev/sluice/pkg/nfs/binding"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -106,22 +106,22 @@ func TestNoAllocations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		handle := four.seal.Append(nil, b.root, layout.MaxOps/2)
+		handle := four.signer.Append(nil, b.root, schema.MaxOps/2)
 		calls["SEQUENCE, PUTFH and GETATTR"] = &repeated{c: c4, version: 4, proc: 1, args: func(e *xdr.Encoder) {
 			e.Opaque(nil)
 			e.Uint32(1)
 			e.Uint32(3)
-			e.Uint32(layout.OpSequence)
+			e.Uint32(schema.OpSequence)
 			e.Fixed(session.ID)
 			e.Uint32(1)
 			e.Uint32(0)
 			e.Uint32(0)
 			e.Uint32(0)
-			e.Uint32(layout.OpPutFH)
+			e.Uint32(schema.OpPutFH)
 			e.Opaque(handle)
-			e.Uint32(layout.OpGetAttr)
+			e.Uint32(schema.OpGetAttr)
 			e.Uint32(1)
-			e.Uint32(1<<1 | 1<<layout.AttrFileID)
+			e.Uint32(1<<1 | 1<<schema.AttrFileID)
 		}}
 		for _, name := range []string{"WRITE of 64 KiB", "READ of 64 KiB", "GETATTR", "SEQUENCE, PUTFH and GETATTR"} {
 			p := calls[name]
@@ -139,14 +139,14 @@ func TestNoAllocations(t *testing.T) {
 // canned is a fake that answers what the loop sends without allocating.
 type canned struct{ *fake }
 
-var cannedResults = fields(0, "", 3, op(layout.OpSequence, 0, raw("session of fakes"), 1, 0, 7, 7, 0), op(layout.OpPutFH, 0),
-	op(layout.OpGetAttr, 0, nfs4test.Attrs([]uint32{1, layout.AttrFileID}, 2, uint64(rootID))))
+var cannedResults = fields(0, "", 3, op(schema.OpSequence, 0, raw("session of fakes"), 1, 0, 7, 7, 0), op(schema.OpPutFH, 0),
+	op(schema.OpGetAttr, 0, nfs4test.Attrs([]uint32{1, schema.AttrFileID}, 2, uint64(rootID))))
 
 func (c *canned) ServeRPC(call *oncrpc.Call) {
 	d := call.Args()
 	d.Opaque(64)
 	d.Uint32()
-	if n, first := d.Uint32(), d.Uint32(); call.Version != 4 || call.Procedure != 1 || n != 3 || first != layout.OpSequence {
+	if n, first := d.Uint32(), d.Uint32(); call.Version != 4 || call.Procedure != 1 || n != 3 || first != schema.OpSequence {
 		c.fake.ServeRPC(call)
 		return
 	}

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -23,7 +23,7 @@ func (c *called) ServeRPC(call *oncrpc.Call) {
 	d := call.Args()
 	c.got <- raw(bytes.Clone(d.Fixed(d.Left()))) // the call is gone when it is looked at
 	results := fields(0, "tag", 2,
-		op(layout.OpCBSequence, 0, raw("session of fakes"), 1, 0, 0, 0), op(layout.OpCBRecall, 0))
+		op(schema.OpCBSequence, 0, raw("session of fakes"), 1, 0, 0, 0), op(schema.OpCBRecall, 0))
 	e, err := call.BeginReply(oncrpc.MinReplyLen + len(results))
 	if err != nil {
 		c.t.Error(err)
@@ -35,7 +35,7 @@ func (c *called) ServeRPC(call *oncrpc.Call) {
 	call.Respond()
 }
 
-// TestCallback: the backend calls back on the connection that it was called on. The client gets the call, with the handle sealed, on
+// TestCallback: the backend calls back on the connection that it was called on. The client gets the call, with the handle signed, on
 // its own connection, and the backend gets the client's answer.
 func TestCallback(t *testing.T) {
 	b, _, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })
@@ -51,7 +51,7 @@ func TestCallback(t *testing.T) {
 			defer b.holding(nil)
 			done := make(chan error, 1)
 			go func() {
-				_, err := session.Next(t.Context(), 0, op(layout.OpPutRootFH))
+				_, err := session.Next(t.Context(), 0, op(schema.OpPutRootFH))
 				done <- err
 			}()
 			held := <-b.held
@@ -63,17 +63,17 @@ func TestCallback(t *testing.T) {
 
 			handle := []byte("a file with a delegation")
 			recall := func(handle []byte) raw {
-				return fields("tag", 1, 0, 2, op(layout.OpCBSequence, raw("session of fakes"), 1, 0, 0, false, 0),
-					op(layout.OpCBRecall, make(raw, 16), false, handle))
+				return fields("tag", 1, 0, 2, op(schema.OpCBSequence, raw("session of fakes"), 1, 0, 0, false, 0),
+					op(schema.OpCBRecall, make(raw, 16), false, handle))
 			}
 			results, err := back.Call(t.Context(), 0x40000000, 1, 1, recall(handle))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := fields(0, "tag", 2, op(layout.OpCBSequence, 0, raw("session of fakes"), 1, 0, 0, 0), op(layout.OpCBRecall, 0)); !bytes.Equal(results, want) {
+			if want := fields(0, "tag", 2, op(schema.OpCBSequence, 0, raw("session of fakes"), 1, 0, 0, 0), op(schema.OpCBRecall, 0)); !bytes.Equal(results, want) {
 				t.Errorf("the backend got %x, want %x", results, want)
 			}
-			if got, want := <-client.got, recall(f.seal.Append(nil, handle, seal.Max4)); !bytes.Equal(got, want) {
+			if got, want := <-client.got, recall(f.signer.Append(nil, handle, sign.Max4)); !bytes.Equal(got, want) {
 				t.Errorf("the client got %x, want %x", got, want)
 			}
 			if _, err := back.Call(t.Context(), 0x40000000, 1, 0, nil); err == nil {
@@ -122,12 +122,12 @@ func TestSoftTimeout(t *testing.T) {
 			}
 
 			b.holding(compounds)
-			ops := []raw{op(layout.OpPutRootFH), op(layout.OpGetFH)}
+			ops := []raw{op(schema.OpPutRootFH), op(schema.OpGetFH)}
 			res, err := session.Next(t.Context(), 0, ops...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res.Status != 10008 || len(res.Ops) != 1 || res.Ops[0].Code != layout.OpSequence {
+			if res.Status != 10008 || len(res.Ops) != 1 || res.Ops[0].Code != schema.OpSequence {
 				t.Errorf("status %d, %d results, want DELAY of SEQUENCE", res.Status, len(res.Ops))
 			}
 			late = <-b.held

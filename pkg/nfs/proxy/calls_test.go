@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -176,7 +176,7 @@ func TestBackendLosesGSS(t *testing.T) {
 	b, s, f := start(t, func(c *proxy.Config) { c.GSS = true })
 	write := func(c *nfs4test.Caller, seq int) error {
 		c.Cred = oncrpc.Auth{Flavor: oncrpc.RPCSecGSS, Body: fields(1, 0, seq, 3, "context")} // krb5p
-		_, err := c.Call(t.Context(), nfs3.Program, 3, nfs3.ProcWrite, raw("sealed, nobody can read it. "))
+		_, err := c.Call(t.Context(), nfs3.Program, 3, nfs3.ProcWrite, raw("ciphertext, nobody reads it"))
 		return err
 	}
 	b.holding(writes)
@@ -215,7 +215,7 @@ func TestOneRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := func() {
-		if _, err := session.Next(t.Context(), 0, op(layout.OpPutRootFH), op(layout.OpGetFH)); err != nil {
+		if _, err := session.Next(t.Context(), 0, op(schema.OpPutRootFH), op(schema.OpGetFH)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -233,7 +233,7 @@ func TestOneRoot(t *testing.T) {
 	b.mu.Lock()
 	b.shut = false
 	b.mu.Unlock()
-	if got, want := <-waiting, f.seal.Append(nil, b.root, seal.Max3); !bytes.Equal(got, want) {
+	if got, want := <-waiting, f.signer.Append(nil, b.root, sign.Max3); !bytes.Equal(got, want) {
 		t.Errorf("MNT: handle %x, must be %x", got, want)
 	}
 }
@@ -251,18 +251,18 @@ func TestRootStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := f.seal.Append(nil, []byte("a directory"), seal.Max4)
+	dir := f.signer.Append(nil, []byte("a directory"), sign.Max4)
 	up := func() {
 		t.Helper()
 		b.holding(compounds)
 		done := make(chan error)
 		go func() {
-			_, err := session.Next(t.Context(), 0, op(layout.OpPutFH, dir), op(layout.OpLookupP))
+			_, err := session.Next(t.Context(), 0, op(schema.OpPutFH, dir), op(schema.OpLookupP))
 			done <- err
 		}()
 		call := <-b.held
-		var w layout.Walker
-		if err := w.Args(layout.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, call.Args()); err != nil {
+		var w schema.Walker
+		if err := w.Args(schema.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, call.Args()); err != nil {
 			t.Error(err)
 		}
 		var got []uint32
@@ -274,7 +274,7 @@ func TestRootStays(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if want := []uint32{layout.OpSequence, layout.OpPutFH, layout.OpNVerify, layout.OpNVerify, layout.OpLookupP}; !slices.Equal(got, want) {
+		if want := []uint32{schema.OpSequence, schema.OpPutFH, schema.OpNVerify, schema.OpNVerify, schema.OpLookupP}; !slices.Equal(got, want) {
 			t.Fatalf("the backend gets the operations %d, must get %d", got, want)
 		}
 	}
@@ -364,7 +364,7 @@ func TestNoVersion3(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := session.Next(t.Context(), 0, op(layout.OpPutRootFH), op(layout.OpLookup, "a"), op(layout.OpLookupP)); err != nil {
+	if _, err := session.Next(t.Context(), 0, op(schema.OpPutRootFH), op(schema.OpLookup, "a"), op(schema.OpLookupP)); err != nil {
 		t.Fatal(err)
 	}
 	var refused *oncrpc.StatusError
@@ -404,7 +404,7 @@ func TestRootChanges(t *testing.T) {
 	if status, _, _ := call3Async(t, c, before, func() { *s = *serve(t, s.address, s.pool, b) }); status != nfs3.OK {
 		t.Errorf("GETATTR: %v", status)
 	}
-	want := f.seal.Append(nil, b.root, seal.Max3)
+	want := f.signer.Append(nil, b.root, sign.Max3)
 	for tries := 0; !bytes.Equal(mnt(t, c, "/"), want); tries++ { // it is looked for beside
 		if tries == 100_000 {
 			t.Fatal("the root was not found again")
@@ -414,7 +414,7 @@ func TestRootChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := session.Next(t.Context(), 0, op(layout.OpPutRootFH), op(layout.OpGetFH))
+	res, err := session.Next(t.Context(), 0, op(schema.OpPutRootFH), op(schema.OpGetFH))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,11 +14,11 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/binding"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -74,8 +74,8 @@ func compounds(c *oncrpc.Call) bool {
 	if c.Version != 4 || c.Procedure != 1 || !bytes.Contains(c.Cred.Body, []byte(machine)) {
 		return false // it is the gateway's own
 	}
-	var w layout.Walker
-	return w.Args(layout.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, c.Args()) == nil && len(w.Ops) > 0 && w.Ops[0].Code == layout.OpSequence
+	var w schema.Walker
+	return w.Args(schema.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, c.Args()) == nil && len(w.Ops) > 0 && w.Ops[0].Code == schema.OpSequence
 }
 
 // ServeRPC implements [oncrpc.Handler].
@@ -155,27 +155,27 @@ func (f *fake) answer(c *oncrpc.Call) {
 
 // compound returns the results of a COMPOUND in which nothing fails; the root is of a kind, an nfs_ftype4.
 func (f *fake) compound(c *oncrpc.Call, root []byte, kind int) raw {
-	var w layout.Walker
+	var w schema.Walker
 	d := c.Args()
-	if err := w.Args(layout.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, d); err != nil {
+	if err := w.Args(schema.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, d); err != nil {
 		f.t.Errorf("the backend gets a COMPOUND that it cannot read: %v", err)
 	}
 	all := fields(0, "", len(w.Ops))
 	for _, o := range w.Ops {
 		code := int(o.Code)
 		switch code {
-		case layout.OpExchangeID:
+		case schema.OpExchangeID:
 			all = append(all, op(code, 0, uint64(1), 1, 0x10000, 0, uint64(0), "owner", "scope", 0)...)
-		case layout.OpCreateSession:
+		case schema.OpCreateSession:
 			all = append(all, op(code, 0, raw("session of fakes"), 1, 2, nfs4test.Channel(64<<10, 64, 8), nfs4test.Channel(4096, 4, 2))...)
-		case layout.OpSequence:
+		case schema.OpSequence:
 			d := c.Args()
 			d.Skip(o.Pos - c.ArgsAt + 4)
 			all = append(all, op(code, 0, raw(d.Fixed(16)), d.Uint32(), d.Uint32(), 7, 7, 0)...)
-		case layout.OpGetFH:
+		case schema.OpGetFH:
 			all = append(all, op(code, 0, root)...)
-		case layout.OpGetAttr:
-			all = append(all, op(code, 0, nfs4test.Attrs([]uint32{1, layout.AttrFileID}, kind, uint64(rootID)))...)
+		case schema.OpGetAttr:
+			all = append(all, op(code, 0, nfs4test.Attrs([]uint32{1, schema.AttrFileID}, kind, uint64(rootID)))...)
 		default:
 			all = append(all, op(code, 0)...)
 		}
@@ -219,7 +219,7 @@ func (s *service) kill() {
 // front is a proxy on both networks.
 type front struct {
 	*proxy.Server
-	seal      *seal.Sealer
+	signer    *sign.Signer
 	tcp, rdma string // addresses
 	spoken    *spoken
 }
@@ -245,10 +245,10 @@ func newFront(t testing.TB, network, backend string, change func(*proxy.Config))
 	}
 	key := make([]byte, 32)
 	rand.Read(key)
-	if cfg.Seal, err = seal.New([][]byte{key}, cfg.UID, seal.Required); err != nil {
+	if cfg.Signer, err = sign.New([][]byte{key}, cfg.UID, sign.Required); err != nil {
 		t.Fatal(err)
 	}
-	f := &front{seal: cfg.Seal}
+	f := &front{signer: cfg.Signer}
 	if f.Server, err = proxy.New(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // serves4 opens a session, and calls what needs version 4's root: to wait for the end of an attempt to find that of version 3 takes too long.
@@ -28,7 +28,7 @@ func serves4(t *testing.T, c *nfs4test.Caller) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := session.Next(ctx, 0, op(layout.OpPutRootFH), op(layout.OpGetFH)); err != nil {
+	if _, err := session.Next(ctx, 0, op(schema.OpPutRootFH), op(schema.OpGetFH)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -130,7 +130,7 @@ func TestNoMount(t *testing.T) {
 			if st := f.Status(); st.MountError == "" || st.RootError != "" || !slices.Equal(st.Versions, []string{"4.1"}) {
 				t.Errorf("status: %+v", st)
 			}
-			handle := f.seal.Append(nil, []byte("a file"), seal.Max3)
+			handle := f.signer.Append(nil, []byte("a file"), sign.Max3)
 			if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(handle)); status != nfs3.OK || err != nil {
 				t.Errorf("GETATTR: %v, %v", status, err)
 			}

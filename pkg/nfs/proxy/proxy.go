@@ -1,5 +1,5 @@
 // Package proxy is an NFS server whose files are behind another NFS server, as an [oncrpc.Handler] for any transport. It puts RPC-over-RDMA, access
-// rules and sealed handles in front of any server of NFS version 3, 4.0, 4.1 and 4.2, on TCP or itself on RPC-over-RDMA.
+// rules and signed handles in front of any server of NFS version 3, 4.0, 4.1 and 4.2, on TCP or itself on RPC-over-RDMA.
 //
 // It keeps no NFS state. A client's connection has one connection to the backend, and calls pass with their XIDs, sessions, state ids and
 // verifiers. What has to change on the way is decided by pkg/nfs/proxy/rewrite, which knows nothing but messages; pkg/nfs/proxy/upstream has the connections, which
@@ -27,7 +27,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -58,8 +58,8 @@ type Config struct {
 	// V3 and Minor are the versions that are offered: 3, and 4.0 to 4.2.
 	V3    bool
 	Minor [3]bool
-	// Seal seals file handles.
-	Seal *seal.Sealer
+	// Signer signs file handles.
+	Signer *sign.Signer
 	// GSS admits RPCSEC_GSS; see [rewrite.Export].
 	GSS bool
 	// SoftTimeout is how long a call waits for the backend before its client is told to come again; 0 means for ever.
@@ -105,8 +105,8 @@ func New(cfg Config) (*Server, error) {
 	switch {
 	case cfg.Pool == nil:
 		return nil, errors.New("nfs proxy: Pool is missing")
-	case cfg.Seal == nil:
-		return nil, errors.New("nfs proxy: Seal is missing")
+	case cfg.Signer == nil:
+		return nil, errors.New("nfs proxy: Signer is missing")
 	case len(cfg.UID) < 8:
 		return nil, fmt.Errorf("nfs proxy: UID has %d bytes, want 8 at least", len(cfg.UID))
 	case cfg.Network != "tcp" && cfg.Network != "rdma":
@@ -122,7 +122,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("nfs proxy: Within is %q, want Path, which is %q, or a directory above it", cfg.Within, cfg.Path)
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, closed: make(chan struct{})}
-	s.export.UID, s.export.Seal = cfg.UID, cfg.Seal
+	s.export.UID, s.export.Signer = cfg.UID, cfg.Signer
 	s.export.V3, s.export.Minor, s.export.GSS = cfg.V3, cfg.Minor, cfg.GSS
 	if err := s.SetAccess(cfg.Access); err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/proxy"
-	"sluice.dev/sluice/pkg/nfs/seal"
 	"sluice.dev/sluice/pkg/nfs/server"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -92,7 +92,7 @@ func newRig(t *testing.T, change func(*proxy.Config)) *rig {
 		UID: []byte("01234567"), Network: "tcp", Server: at.Addr().String(), Port: int(at.Port()), MountPort: int(at.Port()), Path: "/",
 		V3: true, Access: []access.Rule{{Networks: everyone, Squash: access.SquashNone}}, Pool: pool(t), Logger: log,
 	}
-	if cfg.Seal, err = seal.New([][]byte{key}, cfg.UID, seal.Required); err != nil {
+	if cfg.Signer, err = sign.New([][]byte{key}, cfg.UID, sign.Required); err != nil {
 		t.Fatal(err)
 	}
 	if change != nil {

@@ -10,9 +10,9 @@ import (
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/client"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/proxy/rewrite"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -124,14 +124,14 @@ func (c *compoundClient) createSession(ctx context.Context, operations int) erro
 	const useNonPNFS = 0x00010000
 	var sequence uint32
 	err := c.call(ctx, 1, func(e *xdr.Encoder) {
-		e.Uint32(layout.OpExchangeID)
+		e.Uint32(schema.OpExchangeID)
 		e.Fixed(owner[:8]) // verifier
 		e.Opaque(owner[8:])
 		e.Uint32(useNonPNFS)
 		e.Uint32(0) // SP4_NONE
 		e.Uint32(0) // no implementation id
 	}, func(d *xdr.Decoder) {
-		readResultHead(d, layout.OpExchangeID)
+		readResultHead(d, schema.OpExchangeID)
 		c.clientID = d.Uint64()
 		sequence = d.Uint32()
 	})
@@ -148,7 +148,7 @@ func (c *compoundClient) createSession(ctx context.Context, operations int) erro
 		e.Uint32(0) // no RDMA attributes
 	}
 	err = c.call(ctx, 1, func(e *xdr.Encoder) {
-		e.Uint32(layout.OpCreateSession)
+		e.Uint32(schema.OpCreateSession)
 		e.Uint64(c.clientID)
 		e.Uint32(sequence)
 		e.Uint32(0) // neither persistent nor with callbacks
@@ -158,7 +158,7 @@ func (c *compoundClient) createSession(ctx context.Context, operations int) erro
 		e.Uint32(1)
 		e.Uint32(oncrpc.AuthNone)
 	}, func(d *xdr.Decoder) {
-		readResultHead(d, layout.OpCreateSession)
+		readResultHead(d, schema.OpCreateSession)
 		c.session = bytes.Clone(d.Fixed(16))
 	})
 	if err != nil {
@@ -172,14 +172,14 @@ func (c *compoundClient) destroySession(ctx context.Context) error {
 	nothing := func(*xdr.Decoder) {}
 	if c.session != nil {
 		if err := c.call(ctx, 1, func(e *xdr.Encoder) {
-			e.Uint32(layout.OpDestroySession)
+			e.Uint32(schema.OpDestroySession)
 			e.Fixed(c.session)
 		}, nothing); err != nil {
 			return fmt.Errorf("DESTROY_SESSION: %w", err)
 		}
 	}
 	if err := c.call(ctx, 1, func(e *xdr.Encoder) {
-		e.Uint32(layout.OpDestroyClientID)
+		e.Uint32(schema.OpDestroyClientID)
 		e.Uint64(c.clientID)
 	}, nothing); err != nil {
 		return fmt.Errorf("DESTROY_CLIENTID: %w", err)
@@ -206,22 +206,22 @@ func (c *compoundClient) lookupRoot(ctx context.Context, names []string, root *r
 	var kind uint32
 	err = c.call(ctx, n, func(e *xdr.Encoder) {
 		if c.minor > 0 {
-			e.Uint32(layout.OpSequence)
+			e.Uint32(schema.OpSequence)
 			e.Fixed(c.session)
 			e.Uint32(c.sequence)
 			e.Uint64(0) // slot, and the highest one
 			e.Uint32(0) // not to be cached
 		}
-		e.Uint32(layout.OpPutRootFH)
+		e.Uint32(schema.OpPutRootFH)
 		for _, name := range names {
-			e.Uint32(layout.OpLookup)
+			e.Uint32(schema.OpLookup)
 			e.String(name)
 		}
-		e.Uint32(layout.OpGetFH)
-		e.Uint32(layout.OpGetAttr)
-		mask := [3]uint32{1<<layout.AttrSupported | 1<<attrType | 1<<attrFileID}
+		e.Uint32(schema.OpGetFH)
+		e.Uint32(schema.OpGetAttr)
+		mask := [3]uint32{1<<schema.AttrSupported | 1<<attrType | 1<<attrFileID}
 		if c.minor > 0 {
-			mask[layout.AttrSuppAttrExclCreat/32] = 1 << (layout.AttrSuppAttrExclCreat % 32)
+			mask[schema.AttrSuppAttrExclCreat/32] = 1 << (schema.AttrSuppAttrExclCreat % 32)
 		}
 		e.Uint32(uint32(len(mask)))
 		for _, w := range mask {
@@ -229,18 +229,18 @@ func (c *compoundClient) lookupRoot(ctx context.Context, names []string, root *r
 		}
 	}, func(d *xdr.Decoder) {
 		if c.minor > 0 {
-			readResultHead(d, layout.OpSequence)
+			readResultHead(d, schema.OpSequence)
 			d.Skip(16 + 5*4)
 		}
-		readResultHead(d, layout.OpPutRootFH)
+		readResultHead(d, schema.OpPutRootFH)
 		for range names {
-			readResultHead(d, layout.OpLookup)
+			readResultHead(d, schema.OpLookup)
 		}
-		readResultHead(d, layout.OpGetFH)
+		readResultHead(d, schema.OpGetFH)
 		root.V4 = bytes.Clone(d.Opaque(128))
-		readResultHead(d, layout.OpGetAttr)
+		readResultHead(d, schema.OpGetAttr)
 		mask := append(readBitmap(d), 0, 0, 0, 0)
-		const want, may = 1<<attrType | 1<<attrFileID, 1 << (layout.AttrSuppAttrExclCreat % 32)
+		const want, may = 1<<attrType | 1<<attrFileID, 1 << (schema.AttrSuppAttrExclCreat % 32)
 		if mask[0]&^1 != want || mask[1] != 0 || mask[2]&^may != 0 || slices.Max(mask[3:]) != 0 {
 			d.Fail("the root's attributes have the mask %#x; its type and fileid were asked for, and which ones it supports", mask)
 		}
@@ -250,7 +250,7 @@ func (c *compoundClient) lookupRoot(ctx context.Context, names []string, root *r
 		}
 		kind = d.Uint32()
 		root.FileID4 = d.Uint64()
-		if mask[layout.AttrSuppAttrExclCreat/32] != 0 {
+		if mask[schema.AttrSuppAttrExclCreat/32] != 0 {
 			root.ExclCreat4 = readBitmap(d)
 		}
 	})

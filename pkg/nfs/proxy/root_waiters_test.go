@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
+	"sluice.dev/sluice/pkg/nfs/schema"
 )
 
 // absent returns an address where nobody is. No connection of anybody has it as its own, so nobody takes the port meanwhile.
@@ -87,11 +87,11 @@ func TestWaitSoftTimeout(t *testing.T) {
 				first uint32
 				call  func() (*nfs4test.Results, error)
 			}{
-				{"in a session", layout.OpSequence, func() (*nfs4test.Results, error) {
-					return session.Next(t.Context(), 0, op(layout.OpPutRootFH), op(layout.OpGetFH))
+				{"in a session", schema.OpSequence, func() (*nfs4test.Results, error) {
+					return session.Next(t.Context(), 0, op(schema.OpPutRootFH), op(schema.OpGetFH))
 				}},
-				{"without a session", layout.OpPutRootFH, func() (*nfs4test.Results, error) {
-					return c.Compound(t.Context(), 0, op(layout.OpPutRootFH), op(layout.OpGetFH))
+				{"without a session", schema.OpPutRootFH, func() (*nfs4test.Results, error) {
+					return c.Compound(t.Context(), 0, op(schema.OpPutRootFH), op(schema.OpGetFH))
 				}},
 			} {
 				res, err := tt.call()

@@ -49,13 +49,13 @@ import (
 type Config struct {
 	// Root is the exported directory.
 	Root string
-	// Name is the export's name: clients mount "/" or "/Name". It is part of what seals handles.
+	// Name is the export's name: clients mount "/" or "/Name". It is part of what signs handles.
 	Name string
 	// Access are the rules of who may do what; see SetAccess.
 	Access []Rule
 	// AnonUID and AnonGID are who squashed callers become; 0 means 65534, nobody.
 	AnonUID, AnonGID uint32
-	// Key seals file handles, at least vfs.MinKey bytes. If it is nil, a key is kept in StateDir.
+	// Key signs file handles, at least vfs.MinKey bytes. If it is nil, a key is kept in StateDir.
 	Key []byte
 	// OlderKeys are accepted besides Key.
 	OlderKeys [][]byte

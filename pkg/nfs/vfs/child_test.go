@@ -60,7 +60,7 @@ func TestWithoutPrivileges(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, os.Chown(dir, 12345, 12346))
 	inChild(t, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12346}}, dir,
-		"TestUnprivileged", "TestHandlesSurviveRestart/index", "TestHandlesWithoutTimesOfBirth", "TestHandlesAreSealed/index",
+		"TestUnprivileged", "TestHandlesSurviveRestart/index", "TestHandlesWithoutTimesOfBirth", "TestHandlesAreSigned/index",
 		"TestStaleAfterRemoval/index", "TestNothingOutside/index", "TestSearch", "TestMovedDirectoryGoesStale/index", "TestLongPaths/30x200/index")
 }
 

@@ -3,7 +3,7 @@
 //
 // # Handles
 //
-// A [Handle] names an object for as long as that exists, across renames and restarts of the process. It is sealed by a keyed tag, so
+// A [Handle] names an object for as long as that exists, across renames and restarts of the process. It is signed by a keyed tag, so
 // that a client can use what it was given and nothing else. What it holds depends on what the process may do, see [Info]:
 //
 //   - "kernel": the kernel's own file handle (name_to_handle_at(2), open_by_handle_at(2)). Needs CAP_DAC_READ_SEARCH and a file

@@ -21,9 +21,9 @@ import (
 
 // Options say how a directory is opened. Key is needed, the rest has defaults.
 type Options struct {
-	// Key seals handles: at least MinKey bytes, kept secret, and the same after a restart. See LoadKey.
+	// Key signs handles: at least MinKey bytes, kept secret, and the same after a restart. See LoadKey.
 	Key []byte
-	// OlderKeys sealed handles once: those are good too.
+	// OlderKeys signed handles once: those are good too.
 	OlderKeys [][]byte
 	// Scope is part of the key: file systems of different scopes refuse each other's handles.
 	Scope string
@@ -59,7 +59,7 @@ type Info struct {
 type FS struct {
 	opt    Options
 	log    *slog.Logger
-	seal   *sealer
+	signer *signer
 	ids    identities
 	table  table
 	root   *Node
@@ -105,13 +105,13 @@ var local = map[int64]bool{
 
 // Open opens the directory at path. It changes the process's umask and capabilities, see the package's documentation.
 func Open(path string, o Options) (*FS, error) {
-	seal := newSealer(o.Key, o.Scope)
+	signer := newSigner(o.Key, o.Scope)
 	for i, k := range append([][]byte{o.Key}, o.OlderKeys...) {
 		if len(k) < MinKey {
 			return nil, fmt.Errorf("vfs: the key of file handles has %d bytes, at least %d are needed", len(k), MinKey)
 		}
 		if i > 0 {
-			seal.older = append(seal.older, newSealer(k, o.Scope))
+			signer.older = append(signer.older, newSigner(k, o.Scope))
 		}
 	}
 	if o.MaxFiles < 0 || o.Recheck < 0 {
@@ -126,7 +126,7 @@ func Open(path string, o Options) (*FS, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	fs := &FS{opt: o, log: o.Logger, seal: seal, epoch: time.Now(), mount: -1, statfs: unix.Fstatfs,
+	fs := &FS{opt: o, log: o.Logger, signer: signer, epoch: time.Now(), mount: -1, statfs: unix.Fstatfs,
 		stop: make(chan struct{}), kick: make(chan struct{}, 1)}
 	var random [8]byte
 	rand.Read(random[:])

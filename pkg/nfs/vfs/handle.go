@@ -106,11 +106,11 @@ func parse(b []byte) (i id, tag []byte, ok bool) {
 	return i, b[headLen+n:], true
 }
 
-// sealer makes and checks tags.
-type sealer struct {
+// signer makes and checks tags.
+type signer struct {
 	key   []byte
 	macs  sync.Pool // of *mac
-	older []*sealer // whose tags are good too
+	older []*signer // whose tags are good too
 }
 
 type mac struct {
@@ -118,16 +118,16 @@ type mac struct {
 	sum [sha256.Size]byte
 }
 
-// newSealer derives the key of one file system, so that one key may serve several.
-func newSealer(key []byte, scope string) *sealer {
+// newSigner derives the key of one file system, so that one key may serve several.
+func newSigner(key []byte, scope string) *signer {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte("sluice file handles, version 1\x00" + scope))
-	s := &sealer{key: m.Sum(nil)}
+	s := &signer{key: m.Sum(nil)}
 	s.macs.New = func() any { return &mac{h: hmac.New(sha256.New, s.key)} }
 	return s
 }
 
-func (s *sealer) tag(i *id, tag *[tagLen]byte) {
+func (s *signer) tag(i *id, tag *[tagLen]byte) {
 	m := s.macs.Get().(*mac)
 	m.h.Reset()
 	m.h.Write(i[:headLen+int(i[3])])
@@ -135,7 +135,7 @@ func (s *sealer) tag(i *id, tag *[tagLen]byte) {
 	s.macs.Put(m)
 }
 
-func (s *sealer) seal(i *id, h *Handle) {
+func (s *signer) sign(i *id, h *Handle) {
 	n := headLen + int(i[3])
 	copy(h.b[:], i[:n])
 	var tag [tagLen]byte
@@ -145,7 +145,7 @@ func (s *sealer) seal(i *id, h *Handle) {
 }
 
 // valid tells whether a tag is good. The id is a copy: callers keep theirs off the heap.
-func (s *sealer) valid(i id, tag []byte) bool {
+func (s *signer) valid(i id, tag []byte) bool {
 	var want [tagLen]byte
 	s.tag(&i, &want)
 	ok := subtle.ConstantTimeCompare(want[:], tag)

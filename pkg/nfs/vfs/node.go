@@ -45,7 +45,7 @@ type Node struct {
 
 func (fs *FS) newNode(i id, path int, st *Stat) *Node {
 	n := &Node{fs: fs, id: i, path: path, kind: st.Mode & unix.S_IFMT, ino: st.Ino, dev: st.Dev}
-	fs.seal.seal(&i, &n.handle)
+	fs.signer.sign(&i, &n.handle)
 	n.reader.Store(-1)
 	n.writer.Store(-1)
 	n.refs.Store(1)

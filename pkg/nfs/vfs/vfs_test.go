@@ -253,7 +253,7 @@ func TestHandlesWithoutTimesOfBirth(t *testing.T) {
 	}
 }
 
-func TestHandlesAreSealed(t *testing.T) {
+func TestHandlesAreSigned(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "file"), "")

@@ -1,9 +1,9 @@
 package rewrite
 
 import (
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -21,10 +21,10 @@ func (c *Call) argsACL(x *Export, in *oncrpc.Call) (Verdict, error) {
 	}
 	for i := range c.walker.Spans {
 		sp := &c.walker.Spans[i]
-		if sp.Mark != layout.Handle {
+		if sp.Mark != schema.Handle {
 			continue
 		}
-		h, ok := x.Seal.Open(sp.B, seal.Max3)
+		h, ok := x.Signer.Verify(sp.B, sign.Max3)
 		if !ok {
 			return c.fail(in, nfs3.ErrBadHandle, aclFailure)
 		}

@@ -3,19 +3,19 @@ package rewrite
 import (
 	"fmt"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-var callbackProc = layout.Proc{Procedure: 1, Callback: true}
+var callbackProc = schema.Proc{Procedure: 1, Callback: true}
 
 // refusedCallbacks has the callbacks that no client can have use for, as it has neither layouts nor devices, and what the backend is answered.
 var refusedCallbacks = [...]uint32{
-	layout.OpCBLayoutRecall:   errNoMatching,
-	layout.OpCBNotifyDeviceID: errNotSupp,
+	schema.OpCBLayoutRecall:   errNoMatching,
+	schema.OpCBNotifyDeviceID: errNotSupp,
 }
 
-// Callback is one call of the backend's on its way to a client and back (RFC 8881, section 20). Its handles are sealed. What CB_NOTIFY tells of directories
+// Callback is one call of the backend's on its way to a client and back (RFC 8881, section 20). Its handles are signed. What CB_NOTIFY tells of directories
 // passes as it is: handles are not among the attributes that GET_DIR_DELEGATION could ask for. It may be used again and again, and then does not allocate.
 type Callback struct{ call Call }
 
@@ -24,7 +24,7 @@ type Callback struct{ call Call }
 func (b *Callback) Args(x *Export, in *oncrpc.Call, out *oncrpc.Message) bool {
 	c := &b.call
 	c.forget()
-	c.gss, c.sealed = false, false
+	c.gss, c.protected = false, false
 	c.edits.Reset(in.Pool())
 	defer c.edits.Release()
 	v, err := Forward, error(nil)
@@ -89,15 +89,15 @@ func (b *Callback) decide(x *Export, in *oncrpc.Call) (Verdict, error) {
 }
 
 // judgeCallback returns the status with which an operation is refused, or ok4.
-func judgeCallback(x *Export, op *layout.Op, spans []layout.Span) uint32 {
+func judgeCallback(x *Export, op *schema.Op, spans []schema.Span) uint32 {
 	if op.Code < uint32(len(refusedCallbacks)) && refusedCallbacks[op.Code] != ok4 {
 		return refusedCallbacks[op.Code]
 	}
 	for i := op.First; i < op.Last; i++ {
-		if spans[i].Mark != layout.Handle {
+		if spans[i].Mark != schema.Handle {
 			continue
 		}
-		if _, err := sealedLen(x, spans[i].B); err != nil {
+		if _, err := signedLen(x, spans[i].B); err != nil {
 			return errBadHandle // the client cannot have it
 		}
 	}
@@ -105,13 +105,13 @@ func judgeCallback(x *Export, op *layout.Op, spans []layout.Span) uint32 {
 }
 
 // editCallback edits the arguments of an operation.
-func editCallback(e *Edits, x *Export, spans []layout.Span) {
+func editCallback(e *Edits, x *Export, spans []schema.Span) {
 	for i := range spans {
 		s := &spans[i]
 		switch s.Mark {
-		case layout.Handle:
-			_ = putSealed(e, x, s.Pos, s.Len, s.B) // its length was looked at before
-		case layout.AttrMask:
+		case schema.Handle:
+			_ = putSigned(e, x, s.Pos, s.Len, s.B) // its length was looked at before
+		case schema.AttrMask:
 			ask(e, s, &handleless)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -25,8 +25,8 @@ func cbReply(status int, results ...raw) []byte {
 }
 
 var (
-	cbSequence   = op(layout.OpCBSequence, stateID, 1, 0, 0, 0, 0)
-	cbSequenceOK = op(layout.OpCBSequence, 0, stateID, 1, 0, 0, 0)
+	cbSequence   = op(schema.OpCBSequence, stateID, 1, 0, 0, 0, 0)
+	cbSequenceOK = op(schema.OpCBSequence, 0, stateID, 1, 0, 0, 0)
 )
 
 // sendCallback rewrites a callback: what the client gets, or what the backend is answered.
@@ -40,10 +40,10 @@ func sendCallback(tb testing.TB, b *Callback, x *Export, in *oncrpc.Call) (forwa
 	return nil, flat(&in.Reply)
 }
 
-// TestCallbacks: every handle in a callback is sealed.
+// TestCallbacks: every handle in a callback is signed.
 func TestCallbacks(t *testing.T) {
-	x := exportV4(t, seal.Required)
-	sealedFH := x.sealed(someFH)
+	x := exportV4(t, sign.Required)
+	signedFH := x.signed(someFH)
 	size := gotAttr([]uint32{3, 4}, uint64(1), uint64(2))[8:]
 	for _, test := range []struct {
 		name       string
@@ -55,69 +55,69 @@ func TestCallbacks(t *testing.T) {
 	}{
 		{
 			name: "CB_RECALL",
-			call: []raw{op(layout.OpCBRecall, stateID, 1, someFH)}, sent: []raw{op(layout.OpCBRecall, stateID, 1, sealedFH)},
-			reply: []raw{ok(layout.OpCBRecall)},
+			call: []raw{op(schema.OpCBRecall, stateID, 1, someFH)}, sent: []raw{op(schema.OpCBRecall, stateID, 1, signedFH)},
+			reply: []raw{ok(schema.OpCBRecall)},
 		},
 		{
 			name: "CB_RECALL fails",
-			call: []raw{op(layout.OpCBRecall, stateID, 1, someFH)}, sent: []raw{op(layout.OpCBRecall, stateID, 1, sealedFH)},
-			status: errBadHandle, reply: []raw{op(layout.OpCBRecall, errBadHandle)},
+			call: []raw{op(schema.OpCBRecall, stateID, 1, someFH)}, sent: []raw{op(schema.OpCBRecall, stateID, 1, signedFH)},
+			status: errBadHandle, reply: []raw{op(schema.OpCBRecall, errBadHandle)},
 		},
 		{
 			name: "CB_GETATTR",
-			call: []raw{op(layout.OpCBGetAttr, someFH, bitmap(3, 4, aFH))}, sent: []raw{op(layout.OpCBGetAttr, sealedFH, bitmap(3, 4))},
-			reply: []raw{ok(layout.OpCBGetAttr, size)},
+			call: []raw{op(schema.OpCBGetAttr, someFH, bitmap(3, 4, aFH))}, sent: []raw{op(schema.OpCBGetAttr, signedFH, bitmap(3, 4))},
+			reply: []raw{ok(schema.OpCBGetAttr, size)},
 		},
 		{
 			name: "CB_NOTIFY",
-			call: []raw{op(layout.OpCBNotify, stateID, someFH, 1, bitmap(2), "removed")}, sent: []raw{op(layout.OpCBNotify, stateID, sealedFH, 1, bitmap(2), "removed")},
-			reply: []raw{ok(layout.OpCBNotify)},
+			call: []raw{op(schema.OpCBNotify, stateID, someFH, 1, bitmap(2), "removed")}, sent: []raw{op(schema.OpCBNotify, stateID, signedFH, 1, bitmap(2), "removed")},
+			reply: []raw{ok(schema.OpCBNotify)},
 		},
 		{
 			name: "CB_PUSH_DELEG",
-			call: []raw{op(layout.OpCBPushDeleg, someFH, 1, stateID, 0, 0, 0, 0, "who@")}, sent: []raw{op(layout.OpCBPushDeleg, sealedFH, 1, stateID, 0, 0, 0, 0, "who@")},
-			reply: []raw{ok(layout.OpCBPushDeleg)},
+			call: []raw{op(schema.OpCBPushDeleg, someFH, 1, stateID, 0, 0, 0, 0, "who@")}, sent: []raw{op(schema.OpCBPushDeleg, signedFH, 1, stateID, 0, 0, 0, 0, "who@")},
+			reply: []raw{ok(schema.OpCBPushDeleg)},
 		},
 		{
 			name: "CB_NOTIFY_LOCK",
-			call: []raw{op(layout.OpCBNotifyLock, someFH, owner)}, sent: []raw{op(layout.OpCBNotifyLock, sealedFH, owner)},
-			reply: []raw{ok(layout.OpCBNotifyLock)},
+			call: []raw{op(schema.OpCBNotifyLock, someFH, owner)}, sent: []raw{op(schema.OpCBNotifyLock, signedFH, owner)},
+			reply: []raw{ok(schema.OpCBNotifyLock)},
 		},
 		{
 			name: "CB_OFFLOAD",
-			call: []raw{op(layout.OpCBOffload, someFH, stateID, 5, uint64(9))}, sent: []raw{op(layout.OpCBOffload, sealedFH, stateID, 5, uint64(9))},
-			reply: []raw{ok(layout.OpCBOffload)},
+			call: []raw{op(schema.OpCBOffload, someFH, stateID, 5, uint64(9))}, sent: []raw{op(schema.OpCBOffload, signedFH, stateID, 5, uint64(9))},
+			reply: []raw{ok(schema.OpCBOffload)},
 		},
 		{
 			name: "what has no handle",
-			call: []raw{op(layout.OpCBRecallAny, 1, bitmap(1)), op(layout.OpCBRecallSlot, 3)}, sent: []raw{op(layout.OpCBRecallAny, 1, bitmap(1)), op(layout.OpCBRecallSlot, 3)},
-			reply: []raw{ok(layout.OpCBRecallAny), ok(layout.OpCBRecallSlot)},
+			call: []raw{op(schema.OpCBRecallAny, 1, bitmap(1)), op(schema.OpCBRecallSlot, 3)}, sent: []raw{op(schema.OpCBRecallAny, 1, bitmap(1)), op(schema.OpCBRecallSlot, 3)},
+			reply: []raw{ok(schema.OpCBRecallAny), ok(schema.OpCBRecallSlot)},
 		},
 		{
 			name: "CB_LAYOUTRECALL",
-			call: []raw{op(layout.OpCBLayoutRecall, 1, 1, 0, 1, someFH, uint64(0), uint64(0), stateID), op(layout.OpCBRecallSlot, 3)}, sent: []raw{},
-			reply: []raw{}, gotStatus: errNoMatching, got: []raw{op(layout.OpCBLayoutRecall, errNoMatching)},
+			call: []raw{op(schema.OpCBLayoutRecall, 1, 1, 0, 1, someFH, uint64(0), uint64(0), stateID), op(schema.OpCBRecallSlot, 3)}, sent: []raw{},
+			reply: []raw{}, gotStatus: errNoMatching, got: []raw{op(schema.OpCBLayoutRecall, errNoMatching)},
 		},
 		{
 			name: "CB_NOTIFY_DEVICEID",
-			call: []raw{op(layout.OpCBRecallSlot, 3), op(layout.OpCBNotifyDeviceID, 0)}, sent: []raw{op(layout.OpCBRecallSlot, 3)},
-			reply: []raw{ok(layout.OpCBRecallSlot)}, gotStatus: errNotSupp, got: []raw{ok(layout.OpCBRecallSlot), op(layout.OpCBNotifyDeviceID, errNotSupp)},
+			call: []raw{op(schema.OpCBRecallSlot, 3), op(schema.OpCBNotifyDeviceID, 0)}, sent: []raw{op(schema.OpCBRecallSlot, 3)},
+			reply: []raw{ok(schema.OpCBRecallSlot)}, gotStatus: errNotSupp, got: []raw{ok(schema.OpCBRecallSlot), op(schema.OpCBNotifyDeviceID, errNotSupp)},
 		},
 		{
 			name: "unknown",
 			call: []raw{op(77)}, sent: []raw{},
-			reply: []raw{}, gotStatus: errOpIllegal, got: []raw{op(layout.OpIllegal, errOpIllegal)},
+			reply: []raw{}, gotStatus: errOpIllegal, got: []raw{op(schema.OpIllegal, errOpIllegal)},
 		},
 		{
-			name: "a handle that cannot be sealed",
-			call: []raw{op(layout.OpCBRecall, stateID, 0, make([]byte, 128))}, sent: []raw{},
-			reply: []raw{}, gotStatus: errBadHandle, got: []raw{op(layout.OpCBRecall, errBadHandle)},
+			name: "a handle that cannot be signed",
+			call: []raw{op(schema.OpCBRecall, stateID, 0, make([]byte, 128))}, sent: []raw{},
+			reply: []raw{}, gotStatus: errBadHandle, got: []raw{op(schema.OpCBRecall, errBadHandle)},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b Callback
 			in := arrived(t, cbCompound(1, slices.Concat([]raw{cbSequence}, test.call)...))
-			if op0 := test.call[0]; op0[3] == layout.OpCBOffload {
+			if op0 := test.call[0]; op0[3] == schema.OpCBOffload {
 				in = arrived(t, cbCompound(2, slices.Concat([]raw{cbSequence}, test.call)...))
 			}
 			minor := int(in.Stream[0][len(in.Stream[0])-len(slices.Concat(test.call...))-len(cbSequence)-9])
@@ -143,14 +143,14 @@ func TestCallbacks(t *testing.T) {
 
 // TestCallbackAnswers: what the client does not hear of.
 func TestCallbackAnswers(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	status := func(s oncrpc.AcceptStat) []byte { return fields(xidV4, oncrpc.MsgReply, 0, 0, 0, uint32(s)) }
 	for _, test := range []struct {
 		name       string
 		call, want []byte
 	}{
 		{"minor version", cbCompound(3, cbSequence), resultsOf(errMinorMismatch)},
-		{"layout at once", cbCompound(1, op(layout.OpCBLayoutRecall, 1, 1, 0, 3)), resultsOf(errNoMatching, op(layout.OpCBLayoutRecall, errNoMatching))},
+		{"layout at once", cbCompound(1, op(schema.OpCBLayoutRecall, 1, 1, 0, 3)), resultsOf(errNoMatching, op(schema.OpCBLayoutRecall, errNoMatching))},
 		{"cut short", cbCompound(1, cbSequence)[:80], status(oncrpc.GarbageArgs)},
 		{"another procedure", fields(xidV4, 0, 2, 0x40000000, 1, 2, credV4), status(oncrpc.ProcUnavail)},
 	} {
@@ -164,7 +164,7 @@ func TestCallbackAnswers(t *testing.T) {
 
 // TestCallbackNull: a ping goes to the client, and comes back.
 func TestCallbackNull(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	var b Callback
 	call := fields(xidV4, 0, 2, 0x40000000, 1, 0, credV4)
 	in := arrived(t, call)
@@ -180,17 +180,17 @@ func TestCallbackNull(t *testing.T) {
 
 // TestCallbackUnreadable: what a client may not answer.
 func TestCallbackUnreadable(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	for name, reply := range map[string][]byte{
-		"a handle":        cbReply(0, cbSequenceOK, ok(layout.OpCBGetAttr, fattr([]uint32{aFH}, x.sealed(someFH)))),
-		"another result":  cbReply(0, cbSequenceOK, ok(layout.OpCBRecall)),
-		"too many":        cbReply(0, cbSequenceOK, ok(layout.OpCBGetAttr, fattr(nil)), ok(layout.OpCBRecall)),
-		"cut short":       cbReply(0, cbSequenceOK, ok(layout.OpCBGetAttr, fattr(nil)))[:60],
+		"a handle":        cbReply(0, cbSequenceOK, ok(schema.OpCBGetAttr, fattr([]uint32{aFH}, x.signed(someFH)))),
+		"another result":  cbReply(0, cbSequenceOK, ok(schema.OpCBRecall)),
+		"too many":        cbReply(0, cbSequenceOK, ok(schema.OpCBGetAttr, fattr(nil)), ok(schema.OpCBRecall)),
+		"cut short":       cbReply(0, cbSequenceOK, ok(schema.OpCBGetAttr, fattr(nil)))[:60],
 		"not even header": {1, 2, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b Callback
-			in := arrived(t, cbCompound(1, cbSequence, op(layout.OpCBGetAttr, someFH, bitmap(3))))
+			in := arrived(t, cbCompound(1, cbSequence, op(schema.OpCBGetAttr, someFH, bitmap(3))))
 			sendCallback(t, &b, x, in)
 			var m oncrpc.Message
 			m.Stream = append(m.Stream, reply)

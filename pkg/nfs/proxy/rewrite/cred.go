@@ -101,6 +101,6 @@ func (c *Call) readGSS(in *oncrpc.Call) oncrpc.AuthStat {
 		return oncrpc.AuthBadCred
 	}
 	// The procedure NULL carries control messages, and has no body otherwise.
-	c.sealed = procedure != gssData || service != gssServiceNone || in.Procedure == 0
+	c.protected = procedure != gssData || service != gssServiceNone || in.Procedure == 0
 	return oncrpc.AuthOK
 }

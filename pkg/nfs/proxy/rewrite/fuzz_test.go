@@ -10,30 +10,30 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
 // exchanged is a call that Linux made, and its reply.
 type exchanged struct {
-	proc        layout.Proc
+	proc        schema.Proc
 	args, reply []byte
 	item        xdr.Item // of the call
 }
 
-// readExchanged reads what the tests of pkg/nfs/layout have, but for callbacks and long messages.
+// readExchanged reads what the tests of pkg/nfs/schema have, but for callbacks and long messages.
 func readExchanged(t testing.TB) (out []exchanged) {
 	t.Helper()
-	text, err := os.ReadFile("../../layout/testdata/linux-6.1.txt")
+	text, err := os.ReadFile("../../schema/testdata/linux-6.1.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := map[layout.Proc]*exchanged{}
+	last := map[schema.Proc]*exchanged{}
 	for line := range strings.Lines(string(text)) {
-		var p layout.Proc
+		var p schema.Proc
 		var dir, items, data string
 		if n, _ := fmt.Sscan(line, &p.Program, &p.Version, &p.Procedure, &dir, &items, &data); n != 6 || p.Program == 0x40000000 {
 			continue
@@ -59,14 +59,14 @@ func readExchanged(t testing.TB) (out []exchanged) {
 	return out
 }
 
-// sealArgs seals the handles in arguments, as a client would have got them.
-func sealArgs(t testing.TB, s *seal.Sealer, x exchanged) []byte {
+// signArgs signs the handles in arguments, as a client would have got them.
+func signArgs(t testing.TB, s *sign.Signer, x exchanged) []byte {
 	t.Helper()
-	limit := seal.Max3
+	limit := sign.Max3
 	if x.proc.Version == 4 {
-		limit = seal.Max4
+		limit = sign.Max4
 	}
-	var w layout.Walker
+	var w schema.Walker
 	var d xdr.Decoder
 	items := x.items()
 	d.Reset([][]byte{x.args}, items)
@@ -75,7 +75,7 @@ func sealArgs(t testing.TB, s *seal.Sealer, x exchanged) []byte {
 	}
 	out, at := []byte(nil), 0 // in the reduced stream; handles stand before any item
 	for _, sp := range w.Spans {
-		if sp.Mark != layout.Handle {
+		if sp.Mark != schema.Handle {
 			continue
 		}
 		h := s.Append(nil, sp.B, limit)
@@ -96,7 +96,7 @@ func (x *exchanged) items() []xdr.Item {
 	return []xdr.Item{it}
 }
 
-// The export of the fuzz target, by bits of its flags: its mode of sealing are the lowest two.
+// The export of the fuzz target, by bits of its flags: its mode of signing are the lowest two.
 const (
 	fuzzReadOnly = 1 << (iota + 2)
 	fuzzSquash
@@ -104,7 +104,7 @@ const (
 )
 
 func fuzzRig(t fatal, flags uint8) *rig {
-	r := newRig(t, seal.Mode(flags&3)%(seal.Off+1))
+	r := newRig(t, sign.Mode(flags&3)%(sign.Off+1))
 	r.x.Minor = [3]bool{true, true, true}
 	r.x.Roots.Store(&Roots{V3: root3, V4: root3, FileID3: rootID3, FileID4: rootID3})
 	r.x.GSS = flags&fuzzGSS != 0
@@ -116,14 +116,14 @@ func fuzzRig(t fatal, flags uint8) *rig {
 }
 
 // FuzzRewrite: whatever a client sends and a backend answers, nothing panics, all memory comes back, a call that comes again is rewritten the same way, and
-// of version 3 no handle passes without its seal being taken off on the way there, and put on on the way back.
+// of version 3 no handle passes without its tag being taken off on the way there, and put on on the way back.
 func FuzzRewrite(f *testing.F) {
 	for i, x := range readExchanged(f) {
 		for flags := range uint8(3) {
 			r := fuzzRig(f, flags)
 			r.cred = sysCred(f, 0, 0, 0, 4)
 			head := r.header(x.proc.Program, x.proc.Version, x.proc.Procedure)
-			args := sealArgs(f, r.x.Seal, x)
+			args := signArgs(f, r.x.Signer, x)
 			at := 0
 			if x.item.Length > 0 {
 				at = x.item.Position + len(head) + len(args) - len(x.args)
@@ -154,9 +154,9 @@ func FuzzRewrite(f *testing.F) {
 		if r.args() != Forward || !bytes.Equal(whole(&r.out), first) {
 			t.Fatalf("rewritten the second time, the call is\n%x, was\n%x", whole(&r.out), first)
 		}
-		v3 := r.in.Version == 3 && !r.c.sealed
+		v3 := r.in.Version == 3 && !r.c.protected
 		if v3 {
-			r.sameHandles(&r.in.Message, r.in.ArgsAt, &r.out, r.c.ArgsAt, (*layout.Walker).Args)
+			r.sameHandles(&r.in.Message, r.in.ArgsAt, &r.out, r.c.ArgsAt, (*schema.Walker).Args)
 		}
 		var e xdr.Encoder
 		e.Reset(make([]byte, 0, oncrpc.MinReplyLen), nil)
@@ -171,45 +171,45 @@ func FuzzRewrite(f *testing.F) {
 }
 
 // handles returns those of a message of version 3 whose parameters or results begin at a position.
-func (r *rig) handles(m *oncrpc.Message, at int, walk func(*layout.Walker, layout.Proc, *xdr.Decoder) error) (out [][]byte, err error) {
-	var w layout.Walker
+func (r *rig) handles(m *oncrpc.Message, at int, walk func(*schema.Walker, schema.Proc, *xdr.Decoder) error) (out [][]byte, err error) {
+	var w schema.Walker
 	var d xdr.Decoder
 	d.Reset(m.Stream, m.Items)
 	d.Skip(at)
-	err = walk(&w, layout.Proc{Program: r.in.Program, Version: r.in.Version, Procedure: r.in.Procedure}, &d)
+	err = walk(&w, schema.Proc{Program: r.in.Program, Version: r.in.Version, Procedure: r.in.Procedure}, &d)
 	for _, sp := range w.Spans {
-		if sp.Mark == layout.Handle {
+		if sp.Mark == schema.Handle {
 			out = append(out, bytes.Clone(sp.B))
 		}
 	}
 	return out, err
 }
 
-// sameHandles: a client's message has the handles of a backend's message, sealed.
-func (r *rig) sameHandles(client *oncrpc.Message, clientAt int, backend *oncrpc.Message, backendAt int, walk func(*layout.Walker, layout.Proc, *xdr.Decoder) error) {
+// sameHandles: a client's message has the handles of a backend's message, signed.
+func (r *rig) sameHandles(client *oncrpc.Message, clientAt int, backend *oncrpc.Message, backendAt int, walk func(*schema.Walker, schema.Proc, *xdr.Decoder) error) {
 	r.t.Helper()
-	sealed, err := r.handles(client, clientAt, walk)
+	signed, err := r.handles(client, clientAt, walk)
 	plain, err2 := r.handles(backend, backendAt, walk)
-	if err != nil || err2 != nil || len(sealed) != len(plain) {
-		r.t.Fatalf("%d handles, %d handles: %v, %v", len(sealed), len(plain), err, err2)
+	if err != nil || err2 != nil || len(signed) != len(plain) {
+		r.t.Fatalf("%d handles, %d handles: %v, %v", len(signed), len(plain), err, err2)
 	}
-	for i := range sealed {
-		if want := r.seal(plain[i]); !bytes.Equal(sealed[i], want) {
-			r.t.Fatalf("the client has handle %x, the backend %x", sealed[i], plain[i])
+	for i := range signed {
+		if want := r.sign(plain[i]); !bytes.Equal(signed[i], want) {
+			r.t.Fatalf("the client has handle %x, the backend %x", signed[i], plain[i])
 		}
 	}
 }
 
-// sameResults: every handle in the reply is one of the backend's, sealed.
+// sameResults: every handle in the reply is one of the backend's, signed.
 func (r *rig) sameResults(backend *oncrpc.Message) {
 	r.t.Helper()
-	sealed, err := r.handles(&r.in.Reply, oncrpc.MinReplyLen, (*layout.Walker).Results)
-	plain, _ := r.handles(backend, oncrpc.MinReplyLen, (*layout.Walker).Results)
+	signed, err := r.handles(&r.in.Reply, oncrpc.MinReplyLen, (*schema.Walker).Results)
+	plain, _ := r.handles(backend, oncrpc.MinReplyLen, (*schema.Walker).Results)
 	if err != nil {
 		r.t.Fatalf("the client cannot read the results: %v", err)
 	}
-	for _, h := range sealed {
-		for len(plain) > 0 && !bytes.Equal(r.seal(plain[0]), h) {
+	for _, h := range signed {
+		for len(plain) > 0 && !bytes.Equal(r.sign(plain[0]), h) {
 			plain = plain[1:] // it was withheld
 		}
 		if len(plain) == 0 {

@@ -5,8 +5,8 @@ import (
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -20,8 +20,8 @@ type callState struct {
 	unchanging bool
 	// gss: the call has a credential of RPCSEC_GSS. Nobody but the backend can make the verifier of its reply.
 	gss bool
-	// sealed: what the call says cannot be read (RFC 2203): it passes untouched, and so does the reply.
-	sealed bool
+	// protected: RPCSEC_GSS hides the arguments (RFC 2203). The call passes untouched, and so does the reply.
+	protected bool
 	// atRoot: the directory that is listed is the export's root, which has the fileid rootID.
 	atRoot bool
 	rootID uint64
@@ -39,7 +39,7 @@ type callState struct {
 
 // args is Args. What each program does for it is to read the call with c.walker, to put edits into c.edits, and to decide.
 func (c *Call) args(x *Export, who *Caller, in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) (Verdict, error) {
-	c.x, c.unchanging, c.gss, c.sealed, c.atRoot, c.shift = x, who.ReadOnly, false, false, false, 0
+	c.x, c.unchanging, c.gss, c.protected, c.atRoot, c.shift = x, who.ReadOnly, false, false, false, 0
 	c.Path, c.Eligible, c.ArgsAt = c.Path[:0], c.Eligible[:0], 0
 	c.edits.Reset(in.Pool())
 	v, err := c.dispatch(x, who, in)
@@ -71,7 +71,7 @@ func (c *Call) dispatch(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error
 	case c.gss && in.Program == nfs3.MountProgram:
 		// MOUNT is answered here, and the answer would lack the verifier.
 		return c.deny(in, oncrpc.AuthRejectedCred)
-	case c.sealed:
+	case c.protected:
 		in.Plan.Results = in.Plan.Results[:0] // the bounds of what cannot be read are nobody's
 		return Forward, nil
 	case in.Procedure == 0:
@@ -123,7 +123,7 @@ func (c *Call) forward(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) 
 	}
 	c.ArgsAt = in.ArgsAt + c.shift
 	plan.Reset()
-	if b := binding.For(in.Program, in.Version); b != nil && !c.sealed {
+	if b := binding.For(in.Program, in.Version); b != nil && !c.protected {
 		c.dec.Reset(out.Stream, out.Items)
 		c.dec.Skip(c.ArgsAt)
 		var err error
@@ -173,7 +173,7 @@ func (c *Call) results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error 
 	c.edits.Reset(in.Pool())
 	defer c.edits.Release()
 	c.walker.Spans = c.walker.Spans[:0]
-	if c.header.Status.OK() && !c.sealed {
+	if c.header.Status.OK() && !c.protected {
 		done := false
 		switch {
 		case in.Program == nfs3.ACLProgram:
@@ -226,7 +226,7 @@ func (c *Call) cut(in *oncrpc.Call, m *oncrpc.Message) error {
 	}
 	c.found = c.found[:0]
 	for i := range c.walker.Spans {
-		if sp := &c.walker.Spans[i]; sp.Mark == layout.Data {
+		if sp := &c.walker.Spans[i]; sp.Mark == schema.Data {
 			c.found = append(c.found, oncrpc.Found{State: oncrpc.Inline, Position: sp.Pos + 4, Length: int(sp.Value)})
 		}
 	}

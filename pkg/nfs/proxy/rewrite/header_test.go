@@ -8,7 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -58,7 +58,7 @@ func TestPrograms(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, seal.Required)
+			r := newRig(t, sign.Required)
 			defer r.end()
 			r.x.V3, r.x.Minor = tt.v3, tt.minor
 			r.receive(tt.program, tt.version, tt.procedure, tt.args, nil)
@@ -74,7 +74,7 @@ func TestPrograms(t *testing.T) {
 
 // TestItemMisplaced: an item where no eligible argument is.
 func TestItemMisplaced(t *testing.T) {
-	r := newRig(t, seal.Off)
+	r := newRig(t, sign.Off)
 	defer r.end()
 	r.receive(nfs3.Program, 3, nfs3.ProcGetAttr, bytesOf(&nfs3.GetAttrArgs{Object: handle3}),
 		[]xdr.Item{{Position: 4 + len(handle3), Length: 8, Data: [][]byte{make([]byte, 8)}}})
@@ -104,7 +104,7 @@ func TestSquash(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, seal.Off)
+			r := newRig(t, sign.Off)
 			defer r.end()
 			r.who.Squash = tt.squash
 			r.cred = sysCred(t, tt.was.uid, tt.was.gid, tt.was.gids...)
@@ -175,7 +175,7 @@ func TestFlavors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, seal.Off)
+			r := newRig(t, sign.Off)
 			defer r.end()
 			r.x.GSS, r.cred = tt.gss, tt.cred
 			r.receive(tt.program, 3, tt.procedure, lookup, nil)
@@ -201,7 +201,7 @@ func TestFlavors(t *testing.T) {
 
 // TestClearGSS: without integrity and privacy, messages are reduced as any other.
 func TestClearGSS(t *testing.T) {
-	r := newRig(t, seal.Off)
+	r := newRig(t, sign.Off)
 	defer r.end()
 	r.x.GSS, r.cred = true, gssCred(1, 0, 1)
 	if v := r.send(nfs3.Program, nfs3.ProcRead, &nfs3.ReadArgs{File: handle3, Count: 100}); v != Forward {
@@ -216,8 +216,8 @@ func TestClearGSS(t *testing.T) {
 // TestNoResults: a backend's reply that says why there are none passes.
 func TestNoResults(t *testing.T) {
 	for _, s := range []oncrpc.Status{accepted(oncrpc.ProgUnavail), denied(oncrpc.AuthTooWeak), {Accept: oncrpc.ProgMismatch, Low: 2, High: 4}} {
-		r := newRig(t, seal.Required)
-		r.send(nfs3.Program, nfs3.ProcRead, &nfs3.ReadArgs{File: r.seal(handle3), Count: 10})
+		r := newRig(t, sign.Required)
+		r.send(nfs3.Program, nfs3.ProcRead, &nfs3.ReadArgs{File: r.sign(handle3), Count: 10})
 		var e xdr.Encoder
 		e.Reset(make([]byte, 0, 64), nil)
 		h := oncrpc.ReplyHeader{XID: xid3, Status: s}
@@ -239,8 +239,8 @@ func TestUnreadableReply(t *testing.T) {
 		"another's":      {0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 		"header cut off": {0x5a, 0x5a, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0},
 	} {
-		r := newRig(t, seal.Required)
-		args.Dir = r.seal(handle3)
+		r := newRig(t, sign.Required)
+		args.Dir = r.sign(handle3)
 		r.send(nfs3.Program, nfs3.ProcLookup, args)
 		r.back.Stream = append(r.back.Stream, reply)
 		if err := r.c.Results(&r.x, &r.in, &r.back); err == nil || r.status() != accepted(oncrpc.SystemErr) {
@@ -248,9 +248,9 @@ func TestUnreadableReply(t *testing.T) {
 		}
 		r.end()
 	}
-	r := newRig(t, seal.Required)
+	r := newRig(t, sign.Required)
 	defer r.end()
-	args.Dir = r.seal(handle3)
+	args.Dir = r.sign(handle3)
 	r.send(nfs3.Program, nfs3.ProcLookup, args)
 	if err := r.backend(make([]byte, 4), nil); err == nil {
 		t.Error("results that end too early are no error")
@@ -262,7 +262,7 @@ func TestUnreadableReply(t *testing.T) {
 
 // TestNoRoot: what needs the root waits for it.
 func TestNoRoot(t *testing.T) {
-	r := newRig(t, seal.Required)
+	r := newRig(t, sign.Required)
 	defer r.end()
 	try := func(program, procedure uint32, args nfs3test.Message) error {
 		stream, _ := nfs3test.Encode(args)
@@ -273,7 +273,7 @@ func TestNoRoot(t *testing.T) {
 	}
 	for _, roots := range []*Roots{nil, {V4: []byte("root of version 4")}} {
 		r.x.Roots.Store(roots)
-		dir := r.seal(handle3)
+		dir := r.sign(handle3)
 		for _, err := range []error{
 			try(nfs3.MountProgram, nfs3.MountProcMnt, &nfs3.MountArgs{Path: []byte("/")}),
 			try(nfs3.MountProgram, nfs3.MountProcMnt, &nfs3.MountArgs{Path: []byte("/a")}),

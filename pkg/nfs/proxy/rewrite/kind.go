@@ -3,8 +3,8 @@ package rewrite
 import (
 	"errors"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -20,7 +20,7 @@ type Kind struct {
 // Kind is for in, on which Args has decided Forward.
 func (c *Call) Kind(in *oncrpc.Call) Kind {
 	switch {
-	case c.sealed:
+	case c.protected:
 		return Kind{}
 	case in.Program == nfs3.ACLProgram:
 		return Kind{Repeatable: in.Procedure == nfs3.ACLProcGetACL}
@@ -30,7 +30,7 @@ func (c *Call) Kind(in *oncrpc.Call) Kind {
 	k := Kind{Session: c.walker.Minor > 0, Repeatable: true}
 	for i := range c.ops {
 		code := c.ops[i].code
-		if k.Session && i == 0 && code == layout.OpSequence {
+		if k.Session && i == 0 && code == schema.OpSequence {
 			return k
 		}
 		k.Repeatable = k.Repeatable && code < uint32(len(repeatable4)) && repeatable4[code]
@@ -45,11 +45,11 @@ var repeatable3 = [nfs3.Procedures]bool{
 }
 
 // repeatable4 are the operations that change nothing and have no seqid.
-var repeatable4 = [layout.OpRemoveXattr + 1]bool{
-	layout.OpPutFH: true, layout.OpPutRootFH: true, layout.OpPutPubFH: true, layout.OpSaveFH: true, layout.OpRestoreFH: true,
-	layout.OpGetFH: true, layout.OpGetAttr: true, layout.OpVerify: true, layout.OpNVerify: true, layout.OpAccess: true,
-	layout.OpLookup: true, layout.OpLookupP: true, layout.OpReaddir: true, layout.OpReadlink: true, layout.OpRead: true,
-	layout.OpSecInfo: true, layout.OpCommit: true, layout.OpRenew: true,
+var repeatable4 = [schema.OpRemoveXattr + 1]bool{
+	schema.OpPutFH: true, schema.OpPutRootFH: true, schema.OpPutPubFH: true, schema.OpSaveFH: true, schema.OpRestoreFH: true,
+	schema.OpGetFH: true, schema.OpGetAttr: true, schema.OpVerify: true, schema.OpNVerify: true, schema.OpAccess: true,
+	schema.OpLookup: true, schema.OpLookupP: true, schema.OpReaddir: true, schema.OpReadlink: true, schema.OpRead: true,
+	schema.OpSecInfo: true, schema.OpCommit: true, schema.OpRenew: true,
 }
 
 // Cred is who calls, as the rules want it.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -91,7 +91,7 @@ func (c *Call) Mounted(in *oncrpc.Call, handle []byte, status nfs3.Status) error
 	if err != nil {
 		return err
 	}
-	n, ok := c.x.Seal.Len(len(handle), seal.Max3)
+	n, ok := c.x.Signer.Len(len(handle), sign.Max3)
 	if status == nfs3.OK && !ok {
 		status = nfs3.ErrServerFault
 	}
@@ -99,7 +99,7 @@ func (c *Call) Mounted(in *oncrpc.Call, handle []byte, status nfs3.Status) error
 	if status == nfs3.OK {
 		e.Uint32(uint32(n))
 		b := e.Grow((n + 3) &^ 3)
-		clear(b[len(c.x.Seal.Append(b[:0], handle, seal.Max3)):])
+		clear(b[len(c.x.Signer.Append(b[:0], handle, sign.Max3)):])
 		list := flavors
 		if c.x.GSS {
 			list = flavorsGSS

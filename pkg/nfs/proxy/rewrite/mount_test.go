@@ -10,7 +10,7 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // mounted returns the answer to a MNT, which another implementation reads too.
@@ -66,7 +66,7 @@ func TestMount(t *testing.T) {
 			if res.Status != tt.status {
 				t.Errorf("%q: status %v, want %v", tt.path, res.Status, tt.status)
 			}
-			if res.Status == nfs3.OK && (!bytes.Equal(res.Handle, r.seal(root3)) || !slices.Equal(res.Flavors, []uint32{1, 0})) {
+			if res.Status == nfs3.OK && (!bytes.Equal(res.Handle, r.sign(root3)) || !slices.Equal(res.Flavors, []uint32{1, 0})) {
 				t.Errorf("%q: mounted %+v", tt.path, res)
 			}
 		}
@@ -75,7 +75,7 @@ func TestMount(t *testing.T) {
 }
 
 func TestMounted(t *testing.T) {
-	r := newRig(t, seal.Required)
+	r := newRig(t, sign.Required)
 	defer r.end()
 	r.x.GSS = true
 	tests := []struct {
@@ -99,7 +99,7 @@ func TestMounted(t *testing.T) {
 		if res.Status != tt.want {
 			t.Errorf("%x, %v: status %v, want %v", tt.handle, tt.status, res.Status, tt.want)
 		}
-		if res.Status == nfs3.OK && (!bytes.Equal(res.Handle, r.seal(tt.handle)) || !slices.Equal(res.Flavors, []uint32{1, 390003, 390004, 390005, 0})) {
+		if res.Status == nfs3.OK && (!bytes.Equal(res.Handle, r.sign(tt.handle)) || !slices.Equal(res.Flavors, []uint32{1, 390003, 390004, 390005, 0})) {
 			t.Errorf("%x: mounted %+v", tt.handle, res)
 		}
 	}
@@ -112,7 +112,7 @@ func TestMounted(t *testing.T) {
 
 // TestMountLists: there is one export, and nobody is told who has it mounted.
 func TestMountLists(t *testing.T) {
-	r := newRig(t, seal.Required)
+	r := newRig(t, sign.Required)
 	defer r.end()
 	void := &nfs3test.Void{}
 	if v := r.send(nfs3.MountProgram, nfs3.MountProcExport, void); v != Answered {

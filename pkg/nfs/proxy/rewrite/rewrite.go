@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -16,12 +16,12 @@ import (
 type Export struct {
 	// UID tells this export from all others, now and after every restart, at every replica: at least 8 bytes.
 	UID []byte
-	// Seal seals file handles.
-	Seal *seal.Sealer
+	// Signer signs file handles.
+	Signer *sign.Signer
 	// V3 and Minor say which versions are offered: 3, and 4.0 to 4.2.
 	V3    bool
 	Minor [3]bool
-	// GSS admits RPCSEC_GSS. What it protects is then forwarded as it is. It goes with sealing off, since such messages cannot be read.
+	// GSS admits RPCSEC_GSS. What it protects is then forwarded as it is. It goes with signing off, since such messages cannot be read.
 	GSS bool
 	// Roots are known once the backend has been asked, nil before.
 	Roots atomic.Pointer[Roots]
@@ -29,7 +29,7 @@ type Export struct {
 	sessions sessions
 }
 
-// Roots are the backend's own handles of the export's root, unsealed, and what its attributes say. A version that the
+// Roots are the backend's own handles of the export's root, untagged, and what its attributes say. A version that the
 // backend has never served, or that was not asked for, has no handle.
 type Roots struct {
 	V3, V4           []byte
@@ -74,7 +74,7 @@ type Call struct {
 	ArgsAt   int
 	Eligible []oncrpc.Argument
 
-	walker layout.Walker
+	walker schema.Walker
 	edits  Edits
 	callState
 }

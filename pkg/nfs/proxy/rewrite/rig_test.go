@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -48,14 +48,14 @@ const (
 	xid3    = 0x5a5a0001
 )
 
-func newRig(t fatal, mode seal.Mode) *rig {
+func newRig(t fatal, mode sign.Mode) *rig {
 	t.Helper()
 	r := &rig{t: t, pool: pool3, who: Caller{Squash: access.SquashNone, AnonUID: 65534, AnonGID: 65533}}
-	s, err := seal.New([][]byte{bytes.Repeat([]byte{1}, seal.MinKey)}, []byte("export-1"), mode)
+	s, err := sign.New([][]byte{bytes.Repeat([]byte{1}, sign.MinKey)}, []byte("export-1"), mode)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.x.UID, r.x.Seal, r.x.V3 = []byte("export-1"), s, true
+	r.x.UID, r.x.Signer, r.x.V3 = []byte("export-1"), s, true
 	r.x.Roots.Store(&Roots{V3: root3, FileID3: rootID3})
 	r.in.Init(r.pool, nil)
 	return r
@@ -72,8 +72,8 @@ func (r *rig) end() {
 	}
 }
 
-// seal is how a client knows a handle.
-func (r *rig) seal(h []byte) nfs3.Handle { return r.x.Seal.Append(nil, h, seal.Max3) }
+// sign is how a client knows a handle.
+func (r *rig) sign(h []byte) nfs3.Handle { return r.x.Signer.Append(nil, h, sign.Max3) }
 
 // header is that of a call.
 func (r *rig) header(program, version, procedure uint32) []byte {

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -72,7 +72,7 @@ func (c *Call) fail(in *oncrpc.Call, status nfs3.Status, n int) (Verdict, error)
 func (c *Call) walkArgs(in *oncrpc.Call) bool {
 	c.dec.Reset(in.Stream, in.Items)
 	c.dec.Skip(in.ArgsAt)
-	p := layout.Proc{Program: in.Program, Version: in.Version, Procedure: in.Procedure}
+	p := schema.Proc{Program: in.Program, Version: in.Version, Procedure: in.Procedure}
 	return c.walker.Args(p, &c.dec) == nil && c.dec.Used() == len(in.Items)
 }
 
@@ -92,8 +92,8 @@ func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 	}
 	for i := range c.walker.Spans {
 		switch sp := &c.walker.Spans[i]; sp.Mark {
-		case layout.Handle:
-			h, ok := x.Seal.Open(sp.B, seal.Max3)
+		case schema.Handle:
+			h, ok := x.Signer.Verify(sp.B, sign.Max3)
 			if !ok {
 				return c.fail(in, nfs3.ErrBadHandle, failures[in.Procedure])
 			}
@@ -103,12 +103,12 @@ func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 			if len(h) != len(sp.B) {
 				c.replaceOpaque(sp, len(h), h)
 			}
-		case layout.Name:
+		case schema.Name:
 			if status == nfs3.OK {
 				status = checkName(sp.B, in.Procedure == nfs3.ProcLookup)
 			}
-		case layout.Count:
-			if n := bound(in.Procedure, sp.Value, x.Seal.Grows()); n != uint32(sp.Value) {
+		case schema.Count:
+			if n := bound(in.Procedure, sp.Value, x.Signer.Overhead()); n != uint32(sp.Value) {
 				binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos, 4, 4), n)
 			}
 		}
@@ -144,15 +144,15 @@ func bound(procedure uint32, count uint64, grow int) uint32 {
 }
 
 // replaceOpaque puts a counted opaque of n bytes in the place of another one, and b in it, or less if more is to come.
-func (c *Call) replaceOpaque(sp *layout.Span, n int, b []byte) []byte {
+func (c *Call) replaceOpaque(sp *schema.Span, n int, b []byte) []byte {
 	with := c.edits.Replace(sp.Pos, sp.Len, 4+xdr.Round(n))
 	binary.BigEndian.PutUint32(with, uint32(n))
 	clear(with[4+copy(with[4:], b):])
 	return with[4 : 4+n]
 }
 
-// sealHandle seals a handle in a result. It has been asked whether it can be.
-func (c *Call) sealHandle(s *seal.Sealer, sp *layout.Span, limit int) {
+// signHandle signs a handle in a result. It has been asked whether it can be.
+func (c *Call) signHandle(s *sign.Signer, sp *schema.Span, limit int) {
 	n, _ := s.Len(len(sp.B), limit)
 	if n == len(sp.B) {
 		return
@@ -162,12 +162,12 @@ func (c *Call) sealHandle(s *seal.Sealer, sp *layout.Span, limit int) {
 
 // resultsV3 rewrites the results of NFS version 3. True: they are not used, and the call is answered here.
 func (c *Call) resultsV3(x *Export, in *oncrpc.Call) (bool, error) {
-	p := layout.Proc{Program: in.Program, Version: in.Version, Procedure: in.Procedure}
+	p := schema.Proc{Program: in.Program, Version: in.Version, Procedure: in.Procedure}
 	if err := c.walker.Results(p, &c.dec); err != nil {
 		_, _ = c.fail(in, nfs3.ErrServerFault, failures[in.Procedure]) // without memory the reply stays empty
 		return true, fmt.Errorf("rewrite: results of %s: %w", nfs3.ProcedureName(in.Procedure), err)
 	}
-	var entry *layout.Span // the entry that the spans belong to
+	var entry *schema.Span // the entry that the spans belong to
 	up := false            // that is ".."
 	gone := 0              // everything before this position has been replaced
 	spans := c.walker.Spans
@@ -177,54 +177,54 @@ func (c *Call) resultsV3(x *Export, in *oncrpc.Call) (bool, error) {
 			continue
 		}
 		switch sp.Mark {
-		case layout.Entry:
+		case schema.Entry:
 			entry, up = sp, false
-		case layout.EntryName:
+		case schema.EntryName:
 			if up = string(sp.B) == ".."; up && c.atRoot {
 				binary.BigEndian.PutUint64(c.edits.Replace(entry.Pos+4, 8, 8), c.rootID)
 			}
-		case layout.PostOpAttr:
+		case schema.PostOpAttr:
 			if up && sp.Value != 0 {
 				gone = c.withhold(sp)
 			}
-		case layout.PostOpHandle:
-			if sp.Value != 0 && (up || !canSeal(x, spans[i+1:])) {
+		case schema.PostOpHandle:
+			if sp.Value != 0 && (up || !canSign(x, spans[i+1:])) {
 				gone = c.withhold(sp)
 			}
-		case layout.Handle:
-			if !canSeal(x, spans[i:]) {
+		case schema.Handle:
+			if !canSign(x, spans[i:]) {
 				_, err := c.fail(in, nfs3.ErrServerFault, failures[in.Procedure])
 				return true, err
 			}
-			c.sealHandle(x.Seal, sp, seal.Max3)
-		case layout.Access:
+			c.signHandle(x.Signer, sp, sign.Max3)
+		case schema.Access:
 			if c.unchanging && sp.Value&accessChanges != 0 {
 				binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos, 4, 4), uint32(sp.Value)&^accessChanges)
 			}
-		case layout.Sizes:
+		case schema.Sizes:
 			c.limitSizes(sp)
 		}
 	}
 	return false, nil
 }
 
-// canSeal reports whether the handle that is the first of spans can be handed out.
-func canSeal(x *Export, spans []layout.Span) bool {
-	if len(spans) == 0 || spans[0].Mark != layout.Handle {
+// canSign reports whether the handle that is the first of spans can be handed out.
+func canSign(x *Export, spans []schema.Span) bool {
+	if len(spans) == 0 || spans[0].Mark != schema.Handle {
 		return false
 	}
-	_, ok := x.Seal.Len(len(spans[0].B), seal.Max3)
+	_, ok := x.Signer.Len(len(spans[0].B), sign.Max3)
 	return ok
 }
 
 // withhold lets an optional part of a result not follow. It returns the part's end.
-func (c *Call) withhold(sp *layout.Span) int {
+func (c *Call) withhold(sp *schema.Span) int {
 	clear(c.edits.Replace(sp.Pos, sp.Len, 4))
 	return sp.Pos + sp.Len
 }
 
 // limitSizes lowers what FSINFO says of the longest and the preferred READ, WRITE and READDIR to what passes here.
-func (c *Call) limitSizes(sp *layout.Span) {
+func (c *Call) limitSizes(sp *schema.Span) {
 	const multiples = 1<<2 | 1<<5 // rtmult and wtmult are no lengths
 	for i := range sp.Len / 4 {
 		if v := binary.BigEndian.Uint32(sp.B[4*i:]); v > nfs3.MaxData && multiples>>i&1 == 0 {

@@ -8,27 +8,27 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-var modes = []seal.Mode{seal.Required, seal.Auto, seal.Off}
+var modes = []sign.Mode{sign.Required, sign.Auto, sign.Off}
 
 // drawProcedure draws one that is not NULL.
 func drawProcedure(t *rapid.T) uint32 {
 	return rapid.Uint32Range(1, nfs3.Procedures-1).Draw(t, "procedure")
 }
 
-// shorten makes handles so short that they can be sealed.
+// shorten makes handles so short that they can be signed.
 func shorten(m nfs3test.Message) {
-	each(m, func(h *nfs3.Handle) { *h = (*h)[:min(len(*h), seal.Max3-seal.TagLen)] })
+	each(m, func(h *nfs3.Handle) { *h = (*h)[:min(len(*h), sign.Max3-sign.TagLen)] })
 }
 
-// sealAll seals all handles in m.
-func (r *rig) sealAll(m nfs3test.Message) {
+// signAll signs all handles in m.
+func (r *rig) signAll(m nfs3test.Message) {
 	each(m, func(h *nfs3.Handle) {
 		if *h != nil {
-			*h = append(nfs3.Handle{}, r.seal(*h)...) // an empty handle is not the same as none
+			*h = append(nfs3.Handle{}, r.sign(*h)...) // an empty handle is not the same as none
 		}
 	})
 }
@@ -40,7 +40,7 @@ func tame(m nfs3test.Message) {
 	})
 }
 
-// TestArgsV3: what the backend gets is what the client sent, with its handles unsealed and its counts bounded.
+// TestArgsV3: what the backend gets is what the client sent, with its handles untagged and its counts bounded.
 func TestArgsV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRig(t, rapid.SampledFrom(modes).Draw(t, "mode"))
@@ -63,10 +63,10 @@ func TestArgsV3(t *testing.T) {
 			want = bytesOf(&b)
 		case *nfs3.ReaddirPlusArgs:
 			b := *a
-			b.MaxCount = bound(proc, uint64(a.MaxCount), r.x.Seal.Grows())
+			b.MaxCount = bound(proc, uint64(a.MaxCount), r.x.Signer.Overhead())
 			want = bytesOf(&b)
 		}
-		r.sealAll(m)
+		r.signAll(m)
 		stream, items := nfs3test.Encode(m)
 		if rapid.Bool().Draw(t, "inline") {
 			stream, items = nfs3test.Flatten(stream, items), nil
@@ -116,10 +116,10 @@ func (r *rig) expect(m nfs3test.Message, atRoot bool) {
 	if r.who.ReadOnly {
 		each(m, func(a *nfs3.AccessRes) { a.Access &^= 0x1c })
 	}
-	r.sealAll(m)
+	r.signAll(m)
 }
 
-// TestResultsV3: what the client gets is what the backend answered, with its handles sealed and nothing of what lies above.
+// TestResultsV3: what the client gets is what the backend answered, with its handles signed and nothing of what lies above.
 func TestResultsV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRig(t, rapid.SampledFrom(modes).Draw(t, "mode"))
@@ -138,7 +138,7 @@ func TestResultsV3(t *testing.T) {
 		case *nfs3.CommitArgs:
 			a.Count = max(a.Count, 512)
 		}
-		r.sealAll(args)
+		r.signAll(args)
 		changing := changes>>proc&1 != 0
 		r.who.ReadOnly = !changing && rapid.Bool().Draw(t, "read-only")
 		if v := r.send(nfs3.Program, proc, args); v != Forward {
@@ -178,9 +178,9 @@ func TestResultsV3(t *testing.T) {
 
 // TestUnplannedV3: a transport that plans for no results gets the reply as it came.
 func TestUnplannedV3(t *testing.T) {
-	r := newRig(t, seal.Required)
+	r := newRig(t, sign.Required)
 	defer r.end()
-	r.send(nfs3.Program, nfs3.ProcRead, &nfs3.ReadArgs{File: r.seal(handle3), Count: 100})
+	r.send(nfs3.Program, nfs3.ProcRead, &nfs3.ReadArgs{File: r.sign(handle3), Count: 100})
 	r.in.Plan.Results = r.in.Plan.Results[:0]
 	want := bytesOf(&nfs3.ReadRes{Count: 3, Data: [][]byte{[]byte("abc")}})
 	if err := r.backend(want, nil); err != nil || len(r.in.Reply.Items) != 0 || !bytes.Equal(r.results(), want) {
@@ -213,7 +213,7 @@ func TestForgedV3(t *testing.T) {
 		proc := drawProcedure(t)
 		args := nfs3test.NFS[proc].DrawArgs(t)
 		n := 0
-		each(args, func(h *nfs3.Handle) { *h = r.seal(handle3); n++ })
+		each(args, func(h *nfs3.Handle) { *h = r.sign(handle3); n++ })
 		which := rapid.IntRange(0, n-1).Draw(t, "which")
 		each(args, func(h *nfs3.Handle) {
 			if n--; n == which {
@@ -228,14 +228,14 @@ func TestForgedV3(t *testing.T) {
 
 func TestReadOnlyV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRig(t, seal.Required)
+		r := newRig(t, sign.Required)
 		defer r.end()
 		r.who.ReadOnly = true
 		proc := rapid.SampledFrom([]uint32{
 			nfs3.ProcSetAttr, nfs3.ProcWrite, nfs3.ProcCreate, nfs3.ProcMkdir, nfs3.ProcSymlink, nfs3.ProcMknod, nfs3.ProcRemove, nfs3.ProcRmdir, nfs3.ProcRename, nfs3.ProcLink,
 		}).Draw(t, "procedure")
 		args := nfs3test.NFS[proc].DrawArgs(t)
-		each(args, func(h *nfs3.Handle) { *h = r.seal(handle3) })
+		each(args, func(h *nfs3.Handle) { *h = r.sign(handle3) })
 		if s := r.refusal3(proc, args); s != nfs3.ErrROFS {
 			t.Fatalf("%s: status is %v", nfs3.ProcedureName(proc), s)
 		}
@@ -272,7 +272,7 @@ func TestNamesV3(t *testing.T) {
 		},
 		nfs3.ProcLink: {func(n string) nfs3test.Message { return &nfs3.LinkArgs{File: handle3, Link: at(n)} }},
 	}
-	r := newRig(t, seal.Required)
+	r := newRig(t, sign.Required)
 	defer r.end()
 	for proc, args := range procs {
 		for _, tt := range names {
@@ -282,7 +282,7 @@ func TestNamesV3(t *testing.T) {
 			}
 			for _, make := range args {
 				m := make(tt.name)
-				r.sealAll(m)
+				r.signAll(m)
 				if want == nfs3.OK {
 					if v := r.send(nfs3.Program, proc, m); v != Forward {
 						t.Errorf("%s of %q: verdict is %d", nfs3.ProcedureName(proc), tt.name, v)
@@ -294,7 +294,7 @@ func TestNamesV3(t *testing.T) {
 		}
 	}
 	// Where a symbolic link leads is the client's business.
-	link := &nfs3.SymlinkArgs{Where: nfs3.DirOpArgs{Dir: r.seal(handle3), Name: []byte("l")}, Path: [][]byte{[]byte("../../..")}, Length: 8}
+	link := &nfs3.SymlinkArgs{Where: nfs3.DirOpArgs{Dir: r.sign(handle3), Name: []byte("l")}, Path: [][]byte{[]byte("../../..")}, Length: 8}
 	if v := r.send(nfs3.Program, nfs3.ProcSymlink, link); v != Forward {
 		t.Errorf("SYMLINK: verdict is %d", v)
 	}
@@ -313,10 +313,10 @@ func TestLongHandlesV3(t *testing.T) {
 	}
 	for _, mode := range modes {
 		r := newRig(t, mode)
-		where := nfs3.DirOpArgs{Dir: r.seal(handle3), Name: []byte("name")}
+		where := nfs3.DirOpArgs{Dir: r.sign(handle3), Name: []byte("name")}
 		found := decode(t, ask(r, nfs3.ProcLookup, &where, &nfs3.LookupRes{Object: long}), &nfs3.LookupRes{})
 		made := decode(t, ask(r, nfs3.ProcMkdir, &nfs3.MkdirArgs{Where: where}, &nfs3.MkdirRes{Object: nfs3.PostOpFH{Handle: long}}), &nfs3.MkdirRes{})
-		if mode == seal.Required {
+		if mode == sign.Required {
 			if found.Status != nfs3.ErrServerFault || made.Status != nfs3.OK || made.Object.Handle != nil {
 				t.Errorf("%v: LOOKUP %+v, MKDIR %+v", mode, found, made)
 			}
@@ -325,18 +325,18 @@ func TestLongHandlesV3(t *testing.T) {
 				t.Errorf("%v: LOOKUP %+v, MKDIR %+v", mode, found, made)
 			}
 			if v := r.send(nfs3.Program, nfs3.ProcGetAttr, &nfs3.GetAttrArgs{Object: long}); v != Forward || !bytes.Equal(r.forwarded()[4:], long) {
-				t.Errorf("%v: a handle too long to be sealed is not accepted", mode)
+				t.Errorf("%v: a handle too long to be signed is not accepted", mode)
 			}
 		}
 		r.end()
 	}
 }
 
-// TestBoundV3: whatever entries the backend puts into a list of the lowered count, sealed they are within the client's.
+// TestBoundV3: whatever entries the backend puts into a list of the lowered count, signed they are within the client's.
 func TestBoundV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.Uint32().Draw(t, "count")
-		m := int(bound(nfs3.ProcReaddirPlus, uint64(count), seal.TagLen))
+		m := int(bound(nfs3.ProcReaddirPlus, uint64(count), sign.TagLen))
 		used, grown := 0, 0
 		for {
 			n := minEntry + 4*rapid.IntRange(0, 60).Draw(t, "entry")
@@ -346,7 +346,7 @@ func TestBoundV3(t *testing.T) {
 			if used+n > m {
 				break
 			}
-			used, grown = used+n, grown+n+seal.TagLen
+			used, grown = used+n, grown+n+sign.TagLen
 		}
 		if grown > int(count) || m > nfs3.MaxData {
 			t.Fatalf("count %d is lowered to %d: entries of %d bytes become %d", count, m, used, grown)
@@ -362,9 +362,9 @@ func TestBoundV3(t *testing.T) {
 
 // TestWithoutMemory: everything is given back, and the call may come again.
 func TestWithoutMemory(t *testing.T) {
-	r := newRig(t, seal.Required)
+	r := newRig(t, sign.Required)
 	defer r.end()
-	args := &nfs3.GetAttrArgs{Object: r.seal(handle3)}
+	args := &nfs3.GetAttrArgs{Object: r.sign(handle3)}
 	stream, _ := nfs3test.Encode(args)
 	pool := r.pool
 	for _, forged := range []bool{false, true} {
@@ -379,7 +379,7 @@ func TestWithoutMemory(t *testing.T) {
 		}
 	}
 	r.in.Init(pool, nil)
-	r.send(nfs3.Program, nfs3.ProcLookup, &nfs3.LookupArgs{Dir: r.seal(handle3), Name: []byte("a")})
+	r.send(nfs3.Program, nfs3.ProcLookup, &nfs3.LookupArgs{Dir: r.sign(handle3), Name: []byte("a")})
 	r.in.Init(emptyPool, nil)
 	if err := r.backend(bytesOf(&nfs3.LookupRes{Object: handle3}), nil); err == nil || len(r.in.Reply.Stream) > 0 {
 		t.Errorf("error %v, reply of %d slices", err, len(r.in.Reply.Stream))
@@ -388,7 +388,7 @@ func TestWithoutMemory(t *testing.T) {
 }
 
 func TestACL(t *testing.T) {
-	r := newRig(t, seal.Required)
+	r := newRig(t, sign.Required)
 	defer r.end()
 	args := func(h []byte, rest ...byte) []byte { return append(bytesOf(&nfs3.HandleArgs{Object: h}), rest...) }
 	mask := []byte{0, 0, 0, 1}
@@ -397,7 +397,7 @@ func TestACL(t *testing.T) {
 		r.receive(nfs3.ACLProgram, nfs3.ACLVersion, proc, args, nil)
 		return r.args()
 	}
-	if v := send(nfs3.ACLProcGetACL, args(r.seal(handle3), mask...)); v != Forward || !bytes.Equal(r.forwarded(), args(handle3, mask...)) {
+	if v := send(nfs3.ACLProcGetACL, args(r.sign(handle3), mask...)); v != Forward || !bytes.Equal(r.forwarded(), args(handle3, mask...)) {
 		t.Errorf("GETACL: verdict %d", v)
 	}
 	if r.plan.MaxReply != r.in.Plan.MaxReply || len(r.plan.Results) != 0 {
@@ -407,7 +407,7 @@ func TestACL(t *testing.T) {
 	if err := r.backend(results, nil); err != nil || !bytes.Equal(r.results(), results) {
 		t.Errorf("results are %x, error %v", r.results(), err)
 	}
-	if v := send(nfs3.ACLProcSetACL, args(r.seal(handle3), empty...)); v != Forward || !bytes.Equal(r.forwarded(), args(handle3, empty...)) {
+	if v := send(nfs3.ACLProcSetACL, args(r.sign(handle3), empty...)); v != Forward || !bytes.Equal(r.forwarded(), args(handle3, empty...)) {
 		t.Errorf("SETACL: verdict %d", v)
 	}
 	refused := func(proc uint32, args []byte, want nfs3.Status) {
@@ -423,8 +423,8 @@ func TestACL(t *testing.T) {
 	}
 	refused(nfs3.ACLProcGetACL, args(handle3, mask...), nfs3.ErrBadHandle)
 	r.who.ReadOnly = true
-	refused(nfs3.ACLProcSetACL, args(r.seal(handle3), empty...), nfs3.ErrROFS)
-	if v := send(nfs3.ACLProcGetACL, args(r.seal(handle3), mask...)); v != Forward {
+	refused(nfs3.ACLProcSetACL, args(r.sign(handle3), empty...), nfs3.ErrROFS)
+	if v := send(nfs3.ACLProcGetACL, args(r.sign(handle3), mask...)); v != Forward {
 		t.Errorf("GETACL: verdict %d", v)
 	}
 }
@@ -439,7 +439,7 @@ func TestCapturedV3(t *testing.T) {
 		n++
 		for _, mode := range modes {
 			r := newRig(t, mode)
-			args := sealArgs(t, r.x.Seal, x)
+			args := signArgs(t, r.x.Signer, x)
 			items := x.items()
 			for i := range items {
 				items[i].Position += len(args) - len(x.args)

@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -20,10 +20,10 @@ type repeatedV3 struct {
 }
 
 func repeatV3(t fatal, proc uint32, args, res nfs3test.Message) *repeatedV3 {
-	p := &repeatedV3{r: newRig(t, seal.Required)}
+	p := &repeatedV3{r: newRig(t, sign.Required)}
 	r := p.r
 	r.x.V3, r.who.Squash, r.cred = true, access.SquashRoot, sysCred(t, 0, 0, 0, 5)
-	r.sealAll(args)
+	r.signAll(args)
 	stream, items := nfs3test.Encode(args)
 	r.receive(nfs3.Program, 3, proc, stream, items)
 	p.call = append(append(p.call, r.in.Stream[0]...), r.in.Stream[1]...)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -18,7 +18,7 @@ const (
 	maxInserts = 4
 )
 
-var compoundProc = layout.Proc{Program: 100003, Version: 4, Procedure: 1}
+var compoundProc = schema.Proc{Program: 100003, Version: 4, Procedure: 1}
 
 // compound is what is remembered of a COMPOUND or CB_COMPOUND from its call to its reply.
 type compound struct {
@@ -38,7 +38,7 @@ type operation struct {
 	guards int
 	// at is where it works.
 	at place
-	// handle is that of PUTFH, or of an attribute to be compared, unsealed: a view of the call.
+	// handle is that of PUTFH, or of an attribute to be compared, untagged: a view of the call.
 	handle     []byte
 	fore, back channel
 	// hideID: the fileid is asked for by the gateway, and not by the client.
@@ -108,7 +108,7 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	if c.exceeds(x, in) {
 		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881,
 		// section 18.46.3).
-		return c.answerCompound(in, h.tag, errTooManyOps, &refusal{true, layout.OpSequence, errTooManyOps})
+		return c.answerCompound(in, h.tag, errTooManyOps, &refusal{true, schema.OpSequence, errTooManyOps})
 	}
 	roots := x.Roots.Load()
 	if roots == nil {
@@ -126,7 +126,7 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	if failed != nil && !c.refused {
 		c.refuse(unreadable(failed, h.minor))
 	}
-	if c.refused && len(c.ops) > 0 && h.minor > 0 && c.ops[0].code != layout.OpSequence && sessionless(c.ops[0].code) {
+	if c.refused && len(c.ops) > 0 && h.minor > 0 && c.ops[0].code != schema.OpSequence && sessionless(c.ops[0].code) {
 		// Without the operation that is refused it would stand alone, and be done.
 		c.refuse(c.ops[0].code, errNotOnlyOp)
 		c.ops = c.ops[:0]
@@ -144,7 +144,7 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 // exceeds reports whether a COMPOUND that was walked has more operations than its session may have.
 func (c *Call) exceeds(x *Export, in *oncrpc.Call) bool {
 	w := &c.walker
-	if w.Minor == 0 || len(w.Ops) == 0 || w.Ops[0].Code != layout.OpSequence {
+	if w.Minor == 0 || len(w.Ops) == 0 || w.Ops[0].Code != schema.OpSequence {
 		return false
 	}
 	count := w.Spans[1].Value // behind the minor version
@@ -162,16 +162,16 @@ var noRoots Roots
 
 // lacksRoot tells whether what becomes of a COMPOUND depends on a root that is not known: it has to be the same whenever it is sent. LOOKUPP is guarded
 // against the root of version 3 too.
-func (x *Export) lacksRoot(r *Roots, ops []layout.Op) bool {
+func (x *Export) lacksRoot(r *Roots, ops []schema.Op) bool {
 	no4 := len(r.V4) == 0
 	no3 := x.V3 && len(r.V3) == 0 && !r.No3
 	for i := range ops {
 		switch ops[i].Code {
-		case layout.OpPutFH, layout.OpPutRootFH, layout.OpPutPubFH:
+		case schema.OpPutFH, schema.OpPutRootFH, schema.OpPutPubFH:
 			if no4 {
 				return true
 			}
-		case layout.OpLookupP:
+		case schema.OpLookupP:
 			if no4 || no3 {
 				return true
 			}
@@ -181,11 +181,11 @@ func (x *Export) lacksRoot(r *Roots, ops []layout.Op) bool {
 }
 
 // walkOps reads the operations of a call. failed says what is wrong behind the last one that could be read.
-func walkOps(w *layout.Walker, p layout.Proc, in *oncrpc.Call) (failed *layout.Error, err error) {
+func walkOps(w *schema.Walker, p schema.Proc, in *oncrpc.Call) (failed *schema.Error, err error) {
 	if err = w.Args(p, in.Args()); err == nil {
 		return nil, nil
 	}
-	var e *layout.Error
+	var e *schema.Error
 	if errors.As(err, &e) && e.Op >= 0 {
 		return e, nil
 	}
@@ -193,24 +193,24 @@ func walkOps(w *layout.Walker, p layout.Proc, in *oncrpc.Call) (failed *layout.E
 }
 
 // unreadable is the result of an operation that could not be read.
-func unreadable(e *layout.Error, minor uint32) (code, status uint32) {
+func unreadable(e *schema.Error, minor uint32) (code, status uint32) {
 	switch {
 	case e.TooMany:
 		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881, section 18.46.3).
 		return e.Code, tooMany(minor)
 	case e.Unknown:
-		return layout.OpIllegal, errOpIllegal
+		return schema.OpIllegal, errOpIllegal
 	case e.Attr:
 		return e.Code, errAttrNotSupp
 	case e.Code == 0: // not even its number is there
-		return layout.OpIllegal, errBadXDR
+		return schema.OpIllegal, errBadXDR
 	default:
 		return e.Code, errBadXDR
 	}
 }
 
 // editOps writes into a call of length bytes what has become of its operations, and cuts off what was refused.
-func (c *compound) editOps(e *Edits, j *judge, ops []layout.Op, countAt, length int) {
+func (c *compound) editOps(e *Edits, j *judge, ops []schema.Op, countAt, length int) {
 	if c.refused || c.inserted > 0 {
 		putUint32(e, countAt, uint32(len(c.ops)+c.inserted))
 	}

@@ -8,60 +8,60 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
 func ok(code int, list ...any) raw { return op(code, append([]any{0}, list...)...) }
 
-func putFH(handle []byte) raw { return op(layout.OpPutFH, handle) }
+func putFH(handle []byte) raw { return op(schema.OpPutFH, handle) }
 
-func lookup(name string) raw { return op(layout.OpLookup, name) }
+func lookup(name string) raw { return op(schema.OpLookup, name) }
 
 // guard is what is inserted before a LOOKUPP.
 func guard(handle []byte) raw {
-	return op(layout.OpNVerify, fattr([]uint32{layout.AttrFileHandle}, handle))
+	return op(schema.OpNVerify, fattr([]uint32{schema.AttrFileHandle}, handle))
 }
 
-// TestRootV4: the ways to the root lead to the export's root, and handles are sealed for the client only.
+// TestRootV4: the ways to the root lead to the export's root, and handles are signed for the client only.
 func TestRootV4(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	for _, ex := range []exchange{
 		{
 			name:  "PUTROOTFH",
-			call:  []raw{op(layout.OpPutRootFH), getFH},
+			call:  []raw{op(schema.OpPutRootFH), getFH},
 			sent:  []raw{putFH(rootV4), getFH},
-			reply: []raw{ok(layout.OpPutFH), ok(layout.OpGetFH, rootV4)},
-			got:   []raw{ok(layout.OpPutRootFH), ok(layout.OpGetFH, x.sealed(rootV4))},
+			reply: []raw{ok(schema.OpPutFH), ok(schema.OpGetFH, rootV4)},
+			got:   []raw{ok(schema.OpPutRootFH), ok(schema.OpGetFH, x.signed(rootV4))},
 		},
 		{
 			name:  "PUTPUBFH",
-			call:  []raw{op(layout.OpPutPubFH)},
+			call:  []raw{op(schema.OpPutPubFH)},
 			sent:  []raw{putFH(rootV4)},
-			reply: []raw{ok(layout.OpPutFH)},
-			got:   []raw{ok(layout.OpPutPubFH)},
+			reply: []raw{ok(schema.OpPutFH)},
+			got:   []raw{ok(schema.OpPutPubFH)},
 		},
 		{
 			name:   "PUTROOTFH fails",
-			call:   []raw{op(layout.OpPutRootFH), getFH},
+			call:   []raw{op(schema.OpPutRootFH), getFH},
 			sent:   []raw{putFH(rootV4), getFH},
-			status: 70, reply: []raw{op(layout.OpPutFH, 70)},
-			gotStatus: 70, got: []raw{op(layout.OpPutRootFH, 70)},
+			status: 70, reply: []raw{op(schema.OpPutFH, 70)},
+			gotStatus: 70, got: []raw{op(schema.OpPutRootFH, 70)},
 		},
 		{
 			name:  "PUTFH",
-			call:  []raw{putFH(x.sealed(someFH)), lookup("a"), getFH},
+			call:  []raw{putFH(x.signed(someFH)), lookup("a"), getFH},
 			sent:  []raw{putFH(someFH), lookup("a"), getFH},
-			reply: []raw{ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpGetFH, []byte("another"))},
-			got:   []raw{ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpGetFH, x.sealed([]byte("another")))},
+			reply: []raw{ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpGetFH, []byte("another"))},
+			got:   []raw{ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpGetFH, x.signed([]byte("another")))},
 		},
 		{
 			name:      "foreign handle",
 			call:      []raw{putFH(someFH), lookup("a"), getFH},
 			sent:      []raw{},
 			reply:     []raw{},
-			gotStatus: errBadHandle, got: []raw{op(layout.OpPutFH, errBadHandle)},
+			gotStatus: errBadHandle, got: []raw{op(schema.OpPutFH, errBadHandle)},
 		},
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
@@ -70,10 +70,10 @@ func TestRootV4(t *testing.T) {
 
 // TestNoRootV4: what becomes of a COMPOUND must not depend on when the root is found, so it waits; but for those that have no business with it.
 func TestNoRootV4(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	for _, roots := range []*Roots{nil, {V3: rootV3}} {
 		x.Roots.Store(roots)
-		for _, o := range []raw{putFH(someFH), op(layout.OpPutRootFH), op(layout.OpPutPubFH), op(layout.OpLookupP)} {
+		for _, o := range []raw{putFH(someFH), op(schema.OpPutRootFH), op(schema.OpPutPubFH), op(schema.OpLookupP)} {
 			var c Call
 			var out oncrpc.Message
 			var plan oncrpc.Plan
@@ -82,15 +82,15 @@ func TestNoRootV4(t *testing.T) {
 				t.Errorf("operation %d: %v, %x", o[3], err, flat(&out))
 			}
 		}
-		destroy := op(layout.OpFreeStateID, stateID)
-		ex := exchange{call: []raw{destroy, destroy}, reply: []raw{ok(layout.OpFreeStateID), ok(layout.OpFreeStateID)}}
+		destroy := op(schema.OpFreeStateID, stateID)
+		ex := exchange{call: []raw{destroy, destroy}, reply: []raw{ok(schema.OpFreeStateID), ok(schema.OpFreeStateID)}}
 		ex.run(t, x)
 	}
 }
 
 // TestNoSecondRoot: as long as it is not known whether version 3 has another root, LOOKUPP cannot be guarded against it, and waits.
 func TestNoSecondRoot(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	for _, ex := range []struct {
 		v3    bool
 		roots Roots
@@ -107,8 +107,8 @@ func TestNoSecondRoot(t *testing.T) {
 			var c Call
 			var out oncrpc.Message
 			var plan oncrpc.Plan
-			_, err := c.Args(x, &Caller{}, arrived(t, compoundV4(2, sequence, putFH(x.sealed(someFH)), o)), &out, &plan)
-			if waits := errors.Is(err, ErrNoRoot); waits != (ex.waits && o[3] == layout.OpLookupP) {
+			_, err := c.Args(x, &Caller{}, arrived(t, compoundV4(2, sequence, putFH(x.signed(someFH)), o)), &out, &plan)
+			if waits := errors.Is(err, ErrNoRoot); waits != (ex.waits && o[3] == schema.OpLookupP) {
 				t.Errorf("version 3 is offered: %v, roots %+v, operation %d: %v", ex.v3, &ex.roots, o[3], err)
 			}
 			out.Release()
@@ -118,31 +118,31 @@ func TestNoSecondRoot(t *testing.T) {
 
 // TestMismatch: a reply that is not one to what the backend got is not passed on.
 func TestMismatch(t *testing.T) {
-	x := exportV4(t, seal.Required)
-	call := []raw{sequence, putFH(x.sealed(someFH)), lookupP, getFH}
-	put, checked, up := ok(layout.OpPutFH), ok(layout.OpNVerify), ok(layout.OpLookupP)
+	x := exportV4(t, sign.Required)
+	call := []raw{sequence, putFH(x.signed(someFH)), lookupP, getFH}
+	put, checked, up := ok(schema.OpPutFH), ok(schema.OpNVerify), ok(schema.OpLookupP)
 	for name, reply := range map[string][]byte{
 		"another operation":     resultsOf(0, sequenceOK, put, up),
-		"the guard is missing":  resultsOf(0, sequenceOK, put, up, ok(layout.OpGetFH, someFH)),
-		"too many":              resultsOf(0, sequenceOK, put, checked, up, ok(layout.OpGetFH, someFH), put),
-		"more behind a failure": resultsOf(0, sequenceOK, put, op(layout.OpNVerify, errSame), up),
-		"OP_ILLEGAL that is OK": resultsOf(0, sequenceOK, op(layout.OpIllegal, 0)),
-		"cut short":             resultsOf(0, sequenceOK, put, checked, up, ok(layout.OpGetFH, someFH))[:100],
+		"the guard is missing":  resultsOf(0, sequenceOK, put, up, ok(schema.OpGetFH, someFH)),
+		"too many":              resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, someFH), put),
+		"more behind a failure": resultsOf(0, sequenceOK, put, op(schema.OpNVerify, errSame), up),
+		"OP_ILLEGAL that is OK": resultsOf(0, sequenceOK, op(schema.OpIllegal, 0)),
+		"cut short":             resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, someFH))[:100],
 		"no status":             resultsOf(0)[:24],
-		"a handle without room": resultsOf(0, sequenceOK, put, checked, up, ok(layout.OpGetFH, make([]byte, 125))),
+		"a handle without room": resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, make([]byte, 125))),
 	} {
 		t.Run(name, func(t *testing.T) { refusesReply(t, x, call, reply) })
 	}
 	// Where a refusal has to be added, all before it must have succeeded.
-	refusesReply(t, x, []raw{sequence, putFH(x.sealed(someFH)), lookup("..")}, resultsOf(13, sequenceOK, put))
+	refusesReply(t, x, []raw{sequence, putFH(x.signed(someFH)), lookup("..")}, resultsOf(13, sequenceOK, put))
 }
 
 // TestEarlyEnd: what the backend leaves out after a failure stays out, however it says so.
 func TestEarlyEnd(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	for _, ex := range []exchange{
 		{name: "no results", status: 10018, reply: []raw{}},
-		{name: "an operation that the backend does not know", status: errOpIllegal, reply: []raw{op(layout.OpIllegal, errOpIllegal)}},
+		{name: "an operation that the backend does not know", status: errOpIllegal, reply: []raw{op(schema.OpIllegal, errOpIllegal)}},
 	} {
 		ex.call, ex.sent = []raw{putRootFH, lookup("..")}, []raw{putFH(rootV4)}
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
@@ -151,34 +151,34 @@ func TestEarlyEnd(t *testing.T) {
 
 // TestTooManyV4: the answer has another name in 4.0.
 func TestTooManyV4(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	var c Call
 	in := arrived(t, compoundV4(0, putRootFH, putRootFH, putRootFH, putRootFH, putRootFH))
 	sent, _ := sendV4(t, &c, x, &Caller{}, in)
 	root := putFH(rootV4)
 	sameBytes(t, "the call", sent, compoundV4(0, root, root, root, root))
-	put, got := ok(layout.OpPutFH), ok(layout.OpPutRootFH)
+	put, got := ok(schema.OpPutFH), ok(schema.OpPutRootFH)
 	sameBytes(t, "the reply", answerV4(t, &c, x, in, resultsOf(0, put, put, put, put)),
-		resultsOf(errResource, got, got, got, got, op(layout.OpPutRootFH, errResource)))
+		resultsOf(errResource, got, got, got, got, op(schema.OpPutRootFH, errResource)))
 }
 
 // TestFarTooManyV4: a COMPOUND of more operations than are looked at does not reach the backend, and its first operation is answered so. SEQUENCE, which
 // fails then, does not move its slot.
 func TestFarTooManyV4(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	many := func(first raw, n int) []raw { return append([]raw{first}, slices.Repeat([]raw{getFH}, n-1)...) }
-	bind := op(layout.OpBindConnToSession, raw("0123456789abcdef"), 1, 0)
+	bind := op(schema.OpBindConnToSession, raw("0123456789abcdef"), 1, 0)
 	for _, ex := range []struct {
 		name  string
 		minor int
 		ops   []raw
 		want  []byte
 	}{
-		{"session", 1, many(sequence, layout.MaxOps+1), resultsOf(errTooManyOps, op(layout.OpSequence, errTooManyOps))},
-		{"no session", 2, many(getFH, layout.MaxOps+1), resultsOf(errNotInSession, op(layout.OpGetFH, errNotInSession))},
-		{"needs none", 1, many(bind, 2*layout.MaxOps), resultsOf(errTooManyOps, op(layout.OpBindConnToSession, errTooManyOps))},
-		{"4.0", 0, many(putRootFH, layout.MaxOps+1), resultsOf(errResource, op(layout.OpPutRootFH, errResource))},
-		{"unknown", 1, many(op(9999), layout.MaxOps+1), resultsOf(errOpIllegal, op(layout.OpIllegal, errOpIllegal))},
+		{"session", 1, many(sequence, schema.MaxOps+1), resultsOf(errTooManyOps, op(schema.OpSequence, errTooManyOps))},
+		{"no session", 2, many(getFH, schema.MaxOps+1), resultsOf(errNotInSession, op(schema.OpGetFH, errNotInSession))},
+		{"needs none", 1, many(bind, 2*schema.MaxOps), resultsOf(errTooManyOps, op(schema.OpBindConnToSession, errTooManyOps))},
+		{"4.0", 0, many(putRootFH, schema.MaxOps+1), resultsOf(errResource, op(schema.OpPutRootFH, errResource))},
+		{"unknown", 1, many(op(9999), schema.MaxOps+1), resultsOf(errOpIllegal, op(schema.OpIllegal, errOpIllegal))},
 	} {
 		t.Run(ex.name, func(t *testing.T) {
 			var c Call
@@ -187,20 +187,20 @@ func TestFarTooManyV4(t *testing.T) {
 		})
 	}
 	var c Call
-	call := compoundV4(1, append([]raw{sequence, putFH(someFH)}, slices.Repeat([]raw{getFH}, layout.MaxOps-2)...)...)
+	call := compoundV4(1, append([]raw{sequence, putFH(someFH)}, slices.Repeat([]raw{getFH}, schema.MaxOps-2)...)...)
 	sent, _ := sendV4(t, &c, x, &Caller{}, arrived(t, call))
 	sameBytes(t, "as many as are looked at", sent, call)
 }
 
 // TestFullV4: with what is inserted, the backend gets no more operations than are looked at, or its results could not be read.
 func TestFullV4(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	for _, ex := range []struct {
 		before int
 		sent   []raw
 	}{
-		{layout.MaxOps - 2, []raw{guard(rootV4), lookupP}},
-		{layout.MaxOps - 1, nil},
+		{schema.MaxOps - 2, []raw{guard(rootV4), lookupP}},
+		{schema.MaxOps - 1, nil},
 	} {
 		ops := append([]raw{putFH(someFH)}, slices.Repeat([]raw{getFH}, ex.before-1)...)
 		var c Call
@@ -210,14 +210,14 @@ func TestFullV4(t *testing.T) {
 		if ex.sent != nil {
 			continue
 		}
-		got := append([]raw{ok(layout.OpPutFH)}, slices.Repeat([]raw{ok(layout.OpGetFH, someFH)}, ex.before-1)...)
-		sameBytes(t, "the reply", answerV4(t, &c, x, in, resultsOf(0, got...)), resultsOf(errResource, append(got, op(layout.OpLookupP, errResource))...))
+		got := append([]raw{ok(schema.OpPutFH)}, slices.Repeat([]raw{ok(schema.OpGetFH, someFH)}, ex.before-1)...)
+		sameBytes(t, "the reply", answerV4(t, &c, x, in, resultsOf(0, got...)), resultsOf(errResource, append(got, op(schema.OpLookupP, errResource))...))
 	}
 }
 
 // TestGSSV4: what is refused at once has no verifier that RPCSEC_GSS could check.
 func TestGSSV4(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	x.GSS = true
 	cred := fields(oncrpc.RPCSecGSS, []byte(fields(1, 0, 1, 1, "context")), 0, 0) // data, without integrity
 	call := slices.Concat(fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 100003, 4, 1), cred, fields("", 2, 1), op(9999))
@@ -228,10 +228,10 @@ func TestGSSV4(t *testing.T) {
 
 // TestSquashV4: the caller is changed before the operations are, and each is where it belongs.
 func TestSquashV4(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	var c Call
 	who := Caller{Squash: access.SquashAll, AnonUID: 65534, AnonGID: 65533}
-	in := arrived(t, compoundV4(2, sequence, putRootFH, lookup("a"), putFH(x.sealed(someFH)), lookup("..")))
+	in := arrived(t, compoundV4(2, sequence, putRootFH, lookup("a"), putFH(x.signed(someFH)), lookup("..")))
 	sent, _ := sendV4(t, &c, x, &who, in)
 	want := compoundV4(2, sequence, putFH(rootV4), lookup("a"), putFH(someFH))
 	cred := fields(oncrpc.AuthSys, []byte(fields(1, "client", 65534, 65533, 0)), 0, 0)
@@ -245,18 +245,18 @@ func TestSquashV4(t *testing.T) {
 func TestSecInfo(t *testing.T) {
 	krb5 := fields(6, "\x2a\x86\x48\x86\xf7\x12\x01\x02\x02", 0, 1)
 	for _, gss := range []bool{false, true} {
-		x := exportV4(t, seal.Off)
+		x := exportV4(t, sign.Off)
 		x.GSS = gss
 		for _, ex := range []exchange{
 			{
 				name: "Kerberos first",
-				call: []raw{putRootFH, op(layout.OpSecInfo, "name")}, sent: []raw{putFH(rootV4), op(layout.OpSecInfo, "name")},
-				reply: []raw{ok(layout.OpPutFH), ok(layout.OpSecInfo, 4, krb5, 1, krb5, 0)}, got: []raw{ok(layout.OpPutRootFH), ok(layout.OpSecInfo, 2, 1, 0)},
+				call: []raw{putRootFH, op(schema.OpSecInfo, "name")}, sent: []raw{putFH(rootV4), op(schema.OpSecInfo, "name")},
+				reply: []raw{ok(schema.OpPutFH), ok(schema.OpSecInfo, 4, krb5, 1, krb5, 0)}, got: []raw{ok(schema.OpPutRootFH), ok(schema.OpSecInfo, 2, 1, 0)},
 			},
 			{
 				name: "nothing else",
-				call: []raw{putRootFH, op(layout.OpSecInfoNoName, 0)}, sent: []raw{putFH(rootV4), op(layout.OpSecInfoNoName, 0)},
-				reply: []raw{ok(layout.OpPutFH), ok(layout.OpSecInfoNoName, 1, krb5)}, got: []raw{ok(layout.OpPutRootFH), ok(layout.OpSecInfoNoName, 0)},
+				call: []raw{putRootFH, op(schema.OpSecInfoNoName, 0)}, sent: []raw{putFH(rootV4), op(schema.OpSecInfoNoName, 0)},
+				reply: []raw{ok(schema.OpPutFH), ok(schema.OpSecInfoNoName, 1, krb5)}, got: []raw{ok(schema.OpPutRootFH), ok(schema.OpSecInfoNoName, 0)},
 			},
 		} {
 			if gss {

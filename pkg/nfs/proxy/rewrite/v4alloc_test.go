@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/internal/race"
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -45,34 +45,34 @@ func (p *trip) run() {
 
 // trips are the COMPOUNDs that there are most of.
 func trips(tb testing.TB) map[string]*trip {
-	x := exportV4(tb, seal.Required)
-	handle := putFH(x.sealed(someFH))
+	x := exportV4(tb, sign.Required)
+	handle := putFH(x.signed(someFH))
 	data := make([]byte, 8192)
-	write := op(layout.OpWrite, stateID, uint64(0), 2, len(data))
+	write := op(schema.OpWrite, stateID, uint64(0), 2, len(data))
 	stat := []uint32{1, 3, 4, aID, 33, aMounted}
 	got := gotAttr(stat, 1, uint64(1), uint64(2), uint64(3), 0o644, uint64(3))
 	all := map[string]*trip{
 		"GETATTR": {
 			call:  compoundV4(2, sequence, handle, getAttr(stat...)),
-			reply: resultsOf(0, sequenceOK, ok(layout.OpPutFH), got),
+			reply: resultsOf(0, sequenceOK, ok(schema.OpPutFH), got),
 		},
 		"READ": {
-			call:    compoundV4(2, sequence, handle, op(layout.OpRead, stateID, uint64(0), len(data))),
-			reply:   resultsOf(0, sequenceOK, ok(layout.OpPutFH), ok(layout.OpRead, 0, data)),
+			call:    compoundV4(2, sequence, handle, op(schema.OpRead, stateID, uint64(0), len(data))),
+			reply:   resultsOf(0, sequenceOK, ok(schema.OpPutFH), ok(schema.OpRead, 0, data)),
 			planned: true,
 		},
 		"WRITE": {
 			call:  compoundV4(2, sequence, handle, write, getAttr(stat...)),
-			reply: resultsOf(0, sequenceOK, ok(layout.OpPutFH), ok(layout.OpWrite, len(data), 2, uint64(9)), got),
+			reply: resultsOf(0, sequenceOK, ok(schema.OpPutFH), ok(schema.OpWrite, len(data), 2, uint64(9)), got),
 			item:  []xdr.Item{{Position: len(compoundV4(2, sequence, handle, write)), Length: len(data), Data: [][]byte{data}}},
 		},
 		"LOOKUP": {
 			call:  compoundV4(2, sequence, handle, lookup("name"), getFH, getAttr(stat...)),
-			reply: resultsOf(0, sequenceOK, ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpGetFH, someFH), got),
+			reply: resultsOf(0, sequenceOK, ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpGetFH, someFH), got),
 		},
 		"LOOKUPP": {
 			call:  compoundV4(2, sequence, handle, lookupP, getFH),
-			reply: resultsOf(0, sequenceOK, ok(layout.OpPutFH), ok(layout.OpNVerify), ok(layout.OpLookupP), ok(layout.OpGetFH, someFH)),
+			reply: resultsOf(0, sequenceOK, ok(schema.OpPutFH), ok(schema.OpNVerify), ok(schema.OpLookupP), ok(schema.OpGetFH, someFH)),
 		},
 	}
 	for _, p := range all {
@@ -117,7 +117,7 @@ func TestBulkV4(t *testing.T) {
 	if v, err := c.Args(p.x, &p.who, in, &out, &plan); v != Forward || err != nil {
 		t.Fatal(v, err)
 	}
-	if len(out.Items) != 1 || &out.Items[0].Data[0][0] != &p.item[0].Data[0][0] || out.Items[0].Position != p.item[0].Position-seal.TagLen {
+	if len(out.Items) != 1 || &out.Items[0].Data[0][0] != &p.item[0].Data[0][0] || out.Items[0].Position != p.item[0].Position-sign.TagLen {
 		t.Errorf("the items are %v", out.Items)
 	}
 	out.Release()
@@ -144,25 +144,25 @@ func TestBulkV4(t *testing.T) {
 	out.Release()
 
 	// The text of a link is not worth a place of its own.
-	in = arrived(t, compoundV4(2, sequence, putRootFH, op(layout.OpReadlink)))
+	in = arrived(t, compoundV4(2, sequence, putRootFH, op(schema.OpReadlink)))
 	if v, err := c.Args(p.x, &p.who, in, &out, &plan); v != Forward || err != nil || len(plan.Results) != 0 || plan.MaxReply < 4096 {
 		t.Errorf("READLINK: %v, %v, the plan has %v in %d bytes", v, err, plan.Results, plan.MaxReply)
 	}
 	out.Release()
 
 	// What is refused behind a READ stands behind its data.
-	in = arrived(t, compoundV4(2, sequence, putRootFH, op(layout.OpRead, stateID, uint64(0), 8192), lookup("..")))
+	in = arrived(t, compoundV4(2, sequence, putRootFH, op(schema.OpRead, stateID, uint64(0), 8192), lookup("..")))
 	in.Plan.Results = append(in.Plan.Results, oncrpc.Result{Max: 1 << 20})
 	sendV4(t, &c, p.x, &p.who, in)
 	data := make([]byte, 8191)
-	sameBytes(t, "the reply", answerV4(t, &c, p.x, in, resultsOf(0, sequenceOK, ok(layout.OpPutFH), ok(layout.OpRead, 0, data))),
-		resultsOf(errBadName, sequenceOK, ok(layout.OpPutRootFH), ok(layout.OpRead, 0, data), op(layout.OpLookup, errBadName)))
+	sameBytes(t, "the reply", answerV4(t, &c, p.x, in, resultsOf(0, sequenceOK, ok(schema.OpPutFH), ok(schema.OpRead, 0, data))),
+		resultsOf(errBadName, sequenceOK, ok(schema.OpPutRootFH), ok(schema.OpRead, 0, data), op(schema.OpLookup, errBadName)))
 	if len(in.Reply.Items) != 1 {
 		t.Errorf("the items are %v", in.Reply.Items)
 	}
 	// And a WRITE that is refused takes its data along.
 	p = all["WRITE"]
-	in = arrived(t, compoundV4(2, sequence, putFH(p.x.sealed(someFH)), lookup("."), raw(p.call[len(compoundV4(2, sequence, putFH(p.x.sealed(someFH)))):])))
+	in = arrived(t, compoundV4(2, sequence, putFH(p.x.signed(someFH)), lookup("."), raw(p.call[len(compoundV4(2, sequence, putFH(p.x.signed(someFH)))):])))
 	in.Items = []xdr.Item{p.item[0]}
 	in.Items[0].Position += len(lookup("."))
 	sent, _ := sendV4(t, &c, p.x, &p.who, in)

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // maxIO is what maxread and maxwrite say at most: as much as anybody asks for over RDMA.
@@ -14,18 +14,18 @@ const maxIO = 1 << 20
 
 var (
 	// offered are the attributes that clients may see: those that can be read, but for the ones that say where else the data are.
-	offered = without(layout.Known, layout.AttrFSLocations, layout.AttrFSLocationsInfo, layout.AttrFSStatus)
-	// handleless are those that may be part of what CB_NOTIFY tells, where no handle could be sealed.
-	handleless = without(offered, layout.AttrFileHandle)
+	offered = without(schema.Known, schema.AttrFSLocations, schema.AttrFSLocationsInfo, schema.AttrFSStatus)
+	// handleless are those that may be part of what CB_NOTIFY tells, where no handle could be signed.
+	handleless = without(offered, schema.AttrFileHandle)
 	// withoutID are all but the fileid.
-	withoutID = without(offered, layout.AttrFileID)
+	withoutID = without(offered, schema.AttrFileID)
 	// comparables are those that VERIFY and NVERIFY may compare: those that look the same from both
-	// sides, but for handles, which can be unsealed, and sets of attributes, to which what is
+	// sides, but for handles, which can be untagged, and sets of attributes, to which what is
 	// hidden from clients can be added.
-	comparables = without(offered, layout.AttrMountedOnFileID, layout.AttrFSLayoutTypes)
+	comparables = without(offered, schema.AttrMountedOnFileID, schema.AttrFSLayoutTypes)
 )
 
-func without(b layout.Bitmap, attrs ...uint32) layout.Bitmap {
+func without(b schema.Bitmap, attrs ...uint32) schema.Bitmap {
 	for _, n := range attrs {
 		b[n/32] &^= 1 << (n % 32)
 	}
@@ -39,7 +39,7 @@ func has(words []byte, n uint32) bool {
 }
 
 // word returns the words of b at byte at of a bitmap.
-func word(b *layout.Bitmap, at int) uint32 {
+func word(b *schema.Bitmap, at int) uint32 {
 	if at/4 < len(b) {
 		return b[at/4]
 	}
@@ -47,7 +47,7 @@ func word(b *layout.Bitmap, at int) uint32 {
 }
 
 // inside tells whether all attributes of a bitmap are in b.
-func inside(words []byte, b *layout.Bitmap) bool {
+func inside(words []byte, b *schema.Bitmap) bool {
 	for at := 0; at < len(words); at += 4 {
 		if binary.BigEndian.Uint32(words[at:])&^word(b, at) != 0 {
 			return false
@@ -57,7 +57,7 @@ func inside(words []byte, b *layout.Bitmap) bool {
 }
 
 // mask replaces the words of a bitmap, which begins at pos, by those of its attributes that are in b. It stays as long as it was.
-func mask(e *Edits, pos int, words []byte, b *layout.Bitmap) {
+func mask(e *Edits, pos int, words []byte, b *schema.Bitmap) {
 	if inside(words, b) {
 		return
 	}
@@ -69,7 +69,7 @@ func mask(e *Edits, pos int, words []byte, b *layout.Bitmap) {
 
 // ask replaces the bitmap4 s of an operation's arguments by those of its attributes that are in b.
 // Words beyond b are left out: what has such a number is known to nobody.
-func ask(e *Edits, s *layout.Span, b *layout.Bitmap) {
+func ask(e *Edits, s *schema.Span, b *schema.Bitmap) {
 	if len(s.B) <= 4*len(b) {
 		mask(e, s.Pos, s.B, b)
 		return
@@ -78,7 +78,7 @@ func ask(e *Edits, s *layout.Span, b *layout.Bitmap) {
 }
 
 // putMask replaces the bitmap4 s by those of its attributes that are in b, and by more.
-func putMask(e *Edits, s *layout.Span, b *layout.Bitmap, more ...uint32) {
+func putMask(e *Edits, s *schema.Span, b *schema.Bitmap, more ...uint32) {
 	n := min(len(s.B), 4*len(b))
 	with := e.Replace(s.Pos, s.Len, 4+n)
 	binary.BigEndian.PutUint32(with, uint32(n/4))
@@ -93,21 +93,21 @@ func putMask(e *Edits, s *layout.Span, b *layout.Bitmap, more ...uint32) {
 // badAttrs says what is wrong with the attributes in an operation's arguments.
 func badAttrs(code uint32, words []byte) uint32 {
 	switch {
-	case code == layout.OpVerify || code == layout.OpNVerify:
+	case code == schema.OpVerify || code == schema.OpNVerify:
 		if !inside(words, &comparables) {
 			return errAttrNotSupp
 		}
 	case !inside(words, &offered):
 		return errAttrNotSupp
-	case has(words, layout.AttrFileHandle):
+	case has(words, schema.AttrFileHandle):
 		return errInval // it cannot be set
 	}
 	return ok4
 }
 
 // asked returns the attributes that an operation may ask for by a mask.
-func (o *operation) asked() *layout.Bitmap {
-	if o.code == layout.OpGetDirDelegation {
+func (o *operation) asked() *schema.Bitmap {
+	if o.code == schema.OpGetDirDelegation {
 		return &handleless
 	}
 	return &offered
@@ -117,7 +117,7 @@ func (o *operation) asked() *layout.Bitmap {
 // supported_attrs or suppattr_exclcreat: the same attributes, and those of the root that are hidden
 // from clients. A set with one that GETATTR never has here differs from the backend's afterwards,
 // whatever that is.
-func putSupported(e *Edits, v *layout.Span, minor uint32, backend []uint32) {
+func putSupported(e *Edits, v *schema.Span, minor uint32, backend []uint32) {
 	words := v.B[4:]
 	if len(words) == 0 {
 		return
@@ -125,7 +125,7 @@ func putSupported(e *Edits, v *layout.Span, minor uint32, backend []uint32) {
 	with := e.Replace(v.Pos+4, len(words), len(words))
 	copy(with, words)
 	if !inside(words, &offered) {
-		if with[3] |= 1; v.Value == layout.AttrSupported { // supported_attrs itself is always supported, and never set
+		if with[3] |= 1; v.Value == schema.AttrSupported { // supported_attrs itself is always supported, and never set
 			with[3] &^= 1
 		}
 		return
@@ -133,7 +133,7 @@ func putSupported(e *Edits, v *layout.Span, minor uint32, backend []uint32) {
 	for i, w := range backend {
 		hidden := w &^ word(&offered, 4*i)
 		if minor == 0 { // which ends with mounted_on_fileid
-			hidden &= uint32(1<<max(0, min(32, layout.AttrMountedOnFileID+1-32*i)) - 1)
+			hidden &= uint32(1<<max(0, min(32, schema.AttrMountedOnFileID+1-32*i)) - 1)
 		}
 		if 4*i < len(words) {
 			binary.BigEndian.PutUint32(with[4*i:], binary.BigEndian.Uint32(with[4*i:])|hidden)
@@ -145,23 +145,23 @@ func putSupported(e *Edits, v *layout.Span, minor uint32, backend []uint32) {
 // for the fileid: from that alone it could not be told whether it is the root, and so not either
 // that what it is mounted on lies above.
 func (o *operation) needsFileID(words []byte) bool {
-	return o.code == layout.OpGetAttr && o.at == anywhere && has(words, layout.AttrMountedOnFileID) && !has(words, layout.AttrFileID)
+	return o.code == schema.OpGetAttr && o.at == anywhere && has(words, schema.AttrMountedOnFileID) && !has(words, schema.AttrFileID)
 }
 
-// sealedLen returns how long a handle of the backend's is when it is sealed.
-func sealedLen(x *Export, handle []byte) (int, error) {
-	n, ok := x.Seal.Len(len(handle), seal.Max4)
+// signedLen returns how long a handle of the backend's is when it is signed.
+func signedLen(x *Export, handle []byte) (int, error) {
+	n, ok := x.Signer.Len(len(handle), sign.Max4)
 	if !ok {
-		return 0, fmt.Errorf("the backend's handle of %d bytes has no room for a seal, %d are allowed with it", len(handle), seal.Max4)
+		return 0, fmt.Errorf("the backend's handle of %d bytes has no room for a tag, %d are allowed with it", len(handle), sign.Max4)
 	}
 	return n, nil
 }
 
-// putSealed replaces the handle in the n bytes at pos by the sealed one.
-func putSealed(e *Edits, x *Export, pos, n int, handle []byte) error {
-	size, err := sealedLen(x, handle)
+// putSigned replaces the handle in the n bytes at pos by the signed one.
+func putSigned(e *Edits, x *Export, pos, n int, handle []byte) error {
+	size, err := signedLen(x, handle)
 	if err == nil && size != len(handle) {
-		x.Seal.Append(putOpaque(e, pos, n, size)[:0], handle, seal.Max4)
+		x.Signer.Append(putOpaque(e, pos, n, size)[:0], handle, sign.Max4)
 	}
 	return err
 }
@@ -174,13 +174,13 @@ var errElsewhere = errors.New("the backend's reply has fs_locations or fs_locati
 
 // attrs edits one fattr4 in results: spans begins with its Attrs. at is where its object is; hideID
 // takes out the fileid, which the client has not asked for.
-func (a *answer) attrs(e *Edits, spans []layout.Span, at place, hideID bool) error {
+func (a *answer) attrs(e *Edits, spans []schema.Span, at place, hideID bool) error {
 	if !inside(spans[0].B, &offered) {
 		return errElsewhere
 	}
 	values := spans[2:]
 	for i := range values {
-		if values[i].Mark != layout.Attr {
+		if values[i].Mark != schema.Attr {
 			values = values[:i]
 			break
 		}
@@ -190,18 +190,18 @@ func (a *answer) attrs(e *Edits, spans []layout.Span, at place, hideID bool) err
 	for i := range values {
 		v := &values[i]
 		switch v.Value {
-		case layout.AttrFileID:
+		case schema.AttrFileID:
 			if fileID, known = binary.BigEndian.Uint64(v.B), true; hideID {
 				longer -= v.Len
 			}
-		case layout.AttrFileHandle:
+		case schema.AttrFileHandle:
 			handle := opaqueIn(v.B)
-			n, err := sealedLen(a.x, handle)
+			n, err := signedLen(a.x, handle)
 			if err != nil {
 				return err
 			}
-			longer += n - len(handle) // a seal is as long as its round-up
-		case layout.AttrFSLayoutTypes:
+			longer += n - len(handle) // a tag is as long as its round-up
+		case schema.AttrFSLayoutTypes:
 			longer += 4 - v.Len
 		}
 	}
@@ -214,21 +214,21 @@ func (a *answer) attrs(e *Edits, spans []layout.Span, at place, hideID bool) err
 	for i := range values {
 		v := &values[i]
 		switch v.Value {
-		case layout.AttrSupported, layout.AttrSuppAttrExclCreat:
+		case schema.AttrSupported, schema.AttrSuppAttrExclCreat:
 			mask(e, v.Pos, v.B[4:], &offered)
-		case layout.AttrFileHandle:
-			if err := putSealed(e, a.x, v.Pos, v.Len, opaqueIn(v.B)); err != nil {
+		case schema.AttrFileHandle:
+			if err := putSigned(e, a.x, v.Pos, v.Len, opaqueIn(v.B)); err != nil {
 				return err
 			}
-		case layout.AttrFileID:
+		case schema.AttrFileID:
 			if hideID {
 				e.Replace(v.Pos, v.Len, 0)
 			}
-		case layout.AttrMaxRead, layout.AttrMaxWrite:
+		case schema.AttrMaxRead, schema.AttrMaxWrite:
 			if binary.BigEndian.Uint64(v.B) > maxIO {
 				binary.BigEndian.PutUint64(e.Replace(v.Pos, 8, 8), maxIO)
 			}
-		case layout.AttrMountedOnFileID:
+		case schema.AttrMountedOnFileID:
 			if at.mayBeRoot() && !at.isRoot() && !known {
 				return errNoFileID
 			}
@@ -237,7 +237,7 @@ func (a *answer) attrs(e *Edits, spans []layout.Span, at place, hideID bool) err
 					binary.BigEndian.PutUint64(e.Replace(v.Pos, 8, 8), a.roots.FileID4)
 				}
 			}
-		case layout.AttrFSLayoutTypes:
+		case schema.AttrFSLayoutTypes:
 			if v.Len > 4 {
 				putUint32(e, v.Pos, 0)
 				e.Replace(v.Pos+4, v.Len-4, 0)

@@ -3,28 +3,28 @@ package rewrite
 import (
 	"testing"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // Short names for the attributes.
 const (
-	aSupp, aFH, aID, aLoc, aMaxRead, aMaxWrite = layout.AttrSupported, layout.AttrFileHandle, layout.AttrFileID, layout.AttrFSLocations, layout.AttrMaxRead, layout.AttrMaxWrite
-	aMounted, aTypes, aLocInfo, aExcl          = layout.AttrMountedOnFileID, layout.AttrFSLayoutTypes, layout.AttrFSLocationsInfo, layout.AttrSuppAttrExclCreat
+	aSupp, aFH, aID, aLoc, aMaxRead, aMaxWrite = schema.AttrSupported, schema.AttrFileHandle, schema.AttrFileID, schema.AttrFSLocations, schema.AttrMaxRead, schema.AttrMaxWrite
+	aMounted, aTypes, aLocInfo, aExcl          = schema.AttrMountedOnFileID, schema.AttrFSLayoutTypes, schema.AttrFSLocationsInfo, schema.AttrSuppAttrExclCreat
 )
 
-func getAttr(attrs ...uint32) raw { return op(layout.OpGetAttr, bitmap(attrs...)) }
+func getAttr(attrs ...uint32) raw { return op(schema.OpGetAttr, bitmap(attrs...)) }
 
-func gotAttr(attrs []uint32, values ...any) raw { return ok(layout.OpGetAttr, fattr(attrs, values...)) }
+func gotAttr(attrs []uint32, values ...any) raw { return ok(schema.OpGetAttr, fattr(attrs, values...)) }
 
 // below is a handle and a name, so that what comes next is not the root.
 func below(x *Export) (call, sent, reply []raw) {
-	return []raw{putFH(x.sealed(someFH)), lookup("a")}, []raw{putFH(someFH), lookup("a")}, []raw{ok(layout.OpPutFH), ok(layout.OpLookup)}
+	return []raw{putFH(x.signed(someFH)), lookup("a")}, []raw{putFH(someFH), lookup("a")}, []raw{ok(schema.OpPutFH), ok(schema.OpLookup)}
 }
 
 // TestAttrs: what clients may ask for, compare and set, and what they get.
 func TestAttrs(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	call, sent, reply := below(x)
 	list := func(before []raw, o raw) []raw { return append(append([]raw{}, before...), o) }
 	everything := fields(3, uint32(0xffffffff), uint32(0xffffffff), uint32(0xffffffff))
@@ -32,34 +32,34 @@ func TestAttrs(t *testing.T) {
 	for _, ex := range []exchange{
 		{
 			name: "locations are not asked for",
-			call: list(call, getAttr(aSupp, aLoc, 33, aLocInfo)), sent: list(sent, op(layout.OpGetAttr, fields(3, 1, 2, 0))),
+			call: list(call, getAttr(aSupp, aLoc, 33, aLocInfo)), sent: list(sent, op(schema.OpGetAttr, fields(3, 1, 2, 0))),
 			reply: list(reply, gotAttr([]uint32{33}, 0o644)), got: list(reply, gotAttr([]uint32{33}, 0o644)),
 		},
 		{
 			name: "nor what is not known",
-			call: list(call, op(layout.OpGetAttr, fields(4, 2, 0, uint32(0xffffffff), 5))), sent: list(sent, op(layout.OpGetAttr, fields(3, 2, 0, offered[2]))),
+			call: list(call, op(schema.OpGetAttr, fields(4, 2, 0, uint32(0xffffffff), 5))), sent: list(sent, op(schema.OpGetAttr, fields(3, 2, 0, offered[2]))),
 			reply: list(reply, gotAttr([]uint32{1}, 2)), got: list(reply, gotAttr([]uint32{1}, 2)),
 		},
 		{
 			name: "nor what has a number of 256 and above",
-			call: list(call, getAttr(1, 33, 256, 1023)), sent: list(sent, op(layout.OpGetAttr, fields(3, 2, 2, 0))),
+			call: list(call, getAttr(1, 33, 256, 1023)), sent: list(sent, op(schema.OpGetAttr, fields(3, 2, 2, 0))),
 			reply: list(reply, gotAttr([]uint32{1, 33}, 2, 0o644)),
 		},
 		{
 			name:  "nor in the entries of a directory",
-			call:  list(call, op(layout.OpReaddir, uint64(0), uint64(0), 512, 4096, bitmap(1, 300))),
-			sent:  list(sent, op(layout.OpReaddir, uint64(0), uint64(0), 512, 4096, fields(3, 2, 0, 0))),
-			reply: list(reply, ok(layout.OpReaddir, uint64(1), 0, 1)),
+			call:  list(call, op(schema.OpReaddir, uint64(0), uint64(0), 512, 4096, bitmap(1, 300))),
+			sent:  list(sent, op(schema.OpReaddir, uint64(0), uint64(0), 512, 4096, fields(3, 2, 0, 0))),
+			reply: list(reply, ok(schema.OpReaddir, uint64(1), 0, 1)),
 		},
 		{
 			name: "such a number is not set",
-			call: list(call, op(layout.OpSetAttr, stateID, fattr([]uint32{33, 256}, 0o644, 1))), sent: sent,
-			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpSetAttr, errAttrNotSupp, bitmap())),
+			call: list(call, op(schema.OpSetAttr, stateID, fattr([]uint32{33, 256}, 0o644, 1))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(schema.OpSetAttr, errAttrNotSupp, bitmap())),
 		},
 		{
 			name: "nor compared",
-			call: list(call, op(layout.OpNVerify, fattr([]uint32{33, 256}, 0o644, 1))), sent: sent,
-			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpNVerify, errAttrNotSupp)),
+			call: list(call, op(schema.OpNVerify, fattr([]uint32{33, 256}, 0o644, 1))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(schema.OpNVerify, errAttrNotSupp)),
 		},
 		{
 			name: "supported attributes",
@@ -68,67 +68,67 @@ func TestAttrs(t *testing.T) {
 			got:   list(reply, gotAttr([]uint32{aSupp, aExcl}, offered3, offered3)),
 		},
 		{
-			name: "the handle is sealed, limits are ours, layouts are none",
+			name: "the handle is signed, limits are ours, layouts are none",
 			call: list(call, getAttr(1, aFH, aMaxRead, aMaxWrite, aTypes)), sent: list(sent, getAttr(1, aFH, aMaxRead, aMaxWrite, aTypes)),
 			reply: list(reply, gotAttr([]uint32{1, aFH, aMaxRead, aMaxWrite, aTypes}, 2, []byte("x"), uint64(2<<20), uint64(4096), fields(2, 1, 4))),
-			got:   list(reply, gotAttr([]uint32{1, aFH, aMaxRead, aMaxWrite, aTypes}, 2, x.sealed([]byte("x")), uint64(1<<20), uint64(4096), fields(0))),
+			got:   list(reply, gotAttr([]uint32{1, aFH, aMaxRead, aMaxWrite, aTypes}, 2, x.signed([]byte("x")), uint64(1<<20), uint64(4096), fields(0))),
 		},
 		{
 			name:  "a handle is compared as the backend knows it",
-			call:  list(call, op(layout.OpVerify, fattr([]uint32{1, aFH, 33}, 2, x.sealed(someFH), 7))),
-			sent:  list(sent, op(layout.OpVerify, fattr([]uint32{1, aFH, 33}, 2, someFH, 7))),
-			reply: list(reply, ok(layout.OpVerify)), got: list(reply, ok(layout.OpVerify)),
+			call:  list(call, op(schema.OpVerify, fattr([]uint32{1, aFH, 33}, 2, x.signed(someFH), 7))),
+			sent:  list(sent, op(schema.OpVerify, fattr([]uint32{1, aFH, 33}, 2, someFH, 7))),
+			reply: list(reply, ok(schema.OpVerify)), got: list(reply, ok(schema.OpVerify)),
 		},
 		{
 			name: "NVERIFY too",
-			call: list(call, op(layout.OpNVerify, fattr([]uint32{aFH}, x.sealed(someFH)))), sent: list(sent, guard(someFH)),
-			status: errSame, reply: list(reply, op(layout.OpNVerify, errSame)), gotStatus: errSame, got: list(reply, op(layout.OpNVerify, errSame)),
+			call: list(call, op(schema.OpNVerify, fattr([]uint32{aFH}, x.signed(someFH)))), sent: list(sent, guard(someFH)),
+			status: errSame, reply: list(reply, op(schema.OpNVerify, errSame)), gotStatus: errSame, got: list(reply, op(schema.OpNVerify, errSame)),
 		},
 		{
 			name: "a forged one is not compared",
-			call: list(call, op(layout.OpNVerify, fattr([]uint32{aFH}, someFH))), sent: sent,
-			reply: reply, gotStatus: errBadHandle, got: list(reply, op(layout.OpNVerify, errBadHandle)),
+			call: list(call, op(schema.OpNVerify, fattr([]uint32{aFH}, someFH))), sent: sent,
+			reply: reply, gotStatus: errBadHandle, got: list(reply, op(schema.OpNVerify, errBadHandle)),
 		},
 		{
 			name: "what looks otherwise here is not compared",
-			call: list(call, op(layout.OpVerify, fattr([]uint32{aTypes}, 0))), sent: sent,
-			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpVerify, errAttrNotSupp)),
+			call: list(call, op(schema.OpVerify, fattr([]uint32{aTypes}, 0))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(schema.OpVerify, errAttrNotSupp)),
 		},
 		{
 			name: "locations are not compared",
-			call: list(call, op(layout.OpNVerify, fattr([]uint32{aLoc}, 0, 0))), sent: sent,
-			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpNVerify, errAttrNotSupp)),
+			call: list(call, op(schema.OpNVerify, fattr([]uint32{aLoc}, 0, 0))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(schema.OpNVerify, errAttrNotSupp)),
 		},
 		{
 			name: "locations are not set",
-			call: list(call, op(layout.OpCreate, 2, "d", fattr([]uint32{aLoc}, 0, 0))), sent: sent,
-			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpCreate, errAttrNotSupp)),
+			call: list(call, op(schema.OpCreate, 2, "d", fattr([]uint32{aLoc}, 0, 0))), sent: sent,
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(schema.OpCreate, errAttrNotSupp)),
 		},
 		{
 			name: "handles are not set",
-			call: list(call, op(layout.OpSetAttr, stateID, fattr([]uint32{aFH}, x.sealed(someFH)))), sent: sent,
-			reply: reply, gotStatus: errInval, got: list(reply, op(layout.OpSetAttr, errInval, bitmap())),
+			call: list(call, op(schema.OpSetAttr, stateID, fattr([]uint32{aFH}, x.signed(someFH)))), sent: sent,
+			reply: reply, gotStatus: errInval, got: list(reply, op(schema.OpSetAttr, errInval, bitmap())),
 		},
 		{
 			name: "unknown attributes are not set",
 			call: list(call, open4(2, fields(1, 0, fields(3, 0, 0, 1<<30, 4, 0)), "a")), sent: sent,
-			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(layout.OpOpen, errAttrNotSupp)),
+			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(schema.OpOpen, errAttrNotSupp)),
 		},
 		{
 			name:  "directories are told of without handles",
-			call:  list(call, op(layout.OpGetDirDelegation, 0, bitmap(3), raw(make([]byte, 24)), bitmap(1, aFH), bitmap(aFH, 33))),
-			sent:  list(sent, op(layout.OpGetDirDelegation, 0, bitmap(3), raw(make([]byte, 24)), bitmap(1), fields(2, 0, 2))),
-			reply: list(reply, ok(layout.OpGetDirDelegation, 1, 0)), got: list(reply, ok(layout.OpGetDirDelegation, 1, 0)),
+			call:  list(call, op(schema.OpGetDirDelegation, 0, bitmap(3), raw(make([]byte, 24)), bitmap(1, aFH), bitmap(aFH, 33))),
+			sent:  list(sent, op(schema.OpGetDirDelegation, 0, bitmap(3), raw(make([]byte, 24)), bitmap(1), fields(2, 0, 2))),
+			reply: list(reply, ok(schema.OpGetDirDelegation, 1, 0)), got: list(reply, ok(schema.OpGetDirDelegation, 1, 0)),
 		},
 		{
 			name: "ACCESS where everything may be changed",
-			call: list(call, op(layout.OpAccess, 0x1ff)), sent: list(sent, op(layout.OpAccess, 0x1ff)),
-			reply: list(reply, ok(layout.OpAccess, 0x1ff, 0x1ff)), got: list(reply, ok(layout.OpAccess, 0x1ff, 0x1ff)),
+			call: list(call, op(schema.OpAccess, 0x1ff)), sent: list(sent, op(schema.OpAccess, 0x1ff)),
+			reply: list(reply, ok(schema.OpAccess, 0x1ff, 0x1ff)), got: list(reply, ok(schema.OpAccess, 0x1ff, 0x1ff)),
 		},
 		{
 			name: "ACCESS where nothing may be changed", who: Caller{ReadOnly: true},
-			call: list(call, op(layout.OpAccess, 0x1ff)), sent: list(sent, op(layout.OpAccess, 0x1ff)),
-			reply: list(reply, ok(layout.OpAccess, 0x1ff, 0x1ff)), got: list(reply, ok(layout.OpAccess, 0x1ff, 0x163)),
+			call: list(call, op(schema.OpAccess, 0x1ff)), sent: list(sent, op(schema.OpAccess, 0x1ff)),
+			reply: list(reply, ok(schema.OpAccess, 0x1ff, 0x1ff)), got: list(reply, ok(schema.OpAccess, 0x1ff, 0x163)),
 		},
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
@@ -138,11 +138,11 @@ func TestAttrs(t *testing.T) {
 // TestSupportedCompared: VERIFY and NVERIFY of sets of attributes compare with what GETATTR has
 // here, from which some of the backend's are hidden.
 func TestSupportedCompared(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	const all = uint32(0xffffffff)
 	x.Roots.Store(&Roots{V4: rootV4, FileID4: 128, No3: true, Supported4: []uint32{all, all, all}, ExclCreat4: []uint32{16, 2}})
 	call, sent, reply := below(x)
-	reply = append(reply, ok(layout.OpVerify))
+	reply = append(reply, ok(schema.OpVerify))
 	here, there := fields(3, offered[0], offered[1], offered[2]), fields(3, all, all, all)
 	for _, c := range []struct {
 		name       string
@@ -155,25 +155,25 @@ func TestSupportedCompared(t *testing.T) {
 		{"far ones", fattr([]uint32{aSupp}, fields(9, 2, 0, 0, 0, 0, 0, 0, 0, 1)), fattr([]uint32{aSupp}, fields(9, 2, 0, 0, 0, 0, 0, 0, 0, 1))},
 		{"those of CREATE", fattr([]uint32{aExcl}, fields(2, 16, 2)), fattr([]uint32{aExcl}, fields(2, 16, 2))},
 		{"those of CREATE with a hidden one", fattr([]uint32{aExcl}, fields(2, 1<<aLoc, 2)), fattr([]uint32{aExcl}, fields(2, 1<<aLoc|1, 2))},
-		{"beside a handle", fattr([]uint32{aSupp, aFH}, here, x.sealed(someFH)), fattr([]uint32{aSupp, aFH}, there, someFH)},
+		{"beside a handle", fattr([]uint32{aSupp, aFH}, here, x.signed(someFH)), fattr([]uint32{aSupp, aFH}, there, someFH)},
 	} {
-		ex := exchange{name: c.name, call: append(call[:2:2], op(layout.OpVerify, c.call)), sent: append(sent[:2:2], op(layout.OpVerify, c.sent)), reply: reply}
+		ex := exchange{name: c.name, call: append(call[:2:2], op(schema.OpVerify, c.call)), sent: append(sent[:2:2], op(schema.OpVerify, c.sent)), reply: reply}
 		t.Run(c.name, func(t *testing.T) { ex.run(t, x) })
 	}
 	// Version 4.0 has none beyond mounted_on_fileid.
 	old := offered[1] & (1<<24 - 1)
 	var c Call
-	forwarded, _ := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(0, putFH(x.sealed(someFH)), op(layout.OpNVerify, fattr([]uint32{aSupp}, fields(2, offered[0], old))))))
-	sameBytes(t, "the call", forwarded, compoundV4(0, putFH(someFH), op(layout.OpNVerify, fattr([]uint32{aSupp}, fields(2, all, old)))))
+	forwarded, _ := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(0, putFH(x.signed(someFH)), op(schema.OpNVerify, fattr([]uint32{aSupp}, fields(2, offered[0], old))))))
+	sameBytes(t, "the call", forwarded, compoundV4(0, putFH(someFH), op(schema.OpNVerify, fattr([]uint32{aSupp}, fields(2, all, old)))))
 }
 
 // TestMountedOn: what the root is mounted on lies above it, and is not told.
 func TestMountedOn(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	const rootID, otherID, aboveID = uint64(128), uint64(129), uint64(2)
 	both := func(id, mounted uint64) raw { return gotAttr([]uint32{aID, aMounted}, id, mounted) }
 	ask, askOne := getAttr(aID, aMounted), getAttr(aMounted)
-	toRoot := ok(layout.OpPutFH)
+	toRoot := ok(schema.OpPutFH)
 	for _, ex := range []exchange{
 		{
 			name: "the root", call: []raw{putFH(rootV4), ask},
@@ -188,7 +188,7 @@ func TestMountedOn(t *testing.T) {
 			reply: []raw{toRoot, gotAttr([]uint32{1, aID, aMounted}, 2, rootID, aboveID)}, got: []raw{toRoot, gotAttr([]uint32{1, aMounted}, 2, rootID)},
 		},
 		{
-			name: "what is mounted further down, without its fileid", call: []raw{putFH(someFH), getAttr(1, aMounted, 300)}, sent: []raw{putFH(someFH), op(layout.OpGetAttr, fields(3, 1<<1|1<<20, 1<<(aMounted-32), 0))},
+			name: "what is mounted further down, without its fileid", call: []raw{putFH(someFH), getAttr(1, aMounted, 300)}, sent: []raw{putFH(someFH), op(schema.OpGetAttr, fields(3, 1<<1|1<<20, 1<<(aMounted-32), 0))},
 			reply: []raw{toRoot, gotAttr([]uint32{1, aID, aMounted}, 2, otherID, aboveID)}, got: []raw{toRoot, gotAttr([]uint32{1, aMounted}, 2, aboveID)},
 		},
 		{
@@ -201,7 +201,7 @@ func TestMountedOn(t *testing.T) {
 		},
 		{
 			name: "what cannot be the root", call: []raw{putFH(someFH), lookup("a"), askOne},
-			reply: []raw{toRoot, ok(layout.OpLookup), gotAttr([]uint32{aMounted}, aboveID)},
+			reply: []raw{toRoot, ok(schema.OpLookup), gotAttr([]uint32{aMounted}, aboveID)},
 		},
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
@@ -211,16 +211,16 @@ func TestMountedOn(t *testing.T) {
 // TestNoFileID: what a file is mounted on is not told where the backend does not say which file it
 // is.
 func TestNoFileID(t *testing.T) {
-	x := exportV4(t, seal.Off)
-	refusesReply(t, x, []raw{sequence, putFH(someFH), getAttr(aMounted)}, resultsOf(0, sequenceOK, ok(layout.OpPutFH), gotAttr([]uint32{aMounted}, uint64(2))))
+	x := exportV4(t, sign.Off)
+	refusesReply(t, x, []raw{sequence, putFH(someFH), getAttr(aMounted)}, resultsOf(0, sequenceOK, ok(schema.OpPutFH), gotAttr([]uint32{aMounted}, uint64(2))))
 }
 
-// TestReaddirV4: entries have sealed handles, and room is made for the seals.
+// TestReaddirV4: entries have signed handles, and room is made for the tags.
 func TestReaddirV4(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	call, sent, reply := below(x)
 	readdir := func(maxcount int, attrs ...uint32) raw {
-		return op(layout.OpReaddir, uint64(0), uint64(0), 512, maxcount, bitmap(attrs...))
+		return op(schema.OpReaddir, uint64(0), uint64(0), 512, maxcount, bitmap(attrs...))
 	}
 	entries := func(handle func([]byte) []byte) raw {
 		b := fields(0, uint64(1))
@@ -228,30 +228,30 @@ func TestReaddirV4(t *testing.T) {
 			b = append(b, fields(1, uint64(i), "name", fattr([]uint32{1, aFH, aID}, 1, handle([]byte{byte(i)}), uint64(i)))...)
 			b = append(b, fields(1, uint64(i), "odd", fattr([]uint32{11}, 5))...)
 		}
-		return op(layout.OpReaddir, append(b, fields(0, 1)...))
+		return op(schema.OpReaddir, append(b, fields(0, 1)...))
 	}
 	plain := func(h []byte) []byte { return h }
 	for _, ex := range []exchange{
 		{
 			name: "with handles",
 			call: append(call, readdir(8800, 1, aFH, aID, aMounted, aLoc), getFH), sent: append(sent, readdir(7200, 1, aFH, aID, aMounted), getFH),
-			reply: append(reply, entries(plain), ok(layout.OpGetFH, someFH)), got: append(reply, entries(x.sealed), ok(layout.OpGetFH, x.sealed(someFH))),
+			reply: append(reply, entries(plain), ok(schema.OpGetFH, someFH)), got: append(reply, entries(x.signed), ok(schema.OpGetFH, x.signed(someFH))),
 		},
 		{
 			name: "without",
 			call: append(call, readdir(8800, 1, aID)), sent: append(sent, readdir(8800, 1, aID)),
-			reply: append(reply, ok(layout.OpReaddir, uint64(1), 0, 1)), got: append(reply, ok(layout.OpReaddir, uint64(1), 0, 1)),
+			reply: append(reply, ok(schema.OpReaddir, uint64(1), 0, 1)), got: append(reply, ok(schema.OpReaddir, uint64(1), 0, 1)),
 		},
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
 	}
 }
 
-// TestRoomForSeals: as many entries as fit in what is left of maxcount fit in maxcount when they are sealed.
-func TestRoomForSeals(t *testing.T) {
+// TestRoomForTags: as many entries as fit in what is left of maxcount fit in maxcount when they are signed.
+func TestRoomForTags(t *testing.T) {
 	for _, maxcount := range []uint64{0, 1, 43, 44, 4096, 1 << 20, 0xffffffff} {
-		room := uint64(roomForSeals(maxcount, seal.TagLen))
-		if grown := room + room/minEntry4*seal.TagLen; grown > maxcount {
+		room := uint64(roomForTags(maxcount, sign.TagLen))
+		if grown := room + room/minEntry4*sign.TagLen; grown > maxcount {
 			t.Errorf("maxcount %d becomes %d, which grows to %d", maxcount, room, grown)
 		}
 	}
@@ -259,15 +259,15 @@ func TestRoomForSeals(t *testing.T) {
 
 // TestElsewhere: attributes that nobody asked for, and that lead elsewhere, make a reply unreadable.
 func TestElsewhere(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	for _, result := range []raw{
 		gotAttr([]uint32{aLoc}, 0, 0),
-		ok(layout.OpReaddir, uint64(1), 1, uint64(1), "a", fattr([]uint32{aLoc}, 0, 0), 0, 1),
+		ok(schema.OpReaddir, uint64(1), 1, uint64(1), "a", fattr([]uint32{aLoc}, 0, 0), 0, 1),
 	} {
 		call := []raw{sequence, putFH(someFH), getAttr(aLoc)}
-		if result[3] == layout.OpReaddir {
-			call[2] = op(layout.OpReaddir, uint64(0), uint64(0), 1, 1, bitmap())
+		if result[3] == schema.OpReaddir {
+			call[2] = op(schema.OpReaddir, uint64(0), uint64(0), 1, 1, bitmap())
 		}
-		refusesReply(t, x, call, resultsOf(0, sequenceOK, ok(layout.OpPutFH), result))
+		refusesReply(t, x, call, resultsOf(0, sequenceOK, ok(schema.OpPutFH), result))
 	}
 }

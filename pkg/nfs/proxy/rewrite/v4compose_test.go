@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // part is an operation, and what becomes of it wherever it stands.
@@ -25,42 +25,42 @@ func refusedPart(call raw, status int) part {
 }
 
 func parts(x *Export) []part {
-	fh := x.sealed(someFH)
+	fh := x.signed(someFH)
 	data := bytes.Repeat([]byte("d"), 1001)
 	return []part{
-		{call: putFH(fh), sent: putFH(someFH), reply: ok(layout.OpPutFH), got: ok(layout.OpPutFH)},
-		{call: getFH, sent: getFH, reply: ok(layout.OpGetFH, someFH), got: ok(layout.OpGetFH, fh)},
+		{call: putFH(fh), sent: putFH(someFH), reply: ok(schema.OpPutFH), got: ok(schema.OpPutFH)},
+		{call: getFH, sent: getFH, reply: ok(schema.OpGetFH, someFH), got: ok(schema.OpGetFH, fh)},
 		{call: getAttr(1, aFH), sent: getAttr(1, aFH), reply: gotAttr([]uint32{1, aFH}, 1, someFH), got: gotAttr([]uint32{1, aFH}, 1, fh)},
-		{call: op(layout.OpNVerify, fattr([]uint32{aFH}, fh)), sent: guard(someFH), reply: ok(layout.OpNVerify), got: ok(layout.OpNVerify)},
+		{call: op(schema.OpNVerify, fattr([]uint32{aFH}, fh)), sent: guard(someFH), reply: ok(schema.OpNVerify), got: ok(schema.OpNVerify)},
 		{
-			call: op(layout.OpReaddir, uint64(0), uint64(0), 1, 880, bitmap(aFH)), sent: op(layout.OpReaddir, uint64(0), uint64(0), 1, 720, bitmap(aFH)),
-			reply: ok(layout.OpReaddir, uint64(1), 1, uint64(1), "a", fattr([]uint32{aFH}, someFH), 0, 1),
-			got:   ok(layout.OpReaddir, uint64(1), 1, uint64(1), "a", fattr([]uint32{aFH}, fh), 0, 1),
+			call: op(schema.OpReaddir, uint64(0), uint64(0), 1, 880, bitmap(aFH)), sent: op(schema.OpReaddir, uint64(0), uint64(0), 1, 720, bitmap(aFH)),
+			reply: ok(schema.OpReaddir, uint64(1), 1, uint64(1), "a", fattr([]uint32{aFH}, someFH), 0, 1),
+			got:   ok(schema.OpReaddir, uint64(1), 1, uint64(1), "a", fattr([]uint32{aFH}, fh), 0, 1),
 		},
-		same(lookup("name"), ok(layout.OpLookup)),
-		same(saveFH, ok(layout.OpSaveFH)),
-		same(op(layout.OpAccess, 63), ok(layout.OpAccess, 63, 63)),
-		same(op(layout.OpRead, stateID, uint64(0), 5000), ok(layout.OpRead, 1, data)),
-		same(op(layout.OpWrite, stateID, uint64(0), 0, data), ok(layout.OpWrite, len(data), 0, uint64(1))),
-		same(op(layout.OpSetAttr, stateID, fattr([]uint32{33}, 0o600)), ok(layout.OpSetAttr, bitmap(33))),
-		same(op(layout.OpGetXattr, "user.name"), ok(layout.OpGetXattr, "value")),
-		same(open4(3, fields(1, 0, fattr([]uint32{33}, 0o600)), "new"), ok(layout.OpOpen, stateID, 1, uint64(1), uint64(2), 0, bitmap(33), 0)),
+		same(lookup("name"), ok(schema.OpLookup)),
+		same(saveFH, ok(schema.OpSaveFH)),
+		same(op(schema.OpAccess, 63), ok(schema.OpAccess, 63, 63)),
+		same(op(schema.OpRead, stateID, uint64(0), 5000), ok(schema.OpRead, 1, data)),
+		same(op(schema.OpWrite, stateID, uint64(0), 0, data), ok(schema.OpWrite, len(data), 0, uint64(1))),
+		same(op(schema.OpSetAttr, stateID, fattr([]uint32{33}, 0o600)), ok(schema.OpSetAttr, bitmap(33))),
+		same(op(schema.OpGetXattr, "user.name"), ok(schema.OpGetXattr, "value")),
+		same(open4(3, fields(1, 0, fattr([]uint32{33}, 0o600)), "new"), ok(schema.OpOpen, stateID, 1, uint64(1), uint64(2), 0, bitmap(33), 0)),
 		refusedPart(putFH(someFH), errBadHandle),
 		refusedPart(lookup(".."), errBadName),
-		refusedPart(op(layout.OpCopyNotify, stateID, 1, "server"), errNotSupp),
+		refusedPart(op(schema.OpCopyNotify, stateID, 1, "server"), errNotSupp),
 	}
 }
 
 // TestCompose: what becomes of a COMPOUND is what becomes of its parts, up to the first that is refused here, or fails there.
 func TestCompose(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	all := parts(x)
 	rapid.Check(t, func(rt *rapid.T) {
 		chosen := append(all[:1:1], rapid.SliceOfN(rapid.SampledFrom(all), 0, 20).Draw(rt, "parts")...) // what comes first is a filehandle
 		fails := rapid.IntRange(0, 20).Draw(rt, "failing")
 		minor := rapid.SampledFrom([]int{0, 2}).Draw(rt, "minor")
 		if minor == 0 { // there are no extended attributes, and nothing else to copy from
-			chosen = slices.DeleteFunc(chosen, func(p part) bool { return p.call[3] > layout.OpReleaseLockOwner })
+			chosen = slices.DeleteFunc(chosen, func(p part) bool { return p.call[3] > schema.OpReleaseLockOwner })
 		}
 		var call, sent, reply, got []raw
 		if minor > 0 {
@@ -85,7 +85,7 @@ func TestCompose(t *testing.T) {
 			case i == fails:
 				status, gotStatus = 13, 13
 				failed := op(int(p.call[3]), 13)
-				if p.call[3] == layout.OpSetAttr {
+				if p.call[3] == schema.OpSetAttr {
 					failed = append(failed, bitmap()...)
 				}
 				reply, got = append(reply, failed), append(got, failed)

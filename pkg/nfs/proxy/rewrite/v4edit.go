@@ -3,8 +3,8 @@ package rewrite
 import (
 	"encoding/binary"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
@@ -13,24 +13,24 @@ import (
 const minEntry4 = 4 + 8 + 8 + 8 + 4 + 4
 
 // edit writes into the call what the backend gets for an operation.
-func (o *operation) edit(e *Edits, j *judge, op *layout.Op) {
+func (o *operation) edit(e *Edits, j *judge, op *schema.Op) {
 	spans := j.spans[op.First:op.Last]
 	switch o.code {
-	case layout.OpPutRootFH, layout.OpPutPubFH:
+	case schema.OpPutRootFH, schema.OpPutPubFH:
 		putUint32(e, op.Pos, o.sent)
 		copy(putOpaque(e, op.End, 0, len(o.handle)), o.handle)
-	case layout.OpLookupP:
+	case schema.OpLookupP:
 		if o.guards > 0 {
 			putGuard(e, op.Pos, j.roots.V4)
 		}
 		if o.guards > 1 {
 			putGuard(e, op.Pos, j.roots.V3)
 		}
-	case layout.OpVerify, layout.OpNVerify:
+	case schema.OpVerify, schema.OpNVerify:
 		o.editCompared(e, j, spans)
-	case layout.OpCreateSession:
+	case schema.OpCreateSession:
 		editSession(e, &j.in.Message, spans, op.Pos+16, o.fore.foreAsked(j.x), o.back.backAsked(j.x))
-	case layout.OpBindConnToSession:
+	case schema.OpBindConnToSession:
 		if at := op.Pos + 24; wordAt(&j.dec, &j.in.Message, at) != 0 {
 			putUint32(e, at, 0) // bctsa_use_conn_in_rdma_mode
 		}
@@ -40,32 +40,32 @@ func (o *operation) edit(e *Edits, j *judge, op *layout.Op) {
 }
 
 // editSpans edits the fields of an operation that are changed one by one.
-func (o *operation) editSpans(e *Edits, j *judge, spans []layout.Span) {
+func (o *operation) editSpans(e *Edits, j *judge, spans []schema.Span) {
 	count := -1
 	for i := range spans {
 		s := &spans[i]
 		switch s.Mark {
-		case layout.Handle:
+		case schema.Handle:
 			if len(s.B) != len(o.handle) {
 				copy(putOpaque(e, s.Pos, s.Len, len(o.handle)), o.handle)
 			}
-		case layout.Count:
+		case schema.Count:
 			count = i
-		case layout.AttrMask:
-			if o.code == layout.OpReaddir && count >= 0 && j.x.Seal.Grows() > 0 && has(s.B, layout.AttrFileHandle) {
-				putUint32(e, spans[count].Pos, roomForSeals(spans[count].Value, j.x.Seal.Grows()))
+		case schema.AttrMask:
+			if o.code == schema.OpReaddir && count >= 0 && j.x.Signer.Overhead() > 0 && has(s.B, schema.AttrFileHandle) {
+				putUint32(e, spans[count].Pos, roomForTags(spans[count].Value, j.x.Signer.Overhead()))
 			}
 			if o.needsFileID(s.B) {
 				o.hideID = true
-				putMask(e, s, o.asked(), layout.AttrFileID)
+				putMask(e, s, o.asked(), schema.AttrFileID)
 			} else {
 				ask(e, s, o.asked())
 			}
-		case layout.ClientOwner:
+		case schema.ClientOwner:
 			distinct(e, s, j.x.UID)
-		case layout.CallbackAddress:
+		case schema.CallbackAddress:
 			copy(e.Replace(s.Pos, s.Len, len(nowhere)), nowhere)
-		case layout.ExchangeFlags:
+		case schema.ExchangeFlags:
 			if flags := uint32(s.Value); nonPNFS(flags) != flags {
 				putUint32(e, s.Pos, nonPNFS(flags))
 			}
@@ -73,30 +73,30 @@ func (o *operation) editSpans(e *Edits, j *judge, spans []layout.Span) {
 	}
 }
 
-// roomForSeals returns what maxcount of READDIR is to be, for the entries to fit in maxcount when all their handles are sealed.
-func roomForSeals(maxcount uint64, grows int) uint32 {
+// roomForTags returns what maxcount of READDIR is to be, for the entries to fit in maxcount when all their handles are signed.
+func roomForTags(maxcount uint64, grows int) uint32 {
 	return uint32(maxcount * minEntry4 / uint64(minEntry4+grows))
 }
 
 // editCompared makes the attributes that VERIFY and NVERIFY compare what the backend has: it
-// unseals the handle, and adds hidden attributes to sets of them.
-func (o *operation) editCompared(e *Edits, j *judge, spans []layout.Span) {
+// takes the tag off the handle, and adds hidden attributes to sets of them.
+func (o *operation) editCompared(e *Edits, j *judge, spans []schema.Span) {
 	for i := range spans { // the length of all comes before them
 		s := &spans[i]
-		if s.Mark == layout.Attr && s.Value == layout.AttrFileHandle && len(opaqueIn(s.B)) != len(o.handle) {
+		if s.Mark == schema.Attr && s.Value == schema.AttrFileHandle && len(opaqueIn(s.B)) != len(o.handle) {
 			length := &spans[1]
 			putUint32(e, length.Pos, uint32(int(length.Value)+xdr.Round(len(o.handle))+4-s.Len))
 		}
 	}
 	for i := range spans {
 		s := &spans[i]
-		if s.Mark == layout.Attr && s.Value == layout.AttrSupported {
+		if s.Mark == schema.Attr && s.Value == schema.AttrSupported {
 			putSupported(e, s, j.minor, j.roots.Supported4)
 		}
-		if s.Mark == layout.Attr && s.Value == layout.AttrSuppAttrExclCreat {
+		if s.Mark == schema.Attr && s.Value == schema.AttrSuppAttrExclCreat {
 			putSupported(e, s, j.minor, j.roots.ExclCreat4)
 		}
-		if s.Mark != layout.Attr || s.Value != layout.AttrFileHandle || len(opaqueIn(s.B)) == len(o.handle) {
+		if s.Mark != schema.Attr || s.Value != schema.AttrFileHandle || len(opaqueIn(s.B)) == len(o.handle) {
 			continue
 		}
 		copy(putOpaque(e, s.Pos, s.Len, len(o.handle)), o.handle)
@@ -106,8 +106,8 @@ func (o *operation) editCompared(e *Edits, j *judge, spans []layout.Span) {
 // putGuard inserts an NVERIFY that the current filehandle is not that of the root.
 func putGuard(e *Edits, pos int, handle []byte) {
 	size := xdr.Round(len(handle))
-	b := e.Replace(pos, 0, insertLen-seal.Max4+size)
-	for i, v := range [...]uint32{layout.OpNVerify, 1, 1 << layout.AttrFileHandle, uint32(4 + size), uint32(len(handle))} {
+	b := e.Replace(pos, 0, insertLen-sign.Max4+size)
+	for i, v := range [...]uint32{schema.OpNVerify, 1, 1 << schema.AttrFileHandle, uint32(4 + size), uint32(len(handle))} {
 		binary.BigEndian.PutUint32(b[4*i:], v)
 	}
 	clear(b[20+copy(b[20:], handle):])

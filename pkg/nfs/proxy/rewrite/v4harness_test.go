@@ -11,8 +11,8 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 
 	"sluice.dev/sluice/pkg/bufpool"
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -28,20 +28,20 @@ var (
 )
 
 // exportV4 makes an export that offers everything.
-func exportV4(tb testing.TB, mode seal.Mode) *Export {
+func exportV4(tb testing.TB, mode sign.Mode) *Export {
 	tb.Helper()
 	uid := []byte("export-uid-1")
-	s, err := seal.New([][]byte{bytes.Repeat([]byte{7}, seal.MinKey)}, uid, mode)
+	s, err := sign.New([][]byte{bytes.Repeat([]byte{7}, sign.MinKey)}, uid, mode)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	x := &Export{UID: uid, Seal: s, V3: true, Minor: [3]bool{true, true, true}}
+	x := &Export{UID: uid, Signer: s, V3: true, Minor: [3]bool{true, true, true}}
 	x.Roots.Store(&Roots{V4: rootV4, FileID4: 128, No3: true})
 	return x
 }
 
-// sealed is a handle as clients of the export see it.
-func (x *Export) sealed(handle []byte) []byte { return x.Seal.Append(nil, handle, seal.Max4) }
+// signed is a handle as clients of the export see it.
+func (x *Export) signed(handle []byte) []byte { return x.Signer.Append(nil, handle, sign.Max4) }
 
 // fields puts together XDR: numbers are words or hypers, strings and []byte are counted opaques, raw stays as it is.
 func fields(list ...any) raw {
@@ -184,9 +184,9 @@ type exchange struct {
 }
 
 var (
-	sequence   = op(layout.OpSequence, raw("0123456789abcdef"), 1, 0, 0, 1)
-	sequenceOK = op(layout.OpSequence, 0, raw("0123456789abcdef"), 1, 0, 0, 0, 0)
-	getFH      = op(layout.OpGetFH)
+	sequence   = op(schema.OpSequence, raw("0123456789abcdef"), 1, 0, 0, 1)
+	sequenceOK = op(schema.OpSequence, 0, raw("0123456789abcdef"), 1, 0, 0, 0, 0)
+	getFH      = op(schema.OpGetFH)
 )
 
 // run holds both directions against the exchange.
@@ -207,7 +207,7 @@ func (ex *exchange) run(t *testing.T, x *Export) {
 	}
 	got := answerV4(t, &c, x, in, resultsOf(ex.status, slices.Concat([]raw{sequenceOK}, ex.reply)...))
 	sameBytes(t, "the reply", got, resultsOf(ex.gotStatus, slices.Concat([]raw{sequenceOK}, ex.got)...))
-	xattr := func(o operation) bool { return o.code >= layout.OpGetXattr && o.code <= layout.OpRemoveXattr }
+	xattr := func(o operation) bool { return o.code >= schema.OpGetXattr && o.code <= schema.OpRemoveXattr }
 	if !slices.ContainsFunc(append(c.ops, operation{code: c.code}), xattr) { // the oracle is older
 		readable(t, &nfsv4.Compound4args{}, sent[in.ArgsAt:])
 		readable(t, &nfsv4.Compound4res{}, got[oncrpc.MinReplyLen:])

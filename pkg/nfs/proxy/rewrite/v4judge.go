@@ -1,8 +1,8 @@
 package rewrite
 
 import (
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -15,12 +15,12 @@ type judge struct {
 	minor uint32
 	in    *oncrpc.Call
 	dec   xdr.Decoder
-	spans []layout.Span
+	spans []schema.Span
 	track
 }
 
 // take puts the operation among those to be forwarded, or refuses it.
-func (c *compound) take(j *judge, op *layout.Op) {
+func (c *compound) take(j *judge, op *schema.Op) {
 	o := operation{code: op.Code, sent: op.Code, at: j.current}
 	if status := j.judge(&o, op); status != ok4 {
 		c.refuse(op.Code, status)
@@ -28,15 +28,15 @@ func (c *compound) take(j *judge, op *layout.Op) {
 	}
 	grown := 0
 	switch op.Code {
-	case layout.OpPutRootFH, layout.OpPutPubFH:
+	case schema.OpPutRootFH, schema.OpPutPubFH:
 		// The public filehandle is the root's: any other place would be a way out.
-		o.sent, o.handle, grown = layout.OpPutFH, j.roots.V4, 1
-	case layout.OpLookupP:
+		o.sent, o.handle, grown = schema.OpPutFH, j.roots.V4, 1
+	case schema.OpLookupP:
 		if o.at.mayBeRoot() {
 			o.guards = j.roots.guards()
 		}
 	}
-	if c.inserted+c.grown+o.guards+grown > maxInserts || len(c.ops)+1+c.inserted+o.guards > layout.MaxOps { // results of more could not be read
+	if c.inserted+c.grown+o.guards+grown > maxInserts || len(c.ops)+1+c.inserted+o.guards > schema.MaxOps { // results of more could not be read
 		c.refuse(op.Code, tooMany(j.minor))
 		return
 	}
@@ -54,14 +54,14 @@ func tooMany(minor uint32) uint32 {
 }
 
 // judge returns the status with which an operation is refused, or ok4, having noted in o what its editing needs.
-func (j *judge) judge(o *operation, op *layout.Op) uint32 {
+func (j *judge) judge(o *operation, op *schema.Op) uint32 {
 	if o.code < uint32(len(refused)) && refused[o.code] != ok4 {
 		return refused[o.code]
 	}
 	if j.who.ReadOnly && j.writes(op) {
 		return errROFS
 	}
-	if o.code == layout.OpLookupP && o.at.isRoot() {
+	if o.code == schema.OpLookupP && o.at.isRoot() {
 		return errNoEnt
 	}
 	named := false
@@ -70,31 +70,31 @@ func (j *judge) judge(o *operation, op *layout.Op) uint32 {
 		s := &spans[0]
 		status := uint32(ok4)
 		switch s.Mark {
-		case layout.Name:
+		case schema.Name:
 			named = true
-			if o.code < layout.OpGetXattr { // the name of an extended attribute leads nowhere
+			if o.code < schema.OpGetXattr { // the name of an extended attribute leads nowhere
 				status = badName(s.B)
 			}
-		case layout.Handle:
+		case schema.Handle:
 			status = j.open(o, s.B)
-		case layout.Attrs:
+		case schema.Attrs:
 			status = badAttrs(o.code, s.B)
-		case layout.Attr:
-			if s.Value == layout.AttrFileHandle {
+		case schema.Attr:
+			if s.Value == schema.AttrFileHandle {
 				status = j.open(o, opaqueIn(s.B))
 			}
-		case layout.Sources:
+		case schema.Sources:
 			if s.Value > 0 { // the data would come from another server
 				status = errNotSupp
 			}
-		case layout.Style:
+		case schema.Style:
 			// This is the answer where there is no parent (RFC 8881, section 18.45.3). One who does not say from where cannot know either whether there is.
 			if s.Value == styleParent && o.at.mayBeRoot() {
 				status = errNoEnt
 			}
-		case layout.MaxRequestSize, layout.MaxResponseSize, layout.MaxResponseSizeCached, layout.MaxOperations:
+		case schema.MaxRequestSize, schema.MaxResponseSize, schema.MaxResponseSizeCached, schema.MaxOperations:
 			ch.set(s)
-			if s.Mark == layout.MaxOperations {
+			if s.Mark == schema.MaxOperations {
 				ch = &o.back
 			}
 		}
@@ -110,9 +110,9 @@ func (j *judge) judge(o *operation, op *layout.Op) uint32 {
 }
 
 // needs returns the filehandles that an operation works on.
-func (j *judge) needs(op *layout.Op) filehandles {
+func (j *judge) needs(op *schema.Op) filehandles {
 	switch {
-	case op.Code == layout.OpReclaimComplete && wordAt(&j.dec, &j.in.Message, op.Pos+4) != 0: // rca_one_fs
+	case op.Code == schema.OpReclaimComplete && wordAt(&j.dec, &j.in.Message, op.Pos+4) != 0: // rca_one_fs
 		return currentFH
 	case op.Code < uint32(len(worksOn)):
 		return worksOn[op.Code]
@@ -122,26 +122,26 @@ func (j *judge) needs(op *layout.Op) filehandles {
 }
 
 // writes tells whether an operation may change something.
-func (j *judge) writes(op *layout.Op) bool {
+func (j *judge) writes(op *schema.Op) bool {
 	switch op.Code {
-	case layout.OpOpen:
+	case schema.OpOpen:
 		spans := j.spans[op.First:op.Last]
 		for i := range spans {
-			if s := &spans[i]; s.Mark == layout.ShareAccess && s.Value&shareAccessWrite != 0 || s.Mark == layout.OpenType && s.Value == openCreate {
+			if s := &spans[i]; s.Mark == schema.ShareAccess && s.Value&shareAccessWrite != 0 || s.Mark == schema.OpenType && s.Value == openCreate {
 				return true
 			}
 		}
 		return false
-	case layout.OpOpenAttr: // createdir
+	case schema.OpOpenAttr: // createdir
 		return wordAt(&j.dec, &j.in.Message, op.Pos+4) != 0
 	default:
 		return op.Code < uint32(len(writes)) && writes[op.Code]
 	}
 }
 
-// open unseals a handle that the client sent.
-func (j *judge) open(o *operation, sealed []byte) uint32 {
-	handle, ok := j.x.Seal.Open(sealed, seal.Max4)
+// open takes the tag off a handle that the client sent.
+func (j *judge) open(o *operation, signed []byte) uint32 {
+	handle, ok := j.x.Signer.Verify(signed, sign.Max4)
 	if !ok {
 		return errBadHandle
 	}

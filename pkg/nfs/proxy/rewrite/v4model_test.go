@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -96,20 +96,20 @@ const (
 
 func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, more raw) {
 	switch code {
-	case layout.OpSequence:
+	case schema.OpSequence:
 		d.Skip(32)
 		return 0, sequenceOK[8:]
-	case layout.OpPutRootFH, layout.OpPutPubFH:
+	case schema.OpPutRootFH, schema.OpPutPubFH:
 		*cur = s.root
 		return 0, nil
-	case layout.OpPutFH:
-		n := s.find(d.Opaque(seal.Max4))
+	case schema.OpPutFH:
+		n := s.find(d.Opaque(sign.Max4))
 		if n == nil {
 			return errBadHandle, nil
 		}
 		*cur = n
 		return 0, nil
-	case layout.OpRestoreFH:
+	case schema.OpRestoreFH:
 		if *saved == nil {
 			return errNoFileHandle, nil
 		}
@@ -117,7 +117,7 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 		return 0, nil
 	}
 	name := ""
-	if code == layout.OpLookup {
+	if code == schema.OpLookup {
 		name = d.String(255)
 		if st := badName([]byte(name)); st != 0 && s.root.id == 10 { // the gateway looks at the name before all else
 			return st, nil
@@ -128,9 +128,9 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 	}
 	s.touched = append(s.touched, *cur)
 	switch code {
-	case layout.OpSaveFH:
+	case schema.OpSaveFH:
 		*saved = *cur
-	case layout.OpLookup:
+	case schema.OpLookup:
 		i := slices.Index((*cur).names, name)
 		switch {
 		case name == "..":
@@ -140,27 +140,27 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 		default:
 			*cur = (*cur).nodes[i]
 		}
-	case layout.OpLookupP:
+	case schema.OpLookupP:
 		if *cur == s.root || (*cur).parent == nil {
 			return errNoEnt, nil
 		}
 		*cur = (*cur).parent
 		s.touched = append(s.touched, *cur)
-	case layout.OpGetFH:
+	case schema.OpGetFH:
 		return 0, fields(s.handle(*cur))
-	case layout.OpGetAttr:
+	case schema.OpGetAttr:
 		d.Skip(8)
 		return 0, fattr([]uint32{aFH}, s.handle(*cur))
-	case layout.OpVerify, layout.OpNVerify:
+	case schema.OpVerify, schema.OpNVerify:
 		d.Skip(12)
-		same := bytes.Equal(d.Opaque(seal.Max4), s.handle(*cur))
-		if same && code == layout.OpNVerify {
+		same := bytes.Equal(d.Opaque(sign.Max4), s.handle(*cur))
+		if same && code == schema.OpNVerify {
 			return errSame, nil
 		}
-		if !same && code == layout.OpVerify {
+		if !same && code == schema.OpVerify {
 			return errNotSameAny, nil
 		}
-	case layout.OpSecInfoNoName:
+	case schema.OpSecInfoNoName:
 		if d.Uint32() == styleParent && *cur == s.root {
 			return errNoEnt, nil
 		}
@@ -174,8 +174,8 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 
 // TestEscape: whatever a client sends, the backend works inside of the export only, and the client cannot tell it from a server whose root the export is.
 func TestEscape(t *testing.T) {
-	x := exportV4(t, seal.Required)
-	other, err := seal.New([][]byte{bytes.Repeat([]byte{7}, seal.MinKey)}, []byte("another export"), seal.Required)
+	x := exportV4(t, sign.Required)
+	other, err := sign.New([][]byte{bytes.Repeat([]byte{7}, sign.MinKey)}, []byte("another export"), sign.Required)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,9 +206,9 @@ func TestEscape(t *testing.T) {
 		}
 
 		local := &fs{tree: tree, root: export,
-			handle: func(n *node) []byte { return x.sealed(plain(n)) },
+			handle: func(n *node) []byte { return x.signed(plain(n)) },
 			find: func(h []byte) *node {
-				h, ok := x.Seal.Open(h, seal.Max4)
+				h, ok := x.Signer.Verify(h, sign.Max4)
 				if !ok {
 					return nil
 				}
@@ -234,18 +234,18 @@ func TestEscape(t *testing.T) {
 		handle := rapid.Custom(func(t *rapid.T) []byte {
 			ids := []byte{0, 2, 3, 10, 11, 12, 13, 14, 14}
 			h := plain(tree.nodes[rapid.SampledFrom(ids).Draw(t, "node")])
-			switch rapid.OneOf(rapid.Just("sealed"), rapid.Just("sealed"), rapid.Just("sealed"), rapid.SampledFrom([]string{"plain", "foreign", "cut", "forged"})).Draw(t, "kind") {
-			case "sealed":
+			switch rapid.OneOf(rapid.Just("signed"), rapid.Just("signed"), rapid.Just("signed"), rapid.SampledFrom([]string{"plain", "foreign", "cut", "forged"})).Draw(t, "kind") {
+			case "signed":
 				if h[6] < 10 {
 					h[6] += 10 // nobody has been given the others
 				}
-				return x.sealed(h)
+				return x.signed(h)
 			case "foreign":
-				return other.Append(nil, h, seal.Max4)
+				return other.Append(nil, h, sign.Max4)
 			case "cut":
-				return x.sealed(h)[:7+rapid.IntRange(0, 7).Draw(t, "length")]
+				return x.signed(h)[:7+rapid.IntRange(0, 7).Draw(t, "length")]
 			case "forged":
-				b := x.sealed(h)
+				b := x.signed(h)
 				b[rapid.IntRange(7, 14).Draw(t, "byte")] ^= 1
 				return b
 			}
@@ -253,33 +253,33 @@ func TestEscape(t *testing.T) {
 		})
 		operation := rapid.Custom(func(t *rapid.T) raw {
 			switch rapid.SampledFrom([]uint32{
-				layout.OpPutRootFH, layout.OpPutPubFH, layout.OpPutFH, layout.OpPutFH, layout.OpLookup, layout.OpLookup, layout.OpLookupP, layout.OpLookupP, layout.OpLookupP, layout.OpLookupP,
-				layout.OpSaveFH, layout.OpRestoreFH, layout.OpGetFH, layout.OpGetAttr, layout.OpVerify, layout.OpNVerify, layout.OpSecInfoNoName,
+				schema.OpPutRootFH, schema.OpPutPubFH, schema.OpPutFH, schema.OpPutFH, schema.OpLookup, schema.OpLookup, schema.OpLookupP, schema.OpLookupP, schema.OpLookupP, schema.OpLookupP,
+				schema.OpSaveFH, schema.OpRestoreFH, schema.OpGetFH, schema.OpGetAttr, schema.OpVerify, schema.OpNVerify, schema.OpSecInfoNoName,
 			}).Draw(t, "op") {
-			case layout.OpPutRootFH:
+			case schema.OpPutRootFH:
 				return putRootFH
-			case layout.OpPutPubFH:
-				return op(layout.OpPutPubFH)
-			case layout.OpPutFH:
+			case schema.OpPutPubFH:
+				return op(schema.OpPutPubFH)
+			case schema.OpPutFH:
 				return putFH(handle.Draw(t, "handle"))
-			case layout.OpLookup:
+			case schema.OpLookup:
 				return lookup(rapid.SampledFrom([]string{"a", "a", "b", "b", "b", "c", "c", "export", "..", "a/b"}).Draw(t, "name"))
-			case layout.OpLookupP:
+			case schema.OpLookupP:
 				return lookupP
-			case layout.OpSaveFH:
+			case schema.OpSaveFH:
 				return saveFH
-			case layout.OpRestoreFH:
+			case schema.OpRestoreFH:
 				return restoreFH
-			case layout.OpGetFH:
+			case schema.OpGetFH:
 				return getFH
-			case layout.OpGetAttr:
+			case schema.OpGetAttr:
 				return getAttr(aFH)
-			case layout.OpVerify:
-				return op(layout.OpVerify, fattr([]uint32{aFH}, x.sealed(plain(tree.nodes[10+rapid.Byte().Draw(t, "node")%5]))))
-			case layout.OpNVerify:
-				return op(layout.OpNVerify, fattr([]uint32{aFH}, x.sealed(plain(tree.nodes[10+rapid.Byte().Draw(t, "node")%5]))))
+			case schema.OpVerify:
+				return op(schema.OpVerify, fattr([]uint32{aFH}, x.signed(plain(tree.nodes[10+rapid.Byte().Draw(t, "node")%5]))))
+			case schema.OpNVerify:
+				return op(schema.OpNVerify, fattr([]uint32{aFH}, x.signed(plain(tree.nodes[10+rapid.Byte().Draw(t, "node")%5]))))
 			default:
-				return op(layout.OpSecInfoNoName, 0)
+				return op(schema.OpSecInfoNoName, 0)
 			}
 		})
 		for range 10 {
@@ -295,7 +295,7 @@ func checkSent(t *rapid.T, sent []byte) {
 	if err := oncrpc.DecodeCall(&in); err != nil {
 		t.Fatal(err)
 	}
-	var w layout.Walker
+	var w schema.Walker
 	d := in.Args()
 	if err := w.Args(compoundProc, d); err != nil || d.Left() > 0 {
 		t.Fatalf("the backend gets %x: %v", sent, err)
@@ -303,11 +303,11 @@ func checkSent(t *rapid.T, sent []byte) {
 	for _, s := range w.Spans {
 		handle := s.B
 		switch {
-		case s.Mark == layout.Name && badName(s.B) != 0:
+		case s.Mark == schema.Name && badName(s.B) != 0:
 			t.Fatalf("the backend gets the name %q", s.B)
-		case s.Mark == layout.Attr && s.Value == aFH:
+		case s.Mark == schema.Attr && s.Value == aFH:
 			handle = opaqueIn(s.B)
-		case s.Mark != layout.Handle:
+		case s.Mark != schema.Handle:
 			continue
 		}
 		if len(handle) != 7 {
@@ -315,7 +315,7 @@ func checkSent(t *rapid.T, sent []byte) {
 		}
 	}
 	for _, op := range w.Ops {
-		if op.Code == layout.OpPutRootFH || op.Code == layout.OpPutPubFH {
+		if op.Code == schema.OpPutRootFH || op.Code == schema.OpPutPubFH {
 			t.Fatalf("the backend gets operation %d", op.Code)
 		}
 	}

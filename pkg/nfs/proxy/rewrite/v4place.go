@@ -3,7 +3,7 @@ package rewrite
 import (
 	"bytes"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/schema"
 )
 
 // place is what is known of where a filehandle leads.
@@ -33,28 +33,28 @@ type track struct{ current, saved place }
 // after moves on by an operation that succeeds. handle is that of PUTFH, named tells whether an OPEN is by name.
 func (t *track) after(code, minor uint32, handle []byte, named bool, r *Roots) {
 	switch code {
-	case layout.OpPutRootFH, layout.OpPutPubFH:
+	case schema.OpPutRootFH, schema.OpPutPubFH:
 		t.current = root
-	case layout.OpPutFH:
+	case schema.OpPutFH:
 		t.current = anywhere
 		if r.is(handle) {
 			t.current = root
 		}
-	case layout.OpLookup, layout.OpCreate:
+	case schema.OpLookup, schema.OpCreate:
 		t.current = beneath
-	case layout.OpOpen:
+	case schema.OpOpen:
 		if named {
 			t.current = beneath
 		}
-	case layout.OpLookupP, layout.OpOpenAttr:
+	case schema.OpLookupP, schema.OpOpenAttr:
 		t.current = anywhere
-	case layout.OpSecInfo, layout.OpSecInfoNoName:
+	case schema.OpSecInfo, schema.OpSecInfoNoName:
 		if minor > 0 { // RFC 8881 section 2.6.3.1.1.8
 			t.current = unset
 		}
-	case layout.OpSaveFH:
+	case schema.OpSaveFH:
 		t.saved = t.current
-	case layout.OpRestoreFH:
+	case schema.OpRestoreFH:
 		t.current = t.saved
 	}
 }
@@ -83,60 +83,60 @@ const (
 
 // worksOn has the operations that fail without a filehandle (RFC 8881 section 18, RFC 7530 section
 // 16, RFC 7862 section 15, RFC 8276 section 8.4), but for those that are refused here anyway.
-var worksOn = [layout.OpRemoveXattr + 1]filehandles{
-	layout.OpAccess:           currentFH,
-	layout.OpClose:            currentFH,
-	layout.OpCommit:           currentFH,
-	layout.OpCreate:           currentFH,
-	layout.OpDelegReturn:      currentFH,
-	layout.OpGetAttr:          currentFH,
-	layout.OpGetFH:            currentFH,
-	layout.OpLink:             currentFH | savedFH,
-	layout.OpLock:             currentFH,
-	layout.OpLockT:            currentFH,
-	layout.OpLockU:            currentFH,
-	layout.OpLookup:           currentFH,
-	layout.OpLookupP:          currentFH,
-	layout.OpNVerify:          currentFH,
-	layout.OpOpen:             currentFH,
-	layout.OpOpenAttr:         currentFH,
-	layout.OpOpenConfirm:      currentFH,
-	layout.OpOpenDowngrade:    currentFH,
-	layout.OpRead:             currentFH,
-	layout.OpReaddir:          currentFH,
-	layout.OpReadlink:         currentFH,
-	layout.OpRemove:           currentFH,
-	layout.OpRename:           currentFH | savedFH,
-	layout.OpRestoreFH:        savedFH,
-	layout.OpSaveFH:           currentFH,
-	layout.OpSecInfo:          currentFH,
-	layout.OpSetAttr:          currentFH,
-	layout.OpVerify:           currentFH,
-	layout.OpWrite:            currentFH,
-	layout.OpGetDirDelegation: currentFH,
-	layout.OpSecInfoNoName:    currentFH,
-	layout.OpWantDelegation:   currentFH,
-	layout.OpAllocate:         currentFH,
-	layout.OpCopy:             currentFH | savedFH,
-	layout.OpDeallocate:       currentFH,
-	layout.OpIOAdvise:         currentFH,
-	layout.OpOffloadCancel:    currentFH,
-	layout.OpOffloadStatus:    currentFH,
-	layout.OpReadPlus:         currentFH,
-	layout.OpSeek:             currentFH,
-	layout.OpWriteSame:        currentFH,
-	layout.OpClone:            currentFH | savedFH,
-	layout.OpGetXattr:         currentFH,
-	layout.OpSetXattr:         currentFH,
-	layout.OpListXattrs:       currentFH,
-	layout.OpRemoveXattr:      currentFH,
+var worksOn = [schema.OpRemoveXattr + 1]filehandles{
+	schema.OpAccess:           currentFH,
+	schema.OpClose:            currentFH,
+	schema.OpCommit:           currentFH,
+	schema.OpCreate:           currentFH,
+	schema.OpDelegReturn:      currentFH,
+	schema.OpGetAttr:          currentFH,
+	schema.OpGetFH:            currentFH,
+	schema.OpLink:             currentFH | savedFH,
+	schema.OpLock:             currentFH,
+	schema.OpLockT:            currentFH,
+	schema.OpLockU:            currentFH,
+	schema.OpLookup:           currentFH,
+	schema.OpLookupP:          currentFH,
+	schema.OpNVerify:          currentFH,
+	schema.OpOpen:             currentFH,
+	schema.OpOpenAttr:         currentFH,
+	schema.OpOpenConfirm:      currentFH,
+	schema.OpOpenDowngrade:    currentFH,
+	schema.OpRead:             currentFH,
+	schema.OpReaddir:          currentFH,
+	schema.OpReadlink:         currentFH,
+	schema.OpRemove:           currentFH,
+	schema.OpRename:           currentFH | savedFH,
+	schema.OpRestoreFH:        savedFH,
+	schema.OpSaveFH:           currentFH,
+	schema.OpSecInfo:          currentFH,
+	schema.OpSetAttr:          currentFH,
+	schema.OpVerify:           currentFH,
+	schema.OpWrite:            currentFH,
+	schema.OpGetDirDelegation: currentFH,
+	schema.OpSecInfoNoName:    currentFH,
+	schema.OpWantDelegation:   currentFH,
+	schema.OpAllocate:         currentFH,
+	schema.OpCopy:             currentFH | savedFH,
+	schema.OpDeallocate:       currentFH,
+	schema.OpIOAdvise:         currentFH,
+	schema.OpOffloadCancel:    currentFH,
+	schema.OpOffloadStatus:    currentFH,
+	schema.OpReadPlus:         currentFH,
+	schema.OpSeek:             currentFH,
+	schema.OpWriteSame:        currentFH,
+	schema.OpClone:            currentFH | savedFH,
+	schema.OpGetXattr:         currentFH,
+	schema.OpSetXattr:         currentFH,
+	schema.OpListXattrs:       currentFH,
+	schema.OpRemoveXattr:      currentFH,
 }
 
 // lacks returns the status of an operation for which there is no filehandle, or ok4.
 func (t *track) lacks(needs filehandles, code, minor uint32) uint32 {
 	switch {
 	case needs&currentFH != 0 && t.current == unset, needs&savedFH != 0 && t.saved == unset:
-		if code == layout.OpRestoreFH && minor == 0 {
+		if code == schema.OpRestoreFH && minor == 0 {
 			return errRestoreFH // RFC 7530 section 16.31
 		}
 		return errNoFileHandle

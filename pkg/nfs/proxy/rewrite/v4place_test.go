@@ -4,17 +4,17 @@ import (
 	"slices"
 	"testing"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // TestNoFileHandle: an operation that lacks a filehandle is answered here, and the backend gets
 // what stands before it: NFS-Ganesha 4.3 ends on a READ_PLUS without one.
 func TestNoFileHandle(t *testing.T) {
-	x := exportV4(t, seal.Required)
-	put, sentPut, putOK := putFH(x.sealed(someFH)), putFH(someFH), ok(layout.OpPutFH)
-	readPlus := op(layout.OpReadPlus, stateID, uint64(0), 4096)
-	free, freed := op(layout.OpFreeStateID, stateID), ok(layout.OpFreeStateID)
+	x := exportV4(t, sign.Required)
+	put, sentPut, putOK := putFH(x.signed(someFH)), putFH(someFH), ok(schema.OpPutFH)
+	readPlus := op(schema.OpReadPlus, stateID, uint64(0), 4096)
+	free, freed := op(schema.OpFreeStateID, stateID), ok(schema.OpFreeStateID)
 	for _, test := range []struct {
 		name                string
 		before, sent, reply []raw
@@ -27,17 +27,17 @@ func TestNoFileHandle(t *testing.T) {
 		{"LOOKUP", nil, nil, nil, lookup("a")},
 		{"SAVEFH", nil, nil, nil, saveFH},
 		{"RESTOREFH", []raw{put}, []raw{sentPut}, []raw{putOK}, restoreFH},
-		{"LINK", nil, nil, nil, op(layout.OpLink, "a")},
-		{"LINK without a saved one", []raw{put}, []raw{sentPut}, []raw{putOK}, op(layout.OpLink, "a")},
-		{"RENAME without a saved one", []raw{put}, []raw{sentPut}, []raw{putOK}, op(layout.OpRename, "a", "b")},
-		{"SEEK", nil, nil, nil, op(layout.OpSeek, stateID, uint64(0), 0)},
-		{"LISTXATTRS", nil, nil, nil, op(layout.OpListXattrs, uint64(0), 4096)},
-		{"RECLAIM_COMPLETE of a file system", nil, nil, nil, op(layout.OpReclaimComplete, 1)},
+		{"LINK", nil, nil, nil, op(schema.OpLink, "a")},
+		{"LINK without a saved one", []raw{put}, []raw{sentPut}, []raw{putOK}, op(schema.OpLink, "a")},
+		{"RENAME without a saved one", []raw{put}, []raw{sentPut}, []raw{putOK}, op(schema.OpRename, "a", "b")},
+		{"SEEK", nil, nil, nil, op(schema.OpSeek, stateID, uint64(0), 0)},
+		{"LISTXATTRS", nil, nil, nil, op(schema.OpListXattrs, uint64(0), 4096)},
+		{"RECLAIM_COMPLETE of a file system", nil, nil, nil, op(schema.OpReclaimComplete, 1)},
 		{
-			"behind SECINFO_NO_NAME", []raw{put, op(layout.OpSecInfoNoName, 0)}, []raw{sentPut, op(layout.OpSecInfoNoName, 0)},
-			[]raw{putOK, ok(layout.OpSecInfoNoName, 1, 1)}, readPlus,
+			"behind SECINFO_NO_NAME", []raw{put, op(schema.OpSecInfoNoName, 0)}, []raw{sentPut, op(schema.OpSecInfoNoName, 0)},
+			[]raw{putOK, ok(schema.OpSecInfoNoName, 1, 1)}, readPlus,
 		},
-		{"behind SECINFO", []raw{put, op(layout.OpSecInfo, "a")}, []raw{sentPut, op(layout.OpSecInfo, "a")}, []raw{putOK, ok(layout.OpSecInfo, 1, 1)}, readPlus},
+		{"behind SECINFO", []raw{put, op(schema.OpSecInfo, "a")}, []raw{sentPut, op(schema.OpSecInfo, "a")}, []raw{putOK, ok(schema.OpSecInfo, 1, 1)}, readPlus},
 	} {
 		code := int(test.op[3])
 		ex := exchange{
@@ -48,12 +48,12 @@ func TestNoFileHandle(t *testing.T) {
 	}
 	for _, ex := range []exchange{
 		{
-			name: "a saved one is enough for RESTOREFH", call: []raw{put, saveFH, op(layout.OpSecInfoNoName, 0), restoreFH, readPlus},
-			sent:  []raw{sentPut, saveFH, op(layout.OpSecInfoNoName, 0), restoreFH, readPlus},
-			reply: []raw{putOK, ok(layout.OpSaveFH), ok(layout.OpSecInfoNoName, 1, 1), ok(layout.OpRestoreFH), ok(layout.OpReadPlus, 1, 0)},
+			name: "a saved one is enough for RESTOREFH", call: []raw{put, saveFH, op(schema.OpSecInfoNoName, 0), restoreFH, readPlus},
+			sent:  []raw{sentPut, saveFH, op(schema.OpSecInfoNoName, 0), restoreFH, readPlus},
+			reply: []raw{putOK, ok(schema.OpSaveFH), ok(schema.OpSecInfoNoName, 1, 1), ok(schema.OpRestoreFH), ok(schema.OpReadPlus, 1, 0)},
 		},
 		{
-			name: "RECLAIM_COMPLETE of all", call: []raw{op(layout.OpReclaimComplete, 0)}, reply: []raw{ok(layout.OpReclaimComplete)},
+			name: "RECLAIM_COMPLETE of all", call: []raw{op(schema.OpReclaimComplete, 0)}, reply: []raw{ok(schema.OpReclaimComplete)},
 		},
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
@@ -63,7 +63,7 @@ func TestNoFileHandle(t *testing.T) {
 // TestNoFileHandle40: version 4.0 has a status of its own for RESTOREFH, and SECINFO leaves the
 // filehandle as it is.
 func TestNoFileHandle40(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	for _, test := range []struct {
 		op   raw
 		want uint32
@@ -73,7 +73,7 @@ func TestNoFileHandle40(t *testing.T) {
 		sameBytes(t, "the answer", answer, resultsOf(int(test.want), op(int(test.op[3]), test.want)))
 	}
 	var c Call
-	call := compoundV4(0, putFH(someFH), op(layout.OpSecInfo, "a"), getFH)
+	call := compoundV4(0, putFH(someFH), op(schema.OpSecInfo, "a"), getFH)
 	sent, _ := sendV4(t, &c, x, &Caller{}, arrived(t, call))
 	sameBytes(t, "the call", sent, call)
 }
@@ -81,9 +81,9 @@ func TestNoFileHandle40(t *testing.T) {
 // TestNotOnlyOp: what has to stand alone outside of a session is not done when a refusal takes away
 // what stands behind it.
 func TestNotOnlyOp(t *testing.T) {
-	x := exportV4(t, seal.Off)
-	destroy := op(layout.OpDestroySession, raw("0123456789abcdef"))
+	x := exportV4(t, sign.Off)
+	destroy := op(schema.OpDestroySession, raw("0123456789abcdef"))
 	var c Call
 	_, answer := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(1, destroy, getFH)))
-	sameBytes(t, "the answer", answer, resultsOf(errNotOnlyOp, op(layout.OpDestroySession, errNotOnlyOp)))
+	sameBytes(t, "the answer", answer, resultsOf(errNotOnlyOp, op(schema.OpDestroySession, errNotOnlyOp)))
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
+	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -17,7 +17,7 @@ type answer struct {
 	readOnly bool
 	callback bool // the results are a client's
 	reply    *oncrpc.Message
-	spans    []layout.Span
+	spans    []schema.Span
 }
 
 // matched is how the backend's results match the operations that it got.
@@ -28,7 +28,7 @@ type matched struct {
 }
 
 // match holds the backend's results against what it got.
-func (c *compound) match(results []layout.Op) (m matched, err error) {
+func (c *compound) match(results []schema.Op) (m matched, err error) {
 	n := 0
 	for i := range c.ops {
 		o := &c.ops[i]
@@ -39,9 +39,9 @@ func (c *compound) match(results []layout.Op) (m matched, err error) {
 			r, want := &results[n], o.sent
 			guard := g < o.guards
 			if guard {
-				want = layout.OpNVerify
+				want = schema.OpNVerify
 			}
-			if r.Code != want && (r.Code != layout.OpIllegal || r.Status == ok4) {
+			if r.Code != want && (r.Code != schema.OpIllegal || r.Status == ok4) {
 				return m, fmt.Errorf("result %d is of operation %d, that was %d", n, r.Code, want)
 			}
 			n++
@@ -66,14 +66,14 @@ func (c *compound) match(results []layout.Op) (m matched, err error) {
 }
 
 // editResults turns the results of what was forwarded into those of what was sent.
-func (c *compound) editResults(e *Edits, a *answer, ops []layout.Op) error {
-	var status, count *layout.Span
+func (c *compound) editResults(e *Edits, a *answer, ops []schema.Op) error {
+	var status, count *schema.Span
 	for i := range a.spans {
 		s := &a.spans[i]
-		if s.Op == -1 && s.Mark == layout.Status {
+		if s.Op == -1 && s.Mark == schema.Status {
 			status = s
 		}
-		if s.Op == -1 && s.Mark == layout.Operations {
+		if s.Op == -1 && s.Mark == schema.Operations {
 			count = s
 		}
 	}
@@ -131,7 +131,7 @@ func (c *compound) editResults(e *Edits, a *answer, ops []layout.Op) error {
 }
 
 // editGuard takes out the result of an NVERIFY that was inserted, or makes that of LOOKUPP of it when it failed.
-func (o *operation) editGuard(e *Edits, r *layout.Op) {
+func (o *operation) editGuard(e *Edits, r *schema.Op) {
 	status := r.Status
 	switch status {
 	case ok4:
@@ -146,7 +146,7 @@ func (o *operation) editGuard(e *Edits, r *layout.Op) {
 }
 
 // editResult edits the result of an operation.
-func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
+func (o *operation) editResult(e *Edits, a *answer, r *schema.Op) error {
 	if r.Code == o.sent && o.sent != o.code {
 		putUint32(e, r.Pos, o.code)
 	}
@@ -158,7 +158,7 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 		return callbackResult(spans)
 	}
 	switch o.code {
-	case layout.OpCreateSession:
+	case schema.OpCreateSession:
 		fields := spans[1:] // behind the status
 		fore, back := granted(fields)
 		told := o.fore.foreTold(a.x, fore)
@@ -170,37 +170,37 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 			a.x.sessions.note(sessionID(id), told.ops)
 		}
 		return nil
-	case layout.OpBindConnToSession:
+	case schema.OpBindConnToSession:
 		var d xdr.Decoder
 		if at := r.Pos + 28; wordAt(&d, a.reply, at) != 0 {
 			putUint32(e, at, 0) // bctsr_use_conn_in_rdma_mode
 		}
 		return nil
-	case layout.OpSecInfo, layout.OpSecInfoNoName:
+	case schema.OpSecInfo, schema.OpSecInfoNoName:
 		if !a.x.GSS {
 			withoutGSS(e, spans[1:])
 		}
 		return nil
 	}
 	at := o.at
-	if o.code == layout.OpReaddir {
+	if o.code == schema.OpReaddir {
 		at = beneath
 	}
 	for i := range spans {
 		s := &spans[i]
 		var err error
 		switch s.Mark {
-		case layout.Handle:
-			err = putSealed(e, a.x, s.Pos, s.Len, s.B)
-		case layout.Attrs:
+		case schema.Handle:
+			err = putSigned(e, a.x, s.Pos, s.Len, s.B)
+		case schema.Attrs:
 			err = a.attrs(e, spans[i:], at, o.hideID)
-		case layout.Access:
+		case schema.Access:
 			if mask := uint32(s.Value); a.readOnly && mask&accessWrites != 0 {
 				putUint32(e, s.Pos, mask&^accessWrites)
 			}
-		case layout.ServerOwner, layout.ServerScope:
+		case schema.ServerOwner, schema.ServerScope:
 			distinct(e, s, a.x.UID)
-		case layout.ExchangeFlags:
+		case schema.ExchangeFlags:
 			if flags := uint32(s.Value); nonPNFS(flags) != flags {
 				putUint32(e, s.Pos, nonPNFS(flags))
 			}
@@ -213,8 +213,8 @@ func (o *operation) editResult(e *Edits, a *answer, r *layout.Op) error {
 }
 
 // withoutGSS takes RPCSEC_GSS out of a list of flavors: a client would choose it, and be refused.
-func withoutGSS(e *Edits, list []layout.Span) {
-	isGSS := func(s *layout.Span) bool { return s.Mark == layout.Flavor && s.Len > 4 }
+func withoutGSS(e *Edits, list []schema.Span) {
+	isGSS := func(s *schema.Span) bool { return s.Mark == schema.Flavor && s.Len > 4 }
 	n := 0
 	for i := range list {
 		if isGSS(&list[i]) {
@@ -233,9 +233,9 @@ func withoutGSS(e *Edits, list []layout.Span) {
 }
 
 // callbackResult holds a client's result against what it may have: of the attributes of CB_GETATTR, none that it was not asked for.
-func callbackResult(spans []layout.Span) error {
+func callbackResult(spans []schema.Span) error {
 	for i := range spans {
-		if spans[i].Mark == layout.Attrs && !inside(spans[i].B, &handleless) {
+		if spans[i].Mark == schema.Attrs && !inside(spans[i].B, &handleless) {
 			return errors.New("the client's attributes have a handle, or others that were not asked for")
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 	"math"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -15,7 +15,7 @@ const maxOwner = 1024
 
 // distinct makes an owner or scope one that no other export makes of it, and the same every time. What the export adds stands
 // behind it; where there is no room for that, a digest stands for the owner.
-func distinct(e *Edits, s *layout.Span, uid []byte) {
+func distinct(e *Edits, s *schema.Span, uid []byte) {
 	owner := s.B
 	var sum [sha256.Size]byte
 	if len(owner)+len(uid) > maxOwner {
@@ -36,19 +36,19 @@ func nonPNFS(flags uint32) uint32 { return flags&^usePNFS | useNonPNFS }
 //
 //   - A call gets longer by what is inserted or grows, maxInserts operations of at most insertLen bytes, and has so many
 //     operations more. The backend is asked to take as much more than the client sends, and the client is told that much less than the backend takes.
-//   - A reply gets longer by seals, of which each operation has at most one, and by the result of an operation that is refused. The backend is asked to send as
+//   - A reply gets longer by tags, of which each operation has at most one, and by the result of an operation that is refused. The backend is asked to send as
 //     much less than the client takes, and the client is told that much more than the backend sends, but never more than it asked for: no
 //     reply exceeds what the client was told. How many operations there are is bounded by maxSessionOps for it, and by how many results with
 //     a handle there is room for: a client may ask for a few hundred bytes, which a backend may well take.
-//   - READDIR has many handles; what is taken off its maxcount leaves room for their seals. One whose maxcount exceeds what the whole reply may
+//   - READDIR has many handles; what is taken off its maxcount leaves room for their tags. One whose maxcount exceeds what the whole reply may
 //     have is its client's own doing.
-//   - A callback gets longer by one seal for each operation. The backend is asked to send as much less. The client is told what it has offered
+//   - A callback gets longer by one tag for each operation. The backend is asked to send as much less. The client is told what it has offered
 //     (RFC 8881 section 18.36.3), unless the backend itself insists on less.
 //
 // What the client was told follows from its own call and from the backend's reply alone, so that a CREATE_SESSION sent again is answered alike.
 const (
 	// insertLen is the length of NVERIFY with a handle, the longest of what is inserted; PUTFH in the place of PUTROOTFH is shorter.
-	insertLen = 20 + seal.Max4
+	insertLen = 20 + sign.Max4
 	// maxSessionOps bounds ca_maxoperations.
 	maxSessionOps = 64
 )
@@ -57,20 +57,20 @@ const (
 type channel struct{ request, response, cached, ops uint32 }
 
 // field returns the field with the mark.
-func (c *channel) field(m layout.Mark) *uint32 {
+func (c *channel) field(m schema.Mark) *uint32 {
 	switch m {
-	case layout.MaxRequestSize:
+	case schema.MaxRequestSize:
 		return &c.request
-	case layout.MaxResponseSize:
+	case schema.MaxResponseSize:
 		return &c.response
-	case layout.MaxResponseSizeCached:
+	case schema.MaxResponseSizeCached:
 		return &c.cached
 	default:
 		return &c.ops
 	}
 }
 
-func (c *channel) set(s *layout.Span) { *c.field(s.Mark) = uint32(s.Value) }
+func (c *channel) set(s *schema.Span) { *c.field(s.Mark) = uint32(s.Value) }
 
 // sum and difference stay within 32 bits.
 func sum(a, b uint32) uint32        { return uint32(min(uint64(a)+uint64(b), math.MaxUint32)) }
@@ -78,23 +78,23 @@ func difference(a, b uint32) uint32 { return a - min(a, b) }
 
 // What stands in a message of a channel besides operations, at least: the RPC header, tag and count
 // of a COMPOUND, and SEQUENCE; and the length of the shortest operation or result with a handle,
-// when that is sealed.
+// when that is signed.
 const (
 	minReply4    = 24 + 12 + 44 // RPC header without verifier; SEQUENCE's result
 	minCallback4 = 40 + 16 + 44 // with AUTH_NONE; CB_SEQUENCE without referring calls
 	minHandle4   = 12 + 4       // number, status, length, and a handle of one byte
 )
 
-// seals returns how many bytes of a message of at most size bytes are left to seals, if fixed bytes
-// of it have no handle. There are no more seals than handles have room in what remains.
-func (c *channel) seals(x *Export, size, fixed uint32) uint32 {
-	grows := uint32(x.Seal.Grows())
+// tags returns how many bytes of a message of at most size bytes are left to tags, if fixed bytes
+// of it have no handle. There are no more tags than handles have room in what remains.
+func (c *channel) tags(x *Export, size, fixed uint32) uint32 {
+	grows := uint32(x.Signer.Overhead())
 	return min(c.ops, maxSessionOps, sum(difference(size, fixed), grows)/(minHandle4+grows)) * grows
 }
 
 // longer bounds what a reply of at most size bytes is longer for the client than for the backend.
 func (c *channel) longer(x *Export, size uint32) uint32 {
-	return c.seals(x, size, minReply4) + maxRefusal
+	return c.tags(x, size, minReply4) + maxRefusal
 }
 
 // foreAsked returns what the backend is asked for in the place of what the client asks for.
@@ -119,7 +119,7 @@ func (c *channel) foreTold(x *Export, granted channel) channel {
 
 func (c *channel) backAsked(x *Export) channel {
 	a := *c
-	a.request, a.ops = difference(c.request, c.seals(x, c.request, minCallback4)), min(c.ops, maxSessionOps)
+	a.request, a.ops = difference(c.request, c.tags(x, c.request, minCallback4)), min(c.ops, maxSessionOps)
 	return a
 }
 
@@ -136,7 +136,7 @@ func (c *channel) backTold(x *Export, granted channel) channel {
 
 // editSession writes limits into a CREATE_SESSION or its result, whose fields are spans and whose flags are at flagsAt, and takes out what
 // asks for or offers RDMA of the session's own kind: what the client has instead is between it and the gateway.
-func editSession(e *Edits, m *oncrpc.Message, spans []layout.Span, flagsAt int, fore, back channel) {
+func editSession(e *Edits, m *oncrpc.Message, spans []schema.Span, flagsAt int, fore, back channel) {
 	var d xdr.Decoder
 	if flags := wordAt(&d, m, flagsAt); flags&connRDMA != 0 {
 		putUint32(e, flagsAt, flags&^connRDMA)
@@ -147,7 +147,7 @@ func editSession(e *Edits, m *oncrpc.Message, spans []layout.Span, flagsAt int, 
 		if v := *ch.field(s.Mark); uint32(s.Value) != v {
 			putUint32(e, s.Pos, v)
 		}
-		if s.Mark == layout.MaxOperations {
+		if s.Mark == schema.MaxOperations {
 			ch = &back
 			ird := s.Pos + 8 // behind ca_maxrequests
 			if n := wordAt(&d, m, ird); n > 0 {
@@ -158,11 +158,11 @@ func editSession(e *Edits, m *oncrpc.Message, spans []layout.Span, flagsAt int, 
 }
 
 // granted returns what a backend has granted in the fields of a result of CREATE_SESSION.
-func granted(spans []layout.Span) (fore, back channel) {
+func granted(spans []schema.Span) (fore, back channel) {
 	ch := &fore
 	for i := range spans {
 		ch.set(&spans[i])
-		if spans[i].Mark == layout.MaxOperations {
+		if spans[i].Mark == schema.MaxOperations {
 			ch = &back
 		}
 	}

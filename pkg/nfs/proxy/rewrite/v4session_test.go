@@ -10,8 +10,8 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 	"pgregory.net/rapid"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -30,7 +30,7 @@ func alone(t *testing.T, x *Export, minor int, call, sent, reply, got raw) {
 
 // TestExchangeID: clients and servers are made distinct, and nobody speaks of layouts.
 func TestExchangeID(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	uid := string(x.UID)
 	long := string(bytes.Repeat([]byte("x"), 1020))
 	digest := sha256.Sum256([]byte(long))
@@ -48,27 +48,27 @@ func TestExchangeID(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			alone(t, x, 1,
-				op(layout.OpExchangeID, verifier, test.owner, test.flags, 0, 1, "domain", "name", uint64(1), 2),
-				op(layout.OpExchangeID, verifier, test.sent, test.sentFlags, 0, 1, "domain", "name", uint64(1), 2),
-				ok(layout.OpExchangeID, uint64(5), 1, test.reply, 0, uint64(3), test.major, "scope", 0),
-				ok(layout.OpExchangeID, uint64(5), 1, test.got, 0, uint64(3), test.gotMajor, test.scope, 0))
+				op(schema.OpExchangeID, verifier, test.owner, test.flags, 0, 1, "domain", "name", uint64(1), 2),
+				op(schema.OpExchangeID, verifier, test.sent, test.sentFlags, 0, 1, "domain", "name", uint64(1), 2),
+				ok(schema.OpExchangeID, uint64(5), 1, test.reply, 0, uint64(3), test.major, "scope", 0),
+				ok(schema.OpExchangeID, uint64(5), 1, test.got, 0, uint64(3), test.gotMajor, test.scope, 0))
 		})
 	}
 	// State protection has its own arms.
 	alone(t, x, 2,
-		op(layout.OpExchangeID, verifier, "client", 0x10000, 1, bitmap(53), bitmap(38), 0),
-		op(layout.OpExchangeID, verifier, "client"+uid, 0x10000, 1, bitmap(53), bitmap(38), 0),
-		ok(layout.OpExchangeID, uint64(5), 1, 0x10000, 1, bitmap(53), bitmap(), uint64(3), "a", "b", 0),
-		ok(layout.OpExchangeID, uint64(5), 1, 0x10000, 1, bitmap(53), bitmap(), uint64(3), "a"+uid, "b"+uid, 0))
+		op(schema.OpExchangeID, verifier, "client", 0x10000, 1, bitmap(53), bitmap(38), 0),
+		op(schema.OpExchangeID, verifier, "client"+uid, 0x10000, 1, bitmap(53), bitmap(38), 0),
+		ok(schema.OpExchangeID, uint64(5), 1, 0x10000, 1, bitmap(53), bitmap(), uint64(3), "a", "b", 0),
+		ok(schema.OpExchangeID, uint64(5), 1, 0x10000, 1, bitmap(53), bitmap(), uint64(3), "a"+uid, "b"+uid, 0))
 }
 
 // TestSetClientID: a client of 4.0 is made distinct, and cannot be called by the backend.
 func TestSetClientID(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	alone(t, x, 0,
-		op(layout.OpSetClientID, uint64(1), "client", 0x40000000, "tcp6", "::1.8.1", 7),
-		op(layout.OpSetClientID, uint64(1), "client"+string(x.UID), 0x40000000, "tcp", "0.0.0.0.0.0", 7),
-		ok(layout.OpSetClientID, uint64(1), uint64(2)), ok(layout.OpSetClientID, uint64(1), uint64(2)))
+		op(schema.OpSetClientID, uint64(1), "client", 0x40000000, "tcp6", "::1.8.1", 7),
+		op(schema.OpSetClientID, uint64(1), "client"+string(x.UID), 0x40000000, "tcp", "0.0.0.0.0.0", 7),
+		ok(schema.OpSetClientID, uint64(1), uint64(2)), ok(schema.OpSetClientID, uint64(1), uint64(2)))
 }
 
 // limits are the fields of channel_attrs4.
@@ -79,13 +79,13 @@ func limits(ch channel, ird ...any) raw {
 
 // createSession is a CREATE_SESSION, and its result.
 func createSession(flags int, fore, back raw) (call, reply raw) {
-	return op(layout.OpCreateSession, uint64(5), 1, flags, fore, back, 0x40000000, 1, 1, 9, "host", 0, 0, 0),
-		ok(layout.OpCreateSession, stateID, 1, flags, fore, back)
+	return op(schema.OpCreateSession, uint64(5), 1, flags, fore, back, 0x40000000, 1, 1, 9, "host", 0, 0, 0),
+		ok(schema.OpCreateSession, stateID, 1, flags, fore, back)
 }
 
 // TestCreateSession: with the limits that Linux asks for, and of its server.
 func TestCreateSession(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	fore, back := channel{1049620, 1049480, 3428, 8}, channel{4068, 4068, 0, 2}
 	call, _ := createSession(3|connRDMA, limits(fore, 5), limits(back, 6))
 	sent, _ := createSession(3,
@@ -96,9 +96,9 @@ func TestCreateSession(t *testing.T) {
 }
 
 // TestSmallSession: a session whose replies are short is asked for with as much as it has room for,
-// seals included.
+// tags included.
 func TestSmallSession(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	fore, back := channel{1000, 400, 120, 64}, channel{300, 300, 0, 8}
 	call, _ := createSession(0, limits(fore), limits(back))
 	// 13 handles have room in a reply of 400 bytes, and 2 in a reply of 120; 8 in a callback of
@@ -113,7 +113,7 @@ func TestSmallSession(t *testing.T) {
 // TestMaxOperations: a COMPOUND may have as many operations as the client was told, whatever the
 // backend takes besides.
 func TestMaxOperations(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	fore, back := channel{1000, 1000, 1000, 8}, channel{4096, 4096, 0, 2}
 	call, _ := createSession(0, limits(fore), limits(back))
 	asked := limits(channel{1000 + 592, 1000 - 12, 1000 - 12, 12})
@@ -122,7 +122,7 @@ func TestMaxOperations(t *testing.T) {
 	_, got := createSession(0, limits(fore), limits(back))
 	alone(t, x, 1, call, sent, reply, got)
 	send := func(session raw, n int) (forwarded, answer []byte, call []byte) {
-		ops := []raw{op(layout.OpSequence, session, 1, 0, 0, 1), putFH(someFH)}
+		ops := []raw{op(schema.OpSequence, session, 1, 0, 0, 1), putFH(someFH)}
 		call = compoundV4(1, append(ops, slices.Repeat([]raw{getFH}, n-len(ops))...)...)
 		var c Call
 		forwarded, answer = sendV4(t, &c, x, &Caller{}, arrived(t, call))
@@ -131,7 +131,7 @@ func TestMaxOperations(t *testing.T) {
 	forwarded, _, want := send(stateID, 8)
 	sameBytes(t, "as many as may be", forwarded, want)
 	_, answer, _ := send(stateID, 9)
-	sameBytes(t, "one more", answer, resultsOf(errTooManyOps, op(layout.OpSequence, errTooManyOps)))
+	sameBytes(t, "one more", answer, resultsOf(errTooManyOps, op(schema.OpSequence, errTooManyOps)))
 	forwarded, _, want = send(raw("another session!"), 9)
 	sameBytes(t, "those of a session that others have seen made", forwarded, want)
 	for i := range maxSessions {
@@ -147,7 +147,7 @@ func TestMaxOperations(t *testing.T) {
 // TestBackChannel: the client's own ca_maxoperations and ca_maxrequests of the back channel are
 // told as they were offered, however many the gateway takes.
 func TestBackChannel(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	fore, back := channel{1 << 20, 1 << 20, 4096, 8}, channel{8192, 8192, 4096, 500}
 	sentFore, sentBack := limits(channel{1<<20 + 592, 1<<20 - 64 - 12, 4096 - 64 - 12, 12}), limits(channel{8192 - 512, 8192, 4096, 64})
 	call, _ := createSession(0, limits(fore), limits(back))
@@ -163,7 +163,7 @@ func TestBackChannel(t *testing.T) {
 
 // TestLimits: no message exceeds what its receiver was told, whatever the client asks for and the backend grants.
 func TestLimits(t *testing.T) {
-	exports := []*Export{exportV4(t, seal.Required), exportV4(t, seal.Off)}
+	exports := []*Export{exportV4(t, sign.Required), exportV4(t, sign.Off)}
 	rapid.Check(t, func(t *rapid.T) {
 		x := rapid.SampledFrom(exports).Draw(t, "export")
 		limit := rapid.OneOf(rapid.Uint32(), rapid.Uint32Range(0, 5000))
@@ -187,15 +187,15 @@ func TestLimits(t *testing.T) {
 		}
 		for _, r := range [][2]uint32{{g.response, told.response}, {g.cached, told.cached}} {
 			// As many handles as the backend's reply has room for.
-			seals := uint64(min(told.ops, g.ops, difference(r[0], minReply4)/minHandle4)) * uint64(x.Seal.Grows())
-			if r[0] > 0 && uint64(r[0])+seals+maxRefusal > uint64(r[1]) {
+			tags := uint64(min(told.ops, g.ops, difference(r[0], minReply4)/minHandle4)) * uint64(x.Signer.Overhead())
+			if r[0] > 0 && uint64(r[0])+tags+maxRefusal > uint64(r[1]) {
 				t.Fatalf("a reply of %d bytes can exceed the client's %d, with %d operations", r[0], r[1], told.ops)
 			}
 		}
 		b := channel{min(g.request, backAsked.request), client.response, client.cached, min(g.ops, backAsked.ops)}
 		backTold := client.backTold(x, b)
-		seals := uint64(min(b.ops, difference(b.request, minCallback4)/minHandle4)) * uint64(x.Seal.Grows())
-		if backTold.request > client.request || b.request > 0 && uint64(b.request)+seals > uint64(backTold.request) {
+		tags := uint64(min(b.ops, difference(b.request, minCallback4)/minHandle4)) * uint64(x.Signer.Overhead())
+		if backTold.request > client.request || b.request > 0 && uint64(b.request)+tags > uint64(backTold.request) {
 			t.Fatalf("a callback of %d bytes can exceed the client's %d, of %d", b.request, backTold.request, client.request)
 		}
 		if b.ops > maxSessionOps {
@@ -209,9 +209,9 @@ func TestLimits(t *testing.T) {
 
 // TestBindConn: there is no RDMA of the session's own kind.
 func TestBindConn(t *testing.T) {
-	x := exportV4(t, seal.Off)
-	bind := func(rdma int) raw { return op(layout.OpBindConnToSession, stateID, 3, rdma) }
-	bound := func(rdma int) raw { return ok(layout.OpBindConnToSession, stateID, 3, rdma) }
+	x := exportV4(t, sign.Off)
+	bind := func(rdma int) raw { return op(schema.OpBindConnToSession, stateID, 3, rdma) }
+	bound := func(rdma int) raw { return ok(schema.OpBindConnToSession, stateID, 3, rdma) }
 	alone(t, x, 1, bind(1), bind(0), bound(1), bound(0))
 	alone(t, x, 2, bind(0), bind(0), bound(0), bound(0))
 }
@@ -226,7 +226,7 @@ func TestDistinct(t *testing.T) {
 			for _, owner := range owners {
 				var e Edits
 				e.Reset(pool4)
-				distinct(&e, &layout.Span{Len: 4 + len(owner), B: owner}, uid)
+				distinct(&e, &schema.Span{Len: 4 + len(owner), B: owner}, uid)
 				made := opaqueIn(e.list[0].with)
 				if len(made) > maxOwner || slices.Contains(seen, string(made)) {
 					t.Fatalf("%x and %x made %x", owner, uid, made)

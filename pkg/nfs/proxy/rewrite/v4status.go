@@ -1,6 +1,6 @@
 package rewrite
 
-import "sluice.dev/sluice/pkg/nfs/layout"
+import "sluice.dev/sluice/pkg/nfs/schema"
 
 // The statuses that are made here (nfsstat4).
 const (
@@ -49,38 +49,38 @@ const (
 // refused has the operations that lead around the gateway, and what they are answered: layouts and devices, which nobody gets here, and the
 // permission to copy from this server to another one.
 var refused = [...]uint32{
-	layout.OpGetDeviceInfo: errNotSupp,
-	layout.OpGetDeviceList: errNotSupp,
-	layout.OpLayoutCommit:  errNotSupp,
-	layout.OpLayoutGet:     errLayoutUnavail,
-	layout.OpLayoutReturn:  errNotSupp,
-	layout.OpLayoutError:   errNotSupp,
-	layout.OpLayoutStats:   errNotSupp,
-	layout.OpCopyNotify:    errNotSupp,
-	layout.OpRemoveXattr:   ok4,
+	schema.OpGetDeviceInfo: errNotSupp,
+	schema.OpGetDeviceList: errNotSupp,
+	schema.OpLayoutCommit:  errNotSupp,
+	schema.OpLayoutGet:     errLayoutUnavail,
+	schema.OpLayoutReturn:  errNotSupp,
+	schema.OpLayoutError:   errNotSupp,
+	schema.OpLayoutStats:   errNotSupp,
+	schema.OpCopyNotify:    errNotSupp,
+	schema.OpRemoveXattr:   ok4,
 }
 
 // writes are the operations that always change something.
 var writes = [...]bool{
-	layout.OpCreate:      true,
-	layout.OpLink:        true,
-	layout.OpRemove:      true,
-	layout.OpRename:      true,
-	layout.OpSetAttr:     true,
-	layout.OpWrite:       true,
-	layout.OpAllocate:    true,
-	layout.OpCopy:        true,
-	layout.OpDeallocate:  true,
-	layout.OpWriteSame:   true,
-	layout.OpClone:       true,
-	layout.OpSetXattr:    true,
-	layout.OpRemoveXattr: true,
+	schema.OpCreate:      true,
+	schema.OpLink:        true,
+	schema.OpRemove:      true,
+	schema.OpRename:      true,
+	schema.OpSetAttr:     true,
+	schema.OpWrite:       true,
+	schema.OpAllocate:    true,
+	schema.OpCopy:        true,
+	schema.OpDeallocate:  true,
+	schema.OpWriteSame:   true,
+	schema.OpClone:       true,
+	schema.OpSetXattr:    true,
+	schema.OpRemoveXattr: true,
 }
 
 // sessionless are the operations that may stand at the beginning of a COMPOUND of version 4.1 or later (RFC 8881, section 2.10.6.1.1).
 func sessionless(code uint32) bool {
 	switch code {
-	case layout.OpSequence, layout.OpExchangeID, layout.OpCreateSession, layout.OpDestroySession, layout.OpBindConnToSession, layout.OpDestroyClientID:
+	case schema.OpSequence, schema.OpExchangeID, schema.OpCreateSession, schema.OpDestroySession, schema.OpBindConnToSession, schema.OpDestroyClientID:
 		return true
 	}
 	return false
@@ -104,7 +104,7 @@ func badName(name []byte) uint32 {
 
 // failure returns how many bytes follow the status in the result of an operation that is refused here. They are zero: SETATTR's say that nothing was set.
 func failure(code uint32) int {
-	if code == layout.OpSetAttr {
+	if code == schema.OpSetAttr {
 		return 4
 	}
 	return 0

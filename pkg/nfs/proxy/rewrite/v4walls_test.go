@@ -4,17 +4,17 @@ import (
 	"slices"
 	"testing"
 
-	"sluice.dev/sluice/pkg/nfs/layout"
-	"sluice.dev/sluice/pkg/nfs/seal"
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 var (
-	putRootFH = op(layout.OpPutRootFH)
-	lookupP   = op(layout.OpLookupP)
-	saveFH    = op(layout.OpSaveFH)
-	restoreFH = op(layout.OpRestoreFH)
-	getID     = op(layout.OpGetAttr, bitmap(layout.AttrFileID))
-	gotID     = ok(layout.OpGetAttr, fattr([]uint32{layout.AttrFileID}, uint64(7)))
+	putRootFH = op(schema.OpPutRootFH)
+	lookupP   = op(schema.OpLookupP)
+	saveFH    = op(schema.OpSaveFH)
+	restoreFH = op(schema.OpRestoreFH)
+	getID     = op(schema.OpGetAttr, bitmap(schema.AttrFileID))
+	gotID     = ok(schema.OpGetAttr, fattr([]uint32{schema.AttrFileID}, uint64(7)))
 	attrsNone = fattr(nil)
 	stateID   = raw("0123456789abcdef")
 	// The owner of an open.
@@ -23,98 +23,98 @@ var (
 
 // open4 is an OPEN of a name.
 func open4(access int, create raw, name string) raw {
-	return op(layout.OpOpen, 0, access, 0, owner, create, claimNull, name)
+	return op(schema.OpOpen, 0, access, 0, owner, create, claimNull, name)
 }
 
 // TestUp: there is no way up from the root. What is certain is decided here, all else by the backend.
 func TestUp(t *testing.T) {
-	x := exportV4(t, seal.Required)
-	some := putFH(x.sealed(someFH))
-	root := putFH(x.sealed(rootV4))
-	ok0, guarded := ok(layout.OpLookupP), ok(layout.OpNVerify)
+	x := exportV4(t, sign.Required)
+	some := putFH(x.signed(someFH))
+	root := putFH(x.signed(rootV4))
+	ok0, guarded := ok(schema.OpLookupP), ok(schema.OpNVerify)
 	type result = []raw
 	for _, ex := range []exchange{
 		{
 			name: "from the root",
 			call: []raw{putRootFH, lookupP, getFH}, sent: []raw{putFH(rootV4)},
-			reply: result{ok(layout.OpPutFH)}, gotStatus: errNoEnt, got: result{ok(layout.OpPutRootFH), op(layout.OpLookupP, errNoEnt)},
+			reply: result{ok(schema.OpPutFH)}, gotStatus: errNoEnt, got: result{ok(schema.OpPutRootFH), op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "from the root's handle",
 			call: []raw{root, getID, lookupP}, sent: []raw{putFH(rootV4), getID},
-			reply: result{ok(layout.OpPutFH), gotID}, gotStatus: errNoEnt, got: result{ok(layout.OpPutFH), gotID, op(layout.OpLookupP, errNoEnt)},
+			reply: result{ok(schema.OpPutFH), gotID}, gotStatus: errNoEnt, got: result{ok(schema.OpPutFH), gotID, op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "down and up",
 			call: []raw{putRootFH, lookup("a"), lookup("b"), lookupP, lookupP, getFH},
 			sent: []raw{putFH(rootV4), lookup("a"), lookup("b"), lookupP, guard(rootV4), lookupP, getFH},
 			reply: result{
-				ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpLookup), ok0, guarded, ok0, ok(layout.OpGetFH, rootV4),
+				ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpLookup), ok0, guarded, ok0, ok(schema.OpGetFH, rootV4),
 			},
 			got: result{
-				ok(layout.OpPutRootFH), ok(layout.OpLookup), ok(layout.OpLookup), ok0, ok0, ok(layout.OpGetFH, x.sealed(rootV4)),
+				ok(schema.OpPutRootFH), ok(schema.OpLookup), ok(schema.OpLookup), ok0, ok0, ok(schema.OpGetFH, x.signed(rootV4)),
 			},
 		},
 		{
 			name: "down once, up twice",
 			call: []raw{putRootFH, lookup("a"), lookupP, lookupP}, sent: []raw{putFH(rootV4), lookup("a"), lookupP, guard(rootV4), lookupP},
-			status: errSame, reply: result{ok(layout.OpPutFH), ok(layout.OpLookup), ok0, op(layout.OpNVerify, errSame)},
-			gotStatus: errNoEnt, got: result{ok(layout.OpPutRootFH), ok(layout.OpLookup), ok0, op(layout.OpLookupP, errNoEnt)},
+			status: errSame, reply: result{ok(schema.OpPutFH), ok(schema.OpLookup), ok0, op(schema.OpNVerify, errSame)},
+			gotStatus: errNoEnt, got: result{ok(schema.OpPutRootFH), ok(schema.OpLookup), ok0, op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "from anywhere",
 			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, getFH},
-			reply: result{ok(layout.OpPutFH), guarded, ok0, ok(layout.OpGetFH, rootV4)},
-			got:   result{ok(layout.OpPutFH), ok0, ok(layout.OpGetFH, x.sealed(rootV4))},
+			reply: result{ok(schema.OpPutFH), guarded, ok0, ok(schema.OpGetFH, rootV4)},
+			got:   result{ok(schema.OpPutFH), ok0, ok(schema.OpGetFH, x.signed(rootV4))},
 		},
 		{
 			name: "from anywhere, which is the root",
 			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, getFH},
-			status: errSame, reply: result{ok(layout.OpPutFH), op(layout.OpNVerify, errSame)},
-			gotStatus: errNoEnt, got: result{ok(layout.OpPutFH), op(layout.OpLookupP, errNoEnt)},
+			status: errSame, reply: result{ok(schema.OpPutFH), op(schema.OpNVerify, errSame)},
+			gotStatus: errNoEnt, got: result{ok(schema.OpPutFH), op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "from anywhere, which is gone",
 			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, getFH},
-			status: 70, reply: result{ok(layout.OpPutFH), op(layout.OpNVerify, 70)},
-			gotStatus: 70, got: result{ok(layout.OpPutFH), op(layout.OpLookupP, 70)},
+			status: 70, reply: result{ok(schema.OpPutFH), op(schema.OpNVerify, 70)},
+			gotStatus: 70, got: result{ok(schema.OpPutFH), op(schema.OpLookupP, 70)},
 		},
 		{
 			name: "from anywhere, LOOKUPP fails",
 			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, getFH},
-			status: 20, reply: result{ok(layout.OpPutFH), guarded, op(layout.OpLookupP, 20)},
-			gotStatus: 20, got: result{ok(layout.OpPutFH), op(layout.OpLookupP, 20)},
+			status: 20, reply: result{ok(schema.OpPutFH), guarded, op(schema.OpLookupP, 20)},
+			gotStatus: 20, got: result{ok(schema.OpPutFH), op(schema.OpLookupP, 20)},
 		},
 		{
 			name: "twice from anywhere",
 			call: []raw{some, lookupP, lookupP, getID}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, guard(rootV4), lookupP, getID},
-			status: errSame, reply: result{ok(layout.OpPutFH), guarded, ok0, op(layout.OpNVerify, errSame)},
-			gotStatus: errNoEnt, got: result{ok(layout.OpPutFH), ok0, op(layout.OpLookupP, errNoEnt)},
+			status: errSame, reply: result{ok(schema.OpPutFH), guarded, ok0, op(schema.OpNVerify, errSame)},
+			gotStatus: errNoEnt, got: result{ok(schema.OpPutFH), ok0, op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "down from anywhere, and up three times",
 			call: []raw{some, lookup("a"), lookupP, lookupP, lookupP},
 			sent: []raw{putFH(someFH), lookup("a"), lookupP, guard(rootV4), lookupP, guard(rootV4), lookupP},
 			reply: result{
-				ok(layout.OpPutFH), ok(layout.OpLookup), ok0, guarded, ok0, guarded, ok0,
+				ok(schema.OpPutFH), ok(schema.OpLookup), ok0, guarded, ok0, guarded, ok0,
 			},
-			got: result{ok(layout.OpPutFH), ok(layout.OpLookup), ok0, ok0, ok0},
+			got: result{ok(schema.OpPutFH), ok(schema.OpLookup), ok0, ok0, ok0},
 		},
 		{
 			name: "more than can be guarded",
 			call: []raw{some, lookupP, lookupP, lookupP, lookupP, lookupP},
 			sent: []raw{putFH(someFH), guard(rootV4), lookupP, guard(rootV4), lookupP, guard(rootV4), lookupP, guard(rootV4), lookupP},
 			reply: result{
-				ok(layout.OpPutFH), guarded, ok0, guarded, ok0, guarded, ok0, guarded, ok0,
+				ok(schema.OpPutFH), guarded, ok0, guarded, ok0, guarded, ok0, guarded, ok0,
 			},
-			gotStatus: errTooManyOps, got: result{ok(layout.OpPutFH), ok0, ok0, ok0, ok0, op(layout.OpLookupP, errTooManyOps)},
+			gotStatus: errTooManyOps, got: result{ok(schema.OpPutFH), ok0, ok0, ok0, ok0, op(schema.OpLookupP, errTooManyOps)},
 		},
 		{
 			name: "the root saved, and restored further down",
 			call: []raw{putRootFH, saveFH, lookup("a"), restoreFH, lookupP}, sent: []raw{putFH(rootV4), saveFH, lookup("a"), restoreFH},
-			reply:     result{ok(layout.OpPutFH), ok(layout.OpSaveFH), ok(layout.OpLookup), ok(layout.OpRestoreFH)},
+			reply:     result{ok(schema.OpPutFH), ok(schema.OpSaveFH), ok(schema.OpLookup), ok(schema.OpRestoreFH)},
 			gotStatus: errNoEnt, got: result{
-				ok(layout.OpPutRootFH), ok(layout.OpSaveFH), ok(layout.OpLookup), ok(layout.OpRestoreFH), op(layout.OpLookupP, errNoEnt),
+				ok(schema.OpPutRootFH), ok(schema.OpSaveFH), ok(schema.OpLookup), ok(schema.OpRestoreFH), op(schema.OpLookupP, errNoEnt),
 			},
 		},
 		{
@@ -122,10 +122,10 @@ func TestUp(t *testing.T) {
 			call:   []raw{some, saveFH, putRootFH, lookup("a"), restoreFH, lookupP},
 			sent:   []raw{putFH(someFH), saveFH, putFH(rootV4), lookup("a"), restoreFH, guard(rootV4), lookupP},
 			status: errSame, reply: result{
-				ok(layout.OpPutFH), ok(layout.OpSaveFH), ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpRestoreFH), op(layout.OpNVerify, errSame),
+				ok(schema.OpPutFH), ok(schema.OpSaveFH), ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpRestoreFH), op(schema.OpNVerify, errSame),
 			},
 			gotStatus: errNoEnt, got: result{
-				ok(layout.OpPutFH), ok(layout.OpSaveFH), ok(layout.OpPutRootFH), ok(layout.OpLookup), ok(layout.OpRestoreFH), op(layout.OpLookupP, errNoEnt),
+				ok(schema.OpPutFH), ok(schema.OpSaveFH), ok(schema.OpPutRootFH), ok(schema.OpLookup), ok(schema.OpRestoreFH), op(schema.OpLookupP, errNoEnt),
 			},
 		},
 		{
@@ -133,52 +133,52 @@ func TestUp(t *testing.T) {
 			call:   []raw{putRootFH, lookup("a"), lookup("b"), saveFH, putRootFH, restoreFH, lookupP, lookupP},
 			sent:   []raw{putFH(rootV4), lookup("a"), lookup("b"), saveFH, putFH(rootV4), restoreFH, lookupP, guard(rootV4), lookupP},
 			status: errSame, reply: result{
-				ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpLookup), ok(layout.OpSaveFH), ok(layout.OpPutFH), ok(layout.OpRestoreFH), ok0,
-				op(layout.OpNVerify, errSame),
+				ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpLookup), ok(schema.OpSaveFH), ok(schema.OpPutFH), ok(schema.OpRestoreFH), ok0,
+				op(schema.OpNVerify, errSame),
 			},
 			gotStatus: errNoEnt, got: result{
-				ok(layout.OpPutRootFH), ok(layout.OpLookup), ok(layout.OpLookup), ok(layout.OpSaveFH), ok(layout.OpPutRootFH), ok(layout.OpRestoreFH), ok0,
-				op(layout.OpLookupP, errNoEnt),
+				ok(schema.OpPutRootFH), ok(schema.OpLookup), ok(schema.OpLookup), ok(schema.OpSaveFH), ok(schema.OpPutRootFH), ok(schema.OpRestoreFH), ok0,
+				op(schema.OpLookupP, errNoEnt),
 			},
 		},
 		{
 			name: "from a new directory",
-			call: []raw{some, op(layout.OpCreate, 2, "d", attrsNone), lookupP, lookupP},
-			sent: []raw{putFH(someFH), op(layout.OpCreate, 2, "d", attrsNone), lookupP, guard(rootV4), lookupP},
+			call: []raw{some, op(schema.OpCreate, 2, "d", attrsNone), lookupP, lookupP},
+			sent: []raw{putFH(someFH), op(schema.OpCreate, 2, "d", attrsNone), lookupP, guard(rootV4), lookupP},
 			reply: result{
-				ok(layout.OpPutFH), ok(layout.OpCreate, 1, uint64(1), uint64(2), 0), ok0, guarded, ok0,
+				ok(schema.OpPutFH), ok(schema.OpCreate, 1, uint64(1), uint64(2), 0), ok0, guarded, ok0,
 			},
-			got: result{ok(layout.OpPutFH), ok(layout.OpCreate, 1, uint64(1), uint64(2), 0), ok0, ok0},
+			got: result{ok(schema.OpPutFH), ok(schema.OpCreate, 1, uint64(1), uint64(2), 0), ok0, ok0},
 		},
 		{
 			name: "from an attribute directory",
-			call: []raw{putRootFH, op(layout.OpOpenAttr, 0), lookupP}, sent: []raw{putFH(rootV4), op(layout.OpOpenAttr, 0), guard(rootV4), lookupP},
-			reply: result{ok(layout.OpPutFH), ok(layout.OpOpenAttr), guarded, ok0}, got: result{ok(layout.OpPutRootFH), ok(layout.OpOpenAttr), ok0},
+			call: []raw{putRootFH, op(schema.OpOpenAttr, 0), lookupP}, sent: []raw{putFH(rootV4), op(schema.OpOpenAttr, 0), guard(rootV4), lookupP},
+			reply: result{ok(schema.OpPutFH), ok(schema.OpOpenAttr), guarded, ok0}, got: result{ok(schema.OpPutRootFH), ok(schema.OpOpenAttr), ok0},
 		},
 		{
 			name: "nothing to restore",
 			call: []raw{putRootFH, restoreFH, lookupP}, sent: []raw{putFH(rootV4)},
-			reply: result{ok(layout.OpPutFH)}, gotStatus: errNoFileHandle, got: result{ok(layout.OpPutRootFH), op(layout.OpRestoreFH, errNoFileHandle)},
+			reply: result{ok(schema.OpPutFH)}, gotStatus: errNoFileHandle, got: result{ok(schema.OpPutRootFH), op(schema.OpRestoreFH, errNoFileHandle)},
 		},
 		{
 			name: "SECINFO_NO_NAME of the root's parent",
-			call: []raw{putRootFH, op(layout.OpSecInfoNoName, styleParent)}, sent: []raw{putFH(rootV4)},
-			reply: result{ok(layout.OpPutFH)}, gotStatus: errNoEnt, got: result{ok(layout.OpPutRootFH), op(layout.OpSecInfoNoName, errNoEnt)},
+			call: []raw{putRootFH, op(schema.OpSecInfoNoName, styleParent)}, sent: []raw{putFH(rootV4)},
+			reply: result{ok(schema.OpPutFH)}, gotStatus: errNoEnt, got: result{ok(schema.OpPutRootFH), op(schema.OpSecInfoNoName, errNoEnt)},
 		},
 		{
 			name: "SECINFO_NO_NAME of a parent somewhere",
-			call: []raw{some, op(layout.OpSecInfoNoName, styleParent)}, sent: []raw{putFH(someFH)},
-			reply: result{ok(layout.OpPutFH)}, gotStatus: errNoEnt, got: result{ok(layout.OpPutFH), op(layout.OpSecInfoNoName, errNoEnt)},
+			call: []raw{some, op(schema.OpSecInfoNoName, styleParent)}, sent: []raw{putFH(someFH)},
+			reply: result{ok(schema.OpPutFH)}, gotStatus: errNoEnt, got: result{ok(schema.OpPutFH), op(schema.OpSecInfoNoName, errNoEnt)},
 		},
 		{
 			name: "SECINFO_NO_NAME of a parent inside",
-			call: []raw{some, lookup("a"), op(layout.OpSecInfoNoName, styleParent)}, sent: []raw{putFH(someFH), lookup("a"), op(layout.OpSecInfoNoName, styleParent)},
-			reply: result{ok(layout.OpPutFH), ok(layout.OpLookup), ok(layout.OpSecInfoNoName, 1, 1)},
+			call: []raw{some, lookup("a"), op(schema.OpSecInfoNoName, styleParent)}, sent: []raw{putFH(someFH), lookup("a"), op(schema.OpSecInfoNoName, styleParent)},
+			reply: result{ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpSecInfoNoName, 1, 1)},
 		},
 		{
 			name: "SECINFO_NO_NAME of the root",
-			call: []raw{putRootFH, op(layout.OpSecInfoNoName, 0)}, sent: []raw{putFH(rootV4), op(layout.OpSecInfoNoName, 0)},
-			reply: result{ok(layout.OpPutFH), ok(layout.OpSecInfoNoName, 1, 1)}, got: result{ok(layout.OpPutRootFH), ok(layout.OpSecInfoNoName, 1, 1)},
+			call: []raw{putRootFH, op(schema.OpSecInfoNoName, 0)}, sent: []raw{putFH(rootV4), op(schema.OpSecInfoNoName, 0)},
+			reply: result{ok(schema.OpPutFH), ok(schema.OpSecInfoNoName, 1, 1)}, got: result{ok(schema.OpPutRootFH), ok(schema.OpSecInfoNoName, 1, 1)},
 		},
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
@@ -187,25 +187,25 @@ func TestUp(t *testing.T) {
 
 // TestTwoRoots: a backend may know its root by two handles, one from version 3. None of them leads up.
 func TestTwoRoots(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	x.Roots.Store(&Roots{V3: rootV3, V4: rootV4})
 	for _, ex := range []exchange{
 		{
 			name: "by the handle of version 3",
-			call: []raw{putFH(x.sealed(rootV3)), lookupP}, sent: []raw{putFH(rootV3)},
-			reply: []raw{ok(layout.OpPutFH)}, gotStatus: errNoEnt, got: []raw{ok(layout.OpPutFH), op(layout.OpLookupP, errNoEnt)},
+			call: []raw{putFH(x.signed(rootV3)), lookupP}, sent: []raw{putFH(rootV3)},
+			reply: []raw{ok(schema.OpPutFH)}, gotStatus: errNoEnt, got: []raw{ok(schema.OpPutFH), op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "from anywhere",
-			call: []raw{putFH(x.sealed(someFH)), lookupP}, sent: []raw{putFH(someFH), guard(rootV4), guard(rootV3), lookupP},
-			reply: []raw{ok(layout.OpPutFH), ok(layout.OpNVerify), ok(layout.OpNVerify), ok(layout.OpLookupP)},
-			got:   []raw{ok(layout.OpPutFH), ok(layout.OpLookupP)},
+			call: []raw{putFH(x.signed(someFH)), lookupP}, sent: []raw{putFH(someFH), guard(rootV4), guard(rootV3), lookupP},
+			reply: []raw{ok(schema.OpPutFH), ok(schema.OpNVerify), ok(schema.OpNVerify), ok(schema.OpLookupP)},
+			got:   []raw{ok(schema.OpPutFH), ok(schema.OpLookupP)},
 		},
 		{
 			name: "from anywhere, which is the root of version 3",
-			call: []raw{putFH(x.sealed(someFH)), lookupP}, sent: []raw{putFH(someFH), guard(rootV4), guard(rootV3), lookupP},
-			status: errSame, reply: []raw{ok(layout.OpPutFH), ok(layout.OpNVerify), op(layout.OpNVerify, errSame)},
-			gotStatus: errNoEnt, got: []raw{ok(layout.OpPutFH), op(layout.OpLookupP, errNoEnt)},
+			call: []raw{putFH(x.signed(someFH)), lookupP}, sent: []raw{putFH(someFH), guard(rootV4), guard(rootV3), lookupP},
+			status: errSame, reply: []raw{ok(schema.OpPutFH), ok(schema.OpNVerify), op(schema.OpNVerify, errSame)},
+			gotStatus: errNoEnt, got: []raw{ok(schema.OpPutFH), op(schema.OpLookupP, errNoEnt)},
 		},
 	} {
 		t.Run(ex.name, func(t *testing.T) { ex.run(t, x) })
@@ -214,7 +214,7 @@ func TestTwoRoots(t *testing.T) {
 
 // TestNames: a name is nothing but a name, in every operation that has one.
 func TestNames(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	for name, status := range map[string]int{
 		"": errInval, ".": errBadName, "..": errBadName, "a/b": errBadChar, "/": errBadChar, "../..": errBadChar, "a\x00": errBadChar, "\x00": errBadChar,
 	} {
@@ -222,21 +222,21 @@ func TestNames(t *testing.T) {
 			code int
 			op   raw
 		}{
-			{layout.OpLookup, lookup(name)},
-			{layout.OpSecInfo, op(layout.OpSecInfo, name)},
-			{layout.OpRemove, op(layout.OpRemove, name)},
-			{layout.OpLink, op(layout.OpLink, name)},
-			{layout.OpRename, op(layout.OpRename, name, "fine")},
-			{layout.OpRename, op(layout.OpRename, "fine", name)},
-			{layout.OpCreate, op(layout.OpCreate, 2, name, attrsNone)},
-			{layout.OpCreate, op(layout.OpCreate, 5, "target", name, attrsNone)},
-			{layout.OpOpen, open4(1, fields(0), name)},
-			{layout.OpOpen, op(layout.OpOpen, 0, 1, 0, owner, 0, claimDelegateCur, stateID, name)},
-			{layout.OpOpen, op(layout.OpOpen, 0, 1, 0, owner, 0, claimDelegatePrev, name)},
+			{schema.OpLookup, lookup(name)},
+			{schema.OpSecInfo, op(schema.OpSecInfo, name)},
+			{schema.OpRemove, op(schema.OpRemove, name)},
+			{schema.OpLink, op(schema.OpLink, name)},
+			{schema.OpRename, op(schema.OpRename, name, "fine")},
+			{schema.OpRename, op(schema.OpRename, "fine", name)},
+			{schema.OpCreate, op(schema.OpCreate, 2, name, attrsNone)},
+			{schema.OpCreate, op(schema.OpCreate, 5, "target", name, attrsNone)},
+			{schema.OpOpen, open4(1, fields(0), name)},
+			{schema.OpOpen, op(schema.OpOpen, 0, 1, 0, owner, 0, claimDelegateCur, stateID, name)},
+			{schema.OpOpen, op(schema.OpOpen, 0, 1, 0, owner, 0, claimDelegatePrev, name)},
 		} {
 			ex := exchange{
 				call: []raw{putFH(someFH), o.op, getFH}, sent: []raw{putFH(someFH)},
-				reply: []raw{ok(layout.OpPutFH)}, gotStatus: status, got: []raw{ok(layout.OpPutFH), op(o.code, status)},
+				reply: []raw{ok(schema.OpPutFH)}, gotStatus: status, got: []raw{ok(schema.OpPutFH), op(o.code, status)},
 			}
 			ex.run(t, x)
 		}
@@ -244,19 +244,19 @@ func TestNames(t *testing.T) {
 	// Names that only look like it, and those of extended attributes, pass.
 	for _, o := range []raw{
 		lookup("..."), lookup(".a"), lookup("a.."), lookup(" "), lookup("\\"),
-		op(layout.OpGetXattr, "user.a/b"), op(layout.OpRemoveXattr, ".."),
+		op(schema.OpGetXattr, "user.a/b"), op(schema.OpRemoveXattr, ".."),
 	} {
-		ex := exchange{call: []raw{putFH(someFH), o}, status: 2, reply: []raw{ok(layout.OpPutFH), op(int(o[3]), 2)}}
+		ex := exchange{call: []raw{putFH(someFH), o}, status: 2, reply: []raw{ok(schema.OpPutFH), op(int(o[3]), 2)}}
 		ex.run(t, x)
 	}
 }
 
 // TestRefusedV4: what leads around the gateway, and what changes anything where nothing may be changed.
 func TestRefusedV4(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	device := raw("0123456789abcdef")
 	copying := func(sources ...any) raw {
-		return op(layout.OpCopy, append([]any{stateID, stateID, uint64(0), uint64(0), uint64(10), 1, 1, len(sources)}, sources...)...)
+		return op(schema.OpCopy, append([]any{stateID, stateID, uint64(0), uint64(0), uint64(10), 1, 1, len(sources)}, sources...)...)
 	}
 	elsewhere := fields(1, "server.example")
 	readOnly, readWrite := Caller{ReadOnly: true}, Caller{}
@@ -267,65 +267,65 @@ func TestRefusedV4(t *testing.T) {
 		op     raw
 		status int // 0: it passes
 	}{
-		{"LAYOUTGET", readWrite, op(layout.OpLayoutGet, 0, 1, 1, nowhere, nowhere, nowhere, stateID, 100), errLayoutUnavail},
-		{"GETDEVICEINFO", readWrite, op(layout.OpGetDeviceInfo, device, 1, 100, bitmap()), errNotSupp},
-		{"GETDEVICELIST", readWrite, op(layout.OpGetDeviceList, 1, 1, nowhere, nowhere), errNotSupp},
-		{"LAYOUTCOMMIT", readWrite, op(layout.OpLayoutCommit, nowhere, nowhere, 0, stateID, 0, 0, 1, ""), errNotSupp},
-		{"LAYOUTRETURN", readWrite, op(layout.OpLayoutReturn, 0, 1, 1, 3), errNotSupp},
-		{"LAYOUTERROR", readWrite, op(layout.OpLayoutError, nowhere, nowhere, stateID, 0), errNotSupp},
-		{"LAYOUTSTATS", readWrite, op(layout.OpLayoutStats, nowhere, nowhere, stateID, device, device, device, 1, ""), errNotSupp},
-		{"COPY_NOTIFY", readWrite, op(layout.OpCopyNotify, stateID, elsewhere), errNotSupp},
+		{"LAYOUTGET", readWrite, op(schema.OpLayoutGet, 0, 1, 1, nowhere, nowhere, nowhere, stateID, 100), errLayoutUnavail},
+		{"GETDEVICEINFO", readWrite, op(schema.OpGetDeviceInfo, device, 1, 100, bitmap()), errNotSupp},
+		{"GETDEVICELIST", readWrite, op(schema.OpGetDeviceList, 1, 1, nowhere, nowhere), errNotSupp},
+		{"LAYOUTCOMMIT", readWrite, op(schema.OpLayoutCommit, nowhere, nowhere, 0, stateID, 0, 0, 1, ""), errNotSupp},
+		{"LAYOUTRETURN", readWrite, op(schema.OpLayoutReturn, 0, 1, 1, 3), errNotSupp},
+		{"LAYOUTERROR", readWrite, op(schema.OpLayoutError, nowhere, nowhere, stateID, 0), errNotSupp},
+		{"LAYOUTSTATS", readWrite, op(schema.OpLayoutStats, nowhere, nowhere, stateID, device, device, device, 1, ""), errNotSupp},
+		{"COPY_NOTIFY", readWrite, op(schema.OpCopyNotify, stateID, elsewhere), errNotSupp},
 		{"COPY from elsewhere", readWrite, copying(elsewhere), errNotSupp},
 		{"COPY within", readWrite, copying(), 0},
-		{"OFFLOAD_STATUS", readWrite, op(layout.OpOffloadStatus, stateID), 0},
+		{"OFFLOAD_STATUS", readWrite, op(schema.OpOffloadStatus, stateID), 0},
 		{"an unknown operation", readWrite, op(9999), errOpIllegal},
 
-		{"SETATTR", readOnly, op(layout.OpSetAttr, stateID, fattr([]uint32{4}, uint64(0))), errROFS},
-		{"WRITE", readOnly, op(layout.OpWrite, stateID, nowhere, 2, "data"), errROFS},
-		{"CREATE", readOnly, op(layout.OpCreate, 2, "d", attrsNone), errROFS},
-		{"REMOVE", readOnly, op(layout.OpRemove, "a"), errROFS},
-		{"RENAME", readOnly, op(layout.OpRename, "a", "b"), errROFS},
-		{"LINK", readOnly, op(layout.OpLink, "a"), errROFS},
-		{"ALLOCATE", readOnly, op(layout.OpAllocate, stateID, nowhere, nowhere), errROFS},
-		{"DEALLOCATE", readOnly, op(layout.OpDeallocate, stateID, nowhere, nowhere), errROFS},
+		{"SETATTR", readOnly, op(schema.OpSetAttr, stateID, fattr([]uint32{4}, uint64(0))), errROFS},
+		{"WRITE", readOnly, op(schema.OpWrite, stateID, nowhere, 2, "data"), errROFS},
+		{"CREATE", readOnly, op(schema.OpCreate, 2, "d", attrsNone), errROFS},
+		{"REMOVE", readOnly, op(schema.OpRemove, "a"), errROFS},
+		{"RENAME", readOnly, op(schema.OpRename, "a", "b"), errROFS},
+		{"LINK", readOnly, op(schema.OpLink, "a"), errROFS},
+		{"ALLOCATE", readOnly, op(schema.OpAllocate, stateID, nowhere, nowhere), errROFS},
+		{"DEALLOCATE", readOnly, op(schema.OpDeallocate, stateID, nowhere, nowhere), errROFS},
 		{"COPY", readOnly, copying(), errROFS},
-		{"CLONE", readOnly, op(layout.OpClone, stateID, stateID, nowhere, nowhere, nowhere), errROFS},
-		{"WRITE_SAME", readOnly, op(layout.OpWriteSame, stateID, 2, nowhere, nowhere, nowhere, nowhere, 0, nowhere, ""), errROFS},
-		{"SETXATTR", readOnly, op(layout.OpSetXattr, 0, "user.a", "b"), errROFS},
-		{"REMOVEXATTR", readOnly, op(layout.OpRemoveXattr, "user.a"), errROFS},
+		{"CLONE", readOnly, op(schema.OpClone, stateID, stateID, nowhere, nowhere, nowhere), errROFS},
+		{"WRITE_SAME", readOnly, op(schema.OpWriteSame, stateID, 2, nowhere, nowhere, nowhere, nowhere, 0, nowhere, ""), errROFS},
+		{"SETXATTR", readOnly, op(schema.OpSetXattr, 0, "user.a", "b"), errROFS},
+		{"REMOVEXATTR", readOnly, op(schema.OpRemoveXattr, "user.a"), errROFS},
 		{"OPEN for writing", readOnly, open4(2, fields(0), "a"), errROFS},
 		{"OPEN for both", readOnly, open4(3, fields(0), "a"), errROFS},
 		{"OPEN for writing, wanting no delegation", readOnly, open4(2|0x400, fields(0), "a"), errROFS},
 		{"OPEN that creates", readOnly, open4(1, fields(1, 0, attrsNone), "a"), errROFS},
 		{"OPEN for reading", readOnly, open4(1, fields(0), "a"), 0},
-		{"OPENATTR that creates", readOnly, op(layout.OpOpenAttr, 1), errROFS},
-		{"OPENATTR", readOnly, op(layout.OpOpenAttr, 0), 0},
-		{"GETXATTR", readOnly, op(layout.OpGetXattr, "user.a"), 0},
-		{"READ", readOnly, op(layout.OpRead, stateID, nowhere, 100), 0},
-		{"WRITE of others", readWrite, op(layout.OpWrite, stateID, nowhere, 2, "data"), 0},
+		{"OPENATTR that creates", readOnly, op(schema.OpOpenAttr, 1), errROFS},
+		{"OPENATTR", readOnly, op(schema.OpOpenAttr, 0), 0},
+		{"GETXATTR", readOnly, op(schema.OpGetXattr, "user.a"), 0},
+		{"READ", readOnly, op(schema.OpRead, stateID, nowhere, 100), 0},
+		{"WRITE of others", readWrite, op(schema.OpWrite, stateID, nowhere, 2, "data"), 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code := int(test.op[3])
 			ex := exchange{
 				who: test.who, call: []raw{putFH(someFH), saveFH, test.op, getFH}, sent: []raw{putFH(someFH), saveFH},
-				reply: []raw{ok(layout.OpPutFH), ok(layout.OpSaveFH)}, gotStatus: test.status, got: []raw{ok(layout.OpPutFH), ok(layout.OpSaveFH), op(code, test.status)},
+				reply: []raw{ok(schema.OpPutFH), ok(schema.OpSaveFH)}, gotStatus: test.status, got: []raw{ok(schema.OpPutFH), ok(schema.OpSaveFH), op(code, test.status)},
 			}
 			switch {
 			case test.status == 0:
 				ex.sent, ex.got = nil, nil
-				ex.status, ex.reply = 13, []raw{ok(layout.OpPutFH), ok(layout.OpSaveFH), op(code, 13)}
-				if code == layout.OpSetAttr {
+				ex.status, ex.reply = 13, []raw{ok(schema.OpPutFH), ok(schema.OpSaveFH), op(code, 13)}
+				if code == schema.OpSetAttr {
 					ex.reply[2] = op(code, 13, bitmap())
 				}
 			case test.status == errOpIllegal:
-				ex.got[2] = op(layout.OpIllegal, errOpIllegal)
-			case code == layout.OpSetAttr:
+				ex.got[2] = op(schema.OpIllegal, errOpIllegal)
+			case code == schema.OpSetAttr:
 				ex.got[2] = op(code, errROFS, bitmap())
 			}
 			ex.run(t, x)
 			// When something before it fails, that is the answer.
 			if test.status != 0 {
-				ex.status, ex.reply, ex.got = 10001, []raw{op(layout.OpPutFH, 10001)}, nil
+				ex.status, ex.reply, ex.got = 10001, []raw{op(schema.OpPutFH, 10001)}, nil
 				ex.run(t, x)
 			}
 		})
@@ -334,7 +334,7 @@ func TestRefusedV4(t *testing.T) {
 
 // TestLocalV4: where nothing stands before what is refused, the backend hears nothing of it.
 func TestLocalV4(t *testing.T) {
-	x := exportV4(t, seal.Required)
+	x := exportV4(t, sign.Required)
 	x.Minor[1] = false
 	readOnly := Caller{ReadOnly: true}
 	for _, test := range []struct {
@@ -347,14 +347,14 @@ func TestLocalV4(t *testing.T) {
 		{"minor version unknown", compoundV4(3, sequence), Caller{}, resultsOf(errMinorMismatch)},
 		{"minor version huge", compoundV4(-1, sequence), Caller{}, resultsOf(errMinorMismatch)},
 		{"4.0 where nothing may be changed", compoundV4(0, putRootFH), readOnly, resultsOf(errMinorMismatch)},
-		{"a forged handle first", compoundV4(0, putFH(someFH), getFH), Caller{}, resultsOf(errBadHandle, op(layout.OpPutFH, errBadHandle))},
-		{"without a session", compoundV4(2, putFH(someFH), getFH), Caller{}, resultsOf(errNotInSession, op(layout.OpPutFH, errNotInSession))},
-		{"SETATTR without a session", compoundV4(2, op(layout.OpSetAttr, stateID, fattr([]uint32{24}, 0, 0))), Caller{},
-			resultsOf(errNotInSession, op(layout.OpSetAttr, errNotInSession, bitmap()))},
-		{"an unknown operation first", compoundV4(2, op(99)), Caller{}, resultsOf(errOpIllegal, op(layout.OpIllegal, errOpIllegal))},
-		{"one of another minor version", compoundV4(0, sequence), Caller{}, resultsOf(errOpIllegal, op(layout.OpIllegal, errOpIllegal))},
-		{"what cannot be read", compoundV4(2, op(layout.OpSequence, "short")), Caller{}, resultsOf(errBadXDR, op(layout.OpSequence, errBadXDR))},
-		{"no operation where there should be one", compoundV4(2, raw{}), Caller{}, resultsOf(errBadXDR, op(layout.OpIllegal, errBadXDR))},
+		{"a forged handle first", compoundV4(0, putFH(someFH), getFH), Caller{}, resultsOf(errBadHandle, op(schema.OpPutFH, errBadHandle))},
+		{"without a session", compoundV4(2, putFH(someFH), getFH), Caller{}, resultsOf(errNotInSession, op(schema.OpPutFH, errNotInSession))},
+		{"SETATTR without a session", compoundV4(2, op(schema.OpSetAttr, stateID, fattr([]uint32{24}, 0, 0))), Caller{},
+			resultsOf(errNotInSession, op(schema.OpSetAttr, errNotInSession, bitmap()))},
+		{"an unknown operation first", compoundV4(2, op(99)), Caller{}, resultsOf(errOpIllegal, op(schema.OpIllegal, errOpIllegal))},
+		{"one of another minor version", compoundV4(0, sequence), Caller{}, resultsOf(errOpIllegal, op(schema.OpIllegal, errOpIllegal))},
+		{"what cannot be read", compoundV4(2, op(schema.OpSequence, "short")), Caller{}, resultsOf(errBadXDR, op(schema.OpSequence, errBadXDR))},
+		{"no operation where there should be one", compoundV4(2, raw{}), Caller{}, resultsOf(errBadXDR, op(schema.OpIllegal, errBadXDR))},
 		{"cut short", compoundV4(2, raw{})[:76], Caller{}, fields(xidV4, 1, 0, 0, 0, 4)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -367,12 +367,12 @@ func TestLocalV4(t *testing.T) {
 
 // TestTrailing: what stands behind the last operation goes nowhere, and nor does what stands behind the last result.
 func TestTrailing(t *testing.T) {
-	x := exportV4(t, seal.Off)
+	x := exportV4(t, sign.Off)
 	call := compoundV4(2, sequence, putFH(someFH))
 	var c Call
 	in := arrived(t, slices.Concat(call, fields(1, 2, 3)))
 	sent, _ := sendV4(t, &c, x, &Caller{}, in)
 	sameBytes(t, "the call", sent, call)
-	reply := resultsOf(0, sequenceOK, ok(layout.OpPutFH))
+	reply := resultsOf(0, sequenceOK, ok(schema.OpPutFH))
 	sameBytes(t, "the reply", answerV4(t, &c, x, in, slices.Concat(reply, fields(1))), reply)
 }

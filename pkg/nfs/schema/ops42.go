@@ -1,4 +1,4 @@
-package layout
+package schema
 
 // Limits where the protocol leaves the length open.
 const (

@@ -1,4 +1,4 @@
-package layout
+package schema
 
 // Bitmap is a set of attributes: bit n%32 of word n/32 is attribute n.
 type Bitmap [3]uint32

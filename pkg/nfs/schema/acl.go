@@ -1,4 +1,4 @@
-package layout
+package schema
 
 // aclEntries bounds each of the two lists of a secattr (NFS_ACL_MAX_ENTRIES).
 const aclEntries = 1024

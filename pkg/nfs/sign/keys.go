@@ -1,4 +1,4 @@
-package seal
+package sign
 
 import (
 	"bytes"
@@ -22,16 +22,16 @@ const (
 func LoadKeys(path string) ([][]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("seal: file of keys: %w", err)
+		return nil, fmt.Errorf("sign: file of keys: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("seal: file of keys: %w", err)
+		return nil, fmt.Errorf("sign: file of keys: %w", err)
 	}
 	keys, err := ParseKeys(text)
 	if err != nil {
-		return nil, fmt.Errorf("seal: file of keys %s: %w", path, err)
+		return nil, fmt.Errorf("sign: file of keys %s: %w", path, err)
 	}
 	return keys, nil
 }

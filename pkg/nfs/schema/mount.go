@@ -1,4 +1,4 @@
-package layout
+package schema
 
 // Limits of MOUNT (RFC 1813 section 5.1.4), in bytes and entries.
 const (

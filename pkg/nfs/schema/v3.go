@@ -1,4 +1,4 @@
-package layout
+package schema
 
 // procedure is the layout of a procedure's arguments and results. Those of NULL are void.
 type procedure struct{ args, results shape }

@@ -4,7 +4,7 @@
 //
 // Nothing is decoded into structs and nothing is copied: the upper-layer binding learns where bulk data lie, and the proxy
 // which bytes it has to change. All lengths and counts are bounded by the table, and by what is there.
-package layout
+package schema
 
 import "sluice.dev/sluice/pkg/xdr"
 

@@ -1,4 +1,4 @@
-package seal
+package sign
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ var uid = []byte("0123456789abcdef")
 
 const knownTag = "c3444063b11e4f7a"
 
-func sealer(t testing.TB, mode Mode, uid []byte, secrets ...[]byte) *Sealer {
+func signer(t testing.TB, mode Mode, uid []byte, secrets ...[]byte) *Signer {
 	t.Helper()
 	s, err := New(secrets, uid, mode)
 	if err != nil {
@@ -29,13 +29,13 @@ func sealer(t testing.TB, mode Mode, uid []byte, secrets ...[]byte) *Sealer {
 
 // TestTag pins the tag: a change would make all handles that clients hold worthless. The value was computed by openssl kdf and openssl mac.
 func TestTag(t *testing.T) {
-	got := sealer(t, Required, uid, secret(1)).Append(nil, []byte("handle"), Max3)
+	got := signer(t, Required, uid, secret(1)).Append(nil, []byte("handle"), Max3)
 	if want := hex.EncodeToString([]byte("handle")) + knownTag; hex.EncodeToString(got) != want {
-		t.Errorf("sealed handle is %x, want %s", got, want)
+		t.Errorf("signed handle is %x, want %s", got, want)
 	}
 }
 
-func TestSealOpen(t *testing.T) {
+func TestSignVerify(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int{Max3, Max4}).Draw(t, "limit")
 		h := rapid.SliceOfN(rapid.Byte(), 0, limit).Draw(t, "handle")
@@ -45,23 +45,23 @@ func TestSealOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, ok := s.Len(len(h), limit)
-		sealed := s.Append([]byte("x"), h, limit)[1:]
+		signed := s.Append([]byte("x"), h, limit)[1:]
 		if fits := len(h)+TagLen <= limit; ok != (fits || mode != Required) {
 			t.Fatalf("Len(%d, %d) in mode %v is %d, %v", len(h), limit, mode, n, ok)
 		}
 		if !ok {
-			if len(sealed) != 0 {
-				t.Fatalf("a handle that cannot be handed out was: %x", sealed)
+			if len(signed) != 0 {
+				t.Fatalf("a handle that cannot be handed out was: %x", signed)
 			}
 			return
 		}
-		if len(sealed) != n {
-			t.Fatalf("sealed handle has %d bytes, Len says %d", len(sealed), n)
+		if len(signed) != n {
+			t.Fatalf("signed handle has %d bytes, Len says %d", len(signed), n)
 		}
-		if again := s.Append(nil, h, limit); !bytes.Equal(again, sealed) {
-			t.Fatalf("sealed twice: %x, %x", sealed, again)
+		if again := s.Append(nil, h, limit); !bytes.Equal(again, signed) {
+			t.Fatalf("signed twice: %x, %x", signed, again)
 		}
-		got, ok := s.Open(sealed, limit)
+		got, ok := s.Verify(signed, limit)
 		if !ok || !bytes.Equal(got, h) {
 			t.Fatalf("opened: %x, %v; want %x", got, ok, h)
 		}
@@ -69,25 +69,25 @@ func TestSealOpen(t *testing.T) {
 }
 
 func TestForged(t *testing.T) {
-	s, other := sealer(t, Required, uid, secret(1)), sealer(t, Required, []byte("another export"), secret(1))
+	s, other := signer(t, Required, uid, secret(1)), signer(t, Required, []byte("another export"), secret(1))
 	rapid.Check(t, func(t *rapid.T) {
 		h := rapid.SliceOfN(rapid.Byte(), 0, Max3-TagLen).Draw(t, "handle")
-		sealed := s.Append(nil, h, Max3)
-		if _, ok := other.Open(sealed, Max3); ok {
+		signed := s.Append(nil, h, Max3)
+		if _, ok := other.Verify(signed, Max3); ok {
 			t.Fatal("another export accepts the handle")
 		}
-		if _, ok := s.Open(sealed[:rapid.IntRange(0, len(sealed)-1).Draw(t, "length")], Max3); ok {
+		if _, ok := s.Verify(signed[:rapid.IntRange(0, len(signed)-1).Draw(t, "length")], Max3); ok {
 			t.Fatal("a truncated handle is accepted")
 		}
-		bit := rapid.IntRange(0, 8*len(sealed)-1).Draw(t, "bit")
-		sealed[bit/8] ^= 1 << (bit % 8)
-		if _, ok := s.Open(sealed, Max3); ok {
+		bit := rapid.IntRange(0, 8*len(signed)-1).Draw(t, "bit")
+		signed[bit/8] ^= 1 << (bit % 8)
+		if _, ok := s.Verify(signed, Max3); ok {
 			t.Fatalf("accepted with bit %d flipped", bit)
 		}
 	})
 }
 
-func TestUnsealed(t *testing.T) {
+func TestVerifyUnsigned(t *testing.T) {
 	tests := []struct {
 		mode  Mode
 		n     int
@@ -111,30 +111,30 @@ func TestUnsealed(t *testing.T) {
 		{Off, 65, Max3, false},
 	}
 	for _, tt := range tests {
-		s := sealer(t, tt.mode, uid, secret(1))
+		s := signer(t, tt.mode, uid, secret(1))
 		h := bytes.Repeat([]byte{7}, tt.n)
-		if got, ok := s.Open(h, tt.limit); ok != tt.want || ok && !bytes.Equal(got, h) {
-			t.Errorf("%v: Open of %d bytes without a seal, limit %d: %x, %v, want %v", tt.mode, tt.n, tt.limit, got, ok, tt.want)
+		if got, ok := s.Verify(h, tt.limit); ok != tt.want || ok && !bytes.Equal(got, h) {
+			t.Errorf("%v: Verify of %d bytes without a tag, limit %d: %x, %v, want %v", tt.mode, tt.n, tt.limit, got, ok, tt.want)
 		}
 	}
 }
 
 func TestRotation(t *testing.T) {
-	before := sealer(t, Required, uid, secret(1))
-	during := sealer(t, Required, uid, secret(2), secret(1))
-	after := sealer(t, Required, uid, secret(2))
+	before := signer(t, Required, uid, secret(1))
+	during := signer(t, Required, uid, secret(2), secret(1))
+	after := signer(t, Required, uid, secret(2))
 	old := before.Append(nil, []byte("handle"), Max3)
-	if h, ok := during.Open(old, Max3); !ok || string(h) != "handle" {
+	if h, ok := during.Verify(old, Max3); !ok || string(h) != "handle" {
 		t.Error("an old key does not verify")
 	}
-	sealed := during.Append(nil, []byte("handle"), Max3)
-	if bytes.Equal(sealed, old) {
-		t.Error("an old key seals")
+	signed := during.Append(nil, []byte("handle"), Max3)
+	if bytes.Equal(signed, old) {
+		t.Error("an old key signs")
 	}
-	if _, ok := after.Open(sealed, Max3); !ok {
-		t.Error("the first key did not seal")
+	if _, ok := after.Verify(signed, Max3); !ok {
+		t.Error("the first key did not sign")
 	}
-	if _, ok := after.Open(old, Max3); ok {
+	if _, ok := after.Verify(old, Max3); ok {
 		t.Error("a key that is gone verifies")
 	}
 }
@@ -142,7 +142,7 @@ func TestRotation(t *testing.T) {
 // TestSetKeys: keys can be replaced one after the other while handles go around.
 func TestSetKeys(t *testing.T) {
 	uid, handle := []byte("12345678"), []byte("handle")
-	s := sealer(t, Required, uid, secret(1))
+	s := signer(t, Required, uid, secret(1))
 	old := s.Append(nil, handle, Max3)
 	set := func(secrets ...[]byte) {
 		t.Helper()
@@ -150,18 +150,18 @@ func TestSetKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	good := func(sealed []byte) bool {
-		_, ok := s.Open(sealed, Max3)
+	good := func(signed []byte) bool {
+		_, ok := s.Verify(signed, Max3)
 		return ok
 	}
 	set(secret(1), secret(2))
 	if !bytes.Equal(s.Append(nil, handle, Max3), old) {
-		t.Error("a key that is not the first one seals")
+		t.Error("a key that is not the first one signs")
 	}
 	set(secret(2), secret(1))
 	young := s.Append(nil, handle, Max3)
 	if bytes.Equal(young, old) || !good(young) || !good(old) {
-		t.Error("the first key does not seal, or not all of them are accepted")
+		t.Error("the first key does not sign, or not all of them are accepted")
 	}
 	if err := s.SetKeys(nil); err == nil || !good(old) {
 		t.Error("no keys at all:", err)
@@ -170,7 +170,7 @@ func TestSetKeys(t *testing.T) {
 	if good(old) || !good(young) {
 		t.Error("a key that is gone is accepted, or one that is there is not")
 	}
-	if err := sealer(t, Off, nil).SetKeys(nil); err != nil {
+	if err := signer(t, Off, nil).SetKeys(nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -199,7 +199,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	s := sealer(t, Required, uid, secret(1), secret(2))
+	s := signer(t, Required, uid, secret(1), secret(2))
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -207,10 +207,10 @@ func TestConcurrent(t *testing.T) {
 			want := s.Append(nil, h, Max3)
 			for range 500 {
 				if got := s.Append(nil, h, Max3); !bytes.Equal(got, want) {
-					t.Errorf("sealed as %x, then as %x", want, got)
+					t.Errorf("signed as %x, then as %x", want, got)
 					return
 				}
-				if got, ok := s.Open(want, Max3); !ok || !bytes.Equal(got, h) {
+				if got, ok := s.Verify(want, Max3); !ok || !bytes.Equal(got, h) {
 					t.Errorf("opened: %x, %v", got, ok)
 					return
 				}
@@ -224,17 +224,17 @@ func TestAllocs(t *testing.T) {
 	if race.Enabled {
 		t.Skip("pools drop what they have under the race detector")
 	}
-	s := sealer(t, Required, uid, secret(1), secret(2))
+	s := signer(t, Required, uid, secret(1), secret(2))
 	h, dst := bytes.Repeat([]byte{5}, 40), make([]byte, 0, Max3)
-	sealed := s.Append(nil, h, Max3)
-	forged := bytes.Clone(sealed)
+	signed := s.Append(nil, h, Max3)
+	forged := bytes.Clone(signed)
 	forged[0]++
 	if n := testing.AllocsPerRun(1000, func() {
 		s.Append(dst, h, Max3)
-		if _, ok := s.Open(sealed, Max3); !ok {
+		if _, ok := s.Verify(signed, Max3); !ok {
 			t.Error("refused")
 		}
-		if _, ok := s.Open(forged, Max3); ok {
+		if _, ok := s.Verify(forged, Max3); ok {
 			t.Error("accepted")
 		}
 	}); n != 0 {
@@ -243,7 +243,7 @@ func TestAllocs(t *testing.T) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	s := sealer(b, Required, uid, secret(1))
+	s := signer(b, Required, uid, secret(1))
 	h, dst := bytes.Repeat([]byte{5}, 40), make([]byte, 0, Max3)
 	for b.Loop() {
 		s.Append(dst, h, Max3)

@@ -1,10 +1,10 @@
-// Package seal makes file handles that only this export has handed out be accepted by it: each gets a keyed tag behind its end.
+// Package sign makes file handles that only this export has handed out be accepted by it: each gets a keyed tag behind its end.
 //
 // The tag is the first [TagLen] bytes of HMAC-SHA-256 over the handle, under a key that is derived for each export from a secret and the
 // export's UID (HKDF, RFC 5869). Eight bytes are the choice between room (NFS version 3 has 64 bytes for a handle, and 56 are enough for
 // those of the usual servers) and strength: a guess can only be tried by a call, and one in 2^64 is right. The same handle has the
 // same tag at every replica and after every restart, since clients compare handles byte by byte.
-package seal
+package sign
 
 import (
 	"crypto/hkdf"
@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 )
 
-// TagLen is how many bytes a seal adds to a handle.
+// TagLen is how many bytes a tag adds to a handle.
 const TagLen = 8
 
 // Limits of handles on the wire, in bytes (NFS3_FHSIZE of RFC 1813, NFS4_FHSIZE of RFC 8881).
@@ -29,15 +29,15 @@ const (
 // MinUID is the length in bytes that the UID of an export has at least.
 const MinUID = 8
 
-// Mode says which handles are sealed.
+// Mode says which handles are signed.
 type Mode uint8
 
 const (
-	// Required seals every handle. One that is too long cannot be handed out.
+	// Required signs every handle. One that is too long cannot be handed out.
 	Required Mode = iota
-	// Auto seals those that have room for a tag. Longer ones pass as they are, and no shorter one is accepted without a tag.
+	// Auto signs those that have room for a tag. Longer ones pass as they are, and no shorter one is accepted without a tag.
 	Auto
-	// Off seals none.
+	// Off signs none.
 	Off
 )
 
@@ -54,8 +54,8 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
-// Sealer seals the handles of one export. Its methods may be called concurrently, and do not allocate in the steady state.
-type Sealer struct {
+// Signer signs the handles of one export. Its methods may be called concurrently, and do not allocate in the steady state.
+type Signer struct {
 	mode Mode
 	uid  string
 	ring atomic.Pointer[ring]
@@ -63,7 +63,7 @@ type Sealer struct {
 
 // ring are the keys that hold at a time.
 type ring struct {
-	keyed [][]byte  // derived; the first one seals
+	keyed [][]byte  // derived; the first one signs
 	macs  sync.Pool // of *macs
 }
 
@@ -73,15 +73,15 @@ type macs struct {
 	sum [sha256.Size]byte
 }
 
-// New makes the Sealer of the export with a UID of at least MinUID bytes. The first of the secrets seals, and all of them verify, so that secrets can
+// New makes the Signer of the export with a UID of at least MinUID bytes. The first of the secrets signs, and all of them verify, so that secrets can
 // be replaced one by one. Mode Off needs none. Nothing of the arguments is kept.
-func New(secrets [][]byte, uid []byte, mode Mode) (*Sealer, error) {
-	s := &Sealer{mode: mode, uid: string(uid)}
+func New(secrets [][]byte, uid []byte, mode Mode) (*Signer, error) {
+	s := &Signer{mode: mode, uid: string(uid)}
 	switch {
 	case mode > Off:
-		return nil, fmt.Errorf("seal: mode is %d, must be Required, Auto or Off", mode)
+		return nil, fmt.Errorf("sign: mode is %d, must be Required, Auto or Off", mode)
 	case mode != Off && len(uid) < MinUID:
-		return nil, fmt.Errorf("seal: the export's UID has %d bytes, at least %d are needed", len(uid), MinUID)
+		return nil, fmt.Errorf("sign: the export's UID has %d bytes, at least %d are needed", len(uid), MinUID)
 	}
 	if err := s.SetKeys(secrets); err != nil {
 		return nil, err
@@ -90,21 +90,21 @@ func New(secrets [][]byte, uid []byte, mode Mode) (*Sealer, error) {
 }
 
 // SetKeys replaces the secrets of New, from the next handle on. After an error nothing has changed.
-func (s *Sealer) SetKeys(secrets [][]byte) error {
+func (s *Signer) SetKeys(secrets [][]byte) error {
 	if s.mode == Off {
 		return nil
 	}
 	if len(secrets) == 0 || len(secrets) > MaxKeys {
-		return fmt.Errorf("seal: %d keys, mode %v needs 1 to %d", len(secrets), s.mode, MaxKeys)
+		return fmt.Errorf("sign: %d keys, mode %v needs 1 to %d", len(secrets), s.mode, MaxKeys)
 	}
 	r := &ring{}
 	for i, secret := range secrets {
 		if len(secret) < MinKey {
-			return fmt.Errorf("seal: key %d has %d bytes, at least %d are needed", i, len(secret), MinKey)
+			return fmt.Errorf("sign: key %d has %d bytes, at least %d are needed", i, len(secret), MinKey)
 		}
 		key, err := hkdf.Key(sha256.New, secret, nil, "sluice file handles\x00"+s.uid, sha256.Size)
 		if err != nil {
-			return fmt.Errorf("seal: key %d: %w", i, err)
+			return fmt.Errorf("sign: key %d: %w", i, err)
 		}
 		r.keyed = append(r.keyed, key)
 	}
@@ -120,19 +120,19 @@ func (s *Sealer) SetKeys(secrets [][]byte) error {
 }
 
 // Mode returns the mode.
-func (s *Sealer) Mode() Mode { return s.mode }
+func (s *Signer) Mode() Mode { return s.mode }
 
-// Grows reports how many bytes a handle can get longer.
-func (s *Sealer) Grows() int {
+// Overhead reports how many bytes a handle can get longer.
+func (s *Signer) Overhead() int {
 	if s.mode == Off {
 		return 0
 	}
 	return TagLen
 }
 
-// Len returns how long a handle of n bytes is when it is sealed, where limit bytes are allowed (Max3 or Max4). It is false for one that cannot be
+// Len returns how long a handle of n bytes is when it is signed, where limit bytes are allowed (Max3 or Max4). It is false for one that cannot be
 // handed out: it is longer than limit, or in mode Required has no room for the tag.
-func (s *Sealer) Len(n, limit int) (int, bool) {
+func (s *Signer) Len(n, limit int) (int, bool) {
 	switch {
 	case n > limit:
 		return 0, false
@@ -145,8 +145,8 @@ func (s *Sealer) Len(n, limit int) (int, bool) {
 	}
 }
 
-// Append appends the sealed handle to dst, and nothing if Len says that it cannot be handed out.
-func (s *Sealer) Append(dst, handle []byte, limit int) []byte {
+// Append appends the signed handle to dst, and nothing if Len says that it cannot be handed out.
+func (s *Signer) Append(dst, handle []byte, limit int) []byte {
 	n, ok := s.Len(len(handle), limit)
 	if !ok {
 		return dst
@@ -162,25 +162,25 @@ func (s *Sealer) Append(dst, handle []byte, limit int) []byte {
 	return dst
 }
 
-// Open returns the handle in a sealed one, as a view of it. False: it is none that this export has handed out.
-func (s *Sealer) Open(sealed []byte, limit int) (handle []byte, ok bool) {
+// Verify returns the handle in a signed one, as a view of it. False: it is none that this export has handed out.
+func (s *Signer) Verify(signed []byte, limit int) (handle []byte, ok bool) {
 	switch {
-	case len(sealed) > limit:
+	case len(signed) > limit:
 		return nil, false
 	case s.mode == Off:
-		return sealed, true
+		return signed, true
 	}
-	if n := len(sealed) - TagLen; n >= 0 && s.verify(sealed[:n:n], sealed[n:]) {
-		return sealed[:n:n], true
+	if n := len(signed) - TagLen; n >= 0 && s.hasTag(signed[:n:n], signed[n:]) {
+		return signed[:n:n], true
 	}
-	if s.mode == Auto && len(sealed)+TagLen > limit {
-		return sealed, true
+	if s.mode == Auto && len(signed)+TagLen > limit {
+		return signed, true
 	}
 	return nil, false
 }
 
-// verify reports whether one of the keys gives the handle this tag.
-func (s *Sealer) verify(handle, tag []byte) bool {
+// hasTag reports whether one of the keys gives the handle this tag.
+func (s *Signer) hasTag(handle, tag []byte) bool {
 	r := s.ring.Load()
 	m := r.macs.Get().(*macs)
 	defer r.macs.Put(m)

@@ -1,4 +1,4 @@
-package layout
+package schema
 
 // Numbers of the operations of a COMPOUND (RFC 7531, 5662, 7863, 8276).
 const (
