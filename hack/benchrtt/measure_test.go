@@ -16,6 +16,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // row is the cost of an operation with one engine over one network.
@@ -85,7 +86,7 @@ func newConnection(t *testing.T, e *engine, n network) *connection {
 func (c *connection) open(p rdma.Provider, address string, through func(string) string) {
 	t, ctx := c.t, c.t.Context()
 	cfg := rpcrdma.Config{
-		InlineCall: inline, InlineReply: inline, Credits: rpcrdma.Static(credits), Bindings: binding.For, RemoteInvalidation: true,
+		InlineCall: inline, InlineReply: inline, Credits: credit.Static(credits), Bindings: binding.For, RemoteInvalidation: true,
 	}
 	c.e.set(&cfg)
 

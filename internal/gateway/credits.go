@@ -8,25 +8,25 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // An export's credits. Policy Static is policy Adaptive with one number for both limits, and memory without end: so each can follow the other
 // while connections stay.
 
 // newCredits returns the policy of an export that is not served yet.
-func newCredits() *rpcrdma.Adaptive {
+func newCredits() *credit.Adaptive {
 	t := config.DefaultExport().Transport
-	p, err := rpcrdma.NewAdaptive(creditLimits(&t), nil)
+	p, err := credit.NewAdaptive(creditLimits(&t), nil)
 	if err != nil {
 		panic(err) // the defaults are right
 	}
 	return p
 }
 
-func creditLimits(t *config.Transport) rpcrdma.CreditLimits {
+func creditLimits(t *config.Transport) credit.Limits {
 	c := &t.Credits
-	l := rpcrdma.CreditLimits{Min: c.Min, Max: c.Max, Memory: int64(c.Memory), ReceiveSize: int(t.ReceiveSize())}
+	l := credit.Limits{Min: c.Min, Max: c.Max, Memory: int64(c.Memory), ReceiveSize: int(t.ReceiveSize())}
 	if c.Policy == config.Static {
 		l.Min, l.Memory = c.Max, math.MaxInt64
 	}
@@ -45,7 +45,7 @@ func (e *export) creditStatus(t *config.Transport) *status.Credits {
 	s := &status.Credits{Policy: t.Credits.Policy, Granted: st.Granted, Receives: st.Promised, Shared: int(e.stats.shared.Load()), Max: st.Max}
 	if s.Policy == config.Adaptive {
 		s.Adaptive = &status.Adaptive{Min: st.Min, Ceiling: st.Ceiling, Memory: st.Memory, Changes: map[string]status.CreditChanges{}}
-		for r := range rpcrdma.Reasons {
+		for r := range credit.Reasons {
 			s.Changes[r.String()] = status.CreditChanges{Raised: st.Raised[r], Lowered: st.Lowered[r]}
 		}
 	}
@@ -60,7 +60,7 @@ func (e *export) collectCredits(counter counterFunc, gauge gaugeFunc) {
 	}
 	gauge(sharedDesc, float64(e.stats.shared.Load()))
 	gauge(ceilingDesc, float64(st.Ceiling))
-	for r := range rpcrdma.Reasons {
+	for r := range credit.Reasons {
 		counter(regrantsDesc, st.Raised[r], r.String(), "raised")
 		counter(regrantsDesc, st.Lowered[r], r.String(), "lowered")
 	}
@@ -74,7 +74,7 @@ const (
 	kindSizes   = 5
 )
 
-var _ [rpcrdma.Kinds - kindRows*kindSizes]struct{} // all kinds have a place
+var _ [credit.Kinds - kindRows*kindSizes]struct{} // all kinds have a place
 
 // kind tells calls apart by how long they are expected to take: by procedure, as far as that is known, and by the size of call and
 // reply in steps of four.

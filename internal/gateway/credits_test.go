@@ -14,7 +14,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
@@ -128,7 +128,7 @@ func TestCreditsLatency(t *testing.T) {
 func TestCreditLimits(t *testing.T) {
 	tr := config.DefaultExport().Transport
 	tr.Credits = config.Credits{Policy: config.Adaptive, Min: 2, Max: 9, Memory: 1 << 20}
-	if got, want := creditLimits(&tr), (rpcrdma.CreditLimits{Min: 2, Max: 9, Memory: 1 << 20, ReceiveSize: 4096}); got != want {
+	if got, want := creditLimits(&tr), (credit.Limits{Min: 2, Max: 9, Memory: 1 << 20, ReceiveSize: 4096}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	tr.RPCRDMAVersions, tr.Placement = []int{1, 2}, &config.Placement{ReceiveBuffer: 64 << 10}

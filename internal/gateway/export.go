@@ -12,7 +12,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // retryEvery is how often an export that does not open, or a change that does not apply, is tried again: its
@@ -27,7 +27,7 @@ type export struct {
 	stats   exportStats
 	clients clients
 	servers tcpServers
-	credits *rpcrdma.Adaptive // also where the policy is Static
+	credits *credit.Adaptive // also where the policy is Static
 
 	changed chan struct{} // something else is wanted
 

@@ -6,14 +6,14 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/bufpool"
-	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // totals are what all exports take together, and the limits of that.
 type totals struct {
 	memory *bufpool.Ceiling
 	// receives is the memory for the receives of RDMA connections.
-	receives rpcrdma.ReceiveMemory
+	receives credit.Memory
 	limit    atomic.Int64
 	taken    atomic.Int64 // connections
 }

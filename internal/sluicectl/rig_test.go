@@ -21,6 +21,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,7 +75,7 @@ func newRig(t *testing.T) *rig {
 		l, err := p.Listen(context.Background(), "127.0.0.1:0")
 		must(t, err)
 		srv, err := rpcrdma.NewServer(rpcrdma.Config{
-			Pool: pool, Domain: d, Handler: s, Bindings: binding.For, RemoteInvalidation: true, Credits: rpcrdma.Static(64), InlineCall: 8192,
+			Pool: pool, Domain: d, Handler: s, Bindings: binding.For, RemoteInvalidation: true, Credits: credit.Static(64), InlineCall: 8192,
 			Versions: versions, Extensions: extensions,
 		}, l)
 		must(t, err)

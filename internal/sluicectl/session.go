@@ -17,6 +17,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // options are the flags of every command.
@@ -163,7 +164,7 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 	if o.timeout <= 0 {
 		return p, cfg, fmt.Errorf("--timeout is %v, must be more than 0", o.timeout)
 	}
-	cfg.InlineCall, cfg.InlineReply, cfg.Credits = o.inline, o.inline, rpcrdma.Static(o.credits)
+	cfg.InlineCall, cfg.InlineReply, cfg.Credits = o.inline, o.inline, credit.Static(o.credits)
 	if cfg.Versions, cfg.Extensions, err = o.versions(); err != nil {
 		return p, cfg, err
 	}

@@ -8,6 +8,8 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // TestBackGroups makes calls from server to client that no single message holds, with every set of extensions on either side, the very first one
@@ -63,7 +65,7 @@ func TestBackGroupsUnderLoad(t *testing.T) {
 		t.Run(fmt.Sprintf("credits%d", credits), func(t *testing.T) {
 			change := func(cfg *Config) {
 				extended(allExtensions)(cfg)
-				cfg.Credits, cfg.ReverseCredits = Static(credits), credits
+				cfg.Credits, cfg.ReverseCredits = credit.Static(credits), credits
 				cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
 			}
 			w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
@@ -146,7 +148,7 @@ func TestBackGroupsLost(t *testing.T) {
 // TestBackRefused makes calls of the reverse direction that cannot be sent: they cost no receive, so the client may use all the credits it has.
 func TestBackRefused(t *testing.T) {
 	const credits = 4
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.Credits = Static(credits) })
+	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.Credits = credit.Static(credits) })
 	c := w.dial(func(cfg *Config) { cfg.Handler, cfg.ReverseCredits = &testHandler{}, 5 })
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // slow is a handler that has the long replies of its calls in memory, and does not respond.
@@ -82,7 +84,7 @@ func TestBudgetOfReplies(t *testing.T) {
 				if c.versions != nil {
 					c.versions(cfg)
 				}
-				cfg.Handler, cfg.Budget, cfg.Credits = h, budget, Static(16)
+				cfg.Handler, cfg.Budget, cfg.Credits = h, budget, credit.Static(16)
 			})
 			w.budget = budget
 			p := w.rawDial(rawPrivate(4096))
@@ -155,7 +157,7 @@ func TestErrorHoldsNoReply(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				budget := bufpool.NewBudget(8<<20, 2<<20)
 				w := newWorld(t, rdmatest.Options{SentDelay: time.Hour}, func(cfg *Config) {
-					cfg.Versions, cfg.Budget, cfg.Credits = []int{version}, budget, Static(32)
+					cfg.Versions, cfg.Budget, cfg.Credits = []int{version}, budget, credit.Static(32)
 				})
 				w.budget = budget
 				p := w.rawDial(rawPrivate(4096))

@@ -9,6 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -29,8 +30,8 @@ type Config struct {
 	InlineCall, InlineReply int
 
 	// Credits is how many calls from the client to the server may be outstanding: granted by a server, requested by a client.
-	// nil means Static(128).
-	Credits CreditPolicy
+	// nil means credit.Static(128).
+	Credits credit.Policy
 	// ReverseCredits is the same for calls from the server to the client (RFC 8167): granted by a client, requested by a server.
 	// 0 means 16 at a server, and none at a client without a Handler.
 	ReverseCredits int
@@ -79,11 +80,10 @@ type Config struct {
 
 const (
 	defaultInline         = 4096
-	defaultCredits        = Static(128)
+	defaultCredits        = credit.Static(128)
 	defaultReverseCredits = 16
 	defaultMaxBulk        = 4 << 20
 	defaultReads          = 16
-	maxCredits            = 4096
 )
 
 // complete returns cfg with its defaults filled in.
@@ -102,8 +102,8 @@ func (cfg Config) complete() (*Config, error) {
 	if cfg.Credits == nil {
 		cfg.Credits = defaultCredits
 	}
-	if cfg.ReverseCredits < 0 || cfg.ReverseCredits > maxCredits {
-		return nil, fmt.Errorf("rpcrdma: Config.ReverseCredits is %d, must be 0 to %d", cfg.ReverseCredits, maxCredits)
+	if cfg.ReverseCredits < 0 || cfg.ReverseCredits > credit.Max {
+		return nil, fmt.Errorf("rpcrdma: Config.ReverseCredits is %d, must be 0 to %d", cfg.ReverseCredits, credit.Max)
 	}
 	if cfg.Handler != nil {
 		def(&cfg.ReverseCredits, defaultReverseCredits)
@@ -140,35 +140,3 @@ func def(v *int, d int) {
 		*v = d
 	}
 }
-
-// CreditPolicy decides how many calls may be outstanding on a connection.
-type CreditPolicy interface {
-	// Open makes the account of a new connection.
-	Open() CreditAccount
-}
-
-// CreditAccount is a connection's part in a CreditPolicy. Its methods are called on the data path: they do not block or allocate.
-type CreditAccount interface {
-	// Credits returns how many calls may be outstanding from now on, 1 to Max. The peer has asked for requested, or granted
-	// them; inUse of them are outstanding. Posted receives stand for what was granted, so a smaller number takes effect slowly.
-	Credits(requested, inUse int) int
-	// Max is the most that Credits ever returns.
-	Max() int
-	// Close ends the account.
-	Close()
-}
-
-// Static is a CreditPolicy that always grants the same number, 1 to 4096.
-type Static int
-
-// Open implements CreditPolicy.
-func (s Static) Open() CreditAccount { return s }
-
-// Credits implements CreditAccount.
-func (s Static) Credits(int, int) int { return min(max(int(s), 1), maxCredits) }
-
-// Max implements CreditAccount.
-func (s Static) Max() int { return s.Credits(0, 0) }
-
-// Close implements CreditAccount.
-func (s Static) Close() {}

@@ -13,6 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 const (
@@ -320,7 +322,7 @@ func (k *control) probed(ic *inCall) bool {
 // credits takes the credits of the answer to a client's first message.
 func (k *control) credits(ic *inCall) {
 	k.c.out.freed++
-	k.c.out.offered = int(min(ic.hdr.Credits, maxCredits))
+	k.c.out.offered = int(min(ic.hdr.Credits, credit.Max))
 }
 
 // message handles a message of version 2 that belongs to no RPC.

@@ -13,12 +13,14 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// wish is a CreditPolicy that grants what it is told.
+// wish is a credit.Policy that grants what it is told.
 type wish struct{ n atomic.Int32 }
 
-func (p *wish) Open() CreditAccount  { return p }
+func (p *wish) Open() credit.Account { return p }
 func (p *wish) Credits(int, int) int { return int(p.n.Load()) }
 func (p *wish) Max() int             { return 128 }
 func (p *wish) Close()               {}
@@ -93,7 +95,7 @@ func TestCreditNeverZero(t *testing.T) {
 
 // TestRequesterCredits holds the requester to the smaller of what it asked for and what it was granted.
 func TestRequesterCredits(t *testing.T) {
-	c, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Credits = Static(10) }, nil)
+	c, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Credits = credit.Static(10) }, nil)
 	var rs []*oncrpc.Request
 	var done []chan struct{}
 	add := func(n int) {

@@ -8,6 +8,8 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // TestPlacements runs all shapes with every way in which a client may want results, and with arguments that are exposed from some length on. With
@@ -54,7 +56,7 @@ func TestPlacementCredits(t *testing.T) {
 				p.ReceiveBuffer, p.MinLength = 8192, 512
 				change := func(cfg *Config) {
 					extended(allExtensions)(cfg)
-					cfg.Credits, cfg.Continuation, cfg.Placement = Static(credits), Continuation{3, 3}, p
+					cfg.Credits, cfg.Continuation, cfg.Placement = credit.Static(credits), Continuation{3, 3}, p
 				}
 				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
 				c := w.dial(change)

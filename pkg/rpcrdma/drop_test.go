@@ -7,6 +7,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // dropper drops calls of procHang, and hands others on.
@@ -24,7 +26,7 @@ func (d dropper) ServeRPC(c *oncrpc.Call) {
 // client learns that at once. It does not wait for the credit with its next call.
 func TestDrop(t *testing.T) {
 	for _, version := range []int{wire.Version1, wire.Version2} {
-		change := func(cfg *Config) { cfg.Versions, cfg.Credits = []int{version}, Static(1) }
+		change := func(cfg *Config) { cfg.Versions, cfg.Credits = []int{version}, credit.Static(1) }
 		w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 			change(cfg)
 			cfg.Handler = dropper{cfg.Handler}

@@ -8,6 +8,8 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // drain takes all buffers of n bytes that a pool has, as other connections may do.
@@ -56,7 +58,7 @@ func TestDryPool(t *testing.T) {
 					g := &greedy{pool: pool, size: defaultInline}
 					w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 						extended(ext)(cfg)
-						cfg.Pool, cfg.Credits = pool, Static(credits)
+						cfg.Pool, cfg.Credits = pool, credit.Static(credits)
 						if !before {
 							g.Handler, cfg.Handler = cfg.Handler, g
 						}

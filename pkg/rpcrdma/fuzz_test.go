@@ -13,6 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // fuzzMark stands in a fuzzed message for a segment of memory that the peer really exposes: 64 KiB for reading and writing.
@@ -76,7 +78,7 @@ func FuzzResponder(f *testing.F) {
 	}
 	s, err := NewServer(Config{
 		Pool: pool, Domain: d, Handler: &testHandler{}, Bindings: testBindings, Budget: budget,
-		Credits: Static(8), RemoteInvalidation: true, Logger: slog.New(slog.DiscardHandler),
+		Credits: credit.Static(8), RemoteInvalidation: true, Logger: slog.New(slog.DiscardHandler),
 		Versions: []int{1, 2}, Extensions: allExtensions,
 	}, l)
 	if err != nil {
@@ -221,7 +223,7 @@ func FuzzRequester(f *testing.F) {
 			}
 			accepted <- err
 		}()
-		cfg := Config{Pool: pool, Bindings: testBindings, RemoteInvalidation: true, Credits: Static(4)}
+		cfg := Config{Pool: pool, Bindings: testBindings, RemoteInvalidation: true, Credits: credit.Static(4)}
 		if v2 {
 			cfg.Versions, cfg.Extensions = []int{2}, allExtensions
 			if shape&64 != 0 { // calls of the reverse direction are taken

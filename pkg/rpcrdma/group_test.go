@@ -13,6 +13,8 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // extended offers version 2 with some extensions.
@@ -62,12 +64,12 @@ func TestOneRoundTrip(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		extended(allExtensions)(cfg)
 		cfg.Continuation = Continuation{17, 17}
-		cfg.Credits = Static(32)
+		cfg.Credits = credit.Static(32)
 	})
 	c := w.dial(func(cfg *Config) {
 		extended(allExtensions)(cfg)
 		cfg.Continuation = Continuation{17, 17}
-		cfg.Credits = Static(32)
+		cfg.Credits = credit.Static(32)
 	})
 	for _, s := range []struct {
 		m            move
@@ -114,7 +116,7 @@ func TestGroupCredits(t *testing.T) {
 				t.Run(fmt.Sprintf("credits%d,calls%d,replies%d", credits, limit, replies), func(t *testing.T) {
 					change := func(cfg *Config) {
 						extended(allExtensions)(cfg)
-						cfg.Credits, cfg.Continuation = Static(credits), Continuation{limit, replies}
+						cfg.Credits, cfg.Continuation = credit.Static(credits), Continuation{limit, replies}
 						cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
 					}
 					w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
@@ -214,7 +216,7 @@ func TestGroupCancel(t *testing.T) {
 func TestGroupMemory(t *testing.T) {
 	change := func(cfg *Config) {
 		extended(allExtensions)(cfg)
-		cfg.Credits = Static(8)
+		cfg.Credits = credit.Static(8)
 	}
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
 	small := bufpool.New(12 << 20)

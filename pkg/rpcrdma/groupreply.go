@@ -7,6 +7,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // groupPlan is what it takes to send a message as a group.
@@ -29,7 +31,7 @@ func (g *groupPlan) post(wrs []rdma.WorkRequest, id uint64, mem []byte, xid wire
 
 // replyRoom is how many transmissions the reply to a request by XMTREQ may have.
 func (ic *inCall) replyRoom(t *terms) int {
-	return max(1, min(int(min(ic.hdr.Transmit.ReplyBuffers, maxCredits)), t.sendReplies))
+	return max(1, min(int(min(ic.hdr.Transmit.ReplyBuffers, credit.Max)), t.sendReplies))
 }
 
 // groupCapacity bounds the reply to a request by XMTREQ by what the requester has room for.

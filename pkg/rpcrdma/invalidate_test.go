@@ -11,6 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // TestSingleHandle looks which replies invalidate: those to calls all of whose chunks have one handle.
@@ -132,7 +134,7 @@ var errEnough = errors.New("enough")
 
 // TestCancel gives requests up in every state.
 func TestCancel(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = Static(2) })
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = credit.Static(2) })
 	c := w.dial(nil)
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // TestKeptIdentity has a call answered REPLY_RESOURCE and sends others with its XID: each is
@@ -14,7 +16,7 @@ import (
 func TestKeptIdentity(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
-		cfg.Credits = Static(8)
+		cfg.Credits = credit.Static(8)
 	})
 	p := w.rawDial(rawPrivate(4096))
 	send := func(proc, xid int, lists []byte, payload []byte) *wire.Header {

@@ -11,13 +11,15 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // TestKeptReplies looks how often calls are executed whose reply needs more room than was thought, and how many replies are kept.
 func TestKeptReplies(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
-		cfg.Credits = Static(4)
+		cfg.Credits = credit.Static(4)
 	})
 	p := w.rawDial(rawPrivate(4096))
 	msg := func(xid int, lists []byte, payload []byte) []byte {
@@ -65,7 +67,7 @@ func TestKeptWithoutBudget(t *testing.T) {
 	budget := bufpool.NewBudget(2<<20, 2<<20)
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
-		cfg.Credits, cfg.Budget = Static(8), budget
+		cfg.Credits, cfg.Budget = credit.Static(8), budget
 	})
 	w.budget = budget
 	p := w.rawDial(rawPrivate(4096))
@@ -105,7 +107,7 @@ func TestKeptGroups(t *testing.T) {
 	const credits = 4
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		extended(MessageContinuation)(cfg)
-		cfg.Credits = Static(credits)
+		cfg.Credits = credit.Static(credits)
 	})
 	p := w.rawDial(rawPrivate(4096))
 	p.send(words(1, 2, 32, 6, 2, 1, 4, 4096, 3, 4, 6, 0))
@@ -242,7 +244,7 @@ func TestKeptInOrder(t *testing.T) {
 
 // TestMoreRoom makes calls that are wrong about their replies; none is executed twice.
 func TestMoreRoom(t *testing.T) {
-	for _, credits := range []Static{1, 3} {
+	for _, credits := range []credit.Static{1, 3} {
 		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 			version2(cfg)
 			cfg.Credits = credits
@@ -286,7 +288,7 @@ func TestMoreRoom(t *testing.T) {
 func TestCancelAgain(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		version2(cfg)
-		cfg.Credits = Static(2)
+		cfg.Credits = credit.Static(2)
 	})
 	c := w.dial(version2)
 	for i := range 200 {

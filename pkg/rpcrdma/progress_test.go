@@ -11,6 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // closedConns is an Observer that notes why connections ended.
@@ -151,7 +153,7 @@ func TestRetainedTogether(t *testing.T) {
 	budget := bufpool.NewBudget(total, 0)
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
-		cfg.Credits, cfg.Budget = Static(32), budget
+		cfg.Credits, cfg.Budget = credit.Static(32), budget
 	})
 	w.budget = budget
 	var peers []*rawPeer

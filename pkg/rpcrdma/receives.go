@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/rdma"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // reserve is the number of receives that are posted besides those that credits account for.
@@ -120,7 +122,7 @@ type grant struct {
 
 // answer replaces the receives of a message that is about to be answered, as many as it holds, and returns the credits to grant with it: no more
 // than receives are posted. Without an account they are what extra is for. When the answer is on its way, answered follows.
-func (r *receives) answer(a CreditAccount, asked, held int) (g grant, err error) {
+func (r *receives) answer(a credit.Account, asked, held int) (g grant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held -= held
@@ -128,7 +130,7 @@ func (r *receives) answer(a CreditAccount, asked, held int) (g grant, err error)
 	if a == nil {
 		g.credits = max(1, min(asked, r.extra-reserve))
 	} else {
-		asked = min(max(asked, 1), maxCredits)
+		asked = min(max(asked, 1), credit.Max)
 		g.credits = max(1, min(asked, a.Credits(asked, g.inUse)))
 		r.promise(g.credits)
 	}
@@ -139,7 +141,7 @@ func (r *receives) answer(a CreditAccount, asked, held int) (g grant, err error)
 	}
 	if a != nil {
 		g.credits = max(1, min(g.credits, r.posted+r.held-r.extra))
-		r.tell(a)
+		r.reportPostedLocked(a)
 	}
 	r.granted, r.most = g.credits, max(r.most, g.credits)
 	return g, nil
@@ -225,4 +227,13 @@ func (r *receives) close() {
 	r.closed = true
 	r.queue.leave(r.posted, r.known)
 	r.posted, r.known = 0, 0
+}
+
+// reportPostedLocked reports to the account the receives that stand for its credits now.
+func (r *receives) reportPostedLocked(a credit.Account) {
+	p, ok := a.(credit.ReceiveAccount)
+	if !ok {
+		return
+	}
+	p.Posted(max(r.credits, r.posted+r.held-r.extra), r.queue.size())
 }

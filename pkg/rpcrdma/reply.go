@@ -9,6 +9,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // headAt is where the header begins in a call's head buffer. Before it are zeros for XDR round-up.
@@ -124,7 +126,7 @@ func (ic *inCall) answerWith(head []byte) {
 // credits has a receive posted for the credit that the answer gives back, and returns how many to grant.
 func (ic *inCall) credits() (wire.Credits, error) {
 	c := ic.c
-	account, asked := c.in.account, int(min(ic.hdr.Credits, maxCredits))
+	account, asked := c.in.account, int(min(ic.hdr.Credits, credit.Max))
 	if account == nil {
 		asked = c.cfg.ReverseCredits
 	}

@@ -10,6 +10,8 @@ import (
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // cancelWait is how long a cancelled request, for which memory of its user is exposed, waits for
@@ -23,7 +25,7 @@ const cancelWait = 2 * time.Second
 type requester struct {
 	oncrpc.Waiters
 	c       *Conn
-	account CreditAccount // how many credits to ask for; nil in the reverse direction
+	account credit.Account // how many credits to ask for; nil in the reverse direction
 
 	open   atomic.Bool            // calls may be sent
 	limits atomic.Pointer[bounds] // replaced under the lock
@@ -120,7 +122,7 @@ func (out *requester) asked() int {
 	if out.account == nil {
 		return out.c.cfg.ReverseCredits
 	}
-	return min(max(1, out.account.Credits(out.granted, out.inFlight)), maxCredits)
+	return min(max(1, out.account.Credits(out.granted, out.inFlight)), credit.Max)
 }
 
 // start lets calls be sent: in the reverse direction that is after the first answer of the forward direction.
@@ -475,7 +477,7 @@ func (out *requester) settle() {
 		return
 	}
 	c := out.c
-	granted := max(1, min(out.offered, maxCredits))
+	granted := max(1, min(out.offered, credit.Max))
 	if !c.server {
 		out.mu.Lock()
 		granted = min(granted, out.asked())

@@ -12,6 +12,8 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // TestResize asks a server for smaller and greater receives while calls of every size are under way, in one message each or in groups. The fabric ends the
@@ -27,7 +29,7 @@ func TestResize(t *testing.T) {
 func testResize(t *testing.T, ext Extensions, async bool) {
 	change := func(cfg *Config) {
 		extended(ext)(cfg)
-		cfg.InlineCall, cfg.Credits = 8192, Static(12)
+		cfg.InlineCall, cfg.Credits = 8192, credit.Static(12)
 	}
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
 	w.handler.async = async
@@ -98,7 +100,7 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 func TestGrow(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		version2(cfg)
-		cfg.Credits = Static(1)
+		cfg.Credits = credit.Static(1)
 	})
 	p := w.rawDial(rawPrivate(4096))
 	exchange := func(msg []byte) *wire.Header {
@@ -157,7 +159,7 @@ func TestGrowInGroup(t *testing.T) {
 	for before := range 2 {
 		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 			extended(MessageContinuation)(cfg)
-			cfg.Credits = Static(2)
+			cfg.Credits = credit.Static(2)
 		})
 		p := w.rawDial(rawPrivate(4096))
 		exchange := func(msg []byte) *wire.Header {

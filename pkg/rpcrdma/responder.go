@@ -11,6 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // responder is the role that answers the peer's calls.
@@ -23,7 +25,7 @@ import (
 type responder struct {
 	c       *Conn
 	share   *bufpool.Share
-	account CreditAccount // nil in the reverse direction
+	account credit.Account // nil in the reverse direction
 
 	table    atomic.Pointer[[]*inCall] // all calls, by id; replaced with the loop held
 	local    *inCall                   // free calls of whoever has the loop

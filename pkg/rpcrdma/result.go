@@ -9,6 +9,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // answer is the reply to an outCall, as it came.
@@ -69,7 +71,7 @@ func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
 		return false
 	}
 	o.unread = false
-	out.offered = int(min(h.Credits, maxCredits))
+	out.offered = int(min(h.Credits, credit.Max))
 	out.unreserved += o.reserved
 	o.reserved = 0
 	if c.server {

@@ -10,6 +10,8 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // errRefused is the cause of a refusal that is not the connection's fault.
@@ -158,7 +160,7 @@ func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 }
 
 // ownAccount is that of the calls which are received: the server's grants, or what the client asks for.
-func (c *Conn) ownAccount() CreditAccount {
+func (c *Conn) ownAccount() credit.Account {
 	if c.in.account != nil {
 		return c.in.account
 	}

@@ -13,6 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // sharedFrom has servers give queues of their own to the first n connections, none if it is negative.
@@ -142,7 +144,7 @@ func TestSharedSize(t *testing.T) {
 // TestSharedOverrun: a client that sends more than it may loses its connection. Others do not notice.
 func TestSharedOverrun(t *testing.T) {
 	const credits = 4
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, Static(credits) })
+	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, credit.Static(credits) })
 	c := w.dial(nil)
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
@@ -190,7 +192,7 @@ func TestSharedOverrun(t *testing.T) {
 // TestSharedChurn: however many connections come and go, with calls in flight, no more receives are posted than for those that were there at once.
 func TestSharedChurn(t *testing.T) {
 	const credits, atOnce = 8, 4
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, Static(credits) })
+	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, credit.Static(credits) })
 	w.handler.async = true
 	stays := w.dial(nil)
 	for range 25 {
@@ -347,7 +349,7 @@ func TestSharedAccounts(t *testing.T) {
 				if len(c.held) == 0 {
 					rt.Skip("nothing to answer")
 				}
-				g, err := c.answer(Static(draw(1, 12, "credits")), maxCredits, 1)
+				g, err := c.answer(credit.Static(draw(1, 12, "credits")), credit.Max, 1)
 				if err != nil {
 					rt.Fatal(err)
 				}

@@ -16,6 +16,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // A transcript is a file of commands, one on a line; a line that begins with white space continues the one before. Behind a line "row NAME" come
@@ -157,12 +159,12 @@ func (x *transcript) connect(role string, options []string) (err error) {
 		x.w = newWorld(x.t, o, nil)
 	case "responder2":
 		x.w = newWorld(x.t, o, func(cfg *Config) {
-			cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, Static(8)
+			cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, credit.Static(8)
 		})
 	case "responder-ext":
 		x.w = newWorld(x.t, o, func(cfg *Config) {
 			small(cfg)
-			cfg.Credits = Static(8)
+			cfg.Credits = credit.Static(8)
 		})
 	case "requester":
 		x.c, x.p, x.w = requesterWorld(x.t, rawPrivate(4096), nil, nil)

@@ -14,6 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // version2 changes a Config to version 2 alone, with transport properties.
@@ -450,7 +452,7 @@ func TestFirstAnswer(t *testing.T) {
 func TestFirstMessage(t *testing.T) {
 	for _, ext := range []Extensions{0, TransportProperties} {
 		var size int
-		cl, p, w, err := dial2(t, func(cfg *Config) { cfg.Extensions = ext; cfg.Credits = Static(7) }, func(h *wire.Header) []byte {
+		cl, p, w, err := dial2(t, func(cfg *Config) { cfg.Extensions = ext; cfg.Credits = credit.Static(7) }, func(h *wire.Header) []byte {
 			size = h.Size
 			want := wire.ConnProp
 			if ext == 0 {

@@ -15,6 +15,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // noReads is for requesters whose peer takes no Read chunk: a long call goes as a group, or not at all.
@@ -273,7 +275,7 @@ func TestWaitUnderLoad(t *testing.T) {
 			t.Run(fmt.Sprintf("credits%d,calls%d", credits, limit), func(t *testing.T) {
 				change := func(cfg *Config) {
 					extended(allExtensions)(cfg)
-					cfg.Credits, cfg.Continuation = Static(credits), Continuation{limit, 3}
+					cfg.Credits, cfg.Continuation = credit.Static(credits), Continuation{limit, 3}
 					cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
 				}
 				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)

@@ -11,6 +11,8 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // TestQueueFull posts more work requests than the provider takes: they wait, and all calls are answered.
@@ -57,7 +59,7 @@ func TestQueueFull(t *testing.T) {
 func TestStuck(t *testing.T) {
 	adaptive := func(cfg *Config) {
 		var err error
-		if cfg.Credits, err = NewAdaptive(CreditLimits{Min: 16, Max: 16, Memory: 1 << 20, ReceiveSize: 4096}, nil); err != nil {
+		if cfg.Credits, err = credit.NewAdaptive(credit.Limits{Min: 16, Max: 16, Memory: 1 << 20, ReceiveSize: 4096}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,7 +71,7 @@ func TestStuck(t *testing.T) {
 		send   func(xid int) []byte
 		most   int
 	}{
-		{"calls, static", func(cfg *Config) { cfg.Credits = Static(16) }, call, leastSends + own},
+		{"calls, static", func(cfg *Config) { cfg.Credits = credit.Static(16) }, call, leastSends + own},
 		{"calls, adaptive", adaptive, call, mostSends + own}, // the policy may grant more later
 		{"properties", version2, func(xid int) []byte { return words(xid, 2, 4, 7, 1, 1, 4, 4096) }, mostFree},
 		{"bad properties", version2, func(xid int) []byte { return words(xid, 2, 4, 7, 1, 1, 8, 4096) }, mostFree},

@@ -24,6 +24,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/test/kernel/pattern"
 )
 
@@ -38,7 +39,7 @@ var connections = []struct {
 	{
 		name: "plain", flags: []string{"--version", "1", "--crc", "off", "--fpdu", "segment", "--inline", "1024", "--credits", "3"},
 		iwarp: iwarp.Config{CRC: iwarp.CRCOff, MaxFPDU: iwarp.FPDUSegment},
-		rpc:   rpcrdma.Config{InlineCall: 1024, InlineReply: 1024, Credits: rpcrdma.Static(3)},
+		rpc:   rpcrdma.Config{InlineCall: 1024, InlineReply: 1024, Credits: credit.Static(3)},
 	},
 }
 

@@ -1,4 +1,4 @@
-package rpcrdma
+package credit
 
 import (
 	"fmt"
@@ -13,20 +13,20 @@ import (
 )
 
 func TestCreditLimits(t *testing.T) {
-	good := CreditLimits{Min: 8, Max: 128, Memory: 32768, ReceiveSize: 4096}
+	good := Limits{Min: 8, Max: 128, Memory: 32768, ReceiveSize: 4096}
 	p, err := NewAdaptive(good, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		change func(*CreditLimits)
+		change func(*Limits)
 		want   string
 	}{
-		{func(l *CreditLimits) { l.Min = 0 }, "Min 0 and Max 128"},
-		{func(l *CreditLimits) { l.Min = 129 }, "Min 129 and Max 128"},
-		{func(l *CreditLimits) { l.Max = 4097 }, "Max 4097, must be 1 to 4096"},
-		{func(l *CreditLimits) { l.ReceiveSize = 0 }, "ReceiveSize is 0"},
-		{func(l *CreditLimits) { l.Memory = 32767 }, "Memory is 32767, must be at least 32768: 8 receives of 4096 bytes"},
+		{func(l *Limits) { l.Min = 0 }, "Min 0 and Max 128"},
+		{func(l *Limits) { l.Min = 129 }, "Min 129 and Max 128"},
+		{func(l *Limits) { l.Max = 4097 }, "Max 4097, must be 1 to 4096"},
+		{func(l *Limits) { l.ReceiveSize = 0 }, "ReceiveSize is 0"},
+		{func(l *Limits) { l.Memory = 32767 }, "Memory is 32767, must be at least 32768: 8 receives of 4096 bytes"},
 	} {
 		l := good
 		c.change(&l)
@@ -37,7 +37,7 @@ func TestCreditLimits(t *testing.T) {
 			t.Errorf("%+v is taken", l)
 		}
 	}
-	if got := p.Stats().CreditLimits; got != good {
+	if got := p.Stats().Limits; got != good {
 		t.Errorf("limits are %+v after bad ones were refused", got)
 	}
 }
@@ -46,8 +46,8 @@ func TestCreditLimits(t *testing.T) {
 func TestAdaptiveBounds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
-		limits := func() CreditLimits {
-			l := CreditLimits{Min: draw(1, 16, "min"), ReceiveSize: 4096}
+		limits := func() Limits {
+			l := Limits{Min: draw(1, 16, "min"), ReceiveSize: 4096}
 			l.Max = l.Min + draw(0, 200, "more")
 			l.Memory = int64(l.Min+draw(0, 500, "memory")) * 4096
 			return l
@@ -107,12 +107,12 @@ func TestAdaptiveBounds(t *testing.T) {
 func (s *adaptiveSim) check(t *rapid.T) {
 	sh := &s.p.shares
 	var used, claimed int64
-	hungry, granted := 0, 0
+	wantsMore, granted := 0, 0
 	for i, m := range sh.members {
 		used += int64(m.charge) * int64(m.size)
 		granted += m.grant
-		if m.hungry {
-			hungry++
+		if m.wantsMore {
+			wantsMore++
 		} else {
 			claimed += m.claim
 		}
@@ -120,9 +120,9 @@ func (s *adaptiveSim) check(t *rapid.T) {
 			t.Fatalf("member %d: %+v", i, m)
 		}
 	}
-	if used != sh.used || claimed != sh.claimed || hungry != sh.hungry || granted != sh.granted || len(sh.members) != len(s.names) {
+	if used != sh.used || claimed != sh.claimed || wantsMore != sh.wantsMore || granted != sh.granted || len(sh.members) != len(s.names) {
 		t.Fatalf("the sums are %d, %d, %d, %d of %d, want %d, %d, %d, %d of %d",
-			sh.used, sh.claimed, sh.hungry, sh.granted, len(sh.members), used, claimed, hungry, granted, len(s.names))
+			sh.used, sh.claimed, sh.wantsMore, sh.granted, len(sh.members), used, claimed, wantsMore, granted, len(s.names))
 	}
 }
 
@@ -132,7 +132,7 @@ func TestAdaptiveFair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
 		busy, idle, low := draw(1, 8, "busy"), draw(0, 4, "idle"), draw(1, 8, "min")
-		l := CreditLimits{Min: low, Max: draw(low, 128, "max"), Memory: int64(low+draw(0, 500, "memory")) * 4096, ReceiveSize: 4096}
+		l := Limits{Min: low, Max: draw(low, 128, "max"), Memory: int64(low+draw(0, 500, "memory")) * 4096, ReceiveSize: 4096}
 		s := newAdaptiveSim(t, l)
 		for i := range busy + idle {
 			s.open(fmt.Sprint(i)).lag = draw(0, 3, "lag")
@@ -167,7 +167,7 @@ func TestAdaptiveFair(t *testing.T) {
 
 // TestAdaptiveStatic: with one number for both limits the policy does what Static does.
 func TestAdaptiveStatic(t *testing.T) {
-	s := newAdaptiveSim(t, CreditLimits{Min: 128, Max: 128, Memory: math.MaxInt64, ReceiveSize: 4096})
+	s := newAdaptiveSim(t, Limits{Min: 128, Max: 128, Memory: math.MaxInt64, ReceiveSize: 4096})
 	for i := range 50 {
 		c := s.open(fmt.Sprint(i))
 		want := 128
@@ -189,7 +189,7 @@ func TestAdaptiveStatic(t *testing.T) {
 
 // TestAdaptiveSizes: what receives take is told later, and then counts.
 func TestAdaptiveSizes(t *testing.T) {
-	s := newAdaptiveSim(t, CreditLimits{Min: 4, Max: 128, Memory: 100 * 4096, ReceiveSize: 4096})
+	s := newAdaptiveSim(t, Limits{Min: 4, Max: 128, Memory: 100 * 4096, ReceiveSize: 4096})
 	a, b := s.open("a"), s.open("b")
 	a.size = 4 * 4096
 	s.busy([]string{"a", "b"}, 1000, time.Millisecond)
@@ -206,7 +206,7 @@ func TestAdaptiveSizes(t *testing.T) {
 // TestAdaptiveLatencyLoop closes the loop: a backend that does 16 calls at a time of 1 ms each, and clients that use all that they are granted.
 // The grants settle where the backend is busy, and change no more often than they may.
 func TestAdaptiveLatencyLoop(t *testing.T) {
-	s := newAdaptiveSim(t, CreditLimits{Min: 2, Max: 128, Memory: 1 << 30, ReceiveSize: 4096})
+	s := newAdaptiveSim(t, Limits{Min: 2, Max: 128, Memory: 1 << 30, ReceiveSize: 4096})
 	names := []string{"a", "b", "c", "d"}
 	for _, n := range names {
 		s.open(n)
@@ -251,7 +251,7 @@ func TestLog2(t *testing.T) {
 // TestAdaptiveConcurrently has connections come, call and go at the same time, on the clock of the runtime.
 func TestAdaptiveConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := NewAdaptive(CreditLimits{Min: 2, Max: 64, Memory: 200 * 4096, ReceiveSize: 4096}, nil)
+		p, err := NewAdaptive(Limits{Min: 2, Max: 64, Memory: 200 * 4096, ReceiveSize: 4096}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +273,7 @@ func TestAdaptiveConcurrently(t *testing.T) {
 		}
 		for i := range 50 {
 			time.Sleep(10 * time.Millisecond)
-			if err := p.SetLimits(CreditLimits{Min: 1 + i%3, Max: 64, Memory: int64(200+i) * 4096, ReceiveSize: 4096}); err != nil {
+			if err := p.SetLimits(Limits{Min: 1 + i%3, Max: 64, Memory: int64(200+i) * 4096, ReceiveSize: 4096}); err != nil {
 				t.Error(err)
 			}
 			if st := p.Stats(); st.Promised > (250+20*3)*4096 {

@@ -1,4 +1,4 @@
-package rpcrdma
+package credit
 
 import "time"
 
@@ -20,7 +20,7 @@ type use struct {
 }
 
 // note counts calls that took d, until now, with a grant.
-func (u *use) note(calls int, d, now time.Duration, grant int, l CreditLimits) {
+func (u *use) note(calls int, d, now time.Duration, grant int, l Limits) {
 	need := calls
 	if d > roundTrip {
 		need = int(time.Duration(calls) * roundTrip / d)

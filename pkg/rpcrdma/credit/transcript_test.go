@@ -1,4 +1,4 @@
-package rpcrdma
+package credit
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestAdaptiveTranscripts plays the files of testdata/adaptive, in virtual time. A line is a command, or what the grants are then:
+// TestAdaptiveTranscripts plays the files of testdata, in virtual time. A line is a command, or what the grants are then:
 //
 //	limits MIN MAX KIB          the budget in KiB; receives have 4 KiB
 //	open NAME...                connections, which ask for 128
@@ -21,7 +21,7 @@ import (
 //	= NAME GRANT, ..., PROMISED of BUDGET KiB[, at most CEILING]
 //	= changes REASON+RAISED-LOWERED ...
 func TestAdaptiveTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/adaptive/*.txt")
+	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatal(err, len(files))
 	}
@@ -83,7 +83,7 @@ func (s *adaptiveSim) command(t *testing.T, f []string) *adaptiveSim {
 	}
 	switch f[0] {
 	case "limits":
-		l := CreditLimits{Min: number(1), Max: number(2), Memory: int64(number(3)) << 10, ReceiveSize: 4096}
+		l := Limits{Min: number(1), Max: number(2), Memory: int64(number(3)) << 10, ReceiveSize: 4096}
 		if s == nil {
 			return newAdaptiveSim(t, l)
 		}

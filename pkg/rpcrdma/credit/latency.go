@@ -1,4 +1,4 @@
-package rpcrdma
+package credit
 
 import (
 	"math/bits"
@@ -10,8 +10,8 @@ const (
 	// Kinds is how many kinds of calls the latency is told of.
 	Kinds = 128
 
-	// leanEvery is how often latency may change grants, at most.
-	leanEvery = 100 * time.Millisecond
+	// ceilingInterval is how often latency may change grants, at most.
+	ceilingInterval = 100 * time.Millisecond
 	// lately is how long the lowest latency is remembered, to twice as long.
 	lately = 30 * time.Second
 	// quick is a latency that is not worth a difference: what takes less counts as much.
@@ -23,11 +23,11 @@ const (
 	fineAt = 256 / 2 // √2 times
 )
 
-// speeds compare the backend's latency with the lowest lately, for each kind of call by itself: a WRITE that takes longer than a GETATTR says
+// latencies compare the backend's latency with the lowest lately, for each kind of call by itself: a WRITE that takes longer than a GETATTR says
 // nothing. The figures are geometric means, so that a few slow calls do not make a slow backend.
-type speeds struct {
+type latencies struct {
 	kinds [Kinds]speed
-	due   atomic.Int64 // when fold is worth it, in nanoseconds of the clock
+	due   atomic.Int64 // when aggregate is worth it, in nanoseconds of the clock
 }
 
 // speed is that of a kind of call.
@@ -42,16 +42,16 @@ type speed struct {
 
 const sumBits = 40
 
-// note takes a call that took d, and returns whether fold is due.
-func (s *speeds) note(kind int, d, now time.Duration) bool {
+// note takes a call that took d, and returns whether aggregate is due.
+func (s *latencies) note(kind int, d, now time.Duration) bool {
 	s.kinds[uint(kind)%Kinds].sum.Add(1<<sumBits | uint64(log2(max(d, quick))))
 	return int64(now) >= s.due.Load()
 }
 
-// fold returns how much slower the backend is than it was, as doublings in 256 parts, on the mean over the calls. It is false when there were
+// aggregate returns how much slower the backend is than it was, as doublings in 256 parts, on the mean over the calls. It is false when there were
 // too few.
-func (s *speeds) fold(now time.Duration) (slow int64, ok bool) {
-	s.due.Store(int64(now + leanEvery))
+func (s *latencies) aggregate(now time.Duration) (slow int64, ok bool) {
+	s.due.Store(int64(now + ceilingInterval))
 	var calls, over, logs int64
 	for i := range s.kinds {
 		k := &s.kinds[i]
@@ -69,7 +69,7 @@ func (s *speeds) fold(now time.Duration) (slow int64, ok bool) {
 		return 0, false
 	}
 	// What is in flight now was sent under the present grants: the next look is for what comes after.
-	s.due.Store(int64(now + max(leanEvery, time.Duration(1)<<min(logs/calls>>8, 33))))
+	s.due.Store(int64(now + max(ceilingInterval, time.Duration(1)<<min(logs/calls>>8, 33))))
 	return over / calls, true
 }
 

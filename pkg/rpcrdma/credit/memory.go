@@ -1,25 +1,25 @@
-package rpcrdma
+package credit
 
 import "sync/atomic"
 
-// leastCredits is how many credits a connection is granted when there is no ReceiveMemory for more.
+// leastCredits is how many credits a connection is granted when there is no Memory for more.
 const leastCredits = 8
 
-// ReceiveMemory bounds the memory for receives of several policies together; see [Adaptive.Under]. The zero value has no limit. Its methods
+// Memory bounds the memory for receives of several policies together; see [Adaptive.Under]. The zero value has no limit. Its methods
 // may be called from any goroutine.
 //
 // What is granted beyond a connection's first credits, 8 or its Min if that is less, comes from three quarters of the limit: the last quarter is for
 // connections to come. It does not refuse these; see [Adaptive.Room].
-type ReceiveMemory struct{ limit, used atomic.Int64 }
+type Memory struct{ limit, used atomic.Int64 }
 
 // SetLimit changes the limit, in bytes; 0 means that there is none. What is granted stays so until it is used up.
-func (m *ReceiveMemory) SetLimit(n int64) { m.limit.Store(n) }
+func (m *Memory) SetLimit(n int64) { m.limit.Store(n) }
 
 // Used is how many bytes stand for credits, or are still posted for those granted before.
-func (m *ReceiveMemory) Used() int64 { return m.used.Load() }
+func (m *Memory) Used() int64 { return m.used.Load() }
 
 // take takes up to n bytes of the memory for grants beyond first credits, and returns how many.
-func (m *ReceiveMemory) take(n int64) int64 {
+func (m *Memory) take(n int64) int64 {
 	for {
 		used := m.used.Load()
 		if limit := m.limit.Load(); limit > 0 {
@@ -32,13 +32,13 @@ func (m *ReceiveMemory) take(n int64) int64 {
 }
 
 // Under has the policy take its memory from m, besides its own budget. It is called before the first connection.
-func (p *Adaptive) Under(m *ReceiveMemory) {
+func (p *Adaptive) Under(m *Memory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shares.memory = m
 }
 
-// Room reports whether there is ReceiveMemory for one more connection.
+// Room reports whether there is Memory for one more connection.
 func (p *Adaptive) Room() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *Adaptive) Room() bool {
 	return limit == 0 || s.memory.used.Load()+int64(s.first())*int64(s.limits.ReceiveSize) <= limit
 }
 
-// first is how many credits a connection has without asking the ReceiveMemory.
+// first is how many credits a connection has without asking the Memory.
 func (s *shares) first() int {
 	if s.memory == nil {
 		return s.limits.Min

@@ -1,4 +1,4 @@
-package rpcrdma
+package credit
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ type adaptiveSim struct {
 
 // simConn is a connection. A lower grant counts when lag more answers were sent, as those that are under way may grant more.
 type simConn struct {
-	account CreditAccount
+	account Account
 	asks    int
 	size    int // of receives
 	lag     int
@@ -30,7 +30,7 @@ type simConn struct {
 	there   int // receives, posted or held
 }
 
-func newAdaptiveSim(t testing.TB, l CreditLimits) *adaptiveSim {
+func newAdaptiveSim(t testing.TB, l Limits) *adaptiveSim {
 	t.Helper()
 	s := &adaptiveSim{conns: map[string]*simConn{}, size: l.ReceiveSize, now: time.Hour}
 	var err error

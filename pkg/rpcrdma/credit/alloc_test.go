@@ -1,6 +1,6 @@
 //go:build !race
 
-package rpcrdma
+package credit
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 
 // TestAdaptiveAllocations: what is called on the data path allocates nothing, whatever it changes.
 func TestAdaptiveAllocations(t *testing.T) {
-	s := newAdaptiveSim(t, CreditLimits{Min: 4, Max: 128, Memory: 1 << 20, ReceiveSize: 4096})
+	s := newAdaptiveSim(t, Limits{Min: 4, Max: 128, Memory: 1 << 20, ReceiveSize: 4096})
 	a, b := s.open("a").account, s.open("b").account
 	if n := testing.AllocsPerRun(10000, func() {
 		s.now += 100 * time.Microsecond

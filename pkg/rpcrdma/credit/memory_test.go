@@ -1,4 +1,4 @@
-package rpcrdma
+package credit
 
 import (
 	"math"
@@ -14,12 +14,12 @@ func TestReceiveMemory(t *testing.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
 		const size = 4096
 		limit := int64(draw(leastCredits, 400, "limit")) * size
-		var m ReceiveMemory
+		var m Memory
 		m.SetLimit(limit)
 		var policies []*Adaptive
 		for range 2 {
 			n := draw(1, 200, "credits")
-			p, err := NewAdaptive(CreditLimits{Min: n, Max: n, Memory: math.MaxInt64, ReceiveSize: size}, nil)
+			p, err := NewAdaptive(Limits{Min: n, Max: n, Memory: math.MaxInt64, ReceiveSize: size}, nil)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -69,9 +69,9 @@ func TestReceiveMemory(t *testing.T) {
 
 // TestReceiveMemoryGrows: a connection that had less than it asked for has it when there is memory again.
 func TestReceiveMemoryGrows(t *testing.T) {
-	var m ReceiveMemory
+	var m Memory
 	m.SetLimit(128 * 4096)
-	p, err := NewAdaptive(CreditLimits{Min: 128, Max: 128, Memory: math.MaxInt64, ReceiveSize: 4096}, nil)
+	p, err := NewAdaptive(Limits{Min: 128, Max: 128, Memory: math.MaxInt64, ReceiveSize: 4096}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
+
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // posted sums up, at one moment, the receives of all connections that stand for credits, in bytes, and what the policy accounts for.
-func (w *world) posted(p *Adaptive) (there, promised int64) {
+func (w *world) posted(p *credit.Adaptive) (there, promised int64) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
 	for c := range w.server.conns {
@@ -33,7 +35,7 @@ func TestAdaptiveManyClients(t *testing.T) {
 			const busy, idle, low, memory = 20, 5, 4, 200 * 4096
 			var ticks atomic.Int64 // time passes by calls: how fast the machine is does not matter
 			clock := func() time.Duration { return time.Duration(ticks.Add(1)) * time.Microsecond }
-			p, err := NewAdaptive(CreditLimits{Min: low, Max: 64, Memory: memory, ReceiveSize: 4096}, clock)
+			p, err := credit.NewAdaptive(credit.Limits{Min: low, Max: 64, Memory: memory, ReceiveSize: 4096}, clock)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +121,7 @@ func TestAdaptiveVersions(t *testing.T) {
 	var ticks atomic.Int64
 	clock := func() time.Duration { return time.Duration(ticks.Add(1)) * time.Microsecond }
 	const small, large = 4096, 4096 + 64<<10
-	p, err := NewAdaptive(CreditLimits{Min: 2, Max: 64, Memory: 20 * large, ReceiveSize: large}, clock)
+	p, err := credit.NewAdaptive(credit.Limits{Min: 2, Max: 64, Memory: 20 * large, ReceiveSize: large}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}

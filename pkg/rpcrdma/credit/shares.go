@@ -1,4 +1,4 @@
-package rpcrdma
+package credit
 
 import "time"
 
@@ -19,25 +19,25 @@ func (r Reason) String() string { return [Reasons]string{"use", "latency", "memo
 // shares divides the budget. It is max-min fair: who wants no more than an equal part has what it wants, and the others have
 // equal parts of the rest.
 //
-//	            claims of the satisfied          parts of the hungry
+//	            claims of the satisfied          parts of the wantsMore
 //	budget  |---- a ----|-- b --|- c -|------ d ------|------ e ------| free
 //
-// Each member finds its own place when it is settled, from what is known of the others: the sum of the claims, and how many are hungry. That
+// Each member finds its own place when it is settled, from what is known of the others: the sum of the claims, and how many are wantsMore. That
 // takes no loop over the members, and comes to rest after each was settled a few times. Until then, and always, it is the sum
-// of what is charged that bounds what is granted. A claim is what a member wants, so that the hungry leave it before it has it; or
+// of what is charged that bounds what is granted. A claim is what a member wants, so that the wantsMore leave it before it has it; or
 // what it still has, if that is more.
 type shares struct {
-	limits  CreditLimits
-	changes uint32         // of the limits
-	memory  *ReceiveMemory // may be nil
+	limits  Limits
+	changes uint32  // of the limits
+	memory  *Memory // may be nil
 
 	ceiling int // what latency allows, within the limits; see top
 	highest int // grant since the ceiling was looked at
 
-	used    int64 // charged to all members, in bytes
-	claimed int64 // by those that are satisfied
-	hungry  int
-	granted int
+	used      int64 // charged to all members, in bytes
+	claimed   int64 // by those that are satisfied
+	wantsMore int
+	granted   int
 
 	members []*member
 	hand    int // the member that is looked at next: whether it is at rest
@@ -47,22 +47,22 @@ type shares struct {
 
 // member is a connection, as the policy sees it.
 type member struct {
-	use     use
-	grant   int   // credits
-	charge  int   // credits that memory stands for, the grant or more
-	size    int   // of the memory for one, in bytes
-	holds   int64 // of the ReceiveMemory, in bytes: first or more
-	first   int64 // for the first credits
-	hungry  bool
-	claim   int64 // in bytes, unless hungry
-	bound   Reason
-	changes uint32 // of the limits when it was settled last
-	seen    time.Duration
-	at      int // in shares.members
-	closed  bool
+	use       use
+	grant     int   // credits
+	charge    int   // credits that memory stands for, the grant or more
+	size      int   // of the memory for one, in bytes
+	holds     int64 // of the Memory, in bytes: first or more
+	first     int64 // for the first credits
+	wantsMore bool
+	claim     int64 // in bytes, unless wantsMore
+	bound     Reason
+	changes   uint32 // of the limits when it was settled last
+	seen      time.Duration
+	at        int // in shares.members
+	closed    bool
 }
 
-func (s *shares) setLimits(l CreditLimits) {
+func (s *shares) setLimits(l Limits) {
 	if s.ceiling >= s.limits.Max {
 		s.ceiling = l.Max
 	}
@@ -107,17 +107,17 @@ func (s *shares) close(m *member) {
 
 // leave takes m out of the sums that parts are made by, and join puts it back.
 func (s *shares) leave(m *member) {
-	if m.hungry {
-		s.hungry--
+	if m.wantsMore {
+		s.wantsMore--
 	} else {
 		s.claimed -= m.claim
 	}
 }
 
-func (s *shares) join(m *member, hungry bool, claim int64) {
-	m.hungry, m.claim = hungry, claim
-	if hungry {
-		s.hungry++
+func (s *shares) join(m *member, wantsMore bool, claim int64) {
+	m.wantsMore, m.claim = wantsMore, claim
+	if wantsMore {
+		s.wantsMore++
 	} else {
 		s.claimed += claim
 	}
@@ -133,9 +133,9 @@ func (s *shares) settle(m *member, requested, posted, size int, now time.Duratio
 	}
 	room := (s.limits.Memory - s.used) / int64(m.size)
 	wants, bound := s.wants(m, requested)
-	part := max((s.limits.Memory-s.claimed)/int64(s.hungry+1)/int64(m.size), int64(s.limits.Min))
-	n, hungry := wants, int64(wants) > part
-	if hungry {
+	part := max((s.limits.Memory-s.claimed)/int64(s.wantsMore+1)/int64(m.size), int64(s.limits.Min))
+	n, wantsMore := wants, int64(wants) > part
+	if wantsMore {
 		n, bound = int(part), ByMemory
 	}
 	if limit := max(room, int64(m.grant), int64(posted)); int64(n) > limit {
@@ -148,9 +148,9 @@ func (s *shares) settle(m *member, requested, posted, size int, now time.Duratio
 	s.change(m, n, bound)
 	m.charge, m.seen = max(n, posted), now
 	s.used += int64(m.charge) * int64(m.size)
-	s.join(m, hungry, int64(max(m.charge, wants))*int64(m.size))
-	s.rest(now)
-	return m.charge > n || !hungry && n < wants || hungry && int64(n) < part
+	s.join(m, wantsMore, int64(max(m.charge, wants))*int64(m.size))
+	s.decay(now)
+	return m.charge > n || !wantsMore && n < wants || wantsMore && int64(n) < part
 }
 
 // wants is how many credits m would have if memory did not matter, and what bounds it.
@@ -185,22 +185,22 @@ func (s *shares) change(m *member, n int, bound Reason) {
 	s.highest = max(s.highest, n)
 }
 
-// rest looks at one member: if it has made no call for long it claims no more than what it has.
-func (s *shares) rest(now time.Duration) {
+// decay looks at one member: if it has made no call for long it claims no more than what it has.
+func (s *shares) decay(now time.Duration) {
 	if s.hand++; s.hand >= len(s.members) {
 		s.hand = 0
 	}
 	m := s.members[s.hand]
-	if has := int64(m.charge) * int64(m.size); now-m.seen >= restTime && (m.hungry || m.claim > has) {
+	if has := int64(m.charge) * int64(m.size); now-m.seen >= restTime && (m.wantsMore || m.claim > has) {
 		s.leave(m)
 		m.use.want = s.limits.Min
 		s.join(m, false, has)
 	}
 }
 
-// lean lowers the ceiling when the backend is slow, by doublings of its latency in 256 parts, and raises it when it is not. In between it
+// adjustCeiling lowers the ceiling when the backend is slow, by doublings of its latency in 256 parts, and raises it when it is not. In between it
 // stays. It returns whether it changed.
-func (s *shares) lean(slow int64) bool {
+func (s *shares) adjustCeiling(slow int64) bool {
 	was, top := s.ceiling, s.top()
 	switch {
 	case slow >= slowAt && s.highest > 0:

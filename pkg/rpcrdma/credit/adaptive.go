@@ -1,4 +1,4 @@
-package rpcrdma
+package credit
 
 import (
 	"fmt"
@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// Adaptive is a CreditPolicy of a server that divides a memory budget among connections by use.
+// Adaptive is a Policy of a server that divides a memory budget among connections by use.
 //
 // Each connection has Min credits, unless its client asks for less. One that uses up what it has within a short time gets twice as
-// many, up to Max and to what its client asks for; one that uses little of it is given less (adaptive_use.go). When the budget does
-// not suffice, those that want more than their fair part get equal parts of what the others leave (adaptive_shares.go). All of them
-// get less while the backend is slower than it was lately (adaptive_latency.go).
+// many, up to Max and to what its client asks for; one that uses little of it is given less (use.go). When the budget does
+// not suffice, those that want more than their fair part get equal parts of what the others leave (shares.go). All of them
+// get less while the backend is slower than it was lately (latency.go).
 //
 // A posted receive cannot be recalled. A grant is lowered at once, but its memory is given to others only when receives have
 // been used up. So beyond the budget there never is more than Min for each connection. The receives that a connection has besides those
-// for credits are not counted. A ReceiveMemory can bound what several policies take, Min included.
+// for credits are not counted. A Memory can bound what several policies take, Min included.
 //
 // It takes no goroutine: calls drive it. On the data path it neither allocates nor waits: what would have to wait for another
 // connection is done with the next answer instead.
 type Adaptive struct {
-	clock  func() time.Duration
-	epoch  atomic.Uint32 // changes when all accounts have to look again
-	fixed  atomic.Bool   // Min is Max: latency changes nothing
-	speeds speeds
+	clock     func() time.Duration
+	epoch     atomic.Uint32 // changes when all accounts have to look again
+	fixed     atomic.Bool   // Min is Max: latency changes nothing
+	latencies latencies
 
 	mu     sync.Mutex // on the data path it is only tried
 	shares shares
 }
 
-// CreditLimits are what an Adaptive policy keeps to.
-type CreditLimits struct {
+// Limits are what an Adaptive policy keeps to.
+type Limits struct {
 	// Min and Max are the credits that a connection has at least and at most: 1 to 4096. With the same number for both, and Memory
 	// for it, the policy does what Static does.
 	Min, Max int
@@ -41,21 +41,21 @@ type CreditLimits struct {
 	ReceiveSize int
 }
 
-func (l *CreditLimits) check() error {
+func (l *Limits) check() error {
 	switch {
-	case l.Min < 1 || l.Max > maxCredits || l.Min > l.Max:
-		return fmt.Errorf("rpcrdma: CreditLimits have Min %d and Max %d, must be 1 to %d, Min not above Max", l.Min, l.Max, maxCredits)
+	case l.Min < 1 || l.Max > Max || l.Min > l.Max:
+		return fmt.Errorf("credit: Limits have Min %d and Max %d, must be 1 to %d, Min not above Max", l.Min, l.Max, Max)
 	case l.ReceiveSize < 1:
-		return fmt.Errorf("rpcrdma: CreditLimits.ReceiveSize is %d, must be at least 1", l.ReceiveSize)
+		return fmt.Errorf("credit: Limits.ReceiveSize is %d, must be at least 1", l.ReceiveSize)
 	case l.Memory < int64(l.Min)*int64(l.ReceiveSize):
-		return fmt.Errorf("rpcrdma: CreditLimits.Memory is %d, must be at least %d: %d receives of %d bytes", l.Memory,
+		return fmt.Errorf("credit: Limits.Memory is %d, must be at least %d: %d receives of %d bytes", l.Memory,
 			int64(l.Min)*int64(l.ReceiveSize), l.Min, l.ReceiveSize)
 	}
 	return nil
 }
 
 // NewAdaptive makes a policy. clock tells the time since any moment; nil means a monotonic clock.
-func NewAdaptive(l CreditLimits, clock func() time.Duration) (*Adaptive, error) {
+func NewAdaptive(l Limits, clock func() time.Duration) (*Adaptive, error) {
 	if clock == nil {
 		start := time.Now()
 		clock = func() time.Duration { return time.Since(start) }
@@ -66,7 +66,7 @@ func NewAdaptive(l CreditLimits, clock func() time.Duration) (*Adaptive, error) 
 }
 
 // SetLimits changes the limits. They hold for the next answer on each connection; after an error nothing has changed.
-func (p *Adaptive) SetLimits(l CreditLimits) error {
+func (p *Adaptive) SetLimits(l Limits) error {
 	if err := l.check(); err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func (p *Adaptive) SetLimits(l CreditLimits) error {
 	return nil
 }
 
-// Open implements CreditPolicy. The account's methods must not be called concurrently, but for Close.
-func (p *Adaptive) Open() CreditAccount {
+// Open implements Policy. The account's methods must not be called concurrently, but for Close.
+func (p *Adaptive) Open() Account {
 	a := &account{p: p}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,19 +97,19 @@ func (p *Adaptive) Latency(kind int, d time.Duration) {
 		return
 	}
 	now := p.clock()
-	if !p.speeds.note(kind, d, now) || !p.mu.TryLock() {
+	if !p.latencies.note(kind, d, now) || !p.mu.TryLock() {
 		return
 	}
 	defer p.mu.Unlock()
-	slow, ok := p.speeds.fold(now)
-	if ok && p.shares.lean(slow) {
+	slow, ok := p.latencies.aggregate(now)
+	if ok && p.shares.adjustCeiling(slow) {
 		p.epoch.Add(1)
 	}
 }
 
-// CreditStats tell what an Adaptive policy did.
-type CreditStats struct {
-	CreditLimits
+// Stats tell what an Adaptive policy did.
+type Stats struct {
+	Limits
 	// Connections is how many there are, and Granted how many credits they have together.
 	Connections, Granted int
 	// Promised is the memory that stands for what is granted, or still is posted for what was, in bytes.
@@ -121,12 +121,12 @@ type CreditStats struct {
 }
 
 // Stats returns what the policy did. It may be called from any goroutine.
-func (p *Adaptive) Stats() CreditStats {
+func (p *Adaptive) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &p.shares
-	return CreditStats{
-		CreditLimits: s.limits, Connections: len(s.members), Granted: s.granted, Promised: s.used, Ceiling: s.top(),
+	return Stats{
+		Limits: s.limits, Connections: len(s.members), Granted: s.granted, Promised: s.used, Ceiling: s.top(),
 		Raised: s.raised, Lowered: s.lowered,
 	}
 }
@@ -145,7 +145,7 @@ type account struct {
 	member    member
 }
 
-// Credits implements CreditAccount.
+// Credits implements Account.
 func (a *account) Credits(requested, _ int) int {
 	p := a.p
 	a.calls++
@@ -175,28 +175,12 @@ func (a *account) Credits(requested, _ int) int {
 // Posted implements ReceiveAccount.
 func (a *account) Posted(n, size int) { a.posted, a.size = n, size }
 
-// Max implements CreditAccount. Limits may be raised later.
-func (a *account) Max() int { return maxCredits }
+// Max implements Account. Limits may be raised later.
+func (a *account) Max() int { return Max }
 
-// Close implements CreditAccount.
+// Close implements Account.
 func (a *account) Close() {
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
 	a.p.shares.close(&a.member)
-}
-
-// ReceiveAccount is a CreditAccount that is also told what memory stands for its credits.
-type ReceiveAccount interface {
-	CreditAccount
-	// Posted follows Credits: receives for n credits are there or may yet be posted for them, those to come with size bytes each.
-	Posted(n, size int)
-}
-
-// tell has an account know what stands for its credits now. The lock is held.
-func (r *receives) tell(a CreditAccount) {
-	p, ok := a.(ReceiveAccount)
-	if !ok {
-		return
-	}
-	p.Posted(max(r.credits, r.posted+r.held-r.extra), r.queue.size())
 }

@@ -1,0 +1,48 @@
+// Package credit decides how many calls a client may have outstanding (RFC 8166 section 3.3.1).
+//
+// A [Policy] serves all connections of a server, and opens an [Account] for each of them. [Static]
+// grants a fixed number. [Adaptive] divides a memory budget among connections by their use, and
+// lowers grants while the backend is slow. A [Memory] bounds several adaptive policies together.
+package credit
+
+// Max is the most credits that a connection may have.
+const Max = 4096
+
+// Policy decides how many calls may be outstanding on a connection.
+type Policy interface {
+	// Open makes the account of a new connection.
+	Open() Account
+}
+
+// Account is a connection's part in a Policy. Its methods are called on the data path: they do not block or allocate.
+type Account interface {
+	// Credits returns how many calls may be outstanding from now on, 1 to Max. The peer has asked for requested, or granted
+	// them; inUse of them are outstanding. Posted receives stand for what was granted, so a smaller number takes effect slowly.
+	Credits(requested, inUse int) int
+	// Max is the most that Credits ever returns.
+	Max() int
+	// Close ends the account.
+	Close()
+}
+
+// ReceiveAccount is a Account that is also told what memory stands for its credits.
+type ReceiveAccount interface {
+	Account
+	// Posted follows Credits: receives for n credits are there or may yet be posted for them, those to come with size bytes each.
+	Posted(n, size int)
+}
+
+// Static is a Policy that always grants the same number, 1 to 4096.
+type Static int
+
+// Open implements Policy.
+func (s Static) Open() Account { return s }
+
+// Credits implements Account.
+func (s Static) Credits(int, int) int { return min(max(int(s), 1), Max) }
+
+// Max implements Account.
+func (s Static) Max() int { return s.Credits(0, 0) }
+
+// Close implements Account.
+func (s Static) Close() {}
