@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestAllocs: nothing is allocated for a call over TCP, at neither end, once the objects are there.
+// TestAllocs: a call over TCP allocates nothing at either end, once the objects exist.
 func TestAllocs(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -71,7 +71,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestAllocsDeep: the same with 16 calls in flight, driven by their completions.
+// TestAllocsDeep is TestAllocs with 16 calls in flight, driven by their completions.
 func TestAllocsDeep(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -157,7 +157,8 @@ func bulkBindings(program, version uint32) Binding {
 
 type bulkBinding struct{}
 
-// Plan has the first word of the arguments as the length of GET's, POOL's and HOLD's result, and bounds ECHO's by that of its argument.
+// Plan takes the first word of the arguments as the length of the result of GET, POOL and HOLD. It
+// bounds ECHO's result by the length of its argument.
 func (bulkBinding) Plan(p *Plan, args []Argument, procedure uint32, d *xdr.Decoder) ([]Argument, error) {
 	p.Results, p.MaxReply = p.Results[:0], 8
 	switch procedure {

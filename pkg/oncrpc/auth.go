@@ -12,8 +12,8 @@ const (
 	MaxGIDs        = 16
 )
 
-// AuthSysParms is the body of an AUTH_SYS credential (RFC 5531 appendix A). It may be decoded into again and again:
-// the array of GIDs is reused.
+// AuthSysParms is the body of an AUTH_SYS credential (RFC 5531 appendix A). It may be decoded into
+// repeatedly: the array of GIDs is reused.
 type AuthSysParms struct {
 	Stamp    uint32
 	Machine  []byte // at most 255 bytes; decoded, it is a view of the credential
@@ -21,8 +21,8 @@ type AuthSysParms struct {
 	GIDs     []uint32 // at most 16
 }
 
-// Decode reads the credential's body. Anything but a well-formed AUTH_SYS credential is an error, which a server
-// answers with AUTH_BADCRED.
+// Decode reads the credential's body. It returns an error for anything but a well-formed AUTH_SYS
+// credential; a server answers AUTH_BADCRED.
 func (a *AuthSysParms) Decode(cred Auth) error {
 	if cred.Flavor != AuthSys {
 		return fmt.Errorf("oncrpc: credential has flavor %d, AUTH_SYS is %d", cred.Flavor, AuthSys)
@@ -51,7 +51,8 @@ func (a *AuthSysParms) Decode(cred Auth) error {
 	return nil
 }
 
-// Auth returns the credential. It allocates: make it once for the calls of a user. What exceeds the limits is an error.
+// Auth returns the credential, or an error if it exceeds the limits. It allocates: make it once for
+// the calls of a user.
 func (a *AuthSysParms) Auth() (Auth, error) {
 	if len(a.Machine) > MaxMachineName {
 		return Auth{}, fmt.Errorf("oncrpc: machine name has %d bytes, at most %d are allowed", len(a.Machine), MaxMachineName)

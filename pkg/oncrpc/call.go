@@ -8,8 +8,9 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Call is an RPC call in the hands of a server, from any transport. The transport owns and recycles it; the handler
-// has it from ServeRPC until it calls Respond, Drop or Supersede, once, from any goroutine.
+// Call is a received RPC call, from any transport. The transport owns and recycles it. The handler
+// holds it from ServeRPC until it calls Respond, Drop or Supersede, exactly once, from any
+// goroutine.
 type Call struct {
 	Message // the call as it came
 
@@ -17,22 +18,23 @@ type Call struct {
 	Cred, Verf                       Auth // views of the call's memory
 	// ArgsAt is the position of the first byte of the procedure's parameters.
 	ArgsAt int
-	// Plan is the reply plan: what the transport's encoding of the call says, joined with what the binding says.
+	// Plan is the reply plan: the transport's encoding in the call joined with the binding's.
 	Plan Plan
-	// Conn is the connection that the call came by. It is never nil.
+	// Conn is the connection of the call. It is never nil.
 	Conn *Conn
 
-	// Reply is what the handler builds, by BeginReply or by hand. The transport takes it over in Respond.
+	// Reply is built by BeginReply or by the handler itself. The transport takes it over in
+	// Respond.
 	Reply Message
-	// Status is the outcome that Reply tells the caller. BeginReply and the other methods keep it; who builds
-	// Reply by hand sets it too, unless it is SUCCESS.
+	// Status is the outcome in Reply. BeginReply and the other methods set it; a handler that
+	// builds Reply itself sets it too, unless it is SUCCESS.
 	Status Status
 
-	// Began is for who observes the call: when it came, on a clock of theirs.
+	// Began is for observers: the time of receipt, on their own clock.
 	Began int64
 
-	// Scratch is the handler's: it stays with the Call when that is recycled, so that a handler's state for
-	// a call in flight need not be allocated. It never refers to an earlier call's memory.
+	// Scratch is the handler's. It survives the recycling of the Call, so that a handler's state
+	// for a call in flight need not be allocated. It never refers to an earlier call's memory.
 	Scratch any
 
 	pool      *bufpool.Pool
@@ -43,37 +45,39 @@ type Call struct {
 	observer  CallObserver
 }
 
-// CallObserver is told how a call ended, on the goroutine that ended it, just before the transport gets it back. It only
-// looks, and does not block.
+// CallObserver observes a call's end, on the goroutine that ends it, just before the transport gets
+// the call back. It must not change the call, nor block.
 type CallObserver interface {
-	// Answered: c.Reply and c.Status are what will be sent.
+	// Answered is called before c.Reply and c.Status are sent.
 	Answered(c *Call)
-	// Dropped: there will be no reply.
+	// Dropped is called when there will be no reply.
 	Dropped(c *Call)
 }
 
 // Responder is a transport's side of a Call.
 type Responder interface {
-	// Respond sends c.Reply and recycles c. It never blocks for long, and may be called from any goroutine.
+	// Respond sends c.Reply and recycles c. It never blocks for long, and may be called from any
+	// goroutine.
 	Respond(c *Call)
-	// Drop recycles c without an answer, and closes the connection: the caller, which waits for an
-	// answer, sends the call again on another one (RFC 8166 section 4.5.4, RFC 8881 section 2.9.2).
+	// Drop recycles c without a reply and closes the connection, so that the caller sends the call
+	// again on another one (RFC 8166 section 4.5.4, RFC 8881 section 2.9.2).
 	Drop(c *Call)
-	// Supersede recycles c without an answer. The connection stays: another call with its XID is
+	// Supersede recycles c without a reply. The connection stays: another call with its XID is
 	// answered.
 	Supersede(c *Call)
 }
 
 // Handler answers calls.
 type Handler interface {
-	// ServeRPC is called on a transport's receive loop. It does only what cannot block, and hands
-	// everything else to other goroutines. Exactly one c.Respond, c.Drop or c.Supersede follows, in
-	// ServeRPC or later. The RPC header is decoded and valid; the handler refuses programs,
-	// versions and procedures that it does not know.
+	// ServeRPC is called on a transport's receive loop. It must not block, and hands longer work to
+	// other goroutines. Exactly one c.Respond, c.Drop or c.Supersede follows, in ServeRPC or later.
+	// The RPC header is decoded and valid; the handler refuses unknown programs, versions and
+	// procedures.
 	ServeRPC(c *Call)
 }
 
-// Conn is what a server knows of a client's connection. Transports make it; handlers may compare it and keep it.
+// Conn describes a client's connection to a server. Transports make it; handlers may compare it and
+// keep it.
 type Conn struct {
 	// Network is "tcp" or "rdma".
 	Network string
@@ -83,29 +87,31 @@ type Conn struct {
 	Back Requester
 	// Out is the connection's sending side.
 	Out Corker
-	// Batch, if a handler sets it in its ServeRPC, is held while the receive loop works through what one read, or one poll of completions,
-	// brought: for the connection to which the handler passes on what comes by this one.
+	// Batch may be set by a handler in its ServeRPC, to the connection that its calls are forwarded
+	// to. It is corked while the receive loop works through one read, or one poll of completions.
 	Batch Corker
 	// Done is closed when the connection is gone.
 	Done <-chan struct{}
-	// Values is for what a handler keeps with a connection; only its ServeRPC may touch it.
+	// Values holds a handler's state of a connection. Only its ServeRPC may touch it.
 	Values map[any]any
-	// Calls counts the calls that the handler was given.
+	// Calls counts the calls given to the handler.
 	Calls atomic.Uint64
-	// Control watches the connection, and ends it. It may be nil.
+	// Control ends and observes the connection. It may be nil.
 	Control Controller
 }
 
-// Controller is a connection as whoever owns its server sees it. Its methods may be called from any goroutine, also after the end.
+// Controller is a server owner's control of a connection. Its methods may be called from any
+// goroutine, also after the end.
 type Controller interface {
-	// Busy reports whether a call of the peer, or one of ours, is not answered yet.
+	// Busy reports whether a call of the peer, or one of ours, is outstanding.
 	Busy() bool
-	// End ends the connection because of cause, which the server's observer hears.
+	// End ends the connection because of cause, which the server's observer receives.
 	End(cause error)
 }
 
-// Corker is a sending side that can wait for more to send: what is sent between Cork and Uncork leaves together, at Uncork the latest.
-// Corks nest, and may come from any goroutine; they are as short as the work on a batch of messages.
+// Corker is a sending side that can gather messages: everything sent between Cork and Uncork leaves
+// together, at Uncork the latest. Corks nest, and may come from any goroutine. Keep them as short
+// as the work on a batch of messages.
 type Corker interface {
 	Cork()
 	Uncork()
@@ -125,17 +131,18 @@ const (
 	MaxAuthLen = 400
 )
 
-// Request is an RPC call that this process makes. Its user owns it again when Done was called.
+// Request is an RPC call of this process. Its user owns it again after Done was called.
 type Request struct {
-	// Call is the whole call message, RPC header included; its first word is XID. The requester leaves it
-	// to the user to release, when the request is done: until then it may have to be sent again.
+	// Call is the whole call message, RPC header included; its first word is the XID. The user
+	// releases it when the request is done: until then it may be sent again.
 	Call Message
 	XID  uint32
-	// Program, Version, Procedure and ArgsAt repeat what the header in Call says, so that no transport has to parse it.
+	// Program, Version, Procedure and ArgsAt repeat the header in Call, so that no transport has to
+	// parse it.
 	Program, Version, Procedure uint32
 	ArgsAt                      int
-	// Eligible are the positions in the unreduced call stream of the arguments that may be taken out; those that are
-	// Items of Call are among them.
+	// Eligible are the positions in the unreduced call stream of the arguments that may be taken
+	// out. The Items of Call are among them.
 	Eligible []Argument
 	// Plan is the reply plan.
 	Plan Plan
@@ -143,10 +150,10 @@ type Request struct {
 	// Reply is the whole reply message, RPC header included, when Err is nil. The user releases it.
 	Reply Message
 	Err   error
-	// Done is called exactly once, from whichever goroutine finished the request; it must not block.
+	// Done is called exactly once, from the goroutine that finished the request. It must not block.
 	Done func(*Request)
 
-	// Transport is the requester's, to keep its own state with the request.
+	// Transport is the requester's state of the request.
 	Transport any
 
 	requestPrivate
@@ -154,10 +161,10 @@ type Request struct {
 
 // Requester sends calls on one connection.
 type Requester interface {
-	// Submit sends r. It does not block: what cannot be sent yet waits its turn. r.Done tells the outcome.
+	// Submit sends r, or queues it. It does not block. The outcome comes by r.Done.
 	Submit(r *Request)
-	// NextXID returns an XID that no request of this requester uses now.
+	// NextXID returns an XID that no outstanding request of this requester uses.
 	NextXID() uint32
-	// Close ends the connection; outstanding requests fail.
+	// Close ends the connection. Outstanding requests fail.
 	Close() error
 }

@@ -6,12 +6,14 @@ import (
 	"net"
 )
 
-// Client is a [Requester] over TCP, with many calls in flight. With Config.Handler set it also serves calls that the server makes on the same connection.
-// Small replies may share a buffer: one that is kept keeps up to Config.ReadBuffer bytes.
+// Client is a [Requester] over TCP, with many calls in flight. With Config.Handler set it also
+// serves the server's calls on the same connection. Small replies may share a buffer: a reply that
+// is kept holds up to Config.ReadBuffer bytes.
 type Client struct{ link *link }
 
-// Dial connects to addr ("host:port"). The connection lasts until Close, or until it breaks: then all requests
-// fail with the cause, also later ones. cfg's limits on bulk memory and calls are for calls of the server.
+// Dial connects to addr ("host:port"). The connection lasts until Close, or until it breaks: then
+// all requests fail with the cause, later ones too. cfg's limits on bulk memory and calls apply to
+// calls of the server.
 func Dial(ctx context.Context, addr string, cfg Config) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -25,7 +27,7 @@ func Dial(ctx context.Context, addr string, cfg Config) (*Client, error) {
 	return c, err
 }
 
-// NewClient makes a client of a TCP or Unix stream connection.
+// NewClient makes a client of a TCP or Unix stream connection, which it owns.
 func NewClient(conn net.Conn, cfg Config) (*Client, error) {
 	cfg.IdleTimeout = 0
 	if err := cfg.defaults(); err != nil {
@@ -54,22 +56,24 @@ func (c *Client) NextXID() uint32 { return c.link.NextXID() }
 // Cancel implements [Canceler].
 func (c *Client) Cancel(r *Request, cause error) { c.link.Cancel(r, cause) }
 
-// Close ends the connection, fails what is outstanding, and returns soon; [Client.Wait] waits for the connection's goroutines.
+// Close ends the connection, fails outstanding requests, and returns soon. [Client.Wait] waits for
+// the connection's goroutines.
 func (c *Client) Close() error { return c.link.Close() }
 
-// Wait returns when the connection has ended and nothing of it is left. A request's Done must not call it.
+// Wait returns when the connection and its goroutines have ended. A request's Done must not call
+// it.
 func (c *Client) Wait() { c.link.running.Wait() }
 
-// Done is closed when the connection has ended; Err then says why.
+// Done is closed when the connection has ended; then Err returns the cause.
 func (c *Client) Done() <-chan struct{} { return c.link.done }
 
-// Err returns why the connection ended, nil if it has not.
+// Err returns the cause of the connection's end, nil before it.
 func (c *Client) Err() error { return c.link.err() }
 
 // Conn describes the connection.
 func (c *Client) Conn() *Conn { return &c.link.conn }
 
-// Stats counts since the connection began.
+// Stats returns counters since the connection began.
 func (c *Client) Stats() (s Stats) {
 	c.link.stats.addTo(&s)
 	return s

@@ -9,36 +9,41 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// Config is what a TCP connection is made of, at either end.
+// Config configures a TCP connection, at either end.
 type Config struct {
-	// Pool has the memory of all messages.
+	// Pool provides the memory of all messages.
 	Pool *bufpool.Pool
-	// Handler answers the peer's calls. A client that has none answers PROG_UNAVAIL.
+	// Handler answers the peer's calls. A client without one answers PROG_UNAVAIL.
 	Handler Handler
-	// Bindings, if set, let the eligible results of replies become items, as RPC-over-RDMA does, and tell for Budget how large the replies to calls may be.
+	// Bindings, if set, turn the eligible results of replies into items, as RPC-over-RDMA does, and
+	// bound the length of replies for Budget.
 	Bindings Bindings
-	// Observer, if set, is told what happens.
+	// Observer may be nil.
 	Observer Observer
-	// Budget, if set, bounds the memory of large calls, and of large replies if there are Bindings, on all connections together and on each.
-	// Its total is at least twice MaxRecord; a connection with a call that exceeds it is closed.
+	// Budget, if set, bounds the memory of large calls, and of large replies if there are Bindings,
+	// on all connections together and on each. Its total must be at least twice MaxRecord. A
+	// connection with a call beyond it is closed.
 	Budget *bufpool.Budget
 
-	// Batch, if set, is held while a connection works through what one read brought; see [Conn].
+	// Batch, if set, is corked while a connection works through one read; see [Conn].
 	Batch Corker
 
-	// MaxRecord bounds the length in bytes of a message that is received. 0 means 2 MiB.
+	// MaxRecord bounds the length in bytes of a received message. 0 means 2 MiB.
 	MaxRecord int
-	// MaxCalls bounds the calls in flight on a connection: while as many are, nothing more is read from it. 0 means 256.
+	// MaxCalls bounds the calls in flight on a connection: at the bound, reading pauses. 0 means
+	// 256.
 	MaxCalls int
-	// MaxConns bounds a server's connections: while there are as many, new ones are closed at once. 0 means 4096.
+	// MaxConns bounds a server's connections: above it, new ones are closed at once. 0 means 4096.
 	MaxConns int
-	// ReadBuffer is the size in bytes of the buffer that small messages are read into. 0 means 64 KiB.
+	// ReadBuffer is the size in bytes of the buffer for small messages. 0 means 64 KiB.
 	ReadBuffer int
-	// Thread lets the connection block a thread while it waits, which takes several microseconds off the time of a lone message, if the process has fewer such
-	// connections, those of pkg/rdma/iwarp included, than GOMAXPROCS less one. Otherwise, and by default, it uses Go's poller.
+	// Thread lets the connection block a thread while it waits, which saves several microseconds
+	// for a lone message. It applies only while the process has fewer such connections, those of
+	// pkg/rdma/iwarp included, than GOMAXPROCS less one. Otherwise, and by default, the connection
+	// uses Go's poller.
 	Thread bool
-	// Spin is how long such a connection asks again whether something has come before it blocks, at most; it does so less where that lately was in vain. 0 means
-	// not at all.
+	// Spin is the longest time that such a connection polls for bytes before it blocks. It polls
+	// less where that lately failed. 0 means not at all.
 	Spin time.Duration
 	// IdleTimeout closes a server's connection on which no message was completed for that long (or up to half as long again)
 	// while no call is in flight. 0 means never.
@@ -77,12 +82,12 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// Stats counts what the TCP connections of a server or client did.
+// Stats are counters of a server's or client's TCP connections.
 type Stats struct {
-	ReadCalls, WriteCalls uint64 // system calls that transferred something
+	ReadCalls, WriteCalls uint64 // system calls that transferred bytes
 	BytesIn, BytesOut     uint64 // with record marks
 	RecordsIn, RecordsOut uint64
-	Orphans               uint64 // replies to no request
+	Orphans               uint64 // replies without a request
 }
 
 type counters struct {

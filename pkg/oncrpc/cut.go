@@ -8,8 +8,8 @@ import (
 
 var zeros [4]byte
 
-// Gather appends the slices of the unreduced stream to dst: the stream, with the items and their round-up written back
-// where they belong. Nothing is copied. All items must have their data.
+// Gather appends the slices of the unreduced stream to dst: the stream with the items and their
+// round-up in place. Nothing is copied. All items must have their data.
 func (m *Message) Gather(dst [][]byte) [][]byte {
 	w := cutter{rest: m.Stream}
 	pos := 0 // in the unreduced stream
@@ -28,9 +28,10 @@ func (m *Message) Gather(dst [][]byte) [][]byte {
 	return append(dst, w.rest...)
 }
 
-// Cut takes the results found in a message without items out of its stream: they become items that refer to the same
-// memory. Absent and empty ones are passed over. The others must be in order, apart from each other and inside the
-// message, at positions that are multiples of four; if they are not, Cut changes nothing.
+// Cut takes the found results out of a message's stream, which has no items yet: they become items
+// that refer to the same memory. Absent and empty ones are skipped. The others must be in order,
+// disjoint and inside the message, at positions that are multiples of four; otherwise Cut changes
+// nothing.
 func (m *Message) Cut(found []Found) error {
 	if len(m.Items) > 0 {
 		return fmt.Errorf("oncrpc: cutting a message that has %d items already", len(m.Items))
@@ -65,7 +66,8 @@ func (m *Message) Cut(found []Found) error {
 	return nil
 }
 
-// moveItem copies the data of item i to memory, which has room for them, and lets the item refer to that.
+// moveItem copies the data of item i to memory, which is long enough, and makes the item refer to
+// it.
 func (m *Message) moveItem(i int, memory [][]byte) {
 	it := &m.Items[i]
 	src := cutter{rest: it.Data}
@@ -92,7 +94,7 @@ type cutter struct {
 	rest [][]byte
 }
 
-// next returns the slice of at most n bytes that comes next, nil at the end.
+// next returns the next slice of at most n bytes, nil at the end.
 func (w *cutter) next(n int) []byte {
 	for len(w.cur) == 0 && len(w.rest) > 0 {
 		w.cur, w.rest = w.rest[0], w.rest[1:]
@@ -103,7 +105,7 @@ func (w *cutter) next(n int) []byte {
 	return b
 }
 
-// move appends the slices of the next n bytes to dst, or of fewer if there are no more.
+// move appends the slices of the next n bytes to dst, fewer at the end.
 func (w *cutter) move(dst [][]byte, n int) [][]byte {
 	for n > 0 {
 		b := w.next(n)
@@ -115,7 +117,7 @@ func (w *cutter) move(dst [][]byte, n int) [][]byte {
 	return dst
 }
 
-// skip passes over n bytes, or fewer if there are no more.
+// skip passes over n bytes, fewer at the end.
 func (w *cutter) skip(n int) {
 	for n > 0 {
 		b := w.next(n)

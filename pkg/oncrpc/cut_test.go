@@ -8,7 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestCutGather: what was cut out and written back is what there was, however the stream lies in memory.
+// TestCutGather: Gather restores the stream that Cut reduced, however it lies in memory.
 func TestCutGather(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var whole []byte
@@ -76,7 +76,7 @@ func TestCutBad(t *testing.T) {
 	if err := m.Cut(nil); err == nil {
 		t.Error("a message with items was cut")
 	}
-	// Data at the very end, whose sender left out the round-up.
+	// Data at the very end, without their round-up.
 	m = Message{Stream: [][]byte{fill(42, 1)}}
 	if err := m.Cut([]Found{{Inline, 40, 2}}); err != nil || len(m.Items) != 1 {
 		t.Errorf("without round-up: %v", err)

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookEvery is how often the receive loop looks whether the peer is still there while it reads nothing.
+// lookEvery is the interval at which a waiting receive loop checks that the peer is still there.
 const lookEvery = time.Second
 
-// wait blocks the receive loop until something comes by ch, or the connection ends. What was gathered leaves before.
+// wait blocks the receive loop until ch is ready or the connection ends. It sends the gathered
+// messages first.
 func (l *link) wait(ch <-chan struct{}) error {
 	l.release()
 	defer l.hold()
@@ -40,7 +41,7 @@ func (l *link) wait(ch <-chan struct{}) error {
 	}
 }
 
-// hungUp reports whether the peer has ended the stream or is gone, whatever has not been read yet.
+// hungUp reports whether the peer has ended the stream or is gone, even if there are unread bytes.
 func (s *tcpSocket) hungUp() (gone bool) {
 	const gonePoll = unix.POLLRDHUP | unix.POLLHUP | unix.POLLERR
 	_ = s.raw.Control(func(fd uintptr) {

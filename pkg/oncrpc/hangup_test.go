@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// TestTCPHangUpWhileWaiting: a peer that goes away is noticed also while nothing is read from it.
+// TestTCPHangUpWhileWaiting: the end of a peer is noticed even while the loop does not read.
 func TestTCPHangUpWhileWaiting(t *testing.T) {
 	t.Run("for a place", func(t *testing.T) {
 		s := startServer(t, Config{MaxCalls: 1})

@@ -23,7 +23,7 @@ const (
 	MinCallLen  = 40
 	MinReplyLen = 24
 
-	maxStatusLen = 32 // of a reply that has a header and nothing else, with an empty verifier
+	maxStatusLen = 32 // reply without results, with an empty verifier
 )
 
 // AcceptStat is the state of an accepted call.
@@ -45,7 +45,7 @@ func (s AcceptStat) String() string {
 
 var acceptNames = [...]string{"SUCCESS", "PROG_UNAVAIL", "PROG_MISMATCH", "PROC_UNAVAIL", "GARBAGE_ARGS", "SYSTEM_ERR"}
 
-// RejectStat is the reason for which a call was denied.
+// RejectStat is the reason of a denied call.
 type RejectStat uint32
 
 // Reasons of denials.
@@ -95,20 +95,21 @@ func name(names []string, v uint32, kind string) string {
 	return fmt.Sprintf("%s %d", kind, v)
 }
 
-// Status is the outcome of a call as the RPC layer sees it. The zero value is SUCCESS.
+// Status is the RPC layer's outcome of a call. The zero value is SUCCESS.
 type Status struct {
 	Denied bool
 	Accept AcceptStat // unless denied
 	Reject RejectStat // if denied
 	Auth   AuthStat   // if denied with AuthError
-	// Low and High are the versions that are served: of the program with ProgMismatch, of RPC with RPCMismatch.
+	// Low and High are the versions served: of the program with ProgMismatch, of RPC with
+	// RPCMismatch.
 	Low, High uint32
 }
 
 // OK reports whether results follow the header.
 func (s Status) OK() bool { return !s.Denied && s.Accept == Success }
 
-// String is one word, as the RFC writes it; no memory is allocated for any status that the RFC knows.
+// String returns the RFC's name. It allocates only for statuses unknown to the RFC.
 func (s Status) String() string {
 	switch {
 	case !s.Denied:
@@ -120,7 +121,7 @@ func (s Status) String() string {
 	}
 }
 
-// StatusError is the error of a request that was answered, but not with results.
+// StatusError is the error of a request whose reply has no results.
 type StatusError struct {
 	Program, Version, Procedure uint32
 	Status                      Status
@@ -140,16 +141,16 @@ func (e *StatusError) Error() string {
 	}
 }
 
-// Errors of [DecodeCall] that have an answer in the protocol; see [Call.Refuse].
+// Errors of [DecodeCall] with a reply in the protocol; see [Call.Refuse].
 var (
 	ErrRPCVersion = errors.New("oncrpc: version of RPC is not 2")
 	ErrBadCred    = errors.New("oncrpc: credential is longer than 400 bytes")
 	ErrBadVerf    = errors.New("oncrpc: verifier is longer than 400 bytes")
 )
 
-// DecodeCall decodes the header of c.Message into c: XID to ArgsAt. Cred and Verf are views of the message.
-// An error is one of ErrRPCVersion, ErrBadCred and ErrBadVerf, or says that this is no call at all;
-// [Call.Refuse] knows the answer to each.
+// DecodeCall decodes the header of c.Message into c: XID to ArgsAt. Cred and Verf are views of the
+// message. The error is ErrRPCVersion, ErrBadCred, ErrBadVerf, or another one if the message is no
+// call; [Call.Refuse] handles each.
 func DecodeCall(c *Call) error {
 	d := &c.dec
 	d.Reset(c.Stream, c.Items)
@@ -174,12 +175,13 @@ func DecodeCall(c *Call) error {
 	return nil
 }
 
-// refusable reports whether the protocol has an answer to an error of DecodeCall.
+// refusable reports whether the protocol has a reply to an error of DecodeCall.
 func refusable(err error) bool {
 	return errors.Is(err, ErrRPCVersion) || errors.Is(err, ErrBadCred) || errors.Is(err, ErrBadVerf)
 }
 
-// decode reads a; it returns false if its body is longer than the protocol allows. All else is in d.Err.
+// decode reads a. It returns false if the body is longer than the protocol allows. Other errors are
+// in d.Err.
 func (a *Auth) decode(d *xdr.Decoder) bool {
 	a.Flavor, a.Body = d.Uint32(), nil
 	n := d.Uint32()
@@ -198,8 +200,8 @@ func (a Auth) encode(e *xdr.Encoder) {
 	e.Opaque(a.Body)
 }
 
-// EncodeCallHeader writes the header of a call, of [MinCallLen] bytes and the rounded-up lengths of the bodies of
-// cred and verf, which have at most 400 bytes each.
+// EncodeCallHeader writes a call's header: [MinCallLen] bytes and the rounded-up bodies of cred and
+// verf, of at most 400 bytes each.
 func EncodeCallHeader(e *xdr.Encoder, xid, program, version, procedure uint32, cred, verf Auth) {
 	e.Uint32(xid)
 	e.Uint32(MsgCall)
@@ -218,7 +220,7 @@ type ReplyHeader struct {
 	Verf   Auth // a view of the message; only accepted replies have one
 }
 
-// Encode writes h. A status that RFC 5531 does not know is written as it is.
+// Encode writes h. It writes a status unknown to RFC 5531 as it is.
 func (h *ReplyHeader) Encode(e *xdr.Encoder) {
 	e.Uint32(h.XID)
 	e.Uint32(MsgReply)
@@ -242,7 +244,7 @@ func (h *ReplyHeader) Encode(e *xdr.Encoder) {
 	e.Uint32(s.High)
 }
 
-// Decode reads a reply's header. If it has SUCCESS, d then stands at the first byte of the results.
+// Decode reads a reply's header. With SUCCESS, d then stands at the first byte of the results.
 func (h *ReplyHeader) Decode(d *xdr.Decoder) error {
 	*h = ReplyHeader{XID: d.Uint32()}
 	if t := d.Uint32(); t != MsgReply {

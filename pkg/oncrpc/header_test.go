@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// unhex turns words written in hexadecimal, with any white space, into bytes.
+// unhex converts hexadecimal words, with any white space, to bytes.
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
@@ -21,7 +21,6 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// split cuts b into slices of at most n bytes.
 func split(b []byte, n int) (s [][]byte) {
 	for len(b) > n {
 		s, b = append(s, b[:n:n]), b[n:]
@@ -77,7 +76,7 @@ func TestDecodeCallRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, msg string
 		is        error  // nil: dropped
-		reply     string // what Refuse answers
+		reply     string // the reply of Refuse
 	}{
 		{"empty", "", nil, ""},
 		{"XID only", "01020304", nil, ""},

@@ -12,27 +12,27 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// Causes of the end of a connection.
+// Causes of a connection's end.
 var (
 	ErrIdle     = errors.New("oncrpc: the connection was idle")
 	ErrShutdown = errors.New("oncrpc: the server shuts down")
 )
 
-// lingerTime is how long a connection whose calls are finished waits for its peer to hang up. To close it at once would, if the peer is
-// still sending, destroy replies that it has not read yet.
+// lingerTime is the wait for the peer's end of a drained connection. Closing at once, while the
+// peer still sends, would destroy replies that it has not read.
 const lingerTime = time.Second
 
-// link is one TCP connection with both its roles: it serves the peer's calls, and it is a [Requester].
+// link is one TCP connection with both roles: it serves the peer's calls, and it is a [Requester].
 //
-// One goroutine runs the receive loop (receive.go). What it and others have to send goes through the sender (send.go);
-// while the loop works through what one read brought, the sender gathers. No lock is held across
-// calls of the handler, of a request's Done, or of the system.
+// One goroutine runs the receive loop (receive.go). All messages leave through the sender
+// (send.go), which gathers them while the loop works through one read. No lock is held across calls
+// of the handler, of a request's Done, or of the system.
 type link struct {
 	cfg      *Config
 	sock     socket
 	conn     Conn
 	peer     string
-	observer Observer // nil: nobody looks
+	observer Observer // nil: none
 	share    *bufpool.Share
 	stats    counters
 	running  sync.WaitGroup
@@ -40,30 +40,31 @@ type link struct {
 	out      sender
 	requester
 
-	// The receive loop's own.
+	// Owned by the receive loop.
 	in       *reader
-	rec      Message       // the record at hand
-	large    *tcpCall      // the call that is being read into memory of its own
-	batch    time.Time     // when the batch at hand was read, for the observer
-	passedOn Corker        // Conn.Batch, while it is held
-	room     chan struct{} // a call has ended, which was waited for
-	grant    chan struct{} // the bulk memory that was waited for is there
-	look     *time.Timer   // of wait; nil before it was needed
-	plan     Plan          // of the call at hand; see reserve
+	rec      Message       // the current record
+	large    *tcpCall      // the call being read into memory of its own
+	batch    time.Time     // time at which the current batch was read, for the observer
+	passedOn Corker        // Conn.Batch, while it is corked
+	room     chan struct{} // signals the end of a call
+	grant    chan struct{} // signals the grant of bulk memory
+	look     *time.Timer   // of wait; nil before its first use
+	plan     Plan          // of the current call; see reserve
 	args     []Argument
 
-	progress atomic.Uint64 // counts messages completed and calls finished
+	progress atomic.Uint64 // counts completed messages and finished calls
 	waiting  atomic.Bool   // for bulk memory
 	reading  atomic.Bool   // large
-	// inFlight are the calls from when they get their place until their reply has left. It changes under mu.
+	// inFlight counts the calls from their admission until their reply has left. It changes under
+	// mu.
 	inFlight atomic.Int32
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	cause    error      // not nil: the connection is gone
 	full     bool       // the receive loop waits for room, or for the other calls to end
 	draining bool
 	hungUp   bool
-	free     *tcpCall // the calls that are not in use
+	free     *tcpCall // unused calls
 	idle     *time.Timer
 	linger   *time.Timer
 	seen     uint64 // progress when idleness was last checked
@@ -145,14 +146,14 @@ func (l *link) Progress() (in, out int64) {
 // Stalled implements [bufpool.Peer].
 func (l *link) Stalled(err error) { l.fail(err) }
 
-// err returns why the connection ended, nil if it has not.
+// err returns the cause of the connection's end, nil before it.
 func (l *link) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
 }
 
-// peerError is what requests see of the connection's end.
+// peerError is the cause as requests report it.
 func (l *link) peerError(cause error) error {
 	if errors.Is(cause, io.EOF) {
 		return fmt.Errorf("oncrpc: %s closed the connection: %w", l.peer, cause)
@@ -192,8 +193,8 @@ func (l *link) checkIdle() {
 	}
 }
 
-// drain ends the connection when the calls in flight are answered. Calls that come later are not executed: the peer
-// will send them again on its next connection.
+// drain ends the connection when the calls in flight are answered. Later calls are not executed:
+// the peer will send them again on its next connection.
 func (l *link) drain() {
 	l.mu.Lock()
 	l.draining = true

@@ -9,7 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// script is a socket whose peer says what it has to say in pieces, and takes everything.
+// script is a socket whose peer sends given pieces and takes everything.
 type script struct {
 	says []byte
 	cut  int
@@ -41,7 +41,7 @@ func (s *script) write(bufs [][]byte, wait bool, deadline time.Time) (n int, err
 func (s *script) closeWrite() error { return nil }
 func (s *script) close() error      { return nil }
 
-// FuzzLink lets a peer say anything to a connection with both roles: nothing breaks, and nothing is lost.
+// FuzzLink lets a peer send anything to a connection with both roles: no panic, no leak.
 func FuzzLink(f *testing.F) {
 	echo := append(callBytes(7, procEcho, 5), "abcde\x00\x00\x00"...)
 	sum := append(callBytes(8, procSum, 40_000), make([]byte, 40_000)...)
@@ -86,7 +86,7 @@ func FuzzLink(f *testing.F) {
 			}
 			r.Free()
 		}
-		for len(cfg.Handler.(*testService).held) > 0 { // answered when the connection is gone
+		for len(cfg.Handler.(*testService).held) > 0 { // answered after the connection's end
 			c := <-cfg.Handler.(*testService).held
 			c.ReplyAccept(Success)
 		}

@@ -1,9 +1,10 @@
-// Package oncrpc has the RPC layer (RFC 5531): messages, credentials, record marking on TCP, rpcbind.
+// Package oncrpc is the RPC layer (RFC 5531): messages, credentials, record marking on TCP,
+// rpcbind.
 //
-// The types of this file are what flows through the whole house: a transport (TCP here, RPC-over-RDMA in pkg/rpcrdma)
-// turns bytes into a [Call], a [Handler] answers it, and the transport turns the answer into bytes. In the other
-// direction a [Requester] takes a [Request] and completes it. Nothing between a transport and a backend knows which
-// transport it was.
+// A transport (TCP here, RPC-over-RDMA in pkg/rpcrdma) turns bytes into a [Call], a [Handler]
+// answers it, and the transport turns the reply into bytes. In the other direction a [Requester]
+// takes a [Request] and completes it. Code between a transport and a backend does not depend on the
+// transport.
 package oncrpc
 
 import (
@@ -11,12 +12,12 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Message is an RPC message: a payload stream, and the bulk items taken out of it. The stream begins with the XID.
-// A message owns the buffers that hold its memory, if they are buffers; Release gives them back.
+// Message is an RPC message: a payload stream, and the bulk items taken out of it. The stream
+// begins with the XID. A message owns the buffers of its memory; Release gives them back.
 type Message struct {
 	// Stream is the reduced payload stream: the concatenation of these slices.
 	Stream [][]byte
-	// Items are what was taken out of it, in order of position.
+	// Items were taken out of the stream, in order of position.
 	Items []xdr.Item
 
 	bufs []*bufpool.Buf
@@ -35,7 +36,7 @@ func (m *Message) Disown(dst []*bufpool.Buf) []*bufpool.Buf {
 	return dst
 }
 
-// Memory returns how many bytes the message's buffers have, used or not.
+// Memory returns the bytes of the message's buffers, used or not.
 func (m *Message) Memory() (n int) {
 	for _, b := range m.bufs {
 		n += cap(b.B)
@@ -43,14 +44,16 @@ func (m *Message) Memory() (n int) {
 	return n
 }
 
-// Keep copies a list of slices, not their bytes, to where it lasts as long as the message: for the Data of an item.
+// Keep copies a list of slices, not their bytes, to memory that lasts as long as the message: for
+// the Data of an item.
 func (m *Message) Keep(list [][]byte) [][]byte {
 	at := len(m.pieces)
 	m.pieces = append(m.pieces, list...)
 	return m.pieces[at:len(m.pieces):len(m.pieces)]
 }
 
-// Release gives back all buffers and empties the message. Its slices keep their capacity for the next use.
+// Release gives back all buffers and empties the message. Its slices keep their capacity for the
+// next use.
 func (m *Message) Release() {
 	for i, b := range m.bufs {
 		b.Release()
@@ -79,10 +82,11 @@ func (m *Message) StreamLen() (n int) {
 	return n
 }
 
-// Plan is what a call says about its reply: how long it can get, and which results may be placed directly.
-// Version 1's Write list and Reply chunk, and the round-trip extension's placement directions, are encodings of it.
+// Plan is a call's plan of its reply: the longest length, and the results that may be placed
+// directly. Version 1's Write list and Reply chunk, and the round-trip extension's placement
+// directions, are encodings of it.
 type Plan struct {
-	// MaxReply bounds the length of the unreduced reply stream, from its XID on.
+	// MaxReply bounds the length in bytes of the unreduced reply stream, from its XID on.
 	MaxReply int
 	// Results are the eligible results that the call may produce, in order.
 	Results []Result
@@ -94,8 +98,8 @@ func (p *Plan) Reset() {
 	*p = Plan{Results: p.Results[:0]}
 }
 
-// Bulk returns how many bytes of bulk memory a reply may take, by what a [Binding] has planned: those of the eligible results, and of what is beside them if
-// that is not small. A reply of 16 KiB at most takes none.
+// Bulk returns the bytes of bulk memory that a reply may take, from a [Binding]'s plan: those of
+// the eligible results, and of the rest if that is not small. A reply of at most 16 KiB takes none.
 func (p *Plan) Bulk() (n int) {
 	rest := p.MaxReply
 	for i := range p.Results {
@@ -113,21 +117,21 @@ func (p *Plan) Bulk() (n int) {
 
 // Result is one eligible result, planned by a call and reported by its reply.
 type Result struct {
-	// Max is the largest length in bytes that the result may have.
+	// Max is the longest length of the result in bytes.
 	Max int
-	// Begin and End are the range [Begin, End) of the operation in the unreduced call stream that yields the result.
+	// Begin and End are the range [Begin, End) in the unreduced call stream of the operation that
+	// yields the result.
 	Begin, End int
-	// Memory is where a requester wants the result, at least Max bytes; nil lets the transport choose.
-	// A responder's transport leaves it nil.
+	// Memory is the requester's buffer for the result, of at least Max bytes; nil lets the
+	// transport choose. A responder's transport leaves it nil.
 	Memory [][]byte
-	// State tells in a reply what became of the result.
+	// State is set by a reply.
 	State ResultState
 }
 
-// ResultState says how a reply carries a planned result.
+// ResultState is the way in which a reply carries a planned result.
 type ResultState uint8
 
-// What becomes of results.
 const (
 	// Absent means that the reply has no such result (its operation failed, or it is empty).
 	Absent ResultState = iota
@@ -139,30 +143,34 @@ const (
 	TooShort
 )
 
-// A Binding knows a program's messages: which of their items may be placed directly (its upper-layer binding,
-// RFC 8166 section 6), and how long its replies can get. It sees headers and counts only, never copies data, and
-// bounds all that it reads. A program without a binding gets no reduction.
+// Binding is a program's upper-layer binding (RFC 8166 section 6): it finds the items of messages
+// that may be placed directly, and bounds the length of replies. It reads headers and counts only,
+// never copies data, and bounds everything that it reads. Messages of a program without a binding
+// are not reduced.
 type Binding interface {
-	// Plan reads the arguments of a call, where d stands at the first byte of the procedure's parameters, and fills in
-	// p.Results and the bound of the reply's length behind the RPC reply header as p.MaxReply.
-	// Reading consumes those items of the call that stand where an eligible argument is: what d.Used() then does not
-	// count was taken out where it may not be. args receives the positions of all eligible arguments, inline or not.
+	// Plan reads the arguments of a call, where d stands at the first byte of the procedure's
+	// parameters. It fills in p.Results, and p.MaxReply with the bound of the reply's length behind
+	// the RPC reply header. Reading consumes the items of the call at the places of eligible
+	// arguments; an item that d.Used() does not count was taken out where that is forbidden. args
+	// receives the positions of all eligible arguments, inline or not.
 	Plan(p *Plan, args []Argument, procedure uint32, d *xdr.Decoder) ([]Argument, error)
-	// Results reads the results of an accepted, successful reply to a call with plan p, where d stands at the first byte of the
-	// procedure's results, and appends one Found for each entry of p.Results, in order.
-	// While a requester's transport does not know yet where a placed result belongs, placed tells for each planned result how many bytes were placed
-	// (0: none; the result is then inline or absent). nil means that the whole reply is inline in d.
+	// Results reads the results of a successful reply to a call with plan p, where d stands at the
+	// first byte of the procedure's results. It appends one Found for each entry of p.Results, in
+	// order. placed is for a requester's transport that cannot locate placed results yet: it has
+	// the placed bytes of each planned result (0: none; the result is inline or absent). nil means
+	// that the whole reply is inline in d.
 	Results(found []Found, p *Plan, placed []int, procedure uint32, d *xdr.Decoder) ([]Found, error)
 }
 
 // Argument is an eligible argument in a call.
 type Argument struct{ Position, Length int }
 
-// Found is a planned result in a reply: where its data are in the unreduced reply stream, and how many bytes.
+// Found is a planned result in a reply: its position in the unreduced reply stream, and its length
+// in bytes.
 type Found struct {
 	State            ResultState
 	Position, Length int
 }
 
-// Bindings finds the binding of a program and version, nil when there is none.
+// Bindings returns the binding of a program and version, nil without one.
 type Bindings func(program, version uint32) Binding

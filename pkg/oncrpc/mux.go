@@ -2,8 +2,8 @@ package oncrpc
 
 import "fmt"
 
-// Mux hands calls to the handlers of their programs, and answers PROG_UNAVAIL and PROG_MISMATCH itself.
-// All of Handle comes before the first call. The zero value serves nothing.
+// Mux dispatches calls to the handlers of their programs, and answers PROG_UNAVAIL and
+// PROG_MISMATCH itself. Call Handle before the first call only. The zero value serves nothing.
 type Mux struct{ programs []muxProgram }
 
 type muxProgram struct {
@@ -17,7 +17,8 @@ type muxRange struct {
 	handler   Handler
 }
 
-// Handle gives h the versions low to high of a program. Ranges of one program must not overlap: that panics.
+// Handle registers h for the versions low to high of a program. It panics if ranges of one program
+// overlap.
 func (m *Mux) Handle(program, low, high uint32, h Handler) {
 	if low > high {
 		panic(fmt.Sprintf("oncrpc: program %d: versions %d to %d", program, low, high))

@@ -30,7 +30,7 @@ func TestObserve(t *testing.T) {
 	})
 	end(func() { c.ReplyDenied(AuthTooWeak) })
 	end(c.Drop)
-	c.ReplyAccept(ProcUnavail) // the call was recycled: nobody observes it any more
+	c.ReplyAccept(ProcUnavail) // the call was recycled: it has no observer any more
 	want := outcomes{"SUCCESS", "SYSTEM_ERR", "AUTH_TOOWEAK", "dropped"}
 	if len(got) != len(want) {
 		t.Fatalf("got %v, want %v", got, want)

@@ -5,27 +5,31 @@ import (
 	"time"
 )
 
-// Observer is told what a transport does, for metrics and logs. Its methods are called on the transport's own
-// goroutines, from several at a time: they are quick, do not block, and keep no Call. [NoObserver] can be embedded.
+// Observer receives a transport's events, for metrics and logs. Its methods are called on the
+// transport's own goroutines, several at a time: they must be quick, must not block, and must keep
+// no Call. [NoObserver] can be embedded.
 type Observer interface {
 	// ConnOpened: a connection serves calls.
 	ConnOpened(c *Conn)
-	// ConnClosed is the last that is heard of a connection. cause says why; errors.Is tells io.EOF (the peer ended it in order),
-	// ErrIdle, ErrShutdown, net.ErrClosed, ErrRecord (it broke the protocol), [bufpool.ErrNoProgress] (it held memory for which others waited); everything
-	// else is a failure of the network.
+	// ConnClosed is the last event of a connection. errors.Is classifies the cause: io.EOF (the
+	// peer ended it in order), ErrIdle, ErrShutdown, net.ErrClosed, ErrRecord (a violation of the
+	// protocol), [bufpool.ErrNoProgress] (it held memory for which others waited); any other is a
+	// failure of the network.
 	ConnClosed(c *Conn, cause error)
 	// ConnRefused: a connection was closed before it was served.
 	ConnRefused(remote netip.AddrPort, cause error)
 	// CallReceived: a call with a valid header goes to the handler.
 	CallReceived(c *Call, b Bytes)
-	// ReplySent: the reply has left, or its memory is free again; c is as it was when the handler gave it back.
-	// took is the time since the batch was read that brought the call.
+	// ReplySent: the reply has left, or its memory is free again. c is as the handler returned it.
+	// took is the time since the read that brought the call.
 	ReplySent(c *Call, b Bytes, took time.Duration)
-	// BadMessage: a message was dropped or refused by the transport itself. c goes on unless ConnClosed follows.
+	// BadMessage: the transport dropped or refused a message. c continues unless ConnClosed
+	// follows.
 	BadMessage(c *Conn, cause error)
 }
 
-// Bytes are the lengths of a message by the ways in which it crossed the network. Over TCP all of it is inline.
+// Bytes are the lengths of a message's parts by their way across the network. Over TCP all of it is
+// inline.
 type Bytes struct {
 	Inline, ReadChunks, WriteChunks, ReplyChunk int
 }

@@ -1,7 +1,7 @@
 package oncrpc
 
-// pending is a requester's table of requests that wait for their replies. It allocates only to grow.
-// The chains run through the requests themselves.
+// pending is a requester's table of outstanding requests. It allocates only to grow. The chains run
+// through the requests themselves.
 type pending struct {
 	buckets []*Request // a power of two of them
 	n       int
@@ -21,7 +21,7 @@ func (p *pending) find(xid uint32) *Request {
 	return r
 }
 
-// add puts r into the table, which has none with its XID.
+// add inserts r. No other request of the table may have its XID.
 func (p *pending) add(r *Request) {
 	if p.n == len(p.buckets) {
 		old := p.buckets
@@ -43,7 +43,7 @@ func (p *pending) link(r *Request) {
 	r.chain, *b = *b, r
 }
 
-// remove takes r out, and reports whether it was there.
+// remove removes r, and reports whether it was there.
 func (p *pending) remove(r *Request) bool {
 	if p.n == 0 {
 		return false

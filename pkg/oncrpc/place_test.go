@@ -8,7 +8,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestPlace: over TCP, too, an eligible result is an item of the reply, where the requester wants it.
+// TestPlace: over TCP, too, an eligible result becomes an item of the reply, in the requester's
+// buffer.
 func TestPlace(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{Bindings: bulkBindings})
@@ -44,7 +45,8 @@ func TestPlace(t *testing.T) {
 			r.Free()
 		}
 	}
-	// Without SUCCESS, without results that the binding can read, and without a binding all is left as it is.
+	// Without SUCCESS, without results that the binding can read, and without a binding nothing
+	// changes.
 	for _, tt := range []struct{ program, procedure uint32 }{{testProgram, 99}, {testProgram, procNull}, {testProgram + 1, procGet}} {
 		r, _, err := NewRequest(pool, tt.program, 1, tt.procedure, Auth{}, 100)
 		if err != nil {

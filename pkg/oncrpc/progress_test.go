@@ -15,12 +15,13 @@ const minProgress = 64 << 10
 
 func from(host byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 700} }
 
-// sumCall is a record with a call of procSum that has n bytes of arguments.
+// sumCall returns a record with a call of procSum that has n bytes of arguments.
 func sumCall(xid uint32, n int) []byte {
 	return marked(append(callBytes(xid, procSum, uint32(n)), make([]byte, n)...))
 }
 
-// TestHalfRecords: connections that announce large calls, and send little of them, take nothing that others wait for.
+// TestHalfRecords: connections that announce large calls and send little of them take no memory
+// that others wait for.
 func TestHalfRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := bufpool.NewBudget(8<<20, 2<<20)
@@ -46,7 +47,8 @@ func TestHalfRecords(t *testing.T) {
 	})
 }
 
-// TestStalledRecord sends more and more of a large call while another client waits: the connection ends if that is too little, and only then.
+// TestStalledRecord sends a large call slowly while another client waits: the connection ends below
+// the minimum rate, and only then.
 func TestStalledRecord(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rate  int // bytes per second
@@ -102,7 +104,8 @@ func TestStalledRecord(t *testing.T) {
 	}
 }
 
-// TestRepliesNotTaken: a peer that takes too little of its replies, while another client waits, is cut off. A backend may take its time.
+// TestRepliesNotTaken: a peer that takes its replies too slowly while another client waits is
+// disconnected. A slow backend is no reason.
 func TestRepliesNotTaken(t *testing.T) {
 	const size = 1 << 20
 	for name, tt := range map[string]struct {
@@ -162,7 +165,8 @@ func TestRepliesNotTaken(t *testing.T) {
 	}
 }
 
-// TestRetainedCalls: large calls that wait for the memory of large replies are bounded, though they hold nothing of the budget.
+// TestRetainedCalls: large calls that wait for the memory of large replies are bounded, although
+// they hold nothing of the budget.
 func TestRetainedCalls(t *testing.T) {
 	const total, size, calls = 8 << 20, 500_000, 20
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +184,8 @@ func TestRetainedCalls(t *testing.T) {
 			links = append(links, l)
 		}
 		synctest.Wait()
-		held.Shrink(total - 600_000) // enough for each call, one after the other, and not for a reply
+		// enough for each call, one after the other, and not for a reply
+		held.Shrink(total - 600_000)
 		synctest.Wait()
 		waiting := 0
 		for _, l := range links {

@@ -10,11 +10,11 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// maxViews bounds the calls in flight that are views of a common read buffer: so many buffers a connection may pin.
-// Further calls are copied out of it.
+// maxViews bounds the calls in flight that are views of a common read buffer, and so the buffers
+// that a connection may pin. Further calls are copied.
 const maxViews = 16
 
-// receive is the receive loop. It returns why the connection ended.
+// receive is the receive loop. It returns the cause of the connection's end.
 func (l *link) receive() error {
 	for {
 		n, err := l.sock.read(l.in)
@@ -41,7 +41,7 @@ func (l *link) receive() error {
 	}
 }
 
-// hold lets what a batch of messages causes gather, here and where the handler passes calls on to.
+// hold corks this connection and the one that the handler forwards calls to.
 func (l *link) hold() {
 	l.out.Cork()
 	if l.passedOn = l.conn.Batch; l.passedOn != nil {
@@ -49,7 +49,7 @@ func (l *link) hold() {
 	}
 }
 
-// release sends what has gathered.
+// release uncorks both.
 func (l *link) release() {
 	if l.passedOn != nil {
 		l.passedOn.Uncork()
@@ -57,7 +57,7 @@ func (l *link) release() {
 	l.out.Uncork()
 }
 
-// handle works through all records that are there.
+// handle processes all records that were read.
 func (l *link) handle() error {
 	for {
 		ev, err := l.in.next(&l.rec, l.inFlight.Load() >= maxViews)
@@ -80,7 +80,7 @@ func (l *link) handle() error {
 	}
 }
 
-// admit decides on a record that wants memory of its own.
+// admit decides on a record that needs memory of its own.
 func (l *link) admit() error {
 	if l.large != nil {
 		return l.admitLarge()
@@ -112,7 +112,8 @@ func (l *link) admit() error {
 	return nil
 }
 
-// admitLarge takes memory of the budget for the large call, whose first part is there, or all of it.
+// admitLarge takes memory of the budget for the large call, of which the first part or everything
+// has arrived.
 func (l *link) admitLarge() error {
 	if err := l.bulk(l.large, l.in.length(), 0); err != nil {
 		return err
@@ -124,7 +125,7 @@ func (l *link) admitLarge() error {
 	return nil
 }
 
-// dispatch hands the record at hand to the role that it is for.
+// dispatch gives the current record to its role.
 func (l *link) dispatch() error {
 	if len(l.rec.Stream) == 0 || len(l.rec.Stream[0]) < headLen {
 		return fmt.Errorf("%w: it has %d bytes, a message has at least %d", ErrRecord, l.rec.StreamLen(), MinReplyLen)
@@ -141,7 +142,7 @@ func (l *link) dispatch() error {
 	}
 }
 
-// call serves the call at hand.
+// call serves the current call.
 func (l *link) call() error {
 	c := l.large
 	if c != nil {

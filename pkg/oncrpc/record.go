@@ -8,58 +8,62 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// ErrRecord is the error of a connection whose peer broke the rules of record marking or sent what is no RPC message.
+// ErrRecord is the cause of a connection's end after a violation of record marking, or after a
+// message that is not RPC.
 var ErrRecord = errors.New("oncrpc: bad record")
 
 const (
 	lastFragment = 1 << 31
-	// smallRecord bounds, in bytes, the records that are received into the common buffer. Larger ones, and those of several
-	// fragments, get memory of their own.
+	// smallRecord bounds, in bytes, the records received into the common buffer. Larger ones, and
+	// those of several fragments, get memory of their own.
 	smallRecord = 16 << 10
-	// tailRead is how much is read behind the end of a large record: enough for the next header, and little to copy if the next is large too.
+	// tailRead is the length read behind the end of a large record: enough for the next header, and
+	// little to copy if the next is large too.
 	tailRead = 4 << 10
-	// piece is the least memory that a large record of several fragments takes at a time.
+	// piece is the smallest memory that a large record of several fragments takes at a time.
 	piece = 64 << 10
 	// maxFragments bounds the fragments of a record.
 	maxFragments = 4096
-	// firstPart is how much of a large call arrives before it takes memory of the budget, all that it needs at once. Until then it has memory
-	// beside the budget, since a peer that only announces a record must not hold anything that others wait for.
+	// firstPart is the length of a large call that arrives before it takes memory of the budget,
+	// all that it needs at once. Until then its memory is outside of the budget: a peer that only
+	// announces a record must not hold memory that others wait for.
 	firstPart = 64 << 10
-	// headLen is what has to be known of a large record before it gets memory: XID and message type.
+	// headLen is the length of the XID and message type, which decide on the memory of a large
+	// record.
 	headLen = 8
 )
 
-// reader cuts the byte stream of a connection into records (RFC 5531 section 11). It does no I/O: space says where
-// the next bytes belong, filled how many came, and next what they are.
+// reader cuts the byte stream of a connection into records (RFC 5531 section 11). It does no I/O:
+// space returns the room for the next bytes, filled takes their number, and next parses them.
 //
-// Records that lie in the common buffer as a whole are handed out as views of it; each owns the buffer together with
-// the others and the reader. Of a large record only what was read along with its beginning is copied, the rest is read straight into
-// its own memory.
+// A record that lies in the common buffer as a whole is returned as a view of it; each view owns
+// the buffer together with the others and the reader. Of a large record only the beginning is
+// copied, and the rest is read straight into its own memory.
 type reader struct {
 	pool  *bufpool.Pool
 	size  int // of the common buffer
 	limit int // of a record
 
-	buf  *bufpool.Buf // the common buffer; what has been read and not been used is buf.B[r:w]
+	buf  *bufpool.Buf // the common buffer; buf.B[r:w] is read and unused
 	r, w int
-	want int  // bytes from r on that have to lie together for next to go on
+	want int  // bytes from r on that next needs contiguous
 	tail bool // the last record was large: read no more than tailRead ahead
 
-	// The record under way.
+	// The current record.
 	left      int  // bytes missing of the current fragment
 	last      bool // it is the last one
 	total     int  // length of all its fragments so far, the current one included
 	fragments int
-	began     bool // rec is being put together
+	began     bool // rec is being assembled
 	begun     bool // its memory may exceed smallRecord, up to firstPart
 	admitted  bool // its memory may exceed firstPart
 	skipping  bool
-	rec       Message // owns the record's memory as far as it is there
-	dst       []byte  // room in the memory that rec took last
-	direct    int     // how much of it space has given out
+	rec       Message // owns the record's memory as far as it exists
+	dst       []byte  // room in rec's last memory
+	direct    int     // bytes of it that space has given out
 }
 
-// event is what reader.next found.
+// event is the result of reader.next.
 type event int
 
 const (
@@ -67,8 +71,9 @@ const (
 	needBytes event = iota
 	// whole: a record is complete.
 	whole
-	// large: a record is under way that wants memory of its own. r.head tells what it is, r.length how long. begin, admit or skip follows. After
-	// begin, large comes once more, when the first part or all of the record is there, and admit follows.
+	// large: the current record needs memory of its own. r.head returns its beginning, r.length its
+	// length. begin, admit or skip follows. After begin, large comes once more when the first part
+	// or the whole record has arrived, and admit follows.
 	large
 )
 
@@ -91,8 +96,9 @@ func (r *reader) idle() bool {
 	return r.r == r.w && r.left == 0 && r.fragments == 0
 }
 
-// rest gives the common buffer back if there is nothing in it, so that a connection on which nothing happens has none. One with views is
-// kept: what comes next goes behind them, or each call in flight might pin a buffer of its own.
+// rest gives the common buffer back if it is empty, so that an idle connection has none. A buffer
+// with views is kept: the next bytes go behind them, or else each call in flight might pin a buffer
+// of its own.
 func (r *reader) rest() {
 	if r.buf != nil && r.r == r.w && !r.buf.Shared() {
 		r.buf.Release()
@@ -100,7 +106,8 @@ func (r *reader) rest() {
 	}
 }
 
-// space returns where the next bytes read go: a first, then b. It follows a next that returned needBytes, and may be asked again.
+// space returns the room for the next bytes: a first, then b. It follows a next that returned
+// needBytes, and may be called again.
 func (r *reader) space() (a, b []byte, err error) {
 	ahead := r.size
 	switch {
@@ -118,7 +125,8 @@ func (r *reader) space() (a, b []byte, err error) {
 	return a, b[:min(len(b), ahead)], nil
 }
 
-// makeRoom makes sure that what is wanted can lie together in the common buffer, and tailRead bytes behind it.
+// makeRoom makes the wanted bytes fit contiguously into the common buffer, with tailRead bytes
+// behind them.
 func (r *reader) makeRoom() error {
 	if r.buf != nil {
 		enough := r.size-r.r >= r.want+tailRead
@@ -142,7 +150,7 @@ func (r *reader) makeRoom() error {
 	return nil
 }
 
-// filled takes note of n bytes that were read to where space said.
+// filled records that n bytes were read into the room of space.
 func (r *reader) filled(n int) {
 	k := min(n, r.direct)
 	r.dst = r.dst[k:]
@@ -153,7 +161,7 @@ func (r *reader) filled(n int) {
 	r.w += n - k
 }
 
-// extend adds k bytes, which were put to where rec's last slice ends, to that slice.
+// extend adds k bytes, read behind rec's last slice, to that slice.
 func (r *reader) extend(k int) {
 	if k > 0 {
 		s := &r.rec.Stream[len(r.rec.Stream)-1]
@@ -161,7 +169,7 @@ func (r *reader) extend(k int) {
 	}
 }
 
-// next goes on as far as what has been read allows. With whole, m has the record; m must have been empty.
+// next parses as far as the read bytes allow. With whole, m has the record; m must have been empty.
 // With copyOut, records get memory of their own even if they lie in the common buffer.
 func (r *reader) next(m *Message, copyOut bool) (event, error) {
 	for {
@@ -230,7 +238,8 @@ func (r *reader) mark(v uint32) error {
 	return nil
 }
 
-// assemble moves up to have bytes of the current fragment into rec's own memory, and gives it more when it is full.
+// assemble moves up to have bytes of the current fragment into rec's own memory, and grows it when
+// it is full.
 func (r *reader) assemble(have int) (event, error) {
 	for r.left > 0 {
 		if r.wants() {
@@ -253,7 +262,8 @@ func (r *reader) assemble(have int) (event, error) {
 	return needBytes, nil
 }
 
-// wants reports whether it has to be asked before the record gets more memory, or is handed out.
+// wants reports whether next must return large before the record gets more memory, or is handed
+// out.
 func (r *reader) wants() bool {
 	switch {
 	case r.admitted || r.total <= smallRecord:
@@ -264,16 +274,17 @@ func (r *reader) wants() bool {
 	return r.total-r.left >= headLen
 }
 
-// complete reports whether all of the record is there.
+// complete reports whether the whole record has arrived.
 func (r *reader) complete() bool { return r.left == 0 && r.last }
 
-// take moves on by k bytes of the current fragment.
+// take advances by k bytes of the current fragment.
 func (r *reader) take(k int) {
 	r.r += k
 	r.left -= k
 }
 
-// grow gives rec memory for what is left of the fragment, or for as much of it as a buffer holds; and for more if fragments follow.
+// grow gives rec memory for the rest of the fragment, up to a buffer's size, and for more if
+// fragments follow.
 func (r *reader) grow() error {
 	n, done := r.left, r.total-r.left
 	if !r.last {
@@ -309,7 +320,7 @@ func (r *reader) head() (xid, kind uint32) {
 	return binary.BigEndian.Uint32(b[:]), binary.BigEndian.Uint32(b[4:])
 }
 
-// length returns the length of the large record: its own if that is known, otherwise the longest it can get.
+// length returns the length of the large record, or the longest possible one while it is unknown.
 func (r *reader) length() int {
 	if r.last {
 		return r.total
@@ -317,20 +328,20 @@ func (r *reader) length() int {
 	return r.limit
 }
 
-// begin lets the large record have memory for its first part.
+// begin gives the large record memory for its first part.
 func (r *reader) begin() { r.begun = true }
 
-// admit lets the large record have all its memory.
+// admit gives the large record all its memory.
 func (r *reader) admit() { r.admitted = true }
 
-// skip passes over the large record without taking memory for it.
+// skip passes over the large record without memory for it.
 func (r *reader) skip() {
 	r.rec.Release()
 	r.dst = nil
 	r.began, r.skipping = false, true
 }
 
-// view hands out a record that lies in the common buffer as a whole.
+// view returns a record that lies in the common buffer as a whole.
 func (r *reader) view(m *Message, copyOut bool) error {
 	b := r.buf.B[r.r : r.r+r.left : r.r+r.left]
 	if copyOut {

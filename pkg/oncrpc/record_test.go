@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// marked returns b as a record of fragments of the given lengths; what they leave over is one more.
+// marked returns b as a record of fragments of the given lengths, and one more for the rest.
 func marked(b []byte, fragments ...int) (s []byte) {
 	for _, n := range fragments {
 		if n < len(b) {
@@ -43,7 +43,7 @@ func unmark(s []byte, limit int) (records [][]byte, bad bool) {
 	return records, false
 }
 
-// fill returns n bytes that depend on seed and tell their position, so that a misplaced one shows.
+// fill returns n bytes that depend on seed and on their position, so that a misplaced one shows.
 func fill(n, seed int) []byte {
 	b := make([]byte, n, n+8)
 	for i := 0; i < n; i += 8 {
@@ -52,8 +52,9 @@ func fill(n, seed int) []byte {
 	return b[:n:n]
 }
 
-// run feeds stream to a new reader in pieces of the lengths that cut returns, and collects the records. hold tells how
-// many records are kept before they are compared and released. skip says which large records are skipped.
+// run feeds stream to a new reader in pieces of the lengths that cut returns, and collects the
+// records. hold is the number of records kept before they are compared and released. skip selects
+// the large records to skip.
 func run(t testing.TB, stream []byte, limit, hold int, cut func() int, copyOut func() bool, skip func() bool) (records [][]byte, skips int, failed error) {
 	t.Helper()
 	pool := bufpool.New(0)
@@ -216,7 +217,7 @@ func TestReaderBad(t *testing.T) {
 	}
 }
 
-// TestReaderSkip: what is skipped is gone, all else is as it was.
+// TestReaderSkip: skipped records are gone, the others unchanged.
 func TestReaderSkip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var stream []byte
@@ -232,7 +233,7 @@ func TestReaderSkip(t *testing.T) {
 			}
 		}
 		n := rapid.IntRange(1, 30_000).Draw(rt, "cut")
-		// With copyOut no large record is a view, so that each is asked for.
+		// With copyOut no large record is a view, so next returns large for each.
 		got, skips, err := run(t, stream, 1<<20, 2, func() int { return n }, func() bool { return true }, func() bool { return true })
 		if err != nil || skips != bigs || !equalRecords(got, want) {
 			rt.Fatalf("%v: %d records, want %d; %d skipped, want %d", err, len(got), len(want), skips, bigs)
@@ -240,7 +241,7 @@ func TestReaderSkip(t *testing.T) {
 	})
 }
 
-// TestReaderCopies: of a stream of large records only what comes along with their beginnings is copied.
+// TestReaderCopies: of a stream of large records only their beginnings are copied.
 func TestReaderCopies(t *testing.T) {
 	var stream []byte
 	const n, size = 50, 64<<10 + 128

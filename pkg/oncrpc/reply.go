@@ -8,12 +8,12 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Init prepares a new Call for its transport: t answers it, pool has the memory of its replies.
-// A transport that keeps state with each call makes that state the Responder.
+// Init prepares a new Call for its transport: t answers it, pool provides the memory of its
+// replies. A transport that keeps state with each call makes that state the Responder.
 func (c *Call) Init(pool *bufpool.Pool, t Responder) { c.pool, c.transport = pool, t }
 
-// Recycle is for transports: it gives back the memory of the call and its reply, and makes c ready for the next call.
-// Scratch, what Init was given, and the capacity of slices stay.
+// Recycle is for transports: it gives back the memory of the call and its reply, and prepares c for
+// the next call. Scratch, the arguments of Init, and the capacity of slices stay.
 func (c *Call) Recycle() {
 	c.Release()
 	c.Reply.Release()
@@ -24,19 +24,20 @@ func (c *Call) Recycle() {
 	c.observer, c.Began = nil, 0
 }
 
-// Args returns a decoder that stands at the first byte of the procedure's parameters, always the same one.
+// Args returns the call's decoder, which stands at the first byte of the procedure's parameters.
 func (c *Call) Args() *xdr.Decoder {
 	c.dec.Reset(c.Stream, c.Items)
 	c.dec.Skip(c.ArgsAt)
 	return &c.dec
 }
 
-// Pool is where the memory of the call's reply comes from; what becomes an item of the reply belongs there too.
+// Pool returns the pool for the call's reply and its items.
 func (c *Call) Pool() *bufpool.Pool { return c.pool }
 
-// BeginReply starts a reply of the status SUCCESS with an empty verifier, and returns the encoder for its results.
-// size bounds the reduced reply stream in bytes, the header's 24 included, and is at most [bufpool.MaxSize]. What was put in
-// c.Reply before is released. Buffers of items are given to c.Reply by Own.
+// BeginReply starts a reply of the status SUCCESS with an empty verifier, and returns the encoder
+// for its results. size bounds the reduced reply stream in bytes, the header's 24 included, and is
+// at most [bufpool.MaxSize]. The former content of c.Reply is released. Buffers of items are given
+// to c.Reply by Own.
 func (c *Call) BeginReply(size int) (*xdr.Encoder, error) {
 	return c.begin(size, Status{})
 }
@@ -58,8 +59,8 @@ func (c *Call) begin(size int, s Status) (*xdr.Encoder, error) {
 	return &c.enc, nil
 }
 
-// EndReply puts what BeginReply's encoder has written into c.Reply. If it ran over, the reply becomes SYSTEM_ERR.
-// Respond does this by itself.
+// EndReply puts the output of BeginReply's encoder into c.Reply. If it ran over, the reply becomes
+// SYSTEM_ERR. Respond calls it.
 func (c *Call) EndReply() {
 	if !c.building {
 		return
@@ -86,8 +87,8 @@ func (c *Call) Respond() {
 	c.transport.Respond(c)
 }
 
-// Drop ends the call without an answer, and with it the connection: no caller is left waiting for
-// an answer that does not come. The call belongs to the transport afterwards.
+// Drop ends the call without a reply, and with it the connection, so that no caller waits for a
+// reply that never comes. The call belongs to the transport afterwards.
 func (c *Call) Drop() {
 	if c.observer != nil {
 		c.observer.Dropped(c)
@@ -95,7 +96,7 @@ func (c *Call) Drop() {
 	c.transport.Drop(c)
 }
 
-// Supersede ends the call without an answer, because the same call has come again and is answered
+// Supersede ends the call without a reply, because the same call has arrived again and is answered
 // in its place. The connection stays. The call belongs to the transport afterwards.
 func (c *Call) Supersede() {
 	if c.observer != nil {
@@ -104,11 +105,12 @@ func (c *Call) Supersede() {
 	c.transport.Supersede(c)
 }
 
-// Observe makes o hear how the call ends. A handler that decorates another one calls it before that one's ServeRPC.
+// Observe sets the observer of the call's end. A handler that wraps another one calls it before the
+// other's ServeRPC.
 func (c *Call) Observe(o CallObserver) { c.observer = o }
 
-// ReplyAccept answers with ProgUnavail, ProcUnavail, GarbageArgs or SystemErr (or Success, without results),
-// instead of what reply there may be by now. ProgMismatch has ReplyMismatch.
+// ReplyAccept answers with ProgUnavail, ProcUnavail, GarbageArgs or SystemErr (or Success, without
+// results), in place of any reply begun. ProgMismatch has ReplyMismatch.
 func (c *Call) ReplyAccept(stat AcceptStat) { c.replyStatus(Status{Accept: stat}) }
 
 // ReplyMismatch answers PROG_MISMATCH: the program has versions low to high.
@@ -121,8 +123,8 @@ func (c *Call) ReplyDenied(stat AuthStat) {
 	c.replyStatus(Status{Denied: true, Reject: AuthError, Auth: stat})
 }
 
-// Refuse does with a call what an error of [DecodeCall] demands: it answers RPC_MISMATCH, AUTH_BADCRED or AUTH_BADVERF,
-// and drops what is no call.
+// Refuse handles a call with an error of [DecodeCall]: it answers RPC_MISMATCH, AUTH_BADCRED or
+// AUTH_BADVERF, and drops a message that is no call.
 func (c *Call) Refuse(err error) {
 	switch {
 	case errors.Is(err, ErrRPCVersion):

@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// recorder is a transport that keeps what it was given to send, joined.
+// recorder is a transport that keeps the sent messages, joined.
 type recorder struct {
 	sent    []byte
 	items   int
@@ -132,7 +132,8 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// TestReplyNoMemory: a call whose answer finds no memory at all is dropped, the caller sends it again.
+// TestReplyNoMemory: a call whose reply finds no memory at all is dropped, and the caller sends it
+// again.
 func TestReplyNoMemory(t *testing.T) {
 	c, r := &Call{}, &recorder{}
 	c.Init(bufpool.New(1), r)
@@ -189,7 +190,7 @@ type handlerFunc func(*Call)
 
 func (f handlerFunc) ServeRPC(c *Call) { f(c) }
 
-// loop is a Requester whose server is a function from call to reply, on the spot or never.
+// loop is a Requester whose server is a function from call to reply, called at once or never.
 type loop struct {
 	pool    *bufpool.Pool
 	xid     uint32

@@ -12,10 +12,10 @@ import (
 
 // Canceler is a [Requester] that can give up a request. Every requester should be one.
 type Canceler interface {
-	// Cancel makes r fail with cause as soon as its memory is not needed any more; r.Done is called
-	// as ever. That is soon: where a peer may reach the memory of r by RDMA, within 2 s. A reply
-	// that comes later is ignored. Nothing happens if r is done or was never submitted here; r must
-	// not be freed meanwhile.
+	// Cancel makes r fail with cause as soon as its memory is no longer needed; r.Done is called as
+	// ever. Where a peer may reach the memory of r by RDMA, that takes up to 2 s. A later reply is
+	// ignored. Cancel does nothing if r is done or was never submitted here. r must not be freed
+	// meanwhile.
 	Cancel(r *Request, cause error)
 }
 
@@ -31,10 +31,10 @@ type requestPrivate struct {
 
 var requests = sync.Pool{New: func() any { return new(Request) }}
 
-// NewRequest takes a Request (from those freed, if there are any) and begins its call: the encoder stands at the first byte of
-// the parameters. size bounds the reduced call stream, header included. pool's memory holds it.
-// Items are taken out by the encoder's Bulk and stay in the requester's memory.
-// Seal ends the call, Do or Submit sends it, and Free gives everything back.
+// NewRequest takes a Request, a freed one if there is any, and begins its call: the encoder stands
+// at the first byte of the parameters. size bounds the reduced call stream in bytes, header
+// included. Its memory comes from pool. Items are taken out by the encoder's Bulk and stay in the
+// requester's memory. Seal ends the call, Do or Submit sends it, and Free gives everything back.
 func NewRequest(pool *bufpool.Pool, program, version, procedure uint32, cred Auth, size int) (*Request, *xdr.Encoder, error) {
 	if len(cred.Body) > MaxAuthLen {
 		return nil, nil, fmt.Errorf("oncrpc: credential has %d bytes, at most %d are allowed", len(cred.Body), MaxAuthLen)
@@ -54,8 +54,8 @@ func NewRequest(pool *bufpool.Pool, program, version, procedure uint32, cred Aut
 	return r, &r.enc, nil
 }
 
-// Seal ends the call that NewRequest began. Every item becomes an eligible argument, unless Eligible says something already.
-// It returns an error if the call did not fit.
+// Seal ends the call that NewRequest began. Every item becomes an eligible argument, unless
+// Eligible is set. It returns an error if the call did not fit.
 func (r *Request) Seal() error {
 	if !r.building {
 		return nil
@@ -91,8 +91,9 @@ func Submit(rq Requester, r *Request) {
 	rq.Submit(r)
 }
 
-// Do seals r, sends it and waits until it is done. It returns r.Err; [Request.Results] has the server's answer. When ctx ends first,
-// the request is cancelled, and fails with ctx's error; a requester that is no [Canceler] is waited for nevertheless.
+// Do seals r, sends it and waits until it is done. It returns r.Err; [Request.Results] has the
+// server's reply. When ctx ends first, the request is cancelled and fails with ctx's error. A
+// requester that is no [Canceler] cannot cancel: Do waits for it.
 func Do(ctx context.Context, rq Requester, r *Request) error {
 	if err := r.Seal(); err != nil {
 		return err
@@ -116,8 +117,9 @@ func Do(ctx context.Context, rq Requester, r *Request) error {
 
 func signalFinished(r *Request) { r.finished <- struct{}{} }
 
-// Results checks the header of the reply to a request that is done, and returns a decoder that stands at the first byte of the results.
-// The error is r.Err, or a [*StatusError], or tells what is wrong with the header.
+// Results checks the reply's header of a request that is done, and returns a decoder that stands at
+// the first byte of the results. The error is r.Err, a [*StatusError], or describes the fault in
+// the header.
 func (r *Request) Results() (*xdr.Decoder, error) {
 	if r.Err != nil {
 		return nil, r.Err

@@ -9,10 +9,11 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// ErrXIDInUse says that a reply with the XID of this request may yet come, and would not be its own. The request was not sent.
+// ErrXIDInUse means that a reply with the XID of this request may still come for an earlier one.
+// The request was not sent.
 var ErrXIDInUse = errors.New("oncrpc: a reply with this XID is outstanding already")
 
-// maxOwed bounds the replies that a connection's peer owes to requests which were cancelled.
+// maxOwed bounds the outstanding replies to cancelled requests on a connection.
 const maxOwed = 4096
 
 var errOwed = fmt.Errorf("oncrpc: the peer owes replies to more than %d requests that were cancelled", maxOwed)
@@ -21,32 +22,33 @@ var errOwed = fmt.Errorf("oncrpc: the peer owes replies to more than %d requests
 type requester struct {
 	Waiters
 	link *link
-	// The receive loop's own.
+	// Owned by the receive loop.
 	found []Found
 	dec   xdr.Decoder
 
-	rmu     sync.Mutex // guards what follows, and the requests' fields for the link
+	rmu     sync.Mutex // guards the fields below, and the requests' fields for the link
 	pending pending
-	owed    map[uint32]struct{} // XIDs of requests that were cancelled and whose replies have not come
-	gone    error               // why no more requests are accepted
+	owed    map[uint32]struct{} // XIDs of cancelled requests whose replies have not come
+	gone    error               // reason for refusing requests
 	xid     uint32
 }
 
-// linkState is what a link keeps with a request.
+// linkState is a link's state of a request.
 type linkState struct {
 	chain   *Request // in the table
 	link    *link
 	mark    [4]byte
 	writing bool // from Submit until its memory is free
-	settled bool // the outcome is there
+	settled bool // the outcome is known
 }
 
-// tcpRequest is a Request on its way out.
+// tcpRequest is a Request being sent.
 type tcpRequest Request
 
 func (q *requester) init(l *link) {
 	q.link = l
-	q.xid = rand.Uint32() // the server's duplicate request cache may remember an earlier connection's
+	// the server's duplicate request cache may remember an earlier connection's
+	q.xid = rand.Uint32()
 }
 
 // NextXID implements [Requester].
@@ -60,7 +62,7 @@ func (l *link) NextXID() uint32 {
 	return l.xid
 }
 
-// taken reports whether a reply with the XID may yet come. The requester is locked.
+// taken reports whether a reply with the XID may still come. The requester is locked.
 func (q *requester) taken(xid uint32) bool {
 	_, owed := q.owed[xid]
 	return owed || q.pending.find(xid) != nil
@@ -87,7 +89,8 @@ func (l *link) Submit(r *Request) {
 	l.out.send((*tcpRequest)(r), n)
 }
 
-// Cancel implements [Canceler]. Unless the call has not been sent, the peer still owes its reply, which keeps the XID until it comes.
+// Cancel implements [Canceler]. If the call has been sent, the peer still owes its reply, which
+// keeps the XID until it comes.
 func (l *link) Cancel(r *Request, cause error) {
 	l.rmu.Lock()
 	if !l.pending.remove(r) {
@@ -133,7 +136,8 @@ func (t *tcpRequest) sent(err error) {
 	}
 }
 
-// expects reports whether a request waits for the reply with the XID, which has begun to come and is of no use otherwise.
+// expects reports whether a request waits for the reply with the XID. A reply without a request is
+// skipped.
 func (q *requester) expects(xid uint32) bool {
 	q.rmu.Lock()
 	defer q.rmu.Unlock()
@@ -144,7 +148,7 @@ func (q *requester) expects(xid uint32) bool {
 	return false
 }
 
-// orphan takes note of a reply that no request waits for. The requester is locked.
+// orphan counts a reply that no request waits for. The requester is locked.
 func (q *requester) orphan(xid uint32) {
 	delete(q.owed, xid)
 	q.link.stats.orphans.Add(1)
@@ -156,7 +160,8 @@ func (q *requester) outstanding() int {
 	return q.pending.n
 }
 
-// reply completes the request that m answers, and takes m's memory over; if there is none, m stays as it is.
+// reply completes the request that m answers, and takes m's memory over. Without a request m stays
+// as it is.
 func (q *requester) reply(xid uint32, m *Message) {
 	q.rmu.Lock()
 	r := q.pending.find(xid)
@@ -167,7 +172,7 @@ func (q *requester) reply(xid uint32, m *Message) {
 	}
 	q.pending.remove(r)
 	q.rmu.Unlock()
-	// From here on r cannot be cancelled, and nobody completes it before it is settled.
+	// From here on r can neither be cancelled nor completed before it is settled.
 	r.Reply.Release()
 	r.Reply, *m = *m, r.Reply
 	q.place(r)
@@ -180,7 +185,8 @@ func (q *requester) reply(xid uint32, m *Message) {
 	}
 }
 
-// place makes items of the reply's eligible results. A reply that the binding cannot read is left as it is: who reads it will say why.
+// place turns the reply's eligible results into items. A reply that the binding cannot read stays
+// as it is: its reader will report the error.
 func (q *requester) place(r *Request) {
 	plan := r.Plan.Results
 	for i := range plan {
@@ -217,7 +223,7 @@ func (q *requester) place(r *Request) {
 	}
 }
 
-// end fails all requests, also those to come.
+// end fails all requests, later ones too.
 func (q *requester) end(err error) {
 	q.rmu.Lock()
 	q.gone = err

@@ -6,7 +6,8 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// bulk takes n bytes of the budget for c, and waits until they are there. Of c, kept bytes are in memory meanwhile that do not count.
+// bulk takes n bytes of the budget for c, and waits for them. kept bytes of c are in memory
+// meanwhile and do not count.
 func (l *link) bulk(c *tcpCall, n, kept int) error {
 	if l.share == nil {
 		return nil
@@ -29,10 +30,12 @@ func (l *link) bulk(c *tcpCall, n, kept int) error {
 	return l.wait(l.grant)
 }
 
-// reserve takes memory of the budget for the reply to c, if that may be large: otherwise a peer that asks for much and takes nothing could have
-// as much memory filled as it has calls. What a large call took for itself it gives back before, and then takes both at once, since who waits holds nothing
-// of the total. If it has to wait, its memory counts as retained, and where too much is the connection ends: few calls are large and have large replies. It does so when
-// its connection has no other call, which its share would make it wait for.
+// reserve takes memory of the budget for the reply to c, if that may be large: otherwise a peer
+// that requests much and takes nothing could fill as much memory as it has calls. A large call
+// first gives its own share back and then takes both at once, since a waiting call must hold
+// nothing of the total. While it waits, its memory counts as retained, and too much of that ends
+// the connection: few calls are large and have large replies. It waits until its connection has no
+// other call, which its share would make it wait for.
 func (l *link) reserve(c *tcpCall) error {
 	if l.share == nil || l.cfg.Bindings == nil {
 		return nil
@@ -61,7 +64,7 @@ func (l *link) reserve(c *tcpCall) error {
 	return l.bulk(c, n+size, size)
 }
 
-// alone waits until the call at hand is the connection's only one.
+// alone waits until the current call is the connection's only one.
 func (l *link) alone() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

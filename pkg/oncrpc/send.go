@@ -7,21 +7,23 @@ import (
 )
 
 const (
-	// While the receive loop gathers, this much may gather.
+	// Limits of the messages gathered while the receive loop runs.
 	gatherMessages = 64
 	gatherBytes    = 256 << 10
 )
 
-// outgoing is a message on its way out.
+// outgoing is a message to send.
 type outgoing interface {
 	// outgoing returns the message and room for its record mark, both untouched until sent.
 	outgoing() (*Message, *[4]byte)
-	// sent tells that the memory is not needed any more. err: the message was not sent, or not as a whole.
+	// sent is called when the memory is no longer needed. err: the message was not sent, or not as
+	// a whole.
 	sent(err error)
 }
 
-// sender writes messages to a socket. Whoever has one puts it into the queue; if nobody is flushing, it flushes the queue itself,
-// with everything that comes to it meanwhile. A flush never waits for the peer: when the socket takes no more, it is left to the writer goroutine, which may.
+// sender writes messages to a socket. A goroutine queues its message and, if no other one is
+// flushing, flushes the queue with everything that is added meanwhile. A flush never waits for the
+// peer: when the socket is full, it is left to the writer goroutine, which may wait.
 type sender struct {
 	sock    socket
 	timeout time.Duration
@@ -34,21 +36,21 @@ type sender struct {
 	queue    []outgoing
 	queued   int  // bytes in queue
 	corks    int  // Corks without Uncork: messages gather until the last is
-	flushing bool // somebody is at it
+	flushing bool // a goroutine is flushing
 	writer   bool // the writer goroutine was started
 	closed   error
 	wake     chan struct{} // leaves the flush to the writer; holds one
 
-	// Owned by whoever is flushing: the messages being written.
+	// Owned by the flushing goroutine: the messages being written.
 	batch   []outgoing
-	ends    []int // where each of batch ends, in bytes from the beginning of the batch
+	ends    []int // end of each message of batch, in bytes from the beginning of the batch
 	first   int   // of batch, not yet finished
 	out     [][]byte
 	at      int // first of out that is not written
 	written int // bytes of the batch
 }
 
-// send sends o, which has n bytes, now or with others.
+// send sends o, of n bytes, now or with others.
 func (s *sender) send(o outgoing, n int) {
 	s.mu.Lock()
 	if err := s.closed; err != nil {
@@ -88,7 +90,7 @@ func (s *sender) Uncork() {
 	}
 }
 
-// withdraw takes o out of the queue, if nobody has begun to send it.
+// withdraw takes o out of the queue, unless sending it has begun.
 func (s *sender) withdraw(o outgoing) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +103,7 @@ func (s *sender) withdraw(o outgoing) bool {
 	return false
 }
 
-// close ends all sending: what is queued, and what will be, is sent nowhere.
+// close ends all sending: queued and later messages are dropped.
 func (s *sender) close(err error) {
 	s.mu.Lock()
 	s.closed = err
@@ -113,7 +115,7 @@ func (s *sender) close(err error) {
 	}
 }
 
-// flush writes until the queue is empty, or, unless it may wait, until the socket takes no more.
+// flush writes until the queue is empty or, unless it may wait, the socket is full.
 func (s *sender) flush(wait bool) {
 	for s.at < len(s.out) || s.take() {
 		var deadline time.Time
@@ -166,7 +168,7 @@ func (s *sender) take() bool {
 	return true
 }
 
-// advance takes note that n more bytes are written, and finishes the messages that end there.
+// advance records that n more bytes are written, and finishes the messages that end there.
 func (s *sender) advance(n int) {
 	s.written += n
 	for s.at < len(s.out) && n >= len(s.out[s.at]) {
@@ -219,7 +221,8 @@ func (s *sender) leave() {
 		s.writer = true
 		s.running.Go(s.write)
 	}
-	s.wake <- struct{}{} // there is room: only the one who flushes sends, and the writer has taken the last one
+	// never blocks: only the flushing goroutine sends, and the writer has taken the last one
+	s.wake <- struct{}{}
 	s.mu.Unlock()
 }
 

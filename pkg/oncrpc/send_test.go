@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// fakeSocket takes as many bytes at a time as it likes, and keeps them.
+// fakeSocket takes any number of bytes at a time, and keeps them.
 type fakeSocket struct {
 	mu    sync.Mutex
 	rnd   *rand.Rand
@@ -92,7 +92,8 @@ func newParcel(rnd *rand.Rand, id int) *parcel {
 	return p
 }
 
-// TestSender: whatever a socket takes at a time, and whoever sends: each message leaves whole and once, and is told so.
+// TestSender: whatever a socket takes at a time, and from any goroutine, each message leaves whole
+// and is finished once.
 func TestSender(t *testing.T) {
 	for seed := range uint64(24) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -167,7 +168,7 @@ func TestSender(t *testing.T) {
 	}
 }
 
-// TestSenderGathers: while messages are held, they gather, but not without bound.
+// TestSenderGathers: corked messages gather, but with a bound.
 func TestSenderGathers(t *testing.T) {
 	sock := &fakeSocket{rnd: rand.New(rand.NewPCG(1, 1)), most: 0}
 	var running sync.WaitGroup

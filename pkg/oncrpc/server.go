@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ErrTooManyConns is why a connection above Config.MaxConns was refused.
+// ErrTooManyConns is the cause of a refused connection above Config.MaxConns.
 var ErrTooManyConns = errors.New("oncrpc: too many connections")
 
 // Server serves RPC over TCP with record marking (RFC 5531 section 11).
@@ -20,7 +20,7 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	links     map[*link]struct{}
 	closing   bool
-	gone      Stats // of connections that have ended
+	gone      Stats // of ended connections
 	running   sync.WaitGroup
 }
 
@@ -35,8 +35,8 @@ func NewServer(cfg Config) (*Server, error) {
 	return &Server{cfg: cfg, listeners: map[net.Listener]struct{}{}, links: map[*link]struct{}{}}, nil
 }
 
-// Serve accepts connections of l, which must be TCP, until Shutdown or Close; then it returns net.ErrClosed. It closes l.
-// It may be called for several listeners.
+// Serve accepts connections of l, which must be TCP, until Shutdown or Close; then it returns
+// net.ErrClosed. It closes l. It may be called for several listeners.
 func (s *Server) Serve(l net.Listener) error {
 	defer func() { _ = l.Close() }()
 	s.mu.Lock()
@@ -65,7 +65,8 @@ func (s *Server) Serve(l net.Listener) error {
 		if closing || errors.Is(err, net.ErrClosed) {
 			return net.ErrClosed
 		}
-		var temporary interface{ Temporary() bool } // out of descriptors or memory; the peer gave up
+		// out of descriptors or memory; the peer gave up
+		var temporary interface{ Temporary() bool }
 		if !errors.As(err, &temporary) || !temporary.Temporary() {
 			return err
 		}
@@ -95,7 +96,7 @@ func (s *Server) start(conn net.Conn) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		_ = sock.close() // conn may have no descriptor any more
+		_ = sock.close() // conn may have lost its descriptor
 		s.refused(conn, err)
 	}
 }
@@ -115,9 +116,9 @@ func (s *Server) serve(l *link) {
 	l.stats.addTo(&s.gone)
 }
 
-// Shutdown stops listening, lets the calls in flight finish, and ends each connection when its last reply has left. Calls that
-// arrive meanwhile are not executed. When ctx ends first, what is left is closed as by Close, and ctx's error is returned.
-// It is not to be called by a handler.
+// Shutdown stops listening, lets the calls in flight finish, and ends each connection when its last
+// reply has left. Calls that arrive meanwhile are not executed. When ctx ends first, the rest is
+// closed as by Close, and ctx's error is returned. A handler must not call it.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, l := range s.stop() {
 		l.drain()
@@ -138,8 +139,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close closes all listeners and connections at once, and returns when their goroutines have ended. Handlers may still have calls
-// in hand; their answers go nowhere. It is not to be called by a handler.
+// Close closes all listeners and connections at once, and returns when their goroutines have ended.
+// Handlers may still hold calls; their replies are dropped. A handler must not call it.
 func (s *Server) Close() error {
 	for _, l := range s.stop() {
 		l.fail(net.ErrClosed)
