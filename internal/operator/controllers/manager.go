@@ -176,7 +176,7 @@ func addControllers(m manager.Manager, o Options, namespaces namespaces) error {
 			return complete("gateway", err)
 		}
 	}
-	status := &statusWriter{Client: m.GetClient()}
+	status := &statusWriter{Client: m.GetClient(), recorder: m.GetEventRecorder(fieldManager)}
 	return errors.Join(
 		complete("poll", ctrl.NewControllerManagedBy(m).Named("poll").WithOptions(parallel).
 			Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, podChanged()).

@@ -3,9 +3,7 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,15 +11,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/condition"
@@ -36,6 +33,7 @@ const (
 // statusWriter writes the status of one kind.
 type statusWriter struct {
 	client.Client
+	recorder events.EventRecorder
 
 	mu   sync.Mutex
 	last map[types.UID]lastStatus
@@ -104,9 +102,7 @@ func (w *statusWriter) write(ctx context.Context, o client.Object, have, want an
 	if err := w.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if err := w.recordEvents(ctx, o, old, status); err != nil {
-		log.FromContext(ctx).Error(err, "an event cannot be made")
-	}
+	w.recordEvents(o, old, status)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.last == nil {
@@ -145,50 +141,33 @@ func comparable(status map[string]any, p comparison) map[string]any {
 	return status
 }
 
-// maxNote is how many bytes the API server takes of an event's note.
+// maxNote is the API server's limit on the note of an Event, in bytes.
 const maxNote = 1024
 
-// eventConditions are the conditions whose changes make Events, each with the reason for which a first one makes none.
+// eventConditions are the conditions whose changes make Events. The value is the reason of a
+// condition that the object has not had yet.
 var eventConditions = map[string]string{v1alpha1.ConditionReady: "", v1alpha1.ConditionConfigCapacity: v1alpha1.ReasonCapacitySufficient}
 
-// recordEvents makes an Event when the reason of a condition in noticed became another one, so that kubectl describe has its history.
-func (w *statusWriter) recordEvents(ctx context.Context, o client.Object, before, after map[string]any) error {
-	var errs []error
-	for kind, silent := range eventConditions {
-		now, _ := conditionOf(after, kind)["reason"].(string)
-		was, _ := conditionOf(before, kind)["reason"].(string)
-		if now != cmp.Or(was, silent) && now != "" {
-			errs = append(errs, w.recordEvent(ctx, o, conditionOf(after, kind)))
+// recordEvents makes an Event for each condition of eventConditions with a new reason, so that
+// kubectl describe shows its history.
+func (w *statusWriter) recordEvents(o client.Object, before, after map[string]any) {
+	for kind, initial := range eventConditions {
+		c := conditionOf(after, kind)
+		reason, _ := c["reason"].(string)
+		old, _ := conditionOf(before, kind)["reason"].(string)
+		if reason == "" || reason == cmp.Or(old, initial) {
+			continue
 		}
+		level := corev1.EventTypeWarning
+		if c["status"] == string(metav1.ConditionTrue) {
+			level = corev1.EventTypeNormal
+		}
+		note, _ := c["message"].(string)
+		if len(note) > maxNote {
+			note = strings.ToValidUTF8(note[:maxNote], "")
+		}
+		w.recorder.Eventf(o, nil, level, reason, "Report", "%s", note)
 	}
-	return errors.Join(errs...)
-}
-
-// recordEvent makes an Event of a condition.
-func (w *statusWriter) recordEvent(ctx context.Context, o client.Object, c map[string]any) error {
-	gvk, err := apiutil.GVKForObject(o, w.Scheme())
-	if err != nil {
-		return err
-	}
-	kind := corev1.EventTypeWarning
-	if c["status"] == string(metav1.ConditionTrue) {
-		kind = corev1.EventTypeNormal
-	}
-	reason, _ := c["reason"].(string)
-	note, _ := c["message"].(string)
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "")
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
-	return w.Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), GenerateName: o.GetName() + "-"},
-		EventTime:  metav1.NowMicro(), Type: kind, Reason: reason, Action: "Report", Note: note,
-		ReportingController: fieldManager, ReportingInstance: host,
-		Regarding: corev1.ObjectReference{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()},
-	})
 }
 
 // conditionOf is one of a status's conditions; empty if it is not there.
