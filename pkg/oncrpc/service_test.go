@@ -27,8 +27,8 @@ const (
 	procEcho    = 1 // opaque<> -> the same, inline, on the receive loop
 	procGet     = 2 // length -> opaque<>, as an item in pieces, from another goroutine
 	procSum     = 3 // opaque<> -> its CRC
-	procBack    = 4 // opaque<> -> what the client's own ECHO makes of it, by a call in the other direction
-	procHold    = 5 // answered when told so, if there are not too many
+	procBack    = 4 // opaque<> -> the client's own ECHO of it, by a call in the other direction
+	procHold    = 5 // answered on the test's request, if there are not too many
 	procDrop    = 6 // never answered
 	procGiveUp  = 9 // dropped, with the connection
 	procLong    = 7 // more results than announced
@@ -186,7 +186,8 @@ func (s *testService) back(c *Call) {
 	Submit(c.Conn.Back, r)
 }
 
-// testServer is a server on loopback, whose pool and connections are checked at the end of the test.
+// testServer is a server on loopback, whose pool and connections are checked at the end of the
+// test.
 type testServer struct {
 	*Server
 	pool    *bufpool.Pool
@@ -307,7 +308,7 @@ func readRecord(t testing.TB, conn net.Conn) []byte {
 	return b
 }
 
-// waitFor waits until cond holds, which some other goroutine is about to bring about.
+// waitFor polls until cond holds.
 func waitFor(t testing.TB, cond func() bool) {
 	t.Helper()
 	for i := 0; !cond(); i++ {
@@ -318,7 +319,7 @@ func waitFor(t testing.TB, cond func() bool) {
 	}
 }
 
-// events records what an observer is told.
+// events records an observer's events.
 type events struct {
 	NoObserver
 	mu                                sync.Mutex

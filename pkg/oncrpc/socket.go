@@ -12,47 +12,48 @@ import (
 	"sluice.dev/sluice/pkg/internal/blocking"
 )
 
-// socket is what a link needs of a stream connection. One goroutine reads and one writes at a time.
+// socket is a stream connection under a link. One goroutine reads and one writes at a time.
 type socket interface {
-	// read waits until something has arrived and puts it where r has space for it. At the end of the stream it returns io.EOF.
-	// While it waits, r rests.
+	// read waits for bytes and puts them into r's space. At the end of the stream it returns
+	// io.EOF. While it waits, r rests.
 	read(r *reader) (int, error)
-	// write writes what goes of bufs. If nothing does, it returns 0, or waits if it may, until deadline.
+	// write writes as much of bufs as the socket takes. If it takes none, write returns 0 or, with
+	// wait, waits until deadline.
 	write(bufs [][]byte, wait bool, deadline time.Time) (int, error)
 	// closeWrite ends the stream to the peer.
 	closeWrite() error
 	close() error
 }
 
-// maxVector is the most slices of one write.
 const maxVector = 256
 
-// tcpSocket does vectored reads and writes without allocating, and writes without waiting, which net.Conn has not.
+// tcpSocket does vectored reads and writes without allocating, and writes without waiting, which
+// net.Conn lacks.
 type tcpSocket struct {
 	conn writeConn
 	raw  syscall.RawConn
 	in   vector
-	from *reader // of the read at hand
+	from *reader // of the current read
 	bad  error   // of from
 	out  vector
 	// Method values, made once.
 	tryRead, tryWrite, tryOnce func(fd uintptr) bool
 }
 
-// streamConn is what TCP and Unix stream connections have in common.
+// streamConn is common to TCP and Unix stream connections.
 type streamConn interface {
 	syscall.Conn
 	writeConn
 }
 
-// writeConn is what these have in common with a connection that blocks a thread.
+// writeConn is common to these and a connection that blocks a thread.
 type writeConn interface {
 	SetWriteDeadline(time.Time) error
 	CloseWrite() error
 	Close() error
 }
 
-// vector is the arguments and the outcome of one system call.
+// vector has the arguments and the outcome of one system call.
 type vector struct {
 	iov   []unix.Iovec
 	hdr   unix.Msghdr
@@ -60,7 +61,7 @@ type vector struct {
 	errno unix.Errno
 }
 
-// newTCPSocket takes conn over. cfg.Thread: it is to block a thread, if one is left.
+// newTCPSocket takes conn over. With cfg.Thread it blocks a thread, if one is left.
 func newTCPSocket(conn net.Conn, cfg *Config) (*tcpSocket, error) {
 	stream, ok := conn.(streamConn)
 	if !ok {
@@ -97,7 +98,7 @@ func (v *vector) add(b []byte) {
 	}
 }
 
-// outcome takes note of what a call did. It returns false if it would have to wait.
+// outcome records a call's result. It returns false if the call would have to wait.
 func (v *vector) outcome(n int, errno unix.Errno) bool {
 	if errno == unix.EAGAIN {
 		v.n, v.errno = 0, 0
@@ -107,7 +108,7 @@ func (v *vector) outcome(n int, errno unix.Errno) bool {
 	return true
 }
 
-// done ends a use of the vector: it forgets the memory and returns the outcome.
+// done ends a use of the vector: it drops the memory and returns the outcome.
 func (v *vector) done(err error, what string) (int, error) {
 	clear(v.iov)
 	v.iov = v.iov[:0]

@@ -17,7 +17,7 @@ import (
 func TestTCPShutdown(t *testing.T) {
 	s := startServer(t, Config{})
 	busy, pool := dial(t, s.addr, Config{})
-	lazy := dialRaw(t, s.addr) // hangs up for nobody: until the linger time is over
+	lazy := dialRaw(t, s.addr) // never hangs up: the linger time ends it
 	if _, err := lazy.Write(marked(callBytes(1, procNull))); err != nil {
 		t.Fatal(err)
 	}
@@ -104,10 +104,10 @@ func TestTCPShutdownTimeout(t *testing.T) {
 	default:
 		t.Error("the connection is not done")
 	}
-	c.ReplyAccept(Success) // goes nowhere, and loses nothing
+	c.ReplyAccept(Success) // dropped, and leaks nothing
 }
 
-// TestTCPConnectionLost: every request fails with the cause, those before and those after.
+// TestTCPConnectionLost: every request fails with the cause, earlier and later ones.
 func TestTCPConnectionLost(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{})
@@ -138,11 +138,12 @@ func TestTCPConnectionLost(t *testing.T) {
 	}
 }
 
-// TestTCPCancel: a cancelled request fails at once, and its late reply disturbs nobody: until it has come, its XID is not used again.
+// TestTCPCancel: a cancelled request fails at once. Its XID is not used again before its late
+// reply, which harms no other request.
 func TestTCPCancel(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{})
-	for i, size := range []int{10, 90_000} { // what is large is skipped without memory
+	for i, size := range []int{10, 90_000} { // a large one is skipped without memory
 		ctx, cancel := context.WithCancelCause(context.Background())
 		why := errors.New("changed my mind")
 		r, _ := newCall(t, pool, procHold, 100)
@@ -153,7 +154,7 @@ func TestTCPCancel(t *testing.T) {
 		if err := Do(ctx, c, r); !errors.Is(err, why) {
 			t.Errorf("failed with %v", err)
 		}
-		c.Cancel(r, io.EOF) // it is done: nothing happens
+		c.Cancel(r, io.EOF) // done already: no effect
 		xid := r.XID
 		r.Free()
 		if err := doXID(t, c, pool, xid); !errors.Is(err, ErrXIDInUse) {
@@ -218,7 +219,7 @@ func TestTCPWithdraw(t *testing.T) {
 	r.Free()
 }
 
-// TestTCPOwed: a connection on which too many replies are owed to requests that were cancelled ends.
+// TestTCPOwed: a connection ends when too many replies to cancelled requests are outstanding.
 func TestTCPOwed(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{})
@@ -243,7 +244,8 @@ func TestTCPOwed(t *testing.T) {
 	}
 }
 
-// TestTCPDrop has a handler drop a call: the connection ends, and with it the wait for the answer.
+// TestTCPDrop: when a handler drops a call, the connection ends, and with it the wait for the
+// reply.
 func TestTCPDrop(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{})
@@ -287,7 +289,8 @@ func TestTCPSameXID(t *testing.T) {
 	_ = s
 }
 
-// TestTCPRefusedThread: a connection that blocks a thread is closed, and its place free again, when the server refuses it.
+// TestTCPRefusedThread: a connection that blocks a thread is closed, and its slot free again, when
+// the server refuses it.
 func TestTCPRefusedThread(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3)) // two may block a thread
 	s := startServer(t, Config{MaxConns: 1, Thread: true})

@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// TestTCPMaxCalls: with all places taken nothing more is read, and everything goes on when one is free.
+// TestTCPMaxCalls: at the bound of calls reading pauses, and it continues when a call ends.
 func TestTCPMaxCalls(t *testing.T) {
 	var seen events
 	s := startServer(t, Config{MaxCalls: 2, Observer: &seen})
@@ -37,7 +37,8 @@ func TestTCPMaxCalls(t *testing.T) {
 	}
 }
 
-// TestTCPBulkBudget: a large call holds nothing while it waits for its memory, and a connection that goes away gives back what it has.
+// TestTCPBulkBudget: a large call holds nothing while it waits for its memory, and a lost
+// connection gives its memory back.
 func TestTCPBulkBudget(t *testing.T) {
 	budget := bufpool.NewBudget(2<<20, 2<<20)
 	s := startServer(t, Config{Budget: budget, MaxRecord: 2 << 20})
@@ -71,7 +72,7 @@ func TestTCPBulkBudget(t *testing.T) {
 	}
 	waitFor(t, func() bool { return budget.Used() == 0 && budget.Waiting() == 0 })
 
-	// A record that is never completed gives its memory back with its connection.
+	// The memory of a record that is never completed is given back with its connection.
 	if _, err := stays.Write(marked(append(callBytes(8, procSum, 100_000), make([]byte, 100_000)...))[:firstPart+100]); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestTCPReplyBudget(t *testing.T) {
 	}
 	for i := range uint32(5) {
 		if i < 3 {
-			// What the last call had may be given back at this moment.
+			// The last call's share may be given back at this moment.
 			waitFor(t, func() bool { return budget.Waiting() == 1 && budget.Used() == 2*size })
 		}
 		c := <-s.service.held
@@ -109,7 +110,8 @@ func TestTCPReplyBudget(t *testing.T) {
 	}
 	waitFor(t, func() bool { return budget.Used() == 0 })
 
-	// A call that is large itself takes both. Small ones take nothing, and what has no end is bounded by the largest record.
+	// A large call takes both. Small ones take nothing, and a reply without a bound counts as the
+	// largest record.
 	var g bufpool.Grant
 	if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&g, 3*size, func() {}); !ok || err != nil {
 		t.Fatal(ok, err)
@@ -130,7 +132,8 @@ func TestTCPReplyBudget(t *testing.T) {
 	waitFor(t, func() bool { return budget.Used() == 0 })
 }
 
-// TestTCPReplyBudgetOfLargeCall: a large call whose reply may be large too counts as long as other calls of its connection are in its way.
+// TestTCPReplyBudgetOfLargeCall: a large call whose reply may be large too counts as retained while
+// other calls of its connection are in its way.
 func TestTCPReplyBudgetOfLargeCall(t *testing.T) {
 	const small, size = smallRecord + 4, 500_000
 	budget := bufpool.NewBudget(4<<20, 1<<20)
@@ -167,7 +170,8 @@ func TestTCPReplyBudgetOfLargeCall(t *testing.T) {
 	waitFor(t, func() bool { return budget.Used() == 0 })
 }
 
-// TestTCPSlowReader: a peer that does not take its replies holds up nobody but itself, and is cut off in the end.
+// TestTCPSlowReader: a peer that does not take its replies delays no other one, and is disconnected
+// in the end.
 func TestTCPSlowReader(t *testing.T) {
 	var seen events
 	s := startServer(t, Config{WriteTimeout: 50 * time.Millisecond, Observer: &seen})
@@ -185,7 +189,8 @@ func TestTCPSlowReader(t *testing.T) {
 	echo(t, c, pool, fill(10, 1))
 }
 
-// TestTCPBackpressure: replies that do not fit into the socket go out as the peer takes them, in one piece each.
+// TestTCPBackpressure: replies that do not fit into the socket leave as the peer takes them, each
+// in one piece.
 func TestTCPBackpressure(t *testing.T) {
 	s := startServer(t, Config{})
 	conn := dialRaw(t, s.addr)
@@ -212,8 +217,8 @@ func TestTCPBackpressure(t *testing.T) {
 	}
 }
 
-// TestTCPIdleMemory: a connection on which nothing happens holds no memory of the pool. (What it read last stays
-// while somebody has a view of it.)
+// TestTCPIdleMemory: an idle connection holds no memory of the pool, but for its last read while a
+// view of it is in use.
 func TestTCPIdleMemory(t *testing.T) {
 	s := startServer(t, Config{})
 	c, pool := dial(t, s.addr, Config{})

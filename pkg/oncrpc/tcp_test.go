@@ -77,7 +77,8 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestTCPConcurrent: many calls of all kinds at once on several connections, in both directions.
+// TestTCPConcurrent makes many calls of all kinds at once on several connections, in both
+// directions.
 func TestTCPConcurrent(t *testing.T) {
 	budget := bufpool.NewBudget(6<<20, 3<<20)
 	s := startServer(t, Config{MaxCalls: 20, Budget: budget, MaxRecord: 3 << 20})
@@ -161,7 +162,7 @@ func TestTCPBatch(t *testing.T) {
 	}
 }
 
-// TestTCPBadInput: each bad peer gets what the protocol says, and nobody else notices.
+// TestTCPBadInput: each bad peer gets the protocol's answer, and no other peer is affected.
 func TestTCPBadInput(t *testing.T) {
 	var seen events
 	s := startServer(t, Config{MaxRecord: 100_000, Observer: &seen})

@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// tcpCall is a call that came by a link, and is its Responder.
+// tcpCall is a call received by a link, and its Responder.
 type tcpCall struct {
 	Call
 	link     *link
@@ -19,8 +19,8 @@ type tcpCall struct {
 	observed bool
 }
 
-// newCall takes a place among the calls in flight, and waits for one if there is none. It returns nil if no call is
-// taken any more.
+// newCall takes a slot among the calls in flight, and waits for one if there is none. It returns
+// nil if no more calls are accepted.
 func (l *link) newCall() (*tcpCall, error) {
 	l.mu.Lock()
 	for int(l.inFlight.Load()) >= l.cfg.MaxCalls {
@@ -55,7 +55,7 @@ func (c *tcpCall) Respond(*Call) {
 	c.link.out.send(c, c.Reply.Len())
 }
 
-// errDropped is why a connection ends on which a call is not answered.
+// errDropped is the cause of a connection's end after a dropped call.
 var errDropped = errors.New("oncrpc: a call cannot be answered")
 
 // Drop implements [Responder].

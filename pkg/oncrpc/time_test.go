@@ -18,7 +18,7 @@ type wire struct {
 	says chan []byte
 	gone chan struct{}
 	shut bool // by closeWrite
-	// taking is how many bytes the peer takes a second: 0 is all.
+	// taking is the number of bytes that the peer takes in a second: 0 is all.
 	taking int
 }
 
@@ -181,7 +181,7 @@ func TestIdleBudget(t *testing.T) {
 	})
 }
 
-// TestLinger: after the last reply the peer has a second to hang up by itself.
+// TestLinger: after the last reply the peer has a second to hang up.
 func TestLinger(t *testing.T) {
 	for _, hangsUp := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -2,8 +2,10 @@ package oncrpc
 
 import "sync"
 
-// Waiters are what [Do] waits on. A [Requester] that embeds them keeps them for its later calls; for another one, Do makes one for each call. They
-// belong to a connection, and not to the requests, which go from one to another: in a testing/synctest bubble channels are the bubble's own.
+// Waiters are the channels on which [Do] waits. A [Requester] that embeds them keeps them for its
+// later calls; for another one, Do makes a channel for each call. They belong to a connection and
+// not to the requests, which are reused elsewhere: in a testing/synctest bubble channels are the
+// bubble's own.
 type Waiters struct {
 	mu   sync.Mutex
 	free []chan struct{}
@@ -36,7 +38,7 @@ func (w *Waiters) take() chan struct{} {
 	return make(chan struct{}, 1)
 }
 
-// put gives a channel back, which is empty.
+// put gives an empty channel back.
 func (w *Waiters) put(ch chan struct{}) {
 	if w != nil {
 		w.mu.Lock()

@@ -1,9 +1,10 @@
-// Package blocking is connections that wait in system calls of their own instead of Go's poller.
+// Package blocking has connections that wait in system calls of their own instead of Go's poller.
 //
-// The poller costs a message that comes alone a read that finds nothing, another thread's epoll_wait, and a switch of goroutines: 4 to 6 µs,
-// at each end. So a few connections of a process block a thread each, on a descriptor that the poller does not know (or it would wake
-// its thread as well). While one waits, the runtime gives its processor (one of GOMAXPROCS) to others that need it; but it takes a while to notice, hence one
-// is left to them.
+// For a lone message the poller costs a read that finds nothing, another thread's epoll_wait, and a
+// switch of goroutines: 4 to 6 µs, at each end. So a few connections of a process block a thread
+// each, on a descriptor unknown to the poller (or it would wake its thread as well). While one
+// waits, the runtime gives its processor (one of GOMAXPROCS) to other goroutines, but only after a
+// while; hence one processor is left to them.
 package blocking
 
 import (
@@ -21,30 +22,33 @@ import (
 // threads counts the connections of this process that block a thread.
 var threads atomic.Int32
 
-// Conn is a connected stream socket whose reader blocks a thread while the peer is silent. It is a [syscall.RawConn] with deadlines: one goroutine at a time
-// reads and one writes, everything else anyone may call at any time.
+// Conn is a connected stream socket whose reader blocks a thread while the peer is silent. It is a
+// [syscall.RawConn] with deadlines: one goroutine at a time reads and one writes; all other methods
+// may be called from any goroutine at any time.
 type Conn struct {
-	fd, event int // event is an eventfd, to interrupt a read
-	// busy: the peer sent something within recvTime. The read that blocks needs no other call then, but cannot be interrupted.
+	fd, event int // event is an eventfd that interrupts a read
+	// busy: the peer sent something within recvTime. The blocking read then needs no other call,
+	// but cannot be interrupted.
 	busy                  bool
 	spin                  spinner
 	readUntil, writeUntil atomic.Int64 // deadlines, as time since epoch; 0: none
 	kicked                atomic.Bool  // event is written to, or will be at once
 
 	mu     sync.Mutex
-	users  int // who uses fd or event at the moment
+	users  int // current users of fd and event
 	closed bool
 }
 
-// recvTime is about how long a busy connection's read blocks.
+// recvTime is about the time for which a busy connection's read blocks.
 const recvTime = 2 * time.Millisecond
 
-// epoch is what deadlines are counted from.
+// epoch is the origin of deadlines.
 var epoch = time.Now()
 
-// Take makes a Conn of the connection of raw, which its owner then closes: it is the Conn's. limit is how many of them this process may have at once; 0 stands
-// for one less than GOMAXPROCS. spin is how long a read of a busy connection asks again before it blocks, where that lately was worth it; 0 stands for not at all.
-// If there are as many, or anything fails, Take returns nil and raw remains good.
+// Take makes a Conn of the connection of raw, which its owner then closes: it is the Conn's. limit
+// bounds them in this process; 0 stands for one less than GOMAXPROCS. spin is the longest time that
+// a read of a busy connection polls before it blocks, where polling lately succeeded; 0 stands for
+// not at all. At the limit, or after a failure, Take returns nil and raw remains usable.
 func Take(raw syscall.RawConn, limit int, spin time.Duration) *Conn {
 	if limit == 0 {
 		limit = runtime.GOMAXPROCS(0) - 1
@@ -67,7 +71,7 @@ func Take(raw syscall.RawConn, limit int, spin time.Duration) *Conn {
 		if err != nil {
 			return
 		}
-		// The flag belongs to the connection, not to the descriptor. Writes say that they do not wait.
+		// The flag belongs to the connection, not to the descriptor. Each write asks not to wait.
 		if unix.SetNonblock(dup, false) != nil {
 			_ = unix.Close(dup)
 			return
@@ -109,8 +113,8 @@ func (c *Conn) free() {
 	threads.Add(-1)
 }
 
-// Read calls try until it returns true, when there may be something to read. try makes a call that is allowed to block, with [Recvmsg] say, and returns
-// false if that ended with EAGAIN.
+// Read calls try until it returns true, whenever there may be bytes to read. try makes a call that
+// may block, such as [Recvmsg], and returns false if that ended with EAGAIN.
 func (c *Conn) Read(try func(fd uintptr) bool) error {
 	if !c.enter() {
 		return net.ErrClosed
@@ -133,7 +137,7 @@ func (c *Conn) Read(try func(fd uintptr) bool) error {
 	}
 }
 
-// readable waits for something to read, for a new deadline or until the deadline.
+// readable waits for bytes, for a new deadline or until the deadline.
 func (c *Conn) readable(until int64) (bool, error) {
 	timeout, over := left(until)
 	if over {
@@ -153,14 +157,15 @@ func (c *Conn) readable(until int64) (bool, error) {
 	return fds[0].Revents != 0, nil
 }
 
-// calm takes back what is in event. Who kicks from now on writes again, and who did so before has set its deadline, which is looked at next.
+// calm drains event. A later kick writes again; an earlier one has set its deadline, which the
+// reader checks next.
 func (c *Conn) calm() {
 	var b [8]byte
 	_, _ = unix.Read(c.event, b[:])
 	c.kicked.Store(false)
 }
 
-// left is the time until a deadline, as poll has it.
+// left returns the time until a deadline in poll's form.
 func left(until int64) (ms int, over bool) {
 	if until == 0 {
 		return -1, false
@@ -176,7 +181,8 @@ func ignoreEINTR(err error) error {
 	return err
 }
 
-// Write calls try until it returns true, waiting between for room. try makes a call that does not block.
+// Write calls try until it returns true, waiting for room in between. try makes a call that does
+// not block.
 func (c *Conn) Write(try func(fd uintptr) bool) error {
 	if !c.enter() {
 		return net.ErrClosed
@@ -205,8 +211,8 @@ func (c *Conn) Control(f func(fd uintptr)) error {
 	return nil
 }
 
-// SetReadDeadline bounds what Read waits, also a Read that waits already, but for up to a few milliseconds if the peer sent something just before. The zero Time means
-// no bound.
+// SetReadDeadline bounds the wait of Read, even of a waiting one, but for up to a few milliseconds
+// if the peer just sent something. The zero Time means no bound.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	until := deadline(t)
 	was := c.readUntil.Swap(until)
@@ -214,7 +220,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 		return net.ErrClosed
 	}
 	defer c.leave()
-	// A Read that waits for too short a time looks again by itself.
+	// A Read with too short a wait looks again by itself.
 	if until != 0 && (was == 0 || until < was) && !c.kicked.Swap(true) {
 		one := [8]byte{1}
 		_, _ = unix.Write(c.event, one[:])
@@ -222,7 +228,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline bounds what Write waits from its next wait on.
+// SetWriteDeadline bounds the wait of Write, from its next wait on.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	c.writeUntil.Store(deadline(t))
 	return nil

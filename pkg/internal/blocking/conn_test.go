@@ -69,7 +69,7 @@ func read(c *Conn) (got []byte, err error) {
 	return buf[:n], nil
 }
 
-// write writes all of b, and waits where it has to.
+// write writes all of b, waiting where necessary.
 func write(c *Conn, b []byte) (err error) {
 	var h unix.Msghdr
 	for len(b) > 0 && err == nil {
@@ -111,7 +111,8 @@ func readsAndWrites(t *testing.T, spin time.Duration) {
 	}
 }
 
-// TestEndsOfReads: a read that waits, be it for the first time or after data, ends with what is done meanwhile.
+// TestEndsOfReads: a waiting read, whether the first or after data, ends with a deadline or close
+// meanwhile.
 func TestEndsOfReads(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*Conn, *net.TCPConn)
@@ -154,7 +155,8 @@ func TestEndsOfReads(t *testing.T) {
 	}
 }
 
-// TestDeadlineIsTakenBack: a connection goes on after a deadline, and one that is over for each read ends each.
+// TestDeadlineIsTakenBack: a connection continues after a deadline, and an expired one ends each
+// read.
 func TestDeadlineIsTakenBack(t *testing.T) {
 	c, peer := pair(t, 0)
 	for range 2 {
@@ -172,7 +174,7 @@ func TestDeadlineIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestLateKick: what was written to interrupt a read that had seen its deadline already does not keep the next one awake.
+// TestLateKick: a kick for a read that had already seen its deadline does not wake the next one.
 func TestLateKick(t *testing.T) {
 	c, _ := pair(t, 0)
 	_, _ = unix.Write(c.event, []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -192,7 +194,7 @@ func TestLateKick(t *testing.T) {
 	}
 }
 
-// TestEndsOfWrites: a write that finds the socket full ends at the deadline, or with the connection.
+// TestEndsOfWrites: a write to a full socket ends at the deadline, or with the connection.
 func TestEndsOfWrites(t *testing.T) {
 	c, _ := pair(t, 0)
 	_ = c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
@@ -208,7 +210,8 @@ func TestEndsOfWrites(t *testing.T) {
 	}
 }
 
-// TestLimit: no more are taken than allowed, and a place is free again when its connection is closed and not in use.
+// TestLimit: no more are taken than allowed, and a slot is free again when its connection is closed
+// and not in use.
 func TestLimit(t *testing.T) {
 	first, peer := pair(t, 0)
 	raw, err := peer.SyscallConn()
@@ -218,7 +221,7 @@ func TestLimit(t *testing.T) {
 	if Take(raw, 1, 0) != nil {
 		t.Fatal("a second connection was taken, one is allowed")
 	}
-	_ = peer.SetReadDeadline(time.Time{}) // it remains good
+	_ = peer.SetReadDeadline(time.Time{}) // it remains usable
 	_ = first.Control(func(uintptr) {
 		_ = first.Close()
 		if Take(raw, 1, 0) != nil {

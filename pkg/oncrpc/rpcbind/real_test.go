@@ -17,8 +17,8 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// TestReal registers with a real rpcbind, in namespaces of its own, so that neither disturbs the host's.
-// This process becomes the parent of another that runs TestInNamespace there.
+// TestReal registers with a real rpcbind, in namespaces of its own, apart from the host's. This
+// process becomes the parent of another that runs TestInNamespace there.
 func TestReal(t *testing.T) {
 	path, err := exec.LookPath("rpcbind")
 	if err != nil {
@@ -134,7 +134,7 @@ func TestInNamespace(t *testing.T) {
 	}
 }
 
-// rpcinfo returns what rpcinfo lists, with single blanks; nothing if it is not installed.
+// rpcinfo returns the listing of rpcinfo, with single blanks; nothing if it is not installed.
 func rpcinfo(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("rpcinfo")

@@ -6,14 +6,15 @@ import (
 	"fmt"
 )
 
-// Registration is what this process has registered. Close removes it.
+// Registration has the registrations of this process. Close removes them.
 type Registration struct {
 	addresses []Address
 	mappings  []Mapping
 }
 
-// Register registers all mappings with the service of this host, or none. What is registered with the same address already, as by an
-// earlier run that was killed, is taken over. If no service runs, the error is [ErrAbsent]: clients then have to be told the ports.
+// Register registers all mappings with the service of this host, or none. It takes over
+// registrations with the same address, as of an earlier run that was killed. If no service runs,
+// the error is [ErrAbsent]: clients then need the ports by other means.
 func Register(ctx context.Context, addresses []Address, mappings ...Mapping) (*Registration, error) {
 	r := &Registration{addresses: addresses}
 	c, err := Dial(ctx, addresses)
@@ -47,7 +48,6 @@ func register(ctx context.Context, c *Client, m Mapping) error {
 	return failed
 }
 
-// Mappings returns what is registered.
 func (r *Registration) Mappings() []Mapping { return r.mappings }
 
 // Close removes the registrations. A service that has gone meanwhile is no error.

@@ -1,5 +1,6 @@
-// Package rpcbind tells clients where the programs of this process are, through the host's rpcbind service (RFC 1833 section 2,
-// versions 3 and 4), by the network identifiers of TCP and RDMA. Clients of NFS version 3 ask there.
+// Package rpcbind registers the programs of this process with the host's rpcbind service (RFC 1833
+// section 2, versions 3 and 4), by the network identifiers of TCP and RDMA. Clients of NFS version
+// 3 query it.
 package rpcbind
 
 import (
@@ -28,15 +29,16 @@ const (
 	procGetAddr = 3
 	procDump    = 4
 
-	maxString = 1024 // of what the service sends
+	maxString = 1024 // of the service's strings
 	maxCall   = 1024
 )
 
 // ErrAbsent is the error when no rpcbind runs here.
 var ErrAbsent = errors.New("rpcbind: no service answers")
 
-// Local returns where the service of this host is looked for, in order. It lets itself be changed only by a local peer: one on its
-// Unix socket, or one on loopback with a reserved port, which needs privilege.
+// Local returns the addresses of this host's service, in the order of trying. The service accepts
+// changes only from a local peer: one on its Unix socket, or one on loopback with a reserved port,
+// which needs privilege.
 func Local() []Address {
 	return []Address{{"unix", "/run/rpcbind.sock"}, {"tcp", "127.0.0.1:111"}, {"tcp", "[::1]:111"}}
 }
@@ -44,7 +46,7 @@ func Local() []Address {
 // Address is a network and an address as for net.Dial: "unix" and a path, or "tcp" and host:port.
 type Address struct{ Network, Address string }
 
-// Mapping says where a version of a program is served.
+// Mapping is the address of a program's version.
 type Mapping struct {
 	Program, Version uint32
 	NetID            string // TCP, TCP6, RDMA or RDMA6
@@ -62,7 +64,7 @@ type Client struct {
 	version uint32
 }
 
-// Dial connects to the service at the first of the addresses that answers. If none does, the error is [ErrAbsent].
+// Dial connects to the first of the addresses that answers. If none does, the error is [ErrAbsent].
 func Dial(ctx context.Context, addresses []Address) (*Client, error) {
 	var errs []error
 	for _, a := range addresses {
@@ -93,7 +95,8 @@ func dial(ctx context.Context, a Address) (net.Conn, error) {
 	return d.DialContext(ctx, a.Network, a.Address)
 }
 
-// bindReserved binds to a free port below 1024. Without the privilege it does nothing: the service may still answer questions.
+// bindReserved binds to a free port below 1024. Without the privilege it does nothing: the service
+// still answers queries.
 func bindReserved(fd int, six bool) {
 	for port := 1023; port >= 600; port-- {
 		var sa unix.Sockaddr = &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
@@ -113,8 +116,8 @@ func (c *Client) Close() error {
 	return errors.Join(err, c.pool.Close())
 }
 
-// Set registers m. It fails if the service has another address for that program, version and network, or does
-// not take registrations from this process.
+// Set registers m. It fails if the service has another address for that program, version and
+// network, or does not accept registrations from this process.
 func (c *Client) Set(ctx context.Context, m Mapping) error {
 	ok, err := c.change(ctx, procSet, m, FormatUniversal(m.Addr))
 	if err == nil && !ok {
@@ -138,8 +141,9 @@ func (c *Client) Unset(ctx context.Context, m Mapping) error {
 	return nil
 }
 
-// GetAddr returns where a program is served; the zero address means nowhere. Services go by the network that the
-// question came by and not by netID: over TCP they tell of TCP. Dump tells of all.
+// GetAddr returns a program's address; the zero address means that it is not registered. Services
+// go by the network of the query and not by netID: over TCP they return TCP addresses. Dump returns
+// all.
 func (c *Client) GetAddr(ctx context.Context, program, version uint32, netID string) (a netip.AddrPort, err error) {
 	m := Mapping{Program: program, Version: version, NetID: netID}
 	err = c.call(ctx, procGetAddr, rpcb(m, ""), func(d *xdr.Decoder) error {
@@ -156,7 +160,7 @@ func (c *Client) GetAddr(ctx context.Context, program, version uint32, netID str
 	return a, nil
 }
 
-// Entry is a registration, in the service's words.
+// Entry is a registration as the service returns it.
 type Entry struct {
 	Program, Version uint32
 	NetID            string
@@ -186,7 +190,8 @@ func rpcb(m Mapping, addr string) func(*xdr.Encoder) {
 		e.Uint32(m.Version)
 		e.String(m.NetID)
 		e.String(addr)
-		e.String(strconv.Itoa(os.Getuid())) // the owner; the service goes by what it sees itself, if it can
+		// the owner; the service prefers the peer's user where it sees it
+		e.String(strconv.Itoa(os.Getuid()))
 	}
 }
 

@@ -207,7 +207,7 @@ func TestRegister(t *testing.T) {
 		if err := c.Set(ctx, Mapping{100003, 3, TCP, netip.MustParseAddrPort("192.0.2.1:2050")}); err == nil {
 			t.Error("registered at two addresses")
 		}
-		// Another process wants the same: the first one of its mappings must not stay.
+		// Another process registers the same: the first one of its mappings must not stay.
 		other := Mapping{100005, 3, TCP, netip.MustParseAddrPort("192.0.2.1:635")}
 		if _, err := Register(ctx, addresses, other, Mapping{100003, 3, TCP, netip.MustParseAddrPort("192.0.2.1:2050")}); err == nil || !strings.Contains(err.Error(), "192.0.2.1:2050: user somebody has registered it at 0.0.0.0.8.1;") {
 			t.Errorf("a conflict ended with %v", err)
