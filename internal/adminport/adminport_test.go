@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,7 +59,7 @@ func pod(t *testing.T) (get func(address string) error) {
 	outside := <-ready
 	ip := func(args string, in ...string) {
 		t.Helper()
-		all := append(in, append([]string{"ip"}, strings.Fields(args)...)...)
+		all := slices.Concat(in, []string{"ip"}, strings.Fields(args))
 		if out, err := exec.Command(all[0], all[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", all, err, out)
 		}

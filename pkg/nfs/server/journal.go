@@ -294,7 +294,7 @@ func (o *op) changedSince() bool {
 		return false
 	}
 	was := &o.cached.target
-	return was.state != unrecorded && o.now.state == present && !(o.now.is(was) && o.now.ctime == was.ctime)
+	return was.state != unrecorded && o.now.state == present && (!o.now.is(was) || o.now.ctime != was.ctime)
 }
 
 // linked reports whether the call began to run before, and the new name leads to the file by now.

@@ -20,15 +20,6 @@ var events struct {
 	counts map[[2]string]uint64
 }
 
-func countEvent(device, event string) {
-	events.Lock()
-	defer events.Unlock()
-	if events.counts == nil {
-		events.counts = map[[2]string]uint64{}
-	}
-	events.counts[[2]string{device, event}]++
-}
-
 // Events returns the asynchronous events of all devices that this program has used, sorted.
 func Events() []DeviceEvents {
 	events.Lock()

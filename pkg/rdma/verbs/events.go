@@ -226,3 +226,12 @@ func (r *receiveQueue) affected(kind asyncKind) {
 		r.dev.overruns.Add(1) // the next connections have another queue
 	}()
 }
+
+func countEvent(device, event string) {
+	events.Lock()
+	defer events.Unlock()
+	if events.counts == nil {
+		events.counts = map[[2]string]uint64{}
+	}
+	events.counts[[2]string{device, event}]++
+}

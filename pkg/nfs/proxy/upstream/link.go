@@ -65,7 +65,7 @@ func (lk *Link) Close() {
 func (lk *Link) Cork() {
 	if bc := lk.bc.Load(); bc != nil {
 		if s := bc.live.Load(); s != nil {
-			lk.corked = s.Conn.Out()
+			lk.corked = s.Out()
 			lk.corked.Cork()
 		}
 	}
