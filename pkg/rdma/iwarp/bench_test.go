@@ -20,8 +20,9 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// The benchmarks run their peer in a process of its own, since two ends in one process share a scheduler, which halves the time of
-// a ping-pong. The peer is this test binary, told by the environment what to be.
+// The benchmarks run their peer in a process of its own: two ends in one process share a scheduler,
+// which halves the time of a ping-pong. The peer is this test binary, in the role that this
+// environment variable names.
 const benchPeer = "SLUICE_IWARP_BENCH_PEER"
 
 func TestMain(m *testing.M) {
@@ -40,8 +41,9 @@ const (
 	benchBulk  = 1 << 20
 )
 
-// startPeer starts the peer and returns its address. It ends with the benchmark, which then tells the CPU time of both
-// processes for an operation: on a busy machine that is steadier than the time.
+// startPeer starts the peer and returns its address. It ends with the benchmark, which then reports
+// the CPU time of both processes for an operation: on a busy machine that is steadier than the
+// time.
 func startPeer(b *testing.B, kind string) string {
 	b.Helper()
 	before := cpuTime()
@@ -73,7 +75,8 @@ func startPeer(b *testing.B, kind string) string {
 	return strings.TrimSpace(address)
 }
 
-// runBenchPeer is the peer: "echo" returns raw TCP in pieces of 128 bytes, "drain" swallows and "source" sends raw TCP, "crc" and "plain" are iWARP.
+// runBenchPeer is the peer: "echo" returns raw TCP in pieces of 128 bytes, "drain" swallows and
+// "source" sends raw TCP, "crc" and "plain" are iWARP.
 func runBenchPeer(kind string) error {
 	if kind == "crc" || kind == "plain" {
 		return runIWARPPeer(kind)
@@ -88,7 +91,7 @@ func runBenchPeer(kind string) error {
 		return err
 	}
 	buf := make([]byte, benchBulk)
-	for err == nil { // until the other side has enough
+	for err == nil { // until the other side ends
 		switch kind {
 		case "echo":
 			var n int
@@ -104,7 +107,7 @@ func runBenchPeer(kind string) error {
 	return nil
 }
 
-// cpuTime is the CPU time in nanoseconds of this process and of the peers that have ended.
+// cpuTime is the CPU time in nanoseconds of this process and of its ended peers.
 func cpuTime() (ns int64) {
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var u unix.Rusage
@@ -177,7 +180,7 @@ func runIWARPPeer(kind string) error {
 		h.bufs = append(h.bufs, m)
 		h.rcv = append(h.rcv, rdma.Receive{ID: uint64(i), Segments: m})
 	}
-	// The first answer tells the region: one piece of memory for each operation under way.
+	// The first answer carries the region: one piece of memory for each operation in progress.
 	h.ep, err = in.Accept(rdma.Options{Domain: d, IRD: benchDepth, ORD: benchDepth, Receives: h.rcv})
 	if err != nil {
 		return err
@@ -220,7 +223,7 @@ func (f *firstMessage) Completed(batch []rdma.Completion) {
 	}
 }
 
-// benchClient keeps a number of operations under way.
+// benchClient keeps a number of operations in progress.
 type benchClient struct {
 	ep      rdma.Endpoint
 	regions []rdma.Remote
@@ -230,7 +233,7 @@ type benchClient struct {
 	op    func(i uint64, wrs []rdma.WorkRequest) []rdma.WorkRequest
 	await rdma.Opcode
 	left  int // to post
-	open  int // under way
+	open  int // in progress
 	bufs  [][][]byte
 	wrs   []rdma.WorkRequest
 	rcv   []rdma.Receive
@@ -275,7 +278,7 @@ func (h *benchClient) Completed(batch []rdma.Completion) {
 	}
 }
 
-// benchIWARP runs b.N operations with depth of them under way.
+// benchIWARP runs b.N operations, depth of them at once.
 func benchIWARP(b *testing.B, kind string, depth int, await rdma.Opcode, bytes int64, op func(h *benchClient) func(i uint64, wrs []rdma.WorkRequest) []rdma.WorkRequest) {
 	address := startPeer(b, kind)
 	p, err := New(benchConfig(kind))
@@ -360,7 +363,7 @@ func BenchmarkPingPong(b *testing.B) { benchSend(b, 1) }
 // BenchmarkSends: messages of 128 bytes and their answers, 16 at a time.
 func BenchmarkSends(b *testing.B) { benchSend(b, benchDepth) }
 
-// BenchmarkWrite: 1 MiB and a message behind it, which is answered, 16 at a time.
+// BenchmarkWrite: 1 MiB and a message after it, which is answered, 16 at a time.
 func BenchmarkWrite(b *testing.B) { benchWrite(b, benchBulk, benchDepth) }
 
 // BenchmarkWrite64K: the same with 64 KiB.
@@ -402,7 +405,7 @@ func benchRead(b *testing.B, size, depth int) {
 	})
 }
 
-// BenchmarkTCP are the floors: what bare sockets do.
+// BenchmarkTCP has the floors: bare sockets.
 func BenchmarkTCP(b *testing.B) {
 	dial := func(b *testing.B, kind string) net.Conn {
 		c, err := net.Dial("tcp", startPeer(b, kind))

@@ -4,8 +4,9 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// locate parses the header of a ULPDU with n bytes of payload, verifies the segment, and finds where the payload goes. Nothing is
-// delivered before commit, since the CRC of a large segment is verified after it was placed.
+// locate parses the header of a ULPDU with n bytes of payload, validates the segment, and finds the
+// memory for the payload. Nothing is delivered before commit, since the CRC of a large segment is
+// verified after it was placed.
 func (rx *receiver) locate(e *endpoint, b []byte, n int) error {
 	if b[0]&flagTagged != 0 {
 		h, _, err := parseTagged(b)
@@ -17,7 +18,7 @@ func (rx *receiver) locate(e *endpoint, b []byte, n int) error {
 			return rx.locateResponse(e, &h, n)
 		}
 		if n == 0 {
-			return nil // validated is only what has data (RFC 5041 section 7.1)
+			return nil // a segment without data is not validated (RFC 5041 section 7.1)
 		}
 		r, p, err := e.stags.place(h.stag, h.to, n)
 		if err != nil {
@@ -81,10 +82,12 @@ func (rx *receiver) locateSend(e *endpoint, h *untaggedHeader, n int) error {
 	return nil
 }
 
-// opRTR stands for the empty Send by which an initiator says that it is ready (RFC 6581 section 9.2). It is no opcode of the wire.
+// opRTR stands for the initiator's ready-to-receive indication by an empty Send (RFC 6581 section
+// 9.2). It is no opcode of the wire.
 const opRTR opcode = 0x80
 
-// locateResponse scatters a segment of a Read Response over the sink of the oldest Read, which it must match.
+// locateResponse scatters a segment of a Read Response over the sink of the oldest Read, which it
+// must match.
 func (rx *receiver) locateResponse(e *endpoint, h *taggedHeader, n int) error {
 	p := &rx.resp
 	if !p.active {
@@ -109,7 +112,7 @@ func (rx *receiver) locateResponse(e *endpoint, h *taggedHeader, n int) error {
 	return nil
 }
 
-// commit delivers a segment that was verified and placed.
+// commit delivers a verified and placed segment.
 func (rx *receiver) commit(e *endpoint) error {
 	s := &rx.seg
 	e.stats.bytesIn.Add(uint64(s.n))
@@ -151,7 +154,8 @@ func (rx *receiver) finishSend(e *endpoint) error {
 	if m.op == opSendInv || m.op == opSendSEInv {
 		pinned, err := e.stags.invalidateRemote(m.stag)
 		if pinned {
-			// The peer cannot know that its Read is over before the write that ended it has returned; that is all that is waited for.
+			// The peer's write that ended the Read may not have returned yet, so the peer does not
+			// know that the Read is over. Wait for that write only.
 			e.tx.busy.Lock()
 			e.tx.busy.Unlock() //nolint:staticcheck // for the order of things only
 			pinned, err = e.stags.invalidateRemote(m.stag)
@@ -179,7 +183,8 @@ func (rx *receiver) completed(e *endpoint, c rdma.Completion) {
 	}
 }
 
-// report gives the batch to the handler, and notes whether the handler did less than answer it.
+// report gives the batch to the handler, and notes whether the handler posted less than an answer
+// to each.
 func (rx *receiver) report(e *endpoint) {
 	if len(rx.completions) == 0 {
 		return

@@ -47,8 +47,8 @@ func (p *provider) keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: p.cfg.KeepAlive > 0, Idle: p.cfg.KeepAlive, Interval: max(p.cfg.KeepAlive/4, time.Second), Count: 4}
 }
 
-// tune sets what TCP leaves to choice. The keepalive probes find a peer that vanished while all was quiet; the same time bounds the wait
-// for one that vanished owing acknowledgements, or window.
+// tune sets TCP's options. Keepalive probes find a peer that vanished while the connection was
+// idle; the same time bounds the wait for a vanished peer's acknowledgements, or window.
 func (p *provider) tune(conn *net.TCPConn) {
 	_ = conn.SetNoDelay(true)
 	k := p.keepAlive()
@@ -58,7 +58,7 @@ func (p *provider) tune(conn *net.TCPConn) {
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return // as will be everything else, with an error that is heard
+		return // later calls will fail too, with an error that is reported
 	}
 	_ = raw.Control(func(fd uintptr) {
 		limit := k.Idle + time.Duration(k.Count)*k.Interval
@@ -110,10 +110,11 @@ func (p *provider) initiate(ctx context.Context, conn *net.TCPConn, o *rdma.Opti
 	return s, conn.SetDeadline(time.Time{})
 }
 
-// unknownDepth is the number of Reads to have outstanding at a peer that did not tell how many it takes.
+// unknownDepth is the number of outstanding Reads at a peer that did not announce its IRD.
 const unknownDepth = 1
 
-// sendTerminate sends the Terminate of an error that comes before there is an endpoint, and returns the error.
+// sendTerminate sends the Terminate for an error before there is an endpoint, and returns the
+// error.
 func sendTerminate(conn *net.TCPConn, s mpaParams, err error) error {
 	var t *TerminateError
 	if !errors.As(err, &t) {

@@ -12,15 +12,16 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// domain knows the arenas in which local memory must lie. The CPU reaches all memory without registration; the check
-// keeps users honest, who may have hardware below them another day.
+// domain knows the arenas in which local memory must lie. The CPU reaches all memory without
+// registration; the check finds users that would fail on hardware.
 type domain struct {
 	mu        sync.Mutex
 	detach    []func()
 	endpoints int
 	closed    bool
 
-	arenas atomic.Pointer[[]span] // sorted and apart; replaced as a whole, so that Post looks without a lock
+	// sorted and disjoint; replaced as a whole, so that Post reads it without a lock
+	arenas atomic.Pointer[[]span]
 }
 
 // span is an address range [from, to).
@@ -33,7 +34,7 @@ func spanOf(b []byte) span {
 
 var errDomainClosed = errors.New("iwarp: the domain is closed")
 
-// Register implements rdma.Domain].
+// Register implements [rdma.Domain].
 func (d *domain) Register(p *bufpool.Pool) error {
 	d.mu.Lock()
 	closed := d.closed
@@ -44,7 +45,7 @@ func (d *domain) Register(p *bufpool.Pool) error {
 	detach, err := p.Attach(func(a *bufpool.Arena) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.closed { // Close is about to detach: the pool and its other users go on
+		if d.closed { // Close is about to detach; the pool and its other users continue
 			return nil
 		}
 		d.add(spanOf(a.Memory))
@@ -59,7 +60,8 @@ func (d *domain) Register(p *bufpool.Pool) error {
 	return nil
 }
 
-// add inserts an arena. Neighbours become one span, since the kernel often maps arenas side by side.
+// add inserts an arena. Neighbours become one span, since the kernel often maps arenas side by
+// side.
 func (d *domain) add(s span) {
 	var all []span
 	if old := d.arenas.Load(); old != nil {
@@ -78,7 +80,7 @@ func (d *domain) add(s span) {
 	d.arenas.Store(&merged)
 }
 
-// undo takes an arena out again, before its memory is unmapped.
+// undo removes an arena before its memory is unmapped.
 func (d *domain) undo(a *bufpool.Arena) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,7 +139,7 @@ func (d *domain) leave() {
 	d.mu.Unlock()
 }
 
-// check verifies local memory, and returns its length in bytes.
+// check validates local memory, and returns its length in bytes.
 func (d *domain) check(list [][]byte) (n uint64, err error) {
 	if len(list) > maxSegments {
 		return 0, fmt.Errorf("%d segments, at most %d are possible", len(list), maxSegments)
@@ -154,7 +156,7 @@ func (d *domain) check(list [][]byte) (n uint64, err error) {
 	return n, nil
 }
 
-// holds tells whether s lies in an arena.
+// holds reports whether s lies in an arena.
 func (d *domain) holds(s span) bool {
 	p := d.arenas.Load()
 	if p == nil {

@@ -14,19 +14,20 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// mpaParams is what the start-up frames agreed.
+// mpaParams are the parameters negotiated by the start-up frames.
 type mpaParams struct {
 	private      []byte
-	crc, markers bool // markers in what we send
+	crc, markers bool // markers in sent FPDUs
 	responder    bool
-	absorbRTR    bool // the first FPDU may be an empty Send that is no message (RFC 6581 section 9.2)
-	ord, ird     int
+	// the first FPDU may be an empty Send that is no message (RFC 6581 section 9.2)
+	absorbRTR bool
+	ord, ird  int
 }
 
 // endpoint is one end of a connection.
 //
-// Its parts: receiver in recv.go (the Serve goroutine's own), sender in send.go (of whoever holds the flush token),
-// and what both and the callers share, here, under mu.
+// It has a receiver (recv.go), owned by the Serve goroutine, a sender (send.go), owned by the
+// holder of the flush token, and here, under mu, the state that both and the callers share.
 type endpoint struct {
 	sock          socket
 	local, remote net.Addr
@@ -39,34 +40,37 @@ type endpoint struct {
 	tx sender
 
 	mu      sync.Mutex
-	changed sync.Cond // on mu: the token came back, the writer has something to do, or it ended
+	changed sync.Cond // on mu: the token came back, the writer has work, or it ended
 	// served: Serve was called. done: nothing may be posted any more.
 	served, done bool
 	closing      bool
-	freed        bool // nothing is in use any more
-	// gathering: the receive loop will flush, so that nobody else needs to. True until Serve begins.
+	freed        bool // all is freed
+	// gathering: the receive loop will flush, so that no other goroutine needs to. True until Serve
+	// begins.
 	gathering bool
 	// corks counts Corks without Uncork; ending: they do not count any more.
 	corks  int
 	ending bool
-	// gathered counts the bytes posted since the last flush. Many of them do not wait for the end of the batch: sent at once, they are
-	// still in the cache, and so is their memory when it is used again.
+	// gathered counts the bytes posted since the last flush. A large amount does not wait for the
+	// end of the batch: sent at once, it is still in the cache, and so is its memory when it is
+	// reused.
 	gathered int
-	// flushing is the token: somebody is filling and writing.
+	// flushing is the writer lock: a goroutine is filling and writing.
 	flushing bool
 	// awaitingFirstFPDU: a responder may not send before it got an FPDU (RFC 5044 section 7.1.2).
 	awaitingFirstFPDU bool
-	// awake: the receive loop was interrupted, to make it look around.
+	// awake: the receive loop was interrupted, to check the state.
 	awake bool
-	// broken is why the receive loop shall end; unwritable, that the socket takes nothing more.
+	// broken is the reason for the receive loop to end; unwritable means that the socket takes
+	// nothing more.
 	broken     error
 	unwritable bool
-	sendFree   int // entries left of the send queue
+	sendFree   int // free entries of the send queue
 	sq         ring[rdma.WorkRequest]
 	reads      readQueue
 	answers    ring[answer] // incoming Read Requests that wait for their response
 	revoked    []uint64     // LocalInvalidates that are complete but not reported
-	term       []byte       // FPDU-less Terminate to send, once; nothing else follows
+	term       []byte       // Terminate to send, once, without its FPDU; nothing follows
 	writer     writer
 
 	// failed: term is set.
@@ -81,7 +85,7 @@ type endpoint struct {
 	h       rdma.Handler
 	threads int           // Config.Threads
 	spin    time.Duration // Config.Spin
-	posted  atomic.Uint32 // work requests, to be compared within a batch
+	posted  atomic.Uint32 // counts work requests, to be compared within a batch
 }
 
 func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s mpaParams) (*endpoint, error) {
@@ -158,7 +162,7 @@ func (e *endpoint) takeReceive() (rdma.Receive, bool) {
 	return e.rq.pop(), true
 }
 
-// checkWork verifies a work request, and returns how many bytes of memory it sends.
+// checkWork validates a work request, and returns the bytes of memory that it sends.
 func (e *endpoint) checkWork(w *rdma.WorkRequest) (send int, err error) {
 	switch w.Op {
 	case rdma.Send, rdma.SendWithInvalidate, rdma.Write, rdma.Read:
@@ -183,7 +187,6 @@ func (e *endpoint) checkWork(w *rdma.WorkRequest) (send int, err error) {
 	return 0, nil
 }
 
-// length sums the slices.
 func length(list [][]byte) (n uint64) {
 	for _, s := range list {
 		n += uint64(len(s))
@@ -252,7 +255,8 @@ func (e *endpoint) Uncork() {
 	}
 }
 
-// wantWake decides whether the receive loop has to be woken. The caller holds mu, and calls wake after it if so.
+// wantWake decides whether to wake the receive loop. The caller holds mu, and then calls wake
+// without it.
 func (e *endpoint) wantWake() bool {
 	if e.gathering || e.awake {
 		return false
@@ -261,7 +265,8 @@ func (e *endpoint) wantWake() bool {
 	return true
 }
 
-// startFlushLocked takes the flush token if there is work and nobody else sends or will. The caller holds mu.
+// startFlushLocked takes the writer lock if there is work and no other goroutine sends or will. The
+// caller holds mu.
 func (e *endpoint) startFlushLocked() bool {
 	gathers := e.gathering || e.corks > 0 && !e.ending
 	if gathers && (!e.served || e.gathered < gatherMax) || e.flushing || !e.canSend() {
@@ -272,7 +277,7 @@ func (e *endpoint) startFlushLocked() bool {
 	return true
 }
 
-// canSend tells whether the sender could build an FPDU now. The caller holds mu.
+// canSend reports whether the sender could build an FPDU now. The caller holds mu.
 func (e *endpoint) canSend() bool {
 	if e.done || e.unwritable {
 		return false
@@ -316,7 +321,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	}
 	if e.closing {
 		defer e.mu.Unlock()
-		for !e.freed { // Close may be at it
+		for !e.freed { // Close may be running
 			e.changed.Wait()
 		}
 		return net.ErrClosed
@@ -349,7 +354,8 @@ func (e *endpoint) loop() error {
 		switch {
 		case closing:
 			return net.ErrClosed
-		case broken != nil && asTerminate(broken) != nil: // the peer may have disconnected because of that
+		// the peer may have disconnected because of that
+		case broken != nil && asTerminate(broken) != nil:
 			return broken
 		case errors.Is(err, io.EOF) && !e.rx.between():
 			return fmt.Errorf("iwarp: the connection ended inside of an FPDU: %w", io.ErrUnexpectedEOF)
@@ -361,7 +367,8 @@ func (e *endpoint) loop() error {
 	}
 }
 
-// afterBreak finds out why sending failed: a peer that disconnected, in order or with a Terminate, explains it better than the socket.
+// afterBreak finds the cause of a failed send: a peer that disconnected, in order or with a
+// Terminate, explains it better than the socket.
 func (e *endpoint) afterBreak(broken error) error {
 	if asTerminate(broken) != nil {
 		return broken
@@ -380,7 +387,7 @@ func (e *endpoint) afterBreak(broken error) error {
 	}
 }
 
-// handle works through the buffer.
+// handle processes the buffer.
 func (e *endpoint) handle() error {
 	err := e.rx.parse(e)
 	if err == nil || asTerminate(err) != nil {
@@ -389,8 +396,8 @@ func (e *endpoint) handle() error {
 	return codeRDMAPLocal.errorf("%v", err)
 }
 
-// endBatch reports the completions, and then sends what has been posted. cause is why the connection ends, if it does; a bad
-// message of the peer becomes a Terminate.
+// endBatch reports the completions, and then sends all posted work. cause is set if the connection
+// ends; a bad message of the peer becomes a Terminate.
 func (e *endpoint) endBatch(cause error) error {
 	for {
 		e.complete()
@@ -417,7 +424,7 @@ func (e *endpoint) endBatch(cause error) error {
 	return cause
 }
 
-// complete hands completions to the handler until there are none.
+// complete gives completions to the handler until there are none.
 func (e *endpoint) complete() {
 	e.mu.Lock()
 	if n := len(e.revoked); n > 0 {
@@ -431,7 +438,8 @@ func (e *endpoint) complete() {
 	e.rx.report(e)
 }
 
-// lingerTime bounds how long a dying endpoint waits for its peer, closeTime how long one that was closed in order does.
+// lingerTime bounds the wait for the peer's end of a failed connection, closeTime that of one
+// closed in order.
 const (
 	lingerTime = time.Second
 	closeTime  = 250 * time.Millisecond
@@ -440,7 +448,7 @@ const (
 // terminate queues the Terminate for err, unless the peer sent one. The caller holds mu.
 func (e *endpoint) terminate(err error) {
 	if err == nil {
-		return // before there is a variable on the heap
+		return // before a variable escapes to the heap
 	}
 	if t := asTerminate(err); t != nil && !t.Remote && e.term == nil {
 		e.term = t.payload()
@@ -462,18 +470,19 @@ func (e *endpoint) fail(err error) {
 	}
 }
 
-// finish ends everything. The caller is Serve, which has come to cause, or Close if Serve was never called, with nil.
+// finish ends everything. The caller is Serve, with its cause, or Close if Serve was never called,
+// with nil.
 func (e *endpoint) finish(cause error) {
 	e.mu.Lock()
 	e.gathering, e.ending = false, true
-	if e.startFlushLocked() { // what is still queued goes out as far as the socket takes it
+	if e.startFlushLocked() { // queued work leaves as far as the socket takes it
 		e.mu.Unlock()
 		e.flush(false)
 		e.mu.Lock()
 	}
 	e.mu.Unlock()
 	if t := asTerminate(cause); t != nil && !t.Remote {
-		e.linger(lingerTime) // the writer may still be at it, and shuts down after the Terminate
+		e.linger(lingerTime) // the writer may still run, and shuts down after the Terminate
 	} else if e.sock.closeWrite(); errors.Is(cause, net.ErrClosed) {
 		e.linger(closeTime)
 	}
@@ -502,8 +511,8 @@ func (e *endpoint) finish(cause error) {
 	e.mu.Unlock()
 }
 
-// linger waits for the peer to disconnect too. Closing a socket while data arrive would reset the connection, and the
-// peer could lose what was sent last.
+// linger waits for the peer to disconnect too. Closing a socket while data arrive would reset the
+// connection, and the peer could lose the last bytes sent.
 func (e *endpoint) linger(limit time.Duration) {
 	e.sock.deadline(time.Now().Add(limit))
 	e.rx.r, e.rx.w = 0, 0

@@ -25,13 +25,13 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// zeros is what FPDUs are padded with.
+// zeros is the padding of FPDUs.
 var zeros [4]byte
 
 // fpduPad is the padding after a ULPDU of n octets.
 func fpduPad(n int) int { return -(fpduLengthLen + n) & 3 }
 
-// fpduLen is the length of the FPDU that carries a ULPDU of n octets, markers aside.
+// fpduLen is the length of the FPDU with a ULPDU of n octets, markers aside.
 func fpduLen(n int) int { return fpduLengthLen + n + fpduPad(n) + fpduCRCLen }
 
 // checkCRC verifies an FPDU without markers, given whole.
@@ -50,13 +50,14 @@ func matchCRC(sum uint32, field []byte) error {
 
 const markerInterval = 512
 
-// marker inserts MPA markers for a peer that wants them (RFC 5044 section 4.3): every 512 octets of the
-// stream, the first one before the first FPDU, 16 zero bits and the distance back to the FPDU's start.
+// marker inserts MPA markers for a peer that wants them (RFC 5044 section 4.3): every 512 octets of
+// the stream, the first one before the first FPDU, 16 zero bits and the distance back to the FPDU's
+// start.
 type marker struct {
 	// until is the number of stream octets before the next marker.
 	until int
 	sum   uint32 // CRC of the FPDU so far
-	start int    // octets since the FPDU's length field, -1 before it
+	start int    // append adds p, a part of an FPDU, to b, with the markers that fall into it.
 }
 
 // begin prepares for an FPDU.

@@ -25,7 +25,7 @@ func (o opcode) String() string {
 	return "unknown opcode"
 }
 
-// tagged tells whether messages of this kind are placed by STag.
+// tagged reports whether messages of this kind are placed by STag.
 func (o opcode) tagged() bool { return o == opWrite || o == opReadResponse }
 
 // The queues of untagged messages (RFC 5040 section 4.2).

@@ -70,7 +70,7 @@ func reencode(t testing.TB, b []byte) []byte {
 	return out
 }
 
-// TestCaptured parses what two Linux kernels sent, and appends it to the same bytes.
+// TestCaptured parses the bytes of two Linux kernels, and encodes them to the same bytes.
 func TestCaptured(t *testing.T) {
 	kinds := map[string]int{}
 	for _, l := range captured(t) {
@@ -126,7 +126,7 @@ func TestHeaderVectors(t *testing.T) {
 	}
 }
 
-// parseULPDU parses whatever b is.
+// parseULPDU parses any b.
 func parseULPDU(b []byte) error {
 	if len(b) > 0 && b[0]&flagTagged != 0 {
 		_, _, err := parseTagged(b)
@@ -216,7 +216,7 @@ func TestTerminateVectors(t *testing.T) {
 	}
 }
 
-// TestTerminateReceived: both readings are told, the RFC's and the one that Linux siw means.
+// TestTerminateReceived: the error has both readings, the RFC's and Linux siw's.
 func TestTerminateReceived(t *testing.T) {
 	// "No buffer" of DDP, as siw on a little-endian machine packs it: nibbles reversed.
 	err := receivedTerminate(unhex(t, "21 02 03 00 0000"))

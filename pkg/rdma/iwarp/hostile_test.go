@@ -12,14 +12,14 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// victim is the endpoint under attack and what it has to lose.
+// victim is the endpoint under attack, with its memory.
 type victim struct {
 	*rawPeer
 	e                                  *end
 	mem                                []byte // the regions' memory
 	writable, readable, dead, deadPeer rdma.Remote
 	readSink                           []byte
-	read                               readRequest // of the Read that the victim has outstanding
+	read                               readRequest // of the victim's outstanding Read
 	readMSN                            uint32
 }
 
@@ -74,12 +74,12 @@ func (v *victim) request(r rdma.Remote, off int, size uint32) []byte {
 // edit sets a byte.
 func edit(b []byte, at int, v byte) []byte { b[at] = v; return b }
 
-// attacks are what a peer can do wrong. The last ULPDU is the one that is answered.
+// attacks are a peer's violations. The answer is to the last ULPDU.
 var attacks = []struct {
 	name  string
 	want  termCode
 	make  func(v *victim) [][]byte
-	spoil func(b []byte) // the stream, after framing
+	spoil func(b []byte) // changes the stream, after framing
 }{
 	{name: "empty ULPDU", want: codeFPDUStart, make: func(v *victim) [][]byte { return [][]byte{{}} }},
 	{name: "ULPDU of one byte", want: codeFPDUStart, make: func(v *victim) [][]byte { return [][]byte{{0xc1}} }},
@@ -194,7 +194,7 @@ func (v *victim) segment(mo, n int, last bool) []byte {
 	return append(untaggedHeader{last: last, op: opSend, msn: v.sendMSN, mo: uint32(mo)}.append(nil), make([]byte, n)...)
 }
 
-// TestAttacks: each is answered by the Terminate that the RFCs want, and leaves memory alone.
+// TestAttacks: each attack is answered by the RFCs' Terminate, and memory is unchanged.
 func TestAttacks(t *testing.T) {
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
@@ -230,13 +230,13 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestLargeCRC has a segment whose payload is read straight to its place: the CRC at its end decides
-// whether the message is delivered.
+// TestLargeCRC has a segment whose payload is read straight to its place: the CRC at its end
+// decides whether the message is delivered.
 func TestLargeCRC(t *testing.T) {
 	const size = 29_000
 	for _, x := range []struct {
 		name  string
-		spoil int // which byte is wrong, from the end of the FPDU; 0 for none
+		spoil int // offset of the wrong byte from the end of the FPDU; 0 for none
 	}{{"right", 0}, {"field", 1}, {"last byte of the payload", 1 + fpduCRCLen + fpduPad(untaggedLen+size)}, {"payload", 10_000}} {
 		for _, cut := range []int{50, 10_000, size} {
 			t.Run(fmt.Sprintf("%s/%d", x.name, cut), func(t *testing.T) {
@@ -276,7 +276,7 @@ func TestLargeCRC(t *testing.T) {
 	}
 }
 
-// TestCut: the stream ends at every place, in a message of each kind.
+// TestCut ends the stream at every place, in a message of each kind.
 func TestCut(t *testing.T) {
 	full := func(v *victim) []byte {
 		return v.fpdus(v.send([]byte("hello")), writeTo(v.writable, 0, 17), v.request(v.readable, 0, 4),
@@ -304,7 +304,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutLarge: the same inside of a segment that is read straight to its place.
+// TestCutLarge is TestCut inside of a segment that is read straight to its place.
 func TestCutLarge(t *testing.T) {
 	for _, k := range []int{2, 16, 20, 5000, 30_015, 30_016, 30_018, 30_019} {
 		v := newVictim(t, Config{})
@@ -318,7 +318,7 @@ func TestCutLarge(t *testing.T) {
 	}
 }
 
-// TestPeerTerminates: what the peer says is the error of Serve, and no Terminate is the answer to one.
+// TestPeerTerminates: the peer's Terminate is the error of Serve, and is not answered by another.
 func TestPeerTerminates(t *testing.T) {
 	v := newVictim(t, Config{})
 	payload := unhex(t, "21 02 03 00")
@@ -334,8 +334,8 @@ func TestPeerTerminates(t *testing.T) {
 	}
 }
 
-// TestInvalidatedWhileRead: the peer reads slowly what is invalidated meanwhile. The invalidation completes when the
-// socket has taken what was under way, and the rest is refused.
+// TestInvalidatedWhileRead: the peer slowly reads memory that is invalidated meanwhile. The
+// invalidation completes when the socket has taken the bytes in progress, and the rest is refused.
 func TestInvalidatedWhileRead(t *testing.T) {
 	const size = 32 << 20
 	big := make([][]byte, 0, 8)
@@ -357,7 +357,8 @@ func TestInvalidatedWhileRead(t *testing.T) {
 	}
 	p.write(p.fpdus(requests...))
 	first := p.next() // the responses have begun
-	// All in one post: after the first of them the Terminate may be out, and the connection closed, at any time.
+	// All in one post: after the first of them the Terminate may be sent, and the connection
+	// closed, at any time.
 	var invalidate []rdma.WorkRequest
 	for i, r := range regions {
 		invalidate = append(invalidate, rdma.WorkRequest{ID: uint64(100 + i), Op: rdma.LocalInvalidate, Invalidate: r.Handle})
@@ -377,7 +378,7 @@ func TestInvalidatedWhileRead(t *testing.T) {
 	if err != nil || tm.termCode != codeReadSTag || tm.ddp == nil || tm.readRequest == nil {
 		t.Fatalf("%x, %v", last, err)
 	}
-	// The Terminate tells how far the Read in error had come.
+	// The Terminate has the progress of the Read in error.
 	h, _, _ := parseUntagged(tm.ddp)
 	r, _, _ := parseReadRequest(tm.readRequest)
 	if done := int(h.msn-1)*4<<20 + (4<<20 - int(r.size)); done != got || got >= size || r.sinkTO != 88+uint64(got%(4<<20)) {
@@ -391,7 +392,7 @@ func TestInvalidatedWhileRead(t *testing.T) {
 	}
 }
 
-// TestInvalidateWhileReading: a peer that invalidates what it still reads is cut off.
+// TestInvalidateWhileReading: a peer that invalidates memory that it still reads is disconnected.
 func TestInvalidateWhileReading(t *testing.T) {
 	req := linuxRequest()
 	req.ord = 16
@@ -413,7 +414,7 @@ func TestInvalidateWhileReading(t *testing.T) {
 			continue
 		}
 		tm, _, err := parseTerminate(b[untaggedLen:])
-		// Which of the two is found first depends on who runs first.
+		// The order of the goroutines decides which of the two is found first.
 		if err != nil || tm.termCode != codeInvalidate && tm.termCode != codeReadSTag {
 			t.Errorf("%x, %v", b, err)
 		}

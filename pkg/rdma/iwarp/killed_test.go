@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestKilled: the connections of a process that ends without closing them are reset, though nothing is left unread; newSocket says why.
+// TestKilled: the connections of a process that ends without closing them are reset, even with
+// nothing unread; see newSocket.
 func TestKilled(t *testing.T) {
 	peer := exec.Command(os.Args[0])
 	peer.Env = append(os.Environ(), benchPeer+"=plain")

@@ -14,7 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// listener takes TCP connections and reads their MPA requests, each in a goroutine of its own, so that a slow peer delays nobody.
+// listener accepts TCP connections and reads their MPA requests, each in a goroutine of its own, so
+// that a slow peer delays no other one.
 type listener struct {
 	p   *provider
 	tcp net.Listener
@@ -23,7 +24,7 @@ type listener struct {
 	mu     sync.Mutex
 	cond   sync.Cond
 	closed bool
-	// reading are the connections whose request is not complete, the oldest first; ready the others.
+	// reading has the connections with an incomplete request, the oldest first; ready the others.
 	reading []*net.TCPConn
 	ready   []*incoming
 }
@@ -41,8 +42,8 @@ func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, e
 	return p.listen(l), nil
 }
 
-// NewListener returns a listener that takes its connections, which are of type *[net.TCPConn], from l, and takes l over. It ends when l's Accept
-// fails with [net.ErrClosed].
+// NewListener returns a listener that accepts its connections, of type *[net.TCPConn], from l, and
+// takes l over. It ends when l's Accept fails with [net.ErrClosed].
 func NewListener(cfg Config, l net.Listener) (rdma.Listener, error) {
 	p, err := New(cfg)
 	if err != nil {
@@ -71,7 +72,7 @@ func (l *listener) run() {
 			return
 		}
 		if err != nil {
-			// No file descriptors, most likely. What is there already goes on.
+			// Probably out of file descriptors. Existing connections continue.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			l.p.cfg.Logger.Warn("iwarp: accepting a connection failed", "address", l.Addr(), "error", err, "pause", pause)
 			time.Sleep(pause)
@@ -82,8 +83,9 @@ func (l *listener) run() {
 	}
 }
 
-// admit starts to read the request of a connection. If too many are pending already, the one that has kept its
-// request back the longest goes; if all others are complete, the new one.
+// admit starts to read the request of a connection. If too many are pending already, it drops the
+// one whose request has been incomplete for the longest time; if all others are complete, the new
+// one.
 func (l *listener) admit(conn *net.TCPConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +114,7 @@ func (l *listener) admit(conn *net.TCPConn) {
 	}()
 }
 
-// errPending is why a connection is dropped that waits.
+// errPending is the cause of a dropped pending connection.
 var errPending = errors.New("iwarp: too many connections wait")
 
 func (l *listener) failed(conn *net.TCPConn, cause error) {
@@ -166,7 +168,7 @@ func (l *listener) Accept() (rdma.ConnRequest, error) {
 	return in, nil
 }
 
-// Close implements [rdma.Listener]. Connections that were not accepted are closed.
+// Close implements [rdma.Listener]. It closes connections that were not accepted.
 func (l *listener) Close() error {
 	var err error
 	if l.end() {
@@ -176,7 +178,8 @@ func (l *listener) Close() error {
 	return err
 }
 
-// end has Accept fail, and closes what it did not return yet. It returns false if that has been done before.
+// end makes Accept fail, and closes the pending connections. It returns false if it has been called
+// before.
 func (l *listener) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +235,7 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 		return nil, err
 	}
 	rep, s := in.settle(o)
-	// The endpoint first: its receives have to be there before the peer may send.
+	// The endpoint first: its receives must be posted before the peer may send.
 	e, err := newEndpoint(in.conn, &in.p.cfg, o, s)
 	if err != nil {
 		return nil, err
@@ -244,7 +247,7 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 	return e, nil
 }
 
-// settle makes the reply to the request, and what follows from both.
+// settle makes the reply to the request, and the resulting parameters.
 func (in *incoming) settle(o *rdma.Options) (mpaFrame, mpaParams) {
 	req := &in.req
 	rep := mpaFrame{reply: true, revision: req.revision, private: o.PrivateData, enhanced: req.enhanced}
@@ -268,7 +271,8 @@ func (in *incoming) settle(o *rdma.Options) (mpaFrame, mpaParams) {
 		s.ird = min(s.ird, int(req.ord))
 	}
 	if req.peerToPeer {
-		// Any kind of ready-to-receive will do; those that the initiator can send are confirmed, or all if it named none.
+		// Any kind of ready-to-receive will do. Confirm those that the initiator can send, or all
+		// if it named none.
 		none := !req.rtrSend && !req.rtrWrite && !req.rtrRead
 		rep.peerToPeer = true
 		rep.rtrSend, rep.rtrWrite, rep.rtrRead = req.rtrSend || none, req.rtrWrite || none, req.rtrRead || none
@@ -283,8 +287,8 @@ func (in *incoming) settle(o *rdma.Options) (mpaFrame, mpaParams) {
 	return rep, s
 }
 
-// checkSilence makes sure that nothing follows the request: the peer must wait for the reply, and what it sent early cannot be
-// told from private data of a wrong length (RFC 5044 section 7.1.1).
+// checkSilence checks that nothing follows the request: the peer must wait for the reply, and early
+// bytes cannot be distinguished from private data of a wrong length (RFC 5044 section 7.1.1).
 func (in *incoming) checkSilence() error {
 	raw, err := in.conn.SyscallConn()
 	if err != nil {
@@ -326,7 +330,8 @@ func (in *incoming) Reject(privateData []byte) error {
 	if len(privateData) > maxPrivateData {
 		return fmt.Errorf("iwarp: private data of %d bytes, at most %d are possible", len(privateData), maxPrivateData)
 	}
-	// An enhanced reply repeats what was asked for, so that the peer sees that it was not about that.
+	// An enhanced reply repeats the request's values, to show the peer that they are not the
+	// reason.
 	rep := mpaFrame{reply: true, rejected: true, crc: in.req.crc, revision: in.req.revision, enhanced: in.req.enhanced,
 		ird: in.req.ord, ord: in.req.ird, private: privateData}
 	return in.reply(&rep)

@@ -15,9 +15,10 @@ const (
 
 const (
 	mpaHeaderLen = 20
-	// mpaMaxPrivate is the largest private data field that is accepted, the enhanced data included.
+	// mpaMaxPrivate is the largest accepted private data field, the enhanced data included.
 	mpaMaxPrivate = 512
-	// mpaUnnegotiated is the depth by which a peer leaves the number of reads to the upper layer (RFC 6581 section 9.1).
+	// mpaUnnegotiated is the depth with which a peer leaves the number of reads to the upper layer
+	// (RFC 6581 section 9.1).
 	mpaUnnegotiated = 0x3fff
 	// maxReads is the largest depth of a read queue that fits the frame.
 	maxReads = mpaUnnegotiated - 1
@@ -40,7 +41,7 @@ var errMPA = errors.New("iwarp: bad MPA frame")
 //	|                 private data of the upper layer               |
 type mpaFrame struct {
 	reply    bool
-	markers  bool // M: the sender wants markers in what it receives
+	markers  bool // M: the sender wants markers in received FPDUs
 	crc      bool // C: the sender wants CRCs both ways
 	rejected bool // R, replies only
 	enhanced bool // S: the enhanced data are there
@@ -53,8 +54,8 @@ type mpaFrame struct {
 	private                    []byte
 }
 
-// parseMPA reads a frame from b. It returns io.ErrUnexpectedEOF while b, correct so far, is too short; n is then the
-// length to have before the next try.
+// parseMPA reads a frame from b. It returns io.ErrUnexpectedEOF while b, correct so far, is too
+// short; n is then the length needed for the next try.
 func parseMPA(b []byte, reply bool) (f mpaFrame, n int, err error) {
 	key := mpaRequestKey
 	if reply {
@@ -79,7 +80,7 @@ func parseMPA(b []byte, reply bool) (f mpaFrame, n int, err error) {
 		return f, 0, fmt.Errorf("%w: revision %d, want 1 or 2", errMPA, f.revision)
 	}
 	if f.revision == 1 {
-		f.enhanced = false // the bit was reserved then, and is not checked
+		f.enhanced = false // reserved in this revision, and not checked
 	}
 	size := int(binary.BigEndian.Uint16(b[18:]))
 	if size > mpaMaxPrivate {
@@ -145,7 +146,7 @@ func bit(set bool, mask byte) byte {
 // readMPA reads exactly one frame from r, and no byte more. The private data are a copy.
 func readMPA(r io.Reader, reply bool) (mpaFrame, error) {
 	buf := make([]byte, mpaHeaderLen, mpaHeaderLen+mpaMaxPrivate)
-	// The key first, so that a peer that speaks something else is told apart without waiting for more.
+	// The key first, so that a peer of another protocol is recognized without waiting for more.
 	if _, err := io.ReadFull(r, buf[:16]); err != nil {
 		return mpaFrame{}, fmt.Errorf("iwarp: reading an MPA frame: %w", err)
 	}

@@ -67,7 +67,7 @@ func TestMPAVectors(t *testing.T) {
 			if out := v.frame.append([]byte("x")); !bytes.Equal(out[1:], b) {
 				t.Errorf("append: %x, want %x", out[1:], b)
 			}
-			// Cut anywhere: wait for more. From a reader, byte for byte: exactly the frame.
+			// Cut anywhere: wait for more. From a reader, byte by byte: exactly the frame.
 			for k := range b {
 				if _, more, err := parseMPA(b[:k], v.frame.reply); !errors.Is(err, io.ErrUnexpectedEOF) || more <= k || more > len(b) {
 					t.Fatalf("%d bytes: %v, %d wanted", k, err, more)

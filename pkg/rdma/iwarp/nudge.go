@@ -8,15 +8,17 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// Linux's siw, as responder, hands its socket over to the queue pair after it has sent the MPA reply, and does not look for what arrived
-// in between: the first FPDU of a quick initiator lies there until more comes, while the initiator, which has
-// credit for one call, waits for the answer. So an initiator that has sent and heard nothing nudges its peer: by an empty RDMA Write,
-// which is received and has no effect (RFC 5040 section 5.1, RFC 5041 section 5.2: its STag is not checked).
+// Linux's siw, as responder, hands its socket over to the queue pair after it has sent the MPA
+// reply, and does not check for bytes that arrived in between: the first FPDU of a quick initiator
+// stays unread until more arrive, while the initiator, with credit for one call, waits for the
+// answer. So an initiator that has sent something and received nothing nudges its peer by an empty
+// RDMA Write, which has no effect (RFC 5040 section 5.1, RFC 5041 section 5.2: its STag is not
+// checked).
 
-// nudges is how often a connection tries, at growing intervals.
+// nudges is the number of tries of a connection, at growing intervals.
 const nudges = 5
 
-// nudge does so after the time d, unless the peer is heard before.
+// nudge nudges after the time d, unless the peer sends something before.
 func (e *endpoint) nudge(d time.Duration, left int) {
 	time.AfterFunc(d, func() {
 		switch {
@@ -34,7 +36,7 @@ func (e *endpoint) nudge(d time.Duration, left int) {
 	})
 }
 
-// ended tells whether nothing will be sent any more.
+// ended reports whether nothing will be sent any more.
 func (e *endpoint) ended() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

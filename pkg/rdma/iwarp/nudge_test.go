@@ -12,13 +12,14 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// nobody handles completions by forgetting them.
+// nobody is a handler that ignores completions.
 type nobody struct{}
 
 func (nobody) Completed([]rdma.Completion) {}
 func (nobody) Sent([]uint64)               {}
 
-// A responder that has overlooked the first FPDU gets an empty RDMA Write to wake it, again and again, and no more once it has said something.
+// TestNudge: a responder that has overlooked the first FPDU gets empty RDMA Writes to wake it,
+// until it sends something.
 func TestNudge(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -89,7 +90,7 @@ func TestNudge(t *testing.T) {
 			t.Fatalf("got % x, %v; want % x", got, err, empty)
 		}
 	}
-	// The Send that comes now is what the next FPDU after it answers: no nudge is between.
+	// The next FPDU after this Send is its answer, without a nudge in between.
 	if _, err := c.Write(send); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func noise(seed, n int) []byte {
 	return b
 }
 
-// end is an endpoint that is being served, with its completions in channels.
+// end is a served endpoint, with its completions in channels.
 type end struct {
 	rdma.Endpoint
 	done chan rdma.Completion
@@ -78,7 +78,7 @@ func await[T any](t testing.TB, what string, c <-chan T) (v T) {
 	return v
 }
 
-// post posts, which must succeed.
+// post posts, and fails the test on an error.
 func (e *end) post(t testing.TB, wrs ...rdma.WorkRequest) {
 	t.Helper()
 	if err := e.Post(wrs); err != nil {
@@ -95,7 +95,7 @@ func (e *end) expose(t testing.TB, mem []byte, access rdma.Access) rdma.Remote {
 	return r
 }
 
-// newDomain returns a domain with the test memory. It must be free of endpoints when the test ends.
+// newDomain returns a domain with the test memory. It must have no endpoints when the test ends.
 func newDomain(t testing.TB, p rdma.Provider) rdma.Domain {
 	t.Helper()
 	d, err := p.NewDomain()
@@ -130,7 +130,7 @@ func receives(n, size int) (rs []rdma.Receive) {
 	return rs
 }
 
-// rawPeer speaks to an endpoint over a bare socket, right or wrong.
+// rawPeer is an endpoint's peer on a bare socket, correct or not.
 type rawPeer struct {
 	testing.TB
 	c       *net.TCPConn
@@ -139,7 +139,7 @@ type rawPeer struct {
 	sendMSN uint32
 }
 
-// linuxRequest is what the Linux NFS client opens with.
+// linuxRequest is the Linux NFS client's request.
 func linuxRequest() mpaFrame {
 	return mpaFrame{enhanced: true, revision: 2, ird: 128, private: []byte("\xf6\xab\x0e\x18\x01\x01\x03\x03")}
 }
@@ -246,7 +246,6 @@ func (p *rawPeer) write(b []byte) {
 	}
 }
 
-// fpdus frames ULPDUs.
 func (p *rawPeer) fpdus(ulpdus ...[]byte) (b []byte) {
 	for _, u := range ulpdus {
 		b = append(b, p.tx.asFPDU(u)...)

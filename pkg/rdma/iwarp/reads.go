@@ -7,19 +7,19 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// pendingRead is an RDMA Read of ours, from the time when its turn in the send queue came until its response is complete.
+// pendingRead is an RDMA Read of ours, from its turn in the send queue to the end of its response.
 type pendingRead struct {
 	id     uint64
 	remote rdma.Remote
 	local  [][]byte
 	size   uint32
-	// stag and to name the sink. They mean something for this read's response only and are in no table.
+	// stag and to name the sink. They are valid for this read's response only and are in no table.
 	stag uint32
 	to   uint64
 }
 
-// readQueue holds our reads in order: the first sent of them are outstanding, the others wait until the peer's queue has room (ORD).
-// The endpoint's mu guards it.
+// readQueue holds our reads in order: the first sent of them are outstanding, the others wait until
+// the peer's queue has room (ORD). The endpoint's mu guards it.
 type readQueue struct {
 	ring[pendingRead]
 	sent   int
@@ -37,7 +37,7 @@ func (q *readQueue) add(w *rdma.WorkRequest) {
 		stag: uint32(q.random.Uint64()), to: q.random.Uint64() >> 8})
 }
 
-// sendable tells whether a read waits and may be sent.
+// sendable reports whether a read waits and may be sent.
 func (q *readQueue) sendable(ord int) bool { return q.sent < min(q.n, ord) }
 
 // next returns the read to send now.
@@ -46,7 +46,7 @@ func (q *readQueue) next() *pendingRead {
 	return q.at(q.sent - 1)
 }
 
-// oldest returns the read whose response comes next.
+// oldest returns the read of the next response.
 func (q *readQueue) oldest() (pendingRead, bool) {
 	if q.sent == 0 {
 		return pendingRead{}, false
@@ -71,7 +71,7 @@ func (a *answer) header() []byte {
 	return untaggedHeader{last: true, op: opReadRequest, qn: queueRead, msn: a.msn}.append(nil)
 }
 
-// remaining is the request as it stands after sent bytes (RFC 5040 section 4.8).
+// remaining is the rest of the request after sent bytes (RFC 5040 section 4.8).
 func (a *answer) remaining(sent uint64) []byte {
 	r := a.readRequest
 	r.sinkTO += sent

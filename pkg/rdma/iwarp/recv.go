@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// bufferLen holds many small FPDUs, and at least one of the largest beside what a read brings.
+	// bufferLen holds many small FPDUs, and at least one of the largest beside a read's bytes.
 	bufferLen = 256 << 10
 	// directMin is the ULPDU above which the payload is read straight to its place.
 	directMin = 16 << 10
-	// tailLen is how much such a read may bring beyond the segment.
+	// tailLen is the longest part of such a read beyond the segment.
 	tailLen = 1 << 10
-	// smallRun is after how many small FPDUs no large one is expected any more. As long as one is, a read brings tailLen at
-	// most, so that little of the large payload has to be copied.
+	// smallRun is the number of small FPDUs after which no large one is expected. Until then a read
+	// brings at most tailLen, so that little of a large payload has to be copied.
 	smallRun = 16
 	// maxCompletions bounds a batch.
 	maxCompletions = 256
 )
 
-// receiver takes FPDUs apart. It belongs to Serve's goroutine.
+// receiver parses FPDUs. It belongs to Serve's goroutine.
 type receiver struct {
 	buf  []byte
 	r, w int  // buf[r:w] has been read and not handled
-	got  bool // an FPDU
+	got  bool // whether an FPDU has arrived
 	// small counts the FPDUs since the last large one, up to smallRun.
 	small int
 
@@ -59,10 +59,11 @@ type receiver struct {
 	}
 
 	completions []rdma.Completion
-	// deferredWork: the handler posted less than it was told of since the last read, so it may have woken a goroutine that does the rest.
+	// deferredWork: the handler posted less than one answer for each completion since the last
+	// read, so it may have woken a goroutine that does the rest.
 	deferredWork bool
 
-	// One read: what it shall fill, what it did, and its system calls.
+	// One read: its buffers, its result, and its system calls.
 	into  []unix.Iovec
 	n     int
 	errno syscall.Errno
@@ -78,7 +79,7 @@ type segment struct {
 	region *region
 	stag   uint32
 
-	// While a large one is read to its place.
+	// While a large segment is read to its place.
 	active bool
 	header [untaggedLen]byte
 	ulpdu  int
@@ -92,7 +93,7 @@ type scatter struct {
 	seg, off int
 }
 
-// next appends to place the memory for the next n bytes of list, and moves on.
+// next appends to place the memory for the next n bytes of list, and advances.
 func (s *scatter) next(place, list [][]byte, n int) [][]byte {
 	s.done += uint64(n)
 	for n > 0 {
@@ -125,7 +126,7 @@ func (rx *receiver) recv(fd uintptr) {
 
 func (rx *receiver) free() { rx.buf, rx.place, rx.into = nil, nil, nil }
 
-// between tells whether everything received was whole FPDUs.
+// between reports whether everything received was whole FPDUs.
 func (rx *receiver) between() bool { return rx.r == rx.w && !rx.seg.active }
 
 // read waits for more of the stream. It returns io.EOF at its end.
@@ -146,7 +147,7 @@ func (rx *receiver) read(e *endpoint) error {
 		for _, p := range pieces[:min(len(pieces), maxIovec)] {
 			rx.into = append(rx.into, blocking.Iovec(p))
 		}
-		if len(pieces) < maxIovec { // the tail comes behind all of them
+		if len(pieces) < maxIovec { // the tail comes after all of them
 			rx.into = append(rx.into, blocking.Iovec(rx.buf[:tailLen]))
 		}
 	} else {
@@ -175,7 +176,8 @@ func (rx *receiver) read(e *endpoint) error {
 	return nil
 }
 
-// placed accounts for up to n bytes that were read into place, and returns how many of them it took.
+// placed accounts for up to n bytes that were read into place, and returns how many of them it
+// took.
 func (rx *receiver) placed(e *endpoint, n int) (took int) {
 	for rx.at < len(rx.place) && n > 0 {
 		p := rx.place[rx.at]
@@ -195,7 +197,7 @@ func (rx *receiver) placed(e *endpoint, n int) (took int) {
 	return took
 }
 
-// parse handles all that is in the buffer. On an error, what came before has been handled.
+// parse handles the buffer. On an error, everything before it has been handled.
 func (rx *receiver) parse(e *endpoint) error {
 	for {
 		if rx.seg.active {
@@ -231,7 +233,7 @@ func (rx *receiver) parse(e *endpoint) error {
 			return nil
 		}
 		if op := opcode(b[fpduLengthLen+1] & 15); op == opReadRequest || op >= opTerminate {
-			return nil // small messages, when all is well; their size is judged when they are whole
+			return nil // small messages usually; their size is judged when they are whole
 		}
 		if err := rx.beginLarge(e, n); err != nil {
 			return err
@@ -242,7 +244,7 @@ func (rx *receiver) parse(e *endpoint) error {
 	}
 }
 
-// note keeps an account of the sizes that come.
+// note records the sizes of FPDUs.
 func (rx *receiver) note(ulpdu int) {
 	switch {
 	case ulpdu > directMin:
@@ -252,7 +254,7 @@ func (rx *receiver) note(ulpdu int) {
 	}
 }
 
-// begun notes that an FPDU has come, from when on a responder may send.
+// begun notes the arrival of an FPDU: a responder may send from then on.
 func (rx *receiver) begun(e *endpoint) {
 	if rx.got {
 		return
@@ -321,7 +323,8 @@ func (rx *receiver) beginLarge(e *endpoint, n int) error {
 	return nil
 }
 
-// endLarge verifies and completes a segment whose payload is in its place. It reports false if padding and CRC have not come yet.
+// endLarge verifies and completes a segment whose payload is in its place. It returns false if
+// padding and CRC have not arrived.
 func (rx *receiver) endLarge(e *endpoint) (bool, error) {
 	s := &rx.seg
 	b := rx.buf[rx.r:rx.w]

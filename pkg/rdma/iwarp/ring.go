@@ -1,6 +1,7 @@
 package iwarp
 
-// ring is a first-in, first-out queue that grows as needed and allocates nothing once it is large enough.
+// ring is a first-in, first-out queue that grows as needed, and allocates nothing once it is large
+// enough.
 type ring[T any] struct {
 	buf  []T // length is a power of two
 	head int
@@ -24,7 +25,7 @@ func (r *ring[T]) push(v T) {
 	*r.at(r.n - 1) = v
 }
 
-// pop removes the front entry; it must not be called on an empty ring.
+// pop removes the front entry. The ring must not be empty.
 func (r *ring[T]) pop() T {
 	var zero T
 	p := r.at(0)
