@@ -74,7 +74,7 @@ func (f *forwardedCall) onLookupReply(r *upstream.Request) {
 		f.sendLookup()
 		return
 	}
-	if err := f.rw.Mounted(f.call, f.mount.dir, status); err != nil {
+	if err := f.rw.AnswerMount(f.call, f.mount.dir, status); err != nil {
 		f.abandon("a MNT cannot be answered", err)
 		return
 	}

@@ -7,11 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/binding"
@@ -21,6 +22,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/server"
 	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -62,8 +64,8 @@ func (s *service) stop() {
 	<-s.done
 }
 
-// rig is a client, a proxy and a backend with a directory, all by TCP.
-type rig struct {
+// fileEnv is a client, a proxy and a backend with a directory, all by TCP.
+type fileEnv struct {
 	*client.Client
 	root    nfs3.Handle
 	proxy   *proxy.Server
@@ -71,9 +73,9 @@ type rig struct {
 	dir     string
 }
 
-func newRig(t *testing.T, change func(*proxy.Config)) *rig {
+func newFileEnv(t *testing.T, change func(*proxy.Config)) *fileEnv {
 	t.Helper()
-	r := &rig{dir: t.TempDir()}
+	r := &fileEnv{dir: t.TempDir()}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	key := make([]byte, 32)
 	rand.Read(key)
@@ -127,7 +129,7 @@ func newRig(t *testing.T, change func(*proxy.Config)) *rig {
 
 // TestThrough: a file goes through the proxy and comes back, and a directory beneath the root can be mounted.
 func TestThrough(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFileEnv(t, nil)
 	ctx := t.Context()
 	data := make([]byte, 5<<20+3)
 	rand.Read(data)
@@ -162,5 +164,85 @@ func TestThrough(t *testing.T) {
 	}
 	if st := r.proxy.Status(); !st.Healthy || st.Unreadable != 0 || st.RootError != "" {
 		t.Errorf("status: %+v", st)
+	}
+}
+
+// TestChain: one proxy stands in front of another, which stands in front of a volume, and RPC-over-RDMA is before the first, between both, and
+// behind the second, in version 2 where that is offered. What goes in by one network comes out by the other.
+func TestChain(t *testing.T) {
+	for _, between := range []struct {
+		name          string
+		first, second string // networks
+		extensions    rpcrdma.Extensions
+	}{
+		{"RDMA between the proxies", "rdma", "tcp", 0},
+		{"RDMA to the volume", "tcp", "rdma", 0},
+		{"RDMA all the way", "rdma", "rdma", 0},
+		{"TCP all the way", "tcp", "tcp", 0},
+		{"version 2", "rdma", "rdma", rpcrdma.TransportProperties},
+		{"version 2, continued", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.MessageContinuation},
+		{"version 2, placed", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.SendBasedPlacement},
+		{"version 2, continued and placed", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.MessageContinuation | rpcrdma.SendBasedPlacement},
+	} {
+		t.Run(between.name, func(t *testing.T) {
+			v, dir := volume(t)
+			p := pool(t)
+			s := serve(t, "127.0.0.1:0", p, v)
+			t.Cleanup(s.stop)
+			behind := &spoken{offered: between.extensions}
+			at := map[string]string{"tcp": s.address, "rdma": serveRDMA(t, p, v, behind)}[between.second]
+			offer := func(c *proxy.Config) { c.Extensions = between.extensions }
+			second := newFront(t, between.second, at, offer)
+			first := newFront(t, between.first, map[string]string{"tcp": second.tcp, "rdma": second.rdma}[between.first], offer)
+			data := make([]byte, 3<<20+1)
+			rand.Read(data)
+			for name, networks := range map[string][2]string{"by RDMA": {"rdma", "tcp"}, "by TCP": {"tcp", "rdma"}} {
+				in, out := asClient(first.dial(t, networks[0], nil)), asClient(first.dial(t, networks[1], nil))
+				root, err := in.Mount(t.Context(), "/")
+				if err != nil {
+					t.Fatal(err)
+				}
+				made, err := in.Create(t.Context(), root, name, nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := in.Upload(t.Context(), made.Handle, bytes.NewReader(data), 0, uint64(len(data)), client.UploadOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				file, err := out.Lookup(t.Context(), root, name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(file.Handle, made.Handle) {
+					t.Errorf("the same file has the handles %x and %x", made.Handle, file.Handle)
+				}
+				var got []byte
+				if _, err := out.Download(t.Context(), file.Handle, 0, uint64(len(data)), func(b [][]byte) error {
+					got = append(got, bytes.Join(b, nil)...)
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				there, err := os.ReadFile(filepath.Join(dir, name))
+				if err != nil || !bytes.Equal(got, data) || !bytes.Equal(there, data) {
+					t.Errorf("%d bytes went in, %d came out, %d lie there: %v", len(data), len(got), len(there), err)
+				}
+			}
+			version := 1
+			if between.extensions != 0 {
+				version = 2
+			}
+			if between.second == "rdma" {
+				behind.only(t, version)
+			}
+			if between.first == "rdma" {
+				second.spoken.only(t, version)
+			}
+			for _, f := range []*front{first, second} {
+				if st := f.Status(); st.Unreadable != 0 || !st.Healthy {
+					t.Errorf("status: %+v", st)
+				}
+			}
+		})
 	}
 }

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// aclProcedures is how many procedures NFSACL has.
-	aclProcedures = 3
-	// aclFailure is the length of an empty post_op_attr, which follows the status of both procedures.
-	aclFailure = 4
+	// aclProcedureCount is how many procedures NFSACL has.
+	aclProcedureCount = 3
+	// failureLenACL is the length of an empty post_op_attr, which follows the status of both procedures.
+	failureLenACL = 4
 )
 
 // argsACL rewrites the arguments of NFSACL.
 func (c *Call) argsACL(x *Export, in *oncrpc.Call) (Verdict, error) {
 	if !c.walkArgs(in) {
-		return c.garbage(in)
+		return c.garbageArgs(in)
 	}
 	for i := range c.walker.Spans {
 		sp := &c.walker.Spans[i]
@@ -26,14 +26,14 @@ func (c *Call) argsACL(x *Export, in *oncrpc.Call) (Verdict, error) {
 		}
 		h, ok := x.Signer.Verify(sp.B, sign.Max3)
 		if !ok {
-			return c.fail(in, nfs3.ErrBadHandle, aclFailure)
+			return c.failV3(in, nfs3.ErrBadHandle, failureLenACL)
 		}
 		if len(h) != len(sp.B) {
 			c.replaceOpaque(sp, len(h), h)
 		}
 	}
-	if c.unchanging && in.Procedure == nfs3.ACLProcSetACL {
-		return c.fail(in, nfs3.ErrROFS, aclFailure)
+	if c.readOnly && in.Procedure == nfs3.ACLProcSetACL {
+		return c.failV3(in, nfs3.ErrROFS, failureLenACL)
 	}
 	return Forward, nil
 }

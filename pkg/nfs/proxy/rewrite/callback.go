@@ -23,7 +23,7 @@ type Callback struct{ call Call }
 // XID of in. Otherwise the answer is in in.Reply, which is empty when there is no memory.
 func (b *Callback) Args(x *Export, in *oncrpc.Call, out *oncrpc.Message) bool {
 	c := &b.call
-	c.forget()
+	c.resetCompound()
 	c.gss, c.protected = false, false
 	c.edits.Reset(in.Pool())
 	defer c.edits.Release()
@@ -31,7 +31,7 @@ func (b *Callback) Args(x *Export, in *oncrpc.Call, out *oncrpc.Message) bool {
 	switch in.Procedure {
 	case 0:
 	case 1:
-		v, err = b.decide(x, in)
+		v, err = b.checkCompound(x, in)
 	default:
 		v, err = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.ProcUnavail})
 	}
@@ -45,30 +45,30 @@ func (b *Callback) Args(x *Export, in *oncrpc.Call, out *oncrpc.Message) bool {
 	return v == Forward
 }
 
-// decide reads a CB_COMPOUND, and decides on its operations.
-func (b *Callback) decide(x *Export, in *oncrpc.Call) (Verdict, error) {
+// checkCompound reads a CB_COMPOUND, and decides on its operations.
+func (b *Callback) checkCompound(x *Export, in *oncrpc.Call) (Verdict, error) {
 	c := &b.call
 	h, err := readHead(in.Args(), true)
 	if err != nil {
-		return c.garbage(in)
+		return c.garbageArgs(in)
 	}
 	if h.minor >= uint32(len(x.Minor)) || !x.Minor[h.minor] {
 		return c.answerCompound(in, h.tag, errMinorMismatch, nil)
 	}
 	failed, err := walkOps(&c.walker, callbackProc, in)
 	if err != nil {
-		return c.garbage(in)
+		return c.garbageArgs(in)
 	}
 	for i := range c.walker.Ops {
 		op := &c.walker.Ops[i]
-		if status := judgeCallback(x, op, c.walker.Spans); status != ok4 {
+		if status := checkCallback(x, op, c.walker.Spans); status != ok4 {
 			c.refuse(op.Code, status)
 			break
 		}
 		c.ops = append(c.ops, operation{code: op.Code, sent: op.Code})
 	}
 	if failed != nil && !c.refused {
-		c.refuse(unreadable(failed, h.minor))
+		c.refuse(unreadableOp(failed, h.minor))
 	}
 	if c.refused && len(c.ops) == 0 {
 		return c.answerCompound(in, h.tag, c.stat, &c.refusal)
@@ -88,8 +88,8 @@ func (b *Callback) decide(x *Export, in *oncrpc.Call) (Verdict, error) {
 	return Forward, nil
 }
 
-// judgeCallback returns the status with which an operation is refused, or ok4.
-func judgeCallback(x *Export, op *schema.Op, spans []schema.Span) uint32 {
+// checkCallback returns the status with which an operation is refused, or ok4.
+func checkCallback(x *Export, op *schema.Op, spans []schema.Span) uint32 {
 	if op.Code < uint32(len(refusedCallbacks)) && refusedCallbacks[op.Code] != ok4 {
 		return refusedCallbacks[op.Code]
 	}
@@ -112,7 +112,7 @@ func editCallback(e *Edits, x *Export, spans []schema.Span) {
 		case schema.Handle:
 			_ = putSigned(e, x, s.Pos, s.Len, s.B) // its length was looked at before
 		case schema.AttrMask:
-			ask(e, s, &handleless)
+			maskRequest(e, s, &notifyAttrs)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (b *Callback) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) er
 	if c.header.Status.OK() && in.Procedure == 1 {
 		err := c.walker.Results(callbackProc, &c.dec)
 		if err == nil {
-			a := answer{x: x, roots: &noRoots, callback: true, reply: reply, spans: c.walker.Spans}
+			a := resultContext{x: x, roots: &noRoots, callback: true, reply: reply, spans: c.walker.Spans}
 			err = c.editResults(&c.edits, &a, c.walker.Ops)
 		}
 		if err != nil {
@@ -142,5 +142,5 @@ func (b *Callback) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) er
 		}
 	}
 	in.Status = c.header.Status
-	return c.deliver(in, reply)
+	return c.buildReply(in, reply)
 }

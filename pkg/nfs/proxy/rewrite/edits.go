@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// piece is how much memory for new bytes is taken at a time.
-	piece = 2 << 10
+	// bufSize is how much memory for new bytes is taken at a time.
+	bufSize = 2 << 10
 	// manySlices is from how many slices on those of a new stream that are short are copied together: a list of so many costs more than the
 	// copy, and adapters take only few of them.
 	manySlices = 16
-	// short is the length of a slice up to which copying it costs less than naming it.
-	short = 1 << 10
+	// shortSlice is the length of a slice up to which copying it costs less than naming it.
+	shortSlice = 1 << 10
 )
 
 // Edits changes a message without moving it: what stays is not copied, and what comes in has memory from the pool. All positions
@@ -69,7 +69,7 @@ func (e *Edits) Replace(pos, n, size int) []byte {
 
 // grow takes memory for size new bytes.
 func (e *Edits) grow(size int) {
-	b, err := e.pool.Get(max(size, piece))
+	b, err := e.pool.Get(max(size, bufSize))
 	if err != nil {
 		e.err, e.room = err, make([]byte, size)
 		return
@@ -93,10 +93,10 @@ func (e *Edits) Apply(dst, src *oncrpc.Message) error {
 	s := splicer{dst: dst, rest: src.Stream, items: src.Items}
 	for i := range e.list {
 		ed := &e.list[i]
-		if !s.to(ed.pos, true) {
+		if !s.moveTo(ed.pos, true) {
 			return fmt.Errorf("rewrite: edit %d at byte %d is inside of what stands before it, or beyond the end of the message", i, ed.pos)
 		}
-		if !s.to(ed.pos+ed.n, false) {
+		if !s.moveTo(ed.pos+ed.n, false) {
 			return fmt.Errorf("rewrite: edit %d at byte %d replaces %d bytes, which are not all there, or end inside an item", i, ed.pos, ed.n)
 		}
 		if len(ed.with) > 0 {
@@ -104,7 +104,7 @@ func (e *Edits) Apply(dst, src *oncrpc.Message) error {
 		}
 		s.shift += len(ed.with) - ed.n
 	}
-	if n := src.Len(); !s.to(n, true) {
+	if n := src.Len(); !s.moveTo(n, true) {
 		return fmt.Errorf("rewrite: the message has items beyond its end at byte %d", n)
 	}
 	if len(e.list) > 0 && len(dst.Stream) >= manySlices {
@@ -123,8 +123,8 @@ type splicer struct {
 	shift int // how much longer it has become
 }
 
-// to moves on to a position, and keeps what is before it or leaves it out. False: it is not ahead, not there, or inside an item.
-func (s *splicer) to(end int, keep bool) bool {
+// moveTo moves on to a position, and keeps what is before it or leaves it out. False: it is not ahead, not there, or inside an item.
+func (s *splicer) moveTo(end int, keep bool) bool {
 	for s.pos < end {
 		n := end - s.pos
 		if len(s.items) > 0 {
@@ -164,7 +164,7 @@ func (s *splicer) to(end int, keep bool) bool {
 func (e *Edits) join(dst *oncrpc.Message) error {
 	size := 0
 	for _, s := range dst.Stream {
-		if len(s) <= short {
+		if len(s) <= shortSlice {
 			size += len(s)
 		}
 	}
@@ -178,7 +178,7 @@ func (e *Edits) join(dst *oncrpc.Message) error {
 	dst.Own(b)
 	out, run, at := dst.Stream[:0], 0, 0 // b.B[run:at] is what stands side by side up to now
 	for _, s := range dst.Stream {
-		if len(s) <= short {
+		if len(s) <= shortSlice {
 			at += copy(b.B[at:], s)
 			continue
 		}

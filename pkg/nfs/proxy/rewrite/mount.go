@@ -8,16 +8,16 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// maxDepth bounds the names of a path that is mounted: each of them is a LOOKUP.
-const maxDepth = 64
+// maxMountNames bounds the names of a path that is mounted: each of them is a LOOKUP.
+const maxMountNames = 64
 
 // The flavors of authentication that MNT tells: those of Kerberos (RFC 2623 section 2.7) where they pass.
 var (
-	flavors    = []uint32{oncrpc.AuthSys, oncrpc.AuthNone}
-	flavorsGSS = []uint32{oncrpc.AuthSys, 390003, 390004, 390005, oncrpc.AuthNone}
+	mountFlavors    = []uint32{oncrpc.AuthSys, oncrpc.AuthNone}
+	mountFlavorsGSS = []uint32{oncrpc.AuthSys, 390003, 390004, 390005, oncrpc.AuthNone}
 )
 
-var exports = nfs3.ExportRes{Exports: []nfs3.Export{{Dir: []byte("/")}}}
+var mountExports = nfs3.ExportRes{Exports: []nfs3.Export{{Dir: []byte("/")}}}
 
 // argsMount answers MOUNT: there is one export, "/", and no list of who has it mounted.
 func (c *Call) argsMount(x *Export, in *oncrpc.Call) (Verdict, error) {
@@ -27,10 +27,10 @@ func (c *Call) argsMount(x *Export, in *oncrpc.Call) (Verdict, error) {
 		c.dec.Reset(in.Stream, in.Items)
 		c.dec.Skip(in.ArgsAt)
 		if a.Decode(&c.dec); c.dec.Err() != nil || len(in.Items) > 0 {
-			return c.garbage(in)
+			return c.garbageArgs(in)
 		}
 		if in.Procedure == nfs3.MountProcMnt {
-			return c.mount(x, in, a.Path)
+			return c.argsMnt(x, in, a.Path)
 		}
 	case nfs3.MountProcDump:
 		e, err := in.BeginReply(oncrpc.MinReplyLen + 4)
@@ -45,28 +45,28 @@ func (c *Call) argsMount(x *Export, in *oncrpc.Call) (Verdict, error) {
 		if err != nil {
 			return Answered, err
 		}
-		exports.Encode(e)
+		mountExports.Encode(e)
 		in.EndReply()
 		return Answered, nil
 	}
 	return c.answerStatus(in, oncrpc.Status{}) // UMNT and UMNTALL
 }
 
-// mount answers MNT, or finds out what has to be looked up for that.
-func (c *Call) mount(x *Export, in *oncrpc.Call, path []byte) (Verdict, error) {
+// argsMnt answers MNT, or finds out what has to be looked up for that.
+func (c *Call) argsMnt(x *Export, in *oncrpc.Call, path []byte) (Verdict, error) {
 	for len(path) > 0 {
 		var name []byte
 		name, path, _ = bytes.Cut(path, []byte("/"))
 		if len(name) == 0 || string(name) == "." {
 			continue
 		}
-		status := checkName(name, true)
-		if len(name) > nfs3.MaxName || len(c.Path) == maxDepth {
+		status := checkNameV3(name, true)
+		if len(name) > nfs3.MaxName || len(c.Path) == maxMountNames {
 			status = nfs3.ErrNameTooLong
 		}
 		if status != nfs3.OK {
 			c.Path = c.Path[:0]
-			return Answered, c.Mounted(in, nil, status)
+			return Answered, c.AnswerMount(in, nil, status)
 		}
 		c.Path = append(c.Path, name)
 	}
@@ -76,18 +76,18 @@ func (c *Call) mount(x *Export, in *oncrpc.Call, path []byte) (Verdict, error) {
 		return Answered, ErrNoRoot
 	case len(roots.V3) == 0:
 		c.Path = c.Path[:0]
-		return Answered, c.Mounted(in, nil, nfs3.ErrServerFault)
+		return Answered, c.AnswerMount(in, nil, nfs3.ErrServerFault)
 	case len(c.Path) > 0:
 		return Resolve, nil
 	default:
-		return Answered, c.Mounted(in, roots.V3, nfs3.OK)
+		return Answered, c.AnswerMount(in, roots.V3, nfs3.OK)
 	}
 }
 
-// Mounted answers the MNT for which Args has returned Resolve, with the backend's handle of what is mounted, or the status of the LOOKUP that failed.
+// AnswerMount answers the MNT for which Args has returned Resolve, with the backend's handle of what is mounted, or the status of the LOOKUP that failed.
 // An error means that there is no memory for the reply.
-func (c *Call) Mounted(in *oncrpc.Call, handle []byte, status nfs3.Status) error {
-	e, err := in.BeginReply(oncrpc.MinReplyLen + 4 + nfs3.HandleLen + 4 + 4*len(flavorsGSS))
+func (c *Call) AnswerMount(in *oncrpc.Call, handle []byte, status nfs3.Status) error {
+	e, err := in.BeginReply(oncrpc.MinReplyLen + 4 + nfs3.HandleLen + 4 + 4*len(mountFlavorsGSS))
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,9 @@ func (c *Call) Mounted(in *oncrpc.Call, handle []byte, status nfs3.Status) error
 		e.Uint32(uint32(n))
 		b := e.Grow((n + 3) &^ 3)
 		clear(b[len(c.x.Signer.Append(b[:0], handle, sign.Max3)):])
-		list := flavors
+		list := mountFlavors
 		if c.x.GSS {
-			list = flavorsGSS
+			list = mountFlavorsGSS
 		}
 		e.Uint32(uint32(len(list)))
 		for _, f := range list {

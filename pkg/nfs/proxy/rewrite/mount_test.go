@@ -14,7 +14,7 @@ import (
 )
 
 // mounted returns the answer to a MNT, which another implementation reads too.
-func (r *rig) mounted() *nfs3.MountRes {
+func (r *env) mounted() *nfs3.MountRes {
 	r.t.Helper()
 	b := r.results()
 	if _, _, err := mountxdr.ReadMountres3(bytes.NewReader(b)); err != nil {
@@ -41,11 +41,11 @@ func TestMount(t *testing.T) {
 		{"/a\x00b", nil, nfs3.ErrInval},
 		{"/" + strings.Repeat("n", 255), []string{strings.Repeat("n", 255)}, nfs3.OK},
 		{"/" + strings.Repeat("n", 256), nil, nfs3.ErrNameTooLong},
-		{strings.Repeat("/n", maxDepth), slices.Repeat([]string{"n"}, maxDepth), nfs3.OK},
-		{strings.Repeat("/n", maxDepth+1), nil, nfs3.ErrNameTooLong},
+		{strings.Repeat("/n", maxMountNames), slices.Repeat([]string{"n"}, maxMountNames), nfs3.OK},
+		{strings.Repeat("/n", maxMountNames+1), nil, nfs3.ErrNameTooLong},
 	}
 	for _, mode := range modes {
-		r := newRig(t, mode)
+		r := newEnv(t, mode)
 		for _, tt := range tests {
 			v := r.send(nfs3.MountProgram, nfs3.MountProcMnt, &nfs3.MountArgs{Path: []byte(tt.path)})
 			if len(tt.resolve) > 0 {
@@ -75,7 +75,7 @@ func TestMount(t *testing.T) {
 }
 
 func TestMounted(t *testing.T) {
-	r := newRig(t, sign.Required)
+	r := newEnv(t, sign.Required)
 	defer r.end()
 	r.x.GSS = true
 	tests := []struct {
@@ -92,7 +92,7 @@ func TestMounted(t *testing.T) {
 	}
 	for _, tt := range tests {
 		r.send(nfs3.MountProgram, nfs3.MountProcMnt, &nfs3.MountArgs{Path: []byte("/a")})
-		if err := r.c.Mounted(&r.in, tt.handle, tt.status); err != nil {
+		if err := r.c.AnswerMount(&r.in, tt.handle, tt.status); err != nil {
 			t.Fatal(err)
 		}
 		res := r.mounted()
@@ -104,7 +104,7 @@ func TestMounted(t *testing.T) {
 		}
 	}
 	r.in.Init(emptyPool, nil)
-	if err := r.c.Mounted(&r.in, handle3, nfs3.OK); err == nil {
+	if err := r.c.AnswerMount(&r.in, handle3, nfs3.OK); err == nil {
 		t.Error("answered without memory")
 	}
 	r.in.Init(r.pool, nil)
@@ -112,7 +112,7 @@ func TestMounted(t *testing.T) {
 
 // TestMountLists: there is one export, and nobody is told who has it mounted.
 func TestMountLists(t *testing.T) {
-	r := newRig(t, sign.Required)
+	r := newEnv(t, sign.Required)
 	defer r.end()
 	void := &nfs3test.Void{}
 	if v := r.send(nfs3.MountProgram, nfs3.MountProcExport, void); v != Answered {

@@ -6,9 +6,7 @@ import (
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/nfs/access"
-	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/nfs/sign"
-	"sluice.dev/sluice/pkg/oncrpc"
 )
 
 // Export has the settings for rewriting an export's messages. But for Roots it is not to be
@@ -26,7 +24,7 @@ type Export struct {
 	// Roots are known once the backend has been asked, nil before.
 	Roots atomic.Pointer[Roots]
 
-	sessions sessions
+	sessions sessionTable
 }
 
 // Roots are the backend's own handles of the export's root, untagged, and what its attributes say. A version that the
@@ -61,34 +59,6 @@ const (
 	Answered Verdict = iota
 	// Forward says that what Call.Args has left in its out goes to the backend, and the reply to Call.Results.
 	Forward
-	// Resolve is for a MNT of a path beneath the root. Call.Path has the names to be looked up one after the other, from Roots.V3 on; Call.Mounted answers.
+	// Resolve is for a MNT of a path beneath the root. Call.Path has the names to be looked up one after the other, from Roots.V3 on; Call.AnswerMount answers.
 	Resolve
 )
-
-// Call is one call on its way to the backend and back. It may be used again and again, and then does not allocate.
-type Call struct {
-	// Path are the names of a MNT, after Resolve: memory of the call.
-	Path [][]byte
-	// ArgsAt and Eligible describe what Args has left in out, after Forward: where the procedure's parameters begin, and which
-	// of its arguments may be taken out, those that are items among them. They are what an oncrpc.Request wants.
-	ArgsAt   int
-	Eligible []oncrpc.Argument
-
-	walker schema.Walker
-	edits  Edits
-	callState
-}
-
-// Args reads the call in, and decides on it. For Forward, out, which is empty before, becomes the message for the backend: it refers to memory of in, and
-// owns the rest. It has the XID of in. plan becomes the reply plan of that message.
-// An error means that memory or the export's root is missing: nobody is to blame for it, out is empty, and the call may be tried again later.
-func (c *Call) Args(x *Export, who *Caller, in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) (Verdict, error) {
-	return c.args(x, who, in, out, plan)
-}
-
-// Results reads the backend's reply to what Args has left in out, and makes in.Reply of it, and in.Status. It takes the memory of reply over, which is
-// empty afterwards. Eligible results become items of in.Reply where in.Plan has results.
-// An error means that the reply cannot be read, or that there is no memory. in.Reply is then empty, or a reply that says so.
-func (c *Call) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
-	return c.results(x, in, reply)
-}

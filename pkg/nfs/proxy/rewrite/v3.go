@@ -16,20 +16,20 @@ import (
 // ErrNoRoot tells that the backend has not said yet what the export's root is.
 var ErrNoRoot = errors.New("rewrite: the export's root is not known yet")
 
-// minEntry is how many bytes an entry of READDIRPLUS that has a handle takes at least: whether it follows, its fileid, a short name,
+// minEntryV3 is how many bytes an entry of READDIRPLUS that has a handle takes at least: whether it follows, its fileid, a short name,
 // its cookie, no attributes, and a short handle.
-const minEntry = 4 + 8 + 8 + 8 + 4 + 12
+const minEntryV3 = 4 + 8 + 8 + 8 + 4 + 12
 
-// accessChanges are the bits of ACCESS that a read-only export denies: MODIFY, EXTEND and DELETE (RFC 1813 section 3.3.4).
-const accessChanges = 0x04 | 0x08 | 0x10
+// accessWritesV3 are the bits of ACCESS that a read-only export denies: MODIFY, EXTEND and DELETE (RFC 1813 section 3.3.4).
+const accessWritesV3 = 0x04 | 0x08 | 0x10
 
-// changes are the procedures that a read-only export refuses.
-const changes = 1<<nfs3.ProcSetAttr | 1<<nfs3.ProcWrite | 1<<nfs3.ProcCreate | 1<<nfs3.ProcMkdir | 1<<nfs3.ProcSymlink | 1<<nfs3.ProcMknod |
+// writingV3 are the procedures that a read-only export refuses.
+const writingV3 = 1<<nfs3.ProcSetAttr | 1<<nfs3.ProcWrite | 1<<nfs3.ProcCreate | 1<<nfs3.ProcMkdir | 1<<nfs3.ProcSymlink | 1<<nfs3.ProcMknod |
 	1<<nfs3.ProcRemove | 1<<nfs3.ProcRmdir | 1<<nfs3.ProcRename | 1<<nfs3.ProcLink
 
-// failures has the lengths of what follows the status in the result of each procedure that failed, when it tells nothing: words of
+// failureLenV3 has the lengths of what follows the status in the result of each procedure that failed, when it tells nothing: words of
 // zero for each post_op_attr and for both parts of a wcc_data.
-var failures = [nfs3.Procedures]int{
+var failureLenV3 = [nfs3.Procedures]int{
 	nfs3.ProcGetAttr:     0,
 	nfs3.ProcSetAttr:     8,
 	nfs3.ProcLookup:      4,
@@ -53,8 +53,8 @@ var failures = [nfs3.Procedures]int{
 	nfs3.ProcCommit:      8,
 }
 
-// fail answers with a status and n bytes of zeros.
-func (c *Call) fail(in *oncrpc.Call, status nfs3.Status, n int) (Verdict, error) {
+// failV3 answers with a status and n bytes of zeros.
+func (c *Call) failV3(in *oncrpc.Call, status nfs3.Status, n int) (Verdict, error) {
 	if c.gss {
 		return c.deny(in, oncrpc.AuthTooWeak) // an accepted call's reply would need a verifier
 	}
@@ -79,7 +79,7 @@ func (c *Call) walkArgs(in *oncrpc.Call) bool {
 // argsV3 rewrites the arguments of NFS version 3.
 func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 	if !c.walkArgs(in) {
-		return c.garbage(in)
+		return c.garbageArgs(in)
 	}
 	listing := in.Procedure == nfs3.ProcReaddir || in.Procedure == nfs3.ProcReaddirPlus
 	roots := x.Roots.Load()
@@ -87,7 +87,7 @@ func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 		return Answered, ErrNoRoot
 	}
 	status := nfs3.OK
-	if c.unchanging && changes>>in.Procedure&1 != 0 {
+	if c.readOnly && writingV3>>in.Procedure&1 != 0 {
 		status = nfs3.ErrROFS
 	}
 	for i := range c.walker.Spans {
@@ -95,32 +95,32 @@ func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 		case schema.Handle:
 			h, ok := x.Signer.Verify(sp.B, sign.Max3)
 			if !ok {
-				return c.fail(in, nfs3.ErrBadHandle, failures[in.Procedure])
+				return c.failV3(in, nfs3.ErrBadHandle, failureLenV3[in.Procedure])
 			}
 			if listing && bytes.Equal(h, roots.V3) {
-				c.atRoot, c.rootID = true, roots.FileID3
+				c.listsRoot, c.rootFileID = true, roots.FileID3
 			}
 			if len(h) != len(sp.B) {
 				c.replaceOpaque(sp, len(h), h)
 			}
 		case schema.Name:
 			if status == nfs3.OK {
-				status = checkName(sp.B, in.Procedure == nfs3.ProcLookup)
+				status = checkNameV3(sp.B, in.Procedure == nfs3.ProcLookup)
 			}
 		case schema.Count:
-			if n := bound(in.Procedure, sp.Value, x.Signer.Overhead()); n != uint32(sp.Value) {
+			if n := lowerCount(in.Procedure, sp.Value, x.Signer.Overhead()); n != uint32(sp.Value) {
 				binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos, 4, 4), n)
 			}
 		}
 	}
 	if status != nfs3.OK {
-		return c.fail(in, status, failures[in.Procedure])
+		return c.failV3(in, status, failureLenV3[in.Procedure])
 	}
 	return Forward, nil
 }
 
-// checkName says whether a name may go to the backend. "." is harmless only where it is looked up.
-func checkName(name []byte, lookup bool) nfs3.Status {
+// checkNameV3 says whether a name may go to the backend. "." is harmless only where it is looked up.
+func checkNameV3(name []byte, lookup bool) nfs3.Status {
 	switch {
 	case string(name) == ".." && lookup:
 		return nfs3.ErrNoEnt
@@ -133,11 +133,11 @@ func checkName(name []byte, lookup bool) nfs3.Status {
 	}
 }
 
-// bound returns what a count of the arguments is lowered to, so that the result stays below it when each handle in it gets longer by grow bytes.
-func bound(procedure uint32, count uint64, grow int) uint32 {
+// lowerCount returns what a count of the arguments is lowered to, so that the result stays below it when each handle in it gets longer by grow bytes.
+func lowerCount(procedure uint32, count uint64, grow int) uint32 {
 	count = min(count, nfs3.MaxData)
 	if procedure == nfs3.ProcReaddirPlus {
-		entries := (count + uint64(minEntry+grow) - 1) / uint64(minEntry+grow)
+		entries := (count + uint64(minEntryV3+grow) - 1) / uint64(minEntryV3+grow)
 		count -= min(count, entries*uint64(grow))
 	}
 	return uint32(count)
@@ -164,7 +164,7 @@ func (c *Call) signHandle(s *sign.Signer, sp *schema.Span, limit int) {
 func (c *Call) resultsV3(x *Export, in *oncrpc.Call) (bool, error) {
 	p := schema.Proc{Program: in.Program, Version: in.Version, Procedure: in.Procedure}
 	if err := c.walker.Results(p, &c.dec); err != nil {
-		_, _ = c.fail(in, nfs3.ErrServerFault, failures[in.Procedure]) // without memory the reply stays empty
+		_, _ = c.failV3(in, nfs3.ErrServerFault, failureLenV3[in.Procedure]) // without memory the reply stays empty
 		return true, fmt.Errorf("rewrite: results of %s: %w", nfs3.ProcedureName(in.Procedure), err)
 	}
 	var entry *schema.Span // the entry that the spans belong to
@@ -180,26 +180,26 @@ func (c *Call) resultsV3(x *Export, in *oncrpc.Call) (bool, error) {
 		case schema.Entry:
 			entry, up = sp, false
 		case schema.EntryName:
-			if up = string(sp.B) == ".."; up && c.atRoot {
-				binary.BigEndian.PutUint64(c.edits.Replace(entry.Pos+4, 8, 8), c.rootID)
+			if up = string(sp.B) == ".."; up && c.listsRoot {
+				binary.BigEndian.PutUint64(c.edits.Replace(entry.Pos+4, 8, 8), c.rootFileID)
 			}
 		case schema.PostOpAttr:
 			if up && sp.Value != 0 {
-				gone = c.withhold(sp)
+				gone = c.omit(sp)
 			}
 		case schema.PostOpHandle:
 			if sp.Value != 0 && (up || !canSign(x, spans[i+1:])) {
-				gone = c.withhold(sp)
+				gone = c.omit(sp)
 			}
 		case schema.Handle:
 			if !canSign(x, spans[i:]) {
-				_, err := c.fail(in, nfs3.ErrServerFault, failures[in.Procedure])
+				_, err := c.failV3(in, nfs3.ErrServerFault, failureLenV3[in.Procedure])
 				return true, err
 			}
 			c.signHandle(x.Signer, sp, sign.Max3)
 		case schema.Access:
-			if c.unchanging && sp.Value&accessChanges != 0 {
-				binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos, 4, 4), uint32(sp.Value)&^accessChanges)
+			if c.readOnly && sp.Value&accessWritesV3 != 0 {
+				binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos, 4, 4), uint32(sp.Value)&^accessWritesV3)
 			}
 		case schema.Sizes:
 			c.limitSizes(sp)
@@ -217,8 +217,8 @@ func canSign(x *Export, spans []schema.Span) bool {
 	return ok
 }
 
-// withhold lets an optional part of a result not follow. It returns the part's end.
-func (c *Call) withhold(sp *schema.Span) int {
+// omit lets an optional part of a result not follow. It returns the part's end.
+func (c *Call) omit(sp *schema.Span) int {
 	clear(c.edits.Replace(sp.Pos, sp.Len, 4))
 	return sp.Pos + sp.Len
 }

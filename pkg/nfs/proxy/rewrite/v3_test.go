@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
 	"sluice.dev/sluice/pkg/nfs/sign"
@@ -25,7 +24,7 @@ func shorten(m nfs3test.Message) {
 }
 
 // signAll signs all handles in m.
-func (r *rig) signAll(m nfs3test.Message) {
+func (r *env) signAll(m nfs3test.Message) {
 	each(m, func(h *nfs3.Handle) {
 		if *h != nil {
 			*h = append(nfs3.Handle{}, r.sign(*h)...) // an empty handle is not the same as none
@@ -43,7 +42,7 @@ func tame(m nfs3test.Message) {
 // TestArgsV3: what the backend gets is what the client sent, with its handles untagged and its counts bounded.
 func TestArgsV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRig(t, rapid.SampledFrom(modes).Draw(t, "mode"))
+		r := newEnv(t, rapid.SampledFrom(modes).Draw(t, "mode"))
 		defer r.end()
 		proc := drawProcedure(t)
 		m := nfs3test.NFS[proc].DrawArgs(t)
@@ -63,7 +62,7 @@ func TestArgsV3(t *testing.T) {
 			want = bytesOf(&b)
 		case *nfs3.ReaddirPlusArgs:
 			b := *a
-			b.MaxCount = bound(proc, uint64(a.MaxCount), r.x.Signer.Overhead())
+			b.MaxCount = lowerCount(proc, uint64(a.MaxCount), r.x.Signer.Overhead())
 			want = bytesOf(&b)
 		}
 		r.signAll(m)
@@ -95,7 +94,7 @@ func TestArgsV3(t *testing.T) {
 }
 
 // expect does to results what a client is to see of them, as plainly as that can be said.
-func (r *rig) expect(m nfs3test.Message, atRoot bool) {
+func (r *env) expect(m nfs3test.Message, atRoot bool) {
 	each(m, func(l *nfs3test.List) {
 		for i := range l.Entries {
 			n := &l.Entries[i]
@@ -122,7 +121,7 @@ func (r *rig) expect(m nfs3test.Message, atRoot bool) {
 // TestResultsV3: what the client gets is what the backend answered, with its handles signed and nothing of what lies above.
 func TestResultsV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRig(t, rapid.SampledFrom(modes).Draw(t, "mode"))
+		r := newEnv(t, rapid.SampledFrom(modes).Draw(t, "mode"))
 		defer r.end()
 		proc := drawProcedure(t)
 		args := nfs3test.NFS[proc].DrawArgs(t)
@@ -139,7 +138,7 @@ func TestResultsV3(t *testing.T) {
 			a.Count = max(a.Count, 512)
 		}
 		r.signAll(args)
-		changing := changes>>proc&1 != 0
+		changing := writingV3>>proc&1 != 0
 		r.who.ReadOnly = !changing && rapid.Bool().Draw(t, "read-only")
 		if v := r.send(nfs3.Program, proc, args); v != Forward {
 			t.Fatalf("verdict is %d", v)
@@ -178,7 +177,7 @@ func TestResultsV3(t *testing.T) {
 
 // TestUnplannedV3: a transport that plans for no results gets the reply as it came.
 func TestUnplannedV3(t *testing.T) {
-	r := newRig(t, sign.Required)
+	r := newEnv(t, sign.Required)
 	defer r.end()
 	r.send(nfs3.Program, nfs3.ProcRead, &nfs3.ReadArgs{File: r.sign(handle3), Count: 100})
 	r.in.Plan.Results = r.in.Plan.Results[:0]
@@ -189,7 +188,7 @@ func TestUnplannedV3(t *testing.T) {
 }
 
 // refusal3 sends a call that is not to be forwarded, and returns the status of the results, which have to be well-formed and to tell nothing else.
-func (r *rig) refusal3(proc uint32, args nfs3test.Message) nfs3.Status {
+func (r *env) refusal3(proc uint32, args nfs3test.Message) nfs3.Status {
 	r.t.Helper()
 	if v := r.send(nfs3.Program, proc, args); v != Answered {
 		r.t.Fatalf("%s: verdict is %d", nfs3.ProcedureName(proc), v)
@@ -207,7 +206,7 @@ func (r *rig) refusal3(proc uint32, args nfs3test.Message) nfs3.Status {
 // TestForgedV3: a handle that was not handed out never gets to the backend, whichever of a call's it is.
 func TestForgedV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRig(t, rapid.SampledFrom(modes[:2]).Draw(t, "mode"))
+		r := newEnv(t, rapid.SampledFrom(modes[:2]).Draw(t, "mode"))
 		defer r.end()
 		r.who.ReadOnly = rapid.Bool().Draw(t, "read-only")
 		proc := drawProcedure(t)
@@ -228,7 +227,7 @@ func TestForgedV3(t *testing.T) {
 
 func TestReadOnlyV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRig(t, sign.Required)
+		r := newEnv(t, sign.Required)
 		defer r.end()
 		r.who.ReadOnly = true
 		proc := rapid.SampledFrom([]uint32{
@@ -272,7 +271,7 @@ func TestNamesV3(t *testing.T) {
 		},
 		nfs3.ProcLink: {func(n string) nfs3test.Message { return &nfs3.LinkArgs{File: handle3, Link: at(n)} }},
 	}
-	r := newRig(t, sign.Required)
+	r := newEnv(t, sign.Required)
 	defer r.end()
 	for proc, args := range procs {
 		for _, tt := range names {
@@ -303,7 +302,7 @@ func TestNamesV3(t *testing.T) {
 // TestLongHandlesV3: a backend whose handles leave no room for a tag.
 func TestLongHandlesV3(t *testing.T) {
 	long := bytes.Repeat([]byte{9}, 60)
-	ask := func(r *rig, proc uint32, args, res nfs3test.Message) []byte {
+	ask := func(r *env, proc uint32, args, res nfs3test.Message) []byte {
 		t.Helper()
 		r.send(nfs3.Program, proc, args)
 		if err := r.backend(bytesOf(res), nil); err != nil {
@@ -312,7 +311,7 @@ func TestLongHandlesV3(t *testing.T) {
 		return r.results()
 	}
 	for _, mode := range modes {
-		r := newRig(t, mode)
+		r := newEnv(t, mode)
 		where := nfs3.DirOpArgs{Dir: r.sign(handle3), Name: []byte("name")}
 		found := decode(t, ask(r, nfs3.ProcLookup, &where, &nfs3.LookupRes{Object: long}), &nfs3.LookupRes{})
 		made := decode(t, ask(r, nfs3.ProcMkdir, &nfs3.MkdirArgs{Where: where}, &nfs3.MkdirRes{Object: nfs3.PostOpFH{Handle: long}}), &nfs3.MkdirRes{})
@@ -336,12 +335,12 @@ func TestLongHandlesV3(t *testing.T) {
 func TestBoundV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.Uint32().Draw(t, "count")
-		m := int(bound(nfs3.ProcReaddirPlus, uint64(count), sign.TagLen))
+		m := int(lowerCount(nfs3.ProcReaddirPlus, uint64(count), sign.TagLen))
 		used, grown := 0, 0
 		for {
-			n := minEntry + 4*rapid.IntRange(0, 60).Draw(t, "entry")
+			n := minEntryV3 + 4*rapid.IntRange(0, 60).Draw(t, "entry")
 			if m > 64<<10 {
-				n = minEntry
+				n = minEntryV3
 			}
 			if used+n > m {
 				break
@@ -354,7 +353,7 @@ func TestBoundV3(t *testing.T) {
 		if count >= 1024 && m < min(int(count), nfs3.MaxData)*4/5 {
 			t.Fatalf("count %d is lowered to %d", count, m)
 		}
-		if off := bound(nfs3.ProcReaddirPlus, uint64(count), 0); off != min(count, nfs3.MaxData) {
+		if off := lowerCount(nfs3.ProcReaddirPlus, uint64(count), 0); off != min(count, nfs3.MaxData) {
 			t.Fatalf("count %d is lowered to %d, though nothing grows", count, off)
 		}
 	})
@@ -362,7 +361,7 @@ func TestBoundV3(t *testing.T) {
 
 // TestWithoutMemory: everything is given back, and the call may come again.
 func TestWithoutMemory(t *testing.T) {
-	r := newRig(t, sign.Required)
+	r := newEnv(t, sign.Required)
 	defer r.end()
 	args := &nfs3.GetAttrArgs{Object: r.sign(handle3)}
 	stream, _ := nfs3test.Encode(args)
@@ -387,48 +386,6 @@ func TestWithoutMemory(t *testing.T) {
 	r.in.Init(pool, nil)
 }
 
-func TestACL(t *testing.T) {
-	r := newRig(t, sign.Required)
-	defer r.end()
-	args := func(h []byte, rest ...byte) []byte { return append(bytesOf(&nfs3.HandleArgs{Object: h}), rest...) }
-	mask := []byte{0, 0, 0, 1}
-	empty := make([]byte, 20)
-	send := func(proc uint32, args []byte) Verdict {
-		r.receive(nfs3.ACLProgram, nfs3.ACLVersion, proc, args, nil)
-		return r.args()
-	}
-	if v := send(nfs3.ACLProcGetACL, args(r.sign(handle3), mask...)); v != Forward || !bytes.Equal(r.forwarded(), args(handle3, mask...)) {
-		t.Errorf("GETACL: verdict %d", v)
-	}
-	if r.plan.MaxReply != r.in.Plan.MaxReply || len(r.plan.Results) != 0 {
-		t.Errorf("GETACL is planned as %+v", r.plan)
-	}
-	results := append(bytesOf(&nfs3.WccRes{}), 1, 2, 3, 4)
-	if err := r.backend(results, nil); err != nil || !bytes.Equal(r.results(), results) {
-		t.Errorf("results are %x, error %v", r.results(), err)
-	}
-	if v := send(nfs3.ACLProcSetACL, args(r.sign(handle3), empty...)); v != Forward || !bytes.Equal(r.forwarded(), args(handle3, empty...)) {
-		t.Errorf("SETACL: verdict %d", v)
-	}
-	refused := func(proc uint32, args []byte, want nfs3.Status) {
-		t.Helper()
-		if v := send(proc, args); v != Answered {
-			t.Fatalf("verdict %d", v)
-		}
-		var d xdr.Decoder
-		d.ResetBytes(r.results())
-		if s := nfs3.Status(d.Uint32()); s != want || d.Bool() || d.Left() > 0 || d.Err() != nil {
-			t.Errorf("status %v, want %v, results %x", s, want, r.results())
-		}
-	}
-	refused(nfs3.ACLProcGetACL, args(handle3, mask...), nfs3.ErrBadHandle)
-	r.who.ReadOnly = true
-	refused(nfs3.ACLProcSetACL, args(r.sign(handle3), empty...), nfs3.ErrROFS)
-	if v := send(nfs3.ACLProcGetACL, args(r.sign(handle3), mask...)); v != Forward {
-		t.Errorf("GETACL: verdict %d", v)
-	}
-}
-
 // TestCapturedV3: what Linux says passes as it is, but for handles, and for what a directory's ".." tells.
 func TestCapturedV3(t *testing.T) {
 	n := 0
@@ -438,7 +395,7 @@ func TestCapturedV3(t *testing.T) {
 		}
 		n++
 		for _, mode := range modes {
-			r := newRig(t, mode)
+			r := newEnv(t, mode)
 			args := signArgs(t, r.x.Signer, x)
 			items := x.items()
 			for i := range items {

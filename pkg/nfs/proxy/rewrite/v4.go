@@ -34,15 +34,15 @@ type compound struct {
 type operation struct {
 	code uint32 // as the client sent it
 	sent uint32 // as the backend gets it
-	// guards is how many NVERIFYs stand before it.
-	guards int
-	// at is where it works.
-	at place
+	// rootChecks is how many NVERIFYs stand before it.
+	rootChecks int
+	// place is where it works.
+	place place
 	// handle is that of PUTFH, or of an attribute to be compared, untagged: a view of the call.
 	handle     []byte
 	fore, back channel
-	// hideID: the fileid is asked for by the gateway, and not by the client.
-	hideID bool
+	// hideFileID: the fileid is asked for by the gateway, and not by the client.
+	hideFileID bool
 }
 
 // refusal is the result of the operation that was refused here, if one was.
@@ -57,17 +57,17 @@ func (r *refusal) refuse(code, status uint32) { *r = refusal{true, code, status}
 // maxRefusal bounds refusal.size.
 const maxRefusal = 12
 
-func (r *refusal) size() int { return 8 + failure(r.code) }
+func (r *refusal) size() int { return 8 + failureLenV4(r.code) }
 
-// write writes the result to b, which has its size.
-func (r *refusal) write(b []byte) {
+// writeTo writes the result to b, which has its size.
+func (r *refusal) writeTo(b []byte) {
 	clear(b)
 	binary.BigEndian.PutUint32(b, r.code)
 	binary.BigEndian.PutUint32(b[4:], r.stat)
 }
 
-// forget forgets the latest call.
-func (c *compound) forget() {
+// resetCompound forgets the latest call.
+func (c *compound) resetCompound() {
 	clear(c.ops)
 	*c = compound{ops: c.ops[:0]}
 }
@@ -92,10 +92,10 @@ func readHead(d *xdr.Decoder, callback bool) (h compoundHead, err error) {
 
 // argsV4 reads a COMPOUND, and decides on each of its operations.
 func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) {
-	c.forget()
+	c.resetCompound()
 	h, err := readHead(in.Args(), false)
 	if err != nil {
-		return c.garbage(in)
+		return c.garbageArgs(in)
 	}
 	// Where nothing may be changed, an operation refused would have to advance its owner's seqid in 4.0, which only the backend can.
 	if h.minor >= uint32(len(x.Minor)) || !x.Minor[h.minor] || h.minor == 0 && who.ReadOnly {
@@ -103,9 +103,9 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	}
 	failed, err := walkOps(&c.walker, compoundProc, in)
 	if err != nil {
-		return c.garbage(in)
+		return c.garbageArgs(in)
 	}
-	if c.exceeds(x, in) {
+	if c.exceedsSession(x, in) {
 		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881,
 		// section 18.46.3).
 		return c.answerCompound(in, h.tag, errTooManyOps, &refusal{true, schema.OpSequence, errTooManyOps})
@@ -114,17 +114,17 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	if roots == nil {
 		roots = &noRoots
 	}
-	if x.lacksRoot(roots, c.walker.Ops) {
+	if x.needsUnknownRoot(roots, c.walker.Ops) {
 		return Answered, ErrNoRoot
 	}
-	j := judge{x: x, who: who, roots: roots, minor: h.minor, in: in, spans: c.walker.Spans}
+	oc := opChecker{x: x, who: who, roots: roots, minor: h.minor, in: in, spans: c.walker.Spans}
 	for i := range c.walker.Ops {
-		if c.take(&j, &c.walker.Ops[i]); c.refused {
+		if c.checkOp(&oc, &c.walker.Ops[i]); c.refused {
 			break
 		}
 	}
 	if failed != nil && !c.refused {
-		c.refuse(unreadable(failed, h.minor))
+		c.refuse(unreadableOp(failed, h.minor))
 	}
 	if c.refused && len(c.ops) > 0 && h.minor > 0 && c.ops[0].code != schema.OpSequence && sessionless(c.ops[0].code) {
 		// Without the operation that is refused it would stand alone, and be done.
@@ -137,12 +137,12 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 		}
 		return c.answerCompound(in, h.tag, c.stat, &c.refusal)
 	}
-	c.editOps(&c.edits, &j, c.walker.Ops, h.countAt, in.Len())
+	c.editOps(&c.edits, &oc, c.walker.Ops, h.countAt, in.Len())
 	return Forward, nil
 }
 
-// exceeds reports whether a COMPOUND that was walked has more operations than its session may have.
-func (c *Call) exceeds(x *Export, in *oncrpc.Call) bool {
+// exceedsSession reports whether a COMPOUND that was walked has more operations than its session may have.
+func (c *Call) exceedsSession(x *Export, in *oncrpc.Call) bool {
 	w := &c.walker
 	if w.Minor == 0 || len(w.Ops) == 0 || w.Ops[0].Code != schema.OpSequence {
 		return false
@@ -160,9 +160,9 @@ func (c *Call) exceeds(x *Export, in *oncrpc.Call) bool {
 // noRoots is for calls that have no business with the root.
 var noRoots Roots
 
-// lacksRoot tells whether what becomes of a COMPOUND depends on a root that is not known: it has to be the same whenever it is sent. LOOKUPP is guarded
+// needsUnknownRoot tells whether what becomes of a COMPOUND depends on a root that is not known: it has to be the same whenever it is sent. LOOKUPP is guarded
 // against the root of version 3 too.
-func (x *Export) lacksRoot(r *Roots, ops []schema.Op) bool {
+func (x *Export) needsUnknownRoot(r *Roots, ops []schema.Op) bool {
 	no4 := len(r.V4) == 0
 	no3 := x.V3 && len(r.V3) == 0 && !r.No3
 	for i := range ops {
@@ -192,12 +192,12 @@ func walkOps(w *schema.Walker, p schema.Proc, in *oncrpc.Call) (failed *schema.E
 	return nil, err
 }
 
-// unreadable is the result of an operation that could not be read.
-func unreadable(e *schema.Error, minor uint32) (code, status uint32) {
+// unreadableOp is the result of an operation that could not be read.
+func unreadableOp(e *schema.Error, minor uint32) (code, status uint32) {
 	switch {
 	case e.TooMany:
 		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881, section 18.46.3).
-		return e.Code, tooMany(minor)
+		return e.Code, tooManyOps(minor)
 	case e.Unknown:
 		return schema.OpIllegal, errOpIllegal
 	case e.Attr:
@@ -210,13 +210,13 @@ func unreadable(e *schema.Error, minor uint32) (code, status uint32) {
 }
 
 // editOps writes into a call of length bytes what has become of its operations, and cuts off what was refused.
-func (c *compound) editOps(e *Edits, j *judge, ops []schema.Op, countAt, length int) {
+func (c *compound) editOps(e *Edits, oc *opChecker, ops []schema.Op, countAt, length int) {
 	if c.refused || c.inserted > 0 {
 		putUint32(e, countAt, uint32(len(c.ops)+c.inserted))
 	}
 	end := countAt + 4
 	for i := range c.ops {
-		c.ops[i].edit(e, j, &ops[i])
+		c.ops[i].edit(e, oc, &ops[i])
 		end = ops[i].End
 	}
 	if end < length {
@@ -244,7 +244,7 @@ func writeCompound(in *oncrpc.Call, tag []byte, status uint32, first *refusal) e
 		e.Uint32(0)
 	} else {
 		e.Uint32(1)
-		first.write(e.Grow(first.size()))
+		first.writeTo(e.Grow(first.size()))
 	}
 	in.EndReply()
 	return nil
@@ -258,7 +258,7 @@ func (c *Call) resultsV4(x *Export, in *oncrpc.Call, reply *oncrpc.Message) erro
 		if roots == nil {
 			roots = &noRoots
 		}
-		a := answer{x: x, roots: roots, readOnly: c.unchanging, reply: reply, spans: c.walker.Spans}
+		a := resultContext{x: x, roots: roots, readOnly: c.readOnly, reply: reply, spans: c.walker.Spans}
 		err = c.editResults(&c.edits, &a, c.walker.Ops)
 	}
 	if err != nil {
@@ -278,8 +278,8 @@ func putOpaque(e *Edits, pos, n, size int) []byte {
 	return b[4 : 4+size : 4+size]
 }
 
-// opaqueIn returns the bytes of a counted opaque that was read before.
-func opaqueIn(b []byte) []byte { return b[4 : 4+binary.BigEndian.Uint32(b)] }
+// opaqueBytes returns the bytes of a counted opaque that was read before.
+func opaqueBytes(b []byte) []byte { return b[4 : 4+binary.BigEndian.Uint32(b)] }
 
 // wordAt returns the word at a position of the unreduced stream where one is known to be; d is used for it.
 func wordAt(d *xdr.Decoder, m *oncrpc.Message, pos int) uint32 {

@@ -14,10 +14,12 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/proxy"
 	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/server"
 	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
@@ -396,3 +398,36 @@ func mnt(t testing.TB, c *nfs4test.Caller, path string) []byte {
 func getAttr3(handle []byte) raw            { return fields(handle) }
 func read3(handle []byte) raw               { return fields(handle, uint64(0), 4) }
 func write3(handle []byte, data string) raw { return fields(handle, uint64(0), len(data), 2, data) }
+
+// start starts a fake backend and a proxy in front of it.
+func start(t testing.TB, change func(*proxy.Config)) (*fake, *service, *front) {
+	t.Helper()
+	f := newFake(t)
+	s := serve(t, "127.0.9.1:0", pool(t), f)
+	t.Cleanup(func() { f.drop(); s.stop() })
+	return f, s, newFront(t, "tcp", s.address, change)
+}
+
+// volume makes a server of a directory, which it returns too.
+func volume(t testing.TB) (*server.Server, string) {
+	t.Helper()
+	dir := t.TempDir()
+	key := make([]byte, 32)
+	rand.Read(key)
+	cfg := server.Config{
+		Root: dir, Name: "data", Key: key, Access: []access.Rule{{Networks: everyone, Squash: access.SquashNone}},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	cfg.ReplyCache.PerClient = 16 // soon full: then it has all the memory that it takes
+	v, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = v.Close() })
+	return v, dir
+}
+
+// asClient makes a client of version 3 of a caller.
+func asClient(c *nfs4test.Caller) *client.Client {
+	return client.New(client.Config{Requester: c.Requester, Pool: c.Pool, Cred: c.Cred})
+}

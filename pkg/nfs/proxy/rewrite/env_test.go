@@ -15,8 +15,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// rig is an export with one call on its way.
-type rig struct {
+// env is an export with one call on its way.
+type env struct {
 	t    fatal
 	pool *bufpool.Pool
 	x    Export
@@ -48,9 +48,9 @@ const (
 	xid3    = 0x5a5a0001
 )
 
-func newRig(t fatal, mode sign.Mode) *rig {
+func newEnv(t fatal, mode sign.Mode) *env {
 	t.Helper()
-	r := &rig{t: t, pool: pool3, who: Caller{Squash: access.SquashNone, AnonUID: 65534, AnonGID: 65533}}
+	r := &env{t: t, pool: pool3, who: Caller{Squash: access.SquashNone, AnonUID: 65534, AnonGID: 65533}}
 	s, err := sign.New([][]byte{bytes.Repeat([]byte{1}, sign.MinKey)}, []byte("export-1"), mode)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func newRig(t fatal, mode sign.Mode) *rig {
 }
 
 // end looks for memory that was not given back.
-func (r *rig) end() {
+func (r *env) end() {
 	r.t.Helper()
 	r.in.Recycle()
 	r.out.Release()
@@ -73,10 +73,10 @@ func (r *rig) end() {
 }
 
 // sign is how a client knows a handle.
-func (r *rig) sign(h []byte) nfs3.Handle { return r.x.Signer.Append(nil, h, sign.Max3) }
+func (r *env) sign(h []byte) nfs3.Handle { return r.x.Signer.Append(nil, h, sign.Max3) }
 
 // header is that of a call.
-func (r *rig) header(program, version, procedure uint32) []byte {
+func (r *env) header(program, version, procedure uint32) []byte {
 	var e xdr.Encoder
 	e.Reset(make([]byte, 0, 1024), nil)
 	oncrpc.EncodeCallHeader(&e, xid3, program, version, procedure, r.cred, oncrpc.Auth{})
@@ -84,7 +84,7 @@ func (r *rig) header(program, version, procedure uint32) []byte {
 }
 
 // receive makes r.in a call that a transport has received, and plans its reply.
-func (r *rig) receive(program, version, procedure uint32, args []byte, items []xdr.Item) {
+func (r *env) receive(program, version, procedure uint32, args []byte, items []xdr.Item) {
 	r.t.Helper()
 	r.in.Recycle()
 	head := r.header(program, version, procedure)
@@ -103,14 +103,14 @@ func (r *rig) receive(program, version, procedure uint32, args []byte, items []x
 }
 
 // send sends a call with arguments, and returns the verdict. It ends with what was forwarded in r.out, or a reply in r.in.
-func (r *rig) send(program, procedure uint32, args nfs3test.Message) Verdict {
+func (r *env) send(program, procedure uint32, args nfs3test.Message) Verdict {
 	r.t.Helper()
 	stream, items := nfs3test.Encode(args)
 	r.receive(program, 3, procedure, stream, items)
 	return r.args()
 }
 
-func (r *rig) args() Verdict {
+func (r *env) args() Verdict {
 	r.t.Helper()
 	r.out.Release()
 	v, err := r.c.Args(&r.x, &r.who, &r.in, &r.out, &r.plan)
@@ -124,7 +124,7 @@ func (r *rig) args() Verdict {
 }
 
 // forwarded returns the arguments in r.out.
-func (r *rig) forwarded() []byte {
+func (r *env) forwarded() []byte {
 	r.t.Helper()
 	b := whole(&r.out)
 	if len(b) < r.c.ArgsAt {
@@ -134,7 +134,7 @@ func (r *rig) forwarded() []byte {
 }
 
 // backend answers the call that was forwarded with results, as a message of several slices that owns memory.
-func (r *rig) backend(results []byte, items []xdr.Item) error {
+func (r *env) backend(results []byte, items []xdr.Item) error {
 	var e xdr.Encoder
 	buf, err := r.pool.Get(oncrpc.MinReplyLen + len(results))
 	if err != nil {
@@ -163,7 +163,7 @@ func (r *rig) backend(results []byte, items []xdr.Item) error {
 }
 
 // results returns those in r.in.Reply, which has the status SUCCESS.
-func (r *rig) results() []byte {
+func (r *env) results() []byte {
 	r.t.Helper()
 	var d xdr.Decoder
 	var h oncrpc.ReplyHeader
@@ -175,7 +175,7 @@ func (r *rig) results() []byte {
 }
 
 // status returns that of a reply that has no results.
-func (r *rig) status() oncrpc.Status {
+func (r *env) status() oncrpc.Status {
 	r.t.Helper()
 	var d xdr.Decoder
 	var h oncrpc.ReplyHeader

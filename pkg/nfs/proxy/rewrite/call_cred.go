@@ -8,8 +8,8 @@ import (
 
 // The credential in a call's header: its length, behind six words and its flavor, and its body.
 const (
-	credLen  = 7 * 4
-	credBody = credLen + 4
+	credLenPos  = 7 * 4
+	credBodyPos = credLenPos + 4
 )
 
 // Words of a credential of RPCSEC_GSS (RFC 2203 section 5.1).
@@ -75,7 +75,7 @@ func (c *Call) encodeCred(in *oncrpc.Call) {
 	a := &c.auth
 	n := 4 + 4 + xdr.Round(len(a.Machine)) + 4 + 4 + 4 + 4*len(a.GIDs)
 	was := xdr.Round(len(in.Cred.Body))
-	c.enc.Reset(c.edits.Replace(credLen, 4+was, 4+n)[:0], nil)
+	c.enc.Reset(c.edits.Replace(credLenPos, 4+was, 4+n)[:0], nil)
 	e := &c.enc
 	e.Uint32(uint32(n))
 	e.Uint32(a.Stamp)
@@ -86,7 +86,7 @@ func (c *Call) encodeCred(in *oncrpc.Call) {
 	for _, g := range a.GIDs {
 		e.Uint32(g)
 	}
-	c.shift = n - was
+	c.headerGrowth = n - was
 }
 
 // readGSS finds out whether the body of a call with RPCSEC_GSS can be read: that of a data call without integrity or privacy (RFC 2203 section 5.3.1).

@@ -13,65 +13,65 @@ import (
 const maxIO = 1 << 20
 
 var (
-	// offered are the attributes that clients may see: those that can be read, but for the ones that say where else the data are.
-	offered = without(schema.Known, schema.AttrFSLocations, schema.AttrFSLocationsInfo, schema.AttrFSStatus)
-	// handleless are those that may be part of what CB_NOTIFY tells, where no handle could be signed.
-	handleless = without(offered, schema.AttrFileHandle)
-	// withoutID are all but the fileid.
-	withoutID = without(offered, schema.AttrFileID)
-	// comparables are those that VERIFY and NVERIFY may compare: those that look the same from both
+	// visibleAttrs are the attributes that clients may see: those that can be read, but for the ones that say where else the data are.
+	visibleAttrs = exclude(schema.Known, schema.AttrFSLocations, schema.AttrFSLocationsInfo, schema.AttrFSStatus)
+	// notifyAttrs are those that may be part of what CB_NOTIFY tells, where no handle could be signed.
+	notifyAttrs = exclude(visibleAttrs, schema.AttrFileHandle)
+	// nonFileIDAttrs are all but the fileid.
+	nonFileIDAttrs = exclude(visibleAttrs, schema.AttrFileID)
+	// comparableAttrs are those that VERIFY and NVERIFY may compare: those that look the same from both
 	// sides, but for handles, which can be untagged, and sets of attributes, to which what is
 	// hidden from clients can be added.
-	comparables = without(offered, schema.AttrMountedOnFileID, schema.AttrFSLayoutTypes)
+	comparableAttrs = exclude(visibleAttrs, schema.AttrMountedOnFileID, schema.AttrFSLayoutTypes)
 )
 
-func without(b schema.Bitmap, attrs ...uint32) schema.Bitmap {
+func exclude(b schema.Bitmap, attrs ...uint32) schema.Bitmap {
 	for _, n := range attrs {
 		b[n/32] &^= 1 << (n % 32)
 	}
 	return b
 }
 
-// has tells whether attribute n is among the words of a bitmap.
-func has(words []byte, n uint32) bool {
+// hasAttr tells whether attribute n is among the words of a bitmap.
+func hasAttr(words []byte, n uint32) bool {
 	at := int(n / 32 * 4)
 	return at < len(words) && binary.BigEndian.Uint32(words[at:])>>(n%32)&1 != 0
 }
 
-// word returns the words of b at byte at of a bitmap.
-func word(b *schema.Bitmap, at int) uint32 {
+// wordOf returns the words of b at byte at of a bitmap.
+func wordOf(b *schema.Bitmap, at int) uint32 {
 	if at/4 < len(b) {
 		return b[at/4]
 	}
 	return 0
 }
 
-// inside tells whether all attributes of a bitmap are in b.
-func inside(words []byte, b *schema.Bitmap) bool {
+// isSubset tells whether all attributes of a bitmap are in b.
+func isSubset(words []byte, b *schema.Bitmap) bool {
 	for at := 0; at < len(words); at += 4 {
-		if binary.BigEndian.Uint32(words[at:])&^word(b, at) != 0 {
+		if binary.BigEndian.Uint32(words[at:])&^wordOf(b, at) != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// mask replaces the words of a bitmap, which begins at pos, by those of its attributes that are in b. It stays as long as it was.
-func mask(e *Edits, pos int, words []byte, b *schema.Bitmap) {
-	if inside(words, b) {
+// maskBitmap replaces the words of a bitmap, which begins at pos, by those of its attributes that are in b. It stays as long as it was.
+func maskBitmap(e *Edits, pos int, words []byte, b *schema.Bitmap) {
+	if isSubset(words, b) {
 		return
 	}
 	with := e.Replace(pos+4, len(words), len(words))
 	for at := 0; at < len(words); at += 4 {
-		binary.BigEndian.PutUint32(with[at:], binary.BigEndian.Uint32(words[at:])&word(b, at))
+		binary.BigEndian.PutUint32(with[at:], binary.BigEndian.Uint32(words[at:])&wordOf(b, at))
 	}
 }
 
-// ask replaces the bitmap4 s of an operation's arguments by those of its attributes that are in b.
+// maskRequest replaces the bitmap4 s of an operation's arguments by those of its attributes that are in b.
 // Words beyond b are left out: what has such a number is known to nobody.
-func ask(e *Edits, s *schema.Span, b *schema.Bitmap) {
+func maskRequest(e *Edits, s *schema.Span, b *schema.Bitmap) {
 	if len(s.B) <= 4*len(b) {
-		mask(e, s.Pos, s.B, b)
+		maskBitmap(e, s.Pos, s.B, b)
 		return
 	}
 	putMask(e, s, b)
@@ -83,34 +83,34 @@ func putMask(e *Edits, s *schema.Span, b *schema.Bitmap, more ...uint32) {
 	with := e.Replace(s.Pos, s.Len, 4+n)
 	binary.BigEndian.PutUint32(with, uint32(n/4))
 	for at := 0; at < n; at += 4 {
-		binary.BigEndian.PutUint32(with[4+at:], binary.BigEndian.Uint32(s.B[at:])&word(b, at))
+		binary.BigEndian.PutUint32(with[4+at:], binary.BigEndian.Uint32(s.B[at:])&wordOf(b, at))
 	}
 	for _, a := range more {
 		with[4+a/32*4+3-a%32/8] |= 1 << (a % 8)
 	}
 }
 
-// badAttrs says what is wrong with the attributes in an operation's arguments.
-func badAttrs(code uint32, words []byte) uint32 {
+// checkAttrs says what is wrong with the attributes in an operation's arguments.
+func checkAttrs(code uint32, words []byte) uint32 {
 	switch {
 	case code == schema.OpVerify || code == schema.OpNVerify:
-		if !inside(words, &comparables) {
+		if !isSubset(words, &comparableAttrs) {
 			return errAttrNotSupp
 		}
-	case !inside(words, &offered):
+	case !isSubset(words, &visibleAttrs):
 		return errAttrNotSupp
-	case has(words, schema.AttrFileHandle):
+	case hasAttr(words, schema.AttrFileHandle):
 		return errInval // it cannot be set
 	}
 	return ok4
 }
 
-// asked returns the attributes that an operation may ask for by a mask.
-func (o *operation) asked() *schema.Bitmap {
+// visible returns the attributes that an operation may ask for by a mask.
+func (o *operation) visible() *schema.Bitmap {
 	if o.code == schema.OpGetDirDelegation {
-		return &handleless
+		return &notifyAttrs
 	}
-	return &offered
+	return &visibleAttrs
 }
 
 // putSupported writes into an operation that compares what the backend has for the value v of
@@ -124,14 +124,14 @@ func putSupported(e *Edits, v *schema.Span, minor uint32, backend []uint32) {
 	}
 	with := e.Replace(v.Pos+4, len(words), len(words))
 	copy(with, words)
-	if !inside(words, &offered) {
+	if !isSubset(words, &visibleAttrs) {
 		if with[3] |= 1; v.Value == schema.AttrSupported { // supported_attrs itself is always supported, and never set
 			with[3] &^= 1
 		}
 		return
 	}
 	for i, w := range backend {
-		hidden := w &^ word(&offered, 4*i)
+		hidden := w &^ wordOf(&visibleAttrs, 4*i)
 		if minor == 0 { // which ends with mounted_on_fileid
 			hidden &= uint32(1<<max(0, min(32, schema.AttrMountedOnFileID+1-32*i)) - 1)
 		}
@@ -145,7 +145,7 @@ func putSupported(e *Edits, v *schema.Span, minor uint32, backend []uint32) {
 // for the fileid: from that alone it could not be told whether it is the root, and so not either
 // that what it is mounted on lies above.
 func (o *operation) needsFileID(words []byte) bool {
-	return o.code == schema.OpGetAttr && o.at == anywhere && has(words, schema.AttrMountedOnFileID) && !has(words, schema.AttrFileID)
+	return o.code == schema.OpGetAttr && o.place == anywhere && hasAttr(words, schema.AttrMountedOnFileID) && !hasAttr(words, schema.AttrFileID)
 }
 
 // signedLen returns how long a handle of the backend's is when it is signed.
@@ -169,14 +169,14 @@ func putSigned(e *Edits, x *Export, pos, n int, handle []byte) error {
 // errNoFileID: the backend has no fileid for a file, though its root has one.
 var errNoFileID = errors.New("the backend's reply has mounted_on_fileid without the fileid, which was asked for")
 
-// errElsewhere is what a backend says of attributes that nobody asked it for.
-var errElsewhere = errors.New("the backend's reply has fs_locations or fs_locations_info, which were not asked for")
+// errUnrequestedAttrs is what a backend says of attributes that nobody asked it for.
+var errUnrequestedAttrs = errors.New("the backend's reply has fs_locations or fs_locations_info, which were not asked for")
 
-// attrs edits one fattr4 in results: spans begins with its Attrs. at is where its object is; hideID
+// editAttrs edits one fattr4 in results: spans begins with its Attrs. at is where its object is; hideFileID
 // takes out the fileid, which the client has not asked for.
-func (a *answer) attrs(e *Edits, spans []schema.Span, at place, hideID bool) error {
-	if !inside(spans[0].B, &offered) {
-		return errElsewhere
+func (a *resultContext) editAttrs(e *Edits, spans []schema.Span, at place, hideID bool) error {
+	if !isSubset(spans[0].B, &visibleAttrs) {
+		return errUnrequestedAttrs
 	}
 	values := spans[2:]
 	for i := range values {
@@ -195,7 +195,7 @@ func (a *answer) attrs(e *Edits, spans []schema.Span, at place, hideID bool) err
 				longer -= v.Len
 			}
 		case schema.AttrFileHandle:
-			handle := opaqueIn(v.B)
+			handle := opaqueBytes(v.B)
 			n, err := signedLen(a.x, handle)
 			if err != nil {
 				return err
@@ -206,7 +206,7 @@ func (a *answer) attrs(e *Edits, spans []schema.Span, at place, hideID bool) err
 		}
 	}
 	if hideID && known {
-		mask(e, spans[0].Pos, spans[0].B, &withoutID)
+		maskBitmap(e, spans[0].Pos, spans[0].B, &nonFileIDAttrs)
 	}
 	if longer != 0 {
 		putUint32(e, spans[1].Pos, uint32(int(spans[1].Value)+longer))
@@ -215,9 +215,9 @@ func (a *answer) attrs(e *Edits, spans []schema.Span, at place, hideID bool) err
 		v := &values[i]
 		switch v.Value {
 		case schema.AttrSupported, schema.AttrSuppAttrExclCreat:
-			mask(e, v.Pos, v.B[4:], &offered)
+			maskBitmap(e, v.Pos, v.B[4:], &visibleAttrs)
 		case schema.AttrFileHandle:
-			if err := putSigned(e, a.x, v.Pos, v.Len, opaqueIn(v.B)); err != nil {
+			if err := putSigned(e, a.x, v.Pos, v.Len, opaqueBytes(v.B)); err != nil {
 				return err
 			}
 		case schema.AttrFileID:

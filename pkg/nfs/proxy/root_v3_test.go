@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +20,47 @@ import (
 	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
+
+// TestMountAway: while MOUNT is away, version 3 is served on, and MOUNT is asked again until it is there.
+func TestMountAway(t *testing.T) {
+	b, s, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })
+	c := f.dial(t, "tcp", nil)
+	root := mnt(t, c, "/")
+	away := func(noMount bool) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.noMount = noMount
+	}
+	if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(root)); status != nfs3.OK || err != nil { // so there is a connection to be lost
+		t.Fatalf("GETATTR: %v, %v", status, err)
+	}
+	s.kill()
+	away(true)
+	if status, _, _ := call3Async(t, c, root, func() { *s = *serve(t, s.address, s.pool, b) }); status != nfs3.OK {
+		t.Errorf("GETATTR: %v", status)
+	}
+	untilRefused(t, b, c, root)
+	for tries := 0; f.Status().MountError == ""; tries++ { // the first MNT may have been that of an attempt which the crash cut short
+		if tries == 100_000 {
+			t.Fatalf("status: %+v", f.Status())
+		}
+		if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(root)); status != nfs3.OK || err != nil {
+			t.Fatalf("GETATTR: %v, %v", status, err)
+		}
+	}
+	if st := f.Status(); st.RootError != "" || !slices.Equal(st.Versions, []string{"3", "4.1"}) {
+		t.Errorf("status: %+v", st)
+	}
+	away(false)
+	for tries := 0; f.Status().MountError != ""; tries++ {
+		if tries == 100_000 {
+			t.Fatal("MOUNT was not asked again")
+		}
+		if got := mnt(t, c, "/"); !bytes.Equal(got, root) {
+			t.Fatalf("MNT: handle %x, must be %x", got, root)
+		}
+	}
+}
 
 // serves4 opens a session, and calls what needs version 4's root: to wait for the end of an attempt to find that of version 3 takes too long.
 func serves4(t *testing.T, c *nfs4test.Caller) {
@@ -153,5 +196,49 @@ func TestNoMount(t *testing.T) {
 				t.Errorf("%d warnings and %d errors were logged, must be 1 and 0", warned, failed)
 			}
 		})
+	}
+}
+
+// TestWithin: below the directory that the path may not leave, no symbolic link is followed to the
+// export's root, whatever the backend's MOUNT does.
+func TestWithin(t *testing.T) {
+	v, dir := volume(t)
+	p := pool(t)
+	behind := &follows{Server: v, links: map[string]string{"/allowed/out": "/closed", "/allowed/out/c": "/closed/c", "/allowed/in": "/allowed/a", "/alias/a": "/allowed/a", "/alias": "/allowed"}}
+	s := serve(t, "127.0.0.1:0", p, behind)
+	t.Cleanup(s.stop)
+	for _, d := range []string{"closed/c", "allowed/a/b"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"allowed/out": "../closed", "allowed/in": "a", "alias": "allowed"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		path, within string
+		found        bool
+	}{
+		{"/allowed/out", "", true}, // nothing is said of links
+		{"/allowed/a", "/allowed", true},
+		{"/allowed/a/b", "/allowed", true},
+		{"/allowed", "/allowed", true},
+		{"/alias/a", "/alias", true}, // an allowed path may be a link itself
+		{"/allowed/out", "/allowed", false},
+		{"/allowed/out/c", "/allowed", false},
+		{"/allowed/in", "/allowed", false},
+	} {
+		for network, at := range map[string]string{"tcp": s.address, "rdma": serveRDMA(t, p, behind, &spoken{})} {
+			f := newFront(t, network, at, func(c *proxy.Config) { c.Path, c.Within = test.path, test.within })
+			var st proxy.Status
+			for st = f.Status(); len(st.Versions) == 0 && st.RootError == ""; st = f.Status() {
+				time.Sleep(100 * time.Microsecond)
+			}
+			if found := st.RootError == ""; found != test.found {
+				t.Errorf("%s within %q, over %s: found is %v, must be %v: %s", test.path, test.within, network, found, test.found, st.RootError)
+			}
+		}
 	}
 }

@@ -135,7 +135,7 @@ func TestMaxOperations(t *testing.T) {
 	forwarded, _, want = send(raw("another session!"), 9)
 	sameBytes(t, "those of a session that others have seen made", forwarded, want)
 	for i := range maxSessions {
-		x.sessions.note(sessionID{byte(i), byte(i >> 8), 1}, 64)
+		x.sessions.remember(sessionID{byte(i), byte(i >> 8), 1}, 64)
 	}
 	if n := len(x.sessions.known.Load().ops); n != maxSessions {
 		t.Errorf("%d sessions are remembered, want %d", n, maxSessions)
@@ -171,11 +171,11 @@ func TestLimits(t *testing.T) {
 			return channel{limit.Draw(t, name+" request"), limit.Draw(t, name+" response"), limit.Draw(t, name+" cached"), limit.Draw(t, name+" ops")}
 		}
 		client := draw("client")
-		asked, backAsked := client.foreAsked(x), client.backAsked(x)
+		asked, backAsked := client.foreRequest(x), client.backRequest(x)
 		// A backend grants no more than it was asked for.
 		g := draw("backend")
 		g = channel{min(g.request, asked.request), min(g.response, asked.response), min(g.cached, asked.cached), min(g.ops, asked.ops)}
-		told := client.foreTold(x, g)
+		told := client.foreGrant(x, g)
 		if told.request > client.request || told.response > client.response || told.cached > client.cached || told.ops > client.ops {
 			t.Fatalf("asked %+v, told %+v", client, told)
 		}
@@ -187,14 +187,14 @@ func TestLimits(t *testing.T) {
 		}
 		for _, r := range [][2]uint32{{g.response, told.response}, {g.cached, told.cached}} {
 			// As many handles as the backend's reply has room for.
-			tags := uint64(min(told.ops, g.ops, difference(r[0], minReply4)/minHandle4)) * uint64(x.Signer.Overhead())
+			tags := uint64(min(told.ops, g.ops, saturatingSub(r[0], minReply4)/minHandle4)) * uint64(x.Signer.Overhead())
 			if r[0] > 0 && uint64(r[0])+tags+maxRefusal > uint64(r[1]) {
 				t.Fatalf("a reply of %d bytes can exceed the client's %d, with %d operations", r[0], r[1], told.ops)
 			}
 		}
 		b := channel{min(g.request, backAsked.request), client.response, client.cached, min(g.ops, backAsked.ops)}
-		backTold := client.backTold(x, b)
-		tags := uint64(min(b.ops, difference(b.request, minCallback4)/minHandle4)) * uint64(x.Signer.Overhead())
+		backTold := client.backGrant(x, b)
+		tags := uint64(min(b.ops, saturatingSub(b.request, minCallback4)/minHandle4)) * uint64(x.Signer.Overhead())
 		if backTold.request > client.request || b.request > 0 && uint64(b.request)+tags > uint64(backTold.request) {
 			t.Fatalf("a callback of %d bytes can exceed the client's %d, of %d", b.request, backTold.request, client.request)
 		}
@@ -202,7 +202,7 @@ func TestLimits(t *testing.T) {
 			t.Fatalf("%d callbacks at once", b.ops)
 		}
 	})
-	if sum(math.MaxUint32, 1) != math.MaxUint32 || difference(1, 2) != 0 {
+	if saturatingAdd(math.MaxUint32, 1) != math.MaxUint32 || saturatingSub(1, 2) != 0 {
 		t.Error("limits wrap")
 	}
 }
@@ -226,8 +226,8 @@ func TestDistinct(t *testing.T) {
 			for _, owner := range owners {
 				var e Edits
 				e.Reset(pool4)
-				distinct(&e, &schema.Span{Len: 4 + len(owner), B: owner}, uid)
-				made := opaqueIn(e.list[0].with)
+				putDistinct(&e, &schema.Span{Len: 4 + len(owner), B: owner}, uid)
+				made := opaqueBytes(e.list[0].with)
 				if len(made) > maxOwner || slices.Contains(seen, string(made)) {
 					t.Fatalf("%x and %x made %x", owner, uid, made)
 				}

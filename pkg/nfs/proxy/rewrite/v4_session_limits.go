@@ -13,9 +13,9 @@ import (
 // maxOwner is the limit of client owners, server owners and scopes (NFS4_OPAQUE_LIMIT).
 const maxOwner = 1024
 
-// distinct makes an owner or scope one that no other export makes of it, and the same every time. What the export adds stands
+// putDistinct makes an owner or scope one that no other export makes of it, and the same every time. What the export adds stands
 // behind it; where there is no room for that, a digest stands for the owner.
-func distinct(e *Edits, s *schema.Span, uid []byte) {
+func putDistinct(e *Edits, s *schema.Span, uid []byte) {
 	owner := s.B
 	var sum [sha256.Size]byte
 	if len(owner)+len(uid) > maxOwner {
@@ -26,8 +26,8 @@ func distinct(e *Edits, s *schema.Span, uid []byte) {
 	copy(b[copy(b, owner):], uid)
 }
 
-// nowhere is a callback address at which nobody can be called: r_netid "tcp" and r_addr "0.0.0.0.0.0".
-var nowhere = []byte("\x00\x00\x00\x03tcp\x00\x00\x00\x00\x0b0.0.0.0.0.0\x00")
+// nullCallbackAddress is a callback address at which nobody can be called: r_netid "tcp" and r_addr "0.0.0.0.0.0".
+var nullCallbackAddress = []byte("\x00\x00\x00\x03tcp\x00\x00\x00\x00\x0b0.0.0.0.0.0\x00")
 
 // nonPNFS are flags of EXCHANGE_ID that ask for, or offer, no layouts.
 func nonPNFS(flags uint32) uint32 { return flags&^usePNFS | useNonPNFS }
@@ -70,11 +70,11 @@ func (c *channel) field(m schema.Mark) *uint32 {
 	}
 }
 
-func (c *channel) set(s *schema.Span) { *c.field(s.Mark) = uint32(s.Value) }
+func (c *channel) setField(s *schema.Span) { *c.field(s.Mark) = uint32(s.Value) }
 
-// sum and difference stay within 32 bits.
-func sum(a, b uint32) uint32        { return uint32(min(uint64(a)+uint64(b), math.MaxUint32)) }
-func difference(a, b uint32) uint32 { return a - min(a, b) }
+// saturatingAdd and difference stay within 32 bits.
+func saturatingAdd(a, b uint32) uint32 { return uint32(min(uint64(a)+uint64(b), math.MaxUint32)) }
+func saturatingSub(a, b uint32) uint32 { return a - min(a, b) }
 
 // What stands in a message of a channel besides operations, at least: the RPC header, tag and count
 // of a COMPOUND, and SEQUENCE; and the length of the shortest operation or result with a handle,
@@ -89,45 +89,45 @@ const (
 // of it have no handle. There are no more tags than handles have room in what remains.
 func (c *channel) tags(x *Export, size, fixed uint32) uint32 {
 	grows := uint32(x.Signer.Overhead())
-	return min(c.ops, maxSessionOps, sum(difference(size, fixed), grows)/(minHandle4+grows)) * grows
+	return min(c.ops, maxSessionOps, saturatingAdd(saturatingSub(size, fixed), grows)/(minHandle4+grows)) * grows
 }
 
-// longer bounds what a reply of at most size bytes is longer for the client than for the backend.
-func (c *channel) longer(x *Export, size uint32) uint32 {
+// replyGrowth bounds what a reply of at most size bytes is longer for the client than for the backend.
+func (c *channel) replyGrowth(x *Export, size uint32) uint32 {
 	return c.tags(x, size, minReply4) + maxRefusal
 }
 
-// foreAsked returns what the backend is asked for in the place of what the client asks for.
-func (c *channel) foreAsked(x *Export) channel {
+// foreRequest returns what the backend is asked for in the place of what the client asks for.
+func (c *channel) foreRequest(x *Export) channel {
 	return channel{
-		request:  sum(c.request, maxInserts*insertLen),
-		response: difference(c.response, c.longer(x, c.response)),
-		cached:   difference(c.cached, c.longer(x, c.cached)),
+		request:  saturatingAdd(c.request, maxInserts*insertLen),
+		response: saturatingSub(c.response, c.replyGrowth(x, c.response)),
+		cached:   saturatingSub(c.cached, c.replyGrowth(x, c.cached)),
 		ops:      min(c.ops, maxSessionOps) + maxInserts,
 	}
 }
 
-// foreTold returns what the client, which asked for c, is told when the backend has granted some limits.
-func (c *channel) foreTold(x *Export, granted channel) channel {
+// foreGrant returns what the client, which asked for c, is told when the backend has granted some limits.
+func (c *channel) foreGrant(x *Export, granted channel) channel {
 	return channel{
-		request:  min(c.request, difference(granted.request, maxInserts*insertLen)),
-		response: min(c.response, sum(granted.response, c.longer(x, c.response))),
-		cached:   min(c.cached, sum(granted.cached, c.longer(x, c.cached))),
-		ops:      min(c.ops, maxSessionOps, difference(granted.ops, maxInserts)), // a backend may grant more than it was asked for
+		request:  min(c.request, saturatingSub(granted.request, maxInserts*insertLen)),
+		response: min(c.response, saturatingAdd(granted.response, c.replyGrowth(x, c.response))),
+		cached:   min(c.cached, saturatingAdd(granted.cached, c.replyGrowth(x, c.cached))),
+		ops:      min(c.ops, maxSessionOps, saturatingSub(granted.ops, maxInserts)), // a backend may grant more than it was asked for
 	}
 }
 
-func (c *channel) backAsked(x *Export) channel {
+func (c *channel) backRequest(x *Export) channel {
 	a := *c
-	a.request, a.ops = difference(c.request, c.tags(x, c.request, minCallback4)), min(c.ops, maxSessionOps)
+	a.request, a.ops = saturatingSub(c.request, c.tags(x, c.request, minCallback4)), min(c.ops, maxSessionOps)
 	return a
 }
 
-// backTold takes back what backAsked has changed: a server may make the sizes of the back channel
+// backGrant takes back what backRequest has changed: a server may make the sizes of the back channel
 // smaller, and leaves ca_maxoperations as it is offered.
-func (c *channel) backTold(x *Export, granted channel) channel {
-	asked := c.backAsked(x)
-	granted.request = min(c.request, sum(granted.request, c.request-asked.request))
+func (c *channel) backGrant(x *Export, granted channel) channel {
+	asked := c.backRequest(x)
+	granted.request = min(c.request, saturatingAdd(granted.request, c.request-asked.request))
 	if granted.ops == asked.ops {
 		granted.ops = c.ops
 	}
@@ -157,11 +157,11 @@ func editSession(e *Edits, m *oncrpc.Message, spans []schema.Span, flagsAt int, 
 	}
 }
 
-// granted returns what a backend has granted in the fields of a result of CREATE_SESSION.
-func granted(spans []schema.Span) (fore, back channel) {
+// readLimits returns what a backend has granted in the fields of a result of CREATE_SESSION.
+func readLimits(spans []schema.Span) (fore, back channel) {
 	ch := &fore
 	for i := range spans {
-		ch.set(&spans[i])
+		ch.setField(&spans[i])
 		if spans[i].Mark == schema.MaxOperations {
 			ch = &back
 		}

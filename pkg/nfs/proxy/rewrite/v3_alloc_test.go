@@ -14,13 +14,13 @@ import (
 
 // repeatedV3 is a call that is made again and again, and always answered the same.
 type repeatedV3 struct {
-	r           *rig
+	r           *env
 	call, reply []byte
 	items       []xdr.Item
 }
 
 func repeatV3(t fatal, proc uint32, args, res nfs3test.Message) *repeatedV3 {
-	p := &repeatedV3{r: newRig(t, sign.Required)}
+	p := &repeatedV3{r: newEnv(t, sign.Required)}
 	r := p.r
 	r.x.V3, r.who.Squash, r.cred = true, access.SquashRoot, sysCred(t, 0, 0, 0, 5)
 	r.signAll(args)

@@ -25,7 +25,7 @@ func (c *Call) Kind(in *oncrpc.Call) Kind {
 	case in.Program == nfs3.ACLProgram:
 		return Kind{Repeatable: in.Procedure == nfs3.ACLProcGetACL}
 	case in.Version == nfs3.Version:
-		return Kind{Repeatable: repeatable3[in.Procedure]}
+		return Kind{Repeatable: repeatableV3[in.Procedure]}
 	}
 	k := Kind{Session: c.walker.Minor > 0, Repeatable: true}
 	for i := range c.ops {
@@ -33,19 +33,19 @@ func (c *Call) Kind(in *oncrpc.Call) Kind {
 		if k.Session && i == 0 && code == schema.OpSequence {
 			return k
 		}
-		k.Repeatable = k.Repeatable && code < uint32(len(repeatable4)) && repeatable4[code]
+		k.Repeatable = k.Repeatable && code < uint32(len(repeatableV4)) && repeatableV4[code]
 	}
 	return k
 }
 
-// repeatable3 are the procedures that change nothing.
-var repeatable3 = [nfs3.Procedures]bool{
+// repeatableV3 are the procedures that change nothing.
+var repeatableV3 = [nfs3.Procedures]bool{
 	nfs3.ProcNull: true, nfs3.ProcGetAttr: true, nfs3.ProcLookup: true, nfs3.ProcAccess: true, nfs3.ProcReadlink: true, nfs3.ProcRead: true,
 	nfs3.ProcReaddir: true, nfs3.ProcReaddirPlus: true, nfs3.ProcFSStat: true, nfs3.ProcFSInfo: true, nfs3.ProcPathConf: true, nfs3.ProcCommit: true,
 }
 
-// repeatable4 are the operations that change nothing and have no seqid.
-var repeatable4 = [schema.OpRemoveXattr + 1]bool{
+// repeatableV4 are the operations that change nothing and have no seqid.
+var repeatableV4 = [schema.OpRemoveXattr + 1]bool{
 	schema.OpPutFH: true, schema.OpPutRootFH: true, schema.OpPutPubFH: true, schema.OpSaveFH: true, schema.OpRestoreFH: true,
 	schema.OpGetFH: true, schema.OpGetAttr: true, schema.OpVerify: true, schema.OpNVerify: true, schema.OpAccess: true,
 	schema.OpLookup: true, schema.OpLookupP: true, schema.OpReaddir: true, schema.OpReadlink: true, schema.OpRead: true,
@@ -69,10 +69,10 @@ func (c *Call) Delay(in *oncrpc.Call) error {
 	case c.gss, in.Program == nfs3.MountProgram: // only the backend can make the verifier of the answer; MOUNT has no such status
 		return errNoDelay
 	case in.Program == nfs3.ACLProgram:
-		_, err := c.fail(in, nfs3.ErrJukebox, aclFailure)
+		_, err := c.failV3(in, nfs3.ErrJukebox, failureLenACL)
 		return err
 	case in.Version == nfs3.Version:
-		_, err := c.fail(in, nfs3.ErrJukebox, failures[in.Procedure])
+		_, err := c.failV3(in, nfs3.ErrJukebox, failureLenV3[in.Procedure])
 		return err
 	}
 	h, err := readHead(in.Args(), false)

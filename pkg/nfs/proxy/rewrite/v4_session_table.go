@@ -14,10 +14,10 @@ const maxSessions = 4096
 // sessionID is a sessionid4.
 type sessionID [16]byte
 
-// sessions remembers the ca_maxoperations that clients got, which is less than the backend
+// sessionTable remembers the ca_maxoperations that clients got, which is less than the backend
 // accepts: that has to take what is inserted too. It is a help to clients and no wall: of a session
 // that another gateway has seen made, nothing is known.
-type sessions struct {
+type sessionTable struct {
 	known atomic.Pointer[sessionLimits]
 
 	mu    sync.Mutex // for note
@@ -27,15 +27,15 @@ type sessions struct {
 
 // sessionLimits are never changed.
 type sessionLimits struct {
-	least uint32 // of all
-	ops   map[sessionID]uint32
+	lowest uint32 // of all
+	ops    map[sessionID]uint32
 }
 
-// note remembers the limit of a session.
-func (s *sessions) note(id sessionID, ops uint32) {
+// remember remembers the limit of a session.
+func (s *sessionTable) remember(id sessionID, ops uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := &sessionLimits{least: math.MaxUint32}
+	l := &sessionLimits{lowest: math.MaxUint32}
 	if before := s.known.Load(); before != nil {
 		l.ops = maps.Clone(before.ops)
 	} else {
@@ -52,19 +52,19 @@ func (s *sessions) note(id sessionID, ops uint32) {
 	}
 	l.ops[id] = ops
 	for _, n := range l.ops {
-		l.least = min(l.least, n)
+		l.lowest = min(l.lowest, n)
 	}
 	s.known.Store(l)
 }
 
 // mayExceed reports whether there is a session with a limit below ops.
-func (s *sessions) mayExceed(ops uint64) bool {
+func (s *sessionTable) mayExceed(ops uint64) bool {
 	l := s.known.Load()
-	return l != nil && ops > uint64(l.least)
+	return l != nil && ops > uint64(l.lowest)
 }
 
 // exceeds reports whether a COMPOUND of so many operations has more than its session may have.
-func (s *sessions) exceeds(id sessionID, ops uint64) bool {
+func (s *sessionTable) exceeds(id sessionID, ops uint64) bool {
 	l := s.known.Load()
 	if l == nil {
 		return false

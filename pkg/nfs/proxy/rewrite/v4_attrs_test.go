@@ -28,7 +28,7 @@ func TestAttrs(t *testing.T) {
 	call, sent, reply := below(x)
 	list := func(before []raw, o raw) []raw { return append(append([]raw{}, before...), o) }
 	everything := fields(3, uint32(0xffffffff), uint32(0xffffffff), uint32(0xffffffff))
-	offered3 := fields(3, offered[0], offered[1], offered[2])
+	offered3 := fields(3, visibleAttrs[0], visibleAttrs[1], visibleAttrs[2])
 	for _, ex := range []exchange{
 		{
 			name: "locations are not asked for",
@@ -37,7 +37,7 @@ func TestAttrs(t *testing.T) {
 		},
 		{
 			name: "nor what is not known",
-			call: list(call, op(schema.OpGetAttr, fields(4, 2, 0, uint32(0xffffffff), 5))), sent: list(sent, op(schema.OpGetAttr, fields(3, 2, 0, offered[2]))),
+			call: list(call, op(schema.OpGetAttr, fields(4, 2, 0, uint32(0xffffffff), 5))), sent: list(sent, op(schema.OpGetAttr, fields(3, 2, 0, visibleAttrs[2]))),
 			reply: list(reply, gotAttr([]uint32{1}, 2)), got: list(reply, gotAttr([]uint32{1}, 2)),
 		},
 		{
@@ -143,7 +143,7 @@ func TestSupportedCompared(t *testing.T) {
 	x.Roots.Store(&Roots{V4: rootV4, FileID4: 128, No3: true, Supported4: []uint32{all, all, all}, ExclCreat4: []uint32{16, 2}})
 	call, sent, reply := below(x)
 	reply = append(reply, ok(schema.OpVerify))
-	here, there := fields(3, offered[0], offered[1], offered[2]), fields(3, all, all, all)
+	here, there := fields(3, visibleAttrs[0], visibleAttrs[1], visibleAttrs[2]), fields(3, all, all, all)
 	for _, c := range []struct {
 		name       string
 		call, sent raw
@@ -161,9 +161,9 @@ func TestSupportedCompared(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { ex.run(t, x) })
 	}
 	// Version 4.0 has none beyond mounted_on_fileid.
-	old := offered[1] & (1<<24 - 1)
+	old := visibleAttrs[1] & (1<<24 - 1)
 	var c Call
-	forwarded, _ := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(0, putFH(x.signed(someFH)), op(schema.OpNVerify, fattr([]uint32{aSupp}, fields(2, offered[0], old))))))
+	forwarded, _ := sendV4(t, &c, x, &Caller{}, arrived(t, compoundV4(0, putFH(x.signed(someFH)), op(schema.OpNVerify, fattr([]uint32{aSupp}, fields(2, visibleAttrs[0], old))))))
 	sameBytes(t, "the call", forwarded, compoundV4(0, putFH(someFH), op(schema.OpNVerify, fattr([]uint32{aSupp}, fields(2, all, old)))))
 }
 
@@ -251,7 +251,7 @@ func TestReaddirV4(t *testing.T) {
 func TestRoomForTags(t *testing.T) {
 	for _, maxcount := range []uint64{0, 1, 43, 44, 4096, 1 << 20, 0xffffffff} {
 		room := uint64(roomForTags(maxcount, sign.TagLen))
-		if grown := room + room/minEntry4*sign.TagLen; grown > maxcount {
+		if grown := room + room/minEntryV4*sign.TagLen; grown > maxcount {
 			t.Errorf("maxcount %d becomes %d, which grows to %d", maxcount, room, grown)
 		}
 	}

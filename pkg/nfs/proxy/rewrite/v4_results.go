@@ -10,8 +10,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// answer is what editing the results of a COMPOUND needs.
-type answer struct {
+// resultContext is what editing the results of a COMPOUND needs.
+type resultContext struct {
 	x        *Export
 	roots    *Roots
 	readOnly bool
@@ -22,9 +22,9 @@ type answer struct {
 
 // matched is how the backend's results match the operations that it got.
 type matched struct {
-	results int // for the client, without the refusal
-	guarded bool
-	all     bool // each operation has a result, and none failed
+	results     int // for the client, without the refusal
+	byRootCheck bool
+	all         bool // each operation has a result, and none failed
 }
 
 // match holds the backend's results against what it got.
@@ -32,12 +32,12 @@ func (c *compound) match(results []schema.Op) (m matched, err error) {
 	n := 0
 	for i := range c.ops {
 		o := &c.ops[i]
-		for g := 0; g <= o.guards; g++ {
+		for g := 0; g <= o.rootChecks; g++ {
 			if n == len(results) {
 				return m, nil
 			}
 			r, want := &results[n], o.sent
-			guard := g < o.guards
+			guard := g < o.rootChecks
 			if guard {
 				want = schema.OpNVerify
 			}
@@ -50,7 +50,7 @@ func (c *compound) match(results []schema.Op) (m matched, err error) {
 				m.results++
 			}
 			if failed {
-				m.guarded = guard
+				m.byRootCheck = guard
 				if n < len(results) {
 					return m, fmt.Errorf("%d results follow one of status %d", len(results)-n, r.Status)
 				}
@@ -66,7 +66,7 @@ func (c *compound) match(results []schema.Op) (m matched, err error) {
 }
 
 // editResults turns the results of what was forwarded into those of what was sent.
-func (c *compound) editResults(e *Edits, a *answer, ops []schema.Op) error {
+func (c *compound) editResults(e *Edits, a *resultContext, ops []schema.Op) error {
 	var status, count *schema.Span
 	for i := range a.spans {
 		s := &a.spans[i]
@@ -95,7 +95,7 @@ func (c *compound) editResults(e *Edits, a *answer, ops []schema.Op) error {
 	case refusing:
 		m.results++
 		putUint32(e, status.Pos, c.stat)
-	case m.guarded && status.Value == errSame:
+	case m.byRootCheck && status.Value == errSame:
 		putUint32(e, status.Pos, errNoEnt)
 	}
 	if m.results != len(ops) {
@@ -105,8 +105,8 @@ func (c *compound) editResults(e *Edits, a *answer, ops []schema.Op) error {
 	n := 0
 	for i := range c.ops {
 		o := &c.ops[i]
-		for g := 0; g < o.guards && n < len(ops); g++ {
-			o.editGuard(e, &ops[n])
+		for g := 0; g < o.rootChecks && n < len(ops); g++ {
+			o.editRootCheck(e, &ops[n])
 			end = ops[n].End
 			n++
 		}
@@ -123,15 +123,15 @@ func (c *compound) editResults(e *Edits, a *answer, ops []schema.Op) error {
 		if end%4 != 0 {
 			return fmt.Errorf("the results end at byte %d, which is no multiple of four", end)
 		}
-		c.write(e.Replace(end, length-end, c.size()))
+		c.writeTo(e.Replace(end, length-end, c.size()))
 	} else if end < length {
 		e.Replace(end, length-end, 0)
 	}
 	return nil
 }
 
-// editGuard takes out the result of an NVERIFY that was inserted, or makes that of LOOKUPP of it when it failed.
-func (o *operation) editGuard(e *Edits, r *schema.Op) {
+// editRootCheck takes out the result of an NVERIFY that was inserted, or makes that of LOOKUPP of it when it failed.
+func (o *operation) editRootCheck(e *Edits, r *schema.Op) {
 	status := r.Status
 	switch status {
 	case ok4:
@@ -146,7 +146,7 @@ func (o *operation) editGuard(e *Edits, r *schema.Op) {
 }
 
 // editResult edits the result of an operation.
-func (o *operation) editResult(e *Edits, a *answer, r *schema.Op) error {
+func (o *operation) editResult(e *Edits, a *resultContext, r *schema.Op) error {
 	if r.Code == o.sent && o.sent != o.code {
 		putUint32(e, r.Pos, o.code)
 	}
@@ -160,14 +160,14 @@ func (o *operation) editResult(e *Edits, a *answer, r *schema.Op) error {
 	switch o.code {
 	case schema.OpCreateSession:
 		fields := spans[1:] // behind the status
-		fore, back := granted(fields)
-		told := o.fore.foreTold(a.x, fore)
-		editSession(e, a.reply, fields, r.Pos+28, told, o.back.backTold(a.x, back))
+		fore, back := readLimits(fields)
+		told := o.fore.foreGrant(a.x, fore)
+		editSession(e, a.reply, fields, r.Pos+28, told, o.back.backGrant(a.x, back))
 		var d xdr.Decoder
 		d.Reset(a.reply.Stream, a.reply.Items)
 		d.Skip(r.Pos + 8)
 		if id := d.Fixed(len(sessionID{})); d.Err() == nil && told.ops > 0 {
-			a.x.sessions.note(sessionID(id), told.ops)
+			a.x.sessions.remember(sessionID(id), told.ops)
 		}
 		return nil
 	case schema.OpBindConnToSession:
@@ -182,7 +182,7 @@ func (o *operation) editResult(e *Edits, a *answer, r *schema.Op) error {
 		}
 		return nil
 	}
-	at := o.at
+	at := o.place
 	if o.code == schema.OpReaddir {
 		at = beneath
 	}
@@ -193,13 +193,13 @@ func (o *operation) editResult(e *Edits, a *answer, r *schema.Op) error {
 		case schema.Handle:
 			err = putSigned(e, a.x, s.Pos, s.Len, s.B)
 		case schema.Attrs:
-			err = a.attrs(e, spans[i:], at, o.hideID)
+			err = a.editAttrs(e, spans[i:], at, o.hideFileID)
 		case schema.Access:
-			if mask := uint32(s.Value); a.readOnly && mask&accessWrites != 0 {
-				putUint32(e, s.Pos, mask&^accessWrites)
+			if mask := uint32(s.Value); a.readOnly && mask&accessWritesV4 != 0 {
+				putUint32(e, s.Pos, mask&^accessWritesV4)
 			}
 		case schema.ServerOwner, schema.ServerScope:
-			distinct(e, s, a.x.UID)
+			putDistinct(e, s, a.x.UID)
 		case schema.ExchangeFlags:
 			if flags := uint32(s.Value); nonPNFS(flags) != flags {
 				putUint32(e, s.Pos, nonPNFS(flags))
@@ -235,7 +235,7 @@ func withoutGSS(e *Edits, list []schema.Span) {
 // callbackResult holds a client's result against what it may have: of the attributes of CB_GETATTR, none that it was not asked for.
 func callbackResult(spans []schema.Span) error {
 	for i := range spans {
-		if spans[i].Mark == schema.Attrs && !inside(spans[i].B, &handleless) {
+		if spans[i].Mark == schema.Attrs && !isSubset(spans[i].B, &notifyAttrs) {
 			return errors.New("the client's attributes have a handle, or others that were not asked for")
 		}
 	}

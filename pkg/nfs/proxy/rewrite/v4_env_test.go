@@ -2,8 +2,6 @@ package rewrite
 
 import (
 	"bytes"
-	"encoding/binary"
-	"fmt"
 	"io"
 	"slices"
 	"testing"
@@ -11,10 +9,10 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 
 	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/nfs/schema"
 	"sluice.dev/sluice/pkg/nfs/sign"
 	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/xdr"
 )
 
 // pool4 has the memory of the tests of version 4.
@@ -43,62 +41,15 @@ func exportV4(tb testing.TB, mode sign.Mode) *Export {
 // signed is a handle as clients of the export see it.
 func (x *Export) signed(handle []byte) []byte { return x.Signer.Append(nil, handle, sign.Max4) }
 
-// fields puts together XDR: numbers are words or hypers, strings and []byte are counted opaques, raw stays as it is.
-func fields(list ...any) raw {
-	var b []byte
-	for _, f := range list {
-		switch f := f.(type) {
-		case int:
-			b = binary.BigEndian.AppendUint32(b, uint32(f))
-		case uint32:
-			b = binary.BigEndian.AppendUint32(b, f)
-		case uint64:
-			b = binary.BigEndian.AppendUint64(b, f)
-		case string:
-			b = append(fields1(b, []byte(f)), make([]byte, xdr.Pad(len(f)))...)
-		case []byte:
-			b = append(fields1(b, f), make([]byte, xdr.Pad(len(f)))...)
-		case raw:
-			b = append(b, f...)
-		default:
-			panic(fmt.Sprintf("%T is no field", f))
-		}
-	}
-	return b
-}
+// raw is XDR as it is: operations, results and such.
+type raw = nfs4test.Raw
 
-func fields1(b, f []byte) []byte {
-	return append(binary.BigEndian.AppendUint32(b, uint32(len(f))), f...)
-}
-
-// raw are bytes as they are: operations, results and such.
-type raw []byte
-
-// op is an operation or a result: its number, and what follows.
-func op(code int, list ...any) raw { return append(fields(code), fields(list...)...) }
-
-// bitmap is a bitmap4 with some attributes.
-func bitmap(attrs ...uint32) raw {
-	if len(attrs) == 0 {
-		return fields(0)
-	}
-	words := make([]any, 1+slices.Max(attrs)/32)
-	for i := range words {
-		w := 0
-		for _, n := range attrs {
-			if int(n/32) == i {
-				w |= 1 << (n % 32)
-			}
-		}
-		words[i] = w
-	}
-	return append(fields(len(words)), fields(words...)...)
-}
-
-// fattr is a fattr4 with the values, in order.
-func fattr(attrs []uint32, values ...any) raw {
-	return append(bitmap(attrs...), fields([]byte(fields(values...)))...)
-}
+var (
+	fields = nfs4test.Fields
+	op     = nfs4test.Op
+	bitmap = nfs4test.Bitmap
+	fattr  = nfs4test.Attrs
+)
 
 // credV4 is an AUTH_SYS credential and an empty verifier.
 var credV4 = fields(oncrpc.AuthSys, []byte(fields(1, "client", 1000, 1000, 0)), 0, 0)

@@ -8,39 +8,39 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// minEntry4 is the length of the shortest entry of READDIR that has a handle: value_follows, cookie, name, bitmap, the length of the
+// minEntryV4 is the length of the shortest entry of READDIR that has a handle: value_follows, cookie, name, bitmap, the length of the
 // attributes, and that of a handle.
-const minEntry4 = 4 + 8 + 8 + 8 + 4 + 4
+const minEntryV4 = 4 + 8 + 8 + 8 + 4 + 4
 
 // edit writes into the call what the backend gets for an operation.
-func (o *operation) edit(e *Edits, j *judge, op *schema.Op) {
-	spans := j.spans[op.First:op.Last]
+func (o *operation) edit(e *Edits, oc *opChecker, op *schema.Op) {
+	spans := oc.spans[op.First:op.Last]
 	switch o.code {
 	case schema.OpPutRootFH, schema.OpPutPubFH:
 		putUint32(e, op.Pos, o.sent)
 		copy(putOpaque(e, op.End, 0, len(o.handle)), o.handle)
 	case schema.OpLookupP:
-		if o.guards > 0 {
-			putGuard(e, op.Pos, j.roots.V4)
+		if o.rootChecks > 0 {
+			putRootCheck(e, op.Pos, oc.roots.V4)
 		}
-		if o.guards > 1 {
-			putGuard(e, op.Pos, j.roots.V3)
+		if o.rootChecks > 1 {
+			putRootCheck(e, op.Pos, oc.roots.V3)
 		}
 	case schema.OpVerify, schema.OpNVerify:
-		o.editCompared(e, j, spans)
+		o.editCompared(e, oc, spans)
 	case schema.OpCreateSession:
-		editSession(e, &j.in.Message, spans, op.Pos+16, o.fore.foreAsked(j.x), o.back.backAsked(j.x))
+		editSession(e, &oc.in.Message, spans, op.Pos+16, o.fore.foreRequest(oc.x), o.back.backRequest(oc.x))
 	case schema.OpBindConnToSession:
-		if at := op.Pos + 24; wordAt(&j.dec, &j.in.Message, at) != 0 {
+		if at := op.Pos + 24; wordAt(&oc.dec, &oc.in.Message, at) != 0 {
 			putUint32(e, at, 0) // bctsa_use_conn_in_rdma_mode
 		}
 	default:
-		o.editSpans(e, j, spans)
+		o.editSpans(e, oc, spans)
 	}
 }
 
 // editSpans edits the fields of an operation that are changed one by one.
-func (o *operation) editSpans(e *Edits, j *judge, spans []schema.Span) {
+func (o *operation) editSpans(e *Edits, oc *opChecker, spans []schema.Span) {
 	count := -1
 	for i := range spans {
 		s := &spans[i]
@@ -52,19 +52,19 @@ func (o *operation) editSpans(e *Edits, j *judge, spans []schema.Span) {
 		case schema.Count:
 			count = i
 		case schema.AttrMask:
-			if o.code == schema.OpReaddir && count >= 0 && j.x.Signer.Overhead() > 0 && has(s.B, schema.AttrFileHandle) {
-				putUint32(e, spans[count].Pos, roomForTags(spans[count].Value, j.x.Signer.Overhead()))
+			if o.code == schema.OpReaddir && count >= 0 && oc.x.Signer.Overhead() > 0 && hasAttr(s.B, schema.AttrFileHandle) {
+				putUint32(e, spans[count].Pos, roomForTags(spans[count].Value, oc.x.Signer.Overhead()))
 			}
 			if o.needsFileID(s.B) {
-				o.hideID = true
-				putMask(e, s, o.asked(), schema.AttrFileID)
+				o.hideFileID = true
+				putMask(e, s, o.visible(), schema.AttrFileID)
 			} else {
-				ask(e, s, o.asked())
+				maskRequest(e, s, o.visible())
 			}
 		case schema.ClientOwner:
-			distinct(e, s, j.x.UID)
+			putDistinct(e, s, oc.x.UID)
 		case schema.CallbackAddress:
-			copy(e.Replace(s.Pos, s.Len, len(nowhere)), nowhere)
+			copy(e.Replace(s.Pos, s.Len, len(nullCallbackAddress)), nullCallbackAddress)
 		case schema.ExchangeFlags:
 			if flags := uint32(s.Value); nonPNFS(flags) != flags {
 				putUint32(e, s.Pos, nonPNFS(flags))
@@ -75,15 +75,15 @@ func (o *operation) editSpans(e *Edits, j *judge, spans []schema.Span) {
 
 // roomForTags returns what maxcount of READDIR is to be, for the entries to fit in maxcount when all their handles are signed.
 func roomForTags(maxcount uint64, grows int) uint32 {
-	return uint32(maxcount * minEntry4 / uint64(minEntry4+grows))
+	return uint32(maxcount * minEntryV4 / uint64(minEntryV4+grows))
 }
 
 // editCompared makes the attributes that VERIFY and NVERIFY compare what the backend has: it
 // takes the tag off the handle, and adds hidden attributes to sets of them.
-func (o *operation) editCompared(e *Edits, j *judge, spans []schema.Span) {
+func (o *operation) editCompared(e *Edits, oc *opChecker, spans []schema.Span) {
 	for i := range spans { // the length of all comes before them
 		s := &spans[i]
-		if s.Mark == schema.Attr && s.Value == schema.AttrFileHandle && len(opaqueIn(s.B)) != len(o.handle) {
+		if s.Mark == schema.Attr && s.Value == schema.AttrFileHandle && len(opaqueBytes(s.B)) != len(o.handle) {
 			length := &spans[1]
 			putUint32(e, length.Pos, uint32(int(length.Value)+xdr.Round(len(o.handle))+4-s.Len))
 		}
@@ -91,20 +91,20 @@ func (o *operation) editCompared(e *Edits, j *judge, spans []schema.Span) {
 	for i := range spans {
 		s := &spans[i]
 		if s.Mark == schema.Attr && s.Value == schema.AttrSupported {
-			putSupported(e, s, j.minor, j.roots.Supported4)
+			putSupported(e, s, oc.minor, oc.roots.Supported4)
 		}
 		if s.Mark == schema.Attr && s.Value == schema.AttrSuppAttrExclCreat {
-			putSupported(e, s, j.minor, j.roots.ExclCreat4)
+			putSupported(e, s, oc.minor, oc.roots.ExclCreat4)
 		}
-		if s.Mark != schema.Attr || s.Value != schema.AttrFileHandle || len(opaqueIn(s.B)) == len(o.handle) {
+		if s.Mark != schema.Attr || s.Value != schema.AttrFileHandle || len(opaqueBytes(s.B)) == len(o.handle) {
 			continue
 		}
 		copy(putOpaque(e, s.Pos, s.Len, len(o.handle)), o.handle)
 	}
 }
 
-// putGuard inserts an NVERIFY that the current filehandle is not that of the root.
-func putGuard(e *Edits, pos int, handle []byte) {
+// putRootCheck inserts an NVERIFY that the current filehandle is not that of the root.
+func putRootCheck(e *Edits, pos int, handle []byte) {
 	size := xdr.Round(len(handle))
 	b := e.Replace(pos, 0, insertLen-sign.Max4+size)
 	for i, v := range [...]uint32{schema.OpNVerify, 1, 1 << schema.AttrFileHandle, uint32(4 + size), uint32(len(handle))} {

@@ -41,11 +41,11 @@ func readCompounds(tb testing.TB, x *Export) (calls, replies [][]byte) {
 
 // alters tells whether a call has anything that is never forwarded, or answered, as it is.
 func alters(ops []schema.Op, spans []schema.Span) bool {
-	looksOtherwise := without(schema.Bitmap{^uint32(0), ^uint32(0), ^uint32(0)}, aSupp, aLoc, aMaxRead, aMaxWrite, aMounted, aTypes, aLocInfo, aExcl)
+	looksOtherwise := exclude(schema.Bitmap{^uint32(0), ^uint32(0), ^uint32(0)}, aSupp, aLoc, aMaxRead, aMaxWrite, aMounted, aTypes, aLocInfo, aExcl)
 	return slices.ContainsFunc(ops, func(o schema.Op) bool {
 		return slices.Contains([]uint32{schema.OpPutRootFH, schema.OpPutPubFH, schema.OpLookupP, schema.OpExchangeID, schema.OpCreateSession, schema.OpSetClientID}, o.Code)
 	}) || slices.ContainsFunc(spans, func(s schema.Span) bool {
-		return s.Mark == schema.AttrMask && !inside(s.B, &looksOtherwise)
+		return s.Mark == schema.AttrMask && !isSubset(s.B, &looksOtherwise)
 	})
 }
 
@@ -103,12 +103,12 @@ func checkReply(t testing.TB, x *Export, reply []byte) {
 	for _, s := range w.Spans {
 		handle := s.B
 		switch {
-		case s.Mark == schema.Attrs && (has(s.B, aLoc) || has(s.B, aLocInfo)):
+		case s.Mark == schema.Attrs && (hasAttr(s.B, aLoc) || hasAttr(s.B, aLocInfo)):
 			t.Fatalf("the client gets attributes %x", s.B)
-		case s.Mark == schema.Attr && s.Value == aSupp && (has(s.B[4:], aLoc) || has(s.B[4:], aLocInfo)):
+		case s.Mark == schema.Attr && s.Value == aSupp && (hasAttr(s.B[4:], aLoc) || hasAttr(s.B[4:], aLocInfo)):
 			t.Fatalf("the client is told of attributes %x", s.B)
 		case s.Mark == schema.Attr && s.Value == aFH:
-			handle = opaqueIn(s.B)
+			handle = opaqueBytes(s.B)
 		case s.Mark != schema.Handle:
 			continue
 		}
@@ -168,11 +168,11 @@ func checkForwarded(t *testing.T, x *Export, call, sent []byte) {
 	}
 	for _, s := range w.Spans {
 		switch {
-		case s.Mark == schema.Name && w.Ops[s.Op].Code < schema.OpGetXattr && badName(s.B) != ok4:
+		case s.Mark == schema.Name && w.Ops[s.Op].Code < schema.OpGetXattr && checkNameV4(s.B) != ok4:
 			t.Fatalf("the backend gets the name %q", s.B)
 		case s.Mark == schema.Handle && !bytes.Equal(s.B, rootV4) && !bytes.Contains(call, x.signed(s.B)):
 			t.Fatalf("the backend gets the handle %x", s.B)
-		case s.Mark == schema.AttrMask && (has(s.B, aLoc) || has(s.B, aLocInfo)):
+		case s.Mark == schema.AttrMask && (hasAttr(s.B, aLoc) || hasAttr(s.B, aLocInfo)):
 			t.Fatalf("the backend is asked for %x", s.B)
 		}
 	}

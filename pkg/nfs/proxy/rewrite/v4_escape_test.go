@@ -119,7 +119,7 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 	name := ""
 	if code == schema.OpLookup {
 		name = d.String(255)
-		if st := badName([]byte(name)); st != 0 && s.root.id == 10 { // the gateway looks at the name before all else
+		if st := checkNameV4([]byte(name)); st != 0 && s.root.id == 10 { // the gateway looks at the name before all else
 			return st, nil
 		}
 	}
@@ -303,10 +303,10 @@ func checkSent(t *rapid.T, sent []byte) {
 	for _, s := range w.Spans {
 		handle := s.B
 		switch {
-		case s.Mark == schema.Name && badName(s.B) != 0:
+		case s.Mark == schema.Name && checkNameV4(s.B) != 0:
 			t.Fatalf("the backend gets the name %q", s.B)
 		case s.Mark == schema.Attr && s.Value == aFH:
-			handle = opaqueIn(s.B)
+			handle = opaqueBytes(s.B)
 		case s.Mark != schema.Handle:
 			continue
 		}

@@ -103,8 +103,8 @@ const (
 	fuzzGSS
 )
 
-func fuzzRig(t fatal, flags uint8) *rig {
-	r := newRig(t, sign.Mode(flags&3)%(sign.Off+1))
+func fuzzEnv(t fatal, flags uint8) *env {
+	r := newEnv(t, sign.Mode(flags&3)%(sign.Off+1))
 	r.x.Minor = [3]bool{true, true, true}
 	r.x.Roots.Store(&Roots{V3: root3, V4: root3, FileID3: rootID3, FileID4: rootID3})
 	r.x.GSS = flags&fuzzGSS != 0
@@ -120,7 +120,7 @@ func fuzzRig(t fatal, flags uint8) *rig {
 func FuzzRewrite(f *testing.F) {
 	for i, x := range readExchanged(f) {
 		for flags := range uint8(3) {
-			r := fuzzRig(f, flags)
+			r := fuzzEnv(f, flags)
 			r.cred = sysCred(f, 0, 0, 0, 4)
 			head := r.header(x.proc.Program, x.proc.Version, x.proc.Procedure)
 			args := signArgs(f, r.x.Signer, x)
@@ -132,7 +132,7 @@ func FuzzRewrite(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, flags uint8, call []byte, at, length int, results []byte) {
-		r := fuzzRig(t, flags)
+		r := fuzzEnv(t, flags)
 		r.in.Stream = append(r.in.Stream, call[:len(call)/2], call[len(call)/2:])
 		if length > 0 && length <= 1<<12 && at >= 0 && at <= len(call) {
 			r.in.Items = append(r.in.Items, xdr.Item{Position: at &^ 3, Length: length, Data: [][]byte{make([]byte, length)}})
@@ -171,7 +171,7 @@ func FuzzRewrite(f *testing.F) {
 }
 
 // handles returns those of a message of version 3 whose parameters or results begin at a position.
-func (r *rig) handles(m *oncrpc.Message, at int, walk func(*schema.Walker, schema.Proc, *xdr.Decoder) error) (out [][]byte, err error) {
+func (r *env) handles(m *oncrpc.Message, at int, walk func(*schema.Walker, schema.Proc, *xdr.Decoder) error) (out [][]byte, err error) {
 	var w schema.Walker
 	var d xdr.Decoder
 	d.Reset(m.Stream, m.Items)
@@ -186,7 +186,7 @@ func (r *rig) handles(m *oncrpc.Message, at int, walk func(*schema.Walker, schem
 }
 
 // sameHandles: a client's message has the handles of a backend's message, signed.
-func (r *rig) sameHandles(client *oncrpc.Message, clientAt int, backend *oncrpc.Message, backendAt int, walk func(*schema.Walker, schema.Proc, *xdr.Decoder) error) {
+func (r *env) sameHandles(client *oncrpc.Message, clientAt int, backend *oncrpc.Message, backendAt int, walk func(*schema.Walker, schema.Proc, *xdr.Decoder) error) {
 	r.t.Helper()
 	signed, err := r.handles(client, clientAt, walk)
 	plain, err2 := r.handles(backend, backendAt, walk)
@@ -201,7 +201,7 @@ func (r *rig) sameHandles(client *oncrpc.Message, clientAt int, backend *oncrpc.
 }
 
 // sameResults: every handle in the reply is one of the backend's, signed.
-func (r *rig) sameResults(backend *oncrpc.Message) {
+func (r *env) sameResults(backend *oncrpc.Message) {
 	r.t.Helper()
 	signed, err := r.handles(&r.in.Reply, oncrpc.MinReplyLen, (*schema.Walker).Results)
 	plain, _ := r.handles(backend, oncrpc.MinReplyLen, (*schema.Walker).Results)

@@ -14,18 +14,32 @@ import (
 // statusReply is room for a reply that is a header and nothing else.
 const statusReply = 32
 
+// Call is one call on its way to the backend and back. It may be used again and again, and then does not allocate.
+type Call struct {
+	// Path are the names of a MNT, after Resolve: memory of the call.
+	Path [][]byte
+	// ArgsAt and Eligible describe what Args has left in out, after Forward: where the procedure's parameters begin, and which
+	// of its arguments may be taken out, those that are items among them. They are what an oncrpc.Request wants.
+	ArgsAt   int
+	Eligible []oncrpc.Argument
+
+	walker schema.Walker
+	edits  Edits
+	callState
+}
+
 // callState is what a Call keeps of its call until the reply comes, and what it works with.
 type callState struct {
-	x          *Export
-	unchanging bool
+	x        *Export
+	readOnly bool
 	// gss: the call has a credential of RPCSEC_GSS. Nobody but the backend can make the verifier of its reply.
 	gss bool
 	// protected: RPCSEC_GSS hides the arguments (RFC 2203). The call passes untouched, and so does the reply.
 	protected bool
-	// atRoot: the directory that is listed is the export's root, which has the fileid rootID.
-	atRoot bool
-	rootID uint64
-	shift  int // how much longer the header has become
+	// listsRoot: the directory that is listed is the export's root, which has the fileid rootFileID.
+	listsRoot    bool
+	rootFileID   uint64
+	headerGrowth int // how much longer the header has become
 
 	dec    xdr.Decoder
 	enc    xdr.Encoder
@@ -37,14 +51,16 @@ type callState struct {
 	compound
 }
 
-// args is Args. What each program does for it is to read the call with c.walker, to put edits into c.edits, and to decide.
-func (c *Call) args(x *Export, who *Caller, in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) (Verdict, error) {
-	c.x, c.unchanging, c.gss, c.protected, c.atRoot, c.shift = x, who.ReadOnly, false, false, false, 0
+// Args reads the call in, and decides on it. For Forward, out, which is empty before, becomes the message for the backend: it refers to memory of in, and
+// owns the rest. It has the XID of in. plan becomes the reply plan of that message.
+// An error means that memory or the export's root is missing: nobody is to blame for it, out is empty, and the call may be tried again later.
+func (c *Call) Args(x *Export, who *Caller, in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) (Verdict, error) {
+	c.x, c.readOnly, c.gss, c.protected, c.listsRoot, c.headerGrowth = x, who.ReadOnly, false, false, false, 0
 	c.Path, c.Eligible, c.ArgsAt = c.Path[:0], c.Eligible[:0], 0
 	c.edits.Reset(in.Pool())
 	v, err := c.dispatch(x, who, in)
 	if err == nil && v == Forward {
-		err = c.forward(in, out, plan)
+		err = c.buildForwarded(in, out, plan)
 	}
 	c.edits.Release()
 	if err != nil {
@@ -60,7 +76,7 @@ func (c *Call) dispatch(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error
 	if stat := c.authenticate(x, who, in); stat != oncrpc.AuthOK {
 		return c.deny(in, stat)
 	}
-	low, high, procedures := x.offers(in.Program, in.Version)
+	low, high, procedures := x.versions(in.Program, in.Version)
 	switch {
 	case high == 0:
 		return c.answerStatus(in, oncrpc.Status{Accept: oncrpc.ProgUnavail})
@@ -87,8 +103,8 @@ func (c *Call) dispatch(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error
 	}
 }
 
-// offers returns the versions of a program that the export has, 0 if it has none, and how many procedures the version has.
-func (x *Export) offers(program, version uint32) (low, high, procedures uint32) {
+// versions returns the versions of a program that the export has, 0 if it has none, and how many procedures the version has.
+func (x *Export) versions(program, version uint32) (low, high, procedures uint32) {
 	v3, v4 := x.V3, x.Minor != [3]bool{}
 	if r := x.Roots.Load(); r != nil {
 		v3, v4 = v3 && !r.No3, v4 && !r.No4
@@ -111,17 +127,17 @@ func (x *Export) offers(program, version uint32) (low, high, procedures uint32) 
 	case program == nfs3.MountProgram && v3:
 		low, high, procedures = nfs3.MountVersion, nfs3.MountVersion, nfs3.MountProcedures
 	case program == nfs3.ACLProgram && v3:
-		low, high, procedures = nfs3.ACLVersion, nfs3.ACLVersion, aclProcedures
+		low, high, procedures = nfs3.ACLVersion, nfs3.ACLVersion, aclProcedureCount
 	}
 	return low, high, procedures
 }
 
-// forward makes out of the call and its edits.
-func (c *Call) forward(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) error {
+// buildForwarded makes out of the call and its edits.
+func (c *Call) buildForwarded(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) error {
 	if err := c.edits.Apply(out, &in.Message); err != nil {
 		return err
 	}
-	c.ArgsAt = in.ArgsAt + c.shift
+	c.ArgsAt = in.ArgsAt + c.headerGrowth
 	plan.Reset()
 	if b := binding.For(in.Program, in.Version); b != nil && !c.protected {
 		c.dec.Reset(out.Stream, out.Items)
@@ -157,8 +173,10 @@ func inlineLinks(version uint32, plan *oncrpc.Plan) {
 	plan.Results = plan.Results[:0]
 }
 
-// results is Results. What each version does for it is to read the results, at which c.dec stands, with c.walker, and to put edits into c.edits.
-func (c *Call) results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
+// Results reads the backend's reply to what Args has left in out, and makes in.Reply of it, and in.Status. It takes the memory of reply over, which is
+// empty afterwards. Eligible results become items of in.Reply where in.Plan has results.
+// An error means that the reply cannot be read, or that there is no memory. in.Reply is then empty, or a reply that says so.
+func (c *Call) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
 	defer reply.Release()
 	in.Reply.Release()
 	c.dec.Reset(reply.Stream, reply.Items)
@@ -190,12 +208,12 @@ func (c *Call) results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error 
 		}
 	}
 	in.Status = c.header.Status
-	return c.deliver(in, reply)
+	return c.buildReply(in, reply)
 }
 
-// deliver makes in.Reply of the backend's reply and the edits. Bulk data are taken out before, so that they never are copied.
-func (c *Call) deliver(in *oncrpc.Call, reply *oncrpc.Message) error {
-	err := c.cut(in, reply)
+// buildReply makes in.Reply of the backend's reply and the edits. Bulk data are taken out before, so that they never are copied.
+func (c *Call) buildReply(in *oncrpc.Call, reply *oncrpc.Message) error {
+	err := c.cutData(in, reply)
 	if err == nil && c.edits.Len() == 0 {
 		in.Reply, *reply = *reply, in.Reply
 		return nil
@@ -219,8 +237,8 @@ func (c *Call) deliver(in *oncrpc.Call, reply *oncrpc.Message) error {
 	return nil
 }
 
-// cut takes the eligible results that the walker has found out of a message that came inline, when the client's transport has planned for any.
-func (c *Call) cut(in *oncrpc.Call, m *oncrpc.Message) error {
+// cutData takes the eligible results that the walker has found out of a message that came inline, when the client's transport has planned for any.
+func (c *Call) cutData(in *oncrpc.Call, m *oncrpc.Message) error {
 	if len(in.Plan.Results) == 0 || len(m.Items) > 0 {
 		return nil
 	}
@@ -254,7 +272,7 @@ func (c *Call) deny(in *oncrpc.Call, stat oncrpc.AuthStat) (Verdict, error) {
 	return c.answerStatus(in, oncrpc.Status{Denied: true, Reject: oncrpc.AuthError, Auth: stat})
 }
 
-// garbage answers GARBAGE_ARGS.
-func (c *Call) garbage(in *oncrpc.Call) (Verdict, error) {
+// garbageArgs answers GARBAGE_ARGS.
+func (c *Call) garbageArgs(in *oncrpc.Call) (Verdict, error) {
 	return c.answerStatus(in, oncrpc.Status{Accept: oncrpc.GarbageArgs})
 }

@@ -27,17 +27,17 @@ const (
 func (p place) isRoot() bool    { return p == root }
 func (p place) mayBeRoot() bool { return p == anywhere || p == root }
 
-// track follows the current and the saved filehandle through a COMPOUND.
-type track struct{ current, saved place }
+// fhTracker follows the current and the saved filehandle through a COMPOUND.
+type fhTracker struct{ current, saved place }
 
-// after moves on by an operation that succeeds. handle is that of PUTFH, named tells whether an OPEN is by name.
-func (t *track) after(code, minor uint32, handle []byte, named bool, r *Roots) {
+// advance moves on by an operation that succeeds. handle is that of PUTFH, named tells whether an OPEN is by name.
+func (t *fhTracker) advance(code, minor uint32, handle []byte, named bool, r *Roots) {
 	switch code {
 	case schema.OpPutRootFH, schema.OpPutPubFH:
 		t.current = root
 	case schema.OpPutFH:
 		t.current = anywhere
-		if r.is(handle) {
+		if r.contains(handle) {
 			t.current = root
 		}
 	case schema.OpLookup, schema.OpCreate:
@@ -59,14 +59,14 @@ func (t *track) after(code, minor uint32, handle []byte, named bool, r *Roots) {
 	}
 }
 
-// is tells whether a handle is one of the root's. A backend may know its root by one handle in version 3 and by another in version 4, and take
+// contains tells whether a handle is one of the root's. A backend may know its root by one handle in version 3 and by another in version 4, and take
 // either in both.
-func (r *Roots) is(handle []byte) bool {
+func (r *Roots) contains(handle []byte) bool {
 	return bytes.Equal(handle, r.V4) || len(r.V3) > 0 && bytes.Equal(handle, r.V3)
 }
 
-// guards returns how many handles of the root a LOOKUPP has to be guarded against.
-func (r *Roots) guards() int {
+// handleCount returns how many handles of the root a LOOKUPP has to be guarded against.
+func (r *Roots) handleCount() int {
 	if len(r.V3) > 0 && !bytes.Equal(r.V3, r.V4) {
 		return 2
 	}
@@ -132,8 +132,8 @@ var worksOn = [schema.OpRemoveXattr + 1]filehandles{
 	schema.OpRemoveXattr:      currentFH,
 }
 
-// lacks returns the status of an operation for which there is no filehandle, or ok4.
-func (t *track) lacks(needs filehandles, code, minor uint32) uint32 {
+// checkFilehandles returns the status of an operation for which there is no filehandle, or ok4.
+func (t *fhTracker) checkFilehandles(needs filehandles, code, minor uint32) uint32 {
 	switch {
 	case needs&currentFH != 0 && t.current == unset, needs&savedFH != 0 && t.saved == unset:
 		if code == schema.OpRestoreFH && minor == 0 {

@@ -30,7 +30,7 @@ const (
 
 // Values of fields.
 const (
-	accessWrites      = 0x4 | 0x8 | 0x10 | 0x80 // MODIFY, EXTEND, DELETE, XAWRITE
+	accessWritesV4    = 0x4 | 0x8 | 0x10 | 0x80 // MODIFY, EXTEND, DELETE, XAWRITE
 	shareAccessWrite  = 2
 	openCreate        = 1
 	claimNull         = 0
@@ -46,9 +46,9 @@ const (
 	connRDMA   = 4
 )
 
-// refused has the operations that lead around the gateway, and what they are answered: layouts and devices, which nobody gets here, and the
+// refusedOps has the operations that lead around the gateway, and what they are answered: layouts and devices, which nobody gets here, and the
 // permission to copy from this server to another one.
-var refused = [...]uint32{
+var refusedOps = [...]uint32{
 	schema.OpGetDeviceInfo: errNotSupp,
 	schema.OpGetDeviceList: errNotSupp,
 	schema.OpLayoutCommit:  errNotSupp,
@@ -60,8 +60,8 @@ var refused = [...]uint32{
 	schema.OpRemoveXattr:   ok4,
 }
 
-// writes are the operations that always change something.
-var writes = [...]bool{
+// writingOps are the operations that always change something.
+var writingOps = [...]bool{
 	schema.OpCreate:      true,
 	schema.OpLink:        true,
 	schema.OpRemove:      true,
@@ -86,8 +86,8 @@ func sessionless(code uint32) bool {
 	return false
 }
 
-// badName says what is wrong with a name in a directory: nothing but a name itself may come through, so that none leads up.
-func badName(name []byte) uint32 {
+// checkNameV4 says what is wrong with a name in a directory: nothing but a name itself may come through, so that none leads up.
+func checkNameV4(name []byte) uint32 {
 	switch {
 	case len(name) == 0:
 		return errInval
@@ -102,8 +102,8 @@ func badName(name []byte) uint32 {
 	return ok4
 }
 
-// failure returns how many bytes follow the status in the result of an operation that is refused here. They are zero: SETATTR's say that nothing was set.
-func failure(code uint32) int {
+// failureLenV4 returns how many bytes follow the status in the result of an operation that is refused here. They are zero: SETATTR's say that nothing was set.
+func failureLenV4(code uint32) int {
 	if code == schema.OpSetAttr {
 		return 4
 	}

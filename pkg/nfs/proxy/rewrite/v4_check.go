@@ -1,0 +1,150 @@
+package rewrite
+
+import (
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/nfs/sign"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// opChecker decides on the operations of a COMPOUND one after the other.
+type opChecker struct {
+	x     *Export
+	who   *Caller
+	roots *Roots
+	minor uint32
+	in    *oncrpc.Call
+	dec   xdr.Decoder
+	spans []schema.Span
+	fhTracker
+}
+
+// checkOp puts the operation among those to be forwarded, or refuses it.
+func (c *compound) checkOp(oc *opChecker, op *schema.Op) {
+	o := operation{code: op.Code, sent: op.Code, place: oc.current}
+	if status := oc.check(&o, op); status != ok4 {
+		c.refuse(op.Code, status)
+		return
+	}
+	grown := 0
+	switch op.Code {
+	case schema.OpPutRootFH, schema.OpPutPubFH:
+		// The public filehandle is the root's: any other place would be a way out.
+		o.sent, o.handle, grown = schema.OpPutFH, oc.roots.V4, 1
+	case schema.OpLookupP:
+		if o.place.mayBeRoot() {
+			o.rootChecks = oc.roots.handleCount()
+		}
+	}
+	if c.inserted+c.grown+o.rootChecks+grown > maxInserts || len(c.ops)+1+c.inserted+o.rootChecks > schema.MaxOps { // results of more could not be read
+		c.refuse(op.Code, tooManyOps(oc.minor))
+		return
+	}
+	c.inserted += o.rootChecks
+	c.grown += grown
+	c.ops = append(c.ops, o)
+}
+
+// tooManyOps says that a COMPOUND has more operations than can be taken.
+func tooManyOps(minor uint32) uint32 {
+	if minor == 0 {
+		return errResource
+	}
+	return errTooManyOps
+}
+
+// check returns the status with which an operation is refused, or ok4, having noted in o what its editing needs.
+func (oc *opChecker) check(o *operation, op *schema.Op) uint32 {
+	if o.code < uint32(len(refusedOps)) && refusedOps[o.code] != ok4 {
+		return refusedOps[o.code]
+	}
+	if oc.who.ReadOnly && oc.mayWrite(op) {
+		return errROFS
+	}
+	if o.code == schema.OpLookupP && o.place.isRoot() {
+		return errNoEnt
+	}
+	named := false
+	ch := &o.fore
+	for spans := oc.spans[op.First:op.Last]; len(spans) > 0; spans = spans[1:] {
+		s := &spans[0]
+		status := uint32(ok4)
+		switch s.Mark {
+		case schema.Name:
+			named = true
+			if o.code < schema.OpGetXattr { // the name of an extended attribute leads nowhere
+				status = checkNameV4(s.B)
+			}
+		case schema.Handle:
+			status = oc.openHandle(o, s.B)
+		case schema.Attrs:
+			status = checkAttrs(o.code, s.B)
+		case schema.Attr:
+			if s.Value == schema.AttrFileHandle {
+				status = oc.openHandle(o, opaqueBytes(s.B))
+			}
+		case schema.Sources:
+			if s.Value > 0 { // the data would come from another server
+				status = errNotSupp
+			}
+		case schema.Style:
+			// This is the answer where there is no parent (RFC 8881, section 18.45.3). One who does not say from where cannot know either whether there is.
+			if s.Value == styleParent && o.place.mayBeRoot() {
+				status = errNoEnt
+			}
+		case schema.MaxRequestSize, schema.MaxResponseSize, schema.MaxResponseSizeCached, schema.MaxOperations:
+			ch.setField(s)
+			if s.Mark == schema.MaxOperations {
+				ch = &o.back
+			}
+		}
+		if status != ok4 {
+			return status
+		}
+	}
+	if status := oc.checkFilehandles(oc.filehandlesOf(op), op.Code, oc.minor); status != ok4 {
+		return status
+	}
+	oc.advance(o.code, oc.minor, o.handle, named, oc.roots)
+	return ok4
+}
+
+// filehandlesOf returns the filehandles that an operation works on.
+func (oc *opChecker) filehandlesOf(op *schema.Op) filehandles {
+	switch {
+	case op.Code == schema.OpReclaimComplete && wordAt(&oc.dec, &oc.in.Message, op.Pos+4) != 0: // rca_one_fs
+		return currentFH
+	case op.Code < uint32(len(worksOn)):
+		return worksOn[op.Code]
+	default:
+		return 0
+	}
+}
+
+// mayWrite tells whether an operation may change something.
+func (oc *opChecker) mayWrite(op *schema.Op) bool {
+	switch op.Code {
+	case schema.OpOpen:
+		spans := oc.spans[op.First:op.Last]
+		for i := range spans {
+			if s := &spans[i]; s.Mark == schema.ShareAccess && s.Value&shareAccessWrite != 0 || s.Mark == schema.OpenType && s.Value == openCreate {
+				return true
+			}
+		}
+		return false
+	case schema.OpOpenAttr: // createdir
+		return wordAt(&oc.dec, &oc.in.Message, op.Pos+4) != 0
+	default:
+		return op.Code < uint32(len(writingOps)) && writingOps[op.Code]
+	}
+}
+
+// openHandle takes the tag off a handle that the client sent.
+func (oc *opChecker) openHandle(o *operation, signed []byte) uint32 {
+	handle, ok := oc.x.Signer.Verify(signed, sign.Max4)
+	if !ok {
+		return errBadHandle
+	}
+	o.handle = handle
+	return ok4
+}
