@@ -1,28 +1,31 @@
 package v1alpha1
 
-// Types of conditions. All are True when things are well, and carry the generation that they are about.
+// Types of conditions. Each is True when all is well.
 const (
-	// Accepted: the operator acts upon the resource; its gateway, for an export, exists and consents.
+	// ConditionAccepted says that the operator serves the resource. For an export, its gateway
+	// exists and allows it.
 	ConditionAccepted = "Accepted"
-	// ResolvedRefs: what the resource names is there.
+	// ConditionResolvedRefs says that all objects named by the resource exist.
 	ConditionResolvedRefs = "ResolvedRefs"
-	// Programmed: all pods that serve have applied the resource as it is.
+	// ConditionProgrammed says that all serving pods have applied the resource.
 	ConditionProgrammed = "Programmed"
-	// BackendReachable: the backend answered the pods when it was last asked.
+	// ConditionBackendReachable says that the backend answered the pods lately.
 	ConditionBackendReachable = "BackendReachable"
-	// RDMAReady: RPC-over-RDMA is served. TCP is not affected by it.
+	// ConditionRDMAReady says that RPC-over-RDMA is served. TCP does not depend on it.
 	ConditionRDMAReady = "RDMAReady"
-	// ClientAddressesVisible: access rules see the clients' own addresses. False: they see those of nodes.
+	// ConditionClientAddressesVisible says that access rules see the addresses of clients, not of
+	// nodes.
 	ConditionClientAddressesVisible = "ClientAddressesVisible"
-	// ConfigCapacity, of a gateway: the configuration of its shared pods has room for more.
+	// ConditionConfigCapacity says that the configuration of a gateway's shared pods has room for
+	// more.
 	ConditionConfigCapacity = "ConfigCapacity"
-	// Ready: a new client can mount now.
+	// ConditionReady says that a new client can mount.
 	ConditionReady = "Ready"
 )
 
 // Reasons of conditions. Each has an anchor of its name, in lower case, in docs/troubleshooting.md.
 const (
-	// The reasons of conditions that are True.
+	// Conditions that are True.
 	ReasonAccepted   = "Accepted"
 	ReasonResolved   = "Resolved"
 	ReasonProgrammed = "Programmed"
@@ -36,14 +39,16 @@ const (
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	ReasonBackendNotAllowed   = "BackendNotAllowed"
 	ReasonTooManyExports      = "TooManyExports"
-	ReasonClaimElsewhere      = "ClaimElsewhere" // a claim is served in the gateway's namespace alone
-	ReasonClaimInUse          = "ClaimInUse"     // by an older export
-	ReasonAddressTaken        = "AddressTaken"   // by an older export, or something else
+	// claims are served only in the gateway's namespace
+	ReasonClaimElsewhere      = "ClaimElsewhere"
+	ReasonClaimInUse          = "ClaimInUse"   // by an older export
+	ReasonAddressTaken        = "AddressTaken" // by an older export, or something else
 	ReasonAddressOutsidePool  = "AddressOutsidePool"
 	ReasonNoFreeAddress       = "NoFreeAddress"
 	ReasonNoFreePort          = "NoFreePort"
 	ReasonHandleIdentityTaken = "HandleIdentityTaken" // by an older export
-	ReasonInvalid             = "Invalid"             // the gateway's configuration refuses it
+	// refused by validation of the gateway's configuration
+	ReasonInvalid = "Invalid"
 
 	// Accepted, of a gateway.
 	ReasonPoolInvalid = "PoolInvalid"
@@ -51,41 +56,41 @@ const (
 	// ResolvedRefs.
 	ReasonClaimNotFound   = "ClaimNotFound"
 	ReasonClaimLost       = "ClaimLost"
-	ReasonNoSuchNodes     = "NoSuchNodes" // from.nodes picks none
+	ReasonNoSuchNodes     = "NoSuchNodes" // from.nodes selects none
 	ReasonSecretNotFound  = "SecretNotFound"
 	ReasonSecretInvalid   = "SecretInvalid"
 	ReasonNetworkNotFound = "NetworkNotFound"
 
 	// Programmed.
-	ReasonNameTaken            = "NameTaken"     // by an object that somebody else made
-	ReasonObjectRefused        = "ObjectRefused" // by the API server, whose words are quoted
+	ReasonNameTaken            = "NameTaken"     // by an object of another owner
+	ReasonObjectRefused        = "ObjectRefused" // by the API server; the message quotes it
 	ReasonPodsPending          = "PodsPending"
 	ReasonNoReplicas           = "NoReplicas"
-	ReasonPodsRefused          = "PodsRefused" // by admission, whose words are quoted
+	ReasonPodsRefused          = "PodsRefused" // by admission; the message quotes it
 	ReasonPodsCrashing         = "PodsCrashing"
 	ReasonImageNotPulled       = "ImageNotPulled"
 	ReasonNoNodeOffersResource = "NoNodeOffersResource"
-	ReasonNodeLost             = "NodeLost"        // a pod's node answers nobody
+	ReasonNodeLost             = "NodeLost"        // the node of a pod does not answer
 	ReasonPodsUnreachable      = "PodsUnreachable" // their /status does not answer the operator
 	ReasonApplying             = "Applying"
-	ReasonNotApplied           = "NotApplied" // a pod refuses the configuration, and says why
+	ReasonNotApplied           = "NotApplied" // a pod refuses the configuration
 
 	// BackendReachable.
 	ReasonUnreachable    = "Unreachable"
-	ReasonBackendRefuses = "BackendRefuses" // it answers, but not to us
+	ReasonBackendRefuses = "BackendRefuses" // it answers, but refuses the gateway
 	ReasonUnknown        = "Unknown"        // no pod has asked yet
 
 	// RDMAReady.
 	ReasonListenerFailed     = "ListenerFailed"
 	ReasonDeviceMissing      = "DeviceMissing"
-	ReasonDeviceNotUsable    = "DeviceNotUsable" // a preflight check fails, and says what to do
+	ReasonDeviceNotUsable    = "DeviceNotUsable" // a preflight check fails
 	ReasonNetworkNotLayer2   = "NetworkNotLayer2"
 	ReasonDeviceAddressLimit = "DeviceAddressLimit"
-	ReasonAddressNotHeld     = "AddressNotHeld" // no pod carries the virtual IP now
+	ReasonAddressNotHeld     = "AddressNotHeld" // no pod carries the virtual IP
 
 	// ConfigCapacity.
 	ReasonCapacitySufficient = "CapacitySufficient"
-	ReasonCapacityLow        = "CapacityLow"       // four fifths are taken
+	ReasonCapacityLow        = "CapacityLow"       // 80 % are taken
 	ReasonCapacityExhausted  = "CapacityExhausted" // there is no room for an export
 
 	// ClientAddressesVisible.
@@ -93,5 +98,5 @@ const (
 	ReasonNoClients = "NoClients"
 
 	// Ready.
-	ReasonAddressPending = "AddressPending" // the Service has none yet
+	ReasonAddressPending = "AddressPending" // the Service has no address yet
 )

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestReasonsAreExplained shows that docs/troubleshooting.md has one heading for each reason, whose anchor messages print, and for no other.
+// TestReasonsAreExplained shows that docs/troubleshooting.md has one heading for each reason, whose
+// anchor messages print, and for no other.
 func TestReasonsAreExplained(t *testing.T) {
 	text, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {

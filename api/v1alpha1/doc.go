@@ -1,9 +1,10 @@
-// Package v1alpha1 is the API that Sluice adds to a cluster: an [NFSGateway] is a set of gateway pods, an [NFSExport] is a tree of files that
-// clients mount through one. The operator (internal/operator) makes pods, Services and the gateway's configuration file of them; the words of that
-// file (api/config/v1alpha1) are the same for the same things.
+// Package v1alpha1 is the API that Sluice adds to a cluster. An [NFSGateway] is a set of gateway
+// pods; an [NFSExport] is a tree of files that clients mount through one. The operator
+// (internal/operator) makes pods, Services and the gateway's configuration file from them. Fields
+// have the names of that file (api/config/v1alpha1).
 //
-// What a resource alone can tell is refused at apply, by the schema and its CEL rules; what only the cluster can tell is a condition (conditions.go).
-//
+// The schema and its CEL rules refuse errors in one resource at apply. Errors that depend on the
+// cluster become conditions (conditions.go).
 // +kubebuilder:object:generate=true
 // +groupName=sluice.dev
 package v1alpha1

@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NFSGateway is a set of gateway pods, which serve the NFSExports that refer to it over RPC-over-RDMA and TCP.
-//
+// NFSGateway is a set of gateway pods. They serve the NFSExports that refer to it, over
+// RPC-over-RDMA and TCP.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
@@ -28,8 +28,7 @@ type NFSGateway struct {
 	Status NFSGatewayStatus `json:"status,omitempty"`
 }
 
-// NFSGatewaySpec says how many pods serve, on which devices, and for whom.
-//
+// NFSGatewaySpec describes the pods, their devices, and the exports that they serve.
 // +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || has(self.rdma) && has(self.rdma.devices) && size(self.rdma.devices) > 0",message="rdma.devices: provider Verbs needs RDMA devices: name the device plugin's resource, such as [{resourceName: nvidia.com/rdma_vf}]"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || self.exposure.type == 'VirtualIP'",message="exposure.type: adapters bypass kube-proxy, so provider Verbs wants VirtualIP"
 // +kubebuilder:validation:XValidation:rule="self.exposure.type != 'VirtualIP' || has(self.exposure.virtualIP)",message="exposure.virtualIP: wanted with exposure.type VirtualIP: {pool: [192.0.2.10-192.0.2.40], network: NAME}"
@@ -37,177 +36,158 @@ type NFSGateway struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.exposure.virtualIP) || has(self.rdma) && has(self.rdma.networks) && self.rdma.networks.exists(n, n.name == self.exposure.virtualIP.network)",message="exposure.virtualIP.network: want the name of one of rdma.networks"
 // +kubebuilder:validation:XValidation:rule="self.allowedExports.namespaces.from == 'Same' || has(self.allowedBackends) && size(self.allowedBackends) > 0",message="allowedBackends: wanted where exports may come from other namespaces: say which servers and paths they may use"
 type NFSGatewaySpec struct {
-	// Replicas is the number of pods that serve nfs and rdma backends. Each claim has a pod of its own besides.
-	//
+	// Replicas is the number of pods that serve nfs and rdma backends. Default 2. Each
+	// persistentVolumeClaim backend has one more pod.
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=64
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Provider carries RDMA: SoftwareIWARP runs anywhere and passes Services; Verbs is for real adapters. It cannot be changed.
-	//
+	// Provider is the RDMA implementation. SoftwareIWARP runs on any node and works through
+	// Services. Verbs uses RDMA adapters. Default SoftwareIWARP. Immutable.
 	// +kubebuilder:default=SoftwareIWARP
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: make another NFSGateway"
 	Provider Provider `json:"provider,omitempty"`
 
-	// Exposure says how clients reach the exports.
-	//
+	// Exposure is the kind of address that clients mount.
 	// +kubebuilder:default={}
 	Exposure Exposure `json:"exposure,omitempty"`
 
-	// RDMA names the devices and networks of the pods.
-	//
+	// RDMA lists the devices and networks of the pods.
 	// +optional
 	RDMA *RDMA `json:"rdma,omitempty"`
 
-	// AllowedExports says whose NFSExports may refer to this gateway.
-	//
+	// AllowedExports selects the namespaces whose NFSExports may refer to this gateway. Default:
+	// its own.
 	// +kubebuilder:default={}
 	AllowedExports AllowedExports `json:"allowedExports,omitempty"`
 
-	// AllowedBackends are the servers and paths that exports may lead to. It is wanted where exports may come from other namespaces, since the
-	// gateway's address is what a server trusts. Left out, every backend is allowed.
-	//
+	// AllowedBackends lists the servers and paths that exports may use. Default: all, if only
+	// exports of the gateway's own namespace are allowed. Otherwise it is required, because servers
+	// trust the gateway's address.
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	// +optional
 	AllowedBackends []AllowedBackend `json:"allowedBackends,omitempty"`
 
-	// Limits bound what a pod takes.
-	//
+	// Limits bound the exports, connections and memory of a pod.
 	// +kubebuilder:default={}
 	Limits GatewayLimits `json:"limits,omitempty"`
 
-	// Memory says what a pod's memory for messages and data is made of.
-	//
+	// Memory selects the pages that hold a pod's messages and data.
 	// +optional
 	Memory GatewayMemory `json:"memory,omitzero"`
 
 	// HandleKeys are the keys that sign file handles.
-	//
 	// +kubebuilder:default={}
 	HandleKeys HandleKeys `json:"handleKeys,omitempty"`
 
-	// DrainTimeout bounds how long calls in flight may take to finish when a pod ends or an export goes: 0s to 1h.
-	//
+	// DrainTimeout is the time for calls in flight to finish when a pod ends or an export is
+	// deleted: 0s to 1h. Default 20s.
 	// +kubebuilder:default="20s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="want 0s to 1h"
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
 
-	// PodTemplate is added to the pods.
-	//
+	// PodTemplate adds fields to the pods.
 	// +optional
 	PodTemplate *PodTemplate `json:"podTemplate,omitempty"`
 
-	// NetworkPolicy says whether the operator makes one for the pods: Managed lets clients reach the exports' ports, and the operator and Prometheus
-	// the admin port; None makes none.
-	//
+	// NetworkPolicy is Managed or None. Managed creates a NetworkPolicy: clients reach the ports of
+	// exports, and the operator and Prometheus reach the admin port. With None, write your own.
+	// Default Managed.
 	// +kubebuilder:default=Managed
 	// +kubebuilder:validation:Enum=Managed;None
 	NetworkPolicy NetworkPolicyMode `json:"networkPolicy,omitempty"`
 
-	// Monitoring makes objects of the Prometheus operator.
-	//
+	// Monitoring creates objects of the Prometheus operator.
 	// +kubebuilder:default={}
 	Monitoring Monitoring `json:"monitoring,omitempty"`
 }
 
-// Provider carries RDMA.
-//
+// Provider is an RDMA implementation.
 // +kubebuilder:validation:Enum=SoftwareIWARP;Verbs
 type Provider string
 
-// Providers.
 const (
 	SoftwareIWARP Provider = "SoftwareIWARP"
 	Verbs         Provider = "Verbs"
 )
 
-// Exposure says how clients reach the exports.
-//
+// Exposure is the kind of address that clients mount.
 // +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type == 'Service' || !has(self.service) || (!has(self.service.type) || self.service.type == 'ClusterIP') && !has(self.service.annotations) && !has(self.service.ipFamilyPolicy) && !has(self.service.ipFamilies)",message="service: is for exposure.type Service alone: leave it out"
 type Exposure struct {
-	// Type is Service: a Service with selector for each export, for providers that pass kube-proxy; or VirtualIP: an address for each export from a
-	// pool, which one pod carries on its RDMA interface. It cannot be changed.
-	//
+	// Type is Service or VirtualIP. Service gives each export a Service; use it with provider
+	// SoftwareIWARP. VirtualIP gives each export an address of a pool, which one pod carries on its
+	// RDMA interface. Default Service. Immutable.
 	// +kubebuilder:default=Service
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: make another NFSGateway"
 	Type ExposureType `json:"type,omitempty"`
 
-	// Service describes the Services of type Service. Leave it out with type VirtualIP.
-	//
+	// Service configures the Services. Forbidden with type VirtualIP.
 	// +kubebuilder:default={}
 	Service ServiceTemplate `json:"service,omitempty"`
 
-	// VirtualIP is for type VirtualIP alone, and wanted there.
-	//
+	// VirtualIP configures the addresses. Required with type VirtualIP, forbidden otherwise.
 	// +optional
 	VirtualIP *VirtualIP `json:"virtualIP,omitempty"`
 }
 
-// ExposureType says what kind of address an export has.
-//
+// ExposureType is a kind of address.
 // +kubebuilder:validation:Enum=Service;VirtualIP
 type ExposureType string
 
-// Types of exposure.
 const (
 	ExposureService   ExposureType = "Service"
 	ExposureVirtualIP ExposureType = "VirtualIP"
 )
 
-// ServiceTemplate is what the Services of exports have in common.
-//
+// ServiceTemplate configures the Services of exports.
 // +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerClass) || self.type == 'LoadBalancer'",message="loadBalancerClass: is for type LoadBalancer alone: leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.externalTrafficPolicy) || self.type == 'LoadBalancer'",message="externalTrafficPolicy: is for type LoadBalancer alone: leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.ipFamilies) || size(self.ipFamilies) < 2 || self.ipFamilies[0] != self.ipFamilies[1] && (!has(self.ipFamilyPolicy) || self.ipFamilyPolicy != 'SingleStack')",message="ipFamilies: want one with ipFamilyPolicy SingleStack, and never the same twice"
 type ServiceTemplate struct {
-	// Type is ClusterIP or LoadBalancer.
-	//
+	// Type is ClusterIP or LoadBalancer. Default ClusterIP.
 	// +kubebuilder:default=ClusterIP
 	// +kubebuilder:validation:Enum=ClusterIP;LoadBalancer
 	Type corev1.ServiceType `json:"type,omitempty"`
 
-	// LoadBalancerClass picks the load balancer's implementation; for type LoadBalancer alone.
-	//
+	// LoadBalancerClass selects a load balancer implementation. Default: the cluster's. Only with
+	// type LoadBalancer.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=316
 	// +optional
 	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
 
-	// Annotations are added to each Service.
-	//
+	// Annotations of each Service.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// IPFamilyPolicy is that of Services; left out, the cluster's default.
-	//
+	// IPFamilyPolicy of each Service. Default: the cluster's.
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	// +optional
 	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
 
-	// IPFamilies are those of Services; left out, the cluster's default.
-	//
+	// IPFamilies of each Service. Default: the cluster's.
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:Enum=IPv4;IPv6
 	// +listType=atomic
 	// +optional
 	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
 
-	// ExternalTrafficPolicy of type LoadBalancer: Local keeps the clients' addresses, which access rules look at.
-	//
+	// ExternalTrafficPolicy of each Service, only with type LoadBalancer. Set Local to keep client
+	// addresses, which access rules match.
 	// +kubebuilder:validation:Enum=Cluster;Local
 	// +optional
 	ExternalTrafficPolicy *corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
 }
 
-// VirtualIP says where the exports' addresses come from.
+// VirtualIP is a pool of addresses and the network that carries them.
 type VirtualIP struct {
-	// Pool are the addresses: single ones, ranges such as 192.0.2.10-192.0.2.40, and networks such as 192.0.2.64/26, of which the first and the last
-	// address are left out. They lie in the subnet of the network's interface, and nobody else hands them out.
-	//
+	// Pool lists single addresses, ranges such as 192.0.2.10-192.0.2.40, and networks such as
+	// 192.0.2.64/26, without their first and last address. Use addresses of the subnet of the
+	// network's interface that nothing else assigns.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=91
@@ -215,26 +195,24 @@ type VirtualIP struct {
 	// +listType=atomic
 	Pool []string `json:"pool"`
 
-	// Network is the name of one of rdma.networks: the addresses are announced there.
-	//
+	// Network is the name of an entry of rdma.networks. The pods announce the addresses there.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Network string `json:"network"`
 }
 
-// RDMA names the devices and networks of the pods.
+// RDMA lists the devices and networks of the pods.
 type RDMA struct {
-	// Devices are the extended resources that a pod asks for, one entry for each resource. A network whose NetworkAttachmentDefinition names a resource
-	// gets its interface from that resource. An export's address uses the device of the interface that carries it.
-	//
+	// Devices lists the extended resources that a pod requests, one entry for each resource. A
+	// network whose NetworkAttachmentDefinition names a resource gets its interface from that
+	// resource. An export uses the device of the interface that carries its address.
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=map
 	// +listMapKey=resourceName
 	// +optional
 	Devices []Device `json:"devices,omitempty"`
 
-	// Networks are the NetworkAttachmentDefinitions that a pod is attached to, each by an interface of its own.
-	//
+	// Networks lists the NetworkAttachmentDefinitions of a pod. Each adds one interface.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:XValidation:rule="self.all(n, self.exists_one(m, m.interface == n.interface))",message="interface: want another name for each network, such as rdma0 and rdma1"
 	// +listType=map
@@ -243,16 +221,15 @@ type RDMA struct {
 	Networks []Network `json:"networks,omitempty"`
 }
 
-// Device is an extended resource, such as those of the SR-IOV network device plugin.
+// Device is an extended resource, such as one of the SR-IOV network device plugin.
 type Device struct {
-	// ResourceName is its name, such as nvidia.com/rdma_vf.
-	//
+	// ResourceName of the extended resource, such as nvidia.com/rdma_vf.
 	// +kubebuilder:validation:MaxLength=316
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	ResourceName string `json:"resourceName"`
 
-	// Count is how many of them a pod gets: 1 for each network of the resource.
-	//
+	// Count of devices of each pod. Default 1. Set it to the number of networks that use the
+	// resource.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=8
@@ -261,14 +238,13 @@ type Device struct {
 
 // Network is a NetworkAttachmentDefinition.
 type Network struct {
-	// Name is its name, or NAMESPACE/NAME if it lies in another namespace than the gateway.
-	//
+	// Name of the NetworkAttachmentDefinition, or NAMESPACE/NAME for one outside the gateway's
+	// namespace.
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Interface is what the interface is called in the pod.
-	//
+	// Interface is the name of the interface in the pod. Default rdma0.
 	// +kubebuilder:default=rdma0
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:Pattern=`^[a-z][a-z0-9]*$`
@@ -276,46 +252,40 @@ type Network struct {
 	Interface string `json:"interface,omitempty"`
 }
 
-// AllowedExports says whose NFSExports may refer to a gateway.
+// AllowedExports selects the NFSExports that may refer to a gateway.
 type AllowedExports struct {
-	// Namespaces are those that they may lie in.
-	//
+	// Namespaces of those NFSExports.
 	// +kubebuilder:default={from: Same}
 	Namespaces AllowedNamespaces `json:"namespaces,omitempty"`
 }
 
-// AllowedNamespaces picks namespaces.
-//
+// AllowedNamespaces selects namespaces.
 // +kubebuilder:validation:XValidation:rule="(self.from == 'Selector') == has(self.selector)",message="selector: wanted with from: Selector, and there alone"
 type AllowedNamespaces struct {
-	// From is Same: the gateway's own; All; or Selector.
-	//
+	// From is Same (the gateway's own namespace), All or Selector. Default Same.
 	// +kubebuilder:default=Same
 	// +kubebuilder:validation:Enum=Same;All;Selector
 	From NamespacesFrom `json:"from,omitempty"`
 
-	// Selector picks namespaces by their labels; for from: Selector alone.
-	//
+	// Selector selects namespaces by label. Required with from: Selector, forbidden otherwise.
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="matchExpressions: want values with operator In or NotIn, and none with Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, self.matchLabels[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="matchLabels: want values of letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// NamespacesFrom says where exports may come from.
+// NamespacesFrom is a way to select namespaces.
 type NamespacesFrom string
 
-// Where exports may come from.
 const (
 	NamespacesSame     NamespacesFrom = "Same"
 	NamespacesAll      NamespacesFrom = "All"
 	NamespacesSelector NamespacesFrom = "Selector"
 )
 
-// AllowedBackend allows every path under one of its paths, on every one of its servers.
+// AllowedBackend allows the given paths on each of the given servers.
 type AllowedBackend struct {
-	// Servers are names or addresses, as exports write them; "*" is any.
-	//
+	// Servers are names or addresses, as exports write them. "*" allows all.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
@@ -323,8 +293,7 @@ type AllowedBackend struct {
 	// +listType=set
 	Servers []string `json:"servers"`
 
-	// Paths are directories: what lies at or below one is allowed. Left out, all are.
-	//
+	// Paths are directories. Each allows itself and all below it. Default: all paths.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.startsWith('/'))",message="want absolute paths, such as /vol/"
@@ -333,106 +302,98 @@ type AllowedBackend struct {
 	Paths []string `json:"paths,omitempty"`
 }
 
-// GatewayLimits bound what a pod takes.
+// GatewayLimits bound the exports, connections and memory of a pod.
 type GatewayLimits struct {
-	// Exports is the most NFSExports that the gateway serves; further ones are not accepted.
-	//
+	// Exports is the limit on NFSExports. Younger ones are not accepted. Default 200.
 	// +kubebuilder:default=200
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Exports int32 `json:"exports,omitempty"`
 
-	// Connections is the most that a pod takes for each export; further ones are refused.
-	//
+	// Connections is the limit on connections to each export at a pod. Further ones are refused.
+	// Default 1000.
 	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65536
 	Connections int32 `json:"connections,omitempty"`
 
-	// ConnectionsPerClient is the most connections of one client address that a pod takes for each export; further ones are refused.
-	//
+	// ConnectionsPerClient is the limit on connections of one client address to each export at a
+	// pod. Further ones are refused. Default 256.
 	// +kubebuilder:default=256
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65536
 	ConnectionsPerClient int32 `json:"connectionsPerClient,omitempty"`
 
-	// Memory bounds a pod's memory for data in flight, of all its exports together: 64Mi to 1Ti. Receives take as much again at most.
-	// The pod's memory limit is made of it.
-	//
+	// Memory is the limit on a pod's memory for data in flight, over all exports: 64Mi to 1Ti.
+	// Default 2Gi. Receives take up to as much again. It sets the pod's memory limit, unless
+	// podTemplate.resources does.
 	// +kubebuilder:default="2Gi"
 	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Mi')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Mi to 1Ti"
 	Memory Size `json:"memory,omitempty"`
 
-	// MemoryPerClient is the most of an export's memory for data in flight that one client address takes while others wait: 64Ki to 1Ti.
-	// Default a quarter.
-	//
+	// MemoryPerClient is the part of an export's memory that one client address may take while
+	// others wait: 64Ki to 1Ti. Default: a quarter.
 	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Ki')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Ki to 1Ti"
 	// +optional
 	MemoryPerClient Size `json:"memoryPerClient,omitempty"`
 
-	// MemoryPerConnection is the most of an export's memory for data in flight that one connection takes: 64Ki to 1Ti. Long links need
-	// more than the default: bandwidth times round-trip time.
-	//
+	// MemoryPerConnection is the part of an export's memory that one connection may take: 64Ki to
+	// 1Ti. Default 2Mi. For long links, set it to bandwidth times round-trip time.
 	// +kubebuilder:default="2Mi"
 	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('64Ki')) >= 0 && quantity(self).compareTo(quantity('1Ti')) <= 0",message="want 64Ki to 1Ti"
 	MemoryPerConnection Size `json:"memoryPerConnection,omitempty"`
 
-	// MinProgress is the least number of bytes per second, over 5 s, that a connection has to move while its calls hold memory that
-	// calls of other clients wait for: 0 to 1Gi. A slower connection is closed. 0 means that none is.
-	//
+	// MinProgress is the rate, in bytes per second over 5 s, that a connection must reach while its
+	// calls hold memory that other clients wait for: 0 to 1Gi. Slower connections are closed.
+	// Default 64Ki; 0 closes none.
 	// +kubebuilder:default="64Ki"
 	// +kubebuilder:validation:XValidation:rule="quantity(self).compareTo(quantity('1Gi')) <= 0",message="want 0 to 1Gi"
 	MinProgress Rate `json:"minProgress,omitempty"`
 
-	// IdleTimeout bounds how long a connection stays without calls.
-	//
+	// IdleTimeout bounds the time of a connection without calls.
 	// +kubebuilder:default={}
 	IdleTimeout IdleTimeout `json:"idleTimeout,omitempty"`
 }
 
-// IdleTimeout bounds how long a connection stays without calls: 1s to 168h, or 0s, which means forever.
+// IdleTimeout bounds the time of a connection without calls: 1s to 168h, or 0s for no limit.
 type IdleTimeout struct {
-	// BeforeFirstCall is from when a connection is made to its first call.
-	//
+	// BeforeFirstCall is the time from connecting to the first call. Default 30s.
 	// +kubebuilder:default="30s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="want 1s to 168h, or 0s for no limit"
 	BeforeFirstCall Duration `json:"beforeFirstCall,omitempty"`
 
-	// AfterCall is from when a connection's last call was answered to its next. NFS clients connect again by themselves.
-	//
+	// AfterCall is the time from a reply to the next call. Default 1h. NFS clients reconnect by
+	// themselves.
 	// +kubebuilder:default="1h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="want 1s to 168h, or 0s for no limit"
 	AfterCall Duration `json:"afterCall,omitempty"`
 }
 
-// GatewayMemory says what a pod's memory for messages and data is made of.
+// GatewayMemory selects the pages that hold a pod's messages and data.
 type GatewayMemory struct {
-	// HugePages takes pages of 2 MiB, which the pod asks its node for: as many bytes of hugepages-2Mi as limits.memory has, and as much again for receives.
-	// Where they do not suffice, ordinary memory takes their place.
-	//
+	// HugePages uses pages of 2 MiB. Default false. The pod requests hugepages-2Mi of twice
+	// limits.memory: once for data, once for receives. If they run out, it uses ordinary memory.
 	// +optional
 	HugePages bool `json:"hugePages,omitempty"`
 }
 
 // HandleKeys are the keys that sign file handles.
 type HandleKeys struct {
-	// SecretName is a Secret in the gateway's namespace whose entry "keys" has them, one a line, as docs/gateway.md says. Empty: one is
-	// generated, and kept when the gateway is deleted.
-	//
+	// SecretName is a Secret in the gateway's namespace. Its entry "keys" has one key on each line
+	// (docs/gateway.md). Default: the operator generates one, and keeps it when the gateway is
+	// deleted.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	SecretName string `json:"secretName,omitempty"`
 }
 
-// PodTemplate is what pods have besides what the operator gives them.
+// PodTemplate adds fields to the pods.
 type PodTemplate struct {
-	// Image of the gateway; left out, the one that the operator was installed with.
-	//
+	// Image of the gateway. Default: the operator's --gateway-image or --verbs-image.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Image string `json:"image,omitempty"`
-	// ImagePullPolicy of the containers.
-	//
+	// ImagePullPolicy of the containers. Default: that of Kubernetes.
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	// +optional
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
@@ -442,15 +403,13 @@ type PodTemplate struct {
 	// +listType=atomic
 	// +optional
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
-	// Labels are added to the pods. Those of sluice.dev and app.kubernetes.io are the operator's.
-	//
+	// Labels of the pods. Forbidden under sluice.dev/ and app.kubernetes.io/.
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('sluice.dev/') && !k.startsWith('app.kubernetes.io/'))",message="labels under sluice.dev/ and app.kubernetes.io/ are the operator's: want others"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))",message="want labels as Kubernetes has them, such as example.com/team: storage, with at most 63 characters on each side"
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// Annotations are added to the pods.
-	//
+	// Annotations of the pods. Forbidden under sluice.dev/.
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('sluice.dev/') && k != 'k8s.v1.cni.cncf.io/networks')",message="annotations under sluice.dev/ are the operator's, and networks belong in rdma.networks"
 	// +optional
@@ -477,34 +436,31 @@ type PodTemplate struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
-	// Resources of the gateway's container; left out, they are made of limits.memory.
-	//
+	// Resources of the gateway's container. Default: computed from limits.memory.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 }
 
-// NetworkPolicyMode says who makes the pods' NetworkPolicy.
+// NetworkPolicyMode selects the author of the pods' NetworkPolicy.
 type NetworkPolicyMode string
 
-// Who makes it.
 const (
 	NetworkPolicyManaged NetworkPolicyMode = "Managed"
 	NetworkPolicyNone    NetworkPolicyMode = "None"
 )
 
-// Monitoring makes objects of the Prometheus operator, if its CRDs are installed.
+// Monitoring creates objects of the Prometheus operator. Its CRDs must be installed.
 type Monitoring struct {
-	// ServiceMonitor has the pods' metrics collected.
-	//
+	// ServiceMonitor creates a ServiceMonitor for the pods' metrics. Default false.
 	// +optional
 	ServiceMonitor bool `json:"serviceMonitor,omitempty"`
-	// PrometheusRule has alerts: exports not served, backends away, pods out of step.
-	//
+	// PrometheusRule creates alerts: exports not served, backends unreachable, pods with different
+	// configurations. Default false.
 	// +optional
 	PrometheusRule bool `json:"prometheusRule,omitempty"`
-	// Labels are added to the ServiceMonitor and the PrometheusRule, such as the release label that a Prometheus selects by. They override those of the
-	// operator's --monitoring-labels (metrics.labels of the chart). Labels of sluice.dev and app.kubernetes.io are the operator's.
-	//
+	// Labels of the ServiceMonitor and the PrometheusRule, such as the release label that a
+	// Prometheus selects. They override the operator's --monitoring-labels (metrics.labels of the
+	// chart). Forbidden under sluice.dev/ and app.kubernetes.io/.
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('sluice.dev/') && !k.startsWith('app.kubernetes.io/'))",message="labels under sluice.dev/ and app.kubernetes.io/ are the operator's: want others"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))",message="want labels as Kubernetes has them, such as example.com/team: storage, with at most 63 characters on each side"
@@ -512,41 +468,33 @@ type Monitoring struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// NFSGatewayStatus tells what became of an NFSGateway.
+// NFSGatewayStatus is the observed state of an NFSGateway.
 type NFSGatewayStatus struct {
-	// ObservedGeneration is the generation that the operator acted upon.
-	//
+	// ObservedGeneration is the generation that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Accepted, ResolvedRefs, Programmed, ConfigCapacity, RDMAReady and Ready.
-	//
+	// Conditions: Accepted, ResolvedRefs, Programmed, ConfigCapacity, RDMAReady and Ready.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Replicas is the number of pods that serve nfs and rdma backends.
-	//
+	// Replicas is the number of pods for nfs and rdma backends.
 	// +optional
 	Replicas int32 `json:"replicas,omitempty"`
-	// Selector picks those pods.
-	//
+	// Selector selects these pods.
 	// +optional
 	Selector string `json:"selector,omitempty"`
-	// Pods is READY/WANTED, of all pods of the gateway.
-	//
+	// Pods is READY/WANTED, over all pods of the gateway.
 	// +optional
 	Pods string `json:"pods,omitempty"`
-	// Exports is how many NFSExports are served.
-	//
+	// Exports is the number of NFSExports served.
 	// +optional
 	Exports int32 `json:"exports,omitempty"`
-	// Clients is how many connections there are.
-	//
+	// Clients is the number of connections.
 	// +optional
 	Clients int32 `json:"clients,omitempty"`
-	// HandleKeysSecret is the Secret that has the keys.
-	//
+	// HandleKeysSecret is the name of the Secret with the keys.
 	// +optional
 	HandleKeysSecret string `json:"handleKeysSecret,omitempty"`
 }
