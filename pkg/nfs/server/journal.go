@@ -85,7 +85,7 @@ func (t *target) set(h *vfs.Handle, st *vfs.Stat) {
 
 // is reports whether both are the same object, whatever happened to it.
 func (t *target) is(u *target) bool {
-	return t.state == present && u.state == present && bytes.Equal(t.handle[:t.n], u.handle[:u.n])
+	return t.state == present && u.state == present && vfs.SameObject(t.handle[:t.n], u.handle[:u.n])
 }
 
 // saved is a record of the file.
@@ -114,11 +114,7 @@ func openJournal(path string, identity []byte, log *slog.Logger) (_ *journal, re
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, nil, &os.PathError{Op: "lock", Path: path, Err: errors.New("another server has it open")}
 	}
-	header := make([]byte, journalStart)
-	copy(header, journalMagic)
-	binary.LittleEndian.PutUint32(header[16:], journalSlots)
-	sum := sha256.Sum256(identity)
-	copy(header[32:], sum[:])
+	header := journalHeader(identity)
 	old, err := io.ReadAll(io.NewSectionReader(f, 0, journalStart+journalSlots*slotSize+1))
 	if err != nil {
 		return nil, nil, err
@@ -134,6 +130,21 @@ func openJournal(path string, identity []byte, log *slog.Logger) (_ *journal, re
 		}
 	}
 	return j, records, nil
+}
+
+func journalHeader(identity []byte) []byte {
+	header := make([]byte, journalStart)
+	copy(header, journalMagic)
+	binary.LittleEndian.PutUint32(header[16:], journalSlots)
+	sum := sha256.Sum256(identity)
+	copy(header[32:], sum[:])
+	return header
+}
+
+// setIdentity replaces the identity that the file was opened with.
+func (j *journal) setIdentity(identity []byte) error {
+	_, err := j.file.WriteAt(journalHeader(identity), 0)
+	return err
 }
 
 // clear makes the file empty. It takes blocks as slots are used, the same few again and again where
@@ -299,7 +310,7 @@ func (o *op) changedSince() bool {
 
 // linked reports whether the call began to run before, and the new name leads to the file by now.
 func (o *op) linked(file *vfs.Node) bool {
-	return o.repeated && o.cached.target.state == absent && o.now.state == present && bytes.Equal(o.now.handle[:o.now.n], file.Handle().Bytes())
+	return o.repeated && o.cached.target.state == absent && o.now.state == present && vfs.SameObject(o.now.handle[:o.now.n], file.Handle().Bytes())
 }
 
 // recordMade records the object that the call has made.

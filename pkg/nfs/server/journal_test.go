@@ -68,6 +68,37 @@ func TestRepliesSurviveRestart(t *testing.T) {
 	}
 }
 
+// TestJournalAfterSetKeys: replies survive a restart after the keys were replaced, those of before too.
+func TestJournalAfterSetKeys(t *testing.T) {
+	state := t.TempDir()
+	oldKey, newKey := testKey, []byte("another key of file handles")
+	keep := withState(state)
+	newer := func(c *Config) { keep(c); c.Key, c.OlderKeys = newKey, [][]byte{oldKey} }
+	r := newRig(t, keep)
+	for _, name := range []string{"a", "b"} {
+		r.put(name, "")
+	}
+	first := removeCall(r, 1, "a").send().wait()
+	wantStatus(t, "REMOVE", first.removeStatus(), nfs3.OK)
+	if err := r.s.SetKeys([][]byte{newKey, oldKey}); err != nil {
+		t.Fatal(err)
+	}
+	second := removeCall(r, 2, "b").send().wait()
+	wantStatus(t, "REMOVE with a handle of the old key", second.removeStatus(), nfs3.OK)
+	root := r.root
+	r.restart(newer)
+	r.root = root // a retransmission has the handle of before
+	for i, before := range []*wire{first, second} {
+		again := removeCall(r.with(r.cred, "127.0.0.1:1234"), uint32(i+1), []string{"a", "b"}[i]).send().wait()
+		if !bytes.Equal(again.reply, before.reply) {
+			t.Errorf("the retransmission of call %d got\n%x, want\n%x", i+1, again.reply, before.reply)
+		}
+	}
+	if n := r.s.Stats().CachedReplies; n != 2 {
+		t.Errorf("%d replies are kept, want 2", n)
+	}
+}
+
 // TestJournalIsBounded has more calls, of more clients, than the journal has room for. The last
 // ones of each survive.
 func TestJournalIsBounded(t *testing.T) {

@@ -189,6 +189,21 @@ func (s *Server) key() ([]byte, error) {
 	return vfs.LoadKey(filepath.Join(s.cfg.StateDir, "handle.key"))
 }
 
+// SetKeys replaces Key and OlderKeys, from the next handle on: the first key signs, and handles of all of them are accepted.
+// After an error nothing has changed, but for one of the reply journal.
+func (s *Server) SetKeys(keys [][]byte) error {
+	if err := s.fs.SetKeys(keys); err != nil {
+		return fmt.Errorf("nfs server: %w", err)
+	}
+	if j := s.replies.journal; j != nil {
+		// A later process opens the journal with the root's handle of then.
+		if err := j.setIdentity(s.fs.Root().Handle().Bytes()); err != nil {
+			return fmt.Errorf("nfs server: reply journal: %w", err)
+		}
+	}
+	return nil
+}
+
 // Info says how the directory is served here.
 func (s *Server) Info() vfs.Info { return s.info }
 

@@ -59,7 +59,7 @@ type Info struct {
 type FS struct {
 	opt    Options
 	log    *slog.Logger
-	signer *signer
+	signer atomic.Pointer[signer]
 	ids    identities
 	table  table
 	root   *Node
@@ -105,14 +105,9 @@ var local = map[int64]bool{
 
 // Open opens the directory at path. It changes the process's umask and capabilities, see the package's documentation.
 func Open(path string, o Options) (*FS, error) {
-	signer := newSigner(o.Key, o.Scope)
-	for i, k := range append([][]byte{o.Key}, o.OlderKeys...) {
-		if len(k) < MinKey {
-			return nil, fmt.Errorf("vfs: the key of file handles has %d bytes, at least %d are needed", len(k), MinKey)
-		}
-		if i > 0 {
-			signer.older = append(signer.older, newSigner(k, o.Scope))
-		}
+	signer, err := newSigner(append([][]byte{o.Key}, o.OlderKeys...), o.Scope)
+	if err != nil {
+		return nil, err
 	}
 	if o.MaxFiles < 0 || o.Recheck < 0 {
 		return nil, fmt.Errorf("vfs: MaxFiles is %d, Recheck is %v: neither may be negative", o.MaxFiles, o.Recheck)
@@ -126,8 +121,9 @@ func Open(path string, o Options) (*FS, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	fs := &FS{opt: o, log: o.Logger, signer: signer, epoch: time.Now(), mount: -1, statfs: unix.Fstatfs,
+	fs := &FS{opt: o, log: o.Logger, epoch: time.Now(), mount: -1, statfs: unix.Fstatfs,
 		stop: make(chan struct{}), kick: make(chan struct{}, 1)}
+	fs.signer.Store(signer)
 	var random [8]byte
 	rand.Read(random[:])
 	fs.verifier.Store(binary.BigEndian.Uint64(random[:]))

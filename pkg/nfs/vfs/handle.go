@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -106,11 +107,19 @@ func parse(b []byte) (i id, tag []byte, ok bool) {
 	return i, b[headLen+n:], true
 }
 
-// signer makes and checks tags.
+// SameObject reports whether two handles name the same object. It ignores the tags, which depend on the key.
+func SameObject(a, b []byte) bool {
+	return len(a) > tagLen && len(a) == len(b) && bytes.Equal(a[:len(a)-tagLen], b[:len(b)-tagLen])
+}
+
+// signer makes and checks tags, with a set of keys that never changes.
 type signer struct {
-	key   []byte
-	macs  sync.Pool // of *mac
-	older []*signer // whose tags are good too
+	keys []key // the first one signs
+}
+
+type key struct {
+	derived []byte
+	macs    sync.Pool // of *mac
 }
 
 type mac struct {
@@ -118,28 +127,38 @@ type mac struct {
 	sum [sha256.Size]byte
 }
 
-// newSigner derives the key of one file system, so that one key may serve several.
-func newSigner(key []byte, scope string) *signer {
-	m := hmac.New(sha256.New, key)
-	m.Write([]byte("sluice file handles, version 1\x00" + scope))
-	s := &signer{key: m.Sum(nil)}
-	s.macs.New = func() any { return &mac{h: hmac.New(sha256.New, s.key)} }
-	return s
+// newSigner derives the keys of one file system, so that one key may serve several.
+func newSigner(keys [][]byte, scope string) (*signer, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("vfs: no key of file handles")
+	}
+	s := &signer{keys: make([]key, len(keys))}
+	for i, secret := range keys {
+		if len(secret) < MinKey {
+			return nil, fmt.Errorf("vfs: the key of file handles has %d bytes, at least %d are needed", len(secret), MinKey)
+		}
+		m := hmac.New(sha256.New, secret)
+		m.Write([]byte("sluice file handles, version 1\x00" + scope))
+		k := &s.keys[i]
+		k.derived = m.Sum(nil)
+		k.macs.New = func() any { return &mac{h: hmac.New(sha256.New, k.derived)} }
+	}
+	return s, nil
 }
 
-func (s *signer) tag(i *id, tag *[tagLen]byte) {
-	m := s.macs.Get().(*mac)
+func (k *key) tag(i *id, tag *[tagLen]byte) {
+	m := k.macs.Get().(*mac)
 	m.h.Reset()
 	m.h.Write(i[:headLen+int(i[3])])
 	copy(tag[:], m.h.Sum(m.sum[:0]))
-	s.macs.Put(m)
+	k.macs.Put(m)
 }
 
 func (s *signer) sign(i *id, h *Handle) {
 	n := headLen + int(i[3])
 	copy(h.b[:], i[:n])
 	var tag [tagLen]byte
-	s.tag(i, &tag)
+	s.keys[0].tag(i, &tag)
 	copy(h.b[n:], tag[:])
 	h.n = uint8(n + tagLen)
 }
@@ -147,13 +166,22 @@ func (s *signer) sign(i *id, h *Handle) {
 // valid tells whether a tag is good. The id is a copy: callers keep theirs off the heap.
 func (s *signer) valid(i id, tag []byte) bool {
 	var want [tagLen]byte
-	s.tag(&i, &want)
-	ok := subtle.ConstantTimeCompare(want[:], tag)
-	for _, o := range s.older {
-		o.tag(&i, &want)
+	ok := 0
+	for k := range s.keys {
+		s.keys[k].tag(&i, &want)
 		ok |= subtle.ConstantTimeCompare(want[:], tag)
 	}
 	return ok == 1
+}
+
+// SetKeys replaces the keys of Options, from the next handle on: the first one signs, and handles of all of them are accepted.
+// After an error nothing has changed.
+func (fs *FS) SetKeys(keys [][]byte) error {
+	s, err := newSigner(keys, fs.opt.Scope)
+	if err == nil {
+		fs.signer.Store(s)
+	}
+	return err
 }
 
 // fsidOf is the number of a file system: the same after a restart, and with other keys.

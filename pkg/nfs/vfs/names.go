@@ -142,7 +142,7 @@ func (fs *FS) Identify(dir *Node, name *Name, h *Handle, st *Stat) error {
 		return err
 	}
 	fs.learn(fd, st.Dev)
-	fs.signer.sign(&i, h)
+	fs.signer.Load().sign(&i, h)
 	fs.remember(&i, &dir.id, name.terminated())
 	return nil
 }

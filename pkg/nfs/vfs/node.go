@@ -13,10 +13,13 @@ type Node struct {
 	fs     *FS
 	id     id
 	handle Handle
-	kind   uint32 // S_IFMT
-	ino    uint64
-	dev    uint64
-	path   int // O_PATH descriptor
+	signer *signer // of handle
+	// resigned is the handle under the present keys, once they are not those of signer any more.
+	resigned atomic.Pointer[signedHandle]
+	kind     uint32 // S_IFMT
+	ino      uint64
+	dev      uint64
+	path     int // O_PATH descriptor
 
 	refs    atomic.Int32
 	dead    atomic.Bool // out of the table: the last Release closes it
@@ -44,8 +47,8 @@ type Node struct {
 }
 
 func (fs *FS) newNode(i id, path int, st *Stat) *Node {
-	n := &Node{fs: fs, id: i, path: path, kind: st.Mode & unix.S_IFMT, ino: st.Ino, dev: st.Dev}
-	fs.signer.sign(&i, &n.handle)
+	n := &Node{fs: fs, id: i, path: path, signer: fs.signer.Load(), kind: st.Mode & unix.S_IFMT, ino: st.Ino, dev: st.Dev}
+	n.signer.sign(&i, &n.handle)
 	n.reader.Store(-1)
 	n.writer.Store(-1)
 	n.refs.Store(1)
@@ -53,8 +56,25 @@ func (fs *FS) newNode(i id, path int, st *Stat) *Node {
 	return n
 }
 
-// Handle returns the node's handle.
-func (n *Node) Handle() *Handle { return &n.handle }
+type signedHandle struct {
+	signer *signer
+	handle Handle
+}
+
+// Handle returns the node's handle, under the keys of now.
+func (n *Node) Handle() *Handle {
+	now := n.fs.signer.Load()
+	if n.signer == now {
+		return &n.handle
+	}
+	r := n.resigned.Load()
+	if r == nil || r.signer != now {
+		r = &signedHandle{signer: now}
+		now.sign(&n.id, &r.handle)
+		n.resigned.Store(r)
+	}
+	return &r.handle
+}
 
 // Kind returns the object's type, as unix.S_IFMT masks it.
 func (n *Node) Kind() uint32 { return n.kind }

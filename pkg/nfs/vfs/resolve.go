@@ -20,7 +20,8 @@ func (fs *FS) Cached(h []byte) (*Node, error) {
 		return nil, nil
 	}
 	// The table finds what has this id, whatever the tag. That may be one of an older key.
-	if subtle.ConstantTimeCompare(tag, n.handle.b[n.handle.n-tagLen:n.handle.n]) != 1 && !fs.signer.valid(i, tag) {
+	known := n.Handle()
+	if subtle.ConstantTimeCompare(tag, known.b[known.n-tagLen:known.n]) != 1 && !fs.signer.Load().valid(i, tag) {
 		n.Release()
 		return nil, ErrBadHandle
 	}
@@ -43,7 +44,7 @@ func (fs *FS) Resolve(h []byte) (*Node, error) {
 		n.Release()
 	}
 	i, tag, _ := parse(h)
-	if n == nil && !fs.signer.valid(i, tag) {
+	if n == nil && !fs.signer.Load().valid(i, tag) {
 		return nil, ErrBadHandle
 	}
 	return fs.find(&i)

@@ -297,6 +297,64 @@ func TestHandlesAreSigned(t *testing.T) {
 	})
 }
 
+// TestSetKeys: keys are replaced while objects are open. Handles of all keys are accepted, and those of
+// a key that is gone are not.
+func TestSetKeys(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "file"), "")
+		fs := open(t, dir, o)
+		newKey := []byte("another key of file handles")
+		accepted := func(when string, h []byte, want bool) {
+			t.Helper()
+			for _, cached := range []bool{true, false} {
+				n, err := resolve(fs, h)
+				if n != nil {
+					n.Release()
+				}
+				if want && err != nil || !want && !errors.Is(err, ErrBadHandle) {
+					t.Errorf("%s (cached: %v): %v, want it accepted: %v", when, cached, err, want)
+				}
+				forget(fs)
+				if _, err := read(t, fs, handleOf(t, fs, "file")); err != nil { // makes it cached again
+					t.Fatal(err)
+				}
+			}
+		}
+		old, oldRoot := handleOf(t, fs, "file"), slices.Clone(fs.Root().Handle().Bytes())
+		for _, bad := range [][][]byte{nil, {newKey, newKey[:MinKey-1]}} {
+			if err := fs.SetKeys(bad); err == nil {
+				t.Errorf("%q are taken as keys", bad)
+			}
+		}
+		if got := handleOf(t, fs, "file"); !bytes.Equal(got, old) {
+			t.Errorf("%x, want %x as before", got, old)
+		}
+		if err := fs.SetKeys([][]byte{newKey, testKey}); err != nil {
+			t.Fatal(err)
+		}
+		now, nowRoot := handleOf(t, fs, "file"), slices.Clone(fs.Root().Handle().Bytes())
+		if bytes.Equal(now, old) || bytes.Equal(nowRoot, oldRoot) || !SameObject(now, old) || !SameObject(nowRoot, oldRoot) {
+			t.Errorf("file %x, was %x; root %x, was %x", now, old, nowRoot, oldRoot)
+		}
+		if SameObject(now, nowRoot) {
+			t.Error("the root and a file are the same object")
+		}
+		for when, h := range map[string][]byte{"old": old, "old root": oldRoot, "new": now, "new root": nowRoot} {
+			accepted(when, h, true)
+		}
+		if err := fs.SetKeys([][]byte{newKey}); err != nil {
+			t.Fatal(err)
+		}
+		if got := handleOf(t, fs, "file"); !bytes.Equal(got, now) {
+			t.Errorf("%x, want %x as before", got, now)
+		}
+		accepted("a key that is gone", old, false)
+		accepted("a key that is gone, the root", oldRoot, false)
+		accepted("the key that is left", now, true)
+	})
+}
+
 // forget makes fs hold nothing open.
 func forget(fs *FS) {
 	for i := range fs.table.shard {
