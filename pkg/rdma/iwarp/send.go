@@ -19,23 +19,24 @@ const (
 	maxIovec = 1024     // IOV_MAX
 	// copyMax is the largest payload that is copied into the arena rather than referred to.
 	copyMax = 512
-	// batchCRC and batchPlain are how much one write takes: with CRC, what was summed shall still be in the cache.
+	// batchCRC and batchPlain bound one write. With CRC the bytes should still be in the cache
+	// after the CRC was computed.
 	batchCRC   = 256 << 10
 	batchPlain = 1 << 20
-	// gatherMax is how many bytes wait for the end of a batch of completions.
+	// gatherMax is the number of bytes that wait for the end of a batch of completions.
 	gatherMax = 128 << 10
 	// markedFPDU bounds FPDUs with markers, which are built in the arena.
 	markedFPDU = 8 << 10
-	// chunkUnit is what sizes of segments are rounded to, so that the peer's copies are aligned.
+	// chunkUnit is the unit of segments' sizes, so that the peer's copies are aligned.
 	chunkUnit = 4 << 10
 )
 
-// message is what is being sent.
+// message is the message being sent.
 type message struct {
 	active   bool
 	op       opcode
-	stag     uint32 // sink, or what to invalidate
-	to       uint64 // of a tagged message: where the next segment goes
+	stag     uint32 // sink, or STag to invalidate
+	to       uint64 // of a tagged message: offset of the next segment
 	msn, mo  uint32 // of an untagged one
 	left     int
 	chunk    int // payload of a segment
@@ -46,7 +47,8 @@ type message struct {
 	answer   answer // of a Read Response
 }
 
-// sender builds FPDUs and writes them. It belongs to the holder of the endpoint's flush token, but for what is said to be under mu.
+// sender builds FPDUs and writes them. It belongs to the holder of the endpoint's writer lock, but
+// for the fields under mu.
 type sender struct {
 	crc, markers bool
 	maxULPDU     int
@@ -58,7 +60,7 @@ type sender struct {
 	terminated   bool // under mu: the Terminate has been built
 	mark         marker
 
-	// The write under way: iov[next:] has left bytes to go.
+	// The current write: iov[next:] has left bytes to go.
 	iov   []unix.Iovec
 	next  int
 	left  int
@@ -67,12 +69,12 @@ type sender struct {
 	done, counted int
 	// one is the gather list of a Read Response's segment.
 	one [1][]byte
-	// unmarked is the FPDU without markers, while they are put in.
+	// unmarked is the FPDU while markers are inserted.
 	unmarked []byte
-	// What the write completes.
+	// Completed by the write.
 	ids      []uint64
 	retired  int
-	pinned   []pin // in the order of the stream, those before released are gone
+	pinned   []pin // in the order of the stream; those before released are gone
 	released int
 	total    int // bytes of the write
 	freed    []uint64
@@ -95,7 +97,7 @@ func (t *sender) init(e *endpoint, maxULPDU int) {
 	t.sendMSN, t.readMSN = 1, 1
 }
 
-// maxFPDU turns the setting into the largest ULPDU.
+// maxFPDU converts the setting to the largest ULPDU.
 func (e *endpoint) maxFPDU(setting int) (int, error) {
 	switch setting {
 	case FPDULargest:
@@ -121,7 +123,7 @@ func mulpdu(emss int, markers bool) int {
 	return max(128, min(n, maxULPDU))
 }
 
-// chunkSize splits a message of n bytes in segments of like size.
+// chunkSize splits a message of n bytes in segments of similar size.
 func (t *sender) chunkSize(n, header int) int {
 	most := t.maxULPDU - header
 	if n <= most || most < 2*chunkUnit {
@@ -132,8 +134,8 @@ func (t *sender) chunkSize(n, header int) int {
 	return min(most, (n/count+chunkUnit)&^(chunkUnit-1))
 }
 
-// flush sends until there is nothing left to send or the socket is full; then the writer goes on. The caller has
-// the token, and loses it.
+// flush sends until the queue is empty or the socket is full; then the writer continues. The caller
+// has the writer lock, and loses it.
 func (e *endpoint) flush(wait bool) {
 	t := &e.tx
 	for {
@@ -165,7 +167,7 @@ func (e *endpoint) flush(wait bool) {
 	}
 }
 
-// releaseToken gives the flush token back. The caller holds mu.
+// releaseToken gives the writer lock back. The caller holds mu.
 func (e *endpoint) releaseToken() {
 	e.flushing = false
 	if e.done {
@@ -173,7 +175,7 @@ func (e *endpoint) releaseToken() {
 	}
 }
 
-// sendFailed ends sending, and gives the token back.
+// sendFailed ends sending, and gives the writer lock back.
 func (e *endpoint) sendFailed(err error) {
 	e.mu.Lock()
 	e.unwritable = true
@@ -211,14 +213,14 @@ func (t *sender) write(e *endpoint, fd uintptr) {
 	}
 }
 
-// pin is memory of a Read Response's segment, and the place in the write at which its FPDU ends.
+// pin is memory of a Read Response's segment, and the end of its FPDU in the write.
 type pin struct {
 	region *region
 	end    int
 }
 
-// unpin gives up the memory of the segments that were written, also in the middle of a write: their peer may have the whole
-// response, and invalidate, while what follows it still waits.
+// unpin releases the memory of the written segments, even in the middle of a write: the peer may
+// have the whole response, and invalidate, while later segments still wait.
 func (t *sender) unpin(e *endpoint) {
 	for t.released < len(t.pinned) && t.pinned[t.released].end <= t.total-t.left {
 		t.freed = e.stags.unpin(t.pinned[t.released].region, t.freed)
@@ -227,7 +229,7 @@ func (t *sender) unpin(e *endpoint) {
 	}
 }
 
-// retire reports what a finished write completes.
+// retire reports the completions of a finished write.
 func (e *endpoint) retire() {
 	t := &e.tx
 	wake, terminated := false, false
@@ -254,7 +256,7 @@ func (e *endpoint) retire() {
 	}
 }
 
-// fill builds FPDUs of what is queued, for one write.
+// fill builds FPDUs of queued work, for one write.
 func (t *sender) fill(e *endpoint) {
 	if t.arena == nil {
 		t.arena = make([]byte, 0, arenaLen)
@@ -279,7 +281,7 @@ func (t *sender) fill(e *endpoint) {
 	t.total = t.left
 }
 
-// flushArena adds what is new in the arena to the write.
+// flushArena adds the new bytes of the arena to the write.
 func (t *sender) flushArena() {
 	if n := len(t.arena) - t.done; n > 0 {
 		t.iov = append(t.iov, blocking.Iovec(t.arena[t.done:]))
@@ -335,7 +337,7 @@ func (t *sender) pick(e *endpoint) bool {
 	return false
 }
 
-// requestRead makes the message of a Read Request: its payload is encoded here.
+// requestRead makes the message of a Read Request, and encodes its payload.
 func (t *sender) requestRead(e *endpoint) bool {
 	p := e.reads.next()
 	r := readRequest{sinkSTag: p.stag, sinkTO: p.to, size: p.size, sourceSTag: p.remote.Handle, sourceTO: p.remote.Offset}
@@ -349,7 +351,7 @@ func (t *sender) requestRead(e *endpoint) bool {
 	return true
 }
 
-// room tells whether a segment of n bytes in so many pieces can be added to the write.
+// room reports whether a segment of n bytes in so many pieces fits the write.
 func (t *sender) room(n, pieces int) bool {
 	copied := min(n, pieces*copyMax)
 	if t.markers {
@@ -358,7 +360,7 @@ func (t *sender) room(n, pieces int) bool {
 	return arenaLen-len(t.arena) >= copied+64 && maxIovec-len(t.iov) >= 2*min(pieces, n/copyMax+1)+2
 }
 
-// segment builds the FPDU of the message's next segment. It reports false if the write is full.
+// segment builds the FPDU of the message's next segment. It returns false if the write is full.
 func (t *sender) segment(e *endpoint) bool {
 	m := &t.cur
 	n := min(m.left, m.chunk)
@@ -415,7 +417,7 @@ func (t *sender) segment(e *endpoint) bool {
 	return true
 }
 
-// finishMessage notes what the write completes.
+// finishMessage adds the message's completion to the write.
 func (t *sender) finishMessage(e *endpoint) {
 	m := &t.cur
 	m.active, m.local = false, nil
@@ -431,12 +433,13 @@ func (t *sender) finishMessage(e *endpoint) {
 	}
 }
 
-// answerMemory finds the memory of the next segment of a Read Response. It may have been invalidated meanwhile.
+// answerMemory finds the memory of the next segment of a Read Response. It may have been
+// invalidated meanwhile.
 func (t *sender) answerMemory(e *endpoint, n int) bool {
 	m := &t.cur
 	m.seg, m.off = 0, 0
 	if n == 0 {
-		return true // nothing is validated (RFC 5040 section 5.2.1)
+		return true // an empty one is not validated (RFC 5040 section 5.2.1)
 	}
 	sent := uint64(m.answer.size) - uint64(m.left)
 	r, mem, err := e.stags.pin(m.answer.sourceSTag, m.answer.sourceTO+sent, n)
@@ -450,7 +453,8 @@ func (t *sender) answerMemory(e *endpoint, n int) bool {
 	return true
 }
 
-// endFPDU closes the FPDU that starts at arena[start]; sum is the CRC of what comes before arena[summed:].
+// endFPDU closes the FPDU that starts at arena[start]; sum is the CRC of the bytes before
+// arena[summed:].
 func (t *sender) endFPDU(start, summed int, sum uint32) {
 	t.arena = t.closeFPDU(t.arena, start, summed, sum)
 	t.left += len(t.arena) - t.counted

@@ -14,11 +14,12 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// strict is an initiator that takes nothing amiss less than Linux siw does: its queue of incoming Reads has the size of our reply's
-// ORD, it wants messages whole and in order, and it ends the connection at the first thing it does not like.
+// strict is an initiator as strict as Linux siw: its queue of incoming Reads has the size of our
+// reply's ORD, it needs messages whole and in order, and it ends the connection at the first
+// violation.
 type strict struct {
 	*rawPeer
-	segment int // payload of what it sends
+	segment int // payload of its segments
 	dribble bool
 	irq     int
 
@@ -36,7 +37,7 @@ type strict struct {
 	requests chan strictRead
 	err      chan error
 
-	// What is being received: siw keeps one context for tagged and one for untagged messages.
+	// Being received: siw keeps one context for tagged and one for untagged messages.
 	tagged struct {
 		open bool
 		op   opcode
@@ -73,7 +74,7 @@ type strictRead struct {
 func newStrict(t *testing.T, p *rawPeer, segment int, dribble bool) *strict {
 	s := &strict{rawPeer: p, segment: segment, dribble: dribble, irq: int(p.reply.ord), msn: 1, nextSend: 1, nextRead: 1,
 		regions: map[uint32]*strictRegion{}, messages: make(chan strictMessage, 64), requests: make(chan strictRead, 200), err: make(chan error, 1)}
-	// siw looks for up to 4 bytes behind the reply and fails if there are any.
+	// siw checks for up to 4 bytes after the reply and fails if there are any.
 	_ = p.c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	var b [4]byte
 	if n, err := p.c.Read(b[:]); err == nil {
@@ -120,7 +121,7 @@ func (s *strict) post(size int) {
 	s.mu.Unlock()
 }
 
-// receive reads FPDUs until something is wrong or the stream ends.
+// receive reads FPDUs until a violation or the end of the stream.
 func (s *strict) receive() {
 	defer close(s.requests)
 	for {
@@ -261,7 +262,7 @@ func (s *strict) respond() {
 			u := append(taggedHeader{last, opReadResponse, r.sinkSTag, r.sinkTO + uint64(off)}.append(nil), r.mem[off:off+n]...)
 			if last {
 				s.mu.Lock()
-				s.inFlight-- // before the last byte is out
+				s.inFlight-- // before the last byte leaves
 				s.mu.Unlock()
 			}
 			s.put(u)
@@ -329,9 +330,9 @@ func (s *strict) reply() strictMessage {
 	panic("not reached")
 }
 
-// gateway answers calls as a storage server would. A call is a letter and its arguments:
-// 'R', size, STag, offset: Writes that many bytes there, and replies with Send with Invalidate;
-// 'W', size, STag, offset, pieces: Reads them, and replies with their sum; any other: is sent back.
+// gateway answers calls as a storage server would. A call is a letter and its arguments: 'R', size,
+// STag, offset: Writes that many bytes there, and replies with Send with Invalidate; 'W', size,
+// STag, offset, pieces: Reads them, and replies with their sum; any other message is sent back.
 type gateway struct {
 	ep    rdma.Endpoint
 	t     testing.TB
@@ -449,7 +450,7 @@ func testStrict(t *testing.T, cfg Config, segment int, dribble bool, ord int) {
 	p, ep, served := dialGateway(t, cfg, rdma.Options{Receives: rs, ORD: ord, PrivateData: []byte("\xf6\xab\x0e\x18\x01\x01\x03\x03")}, g)
 	s := newStrict(t, p, segment, dribble)
 
-	// One receive and one call at first, as the Linux client does it.
+	// One receive and one call at first, as with the Linux client.
 	s.post(4096)
 	s.call([]byte("NULL"))
 	if m := s.reply(); string(m.data) != "NULL" {

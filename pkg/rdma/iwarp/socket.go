@@ -11,23 +11,25 @@ import (
 	"sluice.dev/sluice/pkg/internal/blocking"
 )
 
-// socket is an endpoint's TCP connection. Reading is for the receive loop alone, writing for the holder of the flush token.
+// socket is an endpoint's TCP connection. Only the receive loop reads, and only the holder of the
+// writer lock writes.
 type socket interface {
-	// block lets reads block a thread, if fewer connections of the process do so than Config.Threads, and spin before. Nobody may use the
-	// socket meanwhile.
+	// block lets reads block a thread, if fewer connections of the process do so than
+	// Config.Threads, and sets the time to spin before. The socket must be unused meanwhile.
 	block(threads int, spin time.Duration)
-	// read waits until something comes and fills rx.into. It sets rx.n, 0 at the end of the stream, and adds to rx.calls.
-	// It returns errInterrupted after interrupt and at the deadline.
+	// read waits for bytes and fills rx.into. It sets rx.n, 0 at the end of the stream, and adds to
+	// rx.calls. It returns errInterrupted after interrupt and at the deadline.
 	read(rx *receiver) error
-	// deadline bounds what read waits from now on.
+	// deadline bounds the wait of read from now on.
 	deadline(time.Time)
-	// interrupt ends a read that waits, or else the next one. Anyone may call it.
+	// interrupt ends a waiting read, or else the next one. Any goroutine may call it.
 	interrupt()
-	// write sends from t.iov[t.next:] by t.write. If wait is set, it returns when some of it is sent, otherwise at once.
+	// write sends from t.iov[t.next:] by t.write. If wait is set, it returns when some of it is
+	// sent, otherwise at once.
 	write(e *endpoint, wait bool) error
-	// closeWrite says that nothing more comes, and from then on nothing that was written before is lost by closing.
+	// closeWrite ends the stream to the peer. From then on closing loses none of the written bytes.
 	closeWrite()
-	// close ends the connection, and reads and writes that wait.
+	// close ends the connection, and its waiting reads and writes.
 	close()
 	// control calls f with the descriptor, if it is open.
 	control(f func(fd uintptr))
@@ -41,14 +43,14 @@ type tcpSocket struct {
 	raw    syscall.RawConn
 	blocks bool
 
-	// What the functions for raw work on, and whether they wait.
+	// Arguments of the functions for raw, and whether they wait.
 	e        *endpoint
 	rx       *receiver
 	tryRead  func(fd uintptr) bool
 	tryWrite [2]func(fd uintptr) bool
 }
 
-// conn is what a connection that waits in Go's poller and one that blocks a thread have in common.
+// conn is common to a connection that waits in Go's poller and one that blocks a thread.
 type conn interface {
 	SetReadDeadline(time.Time) error
 	SetLinger(sec int) error
@@ -61,8 +63,9 @@ func newSocket(e *endpoint, conn *net.TCPConn) (*tcpSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A process that is killed then resets its connections. The siw of Linux 6.1 follows a null pointer when its peer's
-	// end arrives in order while its own socket is full (siw_qp_llp_write_space), and takes its machine down.
+	// A killed process then resets its connections. The siw of Linux 6.1 follows a null pointer
+	// when its peer's end arrives in order while its own socket is full (siw_qp_llp_write_space),
+	// and takes its machine down.
 	if err := conn.SetLinger(0); err != nil {
 		return nil, err
 	}
@@ -91,7 +94,8 @@ func (s *tcpSocket) block(threads int, spin time.Duration) {
 
 func (s *tcpSocket) read(rx *receiver) error {
 	if rx.deferredWork && s.blocks {
-		// A goroutine that the handler woke is next on this processor: if we blocked now, it would wait until the runtime noticed.
+		// A goroutine woken by the handler is next on this processor. If we blocked now, it would
+		// wait until the runtime noticed.
 		rx.deferredWork = false
 		runtime.Gosched()
 	}

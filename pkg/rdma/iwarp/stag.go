@@ -18,22 +18,23 @@ type region struct {
 	mem    []byte
 	access rdma.Access
 	valid  bool
-	// pins counts Read Responses that have bytes of mem on their way to the socket.
+	// pins counts Read Responses with bytes of mem on their way to the socket.
 	pins int
-	// waiting are completions of LocalInvalidate that come with the last pin.
+	// waiting are completions of LocalInvalidate that come with the last pin's end.
 	waiting []uint64
 }
 
-// remembered is how many invalidated STags a table keeps, to tell one that is invalidated twice, since a
-// reply that invalidates may cross a LocalInvalidate, from one that never existed.
+// remembered is the number of invalidated STags in a table. A reply that invalidates may cross a
+// LocalInvalidate, so an STag that was invalidated already must be distinguished from one that
+// never existed.
 const remembered = 1024
 
-// stagTable holds the regions that one connection exposes. STags and offsets are random, so that knowing some of them
-// tells nothing about others (RFC 5042 section 5.1).
+// stagTable holds the regions that one connection exposes. STags and offsets are random, so that
+// they cannot be guessed from each other (RFC 5042 section 5.1).
 type stagTable struct {
 	mu      sync.Mutex
 	random  *rand.ChaCha8
-	regions map[uint32]*region // valid ones and the remembered
+	regions map[uint32]*region // valid and remembered ones
 	valid   int
 	limit   int
 	closed  bool
@@ -48,7 +49,7 @@ func newSTagTable(limit int) *stagTable {
 	return &stagTable{random: rand.NewChaCha8(seed), regions: map[uint32]*region{}, limit: limit}
 }
 
-// unused returns a random STag that the table does not hold. The caller holds the lock.
+// unused returns a random STag that is not in the table. The caller holds the lock.
 func (t *stagTable) unused() uint32 {
 	for {
 		stag := uint32(t.random.Uint64())
@@ -87,8 +88,8 @@ func (t *stagTable) expose(mem []byte, access rdma.Access) (rdma.Remote, error) 
 	return rdma.Remote{Handle: r.stag, Offset: r.base}, nil
 }
 
-// lookup finds the valid region for an access to n bytes at to. codes are what to answer for an unknown STag, out of
-// bounds, missing rights, and an offset past 2^64. The caller holds the lock.
+// lookup finds the valid region for an access to n bytes at to. codes are the answers for an
+// unknown STag, out of bounds, missing rights, and an offset past 2^64. The caller holds the lock.
 func (t *stagTable) lookup(stag uint32, to uint64, n uint64, access rdma.Access, codes *accessCodes) (*region, error) {
 	r := t.regions[stag]
 	if r == nil || !r.valid {
@@ -126,14 +127,14 @@ func (t *stagTable) place(stag uint32, to uint64, n int) (*region, []byte, error
 	return r, r.mem[off : off+uint64(n)], nil
 }
 
-// stillValid tells whether r is still what stag names.
+// stillValid reports whether stag still names r.
 func (t *stagTable) stillValid(r *region, stag uint32) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return r.valid && r.stag == stag
 }
 
-// checkRead verifies an incoming Read Request.
+// checkRead validates an incoming Read Request.
 func (t *stagTable) checkRead(stag uint32, to uint64, n uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,7 +142,7 @@ func (t *stagTable) checkRead(stag uint32, to uint64, n uint32) error {
 	return err
 }
 
-// pin returns memory for a Read Response and keeps the region from being given back before unpin.
+// pin returns memory for a Read Response. The region is not given back before unpin.
 func (t *stagTable) pin(stag uint32, to uint64, n int) (*region, []byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,7 +167,7 @@ func (t *stagTable) unpin(r *region, done []uint64) []uint64 {
 	return done
 }
 
-// bury puts a region that was invalidated and has no pins among the remembered.
+// bury moves an invalidated region without pins to the remembered ones.
 func (t *stagTable) bury(r *region) {
 	r.mem = nil
 	if len(t.dead) < remembered {
@@ -180,8 +181,8 @@ func (t *stagTable) bury(r *region) {
 	t.next = (t.next + 1) % remembered
 }
 
-// invalidateLocal ends access. It reports whether it is complete; if not, unpin will report id.
-// An STag that is no longer known counts as invalidated.
+// invalidateLocal ends access. It returns false if unpin will report the completion of id. An
+// unknown STag counts as invalidated.
 func (t *stagTable) invalidateLocal(stag uint32, id uint64) (complete bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,7 +205,8 @@ func (t *stagTable) invalidateLocal(stag uint32, id uint64) (complete bool) {
 	return true
 }
 
-// invalidateRemote ends access at the peer's wish. pinned means that the peer's own Reads are still under way.
+// invalidateRemote ends access for the peer. pinned means that the peer's own Reads are still in
+// progress.
 func (t *stagTable) invalidateRemote(stag uint32) (pinned bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,7 +225,7 @@ func (t *stagTable) invalidateRemote(stag uint32) (pinned bool, err error) {
 	return false, nil
 }
 
-// clear forgets all regions.
+// clear removes all regions.
 func (t *stagTable) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// waits are the two ways of an endpoint to wait.
+// waits are an endpoint's ways to wait.
 var waits = map[string]Config{"poller": {Threads: -1}, "thread": {Threads: 1000}, "poller without CRC": {Threads: -1, CRC: CRCOff}}
 
-// TestStall: a peer does not read what is sent to it, much more than sockets hold. Posting does not block, the endpoint
-// goes on receiving, and in the end everything arrives as it was posted.
+// TestStall: a peer does not read the bytes sent to it, far more than sockets hold. Posting does
+// not block, the endpoint goes on receiving, and in the end everything arrives as posted.
 func TestStall(t *testing.T) {
 	for name, cfg := range waits {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,8 @@ func TestCloseWhileStalled(t *testing.T) {
 	}
 }
 
-// TestPeerGoesWhileStalled: the error of sending does not hide that the peer disconnected, nor that it sent something before.
+// TestPeerGoesWhileStalled: an error of sending hides neither the peer's disconnection nor its
+// earlier messages.
 func TestPeerGoesWhileStalled(t *testing.T) {
 	for name, cfg := range waits {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +118,8 @@ func TestPeerGoesWhileStalled(t *testing.T) {
 	}
 }
 
-// TestInvalidateWhileIdle: a LocalInvalidate completes though nothing arrives, also right after something did.
+// TestInvalidateWhileIdle: a LocalInvalidate completes although nothing arrives, also right after
+// an arrival.
 func TestInvalidateWhileIdle(t *testing.T) {
 	for name, cfg := range waits {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +127,8 @@ func TestInvalidateWhileIdle(t *testing.T) {
 			for i := range 8 {
 				p.hello(e)
 				if i%2 == 0 {
-					time.Sleep(5 * time.Millisecond) // until the loop has given up waiting for more; either way must do
+					// until the loop stops polling; both ways must work
+					time.Sleep(5 * time.Millisecond)
 				}
 				r := e.expose(t, memory(10), rdma.RemoteRead)
 				e.post(t, rdma.WorkRequest{ID: uint64(i), Op: rdma.LocalInvalidate, Invalidate: r.Handle})

@@ -23,7 +23,7 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestRespond: requests, our replies byte for byte, and what the connection is then.
+// TestRespond: requests, our replies byte for byte, and the resulting parameters.
 func TestRespond(t *testing.T) {
 	const private = "f6ab0e1801010303"
 	for _, c := range []struct {
@@ -75,7 +75,7 @@ func TestRespond(t *testing.T) {
 	}
 }
 
-// TestInitiate: what we request, replies to it, and what comes of them.
+// TestInitiate: our requests, replies to them, and the results.
 func TestInitiate(t *testing.T) {
 	const request2 = requestKeyHex + "50 02 0006 0008 0040 4142"
 	for _, c := range []struct {
@@ -83,7 +83,7 @@ func TestInitiate(t *testing.T) {
 		cfg                  Config
 		want                 rdma.Attributes
 		err                  func(error) bool
-		terminate            string // what the peer gets then
+		terminate            string // the Terminate that the peer gets
 	}{
 		{name: "all granted", request: request2, reply: "50 02 0006 0040 0008 5859", want: rdma.Attributes{ORD: 64, IRD: 8, CRC: true}},
 		{name: "less granted", request: request2, reply: "10 02 0006 0003 0002 5859", want: rdma.Attributes{ORD: 3, IRD: 2, CRC: true}},
@@ -179,7 +179,7 @@ func dialTCP(t *testing.T, l rdma.Listener, b []byte) net.Conn {
 	return c
 }
 
-// ended waits until the peer has closed c, and returns what it sent before.
+// ended waits until the peer has closed c, and returns the bytes sent before.
 func ended(t *testing.T, c net.Conn) []byte {
 	t.Helper()
 	b, err := io.ReadAll(c)
@@ -190,7 +190,7 @@ func ended(t *testing.T, c net.Conn) []byte {
 	return b
 }
 
-// TestBadRequests: they are closed without an answer, and nobody who calls Accept hears of them.
+// TestBadRequests: they are closed without an answer, and Accept does not return them.
 func TestBadRequests(t *testing.T) {
 	l, _ := listen(t, Config{})
 	for _, s := range []string{
@@ -219,7 +219,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestEarlyData: a peer that goes on before it has the reply is not accepted.
+// TestEarlyData: a peer that sends data before it has the reply is not accepted.
 func TestEarlyData(t *testing.T) {
 	l, d := listen(t, Config{})
 	c := dialTCP(t, l, append((&mpaFrame{revision: 1}).append(nil), "FPDU"...))
@@ -235,7 +235,7 @@ func TestEarlyData(t *testing.T) {
 	}
 }
 
-// TestSlowPeers: those who do not finish their request neither delay others nor pile up.
+// TestSlowPeers: peers that do not finish their request neither delay others nor pile up.
 func TestSlowPeers(t *testing.T) {
 	l, _ := listen(t, Config{MaxPending: 4})
 	var slow []net.Conn
@@ -246,7 +246,7 @@ func TestSlowPeers(t *testing.T) {
 	for range 3 {
 		slow = append(slow, dialTCP(t, l, []byte("MPA ID")))
 	}
-	// One that is complete takes the place of the oldest.
+	// A complete one takes the place of the oldest.
 	for i := range 2 {
 		stall()
 		dialTCP(t, l, (&mpaFrame{revision: 1, private: []byte{byte(i)}}).append(nil))
@@ -257,7 +257,7 @@ func TestSlowPeers(t *testing.T) {
 		}
 		_ = in.Reject(nil)
 	}
-	// The others are still welcome.
+	// The others are still accepted.
 	for _, c := range slow[2:] {
 		if _, err := c.Write((&mpaFrame{revision: 1}).append(nil)[6:]); err != nil {
 			t.Fatal(err)
@@ -268,7 +268,7 @@ func TestSlowPeers(t *testing.T) {
 		}
 		_ = in.Reject(nil)
 	}
-	// Complete ones that nobody accepts: the newest is refused.
+	// Complete ones that are not accepted: the newest is refused.
 	for range 4 {
 		dialTCP(t, l, (&mpaFrame{revision: 1}).append(nil))
 	}
@@ -276,7 +276,7 @@ func TestSlowPeers(t *testing.T) {
 	ended(t, dialTCP(t, l, nil))
 }
 
-// pending waits until cond holds for what is pending at the listener.
+// pending waits until cond holds for the listener's pending connections.
 func pending(t *testing.T, l rdma.Listener, cond func(l *listener) bool) {
 	t.Helper()
 	ln := l.(*listener)
@@ -298,7 +298,8 @@ func TestRequestTimeout(t *testing.T) {
 }
 
 func TestReplyTimeout(t *testing.T) {
-	p := newProvider(t, Config{ReplyTimeout: time.Second}) // in which the request has to be sent, too
+	// long enough for sending the request, too
+	p := newProvider(t, Config{ReplyTimeout: time.Second})
 	for _, silent := range []string{"", "MPA ID Rep Frame"} {
 		_, ep, err := acceptRaw(t, p, func(_ mpaFrame, c *net.TCPConn) { _, _ = c.Write([]byte(silent)) }, rdma.Options{Domain: newDomain(t, p)})
 		var timeout net.Error
@@ -413,7 +414,7 @@ func TestMarkersWanted(t *testing.T) {
 	}
 }
 
-// unmarkWhole is unmark for what may end inside of an FPDU, which is left out.
+// unmarkWhole is unmark for a stream that may end inside of an FPDU, which is left out.
 func unmarkWhole(t *testing.T, stream []byte) []byte {
 	t.Helper()
 	whole, left := 0, 0

@@ -6,7 +6,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// counters are the endpoint's statistics, written by the receive loop and by the flusher, read by anybody.
+// counters are the endpoint's statistics, written by the receive loop and by the flusher, read by
+// any goroutine.
 type counters struct {
 	readCalls, writeCalls     atomic.Uint64
 	bytesIn, bytesOut         atomic.Uint64

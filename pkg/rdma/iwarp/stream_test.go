@@ -18,12 +18,13 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// offline is an endpoint without a socket: the test is the network, and everything happens on its goroutine.
+// offline is an endpoint without a socket: the test is the network, and everything happens on its
+// goroutine.
 type offline struct {
 	*endpoint
 	in     []byte     // from the peer, not received yet
 	ended  bool       // the peer will send no more
-	chunk  func() int // the most that a read brings
+	chunk  func() int // limit of a read
 	done   []rdma.Completion
 	sentID []uint64
 }
@@ -59,7 +60,6 @@ func newOffline(s mpaParams, maxFPDU int, chunk func() int) *offline {
 	return o
 }
 
-// read brings a chunk.
 func (o *offline) read(rx *receiver) error {
 	left := min(len(o.in), max(1, o.chunk()))
 	rx.n = left
@@ -71,7 +71,7 @@ func (o *offline) read(rx *receiver) error {
 	return nil
 }
 
-// receive handles all that is in. It returns io.EOF at the end of the stream.
+// receive handles all input. It returns io.EOF at the end of the stream.
 func (o *offline) receive() error {
 	for {
 		err := o.handle()
@@ -91,7 +91,7 @@ func (o *offline) receive() error {
 	}
 }
 
-// flushTo sends all that may be sent.
+// flushTo sends everything that may be sent.
 func (o *offline) flushTo(peer *offline) {
 	for {
 		if o.tx.fill(o.endpoint); o.tx.left == 0 {
@@ -106,8 +106,8 @@ func (o *offline) flushTo(peer *offline) {
 	}
 }
 
-// TestRandomTraffic: two endpoints do everything at once, over a network that delivers in pieces of any size, and
-// the result is what was asked for.
+// TestRandomTraffic: two endpoints do everything at once, over a network that delivers in pieces of
+// any size, and all data arrive as posted.
 func TestRandomTraffic(t *testing.T) {
 	for seed := range 12 {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
@@ -146,17 +146,17 @@ func TestRandomTraffic(t *testing.T) {
 	}
 }
 
-// traffic is what one end does to the other.
+// traffic is one end's work on the other.
 type traffic struct {
 	t        *testing.T
 	o, peer  *offline
 	r        *rand.Rand
 	source   []byte
 	target   []byte // the peer's
-	expected []byte // what target must become
+	expected []byte // the expected target
 	remote   rdma.Remote
 	sink     []byte
-	fetched  []byte // what sink must become
+	fetched  []byte // the expected sink
 	sends    [][]byte
 	signaled []uint64
 	reads    []uint64
@@ -247,8 +247,8 @@ func (f *traffic) check(seed int) {
 	}
 }
 
-// TestContiguous: messages are not interleaved, and Read Responses come in the order of their requests, while both Read Responses
-// and Writes are to be sent.
+// TestContiguous: messages are not interleaved, and Read Responses come in the order of their
+// requests, while both Read Responses and Writes are to be sent.
 func TestContiguous(t *testing.T) {
 	o := newOffline(mpaParams{ird: 20}, 1000, func() int { return 1 << 30 })
 	peer := newOffline(mpaParams{}, 1000, nil)
@@ -296,11 +296,12 @@ func TestContiguous(t *testing.T) {
 	}
 }
 
-// TestMostSegments: a large segment whose place has as many pieces as one read can fill, or more, comes in order.
+// TestMostSegments: a large segment whose place has as many pieces as one read can fill, or more,
+// arrives in order.
 func TestMostSegments(t *testing.T) {
 	for _, pieces := range []int{maxSegments - 2, maxSegments - 1, maxSegments} {
 		for _, crc := range []bool{false, true} {
-			brings := 20 // the header and nothing else, then all the rest
+			brings := 20 // the header alone, then all the rest
 			b := newOffline(mpaParams{crc: crc}, maxULPDU, func() (n int) {
 				n, brings = brings, 1<<30
 				return n
@@ -328,7 +329,7 @@ func TestMostSegments(t *testing.T) {
 	}
 }
 
-// TestMostRegions: who has exposed all that may be at once hears that it is only for now.
+// TestMostRegions: at the limit of exposed regions the error is temporary.
 func TestMostRegions(t *testing.T) {
 	table := newSTagTable(2)
 	mem := memory(8)
@@ -354,7 +355,8 @@ func TestMostRegions(t *testing.T) {
 
 var fuzzMemory = sync.OnceValue(func() []byte { return memory(512 << 10) })
 
-// fuzzTarget is an endpoint with known STags and a bit of everything. The next one uses the same memory.
+// fuzzTarget is an endpoint with known STags, receives and Reads. The next one uses the same
+// memory.
 func fuzzTarget(crc bool, chunk func() int) *offline {
 	free := fuzzMemory()
 	clear(free)
@@ -387,7 +389,7 @@ func fuzzTarget(crc bool, chunk func() int) *offline {
 	return o
 }
 
-// outcome is all that can be seen of what a stream did.
+// outcome describes all visible effects of a stream.
 func (o *offline) outcome(err error) string {
 	s := fmt.Sprintf("%v\n%+v\n%d answers", err, o.done, o.answers.len())
 	for i := range o.answers.len() {
@@ -401,8 +403,9 @@ func (o *offline) outcome(err error) string {
 	return s
 }
 
-// A script is a stream in few bytes, for the fuzzer's sake: for each ULPDU its length, how much of it is given, and that; the rest
-// is filled up. Framing adds CRCs that fit, or nothing would get past them.
+// script encodes a stream in few bytes, for the fuzzer: for each ULPDU its length, the number of
+// given bytes, and these; the rest is filled up. Framing adds correct CRCs, or no input would get
+// past them.
 func script(ulpdus ...[]byte) (b []byte) {
 	for _, u := range ulpdus {
 		given := min(len(u), untaggedLen+readRequestLen)
@@ -424,7 +427,7 @@ func play(script []byte) (stream []byte) {
 	return append(stream, script...)
 }
 
-// FuzzStream: whatever comes, in pieces of whatever size, has one outcome: that of getting it in one piece.
+// FuzzStream: a stream in pieces of any size has the same outcome as in one piece.
 func FuzzStream(f *testing.F) {
 	send := func(msn, mo uint32, last bool, n int) []byte {
 		return append(untaggedHeader{last: last, op: opSend, msn: msn, mo: mo}.append(nil), make([]byte, n)...)

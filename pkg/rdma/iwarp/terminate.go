@@ -96,22 +96,24 @@ func (c termCode) String() string {
 	return fmt.Sprintf("%s: %s (%d/%d/%02x)", layer, name, c.layer, c.etype, c.code)
 }
 
-// errorf makes the error that this code is to be sent for.
+// errorf makes the error for which this code is to be sent.
 func (c termCode) errorf(format string, args ...any) *TerminateError {
 	return &TerminateError{Layer: c.layer, Type: c.etype, Code: c.code, Reason: fmt.Sprintf(format, args...)}
 }
 
 // TerminateError is the end of a connection by a Terminate message (RFC 5040 section 4.8), sent or received.
 type TerminateError struct {
-	// Remote tells that the peer sent it. Otherwise it went to the peer, as far as the connection allowed.
+	// Remote means that the peer sent it. Otherwise it was sent to the peer, as far as the
+	// connection allowed.
 	Remote bool
 	// Layer (0 RDMAP, 1 DDP, 2 MPA), Type and Code are as the RFCs define them.
 	Layer, Type, Code uint8
-	// Reason says what was wrong with the peer's message; of a received Terminate it holds its octets and how Linux siw
-	// would have meant them, since siw packs the control word in the order of the host's bit fields.
+	// Reason describes the fault in the peer's message. For a received Terminate it has the octets
+	// and their meaning by Linux siw, which packs the control word in the order of the host's bit
+	// fields.
 	Reason string
 
-	// What the Terminate says about the segment in error.
+	// The Terminate's part about the segment in error.
 	segmentLen  int
 	ddp         []byte
 	readRequest []byte
@@ -124,7 +126,8 @@ func asTerminate(err error) *TerminateError {
 	return t
 }
 
-// about adds the segment in error, if err has none yet and asks for a Terminate: its DDP header, its length, and if it is one the Read Request.
+// about adds the segment in error to an error that requires a Terminate, unless it has one: its DDP
+// header, its length, and the Read Request if it is one.
 func about(err error, ddp []byte, segmentLen int, readRequest []byte) error {
 	if e := asTerminate(err); e != nil && e.ddp == nil {
 		e.ddp, e.segmentLen, e.readRequest = ddp, segmentLen, readRequest
@@ -132,7 +135,7 @@ func about(err error, ddp []byte, segmentLen int, readRequest []byte) error {
 	return err
 }
 
-// payload is the Terminate to send. Which headers it includes is RFC 5040 figure 10.
+// payload is the Terminate to send. RFC 5040 figure 10 lists the included headers.
 func (e *TerminateError) payload() []byte {
 	t := terminate{termCode: termCode{e.Layer, e.Type, e.Code}}
 	if len(e.ddp) > 0 && (e.Layer == layerDDP || e.Layer == layerRDMAP && e.Type != 0) {
@@ -152,8 +155,8 @@ func (e *TerminateError) Error() string {
 	return fmt.Sprintf("iwarp: %s: %v: %s", who, termCode{e.Layer, e.Type, e.Code}, e.Reason)
 }
 
-// As makes an rdma.AccessError of a received Terminate that names the STag which our Write or Read must not use. That of siw does
-// not: its flags are in other places.
+// As makes an rdma.AccessError of a received Terminate that names the STag which our Write or Read
+// must not use. That of siw does not: its flags are in other places.
 func (e *TerminateError) As(target any) bool {
 	access, ok := target.(**rdma.AccessError)
 	if !ok || !e.Remote || e.Type != 1 {
@@ -205,7 +208,8 @@ func (t *terminate) append(b []byte) []byte {
 	return append(b, t.readRequest...)
 }
 
-// parseTerminate reads what it can: the peer gives up in any case, so that a short Terminate is no further error.
+// parseTerminate reads as much as there is: the peer gives up in any case, so a short Terminate is
+// no further error.
 func parseTerminate(b []byte) (t terminate, n int, err error) {
 	if len(b) < 4 {
 		return t, 0, codeOperation.errorf("Terminate of %d bytes, want 4 at least", len(b))
@@ -230,7 +234,7 @@ func parseTerminate(b []byte) (t terminate, n int, err error) {
 	return t, n, nil
 }
 
-// received turns a Terminate of the peer into the error that Serve returns.
+// receivedTerminate converts the peer's Terminate to the error that Serve returns.
 func receivedTerminate(b []byte) error {
 	t, _, err := parseTerminate(b)
 	if err != nil {

@@ -1,13 +1,13 @@
 package iwarp
 
-// writer is the goroutine that goes on sending when the socket was full. It starts when it is needed first and ends with
-// the endpoint. The endpoint's mu guards it.
+// writer is the goroutine that continues sending after the socket was full. It starts at its first
+// use and ends with the endpoint. The endpoint's mu guards it.
 type writer struct {
 	running, stopped bool
-	wanted           bool // it has the flush token
+	wanted           bool // it has the writer lock
 }
 
-// leaveToWriter hands the flush token, and what is unwritten, to the writer.
+// leaveToWriter hands the writer lock, and the unwritten bytes, to the writer.
 func (e *endpoint) leaveToWriter() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

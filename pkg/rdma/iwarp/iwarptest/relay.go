@@ -1,5 +1,6 @@
-// Package iwarptest has a relay, which stands between the ends of iWARP connections, as a wire does that is long, or bad. It knows FPDUs (RFC 5044) and the segments of DDP
-// and RDMAP in them (RFC 5040, 5041), delays them, counts what passes, and does to messages what a test tells it. Markers are not understood.
+// Package iwarptest has a relay that stands between the ends of iWARP connections, like a long or
+// faulty wire. It parses FPDUs (RFC 5044) and the segments of DDP and RDMAP in them (RFC 5040,
+// 5041), delays and counts them, and injects faults into messages. It does not support markers.
 //
 //	dialer <---- relay: Delay each way, Look at each Send ----> target
 package iwarptest
@@ -14,46 +15,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Action is what becomes of a message.
+// Action is the relay's treatment of a message.
 type Action uint8
 
 // Actions.
 const (
 	Pass   Action = iota
-	Cut           // it passes, and the connection ends behind it
-	Drop          // it does not pass; those behind it do
-	Repeat        // it passes twice
-	Hold          // neither it nor anything behind it passes, until CutAll
+	Cut           // deliver it, and end the connection after it
+	Drop          // do not deliver it
+	Repeat        // deliver it twice
+	Hold          // deliver neither it nor later ones, until CutAll
 )
 
-// Message is an RDMA Send on its way.
+// Message is an RDMA Send in transit.
 type Message struct {
 	// Conn counts connections from 1. FromDialer is the direction.
 	Conn       int
 	FromDialer bool
-	// Head is the beginning of the message, as much as its first segment has. What is changed in it arrives so.
+	// Head is the beginning of the message, up to the end of its first segment. Changes to it are
+	// delivered.
 	Head []byte
 }
 
-// Config says what a Relay does.
+// Config configures a Relay.
 type Config struct {
-	// Target is where connections go on to, "IP:port".
+	// Target is the address that connections are forwarded to, "IP:port".
 	Target string
-	// Delay is how much later everything arrives, each way.
+	// Delay is the delay of everything, each way.
 	Delay time.Duration
-	// Look, if not nil, decides on each Send. Calls for one direction of a connection follow one another.
+	// Look, if not nil, decides on each Send. Calls for one direction of a connection are
+	// sequential.
 	Look func(*Message) Action
 }
 
-// Counts are what has passed.
+// Counts are the totals of delivered messages.
 type Counts struct {
-	// RoundTrips is how often something came from a dialer for the first time, or after something went to it.
+	// RoundTrips counts the changes of direction to the one from a dialer, the first message
+	// included.
 	RoundTrips int
 	// Sends, Reads and Writes are RDMA operations, of both sides together.
 	Sends, Reads, Writes int
 }
 
-// Relay is a wire.
+// Relay forwards connections.
 type Relay struct {
 	cfg      Config
 	listener net.Listener
@@ -73,7 +77,7 @@ type connection struct {
 	front, back net.Conn
 	done        chan struct{} // closed by cut
 	once        sync.Once
-	turned      bool // what passed last went to the dialer
+	turned      bool // the last message went to the dialer
 }
 
 // Listen returns a relay on loopback. Close ends it.
@@ -87,24 +91,24 @@ func Listen(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Address is where the relay listens.
+// Address is the relay's own address.
 func (r *Relay) Address() string { return r.listener.Addr().String() }
 
-// Counts returns what has passed until now.
+// Counts returns the totals so far.
 func (r *Relay) Counts() Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts
 }
 
-// Connections is how many connections were made until now.
+// Connections returns the number of connections so far.
 func (r *Relay) Connections() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.made
 }
 
-// CutAll ends the connections that there are.
+// CutAll ends the open connections.
 func (r *Relay) CutAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,14 +171,14 @@ func (c *connection) cut() {
 	})
 }
 
-// bundle is what arrives at a time.
+// bundle arrives as a whole.
 type bundle struct {
 	at  time.Time
 	b   []byte
-	cut bool // the connection ends behind it
+	cut bool // the connection ends after it
 }
 
-// inFlight bounds the bundles that are under way in a direction.
+// inFlight bounds the bundles in transit in a direction.
 const inFlight = 1 << 12
 
 // pass brings one direction to its end.
