@@ -71,7 +71,7 @@ func TestAnAPIServerTakesThem(t *testing.T) {
 		}
 		for i := range p.Workloads {
 			w := &p.Workloads[i]
-			template := template(t, Workload(p, w, &defaults))
+			template := template(t, workloadOf(p, w, &defaults))
 			err := c.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: w.Name, Labels: template.Labels}, Spec: template.Spec})
 			if w.Claim == nil && err != nil || w.Claim != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `violates PodSecurity "restricted:latest"`)) {
 				t.Errorf("%s: a pod of %s: %v", name, w.Name, err)

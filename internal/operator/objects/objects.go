@@ -7,10 +7,6 @@
 package objects
 
 import (
-	"cmp"
-	"maps"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sluice.dev/sluice/api/v1alpha1"
@@ -45,7 +41,8 @@ func Build(p *plan.Plan, d *Defaults) []client.Object {
 	}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
-		out = append(out, ConfigMap(p, w, d), Workload(p, w, d))
+		config, workload := Workload(p, w, d)
+		out = append(out, config, workload)
 		if b := DisruptionBudget(p.Gateway, w); b != nil {
 			out = append(out, b)
 		}
@@ -62,59 +59,4 @@ func Build(p *plan.Plan, d *Defaults) []client.Object {
 		out = append(out, PrometheusRule(p.Gateway, d))
 	}
 	return out
-}
-
-func virtual(g *v1alpha1.NFSGateway) bool {
-	return g.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP
-}
-
-// labels are those of everything that is made for a gateway.
-func labels(g *v1alpha1.NFSGateway) map[string]string {
-	return map[string]string{plan.LabelManaged: plan.ManagedBy, "app.kubernetes.io/name": "sluice", "app.kubernetes.io/component": "gateway", plan.LabelGateway: g.Name}
-}
-
-// workloadLabels are those of what is made for one workload.
-func workloadLabels(g *v1alpha1.NFSGateway, w *plan.Workload) map[string]string {
-	l := labels(g)
-	l[plan.LabelWorkload] = w.Name
-	if w.Export != nil {
-		maps.Copy(l, exportLabels(w.Export))
-	}
-	return l
-}
-
-func exportLabels(e *v1alpha1.NFSExport) map[string]string {
-	return map[string]string{plan.LabelExportNamespace: e.Namespace, plan.LabelExport: e.Name}
-}
-
-// podsOf selects a workload's pods.
-func podsOf(g *v1alpha1.NFSGateway, workload string) map[string]string {
-	return map[string]string{plan.LabelGateway: g.Name, plan.LabelWorkload: workload}
-}
-
-// meta is that of an object of the gateway.
-func meta(g *v1alpha1.NFSGateway, name string, labels map[string]string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: name, Namespace: g.Namespace, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner(g, "NFSGateway")}}
-}
-
-// owner refers to an object of ours. Its deletion does not wait for what it owns, which needs no right to its finalizers either.
-func owner(o metav1.Object, kind string) metav1.OwnerReference {
-	yes := true
-	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind, Name: o.GetName(), UID: o.GetUID(), Controller: &yes}
-}
-
-func typeMeta(apiVersion, kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
-}
-
-// images are the gateway's and the speaker's.
-func images(g *v1alpha1.NFSGateway, d *Defaults) (gateway, speaker string) {
-	gateway = d.GatewayImage
-	if g.Spec.Provider == v1alpha1.Verbs {
-		gateway = d.VerbsImage
-	}
-	if t := g.Spec.PodTemplate; t != nil {
-		gateway = cmp.Or(t.Image, gateway)
-	}
-	return gateway, d.SpeakerImage
 }

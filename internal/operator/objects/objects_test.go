@@ -128,7 +128,7 @@ func TestFilesAreUnderstood(t *testing.T) {
 	for _, in := range scenarios(t) {
 		p := read(t, in)
 		for i := range p.Workloads {
-			data := ConfigMap(p, &p.Workloads[i], &defaults).Data
+			data := configMapOf(p, &p.Workloads[i], &defaults).Data
 			f, err := config.Parse([]byte(data[GatewayFile]))
 			if err != nil || len(f.Refused) > 0 {
 				t.Errorf("%s: %s: %v %v", in, p.Workloads[i].Name, err, f)
@@ -177,7 +177,7 @@ func TestPodSecurity(t *testing.T) {
 			if name == "claim" && w.Claim == nil {
 				continue
 			}
-			pod := template(t, Workload(p, w, &defaults))
+			pod := template(t, workloadOf(p, w, &defaults))
 			got := policy.AggregateCheckResults(rules.EvaluatePod(psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)).ForbiddenReasons
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: %s: %q, want %q", name, w.Name, got, want)
@@ -192,18 +192,18 @@ func TestExportsDoNotRestartPods(t *testing.T) {
 	shared := func() *plan.Workload {
 		return &p.Workloads[slices.IndexFunc(p.Workloads, func(w plan.Workload) bool { return w.Claim == nil })]
 	}
-	before, name := template(t, Workload(p, shared(), &defaults)).DeepCopy(), ConfigMap(p, shared(), &defaults).Name
-	hash := ConfigHash(ConfigMap(p, shared(), &defaults))
+	before, name := template(t, workloadOf(p, shared(), &defaults)).DeepCopy(), configMapOf(p, shared(), &defaults).Name
+	hash := ConfigHash(configMapOf(p, shared(), &defaults))
 	p.Exports, p.Groups, shared().Config.Exports, shared().Replicas = nil, nil, nil, 7
-	if diff := cmp.Diff(before, template(t, Workload(p, shared(), &defaults))); diff != "" {
+	if diff := cmp.Diff(before, template(t, workloadOf(p, shared(), &defaults))); diff != "" {
 		t.Errorf("without exports (-want +got):\n%s", diff)
 	}
-	if got := ConfigMap(p, shared(), &defaults); got.Name != name || ConfigHash(got) == hash {
+	if got := configMapOf(p, shared(), &defaults); got.Name != name || ConfigHash(got) == hash {
 		t.Errorf("the ConfigMap is %s with hash %s, was %s with %s", got.Name, ConfigHash(got), name, hash)
 	}
 	other := defaults
 	other.GatewayImage = "sluice.dev/gateway:v2"
-	if got := ConfigMap(p, shared(), &other); got.Name == name {
+	if got := configMapOf(p, shared(), &other); got.Name == name {
 		t.Error("another image has the same ConfigMap")
 	}
 }
@@ -292,4 +292,14 @@ func TestMonitoringLabels(t *testing.T) {
 	if want := append([]map[string]string{d.OperatorLabels}, d.CollectorLabels...); !cmp.Equal(got, want) {
 		t.Errorf("the admin ports are open to %v, want %v", got, want)
 	}
+}
+
+func configMapOf(p *plan.Plan, w *plan.Workload, d *Defaults) *corev1.ConfigMap {
+	c, _ := Workload(p, w, d)
+	return c
+}
+
+func workloadOf(p *plan.Plan, w *plan.Workload, d *Defaults) client.Object {
+	_, o := Workload(p, w, d)
+	return o
 }

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"strings"
@@ -13,33 +14,6 @@ import (
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/plan"
-)
-
-// nonroot is the user of pods that need no privileges, and of the images.
-const nonroot = 65532
-
-// stopMargin is how much longer than the drain a pod may take to end.
-const stopMargin = 15 * time.Second
-
-// linger is how long a gateway behind a Service stays after its drain: the readiness probe fails within 2 s, and the nodes' rules follow.
-const linger = 5 * time.Second
-
-// NetworksAnnotation is what Multus, and other meta plugins, read: the networks that a pod is attached to.
-const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
-
-// Names of the containers.
-const (
-	GatewayContainer = "gateway"
-	SpeakerContainer = "speaker"
-)
-
-// Names of the volumes in a pod.
-const (
-	ConfigVolume = "config" // the ConfigMap
-	keysVolume   = "keys"
-	stateVolume  = "state"
-	claimVolume  = "volume"
-	tokenVolume  = "token"
 )
 
 // podTemplate returns a workload's pods, without the name of their ConfigMap. No export is in it but a claim's own, so that no change of exports
@@ -121,6 +95,79 @@ func gatewayContainer(g *v1alpha1.NFSGateway, w *plan.Workload, image string) co
 	}
 	return c
 }
+
+func podSecurity(g *v1alpha1.NFSGateway, w *plan.Workload) *corev1.PodSecurityContext {
+	s := &corev1.PodSecurityContext{
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		// Many NFS servers believe only clients with a port below 1024, which this lets a container without privileges have.
+		Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}},
+	}
+	if unprivileged(g, w) {
+		s.FSGroup = new(int64(nonroot)) // for the keys
+	}
+	return s
+}
+
+func gatewaySecurity(g *v1alpha1.NFSGateway, w *plan.Workload) *corev1.SecurityContext {
+	if unprivileged(g, w) {
+		return confined(nonroot)
+	}
+	var add []corev1.Capability
+	if w.Claim != nil {
+		add = append(add, volumeServer...)
+	}
+	if g.Spec.Provider == v1alpha1.Verbs {
+		add = append(add, "IPC_LOCK") // to register memory
+	}
+	return confined(0, add...)
+}
+
+// volumeServer is what a server needs that acts as its callers and opens files by their handles.
+var volumeServer = []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "MKNOD", "SETGID", "SETUID"}
+
+// unprivileged tells whether the gateway's container runs as nobody in particular. PodSecurity "restricted" admits a pod of such a container alone.
+func unprivileged(g *v1alpha1.NFSGateway, w *plan.Workload) bool {
+	return g.Spec.Provider != v1alpha1.Verbs && w.Claim == nil
+}
+
+// nonroot is the user of pods that need no privileges, and of the images.
+const nonroot = 65532
+
+// images are the gateway's and the speaker's.
+func images(g *v1alpha1.NFSGateway, d *Defaults) (gateway, speaker string) {
+	gateway = d.GatewayImage
+	if g.Spec.Provider == v1alpha1.Verbs {
+		gateway = d.VerbsImage
+	}
+	if t := g.Spec.PodTemplate; t != nil {
+		gateway = cmp.Or(t.Image, gateway)
+	}
+	return gateway, d.SpeakerImage
+}
+
+// stopMargin is how much longer than the drain a pod may take to end.
+const stopMargin = 15 * time.Second
+
+// linger is how long a gateway behind a Service stays after its drain: the readiness probe fails within 2 s, and the nodes' rules follow.
+const linger = 5 * time.Second
+
+// NetworksAnnotation is what Multus, and other meta plugins, read: the networks that a pod is attached to.
+const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
+
+// Names of the containers.
+const (
+	GatewayContainer = "gateway"
+	SpeakerContainer = "speaker"
+)
+
+// Names of the volumes in a pod.
+const (
+	ConfigVolume = "config" // the ConfigMap
+	keysVolume   = "keys"
+	stateVolume  = "state"
+	claimVolume  = "volume"
+	tokenVolume  = "token"
+)
 
 // adminHosts keeps the admin port of a pod with further networks to the pod's addresses in the cluster and to loopback, where the speaker and port-forwards ask.
 func adminHosts(g *v1alpha1.NFSGateway, c *corev1.Container) {

@@ -86,7 +86,7 @@ func TestOlderGatewaysReadTheFile(t *testing.T) {
 			p := read(t, "testdata/"+in+".in.yaml")
 			for i := range p.Workloads {
 				var document any
-				if err := yaml.Unmarshal([]byte(ConfigMap(p, &p.Workloads[i], &defaults).Data[GatewayFile]), &document); err != nil {
+				if err := yaml.Unmarshal([]byte(configMapOf(p, &p.Workloads[i], &defaults).Data[GatewayFile]), &document); err != nil {
 					t.Fatal(err)
 				}
 				fields := fieldsIn(document, "")

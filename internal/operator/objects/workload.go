@@ -23,50 +23,44 @@ const (
 	SpeakerFile = "speaker.yaml"
 )
 
-// Workload returns the Deployment of the shared pods, or the StatefulSet of a claim's.
-func Workload(p *plan.Plan, w *plan.Workload, d *Defaults) client.Object {
+// Workload returns the Deployment of the shared pods, or the StatefulSet of a claim's, and the
+// ConfigMap of its pods. Each revision of the pod template has a ConfigMap of its own, so that a pod
+// never reads a file written for a newer gateway.
+func Workload(p *plan.Plan, w *plan.Workload, d *Defaults) (*corev1.ConfigMap, client.Object) {
 	g := p.Gateway
 	template := podTemplate(g, w, d)
-	name := configMapName(w, &template)
+	config := configMap(p, w, w.Name+"-"+hash(template))
 	for i := range template.Spec.Volumes {
 		if c := template.Spec.Volumes[i].ConfigMap; c != nil && template.Spec.Volumes[i].Name == ConfigVolume {
-			c.Name = name
+			c.Name = config.Name
 		}
 	}
 	om := meta(g, w.Name, workloadLabels(g, w))
 	selector := &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)}
 	if w.Claim != nil {
-		return &appsv1.StatefulSet{TypeMeta: typeMeta("apps/v1", "StatefulSet"), ObjectMeta: om, Spec: appsv1.StatefulSetSpec{
+		return config, &appsv1.StatefulSet{TypeMeta: typeMeta("apps/v1", "StatefulSet"), ObjectMeta: om, Spec: appsv1.StatefulSetSpec{
 			Replicas: new(w.Replicas), Selector: selector, Template: template, RevisionHistoryLimit: new(int32(2)),
 		}}
 	}
-	return &appsv1.Deployment{TypeMeta: typeMeta("apps/v1", "Deployment"), ObjectMeta: om, Spec: appsv1.DeploymentSpec{
+	return config, &appsv1.Deployment{TypeMeta: typeMeta("apps/v1", "Deployment"), ObjectMeta: om, Spec: appsv1.DeploymentSpec{
 		Replicas: new(w.Replicas), Selector: selector, Template: template, RevisionHistoryLimit: new(int32(2)),
-		// Devices that are to spare are rare, so a new pod waits until an old one has gone.
+		// Spare devices are rare, so a new pod waits until an old one has gone.
 		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
 			MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1)),
 		}},
 	}}
 }
 
-// ConfigMap returns what the workload's pods are told. Each revision of the pod template has one of its own, so that a pod never sees a file that is
-// written for a newer gateway.
-func ConfigMap(p *plan.Plan, w *plan.Workload, d *Defaults) *corev1.ConfigMap {
-	template := podTemplate(p.Gateway, w, d)
+func configMap(p *plan.Plan, w *plan.Workload, name string) *corev1.ConfigMap {
 	data := map[string]string{GatewayFile: document(w.Config.Sparse())}
 	if virtual(p.Gateway) {
 		data[SpeakerFile] = document(speakerConfig(p, w))
 	}
-	return &corev1.ConfigMap{TypeMeta: typeMeta("v1", "ConfigMap"), ObjectMeta: meta(p.Gateway, configMapName(w, &template), workloadLabels(p.Gateway, w)), Data: data}
+	return &corev1.ConfigMap{TypeMeta: typeMeta("v1", "ConfigMap"), ObjectMeta: meta(p.Gateway, name, workloadLabels(p.Gateway, w)), Data: data}
 }
 
 // ConfigHash identifies what a ConfigMap says, for [plan.AnnotationConfig].
 func ConfigHash(c *corev1.ConfigMap) string { return hash(c.Data) }
-
-// configMapName is made of the pod template without the name itself.
-func configMapName(w *plan.Workload, template *corev1.PodTemplateSpec) string {
-	return w.Name + "-" + hash(template)
-}
 
 func hash(v any) string {
 	b, err := json.Marshal(v)
