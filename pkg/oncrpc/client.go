@@ -29,7 +29,6 @@ func Dial(ctx context.Context, addr string, cfg Config) (*Client, error) {
 
 // NewClient makes a client of a TCP or Unix stream connection, which it owns.
 func NewClient(conn net.Conn, cfg Config) (*Client, error) {
-	cfg.IdleTimeout = 0
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}

@@ -45,9 +45,6 @@ type Config struct {
 	// Spin is the longest time that such a connection polls for bytes before it blocks. It polls
 	// less where that lately failed. 0 means not at all.
 	Spin time.Duration
-	// IdleTimeout closes a server's connection on which no message was completed for that long (or up to half as long again)
-	// while no call is in flight. 0 means never.
-	IdleTimeout time.Duration
 	// WriteTimeout closes a connection whose peer takes nothing for that long. 0 means one minute.
 	WriteTimeout time.Duration
 }
@@ -73,8 +70,8 @@ func (c *Config) defaults() error {
 			return fmt.Errorf("oncrpc: Config.%s is %d, must be %d to %d", f.name, *f.v, f.lowest, f.highest)
 		}
 	}
-	if c.IdleTimeout < 0 || c.WriteTimeout < 0 {
-		return fmt.Errorf("oncrpc: Config.IdleTimeout is %v and WriteTimeout %v, neither may be negative", c.IdleTimeout, c.WriteTimeout)
+	if c.WriteTimeout < 0 {
+		return fmt.Errorf("oncrpc: Config.WriteTimeout is %v, must not be negative", c.WriteTimeout)
 	}
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = time.Minute

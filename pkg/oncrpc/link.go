@@ -14,7 +14,6 @@ import (
 
 // Causes of a connection's end.
 var (
-	ErrIdle     = errors.New("oncrpc: the connection was idle")
 	ErrShutdown = errors.New("oncrpc: the server shuts down")
 )
 
@@ -52,9 +51,8 @@ type link struct {
 	plan     Plan          // of the current call; see reserve
 	args     []Argument
 
-	progress atomic.Uint64 // counts completed messages and finished calls
-	waiting  atomic.Bool   // for bulk memory
-	reading  atomic.Bool   // large
+	waiting atomic.Bool // for bulk memory
+	reading atomic.Bool // large
 	// inFlight counts the calls from their admission until their reply has left. It changes under
 	// mu.
 	inFlight atomic.Int32
@@ -65,10 +63,7 @@ type link struct {
 	draining bool
 	hungUp   bool
 	free     *tcpCall // unused calls
-	idle     *time.Timer
 	linger   *time.Timer
-	seen     uint64 // progress when idleness was last checked
-	quiet    int    // checks in a row that saw nothing
 }
 
 func newLink(cfg *Config, sock socket, local, remote net.Addr) *link {
@@ -96,13 +91,6 @@ func (l *link) serve() {
 	if l.observer != nil {
 		l.observer.ConnOpened(&l.conn)
 	}
-	if l.cfg.IdleTimeout > 0 {
-		l.mu.Lock()
-		if l.cause == nil {
-			l.idle = time.AfterFunc(l.cfg.IdleTimeout/2, l.checkIdle)
-		}
-		l.mu.Unlock()
-	}
 	l.fail(l.receive())
 	if c := l.large; c != nil {
 		l.large = nil
@@ -126,10 +114,8 @@ func (l *link) fail(cause error) {
 		cause = ErrShutdown
 	}
 	l.cause = cause
-	for _, t := range []*time.Timer{l.idle, l.linger} {
-		if t != nil {
-			t.Stop()
-		}
+	if l.linger != nil {
+		l.linger.Stop()
 	}
 	l.mu.Unlock()
 	l.end(l.peerError(cause))
@@ -172,26 +158,6 @@ func (l *link) Busy() bool {
 
 // End implements [Controller].
 func (l *link) End(cause error) { l.fail(cause) }
-
-// checkIdle runs twice in each idle timeout.
-func (l *link) checkIdle() {
-	n := l.progress.Load()
-	busy := l.Busy()
-	l.mu.Lock()
-	if busy || n != l.seen {
-		l.seen, l.quiet = n, 0
-	} else {
-		l.quiet++
-	}
-	over := l.quiet == 2
-	if l.cause == nil && !over {
-		l.idle.Reset(l.cfg.IdleTimeout / 2)
-	}
-	l.mu.Unlock()
-	if over {
-		l.fail(ErrIdle)
-	}
-}
 
 // drain ends the connection when the calls in flight are answered. Later calls are not executed:
 // the peer will send them again on its next connection.

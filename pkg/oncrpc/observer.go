@@ -12,7 +12,7 @@ type Observer interface {
 	// ConnOpened: a connection serves calls.
 	ConnOpened(c *Conn)
 	// ConnClosed is the last event of a connection. errors.Is classifies the cause: io.EOF (the
-	// peer ended it in order), ErrIdle, ErrShutdown, net.ErrClosed, ErrRecord (a violation of the
+	// peer ended it in order), ErrShutdown, net.ErrClosed, ErrRecord (a violation of the
 	// protocol), [bufpool.ErrNoProgress] (it held memory for which others waited); any other is a
 	// failure of the network.
 	ConnClosed(c *Conn, cause error)

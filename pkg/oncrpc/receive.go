@@ -69,7 +69,6 @@ func (l *link) handle() error {
 		case ev == large:
 			err = l.admit()
 		default:
-			l.progress.Add(1)
 			l.stats.recordsIn.Add(1)
 			err = l.dispatch()
 			l.rec.Release()

@@ -82,7 +82,6 @@ func (c *tcpCall) finish() {
 	c.Recycle()
 	c.bulk.Release()
 	c.observed = false
-	l.progress.Add(1)
 	l.mu.Lock()
 	c.next, l.free = l.free, c
 	l.inFlight.Add(-1)

@@ -82,101 +82,59 @@ func onWireFrom(t *testing.T, cfg Config, service Handler, from net.Addr) (*link
 	return l, w
 }
 
-// TestIdle: a connection is closed after one to one and a half idle timeouts in which no message was completed, unless something is being worked on.
-func TestIdle(t *testing.T) {
-	const timeout = time.Minute
-	for _, tt := range []struct {
-		name string
-		do   func(t *testing.T, l *link, w *wire, held chan *Call) // ends when the connection becomes idle
-	}{
-		{"silent", func(*testing.T, *link, *wire, chan *Call) {}},
-		{"a call now and then", func(t *testing.T, l *link, w *wire, held chan *Call) {
-			for i := range uint32(5) {
-				time.Sleep(timeout * 9 / 10)
-				w.says <- marked(callBytes(i, procNull))
-				synctest.Wait()
-			}
-		}},
-		{"a call that takes long", func(t *testing.T, l *link, w *wire, held chan *Call) {
-			w.says <- marked(callBytes(1, procHold))
-			c := <-held
-			time.Sleep(10 * timeout)
-			c.ReplyAccept(Success)
-		}},
-		{"a request that takes long", func(t *testing.T, l *link, w *wire, held chan *Call) {
-			r, _ := newCall(t, l.cfg.Pool, procNull, 100)
-			done := make(chan error, 1)
-			r.Done = func(r *Request) { done <- r.Err }
-			if err := r.Seal(); err != nil {
-				t.Fatal(err)
-			}
-			r.SetXID(5)
-			l.Submit(r)
-			time.Sleep(10 * timeout)
-			w.says <- marked(unhex(t, "00000005 00000001 00000000 00000000 00000000 00000000"))
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-			r.Free()
-		}},
-		{"a message without end", func(t *testing.T, l *link, w *wire, held chan *Call) {
-			says := marked(append(callBytes(1, procSum, 1_000_000), make([]byte, 1_000_000)...))
-			start := time.Now()
-			for i := range says {
-				select {
-				case w.says <- says[i : i+1]:
-				case <-l.done:
-					if took := time.Since(start); took > 2*timeout {
-						t.Errorf("it was tolerated for %v", took)
-					}
-					return
-				}
-				time.Sleep(time.Second)
-			}
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := &testService{held: make(chan *Call, 1)}
-				l, w := onWire(t, Config{IdleTimeout: timeout}, service)
-				tt.do(t, l, w, service.held)
-				synctest.Wait()
-				if l.err() == nil {
-					time.Sleep(timeout - time.Second)
-					synctest.Wait()
-					if err := l.err(); err != nil {
-						t.Errorf("closed too early: %v", err)
-					}
-					time.Sleep(timeout/2 + time.Second)
-					synctest.Wait()
-				}
-				if err := l.err(); !errors.Is(err, ErrIdle) {
-					t.Errorf("the connection ended with %v", err)
-				}
-			})
-		})
-	}
-}
-
-// TestIdleBudget: a connection that waits for bulk memory is not idle.
-func TestIdleBudget(t *testing.T) {
+// TestBusy: a connection is busy while it executes a call, waits for a reply or for bulk memory. A
+// message without end does not count.
+func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := bufpool.NewBudget(2<<20, 2<<20)
+		service := &testService{held: make(chan *Call, 1)}
+		l, w := onWire(t, Config{Budget: budget}, service)
+		busy := func(when string, want bool) {
+			t.Helper()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if got := l.Busy(); got != want || l.err() != nil {
+				t.Errorf("%s: busy %v, want %v; the connection ended with %v", when, got, want, l.err())
+			}
+		}
+		busy("silent", false)
+
+		w.says <- marked(callBytes(1, procHold))
+		c := <-service.held
+		busy("a call that takes long", true)
+		c.ReplyAccept(Success)
+		busy("its reply has left", false)
+
+		r, _ := newCall(t, l.cfg.Pool, procNull, 100)
+		done := make(chan error, 1)
+		r.Done = func(r *Request) { done <- r.Err }
+		if err := r.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		r.SetXID(5)
+		l.Submit(r)
+		busy("a request that takes long", true)
+		w.says <- marked(unhex(t, "00000005 00000001 00000000 00000000 00000000 00000000"))
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		r.Free()
+		busy("it has its reply", false)
+
 		var g bufpool.Grant
 		if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&g, 2<<20, func() {}); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		l, w := onWire(t, Config{IdleTimeout: time.Minute, Budget: budget}, &testService{})
 		w.says <- marked(append(callBytes(7, procSum, 100_000), make([]byte, 100_000)...))
-		time.Sleep(time.Hour)
-		if err := l.err(); err != nil {
-			t.Errorf("closed: %v", err)
-		}
+		busy("a call that waits for bulk memory", true)
+		sent := l.stats.recordsOut.Load()
 		g.Release()
 		synctest.Wait()
-		if n := l.stats.recordsOut.Load(); n != 1 {
-			t.Errorf("%d replies", n)
+		if n := l.stats.recordsOut.Load(); n != sent+1 {
+			t.Errorf("%d replies after the memory was free, want 1", n-sent)
 		}
+		w.says <- marked(append(callBytes(8, procSum, 1_000), make([]byte, 1_000)...))[:50]
+		busy("a message without end", false)
 		close(w.says)
 	})
 }

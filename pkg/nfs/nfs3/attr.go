@@ -60,18 +60,6 @@ func (t *Type) decode(d *xdr.Decoder) {
 // Time is an nfstime3: seconds and nanoseconds since 1970, both unsigned.
 type Time struct{ Sec, Nsec uint32 }
 
-// TimeOf converts t, which lies between 1970 and 2106; what is before or after becomes the first or last moment.
-func TimeOf(t time.Time) Time {
-	switch sec := t.Unix(); {
-	case sec < 0:
-		return Time{}
-	case sec > 1<<32-1:
-		return Time{1<<32 - 1, 999_999_999}
-	default:
-		return Time{uint32(sec), uint32(t.Nanosecond())}
-	}
-}
-
 // Time converts t.
 func (t Time) Time() time.Time { return time.Unix(int64(t.Sec), int64(t.Nsec)) }
 

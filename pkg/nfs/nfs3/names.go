@@ -23,17 +23,11 @@ func (a *DirOpArgs) Decode(d *xdr.Decoder) {
 // LookupArgs are the arguments of LOOKUP (RFC 1813 section 3.3.3).
 type LookupArgs = DirOpArgs
 
-// RemoveArgs are the arguments of REMOVE (RFC 1813 section 3.3.12).
+// RemoveArgs are the arguments of REMOVE and RMDIR (RFC 1813 sections 3.3.12 and 3.3.13).
 type RemoveArgs = DirOpArgs
 
-// RmdirArgs are the arguments of RMDIR (RFC 1813 section 3.3.13).
-type RmdirArgs = DirOpArgs
-
-// RemoveRes is the result of REMOVE. Wcc is the directory's.
+// RemoveRes is the result of REMOVE and RMDIR. Wcc is the directory's.
 type RemoveRes = WccRes
-
-// RmdirRes is the result of RMDIR. Wcc is the directory's.
-type RmdirRes = WccRes
 
 // LookupRes is the result of LOOKUP. DirAttr is there whatever the status.
 type LookupRes struct {
