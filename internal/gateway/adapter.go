@@ -14,6 +14,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/doctor"
+	"sluice.dev/sluice/internal/gateway/listen"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/verbs"
 	"sluice.dev/sluice/pkg/rpcrdma"
@@ -50,11 +51,11 @@ func (a *adapters) hostNow() *doctor.Host {
 }
 
 // provider returns that of a device with these settings, nil for the defaults; "" is whichever device leads to an address.
-func (g *Gateway) provider(device string, settings *config.VerbsOptions) (rdma.Provider, error) {
+func (r *resources) verbsProvider(device string, settings *config.VerbsOptions) (rdma.Provider, error) {
 	cfg := verbsConfig(device, settings)
 	key := fmt.Sprintf("%+v", cfg)
-	cfg.Logger = g.log
-	a := &g.adapters
+	cfg.Logger = r.log
+	a := &r.adapters
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.opened[key]; p != nil {
@@ -96,55 +97,36 @@ func verbsConfig(device string, o *config.VerbsOptions) verbs.Config {
 	return cfg
 }
 
-// domainOn returns the export's protection domain of a provider.
-func (o *opened) domainOn(p rdma.Provider) (rdma.Domain, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if d := o.domains[p]; d != nil {
-		return d, nil
-	}
-	d, err := p.NewDomain()
-	if err != nil {
-		return nil, fmt.Errorf("protection domain: %w", err)
-	}
-	if err := d.Register(o.pool); err != nil {
-		return nil, fmt.Errorf("registering memory: %w", err)
-	}
-	if o.domains == nil {
-		o.domains = map[rdma.Provider]rdma.Domain{}
-	}
-	o.domains[p] = d
-	return d, nil
-}
-
 // adapterPort listens by verbs.
 type adapterPort struct {
-	o     *opened
-	l     config.Listener
-	found atomic.Pointer[verbs.Found] // when it was last tried
-	has   atomic.Pointer[verbs.Limits]
+	res    *resources
+	memory *memory
+	export func() *config.Export // its configuration now
+	spec   config.Listener
+	found  atomic.Pointer[verbs.Found] // when it was last tried
+	has    atomic.Pointer[verbs.Limits]
 }
 
 // bind chooses the device, and takes the address.
-func (a *adapterPort) bind(ctx context.Context) (source[rdma.ConnRequest], error) {
+func (a *adapterPort) bind(ctx context.Context) (listen.Source[rdma.ConnRequest], error) {
 	_, link, err := a.address()
-	if err != nil && a.l.Bind != config.Wildcard { // with that, the host may get the address later
+	if err != nil && a.spec.Bind != config.Wildcard { // with that, the host may get the address later
 		return nil, err
 	}
 	sys := os.DirFS("/sys")
-	if link == "" && a.l.Bind == config.Wildcard { // the address comes to the interface of its network
-		if at, err := netip.ParseAddrPort(a.l.Address); err == nil {
+	if link == "" && a.spec.Bind == config.Wildcard { // the address comes to the interface of its network
+		if at, err := netip.ParseAddrPort(a.spec.Address); err == nil {
 			if name := doctor.InterfaceFor(at.Addr()); verbs.DeviceOf(sys, name) != "" {
 				link = name
 			}
 		}
 	}
-	found, err := verbs.Find(verbs.Sources{Name: a.l.Device, Environ: os.Environ(), Sys: sys, Interface: link})
+	found, err := verbs.Find(verbs.Sources{Name: a.spec.Device, Environ: os.Environ(), Sys: sys, Interface: link})
 	if err != nil {
 		return nil, err
 	}
 	a.found.Store(&found)
-	p, err := a.o.e.gateway.provider(found.Device, a.l.Verbs)
+	p, err := a.res.verbsProvider(found.Device, a.spec.Verbs)
 	if err != nil {
 		return nil, err
 	}
@@ -153,21 +135,21 @@ func (a *adapterPort) bind(ctx context.Context) (source[rdma.ConnRequest], error
 			a.has.Store(&limits)
 		}
 	}
-	d, err := a.o.domainOn(p)
+	d, err := a.memory.domainOf(p)
 	if err != nil {
 		return nil, err
 	}
-	listen := func(ctx context.Context, address string) (source[rdma.ConnRequest], error) {
+	bind := func(ctx context.Context, address string) (listen.Source[rdma.ConnRequest], error) {
 		return p.Listen(ctx, address)
 	}
-	var src source[rdma.ConnRequest]
-	if a.l.Bind == config.Wildcard {
+	var src listen.Source[rdma.ConnRequest]
+	if a.spec.Bind == config.Wildcard {
 		var at netip.AddrPort
-		if at, err = netip.ParseAddrPort(a.l.Address); err == nil {
-			src, err = a.o.e.gateway.adapted.join(ctx, found.Device, at, listen)
+		if at, err = netip.ParseAddrPort(a.spec.Address); err == nil {
+			src, err = a.res.verbsSockets.Join(ctx, found.Device, at, bind)
 		}
 	} else {
-		src, err = listen(ctx, a.where())
+		src, err = bind(ctx, a.where())
 	}
 	if err != nil {
 		return nil, err
@@ -175,7 +157,7 @@ func (a *adapterPort) bind(ctx context.Context) (source[rdma.ConnRequest], error
 	return inDomain{src, d}, nil
 }
 
-func (a *adapterPort) where() string { return a.o.e.gateway.at(a.l.Address) }
+func (a *adapterPort) where() string { return a.res.resolve(a.spec.Address) }
 
 // address is where it listens, and the interface that has that address: "" for any.
 func (a *adapterPort) address() (at netip.Addr, link string, err error) {
@@ -198,12 +180,12 @@ func (a *adapterPort) address() (at netip.Addr, link string, err error) {
 
 // inDomain has connections belong to a protection domain: a server is there before the device is known.
 type inDomain struct {
-	source[rdma.ConnRequest]
+	listen.Source[rdma.ConnRequest]
 	domain rdma.Domain
 }
 
 func (s inDomain) Accept() (rdma.ConnRequest, error) {
-	in, err := s.source.Accept()
+	in, err := s.Source.Accept()
 	if err != nil {
 		return nil, err
 	}
@@ -235,9 +217,9 @@ func (in *incomingIn) NewSRQ(_ rdma.Domain, depth int) (rdma.SRQ, error) {
 // status reports the device and its problems, from a reading of the host that is at most [hostAge] old.
 func (a *adapterPort) status() *status.Device {
 	at, link, _ := a.address() // an address that nobody has is the listener's error
-	w := doctor.Wanted{Device: a.l.Device, Address: at, Interface: link, Memory: locked(a.o.served())}
-	s := &status.Device{Name: a.l.Device}
-	if a.l.Bind == config.Wildcard && at.IsValid() && link == "" {
+	w := doctor.Wanted{Device: a.spec.Device, Address: at, Interface: link, Memory: locked(a.export())}
+	s := &status.Device{Name: a.spec.Device}
+	if a.spec.Bind == config.Wildcard && at.IsValid() && link == "" {
 		// Another host carries the address, whose device needs the GID.
 		w.Address = netip.Addr{}
 		s.Notes = append(s.Notes, fmt.Sprintf("no interface here has the address %s now: its GID is checked when one has", at))
@@ -245,7 +227,7 @@ func (a *adapterPort) status() *status.Device {
 	if found := a.found.Load(); found != nil && found.Device != "" {
 		w.Device, s.Name, s.By = found.Device, found.Device, found.By
 	}
-	host := a.o.e.gateway.adapters.hostNow()
+	host := a.res.adapters.hostNow()
 	s.Problems = host.Check(w)
 	s.Notes = append(s.Notes, host.Notes(w)...)
 	for i := range host.Devices {

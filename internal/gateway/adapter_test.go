@@ -85,7 +85,7 @@ func TestVerbsListener(t *testing.T) {
 		t.Errorf("the provider was opened %d times, want once for both exports", n)
 	}
 	for _, e := range g.list() {
-		if n := len(e.open.domains); n != 1 {
+		if n := len(e.served.domains); n != 1 {
 			t.Errorf("export %s has %d protection domains of the provider, want its own", e.name, n)
 		}
 	}
@@ -195,7 +195,8 @@ func TestVirtualAddress(t *testing.T) {
 		{"carried here", "127.0.0.1:20049", config.Wildcard, "no GID of mlx5_4 is made of the address 127.0.0.1 (it is on lo)", ""},
 		{"of this host alone, and missing", "192.0.2.10:20049", "", "no GID of mlx5_4 is made of the address 192.0.2.10 (no interface here has that address)", ""},
 	} {
-		a := &adapterPort{o: g.list()[0].open, l: config.Listener{Network: config.RDMA, Provider: config.Verbs, Address: c.address, Bind: c.bind, Device: "mlx5_4"}}
+		served := g.list()[0].served
+		a := &adapterPort{res: g.resources, memory: served.memory, export: served.currentConfig, spec: config.Listener{Network: config.RDMA, Provider: config.Verbs, Address: c.address, Bind: c.bind, Device: "mlx5_4"}}
 		s := a.status()
 		problems, notes := strings.Join(s.Problems, "; "), strings.Join(s.Notes, "; ")
 		if !strings.HasPrefix(problems, c.problems) || (problems == "") != (c.problems == "") || !strings.HasPrefix(notes, c.notes) || (notes == "") != (c.notes == "") {

@@ -2,11 +2,9 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -156,7 +153,7 @@ func TestProfiles(t *testing.T) {
 	if code, body := r.get("/debug/pprof/goroutine?debug=1"); code != 200 || !strings.Contains(body, "goroutine profile") {
 		t.Error(code, body)
 	}
-	if err := g.admin.serve(":0"); err == nil || !strings.Contains(err.Error(), "profiles are for loopback alone") {
+	if err := g.admin.Serve(":0"); err == nil || !strings.Contains(err.Error(), "profiles need a loopback address") {
 		t.Error(err)
 	}
 }
@@ -296,36 +293,5 @@ func TestMetrics(t *testing.T) {
 	_, body = r.get("/metrics")
 	if want := fmt.Sprintf(`sluice_transport_bytes_total{direction="in",export="data",network="rdma"} %g`, before); !strings.Contains(body, want) {
 		t.Errorf("want %s still", want)
-	}
-}
-
-// TestAdminLog: what net/http has to say goes to the gateway's log, in its format.
-func TestAdminLog(t *testing.T) {
-	lines, w := io.Pipe()
-	a := newAdmin(slog.New(slog.NewJSONHandler(w, nil)), func(bool) status.Status { panic("no status") }, prometheus.NewRegistry(), false, nil)
-	if err := a.serve("127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	defer a.stop()
-	failed := make(chan error, 1)
-	go func() {
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		resp, err := client.Get("http://" + a.where() + "/status")
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		failed <- err
-		_ = w.Close()
-	}()
-	b, err := io.ReadAll(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := <-failed; err == nil {
-		t.Error("there was an answer")
-	}
-	var line struct{ Level, Msg string }
-	if err := json.Unmarshal(b, &line); err != nil || line.Level != "ERROR" || !strings.Contains(line.Msg, "no status") {
-		t.Errorf("%q: %v", b, err)
 	}
 }

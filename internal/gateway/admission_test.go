@@ -3,22 +3,18 @@ package gateway
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
-	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/internal/gateway/conns"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 // from connects to address from a local one.
@@ -78,11 +74,11 @@ func closed(t *testing.T, c net.Conn) {
 	}
 }
 
-func (r *rig) clients(export string) *clients {
+func (r *rig) conns(export string) *conns.Table {
 	r.t.Helper()
 	for _, e := range r.g.list() {
 		if e.name == export {
-			return &e.clients
+			return e.conns
 		}
 	}
 	r.t.Fatalf("there is no export %s", export)
@@ -100,7 +96,7 @@ func TestAccessAtAccept(t *testing.T) {
 		for range peers {
 			turnedAway(t, "127.0.0.1", address)
 		}
-		if got := r.clients("data").refused[n][byAccess].Load(); got != peers {
+		if got := r.conns("data").Refused(conns.Network(n), conns.ByAccess); got != peers {
 			t.Errorf("%s: %d connections were counted as refused by access, want %d", network, got, peers)
 		}
 	}
@@ -128,7 +124,7 @@ func TestConnectionsPerClient(t *testing.T) {
 		t.Fatal("the first connection is not served")
 	}
 	turnedAway(t, "127.0.0.1", address)
-	if got := r.clients("data").refused[onTCP][byClient].Load(); got != 1 {
+	if got := r.conns("data").Refused(conns.TCP, conns.ByClient); got != 1 {
 		t.Errorf("%d connections were counted as refused by client, want 1", got)
 	}
 	if !answers(t, from(t, "127.0.0.2", address)) {
@@ -145,7 +141,7 @@ func TestConnectionsPerClient(t *testing.T) {
 func TestIdleConnections(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{idleTimeout: {beforeFirstCall: 1s, afterCall: 0s}}"}))
-	c := r.clients("data")
+	table := r.conns("data")
 	for n, network := range networks {
 		unused, err := dial(t, network, r.address("data", network))
 		if err != nil {
@@ -153,7 +149,7 @@ func TestIdleConnections(t *testing.T) {
 		}
 		used := r.connect("data", network)
 		unused.ends()
-		eventually(t, "its end is counted", func() bool { return c.ended[n][beforeFirstCall].Load() == 1 })
+		eventually(t, "its end is counted", func() bool { return table.Ended(conns.Network(n), conns.BeforeFirstCall) == 1 })
 		used.works()
 	}
 	r.apply(r.yaml(exportYAML{name: "data", limits: "{idleTimeout: {beforeFirstCall: 0s, afterCall: 1s}}"}))
@@ -168,96 +164,8 @@ func TestIdleConnections(t *testing.T) {
 			t.Errorf("%s: a connection with a call in flight ended: %v", network, err)
 		}
 		used.ends()
-		eventually(t, "its end is counted", func() bool { return c.ended[n][afterCall].Load() >= 1 })
+		eventually(t, "its end is counted", func() bool { return table.Ended(conns.Network(n), conns.AfterCall) >= 1 })
 	}
 	closed(t, from(t, "127.0.0.1", r.address("data", config.RDMA)))
-	eventually(t, "the handshake is counted", func() bool { return c.refused[onRDMA][byHandshake].Load() == 1 })
-}
-
-// fakeControl is a connection's Controller.
-type fakeControl struct {
-	busy  atomic.Bool
-	cause atomic.Pointer[error]
-}
-
-func (f *fakeControl) Busy() bool      { return f.busy.Load() }
-func (f *fakeControl) End(cause error) { f.cause.Store(&cause) }
-
-// ended is why the connection was ended, nil if it was not.
-func (f *fakeControl) ended() error {
-	if c := f.cause.Load(); c != nil {
-		return *c
-	}
-	return nil
-}
-
-// TestSweep: when a connection is idle.
-func TestSweep(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		idle   config.IdleTimeout
-		calls  uint64 // at the start
-		change func(i *oncrpc.Conn, f *fakeControl, at time.Duration)
-		want   error
-		after  time.Duration // until the end
-	}{
-		{"no call", config.IdleTimeout{BeforeFirstCall: config.Duration(30 * time.Second), AfterCall: config.Duration(time.Hour)}, 0, nil, errNoFirstCall, 30 * time.Second},
-		{"no call, no limit", config.IdleTimeout{AfterCall: config.Duration(time.Hour)}, 0, nil, nil, 0},
-		{"a call", config.IdleTimeout{BeforeFirstCall: config.Duration(30 * time.Second), AfterCall: config.Duration(time.Hour)}, 1, nil, errNoCall, time.Hour},
-		{"a call, no limit", config.IdleTimeout{BeforeFirstCall: config.Duration(30 * time.Second)}, 1, nil, nil, 0},
-		{"a call now and then", config.IdleTimeout{AfterCall: config.Duration(time.Minute)}, 1, func(i *oncrpc.Conn, _ *fakeControl, at time.Duration) {
-			if at%(50*time.Second) == 0 && at < time.Hour {
-				i.Calls.Add(1)
-			}
-		}, errNoCall, time.Hour + 10*time.Second},
-		{"a callback that is not answered", config.IdleTimeout{AfterCall: config.Duration(time.Minute)}, 1, func(_ *oncrpc.Conn, f *fakeControl, at time.Duration) {
-			f.busy.Store(at < time.Hour)
-		}, errNoCall, time.Hour + time.Minute},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := clients{byConn: map[*oncrpc.Conn]*peer{}}
-				f := &fakeControl{}
-				i := &oncrpc.Conn{Control: f}
-				i.Calls.Store(tt.calls)
-				c.open(onTCP, i, nil)
-				c.idle.Store(&tt.idle)
-				go c.sweep(t.Context())
-				begin := time.Now()
-				for f.ended() == nil && time.Since(begin) < 4*time.Hour {
-					if tt.change != nil {
-						tt.change(i, f, time.Since(begin))
-					}
-					time.Sleep(time.Second)
-					synctest.Wait()
-				}
-				if got := f.ended(); !errors.Is(got, tt.want) {
-					t.Fatalf("ended with %v, want %v", got, tt.want)
-				}
-				if took := time.Since(begin); tt.want != nil && (took < tt.after || took > tt.after+longestSweep+20*time.Second) {
-					t.Errorf("ended after %v, want %v or little more", took, tt.after)
-				}
-			})
-		})
-	}
-}
-
-// TestEndings: the cause of a connection's end is counted under its own reason, however it is wrapped.
-func TestEndings(t *testing.T) {
-	for want, causes := range map[ending][]error{
-		byPeer:          {io.EOF, &net.OpError{Err: os.NewSyscallError("read", syscall.ECONNRESET)}},
-		byShutdown:      {oncrpc.ErrShutdown, net.ErrClosed},
-		beforeFirstCall: {errNoFirstCall},
-		afterCall:       {errNoCall},
-		noProgress:      {fmt.Errorf("peer: %w", bufpool.ErrNoProgress)},
-		noReads:         {fmt.Errorf("peer: %w", rpcrdma.ErrReadTimeout)},
-		byProtocol:      {fmt.Errorf("%w: long", oncrpc.ErrRecord)},
-		byNetwork:       {syscall.ETIMEDOUT, io.ErrUnexpectedEOF},
-	} {
-		for _, cause := range causes {
-			if got := endingOf(cause); got != want {
-				t.Errorf("%v is counted as %s, want %s", cause, got, want)
-			}
-		}
-	}
+	eventually(t, "the handshake is counted", func() bool { return table.Refused(conns.RDMA, conns.ByHandshake) == 1 })
 }

@@ -12,7 +12,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
-// announce says in a few lines what is served where, how to mount it, and what is off.
+// announce prints the exports, their mount commands and the address of the admin page.
 func (g *Gateway) announce(w io.Writer) {
 	fmt.Fprintf(w, "Sluice gateway %s\n", g.o.Version)
 	st := g.Status()
@@ -24,12 +24,12 @@ func (g *Gateway) announce(w io.Writer) {
 		s := &st.Exports[i]
 		var x *config.Export
 		if e := exports[s.Name]; e != nil {
-			x = e.served()
+			x = e.servedConfig()
 		}
 		announceExport(w, s, x)
 	}
 	if len(st.Exports) == 0 {
-		fmt.Fprintln(w, "\nno exports: they are served as soon as the configuration has some")
+		fmt.Fprintln(w, "\nno exports: add one to the configuration file")
 	}
 	admin := "off"
 	if a := g.Admin(); a != "" {
@@ -44,7 +44,7 @@ func announceExport(w io.Writer, s *status.Export, x *config.Export) {
 		fmt.Fprintf(w, "\nexport %s is not served: %s\n", s.Name, s.Error)
 		return
 	}
-	fmt.Fprintf(w, "\nexport %s: %s\n", s.Name, where(&s.Backend))
+	fmt.Fprintf(w, "\nexport %s: %s\n", s.Name, location(&s.Backend))
 	version, versions := config.NFSv3, []string{string(config.NFSv3)}
 	if remote, _, ok := x.Backend.Remote(); ok {
 		version, versions = slices.Max(remote.Versions), nil
@@ -64,7 +64,7 @@ func announceExport(w io.Writer, s *status.Export, x *config.Export) {
 			name += " (" + string(l.Provider) + ")"
 		}
 		if l.State != status.Listening {
-			fmt.Fprintf(w, "  %-13s %s: %s; it is tried again and again\n", name, l.Configured, l.Error)
+			fmt.Fprintf(w, "  %-13s %s: %s; retrying\n", name, l.Configured, l.Error)
 			continue
 		}
 		fmt.Fprintf(w, "  %-13s %-22s %s\n", name, l.Address, mountLine(l, tcp, version))
@@ -83,15 +83,16 @@ func announceExport(w io.Writer, s *status.Export, x *config.Export) {
 	}
 }
 
-// where names the place of a backend.
-func where(s *status.Backend) string {
+// location returns the directory or server of a backend.
+func location(s *status.Backend) string {
 	if s.Server == "" {
 		return s.Path
 	}
 	return s.Kind + " " + s.Server + ":" + s.Path
 }
 
-// mountLine is how a Linux client on this host, or for a wildcard address any client, mounts an address.
+// mountLine returns the mount command of a Linux client: with an address of this host, or HOST for all
+// addresses.
 func mountLine(l status.Listener, tcp string, version config.NFSVersion) string {
 	host, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
@@ -109,7 +110,7 @@ func mountLine(l status.Listener, tcp string, version config.NFSVersion) string 
 			mount = tcp
 		}
 		if mount == "" {
-			return "no tcp listener serves MOUNT: a Linux client cannot mount this"
+			return "no tcp listener serves MOUNT: Linux clients cannot mount this"
 		}
 		o += ",mountport=" + mount + ",mountproto=tcp,nolock"
 	}
@@ -123,10 +124,25 @@ func rights(r config.AccessRule) string {
 	}
 	switch r.Squash {
 	case config.SquashAll:
-		return s + ", everybody is mapped to nobody"
+		return s + ", everybody mapped to nobody"
 	case config.SquashRoot:
-		return s + ", root is mapped to nobody"
+		return s + ", root mapped to nobody"
 	default:
 		return s + ", identities as they are"
 	}
+}
+
+// notReadyReason returns the first error of an export or listener.
+func (g *Gateway) notReadyReason() string {
+	for _, e := range g.Status().Exports {
+		if e.Error != "" {
+			return e.Error
+		}
+		for _, l := range e.Listeners {
+			if l.Error != "" {
+				return l.Error
+			}
+		}
+	}
+	return "no listener serves"
 }

@@ -29,7 +29,7 @@ func TestAnnounceExport(t *testing.T) {
 	const rest = `
   versions      3
   clients       10.0.0.0/8, fd00::/8: read and write, identities as they are
-  clients       0.0.0.0/0: read only, everybody is mapped to nobody
+  clients       0.0.0.0/0: read only, everybody mapped to nobody
   files         accessed as the callers' uids and gids
 `
 	for _, tt := range []struct {
@@ -48,8 +48,8 @@ export a: /srv
   tcp           [fd00::1]:2049         mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock [fd00::1]:/ /mnt` + rest},
 		{"no MOUNT", status.Export{Name: "a", Backend: backend, Listeners: []status.Listener{rdma("127.0.0.1:20049"), busy}}, x, `
 export a: /srv
-  rdma (iwarp)  127.0.0.1:20049        no tcp listener serves MOUNT: a Linux client cannot mount this
-  tcp           10.0.0.1:2049: bind: cannot assign requested address; it is tried again and again` + rest},
+  rdma (iwarp)  127.0.0.1:20049        no tcp listener serves MOUNT: Linux clients cannot mount this
+  tcp           10.0.0.1:2049: bind: cannot assign requested address; retrying` + rest},
 		{"a server", status.Export{
 			Name: "a", Backend: status.Backend{Kind: "rdma", Server: "filer:20049", Path: "/vol", Identity: backend.Identity},
 			Listeners: []status.Listener{rdma("127.0.0.1:20049")},

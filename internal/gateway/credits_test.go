@@ -3,7 +3,6 @@ package gateway
 import (
 	"log/slog"
 	"math"
-	"math/bits"
 	"strings"
 	"sync"
 	"testing"
@@ -12,10 +11,10 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/gateway/conns"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
-	"sluice.dev/sluice/pkg/xdr"
 )
 
 // TestLiveCredits: the policy and its numbers change under connections that stay.
@@ -89,7 +88,8 @@ func TestLiveCredits(t *testing.T) {
 // TestCreditsLatency: what the backend takes reaches the policy, and what it changes is told.
 func TestCreditsLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newExport(&Gateway{log: slog.New(slog.DiscardHandler)}, "data")
+		log := slog.New(slog.DiscardHandler)
+		e := newTraffic(log, newResources(&Options{Log: log}))
 		x := config.DefaultExport()
 		x.Transport.Credits = config.Credits{Policy: config.Adaptive, Min: 8, Max: 128, Memory: 1 << 20}
 		e.setCredits(&x.Transport)
@@ -97,8 +97,8 @@ func TestCreditsLatency(t *testing.T) {
 		defer account.Close()
 		calls := func(status oncrpc.Status, d time.Duration) *status.Credits {
 			for range 300 {
-				c := answer(nfs3.Program, 3, nfs3.ProcRead, nfs3.OK)
-				c.Status, c.Began = status, int64(time.Since(epoch))
+				c := &oncrpc.Call{Program: nfs3.Program, Version: 3, Procedure: nfs3.ProcRead, Status: status, Began: int64(time.Since(epoch))}
+				c.Reply.Stream = [][]byte{make([]byte, oncrpc.MinReplyLen+4)}
 				time.Sleep(d)
 				e.Answered(c)
 				account.Credits(128, 0)
@@ -141,46 +141,6 @@ func TestCreditLimits(t *testing.T) {
 	}
 }
 
-// TestKind: what takes different times is of different kinds.
-func TestKind(t *testing.T) {
-	call := func(program, version, procedure uint32, in, out int) *oncrpc.Call {
-		c := &oncrpc.Call{Program: program, Version: version, Procedure: procedure}
-		c.Stream, c.Items = [][]byte{make([]byte, 100)}, []xdr.Item{{Length: in}}
-		c.Reply.Stream, c.Reply.Items = [][]byte{make([]byte, 100)}, []xdr.Item{{Length: out}}
-		return c
-	}
-	seen := map[int]int{}
-	for i, c := range []*oncrpc.Call{
-		call(nfs3.Program, 3, nfs3.ProcGetAttr, 0, 0),
-		call(nfs3.Program, 3, nfs3.ProcLookup, 0, 0),
-		call(nfs3.Program, 3, nfs3.ProcRead, 0, 0),
-		call(nfs3.Program, 3, nfs3.ProcRead, 0, 16<<10),
-		call(nfs3.Program, 3, nfs3.ProcRead, 0, 64<<10),
-		call(nfs3.Program, 3, nfs3.ProcRead, 0, 1<<20),
-		call(nfs3.Program, 3, nfs3.ProcWrite, 1<<20, 0),
-		call(nfs3.Program, 3, nfs3.ProcCommit, 0, 0),
-		call(nfs3.Program, nfs4Version, 1, 0, 0),
-		call(nfs3.Program, nfs4Version, 1, 0, 1<<20),
-		call(nfs3.Program, nfs4Version, 1, 1<<20, 0),
-		call(nfs3.MountProgram, 3, 1, 0, 0),
-		call(nfs3.Program, 3, 21, 1<<(bits.UintSize-8), 0),
-	} {
-		k := kind(c)
-		if j, ok := seen[k]; ok || k < 0 || k >= kindRows*kindSizes {
-			t.Errorf("calls %d and %d are of kind %d", i, j, k)
-		}
-		seen[k] = i
-	}
-	if a, b := kind(call(nfs3.Program, 3, nfs3.ProcRead, 0, 70<<10)), kind(call(nfs3.Program, 3, nfs3.ProcRead, 0, 200<<10)); a != b {
-		t.Errorf("READs of 70 and 200 KiB are of kinds %d and %d", a, b)
-	}
-	if n := testing.AllocsPerRun(100, func() { kind(call3) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-var call3 = &oncrpc.Call{Program: nfs3.Program, Version: 3, Procedure: nfs3.ProcRead}
-
 // TestReceiveMemory: with large receives connections are granted fewer credits, and then refused, before they take more than the gateway may.
 func TestReceiveMemory(t *testing.T) {
 	r := newRig(t)
@@ -196,10 +156,10 @@ func TestReceiveMemory(t *testing.T) {
 	if _, err := dial(t, config.RDMA, r.address("data", config.RDMA)); err == nil {
 		t.Error("a connection is there that there is no memory for")
 	}
-	if n := r.clients("data").refused[onRDMA][byReceiveMemory].Load(); n != 1 {
+	if n := r.conns("data").Refused(conns.RDMA, conns.ByReceiveMemory); n != 1 {
 		t.Errorf("%d connections were counted as refused by memory, want 1", n)
 	}
-	if used := r.g.total.receives.Used(); used != 8<<20 {
+	if used := r.g.receiveMemory.Used(); used != 8<<20 {
 		t.Errorf("%d bytes are promised, want 8 MiB", used)
 	}
 	r.connect("data", config.TCP).works()

@@ -4,85 +4,83 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
-	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/internal/gateway/metric"
 )
 
-// retryEvery is how often an export that does not open, or a change that does not apply, is tried again: its
-// directory may not be mounted yet.
-const retryEvery = 2 * time.Second
+// retryInterval is the interval of attempts to reach a goal: a directory may not be mounted yet.
+const retryInterval = 2 * time.Second
 
-// export is one export: what is wanted of it, what it is, and the goroutine that makes the one the other.
+var (
+	stateDesc    = metric.Desc("export_state", "1 for the current state of the export, otherwise 0: Serving, Refused, Outdated, Applying or Removing.", "state")
+	listenerDesc = metric.Desc("listener_up", "1 if all listeners configured for the address listen, otherwise 0.", "network", "address")
+)
+
+// export is one export: its goal, its state, and the goroutine that makes the state match the goal.
 type export struct {
-	name    string
-	gateway *Gateway
-	log     *slog.Logger
-	stats   exportStats
-	clients clients
-	servers tcpServers
-	credits *credit.Adaptive // also where the policy is Static
+	*traffic
+	name   string
+	res    *resources
+	forget func(*export) bool // called after removal; false if the export is wanted again
 
-	changed chan struct{} // something else is wanted
+	changed chan struct{} // gets one after a change of the goal
 
-	mu      sync.Mutex
-	goal    goal
-	attempt chan struct{} // closed when the goal was tried
-	// problems are those of the configuration as it is now, which therefore is not the goal; failed is why the goal was not reached.
+	mu    sync.Mutex
+	goal  goal
+	tried chan struct{} // closed after the first attempt to reach the goal
+	// problems are those of a configuration that is not the goal, because it is invalid.
 	problems config.Problems
-	failed   string
-	open     *opened // what is served; nil if nothing is
-	hash     string  // of its configuration
-	ended    bool    // its goroutine has
-	leaked   error
+	failed   string        // error of the last attempt
+	served   *servedExport // nil if nothing is served
+	hash     string        // of the served configuration
+	ended    bool          // the goroutine has ended
+	leaked   error         // errors of closing
 }
 
-// goal is what is wanted of an export: one of the three.
+// goal is the wanted state of an export: one of config, remove and stop, or none for a new export whose
+// configuration is invalid.
 type goal struct {
-	export *config.Export
-	hash   string // of export
+	config *config.Export
+	hash   string // of config
 	remove bool
-	stop   context.Context // remove, and end even if that takes longer than drainTimeout
+	stop   context.Context // removes it, and cuts calls off when it ends
 }
 
-func newExport(g *Gateway, name string) *export {
+// newExport starts an export without a goal.
+func newExport(name string, res *resources, forget func(*export) bool) *export {
 	e := &export{
-		name: name, gateway: g, log: g.log.With("export", name), changed: make(chan struct{}, 1),
-		attempt: make(chan struct{}), credits: newCredits(),
+		traffic: newTraffic(res.log.With("export", name), res), name: name, res: res, forget: forget,
+		changed: make(chan struct{}, 1), tried: make(chan struct{}),
 	}
-	e.clients.total = &g.total
-	e.credits.Under(&g.total.receives)
-	e.clients.byConn, e.clients.byClient = map[*oncrpc.Conn]*peer{}, map[netip.Addr]int{}
-	e.clients.idle.Store(new(config.IdleTimeout))
 	return e
 }
 
-// want asks for the export to be as x says.
-func (e *export) want(x *config.Export) { e.set(goal{export: x, hash: x.Hash()}) }
+// configure makes x the goal.
+func (e *export) configure(x *config.Export) { e.setGoal(goal{config: x, hash: x.Hash()}) }
 
-// remove asks for the export to be taken away, when its calls in flight have finished.
-func (e *export) remove() { e.set(goal{remove: true}) }
+// remove ends the export when its calls in flight have finished.
+func (e *export) remove() { e.setGoal(goal{remove: true}) }
 
-// stop asks for the same, until ctx ends at the most.
-func (e *export) stop(ctx context.Context) { e.set(goal{stop: ctx}) }
+// stop ends the export when its calls in flight have finished, or when ctx ends.
+func (e *export) stop(ctx context.Context) { e.setGoal(goal{stop: ctx}) }
 
-func (e *export) set(g goal) {
+func (e *export) setGoal(g goal) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.goal.stop != nil {
 		return
 	}
-	if e.goal.export != nil || e.goal.remove {
+	if e.goal.config != nil || e.goal.remove {
 		select {
-		case <-e.attempt:
-			e.attempt = make(chan struct{})
-		default: // the last goal was not tried yet: whoever waits for it waits for this one
+		case <-e.tried:
+			e.tried = make(chan struct{})
+		default: // the former goal was not tried: its waiters wait for this one
 		}
 	}
 	e.goal, e.problems, e.failed = g, nil, ""
@@ -92,43 +90,44 @@ func (e *export) set(g goal) {
 	}
 }
 
-// refuse keeps the export as it is, since what the configuration says now is wrong.
+// refuse keeps the export as it is, because its configuration is invalid now.
 func (e *export) refuse(ps config.Problems) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.problems = ps
-	if e.goal.export == nil && e.goal.stop == nil {
-		// It is new, or was about to be removed, which it no longer is.
+	if e.goal.config == nil && e.goal.stop == nil {
+		// A new export has no goal. A removal is withdrawn.
 		e.goal = goal{}
-		e.triedLocked()
+		e.setTriedLocked()
 	}
 }
 
-// settled waits until what is wanted now has been tried.
-func (e *export) settled() {
+// awaitTry waits for the first attempt to reach the goal.
+func (e *export) awaitTry() {
 	e.mu.Lock()
-	a := e.attempt
+	tried := e.tried
 	e.mu.Unlock()
-	<-a
+	<-tried
 }
 
+// unwanted reports whether the goal is to end.
 func (e *export) unwanted() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.goal.remove || e.goal.stop != nil
 }
 
-// leak tells what the export could not give back, after stop.
+// leak returns an error for everything that was not given back after stop.
 func (e *export) leak() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.ended {
-		return errors.Join(e.leaked, fmt.Errorf("export %s does not end: what it waits for, such as its directory or device, does not answer", e.name))
+		return errors.Join(e.leaked, fmt.Errorf("export %s does not end: its directory or device does not answer", e.name))
 	}
 	return e.leaked
 }
 
-// run is the export's goroutine.
+// run is the export's goroutine. It returns after removal.
 func (e *export) run() {
 	defer func() {
 		e.mu.Lock()
@@ -149,89 +148,91 @@ func (e *export) run() {
 		switch {
 		case g.stop != nil:
 			e.close(g.stop)
-			e.tried()
+			e.setTried()
 			return
 		case g.remove:
 			e.close(context.Background())
-			e.tried()
-			if e.gateway.forget(e) {
+			e.setTried()
+			if e.forget(e) {
 				return
 			}
-		case g.export != nil:
-			if !e.converge(g.export) {
-				again.Reset(retryEvery)
+		case g.config != nil:
+			if !e.converge(g.config) {
+				again.Reset(retryInterval)
 			}
 		}
 	}
 }
 
-func (e *export) tried() {
+func (e *export) setTried() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.triedLocked()
+	e.setTriedLocked()
 }
 
-func (e *export) triedLocked() {
+func (e *export) setTriedLocked() {
 	select {
-	case <-e.attempt:
+	case <-e.tried:
 	default:
-		close(e.attempt)
+		close(e.tried)
 	}
 }
 
-// converge makes the export what x says, or leaves it as it is and tells why. It returns whether x is served now.
-func (e *export) converge(x *config.Export) bool {
+// current returns the served export, nil if nothing is served.
+func (e *export) current() *servedExport {
 	e.mu.Lock()
-	open := e.open
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	return e.served
+}
+
+// converge serves the export as x. It returns false to be called again.
+func (e *export) converge(x *config.Export) bool {
+	served := e.current()
 	var err error
-	if open == nil {
-		open, err = e.start(x)
+	if served == nil {
+		served, err = startExport(e.name, e.res, e.traffic, x)
 	} else {
-		err = open.change(x)
+		err = served.change(x)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err == nil {
 		if h := x.Hash(); h != e.hash {
 			e.hash = h
-			e.log.Info("the export is served as configured", "hash", h)
+			e.log.Info("export configured", "hash", h)
 		}
-		e.open = open
+		e.served = served
 	}
-	if e.goal.export != x {
-		return true // something else is wanted by now, and comes next
+	if e.goal.config != x {
+		return true // changed has the next goal
 	}
-	e.triedLocked()
+	e.setTriedLocked()
 	if err == nil {
 		e.failed = ""
 		return true
 	}
 	if e.failed != err.Error() {
-		e.log.Error("the export cannot be served as configured; it is tried again and again", "error", err)
+		e.log.Error("cannot serve the export as configured; retrying", "error", err)
 	}
 	e.failed = err.Error()
 	return false
 }
 
-// close drains the export and gives back what it has.
+// close drains the export and gives everything back.
 func (e *export) close(ctx context.Context) {
-	e.mu.Lock()
-	open := e.open
-	e.mu.Unlock()
 	var err error
-	if open != nil {
-		ctx, cancel := context.WithTimeout(ctx, e.gateway.drainTimeout())
+	if served := e.current(); served != nil {
+		ctx, cancel := context.WithTimeout(ctx, e.res.drainLimit())
 		defer cancel()
-		if err = open.close(ctx); err != nil {
-			e.log.Error("the export has ended, but not everything could be given back", "error", err)
+		if err = served.close(ctx); err != nil {
+			e.log.Error("export ended with leaks", "error", err)
 		} else {
-			e.log.Info("the export has ended")
+			e.log.Info("export ended")
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.open, e.hash = nil, ""
+	e.served, e.hash = nil, ""
 	e.leaked = errors.Join(e.leaked, err)
 }
 
@@ -239,18 +240,18 @@ func (e *export) stateLocked() status.ExportState {
 	switch {
 	case e.goal.stop != nil || e.goal.remove:
 		return status.Removing
-	case (len(e.problems) > 0 || e.failed != "") && e.open == nil:
+	case (len(e.problems) > 0 || e.failed != "") && e.served == nil:
 		return status.Refused
 	case len(e.problems) > 0 || e.failed != "":
 		return status.Outdated
-	case e.open == nil || e.hash != e.goal.hash:
+	case e.served == nil || e.hash != e.goal.hash:
 		return status.Applying
 	default:
 		return status.Serving
 	}
 }
 
-// status describes the export, without its clients.
+// status describes the export without its clients.
 func (e *export) status() status.Export {
 	e.mu.Lock()
 	s := status.Export{
@@ -259,28 +260,45 @@ func (e *export) status() status.Export {
 	if len(e.problems) > 0 {
 		s.Error = e.problems.Error()
 	}
-	open := e.open
+	served := e.served
 	e.mu.Unlock()
-	if open != nil {
-		s.Listeners = open.listeners()
-		s.Backend = open.serves().status()
-		x := open.served()
-		s.UID = x.UID
-		s.Credits = e.creditStatus(&x.Transport)
+	if served != nil {
+		served.status(&s)
 	}
-	s.Counters.RPCs, s.Counters.Errors = e.stats.totals()
-	s.Counters.Connections = e.clients.opened[0].Load() + e.clients.opened[1].Load()
-	s.Counters.BytesIn, s.Counters.BytesOut = e.stats.bytes()
+	s.Counters.RPCs, s.Counters.Errors = e.stats.Totals()
+	s.Counters.Connections = e.conns.Opened()
+	s.Counters.BytesIn, s.Counters.BytesOut = e.stats.Bytes()
 	return s
 }
 
-// served returns the configuration that is served, nil if none is.
-func (e *export) served() *config.Export {
-	e.mu.Lock()
-	open := e.open
-	e.mu.Unlock()
-	if open == nil {
-		return nil
+// servedConfig returns the configuration that is served, nil if nothing is served.
+func (e *export) servedConfig() *config.Export {
+	if served := e.current(); served != nil {
+		return served.currentConfig()
 	}
-	return open.served()
+	return nil
+}
+
+// collect sends the metrics of the export.
+func (e *export) collect(ch chan<- prometheus.Metric) {
+	sink := metric.NewSink(e.name, ch)
+	e.traffic.collect(sink)
+	s := e.status()
+	for _, st := range []status.ExportState{status.Serving, status.Refused, status.Outdated, status.Applying, status.Removing} {
+		sink.Gauge(stateDesc, metric.Bool(s.State == st), string(st))
+	}
+	// Several listeners may have the same configured address, with port 0: Prometheus refuses a series
+	// twice.
+	up := map[[2]string]bool{}
+	for _, l := range s.Listeners {
+		key := [2]string{string(l.Network), l.Configured}
+		was, seen := up[key]
+		up[key] = l.State == status.Listening && (was || !seen)
+	}
+	for key, all := range up {
+		sink.Gauge(listenerDesc, metric.Bool(all), key[0], key[1])
+	}
+	if served := e.current(); served != nil {
+		served.collect(sink, s.Backend.Healthy)
+	}
 }

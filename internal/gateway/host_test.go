@@ -30,11 +30,11 @@ func TestHost(t *testing.T) {
 		if l := r.export("a").Listeners[1]; l.Configured != ":"+port {
 			t.Errorf("the address is configured as %q", l.Configured)
 		}
-		if got := g.at("127.0.0.1:0"); got != "127.0.0.1:0" {
+		if got := g.resolve("127.0.0.1:0"); got != "127.0.0.1:0" {
 			t.Errorf("an address with an IP became %s", got)
 		}
 		r.connect("a", config.TCP).works()
-		x := *r.g.list()[0].served()
+		x := *r.g.list()[0].servedConfig()
 		x.Backend.Volume = &config.Volume{Path: "/the/same"}
 		hashes = append(hashes, x.Hash())
 		address = netip.AddrPortFrom(address.Addr().Next(), address.Port())

@@ -223,14 +223,14 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if err := started(g, signals); errors.Is(err, errSignal) {
-		o.Log.Info("ended before every export was tried", "error", err)
+		o.Log.Info("stopped during the start", "error", err)
 		go killAtNext(signals)
 		return g.Stop(context.Background())
 	} else if err != nil {
 		return errors.Join(err, g.Stop(context.Background()))
 	}
 	if c.file == "" && !g.Status().Ready {
-		err := errors.New(g.whyNot())
+		err := errors.New(g.notReadyReason())
 		return errors.Join(err, g.Stop(context.Background()))
 	}
 	g.announce(stdout)
@@ -242,7 +242,7 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 	}()
 	for s := range signals {
 		if s != syscall.SIGHUP {
-			o.Log.Info("draining: calls in flight are finished, a second signal ends at once", "signal", s.String(), "timeout", g.drainTimeout())
+			o.Log.Info("draining; a second signal ends the process at once", "signal", s.String(), "timeout", g.drainLimit())
 			break
 		}
 		g.Reload()

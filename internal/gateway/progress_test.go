@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/internal/gateway/conns"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
@@ -28,14 +29,14 @@ func TestHeldMemory(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{memory: 8Mi}"}))
 	at := r.address("data", config.TCP)
-	budget := func() int64 { return r.g.list()[0].open.budget.Used() }
+	budget := func() int64 { return r.g.list()[0].served.budget.Used() }
 	for range 20 {
 		announce(t, from(t, "127.0.0.1", at), 2048)
 	}
 	c := r.connect("data", config.TCP)
 	c.put("small", 2<<20)
-	ended := &r.clients("data").ended[onTCP][noProgress]
-	if n := ended.Load(); n != 0 {
+	ended := func() uint64 { return r.conns("data").Ended(conns.TCP, conns.NoProgress) }
+	if n := ended(); n != 0 {
 		t.Errorf("%d connections ended that hold nothing", n)
 	}
 	var holding []net.Conn
@@ -46,7 +47,7 @@ func TestHeldMemory(t *testing.T) {
 	}
 	eventually(t, "all memory is held", func() bool { return budget() > 7<<20 })
 	c.put("large", 2<<20) // it waits for some of it
-	eventually(t, "the ends are counted", func() bool { return ended.Load() > 0 })
+	eventually(t, "the ends are counted", func() bool { return ended() > 0 })
 	for _, conn := range holding {
 		_ = conn.Close()
 	}

@@ -102,7 +102,7 @@ func TestRPCBind(t *testing.T) {
 	eventually(t, "both addresses are registered", func() bool { return maps.Equal(f.has(), want) })
 	eventually(t, "/status tells", func() bool {
 		l := r.export("a").Listeners
-		return l[0].RPCBind == registered && l[1].RPCBind == registered
+		return l[0].RPCBind == "registered" && l[1].RPCBind == "registered"
 	})
 	c := r.connect("a", config.RDMA)
 	r.apply(off)

@@ -106,9 +106,9 @@ func TestTotalLimits(t *testing.T) {
 	}
 	// What one export holds is missing for the other one.
 	file := bt.put("file", 1<<20)
-	eventually(t, "no call is in flight", func() bool { return g.total.memory.Used() == 0 })
+	eventually(t, "no call is in flight", func() bool { return g.memory.Used() == 0 })
 	var held bufpool.Grant
-	if ok, err := g.list()[0].open.budget.Share(netip.Addr{}, nil).Acquire(&held, 8<<20-1000, nil); !ok || err != nil {
+	if ok, err := g.list()[0].served.budget.Share(netip.Addr{}, nil).Acquire(&held, 8<<20-1000, nil); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	read := make(chan error, 1)
@@ -116,7 +116,7 @@ func TestTotalLimits(t *testing.T) {
 		_, err := bt.ReadAt(context.Background(), file, make([]byte, 64<<10), 0)
 		read <- err
 	}()
-	eventually(t, "a call waits for memory", func() bool { return g.list()[1].open.budget.Waiting() == 1 })
+	eventually(t, "a call waits for memory", func() bool { return g.list()[1].served.budget.Waiting() == 1 })
 	held.Release()
 	if err := <-read; err != nil {
 		t.Error(err)
@@ -124,7 +124,7 @@ func TestTotalLimits(t *testing.T) {
 	at.works()
 	r.apply(limited("{}"))
 	r.connect("a", config.TCP).works()
-	eventually(t, "all is given back", func() bool { return g.total.memory.Used() == 0 })
+	eventually(t, "all is given back", func() bool { return g.memory.Used() == 0 })
 }
 
 // TestThreshold: what is settled while connecting closes that export's RDMA connections, when their calls have finished.
@@ -426,9 +426,9 @@ func TestRemoval(t *testing.T) {
 	ar, at, bt := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.TCP)
 	handle := ar.put("file", 100_000)
 	address := r.address("a", config.RDMA)
-	var pools []*opened
+	var pools []*servedExport
 	for _, e := range g.list() {
-		pools = append(pools, e.open)
+		pools = append(pools, e.served)
 	}
 	r.gate.close()
 	outcomes := []<-chan error{ar.slow(), at.slow()}
@@ -476,7 +476,7 @@ func TestSameDirectory(t *testing.T) {
 	}
 	g := r.start(r.yaml(exportYAML{name: "a"}))
 	s := r.apply(r.yaml(exportYAML{name: "a"}, exportYAML{name: "b", path: filepath.Join(r.vols, "alias")}))
-	if e := s.Exports[1]; e.State != status.Refused || !strings.Contains(e.Error, "is served by another export or gateway") {
+	if e := s.Exports[1]; e.State != status.Refused || !strings.Contains(e.Error, "is locked by another export or gateway") {
 		t.Errorf("%s: %s", e.State, e.Error)
 	}
 	c := r.connect("a", config.TCP)
@@ -568,7 +568,7 @@ func TestStopWithStuckExport(t *testing.T) {
 		return strings.Replace(r.yaml(e...), "drainTimeout: 20s", "drainTimeout: 50ms", 1)
 	}
 	g := r.start(yaml(a))
-	g.o.ending = time.Millisecond
+	g.o.endTimeout = time.Millisecond
 	c := r.connect("a", config.TCP)
 	r.write(yaml(a, stuck))
 	<-opening
@@ -577,7 +577,7 @@ func TestStopWithStuckExport(t *testing.T) {
 	}
 	c.ends()
 	close(let) // then it ends after all
-	g.o.ending = patience
+	g.o.endTimeout = patience
 }
 
 // TestSignalWhileStarting: a gateway that waits for its exports to be tried listens to signals.

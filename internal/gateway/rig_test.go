@@ -18,6 +18,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/gateway/conns"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/client"
@@ -38,6 +39,9 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// networks are the networks by their index in counters.
+var networks = []config.Network{conns.RDMA: config.RDMA, conns.TCP: config.TCP}
 
 // patience is how long a test waits for what has to happen.
 const patience = 30 * time.Second

@@ -42,7 +42,7 @@ func TestSharedReceives(t *testing.T) {
 	if n := posted(); n < 3 {
 		t.Errorf("%d shared receives for 3 connections", n)
 	}
-	if n := len(g.list()[0].open.domains); n != 1 {
+	if n := len(g.list()[0].served.domains); n != 1 {
 		t.Errorf("%d protection domains", n)
 	}
 	if _, page := r.get("/metrics"); !strings.Contains(page, `sluice_shared_receives{export="data"} `) {

@@ -3,14 +3,11 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net"
-	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -97,8 +94,13 @@ func TestWildcard(t *testing.T) {
 		return l[0].State == status.Listening && l[1].State == status.Listening
 	})
 	r.connect("a", config.RDMA).works()
-	if n := len(g.shared.byPort); n != 0 {
-		t.Errorf("%d sockets are left", n)
+	for _, port := range []string{p, q} {
+		l, err := net.Listen("tcp", "127.0.0.4:"+port)
+		if err != nil {
+			t.Errorf("a shared socket is left: %v", err)
+			continue
+		}
+		_ = l.Close()
 	}
 }
 
@@ -124,101 +126,40 @@ func TestWildcardBusy(t *testing.T) {
 	}
 }
 
+// countingProvider counts the listeners of a provider.
+type countingProvider struct {
+	rdma.Provider
+	listeners *atomic.Int32
+}
+
+func (p countingProvider) Listen(ctx context.Context, address string) (rdma.Listener, error) {
+	l, err := p.Provider.Listen(ctx, address)
+	if err == nil {
+		p.listeners.Add(1)
+	}
+	return l, err
+}
+
 // TestWildcardByVerbs: adapters' listeners share their ports likewise.
 func TestWildcardByVerbs(t *testing.T) {
 	_, port, _ := net.SplitHostPort(freeAddress(t))
 	r := newRig(t)
-	r.verbs = func(verbs.Config) (rdma.Provider, error) { return iwarp.New(iwarp.Config{}) }
-	g := r.start(byVerbs(r.yaml(exportYAML{name: "a", rdma: wild("127.0.0.2", port)}, exportYAML{name: "b", rdma: wild("127.0.0.3", port)},
+	var sockets atomic.Int32
+	r.verbs = func(verbs.Config) (rdma.Provider, error) {
+		p, err := iwarp.New(iwarp.Config{})
+		return countingProvider{p, &sockets}, err
+	}
+	r.start(byVerbs(r.yaml(exportYAML{name: "a", rdma: wild("127.0.0.2", port)}, exportYAML{name: "b", rdma: wild("127.0.0.3", port)},
 		exportYAML{name: "c", rdma: wild("192.0.2.1", port)}), ""))
 	r.connect("a", config.RDMA).put("of a", 1)
 	b := r.connect("b", config.RDMA)
 	if _, err := b.Lookup(t.Context(), b.root, "of a"); err == nil {
 		t.Error("an address of b leads to a")
 	}
-	if n := len(g.adapted.byPort); n != 1 {
+	if n := sockets.Load(); n != 1 {
 		t.Errorf("%d sockets, want one", n)
 	}
 	if l := r.export("c").Listeners[0]; l.State != status.Listening {
 		t.Errorf("an address that the host does not have: %+v", l)
 	}
-}
-
-// arrival is a connection to an address.
-type arrival string
-
-func (a arrival) LocalAddr() net.Addr {
-	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(string(a)))
-}
-
-// TestWildcardDoors: who gets what, without sockets.
-func TestWildcardDoors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		var turnedAway []arrival
-		w := newWildcards(slog.New(slog.DiscardHandler), func(a arrival) { turnedAway = append(turnedAway, a) })
-		var made []*fakeSource[arrival]
-		join := func(device, at string) source[arrival] {
-			t.Helper()
-			s, err := w.join(ctx, device, netip.MustParseAddrPort(at), func(_ context.Context, address string) (source[arrival], error) {
-				if address != ":2049" {
-					t.Errorf("the socket is on %q", address)
-				}
-				made = append(made, newFakeSource[arrival]())
-				return made[len(made)-1], nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
-		}
-		one, six, other := join("", "192.0.2.1:2049"), join("", "[2001:db8::1]:2049"), join("mlx5_0", "192.0.2.1:2049")
-		if len(made) != 2 {
-			t.Fatalf("%d sockets, want one for each device", len(made))
-		}
-		if _, err := w.join(ctx, "", netip.MustParseAddrPort("192.0.2.1:2049"), nil); !errors.Is(err, syscall.EADDRINUSE) {
-			t.Errorf("the same address twice: %v", err)
-		}
-		get := func(s source[arrival], in *fakeSource[arrival], a arrival) {
-			t.Helper()
-			in.accept <- a
-			if got, err := s.Accept(); got != a || err != nil {
-				t.Errorf("got %q, %v; want %q", got, err, a)
-			}
-		}
-		get(one, made[0], "[::ffff:192.0.2.1]:2049") // as an IPv6 socket tells it
-		get(six, made[0], "[2001:db8::1]:2049")
-		get(other, made[1], "192.0.2.1:2049")
-		made[0].accept <- "192.0.2.2:2049"
-		_ = one.Close()
-		_ = one.Close()
-		if _, err := one.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Error("a closed source:", err)
-		}
-		made[0].accept <- "192.0.2.1:2049"
-		synctest.Wait()
-		if fmt.Sprint(turnedAway) != "[192.0.2.2:2049 192.0.2.1:2049]" {
-			t.Errorf("turned away: %s", turnedAway)
-		}
-
-		// A socket that fails is everybody's loss, and is made anew.
-		lost := errors.New("lost")
-		made[0].fail <- lost
-		if _, err := six.Accept(); !errors.Is(err, lost) {
-			t.Error(err)
-		}
-		_ = six.Close()
-		synctest.Wait()
-		again := join("", "[2001:db8::1]:2049")
-		get(again, made[2], "[2001:db8::1]:2049")
-		_ = again.Close()
-		_ = other.Close()
-		for i, s := range made {
-			select {
-			case <-s.closed:
-			default:
-				t.Errorf("socket %d is open", i)
-			}
-		}
-	})
 }

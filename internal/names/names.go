@@ -49,6 +49,19 @@ func ParseExtension(name string) (rpcrdma.Extensions, error) {
 	return 0, fmt.Errorf("%q is not an extension: want one of %s", name, strings.Join(OfExtensions(AllExtensions()), ", "))
 }
 
+// MustExtensions returns the set of extensions with the given names. It panics on an unknown name:
+// callers have validated them.
+func MustExtensions[S ~string](list []S) (set rpcrdma.Extensions) {
+	for _, name := range list {
+		x, err := ParseExtension(string(name))
+		if err != nil {
+			panic(err)
+		}
+		set |= x
+	}
+	return set
+}
+
 // Backward names a side's support for calls of the reverse direction: None, Inline or General.
 func Backward(support uint32) string {
 	switch support {

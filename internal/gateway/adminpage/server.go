@@ -1,0 +1,151 @@
+// Package adminpage serves status, metrics, probes and profiles of the gateway. It is read-only.
+package adminpage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/adminport"
+)
+
+// Server serves the page on an address that may change.
+type Server struct {
+	log     *slog.Logger
+	handler http.Handler
+	profile bool
+	limit   adminport.ConnLimit
+	hosts   adminport.Hosts // stand for an empty host; none: all addresses
+
+	mu      sync.Mutex
+	address string // as configured
+	bound   string // empty while it does not listen
+	server  *http.Server
+	l       net.Listener
+}
+
+// New returns a server that does not listen yet. status describes the gateway, with its clients or without.
+// profile serves profiles, on loopback addresses only.
+func New(log *slog.Logger, status func(clients bool) status.Status, metrics prometheus.Gatherer, profile bool, hosts adminport.Hosts) *Server {
+	m := http.NewServeMux()
+	m.Handle("GET /metrics", &shared{render: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}).ServeHTTP})
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	})
+	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		switch s := status(false); {
+		case s.Ready:
+			fmt.Fprintln(w, "ok")
+		case s.Draining:
+			http.Error(w, "draining: no new connections", http.StatusServiceUnavailable)
+		default:
+			http.Error(w, "no listener serves: see /status", http.StatusServiceUnavailable)
+		}
+	})
+	m.Handle("GET /status", &shared{render: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		_ = e.Encode(status(true))
+	}})
+	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "Sluice gateway\n\n/status   exports, listeners, clients, as JSON\n/metrics  for Prometheus\n/readyz   a listener serves, or there is no export\n/healthz  the process answers\n")
+	})
+	all := http.NewServeMux()
+	all.Handle("/", adminport.WriteTimeout(m))
+	if profile {
+		all.HandleFunc("GET /debug/pprof/", pprof.Index)
+		all.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		all.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		all.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		all.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return &Server{log: log, handler: all, profile: profile, hosts: hosts}
+}
+
+// Serve moves the page to address, HOST:PORT, or ends it if that is empty. After an error it keeps the
+// former address.
+func (a *Server) Serve(address string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.server != nil && address == a.address {
+		return nil
+	}
+	if address == "" {
+		a.stopLocked()
+		return nil
+	}
+	l, err := adminport.Listen(address, a.hosts)
+	if old := a.address; errors.Is(err, syscall.EADDRINUSE) && a.server != nil {
+		// The page itself may have it: a wildcard address conflicts with each single one.
+		a.stopLocked()
+		if l, err = adminport.Listen(address, a.hosts); err != nil {
+			if back, err := adminport.Listen(old, a.hosts); err == nil {
+				a.startLocked(old, back)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("admin.address: %w", err)
+	}
+	if ip := l.Addr().(*net.TCPAddr).IP; a.profile && !ip.IsLoopback() {
+		_ = l.Close()
+		return fmt.Errorf("admin.address: %q: profiles need a loopback address: want 127.0.0.1, or no --pprof", address)
+	}
+	a.stopLocked()
+	a.startLocked(address, l)
+	return nil
+}
+
+func (a *Server) startLocked(address string, l net.Listener) {
+	a.address, a.bound = address, l.Addr().String()
+	s := adminport.NewServer(a.handler, &a.limit, a.log)
+	a.server, a.l = s, l
+	go func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("admin page failed", "error", err)
+		}
+	}()
+}
+
+// Address returns the address of the page, empty while it does not listen.
+func (a *Server) Address() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.bound
+}
+
+// Stop ends the page, within about 1 s.
+func (a *Server) Stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopLocked()
+}
+
+func (a *Server) stopLocked() {
+	if a.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if a.server.Shutdown(ctx) != nil {
+		_ = a.server.Close()
+	}
+	_ = a.l.Close() // Serve may not have registered it yet
+	a.server, a.address, a.bound = nil, "", ""
+}
+
+// Connections returns the number of open connections.
+func (a *Server) Connections() int { return a.limit.Len() }

@@ -1,0 +1,25 @@
+package backend
+
+import "sluice.dev/sluice/internal/gateway/metric"
+
+// Metrics of volumes.
+var (
+	replaysDesc = metric.Desc("reply_cache_replays_total", "Retransmitted calls answered from the duplicate request cache.")
+	queuedDesc  = metric.Desc("backend_queued_calls", "Calls waiting for a worker.")
+)
+
+// Metrics of remote backends.
+var (
+	connectionsDesc   = metric.Desc("backend_connections", "Current connections to the backend server.")
+	detachedDesc      = metric.Desc("backend_detached_connections", "Connections to the backend kept for clients that disconnected and may return.")
+	callsDesc         = metric.Desc("backend_calls", "Calls that the backend has not answered yet.")
+	waitingBytesDesc  = metric.Desc("backend_waiting_bytes", "Bytes of calls waiting for a connection to the backend.")
+	orphanedBytesDesc = metric.Desc("backend_orphaned_bytes", "Bytes of unanswered calls whose client has disconnected.")
+	portsDesc         = metric.Desc("backend_source_ports", "Source ports below 1024 in use for connections to the backend.")
+	dialsDesc         = metric.Desc("backend_dials_total", "Attempts to connect to the backend, by result: ok or error.", "result")
+	resendsDesc       = metric.Desc("backend_resends_total", "Calls sent to the backend again after a connection was lost.")
+	overloadsDesc     = metric.Desc("backend_overloads_total", "Calls whose client was disconnected because too many bytes waited for the backend.")
+	delayedDesc       = metric.Desc("backend_delayed_calls_total", "Calls answered with a delay error because the backend exceeded softTimeout.")
+	callbacksDesc     = metric.Desc("backend_callbacks_total", "Calls of the backend forwarded to clients.")
+	unreadableDesc    = metric.Desc("backend_unreadable_messages_total", "Unreadable messages from the backend, or for it.")
+)

@@ -1,0 +1,166 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	config "sluice.dev/sluice/api/config/v1alpha1"
+	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/gateway/metric"
+	"sluice.dev/sluice/pkg/nfs/server"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+const (
+	probeInterval = 10 * time.Second
+	// closeTimeout bounds the wait for file operations that do not return.
+	closeTimeout = 5 * time.Second
+)
+
+// volume serves a directory of this host with the NFS server of pkg/nfs/server.
+type volume struct {
+	path string
+	dir  *os.File // has the lock against other servers
+	srv  *server.Server
+	stop chan struct{}
+	keys *Keys
+	// opened are the keys of handleKeys.file at open; nil without that file.
+	opened [][]byte
+
+	asked, answered atomic.Int64 // last probe and answer, since epoch
+	failure         atomic.Pointer[error]
+}
+
+// epoch is the zero of the clock of probes.
+var epoch = time.Now()
+
+func openVolume(env *Env, x *config.Export) (_ *volume, err error) {
+	v := &volume{path: x.Backend.Volume.Path, stop: make(chan struct{}), keys: env.Keys}
+	if v.dir, err = lockDirectory(env.Log, v.path); err != nil {
+		return nil, fmt.Errorf("backend.volume.path: %w", err)
+	}
+	c := server.Config{Root: v.path, Name: env.Export, Access: Rules(x.Access), StateDir: env.StateDir, Logger: env.Log}
+	if env.Keys.file != "" {
+		if v.opened, err = env.Keys.load(); err == nil {
+			c.Key, c.OlderKeys = v.opened[0], v.opened[1:]
+		}
+	}
+	if err == nil {
+		v.srv, err = server.New(c)
+	}
+	if err != nil {
+		_ = v.dir.Close()
+		return nil, err
+	}
+	v.answered.Store(int64(time.Since(epoch)))
+	go v.probe()
+	return v, nil
+}
+
+// lockDirectory opens and locks a directory: two servers would split its locks and reply caches.
+func lockDirectory(log *slog.Logger, path string) (*os.File, error) {
+	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		_ = d.Close()
+		return nil, fmt.Errorf("%q is locked by another export or gateway: want one server for each directory", path)
+	case err != nil:
+		// Some network file systems cannot lock directories.
+		log.Warn("cannot lock the directory; make sure that no other server uses it", "path", path, "error", err)
+	}
+	return d, nil
+}
+
+// Same compares directories: a path may have another name.
+func (v *volume) Same(x *config.Export) bool {
+	if x.Backend.Volume == nil {
+		return false
+	}
+	path := x.Backend.Volume.Path
+	if filepath.Clean(path) == filepath.Clean(v.path) {
+		return true
+	}
+	mine, err1 := v.dir.Stat()
+	other, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(mine, other)
+}
+
+func (v *volume) handler() oncrpc.Handler { return v.srv }
+
+// unreachable returns false: calls in the kernel cannot be cut off.
+func (v *volume) unreachable() bool { return false }
+
+func (v *volume) SetAccess(r []config.AccessRule) error { return v.srv.SetAccess(Rules(r)) }
+
+// probe checks regularly that the directory answers.
+func (v *volume) probe() {
+	t := time.NewTicker(probeInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-v.stop:
+			return
+		case <-t.C:
+		}
+		v.asked.Store(int64(time.Since(epoch)))
+		var st unix.Statfs_t
+		err := unix.Statfs(v.path, &st) // by path, to notice a file system mounted over it
+		if err != nil {
+			err = &os.PathError{Op: "statfs", Path: v.path, Err: err}
+		}
+		v.failure.Store(&err)
+		v.answered.Store(int64(time.Since(epoch)))
+	}
+}
+
+func (v *volume) Status() status.Backend {
+	s := status.Backend{Kind: "volume", Path: v.path, Healthy: true, Versions: []string{string(config.NFSv3)}}
+	info := v.srv.Info()
+	s.Identity = "the callers' uids and gids"
+	if !info.Identities {
+		s.Identity = fmt.Sprintf("uid %d and gid %d, whoever calls", os.Geteuid(), os.Getegid())
+	}
+	s.Notes = info.Notes
+	if v.opened != nil && v.keys.changed(v.opened) {
+		s.Notes = append(slices.Clone(s.Notes), "handleKeys.file has changed: a volume uses the new keys after a restart")
+	}
+	if f := v.failure.Load(); f != nil && *f != nil {
+		s.Healthy, s.Error = false, (*f).Error()
+	}
+	if asked, answered := v.asked.Load(), v.answered.Load(); asked > answered {
+		if silent := time.Since(epoch) - time.Duration(asked); silent > probeInterval {
+			s.Healthy, s.Error = false, fmt.Sprintf("the directory has not answered for %v", silent.Round(time.Second))
+		}
+	}
+	return s
+}
+
+func (v *volume) close() error {
+	close(v.stop)
+	done := make(chan error, 1)
+	go func() { done <- v.srv.Close() }()
+	select {
+	case err := <-done:
+		return errors.Join(err, v.dir.Close())
+	case <-time.After(closeTimeout):
+		return fmt.Errorf("backend.volume.path: %q: file operations do not return", v.path)
+	}
+}
+
+func (v *volume) Collect(s metric.Sink) {
+	st := v.srv.Stats()
+	s.Counter(replaysDesc, st.Replays)
+	s.Gauge(queuedDesc, float64(st.Queued))
+}

@@ -1,0 +1,83 @@
+package rpcstats
+
+import (
+	"sync/atomic"
+
+	"sluice.dev/sluice/internal/gateway/metric"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+var (
+	rpcsDesc = metric.Desc("rpcs_total",
+		"Calls, by program, procedure and result: ok, error (the program's status is not OK), refused (by RPC), dropped (not answered).",
+		"program", "procedure", "result")
+	latencyDesc = metric.Desc("rpc_duration_seconds",
+		"Seconds from a call's arrival at the handler to its answer.", "program", "procedure")
+	errorsDesc = metric.Desc("errors_total",
+		"Error replies, by layer (nfs, rpc) and code.", "layer", "code")
+)
+
+// Collect sends the metrics of s. Counters of calls and errors at 0 are left out.
+func (s *Stats) Collect(sink metric.Sink) {
+	s.Transport.collect(sink)
+	for i := range programs {
+		p := &programs[i]
+		for j := range p.procedures {
+			s.rpcs[i][j].collect(sink, p.name, p.procedureName(j))
+		}
+	}
+	s.other.collect(sink, "other", "other")
+	codes := func(layer string, counts []atomic.Uint64, name func(int) string) {
+		for i := range counts {
+			if n := counts[i].Load(); n > 0 {
+				sink.Counter(errorsDesc, n, layer, name(i))
+			}
+		}
+	}
+	codes("nfs", s.nfs[:], func(i int) string { return nfsErrors[i].String() })
+	codes("rpc", s.accept[:], func(i int) string { return oncrpc.AcceptStat(i).String() })
+	codes("rpc", s.reject[:], func(i int) string { return oncrpc.RejectStat(i).String() })
+	codes("rpc", s.auth[:], func(i int) string { return oncrpc.AuthStat(i).String() })
+	if n := s.nfsOther.Load() + s.nfs4.collect(sink); n > 0 {
+		sink.Counter(errorsDesc, n, "nfs", "other")
+	}
+}
+
+func (p *procedureStats) collect(s metric.Sink, program, procedure string) {
+	for r := range p.results {
+		if n := p.results[r].Load(); n > 0 {
+			s.Counter(rpcsDesc, n, program, procedure, resultNames[r])
+		}
+	}
+	var total uint64
+	cumulative := make(map[float64]uint64, buckets)
+	for i := range p.durations {
+		total += p.durations[i].Load()
+		if i < buckets {
+			cumulative[bound(i)] = total
+		}
+	}
+	if total > 0 {
+		s.Histogram(latencyDesc, total, float64(p.sum.Load())/1e9, cumulative, program, procedure)
+	}
+}
+
+// Totals returns the number of calls, and of those without success.
+func (s *Stats) Totals() (rpcs, errors uint64) {
+	add := func(p *procedureStats) {
+		for r := range p.results {
+			n := p.results[r].Load()
+			rpcs += n
+			if result(r) != resultOK {
+				errors += n
+			}
+		}
+	}
+	for i := range s.rpcs {
+		for j := range s.rpcs[i] {
+			add(&s.rpcs[i][j])
+		}
+	}
+	add(&s.other)
+	return rpcs, errors
+}

@@ -1,0 +1,184 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice.dev/sluice/internal/gateway/conns"
+	"sluice.dev/sluice/internal/gateway/metric"
+	"sluice.dev/sluice/internal/gateway/rpcstats"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
+)
+
+// traffic observes the connections and calls of an export. It outlasts the export's backends and servers.
+type traffic struct {
+	log     *slog.Logger
+	stats   rpcstats.Stats
+	conns   *conns.Table
+	servers tcpServers
+	credits *credit.Adaptive // also with policy Static
+	shared  atomic.Int64     // receives posted in shared queues
+}
+
+func newTraffic(log *slog.Logger, res *resources) *traffic {
+	t := &traffic{log: log, conns: conns.New(log, &res.connections), credits: newCredits()}
+	t.credits.Under(&res.receiveMemory)
+	return t
+}
+
+// epoch is the zero of the clock of calls.
+var epoch = time.Now()
+
+// observe returns a handler that counts and times calls.
+func (t *traffic) observe(next oncrpc.Handler) oncrpc.Handler { return observed{t, next} }
+
+type observed struct {
+	t    *traffic
+	next oncrpc.Handler
+}
+
+// ServeRPC implements oncrpc.Handler.
+func (h observed) ServeRPC(c *oncrpc.Call) {
+	c.Began = int64(time.Since(epoch))
+	c.Observe(h.t)
+	h.next.ServeRPC(c)
+}
+
+// Answered implements oncrpc.CallObserver.
+func (t *traffic) Answered(c *oncrpc.Call) {
+	d := time.Since(epoch) - time.Duration(c.Began)
+	t.stats.Answered(c, d)
+	if c.Status.OK() {
+		t.credits.Latency(rpcstats.Kind(c), d)
+	}
+}
+
+// Dropped implements oncrpc.CallObserver.
+func (t *traffic) Dropped(c *oncrpc.Call) { t.stats.Dropped(c) }
+
+// rdmaObserver observes an RPC-over-RDMA server.
+type rdmaObserver struct {
+	rpcrdma.NoObserver
+	t     *traffic
+	ended func(client netip.Addr) // called at the end of each connection
+}
+
+func (o rdmaObserver) Transferred(p rpcrdma.Path, bytes int) { o.t.stats.Moved(p, bytes) }
+func (o rdmaObserver) ProtocolError(f rpcrdma.ErrorKind)     { o.t.stats.Fault(f) }
+func (o rdmaObserver) SRQPosted(n int)                       { o.t.shared.Add(int64(n)) }
+
+func (o rdmaObserver) ConnOpened(c *rpcrdma.Conn) {
+	o.t.conns.Open(conns.RDMA, c.Info(), c)
+	o.t.log.Info("client connected", "network", "rdma", "peer", c.Info().Remote.String())
+}
+
+// ConnClosed does not log: the server does.
+func (o rdmaObserver) ConnClosed(c *rpcrdma.Conn, cause error) {
+	o.t.conns.Close(conns.RDMA, c.Info(), cause)
+	o.ended(conns.ClientOf(c.Info().Remote.Addr()))
+}
+
+func (o rdmaObserver) ConnRefused(remote netip.AddrPort, cause error) {
+	client := conns.ClientOf(remote.Addr())
+	o.t.conns.Refuse(conns.RDMA, client, conns.BySetup, cause.Error())
+	o.ended(client)
+}
+
+// tcpObserver observes an RPC server on TCP.
+type tcpObserver struct {
+	oncrpc.NoObserver
+	t     *traffic
+	ended func(client netip.Addr) // called at the end of each connection
+}
+
+func (o tcpObserver) ConnOpened(c *oncrpc.Conn) {
+	o.t.conns.Open(conns.TCP, c, nil)
+	o.t.log.Info("client connected", "network", "tcp", "peer", c.Remote.String())
+}
+
+func (o tcpObserver) ConnClosed(c *oncrpc.Conn, cause error) {
+	o.t.conns.Close(conns.TCP, c, cause)
+	o.ended(conns.ClientOf(c.Remote.Addr()))
+	level := slog.LevelWarn
+	switch conns.EndingOf(cause) {
+	case conns.ByPeer, conns.ByShutdown, conns.BeforeFirstCall, conns.AfterCall:
+		level = slog.LevelInfo
+	}
+	o.t.log.Log(context.Background(), level, "connection ended", "network", "tcp", "peer", c.Remote.String(), "reason", cause.Error())
+}
+
+func (o tcpObserver) ConnRefused(remote netip.AddrPort, cause error) {
+	client := conns.ClientOf(remote.Addr())
+	o.t.conns.Refuse(conns.TCP, client, conns.BySetup, cause.Error())
+	o.ended(client)
+}
+
+func (o tcpObserver) CallReceived(_ *oncrpc.Call, b oncrpc.Bytes) { o.t.stats.Received(b) }
+
+func (o tcpObserver) ReplySent(_ *oncrpc.Call, b oncrpc.Bytes, _ time.Duration) { o.t.stats.Sent(b) }
+
+func (o tcpObserver) BadMessage(c *oncrpc.Conn, cause error) {
+	o.t.stats.BadRecord()
+	o.t.log.Warn("RPC protocol error", "network", "tcp", "peer", c.Remote.String(), "reason", cause.Error())
+}
+
+// collect sends the metrics of connections and calls.
+func (t *traffic) collect(s metric.Sink) {
+	t.stats.Collect(s)
+	t.conns.Collect(s)
+	t.collectCredits(s)
+	tcp := t.servers.totals()
+	s.Transport("tcp", metric.Transport{
+		ReadCalls: tcp.ReadCalls, WriteCalls: tcp.WriteCalls, MessagesIn: tcp.RecordsIn, MessagesOut: tcp.RecordsOut, BytesIn: tcp.BytesIn, BytesOut: tcp.BytesOut,
+	})
+}
+
+// tcpServers are the TCP servers of an export, draining ones included.
+type tcpServers struct {
+	mu    sync.Mutex
+	live  map[*oncrpc.Server]struct{}
+	ended oncrpc.Stats // sum of removed servers
+}
+
+func (t *tcpServers) add(s *oncrpc.Server) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.live == nil {
+		t.live = map[*oncrpc.Server]struct{}{}
+	}
+	t.live[s] = struct{}{}
+}
+
+func (t *tcpServers) remove(s *oncrpc.Server) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.live, s)
+	addTCPStats(&t.ended, s.Stats())
+}
+
+// totals returns the sum of all servers.
+func (t *tcpServers) totals() oncrpc.Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := t.ended
+	for s := range t.live {
+		addTCPStats(&sum, s.Stats())
+	}
+	return sum
+}
+
+func addTCPStats(a *oncrpc.Stats, b oncrpc.Stats) {
+	a.ReadCalls += b.ReadCalls
+	a.WriteCalls += b.WriteCalls
+	a.BytesIn += b.BytesIn
+	a.BytesOut += b.BytesOut
+	a.RecordsIn += b.RecordsIn
+	a.RecordsOut += b.RecordsOut
+	a.Orphans += b.Orphans
+}
