@@ -13,66 +13,75 @@ import (
 
 // Factory describes a provider to the suite.
 type Factory struct {
-	// Provider is under test.
 	Provider rdma.Provider
-	// Address to listen on, where the provider itself can reach it. "" means "127.0.0.1:0".
+	// Address is the address to listen on, reachable by the provider itself. "" means
+	// "127.0.0.1:0".
 	Address string
 	// AcceptorFirst: the accepting end may send before the dialing end has.
 	AcceptorFirst bool
-	// SharedHandles: a handle is good on all connections of its domain, not only on the one that it was made for.
+	// SharedHandles: a handle is valid on all connections of its domain, not only on its own.
 	SharedHandles bool
 	// TellsHandle: a refused Read or Write always ends its connection with a *rdma.AccessError.
 	TellsHandle bool
-	// MaxPrivate are the most bytes of private data that go with a call, with its answer, and with a rejection; 0 means 196. Over
-	// InfiniBand there is less room, and it is always sent whole: Padded says that zeros may follow what was given.
+	// MaxPrivate bounds the private data of a request, of its answer, and of a rejection; 0 means
+	// 196. Over InfiniBand the field is smaller and has a fixed length: with Padded, zeros may
+	// follow the data.
 	MaxPrivate struct{ Call, Answer, Reject int }
 	Padded     bool
-	// Unseen: the provider does not count what the peer reads and writes here, since the device does that alone.
+	// Unseen: the provider does not count the peer's RDMA Reads and Writes, since the device
+	// executes them alone.
 	Unseen bool
-	// SilentOverrun: an end whose peer found no receive posted there may take the end of the connection for an orderly one.
-	// SilentEnd: so may any end of a connection that ended because either of them violated something.
+	// SilentOverrun: an end whose peer had no receive for its message may see an orderly end of the
+	// connection. SilentEnd: so may either end after any violation.
 	SilentOverrun, SilentEnd bool
-	// SharedWaits: a message that finds no shared receive is repeated until there is one.
+	// SharedWaits: a message without a shared receive is repeated until there is one.
 	SharedWaits bool
-	// ReadsAsAsked: an accepting end takes as many Reads at once as the dialing one asks for, though its IRD be less.
+	// ReadsAsAsked: an accepting end takes as many Reads at once as the dialing one requests, even
+	// beyond its IRD.
 	ReadsAsAsked bool
-	// ReadsUnchecked: the device answers a Read from all that is registered, also if it was exposed for writing only.
+	// ReadsUnchecked: the device answers a Read from all registered memory, even if it was exposed
+	// for writing only.
 	ReadsUnchecked bool
-	// LateExpose: what Expose makes accessible is so when what is posted after it is complete.
+	// LateExpose: memory given to Expose is accessible when work posted after it is complete.
 	LateExpose bool
-	// InvalidatesUnchecked: a Send with Invalidate also ends access by handles of other connections; who names a handle that is none may take
-	// the end of the connection for an orderly one.
+	// InvalidatesUnchecked: a Send with Invalidate also ends access by handles of other
+	// connections. With an invalid handle the sender may see an orderly end of the connection.
 	InvalidatesUnchecked bool
-	// LateSegment: what the device is placing when access ends is placed to its end.
+	// LateSegment: a segment that the device is placing when access ends is placed to its end.
 	LateSegment bool
-	// Shares: connections can share receives.
+	// Shares: the provider has SRQs.
 	Shares bool
-	// Only are the names of the cases to run, nil for all.
+	// Only has the names of the cases to run, nil for all.
 	Only []string
-	// Cut breaks the connection beneath an endpoint, with no farewell to either side. Nil skips the cases that need it.
+	// Cut breaks the connection beneath an endpoint, without notice to either side. Nil skips the
+	// cases that need it.
 	Cut func(ep rdma.Endpoint)
 
 	bubble bool // run each case in virtual time
 }
 
-// TestProvider is the conformance suite of package rdma. Each provider's own test calls it, one call for each setting that
-// makes a difference on the wire (with CRC and without, small segments and large ones):
+// TestProvider is the conformance suite of package rdma. Each provider's own test calls it, once
+// for each setting that makes a difference on the wire (with CRC and without, small segments and
+// large ones):
 //
 //	func TestConformance(t *testing.T) {
 //		rdmatest.TestProvider(t, rdmatest.Factory{Provider: iwarp.New(iwarp.Options{})})
 //	}
 //
-// Cases run one after the other, and most of them twice: once with the dialing end in the leading role and once with the
-// accepting end. In every case: completions are accounted for, exactly one for each request that has one and in order; no
-// handler runs after Serve has returned; nothing outside the memory that was named is touched; no goroutine is left behind.
+// Cases run one after the other, and most of them twice: once with the dialing end in the leading
+// role and once with the accepting end. Every case also checks that each request has its
+// completions, exactly once and in order; that no handler runs after Serve has returned; that no
+// memory outside of the named one changes; and that no goroutine is left behind.
 //
-// What providers may do differently is said in the Factory; for the rest, the suite takes package rdma at its word.
+// The Factory lists the permitted differences of providers. For the rest, the suite tests package
+// rdma's documentation literally.
 func TestProvider(t *testing.T, f Factory) {
 	if f.Address == "" {
 		f.Address = "127.0.0.1:0"
 	}
 	s := &suite{Factory: f, pool: bufpool.New(0)}
-	t.Run("connect", s.once(testFirst)) // what a provider starts once and for all is running from here on
+	// from here on all goroutines that the provider starts once are running
+	t.Run("connect", s.once(testFirst))
 	all := cases
 	if f.Shares {
 		all = slices.Concat(cases, sharedCases)
@@ -98,7 +107,8 @@ type testCase struct {
 	test func(*exam)
 }
 
-// cases of the suite. A test's ends a and b are dialer and acceptor, and then, unless once is set, acceptor and dialer.
+// cases of the suite. A test's ends a and b are dialer and acceptor, and then, unless once is set,
+// acceptor and dialer.
 var cases = []testCase{
 	{"private data", true, testPrivateData},
 	{"reject", true, testReject},
@@ -145,7 +155,7 @@ var cases = []testCase{
 	{"allocations", true, testAllocations},
 }
 
-// sharedCases are those of receives that connections share.
+// sharedCases are those with SRQs.
 var sharedCases = []testCase{
 	{"shared receives", true, testShared},
 	{"shared receives are left", true, testSharedLeft},

@@ -10,25 +10,27 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// conn is a connection: two ends and the two wires between them, all under one lock. No handler is called under it.
+// conn is a connection: two ends and the two wires between them, all under one lock. No handler is
+// called under it.
 type conn struct {
 	f      *Fabric
 	number int
 
 	mu      sync.Mutex
 	ends    [2]*endpoint // the dialer's and the acceptor's
-	stalled bool         // nothing arrives any more, and nobody is told
+	stalled bool         // nothing arrives any more, and neither end is notified
 	free    *packet
 }
 
-// wire is one direction of a connection. A packet is first sent, which takes its place in the bandwidth, and then flies.
+// wire is one direction of a connection. A packet is first transmitted, according to the bandwidth,
+// and then in flight.
 type wire struct {
 	c              *conn
 	from, to       *endpoint
 	sending, fly   fifo[*packet]
 	sendTimer      *time.Timer
 	flyTimer       *time.Timer
-	idle, lastLand time.Time // when the last packet is sent, when it arrives
+	idle, lastLand time.Time // end of the last packet's transmission, and its arrival
 }
 
 type kind uint8
@@ -50,7 +52,7 @@ type packet struct {
 	captured bool     // parts are data
 	one      [1][]byte
 	bytes    int
-	due      time.Time // when it is sent, then when it arrives
+	due      time.Time // end of the transmission, then time of arrival
 	fault    Fault
 	err      error // of terminate
 }
@@ -95,7 +97,8 @@ func (f *Fabric) newConn(in *incoming, d *domain, o rdma.Options) (*conn, error)
 	return c, nil
 }
 
-// newRand makes the source of an endpoint's handles: of its own, so that a Seed means the same handles however goroutines run.
+// newRand makes the source of an endpoint's handles. It is the endpoint's own, so that a Seed gives
+// the same handles in any order of goroutines.
 func (c *conn) newRand(s Side) *rand.Rand {
 	var seed [32]byte
 	for i, v := range [4]uint64{c.f.seed, uint64(c.number), uint64(s), 0} {
@@ -125,7 +128,7 @@ func (c *conn) freePacket(p *packet) {
 	p.next, c.free = c.free, p
 }
 
-// capture copies the payload into the packet, so that it needs the sender's memory no more.
+// capture copies the payload into the packet, which then needs the sender's memory no more.
 func (p *packet) capture() {
 	if p.captured {
 		return
@@ -138,7 +141,7 @@ func (p *packet) capture() {
 	p.parts, p.captured = p.one[:], true
 }
 
-// transmit puts p on the wire, behind what is there.
+// transmit puts p on the wire, after earlier packets.
 func (w *wire) transmit(p *packet) {
 	if w.c.f.o.Bandwidth == 0 {
 		w.sent(p)
@@ -154,7 +157,7 @@ func (w *wire) transmit(p *packet) {
 		return
 	}
 	if p.kind == readResponse {
-		p.capture() // the region may be invalidated before it is sent
+		p.capture() // the region may be invalidated before the end of the transmission
 	}
 	p.due = w.idle
 	w.sending.push(p)
@@ -163,7 +166,7 @@ func (w *wire) transmit(p *packet) {
 	}
 }
 
-// sent completes the sender's part, and lets p fly.
+// sent completes the sender's part, and puts p in flight.
 func (w *wire) sent(p *packet) {
 	delay := w.c.f.o.Delay
 	if p.fault.Do == Delay {
@@ -217,7 +220,7 @@ func (w *wire) onLand() {
 	w.c.mu.Unlock()
 }
 
-// arm starts a timer that is not running, or moves one that is.
+// arm starts a stopped timer, or resets a running one.
 func arm(t **time.Timer, d time.Duration, f func()) {
 	if *t == nil {
 		*t = time.AfterFunc(d, f)
@@ -226,7 +229,7 @@ func arm(t **time.Timer, d time.Duration, f func()) {
 	}
 }
 
-// land is the arrival of p.
+// land delivers p.
 func (w *wire) land(p *packet) {
 	c := w.c
 	switch {
@@ -244,7 +247,7 @@ func (w *wire) land(p *packet) {
 	c.freePacket(p)
 }
 
-// cut drops what the wire holds of the sender's memory.
+// cut drops the wire's references to the sender's memory.
 func (w *wire) cut() {
 	for w.sending.len() > 0 {
 		w.c.freePacket(w.sending.pop())
@@ -252,7 +255,7 @@ func (w *wire) cut() {
 	w.idle = time.Time{}
 }
 
-// captureAll makes what is still to be sent independent of the sender's memory.
+// captureAll copies the payload of all packets that wait for transmission.
 func (w *wire) captureAll() {
 	for i := range w.sending.len() {
 		w.sending.at(i).capture()

@@ -20,7 +20,8 @@ type domain struct {
 	endpoints int
 	closed    bool
 
-	arenas atomic.Pointer[[]span] // sorted; replaced, never changed, so that every Post can look without a lock
+	// sorted; replaced, never changed, so that Post reads it without a lock
+	arenas atomic.Pointer[[]span]
 }
 
 var errClosedDomain = errors.New("rdma fabric: the domain is closed")
@@ -33,7 +34,7 @@ func newDomain(f *Fabric) *domain {
 	return d
 }
 
-// Attach makes the pool's arenas local memory.
+// Register makes the pool's arenas local memory.
 func (d *domain) Register(p *bufpool.Pool) error {
 	if d.isClosed() {
 		return errClosedDomain
@@ -41,7 +42,7 @@ func (d *domain) Register(p *bufpool.Pool) error {
 	detach, err := p.Attach(func(a *bufpool.Arena) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.closed { // Close is about to detach: the pool and its other users go on
+		if d.closed { // Close is about to detach; the pool and its other users continue
 			return nil
 		}
 		from := uintptr(unsafe.Pointer(unsafe.SliceData(a.Memory)))
@@ -70,7 +71,7 @@ func (d *domain) Register(p *bufpool.Pool) error {
 		d.detach = append(d.detach, detach)
 	}
 	d.mu.Unlock()
-	if closed { // since we looked
+	if closed { // meanwhile
 		detach() // without our lock: a pool calls us under its own
 		return errClosedDomain
 	}
@@ -116,7 +117,7 @@ func (d *domain) release() {
 	d.mu.Unlock()
 }
 
-// check says why b may not be used as local memory. An empty slice always may.
+// check returns the reason why b cannot be local memory. An empty slice always can.
 func (d *domain) check(b []byte) error {
 	if len(b) == 0 {
 		return nil

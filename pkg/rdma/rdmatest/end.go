@@ -15,12 +15,14 @@ type end struct {
 	name   string
 	ep     rdma.Endpoint
 	domain rdma.Domain
-	shared *shared       // where its receives are; nil if they are its own
+	shared *shared       // its SRQ; nil if the receives are its own
 	served chan struct{} // closed when Serve has returned
-	err    error         // what it returned
+	err    error         // Serve's result
 
-	hold      bool // do not post a message's memory again
-	unordered bool // posts come from several goroutines, so that the order of Sent is not known; set before the first post
+	hold bool // do not post a message's memory again
+	// posts come from several goroutines, so that the order of Sent is unknown; set before the
+	// first post
+	unordered bool
 
 	postMu sync.Mutex // posts are in the order of their IDs; the handler does not take it
 
@@ -32,7 +34,7 @@ type end struct {
 	posted     map[uint64]rdma.WorkRequest // not completed
 	fences     map[uint64]bool             // Writes of expose, not completed
 	receives   map[uint64][][]byte         // posted
-	greeting   uint64                      // the ID of the receive for it
+	greeting   uint64                      // ID of its receive
 	receiveErr error
 	lastRecv   uint64
 	lastRead   uint64
@@ -61,7 +63,7 @@ func (e *end) serve() {
 	}
 }
 
-// on sets what the handler does besides keeping books: nil for either is nothing.
+// on sets further actions of the handler; nil for none.
 func (e *end) on(message func(message), sent func(uint64)) {
 	e.mu.Lock()
 	e.onMessage, e.onSent = message, sent
@@ -74,7 +76,7 @@ func (e *end) close() {
 	}
 }
 
-// why waits until Serve has returned, and returns what it did.
+// why waits until Serve has returned, and returns its error.
 func (e *end) why() error {
 	e.Helper()
 	e.join()
@@ -99,7 +101,7 @@ func (e *end) newReceive(segments [][]byte) rdma.Receive {
 	return rdma.Receive{ID: e.nextID, Segments: segments}
 }
 
-// Completed keeps the books.
+// Completed records completions.
 func (e *end) Completed(batch []rdma.Completion) {
 	if len(batch) == 0 {
 		e.Errorf("%s: Completed with an empty batch", e.name)
@@ -168,7 +170,7 @@ func (e *end) completed(c rdma.Completion) {
 	e.mu.Unlock()
 }
 
-// take returns the memory of a receive that has completed.
+// take returns the memory of a completed receive.
 func (e *end) take(id uint64) (segments [][]byte, ok bool) {
 	if e.shared != nil {
 		return e.shared.take(id)
@@ -178,7 +180,7 @@ func (e *end) take(id uint64) (segments [][]byte, ok bool) {
 	return segments, ok
 }
 
-// repost posts a receive in the place of one that has completed.
+// repost posts a receive in place of a completed one.
 func (e *end) repost(segments [][]byte) error {
 	if e.shared != nil {
 		return e.shared.queue.PostReceives([]rdma.Receive{e.shared.receive(segments)})
@@ -186,7 +188,7 @@ func (e *end) repost(segments [][]byte) error {
 	return e.ep.PostReceives([]rdma.Receive{e.newReceive(segments)})
 }
 
-// Sent keeps the books.
+// Sent records IDs.
 func (e *end) Sent(ids []uint64) {
 	for _, id := range ids {
 		e.mu.Lock()
@@ -220,7 +222,7 @@ func (e *end) Sent(ids []uint64) {
 	}
 }
 
-// tryPost posts wrs after giving them IDs, and returns the last one.
+// tryPost gives wrs IDs and posts them. It returns the last ID.
 func (e *end) tryPost(wrs ...rdma.WorkRequest) (uint64, error) {
 	if !e.unordered {
 		e.postMu.Lock()
@@ -248,7 +250,7 @@ func (e *end) tryPost(wrs ...rdma.WorkRequest) (uint64, error) {
 	return id, err
 }
 
-// post posts wrs, which must succeed.
+// post is tryPost that must succeed.
 func (e *end) post(wrs ...rdma.WorkRequest) uint64 {
 	e.Helper()
 	id, err := e.tryPost(wrs...)
@@ -258,7 +260,8 @@ func (e *end) post(wrs ...rdma.WorkRequest) uint64 {
 	return id
 }
 
-// tryWait waits until cond holds, which is called with the lock held. It fails when Serve returns before.
+// tryWait waits until cond holds, which is called with the lock held. It fails when Serve returns
+// before.
 func (e *end) tryWait(what string, cond func() bool) error {
 	late := false
 	t := time.AfterFunc(patience, func() {
@@ -319,8 +322,8 @@ func (e *end) awaitSent(n int) {
 	e.wait(fmt.Sprintf("Sent for %d", n), func() bool { return len(e.sent) >= e.nextSent })
 }
 
-// expose makes mem accessible to the peer. Where that takes until what is posted next is complete, a Write of nothing stands for the Send that
-// would tell the peer.
+// expose makes mem accessible to the peer. Where that needs the completion of later work, an empty
+// Write stands for the Send that would advertise it.
 func (e *end) expose(mem []byte, access rdma.Access) rdma.Remote {
 	e.Helper()
 	r, err := e.ep.Expose(mem, access)
@@ -331,7 +334,7 @@ func (e *end) expose(mem []byte, access rdma.Access) rdma.Remote {
 		return r
 	}
 	select {
-	case <-e.served: // nobody would hear of the Write
+	case <-e.served: // the Write would not complete
 		return r
 	default:
 	}

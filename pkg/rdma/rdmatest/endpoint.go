@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// endpoint is one end of a connection. All but the first block is under conn.mu.
+// endpoint is one end of a connection. Fields after the first block are under conn.mu.
 type endpoint struct {
 	c             *conn
 	side          Side
@@ -30,16 +30,16 @@ type endpoint struct {
 	done      bool // Serve returned
 	closed    bool // by Close
 	ended     bool
-	released  bool // the domain
+	released  bool // from the domain
 	cause     error
 
 	posted      []rdma.WorkRequest // gathered
 	outstanding int                // work requests posted and not complete
 	receives    fifo[rdma.Receive]
-	shared      *receiveQueue      // instead of receives, if it is not nil
+	shared      *receiveQueue      // instead of receives, if not nil
 	taken       fifo[rdma.Receive] // of shared, in completions
 	waiting     fifo[waitingRead]
-	reads       int // Reads under way
+	reads       int // outstanding Reads
 
 	completions, spare []rdma.Completion
 
@@ -47,7 +47,7 @@ type endpoint struct {
 	silent    int        // unsignaled and sent since the last signaled
 	quiet     [][]byte   // their memory, to be scribbled over
 	ids       []uint64
-	reporting bool // somebody is in Handler.Sent
+	reporting bool // a goroutine is in Handler.Sent
 	sentTimer *time.Timer
 	lastSent  time.Time // when the last of sends is due
 
@@ -135,7 +135,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	return e.cause
 }
 
-// gathered executes what was posted during a batch, when nothing more is to gather.
+// gathered executes posts of a batch when the last cork is gone.
 func (e *endpoint) gathered() {
 	if e.gathering--; e.gathering == 0 {
 		e.flush()
@@ -204,7 +204,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	return nil
 }
 
-// check says what is wrong with a work request.
+// check returns the fault of a work request.
 func (e *endpoint) check(wr *rdma.WorkRequest) error {
 	limit := e.attributes.MaxSegments
 	switch wr.Op {
@@ -272,7 +272,7 @@ func (e *endpoint) complete(done rdma.Completion) {
 	}
 }
 
-// sentOne notes that a Send or Write was transmitted.
+// sentOne completes the transmission of a Send or Write.
 func (e *endpoint) sentOne(p *packet) {
 	o := &e.c.f.o
 	e.silent++
@@ -304,8 +304,8 @@ func (e *endpoint) onSent() {
 	e.c.mu.Unlock()
 }
 
-// report calls Handler.Sent for what is due. It releases the lock while it does so. Only one goroutine reports at a time, so that
-// IDs come in order; what others add meanwhile, it takes along.
+// report calls Handler.Sent for due completions, without the lock. Only one goroutine reports at a
+// time, so that IDs come in order; it also reports those added meanwhile.
 func (e *endpoint) report() {
 	if e.handler == nil || e.reporting || e.done {
 		return
@@ -335,7 +335,7 @@ func (e *endpoint) report() {
 	}
 }
 
-// end makes the connection over for this end. Nothing touches its memory any more.
+// end ends the connection for this end. Its memory is not touched any more.
 func (e *endpoint) end(cause error) {
 	if e.ended {
 		return
@@ -351,16 +351,17 @@ func (e *endpoint) end(cause error) {
 	e.c.f.record(Event{Conn: e.c.number, From: e.side, What: "ended: " + cause.Error()})
 }
 
-// abort ends the connection for this end, with what it has not sent yet.
+// abort ends the connection for this end, and drops its unsent work.
 func (e *endpoint) abort(cause error) {
 	e.wire.cut()
 	e.end(cause)
 }
 
-// fail ends the connection because of what the peer did, and tells it.
+// fail ends the connection because of the peer, and notifies it.
 func (e *endpoint) fail(why error) { e.failBoth(why, why) }
 
-// refuse ends the connection because of the peer's request, and tells it the handle by which a Read or Write named the memory.
+// refuse ends the connection because of the peer's request, and sends it the handle by which a Read
+// or Write named the memory.
 func (e *endpoint) refuse(op rdma.Opcode, handle uint32, why error) {
 	if op != rdma.Read && op != rdma.Write {
 		e.fail(why)
@@ -409,7 +410,7 @@ func (e *endpoint) release() {
 	}
 }
 
-// scribble overwrites memory whose contents mean nothing now.
+// scribble overwrites memory whose contents are invalid.
 func scribble(list [][]byte) {
 	for _, b := range list {
 		fill(b, 0xa5)

@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// patience is how long a case waits for what must happen.
+// patience is the limit of a case's waits.
 const patience = 30 * time.Second
 
 // exam is one run of a case.
@@ -30,7 +30,7 @@ type exam struct {
 	blocks []block
 }
 
-// block is memory of a case, with guards before and after it.
+// block is a case's memory, with guards before and after it.
 type block struct {
 	buf  *bufpool.Buf
 	n    int
@@ -42,8 +42,8 @@ const (
 	guardByte = 0xc3
 )
 
-// memory returns n <= 4 MiB - 256 bytes of the pool, whose contents mean nothing, at an address that is skew
-// bytes (0 to 63) past a multiple of 64.
+// memory returns n <= 4 MiB - 256 bytes of the pool with arbitrary contents, at an address that is
+// skew bytes (0 to 63) past a multiple of 64.
 func (x *exam) memory(n, skew int) []byte {
 	x.Helper()
 	buf, err := x.pool.Get(n + 3*guard)
@@ -75,7 +75,7 @@ func (b block) intact() bool {
 	return true
 }
 
-// fill sets all bytes of b to v, quickly also under the race detector.
+// fill sets all bytes of b to v, quickly even under the race detector.
 func fill(b []byte, v byte) {
 	if len(b) == 0 {
 		return
@@ -86,7 +86,7 @@ func fill(b []byte, v byte) {
 	}
 }
 
-// finish closes what the case left open, and checks what holds for every case.
+// finish closes the case's endpoints, and checks the properties of every case.
 func (x *exam) finish() {
 	for _, e := range x.ends {
 		e.close()
@@ -138,7 +138,7 @@ func (x *exam) domain() rdma.Domain {
 	return d
 }
 
-// setup says how an end is to be connected. Zero fields mean the defaults.
+// setup configures an end. Zero fields mean the defaults.
 type setup struct {
 	receives     int  // 16; -1 for none
 	size         int  // of each, 4096
@@ -152,7 +152,7 @@ type setup struct {
 	private      []byte
 	idle         bool // Serve is not called, and no greeting is exchanged
 	shared       *shared
-	own          bool // there are receives also where they are shared
+	own          bool // there are own receives even beside an SRQ
 }
 
 func (x *exam) newEnd(name string, s setup, greeted bool) (*end, rdma.Options) {
@@ -187,8 +187,8 @@ func (x *exam) newEnd(name string, s setup, greeted bool) (*end, rdma.Options) {
 
 const greeting = "hello"
 
-// connect returns two connected ends that are being served: the leading one and the other. The dialer has sent a greeting,
-// since the acceptor may have to wait for that.
+// connect returns two connected ends that are being served: the leading one and the other. The
+// dialer has sent a greeting, since the acceptor may have to wait for it.
 func (x *exam) connect(sa, sb setup) (a, b *end) {
 	x.Helper()
 	a, b = x.tryConnect(sa, sb)
@@ -260,7 +260,8 @@ func (x *exam) tryConnect(sa, sb setup) (a, b *end) {
 	return d, c
 }
 
-// exchange sends a message each way, which shows that the connection works and that all before has arrived.
+// exchange sends a message each way, to check that the connection works and that all earlier
+// messages have arrived.
 func exchange(a, b *end) {
 	a.Helper()
 	for range 2 {
@@ -275,7 +276,7 @@ func exchange(a, b *end) {
 	}
 }
 
-// echo sends data to b, which sends what it got back. Unlike exchange it may be called on any goroutine.
+// echo sends data to b, which returns them. Unlike exchange it may be called on any goroutine.
 func (e *end) echo(b *end, data []byte) error {
 	send := func(from, to *end, data []byte) ([]byte, error) {
 		m := e.memory(len(data), 0)
@@ -331,5 +332,5 @@ var noiseBlock = sync.OnceValue(func() []byte {
 	return b
 })
 
-// noise returns n bytes that depend on seed; they must not be changed.
+// noise returns n bytes that depend on seed. Do not change them.
 func noise(seed, n int) []byte { return noiseBlock()[seed*4099&(1<<16-1):][:n] }

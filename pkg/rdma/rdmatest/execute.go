@@ -6,10 +6,11 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// execute starts a work request; the memory of its lists stays the caller's until it is complete.
+// execute starts a work request. The caller must not touch the memory of its lists until it is
+// complete.
 func (e *endpoint) execute(wr *rdma.WorkRequest) {
 	if e.ended {
-		return // the memory goes back when Serve returns
+		return // the memory is released when Serve returns
 	}
 	c := e.c
 	var fault Fault
@@ -41,7 +42,6 @@ func (e *endpoint) execute(wr *rdma.WorkRequest) {
 	e.send(wr, fault)
 }
 
-// send transmits the request that wr makes.
 func (e *endpoint) send(wr *rdma.WorkRequest, fault Fault) {
 	p := e.c.newPacket(request)
 	p.wr, p.fault = *wr, fault
@@ -174,7 +174,7 @@ func (w *wire) serveRead(p *packet) {
 	e.wire.transmit(p)
 }
 
-// readDone lands the data of our Read, and lets the next one go.
+// readDone places the data of our Read, and starts the next one.
 func (e *endpoint) readDone(p *packet) {
 	scatter(p.wr.Local, p.parts)
 	e.stats.BytesIn += uint64(p.bytes)

@@ -1,17 +1,19 @@
-// Package rdmatest holds an RDMA provider in memory, for tests of what is built on RDMA, and the suite of tests that every
-// provider passes.
+// Package rdmatest has an RDMA provider in memory, for tests of code on top of RDMA, and the
+// conformance suite of all providers.
 //
 // # The fabric
 //
-// A [Fabric] connects endpoints of one process. It keeps to the letter of package rdma, and is as strict as the strictest
-// adapter: local memory outside the attached arenas, a queue that is too full, or a list with too many segments fail the
-// call; a Send without a receive, or an access outside of what was exposed, ends the connection with a cause in words. So an engine that runs
-// here without complaint may hope to run anywhere.
+// A [Fabric] connects endpoints of one process. It follows package rdma to the letter, and is as
+// strict as the strictest adapter: local memory outside the registered arenas, a full queue, or a
+// list with too many segments fail the call; a Send without a receive, or an access outside of
+// exposed memory, ends the connection with a cause in words. Code that runs here without errors
+// should run on any provider.
 //
-// Latency and bandwidth are set in [Options] and use nothing but package time: inside a testing/synctest bubble (the Fabric must be
-// made there) they pass in virtual time, and round trips can be counted exactly, see [Fabric.RoundTrips]. With
-// neither set, a work request executes wholly on the goroutine that posts it. Faults are injected with [Fabric.Inject], at a chosen
-// operation. [Fabric.Counters], [CountersOf] and [Fabric.Events] tell what crossed the wire.
+// Latency and bandwidth are set in [Options] and use only package time: inside a testing/synctest
+// bubble (the Fabric must be made there) they pass in virtual time, and round trips can be counted
+// exactly, see [Fabric.RoundTrips]. Without either, a work request executes wholly on the goroutine
+// that posts it. [Fabric.Inject] injects a fault at a chosen operation. [Fabric.Counters],
+// [CountersOf] and [Fabric.Events] report the operations on the wire.
 //
 // # The suite
 //
@@ -32,39 +34,47 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// MaxPrivateData is how many bytes of private data a connection request, its acceptance or its refusal can carry.
+// MaxPrivateData bounds the bytes of private data in a connection request, its acceptance or its
+// rejection.
 const MaxPrivateData = 196
 
-// Options set a Fabric up. The zero value is a fabric as fast as the machine, and without faults.
+// Options configure a Fabric. The zero value is a fabric as fast as the machine, and without
+// faults.
 type Options struct {
-	// Delay is the time from the end of a message's transmission to its arrival; a round trip takes twice that.
+	// Delay is the time from the end of a message's transmission to its arrival; a round trip takes
+	// twice that.
 	Delay time.Duration
-	// Bandwidth in payload bytes per second, for each direction of each connection; 0 is unlimited. Memory is
-	// read, and completed, at the end of its transmission.
+	// Bandwidth is in payload bytes per second, for each direction of each connection; 0 is
+	// unlimited. Memory is read, and completed, at the end of its transmission.
 	Bandwidth int64
-	// SentDelay is the time from the end of a transmission to the completion (Sent) of the work request: set it to 2*Delay for
-	// an adapter that completes upon the acknowledgement, as InfiniBand does.
+	// SentDelay is the time from the end of a transmission to the completion (Sent) of the work
+	// request. Set it to 2*Delay for an adapter that completes upon the acknowledgement, as
+	// InfiniBand does.
 	SentDelay time.Duration
 
-	// MaxSegments and MaxReadSegments become those of Attributes; 0 means 16.
+	// MaxSegments and MaxReadSegments are the values of Attributes; 0 means 16.
 	MaxSegments, MaxReadSegments int
 	// MaxReads bounds the ORD and IRD of every endpoint, as an adapter does; 0 means 128.
 	MaxReads int
-	// NoRemoteInvalidation makes endpoints that do not offer it; a SendWithInvalidate to them ends the connection.
+	// NoRemoteInvalidation: endpoints do not offer it, and a SendWithInvalidate to them ends the
+	// connection.
 	NoRemoteInvalidation bool
-	// MaxExposed is how much memory an endpoint may expose at once, counted in handles; 0 means no limit.
+	// MaxExposed bounds the memory that an endpoint may expose at once, counted in handles; 0 means
+	// no limit.
 	MaxExposed int
-	// MaxShared is how many receives a rdma.SRQ holds; 0 means 65536. With a negative number there are none.
+	// MaxShared bounds the receives of an rdma.SRQ; 0 means 65536. A negative number means no SRQs.
 	MaxShared int
-	// ReuseHandles makes Expose hand out again the handle that was invalidated last, instead of a random one. With a delayed
-	// SendWithInvalidate (see Fault) a handle can so be invalidated under its new owner.
+	// ReuseHandles makes Expose return the handle that was invalidated last, instead of a random
+	// one. With a delayed SendWithInvalidate (see Fault) a handle can so be invalidated under its
+	// new owner.
 	ReuseHandles bool
 
-	// ScribbleReceives overwrites memory that the fabric is given to fill (receives and the sinks of Reads) when it is
-	// posted, so that stale contents do not pass for data.
+	// ScribbleReceives overwrites memory for the fabric to fill (receives and the sinks of Reads)
+	// when it is posted, so that stale contents do not pass for data.
 	ScribbleReceives bool
-	// ScribbleSends overwrites the local memory of Sends and Writes just before their completion is reported, so that
-	// nothing can be sent from it afterwards. It is for callers that do not share memory between work requests.
+	// ScribbleSends overwrites the local memory of Sends and Writes just before their completion is
+	// reported, so that it cannot be sent afterwards. It is for callers that do not share memory
+	// between work requests.
 	ScribbleSends bool
 
 	// Record keeps the events for Fabric.Events.
@@ -73,7 +83,8 @@ type Options struct {
 	Seed uint64
 }
 
-// Fabric is a network in memory; it is an rdma.Provider whose connections come from 127.0.0.1. See also [Fabric.Host].
+// Fabric is a network in memory. It is an rdma.Provider whose connections come from 127.0.0.1; see
+// also [Fabric.Host].
 type Fabric struct {
 	o     Options
 	start time.Time
@@ -120,7 +131,8 @@ func (f *Fabric) Name() string { return "fabric" }
 // NewDomain makes a protection domain. It serves all hosts of this fabric.
 func (f *Fabric) NewDomain() (rdma.Domain, error) { return newDomain(f), nil }
 
-// Listen waits for connections on an IP address and port, which is chosen if 0. Host "" is every address, "localhost" 127.0.0.1.
+// Listen listens on an IP address and port; 0 chooses a port. Host "" is every address, "localhost"
+// 127.0.0.1.
 func (f *Fabric) Listen(ctx context.Context, address string) (rdma.Listener, error) {
 	return f.listen(ctx, address)
 }
@@ -142,8 +154,8 @@ func (h host) Dial(ctx context.Context, address string, o rdma.Options) (rdma.En
 	return h.dial(ctx, h.address, address, o)
 }
 
-// RoundTrips returns how many round trips have passed since a time, in units of twice the Delay.
-// In virtual time, where computing takes none, it is the number of times that somebody waited for the other side.
+// RoundTrips returns the number of round trips since a time, in units of twice the Delay. In
+// virtual time, where computing takes none, it is the number of waits for the other side.
 func (f *Fabric) RoundTrips(since time.Time) float64 {
 	if f.o.Delay == 0 {
 		return 0
@@ -151,7 +163,7 @@ func (f *Fabric) RoundTrips(since time.Time) float64 {
 	return float64(time.Since(since)) / float64(2*f.o.Delay)
 }
 
-// port returns a port that no listener uses; f.mu is held.
+// port returns an unused port; f.mu is held.
 func (f *Fabric) port() uint16 {
 	for {
 		f.lastPort++

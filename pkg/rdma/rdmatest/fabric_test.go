@@ -64,7 +64,7 @@ func TestVirtualTime(t *testing.T) {
 		if got := f.RoundTrips(start); got != n {
 			x.Errorf("%v round trips, want %d", got, n)
 		}
-		// A closing end has nothing to wait for; the other end hears of it half a round trip later.
+		// A closing end waits for nothing; the other end learns of it half a round trip later.
 		start = time.Now()
 		a.close()
 		a.join()
@@ -77,7 +77,8 @@ func TestVirtualTime(t *testing.T) {
 	})
 }
 
-// TestReadDepth: with one Read at a time, five take five round trips, and what is behind them does not wait.
+// TestReadDepth: with one Read at a time, five take five round trips, and work behind them does not
+// wait.
 func TestReadDepth(t *testing.T) {
 	inBubble(t, Options{Delay: time.Millisecond}, func(x *exam, f *Fabric) {
 		a, b := x.connect(setup{ord: 1}, setup{})
@@ -109,7 +110,8 @@ func TestReadDepth(t *testing.T) {
 	})
 }
 
-// TestBandwidth: payload takes its time, one message after the other in each direction; memory is read at the end of it.
+// TestBandwidth: payload takes its time, one message after the other in each direction; memory is
+// read at the end of it.
 func TestBandwidth(t *testing.T) {
 	inBubble(t, Options{Bandwidth: 1e6, Delay: 10 * time.Millisecond, SentDelay: 20 * time.Millisecond}, func(x *exam, f *Fabric) {
 		a, b := x.connect(setup{}, setup{})
@@ -127,7 +129,7 @@ func TestBandwidth(t *testing.T) {
 		a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(m)}, rdma.WorkRequest{Op: rdma.Write, Signaled: true, Local: list(m[:1000]), Remote: remote},
 			rdma.WorkRequest{Op: rdma.Read, Local: list(x.memory(3000, 0)), Remote: remote})
 		time.Sleep(time.Millisecond)
-		m[1999] ^= 0xff // a fault of the caller, which shows
+		m[1999] ^= 0xff // a caller's fault, which shows
 		if got := b.receive(); bytes.Equal(got.data, noise(1, 2000)) || !bytes.Equal(got.data, m) {
 			x.Error("memory was read before it was sent")
 		}
@@ -141,7 +143,8 @@ func TestBandwidth(t *testing.T) {
 	})
 }
 
-// TestReadThenInvalidate: data of a Read that are still to be sent when the region is invalidated were read before.
+// TestReadThenInvalidate: data of a Read that wait for transmission when the region is invalidated
+// were read before.
 func TestReadThenInvalidate(t *testing.T) {
 	for _, o := range []Options{{Bandwidth: 1e6}, {Delay: time.Millisecond}} {
 		inBubble(t, o, func(x *exam, f *Fabric) {
@@ -222,7 +225,7 @@ func TestScribble(t *testing.T) {
 	})
 }
 
-// TestTranscript: with a Seed, what crosses the wire can be written down.
+// TestTranscript: with a Seed, transcripts are reproducible.
 func TestTranscript(t *testing.T) {
 	inBubble(t, Options{Record: true, Seed: 7, Delay: time.Millisecond}, func(x *exam, f *Fabric) {
 		a, b := x.connect(setup{}, setup{})

@@ -10,11 +10,13 @@ import (
 )
 
 var (
-	// ErrLost is why a connection ended that a fault took away.
+	// ErrLost is the cause of a connection's end by an injected loss.
 	ErrLost = errors.New("rdma fabric: connection lost")
-	// ErrRemoteAccess is why a connection ended, at either end, when a work request named memory that is not exposed to it.
+	// ErrRemoteAccess is the cause of a connection's end, at either end, when a work request named
+	// memory that is not exposed to it.
 	ErrRemoteAccess = errors.New("remote access error")
-	// ErrOverrun is why a connection ended, at either end, when a Send found no receive that is long enough.
+	// ErrOverrun is the cause of a connection's end, at either end, when a Send found no receive
+	// that is long enough.
 	ErrOverrun = errors.New("no receive for it")
 )
 
@@ -33,34 +35,39 @@ func (s Side) String() string { return [...]string{"either", "dialer", "acceptor
 // AnyOp as the Op of a Fault matches every work request.
 const AnyOp rdma.Opcode = 0xff
 
-// Action is what goes wrong.
+// Action is a fault's effect.
 type Action uint8
 
 const (
 	_ Action = iota
-	// LoseBeforeSend ends the connection, for both ends and at once, before the work request is executed.
+	// LoseBeforeSend ends the connection, for both ends and at once, before the work request is
+	// executed.
 	LoseBeforeSend
-	// LoseBeforeDelivery ends it after the work request was sent, whose completion may be seen, and before anything of it arrives.
+	// LoseBeforeDelivery ends it after the work request was sent, and possibly completed, but
+	// before any of it arrives.
 	LoseBeforeDelivery
-	// LoseAfterDelivery ends it after the work request took effect at the peer, which gets its completion. Data of a Read do not come back.
+	// LoseAfterDelivery ends it after the work request took effect at the peer, which gets its
+	// completion. Data of a Read do not come back.
 	LoseAfterDelivery
 	// RefuseAccess ends the connection as if the work request had named memory that is not exposed.
 	RefuseAccess
 	// Overrun ends the connection as if no receive had been posted for the Send.
 	Overrun
-	// Delay makes the work request, and all that follows it in its direction, arrive later by Fault.Delay.
+	// Delay makes the work request, and all later ones in its direction, arrive later by
+	// Fault.Delay.
 	Delay
-	// DelaySent reports the completion of a Send or Write, and of those behind it, later by Fault.Delay.
+	// DelaySent reports the completion of a Send or Write, and of later ones, later by Fault.Delay.
 	DelaySent
-	// Stall lets nothing arrive any more in either direction, from this work request on, and tells neither end.
+	// Stall stops all arrivals in both directions, from this work request on, without notice to
+	// either end.
 	Stall
 )
 
-// Fault says what goes wrong, and when. Of the actions, a LocalInvalidate can meet LoseBeforeSend and Stall only.
+// Fault is an action and its trigger. A LocalInvalidate can meet LoseBeforeSend and Stall only.
 type Fault struct {
 	Do    Action
 	Delay time.Duration // for Delay and DelaySent
-	// Conn is the connection's number, from 1 in the order in which they were accepted; 0 is any of them.
+	// Conn is the connection's number, from 1 in the order of acceptance; 0 is any of them.
 	Conn int
 	// From is the side whose work requests count.
 	From Side
@@ -78,7 +85,7 @@ type Armed struct {
 	fired bool
 }
 
-// Inject arms a fault. It strikes once.
+// Inject arms a fault. It fires once.
 func (f *Fabric) Inject(fault Fault) *Armed {
 	fault.Nth = max(fault.Nth, 1)
 	a := &Armed{f: f, fault: fault}
@@ -89,14 +96,14 @@ func (f *Fabric) Inject(fault Fault) *Armed {
 	return a
 }
 
-// Fired tells whether the fault struck.
+// Fired reports whether the fault has fired.
 func (a *Armed) Fired() bool {
 	a.f.mu.Lock()
 	defer a.f.mu.Unlock()
 	return a.fired
 }
 
-// match counts a work request, and returns the fault that strikes it. When several do, the first injected is taken.
+// match counts a work request, and returns the fault that it meets, the first injected of several.
 func (f *Fabric) match(conn int, s Side, op rdma.Opcode) (hit Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

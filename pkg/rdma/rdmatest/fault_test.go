@@ -23,7 +23,7 @@ func inBubble(t *testing.T, o Options, test func(x *exam, f *Fabric)) {
 	})
 }
 
-// TestFaults: each action at each operation, with what each end sees of it.
+// TestFaults tries each action at each operation, and checks the effects at both ends.
 func TestFaults(t *testing.T) {
 	type outcome struct {
 		delivered bool // the operation took effect at the peer
@@ -102,7 +102,8 @@ func TestFaults(t *testing.T) {
 func TestFaultSelection(t *testing.T) {
 	for _, c := range []struct {
 		fault Fault
-		lost  [2]int // after so many Sends of each connection's dialer, echoed by the acceptor; -1 for never
+		// after so many Sends of each connection's dialer, echoed by the acceptor; -1 for never
+		lost [2]int
 	}{
 		{Fault{Op: rdma.Send}, [2]int{0, -1}},
 		{Fault{Op: rdma.Send, Nth: 3}, [2]int{1, -1}},
@@ -139,7 +140,7 @@ func TestFaultSelection(t *testing.T) {
 	}
 }
 
-// TestDelay: a late request holds up what is behind it in its direction, and nothing else.
+// TestDelay: a late request delays later ones in its direction, and nothing else.
 func TestDelay(t *testing.T) {
 	inBubble(t, Options{Delay: time.Millisecond}, func(x *exam, f *Fabric) {
 		a, b := x.connect(setup{}, setup{})
@@ -181,7 +182,8 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// TestLateInvalidate: a Send with Invalidate is under way while its handle is given to other memory, which loses it.
+// TestLateInvalidate: a handle is reused for other memory while a Send with Invalidate of it is in
+// flight, and that memory is invalidated.
 func TestLateInvalidate(t *testing.T) {
 	inBubble(t, Options{ReuseHandles: true}, func(x *exam, f *Fabric) {
 		a, b := x.connect(setup{}, setup{})

@@ -34,7 +34,7 @@ type incoming struct {
 	mu       sync.Mutex
 	answered bool
 	gaveUp   error
-	answer   chan answer // one
+	answer   chan answer // holds one
 }
 
 type answer struct {
@@ -96,7 +96,7 @@ func (l *listener) Accept() (rdma.ConnRequest, error) {
 	return in, nil
 }
 
-// Close refuses the requests that nobody has accepted.
+// Close refuses the requests that are not accepted.
 func (l *listener) Close() error {
 	l.f.mu.Lock()
 	delete(l.f.listeners, l.addr)
@@ -123,7 +123,7 @@ func (l *listener) offer(in *incoming) bool {
 	return !l.closed
 }
 
-// withdraw takes a request back that its dialer gave up.
+// withdraw removes a request that its dialer gave up.
 func (l *listener) withdraw(in *incoming) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,7 @@ func (f *Fabric) connect(ctx context.Context, from netip.Addr, address string, o
 	return a.endpoint, a.err
 }
 
-// checkOptions says what is wrong with o, and fills in what was left out.
+// checkOptions returns the fault of o, and fills in defaults.
 func (f *Fabric) checkOptions(o *rdma.Options) (*domain, error) {
 	d, ok := o.Domain.(*domain)
 	switch {
@@ -204,7 +204,7 @@ func (f *Fabric) checkOptions(o *rdma.Options) (*domain, error) {
 	return d, f.checkReceives(d, o.Receives, o.ReceiveQueue)
 }
 
-// giveUp withdraws the request, if it is not answered already.
+// giveUp withdraws the request, unless it is answered already.
 func (in *incoming) giveUp(err error) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -14,7 +14,8 @@ type region struct {
 	access rdma.Access
 }
 
-// Expose makes memory of the domain's arenas accessible. Its first byte has a random offset below 2^63.
+// Expose makes memory of the domain's arenas accessible. Its first byte has a random offset below
+// 2^63.
 func (e *endpoint) Expose(mem []byte, access rdma.Access) (rdma.Remote, error) {
 	if access == 0 || access&^(rdma.RemoteRead|rdma.RemoteWrite) != 0 {
 		return rdma.Remote{}, fmt.Errorf("rdma fabric: expose: access %#x is not RemoteRead, RemoteWrite or both", access)
@@ -59,7 +60,7 @@ func (e *endpoint) newHandle() uint32 {
 	}
 }
 
-// invalidate ends the access by a handle, and says whether there was any.
+// invalidate ends the access by a handle, and reports whether there was any.
 func (e *endpoint) invalidate(handle uint32) bool {
 	r := e.regions[handle]
 	if r == nil {
@@ -74,7 +75,7 @@ func (e *endpoint) invalidate(handle uint32) bool {
 	return true
 }
 
-// localInvalidate completes also when the peer was faster: who posts it cannot know.
+// localInvalidate completes even if the peer invalidated first: its caller cannot know.
 func (e *endpoint) localInvalidate(wr *rdma.WorkRequest) {
 	e.invalidate(wr.Invalidate)
 	e.outstanding--
@@ -84,7 +85,8 @@ func (e *endpoint) localInvalidate(wr *rdma.WorkRequest) {
 	e.complete(rdma.Completion{ID: wr.ID, Op: rdma.LocalInvalidate})
 }
 
-// access finds the memory that the peer names. A length of 0 is not checked (RFC 5041 section 5.2, RFC 5040 section 5.2.1).
+// access finds the memory that the peer names. A length of 0 is not checked (RFC 5041 section 5.2,
+// RFC 5040 section 5.2.1).
 func (e *endpoint) access(at rdma.Remote, n int, want rdma.Access) ([]byte, error) {
 	if n == 0 {
 		return nil, nil

@@ -36,7 +36,7 @@ func (f *Fabric) newReceiveQueue(of rdma.Domain, depth int) (*receiveQueue, erro
 	return &receiveQueue{d: d, depth: min(depth, f.o.MaxShared)}, nil
 }
 
-// checkShared says what is wrong with the shared receives of o.
+// checkShared returns the fault of o's SRQ.
 func checkShared(d *domain, o *rdma.Options) error {
 	if o.SRQ == nil {
 		return nil
@@ -61,7 +61,7 @@ func sharedOf(o *rdma.Options) *receiveQueue {
 	return q
 }
 
-// join counts an endpoint that uses the queue, leave one that no longer does.
+// join counts an endpoint that uses the queue; leave is its counterpart.
 func (q *receiveQueue) join()  { q.count(1) }
 func (q *receiveQueue) leave() { q.count(-1) }
 
@@ -73,12 +73,12 @@ func (q *receiveQueue) count(n int) {
 	}
 }
 
-// report lets go of what was taken and is about to be reported.
+// report releases taken receives that are about to be reported.
 func (q *receiveQueue) report(taken *fifo[rdma.Receive]) {
 	q.empty(taken, func(rdma.Receive) {})
 }
 
-// giveBack posts again what was taken and is not going to be reported.
+// giveBack posts taken receives again that will not be reported.
 func (q *receiveQueue) giveBack(taken *fifo[rdma.Receive]) {
 	q.empty(taken, func(r rdma.Receive) { q.receives.push(r) })
 }

@@ -9,14 +9,15 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// violated checks that the connection of a and b ended by itself, for a reason that is none of the orderly ones.
+// violated checks that the connection of a and b ended by itself, for a reason other than an
+// orderly end.
 func violated(a, b *end) {
 	a.Helper()
 	a.violated(a.SilentEnd)
 	b.violated(b.SilentEnd)
 }
 
-// violated checks one end; silent says that it may take the end for an orderly one of the peer's.
+// violated checks one end; with silent it may see an orderly end by the peer.
 func (e *end) violated(silent bool) {
 	e.Helper()
 	err := e.why()
@@ -31,7 +32,7 @@ func (e *end) violated(silent bool) {
 	}
 }
 
-// refused checks what Serve's error says about the handle that the peer refused.
+// refused checks the handle in Serve's error.
 func (e *end) refused(handle uint32) {
 	e.Helper()
 	var access *rdma.AccessError
@@ -45,8 +46,8 @@ func (e *end) refused(handle uint32) {
 	}
 }
 
-// testViolations: whatever names memory that is not exposed in this way ends its connection, touches nothing, and does not
-// disturb others.
+// testViolations: a request for memory that is not exposed for it ends its connection, changes
+// nothing, and does not affect others.
 func testViolations(x *exam) {
 	const size = 100
 	both := rdma.RemoteRead | rdma.RemoteWrite
@@ -138,7 +139,7 @@ func testViolations(x *exam) {
 			clear(scratch)
 			_, err := a.tryPost(
 				rdma.WorkRequest{Op: op, Local: list(scratch[:n]), Remote: where},
-				rdma.WorkRequest{Op: rdma.Send, Signaled: true}, // not to be delivered
+				rdma.WorkRequest{Op: rdma.Send, Signaled: true}, // must not be delivered
 			)
 			switch {
 			case err == nil:
@@ -148,7 +149,7 @@ func testViolations(x *exam) {
 					x.Errorf("%s: Serve returned %v, though it was the peer that erred", b.name, b.err)
 				}
 			case where.Offset+uint64(n) < where.Offset:
-				exchange(a, b) // that there is no such memory could be seen before
+				exchange(a, b) // the error could be seen before
 			default:
 				x.Errorf("Post: %v", err)
 			}
@@ -197,7 +198,8 @@ func testViolations(x *exam) {
 	}
 }
 
-// testSendWithInvalidate: it ends access by exactly the handle that it names, after the Writes before it, and says so.
+// testSendWithInvalidate: it ends access by exactly its handle, after the Writes before it, and its
+// completion has the handle.
 func testSendWithInvalidate(x *exam) {
 	a, b := x.connect(setup{}, setup{})
 	if !b.ep.Attributes().RemoteInvalidation {
@@ -245,7 +247,8 @@ func testSendWithInvalidate(x *exam) {
 	}
 }
 
-// testLocalInvalidate: when it is complete, the peer's access has ended, also in the middle of a stream of Writes.
+// testLocalInvalidate: when it is complete, the peer's access has ended, even in the middle of a
+// stream of Writes.
 func testLocalInvalidate(x *exam) {
 	for round := range 10 {
 		a, b := x.connect(setup{}, setup{})
@@ -274,7 +277,7 @@ func testLocalInvalidate(x *exam) {
 				a.mu.Lock()
 				a.nextSent += 2
 				a.mu.Unlock()
-				reads := 1 + i/8 // now and then, so that not more and more is under way
+				reads := 1 + i/8 // few enough that they do not pile up
 				if i%8 == 0 {
 					if _, err := a.tryPost(rdma.WorkRequest{Op: rdma.Read, Local: list(sink), Remote: other}); err != nil {
 						return
@@ -297,7 +300,7 @@ func testLocalInvalidate(x *exam) {
 			x.Fatal("memory was written to after Local Invalidate was complete")
 		}
 	}
-	// With nobody writing it does no harm, and other handles stay good.
+	// Without a writer it does no harm, and other handles stay valid.
 	a, b := x.connect(setup{}, setup{})
 	mem, mine := x.memory(100, 0), x.memory(50, 0)
 	kept := b.expose(mem[:50], rdma.RemoteWrite)
@@ -317,7 +320,7 @@ func testLocalInvalidate(x *exam) {
 	}
 }
 
-// testHandles: a handle tells nothing about the next one.
+// testHandles: a handle does not reveal the next one.
 func testHandles(x *exam) {
 	a, b := x.connect(setup{}, setup{})
 	mem := x.memory(10, 0)
@@ -345,13 +348,13 @@ func testHandles(x *exam) {
 	}
 }
 
-// testOverrun: a Send that finds no receive, or one that is too short, ends the connection.
+// testOverrun: a Send without a receive, or with one that is too short, ends the connection.
 func testOverrun(x *exam) {
 	bystanderA, bystanderB := x.connect(setup{}, setup{})
 	for _, c := range []struct {
 		name    string
 		send    int
-		receive []int // sizes of those posted
+		receive []int // sizes of the posted ones
 	}{
 		{"none posted", 10, nil},
 		{"none posted for nothing", 0, nil},

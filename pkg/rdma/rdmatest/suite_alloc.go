@@ -8,8 +8,9 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// caller and server are the two ends of a call that uses every operation, without allocating: the caller exposes memory and
-// sends a request that names it; the server fetches from it, writes to it, and replies; the caller invalidates.
+// caller and server are the two ends of a call that uses every operation without allocating: the
+// caller exposes memory and sends a request that names it; the server fetches from it, writes to
+// it, and replies; the caller invalidates.
 type caller struct {
 	ep       rdma.Endpoint
 	mem      []byte
@@ -88,8 +89,8 @@ func (s *server) Completed(batch []rdma.Completion) {
 	}
 }
 
-// testAllocations: a call of Send, Read, Write, Send, and the handle's exposure and invalidation, allocates nothing once
-// it has been made often enough.
+// testAllocations: a call of Send, Read, Write, Send, and the handle's exposure and invalidation,
+// allocates nothing after enough repetitions.
 func testAllocations(x *exam) {
 	if race.Enabled || x.bubble {
 		x.Skip("the race detector and timers allocate")

@@ -49,12 +49,13 @@ func testPrivateData(x *exam) {
 	}
 }
 
-// samePrivate compares private data that came with what was sent.
+// samePrivate compares received private data with the sent ones.
 func (s *suite) samePrivate(got, sent []byte) bool {
 	return bytes.HasPrefix(got, sent) && (len(got) == len(sent) || s.Padded && isZero(got[len(sent):]))
 }
 
-// incoming accepts requests until one is found whose private data are right; a listener may also report those given up.
+// incoming accepts requests until one has the right private data; a listener may also report
+// abandoned ones.
 func (x *exam) incoming(private []byte) <-chan rdma.ConnRequest {
 	l := x.listen()
 	c := make(chan rdma.ConnRequest, 1)
@@ -130,7 +131,7 @@ func testRefused(x *exam) {
 			x.Errorf("Dial to %q succeeded", address)
 		}
 		if address == "" {
-			continue // where listening means anywhere
+			continue // where listening means any address
 		}
 		if l, err := x.Provider.Listen(ctx, address); err == nil {
 			l.Close()
@@ -158,7 +159,7 @@ func testListenerClose(x *exam) {
 		x.Errorf("Accept after Close returned %v, want net.ErrClosed", err)
 	}
 	x.listener = nil
-	exchange(a, b) // it lives on
+	exchange(a, b) // it survives
 }
 
 func testDialCancelled(x *exam) {
@@ -180,7 +181,7 @@ func testDialCancelled(x *exam) {
 			x.Errorf("Dial went on for %v after its context was cancelled", time.Since(start))
 		}
 	}
-	// The listener does not stumble over requests that were given up.
+	// Abandoned requests do not harm the listener.
 	hello := noise(3, 5)
 	requests := x.incoming(hello)
 	e, o := x.newEnd("dialer", setup{private: hello, receives: 1}, false)
@@ -228,7 +229,8 @@ func testReadDepths(x *exam) {
 		}
 		exchange(a, b)
 	}
-	// None at all, as a client that never reads asks for; the acceptor cannot read more than the dialer allows.
+	// None at all, as a client without Reads requests; the acceptor cannot read more than the
+	// dialer allows.
 	a, b := x.connect(setup{ord: -1, ird: 2}, setup{ord: 2, ird: -1})
 	if at := a.ep.Attributes(); at.ORD != 0 || at.IRD != 2 {
 		x.Errorf("dialer: ORD %d, IRD %d; want 0, 2", at.ORD, at.IRD)

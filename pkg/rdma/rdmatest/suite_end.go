@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// testClose: what Serve says, at both ends, and that nothing works afterwards.
+// testClose checks Serve's error at both ends, and that every method fails afterwards.
 func testClose(x *exam) {
 	a, b := x.connect(setup{}, setup{})
 	exchange(a, b)
@@ -54,7 +54,7 @@ func testClose(x *exam) {
 	}
 }
 
-// testCloseFlushes: Close sends what was posted before; the peer gets it all.
+// testCloseFlushes: Close sends earlier posts, and the peer gets all of them.
 func testCloseFlushes(x *exam) {
 	const messages = 20
 	for _, posts := range []int{1, messages} {
@@ -92,7 +92,7 @@ func testCloseFlushes(x *exam) {
 	}
 }
 
-// testCloseInHandlers: Close may be called by the handler, which has posted before.
+// testCloseInHandlers: the handler may call Close after a post.
 func testCloseInHandlers(x *exam) {
 	a, b := x.connect(setup{}, setup{})
 	reply := x.memory(30, 0)
@@ -126,7 +126,7 @@ func testCloseInHandlers(x *exam) {
 	}
 }
 
-// testCloseUnserved: an endpoint that is never served is freed by Close, and its peer learns of it.
+// testCloseUnserved: Close frees an endpoint that is never served, and its peer learns of the end.
 func testCloseUnserved(x *exam) {
 	a, b := x.connect(setup{idle: true}, setup{idle: true})
 	a.close()
@@ -144,7 +144,7 @@ func testCloseUnserved(x *exam) {
 	}
 }
 
-// testCloseAsServed: Serve returns when everything is freed, also if Close came first and is at it.
+// testCloseAsServed: Serve returns when everything is freed, even during an earlier Close.
 func testCloseAsServed(x *exam) {
 	for range 20 {
 		d, err := x.Provider.NewDomain()
@@ -247,8 +247,8 @@ func (l *load) run(seed uint64) {
 	}
 }
 
-// testCloseUnderLoad: either end, or both, close at an arbitrary moment of heavy traffic both ways. Both Serves return, and memory
-// is left alone from then on.
+// testCloseUnderLoad: either end, or both, close at an arbitrary moment of heavy traffic both ways.
+// Both Serves return, and memory does not change from then on.
 func testCloseUnderLoad(x *exam) { underLoad(x, func(e *end) { e.close() }) }
 
 // testCut: the connection breaks without notice.
@@ -295,7 +295,8 @@ func underLoad(x *exam, stop func(*end)) {
 		})
 		var given sync.WaitGroup
 		for i, l := range loads {
-			given.Go(func() { // as soon as an end's Serve has returned, its memory is written to, and must stay so
+			// as soon as an end's Serve has returned, its memory is overwritten, and must stay so
+			given.Go(func() {
 				<-l.from.served
 				fill(l.sink, 0x77)
 				fill(loads[1-i].region, 0x77)
@@ -331,7 +332,8 @@ func underLoad(x *exam, stop func(*end)) {
 
 func filled(b []byte) bool { return bytes.Count(b, []byte{0x77}) == len(b) }
 
-// testStats: the counters are exact where package rdma says what they count, and a batch is sent as a batch.
+// testStats: the counters are exact where package rdma defines them, and a batch is sent as a
+// batch.
 func testStats(x *exam) {
 	a, b := x.connect(setup{}, setup{receives: 64})
 	region, mine, sink := x.memory(10_000, 1), x.memory(10_000, 2), x.memory(10_000, 3)
@@ -399,7 +401,7 @@ func testStats(x *exam) {
 			x.Errorf("ReadCalls %d, CopiedIn %d of BytesIn %d", s.ReadCalls, s.CopiedIn, s.BytesIn)
 		}
 	}
-	// What the handler posts for a batch of completions goes out after it, together.
+	// The handler's posts for a batch of completions leave after it, together.
 	a, b = x.connect(setup{receives: 64}, setup{receives: 64})
 	exchange(a, b)
 	b.on(func(m message) {

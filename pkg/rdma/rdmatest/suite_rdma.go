@@ -47,7 +47,8 @@ func testWriteSizes(x *exam) {
 
 func isZero(b []byte) bool { return bytes.Count(b, []byte{0}) == len(b) }
 
-// testWriteThenSend: the data of Writes are there when the message behind them is, in a batch and in batches of their own.
+// testWriteThenSend: the data of Writes have arrived when the next message has, in one batch and in
+// batches of their own.
 func testWriteThenSend(x *exam) {
 	const slot, slots, rounds = 3000, 7, 60
 	a, b := x.connect(setup{}, setup{})
@@ -57,7 +58,7 @@ func testWriteThenSend(x *exam) {
 	low, high := b.expose(sink[:half], rdma.RemoteWrite), b.expose(sink[half:], rdma.RemoteWrite|rdma.RemoteRead)
 	checked := make(chan error, 1)
 	round := 0
-	b.on(func(m message) { // on Serve's goroutine, so as soon as can be
+	b.on(func(m message) { // on Serve's goroutine: as early as possible
 		var err error
 		if want := noise(round, len(sink)); !bytes.Equal(sink, want) {
 			i := 0
@@ -175,8 +176,8 @@ func testReadBeyondDepth(x *exam) {
 	}
 }
 
-// testZeroLength: a Write or Read of nothing is legal, and its handle and offset are not looked at (RFC 5041 section 5.2,
-// RFC 5040 section 5.2.1).
+// testZeroLength: an empty Write or Read is legal, and its handle and offset are not checked (RFC
+// 5041 section 5.2, RFC 5040 section 5.2.1).
 func testZeroLength(x *exam) {
 	a, b := x.connect(setup{}, setup{})
 	mem := x.memory(100, 0)
@@ -198,7 +199,7 @@ func testZeroLength(x *exam) {
 	}
 }
 
-// largeBlock returns 8 MiB in one piece of a pool of its own, which it holds wholly.
+// largeBlocks returns blocks of 8 MiB, each contiguous, from a pool of their own.
 var largeBlocks = sync.OnceValues(func() (*bufpool.Pool, [][]byte) {
 	p := bufpool.New(0)
 	var arenas [][]byte
@@ -249,8 +250,8 @@ func testLarge(x *exam) {
 	}
 }
 
-// testTrim: memory that the pool gave back to the system is local memory no more, and what it maps
-// later is.
+// testTrim: memory that the pool gave back to the system is no local memory any more, and memory
+// mapped later is.
 func testTrim(x *exam) {
 	pool := bufpool.New(0)
 	x.Cleanup(func() {

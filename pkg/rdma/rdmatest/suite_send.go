@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// sizes are lengths at which something may go wrong: all small ones, and those around powers of two, up to limit.
+// sizes are critical lengths: all small ones, and those around powers of two, up to limit.
 func sizes(limit int) (s []int) {
 	for n := 0; n <= 70; n++ {
 		s = append(s, n)
@@ -76,8 +76,8 @@ func testSendSegments(x *exam) {
 	}
 }
 
-// testSendOrder: many goroutines send batches of different sizes; each one's messages arrive in its order. A batch is small
-// enough for the receives that are posted.
+// testSendOrder: many goroutines send batches of different sizes; each one's messages arrive in its
+// order. A batch is small enough for the posted receives.
 func testSendOrder(x *exam) {
 	const (
 		goroutines = 4
@@ -144,11 +144,12 @@ func testSendOrder(x *exam) {
 	a.wait("Sent for all", func() bool { return len(a.posted) == 0 })
 }
 
-// testSendHeld: batches that are posted while the endpoint is held arrive in order, after as few calls as those of one batch; the peer's
-// messages arrive meanwhile.
+// testSendHeld: batches posted to a corked endpoint arrive in order, after as few calls as those of
+// one batch; the peer's messages arrive meanwhile.
 func testSendHeld(x *exam) {
 	a, b := x.connect(setup{}, setup{receives: 40, size: 100})
-	a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(x.memory(4, 0))}) // the dialer's, so that both may send
+	// the dialer's, so that both may send
+	a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(x.memory(4, 0))})
 	b.receive()
 	calls := a.ep.Stats().WriteCalls
 	a.ep.Cork()
@@ -182,7 +183,8 @@ func testSendHeld(x *exam) {
 	a.ep.Uncork()
 }
 
-// testSendUnsignaled: unsignaled requests are never reported, and are complete with a later signaled one.
+// testSendUnsignaled: unsignaled requests are never reported, and are complete with a later
+// signaled one.
 func testSendUnsignaled(x *exam) {
 	const queue = 8
 	a, b := x.connect(setup{sendQueue: queue}, setup{receives: 64, size: 32})
@@ -210,7 +212,7 @@ func testSendUnsignaled(x *exam) {
 	}
 }
 
-// testBadPosts: what cannot be taken is refused as a whole, and does no harm.
+// testBadPosts: an invalid batch is refused as a whole, without effect.
 func testBadPosts(x *exam) {
 	const queue = 16
 	a, b := x.connect(setup{sendQueue: queue, receiveQueue: 2 * queue}, setup{})
@@ -275,15 +277,15 @@ func testBadPosts(x *exam) {
 		x.Error("Expose of memory outside the arenas succeeded")
 	}
 	for range queue {
-		exchange(a, b) // neither queue has lost a place, and nothing stray arrives
+		exchange(a, b) // neither queue has lost an entry, and no stray message arrives
 	}
 	if !bytes.Equal(region, noise(1, 100)) {
 		x.Error("a Write that was refused took effect")
 	}
 }
 
-// testPostInHandlers: requests posted by Completed go out after the batch, those posted by Sent go out too, and a
-// handler may post while other goroutines do.
+// testPostInHandlers: requests posted by Completed leave after the batch, those posted by Sent
+// leave too, and a handler may post while other goroutines do.
 func testPostInHandlers(x *exam) {
 	const rounds, width = 50, 4
 	a, b := x.connect(setup{receives: 2*width + rounds}, setup{receives: 2 * width})
@@ -340,7 +342,7 @@ func testPostInHandlers(x *exam) {
 	<-exhausted
 }
 
-// testPostBeforeServe: what is posted before Serve is called is sent and reported like everything else.
+// testPostBeforeServe: posts before Serve are sent and reported like later ones.
 func testPostBeforeServe(x *exam) {
 	a, b := x.connect(setup{idle: true}, setup{idle: true})
 	const messages = 5

@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// shared is a queue of receives that accepting ends share. It is made with the first connection.
+// shared is an SRQ of accepting ends. It is made with the first connection.
 type shared struct {
 	*exam
 	domain rdma.Domain
@@ -68,7 +68,7 @@ func (s *shared) take(id uint64) (segments [][]byte, ok bool) {
 	return segments, ok
 }
 
-// left is how many receives have not completed.
+// left is the number of incomplete receives.
 func (s *shared) left() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,8 @@ func send(a, b *end, n int) {
 	}
 }
 
-// testShared: messages of several connections take the receives of one queue, and come to the connection that they are for.
+// testShared: messages of several connections take receives of one queue, and reach their own
+// connection.
 func testShared(x *exam) {
 	const n, rounds = 6, 30
 	s := x.share(16)
@@ -131,7 +132,8 @@ func testShared(x *exam) {
 	}
 }
 
-// testSharedLeft: what a connection did not use when it ended is there for the others, and not one receive more or less.
+// testSharedLeft: the unused receives of an ended connection are there for the others, neither more
+// nor fewer.
 func testSharedLeft(x *exam) {
 	s := x.share(32)
 	share := setup{shared: s, receives: 16, size: 64, hold: true}
@@ -156,14 +158,15 @@ func testSharedLeft(x *exam) {
 	close(sent)
 	d.join()
 
-	// One that ends since a message is too long.
+	// One that ends because of a message that is too long.
 	g, h := x.connect(setup{}, share)
 	g.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(x.memory(65, 0))})
 	g.violated(x.SilentEnd)
 	h.violated(x.SilentEnd)
 
 	left := s.left()
-	if most := 16 - 4 - 4 - 1; left > most || left < most-3 { // greetings, messages, and those that were reported before the end
+	// greetings, messages, and those that were reported before the end
+	if most := 16 - 4 - 4 - 1; left > most || left < most-3 {
 		x.Errorf("%d receives are left, want at most %d", left, most)
 	}
 	send(e, f, left)
@@ -175,7 +178,8 @@ func testSharedLeft(x *exam) {
 	f.violated(x.SilentEnd || x.SilentOverrun)
 }
 
-// testSharedOverrun: a message that finds no receive ends its own connection, or waits for one; the others go on when there are some again.
+// testSharedOverrun: a message without a receive ends its own connection, or waits for one; the
+// others continue after the next post.
 func testSharedOverrun(x *exam) {
 	s := x.share(8)
 	share := setup{shared: s, receives: 4, size: 64, hold: true}
@@ -198,7 +202,7 @@ func testSharedOverrun(x *exam) {
 	send(c, d, 8)
 }
 
-// testSharedRules: what a queue of receives refuses.
+// testSharedRules: the errors of an SRQ.
 func testSharedRules(x *exam) {
 	s := x.share(8)
 	a, b := x.connect(setup{}, setup{shared: s, receives: 4, size: 64})
@@ -232,7 +236,7 @@ func testSharedRules(x *exam) {
 	}
 }
 
-// refuse returns the error of an accepting end with options that are wrong.
+// refuse returns the error of an accepting end with wrong options.
 func (x *exam) refuse(o setup) error {
 	x.Helper()
 	l := x.listen()

@@ -11,11 +11,11 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// Counters count what crossed the wire. Those of an endpoint count what it caused.
+// Counters count operations on the wire. Those of an endpoint count its own.
 type Counters struct {
 	Connections      uint64
 	Messages         uint64 // Sends that arrived, SendWithInvalidate included
-	Invalidates      uint64 // of which with invalidate
+	Invalidates      uint64 // those with invalidate
 	Writes, Reads    uint64 // RDMA Writes and Read requests that arrived
 	MessageBytes     uint64
 	WriteBytes       uint64
@@ -38,7 +38,7 @@ type counters struct {
 	messageBytes, writeBytes, readBytes, exposed, localInvalidates atomic.Uint64
 }
 
-// Counters returns the sum over all connections that there were.
+// Counters returns the sum over all connections, ended ones included.
 func (f *Fabric) Counters() Counters {
 	c := &f.counters
 	return Counters{
@@ -47,7 +47,7 @@ func (f *Fabric) Counters() Counters {
 	}
 }
 
-// CountersOf returns what one endpoint of a fabric caused.
+// CountersOf returns the counters of one endpoint of a fabric.
 func CountersOf(ep rdma.Endpoint) Counters {
 	e := ep.(*endpoint)
 	e.c.mu.Lock()
@@ -55,7 +55,7 @@ func CountersOf(ep rdma.Endpoint) Counters {
 	return e.counts
 }
 
-// count notes a request that arrived.
+// count counts an arrived request.
 func (f *Fabric) count(from *endpoint, p *packet) {
 	c, g := &from.counts, &f.counters
 	n := p.bytes
@@ -90,11 +90,11 @@ func (f *Fabric) count(from *endpoint, p *packet) {
 	}
 }
 
-// Event is something that happened on the fabric. Requests are noted when they arrive.
+// Event is an event of the fabric. Requests are recorded when they arrive.
 type Event struct {
 	At     time.Duration // since the fabric was made
 	Conn   int           // the connection's number
-	From   Side          // who caused it
+	From   Side          // side that caused it
 	What   string        // "Send", "Send with Invalidate", "RDMA Write", "RDMA Read", "exposed", "invalidated", "connected", "ended: …"
 	Bytes  int
 	Handle uint32 // 0 where none is involved
@@ -124,7 +124,7 @@ func (f *Fabric) record(e Event) {
 	f.mu.Unlock()
 }
 
-// Events returns what happened so far, if Options.Record is set.
+// Events returns the events so far, if Options.Record is set.
 func (f *Fabric) Events() []Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
