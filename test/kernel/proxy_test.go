@@ -24,10 +24,10 @@ func versions(some ...string) string {
 }
 
 // backendAway matches a gateway's messages about a backend that does not answer.
-var backendAway = regexp.MustCompile(`msg="(backend: out of reach|the export's root cannot be found at the backend)`)
+var backendAway = regexp.MustCompile(`msg="(backend unreachable|export root not found)`)
 
 // answers matches its message about a backend that answers again.
-var answers = regexp.MustCompile(`msg="backend: it answers"`)
+var answers = regexp.MustCompile(`msg="backend answers"`)
 
 // backendAwayInGuest excuses backendAway before the server in the guest first answers, and after
 // the guest's script has ended.

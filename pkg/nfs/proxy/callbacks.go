@@ -55,7 +55,7 @@ func (b *callback) onClientReply(r *oncrpc.Request) {
 			// The client is gone, and its connection to the backend ends or waits for it: the backend finds out.
 			b.call.Drop()
 		default:
-			b.s.log.Warn("a callback cannot be sent to the client", "error", r.Err)
+			b.s.log.Warn("send callback to client failed", "error", r.Err)
 			b.call.ReplyAccept(oncrpc.SystemErr)
 		}
 		return
@@ -63,7 +63,7 @@ func (b *callback) onClientReply(r *oncrpc.Request) {
 	if err := b.rw.Results(&b.s.export, b.call, &r.Reply); err != nil {
 		r.Reply.Release()
 		b.s.stats.unreadable.Add(1)
-		b.s.log.Warn("a client's reply to a callback cannot be read", "error", err)
+		b.s.log.Warn("callback reply from client unreadable", "error", err)
 		b.call.ReplyAccept(oncrpc.SystemErr)
 		return
 	}

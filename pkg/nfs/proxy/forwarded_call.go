@@ -46,7 +46,7 @@ func (f *forwardedCall) rewriteAndSend() {
 		r.Call.Release()
 		f.s.waiters.wait(f, roots)
 	case err != nil:
-		f.abandon("a call cannot be forwarded", err)
+		f.abandon("forward call failed", err)
 	case verdict == rewrite.Answered:
 		f.call.Respond()
 	case verdict == rewrite.Resolve:
@@ -85,7 +85,7 @@ func (f *forwardedCall) onReply(r *upstream.Request) {
 	if err := f.rw.Results(&f.s.export, f.call, &r.Reply); err != nil {
 		r.Reply.Release()
 		f.s.stats.unreadable.Add(1)
-		f.s.log.Warn("the backend's reply cannot be read", "backend", f.s.address(), "client", f.client.conn.Remote,
+		f.s.log.Warn("backend reply unreadable", "backend", f.s.address(), "client", f.client.conn.Remote,
 			"program", f.call.Program, "version", f.call.Version, "procedure", f.call.Procedure, "error", err)
 		if len(f.call.Reply.Stream) == 0 {
 			f.call.ReplyAccept(oncrpc.SystemErr)
@@ -102,19 +102,19 @@ func (f *forwardedCall) answerFailure(err error) {
 		f.call.Respond()
 		return
 	}
-	f.abandon("a call was not answered by the backend", err)
+	f.abandon("call not answered by the backend", err)
 }
 
 // abandon gives a call up. Who calls finds the connection closed, and will send the call again on the next one; to leave it unanswered would have
 // a client of version 4 wait for ever.
-func (f *forwardedCall) abandon(what string, err error) {
+func (f *forwardedCall) abandon(failure string, err error) {
 	f.req.Call.Release()
 	switch {
 	case errors.Is(err, upstream.ErrSuperseded):
 		f.call.Supersede()
 		return
 	case !errors.Is(err, upstream.ErrClosed):
-		f.s.log.Warn(what+": its client's connection is closed", "client", f.client.conn.Remote, "error", err)
+		f.s.log.Warn(failure+"; client connection closed", "client", f.client.conn.Remote, "error", err)
 	}
 	f.call.Drop()
 }

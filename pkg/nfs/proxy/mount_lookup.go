@@ -38,12 +38,12 @@ func (f *forwardedCall) sendLookup() {
 	}
 	cred, err := f.rw.Cred(c)
 	if err != nil {
-		f.abandon("a MNT cannot be resolved", err)
+		f.abandon("resolve MNT failed", err)
 		return
 	}
 	buf, err := c.Pool().Get(oncrpc.MinCallLen + xdr.Round(len(cred.Body)) + 4 + nfs3.HandleLen + 4 + xdr.Round(len(name)))
 	if err != nil {
-		f.abandon("a MNT cannot be resolved", err)
+		f.abandon("resolve MNT failed", err)
 		return
 	}
 	r.Call.Own(buf)
@@ -68,14 +68,14 @@ func (f *forwardedCall) onLookupReply(r *upstream.Request) {
 	r.Reply.Release()
 	switch {
 	case err != nil:
-		f.abandon("a path could not be looked up for MNT", err)
+		f.abandon("look up path of MNT failed", err)
 		return
 	case status == nfs3.OK && r.Procedure == nfs3.ProcLookup:
 		f.sendLookup()
 		return
 	}
 	if err := f.rw.AnswerMount(f.call, f.mount.dir, status); err != nil {
-		f.abandon("a MNT cannot be answered", err)
+		f.abandon("answer MNT failed", err)
 		return
 	}
 	f.call.Respond()

@@ -104,17 +104,17 @@ func New(cfg Config) (*Server, error) {
 	cfg.MountPatience = cmp.Or(cfg.MountPatience, 10*time.Second)
 	switch {
 	case cfg.Pool == nil:
-		return nil, errors.New("nfs proxy: Pool is missing")
+		return nil, errors.New("nfs proxy: Pool is required")
 	case cfg.Signer == nil:
-		return nil, errors.New("nfs proxy: Signer is missing")
+		return nil, errors.New("nfs proxy: Signer is required")
 	case len(cfg.UID) < 8:
-		return nil, fmt.Errorf("nfs proxy: UID has %d bytes, want 8 at least", len(cfg.UID))
+		return nil, fmt.Errorf("nfs proxy: UID has %d bytes, want at least 8", len(cfg.UID))
 	case cfg.Network != "tcp" && cfg.Network != "rdma":
 		return nil, fmt.Errorf(`nfs proxy: Network is %q, want "tcp" or "rdma"`, cfg.Network)
 	case cfg.Network == "rdma" && cfg.Provider == nil:
-		return nil, errors.New("nfs proxy: Provider is missing, for the network rdma")
+		return nil, errors.New("nfs proxy: Provider is required for network rdma")
 	case !cfg.V3 && cfg.Minor == [3]bool{}:
-		return nil, errors.New("nfs proxy: no version is offered")
+		return nil, errors.New("nfs proxy: V3 or Minor is required")
 	case len(cfg.Path) > nfs3.MaxMountPath || len(cfg.Path) == 0 || cfg.Path[0] != '/':
 		return nil, fmt.Errorf("nfs proxy: Path is %q, want an absolute path of at most %d bytes", cfg.Path, nfs3.MaxMountPath)
 	}

@@ -108,10 +108,10 @@ func (r *rootFinder) setError(err error) {
 	switch {
 	case err == nil || r.ctx.Err() != nil || before != nil && withoutDigits(before) == withoutDigits(err):
 	case !onlyMountMissing(err):
-		r.s.log.Error("the export's root cannot be found at the backend; it is tried again and again",
+		r.s.log.Error("export root not found at the backend; retrying",
 			"backend", r.s.address(), "path", r.s.cfg.Path, "error", err)
 	case !onlyMountMissing(before):
-		r.s.log.Warn("the root of version 3 cannot be found at the backend, which serves version 4; it is tried again now and then",
+		r.s.log.Warn("NFSv3 root not found at the backend, which serves version 4; retrying",
 			"backend", r.s.address(), "path", r.s.cfg.Path, "error", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // rpcbindTimeout bounds the question to the backend's rpcbind, which a firewall may drop silently.
 const rpcbindTimeout = 5 * time.Second
 
-var errNotDirectory = errors.New("the path leads to no directory")
+var errNotDirectory = errors.New("path is not a directory")
 
 // mountError says why the backend's MOUNT cannot be asked.
 type mountError struct{ err error }
@@ -81,7 +81,7 @@ func (r *rootFinder) askMount(ctx context.Context, mount *client.Client) (m moun
 		return m, err
 	}
 	if m.within, err = mount.Mount(ctx, r.s.cfg.Within); err != nil {
-		err = fmt.Errorf("the directory that the path may not leave has to be mounted: %w", err)
+		err = fmt.Errorf("mount the directory that bounds the path: %w", err)
 	}
 	return m, err
 }
@@ -100,7 +100,8 @@ func (r *rootFinder) resolveWithin(ctx context.Context, nfs *client.Client, m mo
 	for _, name := range names {
 		found, err := nfs.Lookup(ctx, at, name)
 		if err != nil {
-			return nil, fmt.Errorf("%q is looked up below %q, where no symbolic link is followed: %w", name, r.s.cfg.Within, err)
+			return nil, fmt.Errorf("LOOKUP of %q below %q, without following symbolic links: %w",
+				name, r.s.cfg.Within, err)
 		}
 		at = found.Handle
 	}
@@ -113,7 +114,8 @@ func (r *rootFinder) resolveWithin(ctx context.Context, nfs *client.Client, m mo
 		return nil, err
 	}
 	if looked.FileID != asked.FileID {
-		return nil, fmt.Errorf("MNT of %q leads elsewhere than the names below %q: by a symbolic link, or to a file system that is mounted there", r.s.cfg.Path, r.s.cfg.Within)
+		return nil, fmt.Errorf("MNT of %q and LOOKUP below %q find different directories: by a symbolic link, or a file system mounted there",
+			r.s.cfg.Path, r.s.cfg.Within)
 	}
 	return at, nil
 }
@@ -137,7 +139,7 @@ func (r *rootFinder) dialMount(ctx context.Context, cfg client.Config) (mounted,
 		return m, err
 	}
 	if unknown != nil {
-		err = fmt.Errorf("%w; and at the port of NFS: %w", unknown, err)
+		err = fmt.Errorf("%w; at the NFS port: %w", unknown, err)
 	}
 	return mounted{}, &mountError{err}
 }

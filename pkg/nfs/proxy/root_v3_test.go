@@ -192,7 +192,7 @@ func TestNoMount(t *testing.T) {
 			if st := f.Status(); st.RootError != "" || !slices.Equal(st.Versions, []string{"3", "4.1"}) {
 				t.Errorf("status: %+v", st)
 			}
-			if warned, failed := log.count("the root of version 3 cannot be found"), log.count("level=ERROR"); warned != 1 || failed != 0 {
+			if warned, failed := log.count("NFSv3 root not found"), log.count("level=ERROR"); warned != 1 || failed != 0 {
 				t.Errorf("%d warnings and %d errors were logged, must be 1 and 0", warned, failed)
 			}
 		})

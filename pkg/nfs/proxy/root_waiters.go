@@ -22,7 +22,7 @@ type rootWaiters struct {
 // wait keeps a call until roots are found that are not those which it lacked one of: that of one version may be found, and that of another not.
 func (w *rootWaiters) wait(f *forwardedCall, lacking *rewrite.Roots) {
 	if err := w.enqueue(f); err != nil {
-		f.abandon("a call cannot be forwarded", err)
+		f.abandon("forward call failed", err)
 		return
 	}
 	switch {
@@ -97,7 +97,7 @@ func (w *rootWaiters) dropAll() {
 
 func abandonClosed(calls []*forwardedCall) {
 	for _, f := range calls {
-		f.abandon("a call cannot be forwarded", upstream.ErrClosed)
+		f.abandon("forward call failed", upstream.ErrClosed)
 	}
 }
 

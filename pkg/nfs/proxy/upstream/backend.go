@@ -8,32 +8,31 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// Backend is what an export's calls are forwarded to.
+// Backend forwards one export's calls.
 type Backend struct {
 	cfg      Config
 	ctx      context.Context // until Close
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 	ports    ports
-	waiting  atomic.Int64 // bytes of the calls of conns that have no connection, and of those that wait elsewhere
-	orphaned atomic.Int64 // bytes of the calls that a connection has in hand, and whose client has gone
+	waiting  atomic.Int64 // bytes of calls that wait for a connection or elsewhere
+	orphaned atomic.Int64 // bytes of calls in flight whose client has disconnected
 	counts   counts
 	health   health
 
 	mu       sync.Mutex
 	closed   bool
 	conns    map[*backendConn]struct{}
-	detached []*backendConn // the one parked first comes first
+	detached []*backendConn // oldest first
 }
 
-// counts are what a backend counts from its beginning.
 type counts struct {
 	connected                                       atomic.Int64
 	dials, dialErrors, resends                      atomic.Uint64
 	softTimeouts, superseded, overloads, otherPorts atomic.Uint64
 }
 
-// New makes a backend and begins to probe it.
+// New returns a backend and starts to probe its health.
 func New(cfg Config) (*Backend, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -46,13 +45,14 @@ func New(cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// Open returns the link for a client's connection. Nothing is dialled before the first call. back, which may be nil, gets the calls that the backend makes
-// on the link's connection.
+// Open returns the link for a client's connection. The first call dials. back handles the calls
+// that the backend makes on the link's connection; it may be nil.
 func (b *Backend) Open(client *oncrpc.Conn, back oncrpc.Handler) *Link {
 	return &Link{b: b, client: client, back: back}
 }
 
-// Close closes all links and connections, and returns when nothing of the backend is left. A request's Finished must not call it.
+// Close closes all links and connections and waits for their goroutines. Do not call it from a
+// request's Finished.
 func (b *Backend) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -72,7 +72,8 @@ func (b *Backend) Close() {
 	b.running.Wait()
 }
 
-// Admit reports whether a call of n bytes may wait for the backend elsewhere than on a link, and counts it among those that wait. If so, Dismiss follows.
+// Admit reports whether a call of n bytes may wait for the backend without a link, and counts it as
+// waiting if so. Dismiss must follow.
 func (b *Backend) Admit(n int) bool {
 	size := int64(n + callCost)
 	if !b.mayWait(size) {
@@ -91,11 +92,11 @@ func (b *Backend) mayWait(size int64) bool {
 	return false
 }
 
-// Dismiss tells that a call of n bytes, which Admit has counted, waits no longer.
+// Dismiss ends the wait of a call of n bytes that Admit has counted.
 func (b *Backend) Dismiss(n int) { b.waiting.Add(-int64(n + callCost)) }
 
-// connFor returns the line for lk whose first call is r: one that was parked for the same client, if that may be of use, or a new one.
-// It returns nil if the backend is closed.
+// connFor returns the connection for lk, whose first call is r: a detached one of the same client,
+// or a new one. It returns nil if the backend is closed.
 func (b *Backend) connFor(lk *Link, r *Request) *backendConn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,7 +113,7 @@ func (b *Backend) connFor(lk *Link, r *Request) *backendConn {
 	return bc
 }
 
-// forget drops a line that is closed.
+// forget removes a closed connection.
 func (b *Backend) forget(bc *backendConn) {
 	b.mu.Lock()
 	delete(b.conns, bc)

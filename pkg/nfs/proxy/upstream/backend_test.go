@@ -14,12 +14,12 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// step is something that happens to a backend.
+// step is one event of the model.
 type step struct {
 	Kind, Link, XID, Arg, How int
 }
 
-// modelEnv is three clients, two of them at one address, with a backend that comes and goes.
+// modelEnv has three clients, two of them at one address, and a backend that fails and recovers.
 type modelEnv struct {
 	*Backend
 	dialer *fakeDialer
@@ -29,7 +29,7 @@ type modelEnv struct {
 	mu     sync.Mutex
 	faults []string
 	open   int // requests not finished
-	broken int // connections
+	broken int // number of broken connections
 }
 
 func (w *modelEnv) fault(format string, args ...any) {
@@ -42,7 +42,6 @@ func (w *modelEnv) openLink(i int) {
 	w.links[i] = w.Open(&oncrpc.Conn{Remote: netip.AddrPortFrom(addr, uint16(w.opened))}, nil)
 }
 
-// do makes the step happen.
 func (w *modelEnv) do(t *testing.T, s step) {
 	switch s.Kind {
 	case 0, 1, 2, 3:
@@ -115,7 +114,7 @@ func (w *modelEnv) do(t *testing.T, s step) {
 	synctest.Wait()
 }
 
-// conn returns one of the connections of lines, the last one first; nil if there are not so many.
+// conn returns the ith latest connection, or nil.
 func (w *modelEnv) conn(i int) *fakeConn {
 	w.dialer.mu.Lock()
 	defer w.dialer.mu.Unlock()
@@ -125,8 +124,9 @@ func (w *modelEnv) conn(i int) *fakeConn {
 	return nil
 }
 
-// TestModel: whatever happens, every request is finished once, with the reply to its own call or a good reason; a connection never has two calls with one XID in
-// hand; and as soon as the backend is well again, all that waits is answered.
+// TestModel checks that every request finishes once, with the reply to its own call or a permitted
+// error, that no connection has two calls with one XID, and that a recovered backend answers all
+// calls.
 func TestModel(t *testing.T) {
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{

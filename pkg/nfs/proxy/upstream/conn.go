@@ -10,8 +10,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// backendConn carries a link's calls to the backend over a succession of connections from one source
-// port, and holds the unanswered calls. It belongs to a link, or is detached.
+// backendConn carries a link's calls to the backend over a succession of connections from one
+// source port, and holds the unanswered calls. It belongs to a link, or is detached.
 //
 // No lock is held while a request is submitted, cancelled or finished.
 type backendConn struct {
@@ -84,7 +84,8 @@ func (lc *liveConn) ServeRPC(c *oncrpc.Call) {
 	c.ReplyAccept(oncrpc.ProgUnavail)
 }
 
-// Cork implements [oncrpc.Corker]: the client's replies leave together.
+// Cork implements [oncrpc.Corker]. It corks the client's connection, so that replies leave
+// together.
 func (lc *liveConn) Cork() {
 	if lk := lc.bc.owner.Load(); lk != nil && lk.client.Out != nil {
 		lc.corked = lk.client.Out

@@ -21,9 +21,9 @@ func (bc *backendConn) detach(lk *Link) {
 	bc.owner.Store(nil)
 	unsent := bc.takeUnsentLocked()
 	for r := bc.queue.first; r != nil; r = r.next {
-		r.orphan()
+		r.orphanLocked()
 		if r.inFlight != nil {
-			r.inFlight.orphan()
+			r.inFlight.orphanLocked()
 		}
 	}
 	bc.mu.Unlock()

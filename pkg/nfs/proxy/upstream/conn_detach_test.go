@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestDetached: a client that returns gets its connection back, with the calls in flight.
+// TestDetached checks that a returning client gets its connection back, with the calls in flight.
 func TestDetached(t *testing.T) {
 	withEnv(t, Config{}, func(b *env) {
 		d := b.dialer
@@ -22,7 +22,7 @@ func TestDetached(t *testing.T) {
 		lk.Close()
 		pass(59 * time.Second)
 		c.reply(1)
-		b.want(ok(1, 1)) // for nobody
+		b.want(ok(1, 1)) // the client is gone
 		lk = b.Open(client(2), nil)
 		b.call(lk, 4, 4, nil)
 		b.call(lk, 2, 2, nil)
@@ -41,7 +41,7 @@ func TestDetached(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 
-		// It does not return in time.
+		// The client does not return in time.
 		b.call(lk, 5, 5, nil)
 		lk.Close()
 		pass(time.Minute - 1)
@@ -57,7 +57,8 @@ func TestDetached(t *testing.T) {
 	})
 }
 
-// TestDetachedBreaks: a parked connection that breaks is dialled again when the client is back, from its port; the client knows itself what it sends again.
+// TestDetachedBreaks checks that a broken detached connection is dialled when its client returns,
+// from the same port, and resends nothing by itself.
 func TestDetachedBreaks(t *testing.T) {
 	withEnv(t, Config{}, func(b *env) {
 		lk := b.Open(client(1), nil)
@@ -81,7 +82,8 @@ func TestDetachedBreaks(t *testing.T) {
 	})
 }
 
-// TestDetachedLimit: a client that comes again and again, and leaves calls unanswered each time, finds its connection kept until they are too many. Then they end.
+// TestDetachedLimit checks that connections stay detached only while the unanswered calls of a
+// client that reconnects repeatedly remain below the limit.
 func TestDetachedLimit(t *testing.T) {
 	const turns, calls, limit = 50, 20, 100 << 10
 	for _, tt := range []struct {
@@ -124,7 +126,7 @@ func TestDetachedLimit(t *testing.T) {
 	}
 }
 
-// TestReattach: which connections are parked, and who gets them.
+// TestReattach checks which connections are detached, and which links get them.
 func TestReattach(t *testing.T) {
 	harmless := func(r *Request) { r.Replay = ReplayHarmless }
 	for _, tt := range []struct {
@@ -178,9 +180,9 @@ func TestReattach(t *testing.T) {
 			}{
 				{b.Open(stranger, nil), 102, nil, 4},        // another address
 				{b.Open(client(9), nil), 102, bySession, 5}, // by session
-				{b.Open(client(9), nil), 103, nil, 3},       // the XID is known
-				{b.Open(client(9), nil), 50_000, nil, 1},    // it is not: the one parked first
-				{b.Open(client(9), nil), 101, nil, 2},       // the last one
+				{b.Open(client(9), nil), 103, nil, 3},       // known XID
+				{b.Open(client(9), nil), 50_000, nil, 1},    // unknown XID: the oldest
+				{b.Open(client(9), nil), 101, nil, 2},       // the last
 				{b.Open(client(9), nil), 50_001, nil, 6},    // none is left
 			} {
 				b.call(c.lk, c.xid, 0, c.how)

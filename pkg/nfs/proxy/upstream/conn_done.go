@@ -6,9 +6,9 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// maxDeaths is the number of connections that may end with a call in flight before the call is given
-// up: a call may be the cause that ends the backend. Only connections on which the backend has
-// answered count, and from the second on only those after an outage.
+// maxDeaths is the number of connections that may end with a call in flight before the call is
+// given up: a call may be the cause that ends the backend. Only connections on which the backend
+// has answered count, and from the second on only those after an outage.
 const maxDeaths = 2
 
 // followUp is work that a change under the lock leaves for after unlocking.
@@ -52,8 +52,8 @@ func (bc *backendConn) onDone(r *Request) {
 
 // onDoneLocked decides whether r, or its replacement, is finished or sent again.
 //
-// A connection that still owes the reply to an abandoned call with the same XID is closed: a new one
-// cannot bring that reply.
+// A connection that still owes the reply to an abandoned call with the same XID is closed: a new
+// one cannot bring that reply.
 func (bc *backendConn) onDoneLocked(r *Request) (f followUp) {
 	lc, err := r.sentOn, r.Err
 	waiter := r // the request that waits for the answer
@@ -107,17 +107,18 @@ func (bc *backendConn) onDoneLocked(r *Request) (f followUp) {
 	return f
 }
 
-// supersedeLocked puts r in the place of old, an unanswered call with the same XID. After unlocking,
-// the caller finishes superseded with [ErrSuperseded] and closes broken, where they are not nil.
+// supersedeLocked puts r in the place of old, an unanswered call with the same XID. After
+// unlocking, the caller finishes superseded with [ErrSuperseded] and closes broken, where they are
+// not nil.
 //
 // If both calls are the same, the client has sent its call again, perhaps on a new connection. The
 // call in flight then serves r, and nothing more is sent.
 //
-// If they differ, the client has given up the old call and reused its XID. It would take the reply to
-// the old call for the reply to r, so r waits until the old call is answered or lost with its
+// If they differ, the client has given up the old call and reused its XID. It would take the reply
+// to the old call for the reply to r, so r waits until the old call is answered or lost with its
 // connection. A third call that differs as well shows that the client waited in vain; the reply may
-// never come (a server drops calls that RPCSEC_GSS rejects). Then the connection is closed: a new one
-// cannot bring a reply to the old call.
+// never come (a server drops calls that RPCSEC_GSS rejects). Then the connection is closed: a new
+// one cannot bring a reply to the old call.
 func (bc *backendConn) supersedeLocked(old, r *Request) (superseded *Request, broken *liveConn) {
 	bc.b.counts.superseded.Add(1)
 	bc.removeLocked(old)

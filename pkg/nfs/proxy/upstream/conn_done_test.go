@@ -9,7 +9,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// TestNoReplay: a call that is good for one connection only ends with that. Until it has been sent it waits like any other.
+// TestNoReplay checks that a NoReplay call ends with its connection, and waits like any other
+// before it is sent.
 func TestNoReplay(t *testing.T) {
 	withEnv(t, Config{}, func(b *env) {
 		d := b.dialer
@@ -20,8 +21,8 @@ func TestNoReplay(t *testing.T) {
 		b.call(lk, 3, 3, noReplay)
 		b.call(lk, 4, 4, noReplay)
 		c := d.conn(t, 0)
-		b.call(lk, 3, 3, noReplay)  // is the same
-		b.call(lk, 4, 40, noReplay) // waits for the former
+		b.call(lk, 3, 3, noReplay)  // the same call
+		b.call(lk, 4, 40, noReplay) // waits for the first
 		c.reply(1)
 		b.want(ok(1, 1))
 		d.setFail(func(int) error { return errRefused })
@@ -39,7 +40,8 @@ func TestNoReplay(t *testing.T) {
 		}
 		b.want(ok(2, 2), ok(4, 40), ok(5, 5))
 
-		// The backend knows the repetition by XID and address: its sender finds the same source port.
+		// The backend identifies the replay by XID and address, so the source port must be the
+		// same.
 		b.call(lk, 6, 6, noReplay)
 		c.end(errBroken)
 		b.want(bad(6, 6, ErrLost))
@@ -56,7 +58,7 @@ func TestNoReplay(t *testing.T) {
 	})
 }
 
-// TestFinal: an error that sending again would not help is the request's.
+// TestFinal checks that a final error ends the request and keeps the connection.
 func TestFinal(t *testing.T) {
 	withEnv(t, Config{}, func(b *env) {
 		b.call(b.Open(client(1), nil), 1, 1, nil)
@@ -71,7 +73,7 @@ func TestFinal(t *testing.T) {
 	})
 }
 
-// TestSuperseded: a call with the XID of one that is unanswered.
+// TestSuperseded covers calls with the XID of an unanswered call.
 func TestSuperseded(t *testing.T) {
 	setup := func(t *testing.T, f func(b *env, lk *Link, c *fakeConn)) {
 		withEnv(t, Config{AnyPort: true}, func(b *env) {
@@ -91,11 +93,11 @@ func TestSuperseded(t *testing.T) {
 			b.call(lk, 7, 1, nil)
 			b.want()
 			b.call(lk, 7, 1, nil)
-			b.want(bad(7, 1, ErrSuperseded)) // the second; the first is still in the connection's hands
+			b.want(bad(7, 1, ErrSuperseded)) // the second; the first is still in flight
 			sent(t, c, 7)
 			c.reply(7)
 			b.want(bad(7, 1, ErrSuperseded), ok(7, 1))
-			b.call(lk, 7, 2, nil) // all done: a call like any other
+			b.call(lk, 7, 2, nil) // the XID is free again
 			c.reply(7)
 			b.want(ok(7, 2))
 		})
@@ -155,7 +157,7 @@ func TestSuperseded(t *testing.T) {
 		setup(t, func(b *env, lk *Link, _ *fakeConn) {
 			b.call(lk, 8, 8, nil)
 			b.call(lk, 7, 2, nil)
-			b.call(lk, 7, 3, nil) // the first will never be answered
+			b.call(lk, 7, 3, nil) // the first is never answered
 			b.want(bad(7, 1, ErrSuperseded), bad(7, 2, ErrSuperseded))
 			pass(time.Second)
 			c := b.dialer.conn(t, 1)
@@ -176,7 +178,8 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
-// TestLateReply: the reply to a call that was given up is not taken for the reply to another one with its XID.
+// TestLateReply checks that a late reply to a cancelled call is not delivered to the next call with
+// its XID.
 func TestLateReply(t *testing.T) {
 	came := make(chan *oncrpc.Call, 2)
 	addr := startServer(t, handler(func(c *oncrpc.Call) {

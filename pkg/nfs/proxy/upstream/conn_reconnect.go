@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// reconnectLocked sees to it that there is a goroutine that keeps the line's connection. The line is locked.
+// reconnectLocked starts the goroutine that keeps the connection, if none runs.
 func (bc *backendConn) reconnectLocked() {
 	if !bc.running && !bc.closed {
 		bc.running = true
@@ -14,7 +14,8 @@ func (bc *backendConn) reconnectLocked() {
 	}
 }
 
-// keepConnected connects, and connects again, as long as something waits for an answer. While there is a connection it waits for its end.
+// keepConnected keeps a connection live while calls are unanswered. While one is live it waits for
+// its end.
 func (bc *backendConn) keepConnected() {
 	unreachable := false
 	for bc.needed() {
@@ -45,7 +46,7 @@ func (bc *backendConn) keepConnected() {
 		}
 		lc.Wait()
 		bc.clearLive(lc)
-		// A backend that hangs up as soon as it is called is not to be called all the time.
+		// Do not redial at full speed a backend that hangs up on each call.
 		if time.Since(began) < bc.b.cfg.BackoffMax {
 			bc.backOff()
 		} else {
@@ -54,9 +55,9 @@ func (bc *backendConn) keepConnected() {
 	}
 }
 
-// probeBeforeResend has the backend answer NULL before a call is sent to it again. A server that takes
-// connections and ends them need not be the backend, and then the call did not end the connection
-// that had it before. It reports whether the connection may be used.
+// probeBeforeResend calls NULL before a call is sent again, and reports whether the connection may
+// be used. A server that accepts and closes connections need not be the backend; the call then did
+// not end the previous connection.
 func (bc *backendConn) probeBeforeResend(lc *liveConn) bool {
 	bc.mu.Lock()
 	again := false
@@ -79,7 +80,7 @@ func (bc *backendConn) probeBeforeResend(lc *liveConn) bool {
 	return true
 }
 
-// needed reports whether a connection is needed. If not, the goroutine ends.
+// needed reports whether a connection is needed. If not, the goroutine must end.
 func (bc *backendConn) needed() bool {
 	bc.mu.Lock()
 	defer bc.mu.Unlock()
@@ -93,7 +94,7 @@ func (bc *backendConn) needed() bool {
 	return false
 }
 
-// backOff puts off the next attempt to connect.
+// backOff delays the next attempt to connect.
 func (bc *backendConn) backOff() {
 	cfg := &bc.b.cfg
 	d := cfg.BackoffMax
@@ -104,7 +105,7 @@ func (bc *backendConn) backOff() {
 	bc.notBefore = time.Now().Add(d/2 + time.Duration(cfg.Rand()*float64(d/2)))
 }
 
-// awaitRetry waits until the next attempt to connect may be made, or the line is closed.
+// awaitRetry waits for the next permitted attempt to connect, or for close.
 func (bc *backendConn) awaitRetry() {
 	d := time.Until(bc.notBefore)
 	if bc.failures == 0 || d <= 0 {
@@ -118,7 +119,7 @@ func (bc *backendConn) awaitRetry() {
 	}
 }
 
-// connect makes one attempt to connect, from the line's source port.
+// connect makes one attempt to connect, from the connection's source port.
 func (bc *backendConn) connect(lc *liveConn) (Conn, error) {
 	b := bc.b
 	for tries := 0; ; tries++ {
@@ -148,8 +149,8 @@ func (bc *backendConn) connect(lc *liveConn) (Conn, error) {
 	}
 }
 
-// switchPort reports whether an attempt that failed is to be repeated at once, from another port. A port from which there was a connection is
-// not given up as soon as that: the backend knows the client's calls by it.
+// switchPort reports whether to retry a failed attempt at once from another port. A port that has
+// been in use is kept for a while: the backend identifies the client's replays by it.
 func (bc *backendConn) switchPort(err error) bool {
 	b := bc.b
 	switch {
@@ -171,7 +172,7 @@ func (bc *backendConn) switchPort(err error) bool {
 	return true
 }
 
-// setLive makes lc the line's connection, unless the line is closed.
+// setLive makes lc the live connection, unless the backendConn is closed.
 func (bc *backendConn) setLive(lc *liveConn) bool {
 	bc.mu.Lock()
 	defer bc.mu.Unlock()
@@ -186,7 +187,7 @@ func (bc *backendConn) setLive(lc *liveConn) bool {
 	return true
 }
 
-// resend sends what waits, in order.
+// resend sends the waiting calls, in order.
 func (bc *backendConn) resend(lc *liveConn) {
 	out := lc.Out()
 	out.Cork()
@@ -219,7 +220,7 @@ func (bc *backendConn) resend(lc *liveConn) {
 	}
 }
 
-// clearLive takes note that the connection has ended.
+// clearLive handles the end of a connection.
 func (bc *backendConn) clearLive(lc *liveConn) {
 	bc.mu.Lock()
 	bc.dropLiveLocked(lc)
@@ -229,6 +230,6 @@ func (bc *backendConn) clearLive(lc *liveConn) {
 		bc.b.health.onLost()
 	}
 	if err := lc.Err(); err != nil && !closed && !errors.Is(err, context.Canceled) {
-		bc.b.cfg.Logger.Debug("backend: connection ended", "cause", err)
+		bc.b.cfg.Logger.Debug("backend connection ended", "cause", err)
 	}
 }

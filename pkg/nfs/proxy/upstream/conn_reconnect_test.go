@@ -14,7 +14,7 @@ import (
 
 var errRefused = errors.New("refused")
 
-// TestBackoff: attempts to connect come at growing distances; nothing is dialled before there is a call.
+// TestBackoff checks that delays between dials grow, and that nothing is dialled without a call.
 func TestBackoff(t *testing.T) {
 	withEnv(t, Config{AnyPort: true}, func(b *env) {
 		d := b.dialer
@@ -44,7 +44,7 @@ func TestBackoff(t *testing.T) {
 		c.reply(1)
 		b.want(ok(1, 1))
 
-		// After a long life the next attempt comes at once, after a short one it does not. Without calls there is none.
+		// The next dial is immediate after a long-lived connection only.
 		pass(time.Minute)
 		b.call(lk, 2, 2, nil)
 		dials, _, _ = d.made()
@@ -146,7 +146,8 @@ func TestDeaths(t *testing.T) {
 	})
 }
 
-// TestResend: what is unanswered is sent again, in order and before what came later, from the same port.
+// TestResend checks that unanswered calls are sent again in order, before later ones, from the same
+// port.
 func TestResend(t *testing.T) {
 	withEnv(t, Config{}, func(b *env) {
 		d := b.dialer
@@ -199,7 +200,8 @@ func TestResend(t *testing.T) {
 	})
 }
 
-// TestWhileResending: what comes, goes or is answered while a new connection gets what waits, which takes its time.
+// TestWhileResending covers calls that come, end or are answered while a new connection gets the
+// waiting calls.
 func TestWhileResending(t *testing.T) {
 	withEnv(t, Config{AnyPort: true}, func(b *env) {
 		d := b.dialer
@@ -222,13 +224,13 @@ func TestWhileResending(t *testing.T) {
 				t.Errorf("sent %v, want %v", got, want)
 			}
 		}
-		// Call 1 is being sent, and 2 would be next.
+		// Call 1 is being sent, 2 is next.
 		b.call(lk, 5, 5, nil)
 		b.call(lk, 2, 20, nil)
 		b.want(bad(2, 2, ErrSuperseded))
 		goOn(1)
 		goOn(1, 3)
-		b.call(lk, 1, 10, nil) // waits for the first one's answer
+		b.call(lk, 1, 10, nil) // waits for the reply to the first
 		goOn(1, 3, 4)
 		goOn(1, 3, 4, 5)
 		goOn(1, 3, 4, 5, 2)
@@ -240,14 +242,14 @@ func TestWhileResending(t *testing.T) {
 		b.want(bad(1, 1, ErrSuperseded))
 		pass(time.Second)
 
-		// Now 3 is being sent, and the others follow.
+		// Call 3 is being sent.
 		c = d.conn(t, 2)
 		goOn(3)
 		goOn(3, 4)
 		b.call(lk, 3, 30, nil)
 		goOn(3, 4, 5)
 		goOn(3, 4, 5, 2)
-		b.call(lk, 6, 6, nil) // behind 3's successor, which is passed over
+		b.call(lk, 6, 6, nil) // behind the replacement of 3, which is skipped
 		goOn(3, 4, 5, 2, 1)
 		c.reply(3) // while 6 is being sent
 		b.want(bad(3, 3, ErrSuperseded))
@@ -262,7 +264,8 @@ func TestWhileResending(t *testing.T) {
 	})
 }
 
-// TestRestart: the server is killed and started again under load. Every call is answered, with its own XID, and all come from one port.
+// TestRestart restarts the server under load. Every call is answered with its own XID, and all come
+// from one port.
 func TestRestart(t *testing.T) {
 	t.Run("TCP", func(t *testing.T) { testRestart(t, nil, 20_000) })
 	t.Run("RDMA", func(t *testing.T) { testRestart(t, rdmatest.NewFabric(rdmatest.Options{}), 5000) })
@@ -295,7 +298,7 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 			answered++
 			kill := answered%(total/5) == total/10
 			if kill {
-				s.holdBack() // so that something is certainly unanswered
+				s.holdBack() // guarantees an unanswered call
 			}
 			if xid := uint32(answered + depth); xid <= uint32(total) {
 				refill(t, pool, r, xid, 1, xid)
@@ -307,11 +310,12 @@ func testRestart(t *testing.T, p rdma.Provider, total int) {
 				s.stop()
 				s.start()
 			}
-		case <-time.After(10 * time.Millisecond): // what the server held back
+		case <-time.After(10 * time.Millisecond): // calls held by the server
 			s.release()
 		}
 	}
-	last, answer := newRequest(t, pool, uint32(total)+1, 3, 0), make(chan struct{}) // which finds the connection, or has it made
+	// uses or makes the connection
+	last, answer := newRequest(t, pool, uint32(total)+1, 3, 0), make(chan struct{})
 	last.Finished = func(r *Request) {
 		if _, err := r.Results(); err != nil {
 			t.Errorf("last call: %v", err)

@@ -7,7 +7,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// TestOverload: beyond the limit calls are refused while there is no connection; one that is alone never is.
+// TestOverload checks that calls beyond the limit are refused while there is no connection, except
+// a single one.
 func TestOverload(t *testing.T) {
 	const each = callCost + oncrpc.MinCallLen + 4
 	withEnv(t, Config{WaitLimit: 3 * each, AnyPort: true}, func(b *env) {
@@ -20,13 +21,13 @@ func TestOverload(t *testing.T) {
 		b.want()
 		b.call(two, 4, 4, nil)
 		b.want(bad(4, 4, ErrOverloaded))
-		one.Close() // what has not been sent is not kept
+		one.Close() // unsent calls are not kept
 		b.want(bad(1, 1, ErrClosed), bad(3, 3, ErrClosed))
 		b.call(two, 5, 5, nil)
 		b.want()
 		d.setFail(nil)
 		pass(time.Minute)
-		for xid := uint32(10); xid < 20; xid++ { // with a connection there is no such limit
+		for xid := uint32(10); xid < 20; xid++ { // no limit with a connection
 			b.call(two, xid, 0, nil)
 		}
 		for xid := range uint32(20) {

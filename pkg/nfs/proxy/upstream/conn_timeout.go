@@ -40,8 +40,8 @@ type timeoutScan struct {
 	last      **Request
 }
 
-// expireRequests ends the requests whose time is over. The timer is armed for one request at a time,
-// the oldest, so that a request costs no timer of its own.
+// expireRequests ends the requests whose time is over. The timer is armed for one request at a
+// time, the oldest, so that a request costs no timer of its own.
 func (bc *backendConn) expireRequests() {
 	bc.mu.Lock()
 	bc.scans++

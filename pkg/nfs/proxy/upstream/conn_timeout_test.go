@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// TestSoftTimeout: which calls are given up, and when.
+// TestSoftTimeout checks which calls time out, and when.
 func TestSoftTimeout(t *testing.T) {
 	const limit = 20 * time.Second
 	for _, tt := range []struct {
 		name string
 		how  func(*Request)
-		sent bool // before the backend goes
-		lost bool // the connection too
+		sent bool // before the backend fails
+		lost bool // the connection is lost too
 		ends bool
 	}{
 		{"never", nil, false, false, false},
@@ -69,7 +69,7 @@ func TestSoftTimeout(t *testing.T) {
 	}
 }
 
-// TestSoftTimeoutOthers: only those end whose time is over, and a late reply is nobody's.
+// TestSoftTimeoutOthers checks that only expired calls end, and that late replies are dropped.
 func TestSoftTimeoutOthers(t *testing.T) {
 	const limit = 20 * time.Second
 	withEnv(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *env) {
@@ -108,7 +108,8 @@ func TestSoftTimeoutOthers(t *testing.T) {
 	})
 }
 
-// TestSoftTimeoutOwed: while a reply is owed to a call that was given up, another call with its XID goes out on a new connection only.
+// TestSoftTimeoutOwed checks that a call with the XID of a cancelled, still unanswered call is sent
+// on a new connection only.
 func TestSoftTimeoutOwed(t *testing.T) {
 	const limit = 20 * time.Second
 	for _, arg := range []uint32{1, 2} {
@@ -138,7 +139,7 @@ func TestSoftTimeoutOwed(t *testing.T) {
 	}
 }
 
-// TestSoftTimeoutOwedWaiting: so it is with a call that takes the place of one just while that is being given up.
+// TestSoftTimeoutOwedWaiting covers a call that supersedes one that is just being cancelled.
 func TestSoftTimeoutOwedWaiting(t *testing.T) {
 	const limit = 20 * time.Second
 	withEnv(t, Config{SoftTimeout: limit}, func(b *env) {
@@ -160,7 +161,7 @@ func TestSoftTimeoutOwedWaiting(t *testing.T) {
 	})
 }
 
-// TestSoftTimeoutRepeated: the time of a call that takes the place of another is its own, and the former goes with it.
+// TestSoftTimeoutRepeated checks that a superseding call has a time of its own.
 func TestSoftTimeoutRepeated(t *testing.T) {
 	const limit = 20 * time.Second
 	for _, arg := range []uint32{1, 2} {
@@ -180,7 +181,8 @@ func TestSoftTimeoutRepeated(t *testing.T) {
 	}
 }
 
-// TestSoftTimeoutSubmitting: a call that the timeout meets while it is being submitted is ended at the next occasion.
+// TestSoftTimeoutSubmitting checks that a call which is being submitted at its timeout ends in the
+// next run.
 func TestSoftTimeoutSubmitting(t *testing.T) {
 	const limit = 20 * time.Second
 	withEnv(t, Config{SoftTimeout: limit, AnyPort: true}, func(b *env) {
@@ -202,8 +204,7 @@ func TestSoftTimeoutSubmitting(t *testing.T) {
 	})
 }
 
-// TestSoftTimeoutSince: what a request has waited elsewhere counts, also when others stand before
-// it that have waited for less.
+// TestSoftTimeoutSince checks that WaitingSince counts, also behind calls that have waited less.
 func TestSoftTimeoutSince(t *testing.T) {
 	withEnv(t, Config{SoftTimeout: 10 * time.Second}, func(b *env) {
 		b.dialer.setFail(func(int) error { return errRefused })

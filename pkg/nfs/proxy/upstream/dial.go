@@ -6,11 +6,12 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// Dial makes one attempt to connect to the backend for the gateway's own calls, from a source port below 1024 if there is one. The connection is the caller's
-// to close, and closed with the backend at the latest; nothing is sent again on another one.
+// Dial makes one attempt to connect to the backend for the gateway's own calls, from a source port
+// below 1024 if one is free. The caller closes the connection; Backend.Close closes it at the
+// latest. Nothing is resent.
 func (b *Backend) Dial(ctx context.Context) (Conn, error) { return b.dialOwn(ctx, b.cfg.Dialer) }
 
-// DialTCP is Dial for another service of the backend, at "host:port": its mount daemon, say.
+// DialTCP is Dial for another TCP service of the backend, such as MOUNT, at "host:port".
 func (b *Backend) DialTCP(ctx context.Context, address string) (Conn, error) {
 	return b.dialOwn(ctx, &TCP{Address: address, Config: oncrpc.Config{Pool: b.cfg.Pool}})
 }
@@ -39,7 +40,7 @@ func (b *Backend) dialOwn(ctx context.Context, d Dialer) (Conn, error) {
 	}
 }
 
-// track watches over a connection that is the caller's.
+// track ties a caller's connection to the life of the backend.
 func (b *Backend) track(conn Conn, port int) (Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// TestDial: connections of the gateway's own, which end with the backend at the latest.
+// TestDial checks that the gateway's own connections work and end with the backend.
 func TestDial(t *testing.T) {
 	s := startEcho(t, nil)
 	b, pool := newTCPBackend(t, s.addr, Config{})

@@ -18,17 +18,18 @@ import (
 
 // Dialer connects to a backend.
 type Dialer interface {
-	// Dial connects from the local port, or from any if it is 0. The connection's peer gets the backend's calls and its batches.
+	// Dial connects from the local port, or from any port if it is 0. p handles the backend's
+	// calls, and is corked around each batch of messages.
 	Dial(ctx context.Context, port int, p Peer) (Conn, error)
 }
 
 // Peer is this side of a connection to a backend.
 type Peer interface {
-	oncrpc.Handler // answers the backend's calls
-	oncrpc.Corker  // is held while the connection works through what came together
+	oncrpc.Handler // handles the backend's calls
+	oncrpc.Corker  // corked while a batch of received messages is processed
 }
 
-// noPeer is the Peer of connections on which the backend has no one to call.
+// noPeer is the Peer of the gateway's own connections.
 type noPeer struct{}
 
 func (noPeer) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.ProgUnavail) }
@@ -39,22 +40,23 @@ func (noPeer) Uncork()                 {}
 type Conn interface {
 	oncrpc.Requester
 	oncrpc.Canceler
-	// Out is the connection's sending side.
+	// Out is the sending side.
 	Out() oncrpc.Corker
-	// Wait returns when the connection has ended and nothing of it is left; Err then says why it ended.
+	// Wait returns when the connection has ended and released its resources. Err then returns the
+	// reason.
 	Wait()
 	Err() error
-	// Port is the local port, 0 if there is none that a later Dial could use again.
+	// Port is the local port, or 0 if a later Dial cannot reuse it.
 	Port() int
-	// Local is the local address.
 	Local() netip.AddrPort
-	// Final tells, of the error of a request, that sending it again would not help. Any other error means that the connection is lost, or, if it is
-	// [oncrpc.ErrXIDInUse], has to be given up.
+	// Final reports whether a request's error is permanent, so that sending it again would not
+	// help. After any other error the connection is lost, or must be closed if the error is
+	// [oncrpc.ErrXIDInUse].
 	Final(err error) bool
 }
 
 const (
-	// A backend whose host has vanished is noticed within a minute.
+	// A vanished host is noticed within a minute.
 	keepAliveIdle     = 15 * time.Second
 	keepAliveInterval = 5 * time.Second
 	keepAliveCount    = 3
@@ -63,9 +65,9 @@ const (
 
 // TCP dials a backend over TCP.
 type TCP struct {
-	// Address is "host:port". The name is looked up at each dial.
+	// Address is "host:port". Each dial resolves the name.
 	Address string
-	// Config is what connections are made with. Handler, Batch and Thread are set for each.
+	// Config is used for each connection. Dial sets Handler, Batch and Thread.
 	Config oncrpc.Config
 }
 
@@ -94,7 +96,7 @@ func (t *TCP) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 	}
 	cfg := t.Config
 	cfg.Handler, cfg.Batch = p, p
-	cfg.Thread = p != Peer(noPeer{}) // the gateway's own calls are in no hurry
+	cfg.Thread = p != Peer(noPeer{}) // own calls are not latency-sensitive
 	c, err := oncrpc.NewClient(sock, cfg)
 	if err != nil {
 		_ = sock.Close()
@@ -115,7 +117,7 @@ type RDMA struct {
 	Provider rdma.Provider
 	// Address is "host:port".
 	Address string
-	// Config is what connections are made with. Handler and Batch are set for each.
+	// Config is used for each connection. Dial sets Handler and Batch.
 	Config rpcrdma.Config
 }
 
@@ -151,12 +153,12 @@ func (c rdmaConn) Final(err error) bool {
 	return !errors.As(err, &lost) && !errors.Is(err, rpcrdma.ErrClosed) && !errors.Is(err, oncrpc.ErrXIDInUse)
 }
 
-// portTaken reports whether a dial failed since its local port is in use, or was so a moment ago.
+// portTaken reports whether a dial failed because its local port is in use, or was moments ago.
 func portTaken(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// portDenied reports whether a dial failed since this process may not use its local port.
+// portDenied reports whether a dial failed because this process may not use its local port.
 func portDenied(err error) bool {
 	var call *os.SyscallError
 	return errors.As(err, &call) && call.Syscall == "bind" && (errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM))

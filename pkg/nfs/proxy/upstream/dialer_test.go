@@ -8,7 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// TestFinalRDMA: of the errors of RPC-over-RDMA, those of the connection are not the request's, nor is that its XID is taken there.
+// TestFinalRDMA checks that connection errors and XID conflicts of RPC-over-RDMA are not final.
 func TestFinalRDMA(t *testing.T) {
 	for err, want := range map[error]bool{
 		&rpcrdma.LostError{}: false,

@@ -15,7 +15,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// echoServer answers every call with its XID and the port that it came from, now and then late, and can be killed and started again.
+// echoServer answers every call with its XID and source port, sometimes late. It can be stopped and
+// restarted.
 type echoServer struct {
 	t    testing.TB
 	rdma rdma.Provider // nil: over TCP
@@ -92,14 +93,14 @@ func (s *echoServer) stop() {
 	}
 }
 
-// holdBack has calls wait for release.
+// holdBack makes calls wait for release.
 func (s *echoServer) holdBack() {
 	s.mu.Lock()
 	s.hold = true
 	s.mu.Unlock()
 }
 
-// awaitHeld waits until something is held back.
+// awaitHeld waits until a call is held.
 func (s *echoServer) awaitHeld() {
 	for held := 0; held == 0; time.Sleep(100 * time.Microsecond) {
 		s.mu.Lock()
@@ -108,7 +109,7 @@ func (s *echoServer) awaitHeld() {
 	}
 }
 
-// release answers what was held back.
+// release answers the held calls.
 func (s *echoServer) release() {
 	s.mu.Lock()
 	held := s.held
@@ -156,7 +157,8 @@ func (s *echoServer) answer(c *oncrpc.Call) {
 	c.Respond()
 }
 
-// procBack has the server call its client on the same connection, and answer with the XID only if that call is answered.
+// procBack makes the server call its client on the same connection; it answers with the XID only if
+// that call succeeds.
 const procBack = 2
 
 func (s *echoServer) callBack(c *oncrpc.Call) {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newRequest is a call of the procedure with one argument.
+// newRequest returns a call with one argument.
 func newRequest(t testing.TB, pool *bufpool.Pool, xid, procedure, arg uint32) *Request {
 	r := &Request{}
 	refill(t, pool, r, xid, procedure, arg)
@@ -101,7 +101,7 @@ func client(port uint16) *oncrpc.Conn {
 	return &oncrpc.Conn{Network: "tcp", Remote: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), port)}
 }
 
-// do makes one call by the link, and waits for it.
+// do makes one call and waits for it.
 func do(t testing.TB, lk *Link, pool *bufpool.Pool, xid, procedure uint32) {
 	t.Helper()
 	r := newRequest(t, pool, xid, procedure, 0)
@@ -121,17 +121,17 @@ type handler func(*oncrpc.Call)
 
 func (h handler) ServeRPC(c *oncrpc.Call) { h(c) }
 
-// errBroken is why a fakeConn breaks, errFinal an error of one request.
+// errBroken breaks a fakeConn; errFinal ends one request.
 var errBroken, errFinal = errors.New("broken"), errors.New("final")
 
-// fakeDialer makes connections in memory. Those of probes answer by themselves.
+// fakeDialer makes connections in memory. It answers probes by itself.
 type fakeDialer struct {
-	fail func(port int) error // of a line's dials; nil: none fail
+	fail func(port int) error // of dials for links; nil: none fail
 	mute bool                 // probes get no answer
-	gate chan struct{}        // of connections of lines
+	gate chan struct{}        // of link connections
 
 	mu     sync.Mutex
-	conns  []*fakeConn // of lines
+	conns  []*fakeConn // of links
 	dials  []time.Time
 	ports  []int
 	probes int
@@ -162,7 +162,7 @@ func (d *fakeDialer) Dial(ctx context.Context, port int, p Peer) (Conn, error) {
 	return c, nil
 }
 
-// conn returns the line's nth connection.
+// conn returns the nth link connection.
 func (d *fakeDialer) conn(t testing.TB, n int) *fakeConn {
 	t.Helper()
 	synctest.Wait()
@@ -180,7 +180,7 @@ func (d *fakeDialer) setMute(mute bool) {
 	d.mute = mute
 }
 
-// made returns when and from where lines dialled, and how many probes there were.
+// made returns the times and ports of dials for links, and the number of probes.
 func (d *fakeDialer) made() (at []time.Time, ports []int, probes int) {
 	synctest.Wait()
 	d.mu.Lock()
@@ -194,7 +194,7 @@ func (d *fakeDialer) setFail(f func(port int) error) {
 	d.fail = f
 }
 
-// fakeConn is a connection whose server is the test.
+// fakeConn is a connection; the test is its server.
 type fakeConn struct {
 	dialer *fakeDialer
 	port   int
@@ -208,10 +208,10 @@ type fakeConn struct {
 	owed  []uint32          // XIDs of calls that were cancelled and not answered
 	log   []uint32          // XIDs of all calls
 	twice bool              // two calls had one XID
-	gate  chan struct{}     // if set, each Submit waits for something to come by it
+	gate  chan struct{}     // if set, each Submit waits to receive from it
 	holds gatherer
 
-	onCancel func() // happens once, as a request is about to be cancelled
+	onCancel func() // called once, before a request is cancelled
 }
 
 type gatherer struct{ held, most int }
@@ -258,7 +258,7 @@ func (c *fakeConn) Submit(r *oncrpc.Request) {
 	}
 }
 
-// take takes the call with the XID out of those unanswered.
+// take removes the call with the XID from the unanswered ones.
 func (c *fakeConn) take(xid uint32) *oncrpc.Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +271,7 @@ func (c *fakeConn) take(xid uint32) *oncrpc.Request {
 	return nil
 }
 
-// reply answers the call with its own argument, and reports whether there was one.
+// reply answers the call with its own argument, if there is one.
 func (c *fakeConn) reply(xid uint32) bool {
 	r := c.take(xid)
 	if r == nil {
@@ -288,7 +288,7 @@ func (c *fakeConn) reply(xid uint32) bool {
 	return true
 }
 
-// late answers a call that was cancelled, and reports whether there was one with the XID.
+// late answers a cancelled call, if there is one.
 func (c *fakeConn) late(xid uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -361,13 +361,13 @@ func (c *fakeConn) sent() []uint32 {
 	return append([]uint32(nil), c.log...)
 }
 
-// outcome is what became of a call.
+// outcome is the end of a call.
 type outcome struct {
 	xid, arg, got uint32
 	err           error
 }
 
-// env is a backend whose dialer is fake.
+// env is a backend with a fake dialer.
 type env struct {
 	*Backend
 	t      *testing.T
@@ -379,7 +379,7 @@ type env struct {
 	changes  []bool
 }
 
-// withEnv runs f in a bubble, and checks in the end that all memory was given back.
+// withEnv runs f in a synctest bubble, then checks that all memory was returned.
 func withEnv(t *testing.T, cfg Config, f func(b *env)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -411,7 +411,7 @@ func withEnv(t *testing.T, cfg Config, f func(b *env)) {
 	})
 }
 
-// call submits a call whose outcome is noted.
+// call submits a call and records its outcome.
 func (b *env) call(lk *Link, xid, arg uint32, how func(*Request)) *Request {
 	r := newRequest(b.t, b.pool, xid, 1, arg)
 	if how != nil {
@@ -440,7 +440,7 @@ func (b *env) call(lk *Link, xid, arg uint32, how func(*Request)) *Request {
 	return r
 }
 
-// results returns the outcomes since it was last asked.
+// results returns the outcomes since the previous call.
 func (b *env) results() []outcome {
 	synctest.Wait()
 	b.mu.Lock()
@@ -450,7 +450,7 @@ func (b *env) results() []outcome {
 	return list
 }
 
-// want checks the outcomes since the last check, in any order.
+// want compares the outcomes since the last check, in any order.
 func (b *env) want(want ...outcome) {
 	b.t.Helper()
 	got := b.results()
@@ -472,7 +472,7 @@ func (b *env) want(want ...outcome) {
 	}
 }
 
-// ok is the outcome of a call that was answered, bad that of one that was not.
+// ok is the outcome of an answered call, bad that of a failed one.
 func ok(xid, arg uint32) outcome             { return outcome{xid: xid, arg: arg, got: arg} }
 func bad(xid, arg uint32, err error) outcome { return outcome{xid: xid, arg: arg, err: err} }
 
@@ -480,7 +480,7 @@ func bySession(r *Request)     { r.Replay = ReplayBySession }
 func timeoutAlways(r *Request) { r.Timeout = TimeoutAlways }
 func timeoutUnsent(r *Request) { r.Timeout = TimeoutUnsent }
 
-// pass lets the time pass, and what is due then happen.
+// pass advances the time and runs everything due.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -11,36 +11,36 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// maxNullReply bounds the reply to a NULL call: its header with a verifier of any length.
+// maxNullReply bounds the reply to NULL, with a verifier of any length.
 const maxNullReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen + 8
 
-// Status tells how a backend is and what it has done.
+// Status is the state and the counters of a backend.
 type Status struct {
-	// Healthy: the backend answers. Since is from when on it does, or does not.
+	// Healthy reports whether the backend answers. Since is the time of the last change.
 	Healthy bool
 	Since   time.Time
-	// Err is what went wrong last, even if all is well again; ErrAt is when.
+	// Err is the latest error, even if the backend has recovered; ErrAt is its time.
 	Err   error
 	ErrAt time.Time
 
-	Links         int   // links with a call or more, open or parked
-	Detached      int   // those whose client has gone
-	Connections   int   // of all links
+	Links         int   // backend connections of clients, including detached ones
+	Detached      int   // without a client
+	Connections   int   // live
 	Calls         int   // unanswered
-	WaitBytes     int64 // of the calls that wait for a connection, or were admitted to wait elsewhere
-	OrphanedBytes int64 // of the calls whose client has gone, and which a connection has in hand
+	WaitBytes     int64 // of calls that wait for a connection, or elsewhere after Admit
+	OrphanedBytes int64 // of unanswered calls whose client has disconnected
 	Ports         int   // source ports below 1024 in use
 
-	// Counts from the beginning.
+	// Counters since New.
 	Dials, DialErrors uint64 // attempts to connect
 	Resends           uint64 // calls sent again on another connection
 	SoftTimeouts      uint64
-	Superseded        uint64 // calls that the client sent again
-	Overloads         uint64 // calls refused since too much waited
-	OtherPorts        uint64 // connections for which no source port below 1024 was left
+	Superseded        uint64 // calls that their client sent again
+	Overloads         uint64 // calls refused because of WaitLimit
+	OtherPorts        uint64 // connections without a source port below 1024 for lack of one
 }
 
-// Status returns the present state.
+// Status returns the current state.
 func (b *Backend) Status() Status {
 	c := &b.counts
 	s := Status{
@@ -63,11 +63,11 @@ func (b *Backend) Status() Status {
 	return s
 }
 
-// health is what is known of a backend's health.
+// health tracks a backend's health.
 type health struct {
-	answered atomic.Bool   // there was an answer since the last probe
-	recheck  atomic.Bool   // a connection was lost: the backend may be another one by now, even if it was never missed
-	probeNow chan struct{} // probe at once; holds one
+	answered atomic.Bool   // since the last probe
+	recheck  atomic.Bool   // a connection was lost: the backend may have restarted unnoticed
+	probeNow chan struct{} // capacity 1
 
 	mu      sync.Mutex
 	known   bool
@@ -82,14 +82,14 @@ func (h *health) init() {
 	h.since = time.Now()
 }
 
-// onAnswer takes note of an answer to any call.
+// onAnswer notes an answer to any call.
 func (h *health) onAnswer() {
 	if !h.answered.Load() {
 		h.answered.Store(true)
 	}
 }
 
-// onConnect takes note of a connection. Whether something answers there, a probe tells.
+// onConnect starts a probe: a connection alone does not prove health.
 func (h *health) onConnect() {
 	h.mu.Lock()
 	healthy := h.healthy
@@ -102,10 +102,10 @@ func (h *health) onConnect() {
 	}
 }
 
-// onLost takes note that a connection has ended, which this side did not end. The backend is probed when there is the next one.
+// onLost notes that a connection has ended. The next one is probed.
 func (h *health) onLost() { h.recheck.Store(true) }
 
-// update takes note of what a probe, or an attempt to connect, has found. It reports whether that is news.
+// update records the result of a probe or a dial. It reports whether the health changed.
 func (h *health) update(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,10 +120,10 @@ func (h *health) update(err error) bool {
 	return news
 }
 
-// setUnreachable takes note that the backend is out of reach.
+// setUnreachable records that the backend cannot be reached.
 func (b *Backend) setUnreachable(err error) {
 	if b.health.update(err) {
-		b.cfg.Logger.Warn("backend: out of reach, calls wait", "cause", err)
+		b.cfg.Logger.Warn("backend unreachable; calls wait", "cause", err)
 		b.notify(false)
 	}
 }
@@ -134,7 +134,7 @@ func (b *Backend) notify(healthy bool) {
 	}
 }
 
-// keepProbing is the goroutine that asks the backend how it is, unless answers to other calls tell that.
+// keepProbing checks the backend's health unless answers to other calls show it.
 func (b *Backend) keepProbing() {
 	t := time.NewTicker(b.cfg.ProbeInterval)
 	defer t.Stop()
@@ -150,7 +150,7 @@ func (b *Backend) keepProbing() {
 		case err != nil:
 			b.setUnreachable(err)
 		case b.health.update(nil):
-			b.cfg.Logger.Info("backend: it answers")
+			b.cfg.Logger.Info("backend answers")
 			b.notify(true)
 		case again:
 			b.notify(true)
@@ -164,7 +164,8 @@ func (b *Backend) keepProbing() {
 	}
 }
 
-// probeOnce calls the NULL procedure on a connection that is made for it, from any source port: those below 1024 are few, and NULL needs none.
+// probeOnce calls NULL on a connection of its own. It uses any source port: NULL needs none below
+// 1024, and these are few.
 func (b *Backend) probeOnce() error {
 	ctx, cancel := context.WithTimeout(b.ctx, b.cfg.DialTimeout)
 	defer cancel()
@@ -177,7 +178,6 @@ func (b *Backend) probeOnce() error {
 	return b.callNull(ctx, conn)
 }
 
-// callNull calls the NULL procedure on a connection.
 func (b *Backend) callNull(ctx context.Context, conn Conn) error {
 	buf, err := b.cfg.Pool.Get(oncrpc.MinCallLen)
 	if err != nil {

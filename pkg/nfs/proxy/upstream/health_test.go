@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestHealth: the backend's health is known without clients, and told when it changes; answers to calls save the probes.
+// TestHealth checks that health is known without clients, that changes are reported, and that
+// answers to calls replace probes.
 func TestHealth(t *testing.T) {
 	withEnv(t, Config{AnyPort: true}, func(b *env) {
 		d := b.dialer
@@ -32,7 +33,7 @@ func TestHealth(t *testing.T) {
 		d.setFail(nil)
 		pass(3 * time.Second)
 		lk := b.Open(client(1), nil)
-		b.call(lk, 1, 1, nil) // that it connects is reason to ask
+		b.call(lk, 1, 1, nil) // connecting triggers a probe
 		want(true, gone.Add(3*time.Second), true, false, true)
 
 		pass(20 * time.Second)
@@ -49,7 +50,7 @@ func TestHealth(t *testing.T) {
 		if _, _, n := d.made(); n < probes+5 {
 			t.Errorf("%d probes in a minute", n-probes)
 		}
-		d.setMute(true) // it takes connections, and answers nothing
+		d.setMute(true) // it accepts connections but answers nothing
 		pass(20 * time.Second)
 		if st := b.Status(); st.Healthy {
 			t.Errorf("status %+v", st)
@@ -57,7 +58,8 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// TestHealthAfterLoss: that the backend answers is told again after a connection was lost, also when it was never missed: it may have been restarted.
+// TestHealthAfterLoss checks that health is reported again after a lost connection: the backend may
+// have restarted.
 func TestHealthAfterLoss(t *testing.T) {
 	withEnv(t, Config{}, func(b *env) {
 		lk := b.Open(client(1), nil)

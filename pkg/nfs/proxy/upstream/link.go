@@ -7,23 +7,24 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// Link forwards the calls of one client connection, by a connection to the backend that is the client's alone.
+// Link forwards the calls of one client connection over its own backend connection.
 //
-// It is an [oncrpc.Corker] for [oncrpc.Conn].Batch of the client's connection: what that connection's receive loop submits between Cork and Uncork
-// leaves together. In the other direction the client's connection is held while the backend's replies are worked through.
+// It is the [oncrpc.Corker] for [oncrpc.Conn].Batch of the client's connection: calls submitted
+// between Cork and Uncork leave together. In the other direction it corks the client's connection
+// while a batch of the backend's replies is processed.
 type Link struct {
 	b      *Backend
 	client *oncrpc.Conn
 	back   oncrpc.Handler
 
-	mu     sync.Mutex // for opening and closing
+	mu     sync.Mutex // for openConn and Close
 	closed bool
-	bc     atomic.Pointer[backendConn] // from the first call on
+	bc     atomic.Pointer[backendConn] // set by the first call
 
-	corked oncrpc.Corker // of who holds the link
+	corked oncrpc.Corker // set between Cork and Uncork
 }
 
-// Submit sends r, or lets it wait until it can be sent. r.Finished tells the outcome.
+// Submit sends r, or queues it until it can be sent. r.Finished gets the result.
 func (lk *Link) Submit(r *Request) {
 	bc := lk.bc.Load()
 	if bc == nil {
@@ -35,7 +36,7 @@ func (lk *Link) Submit(r *Request) {
 	bc.submitFrom(lk, r)
 }
 
-// openConn gives the link its line, or nil if it is closed.
+// openConn returns the link's connection, or nil if the link is closed.
 func (lk *Link) openConn(r *Request) *backendConn {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -48,9 +49,10 @@ func (lk *Link) openConn(r *Request) *backendConn {
 	return bc
 }
 
-// Close ends the link, when the client's connection is gone. If all its calls were of those that the backend knows again by XID and address, the
-// connection to the backend is kept for a while, together with the calls in flight, which hold their memory until they are answered or that time is over;
-// otherwise, or if calls in flight of clients that have gone exceed WaitLimit, it is closed. Whatever else waits ends with ErrClosed.
+// Close ends the link after its client has disconnected. If the backend detects replays of all its
+// calls by XID and address, the backend connection is detached, together with the calls in flight,
+// which hold their memory until they are answered or the connection expires. Otherwise, or if the
+// orphaned calls exceed WaitLimit, it is closed. All other calls end with ErrClosed.
 func (lk *Link) Close() {
 	lk.mu.Lock()
 	lk.closed = true
@@ -61,7 +63,7 @@ func (lk *Link) Close() {
 	}
 }
 
-// Cork implements [oncrpc.Corker]. Only one goroutine holds a link, and does not nest.
+// Cork implements [oncrpc.Corker]. Calls come from one goroutine and do not nest.
 func (lk *Link) Cork() {
 	if bc := lk.bc.Load(); bc != nil {
 		if s := bc.live.Load(); s != nil {

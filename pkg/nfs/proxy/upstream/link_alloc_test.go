@@ -14,7 +14,8 @@ type quick struct{}
 
 func (quick) ServeRPC(c *oncrpc.Call) { c.ReplyAccept(oncrpc.Success) }
 
-// TestAllocs: nothing is allocated for a forwarded call, one at a time or many, also where the soft timeout watches.
+// TestAllocs checks that a forwarded call allocates nothing, alone or among many, also with a soft
+// timeout.
 func TestAllocs(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -69,7 +70,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-var finished func(*Request) // not a closure made for each call
+var finished func(*Request) // one closure for all calls
 
 func submitAgain(t testing.TB, lk *Link, pool *bufpool.Pool, r *Request, xid uint32) {
 	refill(t, pool, r, xid, 1, 7)

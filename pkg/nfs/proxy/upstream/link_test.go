@@ -11,14 +11,15 @@ import (
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 )
 
-// TestGather: a link's holds are those of its connection, a connection's batches hold the client, whatever changes meanwhile.
+// TestGather checks that a link corks its connection, and a connection's batches cork the client,
+// across changes.
 func TestGather(t *testing.T) {
 	withEnv(t, Config{AnyPort: true}, func(b *env) {
 		var out gatherer
 		conn := client(1)
 		conn.Out = &out
 		lk := b.Open(conn, nil)
-		lk.Cork() // nothing to hold yet
+		lk.Cork() // no connection yet
 		b.call(lk, 1, 1, nil)
 		c := b.dialer.conn(t, 0)
 		lk.Uncork()
@@ -33,7 +34,7 @@ func TestGather(t *testing.T) {
 		c.reply(1)
 		lk.Close()
 		c.peer.Uncork()
-		c.peer.Cork() // parked
+		c.peer.Cork() // detached
 		c.peer.Uncork()
 		c.end(errBroken)
 		lk.Uncork()
@@ -44,7 +45,7 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestClosed: what is submitted after the end fails, what was outstanding too.
+// TestClosed checks that calls end with ErrClosed during and after Close.
 func TestClosed(t *testing.T) {
 	s := startEcho(t, nil)
 	b, pool := newTCPBackend(t, s.addr, Config{})
@@ -72,7 +73,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestCallback: what the backend calls comes to the link's owner.
+// TestCallback checks that the backend's calls reach the link's handler.
 func TestCallback(t *testing.T) {
 	for _, p := range []rdma.Provider{nil, rdmatest.NewFabric(rdmatest.Options{})} {
 		s := startEcho(t, p)
@@ -106,7 +107,7 @@ func TestCallback(t *testing.T) {
 	}
 }
 
-// TestOneWrite: what is submitted while the link is held leaves by one write.
+// TestOneWrite checks that calls submitted while the link is corked leave in one write.
 func TestOneWrite(t *testing.T) {
 	b, pool := newTCPBackend(t, startServer(t, quick{}), Config{})
 	lk := b.Open(client(1), nil)

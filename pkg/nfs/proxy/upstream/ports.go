@@ -2,14 +2,14 @@ package upstream
 
 import "sync"
 
-// Source ports that a backend may demand of a client that is to be believed. Those below are left to servers; the range is that of
-// the Linux kernel's client.
+// Source ports that a server may require of trusted clients. Lower ones are left to servers; the
+// range is that of the Linux client.
 const (
 	firstPort = 665
 	lastPort  = 1023
 )
 
-// ports hands out source ports. Each line keeps its own as long as it lives.
+// ports allocates source ports. A backendConn keeps its port for life.
 type ports struct {
 	mu     sync.Mutex
 	used   [lastPort - firstPort + 1]bool
@@ -18,7 +18,7 @@ type ports struct {
 	denied bool // this process may not use them
 }
 
-// take returns a port that no line has, 0 if there is none, or if none may be used.
+// take returns a free port, or 0 if none is free or permitted.
 func (p *ports) take() (port int, denied bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,7 @@ func (p *ports) take() (port int, denied bool) {
 	return 0, false
 }
 
-// put gives a port back, if it was taken.
+// put returns a port, if it came from take.
 func (p *ports) put(port int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *ports) put(port int) {
 	}
 }
 
-// deny ends all handing out. It reports whether that is news.
+// deny stops the allocation of ports. It reports whether that is a change.
 func (p *ports) deny() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *ports) inUse() int {
 	return p.n
 }
 
-// takePort takes a source port below 1024; 0, that is any, when there is none. tries is how many were tried in vain: those that others have
-// (the backend of another export on the same server, say) are found out in this way.
+// takePort takes a source port below 1024, or 0 for any port if none is free. tries is the number
+// of ports that failed already, because other processes use them.
 func (b *Backend) takePort(tries int) int {
 	denied := false
 	if tries <= lastPort-firstPort {
@@ -73,14 +73,14 @@ func (b *Backend) takePort(tries int) int {
 		}
 	}
 	if !denied && b.counts.otherPorts.Add(1) == 1 {
-		b.cfg.Logger.Warn("backend: no source port below 1024 is left, others are taken; some servers refuse them")
+		b.cfg.Logger.Warn("source ports below 1024 exhausted; use others, which some servers refuse")
 	}
 	return 0
 }
 
-// setPortsDenied takes note that this process may not use source ports below 1024.
+// setPortsDenied records that this process may not use source ports below 1024.
 func (b *Backend) setPortsDenied() {
 	if b.ports.deny() {
-		b.cfg.Logger.Info("backend: this process may not use source ports below 1024, others are taken; some servers refuse them")
+		b.cfg.Logger.Info("source ports below 1024 not permitted; use others, which some servers refuse")
 	}
 }

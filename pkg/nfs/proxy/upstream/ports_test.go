@@ -17,7 +17,7 @@ func connectError(errno syscall.Errno) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errno)}
 }
 
-// TestPorts: which source port a line takes, and what it does when it is not free.
+// TestPorts checks the choice of source ports, and the reaction to busy ones.
 func TestPorts(t *testing.T) {
 	answer := func(b *env, lk *Link, n int) {
 		t.Helper()

@@ -1,16 +1,16 @@
 package upstream
 
-// queue holds a line's requests in order of submission, and finds them by XID. It allocates only to grow.
+// queue holds requests in order of submission and finds them by XID. It allocates only to grow.
 type queue struct {
 	first, last *Request
 	n           int
 	bytes       int64
-	buckets     []*Request // a power of two of them
+	buckets     []*Request // length is a power of two
 }
 
 func (q *queue) bucket(xid uint32) **Request { return &q.buckets[int(xid)&(len(q.buckets)-1)] }
 
-// find returns the request with the XID, nil if there is none.
+// find returns the request with the XID, or nil.
 func (q *queue) find(xid uint32) *Request {
 	if q.n == 0 {
 		return nil
@@ -22,7 +22,7 @@ func (q *queue) find(xid uint32) *Request {
 	return r
 }
 
-// push appends r, of whose XID there is none.
+// push appends r, whose XID must be new.
 func (q *queue) push(r *Request) {
 	if q.n == len(q.buckets) {
 		q.buckets = make([]*Request, max(16, 2*len(q.buckets)))
@@ -44,7 +44,7 @@ func (q *queue) push(r *Request) {
 	q.bytes += r.size
 }
 
-// unlink takes r out.
+// unlink removes r.
 func (q *queue) unlink(r *Request) {
 	at := q.bucket(r.XID)
 	for *at != r {

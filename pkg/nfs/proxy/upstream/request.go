@@ -7,97 +7,102 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// What becomes of a request other than that the backend answers it, as its Err.
+// Errors of requests that the backend has not answered.
 var (
 	// ErrClosed: the link or the backend was closed.
-	ErrClosed = errors.New("upstream: the link is closed")
-	// ErrSoftTimeout: the backend has not answered within Config.SoftTimeout. If it does so later, nobody hears of it.
-	ErrSoftTimeout = errors.New("upstream: the backend has not answered in time")
-	// ErrSuperseded: the client has sent another call with the same XID, which gets the answer. Nothing is to be sent to the client.
-	ErrSuperseded = errors.New("upstream: the client has sent the call again")
-	// ErrLost: the connection to the backend has ended, and the call is not sent on another: it has
-	// Once, or two connections to a backend that answered have ended with it. The client's
-	// connection is to be closed, so that the client sends the call again, as it has to be by then,
-	// or lets it be.
-	ErrLost = errors.New("upstream: the connection that had the call has ended")
-	// ErrOverloaded: too much waits for the backend already. The client's connection is to be closed, so that the client keeps the call
-	// and sends it again later.
-	ErrOverloaded = errors.New("upstream: too much waits for the backend")
+	ErrClosed = errors.New("upstream: link closed")
+	// ErrSoftTimeout: no answer within Config.SoftTimeout. A later answer is dropped.
+	ErrSoftTimeout = errors.New("upstream: no answer within the soft timeout")
+	// ErrSuperseded: the client sent another call with the same XID, which gets the answer. Send
+	// nothing to the client.
+	ErrSuperseded = errors.New("upstream: superseded by a call with the same XID")
+	// ErrLost: the connection to the backend has ended and the call cannot be sent on another: it
+	// is NoReplay, or two connections to a responsive backend have ended with it. Close the
+	// client's connection, so that the client decides whether to send the call again.
+	ErrLost = errors.New("upstream: connection lost")
+	// ErrOverloaded: too many bytes wait for the backend. Close the client's connection, so that
+	// the client keeps the call and sends it again later.
+	ErrOverloaded = errors.New("upstream: too many bytes wait for the backend")
 )
 
-// Replay says by what the backend knows a call again that it has seen.
+// Replay is the key by which the backend detects a replayed call.
 type Replay uint8
 
-// What the backend knows a call by.
 const (
-	// ReplayHarmless: nothing, and nothing is needed. NULL is such a call.
+	// ReplayHarmless: no key is needed. NULL is such a call.
 	ReplayHarmless Replay = iota
-	// ReplayByXID: its XID and the address that it comes from. So it is in NFSv3, MOUNT, NFSACL and NFSv4.0.
+	// ReplayByXID: XID and source address, in NFSv3, MOUNT, NFSACL and NFSv4.0.
 	ReplayByXID
-	// ReplayBySession: session, slot and sequence id. So it is from NFSv4.1 on.
+	// ReplayBySession: session, slot and sequence id, from NFSv4.1 on.
 	ReplayBySession
 )
 
-// TimeoutPolicy says whether the soft timeout ends a request.
+// TimeoutPolicy decides whether the soft timeout ends a request.
 type TimeoutPolicy uint8
 
-// Which requests the soft timeout ends.
 const (
-	// TimeoutNever: it waits for as long as it takes.
+	// TimeoutNever: the request waits forever.
 	TimeoutNever TimeoutPolicy = iota
-	// TimeoutUnsent: it is ended unless it has been sent, also on a connection that is lost by now: the backend may have executed it then.
+	// TimeoutUnsent: the timeout ends the request only if it was never sent. The backend may have
+	// executed it even if that connection is lost.
 	TimeoutUnsent
-	// TimeoutAlways: it is ended.
+	// TimeoutAlways: the timeout ends the request in any state.
 	TimeoutAlways
 )
 
-// Request is a call to the backend. The zero value is ready for use, and so is one after Reset: its memory is used again.
+// Request is a call to the backend. The zero value is ready for use, and a request may be reused
+// after Reset, including its memory.
 //
-// The submitter fills in what [oncrpc.Request] says: Call with an XID of the client's choice, which is also the stream's first word, and the fields that
-// repeat its header; Eligible and Plan for a backend behind RPC-over-RDMA. Plan's results leave their Memory nil, since the answer may be for another
-// request than the one that was sent. Done is the link's.
+// The submitter sets the fields described at [oncrpc.Request]: Call, whose XID the client chose and
+// which is also the stream's first word, the copies of its header fields, and Eligible and Plan for
+// a backend behind RPC-over-RDMA. Plan's results leave Memory nil, since the reply may be that of
+// another request. Done belongs to the link.
 type Request struct {
 	oncrpc.Request
 	Replay  Replay
 	Timeout TimeoutPolicy
-	// Once: it is sent on one connection at most. A call with RPCSEC_GSS is such: for each sending its credential needs a new sequence number, which only the
-	// client can make; one that the backend has seen it drops without an answer (RFC 2203 section 5.3.3.1).
+	// NoReplay limits the request to one connection. RPCSEC_GSS needs it: each transmission needs a
+	// new sequence number, which only the client can make, and a server silently drops one that it
+	// has seen (RFC 2203 section 5.3.3.1).
 	NoReplay bool
-	// WaitingSince is when the request began to wait elsewhere, for the soft timeout; zero if it did not.
+	// WaitingSince is the time since when the request has waited before Submit, for the soft
+	// timeout; zero if it has not.
 	WaitingSince time.Time
-	// Finished is called exactly once, from whichever goroutine finished the request, perhaps within Submit; it must not block. Then the request is its
-	// submitter's again. Err is nil if Reply is the backend's answer.
+	// Finished is called exactly once, from any goroutine, perhaps within Submit. It must not
+	// block. The request then belongs to its submitter. Err is nil if Reply is the backend's
+	// answer.
 	Finished func(*Request)
 
 	requestState
 }
 
-// requestState is a line's, guarded by its lock.
+// requestState is guarded by the mutex of bc.
 type requestState struct {
-	onDone func(*oncrpc.Request) // the method value, made once
+	onDone func(*oncrpc.Request) // calls bc.onDone; made once
 
 	bc           *backendConn
 	prev, next   *Request  // in order of submission
-	nextInBucket *Request  // in the table
-	sentOn       *liveConn // the connection that has it, or its carrier; nil: it waits to be sent
-	size         int64     // what it counts for while it waits, or is left
+	nextInBucket *Request  // hash chain
+	sentOn       *liveConn // the connection that has it, or has inFlight; nil: unsent
+	size         int64     // cost while it waits or is orphaned
 	timedFrom    time.Time
 	wasSent      bool
-	deaths       int  // connections that ended with it, although the backend had answered on them
-	orphaned     bool // its client has gone, and it counts for that until it is finished
+	deaths       int  // connections that ended with it after the backend had answered on them
+	orphaned     bool // counted in Backend.orphaned
 
-	// A request that repeats one which a connection has in hand takes its place in the line. The former carries on, for the newcomer.
+	// A request that repeats one in flight replaces it in the queue. The request in flight then
+	// serves its replacement.
 	replacement, inFlight *Request
-	differs               bool // the carrier's answer is not the answer to this one
+	differs               bool // inFlight's answer is not the answer to this request
 
-	// For giving up.
+	// Cancellation by the timeout.
 	cancelCause error
-	cancelScan  uint64 // at which run of the timer it was last cancelled
-	cancelling  bool   // it is being cancelled: it is not to be finished meanwhile
-	doneEarly   bool   // it came back meanwhile
+	cancelScan  uint64 // run of the timer that last tried to cancel it
+	cancelling  bool   // Cancel is running: do not finish the request
+	doneEarly   bool   // its connection gave it back meanwhile
 }
 
-// Reset makes r, which is finished or was never submitted, ready for another call. It releases Call and Reply.
+// Reset prepares a finished or never submitted request for reuse. It releases Call and Reply.
 func (r *Request) Reset() {
 	r.Call.Release()
 	r.Reply.Release()
@@ -107,15 +112,15 @@ func (r *Request) Reset() {
 	r.Replay, r.Timeout, r.NoReplay, r.WaitingSince, r.Finished = 0, 0, false, time.Time{}, nil
 }
 
-// orphan counts r, which a connection has in hand, as left by its client. The line is locked.
-func (r *Request) orphan() {
+// orphanLocked counts r, which is in flight, as a call of a disconnected client.
+func (r *Request) orphanLocked() {
 	if !r.orphaned {
 		r.orphaned = true
 		r.bc.b.orphaned.Add(r.size)
 	}
 }
 
-// finish hands r back. No lock is held.
+// finish hands r back to its submitter. No lock may be held.
 func (r *Request) finish(err error) {
 	if r.Err = err; err != nil {
 		r.Reply.Release()
@@ -137,7 +142,7 @@ func (r *Request) takeReply(from *Request) {
 	}
 }
 
-// sameBytes reports whether two calls are the same, byte for byte.
+// sameBytes reports whether two calls are equal byte for byte.
 func sameBytes(a, b *oncrpc.Message) bool {
 	if a.Len() != b.Len() {
 		return false
