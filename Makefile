@@ -1,9 +1,10 @@
-# Sluice. `make help` lists what there is.
+# Sluice. `make help` lists the targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 FUZZTIME ?= 5s
+COUNT ?= 10
 export CGO_ENABLED ?= 0
 export NOT_RUN := $(CURDIR)/bin/not-run
 race := CGO_ENABLED=1 go test -race -timeout 20m
@@ -14,28 +15,29 @@ lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-generate: ## what is made of the API's types and the controllers' markers: deep copies, CRDs, roles, the chart's copies of them
+generate: ## deep copies, CRDs, roles, diagrams
 	go run ./hack/generate
+	go run ./hack/diagrams
 
 build: ## bin/gateway, bin/operator and bin/sluicectl
 	@hack/deps build
 	$(install) ./cmd/...
 
-image: ## container images, as archives in bin/images: gateway, gateway-verbs, operator; REPOSITORY=registry.example/sluice pushes them, and helm's command is printed
+image: ## container images in bin/images; REPOSITORY=registry.example/sluice pushes them
 	@hack/deps verbs
 	go run ./hack/image -version $(version) $(if $(REPOSITORY),-push $(REPOSITORY)) gateway gateway-verbs operator
 
-demo: ## export a directory on loopback, move 256 MiB each way over RPC-over-RDMA, show what crossed the wire
+demo: ## export a directory, move 256 MiB each way over RPC-over-RDMA, show the traffic
 	@hack/deps build
 	$(install) ./cmd/gateway ./cmd/sluicectl
 	@go run ./hack/demo -bin bin
 
-test: ## every test, the Linux kernel's client and server, RDMA devices and a Kubernetes cluster included
+test: ## all tests, with the Linux client, RDMA devices and a Kubernetes cluster
 	@echo "All tests: 45 minutes on two cores, an hour and a half when nothing is cached yet."
 	@hack/deps test
 	$(MAKE) --no-print-directory test-quick fuzz test-kernel test-verbs test-operator test-cluster
 
-test-quick: build ## the inner loop: unit tests with the race detector, and the libraries' without it, which holds their budgets of allocations
+test-quick: build ## the inner loop: unit tests with the race detector; allocation budgets
 	@hack/deps test verbs
 	@rm -f $(NOT_RUN)
 	$(race) ./...
@@ -45,36 +47,39 @@ test-quick: build ## the inner loop: unit tests with the race detector, and the 
 fuzz: ## each fuzz target for FUZZTIME (5s)
 	@hack/fuzz $(FUZZTIME)
 
-test-kernel: build ## a stock Linux NFS/RDMA client against the gateway before a directory, NFS-Ganesha and the Linux server; our requester against the latter
+test-kernel: build ## the Linux NFS/RDMA client and server, and NFS-Ganesha; FULL=1
 	@hack/deps kernel
 	@hack/vm/prepare
 	go test -tags kernel -timeout 60m -count=1 -v ./test/kernel $(if $(FULL),-args -full)
 	go test -tags kernel -timeout 15m -count=1 -v ./test/hostile ./test/exhaustion
 
-test-operator: ## the API and the operator against a real kube-apiserver, with gateways as pods
+test-operator: ## API and operator against a real kube-apiserver, with gateways as pods
 	@hack/deps test
 	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 30m -count=1 ./test/api ./test/chart ./test/operator ./internal/operator/objects ./internal/speaker/lease
 
-test-verbs: ## provider, gateway, sluicectl and the image on rdma-core, on software RoCE and iWARP devices in the guest; FULL=1 makes 1,000 connections
+test-verbs: ## adapters: software RoCE and iWARP devices in the guest; FULL=1
 	@hack/deps kernel verbs
 	@hack/vm/prepare
 	CGO_ENABLED=1 go test -tags verbs -count=1 ./pkg/rdma/verbs
 	go test -tags 'kernel verbs' -timeout 60m -count=1 -v ./test/verbs $(if $(FULL),-args -full)
 
-test-cluster: ## Kubernetes with two real nodes on this machine: a stock Linux client mounts over RDMA by Service IP
+test-cluster: ## a stock Linux client and Kubernetes with two nodes on this machine
 	@hack/deps vm bench cluster verbs
 	@hack/vm/prepare
 	@hack/k8s/prepare
 	go test -tags cluster -timeout 60m -count=1 -v ./test/cluster
 
-test-full: ## the full matrix: make test, each fuzz target for a minute, each NFS version on each backend
+test-full: ## make test, each fuzz target for a minute, each NFS version
 	$(MAKE) --no-print-directory test FUZZTIME=60s FULL=1
 
 bench: build ## gateway, NFS-Ganesha and bare loops side by side; writes bench.json
 	@hack/deps bench
 	go run ./hack/bench -bin bin -o bench.json
 
-bench-rtt: ## versions of RPC-over-RDMA at round-trip times of 10 µs to 1 ms, in virtual time; writes bench-rtt.json
+bench-go: ## Go benchmarks, COUNT (10) times; writes bench-go.txt for benchstat
+	go test -run '^$$' -bench . -benchmem -count $(COUNT) ./pkg/... | tee bench-go.txt
+
+bench-rtt: ## RPC-over-RDMA 1 and 2 by round-trip time; writes bench-rtt.json
 	@cd hack/benchrtt && go test -count=1 -run '^TestBenchRTT$$' -args -o $(CURDIR)/bench-rtt.json
 
 lint: ## static checks of the code, and of the prose in comments, pages and messages
@@ -82,7 +87,7 @@ lint: ## static checks of the code, and of the prose in comments, pages and mess
 	CGO_ENABLED=0 go run $(lint) run ./...
 	go run ./hack/prose
 
-clean: ## remove what was built
-	rm -rf bin bench.json bench-rtt.json
+clean: ## remove build and benchmark output
+	rm -rf bin bench.json bench-go.txt bench-rtt.json
 
-.PHONY: help generate build image demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-full bench bench-rtt lint clean
+.PHONY: help generate build image demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-full bench bench-go bench-rtt lint clean
