@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/test/freeport"
 	"sluice.dev/sluice/test/means"
 )
 
@@ -49,25 +49,13 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// freePorts returns n unused TCP ports.
-func freePorts(t testing.TB, n int) (ports []int) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "0.0.0.0:0")
-		check(t, err)
-		defer l.Close() // after all are chosen
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
-}
-
 // start runs a gateway until the test ends.
 func start(t testing.TB, s setUp) *gateway {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		means.Missing(t, "the gateway has to be root to open files by handle")
 	}
-	ports := freePorts(t, 3)
+	ports := freeport.Choose(t, 3)
 	g := &gateway{
 		t: t, dir: t.TempDir(), rdma: fmt.Sprintf("127.0.0.1:%d", ports[0]), tcp: fmt.Sprintf("127.0.0.1:%d", ports[1]),
 		admin: fmt.Sprintf("127.0.0.1:%d", ports[2]),
@@ -136,7 +124,7 @@ func (g *gateway) ganesha() string {
 	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
 		means.Missing(g.t, "NFS-Ganesha is not installed: %v", err)
 	}
-	script, state, ports := filepath.Join("..", "..", "hack", "ganesha", "run"), g.t.TempDir(), freePorts(g.t, 2)
+	script, state, ports := filepath.Join("..", "..", "hack", "ganesha", "run"), g.t.TempDir(), freeport.Choose(g.t, 2)
 	g.t.Cleanup(func() {
 		if out, err := exec.Command(script, "--stop", "--state", state).CombinedOutput(); err != nil {
 			g.t.Errorf("%s: %v\n%s", script, err, out)

@@ -32,6 +32,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/test/freeport"
 	"sluice.dev/sluice/test/means"
 )
 
@@ -113,21 +114,9 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// freePorts returns two unused TCP ports of 127.0.0.1.
-func freePorts(t testing.TB) (ports [2]int) {
-	t.Helper()
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		check(t, err)
-		defer l.Close() // after both are chosen
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports
-}
-
 func (h *house) startGanesha() {
 	h.Helper()
-	ports := freePorts(h)
+	ports := freeport.Choose(h, 2)
 	script, state := filepath.Join("..", "..", "hack", "ganesha", "run"), h.TempDir()
 	run := func(args ...string) {
 		if out, err := exec.Command(script, append(args, "--state", state)...).CombinedOutput(); err != nil {

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice.dev/sluice/test/freeport"
 )
 
 // ganesha is NFS-Ganesha on the host, a backend for gateways. It exports its directory as /vol to
@@ -29,7 +31,7 @@ type ganesha struct {
 func startGanesha(t *testing.T, grace time.Duration) *ganesha {
 	t.Helper()
 	needTool(t, "ganesha.nfsd")
-	ports := freePorts(t, 2)
+	ports := freeport.Choose(t, 2)
 	g := &ganesha{dir: folder(t, "volumes/ganesha"), port: ports[0], mount: ports[1], grace: grace, state: folder(t, "ganesha")}
 	t.Cleanup(func() {
 		if said, err := g.run("--stop"); err != nil {

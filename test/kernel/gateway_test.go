@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice.dev/sluice/test/freeport"
 	"sluice.dev/sluice/test/means"
 )
 
@@ -80,7 +81,7 @@ func newGateway(t *testing.T, name string, exports ...*export) *gateway {
 	if os.Geteuid() != 0 {
 		means.Missing(t, "the gateway has to be root to act as other users, and dumpcap to capture")
 	}
-	ports := freePorts(t, 2*len(exports)+1)
+	ports := freeport.Choose(t, 2*len(exports)+1)
 	g := &gateway{program: build(t).gateway, exports: map[string]*export{}, admin: fmt.Sprintf("127.0.0.1:%d", ports[2*len(exports)])}
 	var yaml strings.Builder
 	fmt.Fprintf(&yaml, "apiVersion: config.sluice.dev/v1alpha1\nkind: GatewayConfig\nadmin: {address: %q}\nstateDir: %q\ndrainTimeout: %v\nexports:\n",

@@ -5,12 +5,10 @@ package kernel
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,26 +109,4 @@ func folder(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return dir
-}
-
-// given holds the ports that freePorts returned: a test may listen there later.
-var given []int
-
-// freePorts returns unused TCP ports of 127.0.0.1. They are fixed, so that a server can restart on
-// them.
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	var ports []int
-	for len(ports) < n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // after all are chosen
-		if port := l.Addr().(*net.TCPAddr).Port; !slices.Contains(given, port) {
-			ports = append(ports, port)
-		}
-	}
-	given = append(given, ports...)
-	return ports
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice.dev/sluice/test/freeport"
 )
 
 var full = flag.Bool("full", false, "try every version of NFS on every backend")
@@ -68,7 +70,7 @@ func TestProxyGanesha(t *testing.T) {
 // testdata/kernel.sh has the checks.
 func TestProxyKernel(t *testing.T) {
 	needGuest(t)
-	ports := freePorts(t, 2) // of the host; they lead into the guest
+	ports := freeport.Choose(t, 2) // of the host; they lead into the guest
 	data := &export{name: "data", crc: true, backend: nfsBackend(ports[0], ports[1], "/data")}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = h.backendAwayInGuest()
@@ -88,7 +90,7 @@ func TestProxyKernel(t *testing.T) {
 // users, which TestProxyKernel has, run with -full.
 func TestProxyLinuxRDMA(t *testing.T) {
 	needGuest(t)
-	port := freePorts(t, 1)[0]
+	port := freeport.Choose(t, 1)[0]
 	data := &export{name: "data", crc: true, backend: fmt.Sprintf(`rdma: {server: 127.0.0.1, port: %d, path: /data, versions: ["4.1", "4.2"]}`, port)}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = h.backendAwayInGuest()

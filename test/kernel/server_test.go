@@ -25,6 +25,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/test/freeport"
 	"sluice.dev/sluice/test/kernel/pattern"
 )
 
@@ -47,7 +48,7 @@ var connections = []struct {
 // client package at depth.
 func TestLinuxServer(t *testing.T) {
 	needGuest(t)
-	ports := freePorts(t, 2)
+	ports := freeport.Choose(t, 2)
 	k := &knfsd{rdma: ports[0], mount: ports[1], sluicectl: build(t).sluicectl, dir: folder(t, "files")}
 	var names []string
 	for _, c := range connections {

@@ -1,0 +1,42 @@
+// Package freeport chooses ports for servers that a test stops and starts again.
+package freeport
+
+import (
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// Linux takes the ports of outgoing connections, and those of listeners on port 0, from 32768 on
+// (ip_local_port_range). A port below stays free while its server is down.
+const lowest, ephemeral = 10000, 32768
+
+var (
+	mu    sync.Mutex
+	given []int
+)
+
+// Choose returns n TCP ports that are unused on all addresses of the host. Each call of a process
+// returns other ports.
+func Choose(t testing.TB, n int) (ports []int) {
+	t.Helper()
+	mu.Lock()
+	defer mu.Unlock()
+	for range 1000 {
+		if len(ports) == n {
+			return ports
+		}
+		p := lowest + rand.IntN(ephemeral-lowest)
+		l, err := net.Listen("tcp", ":"+strconv.Itoa(p))
+		if err != nil || slices.Contains(given, p) {
+			continue
+		}
+		_ = l.Close()
+		ports, given = append(ports, p), append(given, p)
+	}
+	t.Fatalf("no %d free ports from %d to %d", n, lowest, ephemeral-1)
+	return nil
+}
