@@ -1,4 +1,4 @@
-{{/* Helpers have no branches, so that test/chart can tell which branches of the templates were taken. */}}
+{{/* Helpers have no branches, so that test/chart can record the branches of the templates. */}}
 
 {{- define "sluice.name" -}}
 {{ printf "%s-operator" .Release.Name | trunc 52 | trimSuffix "-" }}
@@ -8,7 +8,7 @@
 {{ .Values.serviceAccount.name | default (include "sluice.name" .) }}
 {{- end }}
 
-{{/* The operator's pods; the operator tells NetworkPolicies by these labels who may read the gateways' status. */}}
+{{/* Labels of the operator's pods. NetworkPolicies admit pods with these labels to the gateways' status. */}}
 {{- define "sluice.selector" -}}
 app.kubernetes.io/name: sluice
 app.kubernetes.io/component: operator
@@ -23,18 +23,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* The reference of an image: a list of the root context and the image's name in values. */}}
+{{/* Reference of an image. Argument: a list of the root context and the image's name in values. */}}
 {{- define "sluice.image" -}}
 {{ $image := index (first .).Values.images (last .) -}}
 {{ $image.repository }}:{{ $image.tag | default (first .).Chart.AppVersion }}
 {{- end }}
 
-{{/* The speaker is the operator's image, unless a tag says otherwise. */}}
+{{/* Image of the speaker: the operator's, unless images.speaker sets a tag. */}}
 {{- define "sluice.speakerImage" -}}
 {{ ternary (include "sluice.image" (list . "operator")) (include "sluice.image" (list . "speaker")) (empty .Values.images.speaker.tag) }}
 {{- end }}
 
-{{/* Restricted, in the words of PodSecurity. */}}
+{{/* Security contexts that pass PodSecurity restricted. */}}
 {{- define "sluice.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
