@@ -12,13 +12,13 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// maxRecord bounds what the backend sends: 1 MiB of data, and what stands around them in a COMPOUND.
+// maxRecord bounds the backend's records: 1 MiB of data, and the rest of a COMPOUND.
 const maxRecord = 2 << 20
 
-// address is the backend's.
+// address returns the backend's "host:port".
 func (s *Server) address() string { return net.JoinHostPort(s.cfg.Server, strconv.Itoa(s.cfg.Port)) }
 
-// newUpstream makes the connections to the backend, of which there are none yet.
+// newUpstream returns the backend; it has no connections yet.
 func (s *Server) newUpstream() (*upstream.Backend, error) {
 	cfg := upstream.Config{
 		Dialer: s.tcpDialer(s.address()), Pool: s.cfg.Pool, WaitLimit: s.cfg.WaitLimit, SoftTimeout: s.cfg.SoftTimeout,
@@ -37,7 +37,8 @@ func (s *Server) newUpstream() (*upstream.Backend, error) {
 	return upstream.New(cfg)
 }
 
-// tcpDialer dials a service over TCP. No bindings: the items of a reply are cut out when it is rewritten.
+// tcpDialer returns a dialer for a TCP service. It has no bindings: rewriting cuts out the items of
+// a reply.
 func (s *Server) tcpDialer(address string) *upstream.TCP {
 	return &upstream.TCP{Address: address, Config: oncrpc.Config{Pool: s.cfg.Pool, MaxRecord: maxRecord}}
 }

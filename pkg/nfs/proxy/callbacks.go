@@ -5,11 +5,12 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// callbackHandler is a client as the backend sees it: its calls, NFSv4.1's callbacks, go on to the client by its own connection (RFC 8167), with
-// an XID of that direction.
+// callbackHandler handles the backend's calls, the callbacks of NFSv4.1: it forwards them over the
+// client's own connection (RFC 8167), with an XID of that direction.
 type callbackHandler clientConn
 
-// ServeRPC implements [oncrpc.Handler]. Session, slot and sequence of the callback are the client's own, so it needs no more care than a call.
+// ServeRPC implements [oncrpc.Handler]. Session, slot and sequence of the callback are the client's
+// own and pass unchanged.
 func (cb *callbackHandler) ServeRPC(c *oncrpc.Call) {
 	b, ok := c.Scratch.(*callback)
 	if !ok {
@@ -28,15 +29,15 @@ func (cb *callbackHandler) ServeRPC(c *oncrpc.Call) {
 	r.Program, r.Version, r.Procedure, r.ArgsAt = c.Program, c.Version, c.Procedure, c.ArgsAt
 	r.Eligible = r.Eligible[:0]
 	r.Plan.Reset()
-	// The session's ca_maxresponsesize bounds the reply, which the client has chosen so that a reply fits what it sends without chunks
-	// (RFC 8167, section 5.2). What the backend's connection could take is more than that.
+	// The client chose ca_maxresponsesize so that it can send the reply without chunks (RFC 8167,
+	// section 5.2). The backend's connection could take more.
 	r.Plan.MaxReply = oncrpc.MinReplyLen
 	r.Done = b.done
 	oncrpc.Submit(back, r)
 	cb.s.stats.callbacks.Add(1)
 }
 
-// callback is a callback on its way to the client and back. It is the Scratch of its call.
+// callback is one callback on its way to the client and back. It is the Scratch of its call.
 type callback struct {
 	s    *Server
 	conn *oncrpc.Conn
@@ -46,13 +47,13 @@ type callback struct {
 	done func(*oncrpc.Request)
 }
 
-// onClientReply takes the client's reply.
+// onClientReply forwards the client's reply to the backend.
 func (b *callback) onClientReply(r *oncrpc.Request) {
 	r.Call.Release()
 	if r.Err != nil {
 		select {
 		case <-b.conn.Done:
-			// The client is gone, and its connection to the backend ends or waits for it: the backend finds out.
+			// The client has disconnected. The backend learns that from its own connection.
 			b.call.Drop()
 		default:
 			b.s.log.Warn("send callback to client failed", "error", r.Err)

@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// called is a client that the backend calls back.
+// called is a client that receives callbacks.
 type called struct {
 	t   *testing.T
 	got chan raw // arguments
@@ -19,7 +19,7 @@ type called struct {
 
 func (c *called) ServeRPC(call *oncrpc.Call) {
 	d := call.Args()
-	c.got <- raw(bytes.Clone(d.Fixed(d.Left()))) // the call is gone when it is looked at
+	c.got <- raw(bytes.Clone(d.Fixed(d.Left()))) // cloned: the call's memory is reused
 	results := fields(0, "tag", 2,
 		op(schema.OpCBSequence, 0, raw("session of fakes"), 1, 0, 0, 0), op(schema.OpCBRecall, 0))
 	e, err := call.BeginReply(oncrpc.MinReplyLen + len(results))
@@ -33,15 +33,16 @@ func (c *called) ServeRPC(call *oncrpc.Call) {
 	call.Respond()
 }
 
-// TestCallback: the backend calls back on the connection that it was called on. The client gets the call, with the handle signed, on
-// its own connection, and the backend gets the client's answer.
+// TestCallback checks that a callback arrives on the client's own connection, with a signed handle,
+// and that the backend gets the reply.
 func TestCallback(t *testing.T) {
 	b, _, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })
 	for _, network := range []string{"tcp", "rdma"} {
 		t.Run(network, func(t *testing.T) {
 			client := &called{t, make(chan raw, 1)}
 			c := f.dial(t, network, client)
-			session, err := nfs4test.NewSession(t.Context(), c, 1, "owner", 1, 0, 2) // CREATE_SESSION4_FLAG_CONN_BACK_CHAN
+			// CREATE_SESSION4_FLAG_CONN_BACK_CHAN
+			session, err := nfs4test.NewSession(t.Context(), c, 1, "owner", 1, 0, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +79,8 @@ func TestCallback(t *testing.T) {
 				<-client.got
 			}
 
-			// A client that goes while it is called leaves the call without an answer, and nothing behind.
+			// A client that disconnects during a callback leaves it unanswered, and frees all
+			// memory.
 			b.holding(nil)
 			_ = c.Requester.Close()
 			if _, err := back.Call(t.Context(), 0x40000000, 1, 1, recall(handle)); err == nil {

@@ -7,22 +7,23 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// clientConn is a client's connection, and the backend's that belongs to it. But for link and gone it is touched by ServeRPC only.
+// clientConn is a client's connection with its link to the backend. ServeRPC alone uses the fields
+// other than link and gone.
 type clientConn struct {
 	s    *Server
 	conn *oncrpc.Conn
 	link *upstream.Link
 
-	rules  *access.Rules // from which the rule was taken
+	rules  *access.Rules // source of rule
 	rule   *access.Rule  // nil: the client is refused
 	caller rewrite.Caller
 
-	gone bool // the connection; guarded by rootWaiters.mu
+	gone bool // disconnected; guarded by rootWaiters.mu
 }
 
 type clientConnKey struct{}
 
-// clientOf returns the peer of a connection, which it makes with the first call.
+// clientOf returns the state of a connection; the first call makes it.
 func (s *Server) clientOf(conn *oncrpc.Conn) *clientConn {
 	if p, ok := conn.Values[clientConnKey{}].(*clientConn); ok && p.s == s {
 		return p
@@ -42,7 +43,7 @@ func (s *Server) clientOf(conn *oncrpc.Conn) *clientConn {
 	return p
 }
 
-// allowed tells whether the rules of now let the client in, and finds what they allow it.
+// allowed reports whether the current rules admit the client, and updates caller.
 func (p *clientConn) allowed() bool {
 	if rules := p.s.rules.Load(); rules != p.rules {
 		p.rules, p.rule = rules, rules.Find(p.conn.Remote.Addr())

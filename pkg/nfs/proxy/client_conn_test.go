@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// TestAccess: the rules of now hold for connections that are older.
+// TestAccess checks that new rules apply to existing connections.
 func TestAccess(t *testing.T) {
 	_, _, f := start(t, nil)
 	for _, network := range []string{"tcp", "rdma"} {

@@ -34,21 +34,21 @@ var (
 	op     = nfs4test.Op
 )
 
-// fake is a backend that answers what the test wants it to, when it wants.
+// fake is a backend whose answers, and their times, the test controls.
 type fake struct {
 	t    testing.TB
 	held chan *oncrpc.Call
 
 	mu      sync.Mutex
 	root    []byte                  // of both versions
-	root3   []byte                  // that of version 3, if it has one of its own
-	shut    bool                    // nothing may be mounted
-	no3     bool                    // there is no version 3 of NFS
-	noMount bool                    // there is no MOUNT
-	file4   bool                    // version 4 says that the root is a file
-	refused int                     // MNTs, because of that
-	hold    func(*oncrpc.Call) bool // which calls go to held instead of being answered
-	xids    map[uint32]int          // of WRITEs, and how often each came
+	root3   []byte                  // of version 3, if different
+	shut    bool                    // MNT is refused
+	no3     bool                    // NFS version 3 is missing
+	noMount bool                    // MOUNT is missing
+	file4   bool                    // the root of version 4 is a file
+	refused int                     // number of refused MNTs
+	hold    func(*oncrpc.Call) bool // selects calls to hold instead of answering
+	xids    map[uint32]int          // number of WRITEs by XID
 }
 
 const (
@@ -60,27 +60,26 @@ func newFake(t testing.TB) *fake {
 	return &fake{t: t, root: []byte("the backend's root handle"), held: make(chan *oncrpc.Call, 1000), xids: map[uint32]int{}}
 }
 
-// holding has calls held from now on; nil: none.
+// holding sets the calls to hold; nil holds none.
 func (f *fake) holding(hold func(*oncrpc.Call) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hold = hold
 }
 
-// reads and writes choose calls of version 3.
+// reads and writes select calls of version 3.
 func reads(c *oncrpc.Call) bool  { return c.Version == 3 && c.Procedure == nfs3.ProcRead }
 func writes(c *oncrpc.Call) bool { return c.Version == 3 && c.Procedure == nfs3.ProcWrite }
 
-// compounds chooses COMPOUNDs of clients that begin with SEQUENCE.
+// compounds selects clients' COMPOUNDs that begin with SEQUENCE.
 func compounds(c *oncrpc.Call) bool {
 	if c.Version != 4 || c.Procedure != 1 || !bytes.Contains(c.Cred.Body, []byte(machine)) {
-		return false // it is the gateway's own
+		return false // the gateway's own
 	}
 	var w schema.Walker
 	return w.Args(schema.Proc{Program: nfs3.Program, Version: 4, Procedure: 1}, c.Args()) == nil && len(w.Ops) > 0 && w.Ops[0].Code == schema.OpSequence
 }
 
-// ServeRPC implements [oncrpc.Handler].
 func (f *fake) ServeRPC(c *oncrpc.Call) {
 	f.mu.Lock()
 	hold := f.hold != nil && f.hold(c)
@@ -95,7 +94,7 @@ func (f *fake) ServeRPC(c *oncrpc.Call) {
 	f.answer(c)
 }
 
-// answer answers a call, which may have been held.
+// answer answers a call, held or not.
 func (f *fake) answer(c *oncrpc.Call) {
 	mounts := c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt
 	f.mu.Lock()
@@ -155,7 +154,7 @@ func (f *fake) answer(c *oncrpc.Call) {
 	c.Respond()
 }
 
-// compound returns the results of a COMPOUND in which nothing fails; the root is of a kind, an nfs_ftype4.
+// compound returns successful results of a COMPOUND. kind is the nfs_ftype4 of the root.
 func (f *fake) compound(c *oncrpc.Call, root []byte, kind int) raw {
 	var w schema.Walker
 	d := c.Args()
@@ -185,7 +184,7 @@ func (f *fake) compound(c *oncrpc.Call, root []byte, kind int) raw {
 	return all
 }
 
-// drop gives up all calls that are held.
+// drop drops all held calls.
 func (f *fake) drop() {
 	f.holding(nil)
 	for {
@@ -198,7 +197,7 @@ func (f *fake) drop() {
 	}
 }
 
-// pool makes one whose memory has to be given back in the end.
+// pool returns a pool whose memory must be returned by the end of the test.
 func pool(t testing.TB) *bufpool.Pool {
 	p := bufpool.New(0)
 	t.Cleanup(func() {
@@ -209,7 +208,7 @@ func pool(t testing.TB) *bufpool.Pool {
 	return p
 }
 
-// kill ends a service at once, as a crash does.
+// kill ends a service at once, like a crash.
 func (s *service) kill() {
 	s.t.Helper()
 	if err := s.srv.Close(); err != nil {
@@ -226,7 +225,7 @@ type front struct {
 	spoken    *spoken
 }
 
-// newFront makes a proxy in front of what is at an address.
+// newFront starts a proxy for the backend at an address.
 func newFront(t testing.TB, network, backend string, change func(*proxy.Config)) *front {
 	t.Helper()
 	at := netip.MustParseAddrPort(backend)
@@ -262,7 +261,8 @@ func newFront(t testing.TB, network, backend string, change func(*proxy.Config))
 	return f
 }
 
-// spoken notes the RPC-over-RDMA connections of a server. With extensions, that offers version 2 beside version 1.
+// spoken records the RPC-over-RDMA connections of a server. With extensions, the server offers
+// version 2 beside version 1.
 type spoken struct {
 	rpcrdma.NoObserver
 	offered rpcrdma.Extensions
@@ -271,14 +271,13 @@ type spoken struct {
 	conns []*rpcrdma.Conn
 }
 
-// ConnOpened implements rpcrdma.Observer.
 func (s *spoken) ConnOpened(c *rpcrdma.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, c)
 }
 
-// only checks that all connections have the version, and that there are some.
+// only checks that there are connections, all of the version.
 func (s *spoken) only(t testing.TB, version int) {
 	t.Helper()
 	s.mu.Lock()
@@ -288,7 +287,7 @@ func (s *spoken) only(t testing.TB, version int) {
 		switch v := c.Negotiated().Version; v {
 		case version:
 			n++
-		case 0: // nothing has come yet
+		case 0: // nothing received yet
 		default:
 			t.Errorf("a connection has version %d, must have %d", v, version)
 		}
@@ -298,7 +297,7 @@ func (s *spoken) only(t testing.TB, version int) {
 	}
 }
 
-// serveRDMA serves by software iWARP, and returns the address.
+// serveRDMA serves over software iWARP and returns the address.
 func serveRDMA(t testing.TB, p *bufpool.Pool, h oncrpc.Handler, s *spoken) string {
 	t.Helper()
 	provider, err := iwarp.New(iwarp.Config{})
@@ -338,7 +337,7 @@ func serveRDMA(t testing.TB, p *bufpool.Pool, h oncrpc.Handler, s *spoken) strin
 	return l.Addr().String()
 }
 
-// dial connects a client to the proxy by "tcp" or "rdma". back, which may be nil, gets callbacks.
+// dial connects a client over "tcp" or "rdma". back handles callbacks; it may be nil.
 func (f *front) dial(t testing.TB, network string, back oncrpc.Handler) *nfs4test.Caller {
 	t.Helper()
 	c := &nfs4test.Caller{Pool: pool(t)}
@@ -368,7 +367,7 @@ func (f *front) dial(t testing.TB, network string, back oncrpc.Handler) *nfs4tes
 	return c
 }
 
-// call3 calls a procedure of version 3, and returns the results behind the status.
+// call3 calls a procedure of version 3 and returns the results after the status.
 func call3(t testing.TB, c *nfs4test.Caller, procedure uint32, args raw) (nfs3.Status, []byte, error) {
 	t.Helper()
 	b, err := c.Call(t.Context(), nfs3.Program, 3, procedure, args)
@@ -378,7 +377,7 @@ func call3(t testing.TB, c *nfs4test.Caller, procedure uint32, args raw) (nfs3.S
 	return nfs3.Status(binary.BigEndian.Uint32(b)), b[4:], nil
 }
 
-// mnt returns the handle of a directory of the export.
+// mnt returns the handle of a directory.
 func mnt(t testing.TB, c *nfs4test.Caller, path string) []byte {
 	t.Helper()
 	b, err := c.Call(t.Context(), nfs3.MountProgram, 3, nfs3.MountProcMnt, fields(path))
@@ -399,7 +398,7 @@ func getAttr3(handle []byte) raw            { return fields(handle) }
 func read3(handle []byte) raw               { return fields(handle, uint64(0), 4) }
 func write3(handle []byte, data string) raw { return fields(handle, uint64(0), len(data), 2, data) }
 
-// start starts a fake backend and a proxy in front of it.
+// start starts a fake backend and a proxy for it.
 func start(t testing.TB, change func(*proxy.Config)) (*fake, *service, *front) {
 	t.Helper()
 	f := newFake(t)
@@ -408,7 +407,7 @@ func start(t testing.TB, change func(*proxy.Config)) (*fake, *service, *front) {
 	return f, s, newFront(t, "tcp", s.address, change)
 }
 
-// volume makes a server of a directory, which it returns too.
+// volume returns a server of a new directory, and the directory.
 func volume(t testing.TB) (*server.Server, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -418,7 +417,7 @@ func volume(t testing.TB) (*server.Server, string) {
 		Root: dir, Name: "data", Key: key, Access: []access.Rule{{Networks: everyone, Squash: access.SquashNone}},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
-	cfg.ReplyCache.PerClient = 16 // soon full: then it has all the memory that it takes
+	cfg.ReplyCache.PerClient = 16 // fills soon: memory use is then constant
 	v, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -427,7 +426,7 @@ func volume(t testing.TB) (*server.Server, string) {
 	return v, dir
 }
 
-// asClient makes a client of version 3 of a caller.
+// asClient returns a version 3 client for a caller.
 func asClient(c *nfs4test.Caller) *client.Client {
 	return client.New(client.Config{Requester: c.Requester, Pool: c.Pool, Cred: c.Cred})
 }

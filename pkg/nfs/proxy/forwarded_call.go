@@ -9,8 +9,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// forwardedCall is a call on its way to the backend and back. It stays with the oncrpc.Call as its Scratch, so that nothing is allocated
-// for the next one.
+// forwardedCall is a call on its way to the backend and back. It is the Scratch of its oncrpc.Call,
+// so that the next call allocates nothing.
 type forwardedCall struct {
 	s            *Server
 	client       *clientConn
@@ -18,9 +18,9 @@ type forwardedCall struct {
 	caller       rewrite.Caller
 	rw           rewrite.Call
 	req          upstream.Request
-	finished     func(*upstream.Request) // f.landed
-	mount        mountLookup             // of a MNT
-	waitingSince time.Time               // since when it waits for the root, zero if it never did
+	finished     func(*upstream.Request) // f.onReply, made once
+	mount        mountLookup             // for a MNT
+	waitingSince time.Time               // start of the wait for the root; zero if it never waited
 }
 
 func newForwardedCall(s *Server, c *oncrpc.Call) *forwardedCall {
@@ -29,13 +29,14 @@ func newForwardedCall(s *Server, c *oncrpc.Call) *forwardedCall {
 	return f
 }
 
-// start decides on a call that just came.
+// start handles a new call.
 func (f *forwardedCall) start() {
 	f.caller, f.waitingSince = f.client.caller, time.Time{}
 	f.rewriteAndSend()
 }
 
-// rewriteAndSend rewrites the call, and sends it on its way. It may be called again, from any goroutine, when something was missing.
+// rewriteAndSend rewrites the call and sends or answers it. It runs again, on any goroutine, after
+// a wait for the root.
 func (f *forwardedCall) rewriteAndSend() {
 	r := &f.req
 	r.Reset()
@@ -75,7 +76,7 @@ func (f *forwardedCall) forward() {
 	f.client.link.Submit(r)
 }
 
-// onReply takes the backend's reply, on whatever goroutine finished the request.
+// onReply forwards the backend's reply. It runs on any goroutine.
 func (f *forwardedCall) onReply(r *upstream.Request) {
 	r.Call.Release()
 	if r.Err != nil {
@@ -95,7 +96,7 @@ func (f *forwardedCall) onReply(r *upstream.Request) {
 	f.call.Respond()
 }
 
-// answerFailure ends a call for which there is no reply.
+// answerFailure ends a call that got no reply.
 func (f *forwardedCall) answerFailure(err error) {
 	if errors.Is(err, upstream.ErrSoftTimeout) && f.rw.Delay(f.call) == nil {
 		f.s.stats.delayed.Add(1)
@@ -105,8 +106,8 @@ func (f *forwardedCall) answerFailure(err error) {
 	f.abandon("call not answered by the backend", err)
 }
 
-// abandon gives a call up. Who calls finds the connection closed, and will send the call again on the next one; to leave it unanswered would have
-// a client of version 4 wait for ever.
+// abandon drops a call and closes the client's connection, so that the client sends the call again
+// on a new one. A version 4 client would wait for an unanswered call forever.
 func (f *forwardedCall) abandon(failure string, err error) {
 	f.req.Call.Release()
 	switch {

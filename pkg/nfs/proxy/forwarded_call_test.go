@@ -16,9 +16,9 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// TestBackendComesLater: calls wait for a backend that is not there yet.
+// TestBackendComesLater checks that calls wait for a backend that is not up yet.
 func TestBackendComesLater(t *testing.T) {
-	// No connection of anybody has this address as its own, so nobody takes the port meanwhile.
+	// No connection uses this address as its own, so nobody takes the port meanwhile.
 	l, err := net.Listen("tcp", "127.0.9.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,8 @@ func TestBackendComesLater(t *testing.T) {
 	}
 }
 
-// TestBackendRestarts: while the backend goes and comes, no call fails, and each comes with the client's own XID.
+// TestBackendRestarts checks that no call fails across restarts of the backend, and that calls keep
+// the client's XIDs.
 func TestBackendRestarts(t *testing.T) {
 	b, s, f := start(t, nil)
 	c := f.dial(t, "tcp", nil)
@@ -88,7 +89,7 @@ func TestBackendRestarts(t *testing.T) {
 		})
 	}
 	for range 5 {
-		b.holding(writes) // so that some are without an answer
+		b.holding(writes) // guarantees unanswered calls
 		var xids []uint32
 		for range 8 {
 			c := <-b.held
@@ -99,7 +100,8 @@ func TestBackendRestarts(t *testing.T) {
 		b.drop()
 		again := serve(t, s.address, s.pool, b)
 		*s = *again
-		for answered := false; !answered; time.Sleep(100 * time.Microsecond) { // no call is sent a third time
+		// no call is sent a third time
+		for answered := false; !answered; time.Sleep(100 * time.Microsecond) {
 			mu.Lock()
 			answered = !slices.ContainsFunc(xids, func(xid uint32) bool { return !sent[xid] })
 			mu.Unlock()
@@ -123,12 +125,13 @@ func TestBackendRestarts(t *testing.T) {
 	}
 }
 
-// TestBackendLosesGSS: a call with RPCSEC_GSS that was sent is not sent again: its client's connection is closed, and the client has to send it
-// with a new sequence number.
+// TestBackendLosesGSS checks that an RPCSEC_GSS call is not sent twice: its client's connection is
+// closed, and the client sends it with a new sequence number.
 func TestBackendLosesGSS(t *testing.T) {
 	b, s, f := start(t, func(c *proxy.Config) { c.GSS = true })
 	write := func(c *nfs4test.Caller, seq int) error {
-		c.Cred = oncrpc.Auth{Flavor: oncrpc.RPCSecGSS, Body: fields(1, 0, seq, 3, "context")} // krb5p
+		// krb5p
+		c.Cred = oncrpc.Auth{Flavor: oncrpc.RPCSecGSS, Body: fields(1, 0, seq, 3, "context")}
 		_, err := c.Call(t.Context(), nfs3.Program, 3, nfs3.ProcWrite, raw("ciphertext, nobody reads it"))
 		return err
 	}
@@ -155,7 +158,7 @@ func TestBackendLosesGSS(t *testing.T) {
 	}
 }
 
-// call3Async calls GETATTR, and does something while it waits.
+// call3Async calls GETATTR and runs meanwhile during the call.
 func call3Async(t *testing.T, c *nfs4test.Caller, handle []byte, meanwhile func()) (status nfs3.Status, b []byte, err error) {
 	t.Helper()
 	done := make(chan struct{})
@@ -171,7 +174,8 @@ func call3Async(t *testing.T, c *nfs4test.Caller, handle []byte, meanwhile func(
 	return status, b, err
 }
 
-// TestClientGone: a client goes with its calls in flight, and all memory is given back, whether the backend answers or not.
+// TestClientGone checks that all memory of a disconnected client's calls is returned, whether the
+// backend answers or not.
 func TestClientGone(t *testing.T) {
 	for _, network := range []string{"tcp", "rdma"} {
 		for _, answers := range []bool{true, false} {
@@ -210,7 +214,7 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// TestOverload: when more waits for the backend than may, the client's connection is closed, and the client has to send its calls again.
+// TestOverload checks that a client is disconnected when too many bytes wait for the backend.
 func TestOverload(t *testing.T) {
 	b, s, f := start(t, func(c *proxy.Config) { c.WaitLimit = 100 << 10 })
 	c := f.dial(t, "tcp", nil)
@@ -235,8 +239,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// TestSoftTimeout: a client hears that the backend is slow: by JUKEBOX, or in a session by DELAY of SEQUENCE. What the backend says later
-// is not for anybody, and a call that must not be repeated waits for it.
+// TestSoftTimeout checks that clients of a slow backend get JUKEBOX, or DELAY of SEQUENCE in a
+// session, that late replies are dropped, and that calls which must not be repeated wait.
 func TestSoftTimeout(t *testing.T) {
 	b, _, f := start(t, func(c *proxy.Config) { c.SoftTimeout, c.Minor[1] = time.Second, true })
 	for _, network := range []string{"tcp", "rdma"} {
@@ -293,7 +297,8 @@ func TestSoftTimeout(t *testing.T) {
 			}()
 			late = <-b.held
 			b.holding(func(c *oncrpc.Call) bool { return reads(c) || writes(c) })
-			if status, _, err := call3(t, c, nfs3.ProcRead, read3(root)); status != nfs3.ErrJukebox || err != nil { // the time of WRITE is over too
+			// the WRITE has timed out too
+			if status, _, err := call3(t, c, nfs3.ProcRead, read3(root)); status != nfs3.ErrJukebox || err != nil {
 				t.Errorf("READ: %v, %v, want JUKEBOX", status, err)
 			}
 			select {

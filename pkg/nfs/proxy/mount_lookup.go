@@ -10,24 +10,24 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// maxLookup bounds the results of LOOKUP and GETATTR: a handle, and the attributes of two objects.
+// maxLookup bounds the results of LOOKUP and GETATTR: a handle and two sets of attributes.
 const maxLookup = 256
 
-// mountLookup is the way of a MNT of a path beneath the root.
+// mountLookup is the state of a MNT of a path beneath the root.
 type mountLookup struct {
-	dir   nfs3.Handle // where it has come
-	found int         // of the path that have been looked up
+	dir   nfs3.Handle // directory reached
+	found int         // number of names looked up
 }
 
-// resolveMount answers a MNT of a path beneath the root, by one LOOKUP for each name: the backend's own MOUNT would follow symbolic links, also
-// those that lead out of the export.
+// resolveMount answers a MNT of a path beneath the root with one LOOKUP for each name. The
+// backend's MOUNT would follow symbolic links, even out of the export.
 func (f *forwardedCall) resolveMount() {
 	f.mount = mountLookup{dir: f.s.export.Roots.Load().V3}
 	f.sendLookup()
 }
 
-// sendLookup sends the next LOOKUP in place of the MNT: by its client's connection to the backend, with its XID, which the client uses for nothing else as long
-// as the MNT is not answered. Behind the last one comes a GETATTR.
+// sendLookup sends the next LOOKUP, or the final GETATTR, in place of the MNT: on its client's link
+// and with its XID, which the client does not reuse before the MNT is answered.
 func (f *forwardedCall) sendLookup() {
 	r, c, w := &f.req, f.call, &f.mount
 	r.Reset()
@@ -57,11 +57,11 @@ func (f *forwardedCall) sendLookup() {
 	}
 	r.Call.Stream = append(r.Call.Stream, e.Bytes())
 	r.Plan.MaxReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen + maxLookup
-	r.Finished = f.onLookupReply // neither call is one that the backend has to know again
+	r.Finished = f.onLookupReply // replays of both are harmless
 	f.client.link.Submit(r)
 }
 
-// onLookupReply takes the reply to what step has sent.
+// onLookupReply handles the reply to sendLookup's call.
 func (f *forwardedCall) onLookupReply(r *upstream.Request) {
 	r.Call.Release()
 	status, err := f.mount.advance(r)
@@ -81,7 +81,7 @@ func (f *forwardedCall) onLookupReply(r *upstream.Request) {
 	f.call.Respond()
 }
 
-// advance goes on by what the reply says.
+// advance applies the reply.
 func (w *mountLookup) advance(r *upstream.Request) (status nfs3.Status, err error) {
 	d, err := r.Results()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// TestMountPaths: directories beneath the root can be mounted, and nothing else.
+// TestMountPaths checks that directories beneath the root can be mounted, and nothing else.
 func TestMountPaths(t *testing.T) {
 	v, dir := volume(t)
 	p := pool(t)
@@ -54,7 +54,8 @@ func TestMountPaths(t *testing.T) {
 	}
 }
 
-// TestMountsTogether: the paths of all MNTs of a client are looked up by its own connection to the backend, and wait for the backend with its other calls.
+// TestMountsTogether checks that MNTs are looked up on their client's link, and wait for the
+// backend with its other calls.
 func TestMountsTogether(t *testing.T) {
 	v, dir := volume(t)
 	if err := os.MkdirAll(filepath.Join(dir, "a/b"), 0o755); err != nil {
@@ -84,7 +85,7 @@ func TestMountsTogether(t *testing.T) {
 			for range 50 {
 				mnt(t, c, "/a/b")
 			}
-			if dials := f.Status().Dials - before; dials > 2 { // to look at the root a second time
+			if dials := f.Status().Dials - before; dials > 2 { // one for another look at the root
 				t.Errorf("100 MNTs took %d connections to the backend", dials)
 			}
 			s.kill()
@@ -95,13 +96,12 @@ func TestMountsTogether(t *testing.T) {
 	}
 }
 
-// follows is a server whose MOUNT follows symbolic links, as those of other servers do.
+// follows is a server whose MOUNT follows symbolic links, like other servers.
 type follows struct {
 	*server.Server
-	links map[string]string // paths, and where they lead
+	links map[string]string // symbolic links by path
 }
 
-// ServeRPC implements [oncrpc.Handler].
 func (f *follows) ServeRPC(c *oncrpc.Call) {
 	if c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt {
 		var a nfs3.MountArgs

@@ -1,15 +1,18 @@
-// Package proxy is an NFS server whose files are behind another NFS server, as an [oncrpc.Handler] for any transport. It puts RPC-over-RDMA, access
-// rules and signed handles in front of any server of NFS version 3, 4.0, 4.1 and 4.2, on TCP or itself on RPC-over-RDMA.
+// Package proxy is an NFS server whose files are on another NFS server. Its [Server] is an
+// [oncrpc.Handler] for any transport. It adds RPC-over-RDMA, access rules and signed handles to any
+// server of NFS version 3, 4.0, 4.1 and 4.2, over TCP or RPC-over-RDMA.
 //
-// It keeps no NFS state. A client's connection has one connection to the backend, and calls pass with their XIDs, sessions, state ids and
-// verifiers. What has to change on the way is decided by pkg/nfs/proxy/rewrite, which knows nothing but messages; pkg/nfs/proxy/upstream has the connections, which
-// come back when the backend does; this package brings both together:
+// It keeps no NFS state. Each client connection has one backend connection, and calls keep their
+// XIDs, sessions, state ids and verifiers. The package joins two others: pkg/nfs/proxy/rewrite
+// edits messages and does no I/O; pkg/nfs/proxy/upstream holds the connections and restores them
+// after failures.
 //
 //	ServeRPC → rewrite.Call.Args → upstream.Link → rewrite.Call.Results → Respond
 //
-// The backend's own calls, NFSv4.1's callbacks, go the other way by the same two connections.
+// The backend's own calls, the callbacks of NFSv4.1, take the reverse way over the same two
+// connections.
 //
-// A call that waits for the backend holds its memory and nothing else: no goroutine, no stack.
+// A call that waits for the backend holds only its memory: no goroutine, no stack.
 package proxy
 
 import (
@@ -33,53 +36,56 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
-	// UID tells the export from all others, now and after every restart, at every replica: at least 8 bytes.
+	// UID identifies the export for ever, across restarts and replicas: at least 8 bytes.
 	UID []byte
 
-	// Network is how the backend is reached: "tcp" or "rdma".
+	// Network leads to the backend: "tcp" or "rdma".
 	Network string
-	// Server and Port are the backend's NFS service. MountPort is the TCP port of its MOUNT service, for version 3; 0 asks its rpcbind, on RDMA after
-	// the NFS port was tried.
+	// Server and Port are the address of the backend's NFS service. MountPort is the TCP port of
+	// its MOUNT service, for version 3. If it is 0, the backend's rpcbind is asked; on RDMA the NFS
+	// port is tried first.
 	Server          string
 	Port, MountPort int
-	// Path is the directory of the backend that clients see as "/".
+	// Path is the backend's directory that clients see as "/".
 	Path string
-	// Within is a directory that Path is, or lies below. Version 3 then begins with its mount, and
-	// the names from there on are looked up, so that no symbolic link leads out of it. Empty leaves
-	// symbolic links in Path to the backend's MOUNT.
+	// Within is Path or a directory above it. Version 3 then mounts Within and looks up the names
+	// below it, so that no symbolic link leads out of it. If it is empty, the backend's MOUNT
+	// follows symbolic links in Path.
 	Within string
-	// Provider makes the connections of the network "rdma".
+	// Provider is required for network "rdma".
 	Provider rdma.Provider
-	// Extensions are those of RPC-over-RDMA version 2 that are offered to a backend on the network "rdma". Version 2 is offered anyway, beside version 1.
+	// Extensions are offered to a backend on network "rdma" in RPC-over-RDMA version 2. Version 2
+	// itself is always offered, beside version 1.
 	Extensions rpcrdma.Extensions
 
-	// V3 and Minor are the versions that are offered: 3, and 4.0 to 4.2.
+	// V3 and Minor are the offered versions: 3, and 4.0 to 4.2.
 	V3    bool
 	Minor [3]bool
 	// Signer signs file handles.
 	Signer *sign.Signer
-	// GSS admits RPCSEC_GSS; see [rewrite.Export].
+	// GSS permits RPCSEC_GSS; see [rewrite.Export].
 	GSS bool
-	// SoftTimeout is how long a call waits for the backend before its client is told to come again; 0 means for ever.
+	// SoftTimeout is the time after which the client of an unanswered call is asked to try again; 0
+	// means never.
 	SoftTimeout time.Duration
-	// MountPatience is how long a MNT waits for the MOUNT service of a backend that has come, and
-	// cannot be asked for it yet, before it is refused. 0 means 10 s.
+	// MountPatience is the time for which a MNT waits for the MOUNT service of a reachable backend.
+	// 0 means 10 s.
 	MountPatience time.Duration
-	// Access are the rules of who may do what; see SetAccess.
+	// Access holds the access rules; see SetAccess.
 	Access []access.Rule
 
-	// Pool is where all memory comes from. On the network "rdma" it is registered anew for each connection.
+	// Pool provides all memory. On network "rdma" each connection registers it anew.
 	Pool *bufpool.Pool
-	// WaitLimit bounds the bytes of calls that wait for a backend that is away, and those of calls whose client has gone, which the backend has not
-	// answered. 0 means 64 MiB.
+	// WaitLimit bounds the bytes of calls that wait for an unreachable backend, and, separately,
+	// those of unanswered calls of disconnected clients. 0 means 64 MiB.
 	WaitLimit int64
-	// Logger gets what an administrator should know; nil discards it.
+	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Server is a proxy for one export. Its methods may be called concurrently.
+// Server is a proxy for one export. Its methods are safe for concurrent use.
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
@@ -91,12 +97,12 @@ type Server struct {
 
 	waiters rootWaiters
 
-	running   sync.WaitGroup // of this package's own goroutines
+	running   sync.WaitGroup // this package's goroutines
 	closed    chan struct{}
 	closeOnce sync.Once
 }
 
-// New makes a Server. The backend need not be there: calls wait for it.
+// New returns a Server. The backend need not be up: calls wait for it.
 func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -137,8 +143,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// SetAccess replaces the rules, for all calls that come from now on. The first rule that names a client's address decides; a
-// client that none names is refused with AUTH_TOOWEAK.
+// SetAccess replaces the access rules for all later calls. The first rule that matches a client's
+// address decides. A client without a rule is refused with AUTH_TOOWEAK.
 func (s *Server) SetAccess(rules []access.Rule) error {
 	rs, err := access.NewRules(rules)
 	if err != nil {
@@ -148,7 +154,7 @@ func (s *Server) SetAccess(rules []access.Rule) error {
 	return nil
 }
 
-// Close ends the server. Calls in flight are dropped; transports are to be shut down before.
+// Close stops the server and drops calls in flight. Shut down the transports first.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() { close(s.closed) })
 	s.roots.cancel()

@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// repeated is a call that is made again and again without allocating.
+// repeated is a call that can be repeated without allocating.
 type repeated struct {
 	t       *testing.T
 	c       *nfs4test.Caller
@@ -23,7 +23,6 @@ type repeated struct {
 	dec     xdr.Decoder
 }
 
-// run makes the call and waits for the reply.
 func (p *repeated) run() {
 	r, e, err := oncrpc.NewRequest(p.c.Pool, nfs3.Program, p.version, p.proc, p.c.Cred, 2048)
 	if err != nil {
@@ -53,10 +52,12 @@ func (p *repeated) run() {
 	r.Free()
 }
 
-// warmth is after how many calls everything has the memory that it takes: software iWARP remembers the latest 1024 regions.
+// warmth is the number of calls until memory use is constant: software iWARP remembers the latest
+// 1024 regions.
 const warmth = 1200
 
-// TestNoAllocations: a call that is forwarded costs no allocation, from its client to its backend and back, by either network on either side.
+// TestNoAllocations checks that a forwarded call allocates nothing between client and backend, on
+// any pair of networks.
 func TestNoAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -136,7 +137,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// canned is a fake that answers what the loop sends without allocating.
+// canned is a fake that answers the loop's calls without allocating.
 type canned struct{ *fake }
 
 var cannedResults = fields(0, "", 3, op(schema.OpSequence, 0, raw("session of fakes"), 1, 0, 7, 7, 0), op(schema.OpPutFH, 0),

@@ -38,7 +38,7 @@ type service struct {
 	done    chan struct{}
 }
 
-// serve starts a service; with an empty address, on a port of the system's choice.
+// serve starts a service; an empty address means any port.
 func serve(t testing.TB, address string, pool *bufpool.Pool, h oncrpc.Handler) *service {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -64,7 +64,7 @@ func (s *service) stop() {
 	<-s.done
 }
 
-// fileEnv is a client, a proxy and a backend with a directory, all by TCP.
+// fileEnv is a client, a proxy and a backend with a directory, all over TCP.
 type fileEnv struct {
 	*client.Client
 	root    nfs3.Handle
@@ -127,7 +127,7 @@ func newFileEnv(t *testing.T, change func(*proxy.Config)) *fileEnv {
 	return r
 }
 
-// TestThrough: a file goes through the proxy and comes back, and a directory beneath the root can be mounted.
+// TestThrough writes and reads a file through the proxy, and mounts a directory beneath the root.
 func TestThrough(t *testing.T) {
 	r := newFileEnv(t, nil)
 	ctx := t.Context()
@@ -167,8 +167,8 @@ func TestThrough(t *testing.T) {
 	}
 }
 
-// TestChain: one proxy stands in front of another, which stands in front of a volume, and RPC-over-RDMA is before the first, between both, and
-// behind the second, in version 2 where that is offered. What goes in by one network comes out by the other.
+// TestChain connects two proxies and a volume in a row, with RPC-over-RDMA before, between and
+// behind the proxies, in version 2 where offered.
 func TestChain(t *testing.T) {
 	for _, between := range []struct {
 		name          string

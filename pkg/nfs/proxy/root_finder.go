@@ -22,11 +22,13 @@ const (
 	findTimeout = 20 * time.Second
 	minRetry    = 100 * time.Millisecond
 	maxRetry    = 5 * time.Second
-	// mountRetry is as long as maxRetry where only MOUNT is missing: many servers never have it where the gateway can reach it.
+	// mountRetry is maxRetry where only MOUNT is missing: many servers never have it where the
+	// gateway can reach it.
 	mountRetry = time.Minute
 )
 
-// rootFinder finds the backend's handles of the export's root, at the start and whenever the backend comes back.
+// rootFinder finds the backend's handles of the export's root, at the start and after each recovery
+// of the backend.
 type rootFinder struct {
 	s      *Server
 	ctx    context.Context
@@ -34,9 +36,9 @@ type rootFinder struct {
 	retry  chan struct{}
 
 	mu                sync.Mutex
-	err               error          // why the last attempt failed
-	mountMissingSince time.Time      // since when the backend has had no MOUNT that could be asked, zero if it has one, or just came
-	localAddr         netip.AddrPort // where it was asked from
+	err               error          // of the latest attempt
+	mountMissingSince time.Time      // zero if MOUNT answers, or the backend has just recovered
+	localAddr         netip.AddrPort // of the connection to the backend
 }
 
 func (r *rootFinder) init(s *Server) {
@@ -45,7 +47,7 @@ func (r *rootFinder) init(s *Server) {
 	r.retry = make(chan struct{}, 1)
 }
 
-// onHealthChange has the roots found again when the backend answers again: it was away, and may be another one.
+// onHealthChange searches for the roots again when the backend recovers: it may be a different one.
 func (r *rootFinder) onHealthChange(healthy bool) {
 	if healthy {
 		r.mu.Lock()
@@ -62,7 +64,7 @@ func (r *rootFinder) trigger() {
 	}
 }
 
-// run finds the roots until close.
+// run finds the roots until the server is closed.
 func (r *rootFinder) run() {
 	wait := minRetry
 	for r.ctx.Err() == nil {
@@ -80,7 +82,7 @@ func (r *rootFinder) run() {
 			wait = min(wait, last)
 			retry = time.After(wait)
 			wait *= 2
-			r.pause(minRetry) // each call that has to wait asks for another attempt
+			r.pause(minRetry) // each waiting call triggers another attempt
 		}
 		select {
 		case <-r.retry:
@@ -91,7 +93,7 @@ func (r *rootFinder) run() {
 	}
 }
 
-// pause waits so long, or until close.
+// pause waits for d, or until the server is closed.
 func (r *rootFinder) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -99,7 +101,7 @@ func (r *rootFinder) pause(d time.Duration) {
 	}
 }
 
-// setError notes what came of an attempt, and logs what is new.
+// setError records the result of an attempt and logs a change.
 func (r *rootFinder) setError(err error) {
 	r.mu.Lock()
 	before := r.err
@@ -116,7 +118,7 @@ func (r *rootFinder) setError(err error) {
 	}
 }
 
-// withoutDigits is the text of an error without numbers: each attempt has a port of its own.
+// withoutDigits returns an error's text without numbers: the port differs in each attempt.
 func withoutDigits(err error) string {
 	return strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' {
@@ -126,7 +128,7 @@ func withoutDigits(err error) string {
 	}, err.Error())
 }
 
-// publish has calls use the roots, and sends those on their way that wait for them.
+// publish sets the roots and resumes the calls that wait for them.
 func (r *rootFinder) publish(roots rewrite.Roots) {
 	if before := r.s.export.Roots.Load(); before != nil {
 		fillMissing(&roots, before)
@@ -135,8 +137,9 @@ func (r *rootFinder) publish(roots rewrite.Roots) {
 	r.s.waiters.resume()
 }
 
-// fillMissing takes over from before what was not found this time. A root that was known is guarded until another takes its place, and a call that is sent again
-// has to be rewritten as it was: also while the backend does not tell the root, and when it no longer has the version.
+// fillMissing copies roots from before that are missing now. The last known root stays protected
+// until the backend reports a new one, and a repeated call is rewritten as the first time, even if
+// the backend has lost the root or the version.
 func fillMissing(roots, before *rewrite.Roots) {
 	if roots.V3 == nil {
 		roots.V3, roots.FileID3 = before.V3, before.FileID3
@@ -147,22 +150,23 @@ func fillMissing(roots, before *rewrite.Roots) {
 	}
 }
 
-// lastError returns why the roots are not known, or may be outdated, nil if all is well; and where the backend was asked from. A *mountError tells
-// that all is well but MOUNT.
+// lastError returns the error of the latest attempt, nil if all roots are known, and the local
+// address of its connection. A *mountError means that only MOUNT fails.
 func (r *rootFinder) lastError() (from netip.AddrPort, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.localAddr, r.err
 }
 
-// setLocalAddr notes where the backend sees the next question come from.
+// setLocalAddr records the address from which the backend is asked.
 func (r *rootFinder) setLocalAddr(c upstream.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.localAddr = c.Local()
 }
 
-// find asks the backend. With an error it may have found the root for one version and not for another; the error is a *mountError if only MOUNT is missing.
+// find asks the backend for the roots. It may return roots together with an error, which is a
+// *mountError if only MOUNT is missing.
 func (r *rootFinder) find() (*rewrite.Roots, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, findTimeout)
 	defer cancel()
@@ -175,14 +179,14 @@ func (r *rootFinder) find() (*rewrite.Roots, error) {
 	r.setLocalAddr(conn)
 	var roots rewrite.Roots
 	if r.s.cfg.V3 {
-		// NFS itself is asked whether it has version 3: MOUNT may be away for a moment, and rpcbind too.
+		// Ask NFS itself for version 3: MOUNT or rpcbind may be down for a moment.
 		err = client.New(client.Config{Requester: conn, Pool: r.s.cfg.Pool}).Null(ctx)
 		roots.No3 = unsupported(err)
 	}
 	err4 := r.findV4(ctx, conn, &roots)
 	if r.s.cfg.V3 && !roots.No3 {
 		if before := r.s.export.Roots.Load(); roots.V4 != nil && (before == nil || !bytes.Equal(roots.V4, before.V4)) {
-			// MOUNT may keep the gateway waiting, version 4 has no need of it.
+			// Version 4 does not need MOUNT, which may block for long.
 			r.setError(nil)
 			r.publish(roots)
 		}
@@ -196,7 +200,7 @@ func (r *rootFinder) find() (*rewrite.Roots, error) {
 	case roots.V3 == nil && roots.V4 == nil:
 		return nil, errors.Join(err, err4)
 	case roots.V3 != nil && (roots.V4 != nil || roots.No4), roots.V4 != nil && roots.No3:
-		return &roots, nil // what the backend does not have is not offered
+		return &roots, nil // versions that the backend lacks are not offered
 	case err4 == nil && errors.As(err, &why):
 		roots.NoMount = r.mountOverdue()
 		return &roots, why
@@ -204,8 +208,8 @@ func (r *rootFinder) find() (*rewrite.Roots, error) {
 	return &roots, errors.Join(err, err4)
 }
 
-// mountOverdue reports whether the backend's MOUNT, which cannot be asked now, could not be for too long
-// for a MNT to wait: MOUNT often starts later than NFS.
+// mountOverdue reports whether MOUNT has been missing for longer than a MNT waits. MOUNT often
+// starts later than NFS.
 func (r *rootFinder) mountOverdue() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +219,8 @@ func (r *rootFinder) mountOverdue() bool {
 	return time.Since(r.mountMissingSince) >= r.s.cfg.MountPatience
 }
 
-// findV4 finds the root of version 4, by the highest minor version that the backend has: the others have the same handles.
+// findV4 finds the root of version 4, by the backend's highest minor version: all have the same
+// handles.
 func (r *rootFinder) findV4(ctx context.Context, conn upstream.Conn, roots *rewrite.Roots) error {
 	var errs []error
 	for minor := len(r.s.cfg.Minor) - 1; minor >= 0; minor-- {
@@ -236,7 +241,7 @@ func (r *rootFinder) findV4(ctx context.Context, conn upstream.Conn, roots *rewr
 	return errors.Join(errs...)
 }
 
-// unsupported reports whether an error says that the backend does not have a version.
+// unsupported reports whether an error means that the backend lacks a version.
 func unsupported(err error) bool {
 	var refused *oncrpc.StatusError
 	if errors.As(err, &refused) {
@@ -246,8 +251,8 @@ func unsupported(err error) bool {
 	return errors.As(err, &failed) && failed.status == minorMismatch
 }
 
-// namesBelow returns the names on a path below a directory, none if that is "". It reports whether the
-// path lies there.
+// namesBelow returns the names of path below dir, none if dir is "". It reports whether path is
+// below dir.
 func namesBelow(dir, path string) (names []string, ok bool) {
 	if dir == "" {
 		return nil, true
@@ -260,7 +265,7 @@ func namesBelow(dir, path string) (names []string, ok bool) {
 	return names[len(above):], true
 }
 
-// pathNames returns the names on a path.
+// pathNames returns the names of a path.
 func pathNames(path string) (names []string) {
 	for name := range strings.SplitSeq(path, "/") {
 		if name != "" {

@@ -14,7 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// TestOneRoot: while the backend tells its root to version 4 and not to version 3, calls that need the latter wait for it.
+// TestOneRoot checks that calls wait only for the root that they need, when the backend reports the
+// root of version 4 but not of version 3.
 func TestOneRoot(t *testing.T) {
 	b := newFake(t)
 	b.shut = true
@@ -50,7 +51,8 @@ func TestOneRoot(t *testing.T) {
 	}
 }
 
-// TestRootStays: a root that was known stays so while the backend, which was away, does not tell it again; LOOKUPP is guarded against it as before.
+// TestRootStays checks that a known root stays, and is protected from LOOKUPP, while a recovered
+// backend does not report it.
 func TestRootStays(t *testing.T) {
 	b := newFake(t)
 	b.root3 = []byte("the root's handle in version 3")
@@ -105,7 +107,8 @@ func TestRootStays(t *testing.T) {
 	}
 }
 
-// untilRefused calls GETATTR until two MNTs of the proxy were refused: with the second, what was found beside the first is known.
+// untilRefused calls GETATTR until the proxy's second refused MNT: the results of the first attempt
+// are then known.
 func untilRefused(t *testing.T, b *fake, c *nfs4test.Caller, root []byte) {
 	t.Helper()
 	refused := func() int {
@@ -123,7 +126,8 @@ func untilRefused(t *testing.T, b *fake, c *nfs4test.Caller, root []byte) {
 	}
 }
 
-// TestNoVersion3: a backend that says that it has no version 3 is asked for no root of it, though it may have MOUNT.
+// TestNoVersion3 checks that a backend without version 3 is not asked for its root, even if it has
+// MOUNT.
 func TestNoVersion3(t *testing.T) {
 	b := newFake(t)
 	b.no3, b.shut = true, true
@@ -147,7 +151,7 @@ func TestNoVersion3(t *testing.T) {
 	}
 }
 
-// TestNoDirectory: what is no directory does not become the root.
+// TestNoDirectory checks that only a directory becomes the root.
 func TestNoDirectory(t *testing.T) {
 	b := newFake(t)
 	b.file4 = true
@@ -160,12 +164,13 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// TestRootChanges: after the backend was away its root has another handle, which is found.
+// TestRootChanges checks that the new handle of the root is found after the backend recovers.
 func TestRootChanges(t *testing.T) {
 	b, s, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })
 	c := f.dial(t, "tcp", nil)
 	before := mnt(t, c, "/")
-	if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(before)); status != nfs3.OK || err != nil { // so there is a connection to be lost
+	// makes a connection that can be lost
+	if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(before)); status != nfs3.OK || err != nil {
 		t.Fatalf("GETATTR: %v, %v", status, err)
 	}
 	s.kill()
@@ -176,7 +181,8 @@ func TestRootChanges(t *testing.T) {
 		t.Errorf("GETATTR: %v", status)
 	}
 	want := f.signer.Append(nil, b.root, sign.Max3)
-	for tries := 0; !bytes.Equal(mnt(t, c, "/"), want); tries++ { // it is looked for beside
+	// the search runs in the background
+	for tries := 0; !bytes.Equal(mnt(t, c, "/"), want); tries++ {
 		if tries == 100_000 {
 			t.Fatal("the root was not found again")
 		}

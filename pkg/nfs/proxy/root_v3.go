@@ -17,24 +17,24 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 )
 
-// rpcbindTimeout bounds the question to the backend's rpcbind, which a firewall may drop silently.
+// rpcbindTimeout bounds the query to the backend's rpcbind, which a firewall may drop silently.
 const rpcbindTimeout = 5 * time.Second
 
 var errNotDirectory = errors.New("path is not a directory")
 
-// mountError says why the backend's MOUNT cannot be asked.
+// mountError is the failure to reach the backend's MOUNT.
 type mountError struct{ err error }
 
 func (e *mountError) Error() string { return "MOUNT does not answer: " + e.err.Error() }
 func (e *mountError) Unwrap() error { return e.err }
 
-// onlyMountMissing tells that nothing else is wrong: that an error is not just one of several.
+// onlyMountMissing reports whether MOUNT is the only failure: an error that joins others is none.
 func onlyMountMissing(err error) bool {
 	_, only := err.(*mountError) //nolint:errorlint // see above
 	return only
 }
 
-// findV3 asks MOUNT, and then for the root's attributes.
+// findV3 asks MOUNT for the root, then NFS for its attributes.
 func (r *rootFinder) findV3(ctx context.Context, conn upstream.Conn, roots *rewrite.Roots) error {
 	cred, err := client.ProcessCred()
 	if err != nil {
@@ -44,7 +44,7 @@ func (r *rootFinder) findV3(ctx context.Context, conn upstream.Conn, roots *rewr
 	var m mounted
 	elsewhere := r.s.cfg.Network != "rdma" || r.s.cfg.MountPort != 0
 	if !elsewhere {
-		// Another gateway answers MOUNT by the same connection.
+		// Another gateway answers MOUNT on the same connection.
 		m, err = r.askMount(ctx, client.New(cfg))
 		elsewhere = unsupported(err)
 	}
@@ -71,11 +71,10 @@ func (r *rootFinder) findV3(ctx context.Context, conn upstream.Conn, roots *rewr
 	return nil
 }
 
-// mounted are handles that MOUNT has told: of the export's path, and of the directory that it may
-// not leave, nil if there is none.
+// mounted holds the handles from MOUNT: of the export's path, and of Config.Within or nil.
 type mounted struct{ path, within nfs3.Handle }
 
-// askMount asks MOUNT for both.
+// askMount mounts both directories.
 func (r *rootFinder) askMount(ctx context.Context, mount *client.Client) (m mounted, err error) {
 	if m.path, err = mount.Mount(ctx, r.s.cfg.Path); err != nil || r.s.cfg.Within == "" {
 		return m, err
@@ -86,11 +85,10 @@ func (r *rootFinder) askMount(ctx context.Context, mount *client.Client) (m moun
 	return m, err
 }
 
-// resolveWithin returns the export's root. MOUNT may have followed symbolic links to it, also those that
-// clients have made, so only a bound that was configured is taken from it, and the names below are
-// looked up: a symbolic link has no names in it. Where a file system is mounted on a directory and
-// not passed on to those who look it up, LOOKUP and MOUNT have two directories; then the gateway
-// has none.
+// resolveWithin returns the export's root. MOUNT may have followed symbolic links, even ones made
+// by clients. So only the handle of Config.Within is taken from MOUNT; the names below it are
+// looked up, which fails at a symbolic link. If LOOKUP and MOUNT find different directories,
+// because a file system is mounted there and hidden from LOOKUP, there is no root.
 func (r *rootFinder) resolveWithin(ctx context.Context, nfs *client.Client, m mounted) (nfs3.Handle, error) {
 	if m.within == nil {
 		return m.path, nil
@@ -120,8 +118,8 @@ func (r *rootFinder) resolveWithin(ctx context.Context, nfs *client.Client, m mo
 	return at, nil
 }
 
-// dialMount asks the backend's MOUNT service. Where its port cannot be learnt, it may answer where NFS does. That nobody does is a *mountError; what MOUNT
-// itself says is not.
+// dialMount asks the backend's MOUNT service, at the NFS port if its own is unknown. An unreachable
+// service is a *mountError; errors from MOUNT are not.
 func (r *rootFinder) dialMount(ctx context.Context, cfg client.Config) (mounted, error) {
 	port, unknown := r.mountPort(ctx)
 	if unknown == nil {
@@ -144,7 +142,8 @@ func (r *rootFinder) dialMount(ctx context.Context, cfg client.Config) (mounted,
 	return mounted{}, &mountError{err}
 }
 
-// mountPort returns the port of the backend's MOUNT service: that of the configuration, or what its rpcbind says.
+// mountPort returns the port of the backend's MOUNT service, from the configuration or from its
+// rpcbind.
 func (r *rootFinder) mountPort(ctx context.Context) (int, error) {
 	if r.s.cfg.MountPort != 0 {
 		return r.s.cfg.MountPort, nil
@@ -164,7 +163,7 @@ func (r *rootFinder) mountPort(ctx context.Context) (int, error) {
 	return int(at.Port()), err
 }
 
-// netID is the network identifier that rpcbind is asked for.
+// netID returns the network identifier for rpcbind.
 func netID(server string) string {
 	if a, err := netip.ParseAddr(server); err == nil {
 		return rpcbind.NetID("tcp", a)

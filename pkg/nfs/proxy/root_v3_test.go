@@ -21,7 +21,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// TestMountAway: while MOUNT is away, version 3 is served on, and MOUNT is asked again until it is there.
+// TestMountAway checks that version 3 is served while MOUNT is down, and that MOUNT is retried.
 func TestMountAway(t *testing.T) {
 	b, s, f := start(t, func(c *proxy.Config) { c.Minor[1] = true })
 	c := f.dial(t, "tcp", nil)
@@ -31,7 +31,8 @@ func TestMountAway(t *testing.T) {
 		defer b.mu.Unlock()
 		b.noMount = noMount
 	}
-	if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(root)); status != nfs3.OK || err != nil { // so there is a connection to be lost
+	// makes a connection that can be lost
+	if status, _, err := call3(t, c, nfs3.ProcGetAttr, getAttr3(root)); status != nfs3.OK || err != nil {
 		t.Fatalf("GETATTR: %v, %v", status, err)
 	}
 	s.kill()
@@ -40,7 +41,8 @@ func TestMountAway(t *testing.T) {
 		t.Errorf("GETATTR: %v", status)
 	}
 	untilRefused(t, b, c, root)
-	for tries := 0; f.Status().MountError == ""; tries++ { // the first MNT may have been that of an attempt which the crash cut short
+	// the first MNT may belong to an attempt that the crash cut short
+	for tries := 0; f.Status().MountError == ""; tries++ {
 		if tries == 100_000 {
 			t.Fatalf("status: %+v", f.Status())
 		}
@@ -62,7 +64,8 @@ func TestMountAway(t *testing.T) {
 	}
 }
 
-// serves4 opens a session, and calls what needs version 4's root: to wait for the end of an attempt to find that of version 3 takes too long.
+// serves4 opens a session and makes a call that needs the root of version 4. It is done before the
+// search for the root of version 3 ends.
 func serves4(t *testing.T, c *nfs4test.Caller) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
@@ -76,7 +79,7 @@ func serves4(t *testing.T, c *nfs4test.Caller) {
 	}
 }
 
-// journal keeps what is logged.
+// journal keeps log lines.
 type journal struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -88,16 +91,16 @@ func (j *journal) Write(b []byte) (int, error) {
 	return j.buf.Write(b)
 }
 
-// count says how often a text was logged.
+// count returns the number of lines that contain text.
 func (j *journal) count(text string) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return bytes.Count(j.buf.Bytes(), []byte(text))
 }
 
-// TestMountSilent: version 4 is served at once, also if MOUNT takes a question and does not answer it.
+// TestMountSilent checks that version 4 is served at once when MOUNT never answers.
 func TestMountSilent(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.9.1:0") // nothing is accepted, but connected
+	silent, err := net.Listen("tcp", "127.0.9.1:0") // connects, but is never accepted
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +111,8 @@ func TestMountSilent(t *testing.T) {
 	serves4(t, f.dial(t, "tcp", nil))
 }
 
-// TestMountComes: a MNT waits for the MOUNT of a backend that serves version 4 already, and is
-// refused only when that does not come.
+// TestMountComes checks that a MNT waits for the MOUNT of a backend that serves version 4, and is
+// refused after MountPatience.
 func TestMountComes(t *testing.T) {
 	b := newFake(t)
 	b.noMount = true
@@ -145,8 +148,8 @@ func TestMountComes(t *testing.T) {
 	}
 }
 
-// TestNoMount: a backend of version 4 that has version 3 too, but no MOUNT, is well. Version 3 is not told to be served, its handles are good, and a MNT is refused at once.
-// When MOUNT is there, version 3 is mounted.
+// TestNoMount checks that a backend without MOUNT is healthy: its version 3 is not listed, its
+// handles work, and MNT is refused at once. Version 3 can be mounted once MOUNT is up.
 func TestNoMount(t *testing.T) {
 	for name, somebody := range map[string]bool{"no MOUNT at its port": true, "nobody at its port": false} {
 		t.Run(name, func(t *testing.T) {
@@ -199,8 +202,8 @@ func TestNoMount(t *testing.T) {
 	}
 }
 
-// TestWithin: below the directory that the path may not leave, no symbolic link is followed to the
-// export's root, whatever the backend's MOUNT does.
+// TestWithin checks that below Config.Within no symbolic link leads to the root, even if the
+// backend's MOUNT follows links.
 func TestWithin(t *testing.T) {
 	v, dir := volume(t)
 	p := pool(t)
@@ -221,7 +224,7 @@ func TestWithin(t *testing.T) {
 		path, within string
 		found        bool
 	}{
-		{"/allowed/out", "", true}, // nothing is said of links
+		{"/allowed/out", "", true}, // no bound
 		{"/allowed/a", "/allowed", true},
 		{"/allowed/a/b", "/allowed", true},
 		{"/allowed", "/allowed", true},

@@ -22,7 +22,7 @@ const (
 	procNull     = 0
 	procCompound = 1
 
-	maxCompound = 32 << 10 // of what is sent and received here
+	maxCompound = 32 << 10 // of calls and replies
 	typeDir     = 2        // nfs_ftype4
 	attrType    = 1
 	// minorMismatch is NFS4ERR_MINOR_VERS_MISMATCH.
@@ -30,7 +30,7 @@ const (
 	attrFileID    = 20
 )
 
-// compoundClient makes COMPOUNDs of the gateway's own, one at a time.
+// compoundClient sends the gateway's own COMPOUNDs, one at a time.
 type compoundClient struct {
 	rq    oncrpc.Requester
 	pool  *bufpool.Pool
@@ -42,7 +42,8 @@ type compoundClient struct {
 	sequence uint32
 }
 
-// findV4Minor walks from the backend's root to the export's, from minor version 1 on in a session that lasts no longer.
+// findV4Minor walks from the backend's root to the export's. From minor version 1 on it uses a
+// short-lived session.
 func (r *rootFinder) findV4Minor(ctx context.Context, rq oncrpc.Requester, minor uint32, roots *rewrite.Roots) (err error) {
 	cred, err := client.ProcessCred()
 	if err != nil {
@@ -68,7 +69,8 @@ func (r *rootFinder) findV4Minor(ctx context.Context, rq oncrpc.Requester, minor
 	return nil
 }
 
-// call sends a COMPOUND of n operations that ops writes, and hands its results to read, behind the words of the whole. An operation that failed is an error.
+// call sends a COMPOUND of n operations, which ops encodes, and passes the results after its header
+// to read. A failed operation is an error.
 func (c *compoundClient) call(ctx context.Context, n int, ops func(*xdr.Encoder), read func(*xdr.Decoder)) error {
 	r, e, err := oncrpc.NewRequest(c.pool, nfs3.Program, version4, procCompound, c.cred, maxCompound)
 	if err != nil {
@@ -97,7 +99,7 @@ func (c *compoundClient) call(ctx context.Context, n int, ops func(*xdr.Encoder)
 	return d.Err()
 }
 
-// statusError is the status of a COMPOUND that failed, and how many of its operations have results.
+// statusError is the status of a failed COMPOUND, with the number of its results.
 type statusError struct {
 	status  uint32
 	results int
@@ -107,7 +109,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("operation %d of the COMPOUND has the status %d", e.results, e.status)
 }
 
-// readResultHead reads the words before an operation's results.
+// readResultHead reads the number and status of a result.
 func readResultHead(d *xdr.Decoder, code uint32) {
 	if got := d.Uint32(); got != code {
 		d.Fail("result of operation %d, that of %d is due", got, code)
@@ -117,7 +119,8 @@ func readResultHead(d *xdr.Decoder, code uint32) {
 	}
 }
 
-// createSession makes a session in which a COMPOUND may have so many operations (RFC 8881 sections 18.35 and 18.36).
+// createSession creates a session for COMPOUNDs of at most so many operations (RFC 8881 sections
+// 18.35 and 18.36).
 func (c *compoundClient) createSession(ctx context.Context, operations int) error {
 	var owner [24]byte
 	rand.Read(owner[:])
@@ -142,7 +145,7 @@ func (c *compoundClient) createSession(ctx context.Context, operations int) erro
 		e.Uint32(0) // header padding
 		e.Uint32(maxCompound)
 		e.Uint32(maxCompound)
-		e.Uint32(0) // nothing is cached
+		e.Uint32(0) // cache nothing
 		e.Uint32(uint32(operations))
 		e.Uint32(1) // slot
 		e.Uint32(0) // no RDMA attributes
@@ -151,7 +154,7 @@ func (c *compoundClient) createSession(ctx context.Context, operations int) erro
 		e.Uint32(schema.OpCreateSession)
 		e.Uint64(c.clientID)
 		e.Uint32(sequence)
-		e.Uint32(0) // neither persistent nor with callbacks
+		e.Uint32(0) // not persistent, no back channel
 		channel(e, operations)
 		channel(e, 2)
 		e.Uint32(0x40000000) // callback program
@@ -167,7 +170,7 @@ func (c *compoundClient) createSession(ctx context.Context, operations int) erro
 	return nil
 }
 
-// destroySession gives up what begin made.
+// destroySession destroys the session and the client ID.
 func (c *compoundClient) destroySession(ctx context.Context) error {
 	nothing := func(*xdr.Decoder) {}
 	if c.session != nil {
@@ -187,7 +190,6 @@ func (c *compoundClient) destroySession(ctx context.Context) error {
 	return nil
 }
 
-// readBitmap reads a bitmap4.
 func readBitmap(d *xdr.Decoder) (words []uint32) {
 	for n := d.Uint32(); n > 0 && d.Err() == nil; n-- {
 		words = append(words, d.Uint32())
@@ -195,8 +197,7 @@ func readBitmap(d *xdr.Decoder) (words []uint32) {
 	return words
 }
 
-// lookupRoot finds the handle, the fileid and the supported attributes of the directory that the names
-// lead to.
+// lookupRoot finds the handle, fileid and supported attributes of the directory at names.
 func (c *compoundClient) lookupRoot(ctx context.Context, names []string, root *rewrite.Roots) (err error) {
 	n := len(names) + 3
 	if c.minor > 0 {
@@ -209,8 +210,8 @@ func (c *compoundClient) lookupRoot(ctx context.Context, names []string, root *r
 			e.Uint32(schema.OpSequence)
 			e.Fixed(c.session)
 			e.Uint32(c.sequence)
-			e.Uint64(0) // slot, and the highest one
-			e.Uint32(0) // not to be cached
+			e.Uint64(0) // slot and highest slot
+			e.Uint32(0) // do not cache
 		}
 		e.Uint32(schema.OpPutRootFH)
 		for _, name := range names {

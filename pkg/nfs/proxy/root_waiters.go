@@ -9,28 +9,30 @@ import (
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
 )
 
-// rootWaiters are the calls that wait for the export's root. They count among those that wait for the backend, and end with their client's connection.
+// rootWaiters holds the calls that wait for the export's root. They count as waiting for the
+// backend, and end with their client's connection.
 type rootWaiters struct {
 	s *Server
 
 	mu       sync.Mutex
 	calls    []*forwardedCall
 	closed   bool
-	watching bool // there is a goroutine that watches the soft timeout
+	watching bool // watchTimeouts runs
 }
 
-// wait keeps a call until roots are found that are not those which it lacked one of: that of one version may be found, and that of another not.
+// wait keeps a call until the roots change. lacking are the roots that it was rewritten with: they
+// may lack the root of one version and have the other.
 func (w *rootWaiters) wait(f *forwardedCall, lacking *rewrite.Roots) {
 	if err := w.enqueue(f); err != nil {
 		f.abandon("forward call failed", err)
 		return
 	}
 	switch {
-	case w.s.export.Roots.Load() != lacking: // found just now
+	case w.s.export.Roots.Load() != lacking: // found meanwhile
 		w.resume()
 	case lacking == nil:
 		w.s.roots.trigger()
-	} // else the roots are looked for again anyway
+	} // Otherwise a search is running.
 }
 
 func (w *rootWaiters) enqueue(f *forwardedCall) error {
@@ -53,7 +55,7 @@ func (w *rootWaiters) enqueue(f *forwardedCall) error {
 	return nil
 }
 
-// takeLocked takes out the calls that which says. The list is locked.
+// takeLocked removes and returns the matching calls.
 func (w *rootWaiters) takeLocked(which func(*forwardedCall) bool) (taken []*forwardedCall) {
 	w.calls = slices.DeleteFunc(w.calls, func(f *forwardedCall) bool {
 		if !which(f) {
@@ -68,7 +70,7 @@ func (w *rootWaiters) takeLocked(which func(*forwardedCall) bool) (taken []*forw
 
 func all(*forwardedCall) bool { return true }
 
-// resume sends all calls on their way.
+// resume rewrites and sends all calls.
 func (w *rootWaiters) resume() {
 	w.mu.Lock()
 	taken := w.takeLocked(all)
@@ -78,7 +80,7 @@ func (w *rootWaiters) resume() {
 	}
 }
 
-// dropClient ends the calls of a client whose connection is gone.
+// dropClient drops the calls of a disconnected client.
 func (w *rootWaiters) dropClient(p *clientConn) {
 	w.mu.Lock()
 	p.gone = true
@@ -101,7 +103,8 @@ func abandonClosed(calls []*forwardedCall) {
 	}
 }
 
-// watchTimeouts sees to the soft timeout as long as calls wait. However many there are, their list is gone through few times within that time, and none exceeds it by much.
+// watchTimeouts applies the soft timeout while calls wait. It visits the list 16 times in that
+// time, so the delay is small.
 func (w *rootWaiters) watchTimeouts() {
 	t := time.NewTicker(max(w.s.cfg.SoftTimeout/16, 1))
 	defer t.Stop()
@@ -114,7 +117,7 @@ func (w *rootWaiters) watchTimeouts() {
 	}
 }
 
-// expireCalls ends the calls whose time is over, and reports whether others wait.
+// expireCalls ends the timed-out calls, and reports whether others wait.
 func (w *rootWaiters) expireCalls() bool {
 	w.mu.Lock()
 	taken := w.takeLocked(func(f *forwardedCall) bool { return time.Since(f.waitingSince) >= w.s.cfg.SoftTimeout })

@@ -13,7 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/schema"
 )
 
-// absent returns an address where nobody is. No connection of anybody has it as its own, so nobody takes the port meanwhile.
+// absent returns an address without a listener. No connection uses it as its own, so nobody takes
+// the port meanwhile.
 func absent(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.9.1:0")
@@ -24,7 +25,7 @@ func absent(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// mounts makes n calls of MNT, none of which is to be answered. It returns a function that waits for their end.
+// mounts starts n MNTs that must not be answered. wait waits for their end.
 func mounts(t *testing.T, c *nfs4test.Caller, n int) (wait func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -38,7 +39,7 @@ func mounts(t *testing.T, c *nfs4test.Caller, n int) (wait func()) {
 	return wg.Wait
 }
 
-// TestWaitClientGone: calls that wait for the root end with their client's connection.
+// TestWaitClientGone checks that calls which wait for the root end with their client's connection.
 func TestWaitClientGone(t *testing.T) {
 	for _, network := range []string{"tcp", "rdma"} {
 		t.Run(network, func(t *testing.T) {
@@ -48,7 +49,8 @@ func TestWaitClientGone(t *testing.T) {
 			before := p.Stats().InUse
 			for range 3 {
 				c := f.dial(t, network, nil)
-				if _, err := c.Call(t.Context(), nfs3.MountProgram, 3, 0, nil); err != nil { // now it has its credits
+				// gets credits
+				if _, err := c.Call(t.Context(), nfs3.MountProgram, 3, 0, nil); err != nil {
 					t.Fatal(err)
 				}
 				wait := mounts(t, c, n)
@@ -65,7 +67,7 @@ func TestWaitClientGone(t *testing.T) {
 	}
 }
 
-// TestWaitOverload: when more waits for the root than may, the client's connection is closed.
+// TestWaitOverload checks that a client is disconnected when too many bytes wait for the root.
 func TestWaitOverload(t *testing.T) {
 	const limit = 100 << 10
 	f := newFront(t, "tcp", absent(t), func(c *proxy.Config) { c.WaitLimit = limit })
@@ -75,7 +77,8 @@ func TestWaitOverload(t *testing.T) {
 	}
 }
 
-// TestWaitSoftTimeout: a client whose call waits for the root hears in time that it is to come again. MNT has no such answer: its connection is closed.
+// TestWaitSoftTimeout checks that a client whose call waits for the root is asked to try again. MNT
+// has no such status: its client is disconnected.
 func TestWaitSoftTimeout(t *testing.T) {
 	f := newFront(t, "tcp", absent(t), func(c *proxy.Config) { c.SoftTimeout, c.Minor[0], c.Minor[1] = 50*time.Millisecond, true, true })
 	for _, network := range []string{"tcp", "rdma"} {
@@ -106,7 +109,8 @@ func TestWaitSoftTimeout(t *testing.T) {
 				t.Errorf("READDIR: %v, %v, want JUKEBOX", status, err)
 			}
 			mounts(t, c, 3)()
-			for f.Status().WaitBytes > 0 { // the client may know sooner than the proxy that its connection is gone
+			// the client may see the end of the connection before the proxy
+			for f.Status().WaitBytes > 0 {
 				time.Sleep(100 * time.Microsecond)
 			}
 		})

@@ -8,29 +8,31 @@ import (
 	"sluice.dev/sluice/pkg/nfs/proxy/upstream"
 )
 
-// stats count since the start.
+// stats holds counters since New.
 type stats struct {
 	unreadable, delayed, callbacks atomic.Uint64
 }
 
-// Status tells how the backend does.
+// Status is the state of the backend and of the export's roots.
 type Status struct {
 	upstream.Status
-	// Versions are those that clients are served, "3" and "4.0" to "4.2", as far as is known.
+	// Versions are the served versions, "3" and "4.0" to "4.2", as far as known.
 	Versions []string
-	// RootError is why the export's root is not known, or was not found again; empty if all is well.
+	// RootError is the reason for an unknown or possibly outdated root; empty if all is well.
 	RootError string
-	// MountError is why the root of version 3 was not found, where that of version 4 was: the backend's MOUNT cannot be asked. A root that was known
-	// before holds; if none was, Versions is without "3". Empty if MOUNT answers, or if it is all of RootError.
+	// MountError is the failure of the backend's MOUNT where the root of version 4 was found. A
+	// known root of version 3 stays valid; without one, Versions lacks "3". Empty if MOUNT answers,
+	// or if RootError says it.
 	MountError string
-	// RootFrom is the local address of the connection that it was asked for on; not valid if there was none.
+	// RootFrom is the local address of the latest connection that asked for the root; invalid if
+	// there was none.
 	RootFrom netip.AddrPort
-	// Unreadable counts messages of backend and clients that could not be read, Delayed the calls whose client was told to come
-	// again, Callbacks the backend's calls that were passed on.
+	// Unreadable counts unreadable messages of the backend and of clients, Delayed the calls whose
+	// client was asked to try again, Callbacks the forwarded callbacks.
 	Unreadable, Delayed, Callbacks uint64
 }
 
-// Status returns the present state.
+// Status returns the current state.
 func (s *Server) Status() Status {
 	st := Status{
 		Status: s.backend.Status(), Unreadable: s.stats.unreadable.Load(), Delayed: s.stats.delayed.Load(), Callbacks: s.stats.callbacks.Load(),
