@@ -53,8 +53,8 @@ func PrometheusRule(g *v1alpha1.NFSGateway, d *Defaults) *unstructured.Unstructu
 			alert("SluiceListenerDown", "sluice_listener_up"+of+" == 0", "5m", "warning",
 				"Pod {{ $labels.pod }} cannot listen on {{ $labels.network }} {{ $labels.address }} for export {{ $labels.export }}."),
 			alert("SluicePodOutOfStep", "sluice_config_error"+of+" == 1", "5m", "warning",
-				"Pod {{ $labels.pod }} cannot read its configuration."),
-			alert("SluicePodDown", "up"+of+" == 0", "5m", "warning", "Pod {{ $labels.pod }} does not answer."),
+				"Pod {{ $labels.pod }} cannot use its configuration file and keeps the previous configuration."),
+			alert("SluicePodDown", "up"+of+" == 0", "5m", "warning", "Prometheus cannot scrape pod {{ $labels.pod }}."),
 		},
 	}}})
 }
