@@ -39,16 +39,14 @@ const (
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	ReasonBackendNotAllowed   = "BackendNotAllowed"
 	ReasonTooManyExports      = "TooManyExports"
-	// claims are served only in the gateway's namespace
-	ReasonClaimElsewhere      = "ClaimElsewhere"
-	ReasonClaimInUse          = "ClaimInUse"   // by an older export
-	ReasonAddressTaken        = "AddressTaken" // by an older export, or something else
+	ReasonClaimElsewhere      = "ClaimElsewhere" // claims: the gateway's namespace only
+	ReasonClaimInUse          = "ClaimInUse"     // by an older export
+	ReasonAddressTaken        = "AddressTaken"   // by an older export, or something else
 	ReasonAddressOutsidePool  = "AddressOutsidePool"
 	ReasonNoFreeAddress       = "NoFreeAddress"
 	ReasonNoFreePort          = "NoFreePort"
 	ReasonHandleIdentityTaken = "HandleIdentityTaken" // by an older export
-	// refused by validation of the gateway's configuration
-	ReasonInvalid = "Invalid"
+	ReasonInvalid             = "Invalid"             // refused by the configuration's validation
 
 	// Accepted, of a gateway.
 	ReasonPoolInvalid = "PoolInvalid"

@@ -90,7 +90,7 @@ func (m *maker) fit(exports []Export, refused []*refusal) Capacity {
 	var parts []part
 	for i := range exports {
 		if x := &exports[i]; x.Config != nil && x.Workload == m.in.Gateway.Name {
-			p := part{i, fileSize([]any{x.Config.Sparse()}), m.standing(x.Source)}
+			p := part{i, exportSize(x), m.standing(x.Source)}
 			if x.VIP != "" {
 				p.size += addressSize
 			}
@@ -135,7 +135,11 @@ func (m *maker) setSize(s *config.NetworkSet) int {
 		m.setSizes = map[*config.NetworkSet]int{}
 	}
 	if m.setSizes[s] == 0 {
-		m.setSizes[s] = fileSize([]*config.NetworkSet{s})
+		networks := make([]any, len(s.Networks))
+		for i, n := range s.Networks {
+			networks[i] = n.String()
+		}
+		m.setSizes[s] = fileSize(map[string]any{"name": s.Name, "networks": networks})
 	}
 	return m.setSizes[s]
 }

@@ -9,12 +9,13 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
+	"go.yaml.in/yaml/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/api/v1alpha1"
@@ -247,13 +248,66 @@ func converted[To, From ~string](list []From) []To {
 	return out
 }
 
-// fileSize is how many bytes a list has in the configuration file, where it is written as part of a longer one.
-func fileSize(list any) int {
-	b, err := yaml.Marshal(list)
+// fileSize returns the bytes that an export, or a network set, takes in the configuration file.
+// The tree of a value goes to the YAML encoder as it is: a detour by JSON, as sigs.k8s.io/yaml makes
+// it, costs most of the time of a plan.
+func fileSize(entry map[string]any) int {
+	b, err := yaml.Marshal([]any{integers(entry)})
 	if err != nil {
-		panic(err) // structs of strings and numbers
+		panic(err) // strings and numbers
 	}
 	return len(b)
+}
+
+// exportSizes caches fileSize of exports by Export.Hash, over all plans: most exports are the same in
+// the next one.
+var exportSizes = struct {
+	sync.Mutex
+	bytes map[string]int
+}{bytes: map[string]int{}}
+
+// maxExportSizes is the limit on exportSizes, which is emptied then.
+const maxExportSizes = 1 << 14
+
+// exportSize returns the bytes that an export with a Hash takes in the configuration file.
+func exportSize(x *Export) int {
+	exportSizes.Lock()
+	n, ok := exportSizes.bytes[x.Hash]
+	exportSizes.Unlock()
+	if ok {
+		return n
+	}
+	n = fileSize(x.Config.Sparse())
+	exportSizes.Lock()
+	defer exportSizes.Unlock()
+	if len(exportSizes.bytes) >= maxExportSizes {
+		clear(exportSizes.bytes)
+	}
+	exportSizes.bytes[x.Hash] = n
+	return n
+}
+
+// integers returns a JSON tree with its whole numbers as integers, which YAML writes in full.
+func integers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for k, e := range v {
+			m[k] = integers(e)
+		}
+		return m
+	case []any:
+		l := make([]any, len(v))
+		for i, e := range v {
+			l[i] = integers(e)
+		}
+		return l
+	case float64:
+		if i := int64(v); float64(i) == v {
+			return i
+		}
+	}
+	return v
 }
 
 // frame is a configuration without exports.
