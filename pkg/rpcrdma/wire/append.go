@@ -19,24 +19,24 @@ func AppendReadSegment(dst []byte, s ReadSegment) []byte {
 	return AppendSegment(dst, s.Segment)
 }
 
-// AppendEnd appends the word that ends the Read list or the Write list, or stands for an absent Reply chunk.
+// AppendEnd appends the word that ends the Read list or the Write list, or marks an absent Reply
+// chunk.
 func AppendEnd(dst []byte) []byte { return binary.BigEndian.AppendUint32(dst, 0) }
 
-// AppendChunk appends the beginning of a Write chunk or of the Reply chunk; n segments have to follow.
+// AppendChunk appends the beginning of a Write chunk or of the Reply chunk; n segments must follow.
 func AppendChunk(dst []byte, n int) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, 1)
 	return binary.BigEndian.AppendUint32(dst, uint32(n))
 }
 
-// AppendSegment appends a segment.
 func AppendSegment(dst []byte, s Segment) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(s.Handle))
 	dst = binary.BigEndian.AppendUint32(dst, s.Length)
 	return binary.BigEndian.AppendUint64(dst, s.Offset)
 }
 
-// AppendReturned appends a Write or Reply chunk as a responder returns it: the same segments, with the lengths
-// that written bytes have when they fill the segments in order (RFC 8166 section 3.4.6).
+// AppendReturned appends a Write or Reply chunk as a responder returns it: the same segments, with
+// the lengths that result when written bytes fill them in order (RFC 8166 section 3.4.6).
 func AppendReturned(dst []byte, segs []Segment, written int) []byte {
 	dst = AppendChunk(dst, len(segs))
 	for _, s := range segs {
@@ -47,7 +47,8 @@ func AppendReturned(dst []byte, segs []Segment, written int) []byte {
 	return dst
 }
 
-// AppendError appends an RDMA_ERROR message; low and high count only with ErrVers. The version is that of the failing call.
+// AppendError appends an RDMA_ERROR message. low and high are used only with ErrVers. The version
+// is that of the failing call.
 func AppendError(dst []byte, xid XID, version uint32, credits Credits, code ErrorCode, low, high uint32) []byte {
 	dst = AppendFixed(dst, xid, version, credits, Error)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(code))
@@ -58,7 +59,6 @@ func AppendError(dst []byte, xid XID, version uint32, credits Credits, code Erro
 	return dst
 }
 
-// Append appends the header as it was parsed.
 func (h *Header) Append(dst []byte) []byte {
 	if h.version2 {
 		return h.append2(dst)

@@ -1,17 +1,18 @@
 package wire
 
-// Extension is what operations of RDMA2_OPTIONAL have in optinfo, from First to Last.
+// Extension parses the optinfo of the operations First to Last of RDMA2_OPTIONAL.
 type Extension struct {
 	First, Last Operation
-	// Parse reads the body of h.Operation, and leaves what it says in h, in h.Body if it has no other place. What optinfo has beyond the body
-	// is passed over: it is a later form's business.
+	// Parse reads the body of h.Operation into h, or into h.Body if h has no other place for it.
+	// Bytes of optinfo after the body are skipped: they belong to a later form.
 	Parse func(h *Header, r *Reader, lim *Limits)
 }
 
-// Extensions are those that are known. Operations of none are answered [InvalidOption].
+// Extensions are the known ones. Other operations are answered [InvalidOption].
 type Extensions []*Extension
 
-// RoundTrip is the extension of draft-dnoveck-nfsv4-rpcrdma-rtrext-03. Its bodies are in Header.Transmit. It is known where nothing else is said.
+// RoundTrip is the extension of draft-dnoveck-nfsv4-rpcrdma-rtrext-03. Its bodies are in
+// Header.Transmit. It is the default extension.
 var RoundTrip = Extension{First: XmtReq, Last: ReptErr, Parse: func(h *Header, r *Reader, lim *Limits) { h.Transmit.parse(r, h.Operation, lim) }}
 
 var roundTrip = Extensions{&RoundTrip}

@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// Header is a header, parsed. It is used again for the next message; it keeps no reference to the message's memory. It must not be
-// copied. The picture is that of version 1; in version 2 the direction and the handle to invalidate stand before the lists.
+// Header is a parsed header. It is reused for the next message, keeps no reference to the message's
+// memory, and must not be copied. The picture is that of version 1; in version 2 the direction and
+// the handle to invalidate stand before the lists.
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -39,29 +40,31 @@ type Header struct {
 	Procedure Procedure
 
 	// Reads is the Read list. The segments of a chunk are in the order of the wire, the chunks in
-	// that of their positions: version 1 has no order for them.
+	// the order of their positions, which version 1 does not demand.
 	Reads []ReadSegment
-	// HasReply tells that there is a Reply chunk, perhaps of no segments.
+	// HasReply means that there is a Reply chunk, perhaps without segments.
 	HasReply bool
 
 	// Code, Low and High are the body of an RDMA_ERROR message; Low and High only with ErrVers.
 	Code      ErrorCode
 	Low, High uint32
 
-	// Direction and Invalidate are there in version 2: what the message belongs to, and the handle that the reply may invalidate, 0 for none.
+	// Direction and Invalidate exist in version 2: call or reply, and the handle that the reply may
+	// invalidate, 0 for none.
 	Direction  Direction
 	Invalidate Handle
-	// Max, Index and Needed are of RDMA2_ERROR; see Fault2.
+	// Max, Index and Needed belong to RDMA2_ERROR; see Fault2.
 	Max, Index, Needed uint32
-	// Operation is that of RDMA2_OPTIONAL. For those of properties, Procedure is the one that means the same, and Alias is set.
+	// Operation is that of RDMA2_OPTIONAL. For the operations of properties, Procedure is the
+	// equivalent procedure, and Alias is set.
 	Operation Operation
 	Alias     bool
 	Props     Properties
 	Transmit  Transmit
-	// Body is that of an operation of another extension. It is the extension's own to use again.
+	// Body is the body of another extension's operation, which the extension reuses.
 	Body any
 
-	// Size is the header's length in bytes: where the payload stream begins.
+	// Size is the header's length in bytes, and the beginning of the payload stream.
 	Size int
 
 	reader   Reader // while the header is parsed
@@ -113,8 +116,8 @@ func (h *Header) Reset() {
 	h.Reads, h.writes, h.segs = reads[:0], writes[:0], segs[:0]
 }
 
-// Parse reads the header at the beginning of message. On an error, which is then a *ParseError, the fixed words are set as far as the
-// message has them, so is the direction where the procedure has one, and the rest is worthless.
+// Parse reads the header at the beginning of message. The error is a *ParseError; then only the
+// fixed words present in the message are set, and the direction where the procedure has one.
 func (h *Header) Parse(message [][]byte, lim *Limits) error {
 	h.Reset()
 	h.reader = Reader{rest: message}
@@ -142,7 +145,8 @@ func (h *Header) parse(r *Reader, lim *Limits) error {
 		h.version2 = true
 		return h.parseError2(r)
 	case h.Procedure == Error:
-		return h.parseError(r) // that of ERR_VERS is frozen for all versions (RFC 8166 section 4.1)
+		// the form of ERR_VERS is the same in all versions (RFC 8166 section 4.1)
+		return h.parseError(r)
 	case v2:
 		h.version2 = true
 		h.parse2(r, lim)
@@ -283,23 +287,25 @@ type Reader struct {
 	rest [][]byte
 	left int
 	pos  int
-	part string // what ends after left bytes, "" for the message
+	part string // name of the part that ends after left bytes, "" for the message
 	err  *ParseError
 }
 
-// Fail says why the field that was read cannot be used, unless there is an error already. It is answered BAD_XDR.
+// Fail records the fault of the field just read, unless there is an error already. The answer is
+// BAD_XDR.
 func (r *Reader) Fail(field, format string, args ...any) {
 	r.failWith(BadXDR, 0, field, format, args...)
 }
 
-// failWith fails with an error of version 2, and the most that would have been accepted; in version 1 it is ERR_CHUNK.
+// failWith fails with an error of version 2, and the largest number that would have been accepted;
+// in version 1 it is ERR_CHUNK.
 func (r *Reader) failWith(code2 ErrorCode, limit int, field, format string, args ...any) {
 	if r.err == nil {
 		r.err = &ParseError{Field: field, Offset: r.pos, Reason: fmt.Sprintf(format, args...), Code: ErrChunk, Code2: code2, Max: uint32(limit)}
 	}
 }
 
-// ends fails for want of n bytes.
+// ends fails because n bytes are missing.
 func (r *Reader) ends(field string, n uint64) {
 	part := r.part
 	if part == "" {
@@ -308,7 +314,7 @@ func (r *Reader) ends(field string, n uint64) {
 	r.Fail(field, "%s ends after %d more bytes, %d are needed", part, r.left, n)
 }
 
-// Uint32 reads a word; 0 if there is none, which is the error that the header has then.
+// Uint32 reads a word, or returns 0 and records an error at the end.
 func (r *Reader) Uint32() uint32 {
 	if r.err != nil || r.left < 4 {
 		r.ends("length", 4)
@@ -330,7 +336,7 @@ func (r *Reader) Uint32() uint32 {
 	return v
 }
 
-// take appends the next n bytes, which are there, to dst.
+// take appends the next n bytes to dst. They must exist.
 func (r *Reader) take(dst []byte, n int) []byte {
 	for r.left, r.pos = r.left-n, r.pos+n; n > 0; {
 		for len(r.cur) == 0 {
@@ -342,7 +348,7 @@ func (r *Reader) take(dst []byte, n int) []byte {
 	return dst
 }
 
-// skip passes over n bytes, which are there.
+// skip passes over n bytes. They must exist.
 func (r *Reader) skip(n int) {
 	for r.left, r.pos = r.left-n, r.pos+n; n > 0; {
 		for len(r.cur) == 0 {
@@ -375,7 +381,7 @@ func (r *Reader) segment() Segment {
 	return s
 }
 
-// Payload appends to dst what of message lies behind the first size bytes. Nothing is copied.
+// Payload appends to dst the slices of message after the first size bytes. Nothing is copied.
 func Payload(dst, message [][]byte, size int) [][]byte {
 	for _, s := range message {
 		if size >= len(s) {

@@ -42,7 +42,8 @@ func linux(t testing.TB) (msgs [][]byte, sizes []int) {
 	return msgs, sizes
 }
 
-// TestLinuxHeaders parses what Linux sends, however the receive is cut, and appends it back to the same bytes.
+// TestLinuxHeaders parses Linux's messages, with the receive cut at every place, and encodes them
+// to the same bytes.
 func TestLinuxHeaders(t *testing.T) {
 	msgs, sizes := linux(t)
 	var h Header
@@ -84,7 +85,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestErrVersVector is the answer of a server that knows version 1 to a probe of version 2.
+// TestErrVersVector is the answer of a server with version 1 alone to a probe of version 2.
 func TestErrVersVector(t *testing.T) {
 	b := AppendError(nil, 0xaabbccdd, 2, 32, ErrVers, 1, 1)
 	if got, want := hex.EncodeToString(b), "aabbccdd"+"00000002"+"00000020"+"00000004"+"00000001"+"00000001"+"00000001"; got != want {
@@ -128,7 +129,7 @@ func TestReturned(t *testing.T) {
 	}
 }
 
-// TestErrors looks at what an error says.
+// TestErrors checks the content of errors.
 func TestErrors(t *testing.T) {
 	fixed := AppendFixed(nil, 1, 1, 1, Msg)
 	var h Header
@@ -157,7 +158,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestLimits goes up to each limit and one beyond.
+// TestLimits reaches each limit and exceeds it by one.
 func TestLimits(t *testing.T) {
 	lim := Limits{ReadSegments: 6, WriteChunks: 3, SegmentsPerChunk: 4, WriteSegments: 7}
 	build := func(reads []int, writes []int, reply int) []byte {
@@ -213,7 +214,7 @@ func TestLimits(t *testing.T) {
 }
 
 // unsorted is a message of version 1 whose Read chunks are not in the order of their positions, and
-// what is parsed of that.
+// its parsed form.
 func unsorted() (msg []byte, want []ReadSegment) {
 	wire := []ReadSegment{{400, Segment{1, 10, 0}}, {400, Segment{2, 20, 0}}, {0, Segment{3, 30, 0}}, {48, Segment{4, 40, 0}}, {48, Segment{5, 50, 0}}}
 	msg = AppendFixed(nil, 7, 1, 1, NoMsg)
@@ -267,7 +268,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// sortEntries brings the entries of a Read list into an order.
+// sortEntries sorts the entries of a Read list.
 func sortEntries(list []byte) {
 	entries := slices.Collect(slices.Chunk(slices.Clone(list), ReadSegmentSize))
 	slices.SortFunc(entries, bytes.Compare)

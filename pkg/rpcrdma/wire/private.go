@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// PrivateData is what peers tell each other while they connect, so that more than 1024 bytes may go inline from the first
-// reply on (RFC 8797 section 4).
+// PrivateData is exchanged while connecting, so that more than 1024 bytes may be inline from the
+// first reply on (RFC 8797 section 4).
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -19,10 +19,10 @@ import (
 //
 // A size of n KiB is sent as n-1.
 type PrivateData struct {
-	// RemoteInvalidation tells that the sender can handle Send with Invalidate.
+	// RemoteInvalidation means that the sender can handle Send with Invalidate.
 	RemoteInvalidation bool
-	// SendSize and ReceiveSize are the largest messages, in bytes, that the sender sends and has receives for: multiples of 1024, up to
-	// 262144.
+	// SendSize and ReceiveSize are the largest messages that the sender sends and receives, in
+	// bytes: multiples of 1024, up to 262144.
 	SendSize, ReceiveSize int
 }
 
@@ -34,10 +34,10 @@ const (
 
 var privateMagic = []byte{0xf6, 0xab, 0x0e, 0x18}
 
-// DefaultPrivateData is what holds for a peer that sent none.
+// DefaultPrivateData applies to a peer that sent none.
 var DefaultPrivateData = PrivateData{SendSize: MinThreshold, ReceiveSize: MinThreshold}
 
-// CheckThreshold says whether n bytes can be an inline threshold.
+// CheckThreshold returns an error unless n bytes can be an inline threshold.
 func CheckThreshold(n int) error {
 	if n < MinThreshold || n > MaxThreshold || n%1024 != 0 {
 		return fmt.Errorf("inline threshold is %d bytes, must be a multiple of 1024 from %d to %d", n, MinThreshold, MaxThreshold)
@@ -45,7 +45,7 @@ func CheckThreshold(n int) error {
 	return nil
 }
 
-// Append appends the eight bytes of p, whose sizes are valid thresholds.
+// Append appends the eight bytes of p. Its sizes must be valid thresholds.
 func (p PrivateData) Append(dst []byte) []byte {
 	var flags byte
 	if p.RemoteInvalidation {
@@ -55,8 +55,9 @@ func (p PrivateData) Append(dst []byte) []byte {
 	return append(dst, privateVersion, flags, byte(p.SendSize/1024-1), byte(p.ReceiveSize/1024-1))
 }
 
-// ParsePrivateData looks for a PrivateData anywhere in data, since others may have put theirs before it (RFC 8797 section 5). The first of
-// a version that is known counts; without one it returns DefaultPrivateData and false.
+// ParsePrivateData finds a PrivateData anywhere in data, since other data may precede it (RFC 8797
+// section 5). The first one of a known version counts; without one it returns DefaultPrivateData
+// and false.
 func ParsePrivateData(data []byte) (PrivateData, bool) {
 	for {
 		at := bytes.Index(data, privateMagic)

@@ -19,11 +19,11 @@ const (
 	RequestReceiveLimit PropertyID = 5
 	// ResponseSendLimit is a uint32: the most transmissions of a reply that the sender of the property will send. Default 1.
 	ResponseSendLimit PropertyID = 6
-	// ExperimentalProperty is the first of those that anybody may use.
+	// ExperimentalProperty is the first of those for free use.
 	ExperimentalProperty PropertyID = 0xFFFFFF00
 )
 
-// What a side can do with requests of the backward direction.
+// Values of BackwardRequestSupport.
 const (
 	BackwardNone    = 0
 	BackwardInline  = 1
@@ -53,16 +53,18 @@ type Property struct {
 
 // Properties is the body of a property message.
 type Properties struct {
-	// Set is the list of properties of ConnProp, ReqProp and UpdProp, and of RespProp those that are told besides.
+	// Set has the properties of ConnProp, ReqProp and UpdProp, and in RespProp those announced
+	// besides.
 	Set []Property
-	// Fixed says, in ConnProp, of each property of Set whether it never changes. Done and Rejected say, in RespProp, of each property of the
-	// ReqProp that is answered what became of it. Bit N mod 32 of word N div 32 belongs to property N.
+	// Fixed, in ConnProp, marks the properties of Set that never change. Done and Rejected, in
+	// RespProp, mark the results of the ReqProp's properties. Bit N mod 32 of word N div 32 belongs
+	// to property N.
 	Fixed, Done, Rejected []uint32
 
 	values []byte // memory of the values
 }
 
-// Bit tells whether bit n of a propsubset is set.
+// Bit reports whether bit n of a propsubset is set.
 func Bit(set []uint32, n int) bool { return n/32 < len(set) && set[n/32]>>(n%32)&1 != 0 }
 
 const (
@@ -109,7 +111,7 @@ func (p *Properties) parse(r *Reader, proc Procedure) {
 	}
 }
 
-// room returns where in values the next value begins.
+// room returns the place of the next value in values.
 func (p *Properties) room() int {
 	if p.values == nil {
 		p.values = make([]byte, 0, maxPropertyValues)
@@ -121,7 +123,7 @@ func (p *Properties) add(id PropertyID, at int) {
 	p.Set = append(p.Set, Property{id, p.values[at:len(p.values):len(p.values)]})
 }
 
-// subset reads a propsubset. Bits that belong to no property are ignored.
+// subset reads a propsubset. Bits without a property are ignored.
 func (r *Reader) subset(dst []uint32) []uint32 {
 	n := r.Uint32()
 	if r.err == nil && n > maxSubset {
@@ -163,7 +165,8 @@ func appendSubset(dst []byte, set []uint32) []byte {
 	return dst
 }
 
-// AppendProperties appends a property message: as a procedure of its own, or, with alias, as the operation of RDMA2_OPTIONAL that means the same.
+// AppendProperties appends a property message: as a procedure of its own or, with alias, as the
+// equivalent operation of RDMA2_OPTIONAL.
 func AppendProperties(dst []byte, xid XID, credits Credits, d Direction, proc Procedure, p *Properties, alias bool) []byte {
 	if !alias {
 		return p.Append(AppendFixed(dst, xid, Version2, credits, proc), proc)
@@ -173,7 +176,7 @@ func AppendProperties(dst []byte, xid XID, credits Credits, d Direction, proc Pr
 	return EndOption(p.Append(dst, proc), at)
 }
 
-// Uint32 returns the value of a property that is a uint32; ok is false if it is none.
+// Uint32 returns the value of a property that is a uint32; otherwise ok is false.
 func (p *Property) Uint32() (v uint32, ok bool) {
 	if len(p.Value) != 4 {
 		return 0, false
@@ -195,11 +198,12 @@ func (p *Properties) SetStructure(b *BufferStructure) {
 	p.add(ReceiveBufferStructure, at)
 }
 
-// SetDefault adds a property with a value of no bytes, which stands for its default.
+// SetDefault adds a property with an empty value, which stands for its default.
 func (p *Properties) SetDefault(id PropertyID) { p.add(id, p.room()) }
 
-// Outcome reads, in the answer p to a ReqProp, what became of property n of want. It returns the property's new value, or ok = false
-// if the change was rejected. So it was if the answer says nothing about it, or more than one thing (draft -05 section 6.3.3).
+// Outcome reads the result of property n of want in p, the answer to a ReqProp. It returns the
+// property's new value, or ok = false if the change was rejected. An answer that leaves it out, or
+// has more than one result for it, rejects it (draft -05 section 6.3.3).
 func (p *Properties) Outcome(want []Property, n int) (now Property, ok bool) {
 	said := 0
 	if Bit(p.Done, n) {

@@ -18,7 +18,8 @@ type xdrDecl struct {
 	most             string // of repeat, "" for no bound
 }
 
-// xdrType is a struct, a union (with a discriminant), an enum (with values only), or a typedef (with one field and alias).
+// xdrType is a struct, a union (with a discriminant), an enum (with values only), or a typedef
+// (with one field and alias).
 type xdrType struct {
 	fields       []xdrDecl
 	discriminant xdrDecl
@@ -27,7 +28,7 @@ type xdrType struct {
 	alias        bool
 }
 
-// xdrSpec is a description in XDR, as much of it as docs/protocol-v2.x uses.
+// xdrSpec is a description in XDR, limited to the features that docs/protocol-v2.x uses.
 type xdrSpec struct {
 	tokens []string
 	consts map[string]uint32
@@ -150,7 +151,7 @@ func (s *xdrSpec) declaration() (d xdrDecl) {
 	return d
 }
 
-// xdrReader walks through bytes as a description says.
+// xdrReader walks through bytes according to a description.
 type xdrReader struct {
 	spec *xdrSpec
 	left []byte
@@ -212,7 +213,7 @@ func (r *xdrReader) typ(name string) {
 	}
 }
 
-// walk returns how many bytes of b a type has.
+// walk returns the length of a type's bytes in b.
 func (s *xdrSpec) walk(typ string, b []byte) (n int, err error) {
 	r := xdrReader{s, b}
 	defer func() {
@@ -224,13 +225,13 @@ func (s *xdrSpec) walk(typ string, b []byte) (n int, err error) {
 	return len(b) - len(r.left), nil
 }
 
-// bodies are the types of what optinfo holds.
+// bodies are the types of optinfo's content.
 var bodies = map[Operation]string{
 	OptConnProp: "connprop", OptReqProp: "reqprop", OptRespProp: "resprop", OptUpdProp: "updprop",
 	XmtReq: "transmit_request", XmtResp: "transmit_response", XmtCont: "transmit_continue", ReptErr: "report_error",
 }
 
-// TestSpecification walks through each vector as docs/protocol-v2.x says.
+// TestSpecification walks through each vector according to docs/protocol-v2.x.
 func TestSpecification(t *testing.T) {
 	s := readSpec(t)
 	for _, v := range vectors(t) {

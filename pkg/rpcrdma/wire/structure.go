@@ -8,26 +8,26 @@ import (
 
 // BufferSegment is a contiguous piece of a receive buffer: xmrbs_seg of rtrext section 7.2.
 type BufferSegment struct {
-	// Length is in bytes, 1 at least.
+	// Length is in bytes, at least 1.
 	Length uint32
-	// Align is what the segment's address is a multiple of: a power of two; 0 and 1 promise nothing.
+	// Align divides the segment's address: a power of two; 0 and 1 promise nothing.
 	Align uint32
 	// Flags has Targetable. Other bits are ignored.
 	Flags uint32
 }
 
-// Targetable is the flag of a segment that bulk items may be placed in: XMRSFLAG_PLT. In a group of transmissions, these segments are numbered
-// from 0, those of the first buffer first, whether or not they are used (rtrext section 6.2).
+// Targetable is the flag of a segment for bulk items: XMRSFLAG_PLT. In a group of transmissions,
+// these segments are numbered from 0 in the order of buffers, used or not (rtrext section 6.2).
 const Targetable = 1
 
-// BufferGroup is Count segments, one behind the other, that are alike: xmrbs_group.
+// BufferGroup is Count equal segments in a row: xmrbs_group.
 type BufferGroup struct {
 	Count uint32
 	BufferSegment
 }
 
-// BufferStructure says of what segments a side makes each of its receive buffers: xmrbs_buf, the value of ReceiveBufferStructure. Byte k
-// of a message is received in byte k of the buffer.
+// BufferStructure describes the segments of each of a side's receive buffers: xmrbs_buf, the value
+// of ReceiveBufferStructure. Byte k of a message is received in byte k of the buffer.
 //
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //	|              Length: the sum of all segments                  |
@@ -46,11 +46,12 @@ const (
 	MaxBufferSegments = 64
 	// MinBufferSize: the first message of a connection fits every buffer.
 	MinBufferSize = FirstMessage
-	// MaxBufferSize is above what anybody posts for each message. It keeps sums of sizes far from overflow.
+	// MaxBufferSize is far above any practical size. It keeps sums of sizes from overflow.
 	MaxBufferSize = 16 << 20
 )
 
-// Parse reads a property's value; b keeps its memory. An error is a *ParseError, and leaves b worthless.
+// Parse reads a property's value; b keeps its memory. The error is a *ParseError; b is then
+// invalid.
 func (b *BufferStructure) Parse(value []byte) error {
 	b.Groups = b.Groups[:0]
 	r := Reader{cur: value, left: len(value), part: "xmrbs_buf"}
@@ -75,7 +76,7 @@ func (b *BufferStructure) Parse(value []byte) error {
 	return b.Check()
 }
 
-// Check says what is wrong with a structure, in a *ParseError.
+// Check returns the fault of a structure as a *ParseError.
 func (b *BufferStructure) Check() error {
 	var count, sum uint64
 	for i, g := range b.Groups {
@@ -105,7 +106,6 @@ func (b *BufferStructure) bad(field, format string, args ...any) error {
 	return &ParseError{Field: field, Reason: fmt.Sprintf(format, args...), Code: ErrChunk, Code2: BadXDR}
 }
 
-// Append appends the value of the property.
 func (b *BufferStructure) Append(dst []byte) []byte {
 	u32 := binary.BigEndian.AppendUint32
 	dst = u32(u32(dst, b.Length), uint32(len(b.Groups)))
@@ -130,7 +130,8 @@ func (b *BufferStructure) Segments() iter.Seq2[uint32, BufferSegment] {
 	}
 }
 
-// plain returns the structure of a buffer whose structure is not known: one segment, for which nothing is promised (rtrext section 8.1).
+// plain sets the structure of a buffer of unknown structure: one segment, without promises (rtrext
+// section 8.1).
 func (b *BufferStructure) plain(size uint32) {
 	b.Length, b.Groups = size, append(b.Groups[:0], BufferGroup{1, BufferSegment{size, 1, 0}})
 }

@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pages is a structure of 4 KiB for headers and payload, 2 pages for bulk items, an odd rest, and one page more.
+// pages is a structure of 4 KiB for headers and payload, 2 pages for bulk items, an odd rest, and
+// one page more.
 func pages() *BufferStructure {
 	return &BufferStructure{4096 + 8192 + 100 + 4096, []BufferGroup{
 		{1, BufferSegment{4096, 1, 0}}, {2, BufferSegment{4096, 4096, Targetable}}, {4, BufferSegment{25, 1, 2}}, {1, BufferSegment{4096, 4096, Targetable | 4}},
@@ -186,7 +187,7 @@ func TestValues(t *testing.T) {
 	check(4096, plain(4096))
 }
 
-// TestBadValues has what is wrong with one property; the others of the set are not taken over either.
+// TestBadValues spoils one property; the others of the set are not taken over either.
 func TestBadValues(t *testing.T) {
 	u32 := func(n byte) []byte { return []byte{0, 0, 0, n} }
 	for _, c := range []struct {
@@ -223,7 +224,7 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-// TestOutcome has the rules of draft -05 section 6.3.3 about what an answer leaves out and what it says twice.
+// TestOutcome checks the rules of draft -05 section 6.3.3 for missing and repeated results.
 func TestOutcome(t *testing.T) {
 	want := []Property{{1, []byte("a")}, {2, []byte("b")}, {5, []byte("c")}}
 	for _, c := range []struct {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Placement is how a bulk item is, or shall be, placed: xmdp_type of rtrext section 7.1.
+// Placement is a way of placing a bulk item: xmdp_type of rtrext section 7.1.
 type Placement uint32
 
 // Placements.
@@ -14,11 +14,12 @@ const (
 	Explicit Placement = 1
 	// SendBased: in placement-targetable segments of receive buffers.
 	SendBased Placement = 2
-	// Choice: the responder chooses; the segments are there if it chooses RDMA operations. In requests only.
+	// Choice: the responder chooses; the segments are for RDMA operations. In requests only.
 	Choice Placement = 3
 	// BySize: send-based if the item is shorter than a threshold, otherwise explicit. In requests only.
 	BySize Placement = 4
-	// TooShort: the item is shorter than was asked for, and stands in the payload stream. In replies only.
+	// TooShort: the item is shorter than the minimum, and stands in the payload stream. In replies
+	// only.
 	TooShort Placement = 5
 	// NoItem: the reply has no such item. In replies only.
 	NoItem Placement = 6
@@ -31,7 +32,8 @@ func (p Placement) String() string {
 	return fmt.Sprintf("placement %d", uint32(p))
 }
 
-// Item is a bulk item that was taken out of a message: xmdp_mitem of rtrext section 7.3. Its segments or buffers are those of its Transmit.
+// Item is a bulk item that was taken out of a message: xmdp_mitem of rtrext section 7.3. Its
+// segments or buffers are those of its Transmit.
 //
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //	|     Position in the unreduced stream                          |
@@ -47,13 +49,14 @@ func (p Placement) String() string {
 type Item struct {
 	Position, Length uint32
 	Placement        Placement
-	// Offset is where a SendBased item begins in the first of its buffer segments.
+	// Offset is the beginning of a SendBased item in the first of its buffer segments.
 	Offset uint32
 
 	segs, numbers span
 }
 
-// ResultSet directs the placement of those results that the operations in a range of the request produce: xmdp_rsdset of rtrext section 7.4.
+// ResultSet directs the placement of results: xmdp_rsdset of rtrext section 7.4. It applies to the
+// results of the operations in a range of the request.
 type ResultSet struct {
 	// Begin and End are the range [Begin, End) of positions in the request's unreduced stream.
 	Begin, End uint32
@@ -79,14 +82,15 @@ type MessageID struct {
 	Sequence  uint32
 }
 
-// ReportCode is what ReptErr reports: optr_err of rtrext section 9.5.
+// ReportCode is the error in a ReptErr: optr_err of rtrext section 9.5.
 type ReportCode uint32
 
-// Codes of reports. With the first two and BadSequence and BadXID, Expected and Current count; with the last three, Current, Min and Max.
+// Codes of reports. Expected and Current are used by the first two, BadSequence and BadXID;
+// Current, Min and Max by the last three.
 const (
 	BadHeaderType   ReportCode = 1 // another procedure than the one expected
 	BadOptionType   ReportCode = 2 // another operation than the one expected
-	BadContinuation ReportCode = 3 // a continuation of nothing
+	BadContinuation ReportCode = 3 // a continuation without a group
 	BadSequence     ReportCode = 4 // another transmission number
 	BadXID          ReportCode = 5 // another XID
 	BadOffset       ReportCode = 6 // an offset beyond the buffer segment
@@ -107,28 +111,29 @@ type Report struct {
 	Lead    MessageID
 	HasLead bool
 	Code    ReportCode
-	// Expected is the value that would have been right, Current the one that was found.
+	// Expected is the correct value, Current the actual one.
 	Expected, Current uint32
-	// Min and Max are the range of valid values. A value inside of it is not aligned.
+	// Min and Max are the range of valid values. A value in the range is misaligned.
 	Min, Max uint32
 }
 
-// Transmit is the body of XmtReq, XmtResp, XmtCont or ReptErr. It is used again for the next message.
+// Transmit is the body of XmtReq, XmtResp, XmtCont or ReptErr. It is reused for the next message.
 type Transmit struct {
 	// Items were taken out of the message (XmtReq, XmtResp).
 	Items []Item
 	// Sets direct the results (XmtReq).
 	Sets []ResultSet
-	// Count is the number of transmissions of the group (XmtReq, XmtResp), 1 at least.
+	// Count is the number of transmissions of the group (XmtReq, XmtResp), at least 1.
 	Count uint32
-	// ReplyBuffers is how many transmissions the reply may have (XmtReq); 0 means 1.
+	// ReplyBuffers is the largest number of transmissions of the reply (XmtReq); 0 means 1.
 	ReplyBuffers uint32
-	// Number is that of this transmission in its group, and Initial the operation of the first (XmtCont).
+	// Number is this transmission's number in its group, and Initial the operation of the first
+	// (XmtCont).
 	Number  uint32
 	Initial Operation
-	// PayloadLength is how many bytes of payload stream follow the header.
+	// PayloadLength is the length in bytes of the payload stream after the header.
 	PayloadLength uint32
-	// Report is that of ReptErr.
+	// Report is the body of ReptErr.
 	Report Report
 
 	results []ResultItem
@@ -136,27 +141,25 @@ type Transmit struct {
 	numbers []uint32
 }
 
-// Segments returns the segments of an item.
 func (t *Transmit) Segments(i *Item) []Segment {
 	return t.segs[i.segs.at : i.segs.at+i.segs.n : i.segs.at+i.segs.n]
 }
 
-// Numbers returns the buffer segment numbers of an item.
 func (t *Transmit) Numbers(i *Item) []uint32 {
 	return t.numbers[i.numbers.at : i.numbers.at+i.numbers.n : i.numbers.at+i.numbers.n]
 }
 
-// Results returns what a set directs.
+// Results returns the results that a set directs.
 func (t *Transmit) Results(s *ResultSet) []ResultItem {
 	return t.results[s.items.at : s.items.at+s.items.n : s.items.at+s.items.n]
 }
 
-// ResultSegments returns the segments of a ResultItem.
 func (t *Transmit) ResultSegments(i *ResultItem) []Segment {
 	return t.segs[i.segs.at : i.segs.at+i.segs.n : i.segs.at+i.segs.n]
 }
 
-// Exposed tells whether t names memory of its sender: for the items of a message, for the results of a request.
+// Exposed reports whether t names memory of its sender: for the items of a message, for the results
+// of a request.
 func (t *Transmit) Exposed() (items, results bool) {
 	for i := range t.Items {
 		items = items || len(t.Segments(&t.Items[i])) > 0
@@ -202,8 +205,9 @@ func (r *Reader) count(field string) uint32 {
 	return n
 }
 
-// parseItems reads what the types of the wire say. Whether items fit the message and the buffers is for ReptErr to tell, but for kinds of item
-// that only a reply has: none of its codes says so.
+// parseItems reads items according to the types of the wire. ReptErr reports items that do not fit
+// the message or the buffers. Kinds of items that only replies have are refused here, since no code
+// of ReptErr fits.
 func (t *Transmit) parseItems(r *Reader, lim *Limits, d Direction) {
 	n := r.Uint32()
 	if r.err == nil && uint64(n) > uint64(lim.Items) {
@@ -334,7 +338,8 @@ func (r *Reader) messageID() MessageID {
 	return MessageID{XID: XID(r.Uint32()), Direction: r.direction("xmsi_dir"), Sequence: r.Uint32()}
 }
 
-// AddExplicit adds an item with its segments. This and the other methods that add build a Transmit to be appended.
+// AddExplicit adds an item with its segments. This and the other Add methods build a Transmit to be
+// appended.
 func (t *Transmit) AddExplicit(position, length uint32, segs []Segment) {
 	t.Items = append(t.Items, Item{Position: position, Length: length, Placement: Explicit, segs: t.keep(segs)})
 }
@@ -346,12 +351,12 @@ func (t *Transmit) AddSendBased(position, length, offset uint32, numbers ...uint
 	t.Items = append(t.Items, Item{Position: position, Length: length, Placement: SendBased, Offset: offset, numbers: span{at, len(numbers)}})
 }
 
-// AddAbsent adds TooShort, with the place of the result in the reply, or NoItem, with zeros.
+// AddAbsent adds TooShort, with the result's position in the reply, or NoItem, with zeros.
 func (t *Transmit) AddAbsent(position, length uint32, p Placement) {
 	t.Items = append(t.Items, Item{Position: position, Length: length, Placement: p})
 }
 
-// AddSet adds a set, to which results are added.
+// AddSet adds a set. AddResult adds to the latest one.
 func (t *Transmit) AddSet(begin, end uint32) {
 	t.Sets = append(t.Sets, ResultSet{Begin: begin, End: end, items: span{len(t.results), 0}})
 }

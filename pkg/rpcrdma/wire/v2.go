@@ -18,10 +18,9 @@ const (
 	UpdProp  Procedure = 9 // RDMA2_UPDPROP: news of a side's own properties
 )
 
-// Direction says whether a message belongs to an RPC call or to its reply: RPC's msg_type.
+// Direction is the direction of an RPC message: RPC's msg_type.
 type Direction uint32
 
-// The two directions.
 const (
 	Call  Direction = 0
 	Reply Direction = 1
@@ -36,7 +35,8 @@ const (
 	OptReqProp  Operation = 2
 	OptRespProp Operation = 3
 	OptUpdProp  Operation = 4
-	// XmtReq begins a request, XmtResp a reply, XmtCont goes on with either; ReptErr reports an error in one (rtrext section 9).
+	// XmtReq begins a request, XmtResp a reply, XmtCont continues either; ReptErr reports an error
+	// in one (rtrext section 9).
 	XmtReq  Operation = 5
 	XmtResp Operation = 6
 	XmtCont Operation = 7
@@ -46,13 +46,13 @@ const (
 // Error codes of version 2 besides ErrVers.
 const (
 	BadXDR        ErrorCode = 2 // the header cannot be decoded
-	InvalidOption ErrorCode = 3 // there is no such procedure, or no such operation
+	InvalidOption ErrorCode = 3 // no such procedure, or no such operation
 	ReadChunks    ErrorCode = 4 // more Read chunks than Error.Max
 	WriteChunks   ErrorCode = 5 // more Write chunks than Error.Max
 	Segments      ErrorCode = 6 // more segments in a chunk than Error.Max
 	WriteResource ErrorCode = 7 // the Write chunk with the index (from 1; 0: unknown) is shorter than the bytes needed
 	ReplyResource ErrorCode = 8 // the reply needs room for so many bytes
-	// InvalidOption9 is what peers of draft -05 call InvalidOption. It is understood and never sent.
+	// InvalidOption9 is InvalidOption of draft -05's peers. It is understood and never sent.
 	InvalidOption9 ErrorCode = 9
 	System         ErrorCode = 10 // the responder cannot answer for other reasons
 )
@@ -74,13 +74,14 @@ func (c ErrorCode) Name(version uint32) string {
 const (
 	// MinSize2 is the header of RDMA2_MSG with three absent lists: version 1's with direction and inv_handle.
 	MinSize2 = MinSize + 8
-	// FirstMessage bounds the first message of a connection: its receiver may know version 1 only.
+	// FirstMessage bounds the first message of a connection: its receiver may support version 1
+	// only.
 	FirstMessage = 1024
 	// MaxProperties bounds the properties of a set.
 	MaxProperties = 32
 )
 
-// parse2 reads what follows the fixed words in version 2.
+// parse2 reads the header of version 2 after the fixed words.
 func (h *Header) parse2(r *Reader, lim *Limits) {
 	switch h.Procedure {
 	case Msg, NoMsg:
@@ -100,7 +101,7 @@ func (h *Header) parse2(r *Reader, lim *Limits) {
 	}
 }
 
-// option reads optinfo. What it has beyond the operation's body is passed over: it is a later form's business.
+// option reads optinfo. Bytes after the operation's body are skipped: they belong to a later form.
 func (h *Header) option(r *Reader, lim *Limits) {
 	n := r.Uint32()
 	padded := (uint64(n) + 3) &^ 3
@@ -170,14 +171,14 @@ func (r *Reader) direction(field string) Direction {
 	return d
 }
 
-// AppendMessage appends the beginning of RDMA2_MSG or RDMA2_NOMSG; three lists have to follow.
+// AppendMessage appends the beginning of RDMA2_MSG or RDMA2_NOMSG; three lists must follow.
 func AppendMessage(dst []byte, xid XID, credits Credits, p Procedure, d Direction, invalidate Handle) []byte {
 	dst = AppendFixed(dst, xid, Version2, credits, p)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(d))
 	return binary.BigEndian.AppendUint32(dst, uint32(invalidate))
 }
 
-// Fault2 is the body of an RDMA2_ERROR message: the fields count where the code has them.
+// Fault2 is the body of an RDMA2_ERROR message. Each code uses some of the fields.
 type Fault2 struct {
 	Code          ErrorCode
 	Low, High     uint32
@@ -207,7 +208,7 @@ func AppendError2(dst []byte, xid XID, credits Credits, f Fault2) []byte {
 	return dst
 }
 
-// append2 appends a header of version 2 as it was parsed, without what optinfo had beyond the operation's body.
+// append2 appends a parsed header of version 2, without bytes after the operation's body.
 func (h *Header) append2(dst []byte) []byte {
 	switch {
 	case h.Procedure == Error:
@@ -222,7 +223,8 @@ func (h *Header) append2(dst []byte) []byte {
 	return h.appendLists(AppendMessage(dst, h.XID, h.Credits, h.Procedure, h.Direction, h.Invalidate))
 }
 
-// BeginOption appends the beginning of an RDMA2_OPTIONAL message. What is appended to it until EndOption is its optinfo.
+// BeginOption appends the beginning of an RDMA2_OPTIONAL message. Everything appended until
+// EndOption is its optinfo.
 func BeginOption(dst []byte, xid XID, credits Credits, d Direction, op Operation) []byte {
 	dst = AppendFixed(dst, xid, Version2, credits, Optional)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(d))
@@ -230,10 +232,11 @@ func BeginOption(dst []byte, xid XID, credits Credits, d Direction, op Operation
 	return binary.BigEndian.AppendUint32(dst, 0)
 }
 
-// OptionSize is what BeginOption appends.
+// OptionSize is the length that BeginOption appends.
 const OptionSize = FixedSize + 12
 
-// EndOption writes the length of the optinfo of a message that began at dst[at], which is a multiple of four.
+// EndOption writes the length of the optinfo of a message that began at dst[at], which is a
+// multiple of four.
 func EndOption(dst []byte, at int) []byte {
 	binary.BigEndian.PutUint32(dst[at+OptionSize-4:], uint32(len(dst)-at-OptionSize))
 	return dst

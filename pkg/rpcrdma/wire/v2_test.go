@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// limits2 are those of an endpoint that speaks both versions.
+// limits2 are those of an endpoint with both versions.
 var limits2 = func() Limits { l := DefaultLimits; l.Version2 = true; return l }()
 
 // vector is a message of testdata/v2-headers.txt.
@@ -69,7 +69,6 @@ func message(t testing.TB, name string) []byte {
 	return nil
 }
 
-// pieces cuts a message.
 func pieces(msg []byte, step int) (cut [][]byte) {
 	for at := 0; at < len(msg); at += step {
 		cut = append(cut, msg[at:min(at+step, len(msg))])
@@ -77,7 +76,8 @@ func pieces(msg []byte, step int) (cut [][]byte) {
 	return cut
 }
 
-// TestVectors parses each vector, however the receive is cut, and appends it back to the same bytes.
+// TestVectors parses each vector, with the receive cut at every place, and encodes it to the same
+// bytes.
 func TestVectors(t *testing.T) {
 	var h Header
 	for _, v := range vectors(t) {
@@ -99,7 +99,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestVectorsCut takes away the end of each header: whatever is missing, it is noticed.
+// TestVectorsCut cuts each header short at every byte: the error is detected.
 func TestVectorsCut(t *testing.T) {
 	var h Header
 	for _, v := range vectors(t) {
@@ -120,7 +120,7 @@ func TestVectorsCut(t *testing.T) {
 	}
 }
 
-// answer is the code of version 2 that a parse error is answered with, 0 for none.
+// answer is the code of version 2 for a parse error, 0 for none.
 func answer(e *ParseError) ErrorCode {
 	if e.Code == 0 || e.Code == ErrVers {
 		return e.Code
@@ -128,7 +128,7 @@ func answer(e *ParseError) ErrorCode {
 	return e.Code2
 }
 
-// built has each vector as it is appended by a sender.
+// built has each vector as the sender's functions build it.
 var built = map[string]func() []byte{
 	"msg-call": func() []byte {
 		return AppendEnd(AppendEnd(AppendEnd(AppendMessage(nil, 0x11, 32, Msg, Call, 0))))
@@ -270,7 +270,7 @@ var built = map[string]func() []byte{
 
 func fault(f Fault2) func() []byte { return func() []byte { return AppendError2(nil, 0x14, 32, f) } }
 
-// report goes to the sender of the bad message: in the direction that the sender does not send it in.
+// report goes to the sender of the bad message, in the direction opposite to that of the message.
 func report(r Report) func() []byte {
 	d, credits := Reply, Credits(16)
 	if r.Bad.Direction == Reply {
@@ -283,7 +283,7 @@ func option(xid XID, credits Credits, d Direction, op Operation, x *Transmit) []
 	return EndOption(x.Append(BeginOption(nil, xid, credits, d, op), op), 0)
 }
 
-// TestBuilt compares what the functions that append make with what was written by hand.
+// TestBuilt compares the output of the append functions with the vectors written by hand.
 func TestBuilt(t *testing.T) {
 	seen := 0
 	for _, v := range vectors(t) {
@@ -302,7 +302,7 @@ func TestBuilt(t *testing.T) {
 	}
 }
 
-// TestParse2 looks at what is parsed of the longest vectors.
+// TestParse2 checks the parsed fields of the longest vectors.
 func TestParse2(t *testing.T) {
 	var h Header
 	if err := h.Parse([][]byte{message(t, "msg-chunks")}, &limits2); err != nil {
@@ -355,7 +355,8 @@ func TestParse2(t *testing.T) {
 	}
 }
 
-// TestOptionTail has bytes in optinfo behind the operation's body; the payload begins behind them and their round-up.
+// TestOptionTail has bytes in optinfo after the operation's body; the payload begins after them and
+// their round-up.
 func TestOptionTail(t *testing.T) {
 	msg := message(t, "xmtcont")
 	for tail := range 9 {
@@ -373,7 +374,8 @@ func TestOptionTail(t *testing.T) {
 	}
 }
 
-// TestVersion1Only: an endpoint of version 1 sees of version 2 only that it is not version 1, and the errors that are frozen.
+// TestVersion1Only: an endpoint of version 1 sees version 2 as an unknown version, and understands
+// the errors common to all versions.
 func TestVersion1Only(t *testing.T) {
 	var h Header
 	for _, v := range vectors(t) {
@@ -396,7 +398,7 @@ func TestVersion1Only(t *testing.T) {
 			t.Errorf("%s: %v (%v)", v.name, pe, pe.Code)
 		}
 	}
-	// One that wants version 2 alone says so.
+	// An endpoint of version 2 alone answers so.
 	lim := limits2
 	lim.NoVersion1 = true
 	msgs, _ := linux(t)
@@ -409,7 +411,7 @@ func TestVersion1Only(t *testing.T) {
 	}
 }
 
-// TestBothVersions: version 1 is parsed as ever by an endpoint of both.
+// TestBothVersions: an endpoint of both versions parses version 1 as usual.
 func TestBothVersions(t *testing.T) {
 	msgs, sizes := linux(t)
 	var h Header
@@ -420,7 +422,7 @@ func TestBothVersions(t *testing.T) {
 	}
 }
 
-// TestNoAllocations2: parsing and appending take no memory once there is some.
+// TestNoAllocations2: parsing and appending allocate nothing once the memory exists.
 func TestNoAllocations2(t *testing.T) {
 	var h Header
 	var cut [][][]byte
@@ -484,7 +486,8 @@ func FuzzHeader2(f *testing.F) {
 			len(x.segs) > limits2.WriteSegments || len(x.numbers) > limits2.Buffers {
 			t.Fatalf("%+v", &h)
 		}
-		// What is appended parses to the same; bytes differ at most in round-up and in what is passed over of optinfo.
+		// Encoded again it parses to the same; bytes differ at most in round-up and in skipped
+		// bytes of optinfo.
 		first := g.Append(nil)
 		if err := g.Parse([][]byte{first}, &limits2); err != nil {
 			t.Fatalf("%x appended as %x: %v", msg, first, err)

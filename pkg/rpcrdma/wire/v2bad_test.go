@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBad2 spoils one word of a vector, and looks at what the error says.
+// TestBad2 spoils one word of a vector, and checks the error.
 func TestBad2(t *testing.T) {
 	for _, c := range []struct {
 		vector string
@@ -123,7 +123,7 @@ func TestPlacements(t *testing.T) {
 	}
 }
 
-// TestLimits2 looks at the number that comes with an error: with so many, the request would have been accepted.
+// TestLimits2 checks the limit in an error: at the limit the request is accepted.
 func TestLimits2(t *testing.T) {
 	lim := Limits{ReadSegments: 6, WriteChunks: 3, SegmentsPerChunk: 4, WriteSegments: 7, Version2: true, Items: 3, Buffers: 5}
 	lists := func(reads []int, writes []int, reply int) []byte {
@@ -211,7 +211,7 @@ func TestLimits2(t *testing.T) {
 	}
 }
 
-// TestManyProperties goes up to the bounds of a property message.
+// TestManyProperties reaches the bounds of a property message.
 func TestManyProperties(t *testing.T) {
 	for _, c := range []struct {
 		count, size int

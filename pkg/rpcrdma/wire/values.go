@@ -2,24 +2,25 @@ package wire
 
 import "fmt"
 
-// Values are the properties of one side as its peer sees them: what it told, and defaults for the rest. The zero Values are the defaults.
-// They must not be copied.
+// Values are the properties of one side: those announced, and defaults for the rest. The zero
+// Values are the defaults. They must not be copied.
 type Values struct {
-	size      uint32 // told, or 0
+	size      uint32 // as announced, or 0
 	structure BufferStructure
-	told      bool // the structure was told
+	told      bool // the structure was announced
 
-	backward        uint32 // told, if hasBackward
+	backward        uint32 // as announced, if hasBackward
 	hasBackward     bool
 	support         uint32
-	requests, reply uint32 // told, or 0
+	requests, reply uint32 // as announced, or 0
 }
 
 // DefaultReceiveSize is the default of ReceiveBufferSize.
 const DefaultReceiveSize = 4096
 
-// ReceiveSize returns the size in bytes of the largest message that the side receives: what ReceiveBufferSize or ReceiveBufferStructure
-// tells, and the smaller where they differ (rtrext section 8.3).
+// ReceiveSize returns the size in bytes of the largest message that the side receives: the smaller
+// of ReceiveBufferSize and the length of ReceiveBufferStructure, as far as announced (rtrext
+// section 8.3).
 func (v *Values) ReceiveSize() uint32 {
 	switch {
 	case v.told && (v.size == 0 || v.size > v.structure.Length):
@@ -38,7 +39,8 @@ func (v *Values) Structure() *BufferStructure {
 	return &v.structure
 }
 
-// Backward returns what the side can do with requests of the backward direction: BackwardNone, BackwardInline or BackwardGeneral.
+// Backward returns the side's support of requests in the backward direction: BackwardNone,
+// BackwardInline or BackwardGeneral.
 func (v *Values) Backward() uint32 {
 	if !v.hasBackward {
 		return BackwardInline
@@ -46,20 +48,20 @@ func (v *Values) Backward() uint32 {
 	return v.backward
 }
 
-// Support returns bits of the operations that the side accepts, AcceptsRequest and so on.
+// Support returns the bits of the operations that the side accepts, AcceptsRequest and so on.
 func (v *Values) Support() uint32 { return v.support }
 
-// RequestLimit returns the most transmissions of a request that the side accepts, 1 at least.
+// RequestLimit returns the most transmissions of a request that the side accepts, at least 1.
 func (v *Values) RequestLimit() uint32 { return max(v.requests, 1) }
 
-// ResponseLimit returns the most transmissions of a reply that the side sends, 1 at least.
+// ResponseLimit returns the most transmissions of a reply that the side sends, at least 1.
 func (v *Values) ResponseLimit() uint32 { return max(v.reply, 1) }
 
-// Reset makes v the defaults and keeps its memory.
+// Reset restores the defaults and keeps v's memory.
 func (v *Values) Reset() { *v = Values{structure: BufferStructure{Groups: v.structure.Groups[:0]}} }
 
-// Set takes over those properties of a set that are known; others are ignored. The error, which is a *ParseError, names a property
-// whose value is none of its type; v is then as it was.
+// Set takes over the known properties of a set and ignores others. The error, a *ParseError, names
+// a property with an invalid value; v is then unchanged.
 func (v *Values) Set(set []Property) error {
 	for i := range set {
 		if err := set[i].Check(); err != nil {
@@ -77,7 +79,7 @@ func (v *Values) Set(set []Property) error {
 	return nil
 }
 
-// set takes over a property that has been checked.
+// set takes over a checked property.
 func (v *Values) set(p *Property) {
 	n, given := p.Uint32()
 	switch p.ID {
@@ -99,7 +101,8 @@ func (v *Values) set(p *Property) {
 // Known reports whether the property is one of those above.
 func (id PropertyID) Known() bool { return id >= ReceiveBufferSize && id <= ResponseSendLimit }
 
-// Check says, in a *ParseError, what is wrong with the value of a property that is known. A value of no bytes is the default.
+// Check returns the fault in a known property's value as a *ParseError. An empty value is the
+// default.
 func (p *Property) Check() error {
 	if len(p.Value) == 0 || !p.ID.Known() {
 		return nil

@@ -1,9 +1,10 @@
-// Package wire has the bytes of RPC-over-RDMA: the headers of version 1 (RFC 8166) and of version 2 with its round-trip extension (see
-// docs/protocol-v2.md), and the private data that peers exchange while they connect (RFC 8797). It does no I/O and keeps no state.
+// Package wire encodes and decodes RPC-over-RDMA: the headers of version 1 (RFC 8166) and of
+// version 2 with its round-trip extension (see docs/protocol-v2.md), and the private data of
+// connections (RFC 8797). It does no I/O and keeps no state.
 //
-// A received message is a list of slices, since a receive may be made of several segments; a header may cross them
-// anywhere, even inside a word. What a header claims to hold is counted and held against [Limits] before it is kept, and a
-// [Header] that is used again and again allocates nothing.
+// A received message is a list of slices, since a receive may consist of several segments; a header
+// may cross them anywhere, even inside a word. Counts in a header are checked against [Limits]
+// before memory is taken for them, and a reused [Header] allocates nothing.
 //
 // All integers are big-endian, as in XDR (RFC 4506).
 package wire
@@ -27,8 +28,9 @@ type Procedure uint32
 
 // Procedures of version 1 (RFC 8166 section 4.2).
 const (
-	Msg   Procedure = 0 // RDMA_MSG: the payload stream follows the header
-	NoMsg Procedure = 1 // RDMA_NOMSG: the payload stream is in a Position Zero Read chunk or the Reply chunk
+	Msg Procedure = 0 // RDMA_MSG: the payload stream follows the header
+	// RDMA_NOMSG: the payload stream is in a Position Zero Read chunk or the Reply chunk
+	NoMsg Procedure = 1
 	MsgP  Procedure = 2 // RDMA_MSGP: no longer in use, answered ERR_CHUNK
 	Done  Procedure = 3 // RDMA_DONE: no longer in use, dropped
 	Error Procedure = 4 // RDMA_ERROR
@@ -53,7 +55,7 @@ func (p Procedure) String() string {
 	return fmt.Sprintf("procedure %d", uint32(p))
 }
 
-// ErrorCode is the reason that an RDMA_ERROR message gives (RFC 8166 section 4.5).
+// ErrorCode is the reason in an RDMA_ERROR message (RFC 8166 section 4.5).
 type ErrorCode uint32
 
 // Error codes of version 1.
@@ -78,13 +80,13 @@ const Version1 = 1
 // Sizes in bytes.
 const (
 	FixedSize       = 16 // the four words that begin every header
-	MinSize         = 28 // the fixed words and three absent lists: the shortest header that can be trusted
+	MinSize         = 28 // the fixed words and three absent lists: the shortest valid header
 	ErrChunkSize    = 20 // RDMA_ERROR with ERR_CHUNK
 	ErrVersSize     = 28 // RDMA_ERROR with ERR_VERS
 	SegmentSize     = 16 // a Segment in a Write or Reply chunk
-	ReadSegmentSize = 24 // a ReadSegment in the Read list, with the word that says it is there
-	ChunkSize       = 8  // a Write chunk without its segments: the word that says it is there, and the count
-	ReplySize       = 4  // what a Reply chunk adds to MinSize, without its segments: its count
+	ReadSegmentSize = 24 // a ReadSegment in the Read list, with the word before it
+	ChunkSize       = 8  // a Write chunk without its segments: the word before it, and the count
+	ReplySize       = 4  // addition of a Reply chunk to MinSize, without its segments: its count
 	MinThreshold    = 1 << 10
 	MaxThreshold    = 256 << 10
 )
@@ -110,24 +112,26 @@ type Segment struct {
 	Offset uint64
 }
 
-// ReadSegment is one entry of the Read list: a position before a segment. Neighbours with the same position are one chunk.
+// ReadSegment is one entry of the Read list: a position before a segment. Neighbours with the same
+// position are one chunk.
 type ReadSegment struct {
 	Position Position
 	Segment
 }
 
-// Limits bound what a header may hold. Memory for it is taken only within them.
+// Limits bound the contents of a header. Memory is taken only within them.
 type Limits struct {
 	ReadSegments     int // segments of the whole Read list
 	WriteChunks      int // chunks of the Write list
 	SegmentsPerChunk int // segments of one Read, Write or Reply chunk
 	WriteSegments    int // segments of the Write list and the Reply chunk together
 
-	// Version2 admits version 2, NoVersion1 refuses version 1. The limits on segments hold for items of the extension likewise.
+	// Version2 admits version 2, NoVersion1 refuses version 1. The limits on segments apply to
+	// items of the extension, too.
 	Version2, NoVersion1 bool
 	Items                int // bulk items of a message, and results that a request directs
 	Buffers              int // buffer segments of all items
-	// Extensions are those that are known; nil means RoundTrip.
+	// Extensions are the known ones; nil means RoundTrip.
 	Extensions *Extensions
 }
 
@@ -141,21 +145,21 @@ func (l *Limits) versions() string {
 	return "1"
 }
 
-// DefaultLimits are above what RFC 8267 section 6.4.2 guarantees to clients: 16 segments a chunk, one Write chunk, one Read chunk beside the
-// Position Zero Read chunk.
+// DefaultLimits exceed RFC 8267 section 6.4.2's guarantees to clients: 16 segments a chunk, one
+// Write chunk, one Read chunk beside the Position Zero Read chunk.
 var DefaultLimits = Limits{ReadSegments: 64, WriteChunks: 16, SegmentsPerChunk: 32, WriteSegments: 64, Items: 64, Buffers: 1024}
 
-// ParseError says why a header cannot be used.
+// ParseError describes the fault of a header.
 type ParseError struct {
-	// Field is the name of the field in question.
+	// Field is the name of the faulty field.
 	Field string
 	// Offset is its place in the message.
 	Offset int
-	// Reason says what was found and what would be right.
+	// Reason has the actual value and the correct ones.
 	Reason string
-	// Code is how a responder answers: ErrVers, ErrChunk, or 0 when the message is to be dropped.
+	// Code is the responder's answer: ErrVers, ErrChunk, or 0 to drop the message.
 	Code ErrorCode
-	// Code2 is how it answers in version 2, unless Code is ErrVers or 0, and Max the number that goes with it.
+	// Code2 is the answer in version 2, unless Code is ErrVers or 0, and Max its number.
 	Code2 ErrorCode
 	Max   uint32
 }

@@ -6,7 +6,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Splitter walks a message by position and deals its bytes out: what stays in the payload stream, and what is taken out of it.
+// Splitter walks a message by position and separates the payload stream from the items taken out of
+// it.
 type Splitter struct {
 	stream Pieces
 	items  []xdr.Item
@@ -14,12 +15,14 @@ type Splitter struct {
 	zeros  []byte // for the round-up of items that stay
 }
 
-// Reset begins with m. zeros are three zero bytes at least, for the round-up of items that stay, in memory that can be sent.
+// Reset begins with m. zeros has at least three zero bytes, for the round-up of items that stay, in
+// memory that can be sent.
 func (w *Splitter) Reset(m *oncrpc.Message, zeros []byte) {
 	*w = Splitter{stream: Of(m.Stream), items: m.Items, zeros: zeros}
 }
 
-// Until appends to dst what stands before position pos, items included. It returns false if pos is inside an item or behind the end.
+// Until appends to dst everything before position pos, items included. It returns false if pos is
+// inside an item or behind the end.
 func (w *Splitter) Until(dst [][]byte, pos int) ([][]byte, bool) {
 	for len(w.items) > 0 && w.items[0].Position < pos {
 		var ok bool
@@ -30,7 +33,7 @@ func (w *Splitter) Until(dst [][]byte, pos int) ([][]byte, bool) {
 	return w.inline(dst, pos)
 }
 
-// inline appends to dst what stands before position pos, where no item is.
+// inline appends to dst everything before position pos, where no item is.
 func (w *Splitter) inline(dst [][]byte, pos int) ([][]byte, bool) {
 	n := pos - w.pos
 	if n < 0 {
@@ -41,7 +44,7 @@ func (w *Splitter) inline(dst [][]byte, pos int) ([][]byte, bool) {
 	return dst, missing == 0
 }
 
-// item appends the next item, with what stands before it and its round-up.
+// item appends the next item with its round-up, and everything before it.
 func (w *Splitter) item(dst [][]byte) ([][]byte, bool) {
 	it := &w.items[0]
 	dst, ok := w.inline(dst, it.Position)
@@ -59,8 +62,9 @@ func (w *Splitter) item(dst [][]byte) ([][]byte, bool) {
 	return dst, true
 }
 
-// Take appends the n bytes of data that stand at the present position to dst, an item or part of the stream, and passes over their
-// round-up. It returns false if they are not there. The data of an item may be elsewhere: then nothing is appended.
+// Take appends n bytes of data at the present position to dst, an item or part of the stream, and
+// skips their round-up. It returns false if they do not exist. An item without data of its own
+// appends nothing.
 func (w *Splitter) Take(dst [][]byte, n int) ([][]byte, bool) {
 	if len(w.items) > 0 && w.items[0].Position == w.pos {
 		it := &w.items[0]
@@ -84,7 +88,7 @@ func (w *Splitter) Take(dst [][]byte, n int) ([][]byte, bool) {
 	return dst, missing == 0
 }
 
-// Rest appends all that is left.
+// Rest appends the rest.
 func (w *Splitter) Rest(dst [][]byte) ([][]byte, bool) {
 	for len(w.items) > 0 {
 		var ok bool
@@ -98,7 +102,8 @@ func (w *Splitter) Rest(dst [][]byte) ([][]byte, bool) {
 	return append(dst, w.stream.rest...), true
 }
 
-// appendData appends the data of an item. It returns false if there are fewer than the item's length says.
+// appendData appends the data of an item. It returns false if they are shorter than the item's
+// length.
 func appendData(dst [][]byte, it *xdr.Item) ([][]byte, bool) {
 	data := Of(it.Data)
 	dst, missing := data.Take(dst, it.Length)
@@ -111,10 +116,10 @@ type Pieces struct {
 	rest [][]byte
 }
 
-// Of is a list from its beginning.
+// Of returns list as Pieces.
 func Of(list [][]byte) Pieces { return Pieces{rest: list} }
 
-// Take appends the slices of the next n bytes to dst, and returns how many of the n were not there.
+// Take appends the slices of the next n bytes to dst, and returns the number of missing bytes.
 func (p *Pieces) Take(dst [][]byte, n int) ([][]byte, int) {
 	for n > 0 && p.more() {
 		k := min(n, len(p.cur))
@@ -124,7 +129,7 @@ func (p *Pieces) Take(dst [][]byte, n int) ([][]byte, int) {
 	return dst, n
 }
 
-// skip passes over n bytes, or all that are left.
+// skip passes over n bytes, or to the end.
 func (p *Pieces) skip(n int) {
 	for n > 0 && p.more() {
 		k := min(n, len(p.cur))
@@ -142,14 +147,14 @@ func (p *Pieces) more() bool {
 	return true
 }
 
-// Prefix appends the slices of the first n bytes of a list to dst, or of all that it has.
+// Prefix appends the slices of the first n bytes of a list to dst, fewer at its end.
 func Prefix(dst, list [][]byte, n int) [][]byte {
 	p := Of(list)
 	dst, _ = p.Take(dst, n)
 	return dst
 }
 
-// Length is how many bytes a list has.
+// Length returns the bytes in a list.
 func Length(list [][]byte) (n int) {
 	for _, s := range list {
 		n += len(s)

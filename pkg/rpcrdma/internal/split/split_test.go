@@ -19,7 +19,8 @@ func cut(t *rapid.T, b []byte) (list [][]byte) {
 	return list
 }
 
-// TestSplit takes opaques out of random messages, some of which have them as items already: what is left, and what was taken, are the message.
+// TestSplit takes opaques out of random messages, some of which are items already: the remaining
+// and the taken bytes are the message.
 func TestSplit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m oncrpc.Message
@@ -71,7 +72,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// TestRefused asks for what is not there.
+// TestRefused requests missing bytes.
 func TestRefused(t *testing.T) {
 	m := oncrpc.Message{Stream: [][]byte{make([]byte, 8)}, Items: []xdr.Item{{Position: 4, Length: 5, Data: [][]byte{make([]byte, 5)}}}}
 	for name, ask := range map[string]func(w *Splitter) bool{
