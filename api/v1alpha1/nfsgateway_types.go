@@ -30,6 +30,7 @@ type NFSGateway struct {
 
 // NFSGatewaySpec describes the pods, their devices, and the exports that they serve.
 // +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || has(self.rdma) && has(self.rdma.devices) && size(self.rdma.devices) > 0",message="rdma.devices: provider Verbs needs RDMA devices: name the device plugin's resource, such as [{resourceName: nvidia.com/rdma_vf}]"
+// +kubebuilder:validation:XValidation:rule="self.provider == 'Verbs' || !has(self.rdma) || !has(self.rdma.verbs)",message="rdma.verbs: is for provider Verbs alone: leave it out"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || self.exposure.type == 'VirtualIP'",message="exposure.type: adapters bypass kube-proxy, so provider Verbs wants VirtualIP"
 // +kubebuilder:validation:XValidation:rule="self.exposure.type != 'VirtualIP' || has(self.exposure.virtualIP)",message="exposure.virtualIP: wanted with exposure.type VirtualIP: {pool: [192.0.2.10-192.0.2.40], network: NAME}"
 // +kubebuilder:validation:XValidation:rule="self.exposure.type == 'VirtualIP' || !has(self.exposure.virtualIP)",message="exposure.virtualIP: is for exposure.type VirtualIP alone: leave it out"
@@ -219,6 +220,78 @@ type RDMA struct {
 	// +listMapKey=name
 	// +optional
 	Networks []Network `json:"networks,omitempty"`
+
+	// Verbs tunes the adapters of provider Verbs. Leave it out unless the defaults do not fit.
+	//
+	// +optional
+	Verbs *VerbsOptions `json:"verbs,omitempty"`
+}
+
+// VerbsOptions tune the adapters' connections to clients. A change restarts the pods, one after the
+// other.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.moderationCount) == has(self.moderationPeriod)",message="moderationPeriod: goes with moderationCount: set both or neither"
+type VerbsOptions struct {
+	// KeepAlive is how long a connection over InfiniBand or RoCE is idle before the gateway probes
+	// the client: 1s to 1h. Default 1m. A dead client's connection ends after the probe's retries.
+	//
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="want 1s to 1h"
+	// +optional
+	KeepAlive Duration `json:"keepAlive,omitempty"`
+
+	// AckTimeout is how long a client may take to acknowledge a message before it is sent again: up
+	// to 10s. Adapters round it up to a power of two of 4.096us. Default: computed from the path.
+	//
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('10s')",message="want more than 0s, and at most 10s"
+	// +optional
+	AckTimeout ShortDuration `json:"ackTimeout,omitempty"`
+
+	// CompletionVectors are the adapter's interrupts over which connections are spread, by number: 0
+	// to 4095. Default: all.
+	//
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:Minimum=0
+	// +kubebuilder:validation:items:Maximum=4095
+	// +listType=atomic
+	// +optional
+	CompletionVectors []int32 `json:"completionVectors,omitempty"`
+
+	// ModerationCount is the number of completions that an interrupt waits for. Requires
+	// moderationPeriod. Default: the adapter's own.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	ModerationCount int32 `json:"moderationCount,omitempty"`
+
+	// ModerationPeriod bounds the wait of an interrupt for completions: 1us to 65ms. Requires
+	// moderationCount. Default: the adapter's own.
+	//
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1us') && duration(self) <= duration('65ms')",message="want 1us to 65ms"
+	// +optional
+	ModerationPeriod ShortDuration `json:"moderationPeriod,omitempty"`
+
+	// Inline is the longest message in bytes that is copied into a work request. Default 60. More
+	// takes more locked memory for each connection.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1024
+	// +optional
+	Inline int32 `json:"inline,omitempty"`
+
+	// Spin is how often an empty completion queue is polled again before its connection sleeps, which
+	// takes processor time. Default 256 with more than two processors, otherwise none.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65536
+	// +optional
+	Spin int32 `json:"spin,omitempty"`
+
+	// StrictOrdering disables relaxed ordering of PCI Express for the adapter's writes to memory.
+	// Default false. Set it for an adapter whose relaxed ordering is faulty.
+	//
+	// +optional
+	StrictOrdering bool `json:"strictOrdering,omitempty"`
 }
 
 // Device is an extended resource, such as one of the SR-IOV network device plugin.

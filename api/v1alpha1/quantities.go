@@ -36,6 +36,15 @@ func (r Rate) Bytes() int64 { return Size(r).Bytes() }
 // +kubebuilder:validation:Pattern=`^([0-9]{1,6}(ms|s|m|h))+$`
 type Duration string
 
+// ShortDuration is a length of time down to microseconds, such as 16us, 67ms or 1s.
+//
+// +kubebuilder:validation:MaxLength=16
+// +kubebuilder:validation:Pattern=`^([0-9]{1,6}(us|ms|s))+$`
+type ShortDuration string
+
+// Duration returns the length of time; 0 if d is none.
+func (d ShortDuration) Duration() time.Duration { return Duration(d).Duration() }
+
 // Duration returns the length of time; 0 if d is none.
 func (d Duration) Duration() time.Duration {
 	v, err := time.ParseDuration(string(d))

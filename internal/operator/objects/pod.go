@@ -44,6 +44,9 @@ func podTemplate(g *v1alpha1.NFSGateway, w *plan.Workload, d *Defaults) corev1.P
 	}
 	if r := g.Spec.RDMA; r != nil && len(r.Networks) > 0 {
 		t.Annotations = map[string]string{NetworksAnnotation: networks(g)}
+		if r.Verbs != nil {
+			t.Annotations[VerbsAnnotation] = hash(r.Verbs)
+		}
 	}
 	if p := g.Spec.PodTemplate; p != nil {
 		addTemplate(&t, p)
@@ -150,6 +153,10 @@ const stopMargin = 15 * time.Second
 
 // linger is how long a gateway behind a Service stays after its drain: the readiness probe fails within 2 s, and the nodes' rules follow.
 const linger = 5 * time.Second
+
+// VerbsAnnotation identifies the settings of adapters. Exports of a pod share a socket with the
+// settings of its start: other settings need new pods.
+const VerbsAnnotation = "sluice.dev/verbs"
 
 // NetworksAnnotation is what Multus, and other meta plugins, read: the networks that a pod is attached to.
 const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -691,5 +692,38 @@ func TestNobodySpreadsHimselfOut(t *testing.T) {
 		if little := i >= 50; little && x.Config == nil || i == 49 && x.Config != nil {
 			t.Errorf("%s is served: %v", x.Source.Name, x.Config != nil)
 		}
+	}
+}
+
+// TestVerbsOptions: the RDMA listener of each export has the gateway's settings of adapters.
+func TestVerbsOptions(t *testing.T) {
+	in := Input{Gateway: virtualGateway(), Exports: []v1alpha1.NFSExport{export("storage", "data", 0)}}
+	listeners := func() []config.Listener {
+		t.Helper()
+		c := Make(in).Exports[0].Config
+		if c == nil {
+			t.Fatalf("no configuration: %+v", Make(in).Exports[0].Conditions)
+		}
+		return c.Listeners
+	}
+	in.Gateway.Spec.Provider = v1alpha1.Verbs
+	for _, v := range []*v1alpha1.VerbsOptions{nil, {}} {
+		if in.Gateway.Spec.RDMA.Verbs = v; listeners()[0].Verbs != nil {
+			t.Errorf("%+v: %+v, want no settings", v, listeners()[0].Verbs)
+		}
+	}
+	in.Gateway.Spec.RDMA.Verbs = &v1alpha1.VerbsOptions{
+		KeepAlive: "30s", AckTimeout: "67ms", CompletionVectors: []int32{0, 2}, ModerationCount: 8, ModerationPeriod: "16us", Inline: 124, Spin: 64, StrictOrdering: true,
+	}
+	want := &config.VerbsOptions{
+		KeepAlive: config.Duration(30 * time.Second), AckTimeout: config.Duration(67 * time.Millisecond), CompletionVectors: []int{0, 2},
+		ModerationCount: 8, ModerationPeriod: config.Duration(16 * time.Microsecond), Inline: 124, Spin: 64, StrictOrdering: true,
+	}
+	if got := listeners(); !cmp.Equal(got[0].Verbs, want) || got[1].Verbs != nil {
+		t.Errorf("%+v and %+v, want %+v for RDMA alone", got[0].Verbs, got[1].Verbs, want)
+	}
+	in.Gateway.Spec.Provider = v1alpha1.SoftwareIWARP
+	if got := listeners()[0].Verbs; got != nil {
+		t.Errorf("software has %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -175,12 +176,31 @@ func (m *maker) listeners(x *Export) []config.Listener {
 	rdma := config.Listener{Network: config.RDMA, Provider: config.IWARP, Address: ":" + strconv.Itoa(int(x.RDMATarget))}
 	if m.in.Gateway.Spec.Provider == v1alpha1.Verbs {
 		rdma.Provider = config.Verbs
+		if r := m.in.Gateway.Spec.RDMA; r != nil && r.Verbs != nil {
+			rdma.Verbs = verbs(r.Verbs)
+		}
 	}
 	if x.VIP != "" {
 		// The address comes and goes while the pod runs, so it is not listened on itself.
 		rdma.Address, rdma.Bind = net.JoinHostPort(x.VIP, strconv.Itoa(int(x.RDMATarget))), config.Wildcard
 	}
 	return []config.Listener{rdma, {Network: config.TCP, Address: fmt.Sprintf(":%d", x.TCPTarget)}}
+}
+
+// verbs converts a gateway's settings of provider Verbs, nil if all are defaults.
+func verbs(v *v1alpha1.VerbsOptions) *config.VerbsOptions {
+	c := &config.VerbsOptions{
+		KeepAlive: config.Duration(v.KeepAlive.Duration()), AckTimeout: config.Duration(v.AckTimeout.Duration()),
+		ModerationCount: int(v.ModerationCount), ModerationPeriod: config.Duration(v.ModerationPeriod.Duration()),
+		Inline: int(v.Inline), Spin: int(v.Spin), StrictOrdering: v.StrictOrdering,
+	}
+	for _, n := range v.CompletionVectors {
+		c.CompletionVectors = append(c.CompletionVectors, int(n))
+	}
+	if reflect.ValueOf(*c).IsZero() {
+		return nil
+	}
+	return c
 }
 
 // transport copies what an export says over the defaults.
