@@ -1,5 +1,5 @@
-// Gateway serves directories to NFS clients over RPC-over-RDMA and TCP. It is the data plane of Sluice: one process, a config file or
-// flags, no Kubernetes.
+// Gateway serves directories and NFS servers to NFS clients over RPC-over-RDMA and TCP. It is the
+// data plane of Sluice, and works without Kubernetes:
 //
 //	gateway --config sluice.yaml
 //	gateway --volume DIR

@@ -1,5 +1,5 @@
-// Package adminport serves the admin pages of a program: on chosen addresses of its host, so that
-// other networks of the host do not reach them, and with limits on connections and times.
+// Package adminport serves the admin pages of a program: on chosen addresses, so that other
+// networks of the host cannot reach them, and with limits on connections and times.
 package adminport
 
 import (
@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/internal/doctor"
 )
 
-// Hosts are IP addresses of this host. They implement flag.Value: addresses with commas between them.
+// Hosts are IP addresses of this host. As a flag.Value they are separated by commas.
 type Hosts []netip.Addr
 
 // String implements flag.Value.
@@ -29,7 +29,7 @@ func (h *Hosts) String() string {
 	return strings.Join(s, ",")
 }
 
-// Set implements flag.Value. Empty entries are left out.
+// Set implements flag.Value. It skips empty entries.
 func (h *Hosts) Set(v string) error {
 	*h = nil
 	for s := range strings.SplitSeq(v, ",") {
@@ -45,13 +45,14 @@ func (h *Hosts) Set(v string) error {
 	return nil
 }
 
-// Listen listens on address, HOST:PORT. Without HOST it listens on that port of each of hosts, for connections that arrive by the interface that has the
-// host's address: Linux takes packets for any of its addresses from every interface. Without HOST and hosts it listens on all of the host's addresses.
+// Listen listens on address, HOST:PORT. Without HOST it listens on PORT of each of hosts, and
+// accepts only connections by the interface with that address: Linux accepts packets for any of its
+// addresses on every interface. Without HOST and hosts it listens on all addresses.
 func Listen(address string, hosts Hosts) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host != "" || len(hosts) == 0 {
 		network := "tcp"
-		if host == "0.0.0.0" { // which net takes for all addresses of IPv6 too
+		if host == "0.0.0.0" { // "tcp" would listen on the addresses of IPv6 too
 			network = "tcp4"
 		}
 		return net.Listen(network, address)
@@ -79,7 +80,8 @@ func listenOn(host netip.Addr, port string) (net.Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) { failed = unix.BindToDevice(int(fd), link) })
-		if errors.Is(failed, unix.EPERM) { // before Linux 5.7 it takes NET_RAW; the address alone has to do
+		// before Linux 5.7 this needs NET_RAW; fall back to the address alone
+		if errors.Is(failed, unix.EPERM) {
 			failed = nil
 		}
 		return errors.Join(err, failed)
@@ -87,7 +89,7 @@ func listenOn(host netip.Addr, port string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "tcp", net.JoinHostPort(host.String(), port))
 }
 
-// merged is several listeners as one.
+// merged accepts from several listeners.
 type merged struct {
 	all      []net.Listener
 	accepted chan accepted
@@ -95,13 +97,13 @@ type merged struct {
 	closed   chan struct{}
 }
 
-// accepted is a result of Accept of one of them.
+// accepted is a result of Accept.
 type accepted struct {
 	conn net.Conn
 	err  error
 }
 
-// run hands out the connections of one listener, and its errors, after which the caller of Accept decides whether to go on.
+// run forwards the results of one listener until Close.
 func (m *merged) run(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -137,5 +139,5 @@ func (m *merged) Close() error {
 	return nil
 }
 
-// Addr implements net.Listener: that of the first host.
+// Addr implements net.Listener. It returns the address of the first host.
 func (m *merged) Addr() net.Addr { return m.all[0].Addr() }

@@ -33,8 +33,9 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// pod enters a new network namespace that has, as a pod with Multus does, an interface of the cluster and one of an RDMA network, and returns how
-// another namespace at the other ends of both gets a page. Not for parallel tests: the thread is lost.
+// pod enters a new network namespace with two interfaces, as a pod with Multus has them: one of the
+// cluster, one of an RDMA network. get gets a page from a namespace at their other ends. The thread
+// is lost: not for parallel tests.
 func pod(t *testing.T) (get func(address string) error) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
@@ -108,7 +109,8 @@ func page(address string) error {
 	return err
 }
 
-// The port is reached at the pod's addresses of either family and on loopback; not at those of its RDMA network, and not from there at all.
+// TestOtherNetworks checks that the port is reached at the pod's addresses and on loopback, but
+// neither at addresses of its RDMA network nor from there.
 func TestOtherNetworks(t *testing.T) {
 	get := pod(t)
 	var hosts Hosts

@@ -20,23 +20,24 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// adapters are the verbs providers of the process, by device and settings: a provider lasts as long as the process.
+// adapters are the verbs providers of the process. Each lasts as long as the process.
 type adapters struct {
 	open func(verbs.Config) (rdma.Provider, error) // for tests: instead of verbs.New
 	read func() *doctor.Host                       // for tests: instead of doctor.ReadHost
 
-	mu     sync.Mutex
-	opened map[string]rdma.Provider // by device and settings
+	mu        sync.Mutex
+	providers map[string]rdma.Provider // by device and options
 
 	hostMu sync.Mutex
 	host   *doctor.Host
 	readAt time.Time // of host
 }
 
-// hostAge is how old the host's state may be that listeners report: a page of many listeners reads the host once.
+// hostAge is the most age of the host's state in a report, so that a page with many listeners reads
+// the host once.
 const hostAge = time.Second
 
-// hostNow returns the host's state, which callers do not change.
+// hostNow returns the host's state, read-only.
 func (a *adapters) hostNow() *doctor.Host {
 	a.hostMu.Lock()
 	defer a.hostMu.Unlock()
@@ -50,7 +51,8 @@ func (a *adapters) hostNow() *doctor.Host {
 	return a.host
 }
 
-// provider returns that of a device with these settings, nil for the defaults; "" is whichever device leads to an address.
+// verbsProvider returns the provider of a device with these options, nil for the defaults. Device
+// "" is the device that leads to the address.
 func (r *resources) verbsProvider(device string, settings *config.VerbsOptions) (rdma.Provider, error) {
 	cfg := verbsConfig(device, settings)
 	key := fmt.Sprintf("%+v", cfg)
@@ -58,7 +60,7 @@ func (r *resources) verbsProvider(device string, settings *config.VerbsOptions) 
 	a := &r.adapters
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if p := a.opened[key]; p != nil {
+	if p := a.providers[key]; p != nil {
 		return p, nil
 	}
 	open := a.open
@@ -69,10 +71,10 @@ func (r *resources) verbsProvider(device string, settings *config.VerbsOptions) 
 	if err != nil {
 		return nil, err
 	}
-	if a.opened == nil {
-		a.opened = map[string]rdma.Provider{}
+	if a.providers == nil {
+		a.providers = map[string]rdma.Provider{}
 	}
-	a.opened[key] = p
+	a.providers[key] = p
 	return p, nil
 }
 
@@ -80,10 +82,10 @@ func (r *resources) verbsProvider(device string, settings *config.VerbsOptions) 
 func (a *adapters) used() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.opened) > 0
+	return len(a.providers) > 0
 }
 
-// verbsConfig is a provider's configuration for a device.
+// verbsConfig returns the configuration of a provider.
 func verbsConfig(device string, o *config.VerbsOptions) verbs.Config {
 	cfg := verbs.Config{Device: device}
 	if o == nil {
@@ -103,18 +105,19 @@ type adapterPort struct {
 	memory *memory
 	export func() *config.Export // its configuration now
 	spec   config.Listener
-	found  atomic.Pointer[verbs.Found] // when it was last tried
-	has    atomic.Pointer[verbs.Limits]
+	found  atomic.Pointer[verbs.Found] // of the last attempt
+	limits atomic.Pointer[verbs.Limits]
 }
 
-// bind chooses the device, and takes the address.
+// bind finds the device, and listens on the address.
 func (a *adapterPort) bind(ctx context.Context) (listen.Source[rdma.ConnRequest], error) {
 	_, link, err := a.address()
-	if err != nil && a.spec.Bind != config.Wildcard { // with that, the host may get the address later
+	// with Wildcard the host may get the address later
+	if err != nil && a.spec.Bind != config.Wildcard {
 		return nil, err
 	}
 	sys := os.DirFS("/sys")
-	if link == "" && a.spec.Bind == config.Wildcard { // the address comes to the interface of its network
+	if link == "" && a.spec.Bind == config.Wildcard { // use the interface of the address's network
 		if at, err := netip.ParseAddrPort(a.spec.Address); err == nil {
 			if name := doctor.InterfaceFor(at.Addr()); verbs.DeviceOf(sys, name) != "" {
 				link = name
@@ -132,7 +135,7 @@ func (a *adapterPort) bind(ctx context.Context) (listen.Source[rdma.ConnRequest]
 	}
 	if found.Device != "" {
 		if limits, err := verbs.Query(found.Device); err == nil {
-			a.has.Store(&limits)
+			a.limits.Store(&limits)
 		}
 	}
 	d, err := a.memory.domainOf(p)
@@ -159,7 +162,7 @@ func (a *adapterPort) bind(ctx context.Context) (listen.Source[rdma.ConnRequest]
 
 func (a *adapterPort) where() string { return a.res.resolve(a.spec.Address) }
 
-// address is where it listens, and the interface that has that address: "" for any.
+// address returns the address and its interface. Both are zero for all addresses.
 func (a *adapterPort) address() (at netip.Addr, link string, err error) {
 	host, _, err := net.SplitHostPort(a.where())
 	if err != nil {
@@ -178,7 +181,8 @@ func (a *adapterPort) address() (at netip.Addr, link string, err error) {
 	return at, link, err
 }
 
-// inDomain has connections belong to a protection domain: a server is there before the device is known.
+// inDomain is a source of connections in a protection domain. The server exists before the device
+// is known, so it cannot choose the domain.
 type inDomain struct {
 	listen.Source[rdma.ConnRequest]
 	domain rdma.Domain
@@ -189,38 +193,38 @@ func (s inDomain) Accept() (rdma.ConnRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &incomingIn{in, s.domain}, nil
+	return &requestIn{in, s.domain}, nil
 }
 
-type incomingIn struct {
+type requestIn struct {
 	rdma.ConnRequest
 	domain rdma.Domain
 }
 
-func (in *incomingIn) Accept(o rdma.Options) (rdma.Endpoint, error) {
+func (in *requestIn) Accept(o rdma.Options) (rdma.Endpoint, error) {
 	o.Domain = in.domain
 	return in.ConnRequest.Accept(o)
 }
 
-// SRQKey implements rdma.ConnRequest: receives are memory of one domain.
-func (in *incomingIn) SRQKey() any {
+// SRQKey implements rdma.ConnRequest. Receives are registered in one domain.
+func (in *requestIn) SRQKey() any {
 	if device := in.ConnRequest.SRQKey(); device != nil {
 		return [2]any{device, in.domain}
 	}
 	return nil
 }
 
-func (in *incomingIn) NewSRQ(_ rdma.Domain, depth int) (rdma.SRQ, error) {
+func (in *requestIn) NewSRQ(_ rdma.Domain, depth int) (rdma.SRQ, error) {
 	return in.ConnRequest.NewSRQ(in.domain, depth)
 }
 
-// status reports the device and its problems, from a reading of the host that is at most [hostAge] old.
+// status describes the device and its problems.
 func (a *adapterPort) status() *status.Device {
-	at, link, _ := a.address() // an address that nobody has is the listener's error
-	w := doctor.Wanted{Device: a.spec.Device, Address: at, Interface: link, Memory: locked(a.export())}
+	at, link, _ := a.address() // the listener reports this error
+	w := doctor.Wanted{Device: a.spec.Device, Address: at, Interface: link, Memory: lockedBytes(a.export())}
 	s := &status.Device{Name: a.spec.Device}
 	if a.spec.Bind == config.Wildcard && at.IsValid() && link == "" {
-		// Another host carries the address, whose device needs the GID.
+		// Another host has the address: only its device needs the GID.
 		w.Address = netip.Addr{}
 		s.Notes = append(s.Notes, fmt.Sprintf("no interface here has the address %s now: its GID is checked when one has", at))
 	}
@@ -246,7 +250,7 @@ func (a *adapterPort) status() *status.Device {
 			}
 			s.Ports = append(s.Ports, ps)
 		}
-		if l := a.has.Load(); l != nil {
+		if l := a.limits.Load(); l != nil {
 			limits := status.DeviceLimits(*l)
 			s.Limits = &limits
 		}
@@ -254,8 +258,9 @@ func (a *adapterPort) status() *status.Device {
 	return s
 }
 
-// locked is how many bytes an export may have locked for a device: its receives, what limits.memory bounds, and the queues of its connections.
-func locked(x *config.Export) uint64 {
+// lockedBytes returns the bytes that the export may lock for a device: receives, limits.memory and
+// the queues of its connections.
+func lockedBytes(x *config.Export) uint64 {
 	c, connections := &x.Transport.Credits, uint64(x.Limits.Connections)
 	size := uint64(x.Transport.ReceiveSize())
 	receives := connections * uint64(c.Max) * size
@@ -264,7 +269,7 @@ func locked(x *config.Export) uint64 {
 	}
 	credits := c.Max
 	if c.Policy == config.Adaptive {
-		credits = config.MaxCredits // max may be raised while connections last
+		credits = config.MaxCredits // max may rise while connections stay
 	}
 	sends, depth := rpcrdma.QueueDepths(credits, slices.Contains(x.Transport.Extensions, config.MessageContinuation))
 	own := min(connections, ownReceives)

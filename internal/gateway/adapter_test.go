@@ -23,12 +23,13 @@ import (
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
-// byVerbs has the RDMA listeners of a configuration be of verbs.
+// byVerbs changes the RDMA listeners of a configuration to provider verbs.
 func byVerbs(yaml, more string) string {
 	return strings.ReplaceAll(yaml, "{network: rdma,", "{network: rdma, provider: verbs, "+more)
 }
 
-// TestVerbsWithoutDevice: a listener whose device is not there says so, and what to do; nothing else suffers.
+// TestVerbsWithoutDevice checks that a listener without a device reports a remedy, and that nothing
+// else fails.
 func TestVerbsWithoutDevice(t *testing.T) {
 	r := newRig(t)
 	r.start(byVerbs(r.yaml(exportYAML{name: "data"}), "device: none9, "))
@@ -49,7 +50,8 @@ func TestVerbsWithoutDevice(t *testing.T) {
 	r.connect("data", config.TCP).works()
 }
 
-// TestVerbsListener: a provider that could not be opened is tried again; connections over it belong to a protection domain of its own.
+// TestVerbsListener checks that a provider that failed to open is retried, and that each export has
+// a protection domain of its own.
 func TestVerbsListener(t *testing.T) {
 	r := newRig(t)
 	var there atomic.Bool
@@ -62,7 +64,7 @@ func TestVerbsListener(t *testing.T) {
 			return nil, errors.New("there is no adapter yet")
 		}
 		times.Add(1)
-		return iwarp.New(iwarp.Config{}) // what carries the connections does not matter here
+		return iwarp.New(iwarp.Config{}) // stands for an adapter
 	}
 	g := r.start(byVerbs(r.yaml(exportYAML{name: "data", rdma: ":0"}, exportYAML{name: "more", rdma: ":0"}), ""))
 	if l := r.export("data").Listeners[0]; l.State != status.Retrying || l.Error != "there is no adapter yet" {
@@ -139,7 +141,8 @@ func (e *pathEndpoint) Attributes() rdma.Attributes {
 	return a
 }
 
-// TestQueuePair: /status has the queue pair of each connection on an adapter, and none of software.
+// TestQueuePair checks that /status has the queue pair of each connection on an adapter, and none
+// of software.
 func TestQueuePair(t *testing.T) {
 	r := newRig(t)
 	gid, remote := netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fe80::9")
@@ -175,7 +178,8 @@ func TestQueuePair(t *testing.T) {
 	}
 }
 
-// TestVirtualAddress: a RoCE device needs a GID of a virtual address where a host's interface has the address, and nowhere else.
+// TestVirtualAddress checks that a RoCE device needs a GID of a virtual address only where an
+// interface of the host has the address.
 func TestVirtualAddress(t *testing.T) {
 	r := newRig(t)
 	g := r.start(r.yaml(exportYAML{name: "data"}))
@@ -212,7 +216,7 @@ func TestVirtualAddress(t *testing.T) {
 	}
 }
 
-// TestHostIsReadOnce: listeners that are reported together share one reading of the host.
+// TestHostIsReadOnce checks that the listeners of one report share a reading of the host.
 func TestHostIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
@@ -230,7 +234,8 @@ func TestHostIsReadOnce(t *testing.T) {
 	})
 }
 
-// TestVerbsSettings: the settings of a listener reach the provider; listeners with the same ones share it.
+// TestVerbsSettings checks that the options of a listener reach the provider, and that listeners
+// with equal options share it.
 func TestVerbsSettings(t *testing.T) {
 	r := newRig(t)
 	var seen []verbs.Config
@@ -251,7 +256,6 @@ func TestVerbsSettings(t *testing.T) {
 	}
 }
 
-// TestDeviceMetrics: the events and counters of adapters are metrics.
 func TestDeviceMetrics(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(devices{[]verbs.DeviceEvents{{Device: "mlx5_0", Event: "port error", Count: 3}},
@@ -276,9 +280,11 @@ func TestDeviceMetrics(t *testing.T) {
 
 func TestLockedMemory(t *testing.T) {
 	x := config.DefaultExport()
-	// 16 connections have queues of 112 KiB, with receives of their own; the others 96 KiB, and share receives in a queue of 4 MiB.
+	// 16 connections have queues of 112 KiB with their own receives; the others 96 KiB, and
+	// receives in a shared queue of 4 MiB.
 	const queues = 16*112<<10 + 1008*96<<10 + 4<<20
-	// The queues of connections whose credits adapt are for the most that there may ever be: 1024 requests, 4114 receives, 8192 completions.
+	// Queues of connections with adaptive credits have the most possible entries: 1024 requests,
+	// 4114 receives, 8192 completions.
 	const adaptive = 16*(256<<10+512<<10+512<<10) + 1008*(256<<10+512<<10) + 4<<20
 	for _, c := range []struct {
 		credits config.Credits
@@ -289,7 +295,7 @@ func TestLockedMemory(t *testing.T) {
 		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 16, Memory: 1 << 40}, 1024*16*4096 + 256<<20 + adaptive},
 	} {
 		x.Transport.Credits = c.credits
-		if got := locked(&x); got != c.want {
+		if got := lockedBytes(&x); got != c.want {
 			t.Errorf("%+v: %d, want %d", c.credits, got, c.want)
 		}
 	}

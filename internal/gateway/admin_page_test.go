@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/internal/adminport"
 )
 
-// TestAdminUnread: clients that send requests and never read the answers do not keep the page from others.
+// TestAdminUnread checks that clients that never read responses do not block the page.
 func TestAdminUnread(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data"}))

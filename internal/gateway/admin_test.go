@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// get fetches a page of the gateway's admin address.
+// get fetches a path of the admin page.
 func (r *rig) get(path string) (int, string) {
 	r.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -38,7 +38,7 @@ func (r *rig) get(path string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// TestStatusGolden compares /status, with what differs from run to run replaced.
+// TestStatusGolden compares /status, with placeholders for values that differ from run to run.
 func TestStatusGolden(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data"}))
@@ -58,7 +58,8 @@ func TestStatusGolden(t *testing.T) {
 		{`127\.0\.0\.1:[1-9]\d*`, "127.0.0.1:PORT"},
 		{`"hash": "[0-9a-f]{16}"`, `"hash": "HASH"`},
 		{`"(identity)": ".*"`, `"$1": "IDENTITY"`},
-		{`"(bytesIn|bytesOut)": [1-9]\d*`, `"$1": "BYTES"`}, // the file system's handles differ in length
+		// the length of handles depends on the file system
+		{`"(bytesIn|bytesOut)": [1-9]\d*`, `"$1": "BYTES"`},
 		{`(?s),\s*"notes": \[.*?\]`, ``},
 	} {
 		body = regexp.MustCompile(n.re).ReplaceAllString(body, n.to)
@@ -90,7 +91,7 @@ func TestProbes(t *testing.T) {
 		}
 	}
 	expect("/healthz", 200, "ok")
-	expect("/readyz", 200, "ok") // no export is configured, and none is missing
+	expect("/readyz", 200, "ok") // ready without exports
 	r.apply(r.yaml(exportYAML{name: "a", path: filepath.Join(r.vols, "missing")}))
 	expect("/readyz", 503, "no listener serves")
 	r.apply(r.yaml(exportYAML{name: "b"}))
@@ -99,7 +100,7 @@ func TestProbes(t *testing.T) {
 	expect("/nothing", 404, "")
 	expect("/debug/pprof/", 404, "") // only with --pprof
 
-	// The page moves when its address does, and stays when it cannot.
+	// The page moves with its address, and stays after an error.
 	old := g.Admin()
 	other := freeAddress(t)
 	r.apply(strings.Replace(r.yaml(exportYAML{name: "b"}), `"127.0.0.1:0"`, `"`+other+`"`, 1))
@@ -119,7 +120,7 @@ func TestProbes(t *testing.T) {
 	expect("/healthz", 200, "ok")
 }
 
-// TestAdminWildcard: the page can move to a wildcard address of its own port.
+// TestAdminWildcard moves the page to all addresses on its own port.
 func TestAdminWildcard(t *testing.T) {
 	r := newRig(t)
 	_, port, _ := strings.Cut(freeAddress(t), ":")
@@ -158,7 +159,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestMetrics: after traffic of each kind every metric is there that the README of a dashboard would name.
+// TestMetrics checks all metrics after traffic of each kind.
 func TestMetrics(t *testing.T) {
 	r := newRig(t)
 	far := newRig(t)
@@ -183,7 +184,7 @@ func TestMetrics(t *testing.T) {
 			t.Fatal("found")
 		}
 	}
-	// A long directory comes by a Reply chunk.
+	// A long directory needs a Reply chunk.
 	for i := range 40 {
 		rdma.put(fmt.Sprintf("%s-%d", strings.Repeat("x", 200), i), 0)
 	}
@@ -269,7 +270,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %g (there: %v), want 0", name, v, ok)
 		}
 	}
-	// The documentation names every metric, and no other.
+	// The documentation names each metric, and no other.
 	doc, err := os.ReadFile("../../docs/gateway.md")
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +279,8 @@ func TestMetrics(t *testing.T) {
 	for _, n := range regexp.MustCompile("`(sluice_[a-z_]+)`").FindAllStringSubmatch(string(doc), -1) {
 		named[n[1]] = true
 	}
-	there := map[string]bool{"sluice_rdma_device_events_total": true, "sluice_rdma_port_counter": true} // with adapters: see TestDeviceMetrics
+	// see TestDeviceMetrics
+	there := map[string]bool{"sluice_rdma_device_events_total": true, "sluice_rdma_port_counter": true}
 	for _, n := range regexp.MustCompile(`(?m)^# TYPE (sluice_[a-z_]+) `).FindAllStringSubmatch(body, -1) {
 		there[n[1]] = true
 	}
@@ -286,7 +288,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("documented (-) and there (+): %s", d)
 	}
 
-	// What connections did is not forgotten when they end.
+	// Counters include closed connections.
 	before := values[`sluice_transport_bytes_total{direction="in",export="data",network="rdma"}`]
 	_ = rdma.rdma.Close()
 	eventually(t, "the connection is gone", func() bool { return len(r.export("data").Clients) == 1 })

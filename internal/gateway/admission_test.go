@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// from connects to address from a local one.
+// from connects from a local address.
 func from(t *testing.T, local, address string) net.Conn {
 	t.Helper()
 	c, err := connect(t, local, address)
@@ -37,7 +37,7 @@ func connect(t *testing.T, local, address string) (net.Conn, error) {
 	return c, err
 }
 
-// turnedAway fails the test unless a connection is closed although nothing was sent by it, or does not come about.
+// turnedAway fails the test unless a connection is refused, or closed before it sends.
 func turnedAway(t *testing.T, local, address string) {
 	t.Helper()
 	switch c, err := connect(t, local, address); {
@@ -49,7 +49,7 @@ func turnedAway(t *testing.T, local, address string) {
 	}
 }
 
-// answers makes a NULL call, and reports whether an answer came before the connection was closed.
+// answers makes a NULL call, and reports whether a reply came.
 func answers(t *testing.T, c net.Conn) bool {
 	t.Helper()
 	var call []byte
@@ -66,7 +66,7 @@ func answers(t *testing.T, c net.Conn) bool {
 	return err == nil
 }
 
-// closed waits until the peer has closed a connection by which nothing was sent.
+// closed waits until the peer closes a connection without a byte sent.
 func closed(t *testing.T, c net.Conn) {
 	t.Helper()
 	if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -85,7 +85,8 @@ func (r *rig) conns(export string) *conns.Table {
 	return nil
 }
 
-// TestAccessAtAccept: a peer that no rule names is turned away before it sends a byte, and takes no place.
+// TestAccessAtAccept checks that a client without access rule is disconnected before it sends a
+// byte, and does not count against limits.
 func TestAccessAtAccept(t *testing.T) {
 	r := newRig(t)
 	x := exportYAML{name: "data", access: `[{from: {networks: ["127.0.0.2/32"]}}]`, limits: "{connections: 1}"}
@@ -104,7 +105,7 @@ func TestAccessAtAccept(t *testing.T) {
 	if !answers(t, c) {
 		t.Error("the client that a rule names is not served")
 	}
-	// Rules that change hold for connections to come.
+	// New rules hold for new connections.
 	x.access = `[{from: {networks: ["127.0.0.1/32"]}}]`
 	x.limits = "{connections: 2}"
 	r.apply(r.yaml(x))
@@ -114,7 +115,8 @@ func TestAccessAtAccept(t *testing.T) {
 	}
 }
 
-// TestConnectionsPerClient: a client has its own limit, and gets its slots back.
+// TestConnectionsPerClient checks the limit of one client, and that closed connections do not
+// count.
 func TestConnectionsPerClient(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{connections: 3, connectionsPerClient: 1}"}))
@@ -137,7 +139,7 @@ func TestConnectionsPerClient(t *testing.T) {
 	})
 }
 
-// TestIdleConnections: connections without calls end, over both networks, and so does a handshake that does not go on.
+// TestIdleConnections checks that idle connections and unfinished handshakes end, on both networks.
 func TestIdleConnections(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{idleTimeout: {beforeFirstCall: 1s, afterCall: 0s}}"}))

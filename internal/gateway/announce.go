@@ -91,8 +91,7 @@ func location(s *status.Backend) string {
 	return s.Kind + " " + s.Server + ":" + s.Path
 }
 
-// mountLine returns the mount command of a Linux client: with an address of this host, or HOST for all
-// addresses.
+// mountLine returns the mount command of a Linux client. HOST stands for any of the addresses.
 func mountLine(l status.Listener, tcp string, version config.NFSVersion) string {
 	host, port, err := net.SplitHostPort(l.Address)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
-// inFrontOf is a backend that is another gateway's export.
+// inFrontOf returns a backend that is an export of another gateway.
 func inFrontOf(t *testing.T, network config.Network, address string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -36,7 +36,8 @@ func inFrontOf(t *testing.T, network config.Network, address string) string {
 	return fmt.Sprintf(`{nfs: {server: %s, port: %s, mountPort: %s, path: /, versions: ["3"]}}`, host, port, port)
 }
 
-// TestRemoteBackend: what one gateway has in a directory, another one serves from there, over each network on both sides.
+// TestRemoteBackend serves a directory of one gateway through another, over each network on both
+// sides.
 func TestRemoteBackend(t *testing.T) {
 	far := newRig(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
@@ -97,15 +98,15 @@ func TestRemoteBackend(t *testing.T) {
 	}
 }
 
-// TestRemoteByVerbs: a backend goes by the adapter that is named, and by software iWARP if none is; to name that changes nothing.
+// TestRemoteByVerbs checks that a backend uses the named adapter, and software iWARP by default.
 func TestRemoteByVerbs(t *testing.T) {
 	far := newRig(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
 	near := newRig(t)
-	devices := make(chan string, 10) // of the providers that were opened
+	devices := make(chan string, 10) // of opened providers
 	near.verbs = func(cfg verbs.Config) (rdma.Provider, error) {
 		devices <- cfg.Device
-		return iwarp.New(iwarp.Config{}) // what carries the connections does not matter here
+		return iwarp.New(iwarp.Config{}) // stands for an adapter
 	}
 	by := func(provider string) string {
 		backend := strings.Replace(inFrontOf(t, config.RDMA, far.address("far", config.RDMA)), "versions:", provider+"versions:", 1)
@@ -125,12 +126,13 @@ func TestRemoteByVerbs(t *testing.T) {
 	}
 }
 
-// TestRemoteRefuses: a backend that answers, but not to the gateway, is told apart from one that is away, with what its administrator has to know.
+// TestRemoteRefuses checks that /status distinguishes a backend that refuses the gateway from an
+// unreachable one, and has the address that it refuses.
 func TestRemoteRefuses(t *testing.T) {
 	far := newRig(t)
 	a := exportYAML{name: "far", access: `[{from: {networks: [192.0.2.0/24]}}]`}
 	far.start(far.yaml(a))
-	// It takes the connection, as other servers do, and refuses the mount.
+	// Like other servers, it accepts the connection and refuses the mount.
 	anybody, err := access.NewRules([]access.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}})
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +163,8 @@ func TestRemoteRefuses(t *testing.T) {
 	}
 }
 
-// TestRemoteAway: the export is served while its backend cannot be reached, and calls wait for that.
+// TestRemoteAway checks that the export is served while its backend is unreachable, and that calls
+// wait.
 func TestRemoteAway(t *testing.T) {
 	address := freeAddress(t)
 	near := newRig(t)
@@ -204,7 +207,8 @@ func TestRemoteAway(t *testing.T) {
 	eventually(t, "the backend is well", func() bool { return near.export("nfs").Backend.Healthy })
 }
 
-// TestDrainWithoutBackend: calls that wait for a backend that is away hold up neither a change nor the end.
+// TestDrainWithoutBackend checks that calls waiting for an unreachable backend delay neither a
+// reload nor a stop.
 func TestDrainWithoutBackend(t *testing.T) {
 	far := newRig(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
@@ -230,7 +234,7 @@ func TestDrainWithoutBackend(t *testing.T) {
 		return c, outcome
 	}
 	c, outcome := mount()
-	near.apply(long(inFrontOf(t, config.TCP, far.address("far", config.TCP)))) // where the files are now
+	near.apply(long(inFrontOf(t, config.TCP, far.address("far", config.TCP)))) // with the files
 	if err := <-outcome; err == nil {
 		t.Error("the call was answered without a backend")
 	}
@@ -248,7 +252,8 @@ func TestDrainWithoutBackend(t *testing.T) {
 	c.ends()
 }
 
-// TestRemoteReload: another server means that clients connect again; other rules do not.
+// TestRemoteReload checks that clients reconnect after a change of the server, not after a change
+// of rules.
 func TestRemoteReload(t *testing.T) {
 	far := newRig(t)
 	far.start(far.yaml(exportYAML{name: "one"}, exportYAML{name: "two"}))
@@ -283,7 +288,7 @@ func TestRemoteReload(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A volume can take a server's place.
+	// A volume can replace a server.
 	a.backend = ""
 	near.apply(near.yaml(a))
 	c.ends()

@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// TestLiveCredits: the policy and its numbers change under connections that stay.
+// TestLiveCredits changes the policy and its limits while connections stay.
 func TestLiveCredits(t *testing.T) {
 	r := newRig(t)
 	a := exportYAML{name: "a", transport: "{credits: {max: 100}}"}
@@ -85,7 +85,8 @@ func TestLiveCredits(t *testing.T) {
 	eventually(t, "what a connection had is given back", func() bool { return credits().Granted == 100 && credits().Receives == 100*4096 })
 }
 
-// TestCreditsLatency: what the backend takes reaches the policy, and what it changes is told.
+// TestCreditsLatency checks that the latency of the backend changes credits, and that /status
+// reports the changes.
 func TestCreditsLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
@@ -124,7 +125,8 @@ func TestCreditsLatency(t *testing.T) {
 	})
 }
 
-// TestCreditLimits: until a connection's version is settled, it counts with the largest receives that it may have.
+// TestCreditLimits checks that a connection counts with its largest possible receives before its
+// version is negotiated.
 func TestCreditLimits(t *testing.T) {
 	tr := config.DefaultExport().Transport
 	tr.Credits = config.Credits{Policy: config.Adaptive, Min: 2, Max: 9, Memory: 1 << 20}
@@ -141,12 +143,14 @@ func TestCreditLimits(t *testing.T) {
 	}
 }
 
-// TestReceiveMemory: with large receives connections are granted fewer credits, and then refused, before they take more than the gateway may.
+// TestReceiveMemory checks that connections with large receives get fewer credits, and are refused
+// at the limit of the gateway.
 func TestReceiveMemory(t *testing.T) {
 	r := newRig(t)
 	x := exportYAML{name: "data", transport: "{inlineThreshold: {call: 256Ki}, credits: {max: 4096}}"}
 	r.start("limits: {receiveMemory: 8Mi}\n" + r.yaml(x))
-	for i, want := range []int{24, 8} { // of 256 KiB each: three quarters of the memory, and first credits
+	// receives of 256 KiB: three quarters of the memory, then first credits
+	for i, want := range []int{24, 8} {
 		c := r.connect("data", config.RDMA)
 		c.works()
 		if got := r.export("data").Clients[i].RDMA.Credits; got != want {

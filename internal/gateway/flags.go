@@ -12,7 +12,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 )
 
-// make turns the flags into a configuration.
+// make makes a configuration of the flags.
 func (c *cli) make() error {
 	e := config.DefaultExport()
 	var err error
@@ -46,7 +46,7 @@ func (c *cli) make() error {
 		rule.From.Networks = append(rule.From.Networks, p)
 	}
 	e.Access = []config.AccessRule{rule}
-	var flags []string // of the listeners, in order
+	var flags []string // flag of each listener
 	if c.rdma != "" {
 		e.Listeners = append(e.Listeners, config.Listener{Network: config.RDMA, Provider: config.IWARP, Address: c.rdma})
 		flags = append(flags, "--rdma")
@@ -56,7 +56,7 @@ func (c *cli) make() error {
 		flags = append(flags, "--tcp")
 	}
 	if len(flags) == 0 {
-		return errors.New("neither --rdma nor --tcp has an address: nobody could mount")
+		return errors.New("want an address for --rdma or --tcp")
 	}
 	e.Complete()
 	g.Exports = []config.Export{e}
@@ -67,9 +67,9 @@ func (c *cli) make() error {
 	return nil
 }
 
-// server reads --nfs.
+// server parses --nfs.
 func (c *cli) server() (*config.NFSServer, error) {
-	bad := fmt.Errorf("--nfs %q: want HOST:/PATH or HOST:PORT:/PATH, such as filer.example:/vol/data; an IPv6 address stands in brackets: [fd00::1]:/vol/data", c.nfs)
+	bad := fmt.Errorf("--nfs %q: want HOST:/PATH or HOST:PORT:/PATH, such as filer.example:/vol/data; IPv6 addresses need brackets: [fd00::1]:/vol/data", c.nfs)
 	host, path, ok := strings.Cut(c.nfs, ":/")
 	if !ok {
 		return nil, bad
@@ -91,7 +91,7 @@ func (c *cli) server() (*config.NFSServer, error) {
 	return &s, nil
 }
 
-// flagError says of which flag a problem is.
+// flagError names the flag of a problem.
 func flagError(p config.Problem, listeners []string) error {
 	name := p.Field
 	for _, f := range []struct{ prefix, flag string }{

@@ -9,7 +9,8 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 )
 
-// TestHost: gateways that share a host, each on its own address, have the same ports, and report their configuration as it is written.
+// TestHost checks that gateways on two addresses of a host use equal ports, and report addresses as
+// configured.
 func TestHost(t *testing.T) {
 	address, err := netip.ParseAddrPort(freeAddress(t))
 	if err != nil {
@@ -44,7 +45,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// TestIPv4Alone: 0.0.0.0 is not listened on for IPv6, where it would keep others from the port.
+// TestIPv4Alone checks that 0.0.0.0 does not take the port on IPv6.
 func TestIPv4Alone(t *testing.T) {
 	r := newRig(t)
 	y := strings.Replace(r.yaml(exportYAML{name: "a", rdma: "0.0.0.0:0", tcp: "0.0.0.0:0"}), `admin: {address: "127.0.0.1:0"}`, `admin: {address: "0.0.0.0:0"}`, 1)

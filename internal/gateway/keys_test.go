@@ -15,7 +15,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// TestKeysReload: keys in the file are replaced one after the other while exports are served; a volume says that it needs a restart.
+// TestKeysReload replaces keys one by one while exports are served. A volume reports that it needs
+// a restart.
 func TestKeysReload(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "keys")
@@ -55,12 +56,12 @@ func TestKeysReload(t *testing.T) {
 
 	write(2, 1)
 	eventually(t, "the new key signs", func() bool { return !bytes.Equal(root(), old) })
-	c.works() // with the handle of before
+	c.works() // with the old handle
 	if !strings.Contains(notes(), "handleKeys.file has changed") {
 		t.Errorf("the volume says nothing of it: %q", notes())
 	}
 
-	write() // that is no file of keys
+	write() // an invalid file
 	eventually(t, "the bad file is told", func() bool { return g.Status().Config.HandleKeysError != "" })
 	c.works()
 	write(2)

@@ -24,16 +24,16 @@ import (
 // Exit codes of Main.
 const (
 	exitOK    = 0
-	exitError = 1 // it could not start, did not end well, or a checked file has problems
+	exitError = 1 // failed to start or to end well, or --check-config found problems
 	exitUsage = 2
 	exitKill  = 130 // a second signal
 )
 
 const usage = `Sluice gateway: serves directories and NFS servers to NFS clients over RPC-over-RDMA and TCP.
 
-  gateway --config FILE          exports what FILE says, and follows its changes
-  gateway --volume DIR           exports DIR as "/" to clients on this host
-  gateway --nfs HOST:/PATH       exports what the NFS server HOST has at /PATH likewise
+  gateway --config FILE          serve the exports of FILE, and follow its changes
+  gateway --volume DIR           export DIR as "/" to clients on this host
+  gateway --nfs HOST:/PATH       export /PATH of the NFS server HOST to clients on this host
 
 `
 
@@ -54,7 +54,7 @@ func (c *cli) main(args []string, version string, stdout, stderr io.Writer) int 
 	return exitOK
 }
 
-// cli are the flags.
+// cli has the flags.
 type cli struct {
 	file                string
 	volume              string
@@ -77,23 +77,23 @@ type cli struct {
 func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.file, "config", "", "configuration `FILE`; it is watched, and read again on SIGHUP")
-	f.BoolVar(&c.check, "check-config", false, "say what is wrong in the configuration file, and exit")
-	f.StringVar(&c.volume, "volume", "", "export the directory `DIR`, without a configuration file")
-	f.StringVar(&c.nfs, "nfs", "", "export what an NFS server on TCP has: `HOST[:PORT]:/PATH`, port 2049 if unsaid, without a configuration file")
-	f.IntVar(&c.nfsMountPort, "nfs-mount-port", 0, "`PORT` of MOUNT on that server; unsaid, its rpcbind is asked")
+	f.StringVar(&c.file, "config", "", "configuration `FILE`; reloaded after changes and on SIGHUP")
+	f.BoolVar(&c.check, "check-config", false, "print the problems of the configuration file, and exit")
+	f.StringVar(&c.volume, "volume", "", "export the directory `DIR`, without --config")
+	f.StringVar(&c.nfs, "nfs", "", "export `HOST[:PORT]:/PATH` of an NFS server on TCP, without --config; the default port is 2049")
+	f.IntVar(&c.nfsMountPort, "nfs-mount-port", 0, "`PORT` of MOUNT on that server; the default is the one of its rpcbind")
 	f.StringVar(&c.rdma, "rdma", "127.0.0.1:20049", "`ADDRESS` for RPC-over-RDMA on software iWARP; empty for none")
 	f.StringVar(&c.tcp, "tcp", "127.0.0.1:2049", "`ADDRESS` for RPC on TCP; empty for none")
 	f.StringVar(&c.admin, "admin", "127.0.0.1:9180", "`ADDRESS` for /status, /metrics and probes; empty for none")
-	f.TextVar(&c.host, "host", netip.Addr{}, "`IP` that addresses without one stand for, here and in the file; unsaid, all of the host's")
-	f.Var(&c.adminHosts, "admin-hosts", "`IPS`, with commas between them, that the admin page is on if its address has none; it is reached by their interfaces alone")
-	f.DurationVar(&c.linger, "linger", 0, "`TIME` to stay after the drain, so that a client which comes back at once is refused and not left without an answer")
-	f.StringVar(&c.allow, "allow", "127.0.0.0/8,::1/128", "`NETWORKS` of clients that may mount, separated by commas")
-	f.BoolVar(&c.readOnly, "read-only", false, "let clients read only")
-	f.StringVar(&c.squash, "squash", "None", "`WHO` is mapped to nobody: None, Root or All")
-	f.StringVar(&c.stateDir, "state-dir", defaultStateDir(), "`DIR` for what survives a restart, such as the keys of file handles")
-	f.StringVar(&c.logLevel, "log-level", "info", "`LEVEL` of what is logged: debug, info, warn or error")
-	f.BoolVar(&c.pprofs, "pprof", false, "offer profiles on the admin page, which must be on loopback")
+	f.TextVar(&c.host, "host", netip.Addr{}, "`IP` for addresses without a host, here and in the file; the default is all addresses")
+	f.Var(&c.adminHosts, "admin-hosts", "`IPS`, separated by commas, for an admin address without a host; only their interfaces reach the page")
+	f.DurationVar(&c.linger, "linger", 0, "`TIME` to stay after the drain, so that reconnecting clients are refused at once")
+	f.StringVar(&c.allow, "allow", "127.0.0.0/8,::1/128", "client `NETWORKS` with access, separated by commas")
+	f.BoolVar(&c.readOnly, "read-only", false, "make the export read-only")
+	f.StringVar(&c.squash, "squash", "None", "`USERS` to map to nobody: None, Root or All")
+	f.StringVar(&c.stateDir, "state-dir", defaultStateDir(), "`DIR` for state that survives a restart, such as the key of file handles")
+	f.StringVar(&c.logLevel, "log-level", "info", "log `LEVEL`: debug, info, warn or error")
+	f.BoolVar(&c.pprofs, "pprof", false, "serve profiles on the admin page, which must be on loopback")
 	f.BoolVar(&c.show, "version", false, "print the version, and exit")
 	f.Usage = func() {
 		fmt.Fprint(stderr, usage)
@@ -112,7 +112,7 @@ func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	return f
 }
 
-// parse reads the flags. done means that there is nothing more to do.
+// parse reads the flags. With done, the process ends with code.
 func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (code int, done bool) {
 	f := c.flags(stderr)
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -129,7 +129,7 @@ func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (co
 		return exitOK, true
 	}
 	if f.NArg() > 0 {
-		return refuse("%q: what is to be exported follows --volume or --nfs, or stands in a file for --config", f.Arg(0))
+		return refuse("%q: unexpected argument: want --volume DIR, --nfs HOST:/PATH or --config FILE", f.Arg(0))
 	}
 	var sources []string
 	for _, s := range []struct{ flag, value string }{{"--volume", c.volume}, {"--nfs", c.nfs}, {"--config", c.file}} {
@@ -145,17 +145,17 @@ func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (co
 	case len(sources) > 1:
 		return refuse("%s exclude each other: want one of them", strings.Join(sources, " and "))
 	case c.check && c.file == "":
-		return refuse("--check-config wants a file: --config FILE")
+		return refuse("--check-config needs --config FILE")
 	case c.volume != "" && set["nfs-mount-port"]:
-		return refuse("--nfs-mount-port goes with --nfs: a volume has no such port")
+		return refuse("--nfs-mount-port needs --nfs")
 	}
 	if c.linger < 0 {
-		return refuse("--linger %v: want a length of time, such as 5s, or 0s for none", c.linger)
+		return refuse("--linger %v: want a duration such as 5s, or 0s", c.linger)
 	}
 	if c.file != "" {
 		for _, name := range []string{"nfs-mount-port", "rdma", "tcp", "admin", "allow", "read-only", "squash", "state-dir", "log-level"} {
 			if set[name] {
-				return refuse("--%s goes with --volume and --nfs: the configuration file has a field for it", name)
+				return refuse("--%s needs --volume or --nfs: the configuration file has a field for it", name)
 			}
 		}
 		if c.check {
@@ -169,7 +169,7 @@ func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (co
 	return 0, false
 }
 
-// checkFile prints every problem of the configuration file.
+// checkFile prints all problems of the configuration file.
 func (c *cli) checkFile(stdout, stderr io.Writer) int {
 	f, err := readConfig(c.file)
 	if err != nil {
@@ -182,11 +182,11 @@ func (c *cli) checkFile(stdout, stderr io.Writer) int {
 	if len(f.Refused) > 0 {
 		return exitError
 	}
-	fmt.Fprintf(stdout, "%s is right: %d exports\n", c.file, len(f.Config.Exports))
+	fmt.Fprintf(stdout, "%s is valid: %d exports\n", c.file, len(f.Config.Exports))
 	return exitOK
 }
 
-// printProblems writes each problem on a line of its own, behind the file's name.
+// printProblems prints one problem a line, after the name of the file.
 func printProblems(w io.Writer, file string, err error) {
 	var ps config.Problems
 	if !errors.As(err, &ps) {
@@ -198,7 +198,7 @@ func printProblems(w io.Writer, file string, err error) {
 	}
 }
 
-// run serves until a signal ends it.
+// run serves until a signal.
 func (c *cli) run(version string, stdout, stderr io.Writer) error {
 	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs, Host: c.host, AdminHosts: c.adminHosts, decorate: c.decorate}
 	format := "text"
@@ -206,7 +206,7 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 		f, err := readConfig(c.file)
 		if err != nil {
 			printProblems(stderr, c.file, err)
-			return errors.New("the configuration cannot be used")
+			return errors.New("invalid configuration")
 		}
 		format = f.Config.Log.Format
 	}
@@ -222,7 +222,7 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := started(g, signals); errors.Is(err, errSignal) {
+	if err := start(g, signals); errors.Is(err, errSignal) {
 		o.Log.Info("stopped during the start", "error", err)
 		go killAtNext(signals)
 		return g.Stop(context.Background())
@@ -256,11 +256,11 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 	return err
 }
 
-// errSignal is why a start did not come to its end.
-var errSignal = errors.New("a signal ended it")
+// errSignal is the error of a start that a signal ended.
+var errSignal = errors.New("stopped by a signal")
 
-// started starts g, which can take as long as a directory does not answer, and returns before if a signal tells to end.
-func started(g *Gateway, signals <-chan os.Signal) error {
+// start starts g. A signal ends the wait: a start can take as long as a directory does not answer.
+func start(g *Gateway, signals <-chan os.Signal) error {
 	done := make(chan error, 1)
 	go func() { done <- g.Start() }()
 	for {
@@ -268,14 +268,14 @@ func started(g *Gateway, signals <-chan os.Signal) error {
 		case err := <-done:
 			return err
 		case s := <-signals:
-			if s != syscall.SIGHUP { // the file is being read
+			if s != syscall.SIGHUP { // the start reads the file anyway
 				return fmt.Errorf("%w: %v", errSignal, s)
 			}
 		}
 	}
 }
 
-// killAtNext ends the process at the next signal to end.
+// killAtNext ends the process at the next signal to stop.
 func killAtNext(signals <-chan os.Signal) {
 	for s := range signals {
 		if s != syscall.SIGHUP {
@@ -284,7 +284,7 @@ func killAtNext(signals <-chan os.Signal) {
 	}
 }
 
-// defaultStateDir is where state is kept if nobody says where.
+// defaultStateDir returns the default of --state-dir.
 func defaultStateDir() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/sluice"

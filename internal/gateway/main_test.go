@@ -42,27 +42,27 @@ func TestCommandLine(t *testing.T) {
 	for _, tt := range []struct {
 		args   string
 		code   int
-		stdout string // a regular expression, of all of it
+		stdout string // regular expression for the whole output
 		stderr string // likewise
 	}{
 		{"--version", 0, `Sluice gateway v1 go1.*\n`, ``},
 		{"--help", 0, ``, `(?s)Sluice gateway: .*--rdma ADDRESS +.*\(127.0.0.1:20049\)\n.*--volume DIR +export the directory.*`},
 		{"", 2, ``, `gateway: nothing to export: want --volume DIR, --nfs HOST:/PATH or --config FILE` + more},
 		{"--volume /srv --config x", 2, ``, `gateway: --volume and --config exclude each other: want one of them` + more},
-		{"/srv", 2, ``, `gateway: "/srv": what is to be exported follows --volume or --nfs, or stands in a file for --config` + more},
-		{"--check-config --volume /srv", 2, ``, `gateway: --check-config wants a file: --config FILE` + more},
-		{"--config x --tcp :1", 2, ``, `gateway: --tcp goes with --volume and --nfs: the configuration file has a field for it` + more},
+		{"/srv", 2, ``, `gateway: "/srv": unexpected argument: want --volume DIR, --nfs HOST:/PATH or --config FILE` + more},
+		{"--check-config --volume /srv", 2, ``, `gateway: --check-config needs --config FILE` + more},
+		{"--config x --tcp :1", 2, ``, `gateway: --tcp needs --volume or --nfs: the configuration file has a field for it` + more},
 		{"--volume /srv --squash some", 2, ``, `gateway: --squash: "some": want None or Root or All` + more},
 		{"--volume /srv --tcp 1", 2, ``, `gateway: --tcp: "1": want "IP:port", such as .*` + more},
 		{"--volume /srv --tcp 127.0.0.1:1 --rdma :1", 2, ``, `gateway: --tcp: "127.0.0.1:1": --rdma is ":1": want an address or port of its own` + more},
-		{"--volume /srv --tcp= --rdma=", 2, ``, `gateway: neither --rdma nor --tcp has an address: nobody could mount` + more},
+		{"--volume /srv --tcp= --rdma=", 2, ``, `gateway: want an address for --rdma or --tcp` + more},
 		{"--volume /srv --allow 10.0.0.1", 2, ``, `gateway: --allow "10.0.0.1": want networks such as 10.0.0.0/8 or fd00::/8, separated by commas` + more},
 		{"--volume /srv --allow 10.0.0.1/8", 2, ``, `gateway: --allow: "10.0.0.1/8": has bits behind the prefix: want 10.0.0.0/8` + more},
 		{"--volume /srv --admin :x", 2, ``, `gateway: --admin: ":x": the port "x" is not a number from 0 to 65535` + more},
 		{"--volume /srv --log-level loud", 2, ``, `gateway: --log-level: "loud": want debug or info or warn or error` + more},
 		{"--nfs a:/ --volume /srv", 2, ``, `gateway: --volume and --nfs exclude each other: want one of them` + more},
-		{"--nfs-mount-port 1 --volume /srv", 2, ``, `gateway: --nfs-mount-port goes with --nfs: a volume has no such port` + more},
-		{"--nfs-mount-port 1 --config x", 2, ``, `gateway: --nfs-mount-port goes with --volume and --nfs: the configuration file has a field for it` + more},
+		{"--nfs-mount-port 1 --volume /srv", 2, ``, `gateway: --nfs-mount-port needs --nfs` + more},
+		{"--nfs-mount-port 1 --config x", 2, ``, `gateway: --nfs-mount-port needs --volume or --nfs: the configuration file has a field for it` + more},
 		{"--nfs-mount-port x --nfs a:/", 2, ``, `(?s)invalid value "x" for flag -nfs-mount-port: parse error\n.*`},
 		{"--nfs-mount-port 65536 --nfs a:/", 2, ``, `gateway: --nfs-mount-port: 65536: want 0 to 65535` + more},
 		{"--nfs filer", 2, ``, `gateway: --nfs "filer": want HOST:/PATH or HOST:PORT:/PATH, such as .*` + more},
@@ -78,11 +78,11 @@ func TestCommandLine(t *testing.T) {
 		{"--volume " + dir + " --tcp 192.0.2.1:1 --rdma= --admin= --state-dir /dev/null/x", 1, ``, `gateway: stateDir: "/dev/null/x": .*not a directory\n`},
 		{"--volume " + dir + " --tcp 192.0.2.1:1 --rdma= --admin= --state-dir " + t.TempDir(), 1, ``,
 			`(?s).*gateway: listen tcp 192.0.2.1:1: .*cannot assign requested address\n`},
-		{"--config " + dir + "/missing", 1, ``, `gateway: stat .*: no such file or directory\ngateway: the configuration cannot be used\n`},
-		{"--config " + dir, 1, ``, `gateway: read .*: not a regular file\ngateway: the configuration cannot be used\n`},
-		{"--config " + broken, 1, ``, `.*broken.yaml: line 4: not YAML: .*\ngateway: the configuration cannot be used\n`},
+		{"--config " + dir + "/missing", 1, ``, `gateway: stat .*: no such file or directory\ngateway: invalid configuration\n`},
+		{"--config " + dir, 1, ``, `gateway: read .*: not a regular file\ngateway: invalid configuration\n`},
+		{"--config " + broken, 1, ``, `.*broken.yaml: line 4: not YAML: .*\ngateway: invalid configuration\n`},
 		{"--check-config --config " + broken, 1, ``, `.*broken.yaml: line 4: not YAML: .*\n`},
-		{"--check-config --config " + good, 0, `.*good.yaml is right: 0 exports\n`, ``},
+		{"--check-config --config " + good, 0, `.*good.yaml is valid: 0 exports\n`, ``},
 		{"--check-config --config " + bad, 1, ``, `.*bad.yaml: line 7: exports\[0\].acces: unknown field \(did you mean "access"\?\); the fields here are .*
 .*bad.yaml: line 4: exports\[0\].access: 0: want 1 to 1024 rules; without one no client may mount
 `},
@@ -104,11 +104,10 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestNFSFlag: the spellings of an NFS server.
 func TestNFSFlag(t *testing.T) {
 	for _, tt := range []struct {
 		args string
-		want config.NFSServer // but for what is always the same
+		want config.NFSServer // apart from defaults
 	}{
 		{"--nfs filer.example:/vol/data", config.NFSServer{Server: "filer.example", Port: 2049, Path: "/vol/data"}},
 		{"--nfs 10.0.0.1:20490:/ --nfs-mount-port 635", config.NFSServer{Server: "10.0.0.1", Port: 20490, MountPort: 635, Path: "/"}},
@@ -131,12 +130,12 @@ func TestNFSFlag(t *testing.T) {
 	}
 }
 
-// process is a gateway in a process of its own.
+// process is a gateway in its own process.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	out    *bufio.Reader
-	gate   string // while this file exists, slow calls wait
+	gate   string // slow calls wait while this file exists
 	admin  string
 	status status.Status
 }
@@ -219,7 +218,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// exits waits for the end, and returns the exit code.
+// exits waits for the end and returns the exit code.
 func (p *process) exits() int {
 	p.t.Helper()
 	kill := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
@@ -246,7 +245,7 @@ func (p *process) open() {
 	}
 }
 
-// slow makes a call that waits for open, and waits until the gateway has it.
+// slow makes a call that waits for open. It returns when the gateway has the call.
 func (p *process) slow(c *testClient) <-chan error {
 	p.t.Helper()
 	outcome := c.slow()
@@ -265,7 +264,7 @@ func volumeArgs(t *testing.T) []string {
 	return []string{"--volume", t.TempDir(), "--rdma", "127.0.0.1:0", "--tcp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--state-dir", t.TempDir()}
 }
 
-// TestSIGTERM: the process drains and exits with 0.
+// TestSIGTERM checks that the process drains and exits with 0.
 func TestSIGTERM(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		p := startProcess(t, volumeArgs(t)...)
@@ -290,7 +289,8 @@ func TestSIGTERM(t *testing.T) {
 	}
 }
 
-// TestLinger: after the drain the process is still there, and refuses connections, until its time is over or a second signal comes.
+// TestLinger checks that after the drain the process refuses connections for its time, or until a
+// second signal.
 func TestLinger(t *testing.T) {
 	p := startProcess(t, append(volumeArgs(t), "--linger", "1h")...)
 	c := p.connect(config.RDMA)
@@ -310,7 +310,7 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// TestSecondSignal: the process ends at once.
+// TestSecondSignal checks that the process ends at once.
 func TestSecondSignal(t *testing.T) {
 	p := startProcess(t, volumeArgs(t)...)
 	c := p.connect(config.RDMA)
@@ -327,7 +327,7 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// TestSIGHUP: the file is read again, though nothing in it has changed, and what failed is tried again.
+// TestSIGHUP checks that an unchanged file is reloaded, and that failures are retried.
 func TestSIGHUP(t *testing.T) {
 	r := newRig(t)
 	file := filepath.Join(r.dir, "sluice.yaml")

@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// announce begins a call of 1 MiB, and sends n bytes of it.
+// announce starts a call of 1 MiB, and sends n bytes of it.
 func announce(t *testing.T, c net.Conn, n int) {
 	t.Helper()
 	var b []byte
@@ -23,8 +23,8 @@ func announce(t *testing.T, c net.Conn, n int) {
 	}
 }
 
-// TestHeldMemory: connections that hold all memory of an export, and send nothing more, hold up nobody for long, and end when somebody waits. Those
-// that announce much and send little hold nothing.
+// TestHeldMemory checks that connections with all memory of an export end when others wait and they
+// make no progress, and that announced bytes take no memory before they arrive.
 func TestHeldMemory(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{memory: 8Mi}"}))
@@ -46,7 +46,7 @@ func TestHeldMemory(t *testing.T) {
 		holding = append(holding, conn)
 	}
 	eventually(t, "all memory is held", func() bool { return budget() > 7<<20 })
-	c.put("large", 2<<20) // it waits for some of it
+	c.put("large", 2<<20) // waits for memory
 	eventually(t, "the ends are counted", func() bool { return ended() > 0 })
 	for _, conn := range holding {
 		_ = conn.Close()

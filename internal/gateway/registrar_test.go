@@ -83,7 +83,8 @@ func (f *fakeRPCBind) start(t *testing.T) []rpcbind.Address {
 	return []rpcbind.Address{{Network: "unix", Address: path}}
 }
 
-// TestRPCBind: addresses are registered while that is configured and they are listened on, and removed afterwards.
+// TestRPCBind checks that addresses are registered while that is configured and they are listened
+// on.
 func TestRPCBind(t *testing.T) {
 	var f fakeRPCBind
 	r := newRig(t)
@@ -122,7 +123,7 @@ func TestRPCBind(t *testing.T) {
 	}
 }
 
-// withRPCBind has all listeners of a configuration registered.
+// withRPCBind sets rpcbind on all listeners.
 func withRPCBind(yaml string) string {
 	return strings.ReplaceAll(yaml, "- {network: ", "- {rpcbind: true, network: ")
 }

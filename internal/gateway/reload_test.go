@@ -25,7 +25,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
-// TestLiveChanges: access, credits and limits change under connections that stay.
+// TestLiveChanges changes access, credits and limits while connections stay.
 func TestLiveChanges(t *testing.T) {
 	r := newRig(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
@@ -85,7 +85,7 @@ func TestLiveChanges(t *testing.T) {
 	}
 }
 
-// TestTotalLimits: what all exports take together is bounded too.
+// TestTotalLimits checks the limits of all exports together.
 func TestTotalLimits(t *testing.T) {
 	r := newRig(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
@@ -104,7 +104,7 @@ func TestTotalLimits(t *testing.T) {
 			t.Errorf("the metrics have no %s", want)
 		}
 	}
-	// What one export holds is missing for the other one.
+	// Memory of one export counts against the other.
 	file := bt.put("file", 1<<20)
 	eventually(t, "no call is in flight", func() bool { return g.memory.Used() == 0 })
 	var held bufpool.Grant
@@ -127,7 +127,8 @@ func TestTotalLimits(t *testing.T) {
 	eventually(t, "all is given back", func() bool { return g.memory.Used() == 0 })
 }
 
-// TestThreshold: what is settled while connecting closes that export's RDMA connections, when their calls have finished.
+// TestThreshold checks that a new threshold closes the RDMA connections of that export when their
+// calls have finished.
 func TestThreshold(t *testing.T) {
 	r := newRig(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
@@ -140,7 +141,7 @@ func TestThreshold(t *testing.T) {
 
 	a.transport = "{inlineThreshold: {call: 2Ki, reply: 1Ki}, remoteInvalidation: false}"
 	r.apply(r.yaml(a, b))
-	fresh := r.connect("a", config.RDMA) // while the old one drains
+	fresh := r.connect("a", config.RDMA) // during the drain
 	if n := fresh.rdma.Negotiated(); n.InlineCall != 2048 || n.InlineReply != 1024 || n.RemoteInvalidation {
 		t.Errorf("a new connection got %+v", n)
 	}
@@ -164,7 +165,8 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// TestNextConnection: with that, connections stay as they are when the transport changes, until something else ends them.
+// TestNextConnection checks that with onChange NextConnection a new transport leaves connections
+// alone.
 func TestNextConnection(t *testing.T) {
 	r := newRig(t)
 	a := exportYAML{name: "a", transport: "{onChange: NextConnection}"}
@@ -183,8 +185,8 @@ func TestNextConnection(t *testing.T) {
 		}
 	}
 
-	// A server whose clients have gone by themselves ends.
-	former := func() int { // each has a goroutine that waits for the end of its connections
+	// A former server ends after its last client.
+	former := func() int { // each former server has one goroutine in idle
 		stacks := make([]byte, 4<<20)
 		return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(".idle.func"))
 	}
@@ -193,7 +195,7 @@ func TestNextConnection(t *testing.T) {
 	eventually(t, "the second server ends", func() bool { return former() == 1 })
 	first.works()
 
-	// How a change is made may change too, and then those of before go as well.
+	// A later change with onChange Reconnect ends former servers too.
 	a.transport = "{inlineThreshold: {call: 3Ki}}"
 	r.apply(r.yaml(a))
 	first.works()
@@ -206,7 +208,7 @@ func TestNextConnection(t *testing.T) {
 	r.connect("a", config.RDMA).works()
 }
 
-// TestBadExport: a bad export stays as it was, and the others go on.
+// TestBadExport checks that an invalid export stays as it was, and others change.
 func TestBadExport(t *testing.T) {
 	r := newRig(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
@@ -240,7 +242,7 @@ func TestBadExport(t *testing.T) {
 	ar.works()
 	bt.works()
 
-	// What is right in the file but not in the world is the same.
+	// The same holds for an export that is valid and fails.
 	missing := a
 	missing.path = filepath.Join(r.vols, "missing")
 	s = r.apply(r.yaml(missing, b))
@@ -249,7 +251,7 @@ func TestBadExport(t *testing.T) {
 	}
 	ar.works()
 
-	// It is tried again by itself.
+	// It is retried without a reload.
 	if err := os.Mkdir(missing.path, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +264,7 @@ func TestBadExport(t *testing.T) {
 	bt.works()
 }
 
-// TestBadFile: a file that cannot be read at all changes nothing.
+// TestBadFile checks that an unreadable file changes nothing.
 func TestBadFile(t *testing.T) {
 	r := newRig(t)
 	a := exportYAML{name: "a"}
@@ -289,7 +291,7 @@ func TestBadFile(t *testing.T) {
 	c.works()
 }
 
-// TestNameless: an export whose name cannot be read may be any of those that seem to be missing.
+// TestNameless checks that an export without a readable name keeps all missing ones.
 func TestNameless(t *testing.T) {
 	r := newRig(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
@@ -303,7 +305,8 @@ func TestNameless(t *testing.T) {
 	c.works()
 }
 
-// TestAddresses: new addresses are listened on before old ones are given up; exports can swap theirs.
+// TestAddresses checks that new addresses are listened on before old ones are closed, and that
+// exports can swap theirs.
 func TestAddresses(t *testing.T) {
 	r := newRig(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
@@ -343,7 +346,7 @@ func TestAddresses(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A wildcard takes the place of one address of the same port.
+	// All addresses replace a single one on the same port.
 	_, port, _ := net.SplitHostPort(a.tcp)
 	a.tcp = ":" + port
 	r.apply(r.yaml(a, b))
@@ -355,8 +358,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// freeAddress returns an address that nobody listens on, with a port that nobody else listens on either: loopback has many
-// addresses, and the system gives out ports from 32768.
+// freeAddress returns a free address, with a port that nobody uses: loopback has many addresses,
+// and the system assigns ports from 32768.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
@@ -372,7 +375,7 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// TestBusyAddress: an address that cannot be had is told and tried again, and the others serve.
+// TestBusyAddress checks that an address in use is reported and retried, and that others serve.
 func TestBusyAddress(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -394,7 +397,7 @@ func TestBusyAddress(t *testing.T) {
 	r.connect("a", config.RDMA).works()
 }
 
-// TestRemovalOfTheLast: a gateway is ready while calls of its last export finish.
+// TestRemovalOfTheLast checks that a gateway is ready while its last export drains.
 func TestRemovalOfTheLast(t *testing.T) {
 	r := newRig(t)
 	g := r.start(r.yaml(exportYAML{name: "a"}))
@@ -418,7 +421,8 @@ func TestRemovalOfTheLast(t *testing.T) {
 	eventually(t, "the export is gone", func() bool { return len(g.Status().Exports) == 0 })
 }
 
-// TestRemoval: a removed export finishes its calls, and gives its memory and its directory back.
+// TestRemoval checks that a removed export finishes its calls, and releases its memory and
+// directory.
 func TestRemoval(t *testing.T) {
 	r := newRig(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
@@ -460,7 +464,7 @@ func TestRemoval(t *testing.T) {
 	}
 	bt.works()
 
-	// It can come back, also under other circumstances, and old handles still hold.
+	// The export can return, and its handles are still valid.
 	r.apply(r.yaml(b, a))
 	back := r.connect("a", config.TCP)
 	if _, err := back.GetAttr(context.Background(), handle); err != nil {
@@ -468,7 +472,7 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
-// TestSameDirectory: a directory that another export or gateway serves is refused.
+// TestSameDirectory checks that a directory of another export or gateway is refused.
 func TestSameDirectory(t *testing.T) {
 	r := newRig(t)
 	if err := os.Symlink(r.volume("a"), filepath.Join(r.vols, "alias")); err != nil {
@@ -480,7 +484,7 @@ func TestSameDirectory(t *testing.T) {
 		t.Errorf("%s: %s", e.State, e.Error)
 	}
 	c := r.connect("a", config.TCP)
-	// The same directory by another name is no change of the backend.
+	// Another path of the same directory is the same backend.
 	s = r.apply(r.yaml(exportYAML{name: "a", path: filepath.Join(r.vols, "alias")}))
 	if s.Exports[0].State != status.Serving {
 		t.Errorf("%+v", s.Exports)
@@ -491,7 +495,7 @@ func TestSameDirectory(t *testing.T) {
 	}
 }
 
-// TestStop: calls in flight finish, new connections are refused, and nothing is left.
+// TestStop checks that calls in flight finish, new connections are refused, and nothing leaks.
 func TestStop(t *testing.T) {
 	r := newRig(t)
 	g := r.start(r.yaml(exportYAML{name: "a"}))
@@ -531,7 +535,7 @@ func TestStop(t *testing.T) {
 	at.ends()
 }
 
-// TestStopInTime: calls that do not finish are cut off when the time is over.
+// TestStopInTime checks that calls are cut off after drainTimeout.
 func TestStopInTime(t *testing.T) {
 	r := newRig(t)
 	g := r.start(strings.Replace(r.yaml(exportYAML{name: "a"}), "drainTimeout: 20s", "drainTimeout: 50ms", 1))
@@ -547,13 +551,14 @@ func TestStopInTime(t *testing.T) {
 			t.Error("the call was answered")
 		}
 	}
-	r.gate.open() // the handlers give the calls back after their connections ended
+	r.gate.open() // handlers release calls after their connections end
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestStopWithStuckExport: an export that does not come back from what it waits for holds up neither the end of others nor that of the process.
+// TestStopWithStuckExport checks that a stuck export delays neither other exports nor the end of
+// the process.
 func TestStopWithStuckExport(t *testing.T) {
 	r := newRig(t)
 	opening, let := make(chan struct{}, 1), make(chan struct{})
@@ -576,11 +581,11 @@ func TestStopWithStuckExport(t *testing.T) {
 		t.Errorf("stopped: %v", err)
 	}
 	c.ends()
-	close(let) // then it ends after all
+	close(let) // the export ends
 	g.o.endTimeout = patience
 }
 
-// TestSignalWhileStarting: a gateway that waits for its exports to be tried listens to signals.
+// TestSignalWhileStarting checks that a signal ends the wait for the first attempts.
 func TestSignalWhileStarting(t *testing.T) {
 	cfg := config.Default()
 	cfg.APIVersion, cfg.Kind, cfg.StateDir, cfg.Admin.Address = config.APIVersion, config.Kind, t.TempDir(), ""
@@ -609,8 +614,8 @@ func TestSignalWhileStarting(t *testing.T) {
 		signals <- syscall.SIGHUP
 		signals <- syscall.SIGTERM
 	}()
-	if err := started(g, signals); !errors.Is(err, errSignal) {
-		t.Errorf("started: %v", err)
+	if err := start(g, signals); !errors.Is(err, errSignal) {
+		t.Errorf("start: %v", err)
 	}
 	close(let)
 	if err := g.Stop(context.Background()); err != nil {
@@ -618,7 +623,8 @@ func TestSignalWhileStarting(t *testing.T) {
 	}
 }
 
-// TestHugePages: an export that is to have huge pages is served whether or not there are any, and metrics tell.
+// TestHugePages checks that an export is served with or without huge pages, and that metrics report
+// them.
 func TestHugePages(t *testing.T) {
 	r := newRig(t)
 	r.start("memory: {hugePages: true}\n" + r.yaml(exportYAML{name: "a"}))

@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv("SLUICE_TEST_GATEWAY") != "" {
-		// This process is the gateway of signal_test.go.
+		// This process is a gateway of main_test.go.
 		c := cli{decorate: gateFile(os.Getenv("SLUICE_TEST_GATE")).decorate}
 		os.Exit(c.main(os.Args[1:], "test", os.Stdout, os.Stderr))
 	}
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // networks are the networks by their index in counters.
 var networks = []config.Network{conns.RDMA: config.RDMA, conns.TCP: config.TCP}
 
-// patience is how long a test waits for what has to happen.
+// patience bounds each wait of a test.
 const patience = 30 * time.Second
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -55,26 +55,26 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// rig is a gateway whose configuration file is a link that is swapped, as Kubernetes does it.
+// rig is a gateway with a configuration file that is replaced as Kubernetes does it.
 type rig struct {
 	t    *testing.T
 	dir  string // of the configuration
-	vols string // where volumes are
+	vols string // of volumes
 	n    int
 	g    *Gateway
 	gate *gate
-	// services are rpcbind's addresses; nil: those of the host
+	// services are the addresses of rpcbind; nil: those of the host.
 	services []rpcbind.Address
-	// host is what addresses without IP stand for.
+	// host is Options.Host.
 	host netip.Addr
-	// verbs opens providers of that name; nil: verbs.New
+	// verbs opens providers; nil: verbs.New.
 	verbs func(verbs.Config) (rdma.Provider, error)
 }
 
-// export describes an export of a rig's configuration. Its fields are as in the file; empty ones have defaults.
+// exportYAML is an export of the configuration. Empty fields have defaults.
 type exportYAML struct {
 	name, path, rdma, tcp, access, transport, limits string
-	backend                                          string // instead of the volume at path
+	backend                                          string // instead of a volume at path
 }
 
 func (r *rig) yaml(exports ...exportYAML) string {
@@ -103,7 +103,7 @@ func (r *rig) yaml(exports ...exportYAML) string {
 	return b.String()
 }
 
-// volume returns a directory, which it makes.
+// volume makes a directory.
 func (r *rig) volume(name string) string {
 	dir := filepath.Join(r.vols, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -112,12 +112,10 @@ func (r *rig) volume(name string) string {
 	return dir
 }
 
-// newRig prepares a rig.
 func newRig(t *testing.T) *rig {
 	return &rig{t: t, dir: t.TempDir(), vols: t.TempDir(), gate: newGate()}
 }
 
-// start starts the gateway with a configuration.
 func (r *rig) start(yaml string) *Gateway {
 	t := r.t
 	t.Helper()
@@ -155,7 +153,7 @@ func (r *rig) start(yaml string) *Gateway {
 	return g
 }
 
-// write swaps the configuration: a new directory, to which ..data is linked anew.
+// write replaces the configuration: it links ..data to a new directory.
 func (r *rig) write(yaml string) {
 	r.t.Helper()
 	r.n++
@@ -172,7 +170,7 @@ func (r *rig) write(yaml string) {
 	must(os.Rename(filepath.Join(r.dir, "..tmp"), filepath.Join(r.dir, "..data")))
 }
 
-// apply swaps the configuration and waits until every export is what it says, or Refused or Outdated.
+// apply replaces the configuration, and waits until each export has applied or refused it.
 func (r *rig) apply(yaml string) status.Status {
 	r.t.Helper()
 	before := r.g.Status().Config
@@ -210,7 +208,7 @@ func (r *rig) address(export string, network config.Network) string {
 	return ""
 }
 
-// testClient is a client's connection.
+// testClient is a client with one connection.
 type testClient struct {
 	*client.Client
 	t    *testing.T
@@ -219,7 +217,7 @@ type testClient struct {
 	root nfs3.Handle
 }
 
-// connect mounts an export. change, if any, changes what an RDMA client is made with.
+// connect mounts an export. change modifies the configuration of an RDMA client.
 func (r *rig) connect(export string, network config.Network, change ...func(*rpcrdma.Config)) *testClient {
 	r.t.Helper()
 	c, err := dial(r.t, network, r.address(export, network), change...)
@@ -273,7 +271,7 @@ func dial(t *testing.T, network config.Network, address string, change ...func(*
 	return c, nil
 }
 
-// works fails the test unless the connection is there and its calls are answered with success.
+// works fails the test unless a call succeeds.
 func (c *testClient) works() {
 	c.t.Helper()
 	if _, err := c.GetAttr(context.Background(), c.root); err != nil {
@@ -281,7 +279,7 @@ func (c *testClient) works() {
 	}
 }
 
-// ends waits until the connection has been ended.
+// ends waits for the end of the connection.
 func (c *testClient) ends() {
 	c.t.Helper()
 	select {
@@ -303,12 +301,12 @@ func (c *testClient) put(name string, size int) nfs3.Handle {
 	return o.Handle
 }
 
-// gate is a handler that holds back PATHCONF calls, which nothing else makes, as long as it is closed.
+// gate is a handler that delays PATHCONF calls while it is closed. Nothing else makes such calls.
 type gate struct {
 	mu     sync.Mutex
-	closed chan struct{} // nil when it is open
-	held   chan struct{} // gets one for each call that waits
-	wait   func()        // instead, if it is not nil
+	closed chan struct{} // nil while open
+	held   chan struct{} // gets one for each delayed call
+	wait   func()        // replaces held and closed, if not nil
 }
 
 func newGate() *gate { return &gate{held: make(chan struct{}, 16)} }
@@ -354,7 +352,7 @@ func (h gated) ServeRPC(c *oncrpc.Call) {
 	}()
 }
 
-// gateFile is a gate that is closed as long as a file exists.
+// gateFile returns a gate that is closed while a file exists.
 func gateFile(path string) *gate {
 	return &gate{wait: func() {
 		for {
@@ -366,7 +364,7 @@ func gateFile(path string) *gate {
 	}}
 }
 
-// slow makes a call that the gate holds, and returns where its outcome will be.
+// slow makes a call that the gate delays, and returns a channel for its outcome.
 func (c *testClient) slow() <-chan error {
 	outcome := make(chan error, 1)
 	go func() {

@@ -13,7 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// TestSharedReceives: where the provider has shared receives, the first connections have their own and the others share; /status and /metrics tell.
+// TestSharedReceives checks that the first connections have their own receives and further ones
+// share them, if the provider can, and that /status and /metrics report it.
 func TestSharedReceives(t *testing.T) {
 	r := newRig(t)
 	f := rdmatest.NewFabric(rdmatest.Options{})

@@ -19,12 +19,12 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// speaks has a client offer versions of RPC-over-RDMA, and all extensions.
+// speaks makes a client offer versions of RPC-over-RDMA with all extensions.
 func speaks(versions ...int) func(*rpcrdma.Config) {
 	return func(cfg *rpcrdma.Config) { cfg.Versions, cfg.Extensions = versions, names.AllExtensions() }
 }
 
-// client returns what /status tells of a client's connection.
+// client returns the entry of a client's connection in /status.
 func (r *rig) client(export string, c *testClient) *status.RDMA {
 	r.t.Helper()
 	for _, s := range r.export(export).Clients {
@@ -36,7 +36,8 @@ func (r *rig) client(export string, c *testClient) *status.RDMA {
 	return nil
 }
 
-// TestVersions: clients of both versions have the same files, and what each has settled can be told.
+// TestVersions checks that clients of both versions see the same files, and that /status has their
+// versions.
 func TestVersions(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "both", transport: "{rpcRDMAVersions: [1, 2], inlineThreshold: {call: 8Ki, reply: 16Ki}}"}))
@@ -65,7 +66,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestExtensions: data go by Sends alone where both sides have all extensions, and /status and /metrics tell so.
+// TestExtensions checks that data travel in Sends alone with all extensions on both sides, and that
+// /status and /metrics report it.
 func TestExtensions(t *testing.T) {
 	r := newRig(t)
 	r.start(r.yaml(exportYAML{name: "data", transport: "{rpcRDMAVersions: [1, 2], extensions: [TransportProperties, MessageContinuation, SendBasedPlacement], " +
@@ -89,7 +91,8 @@ func TestExtensions(t *testing.T) {
 	}
 	_, body := r.get("/metrics")
 	for _, line := range []string{
-		fmt.Sprintf(`sluice_bytes_total{direction="in",export="data",network="rdma",path="placed"} %d`, 2*size), // put writes too
+		// put writes too: twice the size
+		fmt.Sprintf(`sluice_bytes_total{direction="in",export="data",network="rdma",path="placed"} %d`, 2*size),
 		fmt.Sprintf(`sluice_bytes_total{direction="out",export="data",network="rdma",path="placed"} %d`, size),
 		`sluice_rdma_operations_total{export="data",operation="read"} 0`, `sluice_rdma_operations_total{export="data",operation="write"} 0`,
 	} {
@@ -99,7 +102,7 @@ func TestExtensions(t *testing.T) {
 	}
 }
 
-// TestVersionChange: another choice of versions or extensions has the RDMA clients of that export connect again.
+// TestVersionChange checks that RDMA clients reconnect after a change of versions or extensions.
 func TestVersionChange(t *testing.T) {
 	r := newRig(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b", transport: "{rpcRDMAVersions: [2]}"}
@@ -108,7 +111,7 @@ func TestVersionChange(t *testing.T) {
 	for _, step := range []struct {
 		transport string
 		version   int
-		receives  int // the size that the gateway tells
+		receives  int // receive size of the gateway
 	}{
 		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}}", 1, 0},
 		{"{inlineThreshold: {call: 16Ki, reply: 4Ki}, rpcRDMAVersions: [1, 2]}", 2, 16 << 10},
@@ -130,7 +133,7 @@ func TestVersionChange(t *testing.T) {
 	}
 	tcp.works()
 	other.works()
-	// Who has none of the versions that are offered is told so.
+	// A client without a common version gets an error.
 	c, err := dial(t, config.RDMA, r.address("b", config.RDMA), speaks(1))
 	if err == nil {
 		err = c.Null(t.Context())
@@ -141,7 +144,8 @@ func TestVersionChange(t *testing.T) {
 	}
 }
 
-// TestChainedVersions: a gateway whose backend is another gateway speaks version 2 with it if that offers it, whatever its own clients speak.
+// TestChainedVersions checks that a gateway speaks version 2 with a backend that offers it,
+// whatever its clients speak.
 func TestChainedVersions(t *testing.T) {
 	near, far := newRig(t), newRig(t)
 	const all = "{rpcRDMAVersions: [1, 2], extensions: [TransportProperties, MessageContinuation, SendBasedPlacement]}"

@@ -16,10 +16,10 @@ import (
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
-// wild is an address with bind Wildcard, for an exportYAML.
+// wild returns an address with bind Wildcard for an exportYAML.
 func wild(host, port string) string { return net.JoinHostPort(host, port) + `", bind: "Wildcard` }
 
-// refused tells whether a connection to an address is taken away at once.
+// refused reports whether a connection is refused or reset at once.
 func refused(t *testing.T, address string) bool {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -30,8 +30,8 @@ func refused(t *testing.T, address string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) // the reset may come before connect returns
 }
 
-// TestWildcard: exports that have a port in common are told apart by address, also where one speaks RDMA and another one TCP, and come and go while the
-// others stay.
+// TestWildcard checks that exports with a common port are distinguished by address, over both
+// networks, and that one can be removed while the others stay.
 func TestWildcard(t *testing.T) {
 	_, p, _ := net.SplitHostPort(freeAddress(t))
 	_, q, _ := net.SplitHostPort(freeAddress(t))
@@ -39,7 +39,7 @@ func TestWildcard(t *testing.T) {
 	access := `[{from: {networks: ["127.0.0.0/8", "::1/128"]}, mode: ReadWrite, squash: None}]`
 	a := exportYAML{name: "a", rdma: wild("127.0.0.2", p), tcp: wild("127.0.0.2", q), access: access}
 	b := exportYAML{name: "b", rdma: wild("127.0.0.3", p), tcp: wild("::1", p), access: access}
-	// No host has this address, which is for documentation.
+	// No host has this address: it is for documentation (RFC 5737).
 	c := exportYAML{name: "c", rdma: wild("192.0.2.1", p), tcp: wild("192.0.2.1", q), access: access}
 	g := r.start(r.yaml(a, b, c))
 	for _, e := range g.Status().Exports {
@@ -75,7 +75,7 @@ func TestWildcard(t *testing.T) {
 	bt.works()
 	r.connect("b", config.RDMA).works()
 
-	// It comes back on the other one's address, which moves.
+	// Two exports swap their addresses.
 	a.rdma, b.rdma = wild("127.0.0.3", p), wild("127.0.0.2", p)
 	r.apply(r.yaml(a, b, c))
 	eventually(t, "both have their new addresses", func() bool {
@@ -86,7 +86,7 @@ func TestWildcard(t *testing.T) {
 		t.Error("the address leads to the export that had it before:", err)
 	}
 
-	// The last one closes the socket, and the port is another's.
+	// After the last listener the socket is closed, and the port is free.
 	c.rdma, c.tcp, a.rdma, a.tcp = "", "", "127.0.0.2:"+p, "127.0.0.2:"+q
 	r.apply(r.yaml(a, c))
 	eventually(t, "the address is listened on alone", func() bool {
@@ -104,7 +104,7 @@ func TestWildcard(t *testing.T) {
 	}
 }
 
-// TestWildcardBusy: a port that cannot be had is tried again by each of its listeners.
+// TestWildcardBusy checks that each listener of a port in use retries.
 func TestWildcardBusy(t *testing.T) {
 	busy, err := net.Listen("tcp", freeAddress(t))
 	if err != nil {
@@ -140,7 +140,7 @@ func (p countingProvider) Listen(ctx context.Context, address string) (rdma.List
 	return l, err
 }
 
-// TestWildcardByVerbs: adapters' listeners share their ports likewise.
+// TestWildcardByVerbs checks that listeners of adapters share ports too.
 func TestWildcardByVerbs(t *testing.T) {
 	_, port, _ := net.SplitHostPort(freeAddress(t))
 	r := newRig(t)

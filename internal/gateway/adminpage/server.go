@@ -27,7 +27,7 @@ type Server struct {
 	handler http.Handler
 	profile bool
 	limit   adminport.ConnLimit
-	hosts   adminport.Hosts // stand for an empty host; none: all addresses
+	hosts   adminport.Hosts // for an empty host; none: all addresses
 
 	mu      sync.Mutex
 	address string // as configured

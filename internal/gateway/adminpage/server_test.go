@@ -13,7 +13,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
-// TestLog: what net/http has to say goes to the gateway's log, in its format.
+// TestLog checks that errors of net/http reach the gateway's log.
 func TestLog(t *testing.T) {
 	lines, w := io.Pipe()
 	a := New(slog.New(slog.NewJSONHandler(w, nil)), func(bool) status.Status { panic("no status") }, prometheus.NewRegistry(), false, nil)

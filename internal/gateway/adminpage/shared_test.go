@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 )
 
-// TestShared: requests that come while an answer is made share the next one, so that it is not older than they are.
+// TestShared checks that requests during a rendering share the next one.
 func TestShared(t *testing.T) { synctest.Test(t, testShared) }
 
 func testShared(t *testing.T) {

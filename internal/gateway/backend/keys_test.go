@@ -14,7 +14,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// TestHandleKeys: handles are signed alike by gateways with the same keys, and by one gateway after a restart.
+// TestHandleKeys checks that gateways with equal keys, and a restarted gateway, sign handles alike.
 func TestHandleKeys(t *testing.T) {
 	dir, state := t.TempDir(), t.TempDir()
 	file := filepath.Join(dir, "keys")
@@ -62,7 +62,8 @@ func TestHandleKeys(t *testing.T) {
 	}
 }
 
-// TestVolumesHaveTheGivenKeys: a volume's handles are signed with the file of keys, if there is one, and the state directory has no other.
+// TestVolumesHaveTheGivenKeys checks that a volume signs handles with handleKeys.file, and that the
+// state directory has no key then.
 func TestVolumesHaveTheGivenKeys(t *testing.T) {
 	file, root := filepath.Join(t.TempDir(), "keys"), t.TempDir()
 	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(make([]byte, sign.MinKey))+"\n"), 0o600); err != nil {

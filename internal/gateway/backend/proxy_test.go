@@ -8,7 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/proxy"
 )
 
-// TestSameRemote: what a backend can be kept over.
+// TestSameRemote checks which changes need a new backend.
 func TestSameRemote(t *testing.T) {
 	base := func() *config.Export {
 		s := config.DefaultNFSServer()
@@ -40,7 +40,8 @@ func TestSameRemote(t *testing.T) {
 			s, _, _ := x.Backend.Remote()
 			x.Backend = config.Backend{RDMA: &config.RDMAServer{Server: s.Server, Port: s.Port, Path: s.Path, Versions: s.Versions}}
 		}, false},
-		"extensions": {func(x *config.Export) { x.Transport.Extensions = []config.Extension{config.SendBasedPlacement} }, true}, // it is on TCP
+		// on TCP
+		"extensions": {func(x *config.Export) { x.Transport.Extensions = []config.Extension{config.SendBasedPlacement} }, true},
 	} {
 		x := base()
 		tt.change(x)
@@ -59,7 +60,8 @@ func TestSameRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteNoMount: a backend that serves version 4 is well, though its MOUNT cannot be asked: the operator goes by that.
+// TestRemoteNoMount checks that a backend with version 4 is healthy without MOUNT. The operator
+// depends on that.
 func TestRemoteNoMount(t *testing.T) {
 	for _, tt := range []struct {
 		st      proxy.Status

@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// TestEndings: the cause of a connection's end is counted under its own reason, however it is wrapped.
+// TestEndings checks the reason of each cause of an end, wrapped or not.
 func TestEndings(t *testing.T) {
 	for want, causes := range map[Ending][]error{
 		ByPeer:          {io.EOF, &net.OpError{Err: os.NewSyscallError("read", syscall.ECONNRESET)}},

@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// fakeControl is a connection's Controller.
+// fakeControl is the Controller of a connection.
 type fakeControl struct {
 	busy  atomic.Bool
 	cause atomic.Pointer[error]
@@ -21,7 +21,7 @@ type fakeControl struct {
 func (f *fakeControl) Busy() bool      { return f.busy.Load() }
 func (f *fakeControl) End(cause error) { f.cause.Store(&cause) }
 
-// ended is why the connection was ended, nil if it was not.
+// ended returns the cause of the end, nil before.
 func (f *fakeControl) ended() error {
 	if c := f.cause.Load(); c != nil {
 		return *c
@@ -29,7 +29,7 @@ func (f *fakeControl) ended() error {
 	return nil
 }
 
-// TestSweep: when a connection is idle.
+// TestSweep checks which connections are idle.
 func TestSweep(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -16,7 +16,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
-// fakeSource is a source whose connections the test makes.
+// fakeSource is a source with connections made by the test.
 type fakeSource[T any] struct {
 	mu     sync.Mutex
 	accept chan T
@@ -55,7 +55,7 @@ func (s *fakeSource[T]) Close() error {
 func TestListenerRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		var mu sync.Mutex // of what follows
+		var mu sync.Mutex // guards the variables below
 		var at []time.Duration
 		src := newFakeSource[int]()
 		busy := true
@@ -87,7 +87,7 @@ func TestListenerRetries(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		mu.Lock()
-		// 0, 50, 150, 350, 750: twice the time after each.
+		// 0, 50, 150, 350, 750: intervals double.
 		if want := []time.Duration{0, 50e6, 150e6, 350e6, 750e6}; len(at) != len(want) || at[4] != want[4] || at[3] != want[3] {
 			t.Errorf("tried at %v, want %v", at, want)
 		}
@@ -104,7 +104,7 @@ func TestListenerRetries(t *testing.T) {
 		mu.Lock()
 		src = newFakeSource[int]()
 		mu.Unlock()
-		lost.fail <- errors.New("device removed") // the address is lost: another attempt
+		lost.fail <- errors.New("device removed") // the address is lost: a new attempt follows
 		synctest.Wait()
 		if s := l.state(); s.State != status.Retrying || s.Error != "device removed" {
 			t.Errorf("%+v", s)

@@ -9,7 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestKind: what takes different times is of different kinds.
+// TestKind checks that calls with different latencies have different kinds.
 func TestKind(t *testing.T) {
 	call := func(program, version, procedure uint32, in, out int) *oncrpc.Call {
 		c := &oncrpc.Call{Program: program, Version: version, Procedure: procedure}

@@ -23,7 +23,7 @@ func (c statsCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- errorsDesc
 }
 
-// exposition returns the lines that Prometheus would read and that begin with one of the names.
+// exposition returns the metrics that begin with one of the names.
 func exposition(t *testing.T, r prometheus.Gatherer, names ...string) (lines []string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -43,14 +43,14 @@ func exposition(t *testing.T, r prometheus.Gatherer, names ...string) (lines []s
 
 func (c statsCollector) Collect(ch chan<- prometheus.Metric) { c.s.Collect(metric.NewSink("data", ch)) }
 
-// answer makes a call as it is when it is answered with a status of the program.
+// answer returns an answered call with a status of the program.
 func answer(program, version, procedure uint32, st nfs3.Status) *oncrpc.Call {
 	reply := make([]byte, oncrpc.MinReplyLen+4)
 	reply[26], reply[27] = byte(st>>8), byte(st)
 	return &oncrpc.Call{Program: program, Version: version, Procedure: procedure, Reply: oncrpc.Message{Stream: [][]byte{reply}}}
 }
 
-// split returns a call's reply in pieces.
+// split returns the reply of a call in pieces.
 func split(c *oncrpc.Call, at ...int) (m oncrpc.Message) {
 	b, from := c.Reply.Stream[0], 0
 	for _, to := range append(at, len(b)) {
@@ -62,17 +62,18 @@ func split(c *oncrpc.Call, at ...int) (m oncrpc.Message) {
 
 func TestExportStats(t *testing.T) {
 	var s Stats
-	s.Answered(answer(nfs3.Program, 3, nfs3.ProcNull, 99), time.Microsecond) // NULL has no status: these bytes are none
+	s.Answered(answer(nfs3.Program, 3, nfs3.ProcNull, 99), time.Microsecond) // NULL has no status
 	s.Answered(answer(nfs3.Program, 3, nfs3.ProcRead, nfs3.OK), 9*time.Microsecond)
 	s.Answered(answer(nfs3.Program, 3, nfs3.ProcRead, nfs3.ErrStale), time.Minute)
 	s.Answered(answer(nfs3.Program, 3, nfs3.ProcWrite, 77), time.Millisecond)
-	s.Answered(answer(nfs3.Program, 2, nfs3.ProcRead, nfs3.ErrIO), time.Millisecond) // another version: its results are not ours to read
+	// another version: the results are unknown
+	s.Answered(answer(nfs3.Program, 2, nfs3.ProcRead, nfs3.ErrIO), time.Millisecond)
 	for _, st := range []nfs3.Status{10008, 2, 10127, 9999, 10128} {
 		s.Answered(answer(nfs3.Program, 4, 1, st), time.Millisecond)
 	}
-	signed := answer(nfs3.Program, 4, 1, nfs3.ErrIO) // behind a verifier: no status that could be read
-	signed.Reply.Stream[0][19] = 4
-	s.Answered(signed, time.Millisecond)
+	unreadable := answer(nfs3.Program, 4, 1, nfs3.ErrIO) // behind a verifier: the status is unreadable
+	unreadable.Reply.Stream[0][19] = 4
+	s.Answered(unreadable, time.Millisecond)
 	s.Answered(&oncrpc.Call{Program: aclProgram, Version: 3, Procedure: 1, Reply: split(answer(0, 0, 0, nfs3.ErrPerm), 8, oncrpc.MinReplyLen)}, time.Millisecond)
 	s.Answered(&oncrpc.Call{Program: nfs3.Program, Version: 4, Procedure: 0}, time.Millisecond)
 	s.Answered(answer(nfs3.MountProgram, 3, nfs3.MountProcMnt, nfs3.ErrAcces), time.Millisecond)
