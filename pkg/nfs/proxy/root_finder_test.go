@@ -39,7 +39,7 @@ func TestOneRoot(t *testing.T) {
 		next()
 		select {
 		case <-waiting:
-			t.Fatal("a root was told that nobody knows")
+			t.Fatal("unknown root was reported")
 		default:
 		}
 	}

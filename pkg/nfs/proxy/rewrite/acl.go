@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// aclProcedureCount is how many procedures NFSACL has.
+	// aclProcedureCount is the number of procedures of NFSACL.
 	aclProcedureCount = 3
-	// failureLenACL is the length of an empty post_op_attr, which follows the status of both procedures.
+	// failureLenACL is the length of an empty post_op_attr after the status of both procedures.
 	failureLenACL = 4
 )
 

@@ -11,15 +11,16 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// statusReply is room for a reply that is a header and nothing else.
+// statusReply is the size of a buffer for a reply without results.
 const statusReply = 32
 
-// Call is one call on its way to the backend and back. It may be used again and again, and then does not allocate.
+// Call is one call on its way to the backend and back. It is reusable, and then does not allocate.
 type Call struct {
-	// Path are the names of a MNT, after Resolve: memory of the call.
+	// Path holds the names of a MNT after Resolve. They are memory of the call.
 	Path [][]byte
-	// ArgsAt and Eligible describe what Args has left in out, after Forward: where the procedure's parameters begin, and which
-	// of its arguments may be taken out, those that are items among them. They are what an oncrpc.Request wants.
+	// ArgsAt and Eligible describe the forwarded message after Forward, as an oncrpc.Request needs
+	// them: the position of the procedure's arguments, and the arguments that may move by RDMA,
+	// including those that are items.
 	ArgsAt   int
 	Eligible []oncrpc.Argument
 
@@ -28,18 +29,18 @@ type Call struct {
 	callState
 }
 
-// callState is what a Call keeps of its call until the reply comes, and what it works with.
+// callState is the state of a Call until its reply.
 type callState struct {
 	x        *Export
 	readOnly bool
-	// gss: the call has a credential of RPCSEC_GSS. Nobody but the backend can make the verifier of its reply.
+	// gss: RPCSEC_GSS authenticates the call. Only the backend can make the verifier of its reply.
 	gss bool
-	// protected: RPCSEC_GSS hides the arguments (RFC 2203). The call passes untouched, and so does the reply.
+	// protected: RPCSEC_GSS hides the arguments (RFC 2203). Call and reply pass unchanged.
 	protected bool
-	// listsRoot: the directory that is listed is the export's root, which has the fileid rootFileID.
+	// listsRoot: the call lists the export's root, whose fileid is rootFileID.
 	listsRoot    bool
 	rootFileID   uint64
-	headerGrowth int // how much longer the header has become
+	headerGrowth int // bytes by which the header has grown
 
 	dec    xdr.Decoder
 	enc    xdr.Encoder
@@ -51,9 +52,10 @@ type callState struct {
 	compound
 }
 
-// Args reads the call in, and decides on it. For Forward, out, which is empty before, becomes the message for the backend: it refers to memory of in, and
-// owns the rest. It has the XID of in. plan becomes the reply plan of that message.
-// An error means that memory or the export's root is missing: nobody is to blame for it, out is empty, and the call may be tried again later.
+// Args reads the call in and decides on it. For Forward, it makes out, which must be empty, the
+// message for the backend, and plan its reply plan. out refers to memory of in, owns the rest, and
+// keeps the XID. An error means that memory or the export's root is missing; out is then empty, and
+// the call may be tried again.
 func (c *Call) Args(x *Export, who *Caller, in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) (Verdict, error) {
 	c.x, c.readOnly, c.gss, c.protected, c.listsRoot, c.headerGrowth = x, who.ReadOnly, false, false, false, 0
 	c.Path, c.Eligible, c.ArgsAt = c.Path[:0], c.Eligible[:0], 0
@@ -71,7 +73,7 @@ func (c *Call) Args(x *Export, who *Caller, in *oncrpc.Call, out *oncrpc.Message
 	return v, err
 }
 
-// dispatch finds out what is called, by whom.
+// dispatch authenticates the call and handles its program.
 func (c *Call) dispatch(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) {
 	if stat := c.authenticate(x, who, in); stat != oncrpc.AuthOK {
 		return c.deny(in, stat)
@@ -85,10 +87,10 @@ func (c *Call) dispatch(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error
 	case in.Procedure >= procedures:
 		return c.answerStatus(in, oncrpc.Status{Accept: oncrpc.ProcUnavail})
 	case c.gss && in.Program == nfs3.MountProgram:
-		// MOUNT is answered here, and the answer would lack the verifier.
+		// MOUNT is answered here, without a verifier.
 		return c.deny(in, oncrpc.AuthRejectedCred)
 	case c.protected:
-		in.Plan.Results = in.Plan.Results[:0] // the bounds of what cannot be read are nobody's
+		in.Plan.Results = in.Plan.Results[:0] // the results of a protected call cannot be placed
 		return Forward, nil
 	case in.Procedure == 0:
 		return c.answerStatus(in, oncrpc.Status{})
@@ -103,7 +105,8 @@ func (c *Call) dispatch(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error
 	}
 }
 
-// versions returns the versions of a program that the export has, 0 if it has none, and how many procedures the version has.
+// versions returns the range of offered versions of a program, 0 if there is none, and the number
+// of procedures of the version.
 func (x *Export) versions(program, version uint32) (low, high, procedures uint32) {
 	v3, v4 := x.V3, x.Minor != [3]bool{}
 	if r := x.Roots.Load(); r != nil {
@@ -132,7 +135,7 @@ func (x *Export) versions(program, version uint32) (low, high, procedures uint32
 	return low, high, procedures
 }
 
-// buildForwarded makes out of the call and its edits.
+// buildForwarded makes out from the call and its edits.
 func (c *Call) buildForwarded(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc.Plan) error {
 	if err := c.edits.Apply(out, &in.Message); err != nil {
 		return err
@@ -151,7 +154,7 @@ func (c *Call) buildForwarded(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc
 		plan.Reset()
 		c.Eligible = c.Eligible[:0]
 	}
-	// Nothing that is changed on the way makes the backend's reply longer than the client's.
+	// No edit makes the backend's reply longer than the client's.
 	plan.MaxReply = in.Plan.MaxReply
 	for _, it := range out.Items {
 		c.Eligible = append(c.Eligible, oncrpc.Argument{Position: it.Position, Length: it.Length})
@@ -159,8 +162,9 @@ func (c *Call) buildForwarded(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc
 	return nil
 }
 
-// inlineLinks takes results that are no longer than the text of a link out of a plan with no others. Linux's server (seen in 6.1) places
-// the text of a version 4 link from its length word on, so that neither length nor text can be told; and a placement of so little gains nothing.
+// inlineLinks empties a plan whose results are no longer than the text of a link. Linux's server
+// (seen in 6.1) places the text of a version 4 link from its length word on, which makes it
+// unreadable, and placing so few bytes gains nothing.
 func inlineLinks(version uint32, plan *oncrpc.Plan) {
 	if version != 4 {
 		return
@@ -173,19 +177,21 @@ func inlineLinks(version uint32, plan *oncrpc.Plan) {
 	plan.Results = plan.Results[:0]
 }
 
-// Results reads the backend's reply to what Args has left in out, and makes in.Reply of it, and in.Status. It takes the memory of reply over, which is
-// empty afterwards. Eligible results become items of in.Reply where in.Plan has results.
-// An error means that the reply cannot be read, or that there is no memory. in.Reply is then empty, or a reply that says so.
+// Results makes in.Reply and in.Status from the backend's reply to a forwarded call. It takes the
+// memory of reply, which is empty afterwards. Eligible results become items of in.Reply where
+// in.Plan has results. An error means that the reply is unreadable, or that memory is missing;
+// in.Reply is then empty or an error reply.
 func (c *Call) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
 	defer reply.Release()
 	in.Reply.Release()
 	c.dec.Reset(reply.Stream, reply.Items)
 	err := c.header.Decode(&c.dec)
 	if err == nil && c.header.XID != in.XID {
-		err = fmt.Errorf("rewrite: reply has XID %#x, the call's is %#x", c.header.XID, in.XID)
+		err = fmt.Errorf("rewrite: reply XID is %#x, want %#x", c.header.XID, in.XID)
 	}
 	if err != nil {
-		_, _ = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.SystemErr}) // without memory the reply stays empty
+		// without memory the reply stays empty
+		_, _ = c.answerStatus(in, oncrpc.Status{Accept: oncrpc.SystemErr})
 		return err
 	}
 	c.edits.Reset(in.Pool())
@@ -211,7 +217,8 @@ func (c *Call) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error 
 	return c.buildReply(in, reply)
 }
 
-// buildReply makes in.Reply of the backend's reply and the edits. Bulk data are taken out before, so that they never are copied.
+// buildReply makes in.Reply from the backend's reply and the edits. Bulk data is cut out first, so
+// that it is never copied.
 func (c *Call) buildReply(in *oncrpc.Call, reply *oncrpc.Message) error {
 	err := c.cutData(in, reply)
 	if err == nil && c.edits.Len() == 0 {
@@ -237,7 +244,8 @@ func (c *Call) buildReply(in *oncrpc.Call, reply *oncrpc.Message) error {
 	return nil
 }
 
-// cutData takes the eligible results that the walker has found out of a message that came inline, when the client's transport has planned for any.
+// cutData cuts the eligible results out of an inline message, if the client's transport has planned
+// for any.
 func (c *Call) cutData(in *oncrpc.Call, m *oncrpc.Message) error {
 	if len(in.Plan.Results) == 0 || len(m.Items) > 0 {
 		return nil
@@ -251,7 +259,7 @@ func (c *Call) cutData(in *oncrpc.Call, m *oncrpc.Message) error {
 	return m.Cut(c.found)
 }
 
-// answerStatus answers with a header and nothing else.
+// answerStatus answers with a header without results.
 func (c *Call) answerStatus(in *oncrpc.Call, s oncrpc.Status) (Verdict, error) {
 	in.Reply.Release()
 	b, err := in.Pool().Get(statusReply)

@@ -6,13 +6,13 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// The credential in a call's header: its length, behind six words and its flavor, and its body.
+// Positions of the credential's length and body in a call: after six words and the flavor.
 const (
 	credLenPos  = 7 * 4
 	credBodyPos = credLenPos + 4
 )
 
-// Words of a credential of RPCSEC_GSS (RFC 2203 section 5.1).
+// Fields of an RPCSEC_GSS credential (RFC 2203 section 5.1).
 const (
 	gssVersion     = 1
 	gssData        = 0
@@ -21,7 +21,7 @@ const (
 	gssPrivacy     = 3
 )
 
-// authenticate holds the credential against the rules, and makes its edit.
+// authenticate checks the credential against the rules and edits it.
 func (c *Call) authenticate(x *Export, who *Caller, in *oncrpc.Call) oncrpc.AuthStat {
 	switch in.Cred.Flavor {
 	case oncrpc.AuthNone:
@@ -33,7 +33,7 @@ func (c *Call) authenticate(x *Export, who *Caller, in *oncrpc.Call) oncrpc.Auth
 		if c.squash(who) {
 			c.encodeCred(in)
 		}
-		c.auth.Machine = nil // a view of the call's memory
+		c.auth.Machine = nil // refers to the call's memory
 		return oncrpc.AuthOK
 	case oncrpc.RPCSecGSS:
 		if !x.GSS {
@@ -46,8 +46,8 @@ func (c *Call) authenticate(x *Export, who *Caller, in *oncrpc.Call) oncrpc.Auth
 	}
 }
 
-// squash makes the caller who the rule wants it to be, and reports whether that is somebody else. SquashRoot maps uid and gid 0 wherever they stand,
-// as everybody's root_squash does.
+// squash maps the caller's ids as the rule says, and reports whether they changed. Like other
+// servers' root_squash, SquashRoot maps uid and gid 0 wherever they occur.
 func (c *Call) squash(who *Caller) (changed bool) {
 	a := &c.auth
 	switch who.Squash {
@@ -70,7 +70,7 @@ func (c *Call) squash(who *Caller) (changed bool) {
 	return changed
 }
 
-// encodeCred puts c.auth in the place of the credential's body.
+// encodeCred replaces the credential's body by c.auth.
 func (c *Call) encodeCred(in *oncrpc.Call) {
 	a := &c.auth
 	n := 4 + 4 + xdr.Round(len(a.Machine)) + 4 + 4 + 4 + 4*len(a.GIDs)
@@ -89,7 +89,8 @@ func (c *Call) encodeCred(in *oncrpc.Call) {
 	c.headerGrowth = n - was
 }
 
-// readGSS finds out whether the body of a call with RPCSEC_GSS can be read: that of a data call without integrity or privacy (RFC 2203 section 5.3.1).
+// readGSS decides whether the body of an RPCSEC_GSS call is readable: it is in a data call without
+// integrity and privacy (RFC 2203 section 5.3.1).
 func (c *Call) readGSS(in *oncrpc.Call) oncrpc.AuthStat {
 	d := &c.dec
 	d.ResetBytes(in.Cred.Body)
@@ -100,7 +101,7 @@ func (c *Call) readGSS(in *oncrpc.Call) oncrpc.AuthStat {
 	if d.Err() != nil || version != gssVersion || procedure > gssDestroy || service < gssServiceNone || service > gssPrivacy {
 		return oncrpc.AuthBadCred
 	}
-	// The procedure NULL carries control messages, and has no body otherwise.
+	// NULL carries control messages.
 	c.protected = procedure != gssData || service != gssServiceNone || in.Procedure == 0
 	return oncrpc.AuthOK
 }

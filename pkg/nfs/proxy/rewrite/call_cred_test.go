@@ -127,7 +127,7 @@ func TestFlavors(t *testing.T) {
 	}
 }
 
-// TestClearGSS: without integrity and privacy, messages are reduced as any other.
+// TestClearGSS checks that calls without integrity and privacy are reduced like others.
 func TestClearGSS(t *testing.T) {
 	r := newEnv(t, sign.Off)
 	defer r.end()

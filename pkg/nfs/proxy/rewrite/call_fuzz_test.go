@@ -17,14 +17,14 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// exchanged is a call that Linux made, and its reply.
+// exchanged is a captured call of Linux, and its reply.
 type exchanged struct {
 	proc        schema.Proc
 	args, reply []byte
 	item        xdr.Item // of the call
 }
 
-// readExchanged reads what the tests of pkg/nfs/schema have, but for callbacks and long messages.
+// readExchanged reads the captures of pkg/nfs/schema, except callbacks and long messages.
 func readExchanged(t testing.TB) (out []exchanged) {
 	t.Helper()
 	text, err := os.ReadFile("../../schema/testdata/linux-6.1.txt")
@@ -59,7 +59,7 @@ func readExchanged(t testing.TB) (out []exchanged) {
 	return out
 }
 
-// signArgs signs the handles in arguments, as a client would have got them.
+// signArgs signs the handles in arguments, as if the client had got them here.
 func signArgs(t testing.TB, s *sign.Signer, x exchanged) []byte {
 	t.Helper()
 	limit := sign.Max3
@@ -73,7 +73,7 @@ func signArgs(t testing.TB, s *sign.Signer, x exchanged) []byte {
 	if err := w.Args(x.proc, &d); err != nil {
 		t.Fatal(err)
 	}
-	out, at := []byte(nil), 0 // in the reduced stream; handles stand before any item
+	out, at := []byte(nil), 0 // in the reduced stream; handles precede all items
 	for _, sp := range w.Spans {
 		if sp.Mark != schema.Handle {
 			continue
@@ -96,7 +96,7 @@ func (x *exchanged) items() []xdr.Item {
 	return []xdr.Item{it}
 }
 
-// The export of the fuzz target, by bits of its flags: its mode of signing are the lowest two.
+// Flags of the fuzz target's export. The lowest two bits are its mode of signing.
 const (
 	fuzzReadOnly = 1 << (iota + 2)
 	fuzzSquash
@@ -115,8 +115,9 @@ func fuzzEnv(t fatal, flags uint8) *env {
 	return r
 }
 
-// FuzzRewrite: whatever a client sends and a backend answers, nothing panics, all memory comes back, a call that comes again is rewritten the same way, and
-// of version 3 no handle passes without its tag being taken off on the way there, and put on on the way back.
+// FuzzRewrite checks that nothing panics, that all memory is returned, that a repeated call is
+// rewritten alike, and that in version 3 every handle loses its tag on the way in and gets one on
+// the way out.
 func FuzzRewrite(f *testing.F) {
 	for i, x := range readExchanged(f) {
 		for flags := range uint8(3) {
@@ -170,7 +171,8 @@ func FuzzRewrite(f *testing.F) {
 	})
 }
 
-// handles returns those of a message of version 3 whose parameters or results begin at a position.
+// handles returns the handles of a version 3 message whose parameters or results begin at a
+// position.
 func (r *env) handles(m *oncrpc.Message, at int, walk func(*schema.Walker, schema.Proc, *xdr.Decoder) error) (out [][]byte, err error) {
 	var w schema.Walker
 	var d xdr.Decoder
@@ -185,7 +187,7 @@ func (r *env) handles(m *oncrpc.Message, at int, walk func(*schema.Walker, schem
 	return out, err
 }
 
-// sameHandles: a client's message has the handles of a backend's message, signed.
+// sameHandles checks that client has the handles of backend, signed.
 func (r *env) sameHandles(client *oncrpc.Message, clientAt int, backend *oncrpc.Message, backendAt int, walk func(*schema.Walker, schema.Proc, *xdr.Decoder) error) {
 	r.t.Helper()
 	signed, err := r.handles(client, clientAt, walk)
@@ -200,7 +202,7 @@ func (r *env) sameHandles(client *oncrpc.Message, clientAt int, backend *oncrpc.
 	}
 }
 
-// sameResults: every handle in the reply is one of the backend's, signed.
+// sameResults checks that every handle in the reply is one of the backend's, signed.
 func (r *env) sameResults(backend *oncrpc.Message) {
 	r.t.Helper()
 	signed, err := r.handles(&r.in.Reply, oncrpc.MinReplyLen, (*schema.Walker).Results)
@@ -210,10 +212,10 @@ func (r *env) sameResults(backend *oncrpc.Message) {
 	}
 	for _, h := range signed {
 		for len(plain) > 0 && !bytes.Equal(r.sign(plain[0]), h) {
-			plain = plain[1:] // it was withheld
+			plain = plain[1:] // omitted
 		}
 		if len(plain) == 0 {
-			r.t.Fatalf("the client has handle %x, which the backend has not told", h)
+			r.t.Fatalf("the client has handle %x, which the backend has not returned", h)
 		}
 	}
 }

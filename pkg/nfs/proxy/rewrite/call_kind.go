@@ -8,16 +8,17 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// Kind says what may become of a call that was forwarded, and is not answered.
+// Kind is the replay behaviour of a forwarded call.
 type Kind struct {
-	// Session: the backend knows a repetition by session and slot. Otherwise it goes by XID and address.
+	// Session: the backend detects replays by session and slot, otherwise by XID and address.
 	Session bool
-	// Repeatable: the client may be told to come again even though the backend may have executed the call, or still will. With a
-	// session's SEQUENCE that is so since the repetition has the same slot and sequence; otherwise since nothing comes of executing it twice or late.
+	// Repeatable: the client may be asked to try again even if the backend executes the call. In a
+	// session, the repetition has the same slot and sequence; elsewhere, late or double execution
+	// is harmless.
 	Repeatable bool
 }
 
-// Kind is for in, on which Args has decided Forward.
+// Kind returns the kind of in after Forward.
 func (c *Call) Kind(in *oncrpc.Call) Kind {
 	switch {
 	case c.protected:
@@ -38,13 +39,13 @@ func (c *Call) Kind(in *oncrpc.Call) Kind {
 	return k
 }
 
-// repeatableV3 are the procedures that change nothing.
+// repeatableV3 has the procedures that change nothing.
 var repeatableV3 = [nfs3.Procedures]bool{
 	nfs3.ProcNull: true, nfs3.ProcGetAttr: true, nfs3.ProcLookup: true, nfs3.ProcAccess: true, nfs3.ProcReadlink: true, nfs3.ProcRead: true,
 	nfs3.ProcReaddir: true, nfs3.ProcReaddirPlus: true, nfs3.ProcFSStat: true, nfs3.ProcFSInfo: true, nfs3.ProcPathConf: true, nfs3.ProcCommit: true,
 }
 
-// repeatableV4 are the operations that change nothing and have no seqid.
+// repeatableV4 has the operations that change nothing and have no seqid.
 var repeatableV4 = [schema.OpRemoveXattr + 1]bool{
 	schema.OpPutFH: true, schema.OpPutRootFH: true, schema.OpPutPubFH: true, schema.OpSaveFH: true, schema.OpRestoreFH: true,
 	schema.OpGetFH: true, schema.OpGetAttr: true, schema.OpVerify: true, schema.OpNVerify: true, schema.OpAccess: true,
@@ -52,7 +53,7 @@ var repeatableV4 = [schema.OpRemoveXattr + 1]bool{
 	schema.OpSecInfo: true, schema.OpCommit: true, schema.OpRenew: true,
 }
 
-// Cred is who calls, as the rules want it.
+// Cred returns the caller after squashing.
 func (c *Call) Cred(in *oncrpc.Call) (oncrpc.Auth, error) {
 	if in.Cred.Flavor == oncrpc.AuthSys {
 		return c.auth.Auth()
@@ -60,13 +61,15 @@ func (c *Call) Cred(in *oncrpc.Call) (oncrpc.Auth, error) {
 	return oncrpc.Auth{}, nil
 }
 
-var errNoDelay = errors.New("rewrite: no answer to this call tells to come again")
+var errNoDelay = errors.New("rewrite: no reply to this call asks to try again")
 
-// Delay answers a call on which Args has decided Forward, or for which it lacks the root, and which is not answered in time: its client is to come again later. In a session it
-// is SEQUENCE that is answered so, and the repetition has the same slot and sequence. An error means that there is no memory, or no such answer.
+// Delay answers a call that waits for the root or the backend: its client must try again later. In
+// a session, SEQUENCE gets that status, and the repetition has the same slot and sequence. An error
+// means that memory is missing, or that the call has no such answer.
 func (c *Call) Delay(in *oncrpc.Call) error {
 	switch {
-	case c.gss, in.Program == nfs3.MountProgram: // only the backend can make the verifier of the answer; MOUNT has no such status
+	// only the backend can make the verifier; MOUNT has no such status
+	case c.gss, in.Program == nfs3.MountProgram:
 		return errNoDelay
 	case in.Program == nfs3.ACLProgram:
 		_, err := c.failV3(in, nfs3.ErrJukebox, failureLenACL)

@@ -17,7 +17,7 @@ func denied(s oncrpc.AuthStat) oncrpc.Status {
 
 func accepted(s oncrpc.AcceptStat) oncrpc.Status { return oncrpc.Status{Accept: s} }
 
-// TestPrograms: what is answered by a header alone.
+// TestPrograms covers calls that are answered by a header alone.
 func TestPrograms(t *testing.T) {
 	mismatch := func(low, high uint32) oncrpc.Status {
 		return oncrpc.Status{Accept: oncrpc.ProgMismatch, Low: low, High: high}
@@ -70,7 +70,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestItemMisplaced: an item where no eligible argument is.
+// TestItemMisplaced covers an item at the place of no eligible argument.
 func TestItemMisplaced(t *testing.T) {
 	r := newEnv(t, sign.Off)
 	defer r.end()
@@ -81,7 +81,7 @@ func TestItemMisplaced(t *testing.T) {
 	}
 }
 
-// TestNoResults: a backend's reply that says why there are none passes.
+// TestNoResults checks that the backend's error replies pass.
 func TestNoResults(t *testing.T) {
 	for _, s := range []oncrpc.Status{accepted(oncrpc.ProgUnavail), denied(oncrpc.AuthTooWeak), {Accept: oncrpc.ProgMismatch, Low: 2, High: 4}} {
 		r := newEnv(t, sign.Required)
@@ -98,7 +98,7 @@ func TestNoResults(t *testing.T) {
 	}
 }
 
-// TestUnreadableReply: of a reply that is none, the client learns that the server has a fault.
+// TestUnreadableReply checks that an unreadable reply becomes a server fault.
 func TestUnreadableReply(t *testing.T) {
 	args := &nfs3.LookupArgs{Name: []byte("name")}
 	for name, reply := range map[string][]byte{
@@ -128,7 +128,7 @@ func TestUnreadableReply(t *testing.T) {
 	}
 }
 
-// TestNoRoot: what needs the root waits for it.
+// TestNoRoot checks that calls which need the root wait for it.
 func TestNoRoot(t *testing.T) {
 	r := newEnv(t, sign.Required)
 	defer r.end()

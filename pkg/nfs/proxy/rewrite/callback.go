@@ -9,18 +9,21 @@ import (
 
 var callbackProc = schema.Proc{Procedure: 1, Callback: true}
 
-// refusedCallbacks has the callbacks that no client can have use for, as it has neither layouts nor devices, and what the backend is answered.
+// refusedCallbacks has the callbacks about layouts and devices, which no client has, and their
+// replies to the backend.
 var refusedCallbacks = [...]uint32{
 	schema.OpCBLayoutRecall:   errNoMatching,
 	schema.OpCBNotifyDeviceID: errNotSupp,
 }
 
-// Callback is one call of the backend's on its way to a client and back (RFC 8881, section 20). Its handles are signed. What CB_NOTIFY tells of directories
-// passes as it is: handles are not among the attributes that GET_DIR_DELEGATION could ask for. It may be used again and again, and then does not allocate.
+// Callback is one call of the backend to a client, and its reply (RFC 8881, section 20). Its
+// handles are signed. Directory notifications in CB_NOTIFY pass unchanged: GET_DIR_DELEGATION
+// cannot ask for handles in them. A Callback is reusable, and then does not allocate.
 type Callback struct{ call Call }
 
-// Args reads the backend's call in, and tells whether out, which is empty before, goes to the client. It refers to memory of in, owns the rest, and has the
-// XID of in. Otherwise the answer is in in.Reply, which is empty when there is no memory.
+// Args reads the backend's call in and reports whether to send it. If so, it makes out, which must
+// be empty, the message for the client: out refers to memory of in, owns the rest, and keeps the
+// XID. Otherwise the reply is in in.Reply, which is empty without memory.
 func (b *Callback) Args(x *Export, in *oncrpc.Call, out *oncrpc.Message) bool {
 	c := &b.call
 	c.resetCompound()
@@ -45,7 +48,7 @@ func (b *Callback) Args(x *Export, in *oncrpc.Call, out *oncrpc.Message) bool {
 	return v == Forward
 }
 
-// checkCompound reads a CB_COMPOUND, and decides on its operations.
+// checkCompound reads a CB_COMPOUND and checks its operations.
 func (b *Callback) checkCompound(x *Export, in *oncrpc.Call) (Verdict, error) {
 	c := &b.call
 	h, err := readHead(in.Args(), true)
@@ -88,7 +91,7 @@ func (b *Callback) checkCompound(x *Export, in *oncrpc.Call) (Verdict, error) {
 	return Forward, nil
 }
 
-// checkCallback returns the status with which an operation is refused, or ok4.
+// checkCallback returns the status that refuses an operation, or ok4.
 func checkCallback(x *Export, op *schema.Op, spans []schema.Span) uint32 {
 	if op.Code < uint32(len(refusedCallbacks)) && refusedCallbacks[op.Code] != ok4 {
 		return refusedCallbacks[op.Code]
@@ -98,7 +101,7 @@ func checkCallback(x *Export, op *schema.Op, spans []schema.Span) uint32 {
 			continue
 		}
 		if _, err := signedLen(x, spans[i].B); err != nil {
-			return errBadHandle // the client cannot have it
+			return errBadHandle // no client has this handle
 		}
 	}
 	return ok4
@@ -110,15 +113,15 @@ func editCallback(e *Edits, x *Export, spans []schema.Span) {
 		s := &spans[i]
 		switch s.Mark {
 		case schema.Handle:
-			_ = putSigned(e, x, s.Pos, s.Len, s.B) // its length was looked at before
+			_ = putSigned(e, x, s.Pos, s.Len, s.B) // checkCallback has checked its length
 		case schema.AttrMask:
 			maskRequest(e, s, &notifyAttrs)
 		}
 	}
 }
 
-// Results reads the client's reply to what Args has left in out, and makes in.Reply of it, with the XID of in, and in.Status. It takes the memory of reply
-// over, which is empty afterwards. After an error in.Reply is empty, or says that there was one.
+// Results makes in.Reply and in.Status from the client's reply, with the XID of in. It takes the
+// memory of reply, which is empty afterwards. After an error in.Reply is empty or an error reply.
 func (b *Callback) Results(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
 	defer reply.Release()
 	c := &b.call

@@ -11,13 +11,13 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// cbCompound is a CB_COMPOUND's call.
+// cbCompound is a CB_COMPOUND call.
 func cbCompound(minor int, ops ...raw) raw {
 	b := fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 0x40000000, 1, 1, credV4, "tag", minor, 0, len(ops))
 	return append(b, slices.Concat(ops...)...)
 }
 
-// cbReply is a client's reply, with the XID of the direction to it.
+// cbReply is a client's reply.
 func cbReply(status int, results ...raw) []byte {
 	b := resultsOf(status, results...)
 	b[0] = 0xff
@@ -29,7 +29,7 @@ var (
 	cbSequenceOK = op(schema.OpCBSequence, 0, stateID, 1, 0, 0, 0)
 )
 
-// sendCallback rewrites a callback: what the client gets, or what the backend is answered.
+// sendCallback rewrites a callback. It returns the client's call, or the answer to the backend.
 func sendCallback(tb testing.TB, b *Callback, x *Export, in *oncrpc.Call) (forwarded, answer []byte) {
 	tb.Helper()
 	var out oncrpc.Message
@@ -40,7 +40,7 @@ func sendCallback(tb testing.TB, b *Callback, x *Export, in *oncrpc.Call) (forwa
 	return nil, flat(&in.Reply)
 }
 
-// TestCallbacks: every handle in a callback is signed.
+// TestCallbacks checks that every handle in a callback is signed.
 func TestCallbacks(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	signedFH := x.signed(someFH)
@@ -141,7 +141,7 @@ func TestCallbacks(t *testing.T) {
 	}
 }
 
-// TestCallbackAnswers: what the client does not hear of.
+// TestCallbackAnswers covers callbacks that the client never gets.
 func TestCallbackAnswers(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	status := func(s oncrpc.AcceptStat) []byte { return fields(xidV4, oncrpc.MsgReply, 0, 0, 0, uint32(s)) }
@@ -162,7 +162,7 @@ func TestCallbackAnswers(t *testing.T) {
 	}
 }
 
-// TestCallbackNull: a ping goes to the client, and comes back.
+// TestCallbackNull checks that NULL passes in both directions.
 func TestCallbackNull(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	var b Callback
@@ -178,7 +178,7 @@ func TestCallbackNull(t *testing.T) {
 	sameBytes(t, "the reply", flat(&in.Reply), fields(xidV4, 1, 0, 0, 0, 0))
 }
 
-// TestCallbackUnreadable: what a client may not answer.
+// TestCallbackUnreadable covers forbidden replies of a client.
 func TestCallbackUnreadable(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	for name, reply := range map[string][]byte{

@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// bufSize is how much memory for new bytes is taken at a time.
+	// bufSize is the size of a buffer for new bytes.
 	bufSize = 2 << 10
-	// manySlices is from how many slices on those of a new stream that are short are copied together: a list of so many costs more than the
-	// copy, and adapters take only few of them.
+	// manySlices is the number of slices from which short neighbours are merged: many slices cost
+	// more than a copy, and adapters take few.
 	manySlices = 16
-	// shortSlice is the length of a slice up to which copying it costs less than naming it.
+	// shortSlice is the length up to which a copy is cheaper than a slice of its own.
 	shortSlice = 1 << 10
 )
 
-// Edits changes a message without moving it: what stays is not copied, and what comes in has memory from the pool. All positions
-// are those of the unreduced stream as it was. It may be used again and again.
+// Edits changes a message in place: kept bytes are not copied, and new bytes come from the pool.
+// All positions are those of the original unreduced stream. Edits is reusable.
 type Edits struct {
 	pool *bufpool.Pool
 	bufs []*bufpool.Buf
-	room []byte // left in the last of bufs
+	room []byte // rest of the last of bufs
 	list []edit
 	err  error
 }
@@ -34,13 +34,13 @@ type edit struct {
 	with   []byte
 }
 
-// Reset forgets all edits. New bytes come from pool.
+// Reset drops all edits. New bytes come from pool.
 func (e *Edits) Reset(pool *bufpool.Pool) {
 	e.Release()
 	e.pool = pool
 }
 
-// Release forgets all edits, and gives back the memory of those that were not applied.
+// Release drops all edits and their memory.
 func (e *Edits) Release() {
 	for i, b := range e.bufs {
 		b.Release()
@@ -50,13 +50,13 @@ func (e *Edits) Release() {
 	e.bufs, e.list, e.room, e.err = e.bufs[:0], e.list[:0], nil, nil
 }
 
-// Len returns how many edits there are.
+// Len returns the number of edits.
 func (e *Edits) Len() int { return len(e.list) }
 
-// Replace puts room for size new bytes, which it returns for the caller to fill in, in the place of the n bytes at pos; all three are
-// multiples of four. Edits come in order of pos and do not overlap; several that insert at one place (n is 0) stay in order, and what
-// is inserted at the position of an item comes before it. The memory may be filled in until Apply.
-// When there is no memory the bytes go nowhere, and Apply fails.
+// Replace replaces the n bytes at pos by size new bytes, which it returns to be filled in before
+// Apply. All three are multiples of four. Edits come in order of pos and do not overlap. Insertions
+// (n is 0) at one place stay in order, and precede an item at that position. Without memory the
+// bytes are lost, and Apply fails.
 func (e *Edits) Replace(pos, n, size int) []byte {
 	if size > len(e.room) {
 		e.grow(size)
@@ -67,7 +67,6 @@ func (e *Edits) Replace(pos, n, size int) []byte {
 	return with
 }
 
-// grow takes memory for size new bytes.
 func (e *Edits) grow(size int) {
 	b, err := e.pool.Get(max(size, bufSize))
 	if err != nil {
@@ -77,10 +76,10 @@ func (e *Edits) grow(size int) {
 	e.bufs, e.room = append(e.bufs, b), b.B
 }
 
-// Apply makes dst, which is empty, the message src with all edits done. dst's stream and items refer to the memory of src, which has to last as long as dst
-// is used, and to that of the new bytes, which dst owns from now on. Items go as a whole or stay as a whole: an edit that begins or ends inside
-// of one is an error, as are edits out of order, and beyond the end.
-// After an error dst is to be released. Edits are applied once.
+// Apply makes dst, which must be empty, a copy of src with all edits. dst refers to the memory of
+// src, which must outlive it, and owns the new bytes. An edit that begins or ends inside an item,
+// is out of order, or ends beyond the message is an error; dst must then be released. Apply uses up
+// the edits.
 func (e *Edits) Apply(dst, src *oncrpc.Message) error {
 	if e.err != nil {
 		return e.err
@@ -94,10 +93,10 @@ func (e *Edits) Apply(dst, src *oncrpc.Message) error {
 	for i := range e.list {
 		ed := &e.list[i]
 		if !s.moveTo(ed.pos, true) {
-			return fmt.Errorf("rewrite: edit %d at byte %d is inside of what stands before it, or beyond the end of the message", i, ed.pos)
+			return fmt.Errorf("rewrite: edit %d at byte %d overlaps an edit or item, or is beyond the end of the message", i, ed.pos)
 		}
 		if !s.moveTo(ed.pos+ed.n, false) {
-			return fmt.Errorf("rewrite: edit %d at byte %d replaces %d bytes, which are not all there, or end inside an item", i, ed.pos, ed.n)
+			return fmt.Errorf("rewrite: edit %d at byte %d replaces %d bytes: too many, or up to the middle of an item", i, ed.pos, ed.n)
 		}
 		if len(ed.with) > 0 {
 			dst.Stream = append(dst.Stream, ed.with)
@@ -105,7 +104,7 @@ func (e *Edits) Apply(dst, src *oncrpc.Message) error {
 		s.shift += len(ed.with) - ed.n
 	}
 	if n := src.Len(); !s.moveTo(n, true) {
-		return fmt.Errorf("rewrite: the message has items beyond its end at byte %d", n)
+		return fmt.Errorf("rewrite: message has items beyond its end at byte %d", n)
 	}
 	if len(e.list) > 0 && len(dst.Stream) >= manySlices {
 		return e.join(dst)
@@ -113,17 +112,18 @@ func (e *Edits) Apply(dst, src *oncrpc.Message) error {
 	return nil
 }
 
-// splicer moves on in a message, and takes into another one what is to be kept.
+// splicer copies parts of a message to another one.
 type splicer struct {
 	dst   *oncrpc.Message
-	cur   []byte // what is left of the current slice
+	cur   []byte // rest of the current slice
 	rest  [][]byte
 	items []xdr.Item
-	pos   int // in the unreduced stream as it was
-	shift int // how much longer it has become
+	pos   int // in the original unreduced stream
+	shift int // growth so far
 }
 
-// moveTo moves on to a position, and keeps what is before it or leaves it out. False: it is not ahead, not there, or inside an item.
+// moveTo advances to end, and keeps or drops the bytes before it. It reports false if end is
+// behind, beyond the message, or inside an item.
 func (s *splicer) moveTo(end int, keep bool) bool {
 	for s.pos < end {
 		n := end - s.pos
@@ -160,7 +160,7 @@ func (s *splicer) moveTo(end int, keep bool) bool {
 	return s.pos == end
 }
 
-// join copies slices of dst's stream that are short and stand side by side to one place.
+// join merges short neighbouring slices of dst's stream.
 func (e *Edits) join(dst *oncrpc.Message) error {
 	size := 0
 	for _, s := range dst.Stream {
@@ -176,7 +176,7 @@ func (e *Edits) join(dst *oncrpc.Message) error {
 		return err
 	}
 	dst.Own(b)
-	out, run, at := dst.Stream[:0], 0, 0 // b.B[run:at] is what stands side by side up to now
+	out, run, at := dst.Stream[:0], 0, 0 // b.B[run:at] is the current run of short slices
 	for _, s := range dst.Stream {
 		if len(s) <= shortSlice {
 			at += copy(b.B[at:], s)

@@ -13,10 +13,9 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// whole returns the unreduced stream of a message.
 func whole(m *oncrpc.Message) []byte { return bytes.Join(m.Gather(nil), nil) }
 
-// pieces cuts b into slices, some of which are empty.
+// pieces cuts b into slices, some of them empty.
 func pieces(t *rapid.T, b []byte) (out [][]byte) {
 	for len(b) > 0 {
 		n := rapid.IntRange(0, len(b)).Draw(t, "slice")
@@ -31,15 +30,15 @@ func words(t *rapid.T, n int) []byte {
 	return b[:len(b)&^3]
 }
 
-// model is a message as a list of parts, of which edits replace some.
+// model is a message as a list of parts; edits replace some of them.
 type model struct {
 	before, after []byte
 	stream        []byte // reduced
 	items         []xdr.Item
-	want          []xdr.Item // of the message after the edits
+	want          []xdr.Item // items after the edits
 }
 
-// item adds one of n bytes.
+// item adds an item.
 func (m *model) item(data []byte, kept bool) {
 	it := xdr.Item{Position: len(m.before), Length: len(data), Data: [][]byte{data}}
 	m.items = append(m.items, it)
@@ -112,7 +111,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestJoin: what is long stays where it is.
+// TestJoin checks that long slices stay in place.
 func TestJoin(t *testing.T) {
 	pool := bufpool.New(64 << 20)
 	long := bytes.Repeat([]byte{1}, 64<<10)

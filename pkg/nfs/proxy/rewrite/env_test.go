@@ -15,7 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// env is an export with one call on its way.
+// env is an export with one call.
 type env struct {
 	t    fatal
 	pool *bufpool.Pool
@@ -30,7 +30,7 @@ type env struct {
 	back oncrpc.Message
 }
 
-// fatal is what tests, and properties, have in common.
+// fatal is common to tests and properties.
 type fatal interface {
 	Helper()
 	Fatal(args ...any)
@@ -61,7 +61,7 @@ func newEnv(t fatal, mode sign.Mode) *env {
 	return r
 }
 
-// end looks for memory that was not given back.
+// end checks that all memory was returned.
 func (r *env) end() {
 	r.t.Helper()
 	r.in.Recycle()
@@ -72,10 +72,10 @@ func (r *env) end() {
 	}
 }
 
-// sign is how a client knows a handle.
+// sign returns a handle as clients see it.
 func (r *env) sign(h []byte) nfs3.Handle { return r.x.Signer.Append(nil, h, sign.Max3) }
 
-// header is that of a call.
+// header returns the header of a call.
 func (r *env) header(program, version, procedure uint32) []byte {
 	var e xdr.Encoder
 	e.Reset(make([]byte, 0, 1024), nil)
@@ -83,7 +83,7 @@ func (r *env) header(program, version, procedure uint32) []byte {
 	return e.Bytes()
 }
 
-// receive makes r.in a call that a transport has received, and plans its reply.
+// receive makes r.in a received call and plans its reply.
 func (r *env) receive(program, version, procedure uint32, args []byte, items []xdr.Item) {
 	r.t.Helper()
 	r.in.Recycle()
@@ -102,7 +102,7 @@ func (r *env) receive(program, version, procedure uint32, args []byte, items []x
 	r.in.Plan.MaxReply = 1 << 20
 }
 
-// send sends a call with arguments, and returns the verdict. It ends with what was forwarded in r.out, or a reply in r.in.
+// send rewrites a call. The forwarded message is then in r.out, or a reply in r.in.
 func (r *env) send(program, procedure uint32, args nfs3test.Message) Verdict {
 	r.t.Helper()
 	stream, items := nfs3test.Encode(args)
@@ -133,7 +133,7 @@ func (r *env) forwarded() []byte {
 	return b[r.c.ArgsAt:]
 }
 
-// backend answers the call that was forwarded with results, as a message of several slices that owns memory.
+// backend answers the forwarded call with a message of several slices that owns memory.
 func (r *env) backend(results []byte, items []xdr.Item) error {
 	var e xdr.Encoder
 	buf, err := r.pool.Get(oncrpc.MinReplyLen + len(results))
@@ -162,7 +162,7 @@ func (r *env) backend(results []byte, items []xdr.Item) error {
 	return err
 }
 
-// results returns those in r.in.Reply, which has the status SUCCESS.
+// results returns the results in r.in.Reply, which must be SUCCESS.
 func (r *env) results() []byte {
 	r.t.Helper()
 	var d xdr.Decoder
@@ -174,7 +174,7 @@ func (r *env) results() []byte {
 	return whole(&r.in.Reply)[d.Pos():]
 }
 
-// status returns that of a reply that has no results.
+// status returns the status of a reply without results.
 func (r *env) status() oncrpc.Status {
 	r.t.Helper()
 	var d xdr.Decoder
@@ -186,7 +186,7 @@ func (r *env) status() oncrpc.Status {
 	return h.Status
 }
 
-// decode decodes a message, all of it.
+// decode decodes a whole message.
 func decode[M nfs3test.Message](t fatal, b []byte, m M) M {
 	t.Helper()
 	var d xdr.Decoder
@@ -200,7 +200,7 @@ func decode[M nfs3test.Message](t fatal, b []byte, m M) M {
 // bytesOf returns the unreduced stream of arguments or results.
 func bytesOf(m nfs3test.Message) []byte { return nfs3test.Flatten(nfs3test.Encode(m)) }
 
-// each calls f with every field of m that has the type of *f's argument.
+// each calls f with every field of m of f's argument type.
 func each[F any](m any, f func(*F)) {
 	var visit func(v reflect.Value)
 	visit = func(v reflect.Value) {
@@ -238,5 +238,5 @@ func sysCred(t fatal, uid, gid uint32, gids ...uint32) oncrpc.Auth {
 
 var _ fatal = (*testing.T)(nil)
 
-// pool3 has the memory of the tests of version 3, and emptyPool has none.
+// pool3 is for the tests of version 3; emptyPool has no memory.
 var pool3, emptyPool = bufpool.New(0), bufpool.New(1)

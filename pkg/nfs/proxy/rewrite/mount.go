@@ -8,10 +8,11 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// maxMountNames bounds the names of a path that is mounted: each of them is a LOOKUP.
+// maxMountNames bounds the names of a mounted path: each costs a LOOKUP.
 const maxMountNames = 64
 
-// The flavors of authentication that MNT tells: those of Kerberos (RFC 2623 section 2.7) where they pass.
+// Flavors in the result of MNT, with those of Kerberos (RFC 2623 section 2.7) where GSS is
+// permitted.
 var (
 	mountFlavors    = []uint32{oncrpc.AuthSys, oncrpc.AuthNone}
 	mountFlavorsGSS = []uint32{oncrpc.AuthSys, 390003, 390004, 390005, oncrpc.AuthNone}
@@ -19,7 +20,7 @@ var (
 
 var mountExports = nfs3.ExportRes{Exports: []nfs3.Export{{Dir: []byte("/")}}}
 
-// argsMount answers MOUNT: there is one export, "/", and no list of who has it mounted.
+// argsMount answers MOUNT: there is one export, "/", and an empty list of mounts.
 func (c *Call) argsMount(x *Export, in *oncrpc.Call) (Verdict, error) {
 	switch in.Procedure {
 	case nfs3.MountProcMnt, nfs3.MountProcUmnt:
@@ -52,7 +53,7 @@ func (c *Call) argsMount(x *Export, in *oncrpc.Call) (Verdict, error) {
 	return c.answerStatus(in, oncrpc.Status{}) // UMNT and UMNTALL
 }
 
-// argsMnt answers MNT, or finds out what has to be looked up for that.
+// argsMnt answers MNT, or splits its path for Resolve.
 func (c *Call) argsMnt(x *Export, in *oncrpc.Call, path []byte) (Verdict, error) {
 	for len(path) > 0 {
 		var name []byte
@@ -84,8 +85,8 @@ func (c *Call) argsMnt(x *Export, in *oncrpc.Call, path []byte) (Verdict, error)
 	}
 }
 
-// AnswerMount answers the MNT for which Args has returned Resolve, with the backend's handle of what is mounted, or the status of the LOOKUP that failed.
-// An error means that there is no memory for the reply.
+// AnswerMount answers a MNT after Resolve, with the backend's handle of the directory or the status
+// of the failed LOOKUP. An error means that memory is missing.
 func (c *Call) AnswerMount(in *oncrpc.Call, handle []byte, status nfs3.Status) error {
 	e, err := in.BeginReply(oncrpc.MinReplyLen + 4 + nfs3.HandleLen + 4 + 4*len(mountFlavorsGSS))
 	if err != nil {
@@ -113,7 +114,7 @@ func (c *Call) AnswerMount(in *oncrpc.Call, handle []byte, status nfs3.Status) e
 	return nil
 }
 
-// mountStatus cuts a status down to the values that mountstat3 has (RFC 1813 section 5.1.5).
+// mountStatus maps a status to the values of mountstat3 (RFC 1813 section 5.1.5).
 func mountStatus(s nfs3.Status) nfs3.Status {
 	switch s {
 	case nfs3.OK, nfs3.ErrPerm, nfs3.ErrNoEnt, nfs3.ErrIO, nfs3.ErrAcces, nfs3.ErrNotDir, nfs3.ErrInval, nfs3.ErrNameTooLong, nfs3.ErrNotSupp:

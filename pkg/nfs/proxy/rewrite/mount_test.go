@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// mounted returns the answer to a MNT, which another implementation reads too.
+// mounted returns the reply to a MNT, checked by another implementation.
 func (r *env) mounted() *nfs3.MountRes {
 	r.t.Helper()
 	b := r.results()
@@ -110,7 +110,7 @@ func TestMounted(t *testing.T) {
 	r.in.Init(r.pool, nil)
 }
 
-// TestMountLists: there is one export, and nobody is told who has it mounted.
+// TestMountLists checks the list of exports and the empty list of mounts.
 func TestMountLists(t *testing.T) {
 	r := newEnv(t, sign.Required)
 	defer r.end()

@@ -1,5 +1,6 @@
-// Package rewrite is what the proxy changes in calls and replies on their way, and nothing else: no I/O, no time, no connections. The same call is always
-// rewritten the same way, so that a replay matches what the backend remembers.
+// Package rewrite edits the proxy's calls and replies. It does no I/O and knows neither time nor
+// connections. It always rewrites a call the same way, so that a replay matches the backend's
+// memory of the call.
 package rewrite
 
 import (
@@ -9,56 +10,57 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// Export has the settings for rewriting an export's messages. But for Roots it is not to be
-// changed while in use.
+// Export is the configuration for rewriting an export's messages. Only Roots may change while in
+// use.
 type Export struct {
-	// UID tells this export from all others, now and after every restart, at every replica: at least 8 bytes.
+	// UID identifies the export for ever, across restarts and replicas: at least 8 bytes.
 	UID []byte
 	// Signer signs file handles.
 	Signer *sign.Signer
-	// V3 and Minor say which versions are offered: 3, and 4.0 to 4.2.
+	// V3 and Minor are the offered versions: 3, and 4.0 to 4.2.
 	V3    bool
 	Minor [3]bool
-	// GSS admits RPCSEC_GSS. What it protects is then forwarded as it is. It goes with signing off, since such messages cannot be read.
+	// GSS permits RPCSEC_GSS. Protected messages pass unchanged and unread, so signing must be off.
 	GSS bool
-	// Roots are known once the backend has been asked, nil before.
+	// Roots is nil until the backend has been asked.
 	Roots atomic.Pointer[Roots]
 
 	sessions sessionTable
 }
 
-// Roots are the backend's own handles of the export's root, untagged, and what its attributes say. A version that the
-// backend has never served, or that was not asked for, has no handle.
+// Roots holds the backend's handles of the export's root, without tags, and its attributes. A
+// version that the backend has never served, or that was not asked for, has no handle.
 type Roots struct {
 	V3, V4           []byte
 	FileID3, FileID4 uint64
-	// No3 and No4: the backend does not have version 3, or no 4 that is offered. Then it is not offered here either.
+	// No3 and No4: the backend lacks version 3, or all offered minor versions of 4. They are not
+	// offered here either.
 	No3, No4 bool
 	// Supported4 and ExclCreat4 are the words of the root's supported_attrs and suppattr_exclcreat,
-	// nil if the backend did not tell them.
+	// nil if unknown.
 	Supported4, ExclCreat4 []uint32
-	// NoMinor are minor versions of which the backend has said that it does not have them.
+	// NoMinor marks minor versions that the backend has refused.
 	NoMinor [3]bool
-	// NoMount: the backend's MOUNT could not be asked for V3 for a while. Then MNT is refused
-	// instead of being kept waiting.
+	// NoMount: the backend's MOUNT has failed for a while. MNT is refused instead of waiting.
 	NoMount bool
 }
 
-// Caller is what the access rules say of a client's connection.
+// Caller is the result of the access rules for a client's connection.
 type Caller struct {
 	ReadOnly         bool
 	Squash           access.Squash
 	AnonUID, AnonGID uint32
 }
 
-// Verdict is what is to be done with a call.
+// Verdict is the decision on a call.
 type Verdict uint8
 
 const (
-	// Answered says that the reply is in the call, and nothing goes to the backend.
+	// Answered: the reply is in the call; send nothing to the backend.
 	Answered Verdict = iota
-	// Forward says that what Call.Args has left in its out goes to the backend, and the reply to Call.Results.
+	// Forward: send the message from Call.Args to the backend, and pass its reply to Call.Results.
 	Forward
-	// Resolve is for a MNT of a path beneath the root. Call.Path has the names to be looked up one after the other, from Roots.V3 on; Call.AnswerMount answers.
+	// Resolve: look up the names in Call.Path one by one, from Roots.V3 on, then call
+	// Call.AnswerMount.
 	Resolve
 )

@@ -13,22 +13,23 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// ErrNoRoot tells that the backend has not said yet what the export's root is.
-var ErrNoRoot = errors.New("rewrite: the export's root is not known yet")
+// ErrNoRoot means that the export's root is not known yet.
+var ErrNoRoot = errors.New("rewrite: export root unknown")
 
-// minEntryV3 is how many bytes an entry of READDIRPLUS that has a handle takes at least: whether it follows, its fileid, a short name,
-// its cookie, no attributes, and a short handle.
+// minEntryV3 is the length of the shortest READDIRPLUS entry with a handle: value_follows, fileid,
+// name, cookie, no attributes, handle.
 const minEntryV3 = 4 + 8 + 8 + 8 + 4 + 12
 
-// accessWritesV3 are the bits of ACCESS that a read-only export denies: MODIFY, EXTEND and DELETE (RFC 1813 section 3.3.4).
+// accessWritesV3 are the ACCESS bits that a read-only export denies: MODIFY, EXTEND and DELETE (RFC
+// 1813 section 3.3.4).
 const accessWritesV3 = 0x04 | 0x08 | 0x10
 
-// writingV3 are the procedures that a read-only export refuses.
+// writingV3 has the procedures that a read-only export refuses.
 const writingV3 = 1<<nfs3.ProcSetAttr | 1<<nfs3.ProcWrite | 1<<nfs3.ProcCreate | 1<<nfs3.ProcMkdir | 1<<nfs3.ProcSymlink | 1<<nfs3.ProcMknod |
 	1<<nfs3.ProcRemove | 1<<nfs3.ProcRmdir | 1<<nfs3.ProcRename | 1<<nfs3.ProcLink
 
-// failureLenV3 has the lengths of what follows the status in the result of each procedure that failed, when it tells nothing: words of
-// zero for each post_op_attr and for both parts of a wcc_data.
+// failureLenV3 is the length of each procedure's empty failure result after the status: a zero word
+// for each post_op_attr and for both parts of a wcc_data.
 var failureLenV3 = [nfs3.Procedures]int{
 	nfs3.ProcGetAttr:     0,
 	nfs3.ProcSetAttr:     8,
@@ -56,7 +57,7 @@ var failureLenV3 = [nfs3.Procedures]int{
 // failV3 answers with a status and n bytes of zeros.
 func (c *Call) failV3(in *oncrpc.Call, status nfs3.Status, n int) (Verdict, error) {
 	if c.gss {
-		return c.deny(in, oncrpc.AuthTooWeak) // an accepted call's reply would need a verifier
+		return c.deny(in, oncrpc.AuthTooWeak) // the reply to an accepted call needs a verifier
 	}
 	e, err := in.BeginReply(oncrpc.MinReplyLen + 4 + n)
 	if err != nil {
@@ -68,7 +69,7 @@ func (c *Call) failV3(in *oncrpc.Call, status nfs3.Status, n int) (Verdict, erro
 	return Answered, nil
 }
 
-// walkArgs walks the arguments. False: they are not well-formed.
+// walkArgs reads the arguments and reports whether they are well-formed.
 func (c *Call) walkArgs(in *oncrpc.Call) bool {
 	c.dec.Reset(in.Stream, in.Items)
 	c.dec.Skip(in.ArgsAt)
@@ -119,7 +120,7 @@ func (c *Call) argsV3(x *Export, in *oncrpc.Call) (Verdict, error) {
 	return Forward, nil
 }
 
-// checkNameV3 says whether a name may go to the backend. "." is harmless only where it is looked up.
+// checkNameV3 returns the status that refuses a name, or OK. "." is harmless in LOOKUP only.
 func checkNameV3(name []byte, lookup bool) nfs3.Status {
 	switch {
 	case string(name) == ".." && lookup:
@@ -133,7 +134,8 @@ func checkNameV3(name []byte, lookup bool) nfs3.Status {
 	}
 }
 
-// lowerCount returns what a count of the arguments is lowered to, so that the result stays below it when each handle in it gets longer by grow bytes.
+// lowerCount lowers a count of the arguments so that the result stays below the original count when
+// each handle in it grows by grow bytes.
 func lowerCount(procedure uint32, count uint64, grow int) uint32 {
 	count = min(count, nfs3.MaxData)
 	if procedure == nfs3.ProcReaddirPlus {
@@ -143,7 +145,8 @@ func lowerCount(procedure uint32, count uint64, grow int) uint32 {
 	return uint32(count)
 }
 
-// replaceOpaque puts a counted opaque of n bytes in the place of another one, and b in it, or less if more is to come.
+// replaceOpaque replaces a counted opaque by one of n bytes, which begins with b. It returns the
+// new bytes.
 func (c *Call) replaceOpaque(sp *schema.Span, n int, b []byte) []byte {
 	with := c.edits.Replace(sp.Pos, sp.Len, 4+xdr.Round(n))
 	binary.BigEndian.PutUint32(with, uint32(n))
@@ -151,7 +154,7 @@ func (c *Call) replaceOpaque(sp *schema.Span, n int, b []byte) []byte {
 	return with[4 : 4+n]
 }
 
-// signHandle signs a handle in a result. It has been asked whether it can be.
+// signHandle signs a handle in a result, which must have room for the tag.
 func (c *Call) signHandle(s *sign.Signer, sp *schema.Span, limit int) {
 	n, _ := s.Len(len(sp.B), limit)
 	if n == len(sp.B) {
@@ -160,36 +163,38 @@ func (c *Call) signHandle(s *sign.Signer, sp *schema.Span, limit int) {
 	s.Append(c.replaceOpaque(sp, n, nil)[:0], sp.B, limit)
 }
 
-// resultsV3 rewrites the results of NFS version 3. True: they are not used, and the call is answered here.
+// resultsV3 rewrites the results of NFS version 3. It reports whether it has answered the call
+// itself.
 func (c *Call) resultsV3(x *Export, in *oncrpc.Call) (bool, error) {
 	p := schema.Proc{Program: in.Program, Version: in.Version, Procedure: in.Procedure}
 	if err := c.walker.Results(p, &c.dec); err != nil {
-		_, _ = c.failV3(in, nfs3.ErrServerFault, failureLenV3[in.Procedure]) // without memory the reply stays empty
+		// without memory the reply stays empty
+		_, _ = c.failV3(in, nfs3.ErrServerFault, failureLenV3[in.Procedure])
 		return true, fmt.Errorf("rewrite: results of %s: %w", nfs3.ProcedureName(in.Procedure), err)
 	}
-	var entry *schema.Span // the entry that the spans belong to
-	up := false            // that is ".."
-	gone := 0              // everything before this position has been replaced
+	var entry *schema.Span // of the current spans
+	isParent := false      // the entry is ".."
+	replacedTo := 0        // end of the replaced bytes
 	spans := c.walker.Spans
 	for i := range spans {
 		sp := &spans[i]
-		if sp.Pos < gone {
+		if sp.Pos < replacedTo {
 			continue
 		}
 		switch sp.Mark {
 		case schema.Entry:
-			entry, up = sp, false
+			entry, isParent = sp, false
 		case schema.EntryName:
-			if up = string(sp.B) == ".."; up && c.listsRoot {
+			if isParent = string(sp.B) == ".."; isParent && c.listsRoot {
 				binary.BigEndian.PutUint64(c.edits.Replace(entry.Pos+4, 8, 8), c.rootFileID)
 			}
 		case schema.PostOpAttr:
-			if up && sp.Value != 0 {
-				gone = c.omit(sp)
+			if isParent && sp.Value != 0 {
+				replacedTo = c.omit(sp)
 			}
 		case schema.PostOpHandle:
-			if sp.Value != 0 && (up || !canSign(x, spans[i+1:])) {
-				gone = c.omit(sp)
+			if sp.Value != 0 && (isParent || !canSign(x, spans[i+1:])) {
+				replacedTo = c.omit(sp)
 			}
 		case schema.Handle:
 			if !canSign(x, spans[i:]) {
@@ -208,7 +213,7 @@ func (c *Call) resultsV3(x *Export, in *oncrpc.Call) (bool, error) {
 	return false, nil
 }
 
-// canSign reports whether the handle that is the first of spans can be handed out.
+// canSign reports whether the handle at the start of spans has room for a tag.
 func canSign(x *Export, spans []schema.Span) bool {
 	if len(spans) == 0 || spans[0].Mark != schema.Handle {
 		return false
@@ -217,15 +222,15 @@ func canSign(x *Export, spans []schema.Span) bool {
 	return ok
 }
 
-// omit lets an optional part of a result not follow. It returns the part's end.
+// omit clears an optional part of a result. It returns the end of the part.
 func (c *Call) omit(sp *schema.Span) int {
 	clear(c.edits.Replace(sp.Pos, sp.Len, 4))
 	return sp.Pos + sp.Len
 }
 
-// limitSizes lowers what FSINFO says of the longest and the preferred READ, WRITE and READDIR to what passes here.
+// limitSizes lowers FSINFO's sizes of READ, WRITE and READDIR to the gateway's limits.
 func (c *Call) limitSizes(sp *schema.Span) {
-	const multiples = 1<<2 | 1<<5 // rtmult and wtmult are no lengths
+	const multiples = 1<<2 | 1<<5 // of rtmult and wtmult, which are no sizes
 	for i := range sp.Len / 4 {
 		if v := binary.BigEndian.Uint32(sp.B[4*i:]); v > nfs3.MaxData && multiples>>i&1 == 0 {
 			binary.BigEndian.PutUint32(c.edits.Replace(sp.Pos+4*i, 4, 4), nfs3.MaxData)

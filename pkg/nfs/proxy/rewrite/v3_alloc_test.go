@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// repeatedV3 is a call that is made again and again, and always answered the same.
+// repeatedV3 is a call that is repeated with the same reply.
 type repeatedV3 struct {
 	r           *env
 	call, reply []byte
@@ -36,7 +36,7 @@ func repeatV3(t fatal, proc uint32, args, res nfs3test.Message) *repeatedV3 {
 	return p
 }
 
-// run is what a handler does with a call, and a transport before and behind it.
+// run acts as handler and transport of a call.
 func (p *repeatedV3) run() {
 	r := p.r
 	r.in.Stream = append(r.in.Stream, p.call)

@@ -13,12 +13,12 @@ import (
 
 var modes = []sign.Mode{sign.Required, sign.Auto, sign.Off}
 
-// drawProcedure draws one that is not NULL.
+// drawProcedure draws a procedure other than NULL.
 func drawProcedure(t *rapid.T) uint32 {
 	return rapid.Uint32Range(1, nfs3.Procedures-1).Draw(t, "procedure")
 }
 
-// shorten makes handles so short that they can be signed.
+// shorten makes handles short enough to be signed.
 func shorten(m nfs3test.Message) {
 	each(m, func(h *nfs3.Handle) { *h = (*h)[:min(len(*h), sign.Max3-sign.TagLen)] })
 }
@@ -27,19 +27,20 @@ func shorten(m nfs3test.Message) {
 func (r *env) signAll(m nfs3test.Message) {
 	each(m, func(h *nfs3.Handle) {
 		if *h != nil {
-			*h = append(nfs3.Handle{}, r.sign(*h)...) // an empty handle is not the same as none
+			*h = append(nfs3.Handle{}, r.sign(*h)...) // an empty handle differs from nil
 		}
 	})
 }
 
-// tame makes the names in arguments harmless.
+// tame makes names in arguments harmless.
 func tame(m nfs3test.Message) {
 	each(m, func(d *nfs3.DirOpArgs) {
 		d.Name = append([]byte("n"), bytes.ReplaceAll(bytes.ReplaceAll(d.Name, []byte("/"), []byte("_")), []byte{0}, nil)...)
 	})
 }
 
-// TestArgsV3: what the backend gets is what the client sent, with its handles untagged and its counts bounded.
+// TestArgsV3 checks that the backend gets the client's call with untagged handles and lowered
+// counts.
 func TestArgsV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newEnv(t, rapid.SampledFrom(modes).Draw(t, "mode"))
@@ -71,7 +72,7 @@ func TestArgsV3(t *testing.T) {
 			stream, items = nfs3test.Flatten(stream, items), nil
 		}
 		r.receive(nfs3.Program, 3, proc, stream, items)
-		for range 2 { // a call that comes again is rewritten the same way
+		for range 2 { // a repeated call is rewritten alike
 			if v := r.args(); v != Forward {
 				t.Fatalf("verdict is %d", v)
 			}
@@ -93,7 +94,7 @@ func TestArgsV3(t *testing.T) {
 	})
 }
 
-// expect does to results what a client is to see of them, as plainly as that can be said.
+// expect edits results as a client must see them, in the plainest way.
 func (r *env) expect(m nfs3test.Message, atRoot bool) {
 	each(m, func(l *nfs3test.List) {
 		for i := range l.Entries {
@@ -118,7 +119,8 @@ func (r *env) expect(m nfs3test.Message, atRoot bool) {
 	r.signAll(m)
 }
 
-// TestResultsV3: what the client gets is what the backend answered, with its handles signed and nothing of what lies above.
+// TestResultsV3 checks that the client gets the backend's results with signed handles and without
+// anything above the root.
 func TestResultsV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newEnv(t, rapid.SampledFrom(modes).Draw(t, "mode"))
@@ -175,7 +177,7 @@ func TestResultsV3(t *testing.T) {
 	})
 }
 
-// TestUnplannedV3: a transport that plans for no results gets the reply as it came.
+// TestUnplannedV3 checks that a reply stays whole for a transport that plans for no results.
 func TestUnplannedV3(t *testing.T) {
 	r := newEnv(t, sign.Required)
 	defer r.end()
@@ -187,7 +189,8 @@ func TestUnplannedV3(t *testing.T) {
 	}
 }
 
-// refusal3 sends a call that is not to be forwarded, and returns the status of the results, which have to be well-formed and to tell nothing else.
+// refusal3 sends a call that must be refused and returns the status. The results must be
+// well-formed and otherwise empty.
 func (r *env) refusal3(proc uint32, args nfs3test.Message) nfs3.Status {
 	r.t.Helper()
 	if v := r.send(nfs3.Program, proc, args); v != Answered {
@@ -203,7 +206,7 @@ func (r *env) refusal3(proc uint32, args nfs3test.Message) nfs3.Status {
 	return nfs3.Status(d.Uint32())
 }
 
-// TestForgedV3: a handle that was not handed out never gets to the backend, whichever of a call's it is.
+// TestForgedV3 checks that a forged handle never reaches the backend, in any argument.
 func TestForgedV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newEnv(t, rapid.SampledFrom(modes[:2]).Draw(t, "mode"))
@@ -292,14 +295,14 @@ func TestNamesV3(t *testing.T) {
 			}
 		}
 	}
-	// Where a symbolic link leads is the client's business.
+	// The target of a symbolic link is the client's business.
 	link := &nfs3.SymlinkArgs{Where: nfs3.DirOpArgs{Dir: r.sign(handle3), Name: []byte("l")}, Path: [][]byte{[]byte("../../..")}, Length: 8}
 	if v := r.send(nfs3.Program, nfs3.ProcSymlink, link); v != Forward {
 		t.Errorf("SYMLINK: verdict is %d", v)
 	}
 }
 
-// TestLongHandlesV3: a backend whose handles leave no room for a tag.
+// TestLongHandlesV3 covers a backend whose handles leave no room for a tag.
 func TestLongHandlesV3(t *testing.T) {
 	long := bytes.Repeat([]byte{9}, 60)
 	ask := func(r *env, proc uint32, args, res nfs3test.Message) []byte {
@@ -331,7 +334,8 @@ func TestLongHandlesV3(t *testing.T) {
 	}
 }
 
-// TestBoundV3: whatever entries the backend puts into a list of the lowered count, signed they are within the client's.
+// TestBoundV3 checks that any list within the lowered count stays within the client's count when
+// signed.
 func TestBoundV3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.Uint32().Draw(t, "count")
@@ -359,7 +363,7 @@ func TestBoundV3(t *testing.T) {
 	})
 }
 
-// TestWithoutMemory: everything is given back, and the call may come again.
+// TestWithoutMemory checks that everything is released, and that the call may be tried again.
 func TestWithoutMemory(t *testing.T) {
 	r := newEnv(t, sign.Required)
 	defer r.end()
@@ -386,7 +390,8 @@ func TestWithoutMemory(t *testing.T) {
 	r.in.Init(pool, nil)
 }
 
-// TestCapturedV3: what Linux says passes as it is, but for handles, and for what a directory's ".." tells.
+// TestCapturedV3 checks that captured messages of Linux pass unchanged, except handles and the
+// attributes of "..".
 func TestCapturedV3(t *testing.T) {
 	n := 0
 	for _, x := range readExchanged(t) {
@@ -407,7 +412,7 @@ func TestCapturedV3(t *testing.T) {
 				continue
 			}
 			if r.in.Program != nfs3.Program || x.proc.Procedure == nfs3.ProcRead {
-				r.end() // the data of READ are not in the capture
+				r.end() // the capture lacks the data of READ
 				continue
 			}
 			res := decode(t, x.reply, nfs3test.NFS[x.proc.Procedure].NewRes())

@@ -11,47 +11,48 @@ import (
 )
 
 const (
-	// maxTag bounds the tag of a COMPOUND, which the protocol leaves open.
+	// maxTag bounds the tag of a COMPOUND; the protocol has no bound.
 	maxTag = 1024
-	// maxInserts bounds how many operations of a COMPOUND may grow or be inserted on the way to the backend: those that lead to the root, and those that
-	// guard LOOKUPP. So it is known what the limits of a session have to leave room for.
+	// maxInserts bounds the operations of a COMPOUND that grow or are inserted: those that lead to
+	// the root, and root checks before LOOKUPP. Session limits leave room for them.
 	maxInserts = 4
 )
 
 var compoundProc = schema.Proc{Program: 100003, Version: 4, Procedure: 1}
 
-// compound is what is remembered of a COMPOUND or CB_COMPOUND from its call to its reply.
+// compound is the state of a COMPOUND or CB_COMPOUND between call and reply.
 type compound struct {
-	// ops are the operations that are forwarded, without those inserted.
+	// ops are the forwarded operations, without inserted ones.
 	ops []operation
-	// inserted counts the operations inserted, grown those that got longer.
+	// inserted counts inserted operations, grown those that got longer.
 	inserted, grown int
-	// refusal is what stands behind the results of ops, unless one of them fails.
+	// refusal follows the results of ops, unless one of them fails.
 	refusal
 }
 
-// operation is what is remembered of one operation.
+// operation is the state of one operation.
 type operation struct {
-	code uint32 // as the client sent it
-	sent uint32 // as the backend gets it
-	// rootChecks is how many NVERIFYs stand before it.
+	code uint32 // from the client
+	sent uint32 // to the backend
+	// rootChecks is the number of NVERIFYs inserted before it.
 	rootChecks int
-	// place is where it works.
+	// place is the current filehandle before it.
 	place place
-	// handle is that of PUTFH, or of an attribute to be compared, untagged: a view of the call.
+	// handle is that of PUTFH or of a compared attribute, without its tag; it refers to memory of
+	// the call.
 	handle     []byte
 	fore, back channel
-	// hideFileID: the fileid is asked for by the gateway, and not by the client.
+	// hideFileID: the gateway asks for the fileid, the client does not.
 	hideFileID bool
 }
 
-// refusal is the result of the operation that was refused here, if one was.
+// refusal is the result of an operation that was refused here, if any.
 type refusal struct {
 	refused    bool
 	code, stat uint32
 }
 
-// refuse ends the COMPOUND with a result that is made here.
+// refuse ends the COMPOUND with a status of the gateway.
 func (r *refusal) refuse(code, status uint32) { *r = refusal{true, code, status} }
 
 // maxRefusal bounds refusal.size.
@@ -59,27 +60,26 @@ const maxRefusal = 12
 
 func (r *refusal) size() int { return 8 + failureLenV4(r.code) }
 
-// writeTo writes the result to b, which has its size.
+// writeTo writes the result to b, whose length is size.
 func (r *refusal) writeTo(b []byte) {
 	clear(b)
 	binary.BigEndian.PutUint32(b, r.code)
 	binary.BigEndian.PutUint32(b[4:], r.stat)
 }
 
-// resetCompound forgets the latest call.
 func (c *compound) resetCompound() {
 	clear(c.ops)
 	*c = compound{ops: c.ops[:0]}
 }
 
-// compoundHead is the beginning of the arguments of a COMPOUND or CB_COMPOUND.
+// compoundHead is the start of the arguments of a COMPOUND or CB_COMPOUND.
 type compoundHead struct {
 	tag     []byte
 	minor   uint32
 	countAt int // position of the count of operations
 }
 
-// readHead reads it; d stands at the first byte of the arguments.
+// readHead reads the head from the start of the arguments.
 func readHead(d *xdr.Decoder, callback bool) (h compoundHead, err error) {
 	h.tag = d.Opaque(maxTag)
 	h.minor = d.Uint32()
@@ -90,14 +90,15 @@ func readHead(d *xdr.Decoder, callback bool) (h compoundHead, err error) {
 	return h, d.Err()
 }
 
-// argsV4 reads a COMPOUND, and decides on each of its operations.
+// argsV4 reads a COMPOUND and checks its operations.
 func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) {
 	c.resetCompound()
 	h, err := readHead(in.Args(), false)
 	if err != nil {
 		return c.garbageArgs(in)
 	}
-	// Where nothing may be changed, an operation refused would have to advance its owner's seqid in 4.0, which only the backend can.
+	// In 4.0, refusing an operation of a read-only export would have to advance its owner's seqid,
+	// which only the backend can.
 	if h.minor >= uint32(len(x.Minor)) || !x.Minor[h.minor] || h.minor == 0 && who.ReadOnly {
 		return c.answerCompound(in, h.tag, errMinorMismatch, nil)
 	}
@@ -106,8 +107,8 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 		return c.garbageArgs(in)
 	}
 	if c.exceedsSession(x, in) {
-		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881,
-		// section 18.46.3).
+		// An error of SEQUENCE itself leaves the slot unchanged at both ends (RFC 8881, section
+		// 18.46.3).
 		return c.answerCompound(in, h.tag, errTooManyOps, &refusal{true, schema.OpSequence, errTooManyOps})
 	}
 	roots := x.Roots.Load()
@@ -127,7 +128,7 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 		c.refuse(unreadableOp(failed, h.minor))
 	}
 	if c.refused && len(c.ops) > 0 && h.minor > 0 && c.ops[0].code != schema.OpSequence && sessionless(c.ops[0].code) {
-		// Without the operation that is refused it would stand alone, and be done.
+		// Without the refused operation it would be alone, and executed.
 		c.refuse(c.ops[0].code, errNotOnlyOp)
 		c.ops = c.ops[:0]
 	}
@@ -141,13 +142,13 @@ func (c *Call) argsV4(x *Export, who *Caller, in *oncrpc.Call) (Verdict, error) 
 	return Forward, nil
 }
 
-// exceedsSession reports whether a COMPOUND that was walked has more operations than its session may have.
+// exceedsSession reports whether a COMPOUND has more operations than its session permits.
 func (c *Call) exceedsSession(x *Export, in *oncrpc.Call) bool {
 	w := &c.walker
 	if w.Minor == 0 || len(w.Ops) == 0 || w.Ops[0].Code != schema.OpSequence {
 		return false
 	}
-	count := w.Spans[1].Value // behind the minor version
+	count := w.Spans[1].Value // after the minor version
 	if !x.sessions.mayExceed(count) {
 		return false
 	}
@@ -157,11 +158,11 @@ func (c *Call) exceedsSession(x *Export, in *oncrpc.Call) bool {
 	return c.dec.Err() == nil && x.sessions.exceeds(sessionID(id), count)
 }
 
-// noRoots is for calls that have no business with the root.
+// noRoots is for calls that do not need the root.
 var noRoots Roots
 
-// needsUnknownRoot tells whether what becomes of a COMPOUND depends on a root that is not known: it has to be the same whenever it is sent. LOOKUPP is guarded
-// against the root of version 3 too.
+// needsUnknownRoot reports whether rewriting a COMPOUND depends on an unknown root: the result must
+// be the same each time. LOOKUPP is checked against the root of version 3 too.
 func (x *Export) needsUnknownRoot(r *Roots, ops []schema.Op) bool {
 	no4 := len(r.V4) == 0
 	no3 := x.V3 && len(r.V3) == 0 && !r.No3
@@ -180,7 +181,7 @@ func (x *Export) needsUnknownRoot(r *Roots, ops []schema.Op) bool {
 	return false
 }
 
-// walkOps reads the operations of a call. failed says what is wrong behind the last one that could be read.
+// walkOps reads the operations of a call. failed describes the first unreadable one.
 func walkOps(w *schema.Walker, p schema.Proc, in *oncrpc.Call) (failed *schema.Error, err error) {
 	if err = w.Args(p, in.Args()); err == nil {
 		return nil, nil
@@ -192,24 +193,25 @@ func walkOps(w *schema.Walker, p schema.Proc, in *oncrpc.Call) (failed *schema.E
 	return nil, err
 }
 
-// unreadableOp is the result of an operation that could not be read.
+// unreadableOp returns the result of an unreadable operation.
 func unreadableOp(e *schema.Error, minor uint32) (code, status uint32) {
 	switch {
 	case e.TooMany:
-		// SEQUENCE itself is answered so, which leaves its slot as it is, at both ends (RFC 8881, section 18.46.3).
+		// An error of SEQUENCE itself leaves the slot unchanged at both ends (RFC 8881, section
+		// 18.46.3).
 		return e.Code, tooManyOps(minor)
 	case e.Unknown:
 		return schema.OpIllegal, errOpIllegal
 	case e.Attr:
 		return e.Code, errAttrNotSupp
-	case e.Code == 0: // not even its number is there
+	case e.Code == 0: // even its number is missing
 		return schema.OpIllegal, errBadXDR
 	default:
 		return e.Code, errBadXDR
 	}
 }
 
-// editOps writes into a call of length bytes what has become of its operations, and cuts off what was refused.
+// editOps edits the operations of a call of length bytes and cuts off the refused ones.
 func (c *compound) editOps(e *Edits, oc *opChecker, ops []schema.Op, countAt, length int) {
 	if c.refused || c.inserted > 0 {
 		putUint32(e, countAt, uint32(len(c.ops)+c.inserted))
@@ -224,10 +226,10 @@ func (c *compound) editOps(e *Edits, oc *opChecker, ops []schema.Op, countAt, le
 	}
 }
 
-// answerCompound answers with the results of a COMPOUND: none, or that of its first operation.
+// answerCompound answers with no result, or with that of the first operation.
 func (c *Call) answerCompound(in *oncrpc.Call, tag []byte, status uint32, first *refusal) (Verdict, error) {
 	if c.gss {
-		return c.deny(in, oncrpc.AuthTooWeak) // an accepted call's reply would need a verifier
+		return c.deny(in, oncrpc.AuthTooWeak) // the reply to an accepted call needs a verifier
 	}
 	return Answered, writeCompound(in, tag, status, first)
 }
@@ -250,7 +252,7 @@ func writeCompound(in *oncrpc.Call, tag []byte, status uint32, first *refusal) e
 	return nil
 }
 
-// resultsV4 reads the results of a COMPOUND, c.dec standing at their first byte, and edits them.
+// resultsV4 reads and edits the results of a COMPOUND, from c.dec on.
 func (c *Call) resultsV4(x *Export, in *oncrpc.Call, reply *oncrpc.Message) error {
 	err := c.walker.Results(compoundProc, &c.dec)
 	if err == nil {
@@ -278,10 +280,10 @@ func putOpaque(e *Edits, pos, n, size int) []byte {
 	return b[4 : 4+size : 4+size]
 }
 
-// opaqueBytes returns the bytes of a counted opaque that was read before.
+// opaqueBytes returns the content of a counted opaque.
 func opaqueBytes(b []byte) []byte { return b[4 : 4+binary.BigEndian.Uint32(b)] }
 
-// wordAt returns the word at a position of the unreduced stream where one is known to be; d is used for it.
+// wordAt returns the word at a position of the unreduced stream, which must exist. It resets d.
 func wordAt(d *xdr.Decoder, m *oncrpc.Message, pos int) uint32 {
 	d.Reset(m.Stream, nil)
 	for i := range m.Items {

@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// trip is a COMPOUND that goes to the backend and back again and again.
+// trip is a COMPOUND that is repeated with its reply.
 type trip struct {
 	x           *Export
 	who         Caller
@@ -43,7 +43,7 @@ func (p *trip) run() {
 	p.in.Recycle()
 }
 
-// trips are the COMPOUNDs that there are most of.
+// trips returns the most common COMPOUNDs.
 func trips(tb testing.TB) map[string]*trip {
 	x := exportV4(tb, sign.Required)
 	handle := putFH(x.signed(someFH))
@@ -82,7 +82,7 @@ func trips(tb testing.TB) map[string]*trip {
 	return all
 }
 
-// TestAllocsV4: nothing is allocated for a COMPOUND in the steady state.
+// TestAllocsV4 checks that a COMPOUND allocates nothing in the steady state.
 func TestAllocsV4(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -105,7 +105,7 @@ func BenchmarkV4(b *testing.B) {
 	}
 }
 
-// TestBulkV4: the data of a WRITE stay where they are, and those of a READ are taken out of the backend's reply.
+// TestBulkV4 checks that WRITE data is not copied, and READ data is cut out of the reply.
 func TestBulkV4(t *testing.T) {
 	all := trips(t)
 	var c Call
@@ -143,14 +143,14 @@ func TestBulkV4(t *testing.T) {
 	sameBytes(t, "the reply", flat(&in.Reply), p.reply)
 	out.Release()
 
-	// The text of a link is not worth a place of its own.
+	// The text of a link stays inline.
 	in = arrived(t, compoundV4(2, sequence, putRootFH, op(schema.OpReadlink)))
 	if v, err := c.Args(p.x, &p.who, in, &out, &plan); v != Forward || err != nil || len(plan.Results) != 0 || plan.MaxReply < 4096 {
 		t.Errorf("READLINK: %v, %v, the plan has %v in %d bytes", v, err, plan.Results, plan.MaxReply)
 	}
 	out.Release()
 
-	// What is refused behind a READ stands behind its data.
+	// A refusal after a READ follows its data.
 	in = arrived(t, compoundV4(2, sequence, putRootFH, op(schema.OpRead, stateID, uint64(0), 8192), lookup("..")))
 	in.Plan.Results = append(in.Plan.Results, oncrpc.Result{Max: 1 << 20})
 	sendV4(t, &c, p.x, &p.who, in)
@@ -160,7 +160,7 @@ func TestBulkV4(t *testing.T) {
 	if len(in.Reply.Items) != 1 {
 		t.Errorf("the items are %v", in.Reply.Items)
 	}
-	// And a WRITE that is refused takes its data along.
+	// A refused WRITE drops its data.
 	p = all["WRITE"]
 	in = arrived(t, compoundV4(2, sequence, putFH(p.x.signed(someFH)), lookup("."), raw(p.call[len(compoundV4(2, sequence, putFH(p.x.signed(someFH)))):])))
 	in.Items = []xdr.Item{p.item[0]}

@@ -9,19 +9,19 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// maxIO is what maxread and maxwrite say at most: as much as anybody asks for over RDMA.
+// maxIO bounds maxread and maxwrite: no client asks for more over RDMA.
 const maxIO = 1 << 20
 
 var (
-	// visibleAttrs are the attributes that clients may see: those that can be read, but for the ones that say where else the data are.
+	// visibleAttrs are the attributes for clients: all readable ones except other locations of the
+	// data.
 	visibleAttrs = exclude(schema.Known, schema.AttrFSLocations, schema.AttrFSLocationsInfo, schema.AttrFSStatus)
-	// notifyAttrs are those that may be part of what CB_NOTIFY tells, where no handle could be signed.
+	// notifyAttrs are the attributes for CB_NOTIFY, where handles cannot be signed.
 	notifyAttrs = exclude(visibleAttrs, schema.AttrFileHandle)
 	// nonFileIDAttrs are all but the fileid.
 	nonFileIDAttrs = exclude(visibleAttrs, schema.AttrFileID)
-	// comparableAttrs are those that VERIFY and NVERIFY may compare: those that look the same from both
-	// sides, but for handles, which can be untagged, and sets of attributes, to which what is
-	// hidden from clients can be added.
+	// comparableAttrs are the attributes for VERIFY and NVERIFY: those with equal values on both
+	// sides, handles, whose tag is removed, and sets of attributes, to which hidden ones are added.
 	comparableAttrs = exclude(visibleAttrs, schema.AttrMountedOnFileID, schema.AttrFSLayoutTypes)
 )
 
@@ -32,13 +32,13 @@ func exclude(b schema.Bitmap, attrs ...uint32) schema.Bitmap {
 	return b
 }
 
-// hasAttr tells whether attribute n is among the words of a bitmap.
+// hasAttr reports whether a bitmap has attribute n.
 func hasAttr(words []byte, n uint32) bool {
 	at := int(n / 32 * 4)
 	return at < len(words) && binary.BigEndian.Uint32(words[at:])>>(n%32)&1 != 0
 }
 
-// wordOf returns the words of b at byte at of a bitmap.
+// wordOf returns the word of b at byte at of a bitmap.
 func wordOf(b *schema.Bitmap, at int) uint32 {
 	if at/4 < len(b) {
 		return b[at/4]
@@ -46,7 +46,7 @@ func wordOf(b *schema.Bitmap, at int) uint32 {
 	return 0
 }
 
-// isSubset tells whether all attributes of a bitmap are in b.
+// isSubset reports whether all attributes of a bitmap are in b.
 func isSubset(words []byte, b *schema.Bitmap) bool {
 	for at := 0; at < len(words); at += 4 {
 		if binary.BigEndian.Uint32(words[at:])&^wordOf(b, at) != 0 {
@@ -56,7 +56,7 @@ func isSubset(words []byte, b *schema.Bitmap) bool {
 	return true
 }
 
-// maskBitmap replaces the words of a bitmap, which begins at pos, by those of its attributes that are in b. It stays as long as it was.
+// maskBitmap removes the attributes that are not in b from the bitmap at pos. Its length stays.
 func maskBitmap(e *Edits, pos int, words []byte, b *schema.Bitmap) {
 	if isSubset(words, b) {
 		return
@@ -67,8 +67,8 @@ func maskBitmap(e *Edits, pos int, words []byte, b *schema.Bitmap) {
 	}
 }
 
-// maskRequest replaces the bitmap4 s of an operation's arguments by those of its attributes that are in b.
-// Words beyond b are left out: what has such a number is known to nobody.
+// maskRequest removes the attributes that are not in b from a bitmap4 in arguments. It cuts off
+// words beyond b.
 func maskRequest(e *Edits, s *schema.Span, b *schema.Bitmap) {
 	if len(s.B) <= 4*len(b) {
 		maskBitmap(e, s.Pos, s.B, b)
@@ -77,7 +77,7 @@ func maskRequest(e *Edits, s *schema.Span, b *schema.Bitmap) {
 	putMask(e, s, b)
 }
 
-// putMask replaces the bitmap4 s by those of its attributes that are in b, and by more.
+// putMask removes the attributes that are not in b from a bitmap4, and adds more.
 func putMask(e *Edits, s *schema.Span, b *schema.Bitmap, more ...uint32) {
 	n := min(len(s.B), 4*len(b))
 	with := e.Replace(s.Pos, s.Len, 4+n)
@@ -90,7 +90,7 @@ func putMask(e *Edits, s *schema.Span, b *schema.Bitmap, more ...uint32) {
 	}
 }
 
-// checkAttrs says what is wrong with the attributes in an operation's arguments.
+// checkAttrs returns the status that refuses attributes in arguments, or ok4.
 func checkAttrs(code uint32, words []byte) uint32 {
 	switch {
 	case code == schema.OpVerify || code == schema.OpNVerify:
@@ -100,12 +100,12 @@ func checkAttrs(code uint32, words []byte) uint32 {
 	case !isSubset(words, &visibleAttrs):
 		return errAttrNotSupp
 	case hasAttr(words, schema.AttrFileHandle):
-		return errInval // it cannot be set
+		return errInval // read-only
 	}
 	return ok4
 }
 
-// visible returns the attributes that an operation may ask for by a mask.
+// visible returns the attributes that an operation may request.
 func (o *operation) visible() *schema.Bitmap {
 	if o.code == schema.OpGetDirDelegation {
 		return &notifyAttrs
@@ -113,10 +113,9 @@ func (o *operation) visible() *schema.Bitmap {
 	return &visibleAttrs
 }
 
-// putSupported writes into an operation that compares what the backend has for the value v of
-// supported_attrs or suppattr_exclcreat: the same attributes, and those of the root that are hidden
-// from clients. A set with one that GETATTR never has here differs from the backend's afterwards,
-// whatever that is.
+// putSupported rewrites the compared value v of supported_attrs or suppattr_exclcreat for the
+// backend: it adds the root's hidden attributes. A set with an attribute that GETATTR never returns
+// here is made to differ from the backend's.
 func putSupported(e *Edits, v *schema.Span, minor uint32, backend []uint32) {
 	words := v.B[4:]
 	if len(words) == 0 {
@@ -125,14 +124,15 @@ func putSupported(e *Edits, v *schema.Span, minor uint32, backend []uint32) {
 	with := e.Replace(v.Pos+4, len(words), len(words))
 	copy(with, words)
 	if !isSubset(words, &visibleAttrs) {
-		if with[3] |= 1; v.Value == schema.AttrSupported { // supported_attrs itself is always supported, and never set
+		// supported_attrs is always supported, and never set
+		if with[3] |= 1; v.Value == schema.AttrSupported {
 			with[3] &^= 1
 		}
 		return
 	}
 	for i, w := range backend {
 		hidden := w &^ wordOf(&visibleAttrs, 4*i)
-		if minor == 0 { // which ends with mounted_on_fileid
+		if minor == 0 { // its last attribute is mounted_on_fileid
 			hidden &= uint32(1<<max(0, min(32, schema.AttrMountedOnFileID+1-32*i)) - 1)
 		}
 		if 4*i < len(words) {
@@ -141,23 +141,23 @@ func putSupported(e *Edits, v *schema.Span, minor uint32, backend []uint32) {
 	}
 }
 
-// needsFileID reports whether a GETATTR asks for mounted_on_fileid of what may be the root, and not
-// for the fileid: from that alone it could not be told whether it is the root, and so not either
-// that what it is mounted on lies above.
+// needsFileID reports whether a GETATTR asks for mounted_on_fileid, but not for the fileid, of an
+// object that may be the root. Only the fileid shows whether it is the root, whose
+// mounted_on_fileid belongs to a directory above.
 func (o *operation) needsFileID(words []byte) bool {
 	return o.code == schema.OpGetAttr && o.place == anywhere && hasAttr(words, schema.AttrMountedOnFileID) && !hasAttr(words, schema.AttrFileID)
 }
 
-// signedLen returns how long a handle of the backend's is when it is signed.
+// signedLen returns the length of a backend's handle with its tag.
 func signedLen(x *Export, handle []byte) (int, error) {
 	n, ok := x.Signer.Len(len(handle), sign.Max4)
 	if !ok {
-		return 0, fmt.Errorf("the backend's handle of %d bytes has no room for a tag, %d are allowed with it", len(handle), sign.Max4)
+		return 0, fmt.Errorf("backend handle of %d bytes leaves no room for a tag: want at most %d with it", len(handle), sign.Max4)
 	}
 	return n, nil
 }
 
-// putSigned replaces the handle in the n bytes at pos by the signed one.
+// putSigned signs the handle in the n bytes at pos.
 func putSigned(e *Edits, x *Export, pos, n int, handle []byte) error {
 	size, err := signedLen(x, handle)
 	if err == nil && size != len(handle) {
@@ -166,15 +166,15 @@ func putSigned(e *Edits, x *Export, pos, n int, handle []byte) error {
 	return err
 }
 
-// errNoFileID: the backend has no fileid for a file, though its root has one.
-var errNoFileID = errors.New("the backend's reply has mounted_on_fileid without the fileid, which was asked for")
+// errNoFileID: the backend has a fileid for the root, but not for a file.
+var errNoFileID = errors.New("backend reply lacks the requested fileid beside mounted_on_fileid")
 
-// errUnrequestedAttrs is what a backend says of attributes that nobody asked it for.
-var errUnrequestedAttrs = errors.New("the backend's reply has fs_locations or fs_locations_info, which were not asked for")
+// errUnrequestedAttrs: the backend returned attributes that were not requested.
+var errUnrequestedAttrs = errors.New("backend reply has unrequested fs_locations or fs_locations_info")
 
-// editAttrs edits one fattr4 in results: spans begins with its Attrs. at is where its object is; hideFileID
-// takes out the fileid, which the client has not asked for.
-func (a *resultContext) editAttrs(e *Edits, spans []schema.Span, at place, hideID bool) error {
+// editAttrs edits one fattr4 in results. spans begins with its Attrs, and at is its object's place.
+// hideFileID removes the fileid.
+func (a *resultContext) editAttrs(e *Edits, spans []schema.Span, at place, hideFileID bool) error {
 	if !isSubset(spans[0].B, &visibleAttrs) {
 		return errUnrequestedAttrs
 	}
@@ -191,7 +191,7 @@ func (a *resultContext) editAttrs(e *Edits, spans []schema.Span, at place, hideI
 		v := &values[i]
 		switch v.Value {
 		case schema.AttrFileID:
-			if fileID, known = binary.BigEndian.Uint64(v.B), true; hideID {
+			if fileID, known = binary.BigEndian.Uint64(v.B), true; hideFileID {
 				longer -= v.Len
 			}
 		case schema.AttrFileHandle:
@@ -200,12 +200,12 @@ func (a *resultContext) editAttrs(e *Edits, spans []schema.Span, at place, hideI
 			if err != nil {
 				return err
 			}
-			longer += n - len(handle) // a tag is as long as its round-up
+			longer += n - len(handle) // tag and padded tag have equal lengths
 		case schema.AttrFSLayoutTypes:
 			longer += 4 - v.Len
 		}
 	}
-	if hideID && known {
+	if hideFileID && known {
 		maskBitmap(e, spans[0].Pos, spans[0].B, &nonFileIDAttrs)
 	}
 	if longer != 0 {
@@ -221,7 +221,7 @@ func (a *resultContext) editAttrs(e *Edits, spans []schema.Span, at place, hideI
 				return err
 			}
 		case schema.AttrFileID:
-			if hideID {
+			if hideFileID {
 				e.Replace(v.Pos, v.Len, 0)
 			}
 		case schema.AttrMaxRead, schema.AttrMaxWrite:

@@ -7,7 +7,6 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// Short names for the attributes.
 const (
 	aSupp, aFH, aID, aLoc, aMaxRead, aMaxWrite = schema.AttrSupported, schema.AttrFileHandle, schema.AttrFileID, schema.AttrFSLocations, schema.AttrMaxRead, schema.AttrMaxWrite
 	aMounted, aTypes, aLocInfo, aExcl          = schema.AttrMountedOnFileID, schema.AttrFSLayoutTypes, schema.AttrFSLocationsInfo, schema.AttrSuppAttrExclCreat
@@ -17,12 +16,12 @@ func getAttr(attrs ...uint32) raw { return op(schema.OpGetAttr, bitmap(attrs...)
 
 func gotAttr(attrs []uint32, values ...any) raw { return ok(schema.OpGetAttr, fattr(attrs, values...)) }
 
-// below is a handle and a name, so that what comes next is not the root.
+// below sets a filehandle that is not the root.
 func below(x *Export) (call, sent, reply []raw) {
 	return []raw{putFH(x.signed(someFH)), lookup("a")}, []raw{putFH(someFH), lookup("a")}, []raw{ok(schema.OpPutFH), ok(schema.OpLookup)}
 }
 
-// TestAttrs: what clients may ask for, compare and set, and what they get.
+// TestAttrs covers the attributes that clients request, compare, set and get.
 func TestAttrs(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	call, sent, reply := below(x)
@@ -81,7 +80,7 @@ func TestAttrs(t *testing.T) {
 		},
 		{
 			name: "NVERIFY too",
-			call: list(call, op(schema.OpNVerify, fattr([]uint32{aFH}, x.signed(someFH)))), sent: list(sent, guard(someFH)),
+			call: list(call, op(schema.OpNVerify, fattr([]uint32{aFH}, x.signed(someFH)))), sent: list(sent, rootCheck(someFH)),
 			status: errSame, reply: list(reply, op(schema.OpNVerify, errSame)), gotStatus: errSame, got: list(reply, op(schema.OpNVerify, errSame)),
 		},
 		{
@@ -115,7 +114,7 @@ func TestAttrs(t *testing.T) {
 			reply: reply, gotStatus: errAttrNotSupp, got: list(reply, op(schema.OpOpen, errAttrNotSupp)),
 		},
 		{
-			name:  "directories are told of without handles",
+			name:  "directory notifications have no handles",
 			call:  list(call, op(schema.OpGetDirDelegation, 0, bitmap(3), raw(make([]byte, 24)), bitmap(1, aFH), bitmap(aFH, 33))),
 			sent:  list(sent, op(schema.OpGetDirDelegation, 0, bitmap(3), raw(make([]byte, 24)), bitmap(1), fields(2, 0, 2))),
 			reply: list(reply, ok(schema.OpGetDirDelegation, 1, 0)), got: list(reply, ok(schema.OpGetDirDelegation, 1, 0)),
@@ -135,8 +134,8 @@ func TestAttrs(t *testing.T) {
 	}
 }
 
-// TestSupportedCompared: VERIFY and NVERIFY of sets of attributes compare with what GETATTR has
-// here, from which some of the backend's are hidden.
+// TestSupportedCompared checks that VERIFY and NVERIFY compare sets of attributes with the values
+// that GETATTR returns here.
 func TestSupportedCompared(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	const all = uint32(0xffffffff)
@@ -148,8 +147,8 @@ func TestSupportedCompared(t *testing.T) {
 		name       string
 		call, sent raw
 	}{
-		{"those that are told here", fattr([]uint32{aSupp}, here), fattr([]uint32{aSupp}, there)},
-		{"those of the backend, which are told nobody", fattr([]uint32{aSupp}, there), fattr([]uint32{aSupp}, fields(3, all&^1, all, all))},
+		{"those returned here", fattr([]uint32{aSupp}, here), fattr([]uint32{aSupp}, there)},
+		{"those of the backend, which are hidden", fattr([]uint32{aSupp}, there), fattr([]uint32{aSupp}, fields(3, all&^1, all, all))},
 		{"others", fattr([]uint32{aSupp}, fields(1, 2)), fattr([]uint32{aSupp}, fields(1, 2|1<<aLoc))},
 		{"none", fattr([]uint32{aSupp}, fields(0)), fattr([]uint32{aSupp}, fields(0))},
 		{"far ones", fattr([]uint32{aSupp}, fields(9, 2, 0, 0, 0, 0, 0, 0, 0, 1)), fattr([]uint32{aSupp}, fields(9, 2, 0, 0, 0, 0, 0, 0, 0, 1))},
@@ -167,7 +166,8 @@ func TestSupportedCompared(t *testing.T) {
 	sameBytes(t, "the call", forwarded, compoundV4(0, putFH(someFH), op(schema.OpNVerify, fattr([]uint32{aSupp}, fields(2, all, old)))))
 }
 
-// TestMountedOn: what the root is mounted on lies above it, and is not told.
+// TestMountedOn checks that the root's mounted_on_fileid is hidden, as it belongs to a directory
+// above.
 func TestMountedOn(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	const rootID, otherID, aboveID = uint64(128), uint64(129), uint64(2)
@@ -208,14 +208,14 @@ func TestMountedOn(t *testing.T) {
 	}
 }
 
-// TestNoFileID: what a file is mounted on is not told where the backend does not say which file it
-// is.
+// TestNoFileID checks that mounted_on_fileid is hidden where the backend returns no fileid.
 func TestNoFileID(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	refusesReply(t, x, []raw{sequence, putFH(someFH), getAttr(aMounted)}, resultsOf(0, sequenceOK, ok(schema.OpPutFH), gotAttr([]uint32{aMounted}, uint64(2))))
 }
 
-// TestReaddirV4: entries have signed handles, and room is made for the tags.
+// TestReaddirV4 checks that entries have signed handles, and that maxcount leaves room for the
+// tags.
 func TestReaddirV4(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	call, sent, reply := below(x)
@@ -247,7 +247,7 @@ func TestReaddirV4(t *testing.T) {
 	}
 }
 
-// TestRoomForTags: as many entries as fit in what is left of maxcount fit in maxcount when they are signed.
+// TestRoomForTags checks that all entries within the lowered maxcount fit in maxcount when signed.
 func TestRoomForTags(t *testing.T) {
 	for _, maxcount := range []uint64{0, 1, 43, 44, 4096, 1 << 20, 0xffffffff} {
 		room := uint64(roomForTags(maxcount, sign.TagLen))
@@ -257,7 +257,7 @@ func TestRoomForTags(t *testing.T) {
 	}
 }
 
-// TestElsewhere: attributes that nobody asked for, and that lead elsewhere, make a reply unreadable.
+// TestElsewhere checks that unrequested attributes about other locations make a reply unreadable.
 func TestElsewhere(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	for _, result := range []raw{

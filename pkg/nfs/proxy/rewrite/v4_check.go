@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// opChecker decides on the operations of a COMPOUND one after the other.
+// opChecker checks the operations of a COMPOUND one by one.
 type opChecker struct {
 	x     *Export
 	who   *Caller
@@ -19,7 +19,7 @@ type opChecker struct {
 	fhTracker
 }
 
-// checkOp puts the operation among those to be forwarded, or refuses it.
+// checkOp adds the operation to the forwarded ones, or refuses it.
 func (c *compound) checkOp(oc *opChecker, op *schema.Op) {
 	o := operation{code: op.Code, sent: op.Code, place: oc.current}
 	if status := oc.check(&o, op); status != ok4 {
@@ -29,14 +29,15 @@ func (c *compound) checkOp(oc *opChecker, op *schema.Op) {
 	grown := 0
 	switch op.Code {
 	case schema.OpPutRootFH, schema.OpPutPubFH:
-		// The public filehandle is the root's: any other place would be a way out.
+		// The public filehandle is the root too; another one could lead out of the export.
 		o.sent, o.handle, grown = schema.OpPutFH, oc.roots.V4, 1
 	case schema.OpLookupP:
 		if o.place.mayBeRoot() {
 			o.rootChecks = oc.roots.handleCount()
 		}
 	}
-	if c.inserted+c.grown+o.rootChecks+grown > maxInserts || len(c.ops)+1+c.inserted+o.rootChecks > schema.MaxOps { // results of more could not be read
+	// the results of more would be unreadable
+	if c.inserted+c.grown+o.rootChecks+grown > maxInserts || len(c.ops)+1+c.inserted+o.rootChecks > schema.MaxOps {
 		c.refuse(op.Code, tooManyOps(oc.minor))
 		return
 	}
@@ -45,7 +46,7 @@ func (c *compound) checkOp(oc *opChecker, op *schema.Op) {
 	c.ops = append(c.ops, o)
 }
 
-// tooManyOps says that a COMPOUND has more operations than can be taken.
+// tooManyOps returns the status for too many operations.
 func tooManyOps(minor uint32) uint32 {
 	if minor == 0 {
 		return errResource
@@ -53,7 +54,8 @@ func tooManyOps(minor uint32) uint32 {
 	return errTooManyOps
 }
 
-// check returns the status with which an operation is refused, or ok4, having noted in o what its editing needs.
+// check returns the status that refuses an operation, or ok4. It records in o the facts for
+// editing.
 func (oc *opChecker) check(o *operation, op *schema.Op) uint32 {
 	if o.code < uint32(len(refusedOps)) && refusedOps[o.code] != ok4 {
 		return refusedOps[o.code]
@@ -72,7 +74,7 @@ func (oc *opChecker) check(o *operation, op *schema.Op) uint32 {
 		switch s.Mark {
 		case schema.Name:
 			named = true
-			if o.code < schema.OpGetXattr { // the name of an extended attribute leads nowhere
+			if o.code < schema.OpGetXattr { // extended attributes have names, but no path
 				status = checkNameV4(s.B)
 			}
 		case schema.Handle:
@@ -88,7 +90,8 @@ func (oc *opChecker) check(o *operation, op *schema.Op) uint32 {
 				status = errNotSupp
 			}
 		case schema.Style:
-			// This is the answer where there is no parent (RFC 8881, section 18.45.3). One who does not say from where cannot know either whether there is.
+			// The status for a missing parent (RFC 8881, section 18.45.3). The place is unknown, so
+			// whether there is a parent is too.
 			if s.Value == styleParent && o.place.mayBeRoot() {
 				status = errNoEnt
 			}
@@ -109,7 +112,7 @@ func (oc *opChecker) check(o *operation, op *schema.Op) uint32 {
 	return ok4
 }
 
-// filehandlesOf returns the filehandles that an operation works on.
+// filehandlesOf returns the filehandles that an operation needs.
 func (oc *opChecker) filehandlesOf(op *schema.Op) filehandles {
 	switch {
 	case op.Code == schema.OpReclaimComplete && wordAt(&oc.dec, &oc.in.Message, op.Pos+4) != 0: // rca_one_fs
@@ -121,7 +124,7 @@ func (oc *opChecker) filehandlesOf(op *schema.Op) filehandles {
 	}
 }
 
-// mayWrite tells whether an operation may change something.
+// mayWrite reports whether an operation may change something.
 func (oc *opChecker) mayWrite(op *schema.Op) bool {
 	switch op.Code {
 	case schema.OpOpen:
@@ -139,7 +142,7 @@ func (oc *opChecker) mayWrite(op *schema.Op) bool {
 	}
 }
 
-// openHandle takes the tag off a handle that the client sent.
+// openHandle verifies and removes the tag of a client's handle.
 func (oc *opChecker) openHandle(o *operation, signed []byte) uint32 {
 	handle, ok := oc.x.Signer.Verify(signed, sign.Max4)
 	if !ok {

@@ -17,21 +17,21 @@ var (
 	gotID     = ok(schema.OpGetAttr, fattr([]uint32{schema.AttrFileID}, uint64(7)))
 	attrsNone = fattr(nil)
 	stateID   = raw("0123456789abcdef")
-	// The owner of an open.
-	owner = fields(uint64(1), "owner")
+	owner     = fields(uint64(1), "owner")
 )
 
-// open4 is an OPEN of a name.
+// open4 is an OPEN by name.
 func open4(access int, create raw, name string) raw {
 	return op(schema.OpOpen, 0, access, 0, owner, create, claimNull, name)
 }
 
-// TestUp: there is no way up from the root. What is certain is decided here, all else by the backend.
+// TestUp checks that nothing leads above the root. Certain cases are decided here, others by the
+// backend.
 func TestUp(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	some := putFH(x.signed(someFH))
 	root := putFH(x.signed(rootV4))
-	ok0, guarded := ok(schema.OpLookupP), ok(schema.OpNVerify)
+	ok0, checked := ok(schema.OpLookupP), ok(schema.OpNVerify)
 	type result = []raw
 	for _, ex := range []exchange{
 		{
@@ -47,9 +47,9 @@ func TestUp(t *testing.T) {
 		{
 			name: "down and up",
 			call: []raw{putRootFH, lookup("a"), lookup("b"), lookupP, lookupP, getFH},
-			sent: []raw{putFH(rootV4), lookup("a"), lookup("b"), lookupP, guard(rootV4), lookupP, getFH},
+			sent: []raw{putFH(rootV4), lookup("a"), lookup("b"), lookupP, rootCheck(rootV4), lookupP, getFH},
 			reply: result{
-				ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpLookup), ok0, guarded, ok0, ok(schema.OpGetFH, rootV4),
+				ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpLookup), ok0, checked, ok0, ok(schema.OpGetFH, rootV4),
 			},
 			got: result{
 				ok(schema.OpPutRootFH), ok(schema.OpLookup), ok(schema.OpLookup), ok0, ok0, ok(schema.OpGetFH, x.signed(rootV4)),
@@ -57,55 +57,55 @@ func TestUp(t *testing.T) {
 		},
 		{
 			name: "down once, up twice",
-			call: []raw{putRootFH, lookup("a"), lookupP, lookupP}, sent: []raw{putFH(rootV4), lookup("a"), lookupP, guard(rootV4), lookupP},
+			call: []raw{putRootFH, lookup("a"), lookupP, lookupP}, sent: []raw{putFH(rootV4), lookup("a"), lookupP, rootCheck(rootV4), lookupP},
 			status: errSame, reply: result{ok(schema.OpPutFH), ok(schema.OpLookup), ok0, op(schema.OpNVerify, errSame)},
 			gotStatus: errNoEnt, got: result{ok(schema.OpPutRootFH), ok(schema.OpLookup), ok0, op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "from anywhere",
-			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, getFH},
-			reply: result{ok(schema.OpPutFH), guarded, ok0, ok(schema.OpGetFH, rootV4)},
+			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), rootCheck(rootV4), lookupP, getFH},
+			reply: result{ok(schema.OpPutFH), checked, ok0, ok(schema.OpGetFH, rootV4)},
 			got:   result{ok(schema.OpPutFH), ok0, ok(schema.OpGetFH, x.signed(rootV4))},
 		},
 		{
 			name: "from anywhere, which is the root",
-			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, getFH},
+			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), rootCheck(rootV4), lookupP, getFH},
 			status: errSame, reply: result{ok(schema.OpPutFH), op(schema.OpNVerify, errSame)},
 			gotStatus: errNoEnt, got: result{ok(schema.OpPutFH), op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "from anywhere, which is gone",
-			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, getFH},
+			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), rootCheck(rootV4), lookupP, getFH},
 			status: 70, reply: result{ok(schema.OpPutFH), op(schema.OpNVerify, 70)},
 			gotStatus: 70, got: result{ok(schema.OpPutFH), op(schema.OpLookupP, 70)},
 		},
 		{
 			name: "from anywhere, LOOKUPP fails",
-			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, getFH},
-			status: 20, reply: result{ok(schema.OpPutFH), guarded, op(schema.OpLookupP, 20)},
+			call: []raw{some, lookupP, getFH}, sent: []raw{putFH(someFH), rootCheck(rootV4), lookupP, getFH},
+			status: 20, reply: result{ok(schema.OpPutFH), checked, op(schema.OpLookupP, 20)},
 			gotStatus: 20, got: result{ok(schema.OpPutFH), op(schema.OpLookupP, 20)},
 		},
 		{
 			name: "twice from anywhere",
-			call: []raw{some, lookupP, lookupP, getID}, sent: []raw{putFH(someFH), guard(rootV4), lookupP, guard(rootV4), lookupP, getID},
-			status: errSame, reply: result{ok(schema.OpPutFH), guarded, ok0, op(schema.OpNVerify, errSame)},
+			call: []raw{some, lookupP, lookupP, getID}, sent: []raw{putFH(someFH), rootCheck(rootV4), lookupP, rootCheck(rootV4), lookupP, getID},
+			status: errSame, reply: result{ok(schema.OpPutFH), checked, ok0, op(schema.OpNVerify, errSame)},
 			gotStatus: errNoEnt, got: result{ok(schema.OpPutFH), ok0, op(schema.OpLookupP, errNoEnt)},
 		},
 		{
 			name: "down from anywhere, and up three times",
 			call: []raw{some, lookup("a"), lookupP, lookupP, lookupP},
-			sent: []raw{putFH(someFH), lookup("a"), lookupP, guard(rootV4), lookupP, guard(rootV4), lookupP},
+			sent: []raw{putFH(someFH), lookup("a"), lookupP, rootCheck(rootV4), lookupP, rootCheck(rootV4), lookupP},
 			reply: result{
-				ok(schema.OpPutFH), ok(schema.OpLookup), ok0, guarded, ok0, guarded, ok0,
+				ok(schema.OpPutFH), ok(schema.OpLookup), ok0, checked, ok0, checked, ok0,
 			},
 			got: result{ok(schema.OpPutFH), ok(schema.OpLookup), ok0, ok0, ok0},
 		},
 		{
-			name: "more than can be guarded",
+			name: "more than can be checked",
 			call: []raw{some, lookupP, lookupP, lookupP, lookupP, lookupP},
-			sent: []raw{putFH(someFH), guard(rootV4), lookupP, guard(rootV4), lookupP, guard(rootV4), lookupP, guard(rootV4), lookupP},
+			sent: []raw{putFH(someFH), rootCheck(rootV4), lookupP, rootCheck(rootV4), lookupP, rootCheck(rootV4), lookupP, rootCheck(rootV4), lookupP},
 			reply: result{
-				ok(schema.OpPutFH), guarded, ok0, guarded, ok0, guarded, ok0, guarded, ok0,
+				ok(schema.OpPutFH), checked, ok0, checked, ok0, checked, ok0, checked, ok0,
 			},
 			gotStatus: errTooManyOps, got: result{ok(schema.OpPutFH), ok0, ok0, ok0, ok0, op(schema.OpLookupP, errTooManyOps)},
 		},
@@ -120,7 +120,7 @@ func TestUp(t *testing.T) {
 		{
 			name:   "anywhere saved, and restored further down",
 			call:   []raw{some, saveFH, putRootFH, lookup("a"), restoreFH, lookupP},
-			sent:   []raw{putFH(someFH), saveFH, putFH(rootV4), lookup("a"), restoreFH, guard(rootV4), lookupP},
+			sent:   []raw{putFH(someFH), saveFH, putFH(rootV4), lookup("a"), restoreFH, rootCheck(rootV4), lookupP},
 			status: errSame, reply: result{
 				ok(schema.OpPutFH), ok(schema.OpSaveFH), ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpRestoreFH), op(schema.OpNVerify, errSame),
 			},
@@ -131,7 +131,7 @@ func TestUp(t *testing.T) {
 		{
 			name:   "a directory saved and restored, which another client has moved to the root",
 			call:   []raw{putRootFH, lookup("a"), lookup("b"), saveFH, putRootFH, restoreFH, lookupP, lookupP},
-			sent:   []raw{putFH(rootV4), lookup("a"), lookup("b"), saveFH, putFH(rootV4), restoreFH, lookupP, guard(rootV4), lookupP},
+			sent:   []raw{putFH(rootV4), lookup("a"), lookup("b"), saveFH, putFH(rootV4), restoreFH, lookupP, rootCheck(rootV4), lookupP},
 			status: errSame, reply: result{
 				ok(schema.OpPutFH), ok(schema.OpLookup), ok(schema.OpLookup), ok(schema.OpSaveFH), ok(schema.OpPutFH), ok(schema.OpRestoreFH), ok0,
 				op(schema.OpNVerify, errSame),
@@ -144,16 +144,16 @@ func TestUp(t *testing.T) {
 		{
 			name: "from a new directory",
 			call: []raw{some, op(schema.OpCreate, 2, "d", attrsNone), lookupP, lookupP},
-			sent: []raw{putFH(someFH), op(schema.OpCreate, 2, "d", attrsNone), lookupP, guard(rootV4), lookupP},
+			sent: []raw{putFH(someFH), op(schema.OpCreate, 2, "d", attrsNone), lookupP, rootCheck(rootV4), lookupP},
 			reply: result{
-				ok(schema.OpPutFH), ok(schema.OpCreate, 1, uint64(1), uint64(2), 0), ok0, guarded, ok0,
+				ok(schema.OpPutFH), ok(schema.OpCreate, 1, uint64(1), uint64(2), 0), ok0, checked, ok0,
 			},
 			got: result{ok(schema.OpPutFH), ok(schema.OpCreate, 1, uint64(1), uint64(2), 0), ok0, ok0},
 		},
 		{
 			name: "from an attribute directory",
-			call: []raw{putRootFH, op(schema.OpOpenAttr, 0), lookupP}, sent: []raw{putFH(rootV4), op(schema.OpOpenAttr, 0), guard(rootV4), lookupP},
-			reply: result{ok(schema.OpPutFH), ok(schema.OpOpenAttr), guarded, ok0}, got: result{ok(schema.OpPutRootFH), ok(schema.OpOpenAttr), ok0},
+			call: []raw{putRootFH, op(schema.OpOpenAttr, 0), lookupP}, sent: []raw{putFH(rootV4), op(schema.OpOpenAttr, 0), rootCheck(rootV4), lookupP},
+			reply: result{ok(schema.OpPutFH), ok(schema.OpOpenAttr), checked, ok0}, got: result{ok(schema.OpPutRootFH), ok(schema.OpOpenAttr), ok0},
 		},
 		{
 			name: "nothing to restore",
@@ -185,7 +185,7 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// TestTwoRoots: a backend may know its root by two handles, one from version 3. None of them leads up.
+// TestTwoRoots covers a backend with two handles of the root, one from version 3. Neither leads up.
 func TestTwoRoots(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	x.Roots.Store(&Roots{V3: rootV3, V4: rootV4})
@@ -197,13 +197,13 @@ func TestTwoRoots(t *testing.T) {
 		},
 		{
 			name: "from anywhere",
-			call: []raw{putFH(x.signed(someFH)), lookupP}, sent: []raw{putFH(someFH), guard(rootV4), guard(rootV3), lookupP},
+			call: []raw{putFH(x.signed(someFH)), lookupP}, sent: []raw{putFH(someFH), rootCheck(rootV4), rootCheck(rootV3), lookupP},
 			reply: []raw{ok(schema.OpPutFH), ok(schema.OpNVerify), ok(schema.OpNVerify), ok(schema.OpLookupP)},
 			got:   []raw{ok(schema.OpPutFH), ok(schema.OpLookupP)},
 		},
 		{
 			name: "from anywhere, which is the root of version 3",
-			call: []raw{putFH(x.signed(someFH)), lookupP}, sent: []raw{putFH(someFH), guard(rootV4), guard(rootV3), lookupP},
+			call: []raw{putFH(x.signed(someFH)), lookupP}, sent: []raw{putFH(someFH), rootCheck(rootV4), rootCheck(rootV3), lookupP},
 			status: errSame, reply: []raw{ok(schema.OpPutFH), ok(schema.OpNVerify), op(schema.OpNVerify, errSame)},
 			gotStatus: errNoEnt, got: []raw{ok(schema.OpPutFH), op(schema.OpLookupP, errNoEnt)},
 		},
@@ -212,7 +212,7 @@ func TestTwoRoots(t *testing.T) {
 	}
 }
 
-// TestNames: a name is nothing but a name, in every operation that has one.
+// TestNames checks names in all operations that have one.
 func TestNames(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	for name, status := range map[string]int{
@@ -241,7 +241,7 @@ func TestNames(t *testing.T) {
 			ex.run(t, x)
 		}
 	}
-	// Names that only look like it, and those of extended attributes, pass.
+	// Similar names, and those of extended attributes, pass.
 	for _, o := range []raw{
 		lookup("..."), lookup(".a"), lookup("a.."), lookup(" "), lookup("\\"),
 		op(schema.OpGetXattr, "user.a/b"), op(schema.OpRemoveXattr, ".."),
@@ -251,7 +251,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRefusedV4: what leads around the gateway, and what changes anything where nothing may be changed.
+// TestRefusedV4 covers operations that bypass the gateway, and changes to a read-only export.
 func TestRefusedV4(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	device := raw("0123456789abcdef")
@@ -323,7 +323,7 @@ func TestRefusedV4(t *testing.T) {
 				ex.got[2] = op(code, errROFS, bitmap())
 			}
 			ex.run(t, x)
-			// When something before it fails, that is the answer.
+			// An earlier failure wins.
 			if test.status != 0 {
 				ex.status, ex.reply, ex.got = 10001, []raw{op(schema.OpPutFH, 10001)}, nil
 				ex.run(t, x)
@@ -332,7 +332,7 @@ func TestRefusedV4(t *testing.T) {
 	}
 }
 
-// TestLocalV4: where nothing stands before what is refused, the backend hears nothing of it.
+// TestLocalV4 checks that a refusal of the first operation does not reach the backend.
 func TestLocalV4(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	x.Minor[1] = false
@@ -365,7 +365,7 @@ func TestLocalV4(t *testing.T) {
 	}
 }
 
-// TestTrailing: what stands behind the last operation goes nowhere, and nor does what stands behind the last result.
+// TestTrailing checks that bytes after the last operation or result are dropped.
 func TestTrailing(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	call := compoundV4(2, sequence, putFH(someFH))

@@ -8,11 +8,11 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// minEntryV4 is the length of the shortest entry of READDIR that has a handle: value_follows, cookie, name, bitmap, the length of the
-// attributes, and that of a handle.
+// minEntryV4 is the length of the shortest READDIR entry with a handle: value_follows, cookie,
+// name, bitmap, length of the attributes, and of a handle.
 const minEntryV4 = 4 + 8 + 8 + 8 + 4 + 4
 
-// edit writes into the call what the backend gets for an operation.
+// edit rewrites an operation for the backend.
 func (o *operation) edit(e *Edits, oc *opChecker, op *schema.Op) {
 	spans := oc.spans[op.First:op.Last]
 	switch o.code {
@@ -39,7 +39,7 @@ func (o *operation) edit(e *Edits, oc *opChecker, op *schema.Op) {
 	}
 }
 
-// editSpans edits the fields of an operation that are changed one by one.
+// editSpans edits fields that do not depend on each other.
 func (o *operation) editSpans(e *Edits, oc *opChecker, spans []schema.Span) {
 	count := -1
 	for i := range spans {
@@ -73,15 +73,16 @@ func (o *operation) editSpans(e *Edits, oc *opChecker, spans []schema.Span) {
 	}
 }
 
-// roomForTags returns what maxcount of READDIR is to be, for the entries to fit in maxcount when all their handles are signed.
+// roomForTags lowers maxcount of READDIR so that the entries fit in it when all their handles are
+// signed.
 func roomForTags(maxcount uint64, grows int) uint32 {
 	return uint32(maxcount * minEntryV4 / uint64(minEntryV4+grows))
 }
 
-// editCompared makes the attributes that VERIFY and NVERIFY compare what the backend has: it
-// takes the tag off the handle, and adds hidden attributes to sets of them.
+// editCompared rewrites the attributes of VERIFY and NVERIFY to the backend's values: it removes
+// the tag of the handle and adds hidden attributes to sets.
 func (o *operation) editCompared(e *Edits, oc *opChecker, spans []schema.Span) {
-	for i := range spans { // the length of all comes before them
+	for i := range spans { // the total length comes first
 		s := &spans[i]
 		if s.Mark == schema.Attr && s.Value == schema.AttrFileHandle && len(opaqueBytes(s.B)) != len(o.handle) {
 			length := &spans[1]
@@ -103,7 +104,7 @@ func (o *operation) editCompared(e *Edits, oc *opChecker, spans []schema.Span) {
 	}
 }
 
-// putRootCheck inserts an NVERIFY that the current filehandle is not that of the root.
+// putRootCheck inserts an NVERIFY that fails if the current filehandle is handle.
 func putRootCheck(e *Edits, pos int, handle []byte) {
 	size := xdr.Round(len(handle))
 	b := e.Replace(pos, 0, insertLen-sign.Max4+size)

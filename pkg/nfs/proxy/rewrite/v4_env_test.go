@@ -15,17 +15,17 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// pool4 has the memory of the tests of version 4.
+// pool4 is for the tests of version 4.
 var pool4 = bufpool.New(0)
 
-// The backend's handles in the tests.
+// The backend's handles.
 var (
 	rootV4 = []byte("root handle of version 4")
 	rootV3 = []byte("that of 3")
 	someFH = []byte("a file or a directory")
 )
 
-// exportV4 makes an export that offers everything.
+// exportV4 returns an export that offers everything.
 func exportV4(tb testing.TB, mode sign.Mode) *Export {
 	tb.Helper()
 	uid := []byte("export-uid-1")
@@ -38,10 +38,10 @@ func exportV4(tb testing.TB, mode sign.Mode) *Export {
 	return x
 }
 
-// signed is a handle as clients of the export see it.
+// signed returns a handle as clients see it.
 func (x *Export) signed(handle []byte) []byte { return x.Signer.Append(nil, handle, sign.Max4) }
 
-// raw is XDR as it is: operations, results and such.
+// raw is XDR: operations, results and such.
 type raw = nfs4test.Raw
 
 var (
@@ -56,19 +56,19 @@ var credV4 = fields(oncrpc.AuthSys, []byte(fields(1, "client", 1000, 1000, 0)), 
 
 const xidV4 = 0x1234
 
-// compoundV4 is a COMPOUND's call.
+// compoundV4 is a COMPOUND call.
 func compoundV4(minor int, ops ...raw) []byte {
 	b := fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 100003, 4, 1, credV4, "tag", minor, len(ops))
 	return append(b, slices.Concat(ops...)...)
 }
 
-// resultsOf is a COMPOUND's reply.
+// resultsOf is a COMPOUND reply.
 func resultsOf(status int, results ...raw) []byte {
 	b := fields(xidV4, oncrpc.MsgReply, 0, 0, 0, 0, status, "tag", len(results))
 	return append(b, slices.Concat(results...)...)
 }
 
-// arrived is a call as a transport hands it over.
+// arrived returns a call as a transport delivers it.
 func arrived(tb testing.TB, b []byte) *oncrpc.Call {
 	tb.Helper()
 	in := &oncrpc.Call{}
@@ -80,10 +80,10 @@ func arrived(tb testing.TB, b []byte) *oncrpc.Call {
 	return in
 }
 
-// flat is a whole message.
+// flat returns the bytes of a message.
 func flat(m *oncrpc.Message) []byte { return slices.Concat(m.Gather(nil)...) }
 
-// sendV4 rewrites a call: forwarded is what the backend gets, or answer what the client gets at once.
+// sendV4 rewrites a call. It returns the backend's call, or the answer to the client.
 func sendV4(tb testing.TB, c *Call, x *Export, who *Caller, in *oncrpc.Call) (forwarded, answer []byte) {
 	tb.Helper()
 	var out oncrpc.Message
@@ -110,8 +110,8 @@ func answerV4(tb testing.TB, c *Call, x *Export, in *oncrpc.Call, reply []byte) 
 	return flat(&in.Reply)
 }
 
-// sameBytes compares messages word by word.
-func sameBytes(tb testing.TB, what string, got, want []byte) {
+// sameBytes compares messages.
+func sameBytes(tb testing.TB, subject string, got, want []byte) {
 	tb.Helper()
 	if bytes.Equal(got, want) {
 		return
@@ -120,15 +120,15 @@ func sameBytes(tb testing.TB, what string, got, want []byte) {
 	for at < min(len(got), len(want)) && got[at] == want[at] {
 		at++
 	}
-	tb.Errorf("%s differs from byte %d on:\ngot  %x\nwant %x", what, at, got[at&^3:], want[at&^3:])
+	tb.Errorf("%s differs from byte %d on:\ngot  %x\nwant %x", subject, at, got[at&^3:], want[at&^3:])
 }
 
-// An exchange is a COMPOUND of version 4.1 behind a SEQUENCE, and what becomes of it.
+// exchange is a COMPOUND of version 4.1 after a SEQUENCE, with its rewritten forms.
 type exchange struct {
 	name string
-	// call is what the client sends, sent what the backend gets; nil: the same.
+	// call is the client's call, sent the backend's; nil means the same.
 	call, sent []raw
-	// reply is what the backend answers, got what the client gets; nil: the same.
+	// reply is the backend's reply, got the client's; nil means the same.
 	status, gotStatus int
 	reply, got        []raw
 	who               Caller
@@ -140,7 +140,7 @@ var (
 	getFH      = op(schema.OpGetFH)
 )
 
-// run holds both directions against the exchange.
+// run checks both directions of the exchange.
 func (ex *exchange) run(t *testing.T, x *Export) {
 	t.Helper()
 	var c Call
@@ -159,14 +159,15 @@ func (ex *exchange) run(t *testing.T, x *Export) {
 	got := answerV4(t, &c, x, in, resultsOf(ex.status, slices.Concat([]raw{sequenceOK}, ex.reply)...))
 	sameBytes(t, "the reply", got, resultsOf(ex.gotStatus, slices.Concat([]raw{sequenceOK}, ex.got)...))
 	xattr := func(o operation) bool { return o.code >= schema.OpGetXattr && o.code <= schema.OpRemoveXattr }
-	if !slices.ContainsFunc(append(c.ops, operation{code: c.code}), xattr) { // the oracle is older
+	// the oracle lacks these operations
+	if !slices.ContainsFunc(append(c.ops, operation{code: c.code}), xattr) {
 		readable(t, &nfsv4.Compound4args{}, sent[in.ArgsAt:])
 		readable(t, &nfsv4.Compound4res{}, got[oncrpc.MinReplyLen:])
 	}
 	in.Recycle()
 }
 
-// refusesReply has a reply that is not to be had.
+// refusesReply checks that a reply is rejected.
 func refusesReply(t *testing.T, x *Export, call []raw, reply []byte) {
 	t.Helper()
 	var c Call
@@ -180,7 +181,7 @@ func refusesReply(t *testing.T, x *Export, call []raw, reply []byte) {
 	sameBytes(t, "the reply", flat(&in.Reply), fields(xidV4, oncrpc.MsgReply, 0, 0, 0, uint32(oncrpc.SystemErr)))
 }
 
-// readable has bytes read as a whole by what was generated from the protocol's own XDR.
+// readable checks that code generated from the protocol's XDR reads all bytes.
 func readable(t *testing.T, m io.ReaderFrom, b []byte) {
 	t.Helper()
 	n, err := m.ReadFrom(bytes.NewReader(b))

@@ -14,7 +14,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// node is a directory of modelled servers.
+// node is a directory of the modelled servers.
 type node struct {
 	id     byte
 	parent *node
@@ -22,7 +22,7 @@ type node struct {
 	nodes  []*node
 }
 
-// tree is a file system. What lies above its export are the nodes from 0 to 9.
+// tree is a file system. Nodes 0 to 9 are above the export.
 type tree struct {
 	nodes map[byte]*node
 	root  *node
@@ -51,18 +51,18 @@ func (t *tree) add(id byte, parent *node, name string) *node {
 	return n
 }
 
-// fs is a server of a tree, whose root is one of its nodes.
+// fs is a server of a tree with one of its nodes as root.
 type fs struct {
 	tree *tree
 	root *node
-	// handle names a node to clients, find is its reverse.
+	// handle names a node for clients; find is the reverse.
 	handle func(*node) []byte
 	find   func([]byte) *node
-	// touched are the nodes that operations worked on.
+	// touched has the nodes on which operations have worked.
 	touched []*node
 }
 
-// serve answers a COMPOUND. It knows what the generated ones have.
+// serve answers the generated COMPOUNDs.
 func (s *fs) serve(call []byte) []byte {
 	var in oncrpc.Call
 	in.Stream = append(in.Stream, call)
@@ -119,7 +119,8 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 	name := ""
 	if code == schema.OpLookup {
 		name = d.String(255)
-		if st := checkNameV4([]byte(name)); st != 0 && s.root.id == 10 { // the gateway looks at the name before all else
+		// the gateway checks the name first
+		if st := checkNameV4([]byte(name)); st != 0 && s.root.id == 10 {
 			return st, nil
 		}
 	}
@@ -134,7 +135,7 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 		i := slices.Index((*cur).names, name)
 		switch {
 		case name == "..":
-			*cur = (*cur).parent // the worst of servers
+			*cur = (*cur).parent // a server in its worst form
 		case i < 0:
 			return errNoEnt, nil
 		default:
@@ -172,7 +173,8 @@ func (s *fs) op(code uint32, d *xdr.Decoder, cur, saved **node) (status uint32, 
 	return 0, nil
 }
 
-// TestEscape: whatever a client sends, the backend works inside of the export only, and the client cannot tell it from a server whose root the export is.
+// TestEscape checks that whatever a client sends, the backend works only inside the export, and the
+// client sees a server whose root is the export.
 func TestEscape(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	other, err := sign.New([][]byte{bytes.Repeat([]byte{7}, sign.MinKey)}, []byte("another export"), sign.Required)
@@ -216,7 +218,7 @@ func TestEscape(t *testing.T) {
 			},
 		}
 		want := local.serve(call)
-		// More than can be guarded is too much for the gateway alone: it is its own answer.
+		// Only the gateway limits root checks: the answer is its own.
 		if status := binary.BigEndian.Uint32(got[24:]); status == errTooManyOps {
 			return
 		}
@@ -224,7 +226,7 @@ func TestEscape(t *testing.T) {
 			rt.Fatalf("the client gets\n%x, want\n%x for\n%x, which became\n%x", got, want, call, sent)
 		}
 
-		// The same call again is rewritten the same way.
+		// The same call is rewritten the same way.
 		again := arrived(t, slices.Clone(call))
 		if twice, _ := sendV4(t, &c, x, &Caller{}, again); !bytes.Equal(twice, sent) {
 			rt.Fatalf("the second time\n%x, the first time\n%x", twice, sent)
@@ -237,7 +239,7 @@ func TestEscape(t *testing.T) {
 			switch rapid.OneOf(rapid.Just("signed"), rapid.Just("signed"), rapid.Just("signed"), rapid.SampledFrom([]string{"plain", "foreign", "cut", "forged"})).Draw(t, "kind") {
 			case "signed":
 				if h[6] < 10 {
-					h[6] += 10 // nobody has been given the others
+					h[6] += 10 // nobody has got the others
 				}
 				return x.signed(h)
 			case "foreign":
@@ -288,7 +290,7 @@ func TestEscape(t *testing.T) {
 	})
 }
 
-// checkSent holds what the backend gets against what may come through.
+// checkSent checks the backend's call.
 func checkSent(t *rapid.T, sent []byte) {
 	in := oncrpc.Call{}
 	in.Stream = append(in.Stream, sent)

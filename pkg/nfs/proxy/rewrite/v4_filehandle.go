@@ -6,31 +6,31 @@ import (
 	"sluice.dev/sluice/pkg/nfs/schema"
 )
 
-// place is what is known of where a filehandle leads.
+// place is the known position of a filehandle.
 //
-// It rests on this: what a name leads to is not the root, as no name is `..` and no directory is its own descendant's child; nor is what an
-// operation creates. How deep it is cannot be known, since directories may be moved between two operations of a COMPOUND: one LOOKUPP
-// from there may lead to the root already.
+// A name, or a newly created object, never is the root: no name is `..`, and no directory is its
+// own descendant. The depth is unknown, since directories may be moved between two operations of a
+// COMPOUND: one LOOKUPP may already lead to the root.
 type place uint8
 
 const (
-	// unset is no filehandle at all.
+	// unset: there is no filehandle.
 	unset place = iota
-	// anywhere is somewhere inside, at the root maybe.
+	// anywhere: inside the export, perhaps its root.
 	anywhere
-	// beneath is what is not the root.
+	// beneath: not the root.
 	beneath
-	// root is the export's root itself.
+	// root: the export's root.
 	root
 )
 
 func (p place) isRoot() bool    { return p == root }
 func (p place) mayBeRoot() bool { return p == anywhere || p == root }
 
-// fhTracker follows the current and the saved filehandle through a COMPOUND.
+// fhTracker tracks the current and the saved filehandle of a COMPOUND.
 type fhTracker struct{ current, saved place }
 
-// advance moves on by an operation that succeeds. handle is that of PUTFH, named tells whether an OPEN is by name.
+// advance applies a successful operation. handle is that of PUTFH; named marks an OPEN by name.
 func (t *fhTracker) advance(code, minor uint32, handle []byte, named bool, r *Roots) {
 	switch code {
 	case schema.OpPutRootFH, schema.OpPutPubFH:
@@ -59,13 +59,13 @@ func (t *fhTracker) advance(code, minor uint32, handle []byte, named bool, r *Ro
 	}
 }
 
-// contains tells whether a handle is one of the root's. A backend may know its root by one handle in version 3 and by another in version 4, and take
-// either in both.
+// contains reports whether a handle is one of the root's. A backend may have different root handles
+// in versions 3 and 4, and accept both in either.
 func (r *Roots) contains(handle []byte) bool {
 	return bytes.Equal(handle, r.V4) || len(r.V3) > 0 && bytes.Equal(handle, r.V3)
 }
 
-// handleCount returns how many handles of the root a LOOKUPP has to be guarded against.
+// handleCount returns the number of root handles that LOOKUPP must be checked against.
 func (r *Roots) handleCount() int {
 	if len(r.V3) > 0 && !bytes.Equal(r.V3, r.V4) {
 		return 2
@@ -73,7 +73,7 @@ func (r *Roots) handleCount() int {
 	return 1
 }
 
-// filehandles says which filehandles an operation works on.
+// filehandles is a set of filehandles that an operation needs.
 type filehandles uint8
 
 const (
@@ -82,7 +82,7 @@ const (
 )
 
 // worksOn has the operations that fail without a filehandle (RFC 8881 section 18, RFC 7530 section
-// 16, RFC 7862 section 15, RFC 8276 section 8.4), but for those that are refused here anyway.
+// 16, RFC 7862 section 15, RFC 8276 section 8.4), except operations that are always refused.
 var worksOn = [schema.OpRemoveXattr + 1]filehandles{
 	schema.OpAccess:           currentFH,
 	schema.OpClose:            currentFH,
@@ -132,7 +132,7 @@ var worksOn = [schema.OpRemoveXattr + 1]filehandles{
 	schema.OpRemoveXattr:      currentFH,
 }
 
-// checkFilehandles returns the status of an operation for which there is no filehandle, or ok4.
+// checkFilehandles returns the status for a missing filehandle, or ok4.
 func (t *fhTracker) checkFilehandles(needs filehandles, code, minor uint32) uint32 {
 	switch {
 	case needs&currentFH != 0 && t.current == unset, needs&savedFH != 0 && t.saved == unset:

@@ -8,8 +8,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// TestNoFileHandle: an operation that lacks a filehandle is answered here, and the backend gets
-// what stands before it: NFS-Ganesha 4.3 ends on a READ_PLUS without one.
+// TestNoFileHandle checks that an operation without its filehandle is answered here, after the
+// backend has got those before it: NFS-Ganesha 4.3 ends on a READ_PLUS without one.
 func TestNoFileHandle(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	put, sentPut, putOK := putFH(x.signed(someFH)), putFH(someFH), ok(schema.OpPutFH)
@@ -60,8 +60,8 @@ func TestNoFileHandle(t *testing.T) {
 	}
 }
 
-// TestNoFileHandle40: version 4.0 has a status of its own for RESTOREFH, and SECINFO leaves the
-// filehandle as it is.
+// TestNoFileHandle40 covers version 4.0: RESTOREFH has a status of its own, and SECINFO keeps the
+// filehandle.
 func TestNoFileHandle40(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	for _, test := range []struct {
@@ -78,8 +78,8 @@ func TestNoFileHandle40(t *testing.T) {
 	sameBytes(t, "the call", sent, call)
 }
 
-// TestNotOnlyOp: what has to stand alone outside of a session is not done when a refusal takes away
-// what stands behind it.
+// TestNotOnlyOp checks that an operation which must be alone outside a session is not executed when
+// a refusal removes those after it.
 func TestNotOnlyOp(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	destroy := op(schema.OpDestroySession, raw("0123456789abcdef"))

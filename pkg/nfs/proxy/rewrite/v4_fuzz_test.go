@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// readCompounds returns the COMPOUNDs that Linux sent, as messages whose handles are signed by x, and their replies.
+// readCompounds returns captured COMPOUNDs of Linux, with handles signed by x, and their replies.
 func readCompounds(tb testing.TB, x *Export) (calls, replies [][]byte) {
 	for _, e := range readExchanged(tb) {
 		if e.proc.Version != 4 || e.item.Length > 0 {
@@ -26,10 +26,10 @@ func readCompounds(tb testing.TB, x *Export) (calls, replies [][]byte) {
 		da.ResetBytes(e.args)
 		if w.Results(compoundProc, &d) != nil || args.Args(compoundProc, &da) != nil ||
 			!slices.EqualFunc(w.Ops, args.Ops, func(r, a schema.Op) bool { return r.Code == a.Code }) {
-			continue // its data went by RDMA, or it is of another call
+			continue // its data moved by RDMA, or it belongs to another call
 		}
 		for _, op := range w.Ops {
-			if op.Code == schema.OpPutRootFH { // the backend was asked for another operation
+			if op.Code == schema.OpPutRootFH { // the backend got another operation
 				copy(reply[op.Pos:], fields(schema.OpPutFH))
 			}
 		}
@@ -39,7 +39,7 @@ func readCompounds(tb testing.TB, x *Export) (calls, replies [][]byte) {
 	return calls, replies
 }
 
-// alters tells whether a call has anything that is never forwarded, or answered, as it is.
+// alters reports whether a call or its reply never passes unchanged.
 func alters(ops []schema.Op, spans []schema.Span) bool {
 	looksOtherwise := exclude(schema.Bitmap{^uint32(0), ^uint32(0), ^uint32(0)}, aSupp, aLoc, aMaxRead, aMaxWrite, aMounted, aTypes, aLocInfo, aExcl)
 	return slices.ContainsFunc(ops, func(o schema.Op) bool {
@@ -49,8 +49,8 @@ func alters(ops []schema.Op, spans []schema.Span) bool {
 	})
 }
 
-// TestCapturedV4: what Linux says to Linux passes as it is when nothing is signed, but for what has to be changed; and when handles are signed
-// the backend gets what it gets without, and the client what the backend says, signed.
+// TestCapturedV4 checks that captured messages pass unchanged without signing, except for required
+// changes, and that signing changes only handles.
 func TestCapturedV4(t *testing.T) {
 	off, on := exportV4(t, sign.Off), exportV4(t, sign.Required)
 	plainCalls, plainReplies := readCompounds(t, off)
@@ -66,7 +66,8 @@ func TestCapturedV4(t *testing.T) {
 			same++
 			sameBytes(t, "a call that has nothing to be changed", sent, plainCalls[i])
 		}
-		if !slices.ContainsFunc(c.ops, func(o operation) bool { return o.code == schema.OpCreateSession || o.code == schema.OpReaddir }) { // they make room for tags
+		// they leave room for tags
+		if !slices.ContainsFunc(c.ops, func(o operation) bool { return o.code == schema.OpCreateSession || o.code == schema.OpReaddir }) {
 			sameBytes(t, "a call with signed handles", sentSigned, sent)
 		}
 		got := answerV4(t, &c, off, in, slices.Clone(plainReplies[i]))
@@ -76,7 +77,7 @@ func TestCapturedV4(t *testing.T) {
 		}
 		checkReply(t, on, gotSigned)
 		for _, x := range []*Export{off, on} {
-			x.sessions.known.Store(nil) // the server was not asked for more operations than the client has
+			x.sessions.known.Store(nil) // the captured server knew no gateway
 		}
 	}
 	if same < 5 {
@@ -84,7 +85,7 @@ func TestCapturedV4(t *testing.T) {
 	}
 }
 
-// checkReply holds what a client gets against what it may get: every handle is signed, and nothing leads elsewhere.
+// checkReply checks a client's reply: every handle is signed, and nothing leads elsewhere.
 func checkReply(t testing.TB, x *Export, reply []byte) {
 	t.Helper()
 	var w schema.Walker
@@ -106,7 +107,7 @@ func checkReply(t testing.TB, x *Export, reply []byte) {
 		case s.Mark == schema.Attrs && (hasAttr(s.B, aLoc) || hasAttr(s.B, aLocInfo)):
 			t.Fatalf("the client gets attributes %x", s.B)
 		case s.Mark == schema.Attr && s.Value == aSupp && (hasAttr(s.B[4:], aLoc) || hasAttr(s.B[4:], aLocInfo)):
-			t.Fatalf("the client is told of attributes %x", s.B)
+			t.Fatalf("the client gets attributes %x", s.B)
 		case s.Mark == schema.Attr && s.Value == aFH:
 			handle = opaqueBytes(s.B)
 		case s.Mark != schema.Handle:
@@ -123,8 +124,9 @@ func checkReply(t testing.TB, x *Export, reply []byte) {
 	}
 }
 
-// FuzzCompound: whatever a client sends and a backend answers, the backend gets handles that were signed, or the root's, and the client signed ones; no name leads up, and no
-// LOOKUPP goes unguarded from what may be the root.
+// FuzzCompound checks that the backend gets only handles that were signed, or the root's, that the
+// client gets only signed ones, that no name leads up, and that each LOOKUPP from a possible root
+// has a root check.
 func FuzzCompound(f *testing.F) {
 	x := exportV4(f, sign.Required)
 	calls, replies := readCompounds(f, x)
@@ -157,7 +159,7 @@ func FuzzCompound(f *testing.F) {
 	})
 }
 
-// checkForwarded holds what the backend gets against what it may get.
+// checkForwarded checks the backend's call.
 func checkForwarded(t *testing.T, x *Export, call, sent []byte) {
 	t.Helper()
 	in := arrived(t, sent)
@@ -176,7 +178,7 @@ func checkForwarded(t *testing.T, x *Export, call, sent []byte) {
 			t.Fatalf("the backend is asked for %x", s.B)
 		}
 	}
-	beneath := false // surely not at the root
+	beneath := false // certainly not the root
 	for _, op := range w.Ops {
 		switch op.Code {
 		case schema.OpLookup, schema.OpCreate, schema.OpOpen, schema.OpNVerify:
@@ -184,17 +186,17 @@ func checkForwarded(t *testing.T, x *Export, call, sent []byte) {
 		case schema.OpPutFH:
 			beneath = false
 		case schema.OpRestoreFH:
-			return // where it leads is another test's
+			return // another test covers its place
 		case schema.OpLookupP:
 			if !beneath {
-				t.Fatalf("LOOKUPP goes unguarded in %x", sent)
+				t.Fatalf("LOOKUPP has no root check in %x", sent)
 			}
 			beneath = false
 		}
 	}
 }
 
-// FuzzCallback: the same for what the backend calls, and the client answers.
+// FuzzCallback is FuzzCompound for callbacks.
 func FuzzCallback(f *testing.F) {
 	x := exportV4(f, sign.Required)
 	head := fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 0x40000000, 1, 1, credV4)

@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// resultContext is what editing the results of a COMPOUND needs.
+// resultContext holds the inputs of editing results.
 type resultContext struct {
 	x        *Export
 	roots    *Roots
@@ -20,14 +20,14 @@ type resultContext struct {
 	spans    []schema.Span
 }
 
-// matched is how the backend's results match the operations that it got.
+// matched describes how the backend's results match its operations.
 type matched struct {
 	results     int // for the client, without the refusal
 	byRootCheck bool
 	all         bool // each operation has a result, and none failed
 }
 
-// match holds the backend's results against what it got.
+// match compares the backend's results with its operations.
 func (c *compound) match(results []schema.Op) (m matched, err error) {
 	n := 0
 	for i := range c.ops {
@@ -37,35 +37,35 @@ func (c *compound) match(results []schema.Op) (m matched, err error) {
 				return m, nil
 			}
 			r, want := &results[n], o.sent
-			guard := g < o.rootChecks
-			if guard {
+			rootCheck := g < o.rootChecks
+			if rootCheck {
 				want = schema.OpNVerify
 			}
 			if r.Code != want && (r.Code != schema.OpIllegal || r.Status == ok4) {
-				return m, fmt.Errorf("result %d is of operation %d, that was %d", n, r.Code, want)
+				return m, fmt.Errorf("result %d is of operation %d, want %d", n, r.Code, want)
 			}
 			n++
 			failed := r.Status != ok4
-			if !guard || failed {
+			if !rootCheck || failed {
 				m.results++
 			}
 			if failed {
-				m.byRootCheck = guard
+				m.byRootCheck = rootCheck
 				if n < len(results) {
-					return m, fmt.Errorf("%d results follow one of status %d", len(results)-n, r.Status)
+					return m, fmt.Errorf("%d results follow the failure %d", len(results)-n, r.Status)
 				}
 				return m, nil
 			}
 		}
 	}
 	if n < len(results) {
-		return m, fmt.Errorf("there are %d results, the operations were %d", len(results), n)
+		return m, fmt.Errorf("%d results, want %d", len(results), n)
 	}
 	m.all = true
 	return m, nil
 }
 
-// editResults turns the results of what was forwarded into those of what was sent.
+// editResults turns the results of the forwarded call into those of the client's call.
 func (c *compound) editResults(e *Edits, a *resultContext, ops []schema.Op) error {
 	var status, count *schema.Span
 	for i := range a.spans {
@@ -78,18 +78,18 @@ func (c *compound) editResults(e *Edits, a *resultContext, ops []schema.Op) erro
 		}
 	}
 	if status == nil || count == nil {
-		return errors.New("there is no status, or no count of results")
+		return errors.New("no status or no count of results")
 	}
 	m, err := c.match(ops)
 	if err != nil {
 		return err
 	}
 	if n := len(ops); n > 0 && status.Value == ok4 && ops[n-1].Status != ok4 {
-		return fmt.Errorf("the status is 0, that of the last result is %d", ops[n-1].Status)
+		return fmt.Errorf("status is 0, last result has %d", ops[n-1].Status)
 	}
 	refusing := m.all && c.refused
 	if refusing && status.Value != ok4 {
-		return fmt.Errorf("the status is %d, and no operation failed", status.Value)
+		return fmt.Errorf("status is %d, but no operation failed", status.Value)
 	}
 	switch {
 	case refusing:
@@ -121,7 +121,7 @@ func (c *compound) editResults(e *Edits, a *resultContext, ops []schema.Op) erro
 	}
 	if length := a.reply.Len(); refusing {
 		if end%4 != 0 {
-			return fmt.Errorf("the results end at byte %d, which is no multiple of four", end)
+			return fmt.Errorf("results end at byte %d, want a multiple of four", end)
 		}
 		c.writeTo(e.Replace(end, length-end, c.size()))
 	} else if end < length {
@@ -130,7 +130,7 @@ func (c *compound) editResults(e *Edits, a *resultContext, ops []schema.Op) erro
 	return nil
 }
 
-// editRootCheck takes out the result of an NVERIFY that was inserted, or makes that of LOOKUPP of it when it failed.
+// editRootCheck removes the result of an inserted NVERIFY, or makes a failed one that of LOOKUPP.
 func (o *operation) editRootCheck(e *Edits, r *schema.Op) {
 	status := r.Status
 	switch status {
@@ -159,15 +159,15 @@ func (o *operation) editResult(e *Edits, a *resultContext, r *schema.Op) error {
 	}
 	switch o.code {
 	case schema.OpCreateSession:
-		fields := spans[1:] // behind the status
+		fields := spans[1:] // after the status
 		fore, back := readLimits(fields)
-		told := o.fore.foreGrant(a.x, fore)
-		editSession(e, a.reply, fields, r.Pos+28, told, o.back.backGrant(a.x, back))
+		granted := o.fore.foreGrant(a.x, fore)
+		editSession(e, a.reply, fields, r.Pos+28, granted, o.back.backGrant(a.x, back))
 		var d xdr.Decoder
 		d.Reset(a.reply.Stream, a.reply.Items)
 		d.Skip(r.Pos + 8)
-		if id := d.Fixed(len(sessionID{})); d.Err() == nil && told.ops > 0 {
-			a.x.sessions.remember(sessionID(id), told.ops)
+		if id := d.Fixed(len(sessionID{})); d.Err() == nil && granted.ops > 0 {
+			a.x.sessions.remember(sessionID(id), granted.ops)
 		}
 		return nil
 	case schema.OpBindConnToSession:
@@ -212,7 +212,7 @@ func (o *operation) editResult(e *Edits, a *resultContext, r *schema.Op) error {
 	return nil
 }
 
-// withoutGSS takes RPCSEC_GSS out of a list of flavors: a client would choose it, and be refused.
+// withoutGSS removes RPCSEC_GSS from a list of flavors: a client would choose it, and be refused.
 func withoutGSS(e *Edits, list []schema.Span) {
 	isGSS := func(s *schema.Span) bool { return s.Mark == schema.Flavor && s.Len > 4 }
 	n := 0
@@ -232,11 +232,11 @@ func withoutGSS(e *Edits, list []schema.Span) {
 	}
 }
 
-// callbackResult holds a client's result against what it may have: of the attributes of CB_GETATTR, none that it was not asked for.
+// callbackResult checks a client's result: CB_GETATTR must return only requested attributes.
 func callbackResult(spans []schema.Span) error {
 	for i := range spans {
 		if spans[i].Mark == schema.Attrs && !isSubset(spans[i].B, &notifyAttrs) {
-			return errors.New("the client's attributes have a handle, or others that were not asked for")
+			return errors.New("client attributes have a handle or unrequested ones")
 		}
 	}
 	return nil

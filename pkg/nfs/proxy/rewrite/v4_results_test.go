@@ -11,11 +11,11 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// part is an operation, and what becomes of it wherever it stands.
+// part is an operation with its rewritten forms, which do not depend on its place.
 type part struct {
-	call, sent raw // sent is nil for what is refused
-	reply, got raw // of one that is refused, got is its result
-	status     int // with which it is refused
+	call, sent raw // sent is nil for a refused one
+	reply, got raw // for a refused one, got is its result
+	status     int // of the refusal
 }
 
 func same(call, reply raw) part { return part{call: call, sent: call, reply: reply, got: reply} }
@@ -31,7 +31,7 @@ func parts(x *Export) []part {
 		{call: putFH(fh), sent: putFH(someFH), reply: ok(schema.OpPutFH), got: ok(schema.OpPutFH)},
 		{call: getFH, sent: getFH, reply: ok(schema.OpGetFH, someFH), got: ok(schema.OpGetFH, fh)},
 		{call: getAttr(1, aFH), sent: getAttr(1, aFH), reply: gotAttr([]uint32{1, aFH}, 1, someFH), got: gotAttr([]uint32{1, aFH}, 1, fh)},
-		{call: op(schema.OpNVerify, fattr([]uint32{aFH}, fh)), sent: guard(someFH), reply: ok(schema.OpNVerify), got: ok(schema.OpNVerify)},
+		{call: op(schema.OpNVerify, fattr([]uint32{aFH}, fh)), sent: rootCheck(someFH), reply: ok(schema.OpNVerify), got: ok(schema.OpNVerify)},
 		{
 			call: op(schema.OpReaddir, uint64(0), uint64(0), 1, 880, bitmap(aFH)), sent: op(schema.OpReaddir, uint64(0), uint64(0), 1, 720, bitmap(aFH)),
 			reply: ok(schema.OpReaddir, uint64(1), 1, uint64(1), "a", fattr([]uint32{aFH}, someFH), 0, 1),
@@ -51,7 +51,8 @@ func parts(x *Export) []part {
 	}
 }
 
-// TestCompose: what becomes of a COMPOUND is what becomes of its parts, up to the first that is refused here, or fails there.
+// TestCompose checks that a COMPOUND is rewritten part by part, up to the first one refused here or
+// failed there.
 func TestCompose(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	all := parts(x)
@@ -60,7 +61,7 @@ func TestCompose(t *testing.T) {
 		chosen := slices.Concat(all[:1], rapid.SliceOfN(rapid.SampledFrom(all), 0, 20).Draw(rt, "parts"))
 		fails := rapid.IntRange(0, 20).Draw(rt, "failing")
 		minor := rapid.SampledFrom([]int{0, 2}).Draw(rt, "minor")
-		if minor == 0 { // there are no extended attributes, and nothing else to copy from
+		if minor == 0 { // 4.0 lacks extended attributes and COPY
 			chosen = slices.DeleteFunc(chosen, func(p part) bool { return p.call[3] > schema.OpReleaseLockOwner })
 		}
 		var call, sent, reply, got []raw
@@ -82,7 +83,7 @@ func TestCompose(t *testing.T) {
 			}
 			sent = append(sent, p.sent)
 			switch {
-			case status != 0: // the backend had stopped
+			case status != 0: // the backend has stopped
 			case i == fails:
 				status, gotStatus = 13, 13
 				failed := op(int(p.call[3]), 13)

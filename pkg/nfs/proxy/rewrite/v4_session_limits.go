@@ -10,11 +10,11 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// maxOwner is the limit of client owners, server owners and scopes (NFS4_OPAQUE_LIMIT).
+// maxOwner is NFS4_OPAQUE_LIMIT, the limit of owners and scopes.
 const maxOwner = 1024
 
-// putDistinct makes an owner or scope one that no other export makes of it, and the same every time. What the export adds stands
-// behind it; where there is no room for that, a digest stands for the owner.
+// putDistinct makes an owner or scope unique to the export, and always the same. It appends the
+// export's UID; without room for that it replaces the owner by a digest.
 func putDistinct(e *Edits, s *schema.Span, uid []byte) {
 	owner := s.B
 	var sum [sha256.Size]byte
@@ -26,34 +26,39 @@ func putDistinct(e *Edits, s *schema.Span, uid []byte) {
 	copy(b[copy(b, owner):], uid)
 }
 
-// nullCallbackAddress is a callback address at which nobody can be called: r_netid "tcp" and r_addr "0.0.0.0.0.0".
+// nullCallbackAddress is an address that cannot be called: r_netid "tcp" and r_addr "0.0.0.0.0.0".
 var nullCallbackAddress = []byte("\x00\x00\x00\x03tcp\x00\x00\x00\x00\x0b0.0.0.0.0.0\x00")
 
-// nonPNFS are flags of EXCHANGE_ID that ask for, or offer, no layouts.
+// nonPNFS replaces flags of EXCHANGE_ID by ones without layouts.
 func nonPNFS(flags uint32) uint32 { return flags&^usePNFS | useNonPNFS }
 
-// The limits of a session bound messages and COMPOUNDs as the client sees them, and as the backend sees them, and the two differ:
+// A session's limits differ between client and backend, since messages grow:
 //
-//   - A call gets longer by what is inserted or grows, maxInserts operations of at most insertLen bytes, and has so many
-//     operations more. The backend is asked to take as much more than the client sends, and the client is told that much less than the backend takes.
-//   - A reply gets longer by tags, of which each operation has at most one, and by the result of an operation that is refused. The backend is asked to send as
-//     much less than the client takes, and the client is told that much more than the backend sends, but never more than it asked for: no
-//     reply exceeds what the client was told. How many operations there are is bounded by maxSessionOps for it, and by how many results with
-//     a handle there is room for: a client may ask for a few hundred bytes, which a backend may well take.
-//   - READDIR has many handles; what is taken off its maxcount leaves room for their tags. One whose maxcount exceeds what the whole reply may
-//     have is its client's own doing.
-//   - A callback gets longer by one tag for each operation. The backend is asked to send as much less. The client is told what it has offered
-//     (RFC 8881 section 18.36.3), unless the backend itself insists on less.
+//   - A call grows by at most maxInserts operations of insertLen bytes, inserted or grown. The
+//     gateway asks the backend for that much more, and grants the client that much less than the
+//     backend grants.
+//   - A reply grows by at most one tag for each operation, and by the result of a refused
+//     operation. The gateway asks the backend for that much less, and grants the client that much
+//     more, but never more than it asked for: no reply exceeds the client's limit. The number of
+//     tags is bounded by maxSessionOps, and by the number of results with a handle that fit: a
+//     client may ask for a few hundred bytes.
+//   - READDIR has many handles; its lowered maxcount leaves room for their tags. A maxcount beyond
+//     the whole reply is the client's own fault.
+//   - A callback grows by one tag for each operation. The gateway asks the backend for that much
+//     less, and grants the client its own offer (RFC 8881 section 18.36.3), unless the backend
+//     insists on less.
 //
-// What the client was told follows from its own call and from the backend's reply alone, so that a CREATE_SESSION sent again is answered alike.
+// The grants follow from the client's call and the backend's reply alone, so that a repeated
+// CREATE_SESSION gets the same answer.
 const (
-	// insertLen is the length of NVERIFY with a handle, the longest of what is inserted; PUTFH in the place of PUTROOTFH is shorter.
+	// insertLen is the length of NVERIFY with a handle, the longest insertion; PUTFH for PUTROOTFH
+	// is shorter.
 	insertLen = 20 + sign.Max4
 	// maxSessionOps bounds ca_maxoperations.
 	maxSessionOps = 64
 )
 
-// channel is what a client asks of one channel in CREATE_SESSION.
+// channel has the limits of one channel in CREATE_SESSION.
 type channel struct{ request, response, cached, ops uint32 }
 
 // field returns the field with the mark.
@@ -72,32 +77,31 @@ func (c *channel) field(m schema.Mark) *uint32 {
 
 func (c *channel) setField(s *schema.Span) { *c.field(s.Mark) = uint32(s.Value) }
 
-// saturatingAdd and difference stay within 32 bits.
+// saturatingAdd and saturatingSub stay within 32 bits.
 func saturatingAdd(a, b uint32) uint32 { return uint32(min(uint64(a)+uint64(b), math.MaxUint32)) }
 func saturatingSub(a, b uint32) uint32 { return a - min(a, b) }
 
-// What stands in a message of a channel besides operations, at least: the RPC header, tag and count
-// of a COMPOUND, and SEQUENCE; and the length of the shortest operation or result with a handle,
-// when that is signed.
+// Minimum lengths of a message without operations (RPC header, tag and count of a COMPOUND,
+// SEQUENCE), and of an operation or result with a handle to sign.
 const (
-	minReply4    = 24 + 12 + 44 // RPC header without verifier; SEQUENCE's result
+	minReply4    = 24 + 12 + 44 // RPC header without verifier; result of SEQUENCE
 	minCallback4 = 40 + 16 + 44 // with AUTH_NONE; CB_SEQUENCE without referring calls
 	minHandle4   = 12 + 4       // number, status, length, and a handle of one byte
 )
 
-// tags returns how many bytes of a message of at most size bytes are left to tags, if fixed bytes
-// of it have no handle. There are no more tags than handles have room in what remains.
+// tags returns the bytes for tags in a message of at most size bytes, of which fixed bytes have no
+// handle. It is bounded by the handles that fit in the rest.
 func (c *channel) tags(x *Export, size, fixed uint32) uint32 {
 	grows := uint32(x.Signer.Overhead())
 	return min(c.ops, maxSessionOps, saturatingAdd(saturatingSub(size, fixed), grows)/(minHandle4+grows)) * grows
 }
 
-// replyGrowth bounds what a reply of at most size bytes is longer for the client than for the backend.
+// replyGrowth bounds the growth of a reply of at most size bytes.
 func (c *channel) replyGrowth(x *Export, size uint32) uint32 {
 	return c.tags(x, size, minReply4) + maxRefusal
 }
 
-// foreRequest returns what the backend is asked for in the place of what the client asks for.
+// foreRequest returns the limits to ask of the backend for a client that asks for c.
 func (c *channel) foreRequest(x *Export) channel {
 	return channel{
 		request:  saturatingAdd(c.request, maxInserts*insertLen),
@@ -107,13 +111,14 @@ func (c *channel) foreRequest(x *Export) channel {
 	}
 }
 
-// foreGrant returns what the client, which asked for c, is told when the backend has granted some limits.
+// foreGrant returns the limits to grant a client that asked for c.
 func (c *channel) foreGrant(x *Export, granted channel) channel {
 	return channel{
 		request:  min(c.request, saturatingSub(granted.request, maxInserts*insertLen)),
 		response: min(c.response, saturatingAdd(granted.response, c.replyGrowth(x, c.response))),
 		cached:   min(c.cached, saturatingAdd(granted.cached, c.replyGrowth(x, c.cached))),
-		ops:      min(c.ops, maxSessionOps, saturatingSub(granted.ops, maxInserts)), // a backend may grant more than it was asked for
+		// a backend may grant more than requested
+		ops: min(c.ops, maxSessionOps, saturatingSub(granted.ops, maxInserts)),
 	}
 }
 
@@ -123,8 +128,8 @@ func (c *channel) backRequest(x *Export) channel {
 	return a
 }
 
-// backGrant takes back what backRequest has changed: a server may make the sizes of the back channel
-// smaller, and leaves ca_maxoperations as it is offered.
+// backGrant reverts backRequest: a server may lower the sizes of the back channel, and keeps
+// ca_maxoperations as offered.
 func (c *channel) backGrant(x *Export, granted channel) channel {
 	asked := c.backRequest(x)
 	granted.request = min(c.request, saturatingAdd(granted.request, c.request-asked.request))
@@ -134,8 +139,9 @@ func (c *channel) backGrant(x *Export, granted channel) channel {
 	return granted
 }
 
-// editSession writes limits into a CREATE_SESSION or its result, whose fields are spans and whose flags are at flagsAt, and takes out what
-// asks for or offers RDMA of the session's own kind: what the client has instead is between it and the gateway.
+// editSession writes limits into a CREATE_SESSION or its result, with the fields spans and the
+// flags at flagsAt. It removes RDMA of the session's own kind, which would be between client and
+// gateway.
 func editSession(e *Edits, m *oncrpc.Message, spans []schema.Span, flagsAt int, fore, back channel) {
 	var d xdr.Decoder
 	if flags := wordAt(&d, m, flagsAt); flags&connRDMA != 0 {
@@ -149,7 +155,7 @@ func editSession(e *Edits, m *oncrpc.Message, spans []schema.Span, flagsAt int, 
 		}
 		if s.Mark == schema.MaxOperations {
 			ch = &back
-			ird := s.Pos + 8 // behind ca_maxrequests
+			ird := s.Pos + 8 // after ca_maxrequests
 			if n := wordAt(&d, m, ird); n > 0 {
 				clear(e.Replace(ird, 4+4*int(n), 4))
 			}
@@ -157,7 +163,7 @@ func editSession(e *Edits, m *oncrpc.Message, spans []schema.Span, flagsAt int, 
 	}
 }
 
-// readLimits returns what a backend has granted in the fields of a result of CREATE_SESSION.
+// readLimits returns the limits in a result of CREATE_SESSION.
 func readLimits(spans []schema.Span) (fore, back channel) {
 	ch := &fore
 	for i := range spans {

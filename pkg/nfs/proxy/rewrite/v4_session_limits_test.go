@@ -15,7 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// alone runs a COMPOUND that stands outside of a session.
+// alone runs a COMPOUND outside a session.
 func alone(t *testing.T, x *Export, minor int, call, sent, reply, got raw) {
 	t.Helper()
 	var c Call
@@ -28,7 +28,7 @@ func alone(t *testing.T, x *Export, minor int, call, sent, reply, got raw) {
 	readable(t, &nfsv4.Compound4res{}, answer[oncrpc.MinReplyLen:])
 }
 
-// TestExchangeID: clients and servers are made distinct, and nobody speaks of layouts.
+// TestExchangeID checks that owners are made distinct, and layouts are never offered.
 func TestExchangeID(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	uid := string(x.UID)
@@ -54,7 +54,7 @@ func TestExchangeID(t *testing.T) {
 				ok(schema.OpExchangeID, uint64(5), 1, test.got, 0, uint64(3), test.gotMajor, test.scope, 0))
 		})
 	}
-	// State protection has its own arms.
+	// State protection has arms of its own.
 	alone(t, x, 2,
 		op(schema.OpExchangeID, verifier, "client", 0x10000, 1, bitmap(53), bitmap(38), 0),
 		op(schema.OpExchangeID, verifier, "client"+uid, 0x10000, 1, bitmap(53), bitmap(38), 0),
@@ -62,7 +62,7 @@ func TestExchangeID(t *testing.T) {
 		ok(schema.OpExchangeID, uint64(5), 1, 0x10000, 1, bitmap(53), bitmap(), uint64(3), "a"+uid, "b"+uid, 0))
 }
 
-// TestSetClientID: a client of 4.0 is made distinct, and cannot be called by the backend.
+// TestSetClientID checks that a 4.0 client is made distinct, and gets no callbacks.
 func TestSetClientID(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	alone(t, x, 0,
@@ -71,19 +71,19 @@ func TestSetClientID(t *testing.T) {
 		ok(schema.OpSetClientID, uint64(1), uint64(2)), ok(schema.OpSetClientID, uint64(1), uint64(2)))
 }
 
-// limits are the fields of channel_attrs4.
+// limits is a channel_attrs4.
 func limits(ch channel, ird ...any) raw {
 	b := fields(28, ch.request, ch.response, ch.cached, ch.ops, 64, len(ird))
 	return append(b, fields(ird...)...)
 }
 
-// createSession is a CREATE_SESSION, and its result.
+// createSession is a CREATE_SESSION and its result.
 func createSession(flags int, fore, back raw) (call, reply raw) {
 	return op(schema.OpCreateSession, uint64(5), 1, flags, fore, back, 0x40000000, 1, 1, 9, "host", 0, 0, 0),
 		ok(schema.OpCreateSession, stateID, 1, flags, fore, back)
 }
 
-// TestCreateSession: with the limits that Linux asks for, and of its server.
+// TestCreateSession uses the limits of Linux and its server.
 func TestCreateSession(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	fore, back := channel{1049620, 1049480, 3428, 8}, channel{4068, 4068, 0, 2}
@@ -95,14 +95,12 @@ func TestCreateSession(t *testing.T) {
 	alone(t, x, 1, call, sent, reply, got)
 }
 
-// TestSmallSession: a session whose replies are short is asked for with as much as it has room for,
-// tags included.
+// TestSmallSession checks that the request for a session with short replies leaves room for tags.
 func TestSmallSession(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	fore, back := channel{1000, 400, 120, 64}, channel{300, 300, 0, 8}
 	call, _ := createSession(0, limits(fore), limits(back))
-	// 13 handles have room in a reply of 400 bytes, and 2 in a reply of 120; 8 in a callback of
-	// 300.
+	// 13 handles fit in a reply of 400 bytes, 2 in a reply of 120, and 8 in a callback of 300.
 	asked, askedBack := limits(channel{1000 + 592, 400 - 13*8 - 12, 120 - 2*8 - 12, 68}), limits(channel{300 - 8*8, 300, 0, 8})
 	sent, _ := createSession(0, asked, askedBack)
 	_, reply := createSession(0, asked, askedBack)
@@ -110,8 +108,7 @@ func TestSmallSession(t *testing.T) {
 	alone(t, x, 1, call, sent, reply, got)
 }
 
-// TestMaxOperations: a COMPOUND may have as many operations as the client was told, whatever the
-// backend takes besides.
+// TestMaxOperations checks that the client's limit holds, even if the backend takes more.
 func TestMaxOperations(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	fore, back := channel{1000, 1000, 1000, 8}, channel{4096, 4096, 0, 2}
@@ -144,8 +141,8 @@ func TestMaxOperations(t *testing.T) {
 	sameBytes(t, "those of a session that is forgotten", forwarded, want)
 }
 
-// TestBackChannel: the client's own ca_maxoperations and ca_maxrequests of the back channel are
-// told as they were offered, however many the gateway takes.
+// TestBackChannel checks that the client gets its own ca_maxoperations and ca_maxrequests of the
+// back channel, whatever the gateway takes.
 func TestBackChannel(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	fore, back := channel{1 << 20, 1 << 20, 4096, 8}, channel{8192, 8192, 4096, 500}
@@ -155,13 +152,13 @@ func TestBackChannel(t *testing.T) {
 	_, reply := createSession(0, sentFore, sentBack)
 	_, got := createSession(0, limits(fore), limits(back))
 	alone(t, x, 1, call, sent, reply, got)
-	// What the backend insists on is the client's to know.
+	// The backend's lower limits pass.
 	_, reply = createSession(0, sentFore, limits(channel{4096, 2048, 0, 16}))
 	_, got = createSession(0, limits(fore), limits(channel{4096 + 512, 2048, 0, 16}))
 	alone(t, x, 1, call, sent, reply, got)
 }
 
-// TestLimits: no message exceeds what its receiver was told, whatever the client asks for and the backend grants.
+// TestLimits checks that no message exceeds its receiver's limit.
 func TestLimits(t *testing.T) {
 	exports := []*Export{exportV4(t, sign.Required), exportV4(t, sign.Off)}
 	rapid.Check(t, func(t *rapid.T) {
@@ -172,24 +169,24 @@ func TestLimits(t *testing.T) {
 		}
 		client := draw("client")
 		asked, backAsked := client.foreRequest(x), client.backRequest(x)
-		// A backend grants no more than it was asked for.
+		// A backend grants no more than requested.
 		g := draw("backend")
 		g = channel{min(g.request, asked.request), min(g.response, asked.response), min(g.cached, asked.cached), min(g.ops, asked.ops)}
-		told := client.foreGrant(x, g)
-		if told.request > client.request || told.response > client.response || told.cached > client.cached || told.ops > client.ops {
-			t.Fatalf("asked %+v, told %+v", client, told)
+		granted := client.foreGrant(x, g)
+		if granted.request > client.request || granted.response > client.response || granted.cached > client.cached || granted.ops > client.ops {
+			t.Fatalf("asked %+v, granted %+v", client, granted)
 		}
-		if told.request > 0 && uint64(told.request)+maxInserts*insertLen > uint64(g.request) {
-			t.Fatalf("a request of %d bytes can exceed the backend's %d", told.request, g.request)
+		if granted.request > 0 && uint64(granted.request)+maxInserts*insertLen > uint64(g.request) {
+			t.Fatalf("a request of %d bytes can exceed the backend's %d", granted.request, g.request)
 		}
-		if told.ops > 0 && told.ops+maxInserts > g.ops {
-			t.Fatalf("%d operations can exceed the backend's %d", told.ops, g.ops)
+		if granted.ops > 0 && granted.ops+maxInserts > g.ops {
+			t.Fatalf("%d operations can exceed the backend's %d", granted.ops, g.ops)
 		}
-		for _, r := range [][2]uint32{{g.response, told.response}, {g.cached, told.cached}} {
-			// As many handles as the backend's reply has room for.
-			tags := uint64(min(told.ops, g.ops, saturatingSub(r[0], minReply4)/minHandle4)) * uint64(x.Signer.Overhead())
+		for _, r := range [][2]uint32{{g.response, granted.response}, {g.cached, granted.cached}} {
+			// As many handles as fit in the backend's reply.
+			tags := uint64(min(granted.ops, g.ops, saturatingSub(r[0], minReply4)/minHandle4)) * uint64(x.Signer.Overhead())
 			if r[0] > 0 && uint64(r[0])+tags+maxRefusal > uint64(r[1]) {
-				t.Fatalf("a reply of %d bytes can exceed the client's %d, with %d operations", r[0], r[1], told.ops)
+				t.Fatalf("a reply of %d bytes can exceed the client's %d, with %d operations", r[0], r[1], granted.ops)
 			}
 		}
 		b := channel{min(g.request, backAsked.request), client.response, client.cached, min(g.ops, backAsked.ops)}
@@ -207,7 +204,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestBindConn: there is no RDMA of the session's own kind.
+// TestBindConn checks that RDMA of the session's own kind is removed.
 func TestBindConn(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	bind := func(rdma int) raw { return op(schema.OpBindConnToSession, stateID, 3, rdma) }
@@ -216,7 +213,7 @@ func TestBindConn(t *testing.T) {
 	alone(t, x, 2, bind(0), bind(0), bound(0), bound(0))
 }
 
-// TestDistinct: two exports make different owners of the same one, and one export different owners of different ones.
+// TestDistinct checks that owners differ between exports, and between clients of one export.
 func TestDistinct(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		owners := rapid.SliceOfNDistinct(rapid.SliceOfN(rapid.Byte(), 0, maxOwner), 2, 2, func(b []byte) string { return string(b) }).Draw(t, "owners")

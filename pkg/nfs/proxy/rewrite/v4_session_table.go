@@ -7,31 +7,30 @@ import (
 	"sync/atomic"
 )
 
-// maxSessions bounds the sessions whose limit is remembered; the one that was made first goes
-// first.
+// maxSessions bounds the remembered sessions; the oldest is dropped first.
 const maxSessions = 4096
 
 // sessionID is a sessionid4.
 type sessionID [16]byte
 
-// sessionTable remembers the ca_maxoperations that clients got, which is less than the backend
-// accepts: that has to take what is inserted too. It is a help to clients and no wall: of a session
-// that another gateway has seen made, nothing is known.
+// sessionTable remembers the ca_maxoperations granted to clients, which is less than the backend
+// accepts, as it includes insertions. It helps clients but is no protection: sessions made through
+// another gateway are unknown.
 type sessionTable struct {
 	known atomic.Pointer[sessionLimits]
 
-	mu    sync.Mutex // for note
+	mu    sync.Mutex // for remember
 	order []sessionID
-	next  int // in order, when it is full
+	next  int // index in order, once full
 }
 
-// sessionLimits are never changed.
+// sessionLimits is immutable.
 type sessionLimits struct {
 	lowest uint32 // of all
 	ops    map[sessionID]uint32
 }
 
-// remember remembers the limit of a session.
+// remember adds the limit of a session.
 func (s *sessionTable) remember(id sessionID, ops uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,13 +56,13 @@ func (s *sessionTable) remember(id sessionID, ops uint32) {
 	s.known.Store(l)
 }
 
-// mayExceed reports whether there is a session with a limit below ops.
+// mayExceed reports whether any session has a limit below ops.
 func (s *sessionTable) mayExceed(ops uint64) bool {
 	l := s.known.Load()
 	return l != nil && ops > uint64(l.lowest)
 }
 
-// exceeds reports whether a COMPOUND of so many operations has more than its session may have.
+// exceeds reports whether a COMPOUND of ops operations exceeds its session's limit.
 func (s *sessionTable) exceeds(id sessionID, ops uint64) bool {
 	l := s.known.Load()
 	if l == nil {

@@ -2,7 +2,7 @@ package rewrite
 
 import "sluice.dev/sluice/pkg/nfs/schema"
 
-// The statuses that are made here (nfsstat4).
+// Statuses made by the gateway (nfsstat4).
 const (
 	ok4              = 0
 	errNoEnt         = 2
@@ -46,8 +46,8 @@ const (
 	connRDMA   = 4
 )
 
-// refusedOps has the operations that lead around the gateway, and what they are answered: layouts and devices, which nobody gets here, and the
-// permission to copy from this server to another one.
+// refusedOps has the operations that bypass the gateway, and their statuses: layouts, devices, and
+// the permission to copy to another server.
 var refusedOps = [...]uint32{
 	schema.OpGetDeviceInfo: errNotSupp,
 	schema.OpGetDeviceList: errNotSupp,
@@ -60,7 +60,7 @@ var refusedOps = [...]uint32{
 	schema.OpRemoveXattr:   ok4,
 }
 
-// writingOps are the operations that always change something.
+// writingOps has the operations that always change something.
 var writingOps = [...]bool{
 	schema.OpCreate:      true,
 	schema.OpLink:        true,
@@ -77,7 +77,8 @@ var writingOps = [...]bool{
 	schema.OpRemoveXattr: true,
 }
 
-// sessionless are the operations that may stand at the beginning of a COMPOUND of version 4.1 or later (RFC 8881, section 2.10.6.1.1).
+// sessionless reports whether an operation may begin a COMPOUND of version 4.1 or later (RFC 8881,
+// section 2.10.6.1.1).
 func sessionless(code uint32) bool {
 	switch code {
 	case schema.OpSequence, schema.OpExchangeID, schema.OpCreateSession, schema.OpDestroySession, schema.OpBindConnToSession, schema.OpDestroyClientID:
@@ -86,7 +87,8 @@ func sessionless(code uint32) bool {
 	return false
 }
 
-// checkNameV4 says what is wrong with a name in a directory: nothing but a name itself may come through, so that none leads up.
+// checkNameV4 returns the status that refuses a name in a directory, or ok4. Only plain names pass,
+// so none leads up.
 func checkNameV4(name []byte) uint32 {
 	switch {
 	case len(name) == 0:
@@ -102,7 +104,8 @@ func checkNameV4(name []byte) uint32 {
 	return ok4
 }
 
-// failureLenV4 returns how many bytes follow the status in the result of an operation that is refused here. They are zero: SETATTR's say that nothing was set.
+// failureLenV4 returns the number of zero bytes after the status of a refused operation. Those of
+// SETATTR mean that nothing was set.
 func failureLenV4(code uint32) int {
 	if code == schema.OpSetAttr {
 		return 4

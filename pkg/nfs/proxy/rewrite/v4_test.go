@@ -19,12 +19,13 @@ func putFH(handle []byte) raw { return op(schema.OpPutFH, handle) }
 
 func lookup(name string) raw { return op(schema.OpLookup, name) }
 
-// guard is what is inserted before a LOOKUPP.
-func guard(handle []byte) raw {
+// rootCheck is the operation inserted before a LOOKUPP.
+func rootCheck(handle []byte) raw {
 	return op(schema.OpNVerify, fattr([]uint32{schema.AttrFileHandle}, handle))
 }
 
-// TestRootV4: the ways to the root lead to the export's root, and handles are signed for the client only.
+// TestRootV4 checks that operations to the root lead to the export's root, and that only clients
+// see signed handles.
 func TestRootV4(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	for _, ex := range []exchange{
@@ -68,7 +69,7 @@ func TestRootV4(t *testing.T) {
 	}
 }
 
-// TestNoRootV4: what becomes of a COMPOUND must not depend on when the root is found, so it waits; but for those that have no business with it.
+// TestNoRootV4 checks that a COMPOUND waits for the root if its rewritten form depends on it.
 func TestNoRootV4(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	for _, roots := range []*Roots{nil, {V3: rootV3}} {
@@ -88,7 +89,8 @@ func TestNoRootV4(t *testing.T) {
 	}
 }
 
-// TestNoSecondRoot: as long as it is not known whether version 3 has another root, LOOKUPP cannot be guarded against it, and waits.
+// TestNoSecondRoot checks that LOOKUPP waits until the root of version 3 is known, or known to be
+// missing.
 func TestNoSecondRoot(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	for _, ex := range []struct {
@@ -116,28 +118,28 @@ func TestNoSecondRoot(t *testing.T) {
 	}
 }
 
-// TestMismatch: a reply that is not one to what the backend got is not passed on.
+// TestMismatch checks that a reply which does not match the backend's call is rejected.
 func TestMismatch(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	call := []raw{sequence, putFH(x.signed(someFH)), lookupP, getFH}
 	put, checked, up := ok(schema.OpPutFH), ok(schema.OpNVerify), ok(schema.OpLookupP)
 	for name, reply := range map[string][]byte{
-		"another operation":     resultsOf(0, sequenceOK, put, up),
-		"the guard is missing":  resultsOf(0, sequenceOK, put, up, ok(schema.OpGetFH, someFH)),
-		"too many":              resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, someFH), put),
-		"more behind a failure": resultsOf(0, sequenceOK, put, op(schema.OpNVerify, errSame), up),
-		"OP_ILLEGAL that is OK": resultsOf(0, sequenceOK, op(schema.OpIllegal, 0)),
-		"cut short":             resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, someFH))[:100],
-		"no status":             resultsOf(0)[:24],
-		"a handle without room": resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, make([]byte, 125))),
+		"another operation":         resultsOf(0, sequenceOK, put, up),
+		"the root check is missing": resultsOf(0, sequenceOK, put, up, ok(schema.OpGetFH, someFH)),
+		"too many":                  resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, someFH), put),
+		"more behind a failure":     resultsOf(0, sequenceOK, put, op(schema.OpNVerify, errSame), up),
+		"OP_ILLEGAL that is OK":     resultsOf(0, sequenceOK, op(schema.OpIllegal, 0)),
+		"cut short":                 resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, someFH))[:100],
+		"no status":                 resultsOf(0)[:24],
+		"a handle without room":     resultsOf(0, sequenceOK, put, checked, up, ok(schema.OpGetFH, make([]byte, 125))),
 	} {
 		t.Run(name, func(t *testing.T) { refusesReply(t, x, call, reply) })
 	}
-	// Where a refusal has to be added, all before it must have succeeded.
+	// Everything before an added refusal must have succeeded.
 	refusesReply(t, x, []raw{sequence, putFH(x.signed(someFH)), lookup("..")}, resultsOf(13, sequenceOK, put))
 }
 
-// TestEarlyEnd: what the backend leaves out after a failure stays out, however it says so.
+// TestEarlyEnd checks that results the backend omits after a failure stay out.
 func TestEarlyEnd(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	for _, ex := range []exchange{
@@ -149,7 +151,7 @@ func TestEarlyEnd(t *testing.T) {
 	}
 }
 
-// TestTooManyV4: the answer has another name in 4.0.
+// TestTooManyV4 checks the status for too many operations, which differs in 4.0.
 func TestTooManyV4(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	var c Call
@@ -162,8 +164,8 @@ func TestTooManyV4(t *testing.T) {
 		resultsOf(errResource, got, got, got, got, op(schema.OpPutRootFH, errResource)))
 }
 
-// TestFarTooManyV4: a COMPOUND of more operations than are looked at does not reach the backend, and its first operation is answered so. SEQUENCE, which
-// fails then, does not move its slot.
+// TestFarTooManyV4 checks that a COMPOUND with more operations than are read is answered by the
+// error of its first operation. SEQUENCE then keeps its slot.
 func TestFarTooManyV4(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	many := func(first raw, n int) []raw { return append([]raw{first}, slices.Repeat([]raw{getFH}, n-1)...) }
@@ -192,14 +194,14 @@ func TestFarTooManyV4(t *testing.T) {
 	sameBytes(t, "as many as are looked at", sent, call)
 }
 
-// TestFullV4: with what is inserted, the backend gets no more operations than are looked at, or its results could not be read.
+// TestFullV4 checks that insertions never exceed the operations whose results can be read.
 func TestFullV4(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	for _, ex := range []struct {
 		before int
 		sent   []raw
 	}{
-		{schema.MaxOps - 2, []raw{guard(rootV4), lookupP}},
+		{schema.MaxOps - 2, []raw{rootCheck(rootV4), lookupP}},
 		{schema.MaxOps - 1, nil},
 	} {
 		ops := append([]raw{putFH(someFH)}, slices.Repeat([]raw{getFH}, ex.before-1)...)
@@ -215,7 +217,7 @@ func TestFullV4(t *testing.T) {
 	}
 }
 
-// TestGSSV4: what is refused at once has no verifier that RPCSEC_GSS could check.
+// TestGSSV4 checks that calls refused under RPCSEC_GSS get no reply without a verifier.
 func TestGSSV4(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	x.GSS = true
@@ -226,7 +228,7 @@ func TestGSSV4(t *testing.T) {
 	sameBytes(t, "the answer", answer, fields(xidV4, oncrpc.MsgReply, 1, 1, uint32(oncrpc.AuthTooWeak)))
 }
 
-// TestSquashV4: the caller is changed before the operations are, and each is where it belongs.
+// TestSquashV4 checks that edits of the credential and of operations combine.
 func TestSquashV4(t *testing.T) {
 	x := exportV4(t, sign.Required)
 	var c Call
@@ -241,7 +243,7 @@ func TestSquashV4(t *testing.T) {
 	}
 }
 
-// TestSecInfo: SECINFO tells of RPCSEC_GSS only where that passes.
+// TestSecInfo checks that SECINFO lists RPCSEC_GSS only where it is permitted.
 func TestSecInfo(t *testing.T) {
 	krb5 := fields(6, "\x2a\x86\x48\x86\xf7\x12\x01\x02\x02", 0, 1)
 	for _, gss := range []bool{false, true} {
