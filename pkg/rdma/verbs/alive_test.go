@@ -11,8 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// TestKeepAlive: a connection over which nothing moves is probed and lives, without a word to its
-// handlers; when its peer dies without disconnecting, it ends.
+// TestKeepAlive: an idle connection is probed and lives, invisibly to its handlers; when its peer
+// dies without disconnecting, it ends.
 func TestKeepAlive(t *testing.T) {
 	if *kind != "rxe" {
 		t.Skip("no -kind rxe: the test runs in the guest, by make test-verbs")
@@ -57,8 +57,8 @@ func TestKeepAlive(t *testing.T) {
 	c.free(t)
 }
 
-// TestCompletionOverrun: a client that overruns the completion queue of a connection which shares
-// receives ends that connection, and connections that come later share another queue.
+// TestCompletionOverrun: a client that overruns the completion queue of a connection with an SRQ
+// ends that connection, and later connections have another SRQ.
 func TestCompletionOverrun(t *testing.T) {
 	if *kind != "rxe" {
 		t.Skip("no -kind rxe: the test runs in the guest, by make test-verbs")
@@ -125,7 +125,7 @@ func TestCompletionOverrun(t *testing.T) {
 	}
 	served := make(chan error, 2)
 	go func() { served <- dialer.Serve(&echo{ep: dialer, posts: dialer}) }()
-	for range depth { // nobody takes them
+	for range depth { // no one takes them
 		if err := dialer.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: [][]byte{buf.B}}}); err != nil {
 			break // the connection has ended already
 		}

@@ -30,12 +30,12 @@ func objects(t *testing.T) string {
 	return regexp.MustCompile(`(?m)^.*\b` + *kind + `0:.*$`).FindString(string(out))
 }
 
-// calm returns the objects as soon as they are those that are wanted, or after a while. With nothing wanted they only have to be the same for longer
-// than an id stays for the peer's answer.
+// calm returns the objects as soon as they are the wanted ones, or after a while. Without wanted
+// ones, it waits until they stay the same for longer than an id waits for the peer's answer.
 func calm(t *testing.T, want string) (got string) {
 	same := 0
 	for range 20 {
-		time.Sleep(farewell / 4) // the kernel's objects go at their own time
+		time.Sleep(farewell / 4) // the kernel frees objects later
 		last := got
 		got = objects(t)
 		if same++; got != last {
@@ -48,7 +48,7 @@ func calm(t *testing.T, want string) (got string) {
 	return got
 }
 
-// resident is how much memory this process has, in bytes.
+// resident is the memory of this process in bytes.
 func resident(t *testing.T) int {
 	t.Helper()
 	debug.FreeOSMemory()
@@ -77,10 +77,10 @@ func (c *pair) end(t *testing.T) {
 	c.free(t)
 }
 
-// few messages go over each of the connections at once.
+// few is the number of messages over each of the simultaneous connections.
 const few = 10
 
-// TestChurn: connections, one after the other and then 64 at once, leave no object behind, and no memory.
+// TestChurn: connections, one after the other and then 64 at once, leak neither objects nor memory.
 func TestChurn(t *testing.T) {
 	if *cycles == 0 {
 		t.Skip("no -cycles: the test runs in the guest, by make test-verbs")
@@ -90,7 +90,7 @@ func TestChurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := bufpool.New(0)
-	connectPair(t, p, p, pool, 0, false).end(t) // what librdmacm keeps for good is there now
+	connectPair(t, p, p, pool, 0, false).end(t) // creates the objects that librdmacm keeps for good
 	before := calm(t, "")
 	if before == "" {
 		t.Fatalf("rdma resource show does not know %s0", *kind)
@@ -102,7 +102,8 @@ func TestChurn(t *testing.T) {
 	if after := calm(t, before); after != before {
 		t.Errorf("objects after %d connections:\n%s\nbefore:\n%s", *cycles, after, before)
 	}
-	// The queues of a connection take 32 KiB at its two ends, which the allocator may not give back at once.
+	// The queues of a connection take 32 KiB at its two ends, which the allocator may not give back
+	// at once.
 	grown := resident(t) - memory
 	if t.Logf("%d connections one after the other: %d KiB more memory", *cycles, grown>>10); *cycles >= 500 && grown > 8<<20 {
 		t.Errorf("%d connections have left %d bytes", *cycles, grown)

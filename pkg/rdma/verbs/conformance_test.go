@@ -45,7 +45,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// testArenaWindows has rxe bind windows as adapters do: to the regions of the arenas, whose bounds it takes for theirs.
+// testArenaWindows makes rxe bind windows as adapters do: to the regions of the arenas, whose
+// bounds it takes for the windows'.
 func testArenaWindows(t *testing.T, f rdmatest.Factory) {
 	p, err := New(Config{})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// TestCredentials: connections are made and go on in a program whose threads have acted as other users; and with an empty queue
-// polled more than once.
+// TestCredentials: connections are made and survive in a program whose threads have acted as other
+// users, and with repeated polls of an empty queue.
 func TestCredentials(t *testing.T) {
 	if *address == "" {
 		t.Skip("no -address: the test runs in the guest, by make test-verbs")

@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// DeviceEvents is how often a device has reported an asynchronous event.
+// DeviceEvents counts an asynchronous event of a device.
 type DeviceEvents struct {
 	Device string
-	// Event is the event in libibverbs's words, "port error".
+	// Event is the event's name in libibverbs, "port error".
 	Event string
 	Count uint64
 }
 
-// events counts those of all devices since the program began. Their kinds are few.
+// events counts those of all devices since the program began. There are few kinds.
 var events struct {
 	sync.Mutex
 	counts map[[2]string]uint64

@@ -102,19 +102,20 @@ func (i *ident) resolve(ctx context.Context, at netip.AddrPort) error {
 	return err
 }
 
-// establish has librdmacm ask the peer, or accept it.
+// establish makes librdmacm connect to the peer, or accept it.
 func (i *ident) establish(data []byte, s connParams, accept C.int) syscall.Errno {
 	exponent := ackExponent(i.p.cfg.AckTimeout)
 	return aside(func() syscall.Errno {
 		if exponent != 0 {
-			C.sv_set_ack_timeout(i.id, C.uint8_t(exponent)) // kernels before 5.1 have their own alone
+			// kernels before 5.1 use their own alone
+			C.sv_set_ack_timeout(i.id, C.uint8_t(exponent))
 		}
 		d, n := private(data)
 		return syscall.Errno(C.sv_connect(i.id, d, n, C.uint8_t(s.ird), C.uint8_t(s.ord), C.uint8_t(i.p.cfg.RetryCount), C.uint8_t(s.rnrRetries), accept))
 	})
 }
 
-// reject turns the peer away.
+// reject refuses the peer.
 func (i *ident) reject(data []byte) syscall.Errno {
 	return aside(func() syscall.Errno {
 		d, n := private(data)
@@ -122,7 +123,7 @@ func (i *ident) reject(data []byte) syscall.Errno {
 	})
 }
 
-// connect asks the peer, and waits for its answer.
+// connect connects to the peer and waits for its answer.
 func (i *ident) connect(ctx context.Context, data []byte, s connParams) (event, error) {
 	if errno := i.establish(data, s, 0); errno != 0 {
 		return event{}, connectError("rdma_connect", len(data), errno)
@@ -130,7 +131,8 @@ func (i *ident) connect(ctx context.Context, data []byte, s connParams) (event, 
 	return i.await(ctx, C.RDMA_CM_EVENT_ESTABLISHED)
 }
 
-// connectError explains what the connection manager refused: over InfiniBand and RoCE there is less room for private data.
+// connectError explains a refusal by the connection manager: over InfiniBand and RoCE there is less
+// room for private data.
 func connectError(call string, private int, errno syscall.Errno) error {
 	if errno == syscall.EINVAL && private > 56 {
 		return fmt.Errorf("%s: %w (%d bytes of private data may be too many for this device)", call, errno, private)

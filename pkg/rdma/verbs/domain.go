@@ -23,8 +23,9 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// domain is a protection domain on each device on which it has connections. A device is known only when an address is, so that
-// the arenas are registered when the first connection over it is made; arenas that come later are registered at once.
+// domain is a protection domain on each device on which it has connections. A device is known only
+// once an address is, so the arenas are registered with the first connection over it; later arenas
+// are registered at once.
 type domain struct {
 	p *provider
 
@@ -34,17 +35,18 @@ type domain struct {
 	endpoints int
 	closed    bool
 
-	arenas atomic.Pointer[[]arena] // the keys in these mean nothing
+	arenas atomic.Pointer[[]arena] // the keys in these are unused
 }
 
 // space is a domain on one device.
 type space struct {
 	pd        *C.struct_ibv_pd
-	access    C.int // that arenas are registered for
+	access    C.int // of registered arenas
 	endpoints int   // and shared queues
 	queues    []*receiveQueue
-	lost      bool                    // the device was removed
-	arenas    atomic.Pointer[[]arena] // sorted; replaced as a whole, so that Post looks without a lock
+	lost      bool // the device was removed
+	// sorted; replaced as a whole, so that Post reads it without a lock
+	arenas atomic.Pointer[[]arena]
 }
 
 // arena is registered memory at the addresses [from, to).
@@ -69,7 +71,7 @@ func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// find returns the arena that holds b, nil if none does.
+// find returns the arena that holds b, or nil.
 func find(p *atomic.Pointer[[]arena], b []byte) *arena {
 	list := p.Load()
 	if list == nil {
@@ -100,7 +102,7 @@ func insert(p *atomic.Pointer[[]arena], a arena) {
 	p.Store(&all)
 }
 
-// takeOut removes the arena that is b, if it is there, and returns its region.
+// takeOut removes the arena b, if it is there, and returns its region.
 func takeOut(p *atomic.Pointer[[]arena], b []byte) *C.struct_ibv_mr {
 	a := find(p, b)
 	if a == nil {
@@ -111,10 +113,10 @@ func takeOut(p *atomic.Pointer[[]arena], b []byte) *C.struct_ibv_mr {
 	return a.mr
 }
 
-// holds tells whether b lies in an arena.
+// holds reports whether b lies in an arena.
 func (d *domain) holds(b []byte) bool { return len(b) == 0 || find(&d.arenas, b) != nil }
 
-// Register implements rdma.Domain].
+// Register implements [rdma.Domain].
 func (d *domain) Register(p *bufpool.Pool) error {
 	d.mu.Lock()
 	closed := d.closed
@@ -125,7 +127,7 @@ func (d *domain) Register(p *bufpool.Pool) error {
 	detach, err := p.Attach(func(a *bufpool.Arena) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.closed { // Close is about to detach: the pool and its other users go on
+		if d.closed { // Close is about to detach; the pool and its other users continue
 			return nil
 		}
 		from := addressOf(a.Memory)
@@ -150,7 +152,7 @@ func (d *domain) Register(p *bufpool.Pool) error {
 	return nil
 }
 
-// undo takes back an arena of which nobody gets a buffer.
+// undo removes an arena that never had a buffer in use.
 func (d *domain) undo(a *bufpool.Arena) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,7 +175,7 @@ func (s *space) register(a arena) error {
 	return nil
 }
 
-// register is ibv_reg_mr with an error that helps.
+// register is ibv_reg_mr with a helpful error.
 func register(pd *C.struct_ibv_pd, from, length uintptr, access C.int) (*C.struct_ibv_mr, error) {
 	mr, err := C.sv_register(pd, C.uintptr_t(from), C.uint64_t(length), access)
 	if mr != nil {
@@ -182,7 +184,8 @@ func register(pd *C.struct_ibv_pd, from, length uintptr, access C.int) (*C.struc
 	return nil, fmt.Errorf("registering %d bytes with the device: %w%s", length, err, memlockHint(err))
 }
 
-// memlockHint is the advice for memory that cannot be locked; "" if err is about something else, or there is no limit.
+// memlockHint is the advice for memory that cannot be locked; "" for other errors, or without a
+// limit.
 func memlockHint(err error) string {
 	if !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EPERM) {
 		return ""
@@ -211,7 +214,8 @@ func (d *domain) join(dev *device) (*space, error) {
 			return nil, fmt.Errorf("verbs: a protection domain of %s: %w", dev.name, err)
 		}
 		s = &space{pd: pd, access: C.IBV_ACCESS_LOCAL_WRITE}
-		if !d.p.cfg.StrictOrdering { // data are touched only after a completion, which comes in order in any case
+		// data are touched only after a completion, which is ordered in any case
+		if !d.p.cfg.StrictOrdering {
 			s.access |= C.SV_RELAXED_ORDERING
 		}
 		if dev.limits.max_windows > 0 {
@@ -232,7 +236,7 @@ func (d *domain) join(dev *device) (*space, error) {
 	return s, nil
 }
 
-// leave takes an endpoint on the device out of the count.
+// leave undoes join.
 func (d *domain) leave(dev *device) {
 	d.mu.Lock()
 	d.endpoints--
@@ -242,7 +246,8 @@ func (d *domain) leave(dev *device) {
 	d.mu.Unlock()
 }
 
-// lose gives up a device that was removed: what is registered there goes with the last endpoint, before librdmacm closes the device.
+// lose gives up a removed device: its registrations end with the last endpoint, before librdmacm
+// closes the device.
 func (d *domain) lose(dev *device) {
 	d.mu.Lock()
 	var queues []*receiveQueue
@@ -257,7 +262,7 @@ func (d *domain) lose(dev *device) {
 	}
 }
 
-// drop frees the space of a device that is lost, when no endpoint uses it. The caller holds mu.
+// drop frees the space of a lost device when no endpoint uses it. The caller holds mu.
 func (d *domain) drop(dev *device, s *space) {
 	if s.lost && s.endpoints == 0 {
 		delete(d.spaces, dev)

@@ -9,7 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// count returns how many arenas are local memory: of the domain, and on each of its devices.
+// count returns the number of registered arenas: of the domain, and on each of its devices.
 func (d *domain) count() (counts []int) {
 	count := func(list *[]arena) {
 		if list == nil {
@@ -26,7 +26,8 @@ func (d *domain) count() (counts []int) {
 	return counts
 }
 
-// TestAttachInVain: an arena that somebody cannot attach is not registered with anybody, since its addresses are soon another one's.
+// TestAttachInVain: an arena that one user cannot register is registered with none, since its
+// addresses will be reused.
 func TestAttachInVain(t *testing.T) {
 	pool := bufpool.New(0)
 	p := &provider{domains: map[*domain]struct{}{}}

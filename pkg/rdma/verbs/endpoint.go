@@ -19,7 +19,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// endpoint is one end of a connection. Its parts: posting in post.go, Serve in serve.go, exposed memory in region.go.
+// endpoint is one end of a connection. It posts in post.go, serves in serve.go, and exposes memory
+// in region.go.
 type endpoint struct {
 	*ident
 	dev    *device
@@ -33,56 +34,61 @@ type endpoint struct {
 	regions       regions
 	exposed       exposed // where there are windows
 	events        *watcher
-	last          chan struct{} // closed by LAST_WQE_REACHED: no receive of a shared queue is taken any more
-	lastOnce      sync.Once
-	reported      atomic.Pointer[string] // an asynchronous event that says why the queue pair failed
+	// closed by LAST_WQE_REACHED: no receive of a shared queue is taken any more
+	last     chan struct{}
+	lastOnce sync.Once
+	reported atomic.Pointer[string] // the asynchronous event that made the queue pair fail
 
 	// Serve's wait for completions.
 	file  *os.File
 	raw   syscall.RawConn
-	event func(fd uintptr) bool // a look at the queue
-	seen  int                   // what it found
+	event func(fd uintptr) bool // polls the queue
+	seen  int                   // its result
 
 	mu sync.Mutex
 	// served: Serve was called. closing: Close was. done: nothing may be posted any more.
 	served, closing, done bool
 	freed                 chan struct{} // closed when the device touches no memory any more
-	// gathering: Serve will flush, so that nobody else needs to. corks counts Corks without Uncork.
+	// gathering: Serve will flush, so that no other goroutine needs to. corks counts Corks without
+	// Uncork.
 	gathering atomic.Bool
 	corks     atomic.Int32
-	// awake: Serve was interrupted, to make it look around. stale: the deadline of its wait is not limit.
+	// awake: Serve was interrupted, to check the state. stale: the deadline of its wait is not
+	// limit.
 	awake, stale bool
-	// broken is why the queues take nothing more.
+	// broken is the reason why the queues take nothing more.
 	broken  error
-	sq      []slot // requests that are not complete, by their numbers modulo the length
-	sqHead  uint64 // the number of the oldest
-	sqSent  uint64 // that of the first Send or Write that is not complete, or a Read's before it
+	sq      []slot // incomplete requests, by their numbers modulo the length
+	sqHead  uint64 // number of the oldest
+	sqSent  uint64 // number of the first incomplete Send or Write, or of a Read before it
 	sqTail  uint64 // the next number
 	binds   int    // requests from sqHead on that bind windows
 	probing int    // and those that probe the peer
 	idle    *time.Timer
-	traffic uint64 // when idle last ran
+	traffic uint64 // at the last run of idle
 	rq      []uint64
 	rqHead  uint64
 	rqTail  uint64
-	shared  *receiveQueue // instead of rq, if it is not nil
+	shared  *receiveQueue // instead of rq, if not nil
 	revoked []uint64      // LocalInvalidates that are complete but not reported
-	// bell is ring on the thread that may tell a software device of requests: poll goes in, found comes out.
+	// bell is ring, on the thread that may notify a software device of requests: poll is its
+	// argument, found its result.
 	bell  *call
 	poll  C.int
 	found int
-	// What is gathered in q: requests and receives, and their segments; covering is the request that is signaled for those before it, or -1.
+	// Gathered in q: requests and receives, and their segments; covering is the request that is
+	// signaled for those before it, or -1.
 	sends, sendList, covering int
 	receives, receiveList     int
 
 	h rdma.Handler
-	// Serve's own.
+	// Owned by Serve.
 	batch   []rdma.Completion
 	sent    []uint64
 	sinks   []*C.struct_ibv_mr
 	failure failure
-	limit   time.Time // when Serve stops waiting
-	spin    int       // how often an empty queue is polled again
+	limit   time.Time // end of Serve's wait
+	spin    int       // repeated polls of an empty queue
 }
 
 // slot is a request of the send queue.
@@ -175,16 +181,17 @@ func (e *endpoint) openQueues() C.int {
 	})
 }
 
-// objects are those of the device whose events are about e.
+// objects are the device's objects whose events concern e.
 func (e *endpoint) objects() []uintptr {
 	return []uintptr{uintptr(ptr(e.q.qp)), uintptr(ptr(e.q.cq))}
 }
 
-// rnrTimer is how long the peer waits before it repeats a message that found no shared receive: 0.64 ms (InfiniBand Architecture Specification, volume 1, table
-// 45). The connection manager's own is 655 ms.
+// rnrTimer is the peer's delay before it repeats a message that found no shared receive: 0.64 ms
+// (InfiniBand Architecture Specification, volume 1, table 45). The connection manager's own is 655
+// ms.
 const rnrTimer = 12
 
-// established notes what is known now, and listens for the end.
+// established records the connection's attributes, and watches for its end.
 func (e *endpoint) established() {
 	if e.shared != nil && e.dev.limits.iwarp == 0 {
 		if errno := aside(func() C.int { return C.sv_rnr_timer(e.q, rnrTimer) }); errno != 0 {
@@ -234,7 +241,7 @@ func (e *endpoint) destroy() {
 	e.ident.free()
 }
 
-// finish ends the connection and frees everything. Nobody else uses the queues afterwards.
+// finish ends the connection and frees everything. The queues are unused afterwards.
 func (e *endpoint) finish() {
 	e.mu.Lock()
 	e.done = true
@@ -243,7 +250,7 @@ func (e *endpoint) finish() {
 	}
 	e.mu.Unlock()
 	aside(func() C.int { return C.rdma_disconnect(e.id) })
-	e.mu.Lock() // after whoever was posting
+	e.mu.Lock() // after any post in progress
 	e.free()
 	e.mu.Unlock()
 	close(e.freed)
@@ -269,14 +276,14 @@ func (e *endpoint) Close() error {
 	return nil
 }
 
-// wake has Serve look around.
+// wake makes Serve check the state.
 func (e *endpoint) wake() {
 	e.mu.Lock()
 	e.interrupt()
 	e.mu.Unlock()
 }
 
-// interrupt is wake for those who hold mu.
+// interrupt is wake for a caller that holds mu.
 func (e *endpoint) interrupt() {
 	if e.served && !e.awake && !e.done {
 		e.awake, e.stale = true, true
@@ -297,5 +304,6 @@ func (e *endpoint) Stats() rdma.Stats    { return e.stats.snapshot() }
 func (e *endpoint) LocalAddr() net.Addr  { return e.local }
 func (e *endpoint) RemoteAddr() net.Addr { return e.remote }
 
-// kill destroys the queue pair as the death of this host would: without a word to the peer. It is for tests.
+// kill destroys the queue pair as the death of this host would: without notice to the peer. It is
+// for tests.
 func (e *endpoint) kill() { C.sv_destroy_qp(e.q) }

@@ -28,30 +28,30 @@ type asyncEvent struct {
 	object uintptr // the C object
 }
 
-// subject is the subject of asynchronous events: an endpoint for its queue pair and completion
-// queue, or a shared queue of receives. affected does not block, and takes no lock under which
-// objects are destroyed: that waits until the event is acknowledged.
+// subject handles asynchronous events: an endpoint those of its queue pair and completion queue, an
+// SRQ its own. affected does not block, and takes no lock under which objects are destroyed:
+// destruction waits until the event is acknowledged.
 type subject interface{ affected(kind asyncKind) }
 
 // watcher reads the asynchronous events of a device. librdmacm opens a device once for all
-// providers of the process: so there is one watcher for each.
+// providers of the process, so there is one watcher for each.
 type watcher struct {
 	device  string
 	log     *slog.Logger
 	file    *os.File
-	stopped chan struct{} // closed when nothing is read any more
+	stopped chan struct{} // closed when reading has ended
 
 	mu       sync.Mutex
 	subjects map[uintptr]subject
 }
 
-// watchers are those of the devices that librdmacm has open.
+// watchers are those of librdmacm's open devices.
 var watchers struct {
 	sync.Mutex
 	byContext map[*C.struct_ibv_context]*watcher
 }
 
-// watch begins to read the events of a device, unless somebody does.
+// watch starts to read the events of a device, unless they are being read.
 func watch(context *C.struct_ibv_context, device string, log *slog.Logger) {
 	watchers.Lock()
 	defer watchers.Unlock()
@@ -76,7 +76,7 @@ func newWatcher(device string, log *slog.Logger) *watcher {
 	return &watcher{device: device, log: log, stopped: make(chan struct{}), subjects: map[uintptr]subject{}}
 }
 
-// unwatch ends that, before the device is closed.
+// unwatch ends watch, before the device is closed.
 func unwatch(context *C.struct_ibv_context) {
 	watchers.Lock()
 	w := watchers.byContext[context]
@@ -88,7 +88,7 @@ func unwatch(context *C.struct_ibv_context) {
 	}
 }
 
-// watcherOf returns that of a device; nil if its events are not read.
+// watcherOf returns the watcher of a device, or nil.
 func watcherOf(context *C.struct_ibv_context) *watcher {
 	watchers.Lock()
 	defer watchers.Unlock()
@@ -115,14 +115,14 @@ func (w *watcher) read(context *C.struct_ibv_context) {
 			default:
 				return true
 			}
-			to := w.find(uintptr(ev.object)) // which is not destroyed before the next line
+			to := w.find(uintptr(ev.object)) // not destroyed before the next line
 			C.ibv_ack_async_event(&ev.event)
 			w.take(asyncEvent{asyncKind(ev._type), int(ev.port), uintptr(ev.object)}, to)
 		}
 	})
 }
 
-// join has events about C objects go to s.
+// join directs events of C objects to s.
 func (w *watcher) join(s subject, objects ...uintptr) {
 	if w == nil {
 		return
@@ -134,7 +134,7 @@ func (w *watcher) join(s subject, objects ...uintptr) {
 	}
 }
 
-// leave ends that, before the objects are destroyed: their addresses may be used again.
+// leave undoes join, before the objects are destroyed: their addresses may be reused.
 func (w *watcher) leave(objects ...uintptr) {
 	if w == nil {
 		return
@@ -152,7 +152,7 @@ func (w *watcher) find(object uintptr) subject {
 	return w.subjects[object]
 }
 
-// take counts and logs an event, and passes it on to its subject, or that of the whole device to
+// take counts and logs an event, and passes it to its subject, or an event of the whole device to
 // all.
 func (w *watcher) take(ev asyncEvent, to subject) {
 	countEvent(w.device, ev.kind.String())
@@ -174,7 +174,8 @@ func (w *watcher) take(ev asyncEvent, to subject) {
 		}
 	case C.IBV_EVENT_PORT_ERR:
 		w.log.Warn("a port of the RDMA device went down", attrs...)
-	case C.IBV_EVENT_QP_LAST_WQE_REACHED, C.IBV_EVENT_COMM_EST, C.IBV_EVENT_SQ_DRAINED: // of the ordinary life of a connection
+	// normal in the life of a connection
+	case C.IBV_EVENT_QP_LAST_WQE_REACHED, C.IBV_EVENT_COMM_EST, C.IBV_EVENT_SQ_DRAINED:
 	case C.IBV_EVENT_CQ_ERR, C.IBV_EVENT_SRQ_ERR, C.IBV_EVENT_QP_FATAL, C.IBV_EVENT_QP_REQ_ERR, C.IBV_EVENT_QP_ACCESS_ERR:
 		w.log.Warn("a queue of the RDMA device failed", attrs...)
 	default:
@@ -192,10 +193,11 @@ func (e *endpoint) affected(kind asyncKind) {
 		e.lastOnce.Do(func() { close(e.last) })
 		return
 	case C.IBV_EVENT_CQ_ERR:
-		if e.shared != nil { // the receives whose completions were lost never come back
+		if e.shared != nil { // the receives of the lost completions never come back
 			e.dev.overruns.Add(1)
 		}
-	case C.IBV_EVENT_QP_REQ_ERR, C.IBV_EVENT_QP_ACCESS_ERR: // the queue pair's completions end the connection
+	// the queue pair's completions end the connection
+	case C.IBV_EVENT_QP_REQ_ERR, C.IBV_EVENT_QP_ACCESS_ERR:
 		text := kind.String()
 		e.reported.Store(&text)
 		return
@@ -203,7 +205,7 @@ func (e *endpoint) affected(kind asyncKind) {
 	default:
 		return
 	}
-	go func() { // whoever has the lock may be destroying queues
+	go func() { // the holder of the lock may be destroying queues
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if !e.done {

@@ -18,8 +18,7 @@ const (
 	gidChange, accessErr, portAlive asyncKind = 18, 3, 9
 )
 
-// sharingEndpoint returns an endpoint that shares receives on an adapter, without a device below
-// it.
+// sharingEndpoint returns an endpoint with an SRQ on an adapter, without a device.
 func sharingEndpoint(w *watcher) *endpoint {
 	return &endpoint{dev: &device{name: "mlx5_0"}, shared: &receiveQueue{}, events: w, last: make(chan struct{}), local: new(nowhere)}
 }
@@ -29,14 +28,13 @@ type nowhere struct{}
 func (*nowhere) Network() string { return "rdma" }
 func (*nowhere) String() string  { return "nowhere" }
 
-// TestLastReceive: the end of a connection that shares receives waits until the adapter takes no
-// more of them, for a second at most; software has nothing to tell, and a device that is gone tells
-// nothing.
+// TestLastReceive: the end of a connection with an SRQ waits until the adapter takes no more
+// receives, for at most a second. Software devices and removed ones send no event.
 func TestLastReceive(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*endpoint)
-		event  time.Duration // when it comes; 0: never
+		event  time.Duration // time of the event; 0: never
 		wait   time.Duration
 		told   bool
 	}{
@@ -86,7 +84,7 @@ func TestEvents(t *testing.T) {
 		ev     asyncEvent
 		log    string
 		broken string // the endpoint
-		other  bool   // connections that come later have another shared queue
+		other  bool   // later connections have another shared queue
 	}{
 		{ev: asyncEvent{kind: cqErr, object: 2}, log: "a queue of the RDMA device failed", broken: "CQ error", other: true},
 		{ev: asyncEvent{kind: qpFatal, object: 1}, log: "a queue of the RDMA device failed", broken: "local work queue catastrophic error"},
@@ -97,7 +95,8 @@ func TestEvents(t *testing.T) {
 		{ev: asyncEvent{kind: portAlive, port: 2}, log: "port=2"},
 		{ev: asyncEvent{kind: gidChange, port: 1}, log: "reports an event"},
 		{ev: asyncEvent{kind: lastWQE, object: 1}},
-		{ev: asyncEvent{kind: qpFatal, object: 9}, log: "a queue of the RDMA device failed"}, // of nobody's
+		// without a subject
+		{ev: asyncEvent{kind: qpFatal, object: 9}, log: "a queue of the RDMA device failed"},
 	} {
 		t.Run(c.ev.kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -135,7 +134,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestJoinLost: no domain makes a space on a device that was removed in the meantime.
+// TestJoinLost: no domain makes a space on a device that was removed meanwhile.
 func TestJoinLost(t *testing.T) {
 	p := &provider{domains: map[*domain]struct{}{}}
 	d := &domain{p: p, spaces: map[*device]*space{}}

@@ -10,16 +10,18 @@ import (
 	"strings"
 )
 
-// Assigned is a device that the SR-IOV network device plugin gave to this container, as it says in the environment.
+// Assigned is a device that the SR-IOV network device plugin gave to this container, as described
+// in the environment.
 type Assigned struct {
-	// Variable is the one that names the device: PCIDEVICE_, the resource's prefix and name.
+	// Variable names the device: PCIDEVICE_, the resource's prefix and name.
 	Variable string
 	// ID is the PCI address of a virtual function, "0000:3b:02.1", or the name of an auxiliary device, "mlx5_core.sf.4".
 	ID string
-	// Device is the RDMA device, "mlx5_4"; "" where the plugin does not tell (those before 2025, and devices that it was not asked to
-	// give with isRdma).
+	// Device is the RDMA device, "mlx5_4"; "" where the plugin does not name it (plugins before
+	// 2025, and devices without isRdma).
 	Device string
-	// Verbs is the character device, "/dev/infiniband/uverbs11"; "" where the plugin does not tell.
+	// Verbs is the character device, "/dev/infiniband/uverbs11"; "" where the plugin does not name
+	// it.
 	Verbs string
 }
 
@@ -29,8 +31,9 @@ const (
 	maxAssigned  = 256 // devices in all variables
 )
 
-// AssignedDevices reads the variables PCIDEVICE_* and PCIDEVICE_*_INFO of an environment, given as in os.Environ. They come in the order of the
-// variables' names, and within one as it lists them. A name may hold hyphens, though no shell can read it then.
+// AssignedDevices reads the variables PCIDEVICE_* and PCIDEVICE_*_INFO of an environment in the
+// form of os.Environ. The order is that of the variables' names, and within one that of its list. A
+// name may have hyphens, though no shell can read it then.
 func AssignedDevices(environ []string) ([]Assigned, error) {
 	infos := map[string]map[string]pluginInfo{}
 	lists := map[string][]string{}
@@ -39,7 +42,7 @@ func AssignedDevices(environ []string) ([]Assigned, error) {
 		if !strings.HasPrefix(name, pluginPrefix) || value == "" {
 			continue
 		}
-		// A resource may itself be called "…_INFO": what it holds tells.
+		// A resource's own name may end in "_INFO". The value decides.
 		if base, ok := strings.CutSuffix(name, infoSuffix); ok && strings.HasPrefix(strings.TrimSpace(value), "{") {
 			info := map[string]pluginInfo{}
 			if err := json.Unmarshal([]byte(value), &info); err != nil {
@@ -51,7 +54,7 @@ func AssignedDevices(environ []string) ([]Assigned, error) {
 		lists[name] = strings.Split(value, ",")
 	}
 	for name, info := range infos {
-		if lists[name] == nil { // the list says no more than the keys
+		if lists[name] == nil { // the list has the same devices as the keys
 			for id := range info {
 				lists[name] = append(lists[name], id)
 			}
@@ -80,7 +83,7 @@ func AssignedDevices(environ []string) ([]Assigned, error) {
 	return all, nil
 }
 
-// pluginInfo is what the plugin tells of a device; there is more that does not matter here.
+// pluginInfo has the required fields of the plugin's description of a device.
 type pluginInfo struct {
 	RDMA struct {
 		Device string `json:"rdma_dev"`
@@ -88,7 +91,8 @@ type pluginInfo struct {
 	} `json:"rdma"`
 }
 
-// validID tells whether id can be a PCI address or an auxiliary device, and so the name of a folder.
+// validID reports whether id can be a PCI address or an auxiliary device, and so the name of a
+// directory.
 func validID(id string) bool {
 	if id == "" || len(id) > 64 || strings.Trim(id, ".") == "" {
 		return false
@@ -97,26 +101,27 @@ func validID(id string) bool {
 	return !strings.ContainsFunc(id, func(r rune) bool { return !strings.ContainsRune(allowed, r) })
 }
 
-// Sources are what a device can be found by.
+// Sources are the criteria for finding a device.
 type Sources struct {
-	// Name is that of a device, if somebody chose one.
+	// Name is the chosen device, or "".
 	Name string
 	// Environ is the environment, as in os.Environ.
 	Environ []string
-	// Sys is the folder /sys.
+	// Sys is the directory /sys.
 	Sys fs.FS
-	// Interface is the network interface that carries the address to listen on, "" if that is any address.
+	// Interface is the network interface of the address to listen on, "" if that is any address.
 	Interface string
 }
 
-// Found is a device, and by what it was found.
+// Found is a device and its criterion.
 type Found struct {
 	Device, By string
 }
 
-// Find chooses the RDMA device: the one that is named; else, of those that the SR-IOV device plugin gave to this container, the only one or the
-// one of the interface; else that of the interface. Several assigned devices and no interface give the first. Without any of these every device may
-// be used, and Found is empty.
+// Find chooses the RDMA device: the named one; else, of those that the SR-IOV device plugin gave to
+// this container, the only one or the one of the interface; else that of the interface. Several
+// assigned devices and no interface give the first. Without any of these every device may be used,
+// and Found is empty.
 func Find(s Sources) (Found, error) {
 	present, err := devices(s.Sys)
 	if err != nil {
@@ -161,7 +166,7 @@ func Find(s Sources) (Found, error) {
 	return Found{}, fmt.Errorf("verbs: the interface %s has no RDMA device; %s", s.Interface, list(present))
 }
 
-// ofInterface returns the one of several assigned devices that the interface belongs to.
+// ofInterface returns the assigned device that the interface belongs to.
 func ofInterface(s Sources, candidates []Found) (Found, error) {
 	var names []string
 	for _, c := range candidates {
@@ -207,13 +212,14 @@ func deviceOfPCI(sys fs.FS, id string) string {
 	return ""
 }
 
-// DeviceOf returns the RDMA device of a network interface, "" if it has none. sys is the folder /sys.
+// DeviceOf returns the RDMA device of a network interface, "" if it has none. sys is the directory
+// /sys.
 func DeviceOf(sys fs.FS, link string) string {
 	present, err := devices(sys)
 	if err != nil {
 		return ""
 	}
-	for range 4 { // interfaces that have a parent have none whose parent has one; whatever sysfs says, this ends
+	for range 4 { // bounded, whatever sysfs has: parents of interfaces have no parent
 		if !validInterface(link) {
 			return ""
 		}
@@ -232,20 +238,22 @@ func DeviceOf(sys fs.FS, link string) string {
 	return ""
 }
 
-// validInterface reports whether link can be the name of a network interface, and so that of a folder.
+// validInterface reports whether link can be the name of a network interface, and so that of a
+// directory.
 func validInterface(link string) bool {
 	return link != "" && len(link) <= 15 && link != "." && link != ".." && !strings.ContainsAny(link, "/: \t\n")
 }
 
-// carries reports whether a network interface is the device's: both are of one function of an adapter, or a GID of the device belongs to the interface, as with VLANs.
-// The GID of an iWARP device is the interface's MAC; kernels before 6.6 do not say whose it is.
+// carries reports whether a network interface is the device's: both are of one function of an
+// adapter, or a GID of the device belongs to the interface, as with VLANs. The GID of an iWARP
+// device is the interface's MAC; kernels before 6.6 do not name its interface.
 func carries(sys fs.FS, device, link string) bool {
 	if _, err := fs.Stat(sys, path.Join("class/net", link, "device/infiniband", device)); err == nil {
 		return true
 	}
 	owners, _ := fs.Glob(sys, path.Join(class, device, "ports/*/gid_attrs/ndevs/*"))
 	for _, owner := range owners {
-		// Most of the table's places are empty, and cannot be read.
+		// Most of the table's entries are empty, and cannot be read.
 		if name, err := fs.ReadFile(sys, owner); err == nil && strings.TrimSpace(string(name)) == link {
 			return true
 		}

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestAssignedDevices reads environments as the plugin has made them over the years.
+// TestAssignedDevices reads environments of several versions of the plugin.
 func TestAssignedDevices(t *testing.T) {
 	files, err := filepath.Glob("testdata/environ/*.env")
 	if err != nil || len(files) == 0 {
@@ -86,7 +86,7 @@ func FuzzAssignedDevices(f *testing.F) {
 	})
 }
 
-// sys is a /sys with these RDMA devices, each of an interface and of a PCI device.
+// sys is a /sys with RDMA devices, each of an interface and of a PCI device.
 func sys(devices ...[3]string) fstest.MapFS {
 	m := fstest.MapFS{}
 	for _, d := range devices {

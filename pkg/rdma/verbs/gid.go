@@ -17,7 +17,7 @@ func gidOf(raw [16]byte) netip.Addr {
 }
 
 // gidType returns the type of an entry in a port's table of GIDs, as the kernel writes it, and ""
-// where the kernel gives none. sys is the folder /sys.
+// where the kernel gives none. sys is the directory /sys.
 func gidType(sys fs.FS, device string, port, index int) string {
 	file := path.Join(class, device, "ports", strconv.Itoa(port), "gid_attrs/types", strconv.Itoa(index))
 	b, err := fs.ReadFile(sys, file)

@@ -23,13 +23,13 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// event is what the connection manager said.
+// event is an event of the connection manager.
 type event struct {
 	kind     C.int
 	status   int
 	id       *C.struct_rdma_cm_id
 	context  *C.struct_ibv_context // of the device
-	ird, ord int                   // as the peer allows and wants
+	ird, ord int                   // the peer's limits
 	private  []byte
 }
 
@@ -41,7 +41,7 @@ func newEvent(c *C.struct_sv_event) event {
 	return ev
 }
 
-// ends tells whether the connection, or the attempt at one, is over.
+// ends reports whether the connection, or the attempt at one, is over.
 func (ev *event) ends() bool {
 	switch ev.kind {
 	case C.RDMA_CM_EVENT_ADDR_ERROR, C.RDMA_CM_EVENT_ROUTE_ERROR, C.RDMA_CM_EVENT_CONNECT_ERROR, C.RDMA_CM_EVENT_UNREACHABLE,
@@ -54,7 +54,7 @@ func (ev *event) ends() bool {
 // consumerRejected is the status of a rejection by the peer's program over InfiniBand (IB_CM_REJ_CONSUMER_DEFINED).
 const consumerRejected = 28
 
-// err says what an event that ends a connection means.
+// err is the error of an event that ends a connection.
 func (ev *event) err() error {
 	var cause error
 	switch {
@@ -90,13 +90,13 @@ type ident struct {
 	p     *provider
 	id    *C.struct_rdma_cm_id
 	token uintptr
-	steps chan event // what happens while connecting
+	steps chan event // events while connecting
 
 	mu     sync.Mutex
 	over   bool
-	last   event  // what ended it
-	notify func() // called when it ends, once
-	left   bool   // nobody needs it but the peer, who may have to hear of its end
+	last   event  // the event of its end
+	notify func() // called at the end, once
+	left   bool   // only the peer may still need it, to learn of its end
 	freed  bool
 }
 
@@ -114,7 +114,6 @@ func (p *provider) newIdent(id *C.struct_rdma_cm_id) (*ident, error) {
 	return i, nil
 }
 
-// newID makes an id.
 func (p *provider) newID() (id *C.struct_rdma_cm_id, err error) {
 	manager().do(newCall(func() { id, err = C.sv_create_id(p.channel, 0) }))
 	if id == nil {
@@ -123,7 +122,7 @@ func (p *provider) newID() (id *C.struct_rdma_cm_id, err error) {
 	return id, nil
 }
 
-// destroyID destroys one, whose queue pair must be gone.
+// destroyID destroys an id, whose queue pair must be gone.
 func destroyID(id *C.struct_rdma_cm_id) { manager().do(newCall(func() { C.rdma_destroy_id(id) })) }
 
 func (i *ident) context() *C.struct_ibv_context { return i.id.verbs }
@@ -132,7 +131,7 @@ func (i *ident) context() *C.struct_ibv_context { return i.id.verbs }
 func (i *ident) happened(ev event) {
 	select {
 	case i.steps <- ev:
-	default: // nobody waits for a step any more
+	default: // no one waits for a step any more
 	}
 	if ev.kind == C.RDMA_CM_EVENT_ADDR_CHANGE {
 		i.p.cfg.Logger.Warn("the address of an RDMA connection moved to another device, such as another member of a bond; the connection stays on the first",
@@ -167,7 +166,7 @@ func (i *ident) ended() (event, bool) {
 	return i.last, i.over
 }
 
-// watch has notify called when the connection ends. It returns false if that has happened.
+// watch calls notify when the connection ends. It returns false if it has ended.
 func (i *ident) watch(notify func()) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -201,10 +200,10 @@ func (i *ident) free() {
 	i.p.destroyOf(i.id)
 }
 
-// farewell is how long an id stays for the peer's answer to our disconnecting.
+// farewell bounds the time that an id stays for the peer's answer to our disconnecting.
 const farewell = 2 * time.Second
 
-// leave frees the id as soon as the peer has answered our disconnecting, or after a while.
+// leave frees the id when the peer has answered our disconnecting, or after farewell.
 func (i *ident) leave() {
 	i.mu.Lock()
 	i.left = true
@@ -251,7 +250,7 @@ func sockaddr(at netip.AddrPort) *C.struct_sockaddr {
 	} else {
 		sa := (*unix.RawSockaddrInet6)(c)
 		sa.Family, sa.Addr = unix.AF_INET6, ip.As16()
-		sa.Scope_id, _ = zoneIndex(ip.Zone()) // resolve has checked it
+		sa.Scope_id, _ = zoneIndex(ip.Zone()) // checked by resolve
 		port(&sa.Port)
 	}
 	return (*C.struct_sockaddr)(c)
@@ -281,7 +280,7 @@ func resolve(ctx context.Context, address string) (at netip.AddrPort, err error)
 	return netip.AddrPortFrom(ip, uint16(port)), nil
 }
 
-// private returns what librdmacm takes private data as.
+// private returns private data as librdmacm's arguments.
 func private(data []byte) (unsafe.Pointer, C.uint8_t) {
 	return unsafe.Pointer(unsafe.SliceData(data)), C.uint8_t(len(data))
 }

@@ -20,13 +20,14 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// device is an adapter, or a virtual function of one, as librdmacm has it open.
+// device is an adapter, or a virtual function of one, as opened by librdmacm.
 type device struct {
 	context *C.struct_ibv_context
 	name    string
 	limits  C.struct_sv_limits
-	queues  atomic.Uint64 // completion queues that were made, by which they are spread over its vectors
-	// lost: it was removed. It is set before domains are told, so that none makes a space on it afterwards.
+	queues  atomic.Uint64 // number of completion queues so far, which selects their vector
+	// lost: it was removed. It is set before domains are notified, so that none makes a space on it
+	// afterwards.
 	lost atomic.Bool
 	// overruns counts completion queues with shared receives that failed: see [incoming.SRQKey].
 	overruns atomic.Uint64
@@ -55,7 +56,7 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 
 func pathOf(context *C.struct_ibv_context) string { return C.GoString(&context.device.dev_path[0]) }
 
-// warn says what will keep a device from working.
+// warn logs faults of a device that keep it from working.
 func (d *device) warn(log *slog.Logger) {
 	if d.limits.node_guid == 0 {
 		log.Warn("the RDMA device has no node GUID, so that the connection manager cannot use it: a virtual function needs a MAC set by the "+
@@ -66,23 +67,23 @@ func (d *device) warn(log *slog.Logger) {
 	}
 }
 
-// lookout is how often devices are looked after.
+// lookout is the interval of checks for removed devices.
 const lookout = time.Second / 4
 
-// lookOut ends what stands on devices that are being removed. The connection manager tells of that too, but not of software devices: the
-// kernel first waits until all programs have closed them.
+// lookOut ends the connections on devices that are being removed. The connection manager's events
+// do not cover software devices: the kernel first waits until all programs have closed them.
 func (p *provider) lookOut() {
 	for range time.Tick(lookout) {
 		for context, on := range p.removed() {
 			for _, r := range on {
 				r.happened(event{kind: C.RDMA_CM_EVENT_DEVICE_REMOVAL, context: context})
 			}
-			p.lost(context) // also with nothing on it but registered memory
+			p.lost(context) // even if only registered memory is left on it
 		}
 	}
 }
 
-// removed returns the devices that are not there any more, and what stands on each.
+// removed returns the removed devices, and the users of each.
 func (p *provider) removed() map[*C.struct_ibv_context][]receiver {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +102,7 @@ func (p *provider) removed() map[*C.struct_ibv_context][]receiver {
 	return gone
 }
 
-// lost forgets a device that was removed.
+// lost drops a removed device.
 func (p *provider) lost(context *C.struct_ibv_context) {
 	p.mu.Lock()
 	dev := p.devices[context]
@@ -114,7 +115,7 @@ func (p *provider) lost(context *C.struct_ibv_context) {
 	}
 	p.mu.Unlock()
 	if !opened {
-		return // another id has told
+		return // another id has reported it
 	}
 	unwatch(context) // before librdmacm closes the device
 	if dev != nil {
@@ -124,13 +125,15 @@ func (p *provider) lost(context *C.struct_ibv_context) {
 		}
 	}
 	p.mu.Lock()
-	p.gone[context] = struct{}{} // only now, when nothing is registered there that no endpoint uses, may it be closed
+	// only now, when no registration without an endpoint is left, may it be closed
+	p.gone[context] = struct{}{}
 	p.mu.Unlock()
 	reread()
 }
 
-// destroyOf destroys an id that may have been on a device. librdmacm keeps that open. If it is gone, librdmacm closes it with the last of its ids, but only when
-// it reads the list of devices again.
+// destroyOf destroys an id that may have been on a device. librdmacm keeps that open. If it is
+// removed, librdmacm closes it with the last of its ids, but only when it reads the list of devices
+// again.
 func (p *provider) destroyOf(id *C.struct_rdma_cm_id) {
 	context, path := id.verbs, ""
 	if context != nil {
@@ -151,7 +154,7 @@ func (p *provider) destroyOf(id *C.struct_rdma_cm_id) {
 	}
 }
 
-// reread has librdmacm read the list of devices.
+// reread makes librdmacm read the list of devices.
 func reread() {
 	manager().do(newCall(func() {
 		if list := C.rdma_get_devices(nil); list != nil {
@@ -160,10 +163,11 @@ func reread() {
 	}))
 }
 
-// A connection has up to maxWindows memory windows. With fewer than minWindows possible, it has none.
+// A connection has up to maxWindows memory windows. With fewer than minWindows possible, it has
+// none.
 const minWindows, maxWindows = 64, 1024
 
-// settle brings what is asked for within the device's limits.
+// settle limits the options to the device's limits.
 func (p *provider) settle(d *device, o *rdma.Options, peerIRD, peerORD int) (s connParams, err error) {
 	s.sends, s.receives = o.SendQueue, o.ReceiveQueue
 	most := int(d.limits.max_work)
@@ -193,14 +197,15 @@ func (p *provider) settle(d *device, o *rdma.Options, peerIRD, peerORD int) (s c
 	return s, nil
 }
 
-// connParams is what holds for a connection.
+// connParams are a connection's parameters.
 type connParams struct {
-	sends, receives        int // queue lengths
-	windows                int // the most memory windows, for which the queue of requests is that much longer; 0 for none
-	probes                 int // the most probes of an idle connection, as windows
+	sends, receives int // queue lengths
+	// limit of memory windows, which lengthens the queue of requests; 0 for none
+	windows                int
+	probes                 int // limit of probes of an idle connection, which lengthens it too
 	segments, readSegments int
 	ird, ord               int
 	maxMessage             uint64
-	rnrRetries             int // how often the peer repeats a message for which there was no receive
+	rnrRetries             int // the peer's repetitions of a message without a receive
 	private                []byte
 }

@@ -87,7 +87,7 @@ func (l *listener) happened(ev event) {
 		l.cond.Broadcast()
 		l.mu.Unlock()
 	case C.RDMA_CM_EVENT_CONNECT_REQUEST:
-		i, _ := l.p.newIdent(ev.id) // it fails only when it has to make an id
+		i, _ := l.p.newIdent(ev.id) // fails only when it has to make an id
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.closed || len(l.pending) >= l.p.cfg.MaxPending {
@@ -159,8 +159,8 @@ func (in *incoming) SRQKey() any {
 	return sharingKey{dev, dev.overruns.Load()}
 }
 
-// sharingKey identifies the connections that can share receives. A completion queue that overran has lost some: those connections go on with the
-// rest, and later ones have another queue.
+// sharingKey identifies the connections that can share receives. A completion queue that overran
+// has lost some: its connections continue with the rest, and later ones have another queue.
 type sharingKey struct {
 	dev      *device
 	overruns uint64
@@ -213,7 +213,7 @@ func (in *incoming) accept(o *rdma.Options) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	if dev.limits.iwarp != 0 { // whose drivers take what the dialing end asked for, or else refuse it
+	if dev.limits.iwarp != 0 { // whose drivers take the dialing end's value, or refuse it
 		s.ird = min(in.request.ord, int(dev.limits.max_reads_in))
 	}
 	s.private = in.request.private

@@ -8,7 +8,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// TestExposeLost: an arena that came after the device was removed is none of its, and exposing it is an error.
+// TestExposeLost: an arena that came after the removal of the device is not registered there, and
+// exposing it is an error.
 func TestExposeLost(t *testing.T) {
 	mem := make([]byte, 100)
 	d := &domain{}

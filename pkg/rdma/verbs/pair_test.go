@@ -15,13 +15,13 @@ import (
 // enough messages show that a connection works.
 const enough = 200
 
-// echo sends back what it gets, over one buffer.
+// echo returns messages, over one buffer.
 type echo struct {
 	ep     rdma.Endpoint
 	buf    [][]byte
 	got    atomic.Int64
-	most   int64         // messages that are answered; 0: all
-	enough chan struct{} // closed after so many messages
+	most   int64         // limit of answered messages; 0: none
+	enough chan struct{} // closed after enough messages
 	posts  interface{ PostReceives(rs []rdma.Receive) error }
 }
 
@@ -32,7 +32,8 @@ func (e *echo) Completed(batch []rdma.Completion) {
 			if n == enough {
 				close(e.enough)
 			}
-			_ = e.posts.PostReceives([]rdma.Receive{{Segments: e.buf}}) // an end of the connection is Serve's to tell
+			// Serve reports the connection's end
+			_ = e.posts.PostReceives([]rdma.Receive{{Segments: e.buf}})
 			if e.most > 0 && n > e.most {
 				continue
 			}
@@ -43,16 +44,17 @@ func (e *echo) Completed(batch []rdma.Completion) {
 
 func (e *echo) Sent([]uint64) {}
 
-// pair is a connection with a message under way, at all times if there is no bound to them.
+// pair is a connection with a message in transit, at all times without a limit.
 type pair struct {
 	l       rdma.Listener
 	domains [2]rdma.Domain
-	shared  rdma.SRQ // the acceptor's receives, if they are not its own
+	shared  rdma.SRQ // the acceptor's receives, if not its own
 	ends    [2]*echo // dialer and acceptor
 	served  [2]chan error
 }
 
-// connectPair has p dial to q, whose end has its receives in a queue that could be shared, or its own. Each end answers so many messages at most; 0 means all.
+// connectPair connects p to q, whose end has its receives in an SRQ or its own queue. most bounds
+// the answers of each end; 0 means no limit.
 func connectPair(t *testing.T, p, q rdma.Provider, pool *bufpool.Pool, most int64, share bool) *pair {
 	t.Helper()
 	l, err := q.Listen(t.Context(), *address)

@@ -14,7 +14,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// path describes the queue pair of a connection that is established, nil if the device refuses.
+// path describes the queue pair of an established connection, nil if the device refuses.
 func (e *endpoint) path() *rdma.QueuePair {
 	var c C.struct_sv_path
 	if errno := aside(func() C.int { return C.sv_path_of(e.q, &c) }); errno != 0 {

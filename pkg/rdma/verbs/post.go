@@ -16,12 +16,12 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// receiveBit marks the numbers of receives, to tell them from those of requests.
+// receiveBit marks the numbers of receives, as distinct from requests.
 const receiveBit = 1 << 63
 
 func (e *endpoint) slot(n uint64) *slot { return &e.sq[n%uint64(len(e.sq))] }
 
-// check verifies a list of local memory, and returns its length in bytes and in segments.
+// check validates a list of local memory, and returns its length in bytes and in segments.
 func (e *endpoint) check(list [][]byte, most int) (bytes uint64, segments int, err error) {
 	if len(list) > most {
 		return 0, 0, fmt.Errorf("%d segments, at most %d are possible", len(list), most)
@@ -42,7 +42,7 @@ func (e *endpoint) check(list [][]byte, most int) (bytes uint64, segments int, e
 	return bytes, segments, nil
 }
 
-// checkWork verifies a work request.
+// checkWork validates a work request.
 func (e *endpoint) checkWork(w *rdma.WorkRequest) error {
 	most := e.segments
 	switch w.Op {
@@ -92,7 +92,8 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 			e.revoked = append(e.revoked, w.ID)
 		} else if err := e.push(w); err != nil {
 			e.fail(err)
-			return nil // what came before is under way: the end of the connection completes it all
+			// earlier requests are in progress: the end of the connection completes them all
+			return nil
 		}
 	}
 	if len(e.revoked) > 0 && !e.gathering.Load() {
@@ -101,23 +102,22 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	return nil
 }
 
-// enter takes mu to post something. While one who has it crosses into C, others wait for it here: what they post leaves together, by the last
-// of them.
+// enter takes mu for a post. While its holder is in C, others wait here: their posts leave
+// together, by the last of them.
 func (e *endpoint) enter() {
 	e.Cork()
 	e.mu.Lock()
 }
 
-// exit is the end of enter.
 func (e *endpoint) exit() {
 	e.mu.Unlock()
 	e.Uncork()
 }
 
-// gathers tells whether somebody will flush. The caller holds mu.
+// gathers reports whether another goroutine will flush. The caller holds mu.
 func (e *endpoint) gathers() bool { return e.gathering.Load() || e.corks.Load() > 0 && !e.closing }
 
-// push gathers a work request. The caller holds mu, and has checked it.
+// push gathers a checked work request. The caller holds mu.
 func (e *endpoint) push(w *rdma.WorkRequest) error {
 	c := e.request(len(w.Local))
 	s := slot{id: w.ID, op: w.Op, signaled: w.Signaled, handle: w.Remote.Handle}
@@ -161,7 +161,7 @@ func (e *endpoint) push(w *rdma.WorkRequest) error {
 		c.flags = C.SV_SIGNALED
 	case w.Signaled, w.Op == rdma.LocalInvalidate:
 		if e.covering >= 0 {
-			e.q.sends[e.covering].flags &^= C.SV_SIGNALED // this one tells of that one too
+			e.q.sends[e.covering].flags &^= C.SV_SIGNALED // this one's completion covers it
 		}
 		e.covering = e.sends
 		c.flags = C.SV_SIGNALED
@@ -174,7 +174,7 @@ func (e *endpoint) push(w *rdma.WorkRequest) error {
 	return nil
 }
 
-// request returns where the next one of at most so many segments is gathered. The caller holds mu.
+// request returns the place of the next request, of at most so many segments. The caller holds mu.
 func (e *endpoint) request(segments int) *C.struct_sv_send {
 	if e.sends == C.SV_CHAIN || e.sendList+segments > C.SV_LIST {
 		e.flush()
@@ -184,25 +184,27 @@ func (e *endpoint) request(segments int) *C.struct_sv_send {
 	return c
 }
 
-// add counts what request returned. The caller holds mu.
+// add counts the request that was written there. The caller holds mu.
 func (e *endpoint) add(s slot) {
 	*e.slot(e.sqTail) = s
 	e.sqTail++
 	e.sends++
 }
 
-// flush posts what is gathered. The caller holds mu.
+// flush posts the gathered work. The caller holds mu.
 func (e *endpoint) flush() {
 	if e.sends+e.receives > 0 && !e.done {
 		e.turn(C.SV_NOT)
 	}
 }
 
-// turn posts what is gathered, receives first: what is sent may tell the peer of them. Then Serve's also polls, and returns how many completions there
-// were, negative if it failed. The caller holds mu.
+// turn posts the gathered work, receives first: sends may announce them to the peer. Serve's turn
+// then also polls, and returns the number of completions, negative after a failure. The caller
+// holds mu.
 func (e *endpoint) turn(poll C.int) int {
 	if e.sends > 0 {
-		e.q.sends[e.sends-1].flags |= C.SV_SIGNALED // so that every request is complete one day, also if nobody asked to hear of it
+		// so that every request completes in the end, even if none is signaled
+		e.q.sends[e.sends-1].flags |= C.SV_SIGNALED
 		e.stats.writeCalls.Add(1)
 	} else {
 		e.stats.readCalls.Add(1)
@@ -220,12 +222,12 @@ func (e *endpoint) turn(poll C.int) int {
 	return e.found
 }
 
-// ring is turn's crossing.
+// ring is turn's call into C.
 func (e *endpoint) ring() {
 	e.found = int(C.sv_turn(e.q, C.int(e.receives), C.int(e.sends), e.poll, 0))
 }
 
-// posted looks at what the device said to a chain. The caller holds mu.
+// posted handles the device's result for a chain. The caller holds mu.
 func (e *endpoint) posted(what string, errno C.int) {
 	if errno != 0 {
 		e.fail(fmt.Errorf("verbs: %s takes no %s: %w", e.dev.name, what, syscall.Errno(errno)))
@@ -267,7 +269,7 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 	return nil
 }
 
-// flushReceives posts the receives that are gathered. The caller holds mu.
+// flushReceives posts the gathered receives. The caller holds mu.
 func (e *endpoint) flushReceives() {
 	if e.receives > 0 {
 		e.stats.readCalls.Add(1)
@@ -277,7 +279,7 @@ func (e *endpoint) flushReceives() {
 	}
 }
 
-// pushReceive gathers a receive. The caller holds mu, and has checked it.
+// pushReceive gathers a checked receive. The caller holds mu.
 func (e *endpoint) pushReceive(r *rdma.Receive) {
 	if e.receives == C.SV_CHAIN || e.receiveList+C.SV_SEGMENTS > C.SV_LIST {
 		e.flushReceives()
@@ -292,7 +294,8 @@ func (e *endpoint) pushReceive(r *rdma.Receive) {
 		to.addr, to.length, to.lkey = C.uint64_t(addressOf(b)), C.uint32_t(len(b)), C.uint32_t(find(&e.space.arenas, b).key)
 		e.receiveList++
 	}
-	if e.receiveList == int(c.first) && e.dev.limits.iwarp != 0 { // siw takes no receive without a segment
+	// siw takes no receive without a segment
+	if e.receiveList == int(c.first) && e.dev.limits.iwarp != 0 {
 		e.q.receive_list[e.receiveList] = C.struct_ibv_sge{}
 		e.receiveList++
 	}
@@ -302,9 +305,10 @@ func (e *endpoint) pushReceive(r *rdma.Receive) {
 	e.receives++
 }
 
-// keepAlive probes the peer of a connection over which nothing moved since it ran last: by an RDMA Write of no bytes, for which no memory has to be exposed
-// (InfiniBand Architecture Specification, volume 1, C9-88). If the peer is dead the retries are used up, and the request fails. Where requests are under way the device
-// is trying already.
+// keepAlive probes the peer of a connection without traffic since its last run, by an empty RDMA
+// Write, which needs no exposed memory (InfiniBand Architecture Specification, volume 1, C9-88). If
+// the peer is dead the retries are used up, and the request fails. While requests are outstanding
+// the device is trying already.
 func (e *endpoint) keepAlive() {
 	e.enter()
 	defer e.exit()
@@ -323,17 +327,18 @@ func (e *endpoint) keepAlive() {
 	e.idle.Reset(e.p.cfg.KeepAlive)
 }
 
-// Cork implements [rdma.Endpoint]. It takes no lock: those who hold while another one posts then leave together.
+// Cork implements [rdma.Endpoint]. It takes no lock: goroutines that cork while another one posts
+// then leave together.
 func (e *endpoint) Cork() { e.corks.Add(1) }
 
-// Uncork implements [rdma.Endpoint]. Who could run but has no processor goes first, while the hold still stands: workers that answer at about the
-// same time leave together.
+// Uncork implements [rdma.Endpoint]. It first yields to runnable goroutines while the cork still
+// stands: workers that answer at about the same time then leave together.
 func (e *endpoint) Uncork() {
 	if e.corks.Load() == 1 && !e.gathering.Load() {
 		runtime.Gosched()
 	}
 	if e.corks.Add(-1) > 0 {
-		return // who releases last posts
+		return // the last Uncork posts
 	}
 	e.mu.Lock()
 	if !e.gathers() {

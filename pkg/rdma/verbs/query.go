@@ -51,7 +51,7 @@ func QueryMTU(name string) (all []PortMTU, err error) {
 	return all, err
 }
 
-// opened calls do with a device that it opens, and closes afterwards.
+// opened opens a device, calls do, and closes it.
 func opened(name string, do func(*C.struct_ibv_context) error) error {
 	var n C.int
 	list, err := C.ibv_get_device_list(&n)

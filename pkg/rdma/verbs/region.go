@@ -15,7 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// regions are what an endpoint exposes without windows.
+// regions are the exposed memory of an endpoint without windows.
 type regions struct {
 	mu     sync.Mutex
 	most   int
@@ -27,7 +27,7 @@ func (r *regions) init(most int) {
 	r.most, r.byKey = most, map[uint32]*C.struct_ibv_mr{}
 }
 
-// revoke ends the access by a handle. One that is not ours, or not any more, gives none in any case.
+// revoke ends the access by a handle. An unknown or old one gives no access anyway.
 func (r *regions) revoke(handle uint32) {
 	r.mu.Lock()
 	mr := r.byKey[handle]

@@ -33,8 +33,8 @@ func command(t *testing.T, words string) {
 	}
 }
 
-// TestRemoval: when the device goes under load, everything that stands on it ends and is closed, so that it can go; when it comes again, the
-// same provider uses it.
+// TestRemoval: when the device is removed under load, all its connections end and are closed, so
+// that it can go; when it returns, the same provider uses it.
 func TestRemoval(t *testing.T) {
 	if *remove == "" {
 		t.Skip("no -remove: the test runs in the guest, by make test-verbs")
@@ -89,8 +89,8 @@ func (c *pair) close(t *testing.T) {
 	}
 }
 
-// TestIdleRemoval: a device can go, and come again, on which there were connections, and now is nothing but registered memory. A listener would make no
-// difference that has all addresses: it stands on no device.
+// TestIdleRemoval: a device without connections, but with registered memory, can be removed and
+// return. A listener on all addresses makes no difference: it has no device.
 func TestIdleRemoval(t *testing.T) {
 	if *remove == "" {
 		t.Skip("no -remove: the test runs in the guest, by make test-verbs")
@@ -111,8 +111,8 @@ func TestIdleRemoval(t *testing.T) {
 	}
 }
 
-// TestVainRemoval: a device can go on which nothing ever came to stand. siw's port is one of TCP, which somebody else has here: the id has its device when it is
-// told so.
+// TestVainRemoval: a device without any connection can be removed. siw's port is a TCP port, which
+// is in use here: the id has its device when it learns that.
 func TestVainRemoval(t *testing.T) {
 	if *remove == "" {
 		t.Skip("no -remove: the test runs in the guest, by make test-verbs")

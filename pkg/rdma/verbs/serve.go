@@ -18,13 +18,13 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// failure is a completion that failed. One that was only flushed tells that something else did.
+// failure is a failed completion. A flushed one follows another failure.
 type failure struct {
 	err     error
 	flushed bool
 }
 
-// explanation is how long flushed requests wait for a better reason.
+// explanation bounds the wait of flushed requests for a better cause.
 const explanation = 2 * time.Second
 
 // Serve implements [rdma.Endpoint].
@@ -36,7 +36,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 	}
 	if e.closing || e.done {
 		e.mu.Unlock()
-		<-e.freed // Close may be at it
+		<-e.freed // Close may be running
 		return net.ErrClosed
 	}
 	e.served = true
@@ -49,7 +49,7 @@ func (e *endpoint) Serve(h rdma.Handler) error {
 
 // loop takes completions until the connection ends.
 func (e *endpoint) loop() error {
-	judged := false // nothing was found, and the connection goes on
+	judged := false // nothing was found, and the connection continues
 	for {
 		n, over := e.next(judged)
 		if n < 0 {
@@ -67,8 +67,10 @@ func (e *endpoint) loop() error {
 	}
 }
 
-// next sends what was gathered, and returns how many completions are in q; and whether the connection manager had ended the connection before that look. When
-// there are no completions it waits for the completion channel, unless a verdict is due first. It returns 0 when somebody interrupts, or the limit passes.
+// next sends the gathered work. It returns the number of completions in q, and whether the
+// connection manager had ended the connection before that poll. Without completions it waits for
+// the completion channel, unless a verdict is due first. It returns 0 after an interrupt, or at the
+// limit.
 func (e *endpoint) next(judged bool) (n int, over bool) {
 	e.mu.Lock()
 	e.gathering.Store(false)
@@ -79,7 +81,9 @@ func (e *endpoint) next(judged bool) (n int, over bool) {
 	due := e.awake || len(e.revoked) > 0 || !judged && (e.closing || e.broken != nil || e.failure.err != nil)
 	e.awake = false
 	e.mu.Unlock()
-	_, over = e.ended() // after awake, which its news sets; before the queue: what came before the end is in it
+	// after awake, which that event sets; before the queue, which holds the completions before the
+	// end
+	_, over = e.ended()
 	if due || over && !judged {
 		return e.look(), over
 	}
@@ -92,11 +96,11 @@ func (e *endpoint) next(judged bool) (n int, over bool) {
 	return e.seen, over
 }
 
-// look posts what is gathered, and polls. If it finds nothing, the channel is armed.
+// look posts the gathered work, and polls. If it finds nothing, it arms the channel.
 func (e *endpoint) look() int {
 	poll := C.int(C.SV_ARM)
 	if e.spin > 0 {
-		poll = C.SV_POLL // without the lock it spins afterwards
+		poll = C.SV_POLL // it spins afterwards without the lock
 	}
 	n, posted := 0, false
 	e.mu.Lock()
@@ -162,8 +166,8 @@ func (e *endpoint) received(c *C.struct_sv_completion) {
 	e.stats.bytesIn.Add(uint64(c.bytes))
 }
 
-// completed takes request number n, and the Sends and Writes before it. A Read has a completion of its own: over iWARP, what was posted
-// behind it may be complete before. The caller holds mu.
+// completed takes request number n, and the Sends and Writes before it. A Read has a completion of
+// its own: over iWARP, later requests may complete before it. The caller holds mu.
 func (e *endpoint) completed(n uint64) {
 	if s := e.slot(n); s.op == rdma.Read {
 		e.batch = append(e.batch, rdma.Completion{ID: s.id, Op: rdma.Read})
@@ -198,7 +202,7 @@ func (e *endpoint) completed(n uint64) {
 	e.sqSent = max(e.sqSent, e.sqHead)
 }
 
-// failed notes why the connection ends. The caller holds mu.
+// failed records the cause of the connection's end. The caller holds mu.
 func (e *endpoint) failed(c *C.struct_sv_completion) {
 	if e.failure.err != nil && !e.failure.flushed || e.failure.flushed && c.status == C.IBV_WC_WR_FLUSH_ERR {
 		return
@@ -213,7 +217,8 @@ func (e *endpoint) failed(c *C.struct_sv_completion) {
 		}
 	}
 	why := C.GoString(C.ibv_wc_status_str(uint32(c.status)))
-	// Over iWARP a Send that meets the end of the stream fails by itself, also if that is an orderly end.
+	// Over iWARP a Send that meets the end of the stream fails by itself, even if that is an
+	// orderly end.
 	f := failure{flushed: c.status == C.IBV_WC_WR_FLUSH_ERR || e.dev.limits.iwarp != 0 && c.status == C.IBV_WC_LOC_QP_OP_ERR}
 	if access != nil {
 		f.err = fmt.Errorf("verbs: %s: %s failed: %s (vendor error %#x): %w", e.dev.name, what, why, uint32(c.vendor), access)
@@ -242,7 +247,7 @@ func opName(op rdma.Opcode) string {
 	}
 }
 
-// deliver reports. What is posted meanwhile is sent with the next look at the queue.
+// deliver reports. Posts meanwhile are sent with the next poll.
 func (e *endpoint) deliver() {
 	if len(e.batch) > 0 {
 		e.h.Completed(e.batch)
@@ -254,8 +259,8 @@ func (e *endpoint) deliver() {
 	}
 }
 
-// verdict decides whether the connection has ended, when all completions are reported, and why. over tells whether the connection manager
-// had said so before.
+// verdict decides whether the connection has ended, and the cause, when all completions are
+// reported. over: the connection manager had reported its end before.
 func (e *endpoint) verdict(over bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -278,7 +283,7 @@ func (e *endpoint) verdict(over bool) error {
 	return nil
 }
 
-// expired starts a wait of d, and tells whether it has passed. The caller holds mu.
+// expired starts a wait of d, and reports whether it has passed. The caller holds mu.
 func (e *endpoint) expired(d time.Duration) bool {
 	now := time.Now()
 	if e.limit.IsZero() {
@@ -287,20 +292,21 @@ func (e *endpoint) expired(d time.Duration) bool {
 	return !now.Before(e.limit)
 }
 
-// farewell says why the connection manager ended the connection. The caller holds mu.
+// farewell returns the connection manager's cause of the end. The caller holds mu.
 func (e *endpoint) farewell() error {
 	last, _ := e.ended()
 	if last.kind != C.RDMA_CM_EVENT_DISCONNECTED {
 		return fmt.Errorf("verbs: %s: %w", e.dev.name, last.err())
 	}
-	// A queue pair fails before its connection ends only if something went wrong. Over iWARP it always does: the stream's end is its own.
+	// A queue pair fails before its connection ends only after an error. Over iWARP it always does:
+	// the stream's end is its own.
 	if e.dev.limits.iwarp == 0 && C.sv_failed(e.q) != 0 {
 		return e.broke()
 	}
 	return io.EOF
 }
 
-// broke is the end of a queue pair that the device found reason to fail.
+// broke is the error of a queue pair that the device failed.
 func (e *endpoint) broke() error {
 	if text := e.reported.Load(); text != nil {
 		return fmt.Errorf("verbs: %s: the queue pair failed: %s: the peer asked for memory that is not exposed, or broke the rules of the transport", e.dev.name, *text)

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	maxSegments   = 4  // of a work request or receive
-	defaultInline = 60 // the room beside maxSegments in a work request of 256 bytes (see [Queues.Memory])
+	maxSegments = 4 // of a work request or receive
+	// the room beside maxSegments in a work request of 256 bytes (see [Queues.Memory])
+	defaultInline = 60
 )
 
 // complete checks the settings, and fills in defaults.
@@ -75,7 +76,7 @@ func (c *Config) complete() error {
 }
 
 const (
-	maxRetries     = 7 // of RNR retries that is without end; of others too with rxe
+	maxRetries     = 7 // unlimited for RNR retries; for others too with rxe
 	defaultRetries = 6
 	maxModeration  = 0xffff * time.Microsecond
 	// An ACK timeout is ackUnit * 2^exponent, with an exponent of 1 to 31.
@@ -84,8 +85,8 @@ const (
 )
 
 // ackExponent returns the encoding of an ACK timeout (InfiniBand Architecture Specification, volume
-// 1, section 9.7.6.1.3): that of the shortest time that is at least d. It is 0, the connection
-// manager's own, for 0.
+// 1, section 9.7.6.1.3): that of the shortest time that is at least d. 0 gives 0, the connection
+// manager's own.
 func ackExponent(d time.Duration) uint8 {
 	if d <= 0 {
 		return 0
@@ -94,8 +95,8 @@ func ackExponent(d time.Duration) uint8 {
 	return uint8(min(max(bits.Len64(units-1), 1), 31))
 }
 
-// vector returns the completion vector of the nth completion queue of a device that has so many:
-// each of chosen in turn, or each of the device's if none is chosen.
+// vector returns the completion vector of the nth completion queue of a device: each of chosen in
+// turn, or each of the available ones if none is chosen.
 func vector(chosen []int, available int, n uint64) int {
 	if available < 1 {
 		return 0
@@ -124,19 +125,19 @@ func zoneIndex(zone string) (uint32, error) {
 
 // Queues are the queues of a connection.
 type Queues struct {
-	// Sends and Receives are their lengths. With Shared, the receives are in a queue of their own;
-	// Receives is then how many may wait to be reported.
+	// Sends and Receives are their lengths. With Shared, the receives are in a queue of their own,
+	// and Receives bounds the unreported ones.
 	Sends, Receives int
 	Shared          bool
 	// Inline is [Config.Inline]: 0 means its default.
 	Inline int
 }
 
-// Memory is how many bytes of locked memory the queues take at most: the send queue, the receive
-// queue and the completion queue. It is an upper estimate by the layout of mlx5, whose requests are
-// the largest known: a work request has 192 bytes besides its segments or inline data and is a
-// multiple of 64 bytes, a segment has 16, a completion 64, and each queue has a power of two of
-// bytes. The driver's pages for doorbells are shared.
+// Memory bounds the locked memory of the queues in bytes: the send queue, the receive queue and the
+// completion queue. It is an upper estimate by the layout of mlx5, whose requests are the largest
+// known: a work request has 192 bytes besides its segments or inline data and is a multiple of 64
+// bytes, a segment has 16, a completion 64, and each queue has a power of two of bytes. The
+// driver's pages for doorbells are shared.
 func (q Queues) Memory() uint64 {
 	const overhead, segment, block, completion, page = 192, 16, 64, 64, 4096
 	inline := q.Inline
@@ -153,8 +154,7 @@ func (q Queues) Memory() uint64 {
 	return uint64(roundUp(sends+receives, page) + roundUp(completions, page))
 }
 
-// SharedMemory is how many bytes of locked memory a queue of so many shared receives takes at most,
-// by the same layout.
+// SharedMemory bounds the locked memory in bytes of an SRQ of so many receives, by the same layout.
 func SharedMemory(receives int) uint64 {
 	const next, segment, page = 16, 16, 4096
 	return uint64(roundUp(powerOfTwo(receives+1)*powerOfTwo(next+maxSegments*segment), page))

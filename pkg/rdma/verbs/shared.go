@@ -30,10 +30,10 @@ type receiveQueue struct {
 	events   *watcher
 
 	mu        sync.Mutex
-	q         *C.struct_sv_shared // nil when it is closed
-	broken    error               // why the device takes no more
-	receives  []rdma.Receive      // those that are posted, by their numbers
-	free      []uint64            // numbers of no receive
+	q         *C.struct_sv_shared // nil when closed
+	broken    error               // reason why the device takes no more
+	receives  []rdma.Receive      // posted ones, by their numbers
+	free      []uint64            // unused numbers
 	endpoints int
 	gathered  int // in q, and their segments
 	listed    int
@@ -101,7 +101,9 @@ func (r *receiveQueue) PostReceives(rs []rdma.Receive) error {
 		r.push(n)
 	}
 	r.flush()
-	return nil // if the device refused one, it may have those before: the memory of all is in use until Close, and the next call says why
+	// if the device refused one, it may have the earlier ones: the memory of all is in use until
+	// Close, and the next call returns the error
+	return nil
 }
 
 // push gathers receive number n. The caller holds mu.
@@ -118,7 +120,8 @@ func (r *receiveQueue) push(n uint64) {
 			r.listed++
 		}
 	}
-	if r.listed == int(c.first) && r.dev.limits.iwarp != 0 { // siw takes no receive without a segment
+	// siw takes no receive without a segment
+	if r.listed == int(c.first) && r.dev.limits.iwarp != 0 {
 		r.q.list[r.listed] = C.struct_ibv_sge{}
 		r.listed++
 	}
@@ -126,7 +129,7 @@ func (r *receiveQueue) push(n uint64) {
 	r.gathered++
 }
 
-// flush posts what is gathered. The caller holds mu.
+// flush posts the gathered receives. The caller holds mu.
 func (r *receiveQueue) flush() {
 	n := r.gathered
 	r.gathered, r.listed = 0, 0
@@ -138,7 +141,7 @@ func (r *receiveQueue) flush() {
 	}
 }
 
-// take returns the ID of a receive that has completed.
+// take returns the ID of a completed receive.
 func (r *receiveQueue) take(index C.uint64_t) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +152,7 @@ func (r *receiveQueue) take(index C.uint64_t) uint64 {
 	return id
 }
 
-// again posts a receive that was taken, and that nobody will hear of.
+// again posts a taken receive that will not be reported.
 func (r *receiveQueue) again(index C.uint64_t) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,15 +162,16 @@ func (r *receiveQueue) again(index C.uint64_t) {
 	}
 }
 
-// again gives a receive back that failed.
+// again gives a failed receive back.
 func (e *endpoint) again(c *C.struct_sv_completion) {
 	if e.shared != nil && c.index&receiveBit != 0 {
 		e.shared.again(c.index)
 	}
 }
 
-// giveBack ends receiving, and gives back what was taken of shared receives and is not reported. An adapter may still be filling some, and drops those that
-// it has not reported when the queue pair is destroyed: so their end is waited for.
+// giveBack ends receiving, and gives back the unreported shared receives. An adapter may still be
+// filling some, and drops those that it has not reported when the queue pair is destroyed: so it
+// waits for their end.
 func (e *endpoint) giveBack() {
 	if e.shared == nil || e.q.cq == nil {
 		return
@@ -189,11 +193,13 @@ func (e *endpoint) giveBack() {
 	}
 }
 
-// lastReceive is how long LAST_WQE_REACHED may take to come after a queue pair was failed. Adapters take microseconds.
+// lastReceive bounds the wait for LAST_WQE_REACHED after a queue pair was failed. Adapters take
+// microseconds.
 const lastReceive = time.Second
 
-// awaitLast waits until no receive of the shared queue is taken any more, and reports whether the device has said so. There is nothing to wait for before the
-// connection was established, and with software devices: those fail a queue pair before they return, and rxe tells of nothing.
+// awaitLast waits until no receive of the shared queue is taken any more, and reports whether the
+// device has confirmed it. It does not wait before the connection was established, nor with
+// software devices: those fail a queue pair before they return, and rxe sends no event.
 func (e *endpoint) awaitLast() bool {
 	if e.local == nil || e.events == nil || e.dev.limits.software != 0 {
 		return true
@@ -237,7 +243,8 @@ func (r *receiveQueue) leave() {
 	}
 }
 
-// lose gives up the queue of a device that was removed, when no endpoint uses it: librdmacm closes the device after the last one.
+// lose gives up the queue of a removed device when no endpoint uses it: librdmacm closes the device
+// after the last one.
 func (r *receiveQueue) lose() { _ = r.Close() }
 
 // Close implements [rdma.SRQ].

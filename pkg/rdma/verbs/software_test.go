@@ -14,7 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 )
 
-// TestSoftware: a device of iWARP talks to our own iWARP, which needs none, whoever dials; and either disconnects in order.
+// TestSoftware: an iWARP device works with our own iWARP in both roles, and either disconnects in
+// order.
 func TestSoftware(t *testing.T) {
 	if *kind != "siw" {
 		t.Skip("no -kind siw: the test runs in the guest, by make test-verbs")

@@ -1,10 +1,11 @@
 package verbs
 
-// leastSpin is how often an empty queue is polled again where that found nothing for long, if it is at all.
+// leastSpin is the number of repeated polls after a long time without success, unless spinning is
+// off.
 const leastSpin = 8
 
-// nextSpin returns how often an empty queue is polled again the next time, if it was up to now times, of at most most: spun of them were
-// needed to find found completions.
+// nextSpin returns the number of repeated polls of an empty queue for the next time. It was up to
+// now, of at most most; spun of them were needed for found completions.
 func nextSpin(now, most, spun, found int) int {
 	switch {
 	case found > 0 && spun > 0:

@@ -9,7 +9,7 @@ func TestNextSpin(t *testing.T) {
 		{now: 0, most: 256, found: 1, want: leastSpin},
 		{now: 64, most: 256, spun: 63, found: 1, want: 128},
 		{now: 256, most: 256, spun: 1, found: 9, want: 256},
-		{now: 64, most: 256, found: 9, want: 64}, // it was not needed
+		{now: 64, most: 256, found: 9, want: 64}, // not needed
 		{now: 64, most: 256, spun: 64, want: 32},
 		{now: leastSpin, most: 256, spun: leastSpin, want: leastSpin},
 		{now: leastSpin, most: 4, spun: 4, want: 4},

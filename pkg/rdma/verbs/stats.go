@@ -8,7 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// counters are the endpoint's statistics. What the peer does with our memory nobody sees but the device.
+// counters are the endpoint's statistics. Only the device sees the peer's operations on our memory.
 type counters struct {
 	readCalls, writeCalls atomic.Uint64
 	bytesIn, bytesOut     atomic.Uint64

@@ -12,14 +12,14 @@ import (
 	"sync"
 )
 
-// thread is a thread of the system on which everything is done that writes to a file of the
-// connection manager, or to the command file of a software device, and on which these files are
-// opened. The kernel refuses to write to them where the credentials are not those with which the
-// file was opened, and a program that acts as other users changes those of its threads (setfsuid):
-// to have them changed back is not enough.
+// thread is a thread of the system that makes all writes to files of the connection manager and to
+// the command file of a software device, and on which these files are opened. The kernel refuses to
+// write to them with credentials other than those with which the file was opened. A program that
+// acts as other users changes its threads' credentials (setfsuid), and changing them back does not
+// help.
 type thread struct{ calls chan *call }
 
-// call is something to do there.
+// call is a function to run there.
 type call struct {
 	run  func()
 	done chan struct{}
@@ -37,16 +37,16 @@ var manager = sync.OnceValue(func() *thread {
 	return t
 })
 
-// maxHelpers is how many threads there are at most besides the manager's.
+// maxHelpers bounds the threads besides the manager's.
 const maxHelpers = 4
 
-// helpers are threads for the slow calls that set up and end connections, of different ids each: so
+// helpers are threads for the slow calls that set up and end connections, of different ids each, so
 // that these wait neither for each other, nor events for them. They are nil if no thread is fit for
 // that. Everything else (ids, events, listening, devices, and the requests of software devices)
 // stays on the manager's thread, in order.
 var helpers = sync.OnceValue(func() *thread {
-	// A thread is fit that may write to a file which the manager's has opened: it has the same
-	// credentials, not only equal ones.
+	// A fit thread can write to a file opened by the manager's: it has the same credentials, not
+	// only equal ones.
 	channel := managed(func() *C.struct_rdma_event_channel { return C.rdma_create_event_channel() })
 	if channel == nil {
 		return nil
@@ -62,14 +62,13 @@ var helpers = sync.OnceValue(func() *thread {
 	return t
 })
 
-// startHelpers starts n threads, of which those stay that are fit. It returns nil if there are
-// none.
+// startHelpers starts n threads and keeps the fit ones. It returns nil if there are none.
 func startHelpers(n int, fit func() bool) *thread {
 	t := &thread{make(chan *call)}
 	started := make(chan bool)
 	for range n {
 		go func() {
-			runtime.LockOSThread() // one that is not fit ends with this goroutine
+			runtime.LockOSThread() // an unfit one ends with this goroutine
 			ok := fit()
 			started <- ok
 			if ok {
@@ -95,7 +94,7 @@ func (t *thread) serve() {
 	}
 }
 
-// aside runs f on a helper, or the manager's thread if there is none.
+// aside runs f on a helper, or on the manager's thread if there is none.
 func aside[T any](f func() T) (v T) {
 	c := newCall(func() { v = f() })
 	if t := helpers(); t != nil {
@@ -106,13 +105,13 @@ func aside[T any](f func() T) (v T) {
 	return v
 }
 
-// do has c done, and waits for that. What it runs takes no lock, and calls no do.
+// do runs c and waits for its end. c takes no lock, and calls no do.
 func (t *thread) do(c *call) {
 	t.calls <- c
 	<-c.done
 }
 
-// managed runs f on the thread.
+// managed runs f on the manager's thread.
 func managed[T any](f func() T) (v T) {
 	manager().do(newCall(func() { v = f() }))
 	return v

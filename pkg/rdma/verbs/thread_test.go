@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHelpers: a slow call of one connection holds up no other's; threads that may not write to the
+// TestHelpers: a slow call of one connection delays no other's; threads that cannot write to the
 // files are not used.
 func TestHelpers(t *testing.T) {
 	if startHelpers(3, func() bool { return false }) != nil {

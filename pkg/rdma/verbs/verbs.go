@@ -25,21 +25,23 @@ const (
 	maxReads       = 128
 )
 
-// provider is the one event channel of the connection manager, and the devices that were met.
+// provider has the one event channel of the connection manager, and the known devices.
 type provider struct {
 	cfg     Config
 	channel *C.struct_rdma_event_channel
-	event   *C.struct_sv_event // the dispatcher's
+	event   *C.struct_sv_event // owned by the dispatcher
 
 	mu      sync.Mutex
 	tokens  map[uintptr]receiver
 	token   uintptr
 	devices map[*C.struct_ibv_context]*device
-	opened  map[*C.struct_ibv_context]string   // also those that only ids were on which came to nothing; their paths in /sys, for as long as they can be opened
-	gone    map[*C.struct_ibv_context]struct{} // those that were removed
+	// including those of ids that never connected; their paths in /sys, as long as they can be
+	// opened
+	opened  map[*C.struct_ibv_context]string
+	gone    map[*C.struct_ibv_context]struct{} // removed ones
 	domains map[*domain]struct{}
 
-	refuses func(requests int) bool // of tests: the device gives no queue of that length
+	refuses func(requests int) bool // for tests: the device refuses a queue of that length
 }
 
 // receiver gets the events of an id. It does not block.
@@ -49,7 +51,7 @@ type receiver interface {
 	context() *C.struct_ibv_context
 }
 
-// New opens the connection manager, or says why that is not possible.
+// New opens the connection manager, or returns the reason why it cannot.
 func New(cfg Config) (rdma.Provider, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -78,7 +80,7 @@ func New(cfg Config) (rdma.Provider, error) {
 	return p, nil
 }
 
-// pollable returns a file of Go's poller for fd, which stays open by itself.
+// pollable returns a file of Go's poller for fd. fd itself stays open.
 func pollable(fd int) (*os.File, error) {
 	if errno := C.sv_nonblocking(C.int(fd)); errno != 0 {
 		return nil, fmt.Errorf("verbs: an event channel that does not block: %w", syscall.Errno(errno))
@@ -93,7 +95,7 @@ func pollable(fd int) (*os.File, error) {
 
 func (p *provider) Name() string { return "verbs" }
 
-// dispatch hands out the events of all ids, for as long as the program runs.
+// dispatch distributes the events of all ids, for as long as the program runs.
 func (p *provider) dispatch(file *os.File) {
 	raw, err := file.SyscallConn()
 	if err == nil {
@@ -104,7 +106,7 @@ func (p *provider) dispatch(file *os.File) {
 					return false
 				}
 				if errno != 0 {
-					// One event was lost, with the connection that it was about. The channel goes on.
+					// One event was lost, with its connection. The channel continues.
 					p.cfg.Logger.Warn("an event of the RDMA connection manager could not be taken", "error", errno)
 				}
 			}
@@ -126,7 +128,7 @@ func (p *provider) take() syscall.Errno {
 	switch {
 	case to != nil:
 		to.happened(ev)
-	case ev.kind == C.RDMA_CM_EVENT_CONNECT_REQUEST: // to a listener that was just closed
+	case ev.kind == C.RDMA_CM_EVENT_CONNECT_REQUEST: // for a listener that was just closed
 		managed(func() C.int { return C.sv_reject(ev.id, nil, 0) })
 		destroyID(ev.id)
 	}
@@ -148,7 +150,7 @@ func (p *provider) forget(token uintptr) {
 	p.mu.Unlock()
 }
 
-// checkPrivate verifies the length of private data.
+// checkPrivate checks the length of private data.
 func checkPrivate(data []byte) error {
 	if len(data) > maxPrivateData {
 		return fmt.Errorf("verbs: private data of %d bytes, at most %d are possible", len(data), maxPrivateData)
@@ -156,7 +158,7 @@ func checkPrivate(data []byte) error {
 	return nil
 }
 
-// checkOptions verifies what does not depend on the device, and fills in defaults.
+// checkOptions checks the options that do not depend on the device, and fills in defaults.
 func checkOptions(o *rdma.Options) error {
 	if err := checkPrivate(o.PrivateData); err != nil {
 		return err

@@ -15,29 +15,32 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// bind is the opcode of a request that binds a window. Nobody posts it, and nobody hears of it.
+// bind is the opcode of a request that binds a window. Users neither post it nor see its
+// completion.
 const bind = rdma.Recv + 1
 
-// probe is that of a keepalive probe, of which the same holds.
+// probe is the same for a keepalive probe.
 const probe = rdma.Recv + 2
 
-// exposed are the memory windows of an endpoint, which the peer can invalidate. The endpoint's mu guards them.
+// exposed are the memory windows of an endpoint, which the peer can invalidate. The endpoint's mu
+// guards them.
 type exposed struct {
 	all         []*window
 	byKey       map[uint32]*window // those that the peer can reach
 	first, last *window            // free ones, the longest free first
 }
 
-// window is a memory window of type 2: it is bound to the queue pair, and each binding gives it another handle.
+// window is a memory window of type 2. It is bound to the queue pair, and each binding gives it
+// another handle.
 type window struct {
 	mw    *C.struct_ibv_mw
 	key   uint32
-	bound uint64           // the number behind that of the request which bound it last
-	own   *C.struct_ibv_mr // a region for it alone, if it has one
+	bound uint64           // number after that of its latest binding request
+	own   *C.struct_ibv_mr // its own region, if it has one
 	next  *window
 }
 
-// openWindows allocates the first window. If that fails there are to be none.
+// openWindows allocates the first window. If that fails, the endpoint has none.
 func (e *endpoint) openWindows() {
 	if e.windows == 0 {
 		return
@@ -53,8 +56,9 @@ func (e *endpoint) openWindows() {
 	e.exposed.put(w)
 }
 
-// forgoWindows does without windows, since the device refuses the queue of requests that is longer for them: what a device says that it has at most is for
-// the smallest requests. There is no queue pair then.
+// forgoWindows gives up windows, since the device refuses the longer queue of requests that they
+// need: a device's announced limits are for the smallest requests. There is no queue pair at this
+// point.
 func (e *endpoint) forgoWindows(why error) {
 	e.p.cfg.Logger.Warn("the RDMA device refuses the longer queue that memory windows need: a region is registered for each call, and cannot be invalidated remotely",
 		slog.String("device", e.dev.name), slog.Int("requests", len(e.sq)), slog.Any("error", why))
@@ -86,7 +90,7 @@ func (x *exposed) put(w *window) {
 	x.last = w
 }
 
-// take ends the search for a handle, and returns its window, nil if there is none.
+// take removes a handle, and returns its window, or nil.
 func (x *exposed) take(key uint32) *window {
 	w := x.byKey[key]
 	delete(x.byKey, key)
