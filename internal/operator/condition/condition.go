@@ -1,5 +1,5 @@
-// Package condition makes the conditions of Sluice's resources. Messages of conditions that are not True end with the place in the documentation that
-// has more to say.
+// Package condition makes the conditions of Sluice's resources. A message of a condition that is
+// not True ends with a link to its documentation.
 package condition
 
 import (
@@ -12,31 +12,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Guide has an anchor for each reason, which is its name in lower case.
+// Guide has an anchor for each reason: its name in lower case.
 const Guide = "docs/troubleshooting.md"
 
-// True says that things are well.
+// True returns a condition with status True.
 func True(kind, reason, format string, a ...any) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: fmt.Sprintf(format, a...)}
 }
 
-// False says what is wrong, and what to do.
+// False returns a condition with status False. The message says the error and its remedy.
 func False(kind, reason, format string, a ...any) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, a...) + Anchor(reason)}
 }
 
-// Unknown says why it cannot be told.
+// Unknown returns a condition with status Unknown.
 func Unknown(kind, reason, format string, a ...any) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reason, Message: fmt.Sprintf(format, a...) + Anchor(reason)}
 }
 
-// Anchor is what a message ends with.
+// Anchor returns the end of a message: a link to the reason's documentation.
 func Anchor(reason string) string { return " (" + Guide + "#" + strings.ToLower(reason) + ")" }
 
-// quoted is the most bytes that are taken of somebody else's words.
+// quoted is the limit on a quotation, in bytes.
 const quoted = 600
 
-// Quote makes somebody else's words one line that is fit for a message.
+// Quote returns foreign text as one line for a message, cut to 600 bytes.
 func Quote(words string) string {
 	words = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(words, "?"), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if len(words) <= quoted {
@@ -49,7 +49,8 @@ func Quote(words string) string {
 	return words[:n] + "…"
 }
 
-// Merge returns conditions as they are to be written: those of want, of the given generation, with the times of have where the status is the same.
+// Merge returns want with the generation, and with the transition times of have where the status is
+// equal.
 func Merge(have, want []metav1.Condition, generation int64, now metav1.Time) []metav1.Condition {
 	out := make([]metav1.Condition, len(want))
 	for i, c := range want {

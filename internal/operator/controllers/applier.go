@@ -25,36 +25,40 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// fieldManager owns what the operator applies.
+// fieldManager owns the fields that the operator applies.
 const fieldManager = "sluice-operator"
 
-// annotationApplied is a hash of what was applied, so that a field which is no longer wanted is noticed too.
+// annotationApplied is the hash of the applied object. It shows fields that are no longer wanted.
 const annotationApplied = "sluice.dev/applied"
 
-// cacheDelay is how long the cache may take to show what was written.
+// cacheDelay is the longest time until the cache shows a write.
 const cacheDelay = 3 * time.Second
 
-// applier writes objects by server-side apply, and nothing where nothing would change. What somebody else made it leaves alone.
+// applier writes objects by server-side apply, and only if they differ. It never changes objects of
+// others.
 type applier struct {
 	client.Client
 	APIReader client.Reader
 
 	mu     sync.Mutex
 	writes map[objectKey]lastWrite
-	// mutations has what became of objects that are not as they were applied, since a webhook alters what is written: applied again they would be the same.
+	// mutations are the objects that a webhook changed on write, so that they are not applied for
+	// ever.
 	mutations map[objectKey]mutation
 }
 
-// lastWrite is what was applied last, which the cache may not have yet.
+// lastWrite is a write that the cache may not show yet.
 type lastWrite struct {
 	hash string
 	at   time.Time
 }
 
-// mutation is what was applied, and the hash of what the API server made of the fields that it has.
+// mutation has the hashes of an applied object and of the API server's result, over the same
+// fields.
 type mutation struct{ applied, became string }
 
-// apply makes an object as desired, or returns a [report.Blocker] or another error. early says that the cache is not to be trusted yet: whoever calls looks once more after settle.
+// apply writes desired. It returns a [report.Blocker] or another error. If early is true, the cache
+// may be stale: call it again after cacheDelay.
 func (a *applier) apply(ctx context.Context, desired client.Object) (early bool, err error) {
 	u, err := a.toUnstructured(desired)
 	if err != nil {
@@ -90,16 +94,17 @@ func (a *applier) apply(ctx context.Context, desired client.Object) (early bool,
 	return true, a.recordMutation(key, answer, u.Object, hash)
 }
 
-// isMutated tells whether an object is what the API server made of what is desired when that was applied last.
+// isMutated reports whether live is the result of applying desired before.
 func (a *applier) isMutated(key objectKey, live, desired map[string]any, hash string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.mutations[key] == mutation{hash, partHash(live, desired)}
 }
 
-// recordMutation notes what the API server made of an object, if that is not what was applied.
+// recordMutation stores the API server's result if it differs from desired.
 func (a *applier) recordMutation(key objectKey, answer *unstructured.Unstructured, desired map[string]any, hash string) error {
-	if typed, err := a.Scheme().New(answer.GroupVersionKind()); err == nil { // as the cache has it
+	// in the form of the cache
+	if typed, err := a.Scheme().New(answer.GroupVersionKind()); err == nil {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(answer.Object, typed); err != nil {
 			return err
 		}
@@ -120,8 +125,8 @@ func (a *applier) recordMutation(key objectKey, answer *unstructured.Unstructure
 	return nil
 }
 
-// write applies an object that the cache lacks or has otherwise. Fields are taken from others only if the object is known to be ours, and the cache has no
-// others.
+// write applies u. It takes fields from other managers only if labels show that the object is the
+// operator's.
 func (a *applier) write(ctx context.Context, u, live *unstructured.Unstructured) error {
 	options := []client.ApplyOption{client.FieldOwner(fieldManager)}
 	var labels map[string]string
@@ -146,7 +151,7 @@ func (a *applier) write(ctx context.Context, u, live *unstructured.Unstructured)
 	return a.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 }
 
-// refusalError is the error of writing an object: [report.Refused] where trying again is of use only after somebody has changed something, or where a webhook failed.
+// refusalError wraps an error of a write: in [report.Refused] if it needs an administrator.
 func refusalError(o client.Object, err error) error {
 	if err == nil {
 		return nil
@@ -155,7 +160,8 @@ func refusalError(o client.Object, err error) error {
 	var answer apierrors.APIStatus
 	if errors.As(err, &answer) {
 		switch s := answer.Status(); {
-		case s.Code == http.StatusInternalServerError && s.Reason != metav1.StatusReasonInternalError: // its store does not answer, which passes
+		// the API server's storage fails, for a while
+		case s.Code == http.StatusInternalServerError && s.Reason != metav1.StatusReasonInternalError:
 		case slices.Contains(refusalCodes, s.Code):
 			return &report.Refused{Kind: kind, Name: name, Err: err}
 		}
@@ -163,10 +169,11 @@ func refusalError(o client.Object, err error) error {
 	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
 
-// refusalCodes are the answers that a request meets again if nobody changes anything.
+// refusalCodes are the HTTP statuses that a retry does not change.
 var refusalCodes = []int32{http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError}
 
-// isOurs tells by its labels whether an object is the one that we made. That of an export is so too if the export had another gateway then.
+// isOurs reports by labels whether the operator made an object. A Service of an export may have had
+// another gateway.
 func isOurs(have, desired map[string]string) bool {
 	same := []string{plan.LabelManaged, plan.LabelGateway}
 	if desired[plan.LabelExport] != "" {
@@ -175,7 +182,8 @@ func isOurs(have, desired map[string]string) bool {
 	return !slices.ContainsFunc(same, func(l string) bool { return have[l] != desired[l] })
 }
 
-// cacheStale tells whether the same was written so shortly before that the cache may not have it yet, and notes it if not.
+// cacheStale reports whether the same content was written within cacheDelay. Otherwise it records a
+// write.
 func (a *applier) cacheStale(key objectKey, hash string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,14 +198,14 @@ func (a *applier) cacheStale(key objectKey, hash string) bool {
 	return false
 }
 
-// forgetWrite has the next apply write, whatever was written before.
+// forgetWrite makes the next apply write in any case.
 func (a *applier) forgetWrite(key objectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.writes, key)
 }
 
-// toUnstructured is an object as it is applied: without what only the API server writes.
+// toUnstructured converts an object for apply, without the fields of the API server.
 func (a *applier) toUnstructured(o client.Object) (*unstructured.Unstructured, error) {
 	gvk, err := apiutil.GVKForObject(o, a.Scheme())
 	if err != nil {
@@ -215,7 +223,7 @@ func (a *applier) toUnstructured(o client.Object) (*unstructured.Unstructured, e
 	return u, nil
 }
 
-// live reads the object as the cache has it; nil if it does not exist.
+// live returns the cached object; nil if there is none.
 func (a *applier) live(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	var o client.Object
 	if typed, err := a.Scheme().New(u.GroupVersionKind()); err == nil {
@@ -245,13 +253,14 @@ func contentHash(u *unstructured.Unstructured) (string, error) {
 	return fileHash(string(b)), nil
 }
 
-// fileHash identifies a configuration file's content, as a gateway does on /status: 16 hex digits of SHA-256.
+// fileHash returns 16 hex digits of SHA-256, as a gateway reports its configuration file on
+// /status.
 func fileHash(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:8])
 }
 
-// partHash identifies what live has of the fields that desired has.
+// partHash returns a hash of live, over the fields of desired.
 func partHash(live, desired any) string {
 	b, err := json.Marshal(intersect(live, desired)) // keys in order
 	if err != nil {
@@ -260,7 +269,7 @@ func partHash(live, desired any) string {
 	return fileHash(string(b))
 }
 
-// intersect is what live has of the fields that desired has. A list of another length is taken whole.
+// intersect returns live, reduced to the fields of desired. A list of another length stays whole.
 func intersect(live, desired any) any {
 	switch d := desired.(type) {
 	case map[string]any:
@@ -285,7 +294,8 @@ func intersect(live, desired any) any {
 	return live
 }
 
-// covers tells whether live has all that desired says. Lists have to be as long: what the API server adds are fields.
+// covers reports whether live has all fields of desired, and lists of the same length. The API
+// server adds fields, but no list items.
 func covers(live, desired any) bool {
 	switch d := desired.(type) {
 	case map[string]any:

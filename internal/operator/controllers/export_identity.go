@@ -11,9 +11,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// ExportIdentityReconciler sets spec.handleIdentity of each NFSExport that has none, once, to its UID. A backup
-// then carries it, so that an export that is restored under another UID takes the handles that its
-// clients hold.
+// ExportIdentityReconciler sets an empty spec.handleIdentity to the UID of its NFSExport, once. A
+// backup carries it, so that a restored export accepts the handles of its clients.
 type ExportIdentityReconciler struct{ client.Client }
 
 // Reconcile sets the identity of one export.
@@ -27,7 +26,7 @@ func (r *ExportIdentityReconciler) Reconcile(ctx context.Context, req ctrl.Reque
 	}
 	to := x.DeepCopy()
 	to.Spec.HandleIdentity = plan.HandleIdentity(&x)
-	// An author may have set it meanwhile: then the event of that brings it back here.
+	// On a conflict, the event of the other write requests this export again.
 	err := r.Patch(ctx, to, client.MergeFromWithOptions(&x, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldManager))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil

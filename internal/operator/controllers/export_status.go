@@ -16,10 +16,11 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// applyGrace is how long the status of a new generation waits for pods to apply it, so that it need not be written twice.
+// applyGrace is the time for pods to apply a new generation before its status is written, which
+// saves a write.
 const applyGrace = 3 * time.Second
 
-// ExportStatusReconciler writes the status of NFSExports. Nobody else does, and it writes nothing else.
+// ExportStatusReconciler writes the status of NFSExports.
 type ExportStatusReconciler struct {
 	*statusWriter
 	namespaces namespaces
@@ -29,13 +30,13 @@ type ExportStatusReconciler struct {
 	pending map[types.UID]pendingGeneration
 }
 
-// pendingGeneration is one that pods have yet to apply.
+// pendingGeneration is a generation that pods have yet to apply.
 type pendingGeneration struct {
 	number int64
 	since  time.Time
 }
 
-// Reconcile reports on one export.
+// Reconcile writes the status of one export.
 func (r *ExportStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var x v1alpha1.NFSExport
 	if err := r.Get(ctx, req.NamespacedName, &x); err != nil {
@@ -56,7 +57,7 @@ func (r *ExportStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	return r.write(ctx, &x, &x.Status, &want)
 }
 
-// report returns the export's status; nothing while its plan is not made yet.
+// report returns the status of an export; ok is false before its plan exists.
 func (r *ExportStatusReconciler) report(ctx context.Context, x *v1alpha1.NFSExport) (s v1alpha1.NFSExportStatus, ok bool, err error) {
 	p, seen := r.states.observedGateway(gatewayRef(x))
 	if p == nil && !r.namespaces.watched(plan.GatewayNamespace(x)) {
@@ -76,7 +77,7 @@ func (r *ExportStatusReconciler) report(ctx context.Context, x *v1alpha1.NFSExpo
 	return s, false, nil
 }
 
-// deferral returns how long the status of a new generation is kept back, since pods are about to apply it.
+// deferral returns the rest of applyGrace for the status of a new generation.
 func (r *ExportStatusReconciler) deferral(x *v1alpha1.NFSExport, s *v1alpha1.NFSExportStatus) time.Duration {
 	is := func(kind, reason string) bool {
 		c := meta.FindStatusCondition(s.Conditions, kind)
@@ -95,7 +96,8 @@ func (r *ExportStatusReconciler) deferral(x *v1alpha1.NFSExport, s *v1alpha1.NFS
 	}
 	g, known := r.pending[x.UID]
 	if !known || g.number != x.Generation {
-		maps.DeleteFunc(r.pending, func(_ types.UID, g pendingGeneration) bool { return time.Since(g.since) > time.Minute }) // of exports that are gone
+		// of deleted exports
+		maps.DeleteFunc(r.pending, func(_ types.UID, g pendingGeneration) bool { return time.Since(g.since) > time.Minute })
 		g = pendingGeneration{x.Generation, time.Now()}
 		r.pending[x.UID] = g
 	}

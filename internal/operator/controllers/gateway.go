@@ -23,28 +23,29 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// When a gateway is looked at again without an event.
+// Intervals of reconciliation without an event.
 const (
-	retryInterval  = 30 * time.Second // what it refers to is not there, or something is in its way, which is not watched
-	resyncInterval = 5 * time.Minute  // what it refers to is there, and is not watched: Secrets, networks
+	retryInterval  = 30 * time.Second // a reference is missing or a write is blocked
+	resyncInterval = 5 * time.Minute  // for Secrets and networks, which are not watched
 )
 
-// GatewayReconciler makes the objects of each NFSGateway. It writes no status of ours.
+// GatewayReconciler applies the objects of an NFSGateway. It writes no status of Sluice's
+// resources.
 type GatewayReconciler struct {
 	applier
 	Options
 	namespaces namespaces
 	states     *stateStore
-	watchKind  func(client.Object) error // has events of a kind lead to its gateways
+	watchKind  func(client.Object) error // starts a watch of a kind
 
 	kindsMu      sync.Mutex
-	presentKinds []client.ObjectList // of those kinds, the ones that the cluster has
+	presentKinds []client.ObjectList // of the optional kinds
 }
 
-// Reconcile plans one gateway, and has the cluster follow.
+// Reconcile plans a gateway, and applies the plan.
 func (r *GatewayReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if !r.namespaces.watched(req.Namespace) {
-		return ctrl.Result{}, nil // an export names it
+		return ctrl.Result{}, nil // an export may name any namespace
 	}
 	var gw v1alpha1.NFSGateway
 	err := r.Get(ctx, req.NamespacedName, &gw)
@@ -54,7 +55,8 @@ func (r *GatewayReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if err != nil || gw.DeletionTimestamp != nil {
 		r.states.setGateway(req.NamespacedName, nil)
 		if slices.Contains(gw.Finalizers, metav1.FinalizerOrphanDependents) {
-			return ctrl.Result{}, nil // the garbage collector is taking away the owner references, by which clear tells what is to stay
+			// The garbage collector is removing owner references, which orphaned needs.
+			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, r.pruneAll(ctx, req.NamespacedName)
 	}
@@ -88,16 +90,17 @@ func (r *GatewayReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	err = errors.Join(err, r.prune(ctx, req.NamespacedName, wanted, pods, true))
 	switch {
 	case err != nil:
-		return ctrl.Result{}, err // which is tried again by itself
+		return ctrl.Result{}, err // controller-runtime retries
 	case early:
 		return ctrl.Result{RequeueAfter: cacheDelay}, nil
 	}
 	return ctrl.Result{RequeueAfter: f.requeueAfter(lacks)}, nil
 }
 
-// requeueAfter is when a gateway is looked at without an event: the Secret of its keys is not watched. lacks says that the cluster lacks a kind that it wants objects of.
+// requeueAfter returns the time until the next reconciliation without an event. lacks says that the
+// cluster lacks a wanted kind.
 func (f *gatewayState) requeueAfter(lacks bool) time.Duration {
-	// With virtual addresses, what an export asks for may be another gateway's.
+	// Another gateway on the network may free an address.
 	waits := slices.ContainsFunc(f.plan.Exports, func(x plan.Export) bool {
 		c := meta.FindStatusCondition(x.Conditions, v1alpha1.ConditionAccepted)
 		return c.Reason == v1alpha1.ReasonAddressTaken || c.Reason == v1alpha1.ReasonNoFreeAddress
@@ -109,12 +112,14 @@ func (f *gatewayState) requeueAfter(lacks bool) time.Duration {
 	return resyncInterval
 }
 
-// requestSameNamespaceAndSelf names a gateway and the others of its namespace, which may serve claims that it is to serve.
+// requestSameNamespaceAndSelf requests a gateway and its neighbours, which may claim the same
+// volumes.
 func (r *GatewayReconciler) requestSameNamespaceAndSelf(ctx context.Context, o client.Object) []ctrl.Request {
 	return append(r.requestSameNamespace(ctx, o), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 }
 
-// requestForExport names the gateway that an export refers to and, since a claim may have exports of several, all of its namespace.
+// requestForExport requests the gateway of an export. For a claim it requests all gateways of the
+// namespace, because several exports may use it.
 func (r *GatewayReconciler) requestForExport(ctx context.Context, o client.Object) (out []ctrl.Request) {
 	x := o.(*v1alpha1.NFSExport)
 	if x.Spec.Backend.PersistentVolumeClaim != nil {
@@ -123,12 +128,10 @@ func (r *GatewayReconciler) requestForExport(ctx context.Context, o client.Objec
 	return append(out, ctrl.Request{NamespacedName: gatewayRef(x)})
 }
 
-// requestAll names all gateways.
 func (r *GatewayReconciler) requestAll(ctx context.Context, _ client.Object) []ctrl.Request {
 	return r.requestsIn(ctx, "")
 }
 
-// requestSameNamespace names the gateways in an object's namespace.
 func (r *GatewayReconciler) requestSameNamespace(ctx context.Context, o client.Object) []ctrl.Request {
 	return r.requestsIn(ctx, o.GetNamespace())
 }
@@ -144,7 +147,7 @@ func (r *GatewayReconciler) requestsIn(ctx context.Context, namespace string) (o
 	return out
 }
 
-// sweepSource enqueues each gateway for which anything was ever made, whether it exists or not.
+// sweepSource enqueues every gateway that has objects.
 func (r *GatewayReconciler) sweepSource() source.Source {
 	return source.Func(func(ctx context.Context, q requestQueue) error {
 		go r.sweep(ctx, func(gateway types.NamespacedName) { q.AddAfter(ctrl.Request{NamespacedName: gateway}, batchDelay) })
@@ -152,10 +155,11 @@ func (r *GatewayReconciler) sweepSource() source.Source {
 	})
 }
 
-// sweepEvery is how often everything is looked through for gateways that are gone.
+// sweepEvery is the interval of the search for objects of deleted gateways.
 const sweepEvery = time.Hour
 
-// sweep hands each gateway for which anything was made to found, at once and every hour, whether the gateway exists or not.
+// sweep calls found with every gateway that has objects, at once and then every hour. The gateway
+// may not exist any more.
 func (r *GatewayReconciler) sweep(ctx context.Context, found func(types.NamespacedName)) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()

@@ -19,7 +19,7 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// applyObjects makes all objects of a plan, and returns which these are. early says that the cache is behind; see apply.
+// applyObjects applies the objects of a plan and returns their keys. For early, see apply.
 func (r *GatewayReconciler) applyObjects(ctx context.Context, f *gatewayState, pods []corev1.Pod) (wanted map[objectKey]bool, early bool, err error) {
 	wanted = map[objectKey]bool{}
 	configs := map[string]*corev1.ConfigMap{}
@@ -42,7 +42,8 @@ func (r *GatewayReconciler) applyObjects(ctx context.Context, f *gatewayState, p
 		}
 		put(o)
 	}
-	errs = append(errs, r.nudgeKubelet(ctx, pods, configs)) // they read while Services are made
+	// pods read their files while Services are made
+	errs = append(errs, r.nudgeKubelet(ctx, pods, configs))
 	for _, s := range services {
 		if err := r.replaceService(ctx, f.observed.Services[s.Name], s); err != nil {
 			errs = append(errs, f.recordFailure(s, err))
@@ -53,12 +54,12 @@ func (r *GatewayReconciler) applyObjects(ctx context.Context, f *gatewayState, p
 	return wanted, early, errors.Join(errs...)
 }
 
-// ensureKeys makes the Secret of handle keys where none is named. It is never written again.
+// ensureKeys creates the Secret of handle keys, unless the gateway names one. It never updates it.
 func (r *GatewayReconciler) ensureKeys(ctx context.Context, gw *v1alpha1.NFSGateway) error {
 	if gw.Spec.HandleKeys.SecretName != "" {
 		return nil
 	}
-	// Secrets are read by name alone, and none is watched: the operator may list nobody's. One of that name that lacks our labels stays as it is.
+	// The operator may read Secrets only by name. An existing Secret stays, whoever made it.
 	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: gw.Namespace, Name: plan.KeysName(gw)}, &corev1.Secret{}); !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -73,17 +74,18 @@ func (r *GatewayReconciler) ensureKeys(ctx context.Context, gw *v1alpha1.NFSGate
 	return nil
 }
 
-// recordFailure takes why an object was not made. What is for people to change is seen in conditions alone, other errors are returned.
+// recordFailure records the error of an object for conditions. It returns errors that need a retry.
 func (f *gatewayState) recordFailure(o client.Object, err error) error {
 	if err == nil || meta.IsNoMatchError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil // the Prometheus operator is not installed; or everything here is about to go
+		return nil // Optional CRDs are missing, or the namespace is being deleted.
 	}
 	var obstacle report.Blocker
 	people := errors.As(err, &obstacle)
 	_, service := o.(*corev1.Service)
 	switch workload := o.GetLabels()[plan.LabelWorkload]; {
 	case service && o.GetLabels()[plan.LabelExport] != "":
-		if people || f.observed.Services[o.GetName()] == nil { // one that is there serves, until it can be changed
+		// an existing one serves until it can change
+		if people || f.observed.Services[o.GetName()] == nil {
 			f.observed.Failed[o.GetName()] = err
 		}
 	case people && f.observed.Blocked[workload] == nil:
@@ -95,7 +97,8 @@ func (f *gatewayState) recordFailure(o client.Object, err error) error {
 	return err
 }
 
-// nudgeKubelet sets an annotation on pods that have read an older file than there is: the kubelet then looks at their ConfigMap at once.
+// nudgeKubelet sets an annotation on pods with an outdated file, so that the kubelet refreshes the
+// ConfigMap at once.
 func (r *GatewayReconciler) nudgeKubelet(ctx context.Context, pods []corev1.Pod, configs map[string]*corev1.ConfigMap) error {
 	var errs []error
 	for i := range pods {
@@ -126,13 +129,14 @@ func (r *GatewayReconciler) nudgeKubelet(ctx context.Context, pods []corev1.Pod,
 	return errors.Join(errs...)
 }
 
-// replaceService deletes a Service that shall have another address, since its address cannot be changed. It stays if the API server does not give that address: it
-// gives it to a placeholder first. A dry run would be told of addresses out of range, but not of those that are taken.
+// replaceService deletes a Service whose cluster IP must change, because it is immutable. First it
+// reserves the new address with a placeholder Service: a dry run finds addresses out of range, but
+// not those in use.
 func (r *GatewayReconciler) replaceService(ctx context.Context, live, desired *corev1.Service) error {
 	if live == nil || desired.Spec.ClusterIP == "" || live.Spec.ClusterIP == desired.Spec.ClusterIP {
 		return nil
 	}
-	// The cache may still have the one that was deleted before; then the address is already its successor's.
+	// The cache may still show the deleted Service. Then its successor has the address.
 	var now corev1.Service
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(live), &now); err != nil || now.UID != live.UID {
 		return client.IgnoreNotFound(err)
@@ -145,7 +149,7 @@ func (r *GatewayReconciler) replaceService(ctx context.Context, live, desired *c
 	return errors.Join(r.Delete(ctx, placeholder), client.IgnoreNotFound(r.Delete(ctx, live, client.Preconditions{UID: &live.UID})))
 }
 
-// observeWorkloads reads why pods cannot be made, in the words of who refused them, and how many have yet to be replaced.
+// observeWorkloads records errors of pod creation, and the progress of a rollout.
 func (r *GatewayReconciler) observeWorkloads(ctx context.Context, p *plan.Plan, seen *report.Observed) error {
 	updated := func(w *plan.Workload, observed, generation int64, n int32) {
 		if observed > 0 && (observed < generation || n < w.Replicas) {
@@ -176,7 +180,7 @@ func (r *GatewayReconciler) observeWorkloads(ctx context.Context, p *plan.Plan, 
 		if s.Name == "" || s.Status.ObservedGeneration == 0 || s.Status.Replicas >= w.Replicas {
 			continue
 		}
-		// Its controller says so in events alone.
+		// The StatefulSet controller reports errors only as Events.
 		var events corev1.EventList
 		err := r.APIReader.List(ctx, &events, client.InNamespace(key.Namespace), client.Limit(100),
 			client.MatchingFields{"involvedObject.kind": "StatefulSet", "involvedObject.name": w.Name, "reason": "FailedCreate"})
@@ -193,7 +197,7 @@ func (r *GatewayReconciler) observeWorkloads(ctx context.Context, p *plan.Plan, 
 	return nil
 }
 
-// writeIngress tells Services of virtual addresses what their address is.
+// writeIngress sets the load balancer status of Services with virtual addresses.
 func (r *GatewayReconciler) writeIngress(ctx context.Context, p *plan.Plan, services map[string]*corev1.Service) error {
 	var errs []error
 	for i := range p.Exports {

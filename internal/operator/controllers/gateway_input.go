@@ -20,7 +20,7 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// listOwned lists the Services of a gateway's exports, and its pods.
+// listOwned returns the Services of a gateway's exports, and its pods.
 func (r *GatewayReconciler) listOwned(ctx context.Context, gw types.NamespacedName) ([]corev1.Service, []corev1.Pod, error) {
 	of := []client.ListOption{client.InNamespace(gw.Namespace), client.MatchingLabels{plan.LabelGateway: gw.Name}}
 	var services corev1.ServiceList
@@ -37,14 +37,15 @@ func (r *GatewayReconciler) listOwned(ctx context.Context, gw types.NamespacedNa
 	return kept, pods.Items, nil
 }
 
-// allPolled tells whether each pod was asked what it serves, be it without an answer: ports and addresses that it has are not to be given away.
+// allPolled reports whether every running pod was polled, even without success. Until then its
+// ports and addresses must not be given away.
 func (r *GatewayReconciler) allPolled(pods []corev1.Pod) bool {
 	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return canPoll(&pod) && r.states.podStatus(&pod) == nil })
 }
 
 var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
-// readInput reads what a gateway's plan is made of.
+// readInput reads the input of a plan.
 func (r *GatewayReconciler) readInput(ctx context.Context, gw *v1alpha1.NFSGateway, pods []corev1.Pod, services []corev1.Service) (plan.Input, error) {
 	in := plan.Input{
 		Gateway: gw, Services: services, Namespaces: map[string]map[string]string{}, Networks: map[string]bool{},
@@ -104,8 +105,9 @@ func (r *GatewayReconciler) readInput(ctx context.Context, gw *v1alpha1.NFSGatew
 	return in, nil
 }
 
-// otherGatewaysAddresses returns the virtual addresses that other gateways on the same network have given out, also those of gateways that are gone: an export keeps its
-// address for a gateway that is made again. The cache may not have the newest of their Services yet, but the board has their plans.
+// otherGatewaysAddresses returns the virtual addresses of other gateways on the same network, with
+// their exports. It includes deleted gateways, because an export keeps its address for a re-created
+// gateway. Plans are newer than the cached Services.
 func (r *GatewayReconciler) otherGatewaysAddresses(ctx context.Context, gw *v1alpha1.NFSGateway) (map[string]string, error) {
 	network := plan.VirtualNetwork(gw)
 	if network == "" {
@@ -148,7 +150,7 @@ func (r *GatewayReconciler) otherGatewaysAddresses(ctx context.Context, gw *v1al
 	return out, nil
 }
 
-// claims reads the PersistentVolumeClaims that exports name. The cache has no more than their metadata.
+// claims returns the PersistentVolumeClaims that exports name. The cache holds only their metadata.
 func (r *GatewayReconciler) claims(ctx context.Context, namespace string, exports []v1alpha1.NFSExport) (map[string]*corev1.PersistentVolumeClaim, error) {
 	named := map[string]bool{}
 	for i := range exports {
@@ -172,7 +174,7 @@ func (r *GatewayReconciler) claims(ctx context.Context, namespace string, export
 	return claims, nil
 }
 
-// otherGatewaysClaims returns the exports of claims that other gateways of the namespace may serve.
+// otherGatewaysClaims returns the exports of claims that refer to other gateways of the namespace.
 func (r *GatewayReconciler) otherGatewaysClaims(ctx context.Context, gw *v1alpha1.NFSGateway) (out []v1alpha1.NFSExport, err error) {
 	var all v1alpha1.NFSGatewayList
 	if err := r.List(ctx, &all, client.InNamespace(gw.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -196,7 +198,7 @@ func (r *GatewayReconciler) otherGatewaysClaims(ctx context.Context, gw *v1alpha
 	return out, nil
 }
 
-// namespaceLabels returns a namespace's labels. Where the operator may not look at namespaces, that is the one that each of them has.
+// namespaceLabels returns the labels of a namespace. Without ClusterScope, only its name is known.
 func (r *GatewayReconciler) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	if !r.ClusterScope {
 		return map[string]string{corev1.LabelMetadataName: name}, nil
@@ -208,7 +210,7 @@ func (r *GatewayReconciler) namespaceLabels(ctx context.Context, name string) (m
 	return ns.Labels, nil
 }
 
-// nodes lists the cluster's nodes; none where the operator may not look at them.
+// nodes returns the nodes of the cluster; none without ClusterScope.
 func (r *GatewayReconciler) nodes(ctx context.Context) ([]corev1.Node, error) {
 	if !r.ClusterScope {
 		return nil, nil
@@ -218,8 +220,8 @@ func (r *GatewayReconciler) nodes(ctx context.Context) ([]corev1.Node, error) {
 	return nodes.Items, err
 }
 
-// networkExists looks for a NetworkAttachmentDefinition. Where there are none of that kind at all, it does not exist either. One that the operator may not look at,
-// since its namespace is not watched, is taken to be there: otherwise pods say that it is missing.
+// networkExists reports whether a NetworkAttachmentDefinition exists. A forbidden read counts as
+// success: otherwise the pods report the missing network.
 func (r *GatewayReconciler) networkExists(ctx context.Context, key string) (bool, error) {
 	namespace, name, _ := strings.Cut(key, "/")
 	var nad metav1.PartialObjectMetadata

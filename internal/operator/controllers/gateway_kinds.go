@@ -17,7 +17,8 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// builtinKinds are the kinds of what the operator makes. Secrets of keys are not among them: what is signed with a key that is gone is lost.
+// builtinKinds returns list types of the pruned kinds. Secrets are not pruned: without its key, a
+// signed handle is lost.
 func builtinKinds() []client.ObjectList {
 	return []client.ObjectList{
 		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{},
@@ -25,13 +26,14 @@ func builtinKinds() []client.ObjectList {
 	}
 }
 
-// optionalKinds are kinds that a cluster may lack. They are looked for at the start, and as long as a gateway wants objects of them.
+// optionalKinds are kinds of CRDs that may be missing. Each reconciliation that wants one looks for
+// it.
 var optionalKinds = []schema.GroupVersionKind{
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
 }
 
-// missesKind tells whether a gateway wants objects of an optional kind that the cluster has not got.
+// missesKind reports whether a gateway wants an optional kind that the cluster lacks.
 func (r *GatewayReconciler) missesKind(gw *v1alpha1.NFSGateway) (bool, error) {
 	want := map[string]bool{"ServiceMonitor": gw.Spec.Monitoring.ServiceMonitor, "PrometheusRule": gw.Spec.Monitoring.PrometheusRule}
 	lacking := false
@@ -48,7 +50,8 @@ func (r *GatewayReconciler) missesKind(gw *v1alpha1.NFSGateway) (bool, error) {
 	return lacking, nil
 }
 
-// hasKind tells whether the cluster has an optional kind. The first time that it does, what is made of it is watched and pruned from then on.
+// hasKind reports whether the cluster has an optional kind. On the first success it starts to watch
+// and prune it.
 func (r *GatewayReconciler) hasKind(k schema.GroupVersionKind) (bool, error) {
 	list, item := &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
 	list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
@@ -71,7 +74,7 @@ func (r *GatewayReconciler) hasKind(k schema.GroupVersionKind) (bool, error) {
 	return true, nil
 }
 
-// managedKinds are lists of all kinds that the operator makes and prunes.
+// managedKinds returns list types of all pruned kinds.
 func (r *GatewayReconciler) managedKinds() []client.ObjectList {
 	r.kindsMu.Lock()
 	defer r.kindsMu.Unlock()

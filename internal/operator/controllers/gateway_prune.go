@@ -18,14 +18,15 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// pruneAll deletes what was made for a gateway that is gone, but for what is orphaned. The garbage collector does the same where owner references lead; Services of
-// exports have none to the gateway.
+// pruneAll deletes the objects of a deleted gateway, except orphaned ones. Services of exports have
+// no owner reference to the gateway, so the garbage collector leaves them.
 func (r *GatewayReconciler) pruneAll(ctx context.Context, gw types.NamespacedName) error {
 	return r.prune(ctx, gw, nil, nil, false)
 }
 
-// prune deletes what was made for a gateway and is no longer wanted. A ConfigMap stays as long as a pod reads it, and a Service of an export as long as a pod
-// serves that. exists says whether the gateway does: if not, Services of exports that do are kept for it.
+// prune deletes the objects of a gateway that are not wanted. It keeps a ConfigMap that a pod
+// reads, and a Service whose export a pod serves. exists is false for a deleted gateway: then it
+// keeps Services of existing exports.
 func (r *GatewayReconciler) prune(ctx context.Context, gw types.NamespacedName, wanted map[objectKey]bool, pods []corev1.Pod, exists bool) error {
 	read := map[string]bool{}
 	for i := range pods {
@@ -63,7 +64,7 @@ func (r *GatewayReconciler) prune(ctx context.Context, gw types.NamespacedName, 
 			uid, version := o.GetUID(), o.GetResourceVersion()
 			as := client.Preconditions{UID: &uid}
 			if !exists {
-				as.ResourceVersion = &version // the cache may not know yet that it was orphaned
+				as.ResourceVersion = &version // it may have been orphaned since
 			}
 			return client.IgnoreNotFound(r.Delete(ctx, o, as, client.PropagationPolicy("Background")))
 		})
@@ -72,14 +73,15 @@ func (r *GatewayReconciler) prune(ctx context.Context, gw types.NamespacedName, 
 	return errors.Join(errs...)
 }
 
-// keepService tells whether a Service that no plan has is kept: its export exists, so that it gets its address back some day, or is served still.
+// keepService reports whether to keep a Service without a plan: its export exists and gets the
+// address back, or a pod serves it.
 func (r *GatewayReconciler) keepService(ctx context.Context, s *corev1.Service, pods []corev1.Pod, exists bool) (bool, error) {
 	key := client.ObjectKey{Namespace: s.Labels[plan.LabelExportNamespace], Name: s.Labels[plan.LabelExport]}
 	if key.Name == "" {
 		return false, nil
 	}
 	var x v1alpha1.NFSExport
-	if r.namespaces.watched(key.Namespace) { // otherwise nobody serves it any more
+	if r.namespaces.watched(key.Namespace) { // otherwise no pod serves it
 		err := r.Get(ctx, key, &x)
 		if client.IgnoreNotFound(err) != nil {
 			return true, err
@@ -95,7 +97,7 @@ func (r *GatewayReconciler) keepService(ctx context.Context, s *corev1.Service, 
 	return r.mayServe(plan.ConfigName(&x), pods), nil
 }
 
-// mayServe tells whether a pod may still serve an export.
+// mayServe reports whether a pod serves an export, or may do so.
 func (r *GatewayReconciler) mayServe(export string, pods []corev1.Pod) bool {
 	for i := range pods {
 		if pods[i].Status.Phase != corev1.PodRunning {
@@ -114,8 +116,8 @@ func (r *GatewayReconciler) mayServe(export string, pods []corev1.Pod) bool {
 	return false
 }
 
-// orphaned reports whether an object of a gateway that is gone is to stay, since that was deleted with --cascade=orphan: the garbage collector has taken away the
-// reference to the gateway, which all but Services of exports and their placeholders have.
+// orphaned reports whether an object outlives its gateway, which was deleted with --cascade=orphan:
+// it has lost its owner reference. Services of exports and placeholders never had one.
 func orphaned(o client.Object) bool {
 	if s, ok := o.(*corev1.Service); ok && (s.Labels[plan.LabelExport] != "" || strings.HasPrefix(s.Name, objects.PlaceholderPrefix)) {
 		return false

@@ -10,13 +10,13 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// GatewayStatusReconciler writes the status of NFSGateways. Nobody else does, and it writes nothing else.
+// GatewayStatusReconciler writes the status of NFSGateways.
 type GatewayStatusReconciler struct {
 	*statusWriter
 	states *stateStore
 }
 
-// Reconcile reports on one gateway.
+// Reconcile writes the status of one gateway.
 func (r *GatewayStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var gw v1alpha1.NFSGateway
 	if err := r.Get(ctx, req.NamespacedName, &gw); err != nil {
@@ -24,7 +24,7 @@ func (r *GatewayStatusReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 	}
 	p, seen := r.states.observedGateway(req.NamespacedName)
 	if gw.DeletionTimestamp != nil || p == nil || p.Gateway.UID != gw.UID || p.Gateway.Generation != gw.Generation {
-		return ctrl.Result{}, nil // its plan comes
+		return ctrl.Result{}, nil // its plan follows
 	}
 	want := report.Gateway(p, seen)
 	want.ObservedGeneration = gw.Generation

@@ -1,13 +1,13 @@
-// Package controllers has the operator's controllers. Each does one thing:
+// Package controllers has the operator's reconcilers. Each has one task:
 //
-//	gateways          NFSGateway and all that it is made of → plan → objects, applied
-//	polls             each pod's /status → the board
-//	identities        spec.handleIdentity of NFSExports, once
-//	exports           the board → status of NFSExports
-//	GatewayStatusReconciler   the board → status of NFSGateways
+//	GatewayReconciler         NFSGateway and its NFSExports → plan → objects, applied
+//	PodStatusReconciler       /status of a pod → state store
+//	ExportIdentityReconciler  spec.handleIdentity of NFSExports, once
+//	ExportStatusReconciler    state store → status of NFSExports
+//	GatewayStatusReconciler   state store → status of NFSGateways
 //
-// What one finds out and another needs lies on the board. Nothing is remembered that cannot be found out again: a process that ends anywhere
-// leaves nothing for the next one to repair.
+// The state store passes results between them. It holds nothing that cannot be observed again, so a
+// crash leaves nothing to repair.
 package controllers
 
 import (
@@ -42,28 +42,29 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// Options of the operator, besides those of its manager.
+// Options of the reconcilers.
 type Options struct {
-	// Defaults go into the objects.
+	// Defaults for the objects.
 	Defaults objects.Defaults
-	// ClusterScope: the operator may look at nodes, namespaces and claims everywhere, instead of in single namespaces.
+	// ClusterScope permits reads of nodes, namespaces and claims of the whole cluster.
 	ClusterScope bool
 }
 
-// Scheme has the kinds that the operator deals with.
+// Scheme returns a scheme with all kinds that the operator uses.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		appsv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
-			panic(err) // two types of one name
+			panic(err) // two types with one name
 		}
 	}
 	return s
 }
 
-// New makes a manager with all controllers. mo lacks its scheme, and of its cache all but the time between resyncs; namespaces are those that are watched, all if there are none.
+// New returns a manager with all reconcilers. It sets the scheme and the cache of mo, except the
+// sync period. The manager watches the given namespaces, or all if there are none.
 func New(cfg *rest.Config, mo manager.Options, o Options, namespaces []string) (manager.Manager, error) {
 	mo.Scheme = Scheme()
 	every := mo.Cache.SyncPeriod
@@ -87,14 +88,14 @@ func New(cfg *rest.Config, mo manager.Options, o Options, namespaces []string) (
 	return m, addControllers(m, o, namespaces)
 }
 
-// namespaces are the namespaces that are watched; all if there are none. The cache refuses to look at any other.
+// namespaces are the watched namespaces; empty: all. The cache refuses reads of others.
 type namespaces []string
 
 func (s namespaces) watched(namespace string) bool {
 	return len(s) == 0 || slices.Contains(s, namespace)
 }
 
-// cacheOptions keep of others' objects only what is looked at.
+// cacheOptions limits the cache to the operator's own objects, and strips nodes.
 func cacheOptions(namespaces []string) cache.Options {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{plan.LabelManaged: plan.ManagedBy})}
 	o := cache.Options{
@@ -115,7 +116,7 @@ func cacheOptions(namespaces []string) cache.Options {
 	return o
 }
 
-// trimNode keeps of a node what plans and reports look at.
+// trimNode keeps only the fields of a node that plans and reports use.
 func trimNode(o any) (any, error) {
 	n, ok := o.(*corev1.Node)
 	if !ok {
@@ -136,7 +137,7 @@ func trimNode(o any) (any, error) {
 func addControllers(m manager.Manager, o Options, namespaces namespaces) error {
 	b := newStateStore()
 	g := &GatewayReconciler{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, namespaces: namespaces, states: b}
-	// A process may have several managers, as tests do.
+	// Tests run several managers in one process.
 	once := controller.Options{SkipNameValidation: new(true)}
 	parallel := once
 	parallel.MaxConcurrentReconciles = 32

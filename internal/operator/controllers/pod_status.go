@@ -25,36 +25,37 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// How pods are asked.
+// Intervals and limits of polls.
 const (
 	pollEvery   = 10 * time.Second
-	pollSoon    = time.Second     // while a pod has to apply something
-	pollPatient = 2 * time.Minute // how long that may take
+	pollSoon    = time.Second     // while the pod applies a plan
+	pollPatient = 2 * time.Minute // limit on pollSoon
 	pollTimeout = 3 * time.Second
-	// pollLimit bounds an answer: 1000 exports with 20 clients each fit.
+	// pollLimit is the limit on a response, in bytes: enough for 1000 exports with 20 clients each.
 	pollLimit = 16 << 20
-	// minObjectSize is how many bytes an object has in an answer on average, at least. It bounds the memory that the answer takes: {} would be an export too.
+	// minObjectSize is the least average size of a JSON object in a response, in bytes. It bounds
+	// the memory of the decoded response.
 	minObjectSize = 64
 )
 
-// PodStatusReconciler asks each pod for its /status, again and again.
+// PodStatusReconciler polls /status of each pod.
 type PodStatusReconciler struct {
 	client.Client
 	states *stateStore
 	http   http.Client
-	limit  int64 // of an answer's bytes
+	limit  int64 // of a response, in bytes
 }
 
 func newPodStatusReconciler(c client.Client, b *stateStore) *PodStatusReconciler {
 	return &PodStatusReconciler{Client: c, states: b, limit: pollLimit, http: http.Client{
 		Timeout:   pollTimeout,
 		Transport: &http.Transport{Proxy: nil, IdleConnTimeout: 2 * pollEvery, MaxIdleConnsPerHost: 1, ResponseHeaderTimeout: pollTimeout},
-		// A pod that sends the operator elsewhere is none of ours.
+		// A pod must not direct the operator to other hosts.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("want an answer, not a redirection") },
 	}}
 }
 
-// Reconcile asks one pod.
+// Reconcile polls one pod.
 func (r *PodStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pod corev1.Pod
 	if err := r.Get(ctx, req.NamespacedName, &pod); err != nil {
@@ -63,9 +64,9 @@ func (r *PodStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	}
 	if !canPoll(&pod) {
 		r.states.setPod(req.NamespacedName, nil)
-		return ctrl.Result{}, nil // its next event brings it back
+		return ctrl.Result{}, nil // an event requests it again
 	}
-	// Anybody may give a pod our labels, and have it answer what they like.
+	// Any user may give a pod these labels, and serve any content.
 	if err := r.Get(ctx, gatewayOf(&pod), &v1alpha1.NFSGateway{}); err != nil {
 		r.states.setPod(req.NamespacedName, nil)
 		return ctrl.Result{RequeueAfter: pollSoon}, client.IgnoreNotFound(err)
@@ -100,7 +101,7 @@ func (r *PodStatusReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	return ctrl.Result{RequeueAfter: every*9/10 + rand.N(every/5)}, nil
 }
 
-// fetchStatus reads a pod's /status.
+// fetchStatus decodes /status of a pod.
 func (r *PodStatusReconciler) fetchStatus(ctx context.Context, ip string, port int, into any) error {
 	u := "http://" + net.JoinHostPort(ip, strconv.Itoa(port)) + "/status"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)

@@ -1,12 +1,12 @@
 package controllers
 
-// The operator's rights: hack/generate makes config/rbac/role.yaml of them. Where single namespaces are watched, those of nodes and namespaces are left out, and
-// the others are Roles there.
+// The operator's permissions. hack/generate writes config/rbac/role.yaml from them. With
+// --watch-namespaces, those for nodes and namespaces are left out, and the others become Roles.
 //
-// What it makes it also deletes, but for Secrets: keys outlive their gateway. It reads the Secrets of keys by their names, and lists none. Of pods it writes an
-// annotation, and of NFSExports spec.handleIdentity, once. It may do with Leases what it lets speakers do; that by which it elects its leader is another matter:
-// config/rbac/leader_election.yaml.
-//
+// The operator deletes all kinds that it creates, except Secrets: keys outlive their gateway. It
+// reads Secrets by name only. It patches annotations of pods, and spec.handleIdentity of
+// NFSExports. It needs the same permissions on Leases as the speakers, to grant them. Leader
+// election has its own: config/rbac/leader_election.yaml.
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways;nfsexports,verbs=get;list;watch
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsexports,verbs=patch
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways/status;nfsexports/status,verbs=patch

@@ -14,15 +14,15 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// byGateway is the index of NFSExports by the NFSGateway that they refer to, NAMESPACE/NAME.
+// byGateway is the index of NFSExports by NAMESPACE/NAME of their NFSGateway.
 const byGateway = "gateway"
 
-// gatewayRef names the NFSGateway that an export refers to.
+// gatewayRef returns the name of the NFSGateway of an export.
 func gatewayRef(x *v1alpha1.NFSExport) types.NamespacedName {
 	return types.NamespacedName{Namespace: plan.GatewayNamespace(x), Name: x.Spec.GatewayRef.Name}
 }
 
-// listExports lists those that refer to a gateway, but for those that are being deleted.
+// listExports returns the exports of a gateway that are not being deleted.
 func listExports(ctx context.Context, c client.Reader, gateway types.NamespacedName) ([]v1alpha1.NFSExport, error) {
 	var all v1alpha1.NFSExportList
 	if err := c.List(ctx, &all, client.MatchingFields{byGateway: gateway.String()}); err != nil {
@@ -37,22 +37,22 @@ func listExports(ctx context.Context, c client.Reader, gateway types.NamespacedN
 	return kept, nil
 }
 
-// gatewayOf names the NFSGateway that an object of ours is made for.
+// gatewayOf returns the name of the NFSGateway of a labelled object.
 func gatewayOf(o client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[plan.LabelGateway]}
 }
 
-// canPoll tells whether a pod can be asked.
+// canPoll reports whether a pod is running with an address.
 func canPoll(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != ""
 }
 
-// hasSpeaker tells whether a pod has a speaker.
 func hasSpeaker(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == objects.SpeakerContainer })
 }
 
-// configMapOf names the ConfigMap that a pod reads. What others put into the pod may have ConfigMaps of its own.
+// configMapOf returns the name of a pod's configuration, or "". Admission may have added other
+// ConfigMaps.
 func configMapOf(pod *corev1.Pod) string {
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == objects.ConfigVolume && v.ConfigMap != nil {

@@ -25,45 +25,46 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// stateStore is where controllers leave what they found out for each other: the gateway controller its plans, the poll controller what pods answered. Nothing of
-// it outlives the process.
+// stateStore passes plans and pod statuses from the reconcilers that make them to those that use
+// them. It lives in memory only.
 type stateStore struct {
 	mu       sync.Mutex
 	gateways map[types.NamespacedName]*gatewayState
 	pods     map[types.NamespacedName]*podStatus
 
-	// Who is told of a gateway when
-	onAny       []func(gateway types.NamespacedName) // anything about it is new,
-	onListeners []func(gateway types.NamespacedName) // its pods serve other exports than before, or elsewhere,
-	onConfig    []func(gateway types.NamespacedName) // its pods shall serve something else.
+	// Subscribers, called with the name of a gateway.
+	onAny []func(gateway types.NamespacedName) // on any change
+	// when its pods change their listeners or their file
+	onListeners []func(gateway types.NamespacedName)
+	onConfig    []func(gateway types.NamespacedName) // when its configuration files change
 }
 
-// gatewayState is a gateway as it was seen last.
+// gatewayState is the last plan of a gateway, and the objects around it.
 type gatewayState struct {
 	plan     plan.Plan
-	observed report.Observed // its pods lack what they answered
+	observed report.Observed // without the statuses of pods
 	files    map[string]string
-	changed  time.Time        // when the plan was another one last
-	complete *report.Observed // with what they answered; nil if it has to be put together anew
+	changed  time.Time        // time of the last change of files
+	complete *report.Observed // observed, with the statuses of pods; nil: to be built
 }
 
-// podStatus is what a pod answered.
+// podStatus is the last /status of a pod's gateway and speaker.
 type podStatus struct {
 	gateway   types.NamespacedName
 	uid       types.UID
 	status    *status.Status
 	speaker   *api.Status
 	pollError string
-	// statusStale, speakerStale: it did not answer this time, and status, or speaker, is what it said before. That is done once: a question may get lost.
+	// statusStale and speakerStale mark a status of the poll before: one poll may get lost.
 	statusStale, speakerStale bool
-	lastListeners             []plan.LiveListener // its listeners when it answered last, where status is nil
+	lastListeners             []plan.LiveListener // the last listeners, while status is nil
 }
 
 func newStateStore() *stateStore {
 	return &stateStore{gateways: map[types.NamespacedName]*gatewayState{}, pods: map[types.NamespacedName]*podStatus{}}
 }
 
-// setGateway takes what became of a gateway; nil if it is gone.
+// setGateway stores the state of a gateway; nil deletes it.
 func (b *stateStore) setGateway(gateway types.NamespacedName, f *gatewayState) {
 	b.mu.Lock()
 	old := b.gateways[gateway]
@@ -84,7 +85,7 @@ func (b *stateStore) setGateway(gateway types.NamespacedName, f *gatewayState) {
 	}
 }
 
-// setPod takes what a pod answered; nil if there is no such pod.
+// setPod stores the status of a pod; nil deletes it.
 func (b *stateStore) setPod(pod types.NamespacedName, p *podStatus) {
 	b.mu.Lock()
 	old := b.pods[pod]
@@ -110,7 +111,7 @@ func (b *stateStore) setPod(pod types.NamespacedName, p *podStatus) {
 	}
 }
 
-// subscribe adds a listener to one of the lists.
+// subscribe adds f to a list of subscribers.
 func (b *stateStore) subscribe(list *[]func(types.NamespacedName), f func(types.NamespacedName)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +127,7 @@ func (b *stateStore) notify(list *[]func(types.NamespacedName), gateway types.Na
 	}
 }
 
-// podStatus returns what a pod answered last; nil if it was not asked.
+// podStatus returns the status of a pod; nil before the first poll.
 func (b *stateStore) podStatus(pod *corev1.Pod) *podStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +137,8 @@ func (b *stateStore) podStatus(pod *corev1.Pod) *podStatus {
 	return nil
 }
 
-// observedGateway returns a gateway's plan and all that is known of its pods; nil if nothing is known of the gateway. Both are not to be changed.
+// observedGateway returns a gateway's plan and observations; nil if there are none. Callers must
+// not change them.
 func (b *stateStore) observedGateway(gateway types.NamespacedName) (*plan.Plan, *report.Observed) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +162,7 @@ func (b *stateStore) observedGateway(gateway types.NamespacedName) (*plan.Plan, 
 	return &f.plan, f.complete
 }
 
-// applying tells whether a pod lags behind its gateway's plan, which changed less than patience ago.
+// applying reports whether a pod has yet to apply a plan that is younger than patience.
 func (b *stateStore) applying(pod *corev1.Pod, now time.Time, patience time.Duration) bool {
 	p := b.podStatus(pod)
 	b.mu.Lock()
@@ -173,7 +175,7 @@ func (b *stateStore) applying(pod *corev1.Pod, now time.Time, patience time.Dura
 		slices.ContainsFunc(p.status.Exports, func(e status.Export) bool { return e.State != status.Serving })
 }
 
-// gatewaySource enqueues gateways that a list of listeners is told of.
+// gatewaySource enqueues the gateways that a list of subscribers hears of.
 func (b *stateStore) gatewaySource(list *[]func(types.NamespacedName)) source.Source {
 	return source.Func(func(_ context.Context, q requestQueue) error {
 		b.subscribe(list, func(gateway types.NamespacedName) { q.AddAfter(ctrl.Request{NamespacedName: gateway}, batchDelay) })
@@ -181,7 +183,7 @@ func (b *stateStore) gatewaySource(list *[]func(types.NamespacedName)) source.So
 	})
 }
 
-// exportSource enqueues the exports of gateways of which something new is known.
+// exportSource enqueues the exports of each changed gateway.
 func (b *stateStore) exportSource(c client.Reader) source.Source {
 	return source.Func(func(ctx context.Context, q requestQueue) error {
 		b.subscribe(&b.onAny, func(gateway types.NamespacedName) {
@@ -197,7 +199,7 @@ func (b *stateStore) exportSource(c client.Reader) source.Source {
 	})
 }
 
-// podSource enqueues the pods of gateways that have another plan.
+// podSource enqueues the pods of each gateway with new configuration files.
 func (b *stateStore) podSource(c client.Reader) source.Source {
 	return source.Func(func(ctx context.Context, q requestQueue) error {
 		b.subscribe(&b.onConfig, func(gateway types.NamespacedName) {
@@ -213,7 +215,7 @@ func (b *stateStore) podSource(c client.Reader) source.Source {
 	})
 }
 
-// listeners are those that a pod has, as far as it said so, of which exports, and which file it read.
+// listeners returns a pod's listeners and their exports, and one entry with the hash of its file.
 func (p *podStatus) listeners() (out []plan.LiveListener) {
 	switch {
 	case p == nil:
@@ -231,12 +233,12 @@ func (p *podStatus) listeners() (out []plan.LiveListener) {
 	return out
 }
 
-// lacksFeature reports whether a pod said what its gateway reads of a configuration file, and a feature is not among that.
+// lacksFeature reports whether a pod is known to lack a feature of the configuration file.
 func (p *podStatus) lacksFeature(feature string) bool {
 	return p != nil && p.status != nil && !slices.Contains(p.status.Config.Features, feature)
 }
 
-// hasConfig tells whether a pod has read its ConfigMap as it is.
+// hasConfig reports whether a pod has read the current content of its ConfigMap.
 func (p *podStatus) hasConfig(c *corev1.ConfigMap) bool {
 	speaker := sha256.Sum256([]byte(c.Data[objects.SpeakerFile]))
 	return p.status.Config.Hash == fileHash(c.Data[objects.GatewayFile]) && (p.speaker == nil || p.speaker.ConfigHash == hex.EncodeToString(speaker[:]))

@@ -24,7 +24,7 @@ import (
 	"sluice.dev/sluice/internal/operator/condition"
 )
 
-// How often a status is written of which only numbers, or the words of messages, are others.
+// Intervals between writes of a status that changes only in counts, or in messages.
 const (
 	countsEvery = 30 * time.Second
 	wordsEvery  = 2 * time.Minute
@@ -39,14 +39,14 @@ type statusWriter struct {
 	last map[types.UID]lastStatus
 }
 
-// lastStatus is what was written last, which the cache may not have yet.
+// lastStatus is a written status that the cache may not show yet.
 type lastStatus struct {
 	status map[string]any
 	at     time.Time
 }
 
-// merge returns conditions as they are to be written for o, with the times of those that it has. have is what the cache says of them, which may be older than what was
-// written last.
+// merge returns the conditions to write for o, with transition times of its old ones. have is the
+// cached list, which may be older than the last write.
 func (w *statusWriter) merge(o client.Object, have, want []metav1.Condition) []metav1.Condition {
 	w.mu.Lock()
 	last := w.last[o.GetUID()]
@@ -60,7 +60,8 @@ func (w *statusWriter) merge(o client.Object, have, want []metav1.Condition) []m
 	return condition.Merge(have, want, o.GetGeneration(), metav1.Now())
 }
 
-// write makes want the status of o, which is have as far as the cache knows. Both are structs. Nothing is written where nothing would change.
+// write sets the status of o to want. have is the cached one. Both are structs. It writes only
+// changes.
 func (w *statusWriter) write(ctx context.Context, o client.Object, have, want any) (ctrl.Result, error) {
 	old, err := runtime.DefaultUnstructuredConverter.ToUnstructured(have)
 	if err != nil {
@@ -113,16 +114,16 @@ func (w *statusWriter) write(ctx context.Context, o client.Object, have, want an
 	return ctrl.Result{}, nil
 }
 
-// What of a status is compared.
+// comparison selects the parts of a status to compare.
 type comparison int
 
 const (
-	everything     comparison = iota // all of it
-	exceptCounts                     // all but the number of clients, and the condition that comes and goes with them
-	exceptMessages                   // no messages either
+	everything     comparison = iota
+	exceptCounts              // without clients and ConditionClientAddressesVisible
+	exceptMessages            // nor messages
 )
 
-// comparable returns a part of a status, without the times of conditions.
+// comparable returns the parts of a status to compare, without transition times.
 func comparable(status map[string]any, p comparison) map[string]any {
 	status = runtime.DeepCopyJSON(status)
 	list, _ := status["conditions"].([]any)
@@ -170,7 +171,7 @@ func (w *statusWriter) recordEvents(o client.Object, before, after map[string]an
 	}
 }
 
-// conditionOf is one of a status's conditions; empty if it is not there.
+// conditionOf returns a condition of a status; nil if there is none.
 func conditionOf(status map[string]any, kind string) map[string]any {
 	list, _ := status["conditions"].([]any)
 	for _, c := range list {

@@ -17,12 +17,13 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// batchDelay is how long a gateway waits for more to change, so that what changes together is written at once.
+// batchDelay is the time between an event and its reconciliation, so that changes made together are
+// applied together.
 const batchDelay = 200 * time.Millisecond
 
 type requestQueue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 
-// afterDelay enqueues what an object is about after batchDelay.
+// afterDelay enqueues the requests for an object after batchDelay.
 func afterDelay(about func(context.Context, client.Object) []ctrl.Request) handler.EventHandler {
 	enqueue := func(ctx context.Context, o client.Object, q requestQueue) {
 		for _, r := range about(ctx, o) {
@@ -43,20 +44,21 @@ func requestGateway(_ context.Context, o client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: gatewayOf(o)}}
 }
 
-// specChanged leaves out changes of status.
+// specChanged drops updates of the status.
 func specChanged() builder.Predicates { return builder.WithPredicates(specOrUID) }
 
-// specOrUID also lets pass what was deleted and made anew while the watch was broken: that comes as an update, of the same generation.
+// specOrUID also passes an object that was deleted and re-created while the watch was broken. It
+// arrives as an update with the same generation.
 var specOrUID = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
 }})
 
-// managed leaves out what is not ours.
+// managed drops objects of others.
 func managed() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[plan.LabelManaged] == plan.ManagedBy })
 }
 
-// nodeChanged leaves out the kubelet's heartbeats.
+// nodeChanged drops heartbeats of the kubelet.
 func nodeChanged() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		a, b := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
@@ -64,12 +66,12 @@ func nodeChanged() builder.Predicates {
 	}})
 }
 
-// notRenewed leaves out what speakers write into Leases, which they do all the time.
+// notRenewed drops renewals of Leases.
 func notRenewed() predicate.Predicate {
 	return predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 }
 
-// podChanged leaves out changes of a pod that do not change what it answers.
+// podChanged drops updates that do not affect /status.
 func podChanged() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		a, b := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)

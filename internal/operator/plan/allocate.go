@@ -11,14 +11,14 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// record is what a Service says that its export was given.
+// record is the address and ports that a Service keeps for its export.
 type record struct {
-	first   int32      // of a pair of target ports; 0 for none
-	address netip.Addr // virtual, or the Service's own; not valid for none
+	first   int32      // of a pair of target ports; 0: none
+	address netip.Addr // virtual, or the cluster IP; zero: none
 }
 
-// reserve takes note of what Services and live pods have. It is kept for the exports that have it, also for those that are not served at present or
-// are about to go: as long as the Service is there, clients may come by it.
+// reserve records the ports and addresses of Services and live pods. It keeps them for exports that
+// are not served or are being deleted: while the Service exists, clients may connect.
 func (m *maker) reserve() {
 	m.ports, m.addresses, m.records = map[int32]string{}, map[string]string{}, map[string]record{}
 	m.busyPorts, m.busyAddresses = map[int32][]string{}, map[string][]string{}
@@ -28,12 +28,12 @@ func (m *maker) reserve() {
 		found[s.Labels[LabelExportNamespace]+"."+s.Labels[LabelExport]] = m.recordOf(s)
 	}
 	listed := map[string]bool{}
-	var order []string // the oldest exports first, then those that are gone
+	var order []string // oldest exports first, then deleted ones
 	for _, e := range m.exports {
 		name := ConfigName(e)
 		order, listed[name] = append(order, name), true
 		if r, ok := found[name]; ok && e.Spec.Backend.PersistentVolumeClaim != nil {
-			r.first = 0 // a claim's pod has ports of its own, which are always the same
+			r.first = 0 // a claim's pod has fixed ports
 			found[name] = r
 		}
 	}
@@ -77,7 +77,6 @@ func (m *maker) reserve() {
 	}
 }
 
-// recordOf reads what a Service records.
 func (m *maker) recordOf(s *corev1.Service) (r record) {
 	for _, p := range s.Spec.Ports {
 		n := p.TargetPort.IntVal
@@ -104,7 +103,7 @@ func parseAddress(s string) (netip.Addr, bool) {
 	return a.Unmap(), err == nil
 }
 
-// others tells whether names has another one than name, and which.
+// others returns the first of names that is not name.
 func others(names []string, name string) (string, bool) {
 	i := slices.IndexFunc(names, func(n string) bool { return n != name })
 	if i < 0 {
@@ -113,10 +112,10 @@ func others(names []string, name string) (string, bool) {
 	return slices.Min(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })), true
 }
 
-// shown writes the ConfigName of an export as people do.
+// shown converts a ConfigName to NAMESPACE/NAME.
 func shown(name string) string { return strings.Replace(name, ".", "/", 1) }
 
-// address gives x its virtual address, or sees to it that the address that it asks for is no other's.
+// address assigns a virtual address to x, or checks the requested one.
 func (m *maker) address(x *Export) *refusal {
 	name, ip := ConfigName(x.Source), x.Source.Spec.Address.IP
 	a, given := m.records[name].address, false
@@ -155,7 +154,8 @@ func (m *maker) address(x *Export) *refusal {
 	return nil
 }
 
-// free refuses an address that x asks for and cannot have. What it was given before it keeps, also when the pool is changed.
+// free refuses a requested address that x cannot have. An address given before stays, even outside
+// a changed pool.
 func (m *maker) free(name string, a netip.Addr, given bool) *refusal {
 	if given {
 		return nil
@@ -178,7 +178,7 @@ func (m *maker) free(name string, a netip.Addr, given bool) *refusal {
 	return nil
 }
 
-// targets gives x the ports that pods listen on.
+// targets assigns the ports of the pods to x.
 func (m *maker) targets(x *Export) *refusal {
 	name := ConfigName(x.Source)
 	first := int32(FirstPort)
@@ -198,7 +198,7 @@ func (m *maker) targets(x *Export) *refusal {
 	return nil
 }
 
-// freePorts returns the lowest pair of ports that no other export has, 0 if there is none.
+// freePorts returns the lowest free pair of ports; 0 if there is none.
 func (m *maker) freePorts(name string) int32 {
 	m.nextPorts = max(m.nextPorts, FirstPort)
 	for m.nextPorts < LastPort && m.ports[m.nextPorts] != "" {

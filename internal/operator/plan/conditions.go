@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// observed sets the generation that conditions are about.
+// observed sets the generation of conditions.
 func observed(generation int64, list ...metav1.Condition) []metav1.Condition {
 	for i := range list {
 		list[i].ObservedGeneration = generation
@@ -48,7 +48,8 @@ func gatewayConditions(in *Input, poolProblems []string) []metav1.Condition {
 	return observed(in.Gateway.Generation, accepted, resolved)
 }
 
-// gatewayMissing says what a gateway refers to that is not there.
+// gatewayMissing returns the first reference of a gateway to a missing or invalid object; nil if
+// there is none.
 func gatewayMissing(in *Input) *refusal {
 	g := in.Gateway
 	if name := g.Spec.HandleKeys.SecretName; name != "" {

@@ -13,14 +13,14 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// refusal is why an export is not accepted, or what it names is not there.
+// refusal is the reason for a False condition.
 type refusal struct{ reason, message string }
 
 func refuse(reason, format string, a ...any) *refusal {
 	return &refusal{reason, fmt.Sprintf(format, a...)}
 }
 
-// consent tells whether the gateway serves exports of that namespace, with that backend.
+// consent refuses an export of a namespace or backend that the gateway does not allow.
 func consent(in *Input, e *v1alpha1.NFSExport) *refusal {
 	g := in.Gateway
 	if r := namespaceAllowed(in, e); r != nil {
@@ -56,7 +56,8 @@ func namespaceAllowed(in *Input, e *v1alpha1.NFSExport) *refusal {
 		return nil
 	case v1alpha1.NamespacesSelector:
 		s, err := metav1.LabelSelectorAsSelector(allowed.Selector)
-		// Every namespace has a label. One without is not known yet, and a selector may ask that a label is not there.
+		// Every namespace has labels. Without them it is not known yet, and selectors may require
+		// absence.
 		if have := in.Namespaces[e.Namespace]; err == nil && len(have) > 0 && s.Matches(labels.Set(have)) {
 			return nil
 		}
@@ -69,8 +70,8 @@ func namespaceAllowed(in *Input, e *v1alpha1.NFSExport) *refusal {
 	return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of its own namespace alone: its owner can name namespace %q in spec.allowedExports", g.Namespace, g.Name, e.Namespace)
 }
 
-// allowedDir reports whether spec.allowedBackends has a directory of a server, and the longest of the
-// paths that allow it: "/" if all are allowed.
+// allowedDir reports whether spec.allowedBackends allows a directory, and the longest path that
+// does: "/" if all are allowed.
 func allowedDir(g *v1alpha1.NFSGateway, server, dir string) (longest string, allowed bool) {
 	for i := range g.Spec.AllowedBackends {
 		a := &g.Spec.AllowedBackends[i]
@@ -96,8 +97,7 @@ func allowedDir(g *v1alpha1.NFSGateway, server, dir string) (longest string, all
 	return longest, allowed
 }
 
-// bound returns the directory that an export's path may not leave by a symbolic link; "" if there
-// is none.
+// bound returns the directory that symbolic links of an export must not leave; "" if there is none.
 func bound(g *v1alpha1.NFSGateway, server, dir string) string {
 	p, _ := allowedDir(g, server, dir)
 	if p == "/" || p == path.Clean(dir) {
@@ -106,7 +106,7 @@ func bound(g *v1alpha1.NFSGateway, server, dir string) string {
 	return p
 }
 
-// sameServer compares names without regard to case, and addresses whatever their spelling.
+// sameServer compares host names without case, and addresses in any spelling.
 func sameServer(a, b string) bool {
 	x, err1 := netip.ParseAddr(a)
 	y, err2 := netip.ParseAddr(b)
@@ -116,7 +116,7 @@ func sameServer(a, b string) bool {
 	return strings.EqualFold(a, b)
 }
 
-// within tells whether dir is parent, or lies below it. Both are clean; whole components count.
+// within reports whether dir is parent or lies below it. Both must be clean.
 func within(parent, dir string) bool {
 	if parent == "/" || parent == "" || parent == "." {
 		return true

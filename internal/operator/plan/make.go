@@ -14,19 +14,19 @@ import (
 	"sluice.dev/sluice/internal/operator/condition"
 )
 
-// Room of the ConfigMap of the shared pods, in bytes.
+// Sizes in the ConfigMap of the shared pods, in bytes.
 const (
-	// MaxConfig is how many a ConfigMap has for its entries.
+	// MaxConfig is the limit on the entries of a ConfigMap.
 	MaxConfig = 1 << 20
-	// framesSize is kept for the two files without exports, addresses and network sets.
+	// framesSize is reserved for both files, without exports, addresses and network sets.
 	framesSize = 16 << 10
-	// addressSize is how many a virtual address takes in the speaker's file at most.
+	// addressSize is the largest size of a virtual address in the speaker's file.
 	addressSize = 48
-	// smallExportBytes is how many bytes an export of little to say has at most.
+	// smallExportBytes is the largest size of an export that takes precedence.
 	smallExportBytes = 4 << 10
 )
 
-// defaultReplicas are those of an NFSGateway that says nothing.
+// defaultReplicas of an NFSGateway without spec.replicas.
 const defaultReplicas = 2
 
 // Make plans a gateway.
@@ -60,12 +60,12 @@ func Make(in Input) Plan {
 	return p
 }
 
-// standing is the claim that an export has to its place in the configuration file.
+// standing is the precedence of an export in the configuration file.
 type standing int
 
 const (
-	programmed standing = iota // pods serve it as it is: it is never refused
-	changed                    // pods serve it, as it was before its author changed it
+	programmed standing = iota // pods serve this generation; never refused
+	changed                    // pods serve an older generation
 	fresh                      // no pod serves it
 )
 
@@ -80,8 +80,9 @@ func (m *maker) standing(e *v1alpha1.NFSExport) standing {
 	return fresh
 }
 
-// fit refuses those that the configuration file of the shared pods has no room for, and returns how many bytes the others take. Neither more nodes nor
-// another export's change puts out an export that pods serve. Of the others, exports of little to say come first, then older ones.
+// fit refuses exports for which the configuration file has no room, and returns the bytes of the
+// others. New nodes and changes of other exports never evict a served export. Among the others,
+// small exports precede large ones, then older ones younger ones.
 func (m *maker) fit(exports []Export, refused []*refusal) Capacity {
 	type part struct {
 		i, size int
@@ -102,7 +103,7 @@ func (m *maker) fit(exports []Export, refused []*refusal) Capacity {
 		return cmp.Or(cmp.Compare(a.standing, b.standing), cmp.Compare(large(a), large(b)))
 	})
 	c := Capacity{Used: framesSize}
-	sets := map[*config.NetworkSet]bool{} // those that are in the file
+	sets := map[*config.NetworkSet]bool{} // in the file
 	for _, p := range parts {
 		x, size := &exports[p.i], p.size
 		var more []*config.NetworkSet
@@ -129,7 +130,7 @@ func (m *maker) fit(exports []Export, refused []*refusal) Capacity {
 	return c
 }
 
-// setSize is how many bytes a set has in the file.
+// setSize returns the bytes of a network set in the file.
 func (m *maker) setSize(s *config.NetworkSet) int {
 	if m.setSizes == nil {
 		m.setSizes = map[*config.NetworkSet]int{}
@@ -144,7 +145,7 @@ func (m *maker) setSize(s *config.NetworkSet) int {
 	return m.setSizes[s]
 }
 
-// Export returns the plan of an NFSExport; nil if the plan does not have it.
+// Export returns the plan of an NFSExport; nil if there is none.
 func (p *Plan) Export(e *v1alpha1.NFSExport) *Export {
 	i, found := slices.BinarySearchFunc(p.Exports, e, func(x Export, e *v1alpha1.NFSExport) int { return byAge(x.Source, e) })
 	if !found {
@@ -153,7 +154,8 @@ func (p *Plan) Export(e *v1alpha1.NFSExport) *Export {
 	return &p.Exports[i]
 }
 
-// GatewayNotFound returns the conditions of an export whose gateway is not there, or in a namespace that is not watched.
+// GatewayNotFound returns the conditions of an export without a gateway, or with one in a namespace
+// that is not watched.
 func GatewayNotFound(e *v1alpha1.NFSExport, watched bool) []metav1.Condition {
 	ns, name := GatewayNamespace(e), e.Spec.GatewayRef.Name
 	why := refuse(v1alpha1.ReasonGatewayNotFound, "there is no NFSGateway %s/%s: make one, or make an export with another gatewayRef", ns, name)
@@ -164,32 +166,32 @@ func GatewayNotFound(e *v1alpha1.NFSExport, watched bool) []metav1.Condition {
 	return exportConditions(nil, e, why, nil)
 }
 
-// maker is what is known while a plan is made.
+// maker is the state of Make.
 type maker struct {
 	in      *Input
-	exports []*v1alpha1.NFSExport // the oldest first
+	exports []*v1alpha1.NFSExport // oldest first
 	pool    pool
 
-	// Of each port pair's first port and each address, the ConfigName of the export that has it, from Services and as the plan is made.
+	// Owners, by ConfigName, of each first port of a pair and of each address.
 	ports     map[int32]string
 	addresses map[string]string
-	// asked are the addresses that admitted exports ask for, and the oldest of those.
+	// asked are the addresses that admitted exports request, with the oldest export.
 	asked map[string]string
-	// busyPorts and busyAddresses are those that live pods serve, and for which exports.
+	// busyPorts and busyAddresses are in use by live pods, for these exports.
 	busyPorts     map[int32][]string
 	busyAddresses map[string][]string
-	busyExports   map[string]bool // those that live pods serve, by ConfigName
+	busyExports   map[string]bool // served by live pods, by ConfigName
 	records       map[string]record
-	nodeSets      map[string]*config.NetworkSet // by the selector that picks the nodes
+	nodeSets      map[string]*config.NetworkSet // by node selector
 	setSizes      map[*config.NetworkSet]int
-	// nextPorts and nextAddress are where the search for free ones begins: all before are taken.
+	// nextPorts and nextAddress start the search for free ones. All before are taken.
 	nextPorts   int32
 	nextAddress cursor
 }
 
 func (m *maker) virtual() bool { return m.in.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP }
 
-// inOrder sorts exports: the oldest first, then by namespace and name.
+// inOrder sorts exports by age, then namespace and name.
 func inOrder(list []v1alpha1.NFSExport) []*v1alpha1.NFSExport {
 	out := make([]*v1alpha1.NFSExport, len(list))
 	for i := range list {
@@ -203,7 +205,7 @@ func byAge(a, b *v1alpha1.NFSExport) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// admit says of each export whether the gateway may serve it, as far as that does not hang on addresses: consent, number, and claims that others have.
+// admit refuses exports by consent, number, identity and claim. Addresses come later.
 func (m *maker) admit() []*refusal {
 	g := m.in.Gateway
 	refused := make([]*refusal, len(m.exports))
@@ -247,7 +249,7 @@ func (m *maker) admit() []*refusal {
 	return refused
 }
 
-// claimFree refuses a directory of a claim that an older one of its exports has, or part of it.
+// claimFree refuses a directory of a claim that overlaps with one of an older export.
 func claimFree(exports []*v1alpha1.NFSExport, e *v1alpha1.NFSExport) *refusal {
 	mine := e.Spec.Backend.PersistentVolumeClaim
 	for _, o := range exports {
@@ -263,8 +265,8 @@ func claimFree(exports []*v1alpha1.NFSExport, e *v1alpha1.NFSExport) *refusal {
 	return nil
 }
 
-// serve gives an admitted export its address, ports and configuration. missing is what it refers to that is not there; without a refusal the export
-// may be served nevertheless.
+// serve assigns an address, ports and a configuration to an admitted export. missing is a reference
+// to a missing object; without refused, the export may be served nevertheless.
 func (m *maker) serve(x *Export) (refused, missing *refusal) {
 	e := x.Source
 	if c := e.Spec.Backend.PersistentVolumeClaim; c != nil {

@@ -1,11 +1,12 @@
-// Package plan decides, without I/O, what a gateway serves: which NFSExports are accepted, at which addresses and ports, by which pods, and with
-// which configuration. Package objects makes Kubernetes objects of a [Plan], and package controllers applies them; both decide nothing.
+// Package plan decides, without I/O, which NFSExports a gateway serves, at which addresses and
+// ports, by which pods, and with which configuration. Package objects turns a [Plan] into
+// Kubernetes objects, and package controllers applies them.
 //
 //	cluster ── Input ──> plan.Make ──> Plan ──> objects ──> controllers apply
 //	                                    └─────> report, with the pods' /status: conditions
 //
-// The same input gives the same plan, whatever the order of its lists; older exports win over younger ones (by creation time, then namespace
-// and name).
+// Equal input gives an equal plan, in any order of its lists. Older exports precede younger ones
+// (creation time, then namespace and name).
 package plan
 
 import (
@@ -16,20 +17,21 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// Labels and annotations that are ours. The manager caches only objects with LabelManaged.
+// Labels and annotations of Sluice. The manager caches only objects with LabelManaged.
 const (
 	LabelManaged  = "app.kubernetes.io/managed-by" // value ManagedBy
 	ManagedBy     = "sluice-operator"
-	LabelGateway  = "sluice.dev/gateway"  // name of the NFSGateway, on all that is made for it
-	LabelWorkload = "sluice.dev/workload" // name of the workload, on its pods and what is made for it alone
-	// LabelExportNamespace and LabelExport name the NFSExport that an object is made for; it may lie in another namespace.
+	LabelGateway  = "sluice.dev/gateway"  // name of the NFSGateway, on all its objects
+	LabelWorkload = "sluice.dev/workload" // name of the workload, on its pods and objects
+	// LabelExportNamespace and LabelExport name the NFSExport of an object.
 	LabelExportNamespace = "sluice.dev/export-namespace"
 	LabelExport          = "sluice.dev/export"
-	// AnnotationConfig is set on pods when their ConfigMap changes, since the kubelet then looks at once.
+	// AnnotationConfig on pods changes with their ConfigMap, which makes the kubelet refresh it.
 	AnnotationConfig = "sluice.dev/config"
-	// AnnotationAddress is set on a Service with exposure VirtualIP: the address that the export has, which is kept as long as the Service is there.
+	// AnnotationAddress on a Service is the virtual address of its export. It stays with the
+	// Service.
 	AnnotationAddress = "sluice.dev/address"
-	// AnnotationNetwork is set beside it: NAMESPACE/NAME of the network that the address is on.
+	// AnnotationNetwork on a Service is NAMESPACE/NAME of the network of that address.
 	AnnotationNetwork = "sluice.dev/network"
 )
 
@@ -40,121 +42,123 @@ const (
 	PortAdmin = "admin"
 )
 
-// Where pods find what they are given.
+// Paths in pods.
 const (
 	ConfigDir = "/etc/sluice/config"
 	KeysDir   = "/etc/sluice/keys"
-	KeysEntry = "keys" // of the Secret of handle keys
+	KeysEntry = "keys" // entry of the Secret of handle keys
 	StateDir  = "/var/lib/sluice"
 	VolumeDir = "/export"
 )
 
-// AdminPort is where pods answer /status, /metrics and /readyz; SpeakerPort is where the speaker does.
+// AdminPort serves /status, /metrics and /readyz of the gateway; SpeakerPort those of the speaker.
 const (
 	AdminPort   = 9180
 	SpeakerPort = 9181
 )
 
-// Target ports of exports in shared pods, with exposure Service: export i listens on FirstPort+2i for RDMA, and on the next port for TCP. A volume's pod serves
-// one export, on FirstPort and the next.
+// Target ports of exports with exposure Service. Export i of the shared pods has FirstPort+2i for
+// RDMA and the next port for TCP. The export of a claim's pod has FirstPort and the next.
 const (
 	FirstPort = 21000
 	LastPort  = 23999
 )
 
-// Input is what the cluster says of a gateway, and around it. Nothing of it is changed.
+// Input is the state of the cluster around a gateway. Make does not change it.
 type Input struct {
 	Gateway *v1alpha1.NFSGateway
-	// Exports are those that refer to the gateway, from all namespaces, without those being deleted.
+	// Exports of the gateway, from all namespaces, without those being deleted.
 	Exports []v1alpha1.NFSExport
-	// OtherClaims are the exports of claims in the gateway's namespace that refer to other gateways there, without those being deleted.
+	// OtherClaims are exports of claims that refer to other gateways of the namespace, without
+	// those being deleted.
 	OtherClaims []v1alpha1.NFSExport
-	// Namespaces has the labels of the exports' namespaces, none of those that are not known.
+	// Namespaces has the labels of the exports' namespaces, if known.
 	Namespaces map[string]map[string]string
-	// Claims are the PersistentVolumeClaims of the gateway's namespace that exports name, by name; those that are missing are not in it.
+	// Claims are the existing PersistentVolumeClaims that exports name, by name.
 	Claims map[string]*corev1.PersistentVolumeClaim
 	Nodes  []corev1.Node
-	// Services are those made for the gateway's exports: they are the record of ports and addresses once given.
+	// Services of the gateway's exports. They record ports and addresses.
 	Services []corev1.Service
-	// Keys is the Secret of handle keys that spec.handleKeys names; nil if it is missing or none is named.
+	// Keys is the Secret of spec.handleKeys; nil if it is missing or not named.
 	Keys *corev1.Secret
-	// Networks are the names, NAMESPACE/NAME, of those NetworkAttachmentDefinitions of spec.rdma.networks that exist.
+	// Networks of spec.rdma.networks that exist, NAMESPACE/NAME.
 	Networks map[string]bool
-	// OtherGateways are the virtual addresses on the same network that other gateways have given out, with the NFSExports, NAMESPACE/NAME, that have them.
+	// OtherGateways are virtual addresses of other gateways on the network, with their NFSExports,
+	// NAMESPACE/NAME.
 	OtherGateways map[string]string
-	// NoNetworkSets says that a live pod's gateway does not read networkSets: each rule then has the networks of its nodes itself.
+	// NoNetworkSets says that a live pod cannot read networkSets, so that rules must list networks.
 	NoNetworkSets bool
-	// LiveListeners are the listeners of live pods, by workload: a port or address that one of them still serves for another export is not given away.
+	// LiveListeners of live pods. Their ports and addresses stay reserved for their exports.
 	LiveListeners []LiveListener
 }
 
 // LiveListener is a listener of a live pod.
 type LiveListener struct {
-	// Workload is the name of the pod's workload, empty if that is not known: ports are given away in the shared one alone.
+	// Workload of the pod; empty: unknown. Only ports of the shared one matter.
 	Workload string
-	Export   string // the name in the gateway's configuration: [ConfigName]
+	Export   string // [ConfigName]
 	Address  string // as configured: ":21000", "192.0.2.10:20049"
 }
 
-// Plan is what a gateway serves.
+// Plan is the result of Make.
 type Plan struct {
 	Gateway *v1alpha1.NFSGateway
-	// Conditions are the gateway's Accepted and ResolvedRefs, without times.
+	// Conditions Accepted and ResolvedRefs of the gateway, without times.
 	Conditions []metav1.Condition
-	// Exports are all of the input, accepted or not, the oldest first.
+	// Exports of the input, accepted or not, oldest first.
 	Exports []Export
-	// Workloads are the shared one, and one for each claim that is served, by name.
+	// Workloads by name: the shared one, and one for each served claim.
 	Workloads []Workload
-	// Capacity is that of the shared pods' configuration.
+	// Capacity of the shared pods' configuration.
 	Capacity Capacity
-	// Groups are the virtual addresses with exposure VirtualIP: as many groups as each workload has replicas; some may be empty.
+	// Groups of virtual addresses, as many for each workload as it has replicas. Some may be empty.
 	Groups []Group
 }
 
-// Capacity says how much of [MaxConfig] the shared pods' configuration takes.
+// Capacity is the use of [MaxConfig] by the shared pods' configuration.
 type Capacity struct {
 	Used    int // bytes
-	Refused int // exports for which there was no room
+	Refused int // exports without room
 }
 
-// Export is what becomes of an NFSExport.
+// Export is the plan of an NFSExport.
 type Export struct {
 	Source *v1alpha1.NFSExport
-	// Conditions are Accepted and ResolvedRefs, without times.
+	// Conditions Accepted and ResolvedRefs, without times.
 	Conditions []metav1.Condition
-	// Config is what the gateway is told; nil if the export is not served.
+	// Config in the gateway's file; nil if the export is not served.
 	Config *config.Export
-	// Hash is Config's, as pods report it on /status.
+	// Hash of Config, as on /status of pods.
 	Hash string
-	// Workload is the name of the workload whose pods serve it.
+	// Workload whose pods serve it.
 	Workload string
-	// Service is the name of its Service, in the gateway's namespace.
+	// Service is the name of its Service in the gateway's namespace.
 	Service string
-	// VIP is its address with exposure VirtualIP; empty otherwise.
+	// VIP is its virtual address; "" with exposure Service.
 	VIP string
-	// RDMATarget and TCPTarget are the pods' ports.
+	// RDMATarget and TCPTarget are ports of the pods.
 	RDMATarget, TCPTarget int32
-	// Backend is where the files are, in one line, for people.
+	// Backend is the source of the files, on one line, for people.
 	Backend string
 }
 
 // Workload is a set of equal pods with one configuration.
 type Workload struct {
-	// Name is that of the Deployment or StatefulSet.
+	// Name of the Deployment or StatefulSet.
 	Name string
-	// Claim is nil for the shared workload, a Deployment.
+	// Claim of a StatefulSet; nil for the shared Deployment.
 	Claim *v1alpha1.Claim
-	// Export is the one that a claim's workload is for; nil for the shared one.
+	// Export of the claim; nil for the shared workload.
 	Export *v1alpha1.NFSExport
-	// Replicas is how many pods there shall be.
+	// Replicas is the wanted number of pods.
 	Replicas int32
-	// Config is the whole configuration file's content.
+	// Config is the whole configuration file.
 	Config config.GatewayConfig
 }
 
 // Group is a set of virtual addresses that one pod carries together.
 type Group struct {
-	// Workload is the one whose pods may carry them.
+	// Workload whose pods may carry them.
 	Workload  string
 	Lease     string
 	Addresses []string

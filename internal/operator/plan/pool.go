@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// addressRange is from its first to its last address.
+// addressRange includes its ends.
 type addressRange struct{ first, last netip.Addr }
 
-// pool is what virtual addresses are taken from, in the order in which it was written.
+// pool lists virtual addresses in the order of the NFSGateway.
 type pool []addressRange
 
-// parsePool reads single addresses, ranges and networks. What is wrong is left out of the pool, and told.
+// parsePool parses addresses, ranges and networks. It leaves invalid entries out, and returns a
+// problem for each.
 func parsePool(entries []string) (p pool, problems []string) {
 	for i, e := range entries {
 		r, err := parseRange(e)
@@ -55,8 +56,9 @@ func parseRange(s string) (r addressRange, err error) {
 	return r, usable(r)
 }
 
-// networkRange is a network without its first and last address, which of IPv4 are the network's own and broadcast, and of IPv6 the routers' anycast and
-// those reserved for anycast (RFC 4291 section 2.6.1, RFC 2526). Networks of one or two addresses have no such.
+// networkRange returns a network without its first and last address. They are the network and
+// broadcast addresses of IPv4, and anycast addresses of IPv6 (RFC 4291 section 2.6.1, RFC 2526). A
+// network of one or two addresses stays whole.
 func networkRange(n netip.Prefix) addressRange {
 	b := n.Addr().AsSlice()
 	for bit := n.Bits(); bit < 8*len(b); bit++ {
@@ -70,7 +72,7 @@ func networkRange(n netip.Prefix) addressRange {
 	return r
 }
 
-// usable refuses what no host can have.
+// usable refuses addresses that no host can have.
 func usable(r addressRange) error {
 	for _, a := range []netip.Addr{r.first, r.last} {
 		if !a.IsGlobalUnicast() {
@@ -89,16 +91,17 @@ func (p pool) contains(a netip.Addr) bool {
 	return false
 }
 
-// cursor is a place in a pool; the zero value is its beginning.
+// cursor is a position in a pool. The zero value is the start.
 type cursor struct {
 	entry int
-	at    netip.Addr // in that entry; not valid: its first address
+	at    netip.Addr // in that entry; zero: its first address
 }
 
-// free returns the pool's first address, from the cursor on, that is neither taken nor busy. The cursor moves behind those that are taken, which they have to stay:
-// so a search for each of many exports looks at every address once, beside those that are busy.
+// free returns the first address from the cursor on that is neither taken nor busy. The cursor
+// moves past taken addresses, which must stay taken. So many searches look at each address once,
+// apart from busy ones.
 func (p pool) free(c *cursor, taken, busy func(netip.Addr) bool) (netip.Addr, bool) {
-	first := true // nothing was passed over that the next search has to look at
+	first := true // no busy address was skipped
 	for now := *c; now.entry < len(p); now = (cursor{entry: now.entry + 1}) {
 		r := p[now.entry]
 		if !now.at.IsValid() {

@@ -22,16 +22,16 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// maxNetworks is how many networks a rule of the configuration has at most. A rule with more becomes several.
+// maxNetworks is the limit on networks in a rule of the configuration. Longer rules are split.
 const maxNetworks = 1024
 
 func rdmaPort(e *v1alpha1.NFSExport) int32 { return cmp.Or(e.Spec.Address.RDMAPort, 20049) }
 
-// Memory is a pod's memory for data in flight, in bytes.
+// Memory returns a pod's memory for data in flight, in bytes.
 func Memory(g *v1alpha1.NFSGateway) int64 { return cmp.Or(g.Spec.Limits.Memory.Bytes(), 2<<30) }
 
-// memoryOf is the part of a pod's memory that an export may take. A claim has its pod for itself; in the shared pods no export takes more than an eighth, so that
-// one whose backend is slow leaves enough for the others.
+// memoryOf returns an export's share of a pod's memory. A claim's pod has one export. In shared
+// pods each export gets an eighth, so that a slow backend leaves enough for others.
 func memoryOf(g *v1alpha1.NFSGateway, e *v1alpha1.NFSExport) config.Quantity {
 	memory := config.Quantity(Memory(g))
 	if e.Spec.Backend.PersistentVolumeClaim != nil {
@@ -40,12 +40,12 @@ func memoryOf(g *v1alpha1.NFSGateway, e *v1alpha1.NFSExport) config.Quantity {
 	return max(8<<20, memory/8)
 }
 
-// access makes the rules of an export. Rules that pick no node are left out, since they are about nobody.
+// access returns the rules of an export, without those that match no node.
 func (m *maker) access(e *v1alpha1.NFSExport) (rules []config.AccessRule, missing *refusal) {
 	for i, a := range e.Spec.Access {
 		var from config.AccessFrom
 		for _, n := range a.From.Networks {
-			p, _ := netip.ParsePrefix(n) // one that is no prefix is refused by the configuration
+			p, _ := netip.ParsePrefix(n) // validation of the configuration refuses an invalid one
 			from.Networks = append(from.Networks, p)
 		}
 		if s := a.From.Nodes; s != nil {
@@ -72,7 +72,8 @@ func (m *maker) access(e *v1alpha1.NFSExport) (rules []config.AccessRule, missin
 	return rules, missing
 }
 
-// nodes returns the set of the networks of nodes with certain labels, without networks if there are none. It is made once for all exports with such a rule.
+// nodes returns the networks of the selected nodes, possibly none. Exports with the same selector
+// share the set.
 func (m *maker) nodes(s *metav1.LabelSelector) *config.NetworkSet {
 	text := metav1.FormatLabelSelector(s)
 	if set := m.nodeSets[text]; set != nil {
@@ -97,16 +98,16 @@ func (m *maker) nodes(s *metav1.LabelSelector) *config.NetworkSet {
 	return set
 }
 
-// aggregated returns the fewest networks that have the same addresses, sorted. It changes the list.
+// aggregated returns the fewest networks with the same addresses, sorted. It changes list.
 func aggregated(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, netip.Prefix.Compare)
 	out := list[:0]
 	for _, p := range list {
 		if n := len(out); n > 0 && out[n-1].Overlaps(p) {
-			continue // the former one has it, as it begins where p does or before
+			continue // contained in the previous one
 		}
 		out = append(out, p)
-		for n := len(out); n > 1; n = len(out) { // two halves are one
+		for n := len(out); n > 1; n = len(out) { // merge two halves
 			whole := netip.PrefixFrom(out[n-1].Addr(), out[n-1].Bits()-1).Masked()
 			if out[n-2].Bits() != out[n-1].Bits() || !whole.Contains(out[n-2].Addr()) {
 				break
@@ -117,8 +118,9 @@ func aggregated(list []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// NodeAddresses are those that a node's own connections to pods may come from: its internal and external ones and, from many network plugins' bridges and tunnels, the
-// first two of the networks of its pods.
+// NodeAddresses returns the source addresses of a node's own connections to pods: its internal and
+// external addresses, and the first two of its pod networks, which network plugins give to bridges
+// and tunnels.
 func NodeAddresses(n *corev1.Node) (out []netip.Addr) {
 	for _, a := range n.Status.Addresses {
 		if ip, ok := parseAddress(a.Address); ok && (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) {
@@ -133,7 +135,7 @@ func NodeAddresses(n *corev1.Node) (out []netip.Addr) {
 	return out
 }
 
-// render makes an export's configuration.
+// render returns the configuration of an export.
 func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	e := x.Source
 	c := config.DefaultExport()
@@ -171,7 +173,8 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	return &c
 }
 
-// listeners of an export: with exposure Service, both ports on all of the pod's addresses; with VirtualIP, RDMA on the export's address.
+// listeners returns the listeners of an export. With exposure Service both listen on all addresses;
+// with VirtualIP, RDMA listens on the export's address.
 func (m *maker) listeners(x *Export) []config.Listener {
 	rdma := config.Listener{Network: config.RDMA, Provider: config.IWARP, Address: ":" + strconv.Itoa(int(x.RDMATarget))}
 	if m.in.Gateway.Spec.Provider == v1alpha1.Verbs {
@@ -181,13 +184,13 @@ func (m *maker) listeners(x *Export) []config.Listener {
 		}
 	}
 	if x.VIP != "" {
-		// The address comes and goes while the pod runs, so it is not listened on itself.
+		// The address comes and goes while the pod runs, so the gateway binds the wildcard.
 		rdma.Address, rdma.Bind = net.JoinHostPort(x.VIP, strconv.Itoa(int(x.RDMATarget))), config.Wildcard
 	}
 	return []config.Listener{rdma, {Network: config.TCP, Address: fmt.Sprintf(":%d", x.TCPTarget)}}
 }
 
-// verbs converts a gateway's settings of provider Verbs, nil if all are defaults.
+// verbs converts the options of provider Verbs; nil if all are defaults.
 func verbs(v *v1alpha1.VerbsOptions) *config.VerbsOptions {
 	c := &config.VerbsOptions{
 		KeepAlive: config.Duration(v.KeepAlive.Duration()), AckTimeout: config.Duration(v.AckTimeout.Duration()),
@@ -203,7 +206,7 @@ func verbs(v *v1alpha1.VerbsOptions) *config.VerbsOptions {
 	return c
 }
 
-// transport copies what an export says over the defaults.
+// transport overrides defaults with the fields of an export.
 func transport(c *config.Transport, t *v1alpha1.Transport) {
 	if len(t.RPCRDMAVersions) > 0 {
 		c.RPCRDMAVersions = nil
@@ -235,7 +238,7 @@ func transport(c *config.Transport, t *v1alpha1.Transport) {
 	c.OnChange = cmp.Or(config.OnChange(t.OnChange), c.OnChange)
 }
 
-// limits copies a gateway's settings over the defaults.
+// limits overrides defaults with the fields of a gateway.
 func limits(c *config.Limits, l *v1alpha1.GatewayLimits) {
 	c.Connections = int(cmp.Or(l.Connections, 1000))
 	c.ConnectionsPerClient = cmp.Or(int(l.ConnectionsPerClient), c.ConnectionsPerClient)

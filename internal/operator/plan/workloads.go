@@ -9,7 +9,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// workloads are the shared one and those of claims that are served, by name.
+// workloads returns the shared workload and those of served claims, by name.
 func workloads(g *v1alpha1.NFSGateway, exports []Export) []Workload {
 	shared := Workload{Name: g.Name, Replicas: defaultReplicas, Config: frame(g)}
 	if g.Spec.Replicas != nil {
@@ -40,7 +40,7 @@ func workloads(g *v1alpha1.NFSGateway, exports []Export) []Workload {
 	return out
 }
 
-// add has a configuration serve an export, with the sets that it names.
+// add adds an export and its network sets to a configuration.
 func add(c *config.GatewayConfig, x *config.Export) {
 	c.Exports = append(c.Exports, *x)
 	for _, r := range x.Access {
@@ -50,7 +50,8 @@ func add(c *config.GatewayConfig, x *config.Export) {
 	}
 }
 
-// groups spreads the virtual addresses of each workload over as many groups as it has replicas. An address stays in its group when others come and go.
+// groups distributes the virtual addresses of a workload over one group for each replica. An
+// address never changes its group when others come and go.
 func groups(workloads []Workload, exports []Export) []Group {
 	var out []Group
 	carried := map[string][]*Export{} // by workload
