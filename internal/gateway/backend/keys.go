@@ -22,16 +22,22 @@ type Keys struct {
 	log            *slog.Logger
 	file, stateDir string
 
-	mu      sync.Mutex
-	keys    [][]byte // nil before the first use
-	err     string   // of the last Reload
-	signers map[*sign.Signer]struct{}
+	mu    sync.Mutex
+	keys  [][]byte // nil before the first use
+	err   string   // of the last Reload
+	users map[keyUser]struct{}
+}
+
+// keyUser signs handles: a [sign.Signer] or a [server.Server].
+type keyUser interface {
+	// SetKeys replaces the keys; the first one signs.
+	SetKeys(keys [][]byte) error
 }
 
 // NewKeys returns the keys of file, or if that is empty a key in stateDir, which is made at the first
 // use.
 func NewKeys(log *slog.Logger, file, stateDir string) *Keys {
-	return &Keys{log: log, file: file, stateDir: stateDir, signers: map[*sign.Signer]struct{}{}}
+	return &Keys{log: log, file: file, stateDir: stateDir, users: map[keyUser]struct{}{}}
 }
 
 // Error returns the error of the last Reload, empty after success.
@@ -91,10 +97,8 @@ func (k *Keys) Reload() {
 	}
 	k.keys = keys
 	k.log.Info("file handle keys replaced", "file", k.file, "keys", len(keys))
-	for s := range k.signers {
-		if err := s.SetKeys(keys); err != nil {
-			k.log.Error("file handle keys not reloaded", "file", k.file, "error", err)
-		}
+	for u := range k.users {
+		k.setLocked(u)
 	}
 }
 
@@ -117,19 +121,28 @@ func (k *Keys) signer(x *config.Export) (*sign.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.signers[s] = struct{}{}
+	k.users[s] = struct{}{}
 	return s, nil
 }
 
-func (k *Keys) release(s *sign.Signer) {
+// follow lets u, which was made with some keys, follow later ones until release.
+func (k *Keys) follow(u keyUser, with [][]byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.signers, s)
+	k.users[u] = struct{}{}
+	if !slices.EqualFunc(with, k.keys, bytes.Equal) {
+		k.setLocked(u)
+	}
 }
 
-// changed reports whether the keys are no longer those given.
-func (k *Keys) changed(keys [][]byte) bool {
+func (k *Keys) setLocked(u keyUser) {
+	if err := u.SetKeys(k.keys); err != nil {
+		k.log.Error("file handle keys not reloaded", "file", k.file, "error", err)
+	}
+}
+
+func (k *Keys) release(u keyUser) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !slices.EqualFunc(keys, k.keys, bytes.Equal)
+	delete(k.users, u)
 }

@@ -94,23 +94,29 @@ func TestVolumesHaveTheGivenKeys(t *testing.T) {
 func TestSignersReleased(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	pool := bufpool.New(0)
-	keys := NewKeys(log, "", t.TempDir())
-	s := config.DefaultNFSServer()
-	s.Server, s.Path, s.Port = "127.0.0.1", "/", 1
-	x := &config.Export{Name: "data", Backend: config.Backend{NFS: &s}}
-	x.Complete()
-	b, err := Open(Env{Export: "data", Log: log, Pool: pool, Keys: keys}, x)
-	if err != nil {
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(make([]byte, sign.MinKey))+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(keys.signers); n != 1 {
-		t.Errorf("%d signers of one backend", n)
-	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
-	if n := len(keys.signers); n != 0 {
-		t.Errorf("%d signers are left", n)
+	keys := NewKeys(log, file, "")
+	s := config.DefaultNFSServer()
+	s.Server, s.Path, s.Port = "127.0.0.1", "/", 1
+	for _, backend := range []config.Backend{{NFS: &s}, {Volume: &config.Volume{Path: t.TempDir()}}} {
+		x := &config.Export{Name: "data", Backend: backend}
+		x.Complete()
+		b, err := Open(Env{Export: "data", Log: log, Pool: pool, Keys: keys}, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(keys.users); n != 1 {
+			t.Errorf("%d signers of one backend", n)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := len(keys.users); n != 0 {
+			t.Errorf("%d signers are left", n)
+		}
 	}
 	if err := pool.Close(); err != nil {
 		t.Error(err)

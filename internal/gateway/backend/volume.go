@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +31,6 @@ type volume struct {
 	srv  *server.Server
 	stop chan struct{}
 	keys *Keys
-	// opened are the keys of handleKeys.file at open; nil without that file.
-	opened [][]byte
 
 	asked, answered atomic.Int64 // last probe and answer, since epoch
 	failure         atomic.Pointer[error]
@@ -48,9 +45,10 @@ func openVolume(env *Env, x *config.Export) (_ *volume, err error) {
 		return nil, fmt.Errorf("backend.volume.path: %w", err)
 	}
 	c := server.Config{Root: v.path, Name: env.Export, Access: Rules(x.Access), StateDir: env.StateDir, Logger: env.Log}
+	var keys [][]byte // of handleKeys.file; nil without that file
 	if env.Keys.file != "" {
-		if v.opened, err = env.Keys.load(); err == nil {
-			c.Key, c.OlderKeys = v.opened[0], v.opened[1:]
+		if keys, err = env.Keys.load(); err == nil {
+			c.Key, c.OlderKeys = keys[0], keys[1:]
 		}
 	}
 	if err == nil {
@@ -59,6 +57,9 @@ func openVolume(env *Env, x *config.Export) (_ *volume, err error) {
 	if err != nil {
 		_ = v.dir.Close()
 		return nil, err
+	}
+	if keys != nil {
+		v.keys.follow(v.srv, keys)
 	}
 	v.answered.Store(int64(time.Since(epoch)))
 	go v.probe()
@@ -133,9 +134,6 @@ func (v *volume) Status() status.Backend {
 		s.Identity = fmt.Sprintf("uid %d and gid %d, whoever calls", os.Geteuid(), os.Getegid())
 	}
 	s.Notes = info.Notes
-	if v.opened != nil && v.keys.changed(v.opened) {
-		s.Notes = append(slices.Clone(s.Notes), "handleKeys.file has changed: a volume uses the new keys after a restart")
-	}
 	if f := v.failure.Load(); f != nil && *f != nil {
 		s.Healthy, s.Error = false, (*f).Error()
 	}
@@ -148,6 +146,7 @@ func (v *volume) Status() status.Backend {
 }
 
 func (v *volume) close() error {
+	v.keys.release(v.srv)
 	close(v.stop)
 	done := make(chan error, 1)
 	go func() { done <- v.srv.Close() }()
