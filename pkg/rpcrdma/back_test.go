@@ -8,7 +8,6 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
@@ -154,7 +153,7 @@ func TestBackRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := w.back()
-	for range reserve + credits {
+	for range spareReceives + credits {
 		var e *RequestError
 		if err := plain(back, w.pool, 5000, 1); !errors.As(err, &e) {
 			t.Errorf("a call of 5000 bytes: %v, want a RequestError", err)
@@ -164,8 +163,8 @@ func TestBackRefused(t *testing.T) {
 	r.mu.Lock()
 	extra := r.extra
 	r.mu.Unlock()
-	if extra != reserve {
-		t.Errorf("%d receives besides those for credits, want %d", extra, reserve)
+	if extra != spareReceives {
+		t.Errorf("%d receives besides those for credits, want %d", extra, spareReceives)
 	}
 	var wg sync.WaitGroup
 	for range 2 * credits {
@@ -221,12 +220,12 @@ func TestBackEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := w.server.only()
-	conn.loop.Lock()
+	conn.recvMu.Lock()
 	_ = conn.ep.Close()
 	var lost *LostError
 	if err := null(w.back(), w.pool, procNull); !errors.As(err, &lost) {
 		t.Errorf("got %v, want a LostError", err)
 	}
-	conn.loop.Unlock()
+	conn.recvMu.Unlock()
 	w.close(c)
 }

@@ -10,10 +10,9 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
-	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // slow is a handler that has the long replies of its calls in memory, and does not respond.
@@ -149,7 +148,7 @@ func TestFarTargets(t *testing.T) {
 // those of version 2 that may be wanted.
 func TestErrorHoldsNoReply(t *testing.T) {
 	const calls = 40
-	for version, most := range []int{1: 1 << 20, 2: keptBytes + 1<<20} {
+	for version, most := range []int{1: 1 << 20, 2: retainedBytes + 1<<20} {
 		if version == 0 {
 			continue
 		}

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
-	"sync"
-	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -53,19 +50,19 @@ func Dial(ctx context.Context, p rdma.Provider, address string, cfg Config) (*Cl
 		}
 		return nil, err
 	}
-	cl.requester = &cl.conn.out
+	cl.requester = &cl.conn.requester
 	return cl, nil
 }
 
 // connect makes the connection, and settles its version. A server whose connection ends upon the
 // first message of version 2, or which does not answer it, is dialed once more with version 1. For
-// a while it is dialed with version 1 at once then; see oldPeers.
+// a while it is dialed with version 1 at once then; see v1OnlyServers.
 func (cl *Client) connect(ctx context.Context, p rdma.Provider, address string, cfg *Config, d rdma.Domain) error {
 	auto := cfg.offers(wire.Version1) && cfg.offers(wire.Version2)
 	old := *cfg
 	old.Versions = []int{wire.Version1}
 	old.Limits.Version2 = false
-	if auto && onlyOld.has(p, address) {
+	if auto && v1Only.has(p, address) {
 		cfg, auto = &old, false
 	}
 	for {
@@ -76,14 +73,14 @@ func (cl *Client) connect(ctx context.Context, p rdma.Provider, address string, 
 		good := make(chan bool, 1)
 		go cl.run(c, good)
 		if cfg.offers(wire.Version2) {
-			err = c.control.choose(ctx)
+			err = c.negotiator.choose(ctx)
 		}
 		if err == nil {
 			switch {
 			case auto && !cfg.offers(wire.Version2):
-				onlyOld.add(p, address)
+				v1Only.add(p, address)
 			case auto:
-				onlyOld.remove(p, address)
+				v1Only.remove(p, address)
 			}
 			cl.conn = c
 			good <- true
@@ -98,70 +95,6 @@ func (cl *Client) connect(ctx context.Context, p rdma.Provider, address string, 
 		}
 		cfg = &old // the peer may not bear what it does not know
 	}
-}
-
-// onlyOld are the servers that did not bear a first message of version 2.
-var onlyOld oldPeers
-
-// oldPeers is a set of servers. It is bounded: the oldest is forgotten. A server may have been
-// restarted just then, or have been slow, so none is in it for good: after 5 s the next dial tries
-// version 2 again. When that fails too the time doubles, up to 10 minutes.
-type oldPeers struct {
-	mu   sync.Mutex
-	list []oldPeer
-}
-
-type oldPeer struct {
-	provider rdma.Provider
-	address  string
-	wait     time.Duration // how long version 2 is not tried
-	until    time.Time
-}
-
-const (
-	maxOldPeers  = 64
-	firstOldWait = 5 * time.Second
-	maxOldWait   = 10 * time.Minute
-)
-
-// has reports whether a server is not to be asked for version 2 now.
-func (o *oldPeers) has(p rdma.Provider, address string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	i := o.find(p, address)
-	return i >= 0 && time.Now().Before(o.list[i].until)
-}
-
-// add notes that a server did not bear version 2.
-func (o *oldPeers) add(p rdma.Provider, address string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now, e := time.Now(), oldPeer{provider: p, address: address, wait: firstOldWait}
-	switch i := o.find(p, address); {
-	case i >= 0 && now.Before(o.list[i].until): // several dials have tried at once
-		return
-	case i >= 0:
-		e.wait = min(2*o.list[i].wait, maxOldWait)
-		o.list = slices.Delete(o.list, i, i+1)
-	case len(o.list) == maxOldPeers:
-		o.list = slices.Delete(o.list, 0, 1)
-	}
-	e.until = now.Add(e.wait)
-	o.list = append(o.list, e)
-}
-
-// remove notes that a server has answered a message of version 2.
-func (o *oldPeers) remove(p rdma.Provider, address string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if i := o.find(p, address); i >= 0 {
-		o.list = slices.Delete(o.list, i, i+1)
-	}
-}
-
-// find returns the index of a server, -1 if it is not there. The lock is held.
-func (o *oldPeers) find(p rdma.Provider, address string) int {
-	return slices.IndexFunc(o.list, func(e oldPeer) bool { return e.provider == p && e.address == address })
 }
 
 func dial(ctx context.Context, p rdma.Provider, address string, cfg *Config, d rdma.Domain) (*Conn, error) {
@@ -214,10 +147,10 @@ func (cl *Client) Stats() rdma.Stats { return cl.conn.ep.Stats() }
 // Negotiated tells what was settled. Credits are known after the first reply.
 func (cl *Client) Negotiated() Negotiated {
 	c := cl.conn
-	out := &c.out
+	out := &c.requester
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	t := c.terms.Load()
+	t := c.negotiated.Load()
 	return Negotiated{
 		Version: t.version, InlineCall: t.sendLimit, InlineReply: t.recvLimit,
 		Granted: out.offered, Requested: out.asked(),

@@ -117,7 +117,6 @@ func (cfg Config) complete() (*Config, error) {
 	if cfg.Limits == (wire.Limits{}) {
 		cfg.Limits = wire.DefaultLimits
 	}
-	cfg.Limits.Extensions = knownExtensions()
 	if err := cfg.completeVersions(); err != nil {
 		return nil, err
 	}

@@ -12,9 +12,8 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // wish is a credit.Policy that grants what it is told.

@@ -7,9 +7,8 @@ import (
 	"testing"
 
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // TestPlacements runs all shapes with every way in which a client may want results, and with arguments that are exposed from some length on. With
@@ -79,7 +78,7 @@ func TestPlacementCredits(t *testing.T) {
 				eventually(t, "the client's receives are given back", func() bool {
 					r.mu.Lock()
 					defer r.mu.Unlock()
-					return r.held == 0 && r.extra == reserve
+					return r.held == 0 && r.extra == spareReceives
 				})
 				w.close(c)
 			})

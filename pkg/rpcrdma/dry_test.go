@@ -8,7 +8,6 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 

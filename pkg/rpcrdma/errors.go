@@ -14,6 +14,7 @@ var ErrClosed = errors.New("rpcrdma: connection closed")
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string { return fmt.Sprintf("rpcrdma: connection lost: %v", e.Cause) }
+
 func (e *LostError) Unwrap() error { return e.Cause }
 
 // RemoteError is the error of a request that the peer answered with RDMA_ERROR. It is final: sending it again does not help, or was tried.
@@ -56,3 +57,11 @@ func (e *ReplyError) Error() string { return "rpcrdma: bad reply: " + e.Reason }
 type RequestError struct{ Reason string }
 
 func (e *RequestError) Error() string { return "rpcrdma: request cannot be sent: " + e.Reason }
+
+// ReportError is the error of a request whose transmissions the peer could not put together.
+type ReportError struct {
+	Code  wire.ReportCode
+	stray bool // it is about a continuation outside of all groups
+}
+
+func (e *ReportError) Error() string { return fmt.Sprintf("rpcrdma: the peer reports %v", e.Code) }

@@ -50,7 +50,7 @@ func TestExposed(t *testing.T) {
 					t.Error(err)
 				}
 				w.settled()
-				out := &c.conn.out
+				out := &c.conn.requester
 				out.mu.Lock()
 				if out.exposing != 0 || out.inFlight != 0 {
 					t.Errorf("%d calls expose memory, %d credits are in use", out.exposing, out.inFlight)
@@ -85,7 +85,7 @@ func TestExposedEnds(t *testing.T) {
 		return r, submit(c, r)
 	}
 	starved := func() bool {
-		out := &c.conn.out
+		out := &c.conn.requester
 		out.mu.Lock()
 		defer out.mu.Unlock()
 		return out.first != nil && out.first.starved

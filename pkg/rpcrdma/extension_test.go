@@ -20,11 +20,11 @@ var echo = wire.Extension{First: opEcho, Last: opEcho, Parse: func(h *wire.Heade
 }}
 
 // takeEcho answers.
-func takeEcho(ic *inCall, _ *rdma.Completion) bool {
+func takeEcho(_ *groupReceiver, ic *inCall, _ *rdma.Completion) bool {
 	if ic.hdr.Direction == wire.Reply {
 		return false
 	}
-	ic.state = serving
+	ic.state = stateServing
 	credits, err := ic.credits()
 	var head []byte
 	if err == nil {

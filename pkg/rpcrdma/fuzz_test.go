@@ -12,9 +12,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // fuzzMark stands in a fuzzed message for a segment of memory that the peer really exposes: 64 KiB for reading and writing.

@@ -13,7 +13,6 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
@@ -143,7 +142,7 @@ func TestGroupCredits(t *testing.T) {
 					eventually(t, "the client's receives are given back", func() bool {
 						r.mu.Lock()
 						defer r.mu.Unlock()
-						return r.held == 0 && r.extra == reserve
+						return r.held == 0 && r.extra == spareReceives
 					})
 					w.close(c)
 				})

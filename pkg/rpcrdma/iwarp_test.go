@@ -74,7 +74,7 @@ func testIWARPLost(t *testing.T, change func(*Config)) {
 		if i%3 == 0 {
 			w.server.mu.Lock()
 			for s := range w.server.conns {
-				_ = oncrpc.Requester(&s.out).Close()
+				_ = oncrpc.Requester(&s.requester).Close()
 			}
 			w.server.mu.Unlock()
 		} else {

@@ -6,9 +6,8 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // TestKeptIdentity has a call answered REPLY_RESOURCE and sends others with its XID: each is
@@ -60,7 +59,7 @@ func TestKeptIdentity(t *testing.T) {
 				t.Errorf("%s: answer %+v", c.name, h)
 			}
 		})
-		if n := w.server.only().in.kept.n.Load(); n != 0 {
+		if n := w.server.only().responder.retained.n.Load(); n != 0 {
 			t.Errorf("%s: %d replies are kept, though their XID is another call's", c.name, n)
 		}
 	}
@@ -121,11 +120,11 @@ func TestKeptIdentity(t *testing.T) {
 // TestKeptNewest reports the reply to a call whose XID an earlier one had: the later reply is sent
 // again.
 func TestKeptNewest(t *testing.T) {
-	k := kept{budget: bufpool.NewBudget(0, 0)}
-	c := &Conn{cfg: &Config{}}
+	k := retainedReplies{budget: bufpool.NewBudget(0, 0)}
+	in := &responder{link: &link{cfg: &Config{}}}
 	var calls [2]*inCall
 	for i := range calls {
-		calls[i] = &inCall{c: c, head: &bufpool.Buf{}}
+		calls[i] = &inCall{in: in, head: &bufpool.Buf{}}
 		calls[i].hdr.XID = 5
 		k.note(calls[i])
 	}

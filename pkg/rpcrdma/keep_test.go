@@ -10,9 +10,8 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // TestKeptReplies looks how often calls are executed whose reply needs more room than was thought, and how many replies are kept.
@@ -36,7 +35,7 @@ func TestKeptReplies(t *testing.T) {
 			t.Fatalf("answer %+v", h)
 		}
 	}
-	if n := w.server.only().in.kept.n.Load(); n != 4 {
+	if n := w.server.only().responder.retained.n.Load(); n != 4 {
 		t.Errorf("%d replies are kept, want 4", n)
 	}
 	calls := w.handler.calls
@@ -54,7 +53,7 @@ func TestKeptReplies(t *testing.T) {
 		t.Error("a call without kept reply was not executed")
 	}
 	w.settled()
-	if _, bytes := w.server.only().in.kept.held(); bytes != 0 {
+	if _, bytes := w.server.only().responder.retained.held(); bytes != 0 {
 		t.Errorf("%d bytes are counted for replies that are gone", bytes)
 	}
 	send(20, none, rpcCall(20, procPlain, 0, 5000)) // is kept to the end
@@ -83,7 +82,7 @@ func TestKeptWithoutBudget(t *testing.T) {
 			t.Errorf("answer %d: %+v", i, h)
 		}
 	}
-	if n := w.server.only().in.kept.n.Load(); n != 2 {
+	if n := w.server.only().responder.retained.n.Load(); n != 2 {
 		t.Errorf("%d replies are kept, want 2", n)
 	}
 	w.settled()
@@ -112,7 +111,7 @@ func TestKeptGroups(t *testing.T) {
 	p := w.rawDial(rawPrivate(4096))
 	p.send(words(1, 2, 32, 6, 2, 1, 4, 4096, 3, 4, 6, 0))
 	p.get()
-	in := &w.server.only().in
+	in := &w.server.only().responder
 	xid := 10
 	group := func() {
 		xid++
@@ -129,7 +128,7 @@ func TestKeptGroups(t *testing.T) {
 		group()
 		w.settled() // so that it is known what was answered before this reply
 	}
-	if n, _ := in.kept.held(); n != credits {
+	if n, _ := in.retained.held(); n != credits {
 		t.Errorf("%d replies are kept, want %d", n, credits)
 	}
 	if h := report(xid - credits + 1); h.Procedure != wire.Msg {
@@ -143,7 +142,7 @@ func TestKeptGroups(t *testing.T) {
 		p.send(append(words(xid, 2, 32, 0, 0, 0, 0, 0, 0), rpcCall(xid, procNull)...))
 		p.get()
 	}
-	if n, bytes := in.kept.held(); n != 0 || bytes != 0 {
+	if n, bytes := in.retained.held(); n != 0 || bytes != 0 {
 		t.Errorf("%d replies are kept, of %d bytes, after as many calls as there are credits", n, bytes)
 	}
 	group() // is kept to the end
@@ -152,7 +151,7 @@ func TestKeptGroups(t *testing.T) {
 }
 
 // held counts the replies that were sent as groups, and their bytes.
-func (k *kept) held() (n, bytes int) {
+func (k *retainedReplies) held() (n, bytes int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for ic := k.first; ic != nil; ic = ic.next {
@@ -170,14 +169,14 @@ func TestKeptBytes(t *testing.T) {
 	})
 	w.budget = budget
 	c := w.dial(extended(allExtensions))
-	kept := &w.server.only().in.kept
+	kept := &w.server.only().responder.retained
 	m := move{args: []int{100000}, results: []int{900000}}
 	for range 12 { // 1 MiB each, and what is beside the result
 		if err := m.do(c, w.cpool); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n, bytes := kept.held(); bytes > keptBytes || n < 6 || n > 8 {
+	if n, bytes := kept.held(); bytes > retainedBytes || n < 6 || n > 8 {
 		t.Errorf("%d replies are kept, of %d bytes", n, bytes)
 	}
 	w.settled()
@@ -188,8 +187,8 @@ func TestKeptBytes(t *testing.T) {
 // still there, and whatever it has not received is there.
 func TestKeptInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := &Conn{cfg: &Config{}}
-		k := &c.in.kept
+		in := &responder{link: &link{cfg: &Config{}}}
+		k := &in.retained
 		k.budget = bufpool.NewBudget(0, 0)
 		most := rapid.IntRange(1, 6).Draw(t, "credits")
 		free := most                 // credits that the requester can use
@@ -216,7 +215,7 @@ func TestKeptInOrder(t *testing.T) {
 				}
 				free -= cost
 				k.arrived(cost, most)
-				calls = append(calls, &inCall{c: c, taken: cost, head: &bufpool.Buf{}})
+				calls = append(calls, &inCall{in: in, taken: cost, head: &bufpool.Buf{}})
 			}
 			var want []*inCall
 			for _, ic := range replies {

@@ -1,6 +1,8 @@
 package rpcrdma
 
-import "net/netip"
+import (
+	"net/netip"
+)
 
 // Observer is told what the connections of a Config do, for metrics. Its methods are called concurrently, on the data path: they do
 // not block or allocate.

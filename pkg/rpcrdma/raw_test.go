@@ -251,15 +251,15 @@ func (w *world) settled() {
 	w.server.mu.Unlock()
 	for _, c := range conns {
 		for start := time.Now(); ; {
-			c.in.kept.mu.Lock()
-			active := int(c.in.active.Load()) - len(c.in.kept.list)
-			for ic := c.in.kept.first; ic != nil; ic = ic.next {
+			c.responder.retained.mu.Lock()
+			active := int(c.responder.active.Load()) - len(c.responder.retained.list)
+			for ic := c.responder.retained.first; ic != nil; ic = ic.next {
 				active--
 				if ic.source != nil {
 					active--
 				}
 			}
-			c.in.kept.mu.Unlock()
+			c.responder.retained.mu.Unlock()
 			r := &c.receives
 			r.mu.Lock()
 			want, have, held := r.credits+r.extra, r.posted, r.held

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 

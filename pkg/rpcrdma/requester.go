@@ -10,7 +10,6 @@ import (
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
@@ -24,11 +23,11 @@ const cancelWait = 2 * time.Second
 // was exposed for it (RFC 8166 section 4.4.1): only then does the memory belong to its user again.
 type requester struct {
 	oncrpc.Waiters
-	c       *Conn
+	*link
 	account credit.Account // how many credits to ask for; nil in the reverse direction
 
-	open   atomic.Bool            // calls may be sent
-	limits atomic.Pointer[bounds] // replaced under the lock
+	open       atomic.Bool                // calls may be sent
+	peerLimits atomic.Pointer[peerLimits] // replaced under the lock
 
 	mu       sync.Mutex
 	closed   error
@@ -57,79 +56,23 @@ type requester struct {
 	unreserved, heldParts int
 }
 
-// outCall is a request in the hands of the requester, with all that it needs, so that nothing is allocated for the next one.
-type outCall struct {
-	c    *Conn
-	id   uint32
-	req  *oncrpc.Request // nil: cancelled, all that is left is to wait for the reply
-	xid  uint32
-	next *outCall // in the free list or the queue
-	more *outCall // in its bucket
-
-	// Under the requester's lock.
-	live     bool
-	queued   bool // it waits for a credit
-	posted   bool // the peer may know of it
-	again    bool // the peer refused it, and it will be sent in another shape
-	credited bool // it is so, and has a credit
-	starved  bool // it waits until others expose less
-	exposes  bool // it is one of the requester's exposing
-	// The requester's, when it was sent.
-	tried, returned int
-	detached        bool // cancelled: the request goes back to its user, the memory stays until the reply comes
-	unsent          bool // its Send has not completed
-	unread          bool // its reply has not come
-	revoking        int  // invalidations that have not completed
-	busy            int  // goroutines that work on it without the lock
-	err             error
-	credits         int // that it takes
-	needs           int // that it has to wait for together, since nothing but a group can carry it; 0 otherwise
-	reserved        int // receives for the transmissions of its reply, if that may be a group
-
-	// What to do differently when it is sent again; see adapt.
-	tries       int
-	base        bool // not as a group
-	room        int  // bytes in the Reply chunk
-	wide, width int  // Write chunk, counted from 1, and its bytes
-	noWrites    bool // no Write chunks
-
-	// Of whoever is busy with it.
-	regions []region
-	revokes batch
-	build   builder
-	reply   answer
-}
-
-// region is memory that the peer can reach.
-type region struct {
-	handle uint32
-	gone   bool // invalidated, or about to be
-}
-
-func (out *requester) init(c *Conn) {
-	out.c = c
+func (out *requester) init(l *link) {
+	out.link, l.onOpen = l, out.pump
 	out.granted = 1
-	out.limits.Store(&bounds{Limits: c.cfg.Limits, ReadChunks: c.cfg.Limits.ReadSegments})
+	out.peerLimits.Store(&peerLimits{Limits: l.cfg.Limits, ReadChunks: l.cfg.Limits.ReadSegments})
 	out.xid = rand.Uint32()
-	out.open.Store(!c.server)
-	if !c.server {
-		out.account = c.cfg.Credits.Open()
+	l.callsOpen.Store(!l.server)
+	if !l.server {
+		out.account = l.cfg.Credits.Open()
 	}
 }
 
 // asked is how many credits a call requests.
 func (out *requester) asked() int {
 	if out.account == nil {
-		return out.c.cfg.ReverseCredits
+		return out.cfg.ReverseCredits
 	}
 	return min(max(1, out.account.Credits(out.granted, out.inFlight)), credit.Max)
-}
-
-// start lets calls be sent: in the reverse direction that is after the first answer of the forward direction.
-func (out *requester) start() {
-	if !out.open.Load() && !out.open.Swap(true) {
-		out.pump()
-	}
 }
 
 // NextXID implements oncrpc.Requester.
@@ -150,7 +93,7 @@ func (out *requester) nextXID() uint32 {
 
 // Close implements oncrpc.Requester: it ends the connection.
 func (out *requester) Close() error {
-	out.c.fail(ErrClosed)
+	out.fail(ErrClosed)
 	return nil
 }
 
@@ -159,22 +102,22 @@ func (out *requester) bucket(xid uint32) **outCall { return &out.buckets[xid%uin
 func (out *requester) find(xid uint32) *outCall {
 	o := *out.bucket(xid)
 	for o != nil && o.xid != xid {
-		o = o.more
+		o = o.nextInBucket
 	}
 	return o
 }
 
-func (out *requester) link(o *outCall) {
+func (out *requester) addToBucket(o *outCall) {
 	b := out.bucket(o.xid)
-	o.more, *b = *b, o
+	o.nextInBucket, *b = *b, o
 }
 
-func (out *requester) unlink(o *outCall) {
+func (out *requester) removeFromBucket(o *outCall) {
 	b := out.bucket(o.xid)
 	for *b != o {
-		b = &(*b).more
+		b = &(*b).nextInBucket
 	}
-	*b, o.more = o.more, nil
+	*b, o.nextInBucket = o.nextInBucket, nil
 }
 
 // expects reports whether xid is that of a call of ours which waits for its reply.
@@ -188,20 +131,20 @@ func (out *requester) expects(xid uint32) bool {
 func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
 	o := out.free
 	if o == nil {
-		o = &outCall{c: out.c, id: uint32(len(out.calls))}
+		o = &outCall{out: out, id: uint32(len(out.calls))}
 		out.calls = append(out.calls, o)
 	} else {
 		out.free, o.next = o.next, nil
 	}
 	o.req, o.xid, o.live, o.unread, o.credits, o.reserved = r, xid, true, true, 1, 0
-	out.link(o)
+	out.addToBucket(o)
 	return o
 }
 
 func (out *requester) put(o *outCall) {
 	o.req, o.live, o.posted, o.detached, o.credited, o.err = nil, false, false, false, false, nil
 	o.starved = false
-	o.tries, o.room, o.wide, o.width, o.noWrites, o.base, o.needs = 0, 0, 0, 0, false, false, 0
+	o.tries, o.room, o.retryChunk, o.retrySize, o.noWrites, o.noGroup, o.needs = 0, 0, 0, 0, false, false, 0
 	o.next, out.free = out.free, o
 }
 
@@ -237,23 +180,22 @@ func (out *requester) Submit(r *oncrpc.Request) {
 
 // send builds and posts a call. The first one on a connection is small (RFC 8166 section 3.3.3).
 func (o *outCall) send(asked int, first bool) {
-	c, out := o.c, &o.c.out
+	out := o.out
 	unreserved := 0
-	t := c.use()
+	t := out.negotiated.Load()
 	err := o.build.build(o, t, asked, first)
 	if err == errShort { //nolint:errorlint // it is not wrapped
-		c.unuse(t)
 		o.wait(o.build.short)
 		return
 	}
 	lent := false
-	if err == nil && c.server {
-		if lent = c.receives.reserve(1); !lent { // for its reply
+	if err == nil && out.server {
+		if lent = out.receives.reserve(1); !lent { // for its reply
 			err = errNoReceive
 		}
 	}
 	if err != nil {
-		if ended := c.ep.Post(nil); ended != nil { // that is why
+		if ended := out.ep.Post(nil); ended != nil { // that is why
 			err = &LostError{ended}
 		}
 	}
@@ -262,13 +204,12 @@ func (o *outCall) send(asked int, first bool) {
 	if posted { // its answer may come before this goroutine goes on, and o.posted say something else then
 		o.posted, o.unsent = true, true
 		out.mu.Unlock()
-		c.work.post(&o.build.send)
+		out.work.post(&o.build.send)
 		out.mu.Lock()
 	}
-	c.unuse(t)
 	if lent && !posted {
 		out.mu.Unlock()
-		_ = c.receives.more(-1)
+		_ = out.receives.more(-1)
 		out.mu.Lock()
 	}
 	o.busy--
@@ -285,24 +226,24 @@ func (o *outCall) send(asked int, first bool) {
 		if o.posted {
 			o.giveUp()
 		} else {
-			out.unlink(o)
+			out.removeFromBucket(o)
 			o.unread = false
 			out.inFlight -= o.credits
 			unreserved = o.reserved
-			o.revoke(0, false)
+			o.invalidate(0, false)
 		}
 	}
 	o.complete()
 	if unreserved > 0 {
-		_ = c.receives.done(unreserved, 0)
+		_ = out.receives.done(unreserved, 0)
 	}
 }
 
 // complete finishes o if nothing is outstanding. It unlocks the requester.
 func (o *outCall) complete() {
-	out := &o.c.out
+	out := o.out
 	free := o.live && !o.queued && !o.unsent && o.busy == 0
-	done := free && !o.unread && o.revoking == 0
+	done := free && !o.unread && o.invalidating == 0
 	var r *oncrpc.Request
 	again := done && o.again
 	if again && o.sendAgain() {
@@ -331,7 +272,7 @@ func (o *outCall) complete() {
 
 // finish hands the request back to its user.
 func (o *outCall) finish() {
-	out, r := &o.c.out, o.req
+	out, r := o.out, o.req
 	if r != nil {
 		if r.Err = o.err; r.Err == nil {
 			r.Err = o.assemble(r)
@@ -378,17 +319,17 @@ func (o *outCall) giveUp() {
 // its reply has not come. Something else keeps its place. A late reply may yet name its handle for
 // invalidation; the connection is likely to end then, also if the handle has been given out anew.
 func (o *outCall) withdraw(xid uint32) {
-	out := &o.c.out
+	out := o.out
 	out.mu.Lock()
 	if !o.live || o.xid != xid || !o.posted || !o.unread || o.err == nil {
 		out.mu.Unlock()
 		return
 	}
-	out.unlink(o)
+	out.removeFromBucket(o)
 	o.unread = false
 	late := out.get(nil, o.xid)
 	late.posted, late.credits, late.reserved, late.build.grouped = true, o.credits, o.reserved, o.build.grouped
-	o.revoke(0, false)
+	o.invalidate(0, false)
 	o.complete()
 }
 
@@ -398,7 +339,7 @@ func (o *outCall) withdraw(xid uint32) {
 func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 	out.mu.Lock()
 	o, _ := r.Transport.(*outCall)
-	if o == nil || o.c != out.c || o.req != r || !o.live || !o.unread && !o.again || o.err != nil {
+	if o == nil || o.out != out || o.req != r || !o.live || !o.unread && !o.again || o.err != nil {
 		out.mu.Unlock()
 		return
 	}
@@ -410,7 +351,7 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 			prev = p
 		}
 		out.dequeue(prev, o)
-		out.unlink(o)
+		out.removeFromBucket(o)
 		o.unread = false
 		if o.credited {
 			out.inFlight--
@@ -423,35 +364,35 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 	o.complete()
 }
 
-// revoke ends the peer's access to all memory of o, but for what the peer invalidated itself. The requester is locked
+// invalidate ends the peer's access to all memory of o, but for what the peer invalidated itself. The requester is locked
 // before and after.
-func (o *outCall) revoke(invalidated uint32, has bool) {
-	out := &o.c.out
-	wrs := o.revokes.wrs[:0]
+func (o *outCall) invalidate(invalidated uint32, has bool) {
+	out := o.out
+	wrs := o.invalidations.wrs[:0]
 	for i := range o.regions {
 		g := &o.regions[i]
 		if remotely := has && g.handle == invalidated; !g.gone && !remotely {
-			wrs = append(wrs, rdma.WorkRequest{ID: idRevoke | uint64(o.id), Op: rdma.LocalInvalidate, Invalidate: g.handle})
+			wrs = append(wrs, rdma.WorkRequest{ID: idInvalidate | uint64(o.id), Op: rdma.LocalInvalidate, Invalidate: g.handle})
 		}
 		g.gone = true
 	}
-	o.revokes.wrs = wrs
+	o.invalidations.wrs = wrs
 	if len(wrs) == 0 || out.closed != nil {
 		return
 	}
-	o.revoking = len(wrs)
+	o.invalidating = len(wrs)
 	o.busy++
 	out.mu.Unlock()
-	o.c.work.post(&o.revokes) // if that fails the connection ends (RFC 8166 section 4.5.4)
+	o.out.work.post(&o.invalidations) // if that fails the connection ends (RFC 8166 section 4.5.4)
 	out.mu.Lock()
 	o.busy--
 }
 
-// revoked counts a finished invalidation.
-func (out *requester) revoked(id uint32) {
+// invalidated counts a finished invalidation.
+func (out *requester) invalidated(id uint32) {
 	out.mu.Lock()
 	o := out.calls[id]
-	o.revoking--
+	o.invalidating--
 	o.complete()
 }
 
@@ -462,29 +403,28 @@ func (out *requester) sent(id uint32) {
 	o.unsent = false
 	n := len(o.build.send.wrs)
 	o.complete()
-	out.c.work.done(n)
+	out.work.done(n)
 }
 
-// settle gives back the credits of the replies that were handled. Receives are there for what they let arrive.
-func (out *requester) settle() {
+// returnCredits gives back the credits of the replies that were handled. Receives are there for what they let arrive.
+func (out *requester) returnCredits() {
 	if out.unreserved|out.heldParts|out.ended != 0 {
-		if err := out.c.receives.done(out.unreserved+out.ended, out.heldParts); err != nil {
-			out.c.fail(err)
+		if err := out.receives.done(out.unreserved+out.ended, out.heldParts); err != nil {
+			out.fail(err)
 		}
 		out.unreserved, out.heldParts, out.ended = 0, 0, 0
 	}
 	if out.freed == 0 {
 		return
 	}
-	c := out.c
 	granted := max(1, min(out.offered, credit.Max))
-	if !c.server {
+	if !out.server {
 		out.mu.Lock()
 		granted = min(granted, out.asked())
 		out.mu.Unlock()
 		var err error
-		if granted, err = c.receives.allow(granted); err != nil {
-			c.fail(err)
+		if granted, err = out.receives.allow(granted); err != nil {
+			out.fail(err)
 		}
 	}
 	out.mu.Lock()
@@ -511,14 +451,14 @@ func (out *requester) close(cause error) {
 			o.build.free()
 			continue
 		}
-		o.next, o.more = nil, nil
+		o.next, o.nextInBucket = nil, nil
 		if o.unread && o.err == nil {
 			o.err = lost
 		}
 		if o.again && o.err == nil {
 			o.err = lost
 		}
-		o.queued, o.unsent, o.unread, o.again, o.revoking = false, false, false, false, 0
+		o.queued, o.unsent, o.unread, o.again, o.invalidating = false, false, false, false, 0
 		if o.busy == 0 {
 			o.live = false
 			o.next, gone = gone, o

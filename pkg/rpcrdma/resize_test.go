@@ -1,19 +1,15 @@
 package rpcrdma
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // TestResize asks a server for smaller and greater receives while calls of every size are under way, in one message each or in groups. The fabric ends the
@@ -34,8 +30,6 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
 	w.handler.async = async
 	c := w.dial(change)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
 	var wg sync.WaitGroup
 	var stop atomic.Bool
 	for g := range 4 {
@@ -60,8 +54,8 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 	}
 	for range 3 {
 		for _, size := range []int{2048, 1024} {
-			if n, err := c.AskReceiveSize(ctx, size); n != size || err != nil {
-				t.Fatalf("asked for %d: %d, %v", size, n, err)
+			if n := askReceiveSize(t, w, c, size); n != size {
+				t.Fatalf("asked for %d: %d", size, n)
 			}
 			if n := c.Negotiated().InlineCall; n != size {
 				t.Errorf("messages of %d bytes, want %d", n, size)
@@ -69,9 +63,7 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 			calls()
 		}
 		for _, size := range []int{4096, 8192} {
-			if _, err := c.AskReceiveSize(ctx, size); err != nil {
-				t.Fatalf("asked for %d: %v", size, err)
-			}
+			askReceiveSize(t, w, c, size)
 			eventually(t, "greater receives", func() bool {
 				if err := null(c, w.cpool, procNull); err != nil {
 					t.Fatal(err)
@@ -83,11 +75,8 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 	}
 	stop.Store(true)
 	wg.Wait()
-	if n, err := c.AskReceiveSize(ctx, 16384); n != 8192 || err != nil {
-		t.Errorf("asked for more than is configured: %d, %v", n, err)
-	}
-	if _, err := c.AskReceiveSize(ctx, 100); err == nil {
-		t.Error("asked for 100 bytes")
+	if n := askReceiveSize(t, w, c, 16384); n != 8192 {
+		t.Errorf("asked for more than is configured: %d", n)
 	}
 	for range 4 { // receives posted for more credits than are needed go with messages
 		calls()
@@ -177,9 +166,9 @@ func TestGrowInGroup(t *testing.T) {
 		exchange(words(3, 2, 2, 7, 1, 1, 4, 4096))
 		conn := w.server.only()
 		pending := func() bool {
-			conn.loop.Lock()
-			defer conn.loop.Unlock()
-			return conn.control.growing > 0
+			conn.recvMu.Lock()
+			defer conn.recvMu.Unlock()
+			return conn.negotiator.growing > 0
 		}
 		payload := rpcCall(20, procPlain, 1000, pattern(1000, 7), 0)
 		for pending() {
@@ -208,74 +197,6 @@ func TestGrowInGroup(t *testing.T) {
 	if between == 0 {
 		t.Error("it is never told within a group")
 	}
-}
-
-// TestNewsBeforeWish lets a server tell of greater receives when the client has wished for smaller ones: the wish is what the client goes by. Calls go
-// in groups of messages of that size.
-func TestNewsBeforeWish(t *testing.T) {
-	c, p, w, err := dial2(t, func(cfg *Config) {
-		extended(MessageContinuation)(cfg)
-		cfg.InlineCall = 8192
-	}, func(h *wire.Header) []byte {
-		return words(uint32(h.XID), 2, 8, 6, 4, 1, 4, 4096, 3, 4, 5, 5, 4, 8, 6, 4, 4, 0)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	asked := make(chan int)
-	go func() {
-		n, err := c.AskReceiveSize(ctx, 2048)
-		if err != nil {
-			t.Error(err)
-		}
-		asked <- n
-	}()
-	news := func(n int) {
-		p.send(words(5, 2, 8, 9, 1, 1, 4, n))
-		eventually(t, "the client knows", func() bool { return c.Negotiated().Remote.ReceiveSize == n })
-	}
-	wish := p.parse2(p.get().b)
-	news(8192) // it was on its way
-	call := func(most, want int) {
-		t.Helper()
-		m := move{args: []int{6000}}
-		r, err := m.build(w.cpool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Seal(); err != nil {
-			t.Fatal(err)
-		}
-		done := submit(c, r)
-		defer r.Free()
-		h := p.parse2(p.get().b)
-		n := 1
-		for ; n < int(h.Transmit.Count); n++ {
-			if b := p.get().b; len(b) > most {
-				t.Errorf("a message of %d bytes, at most %d fit", len(b), most)
-			}
-		}
-		if n != want {
-			t.Errorf("a call of %d messages, want %d", n, want)
-		}
-		xid := uint32(h.XID)
-		p.send(words(xid, 2, 8, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0, crc(6000, 0), 6000, 0, tail))
-		if <-done; r.Err != nil {
-			t.Error(r.Err)
-		}
-	}
-	call(2048, 4)
-	p.send(words(uint32(wish.XID), 2, 8, 8, 1, 1, 0, 0)) // done
-	if n := <-asked; n != 2048 {
-		t.Errorf("the peer's receives have %d bytes, want 2048", n)
-	}
-	call(2048, 4)
-	news(5000)
-	call(5000, 2)
-	p.close()
-	w.close(c)
 }
 
 // TestReplyAfterShrink lets a server wish for smaller receives of the client: the replies to calls from then on have as many messages as it takes by
@@ -333,147 +254,47 @@ func TestReplyAfterShrink(t *testing.T) {
 	w.close(c)
 }
 
-// TestWishBehindOlder lets a wish wait for a message that is being made since before the peer's last news.
-func TestWishBehindOlder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWaitWorld(t)
-		conn := w.c.conn
-		made := conn.use()
-		w.p.send(words(5, 2, 3, 9, 1, 1, 4, 3000))
-		synctest.Wait()
-		if n := w.c.Negotiated().Remote.ReceiveSize; n != 3000 {
-			t.Fatalf("the peer's receives have %d bytes, want 3000", n)
-		}
-		w.wishBehind(t, conn, made)
-		w.p.close()
-		w.close(w.c)
-	})
-}
-
-// TestWishBehindFence lets the answer to another message come when a wish is about to be sent, and waits for a message that is being made: it is
-// not taken for the answer to the wish.
-func TestWishBehindFence(t *testing.T) {
-	for _, refused := range []bool{false, true} {
-		w := newWaitWorld(t)
-		r, done := w.submit(5000)
-		xid := w.take(2)
-		w.p.send(words(xid, 2, 3, 5, 1, 6, 12, 0, 9, 0)) // a reply of more messages than it may have is reported
-		if h := w.p.parse2(w.p.get().b); h.Operation != wire.ReptErr {
-			t.Fatalf("answer %+v", h)
-		}
-		fence := w.p.parse2(w.p.get().b)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		conn := w.c.conn
-		made := conn.use()
-		asked := make(chan int)
-		go func() {
-			n, err := w.c.AskReceiveSize(ctx, 2048)
-			if err != nil {
-				t.Error(err)
-			}
-			asked <- n
-		}()
-		eventually(t, "a wish", func() bool { return conn.terms.Load() != made })
-		if refused {
-			w.p.send(words(uint32(fence.XID), 2, 3, 4, 2))
-		} else {
-			w.p.send(words(uint32(fence.XID), 2, 3, 8, 0, 0, 0))
-		}
-		w.answer(xid, 5000, 3) // by other means
-		if <-done; r.Err != nil {
-			t.Error(r.Err)
-		}
-		r.Free()
-		conn.unuse(made)
-		wish := w.p.parse2(w.p.get().b)
-		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0)) // done
-		if n := <-asked; n != 2048 {
-			t.Errorf("the peer's receives have %d bytes, want 2048", n)
-		}
-		if n := w.c.Negotiated().InlineCall; n != 2048 {
-			t.Errorf("messages of %d bytes, want 2048", n)
-		}
-		cancel()
-		w.p.close()
-		w.close(w.c)
-	}
-}
-
-// wishBehind wishes for smaller receives while a message is being made by older terms: the wish waits until that is done, and is granted.
-func (w *waitWorld) wishBehind(t *testing.T, conn *Conn, made *terms) {
+// askReceiveSize asks the server to receive messages of at most size bytes, and returns what it
+// receives then. No call is sent meanwhile, so that none is longer than that.
+func askReceiveSize(t *testing.T, w *world, c *Client, size int) int {
 	t.Helper()
-	asked := make(chan error)
-	go func() {
-		_, err := w.c.AskReceiveSize(context.Background(), 2048)
-		asked <- err
+	k, out := &c.conn.negotiator, &c.conn.requester
+	var p wire.Properties
+	p.SetUint32(wire.ReceiveBufferSize, uint32(size))
+	out.halt(true)
+	defer func() {
+		out.halt(false)
+		out.pump()
 	}()
-	synctest.Wait()
-	w.p.none()
-	conn.unuse(made)
-	wish := w.p.parse2(w.p.get().b)
-	w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
-	if err := <-asked; err != nil {
-		t.Error(err)
+	eventually(t, "no call is being sent", func() bool {
+		out.mu.Lock()
+		defer out.mu.Unlock()
+		return !slices.ContainsFunc(out.calls, func(o *outCall) bool { return o.live && o.busy > 0 })
+	})
+	eventually(t, "the request is sent", func() bool {
+		k.recvMu.Lock()
+		defer k.recvMu.Unlock()
+		xid, credits := wire.XID(out.NextXID()), k.askedNow()
+		return k.send(xid, func(dst []byte) []byte {
+			return wire.AppendProperties(dst, xid, credits, wire.Call, wire.ReqProp, &p, false)
+		}) == nil
+	})
+	eventually(t, "the answer", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return !k.awaits
+	})
+	s := &w.server.only().negotiator
+	s.recvMu.Lock()
+	n := s.size()
+	s.recvMu.Unlock()
+	if n == size { // done
+		k.recvMu.Lock()
+		defer k.recvMu.Unlock()
+		if err := k.values.Set(p.Set); err != nil {
+			t.Fatal(err)
+		}
+		k.negotiated.Store(k.negotiatedV2())
 	}
-}
-
-// TestWishGivenUp gives up a wish before it is sent, while a message is being made that may be longer: the next wish waits for that message too.
-func TestWishGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWaitWorld(t)
-		conn := w.c.conn
-		made := conn.use()
-		before := w.c.Negotiated().InlineCall
-		for range 2 {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			if _, err := w.c.AskReceiveSize(ctx, 2048); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("given up: %v", err)
-			}
-			cancel()
-			if n := w.c.Negotiated().InlineCall; n != before {
-				t.Errorf("messages of %d bytes, want %d as before", n, before)
-			}
-		}
-		w.wishBehind(t, conn, made)
-		w.p.close()
-		w.close(w.c)
-	})
-}
-
-// TestWishAnsweredLate gives up a wish that was sent: both sides go by its answer.
-func TestWishAnsweredLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWaitWorld(t)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if _, err := w.c.AskReceiveSize(ctx, 2048); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("given up: %v", err)
-		}
-		if _, err := w.c.AskReceiveSize(context.Background(), 1024); err == nil {
-			t.Error("two wishes are outstanding")
-		}
-		size := func(want int) {
-			t.Helper()
-			synctest.Wait()
-			if n := w.c.Negotiated(); n.InlineCall != want || n.Remote.ReceiveSize != want {
-				t.Errorf("messages of %d bytes, and receives of %d, want %d", n.InlineCall, n.Remote.ReceiveSize, want)
-			}
-		}
-		wish := w.p.parse2(w.p.get().b)
-		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
-		size(2048)
-		asked := make(chan error)
-		go func() {
-			_, err := w.c.AskReceiveSize(context.Background(), 1024)
-			asked <- err
-		}()
-		wish = w.p.parse2(w.p.get().b)
-		w.p.send(words(uint32(wish.XID), 2, 3, 8, 1, 1, 0, 0))
-		if err := <-asked; err != nil {
-			t.Error(err)
-		}
-		size(1024)
-		w.p.close()
-		w.close(w.c)
-	})
+	return n
 }

@@ -1,6 +1,8 @@
 package rpcrdma
 
-import "hash/crc32"
+import (
+	"hash/crc32"
+)
 
 // identity tells calls of a connection apart that have the same XID. It is the same for a call in
 // whatever shape that comes: with its arguments in the stream or in Read chunks.

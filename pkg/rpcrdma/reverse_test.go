@@ -111,7 +111,7 @@ func testReverseOnTheWire(t *testing.T) {
 		e.Uint32(0)
 		r.Plan.MaxReply = 64
 		_ = r.Seal()
-		rs, done = append(rs, r), append(done, submit(&conn.out, r))
+		rs, done = append(rs, r), append(done, submit(&conn.requester, r))
 	}
 	synctest.Wait()
 	p.none() // not before the reply to the first call

@@ -9,9 +9,6 @@ import (
 	"sync"
 
 	"sluice.dev/sluice/pkg/rdma"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
-	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // errRefused is the cause of a refusal that is not the connection's fault.
@@ -19,10 +16,10 @@ var errRefused = errors.New("rpcrdma: the server has as many connections as it m
 
 // Server accepts connections and answers the calls on them.
 type Server struct {
-	cfg      *Config
-	l        rdma.Listener
-	suspects suspects
-	sharing  *sharing
+	cfg        *Config
+	l          rdma.Listener
+	quarantine quarantine
+	srqs       *srqSet
 
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
@@ -40,7 +37,7 @@ func NewServer(cfg Config, l rdma.Listener) (*Server, error) {
 	if cfg.Domain == nil {
 		return nil, errors.New("rpcrdma: a server needs Config.Domain")
 	}
-	return &Server{cfg: full, l: l, sharing: newSharing(full), conns: map[*Conn]struct{}{}}, nil
+	return &Server{cfg: full, l: l, srqs: newSRQSet(full), conns: map[*Conn]struct{}{}}, nil
 }
 
 // Serve accepts connections until Shutdown or Close; then it returns nil.
@@ -82,7 +79,7 @@ func (s *Server) serve(in rdma.ConnRequest) {
 	}()
 	peer, remote := in.RemoteAddr().String(), addrPort(in.RemoteAddr())
 	c, shared, err := s.accept(in)
-	defer func() { s.sharing.leave(shared) }()
+	defer func() { s.srqs.leave(shared) }()
 	if err != nil {
 		s.cfg.Observer.ConnRefused(remote, err)
 		s.cfg.Logger.Warn("connection failed", slog.String("peer", peer), slog.String("reason", err.Error()))
@@ -100,16 +97,16 @@ func (s *Server) serve(in rdma.ConnRequest) {
 	delete(s.conns, c)
 	s.mu.Unlock()
 	s.cfg.Observer.ConnClosed(c, c.err)
-	s.cfg.Logger.Info("connection ended", slog.String("peer", peer), slog.String("reason", c.err.Error()), slog.Uint64("protocol errors", c.faults.Load()))
+	s.cfg.Logger.Info("connection ended", slog.String("peer", peer), slog.String("reason", c.err.Error()), slog.Uint64("protocol errors", c.protocolErrors.Load()))
 }
 
 // accept establishes a connection, whose receives may be shared.
-func (s *Server) accept(in rdma.ConnRequest) (*Conn, *sharedQueue, error) {
-	shared := s.sharing.join(in)
+func (s *Server) accept(in rdma.ConnRequest) (*Conn, *srq, error) {
+	shared := s.srqs.join(in)
 	c, rs, err := s.prepare(shared)
 	if err != nil && shared != nil { // it is full
-		s.sharing.leave(shared)
-		s.sharing.alone()
+		s.srqs.leave(shared)
+		s.srqs.alone()
 		shared = nil
 		c, rs, err = s.prepare(nil)
 	}
@@ -131,61 +128,17 @@ func (s *Server) accept(in rdma.ConnRequest) (*Conn, *sharedQueue, error) {
 }
 
 // prepare makes a connection with its first receives.
-func (s *Server) prepare(shared *sharedQueue) (c *Conn, rs []rdma.Receive, err error) {
+func (s *Server) prepare(shared *srq) (c *Conn, rs []rdma.Receive, err error) {
 	if shared != nil {
-		c = newConn(s.sharing.cfg, true, shared.receiveQueue)
+		c = newConn(s.srqs.cfg, true, shared.recvQueue)
 	} else {
 		c = newConn(s.cfg, true, nil)
 	}
-	c.suspects = &s.suspects
+	c.responder.quarantine = &s.quarantine
 	if rs, err = c.receives.prepare(); err != nil {
 		c.discard()
 	}
 	return c, rs, err
-}
-
-// options are those of the connection.
-func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
-	o := rdma.Options{
-		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoRemoteAccess: c.server,
-		ORD: c.cfg.ORD, IRD: c.cfg.IRD, ReceiveQueue: c.receiveQueue(), SendQueue: c.work.depth,
-	}
-	if !c.server {
-		o.PrivateDataFunc = func(remoteInvalidation bool) []byte {
-			c.revocable = remoteInvalidation
-			return c.privateData().Append(nil)
-		}
-	}
-	return o
-}
-
-// ownAccount is that of the calls which are received: the server's grants, or what the client asks for.
-func (c *Conn) ownAccount() credit.Account {
-	if c.in.account != nil {
-		return c.in.account
-	}
-	return c.out.account
-}
-
-// receiveQueue is the most receives that can be posted at once.
-func (c *Conn) receiveQueue() int {
-	own := c.ownAccount()
-	n := own.Max() + c.cfg.ReverseCredits + reserve
-	if c.cfg.has(MessageContinuation | SendBasedPlacement) { // for replies that are groups
-		calls := c.cfg.ReverseCredits
-		if !c.server {
-			calls = own.Max()
-		}
-		n += calls * c.cfg.replyTransmissions()
-	}
-	return n
-}
-
-// discard frees a connection that came to nothing.
-func (c *Conn) discard() {
-	c.receives.close()
-	c.in.close() // it has no calls
-	c.out.close(net.ErrClosed)
 }
 
 // Connections returns how many connections there are.
@@ -209,7 +162,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		go func() {
 			defer drains.Done()
 			select {
-			case <-c.in.drain():
+			case <-c.responder.drain():
 			case <-c.done:
 			case <-ctx.Done():
 			}
@@ -243,25 +196,4 @@ func (s *Server) stop() (conns []*Conn) {
 	s.mu.Unlock()
 	_ = s.l.Close()
 	return conns
-}
-
-// Negotiated is what was settled for a connection.
-type Negotiated struct {
-	// Version is that of RPC-over-RDMA, 0 at a server that offers version 2 until the client's first message.
-	Version int
-	// InlineCall and InlineReply are the inline thresholds, in bytes, from client to server and back.
-	InlineCall, InlineReply int
-	// Granted is the number of credits that the server granted last, Requested what the client asks for.
-	Granted, Requested int
-	// RemoteInvalidation: both peers agreed on Send with Invalidate.
-	RemoteInvalidation bool
-	// Peer is what the peer sent while connecting, wire.DefaultPrivateData if it sent none.
-	Peer       wire.PrivateData
-	Attributes rdma.Attributes
-	// Extensions are those that both peers have, in version 2. With any but TransportProperties, calls and replies may be sent in groups.
-	Extensions Extensions
-	// MaxCallTransmissions and MaxReplyTransmissions are how many Sends a call and a reply may take, 1 without MessageContinuation.
-	MaxCallTransmissions, MaxReplyTransmissions int
-	// Own and Remote are the transport properties of this side and of the peer, in version 2.
-	Own, Remote Properties
 }

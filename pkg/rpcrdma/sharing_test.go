@@ -12,9 +12,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // sharedFrom has servers give queues of their own to the first n connections, none if it is negative.
@@ -25,8 +24,8 @@ func (w *world) promises() (posted, promised int) {
 	w.t.Helper()
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
-	w.server.sharing.mu.Lock()
-	defer w.server.sharing.mu.Unlock()
+	w.server.srqs.mu.Lock()
+	defer w.server.srqs.mu.Unlock()
 	sum := 0
 	for c := range w.server.conns {
 		if r := &c.receives; r.queue.shared {
@@ -35,7 +34,7 @@ func (w *world) promises() (posted, promised int) {
 			sum += r.posted
 		}
 	}
-	for _, q := range w.server.sharing.queues {
+	for _, q := range w.server.srqs.queues {
 		q.mu.Lock()
 		posted, promised = posted+q.posted, promised+q.promised
 		q.mu.Unlock()
@@ -99,9 +98,9 @@ func TestSharedOwn(t *testing.T) {
 	<-one.Done()
 	eventually(t, "it is gone", func() bool { return w.server.Connections() == 3 })
 	eventually(t, "its place is free", func() bool {
-		w.server.sharing.mu.Lock()
-		defer w.server.sharing.mu.Unlock()
-		return w.server.sharing.own == 1
+		w.server.srqs.mu.Lock()
+		defer w.server.srqs.mu.Unlock()
+		return w.server.srqs.own == 1
 	})
 	five, six := dial(), dial()
 	check(six, wire.DefaultReceiveSize, TransportProperties)
@@ -130,7 +129,7 @@ func TestSharedSize(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { both(cfg); cfg.OwnReceives = -1 })
 	c := w.dial(both)
 	for _, size := range []int{1024, 65536} {
-		if n, err := c.AskReceiveSize(t.Context(), size); err == nil && n != wire.DefaultReceiveSize {
+		if n := askReceiveSize(t, w, c, size); n != wire.DefaultReceiveSize {
 			t.Errorf("asked for %d: %d bytes", size, n)
 		}
 		testShapes(w, c)
@@ -163,7 +162,7 @@ func TestSharedOverrun(t *testing.T) {
 			t.Fatal("the connection is not there")
 			return nil
 		}()
-		for i := range credits + reserve + 3 {
+		for i := range credits + spareReceives + 3 {
 			m := p.mem(128)
 			n := copy(m, plainMsg(i+2, rpcCall(i+2, procHang)))
 			if p.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: [][]byte{m[:n]}}}) != nil {
@@ -182,7 +181,7 @@ func TestSharedOverrun(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if posted, promised := w.promises(); promised != credits+reserve || posted > promised+sharedMargin {
+		if posted, promised := w.promises(); promised != credits+spareReceives || posted > promised+sharedMargin {
 			t.Errorf("%d receives are posted and %d promised, to one connection with %d credits", posted, promised, credits)
 		}
 	}
@@ -222,8 +221,8 @@ func TestSharedChurn(t *testing.T) {
 	}
 	w.settled()
 	posted, promised := w.promises()
-	if most := atOnce*(credits+reserve) + sharedMargin; promised != credits+reserve || posted > most {
-		t.Errorf("%d receives are posted, %d promised; want at most %d, and %d", posted, promised, most, credits+reserve)
+	if most := atOnce*(credits+spareReceives) + sharedMargin; promised != credits+spareReceives || posted > most {
+		t.Errorf("%d receives are posted, %d promised; want at most %d, and %d", posted, promised, most, credits+spareReceives)
 	}
 	for range posted { // what the others left is used before more are posted
 		if err := null(stays, w.cpool, procNull); err != nil {
@@ -231,8 +230,8 @@ func TestSharedChurn(t *testing.T) {
 		}
 	}
 	w.settled()
-	if posted, _ := w.promises(); posted > credits+reserve+sharedMargin {
-		t.Errorf("%d receives are posted, want at most %d", posted, credits+reserve+sharedMargin)
+	if posted, _ := w.promises(); posted > credits+spareReceives+sharedMargin {
+		t.Errorf("%d receives are posted, want at most %d", posted, credits+spareReceives+sharedMargin)
 	}
 	w.close(stays)
 }
@@ -287,10 +286,10 @@ func TestSharedAccounts(t *testing.T) {
 		}()
 		d := new(device)
 		told := 0
-		q := newReceiveQueue(pool, [][]int{{4096}})
+		q := newRecvQueue(pool, [][]int{{4096}})
 		q.shared, q.to, q.depth, q.margin, q.told = true, d, draw(4, 40, "depth"), draw(0, 8, "margin"), func(n int) { told += n }
 		type conn struct {
-			receives
+			recvCredits
 			may  int // messages that the peer may send
 			held []*oncrpc.Message
 		}
@@ -311,7 +310,7 @@ func TestSharedAccounts(t *testing.T) {
 			conns = slices.DeleteFunc(conns, func(o *conn) bool { return o == c })
 			end(c)
 		}
-		receive := func() (*receive, *oncrpc.Message) {
+		receive := func() (*recvBuffer, *oncrpc.Message) {
 			if len(d.queue) == 0 {
 				rt.Fatal("a message finds no receive")
 			}
@@ -323,7 +322,7 @@ func TestSharedAccounts(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"open": func(*rapid.T) {
-				c := &conn{receives: receives{queue: q, credits: 1, peak: 1, extra: reserve}}
+				c := &conn{recvCredits: recvCredits{queue: q, credits: 1, peak: 1, extra: spareReceives}}
 				if _, err := c.prepare(); err != nil {
 					end(c)
 					return
@@ -341,7 +340,7 @@ func TestSharedAccounts(t *testing.T) {
 					rt.Fatal("a message within the credits is not expected")
 				}
 				s, m := receive()
-				c.arrived(s, true)
+				c.consume(s, true)
 				c.held = append(c.held, m)
 			},
 			"answer": func(*rapid.T) {
@@ -368,7 +367,7 @@ func TestSharedAccounts(t *testing.T) {
 						break
 					}
 					s, m := receive()
-					c.arrived(s, true)
+					c.consume(s, true)
 					c.held = append(c.held, m)
 				}
 				remove(c)

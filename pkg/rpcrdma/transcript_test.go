@@ -15,9 +15,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // A transcript is a file of commands, one on a line; a line that begins with white space continues the one before. Behind a line "row NAME" come
@@ -302,14 +301,14 @@ func (x *transcript) goesOn() error {
 	if err := <-done; err != nil {
 		return err
 	}
-	r, out := &x.c.conn.receives, &x.c.conn.out
+	r, out := &x.c.conn.receives, &x.c.conn.requester
 	eventually(x.t, "the client's receives and credits are given back", func() bool {
 		out.mu.Lock()
 		busy := out.inFlight
 		out.mu.Unlock()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return busy == 0 && r.held == 0 && r.extra == reserve
+		return busy == 0 && r.held == 0 && r.extra == spareReceives
 	})
 	return nil
 }

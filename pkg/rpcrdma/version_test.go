@@ -13,9 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // version2 changes a Config to version 2 alone, with transport properties.
@@ -84,7 +83,7 @@ func TestVersions(t *testing.T) {
 					}
 					w.server.mu.Unlock()
 					w.settled()
-					if n := c.conn.faults.Load(); want == 2 && (n > 0 || w.counts.all() > 0) {
+					if n := c.conn.protocolErrors.Load(); want == 2 && (n > 0 || w.counts.all() > 0) {
 						t.Errorf("%d protocol errors at the client, %d at the server: to have no properties is none", n, w.counts.all())
 					}
 					w.close(c)
@@ -287,7 +286,7 @@ func TestVersionAgain(t *testing.T) {
 		}()
 		synctest.Wait()
 		dial(1)
-		time.Sleep(firstOldWait - time.Millisecond)
+		time.Sleep(firstV1OnlyWait - time.Millisecond)
 		dial(1)
 		time.Sleep(time.Millisecond)
 		dial(2)
@@ -300,7 +299,7 @@ func TestVersionAgain(t *testing.T) {
 // again.
 func TestOldPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var o oldPeers
+		var o v1OnlyServers
 		var p rdma.Provider = rdmatest.NewFabric(rdmatest.Options{})
 		lasts := func() (d time.Duration) {
 			for ; o.has(p, "a"); d += 5 * time.Second {
@@ -317,8 +316,8 @@ func TestOldPeers(t *testing.T) {
 		}
 		o.remove(p, "a")
 		o.add(p, "a")
-		if got := lasts(); got != firstOldWait {
-			t.Errorf("after it has answered: %v, want %v", got, firstOldWait)
+		if got := lasts(); got != firstV1OnlyWait {
+			t.Errorf("after it has answered: %v, want %v", got, firstV1OnlyWait)
 		}
 	})
 }
@@ -425,8 +424,8 @@ func TestFirstAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := cl.Negotiated()
-			if n.Version != c.version || cl.conn.out.granted != c.granted {
-				t.Errorf("%+v, %d granted", n, cl.conn.out.granted)
+			if n.Version != c.version || cl.conn.requester.granted != c.granted {
+				t.Errorf("%+v, %d granted", n, cl.conn.requester.granted)
 			}
 			done := make(chan error, 1)
 			go func() { done <- null(cl, w.cpool, procNull) }()
@@ -478,12 +477,12 @@ func TestFirstMessage(t *testing.T) {
 
 // TestRemembered bounds the servers that are remembered.
 func TestRemembered(t *testing.T) {
-	var o oldPeers
+	var o v1OnlyServers
 	var p rdma.Provider = rdmatest.NewFabric(rdmatest.Options{})
-	for i := range 2 * maxOldPeers {
+	for i := range 2 * maxV1OnlyServers {
 		o.add(p, fmt.Sprint(i))
 	}
-	if len(o.list) != maxOldPeers || o.has(p, "0") || !o.has(p, fmt.Sprint(2*maxOldPeers-1)) {
+	if len(o.list) != maxV1OnlyServers || o.has(p, "0") || !o.has(p, fmt.Sprint(2*maxV1OnlyServers-1)) {
 		t.Errorf("%d remembered", len(o.list))
 	}
 }

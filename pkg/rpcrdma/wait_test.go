@@ -14,9 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // noReads is for requesters whose peer takes no Read chunk: a long call goes as a group, or not at all.
@@ -85,7 +84,7 @@ func (w *waitWorld) answer(xid uint32, n, credits int) {
 
 // waits says what the first call in the queue waits for.
 func (w *waitWorld) waits() (needs int) {
-	out := &w.c.conn.out
+	out := &w.c.conn.requester
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	if out.first != nil {
@@ -237,9 +236,9 @@ func TestGroupWithoutReceives(t *testing.T) {
 	}
 	dry.Free()
 	eventually(t, "no credit is in use", func() bool {
-		w.c.conn.out.mu.Lock()
-		defer w.c.conn.out.mu.Unlock()
-		return w.c.conn.out.inFlight == 0
+		w.c.conn.requester.mu.Lock()
+		defer w.c.conn.requester.mu.Unlock()
+		return w.c.conn.requester.inFlight == 0
 	})
 	releaseEach(taken)
 	r, done := w.submit(5000)
@@ -325,7 +324,7 @@ func TestReportsInTurn(t *testing.T) {
 		w.p.send(words(xid, 2, 3, int(wire.Optional), 1, 6, 12, 0, 2, 24, xid, 1, 0, 0, 0, 0))
 		w.p.send(words(xid, 2, 3, int(wire.Optional), 1, 7, 12, 5, 6, 0))
 	}
-	k := &w.c.conn.control
+	k := &w.c.conn.negotiator
 	eventually(t, "the second report waits", func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()

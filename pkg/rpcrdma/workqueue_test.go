@@ -11,7 +11,6 @@ import (
 
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
@@ -46,7 +45,7 @@ func TestQueueFull(t *testing.T) {
 		}
 		w.server.mu.Unlock()
 		if waiting == 0 {
-			t.Error("no batch had to wait: the test does not test what it should")
+			t.Error("no sendBatch had to wait: the test does not test what it should")
 		}
 		wg.Wait()
 		w.settled()
@@ -64,7 +63,7 @@ func TestStuck(t *testing.T) {
 		}
 	}
 	call := func(xid int) []byte { return plainMsg(xid, rpcCall(xid, procNull)) }
-	own := 4 * (16 + defaultReverseCredits + reserve)
+	own := 4 * (16 + defaultReverseCredits + spareReceives)
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
@@ -115,7 +114,7 @@ func TestWorkQueueClosed(t *testing.T) {
 	}
 	c.Close()
 	<-c.Done()
-	q.post(&batch{}) // a connection that has ended takes nothing, and does not complain
+	q.post(&sendBatch{}) // a connection that has ended takes nothing, and does not complain
 	if q.waiting.Load() != 0 {
 		t.Error("something waits")
 	}
@@ -151,16 +150,17 @@ func TestWorkQueueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ep := &slowEndpoint{begun: make(chan struct{}), may: make(chan struct{})}
 		var q workQueue
-		q.init(&Conn{ep: ep}, 8, mostSends)
+		q.init(new(recvCredits), nil, 8, mostSends)
+		q.ep = ep
 		q.room.Store(0)
 		for id := range uint64(4) {
-			q.post(&batch{wrs: []rdma.WorkRequest{{ID: id}}})
+			q.post(&sendBatch{wrs: []rdma.WorkRequest{{ID: id}}})
 		}
 		go q.done(1)
 		<-ep.begun
 		go q.done(2)
 		synctest.Wait() // that goroutine can do no more
-		go q.post(&batch{wrs: []rdma.WorkRequest{{ID: 4}}})
+		go q.post(&sendBatch{wrs: []rdma.WorkRequest{{ID: 4}}})
 		synctest.Wait()
 		close(ep.may)
 		synctest.Wait()

@@ -16,7 +16,7 @@ const leastSends, mostSends = 256, 1024
 // QueueDepths returns the lengths of the send and receive queues of a server's connection that may be granted so many credits; groups: with
 // MessageContinuation.
 func QueueDepths(credits int, groups bool) (sends, receives int) {
-	return sendDepth(credits, groups), credits + defaultReverseCredits + reserve
+	return sendDepth(credits, groups), credits + defaultReverseCredits + spareReceives
 }
 
 func sendDepth(credits int, groups bool) int {
@@ -33,34 +33,36 @@ func sendDepth(credits int, groups bool) int {
 // this side.
 // A batch that cannot be posted ends the connection, and with it everything that waits for its completion.
 type workQueue struct {
-	c       *Conn
+	ep      rdma.Endpoint
+	credits *recvCredits
+	fail    func(error)
 	room    atomic.Int64 // work requests that the provider can take
 	waiting atomic.Int64 // batches
 	depth   int          // of the provider's queue
 	own     int          // messages that may be under way besides those for credits that the peer was granted
 
 	mu          sync.Mutex
-	first, last *batch
+	first, last *sendBatch
 	draining    bool // somebody posts what waits, one after the other
 	closed      bool
 }
 
-// errStuck is why a connection ends whose peer sends calls, or messages that cost no credit, and does not take what answers them.
-var errStuck = errors.New("rpcrdma: the peer does not take what is sent to it")
+// errPeerNotReading is why a connection ends whose peer sends calls, or messages that cost no credit, and does not take what answers them.
+var errPeerNotReading = errors.New("rpcrdma: the peer does not take what is sent to it")
 
-// batch is a list of work requests that are posted together. It is part of what they are for.
-type batch struct {
+// sendBatch is a list of work requests that are posted together. It is part of what they are for.
+type sendBatch struct {
 	wrs  []rdma.WorkRequest
-	next *batch
+	next *sendBatch
 }
 
-func (q *workQueue) init(c *Conn, own, depth int) {
-	q.c, q.own, q.depth = c, own, depth
+func (q *workQueue) init(credits *recvCredits, fail func(error), own, depth int) {
+	q.credits, q.fail, q.own, q.depth = credits, fail, own, depth
 	q.room.Store(int64(depth))
 }
 
 // post posts b, or queues it. What b refers to stays untouched until it completes.
-func (q *workQueue) post(b *batch) {
+func (q *workQueue) post(b *sendBatch) {
 	if q.waiting.Load() == 0 && q.take(b) {
 		q.submit(b)
 		return
@@ -79,14 +81,14 @@ func (q *workQueue) post(b *batch) {
 	q.last = b
 	n := int(q.waiting.Add(1))
 	q.mu.Unlock()
-	if n > 4*(q.own+q.c.receives.mostGranted()) {
-		q.c.fail(errStuck)
+	if n > 4*(q.own+q.credits.mostGranted()) {
+		q.fail(errPeerNotReading)
 	}
 	q.drain() // room may have come before b was seen to wait
 }
 
 // take reserves the room for b. A batch that is larger than the queue goes alone: the provider may refuse it.
-func (q *workQueue) take(b *batch) bool {
+func (q *workQueue) take(b *sendBatch) bool {
 	n := int64(len(b.wrs))
 	if room := q.room.Add(-n); room >= 0 || room+n == int64(q.depth) {
 		return true
@@ -125,9 +127,9 @@ func (q *workQueue) drain() {
 }
 
 // submit hands a batch to the provider. Whom it belongs to may be done with it when this returns.
-func (q *workQueue) submit(b *batch) {
-	if err := q.c.ep.Post(b.wrs); err != nil {
-		q.c.fail(fmt.Errorf("rpcrdma: post: %w", err))
+func (q *workQueue) submit(b *sendBatch) {
+	if err := q.ep.Post(b.wrs); err != nil {
+		q.fail(fmt.Errorf("rpcrdma: post: %w", err))
 	}
 }
 

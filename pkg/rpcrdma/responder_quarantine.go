@@ -10,40 +10,40 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// suspects remembers calls whose chunks cost a connection: the client will connect anew and send them again, and without an
+// quarantine remembers calls whose chunks cost a connection: the client will connect anew and send them again, and without an
 // answer that would go on for ever. Such a call is answered ERR_CHUNK when it comes again (RFC 8166 section 4.5.3).
-type suspects struct {
+type quarantine struct {
 	n atomic.Int32 // how many there are, to look without the lock
 
 	mu   sync.Mutex
-	list []suspect
+	list []quarantinedCall
 }
 
-type suspect struct {
+type quarantinedCall struct {
 	client netip.Addr
 	xid    uint32
 	until  time.Time
 }
 
 const (
-	maxSuspects  = 256
-	suspectsLast = 5 * time.Minute
+	maxQuarantined = 256
+	quarantineTime = 5 * time.Minute
 )
 
 // add remembers a call.
-func (s *suspects) add(client netip.Addr, xid uint32, now time.Time) {
+func (s *quarantine) add(client netip.Addr, xid uint32, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire(now)
-	if len(s.list) == maxSuspects {
+	if len(s.list) == maxQuarantined {
 		s.list = append(s.list[:0], s.list[1:]...)
 	}
-	s.list = append(s.list, suspect{client, xid, now.Add(suspectsLast)})
+	s.list = append(s.list, quarantinedCall{client, xid, now.Add(quarantineTime)})
 	s.n.Store(int32(len(s.list)))
 }
 
 // take reports whether a call is one of them, and forgets it.
-func (s *suspects) take(client netip.Addr, xid uint32, now time.Time) bool {
+func (s *quarantine) take(client netip.Addr, xid uint32, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire(now)
@@ -57,16 +57,16 @@ func (s *suspects) take(client netip.Addr, xid uint32, now time.Time) bool {
 	return false
 }
 
-func (s *suspects) expire(now time.Time) {
+func (s *quarantine) expire(now time.Time) {
 	for len(s.list) > 0 && now.After(s.list[0].until) {
 		s.list = append(s.list[:0], s.list[1:]...)
 	}
 	s.n.Store(int32(len(s.list)))
 }
 
-// recent remembers the calls that were answered last with RDMA Writes: the refusal of a Write comes after the Send that follows it
+// recentWrites remembers the calls that were answered last with RDMA Writes: the refusal of a Write comes after the Send that follows it
 // has completed.
-type recent struct {
+type recentWrites struct {
 	mu    sync.Mutex
 	calls [64]struct {
 		xid    uint32
@@ -76,7 +76,7 @@ type recent struct {
 }
 
 // note remembers the handles that a call's answer writes to, the first of them at least.
-func (r *recent) note(xid wire.XID, wrs []rdma.WorkRequest) {
+func (r *recentWrites) note(xid wire.XID, wrs []rdma.WorkRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := &r.calls[r.next%len(r.calls)]
@@ -91,15 +91,15 @@ func (r *recent) note(xid wire.XID, wrs []rdma.WorkRequest) {
 	}
 }
 
-// accuse finds the call whose memory the peer refused. The loop is held.
-func (in *responder) accuse(handle wire.Handle) {
-	s := in.c.suspects
+// blame finds the call whose memory the peer refused. The loop is held.
+func (in *responder) blame(handle wire.Handle) {
+	s := in.quarantine
 	if s == nil {
 		return
 	}
-	client, now := in.c.info.Remote.Addr(), in.c.cfg.Now()
+	client, now := in.info.Remote.Addr(), in.cfg.Now()
 	for _, ic := range *in.table.Load() {
-		if ic.state != reading {
+		if ic.state != stateReading {
 			continue
 		}
 		for i := range ic.chunks {

@@ -7,12 +7,11 @@ import (
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/rdma"
-
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// reserve is the number of receives that are posted besides those that credits account for.
-const reserve = 2
+// spareReceives is the number of receives that are posted besides those that credits account for.
+const spareReceives = 2
 
 // receives are a connection's account of its receives. They lie in a queue of its own, or in one that connections share. A message that arrives takes
 // its receive's buffer with it; another one is posted in time, so that there always are
@@ -30,8 +29,8 @@ const reserve = 2
 // grant more are on their way: until then a client may yet be told the higher number last. Answers belong to one of two
 // generations for that. Those of the earlier one grant at most credits, those of the later one at most peak; when the earlier one
 // is sent, credits fall to peak, and the later one becomes the earlier.
-type receives struct {
-	queue *receiveQueue
+type recvCredits struct {
+	queue *recvQueue
 
 	mu      sync.Mutex
 	posted  int // in the queue for this connection
@@ -49,7 +48,7 @@ type receives struct {
 }
 
 // prepare makes the first receives. Those of a queue of its own, which does not exist yet, are returned, to be posted with the connection.
-func (r *receives) prepare() ([]rdma.Receive, error) {
+func (r *recvCredits) prepare() ([]rdma.Receive, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.credits + r.extra
@@ -62,13 +61,13 @@ func (r *receives) prepare() ([]rdma.Receive, error) {
 }
 
 // fill posts what is missing. When memory is short it posts less, and fails only if nothing is left, the reserve included.
-func (r *receives) fill() error {
+func (r *recvCredits) fill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.fillLocked()
 }
 
-func (r *receives) fillLocked() error {
+func (r *recvCredits) fillLocked() error {
 	if r.closed {
 		return nil
 	}
@@ -76,21 +75,21 @@ func (r *receives) fillLocked() error {
 	more, short, err := r.queue.take(n, r.held-r.known)
 	r.posted += more
 	r.known = r.held
-	if err == nil && more < n && r.posted+r.held <= max(0, r.extra-reserve) {
+	if err == nil && more < n && r.posted+r.held <= max(0, r.extra-spareReceives) {
 		err = fmt.Errorf("%w: %w", errNoReceive, short)
 	}
 	return err
 }
 
 // expected tells whether the peer may send the message that came. It may not where other connections' receives are in the queue, and none is for it.
-func (r *receives) expected() bool {
+func (r *recvCredits) expected() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.posted > 0 || r.fillLocked() == nil && r.posted > 0
 }
 
-// arrived counts a receive whose message is gone from it. With hold the message keeps its place until drop or answer.
-func (r *receives) arrived(s *receive, hold bool) {
+// consume counts a receive whose message is gone from it. With hold the message keeps its place until drop or answer.
+func (r *recvCredits) consume(s *recvBuffer, hold bool) {
 	r.mu.Lock()
 	r.posted--
 	if hold {
@@ -101,34 +100,34 @@ func (r *receives) arrived(s *receive, hold bool) {
 }
 
 // overrun takes back a receive of others, whose message came without leave.
-func (r *receives) overrun(s *receive) {
+func (r *recvCredits) overrun(s *recvBuffer) {
 	r.queue.arrived(s, 0)
 	_, _, _ = r.queue.take(0, 0) // in place of it; those who miss it find out if there is none
 }
 
 // drop replaces the receives of a message that will not be answered.
-func (r *receives) drop(held int) error {
+func (r *recvCredits) drop(held int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held -= held
 	return r.fillLocked()
 }
 
-// grant is what an answer tells of credits.
-type grant struct {
+// creditGrant is what an answer tells of credits.
+type creditGrant struct {
 	credits, inUse int
 	generation     uint32
 }
 
 // answer replaces the receives of a message that is about to be answered, as many as it holds, and returns the credits to grant with it: no more
 // than receives are posted. Without an account they are what extra is for. When the answer is on its way, answered follows.
-func (r *receives) answer(a credit.Account, asked, held int) (g grant, err error) {
+func (r *recvCredits) answer(a credit.Account, asked, held int) (g creditGrant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held -= held
 	g.inUse = r.held
 	if a == nil {
-		g.credits = max(1, min(asked, r.extra-reserve))
+		g.credits = max(1, min(asked, r.extra-spareReceives))
 	} else {
 		asked = min(max(asked, 1), credit.Max)
 		g.credits = max(1, min(asked, a.Credits(asked, g.inUse)))
@@ -148,14 +147,14 @@ func (r *receives) answer(a credit.Account, asked, held int) (g grant, err error
 }
 
 // mostGranted is the most credits that were ever granted: the peer has one from the beginning.
-func (r *receives) mostGranted() int {
+func (r *recvCredits) mostGranted() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(r.most, 1)
 }
 
 // promise makes credits such that an answer may grant n.
-func (r *receives) promise(n int) {
+func (r *recvCredits) promise(n int) {
 	if n < r.credits && r.unsent[1-r.generation].Load() == 0 {
 		r.credits, r.peak = r.peak, n
 		r.generation = 1 - r.generation
@@ -165,10 +164,10 @@ func (r *receives) promise(n int) {
 }
 
 // answered notes that the answer with g is on its way.
-func (r *receives) answered(g grant) { r.unsent[g.generation].Add(-1) }
+func (r *recvCredits) answered(g creditGrant) { r.unsent[g.generation].Add(-1) }
 
 // allow sets how many messages our own credits let arrive, and returns how many receives there are for them.
-func (r *receives) allow(n int) (int, error) {
+func (r *recvCredits) allow(n int) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.credits = n
@@ -177,7 +176,7 @@ func (r *receives) allow(n int) (int, error) {
 }
 
 // settle sets the structure of receives to come, and adds n to extra.
-func (r *receives) settle(layout [][]int, n int) {
+func (r *recvCredits) settle(layout [][]int, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queue.settle(layout)
@@ -185,14 +184,14 @@ func (r *receives) settle(layout [][]int, n int) {
 }
 
 // spare is how many credits are not in use.
-func (r *receives) spare() int {
+func (r *recvCredits) spare() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.credits - r.held
 }
 
 // reserve posts n more receives, or none.
-func (r *receives) reserve(n int) bool {
+func (r *recvCredits) reserve(n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.extra += n
@@ -204,7 +203,7 @@ func (r *receives) reserve(n int) bool {
 }
 
 // done gives up n receives that were reserved, and replaces those of held messages.
-func (r *receives) done(n, held int) error {
+func (r *recvCredits) done(n, held int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.extra -= n
@@ -213,7 +212,7 @@ func (r *receives) done(n, held int) error {
 }
 
 // more changes extra by n, and posts what there is memory for.
-func (r *receives) more(n int) error {
+func (r *recvCredits) more(n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.extra += n
@@ -221,7 +220,7 @@ func (r *receives) more(n int) error {
 }
 
 // close gives up what is posted, and what stands for held messages; the endpoint has let go of it.
-func (r *receives) close() {
+func (r *recvCredits) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -230,7 +229,7 @@ func (r *receives) close() {
 }
 
 // reportPostedLocked reports to the account the receives that stand for its credits now.
-func (r *receives) reportPostedLocked(a credit.Account) {
+func (r *recvCredits) reportPostedLocked(a credit.Account) {
 	p, ok := a.(credit.ReceiveAccount)
 	if !ok {
 		return

@@ -8,7 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 )
 
-// kept are replies of version 2 that may be wanted once more. Their calls have been executed, and must not be executed twice.
+// retainedReplies are replies of version 2 that may be wanted once more. Their calls have been executed, and must not be executed twice.
 //
 // Those in list did not fit what their calls offered: the call was answered REPLY_RESOURCE or WRITE_RESOURCE, and when it comes again, with more
 // room, it gets that reply. A requester keeps the credit of such a call for sending it again. So calls that are executing and kept replies are
@@ -19,7 +19,7 @@ import (
 // sender would have outstanding if that reply had not reached it: they are all that have arrived, but for those that were answered before. If they take
 // more credits than were ever granted it has reached the sender, whose report, if it is bad, has arrived; and the reply is let go of.
 // That leaves at most one reply for each credit.
-type kept struct {
+type retainedReplies struct {
 	n atomic.Int32 // how many are in list, to look without the lock
 
 	taken uint64        // credits that calls took; changed with the loop held
@@ -34,13 +34,13 @@ type kept struct {
 	closed      bool
 }
 
-// keptBytes bounds the memory of a connection's replies that are kept; the oldest ones are let go of, those that may be reported first, and so is one that is
+// retainedBytes bounds the memory of a connection's replies that are kept; the oldest ones are let go of, those that may be reported first, and so is one that is
 // longer. The budget bounds it further for all connections together, beside what calls in flight hold: what waits for a report that hardly ever comes, or for a
 // call that does not come again, must not hold up calls.
-const keptBytes = 8 << 20
+const retainedBytes = 8 << 20
 
 // note keeps a reply that is about to be sent as a group.
-func (k *kept) note(ic *inCall) {
+func (k *retainedReplies) note(ic *inCall) {
 	ic.posted = false
 	k.mu.Lock()
 	if k.closed {
@@ -63,14 +63,14 @@ func (k *kept) note(ic *inCall) {
 }
 
 // count notes how many bytes the reply has that a call holds. The lock is held.
-func (k *kept) count(ic *inCall, n int) {
+func (k *retainedReplies) count(ic *inCall, n int) {
 	k.bytes += n - ic.size
 	k.budget.Retain(int64(n - ic.size))
 	ic.size = n
 }
 
 // forget notes that the memory of a reply is free.
-func (k *kept) forget(ic *inCall) {
+func (k *retainedReplies) forget(ic *inCall) {
 	k.mu.Lock()
 	k.count(ic, 0)
 	k.mu.Unlock()
@@ -78,8 +78,8 @@ func (k *kept) forget(ic *inCall) {
 
 // shed takes as many of the oldest replies that were sent out of their list as there are bytes too many, and returns how many are still too many then.
 // The lock is held.
-func (k *kept) shed() (old *inCall, over int) {
-	over = k.bytes - int(min(keptBytes, k.budget.Retainable(int64(k.bytes))))
+func (k *retainedReplies) shed() (old *inCall, over int) {
+	over = k.bytes - int(min(retainedBytes, k.budget.Retainable(int64(k.bytes))))
 	old = k.cut(func(ic *inCall) bool {
 		if over <= 0 {
 			return false
@@ -91,7 +91,7 @@ func (k *kept) shed() (old *inCall, over int) {
 }
 
 // cut takes the oldest replies that were sent out of their list, up to the first one of which gone is not true. The lock is held.
-func (k *kept) cut(gone func(*inCall) bool) (old *inCall) {
+func (k *retainedReplies) cut(gone func(*inCall) bool) (old *inCall) {
 	end := &old
 	for ic := k.first; ic != nil && gone(ic); ic = k.first {
 		k.unlink(nil, ic)
@@ -101,7 +101,7 @@ func (k *kept) cut(gone func(*inCall) bool) (old *inCall) {
 }
 
 // unlink takes a reply that was sent out of the list, where it stands behind prev.
-func (k *kept) unlink(prev, ic *inCall) {
+func (k *retainedReplies) unlink(prev, ic *inCall) {
 	if prev == nil {
 		k.first = ic.next
 	} else {
@@ -124,14 +124,14 @@ func letGoOf(old *inCall) {
 }
 
 // left notes that all of a reply is on its way: what is answered from now on is answered behind it.
-func (k *kept) left(ic *inCall) {
+func (k *retainedReplies) left(ic *inCall) {
 	k.mu.Lock()
 	ic.posted, ic.before = true, k.given.Load()-uint64(ic.taken)
 	k.mu.Unlock()
 }
 
 // arrived counts a call that takes credits, of which most were ever granted, and lets go of the replies that nobody can report any more.
-func (k *kept) arrived(credits, most int) {
+func (k *retainedReplies) arrived(credits, most int) {
 	k.taken += uint64(credits)
 	k.mu.Lock()
 	old := k.cut(func(ic *inCall) bool { return ic.posted && k.taken-ic.before > uint64(most) })
@@ -142,7 +142,7 @@ func (k *kept) arrived(credits, most int) {
 // reported returns the reply with an XID that was sent as a group, nil if it is not there. It
 // belongs to the caller then. A report names no more than the XID. It is about the last call that
 // had it: the requester reports a reply before it makes another call in its place.
-func (k *kept) reported(xid uint32) *inCall {
+func (k *retainedReplies) reported(xid uint32) *inCall {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var found, before, prev *inCall
@@ -158,7 +158,7 @@ func (k *kept) reported(xid uint32) *inCall {
 }
 
 // keep keeps the reply of a call that is about to be answered with an error. It returns false if there is no place for it.
-func (k *kept) keep(ic *inCall) bool {
+func (k *retainedReplies) keep(ic *inCall) bool {
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
@@ -181,7 +181,7 @@ func (k *kept) keep(ic *inCall) bool {
 }
 
 // free lets go of replies that drop has taken out. Their calls may still be being answered, but not with them. No lock is held.
-func (k *kept) free(old []*inCall) {
+func (k *retainedReplies) free(old []*inCall) {
 	for _, ic := range old {
 		ic.Reply.Release()
 		k.forget(ic)
@@ -190,7 +190,7 @@ func (k *kept) free(old []*inCall) {
 }
 
 // drop takes the n oldest replies out of the list. The lock is held.
-func (k *kept) drop(n int) []*inCall {
+func (k *retainedReplies) drop(n int) []*inCall {
 	old := slices.Clone(k.list[:n])
 	k.list = slices.Delete(k.list, 0, n)
 	k.n.Store(int32(len(k.list)))
@@ -200,7 +200,7 @@ func (k *kept) drop(n int) []*inCall {
 // take returns the call out of the list that again is, nil if it is not there. It belongs to the
 // caller then. Another call with the XID of again goes: who uses an XID anew does not ask for the
 // old reply.
-func (k *kept) take(again *inCall) *inCall {
+func (k *retainedReplies) take(again *inCall) *inCall {
 	k.mu.Lock()
 	i := slices.IndexFunc(k.list, func(ic *inCall) bool { return ic.hdr.XID == again.hdr.XID })
 	if i < 0 {
@@ -219,7 +219,7 @@ func (k *kept) take(again *inCall) *inCall {
 }
 
 // bound drops the oldest replies so that n are left.
-func (k *kept) bound(n int) {
+func (k *retainedReplies) bound(n int) {
 	k.mu.Lock()
 	old := k.drop(max(0, len(k.list)-max(0, n)))
 	k.mu.Unlock()
@@ -227,7 +227,7 @@ func (k *kept) bound(n int) {
 }
 
 // close drops all replies, and those to come.
-func (k *kept) close() {
+func (k *retainedReplies) close() {
 	k.mu.Lock()
 	k.closed = true
 	old := k.cut(func(*inCall) bool { return true })
@@ -238,14 +238,14 @@ func (k *kept) close() {
 
 // again answers a call whose reply was kept. It returns false if there is none.
 func (ic *inCall) again() bool {
-	in := &ic.c.in
-	k := in.kept.take(ic)
+	in := ic.in
+	k := in.retained.take(ic)
 	if k == nil {
-		spare := in.c.receives.spare()
-		if !in.c.server {
-			spare = in.c.cfg.ReverseCredits // they are not counted apart
+		spare := in.receives.spare()
+		if !in.server {
+			spare = in.cfg.ReverseCredits // they are not counted apart
 		}
-		in.kept.bound(spare)
+		in.retained.bound(spare)
 		return false
 	}
 	ic.answerFrom(k)
@@ -259,6 +259,6 @@ func (ic *inCall) answerFrom(k *inCall) {
 	ic.Plan, k.Plan = k.Plan, ic.Plan
 	ic.Reply, k.Reply = k.Reply, ic.Reply
 	ic.size, k.size = k.size, 0
-	ic.state = serving
+	ic.state = stateServing
 	ic.Respond(&ic.Call)
 }

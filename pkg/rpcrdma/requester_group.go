@@ -8,6 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/group"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/pkg/xdr"
 )
 
 // errShort says that nothing but a group can carry a call, and that its credits are not free.
@@ -16,18 +17,18 @@ var errShort = errors.New("rpcrdma: more credits are needed")
 // buildGroup lays a call out as a group, of which the reply may be one too. It returns false if it is not to be one, and takes nothing
 // then: the call, or what its reply may be, does not fit the peer's limits, or our receives, or the credits that are free; b.short is how many it needs in
 // the last case.
-func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
-	c, r, out := o.c, o.req, &o.c.out
+func (b *callBuilder) buildGroup(o *outCall, t *negotiated, asked int) (bool, error) {
+	out, r := o.out, o.req
 	if b.group == nil {
 		b.group = new(groupPlan)
 	}
 	g := b.group
 	replies := b.direct(o, t)
-	if replies == 0 || !b.arguments(c, r, t) || b.layGroup(r, t, replies) != nil {
+	if replies == 0 || !b.arguments(out, r, t) || b.layGroup(r, t, replies) != nil {
 		b.undirect()
 		return false, nil //nolint:nilerr // it goes by chunks
 	}
-	head, err := c.buffer(b.head, g.planner.Memory())
+	head, err := out.buffer(b.head, g.planner.Memory())
 	b.head = head
 	n := g.planner.Transmissions()
 	switch {
@@ -35,7 +36,7 @@ func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
 	case !out.take(n - o.credits):
 		b.short = n
 	default: // what it has besides one goes back if there are no receives
-		if o.credits = n; c.receives.reserve(replies) {
+		if o.credits = n; out.receives.reserve(replies) {
 			o.reserved, b.grouped = replies, true
 		}
 	}
@@ -53,18 +54,18 @@ func (b *builder) buildGroup(o *outCall, t *terms, asked int) (bool, error) {
 		x := &g.bulk[i]
 		placed += x.Length
 		if x.Placement == wire.Explicit {
-			c.cfg.Observer.Transferred(ReadChunk, x.Length)
+			out.cfg.Observer.Transferred(ReadChunk, x.Length)
 		} else {
-			c.cfg.Observer.Transferred(PlacedCall, x.Length)
+			out.cfg.Observer.Transferred(PlacedCall, x.Length)
 		}
 	}
-	c.cfg.Observer.Transferred(InlineCall, max(0, r.Call.Len()-placed))
+	out.cfg.Observer.Transferred(InlineCall, max(0, r.Call.Len()-placed))
 	b.send.wrs = g.post(b.send.wrs[:0], idRequest|uint64(o.id), b.head.B, wire.XID(o.xid), wire.Credits(asked))
 	return true, nil
 }
 
 // layGroup makes the header and lays the group out. The segments in it are those of b.segs, as they are now.
-func (b *builder) layGroup(r *oncrpc.Request, t *terms, replies int) error {
+func (b *callBuilder) layGroup(r *oncrpc.Request, t *negotiated, replies int) error {
 	g := b.group
 	g.head.Reset()
 	g.head.ReplyBuffers = uint32(replies)
@@ -76,17 +77,17 @@ func (b *builder) layGroup(r *oncrpc.Request, t *terms, replies int) error {
 
 // direct decides how results are wanted, takes memory for those that may be written, and returns how many transmissions the reply may have; 0 if
 // that may be too few. Segments of memory, which is not exposed yet, are in b.segs.
-func (b *builder) direct(o *outCall, t *terms) (replies int) {
-	c, r, g := o.c, o.req, b.group
-	p := &c.cfg.Placement
-	b.segs, b.maxGather = b.segs[:0], c.maxGather
+func (b *callBuilder) direct(o *outCall, t *negotiated) (replies int) {
+	out, r, g := o.out, o.req, b.group
+	p := &out.cfg.Placement
+	b.segs, b.maxGather = b.segs[:0], out.maxGather
 	g.wants = g.wants[:0]
-	results, how := r.Plan.Results, c.wanted()
+	results, how := r.Plan.Results, out.wanted()
 	exposed := how != wire.SendBased
-	if !exposed && !c.cfg.has(SendBasedPlacement) || c.binding(r.Program, r.Version) == nil {
+	if !exposed && !out.cfg.has(SendBasedPlacement) || out.binding(r.Program, r.Version) == nil {
 		results = nil
 	}
-	if replies = c.replyTransmissions(t, r.Plan.MaxReply, results); replies > t.replyLimit {
+	if replies = out.replyTransmissions(t, r.Plan.MaxReply, results); replies > t.replyLimit {
 		return 0
 	}
 	for i := range results {
@@ -106,30 +107,30 @@ func (b *builder) direct(o *outCall, t *terms) (replies int) {
 }
 
 // wanted is how results are wanted. A server exposes nothing.
-func (c *Conn) wanted() wire.Placement {
-	if c.server {
+func (out *requester) wanted() wire.Placement {
+	if out.server {
 		return wire.SendBased
 	}
-	return c.cfg.Placement.Results
+	return out.cfg.Placement.Results
 }
 
 // addSegments adds segments for memory that is not exposed yet.
-func (b *builder) addSegments(data [][]byte) {
+func (b *callBuilder) addSegments(data [][]byte) {
 	for _, s := range data {
 		b.segs = append(b.segs, wire.Segment{Length: uint32(len(s))})
 	}
 }
 
 // arguments takes out of the call what does not go in its payload stream: long arguments are exposed, shorter ones placed, if the peer has targets.
-func (b *builder) arguments(c *Conn, r *oncrpc.Request, t *terms) bool {
-	g, p := b.group, &c.cfg.Placement
+func (b *callBuilder) arguments(out *requester, r *oncrpc.Request, t *negotiated) bool {
+	g, p := b.group, &out.cfg.Placement
 	g.bulk = g.bulk[:0]
 	for _, a := range r.Eligible {
 		x := group.Bulk{Position: a.Position, Length: a.Length}
 		switch {
 		case a.Length == 0:
 			continue
-		case p.Threshold > 0 && a.Length >= p.Threshold && !c.server:
+		case p.Threshold > 0 && a.Length >= p.Threshold && !out.server:
 			x.Placement = wire.Explicit
 		case t.place && a.Length >= p.MinLength:
 			x.Placement = wire.SendBased
@@ -138,7 +139,7 @@ func (b *builder) arguments(c *Conn, r *oncrpc.Request, t *terms) bool {
 		}
 		g.bulk = append(g.bulk, x)
 	}
-	if g.planner.Split(&r.Call, c.zero, g.bulk) != nil {
+	if g.planner.Split(&r.Call, out.zero, g.bulk) != nil {
 		return false
 	}
 	for i := range g.bulk {
@@ -164,7 +165,7 @@ func (b *builder) arguments(c *Conn, r *oncrpc.Request, t *terms) bool {
 }
 
 // exposeGroup lets the peer reach the memory of results and arguments, and lays the group out again with its handles.
-func (b *builder) exposeGroup(o *outCall, t *terms, replies int) (err error) {
+func (b *callBuilder) exposeGroup(o *outCall, t *negotiated, replies int) (err error) {
 	g, at := b.group, 0
 	expose := func(data [][]byte, a rdma.Access) {
 		for _, s := range data {
@@ -189,24 +190,19 @@ func (b *builder) exposeGroup(o *outCall, t *terms, replies int) (err error) {
 }
 
 // undirect gives back what direct took.
-func (b *builder) undirect() {
+func (b *callBuilder) undirect() {
 	for i := range b.writes {
 		b.results[i].release()
 	}
 	b.writes, b.foreign, b.segs = 0, false, b.segs[:0]
 }
 
-// invalidatesGroups reports whether XMTRESP may revoke memory of its request: both sides have said so in private data.
-func (c *Conn) invalidatesGroups(t *terms) bool {
-	return t.invalidate && c.told && c.peer.RemoteInvalidation
-}
-
-// accept holds a reply by XMTRESP against its request.
-func (b *builder) acceptGroup(ic *inCall) error {
+// acceptGroup holds a reply by XMTRESP against its request.
+func (b *callBuilder) acceptGroup(m *inbound) error {
 	if b.group == nil || !b.grouped {
 		return &ReplyError{"it is an XMTRESP, the call was no XMTREQ"}
 	}
-	if err := group.Check(&b.group.head, &ic.hdr.Transmit); err != nil {
+	if err := group.Check(&b.group.head, &m.hdr.Transmit); err != nil {
 		return &ReplyError{err.Error()}
 	}
 	return nil
@@ -224,39 +220,39 @@ func (o *outCall) fetchPlaced(r *oncrpc.Request) {
 		b.data = split.Prefix(b.data[:0], p.data, it.Length)
 		it.Data = r.Reply.Keep(b.data)
 		p.handOver(&r.Reply)
-		o.c.cfg.Observer.Transferred(WriteChunk, it.Length)
+		o.out.cfg.Observer.Transferred(WriteChunk, it.Length)
 	}
 }
 
 // replyTransmissions bounds the transmissions of a reply of most bytes, of which these results are directed. Results that may be written go
 // by Sends as far as the peer's limit lets them.
-func (c *Conn) replyTransmissions(t *terms, most int, results []oncrpc.Result) int {
-	how := c.wanted()
-	switch n := c.sendReply(t, most, results, how); {
+func (out *requester) replyTransmissions(t *negotiated, most int, results []oncrpc.Result) int {
+	how := out.wanted()
+	switch n := out.sendReply(t, most, results, how); {
 	case how != wire.Choice:
 		return n
-	case n <= t.replyLimit && c.cfg.has(SendBasedPlacement):
+	case n <= t.replyLimit && out.cfg.has(SendBasedPlacement):
 		return n
 	}
-	return c.sendReply(t, most, results, wire.Explicit)
+	return out.sendReply(t, most, results, wire.Explicit)
 }
 
 // sendReply bounds the transmissions of a reply of which results are placed in one way, in targets if they are not too short for that.
-func (c *Conn) sendReply(t *terms, most int, results []oncrpc.Result, how wire.Placement) int {
-	p := &c.cfg.Placement
+func (out *requester) sendReply(t *negotiated, most int, results []oncrpc.Result, how wire.Placement) int {
+	p := &out.cfg.Placement
 	plain, target, whole := t.receive, 0, t.receive
-	if c.cfg.has(SendBasedPlacement) {
+	if out.cfg.has(SendBasedPlacement) {
 		target = p.ReceiveBuffer
 		whole += target
 	}
 	rest, header, targets, inline := most, wire.OptionSize+12, 0, 0
 	for i := range results {
 		n := results[i].Max
-		rest -= round(n)
+		rest -= xdr.Round(n)
 		header += 12
 		short := min(n, p.MinLength)
 		if how != wire.SendBased { // it may be written
-			header += 4 + wire.SegmentSize*max(segments(results[i].Memory, n), 1)
+			header += 4 + wire.SegmentSize*max(segmentCount(results[i].Memory, n), 1)
 			switch how {
 			case wire.Explicit:
 				n = 0
@@ -273,10 +269,10 @@ func (c *Conn) sendReply(t *terms, most int, results []oncrpc.Result, how wire.P
 			targets += k
 			header += 8 + 4*k
 		}
-		inline += round(short)
+		inline += xdr.Round(short)
 	}
 	// All of them in the stream.
-	count := transmissions(rest+inline, whole-header, whole-group.ContinueSize)
+	count := countTransmissions(rest+inline, whole-header, whole-group.ContinueSize)
 	if targets == 0 {
 		return count
 	}
@@ -285,18 +281,16 @@ func (c *Conn) sendReply(t *terms, most int, results []oncrpc.Result, how wire.P
 		rest += inline
 	}
 	room := plain - header + (targets-1)*(plain-group.ContinueSize)
-	return max(count, targets+transmissions(max(0, rest-room), 0, whole-group.ContinueSize)-1)
+	return max(count, targets+countTransmissions(max(0, rest-room), 0, whole-group.ContinueSize)-1)
 }
 
-// transmissions is how many it takes for n bytes if the first one has room for first, and each other for more.
-func transmissions(n, first, more int) int {
+// countTransmissions is how many it takes for n bytes if the first one has room for first, and each other for more.
+func countTransmissions(n, first, more int) int {
 	if n -= first; n <= 0 {
 		return 1
 	}
 	return 1 + (n+more-1)/more
 }
-
-func round(n int) int { return (n + 3) &^ 3 }
 
 // take takes n more credits, if they are free. With a negative n it gives them back.
 func (out *requester) take(n int) bool {

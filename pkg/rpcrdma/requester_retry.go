@@ -8,23 +8,23 @@ import (
 // maxTries is how often a request is sent, at most, when the peer answers that it would take it in another shape.
 const maxTries = 4
 
-// bounds are what the peer accepts in a header, as far as it is known.
-type bounds struct {
+// peerLimits are what the peer accepts in a header, as far as it is known.
+type peerLimits struct {
 	wire.Limits
 	ReadChunks int
 	lowered    bool // the peer has said so
 }
 
-// adapt finds out whether a request can be sent again, in another shape, after the peer has refused it; if so it leaves in o and
+// retry finds out whether a request can be sent again, in another shape, after the peer has refused it; if so it leaves in o and
 // in the connection's bounds what to do differently. The peer has not executed the call, or has kept its reply. The requester is locked.
-func (o *outCall) adapt(err error) bool {
-	out := &o.c.out
+func (o *outCall) retry(err error) bool {
+	out := o.out
 	if _, ok := err.(*ReportError); ok && o.build.grouped { //nolint:errorlint // it is not wrapped
-		o.base = true
+		o.noGroup = true
 		return true
 	}
 	e, ok := err.(*RemoteError) //nolint:errorlint // it is not wrapped
-	if !ok || e.Version != wire.Version2 || o.c.server || o.tries+1 >= maxTries {
+	if !ok || e.Version != wire.Version2 || o.out.server || o.tries+1 >= maxTries {
 		return false
 	}
 	o.tries++
@@ -32,13 +32,13 @@ func (o *outCall) adapt(err error) bool {
 		if e.Code == wire.InvalidOption || e.Code == wire.InvalidOption9 {
 			out.noGroups.Store(true)
 		}
-		o.base = true
+		o.noGroup = true
 		return e.Code != wire.System && e.Code != wire.ErrVers
 	}
-	o.base = true
+	o.noGroup = true
 	needed := int(e.Needed)
-	most := max(o.c.cfg.MaxBulk, bufpool.MaxSize)
-	lim := *out.limits.Load()
+	most := max(o.out.cfg.MaxBulk, bufpool.MaxSize)
+	lim := *out.peerLimits.Load()
 	var now *int
 	switch e.Code {
 	case wire.ReplyResource:
@@ -52,13 +52,13 @@ func (o *outCall) adapt(err error) bool {
 		switch {
 		case needed == 0 || needed > most || o.noWrites || i > o.build.writes:
 			return false
-		case i == 0 || o.wide != 0 && o.wide != i:
+		case i == 0 || o.retryChunk != 0 && o.retryChunk != i:
 			o.noWrites = true
 			o.room = min(most, o.req.Plan.MaxReply+needed)
-		case o.wide == i && needed <= o.width:
+		case o.retryChunk == i && needed <= o.retrySize:
 			return false
 		default:
-			o.wide, o.width = i, needed
+			o.retryChunk, o.retrySize = i, needed
 		}
 		return true
 	case wire.ReadChunks:
@@ -73,7 +73,7 @@ func (o *outCall) adapt(err error) bool {
 	if int64(e.Max) < int64(*now) { // otherwise another request was told already
 		*now = int(e.Max)
 		lim.lowered = true
-		out.limits.Store(&lim)
+		out.peerLimits.Store(&lim)
 	}
 	return true
 }
@@ -81,7 +81,7 @@ func (o *outCall) adapt(err error) bool {
 // sendAgain puts a request that has nothing outstanding any more in front of the queue; it has its credit. The requester is locked, and is
 // unlocked when sendAgain returns true. Otherwise the request was cancelled meanwhile, or the connection has ended.
 func (o *outCall) sendAgain() bool {
-	out := &o.c.out
+	out := o.out
 	o.busy++
 	out.mu.Unlock()
 	o.regions = o.regions[:0]
@@ -98,7 +98,7 @@ func (o *outCall) sendAgain() bool {
 		}
 		return false
 	case o.err != nil:
-		out.unlink(o)
+		out.removeFromBucket(o)
 		out.inFlight--
 		return false
 	}

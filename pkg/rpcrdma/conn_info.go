@@ -18,7 +18,7 @@ func (c *Conn) Negotiated() Negotiated {
 	c.receives.mu.Lock()
 	granted := c.receives.granted
 	c.receives.mu.Unlock()
-	t, calls := c.terms.Load(), 1
+	t, calls := c.negotiated.Load(), 1
 	if t.ext&MessageContinuation != 0 {
 		calls = c.cfg.callTransmissions()
 	}
@@ -34,9 +34,9 @@ func (c *Conn) Busy() bool {
 	if c.InUse() > 0 {
 		return true
 	}
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	return c.out.inFlight > 0 || c.out.first != nil
+	c.requester.mu.Lock()
+	defer c.requester.mu.Unlock()
+	return c.requester.inFlight > 0 || c.requester.first != nil
 }
 
 // End implements oncrpc.Controller.

@@ -26,29 +26,29 @@ type readLook struct {
 }
 
 // begin counts a call that posts RDMA Reads.
-func (l *readLook) begin(c *Conn) {
+func (l *readLook) begin(in *responder) {
 	if l.calls++; l.running {
 		return
 	}
 	l.running = true
-	l.fetched, _ = c.in.Progress()
+	l.fetched, _ = in.Progress()
 	if l.timer == nil {
-		l.timer = time.AfterFunc(readTimeout, func() { l.look(c) })
+		l.timer = time.AfterFunc(readTimeout, func() { l.look(in) })
 	} else {
 		l.timer.Reset(readTimeout)
 	}
 }
 
 // look ends the connection if calls wait that have done so since the last look, or since begin, in vain.
-func (l *readLook) look(c *Conn) {
-	c.loop.Lock()
-	defer c.loop.Unlock()
-	fetched, _ := c.in.Progress()
+func (l *readLook) look(in *responder) {
+	in.recvMu.Lock()
+	defer in.recvMu.Unlock()
+	fetched, _ := in.Progress()
 	switch {
-	case l.calls == 0 || c.in.closed.Load():
+	case l.calls == 0 || in.closed.Load():
 		l.running = false
 	case fetched == l.fetched:
-		c.fail(ErrReadTimeout)
+		in.fail(ErrReadTimeout)
 	default:
 		l.fetched = fetched
 		l.timer.Reset(readTimeout)
@@ -67,12 +67,12 @@ func (ic *inCall) fetch() {
 		ic.serve()
 		return
 	}
-	c := ic.c
+	in := ic.in
 	ic.work.wrs, ic.lists, ic.memory = ic.work.wrs[:0], ic.lists[:0], ic.memory[:0]
 	for i := range ic.chunks {
 		if err := ic.readChunk(&ic.chunks[i]); err != nil {
-			c.fault(NoMemory, "%v", err)
-			ic.state = serving
+			in.protocolError(NoMemory, "%v", err)
+			ic.state = stateServing
 			ic.ReplyAccept(oncrpc.SystemErr)
 			return
 		}
@@ -82,17 +82,17 @@ func (ic *inCall) fetch() {
 		ic.fetched()
 		return
 	}
-	ic.state = reading
+	ic.state = stateReading
 	ic.grant.AwaitPeer(bufpool.In)
-	c.in.readLook.begin(c)
-	c.work.post(&ic.work)
+	in.readLook.begin(in)
+	in.work.post(&ic.work)
 }
 
 // readChunk adds the RDMA Reads of a chunk to ic.work.
-func (ic *inCall) readChunk(ch *chunk) error {
+func (ic *inCall) readChunk(ch *argChunk) error {
 	at := len(ic.memory)
 	for left := ch.length; left > 0; {
-		buf, err := ic.c.cfg.Pool.Get(min(left, bufpool.MaxSize))
+		buf, err := ic.in.cfg.Pool.Get(min(left, bufpool.MaxSize))
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (ic *inCall) readChunk(ch *chunk) error {
 func (in *responder) readDone(id uint32) {
 	ic := (*in.table.Load())[id]
 	if ic.reads--; ic.reads == 0 {
-		ic.state = onLoop
+		ic.state = stateReceived
 		ic.grant.PeerDone()
 		in.readLook.calls--
 		ic.fetched()
@@ -143,10 +143,10 @@ func (ic *inCall) fetched() {
 		switch {
 		case ch.position == 0:
 			ic.Stream = append(ic.Stream[:0], ch.data...)
-			ic.c.cfg.Observer.Transferred(LongCall, ch.length)
+			ic.in.cfg.Observer.Transferred(LongCall, ch.length)
 		case ch.length > 0:
 			ic.Items[ch.item].Data = ch.data
-			ic.c.cfg.Observer.Transferred(ReadChunk, ch.length)
+			ic.in.cfg.Observer.Transferred(ReadChunk, ch.length)
 		}
 	}
 	if ic.hdr.Procedure == wire.NoMsg {

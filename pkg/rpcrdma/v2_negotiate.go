@@ -11,10 +11,9 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
-
-	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 const (
@@ -31,7 +30,7 @@ var errNoAnswer = errors.New("rpcrdma: no answer to the first message of version
 // errOverdue is why a connection ends whose peer leaves a control message unanswered.
 var errOverdue = fmt.Errorf("rpcrdma: the peer has not answered a message about properties for %v", controlTime)
 
-// control is the role that sends and takes messages which belong to no RPC: version 2's choice, and transport properties. They cost no
+// negotiator is the role that sends and takes messages which belong to no RPC: version 2's choice, and transport properties. They cost no
 // credit; receives in reserve are there for them. Each side has one exchange outstanding at most.
 //
 // A client chooses the version so, with the first message, and one credit:
@@ -42,27 +41,27 @@ var errOverdue = fmt.Errorf("rpcrdma: the peer has not answered a message about 
 //	RDMA2_CONNPROP ->  the connection ends, or silence  version 1, on another connection
 //
 // Without the extension, the first message is a NULL call of program 0 instead, which any server answers.
-type control struct {
-	c *Conn
+type negotiator struct {
+	*link
+	out           *requester
+	prepareGroups func() error
+	chosen        chan struct{} // at a client: closed when the version is settled
 
 	// These are changed with the loop held.
-	values   wire.Values   // the peer's properties
-	given    bool          // the peer has sent RDMA2_CONNPROP
-	told     bool          // this side has
-	mutable  uint32        // bit n: the peer may change property n
-	shrunk   int           // the size of receives that the peer knows, 0 if it is the one configured
-	growing  int           // the size that they have from now on, 0 if it is that
-	wish     *wishFor      // what was asked of the peer, or is about to be
-	past     []*terms      // of before it, and before others that were given up
-	quiet    chan struct{} // gets something when terms of the past are not used any more
-	declined bool          // the peer has been told that there are no properties
-	settled  bool          // who waits for the version has been told
-	refusal  error         // why the choice of the version failed
+	values    wire.Values // the peer's properties
+	gotProps  bool        // the peer has sent RDMA2_CONNPROP
+	sentProps bool        // this side has
+	mutable   uint32      // bit n: the peer may change property n
+	shrunk    int         // the size of receives that the peer knows, 0 if it is the one configured
+	growing   int         // the size that they have from now on, 0 if it is that
+	declined  bool        // the peer has been told that there are no properties
+	announced bool        // who waits for the version has been told
+	refusal   error       // why the choice of the version failed
 
 	mu     sync.Mutex
 	head   *bufpool.Buf
 	local  [2][]byte
-	work   batch
+	batch  sendBatch
 	busy   bool // the Send has not completed
 	xid    wire.XID
 	awaits bool // of the message with xid
@@ -77,22 +76,23 @@ type badReply struct {
 	report wire.Report
 }
 
-func (k *control) init(c *Conn) { k.c, k.quiet = c, make(chan struct{}, 1) }
+func (k *negotiator) init(l *link, out *requester, prepareGroups func() error) {
+	k.link, k.out, k.prepareGroups, k.chosen = l, out, prepareGroups, make(chan struct{})
+}
 
 // choose sends the first message of a client, and waits until the version is settled.
-func (k *control) choose(ctx context.Context) error {
-	c := k.c
-	c.out.mu.Lock()
-	asked := wire.Credits(c.out.asked())
-	c.out.inFlight = 1
-	c.out.mu.Unlock()
-	xid := wire.XID(c.out.NextXID())
-	c.loop.Lock()
-	k.told = c.cfg.has(TransportProperties)
-	props := c.properties()
-	c.loop.Unlock()
+func (k *negotiator) choose(ctx context.Context) error {
+	k.out.mu.Lock()
+	asked := wire.Credits(k.out.asked())
+	k.out.inFlight = 1
+	k.out.mu.Unlock()
+	xid := wire.XID(k.out.NextXID())
+	k.recvMu.Lock()
+	k.sentProps = k.cfg.has(TransportProperties)
+	props := k.properties()
+	k.recvMu.Unlock()
 	err := k.send(xid, func(dst []byte) []byte {
-		if c.cfg.has(TransportProperties) {
+		if k.cfg.has(TransportProperties) {
 			return wire.AppendProperties(dst, xid, asked, wire.Call, wire.ConnProp, props, false)
 		}
 		dst = wire.AppendMessage(dst, xid, asked, wire.Msg, wire.Call, 0)
@@ -109,10 +109,10 @@ func (k *control) choose(ctx context.Context) error {
 	timer := time.NewTimer(answerTime)
 	defer timer.Stop()
 	select {
-	case <-c.chosen:
+	case <-k.chosen:
 		return k.refusal
-	case <-c.done:
-		return &LostError{c.err}
+	case <-k.done:
+		return &LostError{k.err}
 	case <-timer.C:
 		return errNoAnswer
 	case <-ctx.Done():
@@ -121,37 +121,37 @@ func (k *control) choose(ctx context.Context) error {
 }
 
 // send sends one message, or two, of together at most wire.FirstMessage bytes. The last one has xid and awaits an answer.
-func (k *control) send(xid wire.XID, build ...func(dst []byte) []byte) error {
+func (k *negotiator) send(xid wire.XID, build ...func(dst []byte) []byte) error {
 	k.mu.Lock()
 	if k.busy || k.awaits {
 		k.mu.Unlock()
 		return errors.New("rpcrdma: another control message is outstanding")
 	}
 	var err error
-	if k.head, err = k.c.buffer(k.head, wire.FirstMessage); err != nil {
+	if k.head, err = k.buffer(k.head, wire.FirstMessage); err != nil {
 		k.mu.Unlock()
 		return err
 	}
-	k.work.wrs = k.work.wrs[:0]
+	k.batch.wrs = k.batch.wrs[:0]
 	at := 0
 	for i, b := range build {
 		k.local[i] = b(k.head.B[at:at])
 		at += len(k.local[i])
-		k.work.wrs = append(k.work.wrs, rdma.WorkRequest{Op: rdma.Send, Local: k.local[i : i+1]})
+		k.batch.wrs = append(k.batch.wrs, rdma.WorkRequest{Op: rdma.Send, Local: k.local[i : i+1]})
 	}
-	last := &k.work.wrs[len(k.work.wrs)-1]
+	last := &k.batch.wrs[len(k.batch.wrs)-1]
 	last.ID, last.Signaled = idControl, true
 	k.busy, k.awaits, k.xid = true, true, xid
 	k.timer = time.AfterFunc(controlTime, func() { k.overdue(xid) })
 	k.mu.Unlock()
-	k.c.work.post(&k.work)
+	k.work.post(&k.batch)
 	return nil
 }
 
 // report tells the peer what is wrong with its reply, before any call that has a credit which came back behind that: the peer relies on it, see
-// [kept]. It returns false if the reply is about to be reported already, or more replies are than there are calls. The loop is held.
-func (k *control) report(group wire.XID, r *wire.Report) bool {
-	out := &k.c.out
+// [retainedReplies]. It returns false if the reply is about to be reported already, or more replies are than there are calls. The loop is held.
+func (k *negotiator) report(group wire.XID, r *wire.Report) bool {
+	out := k.out
 	out.mu.Lock()
 	most := out.inFlight
 	out.mu.Unlock()
@@ -161,12 +161,12 @@ func (k *control) report(group wire.XID, r *wire.Report) bool {
 		k.reports = append(k.reports, badReply{group, *r})
 	}
 	k.mu.Unlock()
-	k.pass()
+	k.sendReports()
 	return ok
 }
 
-// pass sends the first report that waits, if no answer is awaited. The loop is held.
-func (k *control) pass() {
+// sendReports sends the first report that waits, if no answer is awaited. The loop is held.
+func (k *negotiator) sendReports() {
 	k.mu.Lock()
 	var b badReply
 	n, free := len(k.reports), !k.busy && !k.awaits
@@ -181,7 +181,7 @@ func (k *control) pass() {
 		if !k.fenced(func(dst []byte, credits wire.Credits) []byte {
 			return appendReport(dst, b.xid, credits, wire.Call, &b.report)
 		}) {
-			k.c.fail(fmt.Errorf("rpcrdma: the reply to call %#x is bad, and cannot be reported", uint32(b.xid)))
+			k.fail(fmt.Errorf("rpcrdma: the reply to call %#x is bad, and cannot be reported", uint32(b.xid)))
 			return
 		}
 		k.mu.Lock()
@@ -189,32 +189,32 @@ func (k *control) pass() {
 		k.mu.Unlock()
 		n--
 	}
-	if out := &k.c.out; out.halt(n > 0) {
+	if out := k.out; out.halt(n > 0) {
 		out.pump()
 	}
 }
 
 // sent notes that the Send has completed.
-func (k *control) sent() {
+func (k *negotiator) sent() {
 	k.mu.Lock()
 	k.busy = false
-	n := len(k.work.wrs)
+	n := len(k.batch.wrs)
 	waits := len(k.reports) > 0 && !k.awaits
 	k.mu.Unlock()
-	k.c.work.done(n)
+	k.work.done(n)
 	if waits { // the answer was here before
-		go k.passLater()
+		go k.sendReportsLater()
 	}
 }
 
-func (k *control) passLater() {
-	k.c.loop.Lock()
-	defer k.c.loop.Unlock()
-	k.pass()
+func (k *negotiator) sendReportsLater() {
+	k.recvMu.Lock()
+	defer k.recvMu.Unlock()
+	k.sendReports()
 }
 
 // answered reports whether xid is that of the message which awaits an answer. It does not any more.
-func (k *control) answered(xid wire.XID) bool {
+func (k *negotiator) answered(xid wire.XID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ok := k.awaits && k.xid == xid
@@ -226,21 +226,21 @@ func (k *control) answered(xid wire.XID) bool {
 }
 
 // overdue ends the connection if the answer to the message with xid is awaited still.
-func (k *control) overdue(xid wire.XID) {
+func (k *negotiator) overdue(xid wire.XID) {
 	k.mu.Lock()
 	ok := k.awaits && k.xid == xid
 	k.mu.Unlock()
 	if ok {
-		k.c.fail(errOverdue)
+		k.fail(errOverdue)
 	}
 }
 
 // first reports whether a client's first message awaits an answer. It does not any more: RDMA2_CONNPROP is an answer whatever its XID, since
 // draft -05 does not make it one.
-func (k *control) first() bool {
+func (k *negotiator) first() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	ok := !k.c.server && !k.settled && k.awaits
+	ok := !k.server && !k.announced && k.awaits
 	if ok {
 		k.awaits = false
 		k.timer.Stop()
@@ -249,7 +249,7 @@ func (k *control) first() bool {
 }
 
 // close frees the buffer; the endpoint has let go of it.
-func (k *control) close() {
+func (k *negotiator) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.busy, k.awaits = true, false
@@ -263,73 +263,66 @@ func (k *control) close() {
 }
 
 // refused handles an RDMA_ERROR message, if it answers one of ours. With ERROR the version may be settled.
-func (k *control) refused(ic *inCall) bool {
-	c, h := k.c, &ic.hdr
+func (k *negotiator) refused(m *inbound) bool {
+	h := &m.hdr
 	if !k.answered(h.XID) {
 		return false
 	}
 	e := remoteError(h)
-	if w := k.wish; w != nil && w.sent {
-		k.wish, w.err = nil, e
-		c.terms.Store(c.terms2())
-		close(w.answered)
-	}
-	choosing := !c.server && c.terms.Load().version == 0
-	older := choosing && h.Code == wire.ErrVers && c.cfg.offers(wire.Version1) && h.Low <= wire.Version1 && h.High >= wire.Version1
-	unknown := choosing && ic.v2 && (h.Code == wire.InvalidOption || h.Code == wire.InvalidOption9)
+	choosing := !k.server && k.negotiated.Load().version == 0
+	older := choosing && h.Code == wire.ErrVers && k.cfg.offers(wire.Version1) && h.Low <= wire.Version1 && h.High >= wire.Version1
+	unknown := choosing && m.v2 && (h.Code == wire.InvalidOption || h.Code == wire.InvalidOption9)
 	if !older && !unknown { // that is how a peer of version 1 says so, and one of version 2 that it has no properties
-		c.fault(ErrorReceived, "%v", e)
+		k.protocolError(ErrorReceived, "%v", e)
 	}
 	if choosing {
-		out := &c.out
+		out := k.out
 		out.mu.Lock()
 		out.inFlight = 0 // one credit, as in the beginning
 		out.answered = unknown
 		out.mu.Unlock()
 		switch {
 		case older:
-			c.settle(c.terms1(wire.Version1))
+			k.adopt(k.negotiatedV1(wire.Version1))
 		case unknown:
-			if k.refusal = c.groups.ready(c); k.refusal == nil {
-				c.settle(c.terms2())
+			if k.refusal = k.prepareGroups(); k.refusal == nil {
+				k.adopt(k.negotiatedV2())
 			}
 		default:
 			k.refusal = fmt.Errorf("rpcrdma: no version that both have: %w", e)
 		}
 	}
-	ic.recycle()
 	return true
 }
 
-// settle tells who waits for the version of it.
-func (k *control) settle() {
-	if c := k.c; !c.server && !k.settled && (c.terms.Load().version != 0 || k.refusal != nil) {
-		k.settled = true
-		close(c.chosen)
+// announce wakes the client that waits for the version.
+func (k *negotiator) announce() {
+	if !k.server && !k.announced && (k.negotiated.Load().version != 0 || k.refusal != nil) {
+		k.announced = true
+		close(k.chosen)
 	}
 }
 
 // probed handles the reply to a client's first message, if ic is that.
-func (k *control) probed(ic *inCall) bool {
-	if !k.answered(ic.hdr.XID) {
+func (k *negotiator) probed(m *inbound) bool {
+	if !k.answered(m.hdr.XID) {
 		return false
 	}
-	k.credits(ic)
-	ic.recycle()
+	k.credits(m)
 	return true
 }
 
 // credits takes the credits of the answer to a client's first message.
-func (k *control) credits(ic *inCall) {
-	k.c.out.freed++
-	k.c.out.offered = int(min(ic.hdr.Credits, credit.Max))
+func (k *negotiator) credits(m *inbound) {
+	k.out.freed++
+	k.out.offered = int(min(m.hdr.Credits, credit.Max))
 }
 
 // message handles a message of version 2 that belongs to no RPC.
-func (k *control) message(ic *inCall, cp *rdma.Completion) {
-	if !k.c.cfg.has(TransportProperties) {
+func (k *negotiator) message(ic *inCall) {
+	if !k.cfg.has(TransportProperties) {
 		if ic.hdr.Procedure == wire.ConnProp && !k.declined { // so a client asks, and goes on without
-			k.declined, ic.state = true, serving
+			k.declined, ic.state = true, stateServing
 			ic.sendError(wire.Fault2{Code: wire.InvalidOption})
 			return
 		}
@@ -347,9 +340,8 @@ func (k *control) message(ic *inCall, cp *rdma.Completion) {
 		k.updProp(ic)
 	default:
 		switch op := ic.hdr.Operation; {
-		case ic.extend(cp):
 		case ic.hdr.Direction == wire.Reply:
-			k.c.drop(ic, Dropped, fmt.Sprintf("operation %d of a reply", op))
+			ic.drop(Dropped, fmt.Sprintf("operation %d of a reply", op))
 		default:
 			ic.refuse(wire.InvalidOption, BadHeader, "operation %d is not supported", op)
 		}

@@ -6,15 +6,14 @@ import (
 
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
-
-	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// answer is the reply to an outCall, as it came.
-type answer struct {
+// receivedReply is the reply to an outCall, as it came.
+type receivedReply struct {
 	message oncrpc.Message
 	long    int   // bytes in the Reply chunk, if it is a long one
 	placed  []int // bytes in each Write chunk
@@ -25,45 +24,38 @@ type answer struct {
 	dec     xdr.Decoder
 }
 
-func (a *answer) release() {
+func (a *receivedReply) release() {
 	a.message.Release()
 	a.long, a.placed = 0, a.placed[:0]
 }
 
-func (c *Conn) binding(program, version uint32) oncrpc.Binding {
-	if c.cfg.Bindings == nil {
-		return nil
-	}
-	return c.cfg.Bindings(program, version)
-}
-
 // reply handles a message that is a reply.
-func (out *requester) reply(ic *inCall, cp *rdma.Completion) {
-	if !out.match(ic, cp, nil) {
-		out.c.drop(ic, UnknownXID, fmt.Sprintf("XID %#x is not that of an outstanding call", uint32(ic.hdr.XID)))
+func (out *requester) reply(m *inbound, cp *rdma.Completion) {
+	if !out.match(m, cp, nil) {
+		out.protocolError(UnknownXID, "message dropped: XID %#x is not that of an outstanding call", uint32(m.hdr.XID))
 	}
 }
 
 // refused handles an RDMA_ERROR message.
-func (out *requester) refused(ic *inCall, cp *rdma.Completion) {
-	h := &ic.hdr
-	if !out.match(ic, cp, remoteError(h)) {
-		out.c.drop(ic, Dropped, fmt.Sprintf("RDMA_ERROR for XID %#x, which is not that of an outstanding call", uint32(h.XID)))
+func (out *requester) refused(m *inbound, cp *rdma.Completion) {
+	h := &m.hdr
+	if !out.match(m, cp, remoteError(h)) {
+		out.protocolError(Dropped, "message dropped: RDMA_ERROR for XID %#x, which is not that of an outstanding call", uint32(h.XID))
 	}
 }
 
 // garbled handles a message whose header cannot be read, if it may be a reply: nothing else will come for that call.
-func (out *requester) garbled(ic *inCall, cp *rdma.Completion, err error) bool {
-	return out.match(ic, cp, &ReplyError{err.Error()})
+func (out *requester) garbled(m *inbound, cp *rdma.Completion, err error) bool {
+	return out.match(m, cp, &ReplyError{err.Error()})
 }
 
-// match finds the call that ic replies to. It then takes ic over.
-func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
-	c, h := out.c, &ic.hdr
+// match finds the call that m replies to, and takes over its payload.
+func (out *requester) match(m *inbound, cp *rdma.Completion, err error) bool {
+	h := &m.hdr
 	out.mu.Lock()
 	o := out.find(uint32(h.XID))
 	if cp.HasInvalidated && (o == nil || !o.posted || !o.owns(cp.Invalidated)) {
-		out.lost(cp.Invalidated)
+		out.lostLocked(cp.Invalidated)
 	}
 	report, _ := err.(*ReportError) //nolint:errorlint // it is not wrapped
 	if o == nil || !o.posted || report != nil && !report.concerns(o) {
@@ -74,33 +66,32 @@ func (out *requester) match(ic *inCall, cp *rdma.Completion, err error) bool {
 	out.offered = int(min(h.Credits, credit.Max))
 	out.unreserved += o.reserved
 	o.reserved = 0
-	if c.server {
+	if out.server {
 		out.ended++
 	}
-	if o.req != nil && o.err == nil && o.adapt(err) {
+	if o.req != nil && o.err == nil && o.retry(err) {
 		o.again, o.posted = true, false
 		out.freed += o.credits - 1
 		o.credits = 1
 	} else {
-		out.unlink(o)
+		out.removeFromBucket(o)
 		out.freed += o.credits
 		if o.req != nil && o.err == nil { // otherwise it was cancelled
 			if err == nil {
-				err = o.accept(ic)
+				err = o.accept(m)
 			}
 			o.err = err
 		}
 	}
-	o.revoke(cp.Invalidated, cp.HasInvalidated)
+	o.invalidate(cp.Invalidated, cp.HasInvalidated)
 	o.complete()
 	switch err.(type) { //nolint:errorlint // they are not wrapped
 	case nil:
 	case *RemoteError, *ReportError:
-		c.fault(ErrorReceived, "%v", err)
+		out.protocolError(ErrorReceived, "%v", err)
 	default:
-		c.fault(BadReply, "%v", err)
+		out.protocolError(BadReply, "%v", err)
 	}
-	ic.recycle()
 	return true
 }
 
@@ -113,10 +104,10 @@ func (o *outCall) owns(handle uint32) bool {
 	return false
 }
 
-// lost notes that the peer has invalidated memory of another call than the one it replies to: a handle that is used anew
+// lostLocked notes that the peer has invalidated memory of another call than the one it replies to: a handle that is used anew
 // while a late reply to a cancelled call was under way. That call's RDMA will fail, if the peer has not done it yet; it must
 // not be invalidated once more.
-func (out *requester) lost(handle uint32) {
+func (out *requester) lostLocked(handle uint32) {
 	for _, o := range out.calls {
 		if !o.live || !o.posted || !o.unread {
 			continue
@@ -129,19 +120,26 @@ func (out *requester) lost(handle uint32) {
 	}
 }
 
+// lostHandle is lostLocked for a message that may be part of a reply.
+func (out *requester) lostHandle(handle uint32) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	out.lostLocked(handle)
+}
+
 // accept holds a reply's header against the call, and takes over its payload. The memory that the
 // peer wrote is not touched yet: it still can. Responders tell in several ways that they have used
 // no Write chunk, after a READ that failed: with all lengths zero (RFC 8166 section 4.3.2.1), with
 // an empty chunk (RFC 8267 section 6.4.1), without a Write list, and with the chunk as it was
 // offered; see unused.
-func (o *outCall) accept(ic *inCall) error {
-	h, b, a := &ic.hdr, &o.build, &o.reply
-	if ic.xmt {
-		if err := b.acceptGroup(ic); err != nil {
+func (o *outCall) accept(m *inbound) error {
+	h, b, a := &m.hdr, &o.build, &o.reply
+	if m.xmt {
+		if err := b.acceptGroup(m); err != nil {
 			return err
 		}
-		a.from = append(a.from[:0], ic.origins...)
-		a.message, ic.Message = ic.Message, a.message
+		a.from = append(a.from[:0], m.origins...)
+		a.message, *m.payload = *m.payload, a.message
 		return nil
 	}
 	writes := b.writes
@@ -179,13 +177,13 @@ func (o *outCall) accept(ic *inCall) error {
 	case h.Procedure == wire.Msg && a.long > 0:
 		return &ReplyError{fmt.Sprintf("RDMA_MSG with %d bytes in the Reply chunk", a.long)}
 	}
-	a.message, ic.Message = ic.Message, a.message
+	a.message, *m.payload = *m.payload, a.message
 	return nil
 }
 
 // returned checks a chunk that came back, and returns how many bytes are in it. They fill its segments in order
 // (RFC 8166 section 3.4.6). In an empty chunk there are none.
-func returned(segs, offered []wire.Segment, p *place) (n int, err error) {
+func returned(segs, offered []wire.Segment, p *resultBuf) (n int, err error) {
 	if len(segs) == 0 {
 		return 0, nil
 	}
@@ -214,7 +212,7 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	a, b := &o.reply, &o.build
 	r.Reply.Release()
 	r.Reply, a.message = a.message, r.Reply
-	obs := o.c.cfg.Observer
+	obs := o.out.cfg.Observer
 	if a.long > 0 {
 		r.Reply.Stream = split.Prefix(r.Reply.Stream[:0], b.long.data, a.long)
 		b.long.handOver(&r.Reply)
@@ -236,7 +234,7 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	if !a.header.Status.OK() || len(r.Plan.Results) == 0 {
 		return nil
 	}
-	bind := o.c.binding(r.Program, r.Version)
+	bind := o.out.binding(r.Program, r.Version)
 	if bind == nil {
 		return nil
 	}
@@ -278,13 +276,13 @@ func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 		b.data = split.Prefix(b.data[:0], p.data, f.Length)
 		r.Reply.Items = append(r.Reply.Items, xdr.Item{Position: f.Position, Length: f.Length, Data: r.Reply.Keep(b.data)})
 		p.handOver(&r.Reply)
-		o.c.cfg.Observer.Transferred(WriteChunk, f.Length)
+		o.out.cfg.Observer.Transferred(WriteChunk, f.Length)
 	}
 	return nil
 }
 
 // results reads the results of the reply under the assumption that placed bytes of each were placed.
-func (a *answer) results(r *oncrpc.Request, bind oncrpc.Binding, placed []int) (err error) {
+func (a *receivedReply) results(r *oncrpc.Request, bind oncrpc.Binding, placed []int) (err error) {
 	a.dec.Reset(r.Reply.Stream, r.Reply.Items)
 	if err = a.header.Decode(&a.dec); err != nil {
 		return err
@@ -298,7 +296,7 @@ func (a *answer) results(r *oncrpc.Request, bind oncrpc.Binding, placed []int) (
 
 // slide tries the other form of Write lists: where a result has nothing to place, the next one takes its chunk
 // (RFC 8166 section 4.3.2.2). Chunk j then belongs to the j-th result that has something, whichever that is.
-func (a *answer) slide(r *oncrpc.Request, bind oncrpc.Binding) bool {
+func (a *receivedReply) slide(r *oncrpc.Request, bind oncrpc.Binding) bool {
 	n, used := len(a.placed), 0
 	for used < n && a.placed[used] > 0 {
 		used++
@@ -333,7 +331,7 @@ func (a *answer) slide(r *oncrpc.Request, bind oncrpc.Binding) bool {
 // unused tries a third form: where a result has nothing to place, its chunk came back as it was
 // offered, so that it seems to be full. Such chunks are the last ones that have a length, since no
 // operation follows one that failed.
-func (a *answer) unused(r *oncrpc.Request, bind oncrpc.Binding, places []place) bool {
+func (a *receivedReply) unused(r *oncrpc.Request, bind oncrpc.Binding, places []resultBuf) bool {
 	a.slots = append(a.slots[:0], a.placed...)
 	for k := range a.from {
 		a.from[k] = k
@@ -351,7 +349,7 @@ func (a *answer) unused(r *oncrpc.Request, bind oncrpc.Binding, places []place) 
 }
 
 // handOver makes m the owner of p's buffers.
-func (p *place) handOver(m *oncrpc.Message) {
+func (p *resultBuf) handOver(m *oncrpc.Message) {
 	for i, b := range p.bufs {
 		m.Own(b)
 		p.bufs[i] = nil

@@ -7,10 +7,9 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
-
-	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // headAt is where the header begins in a call's head buffer. Before it are zeros for XDR round-up.
@@ -19,24 +18,20 @@ const headAt = 4
 // Respond implements oncrpc.Responder: it places what is to be placed, and sends the rest. RDMA Writes and
 // the Send are one batch, and nothing waits for their completion but the memory.
 func (ic *inCall) Respond(*oncrpc.Call) {
-	c := ic.c
-	if c.in.closed.Load() {
+	in := ic.in
+	if in.closed.Load() {
 		ic.recycle()
 		return
 	}
-	if !c.server { // which may wish for smaller receives
-		t := c.use()
-		defer c.unuse(t)
-	}
 	e := ic.placed()
-	c.ep.Cork() // the receive for the credit that the answer gives back leaves with it
-	defer c.ep.Uncork()
+	in.ep.Cork() // the receive for the credit that the answer gives back leaves with it
+	defer in.ep.Uncork()
 	if e != nil {
-		c.fault(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
+		in.protocolError(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
 		ic.Release() // the answer does without all that is large
 		ic.grant.Release()
 		wanted := ic.v2 && (e.Code == wire.ReplyResource || e.Code == wire.WriteResource)
-		if !wanted || !c.in.kept.keep(ic) {
+		if !wanted || !in.retained.keep(ic) {
 			ic.Reply.Release()
 		}
 		ic.sendError(e.Fault2)
@@ -55,18 +50,18 @@ var errDropped = errors.New("rpcrdma: a call cannot be answered")
 // Drop implements oncrpc.Responder. It closes the connection (RFC 8166 section 4.5.4): the
 // requester would wait for the answer, and with it for the credit.
 func (ic *inCall) Drop(*oncrpc.Call) {
-	ic.c.cfg.Observer.ProtocolError(Dropped)
-	ic.c.fail(fmt.Errorf("%w: %#x of program %d version %d procedure %d", errDropped, ic.XID, ic.Program, ic.Version, ic.Procedure))
+	ic.in.cfg.Observer.ProtocolError(Dropped)
+	ic.in.fail(fmt.Errorf("%w: %#x of program %d version %d procedure %d", errDropped, ic.XID, ic.Program, ic.Version, ic.Procedure))
 	ic.recycle()
 }
 
 // Supersede implements oncrpc.Responder. The credit of the call is lost to the requester, which has
 // sent another one with its XID.
 func (ic *inCall) Supersede(*oncrpc.Call) {
-	c := ic.c
-	c.in.kept.given.Add(uint64(ic.taken))
-	if err := c.receives.drop(ic.held); err != nil {
-		c.fail(err)
+	in := ic.in
+	in.retained.given.Add(uint64(ic.taken))
+	if err := in.receives.drop(ic.held); err != nil {
+		in.fail(err)
 	}
 	ic.recycle()
 }
@@ -81,8 +76,8 @@ func (ic *inCall) refuseWith(e wire.Fault2, f ErrorKind, format string, args ...
 	if !ic.v2 && e.Code != wire.ErrVers {
 		name = wire.ErrChunk.String()
 	}
-	ic.c.fault(f, "call %#x answered %s: %s", uint32(ic.hdr.XID), name, fmt.Sprintf(format, args...))
-	ic.state = serving
+	ic.in.protocolError(f, "call %#x answered %s: %s", uint32(ic.hdr.XID), name, fmt.Sprintf(format, args...))
+	ic.state = stateServing
 	ic.sendError(e)
 }
 
@@ -101,10 +96,10 @@ func (ic *inCall) sendError(e wire.Fault2) {
 	switch {
 	case e.Code == wire.ErrVers:
 		low, high := uint32(wire.Version1), uint32(wire.Version1)
-		if ic.c.limits.NoVersion1 {
+		if ic.in.headerLimits.NoVersion1 {
 			low = wire.Version2
 		}
-		if ic.c.limits.Version2 {
+		if ic.in.headerLimits.Version2 {
 			high = wire.Version2
 		}
 		head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, wire.ErrVers, low, high)
@@ -116,6 +111,21 @@ func (ic *inCall) sendError(e wire.Fault2) {
 	ic.answerWith(head)
 }
 
+// answerHead returns the credits and the place for a header of version 2 that answers a message which is no RPC.
+func (ic *inCall) answerHead() (credits wire.Credits, head []byte, err error) {
+	ic.state = stateServing
+	if credits, err = ic.credits(); err == nil {
+		head, err = ic.newHead(wire.FirstMessage)
+	}
+	return credits, head, err
+}
+
+// drop gives up a message that holds no credit.
+func (ic *inCall) drop(kind ErrorKind, why string) {
+	ic.in.protocolError(kind, "message dropped: %s", why)
+	ic.recycle()
+}
+
 // answerWith posts an answer that is a header alone.
 func (ic *inCall) answerWith(head []byte) {
 	ic.lists = append(ic.lists[:0], head)
@@ -125,31 +135,31 @@ func (ic *inCall) answerWith(head []byte) {
 
 // credits has a receive posted for the credit that the answer gives back, and returns how many to grant.
 func (ic *inCall) credits() (wire.Credits, error) {
-	c := ic.c
-	account, asked := c.in.account, int(min(ic.hdr.Credits, credit.Max))
+	in := ic.in
+	account, asked := in.account, int(min(ic.hdr.Credits, credit.Max))
 	if account == nil {
-		asked = c.cfg.ReverseCredits
+		asked = in.cfg.ReverseCredits
 	}
 	var err error
-	if ic.granted, err = c.receives.answer(account, asked, ic.held); err != nil {
+	if ic.granted, err = in.receives.answer(account, asked, ic.held); err != nil {
 		return 0, err
 	}
-	c.in.kept.given.Add(uint64(ic.taken))
-	c.cfg.Observer.Credits(ic.granted.credits, ic.granted.inUse)
+	in.retained.given.Add(uint64(ic.taken))
+	in.cfg.Observer.Credits(ic.granted.credits, ic.granted.inUse)
 	return wire.Credits(ic.granted.credits), nil
 }
 
 // giveUp closes the connection, since a call cannot be answered (RFC 8166 section 4.5.4).
 func (ic *inCall) giveUp(err error) {
-	ic.c.cfg.Observer.ProtocolError(NoMemory)
-	ic.c.fail(fmt.Errorf("rpcrdma: no answer can be sent to call %#x: %w", uint32(ic.hdr.XID), err))
+	ic.in.cfg.Observer.ProtocolError(NoMemory)
+	ic.in.fail(fmt.Errorf("rpcrdma: no answer can be sent to call %#x: %w", uint32(ic.hdr.XID), err))
 	ic.letGo()
 }
 
 // newHead returns the place for a header of at most n bytes.
 func (ic *inCall) newHead(n int) ([]byte, error) {
 	var err error
-	if ic.head, err = ic.c.buffer(ic.head, headAt+n); err != nil {
+	if ic.head, err = ic.in.buffer(ic.head, headAt+n); err != nil {
 		return nil, err
 	}
 	clear(ic.head.B[:headAt])
@@ -196,9 +206,9 @@ func (ic *inCall) placed() *roomError {
 // place makes the RDMA Writes of the reply, in ic.work, and leaves in ic.out what goes inline. ic.long is the length of what
 // goes to the Reply chunk instead.
 func (ic *inCall) place() *roomError {
-	c, h := ic.c, &ic.hdr
+	in, h := ic.in, &ic.hdr
 	size := ic.answerSize()
-	limit := c.terms.Load().sendLimit
+	limit := in.negotiated.Load().sendLimit
 	if size > limit {
 		return noRoom(wire.System, 0, 0, "the reply's header has %d bytes, the inline threshold is %d", size, limit)
 	}
@@ -273,7 +283,7 @@ func (ic *inCall) findResults(n int) {
 	} else {
 		ic.dec.Reset(ic.Reply.Stream, ic.Reply.Items)
 		if err := ic.header.Decode(&ic.dec); err == nil && ic.header.Status.OK() {
-			b := ic.c.cfg.Bindings(ic.Program, ic.Version)
+			b := ic.in.cfg.Bindings(ic.Program, ic.Version)
 			if ic.found, err = b.Results(ic.found, &ic.Plan, nil, ic.Procedure, &ic.dec); err != nil {
 				ic.found = ic.found[:0] // the handler's reply is odd: leave it whole
 			}
@@ -295,7 +305,7 @@ func (ic *inCall) write(segs []wire.Segment, data [][]byte) {
 	for _, s := range segs {
 		for s.Length > 0 && i < len(data) {
 			at, n := len(ic.lists), 0
-			for i < len(data) && n < int(s.Length) && len(ic.lists)-at < ic.c.maxGather {
+			for i < len(data) && n < int(s.Length) && len(ic.lists)-at < ic.in.maxGather {
 				k := min(len(data[i])-off, int(s.Length)-n)
 				ic.lists = append(ic.lists, data[i][off:off+k:off+k])
 				n += k
@@ -315,7 +325,7 @@ func (ic *inCall) write(segs []wire.Segment, data [][]byte) {
 
 // send adds the Send to the RDMA Writes, and posts them.
 func (ic *inCall) send() {
-	c, h := ic.c, &ic.hdr
+	in, h := ic.in, &ic.hdr
 	credits, err := ic.credits()
 	if err != nil {
 		ic.giveUp(err)
@@ -339,7 +349,7 @@ func (ic *inCall) send() {
 		}
 		head = wire.AppendReturned(head, h.Write(k), n)
 		if n > 0 {
-			c.cfg.Observer.Transferred(WriteChunk, n)
+			in.cfg.Observer.Transferred(WriteChunk, n)
 		}
 	}
 	head = wire.AppendEnd(head)
@@ -349,11 +359,11 @@ func (ic *inCall) send() {
 		head = wire.AppendEnd(head)
 	}
 	if ic.long > 0 {
-		c.cfg.Observer.Transferred(ReplyChunk, ic.long)
+		in.cfg.Observer.Transferred(ReplyChunk, ic.long)
 	} else {
-		c.cfg.Observer.Transferred(InlineReply, split.Length(ic.out))
+		in.cfg.Observer.Transferred(InlineReply, split.Length(ic.out))
 	}
-	if 1+len(ic.out) > c.maxGather {
+	if 1+len(ic.out) > in.maxGather {
 		if err := ic.join(); err != nil {
 			ic.giveUp(err)
 			return
@@ -362,20 +372,20 @@ func (ic *inCall) send() {
 	at := len(ic.lists)
 	ic.lists = append(append(ic.lists, head), ic.out...)
 	if len(ic.work.wrs) > 0 {
-		c.in.recent.note(h.XID, ic.work.wrs)
+		in.recent.note(h.XID, ic.work.wrs)
 	}
 	wr := rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists[at:]}
-	if handle, ok := ic.revocable(); ok && c.terms.Load().invalidate {
+	if handle, ok := ic.handleToInvalidate(); ok && in.negotiated.Load().invalidate {
 		wr.Op, wr.Invalidate = rdma.SendWithInvalidate, uint32(handle)
 	}
 	ic.work.wrs = append(ic.work.wrs, wr)
 	ic.post()
-	c.out.start()
+	in.openCalls()
 }
 
 // join copies what goes inline into one slice, since the provider cannot gather that many.
 func (ic *inCall) join() error {
-	buf, err := ic.c.cfg.Pool.Get(split.Length(ic.out))
+	buf, err := ic.in.cfg.Pool.Get(split.Length(ic.out))
 	if err != nil {
 		return err
 	}
@@ -388,8 +398,8 @@ func (ic *inCall) join() error {
 	return nil
 }
 
-// revocable returns the handle that the reply may invalidate: in version 2 the one that the call names, if it is one of the call's.
-func (ic *inCall) revocable() (handle wire.Handle, ok bool) {
+// handleToInvalidate returns the handle that the reply may invalidate: in version 2 the one that the call names, if it is one of the call's.
+func (ic *inCall) handleToInvalidate() (handle wire.Handle, ok bool) {
 	if !ic.v2 {
 		return ic.onlyHandle()
 	}
@@ -442,9 +452,9 @@ const mostFree = 16
 
 // post posts the answer. The call may be free again before post returns.
 func (ic *inCall) post() {
-	in := &ic.c.in
+	in := ic.in
 	if ic.held == 0 && in.unsentFree.Add(1) > mostFree {
-		in.c.fail(errStuck)
+		in.fail(errPeerNotReading)
 	}
 	ic.grant.AwaitPeer(bufpool.Out)
 	ic.unsent.Store(true)
@@ -454,7 +464,7 @@ func (ic *inCall) post() {
 		}
 		return
 	}
-	in.c.work.post(&ic.work)
+	in.work.post(&ic.work)
 }
 
 // sent frees a call whose answer is on its way.
@@ -465,13 +475,13 @@ func (in *responder) sent(id uint32) {
 		if ic.held == 0 {
 			in.unsentFree.Add(-1)
 		}
-		in.c.receives.answered(ic.granted)
+		in.receives.answered(ic.granted)
 		if ic.noted { // all that may still be wanted is the reply
-			in.kept.left(ic)
+			in.retained.left(ic)
 			ic.Release()
 			ic.grant.Release()
 		}
 		ic.letGo()
-		in.c.work.done(n)
+		in.work.done(n)
 	}
 }

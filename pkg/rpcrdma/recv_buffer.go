@@ -5,20 +5,20 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// receive is an entry of the receive queue: buffers, cut into segments.
-type receive struct {
+// recvBuffer is an entry of the receive queue: buffers, cut into segments.
+type recvBuffer struct {
 	id     uint64
 	bufs   []*bufpool.Buf // of which none is nil, or there are none
 	segs   [][]byte
 	layout [][]int // how bufs are cut, and when that was decided
 	of     uint32
-	next   *receive
+	next   *recvBuffer
 }
 
 // make gets the buffers of a receive, and cuts them.
-func (s *receive) make(pool *bufpool.Pool) error {
+func (s *recvBuffer) make(pool *bufpool.Pool) error {
 	for _, lengths := range s.layout {
-		buf, err := pool.Get(sum(lengths))
+		buf, err := pool.Get(sumLengths(lengths))
 		if err != nil {
 			s.release()
 			return err
@@ -29,15 +29,15 @@ func (s *receive) make(pool *bufpool.Pool) error {
 	return nil
 }
 
-func (s *receive) cut() {
+func (s *recvBuffer) cut() {
 	s.segs = s.segs[:0]
 	for i, lengths := range s.layout {
-		s.segs = cut(s.segs, s.bufs[i].B, lengths)
+		s.segs = cutSegments(s.segs, s.bufs[i].B, lengths)
 	}
 }
 
-// cut appends the segments of a buffer to dst, as far as the buffer goes.
-func cut(dst [][]byte, b []byte, lengths []int) [][]byte {
+// cutSegments appends the segments of a buffer to dst, as far as the buffer goes.
+func cutSegments(dst [][]byte, b []byte, lengths []int) [][]byte {
 	for _, l := range lengths {
 		if l = min(l, len(b)); l > 0 {
 			dst, b = append(dst, b[:l:l]), b[l:]
@@ -46,7 +46,7 @@ func cut(dst [][]byte, b []byte, lengths []int) [][]byte {
 	return dst
 }
 
-func sum(lengths []int) (n int) {
+func sumLengths(lengths []int) (n int) {
 	for _, l := range lengths {
 		n += l
 	}
@@ -54,7 +54,7 @@ func sum(lengths []int) (n int) {
 }
 
 // release frees the buffers of a receive.
-func (s *receive) release() {
+func (s *recvBuffer) release() {
 	for i, b := range s.bufs {
 		b.Release()
 		s.bufs[i] = nil
@@ -64,7 +64,7 @@ func (s *receive) release() {
 
 // message moves the message of n bytes that came in s to m, and returns it in dst: cut as the receive is. Its buffers are m's from then on. s has others, or
 // none if there is no memory; those that have nothing of the message stay.
-func (s *receive) message(dst [][]byte, n int, m *oncrpc.Message, pool *bufpool.Pool) [][]byte {
+func (s *recvBuffer) message(dst [][]byte, n int, m *oncrpc.Message, pool *bufpool.Pool) [][]byte {
 	whole := true
 	for i, b := range s.bufs {
 		k := min(n, len(b.B))
@@ -82,7 +82,7 @@ func (s *receive) message(dst [][]byte, n int, m *oncrpc.Message, pool *bufpool.
 		}
 		m.Own(b)
 		s.bufs[i] = other
-		dst = cut(dst, b.B[:k], s.layout[i])
+		dst = cutSegments(dst, b.B[:k], s.layout[i])
 	}
 	if whole {
 		s.cut()

@@ -15,13 +15,13 @@ import (
 // invalidateAt is where a header of version 2 has the handle that the reply may revoke.
 const invalidateAt = wire.FixedSize + 4
 
-// builder turns a request into a message. It chooses as the Linux client does:
+// callBuilder turns a request into a message. It chooses as the Linux client does:
 //
 //   - the reply goes inline if its bound fits, else its eligible results into Write chunks if the rest fits, else
 //     all of it into a Reply chunk;
 //   - the call goes inline if it fits, else with as few of its eligible arguments as need be in Read chunks, else
 //     all that is left of it into a Position Zero Read chunk.
-type builder struct {
+type callBuilder struct {
 	head    *bufpool.Buf // three zero bytes, and the header
 	split   split.Splitter
 	cuts    []oncrpc.Argument // arguments for Read chunks, by position
@@ -29,16 +29,16 @@ type builder struct {
 	data    [][]byte          // their data
 	ends    []int             // where in data each cut ends
 	gather  [][]byte
-	send    batch
+	send    sendBatch
 	bufs    []*bufpool.Buf // what had to be copied
 	writes  int            // Write chunks
-	results []place        // their memory
+	results []resultBuf    // their memory
 	hasLong bool
-	foreign bool  // some of the memory that is exposed is the user's
-	long    place // the memory of the Reply chunk
+	foreign bool      // some of the memory that is exposed is the user's
+	long    resultBuf // the memory of the Reply chunk
 	segs    []wire.Segment
 
-	lim       bounds
+	lim       peerLimits
 	v2        bool
 	grouped   bool // the call is sent as a group
 	short     int  // how many credits that needs, if they are not free
@@ -46,42 +46,42 @@ type builder struct {
 	maxGather int
 }
 
-// place is memory in which the peer puts a result.
-type place struct {
+// resultBuf is memory in which the peer puts a result.
+type resultBuf struct {
 	data [][]byte
 	room int
 	bufs []*bufpool.Buf // if it is the requester's own
-	at   int            // first segment in builder.segs
+	at   int            // first segment in callBuilder.segs
 }
 
 // build fills in b.send. What it exposed is in o.regions, also when it fails.
-func (b *builder) build(o *outCall, t *terms, asked int, first bool) error {
-	c, r := o.c, o.req
-	if c.server && !t.backward {
+func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) error {
+	out, r := o.out, o.req
+	if out.server && !t.backward {
 		return &RequestError{"the peer takes no calls of the reverse direction"}
 	}
-	b.lim, b.v2, b.short = *c.out.limits.Load(), t.version == wire.Version2, 0
-	if t.groups && !o.base && (!first || c.server) && !c.out.noGroups.Load() && !inline(r, t) {
+	b.lim, b.v2, b.short = *out.peerLimits.Load(), t.version == wire.Version2, 0
+	if t.groups && !o.noGroup && (!first || out.server) && !out.noGroups.Load() && !fitsInline(r, t) {
 		if done, err := b.buildGroup(o, t, asked); done || err != nil {
 			return err
 		}
 	}
 	if n := o.credits - 1; n > 0 { // it has waited for a group, and does not go so
-		c.out.take(-n)
+		out.take(-n)
 		o.credits = 1
 	}
-	if b.short > 0 && c.server { // nothing is exposed in the reverse direction, so there are no chunks
+	if b.short > 0 && out.server { // nothing is exposed in the reverse direction, so there are no chunks
 		return errShort
 	}
 	sendLimit, recvLimit := t.sendLimit, t.recvLimit
-	if first && !c.server { // a reverse call follows a reply of the forward direction
+	if first && !out.server { // a reverse call follows a reply of the forward direction
 		sendLimit, recvLimit = min(sendLimit, wire.MinThreshold), min(recvLimit, wire.MinThreshold)
 	}
 	base, err := b.planReply(o, recvLimit)
 	var proc wire.Procedure
 	var size int
 	if err == nil {
-		proc, size, err = b.planCall(c, r, base, sendLimit)
+		proc, size, err = b.planCall(out, r, base, sendLimit)
 	}
 	if _, impossible := err.(*RequestError); impossible && b.short > 0 { //nolint:errorlint // it is not wrapped
 		return errShort
@@ -104,33 +104,33 @@ func (b *builder) build(o *outCall, t *terms, asked int, first bool) error {
 	if head, err = b.appendPlaces(o, head); err != nil {
 		return err
 	}
-	if b.v2 && t.invalidate && len(o.regions) > 0 && c.ep.Attributes().RemoteInvalidation {
+	if b.v2 && t.invalidate && len(o.regions) > 0 && out.ep.Attributes().RemoteInvalidation {
 		binary.BigEndian.PutUint32(head[invalidateAt:], o.regions[0].handle)
 	}
 	b.gather = append(b.gather[:0], head)
 	if proc == wire.Msg {
-		if 1+len(b.out) > c.maxGather {
-			if err := b.join(c); err != nil {
+		if 1+len(b.out) > out.maxGather {
+			if err := b.join(out); err != nil {
 				return err
 			}
 		}
 		b.gather = append(b.gather, b.out...)
-		c.cfg.Observer.Transferred(InlineCall, split.Length(b.out))
+		out.cfg.Observer.Transferred(InlineCall, split.Length(b.out))
 	} else {
-		c.cfg.Observer.Transferred(LongCall, split.Length(b.out))
+		out.cfg.Observer.Transferred(LongCall, split.Length(b.out))
 	}
 	b.send.wrs = append(b.send.wrs[:0], rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather})
 	return nil
 }
 
-// inline reports whether a call and all that its reply may have are one message each.
-func inline(r *oncrpc.Request, t *terms) bool {
+// fitsInline reports whether a call and all that its reply may have are one message each.
+func fitsInline(r *oncrpc.Request, t *negotiated) bool {
 	return wire.MinSize2+r.Call.Len() <= t.sendLimit && wire.MinSize2+r.Plan.MaxReply <= t.recvLimit
 }
 
 // planReply takes memory for the reply, and returns the length of the call's header without its Read list.
-func (b *builder) planReply(o *outCall, limit int) (size int, err error) {
-	c, r := o.c, o.req
+func (b *callBuilder) planReply(o *outCall, limit int) (size int, err error) {
+	out, r := o.out, o.req
 	size = wire.MinSize
 	if b.v2 {
 		size = wire.MinSize2
@@ -139,7 +139,7 @@ func (b *builder) planReply(o *outCall, limit int) (size int, err error) {
 	if inline && o.room == 0 {
 		return size, nil
 	}
-	if c.server {
+	if out.server {
 		return 0, &RequestError{fmt.Sprintf("its reply may have %d bytes, a call of the reverse direction is limited to %d inline", r.Plan.MaxReply, limit-size)}
 	}
 	long := max(o.room, r.Plan.MaxReply)
@@ -154,7 +154,7 @@ func (b *builder) planReply(o *outCall, limit int) (size int, err error) {
 		}
 	}
 	b.hasLong = true
-	if err := b.long.take(c.cfg.Pool, long); err != nil {
+	if err := b.long.take(out.cfg.Pool, long); err != nil {
 		return 0, err
 	}
 	return size + wire.ReplySize + wire.SegmentSize*len(b.long.data), nil
@@ -162,15 +162,15 @@ func (b *builder) planReply(o *outCall, limit int) (size int, err error) {
 
 // writable returns the length of a header of size bytes with a Write chunk for each result, and what the results leave of the reply; 0
 // when there are to be none.
-func (b *builder) writable(o *outCall, size int) (header, rest int) {
+func (b *callBuilder) writable(o *outCall, size int) (header, rest int) {
 	r := o.req
 	n := len(r.Plan.Results)
-	if n == 0 || n > b.lim.WriteChunks || o.noWrites || o.c.binding(r.Program, r.Version) == nil {
+	if n == 0 || n > b.lim.WriteChunks || o.noWrites || o.out.binding(r.Program, r.Version) == nil {
 		return 0, 0
 	}
 	rest = r.Plan.MaxReply
 	for i := range r.Plan.Results {
-		k := segments(o.result(i))
+		k := segmentCount(o.result(i))
 		if k > b.lim.SegmentsPerChunk && b.lim.lowered {
 			return 0, 0
 		}
@@ -180,8 +180,8 @@ func (b *builder) writable(o *outCall, size int) (header, rest int) {
 	return size, rest
 }
 
-// segments is how many segments memory for a result has.
-func segments(memory [][]byte, size int) int {
+// segmentCount is how many segments memory for a result has.
+func segmentCount(memory [][]byte, size int) int {
 	if memory != nil {
 		return len(memory)
 	}
@@ -191,25 +191,25 @@ func segments(memory [][]byte, size int) int {
 // result returns the memory that the user has for a result, and how many bytes it needs. What the peer found too short is not used.
 func (o *outCall) result(i int) (memory [][]byte, size int) {
 	r := &o.req.Plan.Results[i]
-	if o.wide == i+1 {
-		return nil, max(r.Max, o.width)
+	if o.retryChunk == i+1 {
+		return nil, max(r.Max, o.retrySize)
 	}
 	return r.Memory, r.Max
 }
 
 // takeResult adds a Write chunk.
-func (b *builder) takeResult(o *outCall, i int) error {
+func (b *callBuilder) takeResult(o *outCall, i int) error {
 	memory, size := o.result(i)
-	if n := segments(memory, size); n > b.lim.SegmentsPerChunk {
+	if n := segmentCount(memory, size); n > b.lim.SegmentsPerChunk {
 		return &RequestError{fmt.Sprintf("the memory of a result has %d segments, a chunk may have %d", n, b.lim.SegmentsPerChunk)}
 	}
 	if b.writes == len(b.results) {
-		b.results = append(b.results, place{})
+		b.results = append(b.results, resultBuf{})
 	}
 	p := &b.results[b.writes]
 	b.writes++
 	if memory == nil {
-		return p.take(o.c.cfg.Pool, size)
+		return p.take(o.out.cfg.Pool, size)
 	}
 	p.data = append(p.data[:0], memory...)
 	b.foreign = true
@@ -220,7 +220,7 @@ func (b *builder) takeResult(o *outCall, i int) error {
 }
 
 // take gets n bytes from the pool.
-func (p *place) take(pool *bufpool.Pool, n int) error {
+func (p *resultBuf) take(pool *bufpool.Pool, n int) error {
 	p.room = 0
 	for p.room < n {
 		buf, err := pool.Get(min(n-p.room, bufpool.MaxSize))
@@ -236,14 +236,14 @@ func (p *place) take(pool *bufpool.Pool, n int) error {
 
 // planCall splits the call into what stays in the stream and what goes into Read chunks, and returns how to send it and the
 // length of its header.
-func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Procedure, int, error) {
+func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit int) (wire.Procedure, int, error) {
 	b.cuts = b.cuts[:0]
-	joined := false                            // the stream is in the requester's memory
-	if err := b.newHead(c, base); err != nil { // for its zeros
+	joined := false                              // the stream is in the requester's memory
+	if err := b.newHead(out, base); err != nil { // for its zeros
 		return 0, 0, err
 	}
 	for {
-		if err := b.cut(c, r); err != nil {
+		if err := b.cut(out, r); err != nil {
 			return 0, 0, err
 		}
 		size := base + wire.ReadSegmentSize*len(b.data)
@@ -251,7 +251,7 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 			b.foreign = b.foreign || len(b.cuts) > 0
 			return wire.Msg, size, nil
 		}
-		if c.server {
+		if out.server {
 			return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, a call of the reverse direction is limited to %d inline", split.Length(b.out), limit-size)}
 		}
 		if !b.nextCut(r) {
@@ -260,7 +260,7 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 	}
 	if n := len(b.cuts); n > 0 && n >= b.lim.ReadChunks { // together with the Position Zero Read chunk they are too many
 		b.cuts = b.cuts[:0]
-		if err := b.cut(c, r); err != nil {
+		if err := b.cut(out, r); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -268,7 +268,7 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 		return 0, 0, &RequestError{fmt.Sprintf("it has %d bytes, and the peer takes no Read chunk", split.Length(b.out))}
 	}
 	if len(b.out) > 1 {
-		if err := b.join(c); err != nil {
+		if err := b.join(out); err != nil {
 			return 0, 0, err
 		}
 		joined = true
@@ -282,7 +282,7 @@ func (b *builder) planCall(c *Conn, r *oncrpc.Request, base, limit int) (wire.Pr
 }
 
 // nextCut adds the largest eligible argument that is not cut out yet.
-func (b *builder) nextCut(r *oncrpc.Request) bool {
+func (b *callBuilder) nextCut(r *oncrpc.Request) bool {
 	best := -1
 next:
 	for i, a := range r.Eligible {
@@ -307,7 +307,7 @@ next:
 }
 
 // cut fills in out, data and ends.
-func (b *builder) cut(c *Conn, r *oncrpc.Request) error {
+func (b *callBuilder) cut(out *requester, r *oncrpc.Request) error {
 	b.out, b.data, b.ends = b.out[:0], b.data[:0], b.ends[:0]
 	b.split.Reset(&r.Call, b.head.B[:headAt])
 	for _, a := range b.cuts {
@@ -324,7 +324,7 @@ func (b *builder) cut(c *Conn, r *oncrpc.Request) error {
 				return &RequestError{fmt.Sprintf("the argument at position %d has %d slices, a chunk may have %d segments", a.Position, n, b.lim.SegmentsPerChunk)}
 			}
 			var err error
-			if b.data, err = b.joined(c, b.data, at); err != nil {
+			if b.data, err = b.joined(out, b.data, at); err != nil {
 				return err
 			}
 		}
@@ -338,15 +338,15 @@ func (b *builder) cut(c *Conn, r *oncrpc.Request) error {
 }
 
 // join copies out into one slice.
-func (b *builder) join(c *Conn) (err error) {
-	b.out, err = b.joined(c, b.out, 0)
+func (b *callBuilder) join(out *requester) (err error) {
+	b.out, err = b.joined(out, b.out, 0)
 	return err
 }
 
 // joined copies what list has from at on into one slice.
-func (b *builder) joined(c *Conn, list [][]byte, at int) ([][]byte, error) {
+func (b *callBuilder) joined(out *requester, list [][]byte, at int) ([][]byte, error) {
 	n := split.Length(list[at:])
-	buf, err := c.cfg.Pool.Get(n)
+	buf, err := out.cfg.Pool.Get(n)
 	if err != nil {
 		return list, &RequestError{fmt.Sprintf("no memory for %d bytes in one piece: %v", n, err)}
 	}
@@ -358,8 +358,8 @@ func (b *builder) joined(c *Conn, list [][]byte, at int) ([][]byte, error) {
 	return append(list[:at], s), nil
 }
 
-func (b *builder) newHead(c *Conn, n int) (err error) {
-	if b.head, err = c.buffer(b.head, headAt+n); err != nil {
+func (b *callBuilder) newHead(out *requester, n int) (err error) {
+	if b.head, err = out.buffer(b.head, headAt+n); err != nil {
 		return err
 	}
 	clear(b.head.B[:headAt])
@@ -367,12 +367,12 @@ func (b *builder) newHead(c *Conn, n int) (err error) {
 }
 
 // header returns the place for a header of size bytes. The zeros, which the stream may refer to, stay where they are.
-func (b *builder) header(o *outCall, size int) ([]byte, error) {
+func (b *callBuilder) header(o *outCall, size int) ([]byte, error) {
 	old := b.head
 	if cap(old.B) >= headAt+size {
 		return old.B[headAt:headAt], nil
 	}
-	buf, err := o.c.cfg.Pool.Get(headAt + size)
+	buf, err := o.out.cfg.Pool.Get(headAt + size)
 	if err != nil {
 		return nil, err
 	}
@@ -383,7 +383,7 @@ func (b *builder) header(o *outCall, size int) ([]byte, error) {
 }
 
 // appendReads exposes the memory of the Read chunks and appends the Read list.
-func (b *builder) appendReads(o *outCall, head []byte, proc wire.Procedure) ([]byte, error) {
+func (b *callBuilder) appendReads(o *outCall, head []byte, proc wire.Procedure) ([]byte, error) {
 	if proc == wire.NoMsg {
 		for _, s := range b.out {
 			seg, err := o.expose(s, rdma.RemoteRead)
@@ -402,13 +402,13 @@ func (b *builder) appendReads(o *outCall, head []byte, proc wire.Procedure) ([]b
 			}
 			head = wire.AppendReadSegment(head, wire.ReadSegment{Position: wire.Position(a.Position), Segment: seg})
 		}
-		o.c.cfg.Observer.Transferred(ReadChunk, a.Length)
+		o.out.cfg.Observer.Transferred(ReadChunk, a.Length)
 	}
 	return wire.AppendEnd(head), nil
 }
 
 // appendPlaces exposes the memory for the reply and appends the Write list and the Reply chunk.
-func (b *builder) appendPlaces(o *outCall, head []byte) ([]byte, error) {
+func (b *callBuilder) appendPlaces(o *outCall, head []byte) ([]byte, error) {
 	b.segs = b.segs[:0]
 	var err error
 	for i := range b.writes {
@@ -423,7 +423,7 @@ func (b *builder) appendPlaces(o *outCall, head []byte) ([]byte, error) {
 	return wire.AppendEnd(head), nil
 }
 
-func (b *builder) appendPlace(o *outCall, head []byte, p *place) ([]byte, error) {
+func (b *callBuilder) appendPlace(o *outCall, head []byte, p *resultBuf) ([]byte, error) {
 	head = wire.AppendChunk(head, len(p.data))
 	p.at = len(b.segs)
 	for _, s := range p.data {
@@ -439,11 +439,11 @@ func (b *builder) appendPlace(o *outCall, head []byte, p *place) ([]byte, error)
 
 // expose lets the peer reach mem until revoke.
 func (o *outCall) expose(mem []byte, access rdma.Access) (wire.Segment, error) {
-	remote, err := o.c.ep.Expose(mem, access)
+	remote, err := o.out.ep.Expose(mem, access)
 	if err != nil {
 		return wire.Segment{}, fmt.Errorf("rpcrdma: expose %d bytes: %w", len(mem), err)
 	}
-	o.regions = append(o.regions, region{handle: remote.Handle})
+	o.regions = append(o.regions, exposedRegion{handle: remote.Handle})
 	return wire.Segment{Handle: wire.Handle(remote.Handle), Length: uint32(len(mem)), Offset: remote.Offset}, nil
 }
 
@@ -455,14 +455,14 @@ func releaseAll(bufs []*bufpool.Buf) []*bufpool.Buf {
 	return bufs[:0]
 }
 
-func (p *place) release() {
+func (p *resultBuf) release() {
 	p.bufs = releaseAll(p.bufs)
 	clear(p.data)
 	p.data, p.room = p.data[:0], 0
 }
 
 // release frees what the request needed; the header's buffer stays for the next one.
-func (b *builder) release() {
+func (b *callBuilder) release() {
 	b.bufs = releaseAll(b.bufs)
 	for i := range b.writes {
 		b.results[i].release()
@@ -480,7 +480,7 @@ func (b *builder) release() {
 }
 
 // free frees the header's buffer.
-func (b *builder) free() {
+func (b *callBuilder) free() {
 	if b.head != nil {
 		b.head.Release()
 		b.head = nil

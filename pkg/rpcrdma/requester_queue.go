@@ -12,7 +12,7 @@ func (out *requester) pump() {
 	for {
 		out.mu.Lock()
 		o := out.first
-		if o == nil || out.halted || !out.open.Load() || out.closed != nil {
+		if o == nil || out.halted || !out.callsOpen.Load() || out.closed != nil {
 			out.mu.Unlock()
 			return
 		}
@@ -28,14 +28,14 @@ func (out *requester) pump() {
 				out.inFlight += need
 				o.credits = need
 			case group.Never:
-				if c := out.c; c.server && !out.answered && !out.probed {
+				if out.server && !out.answered && !out.probed {
 					out.probed = true
 					out.probe()
 					out.mu.Unlock()
 					continue
 				}
 				out.dequeue(nil, o)
-				out.unlink(o)
+				out.removeFromBucket(o)
 				o.unread = false
 				o.err = &RequestError{fmt.Sprintf("it needs %d credits, %d are granted, and it cannot go by chunks", need, out.granted)}
 				o.complete()
@@ -67,7 +67,7 @@ func (out *requester) halt(halted bool) (changed bool) {
 // probe makes a call that every peer answers, to learn how many credits there are: the first call of the reverse direction has one, and may need
 // more. The requester is locked: until the call is in the queue, the one that needs more credits has nothing to wait for.
 func (out *requester) probe() {
-	r, _, err := oncrpc.NewRequest(out.c.cfg.Pool, 0, 0, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
+	r, _, err := oncrpc.NewRequest(out.cfg.Pool, 0, 0, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
 	if err == nil {
 		if err = r.Seal(); err != nil {
 			r.Free()
@@ -99,7 +99,7 @@ func (out *requester) dequeue(prev, o *outCall) {
 
 // settled notes that nothing is exposed for a call any more, or yet. The requester is locked.
 func (o *outCall) settled() {
-	out := &o.c.out
+	out := o.out
 	if !o.exposes {
 		return
 	}
@@ -113,7 +113,7 @@ func (o *outCall) settled() {
 // starve has a call wait, for which the provider could not expose all memory, until other calls have theirs back: meanwhile nothing is exposed for it. It
 // returns false if there are none, so that it would wait for ever. The requester is locked; starve unlocks it when it returns true.
 func (o *outCall) starve() bool {
-	out := &o.c.out
+	out := o.out
 	if o.err != nil || out.closed != nil || out.exposing == 1 && o.tried == out.tried {
 		return false
 	}
@@ -121,17 +121,17 @@ func (o *outCall) starve() bool {
 	unreserved := o.reserved
 	o.credits, o.reserved = 1, 0
 	o.starved, o.again, o.unread = true, true, false
-	o.revoke(0, false)
+	o.invalidate(0, false)
 	o.complete()
 	if unreserved > 0 {
-		_ = o.c.receives.done(unreserved, 0)
+		_ = o.out.receives.done(unreserved, 0)
 	}
 	return true
 }
 
 // wait puts a call back in front of the queue, until it can have all the credits that its group needs. It has none meanwhile, and nothing is exposed for it.
 func (o *outCall) wait(needs int) {
-	out := &o.c.out
+	out := o.out
 	o.build.release()
 	out.mu.Lock()
 	out.inFlight -= o.credits
@@ -145,7 +145,7 @@ func (o *outCall) wait(needs int) {
 		if o.unread {
 			o.unread = false
 			if out.closed == nil {
-				out.unlink(o)
+				out.removeFromBucket(o)
 			}
 		}
 		o.complete()

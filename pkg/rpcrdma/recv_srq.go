@@ -15,32 +15,32 @@ const (
 	sharedMargin = 64
 )
 
-// sharing are the queues of receives that connections of a server share, one for what they have in common. A queue lasts as long as it has connections.
-type sharing struct {
+// srqSet are the queues of receives that connections of a server share, one for what they have in common. A queue lasts as long as it has connections.
+type srqSet struct {
 	cfg *Config // of the connections that share
 
 	mu     sync.Mutex
 	own    int // connections that have queues of their own
-	queues map[any]*sharedQueue
+	queues map[any]*srq
 }
 
-type sharedQueue struct {
-	*receiveQueue
+type srq struct {
+	*recvQueue
 	rdma        rdma.SRQ
 	key         any
 	connections int
 }
 
-func newSharing(cfg *Config) *sharing {
+func newSRQSet(cfg *Config) *srqSet {
 	c := *cfg
 	c.InlineCall = min(c.InlineCall, wire.DefaultReceiveSize)
 	c.Extensions &= TransportProperties
 	c.layout = nil
-	return &sharing{cfg: &c, queues: map[any]*sharedQueue{}}
+	return &srqSet{cfg: &c, queues: map[any]*srq{}}
 }
 
 // join counts a connection, and returns the queue that it shares: nil if it has one of its own.
-func (s *sharing) join(in rdma.ConnRequest) *sharedQueue {
+func (s *srqSet) join(in rdma.ConnRequest) *srq {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := in.SRQKey()
@@ -56,7 +56,7 @@ func (s *sharing) join(in rdma.ConnRequest) *sharedQueue {
 			s.own++
 			return nil
 		}
-		q = &sharedQueue{receiveQueue: newReceiveQueue(s.cfg.Pool, [][]int{{s.receiveSize()}}), rdma: posts, key: key}
+		q = &srq{recvQueue: newRecvQueue(s.cfg.Pool, [][]int{{s.receiveSize()}}), rdma: posts, key: key}
 		q.to, q.shared, q.depth, q.margin, q.told = posts, true, posts.Depth(), min(sharedMargin, posts.Depth()/2), s.cfg.Observer.SRQPosted
 		s.queues[key] = q
 	}
@@ -65,14 +65,14 @@ func (s *sharing) join(in rdma.ConnRequest) *sharedQueue {
 }
 
 // alone counts a connection that has a queue of its own, since the shared one is full.
-func (s *sharing) alone() {
+func (s *srqSet) alone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.own++
 }
 
 // receiveSize is that of shared receives, in bytes.
-func (s *sharing) receiveSize() int {
+func (s *srqSet) receiveSize() int {
 	if s.cfg.offers(wire.Version2) {
 		return wire.DefaultReceiveSize
 	}
@@ -80,7 +80,7 @@ func (s *sharing) receiveSize() int {
 }
 
 // leave takes a connection, which has ended, out of the count: of q, or of those with queues of their own.
-func (s *sharing) leave(q *sharedQueue) {
+func (s *srqSet) leave(q *srq) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q == nil {

@@ -20,12 +20,12 @@ var (
 // poster is an rdma.Endpoint, or an rdma.SRQ.
 type poster interface{ PostReceives(rs []rdma.Receive) error }
 
-// receiveQueue is a queue of receives with their buffers: that of a connection, or one that connections share. At least as many are posted as are
+// recvQueue is a queue of receives with their buffers: that of a connection, or one that connections share. At least as many are posted as are
 // promised to connections. What a connection leaves when it ends is used before more are posted.
-type receiveQueue struct {
+type recvQueue struct {
 	to    poster // nil until there is an endpoint
 	pool  *bufpool.Pool
-	table atomic.Pointer[[]*receive] // all, by id; replaced under the lock
+	table atomic.Pointer[[]*recvBuffer] // all, by id; replaced under the lock
 
 	// Of a shared queue:
 	shared bool
@@ -34,9 +34,9 @@ type receiveQueue struct {
 	told   func(int) // hears how many more are posted
 
 	mu       sync.Mutex
-	free     *receive
-	ready    *receive // those that have their buffers, of the present layout
-	prepared int      // how many these are; at most held, but for what comes just now
+	free     *recvBuffer
+	ready    *recvBuffer // those that have their buffers, of the present layout
+	prepared int         // how many these are; at most held, but for what comes just now
 	posted   int
 	promised int
 	held     int // messages that stand for a receive until they are answered
@@ -46,15 +46,15 @@ type receiveQueue struct {
 	layouts  uint32  // how often it has changed
 }
 
-func newReceiveQueue(pool *bufpool.Pool, layout [][]int) *receiveQueue {
-	q := &receiveQueue{pool: pool, layout: layout}
-	q.table.Store(new([]*receive))
+func newRecvQueue(pool *bufpool.Pool, layout [][]int) *recvQueue {
+	q := &recvQueue{pool: pool, layout: layout}
+	q.table.Store(new([]*recvBuffer))
 	return q
 }
 
 // take promises n more receives, or as many as there is memory for, and returns how many. short says why they are fewer, err that none can be posted.
 // Of messages that stand for receives there are held more than before.
-func (q *receiveQueue) take(n, held int) (got int, short, err error) {
+func (q *recvQueue) take(n, held int) (got int, short, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.held += held
@@ -69,7 +69,7 @@ func (q *receiveQueue) take(n, held int) (got int, short, err error) {
 }
 
 // post posts n receives, or as many as there is memory for.
-func (q *receiveQueue) post(n int) (short, err error) {
+func (q *recvQueue) post(n int) (short, err error) {
 	if q.shared && n > q.depth-q.posted {
 		n, short = q.depth-q.posted, errFull
 	}
@@ -86,7 +86,7 @@ func (q *receiveQueue) post(n int) (short, err error) {
 	return short, nil
 }
 
-func (q *receiveQueue) count(n int) {
+func (q *recvQueue) count(n int) {
 	q.posted += n
 	if q.told != nil {
 		q.told(n)
@@ -94,7 +94,7 @@ func (q *receiveQueue) count(n int) {
 }
 
 // first are the receives of a queue whose endpoint is not there yet.
-func (q *receiveQueue) first() []rdma.Receive {
+func (q *recvQueue) first() []rdma.Receive {
 	if q.shared {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (q *receiveQueue) first() []rdma.Receive {
 }
 
 // gather puts n new receives into q.list, or as many as there is memory for.
-func (q *receiveQueue) gather(n int) error {
+func (q *recvQueue) gather(n int) error {
 	clear(q.list)
 	q.list = q.list[:0]
 	for range n {
@@ -115,7 +115,7 @@ func (q *receiveQueue) gather(n int) error {
 		s := q.free
 		if s == nil {
 			all := *q.table.Load()
-			s = &receive{id: idReceive | uint64(len(all))}
+			s = &recvBuffer{id: idReceive | uint64(len(all))}
 			all = append(all, s)
 			q.table.Store(&all)
 		} else {
@@ -133,7 +133,7 @@ func (q *receiveQueue) gather(n int) error {
 }
 
 // giveUp frees what gather made.
-func (q *receiveQueue) giveUp() {
+func (q *recvQueue) giveUp() {
 	for _, l := range q.list {
 		s := q.get(l.ID)
 		s.release()
@@ -143,10 +143,10 @@ func (q *receiveQueue) giveUp() {
 }
 
 // get returns a receive that completed. It belongs to whoever has the loop of its connection until arrived.
-func (q *receiveQueue) get(id uint64) *receive { return (*q.table.Load())[index(id)] }
+func (q *recvQueue) get(id uint64) *recvBuffer { return (*q.table.Load())[idIndex(id)] }
 
 // arrived takes back a receive whose message is gone from it, and which was one of those promised, or (0) not.
-func (q *receiveQueue) arrived(s *receive, promised int) {
+func (q *recvQueue) arrived(s *recvBuffer, promised int) {
 	q.mu.Lock()
 	q.count(-1)
 	q.promised -= promised
@@ -155,7 +155,7 @@ func (q *receiveQueue) arrived(s *receive, promised int) {
 }
 
 // put keeps a receive that is not posted.
-func (q *receiveQueue) put(s *receive) {
+func (q *recvQueue) put(s *recvBuffer) {
 	if len(s.bufs) > 0 && s.of == q.layouts && !q.closed {
 		s.next, q.ready = q.ready, s
 		q.prepared++
@@ -166,7 +166,7 @@ func (q *receiveQueue) put(s *receive) {
 }
 
 // trim frees the buffers of ready receives but for n of them.
-func (q *receiveQueue) trim(n int) {
+func (q *recvQueue) trim(n int) {
 	for q.prepared > n {
 		s := q.ready
 		q.ready = s.next
@@ -177,7 +177,7 @@ func (q *receiveQueue) trim(n int) {
 }
 
 // settle sets the structure of receives to come. That of shared ones stays.
-func (q *receiveQueue) settle(layout [][]int) {
+func (q *recvQueue) settle(layout [][]int) {
 	if q.shared {
 		return
 	}
@@ -189,17 +189,17 @@ func (q *receiveQueue) settle(layout [][]int) {
 }
 
 // size is how many bytes a receive has.
-func (q *receiveQueue) size() (n int) {
+func (q *recvQueue) size() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, lengths := range q.layout {
-		n += sum(lengths)
+		n += sumLengths(lengths)
 	}
 	return n
 }
 
 // smaller reports whether a receive of fewer than n bytes is posted.
-func (q *receiveQueue) smaller(n int) bool {
+func (q *recvQueue) smaller(n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, s := range *q.table.Load() {
@@ -211,7 +211,7 @@ func (q *receiveQueue) smaller(n int) bool {
 }
 
 // leave takes back what a connection was promised and did not use, and messages that it held. A queue of its own is closed.
-func (q *receiveQueue) leave(promised, held int) {
+func (q *recvQueue) leave(promised, held int) {
 	if !q.shared {
 		q.close()
 		return
@@ -224,7 +224,7 @@ func (q *receiveQueue) leave(promised, held int) {
 }
 
 // close frees what is posted, when nobody will receive any more.
-func (q *receiveQueue) close() {
+func (q *recvQueue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true

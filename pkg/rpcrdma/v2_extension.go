@@ -10,12 +10,12 @@ type extension struct {
 	*wire.Extension
 	// take handles a message, which has come in full and is no part of a group; cp is its completion. It is the owner of ic then: it recycles
 	// ic, or has it answered. It returns false if the connection does not have the extension, or a message of this kind. The loop is held.
-	take func(ic *inCall, cp *rdma.Completion) bool
+	take func(g *groupReceiver, ic *inCall, cp *rdma.Completion) bool
 }
 
 // extensions are all that there are. To add one: a file that makes an extension, and its line here.
 var extensions = []extension{
-	{&wire.RoundTrip, (*inCall).takeReport},
+	{&wire.RoundTrip, (*groupReceiver).takeReport},
 }
 
 // knownExtensions is what headers are parsed with.
@@ -28,20 +28,20 @@ func knownExtensions() *wire.Extensions {
 }
 
 // extend handles an operation. It returns false if no extension does.
-func (ic *inCall) extend(cp *rdma.Completion) bool {
+func (g *groupReceiver) extend(ic *inCall, cp *rdma.Completion) bool {
 	for i := range extensions {
 		if e := &extensions[i]; e.First <= ic.hdr.Operation && ic.hdr.Operation <= e.Last {
-			return e.take(ic, cp)
+			return e.take(g, ic, cp)
 		}
 	}
 	return false
 }
 
 // takeReport handles Report Error. The other operations of the round-trip extension are parts of groups, or not offered.
-func (ic *inCall) takeReport(cp *rdma.Completion) bool {
-	if ic.hdr.Operation != wire.ReptErr || ic.c.groups.asm == nil {
+func (g *groupReceiver) takeReport(ic *inCall, cp *rdma.Completion) bool {
+	if ic.hdr.Operation != wire.ReptErr || !g.grouped {
 		return false
 	}
-	ic.c.reported(ic, cp)
+	g.reported(ic, cp)
 	return true
 }

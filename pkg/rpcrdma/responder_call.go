@@ -1,0 +1,444 @@
+package rpcrdma
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+// state of a call, as far as the end of the connection has to know it.
+type callState uint8
+
+const (
+	stateReceived callState = iota // in the hands of whoever has the loop, or free
+	stateWaiting                   // for bulk memory
+	stateReading                   // for RDMA Reads
+	stateServing                   // in the hands of the handler, or of Respond, or free again
+)
+
+// inCall is a call of the peer, with all that its processing needs, so that nothing is allocated for the next one. It is used for
+// any message that arrives, until it turns out to be no call.
+type inCall struct {
+	oncrpc.Call
+	inbound
+	in    *responder
+	id    uint32
+	next  *inCall
+	state callState // changed with the loop held only
+
+	taken  int          // how many credits it counts for in retained
+	source *inCall      // the call that the reply was made for, if not this one
+	noted  bool         // its reply is kept after it was sent
+	posted bool         // and has been sent
+	before uint64       // the credits that were given back before
+	size   int          // of the reply, in bytes, as far as retained counts it
+	holds  atomic.Int32 // those who still need it, besides one
+
+	identity identity // of a call of version 2
+
+	group *groupPlan // for the reply to one
+
+	dec     xdr.Decoder
+	args    []oncrpc.Argument
+	found   []oncrpc.Found // for each Write chunk
+	header  oncrpc.ReplyHeader
+	chunks  []argChunk
+	memory  [][]byte // of the chunks
+	bulk    int      // bytes of bulk memory that the reply may take, whatever the chunks have room for
+	grant   bufpool.Grant
+	onReady func()
+	reads   int // outstanding
+
+	head    *bufpool.Buf // three zero bytes, and the header of the answer
+	split   split.Splitter
+	out     [][]byte  // the answer's inline part
+	data    [][]byte  // what was taken out of it
+	lists   [][]byte  // memory of gather and scatter lists
+	work    sendBatch // RDMA Reads, or the answer
+	long    int       // length of what goes to the Reply chunk
+	granted creditGrant
+
+	unsent atomic.Bool // the answer is posted and has not completed; who resets it frees the call
+}
+
+// argChunk is a Read chunk, or an item of a group that is to be read.
+type argChunk struct {
+	position, length int
+	item             int        // its index in the call's items
+	first, n         int        // its segments in hdr.Reads
+	source           *wire.Item // whose segments they are instead
+	data             [][]byte
+}
+
+func (ch *argChunk) segments(h *wire.Header) int {
+	if ch.source != nil {
+		return len(h.Transmit.Segments(ch.source))
+	}
+	return ch.n
+}
+
+func (ch *argChunk) segment(h *wire.Header, i int) wire.Segment {
+	if ch.source != nil {
+		return h.Transmit.Segments(ch.source)[i]
+	}
+	return h.Reads[ch.first+i].Segment
+}
+
+// get takes a call from the free list.
+func (in *responder) get() *inCall {
+	ic := in.local
+	if ic == nil {
+		in.mu.Lock()
+		ic, in.free = in.free, nil
+		in.mu.Unlock()
+	}
+	if ic == nil {
+		calls := *in.table.Load()
+		ic = &inCall{in: in, id: uint32(len(calls))}
+		ic.payload = &ic.Message
+		ic.Init(in.cfg.Pool, ic)
+		ic.onReady = ic.memoryReady
+		calls = append(calls, ic)
+		in.table.Store(&calls)
+	}
+	in.local, ic.next = ic.next, nil
+	in.active.Add(1)
+	ic.state = stateReceived
+	return ic
+}
+
+// recycle frees all that the call has.
+func (ic *inCall) recycle() {
+	in := ic.in
+	ic.Recycle()
+	clear(ic.chunks)
+	ic.chunks, ic.reads, ic.bulk, ic.xmt, ic.noted, ic.taken = ic.chunks[:0], 0, 0, false, false, 0
+	if ic.group != nil {
+		ic.group.planner.Reset()
+	}
+	if ic.head != nil && cap(ic.head.B) > maxHead {
+		ic.freeHead()
+	}
+	ic.grant.Release()
+	if k := ic.source; k != nil {
+		ic.source = nil
+		k.letGo()
+	}
+	if ic.size > 0 {
+		in.retained.forget(ic)
+	}
+	in.mu.Lock()
+	if in.closed.Load() {
+		ic.freeHead()
+	} else {
+		ic.next, in.free = in.free, ic
+	}
+	in.mu.Unlock()
+	if in.active.Add(-1) == 0 && in.draining.Load() {
+		in.signalIdle()
+	}
+}
+
+// maxHead is the longest buffer for headers that a free call keeps.
+const maxHead = 16 << 10
+
+// letGo frees the call when nobody else needs it.
+func (ic *inCall) letGo() {
+	if ic.holds.Add(-1) < 0 {
+		ic.holds.Store(0)
+		ic.recycle()
+	}
+}
+
+func (ic *inCall) freeHead() {
+	if ic.head != nil {
+		ic.head.Release()
+		ic.head = nil
+	}
+}
+
+// call checks what can be checked before any payload is fetched.
+func (in *responder) call(ic *inCall) {
+	if in.draining.Load() {
+		ic.recycle()
+		return
+	}
+	h := &ic.hdr
+	if in.grouped {
+		ic.taken = ic.held
+		in.retained.arrived(ic.held, in.receives.mostGranted())
+	}
+	if in.quarantine != nil && in.quarantine.n.Load() > 0 && in.quarantine.take(in.info.Remote.Addr(), uint32(h.XID), in.cfg.Now()) {
+		ic.refuse(wire.System, BadRetry, "the memory that it named has cost a connection")
+		return
+	}
+	if items, results := h.Transmit.Exposed(); !in.server && (h.Chunks() || items || results) {
+		code := wire.WriteChunks
+		if len(h.Reads) > 0 || items {
+			code = wire.ReadChunks
+		}
+		ic.refuse(code, BadChunk, "chunks in a call of the reverse direction are not supported")
+		return
+	}
+	if code, reason := ic.collect(); reason != "" {
+		ic.refuse(code, BadChunk, "%s", reason)
+		return
+	}
+	if h.Procedure == wire.NoMsg {
+		ic.XID = uint32(h.XID)
+		ic.acquire()
+		return
+	}
+	in.cfg.Observer.Transferred(InlineCall, split.Length(ic.Stream))
+	if !ic.decode() {
+		return
+	}
+	ic.acquire()
+}
+
+// collect makes chunks of the Read list and holds them against the payload stream; it returns what is wrong.
+func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
+	if ic.xmt {
+		return ic.collectItems()
+	}
+	h := &ic.hdr
+	total := 0
+	for i := 0; i < len(h.Reads); {
+		ch := argChunk{position: int(h.Reads[i].Position), first: i}
+		n := uint64(0)
+		for ; i < len(h.Reads) && h.Reads[i].Position == wire.Position(ch.position); i++ {
+			n += uint64(h.Reads[i].Length)
+		}
+		ch.n = i - ch.first
+		if n > uint64(ic.in.cfg.MaxBulk-total) {
+			return wire.System, "the Read chunks have more bytes together than a call may have"
+		}
+		ch.length = int(n)
+		total += ch.length
+		ic.chunks = append(ic.chunks, ch)
+	}
+	long := len(ic.chunks) > 0 && ic.chunks[0].position == 0
+	stream := split.Length(ic.Stream)
+	switch {
+	case h.Procedure == wire.NoMsg && !long:
+		return wire.BadXDR, "RDMA_NOMSG without a Position Zero Read chunk"
+	case h.Procedure == wire.Msg && long:
+		return wire.BadXDR, "RDMA_MSG with a Position Zero Read chunk"
+	case long:
+		stream = ic.chunks[0].length
+		ic.Stream = ic.Stream[:0]
+	}
+	if stream < oncrpc.MinCallLen {
+		return wire.BadXDR, "the payload stream is shorter than an RPC call header"
+	}
+	end, taken := 0, 0 // in the unreduced stream: the end of the last chunk, and what all chunks so far took out
+	for i := range ic.chunks {
+		ch := &ic.chunks[i]
+		if ch.position == 0 || ch.length == 0 {
+			continue
+		}
+		if ch.position < end {
+			return wire.BadXDR, "Read chunks overlap"
+		}
+		if ch.position-taken > stream {
+			return wire.BadXDR, "a Read chunk's position is beyond the payload stream"
+		}
+		end = ch.position + xdr.Round(ch.length)
+		taken += xdr.Round(ch.length)
+		ch.item = len(ic.Items)
+		ic.Items = append(ic.Items, xdr.Item{Position: ch.position, Length: ch.length})
+	}
+	return 0, ""
+}
+
+// decode reads the RPC header, and plans the reply. It returns false when the call has been
+// answered: with an error, or with the reply that was kept.
+func (ic *inCall) decode() bool {
+	err := oncrpc.DecodeCall(&ic.Call)
+	if ic.XID != uint32(ic.hdr.XID) {
+		ic.refuse(wire.BadXDR, BadHeader, "XID is %#x in the header, %#x in the call", uint32(ic.hdr.XID), ic.XID)
+		return false
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, oncrpc.ErrRPCVersion), errors.Is(err, oncrpc.ErrBadCred), errors.Is(err, oncrpc.ErrBadVerf):
+		ic.in.protocolError(BadArguments, "%v", err)
+		ic.state = stateServing
+		ic.Refuse(err)
+		return false
+	default:
+		ic.refuse(wire.BadXDR, BadHeader, "%v", err)
+		return false
+	}
+	ic.Plan.MaxReply = ic.capacity()
+	if !ic.plan() {
+		return false
+	}
+	if ic.v2 {
+		ic.identify()
+	}
+	return !ic.v2 || ic.in.retained.n.Load() == 0 || !ic.again()
+}
+
+// plan asks the binding what may be placed, and how long the reply may get.
+func (ic *inCall) plan() bool {
+	ic.args = ic.args[:0]
+	var b oncrpc.Binding
+	if ic.in.cfg.Bindings != nil {
+		b = ic.in.cfg.Bindings(ic.Program, ic.Version)
+	}
+	if b == nil {
+		if len(ic.Items) > 0 {
+			ic.refuse(wire.BadXDR, BadChunk, "program %d version %d has no arguments that may be in Read chunks", ic.Program, ic.Version)
+			return false
+		}
+		return true
+	}
+	d := ic.Args()
+	capacity := ic.Plan.MaxReply
+	var err error
+	ic.args, err = b.Plan(&ic.Plan, ic.args, ic.Procedure, d)
+	if err == nil {
+		ic.bulk = min(ic.Plan.Bulk(), ic.in.cfg.MaxBulk)
+	}
+	if !ic.hdr.Chunks() && len(ic.Items) == 0 && len(ic.hdr.Transmit.Sets) == 0 {
+		ic.Plan.Reset() // nothing is placed
+		ic.Plan.MaxReply = capacity
+		return true
+	}
+	switch {
+	case len(ic.Items) == 0 && err != nil:
+		ic.Plan.Reset() // nothing was reduced: how to answer is the handler's business
+	case err != nil && misplaced(err):
+		ic.refuse(wire.BadXDR, BadChunk, "%v", err)
+		return false
+	case err != nil:
+		ic.in.protocolError(BadArguments, "Read chunks do not fit the arguments: %v", err)
+		ic.state = stateServing
+		ic.ReplyAccept(oncrpc.GarbageArgs)
+		return false
+	case d.Used() < len(ic.Items):
+		ic.refuse(wire.BadXDR, BadChunk, "the Read chunk at position %d is no argument that may be in one", ic.Items[d.Used()].Position)
+		return false
+	default:
+		capacity = min(capacity, oncrpc.MinReplyLen+oncrpc.MaxAuthLen+ic.Plan.MaxReply)
+	}
+	ic.Plan.MaxReply = capacity
+	for i := range min(len(ic.Plan.Results), ic.hdr.Writes()) {
+		if segs := ic.hdr.Write(i); len(segs) > 0 {
+			ic.Plan.Results[i].Max = int(min(uint64(ic.Plan.Results[i].Max), wire.Length(segs)))
+		}
+	}
+	return true
+}
+
+func misplaced(err error) bool {
+	var e *xdr.Error
+	return errors.As(err, &e) && e.Misplaced
+}
+
+// capacity bounds the reply by what the call has room for.
+func (ic *inCall) capacity() int {
+	if ic.xmt {
+		return ic.groupCapacity()
+	}
+	h := &ic.hdr
+	n := max(0, ic.in.negotiated.Load().sendLimit-ic.answerSize())
+	if h.HasReply {
+		n = max(n, int(min(wire.Length(h.Reply()), uint64(bufpool.MaxSize))))
+	}
+	for i := range h.Writes() {
+		n += int(min(wire.Length(h.Write(i)), uint64(ic.in.cfg.MaxBulk)))
+	}
+	return n
+}
+
+// need is how much bulk memory the call takes, for its arguments and its reply: for that what the chunks have room for, as far as the call may have it, and as
+// much as the handler may take though there is no room. Before an RPC header in a Read chunk was fetched, the reply may take MaxBulk.
+func (ic *inCall) need() (n int64) {
+	for i := range ic.chunks {
+		n += int64(ic.chunks[i].length)
+	}
+	if ic.ArgsAt == 0 {
+		return n + max(ic.room(), int64(ic.in.cfg.MaxBulk))
+	}
+	return n + max(ic.room(), int64(ic.bulk))
+}
+
+// room is how much of the reply goes to where the call has room for it.
+func (ic *inCall) room() (n int64) {
+	if ic.xmt {
+		return ic.groupRoom()
+	}
+	h := &ic.hdr
+	known := ic.ArgsAt > 0
+	for i := range h.Writes() {
+		room := int64(wire.Length(h.Write(i)))
+		if known {
+			if i >= len(ic.Plan.Results) {
+				break
+			}
+			room = min(room, int64(ic.Plan.Results[i].Max))
+		}
+		n += min(room, int64(ic.in.cfg.MaxBulk))
+	}
+	if h.HasReply {
+		room := int64(min(wire.Length(h.Reply()), uint64(bufpool.MaxSize)))
+		if known {
+			room = min(room, int64(ic.Plan.MaxReply))
+		}
+		n += room
+	}
+	return n
+}
+
+// acquire takes the bulk memory that the call needs, all at once. If there is not enough the call waits; it holds
+// nothing of it meanwhile.
+func (ic *inCall) acquire() {
+	n := ic.need()
+	if n == 0 {
+		ic.serve()
+		return
+	}
+	ic.state = stateWaiting
+	ok, err := ic.in.share.Acquire(&ic.grant, n, ic.onReady)
+	switch {
+	case err != nil:
+		ic.state = stateReceived
+		ic.refuse(wire.System, TooLarge, "%v", err)
+	case ok:
+		ic.state = stateReceived
+		ic.fetch()
+	}
+}
+
+// memoryReady is called when a waiting call got its memory, on a goroutine that may be busy with anything: another one
+// goes on with the call.
+func (ic *inCall) memoryReady() {
+	in := ic.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.readyLast == nil {
+		in.ready = ic
+	} else {
+		in.readyLast.next = ic
+	}
+	in.readyLast = ic
+	if !in.running {
+		in.running = true
+		go in.run()
+	}
+}
+
+// serve hands the call to the handler.
+func (ic *inCall) serve() {
+	ic.state = stateServing
+	ic.Conn = &ic.in.info
+	ic.Conn.Calls.Add(1)
+	ic.in.cfg.Handler.ServeRPC(&ic.Call)
+}
