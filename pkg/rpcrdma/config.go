@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
@@ -138,4 +139,72 @@ func def(v *int, d int) {
 	if *v == 0 {
 		*v = d
 	}
+}
+
+// completeExtensions fills in and checks what is about extensions.
+func (cfg *Config) completeExtensions() error {
+	for _, n := range []*int{&cfg.Continuation.MaxCallTransmissions, &cfg.Continuation.MaxReplyTransmissions} {
+		if def(n, defaultTransmissions); *n < 1 || *n > maxTransmissions {
+			return fmt.Errorf("rpcrdma: Config.Continuation has %d transmissions, must be 1 to %d", *n, maxTransmissions)
+		}
+	}
+	def(&cfg.Placement.ReceiveBuffer, 64<<10)
+	def(&cfg.Placement.MinLength, pageSize)
+	if n := cfg.Placement.ReceiveBuffer; n < pageSize || n > maxReceiveBuffer || n&(n-1) != 0 {
+		return fmt.Errorf("rpcrdma: Config.Placement.ReceiveBuffer is %d, must be a power of two from %d to %d", n, pageSize, maxReceiveBuffer)
+	}
+	if n := cfg.Placement.MinLength; n < 1 {
+		return fmt.Errorf("rpcrdma: Config.Placement.MinLength is %d, must be 1 at least", n)
+	}
+	if p := &cfg.Placement; p.Results > wire.BySize || p.Threshold < 0 || p.Results == wire.BySize && p.Threshold == 0 {
+		return fmt.Errorf("rpcrdma: Config.Placement wants results by %v with a threshold of %d, must be EXRW, TBSN, CHOICE, or BYSIZE with 1 at least",
+			p.Results, p.Threshold)
+	}
+	if cfg.Placement.Results == 0 {
+		cfg.Placement.Results = wire.SendBased
+	}
+	if cfg.has(MessageContinuation|SendBasedPlacement) && !cfg.has(TransportProperties) {
+		return fmt.Errorf("rpcrdma: Config.Extensions has %#x, it needs TransportProperties", uint8(cfg.Extensions))
+	}
+	return nil
+}
+
+// has reports whether one of the extensions is offered.
+func (cfg *Config) has(e Extensions) bool { return cfg.Extensions&e != 0 }
+
+// callTransmissions and replyTransmissions are how many Sends a call and a reply may have as far as this side is concerned.
+func (cfg *Config) callTransmissions() int {
+	if !cfg.has(MessageContinuation) {
+		return 1
+	}
+	return cfg.Continuation.MaxCallTransmissions
+}
+
+func (cfg *Config) replyTransmissions() int {
+	if !cfg.has(MessageContinuation) {
+		return 1
+	}
+	return cfg.Continuation.MaxReplyTransmissions
+}
+
+func (cfg *Config) offers(version int) bool { return slices.Contains(cfg.Versions, version) }
+
+// completeVersions fills in and checks what is about versions.
+func (cfg *Config) completeVersions() error {
+	if len(cfg.Versions) == 0 {
+		cfg.Versions = []int{wire.Version1}
+	}
+	for _, v := range cfg.Versions {
+		if v != wire.Version1 && v != wire.Version2 {
+			return fmt.Errorf("rpcrdma: Config.Versions has %d, must be 1 or 2", v)
+		}
+	}
+	if extra := cfg.Extensions &^ allExtensions; extra != 0 {
+		return fmt.Errorf("rpcrdma: Config.Extensions has %#x, which is none", uint8(extra))
+	}
+	if err := cfg.completeExtensions(); err != nil {
+		return err
+	}
+	cfg.Limits.Version2, cfg.Limits.NoVersion1 = cfg.offers(wire.Version2), !cfg.offers(wire.Version1)
+	return nil
 }

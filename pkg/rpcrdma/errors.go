@@ -65,3 +65,13 @@ type ReportError struct {
 }
 
 func (e *ReportError) Error() string { return fmt.Sprintf("rpcrdma: the peer reports %v", e.Code) }
+
+var (
+	// errNoReceive is why a connection ends when no receive is left, nor memory for one, and why a reverse call fails for whose reply there is none.
+	errNoReceive = errors.New("rpcrdma: no memory for another receive")
+	// errFull is why there is none in a queue that connections share.
+	errFull = errors.New("the shared queue of receives is full")
+)
+
+// errShort says that nothing but a group can carry a call, and that its credits are not free.
+var errShort = errors.New("rpcrdma: more credits are needed")

@@ -1,20 +1,12 @@
 package rpcrdma
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/rdma"
-)
-
-var (
-	// errNoReceive is why a connection ends when no receive is left, nor memory for one, and why a reverse call fails for whose reply there is none.
-	errNoReceive = errors.New("rpcrdma: no memory for another receive")
-	// errFull is why there is none in a queue that connections share.
-	errFull = errors.New("the shared queue of receives is full")
 )
 
 // poster is an rdma.Endpoint, or an rdma.SRQ.

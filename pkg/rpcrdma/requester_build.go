@@ -15,45 +15,6 @@ import (
 // invalidateAt is where a header of version 2 has the handle that the reply may revoke.
 const invalidateAt = wire.FixedSize + 4
 
-// callBuilder turns a request into a message. It chooses as the Linux client does:
-//
-//   - the reply goes inline if its bound fits, else its eligible results into Write chunks if the rest fits, else
-//     all of it into a Reply chunk;
-//   - the call goes inline if it fits, else with as few of its eligible arguments as need be in Read chunks, else
-//     all that is left of it into a Position Zero Read chunk.
-type callBuilder struct {
-	head    *bufpool.Buf // three zero bytes, and the header
-	split   split.Splitter
-	cuts    []oncrpc.Argument // arguments for Read chunks, by position
-	out     [][]byte          // the stream without them
-	data    [][]byte          // their data
-	ends    []int             // where in data each cut ends
-	gather  [][]byte
-	send    sendBatch
-	bufs    []*bufpool.Buf // what had to be copied
-	writes  int            // Write chunks
-	results []resultBuf    // their memory
-	hasLong bool
-	foreign bool      // some of the memory that is exposed is the user's
-	long    resultBuf // the memory of the Reply chunk
-	segs    []wire.Segment
-
-	lim       peerLimits
-	v2        bool
-	grouped   bool // the call is sent as a group
-	short     int  // how many credits that needs, if they are not free
-	group     *groupPlan
-	maxGather int
-}
-
-// resultBuf is memory in which the peer puts a result.
-type resultBuf struct {
-	data [][]byte
-	room int
-	bufs []*bufpool.Buf // if it is the requester's own
-	at   int            // first segment in callBuilder.segs
-}
-
 // build fills in b.send. What it exposed is in o.regions, also when it fails.
 func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) error {
 	out, r := o.out, o.req

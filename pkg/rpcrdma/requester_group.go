@@ -1,8 +1,6 @@
 package rpcrdma
 
 import (
-	"errors"
-
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/group"
@@ -10,9 +8,6 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
-
-// errShort says that nothing but a group can carry a call, and that its credits are not free.
-var errShort = errors.New("rpcrdma: more credits are needed")
 
 // buildGroup lays a call out as a group, of which the reply may be one too. It returns false if it is not to be one, and takes nothing
 // then: the call, or what its reply may be, does not fit the peer's limits, or our receives, or the credits that are free; b.short is how many it needs in

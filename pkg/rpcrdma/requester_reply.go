@@ -12,18 +12,6 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// receivedReply is the reply to an outCall, as it came.
-type receivedReply struct {
-	message oncrpc.Message
-	long    int   // bytes in the Reply chunk, if it is a long one
-	placed  []int // bytes in each Write chunk
-	slots   []int // bytes placed for each result
-	from    []int // its Write chunk
-	found   []oncrpc.Found
-	header  oncrpc.ReplyHeader
-	dec     xdr.Decoder
-}
-
 func (a *receivedReply) release() {
 	a.message.Release()
 	a.long, a.placed = 0, a.placed[:0]
@@ -158,14 +146,14 @@ func (o *outCall) accept(m *inbound) error {
 		n := 0
 		if h.Writes() > 0 {
 			var err error
-			if n, err = returned(h.Write(k), b.segs, &b.results[k]); err != nil {
+			if n, err = checkReturned(h.Write(k), b.segs, &b.results[k]); err != nil {
 				return err
 			}
 		}
 		a.placed = append(a.placed, n)
 	}
 	if h.HasReply {
-		n, err := returned(h.Reply(), b.segs, &b.long)
+		n, err := checkReturned(h.Reply(), b.segs, &b.long)
 		if err != nil {
 			return err
 		}
@@ -181,9 +169,9 @@ func (o *outCall) accept(m *inbound) error {
 	return nil
 }
 
-// returned checks a chunk that came back, and returns how many bytes are in it. They fill its segments in order
+// checkReturned checks a chunk that came back, and returns how many bytes are in it. They fill its segments in order
 // (RFC 8166 section 3.4.6). In an empty chunk there are none.
-func returned(segs, offered []wire.Segment, p *resultBuf) (n int, err error) {
+func checkReturned(segs, offered []wire.Segment, p *resultBuf) (n int, err error) {
 	if len(segs) == 0 {
 		return 0, nil
 	}

@@ -8,13 +8,6 @@ import (
 // maxTries is how often a request is sent, at most, when the peer answers that it would take it in another shape.
 const maxTries = 4
 
-// peerLimits are what the peer accepts in a header, as far as it is known.
-type peerLimits struct {
-	wire.Limits
-	ReadChunks int
-	lowered    bool // the peer has said so
-}
-
 // retry finds out whether a request can be sent again, in another shape, after the peer has refused it; if so it leaves in o and
 // in the connection's bounds what to do differently. The peer has not executed the call, or has kept its reply. The requester is locked.
 func (o *outCall) retry(err error) bool {

@@ -2,7 +2,6 @@ package rpcrdma
 
 import (
 	"errors"
-	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -10,70 +9,6 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
-
-// state of a call, as far as the end of the connection has to know it.
-type callState uint8
-
-const (
-	stateReceived callState = iota // in the hands of whoever has the loop, or free
-	stateWaiting                   // for bulk memory
-	stateReading                   // for RDMA Reads
-	stateServing                   // in the hands of the handler, or of Respond, or free again
-)
-
-// inCall is a call of the peer, with all that its processing needs, so that nothing is allocated for the next one. It is used for
-// any message that arrives, until it turns out to be no call.
-type inCall struct {
-	oncrpc.Call
-	inbound
-	in    *responder
-	id    uint32
-	next  *inCall
-	state callState // changed with the loop held only
-
-	taken  int          // how many credits it counts for in retained
-	source *inCall      // the call that the reply was made for, if not this one
-	noted  bool         // its reply is kept after it was sent
-	posted bool         // and has been sent
-	before uint64       // the credits that were given back before
-	size   int          // of the reply, in bytes, as far as retained counts it
-	holds  atomic.Int32 // those who still need it, besides one
-
-	identity identity // of a call of version 2
-
-	group *groupPlan // for the reply to one
-
-	dec     xdr.Decoder
-	args    []oncrpc.Argument
-	found   []oncrpc.Found // for each Write chunk
-	header  oncrpc.ReplyHeader
-	chunks  []argChunk
-	memory  [][]byte // of the chunks
-	bulk    int      // bytes of bulk memory that the reply may take, whatever the chunks have room for
-	grant   bufpool.Grant
-	onReady func()
-	reads   int // outstanding
-
-	head    *bufpool.Buf // three zero bytes, and the header of the answer
-	split   split.Splitter
-	out     [][]byte  // the answer's inline part
-	data    [][]byte  // what was taken out of it
-	lists   [][]byte  // memory of gather and scatter lists
-	work    sendBatch // RDMA Reads, or the answer
-	long    int       // length of what goes to the Reply chunk
-	granted creditGrant
-
-	unsent atomic.Bool // the answer is posted and has not completed; who resets it frees the call
-}
-
-// argChunk is a Read chunk, or an item of a group that is to be read.
-type argChunk struct {
-	position, length int
-	item             int        // its index in the call's items
-	first, n         int        // its segments in hdr.Reads
-	source           *wire.Item // whose segments they are instead
-	data             [][]byte
-}
 
 func (ch *argChunk) segments(h *wire.Header) int {
 	if ch.source != nil {
@@ -441,4 +376,52 @@ func (ic *inCall) serve() {
 	ic.Conn = &ic.in.info
 	ic.Conn.Calls.Add(1)
 	ic.in.cfg.Handler.ServeRPC(&ic.Call)
+}
+
+func (in *responder) signalIdle() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	select {
+	case <-in.idle:
+	default:
+		close(in.idle)
+	}
+}
+
+// drain makes idle be closed when no call is in flight any more. Calls that come from now on are not answered: the client will
+// send them again on another connection.
+func (in *responder) drain() <-chan struct{} {
+	in.draining.Store(true)
+	in.retained.close()
+	if in.active.Load() == 0 {
+		in.signalIdle()
+	}
+	return in.idle
+}
+
+func (in *responder) runReady() {
+	for {
+		in.recvMu.Lock()
+		in.mu.Lock()
+		ic := in.ready
+		if ic == nil {
+			in.running = false
+			in.mu.Unlock()
+			in.recvMu.Unlock()
+			return
+		}
+		if in.ready = ic.next; in.ready == nil {
+			in.readyLast = nil
+		}
+		ic.next = nil
+		in.mu.Unlock()
+		ic.state = stateReceived
+		if in.closed.Load() {
+			ic.recycle()
+			in.orphans.Done()
+		} else {
+			ic.fetch()
+		}
+		in.recvMu.Unlock()
+	}
 }

@@ -17,14 +17,6 @@ var ErrReadTimeout = errors.New("rpcrdma: the peer does not answer RDMA Reads")
 // long at most.
 const readTimeout = 30 * time.Second
 
-// readLook looks at RDMA Reads every readTimeout, as long as there are any. The loop is held, but by timer.
-type readLook struct {
-	calls   int // that wait for RDMA Reads
-	running bool
-	timer   *time.Timer
-	fetched int64 // at the last look
-}
-
 // begin counts a call that posts RDMA Reads.
 func (l *readLook) begin(in *responder) {
 	if l.calls++; l.running {

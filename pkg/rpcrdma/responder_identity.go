@@ -4,14 +4,6 @@ import (
 	"hash/crc32"
 )
 
-// identity tells calls of a connection apart that have the same XID. It is the same for a call in
-// whatever shape that comes: with its arguments in the stream or in Read chunks.
-type identity struct {
-	program, version, procedure uint32
-	length                      int    // of the unreduced stream
-	sum                         uint32 // checksum of its beginning
-}
-
 // identityBytes is how much of a stream an identity is made of, at most. Eligible arguments do not
 // count, nor what follows them.
 const identityBytes = 256

@@ -90,36 +90,3 @@ func (r *recentWrites) note(xid wire.XID, wrs []rdma.WorkRequest) {
 		}
 	}
 }
-
-// blame finds the call whose memory the peer refused. The loop is held.
-func (in *responder) blame(handle wire.Handle) {
-	s := in.quarantine
-	if s == nil {
-		return
-	}
-	client, now := in.info.Remote.Addr(), in.cfg.Now()
-	for _, ic := range *in.table.Load() {
-		if ic.state != stateReading {
-			continue
-		}
-		for i := range ic.chunks {
-			for k := range ic.chunks[i].segments(&ic.hdr) {
-				if ic.chunks[i].segment(&ic.hdr, k).Handle == handle {
-					s.add(client, uint32(ic.hdr.XID), now)
-					return
-				}
-			}
-		}
-	}
-	in.recent.mu.Lock()
-	defer in.recent.mu.Unlock()
-	for i := range min(in.recent.next, len(in.recent.calls)) {
-		c := &in.recent.calls[i]
-		for _, h := range c.handle {
-			if h == handle && h != 0 {
-				s.add(client, c.xid, now)
-				return
-			}
-		}
-	}
-}

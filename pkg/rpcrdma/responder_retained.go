@@ -2,37 +2,7 @@ package rpcrdma
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
-
-	"sluice.dev/sluice/pkg/bufpool"
 )
-
-// retainedReplies are replies of version 2 that may be wanted once more. Their calls have been executed, and must not be executed twice.
-//
-// Those in list did not fit what their calls offered: the call was answered REPLY_RESOURCE or WRITE_RESOURCE, and when it comes again, with more
-// room, it gets that reply. A requester keeps the credit of such a call for sending it again. So calls that are executing and kept replies are
-// together no more than the credits; where they are, the oldest reply's credit has been used otherwise, and nobody will ask for it.
-//
-// Those from first on were sent as groups, in this order, and may be reported. A requester that gets a bad one keeps the call's credit, and reports it
-// before it uses any credit that came back behind it. Messages of a connection keep their order. So when a call arrives, count those that its
-// sender would have outstanding if that reply had not reached it: they are all that have arrived, but for those that were answered before. If they take
-// more credits than were ever granted it has reached the sender, whose report, if it is bad, has arrived; and the reply is let go of.
-// That leaves at most one reply for each credit.
-type retainedReplies struct {
-	n atomic.Int32 // how many are in list, to look without the lock
-
-	taken uint64        // credits that calls took; changed with the loop held
-	given atomic.Uint64 // of those, the ones that answers gave back, some of which may not have been posted yet
-
-	budget *bufpool.Budget
-
-	mu          sync.Mutex
-	list        []*inCall // oldest first; they are held
-	first, last *inCall   // likewise, linked by next
-	bytes       int       // of all replies that are or were kept, until their memory is free
-	closed      bool
-}
 
 // retainedBytes bounds the memory of a connection's replies that are kept; the oldest ones are let go of, those that may be reported first, and so is one that is
 // longer. The budget bounds it further for all connections together, beside what calls in flight hold: what waits for a report that hardly ever comes, or for a

@@ -1,0 +1,14 @@
+package rpcrdma
+
+// IDs of work requests: the kind in the upper half, the index of its owner in the lower.
+const (
+	idReceive    uint64 = iota << 32
+	idRead              // an RDMA Read for a call of the peer
+	idAnswer            // the Send that answers it
+	idRequest           // the Send of our call
+	idInvalidate        // the invalidation of memory that our call exposed
+	idControl           // the Send of a message that is about no call
+	idKind       = 0xffffffff_00000000
+)
+
+func idIndex(id uint64) uint32 { return uint32(id) }
