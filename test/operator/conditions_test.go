@@ -179,7 +179,7 @@ func TestConditions(t *testing.T) {
 			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 				x.Spec.Backend = backendOf("127.0.0.1", 1, "/")
 			}},
-		{name: "a backend that refuses", pods: true, kind: v1alpha1.ConditionBackendReachable, status: no, reason: v1alpha1.ReasonBackendRefuses, words: "which asked from 127.0.0.1:",
+		{name: "a backend that refuses", pods: true, kind: v1alpha1.ConditionBackendReachable, status: no, reason: v1alpha1.ReasonBackendRefuses, words: " at 127.0.0.1:",
 			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 				x.Spec.Backend = backendOf("127.0.0.1", int32(backend.port), "/nowhere")
 			}},
@@ -224,7 +224,7 @@ func TestConditions(t *testing.T) {
 			}},
 		{name: "no image", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonImageNotPulled, words: "registry.example/gateway:1",
 			after: func(t *testing.T, _ *nodes, ns string) { podStatus(t, ns, waiting("ImagePullBackOff", "not found")) }},
-		{name: "crashing", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsCrashing, words: "again and again",
+		{name: "crashing", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsCrashing, words: "crashes: ",
 			after: func(t *testing.T, _ *nodes, ns string) { podStatus(t, ns, waiting("CrashLoopBackOff", "back-off")) }},
 		{name: "silent", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonPodsUnreachable, words: "/status",
 			after: func(t *testing.T, _ *nodes, ns string) {

@@ -63,11 +63,11 @@ func TestReasons(t *testing.T) {
 		})
 	}
 	for _, c := range []conditionCase{
-		{name: "a backend that is not allowed", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonBackendNotAllowed, words: "allows no export of 127.0.0.1:/",
+		{name: "a backend that is not allowed", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonBackendNotAllowed, words: "does not allow backend 127.0.0.1:/",
 			change: func(_ *testing.T, _ *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 				gw.Spec.AllowedBackends = []v1alpha1.AllowedBackend{{Servers: []string{"filer.example"}}}
 			}},
-		{name: "one export too many", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonTooManyExports, words: "serves 1 exports",
+		{name: "one export too many", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonTooManyExports, words: "serves 1 older exports",
 			before: older(v1alpha1.Backend{}), change: func(_ *testing.T, _ *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 				gw.Spec.Limits.Exports = 1
 			}},
@@ -81,7 +81,7 @@ func TestReasons(t *testing.T) {
 				x.Spec.HandleIdentity = "shared-identity"
 			}},
 		{name: "room for the configuration", gateway: true, kind: v1alpha1.ConditionConfigCapacity, status: yes, reason: v1alpha1.ReasonCapacitySufficient, words: "has room"},
-		{name: "a claim in use", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonClaimInUse, words: `of the claim "disk"`, change: onClaim,
+		{name: "a claim in use", kind: v1alpha1.ConditionAccepted, status: no, reason: v1alpha1.ReasonClaimInUse, words: `of claim "disk"`, change: onClaim,
 			before: older(v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk", SubPath: "a"}})},
 		{name: "a claim that is lost", kind: v1alpha1.ConditionResolvedRefs, status: no, reason: v1alpha1.ReasonClaimLost, words: `"disk"`, change: onClaim,
 			before: func(t *testing.T, ns string) {
@@ -101,12 +101,12 @@ func TestReasons(t *testing.T) {
 				virtual(t, n, gw, x)
 				gw.Spec.Exposure.VirtualIP.Pool = []string{"192.0.2.9-192.0.2.3"}
 			}},
-		{name: "no Secret", gateway: true, kind: v1alpha1.ConditionResolvedRefs, status: no, reason: v1alpha1.ReasonSecretNotFound, words: `no Secret "mine"`, change: keys},
+		{name: "no Secret", gateway: true, kind: v1alpha1.ConditionResolvedRefs, status: no, reason: v1alpha1.ReasonSecretNotFound, words: `Secret "mine"`, change: keys},
 		{name: "a Secret without keys", gateway: true, kind: v1alpha1.ConditionResolvedRefs, status: no, reason: v1alpha1.ReasonSecretInvalid, words: `Secret "mine"`, change: keys,
 			before: func(t *testing.T, ns string) {
 				must(t, kube.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}))
 			}},
-		{name: "no node with the device", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonNoNodeOffersResource, words: "waits for example.com/vf",
+		{name: "no node with the device", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonNoNodeOffersResource, words: "waits for resource example.com/vf",
 			change: func(_ *testing.T, _ *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 				gw.Spec.RDMA = &v1alpha1.RDMA{Devices: []v1alpha1.Device{{ResourceName: "example.com/vf"}}}
 			},
@@ -119,7 +119,7 @@ func TestReasons(t *testing.T) {
 				n.held.Store(true)
 				edit(t, ns)
 			}},
-		{name: "a file that pods refuse", pods: true, kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonNotApplied, words: "refuses its configuration as a whole",
+		{name: "a file that pods refuse", pods: true, kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonNotApplied, words: "refuses its configuration",
 			after: func(t *testing.T, n *nodes, ns string) {
 				eventually(t, "the export is ready", isReady(newExport(ns, "data", "fast")))
 				n.spoiled.Store(true)
@@ -128,7 +128,7 @@ func TestReasons(t *testing.T) {
 		{name: "nobody has asked", kind: v1alpha1.ConditionBackendReachable, status: unknown, reason: v1alpha1.ReasonUnknown, words: "no pod has asked"},
 		{name: "a backend that answers", pods: true, kind: v1alpha1.ConditionBackendReachable, status: yes, reason: v1alpha1.ReasonReachable, words: "127.0.0.1:/ answers "},
 		{name: "served", pods: true, kind: v1alpha1.ConditionRDMAReady, status: yes, reason: v1alpha1.ReasonServing, words: "served by "},
-		{name: "a client's own address", pods: true, kind: v1alpha1.ConditionClientAddressesVisible, status: yes, reason: v1alpha1.ReasonVisible, words: "other addresses",
+		{name: "a client's own address", pods: true, kind: v1alpha1.ConditionClientAddressesVisible, status: yes, reason: v1alpha1.ReasonVisible, words: "addresses other than",
 			after: func(t *testing.T, _ *nodes, ns string) {
 				eventually(t, "the export is ready", isReady(newExport(ns, "data", "fast")))
 				var pods corev1.PodList

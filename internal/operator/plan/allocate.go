@@ -122,7 +122,7 @@ func (m *maker) address(x *Export) *refusal {
 	if ip != "" {
 		asked, ok := parseAddress(ip)
 		if !ok {
-			return refuse(v1alpha1.ReasonInvalid, "address.ip: %q: want an IP address, such as 192.0.2.10, or nothing", ip)
+			return refuse(v1alpha1.ReasonInvalid, "address.ip: %q: want an IP address, such as 192.0.2.10, or none", ip)
 		}
 		given, a = asked == a, asked
 		if r := m.free(name, a, given); r != nil {
@@ -133,7 +133,7 @@ func (m *maker) address(x *Export) *refusal {
 		return nil
 	}
 	if p := x.Source.Spec.Address.RDMAPort; p >= FirstPort && p <= LastPort || p == AdminPort || p == SpeakerPort {
-		return refuse(v1alpha1.ReasonInvalid, "address.rdmaPort: %d: want another one than %d, %d and %d to %d, which pods use themselves", p, AdminPort, SpeakerPort, FirstPort, LastPort)
+		return refuse(v1alpha1.ReasonInvalid, "address.rdmaPort: %d: pods use %d, %d and %d to %d themselves: choose another port", p, AdminPort, SpeakerPort, FirstPort, LastPort)
 	}
 	if !a.IsValid() {
 		var ok bool
@@ -146,7 +146,7 @@ func (m *maker) address(x *Export) *refusal {
 			return busy
 		})
 		if !ok {
-			return refuse(v1alpha1.ReasonNoFreeAddress, "all addresses of exposure.virtualIP.pool of NFSGateway %s/%s are taken: its owner can add some, or exports can go", m.in.Gateway.Namespace, m.in.Gateway.Name)
+			return refuse(v1alpha1.ReasonNoFreeAddress, "all addresses of exposure.virtualIP.pool of NFSGateway %s/%s are in use: ask its owner to add addresses, or delete exports", m.in.Gateway.Namespace, m.in.Gateway.Name)
 		}
 	}
 	m.addresses[a.String()] = name
@@ -161,19 +161,19 @@ func (m *maker) free(name string, a netip.Addr, given bool) *refusal {
 		return nil
 	}
 	if m.virtual() && !m.pool.contains(a) {
-		return refuse(v1alpha1.ReasonAddressOutsidePool, "address.ip: %s is not in exposure.virtualIP.pool of NFSGateway %s/%s (%s): ask for one of these, or leave it out", a, m.in.Gateway.Namespace, m.in.Gateway.Name,
+		return refuse(v1alpha1.ReasonAddressOutsidePool, "address.ip: %s is not in exposure.virtualIP.pool of NFSGateway %s/%s (%s): choose one of these, or omit it", a, m.in.Gateway.Namespace, m.in.Gateway.Name,
 			strings.Join(m.in.Gateway.Spec.Exposure.VirtualIP.Pool, ", "))
 	}
 	for _, o := range []string{m.addresses[a.String()], m.asked[a.String()]} {
 		if o != "" && o != name {
-			return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is that of NFSExport %s: ask for another one, or leave it out", a, shown(o))
+			return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s belongs to NFSExport %s: choose another one, or omit it", a, shown(o))
 		}
 	}
 	if o := m.in.OtherGateways[a.String()]; o != "" && m.virtual() {
-		return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is that of NFSExport %s of another NFSGateway on the same network: ask for another one, or leave it out", a, o)
+		return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s belongs to NFSExport %s of another NFSGateway on the network: choose another one, or omit it", a, o)
 	}
 	if o, busy := others(m.busyAddresses[a.String()], name); busy {
-		return refuse(v1alpha1.ReasonAddressTaken, "address.ip: %s is still served by a pod for NFSExport %s, which had it: wait until that has ended, or ask for another one", a, shown(o))
+		return refuse(v1alpha1.ReasonAddressTaken, "address.ip: a pod still serves %s for its former NFSExport %s: wait, or choose another one", a, shown(o))
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (m *maker) targets(x *Export) *refusal {
 			first = m.freePorts(name)
 		}
 		if first == 0 {
-			return refuse(v1alpha1.ReasonNoFreePort, "all ports of the pods of NFSGateway %s/%s, %d to %d, are taken: make another NFSGateway for further exports", m.in.Gateway.Namespace, m.in.Gateway.Name, FirstPort, LastPort)
+			return refuse(v1alpha1.ReasonNoFreePort, "all ports of the pods of NFSGateway %s/%s, %d to %d, are in use: create another NFSGateway for further exports", m.in.Gateway.Namespace, m.in.Gateway.Name, FirstPort, LastPort)
 		}
 		m.ports[first] = name
 	}

@@ -23,25 +23,25 @@ func exportConditions(g *v1alpha1.NFSGateway, e *v1alpha1.NFSExport, refused, mi
 	if refused != nil {
 		accepted = condition.False(v1alpha1.ConditionAccepted, refused.reason, "%s", refused.message)
 	} else {
-		accepted = condition.True(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "NFSGateway %s/%s takes it", g.Namespace, g.Name)
+		accepted = condition.True(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "NFSGateway %s/%s serves this export", g.Namespace, g.Name)
 	}
 	switch {
 	case missing != nil:
 		resolved = condition.False(v1alpha1.ConditionResolvedRefs, missing.reason, "%s", missing.message)
 	case refused != nil:
-		resolved = condition.Unknown(v1alpha1.ConditionResolvedRefs, v1alpha1.ReasonUnknown, "what an export refers to is looked for when it is accepted")
+		resolved = condition.Unknown(v1alpha1.ConditionResolvedRefs, v1alpha1.ReasonUnknown, "references are checked once the export is accepted")
 	default:
-		resolved = condition.True(v1alpha1.ConditionResolvedRefs, v1alpha1.ReasonResolved, "what it refers to is there")
+		resolved = condition.True(v1alpha1.ConditionResolvedRefs, v1alpha1.ReasonResolved, "all referenced objects exist")
 	}
 	return observed(e.Generation, accepted, resolved)
 }
 
 func gatewayConditions(in *Input, poolProblems []string) []metav1.Condition {
-	accepted := condition.True(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "the operator acts upon it")
+	accepted := condition.True(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "the operator serves this gateway")
 	if len(poolProblems) > 0 {
 		accepted = condition.False(v1alpha1.ConditionAccepted, v1alpha1.ReasonPoolInvalid, "%s", strings.Join(poolProblems, "; "))
 	}
-	resolved := condition.True(v1alpha1.ConditionResolvedRefs, v1alpha1.ReasonResolved, "what it refers to is there")
+	resolved := condition.True(v1alpha1.ConditionResolvedRefs, v1alpha1.ReasonResolved, "all referenced objects exist")
 	if r := gatewayMissing(in); r != nil {
 		resolved = condition.False(v1alpha1.ConditionResolvedRefs, r.reason, "%s", r.message)
 	}
@@ -55,7 +55,7 @@ func gatewayMissing(in *Input) *refusal {
 	if name := g.Spec.HandleKeys.SecretName; name != "" {
 		const made = `openssl rand -base64 32 > keys; kubectl -n %s create secret generic %s --from-file=keys`
 		if in.Keys == nil {
-			return refuse(v1alpha1.ReasonSecretNotFound, "there is no Secret %q in namespace %q, which handleKeys.secretName names: "+made, name, g.Namespace, g.Namespace, name)
+			return refuse(v1alpha1.ReasonSecretNotFound, "Secret %q of handleKeys.secretName does not exist in namespace %q: create it: "+made, name, g.Namespace, g.Namespace, name)
 		}
 		if _, err := sign.ParseKeys(in.Keys.Data[KeysEntry]); err != nil {
 			return refuse(v1alpha1.ReasonSecretInvalid, "the entry %q of Secret %q in namespace %q: %v: want one key of at least 32 bytes in base64 on each line", KeysEntry, name, g.Namespace, err)
@@ -66,7 +66,7 @@ func gatewayMissing(in *Input) *refusal {
 	}
 	for _, n := range g.Spec.RDMA.Networks {
 		if key := NetworkKey(g, n); !in.Networks[key] {
-			return refuse(v1alpha1.ReasonNetworkNotFound, "there is no NetworkAttachmentDefinition %s, which rdma.networks names: make it, or name another", key)
+			return refuse(v1alpha1.ReasonNetworkNotFound, "NetworkAttachmentDefinition %s of rdma.networks does not exist: create it, or name another one", key)
 		}
 	}
 	return nil

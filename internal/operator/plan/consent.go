@@ -33,7 +33,7 @@ func consent(in *Input, e *v1alpha1.NFSExport) *refusal {
 	case b.RDMA != nil:
 		server, dir = b.RDMA.Server, b.RDMA.Path
 	case b.PersistentVolumeClaim != nil && e.Namespace != g.Namespace:
-		return refuse(v1alpha1.ReasonClaimElsewhere, "the claim %q is looked for in namespace %q, where the gateway is, and no export of namespace %q may have it: move this export to namespace %q, or have a gateway in namespace %q",
+		return refuse(v1alpha1.ReasonClaimElsewhere, "claim %q must be in the gateway's namespace %q, and the export is in namespace %q: move the export to namespace %q, or create a gateway in namespace %q",
 			b.PersistentVolumeClaim.ClaimName, g.Namespace, e.Namespace, g.Namespace, e.Namespace)
 	default:
 		return nil
@@ -44,7 +44,7 @@ func consent(in *Input, e *v1alpha1.NFSExport) *refusal {
 	if _, allowed := allowedDir(g, server, dir); allowed {
 		return nil
 	}
-	return refuse(v1alpha1.ReasonBackendNotAllowed, "NFSGateway %s/%s allows no export of %s:%s: its owner can add {servers: [%s], paths: [%s]} to spec.allowedBackends",
+	return refuse(v1alpha1.ReasonBackendNotAllowed, "NFSGateway %s/%s does not allow backend %s:%s: ask its owner to add {servers: [%s], paths: [%s]} to spec.allowedBackends",
 		g.Namespace, g.Name, server, dir, server, dir)
 }
 
@@ -61,13 +61,13 @@ func namespaceAllowed(in *Input, e *v1alpha1.NFSExport) *refusal {
 		if have := in.Namespaces[e.Namespace]; err == nil && len(have) > 0 && s.Matches(labels.Set(have)) {
 			return nil
 		}
-		return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of namespaces with the labels %s alone, and namespace %q has not got them: its owner can label the namespace, or change spec.allowedExports",
+		return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s allows only exports of namespaces with labels %s, which namespace %q lacks: ask its owner to label the namespace, or to change spec.allowedExports",
 			g.Namespace, g.Name, metav1.FormatLabelSelector(allowed.Selector), e.Namespace)
 	}
 	if e.Namespace == g.Namespace {
 		return nil
 	}
-	return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s takes exports of its own namespace alone: its owner can name namespace %q in spec.allowedExports", g.Namespace, g.Name, e.Namespace)
+	return refuse(v1alpha1.ReasonNamespaceNotAllowed, "NFSGateway %s/%s allows only exports of its own namespace: ask its owner to add namespace %q to spec.allowedExports", g.Namespace, g.Name, e.Namespace)
 }
 
 // allowedDir reports whether spec.allowedBackends allows a directory, and the longest path that

@@ -118,7 +118,7 @@ func (m *maker) fit(exports []Export, refused []*refusal) Capacity {
 		if p.standing != programmed && c.Used+size > MaxConfig {
 			c.Refused++
 			x.Config, x.Hash = nil, ""
-			refused[p.i] = refuse(v1alpha1.ReasonTooManyExports, "with it, the configuration of the pods of NFSGateway %s/%s would be larger than the 1 MiB that a ConfigMap has room for: say less in access rules, or make another NFSGateway",
+			refused[p.i] = refuse(v1alpha1.ReasonTooManyExports, "the export would grow the configuration of NFSGateway %s/%s beyond 1 MiB, the limit of a ConfigMap: shorten access rules, or create another NFSGateway",
 				m.in.Gateway.Namespace, m.in.Gateway.Name)
 			continue
 		}
@@ -158,10 +158,10 @@ func (p *Plan) Export(e *v1alpha1.NFSExport) *Export {
 // that is not watched.
 func GatewayNotFound(e *v1alpha1.NFSExport, watched bool) []metav1.Condition {
 	ns, name := GatewayNamespace(e), e.Spec.GatewayRef.Name
-	why := refuse(v1alpha1.ReasonGatewayNotFound, "there is no NFSGateway %s/%s: make one, or make an export with another gatewayRef", ns, name)
+	why := refuse(v1alpha1.ReasonGatewayNotFound, "NFSGateway %s/%s does not exist: create it, or re-create the export with another gatewayRef", ns, name)
 	if !watched {
-		why = refuse(v1alpha1.ReasonGatewayNotFound, "gatewayRef: NFSGateway %s/%s is not looked for, since the operator does not watch namespace %q: add that to its --watch-namespaces (watchNamespaces of the chart), "+
-			"or make an export with another gatewayRef", ns, name, ns)
+		why = refuse(v1alpha1.ReasonGatewayNotFound, "gatewayRef: NFSGateway %s/%s is in namespace %q, which the operator does not watch: add it to --watch-namespaces (watchNamespaces of the chart), "+
+			"or re-create the export with another gatewayRef", ns, name, ns)
 	}
 	return exportConditions(nil, e, why, nil)
 }
@@ -223,14 +223,14 @@ func (m *maker) admit() []*refusal {
 			continue
 		}
 		if most := int(g.Spec.Limits.Exports); most > 0 && admitted >= most {
-			refused[i] = refuse(v1alpha1.ReasonTooManyExports, "NFSGateway %s/%s serves %d exports, which is its spec.limits.exports, and they are older than this one: its owner can raise that", g.Namespace, g.Name, most)
+			refused[i] = refuse(v1alpha1.ReasonTooManyExports, "NFSGateway %s/%s serves %d older exports, its spec.limits.exports: ask its owner to raise the limit", g.Namespace, g.Name, most)
 			continue
 		}
 		if HasHandles(e) {
 			id := HandleIdentity(e)
 			if o := identities[id]; o != nil {
 				refused[i] = refuse(v1alpha1.ReasonHandleIdentityTaken,
-					"handleIdentity: %q is that of NFSExport %s, and two exports must not take each other's handles: make this export anew without handleIdentity", id, Key(o))
+					"handleIdentity: %q belongs to NFSExport %s, and must be unique: re-create this export without handleIdentity", id, Key(o))
 				continue
 			}
 			identities[id] = e
@@ -259,7 +259,7 @@ func claimFree(exports []*v1alpha1.NFSExport, e *v1alpha1.NFSExport) *refusal {
 		}
 		a, b := path.Join("/", other.SubPath), path.Join("/", mine.SubPath)
 		if within(a, b) || within(b, a) {
-			return refuse(v1alpha1.ReasonClaimInUse, "NFSExport %s serves %s of the claim %q, and a directory has one server: leave that export or this one, or let them have subPaths beside each other", Key(o), a, mine.ClaimName)
+			return refuse(v1alpha1.ReasonClaimInUse, "NFSExport %s serves %s of claim %q, and a directory can have one export: delete one of the exports, or give them separate subPaths", Key(o), a, mine.ClaimName)
 		}
 	}
 	return nil
@@ -286,7 +286,7 @@ func (m *maker) serve(x *Export) (refused, missing *refusal) {
 	}
 	c := m.render(x, access)
 	if problems := c.Validate(); len(problems) > 0 {
-		return refuse(v1alpha1.ReasonInvalid, "the gateway's configuration refuses it: %s", condition.Quote(problems.Error())), missing
+		return refuse(v1alpha1.ReasonInvalid, "the gateway's configuration is invalid: %s", condition.Quote(problems.Error())), missing
 	}
 	x.Config, x.Hash = c, c.Hash()
 	return nil, missing
@@ -296,10 +296,10 @@ func (m *maker) claimMissing(c *v1alpha1.Claim) *refusal {
 	ns := m.in.Gateway.Namespace
 	pvc := m.in.Claims[c.ClaimName]
 	if pvc == nil {
-		return refuse(v1alpha1.ReasonClaimNotFound, "there is no PersistentVolumeClaim %q in namespace %q: make it", c.ClaimName, ns)
+		return refuse(v1alpha1.ReasonClaimNotFound, "PersistentVolumeClaim %q does not exist in namespace %q: create it", c.ClaimName, ns)
 	}
 	if pvc.Status.Phase == corev1.ClaimLost {
-		return refuse(v1alpha1.ReasonClaimLost, "the PersistentVolume of the claim %q in namespace %q is gone: bring it back, or make another claim and an export of it", c.ClaimName, ns)
+		return refuse(v1alpha1.ReasonClaimLost, "the PersistentVolume of claim %q in namespace %q is lost: restore it, or create another claim and export", c.ClaimName, ns)
 	}
 	return nil
 }

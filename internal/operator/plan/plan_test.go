@@ -653,8 +653,8 @@ func TestTheFileFitsAConfigMap(t *testing.T) {
 			t.Errorf("%s is served: %v", x.Source.Name, x.Config != nil)
 		}
 	}
-	checkCondition(t, p.Exports[39].Conditions, "Accepted", "TooManyExports", "with it, the configuration of the pods of NFSGateway storage/fast would be larger than the 1 MiB that a ConfigMap has room for: "+
-		"say less in access rules, or make another NFSGateway (docs/troubleshooting.md#toomanyexports)", 7, false)
+	checkCondition(t, p.Exports[39].Conditions, "Accepted", "TooManyExports", "the export would grow the configuration of NFSGateway storage/fast beyond 1 MiB, the limit of a ConfigMap: "+
+		"shorten access rules, or create another NFSGateway (docs/troubleshooting.md#toomanyexports)", 7, false)
 	w := p.Workloads[0].Config
 	last := w.Exports[served-1]
 	w.Exports = w.Exports[:served-1]

@@ -26,23 +26,23 @@ var reasons = []struct {
 	change                      func(*world)
 	served                      bool
 }{
-	{name: "well", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast takes it", served: true, change: func(*world) {}},
-	{name: "resolved", kind: "ResolvedRefs", reason: "Resolved", message: "what it refers to is there", served: true, change: func(*world) {}},
+	{name: "well", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast serves this export", served: true, change: func(*world) {}},
+	{name: "resolved", kind: "ResolvedRefs", reason: "Resolved", message: "all referenced objects exist", served: true, change: func(*world) {}},
 	{
 		name: "not its own namespace", kind: "Accepted", reason: "NamespaceNotAllowed",
-		message: `NFSGateway storage/fast takes exports of its own namespace alone: its owner can name namespace "team" in spec.allowedExports`,
+		message: `NFSGateway storage/fast allows only exports of its own namespace: ask its owner to add namespace "team" to spec.allowedExports`,
 		change:  func(w *world) { w.last().Namespace = "team" },
 	},
 	{
 		name: "labels", kind: "Accepted", reason: "NamespaceNotAllowed",
-		message: `NFSGateway storage/fast takes exports of namespaces with the labels nfs=yes alone, and namespace "storage" has not got them: its owner can label the namespace, or change spec.allowedExports`,
+		message: `NFSGateway storage/fast allows only exports of namespaces with labels nfs=yes, which namespace "storage" lacks: ask its owner to label the namespace, or to change spec.allowedExports`,
 		change: func(w *world) {
 			w.Gateway.Spec.AllowedExports.Namespaces = v1alpha1.AllowedNamespaces{From: v1alpha1.NamespacesSelector, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"nfs": "yes"}}}
 		},
 	},
 	{
 		name: "labels not known yet", kind: "Accepted", reason: "NamespaceNotAllowed",
-		message: `NFSGateway storage/fast takes exports of namespaces with the labels nfs notin (no) alone, and namespace "team" has not got them: its owner can label the namespace, or change spec.allowedExports`,
+		message: `NFSGateway storage/fast allows only exports of namespaces with labels nfs notin (no), which namespace "team" lacks: ask its owner to label the namespace, or to change spec.allowedExports`,
 		change: func(w *world) {
 			w.Gateway.Spec.AllowedExports.Namespaces = v1alpha1.AllowedNamespaces{From: v1alpha1.NamespacesSelector, Selector: &metav1.LabelSelector{
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "nfs", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"no"}}},
@@ -54,23 +54,23 @@ var reasons = []struct {
 	},
 	{
 		name: "unknown while refused", kind: "ResolvedRefs", reason: "Unknown",
-		message: "what an export refers to is looked for when it is accepted", change: func(w *world) { w.last().Namespace = "team" },
+		message: "references are checked once the export is accepted", change: func(w *world) { w.last().Namespace = "team" },
 	},
 	{
 		name: "backend", kind: "Accepted", reason: "BackendNotAllowed",
-		message: "NFSGateway storage/fast allows no export of filer.example:/vol/last: its owner can add {servers: [filer.example], paths: [/vol/last]} to spec.allowedBackends",
+		message: "NFSGateway storage/fast does not allow backend filer.example:/vol/last: ask its owner to add {servers: [filer.example], paths: [/vol/last]} to spec.allowedBackends",
 		change: func(w *world) {
 			w.Gateway.Spec.AllowedBackends = []v1alpha1.AllowedBackend{{Servers: []string{"filer.example"}, Paths: []string{"/vol/la"}}}
 		},
 	},
 	{
 		name: "too many", kind: "Accepted", reason: "TooManyExports",
-		message: "NFSGateway storage/fast serves 1 exports, which is its spec.limits.exports, and they are older than this one: its owner can raise that",
+		message: "NFSGateway storage/fast serves 1 older exports, its spec.limits.exports: ask its owner to raise the limit",
 		change:  func(w *world) { w.Gateway.Spec.Limits.Exports = 1 },
 	},
 	{
 		name: "claim elsewhere", kind: "Accepted", reason: "ClaimElsewhere",
-		message: `the claim "data" is looked for in namespace "storage", where the gateway is, and no export of namespace "team" may have it: move this export to namespace "storage", or have a gateway in namespace "team"`,
+		message: `claim "data" must be in the gateway's namespace "storage", and the export is in namespace "team": move the export to namespace "storage", or create a gateway in namespace "team"`,
 		change: func(w *world) {
 			w.Gateway.Spec.AllowedExports.Namespaces.From = v1alpha1.NamespacesAll
 			w.Exports[1] = claimExport("last", "data", "", 0)
@@ -79,21 +79,21 @@ var reasons = []struct {
 	},
 	{
 		name: "claim in use", kind: "Accepted", reason: "ClaimInUse",
-		message: `NFSExport storage/first serves /a of the claim "data", and a directory has one server: leave that export or this one, or let them have subPaths beside each other`,
+		message: `NFSExport storage/first serves /a of claim "data", and a directory can have one export: delete one of the exports, or give them separate subPaths`,
 		change: func(w *world) {
 			w.Exports = []v1alpha1.NFSExport{claimExport("first", "data", "a", 9), claimExport("last", "data", "a/b", 0)}
 		},
 	},
 	{
 		name: "claim in use through another gateway", kind: "Accepted", reason: "ClaimInUse",
-		message: `NFSExport storage/first serves / of the claim "data", and a directory has one server: leave that export or this one, or let them have subPaths beside each other`,
+		message: `NFSExport storage/first serves / of claim "data", and a directory can have one export: delete one of the exports, or give them separate subPaths`,
 		change: func(w *world) {
 			w.Exports[1] = claimExport("last", "data", "b", 5)
 			w.OtherClaims = []v1alpha1.NFSExport{claimExport("other", "lost", "", 9), claimExport("first", "data", "", 9)}
 		},
 	},
 	{
-		name: "claim in use through another gateway, later", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast takes it", served: true,
+		name: "claim in use through another gateway, later", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast serves this export", served: true,
 		change: func(w *world) {
 			w.Exports[1] = claimExport("last", "data", "b", 5)
 			w.OtherClaims = []v1alpha1.NFSExport{claimExport("first", "data", "", 4)}
@@ -101,43 +101,43 @@ var reasons = []struct {
 	},
 	{
 		name: "another export's identity", kind: "Accepted", reason: "HandleIdentityTaken",
-		message: `handleIdentity: "storage-first-uid" is that of NFSExport storage/first, and two exports must not take each other's handles: make this export anew without handleIdentity`,
+		message: `handleIdentity: "storage-first-uid" belongs to NFSExport storage/first, and must be unique: re-create this export without handleIdentity`,
 		change:  func(w *world) { w.last().Spec.HandleIdentity = "storage-first-uid" },
 	},
 	{
-		name: "an identity of its own", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast takes it", served: true,
+		name: "an identity of its own", kind: "Accepted", reason: "Accepted", message: "NFSGateway storage/fast serves this export", served: true,
 		change: func(w *world) { w.last().Spec.HandleIdentity = "storage-last-2024" },
 	},
 	{
-		name: "no claim", kind: "ResolvedRefs", reason: "ClaimNotFound", message: `there is no PersistentVolumeClaim "none" in namespace "storage": make it`,
+		name: "no claim", kind: "ResolvedRefs", reason: "ClaimNotFound", message: `PersistentVolumeClaim "none" does not exist in namespace "storage": create it`,
 		change: func(w *world) { w.Exports[1] = claimExport("last", "none", "", 0) },
 	},
 	{
 		name: "lost claim", kind: "ResolvedRefs", reason: "ClaimLost",
-		message: `the PersistentVolume of the claim "lost" in namespace "storage" is gone: bring it back, or make another claim and an export of it`,
+		message: `the PersistentVolume of claim "lost" in namespace "storage" is lost: restore it, or create another claim and export`,
 		change:  func(w *world) { w.Exports[1] = claimExport("last", "lost", "", 0) },
 	},
 	{
-		name: "no nodes", kind: "ResolvedRefs", reason: "NoSuchNodes", message: "access[0].from.nodes: no node has the labels role=none: label some, or change the rule",
+		name: "no nodes", kind: "ResolvedRefs", reason: "NoSuchNodes", message: "access[0].from.nodes: no node has labels role=none: label nodes, or change the rule",
 		change: func(w *world) {
 			w.last().Spec.Access[0].From = v1alpha1.AccessFrom{Nodes: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "none"}}}
 		},
 	},
 	{
-		name: "no nodes, but networks", kind: "ResolvedRefs", reason: "NoSuchNodes", message: "access[0].from.nodes: no node has the labels role=none: label some, or change the rule", served: true,
+		name: "no nodes, but networks", kind: "ResolvedRefs", reason: "NoSuchNodes", message: "access[0].from.nodes: no node has labels role=none: label nodes, or change the rule", served: true,
 		change: func(w *world) {
 			w.last().Spec.Access[0].From.Nodes = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "none"}}
 		},
 	},
 	{
-		name: "address taken", kind: "Accepted", reason: "AddressTaken", message: "address.ip: 192.0.2.10 is that of NFSExport storage/first: ask for another one, or leave it out",
+		name: "address taken", kind: "Accepted", reason: "AddressTaken", message: "address.ip: 192.0.2.10 belongs to NFSExport storage/first: choose another one, or omit it",
 		change: func(w *world) {
 			w.virtual()
 			w.Exports[0].Spec.Address.IP, w.Exports[1].Spec.Address.IP = "192.0.2.10", "192.0.2.10"
 		},
 	},
 	{
-		name: "Service's address taken", kind: "Accepted", reason: "AddressTaken", message: "address.ip: 10.96.0.200 is that of NFSExport storage/first: ask for another one, or leave it out",
+		name: "Service's address taken", kind: "Accepted", reason: "AddressTaken", message: "address.ip: 10.96.0.200 belongs to NFSExport storage/first: choose another one, or omit it",
 		change: func(w *world) {
 			w.Services = []corev1.Service{service(&w.Exports[0], 21000, "")}
 			w.Services[0].Spec.ClusterIP = "10.96.0.200"
@@ -146,7 +146,7 @@ var reasons = []struct {
 	},
 	{
 		name: "address still served", kind: "Accepted", reason: "AddressTaken",
-		message: "address.ip: 192.0.2.11 is still served by a pod for NFSExport storage/gone, which had it: wait until that has ended, or ask for another one",
+		message: "address.ip: a pod still serves 192.0.2.11 for its former NFSExport storage/gone: wait, or choose another one",
 		change: func(w *world) {
 			w.virtual()
 			w.last().Spec.Address.IP = "192.0.2.11"
@@ -155,7 +155,7 @@ var reasons = []struct {
 	},
 	{
 		name: "address of another gateway's", kind: "Accepted", reason: "AddressTaken",
-		message: "address.ip: 192.0.2.12 is that of NFSExport team/other of another NFSGateway on the same network: ask for another one, or leave it out",
+		message: "address.ip: 192.0.2.12 belongs to NFSExport team/other of another NFSGateway on the network: choose another one, or omit it",
 		change: func(w *world) {
 			w.virtual()
 			w.last().Spec.Address.IP = "192.0.2.12"
@@ -164,7 +164,7 @@ var reasons = []struct {
 	},
 	{
 		name: "outside the pool", kind: "Accepted", reason: "AddressOutsidePool",
-		message: "address.ip: 192.0.2.18 is not in exposure.virtualIP.pool of NFSGateway storage/fast (192.0.2.10-192.0.2.17): ask for one of these, or leave it out",
+		message: "address.ip: 192.0.2.18 is not in exposure.virtualIP.pool of NFSGateway storage/fast (192.0.2.10-192.0.2.17): choose one of these, or omit it",
 		change: func(w *world) {
 			w.virtual()
 			w.last().Spec.Address.IP = "192.0.2.18"
@@ -172,7 +172,7 @@ var reasons = []struct {
 	},
 	{
 		name: "no free address", kind: "Accepted", reason: "NoFreeAddress",
-		message: "all addresses of exposure.virtualIP.pool of NFSGateway storage/fast are taken: its owner can add some, or exports can go",
+		message: "all addresses of exposure.virtualIP.pool of NFSGateway storage/fast are in use: ask its owner to add addresses, or delete exports",
 		change: func(w *world) {
 			w.virtual()
 			w.Gateway.Spec.Exposure.VirtualIP.Pool = []string{"192.0.2.10"}
@@ -180,7 +180,7 @@ var reasons = []struct {
 	},
 	{
 		name: "no free port", kind: "Accepted", reason: "NoFreePort",
-		message: "all ports of the pods of NFSGateway storage/fast, 21000 to 23999, are taken: make another NFSGateway for further exports",
+		message: "all ports of the pods of NFSGateway storage/fast, 21000 to 23999, are in use: create another NFSGateway for further exports",
 		change: func(w *world) {
 			for p := FirstPort; p <= LastPort; p++ {
 				w.LiveListeners = append(w.LiveListeners, LiveListener{Workload: "fast", Export: "storage.gone", Address: fmt.Sprintf(":%d", p)})
@@ -189,21 +189,21 @@ var reasons = []struct {
 	},
 	{
 		name: "refused by the configuration", kind: "Accepted", reason: "Invalid",
-		message: `the gateway's configuration refuses it: transport.credits.memory: 64Ki: want at least 512Ki: one connection has 128 receives (min) of 4Ki (inlineThreshold.call)`,
+		message: `the gateway's configuration is invalid: transport.credits.memory: 64Ki: want at least 512Ki: one connection has 128 receives (min) of 4Ki (inlineThreshold.call)`,
 		change: func(w *world) {
 			w.last().Spec.Transport.Credits = v1alpha1.Credits{Policy: "Adaptive", Min: new(int32(128)), Max: 128, Memory: "64Ki"}
 		},
 	},
 	{
 		name: "a port of the pods", kind: "Accepted", reason: "Invalid",
-		message: "address.rdmaPort: 21001: want another one than 9180, 9181 and 21000 to 23999, which pods use themselves",
+		message: "address.rdmaPort: 21001: pods use 9180, 9181 and 21000 to 23999 themselves: choose another port",
 		change: func(w *world) {
 			w.virtual()
 			w.last().Spec.Address.RDMAPort = 21001
 		},
 	},
-	{name: "gateway", gateway: true, kind: "Accepted", reason: "Accepted", message: "the operator acts upon it", served: true, change: func(*world) {}},
-	{name: "gateway, resolved", gateway: true, kind: "ResolvedRefs", reason: "Resolved", message: "what it refers to is there", served: true, change: func(*world) {}},
+	{name: "gateway", gateway: true, kind: "Accepted", reason: "Accepted", message: "the operator serves this gateway", served: true, change: func(*world) {}},
+	{name: "gateway, resolved", gateway: true, kind: "ResolvedRefs", reason: "Resolved", message: "all referenced objects exist", served: true, change: func(*world) {}},
 	{
 		name: "pool", gateway: true, kind: "Accepted", reason: "PoolInvalid", served: true,
 		message: `exposure.virtualIP.pool[1]: "192.0.2.9-192.0.2.3": ends before it begins: want 192.0.2.3-192.0.2.9; exposure.virtualIP.pool[2]: "127.0.0.1": 127.0.0.1 is no address that clients can reach: want those of the network's subnet`,
@@ -214,7 +214,7 @@ var reasons = []struct {
 	},
 	{
 		name: "no secret", gateway: true, kind: "ResolvedRefs", reason: "SecretNotFound", served: true,
-		message: `there is no Secret "mine" in namespace "storage", which handleKeys.secretName names: openssl rand -base64 32 > keys; kubectl -n storage create secret generic mine --from-file=keys`,
+		message: `Secret "mine" of handleKeys.secretName does not exist in namespace "storage": create it: openssl rand -base64 32 > keys; kubectl -n storage create secret generic mine --from-file=keys`,
 		change:  func(w *world) { w.Gateway.Spec.HandleKeys.SecretName = "mine" },
 	},
 	{
@@ -227,7 +227,7 @@ var reasons = []struct {
 	},
 	{
 		name: "no network", gateway: true, kind: "ResolvedRefs", reason: "NetworkNotFound", served: true,
-		message: "there is no NetworkAttachmentDefinition storage/rdma-net, which rdma.networks names: make it, or name another",
+		message: "NetworkAttachmentDefinition storage/rdma-net of rdma.networks does not exist: create it, or name another one",
 		change: func(w *world) {
 			w.virtual()
 			w.Networks = nil
@@ -288,7 +288,7 @@ func checkCondition(t *testing.T, list []metav1.Condition, kind, reason, message
 func TestGatewayNotFound(t *testing.T) {
 	e := export("team", "lonely", 0)
 	checkCondition(t, GatewayNotFound(&e, true), "Accepted", "GatewayNotFound",
-		"there is no NFSGateway storage/fast: make one, or make an export with another gatewayRef (docs/troubleshooting.md#gatewaynotfound)", 7, false)
+		"NFSGateway storage/fast does not exist: create it, or re-create the export with another gatewayRef (docs/troubleshooting.md#gatewaynotfound)", 7, false)
 }
 
 // TestEveryReasonHasARow reads the reasons of Accepted and ResolvedRefs out of the API's source.

@@ -55,7 +55,7 @@ func (m *maker) access(e *v1alpha1.NFSExport) (rules []config.AccessRule, missin
 			case len(set.Networks) > 0:
 				from.NetworkSets, from.Sets = []string{set.Name}, []*config.NetworkSet{set}
 			case missing == nil:
-				missing = refuse(v1alpha1.ReasonNoSuchNodes, "access[%d].from.nodes: no node has the labels %s: label some, or change the rule", i, metav1.FormatLabelSelector(s))
+				missing = refuse(v1alpha1.ReasonNoSuchNodes, "access[%d].from.nodes: no node has labels %s: label nodes, or change the rule", i, metav1.FormatLabelSelector(s))
 			}
 		}
 		r := config.AccessRule{Mode: cmp.Or(config.AccessMode(a.Mode), config.ReadOnly), Squash: cmp.Or(config.Squash(a.Squash), config.SquashRoot)}

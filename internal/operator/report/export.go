@@ -83,7 +83,7 @@ func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condi
 		return as(f)
 	}
 	if err := seen.Failed[x.Service]; err != nil {
-		text := fmt.Sprintf("Service %s cannot be made, which is tried again: %q", x.Service, condition.Quote(err.Error()))
+		text := fmt.Sprintf("cannot create Service %s; retrying: %q", x.Service, condition.Quote(err.Error()))
 		if o := (Blocker)(nil); errors.As(err, &o) {
 			text = o.words().text
 		}
@@ -99,7 +99,7 @@ func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condi
 		return sentence(v1alpha1.ConditionReady, t)
 	}
 	if s.Address == "" {
-		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "Service %s has no address yet: see what its load balancer says of it", x.Service)
+		return condition.False(v1alpha1.ConditionReady, v1alpha1.ReasonAddressPending, "Service %s has no address yet: check its events and its load balancer", x.Service)
 	}
 	return condition.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "%s", s.Mount)
 }
@@ -114,9 +114,9 @@ func unserved(x *plan.Export, w *workload, holder string) words {
 		switch e := pod.of(x.Config.Name); {
 		case serves(e):
 		case e != nil && e.State == status.Refused:
-			return words{v1alpha1.ReasonNotApplied, fmt.Sprintf("pod %s takes clients, and refuses the export: %q", pod.Name, condition.Quote(e.Error))}
+			return words{v1alpha1.ReasonNotApplied, fmt.Sprintf("pod %s accepts clients, but refuses the export: %q", pod.Name, condition.Quote(e.Error))}
 		default:
-			return words{v1alpha1.ReasonApplying, fmt.Sprintf("pod %s takes clients, and does not serve the export yet", pod.Name)}
+			return words{v1alpha1.ReasonApplying, fmt.Sprintf("pod %s accepts clients, but does not serve the export yet", pod.Name)}
 		}
 	}
 	return words{}
@@ -174,20 +174,20 @@ func backendReachable(x *plan.Export, at []served) metav1.Condition {
 		case b.Remote == nil:
 			return condition.False(kind, v1alpha1.ReasonUnreachable, "the volume of pod %s does not answer: %q", s.pod.Name, condition.Quote(b.Error))
 		case b.Refused:
-			return condition.False(kind, v1alpha1.ReasonBackendRefuses, "%s refuses pod %s, which asked from %s: %q: %s",
+			return condition.False(kind, v1alpha1.ReasonBackendRefuses, "%s refuses pod %s at %s: %q: %s",
 				x.Backend, s.pod.Name, from(s.pod.Pod, b), condition.Quote(b.Error), remedy(b))
 		case b.Error == "":
 			waits = cmp.Or(waits, s.pod.Name)
 			continue
 		}
 		return condition.False(kind, v1alpha1.ReasonUnreachable,
-			"%s does not answer pod %s: %q: see that it runs, and that firewalls and NetworkPolicies let the pods reach it", x.Backend, s.pod.Name, condition.Quote(b.Error))
+			"%s does not answer pod %s: %q: check that it runs, and that firewalls and NetworkPolicies admit the pods", x.Backend, s.pod.Name, condition.Quote(b.Error))
 	}
 	switch {
 	case answered > 0:
 		return condition.True(kind, v1alpha1.ReasonReachable, "%s answers %s", x.Backend, plural(len(at), "pod"))
 	case waits != "":
-		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "pod %s has not heard of %s yet", waits, x.Backend)
+		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "pod %s waits for a first answer of %s", waits, x.Backend)
 	}
 	return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no pod has asked %s yet", x.Backend)
 }
@@ -205,9 +205,9 @@ func from(pod *corev1.Pod, b *status.Backend) string {
 
 // remedy says what to change at a server that refuses.
 func remedy(b *status.Backend) string {
-	text := fmt.Sprintf("let it export %s to that address, or to the node's if the network plugin hides pods behind their nodes; with no_root_squash where root is to be root", b.Path)
+	text := fmt.Sprintf("export %s to that address, or to the node's address if the network plugin masquerades pods; add no_root_squash if root must stay root", b.Path)
 	if b.AskedFrom >= 1024 {
-		text += "; and with the option insecure, since the port is above 1023"
+		text += "; add insecure, because the port is above 1023"
 	}
 	return text
 }
@@ -238,7 +238,7 @@ func rdmaReady(x *plan.Export, at []served, holder string, w *workload) metav1.C
 	text := fmt.Sprintf("served by pod %s, which carries %s", holder, x.VIP)
 	for _, s := range others {
 		if t := s.rdmaTrouble(); t.reason != "" {
-			text += fmt.Sprintf("; pod %s could not take it over%s", s.pod.Name, t.text)
+			text += fmt.Sprintf("; pod %s cannot take it over%s", s.pod.Name, t.text)
 		}
 	}
 	return condition.True(kind, v1alpha1.ReasonServing, "%s", text)
@@ -279,12 +279,12 @@ func visible(at []served, own map[netip.Addr]bool) metav1.Condition {
 	}
 	switch {
 	case clients == 0:
-		return condition.Unknown(kind, v1alpha1.ReasonNoClients, "no client is connected, so nothing is known of the addresses that access rules will see")
+		return condition.Unknown(kind, v1alpha1.ReasonNoClients, "no client is connected")
 	case hidden == clients:
 		return condition.False(kind, v1alpha1.ReasonNodesOnly,
-			"all connections come from addresses of nodes: their clients are nodes, or kube-proxy or the network plugin hides them: then access rules can tell no more than nodes")
+			"all connections come from node addresses: either the clients are nodes, or kube-proxy or the network plugin hides them; then access rules match only nodes")
 	}
-	return condition.True(kind, v1alpha1.ReasonVisible, "connections come from other addresses than nodes'")
+	return condition.True(kind, v1alpha1.ReasonVisible, "connections come from addresses other than those of nodes")
 }
 
 // versions are those that all pods serve.

@@ -55,7 +55,7 @@ func Gateway(p *plan.Plan, seen *Observed) v1alpha1.NFSGatewayStatus {
 		looked[p.Workloads[i].Name] = w
 		wanted, serving = wanted+int(w.plan.Replicas), serving+len(w.serving)
 		if n, behind := seen.Updated[w.plan.Name]; behind {
-			troubles = append(troubles, words{v1alpha1.ReasonApplying, fmt.Sprintf("pods of %s are being replaced: %d of %d are by now", w.plan.Name, n, w.plan.Replicas)})
+			troubles = append(troubles, words{v1alpha1.ReasonApplying, fmt.Sprintf("pods of %s are being replaced: %d of %d done", w.plan.Name, n, w.plan.Replicas)})
 		}
 		if w.plan.Replicas > 0 || inShared || len(exported) == 0 {
 			troubles = append(troubles, w.trouble...)
@@ -78,11 +78,11 @@ func capacity(c *plan.Capacity) metav1.Condition {
 	const kind = v1alpha1.ConditionConfigCapacity
 	switch {
 	case c.Refused > 0 || c.Used > plan.MaxConfig:
-		return condition.False(kind, v1alpha1.ReasonCapacityExhausted, "the configuration of the pods has no room for further exports in a ConfigMap: make another NFSGateway for new ones, or say less in access rules")
+		return condition.False(kind, v1alpha1.ReasonCapacityExhausted, "the configuration of the pods fills its ConfigMap: create another NFSGateway for new exports, or shorten access rules")
 	case c.Used > plan.MaxConfig/5*4:
-		return condition.False(kind, v1alpha1.ReasonCapacityLow, "the configuration of the pods takes more than 80 %% of the 1 MiB that a ConfigMap has room for: make another NFSGateway for further exports, or say less in access rules")
+		return condition.False(kind, v1alpha1.ReasonCapacityLow, "the configuration of the pods takes more than 80 %% of the 1 MiB of a ConfigMap: create another NFSGateway for further exports, or shorten access rules")
 	}
-	return condition.True(kind, v1alpha1.ReasonCapacitySufficient, "a ConfigMap has room for the configuration of the pods, and for more")
+	return condition.True(kind, v1alpha1.ReasonCapacitySufficient, "the ConfigMap of the pods has room for more exports")
 }
 
 // gatewayRDMA: RPC-over-RDMA is served for every export that is served at all.
@@ -133,7 +133,7 @@ func gatewayReady(p *plan.Plan, exported []*plan.Export, looked map[string]workl
 // idle says why a gateway serves no export.
 func idle(p *plan.Plan) string {
 	if n := len(p.Exports); n > 0 {
-		return fmt.Sprintf("none of the NFSExports that refer to it (%d) can be served: their conditions say why", n)
+		return fmt.Sprintf("none of its %d NFSExports can be served: check their conditions", n)
 	}
 	return "no NFSExport refers to it yet"
 }

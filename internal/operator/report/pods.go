@@ -18,10 +18,10 @@ func (p *Pod) trouble(gw *v1alpha1.NFSGateway, h *shared) words {
 	if p.lost(h) {
 		node := p.Spec.NodeName
 		if p.Labels[plan.LabelExport] == "" {
-			return say(v1alpha1.ReasonNodeLost, "is on node %s, which does not answer: it is made elsewhere after the time that its tolerations give the node", node)
+			return say(v1alpha1.ReasonNodeLost, "is on node %s, which does not answer: its tolerations decide when another node gets the pod", node)
 		}
-		return say(v1alpha1.ReasonNodeLost, "is on node %s, which does not answer, and may have the volume in use there: see that the node is switched off, "+
-			"and then kubectl taint nodes %s %s=nodeshutdown:%s, so that the pod is made elsewhere", node, node, corev1.TaintNodeOutOfService, corev1.TaintEffectNoExecute)
+		return say(v1alpha1.ReasonNodeLost, "is on node %s, which does not answer, and may still use the volume there: check that the node is off, "+
+			"then run kubectl taint nodes %s %s=nodeshutdown:%s to move the pod", node, node, corev1.TaintNodeOutOfService, corev1.TaintEffectNoExecute)
 	}
 	st := &p.Pod.Status
 	switch st.Phase {
@@ -46,18 +46,18 @@ func (p *Pod) trouble(gw *v1alpha1.NFSGateway, h *shared) words {
 	case st.Phase != corev1.PodRunning || st.PodIP == "":
 		return say(v1alpha1.ReasonPodsPending, "is starting")
 	case p.Status == nil && p.Error == "":
-		return say(v1alpha1.ReasonApplying, "was not asked yet")
+		return say(v1alpha1.ReasonApplying, "was not polled yet")
 	case p.Status == nil && ready(p.Pod):
 		return say(v1alpha1.ReasonPodsUnreachable,
-			"is ready, but its /status does not answer the operator: %q: let the operator's pods reach port 9180 of the gateway's, through NetworkPolicies too", condition.Quote(p.Error))
+			"is ready, but its /status does not answer the operator: %q: allow the operator's pods to reach port 9180 of the gateway's pods, also in NetworkPolicies", condition.Quote(p.Error))
 	case p.Status == nil:
 		return say(v1alpha1.ReasonPodsPending, "does not answer yet: %q", condition.Quote(p.Error))
 	case p.Status.Config.Error != "":
-		return say(v1alpha1.ReasonNotApplied, "refuses its configuration as a whole: %q", condition.Quote(p.Status.Config.Error))
+		return say(v1alpha1.ReasonNotApplied, "refuses its configuration: %q", condition.Quote(p.Status.Config.Error))
 	case p.Status.Draining:
-		return say(v1alpha1.ReasonPodsPending, "is about to end")
+		return say(v1alpha1.ReasonPodsPending, "is draining")
 	case !ready(p.Pod):
-		return say(v1alpha1.ReasonPodsPending, "runs, and is not ready yet")
+		return say(v1alpha1.ReasonPodsPending, "is not ready yet")
 	}
 	return words{}
 }
@@ -73,7 +73,7 @@ func (p *Pod) unscheduled(gw *v1alpha1.NFSGateway, h *shared, say func(string, s
 		}
 		if i, r := notOffered(gw, h.offers); r != "" {
 			return say(v1alpha1.ReasonNoNodeOffersResource,
-				"waits for %s, which no node offers: install the device plugin that does, or name another resource in rdma.devices[%d].resourceName", r, i), true
+				"waits for resource %s, which no node offers: install its device plugin, or change rdma.devices[%d].resourceName", r, i), true
 		}
 		return say(v1alpha1.ReasonPodsPending, "fits on no node: %q", condition.Quote(c.Message)), true
 	}
@@ -101,13 +101,13 @@ func container(c *corev1.ContainerStatus, say func(string, string, ...any) words
 	}
 	switch w.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError":
-		return say(v1alpha1.ReasonImageNotPulled, "lacks the image %s: %s: %q", c.Image, w.Reason, condition.Quote(w.Message)), true
+		return say(v1alpha1.ReasonImageNotPulled, "cannot pull image %s: %s: %q", c.Image, w.Reason, condition.Quote(w.Message)), true
 	case "CrashLoopBackOff":
 		if t := c.LastTerminationState.Terminated; t != nil {
-			return say(v1alpha1.ReasonPodsCrashing, "ends again and again: container %s, exit code %d: %q: kubectl logs --previous has more",
+			return say(v1alpha1.ReasonPodsCrashing, "crashes: container %s, exit code %d: %q: see kubectl logs --previous",
 				c.Name, t.ExitCode, condition.Quote(t.Message)), true
 		}
-		return say(v1alpha1.ReasonPodsCrashing, "ends again and again: container %s: kubectl logs --previous has more", c.Name), true
+		return say(v1alpha1.ReasonPodsCrashing, "crashes: container %s: see kubectl logs --previous", c.Name), true
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 		return say(v1alpha1.ReasonPodsPending, "does not start: %s: %q", w.Reason, condition.Quote(w.Message)), true
 	}

@@ -26,11 +26,11 @@ type NameConflict struct {
 }
 
 func (o *NameConflict) Error() string {
-	return fmt.Sprintf("there is a %s %s that the operator did not make, and that it leaves alone", o.Kind, o.Name)
+	return fmt.Sprintf("%s %s exists, and the operator did not create it", o.Kind, o.Name)
 }
 
 func (o *NameConflict) words() words {
-	return words{v1alpha1.ReasonNameTaken, o.Error() + ": remove it, or make the NFSGateway under another name"}
+	return words{v1alpha1.ReasonNameTaken, o.Error() + ": delete it, or re-create the NFSGateway under another name"}
 }
 
 // Refused says that the API server refuses one of our objects.
@@ -45,14 +45,14 @@ func (r *Refused) Error() string { return fmt.Sprintf("%s %s: %v", r.Kind, r.Nam
 func (r *Refused) Unwrap() error { return r.Err }
 
 func (r *Refused) words() words {
-	return words{v1alpha1.ReasonObjectRefused, fmt.Sprintf("the API server refuses %s %s: %q: change the quota, policy, webhook or field that this names", r.Kind, r.Name, condition.Quote(r.Err.Error()))}
+	return words{v1alpha1.ReasonObjectRefused, fmt.Sprintf("the API server refuses %s %s: %q: change the quota, policy, webhook or field named there", r.Kind, r.Name, condition.Quote(r.Err.Error()))}
 }
 
 // serviceRefused says why the Service of an export cannot be made, if that is for the export's author to change; nothing otherwise.
 func serviceRefused(x *plan.Export, err error) words {
 	var o *NameConflict
 	if errors.As(err, &o) {
-		return words{v1alpha1.ReasonAddressTaken, o.Error() + ": remove it, or make the export under another name"}
+		return words{v1alpha1.ReasonAddressTaken, o.Error() + ": delete it, or re-create the export under another name"}
 	}
 	var refused apierrors.APIStatus
 	ip := x.Source.Spec.Address.IP
@@ -63,9 +63,9 @@ func serviceRefused(x *plan.Export, err error) words {
 		switch {
 		case !strings.HasPrefix(c.Field, "spec.clusterIP"):
 		case strings.Contains(c.Message, "already allocated"):
-			return words{v1alpha1.ReasonAddressTaken, fmt.Sprintf("address.ip: %s is that of another Service: ask for another one, or leave it out", ip)}
+			return words{v1alpha1.ReasonAddressTaken, fmt.Sprintf("address.ip: %s belongs to another Service: choose another one, or omit it", ip)}
 		case strings.Contains(c.Message, "range"), strings.Contains(c.Message, "not configured on this cluster"): // its family is not
-			return words{v1alpha1.ReasonAddressOutsidePool, fmt.Sprintf("address.ip: %s is none that the cluster gives to Services: %q: ask for one that it gives, or leave it out", ip, condition.Quote(c.Message))}
+			return words{v1alpha1.ReasonAddressOutsidePool, fmt.Sprintf("address.ip: %s is not in the cluster's Service range: %q: choose another one, or omit it", ip, condition.Quote(c.Message))}
 		}
 	}
 	return words{}

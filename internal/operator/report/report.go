@@ -94,7 +94,7 @@ func (s *Observed) of(p *plan.Plan, name string) workload {
 // Pod is a pod as it was seen last.
 type Pod struct {
 	*corev1.Pod
-	// Status is what its gateway answered, its exports by name; nil if it did not, and then Error says why; both are empty if it was not asked yet.
+	// Status is what its gateway answered, its exports by name; nil if it did not, and then Error says why; both are empty if it was not polled yet.
 	Status *status.Status
 	Error  string
 	// Speaker is what its speaker answered; nil if it has none, or it did not answer.
@@ -133,7 +133,7 @@ type workload struct {
 func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Observed) workload {
 	w, name := workload{provider: p.Gateway.Spec.Provider, plan: of}, of.Name
 	if w.plan.Replicas == 0 {
-		w.trouble = append(w.trouble, words{v1alpha1.ReasonNoReplicas, "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more"})
+		w.trouble = append(w.trouble, words{v1alpha1.ReasonNoReplicas, "no pod serves, because spec.replicas of the NFSGateway is 0: set it to 1 or more"})
 	}
 	var ended []words
 	for _, pod := range pods {
@@ -143,7 +143,7 @@ func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Observed) workload
 		}
 		t := pod.trouble(p.Gateway, seen.shared)
 		if _, behind := seen.Updated[name]; behind && w.plan.Claim != nil && t.reason != "" {
-			t.text += fmt.Sprintf("; its StatefulSet replaces no pod that is not ready: kubectl delete pod --namespace %s %s has it made as the gateway says now", p.Gateway.Namespace, pod.Name)
+			t.text += fmt.Sprintf("; its StatefulSet does not update a pod that is not ready: run kubectl delete pod --namespace %s %s", p.Gateway.Namespace, pod.Name)
 		}
 		switch {
 		case t.reason == "":
@@ -159,10 +159,10 @@ func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Observed) workload
 		w.trouble = append(w.trouble, ended...)
 	}
 	if refused := seen.Refused[name]; refused != "" {
-		w.trouble = append(w.trouble, words{v1alpha1.ReasonPodsRefused, fmt.Sprintf("a pod of %s cannot be made: %q", name, condition.Quote(refused))})
+		w.trouble = append(w.trouble, words{v1alpha1.ReasonPodsRefused, fmt.Sprintf("cannot create a pod of %s: %q", name, condition.Quote(refused))})
 	}
 	if missing := int(w.plan.Replicas) - len(w.serving) - len(w.trouble); missing > 0 {
-		w.trouble = append(w.trouble, words{v1alpha1.ReasonPodsPending, fmt.Sprintf("%d of %d pods of %s are not made yet", missing, w.plan.Replicas, name)})
+		w.trouble = append(w.trouble, words{v1alpha1.ReasonPodsPending, fmt.Sprintf("%d of %d pods of %s are not created yet", missing, w.plan.Replicas, name)})
 	}
 	if o := seen.Blocked[name]; o != nil {
 		w.trouble = append(w.trouble, o.words())

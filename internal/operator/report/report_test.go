@@ -139,16 +139,16 @@ func TestExportConditions(t *testing.T) {
 			w.seen.Pods[1] = p
 		},
 			kind: "Programmed", status: "True", reason: "Programmed", message: `applied by 1 of 2 pods: pod fast-1 fits on no node: "0/3 nodes are available"`},
-		{name: "no pods", see: func(w *world) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet"},
+		{name: "no pods", see: func(w *world) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not created yet"},
 		{name: "replicas 0", edit: replicas(0), see: func(w *world) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "NoReplicas",
-			message: "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more"},
+			message: "no pod serves, because spec.replicas of the NFSGateway is 0: set it to 1 or more"},
 		{name: "pods are going", see: func(w *world) {
 			for i := range w.seen.Pods {
 				w.seen.Pods[i].DeletionTimestamp = &metav1.Time{}
 			}
-		}, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet"},
+		}, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not created yet"},
 		{name: "admission", see: func(w *world) { w.seen.Pods = nil; w.seen.Refused["fast"] = "pods \"fast-\" is forbidden:\n violates" },
-			kind: "Programmed", status: "False", reason: "PodsRefused", message: `a pod of fast cannot be made: "pods \"fast-\" is forbidden: violates"; and 1 more`},
+			kind: "Programmed", status: "False", reason: "PodsRefused", message: `cannot create a pod of fast: "pods \"fast-\" is forbidden: violates"; and 1 more`},
 		{name: "the kubelet's admission", edit: one, see: func(w *world) {
 			w.alone(corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "no healthy devices"})
 		}, kind: "Programmed", status: "False", reason: "PodsRefused", message: `pod fast-0 was refused by its node: UnexpectedAdmissionError: "no healthy devices"`},
@@ -162,39 +162,39 @@ func TestExportConditions(t *testing.T) {
 			s.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "stateDir: no"}
 			w.alone(s)
 		}, kind: "Programmed", status: "False", reason: "PodsCrashing",
-			message: `pod fast-0 ends again and again: container gateway, exit code 1: "stateDir: no": kubectl logs --previous has more`},
+			message: `pod fast-0 crashes: container gateway, exit code 1: "stateDir: no": see kubectl logs --previous`},
 		{name: "no image", edit: one, see: func(w *world) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Programmed", status: "False", reason: "ImageNotPulled",
-			message: `pod fast-0 lacks the image gateway:1: ErrImagePull: "denied"`},
+			message: `pod fast-0 cannot pull image gateway:1: ErrImagePull: "denied"`},
 		{name: "no image for a claim", edit: claimed, see: func(w *world) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Ready", status: "False", reason: "ImageNotPulled",
-			message: `pod fast-0 lacks the image gateway:1: ErrImagePull: "denied"`},
+			message: `pod fast-0 cannot pull image gateway:1: ErrImagePull: "denied"`},
 		{name: "no image for a claim, and another one since then", edit: claimed, see: func(w *world) {
 			w.alone(waitingFor("ErrImagePull", "denied"))
 			w.seen.Updated = map[string]int32{w.plan.Exports[0].Workload: 0}
 		}, kind: "Ready", status: "False", reason: "ImageNotPulled",
-			message: `pod fast-0 lacks the image gateway:1: ErrImagePull: "denied"; its StatefulSet replaces no pod that is not ready: kubectl delete pod --namespace storage fast-0 has it made as the gateway says now`},
+			message: `pod fast-0 cannot pull image gateway:1: ErrImagePull: "denied"; its StatefulSet does not update a pod that is not ready: run kubectl delete pod --namespace storage fast-0`},
 		{name: "no secret", edit: one, see: func(w *world) { w.alone(waitingFor("CreateContainerConfigError", "secret not found")) }, kind: "Programmed", status: "False", reason: "PodsPending",
 			message: `pod fast-0 does not start: CreateContainerConfigError: "secret not found"`},
 		{name: "starting", edit: one, see: func(w *world) { w.alone(corev1.PodStatus{Phase: corev1.PodPending}) }, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is starting"},
 		{name: "no device anywhere", edit: device, see: func(w *world) { w.alone(unscheduled("Insufficient nvidia.com/rdma_vf")) }, kind: "Programmed", status: "False", reason: "NoNodeOffersResource",
-			message: "pod fast-0 waits for nvidia.com/rdma_vf, which no node offers: install the device plugin that does, or name another resource in rdma.devices[0].resourceName"},
+			message: "pod fast-0 waits for resource nvidia.com/rdma_vf, which no node offers: install its device plugin, or change rdma.devices[0].resourceName"},
 		{name: "no device left", edit: device, see: func(w *world) {
 			w.alone(unscheduled("Insufficient nvidia.com/rdma_vf"))
 			w.seen.Nodes = []corev1.Node{{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/rdma_vf": resource.MustParse("2")}}}}
 		}, kind: "Programmed", status: "False", reason: "PodsPending", message: `pod fast-0 fits on no node: "Insufficient nvidia.com/rdma_vf"`},
-		{name: "not asked", edit: one, see: func(w *world) { w.alone(w.seen.Pods[0].Pod.Status) }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-0 was not asked yet"},
+		{name: "not asked", edit: one, see: func(w *world) { w.alone(w.seen.Pods[0].Pod.Status) }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-0 was not polled yet"},
 		{name: "silent", edit: one, see: func(w *world) {
 			w.alone(corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7", Conditions: readyPod})
 			w.seen.Pods[0].Error = "connection refused"
 		}, kind: "Programmed", status: "False", reason: "PodsUnreachable",
-			message: `pod fast-0 is ready, but its /status does not answer the operator: "connection refused": let the operator's pods reach port 9180 of the gateway's, through NetworkPolicies too`},
+			message: `pod fast-0 is ready, but its /status does not answer the operator: "connection refused": allow the operator's pods to reach port 9180 of the gateway's pods, also in NetworkPolicies`},
 		{name: "silent and not ready", edit: one, see: func(w *world) {
 			w.alone(corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"})
 			w.seen.Pods[0].Error = "connection refused"
 		}, kind: "Programmed", status: "False", reason: "PodsPending", message: `pod fast-0 does not answer yet: "connection refused"`},
 		{name: "a node that is lost", edit: one, see: lost, kind: "Programmed", status: "False", reason: "NodeLost",
-			message: "pod fast-0 is on node n2, which does not answer: it is made elsewhere after the time that its tolerations give the node"},
+			message: "pod fast-0 is on node n2, which does not answer: its tolerations decide when another node gets the pod"},
 		{name: "a lost node's pod that is about to go", edit: one, see: func(w *world) { lost(w); w.seen.Pods[0].DeletionTimestamp = &metav1.Time{} },
-			kind: "Programmed", status: "False", reason: "PodsPending", message: "1 of 1 pods of fast are not made yet"},
+			kind: "Programmed", status: "False", reason: "PodsPending", message: "1 of 1 pods of fast are not created yet"},
 		{name: "a lost node's pod that answers", edit: one, see: func(w *world) { s := w.seen.Pods[0].Status; lost(w); w.seen.Pods[0].Status = s },
 			kind: "Programmed", status: "True", reason: "Programmed", message: "applied by 1 of 1 pod"},
 		{name: "a lost node's pod of a claim", edit: claimed, see: lost, kind: "Ready", status: "False", reason: "NodeLost", message: lostClaim},
@@ -204,11 +204,11 @@ func TestExportConditions(t *testing.T) {
 			for i := range w.seen.Pods {
 				w.seen.Pods[i].Pod.Status.Conditions = nil
 			}
-		}, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 runs, and is not ready yet; and 1 more"},
+		}, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is not ready yet; and 1 more"},
 		{name: "draining", edit: one, see: func(w *world) { w.seen.Pods = w.seen.Pods[:1]; w.seen.Pods[0].Status.Draining = true },
-			kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is about to end"},
+			kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is draining"},
 		{name: "a file that is refused", see: func(w *world) { w.seen.Pods[1].Status.Config.Error = "line 3: no" }, kind: "Programmed", status: "False", reason: "NotApplied",
-			message: `pod fast-1 refuses its configuration as a whole: "line 3: no"`},
+			message: `pod fast-1 refuses its configuration: "line 3: no"`},
 		{name: "an export that is refused", see: func(w *world) { w.at(1).State, w.at(1).Error = status.Outdated, "address in use" }, kind: "Programmed", status: "False", reason: "NotApplied",
 			message: `pod fast-1 refuses the configuration: "address in use"`},
 		{name: "an older one", see: func(w *world) { w.at(1).Hash = "0123456789abcdef" }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-1 has not applied it yet"},
@@ -218,22 +218,22 @@ func TestExportConditions(t *testing.T) {
 		{name: "reachable", kind: "BackendReachable", status: "True", reason: "Reachable", message: "nfs filer.example:/vol answers 2 pods"},
 		{name: "nobody asked", see: func(w *world) { w.seen.Pods = nil }, kind: "BackendReachable", status: "Unknown", reason: "Unknown", message: "no pod has asked nfs filer.example:/vol yet"},
 		{name: "asked just now", see: func(w *world) { w.at(0).Backend.Healthy, w.at(1).Backend.Healthy = false, false }, kind: "BackendReachable", status: "Unknown", reason: "Unknown",
-			message: "pod fast-0 has not heard of nfs filer.example:/vol yet"},
+			message: "pod fast-0 waits for a first answer of nfs filer.example:/vol"},
 		{name: "asked just now by one pod more", see: func(w *world) { w.at(0).Backend.Healthy = false }, kind: "BackendReachable", status: "True", reason: "Reachable",
 			message: "nfs filer.example:/vol answers 2 pods"},
 		{name: "a pod more has just begun", see: func(w *world) { w.at(0).Backend.Healthy = false }, kind: "Ready", status: "True", reason: "Ready"},
 		{name: "away", see: func(w *world) { w.at(1).Backend.Healthy, w.at(1).Backend.Error = false, "no route to host" }, kind: "BackendReachable", status: "False", reason: "Unreachable",
-			message: `nfs filer.example:/vol does not answer pod fast-1: "no route to host": see that it runs, and that firewalls and NetworkPolicies let the pods reach it`},
+			message: `nfs filer.example:/vol does not answer pod fast-1: "no route to host": check that it runs, and that firewalls and NetworkPolicies admit the pods`},
 		{name: "refusing", see: func(w *world) {
 			b := &w.at(0).Backend
 			b.Healthy, b.Error, b.Refused, b.AskedFrom, b.AskedAddress = false, "version 3: MNT3ERR_ACCES", true, 812, netip.MustParseAddr("10.1.0.7")
 		}, kind: "BackendReachable", status: "False", reason: "BackendRefuses",
-			message: `nfs filer.example:/vol refuses pod fast-0, which asked from 10.1.0.7:812: "version 3: MNT3ERR_ACCES": let it export /vol to that address, or to the node's if the network plugin hides pods behind their nodes; with no_root_squash where root is to be root`},
+			message: `nfs filer.example:/vol refuses pod fast-0 at 10.1.0.7:812: "version 3: MNT3ERR_ACCES": export /vol to that address, or to the node's address if the network plugin masquerades pods; add no_root_squash if root must stay root`},
 		{name: "refusing a high port", see: func(w *world) {
 			b := &w.at(0).Backend
 			b.Healthy, b.Error, b.Refused, b.AskedFrom, b.AskedAddress = false, "MNT3ERR_ACCES", true, 40000, netip.MustParseAddr("fd00::7")
 		}, kind: "Ready", status: "False", reason: "BackendRefuses",
-			message: `nfs filer.example:/vol refuses pod fast-0, which asked from [fd00::7]:40000: "MNT3ERR_ACCES": let it export /vol to that address, or to the node's if the network plugin hides pods behind their nodes; with no_root_squash where root is to be root; and with the option insecure, since the port is above 1023`},
+			message: `nfs filer.example:/vol refuses pod fast-0 at [fd00::7]:40000: "MNT3ERR_ACCES": export /vol to that address, or to the node's address if the network plugin masquerades pods; add no_root_squash if root must stay root; add insecure, because the port is above 1023`},
 		{name: "a volume", see: func(w *world) {
 			b := &w.at(0).Backend
 			b.Healthy, b.Error, b.Remote = false, "the directory has not answered for 1m0s", nil
@@ -258,7 +258,7 @@ func TestExportConditions(t *testing.T) {
 			carried(api.Problem{})(w)
 			w.at(0).Listeners[0].Device = &status.Device{Problems: []string{"there is no RDMA device"}}
 		}, kind: "RDMAReady", status: "True", reason: "Serving",
-			message: "served by pod fast-1, which carries 192.0.2.10; pod fast-0 could not take it over: there is no RDMA device"},
+			message: "served by pod fast-1, which carries 192.0.2.10; pod fast-0 cannot take it over: there is no RDMA device"},
 		{name: "the pod that carries the address has no GID of it", virtual: true, edit: onVerbs, see: func(w *world) {
 			carried(api.Problem{})(w)
 			w.at(1).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"no GID of mlx5_4 is made of the address 192.0.2.10"}}
@@ -267,12 +267,12 @@ func TestExportConditions(t *testing.T) {
 			w.at(0).Listeners[0].Device = &status.Device{Problems: []string{"there is no RDMA device"}}
 		}, kind: "RDMAReady", status: "False", reason: "DeviceMissing", message: "pod fast-0: there is no RDMA device"},
 		{name: "one pod does not listen yet", see: func(w *world) { w.at(1).State, w.at(1).Hash, w.at(1).Listeners = status.Applying, "", nil },
-			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 takes clients, and does not serve the export yet"},
+			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 accepts clients, but does not serve the export yet"},
 		{name: "one pod has not read of it yet", see: func(w *world) { w.seen.Pods[1].Status.Exports = nil },
-			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 takes clients, and does not serve the export yet"},
+			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 accepts clients, but does not serve the export yet"},
 		{name: "one pod refuses it", see: func(w *world) {
 			w.at(1).State, w.at(1).Hash, w.at(1).Listeners, w.at(1).Error = status.Refused, "", nil, "no such server"
-		}, kind: "Ready", status: "False", reason: "NotApplied", message: `pod fast-1 takes clients, and refuses the export: "no such server"`},
+		}, kind: "Ready", status: "False", reason: "NotApplied", message: `pod fast-1 accepts clients, but refuses the export: "no such server"`},
 		{name: "the pod without the address does not listen yet", virtual: true, see: func(w *world) {
 			carried(api.Problem{})(w)
 			w.seen.Pods[0].Status.Exports = nil
@@ -280,7 +280,7 @@ func TestExportConditions(t *testing.T) {
 		{name: "the pod with the address does not listen yet", virtual: true, see: func(w *world) {
 			carried(api.Problem{})(w)
 			w.seen.Pods[1].Status.Exports = nil
-		}, kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 takes clients, and does not serve the export yet"},
+		}, kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 accepts clients, but does not serve the export yet"},
 		{name: "no speaker", virtual: true, kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
 			message: "no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181"},
 		{name: "nobody", virtual: true, see: problem(api.Problem{Reason: api.LeaseUnreachable, Address: "192.0.2.99"}), kind: "RDMAReady", status: "False", reason: "AddressNotHeld",
@@ -299,34 +299,34 @@ func TestExportConditions(t *testing.T) {
 			kind: "Ready", status: "True", reason: "Ready"},
 
 		{name: "no clients", kind: "ClientAddressesVisible", status: "Unknown", reason: "NoClients",
-			message: "no client is connected, so nothing is known of the addresses that access rules will see"},
+			message: "no client is connected"},
 		{name: "nodes", see: clients("10.9.0.1", "10.244.1.1", "::ffff:10.9.0.1"), kind: "ClientAddressesVisible", status: "False", reason: "NodesOnly",
-			message: "all connections come from addresses of nodes: their clients are nodes, or kube-proxy or the network plugin hides them: then access rules can tell no more than nodes"},
-		{name: "clients", see: clients("10.9.0.1", "10.9.0.2"), kind: "ClientAddressesVisible", status: "True", reason: "Visible", message: "connections come from other addresses than nodes'"},
+			message: "all connections come from node addresses: either the clients are nodes, or kube-proxy or the network plugin hides them; then access rules match only nodes"},
+		{name: "clients", see: clients("10.9.0.1", "10.9.0.2"), kind: "ClientAddressesVisible", status: "True", reason: "Visible", message: "connections come from addresses other than those of nodes"},
 
 		{name: "no address", see: func(w *world) { clear(w.seen.Services) }, kind: "Ready", status: "False", reason: "AddressPending",
-			message: "Service sluice-data has no address yet: see what its load balancer says of it"},
+			message: "Service sluice-data has no address yet: check its events and its load balancer"},
 		{name: "no Service", see: func(w *world) { w.seen.Failed["sluice-data"] = errors.New("quota exceeded") }, kind: "Ready", status: "False", reason: "AddressPending",
-			message: `Service sluice-data cannot be made, which is tried again: "quota exceeded"`},
+			message: `cannot create Service sluice-data; retrying: "quota exceeded"`},
 		{name: "an address that is refused, not asked for", see: clusterIPs("failed to allocate IP: the range is full"), kind: "Ready", status: "False", reason: "AddressPending"},
 		{name: "an address of another Service", edit: asksFor, see: clusterIPs("failed to allocate IP 10.96.0.9: provided IP is already allocated"), kind: "Accepted", status: "False", reason: "AddressTaken",
-			message: "address.ip: 10.96.0.9 is that of another Service: ask for another one, or leave it out"},
+			message: "address.ip: 10.96.0.9 belongs to another Service: choose another one, or omit it"},
 		{name: "an address outside the range", edit: asksFor, see: clusterIPs("the provided network does not match the current range"), kind: "Ready", status: "False", reason: "AddressOutsidePool",
-			message: `address.ip: 10.96.0.9 is none that the cluster gives to Services: "Invalid value: [\"10.96.0.9\"]: the provided network does not match the current range": ask for one that it gives, or leave it out`},
+			message: `address.ip: 10.96.0.9 is not in the cluster's Service range: "Invalid value: [\"10.96.0.9\"]: the provided network does not match the current range": choose another one, or omit it`},
 		{name: "somebody else's Service", see: func(w *world) {
 			w.seen.Failed["sluice-data"] = fmt.Errorf("apply: %w", occupied("Service", "sluice-data"))
 		}, kind: "Accepted", status: "False", reason: "AddressTaken",
-			message: "there is a Service storage/sluice-data that the operator did not make, and that it leaves alone: remove it, or make the export under another name"},
+			message: "Service storage/sluice-data exists, and the operator did not create it: delete it, or re-create the export under another name"},
 		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
-			message: "there is a Deployment storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name; and 1 more"},
+			message: "Deployment storage/fast exists, and the operator did not create it: delete it, or re-create the NFSGateway under another name; and 1 more"},
 		{name: "a StatefulSet that is refused", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, refused("StatefulSet", "fast") }, kind: "Ready", status: "False", reason: "ObjectRefused",
-			message: `the API server refuses StatefulSet storage/fast: "exceeded quota: sets": change the quota, policy, webhook or field that this names; and 1 more`},
+			message: `the API server refuses StatefulSet storage/fast: "exceeded quota: sets": change the quota, policy, webhook or field named there; and 1 more`},
 		{name: "a ConfigMap that is refused, while an older one is applied", see: func(w *world) {
 			w.at(0).Hash, w.at(1).Hash, w.seen.Blocked["fast"] = "0123456789abcdef", "0123456789abcdef", refused("ConfigMap", "fast-1")
 		}, kind: "Programmed", status: "False", reason: "ObjectRefused",
-			message: `the API server refuses ConfigMap storage/fast-1: "exceeded quota: sets": change the quota, policy, webhook or field that this names; and 2 more`},
+			message: `the API server refuses ConfigMap storage/fast-1: "exceeded quota: sets": change the quota, policy, webhook or field named there; and 2 more`},
 		{name: "a Service that is refused", see: func(w *world) { w.seen.Failed["sluice-data"] = refused("Service", "sluice-data") }, kind: "Ready", status: "False", reason: "AddressPending",
-			message: `the API server refuses Service storage/sluice-data: "exceeded quota: sets": change the quota, policy, webhook or field that this names`},
+			message: `the API server refuses Service storage/sluice-data: "exceeded quota: sets": change the quota, policy, webhook or field named there`},
 		{name: "not accepted", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, kind: "Ready", status: "False", reason: "NamespaceNotAllowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -340,8 +340,8 @@ func TestExportConditions(t *testing.T) {
 	}
 }
 
-const lostClaim = "pod fast-0 is on node n2, which does not answer, and may have the volume in use there: see that the node is switched off, " +
-	"and then kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, so that the pod is made elsewhere"
+const lostClaim = "pod fast-0 is on node n2, which does not answer, and may still use the volume there: check that the node is off, " +
+	"then run kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute to move the pod"
 
 func claimed(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 	x.Spec.Backend = v1alpha1.Backend{PersistentVolumeClaim: &v1alpha1.Claim{ClaimName: "disk"}}
@@ -436,10 +436,10 @@ func check(t *testing.T, all []metav1.Condition, kind string, want metav1.Condit
 func TestNoGateway(t *testing.T) {
 	w := newWorld(false, nil)
 	w.x.Status.Backend = "nfs filer.example:/vol"
-	check(t, NoGateway(w.x, false).Conditions, "Ready", "False", "GatewayNotFound", `gatewayRef: NFSGateway storage/fast is not looked for, since the operator does not watch namespace "storage": `+
-		"add that to its --watch-namespaces (watchNamespaces of the chart), or make an export with another gatewayRef")
+	check(t, NoGateway(w.x, false).Conditions, "Ready", "False", "GatewayNotFound", `gatewayRef: NFSGateway storage/fast is in namespace "storage", which the operator does not watch: `+
+		"add it to --watch-namespaces (watchNamespaces of the chart), or re-create the export with another gatewayRef")
 	s := NoGateway(w.x, true)
-	check(t, s.Conditions, "Accepted", "False", "GatewayNotFound", "there is no NFSGateway storage/fast: make one, or make an export with another gatewayRef")
+	check(t, s.Conditions, "Accepted", "False", "GatewayNotFound", "NFSGateway storage/fast does not exist: create it, or re-create the export with another gatewayRef")
 	check(t, s.Conditions, "Ready", "False", "GatewayNotFound", "")
 	if s.Backend != w.x.Status.Backend || s.Address != "" {
 		t.Errorf("%+v", s)
@@ -517,37 +517,37 @@ func TestGateway(t *testing.T) {
 		{name: "well", kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "2/2"},
 		{name: "all run", kind: "Programmed", status: "True", reason: "Programmed", message: "all of 2 pods run", pods: "2/2"},
 		{name: "served", kind: "RDMAReady", status: "True", reason: "Serving", message: "1 export served", pods: "2/2"},
-		{name: "room", kind: "ConfigCapacity", status: "True", reason: "CapacitySufficient", message: "a ConfigMap has room for the configuration of the pods, and for more", pods: "2/2"},
+		{name: "room", kind: "ConfigCapacity", status: "True", reason: "CapacitySufficient", message: "the ConfigMap of the pods has room for more exports", pods: "2/2"},
 		{name: "little room", see: func(w *world) { w.plan.Capacity.Used = 839_000 }, kind: "ConfigCapacity", status: "False", reason: "CapacityLow",
-			message: "the configuration of the pods takes more than 80 % of the 1 MiB that a ConfigMap has room for: make another NFSGateway for further exports, or say less in access rules", pods: "2/2"},
+			message: "the configuration of the pods takes more than 80 % of the 1 MiB of a ConfigMap: create another NFSGateway for further exports, or shorten access rules", pods: "2/2"},
 		{name: "no room", see: func(w *world) { w.plan.Capacity.Refused = 1 }, kind: "ConfigCapacity", status: "False", reason: "CapacityExhausted",
-			message: "the configuration of the pods has no room for further exports in a ConfigMap: make another NFSGateway for new ones, or say less in access rules", pods: "2/2"},
+			message: "the configuration of the pods fills its ConfigMap: create another NFSGateway for new exports, or shorten access rules", pods: "2/2"},
 		{name: "no room, and ready", see: func(w *world) { w.plan.Capacity.Refused = 1 }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "2/2"},
 		{name: "one is missing", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Programmed", status: "False", reason: "PodsPending",
-			message: "1 of 2 pods of fast are not made yet", pods: "1/2"},
+			message: "1 of 2 pods of fast are not created yet", pods: "1/2"},
 		{name: "one is enough", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "1/2"},
 		{name: "a failed pod that was replaced", see: evicted, kind: "Programmed", status: "True", reason: "Programmed", message: "all of 2 pods run", pods: "2/2"},
 		{name: "another template", see: func(w *world) { w.seen.Updated = map[string]int32{"fast": 1} }, kind: "Programmed", status: "False", reason: "Applying",
-			message: "pods of fast are being replaced: 1 of 2 are by now", pods: "2/2"},
-		{name: "none", see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not made yet", pods: "0/2"},
+			message: "pods of fast are being replaced: 1 of 2 done", pods: "2/2"},
+		{name: "none", see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not created yet", pods: "0/2"},
 		{name: "without exports", see: func(w *world) { w.plan.Exports, w.seen.Pods[0].Status.Exports = nil, nil }, kind: "Ready", status: "True", reason: "Ready", message: "no NFSExport refers to it yet", pods: "2/2"},
 		{name: "nothing to serve", see: func(w *world) { w.plan.Exports = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no NFSExport refers to it yet", pods: "2/2"},
 		{name: "exports of elsewhere", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, see: func(w *world) {
 			for i := range w.seen.Pods {
 				w.seen.Pods[i].Status = &status.Status{Ready: true}
 			}
-		}, kind: "Ready", status: "True", reason: "Ready", message: "none of the NFSExports that refer to it (1) can be served: their conditions say why", pods: "2/2"},
+		}, kind: "Ready", status: "True", reason: "Ready", message: "none of its 1 NFSExports can be served: check their conditions", pods: "2/2"},
 		{name: "none serves", see: func(w *world) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no export is served yet", pods: "0/2"},
 		{name: "replicas 0", edit: replicas(0), see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "NoReplicas",
-			message: "spec.replicas of the NFSGateway is 0, so no pod serves: set it to 1 or more", pods: "0/0"},
+			message: "no pod serves, because spec.replicas of the NFSGateway is 0: set it to 1 or more", pods: "0/0"},
 		{name: "an address that nobody carries", virtual: true, kind: "Ready", status: "False", reason: "AddressNotHeld",
 			message: "export storage/data: no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181 (docs/troubleshooting.md#addressnotheld)", pods: "2/2"},
 		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
-			message: "there is a Deployment storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name; and 1 more", pods: "0/2"},
+			message: "Deployment storage/fast exists, and the operator did not create it: delete it, or re-create the NFSGateway under another name; and 1 more", pods: "0/2"},
 		{name: "somebody else's NetworkPolicy", see: func(w *world) { w.seen.Blocked[""] = occupied("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "NameTaken",
-			message: "there is a NetworkPolicy storage/fast that the operator did not make, and that it leaves alone: remove it, or make the NFSGateway under another name", pods: "2/2"},
+			message: "NetworkPolicy storage/fast exists, and the operator did not create it: delete it, or re-create the NFSGateway under another name", pods: "2/2"},
 		{name: "a NetworkPolicy that is refused", see: func(w *world) { w.seen.Blocked[""] = refused("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "ObjectRefused",
-			message: `the API server refuses NetworkPolicy storage/fast: "exceeded quota: sets": change the quota, policy, webhook or field that this names`, pods: "2/2"},
+			message: `the API server refuses NetworkPolicy storage/fast: "exceeded quota: sets": change the quota, policy, webhook or field named there`, pods: "2/2"},
 		{name: "a bad pool", virtual: true, edit: func(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 			g.Spec.Exposure.VirtualIP.Pool = []string{"192.0.2.9-192.0.2.1"}
 		},
