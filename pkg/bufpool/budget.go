@@ -118,7 +118,7 @@ const (
 func NewBudget(total, perShare int64) *Budget {
 	b := &Budget{clients: map[netip.Addr]*client{}, look: 1}
 	b.monitor = newMonitor(nil, b)
-	b.setLimits(Limits{Total: total, PerShare: perShare})
+	b.setLimitsLocked(Limits{Total: total, PerShare: perShare})
 	return b
 }
 
@@ -131,7 +131,7 @@ func (b *Budget) Under(c *Ceiling) {
 // Close takes the budget from under its ceiling. What is held stays counted until it is released.
 func (b *Budget) Close() { b.monitor.remove(b) }
 
-func (b *Budget) setLimits(l Limits) {
+func (b *Budget) setLimitsLocked(l Limits) {
 	for _, v := range []*int64{&l.Total, &l.PerClient, &l.PerShare} {
 		if *v <= 0 {
 			*v = math.MaxInt64
@@ -145,7 +145,7 @@ func (b *Budget) setLimits(l Limits) {
 // limits are below it: then as soon as nothing else is held.
 func (b *Budget) SetLimits(l Limits) {
 	b.mu.Lock()
-	b.setLimits(l)
+	b.setLimitsLocked(l)
 	b.mu.Unlock()
 	b.grant()
 }
@@ -182,12 +182,12 @@ func (b *Budget) Share(addr netip.Addr, p Peer) *Share {
 func (s *Share) Close() {
 	s.b.mu.Lock()
 	s.client.shares--
-	s.b.forget(s.client)
+	s.b.forgetLocked(s.client)
 	s.b.mu.Unlock()
 }
 
-// forget drops a client of which nothing is left.
-func (b *Budget) forget(c *client) {
+// forgetLocked drops a client of which nothing is left.
+func (b *Budget) forgetLocked(c *client) {
 	if c.shares == 0 && c.used == 0 {
 		delete(b.clients, c.addr)
 	}
@@ -211,15 +211,15 @@ func (s *Share) Acquire(g *Grant, n int64, ready func()) (bool, error) {
 	alone := s.first == nil
 	if alone && s.fits(n) {
 		within := s.client.fits(b, n)
-		if (b.starved == nobody || within && b.starved == beyondPart) && b.fits(n) && b.take(n) {
-			b.hold(g)
+		if (b.starved == nobody || within && b.starved == beyondPart) && b.fits(n) && b.takeLocked(n) {
+			b.holdLocked(g)
 			return true, nil
 		}
 		if within {
-			b.starve(anybodyWaits)
+			b.starveLocked(anybodyWaits)
 		} else {
 			s.client.heldUp = b.look
-			b.starve(max(b.starved, beyondPart))
+			b.starveLocked(max(b.starved, beyondPart))
 		}
 	}
 	b.seq++
@@ -231,7 +231,7 @@ func (s *Share) Acquire(g *Grant, n int64, ready func()) (bool, error) {
 		return false, nil
 	}
 	s.first = g
-	b.insert(s, b.last)
+	b.insertLocked(s, b.last)
 	return false, nil
 }
 
@@ -244,10 +244,10 @@ func (g *Grant) Release() {
 	b.mu.Lock()
 	switch g.state.Load() {
 	case grantWaiting:
-		b.withdraw(g)
+		b.withdrawLocked(g)
 	case grantHeld:
 		g.PeerDone()
-		b.give(g.share, g.n)
+		b.giveLocked(g.share, g.n)
 	}
 	g.state.Store(grantIdle)
 	b.mu.Unlock()
@@ -263,9 +263,9 @@ func (g *Grant) Shrink(n int64) {
 	b.mu.Lock()
 	g.n = n
 	if g.lane != noLane {
-		g.share.lanes[g.lane-1].leave(over)
+		g.share.lanes[g.lane-1].settle(over)
 	}
-	b.give(g.share, over)
+	b.giveLocked(g.share, over)
 	b.mu.Unlock()
 	b.grant()
 }
@@ -282,7 +282,7 @@ func (g *Grant) Cancel() bool {
 		b.mu.Unlock()
 		return false
 	}
-	b.withdraw(g)
+	b.withdrawLocked(g)
 	g.state.Store(grantIdle)
 	b.mu.Unlock()
 	b.grant()
@@ -298,15 +298,15 @@ func (c *client) fits(b *Budget, n int64) bool {
 	return (n <= b.limits.PerClient-c.used || c.used == 0) && c.heldUp != b.look
 }
 
-// starve notes that something waits for the total.
-func (b *Budget) starve(s starvation) {
+// starveLocked notes that something waits for the total.
+func (b *Budget) starveLocked(s starvation) {
 	b.starved, b.contended = s, true
 	if b.limits.MinProgress > 0 {
 		b.monitor.arm()
 	}
 }
 
-func (b *Budget) hold(g *Grant) {
+func (b *Budget) holdLocked(g *Grant) {
 	s := g.share
 	if s.used == 0 && g.n > 0 {
 		if s.nextHolding = b.holding; b.holding != nil {
@@ -320,8 +320,8 @@ func (b *Budget) hold(g *Grant) {
 	g.state.Store(grantHeld)
 }
 
-// give gives n bytes of a share back.
-func (b *Budget) give(s *Share, n int64) {
+// giveLocked gives n bytes of a share back.
+func (b *Budget) giveLocked(s *Share, n int64) {
 	b.used -= n
 	s.client.used -= n
 	if s.used -= n; s.used == 0 && n > 0 {
@@ -334,15 +334,15 @@ func (b *Budget) give(s *Share, n int64) {
 			s.nextHolding.prevHolding = s.prevHolding
 		}
 		s.prevHolding, s.nextHolding = nil, nil
-		b.forget(s.client)
+		b.forgetLocked(s.client)
 	}
 	if b.ceiling != nil {
-		b.ceiling.give(n)
+		b.ceiling.release(n)
 	}
 }
 
-// take takes n bytes from the ceiling. Without it, something has to wait.
-func (b *Budget) take(n int64) bool { return b.ceiling == nil || b.ceiling.take(b, n) }
+// takeLocked takes n bytes from the ceiling. Without it, something has to wait.
+func (b *Budget) takeLocked(n int64) bool { return b.ceiling == nil || b.ceiling.reserve(b, n) }
 
 // grant gives to those that wait what there is, here and in other budgets under the same ceiling.
 func (b *Budget) grant() {
@@ -357,17 +357,17 @@ func (b *Budget) grant() {
 func (b *Budget) grantOwn() bool {
 	for {
 		b.mu.Lock()
-		g, low := b.nextGrant()
+		g, low := b.nextGrantLocked()
 		if g == nil {
 			if b.ceiling != nil && !low {
-				b.ceiling.leave(b)
+				b.ceiling.dequeue(b)
 			}
 			b.mu.Unlock()
 			return low
 		}
 		ready := g.ready
-		b.withdraw(g)
-		b.hold(g)
+		b.withdrawLocked(g)
+		b.holdLocked(g)
 		if b.waiting > 0 {
 			b.starved = anybodyWaits // until the next look: nobody overtakes while ready runs
 		}
@@ -376,9 +376,9 @@ func (b *Budget) grantOwn() bool {
 	}
 }
 
-// nextGrant returns the waiting grant that can be met now, for which it has taken from the ceiling; nil if there is
+// nextGrantLocked returns the waiting grant that can be met now, for which it has taken from the ceiling; nil if there is
 // none. low reports whether that is for the ceiling.
-func (b *Budget) nextGrant() (g *Grant, low bool) {
+func (b *Budget) nextGrantLocked() (g *Grant, low bool) {
 	b.starved = nobody
 	b.look++
 	var beyond *Grant
@@ -386,7 +386,7 @@ func (b *Budget) nextGrant() (g *Grant, low bool) {
 		switch g := s.first; {
 		case !s.fits(g.n):
 		case s.client.fits(b, g.n):
-			return b.meet(g, anybodyWaits)
+			return b.meetLocked(g, anybodyWaits)
 		default:
 			s.client.heldUp = b.look
 			if beyond == nil {
@@ -397,21 +397,21 @@ func (b *Budget) nextGrant() (g *Grant, low bool) {
 	if beyond == nil {
 		return nil, false
 	}
-	return b.meet(beyond, beyondPart)
+	return b.meetLocked(beyond, beyondPart)
 }
 
-// meet returns g if there is enough for it. If not, who starves says which needs wait from now on.
-func (b *Budget) meet(g *Grant, who starvation) (_ *Grant, low bool) {
+// meetLocked returns g if there is enough for it. If not, who starves says which needs wait from now on.
+func (b *Budget) meetLocked(g *Grant, who starvation) (_ *Grant, low bool) {
 	enough := b.fits(g.n)
-	if enough && b.take(g.n) {
+	if enough && b.takeLocked(g.n) {
 		return g, false
 	}
-	b.starve(who)
+	b.starveLocked(who)
 	return nil, enough
 }
 
-// withdraw takes a waiting grant out of its share's queue, and puts the share where its oldest grant belongs.
-func (b *Budget) withdraw(g *Grant) {
+// withdrawLocked takes a waiting grant out of its share's queue, and puts the share where its oldest grant belongs.
+func (b *Budget) withdrawLocked(g *Grant) {
 	s := g.share
 	head := s.first == g
 	if head {
@@ -447,11 +447,11 @@ func (b *Budget) withdraw(g *Grant) {
 	for after := s.next; after != nil && after.first.seq < s.first.seq; after = after.next {
 		at = after
 	}
-	b.insert(s, at)
+	b.insertLocked(s, at)
 }
 
-// insert puts s behind the share at, or first if at is nil.
-func (b *Budget) insert(s, at *Share) {
+// insertLocked puts s behind the share at, or first if at is nil.
+func (b *Budget) insertLocked(s, at *Share) {
 	s.prev = at
 	if at == nil {
 		s.next, b.first = b.first, s

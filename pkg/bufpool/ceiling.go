@@ -50,8 +50,8 @@ func (c *Ceiling) waits() bool {
 	return c.first != nil
 }
 
-// take takes n bytes for b. If it returns false b waits for them: it is woken by a call of grantOwn. b is locked.
-func (c *Ceiling) take(b *Budget, n int64) bool {
+// reserve takes n bytes for b. If it returns false b waits for them: it is woken by a call of grantOwn. b is locked.
+func (c *Ceiling) reserve(b *Budget, n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if (c.first == nil || c.first == b) && (n <= c.total-c.used || c.used == 0) {
@@ -70,15 +70,15 @@ func (c *Ceiling) take(b *Budget, n int64) bool {
 	return false
 }
 
-// give gives n bytes back. Without any lock held, wake has to follow.
-func (c *Ceiling) give(n int64) {
+// release gives n bytes back. Without any lock held, wake has to follow.
+func (c *Ceiling) release(n int64) {
 	c.mu.Lock()
 	c.used -= n
 	c.mu.Unlock()
 }
 
-// leave notes that b does not wait any more. b is locked.
-func (c *Ceiling) leave(b *Budget) {
+// dequeue notes that b does not wait any more. b is locked.
+func (c *Ceiling) dequeue(b *Budget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !b.behindOthers {

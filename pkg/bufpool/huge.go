@@ -19,8 +19,8 @@ func (p *Pool) UseHugePages(refused func(error)) {
 	p.refused = refused
 }
 
-// mmap maps an arena of size bytes, or more. The pool is locked.
-func (p *Pool) mmap(size int) ([]byte, error) {
+// mmapLocked maps an arena of size bytes, or more. The pool is locked.
+func (p *Pool) mmapLocked(size int) ([]byte, error) {
 	if huge := (size + hugePage - 1) &^ (hugePage - 1); p.refused != nil && size >= hugePage/2 && (p.limit == 0 || p.mapped+int64(huge) <= p.limit) {
 		mem, err := p.mapHuge(huge)
 		if err == nil {

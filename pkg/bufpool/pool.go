@@ -170,7 +170,7 @@ func (p *Pool) grow(k int) error {
 		}
 	}
 	huge := p.huge
-	mem, err := p.mmap(size)
+	mem, err := p.mmapLocked(size)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ type lane struct {
 	moved atomic.Int64 // bytes that calls held which have their answer from the peer
 }
 
-func (l *lane) leave(n int64) {
+func (l *lane) settle(n int64) {
 	l.held.Add(-n)
 	l.moved.Add(n)
 }
@@ -65,7 +65,7 @@ func (g *Grant) AwaitPeer(l Lane) {
 // PeerDone ends AwaitPeer.
 func (g *Grant) PeerDone() {
 	if g.lane != noLane {
-		g.share.lanes[g.lane-1].leave(g.n)
+		g.share.lanes[g.lane-1].settle(g.n)
 		g.lane = noLane
 	}
 }

@@ -74,7 +74,7 @@ func (s *Server) unchanged(n *vfs.Node, out *nfs3.WccData) {
 
 const getattrLen = 4 + nfs3.AttrLen
 
-func getattrFast(o *op) bool {
+func getattrNonblocking(o *op) bool {
 	var a nfs3.GetAttrArgs
 	d := o.call.Args()
 	if a.Decode(d); d.Err() != nil {
@@ -221,7 +221,7 @@ func granted(dir bool, bits, may uint32, readOnly bool) (out uint32) {
 
 const accessLen = 4 + nfs3.PostOpAttrLen + 4
 
-func accessFast(o *op) bool {
+func accessNonblocking(o *op) bool {
 	var a nfs3.AccessArgs
 	d := o.call.Args()
 	if a.Decode(d); d.Err() != nil {
@@ -263,7 +263,7 @@ func accessCheck(o *op) {
 	var r nfs3.AccessRes
 	n, st := o.resolve(a.Object)
 	if r.Status = st; st == nfs3.OK {
-		may, err := o.s.fs.PermitSlow(n, &o.stat, &o.cred, wanted(n.IsDir(), a.Access))
+		may, err := o.s.fs.PermitBlocking(n, &o.stat, &o.cred, wanted(n.IsDir(), a.Access))
 		dir := n.IsDir()
 		n.Release()
 		if err == nil {

@@ -99,7 +99,7 @@ func TestSetattr(t *testing.T) {
 		"the kernel's \"now\"": {nfs3.SetAttrs{AtimeHow: nfs3.SetToClientTime, Atime: nfs3.Time{Nsec: unix.UTIME_NOW}}, nfs3.ErrInval},
 		"nothing":              {nfs3.SetAttrs{}, nfs3.OK},
 	} {
-		if what == "size beyond ext4" && r.s.fs.Traits().MaxFileSize == 1<<63-1 {
+		if what == "size beyond ext4" && r.s.fs.Capabilities().MaxFileSize == 1<<63-1 {
 			continue
 		}
 		wantStatus(t, what, r.setattr(h, c.set).Status, c.want)

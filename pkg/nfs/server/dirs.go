@@ -93,7 +93,7 @@ func (l *listing) check(cookie uint64, verf nfs3.Verifier) nfs3.Status {
 	if !l.dir.IsDir() {
 		return nfs3.ErrNotDir
 	}
-	may, err := o.s.fs.PermitSlow(l.dir, &o.stat, &o.cred, vfs.MayRead|vfs.MayExec)
+	may, err := o.s.fs.PermitBlocking(l.dir, &o.stat, &o.cred, vfs.MayRead|vfs.MayExec)
 	switch {
 	case err != nil:
 		return status(err)

@@ -49,7 +49,7 @@ func fsinfo(o *op) {
 	if r.Status = st; st == nfs3.OK {
 		n.Release()
 		o.s.post(&o.stat, &r.Attr)
-		t := o.s.fs.Traits()
+		t := o.s.fs.Capabilities()
 		block := max(512, min(t.BlockSize, nfs3.MaxData))
 		r.RTMax, r.RTPref, r.RTMult = nfs3.MaxData, nfs3.MaxData, block
 		r.WTMax, r.WTPref, r.WTMult = nfs3.MaxData, nfs3.MaxData, block
@@ -83,7 +83,7 @@ func pathconf(o *op) {
 	if r.Status = st; st == nfs3.OK {
 		n.Release()
 		o.s.post(&o.stat, &r.Attr)
-		t := o.s.fs.Traits()
+		t := o.s.fs.Capabilities()
 		r.LinkMax, r.NameMax = t.MaxLinks, min(t.MaxName, math.MaxUint8)
 		r.NoTrunc, r.ChownRestricted = true, true
 		r.CaseInsensitive, r.CasePreserving = t.CaseInsensitive, true

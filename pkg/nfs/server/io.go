@@ -27,7 +27,7 @@ func span(st *vfs.Stat, a *nfs3.ReadArgs) int {
 	return int(min(uint64(min(a.Count, nfs3.MaxData)), uint64(st.Size)-a.Offset))
 }
 
-func readFast(o *op) bool {
+func readNonblocking(o *op) bool {
 	var a nfs3.ReadArgs
 	d := o.call.Args()
 	if a.Decode(d); d.Err() != nil {
@@ -115,7 +115,7 @@ func (o *op) read(n *vfs.Node, a *nfs3.ReadArgs) error {
 	if n.Kind() != unix.S_IFREG {
 		return unix.EINVAL
 	}
-	may, err := o.s.fs.PermitSlow(n, &o.stat, &o.cred, vfs.MayRead|vfs.MayExec)
+	may, err := o.s.fs.PermitBlocking(n, &o.stat, &o.cred, vfs.MayRead|vfs.MayExec)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (o *op) commit(n *vfs.Node, a *nfs3.CommitArgs) error {
 		return unix.EINVAL
 	}
 	if !o.s.fs.Owns(&o.stat, &o.cred) {
-		may, err := o.s.fs.PermitSlow(n, &o.stat, &o.cred, vfs.MayWrite)
+		may, err := o.s.fs.PermitBlocking(n, &o.stat, &o.cred, vfs.MayWrite)
 		if err != nil {
 			return err
 		}

@@ -261,8 +261,8 @@ func (s *Server) ServeRPC(c *oncrpc.Call) {
 type procedure struct {
 	// run answers the call, on a worker.
 	run func(*op)
-	// fast answers it on the receive loop, without waiting, or returns false, and run goes on with what it left.
-	fast func(*op) bool
+	// nonblocking answers it on the receive loop, without waiting, or returns false, and run goes on with what it left.
+	nonblocking func(*op) bool
 	// once: the call must not run twice, so its reply is kept.
 	once bool
 	// journaled: it must not run twice even if the process is killed in between. A WRITE is once,
@@ -275,12 +275,12 @@ var procedures [nfs3.Procedures]procedure
 
 func init() {
 	procedures = [nfs3.Procedures]procedure{
-		nfs3.ProcGetAttr:     {run: getattr, fast: getattrFast},
+		nfs3.ProcGetAttr:     {run: getattr, nonblocking: getattrNonblocking},
 		nfs3.ProcSetAttr:     {run: setattr, once: true, journaled: true},
 		nfs3.ProcLookup:      {run: lookup},
-		nfs3.ProcAccess:      {run: accessCheck, fast: accessFast},
+		nfs3.ProcAccess:      {run: accessCheck, nonblocking: accessNonblocking},
 		nfs3.ProcReadlink:    {run: readlink},
-		nfs3.ProcRead:        {run: read, fast: readFast},
+		nfs3.ProcRead:        {run: read, nonblocking: readNonblocking},
 		nfs3.ProcWrite:       {run: write, once: true},
 		nfs3.ProcCreate:      {run: create, once: true, journaled: true},
 		nfs3.ProcMkdir:       {run: mkdir, once: true, journaled: true},
@@ -319,7 +319,7 @@ func (s *Server) serveNFS(c *oncrpc.Call) {
 		return
 	}
 	p := &procedures[c.Procedure]
-	if p.fast != nil && s.fs.Prompt() && p.fast(o) {
+	if p.nonblocking != nil && s.fs.Nonblocking() && p.nonblocking(o) {
 		return
 	}
 	if p.once && !s.replies.enter(o) {

@@ -95,7 +95,7 @@ func TestJanitor(t *testing.T) {
 		open := fs.Files()
 		put()
 		must(t, os.Remove(filepath.Join(dir, "removed")))
-		time.Sleep(idle / 2)
+		time.Sleep(idleTimeout / 2)
 		synctest.Wait()
 		if got := fs.Files(); got != open-2+1 { // but for the removed file's two, and with the writer
 			t.Errorf("%d files are open, were %d", got, open)
@@ -103,7 +103,7 @@ func TestJanitor(t *testing.T) {
 		if count() != 0 {
 			t.Error("a fresh write was synced")
 		}
-		time.Sleep(2 * idle)
+		time.Sleep(2 * idleTimeout)
 		synctest.Wait()
 		if got := fs.Files(); got != open-2 || count() != 1 {
 			t.Errorf("%d files are open, were %d; %d syncs", got, open, count())
@@ -116,7 +116,7 @@ func TestJanitor(t *testing.T) {
 		mu.Lock()
 		fail = unix.EIO
 		mu.Unlock()
-		time.Sleep(3 * idle)
+		time.Sleep(3 * idleTimeout)
 		synctest.Wait()
 		if fs.Verifier() != w.Verifier+1 || count() != 2 {
 			t.Errorf("the verifier went from %x to %x, %d syncs", w.Verifier, fs.Verifier(), count())
@@ -280,7 +280,7 @@ func TestACLsAreLookedUpOnce(t *testing.T) {
 	if _, known := fs.Permit(n, &st, root, MayRead); known {
 		t.Error("the kernel was not asked, and nobody else")
 	}
-	if _, err := fs.PermitSlow(n, &st, root, MayRead); err != nil {
+	if _, err := fs.PermitBlocking(n, &st, root, MayRead); err != nil {
 		t.Error(err)
 	}
 	if _, known := fs.Permit(n, &st, root, MayRead); !known {
@@ -400,7 +400,7 @@ func TestReleaseAmongOthers(t *testing.T) {
 		t.Fatal("the node was not found again")
 	}
 	fs.table.kill(found)
-	n.unused()
+	n.closeIfUnused()
 	b := make([]byte, 10)
 	if k, err := fs.Read(found, b, 0); string(b[:k]) != "content" || err != nil {
 		t.Errorf("%q, %v", b[:k], err)

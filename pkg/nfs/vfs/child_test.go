@@ -85,7 +85,7 @@ func TestUnprivileged(t *testing.T) {
 	if st.Uid != uint32(os.Geteuid()) || st.Mode&0o7777 != 0o640 {
 		t.Errorf("a new file: %+v", st)
 	}
-	if may, err := fs.PermitSlow(n, &st, root, 7); may != MayRead|MayWrite || err != nil {
+	if may, err := fs.PermitBlocking(n, &st, root, 7); may != MayRead|MayWrite || err != nil {
 		t.Errorf("root may %d, %v", may, err)
 	}
 	if !fs.Owns(&st, bob) {
@@ -95,7 +95,7 @@ func TestUnprivileged(t *testing.T) {
 	wantErr(t, "chown", err, unix.EPERM)
 	must(t, os.Chmod(filepath.Join(dir, "file"), 0))
 	must(t, n.Stat(&st))
-	if may, _ := fs.PermitSlow(n, &st, root, 7); may != 0 {
+	if may, _ := fs.PermitBlocking(n, &st, root, 7); may != 0 {
 		t.Errorf("root may %d of a file without mode", may)
 	}
 }

@@ -44,7 +44,7 @@ func (fs *FS) SetAttr(n *Node, a *Attrs, c *Cred, guard func(*Stat) bool, w *Wcc
 // setAttrs does the size first, as what fails most, the owner before the mode, since a change of owner clears setuid bits,
 // and the times last, since everything else changes them.
 func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
-	if a.noID() {
+	if a.setsNoID() {
 		return unix.EINVAL
 	}
 	if a.SetSize {
@@ -88,14 +88,14 @@ func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
 	return nil
 }
 
-// noID reports whether an owner is to be set that does not exist.
-func (a *Attrs) noID() bool { return a.SetUID && a.UID == noID || a.SetGID && a.GID == noID }
+// setsNoID reports whether an owner is to be set that does not exist.
+func (a *Attrs) setsNoID() bool { return a.SetUID && a.UID == noID || a.SetGID && a.GID == noID }
 
 // check is the error that setAttrs would have for a new object, as far as that can be told before
 // there is one: a call that fails should leave nothing behind.
 func (a *Attrs) check(maxSize uint64) error {
 	switch {
-	case a.noID():
+	case a.setsNoID():
 		return unix.EINVAL
 	case a.SetSize && a.Size > maxSize:
 		return unix.EFBIG
@@ -126,7 +126,7 @@ func (fs *FS) truncate(n *Node, st *Stat, size uint64, c *Cred) error {
 		return unix.EFBIG
 	}
 	if !fs.Owns(st, c) {
-		if err := fs.check(n, st, c, MayWrite); err != nil {
+		if err := fs.requirePermission(n, st, c, MayWrite); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 	if how == Verified {
 		attrs = Attrs{SetAtime: true, SetMtime: true, Atime: verifierTime(verifier[4:]), Mtime: verifierTime(verifier[:4])}
 	}
-	if err := attrs.check(fs.traits.MaxFileSize); err != nil {
+	if err := attrs.check(fs.capabilities.MaxFileSize); err != nil {
 		return nil, err
 	}
 	mode := uint32(0o600)
@@ -170,7 +170,7 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 		mode = attrs.Mode & modeBits
 	}
 	file := -1
-	n, err := fs.make(dir, name, c, w, func() (err error) {
+	n, err := fs.makeEntry(dir, name, c, w, func() (err error) {
 		fs.table.makeRoom(2)
 		file, err = fs.table.opened(unix.Openat(dir.path, name.String(), unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, mode))
 		return err
@@ -188,7 +188,7 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 		return nil, err
 	case file >= 0:
 		w.made(n)
-		err = fs.finish(n, &attrs, c)
+		err = fs.setInitialAttrs(n, &attrs, c)
 	default:
 		err = fs.createOver(n, how, &attrs, c)
 	}
@@ -219,7 +219,7 @@ func (fs *FS) openFile(dir *Node, name *Name, file int) (*Node, error) {
 	}
 	fs.remember(&i, &dir.id, name.terminated())
 	n = fs.confirm(n, dir)
-	n.adopt(file)
+	n.adoptWriter(file)
 	return n, nil
 }
 
@@ -229,7 +229,7 @@ func (fs *FS) openExisting(dir *Node, name *Name, c *Cred) (*Node, error) {
 	if err := dir.Stat(&st); err != nil {
 		return nil, err
 	}
-	if err := fs.check(dir, &st, c, MayExec); err != nil {
+	if err := fs.requirePermission(dir, &st, c, MayExec); err != nil {
 		return nil, err
 	}
 	return fs.openName(dir, name)
@@ -267,12 +267,12 @@ func (fs *FS) Mkdir(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc) (*Node, er
 	if a.SetMode {
 		mode = a.Mode & modeBits
 	}
-	return fs.create(dir, name, a, c, w, func() error { return unix.Mkdirat(dir.path, name.String(), mode) })
+	return fs.makeNew(dir, name, a, c, w, func() error { return unix.Mkdirat(dir.path, name.String(), mode) })
 }
 
 // Symlink makes a symbolic link. Its target is not looked at.
 func (fs *FS) Symlink(dir *Node, name *Name, target string, a *Attrs, c *Cred, w *Wcc) (*Node, error) {
-	return fs.create(dir, name, a, c, w, func() error { return unix.Symlinkat(target, dir.path, name.String()) })
+	return fs.makeNew(dir, name, a, c, w, func() error { return unix.Symlinkat(target, dir.path, name.String()) })
 }
 
 // Mknod makes a device, a pipe or a socket; kind is S_IFCHR, S_IFBLK, S_IFIFO or S_IFSOCK.
@@ -287,15 +287,15 @@ func (fs *FS) Mknod(dir *Node, name *Name, kind, major, minor uint32, a *Attrs, 
 			return nil, unix.EINVAL
 		}
 	}
-	return fs.create(dir, name, a, c, w, func() error { return unix.Mknodat(dir.path, name.String(), mode, int(dev)) })
+	return fs.makeNew(dir, name, a, c, w, func() error { return unix.Mknodat(dir.path, name.String(), mode, int(dev)) })
 }
 
-// create makes an object that must not exist, and brings it to stable storage.
-func (fs *FS) create(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call func() error) (*Node, error) {
-	if err := a.check(fs.traits.MaxFileSize); err != nil {
+// makeNew makes an object that must not exist, and brings it to stable storage.
+func (fs *FS) makeNew(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call func() error) (*Node, error) {
+	if err := a.check(fs.capabilities.MaxFileSize); err != nil {
 		return nil, err
 	}
-	n, err := fs.make(dir, name, c, w, call, func(err error) (*Node, error) {
+	n, err := fs.makeEntry(dir, name, c, w, call, func(err error) (*Node, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -305,7 +305,7 @@ func (fs *FS) create(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call func
 		return nil, err
 	}
 	w.made(n)
-	if err = fs.finish(n, a, c); err == nil {
+	if err = fs.setInitialAttrs(n, a, c); err == nil {
 		err = dir.Sync(false)
 	}
 	if err != nil {
@@ -315,8 +315,8 @@ func (fs *FS) create(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call func
 	return n, nil
 }
 
-// make runs a system call that creates name in dir, as the caller, and then as the process what finds the object.
-func (fs *FS) make(dir *Node, name *Name, c *Cred, w *Wcc, call func() error, find func(error) (*Node, error)) (*Node, error) {
+// makeEntry runs a system call that creates name in dir, as the caller, and then as the process what finds the object.
+func (fs *FS) makeEntry(dir *Node, name *Name, c *Cred, w *Wcc, call func() error, find func(error) (*Node, error)) (*Node, error) {
 	if !dir.IsDir() {
 		return nil, unix.ENOTDIR
 	}
@@ -336,8 +336,8 @@ func (fs *FS) make(dir *Node, name *Name, c *Cred, w *Wcc, call func() error, fi
 	return find(err)
 }
 
-// finish gives a new object the attributes that it did not get when it was made. Only root gives files away.
-func (fs *FS) finish(n *Node, a *Attrs, c *Cred) error {
+// setInitialAttrs gives a new object the attributes that it did not get when it was made. Only root gives files away.
+func (fs *FS) setInitialAttrs(n *Node, a *Attrs, c *Cred) error {
 	rest := *a
 	if c.UID != 0 || !fs.ids.able {
 		rest.SetUID, rest.SetGID = false, false

@@ -83,7 +83,7 @@ func (d *identities) isSelf(c *Cred) bool {
 	return !d.able || (c.UID == d.self.UID && c.GID == d.self.GID && (c.UID == 0 && d.override || slices.Equal(c.Groups, d.self.Groups)))
 }
 
-// noID is what setfsuid(2), setgroups(2) and chown(2) take for no id at all. The first leaves a thread as it is then, without an error.
+// setsNoID is what setfsuid(2), setgroups(2) and chown(2) take for no id at all. The first leaves a thread as it is then, without an error.
 const noID = ^uint32(0)
 
 // enter makes the calling thread act as c until leave, and keeps the goroutine on it. False: c cannot be acted as.

@@ -17,7 +17,7 @@ func (fs *FS) ReadNow(n *Node, b []byte, off int64) (int, error) {
 		return 0, unix.EAGAIN
 	}
 	n.used.Store(fs.now())
-	if fs.memory {
+	if fs.inMemory {
 		return pread(fd, b, off)
 	}
 	got := 0
@@ -97,7 +97,7 @@ func (w *Write) Do(n *Node, data [][]byte, length int, off uint64, c *Cred) (int
 	}
 	w.Wcc.HasBefore = true
 	if !fs.Owns(&w.Wcc.Before, c) {
-		if err := fs.check(n, &w.Wcc.Before, c, MayWrite); err != nil {
+		if err := fs.requirePermission(n, &w.Wcc.Before, c, MayWrite); err != nil {
 			return 0, err
 		}
 	}

@@ -57,26 +57,26 @@ type Info struct {
 
 // FS is a directory opened by Open. Its methods may be called concurrently.
 type FS struct {
-	opt    Options
-	log    *slog.Logger
-	signer atomic.Pointer[signer]
-	ids    identities
-	table  table
-	root   *Node
-	mount  int // O_RDONLY, for open_by_handle_at
-	info   Info
-	traits traits
+	opt          Options
+	log          *slog.Logger
+	signer       atomic.Pointer[signer]
+	ids          identities
+	table        table
+	root         *Node
+	mount        int // O_RDONLY, for open_by_handle_at
+	info         Info
+	capabilities Capabilities
 
-	mountID int32
-	mntID   uint64
-	kernel  bool // handles are the kernel's
-	whole   bool
-	prompt  bool // metadata in memory are had without waiting: a local file system
-	memory  bool // file contents are memory too
-	acls    bool
-	noNlink bool // the file system does not count links
-	fsid    uint64
-	birth   uint64 // for file systems without times of birth
+	mountID     int32
+	mntID       uint64
+	kernel      bool // handles are the kernel's
+	whole       bool
+	nonblocking bool // metadata in memory are had without waiting: a local file system
+	inMemory    bool // file contents are memory too
+	acls        bool
+	noNlink     bool // the file system does not count links
+	fsid        uint64
+	birth       uint64 // for file systems without times of birth
 	// rootPlace is where the root is found, by an index id that its handle does not have.
 	rootPlace id
 	readNow   atomic.Bool
@@ -173,12 +173,12 @@ func (fs *FS) openRoot(path string) (err error) {
 		unix.Close(fd)
 		return err
 	}
-	fs.prompt = local[sfs.Type]
-	fs.memory = sfs.Type == unix.TMPFS_MAGIC || sfs.Type == unix.RAMFS_MAGIC
+	fs.nonblocking = local[sfs.Type]
+	fs.inMemory = sfs.Type == unix.TMPFS_MAGIC || sfs.Type == unix.RAMFS_MAGIC
 	fs.noNlink = st.Nlink == 0
 	_, err = aclOf(fd)
 	fs.acls = !errors.Is(err, unix.EOPNOTSUPP)
-	fs.readNow.Store(fs.prompt)
+	fs.readNow.Store(fs.nonblocking)
 	fs.ids.probe(fs.opt.SelfOnly)
 	rootID, err := fs.probeHandles(fd)
 	if err != nil {
@@ -190,8 +190,8 @@ func (fs *FS) openRoot(path string) (err error) {
 	fs.root.refs.Store(1) // the file system's own, for good
 	fs.table.put(fs.root)
 	fs.fsid = fsidOf(fs.opt.Scope)
-	fs.traits = probeTraits(fs.mount, &sfs)
-	fs.describe()
+	fs.capabilities = probeCapabilities(fs.mount, &sfs)
+	fs.initInfo()
 	return nil
 }
 
@@ -279,7 +279,7 @@ func mountsWhole(mntID uint64) bool {
 	return false
 }
 
-func (fs *FS) describe() {
+func (fs *FS) initInfo() {
 	fs.info.Handles = "index"
 	if fs.kernel {
 		fs.info.Handles = "kernel"
@@ -299,8 +299,8 @@ func (fs *FS) Info() Info { return fs.info }
 // Root returns the root directory. It is always there, and needs no Release.
 func (fs *FS) Root() *Node { return fs.root }
 
-// Prompt reports whether [Node.Stat], [FS.Fresh], [FS.Permit] and [FS.ReadNow] never wait on this file system.
-func (fs *FS) Prompt() bool { return fs.prompt }
+// Nonblocking reports whether [Node.Stat], [FS.Fresh], [FS.Permit] and [FS.ReadNow] never wait on this file system.
+func (fs *FS) Nonblocking() bool { return fs.nonblocking }
 
 // Files returns how many descriptors are held open.
 func (fs *FS) Files() int64 { return fs.table.files.Load() }
@@ -329,9 +329,9 @@ func (fs *FS) FSID(st *Stat) uint64 {
 	return fs.fsid ^ (number*0x9e3779b97f4a7c15 | 1)
 }
 
-// learn notes the lasting identity of an object's subvolume, as its device number is another
+// learnSubvolume notes the lasting identity of an object's subvolume, as its device number is another
 // one after each mount.
-func (fs *FS) learn(fd int, dev uint64) {
+func (fs *FS) learnSubvolume(fd int, dev uint64) {
 	known := fs.subvolumes.Load()
 	if dev == fs.rootDev || known != nil && (*known)[dev] != 0 {
 		return
@@ -345,7 +345,7 @@ func (fs *FS) learn(fd int, dev uint64) {
 		maps.Copy(more, *known)
 	}
 	if !fs.subvolumes.CompareAndSwap(known, &more) {
-		fs.learn(fd, dev)
+		fs.learnSubvolume(fd, dev)
 	}
 }
 

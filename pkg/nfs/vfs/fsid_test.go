@@ -22,7 +22,7 @@ func TestFSIDOfSubvolume(t *testing.T) {
 		return nil
 	}
 	fsid := func(fd int, dev uint64) uint64 {
-		fs.learn(fd, dev)
+		fs.learnSubvolume(fd, dev)
 		return fs.FSID(&Stat{Dev: dev})
 	}
 	first, second := fsid(1, 1001), fsid(2, 1002)

@@ -50,8 +50,8 @@ func (x *index) place(i *id) (name, bool) {
 	return n, ok
 }
 
-// find opens the object of i by the names that lead to it, and searches it if they do not.
-func (x *index) find(fs *FS, i *id) (*Node, error) {
+// openByNames opens the object of i by the names that lead to it, and searches it if they do not.
+func (x *index) openByNames(fs *FS, i *id) (*Node, error) {
 	// From the object up to a directory that is open, then down again.
 	var names []string
 	at := *i
@@ -76,7 +76,7 @@ func (x *index) find(fs *FS, i *id) (*Node, error) {
 		}
 	}
 	for k := len(names) - 1; k >= 0; k-- {
-		n, err := fs.open(dir, append([]byte(names[k]), 0))
+		n, err := fs.openEntry(dir, append([]byte(names[k]), 0))
 		dir.Release()
 		if err == nil {
 			dir = n

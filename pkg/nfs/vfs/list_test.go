@@ -36,7 +36,7 @@ func TestListingAfterPause(t *testing.T) {
 				}
 				seen[string(e.Name)] = true
 			}
-			time.Sleep(2 * idle)
+			time.Sleep(2 * idleTimeout)
 			synctest.Wait()
 		}
 		if len(seen) != files+2 || parts < 3 {

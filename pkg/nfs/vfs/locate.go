@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// patience is how long a caller waits for a search before it gets EAGAIN, which costs an NFS client some seconds.
-	patience = time.Second
-	// searchers may wait at the same time, so that a search does not take up all who serve.
-	searchers = 4
-	// memory is how long it is remembered that a search was in vain.
-	memory = 10 * time.Second
+	// searchTimeout is how long a caller waits for a search before it gets EAGAIN, which costs an NFS client some seconds.
+	searchTimeout = time.Second
+	// maxWaiting may wait at the same time, so that a search does not take up all who serve.
+	maxWaiting = 4
+	// missingTTL is how long it is remembered that a search was in vain.
+	missingTTL = 10 * time.Second
 )
 
 // locator searches the whole directory for objects of which only the id is known. One search serves all that are wanted.
@@ -51,11 +51,11 @@ func (l *locator) close() {
 
 // locate returns the object of an id that no name is known for.
 func (l *locator) locate(i *id) (*Node, error) {
-	s, err := l.want(i)
+	s, err := l.enqueue(i)
 	if err != nil {
 		return nil, err
 	}
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(searchTimeout)
 	defer timeout.Stop()
 	select {
 	case <-s.done:
@@ -75,8 +75,8 @@ func (l *locator) locate(i *id) (*Node, error) {
 	return nil, unix.EAGAIN
 }
 
-// want enters what is wanted, and starts a search if none is under way.
-func (l *locator) want(i *id) (*search, error) {
+// enqueue enters what is wanted, and starts a search if none is under way.
+func (l *locator) enqueue(i *id) (*search, error) {
 	ino, err := l.fs.inodeOf(i)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (l *locator) want(i *id) (*search, error) {
 		l.done.Add(1)
 		go l.run()
 	}
-	if l.waiting >= searchers {
+	if l.waiting >= maxWaiting {
 		return nil, unix.EAGAIN
 	}
 	l.waiting++
@@ -167,7 +167,7 @@ func (l *locator) stopped() bool {
 func (l *locator) giveUp(sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until := l.fs.now() + int64(memory)
+	until := l.fs.now() + int64(missingTTL)
 	for ino, list := range l.wanted {
 		var left []*search
 		for _, s := range list {
@@ -267,7 +267,7 @@ func (l *locator) look(path string, e *Dirents) error {
 		if name == "." {
 			continue
 		}
-		next, err := l.fs.open(n, append([]byte(name), 0))
+		next, err := l.fs.openEntry(n, append([]byte(name), 0))
 		n.Release()
 		if err != nil { // renamed or removed meanwhile
 			return err

@@ -67,7 +67,7 @@ func (fs *FS) Lookup(dir *Node, name *Name, c *Cred) (*Node, error) {
 	if err := dir.Stat(&st); err != nil {
 		return nil, err
 	}
-	if err := fs.check(dir, &st, c, MayExec); err != nil {
+	if err := fs.requirePermission(dir, &st, c, MayExec); err != nil {
 		return nil, err
 	}
 	if name.DotDot() {
@@ -89,7 +89,7 @@ func (fs *FS) LookupSelf(dir *Node, name *Name) (*Node, error) {
 
 // openName is open for a caller, to whom what is mounted on a name is out of reach, also if it has no handles.
 func (fs *FS) openName(dir *Node, name *Name) (*Node, error) {
-	n, err := fs.open(dir, name.terminated())
+	n, err := fs.openEntry(dir, name.terminated())
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = unix.EACCES
 	}
@@ -122,7 +122,7 @@ func (fs *FS) parent(dir *Node) (*Node, error) {
 			n.close()
 			return nil, unix.ESTALE
 		}
-		n.inside.Store(until)
+		n.insideUntil.Store(until)
 	}
 	return fs.table.put(n), nil
 }
@@ -141,7 +141,7 @@ func (fs *FS) Identify(dir *Node, name *Name, h *Handle, st *Stat) error {
 	if err := fstatBlocking(fd, st); err != nil {
 		return err
 	}
-	fs.learn(fd, st.Dev)
+	fs.learnSubvolume(fd, st.Dev)
 	fs.signer.Load().sign(&i, h)
 	fs.remember(&i, &dir.id, name.terminated())
 	return nil
@@ -163,7 +163,7 @@ func (fs *FS) unlink(dir *Node, name *Name, c *Cred, flags int, w *Wcc) error {
 	}
 	dir.change.Lock()
 	w.before(dir)
-	victim := fs.held(dir, name)
+	victim := fs.cachedEntry(dir, name)
 	entered, err := fs.ids.enter(c)
 	if err == nil {
 		err = retry(func() error { return unix.Unlinkat(dir.path, name.String(), flags) })
@@ -171,15 +171,15 @@ func (fs *FS) unlink(dir *Node, name *Name, c *Cred, flags int, w *Wcc) error {
 	}
 	w.after(dir)
 	dir.change.Unlock()
-	fs.bury(victim)
+	fs.releaseRemoved(victim)
 	if err != nil {
 		return err
 	}
 	return dir.Sync(false)
 }
 
-// held returns the object that has a name in dir if it is held open, nil if not.
-func (fs *FS) held(dir *Node, name *Name) *Node {
+// cachedEntry returns the object that has a name in dir if it is held open, nil if not.
+func (fs *FS) cachedEntry(dir *Node, name *Name) *Node {
 	i, err := fs.identify(dir.path, name.terminated())
 	if err != nil {
 		return nil
@@ -187,14 +187,14 @@ func (fs *FS) held(dir *Node, name *Name) *Node {
 	return fs.table.get(&i)
 }
 
-// bury releases an object, of which a name may have been removed; if that was the last one, its space is to be freed.
-func (fs *FS) bury(n *Node) {
+// releaseRemoved releases an object, of which a name may have been removed; if that was the last one, its space is to be freed.
+func (fs *FS) releaseRemoved(n *Node) {
 	if n == nil {
 		return
 	}
 	var st Stat
 	_ = n.Stat(&st) // kills it if no link is left
-	n.inside.Store(0)
+	n.insideUntil.Store(0)
 	n.Release()
 }
 
@@ -206,7 +206,7 @@ func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred
 	lockBoth(from, to)
 	fromWcc.before(from)
 	toWcc.before(to)
-	victim := fs.held(to, toName)
+	victim := fs.cachedEntry(to, toName)
 	moved, lost := fs.identify(from.path, fromName.terminated())
 	entered, err := fs.ids.enter(c)
 	if err == nil {
@@ -216,7 +216,7 @@ func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred
 	fromWcc.after(from)
 	toWcc.after(to)
 	unlockBoth(from, to)
-	fs.bury(victim)
+	fs.releaseRemoved(victim)
 	if err != nil {
 		return err
 	}

@@ -36,9 +36,9 @@ type Node struct {
 	listing  sync.Mutex
 	position int64
 
-	inside atomic.Int64  // until when the object counts as beneath the root
-	acl    atomic.Uint64 // see aclState
-	seen   atomic.Bool   // an ACL was asked for before, so that the kernel has it in memory
+	insideUntil atomic.Int64  // until when the object counts as beneath the root
+	acl         atomic.Uint64 // see aclState
+	seen        atomic.Bool   // an ACL was asked for before, so that the kernel has it in memory
 
 	// written counts unstable writes, committed is how far they are known to be on stable storage.
 	written, committed atomic.Uint64
@@ -85,13 +85,13 @@ func (n *Node) IsDir() bool { return n.kind == unix.S_IFDIR }
 // Release ends the use of n.
 func (n *Node) Release() {
 	if n.refs.Add(-1) == 0 {
-		n.unused()
+		n.closeIfUnused()
 	}
 }
 
-// unused closes n if nobody can find it any more. Since its last user let go of it others may have found it, and one of them may have killed it:
+// closeIfUnused closes n if nobody can find it any more. Since its last user let go of it others may have found it, and one of them may have killed it:
 // then it is theirs to close. A dead node gets no new users, so whether there are any is asked after that.
-func (n *Node) unused() {
+func (n *Node) closeIfUnused() {
 	if n.dead.Load() && n.refs.Load() == 0 {
 		n.close()
 	}
@@ -100,7 +100,7 @@ func (n *Node) unused() {
 // Stat fills in st. An object without any link left is stale.
 func (n *Node) Stat(st *Stat) error {
 	var err error
-	if n.fs.prompt {
+	if n.fs.nonblocking {
 		err = fstat(n.path, st)
 	} else {
 		err = fstatBlocking(n.path, st)
@@ -150,15 +150,15 @@ func (n *Node) readerFD() (int, error) {
 	if n.IsDir() {
 		flags |= unix.O_DIRECTORY
 	}
-	return n.open(&n.reader, flags)
+	return n.openFD(&n.reader, flags)
 }
 
 // writerFD returns a descriptor for writing a file.
-func (n *Node) writerFD() (int, error) { return n.open(&n.writer, unix.O_WRONLY|unix.O_NOCTTY) }
+func (n *Node) writerFD() (int, error) { return n.openFD(&n.writer, unix.O_WRONLY|unix.O_NOCTTY) }
 
-// open returns the descriptor in slot, which it opens under the process's own identity: callers check permissions themselves.
+// openFD returns the descriptor in slot, which it opens under the process's own identity: callers check permissions themselves.
 // It is not for devices, pipes and sockets, whose opening has effects. While another process has a lease on the file (fcntl(2)), it fails with EAGAIN.
-func (n *Node) open(slot *atomic.Int32, flags int) (int, error) {
+func (n *Node) openFD(slot *atomic.Int32, flags int) (int, error) {
 	n.used.Store(n.fs.now())
 	if fd := slot.Load(); fd >= 0 {
 		return int(fd), nil
@@ -181,8 +181,8 @@ func (n *Node) open(slot *atomic.Int32, flags int) (int, error) {
 	return fd, nil
 }
 
-// adopt makes fd, with which the object was created, its writer, unless it has one.
-func (n *Node) adopt(fd int) {
+// adoptWriter makes fd, with which the object was created, its writer, unless it has one.
+func (n *Node) adoptWriter(fd int) {
 	n.opening.Lock()
 	defer n.opening.Unlock()
 	if n.writer.Load() >= 0 {

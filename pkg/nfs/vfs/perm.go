@@ -18,15 +18,15 @@ const (
 // Permit says which of want a caller may do to n, whose attributes are st, as far as that can be said without asking the
 // kernel: known is false when an ACL may have a say. It does not wait if the FS is Prompt.
 func (fs *FS) Permit(n *Node, st *Stat, c *Cred, want uint32) (may uint32, known bool) {
-	if fs.acls && !fs.free(n, st, false) {
+	if fs.acls && !fs.lacksACL(n, st, false) {
 		return 0, false
 	}
 	return fs.ids.byMode(st, c) & want, true
 }
 
-// PermitSlow is Permit that always knows.
-func (fs *FS) PermitSlow(n *Node, st *Stat, c *Cred, want uint32) (may uint32, err error) {
-	if !fs.acls || fs.free(n, st, true) {
+// PermitBlocking is Permit that always knows.
+func (fs *FS) PermitBlocking(n *Node, st *Stat, c *Cred, want uint32) (may uint32, err error) {
+	if !fs.acls || fs.lacksACL(n, st, true) {
 		return fs.ids.byMode(st, c) & want, nil
 	}
 	entered, err := fs.ids.enter(c)
@@ -48,9 +48,9 @@ func (fs *FS) PermitSlow(n *Node, st *Stat, c *Cred, want uint32) (may uint32, e
 	return may, nil
 }
 
-// check is EACCES unless c may do all of want.
-func (fs *FS) check(n *Node, st *Stat, c *Cred, want uint32) error {
-	may, err := fs.PermitSlow(n, st, c, want)
+// requirePermission is EACCES unless c may do all of want.
+func (fs *FS) requirePermission(n *Node, st *Stat, c *Cred, want uint32) error {
+	may, err := fs.PermitBlocking(n, st, c, want)
 	if err == nil && may != want {
 		err = unix.EACCES
 	}
@@ -111,9 +111,9 @@ func (d *identities) byMode(st *Stat, c *Cred) uint32 {
 // coarse is more than the granularity of file times: what changed longer ago would have a different ctime now.
 const coarse = int64(50 * time.Millisecond)
 
-// free reports whether an object surely has no ACL. What was found out is kept with the ctime, which changes with the ACL. The first
+// lacksACL reports whether an object surely has no ACL. What was found out is kept with the ctime, which changes with the ACL. The first
 // time, the kernel may have to read from disk: then free waits for that only if wait is set.
-func (fs *FS) free(n *Node, st *Stat, wait bool) bool {
+func (fs *FS) lacksACL(n *Node, st *Stat, wait bool) bool {
 	if n.kind == unix.S_IFLNK {
 		return true
 	}

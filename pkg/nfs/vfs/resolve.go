@@ -60,7 +60,7 @@ func (fs *FS) find(i *id) (*Node, error) {
 		n.Release()
 	}
 	if !fs.kernel {
-		return fs.index.find(fs, i)
+		return fs.index.openByNames(fs, i)
 	}
 	var h rawHandle
 	i.raw(&h)
@@ -79,7 +79,7 @@ func (fs *FS) find(i *id) (*Node, error) {
 	now := fs.now()
 	where, until := fs.where(n, now)
 	if where == inside {
-		n.inside.Store(until)
+		n.insideUntil.Store(until)
 		return fs.table.put(n), nil
 	}
 	n.close()
@@ -90,7 +90,7 @@ func (fs *FS) find(i *id) (*Node, error) {
 		return fs.locator.locate(i)
 	}
 	// The kernel knows no name.
-	return fs.index.find(fs, i)
+	return fs.index.openByNames(fs, i)
 }
 
 // passing reports whether an error says nothing about the object.
@@ -122,13 +122,13 @@ func (fs *FS) nodeOf(i id, fd int) (*Node, error) {
 		unix.Close(fd)
 		return nil, unix.ESTALE
 	}
-	fs.learn(fd, st.Dev)
+	fs.learnSubvolume(fd, st.Dev)
 	return fs.newNode(i, fd, &st), nil
 }
 
 // confirm enters a node that was just found in dir into the table.
 func (fs *FS) confirm(n, dir *Node) *Node {
-	n.inside.Store(fs.deadline(dir))
+	n.insideUntil.Store(fs.deadline(dir))
 	return fs.table.put(n)
 }
 
@@ -140,14 +140,14 @@ func (fs *FS) deadline(dir *Node) int64 {
 	if fs.whole || dir == fs.root {
 		return until
 	}
-	return min(until, dir.inside.Load())
+	return min(until, dir.insideUntil.Load())
 }
 
 // extend moves the deadline of n to until, unless it is later already.
 func (n *Node) extend(until int64) {
 	for {
-		old := n.inside.Load()
-		if old >= until || n.inside.CompareAndSwap(old, until) {
+		old := n.insideUntil.Load()
+		if old >= until || n.insideUntil.CompareAndSwap(old, until) {
 			return
 		}
 	}
@@ -159,7 +159,7 @@ func (fs *FS) Fresh(n *Node) bool {
 		return true
 	}
 	now := fs.now()
-	if now < n.inside.Load() {
+	if now < n.insideUntil.Load() {
 		return true
 	}
 	if n.dead.Load() {
@@ -169,14 +169,14 @@ func (fs *FS) Fresh(n *Node) bool {
 	if where != inside {
 		return false
 	}
-	n.inside.Store(until)
+	n.insideUntil.Store(until)
 	return true
 }
 
-type place int
+type location int
 
 const (
-	unknown place = iota
+	unknown location = iota
 	inside
 	outside
 )
@@ -190,7 +190,7 @@ var (
 // believed. The kernel knows the path of an object that was reached by names, and that of every
 // directory. It tells no path of more than 4,096 bytes: then the directories above decide. where
 // does not wait if the FS is Prompt.
-func (fs *FS) where(n *Node, now int64) (_ place, until int64) {
+func (fs *FS) where(n *Node, now int64) (_ location, until int64) {
 	until = now + int64(fs.opt.Recheck)
 	var nodeBuf, rootBuf [pathMax]byte
 	root, err := pathOf(fs.root.path, rootBuf[:])
@@ -202,11 +202,11 @@ func (fs *FS) where(n *Node, now int64) (_ place, until int64) {
 	case errors.Is(err, unix.ENAMETOOLONG) && n.IsDir():
 		return fs.climb(n.path, root, nodeBuf[:]), until
 	case errors.Is(err, unix.ENAMETOOLONG):
-		return fs.remembered(n)
+		return fs.whereRemembered(n)
 	case err != nil:
 		return unknown, 0
 	case bytes.HasSuffix(node, deleted):
-		return fs.nameOf(n, node, root), until
+		return fs.whereDeletedName(n, node, root), until
 	case len(node) == 1 && n.kind != unix.S_IFDIR, bytes.HasPrefix(node, unreachable):
 		return unknown, 0
 	case isBeneath(node, root):
@@ -227,7 +227,7 @@ var upwards = append(bytes.Repeat([]byte("../"), maxClimb), 0)
 // climb reports whether a directory lies beneath the root whose path is too long for the kernel to
 // tell. It goes up until the path is short enough, in steps that double, and become shorter again
 // where one led beyond the root. buf holds a path.
-func (fs *FS) climb(dir int, root, buf []byte) place {
+func (fs *FS) climb(dir int, root, buf []byte) location {
 	at, doubling := dir, true
 	defer func() {
 		if at != dir {
@@ -267,9 +267,9 @@ func (fs *FS) climb(dir int, root, buf []byte) place {
 	return outside // the directory right above has a short path and is above the root
 }
 
-// remembered is where for an object that is no directory and whose path is too long for the kernel
+// whereRemembered is where for an object that is no directory and whose path is too long for the kernel
 // to tell: it lies where it was last seen, if it still has that name.
-func (fs *FS) remembered(n *Node) (_ place, until int64) {
+func (fs *FS) whereRemembered(n *Node) (_ location, until int64) {
 	p, ok := fs.index.place(&n.id)
 	if !ok {
 		return unknown, 0
@@ -297,8 +297,8 @@ func isBeneath(node, root []byte) bool {
 	return bytes.HasPrefix(node, root) && (len(node) == len(root) || node[len(root)] == '/')
 }
 
-// nameOf looks whether the name of n really ends with " (deleted)".
-func (fs *FS) nameOf(n *Node, node, root []byte) place {
+// whereDeletedName looks whether the name of n really ends with " (deleted)".
+func (fs *FS) whereDeletedName(n *Node, node, root []byte) location {
 	if !isBeneath(node, root) || len(node) == len(root) {
 		return unknown
 	}
@@ -345,8 +345,8 @@ func (fs *FS) identify(dir int, name []byte) (i id, err error) {
 	return i, nil
 }
 
-// open returns the object that has a name in dir. The name is no "..".
-func (fs *FS) open(dir *Node, name []byte) (*Node, error) {
+// openEntry returns the object that has a name in dir. The name is no "..".
+func (fs *FS) openEntry(dir *Node, name []byte) (*Node, error) {
 	// A name can change its object between two system calls: then again.
 	for range 8 {
 		i, err := fs.identify(dir.path, name)

@@ -12,9 +12,9 @@ import (
 
 const (
 	shards = 32
-	// idle is how long a file stays open for reading or writing without use, and how old unstable writes get before they are
+	// idleTimeout is how long a file stays open for reading or writing without use, and how old unstable writes get before they are
 	// brought to disk without COMMIT.
-	idle = 5 * time.Second
+	idleTimeout = 5 * time.Second
 )
 
 // table finds the objects that are held open. It forgets those that were not used for longest (by a clock hand, shard by
@@ -86,8 +86,8 @@ func (t *table) put(n *Node) *Node {
 	return n
 }
 
-// remove takes n out. The shard is locked.
-func (s *shard) remove(n *Node) bool {
+// removeLocked takes n out. The shard is locked.
+func (s *shard) removeLocked(n *Node) bool {
 	if s.nodes[n.id] != n {
 		return false
 	}
@@ -112,9 +112,9 @@ func (t *table) kill(n *Node) {
 	}
 	s := t.of(&n.id)
 	s.mu.Lock()
-	s.remove(n)
+	s.removeLocked(n)
 	s.mu.Unlock()
-	n.unused()
+	n.closeIfUnused()
 }
 
 // makeRoom closes what was not used for longest, until k more descriptors fit. What is in use may exceed the bound.
@@ -163,7 +163,7 @@ func (s *shard) evict() *Node {
 		if n.touched.Swap(false) || n.refs.Load() > 0 || n.dirty() {
 			continue
 		}
-		s.remove(n)
+		s.removeLocked(n)
 		return n
 	}
 	return nil
@@ -183,7 +183,7 @@ func (t *table) closeAll() {
 // their space is freed.
 func (fs *FS) janitor() {
 	defer fs.done.Done()
-	tick := time.NewTicker(idle / 2)
+	tick := time.NewTicker(idleTimeout / 2)
 	defer tick.Stop()
 	var batch []*Node
 	for {
@@ -215,7 +215,7 @@ func (s *shard) tidy(fs *FS, batch []*Node, hurry bool) []*Node {
 	s.mu.Unlock()
 	for _, n := range batch {
 		var st Stat
-		old := fs.now()-n.used.Load() > int64(idle)
+		old := fs.now()-n.used.Load() > int64(idleTimeout)
 		if n.Stat(&st) == nil && n.dirty() && (old || hurry) {
 			_ = n.Sync(false) // a failure has changed the verifier
 		}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Traits are what does not change about a file system.
-type Traits struct {
+// Capabilities are what does not change about a file system.
+type Capabilities struct {
 	MaxFileSize     uint64
 	TimeGranularity uint32 // nanoseconds, 1e9 at most
 	MaxLinks        uint32
@@ -18,10 +18,8 @@ type Traits struct {
 	NoSymbolicLinks bool
 }
 
-type traits = Traits
-
-// Traits returns what does not change about the file system.
-func (fs *FS) Traits() Traits { return fs.traits }
+// Capabilities returns what does not change about the file system.
+func (fs *FS) Capabilities() Capabilities { return fs.capabilities }
 
 // Usage is how full a file system is: bytes and files, in all, free, and free for ordinary callers.
 type Usage struct {
@@ -50,9 +48,9 @@ var maxLinks = map[int64]uint32{
 	unix.OVERLAYFS_SUPER_MAGIC: 65000, unix.MSDOS_SUPER_MAGIC: 1,
 }
 
-// probeTraits asks a nameless file what its file system can do; where there can be none, it assumes what is usual.
-func probeTraits(dir int, s *unix.Statfs_t) Traits {
-	t := Traits{MaxFileSize: math.MaxInt64, TimeGranularity: 1, MaxLinks: maxLinks[s.Type], MaxName: uint32(s.Namelen), BlockSize: uint32(s.Bsize)}
+// probeCapabilities asks a nameless file what its file system can do; where there can be none, it assumes what is usual.
+func probeCapabilities(dir int, s *unix.Statfs_t) Capabilities {
+	t := Capabilities{MaxFileSize: math.MaxInt64, TimeGranularity: 1, MaxLinks: maxLinks[s.Type], MaxName: uint32(s.Namelen), BlockSize: uint32(s.Bsize)}
 	if t.MaxLinks == 0 {
 		t.MaxLinks = 127 // what POSIX systems answer where they do not know
 	}
