@@ -9,42 +9,47 @@ import (
 	"sync/atomic"
 )
 
-// ErrTooLarge is returned for a need that no waiting could ever meet.
+// ErrTooLarge is returned for a need above the total, for which waiting is pointless.
 var ErrTooLarge = errors.New("bufpool: larger than the budget allows")
 
-// Budget bounds the bulk memory of calls in flight: a total (an export's), a part of it for each client address, and a
-// share for each connection. It counts bytes and holds no memory. A call takes its whole need in one [Share.Acquire]
-// and holds nothing while it waits, so that calls cannot block each other.
+// Budget bounds the bulk memory of calls in flight: a total (an export's), a part of it for each
+// client address, and a share for each connection. It counts bytes and holds no memory. A call
+// takes its whole need in one [Share.Acquire] and holds nothing while it waits, so calls cannot
+// block each other.
 //
-// Needs are met first come, first served, with these exceptions:
+// Needs are met in order of arrival, with these exceptions:
 //
 //   - A need that waits only for its own share does not hold up other shares.
-//   - A need beyond its client's part is met only when no need within a client's part waits for the total. One client
-//     alone may thus use the whole budget. Once another one waits, it gets no more until it is below its part.
-//   - The needs of one client keep their order, or its large needs would starve among its small ones.
+//   - A need beyond its client's part is met only when no need within a part waits for the total.
+//     So a lone client may use the whole budget. When another one waits, it gets no more until it
+//     is below its part.
+//   - The needs of one client keep their order, or its large needs would starve among its small
+//     ones.
 //
 // Every other need that waits for the total holds up all later ones, for the same reason.
 //
-// While a need waits for the total, connections have to make progress with the memory that they hold; see [Limits.MinProgress].
+// While a need waits for the total, connections have to make progress with the memory that they
+// hold; see [Limits.MinProgress].
 type Budget struct {
 	mu      sync.Mutex
 	limits  Limits
 	used    int64
 	waiting int
 	seq     uint64
-	// first and last are the shares in which something waits, in the order of their oldest grants.
+	// first and last are the shares with waiting grants, ordered by their oldest.
 	first, last *Share
-	holding     *Share // the shares that hold something
+	holding     *Share // the shares that hold bytes
 	clients     map[netip.Addr]*client
-	look        uint64 // number of the last look for a need that can be met; see client.heldUp
+	look        uint64 // number of the last search for a need that can be met; see client.heldUp
 	starved     starvation
-	contended   bool // something has waited for the total since the monitor looked last
+	contended   bool // a need has waited for the total since the monitor's last look
 
 	retained, retainable atomic.Int64
 
 	monitor *monitor
 	ceiling *Ceiling
-	// behindOthers: the budget waits at its ceiling; behind is the one that came after it. Both are the ceiling's.
+	// behindOthers: the budget waits at its ceiling; behind is the next one there. The ceiling's
+	// lock guards both.
 	behindOthers bool
 	behind       *Budget
 }
@@ -57,8 +62,9 @@ type Limits struct {
 	PerClient int64
 	// PerShare bounds the memory of one connection. A single larger need is met when its connection holds nothing else.
 	PerShare int64
-	// MinProgress is the least number of bytes per second that a connection has to move while it holds memory for its
-	// peer and others wait for the total. It is measured over 5 s. 0 demands no progress.
+	// MinProgress is the least number of bytes per second that a connection must move while it
+	// holds memory for its peer and others wait for the total. It is measured over 5 s. 0 demands
+	// no progress.
 	MinProgress int64
 }
 
@@ -67,8 +73,8 @@ type starvation uint8
 
 const (
 	nobody       starvation = iota
-	beyondPart              // only such as exceed their client's part: others are met
-	anybodyWaits            // nobody gets anything
+	beyondPart              // only needs beyond their client's part
+	anybodyWaits            // all needs
 )
 
 // client is an address with its connections.
@@ -94,8 +100,8 @@ type Share struct {
 	watch watch // the monitor's
 }
 
-// Grant is what one call has, or waits for. It is part of the call's own object; the zero value holds nothing.
-// It must not be copied.
+// Grant is memory that a call holds or waits for. It is part of the call's own object; the zero
+// value holds nothing. It must not be copied.
 type Grant struct {
 	state atomic.Uint32 // changed under the budget's lock
 	lane  Lane          // the owner's: the direction in which the call waits
@@ -113,7 +119,7 @@ const (
 	grantHeld
 )
 
-// NewBudget makes a budget of total bytes, of which each connection gets at most perShare. 0 means no limit.
+// NewBudget makes a budget of total bytes, at most perShare for each connection. 0 means no limit.
 // [Budget.SetLimits] sets the other limits.
 func NewBudget(total, perShare int64) *Budget {
 	b := &Budget{clients: map[netip.Addr]*client{}, look: 1}
@@ -122,13 +128,13 @@ func NewBudget(total, perShare int64) *Budget {
 	return b
 }
 
-// Under puts the budget under a ceiling, before its first share is made. Close ends that.
+// Under puts the budget under a ceiling, before its first share, until Close.
 func (b *Budget) Under(c *Ceiling) {
 	b.ceiling, b.monitor = c, c.monitor
 	c.monitor.add(b)
 }
 
-// Close takes the budget from under its ceiling. What is held stays counted until it is released.
+// Close removes the budget from its ceiling. Held bytes stay counted until their release.
 func (b *Budget) Close() { b.monitor.remove(b) }
 
 func (b *Budget) setLimitsLocked(l Limits) {
@@ -141,8 +147,8 @@ func (b *Budget) setLimitsLocked(l Limits) {
 	b.retainable.Store(l.Total / retainedPart)
 }
 
-// SetLimits changes the limits. What is held stays held. What already waits is granted in its turn even if the new
-// limits are below it: then as soon as nothing else is held.
+// SetLimits changes the limits. Held bytes stay held. Waiting needs keep their turn; one above the
+// new limits is met when nothing else is held.
 func (b *Budget) SetLimits(l Limits) {
 	b.mu.Lock()
 	b.setLimitsLocked(l)
@@ -150,22 +156,22 @@ func (b *Budget) SetLimits(l Limits) {
 	b.grant()
 }
 
-// Used returns how many bytes are held.
+// Used returns the bytes held.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// Waiting returns how many grants wait.
+// Waiting returns the number of waiting grants.
 func (b *Budget) Waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.waiting
 }
 
-// Share makes the share of a connection to a client's address. p.Stalled is called when the connection has to end; p may be nil.
-// Close follows when the connection has ended.
+// Share makes the share of a connection from a client's address, until Close. p.Stalled is called
+// when the connection has to end; p may be nil.
 func (b *Budget) Share(addr netip.Addr, p Peer) *Share {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,17 +192,17 @@ func (s *Share) Close() {
 	s.b.mu.Unlock()
 }
 
-// forgetLocked drops a client of which nothing is left.
+// forgetLocked drops a client without shares and bytes.
 func (b *Budget) forgetLocked(c *client) {
 	if c.shares == 0 && c.used == 0 {
 		delete(b.clients, c.addr)
 	}
 }
 
-// Acquire takes n bytes. True: g holds them now, and ready is never called. False: g waits, and ready will be called once,
-// outside any lock, on the goroutine whose Release (or Cancel, or SetLimits) made room; unless g is cancelled before.
-// The error is [ErrTooLarge] when n is above the total; then g holds nothing.
-// A grant that holds or waits already must not be acquired again: that panics.
+// Acquire takes n bytes. True: g holds them, and ready is never called. False: g waits. ready is
+// then called once, unless g is cancelled first: outside all locks, on the goroutine whose Release,
+// Cancel or SetLimits made room. The error is [ErrTooLarge] if n is above the total; then g holds
+// nothing. To acquire a grant that holds or waits panics.
 func (s *Share) Acquire(g *Grant, n int64, ready func()) (bool, error) {
 	b := s.b
 	b.mu.Lock()
@@ -235,7 +241,7 @@ func (s *Share) Acquire(g *Grant, n int64, ready func()) (bool, error) {
 	return false, nil
 }
 
-// Release gives back what g holds, or withdraws it if it waits. Nothing happens if it does neither.
+// Release gives back the grant's bytes, or withdraws a waiting grant. Otherwise it does nothing.
 func (g *Grant) Release() {
 	if g.state.Load() == grantIdle {
 		return
@@ -254,7 +260,7 @@ func (g *Grant) Release() {
 	b.grant()
 }
 
-// Shrink gives back what g holds beyond n bytes. Nothing happens if it holds no more.
+// Shrink gives back the bytes beyond n, if there are any.
 func (g *Grant) Shrink(n int64) {
 	if g.state.Load() != grantHeld || g.n <= n {
 		return
@@ -270,8 +276,8 @@ func (g *Grant) Shrink(n int64) {
 	b.grant()
 }
 
-// Cancel withdraws a grant that waits: its ready will not be called. It returns false if g does not wait (any more);
-// if it waited until now, its ready has been called or is about to be.
+// Cancel withdraws a waiting grant: ready will not be called. It returns false if g does not wait,
+// or no longer: ready has been called or is about to be.
 func (g *Grant) Cancel() bool {
 	if g.state.Load() != grantWaiting {
 		return false
@@ -289,16 +295,18 @@ func (g *Grant) Cancel() bool {
 	return true
 }
 
-// fits reports whether n more bytes may be held. What is above a limit by itself is held when nothing else is.
+// fits reports whether n more bytes may be held. A need above a limit fits when nothing else is
+// held.
 func (b *Budget) fits(n int64) bool { return n <= b.limits.Total-b.used || b.used == 0 }
 func (s *Share) fits(n int64) bool  { return n <= s.b.limits.PerShare-s.used || s.used == 0 }
 
-// fits reports whether n more bytes are within the client's part, and none of its needs waits because they are not.
+// fits reports whether n more bytes are within the client's part, and no earlier need of it waits
+// beyond the part.
 func (c *client) fits(b *Budget, n int64) bool {
 	return (n <= b.limits.PerClient-c.used || c.used == 0) && c.heldUp != b.look
 }
 
-// starveLocked notes that something waits for the total.
+// starveLocked records that a need waits for the total.
 func (b *Budget) starveLocked(s starvation) {
 	b.starved, b.contended = s, true
 	if b.limits.MinProgress > 0 {
@@ -320,7 +328,7 @@ func (b *Budget) holdLocked(g *Grant) {
 	g.state.Store(grantHeld)
 }
 
-// giveLocked gives n bytes of a share back.
+// giveLocked gives back n bytes of a share.
 func (b *Budget) giveLocked(s *Share, n int64) {
 	b.used -= n
 	s.client.used -= n
@@ -341,10 +349,10 @@ func (b *Budget) giveLocked(s *Share, n int64) {
 	}
 }
 
-// takeLocked takes n bytes from the ceiling. Without it, something has to wait.
+// takeLocked takes n bytes from the ceiling, or returns false.
 func (b *Budget) takeLocked(n int64) bool { return b.ceiling == nil || b.ceiling.reserve(b, n) }
 
-// grant gives to those that wait what there is, here and in other budgets under the same ceiling.
+// grant meets waiting needs, here and in other budgets under the ceiling.
 func (b *Budget) grant() {
 	b.grantOwn()
 	if b.ceiling != nil {
@@ -352,8 +360,8 @@ func (b *Budget) grant() {
 	}
 }
 
-// grantOwn gives to those that wait what there is, and calls them. It looks anew for each, since the lock is not held
-// during the call and everything may have changed after it. It returns whether something waits for the ceiling now.
+// grantOwn meets this budget's waiting needs. It searches anew after each call of ready, which runs
+// without the lock. It returns whether a need waits for the ceiling.
 func (b *Budget) grantOwn() bool {
 	for {
 		b.mu.Lock()
@@ -369,15 +377,15 @@ func (b *Budget) grantOwn() bool {
 		b.withdrawLocked(g)
 		b.holdLocked(g)
 		if b.waiting > 0 {
-			b.starved = anybodyWaits // until the next look: nobody overtakes while ready runs
+			b.starved = anybodyWaits // until the next search: nobody overtakes while ready runs
 		}
 		b.mu.Unlock()
 		ready()
 	}
 }
 
-// nextGrantLocked returns the waiting grant that can be met now, for which it has taken from the ceiling; nil if there is
-// none. low reports whether that is for the ceiling.
+// nextGrantLocked returns the next waiting grant that can be met, with its bytes taken from the
+// ceiling, or nil. low reports that the ceiling is short.
 func (b *Budget) nextGrantLocked() (g *Grant, low bool) {
 	b.starved = nobody
 	b.look++
@@ -400,7 +408,7 @@ func (b *Budget) nextGrantLocked() (g *Grant, low bool) {
 	return b.meetLocked(beyond, beyondPart)
 }
 
-// meetLocked returns g if there is enough for it. If not, who starves says which needs wait from now on.
+// meetLocked returns g if it can be met. Otherwise the needs of who wait from now on.
 func (b *Budget) meetLocked(g *Grant, who starvation) (_ *Grant, low bool) {
 	enough := b.fits(g.n)
 	if enough && b.takeLocked(g.n) {
@@ -410,7 +418,8 @@ func (b *Budget) meetLocked(g *Grant, who starvation) (_ *Grant, low bool) {
 	return nil, enough
 }
 
-// withdrawLocked takes a waiting grant out of its share's queue, and puts the share where its oldest grant belongs.
+// withdrawLocked removes a waiting grant from its share's queue, and moves the share to the place
+// of its oldest grant.
 func (b *Budget) withdrawLocked(g *Grant) {
 	s := g.share
 	head := s.first == g

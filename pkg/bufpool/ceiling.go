@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// Ceiling bounds the memory of several budgets together. A [Budget] takes each grant from its ceiling too. Budgets for
-// which there is not enough are served in the order in which they began to wait, and none overtakes another one that
-// waits.
+// Ceiling bounds the memory of several budgets together. Each [Budget] takes its grants from the
+// ceiling too. Budgets that wait are served in order, and none overtakes another.
 type Ceiling struct {
 	mu          sync.Mutex
 	total, used int64
-	// first and last are the budgets that wait, linked by Budget.behind.
+	// first and last are the waiting budgets, linked by Budget.behind.
 	first, last *Budget
 
-	monitor *monitor // of all budgets under the ceiling
+	monitor *monitor // of all budgets
 }
 
-// NewCeiling makes a ceiling of total bytes; a single need that is larger is met when nothing else is held. 0 means no limit.
+// NewCeiling makes a ceiling of total bytes; 0 means no limit. A larger single need is met when
+// nothing else is held.
 func NewCeiling(total int64) *Ceiling {
 	c := &Ceiling{}
 	c.monitor = newMonitor(c)
@@ -25,7 +25,7 @@ func NewCeiling(total int64) *Ceiling {
 	return c
 }
 
-// SetTotal changes the limit. What is held stays held.
+// SetTotal changes the limit. Held bytes stay held.
 func (c *Ceiling) SetTotal(total int64) {
 	if total <= 0 {
 		total = math.MaxInt64
@@ -36,7 +36,7 @@ func (c *Ceiling) SetTotal(total int64) {
 	c.wake()
 }
 
-// Used returns how many bytes all budgets hold.
+// Used returns the bytes that all budgets hold.
 func (c *Ceiling) Used() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *Ceiling) waits() bool {
 	return c.first != nil
 }
 
-// reserve takes n bytes for b. If it returns false b waits for them: it is woken by a call of grantOwn. b is locked.
+// reserve takes n bytes for b, whose lock the caller holds. On false b waits, until grantOwn.
 func (c *Ceiling) reserve(b *Budget, n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,14 +70,14 @@ func (c *Ceiling) reserve(b *Budget, n int64) bool {
 	return false
 }
 
-// release gives n bytes back. Without any lock held, wake has to follow.
+// release gives n bytes back. The caller calls wake later, without any lock.
 func (c *Ceiling) release(n int64) {
 	c.mu.Lock()
 	c.used -= n
 	c.mu.Unlock()
 }
 
-// dequeue notes that b does not wait any more. b is locked.
+// dequeue ends the wait of b, whose lock the caller holds.
 func (c *Ceiling) dequeue(b *Budget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *Ceiling) dequeue(b *Budget) {
 	b.behind = nil
 }
 
-// wake has the budgets that wait grant what there is now, one after the other.
+// wake lets the waiting budgets grant, one after the other.
 func (c *Ceiling) wake() {
 	for {
 		c.mu.Lock()

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrClosed is returned by a pool that was closed.
+// ErrClosed is returned by a closed pool.
 var ErrClosed = errors.New("bufpool: pool is closed")
 
-// Close gives all memory back to the system. It fails, and changes nothing, while buffers are handed out. Whoever is
-// attached detaches before. Closing a closed pool does nothing.
+// Close unmaps all memory. While buffers are in use it fails and changes nothing. All users detach
+// first. A second Close does nothing.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,20 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugePage is the size of the huge pages that arenas are made of, in bytes. Smaller arenas than half of one are not.
+// hugePage is the size of a huge page, in bytes. Arenas below half of it use ordinary memory.
 const hugePage = 2 << 20
 
-// UseHugePages has arenas that are mapped from now on made of huge pages of 2 MiB, as far as there are any: they cost a processor's and an adapter's
-// translation tables a 512th of the entries. All memory of an arena is there when it is mapped, so that a pool of huge pages that is empty, or a limit of a
-// control group, is an error and no signal. Ordinary memory takes its place then, and refused is called with the reason, every time, under the pool's lock.
-// Arenas for the smallest buffers are ordinary memory in any case.
+// UseHugePages maps later arenas with huge pages of 2 MiB, where available: they take a 512th of
+// the entries in the translation tables of processor and adapter. An arena's memory is allocated
+// when it is mapped, so an empty pool of huge pages, or a control group's limit, is an error and no
+// signal. Ordinary memory replaces it then, and refused is called with the reason each time, under
+// the pool's lock. Arenas for the smallest buffers always use ordinary memory.
 func (p *Pool) UseHugePages(refused func(error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused = refused
 }
 
-// mmapLocked maps an arena of size bytes, or more. The pool is locked.
+// mmapLocked maps an arena of at least size bytes.
 func (p *Pool) mmapLocked(size int) ([]byte, error) {
 	if huge := (size + hugePage - 1) &^ (hugePage - 1); p.refused != nil && size >= hugePage/2 && (p.limit == 0 || p.mapped+int64(huge) <= p.limit) {
 		mem, err := p.mapHuge(huge)
@@ -37,7 +38,7 @@ func (p *Pool) mmapLocked(size int) ([]byte, error) {
 	return mem, nil
 }
 
-// mapHuge maps huge pages, all of which are there when it returns.
+// mapHuge maps and allocates huge pages.
 func mapHuge(size int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB|unix.MAP_HUGE_2MB)
 	if err != nil {

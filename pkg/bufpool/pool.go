@@ -1,11 +1,13 @@
-// Package bufpool holds the memory for bulk data: receives, RPC messages under construction, the data of READs and WRITEs.
+// Package bufpool holds the memory for bulk data: receives, RPC messages under construction, the
+// data of READs and WRITEs.
 //
-// The memory is mmap'ed in large arenas and never part of the Go heap, so that the garbage collector neither scans nor
-// moves it and an RDMA provider can register each arena once ([Pool.Attach]). Arenas are cut into buffers of
-// power-of-two classes; a freed buffer is the next one handed out, since it is the one that is still in the cache.
+// The memory is mmap'ed in large arenas, outside the Go heap: the garbage collector neither scans
+// nor moves it, and an RDMA provider can register each arena once ([Pool.Attach]). Arenas are cut
+// into buffers of power-of-two classes. The last buffer freed is the next one handed out, since it
+// is still in the cache.
 //
-// A buffer has one owner at a time. Who gets it from the pool releases it, or hands it over and forgets it. A buffer that
-// holds several messages has an owner for each of them ([Buf.Retain]) and is free when the last one has released it.
+// A buffer has one owner at a time, who releases it or hands it over. A buffer that holds several
+// messages has an owner for each ([Buf.Retain]), and is free after the last release.
 package bufpool
 
 import (
@@ -39,7 +41,7 @@ type Pool struct {
 	arenas   []*Arena
 	attached map[*attachment]struct{}
 	closed   bool
-	// Of huge pages: who hears that there are none, if arenas are to be of them; how to map them; bytes that are; and how often there were none.
+	// Of huge pages: the callback, nil without huge pages; the mapping function; bytes; failures.
 	refused  func(error)
 	mapHuge  func(size int) ([]byte, error)
 	huge     int64
@@ -47,8 +49,8 @@ type Pool struct {
 	classes  [maxClass + 1]class
 }
 
-// Arena is one mapping of memory; buffers of one class are slices of it. It lives until its pool is
-// closed, or until [Pool.Trim] finds it unused.
+// Arena is one mapping of memory, cut into buffers of one class. It lives until its pool is closed,
+// or [Pool.Trim] finds it unused.
 type Arena struct {
 	Memory []byte
 
@@ -56,7 +58,7 @@ type Arena struct {
 	huge  int64 // bytes of it in huge pages
 	// Guarded by the class's lock.
 	inUse int  // buffers handed out
-	used  bool // a buffer was handed out since the last Trim
+	used  bool // used since the last Trim
 }
 
 type class struct {
@@ -72,8 +74,8 @@ type attachment struct {
 
 // Buf is a buffer of a pool.
 type Buf struct {
-	// B is the buffer's memory with the length that was asked for; its capacity is the class's size.
-	// Its contents are whatever the last owner left: never send what you did not write.
+	// B is the buffer's memory of the requested length; its capacity is the class's size. It holds
+	// old data: never send bytes that you did not write.
 	B     []byte
 	pool  *Pool
 	arena *Arena
@@ -87,12 +89,13 @@ func New(limit int64) *Pool {
 	return &Pool{limit: limit, mapHuge: mapHuge, attached: map[*attachment]struct{}{}}
 }
 
-// Attach calls attach for every arena of the pool, now for those that it has, and later for each new one before any
-// buffer of it is handed out. If attach fails, so does Attach, or the Get that needed the arena. detach ends it.
+// Attach calls attach for every arena of the pool: now for the present ones, later for each new one
+// before its first buffer is handed out. If attach fails, so does Attach, or the Get that needed
+// the arena. detach ends it.
 //
-// Then undo, unless it is nil, is called for each arena that attach saw in vain, also where another
-// user's attach failed. It is called too for each arena that [Pool.Trim] is about to unmap. Later
-// arenas may have the same addresses.
+// undo, unless nil, is then called for each of these arenas; for a new arena also if another user's
+// attach failed, and for each arena that [Pool.Trim] is about to unmap. Later arenas may have the
+// same addresses.
 func (p *Pool) Attach(attach func(*Arena) error, undo func(*Arena)) (detach func(), err error) {
 	if undo == nil {
 		undo = func(*Arena) {}
@@ -130,7 +133,7 @@ func (p *Pool) Get(n int) (*Buf, error) {
 			return nil, err
 		}
 		c.mu.Lock()
-		if c.free == nil { // someone else took all that was new
+		if c.free == nil { // others took all new buffers
 			c.mu.Unlock()
 			return p.Get(n)
 		}
@@ -161,9 +164,10 @@ func (p *Pool) grow(k int) error {
 		return ErrClosed
 	}
 	unit := max(1<<k, unix.Getpagesize())
-	size := max(unit, min(arenaSize, 256<<k)) // no 8 MiB for the first small buffer
+	size := max(unit, min(arenaSize, 256<<k)) // a first small buffer does not take 8 MiB
 	if p.limit > 0 && p.mapped+int64(size) > p.limit {
-		// The last arena is as large as it may still be: many small ones would cost a provider a registration each.
+		// The last arena takes all that is left: many small ones would cost a provider a
+		// registration each.
 		size = int(p.limit-p.mapped) / unit * unit
 		if size <= 0 {
 			return fmt.Errorf("%w: %d of %d bytes are mapped, a buffer of %d more is needed", ErrExhausted, p.mapped, p.limit, 1<<k)
@@ -200,17 +204,17 @@ func (p *Pool) grow(k int) error {
 	return nil
 }
 
-// Retain makes one more owner, who releases the buffer too. From then on B must not be changed.
+// Retain adds an owner, who releases the buffer too. From then on B must not change.
 func (b *Buf) Retain() *Buf {
 	b.refs.Add(1)
 	return b
 }
 
-// Shared reports whether the buffer has more than one owner. The only owner can rely on false.
+// Shared reports whether the buffer has more than one owner. False is reliable for the only owner.
 func (b *Buf) Shared() bool { return b.refs.Load() > 1 }
 
-// Release ends one owner's hold; the last one's gives the buffer back. Releasing it once too often panics, since by
-// then someone else may own it.
+// Release ends one owner's use; the last one frees the buffer. One release too many panics, since
+// another owner may have the buffer by then.
 func (b *Buf) Release() {
 	if n := b.refs.Add(-1); n > 0 {
 		return
@@ -225,13 +229,13 @@ func (b *Buf) Release() {
 	c.mu.Unlock()
 }
 
-// Stats tells how much memory a pool holds.
+// Stats are a pool's figures.
 type Stats struct {
 	Mapped int64 // bytes of all arenas
 	Huge   int64 // of these, bytes in huge pages
-	InUse  int64 // bytes of the buffers handed out, by the size of their class
-	Bufs   int64 // buffers handed out
-	// Refusals is how often there were no huge pages for an arena.
+	InUse  int64 // bytes of the buffers in use, by the size of their class
+	Bufs   int64 // buffers in use
+	// Refusals counts the arenas that got no huge pages.
 	Refusals int64
 }
 

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// ErrNoProgress is why a connection ends that held memory for its peer too long while others waited.
+// ErrNoProgress ends a connection that held memory for its peer too long while others waited.
 var ErrNoProgress = errors.New("bufpool: the peer makes too little progress while others wait for memory")
 
 const (
-	// tick is how often the monitor looks, window how many ticks progress is measured over. Ticks are counted, and not
-	// time, so that a pause of the whole process is nobody's stall.
+	// tick is the monitor's interval; window is the number of ticks that progress is measured over.
+	// It counts ticks, not time, so that a pause of the process is no stall.
 	tick   = time.Second
 	window = 5
 )
 
-// Lane is a direction in which a connection moves bytes in order. Progress in a lane thus is progress of the oldest call
-// that waits there, and a peer cannot hide a call that stalls behind others that move.
+// Lane is a direction in which a connection moves bytes in order. So progress in a lane is progress
+// of its oldest call, and a peer cannot hide a stalled call behind others.
 type Lane uint8
 
 const (
@@ -36,7 +36,7 @@ func (l Lane) String() string { return [...]string{"none", "received", "sent"}[l
 // lane counts the bytes of calls that wait for the peer.
 type lane struct {
 	held  atomic.Int64
-	moved atomic.Int64 // bytes that calls held which have their answer from the peer
+	moved atomic.Int64 // bytes of calls that have their answer from the peer
 }
 
 func (l *lane) settle(n int64) {
@@ -44,17 +44,18 @@ func (l *lane) settle(n int64) {
 	l.moved.Add(n)
 }
 
-// Peer is the other end of the connection that has a [Share].
+// Peer is the other end of a connection with a [Share].
 type Peer interface {
-	// Progress returns how many bytes have come in and have gone out, also of incomplete messages. What the
-	// connection cannot know is 0: then only calls that leave a lane count.
+	// Progress returns the bytes that came in and went out, also of incomplete messages. It returns
+	// 0 for unknown counts: then only calls that leave a lane count.
 	Progress() (in, out int64)
-	// Stalled ends the connection. No lock is held, and it does not block.
+	// Stalled ends the connection. It is called without locks and does not block.
 	Stalled(err error)
 }
 
-// AwaitPeer notes that the call now waits for its peer, in a lane, until PeerDone or Release. Nothing happens if g holds
-// nothing. Time that the call spends with a backend, a disk or the gateway itself must not be in between.
+// AwaitPeer records that the call waits for its peer, in a lane, until PeerDone or Release. It does
+// nothing if g holds nothing. Time spent in a backend, a disk or the gateway itself must not be
+// included.
 func (g *Grant) AwaitPeer(l Lane) {
 	if g.state.Load() == grantHeld && g.lane == noLane {
 		g.lane = l
@@ -70,8 +71,8 @@ func (g *Grant) PeerDone() {
 	}
 }
 
-// monitor ends connections that make no progress while others wait. It runs only as long as something waits for the
-// total of a budget, or for their ceiling.
+// monitor ends connections without progress while others wait. It runs only while a need waits for
+// the total of a budget, or for the ceiling.
 type monitor struct {
 	ceiling *Ceiling // may be nil
 	armed   atomic.Bool
@@ -79,7 +80,7 @@ type monitor struct {
 	mu      sync.Mutex
 	budgets map[*Budget]struct{}
 	ticks   uint64
-	looked  []*Share // memory for run
+	looked  []*Share // reused by run
 }
 
 // watch is the monitor's record of a share. Samples are of the last ticks, at ticks % window.
@@ -109,14 +110,14 @@ func (m *monitor) remove(b *Budget) {
 	m.mu.Unlock()
 }
 
-// arm has the monitor run after a tick. Budgets and ceilings may be locked.
+// arm makes the monitor run after a tick. The caller may hold the locks of budgets and ceilings.
 func (m *monitor) arm() {
 	if !m.armed.Swap(true) {
 		time.AfterFunc(tick, m.run)
 	}
 }
 
-// run looks at all connections once.
+// run checks all connections once.
 func (m *monitor) run() {
 	m.armed.Store(false) // later waiters arm it again
 	type end struct {
@@ -144,7 +145,7 @@ func (m *monitor) run() {
 	if again {
 		m.arm()
 	} else {
-		m.ticks++ // the next measurement does not continue this one
+		m.ticks++ // the next measurement starts anew
 	}
 	m.mu.Unlock()
 	for _, e := range ends {
@@ -152,8 +153,9 @@ func (m *monitor) run() {
 	}
 }
 
-// wants reports whether something has waited for the total since the last tick, or waits for the ceiling. Then
-// m.looked gets the shares that hold something for their peers, which have to move least bytes per second.
+// wants reports whether a need has waited for the total since the last tick, or waits for the
+// ceiling. It appends to m.looked the shares that hold memory for their peers, which must move
+// least bytes per second.
 func (b *Budget) wants(ceilingWaits bool, m *monitor) (least int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,8 +172,9 @@ func (b *Budget) wants(ceilingWaits bool, m *monitor) (least int64, ok bool) {
 	return b.limits.MinProgress, true
 }
 
-// check takes a sample. The error says that a lane in which calls have waited for the whole window moved fewer than
-// least bytes meanwhile. Bytes that calls gave back count, and those that the peer moved for calls that still wait.
+// check takes a sample. It returns an error if a lane in which calls have waited for the whole
+// window moved fewer than least bytes. Bytes that calls gave back count, and bytes that the peer
+// moved for waiting calls.
 func (s *Share) check(tick uint64, least int64) (err error) {
 	w := &s.watch
 	if w.tick != tick-1 {

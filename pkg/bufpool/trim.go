@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trim gives arenas back to the system of which no buffer was in use since the call before. Called
-// once a minute, it returns the memory of a burst after one to two minutes. Since a freed buffer is the
-// next one handed out, a steady load uses few arenas and leaves the others alone.
+// Trim unmaps arenas of which no buffer was used since the last call. Called once a minute, it
+// returns the memory of a burst after one to two minutes. Since the last buffer freed is the next
+// one used, a steady load uses few arenas.
 //
-// Whoever is attached has its undo called for each such arena before it is unmapped.
+// Users get their undo called for each such arena before it is unmapped.
 func (p *Pool) Trim() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,8 +35,8 @@ func (p *Pool) Trim() error {
 	return errors.Join(errs...)
 }
 
-// disuse takes the buffers of an unused arena out of the free list. It returns false, and begins to
-// watch the arena anew, if the arena was in use since the last call.
+// disuse removes an unused arena's buffers from the free list. If the arena was used since the last
+// call, it returns false and clears the mark.
 func (c *class) disuse(a *Arena) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

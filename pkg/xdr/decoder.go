@@ -5,34 +5,34 @@ import (
 	"fmt"
 )
 
-// Decoder reads one message. The zero value reads an empty one; [Decoder.Reset] gives it a message.
+// Decoder reads one message. The zero value reads an empty one; [Decoder.Reset] sets the message.
 //
-// The first failure sticks: every later read returns zero values, and [Decoder.Err] tells what was wrong and where.
-// What a Decoder returns are views of the message's own memory, valid as long as that is, unless a value
-// crosses two slices of the stream: then it is a copy.
+// The first failure sticks: every later read returns zero values, and [Decoder.Err] has reason and
+// position. Results are views of the message's memory, valid as long as that is; a value that
+// crosses two slices of the stream is a copy.
 type Decoder struct {
-	cur   []byte   // what is left of the current slice
+	cur   []byte   // unread part of the current slice
 	rest  [][]byte // the slices behind it
 	left  int      // bytes left in cur and rest together
 	pos   int      // position in the unreduced stream
 	items []Item   // items not yet passed
 	used  int      // items consumed by Bulk
 	err   error
-	tmp   [8]byte // for words that cross slices; nothing that is returned refers to it
+	tmp   [8]byte // for words that cross slices; never returned
 }
 
-// Error is what Decoder.Err returns: the field could not be decoded.
+// Error is the error of Decoder.Err: a field could not be decoded.
 type Error struct {
 	Position int    // in the unreduced stream
-	Reason   string // what was found and what would be right
-	// Misplaced: an item was taken out of the stream at a place where nothing may be.
+	Reason   string // the field's value and its valid range
+	// Misplaced: an item was taken out of the stream at a place where none may be.
 	Misplaced bool
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("xdr: at byte %d: %s", e.Position, e.Reason) }
 
-// Reset makes d read the message whose reduced stream is the concatenation of stream, and from which items were taken.
-// The items must be in order of position. d keeps both slices until the next Reset; it changes neither.
+// Reset makes d read the message with the given reduced stream and items, in order of position. d
+// keeps both slices until the next Reset, and changes neither.
 func (d *Decoder) Reset(stream [][]byte, items []Item) {
 	*d = Decoder{rest: stream, items: items}
 	for _, s := range stream {
@@ -40,10 +40,10 @@ func (d *Decoder) Reset(stream [][]byte, items []Item) {
 	}
 }
 
-// ResetBytes makes d read b, a message from which nothing was taken.
+// ResetBytes makes d read b, a message without items.
 func (d *Decoder) ResetBytes(b []byte) { *d = Decoder{cur: b, left: len(b)} }
 
-// Err returns the first failure, nil if there was none.
+// Err returns the first failure, nil without one.
 func (d *Decoder) Err() error { return d.err }
 
 // Pos returns the position of the next byte in the unreduced stream.
@@ -55,7 +55,7 @@ func (d *Decoder) Left() int { return d.left }
 // Used returns how many of the items Bulk has consumed.
 func (d *Decoder) Used() int { return d.used }
 
-// Fail records a failure at the current position, unless there was one before.
+// Fail records a failure at the current position, unless there is one.
 func (d *Decoder) Fail(format string, args ...any) {
 	if d.err == nil {
 		d.err = &Error{Position: d.pos, Reason: fmt.Sprintf(format, args...)}
@@ -69,7 +69,7 @@ func (d *Decoder) misplaced() {
 	}
 }
 
-// need makes sure that n more bytes are there, and no item begins before them.
+// need checks that n more bytes are there, with no item before their end.
 func (d *Decoder) need(n int) bool {
 	if d.err != nil {
 		return false
@@ -86,7 +86,8 @@ func (d *Decoder) need(n int) bool {
 	return true
 }
 
-// take returns the next n bytes, which are there; when they cross slices, a copy in tmp, or in memory of its own if tmp is too small.
+// take returns the next n bytes, which are there. If they cross slices it copies them, to tmp if
+// they fit.
 func (d *Decoder) take(n int, tmp []byte) []byte {
 	for len(d.cur) == 0 && len(d.rest) > 0 {
 		d.cur, d.rest = d.rest[0], d.rest[1:]
@@ -129,7 +130,7 @@ func (d *Decoder) Uint64() uint64 {
 	return binary.BigEndian.Uint64(d.take(8, d.tmp[:]))
 }
 
-// Bool reads a boolean: 0 or 1, anything else is a failure.
+// Bool reads a boolean. Values other than 0 and 1 fail.
 func (d *Decoder) Bool() bool {
 	switch v := d.Uint32(); v {
 	case 0:
@@ -142,7 +143,7 @@ func (d *Decoder) Bool() bool {
 	}
 }
 
-// Fixed reads n opaque bytes and their round-up. n is the program's own, never the peer's.
+// Fixed reads n opaque bytes and their round-up. n is the program's, never the peer's.
 func (d *Decoder) Fixed(n int) []byte {
 	if !d.need(Round(n)) {
 		return nil
@@ -150,8 +151,8 @@ func (d *Decoder) Fixed(n int) []byte {
 	return d.take(Round(n), nil)[:n:n]
 }
 
-// Opaque reads a counted opaque of at most limit bytes that has to be inline. The round-up is skipped unchecked,
-// as RFC 4506 section 4.10 leaves its value to the sender in practice.
+// Opaque reads a counted inline opaque of at most limit bytes. It does not check the round-up's
+// value (RFC 4506 section 4.10).
 func (d *Decoder) Opaque(limit int) []byte {
 	n := d.count(limit)
 	if d.err != nil {
@@ -184,16 +185,16 @@ func (d *Decoder) Skip(n int) {
 	}
 }
 
-// Gap moves on by n bytes of the unreduced stream that are known to be missing here, without being an item. There is none at that place.
+// Gap advances by n bytes of the unreduced stream that are missing here and no item.
 func (d *Decoder) Gap(n int) {
 	if d.err == nil {
 		d.pos += n
 	}
 }
 
-// Bulk reads a counted opaque of at most limit bytes that may have been taken out of the stream, and appends
-// the slices that hold it to dst. It returns dst, the opaque's length, and whether it was an item.
-// A missing round-up at the very end of the stream is supplied (RFC 8166 section 3.4.5.2).
+// Bulk reads a counted opaque of at most limit bytes, inline or taken out of the stream, and
+// appends its slices to dst. It returns dst, the opaque's length, and whether it was an item. It
+// supplies a missing round-up at the end of the stream (RFC 8166 section 3.4.5.2).
 func (d *Decoder) Bulk(limit int, dst [][]byte) (data [][]byte, length int, taken bool) {
 	n := d.count(limit)
 	if d.err != nil {
@@ -233,7 +234,7 @@ func (d *Decoder) Bulk(limit int, dst [][]byte) (data [][]byte, length int, take
 	return dst, n, false
 }
 
-// count reads a count word and holds it against limit.
+// count reads a count word and checks it against limit.
 func (d *Decoder) count(limit int) int {
 	n := d.Uint32()
 	if d.err == nil && int64(n) > int64(limit) {

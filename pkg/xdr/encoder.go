@@ -2,8 +2,9 @@ package xdr
 
 import "encoding/binary"
 
-// Encoder appends one message to memory that its user gave it; it never allocates and never moves what it wrote.
-// When the memory is full the message is too long: [Encoder.Overflow] says so, and what was written last is worthless.
+// Encoder appends one message to memory of its user; it never allocates and never moves bytes. When
+// the memory is full the message is too long: [Encoder.Overflow] returns true, and the last write
+// is worthless.
 type Encoder struct {
 	b     []byte
 	gone  int // data and round-up of items, which are not in b
@@ -11,14 +12,14 @@ type Encoder struct {
 	over  bool
 }
 
-// Reset makes e write to the memory of b, from its length up to its capacity, and record items behind those of items
-// (whose array it uses). What b holds already counts as the beginning of the stream.
+// Reset makes e write to the memory of b, from its length to its capacity, and append items to
+// items. The contents of b are the beginning of the stream.
 func (e *Encoder) Reset(b []byte, items []Item) { *e = Encoder{b: b, items: items} }
 
 // Bytes returns the reduced stream written so far.
 func (e *Encoder) Bytes() []byte { return e.b }
 
-// Items returns the items taken out so far.
+// Items returns the items taken out of the stream.
 func (e *Encoder) Items() []Item { return e.items }
 
 // Pos returns the position of the next byte in the unreduced stream.
@@ -27,21 +28,21 @@ func (e *Encoder) Pos() int { return len(e.b) + e.gone }
 // Room returns how many more bytes fit.
 func (e *Encoder) Room() int { return cap(e.b) - len(e.b) }
 
-// Overflow reports whether something did not fit.
+// Overflow reports whether the memory was too short.
 func (e *Encoder) Overflow() bool { return e.over }
 
-// Mark remembers the present end of the message, for [Encoder.Truncate].
+// Mark returns the end of the message, for [Encoder.Truncate].
 func (e *Encoder) Mark() (m Mark) { return Mark{len(e.b), e.gone, len(e.items)} }
 
 // Mark is a place in a message under construction.
 type Mark struct{ n, gone, items int }
 
-// Truncate takes back what was written since m was made.
+// Truncate removes everything written since m.
 func (e *Encoder) Truncate(m Mark) {
 	e.b, e.gone, e.items, e.over = e.b[:m.n], m.gone, e.items[:m.items], false
 }
 
-// Grow appends n bytes for the caller to fill in, nil if they do not fit. They are not zeroed.
+// Grow appends n bytes for the caller to fill in, not zeroed; nil if they do not fit.
 func (e *Encoder) Grow(n int) []byte {
 	at := len(e.b)
 	if n > cap(e.b)-at {
@@ -96,8 +97,8 @@ func (e *Encoder) String(v string) {
 	}
 }
 
-// Bulk writes the count word of a counted opaque and takes its data out of the stream as an item.
-// data is kept, not copied; it holds length bytes.
+// Bulk writes the count word of a counted opaque, and takes its length bytes of data out of the
+// stream as an item. It keeps data without a copy.
 func (e *Encoder) Bulk(data [][]byte, length int) {
 	e.Uint32(uint32(length))
 	if length == 0 {
@@ -107,7 +108,8 @@ func (e *Encoder) Bulk(data [][]byte, length int) {
 	e.gone += Round(length)
 }
 
-// PutUint32 overwrites the four bytes at offset at of the reduced stream, for counts known only afterwards.
+// PutUint32 overwrites four bytes at offset at of the reduced stream, for counts that are known
+// later.
 func (e *Encoder) PutUint32(at int, v uint32) {
 	if !e.over {
 		binary.BigEndian.PutUint32(e.b[at:], v)

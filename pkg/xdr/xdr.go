@@ -1,22 +1,23 @@
 // Package xdr reads and writes External Data Representation (RFC 4506) on byte slices.
 //
-// An XDR stream here is the *unreduced* form of an RPC message: what it would be if nothing had been taken out of it.
-// What a transport really holds is the reduced stream, as one or more slices, plus the bulk items that were taken out
-// (RFC 8166 calls this reduction). [Decoder] reads such a message as if it were whole: all positions that it reports
-// count in the unreduced stream, and [Decoder.Bulk] returns an item's bytes where they lie, inline or not.
+// Positions count in the *unreduced* form of an RPC message, before anything was taken out. A
+// transport holds the reduced stream, as one or more slices, and the bulk items that were taken out
+// (reduction in RFC 8166). [Decoder] reads such a message as a whole, and [Decoder.Bulk] returns an
+// item's bytes in place, inline or not.
 //
-// Everything that is decoded is bounded by the caller and checked against what is there before it is touched.
+// The caller bounds everything that is decoded, and lengths are checked before data are touched.
 package xdr
 
-// Item is a run of opaque bytes that is not in the stream but elsewhere in memory: the data of a READ or WRITE.
-// Its count word stays in the stream; its data and its XDR round-up do not.
+// Item is a run of opaque bytes outside the stream: the data of a READ or WRITE. Its count word
+// stays in the stream; its data and XDR round-up do not.
 type Item struct {
-	// Position is the offset in the unreduced stream at which the data belong, just behind their count word.
-	// It is a multiple of four.
+	// Position is the data's offset in the unreduced stream, behind their count word: a multiple of
+	// four.
 	Position int
-	// Length is the number of data bytes, without round-up. When Data is not nil it is the sum of their lengths.
+	// Length is the number of data bytes, without round-up: the total length of Data, unless that
+	// is nil.
 	Length int
-	// Data are the bytes, in order. Nil while they are known of but not yet fetched.
+	// Data are the bytes, in order; nil before they are fetched.
 	Data [][]byte
 }
 

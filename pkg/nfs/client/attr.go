@@ -17,7 +17,8 @@ func (c *Client) GetAttr(ctx context.Context, file nfs3.Handle) (nfs3.Attr, erro
 	return res.Attr, failed(nfs3.ProcGetAttr, res.Status)
 }
 
-// SetAttr sets attributes of a file; Size truncates or extends it. With guard, nothing is set unless the file's ctime is *guard.
+// SetAttr sets attributes of a file; Size truncates or extends it. With guard, it sets nothing
+// unless the file's ctime is *guard.
 func (c *Client) SetAttr(ctx context.Context, file nfs3.Handle, attrs nfs3.SetAttrs, guard *nfs3.Time) error {
 	args := nfs3.SetAttrArgs{Object: file, New: attrs}
 	if guard != nil {
@@ -32,7 +33,7 @@ func (c *Client) SetAttr(ctx context.Context, file nfs3.Handle, attrs nfs3.SetAt
 	return failed(nfs3.ProcSetAttr, res.Status)
 }
 
-// Access asks which of the nfs3.Access bits the caller has.
+// Access returns the subset of the nfs3.Access bits that the caller has.
 func (c *Client) Access(ctx context.Context, file nfs3.Handle, bits uint32) (granted uint32, err error) {
 	var res nfs3.AccessRes
 	r, err := c.do(ctx, nfs3.ProcAccess, &nfs3.AccessArgs{Object: file, Access: bits}, 0, &res)
@@ -43,7 +44,7 @@ func (c *Client) Access(ctx context.Context, file nfs3.Handle, bits uint32) (gra
 	return res.Access, failed(nfs3.ProcAccess, res.Status)
 }
 
-// FSStat tells how full a file system is.
+// FSStat returns the usage of a file system.
 func (c *Client) FSStat(ctx context.Context, root nfs3.Handle) (nfs3.FSStatRes, error) {
 	var res nfs3.FSStatRes
 	r, err := c.do(ctx, nfs3.ProcFSStat, &nfs3.FSStatArgs{Object: root}, 0, &res)
@@ -54,7 +55,7 @@ func (c *Client) FSStat(ctx context.Context, root nfs3.Handle) (nfs3.FSStatRes, 
 	return res, failed(nfs3.ProcFSStat, res.Status)
 }
 
-// FSInfo tells what a file system can do. The client's transfers use the sizes that it said last.
+// FSInfo returns the properties of a file system. Transfers use the sizes of the last result.
 func (c *Client) FSInfo(ctx context.Context, root nfs3.Handle) (nfs3.FSInfoRes, error) {
 	var res nfs3.FSInfoRes
 	r, err := c.do(ctx, nfs3.ProcFSInfo, &nfs3.FSInfoArgs{Object: root}, 0, &res)
@@ -70,7 +71,7 @@ func (c *Client) FSInfo(ctx context.Context, root nfs3.Handle) (nfs3.FSInfoRes, 
 	return res, failed(nfs3.ProcFSInfo, res.Status)
 }
 
-// PathConf tells how a file system treats names.
+// PathConf returns a file system's rules for names.
 func (c *Client) PathConf(ctx context.Context, file nfs3.Handle) (nfs3.PathConfRes, error) {
 	var res nfs3.PathConfRes
 	r, err := c.do(ctx, nfs3.ProcPathConf, &nfs3.PathConfArgs{Object: file}, 0, &res)
@@ -81,13 +82,14 @@ func (c *Client) PathConf(ctx context.Context, file nfs3.Handle) (nfs3.PathConfR
 	return res, failed(nfs3.ProcPathConf, res.Status)
 }
 
-// ReadSize is the most bytes that one READ of a transfer moves: what FSINFO said, or 64 KiB before it was asked.
+// ReadSize is the size of a transfer's READs, in bytes: FSINFO's, or 64 KiB before the first
+// FSINFO.
 func (c *Client) ReadSize() int { return transferSize(c.rtmax.Load()) }
 
-// WriteSize is the same for WRITE.
+// WriteSize is the size of a transfer's WRITEs, in bytes, as for ReadSize.
 func (c *Client) WriteSize() int { return transferSize(c.wtmax.Load()) }
 
-// transferSize keeps a server's word within reason: a multiple of 4 KiB where there are so many.
+// transferSize bounds a server's size, and rounds it down to 4 KiB where it is larger.
 func transferSize(said uint32) int {
 	const before = 64 << 10
 	n := int(min(said, nfs3.MaxData))

@@ -1,11 +1,12 @@
 // Package client is a small NFS version 3 client over any oncrpc.Requester: TCP, or RPC-over-RDMA.
 //
-// Its methods are the procedures of RFC 1813, plus what a tool needs on top of them: walking paths, and pipelined transfers with
-// COMMIT and verifiers checked. It caches nothing. An [Op] is a call that is made once and sent many times,
-// without allocation; transfers and load generators are built on it.
+// Its methods are the procedures of RFC 1813, plus walks of paths and pipelined transfers, with
+// COMMIT and checks of verifiers. It caches nothing. An [Op] is a call that is encoded once and
+// sent many times, without allocation; transfers and load generators use it.
 //
-// A status other than NFS3_OK is an error that names the procedure; errors.Is finds the nfs3.Status in it, and
-// fs.ErrNotExist and the like. When a context ends, the call that waits is given up; the server may have executed it.
+// A status other than NFS3_OK is an error that names the procedure; errors.Is finds the nfs3.Status
+// in it, and fs.ErrNotExist and the like. When a context ends, the call is abandoned; the server
+// may have executed it.
 package client
 
 import (
@@ -21,16 +22,17 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// DefaultWindow is how many READs or WRITEs of a transfer are outstanding, unless Config says otherwise.
+// DefaultWindow is the default of Config.Window.
 const DefaultWindow = 16
 
-// Config is what a Client needs.
+// Config configures a Client.
 type Config struct {
 	// Requester sends the NFS calls. The client does not close it.
 	Requester oncrpc.Requester
 	// Mount sends the MOUNT calls; nil means Requester.
 	Mount oncrpc.Requester
-	// Pool has the memory of calls and data. It must be one that Requester can send from: for RDMA, a pool attached to its domain.
+	// Pool has the memory of calls and data. Requester must be able to send from it: for RDMA, a
+	// pool attached to its domain.
 	Pool *bufpool.Pool
 	// Cred is the credential of all calls; see ProcessCred. The zero value is AUTH_NONE.
 	Cred oncrpc.Auth
@@ -45,7 +47,7 @@ type Client struct {
 	cred      oncrpc.Auth
 	window    int
 
-	// What FSINFO said last; 0 as long as it was not asked.
+	// The sizes of the last FSINFO; 0 before the first.
 	rtmax, wtmax, dtpref atomic.Uint32
 }
 
@@ -84,16 +86,18 @@ type encoder interface{ Encode(e *xdr.Encoder) }
 
 type decoder interface{ Decode(d *xdr.Decoder) }
 
-// void is what a procedure without arguments or results takes.
+// void are no arguments, or no results.
 type void struct{}
 
 func (void) Encode(*xdr.Encoder) {}
 func (void) Decode(*xdr.Decoder) {}
 
-// fixedArgs bounds the arguments of all procedures without their names and data: RENAME's two handles, or CREATE's handle and sattr3.
+// fixedArgs bounds the arguments of all procedures without names and data: two handles of RENAME,
+// or a handle and sattr3 of CREATE.
 const fixedArgs = 256
 
-// newRequest makes a sealed NFS request with its reply plan. names is how many bytes of names and paths args has inline.
+// newRequest makes a sealed NFS request with its reply plan. names is the number of bytes of inline
+// names and paths in args.
 func (c *Client) newRequest(procedure uint32, args encoder, names int) (*oncrpc.Request, error) {
 	size := oncrpc.MinCallLen + xdr.Round(len(c.cred.Body)) + fixedArgs + names
 	r, e, err := oncrpc.NewRequest(c.pool, nfs3.Program, nfs3.Version, procedure, c.cred, size)
@@ -117,11 +121,12 @@ func (c *Client) newRequest(procedure uint32, args encoder, names int) (*oncrpc.
 	return r, nil
 }
 
-// replyLen is the longest reply with results of n bytes: a status without results can be longer than short results.
-// Servers have an empty verifier for AUTH_NONE and AUTH_SYS.
+// replyLen is the longest reply with results of n bytes: an error status may be longer than short
+// results. The verifier is empty for AUTH_NONE and AUTH_SYS.
 func replyLen(n int) int { return oncrpc.MinReplyLen + max(n, 8) }
 
-// do makes an NFS call and decodes its results into res, which stay valid until the caller frees the request.
+// do makes an NFS call and decodes its results into res. They stay valid until the caller frees the
+// request.
 func (c *Client) do(ctx context.Context, procedure uint32, args encoder, names int, res decoder) (*oncrpc.Request, error) {
 	r, err := c.newRequest(procedure, args, names)
 	if err != nil {
@@ -147,7 +152,7 @@ func finish(err error, r *oncrpc.Request, res decoder) error {
 	return d.Err()
 }
 
-// failed makes the error of a status, nil for NFS3_OK.
+// failed returns the error of a status, nil for NFS3_OK.
 func failed(procedure uint32, s nfs3.Status) error {
 	if s == nfs3.OK {
 		return nil

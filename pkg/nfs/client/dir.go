@@ -19,14 +19,15 @@ type DirEntry struct {
 	Handle nfs3.Handle
 }
 
-// dirReplySize is how much is asked for at once: what FSINFO prefers, within bounds.
+// dirReplySize is the requested size of a result: FSINFO's preference, within bounds.
 func (c *Client) dirReplySize() uint32 {
 	const least, most = 8 << 10, 64 << 10
 	return max(least, min(c.dtpref.Load(), most))
 }
 
-// ReadDirPlus lists a directory with attributes and handles, "." and ".." included where the server has them.
-// The list ends with the first error. Where the server does not support READDIRPLUS, READDIR is asked, which tells names and ids only.
+// ReadDirPlus lists a directory with attributes and handles. "." and ".." are included if the
+// server has them. The list ends with the first error. If the server has no READDIRPLUS, READDIR
+// supplies names and ids only.
 func (c *Client) ReadDirPlus(ctx context.Context, dir nfs3.Handle) iter.Seq2[DirEntry, error] {
 	return func(yield func(DirEntry, error) bool) {
 		l := lister{c: c, dir: dir}
@@ -45,7 +46,7 @@ func (c *Client) ReadDirPlus(ctx context.Context, dir nfs3.Handle) iter.Seq2[Dir
 	}
 }
 
-// lister reads a directory result by result.
+// lister reads a directory, one result at a time.
 type lister struct {
 	c      *Client
 	dir    nfs3.Handle
@@ -58,7 +59,7 @@ type lister struct {
 func (l *lister) next(ctx context.Context) ([]DirEntry, error) {
 	if !l.plain {
 		size := l.c.dirReplySize()
-		// dircount is what a list of that size may have of names; half of it is more than any server finds.
+		// dircount bounds the names; half of the size is more than any server fills.
 		args := nfs3.ReaddirPlusArgs{Dir: l.dir, Cookie: l.cookie, Verf: l.verf, DirCount: size / 2, MaxCount: size}
 		entries, err := l.call(ctx, nfs3.ProcReaddirPlus, &args)
 		if !errors.Is(err, nfs3.ErrNotSupp) || l.cookie != 0 {

@@ -11,8 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
-// Read reads up to len(b.B) bytes at offset into b by one READ, without a copy where the transport can place them there. It may return
-// fewer than it was asked for; eof says whether the file ends behind them.
+// Read reads up to len(b.B) bytes at offset into b by one READ, without a copy if the transport can
+// place them there. It may return fewer; eof reports that the file ends there.
 func (c *Client) Read(ctx context.Context, file nfs3.Handle, offset uint64, b *bufpool.Buf) (n int, eof bool, err error) {
 	o, err := c.NewRead(file, b)
 	if err != nil {
@@ -47,8 +47,8 @@ func (o *Op) readResult(res *nfs3.ReadRes, n int) error {
 	return failed(nfs3.ProcRead, res.Status)
 }
 
-// Write writes b.B at offset by one WRITE, from b itself, which is of the client's pool. The result tells how many bytes the server took, how far they are committed,
-// and under which verifier.
+// Write writes b.B at offset by one WRITE, directly from b, which must be of the client's pool. The
+// result has the number of bytes written, their stability, and the verifier.
 func (c *Client) Write(ctx context.Context, file nfs3.Handle, offset uint64, b *bufpool.Buf, stable nfs3.Stability) (nfs3.WriteRes, error) {
 	var res nfs3.WriteRes
 	o, err := c.NewWrite(file, b, stable)
@@ -73,8 +73,8 @@ func (o *Op) writeResult(res *nfs3.WriteRes, n int) error {
 	return failed(nfs3.ProcWrite, res.Status)
 }
 
-// Commit makes what was written stable: count bytes at offset, 0 meaning up to the end. What was written under another verifier than
-// the one that it returns is to be written again.
+// Commit makes count bytes at offset stable; 0 means up to the end. Data written under another
+// verifier than the returned one must be written again.
 func (c *Client) Commit(ctx context.Context, file nfs3.Handle, offset uint64, count uint32) (nfs3.Verifier, error) {
 	var res nfs3.CommitRes
 	r, err := c.do(ctx, nfs3.ProcCommit, &nfs3.CommitArgs{File: file, Offset: offset, Count: count}, 0, &res)
@@ -85,7 +85,8 @@ func (c *Client) Commit(ctx context.Context, file nfs3.Handle, offset uint64, co
 	return res.Verf, failed(nfs3.ProcCommit, res.Status)
 }
 
-// ReadAt fills p from offset on, with as many READs as that takes. Like an io.ReaderAt it returns io.EOF when the file ends before.
+// ReadAt fills p from offset, by as many READs as it takes. Like an io.ReaderAt it returns io.EOF
+// if the file ends before.
 func (c *Client) ReadAt(ctx context.Context, file nfs3.Handle, p []byte, offset uint64) (int, error) {
 	at := 0
 	_, err := c.Download(ctx, file, offset, uint64(len(p)), func(data [][]byte) error {
@@ -102,7 +103,7 @@ func (c *Client) ReadAt(ctx context.Context, file nfs3.Handle, p []byte, offset 
 
 // WriteAt writes p at offset, as Upload does.
 func (c *Client) WriteAt(ctx context.Context, file nfs3.Handle, p []byte, offset uint64, stable nfs3.Stability) error {
-	// The source's offsets are the file's.
+	// src has the file's offsets.
 	return c.Upload(ctx, file, shifted{bytes.NewReader(p), int64(offset)}, offset, uint64(len(p)), UploadOptions{Stable: stable})
 }
 
@@ -113,7 +114,7 @@ type shifted struct {
 
 func (s shifted) ReadAt(p []byte, off int64) (int, error) { return s.r.ReadAt(p, off-s.by) }
 
-// checkRange makes sure that a transfer ends before the largest offset there is.
+// checkRange checks that a transfer ends before the largest offset.
 func checkRange(offset, size uint64) error {
 	if offset > math.MaxInt64 || size > math.MaxInt64-offset {
 		return fmt.Errorf("%d bytes at offset %d end behind the largest offset, %d", size, offset, int64(math.MaxInt64))

@@ -13,7 +13,7 @@ import (
 // maxMountReply bounds the results of MNT. MOUNT has no binding (RFC 8267 section 4.2), so the bound is the caller's.
 const maxMountReply = 4 + nfs3.HandleLen + 4 + 4*nfs3.MaxFlavors
 
-// Mount asks MOUNT for the handle of an exported directory, and FSINFO for the sizes of transfers.
+// Mount gets the handle of an exported directory by MOUNT, and the transfer sizes by FSINFO.
 func (c *Client) Mount(ctx context.Context, path string) (nfs3.Handle, error) {
 	var res nfs3.MountRes
 	r, err := c.doMount(ctx, nfs3.MountProcMnt, path, &res)
@@ -29,7 +29,8 @@ func (c *Client) Mount(ctx context.Context, path string) (nfs3.Handle, error) {
 	return root, err
 }
 
-// Unmount tells MOUNT that this client is done with a directory. It frees nothing: the server only keeps a list.
+// Unmount removes this client's entry for a directory from the server's mount list. It frees
+// nothing.
 func (c *Client) Unmount(ctx context.Context, path string) error {
 	r, err := c.doMount(ctx, nfs3.MountProcUmnt, path, void{})
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Object is a file as LOOKUP and CREATE tell of it: the handle and the attributes, which a server may leave out.
+// Object is a result of LOOKUP or CREATE: handle and attributes, which a server may leave out.
 type Object struct {
 	Handle nfs3.Handle
 	Attr   nfs3.PostOpAttr
 }
 
-// nameLen is what a name takes inline besides fixedArgs.
+// nameLen is the inline size of a name, besides fixedArgs.
 func nameLen(name string) int { return 4 + xdr.Round(len(name)) }
 
-// checkName refuses what would not even be decoded.
+// checkName rejects names that the server could not decode.
 func checkName(procedure uint32, names ...string) error {
 	for _, n := range names {
 		if len(n) > nfs3.MaxPath {
@@ -47,8 +47,8 @@ func (c *Client) Lookup(ctx context.Context, dir nfs3.Handle, name string) (Obje
 	return Object{bytes.Clone(res.Object), res.Attr}, failed(nfs3.ProcLookup, res.Status)
 }
 
-// Create makes a file. Exclusive mode uses verf, the others attrs. A server that does not tell the new file's
-// handle is asked by LOOKUP.
+// Create makes a file. Exclusive mode uses verf, the others attrs. If the server returns no handle,
+// a LOOKUP follows.
 func (c *Client) Create(ctx context.Context, dir nfs3.Handle, name string, mode nfs3.CreateMode, attrs nfs3.SetAttrs, verf nfs3.Verifier) (Object, error) {
 	return c.create(ctx, nfs3.ProcCreate, dir, name, &nfs3.CreateArgs{Where: dirOp(dir, name), Mode: mode, Attrs: attrs, Verf: verf})
 }
@@ -68,7 +68,7 @@ func (c *Client) Symlink(ctx context.Context, dir nfs3.Handle, name, target stri
 	if err := checkName(nfs3.ProcSymlink, target); err != nil {
 		return Object{}, err
 	}
-	b, err := c.pool.Get(len(target)) // an item lies in memory that the transport can send
+	b, err := c.pool.Get(len(target)) // an item needs memory that the transport can send from
 	if err != nil {
 		return Object{}, fmt.Errorf("SYMLINK: %w", err)
 	}
@@ -106,7 +106,7 @@ func (c *Client) Readlink(ctx context.Context, link nfs3.Handle) (string, error)
 	return string(bytes.Join(res.Path, nil)), failed(nfs3.ProcReadlink, res.Status)
 }
 
-// Remove removes a name that is not a directory's.
+// Remove removes a name of an object that is no directory.
 func (c *Client) Remove(ctx context.Context, dir nfs3.Handle, name string) error {
 	return c.remove(ctx, nfs3.ProcRemove, dir, name)
 }
@@ -130,7 +130,7 @@ func (c *Client) remove(ctx context.Context, procedure uint32, dir nfs3.Handle, 
 	return failed(procedure, res.Status)
 }
 
-// Rename moves a name, over what may have the new name before.
+// Rename moves a name, and replaces an object with the new name.
 func (c *Client) Rename(ctx context.Context, fromDir nfs3.Handle, from string, toDir nfs3.Handle, to string) error {
 	if err := checkName(nfs3.ProcRename, from, to); err != nil {
 		return err

@@ -11,13 +11,14 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Op is a call that is encoded once and may be sent again and again, each time with a new XID, without allocation. Of a READ or WRITE, the
-// range can be changed in between. One goroutine at a time uses an Op; from Submit until its end nobody does.
+// Op is a call that is encoded once and sent many times, each with a new XID, without allocation. A
+// READ or WRITE can change its range in between. One goroutine at a time uses an Op; from Submit
+// until its end nobody does.
 type Op struct {
 	c     *Client
 	r     *oncrpc.Request
 	done  func(*Op)
-	ended func(*oncrpc.Request) // calls done: made once, so that Submit need not
+	ended func(*oncrpc.Request) // calls done; made once, so that Submit need not
 	wake  chan struct{}
 
 	// For SetRange.
@@ -34,8 +35,9 @@ func (c *Client) NewGetAttr(file nfs3.Handle) (*Op, error) {
 // NewNull makes a NULL.
 func (c *Client) NewNull() (*Op, error) { return c.newOp(nfs3.ProcNull, void{}) }
 
-// NewRead makes a READ of len(b.B) bytes at offset 0, at most nfs3.MaxData; SetRange moves it. The data arrive in b where the transport can place them
-// there, see nfs3.ReadRes.Data. b stays the caller's, to release after Free.
+// NewRead makes a READ of len(b.B) bytes at offset 0, at most nfs3.MaxData; SetRange moves it. The
+// transport places the data in b if it can; see nfs3.ReadRes.Data. The caller releases b after
+// Free.
 func (c *Client) NewRead(file nfs3.Handle, b *bufpool.Buf) (*Op, error) {
 	if err := checkCount(nfs3.ProcRead, len(b.B)); err != nil {
 		return nil, err
@@ -50,8 +52,8 @@ func (c *Client) NewRead(file nfs3.Handle, b *bufpool.Buf) (*Op, error) {
 	return o, nil
 }
 
-// NewWrite makes a WRITE of the len(b.B) bytes of b at offset 0, at most nfs3.MaxData; SetRange moves it. b must be of the client's pool. It stays the caller's,
-// to release after Free.
+// NewWrite makes a WRITE of b.B at offset 0, at most nfs3.MaxData bytes; SetRange moves it. b must
+// be of the client's pool. The caller releases it after Free.
 func (c *Client) NewWrite(file nfs3.Handle, b *bufpool.Buf, stable nfs3.Stability) (*Op, error) {
 	if err := checkCount(nfs3.ProcWrite, len(b.B)); err != nil {
 		return nil, err
@@ -108,8 +110,9 @@ func (o *Op) SetRange(offset uint64, n int) {
 	o.r.Eligible[0].Length = n
 }
 
-// Submit sends the call, for the first time or again; what its last answer held is gone. done is called exactly once, on any goroutine, often the
-// receive loop of the connection: it must not block, and may submit o again.
+// Submit sends the call, for the first time or again; the last results become invalid. done is
+// called exactly once, on any goroutine, often the receive loop of the connection: it must not
+// block, and may submit o again.
 func (o *Op) Submit(done func(*Op)) {
 	r := o.r
 	r.Reply.Release()
@@ -126,7 +129,8 @@ func (o *Op) Start() { o.Submit(wake) }
 
 func wake(o *Op) { o.wake <- struct{}{} }
 
-// Wait waits for the end of a call that Start sent. When ctx ends first, the call is given up, and has ended too when Wait returns.
+// Wait waits for the end of a call that Start sent. When ctx ends first, the call is abandoned; it
+// has ended too when Wait returns.
 func (o *Op) Wait(ctx context.Context) {
 	select {
 	case <-o.wake:
@@ -147,7 +151,7 @@ func (o *Op) Result(res decoder) error {
 	return nil
 }
 
-// Bytes returns how long the reply's unreduced stream was.
+// Bytes returns the length of the reply's unreduced stream.
 func (o *Op) Bytes() int { return o.r.Reply.Len() }
 
 // Free releases the call. It must have ended.

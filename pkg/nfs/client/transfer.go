@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
-// pipeline keeps calls of one kind in flight, and yields them in the order in which they were started.
+// pipeline keeps calls of one kind in flight, and yields them in the order of their starts.
 type pipeline struct {
 	limit int
 	bufs  []*bufpool.Buf
@@ -19,14 +19,14 @@ type pipeline struct {
 	make  func(*bufpool.Buf) (*Op, error)
 }
 
-// piece is a range of a file under way.
+// piece is a range of a file in transfer.
 type piece struct {
 	op     *Op
 	offset uint64
 	n      int
 }
 
-// op returns an Op that is not in use; each has a buffer of size bytes.
+// op returns an unused Op with a buffer of size bytes.
 func (p *pipeline) op(c *Client, size int) (*Op, error) {
 	if n := len(p.idle); n > 0 {
 		o := p.idle[n-1]
@@ -54,7 +54,7 @@ func (p *pipeline) start(o *Op, offset uint64, n int) {
 	p.queue = append(p.queue, piece{o, offset, n})
 }
 
-// next waits for the oldest call. The caller gives its Op back by done.
+// next waits for the oldest call. The caller returns its Op by done.
 func (p *pipeline) next(ctx context.Context) piece {
 	x := p.queue[0]
 	p.queue = append(p.queue[:0], p.queue[1:]...)
@@ -64,7 +64,7 @@ func (p *pipeline) next(ctx context.Context) piece {
 
 func (p *pipeline) done(o *Op) { p.idle = append(p.idle, o) }
 
-// close gives up what is still in flight and frees everything.
+// close abandons the calls in flight and frees everything.
 func (p *pipeline) close() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -79,8 +79,9 @@ func (p *pipeline) close() {
 	}
 }
 
-// Download reads size bytes from offset on by READs of ReadSize bytes, several at a time, and hands them to sink in order. The slices are
-// valid until sink returns. It stops where the file ends, and returns how many bytes there were.
+// Download reads size bytes from offset by READs of ReadSize bytes, several at a time, and passes
+// them to sink in order. The slices are valid until sink returns. It stops at the end of the file,
+// and returns the number of bytes.
 func (c *Client) Download(ctx context.Context, file nfs3.Handle, offset, size uint64, sink func(data [][]byte) error) (int64, error) {
 	if err := checkRange(offset, size); err != nil {
 		return 0, err
@@ -97,7 +98,7 @@ func (c *Client) Download(ctx context.Context, file nfs3.Handle, offset, size ui
 		for ask < end && !p.full() {
 			o, err := p.op(c, most)
 			if errors.Is(err, bufpool.ErrExhausted) && len(p.queue) > 0 {
-				break // go on with those that there are
+				break // continue with fewer
 			} else if err != nil {
 				return total, err
 			}
@@ -117,7 +118,7 @@ func (c *Client) Download(ctx context.Context, file nfs3.Handle, offset, size ui
 	}
 }
 
-// takeRead hands over the data of a READ. A server may return less than it was asked for: then the rest is asked for again.
+// takeRead passes on the data of a READ. After a short one it requests the rest.
 func (c *Client) takeRead(ctx context.Context, x piece, res *nfs3.ReadRes, sink func([][]byte) error, total *int64) (eof bool, err error) {
 	for {
 		if err := x.op.readResult(res, x.n); err != nil {
@@ -144,20 +145,22 @@ func (c *Client) takeRead(ctx context.Context, x piece, res *nfs3.ReadRes, sink 
 	}
 }
 
-// UploadOptions say how Upload writes.
+// UploadOptions configure Upload.
 type UploadOptions struct {
-	// Stable is asked for in each WRITE. With Unstable, a COMMIT follows the last.
+	// Stable is the stability of each WRITE. With Unstable, a COMMIT follows the last.
 	Stable nfs3.Stability
-	// Progress is told how many more bytes the server has taken; negative when some have to be written again. It may be nil.
+	// Progress gets the number of bytes that the server has taken; negative if some must be written
+	// again. It may be nil.
 	Progress func(n int64)
 }
 
-// maxRewrites bounds how often data are written again because the server lost them.
+// maxRewrites bounds the passes after the server lost data.
 const maxRewrites = 8
 
-// Upload writes size bytes at offset by WRITEs of WriteSize bytes, several at a time. The byte at an offset of the file is the byte of src at the same offset.
-// When it returns without an error, the server has committed all of them: if the verifier changed in between (the server restarted
-// and may have lost what it had not committed), they are read from src and written again.
+// Upload writes size bytes at offset by WRITEs of WriteSize bytes, several at a time. The offsets
+// of src are the file's. Without an error, the server has committed all bytes when Upload returns:
+// after a change of the verifier (the server restarted and may have lost uncommitted data) Upload
+// reads them from src and writes them again.
 func (c *Client) Upload(ctx context.Context, file nfs3.Handle, src io.ReaderAt, offset, size uint64, opts UploadOptions) error {
 	if err := checkRange(offset, size); err != nil {
 		return err
@@ -191,8 +194,8 @@ type upload struct {
 	p    pipeline
 
 	verf    nfs3.Verifier // of the first uncommitted WRITE of the pass
-	pending bool          // there was one
-	lost    bool          // a later one had another verifier
+	pending bool          // there was such a WRITE
+	lost    bool          // a later WRITE had another verifier
 }
 
 // pass writes everything once, and reports whether all of it is committed.
@@ -232,7 +235,7 @@ func (u *upload) pass(ctx context.Context, offset, size uint64) (safe bool, err 
 	return !u.lost && verf == u.verf, err
 }
 
-// takeWrite notes what became of a WRITE. A server may take less than it was given: then it gets the rest again.
+// takeWrite handles the result of a WRITE. After a short one it sends the rest.
 func (u *upload) takeWrite(ctx context.Context, x piece) error {
 	var res nfs3.WriteRes
 	for {
@@ -257,7 +260,7 @@ func (u *upload) takeWrite(ctx context.Context, x piece) error {
 	}
 }
 
-// readFull reads all of b: a source that ends before is an error, since its length was said.
+// readFull reads all of b. A shorter source is an error.
 func readFull(src io.ReaderAt, b []byte, offset int64) error {
 	n, err := src.ReadAt(b, offset)
 	if n == len(b) {

@@ -10,12 +10,12 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
-// maxLinks is how many symbolic links a path may lead through, as in Linux.
+// maxLinks bounds the symbolic links of a path, as in Linux.
 const maxLinks = 40
 
-// Walk finds the object of a slash-separated path below root. Symbolic links on the way are followed, the last one only with
-// follow; ".." and absolute targets never lead above root. The object has its attributes. Errors are *fs.PathError with the
-// part of the path that failed.
+// Walk finds the object of a slash-separated path below root. It follows symbolic links, the last
+// one only with follow; ".." and absolute targets never lead above root. The object has its
+// attributes. Errors are *fs.PathError with the failed part of the path.
 func (c *Client) Walk(ctx context.Context, root nfs3.Handle, path string, follow bool) (Object, error) {
 	w := walker{c: c, stack: []step{{Object: Object{Handle: root}}}}
 	if err := w.walk(ctx, path, follow); err != nil {
@@ -32,7 +32,7 @@ func (c *Client) Walk(ctx context.Context, root nfs3.Handle, path string, follow
 	return o.Object, nil
 }
 
-// WalkParent finds the directory of a path's last element, and returns it with that element's name.
+// WalkParent returns the directory of a path's last element, and that element's name.
 func (c *Client) WalkParent(ctx context.Context, root nfs3.Handle, path string) (dir Object, name string, err error) {
 	trimmed := strings.TrimRight(path, "/")
 	at := strings.LastIndexByte(trimmed, '/')
@@ -44,7 +44,7 @@ func (c *Client) WalkParent(ctx context.Context, root nfs3.Handle, path string) 
 	return dir, name, err
 }
 
-// walker keeps the way from the root to where it stands, so that ".." needs no call.
+// walker keeps the way from the root to its position, so that ".." needs no call.
 type walker struct {
 	c     *Client
 	stack []step
@@ -58,7 +58,7 @@ type step struct {
 
 func (w *walker) top() *step { return &w.stack[len(w.stack)-1] }
 
-// path is where the walker stands.
+// path returns the walker's position.
 func (w *walker) path() string {
 	var b strings.Builder
 	for _, s := range w.stack[1:] {
@@ -99,7 +99,7 @@ func (w *walker) walk(ctx context.Context, path string, follow bool) error {
 	return nil
 }
 
-// followLink goes on to the target if the walker stands on a symbolic link.
+// followLink moves to the target if the walker is at a symbolic link.
 func (w *walker) followLink(ctx context.Context) error {
 	link := w.top()
 	fail := func(err error) error { return &fs.PathError{Op: "walk", Path: w.path(), Err: err} }

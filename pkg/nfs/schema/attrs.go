@@ -3,12 +3,12 @@ package schema
 // Bitmap is a set of attributes: bit n%32 of word n/32 is attribute n.
 type Bitmap [3]uint32
 
-// Has tells whether attribute n is in b.
+// Has reports whether attribute n is in b.
 func (b *Bitmap) Has(n uint32) bool { return n/32 < uint32(len(b)) && b[n/32]>>(n%32)&1 != 0 }
 
 func (b *Bitmap) add(n int) { b[n/32] |= 1 << (n % 32) }
 
-// Attributes that have a name here because somebody has business with them.
+// Attributes with a use outside this package.
 const (
 	AttrSupported         = 0
 	AttrACL               = 12
@@ -28,7 +28,7 @@ const (
 	AttrFSLocationsInfo   = 67
 	AttrSuppAttrExclCreat = 75
 
-	// maxAttr is the last one that is known.
+	// maxAttr is the last known attribute.
 	maxAttr = 86
 )
 
@@ -38,11 +38,11 @@ const (
 	opaqueLimit = 1024
 )
 
-// sizedWords is how many words of a bitmap the bounds of a reply count: more than there are
-// attributes. No message is refused for having more.
+// sizedWords is the number of words of a bitmap in the bounds of replies: more than the attributes
+// need. Longer bitmaps are accepted.
 const sizedWords = 8
 
-// Limits where the protocol leaves the length open, in bytes and elements.
+// Limits that the protocol leaves open, in bytes and elements.
 const (
 	maxString         = 4096
 	maxACEs           = 8192
@@ -190,7 +190,7 @@ var Watched = func() (b Bitmap) {
 	return b
 }()
 
-// attrLen has the lengths of the attributes that have a fixed one and are not watched; 0 for the others.
+// attrLen has the lengths of unwatched attributes of a fixed length; 0 for the others.
 var attrLen = func() (lengths [maxAttr + 1]int) {
 	for n, s := range attrs {
 		if len(s) == 1 && s[0].do == pass && !Watched.Has(uint32(n)) {
@@ -200,8 +200,8 @@ var attrLen = func() (lengths [maxAttr + 1]int) {
 	return lengths
 }()
 
-// AttrSize returns how many bytes the value of an attribute has at most. open tells that parts of it, for which only their count words are counted, are as long
-// as the server likes. An attribute that is not known has 0.
+// AttrSize returns the largest size of an attribute's value in bytes, 0 for an unknown one. open:
+// parts without a limit count as their count words alone.
 func AttrSize(n uint32) (size int, open bool) {
 	if n > maxAttr {
 		return 0, false
@@ -209,7 +209,7 @@ func AttrSize(n uint32) (size int, open bool) {
 	return attrSizes[n].size, attrSizes[n].open
 }
 
-// extent is what shape.size says.
+// extent is the result of shape.size.
 type extent struct {
 	size int
 	open bool

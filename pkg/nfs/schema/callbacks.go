@@ -1,6 +1,6 @@
 package schema
 
-// Limits where the protocol leaves the length open.
+// Limits that the protocol leaves open.
 const (
 	maxNotifications  = 4096
 	maxNotification   = 1 << 20
@@ -8,7 +8,8 @@ const (
 	maxReferringCalls = 4096
 )
 
-// notify4 is an array of notifications of directories or devices: a bitmap of their types, and an opaque for their values.
+// notify4 is an array of notifications of directories or devices: a bitmap of types, and an opaque
+// of values.
 var notify4 = list(maxNotifications, structure(bits(0), text(0, maxNotification)))
 
 // callbacks40 are the callbacks of NFS version 4.0 (RFC 7531).
@@ -25,7 +26,7 @@ var callbacks40 = []operation{
 	},
 }
 
-// callbacks41 are those that NFS version 4.1 added (RFC 5662).
+// callbacks41 are the callbacks added by NFS version 4.1 (RFC 5662).
 var callbacks41 = []operation{
 	{
 		code: OpCBLayoutRecall,
@@ -85,7 +86,7 @@ var callbacks41 = []operation{
 	},
 }
 
-// callbacks42 is the one that NFS version 4.2 added (RFC 7863).
+// callbacks42 is the callback added by NFS version 4.2 (RFC 7863).
 var callbacks42 = []operation{
 	{
 		code: OpCBOffload,

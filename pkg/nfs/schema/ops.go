@@ -78,7 +78,7 @@ const (
 	OpListXattrs    = 74
 	OpRemoveXattr   = 75
 
-	// OpIllegal is OP_ILLEGAL, and OP_CB_ILLEGAL: the number in the result of an operation that the server does not know.
+	// OpIllegal is OP_ILLEGAL and OP_CB_ILLEGAL: the number in the result of an unknown operation.
 	OpIllegal = 10044
 )
 
@@ -99,7 +99,7 @@ const (
 	OpCBOffload            = 15
 )
 
-// Statuses with which results have something behind them (nfsstat4).
+// Statuses with further results (nfsstat4).
 const (
 	errTooSmall       = 10005
 	errDenied         = 10010
@@ -108,23 +108,23 @@ const (
 	errOffloadNoReqs  = 10094
 )
 
-// operation is one of a COMPOUND or CB_COMPOUND, by its number.
+// operation is an operation of a COMPOUND or CB_COMPOUND, by number.
 type operation struct {
 	code          uint32
 	args, results shape
 }
 
-// entry is what a table has for an operation.
+// entry is an operation's entry in a table.
 type entry struct {
 	known         bool
-	minor         uint32 // the first version that has it
+	minor         uint32 // the first version with it
 	args, results shape
 }
 
-// illegal is that of OpIllegal.
+// illegal is the entry of OpIllegal.
 var illegal = entry{known: true, results: status}
 
-// table puts operations where their numbers say, each list being those that are new in a minor version.
+// table indexes operations by number. Each list has the operations new in a minor version.
 func table(versions ...[]operation) []entry {
 	var t []entry
 	for minor, ops := range versions {
@@ -144,8 +144,9 @@ var (
 	backward = table(callbacks40, callbacks41, callbacks42)
 )
 
-// ResultSize returns how many bytes the result of a COMPOUND's operation has at most, its number included. open tells that parts of it, for which only
-// their count words are counted, are as long as the server likes. Where there is no such operation it is the length of the result of OpIllegal.
+// ResultSize returns the largest size of an operation's result in bytes, its number included; for
+// an unknown operation that of OpIllegal. open: parts without a limit count as their count words
+// alone.
 func ResultSize(code uint32) (size int, open bool) {
 	if code >= uint32(len(resultSizes)) {
 		return 8, false

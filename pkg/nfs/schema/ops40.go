@@ -1,6 +1,6 @@
 package schema
 
-// Limits where the protocol leaves the length open.
+// Limits that the protocol leaves open.
 const (
 	maxTag        = 1024
 	maxNetAddr    = 1024

@@ -1,6 +1,6 @@
 package schema
 
-// Limits where the protocol leaves the length open.
+// Limits that the protocol leaves open.
 const (
 	maxImplName    = maxString
 	maxMachineName = 255
@@ -48,14 +48,14 @@ var (
 
 	layoutBody4 = structure(u32, text(0, maxLayoutBody)) // the layout type
 
-	// A boolean, and on TRUE what follows it.
+	// A boolean, and a value on TRUE.
 	changedTime4   = optional(0, time4)
 	changedOffset4 = optional(0, offset4)
 	changedSize4   = optional(0, length4)
 	someStateid4   = optional(0, stateid4)
 )
 
-// ops41 are the operations that NFS version 4.1 added (RFC 5662).
+// ops41 are the operations added by NFS version 4.1 (RFC 5662).
 var ops41 = []operation{
 	{
 		code:    OpBackchannelCtl,

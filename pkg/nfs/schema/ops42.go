@@ -1,6 +1,6 @@
 package schema
 
-// Limits where the protocol leaves the length open.
+// Limits that the protocol leaves open.
 const (
 	maxSources   = 256
 	maxURL       = maxString
@@ -23,7 +23,8 @@ var (
 	xattrKey4 = text(0, maxName)
 )
 
-// ops42 are the operations that NFS version 4.2 added (RFC 7863), and those of extended attributes (RFC 8276).
+// ops42 are the operations added by NFS version 4.2 (RFC 7863), and those of extended attributes
+// (RFC 8276).
 var ops42 = []operation{
 	{
 		code:    OpAllocate,

@@ -161,8 +161,8 @@ func (w *Walker) choose(d *xdr.Decoder, st *step) {
 	w.run(d, s)
 }
 
-// words reads a bitmap4 and returns its words. The protocol sets no limit to them (RFC 8881 section
-// 3.3.7); the message does.
+// words reads a bitmap4 and returns its words. Only the message limits their number (RFC 8881
+// section 3.3.7).
 func words(d *xdr.Decoder) []byte { return d.Fixed(int(d.Uint32()) * 4) }
 
 func (w *Walker) bitmap(d *xdr.Decoder, st *step) {
@@ -191,7 +191,7 @@ func (w *Walker) attributes(d *xdr.Decoder) {
 		return
 	}
 	end := d.Pos() + int(size)
-	skip := 0 // fixed values one behind the other
+	skip := 0 // consecutive fixed values
 	for i := 0; i < len(mask); i += 4 {
 		word := binary.BigEndian.Uint32(mask[i:])
 		for n := uint32(i) * 8; word != 0; n, word = n+1, word>>1 {
@@ -223,7 +223,7 @@ func (w *Walker) attributes(d *xdr.Decoder) {
 	w.end(span, d.Pos())
 }
 
-// watched notes the value of an attribute. How long it is has to be found out first.
+// watched notes the value of an attribute, after measuring it.
 func (w *Walker) watched(d *xdr.Decoder, n uint32) {
 	s, pos := attrs[n], d.Pos()
 	size := s[0].n
@@ -234,7 +234,7 @@ func (w *Walker) watched(d *xdr.Decoder, n uint32) {
 		failed := w.value.Err() != nil
 		w.value = xdr.Decoder{}
 		if failed {
-			w.run(d, s) // d fails in the same place
+			w.run(d, s) // fails in the same place
 			return
 		}
 	}

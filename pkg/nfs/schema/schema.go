@@ -1,9 +1,11 @@
-// Package layout knows the shape of every message of NFS: versions 3, 4.0, 4.1 and 4.2 (RFC 1813, 7530, 8881, 7862, 8276), MOUNT version 3,
-// NFSACL version 3, and the callbacks of version 4. One table says for each procedure and each operation which fields its
-// arguments and results have; a [Walker] goes through a message by it and notes where the fields are that somebody has business with.
+// Package schema describes every message of NFS: versions 3, 4.0, 4.1 and 4.2 (RFC 1813, 7530,
+// 8881, 7862, 8276), MOUNT version 3, NFSACL version 3, and the callbacks of version 4. One table
+// lists the fields of each procedure's and operation's arguments and results; a [Walker] goes
+// through a message by it and notes the fields of interest.
 //
-// Nothing is decoded into structs and nothing is copied: the upper-layer binding learns where bulk data lie, and the proxy
-// which bytes it has to change. All lengths and counts are bounded by the table, and by what is there.
+// Nothing is decoded into structs and nothing is copied: the upper-layer binding gets the places of
+// bulk data, and the proxy the bytes to change. The table, and the message's length, bound all
+// lengths and counts.
 package schema
 
 import "sluice.dev/sluice/pkg/xdr"
@@ -11,31 +13,34 @@ import "sluice.dev/sluice/pkg/xdr"
 // Proc names a procedure.
 type Proc struct {
 	Program, Version, Procedure uint32
-	// Callback tells a CB_COMPOUND, whose program number is the client's choice. Program and Version are ignored then.
+	// Callback: a CB_COMPOUND, whose program number is the client's choice. Program and Version are
+	// ignored then.
 	Callback bool
 }
 
-// Mark says what a field is.
+// Mark is the meaning of a field.
 type Mark uint8
 
-// The fields that a Walker notes. Those of a counted opaque or string have Value its length in bytes, and B its bytes; those of a
-// number have Value the number.
+// The fields that a Walker notes. For a counted opaque or string, Value is its length in bytes, and
+// B its bytes; for a number, Value is the number.
 const (
 	_ Mark = iota
 
-	// Status is the status of a result: nfsstat3, mountstat3 or nfsstat4. That of a COMPOUND as a whole is noted with Op -1.
+	// Status is the status of a result: nfsstat3, mountstat3 or nfsstat4. A COMPOUND's own has Op
+	// -1.
 	Status
 	// Count is a number in arguments that bounds the result: count of READ, READ_PLUS and READDIR; maxcount of READDIRPLUS, version 4's READDIR, GETDEVICEINFO,
 	// LAYOUTGET and LISTXATTRS; maxdevices of GETDEVICELIST.
 	Count
 	// DirCount is dircount of READDIRPLUS and of READDIR in version 4.
 	DirCount
-	// Data is an eligible argument or result (RFC 8267): the data of READ and WRITE, the target of a symbolic link.
-	// It may have been taken out of the stream: Out tells. B is nil.
+	// Data is an eligible argument or result (RFC 8267): the data of READ and WRITE, the target of
+	// a symbolic link. Out: it was taken out of the stream. B is nil.
 	Data
-	// Handle is a file handle in arguments, results or callbacks. That in an attribute is an Attr.
+	// Handle is a file handle in arguments, results or callbacks. A handle in an attribute is an
+	// Attr.
 	Handle
-	// Name is a name in a directory, as arguments have it. Version 4's open claims too.
+	// Name is a name in a directory in arguments, version 4's open claims included.
 	Name
 	// Path is dirpath of MOUNT.
 	Path
@@ -44,15 +49,16 @@ const (
 	Entry
 	// EntryName is the name in an Entry, or in an entry of version 4's READDIR.
 	EntryName
-	// PostOpAttr and PostOpHandle are those structures of version 3, from their "follows" word on. Value is that word. A handle that
-	// follows is noted as a Handle too, right behind.
+	// PostOpAttr and PostOpHandle are those structures of version 3, from their "follows" word on.
+	// Value is that word. A handle that follows is noted as a Handle too, directly after.
 	PostOpAttr
 	PostOpHandle
-	// FileID is the fileid in attributes of version 3 that belong to an object itself: of GETATTR, LOOKUP's object, and the directory of READDIR and READDIRPLUS.
+	// FileID is the fileid in version 3's attributes of the object itself: of GETATTR, LOOKUP's
+	// object, and the directory of READDIR and READDIRPLUS.
 	FileID
 	// Sizes are the seven words from rtmax to dtpref of FSINFO. B is their bytes.
 	Sizes
-	// Access is the mask in the result of ACCESS; of version 4's two words the second, "access".
+	// Access is the mask in the result of ACCESS; in version 4 the second word, "access".
 	Access
 	// Listed is an entry of an export list or a mount list in a result of MOUNT, whole.
 	Listed
@@ -61,13 +67,16 @@ const (
 	Minor
 	// Operations is the count word of the operations or results of a COMPOUND.
 	Operations
-	// AttrMask is a bitmap4 in arguments that asks for attributes, from its count word on. B is its words, Value their length in bytes.
+	// AttrMask is a bitmap4 in arguments that requests attributes, from its count word on. B is its
+	// words, Value their length in bytes.
 	AttrMask
 	// Attrs is a fattr4: bitmap and values. B is the words of the bitmap, Value their length in bytes.
 	Attrs
-	// Attr is one of the values of the latest Attrs that [Watched] names. Value is the attribute's number, B the value's bytes.
+	// Attr is a value of the latest Attrs that is in [Watched]. Value is the attribute's number, B
+	// the value's bytes.
 	Attr
-	// AttrsLen is the count word of the values of the latest Attrs, noted before the first Attr. Value is how many bytes of values there are.
+	// AttrsLen is the count word of the values of the latest Attrs, noted before the first Attr.
+	// Value is the length of the values in bytes.
 	AttrsLen
 	// ClientOwner is co_ownerid of EXCHANGE_ID, and id of nfs_client_id4 in SETCLIENTID.
 	ClientOwner
@@ -89,7 +98,8 @@ const (
 	Claim
 	// Style is secinfo_style4 of SECINFO_NO_NAME.
 	Style
-	// Flavors is the count word of what SECINFO and SECINFO_NO_NAME list, Flavor an element of it: 4 bytes long, unless it is RPCSEC_GSS.
+	// Flavors is the count word of the list of SECINFO and SECINFO_NO_NAME, Flavor an element: 4
+	// bytes long, unless it is RPCSEC_GSS.
 	Flavors
 	Flavor
 	// Sources is the count word of ca_source_server of COPY.
@@ -99,15 +109,16 @@ const (
 // Span is a field in a message.
 type Span struct {
 	Mark Mark
-	// Out tells that the bytes of a Data are not part of the stream.
+	// Out: the bytes of a Data are not in the stream.
 	Out bool
 	// Op is the index of the operation in its COMPOUND, -1 outside of one.
 	Op int
-	// Pos is the position of the field's first byte in the unreduced stream, Len how many bytes it has there: those of a counted
-	// opaque begin with its count word and end with its round-up.
+	// Pos is the position of the field's first byte in the unreduced stream, Len its length there:
+	// a counted opaque begins with its count word and ends with its round-up.
 	Pos, Len int
 	Value    uint64
-	// B are bytes of the message itself, valid as long as that is; a copy of them, if they cross two slices of the stream.
+	// B are bytes of the message itself, valid as long as that is; a copy if they cross two slices
+	// of the stream.
 	B []byte
 }
 
@@ -115,7 +126,7 @@ type Span struct {
 type Op struct {
 	// Code is the operation's number.
 	Code uint32
-	// Status is that of a result; 0 in arguments.
+	// Status is a result's status; 0 in arguments.
 	Status uint32
 	// Pos and End are its range [Pos, End) in the unreduced stream, the word with its number included.
 	Pos, End int
@@ -123,38 +134,40 @@ type Op struct {
 	First, Last int
 }
 
-// Walker goes through messages. It may be used again and again, and then does not allocate: but for messages with more than 16,384 fields, the memory for whose
-// Spans is not kept.
+// Walker goes through messages. It is reusable, without allocation for messages of up to 16,384
+// fields; it does not keep the Spans of longer ones.
 type Walker struct {
-	// Spans are the fields of the message walked last, in order of their first bytes. After an error they are those of Ops, and
-	// what stands before the operations.
+	// Spans are the fields of the last message, in order of their first bytes. After an error they
+	// are the fields before the operations, and those of Ops.
 	Spans []Span
-	// Ops are the operations of a COMPOUND. After an error they are those that could be read as a whole.
+	// Ops are the operations of a COMPOUND. After an error they are the complete ones.
 	Ops []Op
-	// Minor is the minor version of the latest arguments, of a COMPOUND. Results are read with the operations of all minor versions.
+	// Minor is the minor version of the latest arguments of a COMPOUND. Results are read with the
+	// operations of all minor versions.
 	Minor uint32
 
 	walkerState
 }
 
-// Error says why a message could not be read to its end.
+// Error is the error of a message that could not be read to its end.
 type Error struct {
-	// Op is the index of the operation at fault, -1 if it is none.
+	// Op is the index of the faulty operation, or -1.
 	Op int
 	// Code is that operation's number.
 	Code uint32
-	// Unknown: there is no such operation in the table; the operations before it are in Walker.Ops, and nothing behind it can be read.
+	// Unknown: the table has no such operation. The operations before it are in Walker.Ops; the
+	// rest cannot be read.
 	Unknown bool
 	// TooMany: there are more than MaxOps operations, none of which is in Walker.Ops.
 	TooMany bool
-	// Attr: a fattr4 of the operation has an attribute that the table does not know.
+	// Attr: a fattr4 of the operation has an unknown attribute.
 	Attr bool
-	// Err is what was wrong; an [*xdr.Error] where the bytes are.
+	// Err is the cause; an [*xdr.Error] for bad bytes.
 	Err error
 }
 
-// Args walks the arguments of a call; d stands at their first byte. Items of the message that are no eligible argument
-// stop it, or are not counted by d.Used. The error is an [*Error].
+// Args walks the arguments of a call; d stands at their first byte. Items that are no eligible
+// argument stop it, or are not counted by d.Used. The error is an [*Error].
 func (w *Walker) Args(p Proc, d *xdr.Decoder) error { return w.walk(p, d, arguments) }
 
 // Results walks the results of an accepted and successful reply; d stands at their first byte. The error is an [*Error].

@@ -2,20 +2,20 @@ package schema
 
 import "slices"
 
-// A shape is a type of XDR as the walker goes through it: steps one after the other. A shape of no steps is void. Fields that nobody
-// has business with and whose lengths are fixed melt into one step.
+// A shape is a type of XDR: a list of steps. Void has none. Adjacent unmarked fields of fixed
+// length merge into one step.
 type shape []step
 
 var void shape
 
-// step is one thing to do.
+// step is one action.
 type step struct {
 	do    action
 	mark  Mark
 	n     int   // bytes, limit of a length, or bound of a count
-	inner shape // of elements, of what may follow, of the default arm
+	inner shape // of elements, of the optional part, of the default arm
 	arms  []arm
-	// own: n is the protocol's limit; otherwise it is one of this package, where the protocol leaves the length open.
+	// own: n is the protocol's limit; otherwise this package's, where the protocol has none.
 	own bool
 }
 
@@ -30,7 +30,7 @@ const (
 	number
 	// hyper64 notes an unsigned hyper.
 	hyper64
-	// identify reads an unsigned hyper into the Value of the entry that it stands in.
+	// identify reads an unsigned hyper into the Value of its entry.
 	identify
 	// counted passes over a counted opaque, and notes it if it has a mark.
 	counted
@@ -40,9 +40,9 @@ const (
 	array
 	// linked is a linked list. A mark notes each element.
 	linked
-	// maybe is optional-data. A mark notes it, the word that tells included.
+	// maybe is optional-data. A mark notes it, with its boolean.
 	maybe
-	// whole notes what inner has as one.
+	// whole notes inner as one field.
 	whole
 	// choose is a union, inner the default arm.
 	choose
@@ -56,7 +56,7 @@ const (
 	fattr
 )
 
-// arm is what a union has for one value of its discriminant.
+// arm is a union's arm for a value of its discriminant.
 type arm struct {
 	value uint32
 	shape
@@ -65,7 +65,7 @@ type arm struct {
 // on is an arm.
 func on(value uint32, s shape) arm { return arm{value, s} }
 
-// structure puts fields one behind the other.
+// structure concatenates fields.
 func structure(fields ...shape) shape {
 	var s shape
 	for _, f := range fields {
@@ -83,7 +83,7 @@ func structure(fields ...shape) shape {
 // fixed is n bytes, a multiple of four.
 func fixed(n int) shape { return shape{{do: pass, n: n}} }
 
-// The basic types. Enumerations and booleans count as u32: whether their values make sense is the business of whoever they are for.
+// The basic types. Enumerations and booleans count as u32: their values are not checked.
 var (
 	u32 = fixed(4)
 	u64 = fixed(8)
@@ -98,10 +98,10 @@ func word(mark Mark) shape { return shape{{do: number, mark: mark}} }
 // hyper is a number of 64 bits with a mark.
 func hyper(mark Mark) shape { return shape{{do: hyper64, mark: mark}} }
 
-// opaque is a counted opaque or string whose limit the protocol gives.
+// opaque is a counted opaque or string with the protocol's limit.
 func opaque(mark Mark, limit int) shape { return shape{{do: counted, mark: mark, n: limit, own: true}} }
 
-// text is a counted opaque or string whose length the protocol leaves open: limit is how much passes here.
+// text is a counted opaque or string without a limit in the protocol; limit is this package's.
 func text(mark Mark, limit int) shape { return shape{{do: counted, mark: mark, n: limit}} }
 
 // bulk is an eligible opaque.

@@ -7,10 +7,10 @@ import (
 	"sluice.dev/sluice/pkg/nfs/access"
 )
 
-// Rule says what clients of certain addresses may do.
+// Rule grants access to clients of certain addresses.
 type Rule = access.Rule
 
-// Squash says which identities are mapped.
+// Squash selects the identities that are mapped.
 type Squash = access.Squash
 
 // The values of Squash.
@@ -20,8 +20,8 @@ const (
 	SquashAll  = access.SquashAll
 )
 
-// SetAccess replaces the rules, for all calls that come from now on. The first rule that names a client's address decides; a client
-// that none names is refused: MOUNT with MNT3ERR_ACCES, NFS with AUTH_TOOWEAK.
+// SetAccess replaces the rules for later calls. The first rule with the client's address decides. A
+// client without one is refused: MOUNT with MNT3ERR_ACCES, NFS with AUTH_TOOWEAK.
 func (s *Server) SetAccess(rules []Rule) error {
 	rs, err := access.NewRules(rules)
 	if err != nil {

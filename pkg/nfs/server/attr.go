@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// timeOf converts a time, which RFC 1813 has from 1970 to 2106; what is before or after becomes the first or last moment.
+// timeOf converts a time. Times outside 1970 to 2106 (RFC 1813) become the first or last moment.
 func timeOf(t unix.Timespec) nfs3.Time {
 	switch sec := t.Sec; {
 	case sec < 0:
@@ -45,7 +45,7 @@ func (s *Server) post(st *vfs.Stat, p *nfs3.PostOpAttr) {
 	s.attrOf(st, &p.Attr)
 }
 
-// postOf makes post-operation attributes of a node as it is now, if that can be told.
+// postOf makes post-operation attributes of a node as it is now; none after an error.
 func (s *Server) postOf(n *vfs.Node, p *nfs3.PostOpAttr) {
 	var st vfs.Stat
 	if n != nil && n.Stat(&st) == nil {
@@ -63,7 +63,7 @@ func (s *Server) wccOf(w *vfs.Wcc, out *nfs3.WccData) {
 	}
 }
 
-// unchanged is weak cache consistency data of an object that nothing was done to.
+// unchanged makes weak cache consistency data of an unmodified object.
 func (s *Server) unchanged(n *vfs.Node, out *nfs3.WccData) {
 	var w vfs.Wcc
 	if n != nil && n.Stat(&w.Before) == nil {
@@ -125,7 +125,7 @@ func attrsOf(in *nfs3.SetAttrs, out *vfs.Attrs) nfs3.Status {
 		timeTo(in.MtimeHow, in.Mtime, &out.SetMtime, &out.Mtime))
 }
 
-// timeTo converts a time to set. The kernel has special values among the nanoseconds, which no client is to reach.
+// timeTo converts a time to set. The kernel's special nanoseconds are out of clients' reach.
 func timeTo(how nfs3.TimeHow, t nfs3.Time, set *bool, out *unix.Timespec) nfs3.Status {
 	switch how {
 	case nfs3.SetToServerTime:
@@ -182,7 +182,8 @@ func (o *op) setattr(n *vfs.Node, a *nfs3.SetAttrArgs, r *nfs3.SetAttrRes) {
 	o.s.wccOf(&o.wcc, &r.Wcc)
 }
 
-// What the bits of ACCESS take. There is no other use of directories than to search them, and none of files that deletes.
+// The permissions behind the bits of ACCESS. Directories are searched and not executed; deleting a
+// file takes its directory.
 func wanted(dir bool, bits uint32) (want uint32) {
 	for bits &= 0x3f; bits != 0; bits &= bits - 1 {
 		want |= needs(dir, bits&-bits)
@@ -190,7 +191,7 @@ func wanted(dir bool, bits uint32) (want uint32) {
 	return want
 }
 
-// needs returns the permissions that a bit of ACCESS takes, 0 if the bit has no meaning for the object.
+// needs returns the permissions behind a bit of ACCESS, 0 if it does not apply to the object.
 func needs(dir bool, bit uint32) uint32 {
 	switch {
 	case bit == nfs3.AccessRead:

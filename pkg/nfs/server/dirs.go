@@ -13,13 +13,13 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// listing is a READDIR or READDIRPLUS under way.
+// listing is a running READDIR or READDIRPLUS.
 type listing struct {
 	o        *op
 	dir      *vfs.Node
 	writer   nfs3.ListWriter
 	plus     bool
-	search   bool // the caller may search the directory, as it takes to reach what the names stand for
+	search   bool // the caller may search the directory, as access to the entries takes
 	entry    nfs3.EntryPlus
 	handle   vfs.Handle
 	stat     vfs.Stat
@@ -47,7 +47,8 @@ func readdirplus(o *op) {
 	l.list(a.Dir, a.Cookie, a.Verf, a.MaxCount, a.DirCount)
 }
 
-// Buffers for what the kernel returns, in bytes: at least a longest name, at most what is read for nothing without regret.
+// Buffers for the kernel's entries, in bytes: at least one longest name, and small enough to
+// discard.
 const (
 	minDirents = 4 << 10
 	maxDirents = 64 << 10
@@ -80,8 +81,8 @@ func (l *listing) list(h nfs3.Handle, cookie uint64, verf nfs3.Verifier, count, 
 	o.respond()
 }
 
-// cookieVerifier is a directory's: cookies stay valid, as they are what the file system itself seeks by, so it changes only if
-// the key of handles does.
+// cookieVerifier changes with the directory's handle, thus only with the key: cookies are the file
+// system's own seek positions and stay valid.
 func cookieVerifier(dir *vfs.Node) (v nfs3.Verifier) {
 	h := dir.Handle().Bytes()
 	copy(v[:], h[len(h)-len(v):])
@@ -101,20 +102,20 @@ func (l *listing) check(cookie uint64, verf nfs3.Verifier) nfs3.Status {
 		return nfs3.ErrAcces
 	}
 	l.search = may&vfs.MayExec != 0
-	// Linux sends no verifier when it goes on after it has thrown away its cache.
+	// Linux sends no verifier when it continues after dropping its cache.
 	if cookie > math.MaxInt64 || cookie != 0 && verf != l.verifier && verf != (nfs3.Verifier{}) {
 		return nfs3.ErrBadCookie
 	}
 	return nfs3.OK
 }
 
-// fill writes the result: entries from the cookie on, until the reply or the directory ends.
+// fill writes entries from the cookie on, until the reply or the directory ends.
 func (l *listing) fill(e *xdr.Encoder, head *nfs3.ReaddirRes, cookie uint64, count, dirCount uint32) {
 	start := e.Mark()
 	fail := func(err error) {
 		e.Truncate(start)
 		if head.Status = status(err); errors.Is(err, unix.EINVAL) {
-			head.Status = nfs3.ErrBadCookie // the file system does not know that place
+			head.Status = nfs3.ErrBadCookie // an invalid position for the file system
 		}
 		head.Encode(e)
 	}
@@ -132,7 +133,7 @@ func (l *listing) fill(e *xdr.Encoder, head *nfs3.ReaddirRes, cookie uint64, cou
 			fail(err)
 			return
 		}
-		if n == 0 || err != nil { // an error comes again with the next call
+		if n == 0 || err != nil { // the next call gets the error again
 			_ = l.writer.End(err == nil)
 			return
 		}
@@ -144,12 +145,13 @@ func (l *listing) fill(e *xdr.Encoder, head *nfs3.ReaddirRes, cookie uint64, cou
 	}
 }
 
-// add writes the entries in buf, and returns the cookie behind the last one, and whether it ran out of room.
+// add writes the entries in buf. It returns the cookie after the last one, and whether the room ran
+// out.
 func (l *listing) add(buf *bufpool.Buf, n int) (cookie uint64, full bool) {
 	for d := vfs.Entries(buf.B[:n]); d.Next(); {
 		l.entry.Entry = nfs3.Entry{FileID: d.Ino, Name: d.Name, Cookie: uint64(d.Off)}
 		if l.dir == l.o.s.fs.Root() && bytes.Equal(d.Name, dotdot) {
-			l.entry.FileID = l.fileID // what is above is nobody's business
+			l.entry.FileID = l.fileID // hide the parent
 		}
 		if !l.plus {
 			if !l.writer.Add(&l.entry.Entry) {
@@ -168,7 +170,8 @@ var (
 	dotdot = []byte("..")
 )
 
-// describe adds handle and attributes to the entry, unless it is "." or "..", or what it names is gone or out of the caller's reach.
+// describe adds handle and attributes to the entry, unless it is "." or "..", gone, or out of the
+// caller's reach.
 func (l *listing) describe() {
 	l.entry.Handle.Handle = nil
 	l.entry.Attr.Present = false

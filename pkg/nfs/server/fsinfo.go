@@ -6,8 +6,9 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
-// dtpref is the size of a READDIR that suits: the largest, as the Linux server says. Linux's client begins smaller and grows; it asks
-// for attributes only with the first part of a list that nobody has looked into yet, and looks up one by one what the other parts name.
+// dtpref is the preferred size of a READDIR: the largest, as in the Linux server. Linux's client
+// starts smaller and grows. It asks for attributes only in the first part of a list, and looks up
+// the names of other parts one by one.
 const dtpref = nfs3.MaxData
 
 func fsstat(o *op) {

@@ -13,13 +13,13 @@ import (
 
 const readLen = 4 + nfs3.PostOpAttrLen + 4 + 4 + 4
 
-// mayRead reports whether permissions let a caller read a file: the owner always, and who may execute it, since a client
-// pages programs in by READ (RFC 1813 section 4.4).
+// mayRead reports whether permissions allow reading a file. The owner always may, and so may
+// whoever can execute it, since a client pages programs in by READ (RFC 1813 section 4.4).
 func mayRead(o *op, may uint32) bool {
 	return may&(vfs.MayRead|vfs.MayExec) != 0 || o.s.fs.Owns(&o.stat, &o.cred)
 }
 
-// span is how many bytes of a file a READ is about.
+// span returns how many bytes of the file a READ covers.
 func span(st *vfs.Stat, a *nfs3.ReadArgs) int {
 	if a.Offset >= uint64(st.Size) {
 		return 0
@@ -53,7 +53,7 @@ func readNonblocking(o *op) bool {
 		}
 		o.buf = buf
 		if o.got, err = o.s.fs.ReadNow(n, buf.B, int64(a.Offset)); err != nil {
-			return false // the worker goes on behind what there is
+			return false // the worker continues from here
 		}
 		if n.Stat(&o.stat) != nil {
 			return false
@@ -65,11 +65,11 @@ func readNonblocking(o *op) bool {
 	return true
 }
 
-// answerRead hands over the bytes that are in o.buf, with the attributes in o.stat.
+// answerRead sends the bytes in o.buf, with the attributes in o.stat.
 func (o *op) answerRead(e *xdr.Encoder, a *nfs3.ReadArgs) {
 	r := nfs3.ReadRes{Count: uint32(o.got), EOF: a.Offset >= uint64(o.stat.Size) || a.Offset+uint64(o.got) >= uint64(o.stat.Size)}
 	if o.got == 0 && a.Count > 0 {
-		r.EOF = true // it was when there was nothing to read, though the file may have grown since
+		r.EOF = true // true at the time of the read, though the file may have grown
 	}
 	o.s.post(&o.stat, &r.Attr)
 	if o.got > 0 {
@@ -110,7 +110,7 @@ func read(o *op) {
 	o.respond()
 }
 
-// read fills o.buf, where o.got bytes may be already.
+// read fills o.buf, which may hold o.got bytes already.
 func (o *op) read(n *vfs.Node, a *nfs3.ReadArgs) error {
 	if n.Kind() != unix.S_IFREG {
 		return unix.EINVAL
@@ -123,7 +123,7 @@ func (o *op) read(n *vfs.Node, a *nfs3.ReadArgs) error {
 		return unix.EACCES
 	}
 	size := span(&o.stat, a)
-	if o.buf != nil && len(o.buf.B) != size { // the file has another length by now
+	if o.buf != nil && len(o.buf.B) != size { // the file's length has changed
 		o.buf.Release()
 		o.buf, o.got = nil, 0
 	}
@@ -138,7 +138,7 @@ func (o *op) read(n *vfs.Node, a *nfs3.ReadArgs) error {
 	k, err := o.s.fs.Read(n, o.buf.B[o.got:], int64(a.Offset)+int64(o.got))
 	o.got += k
 	if o.got > 0 {
-		return nil // an error behind it comes with the next READ
+		return nil // the next READ gets the error
 	}
 	return err
 }
@@ -173,7 +173,7 @@ func write(o *op) {
 func (o *op) writeTo(n *vfs.Node, a *nfs3.WriteArgs, r *nfs3.WriteRes) {
 	done, err := o.write.Do(n, a.Data, int(a.Count), a.Offset, &o.cred)
 	if done > 0 {
-		err = nil // the client sends the rest again, and learns then why it did not go
+		err = nil // the client sends the rest again and gets the error then
 	}
 	if err == nil && a.Stable != nfs3.Unstable && done > 0 {
 		err = n.Sync(a.Stable == nfs3.DataSync)
@@ -198,7 +198,7 @@ func commit(o *op) {
 	n, st := o.writable(a.File)
 	if r.Status = st; st == nfs3.OK {
 		r.Status = status(o.commit(n, &a))
-		// A write that came in between is not this call's: then there are no attributes from before.
+		// Another call's write came in between, so there are no attributes from before.
 		o.wcc = vfs.Wcc{Before: o.stat}
 		if o.wcc.HasAfter = n.Stat(&o.wcc.After) == nil; o.wcc.HasAfter {
 			o.wcc.HasBefore = o.wcc.After.Ctim == o.wcc.Before.Ctim && o.wcc.After.Size == o.wcc.Before.Size
@@ -248,7 +248,7 @@ func readlink(o *op) {
 	o.respond()
 }
 
-// readlink reads a target into a buffer that becomes the reply's, as the target is an item that may be placed directly.
+// readlink reads a target into a buffer of the reply, since the target may be placed directly.
 func (o *op) readlink(n *vfs.Node, r *nfs3.ReadlinkRes) error {
 	buf, err := o.call.Pool().Get(nfs3.MaxPath)
 	if err != nil {

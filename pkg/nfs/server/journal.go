@@ -18,12 +18,12 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
-// journal keeps calls that must not run twice, and their replies, in a file of fixed size, so that
-// the duplicate request cache survives a kill of the process. A record is written before the effect
-// of the call, if that can be told from the names later, and again with the reply before that is
-// sent. The page cache survives a kill, so nothing is synced: after a loss of power records may be
-// missing or old, but none tells of a change that did not reach stable storage, since changes are
-// synced before their records are complete.
+// journal keeps non-repeatable calls and their replies in a file of fixed size, so that the
+// duplicate request cache survives a kill of the process. A record is written before the call takes
+// effect, if the names can show the effect later, and again with the reply before that is sent. The
+// page cache survives a kill, so nothing is synced. After a loss of power records may be missing or
+// old. None describes a change that is not on stable storage, since changes are synced before their
+// records are complete.
 //
 // The file is a header of one page and slots of 512 bytes:
 //
@@ -56,15 +56,15 @@ const (
 	noSlot       = -1
 )
 
-// slotBuf is a record on its way to the file.
+// slotBuf is a record under construction.
 type slotBuf [slotSize]byte
 
-// target is the object of a name, or its state, when a call was about to change it.
+// target is the object or the state of a name that a call is about to change.
 type target struct {
 	state  targetState
 	n      uint8
 	ctime  int64 // nanoseconds
-	size   int64 // of a target that was looked at now; it is not recorded
+	size   int64 // present size; not recorded
 	handle [vfs.MaxHandle]byte
 }
 
@@ -74,7 +74,7 @@ const (
 	unrecorded targetState = iota
 	absent
 	present
-	// created: not what a name led to, but the new object that the call made.
+	// created: the new object that the call made.
 	created
 )
 
@@ -83,12 +83,12 @@ func (t *target) set(h *vfs.Handle, st *vfs.Stat) {
 	t.n = uint8(copy(t.handle[:], h.Bytes()))
 }
 
-// is reports whether both are the same object, whatever happened to it.
+// is reports whether both are the same object, perhaps modified.
 func (t *target) is(u *target) bool {
 	return t.state == present && u.state == present && vfs.SameObject(t.handle[:t.n], u.handle[:u.n])
 }
 
-// saved is a record of the file.
+// saved is a record from the file.
 type saved struct {
 	slot     int32
 	sequence uint64
@@ -97,9 +97,9 @@ type saved struct {
 	reply    []byte // nil: the call was not answered
 }
 
-// openJournal opens the file of an export, which it makes if there is none. identity tells of what
-// the records are: those of another directory, or with handles of another key, are dropped. It
-// returns the records, in no order. No other process may have the file open.
+// openJournal opens or creates the file of an export. It drops records of another identity: another
+// directory, or handles of another key. It returns the records in no order. No other process may
+// have the file open.
 func openJournal(path string, identity []byte, log *slog.Logger) (_ *journal, records []saved, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -13,10 +13,11 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// maxMounts bounds the list of DUMP. It is for information only (RFC 1813 appendix I), so the oldest entries go.
+// maxMounts bounds the list of DUMP, which is informational (RFC 1813 appendix I). The oldest
+// entries go.
 const maxMounts = 1024
 
-// mountEntry is a client and what it mounted.
+// mountEntry is a client with a directory that it mounted.
 type mountEntry struct{ host, dir string }
 
 type mountList struct {
@@ -117,8 +118,8 @@ func refuseMount(o *op) {
 
 var flavors = []uint32{oncrpc.AuthSys}
 
-// mnt answers MNT: "/", "/Name" and what lies beneath them, if it is a directory. What the path says is looked up as the server itself, as
-// mount daemons do: permissions count when the directory is used.
+// mnt answers MNT for "/", "/Name" and directories beneath them. It looks up the path as the
+// server, like other mount daemons: permissions count when the directory is used.
 func mnt(o *op) {
 	e := o.begin(4 + nfs3.HandleLen + 8)
 	if e == nil {
@@ -175,7 +176,7 @@ func (s *Server) mountPoint(path []byte) (*vfs.Node, error) {
 	return n, nil
 }
 
-// mountStatus is status, cut down to the values that mountstat3 has.
+// mountStatus is status within the values of mountstat3.
 func mountStatus(err error) nfs3.Status {
 	switch st := status(err); st {
 	case nfs3.ErrPerm, nfs3.ErrNoEnt, nfs3.ErrIO, nfs3.ErrAcces, nfs3.ErrNotDir, nfs3.ErrInval, nfs3.ErrNameTooLong, nfs3.ErrNotSupp:
@@ -198,8 +199,8 @@ func dump(o *op) {
 	}
 }
 
-// export answers EXPORT with the one export that there is, and the networks that may mount it. It has one name only: "/Name" would look like
-// another export inside of "/", which libnfs for one then wants to mount too.
+// export answers EXPORT with the one export and its networks, under one name: "/Name" would look
+// like another export inside "/", and libnfs for example would mount it too.
 func export(o *op) {
 	x := nfs3.Export{Dir: []byte("/")}
 	size := 4*4 + xdr.Round(len(x.Dir))

@@ -48,7 +48,8 @@ func (o *op) lookup(dir *vfs.Node, name []byte) (*vfs.Node, error) {
 
 const createLen = 4 + nfs3.PostOpFHLen + nfs3.PostOpAttrLen + nfs3.WccDataLen
 
-// making is what CREATE, MKDIR, SYMLINK and MKNOD have in common: make is called with the directory and the attributes, and the name in o.name.
+// making is the common part of CREATE, MKDIR, SYMLINK and MKNOD. It calls make with the directory
+// and the attributes; the name is in o.name.
 func (o *op) making(where *nfs3.DirOpArgs, in *nfs3.SetAttrs, r *nfs3.CreateRes, make func(*vfs.Node, *vfs.Attrs) (*vfs.Node, error)) (n *vfs.Node) {
 	dir, st := o.writable(where.Dir)
 	if r.Status = st; st != nfs3.OK {
@@ -83,7 +84,7 @@ func (o *op) making(where *nfs3.DirOpArgs, in *nfs3.SetAttrs, r *nfs3.CreateRes,
 	return n
 }
 
-// made ends what making began, when the reply was encoded.
+// made ends making after the reply was encoded.
 func (o *op) made(n *vfs.Node) {
 	if n != nil {
 		n.Release()
@@ -111,7 +112,7 @@ func create(o *op) {
 			}
 		}
 		n, err := o.s.fs.Create(dir, &o.name, how, a.Verf, attrs, &o.cred, &o.wcc)
-		if err == nil && o.repeated { // what an earlier process did may not be on stable storage
+		if err == nil && o.repeated { // the work of an earlier process may not be on stable storage
 			if err = errors.Join(n.Sync(false), dir.Sync(false)); err != nil {
 				n.Release()
 				return nil, err

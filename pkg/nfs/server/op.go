@@ -8,19 +8,20 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// op is a call in the server's hands. It stays with the oncrpc.Call as its Scratch, so that nothing is allocated for the next one.
+// op is a call in progress. It stays with the oncrpc.Call as its Scratch, so the next call
+// allocates nothing.
 type op struct {
 	s    *Server
 	call *oncrpc.Call
 	run  func(*op)
-	next *op // in the workers' queue, or among those that wait for the same reply
+	next *op // in the workers' queue, or among the calls that wait for a reply
 
 	auth     oncrpc.AuthSysParms
 	cred     vfs.Cred
 	readOnly bool
-	cached   *cachedReply // where the reply is to be kept, nil if nowhere
-	repeated bool         // an earlier process began to run the call; see cachedReply.target
-	now      target       // the object that the call is about to change, as intend found it
+	cached   *cachedReply // the place of the reply; nil if it is not kept
+	repeated bool         // an earlier process started the call; see cachedReply.target
+	now      target       // the object that the call is about to change, as found by intend
 	record   slotBuf
 
 	name, name2 vfs.Name
@@ -30,13 +31,13 @@ type op struct {
 	write       vfs.Write
 	symlinkArgs nfs3.SymlinkArgs
 
-	// A READ that the receive loop began: got bytes are in buf.
+	// A READ started on the receive loop: got bytes are in buf.
 	buf  *bufpool.Buf
 	got  int
 	data [1][]byte
 }
 
-// opOf returns the op of a call that just came.
+// opOf returns the op of a new call.
 func (s *Server) opOf(c *oncrpc.Call) *op {
 	o, ok := c.Scratch.(*op)
 	if !ok {
@@ -48,7 +49,7 @@ func (s *Server) opOf(c *oncrpc.Call) *op {
 	return o
 }
 
-// authenticate finds out who calls, as the rule wants it.
+// authenticate determines the caller under the rule.
 func (o *op) authenticate(rule *Rule) oncrpc.AuthStat {
 	o.readOnly = rule.ReadOnly
 	anon := vfs.Cred{UID: o.s.cfg.AnonUID, GID: o.s.cfg.AnonGID}
@@ -84,9 +85,9 @@ func (o *op) authenticate(rule *Rule) oncrpc.AuthStat {
 	return oncrpc.AuthOK
 }
 
-// begin starts the reply, whose results are at most size bytes. It comes before anything is done,
-// so that what was done can be told. nil: there is no memory, and the call was dropped; the client
-// finds its connection closed, and will send the call again.
+// begin starts a reply with results of at most size bytes. It precedes all effects, so that they
+// can be reported. nil: memory ran out and the call was dropped; the client finds its connection
+// closed and sends the call again.
 func (o *op) begin(size int) *xdr.Encoder {
 	e, err := o.call.BeginReply(oncrpc.MinReplyLen + size)
 	if err != nil {
@@ -97,7 +98,7 @@ func (o *op) begin(size int) *xdr.Encoder {
 	return e
 }
 
-// decoded reports whether the arguments were well-formed. If not, the call was answered GARBAGE_ARGS.
+// decoded reports whether the arguments are well-formed. If not, it has answered GARBAGE_ARGS.
 func (o *op) decoded(d *xdr.Decoder) bool {
 	if d.Err() == nil {
 		return true
@@ -108,7 +109,7 @@ func (o *op) decoded(d *xdr.Decoder) bool {
 	return false
 }
 
-// respond sends the reply that was encoded.
+// respond sends the encoded reply.
 func (o *op) respond() {
 	if o.cached != nil {
 		if o.call.EndReply(); o.call.Status.OK() {
@@ -125,7 +126,7 @@ func (o *op) drop() {
 	o.call.Drop()
 }
 
-// end forgets the call's memory. If no reply was kept, the call may run again.
+// end releases the call's memory. Without a kept reply the call may run again.
 func (o *op) end() {
 	if o.cached != nil {
 		o.s.replies.forget(o.cached)
@@ -143,7 +144,7 @@ func (o *op) end() {
 	o.symlinkArgs.Where = nfs3.DirOpArgs{}
 }
 
-// node returns the object of a handle, for the receive loop: nil if that would have to wait, or there is anything to say about it.
+// node returns the object of a handle, on the receive loop; nil if that would wait or fail.
 func (o *op) node(h nfs3.Handle) *vfs.Node {
 	n, err := o.s.fs.Cached(h)
 	if err != nil || n == nil {

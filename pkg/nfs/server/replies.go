@@ -11,16 +11,18 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// ReplyCacheLimits bound the duplicate request cache (RFC 1813 section 4.5). It keeps replies by client, the oldest of each going first, so
-// that no client makes it forget another one's; when all of it is full, the client that was silent for longest goes.
+// ReplyCacheLimits bound the duplicate request cache (RFC 1813 section 4.5). Each client has its
+// own replies, and loses the oldest first, so no client evicts another one's. When the whole cache
+// is full, it evicts the client that was silent for longest.
 type ReplyCacheLimits struct {
-	// PerClient is how many replies are kept for each client address; 0 means 1024. It should be twice what a client has outstanding.
+	// PerClient is the number of replies for each client address; 0 means 1024. It should be twice
+	// a client's outstanding calls.
 	PerClient int
 	// Bytes bounds the whole cache; 0 means 32 MiB.
 	Bytes int64
 }
 
-// replyKey is by what a retransmission is known: not by its port, which is a new one after a client has reconnected.
+// replyKey identifies a retransmission: without the port, which changes when a client reconnects.
 type replyKey struct {
 	client                           [16]byte
 	xid, program, version, procedure uint32
@@ -30,22 +32,22 @@ type replyKey struct {
 
 const (
 	sumOver   = 256
-	entrySize = 256 // what an entry takes besides its reply
+	entrySize = 256 // the size of an entry without its reply
 )
 
-// cachedReply is a call that must not run twice, and its reply when there is one.
+// cachedReply is a non-repeatable call, and its reply when there is one.
 type cachedReply struct {
 	key     replyKey
 	reply   []byte
 	done    bool
-	waiting *op // retransmissions that came before the reply
+	waiting *op // retransmissions before the reply
 
-	// slot is the call's place in the journal, or noSlot.
+	// slot is the call's slot in the journal, or noSlot.
 	slot     int32
 	sequence uint64
 	recorded bool // the journal has the call without its reply
-	// interrupted: an earlier process began to run the call and was killed before it was answered.
-	// target is the object that the call was about to change then.
+	// interrupted: an earlier process started the call and was killed before the answer. target is
+	// the object that the call was about to change.
 	interrupted bool
 	target      target
 
@@ -54,12 +56,12 @@ type cachedReply struct {
 	older, newer *cachedReply // of the same client
 }
 
-// replyClient is a client with what is kept for it.
+// replyClient is a client with its replies.
 type replyClient struct {
 	addr           netip.Addr
 	oldest, newest *cachedReply
 	count          int
-	older, newer   *replyClient // by when they last called
+	older, newer   *replyClient // by their last calls
 }
 
 type replyCache struct {
@@ -73,8 +75,8 @@ type replyCache struct {
 	bytes          int64
 	replays        uint64
 
-	journal  *journal // nil: replies are kept in memory alone
-	free     []int32  // its slots that no entry has
+	journal  *journal // nil: replies are in memory alone
+	free     []int32  // free slots of the journal
 	sequence uint64
 }
 
@@ -117,7 +119,7 @@ func keyOf(o *op) replyKey {
 	return k
 }
 
-// sumArgs is a checksum over the first bytes of the arguments, whatever of them was taken out of the stream.
+// sumArgs returns a checksum over the first bytes of the arguments, items included.
 func sumArgs(c *oncrpc.Call) (sum uint32) {
 	left := sumOver
 	add := func(b []byte) {
@@ -136,7 +138,7 @@ func sumArgs(c *oncrpc.Call) (sum uint32) {
 			for _, d := range it.Data {
 				add(d)
 			}
-			// Behind the item the stream goes on at a position that counts its data.
+			// After the item the stream continues at a position that counts its data.
 			b = b[k:]
 			pos = it.Position + (it.Length+3)&^3
 			item++
@@ -155,8 +157,9 @@ func (r *replyCache) bucket(k *replyKey) **cachedReply {
 	return &r.buckets[(h>>32^h)&uint64(len(r.buckets)-1)]
 }
 
-// enter returns true if the call is new and is to run: it then has an entry. A call that ran before is answered. If it is running, so
-// will be its retransmissions, as the first call's connection may be gone.
+// enter returns true, with an entry, if the call is new and must run. It answers a call that ran
+// before. Retransmissions of a running call are answered with it, since its own connection may be
+// gone.
 func (r *replyCache) enter(o *op) bool {
 	k := keyOf(o)
 	r.mu.Lock()
@@ -190,7 +193,7 @@ func (r *replyCache) enter(o *op) bool {
 	return true
 }
 
-// add enters a call that begins to run.
+// add enters a call before it runs.
 func (r *replyCache) add(addr netip.Addr, k *replyKey, journaled bool) *cachedReply {
 	client := r.touch(addr)
 	e := r.fresh(client)
@@ -205,8 +208,8 @@ func (r *replyCache) add(addr netip.Addr, k *replyKey, journaled bool) *cachedRe
 	return e
 }
 
-// takeSlot returns a place in the journal: a free one, or one of the client that was silent for
-// longest, or of c itself. What runs keeps its own. noSlot: all of them run.
+// takeSlot returns a slot of the journal: a free one, or one of c or of the client that was silent
+// for longest. Running calls keep theirs. noSlot: all of them run.
 func (r *replyCache) takeSlot(c *replyClient) int32 {
 	for len(r.free) == 0 && r.evict(c) {
 	}
@@ -242,7 +245,7 @@ func (r *replyCache) restore(j *journal, records []saved) {
 		s := &records[i]
 		r.sequence = s.sequence
 		for e := *r.bucket(&s.key); e != nil; e = e.chain {
-			if e.key == s.key { // forgotten since, and sent again
+			if e.key == s.key { // evicted, and sent again
 				r.remove(e)
 				break
 			}
@@ -258,7 +261,7 @@ func (r *replyCache) restore(j *journal, records []saved) {
 	}
 }
 
-// touch returns the client, as the one that called last.
+// touch returns the client, and moves it to the front.
 func (r *replyCache) touch(addr netip.Addr) *replyClient {
 	c := r.clients[addr]
 	switch c {
@@ -294,7 +297,8 @@ func (r *replyCache) unlinkClient(c *replyClient) {
 	c.older, c.newer = nil, nil
 }
 
-// fresh returns an entry for a client: a new one, or its oldest one that is done. What runs is not forgotten.
+// fresh returns an entry for a client: a new one, or its oldest that is done. It never takes a
+// running call's.
 func (r *replyCache) fresh(c *replyClient) *cachedReply {
 	for r.bytes+entrySize > r.limits.Bytes && r.evict(c) {
 	}
@@ -331,10 +335,11 @@ func (c *replyClient) oldestDone() *cachedReply {
 	return nil
 }
 
-// idle reports whether an entry may be forgotten: its call does not run.
+// idle reports whether the call does not run, so that the entry may be evicted.
 func (e *cachedReply) idle() bool { return e.done || e.interrupted }
 
-// evict takes the replies of the client that was silent for longest, but not those of keep. It returns whether that made room.
+// evict removes the replies of the client that was silent for longest, other than keep. It returns
+// whether that made room.
 func (r *replyCache) evict(keep *replyClient) bool {
 	for c := r.oldest; c != nil; c = c.newer {
 		if c == keep {
@@ -359,7 +364,7 @@ func (r *replyCache) evict(keep *replyClient) bool {
 	return false
 }
 
-// remove takes an entry out of everything.
+// remove unlinks an entry everywhere.
 func (r *replyCache) remove(e *cachedReply) {
 	for p := r.bucket(&e.key); *p != nil; p = &(*p).chain {
 		if *p == e {
@@ -388,7 +393,7 @@ func (r *replyCache) remove(e *cachedReply) {
 	r.bytes -= entrySize + int64(cap(e.reply))
 }
 
-// finish keeps the reply that a call was given, and answers the retransmissions that wait for it.
+// finish keeps a call's reply, and answers the retransmissions that wait for it.
 func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call, b *slotBuf) {
 	if e.slot != noSlot {
 		r.journal.end(e, c.Reply.Stream, b)
@@ -415,12 +420,12 @@ func (r *replyCache) finish(e *cachedReply, c *oncrpc.Call, b *slotBuf) {
 	}
 }
 
-// forget removes a call that was not answered with results, so that a retransmission runs, and a
-// client that has no other. Retransmissions that wait for its reply are dropped: their connections
-// are closed, and the client sends the call again.
+// forget removes a call that was not answered with results, so that a retransmission runs, and its
+// client if that has no other. It drops the retransmissions that wait: their connections are
+// closed, and the client sends the call again.
 func (r *replyCache) forget(e *cachedReply) {
 	r.mu.Lock()
-	if e.recorded { // its effect may have happened
+	if e.recorded { // it may have taken effect
 		e.interrupted = true
 	} else {
 		r.remove(e)
@@ -439,7 +444,7 @@ func (r *replyCache) forget(e *cachedReply) {
 	}
 }
 
-// replay answers a call with a reply that was kept. The XID is the same.
+// replay answers a call with a kept reply. The XID is the same.
 func replay(c *oncrpc.Call, reply []byte) {
 	e, err := c.BeginReply(len(reply))
 	if err != nil {

@@ -1,30 +1,28 @@
-// Package server is an NFS version 3 and MOUNT version 3 server (RFC 1813) on a directory, as an
+// Package server is an NFS version 3 and MOUNT version 3 server (RFC 1813) for a directory, as an
 // [oncrpc.Handler] for any transport.
 //
-// On a connection's receive loop it runs what cannot block: NULL, and GETATTR, ACCESS and READ of
-// what is held open and in memory. Everything else goes to a bounded pool of workers. Files,
-// handles, permissions and identities are pkg/nfs/vfs's.
+// On a connection's receive loop it runs calls that cannot block: NULL, and GETATTR, ACCESS and
+// READ of open objects with cached data. All others run on a bounded pool of workers. pkg/nfs/vfs
+// has files, handles, permissions and identities.
 //
-// # What is stable
+// # Stable storage
 //
-// As RFC 1813 wants it, what a reply says has happened has happened on stable storage: SETATTR,
-// CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK sync the object and the directories
-// before they are answered; so do WRITE with DATA_SYNC or FILE_SYNC, and COMMIT. There is no
-// setting that turns this off. The write verifier changes with every start, and once whenever a
-// sync has failed.
+// A reply reports only changes on stable storage (RFC 1813): SETATTR, CREATE, MKDIR, SYMLINK,
+// MKNOD, REMOVE, RMDIR, RENAME and LINK sync the object and the directories first. So do WRITE with
+// DATA_SYNC or FILE_SYNC, and COMMIT. No setting changes this. The write verifier changes with
+// every start, and after every failed sync.
 //
 // # Retransmissions
 //
-// Replies of procedures that must not run twice are kept, see [Config].ReplyCache. They are RPC
-// replies without any transport's header, so a retry that comes by another connection, or with
-// other chunks, is answered by its own means.
+// Replies of non-repeatable procedures are kept; see [Config].ReplyCache. They are RPC replies
+// without a transport's header, so a retry can come by another connection, or with other chunks.
 //
-// With [Config].StateDir those of all but WRITE survive a kill of the process. A call that was
-// running then is judged by what its names lead to now, or by the object that it made. It is not run
-// again where it made, removed, renamed or linked something already, and it does not truncate what
-// has changed since. A loss of power may lose replies, as nothing waits for them to reach the disk.
+// With [Config].StateDir, all but WRITE's survive a kill of the process. The server judges an
+// interrupted call by its names, or by the object that it made. It does not run the call again if
+// that made, removed, renamed or linked something already, and does not truncate a file that has
+// changed since. A loss of power may lose replies, since they are not synced.
 //
-// NFSACL, NLM and NSM are not served: their calls are answered PROG_UNAVAIL, mount with nolock.
+// NFSACL, NLM and NSM get PROG_UNAVAIL: mount with nolock.
 package server
 
 import (
@@ -45,36 +43,39 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// Config is what a Server needs: Root and Access, and a Key or a StateDir if handles are to survive a restart.
+// Config configures a Server. Root and Access are required; handles survive a restart only with Key
+// or StateDir.
 type Config struct {
 	// Root is the exported directory.
 	Root string
-	// Name is the export's name: clients mount "/" or "/Name". It is part of what signs handles.
+	// Name is the export's name: clients mount "/" or "/Name". It is part of the handles' key.
 	Name string
-	// Access are the rules of who may do what; see SetAccess.
+	// Access are the access rules; see SetAccess.
 	Access []Rule
-	// AnonUID and AnonGID are who squashed callers become; 0 means 65534, nobody.
+	// AnonUID and AnonGID are the ids of squashed callers; 0 means 65534, nobody.
 	AnonUID, AnonGID uint32
-	// Key signs file handles, at least vfs.MinKey bytes. If it is nil, a key is kept in StateDir.
+	// Key signs file handles, at least vfs.MinKey bytes. nil means a key in StateDir.
 	Key []byte
-	// OlderKeys are accepted besides Key.
+	// OlderKeys are accepted too.
 	OlderKeys [][]byte
-	// StateDir is a directory outside Root for what has to survive a restart, in files of mode
-	// 0600: the key, unless Key is set, and the replies of calls that must not run twice. Empty:
-	// nothing survives.
+	// StateDir is a directory outside Root for state that survives a restart, in files of mode
+	// 0600: the key, unless Key is set, and the replies of non-repeatable calls. Empty: nothing
+	// survives.
 	StateDir string
-	// Workers bounds the calls that run at the same time, besides those on receive loops; 0 means four for each processor, 16 at least.
+	// Workers bounds the concurrent calls besides those on receive loops; 0 means four for each
+	// processor, at least 16.
 	Workers int
-	// InlineRead is the longest READ, in bytes, that is done on the receive loop when its data are in memory; 0 means all, -1 none.
+	// InlineRead is the longest READ, in bytes, on the receive loop; 0 means all, -1 none.
 	InlineRead int
 	// ReplyCache bounds the duplicate request cache.
 	ReplyCache ReplyCacheLimits
-	// Files are options for the directory: MaxFiles, Recheck, SelfOnly, IndexOnly, Sync. Keys, Scope and Logger are set here.
+	// Files are options of the directory: MaxFiles, Recheck, SelfOnly, IndexOnly, Sync. Keys, Scope
+	// and Logger are ignored.
 	Files vfs.Options
-	// Logger gets what an administrator should know; nil discards it.
+	// Logger gets messages for the administrator; nil discards them.
 	Logger *slog.Logger
 
-	intended func() // for tests: called when a call is recorded and has not run
+	intended func() // for tests: called after a call was recorded and before it runs
 }
 
 // Server serves one export. Its methods may be called concurrently.
@@ -90,7 +91,7 @@ type Server struct {
 	closed  atomic.Bool
 }
 
-// New opens the directory. Clients can be served at once.
+// New opens the directory. The server is ready for calls.
 func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -144,8 +145,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// openJournal takes up the replies of an earlier process. Without them the server works, but for
-// what it then notes.
+// openJournal loads the replies of an earlier process. Without the journal the server works, with a
+// note.
 func (s *Server) openJournal(root string) {
 	path := s.journalPath(root)
 	j, records, err := openJournal(path, s.fs.Root().Handle().Bytes(), s.log)
@@ -157,8 +158,8 @@ func (s *Server) openJournal(root string) {
 	s.replies.restore(j, records)
 }
 
-// checkStateDir makes sure that clients cannot reach the state directory. It returns the root
-// without symbolic links.
+// checkStateDir refuses a state directory within clients' reach. It returns the root without
+// symbolic links.
 func (s *Server) checkStateDir() (root string, err error) {
 	if s.cfg.StateDir == "" {
 		return "", nil

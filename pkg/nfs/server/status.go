@@ -9,14 +9,15 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
-// byErrno has the statuses of errnos, since nfs3.StatusOf allocates, and names that do not exist are looked up all the time.
+// byErrno has the statuses of errnos: nfs3.StatusOf allocates, and lookups of missing names are
+// frequent.
 var byErrno = func() (t [256]nfs3.Status) {
 	for i := 1; i < len(t); i++ {
 		t[i] = nfs3.StatusOf(unix.Errno(i))
 	}
-	// What has no status of its own.
-	t[unix.EBUSY] = nfs3.ErrAcces   // a mount point is in the way
-	t[unix.ETXTBSY] = nfs3.ErrAcces // a program that runs at the server is to be written
+	// Errnos without a status of their own.
+	t[unix.EBUSY] = nfs3.ErrAcces   // a mount point
+	t[unix.ETXTBSY] = nfs3.ErrAcces // a write to a running program
 	t[unix.ELOOP] = nfs3.ErrInval
 	t[unix.EOVERFLOW] = nfs3.ErrServerFault
 	t[unix.ENOLCK] = nfs3.ErrJukebox

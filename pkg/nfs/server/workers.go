@@ -2,8 +2,9 @@ package server
 
 import "sync"
 
-// workers are goroutines that run calls which may block: at most max, made as they are needed. The one that became idle last is
-// woken first. Nothing is allocated for a call, and submit never waits: calls queue by themselves, and transports bound how many there are.
+// workers are goroutines for calls that may block: at most max, created on demand. The last one to
+// become idle is woken first. submit never waits and allocates nothing: calls link into a queue,
+// and transports bound their number.
 type workers struct {
 	mu          sync.Mutex
 	first, last *op
@@ -17,7 +18,7 @@ type workers struct {
 
 type worker struct {
 	next *worker
-	wake chan *op // nil: go home
+	wake chan *op // nil: exit
 }
 
 func (w *workers) init(limit int) { w.max = limit }
@@ -64,7 +65,7 @@ func (w *workers) work(k *worker, o *op) {
 	}
 }
 
-// another returns a call that waits, or puts the worker to rest.
+// another returns a waiting call, or makes the worker idle.
 func (w *workers) another(k *worker) *op {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities are what does not change about a file system.
+// Capabilities are a file system's constant properties.
 type Capabilities struct {
 	MaxFileSize     uint64
 	TimeGranularity uint32 // nanoseconds, 1e9 at most
@@ -18,16 +18,16 @@ type Capabilities struct {
 	NoSymbolicLinks bool
 }
 
-// Capabilities returns what does not change about the file system.
+// Capabilities returns the file system's constant properties.
 func (fs *FS) Capabilities() Capabilities { return fs.capabilities }
 
-// Usage is how full a file system is: bytes and files, in all, free, and free for ordinary callers.
+// Usage are a file system's bytes and files: total, free, and available to ordinary callers.
 type Usage struct {
 	TotalBytes, FreeBytes, AvailBytes uint64
 	TotalFiles, FreeFiles             uint64
 }
 
-// Usage asks how full the file system is.
+// Usage queries the file system.
 func (fs *FS) Usage() (u Usage, err error) {
 	var s unix.Statfs_t
 	err = retry(func() error { return unix.Fstatfs(fs.mount, &s) })
@@ -41,18 +41,18 @@ func (fs *FS) Usage() (u Usage, err error) {
 	return Usage{s.Blocks * unit, s.Bfree * unit, s.Bavail * unit, s.Files, s.Ffree}, nil
 }
 
-// maxLinks has what file systems allow; the kernel does not tell.
+// maxLinks are limits that the kernel does not report.
 var maxLinks = map[int64]uint32{
 	unix.EXT4_SUPER_MAGIC: 65000, unix.XFS_SUPER_MAGIC: math.MaxInt32, unix.BTRFS_SUPER_MAGIC: 65535,
 	unix.F2FS_SUPER_MAGIC: math.MaxInt32, unix.TMPFS_MAGIC: math.MaxInt32, unix.RAMFS_MAGIC: math.MaxInt32,
 	unix.OVERLAYFS_SUPER_MAGIC: 65000, unix.MSDOS_SUPER_MAGIC: 1,
 }
 
-// probeCapabilities asks a nameless file what its file system can do; where there can be none, it assumes what is usual.
+// probeCapabilities queries a nameless file; where none is possible, it assumes the usual.
 func probeCapabilities(dir int, s *unix.Statfs_t) Capabilities {
 	t := Capabilities{MaxFileSize: math.MaxInt64, TimeGranularity: 1, MaxLinks: maxLinks[s.Type], MaxName: uint32(s.Namelen), BlockSize: uint32(s.Bsize)}
 	if t.MaxLinks == 0 {
-		t.MaxLinks = 127 // what POSIX systems answer where they do not know
+		t.MaxLinks = 127 // POSIX's answer for an unknown limit
 	}
 	if s.Type == unix.MSDOS_SUPER_MAGIC {
 		t.CaseInsensitive, t.NoLinks, t.NoSymbolicLinks = true, true, true
@@ -62,7 +62,7 @@ func probeCapabilities(dir int, s *unix.Statfs_t) Capabilities {
 		return t
 	}
 	defer unix.Close(fd)
-	// Seeking goes as far as a file may be long.
+	// The largest file offset is the largest file size.
 	low, high := int64(0), int64(math.MaxInt64)
 	for low < high {
 		mid := low + (high-low)/2 + 1

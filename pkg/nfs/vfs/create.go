@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attrs are attributes to set. Times of nil stay; unix.UTIME_NOW as nanoseconds is the present time.
+// Attrs are attributes to set. A nil time stays; unix.UTIME_NOW as nanoseconds is the present time.
 type Attrs struct {
 	SetMode, SetUID, SetGID, SetSize bool
 	Mode, UID, GID                   uint32
@@ -19,8 +19,9 @@ type Attrs struct {
 
 const modeBits = 0o7777
 
-// SetAttr changes attributes, and brings them to stable storage. If guard is not nil, it is asked with the attributes before
-// any change, and nothing is done unless it says yes: then the error is EBUSY. A failure may leave a part of the changes made.
+// SetAttr changes attributes and syncs them. A guard that is not nil checks the attributes first;
+// if it returns false, nothing changes and the error is EBUSY. A failure may leave a part of the
+// changes.
 func (fs *FS) SetAttr(n *Node, a *Attrs, c *Cred, guard func(*Stat) bool, w *Wcc) error {
 	n.change.Lock()
 	w.before(n)
@@ -41,8 +42,8 @@ func (fs *FS) SetAttr(n *Node, a *Attrs, c *Cred, guard func(*Stat) bool, w *Wcc
 	return n.Sync(false)
 }
 
-// setAttrs does the size first, as what fails most, the owner before the mode, since a change of owner clears setuid bits,
-// and the times last, since everything else changes them.
+// setAttrs sets the size first, since it fails most. The owner precedes the mode, since chown(2)
+// clears setuid bits. The times come last, since all else changes them.
 func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
 	if a.setsNoID() {
 		return unix.EINVAL
@@ -52,7 +53,8 @@ func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
 			return err
 		}
 		if a.SetMtime && !a.SetAtime && a.Mtime.Nsec == unix.UTIME_NOW {
-			// That has happened. To ask for it alone takes the owner, but this is how ftruncate(2) comes from a client: it takes a writer.
+			// The size change has set the time. Setting it alone takes the owner, but ftruncate(2)
+			// on a client sends both and takes a writer.
 			rest := *a
 			rest.SetMtime = false
 			a = &rest
@@ -75,7 +77,7 @@ func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
 			return err
 		}
 	}
-	if a.SetMode && n.kind != unix.S_IFLNK { // links have no mode of their own
+	if a.SetMode && n.kind != unix.S_IFLNK { // links have no mode
 		var p procFD
 		path := p.set(n.path)
 		if err := unix.Chmod(string(path[:len(path)-1]), a.Mode&modeBits); err != nil {
@@ -88,11 +90,11 @@ func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
 	return nil
 }
 
-// setsNoID reports whether an owner is to be set that does not exist.
+// setsNoID reports whether a sets the owner to an id that cannot exist.
 func (a *Attrs) setsNoID() bool { return a.SetUID && a.UID == noID || a.SetGID && a.GID == noID }
 
-// check is the error that setAttrs would have for a new object, as far as that can be told before
-// there is one: a call that fails should leave nothing behind.
+// check returns the error that setAttrs would return for a new object, as far as it is known
+// beforehand: a call that fails should leave nothing behind.
 func (a *Attrs) check(maxSize uint64) error {
 	switch {
 	case a.setsNoID():
@@ -142,21 +144,21 @@ func (fs *FS) truncate(n *Node, st *Stat, size uint64, c *Cred) error {
 	return retry(func() error { return unix.Ftruncate(fd, int64(size)) })
 }
 
-// Exclusive is how Create treats a name that exists.
+// Exclusive selects how Create treats an existing name.
 type Exclusive int
 
 const (
-	// Shared uses a file that exists, of whose attributes only the size is set.
+	// Shared uses an existing file, and sets only its size.
 	Shared Exclusive = iota
 	// Guarded fails with EEXIST.
 	Guarded
-	// Verified fails with EEXIST unless the file was created by the same call before, which its verifier shows.
+	// Verified fails with EEXIST unless the same call created the file before, by its verifier.
 	Verified
 )
 
-// Create makes a regular file in dir. The verifier of an exclusive create is kept in the file's times, 31 bits in the seconds
-// of each, as Linux does; so it survives a restart, until the client sets attributes, which it does first thing (RFC 1813 section
-// 3.3.8). A file without mode is its owner's alone.
+// Create makes a regular file in dir. The verifier of an exclusive create is in the file's times,
+// 31 bits in the seconds of each, as in Linux. So it survives a restart, until the client sets
+// attributes, its first step (RFC 1813 section 3.3.8). Without a mode only the owner has access.
 func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *Attrs, c *Cred, w *Wcc) (*Node, error) {
 	attrs := *a
 	if how == Verified {
@@ -202,7 +204,8 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 	return n, nil
 }
 
-// openFile makes a node of a file that was just created, whatever has its name by now. The node owns the descriptor.
+// openFile makes a node of a file that was just created, whatever has its name by now. The node
+// owns the descriptor.
 func (fs *FS) openFile(dir *Node, name *Name, file int) (*Node, error) {
 	i, err := fs.identify(file, empty)
 	var path int
@@ -223,7 +226,8 @@ func (fs *FS) openFile(dir *Node, name *Name, file int) (*Node, error) {
 	return n, nil
 }
 
-// openExisting finds the object that was in the way of a create. That takes the right to search, as with Lookup.
+// openExisting finds the object that a create ran into. It takes the right to search, as Lookup
+// does.
 func (fs *FS) openExisting(dir *Node, name *Name, c *Cred) (*Node, error) {
 	var st Stat
 	if err := dir.Stat(&st); err != nil {
@@ -239,7 +243,7 @@ func verifierTime(b []byte) unix.Timespec {
 	return unix.NsecToTimespec(int64(binary.BigEndian.Uint32(b)&0x7fffffff) * 1e9)
 }
 
-// createOver does what Create does with an object that exists.
+// createOver is Create for an existing object.
 func (fs *FS) createOver(n *Node, how Exclusive, a *Attrs, c *Cred) error {
 	var st Stat
 	if err := n.Stat(&st); err != nil {
@@ -270,7 +274,7 @@ func (fs *FS) Mkdir(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc) (*Node, er
 	return fs.makeNew(dir, name, a, c, w, func() error { return unix.Mkdirat(dir.path, name.String(), mode) })
 }
 
-// Symlink makes a symbolic link. Its target is not looked at.
+// Symlink makes a symbolic link. It does not check the target.
 func (fs *FS) Symlink(dir *Node, name *Name, target string, a *Attrs, c *Cred, w *Wcc) (*Node, error) {
 	return fs.makeNew(dir, name, a, c, w, func() error { return unix.Symlinkat(target, dir.path, name.String()) })
 }
@@ -283,14 +287,15 @@ func (fs *FS) Mknod(dir *Node, name *Name, kind, major, minor uint32, a *Attrs, 
 	}
 	dev := uint64(0)
 	if kind == unix.S_IFCHR || kind == unix.S_IFBLK {
-		if dev = unix.Mkdev(major, minor); dev > math.MaxUint32 { // the kernel would drop what is above, and make another device
+		// the kernel would drop the higher bits and make another device
+		if dev = unix.Mkdev(major, minor); dev > math.MaxUint32 {
 			return nil, unix.EINVAL
 		}
 	}
 	return fs.makeNew(dir, name, a, c, w, func() error { return unix.Mknodat(dir.path, name.String(), mode, int(dev)) })
 }
 
-// makeNew makes an object that must not exist, and brings it to stable storage.
+// makeNew makes an object that must not exist, and syncs it.
 func (fs *FS) makeNew(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call func() error) (*Node, error) {
 	if err := a.check(fs.capabilities.MaxFileSize); err != nil {
 		return nil, err
@@ -315,7 +320,7 @@ func (fs *FS) makeNew(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call fun
 	return n, nil
 }
 
-// makeEntry runs a system call that creates name in dir, as the caller, and then as the process what finds the object.
+// makeEntry runs call, which creates name in dir, as the caller, then find as the process.
 func (fs *FS) makeEntry(dir *Node, name *Name, c *Cred, w *Wcc, call func() error, find func(error) (*Node, error)) (*Node, error) {
 	if !dir.IsDir() {
 		return nil, unix.ENOTDIR
@@ -336,7 +341,7 @@ func (fs *FS) makeEntry(dir *Node, name *Name, c *Cred, w *Wcc, call func() erro
 	return find(err)
 }
 
-// setInitialAttrs gives a new object the attributes that it did not get when it was made. Only root gives files away.
+// setInitialAttrs sets the attributes that a new object lacks. Only root gives files away.
 func (fs *FS) setInitialAttrs(n *Node, a *Attrs, c *Cred) error {
 	rest := *a
 	if c.UID != 0 || !fs.ids.able {
@@ -359,5 +364,5 @@ func (fs *FS) setInitialAttrs(n *Node, a *Attrs, c *Cred) error {
 	if n.kind == unix.S_IFREG || n.kind == unix.S_IFDIR || rest.SetUID || rest.SetGID || rest.SetAtime || rest.SetMtime {
 		return n.Sync(false)
 	}
-	return nil // made in one step with its name, and stable with that
+	return nil // made together with its name, and stable with it
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cred is who calls.
+// Cred is the caller's identity.
 type Cred struct {
 	UID, GID uint32
 	Groups   []uint32 // supplementary groups
@@ -28,19 +28,21 @@ const (
 	capSetGID        = 1 << unix.CAP_SETGID
 	capSetUID        = 1 << unix.CAP_SETUID
 	capSysResource   = 1 << unix.CAP_SYS_RESOURCE
-	// capsOfRoot are those that the kernel takes from a thread whose fsuid goes from 0 to another, and from no other thread (capabilities(7)).
+	// capsOfRoot are the capabilities that a thread loses when its fsuid changes from 0
+	// (capabilities(7)). Other threads lose none.
 	capsOfRoot = capDACOverride | capDACReadSearch | 1<<unix.CAP_CHOWN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_MKNOD
 )
 
-// identities applies callers' identities to threads. What setfsuid(2), setfsgid(2) and setgroups(2) change is the calling thread's
-// alone; only the C library makes the last one the process's.
+// identities applies callers' identities to threads. setfsuid(2), setfsgid(2) and setgroups(2)
+// change the calling thread alone; only the C library extends the last one to the process.
 type identities struct {
 	self     Cred // the process itself
 	able     bool // the process may act as others
 	reason   string
 	override bool // the process has CAP_DAC_OVERRIDE
 	resource bool // the process has CAP_SYS_RESOURCE
-	// checked: not every uid and gid is mapped in the process's user namespace, so each change has to be looked at.
+	// checked: not every uid and gid is mapped in the process's user namespace, so each change is
+	// verified.
 	checked bool
 }
 
@@ -66,7 +68,8 @@ func (d *identities) probe(selfOnly bool) {
 	}
 }
 
-// try takes on the identity of nobody, and gives it back. It returns why callers cannot be acted as, "" if they can.
+// try takes on the identity of nobody, and gives it back. It returns the reason if the process
+// cannot act as its callers, "" if it can.
 func (d *identities) try() (reason string) {
 	if !d.assume(&Cred{UID: 65534, GID: 65534}, true) {
 		return "the kernel does not let the process act as others"
@@ -78,15 +81,17 @@ func (d *identities) try() (reason string) {
 	return reason
 }
 
-// isSelf reports whether a caller needs no change of identity.
+// isSelf reports whether c needs no change of identity.
 func (d *identities) isSelf(c *Cred) bool {
 	return !d.able || (c.UID == d.self.UID && c.GID == d.self.GID && (c.UID == 0 && d.override || slices.Equal(c.Groups, d.self.Groups)))
 }
 
-// setsNoID is what setfsuid(2), setgroups(2) and chown(2) take for no id at all. The first leaves a thread as it is then, without an error.
+// noID means "no id" to setfsuid(2), setgroups(2) and chown(2). setfsuid(2) ignores it without an
+// error.
 const noID = ^uint32(0)
 
-// enter makes the calling thread act as c until leave, and keeps the goroutine on it. False: c cannot be acted as.
+// enter makes the calling thread act as c until leave, and locks the goroutine to it. It returns
+// false if the process cannot act as c, or need not change.
 func (d *identities) enter(c *Cred) (entered bool, err error) {
 	if d.isSelf(c) {
 		return false, nil
@@ -119,8 +124,8 @@ func (d *identities) assume(c *Cred, check bool) bool {
 	return true
 }
 
-// resume gives the thread the process's identity back. As long as that fails, for want of memory, the thread is of no
-// use to anybody else, so there is nothing to do but to try again.
+// resume restores the thread's identity. It retries for ever: it fails only for want of memory, and
+// the thread is of no use to others before.
 func (d *identities) resume() {
 	setFS(unix.SYS_SETFSUID, d.self.UID)
 	setFS(unix.SYS_SETFSGID, d.self.GID)
@@ -132,8 +137,8 @@ func (d *identities) resume() {
 	runtime.UnlockOSThread()
 }
 
-// enterWriter is enter for writing an open file: the kernel looks at the uid alone then, for quotas, reserved blocks
-// and whether setuid bits have to go.
+// enterWriter is enter for writing an open file. There the kernel checks the uid alone, for quotas,
+// reserved blocks and setuid bits.
 func (d *identities) enterWriter(c *Cred) (entered bool, err error) {
 	if !d.able || c.UID == d.self.UID {
 		return false, nil
@@ -162,7 +167,8 @@ func (d *identities) leaveWriter(entered bool) {
 
 func setFS(call uintptr, id uint32) { _, _, _ = unix.RawSyscall(call, uintptr(id), 0, 0) }
 
-// getFS returns the thread's fsuid or fsgid: an id that does not exist changes nothing, and the present one is returned.
+// getFS returns the thread's fsuid or fsgid: setting an id that does not exist changes nothing and
+// returns the present one.
 func getFS(call uintptr) uint32 {
 	r, _, _ := unix.RawSyscall(call, ^uintptr(0), 0, 0)
 	return uint32(r)
@@ -193,8 +199,8 @@ func mapsAll(path string) bool {
 	return err == nil && inside == 0 && outside == 0 && count == 1<<32-1 && strings.Count(string(b), "\n") == 1
 }
 
-// prepareProcess does once what concerns the whole process: modes come from callers, not from a umask, and callers
-// are bound by quotas. In a program with C code capabilities cannot be changed for all threads; Info tells then.
+// prepareProcess clears the umask and drops CAP_SYS_RESOURCE, once for the process. A program with
+// C code cannot change the capabilities of all threads; Info reports that.
 var prepareProcess = sync.OnceFunc(func() {
 	unix.Umask(0)
 	if caps := effectiveCaps(); caps&capSysResource == 0 || caps&capSetUID == 0 {

@@ -9,8 +9,9 @@ import (
 
 const maxOffset = math.MaxInt64
 
-// ReadNow reads what is in memory into b, from off on: as much as there is up to the end of b or of the file, and fails with EAGAIN if that cannot
-// be done without waiting, or n is not open for reading yet. It may have read a part then. Permissions are the caller's to check.
+// ReadNow reads from off into b without waiting, up to the end of b or of the file. It fails with
+// EAGAIN if not all of it is in memory or n is not open for reading, perhaps after reading a part.
+// The caller checks permissions.
 func (fs *FS) ReadNow(n *Node, b []byte, off int64) (int, error) {
 	fd := int(n.reader.Load())
 	if fd < 0 || !fs.readNow.Load() {
@@ -38,7 +39,8 @@ func (fs *FS) ReadNow(n *Node, b []byte, off int64) (int, error) {
 	return got, nil
 }
 
-// Read reads into b from off on, less than len(b) only at the end of the file. Permissions are the caller's to check.
+// Read reads from off into b, less than len(b) only at the end of the file. The caller checks
+// permissions.
 func (fs *FS) Read(n *Node, b []byte, off int64) (int, error) {
 	fd, err := n.readerFD()
 	if err != nil {
@@ -65,20 +67,21 @@ func pread(fd int, b []byte, off int64) (int, error) {
 	return got, nil
 }
 
-// Write is a write to a file. The zero value is ready; it may be used again and again.
+// Write is a write to a file. The zero value is ready, and reusable.
 type Write struct {
 	Wcc Wcc
-	// Verifier is what FS.Verifier was before the data were taken: if it is still the same after they were committed, they are safe.
+	// Verifier is FS.Verifier from before the write: if it is unchanged after a commit, the data
+	// are safe.
 	Verifier uint64
 
 	iov []unix.Iovec
 }
 
-// maxIOV is how many slices the kernel takes at once.
+// maxIOV is the kernel's limit of slices in one call.
 const maxIOV = 1024
 
-// Do writes data, which have length bytes, at off, as the caller: with the owner's right, or that of the mode. It returns how many bytes
-// were written, less than length only with an error. They are not on stable storage: Node.Sync brings them there.
+// Do writes length bytes of data at off as the caller: an owner always may, others by the mode. It
+// returns the bytes written, fewer than length only with an error. Node.Sync makes them stable.
 func (w *Write) Do(n *Node, data [][]byte, length int, off uint64, c *Cred) (int, error) {
 	fs := n.fs
 	w.Wcc.HasBefore, w.Wcc.HasAfter = false, false
@@ -113,7 +116,7 @@ func (w *Write) Do(n *Node, data [][]byte, length int, off uint64, c *Cred) (int
 		return 0, err
 	}
 	done, err := w.write(fd, data, length, int64(off))
-	n.written.Add(1) // not before: a Sync meanwhile does not bring all of it to stable storage
+	n.written.Add(1) // not before: a concurrent Sync may miss some of the data
 	fs.ids.leaveWriter(entered)
 	return done, err
 }
@@ -144,7 +147,7 @@ func (w *Write) write(fd int, data [][]byte, length int, off int64) (int, error)
 			advance(&left[0], k)
 		}
 	}
-	clear(w.iov) // they are the caller's memory, and keep it alive
+	clear(w.iov) // the caller's memory must not stay alive
 	if done != length {
 		return done, unix.EIO
 	}
@@ -159,8 +162,8 @@ func (fs *FS) Readlink(n *Node, b []byte) (int, error) {
 	return readlink(n.path, b)
 }
 
-// ReadDir fills b with entries of a directory, for a Dirents to walk through, from the cookie on: 0, or the Off of an entry, behind which it goes on.
-// 0 bytes are the end. The caller checks permissions.
+// ReadDir fills b with entries of a directory, to be read with Entries. cookie is 0, or the Off of
+// the last entry read. It returns 0 at the end. The caller checks permissions.
 func (fs *FS) ReadDir(n *Node, cookie int64, b []byte) (int, error) {
 	if !n.IsDir() {
 		return 0, unix.ENOTDIR
@@ -171,7 +174,7 @@ func (fs *FS) ReadDir(n *Node, cookie int64, b []byte) (int, error) {
 	}
 	n.listing.Lock()
 	defer n.listing.Unlock()
-	// At the start the directory is read anew, whatever the descriptor remembers.
+	// The start is read anew, whatever the descriptor has buffered.
 	if n.position != cookie || cookie == 0 {
 		if _, err := unix.Seek(fd, cookie, unix.SEEK_SET); err != nil {
 			n.position = -1
@@ -193,5 +196,5 @@ func (fs *FS) ReadDir(n *Node, cookie int64, b []byte) (int, error) {
 	return got, nil
 }
 
-// Entries returns what walks through the entries in b.
+// Entries iterates over the entries in b.
 func Entries(b []byte) Dirents { return Dirents{b: b} }

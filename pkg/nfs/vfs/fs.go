@@ -19,43 +19,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say how a directory is opened. Key is needed, the rest has defaults.
+// Options configure Open. Key is required.
 type Options struct {
-	// Key signs handles: at least MinKey bytes, kept secret, and the same after a restart. See LoadKey.
+	// Key signs handles: at least MinKey bytes, secret, and the same after a restart. See LoadKey.
 	Key []byte
-	// OlderKeys signed handles once: those are good too.
+	// OlderKeys are accepted too.
 	OlderKeys [][]byte
 	// Scope is part of the key: file systems of different scopes refuse each other's handles.
 	Scope string
-	// MaxFiles bounds the descriptors that are kept open; 0 means a quarter of RLIMIT_NOFILE, at most 16384.
+	// MaxFiles bounds the open descriptors; 0 means a quarter of RLIMIT_NOFILE, at most 16384.
 	MaxFiles int
-	// Recheck is how long an object counts as beneath the root after it was found there; 0 means 100 ms.
+	// Recheck is how long an object counts as beneath the root after a check; 0 means 100 ms.
 	Recheck time.Duration
 	// SelfOnly makes all callers the process itself, even if it may act as others.
 	SelfOnly bool
-	// IndexOnly uses handles of kind "index" even where the kernel's can be had.
+	// IndexOnly uses handles of kind "index" even if the kernel's are available.
 	IndexOnly bool
-	// Sync brings what a descriptor stands for to stable storage; nil means the system call that SyncKind names.
+	// Sync replaces the system call of SyncKind; nil means that call.
 	Sync func(fd int, kind SyncKind) error
-	// Logger gets what goes wrong behind the back of callers; nil discards it.
+	// Logger gets errors that no caller sees; nil discards them.
 	Logger *slog.Logger
 
 	noBirth bool // for tests: the file system has no times of birth
 }
 
-// Info says how a file system works here.
+// Info describes how a file system works here.
 type Info struct {
 	// Handles is "kernel" or "index", see the package's documentation.
 	Handles string
-	// Whole: the root is the root of its file system, so that nothing can be moved out.
+	// Whole: the root is that of its file system, so nothing can be moved out.
 	Whole bool
-	// Identities: operations run as their callers. Otherwise all of them are the process itself.
+	// Identities: operations run as their callers; otherwise all run as the process.
 	Identities bool
-	// Notes are what an administrator should know: sentences about what is not possible here, and what would help.
+	// Notes are sentences for administrators: restrictions, and their remedies.
 	Notes []string
 }
 
-// FS is a directory opened by Open. Its methods may be called concurrently.
+// FS is an open directory. Its methods may be called concurrently.
 type FS struct {
 	opt          Options
 	log          *slog.Logger
@@ -71,20 +71,20 @@ type FS struct {
 	mntID       uint64
 	kernel      bool // handles are the kernel's
 	whole       bool
-	nonblocking bool // metadata in memory are had without waiting: a local file system
+	nonblocking bool // cached metadata are served without waiting: a local file system
 	inMemory    bool // file contents are memory too
 	acls        bool
 	noNlink     bool // the file system does not count links
 	fsid        uint64
 	birth       uint64 // for file systems without times of birth
-	// rootPlace is where the root is found, by an index id that its handle does not have.
+	// rootPlace is the root's index id, which its handle does not contain.
 	rootPlace id
 	readNow   atomic.Bool
 	index     index
 	locator   locator
 	verifier  atomic.Uint64
 	readOnly  atomic.Int64 // see ReadOnly
-	// subvolumes has the lasting ids of btrfs's subvolumes by device number; see learn.
+	// subvolumes maps device numbers to the lasting ids of btrfs's subvolumes; see learnSubvolume.
 	subvolumes atomic.Pointer[map[uint64]uint64]
 	rootDev    uint64
 	statfs     func(fd int, s *unix.Statfs_t) error
@@ -95,7 +95,7 @@ type FS struct {
 	done  sync.WaitGroup
 }
 
-// File systems of which metadata in memory, and pages in memory, are served without waiting for anybody.
+// local are the file systems that serve cached metadata and pages without waiting for a server.
 var local = map[int64]bool{
 	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.TMPFS_MAGIC: true,
 	unix.RAMFS_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.OVERLAYFS_SUPER_MAGIC: true,
@@ -103,7 +103,8 @@ var local = map[int64]bool{
 	0xca451a4e: true, // bcachefs
 }
 
-// Open opens the directory at path. It changes the process's umask and capabilities, see the package's documentation.
+// Open opens the directory at path. It changes the process's umask and capabilities; see the
+// package's documentation.
 func Open(path string, o Options) (*FS, error) {
 	signer, err := newSigner(append([][]byte{o.Key}, o.OlderKeys...), o.Scope)
 	if err != nil {
@@ -187,7 +188,7 @@ func (fs *FS) openRoot(path string) (err error) {
 	}
 	fs.rootDev = st.Dev
 	fs.root = fs.newNode(rootID, fd, &st)
-	fs.root.refs.Store(1) // the file system's own, for good
+	fs.root.refs.Store(1) // the file system's own reference
 	fs.table.put(fs.root)
 	fs.fsid = fsidOf(fs.opt.Scope)
 	fs.capabilities = probeCapabilities(fs.mount, &sfs)
@@ -203,7 +204,7 @@ func (fs *FS) checkOpenat2(fd int) error {
 	return unix.Close(dot)
 }
 
-// probeHandles finds out which kind of handles there can be, and returns the root's.
+// probeHandles determines the kind of handles, and returns the root's.
 func (fs *FS) probeHandles(root int) (rootID id, err error) {
 	var stx unix.Statx_t
 	if err := statx(root, empty, unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &stx); err != nil {
@@ -227,12 +228,13 @@ func (fs *FS) probeHandles(root int) (rootID id, err error) {
 	if fs.birth != 0 {
 		fs.info.Notes = append(fs.info.Notes, "the file system has no times of birth, so handles of all but the root become stale with every restart")
 	}
-	// The root is known by what it is. So clients keep what they have mounted, whatever becomes of their other handles.
+	// The root's id has no inode number. So clients keep their mounts whatever happens to their
+	// other handles.
 	fs.rootPlace = indexID(stx.Ino, fs.birthOf(&stx))
 	return indexID(0, 0), nil
 }
 
-// kernelRoot tries the kernel's handles on the root; reason says why they are of no use.
+// kernelRoot tries the kernel's handles on the root; reason is empty on success.
 func (fs *FS) kernelRoot(root int) (rootID id, reason string) {
 	var h rawHandle
 	mount, err := nameToHandle(root, empty, &h)
@@ -264,7 +266,7 @@ func (fs *FS) birthOf(stx *unix.Statx_t) uint64 {
 	return uint64(stx.Btime.Sec)*1e9 + uint64(stx.Btime.Nsec)
 }
 
-// mountsWhole reports whether a mount shows its file system from the root on.
+// mountsWhole reports whether a mount starts at the root of its file system.
 func mountsWhole(mntID uint64) bool {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -293,29 +295,28 @@ func (fs *FS) initInfo() {
 	}
 }
 
-// Info says how the file system works here.
+// Info describes how the file system works here.
 func (fs *FS) Info() Info { return fs.info }
 
-// Root returns the root directory. It is always there, and needs no Release.
+// Root returns the root directory, which needs no Release.
 func (fs *FS) Root() *Node { return fs.root }
 
 // Nonblocking reports whether [Node.Stat], [FS.Fresh], [FS.Permit] and [FS.ReadNow] never wait on this file system.
 func (fs *FS) Nonblocking() bool { return fs.nonblocking }
 
-// Files returns how many descriptors are held open.
+// Files returns the number of open descriptors.
 func (fs *FS) Files() int64 { return fs.table.files.Load() }
 
-// Searches returns how often the whole directory was searched for objects of which only the handle was known.
+// Searches counts searches of the whole directory.
 func (fs *FS) Searches() uint64 {
 	fs.locator.mu.Lock()
 	defer fs.locator.mu.Unlock()
 	return fs.locator.count
 }
 
-// FSID is the id of the file system on which an object is: the same after a restart. A subvolume of
-// btrfs has one of its own, as it has its own inode numbers. So has each layer of an overlayfs
-// whose inode numbers are not unique (xino=off); there the id is that of the layer's device number,
-// which another mount may change.
+// FSID returns the id of the object's file system, the same after a restart. A btrfs subvolume has
+// its own, as it has its own inode numbers. So has each layer of an overlayfs without unique inode
+// numbers (xino=off); its id comes from the device number, which another mount may change.
 func (fs *FS) FSID(st *Stat) uint64 {
 	if st.Dev == fs.rootDev {
 		return fs.fsid
@@ -329,8 +330,8 @@ func (fs *FS) FSID(st *Stat) uint64 {
 	return fs.fsid ^ (number*0x9e3779b97f4a7c15 | 1)
 }
 
-// learnSubvolume notes the lasting identity of an object's subvolume, as its device number is another
-// one after each mount.
+// learnSubvolume records the lasting id of an object's subvolume, since the device number changes
+// with each mount.
 func (fs *FS) learnSubvolume(fd int, dev uint64) {
 	known := fs.subvolumes.Load()
 	if dev == fs.rootDev || known != nil && (*known)[dev] != 0 {
@@ -349,10 +350,10 @@ func (fs *FS) learnSubvolume(fd int, dev uint64) {
 	}
 }
 
-// Verifier changes with every Open, and when a sync failed, so that data may be lost that a caller believes to be written.
+// Verifier changes with every Open and every failed sync, when unstable data may be lost.
 func (fs *FS) Verifier() uint64 { return fs.verifier.Load() }
 
-// Close closes all files. No operation may be under way.
+// Close closes all files. No operation may be running.
 func (fs *FS) Close() error {
 	close(fs.stop)
 	fs.locator.close()
@@ -363,19 +364,19 @@ func (fs *FS) Close() error {
 
 func (fs *FS) now() int64 { return int64(time.Since(fs.epoch)) }
 
-// SyncKind is what is brought to stable storage.
+// SyncKind selects the data to sync.
 type SyncKind int
 
 const (
 	// SyncFile is a file or directory with its metadata: fsync(2).
 	SyncFile SyncKind = iota
-	// SyncData is a file's data and what is needed to find them: fdatasync(2).
+	// SyncData is a file's data and the metadata to find them: fdatasync(2).
 	SyncData
-	// SyncFS is a whole file system, since the object cannot be synced alone: syncfs(2).
+	// SyncFS is a whole file system, for an object that cannot be synced alone: syncfs(2).
 	SyncFS
 )
 
-// sync brings something to stable storage. A failure changes the verifier.
+// sync brings data to stable storage. A failure changes the verifier.
 func (fs *FS) sync(fd int, kind SyncKind) error {
 	var err error
 	if fs.opt.Sync != nil {

@@ -16,15 +16,15 @@ import (
 	"sync"
 )
 
-// Layout of a handle:
+// A handle:
 //
 //	 0       1       2       3       4               4+n           20+n
 //	+-------+-------+-------+-------+---------------+-------------+
 //	| 1     | kind  | type  | n     | n bytes       | tag         |
 //	+-------+-------+-------+-------+---------------+-------------+
 //
-// kind says how the object is found; type and the n bytes are the kernel's handle, or inode number and time of birth. The tag
-// is HMAC-SHA256, cut to 16 bytes, over all before it.
+// With kind "kernel", type and the n bytes are the kernel's handle; with "index" the n bytes are
+// inode number and time of birth. The tag is HMAC-SHA256, cut to 16 bytes, over all before it.
 
 // MaxHandle is the longest handle in bytes, that of NFS version 3 (RFC 1813 section 2.4).
 const MaxHandle = 64
@@ -42,10 +42,10 @@ const (
 	MinKey = 16
 )
 
-// ErrBadHandle is the error for a handle that this file system did not make.
+// ErrBadHandle is the error for a handle that this file system did not issue.
 var ErrBadHandle = errors.New("vfs: not a handle of this file system")
 
-// Handle names an object, see the package's documentation. The zero value names none.
+// Handle names an object; see the package's documentation. The zero value names none.
 type Handle struct {
 	n uint8
 	b [MaxHandle]byte
@@ -54,13 +54,13 @@ type Handle struct {
 // Bytes returns a view of the handle.
 func (h *Handle) Bytes() []byte { return h.b[:h.n] }
 
-// id is a handle without its tag, padded with zeros: what objects are found by in memory.
+// id is a handle without its tag, padded with zeros. It is the key of objects in memory.
 type id [headLen + maxID]byte
 
 func (i *id) kind() byte   { return i[1] }
 func (i *id) data() []byte { return i[headLen : headLen+int(i[3])] }
 
-// indexID is the id of an object that is found by its inode number.
+// indexID returns the id of an object by inode number.
 func indexID(ino, birth uint64) (i id) {
 	i[0], i[1], i[3] = handleVersion, kindIndex, 16
 	binary.BigEndian.PutUint64(i[headLen:], ino)
@@ -70,7 +70,7 @@ func indexID(ino, birth uint64) (i id) {
 
 func (i *id) ino() uint64 { return binary.BigEndian.Uint64(i[headLen:]) }
 
-// kernelID is the id of an object that is found by the kernel's handle. False: that is too long.
+// kernelID returns the id of a kernel's handle, false if that is too long.
 func kernelID(h *rawHandle) (i id, ok bool) {
 	if h.bytes > maxID || h.typ < 0 || h.typ > 255 {
 		return i, false
@@ -85,7 +85,7 @@ func (i *id) raw(h *rawHandle) {
 	copy(h.data[:], i.data())
 }
 
-// parse splits a handle. It checks the shape only, not the tag.
+// parse splits a handle. It checks the shape, not the tag.
 func parse(b []byte) (i id, tag []byte, ok bool) {
 	if len(b) < headLen+tagLen || len(b) > MaxHandle || b[0] != handleVersion {
 		return i, nil, false
@@ -163,7 +163,7 @@ func (s *signer) sign(i *id, h *Handle) {
 	h.n = uint8(n + tagLen)
 }
 
-// valid tells whether a tag is good. The id is a copy: callers keep theirs off the heap.
+// valid checks a tag. The id is a copy, so that the callers' stays off the heap.
 func (s *signer) valid(i id, tag []byte) bool {
 	var want [tagLen]byte
 	ok := 0
@@ -174,8 +174,8 @@ func (s *signer) valid(i id, tag []byte) bool {
 	return ok == 1
 }
 
-// SetKeys replaces the keys of Options, from the next handle on: the first one signs, and handles of all of them are accepted.
-// After an error nothing has changed.
+// SetKeys replaces the keys of Options from the next handle on: the first one signs, all are
+// accepted. After an error nothing has changed.
 func (fs *FS) SetKeys(keys [][]byte) error {
 	s, err := newSigner(keys, fs.opt.Scope)
 	if err == nil {
@@ -184,14 +184,14 @@ func (fs *FS) SetKeys(keys [][]byte) error {
 	return err
 }
 
-// fsidOf is the number of a file system: the same after a restart, and with other keys.
+// fsidOf returns the id of a file system: the same after a restart, and with other keys.
 func fsidOf(scope string) uint64 {
 	sum := sha256.Sum256([]byte("sluice fsid\x00" + scope))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// LoadKey reads the key of handles from a file, which it makes (mode 0600, 32 random bytes) if there is none.
-// The directory must exist. A file of less than MinKey bytes is an error.
+// LoadKey reads the key of handles from a file, and creates the file (mode 0600, 32 random bytes)
+// if it is missing. The directory must exist. Fewer than MinKey bytes are an error.
 func LoadKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -208,7 +208,8 @@ func LoadKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// makeKey writes a new key beside path and links it there, so that of several processes one wins, and a crash leaves no half a key.
+// makeKey writes a new key beside path and links it there: of several processes one wins, and a
+// crash leaves no partial key.
 func makeKey(path string) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, filepath.Base(path)+".new-*") // mode 0600

@@ -2,15 +2,14 @@ package vfs
 
 import "sync"
 
-// maxIndex bounds the objects whose place is remembered: 26 MB or so. Others are searched.
+// maxIndex bounds the remembered objects, to about 26 MB. Others take a search.
 const maxIndex = 1 << 18
 
-// maxDepth bounds the names that lead to an object, since what is remembered may be stale and go
-// round in a circle.
+// maxDepth bounds the names of a path, since stale entries may form a loop.
 const maxDepth = 1 << 16
 
-// index knows where objects were last seen: for handles that only have an inode number, and, where
-// objects can be moved out of the root, for those whose path the kernel does not tell.
+// index remembers the places of objects: with handles of kind "index", and where objects can be
+// moved out of the root, of objects whose path the kernel does not know.
 type index struct {
 	mu     sync.Mutex
 	places map[id]name
@@ -50,7 +49,7 @@ func (x *index) place(i *id) (name, bool) {
 	return n, ok
 }
 
-// openByNames opens the object of i by the names that lead to it, and searches it if they do not.
+// openByNames opens the object of i by its remembered names, and searches for it if they fail.
 func (x *index) openByNames(fs *FS, i *id) (*Node, error) {
 	// From the object up to a directory that is open, then down again.
 	var names []string
@@ -63,7 +62,7 @@ func (x *index) openByNames(fs *FS, i *id) (*Node, error) {
 		}
 		names = append(names, n.name)
 		at = n.dir
-		if fs.kernel { // which finds a directory by its handle
+		if fs.kernel { // found by its handle
 			var err error
 			if dir, err = fs.find(&at); passing(err) {
 				return nil, err

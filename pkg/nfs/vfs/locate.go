@@ -12,20 +12,21 @@ import (
 )
 
 const (
-	// searchTimeout is how long a caller waits for a search before it gets EAGAIN, which costs an NFS client some seconds.
+	// searchTimeout is how long a caller waits for a search before EAGAIN, which costs an NFS
+	// client some seconds.
 	searchTimeout = time.Second
-	// maxWaiting may wait at the same time, so that a search does not take up all who serve.
+	// maxWaiting bounds the callers that wait, so that a search does not occupy all workers.
 	maxWaiting = 4
-	// missingTTL is how long it is remembered that a search was in vain.
+	// missingTTL is how long the result of a vain search holds.
 	missingTTL = 10 * time.Second
 )
 
-// locator searches the whole directory for objects of which only the id is known. One search serves all that are wanted.
+// locator searches the whole directory for objects by id. One search serves all callers.
 type locator struct {
 	fs      *FS
 	mu      sync.Mutex
 	wanted  map[uint64][]*search // by inode number
-	missing map[id]int64         // found nowhere, until when that is believed
+	missing map[id]int64         // not found; valid until then
 	running bool
 	waiting int
 	count   uint64 // of searches
@@ -33,11 +34,11 @@ type locator struct {
 	done    sync.WaitGroup
 }
 
-// search is an object that is wanted.
+// search is a wanted object.
 type search struct {
 	id    id
-	round bool          // the search under way began after this was wanted
-	done  chan struct{} // closed when the object is in the table, or the search has ended without it
+	round bool          // wanted before the running search began
+	done  chan struct{} // closed when the object is in the table, or the search ended without it
 }
 
 func (l *locator) init(fs *FS) {
@@ -49,7 +50,7 @@ func (l *locator) close() {
 	l.done.Wait()
 }
 
-// locate returns the object of an id that no name is known for.
+// locate returns an object of which no name is known.
 func (l *locator) locate(i *id) (*Node, error) {
 	s, err := l.enqueue(i)
 	if err != nil {
@@ -75,7 +76,7 @@ func (l *locator) locate(i *id) (*Node, error) {
 	return nil, unix.EAGAIN
 }
 
-// enqueue enters what is wanted, and starts a search if none is under way.
+// enqueue adds a wanted object, and starts a search if none is running.
 func (l *locator) enqueue(i *id) (*search, error) {
 	ino, err := l.fs.inodeOf(i)
 	if err != nil {
@@ -115,7 +116,7 @@ func (l *locator) enqueue(i *id) (*search, error) {
 	return s, nil
 }
 
-// inodeOf returns the inode number of an id, for the kernel's by asking for the object.
+// inodeOf returns the inode number of an id.
 func (fs *FS) inodeOf(i *id) (uint64, error) {
 	if i.kind() == kindIndex {
 		return i.ino(), nil
@@ -132,7 +133,7 @@ func (fs *FS) inodeOf(i *id) (uint64, error) {
 	return st.Ino, err
 }
 
-// run searches as long as anything is wanted.
+// run searches while any object is wanted.
 func (l *locator) run() {
 	defer l.done.Done()
 	for {
@@ -163,7 +164,8 @@ func (l *locator) stopped() bool {
 	}
 }
 
-// giveUp ends what was wanted all through a search that did not find it. If that is not sure to have seen everything, nothing is known to be missing.
+// giveUp ends the searches that a whole walk did not satisfy. Unless sure, the walk may have missed
+// something, and no object counts as missing.
 func (l *locator) giveUp(sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,14 +188,13 @@ func (l *locator) giveUp(sure bool) {
 	}
 }
 
-// walk looks at every entry of every directory. ended is false if it was stopped, or everything was found; sure, if something could not be
-// looked at for want of descriptors or memory, which tells nothing about what is there.
+// walk visits every entry of every directory. ended is false if it stopped early. sure is false if
+// descriptors or memory were short, so an object may have been missed.
 func (l *locator) walk() (ended, sure bool) {
 	sure = true
 	dirs := []string{"."}
 	buf := make([]byte, 64<<10)
-	// The directory that was read last is often above the next one, which saves the way down to a
-	// deep one.
+	// The last directory is often above the next one, which shortens the way to a deep one.
 	last, lastPath := -1, ""
 	defer func() {
 		if last >= 0 {
@@ -208,7 +209,7 @@ func (l *locator) walk() (ended, sure bool) {
 			from, rest = last, below
 		}
 		fd, err := l.fs.table.opened(openDeep(from, append([]byte(rest), 0), openDir))
-		if err != nil { // removed meanwhile, or not ours to read
+		if err != nil { // removed meanwhile, or not readable
 			sure = sure && !scarce(err)
 			continue
 		}
@@ -253,7 +254,8 @@ func isDirectory(dir int, name []byte) bool {
 	return unix.Fstatat(dir, string(name), &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// look enters the object of e, in the directory at path, if it is wanted, and what lies on the way, so that all of it is found by names next time.
+// look enters the object of e in the directory at path, if wanted, and the objects on the way, so
+// that they are found by name next time.
 func (l *locator) look(path string, e *Dirents) error {
 	l.mu.Lock()
 	list := l.wanted[e.Ino]
@@ -300,9 +302,10 @@ var (
 	dotdot = []byte("..")
 )
 
-// Dirents walks through what getdents64(2) returned.
+// Dirents iterates over the result of getdents64(2).
 type Dirents struct {
-	// Ino, Next's cookie Off, Type (DT_DIR and so on) and Name are those of the present entry; Name is a view of the buffer.
+	// Ino, Off (the cookie of the next entry), Type (DT_DIR and so on) and Name describe the
+	// present entry; Name is a view of the buffer.
 	Ino  uint64
 	Off  int64
 	Type uint8
@@ -311,7 +314,7 @@ type Dirents struct {
 	b []byte
 }
 
-// Next goes to the next entry, false if there is none.
+// Next advances to the next entry; false at the end.
 func (d *Dirents) Next() bool {
 	const fixed = 19
 	if len(d.b) < fixed {

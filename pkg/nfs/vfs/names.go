@@ -10,13 +10,14 @@ import (
 // MaxName is the longest name of a directory entry, in bytes.
 const MaxName = 255
 
-// Name is a name in a directory, kept NUL-terminated for the kernel. It may be set again and again.
+// Name is a NUL-terminated name in a directory. It is reusable.
 type Name struct {
 	b [MaxName + 1]byte
 	n int
 }
 
-// Set makes n the given name. A name that is empty or holds a slash or a NUL is EINVAL, one that is too long ENAMETOOLONG.
+// Set sets the name. An empty name, or one with a slash or a NUL, is EINVAL; one that is too long
+// ENAMETOOLONG.
 func (n *Name) Set(b []byte) error {
 	n.n = 0
 	if len(b) == 0 || bytes.IndexByte(b, '/') >= 0 || bytes.IndexByte(b, 0) >= 0 {
@@ -39,13 +40,13 @@ func (n *Name) Dot() bool { return n.n == 1 && n.b[0] == '.' }
 // DotDot reports whether the name is "..".
 func (n *Name) DotDot() bool { return n.n == 2 && n.b[0] == '.' && n.b[1] == '.' }
 
-// Wcc are an object's attributes before and after a change, with no other change by way of this FS in between
-// (weak cache consistency, RFC 1813 section 2.6).
+// Wcc are an object's attributes before and after a change, with no other change through this FS in
+// between (weak cache consistency, RFC 1813 section 2.6).
 type Wcc struct {
 	Before, After       Stat
 	HasBefore, HasAfter bool
-	// Made, if it is not nil, is told of a new object as soon as there is one: before its attributes
-	// are set and anything is synced.
+	// Made, if not nil, is called with a new object before its attributes are set and anything is
+	// synced.
 	Made func(*Node)
 }
 
@@ -58,7 +59,7 @@ func (w *Wcc) made(n *Node) {
 func (w *Wcc) before(n *Node) { w.HasBefore = n.Stat(&w.Before) == nil }
 func (w *Wcc) after(n *Node)  { w.HasAfter = n.Stat(&w.After) == nil }
 
-// Lookup returns the object that has a name in dir. What is mounted there is out of reach: EACCES.
+// Lookup returns the object of a name in dir. A mount point is out of reach: EACCES.
 func (fs *FS) Lookup(dir *Node, name *Name, c *Cred) (*Node, error) {
 	if !dir.IsDir() {
 		return nil, unix.ENOTDIR
@@ -76,7 +77,7 @@ func (fs *FS) Lookup(dir *Node, name *Name, c *Cred) (*Node, error) {
 	return fs.openName(dir, name)
 }
 
-// LookupSelf is Lookup with the permissions of the process.
+// LookupSelf is Lookup as the process.
 func (fs *FS) LookupSelf(dir *Node, name *Name) (*Node, error) {
 	switch {
 	case !dir.IsDir():
@@ -87,7 +88,8 @@ func (fs *FS) LookupSelf(dir *Node, name *Name) (*Node, error) {
 	return fs.openName(dir, name)
 }
 
-// openName is open for a caller, to whom what is mounted on a name is out of reach, also if it has no handles.
+// openName is openEntry for a caller, to whom mount points are out of reach, with or without
+// handles.
 func (fs *FS) openName(dir *Node, name *Name) (*Node, error) {
 	n, err := fs.openEntry(dir, name.terminated())
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -96,7 +98,7 @@ func (fs *FS) openName(dir *Node, name *Name) (*Node, error) {
 	return n, err
 }
 
-// parent returns the directory above dir; the root is above itself.
+// parent returns the directory above dir; the root is its own parent.
 func (fs *FS) parent(dir *Node) (*Node, error) {
 	if dir == fs.root {
 		fs.root.refs.Add(1)
@@ -127,7 +129,8 @@ func (fs *FS) parent(dir *Node) (*Node, error) {
 	return fs.table.put(n), nil
 }
 
-// Identify fills in the handle and the attributes of what has a name in dir, without keeping it open. EXDEV: something is mounted there.
+// Identify returns the handle and the attributes of a name in dir, without keeping it open. EXDEV:
+// a mount point.
 func (fs *FS) Identify(dir *Node, name *Name, h *Handle, st *Stat) error {
 	fd, err := openBeneath(dir.path, name.terminated(), openPath)
 	if err != nil {
@@ -147,7 +150,7 @@ func (fs *FS) Identify(dir *Node, name *Name, h *Handle, st *Stat) error {
 	return nil
 }
 
-// Remove removes a name of something that is no directory.
+// Remove removes a name of an object that is no directory.
 func (fs *FS) Remove(dir *Node, name *Name, c *Cred, w *Wcc) error {
 	return fs.unlink(dir, name, c, 0, w)
 }
@@ -178,7 +181,7 @@ func (fs *FS) unlink(dir *Node, name *Name, c *Cred, flags int, w *Wcc) error {
 	return dir.Sync(false)
 }
 
-// cachedEntry returns the object that has a name in dir if it is held open, nil if not.
+// cachedEntry returns the object of a name in dir if it is open, nil if not.
 func (fs *FS) cachedEntry(dir *Node, name *Name) *Node {
 	i, err := fs.identify(dir.path, name.terminated())
 	if err != nil {
@@ -187,7 +190,8 @@ func (fs *FS) cachedEntry(dir *Node, name *Name) *Node {
 	return fs.table.get(&i)
 }
 
-// releaseRemoved releases an object, of which a name may have been removed; if that was the last one, its space is to be freed.
+// releaseRemoved releases an object that may have lost a name; with the last one its space is
+// freed.
 func (fs *FS) releaseRemoved(n *Node) {
 	if n == nil {
 		return
@@ -198,7 +202,7 @@ func (fs *FS) releaseRemoved(n *Node) {
 	n.Release()
 }
 
-// Rename gives an object another name. If both names are of the same object, nothing happens (rename(2)).
+// Rename renames an object. If both names are of the same object, nothing happens (rename(2)).
 func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred, fromWcc, toWcc *Wcc) error {
 	if !from.IsDir() || !to.IsDir() {
 		return unix.ENOTDIR
@@ -229,7 +233,7 @@ func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred
 	return err
 }
 
-// lockBoth locks two nodes in an order that all keep to.
+// lockBoth locks two nodes in a fixed order.
 func lockBoth(a, b *Node) {
 	switch bytes.Compare(a.id[:], b.id[:]) {
 	case -1:
@@ -275,7 +279,7 @@ func (fs *FS) Link(n, dir *Node, name *Name, c *Cred, w *Wcc) error {
 		return err
 	}
 	fs.remember(&n.id, &dir.id, name.terminated())
-	if n.kind == unix.S_IFREG { // its count of links
+	if n.kind == unix.S_IFREG { // the link count
 		if err = n.Sync(false); err != nil {
 			return err
 		}

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is an object of the file system that is held open. Who gets a Node from the FS releases it.
+// Node is an open object. Every Node that an FS returns needs a Release.
 type Node struct {
 	fs     *FS
 	id     id
 	handle Handle
 	signer *signer // of handle
-	// resigned is the handle under the present keys, once they are not those of signer any more.
+	// resigned is the handle under the present keys, after they changed.
 	resigned atomic.Pointer[signedHandle]
 	kind     uint32 // S_IFMT
 	ino      uint64
@@ -22,25 +22,26 @@ type Node struct {
 	path     int // O_PATH descriptor
 
 	refs    atomic.Int32
-	dead    atomic.Bool // out of the table: the last Release closes it
+	dead    atomic.Bool // removed from the table: the last Release closes it
 	closed  atomic.Bool
 	touched atomic.Bool // used since the clock hand passed
 
 	opening        sync.Mutex
-	reader, writer atomic.Int32 // descriptors, -1 while there is none
-	used           atomic.Int64 // when reader or writer were last asked for
+	reader, writer atomic.Int32 // descriptors, or -1
+	used           atomic.Int64 // last use of reader or writer
 
-	// change is held around what changes the object, so that the attributes before and after belong to that alone.
+	// change is held during changes of the object, so that the attributes before and after belong
+	// to one change.
 	change sync.Mutex
 	// listing guards the position of a directory's reader, as long as the node is in use.
 	listing  sync.Mutex
 	position int64
 
-	insideUntil atomic.Int64  // until when the object counts as beneath the root
+	insideUntil atomic.Int64  // the object counts as beneath the root until then
 	acl         atomic.Uint64 // see aclState
-	seen        atomic.Bool   // an ACL was asked for before, so that the kernel has it in memory
+	seen        atomic.Bool   // an ACL was queried, so it is in the kernel's memory
 
-	// written counts unstable writes, committed is how far they are known to be on stable storage.
+	// written counts unstable writes; committed is how many of them are stable.
 	written, committed atomic.Uint64
 
 	prev, next *Node // the shard's ring
@@ -61,7 +62,7 @@ type signedHandle struct {
 	handle Handle
 }
 
-// Handle returns the node's handle, under the keys of now.
+// Handle returns the node's handle under the present keys.
 func (n *Node) Handle() *Handle {
 	now := n.fs.signer.Load()
 	if n.signer == now {
@@ -82,22 +83,22 @@ func (n *Node) Kind() uint32 { return n.kind }
 // IsDir reports whether the object is a directory.
 func (n *Node) IsDir() bool { return n.kind == unix.S_IFDIR }
 
-// Release ends the use of n.
+// Release ends a use of n.
 func (n *Node) Release() {
 	if n.refs.Add(-1) == 0 {
 		n.closeIfUnused()
 	}
 }
 
-// closeIfUnused closes n if nobody can find it any more. Since its last user let go of it others may have found it, and one of them may have killed it:
-// then it is theirs to close. A dead node gets no new users, so whether there are any is asked after that.
+// closeIfUnused closes n if nobody can find it. Another user may have found and killed it since the
+// last Release, and then closes it. A dead node gets no new users, so the count is read after dead.
 func (n *Node) closeIfUnused() {
 	if n.dead.Load() && n.refs.Load() == 0 {
 		n.close()
 	}
 }
 
-// Stat fills in st. An object without any link left is stale.
+// Stat fills in st. An object without links is stale.
 func (n *Node) Stat(st *Stat) error {
 	var err error
 	if n.fs.nonblocking {
@@ -115,7 +116,7 @@ func (n *Node) Stat(st *Stat) error {
 	return nil
 }
 
-// files returns how many descriptors n has. Only who may close them asks.
+// files returns the number of n's descriptors. Only a goroutine that may close them calls it.
 func (n *Node) files() int64 {
 	k := int64(1)
 	if n.reader.Load() >= 0 {
@@ -127,7 +128,7 @@ func (n *Node) files() int64 {
 	return k
 }
 
-// close is called when nobody uses n and nobody can find it any more.
+// close runs when nobody uses n or can find it.
 func (n *Node) close() {
 	if n.closed.Swap(true) {
 		return
@@ -141,10 +142,10 @@ func (n *Node) close() {
 	}
 }
 
-// dirty reports whether there are unstable writes that were not committed.
+// dirty reports whether there are uncommitted writes.
 func (n *Node) dirty() bool { return n.written.Load() != n.committed.Load() }
 
-// readerFD returns a descriptor for reading a file or listing a directory, which is n's and stays open until Release.
+// readerFD returns a descriptor for reading a file or listing a directory. n owns it until Release.
 func (n *Node) readerFD() (int, error) {
 	flags := unix.O_RDONLY | unix.O_NOCTTY
 	if n.IsDir() {
@@ -156,8 +157,9 @@ func (n *Node) readerFD() (int, error) {
 // writerFD returns a descriptor for writing a file.
 func (n *Node) writerFD() (int, error) { return n.openFD(&n.writer, unix.O_WRONLY|unix.O_NOCTTY) }
 
-// openFD returns the descriptor in slot, which it opens under the process's own identity: callers check permissions themselves.
-// It is not for devices, pipes and sockets, whose opening has effects. While another process has a lease on the file (fcntl(2)), it fails with EAGAIN.
+// openFD returns the descriptor in slot, opened as the process: callers check permissions. It does
+// not open devices, pipes and sockets, which has effects. While another process has a lease on the
+// file (fcntl(2)), it fails with EAGAIN.
 func (n *Node) openFD(slot *atomic.Int32, flags int) (int, error) {
 	n.used.Store(n.fs.now())
 	if fd := slot.Load(); fd >= 0 {
@@ -172,7 +174,8 @@ func (n *Node) openFD(slot *atomic.Int32, flags int) (int, error) {
 		return int(fd), nil
 	}
 	n.fs.table.makeRoom(1)
-	fd, err := n.fs.table.opened(reopen(n.path, flags|unix.O_NONBLOCK)) // for leases, it means nothing else here
+	// for leases; no effect otherwise
+	fd, err := n.fs.table.opened(reopen(n.path, flags|unix.O_NONBLOCK))
 	if err != nil {
 		return -1, err
 	}
@@ -181,7 +184,7 @@ func (n *Node) openFD(slot *atomic.Int32, flags int) (int, error) {
 	return fd, nil
 }
 
-// adoptWriter makes fd, with which the object was created, its writer, unless it has one.
+// adoptWriter makes fd, which created the object, its writer, unless it has one.
 func (n *Node) adoptWriter(fd int) {
 	n.opening.Lock()
 	defer n.opening.Unlock()
@@ -194,8 +197,8 @@ func (n *Node) adoptWriter(fd int) {
 	n.writer.Store(int32(fd))
 }
 
-// syncableFD returns a descriptor by which n can be synced; -1 if there is none: it is no file and no directory, or the process,
-// which is not root, may change it but not open it.
+// syncableFD returns a descriptor for syncing n, or -1: n is no file or directory, or the process
+// is not root and may change n but not open it.
 func (n *Node) syncableFD() (int, error) {
 	if fd := n.writer.Load(); fd >= 0 {
 		return int(fd), nil
@@ -204,7 +207,8 @@ func (n *Node) syncableFD() (int, error) {
 		return -1, nil
 	}
 	fd, err := n.readerFD()
-	if errors.Is(err, unix.EACCES) && n.kind == unix.S_IFREG { // the process is not root, and may write but not read
+	// a process other than root may write but not read
+	if errors.Is(err, unix.EACCES) && n.kind == unix.S_IFREG {
 		fd, err = n.writerFD()
 	}
 	if errors.Is(err, unix.EACCES) {
@@ -213,7 +217,7 @@ func (n *Node) syncableFD() (int, error) {
 	return fd, err
 }
 
-// Sync brings the object to stable storage, data alone or metadata too.
+// Sync syncs the object, data alone or metadata too.
 func (n *Node) Sync(dataOnly bool) error {
 	written := n.written.Load()
 	fd, err := n.syncableFD()
@@ -222,13 +226,14 @@ func (n *Node) Sync(dataOnly bool) error {
 	}
 	kind := SyncFile
 	switch {
-	case fd < 0: // there is nothing that could be synced but all
+	case fd < 0: // no descriptor: sync all
 		fd, kind = n.fs.mount, SyncFS
 	case dataOnly:
 		kind = SyncData
 	}
 	err = n.fs.sync(fd, kind)
-	// After a failure, too, there is nothing left to wait for: the pages are lost, and callers learn it from the verifier.
+	// After a failure the pages are lost and there is nothing to wait for; the verifier informs
+	// callers.
 	for {
 		c := n.committed.Load()
 		if c >= written || n.committed.CompareAndSwap(c, written) {

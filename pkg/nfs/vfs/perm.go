@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Permissions, as access(2) numbers them.
+// Permissions, numbered as for access(2).
 const (
 	MayExec  = 1 // execute a file, search a directory
 	MayWrite = 2
 	MayRead  = 4
 )
 
-// Permit says which of want a caller may do to n, whose attributes are st, as far as that can be said without asking the
-// kernel: known is false when an ACL may have a say. It does not wait if the FS is Prompt.
+// Permit returns the subset of want that c may do to n, whose attributes are st. known is false if
+// an ACL may decide, which takes the kernel. It does not wait if the FS is Nonblocking.
 func (fs *FS) Permit(n *Node, st *Stat, c *Cred, want uint32) (may uint32, known bool) {
 	if fs.acls && !fs.lacksACL(n, st, false) {
 		return 0, false
@@ -24,14 +24,14 @@ func (fs *FS) Permit(n *Node, st *Stat, c *Cred, want uint32) (may uint32, known
 	return fs.ids.byMode(st, c) & want, true
 }
 
-// PermitBlocking is Permit that always knows.
+// PermitBlocking is Permit with the kernel's answer where an ACL may decide.
 func (fs *FS) PermitBlocking(n *Node, st *Stat, c *Cred, want uint32) (may uint32, err error) {
 	if !fs.acls || fs.lacksACL(n, st, true) {
 		return fs.ids.byMode(st, c) & want, nil
 	}
 	entered, err := fs.ids.enter(c)
 	if err != nil {
-		return 0, nil // a caller that cannot be acted as may do nothing
+		return 0, nil // the process cannot act as the caller
 	}
 	defer fs.ids.leave(entered)
 	for _, bit := range [...]uint32{MayExec, MayWrite, MayRead} {
@@ -48,7 +48,7 @@ func (fs *FS) PermitBlocking(n *Node, st *Stat, c *Cred, want uint32) (may uint3
 	return may, nil
 }
 
-// requirePermission is EACCES unless c may do all of want.
+// requirePermission returns EACCES unless c may do all of want.
 func (fs *FS) requirePermission(n *Node, st *Stat, c *Cred, want uint32) error {
 	may, err := fs.PermitBlocking(n, st, c, want)
 	if err == nil && may != want {
@@ -57,8 +57,9 @@ func (fs *FS) requirePermission(n *Node, st *Stat, c *Cred, want uint32) error {
 	return err
 }
 
-// Owns reports whether c is the owner of an object, who may read and write its data whatever the mode is: between open(2) and the
-// call the mode may have changed, which would not matter locally (RFC 1813 section 4.4).
+// Owns reports whether c owns the object. The owner may read and write its data whatever the mode
+// is: the mode may have changed since open(2), which would not matter locally (RFC 1813 section
+// 4.4).
 func (fs *FS) Owns(st *Stat, c *Cred) bool {
 	if !fs.ids.able {
 		c = &fs.ids.self
@@ -66,17 +67,17 @@ func (fs *FS) Owns(st *Stat, c *Cred) bool {
 	return st.Uid == c.UID
 }
 
-// ReadOnly reports whether the file system is mounted read-only. It may have been remounted, which
-// shows within [Options.Recheck]. ReadOnly does not wait if the FS is Prompt.
+// ReadOnly reports whether the file system is mounted read-only. A remount shows within
+// [Options.Recheck]. It does not wait if the FS is Nonblocking.
 func (fs *FS) ReadOnly() bool {
 	now := fs.now()
-	known := fs.readOnly.Load() // when to look again; the lowest bit says read-only
+	known := fs.readOnly.Load() // next check; the lowest bit is the result
 	if now < known&^1 {
 		return known&1 != 0
 	}
 	err := access(fs.root.path, MayWrite)
 	ro := errors.Is(err, unix.EROFS)
-	if errors.Is(err, unix.EACCES) { // the process may not write to the root itself
+	if errors.Is(err, unix.EACCES) { // the process may not write to the root
 		var s unix.Statfs_t
 		ro = unix.Fstatfs(fs.mount, &s) == nil && s.Flags&unix.ST_RDONLY != 0
 	}
@@ -88,7 +89,7 @@ func (fs *FS) ReadOnly() bool {
 	return ro
 }
 
-// byMode is what the mode bits allow.
+// byMode returns the permissions by the mode bits.
 func (d *identities) byMode(st *Stat, c *Cred) uint32 {
 	if !d.able {
 		c = &d.self
@@ -108,11 +109,12 @@ func (d *identities) byMode(st *Stat, c *Cred) uint32 {
 	return st.Mode & 7
 }
 
-// coarse is more than the granularity of file times: what changed longer ago would have a different ctime now.
+// coarse exceeds the granularity of file times: an object with an older ctime has not changed
+// since.
 const coarse = int64(50 * time.Millisecond)
 
-// lacksACL reports whether an object surely has no ACL. What was found out is kept with the ctime, which changes with the ACL. The first
-// time, the kernel may have to read from disk: then free waits for that only if wait is set.
+// lacksACL reports whether an object surely has no ACL. The result is kept with the ctime, which
+// changes with the ACL. The first query may read from disk: without wait it returns false then.
 func (fs *FS) lacksACL(n *Node, st *Stat, wait bool) bool {
 	if n.kind == unix.S_IFLNK {
 		return true

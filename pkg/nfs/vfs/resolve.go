@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cached returns the object of a handle if it is held open, nil if it is not, and ErrBadHandle if h is surely no handle of this file
-// system. It does not wait. Ask Fresh before using the object.
+// Cached returns the object of a handle if it is open, nil if not, and ErrBadHandle if the handle
+// is surely not this file system's. It does not wait. Call Fresh before using the object.
 func (fs *FS) Cached(h []byte) (*Node, error) {
 	i, tag, ok := parse(h)
 	if !ok || (i.kind() == kindKernel) != fs.kernel {
@@ -19,7 +19,7 @@ func (fs *FS) Cached(h []byte) (*Node, error) {
 	if n == nil {
 		return nil, nil
 	}
-	// The table finds what has this id, whatever the tag. That may be one of an older key.
+	// The table ignores the tag, which may be that of an older key.
 	known := n.Handle()
 	if subtle.ConstantTimeCompare(tag, known.b[known.n-tagLen:known.n]) != 1 && !fs.signer.Load().valid(i, tag) {
 		n.Release()
@@ -28,8 +28,8 @@ func (fs *FS) Cached(h []byte) (*Node, error) {
 	return n, nil
 }
 
-// Resolve returns the object of a handle, which it opens if need be. ESTALE means that it is gone or not beneath the root,
-// EAGAIN that it is being searched.
+// Resolve returns the object of a handle. ESTALE: it is gone or not beneath the root. EAGAIN: a
+// search is running.
 func (fs *FS) Resolve(h []byte) (*Node, error) {
 	n, err := fs.Cached(h)
 	if err != nil {
@@ -39,7 +39,7 @@ func (fs *FS) Resolve(h []byte) (*Node, error) {
 		if fs.Fresh(n) {
 			return n, nil
 		}
-		// It was moved, or the name by which it was found is gone. Perhaps it has another one.
+		// It was moved or lost the name by which it was found. It may have another one.
 		fs.table.kill(n)
 		n.Release()
 	}
@@ -93,17 +93,17 @@ func (fs *FS) find(i *id) (*Node, error) {
 	return fs.index.openByNames(fs, i)
 }
 
-// passing reports whether an error says nothing about the object.
+// passing reports whether an error is unrelated to the object.
 func passing(err error) bool {
 	return scarce(err) || errors.Is(err, unix.EIO)
 }
 
-// scarce reports whether an error says that descriptors or memory are used up.
+// scarce reports whether descriptors or memory are short.
 func scarce(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
-// staleIfGone turns what open_by_handle_at(2) says of a handle without object into ESTALE.
+// staleIfGone turns open_by_handle_at(2)'s error for a missing object into ESTALE.
 func staleIfGone(err error) error {
 	if passing(err) {
 		return err
@@ -111,7 +111,7 @@ func staleIfGone(err error) error {
 	return unix.ESTALE
 }
 
-// nodeOf makes a node of a descriptor, which it then owns.
+// nodeOf makes a node that owns fd.
 func (fs *FS) nodeOf(i id, fd int) (*Node, error) {
 	var st Stat
 	if err := fstatBlocking(fd, &st); err != nil {
@@ -132,9 +132,9 @@ func (fs *FS) confirm(n, dir *Node) *Node {
 	return fs.table.put(n)
 }
 
-// deadline returns until when an object that was just found in dir counts as beneath the root:
-// never longer than dir does. A longer deadline would let a directory that was moved out of the
-// root live on by lookups of "." and of its children.
+// deadline returns until when an object just found in dir counts as beneath the root: never longer
+// than dir does. Otherwise lookups of "." and of children would keep a directory alive that was
+// moved out.
 func (fs *FS) deadline(dir *Node) int64 {
 	until := fs.now() + int64(fs.opt.Recheck)
 	if fs.whole || dir == fs.root {
@@ -143,7 +143,7 @@ func (fs *FS) deadline(dir *Node) int64 {
 	return min(until, dir.insideUntil.Load())
 }
 
-// extend moves the deadline of n to until, unless it is later already.
+// extend moves n's deadline to until, never backwards.
 func (n *Node) extend(until int64) {
 	for {
 		old := n.insideUntil.Load()
@@ -153,7 +153,8 @@ func (n *Node) extend(until int64) {
 	}
 }
 
-// Fresh reports whether n is known to lie beneath the root. It does not wait if the FS is Prompt. If it is not known, Resolve finds out.
+// Fresh reports whether n is known to lie beneath the root. It does not wait if the FS is
+// Nonblocking. On false, Resolve finds out.
 func (fs *FS) Fresh(n *Node) bool {
 	if fs.whole || n == fs.root {
 		return true
@@ -186,10 +187,10 @@ var (
 	unreachable = []byte("(unreachable)")
 )
 
-// where reports whether n lies beneath the root at the time now, and until when that may be
-// believed. The kernel knows the path of an object that was reached by names, and that of every
-// directory. It tells no path of more than 4,096 bytes: then the directories above decide. where
-// does not wait if the FS is Prompt.
+// where returns whether n lies beneath the root at the time now, and until when that holds. The
+// kernel knows the path of every directory, and of other objects that were reached by names. Beyond
+// 4,096 bytes it returns none; then the directories above decide. where does not wait if the FS is
+// Nonblocking.
 func (fs *FS) where(n *Node, now int64) (_ location, until int64) {
 	until = now + int64(fs.opt.Recheck)
 	var nodeBuf, rootBuf [pathMax]byte
@@ -214,19 +215,19 @@ func (fs *FS) where(n *Node, now int64) (_ location, until int64) {
 	}
 	var st Stat
 	if n.kind != unix.S_IFDIR && fstatBlocking(n.path, &st) == nil && st.Nlink > 1 {
-		return unknown, 0 // it may have another name that is inside
+		return unknown, 0 // another name may be inside
 	}
 	return outside, until
 }
 
-// maxClimb is how many levels climb goes up at once.
+// maxClimb bounds the levels of one step of climb.
 const maxClimb = 1024
 
 var upwards = append(bytes.Repeat([]byte("../"), maxClimb), 0)
 
-// climb reports whether a directory lies beneath the root whose path is too long for the kernel to
-// tell. It goes up until the path is short enough, in steps that double, and become shorter again
-// where one led beyond the root. buf holds a path.
+// climb is where for a directory with a path too long for the kernel. It goes up in doubling steps
+// until the path is short enough, and in shorter ones after a step beyond the root. buf holds a
+// path.
 func (fs *FS) climb(dir int, root, buf []byte) location {
 	at, doubling := dir, true
 	defer func() {
@@ -267,8 +268,8 @@ func (fs *FS) climb(dir int, root, buf []byte) location {
 	return outside // the directory right above has a short path and is above the root
 }
 
-// whereRemembered is where for an object that is no directory and whose path is too long for the kernel
-// to tell: it lies where it was last seen, if it still has that name.
+// whereRemembered is where for an object that is no directory, with a path too long for the kernel:
+// it is at its remembered place if it still has that name.
 func (fs *FS) whereRemembered(n *Node) (_ location, until int64) {
 	p, ok := fs.index.place(&n.id)
 	if !ok {
@@ -297,7 +298,7 @@ func isBeneath(node, root []byte) bool {
 	return bytes.HasPrefix(node, root) && (len(node) == len(root) || node[len(root)] == '/')
 }
 
-// whereDeletedName looks whether the name of n really ends with " (deleted)".
+// whereDeletedName handles a name that itself ends with " (deleted)".
 func (fs *FS) whereDeletedName(n *Node, node, root []byte) location {
 	if !isBeneath(node, root) || len(node) == len(root) {
 		return unknown
@@ -315,7 +316,8 @@ func (fs *FS) whereDeletedName(n *Node, node, root []byte) location {
 	return inside
 }
 
-// identify returns the id of the object that has a name in dir, or of dir itself if the name is empty. EXDEV: something else is mounted there.
+// identify returns the id of a name in dir, or of dir itself for an empty name. EXDEV: a mount
+// point.
 func (fs *FS) identify(dir int, name []byte) (i id, err error) {
 	if fs.kernel {
 		var h rawHandle
@@ -345,9 +347,9 @@ func (fs *FS) identify(dir int, name []byte) (i id, err error) {
 	return i, nil
 }
 
-// openEntry returns the object that has a name in dir. The name is no "..".
+// openEntry returns the object of a name in dir other than "..".
 func (fs *FS) openEntry(dir *Node, name []byte) (*Node, error) {
-	// A name can change its object between two system calls: then again.
+	// Repeat if the name changes its object between two system calls.
 	for range 8 {
 		i, err := fs.identify(dir.path, name)
 		if err != nil {
@@ -384,7 +386,7 @@ func (fs *FS) openEntry(dir *Node, name []byte) (*Node, error) {
 	return nil, unix.EAGAIN
 }
 
-// remember notes where an object was found, if it may have to be found there again.
+// remember records the place of an object that may have to be found there again.
 func (fs *FS) remember(i, dir *id, name []byte) {
 	if !fs.kernel || !fs.whole {
 		fs.index.remember(i, dir, name)

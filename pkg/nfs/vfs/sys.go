@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls that golang.org/x/sys/unix has only in forms that allocate. Paths are NUL-terminated byte slices.
+// System calls that allocate in golang.org/x/sys/unix. Paths are NUL-terminated byte slices.
 
 const (
 	openPath  = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
@@ -21,7 +21,7 @@ const (
 
 var empty = []byte{0}
 
-// Stat is what the kernel says of an object.
+// Stat are the kernel's attributes of an object.
 type Stat = unix.Stat_t
 
 func pointer(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
@@ -33,7 +33,8 @@ func result(r uintptr, e unix.Errno) (int, error) {
 	return int(r), nil
 }
 
-// fstat does not tell the scheduler: on the file systems for which it is used on a receive loop it does not block.
+// fstat bypasses the scheduler: it does not block on the file systems that use it on a receive
+// loop.
 func fstat(fd int, st *Stat) error {
 	if _, _, e := unix.RawSyscall(unix.SYS_FSTAT, uintptr(fd), uintptr(unsafe.Pointer(st)), 0); e != 0 {
 		return e
@@ -43,7 +44,7 @@ func fstat(fd int, st *Stat) error {
 
 func fstatBlocking(fd int, st *Stat) error { return unix.Fstat(fd, st) }
 
-// openBeneath opens one name, or a relative path, beneath a directory.
+// openBeneath opens a name or a relative path beneath a directory.
 func openBeneath(dir int, path []byte, flags uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags, Resolve: beneath}
 	for {
@@ -72,7 +73,7 @@ func (p *procFD) set(fd int) []byte {
 	return append(b, 0)
 }
 
-// reopen opens the object behind a descriptor anew.
+// reopen opens the object of a descriptor again.
 func reopen(fd int, flags int) (int, error) {
 	var p procFD
 	return openAt(unix.AT_FDCWD, p.set(fd), flags|unix.O_CLOEXEC)
@@ -93,7 +94,7 @@ func openDeep(dir int, path []byte, flags uint64) (int, error) {
 	for len(path) >= pathMax {
 		k := bytes.LastIndexByte(path[:pathMax], '/')
 		if k <= 0 {
-			break // the kernel says it best
+			break // the kernel has the best error
 		}
 		part := append([]byte(nil), path[:k+1]...)
 		part[k] = 0
@@ -113,7 +114,7 @@ func openDeep(dir int, path []byte, flags uint64) (int, error) {
 	return fd, err
 }
 
-// pathOf returns the path that the kernel knows for a descriptor, in buf.
+// pathOf returns the kernel's path of a descriptor, in buf.
 func pathOf(fd int, buf []byte) ([]byte, error) {
 	var p procFD
 	path := p.set(fd)
@@ -144,7 +145,8 @@ func aclOf(fd int) (bool, error) {
 	return false, e
 }
 
-// access asks the kernel whether the calling thread's identity may do all of mode (as access(2) has it) to an object.
+// access checks with the kernel whether the calling thread may do all of mode (access(2)) to an
+// object.
 func access(fd int, mode uint32) error {
 	_, _, e := unix.Syscall6(unix.SYS_FACCESSAT2, uintptr(fd), pointer(empty), uintptr(mode), unix.AT_EMPTY_PATH|atEACCESS, 0, 0)
 	if e != 0 {
@@ -160,7 +162,8 @@ type rawHandle struct {
 	data  [128]byte
 }
 
-// nameToHandle fills in h for a name in a directory, or for dir itself if the name is empty, and returns the id of the mount.
+// nameToHandle fills in h for a name in dir, or for dir itself if the name is empty, and returns
+// the mount id.
 func nameToHandle(dir int, name []byte, h *rawHandle) (mount int32, err error) {
 	flags := 0
 	if name[0] == 0 {
@@ -195,7 +198,7 @@ func statx(dir int, name []byte, mask uint32, stx *unix.Statx_t) error {
 	return nil
 }
 
-// preadNow reads what is in the page cache, and fails with EAGAIN if that is nothing.
+// preadNow reads from the page cache, and fails with EAGAIN if nothing is there.
 func preadNow(fd int, b []byte, off int64) (int, error) {
 	iov := unix.Iovec{Base: unsafe.SliceData(b)}
 	iov.SetLen(len(b))
@@ -212,7 +215,7 @@ func pwritev(fd int, iov []unix.Iovec, off int64) (int, error) {
 	}
 }
 
-// readlink reads the target of the symbolic link behind an O_PATH descriptor.
+// readlink reads the target of a symbolic link by its O_PATH descriptor.
 func readlink(fd int, buf []byte) (int, error) {
 	r, _, e := unix.Syscall6(unix.SYS_READLINKAT, uintptr(fd), pointer(empty), pointer(buf), uintptr(len(buf)), 0, 0)
 	return result(r, e)

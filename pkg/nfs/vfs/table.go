@@ -12,17 +12,17 @@ import (
 
 const (
 	shards = 32
-	// idleTimeout is how long a file stays open for reading or writing without use, and how old unstable writes get before they are
-	// brought to disk without COMMIT.
+	// idleTimeout is how long an unused file stays open, and how long unstable writes wait for
+	// COMMIT before they are synced.
 	idleTimeout = 5 * time.Second
 )
 
-// table finds the objects that are held open. It forgets those that were not used for longest (by a clock hand, shard by
-// shard) when there are too many descriptors.
+// table holds the open objects. With too many descriptors it closes those unused for longest, by a
+// clock hand in each shard.
 type table struct {
 	fs    *FS
 	files atomic.Int64 // descriptors of nodes
-	limit atomic.Int64 // how many there should be
+	limit atomic.Int64 // the intended maximum
 	hand  atomic.Uint32
 	shard [shards]shard
 }
@@ -43,13 +43,13 @@ func (t *table) init(fs *FS) {
 }
 
 func (t *table) of(i *id) *shard {
-	// Inode numbers are in the first words, low bytes first or last as the file system likes.
+	// Inode numbers are in the first words, in the file system's byte order.
 	h := binary.LittleEndian.Uint64(i[headLen:]) * 0x9e3779b97f4a7c15
 	h ^= binary.BigEndian.Uint64(i[headLen:]) * 0xc2b2ae3d27d4eb4f
 	return &t.shard[h>>32%shards]
 }
 
-// get returns the node, for whom the caller then has a reference; nil if it is not there.
+// get returns the node with a reference for the caller, or nil.
 func (t *table) get(i *id) *Node {
 	s := t.of(i)
 	s.mu.Lock()
@@ -64,7 +64,8 @@ func (t *table) get(i *id) *Node {
 	return n
 }
 
-// put enters n, and returns it; or the node that is there already, after closing n. The caller's reference is of what is returned.
+// put enters n and returns it; if another node is there, it closes n and returns the other. The
+// reference moves to the result.
 func (t *table) put(n *Node) *Node {
 	t.makeRoom(0)
 	s := t.of(&n.id)
@@ -78,7 +79,7 @@ func (t *table) put(n *Node) *Node {
 	s.nodes[n.id] = n
 	if s.hand == nil {
 		n.prev, n.next, s.hand = n, n, n
-	} else { // behind the hand: the last to be looked at
+	} else { // behind the hand: visited last
 		n.prev, n.next = s.hand.prev, s.hand
 		n.prev.next, n.next.prev = n, n
 	}
@@ -86,7 +87,7 @@ func (t *table) put(n *Node) *Node {
 	return n
 }
 
-// removeLocked takes n out. The shard is locked.
+// removeLocked takes n out.
 func (s *shard) removeLocked(n *Node) bool {
 	if s.nodes[n.id] != n {
 		return false
@@ -105,7 +106,7 @@ func (s *shard) removeLocked(n *Node) bool {
 	return true
 }
 
-// kill makes n unfindable; it is closed when nobody uses it any more.
+// kill makes n unfindable; its last user closes it.
 func (t *table) kill(n *Node) {
 	if n == t.fs.root {
 		return
@@ -117,12 +118,13 @@ func (t *table) kill(n *Node) {
 	n.closeIfUnused()
 }
 
-// makeRoom closes what was not used for longest, until k more descriptors fit. What is in use may exceed the bound.
+// makeRoom closes the nodes unused for longest until k more descriptors fit. Nodes in use may
+// exceed the bound.
 func (t *table) makeRoom(k int64) {
 	if t.trim(k) {
 		return
 	}
-	select { // what holds unstable writes has to be synced first
+	select { // nodes with unstable writes are synced first
 	case t.fs.kick <- struct{}{}:
 	default:
 	}
@@ -141,8 +143,8 @@ func (t *table) trim(k int64) bool {
 	return t.files.Load()+k <= t.limit.Load()
 }
 
-// opened passes on the result of opening something. If the process or the system has no descriptors left, others than this file system
-// use more than was thought: it makes do with fewer from then on.
+// opened passes on the result of an open. If process or system is out of descriptors, it lowers the
+// limit for good.
 func (t *table) opened(fd int, err error) (int, error) {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		files := t.files.Load()
@@ -153,7 +155,7 @@ func (t *table) opened(fd int, err error) (int, error) {
 	return fd, err
 }
 
-// evict takes out a node that nobody uses.
+// evict takes out an unused node.
 func (s *shard) evict() *Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +181,8 @@ func (t *table) closeAll() {
 	}
 }
 
-// janitor closes files that are not read or written any more, and lets go of objects that were removed behind our back, so that
-// their space is freed.
+// janitor closes idle files, and releases objects removed by other processes so that their space is
+// freed.
 func (fs *FS) janitor() {
 	defer fs.done.Done()
 	tick := time.NewTicker(idleTimeout / 2)
@@ -203,7 +205,7 @@ func (fs *FS) janitor() {
 	}
 }
 
-// tidy looks after the nodes of a shard. In a hurry, unstable writes are brought to disk however young they are.
+// tidy maintains the nodes of a shard. With hurry it syncs unstable writes of any age.
 func (s *shard) tidy(fs *FS, batch []*Node, hurry bool) []*Node {
 	s.mu.Lock()
 	for _, n := range s.nodes {
@@ -217,7 +219,7 @@ func (s *shard) tidy(fs *FS, batch []*Node, hurry bool) []*Node {
 		var st Stat
 		old := fs.now()-n.used.Load() > int64(idleTimeout)
 		if n.Stat(&st) == nil && n.dirty() && (old || hurry) {
-			_ = n.Sync(false) // a failure has changed the verifier
+			_ = n.Sync(false) // the failure changed the verifier
 		}
 		n.Release()
 		if old && !n.dirty() && n.files() > 1 {
@@ -227,13 +229,13 @@ func (s *shard) tidy(fs *FS, batch []*Node, hurry bool) []*Node {
 	return batch
 }
 
-// closeIdle closes the files of a node unless somebody uses it.
+// closeIdle closes the files of an unused node.
 func (s *shard) closeIdle(fs *FS, n *Node) {
 	s.mu.Lock()
 	r, w := int32(-1), int32(-1)
 	if n.refs.Load() == 0 && !n.dead.Load() && !n.dirty() {
 		r, w = n.reader.Swap(-1), n.writer.Swap(-1)
-		n.position = -1 // the next reader stands elsewhere
+		n.position = -1 // a new reader starts elsewhere
 	}
 	s.mu.Unlock()
 	for _, fd := range [...]int32{r, w} {
