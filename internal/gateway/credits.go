@@ -2,15 +2,13 @@ package gateway
 
 import (
 	"math"
+	"sync/atomic"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/gateway/metric"
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
-
-// Policy Static is policy Adaptive with equal limits and unlimited memory, so that each can follow the
-// other while connections stay.
 
 var (
 	receivesDesc = metric.Desc("credit_memory_bytes",
@@ -21,14 +19,26 @@ var (
 		"Changes of the credits of connections, by reason (use, latency, memory, config) and direction (raised, lowered).", "reason", "direction")
 )
 
-// newCredits returns the policy of an export that is not served yet.
-func newCredits() *credit.Adaptive {
+// ownReceives is the number of RDMA connections of a listener with receives of their own, which version 2
+// may resize. Further ones share receives, if the device can.
+const ownReceives = 16
+
+// credits is the credit policy of an export. Policy Static is policy Adaptive with equal limits and
+// unlimited memory, so that each can follow the other while connections stay.
+type credits struct {
+	*credit.Adaptive
+	shared atomic.Int64 // receives posted in shared queues
+}
+
+// newCredits returns a policy with default limits, within the memory of all exports.
+func newCredits(total *credit.Memory) *credits {
 	t := config.DefaultExport().Transport
 	p, err := credit.NewAdaptive(creditLimits(&t), nil)
 	if err != nil {
 		panic(err) // the defaults are valid
 	}
-	return p
+	p.Under(total)
+	return &credits{Adaptive: p}
 }
 
 func creditLimits(t *config.Transport) credit.Limits {
@@ -40,16 +50,12 @@ func creditLimits(t *config.Transport) credit.Limits {
 	return l
 }
 
-// setCredits changes the credits from the next replies on.
-func (t *traffic) setCredits(c *config.Transport) {
-	if err := t.credits.SetLimits(creditLimits(c)); err != nil {
-		t.log.Error("credits not changed", "error", err)
-	}
-}
+// setLimits changes the credits from the next replies on.
+func (c *credits) setLimits(t *config.Transport) error { return c.SetLimits(creditLimits(t)) }
 
-func (t *traffic) creditStatus(c *config.Transport) *status.Credits {
-	st := t.credits.Stats()
-	s := &status.Credits{Policy: c.Credits.Policy, Granted: st.Granted, Receives: st.Promised, Shared: int(t.shared.Load()), Max: st.Max}
+func (c *credits) status(t *config.Transport) *status.Credits {
+	st := c.Stats()
+	s := &status.Credits{Policy: t.Credits.Policy, Granted: st.Granted, Receives: st.Promised, Shared: int(c.shared.Load()), Max: st.Max}
 	if s.Policy == config.Adaptive {
 		s.Adaptive = &status.Adaptive{Min: st.Min, Ceiling: st.Ceiling, Memory: st.Memory, Changes: map[string]status.CreditChanges{}}
 		for r := range credit.Reasons {
@@ -59,13 +65,13 @@ func (t *traffic) creditStatus(c *config.Transport) *status.Credits {
 	return s
 }
 
-func (t *traffic) collectCredits(s metric.Sink) {
-	st := t.credits.Stats()
+func (c *credits) collect(s metric.Sink) {
+	st := c.Stats()
 	s.Gauge(receivesDesc, float64(st.Promised), "promised")
 	if st.Memory < math.MaxInt64 {
 		s.Gauge(receivesDesc, float64(st.Memory), "limit")
 	}
-	s.Gauge(sharedDesc, float64(t.shared.Load()))
+	s.Gauge(sharedDesc, float64(c.shared.Load()))
 	s.Gauge(ceilingDesc, float64(st.Ceiling))
 	for r := range credit.Reasons {
 		s.Counter(regrantsDesc, st.Raised[r], r.String(), "raised")

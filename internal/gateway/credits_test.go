@@ -90,10 +90,12 @@ func TestLiveCredits(t *testing.T) {
 func TestCreditsLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		e := newTraffic(log, newResources(&Options{Log: log}))
+		e := newTraffic(log, newResources(log))
 		x := config.DefaultExport()
 		x.Transport.Credits = config.Credits{Policy: config.Adaptive, Min: 8, Max: 128, Memory: 1 << 20}
-		e.setCredits(&x.Transport)
+		if err := e.credits.setLimits(&x.Transport); err != nil {
+			t.Fatal(err)
+		}
 		account := e.credits.Open()
 		defer account.Close()
 		calls := func(status oncrpc.Status, d time.Duration) *status.Credits {
@@ -104,7 +106,7 @@ func TestCreditsLatency(t *testing.T) {
 				e.Answered(c)
 				account.Credits(128, 0)
 			}
-			return e.creditStatus(&x.Transport)
+			return e.credits.status(&x.Transport)
 		}
 		if s := calls(oncrpc.Status{}, time.Millisecond); s.Ceiling != 128 || s.Granted != 128 {
 			t.Errorf("at the beginning: %+v %+v", s, s.Adaptive)

@@ -90,7 +90,8 @@ func New(o Options) (*Gateway, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Gateway{resources: newResources(&o), o: o, started: time.Now()}
+	g := &Gateway{resources: newResources(o.Log), o: o, started: time.Now()}
+	g.host, g.decorate, g.services = o.Host, o.decorate, o.services
 	registry := newRegistry(collector{g.resources, g.configNow, g.list})
 	g.admin = adminpage.New(g.log, g.status, registry, o.Profile, o.AdminHosts)
 	return g, nil
@@ -99,7 +100,7 @@ func New(o Options) (*Gateway, error) {
 // Start begins to serve, and returns when each export has been tried once. It fails if the whole
 // configuration is invalid, or the admin page cannot be served. /status reports errors of exports.
 func (g *Gateway) Start() error {
-	f, err := g.o.load()
+	f, err := load(g.o.File, g.o.Config)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (g *Gateway) Reload() {
 func (g *Gateway) reload(force bool) {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	f, err := g.o.load()
+	f, err := load(g.o.File, g.o.Config)
 	if err != nil {
 		g.refuse(err)
 		return

@@ -9,12 +9,12 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 )
 
-// load returns the configuration of o: that of the file, or Config with its defaults completed.
-func (o *Options) load() (*config.File, error) {
-	if o.File != "" {
-		return readConfig(o.File)
+// load reads a configuration file. Without one it returns given, with its defaults completed.
+func load(file string, given *config.GatewayConfig) (*config.File, error) {
+	if file != "" {
+		return readConfig(file)
 	}
-	c := *o.Config
+	c := *given
 	c.Exports = slices.Clone(c.Exports)
 	for i := range c.Exports {
 		c.Exports[i].Listeners = slices.Clone(c.Exports[i].Listeners)

@@ -42,8 +42,8 @@ type resources struct {
 	hugePagesOnce sync.Once // of noHugePages
 }
 
-func newResources(o *Options) *resources {
-	r := &resources{log: o.Log, host: o.Host, decorate: o.decorate, services: o.services, memory: bufpool.NewCeiling(0)}
+func newResources(log *slog.Logger) *resources {
+	r := &resources{log: log, memory: bufpool.NewCeiling(0)}
 	r.tcpSockets = listen.NewSharedSockets(r.log, listen.RefuseTCP)
 	r.verbsSockets = listen.NewSharedSockets(r.log, refuseRDMA)
 	return r
@@ -74,6 +74,11 @@ func (r *resources) resolve(address string) string {
 		return net.JoinHostPort(r.host.String(), port)
 	}
 	return address
+}
+
+// verbsProvider returns the verbs provider of a device.
+func (r *resources) verbsProvider(device string, settings *config.VerbsOptions) (rdma.Provider, error) {
+	return r.adapters.provider(r.log, device, settings)
 }
 
 // rpcbind returns the addresses of the host's rpcbind.

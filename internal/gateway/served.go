@@ -120,7 +120,9 @@ func negotiated(x *config.Export) config.Transport {
 
 // applyLimits sets everything that may change at any time.
 func (s *servedExport) applyLimits(x *config.Export) {
-	s.setCredits(&x.Transport)
+	if err := s.credits.setLimits(&x.Transport); err != nil {
+		s.log.Error("credits not changed", "error", err)
+	}
 	s.conns.SetLimits(&x.Limits)
 	if rs, err := access.NewRules(backend.Rules(x.Access)); err == nil { // the backend has accepted the same rules
 		s.conns.SetRules(rs)
@@ -273,15 +275,11 @@ func (s *servedExport) newTCPServer(l *listen.ChanListener[net.Conn]) (*listen.S
 	}), nil
 }
 
-// ownReceives is the number of RDMA connections of a listener with receives of their own, which version 2
-// may resize. Further ones share receives, if the device can.
-const ownReceives = 16
-
 func (s *servedExport) newRDMAServer(l *listen.ChanListener[rdma.ConnRequest]) (*listen.Server[rdma.ConnRequest], error) {
 	t := &s.config.Transport
 	cfg := rpcrdma.Config{
 		Pool: s.pool, Domain: s.iwarp, Handler: s.observe(s.backend.Handler()), Bindings: binding.For, Budget: s.budget,
-		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: s.credits,
+		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: s.credits.Adaptive,
 		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{t: s.traffic, ended: l.ConnEnded}, Logger: s.log,
 		OwnReceives: ownReceives, Versions: t.RPCRDMAVersions, Extensions: names.MustExtensions(t.Extensions),
 	}
@@ -349,7 +347,7 @@ func (s *servedExport) status(st *status.Export) {
 	for i, p := range ports {
 		st.Listeners[i] = p.State()
 	}
-	st.Backend, st.UID, st.Credits = b.Status(), x.UID, s.creditStatus(&x.Transport)
+	st.Backend, st.UID, st.Credits = b.Status(), x.UID, s.credits.status(&x.Transport)
 }
 
 // collect sends the metrics of memory and backend. healthy is the health in the last status.

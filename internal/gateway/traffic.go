@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"sluice.dev/sluice/internal/gateway/conns"
@@ -13,7 +12,6 @@ import (
 	"sluice.dev/sluice/internal/gateway/rpcstats"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
-	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
 // traffic observes the connections and calls of an export. It outlasts the export's backends and servers.
@@ -22,14 +20,11 @@ type traffic struct {
 	stats   rpcstats.Stats
 	conns   *conns.Table
 	servers tcpServers
-	credits *credit.Adaptive // also with policy Static
-	shared  atomic.Int64     // receives posted in shared queues
+	credits *credits // also with policy Static
 }
 
 func newTraffic(log *slog.Logger, res *resources) *traffic {
-	t := &traffic{log: log, conns: conns.New(log, &res.connections), credits: newCredits()}
-	t.credits.Under(&res.receiveMemory)
-	return t
+	return &traffic{log: log, conns: conns.New(log, &res.connections), credits: newCredits(&res.receiveMemory)}
 }
 
 // epoch is the zero of the clock of calls.
@@ -71,7 +66,7 @@ type rdmaObserver struct {
 
 func (o rdmaObserver) Transferred(p rpcrdma.Path, bytes int) { o.t.stats.Moved(p, bytes) }
 func (o rdmaObserver) ProtocolError(f rpcrdma.ErrorKind)     { o.t.stats.Fault(f) }
-func (o rdmaObserver) SRQPosted(n int)                       { o.t.shared.Add(int64(n)) }
+func (o rdmaObserver) SRQPosted(n int)                       { o.t.credits.shared.Add(int64(n)) }
 
 func (o rdmaObserver) ConnOpened(c *rpcrdma.Conn) {
 	o.t.conns.Open(conns.RDMA, c.Info(), c)
@@ -132,7 +127,7 @@ func (o tcpObserver) BadMessage(c *oncrpc.Conn, cause error) {
 func (t *traffic) collect(s metric.Sink) {
 	t.stats.Collect(s)
 	t.conns.Collect(s)
-	t.collectCredits(s)
+	t.credits.collect(s)
 	tcp := t.servers.totals()
 	s.Transport("tcp", metric.Transport{
 		ReadCalls: tcp.ReadCalls, WriteCalls: tcp.WriteCalls, MessagesIn: tcp.RecordsIn, MessagesOut: tcp.RecordsOut, BytesIn: tcp.BytesIn, BytesOut: tcp.BytesOut,
