@@ -1,10 +1,12 @@
-// Operator makes gateways of the NFSGateways and NFSExports of a cluster. It is the control plane of Sluice: clients go on without it.
+// Operator runs gateways for the NFSGateways and NFSExports of a cluster. It is the control plane
+// of Sluice: clients work without it.
 //
 //	operator [--namespace NAMESPACE] …
 //	operator speaker --config FILE …
 //	operator check-uninstall [--force] …
 //
-// The second form is the sidecar of gateway pods that carry virtual addresses. The third runs before the operator is removed.
+// The second form is the sidecar of gateway pods that carry virtual IPs. The third runs before the
+// operator is removed.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command sluicectl looks at, moves files through, and measures NFS servers over RPC-over-RDMA and TCP.
+// Command sluicectl lists, copies and measures files on NFS servers over RPC-over-RDMA and TCP.
 package main
 
 import (

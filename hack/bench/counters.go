@@ -130,7 +130,7 @@ func (g *gateway) mallocs(ctx context.Context) (float64, error) {
 	}
 	_, n, ok := strings.Cut(string(text), "\n# Mallocs = ")
 	if !ok {
-		return 0, errors.New("the heap profile does not tell of Mallocs")
+		return 0, errors.New("the heap profile has no Mallocs")
 	}
 	n, _, _ = strings.Cut(n, "\n")
 	return strconv.ParseFloat(n, 64)

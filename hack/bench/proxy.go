@@ -45,7 +45,7 @@ type cost struct {
 
 func (c *cost) add(m *measured, processes int) error {
 	if len(m.CPU) != processes {
-		return fmt.Errorf("sluicectl told the CPU time of %d processes, not of %d", len(m.CPU), processes)
+		return fmt.Errorf("sluicectl reported the CPU time of %d processes, want %d", len(m.CPU), processes)
 	}
 	if c.seconds == nil {
 		c.seconds = make([]float64, processes)

@@ -189,10 +189,10 @@ func (d *demo) move(ctx context.Context, export string, size int64) ([]transfer,
 			return nil, err
 		}
 		if got != want {
-			return nil, fmt.Errorf("%s has the checksum %x, what was sent has %x", file, got, want)
+			return nil, fmt.Errorf("%s has the checksum %x, want %x", file, got, want)
 		}
 	}
-	fmt.Printf("\nsha256 of what was sent, of the file in the directory, and of what came back: %x, three times\n", want[:8])
+	fmt.Printf("\nsha256 of the data sent, of the file in the directory, and of the data read back: %x, three times\n", want[:8])
 	return moves, nil
 }
 
@@ -210,7 +210,7 @@ func (d *demo) report(ctx context.Context, moves []transfer) error {
 		}
 		fmt.Printf("%-34s %12s %12s\n", t.what, t.took.Round(time.Millisecond), rate)
 	}
-	fmt.Printf("\n%-34s %12s %12s\n", "what crossed the wire", "operations", "bytes")
+	fmt.Printf("\n%-34s %12s %12s\n", "traffic", "operations", "bytes")
 	line := func(what, operations, path string) {
 		fmt.Printf("%-34s %12s %12s\n", what, operations, number(path, m))
 	}

@@ -135,7 +135,8 @@ func (r *report) checkMessage(line int, literal string) {
 	r.checkWords(line, s)
 }
 
-// checkGroup checks adjacent comments. Code blocks and directives count neither as wide nor as words.
+// checkGroup checks adjacent comments. Code blocks and directives count neither as wide nor as
+// words.
 func (r *report) checkGroup(fset *token.FileSet, lines []string, g *ast.CommentGroup) {
 	first := fset.Position(g.Pos()).Line
 	output := false // the expected output of an example

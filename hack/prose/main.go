@@ -3,9 +3,9 @@
 //
 //	go run ./hack/prose [-count] [PATH...]
 //
-// It reads comments and messages of Go files, Markdown, and comments of shell scripts, Makefiles and
-// YAML files. Each finding is one line with file and line number; the exit status is 1 if there is
-// any. With -count it prints totals by folder and exits with 0.
+// It reads comments and messages of Go files, Markdown, and comments of shell scripts, Makefiles
+// and YAML files. Each finding is one line with file and line number; the exit status is 1 if there
+// is any. With -count it prints totals by folder and exits with 0.
 package main
 
 import (

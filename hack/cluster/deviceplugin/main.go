@@ -1,5 +1,6 @@
-// Deviceplugin stands in for the SR-IOV network device plugin in the test cluster: it offers kubelet a resource, and gives containers
-// the environment of that plugin, as of 2025, with device files that lead to /dev/null.
+// Deviceplugin replaces the SR-IOV network device plugin in the test cluster. It offers kubelet a
+// resource, and gives containers the environment of that plugin, as of 2025, with device files that
+// lead to /dev/null.
 //
 //	deviceplugin -resource sluice.test/rdma_vf -count 4
 package main
@@ -24,7 +25,7 @@ func main() {
 		log.Fatal(err)
 	}
 	socket := *dir + "/sluice.sock"
-	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) { // of one that was killed
+	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) { // left by a killed plugin
 		log.Fatal(err)
 	}
 	l, err := net.Listen("unix", socket)
@@ -43,6 +44,6 @@ func main() {
 	case err := <-served:
 		log.Fatal(err)
 	case <-stop:
-		p.server.Stop() // it removes the socket
+		p.server.Stop() // removes the socket
 	}
 }

@@ -12,10 +12,11 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// maxDevices is as many as functions fit behind the eight functions of one slot's bus and device number.
+// maxDevices is the number of functions behind the eight functions of one slot's bus and device
+// number.
 const maxDevices = 8
 
-// plugin is the server that kubelet asks.
+// plugin is the server for kubelet.
 type plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 	server   *grpc.Server
@@ -38,10 +39,10 @@ func newPlugin(resource string, count int) (*plugin, error) {
 	return p, nil
 }
 
-// address is the PCI address of a virtual function, and its device's ID for kubelet.
+// address returns the PCI address of a virtual function, which is also its device's ID for kubelet.
 func address(i int) string { return fmt.Sprintf("0000:3b:02.%d", i) }
 
-// register tells kubelet of the plugin.
+// register announces the plugin to kubelet.
 func (p *plugin) register(kubelet string) error {
 	conn, err := grpc.NewClient("unix:"+kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -63,7 +64,7 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 	if err := stream.Send(&v1beta1.ListAndWatchResponse{Devices: p.devices}); err != nil {
 		return err
 	}
-	<-stream.Context().Done() // none ever changes
+	<-stream.Context().Done() // devices never change
 	return nil
 }
 
@@ -79,7 +80,7 @@ func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1bet
 	return &all, nil
 }
 
-// allocate is what a container with these devices gets.
+// allocate returns the environment and device files of a container with these devices.
 func (p *plugin) allocate(ids []string) (*v1beta1.ContainerAllocateResponse, error) {
 	type rdma struct {
 		CM     string `json:"rdma_cm"`

@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
-// What a container gets is what the gateway reads.
+// TestAllocate reads a container's environment as the gateway does.
 func TestAllocate(t *testing.T) {
 	p, err := newPlugin("sluice.test/rdma_vf", 4)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// api is the API server.
+// api accesses the API server.
 type api struct {
 	url    string
 	client *http.Client
@@ -39,7 +39,7 @@ func newAPI(url, pki string) (*api, error) {
 	}}, nil
 }
 
-// call makes a request, and decodes the answer.
+// call makes a request and decodes the answer.
 func (a *api) call(method, path string, body []byte, answer any) error {
 	req, err := http.NewRequest(method, a.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -65,7 +65,7 @@ func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + namespace + "/pods/" + name
 }
 
-// annotation is what a pod says of its networks.
+// annotation returns the annotation of a pod's networks.
 func (a *api) annotation(namespace, name string) (string, error) {
 	var pod struct {
 		Metadata struct{ Annotations map[string]string }
@@ -74,7 +74,7 @@ func (a *api) annotation(namespace, name string) (string, error) {
 	return pod.Metadata.Annotations[networksKey], err
 }
 
-// definition is the configuration in a NetworkAttachmentDefinition.
+// definition returns the configuration in a NetworkAttachmentDefinition.
 func (a *api) definition(namespace, name string) (string, error) {
 	var d struct{ Spec struct{ Config string } }
 	err := a.call(http.MethodGet, "/apis/k8s.cni.cncf.io/v1/namespaces/"+namespace+"/network-attachment-definitions/"+name, nil, &d)

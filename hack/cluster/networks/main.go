@@ -1,8 +1,10 @@
-// Networks is a CNI plugin for the test cluster that stands in for Multus: it has another plugin make a pod's interface in the
-// cluster's network, and then those of the networks that the pod's annotation k8s.v1.cni.cncf.io/networks names, each with the plugin that
-// its NetworkAttachmentDefinition configures. It writes k8s.v1.cni.cncf.io/network-status to the pod.
+// Networks is a CNI plugin for the test cluster, in place of Multus. It runs another plugin for the
+// pod's interface in the cluster's network. Then, for each network in the pod's annotation
+// k8s.v1.cni.cncf.io/networks, it runs the plugin of the NetworkAttachmentDefinition. It writes
+// k8s.v1.cni.cncf.io/network-status to the pod.
 //
-// Of the standard of the Network Plumbing Working Group it has what Sluice uses: name, namespace and interface of a network.
+// Of the standard of the Network Plumbing Working Group it implements the parts that Sluice uses:
+// name, namespace and interface of a network.
 package main
 
 import (
@@ -17,14 +19,16 @@ import (
 
 // config is the plugin's network configuration.
 type config struct {
-	CNIVersion string          `json:"cniVersion"`
-	API        string          `json:"api"`      // the API server's URL
-	PKI        string          `json:"pki"`      // folder of ca.crt, networks.crt, networks.key
-	IPAMDir    string          `json:"ipamDir"`  // where host-local keeps the addresses of the other networks, for all nodes
-	Delegate   json.RawMessage `json:"delegate"` // the plugin for the cluster's network
+	CNIVersion string `json:"cniVersion"`
+	API        string `json:"api"` // the API server's URL
+	PKI        string `json:"pki"` // folder of ca.crt, networks.crt, networks.key
+	// host-local's folder for the addresses of the other networks, for all nodes
+	IPAMDir  string          `json:"ipamDir"`
+	Delegate json.RawMessage `json:"delegate"` // the plugin for the cluster's network
 }
 
-// stateDir remembers, a file for each sandbox, which interfaces it was given: when it is deleted, pod and definitions may be gone.
+// stateDir has a file for each sandbox with its interfaces. When the sandbox is deleted, pod and
+// definitions may be gone.
 const stateDir = "/var/lib/cni/networks-of"
 
 func main() {
@@ -96,7 +100,7 @@ func (c *config) add() ([]byte, error) {
 			return nil, fmt.Errorf("NetworkAttachmentDefinition %s/%s: %w", s.Namespace, s.Name, err)
 		}
 		made = append(made, attachment{s.Interface, conf})
-		if err := remember(made); err != nil { // before it is made: DEL comes also after a failure
+		if err := remember(made); err != nil { // recorded first: DEL also follows a failure
 			return nil, err
 		}
 		result, err := plugin("ADD", s.Interface, conf)
@@ -127,7 +131,7 @@ func (c *config) del() error {
 	return os.RemoveAll(stateFile())
 }
 
-// An attachment is an interface that a plugin made.
+// An attachment is an interface made by a plugin.
 type attachment struct {
 	Interface string          `json:"interface"`
 	Config    json.RawMessage `json:"config"`
@@ -157,7 +161,7 @@ func remembered() (made []attachment, err error) {
 	return made, json.Unmarshal(b, &made)
 }
 
-// podName finds the pod in what the container runtime says: K8S_POD_NAMESPACE=…;K8S_POD_NAME=….
+// podName returns the pod in the container runtime's arguments: K8S_POD_NAMESPACE=…;K8S_POD_NAME=….
 func podName(args string) (namespace, name string) {
 	for pair := range strings.SplitSeq(args, ";") {
 		switch key, value, _ := strings.Cut(pair, "="); key {

@@ -18,15 +18,16 @@ const (
 	statusKey   = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// A selection is a network that a pod asks for.
+// A selection is a network requested by a pod.
 type selection struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Interface string `json:"interface"`
 }
 
-// parseNetworks reads the annotation: a JSON list, or names separated by commas, [NAMESPACE/]NAME[@INTERFACE]. What is left out is the
-// pod's namespace, and net1, net2 and so on for the interfaces.
+// parseNetworks reads the annotation: a JSON list, or names separated by commas,
+// [NAMESPACE/]NAME[@INTERFACE]. The defaults are the pod's namespace, and net1, net2 and so on for
+// the interfaces.
 func parseNetworks(annotation, namespace string) ([]selection, error) {
 	var all []selection
 	switch annotation = strings.TrimSpace(annotation); {
@@ -66,7 +67,8 @@ func parseNetworks(annotation, namespace string) ([]selection, error) {
 	return all, nil
 }
 
-// pluginConfig makes a plugin's configuration of a definition's. Addresses that host-local gives out are counted for all nodes together.
+// pluginConfig returns a plugin's configuration for a definition. host-local counts its addresses
+// for all nodes together.
 func pluginConfig(definition string, s selection, ipamDir string) (json.RawMessage, error) {
 	var conf map[string]any
 	if err := json.Unmarshal([]byte(definition), &conf); err != nil {
@@ -87,7 +89,7 @@ func pluginConfig(definition string, s selection, ipamDir string) (json.RawMessa
 	return json.Marshal(conf)
 }
 
-// plugin runs the plugin of a configuration's type for an interface, and returns what it says.
+// plugin runs the plugin of a configuration's type for an interface, and returns its output.
 func plugin(command, ifname string, conf json.RawMessage) ([]byte, error) {
 	var c struct {
 		Type string `json:"type"`
@@ -125,7 +127,7 @@ type networkStatus struct {
 	DNS       struct{} `json:"dns"`
 }
 
-// fill takes what the plugin said of the pod's interface.
+// fill copies the plugin's result for the pod's interface.
 func (n *networkStatus) fill(result []byte, ifname string) error {
 	var r struct {
 		Interfaces []struct{ Name, MAC, Sandbox string }

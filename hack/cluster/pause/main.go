@@ -1,4 +1,4 @@
-// Pause holds the namespaces of a pod of the test cluster: it sleeps until it is told to end.
+// Pause holds the namespaces of a pod of the test cluster: it sleeps until a signal ends it.
 package main
 
 import (
