@@ -11,9 +11,6 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// statusReply is the size of a buffer for a reply without results.
-const statusReply = 32
-
 // Call is one call on its way to the backend and back. It is reusable, and then does not allocate.
 type Call struct {
 	// Path holds the names of a MNT after Resolve. They are memory of the call.
@@ -257,30 +254,4 @@ func (c *Call) cutData(in *oncrpc.Call, m *oncrpc.Message) error {
 		}
 	}
 	return m.Cut(c.found)
-}
-
-// answerStatus answers with a header without results.
-func (c *Call) answerStatus(in *oncrpc.Call, s oncrpc.Status) (Verdict, error) {
-	in.Reply.Release()
-	b, err := in.Pool().Get(statusReply)
-	if err != nil {
-		return Answered, err
-	}
-	in.Reply.Own(b)
-	c.enc.Reset(b.B[:0:statusReply], nil)
-	c.header = oncrpc.ReplyHeader{XID: in.XID, Status: s}
-	c.header.Encode(&c.enc)
-	in.Reply.Stream = append(in.Reply.Stream, c.enc.Bytes())
-	in.Status = s
-	return Answered, nil
-}
-
-// deny answers AUTH_ERROR.
-func (c *Call) deny(in *oncrpc.Call, stat oncrpc.AuthStat) (Verdict, error) {
-	return c.answerStatus(in, oncrpc.Status{Denied: true, Reject: oncrpc.AuthError, Auth: stat})
-}
-
-// garbageArgs answers GARBAGE_ARGS.
-func (c *Call) garbageArgs(in *oncrpc.Call) (Verdict, error) {
-	return c.answerStatus(in, oncrpc.Status{Accept: oncrpc.GarbageArgs})
 }

@@ -54,21 +54,6 @@ var failureLenV3 = [nfs3.Procedures]int{
 	nfs3.ProcCommit:      8,
 }
 
-// failV3 answers with a status and n bytes of zeros.
-func (c *Call) failV3(in *oncrpc.Call, status nfs3.Status, n int) (Verdict, error) {
-	if c.gss {
-		return c.deny(in, oncrpc.AuthTooWeak) // the reply to an accepted call needs a verifier
-	}
-	e, err := in.BeginReply(oncrpc.MinReplyLen + 4 + n)
-	if err != nil {
-		return Answered, err
-	}
-	e.Uint32(uint32(status))
-	clear(e.Grow(n))
-	in.EndReply()
-	return Answered, nil
-}
-
 // walkArgs reads the arguments and reports whether they are well-formed.
 func (c *Call) walkArgs(in *oncrpc.Call) bool {
 	c.dec.Reset(in.Stream, in.Items)

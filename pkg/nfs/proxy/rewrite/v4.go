@@ -268,29 +268,3 @@ func (c *Call) resultsV4(x *Export, in *oncrpc.Call, reply *oncrpc.Message) erro
 	}
 	return nil
 }
-
-// putUint32 replaces a word.
-func putUint32(e *Edits, pos int, v uint32) { binary.BigEndian.PutUint32(e.Replace(pos, 4, 4), v) }
-
-// putOpaque replaces n bytes by a counted opaque of size bytes, which it returns to be filled in.
-func putOpaque(e *Edits, pos, n, size int) []byte {
-	b := e.Replace(pos, n, 4+xdr.Round(size))
-	binary.BigEndian.PutUint32(b, uint32(size))
-	clear(b[4+size:])
-	return b[4 : 4+size : 4+size]
-}
-
-// opaqueBytes returns the content of a counted opaque.
-func opaqueBytes(b []byte) []byte { return b[4 : 4+binary.BigEndian.Uint32(b)] }
-
-// wordAt returns the word at a position of the unreduced stream, which must exist. It resets d.
-func wordAt(d *xdr.Decoder, m *oncrpc.Message, pos int) uint32 {
-	d.Reset(m.Stream, nil)
-	for i := range m.Items {
-		if m.Items[i].Position < pos {
-			pos -= xdr.Round(m.Items[i].Length)
-		}
-	}
-	d.Skip(pos)
-	return d.Uint32()
-}

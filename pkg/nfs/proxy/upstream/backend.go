@@ -119,3 +119,26 @@ func (b *Backend) forget(bc *backendConn) {
 	delete(b.conns, bc)
 	b.mu.Unlock()
 }
+
+// takePort takes a source port below 1024, or 0 for any port if none is free. tries is the number
+// of ports that failed already, because other processes use them.
+func (b *Backend) takePort(tries int) int {
+	denied := false
+	if tries <= lastPort-firstPort {
+		var p int
+		if p, denied = b.ports.take(); p != 0 {
+			return p
+		}
+	}
+	if !denied && b.counts.otherPorts.Add(1) == 1 {
+		b.cfg.Logger.Warn("source ports below 1024 exhausted; use others, which some servers refuse")
+	}
+	return 0
+}
+
+// setPortsDenied records that this process may not use source ports below 1024.
+func (b *Backend) setPortsDenied() {
+	if b.ports.deny() {
+		b.cfg.Logger.Info("source ports below 1024 not permitted; use others, which some servers refuse")
+	}
+}

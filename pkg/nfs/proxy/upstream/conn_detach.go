@@ -78,14 +78,6 @@ func (bc *backendConn) takeUnsentLocked() (first *Request) {
 	return first
 }
 
-func finishAll(r *Request, err error) {
-	for r != nil {
-		next := r.next
-		r.finish(err)
-		r = next
-	}
-}
-
 // reattachLocked gives lk a detached connection of its client. Among several (nconnect) it prefers
 // the one that saw the XID, then the oldest. It returns nil if there is none.
 func (b *Backend) reattachLocked(lk *Link, xid uint32) *backendConn {

@@ -1,6 +1,8 @@
 package upstream
 
-import "sync"
+import (
+	"sync"
+)
 
 // Source ports that a server may require of trusted clients. Lower ones are left to servers; the
 // range is that of the Linux client.
@@ -60,27 +62,4 @@ func (p *ports) inUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.n
-}
-
-// takePort takes a source port below 1024, or 0 for any port if none is free. tries is the number
-// of ports that failed already, because other processes use them.
-func (b *Backend) takePort(tries int) int {
-	denied := false
-	if tries <= lastPort-firstPort {
-		var p int
-		if p, denied = b.ports.take(); p != 0 {
-			return p
-		}
-	}
-	if !denied && b.counts.otherPorts.Add(1) == 1 {
-		b.cfg.Logger.Warn("source ports below 1024 exhausted; use others, which some servers refuse")
-	}
-	return 0
-}
-
-// setPortsDenied records that this process may not use source ports below 1024.
-func (b *Backend) setPortsDenied() {
-	if b.ports.deny() {
-		b.cfg.Logger.Info("source ports below 1024 not permitted; use others, which some servers refuse")
-	}
 }

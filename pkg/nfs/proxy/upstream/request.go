@@ -166,3 +166,11 @@ func sameBytes(a, b *oncrpc.Message) bool {
 		p, q = p[n:], q[n:]
 	}
 }
+
+func finishAll(r *Request, err error) {
+	for r != nil {
+		next := r.next
+		r.finish(err)
+		r = next
+	}
+}
