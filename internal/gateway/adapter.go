@@ -26,6 +26,8 @@ type adapterPort struct {
 	spec   config.Listener
 	found  atomic.Pointer[verbs.Found] // of the last attempt
 	limits atomic.Pointer[verbs.Limits]
+	// foreign says that another export opened the shared port with other settings, which hold.
+	foreign atomic.Bool
 }
 
 // bind finds the device, and listens on the address.
@@ -57,12 +59,15 @@ func (a *adapterPort) bind(ctx context.Context) (listen.Source[rdma.ConnRequest]
 			a.limits.Store(&limits)
 		}
 	}
-	d, err := a.memory.domainOf(p)
-	if err != nil {
+	if _, err := a.memory.domainOf(p); err != nil {
 		return nil, err
 	}
 	bind := func(ctx context.Context, address string) (listen.Source[rdma.ConnRequest], error) {
-		return p.Listen(ctx, address)
+		l, err := p.Listen(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		return byProvider{l, p}, nil
 	}
 	var src listen.Source[rdma.ConnRequest]
 	if a.spec.Bind == config.Wildcard {
@@ -76,7 +81,7 @@ func (a *adapterPort) bind(ctx context.Context) (listen.Source[rdma.ConnRequest]
 	if err != nil {
 		return nil, err
 	}
-	return inDomain{src, d}, nil
+	return inDomain{src, a, p}, nil
 }
 
 func (a *adapterPort) where() string { return a.res.resolve(a.spec.Address) }
@@ -100,19 +105,48 @@ func (a *adapterPort) address() (at netip.Addr, link string, err error) {
 	return at, link, err
 }
 
-// inDomain is a source of connections in a protection domain. The server exists before the device
-// is known, so it cannot choose the domain.
-type inDomain struct {
+// byProvider marks the connections of a listener with their provider.
+type byProvider struct {
 	listen.Source[rdma.ConnRequest]
-	domain rdma.Domain
+	provider rdma.Provider
 }
 
-func (s inDomain) Accept() (rdma.ConnRequest, error) {
+func (s byProvider) Accept() (rdma.ConnRequest, error) {
 	in, err := s.Source.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &requestIn{in, s.domain}, nil
+	return provided{in, s.provider}, nil
+}
+
+type provided struct {
+	rdma.ConnRequest
+	provider rdma.Provider
+}
+
+// inDomain has connections belong to the export's protection domain of their provider. That may
+// differ from the listener's own: exports that share a port may have different settings.
+type inDomain struct {
+	listen.Source[rdma.ConnRequest]
+	of  *adapterPort
+	own rdma.Provider
+}
+
+func (s inDomain) Accept() (rdma.ConnRequest, error) {
+	for {
+		in, err := s.Source.Accept()
+		if err != nil {
+			return nil, err
+		}
+		by := in.(provided)
+		s.of.foreign.Store(by.provider != s.own)
+		d, err := s.of.memory.domainOf(by.provider)
+		if err == nil {
+			return &requestIn{by.ConnRequest, d}, nil
+		}
+		s.of.res.log.Warn("no protection domain for an RDMA connection; connection rejected", "remote address", in.RemoteAddr(), "error", err)
+		_ = in.Reject(nil)
+	}
 }
 
 type requestIn struct {
@@ -146,6 +180,9 @@ func (a *adapterPort) status() *status.Device {
 		// Another host has the address: only its device needs the GID.
 		w.Address = netip.Addr{}
 		s.Notes = append(s.Notes, fmt.Sprintf("no interface here has the address %s now: its GID is checked when one has", at))
+	}
+	if a.foreign.Load() {
+		s.Notes = append(s.Notes, "the verbs settings of another export, which opened the port first, hold here too: restart the gateway to change them")
 	}
 	if found := a.found.Load(); found != nil && found.Device != "" {
 		w.Device, s.Name, s.By = found.Device, found.Device, found.By

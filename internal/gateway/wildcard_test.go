@@ -163,3 +163,34 @@ func TestWildcardByVerbs(t *testing.T) {
 		t.Errorf("an address that the host does not have: %+v", l)
 	}
 }
+
+// TestWildcardSettings: exports that share a port with different settings of verbs work with those of
+// the first, and a note says so.
+func TestWildcardSettings(t *testing.T) {
+	_, port, _ := net.SplitHostPort(freeAddress(t))
+	r := newRig(t)
+	var providers atomic.Int32
+	r.verbs = func(verbs.Config) (rdma.Provider, error) {
+		providers.Add(1)
+		return iwarp.New(iwarp.Config{})
+	}
+	yaml := r.yaml(exportYAML{name: "a", rdma: wild("127.0.0.2", port)}, exportYAML{name: "b", rdma: wild("127.0.0.3", port)})
+	g := r.start(strings.Replace(byVerbs(yaml, "verbs: {spin: 1}, "), "spin: 1", "spin: 2", 1))
+	for _, name := range []string{"a", "b"} {
+		eventually(t, name+" listens", func() bool { return r.export(name).Listeners[0].State == status.Listening })
+		r.connect(name, config.RDMA).works()
+	}
+	noted := 0
+	for _, e := range g.list() {
+		domains := 1
+		if strings.Contains(strings.Join(r.export(e.name).Listeners[0].Device.Notes, "; "), "another export, which opened the port first") {
+			noted, domains = noted+1, 2
+		}
+		if n := len(e.served.domains); n != domains {
+			t.Errorf("%s has %d protection domains, want %d", e.name, n, domains)
+		}
+	}
+	if n := providers.Load(); noted != 1 || n != 2 {
+		t.Errorf("%d exports have a note, want 1; %d providers, want 2", noted, n)
+	}
+}
