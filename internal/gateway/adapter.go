@@ -223,11 +223,7 @@ func lockedBytes(x *config.Export) uint64 {
 	if c.Policy == config.Adaptive {
 		receives = min(receives, uint64(c.Memory)+connections*uint64(c.Min)*size)
 	}
-	credits := c.Max
-	if c.Policy == config.Adaptive {
-		credits = config.MaxCredits // max may rise while connections stay
-	}
-	sends, depth := rpcrdma.QueueDepths(credits, slices.Contains(x.Transport.Extensions, config.MessageContinuation))
+	sends, depth := rpcrdma.QueueDepths(c.Max, slices.Contains(x.Transport.Extensions, config.MessageContinuation))
 	own := min(connections, ownReceives)
 	queues := own*verbs.Queues{Sends: sends, Receives: depth}.Memory() + (connections-own)*verbs.Queues{Sends: sends, Receives: depth, Shared: true}.Memory()
 	if connections > own {

@@ -283,16 +283,18 @@ func TestLockedMemory(t *testing.T) {
 	// 16 connections have queues of 112 KiB with their own receives; the others 96 KiB, and
 	// receives in a shared queue of 4 MiB.
 	const queues = 16*112<<10 + 1008*96<<10 + 4<<20
-	// Queues of connections with adaptive credits have the most possible entries: 1024 requests,
-	// 4114 receives, 8192 completions.
-	const adaptive = 16*(256<<10+512<<10+512<<10) + 1008*(256<<10+512<<10) + 4<<20
+	// 16 credits take fewer receives: 64 of 64 bytes.
+	const small = 16*100<<10 + 1008*96<<10 + 4<<20
+	// 4096 credits: 1024 requests, 4114 receives, 8192 completions.
+	const large = 16*(256<<10+512<<10+512<<10) + 1008*(256<<10+512<<10) + 4<<20
 	for _, c := range []struct {
 		credits config.Credits
 		want    uint64
 	}{
 		{config.Credits{Policy: config.Static, Max: 128}, 1024*128*4096 + 256<<20 + queues},
-		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 128, Memory: 64 << 20}, 64<<20 + 1024*8*4096 + 256<<20 + adaptive},
-		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 16, Memory: 1 << 40}, 1024*16*4096 + 256<<20 + adaptive},
+		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 128, Memory: 64 << 20}, 64<<20 + 1024*8*4096 + 256<<20 + queues},
+		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 16, Memory: 1 << 40}, 1024*16*4096 + 256<<20 + small},
+		{config.Credits{Policy: config.Adaptive, Min: 8, Max: 4096, Memory: 64 << 20}, 64<<20 + 1024*8*4096 + 256<<20 + large},
 	} {
 		x.Transport.Credits = c.credits
 		if got := lockedBytes(&x); got != c.want {

@@ -65,7 +65,8 @@ func NewAdaptive(l Limits, clock func() time.Duration) (*Adaptive, error) {
 	return p, p.SetLimits(l)
 }
 
-// SetLimits changes the limits. They hold for the next answer on each connection; after an error nothing has changed.
+// SetLimits changes the limits. They hold for the next answer on each connection; after an error nothing
+// has changed. A connection never gets more than the Max of its beginning, for which its queues are made.
 func (p *Adaptive) SetLimits(l Limits) error {
 	if err := l.check(); err != nil {
 		return err
@@ -85,7 +86,7 @@ func (p *Adaptive) Open() Account {
 	a := &account{p: p}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a.grant, a.since = p.shares.first(), p.clock()
+	a.max, a.grant, a.since = p.shares.limits.Max, p.shares.first(), p.clock()
 	p.shares.open(&a.member, a.since)
 	return a
 }
@@ -134,6 +135,7 @@ func (p *Adaptive) Stats() Stats {
 // account is a connection's part. What is here belongs to the connection, whose lock is held; member belongs to the policy.
 type account struct {
 	p         *Adaptive
+	max       int // Limits.Max when it was opened, for which queues are sized
 	grant     int // the first credits, and then what member.grant is
 	requested int
 	epoch     uint32
@@ -148,6 +150,7 @@ type account struct {
 // Credits implements Account.
 func (a *account) Credits(requested, _ int) int {
 	p := a.p
+	requested = min(requested, a.max)
 	a.calls++
 	epoch := p.epoch.Load()
 	steady := !a.again && requested == a.requested && epoch == a.epoch
@@ -175,8 +178,8 @@ func (a *account) Credits(requested, _ int) int {
 // Posted implements ReceiveAccount.
 func (a *account) Posted(n, size int) { a.posted, a.size = n, size }
 
-// Max implements Account. Limits may be raised later.
-func (a *account) Max() int { return Max }
+// Max implements Account.
+func (a *account) Max() int { return a.max }
 
 // Close implements Account.
 func (a *account) Close() {

@@ -85,9 +85,10 @@ func TestAdaptiveBounds(t *testing.T) {
 				calls, d := draw(1, 300, "calls"), time.Duration(draw(1, 3000, "in ms"))*time.Millisecond
 				for range calls {
 					s.busy([]string{name}, 1, d/time.Duration(calls))
-					got, c := s.conns[name].account.(*account).grant, s.conns[name]
-					if got < min(l.Min, c.asks) || got > min(l.Max, c.asks) {
-						rt.Fatalf("%d credits are granted, %d asked for, the limits are %d to %d", got, c.asks, l.Min, l.Max)
+					c := s.conns[name]
+					got, most := c.account.(*account).grant, min(c.asks, c.account.Max())
+					if got < min(l.Min, most) || got > min(l.Max, most) {
+						rt.Fatalf("%d credits are granted, %d asked for with queues for %d, the limits are %d to %d", got, c.asks, c.account.Max(), l.Min, l.Max)
 					}
 				}
 			}
@@ -101,6 +102,28 @@ func TestAdaptiveBounds(t *testing.T) {
 			s.check(rt)
 		}
 	})
+}
+
+// TestAdaptiveMax: a connection has queues for the limit of its beginning, beyond which a later one raises
+// the grants of new connections alone.
+func TestAdaptiveMax(t *testing.T) {
+	l := Limits{Min: 8, Max: 8, Memory: 1 << 30, ReceiveSize: 4096}
+	p, err := NewAdaptive(l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := p.Open()
+	for _, c := range []struct{ max, old int }{{4, 4}, {64, 8}, {8, 8}, {Max, 8}} {
+		l.Min, l.Max = c.max, c.max
+		if err := p.SetLimits(l); err != nil {
+			t.Fatal(err)
+		}
+		fresh := p.Open()
+		if n, m := old.Credits(Max, 0), fresh.Credits(Max, 0); n != c.old || m != c.max || old.Max() != 8 || fresh.Max() != c.max {
+			t.Errorf("limit %d: grants of %d (at most %d) and %d (at most %d), want %d and %d", c.max, n, old.Max(), m, fresh.Max(), c.old, c.max)
+		}
+		fresh.Close()
+	}
 }
 
 // check adds up what the members have.
