@@ -164,18 +164,27 @@ func (l *link) End(cause error) { l.fail(cause) }
 func (l *link) drain() {
 	l.mu.Lock()
 	l.draining = true
-	l.hangUp()
+	over := l.drainedLocked()
+	l.mu.Unlock()
+	if over {
+		l.hangUp()
+	}
 }
 
-// hangUp is called with l.mu locked, and unlocks it.
-func (l *link) hangUp() {
-	now := l.draining && l.inFlight.Load() == 0 && !l.hungUp && l.cause == nil
-	if now {
-		l.hungUp = true
-		l.linger = time.AfterFunc(lingerTime, func() { l.fail(ErrShutdown) })
+// drainedLocked reports, once, that the connection drains and has no calls in flight. hangUp follows,
+// without the lock.
+func (l *link) drainedLocked() bool {
+	if !l.draining || l.inFlight.Load() != 0 || l.hungUp || l.cause != nil {
+		return false
 	}
-	l.mu.Unlock()
-	if now && l.sock.closeWrite() != nil {
+	l.hungUp = true
+	l.linger = time.AfterFunc(lingerTime, func() { l.fail(ErrShutdown) })
+	return true
+}
+
+// hangUp ends the stream to the peer.
+func (l *link) hangUp() {
+	if l.sock.closeWrite() != nil {
 		l.fail(ErrShutdown)
 	}
 }

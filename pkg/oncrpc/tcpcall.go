@@ -89,5 +89,9 @@ func (c *tcpCall) finish() {
 		l.full = false
 		l.room <- struct{}{}
 	}
-	l.hangUp()
+	over := l.drainedLocked()
+	l.mu.Unlock()
+	if over {
+		l.hangUp()
+	}
 }
