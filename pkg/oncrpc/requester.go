@@ -56,14 +56,14 @@ func (l *link) NextXID() uint32 {
 	l.rmu.Lock()
 	defer l.rmu.Unlock()
 	l.xid++
-	for l.taken(l.xid) {
+	for l.takenLocked(l.xid) {
 		l.xid++
 	}
 	return l.xid
 }
 
-// taken reports whether a reply with the XID may still come. The requester is locked.
-func (q *requester) taken(xid uint32) bool {
+// takenLocked reports whether a reply with the XID may still come. The requester is locked.
+func (q *requester) takenLocked(xid uint32) bool {
 	_, owed := q.owed[xid]
 	return owed || q.pending.find(xid) != nil
 }
@@ -73,7 +73,7 @@ func (l *link) Submit(r *Request) {
 	r.Err = nil
 	l.rmu.Lock()
 	err := l.gone
-	if err == nil && l.taken(r.XID) {
+	if err == nil && l.takenLocked(r.XID) {
 		err = fmt.Errorf("%w: %#x", ErrXIDInUse, r.XID)
 	}
 	if err != nil {
@@ -144,12 +144,12 @@ func (q *requester) expects(xid uint32) bool {
 	if q.pending.find(xid) != nil {
 		return true
 	}
-	q.orphan(xid)
+	q.orphanLocked(xid)
 	return false
 }
 
-// orphan counts a reply that no request waits for. The requester is locked.
-func (q *requester) orphan(xid uint32) {
+// orphanLocked counts a reply that no request waits for. The requester is locked.
+func (q *requester) orphanLocked(xid uint32) {
 	delete(q.owed, xid)
 	q.link.stats.orphans.Add(1)
 }
@@ -166,7 +166,7 @@ func (q *requester) reply(xid uint32, m *Message) {
 	q.rmu.Lock()
 	r := q.pending.find(xid)
 	if r == nil {
-		q.orphan(xid)
+		q.orphanLocked(xid)
 		q.rmu.Unlock()
 		return
 	}

@@ -224,7 +224,7 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 			wake = true
 		}
 	}
-	wake = wake && e.wantWake()
+	wake = wake && e.wantWakeLocked()
 	e.gathered += bytes
 	flush := e.startFlushLocked()
 	e.mu.Unlock()
@@ -255,9 +255,9 @@ func (e *endpoint) Uncork() {
 	}
 }
 
-// wantWake decides whether to wake the receive loop. The caller holds mu, and then calls wake
+// wantWakeLocked decides whether to wake the receive loop. The caller holds mu, and then calls wake
 // without it.
-func (e *endpoint) wantWake() bool {
+func (e *endpoint) wantWakeLocked() bool {
 	if e.gathering || e.awake {
 		return false
 	}
@@ -269,7 +269,7 @@ func (e *endpoint) wantWake() bool {
 // caller holds mu.
 func (e *endpoint) startFlushLocked() bool {
 	gathers := e.gathering || e.corks > 0 && !e.ending
-	if gathers && (!e.served || e.gathered < gatherMax) || e.flushing || !e.canSend() {
+	if gathers && (!e.served || e.gathered < gatherMax) || e.flushing || !e.canSendLocked() {
 		return false
 	}
 	e.flushing = true
@@ -277,8 +277,8 @@ func (e *endpoint) startFlushLocked() bool {
 	return true
 }
 
-// canSend reports whether the sender could build an FPDU now. The caller holds mu.
-func (e *endpoint) canSend() bool {
+// canSendLocked reports whether the sender could build an FPDU now. The caller holds mu.
+func (e *endpoint) canSendLocked() bool {
 	if e.done || e.unwritable {
 		return false
 	}
@@ -300,7 +300,7 @@ func (e *endpoint) Close() error {
 	}
 	e.closing = true
 	if e.served {
-		wake := e.wantWake()
+		wake := e.wantWakeLocked()
 		e.mu.Unlock()
 		if wake {
 			e.sock.interrupt()
@@ -412,7 +412,7 @@ func (e *endpoint) endBatch(cause error) error {
 	}
 	broken := e.broken
 	e.gathering = false
-	e.terminate(cause)
+	e.terminateLocked(cause)
 	flush := e.startFlushLocked()
 	e.mu.Unlock()
 	if flush {
@@ -445,8 +445,8 @@ const (
 	closeTime  = 250 * time.Millisecond
 )
 
-// terminate queues the Terminate for err, unless the peer sent one. The caller holds mu.
-func (e *endpoint) terminate(err error) {
+// terminateLocked queues the Terminate for err, unless the peer sent one. The caller holds mu.
+func (e *endpoint) terminateLocked(err error) {
 	if err == nil {
 		return // before a variable escapes to the heap
 	}
@@ -462,8 +462,8 @@ func (e *endpoint) fail(err error) {
 	if e.broken == nil {
 		e.broken = err
 	}
-	e.terminate(err)
-	wake := e.wantWake()
+	e.terminateLocked(err)
+	wake := e.wantWakeLocked()
 	e.mu.Unlock()
 	if wake {
 		e.sock.interrupt()

@@ -142,11 +142,11 @@ func (e *endpoint) flush(wait bool) {
 		if t.left == 0 {
 			if t.fill(e); t.left == 0 {
 				e.mu.Lock()
-				if e.canSend() {
+				if e.canSendLocked() {
 					e.mu.Unlock()
 					continue
 				}
-				e.releaseToken()
+				e.releaseTokenLocked()
 				e.mu.Unlock()
 				return
 			}
@@ -167,8 +167,8 @@ func (e *endpoint) flush(wait bool) {
 	}
 }
 
-// releaseToken gives the writer lock back. The caller holds mu.
-func (e *endpoint) releaseToken() {
+// releaseTokenLocked gives the writer lock back. The caller holds mu.
+func (e *endpoint) releaseTokenLocked() {
 	e.flushing = false
 	if e.done {
 		e.changed.Broadcast()
@@ -182,8 +182,8 @@ func (e *endpoint) sendFailed(err error) {
 	if e.broken == nil {
 		e.broken = err
 	}
-	e.releaseToken()
-	wake := e.wantWake()
+	e.releaseTokenLocked()
+	wake := e.wantWakeLocked()
 	e.mu.Unlock()
 	if wake {
 		e.sock.interrupt()
@@ -238,7 +238,7 @@ func (e *endpoint) retire() {
 		e.sendFree += t.retired
 		if len(t.freed) > 0 {
 			e.revoked = append(e.revoked, t.freed...)
-			wake = e.wantWake()
+			wake = e.wantWakeLocked()
 		}
 		terminated = t.terminated
 		e.mu.Unlock()

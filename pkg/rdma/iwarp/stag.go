@@ -49,8 +49,8 @@ func newSTagTable(limit int) *stagTable {
 	return &stagTable{random: rand.NewChaCha8(seed), regions: map[uint32]*region{}, limit: limit}
 }
 
-// unused returns a random STag that is not in the table. The caller holds the lock.
-func (t *stagTable) unused() uint32 {
+// unusedLocked returns a random STag that is not in the table. The caller holds the lock.
+func (t *stagTable) unusedLocked() uint32 {
 	for {
 		stag := uint32(t.random.Uint64())
 		if _, taken := t.regions[stag]; stag != 0 && !taken {
@@ -82,15 +82,15 @@ func (t *stagTable) expose(mem []byte, access rdma.Access) (rdma.Remote, error) 
 		r = new(region)
 	}
 	// Offsets stay below 2^56 and above 0, so that no region touches the ends of the range.
-	*r = region{stag: t.unused(), base: t.random.Uint64()>>8&^0xfff + 1<<12, mem: mem, access: access, valid: true, waiting: r.waiting[:0]}
+	*r = region{stag: t.unusedLocked(), base: t.random.Uint64()>>8&^0xfff + 1<<12, mem: mem, access: access, valid: true, waiting: r.waiting[:0]}
 	t.regions[r.stag] = r
 	t.valid++
 	return rdma.Remote{Handle: r.stag, Offset: r.base}, nil
 }
 
-// lookup finds the valid region for an access to n bytes at to. codes are the answers for an
+// lookupLocked finds the valid region for an access to n bytes at to. codes are the answers for an
 // unknown STag, out of bounds, missing rights, and an offset past 2^64. The caller holds the lock.
-func (t *stagTable) lookup(stag uint32, to uint64, n uint64, access rdma.Access, codes *accessCodes) (*region, error) {
+func (t *stagTable) lookupLocked(stag uint32, to uint64, n uint64, access rdma.Access, codes *accessCodes) (*region, error) {
 	r := t.regions[stag]
 	if r == nil || !r.valid {
 		return nil, codes.stag.errorf("STag %08x is unknown or was invalidated", stag)
@@ -119,7 +119,7 @@ var (
 func (t *stagTable) place(stag uint32, to uint64, n int) (*region, []byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, err := t.lookup(stag, to, uint64(n), rdma.RemoteWrite, &writeCodes)
+	r, err := t.lookupLocked(stag, to, uint64(n), rdma.RemoteWrite, &writeCodes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -138,7 +138,7 @@ func (t *stagTable) stillValid(r *region, stag uint32) bool {
 func (t *stagTable) checkRead(stag uint32, to uint64, n uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, err := t.lookup(stag, to, uint64(n), rdma.RemoteRead, &readCodes)
+	_, err := t.lookupLocked(stag, to, uint64(n), rdma.RemoteRead, &readCodes)
 	return err
 }
 
@@ -146,7 +146,7 @@ func (t *stagTable) checkRead(stag uint32, to uint64, n uint32) error {
 func (t *stagTable) pin(stag uint32, to uint64, n int) (*region, []byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, err := t.lookup(stag, to, uint64(n), rdma.RemoteRead, &readCodes)
+	r, err := t.lookupLocked(stag, to, uint64(n), rdma.RemoteRead, &readCodes)
 	if err != nil {
 		return nil, nil, err
 	}

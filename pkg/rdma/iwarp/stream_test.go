@@ -127,7 +127,7 @@ func TestRandomTraffic(t *testing.T) {
 		for range 8 {
 			x.post()
 			y.post()
-			for a.canSend() || b.canSend() || len(a.in) > 0 || len(b.in) > 0 {
+			for a.canSendLocked() || b.canSendLocked() || len(a.in) > 0 || len(b.in) > 0 {
 				a.flushTo(b)
 				if err := b.receive(); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)

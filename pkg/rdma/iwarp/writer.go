@@ -12,7 +12,7 @@ func (e *endpoint) leaveToWriter() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.writer.stopped {
-		e.releaseToken()
+		e.releaseTokenLocked()
 		return
 	}
 	e.writer.wanted = true

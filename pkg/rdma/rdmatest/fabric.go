@@ -163,8 +163,8 @@ func (f *Fabric) RoundTrips(since time.Time) float64 {
 	return float64(time.Since(since)) / float64(2*f.o.Delay)
 }
 
-// port returns an unused port; f.mu is held.
-func (f *Fabric) port() uint16 {
+// portLocked returns an unused port; f.mu is held.
+func (f *Fabric) portLocked() uint16 {
 	for {
 		f.lastPort++
 		if f.lastPort < 40000 {

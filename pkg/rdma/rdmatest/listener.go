@@ -53,7 +53,7 @@ func (f *Fabric) listen(ctx context.Context, address string) (*listener, error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if a.Port() == 0 {
-		a = netip.AddrPortFrom(a.Addr(), f.port())
+		a = netip.AddrPortFrom(a.Addr(), f.portLocked())
 	}
 	for b := range f.listeners {
 		if b.Port() == a.Port() && (b.Addr() == a.Addr() || b.Addr().IsUnspecified() || a.Addr().IsUnspecified()) {
@@ -152,7 +152,7 @@ func (f *Fabric) connect(ctx context.Context, from netip.Addr, address string, o
 		return nil, err
 	}
 	f.mu.Lock()
-	local := netip.AddrPortFrom(from, f.port())
+	local := netip.AddrPortFrom(from, f.portLocked())
 	f.mu.Unlock()
 	in := &incoming{
 		f: f, options: o, domain: d, private: slices.Clone(o.PrivateData), local: to, remote: local,

@@ -242,7 +242,7 @@ func (d *domain) leave(dev *device) {
 	d.endpoints--
 	s := d.spaces[dev]
 	s.endpoints--
-	d.drop(dev, s)
+	d.dropLocked(dev, s)
 	d.mu.Unlock()
 }
 
@@ -254,7 +254,7 @@ func (d *domain) lose(dev *device) {
 	if s := d.spaces[dev]; s != nil {
 		s.lost = true
 		queues = slices.Clone(s.queues)
-		d.drop(dev, s)
+		d.dropLocked(dev, s)
 	}
 	d.mu.Unlock()
 	for _, q := range queues {
@@ -262,8 +262,8 @@ func (d *domain) lose(dev *device) {
 	}
 }
 
-// drop frees the space of a lost device when no endpoint uses it. The caller holds mu.
-func (d *domain) drop(dev *device, s *space) {
+// dropLocked frees the space of a lost device when no endpoint uses it. The caller holds mu.
+func (d *domain) dropLocked(dev *device, s *space) {
 	if s.lost && s.endpoints == 0 {
 		delete(d.spaces, dev)
 		s.free()

@@ -265,7 +265,7 @@ func (e *endpoint) Close() error {
 		return nil
 	}
 	e.closing = true
-	e.flush()
+	e.flushLocked()
 	served := e.served
 	e.mu.Unlock()
 	if served {

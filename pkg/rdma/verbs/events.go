@@ -209,7 +209,7 @@ func (e *endpoint) affected(kind asyncKind) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if !e.done {
-			e.fail(fmt.Errorf("verbs: %s: %s", e.dev.name, kind))
+			e.failLocked(fmt.Errorf("verbs: %s: %s", e.dev.name, kind))
 		}
 	}()
 }

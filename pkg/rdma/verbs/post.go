@@ -90,8 +90,8 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 		if w := &wrs[i]; w.Op == rdma.LocalInvalidate && e.exposed.byKey[w.Invalidate] == nil {
 			e.regions.revoke(w.Invalidate)
 			e.revoked = append(e.revoked, w.ID)
-		} else if err := e.push(w); err != nil {
-			e.fail(err)
+		} else if err := e.pushLocked(w); err != nil {
+			e.failLocked(err)
 			// earlier requests are in progress: the end of the connection completes them all
 			return nil
 		}
@@ -114,12 +114,14 @@ func (e *endpoint) exit() {
 	e.Uncork()
 }
 
-// gathers reports whether another goroutine will flush. The caller holds mu.
-func (e *endpoint) gathers() bool { return e.gathering.Load() || e.corks.Load() > 0 && !e.closing }
+// gathersLocked reports whether another goroutine will flush. The caller holds mu.
+func (e *endpoint) gathersLocked() bool {
+	return e.gathering.Load() || e.corks.Load() > 0 && !e.closing
+}
 
-// push gathers a checked work request. The caller holds mu.
-func (e *endpoint) push(w *rdma.WorkRequest) error {
-	c := e.request(len(w.Local))
+// pushLocked gathers a checked work request. The caller holds mu.
+func (e *endpoint) pushLocked(w *rdma.WorkRequest) error {
+	c := e.requestLocked(len(w.Local))
 	s := slot{id: w.ID, op: w.Op, signaled: w.Signaled, handle: w.Remote.Handle}
 	c.key, c.offset = C.uint32_t(w.Remote.Handle), C.uint64_t(w.Remote.Offset)
 	bytes := 0
@@ -169,39 +171,39 @@ func (e *endpoint) push(w *rdma.WorkRequest) error {
 	if w.Op != rdma.Read && bytes > 0 && bytes <= int(e.q.max_inline) {
 		c.flags |= C.SV_INLINE
 	}
-	e.add(s)
+	e.addLocked(s)
 	e.stats.post(w.Op, bytes)
 	return nil
 }
 
-// request returns the place of the next request, of at most so many segments. The caller holds mu.
-func (e *endpoint) request(segments int) *C.struct_sv_send {
+// requestLocked returns the place of the next request, of at most so many segments. The caller holds mu.
+func (e *endpoint) requestLocked(segments int) *C.struct_sv_send {
 	if e.sends == C.SV_CHAIN || e.sendList+segments > C.SV_LIST {
-		e.flush()
+		e.flushLocked()
 	}
 	c := &e.q.sends[e.sends]
 	c.index, c.first, c.count, c.flags = C.uint64_t(e.sqTail), C.uint32_t(e.sendList), 0, 0
 	return c
 }
 
-// add counts the request that was written there. The caller holds mu.
-func (e *endpoint) add(s slot) {
+// addLocked counts the request that was written there. The caller holds mu.
+func (e *endpoint) addLocked(s slot) {
 	*e.slot(e.sqTail) = s
 	e.sqTail++
 	e.sends++
 }
 
-// flush posts the gathered work. The caller holds mu.
-func (e *endpoint) flush() {
+// flushLocked posts the gathered work. The caller holds mu.
+func (e *endpoint) flushLocked() {
 	if e.sends+e.receives > 0 && !e.done {
-		e.turn(C.SV_NOT)
+		e.turnLocked(C.SV_NOT)
 	}
 }
 
-// turn posts the gathered work, receives first: sends may announce them to the peer. Serve's turn
+// turnLocked posts the gathered work, receives first: sends may announce them to the peer. Serve's turn
 // then also polls, and returns the number of completions, negative after a failure. The caller
 // holds mu.
-func (e *endpoint) turn(poll C.int) int {
+func (e *endpoint) turnLocked(poll C.int) int {
 	if e.sends > 0 {
 		// so that every request completes in the end, even if none is signaled
 		e.q.sends[e.sends-1].flags |= C.SV_SIGNALED
@@ -217,8 +219,8 @@ func (e *endpoint) turn(poll C.int) int {
 	}
 	e.sends, e.sendList, e.covering = 0, 0, -1
 	e.receives, e.receiveList = 0, 0
-	e.posted("receives", e.q.no_receives)
-	e.posted("work", e.q.no_sends)
+	e.postedLocked("receives", e.q.no_receives)
+	e.postedLocked("work", e.q.no_sends)
 	return e.found
 }
 
@@ -227,15 +229,15 @@ func (e *endpoint) ring() {
 	e.found = int(C.sv_turn(e.q, C.int(e.receives), C.int(e.sends), e.poll, 0))
 }
 
-// posted handles the device's result for a chain. The caller holds mu.
-func (e *endpoint) posted(what string, errno C.int) {
+// postedLocked handles the device's result for a chain. The caller holds mu.
+func (e *endpoint) postedLocked(what string, errno C.int) {
 	if errno != 0 {
-		e.fail(fmt.Errorf("verbs: %s takes no %s: %w", e.dev.name, what, syscall.Errno(errno)))
+		e.failLocked(fmt.Errorf("verbs: %s takes no %s: %w", e.dev.name, what, syscall.Errno(errno)))
 	}
 }
 
-// fail ends the connection for a reason found outside of Serve. The caller holds mu.
-func (e *endpoint) fail(err error) {
+// failLocked ends the connection for a reason found outside of Serve. The caller holds mu.
+func (e *endpoint) failLocked(err error) {
 	if e.broken == nil {
 		e.broken = err
 	}
@@ -261,28 +263,28 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 		return fmt.Errorf("verbs: %d receives for a queue with room for %d", len(rs), free)
 	}
 	for i := range rs {
-		e.pushReceive(&rs[i])
+		e.pushReceiveLocked(&rs[i])
 	}
 	if e.corks.Load() == 0 || e.closing {
-		e.flushReceives()
+		e.flushReceivesLocked()
 	}
 	return nil
 }
 
-// flushReceives posts the gathered receives. The caller holds mu.
-func (e *endpoint) flushReceives() {
+// flushReceivesLocked posts the gathered receives. The caller holds mu.
+func (e *endpoint) flushReceivesLocked() {
 	if e.receives > 0 {
 		e.stats.readCalls.Add(1)
 		C.sv_turn(e.q, C.int(e.receives), 0, C.SV_NOT, 0)
 		e.receives, e.receiveList = 0, 0
-		e.posted("receives", e.q.no_receives)
+		e.postedLocked("receives", e.q.no_receives)
 	}
 }
 
-// pushReceive gathers a checked receive. The caller holds mu.
-func (e *endpoint) pushReceive(r *rdma.Receive) {
+// pushReceiveLocked gathers a checked receive. The caller holds mu.
+func (e *endpoint) pushReceiveLocked(r *rdma.Receive) {
 	if e.receives == C.SV_CHAIN || e.receiveList+C.SV_SEGMENTS > C.SV_LIST {
-		e.flushReceives()
+		e.flushReceivesLocked()
 	}
 	c := &e.q.receives[e.receives]
 	c.index, c.first = C.uint64_t(e.rqTail|receiveBit), C.uint32_t(e.receiveList)
@@ -318,9 +320,9 @@ func (e *endpoint) keepAlive() {
 	if moved := e.sqTail + e.stats.receives.Load(); moved != e.traffic || e.sqHead != e.sqTail {
 		e.traffic = moved
 	} else {
-		c := e.request(0)
+		c := e.requestLocked(0)
 		c.opcode, c.key, c.offset = C.IBV_WR_RDMA_WRITE, 0, 0
-		e.add(slot{op: probe})
+		e.addLocked(slot{op: probe})
 		e.probing++
 		e.traffic = e.sqTail + e.stats.receives.Load()
 	}
@@ -341,8 +343,8 @@ func (e *endpoint) Uncork() {
 		return // the last Uncork posts
 	}
 	e.mu.Lock()
-	if !e.gathers() {
-		e.flush()
+	if !e.gathersLocked() {
+		e.flushLocked()
 	}
 	e.mu.Unlock()
 }

@@ -104,8 +104,8 @@ func (e *endpoint) look() int {
 	}
 	n, posted := 0, false
 	e.mu.Lock()
-	if posted = e.sends+e.receives > 0 && !e.gathers(); posted {
-		n = e.turn(poll)
+	if posted = e.sends+e.receives > 0 && !e.gathersLocked(); posted {
+		n = e.turnLocked(poll)
 	}
 	e.mu.Unlock()
 	if n != 0 || posted && poll == C.SV_ARM {
@@ -124,12 +124,12 @@ func (e *endpoint) reap(n int) bool {
 		c := &e.q.completions[i]
 		switch {
 		case c.status != C.IBV_WC_SUCCESS:
-			e.failed(c)
+			e.failedLocked(c)
 			e.again(c)
 		case c.index&receiveBit != 0:
-			e.received(c)
+			e.receivedLocked(c)
 		default:
-			e.completed(uint64(c.index))
+			e.completedLocked(uint64(c.index))
 		}
 	}
 	for _, id := range e.revoked {
@@ -146,8 +146,8 @@ func (e *endpoint) reap(n int) bool {
 	return gathering
 }
 
-// received takes the oldest receive. The caller holds mu.
-func (e *endpoint) received(c *C.struct_sv_completion) {
+// receivedLocked takes the oldest receive. The caller holds mu.
+func (e *endpoint) receivedLocked(c *C.struct_sv_completion) {
 	done := rdma.Completion{Op: rdma.Recv, Bytes: int(c.bytes)}
 	if e.shared != nil {
 		done.ID = e.shared.take(c.index)
@@ -158,7 +158,7 @@ func (e *endpoint) received(c *C.struct_sv_completion) {
 	if c.flags&e.dev.limits.with_invalidate != 0 {
 		done.Invalidated, done.HasInvalidated = uint32(c.invalidated), true
 		if w := e.exposed.take(done.Invalidated); w != nil {
-			e.release(w)
+			e.releaseLocked(w)
 		}
 	}
 	e.batch = append(e.batch, done)
@@ -166,9 +166,9 @@ func (e *endpoint) received(c *C.struct_sv_completion) {
 	e.stats.bytesIn.Add(uint64(c.bytes))
 }
 
-// completed takes request number n, and the Sends and Writes before it. A Read has a completion of
+// completedLocked takes request number n, and the Sends and Writes before it. A Read has a completion of
 // its own: over iWARP, later requests may complete before it. The caller holds mu.
-func (e *endpoint) completed(n uint64) {
+func (e *endpoint) completedLocked(n uint64) {
 	if s := e.slot(n); s.op == rdma.Read {
 		e.batch = append(e.batch, rdma.Completion{ID: s.id, Op: rdma.Read})
 		e.stats.bytesIn.Add(uint64(s.bytes))
@@ -184,7 +184,7 @@ func (e *endpoint) completed(n uint64) {
 				switch {
 				case s.op == rdma.LocalInvalidate:
 					e.batch = append(e.batch, rdma.Completion{ID: s.id, Op: s.op})
-					e.release(s.window)
+					e.releaseLocked(s.window)
 				case s.signaled:
 					e.sent = append(e.sent, s.id)
 				}
@@ -202,8 +202,8 @@ func (e *endpoint) completed(n uint64) {
 	e.sqSent = max(e.sqSent, e.sqHead)
 }
 
-// failed records the cause of the connection's end. The caller holds mu.
-func (e *endpoint) failed(c *C.struct_sv_completion) {
+// failedLocked records the cause of the connection's end. The caller holds mu.
+func (e *endpoint) failedLocked(c *C.struct_sv_completion) {
 	if e.failure.err != nil && !e.failure.flushed || e.failure.flushed && c.status == C.IBV_WC_WR_FLUSH_ERR {
 		return
 	}
@@ -266,25 +266,25 @@ func (e *endpoint) verdict(over bool) error {
 	defer e.mu.Unlock()
 	switch {
 	case e.closing:
-		if e.sqHead == e.sqTail || e.failure.err != nil || e.broken != nil || over || e.expired(e.p.cfg.Linger) {
+		if e.sqHead == e.sqTail || e.failure.err != nil || e.broken != nil || over || e.expiredLocked(e.p.cfg.Linger) {
 			return net.ErrClosed
 		}
 	case e.failure.err != nil && !e.failure.flushed:
 		return e.failure.err
 	case over:
-		return e.farewell()
+		return e.farewellLocked()
 	case e.broken != nil:
 		return e.broken
 	case e.failure.flushed:
-		if e.expired(explanation) {
+		if e.expiredLocked(explanation) {
 			return e.broke()
 		}
 	}
 	return nil
 }
 
-// expired starts a wait of d, and reports whether it has passed. The caller holds mu.
-func (e *endpoint) expired(d time.Duration) bool {
+// expiredLocked starts a wait of d, and reports whether it has passed. The caller holds mu.
+func (e *endpoint) expiredLocked(d time.Duration) bool {
 	now := time.Now()
 	if e.limit.IsZero() {
 		e.limit, e.stale = now.Add(d), true
@@ -292,8 +292,8 @@ func (e *endpoint) expired(d time.Duration) bool {
 	return !now.Before(e.limit)
 }
 
-// farewell returns the connection manager's cause of the end. The caller holds mu.
-func (e *endpoint) farewell() error {
+// farewellLocked returns the connection manager's cause of the end. The caller holds mu.
+func (e *endpoint) farewellLocked() error {
 	last, _ := e.ended()
 	if last.kind != C.RDMA_CM_EVENT_DISCONNECTED {
 		return fmt.Errorf("verbs: %s: %w", e.dev.name, last.err())

@@ -98,18 +98,18 @@ func (r *receiveQueue) PostReceives(rs []rdma.Receive) error {
 		n := r.free[last]
 		r.free = r.free[:last]
 		r.receives[n] = rs[i]
-		r.push(n)
+		r.pushLocked(n)
 	}
-	r.flush()
+	r.flushLocked()
 	// if the device refused one, it may have the earlier ones: the memory of all is in use until
 	// Close, and the next call returns the error
 	return nil
 }
 
-// push gathers receive number n. The caller holds mu.
-func (r *receiveQueue) push(n uint64) {
+// pushLocked gathers receive number n. The caller holds mu.
+func (r *receiveQueue) pushLocked(n uint64) {
 	if r.gathered == C.SV_CHAIN || r.listed+C.SV_SEGMENTS > C.SV_LIST {
-		r.flush()
+		r.flushLocked()
 	}
 	c := &r.q.receives[r.gathered]
 	c.index, c.first = C.uint64_t(n|receiveBit), C.uint32_t(r.listed)
@@ -129,8 +129,8 @@ func (r *receiveQueue) push(n uint64) {
 	r.gathered++
 }
 
-// flush posts the gathered receives. The caller holds mu.
-func (r *receiveQueue) flush() {
+// flushLocked posts the gathered receives. The caller holds mu.
+func (r *receiveQueue) flushLocked() {
 	n := r.gathered
 	r.gathered, r.listed = 0, 0
 	if n == 0 || r.broken != nil {
@@ -157,8 +157,8 @@ func (r *receiveQueue) again(index C.uint64_t) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.q != nil {
-		r.push(uint64(index) &^ receiveBit)
-		r.flush()
+		r.pushLocked(uint64(index) &^ receiveBit)
+		r.flushLocked()
 	}
 }
 

@@ -112,8 +112,8 @@ func (x *exposed) free(q *C.struct_sv_queues) {
 	x.all = nil
 }
 
-// window returns one that can be bound. One whose last binding has not completed cannot: its request refers to it. The caller holds mu.
-func (e *endpoint) window() (*window, error) {
+// windowLocked returns one that can be bound. One whose last binding has not completed cannot: its request refers to it. The caller holds mu.
+func (e *endpoint) windowLocked() (*window, error) {
 	x := &e.exposed
 	if w := x.first; w != nil && w.bound <= e.sqSent {
 		if x.first = w.next; x.first == nil {
@@ -145,7 +145,7 @@ func (e *endpoint) expose(mem []byte, access C.int) (rdma.Remote, error) {
 	if in == nil {
 		return rdma.Remote{}, fmt.Errorf("verbs: expose: %d bytes lie in an arena that %s does not have: it was removed", len(mem), e.dev.name)
 	}
-	w, err := e.window()
+	w, err := e.windowLocked()
 	if err != nil {
 		return rdma.Remote{}, err
 	}
@@ -159,18 +159,18 @@ func (e *endpoint) expose(mem []byte, access C.int) (rdma.Remote, error) {
 		w.own = region
 	}
 	w.key = w.key&^0xff | (w.key+1)&0xff
-	c := e.request(0)
+	c := e.requestLocked(0)
 	c.opcode, c.window, c.region, c.access = C.IBV_WR_BIND_MW, w.mw, region, C.uint32_t(access)
 	c.offset, c.length, c.key = C.uint64_t(addressOf(mem)), C.uint64_t(len(mem)), C.uint32_t(w.key)
-	e.add(slot{op: bind})
+	e.addLocked(slot{op: bind})
 	w.bound = e.sqTail
 	e.binds++
 	e.exposed.byKey[w.key] = w
 	return rdma.Remote{Handle: w.key, Offset: uint64(addressOf(mem))}, nil
 }
 
-// release takes back a window that the peer cannot use any more. The caller holds mu.
-func (e *endpoint) release(w *window) {
+// releaseLocked takes back a window that the peer cannot use any more. The caller holds mu.
+func (e *endpoint) releaseLocked(w *window) {
 	if w.own != nil {
 		e.sinks = append(e.sinks, w.own)
 		w.own = nil
