@@ -26,10 +26,10 @@ import (
 	"sluice.dev/sluice/internal/speaker"
 )
 
-// leaderID is the name of the Lease that operators elect their leader by.
+// leaderID is the name of the Lease for leader election.
 const leaderID = "sluice-operator"
 
-// settings are what the flags say.
+// settings are the parsed flags.
 type settings struct {
 	controllers controllers.Options
 	manager     manager.Options
@@ -38,7 +38,8 @@ type settings struct {
 	version     bool
 }
 
-// Main runs the operator, or the speaker, until a signal ends it, or check-uninstall, and returns the exit code.
+// Main runs the operator, or the subcommand speaker or check-uninstall, and returns the exit code.
+// A signal ends it.
 func Main(args []string, version string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		switch args[0] {
@@ -83,7 +84,6 @@ func run(ctx context.Context, s *settings) error {
 	return m.Start(ctx)
 }
 
-// parse reads the flags.
 func parse(args []string, stderr io.Writer) (*settings, error) {
 	s := &settings{}
 	d := &s.controllers.Defaults
@@ -142,7 +142,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	}
 	s.controllers.ClusterScope = len(s.namespaces) == 0
 	s.manager.LeaderElectionID, s.manager.LeaderElectionNamespace = leaderID, d.OperatorNamespace
-	// A process that ends gives the Lease back: nothing of it runs on.
+	// A new leader need not wait: nothing runs after this process.
 	s.manager.LeaderElectionReleaseOnCancel = true
 	return s, nil
 }

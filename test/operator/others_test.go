@@ -37,10 +37,10 @@ func TestOthers(t *testing.T) {
 		reason string
 		words  string
 	}{
-		{"a Service", service(nil), v1alpha1.ConditionAccepted, no, v1alpha1.ReasonAddressTaken, "there is a Service NAMESPACE/sluice-data "},
-		{"a Service with one of our labels", service(map[string]string{plan.LabelManaged: plan.ManagedBy}), v1alpha1.ConditionAccepted, no, v1alpha1.ReasonAddressTaken, "there is a Service NAMESPACE/sluice-data "},
+		{"a Service", service(nil), v1alpha1.ConditionAccepted, no, v1alpha1.ReasonAddressTaken, "Service NAMESPACE/sluice-data exists"},
+		{"a Service with one of our labels", service(map[string]string{plan.LabelManaged: plan.ManagedBy}), v1alpha1.ConditionAccepted, no, v1alpha1.ReasonAddressTaken, "Service NAMESPACE/sluice-data exists"},
 		{"a Deployment", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}},
-			v1alpha1.ConditionReady, no, v1alpha1.ReasonNameTaken, "there is a Deployment NAMESPACE/fast "},
+			v1alpha1.ConditionReady, no, v1alpha1.ReasonNameTaken, "Deployment NAMESPACE/fast exists"},
 		{"a NetworkPolicy", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fast", Labels: map[string]string{plan.LabelGateway: "fast"}}}, v1alpha1.ConditionReady, yes, v1alpha1.ReasonReady, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

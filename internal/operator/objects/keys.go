@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// NewKeys makes a ring of one key for the entry "keys" of a Secret: a line of base64.
+// NewKeys returns the entry "keys" of a Secret: one random key, in base64.
 func NewKeys(rand io.Reader) ([]byte, error) {
 	key := make([]byte, sign.MinKey)
 	if _, err := io.ReadFull(rand, key); err != nil {
@@ -22,8 +22,8 @@ func NewKeys(rand io.Reader) ([]byte, error) {
 	return append(base64.StdEncoding.AppendEncode(nil, key), '\n'), nil
 }
 
-// KeysSecret is the Secret of handle keys of a gateway that names none. It is made once and never changed: what clients hold is signed with it. It has
-// no owner, so that it outlives the gateway.
+// KeysSecret returns the Secret of handle keys of a gateway that names none. It never changes,
+// because clients hold handles signed with it. It has no owner, so that it outlives the gateway.
 func KeysSecret(g *v1alpha1.NFSGateway, keys []byte) *corev1.Secret {
 	return &corev1.Secret{
 		TypeMeta:   typeMeta("v1", "Secret"),

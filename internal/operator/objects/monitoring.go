@@ -14,7 +14,7 @@ import (
 
 func adminName(g *v1alpha1.NFSGateway) string { return g.Name + "-admin" }
 
-// AdminService names the admin ports of all pods of a gateway for the ServiceMonitor.
+// AdminService returns a Service with the admin ports of a gateway's pods, for the ServiceMonitor.
 func AdminService(g *v1alpha1.NFSGateway) *corev1.Service {
 	s := &corev1.Service{TypeMeta: typeMeta("v1", "Service"), ObjectMeta: meta(g, adminName(g), labels(g))}
 	s.Spec = corev1.ServiceSpec{
@@ -25,7 +25,7 @@ func AdminService(g *v1alpha1.NFSGateway) *corev1.Service {
 	return s
 }
 
-// ServiceMonitor has the Prometheus operator collect the pods' metrics.
+// ServiceMonitor returns a ServiceMonitor of the pods' metrics.
 func ServiceMonitor(g *v1alpha1.NFSGateway, d *Defaults) *unstructured.Unstructured {
 	return monitoring(g, d, "ServiceMonitor", map[string]any{
 		"selector":  map[string]any{"matchLabels": map[string]any{plan.LabelGateway: g.Name}},
@@ -33,7 +33,7 @@ func ServiceMonitor(g *v1alpha1.NFSGateway, d *Defaults) *unstructured.Unstructu
 	})
 }
 
-// PrometheusRule has the Prometheus operator raise alerts.
+// PrometheusRule returns the alerts of a gateway.
 func PrometheusRule(g *v1alpha1.NFSGateway, d *Defaults) *unstructured.Unstructured {
 	of := fmt.Sprintf(`{namespace=%q,service=%q}`, g.Namespace, adminName(g))
 	alert := func(name, expr, wait, severity, summary string) any {
@@ -59,7 +59,8 @@ func PrometheusRule(g *v1alpha1.NFSGateway, d *Defaults) *unstructured.Unstructu
 	}}})
 }
 
-// monitoring is an object of the Prometheus operator, with the labels that a Prometheus may select by.
+// monitoring returns an object of the Prometheus operator, with the labels that a Prometheus
+// selects.
 func monitoring(g *v1alpha1.NFSGateway, d *Defaults, kind string, spec map[string]any) *unstructured.Unstructured {
 	all := map[string]string{}
 	maps.Copy(all, d.MonitoringLabels)

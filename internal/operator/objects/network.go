@@ -10,8 +10,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// NetworkPolicy lets anybody reach the ports that exports have, since who may mount is for the exports' access rules to say; the operator and whoever
-// collects metrics reach the admin ports. It does not depend on exports.
+// NetworkPolicy admits all to the ports of exports, which have access rules, and the operator and
+// collectors to the admin ports. It does not depend on exports.
 func NetworkPolicy(g *v1alpha1.NFSGateway, d *Defaults) *networkingv1.NetworkPolicy {
 	tcp := new(corev1.ProtocolTCP)
 	one := func(n int32) networkingv1.NetworkPolicyPort {

@@ -1,9 +1,10 @@
-// Package objects makes the Kubernetes objects of a plan, without I/O: the same plan gives the same objects, byte for byte. Each has its kind filled in, and
-// only the fields that are ours, so that it can be applied on the server's side as it is.
+// Package objects makes the Kubernetes objects of a plan, without I/O. Equal plans give equal
+// objects, byte for byte. Each object has its kind and only the operator's fields, ready for
+// server-side apply.
 //
-// Objects of a gateway's pods are owned by the NFSGateway. A Service is owned by its NFSExport, if that lies in the same namespace, and never by the
-// gateway: it is the record of the export's address and ports, which a gateway that is made again gives back. The Secret of handle keys has no owner: it
-// outlives both.
+// The NFSGateway owns the objects of its pods. An NFSExport owns its Service if it is in the same
+// namespace. The gateway never owns a Service: it records the export's address and ports for a
+// re-created gateway. The Secret of handle keys has no owner, so that it outlives both.
 package objects
 
 import (
@@ -13,21 +14,24 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// Defaults are what the operator was installed with.
+// Defaults are options of the operator.
 type Defaults struct {
-	// GatewayImage is for provider SoftwareIWARP, VerbsImage for Verbs, and SpeakerImage, which is the operator's, for exposure VirtualIP.
+	// GatewayImage is for provider SoftwareIWARP, VerbsImage for Verbs. SpeakerImage, the
+	// operator's own, is for exposure VirtualIP.
 	GatewayImage, VerbsImage, SpeakerImage string
-	// OperatorNamespace and OperatorLabels pick the operator's pods, which NetworkPolicies let reach the pods' /status.
+	// OperatorNamespace and OperatorLabels select the operator's pods, which NetworkPolicies admit
+	// to /status.
 	OperatorNamespace string
 	OperatorLabels    map[string]string
-	// CollectorLabels pick the pods, of any namespace, that NetworkPolicies let collect metrics: those with all labels of one of the entries. Empty:
-	// app.kubernetes.io/name: prometheus.
+	// CollectorLabels select pods, of all namespaces, that NetworkPolicies admit to metrics. A pod
+	// needs all labels of one entry. Default app.kubernetes.io/name: prometheus.
 	CollectorLabels []map[string]string
-	// MonitoringLabels are added to ServiceMonitors and PrometheusRules.
+	// MonitoringLabels of ServiceMonitors and PrometheusRules.
 	MonitoringLabels map[string]string
 }
 
-// Build returns all objects of a plan but the Secret of handle keys, in the order in which they are to be applied: what others refer to comes first.
+// Build returns the objects of a plan, without the Secret of handle keys, in the order to apply
+// them.
 func Build(p *plan.Plan, d *Defaults) []client.Object {
 	var out []client.Object
 	if virtual(p.Gateway) {

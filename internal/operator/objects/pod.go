@@ -16,8 +16,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// podTemplate returns a workload's pods, without the name of their ConfigMap. No export is in it but a claim's own, so that no change of exports
-// restarts a pod.
+// podTemplate returns a workload's pods, without the name of their ConfigMap. It depends on no
+// export but a claim's own, so that changes of exports restart no pod.
 func podTemplate(g *v1alpha1.NFSGateway, w *plan.Workload, d *Defaults) corev1.PodTemplateSpec {
 	gatewayImage, speakerImage := images(g, d)
 	t := corev1.PodTemplateSpec{
@@ -55,7 +55,7 @@ func podTemplate(g *v1alpha1.NFSGateway, w *plan.Workload, d *Defaults) corev1.P
 	return t
 }
 
-// addTemplate adds what spec.podTemplate says, but for image and resources.
+// addTemplate adds spec.podTemplate, except image and resources.
 func addTemplate(t *corev1.PodTemplateSpec, p *v1alpha1.PodTemplate) {
 	maps.Copy(t.Labels, p.Labels)
 	if len(p.Annotations) > 0 {
@@ -89,7 +89,8 @@ func gatewayContainer(g *v1alpha1.NFSGateway, w *plan.Workload, image string) co
 		},
 	}
 	if g.Spec.Exposure.Type != v1alpha1.ExposureVirtualIP {
-		// A Service leads to a pod that ends until the probe has failed. A client's SYN that meets nobody then is repeated for two minutes, to that address.
+		// A Service leads clients to an ending pod until its probe has failed. Without a listener,
+		// Linux clients repeat a SYN to that pod for two minutes.
 		c.Args = append(c.Args, "--linger", linger.String())
 	}
 	adminHosts(g, &c)
@@ -102,7 +103,8 @@ func gatewayContainer(g *v1alpha1.NFSGateway, w *plan.Workload, image string) co
 func podSecurity(g *v1alpha1.NFSGateway, w *plan.Workload) *corev1.PodSecurityContext {
 	s := &corev1.PodSecurityContext{
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		// Many NFS servers believe only clients with a port below 1024, which this lets a container without privileges have.
+		// Many NFS servers require a client port below 1024. This opens them to unprivileged
+		// containers.
 		Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}},
 	}
 	if unprivileged(g, w) {
@@ -125,18 +127,18 @@ func gatewaySecurity(g *v1alpha1.NFSGateway, w *plan.Workload) *corev1.SecurityC
 	return confined(0, add...)
 }
 
-// volumeServer is what a server needs that acts as its callers and opens files by their handles.
+// volumeServer are the capabilities to act as callers and to open files by handle.
 var volumeServer = []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "MKNOD", "SETGID", "SETUID"}
 
-// unprivileged tells whether the gateway's container runs as nobody in particular. PodSecurity "restricted" admits a pod of such a container alone.
+// unprivileged reports whether the gateway's container passes PodSecurity "restricted".
 func unprivileged(g *v1alpha1.NFSGateway, w *plan.Workload) bool {
 	return g.Spec.Provider != v1alpha1.Verbs && w.Claim == nil
 }
 
-// nonroot is the user of pods that need no privileges, and of the images.
+// nonroot is the user of unprivileged pods, and of the images.
 const nonroot = 65532
 
-// images are the gateway's and the speaker's.
+// images returns the images of the gateway and the speaker.
 func images(g *v1alpha1.NFSGateway, d *Defaults) (gateway, speaker string) {
 	gateway = d.GatewayImage
 	if g.Spec.Provider == v1alpha1.Verbs {
@@ -148,17 +150,18 @@ func images(g *v1alpha1.NFSGateway, d *Defaults) (gateway, speaker string) {
 	return gateway, d.SpeakerImage
 }
 
-// stopMargin is how much longer than the drain a pod may take to end.
+// stopMargin is the time of a pod to end after its drain.
 const stopMargin = 15 * time.Second
 
-// linger is how long a gateway behind a Service stays after its drain: the readiness probe fails within 2 s, and the nodes' rules follow.
+// linger is the time of a gateway behind a Service to stay after its drain: 2 s until the readiness
+// probe fails, and the rest for the nodes' rules.
 const linger = 5 * time.Second
 
 // VerbsAnnotation identifies the settings of adapters. Exports of a pod share a socket with the
 // settings of its start: other settings need new pods.
 const VerbsAnnotation = "sluice.dev/verbs"
 
-// NetworksAnnotation is what Multus, and other meta plugins, read: the networks that a pod is attached to.
+// NetworksAnnotation lists the networks of a pod for Multus and other meta plugins.
 const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
 
 // Names of the containers.
@@ -176,7 +179,8 @@ const (
 	tokenVolume  = "token"
 )
 
-// adminHosts keeps the admin port of a pod with further networks to the pod's addresses in the cluster and to loopback, where the speaker and port-forwards ask.
+// adminHosts limits the admin port of a pod with further networks to its cluster addresses and
+// loopback, for the speaker and port-forwards.
 func adminHosts(g *v1alpha1.NFSGateway, c *corev1.Container) {
 	if g.Spec.RDMA == nil || len(g.Spec.RDMA.Networks) == 0 {
 		return
@@ -185,7 +189,7 @@ func adminHosts(g *v1alpha1.NFSGateway, c *corev1.Container) {
 	c.Args = append(c.Args, "--admin-hosts", "$(POD_IPS),127.0.0.1")
 }
 
-// fieldEnv is a variable that has a field of the pod.
+// fieldEnv returns a variable with a field of the pod.
 func fieldEnv(name, path string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
 }
@@ -197,8 +201,8 @@ func probe(path string, port int32, period, failures int32) *corev1.Probe {
 	}
 }
 
-// resources are what the gateway's container asks for. Besides data in flight, which limits.memory bounds, it has receives and connections: as much again, and
-// 512 MiB.
+// resources returns the requests and limits of the gateway's container. The memory limit is twice
+// limits.memory, for data in flight and for receives, and 512 MiB.
 func resources(g *v1alpha1.NFSGateway) corev1.ResourceRequirements {
 	memory := plan.Memory(g)
 	r := corev1.ResourceRequirements{
@@ -232,7 +236,7 @@ func resources(g *v1alpha1.NFSGateway) corev1.ResourceRequirements {
 	return r
 }
 
-// hugePages are those that the arenas of memory for messages and data are made of. They are mapped without a file system.
+// hugePages hold the arenas of messages and data, mapped without a file system.
 const hugePages = corev1.ResourceHugePagesPrefix + "2Mi"
 
 func volumes(g *v1alpha1.NFSGateway, w *plan.Workload) []corev1.Volume {
@@ -253,7 +257,7 @@ func volumes(g *v1alpha1.NFSGateway, w *plan.Workload) []corev1.Volume {
 	return v
 }
 
-// networks is the Multus annotation: a list of networks and what their interfaces are called in the pod.
+// networks returns the value of NetworksAnnotation.
 func networks(g *v1alpha1.NFSGateway) string {
 	type selection struct {
 		Name      string `json:"name"`

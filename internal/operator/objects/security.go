@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// confined drops every capability but those that are named. They are of use to root alone.
+// confined returns a security context without capabilities, except add, which only root can use.
 func confined(user int64, add ...corev1.Capability) *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		RunAsUser: new(user), RunAsGroup: new(user), RunAsNonRoot: new(user != 0),

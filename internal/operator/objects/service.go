@@ -12,10 +12,11 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// LoadBalancerClass is that of Services with exposure VirtualIP: the operator writes their ingress, and nobody else balances them.
+// LoadBalancerClass of Services with exposure VirtualIP. The operator writes their ingress, so no
+// load balancer must.
 const LoadBalancerClass = "sluice.dev/virtual-ip"
 
-// Service returns the Service of an export that is served.
+// Service returns the Service of a served export.
 func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
 	l := labels(g)
 	maps.Copy(l, exportLabels(x.Source))
@@ -27,7 +28,7 @@ func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
 	address := &x.Source.Spec.Address
 	tcp := port(plan.PortTCP, cmp.Or(address.TCPPort, 2049), x.TCPTarget)
 	if virtual(g) {
-		// RDMA does not come by the Service: its ports are those of the ClusterIP, the way of TCP.
+		// RDMA bypasses the Service. Its ports are for TCP by the ClusterIP.
 		s.Annotations = map[string]string{plan.AnnotationAddress: x.VIP, plan.AnnotationNetwork: plan.VirtualNetwork(g)}
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Spec.LoadBalancerClass = new(LoadBalancerClass)
@@ -52,8 +53,8 @@ func Service(g *v1alpha1.NFSGateway, x *plan.Export) *corev1.Service {
 // PlaceholderPrefix begins the names of placeholders.
 const PlaceholderPrefix = "sluice-address-"
 
-// Placeholder asks for the address of a Service that cannot be made yet, since one of its name has another address. It is not the Service of an export, so
-// that one that is left over is pruned.
+// Placeholder returns a Service that reserves the address of s while its predecessor still exists.
+// It has no label of an export, so a leftover is pruned.
 func Placeholder(s *corev1.Service) *corev1.Service {
 	l := maps.Clone(s.Labels)
 	delete(l, plan.LabelExportNamespace)
@@ -76,8 +77,8 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// Ingress is what the status of a Service with exposure VirtualIP says: its address is carried by a pod, so that neither kube-proxy nor a network
-// plugin catches what is sent to it.
+// Ingress returns the load balancer status of a Service with exposure VirtualIP. A pod carries the
+// address, so kube-proxy and network plugins must not capture it.
 func Ingress(vip string) []corev1.LoadBalancerIngress {
 	return []corev1.LoadBalancerIngress{{IP: vip, IPMode: new(corev1.LoadBalancerIPModeProxy)}}
 }

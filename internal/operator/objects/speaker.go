@@ -17,7 +17,8 @@ import (
 
 func serviceAccountName(g *v1alpha1.NFSGateway) string { return g.Name + "-speaker" }
 
-// speakerContainer carries virtual addresses. It starts before the gateway and ends after it.
+// speakerContainer returns a sidecar that carries virtual addresses. It starts before the gateway
+// and ends after it.
 func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 	c := corev1.Container{
 		Name: SpeakerContainer, Image: image, RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
@@ -39,7 +40,7 @@ func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 	return c
 }
 
-// token is what a pod's service account usually gets mounted everywhere; here the speaker alone has it.
+// token returns the volume of a service account token for the speaker alone.
 func token() corev1.Volume {
 	return corev1.Volume{Name: tokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
@@ -48,7 +49,7 @@ func token() corev1.Volume {
 	}}}}
 }
 
-// speakerConfig is what a workload's speakers are told.
+// speakerConfig returns the configuration of a workload's speakers.
 func speakerConfig(p *plan.Plan, w *plan.Workload) *api.Config {
 	c := &api.Config{Interface: plan.VirtualInterface(p.Gateway), Groups: []api.Group{}}
 	for _, g := range p.Groups {
@@ -66,12 +67,13 @@ func speakerConfig(p *plan.Plan, w *plan.Workload) *api.Config {
 	return c
 }
 
-// ServiceAccount is the speakers'.
+// ServiceAccount returns the speakers' account.
 func ServiceAccount(g *v1alpha1.NFSGateway) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{TypeMeta: typeMeta("v1", "ServiceAccount"), ObjectMeta: meta(g, serviceAccountName(g), labels(g)), AutomountServiceAccountToken: new(false)}
 }
 
-// Role lets speakers look at and write their gateway's Leases. They need not make them: the operator does, and leaves what they say alone.
+// Role permits the speakers to read and write their gateway's Leases. The operator creates them,
+// and never changes their spec.
 func Role(p *plan.Plan) *rbacv1.Role {
 	var names []string
 	for _, g := range p.Groups {
@@ -79,13 +81,13 @@ func Role(p *plan.Plan) *rbacv1.Role {
 	}
 	slices.Sort(names)
 	r := &rbacv1.Role{TypeMeta: typeMeta("rbac.authorization.k8s.io/v1", "Role"), ObjectMeta: meta(p.Gateway, serviceAccountName(p.Gateway), labels(p.Gateway))}
-	if len(names) > 0 { // a rule without names would be about all Leases
+	if len(names) > 0 { // a rule without names permits all Leases
 		r.Rules = []rbacv1.PolicyRule{{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, ResourceNames: names, Verbs: []string{"get", "watch", "patch"}}}
 	}
 	return r
 }
 
-// RoleBinding gives the speakers their Role.
+// RoleBinding binds the speakers to their Role.
 func RoleBinding(g *v1alpha1.NFSGateway) *rbacv1.RoleBinding {
 	name := serviceAccountName(g)
 	return &rbacv1.RoleBinding{
@@ -95,7 +97,7 @@ func RoleBinding(g *v1alpha1.NFSGateway) *rbacv1.RoleBinding {
 	}
 }
 
-// Leases are those of the groups of addresses, without a word of who holds them.
+// Leases returns the Leases of address groups, without a holder.
 func Leases(p *plan.Plan) []*coordinationv1.Lease {
 	var out []*coordinationv1.Lease
 	for _, g := range p.Groups {

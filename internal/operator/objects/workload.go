@@ -59,7 +59,7 @@ func configMap(p *plan.Plan, w *plan.Workload, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{TypeMeta: typeMeta("v1", "ConfigMap"), ObjectMeta: meta(p.Gateway, name, workloadLabels(p.Gateway, w)), Data: data}
 }
 
-// ConfigHash identifies what a ConfigMap says, for [plan.AnnotationConfig].
+// ConfigHash returns a hash of a ConfigMap's data, for [plan.AnnotationConfig].
 func ConfigHash(c *corev1.ConfigMap) string { return hash(c.Data) }
 
 func hash(v any) string {
@@ -79,14 +79,15 @@ func document(v any) string {
 	return string(b)
 }
 
-// DisruptionBudget returns that of a workload with more than one pod, nil for others: it would keep a node from being drained.
+// DisruptionBudget returns the budget of a workload with several pods; nil otherwise, because it
+// would block node drains.
 func DisruptionBudget(g *v1alpha1.NFSGateway, w *plan.Workload) *policyv1.PodDisruptionBudget {
 	if w.Replicas < 2 {
 		return nil
 	}
 	return &policyv1.PodDisruptionBudget{TypeMeta: typeMeta("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(g, w.Name, workloadLabels(g, w)), Spec: policyv1.PodDisruptionBudgetSpec{
 		MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)},
-		// A pod that does not serve protects nobody, and must not hold up a drain.
+		// A pod that does not serve must not block a drain.
 		UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow),
 	}}
 }

@@ -25,13 +25,13 @@ type served struct {
 	at  *status.Export
 }
 
-// NoGateway is the status of an export whose NFSGateway does not exist, or lies in a namespace that the operator does not watch.
+// NoGateway returns the status of an export whose NFSGateway does not exist or is not watched.
 func NoGateway(x *v1alpha1.NFSExport, watched bool) v1alpha1.NFSExportStatus {
 	cs := plan.GatewayNotFound(x, watched)
 	return v1alpha1.NFSExportStatus{Backend: x.Status.Backend, Conditions: append(cs, as(failing(cs)))}
 }
 
-// Export is the status of one of the plan's exports.
+// Export returns the status of an export of the plan.
 func Export(p *plan.Plan, x *plan.Export, seen *Observed) v1alpha1.NFSExportStatus {
 	seen = seen.prepared(p)
 	own := slices.Clone(x.Conditions) // Accepted and ResolvedRefs
@@ -67,7 +67,7 @@ func Export(p *plan.Plan, x *plan.Export, seen *Observed) v1alpha1.NFSExportStat
 	return s
 }
 
-// at returns where an export is served, be it in the state before its last change.
+// at returns the pods that serve an export, in any generation.
 func at(x *plan.Export, w *workload) (at []served) {
 	for _, pod := range w.serving {
 		if e := pod.of(x.Config.Name); serves(e) {
@@ -77,7 +77,7 @@ func at(x *plan.Export, w *workload) (at []served) {
 	return at
 }
 
-// exportReady: a new client can mount now, be it in the state before the last change.
+// exportReady reports whether a new client can mount, in any generation.
 func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condition, seen *Observed, w *workload, at []served, programmed, backend, rdma *metav1.Condition) metav1.Condition {
 	if f := failing(own); f != nil {
 		return as(f)
@@ -104,8 +104,8 @@ func exportReady(x *plan.Export, s *v1alpha1.NFSExportStatus, own []metav1.Condi
 	return condition.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "%s", s.Mount)
 }
 
-// unserved finds a pod that new clients are sent to, and that does not serve the export: one of all that are ready, or with a virtual address the one that
-// carries it.
+// unserved returns the trouble of the first pod that receives new clients but does not serve the
+// export. With a virtual address, only its holder counts.
 func unserved(x *plan.Export, w *workload, holder string) words {
 	for _, pod := range w.serving {
 		if x.VIP != "" && pod.Name != holder {
@@ -122,12 +122,13 @@ func unserved(x *plan.Export, w *workload, holder string) words {
 	return words{}
 }
 
-// serves reports whether a pod serves an export, be it in the state before its last change. e is nil if the pod does not know it.
+// serves reports whether a pod serves an export, in any generation. e is nil if the pod does not
+// know it.
 func serves(e *status.Export) bool {
 	return e != nil && e.State != status.Removing && len(e.Listeners) > 0
 }
 
-// programmed: all pods that serve have applied the export as it is, and one does.
+// programmed reports whether all serving pods have applied the export, and at least one serves it.
 func programmed(x *plan.Export, w *workload) metav1.Condition {
 	var applied int
 	var lagging []words
@@ -143,7 +144,7 @@ func programmed(x *plan.Export, w *workload) metav1.Condition {
 		}
 	}
 	for _, t := range w.trouble {
-		// Whether these serve what they should cannot be told, or they say that they do not.
+		// These pods may serve an older generation, or refuse this one.
 		if t.reason == v1alpha1.ReasonPodsUnreachable || t.reason == v1alpha1.ReasonNotApplied || applied == 0 {
 			lagging = append(lagging, t)
 		}
@@ -161,10 +162,10 @@ func programmed(x *plan.Export, w *workload) metav1.Condition {
 	return condition.True(v1alpha1.ConditionProgrammed, v1alpha1.ReasonProgrammed, "%s", text)
 }
 
-// backendReachable: it answers every pod that serves, but for those that have just begun.
+// backendReachable reports whether the backend answers every serving pod, except new ones.
 func backendReachable(x *plan.Export, at []served) metav1.Condition {
 	const kind = v1alpha1.ConditionBackendReachable
-	answered, waits := 0, "" // one that has just begun counts as answered in words, which would be written late
+	answered, waits := 0, "" // a new pod counts in the message, to save a write
 	for _, s := range at {
 		b := &s.at.Backend
 		switch {
@@ -192,7 +193,7 @@ func backendReachable(x *plan.Export, at []served) metav1.Condition {
 	return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no pod has asked %s yet", x.Backend)
 }
 
-// from is where a server saw a pod's question come from, as far as nothing between them changes it.
+// from returns the source address of a pod's call, as far as it is known without NAT.
 func from(pod *corev1.Pod, b *status.Backend) string {
 	switch {
 	case b.AskedAddress.IsValid():
@@ -203,7 +204,7 @@ func from(pod *corev1.Pod, b *status.Backend) string {
 	return pod.Status.PodIP
 }
 
-// remedy says what to change at a server that refuses.
+// remedy returns the change that a refusing server needs.
 func remedy(b *status.Backend) string {
 	text := fmt.Sprintf("export %s to that address, or to the node's address if the network plugin masquerades pods; add no_root_squash if root must stay root", b.Path)
 	if b.AskedFrom >= 1024 {
@@ -212,7 +213,8 @@ func remedy(b *status.Backend) string {
 	return text
 }
 
-// rdmaReady: RPC-over-RDMA is served where clients reach it. With a virtual address that is the pod that carries it; otherwise it is every pod that serves.
+// rdmaReady reports whether clients reach RPC-over-RDMA: at the holder of a virtual address,
+// otherwise at every serving pod.
 func rdmaReady(x *plan.Export, at []served, holder string, w *workload) metav1.Condition {
 	const kind = v1alpha1.ConditionRDMAReady
 	judged, others := at, []served(nil)
@@ -244,7 +246,8 @@ func rdmaReady(x *plan.Export, at []served, holder string, w *workload) metav1.C
 	return condition.True(kind, v1alpha1.ReasonServing, "%s", text)
 }
 
-// rdmaTrouble says why a pod takes no connections of RPC-over-RDMA, as the end of a sentence that begins with the pod; nothing if it does.
+// rdmaTrouble returns why a pod accepts no RPC-over-RDMA connections, as the end of a sentence
+// about the pod.
 func (s *served) rdmaTrouble() words {
 	for i := range s.at.Listeners {
 		l := &s.at.Listeners[i]
@@ -265,7 +268,7 @@ func (s *served) rdmaTrouble() words {
 	return words{}
 }
 
-// visible: clients come from addresses that are not nodes' own, which own has.
+// visible reports whether a client has an address that is not a node's.
 func visible(at []served, own map[netip.Addr]bool) metav1.Condition {
 	const kind = v1alpha1.ConditionClientAddressesVisible
 	clients, hidden := 0, 0
@@ -287,7 +290,7 @@ func visible(at []served, own map[netip.Addr]bool) metav1.Condition {
 	return condition.True(kind, v1alpha1.ReasonVisible, "connections come from addresses other than those of nodes")
 }
 
-// versions are those that all pods serve.
+// versions returns the versions that all pods serve.
 func versions(at []served) []string {
 	var common []string
 	for i, s := range at {
@@ -302,7 +305,7 @@ func versions(at []served) []string {
 	return common
 }
 
-// hash is what all pods have applied; empty if they differ.
+// hash returns the configuration that all pods have applied; "" if they differ.
 func hash(at []served) string {
 	if len(at) == 0 || slices.ContainsFunc(at, func(s served) bool { return s.at.Hash != at[0].at.Hash }) {
 		return ""
@@ -310,7 +313,7 @@ func hash(at []served) string {
 	return at[0].at.Hash
 }
 
-// address is what clients mount; empty if there is none yet.
+// address returns the address that clients mount; "" if there is none yet.
 func address(x *plan.Export, svc *corev1.Service) string {
 	switch {
 	case x.VIP != "":

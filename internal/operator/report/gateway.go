@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// Gateway is the status of the plan's gateway.
+// Gateway returns the status of the plan's gateway.
 func Gateway(p *plan.Plan, seen *Observed) v1alpha1.NFSGatewayStatus {
 	seen = seen.prepared(p)
 	shared := plan.WorkloadName(p.Gateway, nil)
@@ -73,7 +73,8 @@ func Gateway(p *plan.Plan, seen *Observed) v1alpha1.NFSGatewayStatus {
 	return s
 }
 
-// capacity: the configuration file of the shared pods has room for more. The message has no number that changes with each export.
+// capacity reports whether the configuration of the shared pods has room. The message has no number
+// that each export would change.
 func capacity(c *plan.Capacity) metav1.Condition {
 	const kind = v1alpha1.ConditionConfigCapacity
 	switch {
@@ -85,7 +86,7 @@ func capacity(c *plan.Capacity) metav1.Condition {
 	return condition.True(kind, v1alpha1.ReasonCapacitySufficient, "the ConfigMap of the pods has room for more exports")
 }
 
-// gatewayRDMA: RPC-over-RDMA is served for every export that is served at all.
+// gatewayRDMA reports whether RPC-over-RDMA is served for every served export.
 func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]workload, seen *Observed) metav1.Condition {
 	const kind = v1alpha1.ConditionRDMAReady
 	if len(exported) == 0 {
@@ -111,7 +112,7 @@ func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]worklo
 	return condition.True(kind, v1alpha1.ReasonServing, "%s served%s", plural(well, "export"), crowded(p, seen))
 }
 
-// gatewayReady: each workload has a pod that takes clients, or would if there were exports.
+// gatewayReady reports whether each workload has a pod that accepts clients.
 func gatewayReady(p *plan.Plan, exported []*plan.Export, looked map[string]workload, programmed, rdma *metav1.Condition) metav1.Condition {
 	if f := failing(p.Conditions); f != nil {
 		return as(f)
@@ -130,7 +131,7 @@ func gatewayReady(p *plan.Plan, exported []*plan.Export, looked map[string]workl
 	return condition.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "exports can be mounted")
 }
 
-// idle says why a gateway serves no export.
+// idle returns why a gateway serves no export.
 func idle(p *plan.Plan) string {
 	if n := len(p.Exports); n > 0 {
 		return fmt.Sprintf("none of its %d NFSExports can be served: check their conditions", n)

@@ -7,8 +7,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// crowded warns of a gateway that may accept more exports than a device has room for: after a failover one pod may carry all virtual addresses. It is empty if
-// no pod's device is known to be too small.
+// crowded warns if spec.limits.exports exceeds the GID table of a device: after a failover one pod
+// may carry all virtual addresses. It is "" if all known tables suffice.
 func crowded(p *plan.Plan, seen *Observed) string {
 	g := p.Gateway
 	if g.Spec.Exposure.Type != v1alpha1.ExposureVirtualIP {
@@ -43,8 +43,8 @@ func crowded(p *plan.Plan, seen *Observed) string {
 		g.Spec.Limits.Exports, device, pod, least)
 }
 
-// room is how many virtual addresses fit in a port's table of GIDs: each takes an entry for each type (RoCE v1, v2), and the interface's own addresses stay. It is
-// not known without the table's size.
+// room returns the number of virtual addresses that fit in a port's GID table. Each takes one entry
+// for each type (RoCE v1, v2), beside the interface's own. ok is false without the table's size.
 func room(table int, gids []string, virtual map[string]bool) (int, bool) {
 	if table == 0 {
 		return 0, false

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// newest returns the newest of the versions of NFS that are served; empty if none is.
+// newest returns the newest of the versions; "" if there is none.
 func newest(versions []string) string {
 	best := ""
 	for _, v := range versions {
@@ -15,7 +15,8 @@ func newest(versions []string) string {
 	return best
 }
 
-// mountLine is how a Linux client mounts address over network, rdma or tcp; empty if there is nothing to mount.
+// mountLine returns the mount command of a Linux client over network, rdma or tcp; "" if there is
+// nothing to mount.
 func mountLine(network, address string, port, tcpPort int32, versions []string) string {
 	version := newest(versions)
 	if address == "" || version == "" {
@@ -27,7 +28,7 @@ func mountLine(network, address string, port, tcpPort int32, versions []string) 
 	}
 	options := []string{"vers=" + version, "proto=" + network, fmt.Sprintf("port=%d", port)}
 	if version == "3" {
-		// MOUNT answers where NFS does, and NLM nowhere.
+		// MOUNT has the port of NFS, and NLM is not served.
 		options = append(options, "mountproto="+tcp, fmt.Sprintf("mountport=%d", tcpPort), "nolock")
 	}
 	return fmt.Sprintf("mount -t nfs -o %s %s:/ /mnt", strings.Join(options, ","), address)

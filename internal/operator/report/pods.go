@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// trouble says why the pod's gateway does not serve; nothing if it does.
+// trouble returns why the pod's gateway does not serve; zero if it does.
 func (p *Pod) trouble(gw *v1alpha1.NFSGateway, h *shared) words {
 	say := func(reason, format string, a ...any) words {
 		return words{reason, fmt.Sprintf("pod %s ", p.Name) + fmt.Sprintf(format, a...)}
@@ -26,7 +26,7 @@ func (p *Pod) trouble(gw *v1alpha1.NFSGateway, h *shared) words {
 	st := &p.Pod.Status
 	switch st.Phase {
 	case corev1.PodFailed:
-		if st.Reason != "" { // the kubelet's own admission, and evictions
+		if st.Reason != "" { // rejected by the kubelet, or evicted
 			return say(v1alpha1.ReasonPodsRefused, "was refused by its node: %s: %q", st.Reason, condition.Quote(st.Message))
 		}
 		return say(v1alpha1.ReasonPodsCrashing, "has failed: %q", condition.Quote(st.Message))
@@ -62,10 +62,10 @@ func (p *Pod) trouble(gw *v1alpha1.NFSGateway, h *shared) words {
 	return words{}
 }
 
-// lost tells whether the pod is on a node that Kubernetes does not hear from, and does not answer the operator either.
+// lost reports whether neither the pod's node nor the pod answers.
 func (p *Pod) lost(h *shared) bool { return p.Status == nil && h.lost[p.Spec.NodeName] }
 
-// unscheduled says why the pod has no node.
+// unscheduled returns why the pod has no node.
 func (p *Pod) unscheduled(gw *v1alpha1.NFSGateway, h *shared, say func(string, string, ...any) words) (words, bool) {
 	for _, c := range p.Pod.Status.Conditions {
 		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {
@@ -80,7 +80,8 @@ func (p *Pod) unscheduled(gw *v1alpha1.NFSGateway, h *shared, say func(string, s
 	return words{}, false
 }
 
-// notOffered returns the first extended resource that pods ask for and no node has, and its index in rdma.devices; "" if there is none.
+// notOffered returns the first requested extended resource without a node, and its index in
+// rdma.devices; "" if there is none.
 func notOffered(gw *v1alpha1.NFSGateway, offers map[string]bool) (int, string) {
 	if gw.Spec.RDMA == nil {
 		return 0, ""
@@ -93,7 +94,7 @@ func notOffered(gw *v1alpha1.NFSGateway, offers map[string]bool) (int, string) {
 	return 0, ""
 }
 
-// container says why a container does not run.
+// container returns why a container does not run.
 func container(c *corev1.ContainerStatus, say func(string, string, ...any) words) (words, bool) {
 	w := c.State.Waiting
 	if w == nil {

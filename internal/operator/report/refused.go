@@ -13,13 +13,13 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// Blocker is why one of our objects cannot be made, if that is for people to change: [NameConflict] or [Refused].
+// Blocker is an error of a write that people have to resolve: [NameConflict] or [Refused].
 type Blocker interface {
 	error
 	words() words
 }
 
-// NameConflict says that somebody else's object is where one of ours would be.
+// NameConflict is an object of another owner under the name of one of ours.
 type NameConflict struct {
 	Kind string
 	Name types.NamespacedName
@@ -33,11 +33,11 @@ func (o *NameConflict) words() words {
 	return words{v1alpha1.ReasonNameTaken, o.Error() + ": delete it, or re-create the NFSGateway under another name"}
 }
 
-// Refused says that the API server refuses one of our objects.
+// Refused is a write that the API server refuses.
 type Refused struct {
 	Kind string
 	Name types.NamespacedName
-	Err  error // its answer
+	Err  error // of the API server
 }
 
 func (r *Refused) Error() string { return fmt.Sprintf("%s %s: %v", r.Kind, r.Name, r.Err) }
@@ -48,7 +48,8 @@ func (r *Refused) words() words {
 	return words{v1alpha1.ReasonObjectRefused, fmt.Sprintf("the API server refuses %s %s: %q: change the quota, policy, webhook or field named there", r.Kind, r.Name, condition.Quote(r.Err.Error()))}
 }
 
-// serviceRefused says why the Service of an export cannot be made, if that is for the export's author to change; nothing otherwise.
+// serviceRefused returns why an export cannot have its Service, if the export's author has to
+// change it.
 func serviceRefused(x *plan.Export, err error) words {
 	var o *NameConflict
 	if errors.As(err, &o) {
@@ -64,7 +65,8 @@ func serviceRefused(x *plan.Export, err error) words {
 		case !strings.HasPrefix(c.Field, "spec.clusterIP"):
 		case strings.Contains(c.Message, "already allocated"):
 			return words{v1alpha1.ReasonAddressTaken, fmt.Sprintf("address.ip: %s belongs to another Service: choose another one, or omit it", ip)}
-		case strings.Contains(c.Message, "range"), strings.Contains(c.Message, "not configured on this cluster"): // its family is not
+		// the address family is not configured
+		case strings.Contains(c.Message, "range"), strings.Contains(c.Message, "not configured on this cluster"):
 			return words{v1alpha1.ReasonAddressOutsidePool, fmt.Sprintf("address.ip: %s is not in the cluster's Service range: %q: choose another one, or omit it", ip, condition.Quote(c.Message))}
 		}
 	}

@@ -1,7 +1,7 @@
-// Package report tells what became of NFSGateways and NFSExports: their conditions and the rest of their status. It is pure: it looks at the plan, and at the
-// pods as they were last seen.
+// Package report computes the status of NFSGateways and NFSExports, with conditions, from a plan
+// and the observed pods. It does no I/O.
 //
-// Conditions have no times here; [sluice.dev/sluice/internal/operator/condition.Merge] gives them theirs.
+// Its conditions have no times; [sluice.dev/sluice/internal/operator/condition.Merge] sets them.
 package report
 
 import (
@@ -20,36 +20,40 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// Observed is what was seen of a gateway last.
+// Observed is the last observed state of a gateway.
 type Observed struct {
-	// Pods are those of all its workloads.
+	// Pods of all workloads.
 	Pods []Pod
-	// Refused are the words of admission, by workload, where pods could not be made.
+	// Refused has admission's errors of pod creation, by workload.
 	Refused map[string]string
-	// Updated is how many pods have the present template, by workload, where that is fewer than wanted.
+	// Updated is the number of pods with the current template, by workload, if it is less than
+	// wanted.
 	Updated map[string]int32
-	// Services are those of its exports, by name.
+	// Services of exports, by name.
 	Services map[string]*corev1.Service
-	// Failed is why Services of exports could not be made, by name: [NameConflict], [Refused], or another error.
+	// Failed has the errors of Services of exports, by name: [NameConflict], [Refused] or another
+	// one.
 	Failed map[string]error
-	// Blocked is why other objects cannot be made, by workload, the first of each; those of no workload are at "".
+	// Blocked has the first error of other objects, by workload; "" for objects of no workload.
 	Blocked map[string]Blocker
-	// Nodes are the cluster's.
+	// Nodes of the cluster.
 	Nodes []corev1.Node
 
 	shared *shared
 }
 
-// shared is the common part of the reports on all exports of a gateway. It is made once for them, so that their cost does not grow with exports times nodes.
+// shared is the common part of the reports on a gateway's exports. It is computed once, so that the
+// cost does not grow with exports times nodes.
 type shared struct {
 	workloads map[string]workload
-	holders   map[string]string // names of the pods that carry virtual addresses
+	holders   map[string]string // pods that carry virtual addresses
 	own       map[netip.Addr]bool
-	lost      map[string]bool // nodes that Kubernetes does not hear from
-	offers    map[string]bool // extended resources that nodes offer
+	lost      map[string]bool // unreachable nodes
+	offers    map[string]bool // extended resources of nodes
 }
 
-// Prepare makes the common part of the reports on a plan's exports. Without it each of them makes it for itself. What was seen is not to be changed after it.
+// Prepare computes the common part of the reports on a plan's exports. Otherwise each report does.
+// s must not change afterwards.
 func (s *Observed) Prepare(p *plan.Plan) {
 	h := &shared{workloads: map[string]workload{}, holders: holders(s.Pods), own: addresses(s.Nodes), lost: map[string]bool{}, offers: map[string]bool{}}
 	for i := range s.Nodes {
@@ -73,7 +77,7 @@ func (s *Observed) Prepare(p *plan.Plan) {
 	}
 }
 
-// prepared returns the observations, prepared.
+// prepared returns s, or a prepared copy.
 func (s *Observed) prepared(p *plan.Plan) *Observed {
 	if s.shared != nil {
 		return s
@@ -83,7 +87,7 @@ func (s *Observed) prepared(p *plan.Plan) *Observed {
 	return &alone
 }
 
-// of returns a workload of the plan that was prepared for; one without pods if the plan lacks it.
+// of returns a workload of the prepared plan; one without pods if the plan lacks it.
 func (s *Observed) of(p *plan.Plan, name string) workload {
 	if w, there := s.shared.workloads[name]; there {
 		return w
@@ -91,26 +95,27 @@ func (s *Observed) of(p *plan.Plan, name string) workload {
 	return workload{provider: p.Gateway.Spec.Provider}
 }
 
-// Pod is a pod as it was seen last.
+// Pod is the last observed state of a pod.
 type Pod struct {
 	*corev1.Pod
-	// Status is what its gateway answered, its exports by name; nil if it did not, and then Error says why; both are empty if it was not polled yet.
+	// Status of its gateway, with exports by name. If it is nil, Error says why, or the pod was not
+	// polled yet.
 	Status *status.Status
 	Error  string
-	// Speaker is what its speaker answered; nil if it has none, or it did not answer.
+	// Speaker is the status of its speaker; nil without one, or without an answer.
 	Speaker *api.Status
 }
 
-// words are a reason and what is said with it.
+// words are a reason and a message.
 type words struct{ reason, text string }
 
-// gravity orders the reasons why a pod does not serve: what an administrator has to change comes before what passes.
+// gravity orders the reasons of pods: those for administrators precede those that pass.
 var gravity = []string{
 	v1alpha1.ReasonNotApplied, v1alpha1.ReasonNameTaken, v1alpha1.ReasonObjectRefused, v1alpha1.ReasonPodsRefused, v1alpha1.ReasonImageNotPulled, v1alpha1.ReasonPodsCrashing,
 	v1alpha1.ReasonNoNodeOffersResource, v1alpha1.ReasonNodeLost, v1alpha1.ReasonPodsUnreachable, v1alpha1.ReasonNoReplicas, v1alpha1.ReasonApplying, v1alpha1.ReasonPodsPending,
 }
 
-// gravest picks one of several troubles, and counts the others.
+// gravest returns the gravest trouble, and counts the others.
 func gravest(troubles []words) words {
 	w := slices.MinFunc(troubles, func(a, b words) int {
 		return cmp.Compare(slices.Index(gravity, a.reason), slices.Index(gravity, b.reason))
@@ -121,7 +126,8 @@ func gravest(troubles []words) words {
 	return w
 }
 
-// workload are the pods of a workload that are not about to go, and why those do not serve that do not.
+// workload has the serving pods of a workload, and the troubles of the others. Pods being deleted
+// do not count.
 type workload struct {
 	plan     *plan.Workload
 	provider v1alpha1.Provider
@@ -129,7 +135,7 @@ type workload struct {
 	trouble  []words
 }
 
-// look sorts the pods of a workload.
+// look observes the pods of a workload.
 func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Observed) workload {
 	w, name := workload{provider: p.Gateway.Spec.Provider, plan: of}, of.Name
 	if w.plan.Replicas == 0 {
@@ -137,7 +143,7 @@ func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Observed) workload
 	}
 	var ended []words
 	for _, pod := range pods {
-		// One of a claim that is about to go from a lost node is not replaced until somebody says that it is gone.
+		// A claim's pod on a lost node is not replaced before an administrator acts.
 		if pod.DeletionTimestamp != nil && (w.plan.Claim == nil || !pod.lost(seen.shared)) {
 			continue
 		}
@@ -154,7 +160,7 @@ func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Observed) workload
 			w.trouble = append(w.trouble, t)
 		}
 	}
-	// A Deployment leaves a pod that failed to be looked at. It is no trouble any more when all that are wanted serve.
+	// A Deployment keeps failed pods. They do not matter while enough others serve.
 	if len(w.serving) < int(w.plan.Replicas) {
 		w.trouble = append(w.trouble, ended...)
 	}
@@ -170,7 +176,7 @@ func look(p *plan.Plan, of *plan.Workload, pods []*Pod, seen *Observed) workload
 	return w
 }
 
-// of returns what a pod's gateway says of an export; nil if it says nothing.
+// of returns a pod's status of an export; nil if there is none.
 func (p *Pod) of(export string) *status.Export {
 	if p.Status == nil {
 		return nil
@@ -182,14 +188,14 @@ func (p *Pod) of(export string) *status.Export {
 	return &p.Status.Exports[i]
 }
 
-// ready tells whether Kubernetes sends clients to the pod.
+// ready reports whether Kubernetes sends clients to the pod.
 func ready(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// addresses are those that nodes' traffic may come from: their own, and those that plugins give to the bridge or tunnel in front of their pods.
+// addresses returns the addresses of nodes, and of their bridges and tunnels to pods.
 func addresses(nodes []corev1.Node) map[netip.Addr]bool {
 	m := map[netip.Addr]bool{}
 	for i := range nodes {
@@ -210,7 +216,7 @@ func failing(cs []metav1.Condition) *metav1.Condition {
 	return nil
 }
 
-// as is another condition of kind Ready that says what c says.
+// as returns c as a condition of type Ready.
 func as(c *metav1.Condition) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: c.Reason, Message: c.Message}
 }

@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// holders are the names of the pods that carry virtual addresses, the first of each.
+// holders returns the first pod that carries each virtual address.
 func holders(pods []Pod) map[string]string {
 	m := map[string]string{}
 	for i := range pods {
@@ -28,10 +28,10 @@ func holders(pods []Pod) map[string]string {
 	return m
 }
 
-// holder names the pod that carries the export's address; empty if none does.
+// holder returns the pod that carries the export's address; "" if none does.
 func (s *Observed) holder(x *plan.Export) string { return s.shared.holders[x.VIP] }
 
-// carrying says why no pod carries a virtual address, or why it is of no use to an adapter; nothing if holder carries it.
+// carrying returns why no pod carries a virtual address, or why RDMA cannot use it.
 func carrying(vip, holder string, w *workload) words {
 	if holder != "" {
 		return unusable(vip, holder, w)
@@ -63,7 +63,8 @@ func carrying(vip, holder string, w *workload) words {
 	return words{v1alpha1.ReasonAddressNotHeld, fmt.Sprintf("no pod carries %s now", vip)}
 }
 
-// unusable says why RDMA does not come by an address that a pod carries. Software iWARP takes connections from the kernel's TCP, for which nothing is amiss.
+// unusable returns why RDMA cannot use a carried address. Software iWARP uses the kernel's TCP, so
+// it always can.
 func unusable(vip, holder string, w *workload) words {
 	i := slices.IndexFunc(w.serving, func(p *Pod) bool { return p.Name == holder })
 	if i < 0 || w.provider != v1alpha1.Verbs || w.serving[i].Speaker == nil {

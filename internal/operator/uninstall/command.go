@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Main is the operator's subcommand check-uninstall with its arguments. It returns the exit code: 0 when the operator may go.
+// Main runs the subcommand check-uninstall. It returns 0 if the operator may be uninstalled.
 func Main(args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	switch {

@@ -1,5 +1,5 @@
-// Package uninstall is what runs before the operator is removed: it refuses that as long as there are NFSExports, or deletes them and their gateways
-// while the operator is still there to take apart what it made.
+// Package uninstall runs before the operator is uninstalled. It refuses while there are NFSExports,
+// or deletes them and their gateways while the operator can still clean up.
 package uninstall
 
 import (
@@ -21,23 +21,23 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// AnnotationForce is an annotation: with the value "force" on the operator's Deployment it lets that be uninstalled with all exports. It can be set after helm was refused, when helm
-// takes no other values any more.
+// AnnotationForce with the value "force" on the operator's Deployment sets Options.Force. It works
+// after a refusal, when helm accepts no more values.
 const AnnotationForce = "sluice.dev/uninstall"
 
-// Options say where to look, and what to do about it.
+// Options of Run.
 type Options struct {
-	// Namespaces are those that the operator looks at; empty: all.
+	// Namespaces that the operator watches; empty: all.
 	Namespaces []string
 	// Force deletes all NFSExports and NFSGateways there.
 	Force bool
-	// Operator is the operator's Deployment: AnnotationForce on it is Force too. With neither name nor namespace it is not looked at.
+	// Operator is the operator's Deployment, for AnnotationForce; zero: none.
 	Operator client.ObjectKey
-	// Release is the Helm release's name, for the advice in errors.
+	// Release is the name of the Helm release, for errors.
 	Release string
-	// Poll is how long to wait before looking again whether what was deleted is gone.
+	// Poll is the interval of checks for deleted objects.
 	Poll time.Duration
-	// Timeout is how long what is deleted may take to go, besides what the gateways may drain; 0 for no limit.
+	// Timeout of a deletion, beside the gateways' drainTimeout; 0: no limit.
 	Timeout time.Duration
 }
 
@@ -49,8 +49,9 @@ func AddToScheme(s *runtime.Scheme) error {
 	return corev1.AddToScheme(s)
 }
 
-// Run returns nil when the operator may go: there is no NFSExport, or with Force when all NFSExports, then all NFSGateways, and what was made for them are
-// gone. Keys of file handles and claims stay. It waits for each step as long as the gateways may drain and o.Timeout, or until ctx ends, and tells out what it does.
+// Run returns nil if the operator may be uninstalled: there is no NFSExport, or with Force all
+// NFSExports, NFSGateways and their objects are gone. Keys of file handles and claims stay. Each
+// step may take the longest drainTimeout and o.Timeout. Run reports its steps to out.
 func Run(ctx context.Context, c client.Client, o Options, out io.Writer) error {
 	exports, err := o.names(ctx, c, &v1alpha1.NFSExportList{})
 	if err != nil {
@@ -105,7 +106,7 @@ func Run(ctx context.Context, c client.Client, o Options, out io.Writer) error {
 	})
 }
 
-// longestDrain returns the longest drainTimeout, and the NFSGateway that has it.
+// longestDrain returns the longest drainTimeout, and its NFSGateway.
 func (o Options) longestDrain(ctx context.Context, c client.Client) (longest time.Duration, who string, err error) {
 	err = o.each(ctx, c, &v1alpha1.NFSGatewayList{}, func(x client.Object) error {
 		if d := plan.DrainTimeout(x.(*v1alpha1.NFSGateway)); d > longest {
@@ -116,7 +117,8 @@ func (o Options) longestDrain(ctx context.Context, c client.Client) (longest tim
 	return longest, who, err
 }
 
-// removeGateways deletes all NFSGateways. One that is said to serve exports may be protected, until the operator has seen that these are gone.
+// removeGateways deletes all NFSGateways. Until the operator has seen that the exports are gone,
+// they may be protected.
 func (o Options) removeGateways(ctx context.Context, c client.Client) error {
 	for {
 		err := o.remove(ctx, c, &v1alpha1.NFSGatewayList{})
@@ -131,7 +133,7 @@ func (o Options) removeGateways(ctx context.Context, c client.Client) error {
 	}
 }
 
-// each lists objects in all namespaces that count.
+// each calls do with each object of the watched namespaces.
 func (o Options) each(ctx context.Context, c client.Client, list client.ObjectList, do func(client.Object) error, opts ...client.ListOption) error {
 	namespaces := o.Namespaces
 	if len(namespaces) == 0 {
@@ -163,7 +165,7 @@ func (o Options) remove(ctx context.Context, c client.Client, list client.Object
 	return o.each(ctx, c, list, func(x client.Object) error { return client.IgnoreNotFound(c.Delete(ctx, x)) })
 }
 
-// gone waits until no object of the kind is there that the operator made, and that has the label.
+// gone waits until the operator's objects of a kind with a label are gone.
 func (o Options) gone(ctx context.Context, c client.Client, list client.ObjectList, label, what string) error {
 	var left []string
 	for {
@@ -189,7 +191,7 @@ func are(n int, what string) string {
 	return fmt.Sprintf("%d %ss are", n, what)
 }
 
-// some are the first few of many names.
+// some returns the first names of a list.
 func some(names []string) string {
 	const few = 5
 	if len(names) > few {
