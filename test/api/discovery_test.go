@@ -178,7 +178,7 @@ func TestExplain(t *testing.T) {
 	for _, tt := range []struct{ path, want string }{
 		{"nfsx", "that clients mount through an NFSGateway"},
 		{"nfsexports.spec.transport.inlineThreshold", "multiples of 1Ki from 1Ki to 256Ki"},
-		{"nfsgw.spec.exposure", "VirtualIP: an address for each export from a"},
+		{"nfsgw.spec.exposure", "VirtualIP gives each export an address of a pool"},
 	} {
 		var out []byte
 		// The server publishes the schema some time after it has the CRD.
