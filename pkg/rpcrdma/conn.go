@@ -20,7 +20,8 @@ type Conn struct {
 	groups     groupReceiver
 }
 
-// newConn makes a connection without an endpoint; its receives can be prepared. They lie in a queue that is shared, or in one of its own if shared is nil.
+// newConn makes a connection without an endpoint. Its receives can be prepared. They lie in shared,
+// or in a queue of its own if shared is nil.
 func newConn(cfg *Config, server bool, shared *recvQueue) *Conn {
 	c := &Conn{link: link{cfg: cfg, server: server, done: make(chan struct{}), headerLimits: cfg.Limits}}
 	c.headerLimits.Extensions = knownExtensions()
@@ -33,12 +34,12 @@ func newConn(cfg *Config, server bool, shared *recvQueue) *Conn {
 	case !server:
 		c.receives.extra += cfg.ReverseCredits
 	case cfg.offers(wire.Version2):
-		c.receives.extra = 0 // until the version, and with it the structure of receives, is settled
+		c.receives.extra = 0 // until the version, and with it the structure of receives, is known
 	} // receives for reverse replies are posted with the reverse calls
 	c.responder.init(&c.link)
 	c.requester.init(&c.link)
 	c.groups.init(&c.link, &c.responder, &c.requester, &c.negotiator)
-	own := cfg.ReverseCredits // the calls of this side, as many as it asks credits for
+	own := cfg.ReverseCredits // the calls of this side: as many as it asks credits for
 	if !server {
 		own = c.requester.account.Max()
 	}
@@ -46,7 +47,6 @@ func newConn(cfg *Config, server bool, shared *recvQueue) *Conn {
 	return c
 }
 
-// establish takes the endpoint over.
 func (c *Conn) establish(ep rdma.Endpoint) {
 	a := ep.Attributes()
 	c.ep, c.work.ep = ep, ep
@@ -79,7 +79,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return p
 }
 
-// run drives the connection until it ends, and frees everything that it had.
+// run drives the connection until it ends, and frees all memory.
 func (c *Conn) run() {
 	err := c.ep.Serve(c)
 	if why := c.closeReason.Load(); why != nil && errors.Is(err, net.ErrClosed) {
@@ -105,7 +105,6 @@ func (c *Conn) run() {
 	close(c.done)
 }
 
-// options are those of the connection.
 func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 	o := rdma.Options{
 		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoRemoteAccess: c.server,
@@ -120,7 +119,8 @@ func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 	return o
 }
 
-// ownAccount is that of the calls which are received: the server's grants, or what the client asks for.
+// ownAccount is the account of the calls from client to server: the server's grants, or the
+// client's requests.
 func (c *Conn) ownAccount() credit.Account {
 	if c.responder.account != nil {
 		return c.responder.account
@@ -142,7 +142,7 @@ func (c *Conn) receiveDepth() int {
 	return n
 }
 
-// discard frees a connection that came to nothing.
+// discard frees a connection that failed before it was established.
 func (c *Conn) discard() {
 	c.receives.close()
 	c.responder.close() // it has no calls

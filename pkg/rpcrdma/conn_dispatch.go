@@ -8,13 +8,14 @@ import (
 
 // Completed implements rdma.Handler.
 func (c *Conn) Completed(batch []rdma.Completion) {
-	if b := c.complete(batch); b != nil {
+	if b := c.handleBatch(batch); b != nil {
 		b.Uncork()
 	}
 }
 
-// complete works through a batch. It holds, and returns, where calls are passed on to.
-func (c *Conn) complete(batch []rdma.Completion) oncrpc.Corker {
+// handleBatch handles a batch of completions. It corks the connection to which the handler passes
+// calls on, and returns it.
+func (c *Conn) handleBatch(batch []rdma.Completion) oncrpc.Corker {
 	c.recvMu.Lock()
 	defer c.recvMu.Unlock()
 	c.ep.Cork() // so that receives gather too
@@ -28,10 +29,10 @@ func (c *Conn) complete(batch []rdma.Completion) oncrpc.Corker {
 		case idReceive:
 			c.received(cp)
 		case idRead:
-			c.work.done(1)
+			c.work.completed(1)
 			c.responder.readDone(idIndex(cp.ID))
 		case idInvalidate:
-			c.work.done(1)
+			c.work.completed(1)
 			c.requester.invalidated(idIndex(cp.ID))
 		}
 	}
@@ -62,15 +63,15 @@ func (c *Conn) Sent(ids []uint64) {
 // received sorts a message: a call for the responder, a reply for the requester, or neither.
 func (c *Conn) received(cp *rdma.Completion) {
 	c.responder.messages.Add(int64(cp.Bytes))
-	ic := c.responder.get()
-	s := c.receives.queue.get(cp.ID)
+	ic := c.responder.newInbound()
+	s := c.receives.queue.completed(cp.ID)
 	if !c.receives.expected() {
 		c.receives.overrun(s)
 		ic.recycle()
 		c.fail(errOverrun)
 		return
 	}
-	ic.message = s.message(ic.message[:0], cp.Bytes, &ic.Message, c.cfg.Pool)
+	ic.message = s.moveTo(ic.message[:0], cp.Bytes, &ic.Message, c.cfg.Pool)
 	err := ic.hdr.Parse(ic.message, &c.headerLimits)
 	ic.v2 = ic.hdr.Version == wire.Version2 && c.headerLimits.Version2
 	if err != nil {
@@ -82,20 +83,20 @@ func (c *Conn) received(cp *rdma.Completion) {
 	if !versionKnown {
 		c.negotiator.fixVersion(&ic.hdr)
 	}
-	if c.grouped && c.groups.add(ic, s, cp) {
+	if c.grouped && c.groups.assemble(ic, s, cp) {
 		return
 	}
 	switch p := ic.hdr.Procedure; {
 	case p == wire.Error:
 		c.consume(&ic.inbound, s, false)
-		if !c.negotiator.refused(&ic.inbound) {
+		if !c.negotiator.refusedControl(&ic.inbound) {
 			c.requester.refused(&ic.inbound, cp)
 		}
 		ic.recycle()
 	case ic.v2 && p != wire.Msg && p != wire.NoMsg:
 		c.consume(&ic.inbound, s, false)
 		if ic.hdr.Procedure != wire.Optional || !c.groups.extend(ic, cp) {
-			c.negotiator.message(ic)
+			c.negotiator.handleMessage(ic)
 		}
 	case p == wire.Done:
 		c.consume(&ic.inbound, s, false)
@@ -112,8 +113,9 @@ func (c *Conn) received(cp *rdma.Completion) {
 	}
 }
 
-// isReply tells the direction of a message. In version 1 (RFC 8167 section 3) that is by the RPC message type where it is there to be read,
-// otherwise by the chunks, since only a call has a Position Zero Read chunk, and only a reply is in a Reply chunk alone.
+// isReply reports whether a message is a reply. In version 1 (RFC 8167 section 3) the RPC message
+// type decides, if it is there. Otherwise the chunks do: only a call has a Position Zero Read
+// chunk, and only a reply is in a Reply chunk alone.
 func (c *Conn) isReply(ic *inCall) bool {
 	if ic.v2 {
 		return ic.hdr.Direction == wire.Reply
@@ -130,8 +132,8 @@ func (c *Conn) isReply(ic *inCall) bool {
 	return t == oncrpc.MsgReply
 }
 
-// badHeader handles a message whose header cannot be read. What may be the reply to a call of ours completes that; other
-// replies are dropped, and calls are answered (RFC 8166 section 4.5).
+// badHeader handles a message whose header cannot be parsed. A possible reply to a call of ours
+// completes that call. Other replies are dropped, and calls are answered (RFC 8166 section 4.5).
 func (c *Conn) badHeader(ic *inCall, s *recvBuffer, cp *rdma.Completion, err *wire.ParseError) {
 	short := err.Field == "length" && err.Code == 0 && err.Offset == 0
 	answered := c.grouped && c.groups.skip(&ic.hdr)
@@ -142,7 +144,8 @@ func (c *Conn) badHeader(ic *inCall, s *recvBuffer, cp *rdma.Completion, err *wi
 	case short:
 		ic.drop(ShortMessage, err.Error())
 	case answer && err.Code == wire.ErrVers && ic.hdr.Version == wire.Version2 && ic.hdr.Procedure == wire.ConnProp:
-		// A client that has both versions asks for the newer one: no fault, and it goes on with the other.
+		// A client that has both versions asks for the newer one. That is no error: it goes on with
+		// the other version.
 		ic.state = stateServing
 		ic.sendError(wire.Fault2{Code: wire.ErrVers})
 	case answer && err.Code == wire.ErrVers:
@@ -165,8 +168,8 @@ func aboutProperties(h *wire.Header) bool {
 	return false
 }
 
-// noReply reports whether a message of version 2 whose header cannot be read is no reply to a call: it says that it is a call itself, ahead of all that
-// may be wrong, or it is about properties.
+// noReply reports whether a message of version 2 with a bad header is no reply: its direction,
+// ahead of the error, is that of a call, or it is about properties.
 func noReply(h *wire.Header) bool {
 	switch h.Procedure {
 	case wire.Msg, wire.NoMsg, wire.Optional, wire.ConnProp, wire.ReqProp, wire.RespProp, wire.UpdProp:

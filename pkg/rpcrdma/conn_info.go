@@ -5,15 +5,16 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// What a Conn tells of itself, at a server. All of it may be called from any goroutine, also after the connection's end.
+// The exported methods of a server's Conn. They may be called from any goroutine, also after the
+// end.
 
-// Info is what handlers know of the connection.
+// Info is the connection as handlers see it.
 func (c *Conn) Info() *oncrpc.Conn { return &c.info }
 
 // Stats counts what the connection's endpoint did.
 func (c *Conn) Stats() rdma.Stats { return c.ep.Stats() }
 
-// Negotiated tells what was settled with the client, and the credits that it was granted last.
+// Negotiated returns the values agreed with the client, and the last grant of credits.
 func (c *Conn) Negotiated() Negotiated {
 	c.receives.mu.Lock()
 	granted := c.receives.granted
@@ -42,7 +43,7 @@ func (c *Conn) Busy() bool {
 // End implements oncrpc.Controller.
 func (c *Conn) End(cause error) { c.fail(cause) }
 
-// InUse is how many of the granted credits are in use: calls that are not answered yet.
+// InUse is the number of granted credits in use: calls without an answer yet.
 func (c *Conn) InUse() int {
 	c.receives.mu.Lock()
 	defer c.receives.mu.Unlock()

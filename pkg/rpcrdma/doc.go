@@ -1,11 +1,13 @@
-// Package rpcrdma carries RPC messages over RDMA: RPC-over-RDMA version 1 (RFC 8166), with calls in both directions
-// (RFC 8167) and what peers tell each other while they connect (RFC 8797), and version 2 as docs/protocol-v2.md has it. It knows RPC and RDMA, and nothing of NFS: which items of a
-// message may be placed directly, it learns from an oncrpc.Binding.
+// Package rpcrdma carries RPC messages over RDMA: RPC-over-RDMA version 1 (RFC 8166) with calls in
+// both directions (RFC 8167) and private data (RFC 8797), and version 2 (docs/protocol-v2.md). It
+// knows RPC and RDMA, and nothing of NFS: an oncrpc.Binding names the items of a message that may be
+// placed directly.
 //
 // # Messages
 //
-// A message is one Send. What does not fit the inline threshold, or need not be copied, crosses by RDMA operations,
-// which the responder alone issues, on memory that the requester exposed and named in chunks:
+// A message is one Send. Data that exceed the inline threshold, or need not be copied, cross by RDMA
+// operations. The responder alone issues these, on memory that the requester exposed and named in
+// chunks:
 //
 //	           requester                     responder
 //	inline         | -- Send: call ------------> |
@@ -20,38 +22,56 @@
 //	               | <------------- RDMA Write - |   a result's data, or, in the Reply chunk, a whole reply
 //	               | <------------ Send: reply - |   posted with the Writes, in one batch
 //
-// Version 2 adds, with its extensions, messages that take several Sends, and bulk data that are placed in receive buffers made for them:
+// The extensions of version 2 add messages of several Sends, and bulk data placed in receive buffers
+// made for them:
 //
 //	group          | -- Send: XMTREQ ----------> |
 //	               | -- Send: XMTCONT ---------> |
 //	               | <-------- Send: XMTRESP --- |
 //
-// The reverse direction has groups too, if the client says so, and never chunks.
+// The reverse direction has groups if the client offers them, and never chunks.
 //
-// # Versions
+// # Files, in reading order
 //
-// The first message of a connection settles its version: see control.go for how a client chooses, and pin in version2.go for how a server does.
-// What holds from then on are the connection's terms. A call takes the first of these ways that it, and all that its reply may be, fits:
-// one message each way, groups (groupreply.go), chunks. When the peer refuses one, the call is sent another way (adapt.go); a reply that has
-// been made is kept meanwhile (keep.go), so that no call is executed twice.
+// A reader of version 1 needs no file that begins with v2_ or ends in _group.
 //
-// # Roles
+//	server, client      accept and dial connections
+//	conn, conn_*        one connection: its parts, and the dispatch of completions
+//	responder           the peer's calls: call → plan → acquire → fetch → handle → Respond → sent
+//	  _call               checks a call, plans its reply, takes memory
+//	  _fetch              reads its Read chunks
+//	  _reply              writes the results, sends the reply
+//	  _group              the same for groups
+//	  _retained           replies that the peer may ask for again; _identity compares such calls
+//	  _quarantine         calls that cost a connection
+//	requester           our calls
+//	  _call, _queue       their life, and the wait for credits
+//	  _build              a request becomes a message; _group: or several
+//	  _reply              a message becomes a reply
+//	  _retry              a refused call takes another shape
+//	v2_negotiator       the version, and transport properties
+//	  v2_negotiate, v2_terms, v2_properties, v2_resize
+//	  v2_groups           puts messages of several Sends together
+//	  v2_extension        further operations
+//	inbound             a message that arrived
+//	link, link_*        the endpoint, agreed values, and the queue of posted work
+//	recv_*              receives: buffers, queue, credits, and queues that connections share
+//	config, errors, observer, negotiated
+//	credit, group, wire the packages below: credit policies, layout of groups, bytes of headers
 //
-// A connection ([Conn]) has both roles. The responder answers the peer's calls: call → plan → acquire → fetch → serve → Respond →
-// sent, see responder.go, fetch.go and reply.go. The requester makes calls, see requester.go, request.go and result.go.
-// At a server, the requester is the reverse direction: Conn.Back of the oncrpc.Conn that handlers see.
-//
-// [Server] accepts connections, [Dial] makes one. Both take a [Config].
+// A call goes in the first of these shapes that fits it and its longest reply: one message each way,
+// a group, chunks.
 //
 // # Loops and locks
 //
-// The endpoint's goroutine takes completions, and runs the handler inline; nothing on it blocks. Answers and calls may be posted from
-// any goroutine. Each role has one lock, and none is held while work is posted, since completions may come from inside of it.
+// The endpoint's goroutine takes completions and runs the handler inline; nothing on it blocks.
+// Answers and calls may be posted from any goroutine. Each role has one lock. None is held while work
+// is posted, since completions may come from inside.
 //
 // # Memory
 //
-// Receives are bounded by credits (receives.go), bulk memory by the bufpool.Budget (responder.go). A message owns its buffers, and
-// they go back when the endpoint is done with them: for an answer that is the completion of its Send, for a request
-// the reply, the completion of its own Send, and the revocation of all that was exposed for it. When the connection ends,
-// the endpoint has let go of everything; each call and each request is then ended once, by whoever has it.
+// Credits bound receives, and the bufpool.Budget bounds bulk memory. A message owns its buffers until
+// the endpoint is done with them: an answer until its Send completes; a request until its reply has
+// come, its own Send has completed, and all memory exposed for it is invalidated. When the connection
+// ends, the endpoint lets go of everything, and each call and request is ended once, by its owner.
 package rpcrdma

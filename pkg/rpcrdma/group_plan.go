@@ -14,8 +14,8 @@ type groupPlan struct {
 	wants   []group.Want
 }
 
-// post adds the Sends of the group to wrs, of which the last one is signaled.
-func (g *groupPlan) post(wrs []rdma.WorkRequest, id uint64, mem []byte, xid wire.XID, credits wire.Credits) []rdma.WorkRequest {
+// appendSends adds the Sends of the group to wrs, of which the last one is signaled.
+func (g *groupPlan) appendSends(wrs []rdma.WorkRequest, id uint64, mem []byte, xid wire.XID, credits wire.Credits) []rdma.WorkRequest {
 	for _, x := range g.planner.Write(mem, xid, credits) {
 		wrs = append(wrs, rdma.WorkRequest{Op: rdma.Send, Local: x.Gather})
 	}

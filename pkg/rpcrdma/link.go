@@ -51,7 +51,6 @@ type link struct {
 // errOverrun ends a connection whose messages would take receives that others were promised.
 var errOverrun = errors.New("rpcrdma: the peer sent more than its credits allow")
 
-// fail ends the connection because of err.
 func (l *link) fail(err error) {
 	if l.closeReason.CompareAndSwap(nil, &err) {
 		_ = l.ep.Close()
@@ -107,7 +106,8 @@ func (l *link) privateData() wire.PrivateData {
 	return p
 }
 
-// receiveSize is the size of receives in bytes where version 2 may be spoken: peers that know of no properties assume its default.
+// receiveSize is the size of receives in bytes where version 2 may be spoken. Peers without
+// properties assume its default.
 func (l *link) receiveSize() int {
 	size := l.privateData().ReceiveSize
 	if l.headerLimits.Version2 {
@@ -116,7 +116,8 @@ func (l *link) receiveSize() int {
 	return size
 }
 
-// invalidatesGroups reports whether XMTRESP may invalidate memory of its request: both sides have said so in private data.
+// invalidatesGroups reports whether XMTRESP may invalidate memory of its request. Both sides offer
+// that in private data.
 func (l *link) invalidatesGroups(t *negotiated) bool {
 	return t.invalidate && l.gotPrivateData && l.peer.RemoteInvalidation
 }

@@ -63,7 +63,7 @@ func (q *workQueue) init(credits *recvCredits, fail func(error), own, depth int)
 
 // post posts b, or queues it. What b refers to stays untouched until it completes.
 func (q *workQueue) post(b *sendBatch) {
-	if q.waiting.Load() == 0 && q.take(b) {
+	if q.waiting.Load() == 0 && q.reserveRoom(b) {
 		q.submit(b)
 		return
 	}
@@ -84,11 +84,11 @@ func (q *workQueue) post(b *sendBatch) {
 	if n > 4*(q.own+q.credits.mostGranted()) {
 		q.fail(errPeerNotReading)
 	}
-	q.drain() // room may have come before b was seen to wait
+	q.postWaiting() // room may have come before b was seen to wait
 }
 
-// take reserves the room for b. A batch that is larger than the queue goes alone: the provider may refuse it.
-func (q *workQueue) take(b *sendBatch) bool {
+// reserveRoom reserves the room for b. A batch that is larger than the queue goes alone: the provider may refuse it.
+func (q *workQueue) reserveRoom(b *sendBatch) bool {
 	n := int64(len(b.wrs))
 	if room := q.room.Add(-n); room >= 0 || room+n == int64(q.depth) {
 		return true
@@ -97,22 +97,22 @@ func (q *workQueue) take(b *sendBatch) bool {
 	return false
 }
 
-// done notes that n work requests have completed, and posts what waited for them.
-func (q *workQueue) done(n int) {
+// completed notes that n work requests have completed, and posts what waited for them.
+func (q *workQueue) completed(n int) {
 	q.room.Add(int64(n))
 	if q.waiting.Load() > 0 {
-		q.drain()
+		q.postWaiting()
 	}
 }
 
-func (q *workQueue) drain() {
+func (q *workQueue) postWaiting() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.draining {
 		return // who does will see the room that there is now
 	}
 	q.draining = true
-	for q.first != nil && q.take(q.first) {
+	for q.first != nil && q.reserveRoom(q.first) {
 		b := q.first
 		if q.first = b.next; q.first == nil {
 			q.last = nil

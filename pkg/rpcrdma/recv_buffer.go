@@ -25,11 +25,11 @@ func (s *recvBuffer) make(pool *bufpool.Pool) error {
 		}
 		s.bufs = append(s.bufs, buf)
 	}
-	s.cut()
+	s.segment()
 	return nil
 }
 
-func (s *recvBuffer) cut() {
+func (s *recvBuffer) segment() {
 	s.segs = s.segs[:0]
 	for i, lengths := range s.layout {
 		s.segs = cutSegments(s.segs, s.bufs[i].B, lengths)
@@ -62,9 +62,9 @@ func (s *recvBuffer) release() {
 	s.bufs = s.bufs[:0]
 }
 
-// message moves the message of n bytes that came in s to m, and returns it in dst: cut as the receive is. Its buffers are m's from then on. s has others, or
+// moveTo moves the message of n bytes that came in s to m, and returns it in dst: cut as the receive is. Its buffers are m's from then on. s has others, or
 // none if there is no memory; those that have nothing of the message stay.
-func (s *recvBuffer) message(dst [][]byte, n int, m *oncrpc.Message, pool *bufpool.Pool) [][]byte {
+func (s *recvBuffer) moveTo(dst [][]byte, n int, m *oncrpc.Message, pool *bufpool.Pool) [][]byte {
 	whole := true
 	for i, b := range s.bufs {
 		k := min(n, len(b.B))
@@ -85,7 +85,7 @@ func (s *recvBuffer) message(dst [][]byte, n int, m *oncrpc.Message, pool *bufpo
 		dst = cutSegments(dst, b.B[:k], s.layout[i])
 	}
 	if whole {
-		s.cut()
+		s.segment()
 		return dst
 	}
 	for _, b := range s.bufs {

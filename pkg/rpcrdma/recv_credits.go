@@ -53,11 +53,11 @@ func (r *recvCredits) prepare() ([]rdma.Receive, error) {
 	defer r.mu.Unlock()
 	n := r.credits + r.extra
 	var short, err error
-	r.posted, short, err = r.queue.take(n, 0)
+	r.posted, short, err = r.queue.supply(n, 0)
 	if r.posted < n {
 		return nil, errors.Join(err, short)
 	}
-	return r.queue.first(), nil
+	return r.queue.initial(), nil
 }
 
 // fill posts what is missing. When memory is short it posts less, and fails only if nothing is left, the reserve included.
@@ -72,7 +72,7 @@ func (r *recvCredits) fillLocked() error {
 		return nil
 	}
 	n := max(0, r.credits+r.extra-r.posted-r.held)
-	more, short, err := r.queue.take(n, r.held-r.known)
+	more, short, err := r.queue.supply(n, r.held-r.known)
 	r.posted += more
 	r.known = r.held
 	if err == nil && more < n && r.posted+r.held <= max(0, r.extra-spareReceives) {
@@ -88,25 +88,25 @@ func (r *recvCredits) expected() bool {
 	return r.posted > 0 || r.fillLocked() == nil && r.posted > 0
 }
 
-// consume counts a receive whose message is gone from it. With hold the message keeps its place until drop or answer.
+// consume counts a receive whose message is gone from it. With hold the message keeps its place until replace or answer.
 func (r *recvCredits) consume(s *recvBuffer, hold bool) {
 	r.mu.Lock()
 	r.posted--
 	if hold {
 		r.held++
 	}
-	r.queue.arrived(s, 1)
+	r.queue.takeBack(s, 1)
 	r.mu.Unlock()
 }
 
 // overrun takes back a receive of others, whose message came without leave.
 func (r *recvCredits) overrun(s *recvBuffer) {
-	r.queue.arrived(s, 0)
-	_, _, _ = r.queue.take(0, 0) // in place of it; those who miss it find out if there is none
+	r.queue.takeBack(s, 0)
+	_, _, _ = r.queue.supply(0, 0) // in place of it; those who miss it find out if there is none
 }
 
-// drop replaces the receives of a message that will not be answered.
-func (r *recvCredits) drop(held int) error {
+// replace replaces the receives of a message that will not be answered.
+func (r *recvCredits) replace(held int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held -= held
@@ -120,7 +120,7 @@ type creditGrant struct {
 }
 
 // answer replaces the receives of a message that is about to be answered, as many as it holds, and returns the credits to grant with it: no more
-// than receives are posted. Without an account they are what extra is for. When the answer is on its way, answered follows.
+// than receives are posted. Without an account they are what extra is for. When the answer is on its way, grantSent follows.
 func (r *recvCredits) answer(a credit.Account, asked, held int) (g creditGrant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +131,7 @@ func (r *recvCredits) answer(a credit.Account, asked, held int) (g creditGrant, 
 	} else {
 		asked = min(max(asked, 1), credit.Max)
 		g.credits = max(1, min(asked, a.Credits(asked, g.inUse)))
-		r.promise(g.credits)
+		r.promiseLocked(g.credits)
 	}
 	g.generation = r.generation
 	r.unsent[g.generation].Add(1)
@@ -153,8 +153,8 @@ func (r *recvCredits) mostGranted() int {
 	return max(r.most, 1)
 }
 
-// promise makes credits such that an answer may grant n.
-func (r *recvCredits) promise(n int) {
+// promiseLocked makes credits such that an answer may grant n.
+func (r *recvCredits) promiseLocked(n int) {
 	if n < r.credits && r.unsent[1-r.generation].Load() == 0 {
 		r.credits, r.peak = r.peak, n
 		r.generation = 1 - r.generation
@@ -163,8 +163,8 @@ func (r *recvCredits) promise(n int) {
 	r.credits = max(r.credits, r.peak)
 }
 
-// answered notes that the answer with g is on its way.
-func (r *recvCredits) answered(g creditGrant) { r.unsent[g.generation].Add(-1) }
+// grantSent notes that the answer with g is on its way.
+func (r *recvCredits) grantSent(g creditGrant) { r.unsent[g.generation].Add(-1) }
 
 // allow sets how many messages our own credits let arrive, and returns how many receives there are for them.
 func (r *recvCredits) allow(n int) (int, error) {
@@ -175,11 +175,11 @@ func (r *recvCredits) allow(n int) (int, error) {
 	return max(1, min(n, r.posted+r.held-r.extra)), err
 }
 
-// settle sets the structure of receives to come, and adds n to extra.
-func (r *recvCredits) settle(layout [][]int, n int) {
+// setStructure sets the structure of receives to come, and adds n to extra.
+func (r *recvCredits) setStructure(layout [][]int, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.queue.settle(layout)
+	r.queue.setStructure(layout)
 	r.extra += n
 }
 
@@ -202,8 +202,8 @@ func (r *recvCredits) reserve(n int) bool {
 	return false
 }
 
-// done gives up n receives that were reserved, and replaces those of held messages.
-func (r *recvCredits) done(n, held int) error {
+// giveBack gives up n receives that were reserved, and replaces those of held messages.
+func (r *recvCredits) giveBack(n, held int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.extra -= n
@@ -224,7 +224,7 @@ func (r *recvCredits) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.queue.leave(r.posted, r.known)
+	r.queue.returnPromised(r.posted, r.known)
 	r.posted, r.known = 0, 0
 }
 
@@ -234,5 +234,5 @@ func (r *recvCredits) reportPostedLocked(a credit.Account) {
 	if !ok {
 		return
 	}
-	p.Posted(max(r.credits, r.posted+r.held-r.extra), r.queue.size())
+	p.Posted(max(r.credits, r.posted+r.held-r.extra), r.queue.bytesPerReceive())
 }

@@ -44,57 +44,57 @@ func newRecvQueue(pool *bufpool.Pool, layout [][]int) *recvQueue {
 	return q
 }
 
-// take promises n more receives, or as many as there is memory for, and returns how many. short says why they are fewer, err that none can be posted.
+// supply promises n more receives, or as many as there is memory for, and returns how many. short says why they are fewer, err that none can be posted.
 // Of messages that stand for receives there are held more than before.
-func (q *recvQueue) take(n, held int) (got int, short, err error) {
+func (q *recvQueue) supply(n, held int) (got int, short, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.held += held
-	defer q.trim(max(0, q.held))
+	defer q.trimLocked(max(0, q.held))
 	q.promised += n
 	if q.posted < q.promised+q.margin/2 {
-		short, err = q.post(q.promised + q.margin - q.posted)
+		short, err = q.postLocked(q.promised + q.margin - q.posted)
 	}
 	lack := min(n, max(0, q.promised-q.posted))
 	q.promised -= lack
 	return n - lack, short, err
 }
 
-// post posts n receives, or as many as there is memory for.
-func (q *recvQueue) post(n int) (short, err error) {
+// postLocked posts n receives, or as many as there is memory for.
+func (q *recvQueue) postLocked(n int) (short, err error) {
 	if q.shared && n > q.depth-q.posted {
 		n, short = q.depth-q.posted, errFull
 	}
-	if s := q.gather(n); s != nil {
+	if s := q.prepareLocked(n); s != nil {
 		short = s
 	}
 	if q.to != nil && len(q.list) > 0 {
 		if err := q.to.PostReceives(q.list); err != nil {
-			q.giveUp()
+			q.undoPrepareLocked()
 			return short, fmt.Errorf("rpcrdma: post receives: %w", err)
 		}
 	}
-	q.count(len(q.list))
+	q.countPostedLocked(len(q.list))
 	return short, nil
 }
 
-func (q *recvQueue) count(n int) {
+func (q *recvQueue) countPostedLocked(n int) {
 	q.posted += n
 	if q.told != nil {
 		q.told(n)
 	}
 }
 
-// first are the receives of a queue whose endpoint is not there yet.
-func (q *recvQueue) first() []rdma.Receive {
+// initial are the receives of a queue whose endpoint is not there yet.
+func (q *recvQueue) initial() []rdma.Receive {
 	if q.shared {
 		return nil
 	}
 	return q.list
 }
 
-// gather puts n new receives into q.list, or as many as there is memory for.
-func (q *recvQueue) gather(n int) error {
+// prepareLocked puts n new receives into q.list, or as many as there is memory for.
+func (q *recvQueue) prepareLocked(n int) error {
 	clear(q.list)
 	q.list = q.list[:0]
 	for range n {
@@ -124,30 +124,30 @@ func (q *recvQueue) gather(n int) error {
 	return nil
 }
 
-// giveUp frees what gather made.
-func (q *recvQueue) giveUp() {
+// undoPrepareLocked frees the receives that prepareLocked made.
+func (q *recvQueue) undoPrepareLocked() {
 	for _, l := range q.list {
-		s := q.get(l.ID)
+		s := q.completed(l.ID)
 		s.release()
 		s.next, q.free = q.free, s
 	}
 	q.list = q.list[:0]
 }
 
-// get returns a receive that completed. It belongs to whoever has the loop of its connection until arrived.
-func (q *recvQueue) get(id uint64) *recvBuffer { return (*q.table.Load())[idIndex(id)] }
+// completed returns a receive that completed. It belongs to whoever has the loop of its connection until takeBack.
+func (q *recvQueue) completed(id uint64) *recvBuffer { return (*q.table.Load())[idIndex(id)] }
 
-// arrived takes back a receive whose message is gone from it, and which was one of those promised, or (0) not.
-func (q *recvQueue) arrived(s *recvBuffer, promised int) {
+// takeBack takes back a receive whose message is gone from it, and which was one of those promised, or (0) not.
+func (q *recvQueue) takeBack(s *recvBuffer, promised int) {
 	q.mu.Lock()
-	q.count(-1)
+	q.countPostedLocked(-1)
 	q.promised -= promised
-	q.put(s)
+	q.putLocked(s)
 	q.mu.Unlock()
 }
 
-// put keeps a receive that is not posted.
-func (q *recvQueue) put(s *recvBuffer) {
+// putLocked keeps a receive that is not posted.
+func (q *recvQueue) putLocked(s *recvBuffer) {
 	if len(s.bufs) > 0 && s.of == q.layouts && !q.closed {
 		s.next, q.ready = q.ready, s
 		q.prepared++
@@ -157,8 +157,8 @@ func (q *recvQueue) put(s *recvBuffer) {
 	s.next, q.free = q.free, s
 }
 
-// trim frees the buffers of ready receives but for n of them.
-func (q *recvQueue) trim(n int) {
+// trimLocked frees the buffers of ready receives but for n of them.
+func (q *recvQueue) trimLocked(n int) {
 	for q.prepared > n {
 		s := q.ready
 		q.ready = s.next
@@ -168,20 +168,20 @@ func (q *recvQueue) trim(n int) {
 	}
 }
 
-// settle sets the structure of receives to come. That of shared ones stays.
-func (q *recvQueue) settle(layout [][]int) {
+// setStructure sets the structure of receives to come. That of shared ones stays.
+func (q *recvQueue) setStructure(layout [][]int) {
 	if q.shared {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.trim(0) // they are of another structure
+	q.trimLocked(0) // they are of another structure
 	q.layout = layout
 	q.layouts++
 }
 
-// size is how many bytes a receive has.
-func (q *recvQueue) size() (n int) {
+// bytesPerReceive is how many bytes a receive has.
+func (q *recvQueue) bytesPerReceive() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, lengths := range q.layout {
@@ -202,8 +202,8 @@ func (q *recvQueue) smaller(n int) bool {
 	return false
 }
 
-// leave takes back what a connection was promised and did not use, and messages that it held. A queue of its own is closed.
-func (q *recvQueue) leave(promised, held int) {
+// returnPromised takes back what a connection was promised and did not use, and messages that it held. A queue of its own is closed.
+func (q *recvQueue) returnPromised(promised, held int) {
 	if !q.shared {
 		q.close()
 		return
@@ -212,7 +212,7 @@ func (q *recvQueue) leave(promised, held int) {
 	defer q.mu.Unlock()
 	q.promised -= promised
 	q.held -= held
-	q.trim(max(0, q.held))
+	q.trimLocked(max(0, q.held))
 }
 
 // close frees what is posted, when nobody will receive any more.
@@ -223,6 +223,6 @@ func (q *recvQueue) close() {
 	for _, s := range *q.table.Load() {
 		s.release()
 	}
-	q.count(-q.posted)
+	q.countPostedLocked(-q.posted)
 	q.promised, q.ready, q.prepared = 0, nil, 0
 }

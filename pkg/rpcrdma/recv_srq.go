@@ -39,8 +39,8 @@ func newSRQSet(cfg *Config) *srqSet {
 	return &srqSet{cfg: &c, queues: map[any]*srq{}}
 }
 
-// join counts a connection, and returns the queue that it shares: nil if it has one of its own.
-func (s *srqSet) join(in rdma.ConnRequest) *srq {
+// attach counts a connection, and returns the queue that it shares: nil if it has one of its own.
+func (s *srqSet) attach(in rdma.ConnRequest) *srq {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := in.SRQKey()
@@ -79,8 +79,8 @@ func (s *srqSet) receiveSize() int {
 	return s.cfg.InlineCall
 }
 
-// leave takes a connection, which has ended, out of the count: of q, or of those with queues of their own.
-func (s *srqSet) leave(q *srq) {
+// detach takes a connection, which has ended, out of the count: of q, or of those with queues of their own.
+func (s *srqSet) detach(q *srq) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q == nil {

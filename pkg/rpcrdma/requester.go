@@ -15,44 +15,44 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// cancelWait is how long a cancelled request, for which memory of its user is exposed, waits for
-// its reply.
+// cancelWait is how long a cancelled request waits for its reply while memory of its user is
+// exposed.
 const cancelWait = 2 * time.Second
 
-// requester is the role that makes calls; it is the oncrpc.Requester of the connection.
+// requester is the role that makes calls. It is the oncrpc.Requester of the connection.
 //
-// A request is done when its reply has come, its own Send has completed, and the peer can no longer reach any memory that
-// was exposed for it (RFC 8166 section 4.4.1): only then does the memory belong to its user again.
+// A request is done when its reply has come, its own Send has completed, and the peer can no longer
+// reach any memory that was exposed for it (RFC 8166 section 4.4.1). Only then does the memory
+// belong to its user again.
 type requester struct {
 	oncrpc.Waiters
 	*link
-	account credit.Account // how many credits to ask for; nil in the reverse direction
+	account credit.Account // its credits are requested; nil in the reverse direction
 
-	open       atomic.Bool                // calls may be sent
-	peerLimits atomic.Pointer[peerLimits] // replaced under the lock
+	peerLimits atomic.Pointer[peerLimits] // replaced with mu held
 
 	mu       sync.Mutex
 	closed   error
 	answered bool // the first reply has come
 	probed   bool // a call was made to learn of credits
-	granted  int  // calls that may be in flight, as far as the peer is concerned
-	inFlight int  // calls sent and not answered, those that were cancelled included
-	halted   bool // something is to be sent before the next call
+	granted  int  // calls that the peer lets be in flight
+	inFlight int  // calls sent and not answered, cancelled ones included
+	halted   bool // a report is to be sent before the next call
 	exposing int  // calls for which memory is exposed, or about to be
-	tried    int  // how many of them were done with that
-	returned int  // and had been sent
+	tried    int  // calls that are done with their exposed memory
+	returned int  // those of them that had been sent
 	calls    []*outCall
 	free     *outCall
-	first    *outCall // queue of what waits for a credit
+	first    *outCall // queue of calls that wait for a credit
 	last     *outCall
 	buckets  [256]*outCall // by XID: all that have no reply yet
 	xid      uint32
 
 	noGroups atomic.Bool // the peer does not take XMTREQ after all
 
-	// These are changed with the loop held.
+	// The following are changed with recvMu held.
 	freed   int // credits of replies handled, not given back yet
-	ended   int // of a server: how many such replies there were
+	ended   int // at a server: the number of such replies
 	offered int // the grant of the last of them, 0 if there was none
 	// Receives to give back: those reserved for the replies of groups, and those that such replies hold.
 	unreserved, heldParts int
@@ -81,13 +81,13 @@ func (out *requester) asked() int {
 func (out *requester) NextXID() uint32 {
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	return out.nextXID()
+	return out.nextXIDLocked()
 }
 
-func (out *requester) nextXID() uint32 {
+func (out *requester) nextXIDLocked() uint32 {
 	for {
 		out.xid++
-		if out.find(out.xid) == nil {
+		if out.findLocked(out.xid) == nil {
 			return out.xid
 		}
 	}
@@ -101,7 +101,7 @@ func (out *requester) Close() error {
 
 func (out *requester) bucket(xid uint32) **outCall { return &out.buckets[xid%uint32(len(out.buckets))] }
 
-func (out *requester) find(xid uint32) *outCall {
+func (out *requester) findLocked(xid uint32) *outCall {
 	o := *out.bucket(xid)
 	for o != nil && o.xid != xid {
 		o = o.nextInBucket
@@ -109,12 +109,12 @@ func (out *requester) find(xid uint32) *outCall {
 	return o
 }
 
-func (out *requester) addToBucket(o *outCall) {
+func (out *requester) addToBucketLocked(o *outCall) {
 	b := out.bucket(o.xid)
 	o.nextInBucket, *b = *b, o
 }
 
-func (out *requester) removeFromBucket(o *outCall) {
+func (out *requester) removeFromBucketLocked(o *outCall) {
 	b := out.bucket(o.xid)
 	for *b != o {
 		b = &(*b).nextInBucket
@@ -126,11 +126,11 @@ func (out *requester) removeFromBucket(o *outCall) {
 func (out *requester) expects(xid uint32) bool {
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	o := out.find(xid)
+	o := out.findLocked(xid)
 	return o != nil && o.posted
 }
 
-func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
+func (out *requester) newCallLocked(r *oncrpc.Request, xid uint32) *outCall {
 	o := out.free
 	if o == nil {
 		o = &outCall{out: out, id: uint32(len(out.calls))}
@@ -139,11 +139,11 @@ func (out *requester) get(r *oncrpc.Request, xid uint32) *outCall {
 		out.free, o.next = o.next, nil
 	}
 	o.req, o.xid, o.live, o.unread, o.credits, o.reserved = r, xid, true, true, 1, 0
-	out.addToBucket(o)
+	out.addToBucketLocked(o)
 	return o
 }
 
-func (out *requester) put(o *outCall) {
+func (out *requester) freeCallLocked(o *outCall) {
 	o.req, o.live, o.posted, o.detached, o.credited, o.err = nil, false, false, false, false, nil
 	o.starved = false
 	o.tries, o.room, o.retryChunk, o.retrySize, o.noWrites, o.noGroup, o.needs = 0, 0, 0, 0, false, false, 0
@@ -153,7 +153,7 @@ func (out *requester) put(o *outCall) {
 // returnCredits gives back the credits of the replies that were handled. Receives are there for what they let arrive.
 func (out *requester) returnCredits() {
 	if out.unreserved|out.heldParts|out.ended != 0 {
-		if err := out.receives.done(out.unreserved+out.ended, out.heldParts); err != nil {
+		if err := out.receives.giveBack(out.unreserved+out.ended, out.heldParts); err != nil {
 			out.fail(err)
 		}
 		out.unreserved, out.heldParts, out.ended = 0, 0, 0
@@ -179,7 +179,8 @@ func (out *requester) returnCredits() {
 	out.pump()
 }
 
-// close fails what is outstanding. The endpoint has let go of all memory, and the peer has no access any more.
+// close fails all outstanding requests. The endpoint has let go of all memory, and the peer has no
+// access any more.
 func (out *requester) close(cause error) {
 	var lost error = &LostError{cause}
 	if errors.Is(cause, ErrClosed) {
@@ -192,7 +193,7 @@ func (out *requester) close(cause error) {
 	var gone *outCall
 	for _, o := range out.calls {
 		if !o.live {
-			o.build.free()
+			o.build.freeHead()
 			continue
 		}
 		o.next, o.nextInBucket = nil, nil
@@ -219,43 +220,45 @@ func (out *requester) close(cause error) {
 	}
 }
 
-// outCall is a request in the hands of the requester, with all that it needs, so that nothing is allocated for the next one.
+// outCall is a request in the hands of the requester. It holds everything that a request needs, so
+// that the next one allocates nothing.
 type outCall struct {
 	out          *requester
 	id           uint32
-	req          *oncrpc.Request // nil: cancelled, all that is left is to wait for the reply
+	req          *oncrpc.Request // nil: cancelled; only its reply is awaited
 	xid          uint32
 	next         *outCall // in the free list or the queue
 	nextInBucket *outCall // in its bucket
 
-	// Under the requester's lock.
+	// The following need the requester's lock.
 	live     bool
 	queued   bool // it waits for a credit
 	posted   bool // the peer may know of it
 	again    bool // the peer refused it, and it will be sent in another shape
-	credited bool // it is so, and has a credit
-	starved  bool // it waits until others expose less
-	exposes  bool // it is one of the requester's exposing
-	// The requester's, when it was sent.
+	credited bool // the same, and it has a credit
+	starved  bool // it waits until less memory is exposed
+	exposes  bool // it counts in the requester's exposing
+	// The requester's counts when it was sent.
 	tried, returned int
-	detached        bool // cancelled: the request goes back to its user, the memory stays until the reply comes
-	unsent          bool // its Send has not completed
-	unread          bool // its reply has not come
-	invalidating    int  // invalidations that have not completed
-	busy            int  // goroutines that work on it without the lock
-	err             error
-	credits         int // that it takes
-	needs           int // that it has to wait for together, since nothing but a group can carry it; 0 otherwise
-	reserved        int // receives for the transmissions of its reply, if that may be a group
+	// cancelled: the request went back to its user, the memory stays until the reply comes
+	detached     bool
+	unsent       bool // its Send has not completed
+	unread       bool // its reply has not come
+	invalidating int  // invalidations that have not completed
+	busy         int  // goroutines that work on it without the lock
+	err          error
+	credits      int // credits that it takes
+	needs        int // credits to wait for, if only a group can carry it; 0 otherwise
+	reserved     int // receives for the transmissions of its reply, if that may be a group
 
-	// What to do differently when it is sent again; see retry.
+	// The shape in which it is sent again; see retryLocked.
 	tries                 int
 	noGroup               bool // not as a group
 	room                  int  // bytes in the Reply chunk
 	retryChunk, retrySize int  // Write chunk, counted from 1, and its bytes
 	noWrites              bool // no Write chunks
 
-	// Of whoever is busy with it.
+	// Owned by the goroutine that is busy with it.
 	regions       []exposedRegion
 	invalidations sendBatch
 	build         callBuilder
@@ -275,26 +278,26 @@ type exposedRegion struct {
 //   - the call goes inline if it fits, else with as few of its eligible arguments as need be in Read chunks, else
 //     all that is left of it into a Position Zero Read chunk.
 type callBuilder struct {
-	head    *bufpool.Buf // three zero bytes, and the header
-	split   split.Splitter
-	cuts    []oncrpc.Argument // arguments for Read chunks, by position
-	out     [][]byte          // the stream without them
-	data    [][]byte          // their data
-	ends    []int             // where in data each cut ends
-	gather  [][]byte
-	send    sendBatch
-	bufs    []*bufpool.Buf // what had to be copied
-	writes  int            // Write chunks
-	results []resultBuf    // their memory
-	hasLong bool
-	foreign bool      // some of the memory that is exposed is the user's
-	long    resultBuf // the memory of the Reply chunk
-	segs    []wire.Segment
+	head       *bufpool.Buf // three zero bytes, and the header
+	split      split.Splitter
+	cuts       []oncrpc.Argument // arguments for Read chunks, by position
+	out        [][]byte          // the stream without them
+	data       [][]byte          // their data
+	ends       []int             // where in data each cut ends
+	gather     [][]byte
+	send       sendBatch
+	bufs       []*bufpool.Buf // copies
+	writes     int            // Write chunks
+	results    []resultBuf    // memory for the results
+	hasLong    bool
+	foreign    bool      // some exposed memory is the user's
+	replyChunk resultBuf // the memory of the Reply chunk
+	segs       []wire.Segment
 
 	lim       peerLimits
 	v2        bool
 	grouped   bool // the call is sent as a group
-	short     int  // how many credits that needs, if they are not free
+	short     int  // missing credits for a group
 	group     *groupPlan
 	maxGather int
 }
@@ -307,7 +310,7 @@ type resultBuf struct {
 	at   int            // first segment in callBuilder.segs
 }
 
-// receivedReply is the reply to an outCall, as it came.
+// receivedReply is the reply to an outCall before it is assembled.
 type receivedReply struct {
 	message oncrpc.Message
 	long    int   // bytes in the Reply chunk, if it is a long one
@@ -319,9 +322,9 @@ type receivedReply struct {
 	dec     xdr.Decoder
 }
 
-// peerLimits are what the peer accepts in a header, as far as it is known.
+// peerLimits are the known limits of headers that the peer accepts.
 type peerLimits struct {
 	wire.Limits
 	ReadChunks int
-	lowered    bool // the peer has said so
+	lowered    bool // the peer has lowered them
 }

@@ -12,10 +12,10 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// invalidateAt is where a header of version 2 has the handle that the reply may revoke.
+// invalidateAt is the offset of the handle to invalidate in a header of version 2.
 const invalidateAt = wire.FixedSize + 4
 
-// build fills in b.send. What it exposed is in o.regions, also when it fails.
+// build fills in b.send. Exposed memory is in o.regions, also after an error.
 func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) error {
 	out, r := o.out, o.req
 	if out.server && !t.backward {
@@ -27,8 +27,8 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 			return err
 		}
 	}
-	if n := o.credits - 1; n > 0 { // it has waited for a group, and does not go so
-		out.take(-n)
+	if n := o.credits - 1; n > 0 { // it has waited for a group, and goes as one message
+		out.takeCredits(-n)
 		o.credits = 1
 	}
 	if b.short > 0 && out.server { // nothing is exposed in the reverse direction, so there are no chunks
@@ -84,12 +84,13 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 	return nil
 }
 
-// fitsInline reports whether a call and all that its reply may have are one message each.
+// fitsInline reports whether the call and its longest reply are one message each.
 func fitsInline(r *oncrpc.Request, t *negotiated) bool {
 	return wire.MinSize2+r.Call.Len() <= t.sendLimit && wire.MinSize2+r.Plan.MaxReply <= t.recvLimit
 }
 
-// planReply takes memory for the reply, and returns the length of the call's header without its Read list.
+// planReply takes memory for the reply, and returns the length of the call's header without its
+// Read list.
 func (b *callBuilder) planReply(o *outCall, limit int) (size int, err error) {
 	out, r := o.out, o.req
 	size = wire.MinSize
@@ -115,14 +116,14 @@ func (b *callBuilder) planReply(o *outCall, limit int) (size int, err error) {
 		}
 	}
 	b.hasLong = true
-	if err := b.long.take(out.cfg.Pool, long); err != nil {
+	if err := b.replyChunk.alloc(out.cfg.Pool, long); err != nil {
 		return 0, err
 	}
-	return size + wire.ReplySize + wire.SegmentSize*len(b.long.data), nil
+	return size + wire.ReplySize + wire.SegmentSize*len(b.replyChunk.data), nil
 }
 
-// writable returns the length of a header of size bytes with a Write chunk for each result, and what the results leave of the reply; 0
-// when there are to be none.
+// writable returns the length of a header of size bytes with a Write chunk for each result, and the
+// rest of the reply. It returns 0 when there are to be no Write chunks.
 func (b *callBuilder) writable(o *outCall, size int) (header, rest int) {
 	r := o.req
 	n := len(r.Plan.Results)
@@ -141,7 +142,7 @@ func (b *callBuilder) writable(o *outCall, size int) (header, rest int) {
 	return size, rest
 }
 
-// segmentCount is how many segments memory for a result has.
+// segmentCount is the number of segments of memory for a result.
 func segmentCount(memory [][]byte, size int) int {
 	if memory != nil {
 		return len(memory)
@@ -149,7 +150,8 @@ func segmentCount(memory [][]byte, size int) int {
 	return (size + bufpool.MaxSize - 1) / bufpool.MaxSize
 }
 
-// result returns the memory that the user has for a result, and how many bytes it needs. What the peer found too short is not used.
+// result returns the user's memory for a result, and the bytes that it needs. Memory that the peer
+// found too short is not used.
 func (o *outCall) result(i int) (memory [][]byte, size int) {
 	r := &o.req.Plan.Results[i]
 	if o.retryChunk == i+1 {
@@ -170,7 +172,7 @@ func (b *callBuilder) takeResult(o *outCall, i int) error {
 	p := &b.results[b.writes]
 	b.writes++
 	if memory == nil {
-		return p.take(o.out.cfg.Pool, size)
+		return p.alloc(o.out.cfg.Pool, size)
 	}
 	p.data = append(p.data[:0], memory...)
 	b.foreign = true
@@ -180,8 +182,7 @@ func (b *callBuilder) takeResult(o *outCall, i int) error {
 	return nil
 }
 
-// take gets n bytes from the pool.
-func (p *resultBuf) take(pool *bufpool.Pool, n int) error {
+func (p *resultBuf) alloc(pool *bufpool.Pool, n int) error {
 	p.room = 0
 	for p.room < n {
 		buf, err := pool.Get(min(n-p.room, bufpool.MaxSize))
@@ -195,8 +196,8 @@ func (p *resultBuf) take(pool *bufpool.Pool, n int) error {
 	return nil
 }
 
-// planCall splits the call into what stays in the stream and what goes into Read chunks, and returns how to send it and the
-// length of its header.
+// planCall splits the call into its inline stream and Read chunks. It returns the procedure and the
+// length of the header.
 func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit int) (wire.Procedure, int, error) {
 	b.cuts = b.cuts[:0]
 	joined := false                              // the stream is in the requester's memory
@@ -204,7 +205,7 @@ func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit in
 		return 0, 0, err
 	}
 	for {
-		if err := b.cut(out, r); err != nil {
+		if err := b.splitArgs(out, r); err != nil {
 			return 0, 0, err
 		}
 		size := base + wire.ReadSegmentSize*len(b.data)
@@ -221,7 +222,7 @@ func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit in
 	}
 	if n := len(b.cuts); n > 0 && n >= b.lim.ReadChunks { // together with the Position Zero Read chunk they are too many
 		b.cuts = b.cuts[:0]
-		if err := b.cut(out, r); err != nil {
+		if err := b.splitArgs(out, r); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -267,8 +268,8 @@ next:
 	return true
 }
 
-// cut fills in out, data and ends.
-func (b *callBuilder) cut(out *requester, r *oncrpc.Request) error {
+// splitArgs fills in out, data and ends.
+func (b *callBuilder) splitArgs(out *requester, r *oncrpc.Request) error {
 	b.out, b.data, b.ends = b.out[:0], b.data[:0], b.ends[:0]
 	b.split.Reset(&r.Call, b.head.B[:headAt])
 	for _, a := range b.cuts {
@@ -298,13 +299,12 @@ func (b *callBuilder) cut(out *requester, r *oncrpc.Request) error {
 	return nil
 }
 
-// join copies out into one slice.
 func (b *callBuilder) join(out *requester) (err error) {
 	b.out, err = b.joined(out, b.out, 0)
 	return err
 }
 
-// joined copies what list has from at on into one slice.
+// joined copies list from index at on into one slice.
 func (b *callBuilder) joined(out *requester, list [][]byte, at int) ([][]byte, error) {
 	n := split.Length(list[at:])
 	buf, err := out.cfg.Pool.Get(n)
@@ -327,7 +327,8 @@ func (b *callBuilder) newHead(out *requester, n int) (err error) {
 	return nil
 }
 
-// header returns the place for a header of size bytes. The zeros, which the stream may refer to, stay where they are.
+// header returns the place for a header of size bytes. The stream may refer to the zeros, so they
+// stay where they are.
 func (b *callBuilder) header(o *outCall, size int) ([]byte, error) {
 	old := b.head
 	if cap(old.B) >= headAt+size {
@@ -379,7 +380,7 @@ func (b *callBuilder) appendPlaces(o *outCall, head []byte) ([]byte, error) {
 	}
 	head = wire.AppendEnd(head)
 	if b.hasLong {
-		return b.appendPlace(o, head, &b.long)
+		return b.appendPlace(o, head, &b.replyChunk)
 	}
 	return wire.AppendEnd(head), nil
 }
@@ -398,7 +399,7 @@ func (b *callBuilder) appendPlace(o *outCall, head []byte, p *resultBuf) ([]byte
 	return head, nil
 }
 
-// expose lets the peer reach mem until revoke.
+// expose lets the peer reach mem until invalidate.
 func (o *outCall) expose(mem []byte, access rdma.Access) (wire.Segment, error) {
 	remote, err := o.out.ep.Expose(mem, access)
 	if err != nil {
@@ -422,13 +423,13 @@ func (p *resultBuf) release() {
 	p.data, p.room = p.data[:0], 0
 }
 
-// release frees what the request needed; the header's buffer stays for the next one.
+// release frees the memory of the request. The header's buffer stays for the next one.
 func (b *callBuilder) release() {
 	b.bufs = releaseAll(b.bufs)
 	for i := range b.writes {
 		b.results[i].release()
 	}
-	b.long.release()
+	b.replyChunk.release()
 	b.writes, b.hasLong, b.foreign, b.grouped = 0, false, false, false
 	if b.group != nil {
 		b.group.planner.Reset()
@@ -440,8 +441,7 @@ func (b *callBuilder) release() {
 	b.split = split.Splitter{}
 }
 
-// free frees the header's buffer.
-func (b *callBuilder) free() {
+func (b *callBuilder) freeHead() {
 	if b.head != nil {
 		b.head.Release()
 		b.head = nil

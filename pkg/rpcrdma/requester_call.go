@@ -17,10 +17,10 @@ func (out *requester) Submit(r *oncrpc.Request) {
 	switch {
 	case out.closed != nil:
 		err = out.closed
-	case out.find(r.XID) != nil:
+	case out.findLocked(r.XID) != nil:
 		err = fmt.Errorf("rpcrdma: %w: %#x", oncrpc.ErrXIDInUse, r.XID)
 	default:
-		o := out.get(r, r.XID)
+		o := out.newCallLocked(r, r.XID)
 		o.queued = true
 		r.Transport = o
 		if out.last == nil {
@@ -56,13 +56,13 @@ func (o *outCall) send(asked int, first bool) {
 		}
 	}
 	if err != nil {
-		if ended := out.ep.Post(nil); ended != nil { // that is why
+		if ended := out.ep.Post(nil); ended != nil { // the reason
 			err = &LostError{ended}
 		}
 	}
 	out.mu.Lock()
 	posted := err == nil && o.err == nil && out.closed == nil
-	if posted { // its answer may come before this goroutine goes on, and o.posted say something else then
+	if posted { // its answer may come before this goroutine goes on, and change o.posted
 		o.posted, o.unsent = true, true
 		out.mu.Unlock()
 		out.work.post(&o.build.send)
@@ -75,7 +75,7 @@ func (o *outCall) send(asked int, first bool) {
 	}
 	o.busy--
 	if len(o.regions) == 0 && err == nil {
-		o.settled()
+		o.unexposedLocked()
 	}
 	if errors.Is(err, rdma.ErrExposed) && o.starve() {
 		return
@@ -85,9 +85,9 @@ func (o *outCall) send(asked int, first bool) {
 	}
 	if o.err != nil && o.unread { // not sent, or cancelled meanwhile
 		if o.posted {
-			o.giveUp()
+			o.awaitLateReplyLocked()
 		} else {
-			out.removeFromBucket(o)
+			out.removeFromBucketLocked(o)
 			o.unread = false
 			out.inFlight -= o.credits
 			unreserved = o.reserved
@@ -96,11 +96,11 @@ func (o *outCall) send(asked int, first bool) {
 	}
 	o.complete()
 	if unreserved > 0 {
-		_ = out.receives.done(unreserved, 0)
+		_ = out.receives.giveBack(unreserved, 0)
 	}
 }
 
-// complete finishes o if nothing is outstanding. It unlocks the requester.
+// complete finishes o if nothing is outstanding. The requester is locked; complete unlocks it.
 func (o *outCall) complete() {
 	out := o.out
 	free := o.live && !o.queued && !o.unsent && o.busy == 0
@@ -147,11 +147,11 @@ func (o *outCall) finish() {
 	o.build.release()
 	out.mu.Lock()
 	if out.closed != nil {
-		o.build.free()
+		o.build.freeHead()
 	}
-	o.settled()
+	o.unexposedLocked()
 	hungry := out.first != nil && out.first.starved
-	out.put(o)
+	out.freeCallLocked(o)
 	out.mu.Unlock()
 	if r != nil {
 		r.Done(r)
@@ -161,13 +161,12 @@ func (o *outCall) finish() {
 	}
 }
 
-// giveUp ends the wait for the reply to a cancelled call, whose place in the credits and among the
-// XIDs is kept until it comes. A peer that cannot reach memory any more, and works on the call yet,
-// has its connection ended by that, and with it all other calls. So what the requester owns stays
-// exposed until the reply comes, while the request goes back to its user. Where the memory is the
-// user's, the request has to wait for the reply, or for the end of cancelWait. The requester is
-// locked.
-func (o *outCall) giveUp() {
+// awaitLateReplyLocked ends the wait of a cancelled call's user. The call keeps its credits and its
+// XID until the reply comes. If the peer lost access to memory while it works on the call, the
+// connection would end, and with it all other calls. So memory of the requester stays exposed until
+// then, while the request goes back. Where the memory is the user's, the request waits for the
+// reply, or for the end of cancelWait.
+func (o *outCall) awaitLateReplyLocked() {
 	if !o.build.foreign || len(o.regions) == 0 {
 		o.detached = true
 		return
@@ -176,9 +175,9 @@ func (o *outCall) giveUp() {
 	time.AfterFunc(cancelWait, func() { o.withdraw(xid) })
 }
 
-// withdraw ends the access to memory of the user for a call that was cancelled cancelWait ago, if
-// its reply has not come. Something else keeps its place. A late reply may yet name its handle for
-// invalidation; the connection is likely to end then, also if the handle has been given out anew.
+// withdraw ends the access to the user's memory of a call that was cancelled cancelWait ago, if its
+// reply has not come. Another outCall keeps its place. A late reply may still name its handle for
+// invalidation; then the connection is likely to end, also if the handle is in use again.
 func (o *outCall) withdraw(xid uint32) {
 	out := o.out
 	out.mu.Lock()
@@ -186,17 +185,17 @@ func (o *outCall) withdraw(xid uint32) {
 		out.mu.Unlock()
 		return
 	}
-	out.removeFromBucket(o)
+	out.removeFromBucketLocked(o)
 	o.unread = false
-	late := out.get(nil, o.xid)
+	late := out.newCallLocked(nil, o.xid)
 	late.posted, late.credits, late.reserved, late.build.grouped = true, o.credits, o.reserved, o.build.grouped
 	o.invalidate(0, false)
 	o.complete()
 }
 
-// Cancel implements oncrpc.Canceler. A request that was sent, and for which memory of its user is
-// exposed (arguments in Read chunks, results with Memory of their own), fails when its reply comes,
-// or after 2 s: RDMA that the peer begins later ends the connection. Others fail at once.
+// Cancel implements oncrpc.Canceler. A request that was sent fails at once, unless memory of its
+// user is exposed: arguments in Read chunks, or results with Memory of their own. Then it fails
+// when its reply comes, or after 2 s. RDMA that the peer begins later ends the connection.
 func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 	out.mu.Lock()
 	o, _ := r.Transport.(*outCall)
@@ -211,22 +210,22 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 		for p := out.first; p != o; p = p.next {
 			prev = p
 		}
-		out.dequeue(prev, o)
-		out.removeFromBucket(o)
+		out.dequeueLocked(prev, o)
+		out.removeFromBucketLocked(o)
 		o.unread = false
 		if o.credited {
 			out.inFlight--
 		}
-		defer out.pump() // what it was in front of may have its credits
+		defer out.pump() // calls behind it may have its credits
 	case o.again: // sendAgain sees to it
 	case o.busy == 0:
-		o.giveUp()
+		o.awaitLateReplyLocked()
 	} // otherwise send sees to it
 	o.complete()
 }
 
-// invalidate ends the peer's access to all memory of o, but for what the peer invalidated itself. The requester is locked
-// before and after.
+// invalidate ends the peer's access to all memory of o, except for the handle that the peer
+// invalidated. The requester is locked before and after.
 func (o *outCall) invalidate(invalidated uint32, has bool) {
 	out := o.out
 	wrs := o.invalidations.wrs[:0]
@@ -257,12 +256,12 @@ func (out *requester) invalidated(id uint32) {
 	o.complete()
 }
 
-// sent notes that the Send of a call has completed.
+// sent handles the completion of a call's Send.
 func (out *requester) sent(id uint32) {
 	out.mu.Lock()
 	o := out.calls[id]
 	o.unsent = false
 	n := len(o.build.send.wrs)
 	o.complete()
-	out.work.done(n)
+	out.work.completed(n)
 }

@@ -9,9 +9,9 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// buildGroup lays a call out as a group, of which the reply may be one too. It returns false if it is not to be one, and takes nothing
-// then: the call, or what its reply may be, does not fit the peer's limits, or our receives, or the credits that are free; b.short is how many it needs in
-// the last case.
+// buildGroup lays a call out as a group; its reply may be one too. It returns false, and takes
+// nothing, if the call or its reply does not fit the peer's limits, our receives, or the free
+// credits. In the last case b.short is the number of credits that it needs.
 func (b *callBuilder) buildGroup(o *outCall, t *negotiated, asked int) (bool, error) {
 	out, r := o.out, o.req
 	if b.group == nil {
@@ -28,9 +28,9 @@ func (b *callBuilder) buildGroup(o *outCall, t *negotiated, asked int) (bool, er
 	n := g.planner.Transmissions()
 	switch {
 	case err != nil:
-	case !out.take(n - o.credits):
+	case !out.takeCredits(n - o.credits):
 		b.short = n
-	default: // what it has besides one goes back if there are no receives
+	default: // without receives, its further credits go back
 		if o.credits = n; out.receives.reserve(replies) {
 			o.reserved, b.grouped = replies, true
 		}
@@ -55,11 +55,11 @@ func (b *callBuilder) buildGroup(o *outCall, t *negotiated, asked int) (bool, er
 		}
 	}
 	out.cfg.Observer.Transferred(InlineCall, max(0, r.Call.Len()-placed))
-	b.send.wrs = g.post(b.send.wrs[:0], idRequest|uint64(o.id), b.head.B, wire.XID(o.xid), wire.Credits(asked))
+	b.send.wrs = g.appendSends(b.send.wrs[:0], idRequest|uint64(o.id), b.head.B, wire.XID(o.xid), wire.Credits(asked))
 	return true, nil
 }
 
-// layGroup makes the header and lays the group out. The segments in it are those of b.segs, as they are now.
+// layGroup makes the header and lays the group out, with the present segments of b.segs.
 func (b *callBuilder) layGroup(r *oncrpc.Request, t *negotiated, replies int) error {
 	g := b.group
 	g.head.Reset()
@@ -70,8 +70,9 @@ func (b *callBuilder) layGroup(r *oncrpc.Request, t *negotiated, replies int) er
 	return g.planner.Lay(t.layout, wire.XmtReq, &g.head, group.Limits{Transmissions: t.callLimit, Gather: b.maxGather})
 }
 
-// direct decides how results are wanted, takes memory for those that may be written, and returns how many transmissions the reply may have; 0 if
-// that may be too few. Segments of memory, which is not exposed yet, are in b.segs.
+// direct chooses the placement of results, takes memory for those that may be written, and returns
+// how many transmissions the reply may have; 0 if that may be too few. b.segs gets segments of
+// memory that is not exposed yet.
 func (b *callBuilder) direct(o *outCall, t *negotiated) (replies int) {
 	out, r, g := o.out, o.req, b.group
 	p := &out.cfg.Placement
@@ -87,7 +88,7 @@ func (b *callBuilder) direct(o *outCall, t *negotiated) (replies int) {
 	}
 	for i := range results {
 		if results[i].End <= results[i].Begin {
-			return 0 // it is not known where it comes from
+			return 0 // its origin is unknown
 		}
 		g.wants = append(g.wants, group.Want{Placement: how, MinLength: uint32(p.MinLength), Threshold: uint32(p.Threshold)})
 		if !exposed {
@@ -101,7 +102,7 @@ func (b *callBuilder) direct(o *outCall, t *negotiated) (replies int) {
 	return replies
 }
 
-// wanted is how results are wanted. A server exposes nothing.
+// wanted is the placement of results. A server exposes nothing.
 func (out *requester) wanted() wire.Placement {
 	if out.server {
 		return wire.SendBased
@@ -109,14 +110,14 @@ func (out *requester) wanted() wire.Placement {
 	return out.cfg.Placement.Results
 }
 
-// addSegments adds segments for memory that is not exposed yet.
 func (b *callBuilder) addSegments(data [][]byte) {
 	for _, s := range data {
 		b.segs = append(b.segs, wire.Segment{Length: uint32(len(s))})
 	}
 }
 
-// arguments takes out of the call what does not go in its payload stream: long arguments are exposed, shorter ones placed, if the peer has targets.
+// arguments takes bulk data out of the payload stream: long arguments are exposed, shorter ones
+// placed, if the peer has targets.
 func (b *callBuilder) arguments(out *requester, r *oncrpc.Request, t *negotiated) bool {
 	g, p := b.group, &out.cfg.Placement
 	g.bulk = g.bulk[:0]
@@ -143,7 +144,7 @@ func (b *callBuilder) arguments(out *requester, r *oncrpc.Request, t *negotiated
 			b.foreign = true
 		}
 	}
-	at := 0 // all are there: the slice does not move any more
+	at := 0 // the slice is complete and does not move any more
 	take := func(data [][]byte) []wire.Segment {
 		at += len(data)
 		return b.segs[at-len(data) : at]
@@ -159,7 +160,8 @@ func (b *callBuilder) arguments(out *requester, r *oncrpc.Request, t *negotiated
 	return true
 }
 
-// exposeGroup lets the peer reach the memory of results and arguments, and lays the group out again with its handles.
+// exposeGroup exposes the memory of results and arguments, and lays the group out again with its
+// handles.
 func (b *callBuilder) exposeGroup(o *outCall, t *negotiated, replies int) (err error) {
 	g, at := b.group, 0
 	expose := func(data [][]byte, a rdma.Access) {
@@ -184,7 +186,7 @@ func (b *callBuilder) exposeGroup(o *outCall, t *negotiated, replies int) (err e
 	return b.layGroup(o.req, t, replies)
 }
 
-// undirect gives back what direct took.
+// undirect undoes direct.
 func (b *callBuilder) undirect() {
 	for i := range b.writes {
 		b.results[i].release()
@@ -192,7 +194,7 @@ func (b *callBuilder) undirect() {
 	b.writes, b.foreign, b.segs = 0, false, b.segs[:0]
 }
 
-// acceptGroup holds a reply by XMTRESP against its request.
+// acceptGroup checks a reply by XMTRESP against its request.
 func (b *callBuilder) acceptGroup(m *inbound) error {
 	if b.group == nil || !b.grouped {
 		return &ReplyError{"it is an XMTRESP, the call was no XMTREQ"}
@@ -203,7 +205,8 @@ func (b *callBuilder) acceptGroup(m *inbound) error {
 	return nil
 }
 
-// fetchPlaced makes the results that were written part of the reply. The peer has no access to their memory any more.
+// fetchPlaced makes written results part of the reply. The peer has no access to their memory any
+// more.
 func (o *outCall) fetchPlaced(r *oncrpc.Request) {
 	a, b := &o.reply, &o.build
 	for i := range r.Reply.Items {
@@ -219,21 +222,22 @@ func (o *outCall) fetchPlaced(r *oncrpc.Request) {
 	}
 }
 
-// replyTransmissions bounds the transmissions of a reply of most bytes, of which these results are directed. Results that may be written go
-// by Sends as far as the peer's limit lets them.
+// replyTransmissions bounds the transmissions of a reply of most bytes with directed results.
+// Results that may be written go by Sends within the peer's limit.
 func (out *requester) replyTransmissions(t *negotiated, most int, results []oncrpc.Result) int {
 	how := out.wanted()
-	switch n := out.sendReply(t, most, results, how); {
+	switch n := out.boundReply(t, most, results, how); {
 	case how != wire.Choice:
 		return n
 	case n <= t.replyLimit && out.cfg.has(SendBasedPlacement):
 		return n
 	}
-	return out.sendReply(t, most, results, wire.Explicit)
+	return out.boundReply(t, most, results, wire.Explicit)
 }
 
-// sendReply bounds the transmissions of a reply of which results are placed in one way, in targets if they are not too short for that.
-func (out *requester) sendReply(t *negotiated, most int, results []oncrpc.Result, how wire.Placement) int {
+// boundReply bounds the transmissions of a reply whose results are all placed in one way, in
+// targets if they are long enough.
+func (out *requester) boundReply(t *negotiated, most int, results []oncrpc.Result, how wire.Placement) int {
 	p := &out.cfg.Placement
 	plain, target, whole := t.receive, 0, t.receive
 	if out.cfg.has(SendBasedPlacement) {
@@ -279,7 +283,8 @@ func (out *requester) sendReply(t *negotiated, most int, results []oncrpc.Result
 	return max(count, targets+countTransmissions(max(0, rest-room), 0, whole-group.ContinueSize)-1)
 }
 
-// countTransmissions is how many it takes for n bytes if the first one has room for first, and each other for more.
+// countTransmissions is the number of transmissions for n bytes: the first takes first bytes, each
+// other one more.
 func countTransmissions(n, first, more int) int {
 	if n -= first; n <= 0 {
 		return 1
@@ -287,8 +292,8 @@ func countTransmissions(n, first, more int) int {
 	return 1 + (n+more-1)/more
 }
 
-// take takes n more credits, if they are free. With a negative n it gives them back.
-func (out *requester) take(n int) bool {
+// takeCredits takes n more credits, if they are free. A negative n gives credits back.
+func (out *requester) takeCredits(n int) bool {
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	if n > 0 && (group.Window{Granted: min(out.granted, out.asked()), InFlight: out.inFlight}).Way(n, false) != group.Now {
@@ -302,7 +307,7 @@ func (out *requester) take(n int) bool {
 func (out *requester) replyBuffers(xid uint32) int {
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	if o := out.find(xid); o != nil && o.posted {
+	if o := out.findLocked(xid); o != nil && o.posted {
 		return max(1, o.reserved)
 	}
 	return 1

@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/group"
 )
 
-// pump sends what waits, as far as there are credits.
+// pump sends waiting calls within the credits.
 func (out *requester) pump() {
 	for {
 		out.mu.Lock()
@@ -16,7 +16,8 @@ func (out *requester) pump() {
 			out.mu.Unlock()
 			return
 		}
-		if o.starved && out.exposing > 0 && o.returned == out.returned { // until something is exposed no more
+		// until other calls are done with their exposed memory
+		if o.starved && out.exposing > 0 && o.returned == out.returned {
 			out.mu.Unlock()
 			return
 		}
@@ -30,12 +31,12 @@ func (out *requester) pump() {
 			case group.Never:
 				if out.server && !out.answered && !out.probed {
 					out.probed = true
-					out.probe()
+					out.probeLocked()
 					out.mu.Unlock()
 					continue
 				}
-				out.dequeue(nil, o)
-				out.removeFromBucket(o)
+				out.dequeueLocked(nil, o)
+				out.removeFromBucketLocked(o)
 				o.unread = false
 				o.err = &RequestError{fmt.Sprintf("it needs %d credits, %d are granted, and it cannot go by chunks", need, out.granted)}
 				o.complete()
@@ -45,7 +46,7 @@ func (out *requester) pump() {
 				return
 			}
 		}
-		out.dequeue(nil, o)
+		out.dequeueLocked(nil, o)
 		o.busy++
 		o.starved, o.exposes, o.returned, o.tried = false, true, out.returned, out.tried
 		out.exposing++
@@ -55,7 +56,7 @@ func (out *requester) pump() {
 	}
 }
 
-// halt has calls wait, or go on. It returns true if they did wait.
+// halt makes calls wait, or go on. It returns true if they did wait.
 func (out *requester) halt(halted bool) (changed bool) {
 	out.mu.Lock()
 	defer out.mu.Unlock()
@@ -64,9 +65,10 @@ func (out *requester) halt(halted bool) (changed bool) {
 	return changed
 }
 
-// probe makes a call that every peer answers, to learn how many credits there are: the first call of the reverse direction has one, and may need
-// more. The requester is locked: until the call is in the queue, the one that needs more credits has nothing to wait for.
-func (out *requester) probe() {
+// probeLocked makes a call that every peer answers, to learn the number of credits: the first call
+// of the reverse direction has one, and may need more. The lock stays held until the probe is in
+// the queue, so that the other call has an answer to wait for.
+func (out *requester) probeLocked() {
 	r, _, err := oncrpc.NewRequest(out.cfg.Pool, 0, 0, 0, oncrpc.Auth{}, oncrpc.MinCallLen)
 	if err == nil {
 		if err = r.Seal(); err != nil {
@@ -77,15 +79,15 @@ func (out *requester) probe() {
 		return // the call that needs more credits fails
 	}
 	r.Plan.MaxReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen
-	r.SetXID(out.nextXID())
+	r.SetXID(out.nextXIDLocked())
 	r.Done = func(r *oncrpc.Request) { r.Free() }
-	o := out.get(r, r.XID)
+	o := out.newCallLocked(r, r.XID)
 	o.queued, r.Transport = true, o
-	out.push(o)
+	out.pushLocked(o)
 }
 
-// dequeue takes o out of the queue, where it stands behind prev.
-func (out *requester) dequeue(prev, o *outCall) {
+// dequeueLocked takes o, which is behind prev, out of the queue.
+func (out *requester) dequeueLocked(prev, o *outCall) {
 	if prev == nil {
 		out.first = o.next
 	} else {
@@ -97,21 +99,23 @@ func (out *requester) dequeue(prev, o *outCall) {
 	o.next, o.queued = nil, false
 }
 
-// settled notes that nothing is exposed for a call any more, or yet. The requester is locked.
-func (o *outCall) settled() {
+// unexposedLocked marks that no memory is exposed for a call any more.
+func (o *outCall) unexposedLocked() {
 	out := o.out
 	if !o.exposes {
 		return
 	}
 	o.exposes = false
 	out.exposing--
-	if out.tried++; !o.starved { // what those give back who wait is for nobody, or they would wake each other
+	// memory that waiting calls give back does not count, or they would wake each other
+	if out.tried++; !o.starved {
 		out.returned++
 	}
 }
 
-// starve has a call wait, for which the provider could not expose all memory, until other calls have theirs back: meanwhile nothing is exposed for it. It
-// returns false if there are none, so that it would wait for ever. The requester is locked; starve unlocks it when it returns true.
+// starve makes a call wait, without exposed memory, until other calls give back theirs. It is for
+// calls whose memory the provider could not expose. It returns false if there are no other calls.
+// The requester is locked; starve unlocks it when it returns true.
 func (o *outCall) starve() bool {
 	out := o.out
 	if o.err != nil || out.closed != nil || out.exposing == 1 && o.tried == out.tried {
@@ -124,12 +128,13 @@ func (o *outCall) starve() bool {
 	o.invalidate(0, false)
 	o.complete()
 	if unreserved > 0 {
-		_ = o.out.receives.done(unreserved, 0)
+		_ = o.out.receives.giveBack(unreserved, 0)
 	}
 	return true
 }
 
-// wait puts a call back in front of the queue, until it can have all the credits that its group needs. It has none meanwhile, and nothing is exposed for it.
+// wait puts a call back in front of the queue until all credits for its group are free. It holds no
+// credit and exposes nothing meanwhile.
 func (o *outCall) wait(needs int) {
 	out := o.out
 	o.build.release()
@@ -137,7 +142,7 @@ func (o *outCall) wait(needs int) {
 	out.inFlight -= o.credits
 	o.credits, o.credited, o.needs = 1, false, needs
 	o.busy--
-	o.settled()
+	o.unexposedLocked()
 	if o.err == nil {
 		o.err = out.closed
 	}
@@ -145,20 +150,21 @@ func (o *outCall) wait(needs int) {
 		if o.unread {
 			o.unread = false
 			if out.closed == nil {
-				out.removeFromBucket(o)
+				out.removeFromBucketLocked(o)
 			}
 		}
 		o.complete()
 	} else {
 		o.queued = true
-		out.push(o)
+		out.pushLocked(o)
 		out.mu.Unlock()
 	}
 	out.pump()
 }
 
-// push puts o in front of the queue, but behind those that have their credit: what waits for credits may wait for just these.
-func (out *requester) push(o *outCall) {
+// pushLocked puts o in front of the queue, but behind calls that have a credit: a waiting call may
+// wait for just these.
+func (out *requester) pushLocked(o *outCall) {
 	at := &out.first
 	for *at != nil && (*at).credited {
 		at = &(*at).next

@@ -17,14 +17,12 @@ func (a *receivedReply) release() {
 	a.long, a.placed = 0, a.placed[:0]
 }
 
-// reply handles a message that is a reply.
 func (out *requester) reply(m *inbound, cp *rdma.Completion) {
 	if !out.match(m, cp, nil) {
 		out.protocolError(UnknownXID, "message dropped: XID %#x is not that of an outstanding call", uint32(m.hdr.XID))
 	}
 }
 
-// refused handles an RDMA_ERROR message.
 func (out *requester) refused(m *inbound, cp *rdma.Completion) {
 	h := &m.hdr
 	if !out.match(m, cp, remoteError(h)) {
@@ -32,7 +30,7 @@ func (out *requester) refused(m *inbound, cp *rdma.Completion) {
 	}
 }
 
-// garbled handles a message whose header cannot be read, if it may be a reply: nothing else will come for that call.
+// garbled ends the call that a message with a bad header may reply to. No other reply will come.
 func (out *requester) garbled(m *inbound, cp *rdma.Completion, err error) bool {
 	return out.match(m, cp, &ReplyError{err.Error()})
 }
@@ -41,7 +39,7 @@ func (out *requester) garbled(m *inbound, cp *rdma.Completion, err error) bool {
 func (out *requester) match(m *inbound, cp *rdma.Completion, err error) bool {
 	h := &m.hdr
 	out.mu.Lock()
-	o := out.find(uint32(h.XID))
+	o := out.findLocked(uint32(h.XID))
 	if cp.HasInvalidated && (o == nil || !o.posted || !o.owns(cp.Invalidated)) {
 		out.lostLocked(cp.Invalidated)
 	}
@@ -57,16 +55,16 @@ func (out *requester) match(m *inbound, cp *rdma.Completion, err error) bool {
 	if out.server {
 		out.ended++
 	}
-	if o.req != nil && o.err == nil && o.retry(err) {
+	if o.req != nil && o.err == nil && o.retryLocked(err) {
 		o.again, o.posted = true, false
 		out.freed += o.credits - 1
 		o.credits = 1
 	} else {
-		out.removeFromBucket(o)
+		out.removeFromBucketLocked(o)
 		out.freed += o.credits
 		if o.req != nil && o.err == nil { // otherwise it was cancelled
 			if err == nil {
-				err = o.accept(m)
+				err = o.acceptReply(m)
 			}
 			o.err = err
 		}
@@ -92,9 +90,9 @@ func (o *outCall) owns(handle uint32) bool {
 	return false
 }
 
-// lostLocked notes that the peer has invalidated memory of another call than the one it replies to: a handle that is used anew
-// while a late reply to a cancelled call was under way. That call's RDMA will fail, if the peer has not done it yet; it must
-// not be invalidated once more.
+// lostLocked marks memory of another call that the peer has invalidated: a handle in use again
+// while a late reply to a cancelled call was under way. That call's RDMA will fail, if it is not
+// done yet. Its memory must not be invalidated twice.
 func (out *requester) lostLocked(handle uint32) {
 	for _, o := range out.calls {
 		if !o.live || !o.posted || !o.unread {
@@ -115,12 +113,12 @@ func (out *requester) lostHandle(handle uint32) {
 	out.lostLocked(handle)
 }
 
-// accept holds a reply's header against the call, and takes over its payload. The memory that the
-// peer wrote is not touched yet: it still can. Responders tell in several ways that they have used
-// no Write chunk, after a READ that failed: with all lengths zero (RFC 8166 section 4.3.2.1), with
-// an empty chunk (RFC 8267 section 6.4.1), without a Write list, and with the chunk as it was
-// offered; see unused.
-func (o *outCall) accept(m *inbound) error {
+// acceptReply checks a reply's header against the call, and takes over its payload. It does not
+// touch memory of chunks: the peer can still write it. Responders mark unused Write chunks, after a
+// READ that failed, in several ways: with all lengths zero (RFC 8166 section 4.3.2.1), with an
+// empty chunk (RFC 8267 section 6.4.1), without a Write list, or with the chunk as it was offered;
+// see unused.
+func (o *outCall) acceptReply(m *inbound) error {
 	h, b, a := &m.hdr, &o.build, &o.reply
 	if m.xmt {
 		if err := b.acceptGroup(m); err != nil {
@@ -153,7 +151,7 @@ func (o *outCall) accept(m *inbound) error {
 		a.placed = append(a.placed, n)
 	}
 	if h.HasReply {
-		n, err := checkReturned(h.Reply(), b.segs, &b.long)
+		n, err := checkReturned(h.Reply(), b.segs, &b.replyChunk)
 		if err != nil {
 			return err
 		}
@@ -169,8 +167,8 @@ func (o *outCall) accept(m *inbound) error {
 	return nil
 }
 
-// checkReturned checks a chunk that came back, and returns how many bytes are in it. They fill its segments in order
-// (RFC 8166 section 3.4.6). In an empty chunk there are none.
+// checkReturned checks a returned chunk, and returns the number of bytes in it. They fill its
+// segments in order (RFC 8166 section 3.4.6).
 func checkReturned(segs, offered []wire.Segment, p *resultBuf) (n int, err error) {
 	if len(segs) == 0 {
 		return 0, nil
@@ -202,8 +200,8 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	r.Reply, a.message = a.message, r.Reply
 	obs := o.out.cfg.Observer
 	if a.long > 0 {
-		r.Reply.Stream = split.Prefix(r.Reply.Stream[:0], b.long.data, a.long)
-		b.long.handOver(&r.Reply)
+		r.Reply.Stream = split.Prefix(r.Reply.Stream[:0], b.replyChunk.data, a.long)
+		b.replyChunk.handOver(&r.Reply)
 		obs.Transferred(ReplyChunk, a.long)
 	} else {
 		obs.Transferred(InlineReply, split.Length(r.Reply.Stream))
@@ -229,7 +227,7 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	return o.locate(r, bind)
 }
 
-// locate finds out where in the reply the results belong, and makes items of those that were placed.
+// locate finds the positions of the results in the reply, and makes items of the placed ones.
 func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 	a, b := &o.reply, &o.build
 	if b.writes == 0 || b.grouped {
@@ -269,7 +267,7 @@ func (o *outCall) locate(r *oncrpc.Request, bind oncrpc.Binding) error {
 	return nil
 }
 
-// results reads the results of the reply under the assumption that placed bytes of each were placed.
+// results parses the results of the reply, if placed bytes of each were placed.
 func (a *receivedReply) results(r *oncrpc.Request, bind oncrpc.Binding, placed []int) (err error) {
 	a.dec.Reset(r.Reply.Stream, r.Reply.Items)
 	if err = a.header.Decode(&a.dec); err != nil {
@@ -282,8 +280,8 @@ func (a *receivedReply) results(r *oncrpc.Request, bind oncrpc.Binding, placed [
 	return err
 }
 
-// slide tries the other form of Write lists: where a result has nothing to place, the next one takes its chunk
-// (RFC 8166 section 4.3.2.2). Chunk j then belongs to the j-th result that has something, whichever that is.
+// slide tries another form of Write lists: a result without data leaves its chunk to the next one
+// (RFC 8166 section 4.3.2.2). Chunk j belongs to the j-th result that has data.
 func (a *receivedReply) slide(r *oncrpc.Request, bind oncrpc.Binding) bool {
 	n, used := len(a.placed), 0
 	for used < n && a.placed[used] > 0 {
@@ -316,9 +314,8 @@ func (a *receivedReply) slide(r *oncrpc.Request, bind oncrpc.Binding) bool {
 	return false
 }
 
-// unused tries a third form: where a result has nothing to place, its chunk came back as it was
-// offered, so that it seems to be full. Such chunks are the last ones that have a length, since no
-// operation follows one that failed.
+// unused tries a third form: a result without data returns its chunk as offered, so that it seems
+// full. These are the last chunks that have a length, since no operation follows a failed one.
 func (a *receivedReply) unused(r *oncrpc.Request, bind oncrpc.Binding, places []resultBuf) bool {
 	a.slots = append(a.slots[:0], a.placed...)
 	for k := range a.from {

@@ -5,12 +5,13 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// maxTries is how often a request is sent, at most, when the peer answers that it would take it in another shape.
+// maxTries bounds how often a request is sent when the peer would take it in another shape.
 const maxTries = 4
 
-// retry finds out whether a request can be sent again, in another shape, after the peer has refused it; if so it leaves in o and
-// in the connection's bounds what to do differently. The peer has not executed the call, or has kept its reply. The requester is locked.
-func (o *outCall) retry(err error) bool {
+// retryLocked decides whether a refused request can be sent again in another shape. If so it sets
+// the shape in o and in the connection's limits. The peer has not executed the call, or has
+// retained its reply.
+func (o *outCall) retryLocked(err error) bool {
 	out := o.out
 	if _, ok := err.(*ReportError); ok && o.build.grouped { //nolint:errorlint // it is not wrapped
 		o.noGroup = true
@@ -63,7 +64,7 @@ func (o *outCall) retry(err error) bool {
 	default:
 		return false
 	}
-	if int64(e.Max) < int64(*now) { // otherwise another request was told already
+	if int64(e.Max) < int64(*now) { // otherwise another request has learned it already
 		*now = int(e.Max)
 		lim.lowered = true
 		out.peerLimits.Store(&lim)
@@ -71,8 +72,9 @@ func (o *outCall) retry(err error) bool {
 	return true
 }
 
-// sendAgain puts a request that has nothing outstanding any more in front of the queue; it has its credit. The requester is locked, and is
-// unlocked when sendAgain returns true. Otherwise the request was cancelled meanwhile, or the connection has ended.
+// sendAgain puts a request without outstanding work in front of the queue, with its credit. The
+// requester is locked; sendAgain unlocks it when it returns true. It returns false after a
+// cancellation, or the end of the connection.
 func (o *outCall) sendAgain() bool {
 	out := o.out
 	o.busy++
@@ -82,7 +84,7 @@ func (o *outCall) sendAgain() bool {
 	o.build.release()
 	out.mu.Lock()
 	o.busy--
-	o.settled()
+	o.unexposedLocked()
 	o.again = false
 	switch {
 	case out.closed != nil:
@@ -91,12 +93,12 @@ func (o *outCall) sendAgain() bool {
 		}
 		return false
 	case o.err != nil:
-		out.removeFromBucket(o)
+		out.removeFromBucketLocked(o)
 		out.inFlight--
 		return false
 	}
 	o.unread, o.queued, o.credited = true, true, true
-	out.push(o)
+	out.pushLocked(o)
 	out.mu.Unlock()
 	out.pump()
 	return true

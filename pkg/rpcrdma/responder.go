@@ -18,16 +18,17 @@ import (
 //
 // A call goes through these steps, the first ones on the receive loop:
 //
-//	call → plan → acquire → fetch → serve → Respond → sent
+//	call → plan → acquire → fetch → handle → Respond → sent
 //
-// It may wait for memory in acquire, for RDMA Reads in fetch, and for its handler in serve; it blocks nobody meanwhile.
+// A call waits for memory in acquire, for RDMA Reads in fetch, and for its handler in handle. It
+// blocks no goroutine meanwhile.
 type responder struct {
 	*link
 	share   *bufpool.Share
 	account credit.Account // nil in the reverse direction
 
-	table      atomic.Pointer[[]*inCall] // all calls, by id; replaced with the loop held
-	local      *inCall                   // free calls of whoever has the loop
+	table      atomic.Pointer[[]*inCall] // all calls, by id; replaced with recvMu held
+	local      *inCall                   // free calls; used with recvMu held
 	active     atomic.Int32              // calls that are not free
 	closed     atomic.Bool
 	draining   atomic.Bool
@@ -44,9 +45,9 @@ type responder struct {
 
 	mu        sync.Mutex
 	free      *inCall
-	ready     *inCall // calls that got their memory while nobody had the loop, oldest first
+	ready     *inCall // calls that got their memory while nobody held recvMu, oldest first
 	readyLast *inCall
-	running   bool           // somebody runs them
+	running   bool           // runReady runs
 	run       func()         // runReady, made once
 	orphans   sync.WaitGroup // calls that got their memory while the connection ended
 }
@@ -62,8 +63,8 @@ func (in *responder) init(l *link) {
 	}
 }
 
-// Progress implements [bufpool.Peer]. What has come in beside messages are Read chunks. A provider that does not know what is on its way out leaves it at
-// replies that have left.
+// Progress implements [bufpool.Peer]. Bytes that arrived outside of messages belong to Read chunks.
+// Providers that are no [rdma.Writer] report no written bytes.
 func (in *responder) Progress() (fetched, written int64) {
 	fetched = int64(in.ep.Stats().BytesIn) - in.messages.Load()
 	if w, ok := in.ep.(rdma.Writer); ok {
@@ -75,7 +76,7 @@ func (in *responder) Progress() (fetched, written int64) {
 // Stalled implements [bufpool.Peer].
 func (in *responder) Stalled(err error) { in.fail(err) }
 
-// close frees the calls that are in nobody's hands. Those at the handler are freed when it answers. The loop is held.
+// close frees the calls that wait. Those at the handler are freed when it answers. recvMu is held.
 func (in *responder) close() {
 	in.closed.Store(true)
 	in.mu.Lock()
@@ -111,33 +112,33 @@ func (in *responder) close() {
 	}
 }
 
-// state of a call, as far as the end of the connection has to know it.
+// callState is the stage of a call, for the end of the connection.
 type callState uint8
 
 const (
-	stateReceived callState = iota // in the hands of whoever has the loop, or free
+	stateReceived callState = iota // in the hands of the goroutine that holds recvMu, or free
 	stateWaiting                   // for bulk memory
 	stateReading                   // for RDMA Reads
 	stateServing                   // in the hands of the handler, or of Respond, or free again
 )
 
-// inCall is a call of the peer, with all that its processing needs, so that nothing is allocated for the next one. It is used for
-// any message that arrives, until it turns out to be no call.
+// inCall is a call of the peer. It holds everything that its processing needs, so that the next
+// call allocates nothing. Every message that arrives uses one until it turns out to be no call.
 type inCall struct {
 	oncrpc.Call
 	inbound
 	in    *responder
 	id    uint32
 	next  *inCall
-	state callState // changed with the loop held only
+	state callState // changed with recvMu held
 
 	taken  int          // how many credits it counts for in retained
 	source *inCall      // the call that the reply was made for, if not this one
-	noted  bool         // its reply is kept after it was sent
+	noted  bool         // its reply is retained after it was sent
 	posted bool         // and has been sent
-	before uint64       // the credits that were given back before
-	size   int          // of the reply, in bytes, as far as retained counts it
-	holds  atomic.Int32 // those who still need it, besides one
+	before uint64       // the credits that answers had given back before
+	size   int          // bytes of the reply, as retained counts them
+	holds  atomic.Int32 // further holders, besides the first
 
 	identity identity // of a call of version 2
 
@@ -149,21 +150,22 @@ type inCall struct {
 	header  oncrpc.ReplyHeader
 	chunks  []argChunk
 	memory  [][]byte // of the chunks
-	bulk    int      // bytes of bulk memory that the reply may take, whatever the chunks have room for
+	bulk    int      // bytes of bulk memory that the reply may take beyond the room in chunks
 	grant   bufpool.Grant
 	onReady func()
-	reads   int // outstanding
+	reads   int // RDMA Reads that are outstanding
 
 	head    *bufpool.Buf // three zero bytes, and the header of the answer
 	split   split.Splitter
 	out     [][]byte  // the answer's inline part
-	data    [][]byte  // what was taken out of it
+	data    [][]byte  // data of a result that is written
 	lists   [][]byte  // memory of gather and scatter lists
 	work    sendBatch // RDMA Reads, or the answer
-	long    int       // length of what goes to the Reply chunk
+	long    int       // bytes that go to the Reply chunk
 	granted creditGrant
 
-	unsent atomic.Bool // the answer is posted and has not completed; who resets it frees the call
+	// the answer is posted and has not completed; the goroutine that resets it frees the call
+	unsent atomic.Bool
 }
 
 // argChunk is a Read chunk, or an item of a group that is to be read.
@@ -171,27 +173,27 @@ type argChunk struct {
 	position, length int
 	item             int        // its index in the call's items
 	first, n         int        // its segments in hdr.Reads
-	source           *wire.Item // whose segments they are instead
+	source           *wire.Item // an item whose segments they are instead
 	data             [][]byte
 }
 
-// readLook looks at RDMA Reads every readTimeout, as long as there are any. The loop is held, but by timer.
+// readLook checks every readTimeout that RDMA Reads make progress. recvMu is held, but for timer.
 type readLook struct {
-	calls   int // that wait for RDMA Reads
+	calls   int // calls that wait for RDMA Reads
 	running bool
 	timer   *time.Timer
-	fetched int64 // at the last look
+	fetched int64 // bytes at the last check
 }
 
-// identity tells calls of a connection apart that have the same XID. It is the same for a call in
-// whatever shape that comes: with its arguments in the stream or in Read chunks.
+// identity tells apart calls of a connection that have the same XID. It does not depend on the
+// shape of the call: arguments in the stream or in Read chunks.
 type identity struct {
 	program, version, procedure uint32
 	length                      int    // of the unreduced stream
 	sum                         uint32 // checksum of its beginning
 }
 
-// blame finds the call whose memory the peer refused. The loop is held.
+// blame puts the call whose memory the peer refused into quarantine. recvMu is held.
 func (in *responder) blame(handle wire.Handle) {
 	s := in.quarantine
 	if s == nil {
@@ -224,28 +226,29 @@ func (in *responder) blame(handle wire.Handle) {
 	}
 }
 
-// retainedReplies are replies of version 2 that may be wanted once more. Their calls have been executed, and must not be executed twice.
+// retainedReplies are replies of version 2 that the peer may ask for again. Their calls have been
+// executed, and must not be executed twice.
 //
-// Those in list did not fit what their calls offered: the call was answered REPLY_RESOURCE or WRITE_RESOURCE, and when it comes again, with more
-// room, it gets that reply. A requester keeps the credit of such a call for sending it again. So calls that are executing and kept replies are
-// together no more than the credits; where they are, the oldest reply's credit has been used otherwise, and nobody will ask for it.
-//
-// Those from first on were sent as groups, in this order, and may be reported. A requester that gets a bad one keeps the call's credit, and reports it
-// before it uses any credit that came back behind it. Messages of a connection keep their order. So when a call arrives, count those that its
-// sender would have outstanding if that reply had not reached it: they are all that have arrived, but for those that were answered before. If they take
-// more credits than were ever granted it has reached the sender, whose report, if it is bad, has arrived; and the reply is let go of.
-// That leaves at most one reply for each credit.
+//   - Replies in list did not fit their calls: the answer was REPLY_RESOURCE or WRITE_RESOURCE. The
+//     same call with more room gets that reply. A requester keeps the credit for that. So executing
+//     calls and retained replies together are at most the credits. Beyond that, the oldest reply's
+//     credit was used otherwise, and nobody asks for it.
+//   - Replies from first on were sent as groups, in this order, and the peer may report them. A
+//     requester that gets a bad reply keeps the call's credit, and reports before it uses any
+//     credit that came back behind it. Messages keep their order. If calls since a reply, without
+//     those answered before it, take more credits than were ever granted, the peer has received the
+//     reply and sent any report: drop it. At most one reply remains for each credit.
 type retainedReplies struct {
-	n atomic.Int32 // how many are in list, to look without the lock
+	n atomic.Int32 // length of list, to look without the lock
 
-	taken uint64        // credits that calls took; changed with the loop held
-	given atomic.Uint64 // of those, the ones that answers gave back, some of which may not have been posted yet
+	taken uint64        // credits that calls took; changed with recvMu held
+	given atomic.Uint64 // those of them that answers gave back; some answers may not be posted yet
 
 	budget *bufpool.Budget
 
 	mu          sync.Mutex
 	list        []*inCall // oldest first; they are held
-	first, last *inCall   // likewise, linked by next
-	bytes       int       // of all replies that are or were kept, until their memory is free
+	first, last *inCall   // the same, linked by next
+	bytes       int       // of all retained replies, until their memory is free
 	closed      bool
 }

@@ -24,8 +24,8 @@ func (ch *argChunk) segment(h *wire.Header, i int) wire.Segment {
 	return h.Reads[ch.first+i].Segment
 }
 
-// get takes a call from the free list.
-func (in *responder) get() *inCall {
+// newInbound takes a call from the free list, or makes one.
+func (in *responder) newInbound() *inCall {
 	ic := in.local
 	if ic == nil {
 		in.mu.Lock()
@@ -47,7 +47,7 @@ func (in *responder) get() *inCall {
 	return ic
 }
 
-// recycle frees all that the call has.
+// recycle frees all memory of the call, and the call.
 func (ic *inCall) recycle() {
 	in := ic.in
 	ic.Recycle()
@@ -65,7 +65,7 @@ func (ic *inCall) recycle() {
 		k.letGo()
 	}
 	if ic.size > 0 {
-		in.retained.forget(ic)
+		in.retained.forgetBytes(ic)
 	}
 	in.mu.Lock()
 	if in.closed.Load() {
@@ -82,7 +82,7 @@ func (ic *inCall) recycle() {
 // maxHead is the longest buffer for headers that a free call keeps.
 const maxHead = 16 << 10
 
-// letGo frees the call when nobody else needs it.
+// letGo recycles the call when nobody else needs it.
 func (ic *inCall) letGo() {
 	if ic.holds.Add(-1) < 0 {
 		ic.holds.Store(0)
@@ -97,7 +97,7 @@ func (ic *inCall) freeHead() {
 	}
 }
 
-// call checks what can be checked before any payload is fetched.
+// call makes all checks that need no payload.
 func (in *responder) call(ic *inCall) {
 	if in.draining.Load() {
 		ic.recycle()
@@ -106,9 +106,9 @@ func (in *responder) call(ic *inCall) {
 	h := &ic.hdr
 	if in.grouped {
 		ic.taken = ic.held
-		in.retained.arrived(ic.held, in.receives.mostGranted())
+		in.retained.countCall(ic.held, in.receives.mostGranted())
 	}
-	if in.quarantine != nil && in.quarantine.n.Load() > 0 && in.quarantine.take(in.info.Remote.Addr(), uint32(h.XID), in.cfg.Now()) {
+	if in.quarantine != nil && in.quarantine.n.Load() > 0 && in.quarantine.readmit(in.info.Remote.Addr(), uint32(h.XID), in.cfg.Now()) {
 		ic.refuse(wire.System, BadRetry, "the memory that it named has cost a connection")
 		return
 	}
@@ -136,7 +136,8 @@ func (in *responder) call(ic *inCall) {
 	ic.acquire()
 }
 
-// collect makes chunks of the Read list and holds them against the payload stream; it returns what is wrong.
+// collect makes chunks of the Read list, and checks them against the payload stream. It returns an
+// error code and the reason.
 func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 	if ic.xmt {
 		return ic.collectItems()
@@ -171,7 +172,9 @@ func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 	if stream < oncrpc.MinCallLen {
 		return wire.BadXDR, "the payload stream is shorter than an RPC call header"
 	}
-	end, taken := 0, 0 // in the unreduced stream: the end of the last chunk, and what all chunks so far took out
+	// in the unreduced stream: the end of the last chunk, and the bytes that all chunks so far took
+	// out
+	end, taken := 0, 0
 	for i := range ic.chunks {
 		ch := &ic.chunks[i]
 		if ch.position == 0 || ch.length == 0 {
@@ -191,8 +194,8 @@ func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 	return 0, ""
 }
 
-// decode reads the RPC header, and plans the reply. It returns false when the call has been
-// answered: with an error, or with the reply that was kept.
+// decode reads the RPC header and plans the reply. It returns false when the call has been
+// answered: with an error, or with a retained reply.
 func (ic *inCall) decode() bool {
 	err := oncrpc.DecodeCall(&ic.Call)
 	if ic.XID != uint32(ic.hdr.XID) {
@@ -217,10 +220,10 @@ func (ic *inCall) decode() bool {
 	if ic.v2 {
 		ic.identify()
 	}
-	return !ic.v2 || ic.in.retained.n.Load() == 0 || !ic.again()
+	return !ic.v2 || ic.in.retained.n.Load() == 0 || !ic.answerRetained()
 }
 
-// plan asks the binding what may be placed, and how long the reply may get.
+// plan asks the binding which items may be placed, and how long the reply may get.
 func (ic *inCall) plan() bool {
 	ic.args = ic.args[:0]
 	var b oncrpc.Binding
@@ -248,7 +251,7 @@ func (ic *inCall) plan() bool {
 	}
 	switch {
 	case len(ic.Items) == 0 && err != nil:
-		ic.Plan.Reset() // nothing was reduced: how to answer is the handler's business
+		ic.Plan.Reset() // nothing was reduced: the handler decides how to answer
 	case err != nil && misplaced(err):
 		ic.refuse(wire.BadXDR, BadChunk, "%v", err)
 		return false
@@ -277,7 +280,7 @@ func misplaced(err error) bool {
 	return errors.As(err, &e) && e.Misplaced
 }
 
-// capacity bounds the reply by what the call has room for.
+// capacity is the longest reply that the call has room for.
 func (ic *inCall) capacity() int {
 	if ic.xmt {
 		return ic.groupCapacity()
@@ -293,8 +296,9 @@ func (ic *inCall) capacity() int {
 	return n
 }
 
-// need is how much bulk memory the call takes, for its arguments and its reply: for that what the chunks have room for, as far as the call may have it, and as
-// much as the handler may take though there is no room. Before an RPC header in a Read chunk was fetched, the reply may take MaxBulk.
+// need is the bulk memory that the call takes: for the Read chunks, plus the larger of the reply's
+// chunks, as far as the call may fill them, and the handler's bound. Before an RPC header in a Read
+// chunk is fetched, the reply may take MaxBulk.
 func (ic *inCall) need() (n int64) {
 	for i := range ic.chunks {
 		n += int64(ic.chunks[i].length)
@@ -305,7 +309,7 @@ func (ic *inCall) need() (n int64) {
 	return n + max(ic.room(), int64(ic.bulk))
 }
 
-// room is how much of the reply goes to where the call has room for it.
+// room is the part of the reply's bound that fits the chunks of the call.
 func (ic *inCall) room() (n int64) {
 	if ic.xmt {
 		return ic.groupRoom()
@@ -332,12 +336,11 @@ func (ic *inCall) room() (n int64) {
 	return n
 }
 
-// acquire takes the bulk memory that the call needs, all at once. If there is not enough the call waits; it holds
-// nothing of it meanwhile.
+// acquire takes all bulk memory of the call at once. A call that waits for it holds none.
 func (ic *inCall) acquire() {
 	n := ic.need()
 	if n == 0 {
-		ic.serve()
+		ic.handle()
 		return
 	}
 	ic.state = stateWaiting
@@ -352,8 +355,8 @@ func (ic *inCall) acquire() {
 	}
 }
 
-// memoryReady is called when a waiting call got its memory, on a goroutine that may be busy with anything: another one
-// goes on with the call.
+// memoryReady hands a waiting call that got its memory to another goroutine; its caller may be busy
+// with anything.
 func (ic *inCall) memoryReady() {
 	in := ic.in
 	in.mu.Lock()
@@ -370,8 +373,8 @@ func (ic *inCall) memoryReady() {
 	}
 }
 
-// serve hands the call to the handler.
-func (ic *inCall) serve() {
+// handle hands the call to the handler.
+func (ic *inCall) handle() {
 	ic.state = stateServing
 	ic.Conn = &ic.in.info
 	ic.Conn.Calls.Add(1)
@@ -388,8 +391,8 @@ func (in *responder) signalIdle() {
 	}
 }
 
-// drain makes idle be closed when no call is in flight any more. Calls that come from now on are not answered: the client will
-// send them again on another connection.
+// drain returns a channel that is closed when no call is in flight. Calls that come from now on get
+// no answer: the client sends them again on another connection.
 func (in *responder) drain() <-chan struct{} {
 	in.draining.Store(true)
 	in.retained.close()

@@ -10,11 +10,11 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// ErrReadTimeout is why a connection ends whose peer does not answer RDMA Reads.
+// ErrReadTimeout ends a connection whose peer does not answer RDMA Reads.
 var ErrReadTimeout = errors.New("rpcrdma: the peer does not answer RDMA Reads")
 
-// readTimeout is how long the RDMA Reads of a connection may make no progress, whether others wait for the memory or not: until then at least, and for twice as
-// long at most.
+// readTimeout bounds the time without progress of a connection's RDMA Reads: at least this long, at
+// most twice. It does not matter whether others wait for the memory.
 const readTimeout = 30 * time.Second
 
 // begin counts a call that posts RDMA Reads.
@@ -31,7 +31,7 @@ func (l *readLook) begin(in *responder) {
 	}
 }
 
-// look ends the connection if calls wait that have done so since the last look, or since begin, in vain.
+// look ends the connection if calls have waited in vain since the last look, or since begin.
 func (l *readLook) look(in *responder) {
 	in.recvMu.Lock()
 	defer in.recvMu.Unlock()
@@ -56,7 +56,7 @@ func (l *readLook) stop() {
 // fetch brings the Read chunks into pooled memory: one RDMA Read for each segment (RFC 8166 section 3.4.5).
 func (ic *inCall) fetch() {
 	if len(ic.chunks) == 0 {
-		ic.serve()
+		ic.handle()
 		return
 	}
 	in := ic.in
@@ -93,7 +93,7 @@ func (ic *inCall) readChunk(ch *argChunk) error {
 		ic.memory = append(ic.memory, buf.B)
 	}
 	ch.data = ic.memory[at:len(ic.memory):len(ic.memory)]
-	k, used := 0, 0 // the buffer to fill, and how much of it is spoken for
+	k, used := 0, 0 // the buffer to fill, and the bytes of it that are taken
 	left := ch.length
 	for i := range ch.segments(&ic.hdr) {
 		s := ch.segment(&ic.hdr, i)
@@ -117,7 +117,6 @@ func (ic *inCall) readChunk(ch *argChunk) error {
 	return nil
 }
 
-// readDone counts a finished RDMA Read.
 func (in *responder) readDone(id uint32) {
 	ic := (*in.table.Load())[id]
 	if ic.reads--; ic.reads == 0 {
@@ -128,7 +127,8 @@ func (in *responder) readDone(id uint32) {
 	}
 }
 
-// fetched puts what was read into the call: a Position Zero Read chunk is its stream, others are its items.
+// fetched puts the data into the call: a Position Zero Read chunk is its stream, others are its
+// items.
 func (ic *inCall) fetched() {
 	for i := range ic.chunks {
 		ch := &ic.chunks[i]
@@ -147,5 +147,5 @@ func (ic *inCall) fetched() {
 		}
 		ic.grant.Shrink(ic.need())
 	}
-	ic.serve()
+	ic.handle()
 }

@@ -16,7 +16,7 @@ func (ic *inCall) replyRoom(t *negotiated) int {
 	return max(1, min(int(min(ic.hdr.Transmit.ReplyBuffers, credit.Max)), t.sendReplies))
 }
 
-// groupCapacity bounds the reply to a request by XMTREQ by what the requester has room for.
+// groupCapacity is the longest reply that a request by XMTREQ has room for.
 func (ic *inCall) groupCapacity() int {
 	t, x := ic.in.negotiated.Load(), &ic.hdr.Transmit
 	n := ic.replyRoom(t) * (t.layout.Size - group.ContinueSize)
@@ -29,11 +29,13 @@ func (ic *inCall) groupCapacity() int {
 	return n
 }
 
-// maxAdded bounds how much more memory than the reply has bytes it may take to send it with send-based placement: for headers, and for zeros in front of the
-// peer's targets where the provider cannot gather them. It is not of the budget.
+// maxAdded bounds the memory beyond the reply's bytes that send-based placement may take: for
+// headers, and for zeros in front of targets where the provider cannot gather them. The budget does
+// not count it.
 const maxAdded = 64 << 10
 
-// placeGroup lays the reply out as a group, with bulk data where the request wants them. RDMA Writes are in ic.work.
+// placeGroup lays the reply out as a group, with bulk data as the request wants. RDMA Writes are in
+// ic.work.
 func (ic *inCall) placeGroup() *roomError {
 	in, t := ic.in, ic.in.negotiated.Load()
 	if ic.group == nil {
@@ -83,15 +85,14 @@ func (ic *inCall) placeGroup() *roomError {
 	return nil
 }
 
-// sendGroup posts the reply that placeGroup has laid out.
 func (ic *inCall) sendGroup() {
 	in, g := ic.in, ic.group
-	credits, err := ic.credits()
+	credits, err := ic.grantCredits()
 	if err == nil {
 		ic.head, err = in.buffer(ic.head, g.planner.Memory())
 	}
 	if err != nil {
-		ic.giveUp(err)
+		ic.failUnanswered(err)
 		return
 	}
 	placed := 0
@@ -107,15 +108,15 @@ func (ic *inCall) sendGroup() {
 	}
 	in.cfg.Observer.Transferred(InlineReply, max(0, ic.Reply.Len()-placed))
 	if len(ic.work.wrs) > 0 {
-		in.recent.note(ic.hdr.XID, ic.work.wrs)
+		in.recent.record(ic.hdr.XID, ic.work.wrs)
 	}
-	ic.work.wrs = g.post(ic.work.wrs, idAnswer|uint64(ic.id), ic.head.B, ic.hdr.XID, credits)
+	ic.work.wrs = g.appendSends(ic.work.wrs, idAnswer|uint64(ic.id), ic.head.B, ic.hdr.XID, credits)
 	if handle, ok := ic.groupHandle(); ok && in.invalidatesGroups(in.negotiated.Load()) {
 		last := &ic.work.wrs[len(ic.work.wrs)-1]
 		last.Op, last.Invalidate = rdma.SendWithInvalidate, uint32(handle)
 	}
-	in.retained.note(ic)
-	ic.post()
+	in.retained.retainForReport(ic)
+	ic.postAnswer()
 	in.openCalls()
 }
 
@@ -155,7 +156,8 @@ func (ic *inCall) groupRoom() (n int64) {
 	return min(n, int64(ic.Plan.MaxReply))
 }
 
-// collectItems makes chunks of the items of a request that are to be fetched by RDMA Read; it returns what is wrong.
+// collectItems makes chunks of the items that are fetched by RDMA Read. It returns an error code
+// and the reason.
 func (ic *inCall) collectItems() (wire.ErrorCode, string) {
 	t := &ic.hdr.Transmit
 	total := 0

@@ -10,10 +10,11 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// quarantine remembers calls whose chunks cost a connection: the client will connect anew and send them again, and without an
-// answer that would go on for ever. Such a call is answered ERR_CHUNK when it comes again (RFC 8166 section 4.5.3).
+// quarantine remembers calls whose chunks cost a connection. The client connects anew and sends
+// them again; without an answer that would go on for ever. Such a call is answered ERR_CHUNK (RFC
+// 8166 section 4.5.3).
 type quarantine struct {
-	n atomic.Int32 // how many there are, to look without the lock
+	n atomic.Int32 // number of calls, to look without the lock
 
 	mu   sync.Mutex
 	list []quarantinedCall
@@ -30,7 +31,6 @@ const (
 	quarantineTime = 5 * time.Minute
 )
 
-// add remembers a call.
 func (s *quarantine) add(client netip.Addr, xid uint32, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,8 +42,8 @@ func (s *quarantine) add(client netip.Addr, xid uint32, now time.Time) {
 	s.n.Store(int32(len(s.list)))
 }
 
-// take reports whether a call is one of them, and forgets it.
-func (s *quarantine) take(client netip.Addr, xid uint32, now time.Time) bool {
+// readmit reports whether a call is in quarantine, and removes it.
+func (s *quarantine) readmit(client netip.Addr, xid uint32, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire(now)
@@ -64,8 +64,8 @@ func (s *quarantine) expire(now time.Time) {
 	s.n.Store(int32(len(s.list)))
 }
 
-// recentWrites remembers the calls that were answered last with RDMA Writes: the refusal of a Write comes after the Send that follows it
-// has completed.
+// recentWrites remembers the calls that were answered last with RDMA Writes: the refusal of a Write
+// comes after its Send has completed.
 type recentWrites struct {
 	mu    sync.Mutex
 	calls [64]struct {
@@ -75,8 +75,8 @@ type recentWrites struct {
 	next int
 }
 
-// note remembers the handles that a call's answer writes to, the first of them at least.
-func (r *recentWrites) note(xid wire.XID, wrs []rdma.WorkRequest) {
+// record remembers the first handles that a call's answer writes to.
+func (r *recentWrites) record(xid wire.XID, wrs []rdma.WorkRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := &r.calls[r.next%len(r.calls)]

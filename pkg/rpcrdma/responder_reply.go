@@ -12,11 +12,11 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// headAt is where the header begins in a call's head buffer. Before it are zeros for XDR round-up.
+// headAt is the offset of the header in a call's head buffer. Zeros for XDR round-up precede it.
 const headAt = 4
 
-// Respond implements oncrpc.Responder: it places what is to be placed, and sends the rest. RDMA Writes and
-// the Send are one batch, and nothing waits for their completion but the memory.
+// Respond implements oncrpc.Responder. RDMA Writes and the Send are one batch. Only the memory
+// waits for their completion.
 func (ic *inCall) Respond(*oncrpc.Call) {
 	in := ic.in
 	if in.closed.Load() {
@@ -28,10 +28,10 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 	defer in.ep.Uncork()
 	if e != nil {
 		in.protocolError(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
-		ic.Release() // the answer does without all that is large
+		ic.Release() // the error answer needs none of the large buffers
 		ic.grant.Release()
 		wanted := ic.v2 && (e.Code == wire.ReplyResource || e.Code == wire.WriteResource)
-		if !wanted || !in.retained.keep(ic) {
+		if !wanted || !in.retained.retainForRetry(ic) {
 			ic.Reply.Release()
 		}
 		ic.sendError(e.Fault2)
@@ -41,32 +41,33 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 		ic.sendGroup()
 		return
 	}
-	ic.send()
+	ic.sendReply()
 }
 
-// errDropped is why a connection ends on which a call is not answered.
+// errDropped ends a connection on which a call is not answered.
 var errDropped = errors.New("rpcrdma: a call cannot be answered")
 
 // Drop implements oncrpc.Responder. It closes the connection (RFC 8166 section 4.5.4): the
-// requester would wait for the answer, and with it for the credit.
+// requester would wait for the answer and its credit.
 func (ic *inCall) Drop(*oncrpc.Call) {
 	ic.in.cfg.Observer.ProtocolError(Dropped)
 	ic.in.fail(fmt.Errorf("%w: %#x of program %d version %d procedure %d", errDropped, ic.XID, ic.Program, ic.Version, ic.Procedure))
 	ic.recycle()
 }
 
-// Supersede implements oncrpc.Responder. The credit of the call is lost to the requester, which has
-// sent another one with its XID.
+// Supersede implements oncrpc.Responder. The requester loses the credit of the call, as it has sent
+// another one with its XID.
 func (ic *inCall) Supersede(*oncrpc.Call) {
 	in := ic.in
 	in.retained.given.Add(uint64(ic.taken))
-	if err := in.receives.drop(ic.held); err != nil {
+	if err := in.receives.replace(ic.held); err != nil {
 		in.fail(err)
 	}
 	ic.recycle()
 }
 
-// refuse answers a call with RDMA_ERROR, and counts and logs why. The code is that of version 2, unless it is ErrVers.
+// refuse answers a call with RDMA_ERROR, counts and logs. The code is that of version 2, unless it
+// is ErrVers.
 func (ic *inCall) refuse(code wire.ErrorCode, f ErrorKind, format string, args ...any) {
 	ic.refuseWith(wire.Fault2{Code: code}, f, format, args...)
 }
@@ -81,16 +82,16 @@ func (ic *inCall) refuseWith(e wire.Fault2, f ErrorKind, format string, args ...
 	ic.sendError(e)
 }
 
-// sendError answers a call with RDMA_ERROR. It never invalidates the peer's memory. In version 1, ERR_CHUNK stands for all that is not about
-// the version.
+// sendError answers a call with RDMA_ERROR. It never invalidates the peer's memory. In version 1,
+// ERR_CHUNK stands for every code but ErrVers.
 func (ic *inCall) sendError(e wire.Fault2) {
-	credits, err := ic.credits()
+	credits, err := ic.grantCredits()
 	var head []byte
 	if err == nil {
 		head, err = ic.newHead(wire.ErrVersSize)
 	}
 	if err != nil {
-		ic.giveUp(err)
+		ic.failUnanswered(err)
 		return
 	}
 	switch {
@@ -111,10 +112,11 @@ func (ic *inCall) sendError(e wire.Fault2) {
 	ic.answerWith(head)
 }
 
-// answerHead returns the credits and the place for a header of version 2 that answers a message which is no RPC.
+// answerHead returns the credits, and the place for a header of version 2 that answers a message
+// about no RPC.
 func (ic *inCall) answerHead() (credits wire.Credits, head []byte, err error) {
 	ic.state = stateServing
-	if credits, err = ic.credits(); err == nil {
+	if credits, err = ic.grantCredits(); err == nil {
 		head, err = ic.newHead(wire.FirstMessage)
 	}
 	return credits, head, err
@@ -126,15 +128,16 @@ func (ic *inCall) drop(kind ErrorKind, why string) {
 	ic.recycle()
 }
 
-// answerWith posts an answer that is a header alone.
+// answerWith posts an answer without a payload.
 func (ic *inCall) answerWith(head []byte) {
 	ic.lists = append(ic.lists[:0], head)
 	ic.work.wrs = append(ic.work.wrs[:0], rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists})
-	ic.post()
+	ic.postAnswer()
 }
 
-// credits has a receive posted for the credit that the answer gives back, and returns how many to grant.
-func (ic *inCall) credits() (wire.Credits, error) {
+// grantCredits posts a receive for the credit that the answer gives back, and returns the number of
+// credits to grant.
+func (ic *inCall) grantCredits() (wire.Credits, error) {
 	in := ic.in
 	account, asked := in.account, int(min(ic.hdr.Credits, credit.Max))
 	if account == nil {
@@ -149,8 +152,8 @@ func (ic *inCall) credits() (wire.Credits, error) {
 	return wire.Credits(ic.granted.credits), nil
 }
 
-// giveUp closes the connection, since a call cannot be answered (RFC 8166 section 4.5.4).
-func (ic *inCall) giveUp(err error) {
+// failUnanswered closes the connection, since a call cannot be answered (RFC 8166 section 4.5.4).
+func (ic *inCall) failUnanswered(err error) {
 	ic.in.cfg.Observer.ProtocolError(NoMemory)
 	ic.in.fail(fmt.Errorf("rpcrdma: no answer can be sent to call %#x: %w", uint32(ic.hdr.XID), err))
 	ic.letGo()
@@ -166,7 +169,8 @@ func (ic *inCall) newHead(n int) ([]byte, error) {
 	return ic.head.B[headAt:headAt], nil
 }
 
-// answerSize is the length of the answer's header: the Write list and the Reply chunk are those of the call.
+// answerSize is the length of the answer's header. It repeats the Write list and the Reply chunk of
+// the call.
 func (ic *inCall) answerSize() int {
 	h := &ic.hdr
 	n := wire.MinSize
@@ -182,7 +186,7 @@ func (ic *inCall) answerSize() int {
 	return n
 }
 
-// roomError says why a reply cannot be sent as its call wants it, and how the call is answered instead.
+// roomError is the reason why a reply does not fit its call, and the answer instead.
 type roomError struct {
 	wire.Fault2
 	reason string
@@ -192,7 +196,6 @@ func noRoom(code wire.ErrorCode, index, needed int, format string, args ...any) 
 	return &roomError{wire.Fault2{Code: code, Index: uint32(index), Needed: uint32(needed)}, fmt.Sprintf(format, args...)}
 }
 
-// placed places the reply as its call wants it.
 func (ic *inCall) placed() *roomError {
 	switch {
 	case len(ic.Reply.Stream) == 0:
@@ -203,8 +206,8 @@ func (ic *inCall) placed() *roomError {
 	return ic.place()
 }
 
-// place makes the RDMA Writes of the reply, in ic.work, and leaves in ic.out what goes inline. ic.long is the length of what
-// goes to the Reply chunk instead.
+// place makes the RDMA Writes of the reply in ic.work, and leaves its inline part in ic.out.
+// ic.long is the number of bytes that go to the Reply chunk instead.
 func (ic *inCall) place() *roomError {
 	in, h := ic.in, &ic.hdr
 	size := ic.answerSize()
@@ -215,7 +218,7 @@ func (ic *inCall) place() *roomError {
 	if _, err := ic.newHead(size); err != nil {
 		return noRoom(wire.System, 0, 0, "%v", err)
 	}
-	ic.match()
+	ic.matchWrites()
 	ic.work.wrs, ic.lists, ic.out = ic.work.wrs[:0], ic.lists[:0], ic.out[:0]
 	ic.split.Reset(&ic.Reply, ic.head.B[:headAt])
 	for k := range ic.found {
@@ -257,9 +260,9 @@ func (ic *inCall) place() *roomError {
 	return nil
 }
 
-// match says in ic.found, for each Write chunk, which result of the reply goes there: Placed, or it stays unused. Chunk k
-// belongs to the k-th result that was planned, whatever became of it (RFC 8267 section 6.4.1).
-func (ic *inCall) match() {
+// matchWrites sets ic.found for each Write chunk: Placed, or Inline for an unused chunk. Chunk k
+// belongs to the k-th planned result, whatever became of it (RFC 8267 section 6.4.1).
+func (ic *inCall) matchWrites() {
 	ic.findResults(min(ic.hdr.Writes(), len(ic.Plan.Results)))
 	for k := range ic.found {
 		f := &ic.found[k]
@@ -271,7 +274,8 @@ func (ic *inCall) match() {
 	}
 }
 
-// findResults says in ic.found where the first n planned results are in the reply; what the reply has not has no length.
+// findResults sets ic.found to the positions of the first n planned results in the reply. Results
+// that the reply lacks get length 0.
 func (ic *inCall) findResults(n int) {
 	ic.found = ic.found[:0]
 	if n == 0 || !ic.Status.OK() {
@@ -285,7 +289,7 @@ func (ic *inCall) findResults(n int) {
 		if err := ic.header.Decode(&ic.dec); err == nil && ic.header.Status.OK() {
 			b := ic.in.cfg.Bindings(ic.Program, ic.Version)
 			if ic.found, err = b.Results(ic.found, &ic.Plan, nil, ic.Procedure, &ic.dec); err != nil {
-				ic.found = ic.found[:0] // the handler's reply is odd: leave it whole
+				ic.found = ic.found[:0] // the handler's reply cannot be parsed: leave it whole
 			}
 		}
 	}
@@ -323,12 +327,11 @@ func (ic *inCall) write(segs []wire.Segment, data [][]byte) {
 	}
 }
 
-// send adds the Send to the RDMA Writes, and posts them.
-func (ic *inCall) send() {
+func (ic *inCall) sendReply() {
 	in, h := ic.in, &ic.hdr
-	credits, err := ic.credits()
+	credits, err := ic.grantCredits()
 	if err != nil {
-		ic.giveUp(err)
+		ic.failUnanswered(err)
 		return
 	}
 	proc := wire.Msg
@@ -365,25 +368,25 @@ func (ic *inCall) send() {
 	}
 	if 1+len(ic.out) > in.maxGather {
 		if err := ic.join(); err != nil {
-			ic.giveUp(err)
+			ic.failUnanswered(err)
 			return
 		}
 	}
 	at := len(ic.lists)
 	ic.lists = append(append(ic.lists, head), ic.out...)
 	if len(ic.work.wrs) > 0 {
-		in.recent.note(h.XID, ic.work.wrs)
+		in.recent.record(h.XID, ic.work.wrs)
 	}
 	wr := rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists[at:]}
 	if handle, ok := ic.handleToInvalidate(); ok && in.negotiated.Load().invalidate {
 		wr.Op, wr.Invalidate = rdma.SendWithInvalidate, uint32(handle)
 	}
 	ic.work.wrs = append(ic.work.wrs, wr)
-	ic.post()
+	ic.postAnswer()
 	in.openCalls()
 }
 
-// join copies what goes inline into one slice, since the provider cannot gather that many.
+// join copies the inline part into one slice, for providers that cannot gather so many.
 func (ic *inCall) join() error {
 	buf, err := ic.in.cfg.Pool.Get(split.Length(ic.out))
 	if err != nil {
@@ -398,7 +401,8 @@ func (ic *inCall) join() error {
 	return nil
 }
 
-// handleToInvalidate returns the handle that the reply may invalidate: in version 2 the one that the call names, if it is one of the call's.
+// handleToInvalidate returns the handle that the reply may invalidate: in version 2 the one that
+// the call names, if a chunk of the call has it.
 func (ic *inCall) handleToInvalidate() (handle wire.Handle, ok bool) {
 	if !ic.v2 {
 		return ic.onlyHandle()
@@ -422,8 +426,8 @@ func (ic *inCall) handleToInvalidate() (handle wire.Handle, ok bool) {
 	}
 }
 
-// onlyHandle returns the one handle that all chunks of the call have, if they have one. Only that may be invalidated remotely: where
-// there are several, one may be registered for longer than this call.
+// onlyHandle returns the handle of all chunks of the call, if they have one in common. With
+// several, one may be registered for longer than this call.
 func (ic *inCall) onlyHandle() (handle wire.Handle, ok bool) {
 	h := &ic.hdr
 	for i := range h.Reads {
@@ -447,11 +451,12 @@ func (ic *inCall) onlyHandle() (handle wire.Handle, ok bool) {
 	}
 }
 
-// mostFree is how many answers to messages that cost no credit may be posted and not sent. A peer has two such messages under way at most.
+// mostFree bounds the answers to messages without credit that are posted and not sent. A peer has
+// two such messages under way at most.
 const mostFree = 16
 
-// post posts the answer. The call may be free again before post returns.
-func (ic *inCall) post() {
+// postAnswer posts the answer. The call may be free again before it returns.
+func (ic *inCall) postAnswer() {
 	in := ic.in
 	if ic.held == 0 && in.unsentFree.Add(1) > mostFree {
 		in.fail(errPeerNotReading)
@@ -475,13 +480,13 @@ func (in *responder) sent(id uint32) {
 		if ic.held == 0 {
 			in.unsentFree.Add(-1)
 		}
-		in.receives.answered(ic.granted)
-		if ic.noted { // all that may still be wanted is the reply
-			in.retained.left(ic)
+		in.receives.grantSent(ic.granted)
+		if ic.noted { // only the reply may be asked for again
+			in.retained.markSent(ic)
 			ic.Release()
 			ic.grant.Release()
 		}
 		ic.letGo()
-		in.work.done(n)
+		in.work.completed(n)
 	}
 }

@@ -4,13 +4,14 @@ import (
 	"slices"
 )
 
-// retainedBytes bounds the memory of a connection's replies that are kept; the oldest ones are let go of, those that may be reported first, and so is one that is
-// longer. The budget bounds it further for all connections together, beside what calls in flight hold: what waits for a report that hardly ever comes, or for a
-// call that does not come again, must not hold up calls.
+// retainedBytes bounds the memory of a connection's retained replies. The oldest ones go first,
+// those that may be reported before the others; a longer reply is not retained. The budget bounds
+// it further for all connections together, beside calls in flight: a reply for a report that hardly
+// ever comes must not hold up calls.
 const retainedBytes = 8 << 20
 
-// note keeps a reply that is about to be sent as a group.
-func (k *retainedReplies) note(ic *inCall) {
+// retainForReport keeps a reply that is about to be sent as a group.
+func (k *retainedReplies) retainForReport(ic *inCall) {
 	ic.posted = false
 	k.mu.Lock()
 	if k.closed {
@@ -26,31 +27,31 @@ func (k *retainedReplies) note(ic *inCall) {
 		k.last.next = ic
 	}
 	k.last = ic
-	k.count(ic, ic.Reply.Memory()+len(ic.head.B))
-	old, _ := k.shed()
+	k.countBytesLocked(ic, ic.Reply.Memory()+len(ic.head.B))
+	old, _ := k.shedLocked()
 	k.mu.Unlock()
 	letGoOf(old)
 }
 
-// count notes how many bytes the reply has that a call holds. The lock is held.
-func (k *retainedReplies) count(ic *inCall, n int) {
+// countBytesLocked counts n bytes for the retained reply of a call.
+func (k *retainedReplies) countBytesLocked(ic *inCall, n int) {
 	k.bytes += n - ic.size
 	k.budget.Retain(int64(n - ic.size))
 	ic.size = n
 }
 
-// forget notes that the memory of a reply is free.
-func (k *retainedReplies) forget(ic *inCall) {
+// forgetBytes counts the memory of a reply as free.
+func (k *retainedReplies) forgetBytes(ic *inCall) {
 	k.mu.Lock()
-	k.count(ic, 0)
+	k.countBytesLocked(ic, 0)
 	k.mu.Unlock()
 }
 
-// shed takes as many of the oldest replies that were sent out of their list as there are bytes too many, and returns how many are still too many then.
-// The lock is held.
-func (k *retainedReplies) shed() (old *inCall, over int) {
+// shedLocked takes the oldest sent replies out of their list until the bytes are within the bound.
+// It returns them, and the bytes still above the bound.
+func (k *retainedReplies) shedLocked() (old *inCall, over int) {
 	over = k.bytes - int(min(retainedBytes, k.budget.Retainable(int64(k.bytes))))
-	old = k.cut(func(ic *inCall) bool {
+	old = k.takeOldestLocked(func(ic *inCall) bool {
 		if over <= 0 {
 			return false
 		}
@@ -60,18 +61,19 @@ func (k *retainedReplies) shed() (old *inCall, over int) {
 	return old, over
 }
 
-// cut takes the oldest replies that were sent out of their list, up to the first one of which gone is not true. The lock is held.
-func (k *retainedReplies) cut(gone func(*inCall) bool) (old *inCall) {
+// takeOldestLocked takes the oldest sent replies out of their list, up to the first for which gone
+// is false.
+func (k *retainedReplies) takeOldestLocked(gone func(*inCall) bool) (old *inCall) {
 	end := &old
 	for ic := k.first; ic != nil && gone(ic); ic = k.first {
-		k.unlink(nil, ic)
+		k.unlinkLocked(nil, ic)
 		*end, end = ic, &ic.next
 	}
 	return old
 }
 
-// unlink takes a reply that was sent out of the list, where it stands behind prev.
-func (k *retainedReplies) unlink(prev, ic *inCall) {
+// unlinkLocked takes a sent reply, which is behind prev, out of the list.
+func (k *retainedReplies) unlinkLocked(prev, ic *inCall) {
 	if prev == nil {
 		k.first = ic.next
 	} else {
@@ -83,7 +85,7 @@ func (k *retainedReplies) unlink(prev, ic *inCall) {
 	ic.next = nil
 }
 
-// letGoOf frees what cut returns. No lock is held.
+// letGoOf frees the replies that takeOldestLocked returned. No lock is held.
 func letGoOf(old *inCall) {
 	for ic := old; ic != nil; {
 		next := ic.next
@@ -93,26 +95,27 @@ func letGoOf(old *inCall) {
 	}
 }
 
-// left notes that all of a reply is on its way: what is answered from now on is answered behind it.
-func (k *retainedReplies) left(ic *inCall) {
+// markSent marks a reply as posted: later answers are behind it.
+func (k *retainedReplies) markSent(ic *inCall) {
 	k.mu.Lock()
 	ic.posted, ic.before = true, k.given.Load()-uint64(ic.taken)
 	k.mu.Unlock()
 }
 
-// arrived counts a call that takes credits, of which most were ever granted, and lets go of the replies that nobody can report any more.
-func (k *retainedReplies) arrived(credits, most int) {
+// countCall counts a call that takes credits, of which most were ever granted. It drops replies
+// that nobody can report any more.
+func (k *retainedReplies) countCall(credits, most int) {
 	k.taken += uint64(credits)
 	k.mu.Lock()
-	old := k.cut(func(ic *inCall) bool { return ic.posted && k.taken-ic.before > uint64(most) })
+	old := k.takeOldestLocked(func(ic *inCall) bool { return ic.posted && k.taken-ic.before > uint64(most) })
 	k.mu.Unlock()
 	letGoOf(old)
 }
 
-// reported returns the reply with an XID that was sent as a group, nil if it is not there. It
-// belongs to the caller then. A report names no more than the XID. It is about the last call that
-// had it: the requester reports a reply before it makes another call in its place.
-func (k *retainedReplies) reported(xid uint32) *inCall {
+// takeReported returns the group reply with an XID, nil if there is none. The caller owns it. A
+// report names only the XID. It is about the last call with that XID: the requester reports a reply
+// before it makes another call in its place.
+func (k *retainedReplies) takeReported(xid uint32) *inCall {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var found, before, prev *inCall
@@ -122,55 +125,56 @@ func (k *retainedReplies) reported(xid uint32) *inCall {
 		}
 	}
 	if found != nil {
-		k.unlink(before, found)
+		k.unlinkLocked(before, found)
 	}
 	return found
 }
 
-// keep keeps the reply of a call that is about to be answered with an error. It returns false if there is no place for it.
-func (k *retainedReplies) keep(ic *inCall) bool {
+// retainForRetry keeps the reply of a call that is about to be answered with an error. It returns
+// false if there is no room.
+func (k *retainedReplies) retainForRetry(ic *inCall) bool {
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
 		return false
 	}
 	ic.holds.Add(1)
-	k.count(ic, ic.Reply.Memory())
+	k.countBytesLocked(ic, ic.Reply.Memory())
 	k.list = append(k.list, ic)
-	sent, over := k.shed()
+	sent, over := k.shedLocked()
 	n := 0
 	for ; over > 0 && n < len(k.list); n++ {
 		over -= k.list[n].size
 	}
-	old := k.drop(n)
+	old := k.dropOldestLocked(n)
 	ok := len(k.list) > 0 // it is the last one
 	k.mu.Unlock()
 	letGoOf(sent)
-	k.free(old)
+	k.discard(old)
 	return ok
 }
 
-// free lets go of replies that drop has taken out. Their calls may still be being answered, but not with them. No lock is held.
-func (k *retainedReplies) free(old []*inCall) {
+// discard frees replies that dropOldestLocked returned. Their calls may still be answered, but not
+// with them. No lock is held.
+func (k *retainedReplies) discard(old []*inCall) {
 	for _, ic := range old {
 		ic.Reply.Release()
-		k.forget(ic)
+		k.forgetBytes(ic)
 		ic.letGo()
 	}
 }
 
-// drop takes the n oldest replies out of the list. The lock is held.
-func (k *retainedReplies) drop(n int) []*inCall {
+func (k *retainedReplies) dropOldestLocked(n int) []*inCall {
 	old := slices.Clone(k.list[:n])
 	k.list = slices.Delete(k.list, 0, n)
 	k.n.Store(int32(len(k.list)))
 	return old
 }
 
-// take returns the call out of the list that again is, nil if it is not there. It belongs to the
-// caller then. Another call with the XID of again goes: who uses an XID anew does not ask for the
-// old reply.
-func (k *retainedReplies) take(again *inCall) *inCall {
+// takeForRetry returns the retained call that again repeats, nil if there is none. The caller owns
+// it. Another call with the same XID is dropped: its requester does not ask for the old reply any
+// more.
+func (k *retainedReplies) takeForRetry(again *inCall) *inCall {
 	k.mu.Lock()
 	i := slices.IndexFunc(k.list, func(ic *inCall) bool { return ic.hdr.XID == again.hdr.XID })
 	if i < 0 {
@@ -184,32 +188,32 @@ func (k *retainedReplies) take(again *inCall) *inCall {
 	if ic.identity == again.identity {
 		return ic
 	}
-	k.free([]*inCall{ic})
+	k.discard([]*inCall{ic})
 	return nil
 }
 
-// bound drops the oldest replies so that n are left.
+// bound drops the oldest replies until n are left.
 func (k *retainedReplies) bound(n int) {
 	k.mu.Lock()
-	old := k.drop(max(0, len(k.list)-max(0, n)))
+	old := k.dropOldestLocked(max(0, len(k.list)-max(0, n)))
 	k.mu.Unlock()
-	k.free(old)
+	k.discard(old)
 }
 
 // close drops all replies, and those to come.
 func (k *retainedReplies) close() {
 	k.mu.Lock()
 	k.closed = true
-	old := k.cut(func(*inCall) bool { return true })
+	old := k.takeOldestLocked(func(*inCall) bool { return true })
 	k.mu.Unlock()
 	letGoOf(old)
 	k.bound(0)
 }
 
-// again answers a call whose reply was kept. It returns false if there is none.
-func (ic *inCall) again() bool {
+// answerRetained answers a call whose reply was retained. It returns false if there is none.
+func (ic *inCall) answerRetained() bool {
 	in := ic.in
-	k := in.retained.take(ic)
+	k := in.retained.takeForRetry(ic)
 	if k == nil {
 		spare := in.receives.spare()
 		if !in.server {
@@ -222,7 +226,7 @@ func (ic *inCall) again() bool {
 	return true
 }
 
-// answerFrom answers a call, or a report about its reply, with the reply that was kept with k.
+// answerFrom answers a call, or a report, with the reply that k retained.
 func (ic *inCall) answerFrom(k *inCall) {
 	ic.source = k
 	ic.XID, ic.Program, ic.Version, ic.Procedure, ic.Status = k.XID, k.Program, k.Version, k.Procedure, k.Status

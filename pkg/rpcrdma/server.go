@@ -79,7 +79,7 @@ func (s *Server) serve(in rdma.ConnRequest) {
 	}()
 	peer, remote := in.RemoteAddr().String(), addrPort(in.RemoteAddr())
 	c, shared, err := s.accept(in)
-	defer func() { s.srqs.leave(shared) }()
+	defer func() { s.srqs.detach(shared) }()
 	if err != nil {
 		s.cfg.Observer.ConnRefused(remote, err)
 		s.cfg.Logger.Warn("connection failed", slog.String("peer", peer), slog.String("reason", err.Error()))
@@ -102,10 +102,10 @@ func (s *Server) serve(in rdma.ConnRequest) {
 
 // accept establishes a connection, whose receives may be shared.
 func (s *Server) accept(in rdma.ConnRequest) (*Conn, *srq, error) {
-	shared := s.srqs.join(in)
+	shared := s.srqs.attach(in)
 	c, rs, err := s.prepare(shared)
 	if err != nil && shared != nil { // it is full
-		s.srqs.leave(shared)
+		s.srqs.detach(shared)
 		s.srqs.alone()
 		shared = nil
 		c, rs, err = s.prepare(nil)

@@ -5,20 +5,23 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// extension is one of version 2: operations of RDMA2_OPTIONAL, and what becomes of their messages.
+// extension is an extension of version 2: operations of RDMA2_OPTIONAL, and the handler of their
+// messages.
 type extension struct {
 	*wire.Extension
-	// take handles a message, which has come in full and is no part of a group; cp is its completion. It is the owner of ic then: it recycles
-	// ic, or has it answered. It returns false if the connection does not have the extension, or a message of this kind. The loop is held.
+	// take handles a complete message that is no part of a group; cp is its completion. It owns ic
+	// then, and recycles or answers it. It returns false if the connection lacks the extension, or
+	// for other messages. recvMu is held.
 	take func(g *groupReceiver, ic *inCall, cp *rdma.Completion) bool
 }
 
-// extensions are all that there are. To add one: a file that makes an extension, and its line here.
+// extensions is the list of all extensions. To add one: a file that makes an extension, and its
+// line here.
 var extensions = []extension{
 	{&wire.RoundTrip, (*groupReceiver).takeReport},
 }
 
-// knownExtensions is what headers are parsed with.
+// knownExtensions returns the parsers of all extensions.
 func knownExtensions() *wire.Extensions {
 	list := new(wire.Extensions)
 	for i := range extensions {
@@ -42,6 +45,6 @@ func (g *groupReceiver) takeReport(ic *inCall, cp *rdma.Completion) bool {
 	if ic.hdr.Operation != wire.ReptErr || !g.grouped {
 		return false
 	}
-	g.reported(ic, cp)
+	g.handleReport(ic, cp)
 	return true
 }

@@ -7,10 +7,11 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// groupReceiver is the receiving side of the round-trip extension: it puts together RPC messages that come in several Sends, or with bulk data
-// placed in receive buffers. The loop is held for all of it.
+// groupReceiver is the receiving side of the round-trip extension. It puts together RPC messages of
+// several Sends, or with bulk data in receive buffers. recvMu is held for all of it.
 //
-// A message of a group keeps the place of its receive until the group is answered (a request), or complete (a reply).
+// A message of a group keeps the place of its receive until the group is answered (a request), or
+// complete (a reply).
 type groupReceiver struct {
 	*link
 	in                *responder
@@ -20,14 +21,15 @@ type groupReceiver struct {
 	asm               *group.Assembler // nil: there are none on this connection
 	parts             []*inCall        // transmissions of the open group
 	bufs              []*bufpool.Buf
-	lateContinuations int // receives for what may still come of a group that was given up
+	lateContinuations int // receives for transmissions that may still come of an abandoned group
 }
 
 func (g *groupReceiver) init(l *link, in *responder, out *requester, k *negotiator) {
 	g.link, g.in, g.out, g.negotiator = l, in, out, k
 }
 
-// ready makes the connection ready for groups, if they were configured. Both sides know each other's properties, or one has none to tell.
+// ready makes the connection ready for groups, if they are configured. Both sides know each other's
+// properties, or one has none.
 func (g *groupReceiver) ready() error {
 	if g.grouped || !g.cfg.has(MessageContinuation|SendBasedPlacement) {
 		return nil
@@ -42,8 +44,8 @@ func (g *groupReceiver) ready() error {
 	return nil
 }
 
-// add takes a message. It returns false if the message has nothing to do with groups.
-func (g *groupReceiver) add(ic *inCall, s *recvBuffer, cp *rdma.Completion) bool {
+// assemble takes a message. It returns false if the message belongs to no group.
+func (g *groupReceiver) assemble(ic *inCall, s *recvBuffer, cp *rdma.Completion) bool {
 	h := &ic.hdr
 	if h.Procedure == wire.Optional && (h.Operation == wire.XmtReq) != g.server && h.Operation <= wire.XmtResp && !g.negotiated.Load().back {
 		return false
@@ -54,7 +56,7 @@ func (g *groupReceiver) add(ic *inCall, s *recvBuffer, cp *rdma.Completion) bool
 	for {
 		switch g.asm.Add(h, ic.message, cp.Bytes, nil, g.limit(h)) {
 		case group.Other:
-			g.forget()
+			g.dropLate()
 			return false
 		case group.More:
 			g.consume(&ic.inbound, s, true)
@@ -90,8 +92,8 @@ func (g *groupReceiver) limit(h *wire.Header) int {
 	return g.cfg.callTransmissions()
 }
 
-// gather makes the parts of a group one, its first, which has all buffers and receives.
-func (g *groupReceiver) gather() *inCall {
+// mergeParts merges the parts of a group into its first, which gets all buffers and receives.
+func (g *groupReceiver) mergeParts() *inCall {
 	lead := g.parts[0]
 	for _, p := range g.parts[1:] {
 		lead.held += p.held
@@ -108,9 +110,9 @@ func (g *groupReceiver) gather() *inCall {
 	return lead
 }
 
-// whole passes a message on that has come in full.
+// whole passes a complete message on.
 func (g *groupReceiver) whole(cp *rdma.Completion) {
-	lead := g.gather()
+	lead := g.mergeParts()
 	lead.Stream = lead.Stream[:0]
 	g.asm.Message(&lead.Message)
 	lead.origins = append(lead.origins[:0], g.asm.Origins()...)
@@ -123,17 +125,18 @@ func (g *groupReceiver) whole(cp *rdma.Completion) {
 	g.in.call(lead)
 }
 
-// bad gives up a group, and reports why. A request is answered so; it will come by other means. So will a reply, if the peer has it still.
+// bad gives up a group, and reports the reason. The peer sends the request again by other means,
+// and the reply if it retained that.
 func (g *groupReceiver) bad() {
 	r := *g.asm.Report()
-	lead := g.gather()
+	lead := g.mergeParts()
 	reason := "its transmissions: " + r.Code.String()
 	if lead.hdr.Direction == wire.Call {
 		g.stray(int(lead.hdr.Transmit.Count) - lead.held)
 	}
 	if lead.hdr.Direction == wire.Reply {
 		g.out.heldParts += lead.held
-		if g.out.expects(uint32(lead.hdr.XID)) && g.negotiator.report(lead.hdr.XID, &r) {
+		if g.out.expects(uint32(lead.hdr.XID)) && g.negotiator.reportReply(lead.hdr.XID, &r) {
 			lead.drop(BadReply, reason)
 			return
 		}
@@ -141,26 +144,28 @@ func (g *groupReceiver) bad() {
 		return
 	}
 	g.protocolError(BadHeader, "call %#x: %s", uint32(lead.hdr.XID), reason)
-	lead.report(&r)
+	lead.answerReport(&r)
 }
 
-// stray has receives for n Sends, at most, that may yet come of a group: its sender has their credits back with the answer.
+// stray posts receives for at most n Sends that may still come of a group. Its sender gets their
+// credits back with the answer.
 func (g *groupReceiver) stray(n int) {
-	g.forget()
+	g.dropLate()
 	if n = min(n, g.cfg.callTransmissions()); n > 0 && g.receives.more(n) == nil {
 		g.lateContinuations = n
 	}
 }
 
-// forget lets go of the receives for what may still have come of a group.
-func (g *groupReceiver) forget() {
+// dropLate gives up the receives for late transmissions.
+func (g *groupReceiver) dropLate() {
 	if g.lateContinuations > 0 {
 		_ = g.receives.more(-g.lateContinuations)
 		g.lateContinuations = 0
 	}
 }
 
-// endReply ends the wait for a reply that cannot be put together. It drops the reply to no call of ours.
+// endReply ends the wait for a reply that cannot be put together. A reply to no call of ours is
+// dropped.
 func (g *groupReceiver) endReply(lead *inCall, reason, dropped string) {
 	if !g.out.garbled(&lead.inbound, new(rdma.Completion), &ReplyError{reason}) {
 		lead.drop(BadReply, dropped)
@@ -169,12 +174,12 @@ func (g *groupReceiver) endReply(lead *inCall, reason, dropped string) {
 	lead.recycle()
 }
 
-// skip gives up the open group because of a message whose header cannot be read. It reports whether that is one of the group's own, and so
-// answered with it.
+// skip gives up the open group because of a message with a bad header. It reports whether that
+// message is one of the group's own, and so answered with it.
 func (g *groupReceiver) skip(h *wire.Header) (answered bool) {
 	if len(g.parts) > 0 {
 		g.asm.GiveUp()
-		lead := g.gather()
+		lead := g.mergeParts()
 		answered = h.Procedure == wire.Optional && h.Operation == wire.XmtCont && h.XID == lead.hdr.XID && h.Direction == lead.hdr.Direction
 		if lead.hdr.Direction == wire.Reply {
 			g.out.heldParts += lead.held
@@ -192,7 +197,7 @@ func (g *groupReceiver) skip(h *wire.Header) (answered bool) {
 	return answered
 }
 
-// close frees what is left of a group; the endpoint has let go of everything.
+// close frees the parts of an open group. The endpoint has let go of everything.
 func (g *groupReceiver) close() {
 	for _, p := range g.parts {
 		p.recycle()
@@ -203,22 +208,23 @@ func (g *groupReceiver) close() {
 	}
 }
 
-// report answers a request whose transmissions are wrong.
-func (ic *inCall) report(r *wire.Report) {
+// answerReport answers a request whose transmissions are wrong.
+func (ic *inCall) answerReport(r *wire.Report) {
 	credits, head, err := ic.answerHead()
 	if err != nil {
-		ic.giveUp(err)
+		ic.failUnanswered(err)
 		return
 	}
 	ic.answerWith(appendReport(head, ic.hdr.XID, credits, wire.Reply, r))
 }
 
-// concerns reports whether a report is about the transmissions of o. Who sends it as chunks does not, nor who is told of a stray continuation: if
-// its group had been given up, a report of that would have come before. The requester is locked.
+// concerns reports whether a report is about the transmissions of o: it was sent as a group, and
+// the report is about no stray continuation. Had the group been given up, a report of that would
+// have come before. The requester is locked.
 func (e *ReportError) concerns(o *outCall) bool { return o.build.grouped && !e.stray }
 
-// reported handles a report about one of our requests, or of our replies: it goes again by base means.
-func (g *groupReceiver) reported(ic *inCall, cp *rdma.Completion) {
+// handleReport handles a report about one of our requests or replies. It goes again by base means.
+func (g *groupReceiver) handleReport(ic *inCall, cp *rdma.Completion) {
 	r := &ic.hdr.Transmit.Report
 	err := &ReportError{Code: r.Code, stray: r.Code == wire.BadContinuation && !r.HasLead}
 	if ic.hdr.Direction == wire.Reply {
@@ -229,7 +235,7 @@ func (g *groupReceiver) reported(ic *inCall, cp *rdma.Completion) {
 		return
 	}
 	g.protocolError(ErrorReceived, "%v about the reply to call %#x", err, uint32(ic.hdr.XID))
-	if k := g.in.retained.reported(uint32(ic.hdr.XID)); k != nil {
+	if k := g.in.retained.takeReported(uint32(ic.hdr.XID)); k != nil {
 		ic.answerFrom(k)
 		return
 	}

@@ -28,7 +28,7 @@ var errNoAnswer = errors.New("rpcrdma: no answer to the first message of version
 // errOverdue is why a connection ends whose peer leaves a control message unanswered.
 var errOverdue = fmt.Errorf("rpcrdma: the peer has not answered a message about properties for %v", controlTime)
 
-// choose sends the first message of a client, and waits until the version is settled.
+// choose sends the first message of a client, and waits until the version is known.
 func (k *negotiator) choose(ctx context.Context) error {
 	k.out.mu.Lock()
 	asked := wire.Credits(k.out.asked())
@@ -39,7 +39,7 @@ func (k *negotiator) choose(ctx context.Context) error {
 	k.sentProps = k.cfg.has(TransportProperties)
 	props := k.properties()
 	k.recvMu.Unlock()
-	err := k.send(xid, func(dst []byte) []byte {
+	err := k.sendControl(xid, func(dst []byte) []byte {
 		if k.cfg.has(TransportProperties) {
 			return wire.AppendProperties(dst, xid, asked, wire.Call, wire.ConnProp, props, false)
 		}
@@ -68,8 +68,9 @@ func (k *negotiator) choose(ctx context.Context) error {
 	}
 }
 
-// send sends one message, or two, of together at most wire.FirstMessage bytes. The last one has xid and awaits an answer.
-func (k *negotiator) send(xid wire.XID, build ...func(dst []byte) []byte) error {
+// sendControl sends one message, or two, of together at most wire.FirstMessage bytes. The last one
+// has xid and awaits an answer.
+func (k *negotiator) sendControl(xid wire.XID, build ...func(dst []byte) []byte) error {
 	k.mu.Lock()
 	if k.busy || k.awaits {
 		k.mu.Unlock()
@@ -96,9 +97,10 @@ func (k *negotiator) send(xid wire.XID, build ...func(dst []byte) []byte) error 
 	return nil
 }
 
-// report tells the peer what is wrong with its reply, before any call that has a credit which came back behind that: the peer relies on it, see
-// [retainedReplies]. It returns false if the reply is about to be reported already, or more replies are than there are calls. The loop is held.
-func (k *negotiator) report(group wire.XID, r *wire.Report) bool {
+// reportReply reports a bad reply to the peer, before any call uses a credit that came back behind
+// it: the peer relies on that, see [retainedReplies]. It returns false if the report is waiting
+// already, or there are more reports than calls. recvMu is held.
+func (k *negotiator) reportReply(group wire.XID, r *wire.Report) bool {
 	out := k.out
 	out.mu.Lock()
 	most := out.inFlight
@@ -113,7 +115,7 @@ func (k *negotiator) report(group wire.XID, r *wire.Report) bool {
 	return ok
 }
 
-// sendReports sends the first report that waits, if no answer is awaited. The loop is held.
+// sendReports sends the first waiting report, if no answer is awaited. recvMu is held.
 func (k *negotiator) sendReports() {
 	k.mu.Lock()
 	var b badReply
@@ -142,14 +144,14 @@ func (k *negotiator) sendReports() {
 	}
 }
 
-// sent notes that the Send has completed.
+// sent handles the completion of the Send.
 func (k *negotiator) sent() {
 	k.mu.Lock()
 	k.busy = false
 	n := len(k.batch.wrs)
 	waits := len(k.reports) > 0 && !k.awaits
 	k.mu.Unlock()
-	k.work.done(n)
+	k.work.completed(n)
 	if waits { // the answer was here before
 		go k.sendReportsLater()
 	}
@@ -161,8 +163,8 @@ func (k *negotiator) sendReportsLater() {
 	k.sendReports()
 }
 
-// answered reports whether xid is that of the message which awaits an answer. It does not any more.
-func (k *negotiator) answered(xid wire.XID) bool {
+// isAnswer reports whether xid is that of the message that awaits an answer, and ends the wait.
+func (k *negotiator) isAnswer(xid wire.XID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ok := k.awaits && k.xid == xid
@@ -173,7 +175,7 @@ func (k *negotiator) answered(xid wire.XID) bool {
 	return ok
 }
 
-// overdue ends the connection if the answer to the message with xid is awaited still.
+// overdue ends the connection if the message with xid still awaits its answer.
 func (k *negotiator) overdue(xid wire.XID) {
 	k.mu.Lock()
 	ok := k.awaits && k.xid == xid
@@ -183,9 +185,9 @@ func (k *negotiator) overdue(xid wire.XID) {
 	}
 }
 
-// first reports whether a client's first message awaits an answer. It does not any more: RDMA2_CONNPROP is an answer whatever its XID, since
-// draft -05 does not make it one.
-func (k *negotiator) first() bool {
+// firstAnswered reports whether a client's first message awaits an answer, and ends the wait.
+// RDMA2_CONNPROP is an answer whatever its XID, since draft -05 does not make it one.
+func (k *negotiator) firstAnswered() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ok := !k.server && !k.announced && k.awaits
@@ -210,17 +212,18 @@ func (k *negotiator) close() {
 	}
 }
 
-// refused handles an RDMA_ERROR message, if it answers one of ours. With ERROR the version may be settled.
-func (k *negotiator) refused(m *inbound) bool {
+// refusedControl handles an RDMA_ERROR message, if it answers one of ours. It may settle the
+// version.
+func (k *negotiator) refusedControl(m *inbound) bool {
 	h := &m.hdr
-	if !k.answered(h.XID) {
+	if !k.isAnswer(h.XID) {
 		return false
 	}
 	e := remoteError(h)
 	choosing := !k.server && k.negotiated.Load().version == 0
 	older := choosing && h.Code == wire.ErrVers && k.cfg.offers(wire.Version1) && h.Low <= wire.Version1 && h.High >= wire.Version1
 	unknown := choosing && m.v2 && (h.Code == wire.InvalidOption || h.Code == wire.InvalidOption9)
-	if !older && !unknown { // that is how a peer of version 1 says so, and one of version 2 that it has no properties
+	if !older && !unknown { // neither a peer of version 1, nor one of version 2 without properties
 		k.protocolError(ErrorReceived, "%v", e)
 	}
 	if choosing {
@@ -251,25 +254,26 @@ func (k *negotiator) announce() {
 	}
 }
 
-// probed handles the reply to a client's first message, if ic is that.
+// probed handles the reply to a client's first message, if m is that.
 func (k *negotiator) probed(m *inbound) bool {
-	if !k.answered(m.hdr.XID) {
+	if !k.isAnswer(m.hdr.XID) {
 		return false
 	}
-	k.credits(m)
+	k.takeGrant(m)
 	return true
 }
 
-// credits takes the credits of the answer to a client's first message.
-func (k *negotiator) credits(m *inbound) {
+// takeGrant takes the credits of the answer to a client's first message.
+func (k *negotiator) takeGrant(m *inbound) {
 	k.out.freed++
 	k.out.offered = int(min(m.hdr.Credits, credit.Max))
 }
 
-// message handles a message of version 2 that belongs to no RPC.
-func (k *negotiator) message(ic *inCall) {
+// handleMessage handles a message of version 2 about no RPC.
+func (k *negotiator) handleMessage(ic *inCall) {
 	if !k.cfg.has(TransportProperties) {
-		if ic.hdr.Procedure == wire.ConnProp && !k.declined { // so a client asks, and goes on without
+		// the client goes on without properties
+		if ic.hdr.Procedure == wire.ConnProp && !k.declined {
 			k.declined, ic.state = true, stateServing
 			ic.sendError(wire.Fault2{Code: wire.InvalidOption})
 			return

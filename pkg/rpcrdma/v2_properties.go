@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// receiving are the operations that this side accepts, and whether requests are among them.
+// receiving returns the operations that this side accepts, and whether requests are among them.
 func (k *negotiator) receiving() (support uint32, requests bool) {
 	back := k.backGroups()
 	if k.server || back {
@@ -22,9 +22,9 @@ func (k *negotiator) receiving() (support uint32, requests bool) {
 	return support, k.server || back
 }
 
-// structure is that of receives whose peer has been told of it.
+// structure is the buffer structure of receives that the peer knows.
 func (k *negotiator) structure() *wire.BufferStructure {
-	n := uint32(k.size())
+	n := uint32(k.ownReceiveSize())
 	b := &wire.BufferStructure{Length: n, Groups: []wire.BufferGroup{{Count: 1, BufferSegment: wire.BufferSegment{Length: n, Align: 1}}}}
 	if k.cfg.has(SendBasedPlacement) {
 		t := uint32(k.cfg.Placement.ReceiveBuffer)
@@ -34,7 +34,8 @@ func (k *negotiator) structure() *wire.BufferStructure {
 	return b
 }
 
-// properties are those of this side, as RDMA2_CONNPROP tells them. Only the size of receives may change; see resize.go.
+// properties are those of this side for RDMA2_CONNPROP. Only the size of receives may change; see
+// v2_resize.go.
 func (k *negotiator) properties() *wire.Properties {
 	p := new(wire.Properties)
 	structure := k.structure()
@@ -51,7 +52,7 @@ func (k *negotiator) properties() *wire.Properties {
 	if k.cfg.has(MessageContinuation | SendBasedPlacement) {
 		support, requests := k.receiving()
 		p.SetUint32(wire.RTRSupport, support)
-		if k.cfg.has(SendBasedPlacement) { // otherwise it is what RBSIZ says, and changes with that
+		if k.cfg.has(SendBasedPlacement) { // otherwise it follows RBSIZ, and changes with that
 			p.SetStructure(structure)
 		}
 		if requests {
@@ -76,18 +77,19 @@ func (k *negotiator) own() *wire.Values {
 	return v
 }
 
-// connProp takes the peer's properties, and tells our own if that has not been done. The peer may tell them once.
+// connProp takes the peer's properties, and answers with ours if they were not sent. The peer may
+// send them once.
 func (k *negotiator) connProp(ic *inCall) {
 	if k.gotProps || k.server && k.negotiated.Load().version != 0 {
 		ic.refuse(wire.BadXDR, BadHeader, "RDMA2_CONNPROP is not the first message")
 		return
 	}
 	if err := k.values.Set(ic.hdr.Props.Set); err != nil {
-		if !k.first() {
+		if !k.firstAnswered() {
 			ic.refuse(wire.BadXDR, BadHeader, "%v", err)
 			return
 		}
-		k.credits(&ic.inbound)
+		k.takeGrant(&ic.inbound)
 		k.adopt(k.negotiatedV2()) // with defaults
 		ic.drop(BadHeader, err.Error())
 		return
@@ -102,8 +104,8 @@ func (k *negotiator) connProp(ic *inCall) {
 			k.mutable |= 1 << v.ID
 		}
 	}
-	if k.answered(ic.hdr.XID) || k.first() {
-		k.credits(&ic.inbound)
+	if k.isAnswer(ic.hdr.XID) || k.firstAnswered() {
+		k.takeGrant(&ic.inbound)
 	}
 	answer := !k.sentProps
 	k.sentProps = true
@@ -116,8 +118,8 @@ func (k *negotiator) connProp(ic *inCall) {
 	k.openCalls()
 }
 
-// updProp takes new values of the peer's properties. Those that may not change are ignored: the peer left them out at the
-// beginning, or said that they never do (draft -05 section 6.3.1).
+// updProp takes new values of the peer's properties. It ignores properties that may not change: the
+// peer left them out at the beginning, or declared them fixed (draft -05 section 6.3.1).
 func (k *negotiator) updProp(ic *inCall) {
 	set := ic.hdr.Props.Set
 	if err := new(wire.Values).Set(set); err != nil {
@@ -139,7 +141,8 @@ func (k *negotiator) updProp(ic *inCall) {
 	ic.recycle()
 }
 
-// reqProp answers the wish for other properties of this side: what is so already, and other receives.
+// reqProp answers a request for other properties of this side. Present values and other sizes of
+// receives are granted.
 func (k *negotiator) reqProp(ic *inCall) {
 	is, answer := k.properties().Set, new(wire.Properties)
 	set := ic.hdr.Props.Set
@@ -163,7 +166,7 @@ func (k *negotiator) tell(ic *inCall, proc wire.Procedure, p *wire.Properties) {
 	h := &ic.hdr
 	credits, head, err := ic.answerHead()
 	if err != nil {
-		ic.giveUp(err)
+		ic.failUnanswered(err)
 		return
 	}
 	if !k.server { // property messages are of the forward direction: a client requests

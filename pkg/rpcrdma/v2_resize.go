@@ -4,22 +4,24 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// The size of receives is the property that changes, where all of a receive is one segment (draft -05 section 6.2.1). Groups of transmissions may be
-// under way meanwhile: one that has begun is laid out, and its receives are posted.
+// The size of receives may change, where a receive is one segment (draft -05 section 6.2.1). A
+// group under way is laid out already, and its receives are posted.
 //
-//   - It gets smaller when the peer wishes that, who sends no longer messages from its wish on.
-//   - It gets greater, up to what was configured, when the peer wishes that. From then on greater receives are posted; but the queue is first
-//     in, first out, so the peer is told only when no smaller one is left in it. Its wish is rejected, and RDMA2_UPDPROP follows in time.
+//   - It shrinks when the peer requests that. The peer sends no longer messages from its request
+//     on.
+//   - It grows, up to the configured size, when the peer requests that. Larger receives are posted
+//     from then on. The queue is first in, first out, so the peer learns the size only when no
+//     smaller receive is left. Its request is rejected, and RDMA2_UPDPROP follows.
 
-// size is how long messages may be as far as the peer knows. The loop is held.
-func (k *negotiator) size() int {
+// ownReceiveSize is the longest message that the peer may send. recvMu is held.
+func (k *negotiator) ownReceiveSize() int {
 	if k.shrunk > 0 {
 		return k.shrunk
 	}
 	return k.receiveSize()
 }
 
-// resize grants the wish for receives of another size, or prepares what is wished. It returns whether the size is so now.
+// resize grants or prepares receives of another size. It returns whether the size is so now.
 func (k *negotiator) resize(v *wire.Property) bool {
 	if v.ID != wire.ReceiveBufferSize || !k.resizable() || !k.sentProps {
 		return false
@@ -29,23 +31,24 @@ func (k *negotiator) resize(v *wire.Property) bool {
 		want = int(n)
 	}
 	n := min(want, k.receiveSize())
-	if now := k.size(); n < now {
+	if now := k.ownReceiveSize(); n < now {
 		k.shrunk, k.growing = n, 0
-		k.receives.settle(k.receiveSegments(), 0)
+		k.receives.setStructure(k.receiveSegments(), 0)
 		k.negotiated.Store(k.negotiatedV2())
 	} else if n > now {
 		k.growing = n
-		k.receives.settle(k.receiveSegments(), 0)
+		k.receives.setStructure(k.receiveSegments(), 0)
 	}
-	return k.size() == want
+	return k.ownReceiveSize() == want
 }
 
-// resizable reports whether receives of this side may change. Shared ones are for all connections, and of the default size.
+// resizable reports whether receives of this side may change. Shared ones serve all connections and
+// may not.
 func (k *negotiator) resizable() bool {
 	return !k.cfg.has(SendBasedPlacement) && k.cfg.layout == nil && !k.receives.queue.shared
 }
 
-// grow tells the peer that receives have become greater, once all of them have.
+// grow announces larger receives once no smaller one is posted.
 func (k *negotiator) grow() {
 	if k.growing == 0 || k.receives.queue.smaller(k.growing) {
 		return
@@ -62,12 +65,12 @@ func (k *negotiator) grow() {
 	k.negotiated.Store(k.negotiatedV2())
 }
 
-// fenced sends a message that has no answer, and a wish for nothing, which has: then the peer's receive for the message is free again. It
-// returns false if another answer is awaited.
+// fenced sends a message without an answer, and an empty request, which has one: then the peer's
+// receive for the message is free again. It returns false if another answer is awaited.
 func (k *negotiator) fenced(build func(dst []byte, credits wire.Credits) []byte) bool {
 	xid := wire.XID(k.out.NextXID())
 	credits := k.askedNow()
-	err := k.send(xid, func(dst []byte) []byte {
+	err := k.sendControl(xid, func(dst []byte) []byte {
 		return build(dst, credits)
 	}, func(dst []byte) []byte {
 		return wire.AppendProperties(dst, xid, credits, wire.Call, wire.ReqProp, new(wire.Properties), false)
@@ -75,7 +78,8 @@ func (k *negotiator) fenced(build func(dst []byte, credits wire.Credits) []byte)
 	return err == nil
 }
 
-// askedNow is the value of credits for messages that are about no call: what a client requests, or a server has granted.
+// askedNow is the value of credits in messages about no call: the client's request, or the server's
+// grant.
 func (k *negotiator) askedNow() wire.Credits {
 	if k.server {
 		k.receives.mu.Lock()
@@ -87,9 +91,9 @@ func (k *negotiator) askedNow() wire.Credits {
 	return wire.Credits(k.out.asked())
 }
 
-// respProp takes the answer to a message that asks for nothing; see fenced.
+// respProp takes the answer to the empty request of fenced.
 func (k *negotiator) respProp(ic *inCall) {
-	if !k.answered(ic.hdr.XID) {
+	if !k.isAnswer(ic.hdr.XID) {
 		ic.drop(UnknownXID, "RDMA2_RESPROP to nothing that was asked")
 		return
 	}

@@ -5,7 +5,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// negotiatedV1 is those of version 1. Before the version is settled they hold too: the first message may be of version 1.
+// negotiatedV1 returns the values of version 1. They hold until the version is known: the first
+// message may be of version 1.
 func (k *negotiator) negotiatedV1(version int) *negotiated {
 	own := k.privateData()
 	return &negotiated{
@@ -17,16 +18,17 @@ func (k *negotiator) negotiatedV1(version int) *negotiated {
 	}
 }
 
-// negotiatedV2 is those of version 2, with what is known of the peer's properties. The loop is held.
+// negotiatedV2 returns the values of version 2, from the properties of the peer so far. recvMu is
+// held.
 func (k *negotiator) negotiatedV2() *negotiated {
 	peer := &k.values
 	t := &negotiated{
 		version:    wire.Version2,
 		sendLimit:  min(k.privateData().SendSize, int(peer.ReceiveSize())),
-		recvLimit:  k.size(),
+		recvLimit:  k.ownReceiveSize(),
 		invalidate: k.cfg.RemoteInvalidation,
 		backward:   peer.Backward() != wire.BackwardNone,
-		receive:    k.size(),
+		receive:    k.ownReceiveSize(),
 		own:        propertiesOf(k.own()),
 		peer:       propertiesOf(peer),
 	}
@@ -42,7 +44,9 @@ func (k *negotiator) negotiatedV2() *negotiated {
 		t.back = k.backGroups()
 		if k.server {
 			t.groups = t.back && peer.Support()&wire.AcceptsRequest != 0
-		} else { // a peer that told nothing may take XMTREQ nevertheless: its answer to the first one will say
+			// a peer without properties may take XMTREQ nevertheless: the answer to the first one
+			// decides
+		} else {
 			t.groups = peer.Support()&wire.AcceptsRequest != 0 || !k.gotProps
 		}
 		t.callLimit, t.replyLimit, t.sendReplies = 1, 1, 1
@@ -61,7 +65,8 @@ func (k *negotiator) negotiatedV2() *negotiated {
 	return t
 }
 
-// backGroups reports whether calls of the reverse direction, and their replies, may be groups: BRS of the client is 2. The loop is held.
+// backGroups reports whether calls of the reverse direction, and their replies, may be groups: the
+// client's BRS is 2. recvMu is held.
 func (k *negotiator) backGroups() bool {
 	if k.server {
 		return k.values.Backward() == wire.BackwardGeneral
@@ -69,18 +74,19 @@ func (k *negotiator) backGroups() bool {
 	return k.cfg.ReverseCredits > 0 && k.sentProps
 }
 
-// adopt makes a version that of the connection. The loop is held.
+// adopt sets the version of the connection. recvMu is held.
 func (k *negotiator) adopt(t *negotiated) {
 	k.headerLimits.Version2, k.headerLimits.NoVersion1 = t.version == wire.Version2, t.version == wire.Version2
 	k.negotiated.Store(t)
 	if k.server {
-		k.receives.settle(k.receiveSegments(), spareReceives)
+		k.receives.setStructure(k.receiveSegments(), spareReceives)
 	} else {
-		k.receives.settle(k.receiveSegments(), 0)
+		k.receives.setStructure(k.receiveSegments(), 0)
 	}
 }
 
-// fixVersion settles the version by the first message that is accepted. RDMA2_CONNPROP does so itself, when its values are good.
+// fixVersion settles the version by the first accepted message. RDMA2_CONNPROP does so itself, when
+// its values are good.
 func (k *negotiator) fixVersion(h *wire.Header) {
 	switch {
 	case h.Procedure == wire.Error || h.Version == wire.Version1 && h.Procedure == wire.Done:
@@ -95,8 +101,8 @@ func (k *negotiator) fixVersion(h *wire.Header) {
 	}
 }
 
-// receiveSegments are the lengths of the segments of a receive, for each of its buffers. A client has receives for bulk data from the start; a
-// server has them once it has told the client of them.
+// receiveSegments returns the lengths of the segments of a receive, for each of its buffers. A
+// client has receives for bulk data from the start, a server after it has sent its properties.
 func (k *negotiator) receiveSegments() [][]int {
 	switch {
 	case k.cfg.layout != nil:
@@ -104,10 +110,10 @@ func (k *negotiator) receiveSegments() [][]int {
 	case k.cfg.has(SendBasedPlacement) && k.headerLimits.Version2 && (!k.server || k.sentProps):
 		return [][]int{{k.receiveSize()}, {k.cfg.Placement.ReceiveBuffer}}
 	}
-	return [][]int{{max(k.size(), k.growing)}}
+	return [][]int{{max(k.ownReceiveSize(), k.growing)}}
 }
 
-// layoutOf is the structure of a side's receive buffers as the planner needs it.
+// layoutOf returns the structure of a side's receive buffers for the planner.
 func layoutOf(v *wire.Values) *group.Layout {
 	b, size := v.Structure(), v.ReceiveSize()
 	if size < b.Length {
@@ -118,7 +124,7 @@ func layoutOf(v *wire.Values) *group.Layout {
 		segs = append(segs, group.Segment{Length: int(s.Length), Align: int(s.Align), Target: s.Flags&wire.Targetable != 0})
 	}
 	l, err := group.NewLayout(segs...)
-	if err != nil { // more segments than it takes, of which none is known to be wrong
+	if err != nil { // more segments than the planner takes
 		return group.Plain(int(size))
 	}
 	return l

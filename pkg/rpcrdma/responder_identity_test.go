@@ -126,10 +126,10 @@ func TestKeptNewest(t *testing.T) {
 	for i := range calls {
 		calls[i] = &inCall{in: in, head: &bufpool.Buf{}}
 		calls[i].hdr.XID = 5
-		k.note(calls[i])
+		k.retainForReport(calls[i])
 	}
 	for _, want := range []*inCall{calls[1], calls[0], nil} {
-		if got := k.reported(5); got != want {
+		if got := k.takeReported(5); got != want {
 			t.Errorf("got %p, want %p of %p", got, want, calls)
 		}
 	}

@@ -201,8 +201,8 @@ func TestKeptInOrder(t *testing.T) {
 				calls = append(calls[:i], calls[i+1:]...)
 				k.given.Add(uint64(ic.taken))
 				if rapid.Bool().Draw(t, "as a group") {
-					k.note(ic)
-					k.left(ic)
+					k.retainForReport(ic)
+					k.markSent(ic)
 				}
 				replies = append(replies, ic)
 			default:
@@ -214,7 +214,7 @@ func TestKeptInOrder(t *testing.T) {
 					continue
 				}
 				free -= cost
-				k.arrived(cost, most)
+				k.countCall(cost, most)
 				calls = append(calls, &inCall{in: in, taken: cost, head: &bufpool.Buf{}})
 			}
 			var want []*inCall

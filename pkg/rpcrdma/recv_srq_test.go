@@ -314,10 +314,10 @@ func TestSharedAccounts(t *testing.T) {
 			if len(d.queue) == 0 {
 				rt.Fatal("a message finds no receive")
 			}
-			s := q.get(d.queue[0].ID)
+			s := q.completed(d.queue[0].ID)
 			d.queue = d.queue[1:]
 			m := new(oncrpc.Message)
-			s.message(nil, 100, m, pool)
+			s.moveTo(nil, 100, m, pool)
 			return s, m
 		}
 		rt.Repeat(map[string]func(*rapid.T){
@@ -352,7 +352,7 @@ func TestSharedAccounts(t *testing.T) {
 				if err != nil {
 					rt.Fatal(err)
 				}
-				c.answered(g)
+				c.grantSent(g)
 				c.held[0].Release()
 				c.held = c.held[1:]
 				c.may = max(0, g.credits-len(c.held))
@@ -361,7 +361,7 @@ func TestSharedAccounts(t *testing.T) {
 				c := pick()
 				for len(d.queue) > 0 {
 					if !c.expected() {
-						s := q.get(d.queue[0].ID)
+						s := q.completed(d.queue[0].ID)
 						d.queue = d.queue[1:]
 						c.overrun(s)
 						break

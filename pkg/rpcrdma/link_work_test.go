@@ -156,15 +156,15 @@ func TestWorkQueueOrder(t *testing.T) {
 		for id := range uint64(4) {
 			q.post(&sendBatch{wrs: []rdma.WorkRequest{{ID: id}}})
 		}
-		go q.done(1)
+		go q.completed(1)
 		<-ep.begun
-		go q.done(2)
+		go q.completed(2)
 		synctest.Wait() // that goroutine can do no more
 		go q.post(&sendBatch{wrs: []rdma.WorkRequest{{ID: 4}}})
 		synctest.Wait()
 		close(ep.may)
 		synctest.Wait()
-		q.done(2)
+		q.completed(2)
 		if !slices.Equal(ep.posted, []uint64{0, 1, 2, 3, 4}) || q.waiting.Load() != 0 || q.room.Load() != 0 {
 			t.Errorf("posted %d, %d wait, room for %d", ep.posted, q.waiting.Load(), q.room.Load())
 		}

@@ -259,8 +259,8 @@ func TestGroupWithoutReceives(t *testing.T) {
 func TestWaitBehind(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		out := new(requester)
-		out.push(&outCall{credited: first})
-		out.push(&outCall{credited: !first})
+		out.pushLocked(&outCall{credited: first})
+		out.pushLocked(&outCall{credited: !first})
 		if o := out.first; !o.credited || o.next == nil || o.next.credited || out.last != o.next || o.next.next != nil {
 			t.Errorf("with the credited one pushed first %v, the queue is %+v", first, out)
 		}

@@ -25,13 +25,13 @@ func takeEcho(_ *groupReceiver, ic *inCall, _ *rdma.Completion) bool {
 		return false
 	}
 	ic.state = stateServing
-	credits, err := ic.credits()
+	credits, err := ic.grantCredits()
 	var head []byte
 	if err == nil {
 		head, err = ic.newHead(wire.FirstMessage)
 	}
 	if err != nil {
-		ic.giveUp(err)
+		ic.failUnanswered(err)
 		return true
 	}
 	at := len(head)

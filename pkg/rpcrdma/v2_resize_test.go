@@ -275,7 +275,7 @@ func askReceiveSize(t *testing.T, w *world, c *Client, size int) int {
 		k.recvMu.Lock()
 		defer k.recvMu.Unlock()
 		xid, credits := wire.XID(out.NextXID()), k.askedNow()
-		return k.send(xid, func(dst []byte) []byte {
+		return k.sendControl(xid, func(dst []byte) []byte {
 			return wire.AppendProperties(dst, xid, credits, wire.Call, wire.ReqProp, &p, false)
 		}) == nil
 	})
@@ -286,7 +286,7 @@ func askReceiveSize(t *testing.T, w *world, c *Client, size int) int {
 	})
 	s := &w.server.only().negotiator
 	s.recvMu.Lock()
-	n := s.size()
+	n := s.ownReceiveSize()
 	s.recvMu.Unlock()
 	if n == size { // done
 		k.recvMu.Lock()
