@@ -66,7 +66,8 @@ func steady(t *testing.T, w *world, cl *Client, m *move) {
 	}
 }
 
-// TestBackAllocations makes calls of the reverse direction of which each takes two of three credits, so that all but one wait for them.
+// TestBackAllocations makes calls of the reverse direction of which each takes two of three
+// credits, so that all but one wait for them.
 func TestBackAllocations(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		extended(MessageContinuation)(cfg)

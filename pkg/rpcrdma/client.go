@@ -25,8 +25,8 @@ var (
 	_ oncrpc.Canceler  = (*requester)(nil)
 )
 
-// Dial connects to a server at address ("host:port"). Without cfg.Domain the connection gets a protection domain of its
-// own, which is safer (RFC 8166 section 8.1).
+// Dial connects to a server at address ("host:port"). Without cfg.Domain the connection gets a
+// protection domain of its own, which is safer (RFC 8166 section 8.1).
 func Dial(ctx context.Context, p rdma.Provider, address string, cfg Config) (*Client, error) {
 	full, err := cfg.complete()
 	if err != nil {
@@ -54,9 +54,9 @@ func Dial(ctx context.Context, p rdma.Provider, address string, cfg Config) (*Cl
 	return cl, nil
 }
 
-// connect makes the connection, and settles its version. A server whose connection ends upon the
-// first message of version 2, or which does not answer it, is dialed once more with version 1. For
-// a while it is dialed with version 1 at once then; see v1OnlyServers.
+// connect makes the connection, and settles its version. A server that ends the connection upon the
+// first message of version 2, or does not answer it, is dialed once more with version 1. For a
+// while it is dialed with version 1 at once; see v1OnlyServers.
 func (cl *Client) connect(ctx context.Context, p rdma.Provider, address string, cfg *Config, d rdma.Domain) error {
 	auto := cfg.offers(wire.Version1) && cfg.offers(wire.Version2)
 	old := *cfg
@@ -93,7 +93,7 @@ func (cl *Client) connect(ctx context.Context, p rdma.Provider, address string, 
 		if !auto || !cfg.offers(wire.Version2) || ctx.Err() != nil || errors.As(err, &refused) {
 			return fmt.Errorf("rpcrdma: connect to %s: %w", address, err)
 		}
-		cfg = &old // the peer may not bear what it does not know
+		cfg = &old // the peer may not bear an unknown version
 	}
 }
 
@@ -117,7 +117,7 @@ func dial(ctx context.Context, p rdma.Provider, address string, cfg *Config, d r
 	return c, nil
 }
 
-// run is the life of a connection. It is the client's if good says so.
+// run drives a connection until it ends. good gets true if it is the client's.
 func (cl *Client) run(c *Conn, good <-chan bool) {
 	c.run()
 	if !<-good {
@@ -129,10 +129,10 @@ func (cl *Client) run(c *Conn, good <-chan bool) {
 	close(cl.gone)
 }
 
-// Done is closed when the connection is gone and has freed what it had.
+// Done is closed when the connection has ended and freed its memory.
 func (cl *Client) Done() <-chan struct{} { return cl.gone }
 
-// Err says why the connection ended, after Done.
+// Err returns why the connection ended, after Done.
 func (cl *Client) Err() error { return cl.conn.err }
 
 // Conn describes the connection.
@@ -144,7 +144,7 @@ func (cl *Client) RemoteAddr() netip.AddrPort { return cl.conn.info.Remote }
 // Stats counts what the connection did.
 func (cl *Client) Stats() rdma.Stats { return cl.conn.ep.Stats() }
 
-// Negotiated tells what was settled. Credits are known after the first reply.
+// Negotiated returns the agreed values. Credits are known after the first reply.
 func (cl *Client) Negotiated() Negotiated {
 	c := cl.conn
 	out := &c.requester

@@ -8,12 +8,12 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// v1Only are the servers that did not bear a first message of version 2.
+// v1Only are the servers that failed on a first message of version 2.
 var v1Only v1OnlyServers
 
-// v1OnlyServers is a set of servers. It is bounded: the oldest is forgotten. A server may have been
-// restarted just then, or have been slow, so none is in it for good: after 5 s the next dial tries
-// version 2 again. When that fails too the time doubles, up to 10 minutes.
+// v1OnlyServers is a bounded set of servers; the oldest is dropped first. A server may just have
+// been restarted, or slow. So after 5 s the next dial tries version 2 again. When that fails too
+// the time doubles, up to 10 minutes.
 type v1OnlyServers struct {
 	mu   sync.Mutex
 	list []v1OnlyServer
@@ -40,7 +40,7 @@ func (o *v1OnlyServers) has(p rdma.Provider, address string) bool {
 	return i >= 0 && time.Now().Before(o.list[i].until)
 }
 
-// add notes that a server did not bear version 2.
+// add adds a server that failed on version 2.
 func (o *v1OnlyServers) add(p rdma.Provider, address string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,7 +58,7 @@ func (o *v1OnlyServers) add(p rdma.Provider, address string) {
 	o.list = append(o.list, e)
 }
 
-// remove notes that a server has answered a message of version 2.
+// remove removes a server that has answered a message of version 2.
 func (o *v1OnlyServers) remove(p rdma.Provider, address string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

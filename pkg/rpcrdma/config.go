@@ -14,66 +14,73 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// Config is what connections are made with. It must not be changed while it is in use.
+// Config is the configuration of connections. It must not change while it is in use.
 type Config struct {
-	// Pool is where all memory comes from. It is required.
+	// Pool provides all memory. It is required.
 	Pool *bufpool.Pool
-	// Domain is the protection domain, to which Pool is attached. A server requires it. Dial makes one for each connection when it is nil.
+	// Domain is the protection domain in which Pool is registered. A server requires it. If it is
+	// nil, Dial makes one for each connection.
 	Domain rdma.Domain
 	// Handler answers the peer's calls. Without one they are answered PROG_UNAVAIL.
 	Handler oncrpc.Handler
 	// Bindings finds the upper-layer bindings, in both roles. Without a binding nothing is reduced.
 	Bindings oncrpc.Bindings
 
-	// InlineCall and InlineReply are the largest messages, in bytes, that go from client to server and from server to client without
-	// chunks: multiples of 1024 from 1024 to 262144. What holds for a connection is the smaller of both peers' (RFC 8797).
-	// 0 means 4096.
+	// InlineCall and InlineReply are the largest messages without chunks, in bytes, from client to
+	// server and from server to client: multiples of 1024 from 1024 to 262144. The smaller of both
+	// peers' values holds for a connection (RFC 8797). 0 means 4096.
 	InlineCall, InlineReply int
 
-	// Credits is how many calls from the client to the server may be outstanding: granted by a server, requested by a client.
-	// nil means credit.Static(128).
+	// Credits is how many calls from the client to the server may be outstanding: granted by a
+	// server, requested by a client. nil means credit.Static(128).
 	Credits credit.Policy
-	// ReverseCredits is the same for calls from the server to the client (RFC 8167): granted by a client, requested by a server.
-	// 0 means 16 at a server, and none at a client without a Handler.
+	// ReverseCredits is the same for calls from the server to the client (RFC 8167): granted by a
+	// client, requested by a server. 0 means 16 at a server, and none at a client without a
+	// Handler.
 	ReverseCredits int
 
-	// Versions are the versions of RPC-over-RDMA that are offered, 1 and 2; nil means version 1 alone. A server takes that of the client's
-	// first message. A client that has both tries version 2 first.
+	// Versions are the offered versions of RPC-over-RDMA, 1 and 2; nil means version 1 alone. A
+	// server follows the client's first message. A client that has both tries version 2 first.
 	Versions []int
-	// Extensions are what of version 2 is offered beyond its base.
+	// Extensions are the offered extensions of version 2.
 	Extensions Extensions
-	// Continuation and Placement are about the extensions of these names.
+	// Continuation and Placement configure the extensions of these names.
 	Continuation Continuation
 	Placement    Placement
 
-	// Batch, if set, is held while a connection works through what came together; see [oncrpc.Conn].
+	// Batch, if set, is corked while a connection handles a batch of messages; see [oncrpc.Conn].
 	Batch oncrpc.Corker
 
 	// RemoteInvalidation offers Send with Invalidate to the peer (RFC 8797).
 	RemoteInvalidation bool
 
-	// Budget bounds the bulk memory of the peer's calls; each connection has a share of it. nil means no limit.
+	// Budget bounds the bulk memory of the peer's calls; each connection has a share of it. nil
+	// means no limit.
 	Budget *bufpool.Budget
-	// MaxBulk bounds in bytes what one call may have in its Read chunks. 0 means 4 MiB.
+	// MaxBulk bounds the bytes in the Read chunks of a call. 0 means 4 MiB.
 	MaxBulk int
-	// Limits bound the chunks of a header. The zero value means wire.DefaultLimits. At a client they also are what it assumes of the server.
+	// Limits bound the chunks of a header. The zero value means wire.DefaultLimits. A client
+	// assumes them of the server too.
 	Limits wire.Limits
 
-	// ORD and IRD are the RDMA Reads that may be outstanding in both directions. 0 means 16.
+	// ORD and IRD bound the outstanding RDMA Reads from here, and from the peer. 0 means 16.
 	ORD, IRD int
 	// MaxConnections bounds the connections of a server. 0 means no limit.
 	MaxConnections int
-	// OwnReceives is how many connections of a server have a queue of receives for themselves. Those beyond it share one, if the provider has that, whose
-	// receives are of 4096 bytes at most: on these connections InlineCall is no more, and the size of receives stays; there is neither MessageContinuation
-	// nor SendBasedPlacement. 0 means that none shares, a negative number that all do.
+	// OwnReceives is how many connections of a server have a receive queue of their own. Further
+	// ones share a queue, if the provider has that, with receives of at most 4096 bytes. On these
+	// InlineCall is capped at 4096, receives keep their size, and there is neither
+	// MessageContinuation nor SendBasedPlacement. 0 means that none shares, a negative number that
+	// all do.
 	OwnReceives int
 
 	// layout are the lengths of the segments of a receive; nil means one, of the inline threshold.
 	layout []int
 
-	// Observer is told what happens. It may be nil.
+	// Observer counts events. It may be nil.
 	Observer Observer
-	// Logger gets a line for each protocol error, at most one a second for a connection. It may be nil.
+	// Logger gets a line for each protocol error, at most one a second for a connection. It may be
+	// nil.
 	Logger *slog.Logger
 	// Now is the clock that limits the logging; nil means time.Now.
 	Now func() time.Time
@@ -141,7 +148,7 @@ func def(v *int, d int) {
 	}
 }
 
-// completeExtensions fills in and checks what is about extensions.
+// completeExtensions checks the extensions, and fills in their defaults.
 func (cfg *Config) completeExtensions() error {
 	for _, n := range []*int{&cfg.Continuation.MaxCallTransmissions, &cfg.Continuation.MaxReplyTransmissions} {
 		if def(n, defaultTransmissions); *n < 1 || *n > maxTransmissions {
@@ -172,7 +179,8 @@ func (cfg *Config) completeExtensions() error {
 // has reports whether one of the extensions is offered.
 func (cfg *Config) has(e Extensions) bool { return cfg.Extensions&e != 0 }
 
-// callTransmissions and replyTransmissions are how many Sends a call and a reply may have as far as this side is concerned.
+// callTransmissions and replyTransmissions are the most Sends of a call and of a reply for this
+// side.
 func (cfg *Config) callTransmissions() int {
 	if !cfg.has(MessageContinuation) {
 		return 1
@@ -189,7 +197,7 @@ func (cfg *Config) replyTransmissions() int {
 
 func (cfg *Config) offers(version int) bool { return slices.Contains(cfg.Versions, version) }
 
-// completeVersions fills in and checks what is about versions.
+// completeVersions checks the versions, and fills in their defaults.
 func (cfg *Config) completeVersions() error {
 	if len(cfg.Versions) == 0 {
 		cfg.Versions = []int{wire.Version1}

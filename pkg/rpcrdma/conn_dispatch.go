@@ -159,7 +159,8 @@ func (c *Conn) badHeader(ic *inCall, s *recvBuffer, cp *rdma.Completion, err *wi
 	}
 }
 
-// aboutProperties reports whether a message of version 2 is about properties, which costs no credit.
+// aboutProperties reports whether a message of version 2 is about properties, which costs no
+// credit.
 func aboutProperties(h *wire.Header) bool {
 	switch h.Procedure {
 	case wire.ConnProp, wire.ReqProp, wire.RespProp, wire.UpdProp:

@@ -156,7 +156,8 @@ func TestBadMessages(t *testing.T) {
 	if err := null(other, w.cpool, procNull); err != nil {
 		t.Fatal(err)
 	}
-	p := w.rawDial(wire.PrivateData{SendSize: 4096, ReceiveSize: 4096}.Append(nil)) // nothing is exposed that could be invalidated
+	// nothing is exposed that could be invalidated
+	p := w.rawDial(wire.PrivateData{SendSize: 4096, ReceiveSize: 4096}.Append(nil))
 	p.null(1)
 	for i, c := range badCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -231,7 +232,8 @@ func TestErrVersBytes(t *testing.T) {
 	w.close()
 }
 
-// TestBadMemory lets a call name memory that it has no right to: the connection ends, and nothing else.
+// TestBadMemory lets a call name memory that it has no right to: the connection ends, and nothing
+// else.
 func TestBadMemory(t *testing.T) {
 	at := 48
 	for _, c := range []struct {

@@ -23,7 +23,8 @@ func TestIWARP(t *testing.T) {
 	w.close(c)
 }
 
-// TestIWARPLost ends connections at any time, from either side, while calls are under way in both directions.
+// TestIWARPLost ends connections at any time, from either side, while calls are under way in both
+// directions.
 func TestIWARPLost(t *testing.T) {
 	t.Run("version 1", func(t *testing.T) { testIWARPLost(t, func(*Config) {}) })
 	t.Run("all extensions", func(t *testing.T) { testIWARPLost(t, extended(allExtensions)) })

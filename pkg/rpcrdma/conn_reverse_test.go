@@ -84,8 +84,8 @@ func TestReverseWithoutHandler(t *testing.T) {
 	w.close(c)
 }
 
-// TestReverseOnTheWire looks at what a reverse call is: when it comes, that it has no chunks, its credits, and that its XIDs
-// are of their own.
+// TestReverseOnTheWire looks at what a reverse call is: when it comes, that it has no chunks, its
+// credits, and that its XIDs are of their own.
 func TestReverseOnTheWire(t *testing.T) { synctest.Test(t, testReverseOnTheWire) }
 
 func testReverseOnTheWire(t *testing.T) {

@@ -1,13 +1,13 @@
 // Package rpcrdma carries RPC messages over RDMA: RPC-over-RDMA version 1 (RFC 8166) with calls in
 // both directions (RFC 8167) and private data (RFC 8797), and version 2 (docs/protocol-v2.md). It
-// knows RPC and RDMA, and nothing of NFS: an oncrpc.Binding names the items of a message that may be
-// placed directly.
+// knows RPC and RDMA, and nothing of NFS: an oncrpc.Binding names the items of a message that may
+// be placed directly.
 //
 // # Messages
 //
-// A message is one Send. Data that exceed the inline threshold, or need not be copied, cross by RDMA
-// operations. The responder alone issues these, on memory that the requester exposed and named in
-// chunks:
+// A message is one Send. Data that exceed the inline threshold, or need not be copied, cross by
+// RDMA operations. The responder alone issues these, on memory that the requester exposed and named
+// in chunks:
 //
 //	           requester                     responder
 //	inline         | -- Send: call ------------> |
@@ -22,8 +22,8 @@
 //	               | <------------- RDMA Write - |   a result's data, or, in the Reply chunk, a whole reply
 //	               | <------------ Send: reply - |   posted with the Writes, in one batch
 //
-// The extensions of version 2 add messages of several Sends, and bulk data placed in receive buffers
-// made for them:
+// The extensions of version 2 add messages of several Sends, and bulk data placed in receive
+// buffers made for them:
 //
 //	group          | -- Send: XMTREQ ----------> |
 //	               | -- Send: XMTCONT ---------> |
@@ -59,19 +59,20 @@
 //	config, errors, observer, negotiated
 //	credit, group, wire the packages below: credit policies, layout of groups, bytes of headers
 //
-// A call goes in the first of these shapes that fits it and its longest reply: one message each way,
-// a group, chunks.
+// A call goes in the first of these shapes that fits it and its longest reply: one message each
+// way, a group, chunks.
 //
 // # Loops and locks
 //
 // The endpoint's goroutine takes completions and runs the handler inline; nothing on it blocks.
-// Answers and calls may be posted from any goroutine. Each role has one lock. None is held while work
-// is posted, since completions may come from inside.
+// Answers and calls may be posted from any goroutine. Each role has one lock. None is held while
+// work is posted, since completions may come from inside.
 //
 // # Memory
 //
-// Credits bound receives, and the bufpool.Budget bounds bulk memory. A message owns its buffers until
-// the endpoint is done with them: an answer until its Send completes; a request until its reply has
-// come, its own Send has completed, and all memory exposed for it is invalidated. When the connection
-// ends, the endpoint lets go of everything, and each call and request is ended once, by its owner.
+// Credits bound receives, and the bufpool.Budget bounds bulk memory. A message owns its buffers
+// until the endpoint is done with them: an answer until its Send completes; a request until its
+// reply has come, its own Send has completed, and all memory exposed for it is invalidated. When
+// the connection ends, the endpoint lets go of everything, and each call and request is ended once,
+// by its owner.
 package rpcrdma

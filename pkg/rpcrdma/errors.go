@@ -10,21 +10,23 @@ import (
 // ErrClosed is the error of requests when Close ended the connection.
 var ErrClosed = errors.New("rpcrdma: connection closed")
 
-// LostError is the error of requests that were outstanding when the connection ended. They may have been executed.
+// LostError is the error of requests that were outstanding when the connection ended. They may have
+// been executed.
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string { return fmt.Sprintf("rpcrdma: connection lost: %v", e.Cause) }
 
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// RemoteError is the error of a request that the peer answered with RDMA_ERROR. It is final: sending it again does not help, or was tried.
+// RemoteError is the error of a request that the peer answered with RDMA_ERROR. It is final:
+// sending it again does not help, or was tried.
 type RemoteError struct {
-	// Version is that of the message. It says what Code means.
+	// Version is that of the message. It decides the meaning of Code.
 	Version   uint32
 	Code      wire.ErrorCode
 	Low, High uint32 // with ERR_VERS, the versions that the peer has
 
-	// Max, Index and Needed are what version 2 says besides; see wire.Fault2.
+	// Max, Index and Needed are further values of version 2; see wire.Fault2.
 	Max, Index, Needed uint32
 }
 
@@ -67,11 +69,12 @@ type ReportError struct {
 func (e *ReportError) Error() string { return fmt.Sprintf("rpcrdma: the peer reports %v", e.Code) }
 
 var (
-	// errNoReceive is why a connection ends when no receive is left, nor memory for one, and why a reverse call fails for whose reply there is none.
+	// errNoReceive ends a connection without a receive or memory for one, and fails a reverse call
+	// without a receive for its reply.
 	errNoReceive = errors.New("rpcrdma: no memory for another receive")
-	// errFull is why there is none in a queue that connections share.
+	// errFull is the reason in a queue that connections share.
 	errFull = errors.New("the shared queue of receives is full")
 )
 
-// errShort says that nothing but a group can carry a call, and that its credits are not free.
+// errShort: only a group can carry a call, and its credits are not free.
 var errShort = errors.New("rpcrdma: more credits are needed")

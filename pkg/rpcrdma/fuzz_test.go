@@ -16,11 +16,12 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// fuzzMark stands in a fuzzed message for a segment of memory that the peer really exposes: 64 KiB for reading and writing.
+// fuzzMark stands in a fuzzed message for a segment of memory that the peer really exposes: 64 KiB
+// for reading and writing.
 var fuzzMark = []byte("SEGMENT!")
 
-// FuzzResponder sends arbitrary messages to a server: each is a length of two bytes and that many bytes. However bad they are, the
-// server stays, and all memory comes back.
+// FuzzResponder sends arbitrary messages to a server: each is a length of two bytes and that many
+// bytes. However bad they are, the server stays, and all memory comes back.
 func FuzzResponder(f *testing.F) {
 	pack := func(msgs ...[]byte) (b []byte) {
 		for _, m := range msgs {
@@ -147,8 +148,9 @@ func FuzzResponder(f *testing.F) {
 	})
 }
 
-// FuzzRequester answers calls of every shape with arbitrary messages, in which "XID!" stands for the call's XID, and the mark of
-// FuzzResponder for its first segment. Whatever comes, the call ends once, and all memory comes back.
+// FuzzRequester answers calls of every shape with arbitrary messages, in which "XID!" stands for
+// the call's XID, and the mark of FuzzResponder for its first segment. Whatever comes, the call
+// ends once, and all memory comes back.
 func FuzzRequester(f *testing.F) {
 	xid := []byte("XID!")
 	good := words(xid, 1, 0, 0, 0, 0)
@@ -277,7 +279,8 @@ func FuzzRequester(f *testing.F) {
 		select {
 		case <-ends:
 		case <-time.After(200 * time.Microsecond):
-			for n := 0; ; n++ { // if the message was no answer, or one that had the call sent again, this is
+			// if the message was no answer, or one that had the call sent again, this is
+			for n := 0; ; n++ {
 				m := p.mem(20)
 				copy(m, words(uint32(h.XID), h.Version, 1, 4, 2))
 				_ = p.ep.Post([]rdma.WorkRequest{{Op: rdma.Send, Signaled: true, Local: [][]byte{m}}})

@@ -6,7 +6,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// groupPlan is what it takes to send a message as a group.
+// groupPlan holds the state for sending a message as a group.
 type groupPlan struct {
 	planner group.Planner
 	head    wire.Transmit
@@ -24,7 +24,8 @@ func (g *groupPlan) appendSends(wrs []rdma.WorkRequest, id uint64, mem []byte, x
 	return wrs
 }
 
-// unplace does without send-based placement: with the memory that the request offers where it does, otherwise inline.
+// unplace turns send-based placement into RDMA Writes where the request offers memory, otherwise
+// into inline data.
 func (g *groupPlan) unplace() {
 	for i := range g.bulk {
 		b := &g.bulk[i]
@@ -38,7 +39,8 @@ func (g *groupPlan) unplace() {
 	}
 }
 
-// zeroBytes is how many zeros there are to pad messages with: enough for the header segment of a receive.
+// zeroBytes is the number of zeros to pad messages with: enough for the header segment of a
+// receive.
 const zeroBytes = 4096
 
 func appendReport(dst []byte, xid wire.XID, credits wire.Credits, d wire.Direction, r *wire.Report) []byte {

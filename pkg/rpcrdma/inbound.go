@@ -11,7 +11,8 @@ type inbound struct {
 	message [][]byte        // as received
 	payload *oncrpc.Message // its part behind the header; whoever replaces it owns the old one
 	v2      bool            // it is of version 2
-	held    int             // receives that it stands for until it is answered; 0 if it costs no credit
+	// receives that it stands for until it is answered; 0 if it costs no credit
+	held int
 
 	xmt     bool  // it came as a group: by XMTREQ or XMTRESP
 	origins []int // of a group: for each item, its index in the header

@@ -91,7 +91,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestRefusedConnections: a server of two connections refuses the third, and takes another when one is gone.
+// TestRefusedConnections: a server of two connections refuses the third, and takes another when one
+// is gone.
 func TestRefusedConnections(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.MaxConnections = 2 })
 	a, b := w.dial(nil), w.dial(nil)

@@ -9,12 +9,13 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// The send queue of a connection has two work requests for each credit within these bounds: providers lock its memory. The longest batch, that of a
-// call with the most segments which [wire.DefaultLimits] allows, fits the least; groups of transmissions need the most.
+// The send queue of a connection has two work requests for each credit within these bounds:
+// providers lock its memory. The longest batch, that of a call with the most segments which
+// [wire.DefaultLimits] allows, fits the least; groups of transmissions need the most.
 const leastSends, mostSends = 256, 1024
 
-// QueueDepths returns the lengths of the send and receive queues of a server's connection that may be granted so many credits; groups: with
-// MessageContinuation.
+// QueueDepths returns the lengths of the send and receive queues of a server's connection with so
+// many credits. groups: with MessageContinuation.
 func QueueDepths(credits int, groups bool) (sends, receives int) {
 	return sendDepth(credits, groups), credits + defaultReverseCredits + spareReceives
 }
@@ -26,12 +27,12 @@ func sendDepth(credits int, groups bool) int {
 	return min(max(leastSends, 2*credits), mostSends)
 }
 
-// workQueue posts batches of work requests, and lets them wait where the provider's queue has no room: a peer that takes
-// nothing, or a burst of long chunk lists, must not end the connection. Those that wait are posted in order.
+// workQueue posts batches of work requests. Batches wait, in order, while the provider's queue has
+// no room: a peer that takes nothing, or a burst of long chunk lists, must not end the connection.
 //
-// How many may wait is bounded: a peer that keeps to its credits leaves no more than a few batches for each of them untaken. So it is for the calls of
-// this side.
-// A batch that cannot be posted ends the connection, and with it everything that waits for its completion.
+// The number of waiting batches is bounded. A well-behaved peer leaves only a few batches for each
+// credit untaken. The same holds for our own calls. A batch that cannot be posted ends the
+// connection, and with it everything that waits for its completion.
 type workQueue struct {
 	ep      rdma.Endpoint
 	credits *recvCredits
@@ -39,18 +40,19 @@ type workQueue struct {
 	room    atomic.Int64 // work requests that the provider can take
 	waiting atomic.Int64 // batches
 	depth   int          // of the provider's queue
-	own     int          // messages that may be under way besides those for credits that the peer was granted
+	own     int          // messages that may be under way beyond the peer's credits
 
 	mu          sync.Mutex
 	first, last *sendBatch
-	draining    bool // somebody posts what waits, one after the other
+	draining    bool // a goroutine posts the waiting batches
 	closed      bool
 }
 
-// errPeerNotReading is why a connection ends whose peer sends calls, or messages that cost no credit, and does not take what answers them.
+// errPeerNotReading ends a connection whose peer sends calls, or messages without credit, and does
+// not take the answers.
 var errPeerNotReading = errors.New("rpcrdma: the peer does not take what is sent to it")
 
-// sendBatch is a list of work requests that are posted together. It is part of what they are for.
+// sendBatch is a list of work requests that are posted together. Its owner embeds it.
 type sendBatch struct {
 	wrs  []rdma.WorkRequest
 	next *sendBatch
@@ -61,7 +63,7 @@ func (q *workQueue) init(credits *recvCredits, fail func(error), own, depth int)
 	q.room.Store(int64(depth))
 }
 
-// post posts b, or queues it. What b refers to stays untouched until it completes.
+// post posts b, or queues it. Memory in b stays untouched until it completes.
 func (q *workQueue) post(b *sendBatch) {
 	if q.waiting.Load() == 0 && q.reserveRoom(b) {
 		q.submit(b)
@@ -87,7 +89,8 @@ func (q *workQueue) post(b *sendBatch) {
 	q.postWaiting() // room may have come before b was seen to wait
 }
 
-// reserveRoom reserves the room for b. A batch that is larger than the queue goes alone: the provider may refuse it.
+// reserveRoom reserves the room for b. A batch that is larger than the queue goes alone: the
+// provider may refuse it.
 func (q *workQueue) reserveRoom(b *sendBatch) bool {
 	n := int64(len(b.wrs))
 	if room := q.room.Add(-n); room >= 0 || room+n == int64(q.depth) {
@@ -97,7 +100,7 @@ func (q *workQueue) reserveRoom(b *sendBatch) bool {
 	return false
 }
 
-// completed notes that n work requests have completed, and posts what waited for them.
+// completed counts n completed work requests, and posts waiting batches.
 func (q *workQueue) completed(n int) {
 	q.room.Add(int64(n))
 	if q.waiting.Load() > 0 {
@@ -109,7 +112,7 @@ func (q *workQueue) postWaiting() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.draining {
-		return // who does will see the room that there is now
+		return // the other goroutine will see the room
 	}
 	q.draining = true
 	for q.first != nil && q.reserveRoom(q.first) {
@@ -120,20 +123,20 @@ func (q *workQueue) postWaiting() {
 		b.next = nil
 		q.mu.Unlock()
 		q.submit(b)
-		q.waiting.Add(-1) // until now nothing goes past it
+		q.waiting.Add(-1) // until now no batch goes past it
 		q.mu.Lock()
 	}
 	q.draining = false
 }
 
-// submit hands a batch to the provider. Whom it belongs to may be done with it when this returns.
+// submit hands a batch to the provider. Its owner may be done with it before submit returns.
 func (q *workQueue) submit(b *sendBatch) {
 	if err := q.ep.Post(b.wrs); err != nil {
 		q.fail(fmt.Errorf("rpcrdma: post: %w", err))
 	}
 }
 
-// close drops what waits.
+// close drops the waiting batches.
 func (q *workQueue) close() {
 	q.mu.Lock()
 	q.closed, q.first, q.last = true, nil, nil

@@ -14,7 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// TestQueueFull posts more work requests than the provider takes: they wait, and all calls are answered.
+// TestQueueFull posts more work requests than the provider takes: they wait, and all calls are
+// answered.
 func TestQueueFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, rdmatest.Options{SentDelay: 2 * time.Millisecond, ScribbleReceives: true}, nil)
@@ -53,8 +54,9 @@ func TestQueueFull(t *testing.T) {
 	})
 }
 
-// TestStuck has a client that sends messages and whose adapter acknowledges nothing. The server gives it up, and what it remembers of it is bounded: by
-// the credits that it was granted, not by those that the policy could grant, and by less where messages cost no credit.
+// TestStuck has a client that sends messages and whose adapter acknowledges nothing. The server
+// gives it up, and what it remembers of it is bounded: by the credits that it was granted, not by
+// those that the policy could grant, and by less where messages cost no credit.
 func TestStuck(t *testing.T) {
 	adaptive := func(cfg *Config) {
 		var err error
@@ -145,7 +147,8 @@ func (e *slowEndpoint) Post(wrs []rdma.WorkRequest) error {
 	return nil
 }
 
-// TestWorkQueueOrder has room come for one batch while another goroutine is about to post the one before it.
+// TestWorkQueueOrder has room come for one batch while another goroutine is about to post the one
+// before it.
 func TestWorkQueueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ep := &slowEndpoint{begun: make(chan struct{}), may: make(chan struct{})}

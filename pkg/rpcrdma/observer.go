@@ -4,23 +4,25 @@ import (
 	"net/netip"
 )
 
-// Observer is told what the connections of a Config do, for metrics. Its methods are called concurrently, on the data path: they do
-// not block or allocate.
+// Observer counts the events of a Config's connections, for metrics. Its methods are called
+// concurrently, on the data path: they do not block or allocate.
 type Observer interface {
-	// Transferred counts payload bytes by the way that they took.
+	// Transferred counts payload bytes by their path.
 	Transferred(p Path, bytes int)
-	// ProtocolError counts what went wrong.
+	// ProtocolError counts errors by kind.
 	ProtocolError(f ErrorKind)
-	// Credits tells the number of credits granted to a peer, and how many of them it uses.
+	// Credits reports the number of credits granted to a peer, and how many it uses.
 	Credits(granted, inUse int)
-	// SRQPosted reports that n more receives are posted in a queue that connections share, fewer if n is negative.
+	// SRQPosted reports that n more receives are posted in a queue that connections share, fewer if
+	// n is negative.
 	SRQPosted(n int)
 
-	// A server hears of each of its listener's connections either ConnRefused, or ConnOpened and later ConnClosed.
+	// A server hears of each of its listener's connections either ConnRefused, or ConnOpened and
+	// later ConnClosed.
 
 	// ConnOpened: c serves calls.
 	ConnOpened(c *Conn)
-	// ConnClosed: c is gone, and has freed what it had. cause says why; see [rdma.Endpoint.Serve].
+	// ConnClosed: c has ended and freed its memory. cause is the reason; see [rdma.Endpoint.Serve].
 	ConnClosed(c *Conn, cause error)
 	// ConnRefused: a connection was turned away, or failed while it was set up.
 	ConnRefused(remote netip.AddrPort, cause error)
@@ -49,7 +51,7 @@ func (p Path) String() string {
 // ErrorKind is a kind of error.
 type ErrorKind uint8
 
-// What can go wrong. The first ones are the peer's mistakes.
+// The kinds of errors. The first ones are the peer's.
 const (
 	ShortMessage  ErrorKind = iota // a message shorter than a header: dropped
 	BadVersion                     // answered ERR_VERS
@@ -63,9 +65,10 @@ const (
 	ReplyTooLong                   // a reply that fits nowhere: answered ERR_CHUNK
 	NoMemory                       // the pool is exhausted
 	ErrorReceived                  // the peer answered RDMA_ERROR
-	BadMemory                      // memory that the peer does not let us reach: the connection ends
-	BadRetry                       // a call that cost a connection so, again: answered ERR_CHUNK
-	ErrorKinds                     // their number
+	// memory that the peer does not let us reach: the connection ends
+	BadMemory
+	BadRetry   // a call that cost a connection so, again: answered ERR_CHUNK
+	ErrorKinds // their number
 )
 
 func (f ErrorKind) String() string {

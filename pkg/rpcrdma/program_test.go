@@ -30,7 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //
 //	crc of the arguments and their lengths; count, { status, opaque result<> if status is 0 }...; tail
 //
-// Arguments and results are eligible. procPlain has one opaque argument and one opaque result of which nothing is.
+// Arguments and results are eligible. procPlain has one opaque argument and one opaque result of
+// which nothing is.
 const (
 	testProgram = 0x20000815
 	testVersion = 1
@@ -134,7 +135,8 @@ func (testBinding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 	return found, d.Err()
 }
 
-// noise is what patterns are cut from; its length is prime, so that a shift by any buffer's length shows.
+// noise is what patterns are cut from; its length is prime, so that a shift by any buffer's length
+// shows.
 var noise = func() []byte {
 	b, x := make([]byte, 65537), uint32(12345)
 	for i := range b {
@@ -323,7 +325,8 @@ func (h *testHandler) move(c *oncrpc.Call) {
 	c.Respond()
 }
 
-// pools are those of worlds that are closed: mapping memory anew for each would take most of the time.
+// pools are those of worlds that are closed: mapping memory anew for each would take most of the
+// time.
 var pools struct {
 	mu   sync.Mutex
 	free []*bufpool.Pool

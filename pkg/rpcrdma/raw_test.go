@@ -201,7 +201,8 @@ func rpcCall(xid, procedure int, args ...any) []byte {
 	return append(words(xid, 0, 2, testProgram, testVersion, procedure, 0, 0, 0, 0), words(args...)...)
 }
 
-// moveArgs are the inline arguments of procMove: with argument lengths whose data are elsewhere, and results.
+// moveArgs are the inline arguments of procMove: with argument lengths whose data are elsewhere,
+// and results.
 func moveArgs(args []int, results ...int) (b []byte) {
 	b = words(len(args))
 	for _, n := range args {

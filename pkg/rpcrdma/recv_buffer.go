@@ -8,14 +8,14 @@ import (
 // recvBuffer is an entry of the receive queue: buffers, cut into segments.
 type recvBuffer struct {
 	id     uint64
-	bufs   []*bufpool.Buf // of which none is nil, or there are none
+	bufs   []*bufpool.Buf // all or none of them are there
 	segs   [][]byte
-	layout [][]int // how bufs are cut, and when that was decided
+	layout [][]int // how bufs are cut, and the count of layouts then
 	of     uint32
 	next   *recvBuffer
 }
 
-// make gets the buffers of a receive, and cuts them.
+// make gets and cuts the buffers of a receive.
 func (s *recvBuffer) make(pool *bufpool.Pool) error {
 	for _, lengths := range s.layout {
 		buf, err := pool.Get(sumLengths(lengths))
@@ -53,7 +53,6 @@ func sumLengths(lengths []int) (n int) {
 	return n
 }
 
-// release frees the buffers of a receive.
 func (s *recvBuffer) release() {
 	for i, b := range s.bufs {
 		b.Release()
@@ -62,8 +61,9 @@ func (s *recvBuffer) release() {
 	s.bufs = s.bufs[:0]
 }
 
-// moveTo moves the message of n bytes that came in s to m, and returns it in dst: cut as the receive is. Its buffers are m's from then on. s has others, or
-// none if there is no memory; those that have nothing of the message stay.
+// moveTo moves the message of n bytes in s to m, and returns it in dst, cut like the receive. m
+// owns its buffers from then on. s gets others, or none if there is no memory; buffers without a
+// part of the message stay.
 func (s *recvBuffer) moveTo(dst [][]byte, n int, m *oncrpc.Message, pool *bufpool.Pool) [][]byte {
 	whole := true
 	for i, b := range s.bufs {
@@ -98,7 +98,7 @@ func (s *recvBuffer) moveTo(dst [][]byte, n int, m *oncrpc.Message, pool *bufpoo
 	return dst
 }
 
-// smaller gets a buffer for n bytes of a class below that of size, nil if there is none.
+// smaller gets a buffer for n bytes of a class below size, nil if there is none.
 func smaller(pool *bufpool.Pool, n, size int) *bufpool.Buf {
 	for k := max(n, 1); k <= size/2; k *= 2 {
 		if b, err := pool.Get(k); err == nil {

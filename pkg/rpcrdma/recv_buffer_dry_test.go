@@ -28,7 +28,8 @@ func releaseEach(bufs []*bufpool.Buf) {
 	}
 }
 
-// greedy takes all receive buffers that its pool has left while it has a call, but for the first, and gives them back when the next one comes.
+// greedy takes all receive buffers that its pool has left while it has a call, but for the first,
+// and gives them back when the next one comes.
 type greedy struct {
 	oncrpc.Handler
 	pool  *bufpool.Pool
@@ -46,8 +47,9 @@ func (g *greedy) ServeRPC(c *oncrpc.Call) {
 	g.Handler.ServeRPC(c)
 }
 
-// TestDryPool makes calls while there is no memory for further receives: from the time when a call comes to a server, or before. Calls are answered,
-// and the server grants as many as ever, for calls that do not fill their receive.
+// TestDryPool makes calls while there is no memory for further receives: from the time when a call
+// comes to a server, or before. Calls are answered, and the server grants as many as ever, for
+// calls that do not fill their receive.
 func TestDryPool(t *testing.T) {
 	for _, ext := range []Extensions{0, allExtensions} {
 		for _, credits := range []int{1, 3} {
@@ -66,7 +68,8 @@ func TestDryPool(t *testing.T) {
 						t.Fatal(err)
 					}
 					c := w.dial(extended(ext))
-					full := move{args: []int{5000}} // in the extension's receives, zeros fill the segment of the header
+					// in the extension's receives, zeros fill the segment of the header
+					full := move{args: []int{5000}}
 					if err := full.do(c, w.cpool); err != nil {
 						t.Fatal(err)
 					}
@@ -103,7 +106,8 @@ func TestDryPool(t *testing.T) {
 	}
 }
 
-// TestDryReverse makes a reverse call while there is no memory for a receive for its reply: it fails, and takes none of the others.
+// TestDryReverse makes a reverse call while there is no memory for a receive for its reply: it
+// fails, and takes none of the others.
 func TestDryReverse(t *testing.T) {
 	pool := bufpool.New(24 << 20)
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Pool = pool })

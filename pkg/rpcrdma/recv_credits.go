@@ -10,35 +10,37 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// spareReceives is the number of receives that are posted besides those that credits account for.
+// spareReceives is the number of receives beside those for credits.
 const spareReceives = 2
 
-// receives are a connection's account of its receives. They lie in a queue of its own, or in one that connections share. A message that arrives takes
-// its receive's buffer with it; another one is posted in time, so that there always are
+// recvCredits is a connection's account of its receives. They lie in a queue of its own, or in one
+// that connections share. A message takes its receive's buffer with it. Another receive is posted
+// in time, so that always
 //
 //	credits + extra = posted + held
 //
-// of them, or more for a while after credits were lowered, since what the peer may send by then cannot be recalled.
+// or more for a while after credits were lowered: the peer's messages by then cannot be recalled.
 //
-// What a held message took is replaced at once, so that memory which becomes scarce meanwhile costs no credit: the receive is ready, and posted
-// when the message is answered. If there is no memory even then, the message moves out of the receive into smaller buffers, as many as it fills. If there
-// are none of these either the receive is missing until there is memory again, which that of the message itself may be, and fewer credits are granted. The
-// last credit is lent one of the reserve.
+// A held message's buffer is replaced at once, so that a later lack of memory costs no credit: the
+// receive is posted when the message is answered. Without memory the message moves into smaller
+// buffers. Without these the receive is missing until there is memory again, and fewer credits are
+// granted. The last credit borrows a spare receive.
 //
-// Answers may be sent in another order than they were composed in. So lower credits count only when all answers that
-// grant more are on their way: until then a client may yet be told the higher number last. Answers belong to one of two
-// generations for that. Those of the earlier one grant at most credits, those of the later one at most peak; when the earlier one
-// is sent, credits fall to peak, and the later one becomes the earlier.
+// Answers may be sent in another order than they are composed. So lower credits count only when all
+// answers with higher grants are posted: until then a client may get the higher number last. For
+// that, answers belong to one of two generations. Those of the earlier one grant at most credits,
+// those of the later one at most peak. When the earlier one is sent, credits fall to peak, and the
+// later one becomes the earlier.
 type recvCredits struct {
 	queue *recvQueue
 
 	mu      sync.Mutex
 	posted  int // in the queue for this connection
 	held    int // messages that stand for a receive until they are answered
-	known   int // how many of them the queue knows of
-	credits int // for what the peer's credits, or ours, let arrive
+	known   int // those of them that the queue knows of
+	credits int // receives for the peer's credits, or for ours
 	peak    int // the most that answers of the present generation grant
-	extra   int // for everything else
+	extra   int // further receives
 	granted int // the credits that were granted last
 	most    int // the most that ever were
 	closed  bool
@@ -47,7 +49,8 @@ type recvCredits struct {
 	unsent     [2]atomic.Int32 // answers of each generation
 }
 
-// prepare makes the first receives. Those of a queue of its own, which does not exist yet, are returned, to be posted with the connection.
+// prepare makes the first receives. It returns those of a queue of its own, to be posted with the
+// connection.
 func (r *recvCredits) prepare() ([]rdma.Receive, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +63,8 @@ func (r *recvCredits) prepare() ([]rdma.Receive, error) {
 	return r.queue.initial(), nil
 }
 
-// fill posts what is missing. When memory is short it posts less, and fails only if nothing is left, the reserve included.
+// fill posts missing receives. Without memory it posts fewer, and fails only if not even a spare
+// one is left.
 func (r *recvCredits) fill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,14 +85,16 @@ func (r *recvCredits) fillLocked() error {
 	return err
 }
 
-// expected tells whether the peer may send the message that came. It may not where other connections' receives are in the queue, and none is for it.
+// expected reports whether the peer may send the message that came. It may not if the receives in a
+// shared queue are all for other connections.
 func (r *recvCredits) expected() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.posted > 0 || r.fillLocked() == nil && r.posted > 0
 }
 
-// consume counts a receive whose message is gone from it. With hold the message keeps its place until replace or answer.
+// consume counts a receive whose message is gone from it. With hold the message keeps its place
+// until replace or answer.
 func (r *recvCredits) consume(s *recvBuffer, hold bool) {
 	r.mu.Lock()
 	r.posted--
@@ -99,10 +105,10 @@ func (r *recvCredits) consume(s *recvBuffer, hold bool) {
 	r.mu.Unlock()
 }
 
-// overrun takes back a receive of others, whose message came without leave.
+// overrun takes back a receive of other connections that the message has used.
 func (r *recvCredits) overrun(s *recvBuffer) {
 	r.queue.takeBack(s, 0)
-	_, _, _ = r.queue.supply(0, 0) // in place of it; those who miss it find out if there is none
+	_, _, _ = r.queue.supply(0, 0) // replace it; otherwise its owner finds out
 }
 
 // replace replaces the receives of a message that will not be answered.
@@ -113,14 +119,15 @@ func (r *recvCredits) replace(held int) error {
 	return r.fillLocked()
 }
 
-// creditGrant is what an answer tells of credits.
+// creditGrant describes the credits in an answer.
 type creditGrant struct {
 	credits, inUse int
 	generation     uint32
 }
 
-// answer replaces the receives of a message that is about to be answered, as many as it holds, and returns the credits to grant with it: no more
-// than receives are posted. Without an account they are what extra is for. When the answer is on its way, grantSent follows.
+// answer replaces the held receives of a message that is about to be answered, and returns the
+// credits to grant: at most the posted receives. Without an account these are the extra ones. When
+// the answer is posted, grantSent follows.
 func (r *recvCredits) answer(a credit.Account, asked, held int) (g creditGrant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,14 +153,14 @@ func (r *recvCredits) answer(a credit.Account, asked, held int) (g creditGrant, 
 	return g, nil
 }
 
-// mostGranted is the most credits that were ever granted: the peer has one from the beginning.
+// mostGranted is the highest grant so far. The peer starts with one credit.
 func (r *recvCredits) mostGranted() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(r.most, 1)
 }
 
-// promiseLocked makes credits such that an answer may grant n.
+// promiseLocked raises or lowers credits such that an answer may grant n.
 func (r *recvCredits) promiseLocked(n int) {
 	if n < r.credits && r.unsent[1-r.generation].Load() == 0 {
 		r.credits, r.peak = r.peak, n
@@ -163,10 +170,11 @@ func (r *recvCredits) promiseLocked(n int) {
 	r.credits = max(r.credits, r.peak)
 }
 
-// grantSent notes that the answer with g is on its way.
+// grantSent counts the answer with g as posted.
 func (r *recvCredits) grantSent(g creditGrant) { r.unsent[g.generation].Add(-1) }
 
-// allow sets how many messages our own credits let arrive, and returns how many receives there are for them.
+// allow sets how many messages our own credits let arrive, and returns the number of receives for
+// them.
 func (r *recvCredits) allow(n int) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +191,7 @@ func (r *recvCredits) setStructure(layout [][]int, n int) {
 	r.extra += n
 }
 
-// spare is how many credits are not in use.
+// spare is the number of credits that are not in use.
 func (r *recvCredits) spare() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +219,7 @@ func (r *recvCredits) giveBack(n, held int) error {
 	return r.fillLocked()
 }
 
-// more changes extra by n, and posts what there is memory for.
+// more changes extra by n, and posts receives as far as there is memory.
 func (r *recvCredits) more(n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,7 +227,7 @@ func (r *recvCredits) more(n int) error {
 	return r.fillLocked()
 }
 
-// close gives up what is posted, and what stands for held messages; the endpoint has let go of it.
+// close gives up all receives and held messages. The endpoint has let go of them.
 func (r *recvCredits) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

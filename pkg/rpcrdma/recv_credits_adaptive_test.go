@@ -13,7 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// posted sums up, at one moment, the receives of all connections that stand for credits, in bytes, and what the policy accounts for.
+// posted sums up, at one moment, the receives of all connections that stand for credits, in bytes,
+// and what the policy accounts for.
 func (w *world) posted(p *credit.Adaptive) (there, promised int64) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
@@ -26,8 +27,9 @@ func (w *world) posted(p *credit.Adaptive) (there, promised int64) {
 	return there, p.Stats().Promised
 }
 
-// TestAdaptiveManyClients has 20 busy clients and 5 that are all but idle share memory for 200 receives. What is posted stays within that, and all of
-// them get on; the busy ones get equal parts. Then some leave, and the others have what they had.
+// TestAdaptiveManyClients has 20 busy clients and 5 that are all but idle share memory for 200
+// receives. What is posted stays within that, and all of them get on; the busy ones get equal
+// parts. Then some leave, and the others have what they had.
 func TestAdaptiveManyClients(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		t.Run(fmt.Sprintf("async=%v", async), func(t *testing.T) {
@@ -44,7 +46,8 @@ func TestAdaptiveManyClients(t *testing.T) {
 			for range busy + idle {
 				c := w.dial(nil)
 				clients = append(clients, c)
-				if err := null(c, w.cpool, procNull); err != nil { // all of them are there before any is busy
+				// all of them are there before any is busy
+				if err := null(c, w.cpool, procNull); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -115,7 +118,8 @@ func TestAdaptiveManyClients(t *testing.T) {
 	}
 }
 
-// TestAdaptiveVersions: receives of version 2 that bulk data are placed in take more than those of version 1, and count as much.
+// TestAdaptiveVersions: receives of version 2 that bulk data are placed in take more than those of
+// version 1, and count as much.
 func TestAdaptiveVersions(t *testing.T) {
 	var ticks atomic.Int64
 	clock := func() time.Duration { return time.Duration(ticks.Add(1)) * time.Microsecond }

@@ -24,8 +24,8 @@ func (p *wish) Credits(int, int) int { return int(p.n.Load()) }
 func (p *wish) Max() int             { return 128 }
 func (p *wish) Close()               {}
 
-// TestCreditsUnderLoad changes the grant while calls are under way in both kinds of handlers. The fabric ends the connection
-// when a message finds no receive.
+// TestCreditsUnderLoad changes the grant while calls are under way in both kinds of handlers. The
+// fabric ends the connection when a message finds no receive.
 func TestCreditsUnderLoad(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		t.Run(fmt.Sprintf("async=%v", async), func(t *testing.T) {
@@ -92,7 +92,8 @@ func TestCreditNeverZero(t *testing.T) {
 	w.close()
 }
 
-// TestRequesterCredits holds the requester to the smaller of what it asked for and what it was granted.
+// TestRequesterCredits holds the requester to the smaller of what it asked for and what it was
+// granted.
 func TestRequesterCredits(t *testing.T) {
 	c, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Credits = credit.Static(10) }, nil)
 	var rs []*oncrpc.Request
@@ -160,7 +161,8 @@ func TestRequesterCredits(t *testing.T) {
 	w.close(c)
 }
 
-// TestBudget lets calls wait for bulk memory: first come, first served, and calls without need pass them.
+// TestBudget lets calls wait for bulk memory: first come, first served, and calls without need pass
+// them.
 func TestBudget(t *testing.T) {
 	budget := bufpool.NewBudget(200<<10, 100<<10)
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = budget })

@@ -12,23 +12,25 @@ import (
 // poster is an rdma.Endpoint, or an rdma.SRQ.
 type poster interface{ PostReceives(rs []rdma.Receive) error }
 
-// recvQueue is a queue of receives with their buffers: that of a connection, or one that connections share. At least as many are posted as are
-// promised to connections. What a connection leaves when it ends is used before more are posted.
+// recvQueue is a queue of receives with their buffers: of one connection, or shared. At least as
+// many are posted as connections were promised. Receives of a connection that ended are used before
+// more are posted.
 type recvQueue struct {
 	to    poster // nil until there is an endpoint
 	pool  *bufpool.Pool
 	table atomic.Pointer[[]*recvBuffer] // all, by id; replaced under the lock
 
-	// Of a shared queue:
+	// The following are for shared queues.
 	shared bool
-	depth  int       // what may be posted
-	margin int       // what is posted besides what is promised, so that connections which take more than they may are found out in time
-	told   func(int) // hears how many more are posted
+	depth  int // the most posted receives
+	// posted receives beyond the promised ones, to find out in time connections that take too many
+	margin int
+	told   func(int) // gets the change of posted receives
 
 	mu       sync.Mutex
 	free     *recvBuffer
-	ready    *recvBuffer // those that have their buffers, of the present layout
-	prepared int         // how many these are; at most held, but for what comes just now
+	ready    *recvBuffer // receives with buffers of the present layout
+	prepared int         // their number; at most held, but for a moment
 	posted   int
 	promised int
 	held     int // messages that stand for a receive until they are answered
@@ -44,8 +46,8 @@ func newRecvQueue(pool *bufpool.Pool, layout [][]int) *recvQueue {
 	return q
 }
 
-// supply promises n more receives, or as many as there is memory for, and returns how many. short says why they are fewer, err that none can be posted.
-// Of messages that stand for receives there are held more than before.
+// supply promises n more receives, or as many as there is memory for, and returns their number.
+// short is the reason for fewer, err for none at all. held is the change of held messages.
 func (q *recvQueue) supply(n, held int) (got int, short, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,7 +87,7 @@ func (q *recvQueue) countPostedLocked(n int) {
 	}
 }
 
-// initial are the receives of a queue whose endpoint is not there yet.
+// initial returns the receives of a queue without an endpoint.
 func (q *recvQueue) initial() []rdma.Receive {
 	if q.shared {
 		return nil
@@ -134,10 +136,12 @@ func (q *recvQueue) undoPrepareLocked() {
 	q.list = q.list[:0]
 }
 
-// completed returns a receive that completed. It belongs to whoever has the loop of its connection until takeBack.
+// completed returns a receive that completed. It belongs to the holder of the connection's recvMu
+// until takeBack.
 func (q *recvQueue) completed(id uint64) *recvBuffer { return (*q.table.Load())[idIndex(id)] }
 
-// takeBack takes back a receive whose message is gone from it, and which was one of those promised, or (0) not.
+// takeBack takes back a receive after its message was moved. promised is 1 if it was a promised
+// one, otherwise 0.
 func (q *recvQueue) takeBack(s *recvBuffer, promised int) {
 	q.mu.Lock()
 	q.countPostedLocked(-1)
@@ -157,7 +161,7 @@ func (q *recvQueue) putLocked(s *recvBuffer) {
 	s.next, q.free = q.free, s
 }
 
-// trimLocked frees the buffers of ready receives but for n of them.
+// trimLocked frees the buffers of all but n ready receives.
 func (q *recvQueue) trimLocked(n int) {
 	for q.prepared > n {
 		s := q.ready
@@ -202,7 +206,8 @@ func (q *recvQueue) smaller(n int) bool {
 	return false
 }
 
-// returnPromised takes back what a connection was promised and did not use, and messages that it held. A queue of its own is closed.
+// returnPromised takes back the unused promised receives and held messages of a connection. A queue
+// of its own is closed.
 func (q *recvQueue) returnPromised(promised, held int) {
 	if !q.shared {
 		q.close()
@@ -215,7 +220,7 @@ func (q *recvQueue) returnPromised(promised, held int) {
 	q.trimLocked(max(0, q.held))
 }
 
-// close frees what is posted, when nobody will receive any more.
+// close frees the receives when no message can come any more.
 func (q *recvQueue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

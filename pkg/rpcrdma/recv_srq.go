@@ -9,13 +9,16 @@ import (
 )
 
 const (
-	// SharedDepth is how many receives a shared queue holds at most. A connection that finds it full gets one of its own.
+	// SharedDepth is how many receives a shared queue holds at most. A connection that finds it
+	// full gets one of its own.
 	SharedDepth = 16384
-	// sharedMargin is how many more than promised are posted. What a provider reports at once is of this order.
+	// sharedMargin is the number of receives posted beyond the promised ones. A provider reports
+	// about as many at once.
 	sharedMargin = 64
 )
 
-// srqSet are the queues of receives that connections of a server share, one for what they have in common. A queue lasts as long as it has connections.
+// srqSet holds the receive queues that connections of a server share, one for each key. A queue
+// lasts as long as its connections.
 type srqSet struct {
 	cfg *Config // of the connections that share
 
@@ -39,7 +42,7 @@ func newSRQSet(cfg *Config) *srqSet {
 	return &srqSet{cfg: &c, queues: map[any]*srq{}}
 }
 
-// attach counts a connection, and returns the queue that it shares: nil if it has one of its own.
+// attach counts a connection, and returns its shared queue: nil if it has a queue of its own.
 func (s *srqSet) attach(in rdma.ConnRequest) *srq {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,14 +67,14 @@ func (s *srqSet) attach(in rdma.ConnRequest) *srq {
 	return q
 }
 
-// alone counts a connection that has a queue of its own, since the shared one is full.
+// alone counts a connection with a queue of its own, since the shared one is full.
 func (s *srqSet) alone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.own++
 }
 
-// receiveSize is that of shared receives, in bytes.
+// receiveSize is the size of shared receives in bytes.
 func (s *srqSet) receiveSize() int {
 	if s.cfg.offers(wire.Version2) {
 		return wire.DefaultReceiveSize
@@ -79,7 +82,7 @@ func (s *srqSet) receiveSize() int {
 	return s.cfg.InlineCall
 }
 
-// detach takes a connection, which has ended, out of the count: of q, or of those with queues of their own.
+// detach uncounts a connection that has ended: of q, or with a queue of its own.
 func (s *srqSet) detach(q *srq) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,10 +16,12 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// sharedFrom has servers give queues of their own to the first n connections, none if it is negative.
+// sharedFrom has servers give queues of their own to the first n connections, none if it is
+// negative.
 func sharedFrom(n int) func(*Config) { return func(cfg *Config) { cfg.OwnReceives = n } }
 
-// promises checks that at least as many shared receives are posted as connections were promised, and returns both.
+// promises checks that at least as many shared receives are posted as connections were promised,
+// and returns both.
 func (w *world) promises() (posted, promised int) {
 	w.t.Helper()
 	w.server.mu.Lock()
@@ -45,7 +47,8 @@ func (w *world) promises() (posted, promised int) {
 	return posted, promised
 }
 
-// TestSharedShapes makes all kinds of calls, of both versions, by connections that share their receives.
+// TestSharedShapes makes all kinds of calls, of both versions, by connections that share their
+// receives.
 func TestSharedShapes(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		cfg.OwnReceives, cfg.Versions, cfg.Extensions = -1, []int{1, 2}, allExtensions
@@ -70,7 +73,8 @@ func TestSharedShapes(t *testing.T) {
 	w.close(clients...)
 }
 
-// TestSharedOwn: the first connections have queues of their own, and with them what needs other receives; one that comes when another has gone has too.
+// TestSharedOwn: the first connections have queues of their own, and with them what needs other
+// receives; one that comes when another has gone has too.
 func TestSharedOwn(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		cfg.OwnReceives, cfg.InlineCall, cfg.Versions, cfg.Extensions = 2, 16384, []int{1, 2}, allExtensions
@@ -140,7 +144,8 @@ func TestSharedSize(t *testing.T) {
 	w.close(c)
 }
 
-// TestSharedOverrun: a client that sends more than it may loses its connection. Others do not notice.
+// TestSharedOverrun: a client that sends more than it may loses its connection. Others do not
+// notice.
 func TestSharedOverrun(t *testing.T) {
 	const credits = 4
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, credit.Static(credits) })
@@ -188,7 +193,8 @@ func TestSharedOverrun(t *testing.T) {
 	w.close(c)
 }
 
-// TestSharedChurn: however many connections come and go, with calls in flight, no more receives are posted than for those that were there at once.
+// TestSharedChurn: however many connections come and go, with calls in flight, no more receives are
+// posted than for those that were there at once.
 func TestSharedChurn(t *testing.T) {
 	const credits, atOnce = 8, 4
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, credit.Static(credits) })
@@ -236,7 +242,8 @@ func TestSharedChurn(t *testing.T) {
 	w.close(stays)
 }
 
-// TestSharedFull: a connection that finds the shared queue full has its own, and one whose provider has none.
+// TestSharedFull: a connection that finds the shared queue full has its own, and one whose provider
+// has none.
 func TestSharedFull(t *testing.T) {
 	for _, most := range []int{8, -1} {
 		w := newWorld(t, rdmatest.Options{MaxShared: most}, sharedFrom(-1))
@@ -274,7 +281,8 @@ func (d *device) PostReceives(rs []rdma.Receive) error {
 	return nil
 }
 
-// TestSharedAccounts: whatever connections do, in whatever order, what their peers may send finds a receive; nothing leaks.
+// TestSharedAccounts: whatever connections do, in whatever order, what their peers may send finds a
+// receive; nothing leaks.
 func TestSharedAccounts(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }

@@ -54,7 +54,8 @@ type requester struct {
 	freed   int // credits of replies handled, not given back yet
 	ended   int // at a server: the number of such replies
 	offered int // the grant of the last of them, 0 if there was none
-	// Receives to give back: those reserved for the replies of groups, and those that such replies hold.
+	// Receives to give back: those reserved for the replies of groups, and those that such replies
+	// hold.
 	unreserved, heldParts int
 }
 
@@ -150,7 +151,8 @@ func (out *requester) freeCallLocked(o *outCall) {
 	o.next, out.free = out.free, o
 }
 
-// returnCredits gives back the credits of the replies that were handled. Receives are there for what they let arrive.
+// returnCredits gives back the credits of the replies that were handled. Receives are there for
+// what they let arrive.
 func (out *requester) returnCredits() {
 	if out.unreserved|out.heldParts|out.ended != 0 {
 		if err := out.receives.giveBack(out.unreserved+out.ended, out.heldParts); err != nil {
@@ -273,10 +275,10 @@ type exposedRegion struct {
 
 // callBuilder turns a request into a message. It chooses as the Linux client does:
 //
-//   - the reply goes inline if its bound fits, else its eligible results into Write chunks if the rest fits, else
-//     all of it into a Reply chunk;
-//   - the call goes inline if it fits, else with as few of its eligible arguments as need be in Read chunks, else
-//     all that is left of it into a Position Zero Read chunk.
+//   - the reply goes inline if its bound fits, else its eligible results into Write chunks if the
+//     rest fits, else all of it into a Reply chunk;
+//   - the call goes inline if it fits, else with as few of its eligible arguments as need be in
+//     Read chunks, else all that is left of it into a Position Zero Read chunk.
 type callBuilder struct {
 	head       *bufpool.Buf // three zero bytes, and the header
 	split      split.Splitter

@@ -31,7 +31,8 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 		out.takeCredits(-n)
 		o.credits = 1
 	}
-	if b.short > 0 && out.server { // nothing is exposed in the reverse direction, so there are no chunks
+	// nothing is exposed in the reverse direction, so there are no chunks
+	if b.short > 0 && out.server {
 		return errShort
 	}
 	sendLimit, recvLimit := t.sendLimit, t.recvLimit
@@ -220,7 +221,8 @@ func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit in
 			break
 		}
 	}
-	if n := len(b.cuts); n > 0 && n >= b.lim.ReadChunks { // together with the Position Zero Read chunk they are too many
+	// together with the Position Zero Read chunk they are too many
+	if n := len(b.cuts); n > 0 && n >= b.lim.ReadChunks {
 		b.cuts = b.cuts[:0]
 		if err := b.splitArgs(out, r); err != nil {
 			return 0, 0, err

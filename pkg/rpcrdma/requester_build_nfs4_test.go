@@ -11,8 +11,9 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestCompoundChunks answers a COMPOUND of three READs in both ways in which responders use Write chunks: chunk k belongs to the k-th READ (RFC 8267 section
-// 6.4.1), or to the next one that has data (RFC 8166 section 4.3.2.2, and Linux).
+// TestCompoundChunks answers a COMPOUND of three READs in both ways in which responders use Write
+// chunks: chunk k belongs to the k-th READ (RFC 8267 section 6.4.1), or to the next one that has
+// data (RFC 8166 section 4.3.2.2, and Linux).
 func TestCompoundChunks(t *testing.T) {
 	const room, read, failed = 8192, 25, -1
 	for _, lens := range [][]int{

@@ -14,7 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestSingleHandle looks which replies invalidate: those to calls all of whose chunks have one handle.
+// TestSingleHandle looks which replies invalidate: those to calls all of whose chunks have one
+// handle.
 func TestSingleHandle(t *testing.T) {
 	for _, agreed := range []bool{true, false} {
 		w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.RemoteInvalidation = agreed })
@@ -375,7 +376,8 @@ func lateWrites(h *wire.Header) (b []byte) {
 	return b
 }
 
-// answerMove answers a call of procMove without arguments by hand, results placed in its Write chunks.
+// answerMove answers a call of procMove without arguments by hand, results placed in its Write
+// chunks.
 func answerMove(t *testing.T, p *rawPeer, h *wire.Header, m move) {
 	t.Helper()
 	msg := words(uint32(h.XID), 1, 8, 0, 0)

@@ -11,8 +11,9 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestPlacements runs all shapes with every way in which a client may want results, and with arguments that are exposed from some length on. With
-// MessageContinuation on one side and SendBasedPlacement on the other, calls go by XMTREQ with neither.
+// TestPlacements runs all shapes with every way in which a client may want results, and with
+// arguments that are exposed from some length on. With MessageContinuation on one side and
+// SendBasedPlacement on the other, calls go by XMTREQ with neither.
 func TestPlacements(t *testing.T) {
 	for _, sets := range [][2]Extensions{
 		{MessageContinuation, SendBasedPlacement}, {SendBasedPlacement, MessageContinuation},
@@ -47,7 +48,8 @@ func TestPlacements(t *testing.T) {
 	}
 }
 
-// TestPlacementCredits mixes sizes, few credits, and memory that is exposed or is not. The fabric ends the connection when a message finds no receive.
+// TestPlacementCredits mixes sizes, few credits, and memory that is exposed or is not. The fabric
+// ends the connection when a message finds no receive.
 func TestPlacementCredits(t *testing.T) {
 	for _, credits := range []int{1, 2, 5} {
 		for _, p := range []Placement{{Results: wire.Choice, Threshold: 9000}, {Results: wire.BySize, Threshold: 9000}, {Results: wire.Explicit, Threshold: 9000}} {

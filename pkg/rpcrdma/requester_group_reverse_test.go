@@ -11,8 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// TestBackGroups makes calls from server to client that no single message holds, with every set of extensions on either side, the very first one
-// among them. Nothing is exposed for them.
+// TestBackGroups makes calls from server to client that no single message holds, with every set of
+// extensions on either side, the very first one among them. Nothing is exposed for them.
 func TestBackGroups(t *testing.T) {
 	sets := []Extensions{0, MessageContinuation, SendBasedPlacement, MessageContinuation | SendBasedPlacement}
 	for _, server := range sets {
@@ -111,8 +111,8 @@ func TestBackGroupsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestBackGroupsLost ends connections at any step while groups of the reverse direction are under way: between the transmissions of a call, and of
-// its reply.
+// TestBackGroupsLost ends connections at any step while groups of the reverse direction are under
+// way: between the transmissions of a call, and of its reply.
 func TestBackGroupsLost(t *testing.T) {
 	for _, side := range []rdmatest.Side{rdmatest.Dialer, rdmatest.Acceptor} {
 		for n, struck := 1, true; struck; n++ {
@@ -144,7 +144,8 @@ func TestBackGroupsLost(t *testing.T) {
 	}
 }
 
-// TestBackRefused makes calls of the reverse direction that cannot be sent: they cost no receive, so the client may use all the credits it has.
+// TestBackRefused makes calls of the reverse direction that cannot be sent: they cost no receive,
+// so the client may use all the credits it has.
 func TestBackRefused(t *testing.T) {
 	const credits = 4
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.Credits = credit.Static(credits) })
@@ -184,8 +185,8 @@ func TestBackRefused(t *testing.T) {
 	w.close(c)
 }
 
-// TestBackGroupsFirst has many goroutines make the first calls of the reverse direction, each of which needs more credits than there are before an answer
-// has come.
+// TestBackGroupsFirst has many goroutines make the first calls of the reverse direction, each of
+// which needs more credits than there are before an answer has come.
 func TestBackGroupsFirst(t *testing.T) {
 	for range 20 {
 		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(MessageContinuation))
@@ -212,7 +213,8 @@ func TestBackGroupsFirst(t *testing.T) {
 	}
 }
 
-// TestBackEnded makes a call of the reverse direction on a connection that has ended, which the requester has not been told yet.
+// TestBackEnded makes a call of the reverse direction on a connection that has ended, which the
+// requester has not been told yet.
 func TestBackEnded(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, nil)
 	c := w.dial(func(cfg *Config) { cfg.Handler = &testHandler{} })

@@ -13,7 +13,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestExposed makes calls that expose more together than the provider can: they wait for each other. One that alone is too much fails.
+// TestExposed makes calls that expose more together than the provider can: they wait for each
+// other. One that alone is too much fails.
 func TestExposed(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for _, explicit := range []bool{false, true} {
@@ -62,7 +63,8 @@ func TestExposed(t *testing.T) {
 	}
 }
 
-// TestExposedEnds cancels a call that waits for others to expose less, and loses the connection under another one.
+// TestExposedEnds cancels a call that waits for others to expose less, and loses the connection
+// under another one.
 func TestExposedEnds(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{MaxExposed: 2}, nil)
 	c := w.dial(nil)
@@ -70,7 +72,8 @@ func TestExposedEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := func(procedure uint32) (*oncrpc.Request, chan struct{}) {
-		m := move{results: []int{9000, 9000}} // no arguments, since the procedure that hangs has none
+		// no arguments, since the procedure that hangs has none
+		m := move{results: []int{9000, 9000}}
 		r, err := m.build(w.cpool)
 		if err == nil {
 			err = r.Seal()

@@ -18,7 +18,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// noReads is for requesters whose peer takes no Read chunk: a long call goes as a group, or not at all.
+// noReads is for requesters whose peer takes no Read chunk: a long call goes as a group, or not at
+// all.
 func noReads(cfg *Config) {
 	cfg.Limits = wire.DefaultLimits
 	cfg.Limits.ReadSegments = 0
@@ -93,8 +94,9 @@ func (w *waitWorld) waits() (needs int) {
 	return needs
 }
 
-// TestWaitForCredits makes calls that only groups can carry, while too few credits are free: they wait for all of them, hold none meanwhile, and are not
-// overtaken. When the grant is too low for good, they are refused.
+// TestWaitForCredits makes calls that only groups can carry, while too few credits are free: they
+// wait for all of them, hold none meanwhile, and are not overtaken. When the grant is too low for
+// good, they are refused.
 func TestWaitForCredits(t *testing.T) {
 	w := newWaitWorld(t)
 	a, aDone := w.submit(100)
@@ -135,7 +137,8 @@ func TestWaitForCredits(t *testing.T) {
 	w.close(w.c)
 }
 
-// TestWaitEnds cancels a call that waits, lets the grant fall below what another waits for, and loses the connection under a third.
+// TestWaitEnds cancels a call that waits, lets the grant fall below what another waits for, and
+// loses the connection under a third.
 func TestWaitEnds(t *testing.T) {
 	w := newWaitWorld(t)
 	for range 2 {
@@ -152,7 +155,8 @@ func TestWaitEnds(t *testing.T) {
 		w.answer(xr, 100, 1)
 		<-done
 		if n := w.waits(); n != 2 {
-			t.Errorf("the first call waits for %d credits, want 2", n) // the other answer may grant more
+			// the other answer may grant more
+			t.Errorf("the first call waits for %d credits, want 2", n)
 		}
 		w.answer(xs, 100, 3)
 		<-sDone
@@ -183,7 +187,8 @@ func TestWaitEnds(t *testing.T) {
 	w.close(w.c)
 }
 
-// TestWaitCancelled cancels a call that waits for credits: the one behind it goes at once, since there is a credit for that.
+// TestWaitCancelled cancels a call that waits for credits: the one behind it goes at once, since
+// there is a credit for that.
 func TestWaitCancelled(t *testing.T) {
 	w := newWaitWorld(t)
 	var rs []*oncrpc.Request
@@ -210,8 +215,8 @@ func TestWaitCancelled(t *testing.T) {
 	w.close(w.c)
 }
 
-// TestGroupWithoutReceives makes a call that only a group can carry, and that has its credits, while there is no memory for the receives of its reply: it
-// fails, and keeps no credit.
+// TestGroupWithoutReceives makes a call that only a group can carry, and that has its credits,
+// while there is no memory for the receives of its reply: it fails, and keeps no credit.
 func TestGroupWithoutReceives(t *testing.T) {
 	pool := bufpool.New(24 << 20)
 	w := newWaitWorld(t, func(cfg *Config) { cfg.Pool = pool })
@@ -255,7 +260,8 @@ func TestGroupWithoutReceives(t *testing.T) {
 	}
 }
 
-// TestWaitBehind puts calls back in front of the queue in either order: what waits for credits, and what has one, for which it may be waiting.
+// TestWaitBehind puts calls back in front of the queue in either order: what waits for credits, and
+// what has one, for which it may be waiting.
 func TestWaitBehind(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		out := new(requester)
@@ -303,7 +309,8 @@ func TestWaitUnderLoad(t *testing.T) {
 	}
 }
 
-// TestReportsInTurn sends two bad replies at once: the second one is reported when the report of the first one has been answered, and before the next call.
+// TestReportsInTurn sends two bad replies at once: the second one is reported when the report of
+// the first one has been answered, and before the next call.
 func TestReportsInTurn(t *testing.T) {
 	w := newWaitWorld(t)
 	group := func() (*oncrpc.Request, chan struct{}) {

@@ -11,7 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestBadReplies answers a call wrongly: it fails with an error that says why, and the connection goes on.
+// TestBadReplies answers a call wrongly: it fails with an error that says why, and the connection
+// goes on.
 func TestBadReplies(t *testing.T) {
 	placed := move{results: []int{20000}}
 	long := move{args: []int{4}} // with a bound that asks for a Reply chunk
@@ -170,8 +171,8 @@ func TestBadReplies(t *testing.T) {
 	}
 }
 
-// TestSlidingChunks answers as RFC 8166 section 4.3.2.2 has it, where the next result takes the chunk of one that has nothing,
-// and as RFC 8267 section 6.4.1 has it.
+// TestSlidingChunks answers as RFC 8166 section 4.3.2.2 has it, where the next result takes the
+// chunk of one that has nothing, and as RFC 8267 section 6.4.1 has it.
 func TestSlidingChunks(t *testing.T) {
 	m := move{results: []int{5000, 5000, 5000, 5000}, how: []int{1, 0, 1, 0}}
 	for _, slide := range []bool{false, true} {

@@ -46,7 +46,8 @@ func TestFailedReads(t *testing.T) {
 		{"nfs4 without data", 4, 1, read4, words(0, 0, 1, read, 0, 0, room), true},
 	} {
 		for _, form := range unusedForms {
-			if c.fails && form.name == "as offered" { // that is how data are returned which fill the chunk
+			// that is how data are returned which fill the chunk
+			if c.fails && form.name == "as offered" {
 				continue
 			}
 			t.Run(c.name+", "+form.name, func(t *testing.T) {

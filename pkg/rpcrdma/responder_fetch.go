@@ -53,7 +53,8 @@ func (l *readLook) stop() {
 	}
 }
 
-// fetch brings the Read chunks into pooled memory: one RDMA Read for each segment (RFC 8166 section 3.4.5).
+// fetch brings the Read chunks into pooled memory: one RDMA Read for each segment (RFC 8166 section
+// 3.4.5).
 func (ic *inCall) fetch() {
 	if len(ic.chunks) == 0 {
 		ic.handle()

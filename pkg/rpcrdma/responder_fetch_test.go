@@ -33,7 +33,8 @@ func (c *closedConns) ended() []error {
 	return c.causes
 }
 
-// readCall is a call with an argument of n bytes in a Read chunk of segments of so many bytes, and one result.
+// readCall is a call with an argument of n bytes in a Read chunk of segments of so many bytes, and
+// one result.
 func readCall(p *rawPeer, xid, n, segment, result int) []byte {
 	mem := p.mem(n)
 	b := words(xid, 1, 32, 0)
@@ -146,7 +147,8 @@ func TestReadTimeoutIsNoLimit(t *testing.T) {
 	})
 }
 
-// TestRetainedTogether: replies that are kept are bounded for all connections together, and none of them takes what there is for those that come later.
+// TestRetainedTogether: replies that are kept are bounded for all connections together, and none of
+// them takes what there is for those that come later.
 func TestRetainedTogether(t *testing.T) {
 	const total, conns = 16 << 20, 8 // of which an eighth is for kept replies
 	budget := bufpool.NewBudget(total, 0)

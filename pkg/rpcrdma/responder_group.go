@@ -120,7 +120,8 @@ func (ic *inCall) sendGroup() {
 	in.openCalls()
 }
 
-// groupHandle returns the one handle that all segments of a request by XMTREQ have, if they have one.
+// groupHandle returns the one handle that all segments of a request by XMTREQ have, if they have
+// one.
 func (ic *inCall) groupHandle() (handle wire.Handle, ok bool) {
 	t := &ic.hdr.Transmit
 	same := func(segs []wire.Segment) bool {

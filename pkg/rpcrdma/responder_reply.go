@@ -302,8 +302,8 @@ func (ic *inCall) findResults(n int) {
 	}
 }
 
-// write adds the RDMA Writes that bring data to segs: in order, each segment filled before the next, without round-up
-// (RFC 8166 section 3.4.6).
+// write adds the RDMA Writes that bring data to segs: in order, each segment filled before the
+// next, without round-up (RFC 8166 section 3.4.6).
 func (ic *inCall) write(segs []wire.Segment, data [][]byte) {
 	i, off := 0, 0
 	for _, s := range segs {

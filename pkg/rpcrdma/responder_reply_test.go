@@ -34,8 +34,8 @@ func chunkBytes(segs []wire.Segment) []byte {
 	return b
 }
 
-// TestReplyThreshold makes replies that are just below, at, and above the inline threshold, with chunk lists of 0 to 16
-// segments in their headers; with a Reply chunk and without.
+// TestReplyThreshold makes replies that are just below, at, and above the inline threshold, with
+// chunk lists of 0 to 16 segments in their headers; with a Reply chunk and without.
 func TestReplyThreshold(t *testing.T) {
 	for _, limit := range []int{1024, 4096} {
 		w := newWorld(t, rdmatest.Options{}, nil)
@@ -165,7 +165,8 @@ func submit(c oncrpc.Requester, r *oncrpc.Request) chan struct{} {
 	return done
 }
 
-// TestRequesterThreshold looks at what the requester makes of calls and reply bounds around the thresholds.
+// TestRequesterThreshold looks at what the requester makes of calls and reply bounds around the
+// thresholds.
 func TestRequesterThreshold(t *testing.T) {
 	const limit = 4096
 	c, p, w := requesterWorld(t, rawPrivate(limit), nil, nil)
@@ -338,7 +339,8 @@ func checksum(n int) uint32 { return checksumOf(pattern(n, 0)) }
 
 func checksumOf(b []byte) uint32 { return crc32.ChecksumIEEE(b) }
 
-// TestRoundUp moves lengths of 0 to 8 through chunks both ways, with the pad of Read chunks left out and included.
+// TestRoundUp moves lengths of 0 to 8 through chunks both ways, with the pad of Read chunks left
+// out and included.
 func TestRoundUp(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
 	p := w.rawDial(rawPrivate(4096))

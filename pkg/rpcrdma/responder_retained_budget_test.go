@@ -51,7 +51,8 @@ func (s *slow) respond() int {
 	return len(held)
 }
 
-// TestBudgetOfReplies asks for long replies for which there are no chunks, or short ones: their memory is of the budget all the same.
+// TestBudgetOfReplies asks for long replies for which there are no chunks, or short ones: their
+// memory is of the budget all the same.
 func TestBudgetOfReplies(t *testing.T) {
 	call := func(xid int) []byte { return rpcCall(xid, procMove, moveArgs(nil, 1<<20)) }
 	for _, c := range []struct {
@@ -118,7 +119,8 @@ func TestBudgetOfReplies(t *testing.T) {
 	}
 }
 
-// TestFarTargets has a client whose receives have much in front of their target: nothing is placed there, since that would have to be filled with zeros.
+// TestFarTargets has a client whose receives have much in front of their target: nothing is placed
+// there, since that would have to be filled with zeros.
 func TestFarTargets(t *testing.T) {
 	for _, c := range []struct {
 		front int
@@ -144,8 +146,9 @@ func TestFarTargets(t *testing.T) {
 	}
 }
 
-// TestErrorHoldsNoReply answers calls with errors, since their replies have no room, and none of the errors is acknowledged: what the replies took is free, but for
-// those of version 2 that may be wanted.
+// TestErrorHoldsNoReply answers calls with errors, since their replies have no room, and none of
+// the errors is acknowledged: what the replies took is free, but for those of version 2 that may be
+// wanted.
 func TestErrorHoldsNoReply(t *testing.T) {
 	const calls = 40
 	for version, most := range []int{1: 1 << 20, 2: retainedBytes + 1<<20} {

@@ -14,7 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestKeptReplies looks how often calls are executed whose reply needs more room than was thought, and how many replies are kept.
+// TestKeptReplies looks how often calls are executed whose reply needs more room than was thought,
+// and how many replies are kept.
 func TestKeptReplies(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
@@ -61,7 +62,8 @@ func TestKeptReplies(t *testing.T) {
 	w.close()
 }
 
-// TestKeptWithoutBudget leaves replies that were kept alone: their calls' memory is there for others.
+// TestKeptWithoutBudget leaves replies that were kept alone: their calls' memory is there for
+// others.
 func TestKeptWithoutBudget(t *testing.T) {
 	budget := bufpool.NewBudget(2<<20, 2<<20)
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
@@ -100,8 +102,8 @@ func (s *Server) only() *Conn {
 	return nil
 }
 
-// TestKeptGroups makes calls whose replies go as groups, one after the other: no more are kept than there are credits, and none when all credits have
-// certainly been used again.
+// TestKeptGroups makes calls whose replies go as groups, one after the other: no more are kept than
+// there are credits, and none when all credits have certainly been used again.
 func TestKeptGroups(t *testing.T) {
 	const credits = 4
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
@@ -160,7 +162,8 @@ func (k *retainedReplies) held() (n, bytes int) {
 	return n, k.bytes
 }
 
-// TestKeptBytes makes long replies go as groups: their memory is bounded, and the calls' own is not kept.
+// TestKeptBytes makes long replies go as groups: their memory is bounded, and the calls' own is not
+// kept.
 func TestKeptBytes(t *testing.T) {
 	budget := bufpool.NewBudget(256<<20, 32<<20)
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
@@ -183,8 +186,9 @@ func TestKeptBytes(t *testing.T) {
 	w.close(c)
 }
 
-// TestKeptInOrder holds the rule by which replies are let go of against a requester that receives as late as it can: it has not received a reply that is
-// still there, and whatever it has not received is there.
+// TestKeptInOrder holds the rule by which replies are let go of against a requester that receives
+// as late as it can: it has not received a reply that is still there, and whatever it has not
+// received is there.
 func TestKeptInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := &responder{link: &link{cfg: &Config{}}}

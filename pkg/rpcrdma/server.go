@@ -23,12 +23,12 @@ type Server struct {
 
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
-	accepted int // connections, those that are being set up included
+	accepted int // connections, including those that are being set up
 	closing  bool
 	wg       sync.WaitGroup
 }
 
-// NewServer makes a server on a listener, which it takes over.
+// NewServer makes a server on a listener, and takes the listener over.
 func NewServer(cfg Config, l rdma.Listener) (*Server, error) {
 	full, err := cfg.complete()
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) Serve() error {
 	}
 }
 
-// serve is the life of a connection.
+// serve accepts a connection, and drives it until it ends.
 func (s *Server) serve(in rdma.ConnRequest) {
 	defer s.wg.Done()
 	defer func() {
@@ -151,8 +151,9 @@ func (s *Server) Connections() int {
 // Addr is the listener's address.
 func (s *Server) Addr() net.Addr { return s.l.Addr() }
 
-// Shutdown refuses new connections and new calls, lets the calls in flight finish, and disconnects each client as soon as
-// its calls have. When ctx ends first the rest is disconnected at once, and ctx's error returned.
+// Shutdown refuses new connections and calls, lets calls in flight finish, and disconnects each
+// client after its last call. When ctx ends first it disconnects the rest at once, and returns
+// ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	conns := s.stop()
 	ended := make(chan struct{})

@@ -19,8 +19,9 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// A transcript is a file of commands, one on a line; a line that begins with white space continues the one before. Behind a line "row NAME" come
-// those of a test of its own: before them go those in front of the first row.
+// A transcript is a file of commands, one on a line; a line that begins with white space continues
+// the one before. Behind a line "row NAME" come those of a test of its own: before them go those in
+// front of the first row.
 //
 //	config key=value...          how the side that is tested is configured, if that is not as ever; the first line: of a requester ext, results and
 //	                             threshold, handler, for calls of the reverse direction, and the answer to its first message (words, by commas), or refused; revocable: a client's adapter can be invalidated

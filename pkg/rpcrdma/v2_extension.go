@@ -40,7 +40,8 @@ func (g *groupReceiver) extend(ic *inCall, cp *rdma.Completion) bool {
 	return false
 }
 
-// takeReport handles Report Error. The other operations of the round-trip extension are parts of groups, or not offered.
+// takeReport handles Report Error. The other operations of the round-trip extension are parts of
+// groups, or not offered.
 func (g *groupReceiver) takeReport(ic *inCall, cp *rdma.Completion) bool {
 	if ic.hdr.Operation != wire.ReptErr || !g.grouped {
 		return false

@@ -57,7 +57,8 @@ func TestAnotherExtension(t *testing.T) {
 		exchange(p, words(1, 2, 1, 6, 0, 0))
 		for _, c := range []struct{ send, want []byte }{
 			{words(2, 2, 1, 5, 0, opEcho, 4, 41), words(2, 2, 1, 5, 1, opEcho, 4, 42)},
-			{words(3, 2, 1, 5, 0, opEcho, 8, 50, 7), words(3, 2, 1, 5, 1, opEcho, 4, 51)}, // a later form of it
+			// a later form of it
+			{words(3, 2, 1, 5, 0, opEcho, 8, 50, 7), words(3, 2, 1, 5, 1, opEcho, 4, 51)},
 			{words(4, 2, 1, 5, 0, opEcho, 4, 0), words(4, 2, 1, 4, 2)},
 			{words(5, 2, 1, 5, 0, opEcho, 0), words(5, 2, 1, 4, 2)},
 			{words(6, 2, 1, 5, 0, opEcho+1, 4, 1), words(6, 2, 1, 4, 3)},

@@ -58,7 +58,8 @@ func TestExtensionsIWARP(t *testing.T) {
 	w.close(c)
 }
 
-// TestOneRoundTrip looks what it takes to move data with all extensions: no RDMA operation, and one Send each way where 64 KiB are enough.
+// TestOneRoundTrip looks what it takes to move data with all extensions: no RDMA operation, and one
+// Send each way where 64 KiB are enough.
 func TestOneRoundTrip(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		extended(allExtensions)(cfg)
@@ -106,8 +107,8 @@ func TestOneRoundTrip(t *testing.T) {
 	w.close(c)
 }
 
-// TestGroupCredits mixes sizes, limits and credits. The fabric ends the connection when a message finds no receive; whoever waits for what will not
-// come does so for ever.
+// TestGroupCredits mixes sizes, limits and credits. The fabric ends the connection when a message
+// finds no receive; whoever waits for what will not come does so for ever.
 func TestGroupCredits(t *testing.T) {
 	for _, credits := range []int{1, 2, 3, 5} {
 		for _, limit := range []int{1, 2, 4} {
@@ -211,7 +212,8 @@ func TestGroupCancel(t *testing.T) {
 	w.close(c)
 }
 
-// TestGroupMemory makes a call whose reply may have 8 transmissions, while there is memory for ever more receives: it is sent when there is enough.
+// TestGroupMemory makes a call whose reply may have 8 transmissions, while there is memory for ever
+// more receives: it is sent when there is enough.
 func TestGroupMemory(t *testing.T) {
 	change := func(cfg *Config) {
 		extended(allExtensions)(cfg)
@@ -249,7 +251,8 @@ func TestGroupMemory(t *testing.T) {
 	}
 }
 
-// TestGroupGrants changes the grant while groups are under way. The fabric ends the connection when a message finds no receive.
+// TestGroupGrants changes the grant while groups are under way. The fabric ends the connection when
+// a message finds no receive.
 func TestGroupGrants(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		t.Run(fmt.Sprintf("async=%v", async), func(t *testing.T) {

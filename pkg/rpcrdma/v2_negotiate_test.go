@@ -145,7 +145,8 @@ func TestVersion2Sizes(t *testing.T) {
 	}
 }
 
-// TestVersion2IWARP runs all shapes of version 2, and the fall back to version 1, over software iWARP.
+// TestVersion2IWARP runs all shapes of version 2, and the fall back to version 1, over software
+// iWARP.
 func TestVersion2IWARP(t *testing.T) {
 	for _, server := range [][]int{{1}, {1, 2}, {2}} {
 		p, err := iwarp.New(iwarp.Config{})
@@ -162,7 +163,8 @@ func TestVersion2IWARP(t *testing.T) {
 	}
 }
 
-// deafServer accepts connections and does with each what is said: nothing, or disconnect at the first message; the last one is served.
+// deafServer accepts connections and does with each what is said: nothing, or disconnect at the
+// first message; the last one is served.
 func deafServer(t *testing.T, f *rdmatest.Fabric, first func(*rawPeer)) (address string, peers chan *rawPeer) {
 	t.Helper()
 	l, err := f.Listen(context.Background(), "127.0.0.1:0")
@@ -200,7 +202,8 @@ func deafServer(t *testing.T, f *rdmatest.Fabric, first func(*rawPeer)) (address
 	return l.Addr().String(), peers
 }
 
-// TestVersionLost dials servers that do not bear version 2: the client connects anew with version 1, and knows it the next time.
+// TestVersionLost dials servers that do not bear version 2: the client connects anew with version
+// 1, and knows it the next time.
 func TestVersionLost(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -341,7 +344,8 @@ func TestVersionContext(t *testing.T) {
 	})
 }
 
-// dial2 connects the requester, which speaks version 2, to a raw server that answers the first message with what answer makes of it.
+// dial2 connects the requester, which speaks version 2, to a raw server that answers the first
+// message with what answer makes of it.
 func dial2(t *testing.T, change func(*Config), answer func(h *wire.Header) []byte) (*Client, *rawPeer, *world, error) {
 	t.Helper()
 	f := rdmatest.NewFabric(rdmatest.Options{ScribbleReceives: true, Record: true})
@@ -447,7 +451,8 @@ func TestFirstAnswer(t *testing.T) {
 	}
 }
 
-// TestFirstMessage looks at the first message of both kinds of clients: it is small enough for any receiver.
+// TestFirstMessage looks at the first message of both kinds of clients: it is small enough for any
+// receiver.
 func TestFirstMessage(t *testing.T) {
 	for _, ext := range []Extensions{0, TransportProperties} {
 		var size int
@@ -487,8 +492,9 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
-// TestSameXID has a client send what the server cannot read, with the XID of a reverse call that is outstanding. What is no reply is answered, and leaves
-// the reverse call alone; what may be its reply ends it.
+// TestSameXID has a client send what the server cannot read, with the XID of a reverse call that is
+// outstanding. What is no reply is answered, and leaves the reverse call alone; what may be its
+// reply ends it.
 func TestSameXID(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, version2)
 	p := w.rawDial(rawPrivate(4096))
@@ -525,7 +531,8 @@ func TestSameXID(t *testing.T) {
 		}
 	}
 	p.none()
-	p.send(words(2, 2, 8, 0, 0, 0, 0, 0, 0, rpcCall(2, procNull))) // it uses up the receive of the last reverse call
+	// it uses up the receive of the last reverse call
+	p.send(words(2, 2, 8, 0, 0, 0, 0, 0, 0, rpcCall(2, procNull)))
 	p.get()
 	w.settled()
 	p.close()

@@ -12,8 +12,9 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestResize asks a server for smaller and greater receives while calls of every size are under way, in one message each or in groups. The fabric ends the
-// connection when a message is longer than its receive.
+// TestResize asks a server for smaller and greater receives while calls of every size are under
+// way, in one message each or in groups. The fabric ends the connection when a message is longer
+// than its receive.
 func TestResize(t *testing.T) {
 	for _, ext := range []Extensions{0, MessageContinuation} {
 		for _, async := range []bool{false, true} {
@@ -141,8 +142,8 @@ func TestGrow(t *testing.T) {
 	w.close()
 }
 
-// TestGrowInGroup lets a server get rid of its smaller receives in the midst of a group: it tells at once, and the group goes on by the sizes that it
-// began with.
+// TestGrowInGroup lets a server get rid of its smaller receives in the midst of a group: it tells
+// at once, and the group goes on by the sizes that it began with.
 func TestGrowInGroup(t *testing.T) {
 	between := 0
 	for before := range 2 {
@@ -199,8 +200,8 @@ func TestGrowInGroup(t *testing.T) {
 	}
 }
 
-// TestReplyAfterShrink lets a server wish for smaller receives of the client: the replies to calls from then on have as many messages as it takes by
-// the new size, and the client takes them.
+// TestReplyAfterShrink lets a server wish for smaller receives of the client: the replies to calls
+// from then on have as many messages as it takes by the new size, and the client takes them.
 func TestReplyAfterShrink(t *testing.T) {
 	c, p, w, err := dial2(t, extended(MessageContinuation), func(h *wire.Header) []byte {
 		return words(uint32(h.XID), 2, 8, 6, 4, 1, 4, 4096, 3, 4, 5, 5, 4, 4, 6, 4, 4, 0)

@@ -9,17 +9,20 @@ import (
 
 // Adaptive is a Policy of a server that divides a memory budget among connections by use.
 //
-// Each connection has Min credits, unless its client asks for less. One that uses up what it has within a short time gets twice as
-// many, up to Max and to what its client asks for; one that uses little of it is given less (use.go). When the budget does
-// not suffice, those that want more than their fair part get equal parts of what the others leave (shares.go). All of them
-// get less while the backend is slower than it was lately (latency.go).
+//   - Each connection has Min credits, unless its client asks for less.
+//   - A connection that uses up its grant within a short time gets twice as many, up to Max and to
+//     its client's request. One that uses little of it gets less (use.go).
+//   - When the budget does not suffice, connections that want more than their fair part get equal
+//     parts of the rest (shares.go).
+//   - All get less while the backend is slower than lately (latency.go).
 //
-// A posted receive cannot be recalled. A grant is lowered at once, but its memory is given to others only when receives have
-// been used up. So beyond the budget there never is more than Min for each connection. The receives that a connection has besides those
-// for credits are not counted. A Memory can bound what several policies take, Min included.
+// A posted receive cannot be recalled. A grant is lowered at once, but its memory goes to others
+// only as receives are used up. So there never is more beyond the budget than Min for each
+// connection. Receives beside those for credits are not counted. A Memory bounds several policies
+// together, Min included.
 //
-// It takes no goroutine: calls drive it. On the data path it neither allocates nor waits: what would have to wait for another
-// connection is done with the next answer instead.
+// Calls drive the policy; it has no goroutine. On the data path it neither allocates nor waits:
+// work that would have to wait for another connection is done with the next answer.
 type Adaptive struct {
 	clock     func() time.Duration
 	epoch     atomic.Uint32 // changes when all accounts have to look again
@@ -30,14 +33,15 @@ type Adaptive struct {
 	shares shares
 }
 
-// Limits are what an Adaptive policy keeps to.
+// Limits are the limits of an Adaptive policy.
 type Limits struct {
-	// Min and Max are the credits that a connection has at least and at most: 1 to 4096. With the same number for both, and Memory
-	// for it, the policy does what Static does.
+	// Min and Max are the fewest and the most credits of a connection, 1 to 4096. With the same
+	// number for both, and Memory for it, the policy acts like Static.
 	Min, Max int
-	// Memory is the budget for the receives of all connections, in bytes: at least Min × ReceiveSize.
+	// Memory is the budget for the receives of all connections, in bytes: at least Min ×
+	// ReceiveSize.
 	Memory int64
-	// ReceiveSize is what a receive takes, in bytes, as long as a connection has not told otherwise.
+	// ReceiveSize is the size of a receive in bytes, until a connection reports another one.
 	ReceiveSize int
 }
 
@@ -54,7 +58,7 @@ func (l *Limits) check() error {
 	return nil
 }
 
-// NewAdaptive makes a policy. clock tells the time since any moment; nil means a monotonic clock.
+// NewAdaptive makes a policy. clock returns the time since any moment; nil means a monotonic clock.
 func NewAdaptive(l Limits, clock func() time.Duration) (*Adaptive, error) {
 	if clock == nil {
 		start := time.Now()
@@ -65,8 +69,9 @@ func NewAdaptive(l Limits, clock func() time.Duration) (*Adaptive, error) {
 	return p, p.SetLimits(l)
 }
 
-// SetLimits changes the limits. They hold for the next answer on each connection; after an error nothing
-// has changed. A connection never gets more than the Max of its beginning, for which its queues are made.
+// SetLimits changes the limits. They hold for the next answer on each connection; after an error
+// nothing has changed. No connection gets more than the Max at its start, for which its queues are
+// made.
 func (p *Adaptive) SetLimits(l Limits) error {
 	if err := l.check(); err != nil {
 		return err
@@ -91,8 +96,8 @@ func (p *Adaptive) Open() Account {
 	return a
 }
 
-// Latency tells that the backend took d for a call of a kind, 0 to Kinds-1. Only times of the same kind are compared. It is called for
-// each call, concurrently, and does not block or allocate.
+// Latency reports that the backend took d for a call of a kind, 0 to Kinds-1. Only times of the
+// same kind are compared. It is called for each call, concurrently, and does not block or allocate.
 func (p *Adaptive) Latency(kind int, d time.Duration) {
 	if p.fixed.Load() {
 		return
@@ -108,20 +113,21 @@ func (p *Adaptive) Latency(kind int, d time.Duration) {
 	}
 }
 
-// Stats tell what an Adaptive policy did.
+// Stats describe the state of an Adaptive policy.
 type Stats struct {
 	Limits
-	// Connections is how many there are, and Granted how many credits they have together.
+	// Connections is the number of connections, and Granted that of their credits.
 	Connections, Granted int
-	// Promised is the memory that stands for what is granted, or still is posted for what was, in bytes.
+	// Promised is the memory in bytes for granted credits, and for receives still posted for
+	// earlier grants.
 	Promised int64
-	// Ceiling is what the backend's latency limits each connection to: Min to Max.
+	// Ceiling is the per-connection credit ceiling at the current backend latency, Min to Max.
 	Ceiling int
 	// Raised and Lowered count the changes of connections' grants.
 	Raised, Lowered [Reasons]uint64
 }
 
-// Stats returns what the policy did. It may be called from any goroutine.
+// Stats returns the state of the policy. It may be called from any goroutine.
 func (p *Adaptive) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,11 +138,12 @@ func (p *Adaptive) Stats() Stats {
 	}
 }
 
-// account is a connection's part. What is here belongs to the connection, whose lock is held; member belongs to the policy.
+// account is a connection's part. The holder of the connection's lock owns it; the policy owns
+// member.
 type account struct {
 	p         *Adaptive
 	max       int // Limits.Max when it was opened, for which queues are sized
-	grant     int // the first credits, and then what member.grant is
+	grant     int // the first credits, and later member.grant
 	requested int
 	epoch     uint32
 	again     bool // look again with the next answer

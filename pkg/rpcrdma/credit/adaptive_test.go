@@ -149,8 +149,8 @@ func (s *adaptiveSim) check(t *rapid.T) {
 	}
 }
 
-// TestAdaptiveFair: whatever went before, equally busy connections come to have the same; then nothing changes any more, all memory that
-// they can use is in use, and none that they cannot.
+// TestAdaptiveFair: whatever went before, equally busy connections come to have the same; then
+// nothing changes any more, all memory that they can use is in use, and none that they cannot.
 func TestAdaptiveFair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
@@ -226,8 +226,9 @@ func TestAdaptiveSizes(t *testing.T) {
 	}
 }
 
-// TestAdaptiveLatencyLoop closes the loop: a backend that does 16 calls at a time of 1 ms each, and clients that use all that they are granted.
-// The grants settle where the backend is busy, and change no more often than they may.
+// TestAdaptiveLatencyLoop closes the loop: a backend that does 16 calls at a time of 1 ms each, and
+// clients that use all that they are granted. The grants settle where the backend is busy, and
+// change no more often than they may.
 func TestAdaptiveLatencyLoop(t *testing.T) {
 	s := newAdaptiveSim(t, Limits{Min: 2, Max: 128, Memory: 1 << 30, ReceiveSize: 4096})
 	names := []string{"a", "b", "c", "d"}
@@ -271,7 +272,8 @@ func TestLog2(t *testing.T) {
 	}
 }
 
-// TestAdaptiveConcurrently has connections come, call and go at the same time, on the clock of the runtime.
+// TestAdaptiveConcurrently has connections come, call and go at the same time, on the clock of the
+// runtime.
 func TestAdaptiveConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := NewAdaptive(Limits{Min: 2, Max: 64, Memory: 200 * 4096, ReceiveSize: 4096}, nil)

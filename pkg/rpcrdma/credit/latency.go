@@ -7,35 +7,37 @@ import (
 )
 
 const (
-	// Kinds is how many kinds of calls the latency is told of.
+	// Kinds is the number of kinds of calls.
 	Kinds = 128
 
-	// ceilingInterval is how often latency may change grants, at most.
+	// ceilingInterval is the shortest time between two changes of the ceiling.
 	ceilingInterval = 100 * time.Millisecond
-	// lately is how long the lowest latency is remembered, to twice as long.
+	// lately is how long the lowest latency is remembered; at most twice as long.
 	lately = 30 * time.Second
-	// quick is a latency that is not worth a difference: what takes less counts as much.
+	// quick is the shortest latency that counts; shorter ones count as much.
 	quick = 1 << 18 * time.Nanosecond
-	// sample is how many calls make a figure.
+	// sample is the number of calls for a figure.
 	sample = 8
 
 	slowAt = 256     // twice the latency, as doublings in 256 parts
 	fineAt = 256 / 2 // √2 times
 )
 
-// latencies compare the backend's latency with the lowest lately, for each kind of call by itself: a WRITE that takes longer than a GETATTR says
-// nothing. The figures are geometric means, so that a few slow calls do not make a slow backend.
+// latencies compare the backend's latency with the lowest lately, for each kind of call: a WRITE
+// that takes longer than a GETATTR proves nothing. The figures are geometric means, so that a few
+// slow calls do not make a slow backend.
 type latencies struct {
 	kinds [Kinds]speed
 	due   atomic.Int64 // when aggregate is worth it, in nanoseconds of the clock
 }
 
-// speed is that of a kind of call.
+// speed is the latency of a kind of call.
 type speed struct {
-	// sum has the number of calls in its upper 24 bits, and in the others the sum of the logarithms of what they took.
+	// sum has the number of calls in its upper 24 bits, and the sum of the logarithms of their
+	// times in the others.
 	sum atomic.Uint64
 
-	// These are the policy's. Logarithms are to the base 2, in 256 parts; 0 is none.
+	// The policy's lock guards these. Logarithms are to the base 2, in 256 parts; 0 is none.
 	low, lower int64         // the lowest since turned, and in the time before
 	turned     time.Duration // when lower was low
 }
@@ -48,8 +50,8 @@ func (s *latencies) note(kind int, d, now time.Duration) bool {
 	return int64(now) >= s.due.Load()
 }
 
-// aggregate returns how much slower the backend is than it was, as doublings in 256 parts, on the mean over the calls. It is false when there were
-// too few.
+// aggregate returns how much slower the backend is, as doublings in 256 parts, on the mean over the
+// calls. ok is false with too few calls.
 func (s *latencies) aggregate(now time.Duration) (slow int64, ok bool) {
 	s.due.Store(int64(now + ceilingInterval))
 	var calls, over, logs int64
@@ -68,7 +70,7 @@ func (s *latencies) aggregate(now time.Duration) (slow int64, ok bool) {
 	if calls == 0 {
 		return 0, false
 	}
-	// What is in flight now was sent under the present grants: the next look is for what comes after.
+	// Calls in flight now were sent under the present grants: look at later ones next.
 	s.due.Store(int64(now + max(ceilingInterval, time.Duration(1)<<min(logs/calls>>8, 33))))
 	return over / calls, true
 }
@@ -91,8 +93,8 @@ func (k *speed) lowest(mean int64, now time.Duration) int64 {
 	return min(k.low, k.lower)
 }
 
-// log2 is the logarithm of d to the base 2 in 256 parts, for d of at least 256 ns; between powers of two it is a straight line, which
-// is wrong by 22 parts at most.
+// log2 is the logarithm of d to the base 2 in 256 parts, for d of at least 256 ns. It is linear
+// between powers of two, and wrong by 22 parts at most.
 func log2(d time.Duration) int64 {
 	n := bits.Len64(uint64(d)) - 1
 	return int64(n)<<8 | int64(uint64(d)>>(n-8)&0xff)

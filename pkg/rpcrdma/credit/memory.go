@@ -2,20 +2,21 @@ package credit
 
 import "sync/atomic"
 
-// leastCredits is how many credits a connection is granted when there is no Memory for more.
+// leastCredits is the grant of a connection when there is no Memory for more.
 const leastCredits = 8
 
-// Memory bounds the memory for receives of several policies together; see [Adaptive.Under]. The zero value has no limit. Its methods
-// may be called from any goroutine.
+// Memory bounds the memory for receives of several policies together; see [Adaptive.Under]. The
+// zero value has no limit. Its methods may be called from any goroutine.
 //
-// What is granted beyond a connection's first credits, 8 or its Min if that is less, comes from three quarters of the limit: the last quarter is for
-// connections to come. It does not refuse these; see [Adaptive.Room].
+// Grants beyond a connection's first credits (8, or its Min if that is less) come from three
+// quarters of the limit. The last quarter is for new connections. It does not refuse these; see
+// [Adaptive.Room].
 type Memory struct{ limit, used atomic.Int64 }
 
-// SetLimit changes the limit, in bytes; 0 means that there is none. What is granted stays so until it is used up.
+// SetLimit changes the limit in bytes; 0 means none. Grants stay until they are used up.
 func (m *Memory) SetLimit(n int64) { m.limit.Store(n) }
 
-// Used is how many bytes stand for credits, or are still posted for those granted before.
+// Used is the number of bytes for credits, and for receives still posted for earlier ones.
 func (m *Memory) Used() int64 { return m.used.Load() }
 
 // take takes up to n bytes of the memory for grants beyond first credits, and returns how many.
@@ -31,7 +32,8 @@ func (m *Memory) take(n int64) int64 {
 	}
 }
 
-// Under has the policy take its memory from m, besides its own budget. It is called before the first connection.
+// Under makes the policy take its memory from m, besides its own budget. It is called before the
+// first connection.
 func (p *Adaptive) Under(m *Memory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +52,7 @@ func (p *Adaptive) Room() bool {
 	return limit == 0 || s.memory.used.Load()+int64(s.first())*int64(s.limits.ReceiveSize) <= limit
 }
 
-// first is how many credits a connection has without asking the Memory.
+// first is the number of credits of a connection without asking the Memory.
 func (s *shares) first() int {
 	if s.memory == nil {
 		return s.limits.Min
@@ -58,7 +60,8 @@ func (s *shares) first() int {
 	return min(leastCredits, s.limits.Min)
 }
 
-// within returns how many of n credits there is memory for, which m then holds. posted receives stand for its credits.
+// within returns how many of n credits there is memory for, and makes m hold it. posted receives
+// stand for its credits.
 func (s *shares) within(m *member, n, posted int) int {
 	if s.memory == nil {
 		return n

@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReceiveMemory does anything to policies that share memory: there never is more than the limit, but for receives that cannot be recalled when
-// that is lowered, and what is there is given out.
+// TestReceiveMemory does anything to policies that share memory: there never is more than the
+// limit, but for receives that cannot be recalled when that is lowered, and what is there is given
+// out.
 func TestReceiveMemory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
@@ -67,7 +68,8 @@ func TestReceiveMemory(t *testing.T) {
 	})
 }
 
-// TestReceiveMemoryGrows: a connection that had less than it asked for has it when there is memory again.
+// TestReceiveMemoryGrows: a connection that had less than it asked for has it when there is memory
+// again.
 func TestReceiveMemoryGrows(t *testing.T) {
 	var m Memory
 	m.SetLimit(128 * 4096)

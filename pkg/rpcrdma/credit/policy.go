@@ -14,10 +14,12 @@ type Policy interface {
 	Open() Account
 }
 
-// Account is a connection's part in a Policy. Its methods are called on the data path: they do not block or allocate.
+// Account is a connection's part in a Policy. Its methods are called on the data path: they do not
+// block or allocate.
 type Account interface {
-	// Credits returns how many calls may be outstanding from now on, 1 to Max. The peer has asked for requested, or granted
-	// them; inUse of them are outstanding. Posted receives stand for what was granted, so a smaller number takes effect slowly.
+	// Credits returns how many calls may be outstanding from now on, 1 to Max. The peer has asked
+	// for requested, or granted them; inUse of them are outstanding. Posted receives stand for
+	// earlier grants, so a smaller number takes effect slowly.
 	Credits(requested, inUse int) int
 	// Max is the most that Credits ever returns.
 	Max() int
@@ -25,10 +27,11 @@ type Account interface {
 	Close()
 }
 
-// ReceiveAccount is a Account that is also told what memory stands for its credits.
+// ReceiveAccount is an Account that also learns the memory for its credits.
 type ReceiveAccount interface {
 	Account
-	// Posted follows Credits: receives for n credits are there or may yet be posted for them, those to come with size bytes each.
+	// Posted follows Credits. Receives for n credits are posted or may yet be, new ones with size
+	// bytes each.
 	Posted(n, size int)
 }
 

@@ -2,7 +2,7 @@ package credit
 
 import "time"
 
-// Reason is what a grant was changed for.
+// Reason is why a grant was changed.
 type Reason uint8
 
 // The reasons.
@@ -16,23 +16,23 @@ const (
 
 func (r Reason) String() string { return [Reasons]string{"use", "latency", "memory", "config"}[r] }
 
-// shares divides the budget. It is max-min fair: who wants no more than an equal part has what it wants, and the others have
-// equal parts of the rest.
+// shares divides the budget with max-min fairness: a connection that wants no more than an equal
+// part has its wish, and the others have equal parts of the rest.
 //
-//	            claims of the satisfied          parts of the wantsMore
+//	            claims of the satisfied         parts of those with wantsMore
 //	budget  |---- a ----|-- b --|- c -|------ d ------|------ e ------| free
 //
-// Each member finds its own place when it is settled, from what is known of the others: the sum of the claims, and how many are wantsMore. That
-// takes no loop over the members, and comes to rest after each was settled a few times. Until then, and always, it is the sum
-// of what is charged that bounds what is granted. A claim is what a member wants, so that the wantsMore leave it before it has it; or
-// what it still has, if that is more.
+// Each member finds its own place when it is settled, from the sum of the claims and the number of
+// members with wantsMore. That takes no loop over the members, and settles after a few rounds. The
+// sum of the charges bounds the grants at all times. A claim is the number that a member wants, so
+// that others leave it free; or its present charge, if that is more.
 type shares struct {
 	limits  Limits
 	changes uint32  // of the limits
 	memory  *Memory // may be nil
 
 	ceiling int // what latency allows, within the limits; see top
-	highest int // grant since the ceiling was looked at
+	highest int // highest grant since the ceiling was adjusted
 
 	used      int64 // charged to all members, in bytes
 	claimed   int64 // by those that are satisfied
@@ -40,7 +40,7 @@ type shares struct {
 	granted   int
 
 	members []*member
-	hand    int // the member that is looked at next: whether it is at rest
+	hand    int // the next member for decay
 
 	raised, lowered [Reasons]uint64
 }
@@ -105,7 +105,7 @@ func (s *shares) close(m *member) {
 	s.members = s.members[:len(s.members)-1]
 }
 
-// leave takes m out of the sums that parts are made by, and join puts it back.
+// leave takes m out of the sums of claims, and join puts it back.
 func (s *shares) leave(m *member) {
 	if m.wantsMore {
 		s.wantsMore--
@@ -123,8 +123,9 @@ func (s *shares) join(m *member, wantsMore bool, claim int64) {
 	}
 }
 
-// settle decides what m has, whose client asks for requested, and for which posted receives stand, those to come of size bytes; 0 if that
-// was not told. It returns whether that is worth another look with the next answer.
+// settle sets the grant of m. Its client asks for requested; posted receives stand for it, those to
+// come of size bytes (0 if unknown). It returns whether another look with the next answer is worth
+// it.
 func (s *shares) settle(m *member, requested, posted, size int, now time.Duration) (again bool) {
 	s.leave(m)
 	s.used -= int64(m.charge) * int64(m.size)
@@ -153,7 +154,7 @@ func (s *shares) settle(m *member, requested, posted, size int, now time.Duratio
 	return m.charge > n || !wantsMore && n < wants || wantsMore && int64(n) < part
 }
 
-// wants is how many credits m would have if memory did not matter, and what bounds it.
+// wants is the number of credits of m if memory did not matter, and the reason for the bound.
 func (s *shares) wants(m *member, requested int) (n int, bound Reason) {
 	n = max(m.use.want, s.limits.Min)
 	if n > s.limits.Max {
@@ -168,7 +169,8 @@ func (s *shares) wants(m *member, requested int) (n int, bound Reason) {
 	return n, bound
 }
 
-// change makes the grant n. It was lowered for what bounds it now, or raised for what bounded it before.
+// change sets the grant to n. The reason is the present bound for a lower grant, the earlier one
+// for a higher.
 func (s *shares) change(m *member, n int, bound Reason) {
 	why, count := bound, &s.lowered
 	if n > m.grant {
@@ -185,7 +187,7 @@ func (s *shares) change(m *member, n int, bound Reason) {
 	s.highest = max(s.highest, n)
 }
 
-// decay looks at one member: if it has made no call for long it claims no more than what it has.
+// decay checks one member: without a call for long it claims no more than it has.
 func (s *shares) decay(now time.Duration) {
 	if s.hand++; s.hand >= len(s.members) {
 		s.hand = 0
@@ -198,8 +200,8 @@ func (s *shares) decay(now time.Duration) {
 	}
 }
 
-// adjustCeiling lowers the ceiling when the backend is slow, by doublings of its latency in 256 parts, and raises it when it is not. In between it
-// stays. It returns whether it changed.
+// adjustCeiling lowers the ceiling when the backend is slow, by doublings of its latency in 256
+// parts, and raises it when it is not. In between it stays. It returns whether it changed.
 func (s *shares) adjustCeiling(slow int64) bool {
 	was, top := s.ceiling, s.top()
 	switch {

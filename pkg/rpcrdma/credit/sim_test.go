@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// adaptiveSim is a policy with a clock of its own, and connections that keep count of receives as [receives] does.
+// adaptiveSim is a policy with a clock of its own, and connections that keep count of receives as
+// [receives] does.
 type adaptiveSim struct {
 	p     *Adaptive
 	now   time.Duration
@@ -19,7 +20,8 @@ type adaptiveSim struct {
 	kind    int
 }
 
-// simConn is a connection. A lower grant counts when lag more answers were sent, as those that are under way may grant more.
+// simConn is a connection. A lower grant counts when lag more answers were sent, as those that are
+// under way may grant more.
 type simConn struct {
 	account Account
 	asks    int

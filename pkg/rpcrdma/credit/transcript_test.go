@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestAdaptiveTranscripts plays the files of testdata, in virtual time. A line is a command, or what the grants are then:
+// TestAdaptiveTranscripts plays the files of testdata, in virtual time. A line is a command, or
+// what the grants are then:
 //
 //	limits MIN MAX KIB          the budget in KiB; receives have 4 KiB
 //	open NAME...                connections, which ask for 128

@@ -3,16 +3,17 @@ package credit
 import "time"
 
 const (
-	// roundTrip is the longest that is thought of: a client that uses up its grant within it may have more to send.
+	// roundTrip is the longest round trip that counts: a client that uses up its grant within it
+	// may have more to send.
 	roundTrip = 100 * time.Millisecond
-	// restTime is how long a connection keeps what it does not use.
+	// restTime is how long a connection keeps credits that it does not use.
 	restTime = time.Second
 )
 
-// use is how many credits a connection wants, by the calls that it makes.
+// use estimates how many credits a connection wants, by its calls.
 //
-// How many calls a client has ready cannot be seen from here, nor how long they are on their way. So the most calls in a
-// roundTrip stand for it: with as many credits none of them has had to wait.
+// The server sees neither the calls that a client has ready, nor their time on the way. So the most
+// calls in a roundTrip stand for it: with as many credits no call has had to wait.
 type use struct {
 	want   int
 	peak   int           // most calls in a roundTrip
