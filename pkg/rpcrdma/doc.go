@@ -38,11 +38,12 @@
 //	server, client      accept and dial connections
 //	conn, conn_*        one connection: its parts, and the dispatch of completions
 //	responder           the peer's calls: call → plan → acquire → fetch → handle → Respond → sent
-//	  _call               checks a call, plans its reply, takes memory
-//	  _fetch              reads its Read chunks
-//	  _reply              writes the results, sends the reply
+//	  _call               checks a call
+//	  _plan               decodes it, plans its reply, counts its memory
+//	  _fetch              takes the memory, reads the Read chunks
+//	  _reply              hands it to the handler, writes the results, sends the reply
 //	  _group              the same for groups
-//	  _retained           replies that the peer may ask for again; _identity compares such calls
+//	  _retained           replies that the peer may ask for again
 //	  _quarantine         calls that cost a connection
 //	requester           our calls
 //	  _call, _queue       their life, and the wait for credits

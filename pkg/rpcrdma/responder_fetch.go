@@ -150,3 +150,81 @@ func (ic *inCall) fetched() {
 	}
 	ic.handle()
 }
+
+func (ch *argChunk) segments(h *wire.Header) int {
+	if ch.source != nil {
+		return len(h.Transmit.Segments(ch.source))
+	}
+	return ch.n
+}
+
+func (ch *argChunk) segment(h *wire.Header, i int) wire.Segment {
+	if ch.source != nil {
+		return h.Transmit.Segments(ch.source)[i]
+	}
+	return h.Reads[ch.first+i].Segment
+}
+
+// acquire takes all bulk memory of the call at once. A call that waits for it holds none.
+func (ic *inCall) acquire() {
+	n := ic.need()
+	if n == 0 {
+		ic.handle()
+		return
+	}
+	ic.state = stateWaiting
+	ok, err := ic.in.share.Acquire(&ic.grant, n, ic.onReady)
+	switch {
+	case err != nil:
+		ic.state = stateReceived
+		ic.refuse(wire.System, TooLarge, "%v", err)
+	case ok:
+		ic.state = stateReceived
+		ic.fetch()
+	}
+}
+
+// memoryReady hands a waiting call that got its memory to another goroutine; its caller may be busy
+// with anything.
+func (ic *inCall) memoryReady() {
+	in := ic.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.readyLast == nil {
+		in.ready = ic
+	} else {
+		in.readyLast.next = ic
+	}
+	in.readyLast = ic
+	if !in.running {
+		in.running = true
+		go in.run()
+	}
+}
+
+func (in *responder) runReady() {
+	for {
+		in.recvMu.Lock()
+		in.mu.Lock()
+		ic := in.ready
+		if ic == nil {
+			in.running = false
+			in.mu.Unlock()
+			in.recvMu.Unlock()
+			return
+		}
+		if in.ready = ic.next; in.ready == nil {
+			in.readyLast = nil
+		}
+		ic.next = nil
+		in.mu.Unlock()
+		ic.state = stateReceived
+		if in.closed.Load() {
+			ic.recycle()
+			in.orphans.Done()
+		} else {
+			ic.fetch()
+		}
+		in.recvMu.Unlock()
+	}
+}

@@ -490,3 +490,11 @@ func (in *responder) sent(id uint32) {
 		in.work.completed(n)
 	}
 }
+
+// handle hands the call to the handler.
+func (ic *inCall) handle() {
+	ic.state = stateServing
+	ic.Conn = &ic.in.info
+	ic.Conn.Calls.Add(1)
+	ic.in.cfg.Handler.ServeRPC(&ic.Call)
+}
