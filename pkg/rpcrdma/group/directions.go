@@ -178,13 +178,3 @@ func choose(r *wire.ResultItem, n, room int, prefer wire.Placement) wire.Placeme
 	}
 	return r.Placement
 }
-
-// Arguments appends to dst the eligible arguments of a request that have least bytes or more, as SendBased.
-func Arguments(dst []Bulk, eligible []oncrpc.Argument, least int) []Bulk {
-	for _, a := range eligible {
-		if a.Length > 0 && a.Length >= least {
-			dst = append(dst, Bulk{Position: a.Position, Length: a.Length, Placement: wire.SendBased})
-		}
-	}
-	return dst
-}

@@ -302,17 +302,6 @@ func two(length uint32, segs ...wire.Segment) func(*wire.Transmit) {
 	}
 }
 
-func TestArguments(t *testing.T) {
-	eligible := []oncrpc.Argument{{Position: 20, Length: 0}, {Position: 40, Length: 99}, {Position: 200, Length: 100}}
-	want := []Bulk{{Position: 200, Length: 100, Placement: wire.SendBased}}
-	if got := Arguments(nil, eligible, 100); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v", got)
-	}
-	if got := Arguments(nil, eligible, 0); len(got) != 2 {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestLayout(t *testing.T) {
 	b := wire.BufferStructure{Length: 4096 + 3*65536, Groups: []wire.BufferGroup{
 		{Count: 1, BufferSegment: wire.BufferSegment{Length: 4096, Align: 1}},

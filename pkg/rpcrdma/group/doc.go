@@ -38,12 +38,11 @@
 // A request directs how results are placed, in sets, each for a range of the request, such as an operation of a COMPOUND:
 //
 //	requester                                          responder
-//	Direct:  how each result of the plan is wanted     Restrict, Capacity: what the plan of the call allows
-//	Bound:   how many receives the reply may need
+//	Direct:  the wanted placement of each result of the plan
 //	                         -- XmtReq -->
-//	                                                   Answer: what becomes of each result that the reply has
+//	                                                   Answer: the placement of each result in the reply
 //	                         <-- XmtResp --
-//	Check:   whether the reply is one that was allowed
+//	Check:   whether the request allows the reply
 //
 // Every direction gets one item in the reply's header, in order: EXRW, TBSN, TOOSHORT or NOITEM.
 //
