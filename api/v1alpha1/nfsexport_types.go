@@ -138,7 +138,7 @@ type NFSServer struct {
 	// SoftTimeout is the time that a call waits for an unreachable server before the client must
 	// retry: 1s to 10m. Default 0s: no limit.
 	// +kubebuilder:default="0s"
-	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="want 1s to 10m, or 0s for calls that wait as long as it takes"
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="want 1s to 10m, or 0s for no limit"
 	SoftTimeout Duration `json:"softTimeout,omitempty"`
 }
 
@@ -170,7 +170,7 @@ type RDMAServer struct {
 	// SoftTimeout is the time that a call waits for an unreachable server before the client must
 	// retry: 1s to 10m. Default 0s: no limit.
 	// +kubebuilder:default="0s"
-	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="want 1s to 10m, or 0s for calls that wait as long as it takes"
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="want 1s to 10m, or 0s for no limit"
 	SoftTimeout Duration `json:"softTimeout,omitempty"`
 }
 
@@ -251,8 +251,8 @@ type Address struct {
 
 // Transport configures RPC-over-RDMA.
 // +kubebuilder:validation:XValidation:rule="!has(self.extensions) || size(self.extensions) == 0 || 2 in self.rpcRDMAVersions",message="extensions: are for version 2 alone: want 2 in rpcRDMAVersions, or no extensions"
-// +kubebuilder:validation:XValidation:rule="!has(self.continuation) || has(self.extensions) && 'MessageContinuation' in self.extensions",message="continuation: is for the extension MessageContinuation alone: add that, or leave this out"
-// +kubebuilder:validation:XValidation:rule="!has(self.placement) || has(self.extensions) && 'SendBasedPlacement' in self.extensions",message="placement: is for the extension SendBasedPlacement alone: add that, or leave this out"
+// +kubebuilder:validation:XValidation:rule="!has(self.continuation) || has(self.extensions) && 'MessageContinuation' in self.extensions",message="continuation: is only for the extension MessageContinuation: add that, or leave this out"
+// +kubebuilder:validation:XValidation:rule="!has(self.placement) || has(self.extensions) && 'SendBasedPlacement' in self.extensions",message="placement: is only for the extension SendBasedPlacement: add that, or leave this out"
 // +kubebuilder:validation:XValidation:rule="!has(self.credits) || !has(self.credits.memory) || !quantity(self.credits.memory).isInteger() || !quantity(self.inlineThreshold.call).isInteger() || quantity(self.credits.memory).asInteger() >= (has(self.credits.min) ? self.credits.min : self.credits.max < 8 ? self.credits.max : 8) * ((2 in self.rpcRDMAVersions && quantity(self.inlineThreshold.call).asInteger() < 4096 ? 4096 : quantity(self.inlineThreshold.call).asInteger()) + (has(self.extensions) && 'SendBasedPlacement' in self.extensions ? (has(self.placement) && quantity(self.placement.receiveBuffer).isInteger() ? quantity(self.placement.receiveBuffer).asInteger() : 65536) : 0))",message="credits.memory: want enough for one connection: credits.min receives of inlineThreshold.call, 4Ki at least with version 2, and placement.receiveBuffer"
 type Transport struct {
 	// RPCRDMAVersions are the offered versions of RPC-over-RDMA: [1], [2] or [1, 2]. Default [1].
@@ -319,7 +319,7 @@ type InlineThreshold struct {
 
 // Credits limit the outstanding calls of a connection.
 // +kubebuilder:validation:XValidation:rule="!has(self.min) || self.min <= self.max",message="min: want at most max"
-// +kubebuilder:validation:XValidation:rule="!has(self.min) || self.policy == 'Adaptive'",message="min: is for policy Adaptive alone: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.min) || self.policy == 'Adaptive'",message="min: is only for policy Adaptive: leave it out"
 // +kubebuilder:validation:XValidation:rule="has(self.memory) == (self.policy == 'Adaptive')",message="memory: the budget of policy Adaptive, such as 256Mi, wanted there and there alone"
 type Credits struct {
 	// Policy is Static or Adaptive. Static grants max to each connection. Adaptive divides memory

@@ -30,10 +30,10 @@ type NFSGateway struct {
 
 // NFSGatewaySpec describes the pods, their devices, and the exports that they serve.
 // +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || has(self.rdma) && has(self.rdma.devices) && size(self.rdma.devices) > 0",message="rdma.devices: provider Verbs needs RDMA devices: name the device plugin's resource, such as [{resourceName: nvidia.com/rdma_vf}]"
-// +kubebuilder:validation:XValidation:rule="self.provider == 'Verbs' || !has(self.rdma) || !has(self.rdma.verbs)",message="rdma.verbs: is for provider Verbs alone: leave it out"
+// +kubebuilder:validation:XValidation:rule="self.provider == 'Verbs' || !has(self.rdma) || !has(self.rdma.verbs)",message="rdma.verbs: is only for provider Verbs: leave it out"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'Verbs' || self.exposure.type == 'VirtualIP'",message="exposure.type: adapters bypass kube-proxy, so provider Verbs wants VirtualIP"
 // +kubebuilder:validation:XValidation:rule="self.exposure.type != 'VirtualIP' || has(self.exposure.virtualIP)",message="exposure.virtualIP: wanted with exposure.type VirtualIP: {pool: [192.0.2.10-192.0.2.40], network: NAME}"
-// +kubebuilder:validation:XValidation:rule="self.exposure.type == 'VirtualIP' || !has(self.exposure.virtualIP)",message="exposure.virtualIP: is for exposure.type VirtualIP alone: leave it out"
+// +kubebuilder:validation:XValidation:rule="self.exposure.type == 'VirtualIP' || !has(self.exposure.virtualIP)",message="exposure.virtualIP: is only for exposure.type VirtualIP: leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.exposure.virtualIP) || has(self.rdma) && has(self.rdma.networks) && self.rdma.networks.exists(n, n.name == self.exposure.virtualIP.network)",message="exposure.virtualIP.network: want the name of one of rdma.networks"
 // +kubebuilder:validation:XValidation:rule="self.allowedExports.namespaces.from == 'Same' || has(self.allowedBackends) && size(self.allowedBackends) > 0",message="allowedBackends: wanted where exports may come from other namespaces: say which servers and paths they may use"
 type NFSGatewaySpec struct {
@@ -116,7 +116,7 @@ const (
 )
 
 // Exposure is the kind of address that clients mount.
-// +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type == 'Service' || !has(self.service) || (!has(self.service.type) || self.service.type == 'ClusterIP') && !has(self.service.annotations) && !has(self.service.ipFamilyPolicy) && !has(self.service.ipFamilies)",message="service: is for exposure.type Service alone: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type == 'Service' || !has(self.service) || (!has(self.service.type) || self.service.type == 'ClusterIP') && !has(self.service.annotations) && !has(self.service.ipFamilyPolicy) && !has(self.service.ipFamilies)",message="service: is only for exposure.type Service: leave it out"
 type Exposure struct {
 	// Type is Service or VirtualIP. Service gives each export a Service; use it with provider
 	// SoftwareIWARP. VirtualIP gives each export an address of a pool, which one pod carries on its
@@ -144,8 +144,8 @@ const (
 )
 
 // ServiceTemplate configures the Services of exports.
-// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerClass) || self.type == 'LoadBalancer'",message="loadBalancerClass: is for type LoadBalancer alone: leave it out"
-// +kubebuilder:validation:XValidation:rule="!has(self.externalTrafficPolicy) || self.type == 'LoadBalancer'",message="externalTrafficPolicy: is for type LoadBalancer alone: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerClass) || self.type == 'LoadBalancer'",message="loadBalancerClass: is only for type LoadBalancer: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.externalTrafficPolicy) || self.type == 'LoadBalancer'",message="externalTrafficPolicy: is only for type LoadBalancer: leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.ipFamilies) || size(self.ipFamilies) < 2 || self.ipFamilies[0] != self.ipFamilies[1] && (!has(self.ipFamilyPolicy) || self.ipFamilyPolicy != 'SingleStack')",message="ipFamilies: want one with ipFamilyPolicy SingleStack, and never the same twice"
 type ServiceTemplate struct {
 	// Type is ClusterIP or LoadBalancer. Default ClusterIP.

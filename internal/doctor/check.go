@@ -26,7 +26,7 @@ func (h *Host) Check(w Wanted) []string {
 	var ps []string
 	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }
 	if !h.Folder {
-		say("there is no /dev/infiniband: load the modules ib_uverbs and rdma_ucm on the host; a container gets it from the SR-IOV device plugin, whose selector has to say isRdma: true")
+		say("there is no /dev/infiniband: load the modules ib_uverbs and rdma_ucm on the host; a container gets it from the SR-IOV device plugin, whose selector must set isRdma: true")
 	} else if h.Manager != nil {
 		say("%s", cannotOpen("/dev/infiniband/rdma_cm", h.Manager, "load the module rdma_ucm on the host, and give the file to the container"))
 	}
@@ -37,13 +37,13 @@ func (h *Host) Check(w Wanted) []string {
 	switch {
 	case len(devices) > 0:
 	case h.Exclusive && w.Device != "":
-		say("the RDMA device %s is not in this network namespace, and the kernel shows each device in one alone (rdma system: netns exclusive): have it moved here, as the CNI plugin rdma does (rdma dev set %[1]s netns NAME)", w.Device)
+		say("the RDMA device %s is not in this network namespace, and the kernel shows each device in one namespace only (rdma system: netns exclusive): move it here, as the CNI plugin rdma does (rdma dev set %[1]s netns NAME)", w.Device)
 	case h.Exclusive:
-		say("no RDMA device is in this network namespace, and the kernel shows each device in one alone (rdma system: netns exclusive): have one moved here, as the CNI plugin rdma does (rdma dev set DEVICE netns NAME)")
+		say("no RDMA device is in this network namespace, and the kernel shows each device in one namespace only (rdma system: netns exclusive): move one here, as the CNI plugin rdma does (rdma dev set DEVICE netns NAME)")
 	case w.Device != "":
-		say("there is no RDMA device %s: rdma link lists those that there are; load the adapter's driver", w.Device)
+		say("there is no RDMA device %s: rdma link lists the present ones; load the adapter's driver", w.Device)
 	default:
-		say("there is no RDMA device: load the adapter's driver, or make a software device (rdma link add siw0 type siw netdev eth0)")
+		say("there is no RDMA device: load the adapter's driver, or create a software device (rdma link add siw0 type siw netdev eth0)")
 	}
 	ps = append(ps, checkDevices(devices, w, h.Folder)...)
 	h.checkPartitions(devices, w, say)
@@ -80,7 +80,7 @@ func (d *Device) check(w Wanted, folder bool, say func(string, ...any)) {
 	if w.Interface != "" {
 		on = "it is on " + w.Interface
 	}
-	say("no GID of %s is made of the address %s (%s): the address has to be on the device's own network interface, or a VLAN of it, in this network namespace", d.Name, w.Address, on)
+	say("%s has no GID for the address %s (%s): the address must be on the device's own network interface, or a VLAN of it, in this network namespace", d.Name, w.Address, on)
 }
 
 // checkGIDTypes looks for an address, or where there is none any GID, that is there for RoCE
@@ -102,7 +102,7 @@ func (d *Device) checkGIDTypes(address netip.Addr, say func(string, ...any)) {
 		}
 	}
 	if first != "" && !second && d.Transport() == "RoCE" {
-		say("the GID of %s for %s is of RoCE v1 alone, which is not routed, and which clients that use RoCE v2 do not reach: enable RoCE v2 on the adapter", d.Name, first)
+		say("the GID of %s for %s is RoCE v1 only, which is not routed, and which RoCE v2 clients cannot reach: enable RoCE v2 on the adapter", d.Name, first)
 	}
 }
 
@@ -117,7 +117,7 @@ func (d *Device) has(a netip.Addr) bool {
 // address on an interface.
 func (d *Device) checkState(address netip.Addr, link string, say func(string, ...any)) {
 	if strings.Trim(d.GUID, "0:") == "" {
-		say("the node GUID of %s is 0, so that the connection manager cannot use it: set a MAC for the virtual function on its host (ip link set PF vf N mac ADDRESS), then bind its driver anew", d.Name)
+		say("the node GUID of %s is 0, so the connection manager cannot use it: set a MAC for the virtual function on its host (ip link set PF vf N mac ADDRESS), then rebind its driver", d.Name)
 	}
 	ports := d.portsFor(address, link)
 	if slices.ContainsFunc(ports, func(p Port) bool { return p.State == "ACTIVE" }) {
@@ -125,7 +125,7 @@ func (d *Device) checkState(address netip.Addr, link string, say func(string, ..
 	}
 	for _, p := range ports {
 		if p.State != "ACTIVE" {
-			say("port %d of %s is %s: set its network interface up (ip link set NAME up), and look at cable and switch", p.Number, d.Name, p.State)
+			say("port %d of %s is %s: bring its network interface up (ip link set NAME up), and check cable and switch", p.Number, d.Name, p.State)
 		}
 	}
 }
@@ -148,11 +148,11 @@ func (h *Host) checkMemory(need uint64, say func(string, ...any)) {
 	if h.IPCLock || h.MemLock >= max(need, leastMemory) {
 		return
 	}
-	needs := fmt.Sprintf("%s for a beginning", size(leastMemory))
+	needs := fmt.Sprintf("at least %s", size(leastMemory))
 	if need > 0 {
 		needs = "up to " + size(need)
 	}
-	say("this process may lock %s of memory, and RDMA needs %s: raise the limit memlock (ulimit -l, LimitMEMLOCK= of systemd), or give the process the capability IPC_LOCK", size(h.MemLock), needs)
+	say("this process may lock %s of memory, and RDMA needs %s: raise the memlock limit (ulimit -l, or LimitMEMLOCK= in systemd), or grant the process the capability IPC_LOCK", size(h.MemLock), needs)
 }
 
 // size writes a number of bytes, rounded up.
@@ -171,5 +171,5 @@ func cannotOpen(file string, err error, missing string) string {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) {
 		return fmt.Sprintf("there is no %s: %s", file, missing)
 	}
-	return fmt.Sprintf("%s cannot be opened (%v): this process needs the right to read and write it, and the container's devices cgroup has to allow it", file, err)
+	return fmt.Sprintf("%s cannot be opened (%v): this process needs read and write permission, and the container's devices cgroup must allow it", file, err)
 }

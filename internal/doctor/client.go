@@ -164,20 +164,20 @@ func (c *Client) Device() *Device {
 func (c *Client) Check() []string {
 	var ps []string
 	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }
-	software := fmt.Sprintf(", or for a server on iWARP make a software device (rdma link add siw0 type siw netdev %s)", c.Interface)
+	software := fmt.Sprintf(", or, for a server on iWARP, create a software device (rdma link add siw0 type siw netdev %s)", c.Interface)
 	for _, m := range c.Modules {
 		switch {
 		case m.Name == "siw" && !m.Installed:
-			software = "; this kernel has no siw, the software device that would do for a server on iWARP"
+			software = "; this kernel has no siw, the software device for servers on iWARP"
 		case m.Loaded || m.Name == "siw":
 		case m.Installed:
-			say("the module %s is not loaded: modprobe %[1]s (a mount with proto=rdma does so by itself where it may)", m.Name)
+			say("the module %s is not loaded: modprobe %[1]s (a mount with proto=rdma loads it if it may)", m.Name)
 		default:
-			say("this kernel has no module %s, so that it cannot mount over RDMA: install the kernel's extra modules (linux-modules-extra on Ubuntu, kernel-modules-extra on Fedora)", m.Name)
+			say("this kernel has no module %s, so it cannot mount over RDMA: install the kernel's extra modules (linux-modules-extra on Ubuntu, kernel-modules-extra on Fedora)", m.Name)
 		}
 	}
 	if c.NoRoute != nil {
-		say("no route leads to %s (%v): look at ip route get %[1]s", c.Server.Addr(), c.NoRoute)
+		say("no route leads to %s (%v): check ip route get %[1]s", c.Server.Addr(), c.NoRoute)
 		return ps
 	}
 	d := c.Device()
@@ -185,7 +185,7 @@ func (c *Client) Check() []string {
 	case d == nil && len(c.Devices) == 0:
 		say("there is no RDMA device: load the adapter's driver%s", software)
 	case d == nil:
-		say("the way to %s is by %s, on which there is no RDMA device: mount by an address that is reached through one of %s%s",
+		say("the route to %s uses %s, which has no RDMA device: mount by an address reached through one of %s%s",
 			c.Server.Addr(), c.Interface, names(c.Devices), software)
 	default:
 		d.checkState(c.From, c.Interface, say)
@@ -199,9 +199,9 @@ func (c *Client) Check() []string {
 
 func unreachable(server netip.AddrPort, err error) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Sprintf("nothing listens on %s (connection refused): look at the gateway's /status, whose listeners say why", server)
+		return fmt.Sprintf("nothing listens on %s (connection refused): check the listeners on the gateway's /status", server)
 	}
-	return fmt.Sprintf("%s does not answer (%v): look at firewalls and network policies between here and there, which have to let TCP port %d through for iWARP", server, err, server.Port())
+	return fmt.Sprintf("%s does not answer (%v): check firewalls and network policies in between, which must allow TCP port %d for iWARP", server, err, server.Port())
 }
 
 func names(devices []Device) string {

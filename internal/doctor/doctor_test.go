@@ -71,7 +71,7 @@ func TestHostCheck(t *testing.T) {
 		{name: "exclusive, and here", host: host(func(h *Host) { h.Exclusive = true }, good), want: on},
 		{name: "no node GUID", host: host(same, adapter(func(d *Device) { d.GUID = "0000:0000:0000:0000" })), want: on, says: []string{"node GUID of mlx5_4 is 0|vf N mac"}},
 		{name: "port down", host: host(same, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), want: on, says: []string{"port 1 of mlx5_4 is DOWN|ip link set"}},
-		{name: "no GID", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = d.Ports[0].GIDs[:1] })), want: on, says: []string{"no GID of mlx5_4 is made of the address 10.0.0.5 (it is on net1)"}},
+		{name: "no GID", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = d.Ports[0].GIDs[:1] })), want: on, says: []string{"mlx5_4 has no GID for the address 10.0.0.5 (it is on net1)"}},
 		{name: "nobody's address", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = nil })), want: Wanted{Device: "mlx5_4", Address: address}, says: []string{"no interface here has that address"}},
 		{name: "iWARP has no such GIDs", host: host(same, adapter(func(d *Device) { d.IWARP, d.Ports[0].GIDs = true, nil })), want: on},
 		{name: "nor has InfiniBand", host: host(same, adapter(func(d *Device) { d.Ports[0].LinkLayer, d.Ports[0].GIDs = "InfiniBand", nil })), want: on},
@@ -89,7 +89,7 @@ func TestHostCheck(t *testing.T) {
 			d.Ports[0].State = "DOWN"
 			d.Ports = append(d.Ports, Port{Number: 2, State: "ACTIVE", LinkLayer: "Ethernet"})
 		})), want: on, says: []string{"port 1 of mlx5_4 is DOWN"}},
-		{name: "RoCE v1 alone", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs[1].Type = "IB/RoCE v1" })), want: on, says: []string{"mlx5_4 for 10.0.0.5 is of RoCE v1 alone|RoCE v2"}},
+		{name: "RoCE v1 alone", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs[1].Type = "IB/RoCE v1" })), want: on, says: []string{"mlx5_4 for 10.0.0.5 is RoCE v1 only|RoCE v2"}},
 		{name: "both versions of RoCE", host: host(same, adapter(func(d *Device) {
 			d.Ports[0].GIDs = append(d.Ports[0].GIDs, GID{Index: 2, Address: address, Interface: "net1", Type: "IB/RoCE v1"})
 		})), want: on},
@@ -125,7 +125,7 @@ func TestClientCheck(t *testing.T) {
 		{name: "module missing", client: client(func(c *Client) { c.Modules = []Module{{"rpcrdma", false, false}, {"siw", false, false}} }, siw), says: []string{"no module rpcrdma|linux-modules-extra"}},
 		{name: "no route", client: client(func(c *Client) { c.NoRoute, c.Dial = syscall.ENETUNREACH, syscall.ENETUNREACH }), says: []string{"no route leads to 10.0.0.9|unreachable"}},
 		{name: "no device", client: client(func(c *Client) { c.Modules = []Module{{"rpcrdma", true, true}, {"siw", false, false}} }), says: []string{"no RDMA device:|has no siw"}},
-		{name: "device elsewhere", client: client(func(c *Client) { c.Interface, c.On = "eth0", "" }, adapter(same)), says: []string{"by eth0, on which there is no RDMA device|mlx5_4|siw netdev eth0"}},
+		{name: "device elsewhere", client: client(func(c *Client) { c.Interface, c.On = "eth0", "" }, adapter(same)), says: []string{"uses eth0, which has no RDMA device|mlx5_4|siw netdev eth0"}},
 		{name: "port down", client: client(same, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), says: []string{"port 1 of mlx5_4 is DOWN"}},
 		{name: "refused", client: client(func(c *Client) { c.Dial = syscall.ECONNREFUSED }, siw), says: []string{"nothing listens on 10.0.0.9:20049"}},
 		{name: "silent", client: client(func(c *Client) { c.Dial = syscall.ETIMEDOUT }, siw), says: []string{"10.0.0.9:20049 does not answer|TCP port 20049"}},

@@ -59,9 +59,9 @@ func (h *Host) noteRoCE(d *Device, p *Port, link string, say func(string, ...any
 	case p.MTU == 0:
 		return
 	case p.MTU < 1024:
-		say("the active MTU of port %d of %s is %d: set the MTU of %s to 1500 or more, and that of the switch and of clients likewise", p.Number, d.Name, p.MTU, p.link())
+		say("the active MTU of port %d of %s is %d: set the MTU of %s to 1500 or more, and the MTU of the switch and of clients too", p.Number, d.Name, p.MTU, p.link())
 	case own > 1500 && p.MTU < 4096:
-		say("the active MTU of port %d of %s is %d, since the MTU of %s is %d: set that to %d or more for 4096, and that of the switch and of clients likewise",
+		say("the active MTU of port %d of %s is %d, since the MTU of %s is %d: set it to %d or more for 4096, and the MTU of the switch and of clients too",
 			p.Number, d.Name, p.MTU, p.link(), own, 4096+roceHeaders)
 	}
 	if at, ok := h.Interfaces[link]; ok && packetMTU(at.MTU) != p.MTU {
@@ -72,10 +72,10 @@ func (h *Host) noteRoCE(d *Device, p *Port, link string, say func(string, ...any
 
 func noteInfiniBand(d *Device, p *Port, say func(string, ...any)) {
 	if p.MTU > 0 && p.MTU < p.MaxMTU {
-		say("the active MTU of port %d of %s is %d, and the port has up to %d: raise the MTU in the subnet manager and on the switch's port", p.Number, d.Name, p.MTU, p.MaxMTU)
+		say("the active MTU of port %d of %s is %d, and the port supports up to %d: raise the MTU in the subnet manager and on the switch's port", p.Number, d.Name, p.MTU, p.MaxMTU)
 	}
 	if len(p.PKeys) > 0 && !slices.ContainsFunc(p.PKeys, func(k uint16) bool { return k&fullMember != 0 }) {
-		say("port %d of %s is a limited member of all its partitions, and reaches full members alone: make it a full member in the subnet manager where clients are limited members", p.Number, d.Name)
+		say("port %d of %s is a limited member of all its partitions, and reaches only full members: make it a full member in the subnet manager where clients are limited members", p.Number, d.Name)
 	}
 }
 
@@ -88,7 +88,7 @@ func (c *Client) Notes() []string {
 	ns := c.Host.Notes(Wanted{Device: d.Name, Address: c.From, Interface: c.Interface})
 	link := c.Interfaces[c.Interface].MTU
 	if ours, route := packetMTU(link), packetMTU(c.RouteMTU); d.Transport() == "RoCE" && c.RouteMTU > 0 && route < ours {
-		ns = append(ns, fmt.Sprintf("the route to %s takes packets of %d bytes, and %s sends up to %d of payload, for which the route needs %d: adapters do not split packets. Raise the MTU on the way, or lower that of %s (%d)",
+		ns = append(ns, fmt.Sprintf("the route to %s takes packets of %d bytes, and %s sends payloads up to %d, for which the route needs %d: adapters do not split packets. Raise the MTU along the route, or lower the MTU of %s (%d)",
 			c.Server.Addr(), c.RouteMTU, d.Name, ours, ours+roceHeaders, c.Interface, link))
 	}
 	return ns

@@ -97,7 +97,7 @@ func TestClientNotes(t *testing.T) {
 	compare(t, client(9000, 9000).Notes(), nil)
 	compare(t, client(9000, 0).Notes(), nil)
 	compare(t, client(9000, 4200).Notes(), nil)
-	compare(t, client(9000, 1500).Notes(), []string{"the route to 10.0.0.9 takes packets of 1500 bytes|mlx5_4 sends up to 4096|needs 4192|net1 (9000)"})
+	compare(t, client(9000, 1500).Notes(), []string{"the route to 10.0.0.9 takes packets of 1500 bytes|mlx5_4 sends payloads up to 4096|needs 4192|net1 (9000)"})
 	compare(t, client(2000, 2000).Notes(), []string{"port 1 of mlx5_4 is 1024"})
 	nowhere := client(9000, 1500)
 	nowhere.On = ""

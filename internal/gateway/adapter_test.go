@@ -196,8 +196,8 @@ func TestVirtualAddress(t *testing.T) {
 		problems, notes string
 	}{
 		{"carried by another host", "192.0.2.10:20049", config.Wildcard, "", "no interface here has the address 192.0.2.10 now"},
-		{"carried here", "127.0.0.1:20049", config.Wildcard, "no GID of mlx5_4 is made of the address 127.0.0.1 (it is on lo)", ""},
-		{"of this host alone, and missing", "192.0.2.10:20049", "", "no GID of mlx5_4 is made of the address 192.0.2.10 (no interface here has that address)", ""},
+		{"carried here", "127.0.0.1:20049", config.Wildcard, "mlx5_4 has no GID for the address 127.0.0.1 (it is on lo)", ""},
+		{"of this host alone, and missing", "192.0.2.10:20049", "", "mlx5_4 has no GID for the address 192.0.2.10 (no interface here has that address)", ""},
 	} {
 		served := g.list()[0].served
 		a := &adapterPort{res: g.resources, memory: served.memory, export: served.currentConfig, spec: config.Listener{Network: config.RDMA, Provider: config.Verbs, Address: c.address, Bind: c.bind, Device: "mlx5_4"}}

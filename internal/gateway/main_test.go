@@ -57,7 +57,7 @@ func TestCommandLine(t *testing.T) {
 		{"--volume /srv --tcp 127.0.0.1:1 --rdma :1", 2, ``, `gateway: --tcp: "127.0.0.1:1": --rdma is ":1": want an address or port of its own` + more},
 		{"--volume /srv --tcp= --rdma=", 2, ``, `gateway: want an address for --rdma or --tcp` + more},
 		{"--volume /srv --allow 10.0.0.1", 2, ``, `gateway: --allow "10.0.0.1": want networks such as 10.0.0.0/8 or fd00::/8, separated by commas` + more},
-		{"--volume /srv --allow 10.0.0.1/8", 2, ``, `gateway: --allow: "10.0.0.1/8": has bits behind the prefix: want 10.0.0.0/8` + more},
+		{"--volume /srv --allow 10.0.0.1/8", 2, ``, `gateway: --allow: "10.0.0.1/8": has host bits: want 10.0.0.0/8` + more},
 		{"--volume /srv --admin :x", 2, ``, `gateway: --admin: ":x": the port "x" is not a number from 0 to 65535` + more},
 		{"--volume /srv --log-level loud", 2, ``, `gateway: --log-level: "loud": want debug or info or warn or error` + more},
 		{"--nfs a:/ --volume /srv", 2, ``, `gateway: --volume and --nfs exclude each other: want one of them` + more},

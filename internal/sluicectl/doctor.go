@@ -32,7 +32,7 @@ func (a *app) doctorCommand() *cobra.Command {
 }
 
 // errUnwell ends a doctor that found a problem.
-var errUnwell = errors.New("what is said above keeps RDMA from working")
+var errUnwell = errors.New("the problems above keep RDMA from working")
 
 func (a *app) examineHost() error {
 	h := doctor.ReadHost()

@@ -63,12 +63,12 @@ func (e *Export) validateBackend(r report) {
 		checkPath(rb.at("volume").at("path"), v.Path)
 		only := func(r report, value, why string) {
 			if value != "" {
-				r.refuse(value, "is for nfs and rdma backends alone, %s: leave it out", why)
+				r.refuse(value, "is only for nfs and rdma backends, %s: leave it out", why)
 			}
 		}
-		only(r.at("uid"), e.UID, "since a volume is known by its export's name")
+		only(r.at("uid"), e.UID, "since an export's name identifies its volume")
 		only(r.at("signHandles"), string(e.SignHandles), "since handles of a volume are always signed")
-		only(r.at("gss"), string(e.GSS), "since a volume knows no RPCSEC_GSS")
+		only(r.at("gss"), string(e.GSS), "since volumes do not support RPCSEC_GSS")
 		return
 	}
 	rb = rb.at(kinds[0])
@@ -91,7 +91,7 @@ func (e *Export) validateBackend(r report) {
 	}
 	e.checkVersions(rb.at("versions"), s.Versions)
 	if d := time.Duration(s.SoftTimeout); d != 0 && (d < time.Second || d > 10*time.Minute) {
-		rb.at("softTimeout").refuse(s.SoftTimeout, "want 1s to 10m, or 0s for calls that wait as long as it takes")
+		rb.at("softTimeout").refuse(s.SoftTimeout, "want 1s to 10m, or 0s for no limit")
 	}
 	if e.UID != "" && !validUID(e.UID) {
 		r.at("uid").refuse(e.UID, "want 8 to 64 printable ASCII characters without spaces")
@@ -109,7 +109,7 @@ func (s *RDMAServer) checkProvider(r report) {
 	}
 	checkDevice(r.at("device"), s.Provider, s.Device)
 	if v := s.Verbs; v != nil && s.Provider != Verbs {
-		r.at("verbs").refuse(nil, "are for provider verbs alone: leave them out")
+		r.at("verbs").refuse(nil, "are only for provider verbs: leave them out")
 	} else if v != nil {
 		v.validate(r.at("verbs"))
 	}
@@ -122,19 +122,19 @@ func (e *Export) checkVersions(r report, versions []NFSVersion) {
 	for i, v := range versions {
 		oneOf(r.index(i), v, NFSv3, NFSv40, NFSv41, NFSv42)
 		if slices.Contains(versions[:i], v) {
-			r.index(i).refuse(string(v), "is there twice: want each version once")
+			r.index(i).refuse(string(v), "is listed twice: want each version once")
 		}
 	}
 	reads := slices.IndexFunc(e.Access, func(a AccessRule) bool { return a.Mode == ReadOnly })
 	if i := slices.Index(versions, NFSv40); i >= 0 && reads >= 0 {
 		r.index(i).refuse(string(NFSv40), "access[%d].mode is ReadOnly, but 4.0 needs the owner's seqid to advance also where a call is refused, which only the backend could do: "+
-			"leave 4.0 out, or want ReadWrite in every rule", reads)
+			"remove 4.0, or use ReadWrite in every rule", reads)
 	}
 }
 
 // checkPassThrough: what is signed or encrypted by RPCSEC_GSS cannot be rewritten, so no rule may depend on that.
 func (e *Export) checkPassThrough(r, backend report, root string) {
-	const why = "gss is PassThrough, whose calls go through unread: want "
+	const why = "gss is PassThrough, which forwards calls unread: want "
 	if e.SignHandles != SignOff {
 		r.at("signHandles").refuse(string(e.SignHandles), why+"Off, or gss: Refuse")
 	}
@@ -179,7 +179,7 @@ func checkHost(s string) string {
 		}
 	}
 	if strings.Trim(labels[len(labels)-1], "0123456789") == "" {
-		return want + "; this looks like an address, but is none"
+		return want + "; this looks like an address, but is not one"
 	}
 	return ""
 }
@@ -188,11 +188,11 @@ func checkHost(s string) string {
 func checkBackendPath(r report, p string) {
 	switch {
 	case p == "":
-		r.refuse(nil, "missing: want the absolute path of what the server exports, such as /vol/data")
+		r.refuse(nil, "missing: want the absolute path of the server's export, such as /vol/data")
 	case len(p) > MaxBackendPath:
 		r.refuse(p, "has %d bytes: want at most %d", len(p), MaxBackendPath)
 	case strings.ContainsRune(p, 0):
-		r.refuse(p, "a path has no zero byte")
+		r.refuse(p, "want a path without zero bytes")
 	case !path.IsAbs(p):
 		r.refuse(p, "want an absolute path, such as /vol/data")
 	case path.Clean(p) != p:

@@ -81,7 +81,7 @@ func TestBackendRefusals(t *testing.T) {
 	const (
 		nfs      = "{nfs: {server: filer.example, path: /vol/data}}"
 		wantHost = "want a host's name, such as filer.example, or its IP address"
-		gss      = "gss is PassThrough, whose calls go through unread: want "
+		gss      = "gss is PassThrough, which forwards calls unread: want "
 	)
 	long := "/" + strings.Repeat("a", 1024)
 	for _, tt := range []struct {
@@ -93,11 +93,11 @@ func TestBackendRefusals(t *testing.T) {
 		{nfs, "{nfs: {server: a, path: /}, volume: {path: /a}}", `line 6: backend: volume, nfs: want one of them for each export`},
 		{nfs, "{nfs: }", `line 6: backend: want one of volume: {path: DIRECTORY}, nfs: {server: HOST, path: /PATH} and rdma: {server: HOST, path: /PATH}`},
 		{nfs, "{nfs: {}}", "line 6: backend.nfs.server: missing: " + wantHost +
-			"\nline 6: backend.nfs.path: missing: want the absolute path of what the server exports, such as /vol/data"},
+			"\nline 6: backend.nfs.path: missing: want the absolute path of the server's export, such as /vol/data"},
 		{nfs, "{rdma: {}}", "line 6: backend.rdma.server: missing: " + wantHost},
 		{nfs, "{rdma: {server: a, mountPort: 1}}", `line 6: backend.rdma.mountPort: unknown field; the fields here are server, port, path, within, provider, device, verbs, versions, softTimeout`},
 		{nfs, "{rdma: {server: a, provider: tcp}}", `line 6: backend.rdma.provider: "tcp": want iwarp or verbs`},
-		{nfs, "{rdma: {server: a, device: mlx5_4}}", `line 6: backend.rdma.device: "mlx5_4": is for provider verbs alone: leave it out`},
+		{nfs, "{rdma: {server: a, device: mlx5_4}}", `line 6: backend.rdma.device: "mlx5_4": is only for provider verbs: leave it out`},
 		{nfs, "{rdma: {server: a, provider: verbs, device: a/b}}", `line 6: backend.rdma.device: "a/b": want the name of an RDMA device, such as mlx5_4 (rdma link lists them)`},
 
 		{"filer.example", "a:2049", `line 6: backend.nfs.server: "a:2049": ` + wantHost + `, without brackets and port`},
@@ -108,7 +108,7 @@ func TestBackendRefusals(t *testing.T) {
 		{"filer.example", "\u212Aelvin", "line 6: backend.nfs.server: \"\u212Aelvin\": " + wantHost + `, without brackets and port`},
 		{"filer.example", strings.Repeat("a", 64), `line 6: backend.nfs.server: "` + strings.Repeat("a", 64) + `": ` + wantHost + `, without brackets and port`},
 		{"filer.example", strings.Repeat("a.", 127), `line 6: backend.nfs.server: "` + strings.Repeat("a.", 39) + `…: ` + wantHost + `, of at most 253 characters`},
-		{"filer.example", "10.0.0.256", `line 6: backend.nfs.server: "10.0.0.256": ` + wantHost + `; this looks like an address, but is none`},
+		{"filer.example", "10.0.0.256", `line 6: backend.nfs.server: "10.0.0.256": ` + wantHost + `; this looks like an address, but is not one`},
 		{"filer.example", "0.0.0.0", `line 6: backend.nfs.server: "0.0.0.0": is no host's address: ` + wantHost},
 		{"filer.example", `"ff02::1"`, `line 6: backend.nfs.server: "ff02::1": is no host's address: ` + wantHost},
 		{"filer.example", "10.5", `line 6: backend.nfs.server: 10.5: want a string; put it in quotes if it is one`},
@@ -122,25 +122,25 @@ func TestBackendRefusals(t *testing.T) {
 		{"path: /vol/data", "path: /vol/../etc", `line 6: backend.nfs.path: "/vol/../etc": want "/etc": no "..", ".", repeated or trailing slash`},
 		{"path: /vol/data", "path: /vol/", `line 6: backend.nfs.path: "/vol/": want "/vol": no "..", ".", repeated or trailing slash`},
 		{"path: /vol/data", "path: //vol", `line 6: backend.nfs.path: "//vol": want "/vol": no "..", ".", repeated or trailing slash`},
-		{"path: /vol/data", `path: "/vol\0"`, `line 6: backend.nfs.path: "/vol\x00": a path has no zero byte`},
+		{"path: /vol/data", `path: "/vol\0"`, `line 6: backend.nfs.path: "/vol\x00": want a path without zero bytes`},
 		{"path: /vol/data", "path: " + long, `line 6: backend.nfs.path: "` + long[:78] + `…: has 1025 bytes: want at most 1024`},
 
 		{"path: /vol/data", "path: /vol/data, versions: []", `line 6: backend.nfs.versions: 0: want one or more of "3", "4.0", "4.1" and "4.2"`},
 		{"path: /vol/data", "path: /vol/data, versions: [4.1]", `line 6: backend.nfs.versions[0]: 4.1: want a string; put it in quotes if it is one`},
 		{"path: /vol/data", `path: /vol/data, versions: ["4"]`, `line 6: backend.nfs.versions[0]: "4": want 3 or 4.0 or 4.1 or 4.2`},
-		{"path: /vol/data", `path: /vol/data, versions: ["3", "4.1", "3"]`, `line 6: backend.nfs.versions[2]: "3": is there twice: want each version once`},
+		{"path: /vol/data", `path: /vol/data, versions: ["3", "4.1", "3"]`, `line 6: backend.nfs.versions[2]: "3": is listed twice: want each version once`},
 		{nfs + "\n  access: [{from: {networks: [\"10.0.0.0/8\"]}, mode: ReadWrite, squash: None}]",
 			"{rdma: {server: a, versions: [\"4.1\", \"4.0\"]}}\n  access: [{from: {networks: [\"10.0.0.0/8\"]}, mode: ReadWrite}, {from: {networks: [\"::/0\"]}}]",
 			`line 6: backend.rdma.versions[1]: "4.0": access[1].mode is ReadOnly, but 4.0 needs the owner's seqid to advance also where a call is refused, ` +
-				`which only the backend could do: leave 4.0 out, or want ReadWrite in every rule`},
+				`which only the backend could do: remove 4.0, or use ReadWrite in every rule`},
 
 		{"path: /vol/data", "path: /vol/data, within: vol", `line 6: backend.nfs.within: "vol": want an absolute path, such as /vol/data
 line 6: backend.nfs.within: "vol": path is /vol/data: want it, or a directory above it`},
 		{"path: /vol/data", "path: /vol/data, within: /vol/", `line 6: backend.nfs.within: "/vol/": want "/vol": no "..", ".", repeated or trailing slash`},
 		{"path: /vol/data", "path: /vol/data, within: /vol/dat", `line 6: backend.nfs.within: "/vol/dat": path is /vol/data: want it, or a directory above it`},
-		{"path: /vol/data", "path: /vol/data, softTimeout: 999ms", `line 6: backend.nfs.softTimeout: 999ms: want 1s to 10m, or 0s for calls that wait as long as it takes`},
-		{"path: /vol/data", "path: /vol/data, softTimeout: 601s", `line 6: backend.nfs.softTimeout: 10m1s: want 1s to 10m, or 0s for calls that wait as long as it takes`},
-		{"path: /vol/data", "path: /vol/data, softTimeout: -1s", `line 6: backend.nfs.softTimeout: -1s: want 1s to 10m, or 0s for calls that wait as long as it takes`},
+		{"path: /vol/data", "path: /vol/data, softTimeout: 999ms", `line 6: backend.nfs.softTimeout: 999ms: want 1s to 10m, or 0s for no limit`},
+		{"path: /vol/data", "path: /vol/data, softTimeout: 601s", `line 6: backend.nfs.softTimeout: 10m1s: want 1s to 10m, or 0s for no limit`},
+		{"path: /vol/data", "path: /vol/data, softTimeout: -1s", `line 6: backend.nfs.softTimeout: -1s: want 1s to 10m, or 0s for no limit`},
 
 		{"  backend", "  uid: seventh\n  backend", `line 6: uid: "seventh": want 8 to 64 printable ASCII characters without spaces`},
 		{"  backend", "  uid: the eighth\n  backend", `line 6: uid: "the eighth": want 8 to 64 printable ASCII characters without spaces`},
@@ -156,9 +156,9 @@ line 9: access[1].mode: "ReadOnly": ` + gss + `ReadWrite, or gss: Refuse
 line 9: access[1].squash: "Root": ` + gss + `None, or gss: Refuse`},
 
 		{nfs, "{volume: {path: /a}}\n  uid: 12345678-1234\n  signHandles: Auto\n  gss: Refuse",
-			`line 7: uid: "12345678-1234": is for nfs and rdma backends alone, since a volume is known by its export's name: leave it out
-line 8: signHandles: "Auto": is for nfs and rdma backends alone, since handles of a volume are always signed: leave it out
-line 9: gss: "Refuse": is for nfs and rdma backends alone, since a volume knows no RPCSEC_GSS: leave it out`},
+			`line 7: uid: "12345678-1234": is only for nfs and rdma backends, since an export's name identifies its volume: leave it out
+line 8: signHandles: "Auto": is only for nfs and rdma backends, since handles of a volume are always signed: leave it out
+line 9: gss: "Refuse": is only for nfs and rdma backends, since volumes do not support RPCSEC_GSS: leave it out`},
 	} {
 		t.Run(tt.new, func(t *testing.T) {
 			if !strings.Contains(remote, tt.old) {

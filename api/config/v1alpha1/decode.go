@@ -102,7 +102,7 @@ func (d *decoder) fields(r report, n *yaml.Node, v reflect.Value) {
 		case k < 0:
 			d.refuseAt(key.Line, at, nil, "unknown field%s; the fields here are %s", meant(key.Value, names), strings.Join(names, ", "))
 		case known:
-			d.refuseAt(key.Line, at, nil, "the field is there twice, first on line %d", first)
+			d.refuseAt(key.Line, at, nil, "duplicate field, first on line %d", first)
 		default:
 			d.lines[at.path] = key.Line
 			d.decode(at, val, v.Field(fields[k]))

@@ -98,9 +98,9 @@ func (c *GatewayConfig) validateNetworkSets(r report) {
 				}
 				rn := r.at("exports").index(i).at("access").index(j).at("from").at("networkSets").index(k)
 				if len(names) == 0 {
-					rn.refuse(name, "there is no such set: the file has none; want %s", networkSetExample)
+					rn.refuse(name, "no such set: the file has none; want %s", networkSetExample)
 				} else {
-					rn.refuse(name, "there is no such set: want one of the file's networkSets: %s", shorten(strings.Join(names, ", ")))
+					rn.refuse(name, "no such set: want one of the file's networkSets: %s", shorten(strings.Join(names, ", ")))
 				}
 			}
 		}
@@ -123,9 +123,9 @@ func checkNetworks(r report, networks []netip.Prefix) {
 		case !p.IsValid():
 			r.index(i).refuse(nil, "want a network such as 10.0.0.0/8 or fd00::/8")
 		case p.Addr().Is4In6():
-			r.index(i).refuse(p.String(), "clients with IPv4 addresses are named as such: 10.0.0.0/8, not ::ffff:10.0.0.0/104")
+			r.index(i).refuse(p.String(), "want IPv4 clients as IPv4 networks: 10.0.0.0/8, not ::ffff:10.0.0.0/104")
 		case p.Masked() != p:
-			r.index(i).refuse(p.String(), "has bits behind the prefix: want %s", p.Masked())
+			r.index(i).refuse(p.String(), "has host bits: want %s", p.Masked())
 		}
 	}
 }

@@ -70,12 +70,12 @@ func TestNetworkSetProblems(t *testing.T) {
 		whole            bool
 	}{
 		{"unknown", "networkSets: [" + good + "]\n", "{networkSets: [nodes, node]}",
-			`exports[1].access[0].from.networkSets[1]: "node": there is no such set: want one of the file's networkSets: nodes`, false},
-		{"none at all", "", "{networkSets: [nodes]}", `exports[1].access[0].from.networkSets[0]: "nodes": there is no such set: the file has none; want networkSets: [{name: nodes, networks: [10.0.0.0/8]}]`, false},
+			`exports[1].access[0].from.networkSets[1]: "node": no such set: want one of the file's networkSets: nodes`, false},
+		{"none at all", "", "{networkSets: [nodes]}", `exports[1].access[0].from.networkSets[0]: "nodes": no such set: the file has none; want networkSets: [{name: nodes, networks: [10.0.0.0/8]}]`, false},
 		{"nobody", "", "{networkSets: []}", "exports[1].access[0].from.networks: 0: want 1 to 1024 networks, such as 10.0.0.0/8; 0.0.0.0/0 and ::/0 are everyone", false},
 		{"twice", "networkSets: [" + good + ", " + good + "]\n", "{networkSets: [nodes]}", `networkSets[1].name: "nodes": networkSets[0].name is the same: want a name for each set`, true},
 		{"empty", "networkSets: [{name: nodes}]\n", "{networkSets: [nodes]}", "networkSets[0].networks: 0: want 1 to 65536 networks, such as 10.0.0.0/8; 0.0.0.0/0 and ::/0 are everyone", true},
-		{"host bits", "networkSets: [{name: nodes, networks: [10.0.0.1/8]}]\n", "{networkSets: [nodes]}", `networkSets[0].networks[0]: "10.0.0.1/8": has bits behind the prefix: want 10.0.0.0/8`, true},
+		{"host bits", "networkSets: [{name: nodes, networks: [10.0.0.1/8]}]\n", "{networkSets: [nodes]}", `networkSets[0].networks[0]: "10.0.0.1/8": has host bits: want 10.0.0.0/8`, true},
 		{"no field", "networkSets: [{name: nodes, networks: [10.0.0.0/8], '-': a}]\n", "{networkSets: [nodes]}", "networkSets[0].-: unknown field; the fields here are name, networks", true},
 	} {
 		f, err := Parse(setsFile(c.sets, c.from))

@@ -123,7 +123,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 		if err = dec.Decode(&more); errors.Is(err, io.EOF) {
 			return doc.Content[0], nil
 		} else if err == nil {
-			return nil, Problems{{Line: more.Line, Reason: "a second document begins here: want one"}}
+			return nil, Problems{{Line: more.Line, Reason: "second document: want one"}}
 		}
 	}
 	return nil, Problems{syntaxProblem(err)}

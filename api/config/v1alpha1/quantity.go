@@ -19,7 +19,7 @@ var units = []struct {
 
 // ParseQuantity reads a quantity.
 func ParseQuantity(s string) (Quantity, error) {
-	bad := fmt.Errorf("want a whole number of bytes, alone or with Ki, Mi, Gi or Ti behind it, such as 4096 or 4Ki")
+	bad := fmt.Errorf("want a whole number of bytes, optionally followed by Ki, Mi, Gi or Ti, such as 4096 or 4Ki")
 	for _, u := range units {
 		digits, ok := strings.CutSuffix(s, u.name)
 		if !ok {

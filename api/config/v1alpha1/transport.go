@@ -37,7 +37,7 @@ func (t *Transport) validateVersions(r report) {
 	for i, x := range t.Extensions {
 		oneOf(rx.index(i), x, TransportProperties, MessageContinuation, SendBasedPlacement)
 		if slices.Contains(t.Extensions[:i], x) {
-			rx.index(i).refuse(string(x), "is there twice: want each extension once")
+			rx.index(i).refuse(string(x), "is listed twice: want each extension once")
 		}
 		if (x == MessageContinuation || x == SendBasedPlacement) && !t.offers(TransportProperties) {
 			rx.index(i).refuse(string(x), "needs %s: want both", TransportProperties)
@@ -60,6 +60,6 @@ func (t *Transport) validateVersions(r report) {
 // needs refuses what is for an extension that is not offered.
 func (t *Transport) needs(r report, x Extension) {
 	if !t.offers(x) {
-		r.refuse(nil, "is for extension %s alone: leave it out", x)
+		r.refuse(nil, "is only for extension %s: leave it out", x)
 	}
 }

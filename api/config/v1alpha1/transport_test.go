@@ -51,7 +51,7 @@ func TestVersions(t *testing.T) {
 		{"{extensions: [TransportProperties]}", nil, nil,
 			"extensions: [TransportProperties]: are of version 2: want rpcRDMAVersions: [1, 2], or leave them out"},
 		{"{rpcRDMAVersions: [2], extensions: [TransportProperties, TransportProperties]}", nil, nil,
-			`extensions[1]: "TransportProperties": is there twice: want each extension once`},
+			`extensions[1]: "TransportProperties": is listed twice: want each extension once`},
 		{"{rpcRDMAVersions: [2], extensions: [MessageContinuation, SendBasedPlacement]}", nil, nil,
 			"extensions[0]: \"MessageContinuation\": needs TransportProperties: want both\n" +
 				`extensions[1]: "SendBasedPlacement": needs TransportProperties: want both`},
@@ -106,9 +106,9 @@ func TestExtensions(t *testing.T) {
 		{head + "[TransportProperties, SendBasedPlacement], placement: {minLength: 1}}", nil, &Placement{64 << 10, 1}, ""},
 		{head + "[TransportProperties, SendBasedPlacement], placement: {receiveBuffer: 1Mi, minLength: 8Ki}}", nil, &Placement{1 << 20, 8 << 10}, ""},
 
-		{"{continuation: {}}", nil, nil, "continuation: is for extension MessageContinuation alone: leave it out"},
-		{head + "[], placement: {}}", nil, nil, "placement: is for extension SendBasedPlacement alone: leave it out"},
-		{head + "[TransportProperties, MessageContinuation], placement: {}}", nil, nil, "placement: is for extension SendBasedPlacement alone: leave it out"},
+		{"{continuation: {}}", nil, nil, "continuation: is only for extension MessageContinuation: leave it out"},
+		{head + "[], placement: {}}", nil, nil, "placement: is only for extension SendBasedPlacement: leave it out"},
+		{head + "[TransportProperties, MessageContinuation], placement: {}}", nil, nil, "placement: is only for extension SendBasedPlacement: leave it out"},
 		{head + "[TransportProperties, MessageContinuation], continuation: {maxCallTransmissions: 0, maxReplyTransmissions: 257}}", nil, nil,
 			"continuation.maxCallTransmissions: 0: want 1 to 256\ncontinuation.maxReplyTransmissions: 257: want 1 to 256"},
 		{head + "[TransportProperties, SendBasedPlacement], placement: {receiveBuffer: 2Ki, minLength: 0}}", nil, nil,

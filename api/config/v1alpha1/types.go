@@ -269,9 +269,9 @@ type Transport struct {
 	RPCRDMAVersions []int `json:"rpcRDMAVersions"`
 	// Extensions are what of version 2 is offered beyond its base, [] for nothing. They are for that alone; default [TransportProperties] with it.
 	Extensions []Extension `json:"extensions,omitzero"`
-	// Continuation is for extension MessageContinuation alone.
+	// Continuation is only for extension MessageContinuation.
 	Continuation *Continuation `json:"continuation,omitempty"`
-	// Placement is for extension SendBasedPlacement alone.
+	// Placement is only for extension SendBasedPlacement.
 	Placement *Placement `json:"placement,omitempty"`
 	// InlineThreshold is the longest message that is sent without chunks.
 	InlineThreshold InlineThreshold `json:"inlineThreshold"`

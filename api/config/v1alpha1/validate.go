@@ -87,25 +87,25 @@ func (l *Listener) validate(r report) {
 	case Wildcard:
 		if host, port, err := net.SplitHostPort(l.Address); err == nil {
 			if ip, _ := netip.ParseAddr(host); !ip.IsValid() || ip.IsUnspecified() || ip.Is4In6() || port == "0" {
-				r.at("address").refuse(l.Address, "bind Wildcard tells exports apart by address: want an IP and a port, such as 192.0.2.10:20049")
+				r.at("address").refuse(l.Address, "bind Wildcard distinguishes exports by address: want an IP and a port, such as 192.0.2.10:20049")
 			}
 		}
 	default:
 		r.at("bind").refuse(string(l.Bind), "want Wildcard, or leave it out")
 	}
 	if l.Verbs != nil && (l.Network != RDMA || l.Provider != Verbs) {
-		r.at("verbs").refuse(nil, "are for provider verbs alone: leave them out")
+		r.at("verbs").refuse(nil, "are only for provider verbs: leave them out")
 		return
 	}
 	if l.Network != RDMA {
 		if l.Provider != "" {
-			r.at("provider").refuse(string(l.Provider), "is for network rdma alone: leave it out")
+			r.at("provider").refuse(string(l.Provider), "is only for network rdma: leave it out")
 		}
 		if l.Device != "" {
-			r.at("device").refuse(l.Device, "is for network rdma alone: leave it out")
+			r.at("device").refuse(l.Device, "is only for network rdma: leave it out")
 		}
 		if l.Options != nil {
-			r.at("options").refuse(nil, "are for network rdma alone: leave them out")
+			r.at("options").refuse(nil, "are only for network rdma: leave them out")
 		}
 		return
 	}
@@ -113,15 +113,15 @@ func (l *Listener) validate(r report) {
 	checkDevice(r.at("device"), l.Provider, l.Device)
 	if l.Provider == Verbs {
 		if l.Options != nil {
-			r.at("options").refuse(nil, "are for provider iwarp alone: leave them out")
+			r.at("options").refuse(nil, "are only for provider iwarp: leave them out")
 		}
 		if v := l.Verbs; v != nil {
 			v.validate(r.at("verbs"))
 			if v.RetryCount != 0 {
-				r.at("verbs").at("retryCount").refuse(v.RetryCount, "is for backends alone, since the client chooses: leave it out")
+				r.at("verbs").at("retryCount").refuse(v.RetryCount, "is only for backends, since the client chooses: leave it out")
 			}
 			if v.TOS != 0 {
-				r.at("verbs").at("tos").refuse(v.TOS, "is for backends alone, since the client chooses: leave it out")
+				r.at("verbs").at("tos").refuse(v.TOS, "is only for backends, since the client chooses: leave it out")
 			}
 		}
 		return
@@ -151,7 +151,7 @@ func (v *VerbsOptions) validate(r report) {
 		r.at("moderationPeriod").refuse(v.ModerationPeriod, "want 1µs to 65ms, in whole microseconds")
 	}
 	if (v.ModerationCount == 0) != (v.ModerationPeriod == 0) {
-		r.at("moderationPeriod").refuse(v.ModerationPeriod, "goes with moderationCount: give both or neither")
+		r.at("moderationPeriod").refuse(v.ModerationPeriod, "requires moderationCount: want both or neither")
 	}
 	between(r.at("inline"), v.Inline, 0, 1024)
 	between(r.at("spin"), v.Spin, 0, 65536)
@@ -187,7 +187,7 @@ func checkDevice(r report, p Provider, device string) {
 	switch {
 	case device == "":
 	case p != Verbs:
-		r.refuse(device, "is for provider verbs alone: leave it out")
+		r.refuse(device, "is only for provider verbs: leave it out")
 	case !validDevice(device):
 		r.refuse(device, "want the name of an RDMA device, such as mlx5_4 (rdma link lists them)")
 	}
@@ -224,10 +224,10 @@ func (t *Transport) validateCredits(r report) {
 	between(r.at("max"), c.Max, 1, MaxCredits)
 	if c.Policy != Adaptive {
 		if c.Min != 0 {
-			r.at("min").refuse(c.Min, "is for policy Adaptive alone: leave it out")
+			r.at("min").refuse(c.Min, "is only for policy Adaptive: leave it out")
 		}
 		if c.Memory != 0 {
-			r.at("memory").refuse(c.Memory, "is for policy Adaptive alone: leave it out")
+			r.at("memory").refuse(c.Memory, "is only for policy Adaptive: leave it out")
 		}
 		return
 	}
@@ -244,7 +244,7 @@ func (t *Transport) validateCredits(r report) {
 	}
 	switch least := Quantity(c.Min) * size; {
 	case c.Memory == 0:
-		r.at("memory").refuse(nil, "missing: want the most for receives of all connections together, such as 256Mi")
+		r.at("memory").refuse(nil, "missing: want the budget for the receives of all connections, such as 256Mi")
 	case c.Memory < least:
 		r.at("memory").refuse(c.Memory, "want at least %s: one connection has %d receives (min) of %s (%s)", least, c.Min, size, of)
 	case c.Memory > 1<<40:
@@ -362,7 +362,7 @@ func checkPath(r report, p string) {
 	case !path.IsAbs(p):
 		r.refuse(p, "want an absolute path, such as /srv/data")
 	case strings.ContainsRune(p, 0):
-		r.refuse(p, "a path has no zero byte")
+		r.refuse(p, "want a path without zero bytes")
 	}
 }
 

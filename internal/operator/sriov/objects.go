@@ -70,7 +70,7 @@ func (n *Network) validate() error {
 	case n.Type != "sriov" && n.Type != "ib-sriov" && n.Type != "host-device":
 		return fmt.Errorf("type: %q: want sriov, ib-sriov or host-device", n.Type)
 	case n.Type != "sriov" && n.VLAN != 0:
-		return fmt.Errorf("vlan: %d: is for type sriov alone: leave it out", n.VLAN)
+		return fmt.Errorf("vlan: %d: is only for type sriov: leave it out", n.VLAN)
 	case n.VLAN < 0 || n.VLAN > 4094:
 		return fmt.Errorf("vlan: %d: want 0 to 4094", n.VLAN)
 	}

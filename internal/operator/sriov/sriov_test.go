@@ -123,7 +123,7 @@ func TestRefusals(t *testing.T) {
 		{selectors(`"rootDevices": ["ens1f0"]`), `resourceList[0].selectors[0].rootDevices[0]: "ens1f0": want a PCI address, such as 0000:3b:00.2, or some of its functions, such as 0000:3b:00.0#0,2-7`},
 		{selectors(`"linkTypes": ["eth"]`), `resourceList[0].selectors[0].linkTypes[0]: "eth": want ether or infiniband`},
 		{selectors(`"pKeys": ["8001"]`), `resourceList[0].selectors[0].pKeys[0]: "8001": want a partition key, such as 0x8001`},
-		{selectors(`"auxTypes": ["sf"]`), `resourceList[0].selectors[0].auxTypes: "sf": is for deviceType auxNetDevice alone: leave it out`},
+		{selectors(`"auxTypes": ["sf"]`), `resourceList[0].selectors[0].auxTypes: "sf": is only for deviceType auxNetDevice: leave it out`},
 		{selectors(`"vdpaType": "x"`), `resourceList[0].selectors[0].vdpaType: "x": want vhost or virtio`},
 		{selectors(`"vdpaType": "vhost", "isRdma": true`), `resourceList[0].selectors[0].vdpaType: "vhost": a device is not for RDMA and vDPA at once: leave out isRdma or this`},
 		{one(`"deviceType": "accelerator", "selectors": {"isRdma": true}`), `resourceList[0].selectors[0].isRdma: "true": is not for deviceType accelerator: leave it out`},
@@ -150,7 +150,7 @@ func TestDefinition(t *testing.T) {
 		"name: missing: want that of the NetworkAttachmentDefinition":                                   func(n *Network) { n.Name = "" },
 		`resource: "rdma_vf": want a domain and a name, such as nvidia.com/rdma_vf`:                     func(n *Network) { n.Resource = "rdma_vf" },
 		`type: "macvlan": want sriov, ib-sriov or host-device`:                                          func(n *Network) { n.Type = "macvlan" },
-		"vlan: 7: is for type sriov alone: leave it out":                                                func(n *Network) { n.Type = "ib-sriov" },
+		"vlan: 7: is only for type sriov: leave it out":                                                 func(n *Network) { n.Type = "ib-sriov" },
 		"vlan: 4095: want 0 to 4094":                                                                    func(n *Network) { n.VLAN = 4095 },
 		"ipam.type: missing: want a plugin that gives out addresses, such as host-local or whereabouts": func(n *Network) { n.IPAM = map[string]any{} },
 	} {

@@ -93,7 +93,7 @@ func (s *Selectors) validate(field string, kind DeviceType) (all []error) {
 	each("pKeys", s.PKeys, pkeyPattern.MatchString, "want a partition key, such as 0x8001")
 	each("auxTypes", s.AuxTypes, some, "want a kind of auxiliary devices, such as sf")
 	if len(s.AuxTypes) > 0 && kind != AuxNetDevice {
-		refuse("auxTypes", strings.Join(s.AuxTypes, ","), "is for deviceType auxNetDevice alone: leave it out")
+		refuse("auxTypes", strings.Join(s.AuxTypes, ","), "is only for deviceType auxNetDevice: leave it out")
 	}
 	if s.VdpaType != "" && s.VdpaType != "vhost" && s.VdpaType != "virtio" {
 		refuse("vdpaType", s.VdpaType, "want vhost or virtio")
