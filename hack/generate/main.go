@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 
 	"sigs.k8s.io/yaml"
 )
@@ -94,7 +95,8 @@ const (
 	maxCount  = 64
 )
 
-// bound bounds every string, list and map in the schemas of the CRD in the file.
+// bound bounds every string, list and map in the schemas of the CRD in the file, and joins the lines
+// of descriptions.
 func bound(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -107,6 +109,7 @@ func bound(name string) error {
 	for _, version := range crd["spec"].(map[string]any)["versions"].([]any) {
 		root := version.(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
 		properties := root["properties"].(map[string]any)
+		joinLines(root)
 		boundSchema(properties["spec"].(map[string]any))
 		boundSchema(properties["status"].(map[string]any))
 	}
@@ -115,6 +118,28 @@ func bound(name string) error {
 		return err
 	}
 	return os.WriteFile(name, append([]byte("---\n"), bytes.TrimLeft(text, "\n")...), 0o644)
+}
+
+var lineEnd = regexp.MustCompile(`([^\n])\n([^\n\s-])`)
+
+// joinLines makes each paragraph of the descriptions in a schema one line. kubectl explain wraps
+// lines to its own width, and would keep the width of Go comments as well.
+func joinLines(s map[string]any) {
+	if d, ok := s["description"].(string); ok {
+		s["description"] = lineEnd.ReplaceAllString(d, "$1 $2")
+	}
+	for key, v := range s {
+		inner, _ := v.(map[string]any)
+		switch {
+		case inner == nil:
+		case key == "properties":
+			for _, p := range inner {
+				joinLines(p.(map[string]any))
+			}
+		case key == "items" || key == "additionalProperties":
+			joinLines(inner)
+		}
+	}
 }
 
 func boundSchema(s map[string]any) {
