@@ -18,8 +18,8 @@ const (
 	msgAccepted = 0
 	msgDenied   = 1
 
-	// MinCallLen and MinReplyLen are the lengths in bytes of a call header with empty credential and verifier,
-	// and of an accepted reply header with an empty verifier.
+	// MinCallLen and MinReplyLen are the lengths in bytes of a call header with empty credential
+	// and verifier, and of an accepted reply header with an empty verifier.
 	MinCallLen  = 40
 	MinReplyLen = 24
 

@@ -28,7 +28,8 @@ func split(b []byte, n int) (s [][]byte) {
 	return append(s, b)
 }
 
-// A GETATTR with an AUTH_SYS credential: stamp 1, machine "host1", uid 1000, gid 100, gids 100 and 4.
+// A GETATTR with an AUTH_SYS credential: stamp 1, machine "host1", uid 1000, gid 100, gids 100 and
+// 4.
 const callHex = `
 	0a0b0c0d 00000000 00000002 000186a3 00000003 00000001
 	00000001 00000024 00000001 00000005 686f7374 31000000 000003e8 00000064 00000002 00000064 00000004

@@ -28,7 +28,8 @@ type Message struct {
 // Own makes m the owner of b: m.Release releases it.
 func (m *Message) Own(b *bufpool.Buf) { m.bufs = append(m.bufs, b) }
 
-// Disown makes the caller the owner of all buffers of m, appending them to dst. The message stays readable.
+// Disown makes the caller the owner of all buffers of m, appending them to dst. The message stays
+// readable.
 func (m *Message) Disown(dst []*bufpool.Buf) []*bufpool.Buf {
 	dst = append(dst, m.bufs...)
 	clear(m.bufs)

@@ -140,7 +140,8 @@ func (r *Request) Results() (*xdr.Decoder, error) {
 // Header returns the reply's header, after Results.
 func (r *Request) Header() *ReplyHeader { return &r.header }
 
-// Free releases call and reply, and gives r back for a later NewRequest. The request must be done, or never submitted.
+// Free releases call and reply, and gives r back for a later NewRequest. The request must be done,
+// or never submitted.
 func (r *Request) Free() {
 	r.Call.Release()
 	r.Reply.Release()

@@ -10,8 +10,8 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/runtime"
 )
 
-// FuzzDecoder runs a program of reads over a message that lies in memory in different ways: it must see the same.
-// The program's bytes are operations; the message has an item where items says so.
+// FuzzDecoder runs a program of reads over a message that lies in memory in different ways: it must
+// see the same. The program's bytes are operations; the message has an item where items says so.
 func FuzzDecoder(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6}, []byte("\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x03abc\x00\x00\x00\x00\x05abcde\x00\x00\x00"), 3, 0, 0)
 	f.Add([]byte{6, 0}, []byte("\x00\x00\x00\x05\x00\x00\x00\x22"), 1, 4, 5)
@@ -79,8 +79,8 @@ func interpret(t *testing.T, program []byte, stream [][]byte, items []Item) stri
 	return out.String()
 }
 
-// FuzzOracle reads a message as go-xdr does, value by value. go-xdr insists on zeros in the round-up, which
-// senders do not owe.
+// FuzzOracle reads a message as go-xdr does, value by value. go-xdr insists on zeros in the
+// round-up, which senders do not owe.
 func FuzzOracle(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3}, []byte("\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x05abcde\x00\x00\x00"))
 	f.Add([]byte{11, 0}, []byte("\x00\x00\x00\x02ab\x00\x00\x00\x00\x00\x07"))

@@ -21,7 +21,8 @@ type Item struct {
 	Data [][]byte
 }
 
-// Pad returns the number of zero bytes, 0 to 3, that round n up to a multiple of four (RFC 4506 section 4.10).
+// Pad returns the number of zero bytes, 0 to 3, that round n up to a multiple of four (RFC 4506
+// section 4.10).
 func Pad(n int) int { return -n & 3 }
 
 // Round returns n rounded up to a multiple of four.

@@ -40,7 +40,8 @@ func checkCRC(fpdu []byte) error {
 	return matchCRC(crc32.Update(0, castagnoli, fpdu[:n]), fpdu[n:])
 }
 
-// matchCRC compares the computed sum with the CRC field, which is little-endian (RFC 5044 section 4.4).
+// matchCRC compares the computed sum with the CRC field, which is little-endian (RFC 5044 section
+// 4.4).
 func matchCRC(sum uint32, field []byte) error {
 	if got := binary.LittleEndian.Uint32(field); got != sum {
 		return codeCRC.errorf("CRC field %08x, computed %08x", got, sum)

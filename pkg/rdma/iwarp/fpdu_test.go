@@ -26,7 +26,8 @@ func TestCRCVectors(t *testing.T) {
 	if err := checkCRC(plain.asFPDU(send24(1))); err != nil {
 		t.Error(err)
 	}
-	// Figures 5 and 6 of RFC 5044: the first FPDU opens the stream; the second one has a marker 20 bytes into it.
+	// Figures 5 and 6 of RFC 5044: the first FPDU opens the stream; the second one has a marker 20
+	// bytes into it.
 	marked := sender{crc: true, markers: true}
 	if got, want := marked.asFPDU(send24(1)), unhex(t, "00000000 002a 4143 00000000 00000000 00000001 00000000"+zeros24+"52239983"); !bytes.Equal(got, want) {
 		t.Errorf("figure 5: %x, want %x", got, want)

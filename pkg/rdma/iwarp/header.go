@@ -47,7 +47,8 @@ const (
 	rdmapVersion = 1
 )
 
-// taggedHeader opens a segment of an RDMA Write or Read Response (RFC 5041 section 4.2, RFC 5040 section 4.1).
+// taggedHeader opens a segment of an RDMA Write or Read Response (RFC 5041 section 4.2, RFC 5040
+// section 4.1).
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1

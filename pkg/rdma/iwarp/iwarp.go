@@ -58,7 +58,8 @@ const (
 const (
 	// FPDULargest sends up to 64 KiB in an FPDU.
 	FPDULargest = 0
-	// FPDUSegment fits each FPDU in one TCP segment, as RFC 5044 section 4.5 recommends for hardware.
+	// FPDUSegment fits each FPDU in one TCP segment, as RFC 5044 section 4.5 recommends for
+	// hardware.
 	FPDUSegment = -1
 )
 

@@ -27,7 +27,8 @@ const (
 // errMPA is the root of all errors about start-up frames.
 var errMPA = errors.New("iwarp: bad MPA frame")
 
-// mpaFrame is a Request or a Reply of the MPA start-up (RFC 5044 section 7.1.1, RFC 6581 section 6).
+// mpaFrame is a Request or a Reply of the MPA start-up (RFC 5044 section 7.1.1, RFC 6581 section
+// 6).
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1

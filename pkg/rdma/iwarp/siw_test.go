@@ -472,7 +472,8 @@ func testStrict(t *testing.T, cfg Config, segment int, dribble bool, ord int) {
 		s.post(4096)
 	}
 	for _, n := range sizes {
-		base := uint64(0xffff_8881_0000_0000) + uint64(n) // like a kernel address, with the XID in the upper half
+		// like a kernel address, with the XID in the upper half
+		base := uint64(0xffff_8881_0000_0000) + uint64(n)
 		mem := make([]byte, n)
 		stag := s.expose(index, base, mem, rdma.RemoteWrite)
 		call('R', n, stag, base)

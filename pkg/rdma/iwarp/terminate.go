@@ -101,7 +101,8 @@ func (c termCode) errorf(format string, args ...any) *TerminateError {
 	return &TerminateError{Layer: c.layer, Type: c.etype, Code: c.code, Reason: fmt.Sprintf(format, args...)}
 }
 
-// TerminateError is the end of a connection by a Terminate message (RFC 5040 section 4.8), sent or received.
+// TerminateError is the end of a connection by a Terminate message (RFC 5040 section 4.8), sent or
+// received.
 type TerminateError struct {
 	// Remote means that the peer sent it. Otherwise it was sent to the peer, as far as the
 	// connection allowed.
