@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// MaxBackendPath is the most bytes that the path of an nfs or rdma backend may have.
+// MaxBackendPath is the maximum length of the path of an nfs or rdma backend, in bytes.
 const MaxBackendPath = 1024
 
-// Remote returns the server of an nfs or rdma backend, both in one shape, and the network that it is on. ok is false if the backend is neither.
+// Remote returns the server of an nfs or rdma backend, in one shape, and its network. ok is false
+// for other backends.
 func (b *Backend) Remote() (s NFSServer, n Network, ok bool) {
 	switch {
 	case b.NFS != nil:
@@ -25,7 +26,7 @@ func (b *Backend) Remote() (s NFSServer, n Network, ok bool) {
 	}
 }
 
-// Identity tells the export from all others: UID, or if that is empty 16 bytes of a hash of Name.
+// Identity identifies the export: UID, or 16 bytes of a hash of Name if UID is empty.
 func (e *Export) Identity() []byte {
 	if e.UID != "" {
 		return []byte(e.UID)
@@ -34,7 +35,7 @@ func (e *Export) Identity() []byte {
 	return sum[:16]
 }
 
-// kinds names the backends that are set.
+// kinds returns the names of the configured backends.
 func (b *Backend) kinds() (names []string) {
 	for _, k := range []struct {
 		name string
@@ -132,7 +133,7 @@ func (e *Export) checkVersions(r report, versions []NFSVersion) {
 	}
 }
 
-// checkPassThrough: what is signed or encrypted by RPCSEC_GSS cannot be rewritten, so no rule may depend on that.
+// checkPassThrough refuses rules that need rewritten calls: RPCSEC_GSS signs or encrypts them.
 func (e *Export) checkPassThrough(r, backend report, root string) {
 	const why = "gss is PassThrough, which forwards calls unread: want "
 	if e.SignHandles != SignOff {
@@ -156,7 +157,7 @@ func validUID(s string) bool {
 	return len(s) >= 8 && len(s) <= 64 && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// checkHost returns what is wanted if s is neither an IP address of a host nor a host's name.
+// checkHost returns the expected form if s is neither a host's IP address nor a host name.
 func checkHost(s string) string {
 	const want = "want a host's name, such as filer.example, or its IP address"
 	if s == "" {
@@ -184,7 +185,8 @@ func checkHost(s string) string {
 	return ""
 }
 
-// checkBackendPath holds a path on a server to one spelling, since it decides what clients can reach.
+// checkBackendPath accepts one spelling of a path only, since the path decides which files clients
+// can reach.
 func checkBackendPath(r report, p string) {
 	switch {
 	case p == "":

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// remote is an export in front of an NFS server, with its own fields on line 6 and its access on line 7.
+// remote is an export with an NFS backend. Its own fields are on line 6, its access on line 7.
 const remote = `apiVersion: config.sluice.dev/v1alpha1
 kind: GatewayConfig
 exports:
@@ -36,7 +36,7 @@ func TestRemoteBackends(t *testing.T) {
 	const all = `server: "fd00::1", port: 1, path: /, within: /, versions: ["4.2", "4.0"], softTimeout: 1m30s`
 	versions := []NFSVersion{NFSv3, NFSv41, NFSv42}
 	for _, tt := range []struct {
-		backend string // with fields of the export behind it
+		backend string // and fields of its export
 		want    Backend
 		sign    SignHandles
 		gss     GSS
@@ -76,7 +76,7 @@ func TestRemoteBackends(t *testing.T) {
 	}
 }
 
-// TestBackendRefusals changes the export in front of a server in one place each.
+// TestBackendRefusals changes one place of the export for each case.
 func TestBackendRefusals(t *testing.T) {
 	const (
 		nfs      = "{nfs: {server: filer.example, path: /vol/data}}"
@@ -86,7 +86,7 @@ func TestBackendRefusals(t *testing.T) {
 	long := "/" + strings.Repeat("a", 1024)
 	for _, tt := range []struct {
 		old, new string
-		want     string // all problems, one a line, each without the path of the export
+		want     string // all problems, one per line, without the export's path
 	}{
 		{nfs, "{}", `line 6: backend: want one of volume: {path: DIRECTORY}, nfs: {server: HOST, path: /PATH} and rdma: {server: HOST, path: /PATH}`},
 		{nfs, "{nfs: {server: a, path: /}, rdma: {server: a}}", `line 6: backend: nfs, rdma: want one of them for each export`},
@@ -182,7 +182,7 @@ func TestHandleKeys(t *testing.T) {
 	}
 }
 
-// TestIdentity: exports that differ in name or uid are told apart, and nothing else of them matters.
+// TestIdentity: an identity depends on name and uid only.
 func TestIdentity(t *testing.T) {
 	a := parseOne(t, remote)
 	b := parseOne(t, strings.Replace(remote, "name: data", "name: other", 1))

@@ -12,9 +12,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// decoder turns YAML nodes into the types of this package, strictly: unknown and repeated fields and values of another
-// type are problems, and all problems are found, not the first. It remembers the line of every field, so that the
-// rules which are checked later can name it too.
+// decoder turns YAML nodes into the types of this package. It is strict: unknown fields, repeated
+// fields and values of another type are problems. It finds all problems, and remembers each field's
+// line for the rules that are checked later.
 type decoder struct {
 	problems Problems
 	lines    map[string]int
@@ -33,7 +33,7 @@ func (d *decoder) decode(r report, n *yaml.Node, v reflect.Value) {
 		df.setDefaults()
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return // nothing is said: the default stands
+		return // no value: keep the default
 	}
 	if p, ok := v.Addr().Interface().(*netip.Prefix); ok {
 		d.prefix(r, n, p)
@@ -110,7 +110,8 @@ func (d *decoder) fields(r report, n *yaml.Node, v reflect.Value) {
 	}
 }
 
-// fieldNames returns the names of a struct's fields in files, in order, and their indexes. Fields tagged "-" are in no file.
+// fieldNames returns the file names of a struct's fields and their indexes, in order. It omits
+// fields tagged "-".
 func fieldNames(t reflect.Type) (names []string, index []int) {
 	for i := range t.NumField() {
 		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
@@ -153,13 +154,14 @@ func (d *decoder) mismatch(r report, n *yaml.Node, want string) {
 	d.refuseAt(n.Line, r, is, "want %s", want)
 }
 
-// refuseAt adds a problem on a line of its own, which is not that of the field with its path.
+// refuseAt adds a problem with its own line, which differs from the line of the field.
 func (d *decoder) refuseAt(line int, r report, value any, reason string, args ...any) {
 	r.refuse(value, reason, args...)
 	(*r.problems)[len(*r.problems)-1].Line = line
 }
 
-// place sets the lines of problems that have none: the line of the field, or of the closest field around it.
+// place sets the missing lines of problems: the line of the field, or of the closest field around
+// it.
 func (d *decoder) place(ps Problems) {
 	for i := range ps {
 		if ps[i].Line != 0 {
@@ -177,7 +179,7 @@ func (d *decoder) place(ps Problems) {
 	}
 }
 
-// meant returns a question if one of names is much like got.
+// meant returns a question if got resembles one of names.
 func meant(got string, names []string) string {
 	best, most := "", 3
 	for _, n := range names {
@@ -191,7 +193,7 @@ func meant(got string, names []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strconv.Quote(best))
 }
 
-// distance is the number of bytes to insert, delete or replace to get from a to b.
+// distance is the Levenshtein distance between a and b, in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -2,24 +2,24 @@ package v1alpha1
 
 import "time"
 
-// Parse calls a type's setDefaults before it reads what the file says about a value of that type, so that a field of
-// which the file says nothing keeps its default, and false can be told from unsaid.
+// Parse calls setDefaults on a value before it decodes the value, so absent fields keep their
+// defaults, and false differs from absent.
 
-// Default returns a configuration without exports and with every other field at its default.
+// Default returns a configuration with all defaults and no exports.
 func Default() GatewayConfig {
 	var c GatewayConfig
 	c.setDefaults()
 	return c
 }
 
-// DefaultExport returns an export with every field at its default that has one.
+// DefaultExport returns an export with all defaults.
 func DefaultExport() Export {
 	var e Export
 	e.setDefaults()
 	return e
 }
 
-// DefaultNFSServer returns a server with every field at its default that has one.
+// DefaultNFSServer returns a server with all defaults.
 func DefaultNFSServer() NFSServer {
 	var s NFSServer
 	s.setDefaults()
@@ -63,7 +63,7 @@ func (p *Placement) setDefaults() { p.ReceiveBuffer, p.MinLength = 64<<10, 4<<10
 
 func (o *ListenerOptions) setDefaults() { o.CRC = true }
 
-// Complete sets the defaults that depend on other fields. Parse does so by itself.
+// Complete sets the defaults that depend on other fields. Parse calls it.
 func (e *Export) Complete() {
 	if _, _, remote := e.Backend.Remote(); remote {
 		if e.SignHandles == "" {

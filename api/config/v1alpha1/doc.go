@@ -1,7 +1,7 @@
-// Package v1alpha1 is the gateway's configuration file: its types, their defaults, their rules, and [Parse], which reads
-// one and says of each wrong field its path, its line, its value and what would be right.
+// Package v1alpha1 defines the gateway's configuration file: types, defaults, rules, and [Parse],
+// which reports path, line, value and expected form of each wrong field.
 //
-// The words are those of the Kubernetes resources, so that an operator only has to copy them:
+// The field names match the Kubernetes resources, so the operator mostly copies them:
 //
 //	apiVersion: config.sluice.dev/v1alpha1
 //	kind: GatewayConfig
@@ -14,5 +14,5 @@
 //	  backend: {volume: {path: /srv/data}}
 //	  access: [{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]
 //
-// All functions are pure: they touch no file, no socket and no clock.
+// All functions are pure: they use no file, socket or clock.
 package v1alpha1

@@ -15,7 +15,7 @@ const (
 	networkSetExample = "networkSets: [{name: nodes, networks: [10.0.0.0/8]}]"
 )
 
-// NewNetworkSet returns a set with its hash.
+// NewNetworkSet returns a set and computes its hash.
 func NewNetworkSet(name string, networks []netip.Prefix) *NetworkSet {
 	s := &NetworkSet{Name: name, Networks: networks}
 	s.setHash()
@@ -30,7 +30,7 @@ func (s *NetworkSet) setHash() {
 	s.Hash = hash(b)
 }
 
-// All returns all networks of a rule. They are not to be changed.
+// All returns all networks of a rule. Callers must not modify them.
 func (f *AccessFrom) All() []netip.Prefix {
 	switch {
 	case len(f.Sets) == 0:
@@ -45,8 +45,8 @@ func (f *AccessFrom) All() []netip.Prefix {
 	return all
 }
 
-// Resolve finds the sets that access rules name. [Parse] does so by itself. A name without a set is
-// a problem that [GatewayConfig.Validate] reports.
+// Resolve links access rules to their named sets. [Parse] calls it. [GatewayConfig.Validate]
+// reports missing sets.
 func (c *GatewayConfig) Resolve() {
 	if len(c.NetworkSets) == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// setsFile is a file with a set and two exports, of which the second has a rule with more.
+// setsFile returns a file with a set and two exports. The second has a rule with more.
 func setsFile(sets, more string) []byte {
 	export := func(name, port, from string) string {
 		return fmt.Sprintf("- {name: %s, listeners: [{network: tcp, address: ':%s'}], backend: {volume: {path: /srv/%[1]s}}, access: [{from: %[3]s}]}\n", name, port, from)
@@ -17,8 +17,7 @@ func setsFile(sets, more string) []byte {
 		export("plain", "2049", "{networks: [10.0.0.0/8]}") + export("sets", "2050", more))
 }
 
-// TestNetworkSets: rules have the networks of the sets that they name, and an export's hash follows
-// those.
+// TestNetworkSets: rules contain the networks of their sets, and an export's hash depends on those.
 func TestNetworkSets(t *testing.T) {
 	const from = "{networks: [192.0.2.0/24], networkSets: [nodes, more]}"
 	parse := func(nodes string) *File {
@@ -51,7 +50,7 @@ func TestNetworkSets(t *testing.T) {
 	}
 }
 
-// TestFormerFile: a file of before there were sets is read as it was.
+// TestFormerFile: files without sets parse as in earlier releases.
 func TestFormerFile(t *testing.T) {
 	f, err := Parse(setsFile("", "{networks: [192.0.2.0/24]}"))
 	if err != nil || len(f.Refused) > 0 || len(f.Config.Exports) != 2 {

@@ -14,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// MaxFile is the most bytes that a file may have.
+// MaxFile is the maximum size of a file, in bytes.
 const MaxFile = 8 << 20
 
-// File is what was read from a configuration file whose frame is right: all but the exports that are not.
+// File is a parsed configuration file. Its frame is valid; some exports may be refused.
 type File struct {
-	// Config has every default filled in. Its exports are those without a problem.
+	// Config has all defaults set, and the valid exports.
 	Config GatewayConfig
-	// Refused are the other ones.
+	// Refused are the exports with problems.
 	Refused []Refused
 	// Hash identifies the file's bytes: 16 hex digits of their SHA-256.
 	Hash string
@@ -29,16 +29,16 @@ type File struct {
 
 // Refused is an export with problems.
 type Refused struct {
-	// Index is its place in the file's list.
+	// Index is the export's index in the file's list.
 	Index int
-	// Name is its name, empty if that is missing or is itself a problem.
+	// Name is empty if it is missing or itself a problem.
 	Name string
-	// Problems has at least one.
+	// Problems has at least one element.
 	Problems Problems
 }
 
-// Parse reads a configuration file in YAML, strictly. An error, which is of type [Problems], means that nothing of the file can be used; problems of a
-// single export only refuse that export.
+// Parse reads a YAML configuration file, strictly. An error is of type [Problems] and makes the
+// whole file unusable. Problems of a single export refuse only that export.
 func Parse(data []byte) (*File, error) {
 	root, err := parseYAML(data)
 	if err != nil {
@@ -53,7 +53,7 @@ func Parse(data []byte) (*File, error) {
 		c.Exports[i].Complete()
 	}
 	c.Resolve()
-	// A field that did not decode has a problem already: its rules would only say so again.
+	// Skip the rules of fields that did not decode: those have a problem already.
 	undecoded := map[string]bool{}
 	for _, p := range d.problems {
 		undecoded[p.Field] = true
@@ -75,7 +75,8 @@ next:
 	bad := make([]Problems, len(c.Exports))
 	var whole Problems
 	for _, p := range d.problems {
-		if i, ok := exportOf(p.Field); ok && 0 <= i && i < len(bad) { // an unknown field may look like one of an export that is not there
+		// an unknown field may look like a field of a missing export
+		if i, ok := exportOf(p.Field); ok && 0 <= i && i < len(bad) {
 			bad[i] = append(bad[i], p)
 		} else {
 			whole = append(whole, p)
@@ -100,10 +101,10 @@ next:
 	return f, nil
 }
 
-// parent is the path of the list or mapping that a field is in, empty for a field of the file.
+// parent returns the path of the list or mapping around a field, "" at the top level.
 func parent(field string) string { return field[:max(0, strings.LastIndexAny(field, ".["))] }
 
-// exportOf tells which export a field belongs to.
+// exportOf returns the index of the export that a field belongs to.
 func exportOf(field string) (i int, ok bool) {
 	n, err := fmt.Sscanf(field, "exports[%d]", &i)
 	return i, n == 1 && err == nil
@@ -129,7 +130,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return nil, Problems{syntaxProblem(err)}
 }
 
-// syntaxProblem takes the line out of an error of the YAML parser.
+// syntaxProblem extracts the line from an error of the YAML parser.
 func syntaxProblem(err error) Problem {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var line int
@@ -139,7 +140,8 @@ func syntaxProblem(err error) Problem {
 	return Problem{Line: line, Reason: "not YAML: " + text}
 }
 
-// Hash identifies what an export is configured as: 16 hex digits. Equal exports have equal hashes, wherever they come from.
+// Hash identifies an export's configuration: 16 hex digits. Equal exports have equal hashes,
+// independent of their source.
 func (e *Export) Hash() string {
 	c := *e
 	c.Listeners = append([]Listener(nil), e.Listeners...)

@@ -127,12 +127,12 @@ exports:
 	}
 }
 
-// TestRefusals changes the good file in one place each and compares what is said about it.
+// TestRefusals changes one place of the valid file for each case and compares the problems.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		old, new string
-		want     string // all problems, one a line
-		whole    bool   // the whole file is refused, not an export
+		want     string // all problems, one per line
+		whole    bool   // refuses the whole file
 	}{
 		// The frame of the file.
 		{"apiVersion: config.sluice.dev/v1alpha1", "apiVersion: v2", `line 1: apiVersion: "v2": want config.sluice.dev/v1alpha1`, true},
@@ -292,7 +292,7 @@ func TestExportsAreJudgedOneByOne(t *testing.T) {
 	for _, tt := range []struct {
 		name, file string
 		accepted   []string
-		refused    []string // name and problems
+		refused    []string // names and problems
 	}{
 		{"the middle one is bad", exports("a", ":1", "/a", "b", ":2", "b", "c", ":3", "/c"), []string{"a", "c"},
 			[]string{`b line 10: exports[1].backend.volume.path: "b": want an absolute path, such as /srv/data`}},
@@ -336,7 +336,8 @@ line 9: exports[2].access: 0: want 1 to 1024 rules; without one no client may mo
 	}
 }
 
-// TestCutOff: of a file that ends before its list of exports nothing is used. That there are none is said by an empty list.
+// TestCutOff: a file that ends before its list of exports is refused. Only an empty list means no
+// exports.
 func TestCutOff(t *testing.T) {
 	lines := strings.SplitAfter(good, "\n")
 	for n := range len(lines) {
@@ -376,7 +377,7 @@ func TestHash(t *testing.T) {
 	e := &f.Config.Exports[0]
 	h := e.Hash()
 	same := wantGood().Exports[0]
-	same.Listeners[0].Options, same.Listeners[0].Provider = nil, "" // the defaults, unsaid
+	same.Listeners[0].Options, same.Listeners[0].Provider = nil, "" // the defaults, absent
 	if got := same.Hash(); got != h {
 		t.Errorf("an equal export has hash %s, not %s", got, h)
 	}
@@ -399,7 +400,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: what an operator marshals is what the gateway reads.
+// TestRoundTrip: the gateway reads the operator's marshaled configuration unchanged.
 func TestRoundTrip(t *testing.T) {
 	c := wantGood()
 	c.Exports[0].Transport.RemoteInvalidation = false
@@ -417,7 +418,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHashOfMarshaled: who writes a file knows the hashes that the gateway reports for its exports, whatever defaults it has left to the gateway.
+// TestHashOfMarshaled: the writer of a file computes the same export hashes as the gateway, even if
+// it omits defaults.
 func TestHashOfMarshaled(t *testing.T) {
 	net := AccessRule{From: AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Mode: ReadWrite, Squash: SquashNone}
 	export := func(name string, change func(*Export)) Export {
@@ -497,7 +499,7 @@ func TestQuantity(t *testing.T) {
 	})
 }
 
-// FuzzParse: whatever the bytes are, the answer is a configuration that its own rules accept, or problems with reasons.
+// FuzzParse: any input yields a valid configuration, or problems with reasons.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(exports("a", ":1", "/a", "a", "x", "b")))
@@ -528,7 +530,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestDocumentedFields holds the fields of the types to the words of the docs: each has a json name and a comment.
+// TestDocumentedFields: each field has a JSON name and a comment.
 func TestDocumentedFields(t *testing.T) {
 	src, err := os.ReadFile("types.go")
 	if err != nil {
@@ -542,7 +544,7 @@ func TestDocumentedFields(t *testing.T) {
 	}
 }
 
-// TestDocumentation: the configuration files in the documentation are right.
+// TestDocumentation: the configuration files in the documentation are valid.
 func TestDocumentation(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/gateway.md")
 	if err != nil {
@@ -567,7 +569,8 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// TestAdaptiveCredits: min has a default that depends on max, and the least memory is that of one connection.
+// TestAdaptiveCredits: the default of min depends on max, and the minimum memory is the need of one
+// connection.
 func TestAdaptiveCredits(t *testing.T) {
 	for _, tt := range []struct {
 		text string

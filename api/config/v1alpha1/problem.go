@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong in a configuration.
+// Problem is one error in a configuration.
 type Problem struct {
-	// Line in the file, from 1; 0 when the configuration did not come from a file.
+	// Line in the file, from 1; 0 without a file.
 	Line int `json:"line,omitempty"`
-	// Field is the path of the field, such as exports[0].transport.credits.max; empty for the file as a whole.
+	// Field is the path of the field, such as exports[0].transport.credits.max; empty for the whole
+	// file.
 	Field string `json:"field,omitempty"`
-	// Value is what the file says there; empty if it says nothing.
+	// Value is the value in the file; empty if absent.
 	Value string `json:"value,omitempty"`
-	// Reason says what would be right.
+	// Reason describes the expected value.
 	Reason string `json:"reason"`
 }
 
@@ -33,7 +34,7 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Problems is an error that lists problems, one a line.
+// Problems is an error that lists problems, one per line.
 type Problems []Problem
 
 func (ps Problems) Error() string {
@@ -44,7 +45,7 @@ func (ps Problems) Error() string {
 	return strings.Join(s, "\n")
 }
 
-// err returns ps as an error, nil when there are none.
+// err returns ps as an error, nil if empty.
 func (ps Problems) err() error {
 	if len(ps) == 0 {
 		return nil
@@ -69,7 +70,7 @@ func (r report) index(i int) report {
 	return report{r.path + "[" + strconv.Itoa(i) + "]", r.problems}
 }
 
-// refuse adds a problem with this report's field. value is quoted if it is a string.
+// refuse adds a problem with this report's field. It quotes value if that is a string.
 func (r report) refuse(value any, reason string, args ...any) {
 	v := ""
 	switch s := value.(type) {
@@ -86,7 +87,7 @@ func (r report) refuse(value any, reason string, args ...any) {
 	*r.problems = append(*r.problems, Problem{Field: r.path, Value: v, Reason: fmt.Sprintf(reason, args...)})
 }
 
-// raw is a value to be shown as it is.
+// raw is a value printed without quotes.
 type raw string
 
 func shorten(s string) string {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Quantity is a number of bytes. In a file it is a whole number, alone or followed by Ki, Mi, Gi or Ti.
+// Quantity is a number of bytes. In a file it is a whole number, optionally followed by Ki, Mi, Gi
+// or Ti.
 type Quantity int64
 
 var units = []struct {
@@ -17,7 +18,7 @@ var units = []struct {
 	shift uint
 }{{"Ti", 40}, {"Gi", 30}, {"Mi", 20}, {"Ki", 10}, {"", 0}}
 
-// ParseQuantity reads a quantity.
+// ParseQuantity parses a quantity.
 func ParseQuantity(s string) (Quantity, error) {
 	bad := fmt.Errorf("want a whole number of bytes, optionally followed by Ki, Mi, Gi or Ti, such as 4096 or 4Ki")
 	for _, u := range units {
@@ -37,7 +38,7 @@ func ParseQuantity(s string) (Quantity, error) {
 	return 0, bad
 }
 
-// String writes q in the largest unit that divides it.
+// String formats q in the largest unit that divides it.
 func (q Quantity) String() string {
 	for _, u := range units {
 		if n := int64(q) >> u.shift; n != 0 && n<<u.shift == int64(q) {
@@ -47,22 +48,22 @@ func (q Quantity) String() string {
 	return "0"
 }
 
-// UnmarshalText reads a quantity.
+// UnmarshalText parses a quantity.
 func (q *Quantity) UnmarshalText(b []byte) (err error) {
 	*q, err = ParseQuantity(string(b))
 	return err
 }
 
-// MarshalText writes a quantity.
+// MarshalText formats a quantity.
 func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-// UnmarshalJSON also takes a bare number of bytes.
+// UnmarshalJSON also accepts a bare number of bytes.
 func (q *Quantity) UnmarshalJSON(b []byte) error { return unmarshalJSON(b, q) }
 
-// Duration is a time span. In a file it is written as Go does: 20s, 1m30s, 500ms.
+// Duration is a time span in Go's format: 20s, 1m30s, 500ms.
 type Duration time.Duration
 
-// UnmarshalText reads a duration.
+// UnmarshalText parses a duration.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	if err != nil {
@@ -72,7 +73,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// MarshalText writes a duration.
+// MarshalText formats a duration.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 func (d Duration) String() string { return time.Duration(d).String() }

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Sparse returns what a file says that [Parse] reads as c, for JSON or YAML: fields at their
-// defaults are left out. So the file is short, and a gateway of before a field was there reads it
-// as long as nobody sets that field. c is not changed.
+// Sparse returns a file that [Parse] reads as c, for JSON or YAML, without the fields at their
+// defaults. That keeps it short, and lets older gateways read it unless it sets newer fields. It
+// does not change c.
 func (c *GatewayConfig) Sparse() map[string]any {
 	frame := *c
 	frame.Exports = nil
@@ -21,7 +21,7 @@ func (c *GatewayConfig) Sparse() map[string]any {
 	return out
 }
 
-// The trees of what has defaults.
+// defaults are the trees of the default values.
 var defaults = sync.OnceValue(func() (d struct{ frame, export, rule, rdma, nfsServer, rdmaServer map[string]any }) {
 	var rule AccessRule
 	var nfs NFSServer
@@ -36,7 +36,7 @@ var defaults = sync.OnceValue(func() (d struct{ frame, export, rule, rdma, nfsSe
 	return d
 })
 
-// Sparse returns an export as it is in the list that [GatewayConfig.Sparse] makes.
+// Sparse returns an export as in the list of [GatewayConfig.Sparse].
 func (e *Export) Sparse() map[string]any {
 	d := defaults()
 	some := *e
@@ -62,7 +62,7 @@ func (e *Export) Sparse() map[string]any {
 	return out
 }
 
-// tree is a value as JSON has it.
+// tree converts a value to its JSON tree.
 func tree(v any) map[string]any {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -70,12 +70,12 @@ func tree(v any) map[string]any {
 	}
 	var m map[string]any
 	if err := json.Unmarshal(b, &m); err != nil {
-		panic(err) // it was just written
+		panic(err) // marshaled above
 	}
 	return m
 }
 
-// list are the mappings of a list.
+// list returns the mappings of a list.
 func list(v any) (out []map[string]any) {
 	all, _ := v.([]any)
 	for _, e := range all {
@@ -86,7 +86,7 @@ func list(v any) (out []map[string]any) {
 	return out
 }
 
-// without takes the defaults out of m, and returns it.
+// without deletes the defaults from m and returns m.
 func without(m, defaults map[string]any) map[string]any {
 	for k, d := range defaults {
 		v, there := m[k]

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TestSparse: a file without defaults is read as what it was made of, and has no field that nobody
+// TestSparse: a file without defaults parses to the original, and contains only fields that were
 // set.
 func TestSparse(t *testing.T) {
 	plain := func(name, port string) Export {

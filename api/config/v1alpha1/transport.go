@@ -10,7 +10,7 @@ func (t *Transport) offers2() bool { return slices.Contains(t.RPCRDMAVersions, 2
 
 func (t *Transport) offers(x Extension) bool { return slices.Contains(t.Extensions, x) }
 
-// ReceiveSize is that of the largest receives that a connection may have.
+// ReceiveSize returns the size of the largest receives of a connection.
 func (t *Transport) ReceiveSize() Quantity {
 	size := t.InlineThreshold.Call
 	if t.offers2() {
@@ -57,7 +57,7 @@ func (t *Transport) validateVersions(r report) {
 	}
 }
 
-// needs refuses what is for an extension that is not offered.
+// needs refuses a field whose extension is not offered.
 func (t *Transport) needs(r report, x Extension) {
 	if !t.offers(x) {
 		r.refuse(nil, "is only for extension %s: leave it out", x)

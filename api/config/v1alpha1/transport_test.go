@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// parseTransport parses a file with this transport. If it is refused, the file is nil, and each line of refused has a problem and its path
-// from transport on.
+// parseTransport parses a file with this transport. If the transport is refused, the file is nil,
+// and each line of refused has a problem and its path below transport.
 func parseTransport(t *testing.T, text string) (f *File, refused string) {
 	t.Helper()
 	head, _, _ := strings.Cut(good, "  transport:")
@@ -23,14 +23,14 @@ func parseTransport(t *testing.T, text string) (f *File, refused string) {
 	return f, ""
 }
 
-// TestVersions: what is offered of RPC-over-RDMA, and what is refused.
+// TestVersions checks the accepted and refused versions of RPC-over-RDMA.
 func TestVersions(t *testing.T) {
 	both := []Extension{TransportProperties}
 	for _, tt := range []struct {
 		text       string
 		versions   []int
 		extensions []Extension
-		refused    string // problems, one a line, each behind its path from transport on
+		refused    string // problems, one per line, after their paths below transport
 	}{
 		{"{}", []int{1}, nil, ""},
 		{"{rpcRDMAVersions: [1]}", []int{1}, nil, ""},
@@ -86,7 +86,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestExtensions: what the extensions have besides, its defaults, and what is refused of it.
+// TestExtensions checks the settings of the extensions: defaults and refusals.
 func TestExtensions(t *testing.T) {
 	const head = "{rpcRDMAVersions: [1, 2], extensions: "
 	sixteen, buffer := &Continuation{16, 16}, &Placement{64 << 10, 4 << 10}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Validate returns all problems of a configuration whose defaults are filled in, without lines.
+// Validate returns all problems of a configuration with defaults set, without lines.
 func (c *GatewayConfig) Validate() Problems {
 	var ps Problems
 	r := report{problems: &ps}
@@ -40,7 +40,7 @@ func (c *GatewayConfig) Validate() Problems {
 		between(r.at("limits").at("memory"), c.Limits.Memory, 8<<20, 1<<40)
 	}
 	between(r.at("limits").at("receiveMemory"), c.Limits.ReceiveMemory, 8<<20, 1<<40)
-	if c.Exports == nil { // otherwise a file that is cut off would take all exports away
+	if c.Exports == nil { // a truncated file must not remove all exports
 		r.at("exports").refuse(nil, "missing: want a list of exports, or [] for none")
 	}
 	c.validateNetworkSets(r)
@@ -51,7 +51,7 @@ func (c *GatewayConfig) Validate() Problems {
 	return ps
 }
 
-// Validate returns all problems of an export by itself, without lines.
+// Validate returns all problems of a single export, without lines.
 func (e *Export) Validate() Problems {
 	var ps Problems
 	e.validate(report{problems: &ps})
@@ -182,7 +182,7 @@ func (o *ListenerOptions) validate(r report) {
 	}
 }
 
-// checkDevice checks the device of a provider; none need be named.
+// checkDevice checks the optional device of a provider.
 func checkDevice(r report, p Provider, device string) {
 	switch {
 	case device == "":
@@ -193,7 +193,7 @@ func checkDevice(r report, p Provider, device string) {
 	}
 }
 
-// validDevice tells whether an RDMA device may be called that: the kernel has room for 63 characters.
+// validDevice reports whether name is a valid RDMA device name: the kernel allows 63 characters.
 func validDevice(name string) bool {
 	return len(name) <= 63 && name[0] != '.' &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == ""
@@ -252,8 +252,8 @@ func (t *Transport) validateCredits(r report) {
 	}
 }
 
-// checkConflicts looks for what two exports cannot both have. The later one has the problem; of two with the same name
-// both have it, since nobody can tell which is meant.
+// checkConflicts finds resources that two exports share. The later export has the problem. With
+// equal names both have it, since the name is ambiguous.
 func (c *GatewayConfig) checkConflicts(r report) {
 	var used []taken
 	if c.Admin.Address != "" {
@@ -290,13 +290,13 @@ func (c *GatewayConfig) checkConflicts(r report) {
 	}
 }
 
-// taken is an address that something listens on.
+// taken is an address with a listener.
 type taken struct {
 	field, address string
 	bind           Bind
 }
 
-// overlap tells whether two addresses cannot both be listened on.
+// overlap reports whether two addresses cannot both be bound.
 func overlap(a, b taken) bool {
 	ha, pa, err1 := net.SplitHostPort(a.address)
 	hb, pb, err2 := net.SplitHostPort(b.address)
@@ -318,7 +318,7 @@ func overlap(a, b taken) bool {
 	return x == y || x.Is4() && y.Is4() && (x.IsUnspecified() || y.IsUnspecified())
 }
 
-// checkName returns what is wanted if name is not that.
+// checkName returns the expected form if name is invalid.
 func checkName(name string) string {
 	const want = "want at most 253 of a to z, 0 to 9, '-' and '.', beginning and ending with a letter or digit"
 	if name == "" {
