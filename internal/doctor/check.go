@@ -9,19 +9,19 @@ import (
 	"syscall"
 )
 
-// Wanted is what a host is to be good for.
+// Wanted describes the intended use of a host.
 type Wanted struct {
-	// Device is the one that is to be used, "" for any. It may be missing.
+	// Device is the wanted device, "" for any. It may be missing.
 	Device string
-	// Address is the one to listen on; the zero value and the unspecified ones are any.
+	// Address is the address to listen on; the zero value and unspecified addresses mean any.
 	Address netip.Addr
-	// Interface has Address, "" if none has it.
+	// Interface is the interface of Address, "" if none.
 	Interface string
-	// Memory is how many bytes may have to be locked, 0 if nobody knows.
+	// Memory is the number of bytes that may have to be locked, 0 if unknown.
 	Memory uint64
 }
 
-// Check returns what keeps RDMA from working, a sentence each, or nothing.
+// Check returns the problems that keep RDMA from working, one sentence each.
 func (h *Host) Check(w Wanted) []string {
 	var ps []string
 	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }
@@ -51,8 +51,7 @@ func (h *Host) Check(w Wanted) []string {
 	return ps
 }
 
-// checkDevices judges devices of which one is enough: if any is as it should be, the others do not
-// matter.
+// checkDevices checks devices. If one of them is usable, it ignores the problems of the others.
 func checkDevices(devices []Device, w Wanted, folder bool) (ps []string) {
 	for i := range devices {
 		var own []string
@@ -83,8 +82,8 @@ func (d *Device) check(w Wanted, folder bool, say func(string, ...any)) {
 	say("%s has no GID for the address %s (%s): the address must be on the device's own network interface, or a VLAN of it, in this network namespace", d.Name, w.Address, on)
 }
 
-// checkGIDTypes looks for an address, or where there is none any GID, that is there for RoCE
-// version 1 alone: it is not routed, and Linux dials version 2 by default.
+// checkGIDTypes finds an address (any GID without one) that has a GID for RoCE version 1 only. That
+// version is not routed, and Linux dials version 2 by default.
 func (d *Device) checkGIDTypes(address netip.Addr, say func(string, ...any)) {
 	first, second := "", false
 	for _, p := range d.Ports {
@@ -106,22 +105,21 @@ func (d *Device) checkGIDTypes(address netip.Addr, say func(string, ...any)) {
 	}
 }
 
-// has tells whether a GID of the device is made of an IP address.
+// has reports whether a GID of the device is made of an IP address.
 func (d *Device) has(a netip.Addr) bool {
 	return slices.ContainsFunc(d.Ports, func(p Port) bool {
 		return slices.ContainsFunc(p.GIDs, func(g GID) bool { return g.Address == a.Unmap().WithZone("") })
 	})
 }
 
-// checkState looks at a device's own state, and at the state of its ports for an
-// address on an interface.
+// checkState checks the device and its ports for an address and an interface.
 func (d *Device) checkState(address netip.Addr, link string, say func(string, ...any)) {
 	if strings.Trim(d.GUID, "0:") == "" {
 		say("the node GUID of %s is 0, so the connection manager cannot use it: set a MAC for the virtual function on its host (ip link set PF vf N mac ADDRESS), then rebind its driver", d.Name)
 	}
 	ports := d.portsFor(address, link)
 	if slices.ContainsFunc(ports, func(p Port) bool { return p.State == "ACTIVE" }) {
-		return // one cable is enough
+		return // one active port is enough
 	}
 	for _, p := range ports {
 		if p.State != "ACTIVE" {
@@ -130,8 +128,8 @@ func (d *Device) checkState(address netip.Addr, link string, say func(string, ..
 	}
 }
 
-// portsFor returns the ports that have a GID of the address or the interface; all of them if none
-// has, as with InfiniBand and iWARP.
+// portsFor returns the ports that have a GID of the address or the interface. It returns all ports
+// if none has, as for InfiniBand and iWARP.
 func (d *Device) portsFor(address netip.Addr, link string) []Port {
 	ports := slices.DeleteFunc(slices.Clone(d.Ports), func(p Port) bool {
 		return !slices.ContainsFunc(p.GIDs, func(g GID) bool {
@@ -155,7 +153,7 @@ func (h *Host) checkMemory(need uint64, say func(string, ...any)) {
 	say("this process may lock %s of memory, and RDMA needs %s: raise the memlock limit (ulimit -l, or LimitMEMLOCK= in systemd), or grant the process the capability IPC_LOCK", size(h.MemLock), needs)
 }
 
-// size writes a number of bytes, rounded up.
+// size formats a number of bytes, rounded up.
 func size(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%d KiB", (n+1<<10-1)>>10)
@@ -163,10 +161,10 @@ func size(n uint64) string {
 	return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20)
 }
 
-// leastMemory is what a connection cannot do without: an arena of buffers.
+// leastMemory is the minimum for a connection: one arena of buffers.
 const leastMemory = 16 << 20
 
-// cannotOpen says that a device file cannot be opened, and what to do.
+// cannotOpen returns the problem and the remedy for a device file that does not open.
 func cannotOpen(file string, err error, missing string) string {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) {
 		return fmt.Sprintf("there is no %s: %s", file, missing)

@@ -18,43 +18,46 @@ import (
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
-// Client describes what a host needs to mount from a server with the kernel's NFS/RDMA client.
+// Client describes this host as a mount client: the needs of the kernel's NFS/RDMA client.
 type Client struct {
 	*Host
 	// Server is its address, "IP:port".
 	Server netip.AddrPort
-	// Modules are the kernel's for NFS over RDMA, in order.
+	// Modules are the kernel modules for NFS over RDMA, in order.
 	Modules []Module
-	// From is this host's address on the route to the server, and Interface has it. NoRoute is why there is none.
+	// From is this host's address on the route to the server, on Interface. NoRoute is the error if
+	// there is no route.
 	From      netip.Addr
 	Interface string
 	NoRoute   error
 	// RouteMTU is the kernel's MTU of the route in bytes, 0 if unknown.
 	RouteMTU int
-	// On is the name of the RDMA device of Interface, "" if it has none.
+	// On is the RDMA device of Interface, "" if none.
 	On string
-	// Dial is why a TCP connection to Server cannot be made; nil if it can. It tells about servers on iWARP alone.
+	// Dial is the error of a TCP connection to Server; nil on success. It is meaningful for iWARP
+	// servers only.
 	Dial error
 }
 
-// Module is a module of the kernel.
+// Module is a kernel module.
 type Module struct {
 	Name string
-	// Loaded: it is in the kernel. Installed: it can be loaded.
+	// Loaded: the kernel runs it. Installed: the kernel can load it.
 	Loaded, Installed bool
 }
 
-// modules are what a mount needs. siw is for hosts without an adapter.
+// modules are the modules for mounts. siw serves hosts without an adapter.
 var modules = []string{"rpcrdma", "siw"}
 
-// dialPatience is how long a server may take to accept a TCP connection.
+// dialPatience limits the wait for a TCP connection.
 const dialPatience = 5 * time.Second
 
-// held is how long that connection stays, unless the server ends it. Linux's siw, where it listens, takes the end of a connection that it has not accepted yet
-// for its own, and listens no more, without a word to whoever listens by it: a connection must not end at once.
+// held is how long that connection stays open, unless the server closes it. A listening Linux siw
+// takes the end of a connection that it has not accepted yet for its own end, and silently stops
+// listening: so the connection must not end at once.
 const held = 2 * time.Second
 
-// ReadClient looks at this host as a client of server, "host:port".
+// ReadClient examines this host as a client of server, "host:port".
 func ReadClient(ctx context.Context, server string) (*Client, error) {
 	c, err := towards(ctx, server)
 	if err != nil {
@@ -76,7 +79,7 @@ func ReadClient(ctx context.Context, server string) (*Client, error) {
 	return c, nil
 }
 
-// DeviceTo returns the RDMA device on the route to server, "host:port"; nil if there is none.
+// DeviceTo returns the RDMA device on the route to server, "host:port"; nil if none.
 func DeviceTo(ctx context.Context, server string) (*Device, error) {
 	c, err := towards(ctx, server)
 	if err != nil {
@@ -85,7 +88,7 @@ func DeviceTo(ctx context.Context, server string) (*Device, error) {
 	return c.Device(), nil
 }
 
-// towards looks for the route to a server.
+// towards finds the route to a server.
 func towards(ctx context.Context, server string) (*Client, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {
@@ -100,7 +103,7 @@ func towards(ctx context.Context, server string) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{Host: ReadHost(), Server: netip.AddrPortFrom(ips[0].Unmap(), uint16(n))}
-	// Connecting a UDP socket asks the routes, and sends nothing.
+	// Connecting a UDP socket only looks up the route, and sends nothing.
 	probe, err := net.Dial("udp", c.Server.String())
 	if err != nil {
 		c.NoRoute = err
@@ -116,7 +119,7 @@ func towards(ctx context.Context, server string) (*Client, error) {
 	return c, nil
 }
 
-// routeMTU returns the MTU of a connected socket's route, 0 if the kernel gives none.
+// routeMTU returns the MTU of a connected socket's route, 0 if unknown.
 func routeMTU(probe *net.UDPConn, v4 bool) (mtu int) {
 	raw, err := probe.SyscallConn()
 	if err != nil {
@@ -150,7 +153,7 @@ func readModules(sys, lib fs.FS, release string) (all []Module) {
 	return all
 }
 
-// Device returns the RDMA device on the route to the server, nil if there is none.
+// Device returns the RDMA device on the route to the server, nil if none.
 func (c *Client) Device() *Device {
 	for i := range c.Devices {
 		if c.Devices[i].Name == c.On {
@@ -160,7 +163,7 @@ func (c *Client) Device() *Device {
 	return nil
 }
 
-// Check returns what keeps the host from mounting, a sentence each, or nothing.
+// Check returns the problems that keep the host from mounting, one sentence each.
 func (c *Client) Check() []string {
 	var ps []string
 	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }

@@ -7,14 +7,14 @@ import (
 	"strconv"
 )
 
-// PortCounter is a counter that an adapter keeps for a port, such as out_of_sequence or
+// PortCounter is a hardware counter of an adapter's port, such as out_of_sequence or
 // local_ack_timeout_err.
 type PortCounter struct {
 	Device, Port, Name string
 	Value              uint64
 }
 
-// maxCounters bounds those of a port. Adapters have 20 to 60.
+// maxCounters limits the counters of a port. Adapters have 20 to 60.
 const maxCounters = 256
 
 // ReadCounters returns the hardware counters of all RDMA devices.
@@ -27,7 +27,7 @@ func readCounters(sys fs.FS) (all []PortCounter) {
 		entries, _ := fs.ReadDir(sys, at)
 		n := 0
 		for _, e := range entries {
-			if e.Name() == "lifespan" { // how old the figures may be
+			if e.Name() == "lifespan" { // the age limit of the cached figures
 				continue
 			}
 			v, err := strconv.ParseUint(read(sys, path.Join(at, e.Name())), 10, 64)

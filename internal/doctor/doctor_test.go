@@ -14,7 +14,7 @@ import (
 
 var address = netip.MustParseAddr("10.0.0.5")
 
-// adapter is a RoCE device that is as it should be.
+// adapter returns a working RoCE device.
 func adapter(change func(*Device)) Device {
 	d := Device{Name: "mlx5_4", GUID: "5054:00ff:fe12:3456", Verbs: "uverbs0", Ports: []Port{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", GIDs: []GID{
 		{Index: 0, Address: netip.MustParseAddr("fe80::1"), Interface: "net1", Type: "RoCE v2"},
@@ -32,7 +32,7 @@ func host(change func(*Host), devices ...Device) *Host {
 
 func same[T any](*T) {}
 
-// compare looks for words in each of the sentences, in order.
+// compare checks that each sentence contains its words.
 func compare(t *testing.T, got, want []string) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -1,6 +1,8 @@
-// Package doctor looks at what RDMA needs of a host, and says what is missing in sentences that tell what to do.
+// Package doctor examines a host's requirements for RDMA and reports problems as sentences with
+// their remedies.
 //
-// What is looked at ([ReadHost], [ReadClient]) is apart from what is thought of it ([Host.Check], [Client.Check]), which depends on nothing else.
+// The examination ([ReadHost], [ReadClient]) is separate from the judgement ([Host.Check],
+// [Client.Check]), which is a pure function.
 package doctor
 
 import (
@@ -22,49 +24,51 @@ import (
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
-// Host describes what RDMA needs of a host, as seen from this process: of a container, if it is in one.
+// Host describes a host's RDMA setup as seen from this process, such as inside a container.
 type Host struct {
-	// Folder: there is a /dev/infiniband.
+	// Folder means that /dev/infiniband exists.
 	Folder bool
-	// Manager is why /dev/infiniband/rdma_cm cannot be opened; nil if it can.
+	// Manager is the error of opening /dev/infiniband/rdma_cm; nil on success.
 	Manager error
-	// Devices are those of this network namespace, by name.
+	// Devices are the devices of this network namespace, by name.
 	Devices []Device
-	// Exclusive: the kernel shows RDMA devices in one network namespace each (rdma system set netns exclusive).
+	// Exclusive means that each RDMA device is visible in one network namespace only (rdma system
+	// set netns exclusive).
 	Exclusive bool
 	// Interfaces are the network interfaces of this network namespace, by name.
 	Interfaces map[string]Interface
-	// MemLock is how many bytes this process may lock, [Unlimited] if there is no limit (RLIMIT_MEMLOCK).
+	// MemLock is the number of bytes that this process may lock (RLIMIT_MEMLOCK), or [Unlimited].
 	MemLock uint64
-	// IPCLock: the process has the capability IPC_LOCK, for which the limit does not count.
+	// IPCLock means that the process has the capability IPC_LOCK, which lifts the limit.
 	IPCLock bool
 }
 
-// Unlimited is the limit where there is none.
+// Unlimited means no limit.
 const Unlimited = math.MaxUint64
 
 // Interface is a network interface.
 type Interface struct {
 	// MTU is in bytes.
 	MTU int
-	// PKey is the partition key of an interface of IP over InfiniBand, 0 for others.
+	// PKey is the partition key of an IP over InfiniBand interface, 0 for others.
 	PKey uint16
 }
 
 // Device is an RDMA device.
 type Device struct {
 	Name string
-	// IWARP: its transport is iWARP; otherwise it is InfiniBand or, where the ports' link layer is Ethernet, RoCE.
+	// IWARP selects between iWARP and InfiniBand; an InfiniBand device with link layer Ethernet is
+	// RoCE.
 	IWARP bool
 	// GUID is the node GUID as the kernel writes it: "5054:00ff:fe12:3456".
 	GUID string
-	// Verbs is its character device, "uverbs0"; Open is why it cannot be opened, nil if it can.
+	// Verbs is the character device, "uverbs0"; Open is the error of opening it, nil on success.
 	Verbs string
 	Open  error
 	Ports []Port
 }
 
-// Transport is InfiniBand, RoCE or iWARP.
+// Transport returns InfiniBand, RoCE or iWARP.
 func (d *Device) Transport() string {
 	switch {
 	case d.IWARP:
@@ -81,28 +85,28 @@ type Port struct {
 	Number    int
 	State     string // "ACTIVE", "DOWN", "INIT", "ARMED"
 	LinkLayer string // "Ethernet" or "InfiniBand"
-	Table     int    // how many GIDs the port has room for
-	GIDs      []GID  // those that are not zero
-	// PKeys are the partition keys that are not zero. A key without its highest bit, 0x8000, makes a
-	// limited member.
+	Table     int    // number of GIDs that the port can hold
+	GIDs      []GID  // the nonzero ones
+	// PKeys are the nonzero partition keys. A key without its highest bit, 0x8000, makes a limited
+	// member.
 	PKeys []uint16
-	// MTU is the active one, MaxMTU the port's most, in bytes of payload of an RDMA packet: 256 to
-	// 4096. Both are 0 if unknown, and over iWARP; MaxMTU is also 0 over RoCE.
+	// MTU is the active and MaxMTU the maximum payload of an RDMA packet in bytes: 256 to 4096.
+	// Both are 0 if unknown, and for iWARP; MaxMTU is also 0 for RoCE.
 	MTU, MaxMTU int
 }
 
-// GID is an entry of a port's table.
+// GID is an entry of a port's GID table.
 type GID struct {
 	Index int
-	// Address is the GID. With RoCE it is an IP address; of IPv4 as such.
+	// Address is the GID. For RoCE it is an IP address, with IPv4 unmapped.
 	Address netip.Addr
-	// Interface is the network interface that it belongs to, "" if the kernel does not tell.
+	// Interface is the GID's network interface, "" if unknown.
 	Interface string
-	// Type is "RoCE v2" or "IB/RoCE v1"; "" if the kernel does not tell.
+	// Type is "RoCE v2" or "IB/RoCE v1"; "" if unknown.
 	Type string
 }
 
-// ReadHost looks at this host.
+// ReadHost examines this host.
 func ReadHost() *Host {
 	h := readHost(os.DirFS("/sys"), openable)
 	h.measure(verbs.QueryMTU)
@@ -122,7 +126,7 @@ func readHost(sys fs.FS, open func(file string) error) *Host {
 	return h
 }
 
-// openable opens a device file for a moment.
+// openable opens and closes a device file.
 func openable(file string) error {
 	fd, err := unix.Open(file, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -131,7 +135,7 @@ func openable(file string) error {
 	return unix.Close(fd)
 }
 
-// effective tells whether this process has a capability that is in effect.
+// effective reports whether this process has an effective capability.
 func effective(capability int) bool {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -180,7 +184,7 @@ func readInterfaces(sys fs.FS) map[string]Interface {
 		at := path.Join("class/net", e.Name())
 		mtu, err := strconv.Atoi(read(sys, path.Join(at, "mtu")))
 		if err != nil {
-			continue // no interface, as bonding_masters
+			continue // not an interface, such as bonding_masters
 		}
 		key, _ := strconv.ParseUint(read(sys, path.Join(at, "pkey")), 0, 16)
 		all[e.Name()] = Interface{MTU: mtu, PKey: uint16(key)}
@@ -188,8 +192,8 @@ func readInterfaces(sys fs.FS) map[string]Interface {
 	return all
 }
 
-// measure finds the MTU of each port. That of RoCE follows from the interface's, as the drivers
-// compute it; sysfs lacks that of InfiniBand, which query asks the device for.
+// measure sets the MTU of each port. RoCE's follows from the interface's, as in the drivers. sysfs
+// lacks InfiniBand's, so query asks the device.
 func (h *Host) measure(query func(device string) ([]verbs.PortMTU, error)) {
 	for i := range h.Devices {
 		d := &h.Devices[i]
@@ -200,7 +204,7 @@ func (h *Host) measure(query func(device string) ([]verbs.PortMTU, error)) {
 				p.MTU = packetMTU(h.Interfaces[p.link()].MTU)
 			}
 		case "InfiniBand":
-			all, _ := query(d.Name) // a device that does not open is reported as such
+			all, _ := query(d.Name) // Check reports devices that do not open
 			for _, m := range all {
 				for j := range d.Ports {
 					if d.Ports[j].Number == m.Port {
@@ -212,7 +216,7 @@ func (h *Host) measure(query func(device string) ([]verbs.PortMTU, error)) {
 	}
 }
 
-// link returns the network interface of a port's first GID, "" if the kernel does not tell.
+// link returns the network interface of a port's first GID, "" if unknown.
 func (p *Port) link() string {
 	for _, g := range p.GIDs {
 		if g.Interface != "" {
@@ -222,12 +226,12 @@ func (p *Port) link() string {
 	return ""
 }
 
-// roceHeaders is the room in bytes that the kernel reserves in an Ethernet frame for the headers of
-// RoCE: GRH or IP, UDP, BTH, XRC, atomic operations, and ICRC.
+// roceHeaders is the size in bytes that the kernel reserves in an Ethernet frame for RoCE headers:
+// GRH or IP, UDP, BTH, XRC, atomic operations, and ICRC.
 const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
 
-// packetMTU returns the MTU of RoCE on an interface with an MTU: a power of two from 256 to 4096,
-// and 0 if the interface is too small.
+// packetMTU returns the RoCE MTU on an interface with the given MTU: a power of two from 256 to
+// 4096, or 0 if the interface's is too small.
 func packetMTU(link int) int {
 	for mtu := 4096; mtu >= 256; mtu /= 2 {
 		if mtu <= link-roceHeaders {
@@ -262,7 +266,7 @@ func readPort(sys fs.FS, at string, number int) Port {
 	return p
 }
 
-// read returns what a file of /sys says, "" if it says nothing.
+// read returns the content of a /sys file, "" on error.
 func read(sys fs.FS, file string) string {
 	b, err := fs.ReadFile(sys, file)
 	if err != nil {
@@ -271,7 +275,7 @@ func read(sys fs.FS, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// InterfaceOf returns the network interface that has an address, "" if that is any address.
+// InterfaceOf returns the network interface of an address, "" for an unspecified address.
 func InterfaceOf(a netip.Addr) (string, error) {
 	if !a.IsValid() || a.IsUnspecified() {
 		return "", nil
@@ -288,10 +292,11 @@ func InterfaceOf(a netip.Addr) (string, error) {
 	return link, err
 }
 
-// InterfaceFor returns the network interface in whose network an address lies, that of the longest prefix; "" if there is none.
+// InterfaceFor returns the network interface with the longest prefix that contains an address; ""
+// if none.
 func InterfaceFor(a netip.Addr) string {
 	link, bits := "", 0
-	_ = eachAddress(func(l string, p netip.Prefix) { // without a list there is none
+	_ = eachAddress(func(l string, p netip.Prefix) { // no list: no interface
 		if p.Bits() > bits && p.Contains(a.Unmap().WithZone("")) {
 			link, bits = l, p.Bits()
 		}
@@ -299,7 +304,7 @@ func InterfaceFor(a netip.Addr) string {
 	return link
 }
 
-// eachAddress calls do with each address of this host's interfaces, and the length of its network's prefix.
+// eachAddress calls do with each address of this host's interfaces and its prefix length.
 func eachAddress(do func(link string, p netip.Prefix)) error {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -308,7 +313,7 @@ func eachAddress(do func(link string, p netip.Prefix)) error {
 	for _, l := range links {
 		addresses, err := l.Addrs()
 		if err != nil {
-			continue // it went away
+			continue // the interface has disappeared
 		}
 		for _, has := range addresses {
 			if p, err := netip.ParsePrefix(has.String()); err == nil {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// fullMember is the bit of a partition key that makes a full member; limited members reach full
-// members alone (InfiniBand Architecture Specification, volume 1, section 10.9.3).
+// fullMember is the partition key bit of full members. Limited members reach only full members
+// (InfiniBand Architecture Specification, volume 1, section 10.9.3).
 const fullMember = 0x8000
 
-// checkPartitions looks for a partition that a device over InfiniBand needs on a port.
+// checkPartitions checks that an InfiniBand device has the interface's partition on a port.
 func (h *Host) checkPartitions(devices []Device, w Wanted, say func(string, ...any)) {
 	key := h.Interfaces[w.Interface].PKey
 	for i := range devices {
@@ -26,8 +26,8 @@ func (h *Host) checkPartitions(devices []Device, w Wanted, say func(string, ...a
 	}
 }
 
-// Notes returns remarks on ports of the wanted device that slow RDMA down, or may cut off some
-// clients: a sentence each, or nothing.
+// Notes returns remarks on ports of the wanted device that slow RDMA down or may exclude clients,
+// one sentence each.
 func (h *Host) Notes(w Wanted) []string {
 	var ns []string
 	say := func(format string, a ...any) { ns = append(ns, fmt.Sprintf(format, a...)) }
@@ -51,8 +51,8 @@ func (h *Host) Notes(w Wanted) []string {
 	return ns
 }
 
-// noteRoCE compares the MTU of a port with that of its interfaces. A standard Ethernet frame holds
-// 1024 bytes of payload, a jumbo frame 4096.
+// noteRoCE compares the MTUs of a port and its interfaces. A standard Ethernet frame carries 1024
+// bytes of payload, a jumbo frame 4096.
 func (h *Host) noteRoCE(d *Device, p *Port, link string, say func(string, ...any)) {
 	own := h.Interfaces[p.link()].MTU
 	switch {
@@ -79,7 +79,7 @@ func noteInfiniBand(d *Device, p *Port, say func(string, ...any)) {
 	}
 }
 
-// Notes returns remarks on the way to the server, as [Host.Notes].
+// Notes returns remarks on the route to the server, as [Host.Notes].
 func (c *Client) Notes() []string {
 	d := c.Device()
 	if d == nil {

@@ -20,7 +20,7 @@ func TestPacketMTU(t *testing.T) {
 	}
 }
 
-// infiniBand is an adapter that is as it should be, with an interface ib0.8001.
+// infiniBand returns a working adapter with an interface ib0.8001.
 func infiniBand(change func(*Port)) *Host {
 	p := Port{Number: 1, State: "ACTIVE", LinkLayer: "InfiniBand", PKeys: []uint16{0x7fff, 0x8001}, MTU: 4096, MaxMTU: 4096}
 	change(&p)
@@ -49,7 +49,7 @@ func TestPartitions(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	// roce is an adapter on net1, and on net1.5, which has address.
+	// roce returns an adapter on net1 and on net1.5, which has address.
 	roce := func(net1, vlan int, change func(*Device)) *Host {
 		h := host(func(h *Host) { h.Interfaces = map[string]Interface{"net1": {MTU: net1}, "net1.5": {MTU: vlan}} }, adapter(func(d *Device) {
 			d.Ports[0].GIDs[1].Interface = "net1.5"
@@ -104,7 +104,7 @@ func TestClientNotes(t *testing.T) {
 	compare(t, nowhere.Notes(), nil)
 }
 
-// TestMeasure reads a host of InfiniBand and RoCE from a made-up sysfs.
+// TestMeasure reads InfiniBand and RoCE devices from a fake sysfs.
 func TestMeasure(t *testing.T) {
 	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s + "\n")} }
 	sys := fstest.MapFS{

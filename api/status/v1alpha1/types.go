@@ -1,4 +1,5 @@
-// Package v1alpha1 has the types of a gateway's /status page. The gateway writes them as JSON; the operator and tools read them.
+// Package v1alpha1 defines a gateway's /status page. The gateway writes it as JSON; the operator
+// and tools read it.
 package v1alpha1
 
 import (
@@ -8,14 +9,14 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 )
 
-// Status is what /status tells, as JSON.
+// Status is the JSON document at /status.
 type Status struct {
 	Build Build `json:"build"`
-	// Started is when the process began to serve.
+	// Started is the start of service.
 	Started time.Time `json:"started"`
-	// Draining: no new connections are taken, the process is about to end.
+	// Draining means that the gateway accepts no new connections and is about to exit.
 	Draining bool `json:"draining"`
-	// Ready is what /readyz answers.
+	// Ready is the result of /readyz.
 	Ready   bool     `json:"ready"`
 	Config  Config   `json:"config"`
 	Exports []Export `json:"exports"`
@@ -27,21 +28,22 @@ type Build struct {
 	Go      string `json:"go"`
 }
 
-// Config tells of the configuration as a whole.
+// Config describes the configuration as a whole.
 type Config struct {
-	// File is its path; empty if the configuration came by flags.
+	// File is its path; empty if the configuration came from flags.
 	File string `json:"file,omitempty"`
-	// Hash identifies the file that was read last whose frame was right, and Loaded is when that was.
+	// Hash identifies the last file with a valid frame, Loaded is the time it was read.
 	Hash   string    `json:"hash"`
 	Loaded time.Time `json:"loaded"`
-	// Error says why the file as it is now is not used; Problems are its places.
+	// Error is why the current file is not used; Problems are the wrong places.
 	Error    string          `json:"error,omitempty"`
 	Problems config.Problems `json:"problems,omitempty"`
-	// Features are the later additions to the configuration file that the gateway reads, such as networkSets.
+	// Features are later additions to the configuration file that the gateway supports, such as
+	// networkSets.
 	Features []string `json:"features,omitempty"`
-	// HandleKeysError says why the file of handleKeys as it is now is not used.
+	// HandleKeysError is why the current file of handleKeys is not used.
 	HandleKeysError string `json:"handleKeysError,omitempty"`
-	// Restart lists the fields that were changed and take effect at the next start.
+	// Restart lists the changed fields that take effect at the next start.
 	Restart []string `json:"restart,omitempty"`
 }
 
@@ -49,27 +51,29 @@ type Config struct {
 type ExportState string
 
 const (
-	// Serving says that the export is served as configured, as far as its listeners work.
+	// Serving: the export is served as configured, as far as its listeners work.
 	Serving ExportState = "Serving"
-	// Refused says that it is not served, since what the file says of it is wrong or its backend does not open. Error says why.
+	// Refused: the export is not served, because its configuration is wrong or its backend does not
+	// open. Error is the reason.
 	Refused ExportState = "Refused"
-	// Outdated says that it is served as it was before the last change, which is wrong or could not be applied. Error says why.
+	// Outdated: the previous configuration is served, because the last change is wrong or could not
+	// be applied. Error is the reason.
 	Outdated ExportState = "Outdated"
-	// Applying says that a change is being made.
+	// Applying: a change is in progress.
 	Applying ExportState = "Applying"
-	// Removing says that it is no longer configured; calls in flight are finished.
+	// Removing: the export was removed from the configuration, and calls in flight finish.
 	Removing ExportState = "Removing"
 )
 
-// Export tells of one export.
+// Export describes one export.
 type Export struct {
 	Name string `json:"name"`
-	// UID is the configured one; empty if there is none.
+	// UID is the configured uid; may be empty.
 	UID   string      `json:"uid,omitempty"`
 	State ExportState `json:"state"`
-	// Hash identifies the configuration that is applied; empty if none is.
+	// Hash identifies the applied configuration; empty if none.
 	Hash string `json:"hash,omitempty"`
-	// Error says why the configuration as it is now is not applied.
+	// Error is why the current configuration is not applied.
 	Error    string          `json:"error,omitempty"`
 	Problems config.Problems `json:"problems,omitempty"`
 
@@ -77,8 +81,8 @@ type Export struct {
 	Backend   Backend    `json:"backend"`
 	// Credits is nil if nothing is served.
 	Credits *Credits `json:"credits,omitempty"`
-	// Clients are the connections, the oldest first: 4096 of all exports together at most, and as many of each. ClientsOmitted is how many
-	// others there are.
+	// Clients are the connections, oldest first, at most 4096 over all exports, shared evenly.
+	// ClientsOmitted is the number of the others.
 	Clients        []Client `json:"clients"`
 	ClientsOmitted int      `json:"clientsOmitted,omitempty"`
 	Counters       Counters `json:"counters"`
@@ -88,121 +92,127 @@ type Export struct {
 type ListenerState string
 
 const (
-	// Listening says that connections are taken.
+	// Listening: the listener accepts connections.
 	Listening ListenerState = "Listening"
-	// Retrying says that the address cannot be listened on; Error says why. It is tried again and again.
+	// Retrying: listen failed and is retried; Error is the reason.
 	Retrying ListenerState = "Retrying"
-	// Closed says that connections are no longer taken.
+	// Closed: the listener no longer accepts connections.
 	Closed ListenerState = "Closed"
 )
 
-// Listener tells of one address.
+// Listener describes one address.
 type Listener struct {
 	Network  config.Network  `json:"network"`
 	Provider config.Provider `json:"provider,omitempty"`
-	// Configured is the address in the file, Address the one that is listened on.
+	// Configured is the address in the file, Address the bound one.
 	Configured string        `json:"configured"`
 	Address    string        `json:"address,omitempty"`
 	State      ListenerState `json:"state"`
 	Error      string        `json:"error,omitempty"`
 	Since      time.Time     `json:"since"`
-	// RPCBind tells whether the address is registered there; empty if that is not wanted.
+	// RPCBind is the state of the rpcbind registration; empty if not configured.
 	RPCBind string `json:"rpcbind,omitempty"`
 	// Device is nil unless the provider is verbs.
 	Device *Device `json:"device,omitempty"`
 }
 
-// Backend tells of an export's backend.
+// Backend describes an export's backend.
 type Backend struct {
 	// Kind is volume, nfs or rdma.
 	Kind string `json:"kind"`
-	// Server is the address of a server, "HOST:PORT"; empty for a volume.
+	// Server is the server's address, "HOST:PORT"; empty for a volume.
 	Server string `json:"server,omitempty"`
 	Path   string `json:"path,omitempty"`
-	// Healthy: the backend answered when it was last asked.
+	// Healthy means that the backend answered the last probe.
 	Healthy bool   `json:"healthy"`
 	Error   string `json:"error,omitempty"`
-	// Identity says as whom files are accessed.
+	// Identity is the identity that accesses the files.
 	Identity string `json:"identity,omitempty"`
-	// Notes are what an administrator should know of it.
+	// Notes are remarks for the administrator.
 	Notes []string `json:"notes,omitempty"`
-	// Versions are those of NFS that clients are served, "3" and "4.0" to "4.2", as far as is known.
+	// Versions are the NFS versions for clients, "3" and "4.0" to "4.2", as far as known.
 	Versions []string `json:"versions,omitempty"`
-	// Remote is nil for a volume; its fields are the backend's own in JSON.
+	// Remote is nil for a volume. Its fields appear in the backend's JSON object.
 	*Remote
 }
 
-// Remote tells of a backend that is a server.
+// Remote describes a backend that is a server.
 type Remote struct {
-	// Since is when it became healthy, or ceased to be.
+	// Since is the time of the last change of Healthy.
 	Since time.Time `json:"since"`
-	// Connections to the server. Detached counts those kept for clients that disconnected and may return.
+	// Connections is the number of connections to the server. Detached counts the connections kept
+	// for clients that disconnected and may return.
 	Connections int `json:"connections"`
 	Detached    int `json:"detached"`
-	// Calls is how many the server has not answered yet, WaitingBytes how much of them waits for a connection.
+	// Calls is the number of unanswered calls, WaitingBytes the bytes of them that wait for a
+	// connection.
 	Calls        int   `json:"calls"`
 	WaitingBytes int64 `json:"waitingBytes"`
-	// Ports is how many source ports below 1024 are in use.
+	// Ports is the number of source ports below 1024 in use.
 	Ports int `json:"ports"`
-	// Refused: the server answers, but does not hand out the export's root; the backend's error has its words.
+	// Refused means that the server answers but refuses the export's root; the backend's error has
+	// the details.
 	Refused bool `json:"refused,omitempty"`
-	// AskedFrom is the source port of the connection that was refused; 0 if that is not known.
+	// AskedFrom is the source port of the refused connection; 0 if unknown.
 	AskedFrom int `json:"askedFrom,omitempty"`
-	// AskedAddress is its address.
+	// AskedAddress is the source address of that connection.
 	AskedAddress netip.Addr `json:"askedAddress,omitzero"`
 }
 
-// Credits tells of an export's RPC-over-RDMA credits.
+// Credits describes an export's RPC-over-RDMA credits.
 type Credits struct {
 	Policy config.CreditPolicy `json:"policy"`
-	// Granted is what all connections have together.
+	// Granted is the sum over all connections.
 	Granted int `json:"granted"`
-	// Receives is the memory that stands for it, or still is posted for what was granted before, in bytes.
+	// Receives is the memory for granted credits, and for receives still posted for earlier grants,
+	// in bytes.
 	Receives int64 `json:"receives"`
-	// Shared is how many receives are posted in queues that connections share.
+	// Shared is the number of receives posted in shared queues.
 	Shared int `json:"shared,omitempty"`
-	// Max is the most that one connection may have.
+	// Max is the maximum per connection.
 	Max int `json:"max"`
 	// Adaptive is nil with another policy.
 	*Adaptive
 }
 
-// Adaptive tells of policy Adaptive.
+// Adaptive describes policy Adaptive.
 type Adaptive struct {
-	// Min is the least that a connection has.
+	// Min is the minimum per connection.
 	Min int `json:"min"`
-	// Ceiling is what the backend's latency limits each connection to: Min to Max.
+	// Ceiling is the per-connection limit at the current backend latency, Min to Max.
 	Ceiling int `json:"ceiling"`
 	// Memory is the budget for receives, in bytes.
 	Memory int64 `json:"memory"`
-	// Changes counts the changes of grants, by reason: use, latency, memory or config.
+	// Changes counts changed grants by reason: use, latency, memory or config.
 	Changes map[string]CreditChanges `json:"changes"`
 }
 
-// CreditChanges counts changes of grants.
+// CreditChanges counts changed grants.
 type CreditChanges struct {
 	Raised  uint64 `json:"raised"`
 	Lowered uint64 `json:"lowered"`
 }
 
-// Client tells of one connection.
+// Client describes one connection.
 type Client struct {
 	Network config.Network `json:"network"`
 	Remote  netip.AddrPort `json:"remote"`
 	Local   netip.AddrPort `json:"local"`
 	Since   time.Time      `json:"since"`
-	// RDMA tells what was settled for a connection of that network.
+	// RDMA is nil for other networks.
 	RDMA *RDMA `json:"rdma,omitempty"`
 }
 
-// RDMA tells what was settled for an RPC-over-RDMA connection.
+// RDMA describes the negotiated settings of an RPC-over-RDMA connection.
 type RDMA struct {
 	Provider string `json:"provider"`
-	// Version of RPC-over-RDMA. It is 0 until the client's first message settles it, where there is a choice.
+	// Version of RPC-over-RDMA. With several offered versions it is 0 until the client's first
+	// message.
 	Version int `json:"rpcRDMAVersion"`
-	// Extensions are those of version 2 that both sides have.
+	// Extensions are the version 2 extensions that both sides support.
 	Extensions []string `json:"extensions,omitzero"`
-	// Transmissions are how many a message may take with version 2, as far as the gateway is concerned: a client may want less.
+	// Transmissions are the gateway's limits per message with version 2; a client may have lower
+	// ones.
 	Transmissions *Transmissions `json:"transmissions,omitempty"`
 	// Properties are the transport properties of both sides, with version 2.
 	Properties *PropertiesPair `json:"properties,omitempty"`
@@ -211,11 +221,11 @@ type RDMA struct {
 		Call  int `json:"call"`
 		Reply int `json:"reply"`
 	} `json:"inlineThreshold"`
-	// Credits is what is granted.
+	// Credits is the current grant.
 	Credits int `json:"credits"`
-	// InUse is how many calls are in flight.
+	// InUse is the number of calls in flight.
 	InUse int `json:"creditsInUse"`
-	// ReadsOut is how many RDMA Reads may be outstanding towards the client (ORD).
+	// ReadsOut is the maximum of outstanding RDMA Reads towards the client (ORD).
 	ReadsOut           int  `json:"readsOut"`
 	RemoteInvalidation bool `json:"remoteInvalidation"`
 	CRC                bool `json:"crc"`
@@ -223,8 +233,8 @@ type RDMA struct {
 	QueuePair *QueuePair `json:"queuePair,omitempty"`
 }
 
-// QueuePair identifies the queue pair of a connection on an adapter, and the path to the client's.
-// Over iWARP only device, port and qpn are known.
+// QueuePair identifies a connection's queue pair on an adapter and the path to the client. iWARP
+// only has device, port and qpn.
 type QueuePair struct {
 	Device string `json:"device"`
 	// Port is the adapter's port, from 1.
@@ -232,22 +242,23 @@ type QueuePair struct {
 	// QPN and RemoteQPN are the queue pair numbers of both ends.
 	QPN       uint32 `json:"qpn"`
 	RemoteQPN uint32 `json:"remoteQPN,omitempty"`
-	// GID and RemoteGID are the GIDs of both ends. With RoCE they are IP addresses.
+	// GID and RemoteGID are the GIDs of both ends; IP addresses for RoCE.
 	GID       netip.Addr `json:"gid,omitzero"`
 	RemoteGID netip.Addr `json:"remoteGID,omitzero"`
-	// GIDType is "RoCE v2" or "IB/RoCE v1", and empty over InfiniBand.
+	// GIDType is "RoCE v2" or "IB/RoCE v1"; empty for InfiniBand.
 	GIDType string `json:"gidType,omitempty"`
 	// PathMTU is in bytes.
 	PathMTU int `json:"pathMTU,omitempty"`
 }
 
-// Transmissions tells how many transmissions a message may take: 1 without MessageContinuation.
+// Transmissions are the maximum numbers of transmissions per message: 1 without
+// MessageContinuation.
 type Transmissions struct {
 	Call  int `json:"call"`
 	Reply int `json:"reply"`
 }
 
-// PropertiesPair tells the transport properties of both sides: what they told each other, and defaults for the rest.
+// PropertiesPair has the exchanged transport properties of both sides, completed by defaults.
 type PropertiesPair struct {
 	Gateway Properties `json:"gateway"`
 	Client  Properties `json:"client"`
@@ -255,18 +266,19 @@ type PropertiesPair struct {
 
 // Properties are the transport properties of one side.
 type Properties struct {
-	// ReceiveSize is the largest message that it receives, in bytes.
+	// ReceiveSize is the largest accepted message, in bytes.
 	ReceiveSize int `json:"receiveSize"`
-	// Backward says which calls of the reverse direction it takes: None, Inline (without chunks) or General.
+	// Backward is the kind of accepted reverse-direction calls: None, Inline (without chunks) or
+	// General.
 	Backward string `json:"backward"`
-	// CallTransmissions is the most transmissions of a call that it accepts, ReplyTransmissions the most of a reply that it sends.
+	// CallTransmissions is the maximum per received call, ReplyTransmissions per sent reply.
 	CallTransmissions  int `json:"callTransmissions"`
 	ReplyTransmissions int `json:"replyTransmissions"`
-	// Placement is how many bytes of a receive bulk data may be placed in.
+	// Placement is the size of the bulk data area of a receive, in bytes.
 	Placement int `json:"placement"`
 }
 
-// Counters are an export's totals since it began; /metrics has them in detail.
+// Counters are an export's totals since its start; /metrics has the details.
 type Counters struct {
 	Connections uint64 `json:"connections"`
 	RPCs        uint64 `json:"rpcs"`

@@ -1,4 +1,4 @@
-// Package access has the rules of an export: which clients may use it, and what for.
+// Package access implements the access rules of an export: which clients may use it, and how.
 package access
 
 import (
@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Squash says which AUTH_SYS identities are mapped to the anonymous one. AUTH_NONE always is.
+// Squash selects the AUTH_SYS identities that are mapped to the anonymous one. AUTH_NONE always is.
 type Squash uint8
 
 const (
@@ -19,22 +19,22 @@ const (
 	SquashAll
 )
 
-// Anonymous is the uid and gid that identities are mapped to unless something else is configured: nobody.
+// Anonymous is the default anonymous uid and gid: nobody.
 const Anonymous = 65534
 
-// Rule says what clients of certain addresses may do.
+// Rule grants access to clients by address.
 type Rule struct {
-	// Networks are the clients that the rule is about.
+	// Networks are the clients' networks.
 	Networks []netip.Prefix
-	// ReadOnly refuses what would change something.
+	// ReadOnly refuses modifications.
 	ReadOnly bool
 	Squash   Squash
 }
 
-// Rules are the rules of an export, in order. They are not changed once made.
+// Rules are the rules of an export, in order. They are immutable.
 type Rules struct{ list []Rule }
 
-// NewRules checks rules, and copies them.
+// NewRules checks and copies rules.
 func NewRules(rules []Rule) (*Rules, error) {
 	kept := make([]Rule, len(rules))
 	for i, r := range rules {
@@ -53,7 +53,7 @@ func NewRules(rules []Rule) (*Rules, error) {
 	return &Rules{kept}, nil
 }
 
-// unmap makes ::ffff:10.0.0.0/104 what it means, 10.0.0.0/8.
+// unmap turns ::ffff:10.0.0.0/104 into 10.0.0.0/8.
 func unmap(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
@@ -64,7 +64,7 @@ func unmap(p netip.Prefix) netip.Prefix {
 // All returns the rules, which belong to rs.
 func (rs *Rules) All() []Rule { return rs.list }
 
-// Find returns the first rule that names a client's address; nil: the client is refused.
+// Find returns the first rule for a client's address. nil refuses the client.
 func (rs *Rules) Find(client netip.Addr) *Rule {
 	client = client.Unmap().WithZone("")
 	for i := range rs.list {

@@ -15,7 +15,7 @@ func networks(s ...string) (p []netip.Prefix) {
 	return p
 }
 
-// TestFind: the first rule that names the address decides, whatever form the address has.
+// TestFind: the first rule with the address decides, whatever the form of the address.
 func TestFind(t *testing.T) {
 	rs, err := access.NewRules([]access.Rule{
 		{Networks: networks("10.1.0.0/16", "fd00::/8")},

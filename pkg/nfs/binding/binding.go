@@ -1,7 +1,8 @@
-// Package binding has the upper-layer bindings of NFS to RPC-over-RDMA (RFC 8267): which arguments and results may be
-// placed directly, and how long a reply can get.
+// Package binding implements the upper-layer bindings of NFS to RPC-over-RDMA (RFC 8267): the
+// arguments and results that may be placed directly, and the maximum length of a reply.
 //
-// MOUNT and NFSACL have none (RFC 8267 section 4.2), nor do the callbacks of version 4: their messages are never reduced, and who calls them bounds the reply.
+// MOUNT, NFSACL (RFC 8267 section 4.2) and the callbacks of version 4 have no binding: their
+// messages are never reduced, and the caller bounds the reply.
 package binding
 
 import (
@@ -9,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// For returns the binding of a program and version, nil when it has none. It is an oncrpc.Bindings.
+// For returns the binding of a program and version, nil if none. It is an oncrpc.Bindings.
 func For(program, version uint32) oncrpc.Binding {
 	switch {
 	case program != nfs3.Program:

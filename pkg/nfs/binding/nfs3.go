@@ -6,16 +6,16 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// nfs3Binding is that of NFS version 3 (RFC 8267 section 4): of the arguments, the data of WRITE and the path of SYMLINK; of the
-// results, the data of READ and the path of READLINK.
+// nfs3Binding is the binding of NFS version 3 (RFC 8267 section 4). Eligible arguments are the data
+// of WRITE and the path of SYMLINK; eligible results are the data of READ and the path of READLINK.
 type nfs3Binding struct{}
 
-// listSlack is what a READDIR or READDIRPLUS reply may have besides the bytes that its count bounds: the status and, since
-// servers (Linux among them) hold only the list against the count, what comes before the list and the list's end.
+// listSlack is the part of a READDIR or READDIRPLUS reply beyond its count: the status, and the
+// fields around the list. Servers, Linux included, hold only the list against the count.
 const listSlack = 4 + nfs3.PostOpAttrLen + 8 + 8
 
-// maxReply3 bounds the results of each procedure, in bytes behind the RPC header. Those that depend on a count
-// of the arguments have here what comes on top of it.
+// maxReply3 bounds the results of each procedure, in bytes after the RPC header. Where a count in
+// the arguments bounds a result, the entry is the remainder.
 var maxReply3 = [nfs3.Procedures]int{
 	nfs3.ProcNull:        0,
 	nfs3.ProcGetAttr:     4 + nfs3.AttrLen,
@@ -43,7 +43,8 @@ var maxReply3 = [nfs3.Procedures]int{
 
 const maxCreate = 4 + nfs3.PostOpFHLen + nfs3.PostOpAttrLen + nfs3.WccDataLen
 
-// Plan implements oncrpc.Binding. A procedure that does not exist has an empty reply: it will be answered PROC_UNAVAIL.
+// Plan implements oncrpc.Binding. An unknown procedure gets an empty reply plan: the answer is
+// PROC_UNAVAIL.
 func (nfs3Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32, d *xdr.Decoder) ([]oncrpc.Argument, error) {
 	p.Results = p.Results[:0]
 	p.MaxReply = 0
@@ -51,8 +52,8 @@ func (nfs3Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 		return args, nil
 	}
 	begin := d.Pos()
-	result := -1 // the length of the eligible result
-	count := 0   // what an argument adds to the bound
+	result := -1 // length of the eligible result
+	count := 0   // bound from the arguments
 	switch procedure {
 	case nfs3.ProcRead:
 		var a nfs3.ReadArgs
@@ -99,8 +100,8 @@ func argument(d *xdr.Decoder, limit int) oncrpc.Argument {
 	return oncrpc.Argument{Position: at, Length: n}
 }
 
-// bulk passes over a counted opaque that may have been taken out. It is no method of the structs of nfs3, because there the list of slices
-// would have to live longer than the call.
+// bulk skips a counted opaque, which may be an item. A method of the nfs3 structs would make the
+// list of slices escape.
 func bulk(d *xdr.Decoder, limit int) (at, n int, taken bool) {
 	at = d.Pos() + 4
 	var scratch [8][]byte
@@ -137,7 +138,8 @@ func (nfs3Binding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 	return append(found, f), nil
 }
 
-// result reads the rest of a successful result of at most limit bytes, of which the transport placed was bytes.
+// result reads the rest of a successful result of at most limit bytes. The transport placed was
+// bytes.
 func result(d *xdr.Decoder, procedure uint32, limit, was int) oncrpc.Found {
 	if procedure == nfs3.ProcRead {
 		d.Skip(8) // count, eof

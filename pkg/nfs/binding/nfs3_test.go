@@ -18,7 +18,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// header stands for the RPC header: positions count from there.
+// header stands for the RPC header; positions include it.
 const header = 64
 
 func nfs(t testing.TB) oncrpc.Binding {
@@ -30,7 +30,7 @@ func nfs(t testing.TB) oncrpc.Binding {
 	return b
 }
 
-// decoder stands behind a header of a message whose body is stream, from which items were taken.
+// decoder returns a decoder after the header of a message with body stream and the given items.
 func decoder(stream []byte, items []xdr.Item) *xdr.Decoder {
 	items = append([]xdr.Item(nil), items...)
 	for i := range items {
@@ -51,7 +51,8 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// The bound of each procedure's results, and its eligible items, by hand from RFC 1813 and RFC 8267 section 4.
+// The bound and the eligible items of each procedure's results, derived by hand from RFC 1813 and
+// RFC 8267 section 4.
 func TestPlan(t *testing.T) {
 	const attr, wcc = 88, 4 + 24 + 88
 	h := nfs3.Handle("1234567") // 12 bytes on the wire
@@ -108,7 +109,7 @@ func TestPlan(t *testing.T) {
 				wantArgs = []oncrpc.Argument{*c.argument}
 			}
 			for _, d := range []*xdr.Decoder{decoder(stream, items), decoder(flat, nil)} {
-				p := oncrpc.Plan{Results: []oncrpc.Result{{Max: 7}}} // of an earlier call
+				p := oncrpc.Plan{Results: []oncrpc.Result{{Max: 7}}} // from an earlier call
 				args, err := nfs(t).Plan(&p, nil, c.procedure, d)
 				if err != nil {
 					t.Fatal(err)
@@ -133,7 +134,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A Read chunk that carries the round-up, and one at the end of whose data the inline stream lacks it, are both planned.
+// A Read chunk may contain the round-up, and the inline stream may lack it at the end of the data.
+// Both are planned.
 func TestPlanRoundUp(t *testing.T) {
 	stream, items := nfs3test.Encode(&nfs3.WriteArgs{Count: 5, Data: [][]byte{make([]byte, 5)}})
 	items[0].Length, items[0].Data = 8, nil // not fetched yet
@@ -148,7 +150,7 @@ func TestPlanRoundUp(t *testing.T) {
 	}
 }
 
-// Items anywhere else are not consumed, or stop the decoder: the transport refuses both.
+// Items elsewhere are not consumed, or stop the decoder: the transport refuses both.
 func TestPlanNotEligible(t *testing.T) {
 	stream, _ := nfs3test.Encode(&nfs3.MkdirArgs{Where: nfs3.DirOpArgs{Name: []byte("x")}})
 	for at := 0; at <= len(stream); at += 4 {
@@ -166,7 +168,7 @@ func TestPlanNotEligible(t *testing.T) {
 	}
 }
 
-// No result that a server can encode is longer than the bound.
+// No encodable result exceeds the bound.
 func TestMaxReplyHolds(t *testing.T) {
 	for procedure := range uint32(nfs3.Procedures) {
 		t.Run(nfs3.ProcedureName(procedure), func(t *testing.T) {
@@ -174,7 +176,7 @@ func TestMaxReplyHolds(t *testing.T) {
 				codec := nfs3test.NFS[procedure]
 				args, res := codec.DrawArgs(t), codec.DrawRes(t)
 				limit := rapid.Uint32Range(0, 2000).Draw(t, "count")
-				// A result does not exceed what its call asked for.
+				// A result never exceeds its call's request.
 				switch a := args.(type) {
 				case *nfs3.ReadArgs:
 					a.Count = max(limit, res.(*nfs3.ReadRes).Count)
@@ -200,7 +202,7 @@ func TestMaxReplyHolds(t *testing.T) {
 	}
 }
 
-// Results are found whether they are inline, items, or placed where only their lengths are known.
+// Results are found inline, as items, or placed with only their lengths known.
 func TestResults(t *testing.T) {
 	for _, procedure := range []uint32{nfs3.ProcRead, nfs3.ProcReadlink} {
 		t.Run(nfs3.ProcedureName(procedure), func(t *testing.T) {
@@ -257,7 +259,7 @@ func TestResultsBad(t *testing.T) {
 	cases := []struct {
 		name   string
 		stream []byte
-		plan   int // results planned
+		plan   int // planned results
 		max    int
 		placed []int
 		reason string

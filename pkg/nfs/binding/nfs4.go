@@ -12,8 +12,9 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// nfs4Binding is that of NFS version 4, all minor versions (RFC 8267 section 6): of the arguments of a COMPOUND, the data of WRITE and the link text
-// of CREATE; of the results, the data of READ and the link text of READLINK.
+// nfs4Binding is the binding of NFS version 4, all minor versions (RFC 8267 section 6). Eligible
+// arguments of a COMPOUND are the data of WRITE and the link text of CREATE; eligible results are
+// the data of READ and the link text of READLINK.
 type nfs4Binding struct{}
 
 const (
@@ -21,15 +22,16 @@ const (
 	procCompound = 1
 )
 
-// Estimates of results whose length the protocol leaves to the server, in bytes (RFC 8267 section 6.3).
+// Estimates, in bytes, of results without a length limit in the protocol (RFC 8267 section 6.3).
 const (
-	// nameGuess is for a name of a user, group, host or program.
+	// nameGuess applies to names of users, groups, hosts and programs.
 	nameGuess = 256
-	// aclGuess is for an access control list. Linux keeps one in an extended attribute, which has at most that.
+	// aclGuess applies to access control lists. Linux stores one in an extended attribute of at
+	// most this size.
 	aclGuess = 64 << 10
-	// xattrGuess is for the value of an extended attribute.
+	// xattrGuess applies to values of extended attributes.
 	xattrGuess = 64 << 10
-	// listGuess is for everything else: lists of servers, flavors, layout types and thresholds.
+	// listGuess applies to all other lists: servers, flavors, layout types, thresholds.
 	listGuess = 4 << 10
 )
 
@@ -42,7 +44,7 @@ const (
 
 var compound = schema.Proc{Program: nfs3.Program, Version: nfs4Version, Procedure: procCompound}
 
-// walkers are schema.Walkers. A binding is asked on all connections at a time, and has no place of its own for one.
+// walkers pools schema.Walkers: all connections use a binding concurrently, and it has no state.
 var walkers = sync.Pool{New: func() any { return new(schema.Walker) }}
 
 func putWalker(w *schema.Walker) {
@@ -50,8 +52,8 @@ func putWalker(w *schema.Walker) {
 	walkers.Put(w)
 }
 
-// Plan implements oncrpc.Binding. Of a call that cannot be read because of an operation, an attribute or a minor version that is not known here, it plans what stands
-// before: the server will do no more than that.
+// Plan implements oncrpc.Binding. A call may contain an unknown operation, attribute or minor
+// version. Plan then covers the operations before it: the server executes no others.
 func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32, d *xdr.Decoder) ([]oncrpc.Argument, error) {
 	p.Results = p.Results[:0]
 	p.MaxReply = 0
@@ -65,13 +67,13 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 	if err != nil && w.Minor <= schema.MaxMinor && !beyond(err) {
 		return args, err
 	}
-	tag := 0 // which comes back
+	tag := 0 // the reply repeats it
 	if len(w.Spans) > 0 {
 		tag = w.Spans[0].Pos - begin
 	}
 	rest, data := 4+tag+4, 0
 	if err != nil {
-		rest += 8 // of the operation that was not understood
+		rest += 8 // result of the unknown operation
 	}
 	for i := range w.Ops {
 		op := &w.Ops[i]
@@ -96,13 +98,14 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 	return args, nil
 }
 
-// beyond tells of an error of layout that it is an operation or attribute that is not known here, or too many of them: who answers the call says so.
+// beyond reports whether an error of schema means an unknown or excessive operation or attribute.
+// The server's reply covers that case.
 func beyond(err error) bool {
 	var e *schema.Error
 	return errors.As(err, &e) && (e.Unknown || e.Attr || e.TooMany)
 }
 
-// eligible returns how long the eligible result of an operation can get, -1 if it has none.
+// eligible returns the maximum length of an operation's eligible result, -1 if it has none.
 func eligible(code uint32, spans []schema.Span) int {
 	switch code {
 	case schema.OpRead:
@@ -113,7 +116,7 @@ func eligible(code uint32, spans []schema.Span) int {
 	return -1
 }
 
-// count returns the number in the arguments that bounds the result.
+// count returns the argument that bounds the result.
 func count(spans []schema.Span) int {
 	for i := range spans {
 		if spans[i].Mark == schema.Count {
@@ -123,7 +126,8 @@ func count(spans []schema.Span) int {
 	return 0
 }
 
-// guess says how much may come on top of schema.ResultSize of an operation, but for eligible results.
+// guess returns the maximum of an operation's results beyond schema.ResultSize, without eligible
+// results.
 func guess(op *schema.Op, spans []schema.Span) int {
 	switch op.Code {
 	case schema.OpRead, schema.OpReadlink:
@@ -131,11 +135,11 @@ func guess(op *schema.Op, spans []schema.Span) int {
 	case schema.OpReaddir, schema.OpGetDeviceInfo, schema.OpLayoutGet, schema.OpListXattrs:
 		return xdr.Round(count(spans))
 	case schema.OpReadPlus:
-		return xdr.Round(count(spans)) + listGuess // the heads of its segments
+		return xdr.Round(count(spans)) + listGuess // segment headers
 	case schema.OpGetDeviceList:
 		return min(16*count(spans), nfs3.MaxData)
 	case schema.OpTestStateID:
-		return (op.End - op.Pos) / 4 // a word for every stateid4
+		return (op.End - op.Pos) / 4 // one word per stateid4
 	case schema.OpGetAttr:
 		for i := range spans {
 			if spans[i].Mark == schema.AttrMask {
@@ -149,12 +153,12 @@ func guess(op *schema.Op, spans []schema.Span) int {
 		return 2 * nameGuess
 	case schema.OpGetXattr:
 		return xattrGuess
-	default: // SECINFO, EXCHANGE_ID, COPY_NOTIFY and their like
+	default: // SECINFO, EXCHANGE_ID, COPY_NOTIFY and similar
 		return listGuess
 	}
 }
 
-// attrs says how long the values of attributes get; mask are the words of a bitmap4.
+// attrs returns the maximum length of attribute values; mask has the words of a bitmap4.
 func attrs(mask []byte) int {
 	n := 0
 	for i := 0; i+4 <= len(mask); i += 4 {
@@ -210,7 +214,7 @@ func (nfs4Binding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 		found = append(found, f)
 	}
 	if err != nil && len(found)-first < len(p.Results) {
-		return found[:first], err // there may be more behind what is not understood
+		return found[:first], err // the unknown operation may hide later results
 	}
 	for len(found)-first < len(p.Results) {
 		found = append(found, oncrpc.Found{State: oncrpc.Absent})
@@ -224,7 +228,7 @@ func (nfs4Binding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 	return found, nil
 }
 
-// locate finds the eligible result among the fields of an operation.
+// locate finds the eligible result among an operation's fields.
 func locate(spans []schema.Span) oncrpc.Found {
 	for i := range spans {
 		s := &spans[i]

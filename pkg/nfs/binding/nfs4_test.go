@@ -27,7 +27,8 @@ func nfs4(t testing.TB) oncrpc.Binding {
 	return b
 }
 
-// beforeOps is how many bytes stand before the operations of a COMPOUND with the tag "abcde": those of the tag, and two words.
+// beforeOps is the number of bytes before the operations of a COMPOUND with the tag "abcde": the
+// tag and two words.
 const beforeOps = 4 + 8 + 4 + 4
 
 func args4(t testing.TB, minor uint32, ops ...nfsv4.NfsArgop4) []byte {
@@ -74,7 +75,7 @@ func getAttr(attrs ...int) *nfsv4.NfsArgop4_OP_GETATTR {
 	return &nfsv4.NfsArgop4_OP_GETATTR{Opgetattr: nfsv4.Getattr4args{AttrRequest: mask}}
 }
 
-// Bounds and places by hand, from RFC 7531, 5662 and 7863.
+// Bounds and positions derived by hand from RFC 7531, 5662 and 7863.
 func TestPlan4(t *testing.T) {
 	const head = 4 + 12 + 4
 	const sequence, putfh, read, fattr = 8 + 16 + 5*4, 8, 8 + 4 + 4, 8 + 4 + 32 + 4
@@ -82,7 +83,7 @@ func TestPlan4(t *testing.T) {
 	cases := []struct {
 		name    string
 		ops     []nfsv4.NfsArgop4
-		rest    int // MaxReply without what is eligible
+		rest    int // MaxReply without eligible results
 		results []result
 		args    []oncrpc.Argument
 	}{
@@ -193,7 +194,7 @@ func TestPlan4Null(t *testing.T) {
 	}
 }
 
-// What is eligible of a COMPOUND has bounds all together.
+// All eligible results of a COMPOUND share one bound.
 func TestPlan4Bounds(t *testing.T) {
 	var ops []nfsv4.NfsArgop4
 	for range 100 {
@@ -212,7 +213,7 @@ func TestPlan4Bounds(t *testing.T) {
 	}
 }
 
-// A call that cannot be read to its end has a plan for what stands before.
+// A call that cannot be read to its end gets a plan for the readable part.
 func TestPlan4Unknown(t *testing.T) {
 	good := args4(t, 1, read4(100), &nfsv4.NfsArgop4_OP_PUTROOTFH{})
 	unknown := bytes.Clone(good)
@@ -249,7 +250,7 @@ func TestPlan4Unknown(t *testing.T) {
 	}
 }
 
-// Items anywhere but in data of WRITE and text of CREATE are not consumed, or stop the decoder.
+// Items other than data of WRITE and text of CREATE are not consumed, or stop the decoder.
 func TestPlan4Items(t *testing.T) {
 	stream := args4(t, 2,
 		&nfsv4.NfsArgop4_OP_WRITE{Opwrite: nfsv4.Write4args{Data: make([]byte, 8)}},
@@ -268,7 +269,8 @@ func TestPlan4Items(t *testing.T) {
 	}
 }
 
-// compoundRes is a made-up reply with eligible results of some lengths; -1 is one that failed, which ends it.
+// compoundRes is a reply with eligible results of the given lengths. -1 is a failed operation,
+// which ends the reply.
 type compoundRes struct {
 	ops  []nfsv4.NfsResop4
 	lens []int
@@ -384,7 +386,7 @@ func TestResults4Bad(t *testing.T) {
 			}
 		})
 	}
-	// All planned results are known before what is not understood.
+	// All planned results precede the unknown operation.
 	p := oncrpc.Plan{Results: []oncrpc.Result{{Max: 100}}}
 	if found, err := nfs4(t).Results(nil, &p, nil, 1, decoder(odd, nil)); err != nil || len(found) != 1 {
 		t.Errorf("%v, %v", found, err)
