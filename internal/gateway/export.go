@@ -279,7 +279,6 @@ func (e *export) servedConfig() *config.Export {
 	return nil
 }
 
-// collect sends the metrics of the export.
 func (e *export) collect(ch chan<- prometheus.Metric) {
 	sink := metric.NewSink(e.name, ch)
 	e.traffic.collect(sink)

@@ -67,7 +67,6 @@ type Options struct {
 // below the margin over drainTimeout after which pods are killed.
 const defaultEndTimeout = 8 * time.Second
 
-// Gateway is the data plane.
 type Gateway struct {
 	*resources
 	o       Options

@@ -41,7 +41,6 @@ func readConfig(file string) (*config.File, error) {
 	return config.Parse(b)
 }
 
-// namelessProblems returns the problems of the exports without a name.
 func namelessProblems(f *config.File) (ps config.Problems) {
 	for _, r := range f.Refused {
 		if r.Name == "" {

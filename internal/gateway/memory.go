@@ -78,7 +78,6 @@ func (m *memory) domainOf(p rdma.Provider) (rdma.Domain, error) {
 	return d, nil
 }
 
-// setLimits changes the limits of bulk data.
 func (m *memory) setLimits(l *config.Limits) {
 	m.budget.SetLimits(bufpool.Limits{
 		Total: int64(l.Memory), PerClient: int64(l.MemoryPerClient), PerShare: int64(l.MemoryPerConnection), MinProgress: int64(l.MinProgress),
@@ -123,7 +122,6 @@ func (m *memory) close() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// collect sends the metrics of the memory.
 func (m *memory) collect(s metric.Sink, limit config.Quantity) {
 	pool := m.pool.Stats()
 	s.Gauge(poolDesc, float64(pool.Mapped), "mapped")

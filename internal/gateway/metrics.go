@@ -27,7 +27,6 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(metric.Namespace+name, help, labels, nil)
 }
 
-// collector sends the metrics of a gateway.
 type collector struct {
 	res     *resources
 	config  func() (status.Config, config.TotalLimits)
@@ -84,7 +83,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// devices has the figures of RDMA devices.
 type devices struct {
 	events   []verbs.DeviceEvents
 	counters []doctor.PortCounter

@@ -69,14 +69,12 @@ func (a *adapters) provider(log *slog.Logger, device string, settings *config.Ve
 	return p, nil
 }
 
-// used reports whether there is a provider.
 func (a *adapters) used() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.providers) > 0
 }
 
-// verbsConfig returns the configuration of a provider.
 func verbsConfig(device string, o *config.VerbsOptions) verbs.Config {
 	cfg := verbs.Config{Device: device}
 	if o == nil {

@@ -65,7 +65,6 @@ func (r *resources) setLimits(c *config.GatewayConfig) {
 	r.drainTimeout.Store(int64(c.DrainTimeout))
 }
 
-// drainLimit returns the time for calls in flight to finish.
 func (r *resources) drainLimit() time.Duration { return time.Duration(r.drainTimeout.Load()) }
 
 // resolve adds the gateway's host to an address of the configuration without one.
@@ -76,12 +75,10 @@ func (r *resources) resolve(address string) string {
 	return address
 }
 
-// verbsProvider returns the verbs provider of a device.
 func (r *resources) verbsProvider(device string, settings *config.VerbsOptions) (rdma.Provider, error) {
 	return r.adapters.provider(r.log, device, settings)
 }
 
-// rpcbind returns the addresses of the host's rpcbind.
 func (r *resources) rpcbind() []rpcbind.Address {
 	if r.services != nil {
 		return r.services

@@ -38,7 +38,7 @@ type servedExport struct {
 	res        *resources
 	drains     sync.WaitGroup // draining servers, and former backends
 	drainCtx   context.Context
-	abortDrain context.CancelFunc // ends all drains
+	abortDrain context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below against readers
 	config  *config.Export
@@ -338,7 +338,6 @@ func (s *servedExport) close(ctx context.Context) error {
 	return errors.Join(append(errs, s.memory.close())...)
 }
 
-// status adds the state of the served export to st.
 func (s *servedExport) status(st *status.Export) {
 	s.mu.Lock()
 	x, b, ports := s.config, s.backend, s.ports // ports is never changed in place
@@ -350,7 +349,7 @@ func (s *servedExport) status(st *status.Export) {
 	st.Backend, st.UID, st.Credits = b.Status(), x.UID, s.credits.status(&x.Transport)
 }
 
-// collect sends the metrics of memory and backend. healthy is the health in the last status.
+// healthy is the health in the last status.
 func (s *servedExport) collect(sink metric.Sink, healthy bool) {
 	s.mu.Lock()
 	x, b := s.config, s.backend
@@ -360,7 +359,6 @@ func (s *servedExport) collect(sink metric.Sink, healthy bool) {
 	b.Collect(sink)
 }
 
-// currentConfig returns the configuration that is served.
 func (s *servedExport) currentConfig() *config.Export {
 	s.mu.Lock()
 	defer s.mu.Unlock()

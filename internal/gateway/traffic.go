@@ -20,7 +20,7 @@ type traffic struct {
 	stats   rpcstats.Stats
 	conns   *conns.Table
 	servers tcpServers
-	credits *credits // also with policy Static
+	credits *credits
 }
 
 func newTraffic(log *slog.Logger, res *resources) *traffic {
@@ -123,7 +123,6 @@ func (o tcpObserver) BadMessage(c *oncrpc.Conn, cause error) {
 	o.t.log.Warn("RPC protocol error", "network", "tcp", "peer", c.Remote.String(), "reason", cause.Error())
 }
 
-// collect sends the metrics of connections and calls.
 func (t *traffic) collect(s metric.Sink) {
 	t.stats.Collect(s)
 	t.conns.Collect(s)
@@ -157,7 +156,6 @@ func (t *tcpServers) remove(s *oncrpc.Server) {
 	addTCPStats(&t.ended, s.Stats())
 }
 
-// totals returns the sum of all servers.
 func (t *tcpServers) totals() oncrpc.Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
