@@ -60,7 +60,8 @@ type Limits struct {
 	Total int64
 	// PerClient bounds the memory of one address's connections while others wait.
 	PerClient int64
-	// PerShare bounds the memory of one connection. A single larger need is met when its connection holds nothing else.
+	// PerShare bounds the memory of one connection. A single larger need is met when its connection
+	// holds nothing else.
 	PerShare int64
 	// MinProgress is the least number of bytes per second that a connection must move while it
 	// holds memory for its peer and others wait for the total. It is measured over 5 s. 0 demands

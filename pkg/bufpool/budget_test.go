@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// need is a caller of the budget: a grant and the order in which it was called.
+// need is a call's grant, and its position in the order of calls.
 type need struct {
 	g    Grant
 	name string
@@ -68,7 +68,8 @@ func TestBudget(t *testing.T) {
 	state(0, 0)
 
 	var large Grant
-	if ok, err := one.Acquire(&large, 61, nil); !ok || err != nil { // more than a share, but nothing else is held
+	// more than a share, but nothing else is held
+	if ok, err := one.Acquire(&large, 61, nil); !ok || err != nil {
 		t.Errorf("above the share: %v, %v", ok, err)
 	}
 	large.Release()
@@ -127,7 +128,7 @@ func TestBudgetSetLimits(t *testing.T) {
 	}
 }
 
-// TestBudgetModel compares with the rules spelled out over one list, as slow as it may be.
+// TestBudgetModel compares the budget with a slow model over one list.
 func TestBudgetModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var total, perShare, perClient int64
@@ -274,7 +275,7 @@ func TestBudgetModel(t *testing.T) {
 	})
 }
 
-// TestBudgetConcurrent: nothing is lost and no limit passed when many goroutines share a budget.
+// TestBudgetConcurrent: with many goroutines no byte is lost and no limit exceeded.
 func TestBudgetConcurrent(t *testing.T) {
 	b := NewBudget(64, 24)
 	var wg sync.WaitGroup

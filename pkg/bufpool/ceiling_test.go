@@ -34,14 +34,14 @@ func TestCeiling(t *testing.T) {
 		log = nil
 	}
 	acquire(shares[0], "a", 80, true)
-	acquire(shares[0], "b", 20, false) // its own budget has not as much
-	acquire(shares[1], "c", 30, false) // the ceiling has not
-	acquire(shares[2], "d", 10, false) // nor may it overtake c
+	acquire(shares[0], "b", 20, false) // above its own budget
+	acquire(shares[1], "c", 30, false) // above the ceiling
+	acquire(shares[2], "d", 10, false) // must not overtake c
 	acquire(shares[1], "e", 5, false)
 	expect(80)
-	needs["c"].g.Release() // withdrawn: what is behind it goes on
+	needs["c"].g.Release() // withdrawn: the next ones continue
 	expect(95, "e", "d")
-	acquire(shares[2], "f", 200, false) // more than there is at all: when all else is gone
+	acquire(shares[2], "f", 200, false) // above the total: met when nothing else is held
 	needs["e"].g.Release()
 	expect(90)
 	needs["a"].g.Release()
@@ -65,7 +65,8 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-// TestCeilingModel: whatever happens, the ceiling counts what its budgets hold, keeps to its limit, and who waits is served in the end.
+// TestCeilingModel: the ceiling counts its budgets' bytes, keeps its limit, and serves every waiter
+// in the end.
 func TestCeilingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 40).Draw(t, "total")
@@ -130,7 +131,7 @@ func TestCeilingModel(t *testing.T) {
 	})
 }
 
-// TestCeilingConcurrent: nothing is lost and the limit is kept when goroutines of several budgets share a ceiling.
+// TestCeilingConcurrent: with goroutines of several budgets no byte is lost and the limit is kept.
 func TestCeilingConcurrent(t *testing.T) {
 	c := NewCeiling(64)
 	var wg sync.WaitGroup

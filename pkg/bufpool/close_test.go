@@ -31,7 +31,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestCloseWhileInUse: a buffer is either handed out before Close, which then fails, or not at all.
+// TestCloseWhileInUse: a buffer is handed out before Close, which then fails, or not at all.
 func TestCloseWhileInUse(t *testing.T) {
 	p := New(0)
 	var wg sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fill gets a buffer of n bytes, and writes all of it.
+// fill gets a buffer of n bytes and writes all of it.
 func fill(t *testing.T, p *Pool, n int) *Buf {
 	t.Helper()
 	b, err := p.Get(n)
@@ -22,14 +22,15 @@ func fill(t *testing.T, p *Pool, n int) *Buf {
 	return b
 }
 
-// TestHugeRefused: where there are no huge pages, ordinary memory is used, and whoever asked for them hears of it.
+// TestHugeRefused: without huge pages the pool uses ordinary memory, and calls refused.
 func TestHugeRefused(t *testing.T) {
 	p := New(0)
 	var refused []error
 	p.UseHugePages(func(err error) { refused = append(refused, err) })
 	p.mapHuge = func(int) ([]byte, error) { return nil, unix.ENOMEM }
 	bufs := []*Buf{fill(t, p, 256), fill(t, p, 4096), fill(t, p, 1<<20)}
-	if len(refused) != 2 || !errors.Is(refused[0], unix.ENOMEM) { // the smallest buffers' arena is not to be of huge pages
+	// the smallest buffers' arena uses ordinary memory
+	if len(refused) != 2 || !errors.Is(refused[0], unix.ENOMEM) {
 		t.Errorf("refused: %v", refused)
 	}
 	if s := p.Stats(); s.Huge != 0 || s.Refusals != 2 || s.Mapped != 64<<10+1<<20+8<<20 {
@@ -43,7 +44,7 @@ func TestHugeRefused(t *testing.T) {
 	}
 }
 
-// TestHugeLimit: an arena that would be larger than the pool may get for being of huge pages is not.
+// TestHugeLimit: an arena uses ordinary memory if huge pages would exceed the pool's limit.
 func TestHugeLimit(t *testing.T) {
 	p := New(3 << 20)
 	p.UseHugePages(func(err error) { t.Error(err) })
@@ -70,11 +71,12 @@ func TestHugeLimit(t *testing.T) {
 	}
 }
 
-// TestHugePages uses those that the machine has.
+// TestHugePages uses the machine's huge pages.
 func TestHugePages(t *testing.T) {
 	free, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 	if err != nil || strings.TrimSpace(string(free)) == "0" {
-		// CI's machine has none either. The guest of "make test-verbs" has, where a skip is a failure.
+		// CI's machine has none either. The guest of "make test-verbs" has, where a skip is a
+		// failure.
 		t.Skip("NOT RUN: the machine has no free huge pages: echo 8 >/proc/sys/vm/nr_hugepages")
 	}
 	p := New(0)

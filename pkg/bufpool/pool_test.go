@@ -150,7 +150,7 @@ func TestPoolAttach(t *testing.T) {
 	}
 }
 
-// TestAttachInVain: an arena that one cannot attach is taken back from all that had attached it.
+// TestAttachInVain: if one user cannot attach an arena, all others detach it.
 func TestAttachInVain(t *testing.T) {
 	p := New(0)
 	first, err := p.Get(100)
@@ -163,7 +163,7 @@ func TestAttachInVain(t *testing.T) {
 	attach := func(i int) (func(), error) {
 		has[i] = map[*Arena]bool{}
 		return p.Attach(func(a *Arena) error {
-			has[i][a] = true // also if it fails: it may have done a part of it
+			has[i][a] = true // also on failure: a part may have been done
 			if i == 0 {
 				return fail
 			}

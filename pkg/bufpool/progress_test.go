@@ -26,7 +26,7 @@ func (p *testPeer) Stalled(err error) {
 
 func host(i byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, i}) }
 
-// TestNoProgress has a connection that holds all memory while another one waits for some, or not.
+// TestNoProgress has a connection that holds all memory, with and without waiters.
 func TestNoProgress(t *testing.T) {
 	const total, rate = 1 << 20, 64 << 10
 	every := func(d time.Duration, f func()) func() {
@@ -44,7 +44,7 @@ func TestNoProgress(t *testing.T) {
 		return func() { close(stop) }
 	}
 	for name, tt := range map[string]struct {
-		lane     Lane // 0: the call is a backend's business
+		lane     Lane // 0: the call waits for the backend
 		move     func(p *testPeer, s *Share, g *Grant) (stop func())
 		nobody   bool // waits
 		tolerate bool // minProgress is 0
@@ -57,7 +57,7 @@ func TestNoProgress(t *testing.T) {
 		"without the limit": {lane: In, tolerate: true},
 		"the wrong lane":    {lane: In, ends: true, move: func(p *testPeer, _ *Share, _ *Grant) func() { return every(time.Second, func() { p.out.Add(rate) }) }},
 		"too slow": {lane: In, ends: true, move: func(p *testPeer, _ *Share, _ *Grant) func() {
-			// Six of these in five seconds are too few as well: they come at the ticks.
+			// Six of these in five seconds are too few: they come at the ticks.
 			return every(time.Second, func() { p.in.Add(rate * 8 / 10) })
 		}},
 		"fast enough": {lane: In, move: func(p *testPeer, _ *Share, _ *Grant) func() {
@@ -133,7 +133,8 @@ func TestNoProgress(t *testing.T) {
 	}
 }
 
-// TestNoProgressUnderCeiling: memory held in one budget under a ceiling blocks waiters of another one.
+// TestNoProgressUnderCeiling: memory held in one budget under a ceiling blocks waiters of another
+// one.
 func TestNoProgressUnderCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCeiling(100)
@@ -169,7 +170,7 @@ func TestNoProgressUnderCeiling(t *testing.T) {
 	})
 }
 
-// TestPerClient: one address may have all, until another one waits.
+// TestPerClient: one address may use all, until another one waits.
 func TestPerClient(t *testing.T) {
 	b := NewBudget(0, 0)
 	b.SetLimits(Limits{Total: 100, PerClient: 25})

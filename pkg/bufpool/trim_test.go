@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// TestTrim has a burst's memory go back to the system at the second Trim after it, and none that is
-// in use.
+// TestTrim: a burst's memory returns to the system at the second Trim after it, unless it is in
+// use.
 func TestTrim(t *testing.T) {
 	p := New(0)
 	attached := map[uintptr]bool{}

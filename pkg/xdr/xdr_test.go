@@ -27,7 +27,7 @@ func split(b []byte, n int) (s [][]byte) {
 	return append(s, b)
 }
 
-// TestVectors: each value, written and read, whole and in pieces (RFC 4506 section 4).
+// TestVectors writes and reads each value, whole and in pieces (RFC 4506 section 4).
 func TestVectors(t *testing.T) {
 	for _, tt := range []struct {
 		name, hex string
@@ -63,7 +63,7 @@ func TestVectors(t *testing.T) {
 				}
 			}
 			for n := 1; n <= len(want); n++ {
-				// What follows is read too: it must not change what was returned.
+				// The next value is read too: it must not change the first.
 				var d Decoder
 				d.Reset(split(append(bytes.Clone(want), 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8), n), nil)
 				got := tt.read(&d)
@@ -194,7 +194,7 @@ func TestEncoder(t *testing.T) {
 	if !e.Overflow() {
 		t.Error("200 bytes fitted in")
 	}
-	e.PutUint32(at, 99) // nothing: what is there is worthless
+	e.PutUint32(at, 99) // no effect: the contents are worthless
 	e.Truncate(m)
 	e.PutUint32(at, 0x55)
 	e.Bulk([][]byte{[]byte("fghi")}, 4)

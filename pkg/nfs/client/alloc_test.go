@@ -29,7 +29,7 @@ func (q *echo) Submit(r *oncrpc.Request) {
 	r.Done(r)
 }
 
-// An Op that is sent again takes no memory.
+// An Op that is sent again does not allocate.
 func TestOpAllocs(t *testing.T) {
 	pool := bufpool.New(0)
 	b, err := pool.Get(4096)

@@ -63,7 +63,8 @@ func New(cfg Config) *Client {
 	return c
 }
 
-// ProcessCred returns the AUTH_SYS credential of this process: its effective user and group, and its first 16 supplementary groups.
+// ProcessCred returns the AUTH_SYS credential of this process: its effective user and group, and
+// its first 16 supplementary groups.
 func ProcessCred() (oncrpc.Auth, error) {
 	p := oncrpc.AuthSysParms{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	if host, err := os.Hostname(); err == nil {

@@ -111,7 +111,7 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// A server that does not have the program is told from one that fails.
+// An unknown program is distinguished from a failing one.
 func TestNoMount(t *testing.T) {
 	r := newRig(t, true)
 	none := newLoop(t, &oncrpc.Mux{}, r.pool, true)
@@ -184,7 +184,7 @@ func TestReadWrite(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "end behind the largest offset") {
 			t.Error(err)
 		}
-		// A sink's and a source's own errors come through.
+		// Errors of sink and source are passed on.
 		_, err = r.Download(ctx, f.Handle, 0, 100_000, func([][]byte) error { return io.ErrShortWrite })
 		mustBe(t, err, io.ErrShortWrite)
 		err = r.Upload(ctx, f.Handle, strings.NewReader("short"), 0, 100_000, client.UploadOptions{})
@@ -222,7 +222,7 @@ func TestBuffers(t *testing.T) {
 	})
 }
 
-// A server that restarts loses what it had not committed: the client writes it again.
+// A restarted server loses uncommitted data: the client writes them again.
 func TestRewrite(t *testing.T) {
 	for after := 1; after <= 14; after++ {
 		r := newRig(t, true)
@@ -285,7 +285,7 @@ func TestReadDirPlus(t *testing.T) {
 		}
 		for _, err := range r.ReadDirPlus(ctx, r.root) {
 			mustNot(t, err)
-			break // the list need not be read to its end
+			break // a list may be read in part
 		}
 		r.fs.stuckList = true
 		if _, err := list(); err == nil || !strings.Contains(err.Error(), "does not get further than cookie 300") {
@@ -300,7 +300,7 @@ func TestReadDirPlus(t *testing.T) {
 }
 
 func TestWalk(t *testing.T) {
-	for _, bare := range []bool{false, true} { // whether the server leaves out what it may leave out
+	for _, bare := range []bool{false, true} { // the server omits all optional parts
 		eachRig(t, func(t *testing.T, r *rig) {
 			r.fs.noAttrs, r.fs.noHandles = bare, bare
 			mkdir := func(dir nfs3.Handle, name string) nfs3.Handle {

@@ -16,8 +16,9 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// loop is a requester whose server is a handler in the same process. With place it puts results where the request wants them, as RDMA does;
-// otherwise replies are whole, as on TCP. It holds each request against its own plan.
+// loop is a requester with a handler in the same process as its server. With place it places
+// results as RDMA does; otherwise replies are whole, as on TCP. It checks each request against its
+// own plan.
 type loop struct {
 	t       *testing.T
 	handler oncrpc.Handler
@@ -78,7 +79,7 @@ func (l *loop) Submit(r *oncrpc.Request) {
 	}()
 }
 
-// checkPlan makes sure that what r says of itself is what its binding reads in the message.
+// checkPlan compares r's plan with its binding's reading of the message.
 func (l *loop) checkPlan(r *oncrpc.Request, flat []byte) {
 	b := binding.For(r.Program, r.Version)
 	if b == nil {
@@ -115,7 +116,7 @@ func (l *loop) Cancel(r *oncrpc.Request, cause error) {
 	}
 }
 
-// take ends the wait for a reply. A request that was cancelled may be in use again, with another XID.
+// take ends the wait for a reply. A cancelled request may be in use again, with another XID.
 func (l *loop) take(r *oncrpc.Request, xid uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +127,7 @@ func (l *loop) take(r *oncrpc.Request, xid uint32) bool {
 	return true
 }
 
-// exchange is one call on its way back.
+// exchange is a call with its reply.
 type exchange struct {
 	l *loop
 	r *oncrpc.Request
@@ -185,7 +186,7 @@ type rig struct {
 	root nfs3.Handle
 }
 
-// eachRig runs f over both kinds of transport, and sees to it that nothing is left over.
+// eachRig runs f over both kinds of transport, and checks for leaks.
 func eachRig(t *testing.T, f func(t *testing.T, r *rig)) {
 	for _, place := range []bool{false, true} {
 		name := "whole"

@@ -10,24 +10,25 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// memFS is an NFS server in memory, with settable faults. It does what the client's tests need, no more.
+// memFS is an NFS server in memory with settable faults, for the client's tests.
 type memFS struct {
 	mu    sync.Mutex
 	files map[uint64]*memFile
 	next  uint64
 	verf  nfs3.Verifier
 
-	shortRead, shortWrite int  // most bytes that one call moves, if > 0
-	noAttrs, noHandles    bool // leave out what may be left out
+	shortRead, shortWrite int  // largest transfer of one call, if > 0
+	noAttrs, noHandles    bool // omit the optional parts
 	noPlus                bool // READDIRPLUS is not supported
 	stuckList             bool // lists never end
 	silent                map[uint32]bool
-	restartAfter          int // WRITEs until the verifier changes and uncommitted data are lost; once
-	restartEvery          bool
-	wrote                 int
-	stableWrites          int
-	commits               int
-	rtmax                 uint32
+	// WRITEs until the verifier changes and uncommitted data are lost; once
+	restartAfter int
+	restartEvery bool
+	wrote        int
+	stableWrites int
+	commits      int
+	rtmax        uint32
 }
 
 type memFile struct {
@@ -189,7 +190,7 @@ func (fs *memFS) serve(c *oncrpc.Call, d *xdr.Decoder, e *xdr.Encoder) {
 	}
 }
 
-// item copies data to where a transport can send them from.
+// item copies data to memory that a transport can send.
 func item(c *oncrpc.Call, data []byte) [][]byte {
 	b, err := c.Pool().Get(len(data))
 	if err != nil {
@@ -267,7 +268,7 @@ func (fs *memFS) serveData(c *oncrpc.Call, d *xdr.Decoder, e *xdr.Encoder) {
 
 func (fs *memFS) write(f *memFile, a *nfs3.WriteArgs) uint32 {
 	if fs.wrote++; fs.wrote == fs.restartAfter || fs.restartEvery && fs.wrote%3 == 0 {
-		fs.verf[7]++ // the server restarts, and has lost what was not committed
+		fs.verf[7]++ // the server restarts, and loses uncommitted data
 		for _, g := range fs.files {
 			if g.attr.Type == nfs3.Reg {
 				g.data = slices.Clone(g.committed)

@@ -15,7 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// eachTransport runs f with a client that is connected to fs by the real transports, on loopback.
+// eachTransport runs f with a client of fs, connected by the real transports on loopback.
 func eachTransport(t *testing.T, f func(t *testing.T, c *client.Client, pool *bufpool.Pool)) {
 	t.Run("tcp", func(t *testing.T) {
 		pool := bufpool.New(0)
@@ -100,7 +100,7 @@ func TestTransports(t *testing.T) {
 	})
 }
 
-// READ data come to the buffer that they were asked into, again and again.
+// READ data arrive in the caller's buffer, each time.
 func TestOp(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client, pool *bufpool.Pool) {
 		root, err := c.Mount(ctx, "/export")

@@ -8,7 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Handle is a file handle of at most MaxHandle bytes, opaque to everybody but its server.
+// Handle is a file handle of at most MaxHandle bytes, opaque to all but its server.
 type Handle []byte
 
 // Encode writes h.
@@ -69,7 +69,7 @@ func (t *Time) Encode(e *xdr.Encoder) {
 	e.Uint32(t.Nsec)
 }
 
-// Decode reads t. Nanoseconds above 999,999,999 are passed on: a server answers them with NFS3ERR_INVAL.
+// Decode reads t. Nanoseconds above 999,999,999 pass: a server answers NFS3ERR_INVAL.
 func (t *Time) Decode(d *xdr.Decoder) { t.Sec, t.Nsec = d.Uint32(), d.Uint32() }
 
 // SpecData is a specdata3: the major and minor number of a device.
@@ -84,7 +84,8 @@ func (s *SpecData) Encode(e *xdr.Encoder) {
 // Decode reads s.
 func (s *SpecData) Decode(d *xdr.Decoder) { s.Major, s.Minor = d.Uint32(), d.Uint32() }
 
-// Attr is a fattr3: a file's attributes. Size and Used are bytes; Mode has the permission bits only.
+// Attr is a fattr3: a file's attributes. Size and Used are bytes; Mode has the permission bits
+// only.
 type Attr struct {
 	Type                Type
 	Mode                uint32
@@ -181,7 +182,7 @@ func (p *PostOpFH) Decode(d *xdr.Decoder) {
 	}
 }
 
-// WccAttr is a wcc_attr: the attributes that tell whether somebody changed a file.
+// WccAttr is a wcc_attr: the attributes that show a change of a file.
 type WccAttr struct {
 	Size         uint64
 	Mtime, Ctime Time
@@ -217,10 +218,10 @@ func (w *WccData) Decode(d *xdr.Decoder) {
 	w.After.Decode(d)
 }
 
-// TimeHow is a time_how: whose clock sets a file's time.
+// TimeHow is a time_how: the clock that sets a file's time.
 type TimeHow uint32
 
-// Whose clock it is.
+// Clocks.
 const (
 	DontChange      TimeHow = 0
 	SetToServerTime TimeHow = 1
@@ -292,7 +293,7 @@ func (s *SetAttrs) Decode(d *xdr.Decoder) {
 	}
 }
 
-// HandleArgs are the arguments of the procedures that take a handle alone.
+// HandleArgs are the arguments of procedures with a handle alone.
 type HandleArgs struct{ Object Handle }
 
 // Encode writes a.
@@ -326,8 +327,8 @@ func (r *GetAttrRes) Decode(d *xdr.Decoder) {
 	}
 }
 
-// SetAttrArgs are the arguments of SETATTR (RFC 1813 section 3.3.2). With Guard, the server sets nothing unless
-// the object's ctime is GuardCtime.
+// SetAttrArgs are the arguments of SETATTR (RFC 1813 section 3.3.2). With Guard, the server sets
+// nothing unless the object's ctime is GuardCtime.
 type SetAttrArgs struct {
 	Object     Handle
 	New        SetAttrs
@@ -355,8 +356,7 @@ func (a *SetAttrArgs) Decode(d *xdr.Decoder) {
 	}
 }
 
-// WccRes is the result of the procedures that tell only how they changed an object: SETATTR, REMOVE, RMDIR.
-// Wcc is there whatever the status.
+// WccRes is the result of SETATTR, REMOVE and RMDIR. Wcc is present with every status.
 type WccRes struct {
 	Status Status
 	Wcc    WccData

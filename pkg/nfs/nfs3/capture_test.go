@@ -66,7 +66,7 @@ func readCaptured(t testing.TB) (out []captured) {
 	return append(out, captured{procedure: nfs3.ProcReaddirPlus, reply: true, stream: list})
 }
 
-// What two Linux kernels said to each other is decoded, and encoded to the same bytes.
+// The messages between two Linux kernels are decoded, and encoded to the same bytes.
 func TestCaptured(t *testing.T) {
 	all := readCaptured(t)
 	if len(all) < 40 {
@@ -78,7 +78,8 @@ func TestCaptured(t *testing.T) {
 			var d xdr.Decoder
 			d.Reset([][]byte{c.stream}, c.items)
 			m.Decode(&d)
-			// Linux ends its answer to READ with the count word, and to WRITE too, whose data are the last of it.
+			// Linux ends its answer to READ with the count word, and its WRITE call, which ends
+			// with the data, too.
 			if d.Err() != nil || d.Left() != 0 || d.Used() != len(c.items) {
 				t.Fatalf("%v, %d bytes left, %d items used", d.Err(), d.Left(), d.Used())
 			}
@@ -96,7 +97,7 @@ func TestCaptured(t *testing.T) {
 	}
 }
 
-// Some of them in full, as tshark reads them.
+// Some in full, as decoded by tshark.
 func TestCapturedFields(t *testing.T) {
 	all := readCaptured(t)
 	find := func(procedure int, reply bool, n int) nfs3test.Message {

@@ -28,7 +28,7 @@ func each(t *testing.T, f func(t *testing.T, name string, draw func(*rapid.T) nf
 	run("MOUNT-", nfs3test.Mount[:])
 }
 
-// same compares messages: data may be cut into other slices, and what is empty may be nil.
+// same compares messages: the slices of data may differ, and an empty one may be nil.
 var same = cmp.Options{
 	cmp.FilterPath(isData, cmp.Comparer(func(a, b [][]byte) bool {
 		return bytes.Equal(bytes.Join(a, nil), bytes.Join(b, nil))
@@ -49,7 +49,8 @@ func TestRoundTrip(t *testing.T) {
 			stream, items := nfs3test.Encode(m)
 			flat := nfs3test.Flatten(stream, items)
 
-			// With its items taken out, and whole in slices of any lengths, decoded over an earlier message.
+			// With its items taken out, and whole in slices of any lengths, decoded over an earlier
+			// message.
 			got := empty()
 			for _, whole := range []bool{false, true} {
 				var d xdr.Decoder
@@ -68,7 +69,7 @@ func TestRoundTrip(t *testing.T) {
 				if !whole && d.Used() != len(items) {
 					t.Fatalf("%d of %d items used", d.Used(), len(items))
 				}
-				if !whole { // the other time, the bytes below say it faster
+				if !whole { // the whole message covers it faster
 					if diff := cmp.Diff(m, got, same); diff != "" {
 						t.Fatalf("decoded otherwise (-sent +got):\n%s", diff)
 					}
@@ -79,7 +80,8 @@ func TestRoundTrip(t *testing.T) {
 				}
 			}
 
-			// Cut short anywhere, it fails. (A missing round-up at the very end is legal, see xdr.Decoder.Bulk.)
+			// Every truncation fails. (A missing round-up at the very end is legal; see
+			// xdr.Decoder.Bulk.)
 			if len(flat) >= 4 {
 				n := rapid.IntRange(0, len(flat)-4).Draw(t, "cut short")
 				var d xdr.Decoder
@@ -141,7 +143,7 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-// The hot procedures take no memory, on either side.
+// The hot procedures do not allocate, on either side.
 func TestAllocs(t *testing.T) {
 	var (
 		e       xdr.Encoder

@@ -2,7 +2,8 @@ package nfs3
 
 import "sluice.dev/sluice/pkg/xdr"
 
-// ReaddirArgs are the arguments of READDIR (RFC 1813 section 3.3.16). Count bounds the result's size in bytes.
+// ReaddirArgs are the arguments of READDIR (RFC 1813 section 3.3.16). Count bounds the result's
+// size in bytes.
 type ReaddirArgs struct {
 	Dir    Handle
 	Cookie uint64
@@ -26,8 +27,8 @@ func (a *ReaddirArgs) Decode(d *xdr.Decoder) {
 	a.Count = d.Uint32()
 }
 
-// ReaddirPlusArgs are the arguments of READDIRPLUS (RFC 1813 section 3.3.17). MaxCount bounds the result's size in bytes,
-// DirCount that of its ids, names and cookies alone.
+// ReaddirPlusArgs are the arguments of READDIRPLUS (RFC 1813 section 3.3.17). MaxCount bounds the
+// result's size in bytes, DirCount that of its ids, names and cookies alone.
 type ReaddirPlusArgs struct {
 	Dir                Handle
 	Cookie             uint64
@@ -52,9 +53,9 @@ func (a *ReaddirPlusArgs) Decode(d *xdr.Decoder) {
 	a.DirCount, a.MaxCount = d.Uint32(), d.Uint32()
 }
 
-// ReaddirRes is the head of the result of READDIR and READDIRPLUS, all that there is of it when Status is not OK.
-// A server writes a whole result by ListWriter; a client reads one by Decode, and then the entries by
-// Entry.Decode or EntryPlus.Decode until that returns false, and then the boolean eof.
+// ReaddirRes is the head of the result of READDIR and READDIRPLUS, and all of it if Status is not
+// OK. A server writes a whole result by ListWriter. A client calls Decode, then Entry.Decode or
+// EntryPlus.Decode until that returns false, then reads the boolean eof.
 type ReaddirRes struct {
 	Status Status
 	Attr   PostOpAttr // the directory's
@@ -86,7 +87,7 @@ type Entry struct {
 	Cookie uint64
 }
 
-// Decode reads the next entry, and returns false when there is none or d failed.
+// Decode reads the next entry. It returns false after the last, or if d failed.
 func (n *Entry) Decode(d *xdr.Decoder) bool {
 	if !d.Bool() {
 		return false
@@ -104,7 +105,7 @@ type EntryPlus struct {
 	Handle PostOpFH
 }
 
-// Decode reads the next entry, and returns false when there is none or d failed.
+// Decode reads the next entry. It returns false after the last, or if d failed.
 func (n *EntryPlus) Decode(d *xdr.Decoder) bool {
 	if !n.Entry.Decode(d) {
 		return false
@@ -114,7 +115,8 @@ func (n *EntryPlus) Decode(d *xdr.Decoder) bool {
 	return d.Err() == nil
 }
 
-// ListWriter writes the result of a READDIR or READDIRPLUS entry by entry, within the bounds that its caller set:
+// ListWriter writes the result of a READDIR or READDIRPLUS entry by entry, within the bounds that
+// its caller set:
 //
 //	w.Begin(e, &head, count, dircount)
 //	for … && w.Add(&entry) { … }   // or AddPlus
@@ -129,12 +131,12 @@ type ListWriter struct {
 	rejected bool
 }
 
-// listTail is what End writes: the end of the list, and eof.
+// listTail is the size of End's output: the end of the list, and eof.
 const listTail = 8
 
-// Begin writes the head of a successful result; head stays in use until End. count is READDIR's count or READDIRPLUS's
-// maxcount: the most bytes that the result may have without its status. dirCount is READDIRPLUS's, for READDIR give count again.
-// Counts above MaxData count as MaxData.
+// Begin writes the head of a successful result; head stays in use until End. count is READDIR's
+// count or READDIRPLUS's maxcount: the largest result without its status. dirCount is
+// READDIRPLUS's; for READDIR repeat count. Counts above MaxData count as MaxData.
 func (w *ListWriter) Begin(e *xdr.Encoder, head *ReaddirRes, count, dirCount uint32) {
 	*w = ListWriter{e: e, head: head, start: e.Mark(), dirLeft: int(min(dirCount, MaxData))}
 	head.Status = OK
@@ -143,8 +145,8 @@ func (w *ListWriter) Begin(e *xdr.Encoder, head *ReaddirRes, count, dirCount uin
 	w.left = min(int(min(count, MaxData))-(e.Pos()-at), e.Room()) - listTail
 }
 
-// Add writes an entry of READDIR. It returns false, and has written nothing, when that would exceed a bound:
-// the entry begins the next result.
+// Add writes an entry of READDIR. If it exceeds a bound, Add writes nothing and returns false: the
+// entry starts the next result.
 func (w *ListWriter) Add(n *Entry) bool {
 	size := 4 + n.size()
 	if !w.fits(size, n.size()) {
@@ -154,7 +156,7 @@ func (w *ListWriter) Add(n *Entry) bool {
 	return true
 }
 
-// AddPlus writes an entry of READDIRPLUS, and returns like Add.
+// AddPlus is Add for READDIRPLUS.
 func (w *ListWriter) AddPlus(n *EntryPlus) bool {
 	size := 4 + n.size() + 8
 	if n.Attr.Present {
@@ -172,8 +174,8 @@ func (w *ListWriter) AddPlus(n *EntryPlus) bool {
 	return true
 }
 
-// fits takes an entry from the bounds. The first entry is not held against dirCount, since a result
-// with no entry leads nowhere.
+// fits takes an entry from the bounds. dirCount does not bind the first entry, since a result
+// without entries makes no progress.
 func (w *ListWriter) fits(size, dirSize int) bool {
 	if w.rejected || size > w.left || (dirSize > w.dirLeft && w.entries > 0) {
 		w.rejected = true
@@ -188,8 +190,8 @@ func (w *ListWriter) fits(size, dirSize int) bool {
 // Len returns the number of entries written.
 func (w *ListWriter) Len() int { return w.entries }
 
-// End finishes the result; eof says that no entry follows those written. When there are entries, but not even the first one
-// fitted, the result becomes NFS3ERR_TOOSMALL. End returns the status.
+// End finishes the result and returns its status. eof: no entry follows. If there are entries and
+// not even the first fitted, the result becomes NFS3ERR_TOOSMALL.
 func (w *ListWriter) End(eof bool) Status {
 	if w.left < 0 || (w.rejected && w.entries == 0) {
 		w.e.Truncate(w.start)
@@ -202,7 +204,7 @@ func (w *ListWriter) End(eof bool) Status {
 	return OK
 }
 
-// size is the encoded size of the entry without the boolean before it: what dircount counts.
+// size is the encoded size of the entry without the boolean before it, as dircount counts it.
 func (n *Entry) size() int { return 8 + 4 + xdr.Round(len(n.Name)) + 8 }
 
 func (n *Entry) encode(e *xdr.Encoder) {

@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Whatever the bounds, a list keeps them, has a prefix of the entries, and says eof only when nothing is missing.
+// Within any bounds, a list is a prefix of the entries, and eof only when complete.
 func TestListBounds(t *testing.T) {
 	for _, procedure := range []int{nfs3.ProcReaddir, nfs3.ProcReaddirPlus} {
 		t.Run(nfs3test.NFS[procedure].Name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestListBounds(t *testing.T) {
 					g = &m.List
 				}
 				if g.Head.Status == nfs3.ErrTooSmall {
-					first := len(full) // what a result with one entry would take at least
+					first := len(full) // the smallest size of a result with one entry
 					if len(l.Entries) > 0 {
 						one := *l
 						one.Entries, one.Count, one.DirCount = l.Entries[:1], nfs3.MaxData, nfs3.MaxData
@@ -84,7 +84,7 @@ func TestListBounds(t *testing.T) {
 	}
 }
 
-// The result also ends where the encoder's memory does, and takes no memory of its own.
+// The result also ends with the encoder's memory, and does not allocate.
 func TestListWriterRoom(t *testing.T) {
 	var e xdr.Encoder
 	memory := make([]byte, 0, 600)

@@ -11,8 +11,9 @@ type FSInfoArgs = HandleArgs
 // PathConfArgs are the arguments of PATHCONF (RFC 1813 section 3.3.20).
 type PathConfArgs = HandleArgs
 
-// FSStatRes is the result of FSSTAT: how full a file system is. Attr is there whatever the status.
-// Bytes and files are the total, the free, and those available to the caller; Invarsec says for how many seconds they will hold.
+// FSStatRes is the result of FSSTAT: a file system's usage. Attr is present with every status.
+// Bytes and files are total, free, and available to the caller; Invarsec is for how many seconds
+// they hold.
 type FSStatRes struct {
 	Status                            Status
 	Attr                              PostOpAttr
@@ -54,7 +55,8 @@ const (
 	FSFCanSetTime  = 0x10 // times can be set
 )
 
-// FSInfoRes is the result of FSINFO: what a file system can do. Attr is there whatever the status. Sizes are in bytes.
+// FSInfoRes is the result of FSINFO: a file system's properties. Attr is present with every status.
+// Sizes are in bytes.
 type FSInfoRes struct {
 	Status                Status
 	Attr                  PostOpAttr
@@ -96,7 +98,8 @@ func (r *FSInfoRes) Decode(d *xdr.Decoder) {
 	r.Properties = d.Uint32()
 }
 
-// PathConfRes is the result of PATHCONF: how a file system treats names. Attr is there whatever the status.
+// PathConfRes is the result of PATHCONF: a file system's rules for names. Attr is present with
+// every status.
 type PathConfRes struct {
 	Status                          Status
 	Attr                            PostOpAttr

@@ -9,7 +9,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// A decoder takes any bytes without a panic. What it accepts it encodes, and that is decoded to the same bytes again.
+// A decoder takes any bytes without a panic. A decoded message is encoded and decoded again to the
+// same bytes.
 func fuzzDecode(t *testing.T, m nfs3test.Message, stream []byte, at, length int) {
 	var items []xdr.Item
 	if length > 0 && length <= 1<<16 && at >= 0 && at <= len(stream) {

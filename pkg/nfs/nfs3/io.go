@@ -33,11 +33,11 @@ type ReadRes struct {
 	Count  uint32
 	EOF    bool
 	Data   [][]byte
-	// Taken tells after Decode whether the data were an item of the message.
+	// Taken is set by Decode if the data were an item of the message.
 	Taken bool
 }
 
-// Encode writes r; the data become an item, and belong to the message as long as that is in use.
+// Encode writes r. The data become an item; the message needs them while it is in use.
 func (r *ReadRes) Encode(e *xdr.Encoder) {
 	e.Uint32(uint32(r.Status))
 	r.Attr.Encode(e)
@@ -48,8 +48,8 @@ func (r *ReadRes) Encode(e *xdr.Encoder) {
 	}
 }
 
-// Decode reads r. Data are views of the message's memory, in a slice that is reused. A count that differs from the data's
-// length is a failure.
+// Decode reads r. Data are views of the message's memory, in a reused slice. A count that differs
+// from the data's length is a failure.
 func (r *ReadRes) Decode(d *xdr.Decoder) {
 	*r = ReadRes{Status: Status(d.Uint32()), Data: r.Data[:0]}
 	r.Attr.Decode(d)
@@ -63,7 +63,7 @@ func (r *ReadRes) Decode(d *xdr.Decoder) {
 	}
 }
 
-// Stability is a stable_how: how far WRITE goes before it is answered, or went.
+// Stability is a stable_how: the stability of a WRITE, requested or achieved.
 type Stability uint32
 
 // Stabilities.
@@ -92,18 +92,19 @@ func (s *Stability) decode(d *xdr.Decoder) {
 	}
 }
 
-// WriteArgs are the arguments of WRITE (RFC 1813 section 3.3.7). Data hold Count bytes, at most MaxData.
+// WriteArgs are the arguments of WRITE (RFC 1813 section 3.3.7). Data hold Count bytes, at most
+// MaxData.
 type WriteArgs struct {
 	File   Handle
 	Offset uint64
 	Count  uint32
 	Stable Stability
 	Data   [][]byte
-	// Taken tells after Decode whether the data were an item of the message.
+	// Taken is set by Decode if the data were an item of the message.
 	Taken bool
 }
 
-// Encode writes a; the data become an item, and belong to the message as long as that is in use.
+// Encode writes a. The data become an item; the message needs them while it is in use.
 func (a *WriteArgs) Encode(e *xdr.Encoder) {
 	a.File.Encode(e)
 	e.Uint64(a.Offset)
@@ -112,8 +113,8 @@ func (a *WriteArgs) Encode(e *xdr.Encoder) {
 	e.Bulk(a.Data, int(a.Count))
 }
 
-// Decode reads a. Data are views of the message's memory, in a slice that is reused. A count that differs from the data's
-// length is a failure, as with other servers.
+// Decode reads a. Data are views of the message's memory, in a reused slice. A count that differs
+// from the data's length is a failure, as with other servers.
 func (a *WriteArgs) Decode(d *xdr.Decoder) {
 	a.File.Decode(d)
 	a.Offset, a.Count = d.Uint64(), d.Uint32()
@@ -124,7 +125,7 @@ func (a *WriteArgs) Decode(d *xdr.Decoder) {
 	}
 }
 
-// WriteRes is the result of WRITE. Wcc is there whatever the status.
+// WriteRes is the result of WRITE. Wcc is present with every status.
 type WriteRes struct {
 	Status    Status
 	Wcc       WccData
@@ -155,7 +156,8 @@ func (r *WriteRes) Decode(d *xdr.Decoder) {
 	}
 }
 
-// CommitArgs are the arguments of COMMIT (RFC 1813 section 3.3.21). Count 0 means up to the end of the file.
+// CommitArgs are the arguments of COMMIT (RFC 1813 section 3.3.21). Count 0 means up to the end of
+// the file.
 type CommitArgs struct {
 	File   Handle
 	Offset uint64
@@ -168,7 +170,7 @@ func (a *CommitArgs) Encode(e *xdr.Encoder) { (*ReadArgs)(a).Encode(e) }
 // Decode reads a.
 func (a *CommitArgs) Decode(d *xdr.Decoder) { (*ReadArgs)(a).Decode(d) }
 
-// CommitRes is the result of COMMIT. Wcc is there whatever the status.
+// CommitRes is the result of COMMIT. Wcc is present with every status.
 type CommitRes struct {
 	Status Status
 	Wcc    WccData

@@ -2,7 +2,8 @@ package nfs3
 
 import "sluice.dev/sluice/pkg/xdr"
 
-// MountProgram and MountVersion number the MOUNT protocol that goes with NFS version 3 (RFC 1813 appendix I).
+// MountProgram and MountVersion number the MOUNT protocol that goes with NFS version 3 (RFC 1813
+// appendix I).
 const (
 	MountProgram = 100005
 	MountVersion = 3
@@ -17,7 +18,7 @@ const (
 	MountProcUmntAll = 4
 	MountProcExport  = 5
 
-	// MountProcedures is how many there are.
+	// MountProcedures is their number.
 	MountProcedures = 6
 )
 
@@ -25,15 +26,15 @@ const (
 const (
 	MaxMountPath = 1024
 	MaxMountName = 255
-	// MaxFlavors bounds the flavors of authentication that a server may offer.
+	// MaxFlavors bounds a server's flavors of authentication.
 	MaxFlavors = 32
-	// MaxMountList bounds the entries of DUMP and EXPORT, and the groups of an export, that are decoded.
+	// MaxMountList bounds the decoded entries of DUMP and EXPORT, and the groups of an export.
 	MaxMountList = 4096
 )
 
 var mountProcedureNames = [MountProcedures]string{"NULL", "MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"}
 
-// MountProcedureName returns a procedure's name in RFC 1813, "" when there is no such procedure.
+// MountProcedureName returns a procedure's name in RFC 1813, "" for an unknown one.
 func MountProcedureName(procedure uint32) string {
 	if procedure >= MountProcedures {
 		return ""
@@ -50,7 +51,8 @@ func (a *MountArgs) Encode(e *xdr.Encoder) { e.Opaque(a.Path) }
 // Decode reads a.
 func (a *MountArgs) Decode(d *xdr.Decoder) { a.Path = d.Opaque(MaxMountPath) }
 
-// MountRes is the result of MNT. Flavors are those of pkg/oncrpc, in the server's order of preference.
+// MountRes is the result of MNT. Flavors are those of pkg/oncrpc, in the server's order of
+// preference.
 type MountRes struct {
 	Status  Status
 	Handle  Handle
@@ -87,7 +89,7 @@ func (r *MountRes) Decode(d *xdr.Decoder) {
 	}
 }
 
-// MountEntry is an entry of DUMP: a client and what it mounted.
+// MountEntry is an entry of DUMP: a client and its mounted directory.
 type MountEntry struct{ Host, Dir []byte }
 
 // DumpRes is the result of DUMP.
@@ -115,7 +117,8 @@ func (r *DumpRes) Decode(d *xdr.Decoder) {
 	}
 }
 
-// Export is an entry of EXPORT: a directory and who may mount it, nobody named meaning everybody.
+// Export is an entry of EXPORT: a directory and the groups that may mount it; without groups
+// everybody may.
 type Export struct {
 	Dir    []byte
 	Groups [][]byte

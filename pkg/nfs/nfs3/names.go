@@ -2,7 +2,7 @@ package nfs3
 
 import "sluice.dev/sluice/pkg/xdr"
 
-// DirOpArgs is a diropargs3: a name in a directory. The name may be longer than MaxName, see there.
+// DirOpArgs is a diropargs3: a name in a directory. The name may be longer than MaxName; see there.
 type DirOpArgs struct {
 	Dir  Handle
 	Name []byte
@@ -29,7 +29,7 @@ type RemoveArgs = DirOpArgs
 // RemoveRes is the result of REMOVE and RMDIR. Wcc is the directory's.
 type RemoveRes = WccRes
 
-// LookupRes is the result of LOOKUP. DirAttr is there whatever the status.
+// LookupRes is the result of LOOKUP. DirAttr is present with every status.
 type LookupRes struct {
 	Status  Status
 	Object  Handle
@@ -85,7 +85,7 @@ func (a *AccessArgs) Decode(d *xdr.Decoder) {
 	a.Access = d.Uint32()
 }
 
-// AccessRes is the result of ACCESS. Attr is there whatever the status.
+// AccessRes is the result of ACCESS. Attr is present with every status.
 type AccessRes struct {
 	Status Status
 	Attr   PostOpAttr
@@ -113,7 +113,8 @@ func (r *AccessRes) Decode(d *xdr.Decoder) {
 // ReadlinkArgs are the arguments of READLINK (RFC 1813 section 3.3.5).
 type ReadlinkArgs = HandleArgs
 
-// ReadlinkRes is the result of READLINK. Attr is there whatever the status. Path holds Length bytes, at most MaxPath.
+// ReadlinkRes is the result of READLINK. Attr is present with every status. Path holds Length
+// bytes, at most MaxPath.
 type ReadlinkRes struct {
 	Status Status
 	Attr   PostOpAttr
@@ -121,7 +122,7 @@ type ReadlinkRes struct {
 	Length int
 }
 
-// Encode writes r; the path becomes an item, and belongs to the message as long as that is in use.
+// Encode writes r. The path becomes an item; the message needs it while it is in use.
 func (r *ReadlinkRes) Encode(e *xdr.Encoder) {
 	e.Uint32(uint32(r.Status))
 	r.Attr.Encode(e)
@@ -130,7 +131,7 @@ func (r *ReadlinkRes) Encode(e *xdr.Encoder) {
 	}
 }
 
-// Decode reads r. Path is a view of the message's memory, in a slice that is reused.
+// Decode reads r. Path is a view of the message's memory, in a reused slice.
 func (r *ReadlinkRes) Decode(d *xdr.Decoder) {
 	*r = ReadlinkRes{Status: Status(d.Uint32()), Path: r.Path[:0]}
 	r.Attr.Decode(d)
@@ -149,7 +150,8 @@ const (
 	Exclusive CreateMode = 2
 )
 
-// CreateArgs are the arguments of CREATE (RFC 1813 section 3.3.8). Verf is for Exclusive, Attrs for the other modes.
+// CreateArgs are the arguments of CREATE (RFC 1813 section 3.3.8). Verf is for Exclusive, Attrs for
+// the other modes.
 type CreateArgs struct {
 	Where DirOpArgs
 	Mode  CreateMode
@@ -182,7 +184,8 @@ func (a *CreateArgs) Decode(d *xdr.Decoder) {
 	}
 }
 
-// CreateRes is the result of CREATE, MKDIR, SYMLINK and MKNOD. Wcc is the directory's, and there whatever the status.
+// CreateRes is the result of CREATE, MKDIR, SYMLINK and MKNOD. Wcc is the directory's, and present
+// with every status.
 type CreateRes struct {
 	Status Status
 	Object PostOpFH
@@ -237,7 +240,8 @@ func (a *MkdirArgs) Decode(d *xdr.Decoder) {
 	a.Attrs.Decode(d)
 }
 
-// SymlinkArgs are the arguments of SYMLINK (RFC 1813 section 3.3.10). Path holds Length bytes, at most MaxPath.
+// SymlinkArgs are the arguments of SYMLINK (RFC 1813 section 3.3.10). Path holds Length bytes, at
+// most MaxPath.
 type SymlinkArgs struct {
 	Where  DirOpArgs
 	Attrs  SetAttrs
@@ -245,22 +249,22 @@ type SymlinkArgs struct {
 	Length int
 }
 
-// Encode writes a; the path becomes an item, and belongs to the message as long as that is in use.
+// Encode writes a. The path becomes an item; the message needs it while it is in use.
 func (a *SymlinkArgs) Encode(e *xdr.Encoder) {
 	a.Where.Encode(e)
 	a.Attrs.Encode(e)
 	e.Bulk(a.Path, a.Length)
 }
 
-// Decode reads a. Path is a view of the message's memory, in a slice that is reused.
+// Decode reads a. Path is a view of the message's memory, in a reused slice.
 func (a *SymlinkArgs) Decode(d *xdr.Decoder) {
 	a.Where.Decode(d)
 	a.Attrs.Decode(d)
 	a.Path, a.Length, _ = d.Bulk(MaxPath, a.Path[:0])
 }
 
-// MknodArgs are the arguments of MKNOD (RFC 1813 section 3.3.11). Attrs are for devices, sockets and FIFOs, Spec for
-// devices; other types have neither, and a server answers them with NFS3ERR_BADTYPE.
+// MknodArgs are the arguments of MKNOD (RFC 1813 section 3.3.11). Attrs are for devices, sockets
+// and FIFOs, Spec for devices; a server answers other types with NFS3ERR_BADTYPE.
 type MknodArgs struct {
 	Where DirOpArgs
 	Type  Type
@@ -310,7 +314,7 @@ func (a *RenameArgs) Decode(d *xdr.Decoder) {
 	a.To.Decode(d)
 }
 
-// RenameRes is the result of RENAME. Both Wccs are there whatever the status.
+// RenameRes is the result of RENAME. Both Wccs are present with every status.
 type RenameRes struct {
 	Status         Status
 	FromWcc, ToWcc WccData
@@ -348,7 +352,8 @@ func (a *LinkArgs) Decode(d *xdr.Decoder) {
 	a.Link.Decode(d)
 }
 
-// LinkRes is the result of LINK. Attr (the file's) and Wcc (the directory's) are there whatever the status.
+// LinkRes is the result of LINK. Attr (the file's) and Wcc (the directory's) are present with every
+// status.
 type LinkRes struct {
 	Status Status
 	Attr   PostOpAttr

@@ -1,13 +1,14 @@
 // Package nfs3 has the types and codecs of NFS version 3 and of its MOUNT protocol (RFC 1813).
 //
-// Every procedure has an arguments and a results struct with Encode and Decode; those that are equal on the wire share
-// one by an alias. Nothing here allocates on the hot procedures: handles, names and paths are views of the message's
-// memory, valid as long as that is, and data of READ and WRITE stay where they lie (xdr.Decoder.Bulk and
-// xdr.Encoder.Bulk). Decode overwrites its struct and reuses the memory of its slices, so a struct that is kept costs
-// nothing. Failures stick to the decoder: ask its Err when Decode is done.
+// Every procedure has an arguments and a results struct with Encode and Decode; those that are
+// equal on the wire share one by an alias. Nothing here allocates on the hot procedures: handles,
+// names and paths are views of the message's memory, valid as long as that is, and data of READ and
+// WRITE stay where they lie (xdr.Decoder.Bulk and xdr.Encoder.Bulk). Decode overwrites its struct
+// and reuses the memory of its slices, so a struct that is kept costs nothing. Failures stick to
+// the decoder: ask its Err when Decode is done.
 //
-// Enumerations of arguments are checked while decoding, so that a handler sees only values that RFC 1813 names;
-// counts and offsets are not, since the RFC has NFS errors for them.
+// Enumerations of arguments are checked while decoding, so that a handler sees only values that RFC
+// 1813 names; counts and offsets are not, since the RFC has NFS errors for them.
 package nfs3
 
 // Program and Version number NFS version 3 (RFC 1813 section 2.1).
@@ -16,8 +17,8 @@ const (
 	Version = 3
 )
 
-// Numbers of the NFSACL program, a Sun side protocol that Linux clients call on the NFS connection. It has no RFC, and
-// its messages are not decoded here.
+// Numbers of the NFSACL program, a Sun side protocol that Linux clients call on the NFS connection.
+// It has no RFC, and its messages are not decoded here.
 const (
 	ACLProgram = 100227
 	ACLVersion = 3
@@ -52,7 +53,7 @@ const (
 	ProcPathConf    = 20
 	ProcCommit      = 21
 
-	// Procedures is how many there are.
+	// Procedures is their number.
 	Procedures = 22
 )
 
@@ -60,8 +61,8 @@ const (
 const (
 	// MaxHandle bounds a file handle (RFC 1813 section 2.4, NFS3_FHSIZE).
 	MaxHandle = 64
-	// MaxName is the longest name of a directory entry that file systems here allow. Longer ones up to MaxPath are decoded, so that
-	// a server can answer NFS3ERR_NAMETOOLONG.
+	// MaxName is the longest name of a directory entry in Linux's file systems. Longer ones up to
+	// MaxPath are decoded, so that a server can answer NFS3ERR_NAMETOOLONG.
 	MaxName = 255
 	// MaxPath bounds the target of a symbolic link (RFC 1813 leaves it open; this is PATH_MAX).
 	MaxPath = 4096
@@ -83,7 +84,7 @@ var procedureNames = [Procedures]string{
 	"MKNOD", "REMOVE", "RMDIR", "RENAME", "LINK", "READDIR", "READDIRPLUS", "FSSTAT", "FSINFO", "PATHCONF", "COMMIT",
 }
 
-// ProcedureName returns a procedure's name in RFC 1813, "" when there is no such procedure.
+// ProcedureName returns a procedure's name in RFC 1813, "" for an unknown one.
 func ProcedureName(procedure uint32) string {
 	if procedure >= Procedures {
 		return ""

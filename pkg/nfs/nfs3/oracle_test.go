@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3/nfs3test"
 )
 
-// An implementation that was generated from RFC 1813's own XDR reads what this one wrote, and writes the same.
+// An implementation generated from RFC 1813's XDR reads our messages, and writes the same.
 type oracle func(r io.Reader) (io.WriterTo, error)
 
 type readerWriter[T any] interface {
@@ -112,7 +112,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// Fields mean the same to both: equal bytes alone would not show two fields that changed places.
+// Fields have the same meaning in both: equal bytes would not show two swapped fields.
 func TestOracleFields(t *testing.T) {
 	codecs := nfs3test.NFS
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status is an nfsstat3 (RFC 1813 section 2.6), or the mountstat3 of MOUNT (appendix I), whose values are a subset.
-// It is also an error, which errors.Is matches with fs.ErrNotExist and the like, and with the errno of the same meaning.
+// Status is an nfsstat3 (RFC 1813 section 2.6), or a mountstat3 of MOUNT (appendix I), whose values
+// are a subset. It is an error too; errors.Is matches fs.ErrNotExist and the like, and the errno
+// with the same meaning.
 type Status uint32
 
 // Status codes.
@@ -88,7 +89,7 @@ func (s Status) String() string {
 	return "nfsstat3(" + strconv.FormatUint(uint64(s), 10) + ")"
 }
 
-// Error returns what the status means, with its name: "no such file or directory (NFS3ERR_NOENT)".
+// Error returns the status's meaning and name: "no such file or directory (NFS3ERR_NOENT)".
 func (s Status) Error() string {
 	if v, ok := statuses[s]; ok {
 		return v.text + " (" + v.name + ")"
@@ -110,8 +111,8 @@ func (s Status) Is(target error) bool {
 	return errno != 0 && (errno == target || errno.Is(target))
 }
 
-// StatusOf returns the status for the error of a system call: the code with the errno's meaning if there is one, ErrIO otherwise.
-// A Status inside err is returned as it is, and nil is OK.
+// StatusOf returns the status for the error of a system call: the one with the errno's meaning, or
+// ErrIO. It returns a Status inside err unchanged, and OK for nil.
 func StatusOf(err error) Status {
 	if err == nil {
 		return OK
@@ -176,7 +177,7 @@ func statusOfErrno(errno unix.Errno) Status {
 	case unix.EOPNOTSUPP, unix.ENOSYS:
 		return ErrNotSupp
 	case unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE:
-		return ErrJukebox // the client waits and tries again
+		return ErrJukebox // the client waits and retries
 	}
 	return ErrIO
 }

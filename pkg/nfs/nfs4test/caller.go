@@ -31,7 +31,8 @@ type Caller struct {
 	Seen func(reply []byte)
 }
 
-// Call calls a procedure, and returns its results. A reply without results is an [*oncrpc.StatusError].
+// Call calls a procedure, and returns its results. A reply without results is an
+// [*oncrpc.StatusError].
 func (c *Caller) Call(ctx context.Context, program, version, procedure uint32, args Raw) ([]byte, error) {
 	r, e, err := oncrpc.NewRequest(c.Pool, program, version, procedure, c.Cred, oncrpc.MinCallLen+oncrpc.MaxAuthLen+len(args))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package nfs4test makes calls of NFS by hand, for tests: field by field, so that also what no client would send can be sent. Sessions
-// and the reading of results are there for version 4.
+// Package nfs4test makes calls of NFS by hand, for tests: field by field, so that also what no
+// client would send can be sent. Sessions and the reading of results are there for version 4.
 package nfs4test
 
 import (
@@ -13,8 +13,8 @@ import (
 // Raw are bytes of XDR as they are: operations, arguments and such.
 type Raw []byte
 
-// Fields puts XDR together: an int is a word, as is a uint32; a uint64 is a hyper; strings and []byte are counted opaques, a bool is a
-// word of 0 or 1; Raw stays as it is.
+// Fields puts XDR together: an int is a word, as is a uint32; a uint64 is a hyper; strings and
+// []byte are counted opaques, a bool is a word of 0 or 1; Raw stays as it is.
 func Fields(list ...any) Raw {
 	var b Raw
 	for _, f := range list {

@@ -27,7 +27,8 @@ func ExchangeID(owner string, flags int) Raw {
 	return Op(schema.OpExchangeID, Raw("verifier"), owner, flags, 0, 0)
 }
 
-// NewSession makes a client and its session with some slots. flags are those of EXCHANGE_ID and of CREATE_SESSION.
+// NewSession makes a client and its session with some slots. flags are those of EXCHANGE_ID and of
+// CREATE_SESSION.
 func NewSession(ctx context.Context, c *Caller, minor uint32, owner string, slots, exchangeFlags, sessionFlags int) (*Session, error) {
 	s := &Session{Caller: c, Minor: minor, Slots: make([]uint32, slots)}
 	res, err := c.Compound(ctx, minor, ExchangeID(owner, exchangeFlags))
@@ -51,7 +52,8 @@ func NewSession(ctx context.Context, c *Caller, minor uint32, owner string, slot
 	return s, nil
 }
 
-// Channel is a channel_attrs4: no header padding, messages of at most size bytes, which may all be cached, and no RDMA of the session's own.
+// Channel is a channel_attrs4: no header padding, messages of at most size bytes, which may all be
+// cached, and no RDMA of the session's own.
 func Channel(size, operations, slots int) Raw {
 	return Fields(0, size, size, size, operations, slots, 0)
 }

@@ -143,13 +143,20 @@ var attrs = [maxAttr + 1]shape{
 			pathname4,
 		)),
 	),
-	68:                    list(maxThresholds, structure(u32, bits(0), text(0, maxAttrOpaque))), // mdsthreshold
-	69:                    structure(u64, upTo(1, time4)),                                       // retention_get
-	70:                    structure(u32, upTo(1, u64)),                                         // retention_set
-	71:                    structure(u64, upTo(1, time4)),                                       // retentevt_get
-	72:                    structure(u32, upTo(1, u64)),                                         // retentevt_set
-	73:                    u64,                                                                  // retention_hold
-	74:                    fixed(8),                                                             // mode_set_masked
+	// mdsthreshold
+	68: list(maxThresholds, structure(u32, bits(0), text(0, maxAttrOpaque))),
+	// retention_get
+	69: structure(u64, upTo(1, time4)),
+	// retention_set
+	70: structure(u32, upTo(1, u64)),
+	// retentevt_get
+	71: structure(u64, upTo(1, time4)),
+	// retentevt_set
+	72: structure(u32, upTo(1, u64)),
+	// retention_hold
+	73: u64,
+	// mode_set_masked
+	74:                    fixed(8),
 	AttrSuppAttrExclCreat: bits(0),
 	76:                    u32, // fs_charset_cap
 

@@ -93,7 +93,7 @@ var attrOracles = map[uint32]oracle{
 	80: ofPointer(nfsv4.ReadFattr4SecLabel, nfsv4.WriteFattr4SecLabel),
 }
 
-// Each attribute's value is what the oracle takes it for, and is noted if it is watched.
+// Each attribute's value matches the oracle's, and is noted if it is watched.
 func TestAttributes(t *testing.T) {
 	for n, read := range attrOracles {
 		if !Known.Has(n) {

@@ -59,7 +59,7 @@ func (c *captured) walk(w *Walker, d *xdr.Decoder) error {
 	return w.walk(c.proc, d, c.dir)
 }
 
-// What two Linux kernels said to each other is walked to its end.
+// The messages between two Linux kernels are walked to their ends.
 func TestCaptured(t *testing.T) {
 	all := readCaptured(t)
 	if len(all) < 90 {

@@ -8,14 +8,15 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// generator makes up messages of a shape, every arm of its unions and values that have none among them.
+// generator makes messages of a shape, with every arm of its unions and values without an arm.
 type generator struct {
 	t   *rapid.T
 	b   []byte
 	out []xdr.Item // the eligible opaques
-	// old leaves out what RFC 9754 added.
+	// old omits the additions of RFC 9754.
 	old bool
-	// spoil makes the next union that has no default arm one with a value that it does not have, and ends the message there.
+	// spoil gives the next union without a default arm an invalid value, and ends the message
+	// there.
 	spoil, spoilt bool
 }
 
@@ -34,7 +35,7 @@ func (g *generator) opaque(limit int) (pos, n int) {
 	return pos, n
 }
 
-// discriminants of unions that have a default arm: those that arms may have, and some that none has.
+// discriminants of unions with a default arm: values with and without an arm.
 var discriminants = rapid.OneOf(
 	rapid.Uint32Range(0, 12),
 	rapid.SampledFrom([]uint32{errTooSmall, errDenied, errClientIDInUse, errLayoutTryLater, errOffloadNoReqs, 10000, 10026, 10070, 10084}),
@@ -49,7 +50,7 @@ func (g *generator) shape(s shape) {
 		switch st.do {
 		case pass, note:
 			for range st.n / 4 {
-				g.word(g.flag()) // booleans are among them
+				g.word(g.flag()) // includes booleans
 			}
 		case number:
 			g.word(g.flag())
@@ -137,7 +138,7 @@ func (g *generator) attributes() {
 	binary.BigEndian.PutUint32(g.b[at:], uint32(len(g.b)-at-4))
 }
 
-// split cuts b in pieces as transports deliver them.
+// split cuts b into pieces, as transports do.
 func split(t *rapid.T, b []byte) [][]byte {
 	var pieces [][]byte
 	for _, at := range rapid.SliceOfN(rapid.IntRange(0, len(b)), 0, 3).Draw(t, "cuts") {

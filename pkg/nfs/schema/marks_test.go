@@ -25,7 +25,7 @@ var markNames = map[Mark]string{
 	Claim: "claim", Style: "style", Flavors: "flavors", Flavor: "flavor", Sources: "sources",
 }
 
-// describe says of each span what it is: its text if it has some, its value, and its length if neither says it.
+// describe formats each span: its text, or its value, or its length.
 func describe(spans []Span) string {
 	var out []string
 	for _, s := range spans {
@@ -321,7 +321,7 @@ func TestMarksCallbacks(t *testing.T) {
 	}
 }
 
-// What the oracle does not have: RFC 8276, RFC 8275 and RFC 9754.
+// RFC 8276, RFC 8275 and RFC 9754, which the oracle lacks.
 func TestNewer(t *testing.T) {
 	stateid := make([]byte, 16)
 	ace := cat(0, 0, 0, "who@x")

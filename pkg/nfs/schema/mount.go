@@ -15,13 +15,15 @@ var mount = []procedure{
 		results: result(structure(fh3, list(maxFlavors, u32)), void),
 	},
 	{ // DUMP
-		results: chain(Listed, structure(opaque(0, mountName), opaque(0, mountPath))), // hostname, directory
+		// hostname, directory
+		results: chain(Listed, structure(opaque(0, mountName), opaque(0, mountPath))),
 	},
 	{ // UMNT
 		args: opaque(Path, mountPath),
 	},
 	{}, // UMNTALL
 	{ // EXPORT
-		results: chain(Listed, structure(opaque(0, mountPath), chain(0, opaque(0, mountName)))), // directory, groups
+		// directory, groups
+		results: chain(Listed, structure(opaque(0, mountPath), chain(0, opaque(0, mountName)))),
 	},
 }

@@ -94,8 +94,9 @@ var ops41 = []operation{
 		), void),
 	},
 	{
-		code:    OpCreateSession,
-		args:    structure(clientid4, u32, u32, channel4, channel4, u32, callbackSec4), // sequence, flags; callback program
+		code: OpCreateSession,
+		// sequence, flags; callback program
+		args:    structure(clientid4, u32, u32, channel4, channel4, u32, callbackSec4),
 		results: result(structure(sessionid4, u32, u32, channel4, channel4), void),
 	},
 	{
@@ -110,7 +111,8 @@ var ops41 = []operation{
 	},
 	{
 		code: OpGetDirDelegation,
-		args: structure(u32, bits(0), time4, time4, bits(AttrMask), bits(AttrMask)), // gdda_signal_deleg_avail
+		// gdda_signal_deleg_avail
+		args: structure(u32, bits(0), time4, time4, bits(AttrMask), bits(AttrMask)),
 		results: result(only(0,
 			on(0, structure(verifier4, stateid4, bits(0), bits(0), bits(0))), // GDD4_OK
 			on(1, u32), // GDD4_UNAVAIL
@@ -138,7 +140,8 @@ var ops41 = []operation{
 	},
 	{
 		code: OpLayoutGet,
-		args: structure(u32, u32, u32, offset4, length4, length4, stateid4, word(Count)), // signal, layout type, iomode
+		// signal, layout type, iomode
+		args: structure(u32, u32, u32, offset4, length4, length4, stateid4, word(Count)),
 		results: result(
 			structure(u32, stateid4, list(maxLayouts, structure(offset4, length4, u32, layoutBody4))),
 			void, on(errLayoutTryLater, u32),
@@ -147,7 +150,8 @@ var ops41 = []operation{
 	{
 		code: OpLayoutReturn,
 		args: structure(u32, u32, u32, union(0, void, // reclaim, layout type, iomode
-			on(1, structure(offset4, length4, stateid4, text(0, maxLayoutBody))), // LAYOUTRETURN4_FILE
+			// LAYOUTRETURN4_FILE
+			on(1, structure(offset4, length4, stateid4, text(0, maxLayoutBody))),
 		)),
 		results: result(someStateid4, void),
 	},

@@ -15,7 +15,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// An oracle is an implementation that was generated from the RFCs' own XDR: it reads a message and writes it again.
+// An oracle is generated from the RFCs' own XDR: it reads a message and writes it again.
 type oracle func(r io.Reader, w io.Writer) error
 
 func ofStruct[T any, P interface {
@@ -95,7 +95,8 @@ var mountOracles = []oracles{
 	{nothing, ofList(mountxdr.ReadExports, mountxdr.WriteExports)},
 }
 
-// Whatever the table says of a message, the oracle reads it whole, and the walker with the items taken out or not.
+// The oracle reads whole messages of the table, and the walker too, with the items taken out or
+// not.
 func checkProcedure(t *testing.T, p Proc, s shape, o oracle, dir direction) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := generator{t: t}
@@ -116,7 +117,7 @@ func checkOracle(t *rapid.T, b []byte, o oracle) {
 	}
 }
 
-// checkWalk walks what g made, with everything in place, and with what is eligible taken out.
+// checkWalk walks g's message whole, and with its eligible parts taken out.
 func checkWalk(t *rapid.T, p Proc, g *generator, dir direction) {
 	t.Helper()
 	var w Walker
@@ -184,7 +185,7 @@ func checkWalk(t *rapid.T, p Proc, g *generator, dir direction) {
 	compare("placed")
 }
 
-// checkSpans checks what is true of every walk through b, which ends at byte end.
+// checkSpans checks the invariants of a walk through b, which ends at byte end.
 func checkSpans(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -246,7 +247,7 @@ var compoundOracles = map[bool]oracles{
 	true:  {ofStruct[nfsv4.CbCompound4args](), ofStruct[nfsv4.CbCompound4res]()},
 }
 
-// The oracle knows no extended attributes, which have their own test.
+// The oracle has no extended attributes; they have their own test.
 func beyondOracle(callback bool, code uint32) bool { return !callback && code >= OpGetXattr }
 
 func checkCompound(t *testing.T, callback bool, entries []entry, code uint32, dir direction) {

@@ -29,8 +29,9 @@ const (
 	// Status is the status of a result: nfsstat3, mountstat3 or nfsstat4. A COMPOUND's own has Op
 	// -1.
 	Status
-	// Count is a number in arguments that bounds the result: count of READ, READ_PLUS and READDIR; maxcount of READDIRPLUS, version 4's READDIR, GETDEVICEINFO,
-	// LAYOUTGET and LISTXATTRS; maxdevices of GETDEVICELIST.
+	// Count is a number in arguments that bounds the result: count of READ, READ_PLUS and READDIR;
+	// maxcount of READDIRPLUS, version 4's READDIR, GETDEVICEINFO, LAYOUTGET and LISTXATTRS;
+	// maxdevices of GETDEVICELIST.
 	Count
 	// DirCount is dircount of READDIRPLUS and of READDIR in version 4.
 	DirCount
@@ -45,7 +46,8 @@ const (
 	// Path is dirpath of MOUNT.
 	Path
 
-	// Entry is one entry of a READDIR or READDIRPLUS result of version 3, from its "value follows" word to the next one. Value is its fileid.
+	// Entry is one entry of a READDIR or READDIRPLUS result of version 3, from its "value follows"
+	// word to the next one. Value is its fileid.
 	Entry
 	// EntryName is the name in an Entry, or in an entry of version 4's READDIR.
 	EntryName
@@ -70,7 +72,8 @@ const (
 	// AttrMask is a bitmap4 in arguments that requests attributes, from its count word on. B is its
 	// words, Value their length in bytes.
 	AttrMask
-	// Attrs is a fattr4: bitmap and values. B is the words of the bitmap, Value their length in bytes.
+	// Attrs is a fattr4: bitmap and values. B is the words of the bitmap, Value their length in
+	// bytes.
 	Attrs
 	// Attr is a value of the latest Attrs that is in [Watched]. Value is the attribute's number, B
 	// the value's bytes.
@@ -87,12 +90,14 @@ const (
 	ServerScope
 	// ExchangeFlags is eia_flags or eir_flags.
 	ExchangeFlags
-	// The fields of channel_attrs4, those of the fore channel first, then those of the back channel.
+	// The fields of channel_attrs4, those of the fore channel first, then those of the back
+	// channel.
 	MaxRequestSize
 	MaxResponseSize
 	MaxResponseSizeCached
 	MaxOperations
-	// ShareAccess, OpenType and Claim are fields of OPEN: share_access, opentype4 and open_claim_type4. OPEN_DOWNGRADE has a ShareAccess too.
+	// ShareAccess, OpenType and Claim are fields of OPEN: share_access, opentype4 and
+	// open_claim_type4. OPEN_DOWNGRADE has a ShareAccess too.
 	ShareAccess
 	OpenType
 	Claim
@@ -128,7 +133,8 @@ type Op struct {
 	Code uint32
 	// Status is a result's status; 0 in arguments.
 	Status uint32
-	// Pos and End are its range [Pos, End) in the unreduced stream, the word with its number included.
+	// Pos and End are its range [Pos, End) in the unreduced stream, the word with its number
+	// included.
 	Pos, End int
 	// First and Last are its range [First, Last) in Walker.Spans.
 	First, Last int
@@ -170,5 +176,6 @@ type Error struct {
 // argument stop it, or are not counted by d.Used. The error is an [*Error].
 func (w *Walker) Args(p Proc, d *xdr.Decoder) error { return w.walk(p, d, arguments) }
 
-// Results walks the results of an accepted and successful reply; d stands at their first byte. The error is an [*Error].
+// Results walks the results of an accepted and successful reply; d stands at their first byte. The
+// error is an [*Error].
 func (w *Walker) Results(p Proc, d *xdr.Decoder) error { return w.walk(p, d, results) }

@@ -107,10 +107,10 @@ func text(mark Mark, limit int) shape { return shape{{do: counted, mark: mark, n
 // bulk is an eligible opaque.
 func bulk(limit int) shape { return shape{{do: eligible, mark: Data, n: limit}} }
 
-// list is a counted array of at most bound elements, where the protocol leaves their number open.
+// list is a counted array of at most bound elements; the protocol has no limit.
 func list(bound int, element shape) shape { return shape{{do: array, n: bound, inner: element}} }
 
-// upTo is a counted array whose bound the protocol gives.
+// upTo is a counted array with the protocol's bound.
 func upTo(bound int, element shape) shape {
 	return shape{{do: array, n: bound, inner: element, own: true}}
 }
@@ -120,13 +120,13 @@ func countedBy(mark Mark, bound int, element shape) shape {
 	return shape{{do: array, mark: mark, n: bound, inner: element}}
 }
 
-// chain is a linked list, each of whose elements has a mark unless it is 0. It has no bound but that of the message.
+// chain is a linked list. Each element gets the mark, unless that is 0. Only the message bounds it.
 func chain(mark Mark, element shape) shape { return shape{{do: linked, mark: mark, inner: element}} }
 
-// optional is something or nothing.
+// optional is an optional value.
 func optional(mark Mark, s shape) shape { return shape{{do: maybe, mark: mark, inner: s}} }
 
-// as notes what s has as one field.
+// as notes all of s as one field.
 func as(mark Mark, s shape) shape { return shape{{do: whole, mark: mark, inner: s}} }
 
 // union is a union with a default arm. A mark notes the discriminant.
@@ -137,12 +137,13 @@ func union(mark Mark, otherwise shape, arms ...arm) shape {
 // only is a union without a default arm.
 func only(mark Mark, arms ...arm) shape { return shape{{do: strict, mark: mark, arms: arms}} }
 
-// result is the result of an operation or procedure: its status, and what follows it on success, and otherwise.
+// result is the result of an operation or procedure: its status, and a shape for success and for
+// other statuses.
 func result(ok, otherwise shape, arms ...arm) shape {
 	return shape{{do: outcome, mark: Status, inner: otherwise, arms: append([]arm{on(0, ok)}, arms...)}}
 }
 
-// status is a result that has nothing else.
+// status is a result without more fields.
 var status = result(void, void)
 
 // bits is a bitmap4.
@@ -151,7 +152,7 @@ func bits(mark Mark) shape { return shape{{do: bitmap, mark: mark, n: sizedWords
 // attributes is a fattr4.
 var attributes = shape{{do: fattr, mark: Attrs}}
 
-// find returns the arm of a union for a value, and whether there is one.
+// find returns a union's arm for a value, and whether there is one.
 func (st *step) find(value uint32) (shape, bool) {
 	for i := range st.arms {
 		if st.arms[i].value == value {
@@ -161,7 +162,8 @@ func (st *step) find(value uint32) (shape, bool) {
 	return st.inner, st.do != strict
 }
 
-// size returns how many bytes s has at most. What the protocol leaves open counts as its count word alone, and open tells that there is such.
+// size returns the largest size of s in bytes. open: parts without a limit count as their count
+// words alone.
 func (s shape) size() (n int, open bool) {
 	for i := range s {
 		m, o := s[i].size()

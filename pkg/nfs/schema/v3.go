@@ -3,8 +3,8 @@ package schema
 // procedure is the layout of a procedure's arguments and results. Those of NULL are void.
 type procedure struct{ args, results shape }
 
-// Limits, in bytes, where the protocols leave the length open; see also RFC 1813 section 2.4. A name may be longer than any file system
-// allows: that is for the server to say.
+// Limits, in bytes, where the protocols leave the length open; see also RFC 1813 section 2.4. A
+// name may be longer than any file system allows: that is for the server to say.
 const (
 	maxName  = 4096
 	maxPath  = 4096

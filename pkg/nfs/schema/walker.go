@@ -6,23 +6,24 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// MaxOps is how many operations a COMPOUND may have here.
+// MaxOps bounds the operations of a COMPOUND.
 const MaxOps = 256
 
 // MaxMinor is the last minor version of NFS version 4.
 const MaxMinor = 2
 
-// Numbers of the programs whose messages a Walker knows.
+// Numbers of the known programs.
 const (
 	nfsProgram    = 100003
 	mountProgram  = 100005
 	nfsaclProgram = 100227
 )
 
-// maxKept bounds the spans whose memory is kept from message to message: a list of a megabyte has some hundred thousand.
+// maxKept bounds the spans kept for the next message; a list of a megabyte has some hundred
+// thousand.
 const maxKept = 16 << 10
 
-// outsideOps is the Op of what belongs to no operation.
+// outsideOps is the Op of a field outside the operations.
 const outsideOps = -1
 
 type direction bool
@@ -32,14 +33,14 @@ const (
 	results   direction = true
 )
 
-// walkerState is what a Walker needs on its way.
+// walkerState is the state of a walk.
 type walkerState struct {
 	op      int
-	entry   int    // the Span of the innermost element of a list that is noted
-	status  uint32 // the status read last
+	entry   int    // the Span of the innermost noted list element
+	status  uint32 // the last status
 	strange bool   // an attribute is not in the table
 	placed  []int
-	turn    int // how many operations there were that have an eligible result
+	turn    int // the number of operations so far with an eligible result
 	value   xdr.Decoder
 	pieces  [][]byte
 }
@@ -53,8 +54,10 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ResultsPlaced is Results for a reply some of whose eligible results are elsewhere, without d knowing where they were taken out: placed[k] tells how many bytes of
-// the k-th are missing behind its count word, their round-up among them or not; 0 if it is there. In a COMPOUND the k-th is that of the k-th READ or READLINK, failed ones included.
+// ResultsPlaced is Results for a reply with eligible results placed elsewhere, at places unknown to
+// d: placed[k] is the number of bytes missing after the count word of the k-th, with or without
+// their round-up; 0 if it is inline. In a COMPOUND the k-th belongs to the k-th READ or READLINK,
+// failed ones included.
 func (w *Walker) ResultsPlaced(p Proc, d *xdr.Decoder, placed []int) error {
 	w.placed = placed
 	err := w.walk(p, d, results)
@@ -154,7 +157,8 @@ func (w *Walker) compound(p Proc, d *xdr.Decoder, dir direction) error {
 	return nil
 }
 
-// tooMany is the error for n operations. Of a call it is about the first, which stands for all in the answer, as SEQUENCE does for those of a session.
+// tooMany returns the error for n operations. In a call it is about the first, which stands for all
+// in the answer, as SEQUENCE does for a session's.
 func (w *Walker) tooMany(d *xdr.Decoder, entries []entry, n uint64, minor uint32, dir direction) error {
 	err := &Error{Op: outsideOps, TooMany: true}
 	if dir == arguments {
@@ -216,7 +220,7 @@ func (w *Walker) span(mark Mark, pos, length int, value uint64, b []byte) {
 	w.Spans = append(w.Spans, Span{Mark: mark, Op: w.op, Pos: pos, Len: length, Value: value, B: b})
 }
 
-// begin notes a field that is yet to be walked, and end completes it.
+// begin notes a field before its walk; end completes it.
 func (w *Walker) begin(mark Mark, pos int, value uint64) int {
 	w.span(mark, pos, 0, value, nil)
 	return len(w.Spans) - 1

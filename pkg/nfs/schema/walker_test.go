@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// A union without a default arm has no other values than those of the table, and the oracle has none either.
+// A union without a default arm has the values of the table alone, as in the oracle.
 func TestStrict(t *testing.T) {
 	spoilt := map[string]int{}
 	for callback, entries := range map[bool][]entry{false: forward, true: backward} {
@@ -66,7 +66,7 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// No result is longer than ResultSize says, where that is the whole of it.
+// No result exceeds ResultSize, where that is complete.
 func TestResultSize(t *testing.T) {
 	for code, e := range forward {
 		size, open := ResultSize(uint32(code))
@@ -97,7 +97,7 @@ func TestResultSize(t *testing.T) {
 	}
 }
 
-// Operations are there from the minor version on that has them.
+// Operations exist from their minor version on.
 func TestMinorVersions(t *testing.T) {
 	first := func(code uint32) uint32 {
 		switch {
@@ -194,7 +194,7 @@ func TestNull(t *testing.T) {
 	}
 }
 
-// A walker that has seen many messages sees each as a new one does, and takes no memory.
+// A reused walker has the results of a new one, and does not allocate.
 func TestReuse(t *testing.T) {
 	all := readCaptured(t)
 	var old Walker

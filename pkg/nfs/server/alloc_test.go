@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// repeated is a call that is made again and again, as a transport would, without allocating.
+// repeated is a call that is repeated without allocating, as by a transport.
 type repeated struct {
 	w      *wire
 	stream []byte
@@ -91,7 +91,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// chmodAll lets everybody write what hot makes.
+// chmodAll makes the objects of hot writable for all.
 func chmodAll(r *rig) error {
 	r.put("file", "")
 	return unix.Chmod(r.path("file"), 0o666)

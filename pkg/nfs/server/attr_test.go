@@ -20,7 +20,7 @@ func TestGetattr(t *testing.T) {
 	r.must(os.Chtimes(r.path("file"), time.Unix(1000, 500), time.Unix(1<<32-1, 7)))
 	for name, typ := range map[string]nfs3.Type{"file": nfs3.Reg, "link": nfs3.Lnk, "dir": nfs3.Dir, "fifo": nfs3.FIFO} {
 		h := r.handle(name)
-		for range 2 { // by a worker, and on the receive loop
+		for range 2 { // on a worker, then on the receive loop
 			res := r.getattr(h)
 			wantStatus(t, name, res.Status, nfs3.OK)
 			st := r.lstat(name)
@@ -200,7 +200,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// acl is an access ACL as Linux stores it: the owner has owner, the user uid has user, all others nothing, under a mask.
+// acl is an access ACL in Linux's format: permissions of the owner, of the user uid, none for
+// others, and a mask.
 func acl(owner, user uint16, uid uint32, mask uint16) []byte {
 	b := []byte{2, 0, 0, 0}
 	entry := func(tag, perm uint16, id uint32) {

@@ -142,7 +142,7 @@ func TestReaddir(t *testing.T) {
 	}
 	r.put("file", "")
 	wantStatus(t, "a file", r.readdir(r.handle("file"), 0, nfs3.Verifier{}, 4096).head.Status, nfs3.ErrNotDir)
-	// What is above the root is nobody's business.
+	// The root's parent is hidden.
 	for _, e := range r.readdir(r.root, 0, nfs3.Verifier{}, 4096).entries {
 		if string(e.Name) == ".." && e.FileID != r.lstat(".").Ino {
 			t.Errorf(".. of the root has fileid %d", e.FileID)
@@ -154,7 +154,8 @@ func TestReaddir(t *testing.T) {
 	}
 }
 
-// TestReaddirLarge lists a directory while every second file is removed, by two clients at a time: what stays is seen exactly once.
+// TestReaddirLarge lists a directory with two clients while every second file is removed: the
+// others appear exactly once.
 func TestReaddirLarge(t *testing.T) {
 	const files = 5000
 	r := newRig(t, nil)
@@ -241,7 +242,7 @@ func TestFileSystem(t *testing.T) {
 	}
 }
 
-// statusOnly is the beginning of a result.
+// statusOnly is the first word of a result.
 type statusOnly nfs3.Status
 
 func (s *statusOnly) Decode(d *xdr.Decoder) {
@@ -249,7 +250,7 @@ func (s *statusOnly) Decode(d *xdr.Decoder) {
 	d.Skip(d.Left())
 }
 
-// TestReaddirPlusWithoutSearch: who may list a directory but not search it learns names and nothing that they stand for.
+// TestReaddirPlusWithoutSearch: a caller that may list but not search a directory gets names alone.
 func TestReaddirPlusWithoutSearch(t *testing.T) {
 	needRoot(t)
 	r := newRig(t, nil)

@@ -11,12 +11,13 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// raw are arguments as they are.
+// raw are encoded arguments.
 type raw []byte
 
 func (b raw) Encode(e *xdr.Encoder) { copy(e.Grow(len(b)), b) }
 
-// FuzzServe gives arbitrary arguments to every procedure. Handles in seeds are placeholders, since a handle is of one directory only.
+// FuzzServe sends arbitrary arguments to every procedure. Handles in seeds are placeholders, since
+// a handle belongs to one directory.
 func FuzzServe(f *testing.F) {
 	r := newRig(f, func(c *Config) { c.Files.Sync = new(syncs).sync })
 	r.put("file", "content")

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var testKey = []byte("0123456789abcdef0123456789abcdef")
 
-// everyone may do everything as who they are.
+// everyone grants everything under the callers' own ids.
 var everyone = []Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}, Squash: SquashNone}}
 
 // rig is a server with a transport in memory, and a client of it.
@@ -38,7 +38,7 @@ type rig struct {
 	root nfs3.Handle
 }
 
-// encoder and decoder are what all types of nfs3 have.
+// encoder and decoder are implemented by all types of nfs3.
 type (
 	encoder interface{ Encode(*xdr.Encoder) }
 	decoder interface{ Decode(*xdr.Decoder) }
@@ -93,7 +93,7 @@ func sysCred(t testing.TB, uid, gid uint32, groups ...uint32) oncrpc.Auth {
 	return a
 }
 
-// as is the rig with another caller.
+// as returns the rig with another caller.
 func (r *rig) as(uid, gid uint32, groups ...uint32) *rig {
 	return r.with(sysCred(r.t, uid, gid, groups...), r.conn.Remote.String())
 }
@@ -113,7 +113,7 @@ type wire struct {
 	status  oncrpc.Status
 	dropped bool
 	done    chan struct{}
-	keep    bool // nobody looks at the reply
+	keep    bool // the test ignores the reply
 }
 
 func (w *wire) Respond(c *oncrpc.Call) {
@@ -180,7 +180,7 @@ func (w *wire) fill(xid, program, version, proc uint32, args encoder, cut int) {
 	}
 }
 
-// send gives the call to the server, and wait takes its answer.
+// send passes the call to the server; wait takes the answer.
 func (w *wire) send() *wire {
 	w.rig.s.ServeRPC(w.call)
 	return w
@@ -191,7 +191,7 @@ func (w *wire) wait() *wire {
 	return w
 }
 
-// results decodes a reply, which must be a success.
+// results decodes a successful reply.
 func (w *wire) results(res decoder) {
 	t := w.rig.t
 	t.Helper()
@@ -224,7 +224,7 @@ func (r *rig) do(proc uint32, args encoder, res decoder) {
 	r.prepare(r.xid.Add(1), nfs3.Program, nfs3.Version, proc, args, 0).send().wait().results(res)
 }
 
-// Calls, with their results. Those that have only a status to tell return that.
+// Calls with their results; only a status where there is nothing else.
 
 func (r *rig) getattr(h nfs3.Handle) nfs3.GetAttrRes {
 	r.t.Helper()
@@ -248,7 +248,7 @@ func (r *rig) lookup(dir nfs3.Handle, name string) nfs3.LookupRes {
 	return res
 }
 
-// handle looks a name of the root up, which must be there.
+// handle looks up an existing name in the root.
 func (r *rig) handle(name string) nfs3.Handle {
 	r.t.Helper()
 	res := r.lookup(r.root, name)

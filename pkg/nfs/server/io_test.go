@@ -16,7 +16,7 @@ import (
 )
 
 func TestRead(t *testing.T) {
-	for _, inline := range []int{0, -1} { // on the receive loop, by a worker
+	for _, inline := range []int{0, -1} { // on the receive loop, then on a worker
 		r := newRig(t, func(c *Config) { c.InlineRead = inline })
 		content := strings.Repeat("0123456789abcdef", 3<<12) // 192 KiB
 		r.put("file", content)
@@ -62,7 +62,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadUnderTruncation has a file change its length while it is read: a reply never has bytes that were not in the file.
+// TestReadUnderTruncation changes a file's length during reads: a reply has only bytes of the file.
 func TestReadUnderTruncation(t *testing.T) {
 	r := newRig(t, nil)
 	r.put("file", "")
@@ -86,7 +86,7 @@ func TestReadUnderTruncation(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReadAtEndOfGrowingFile: a reply without data says that the file ends there, or clients take it for an error.
+// TestReadAtEndOfGrowingFile: a reply without data has eof set, or clients report an error.
 func TestReadAtEndOfGrowingFile(t *testing.T) {
 	for _, inline := range []int{0, -1} {
 		r := newRig(t, func(c *Config) { c.InlineRead = inline })
@@ -111,7 +111,7 @@ func TestReadAtEndOfGrowingFile(t *testing.T) {
 	}
 }
 
-// syncs counts what is brought to stable storage, and fails when it is told to.
+// syncs counts syncs, and fails on demand.
 type syncs struct {
 	mu    sync.Mutex
 	count map[vfs.SyncKind]int
@@ -134,7 +134,7 @@ func (s *syncs) setFail(err error) {
 	s.fail = err
 }
 
-// take returns how often each kind was synced since the last time: files and directories, data, file systems.
+// take returns the syncs since the last call: of files and directories, data, file systems.
 func (s *syncs) take() [3]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func TestStability(t *testing.T) {
 	if res := r.commit(h, 0, 0); res.Status != nfs3.OK || res.Verf != verf || s.take() != [3]int{1, 0, 0} {
 		t.Errorf("COMMIT: %v", res.Status)
 	}
-	// A write of nothing changes nothing.
+	// An empty write changes nothing.
 	mtime := r.lstat("file").Mtim
 	if res := r.write(h, 5, "", nfs3.FileSync); res.Status != nfs3.OK || res.Count != 0 || r.lstat("file").Mtim != mtime || s.take() != [3]int{} {
 		t.Errorf("no bytes: %+v", res)
@@ -205,7 +205,7 @@ func TestStability(t *testing.T) {
 		}
 	}
 
-	// Every failure is told, and changes the verifier once.
+	// Every failure is reported, and changes the verifier once.
 	for _, c := range []struct {
 		what string
 		do   func() nfs3.Status
@@ -280,7 +280,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// streamed are arguments of WRITE with the data in the stream.
+// streamed are arguments of WRITE with inline data.
 type streamed struct {
 	h    nfs3.Handle
 	data string
@@ -315,13 +315,13 @@ func TestWritePermissions(t *testing.T) {
 	if st := r.lstat("file"); st.Mode&0o7777 != 0o4755 {
 		t.Errorf("a write by root left the mode %o", st.Mode)
 	}
-	// Truncation is a write too.
+	// Truncation is a write.
 	wantStatus(t, "somebody's truncation", r.as(1003, 1003).setattr(h, nfs3.SetAttrs{SetSize: true}).Status, nfs3.ErrAcces)
 	wantStatus(t, "the owner's truncation", r.as(1001, 1001).setattr(h, nfs3.SetAttrs{SetSize: true}).Status, nfs3.OK)
 	if st := r.lstat("file"); st.Mode&0o7777 != 0o755 || st.Size != 0 {
 		t.Errorf("a truncation left the mode %o, the size %d", st.Mode, st.Size)
 	}
-	// The owner may always, as after an open before the mode was changed.
+	// The owner may write in any mode, as after an open before a chmod.
 	r.must(unix.Chmod(r.path("file"), 0))
 	owner := r.as(1001, 1001)
 	wantStatus(t, "the owner's, mode 0", owner.write(h, 0, "owned", nfs3.Unstable).Status, nfs3.OK)
@@ -331,7 +331,7 @@ func TestWritePermissions(t *testing.T) {
 	if res, _ := r.as(1003, 1001).read(h, 0, 10); res.Status != nfs3.ErrAcces {
 		t.Errorf("the group reads: %v", res.Status)
 	}
-	// A program that may be executed can be paged in.
+	// An executable program may be read, for paging.
 	r.must(unix.Chmod(r.path("file"), 0o711))
 	if res, got := r.as(1003, 1003).read(h, 0, 10); got != "owned" {
 		t.Errorf("who may execute reads %q, %v", got, res.Status)

@@ -147,8 +147,8 @@ func (j *journal) setIdentity(identity []byte) error {
 	return err
 }
 
-// clear makes the file empty. It takes blocks as slots are used, the same few again and again where
-// clients are few. The header comes last.
+// clear empties the file. Slots take blocks as they are used; with few clients the same few are
+// reused. The header comes last.
 func (j *journal) clear(header []byte) error {
 	if err := j.file.Truncate(0); err != nil {
 		return err
@@ -180,7 +180,7 @@ func decodeSlot(b []byte) (s saved, ok bool) {
 	return s, t.n <= vfs.MaxHandle
 }
 
-// words are the fields of a key behind the address.
+// words are the fields of a key after the address.
 func (k *replyKey) words() [9]*uint32 {
 	return [...]*uint32{&k.xid, &k.program, &k.version, &k.procedure, &k.flavor, &k.uid, &k.gid, &k.groups, &k.args}
 }
@@ -199,7 +199,7 @@ func (b *slotBuf) head(e *cachedReply, t *target) {
 	le.PutUint32(b[:], crc32.Checksum(b[4:headSize], castagnoli))
 }
 
-// tail appends the reply. False: it is too long for a record.
+// tail appends the reply, false if it is too long for a record.
 func (b *slotBuf) tail(e *cachedReply, reply [][]byte) (end int, ok bool) {
 	le := binary.LittleEndian
 	clear(b[headSize:replyAt])
@@ -245,17 +245,17 @@ func (j *journal) write(b []byte, slot int32, at int64) {
 
 func (j *journal) close() error { return errors.Join(j.file.Sync(), j.file.Close()) }
 
-// journalPath is the file of an export in the state directory.
+// journalPath is an export's file in the state directory.
 func (s *Server) journalPath(root string) string {
 	sum := sha256.Sum256([]byte(s.cfg.Name + "\x00" + root))
 	return filepath.Join(s.cfg.StateDir, fmt.Sprintf("replies-%x", sum[:8]))
 }
 
-// journaled reports whether the call has a place in the journal.
+// journaled reports whether the call has a slot in the journal.
 func (o *op) journaled() bool { return o.cached != nil && o.cached.slot != noSlot }
 
-// intend records that the call is about to change what a name leads to. If the call began to run
-// before, what was recorded then stays, and o.now is what the name leads to by now.
+// intend records that the call is about to change the object of a name. If an earlier process
+// started the call, the record stays, and o.now becomes the present object.
 func (o *op) intend(dir *vfs.Node, name *vfs.Name) {
 	if !o.journaled() {
 		return
@@ -272,7 +272,7 @@ func (o *op) intend(dir *vfs.Node, name *vfs.Name) {
 	o.begun()
 }
 
-// intendObject is intend for a call that is about to change n, whose attributes are in o.stat.
+// intendObject is intend for a call that is about to change n, with attributes in o.stat.
 func (o *op) intendObject(n *vfs.Node) {
 	if !o.journaled() {
 		return
@@ -291,14 +291,13 @@ func (o *op) begun() {
 	}
 }
 
-// gone reports whether the name that the call was to remove or to move no longer leads to the
-// object that it led to when the call began to run before. Then the call has had its effect, or
-// another one had it first; whatever has the name now is not the call's.
+// gone reports whether an interrupted REMOVE or RENAME has had its effect: its name no longer leads
+// to the recorded object. A new object of that name is not the call's.
 func (o *op) gone() bool {
 	return o.repeated && o.cached.target.state == present && o.now.state != unrecorded && !o.now.is(&o.cached.target)
 }
 
-// changedSince reports whether the call began to run before, and what it was to truncate was made,
+// changedSince reports whether the call was interrupted, and the file to truncate was made,
 // replaced or changed since.
 func (o *op) changedSince() bool {
 	if !o.repeated {
@@ -308,21 +307,21 @@ func (o *op) changedSince() bool {
 	return was.state != unrecorded && o.now.state == present && (!o.now.is(was) || o.now.ctime != was.ctime)
 }
 
-// linked reports whether the call began to run before, and the new name leads to the file by now.
+// linked reports whether the call was interrupted, and the new name leads to the file by now.
 func (o *op) linked(file *vfs.Node) bool {
 	return o.repeated && o.cached.target.state == absent && o.now.state == present && vfs.SameObject(o.now.handle[:o.now.n], file.Handle().Bytes())
 }
 
-// recordMade records the object that the call has made.
+// recordMade records the call's new object.
 func (o *op) recordMade(n *vfs.Node) {
 	t := target{state: created}
 	t.n = uint8(copy(t.handle[:], n.Handle().Bytes()))
 	o.s.replies.journal.begin(o.cached, &t, &o.record)
 }
 
-// madeBefore returns the object that the call made when it began to run before, whatever its name is
-// by now, and brings it to stable storage. nil: it made none, or that was removed since. Attributes
-// that were not set then stay as they are, since others may have changed them.
+// madeBefore returns the object that an interrupted call made, under any name, and syncs it. nil:
+// there is none any more. Attributes that were not set then stay, since others may have changed
+// them.
 func (o *op) madeBefore(dir *vfs.Node) (*vfs.Node, error) {
 	if !o.repeated || o.cached.target.state != created {
 		return nil, nil

@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
-// withState has the rig's server keep its state in a directory, without syncs.
+// withState gives the rig's server a state directory, without syncs.
 func withState(state string) func(*Config) {
 	return func(c *Config) {
 		c.StateDir = state
@@ -51,7 +51,7 @@ func TestRepliesSurviveRestart(t *testing.T) {
 		}
 		wantStatus(t, "another client's call", removeCall(r.with(r.cred, "127.0.0.2:1"), 1, "b").send().wait().removeStatus(), nfs3.ErrNoEnt)
 	}
-	// A WRITE is not kept: to write the same bytes again does no harm.
+	// A WRITE is not kept: to repeat it is harmless.
 	if n := r.s.Stats().CachedReplies; n != 3 {
 		t.Errorf("%d replies are kept, want 3", n)
 	}
@@ -61,14 +61,14 @@ func TestRepliesSurviveRestart(t *testing.T) {
 	if n := r.s.Stats().CachedReplies; n != 3 {
 		t.Errorf("%d replies are kept after a WRITE, want 3", n)
 	}
-	// With another key, the handles in replies are worth nothing.
+	// With another key, the handles in replies are invalid.
 	r.restart(func(c *Config) { keep(c); c.Key = []byte("another key of file handles") })
 	if n := r.s.Stats().CachedReplies; n != 0 {
 		t.Errorf("%d replies are kept with another key", n)
 	}
 }
 
-// TestJournalAfterSetKeys: replies survive a restart after the keys were replaced, those of before too.
+// TestJournalAfterSetKeys: after a change of keys, earlier and later replies survive a restart.
 func TestJournalAfterSetKeys(t *testing.T) {
 	state := t.TempDir()
 	oldKey, newKey := testKey, []byte("another key of file handles")
@@ -87,7 +87,7 @@ func TestJournalAfterSetKeys(t *testing.T) {
 	wantStatus(t, "REMOVE with a handle of the old key", second.removeStatus(), nfs3.OK)
 	root := r.root
 	r.restart(newer)
-	r.root = root // a retransmission has the handle of before
+	r.root = root // a retransmission has the old handle
 	for i, before := range []*wire{first, second} {
 		again := removeCall(r.with(r.cred, "127.0.0.1:1234"), uint32(i+1), []string{"a", "b"}[i]).send().wait()
 		if !bytes.Equal(again.reply, before.reply) {
@@ -99,8 +99,8 @@ func TestJournalAfterSetKeys(t *testing.T) {
 	}
 }
 
-// TestJournalIsBounded has more calls, of more clients, than the journal has room for. The last
-// ones of each survive.
+// TestJournalIsBounded exceeds the journal's room with calls and clients. The last calls of each
+// survive.
 func TestJournalIsBounded(t *testing.T) {
 	state := t.TempDir()
 	change := func(c *Config) {
@@ -145,7 +145,7 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// TestJournalTakesFewBlocks: one client's calls, one at a time, use a few slots again and again.
+// TestJournalTakesFewBlocks: consecutive calls of one client reuse few slots.
 func TestJournalTakesFewBlocks(t *testing.T) {
 	state := t.TempDir()
 	r := newRig(t, func(c *Config) {
@@ -166,7 +166,7 @@ func TestJournalTakesFewBlocks(t *testing.T) {
 	}
 }
 
-// TestJournalOfDamage has files that are cut off, changed, or of something else.
+// TestJournalOfDamage opens truncated, changed and foreign files.
 func TestJournalOfDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "replies")
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -233,7 +233,7 @@ func TestJournalOfDamage(t *testing.T) {
 			t.Errorf("%s: records %q", what, got)
 		}
 	}
-	// A changed byte of a record loses the record, or its reply, and no other.
+	// A changed byte loses one record or its reply.
 	for at := 0; at < slotSize; at += 3 {
 		b := bytes.Clone(content)
 		b[journalStart+at] ^= 0x10
@@ -257,7 +257,7 @@ func TestJournalOfDamage(t *testing.T) {
 	}
 }
 
-// TestNoJournal has state directories of no use for it: the server works, and notes it.
+// TestNoJournal has unusable state directories: the server works, with a note.
 func TestNoJournal(t *testing.T) {
 	state := t.TempDir()
 	r := newRig(t, withState(state))
@@ -275,7 +275,7 @@ func TestNoJournal(t *testing.T) {
 	r.put("file", "")
 	wantStatus(t, "REMOVE", removeCall(r, 1, "file").send().wait().removeStatus(), nfs3.OK)
 	wantStatus(t, "REMOVE again", removeCall(r, 1, "file").send().wait().removeStatus(), nfs3.OK)
-	// With a key of its own, too, the journal is not where clients can read it.
+	// The journal must be out of clients' reach, also with a key of its own.
 	inside := r.path("state")
 	r.must(os.Mkdir(inside, 0o700))
 	if s, err := New(Config{Root: r.dir, StateDir: inside, Key: testKey, Access: everyone}); err == nil {
@@ -284,8 +284,7 @@ func TestNoJournal(t *testing.T) {
 	}
 }
 
-// TestJournalTogether has many clients change things at once, with a small cache, for the race
-// detector.
+// TestJournalTogether runs many clients with a small cache, for the race detector.
 func TestJournalTogether(t *testing.T) {
 	state := t.TempDir()
 	change := func(c *Config) {
@@ -330,8 +329,8 @@ func TestJournalTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkNames makes and removes a file, with the journal and without. Nothing is synced, which
-// would take most of the time.
+// BenchmarkNames makes and removes a file, with and without the journal. It does not sync, which
+// would dominate.
 func BenchmarkNames(b *testing.B) {
 	for _, journal := range []bool{false, true} {
 		b.Run(fmt.Sprintf("journal=%v", journal), func(b *testing.B) {

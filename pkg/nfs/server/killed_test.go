@@ -27,11 +27,11 @@ const (
 	killedEnv = "SERVER_TEST_KILLED"
 	exportDir = "export"
 	stateDir  = "state"
-	// A file of one of these names has the child stop there, and say so by another one.
+	// A file of the first two names stops the child at that point; it answers with the third.
 	holdIntended, holdSync, held = "hold-intended", "hold-sync", "held"
 )
 
-// TestKilledChild is the server that TestKilled kills.
+// TestKilledChild is the server for TestKilled.
 func TestKilledChild(t *testing.T) {
 	top := os.Getenv(killedEnv)
 	if top == "" {
@@ -113,7 +113,7 @@ func (k *killable) must(err error) {
 
 func (k *killable) path(name string) string { return filepath.Join(k.top, exportDir, name) }
 
-// put makes a file as somebody else does: a new one if there is none of that name.
+// put replaces or makes a file, as another process would.
 func (k *killable) put(name, content string) {
 	k.t.Helper()
 	k.must(os.WriteFile(k.path(name), []byte(content), 0o644))
@@ -153,7 +153,7 @@ func (k *killable) status() nfs3.Status {
 	return status
 }
 
-// lookup returns a handle of the root's.
+// lookup returns the handle of a name in the root.
 func (k *killable) lookup(name string) nfs3.Handle {
 	k.t.Helper()
 	k.send(k.call(1<<20, nfs3.ProcLookup, &nfs3.LookupArgs{Dir: k.root, Name: []byte(name)}))
@@ -176,9 +176,9 @@ func (k *killable) lookup(name string) nfs3.Handle {
 	return bytes.Clone(res.Object)
 }
 
-// TestKilled kills a server with SIGKILL before it runs a call, while it syncs the effect, and
-// after it has answered. Others change the directory in between. The client sends its call again by
-// another connection to the next process.
+// TestKilled kills a server with SIGKILL before it runs a call, while it syncs the effect, or after
+// the answer. Others change the directory in between. The client sends its call again, to the next
+// process by another connection.
 func TestKilled(t *testing.T) {
 	at := func(k *killable, name string) nfs3.DirOpArgs { return nfs3.DirOpArgs{Dir: k.root, Name: []byte(name)} }
 	remove := func(k *killable) []byte {
@@ -225,7 +225,7 @@ func TestKilled(t *testing.T) {
 		name    string
 		before  func(*killable)
 		call    func(*killable) []byte
-		when    string // the file that stops the server, empty to kill it after the reply
+		when    string // the file that stops the server; empty kills it after the reply
 		between func(*killable)
 		status  nfs3.Status
 		files   string

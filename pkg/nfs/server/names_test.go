@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
-// wantWcc checks that w tells how a directory changed, or that it did not.
+// wantWcc checks that w reports a change of a directory, or none.
 func wantWcc(t *testing.T, what string, w *nfs3.WccData, changed bool) {
 	t.Helper()
 	if !w.HasBefore || !w.After.Present {
@@ -25,7 +25,7 @@ func wantWcc(t *testing.T, what string, w *nfs3.WccData, changed bool) {
 	}
 }
 
-// age makes a directory's times old, so that any change shows however coarse they are.
+// age sets a directory's times back, so that any change shows however coarse they are.
 func (r *rig) age(name string) {
 	r.t.Helper()
 	ts := []unix.Timespec{{Sec: 1000}, {Sec: 1000}}
@@ -89,7 +89,7 @@ func TestCreateModes(t *testing.T) {
 	if a := res.Attr.Attr; a.Mode != 0o4751 || a.UID != 1001 || a.GID != 1002 || a.Size != 3 || a.Mtime.Sec != 77 || !bytes.Equal(res.Object.Handle, r.lookup(d, "guarded").Object) {
 		t.Errorf("GUARDED: %+v", a)
 	}
-	// Root gives it away, and the set-user-ID bit goes with it.
+	// Root gives the file away, and the set-user-ID bit is cleared.
 	res = r.create(d, "given-with-bits", nfs3.Guarded, nfs3.SetAttrs{SetMode: true, Mode: 0o6751, SetUID: true, UID: 1001, SetGID: true, GID: 1002})
 	if a := res.Attr.Attr; res.Status != nfs3.OK || a.Mode != 0o6751 || a.UID != 1001 || a.GID != 1002 {
 		t.Errorf("for another: %v, %+v", res.Status, a)
@@ -98,7 +98,7 @@ func TestCreateModes(t *testing.T) {
 	wantStatus(t, "GUARDED again", res.Status, nfs3.ErrExist)
 	wantWcc(t, "GUARDED again", &res.Wcc, false)
 
-	// UNCHECKED uses the file that is there, and of its attributes sets the size alone.
+	// UNCHECKED uses the existing file, and sets only its size.
 	res = u.create(d, "guarded", nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: 0o600})
 	if res.Status != nfs3.OK || res.Attr.Attr.Mode != 0o4751 || res.Attr.Attr.Size != 3 {
 		t.Errorf("UNCHECKED over it: %v, %+v", res.Status, res.Attr.Attr)
@@ -125,7 +125,7 @@ func TestCreateModes(t *testing.T) {
 
 	r.must(unix.Chmod(r.path("d"), 0o755))
 	wantStatus(t, "without the right to write", u.create(d, "no", nfs3.Guarded, nfs3.SetAttrs{}).Status, nfs3.ErrAcces)
-	// Only root gives away.
+	// Only root gives files away.
 	r.must(unix.Chmod(r.path("d"), 0o777))
 	give := nfs3.SetAttrs{SetUID: true, UID: 4000, SetGID: true, GID: 4001}
 	if res := r.create(d, "given", nfs3.Guarded, give); res.Attr.Attr.UID != 4000 || res.Attr.Attr.GID != 4001 {
@@ -157,7 +157,8 @@ func TestExclusiveCreate(t *testing.T) {
 	v := nfs3.Verifier{0xff, 2, 3, 4, 0x85, 6, 7, 8}
 	first := r.createVerified(r.root, "file", nfs3.Exclusive, nfs3.SetAttrs{}, v)
 	wantStatus(t, "first", first.Status, nfs3.OK)
-	// The retransmission has another XID, as after the duplicate request cache has forgotten, or the server restarted.
+	// The retransmission has another XID, as after an eviction from the duplicate request cache or
+	// a restart.
 	for _, restart := range []bool{false, true} {
 		if restart {
 			r.stop()
@@ -345,7 +346,7 @@ func TestLink(t *testing.T) {
 	} {
 		wantStatus(t, what, r.link(c.file, c.dir, c.name).Status, c.want)
 	}
-	// The file stays when one of its names goes.
+	// The file stays when it loses one of its names.
 	wantStatus(t, "REMOVE", r.removing(nfs3.ProcRemove, r.root, "file").Status, nfs3.OK)
 	if res, got := r.read(h, 0, 10); got != "x" {
 		t.Errorf("by the other name: %v, %q", res.Status, got)
@@ -381,8 +382,8 @@ func TestStickyAndForeign(t *testing.T) {
 	wantStatus(t, "the owner removes", alice.removing(nfs3.ProcRemove, tmp, "alices").Status, nfs3.OK)
 }
 
-// TestCreateWithBadIDs: the kernel takes 2^32-1 for no id. A CREATE that asks for it is refused
-// before it makes anything.
+// TestCreateWithBadIDs: 2^32-1 means no id to the kernel. A CREATE with it is refused and makes
+// nothing.
 func TestCreateWithBadIDs(t *testing.T) {
 	r := newRig(t, nil)
 	const none = 1<<32 - 1

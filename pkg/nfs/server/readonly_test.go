@@ -13,8 +13,8 @@ import (
 
 const readOnlyEnv = "SERVER_TEST_READ_ONLY"
 
-// TestAccessReadOnlyVolume remounts the volume of a running server: ACCESS follows. It mounts, so
-// it runs in a process and a mount namespace of its own.
+// TestAccessReadOnlyVolume remounts the volume of a running server, and checks ACCESS. It runs in a
+// process and a mount namespace of its own.
 func TestAccessReadOnlyVolume(t *testing.T) {
 	needRoot(t)
 	if os.Getenv(readOnlyEnv) == "" {

@@ -32,7 +32,7 @@ func TestReplay(t *testing.T) {
 	first := removeCall(r, 77, "file").send().wait()
 	wantStatus(t, "REMOVE", first.removeStatus(), nfs3.OK)
 
-	// From another port of the same client, cut into other slices, with another stamp in the credential: the same reply.
+	// From another port of the same client, in other slices, with another stamp: the same reply.
 	other := r.with(r.cred, "127.0.0.1:999")
 	other.conn.Network = "rdma"
 	p := oncrpc.AuthSysParms{Stamp: 8, Machine: []byte("renamed")}
@@ -44,7 +44,7 @@ func TestReplay(t *testing.T) {
 	if n := r.s.Stats().Replays; n != 1 {
 		t.Errorf("%d replays are counted", n)
 	}
-	// What differs in anything else is another call.
+	// Any other difference makes another call.
 	for what, w := range map[string]*wire{
 		"XID":        removeCall(r, 78, "file"),
 		"arguments":  removeCall(r, 77, "filf"),
@@ -65,7 +65,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayOfWrites has the data as an item, and the same bytes in the stream: both are the first 256 bytes of the arguments.
+// TestReplayOfWrites sends the data as an item and inline: both count as the first 256 bytes of the
+// arguments.
 func TestReplayOfWrites(t *testing.T) {
 	r := newRig(t, nil)
 	r.put("file", "")
@@ -91,7 +92,7 @@ func TestReplayOfWrites(t *testing.T) {
 	}
 }
 
-// gate is a sync that waits until it is let go.
+// gate is a sync that waits to be released.
 type gate struct{ entered, leave chan struct{} }
 
 func newGate() *gate { return &gate{make(chan struct{}, 16), make(chan struct{})} }
@@ -135,7 +136,7 @@ func TestGarbageIsNotKept(t *testing.T) {
 	}
 }
 
-// garbage sends calls whose arguments end too early.
+// garbage sends calls with truncated arguments.
 func garbage(r *rig) {
 	r.t.Helper()
 	bad := r.prepare(5, nfs3.Program, nfs3.Version, nfs3.ProcRemove, &nfs3.HandleArgs{Object: r.root}, 0).send().wait()
@@ -144,7 +145,7 @@ func garbage(r *rig) {
 	}
 }
 
-// TestGarbageOnReceiveLoop has arguments that end too early, of calls which are answered on the receive loop.
+// TestGarbageOnReceiveLoop sends truncated arguments to procedures of the receive loop.
 func TestGarbageOnReceiveLoop(t *testing.T) {
 	r := newRig(t, nil)
 	r.put("file", "content")
@@ -186,9 +187,9 @@ func TestReplyCacheBounds(t *testing.T) {
 	if replays() != before+3 {
 		t.Error("the fifth last call is still kept")
 	}
-	// Many clients: those that were silent for longest go.
+	// Many clients: those silent for longest are evicted.
 	for i := range 100 {
-		// One that sends nothing but garbage is not remembered, nor in the way of forgetting others.
+		// A client that sends only garbage is neither kept nor evicts others.
 		garbage(r.with(r.cred, fmt.Sprintf("127.0.2.%d:1", i)))
 		_ = status(r.with(r.cred, fmt.Sprintf("127.0.1.%d:1", i)), 1)
 		if st := r.s.Stats(); st.CachedBytes > 10_000 {
@@ -221,7 +222,7 @@ func TestWorkersAreBounded(t *testing.T) {
 	if st := r.s.Stats(); st.Busy != 2 || st.Queued != 3 {
 		t.Errorf("%+v", st)
 	}
-	// What cannot block is answered meanwhile.
+	// Nonblocking calls are answered meanwhile.
 	if res := r.getattr(h); res.Status != nfs3.OK {
 		t.Errorf("GETATTR: %v", res.Status)
 	}
@@ -277,8 +278,8 @@ func TestCloseWaits(t *testing.T) {
 	}
 }
 
-// TestSlowWriteAndItsRetry is what a cache is for: a client gives up a connection, sends its WRITE again, and writes
-// something else to the same place. The first WRITE must not come last.
+// TestSlowWriteAndItsRetry: a client gives up a connection, sends its WRITE again, and then other
+// data for the same place. The first WRITE must not come last.
 func TestSlowWriteAndItsRetry(t *testing.T) {
 	g := newGate()
 	r := newRig(t, func(c *Config) { c.Files.Sync = g.sync })

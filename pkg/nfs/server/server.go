@@ -190,14 +190,14 @@ func (s *Server) key() ([]byte, error) {
 	return vfs.LoadKey(filepath.Join(s.cfg.StateDir, "handle.key"))
 }
 
-// SetKeys replaces Key and OlderKeys, from the next handle on: the first key signs, and handles of all of them are accepted.
-// After an error nothing has changed, but for one of the reply journal.
+// SetKeys replaces Key and OlderKeys from the next handle on: the first key signs, all are
+// accepted. After an error nothing has changed, unless it is an error of the reply journal.
 func (s *Server) SetKeys(keys [][]byte) error {
 	if err := s.fs.SetKeys(keys); err != nil {
 		return fmt.Errorf("nfs server: %w", err)
 	}
 	if j := s.replies.journal; j != nil {
-		// A later process opens the journal with the root's handle of then.
+		// A later process identifies the journal by the root's new handle.
 		if err := j.setIdentity(s.fs.Root().Handle().Bytes()); err != nil {
 			return fmt.Errorf("nfs server: reply journal: %w", err)
 		}
@@ -205,19 +205,19 @@ func (s *Server) SetKeys(keys [][]byte) error {
 	return nil
 }
 
-// Info says how the directory is served here.
+// Info describes how the directory is served.
 func (s *Server) Info() vfs.Info { return s.info }
 
-// Stats are present figures of a server.
+// Stats are a server's figures.
 type Stats struct {
-	Files         int64  // descriptors of files and directories held open
-	Queued        int    // calls that wait for a worker
+	Files         int64  // open descriptors of files and directories
+	Queued        int    // calls waiting for a worker
 	Busy          int    // workers that run a call
 	Mounts        int    // entries of DUMP
 	CachedReplies int    // in the duplicate request cache
 	CachedBytes   int64  // taken by it
 	Replays       uint64 // retransmissions answered from it since the start
-	Searches      uint64 // of the whole directory, since the start, for objects of which only the handle was known
+	Searches      uint64 // searches of the whole directory for a handle's object, since the start
 }
 
 // Stats returns the present figures.
@@ -228,8 +228,7 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// Close ends the server when the calls that it has are answered. Calls that come later are dropped; transports are
-// to be shut down before.
+// Close waits for the running calls. It drops later calls; shut the transports down first.
 func (s *Server) Close() error {
 	if s.closed.Swap(true) {
 		return errors.New("nfs server: closed twice")
@@ -242,7 +241,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// ServeRPC implements oncrpc.Handler for the programs 100003 and 100005, of which it has version 3.
+// ServeRPC implements oncrpc.Handler for version 3 of the programs 100003 and 100005.
 func (s *Server) ServeRPC(c *oncrpc.Call) {
 	switch {
 	case s.closed.Load():
@@ -258,20 +257,21 @@ func (s *Server) ServeRPC(c *oncrpc.Call) {
 	}
 }
 
-// procedure is what the server knows of a procedure of NFS.
+// procedure is a procedure of NFS.
 type procedure struct {
 	// run answers the call, on a worker.
 	run func(*op)
-	// nonblocking answers it on the receive loop, without waiting, or returns false, and run goes on with what it left.
+	// nonblocking answers the call on the receive loop, without waiting. On false, run continues
+	// where it stopped.
 	nonblocking func(*op) bool
-	// once: the call must not run twice, so its reply is kept.
+	// once: the call is not repeatable, so its reply is kept.
 	once bool
-	// journaled: it must not run twice even if the process is killed in between. A WRITE is once,
-	// but not journaled: to run it again writes the same bytes.
+	// journaled: not even after a kill of the process. WRITE is once but not journaled: a
+	// repetition writes the same bytes.
 	journaled bool
 }
 
-// procedures is filled in by init, since its functions refer to it by way of the workers.
+// procedures is set by init, since its functions refer to it.
 var procedures [nfs3.Procedures]procedure
 
 func init() {

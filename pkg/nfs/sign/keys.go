@@ -8,17 +8,17 @@ import (
 	"os"
 )
 
-// Limits of a file of keys.
+// Limits of a key file.
 const (
-	// MinKey is how many bytes a key has at least.
+	// MinKey is the shortest key, in bytes.
 	MinKey = 32
-	// MaxKeys bounds how many keys there are: a handle that is to be refused is held against each.
+	// MaxKeys bounds the keys, since a bad handle is checked against each.
 	MaxKeys = 16
 
 	maxFile = 64 << 10
 )
 
-// LoadKeys reads a file of keys; see ParseKeys.
+// LoadKeys reads a key file; see ParseKeys.
 func LoadKeys(path string) ([][]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -36,8 +36,9 @@ func LoadKeys(path string) ([][]byte, error) {
 	return keys, nil
 }
 
-// ParseKeys reads keys of at least MinKey bytes each, one a line, in base64 with padding (RFC 4648 section 4). Empty lines, and what
-// follows a #, are passed over. There are 1 to MaxKeys. Errors name the line, and never show a key.
+// ParseKeys reads 1 to MaxKeys keys of at least MinKey bytes, one a line, in base64 with padding
+// (RFC 4648 section 4). It ignores empty lines, and the rest of a line after #. Errors name the
+// line, and never show a key.
 func ParseKeys(text []byte) ([][]byte, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("more than %d bytes, want a line for each key", maxFile)

@@ -1,9 +1,11 @@
-// Package sign makes file handles that only this export has handed out be accepted by it: each gets a keyed tag behind its end.
+// Package sign appends a keyed tag to the file handles of an export, so that it accepts only
+// handles that it has issued.
 //
-// The tag is the first [TagLen] bytes of HMAC-SHA-256 over the handle, under a key that is derived for each export from a secret and the
-// export's UID (HKDF, RFC 5869). Eight bytes are the choice between room (NFS version 3 has 64 bytes for a handle, and 56 are enough for
-// those of the usual servers) and strength: a guess can only be tried by a call, and one in 2^64 is right. The same handle has the
-// same tag at every replica and after every restart, since clients compare handles byte by byte.
+// The tag is the first [TagLen] bytes of HMAC-SHA-256 over the handle, under a key derived for each
+// export from a secret and the export's UID (HKDF, RFC 5869). Eight bytes balance room (a handle of
+// NFS version 3 has 64 bytes, and 56 suffice for the usual servers) and strength: each guess takes
+// a call, and one in 2^64 is right. A handle has the same tag at every replica and after every
+// restart, since clients compare handles byte by byte.
 package sign
 
 import (
@@ -17,7 +19,7 @@ import (
 	"sync/atomic"
 )
 
-// TagLen is how many bytes a tag adds to a handle.
+// TagLen is the length of a tag, in bytes.
 const TagLen = 8
 
 // Limits of handles on the wire, in bytes (NFS3_FHSIZE of RFC 1813, NFS4_FHSIZE of RFC 8881).
@@ -26,16 +28,17 @@ const (
 	Max4 = 128
 )
 
-// MinUID is the length in bytes that the UID of an export has at least.
+// MinUID is the shortest UID of an export, in bytes.
 const MinUID = 8
 
-// Mode says which handles are signed.
+// Mode selects the handles to sign.
 type Mode uint8
 
 const (
-	// Required signs every handle. One that is too long cannot be handed out.
+	// Required signs every handle. A handle without room for the tag cannot be issued.
 	Required Mode = iota
-	// Auto signs those that have room for a tag. Longer ones pass as they are, and no shorter one is accepted without a tag.
+	// Auto signs handles with room for a tag. Longer ones pass unsigned; shorter ones are accepted
+	// only with a tag.
 	Auto
 	// Off signs none.
 	Off
@@ -54,27 +57,29 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
-// Signer signs the handles of one export. Its methods may be called concurrently, and do not allocate in the steady state.
+// Signer signs the handles of one export. Its methods may be called concurrently, and do not
+// allocate in the steady state.
 type Signer struct {
 	mode Mode
 	uid  string
 	ring atomic.Pointer[ring]
 }
 
-// ring are the keys that hold at a time.
+// ring is a set of keys.
 type ring struct {
 	keyed [][]byte  // derived; the first one signs
 	macs  sync.Pool // of *macs
 }
 
-// macs are one user's hash states, one for each key of a ring.
+// macs are hash states for one user at a time, one for each key of a ring.
 type macs struct {
 	by  []hash.Hash
 	sum [sha256.Size]byte
 }
 
-// New makes the Signer of the export with a UID of at least MinUID bytes. The first of the secrets signs, and all of them verify, so that secrets can
-// be replaced one by one. Mode Off needs none. Nothing of the arguments is kept.
+// New makes the Signer of an export. uid has at least MinUID bytes. The first secret signs and all
+// verify, so secrets can be replaced one by one. Mode Off needs none. New keeps none of its
+// arguments.
 func New(secrets [][]byte, uid []byte, mode Mode) (*Signer, error) {
 	s := &Signer{mode: mode, uid: string(uid)}
 	switch {
@@ -89,7 +94,7 @@ func New(secrets [][]byte, uid []byte, mode Mode) (*Signer, error) {
 	return s, nil
 }
 
-// SetKeys replaces the secrets of New, from the next handle on. After an error nothing has changed.
+// SetKeys replaces the secrets from the next handle on. After an error nothing has changed.
 func (s *Signer) SetKeys(secrets [][]byte) error {
 	if s.mode == Off {
 		return nil
@@ -122,7 +127,7 @@ func (s *Signer) SetKeys(secrets [][]byte) error {
 // Mode returns the mode.
 func (s *Signer) Mode() Mode { return s.mode }
 
-// Overhead reports how many bytes a handle can get longer.
+// Overhead returns the largest growth of a handle, in bytes.
 func (s *Signer) Overhead() int {
 	if s.mode == Off {
 		return 0
@@ -130,8 +135,9 @@ func (s *Signer) Overhead() int {
 	return TagLen
 }
 
-// Len returns how long a handle of n bytes is when it is signed, where limit bytes are allowed (Max3 or Max4). It is false for one that cannot be
-// handed out: it is longer than limit, or in mode Required has no room for the tag.
+// Len returns the signed length of a handle of n bytes, with limit bytes allowed (Max3 or Max4). It
+// returns false for a handle that cannot be issued: longer than limit, or in mode Required without
+// room for the tag.
 func (s *Signer) Len(n, limit int) (int, bool) {
 	switch {
 	case n > limit:
@@ -145,7 +151,7 @@ func (s *Signer) Len(n, limit int) (int, bool) {
 	}
 }
 
-// Append appends the signed handle to dst, and nothing if Len says that it cannot be handed out.
+// Append appends the signed handle to dst, or nothing if Len returns false.
 func (s *Signer) Append(dst, handle []byte, limit int) []byte {
 	n, ok := s.Len(len(handle), limit)
 	if !ok {
@@ -162,7 +168,8 @@ func (s *Signer) Append(dst, handle []byte, limit int) []byte {
 	return dst
 }
 
-// Verify returns the handle in a signed one, as a view of it. False: it is none that this export has handed out.
+// Verify returns the handle in a signed one, as a view. It returns false if this export has not
+// issued it.
 func (s *Signer) Verify(signed []byte, limit int) (handle []byte, ok bool) {
 	switch {
 	case len(signed) > limit:
@@ -179,7 +186,7 @@ func (s *Signer) Verify(signed []byte, limit int) (handle []byte, ok bool) {
 	return nil, false
 }
 
-// hasTag reports whether one of the keys gives the handle this tag.
+// hasTag reports whether one of the keys makes this tag for the handle.
 func (s *Signer) hasTag(handle, tag []byte) bool {
 	r := s.ring.Load()
 	m := r.macs.Get().(*macs)
@@ -192,7 +199,7 @@ func (s *Signer) hasTag(handle, tag []byte) bool {
 	return false
 }
 
-// tag returns the tag under key i, which is valid until the next one is made.
+// tag returns the tag under key i, valid until the next call.
 func (m *macs) tag(i int, handle []byte) []byte {
 	h := m.by[i]
 	h.Reset()

@@ -27,7 +27,8 @@ func signer(t testing.TB, mode Mode, uid []byte, secrets ...[]byte) *Signer {
 	return s
 }
 
-// TestTag pins the tag: a change would make all handles that clients hold worthless. The value was computed by openssl kdf and openssl mac.
+// TestTag pins the tag: a change would invalidate all of the clients' handles. The value is from
+// openssl kdf and openssl mac.
 func TestTag(t *testing.T) {
 	got := signer(t, Required, uid, secret(1)).Append(nil, []byte("handle"), Max3)
 	if want := hex.EncodeToString([]byte("handle")) + knownTag; hex.EncodeToString(got) != want {
@@ -139,7 +140,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestSetKeys: keys can be replaced one after the other while handles go around.
+// TestSetKeys replaces keys one by one while handles are in use.
 func TestSetKeys(t *testing.T) {
 	uid, handle := []byte("12345678"), []byte("handle")
 	s := signer(t, Required, uid, secret(1))

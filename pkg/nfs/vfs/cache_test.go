@@ -31,7 +31,7 @@ func TestFilesAreBounded(t *testing.T) {
 				t.Fatalf("%s: %q, %v", name, got, err)
 			}
 			handles = append(handles, h)
-			if n := fs.Files(); n > limit+3 { // what is in use may exceed the bound
+			if n := fs.Files(); n > limit+3 { // nodes in use may exceed the bound
 				t.Fatalf("%d files are open after %d", n, i)
 			}
 		}
@@ -40,7 +40,7 @@ func TestFilesAreBounded(t *testing.T) {
 				t.Fatalf("file-%d: %q, %v", i, got, err)
 			}
 		}
-		// All in use at once: more than the bound, and nothing fails.
+		// All in use at once: above the bound, and nothing fails.
 		var nodes []*Node
 		for _, h := range handles[:100] {
 			n, err := fs.Resolve(h)
@@ -57,7 +57,7 @@ func TestFilesAreBounded(t *testing.T) {
 	})
 }
 
-// TestJanitor has clients write and go away.
+// TestJanitor simulates clients that write and disappear.
 func TestJanitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -97,7 +97,8 @@ func TestJanitor(t *testing.T) {
 		must(t, os.Remove(filepath.Join(dir, "removed")))
 		time.Sleep(idleTimeout / 2)
 		synctest.Wait()
-		if got := fs.Files(); got != open-2+1 { // but for the removed file's two, and with the writer
+		// without the removed file's two, and with the writer
+		if got := fs.Files(); got != open-2+1 {
 			t.Errorf("%d files are open, were %d", got, open)
 		}
 		if count() != 0 {
@@ -111,7 +112,7 @@ func TestJanitor(t *testing.T) {
 		if got, err := read(t, fs, h); got != "xontent" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
-		// Data that are lost then are a reason to write again for whoever has not committed them.
+		// Lost data are a reason for clients to write again.
 		put()
 		mu.Lock()
 		fail = unix.EIO
@@ -124,7 +125,8 @@ func TestJanitor(t *testing.T) {
 	})
 }
 
-// TestUnstableWritesAreNotForgotten has more files with unstable writes than may be open: each is synced before it is closed.
+// TestUnstableWritesAreNotForgotten has more files with unstable writes than may be open: each is
+// synced before it is closed.
 func TestUnstableWritesAreNotForgotten(t *testing.T) {
 	const files = 100
 	var syncs atomic.Int64
@@ -143,7 +145,7 @@ func TestUnstableWritesAreNotForgotten(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d files stay open", fs.Files())
 		}
-		fs.table.makeRoom(0) // as whoever opens another one
+		fs.table.makeRoom(0) // as by another open
 	}
 	open := 0
 	for i := range fs.table.shard {
@@ -161,7 +163,7 @@ func TestUnstableWritesAreNotForgotten(t *testing.T) {
 	}
 }
 
-// TestSearch is about handles of which nothing is remembered.
+// TestSearch resolves handles without a remembered place.
 func TestSearch(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{IndexOnly: true, Recheck: 1}
@@ -196,7 +198,7 @@ func TestSearch(t *testing.T) {
 	if len(fs.locator.wanted) != 0 {
 		t.Errorf("%d objects are still wanted", len(fs.locator.wanted))
 	}
-	// What is remembered follows a rename by way of the file system, directories included.
+	// Places follow a rename through the file system, directories included.
 	var w Wcc
 	must(t, fs.Rename(fs.Root(), nameOf(t, "3"), fs.Root(), nameOf(t, "three"), root, &w, &w))
 	forget(fs)
@@ -209,7 +211,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestIdentitiesDoNotLeak has threads change their identity while others make files as the process.
+// TestIdentitiesDoNotLeak changes threads' identities while others make files as the process.
 func TestIdentitiesDoNotLeak(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
@@ -341,7 +343,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestTogether has everything happen at once, for the race detector and the references.
+// TestTogether runs everything at once, for the race detector and the reference counts.
 func TestTogether(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
 		o.MaxFiles = 30
@@ -384,7 +386,8 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestReleaseAmongOthers has a node found and killed between the two steps of its release: who found it goes on with it.
+// TestReleaseAmongOthers finds and kills a node between the two steps of its release: the finder
+// can still use it.
 func TestReleaseAmongOthers(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "content")

@@ -17,8 +17,8 @@ import (
 
 const childEnv = "VFS_TEST_CHILD"
 
-// inChild runs tests of this binary in a process of its own. names are those that have to pass
-// there, subtests with their path; all subtests of the tests run, and none may be skipped.
+// inChild runs tests of this binary in another process. names must pass there, subtests with their
+// path; all their subtests run, and none may be skipped.
 func inChild(t *testing.T, attr *syscall.SysProcAttr, dir string, names ...string) {
 	t.Helper()
 	var top []string
@@ -26,7 +26,7 @@ func inChild(t *testing.T, attr *syscall.SysProcAttr, dir string, names ...strin
 		first, _, _ := strings.Cut(name, "/")
 		top = append(top, first)
 	}
-	// By this path: the directory of the binary is not for other users.
+	// By this path, since the binary's directory is closed to other users.
 	cmd := exec.Command("/proc/self/exe", "-test.run=^("+strings.Join(top, "|")+")$", "-test.v")
 	cmd.Env = append(os.Environ(), childEnv+"=1", "TMPDIR="+dir)
 	cmd.Dir = dir
@@ -74,7 +74,7 @@ func TestUnprivileged(t *testing.T) {
 	if info.Identities || info.Handles != "index" || len(info.Notes) < 2 {
 		t.Errorf("%+v", info)
 	}
-	// Whoever calls is the process.
+	// Every caller is the process.
 	var w Wcc
 	attrs := Attrs{SetMode: true, Mode: 0o640, SetUID: true, UID: 5}
 	n, err := fs.Create(fs.Root(), nameOf(t, "file"), Guarded, [8]byte{}, &attrs, alice, &w)
@@ -100,7 +100,8 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestKeptCapabilitiesInChild has a process that is not root, and has capabilities that a change of identity does not take from it.
+// TestKeptCapabilitiesInChild has a process other than root, with capabilities that survive a
+// change of identity.
 func TestKeptCapabilitiesInChild(t *testing.T) {
 	needRoot(t)
 	dir, err := os.MkdirTemp("", "vfs-capabilities-") //nolint:usetesting // t.TempDir's parents are not for other users
@@ -125,13 +126,13 @@ func TestKeptCapabilities(t *testing.T) {
 	if err == nil {
 		n.Release()
 	}
-	// Either alice is bound by the mode, or it is said that she is not alice.
+	// Either the mode binds alice, or Info reports that she is not alice.
 	if info := fs.Info(); info.Identities == (err == nil) || !info.Identities && !strings.Contains(strings.Join(info.Notes, " "), "root") {
 		t.Errorf("a file in somebody else's directory: %v; %+v", err, info)
 	}
 }
 
-// TestMountsInChild runs tests that mount something in a mount namespace of their own.
+// TestMountsInChild runs tests in a mount namespace of their own.
 func TestMountsInChild(t *testing.T) {
 	needRoot(t)
 	inChild(t, &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}, t.TempDir(), "TestMounts/kernel", "TestMounts/index")
@@ -174,7 +175,7 @@ func TestMounts(t *testing.T) {
 		}
 		shut(t, fs)
 
-		// A directory beneath, by a mount of its own, as a volume's subPath is: what lies beside it is out of reach.
+		// A mounted subdirectory, as with a volume's subPath: its siblings are out of reach.
 		must(t, os.Mkdir(filepath.Join(dir, "beside"), 0o755))
 		bound := t.TempDir()
 		must(t, unix.Mount(filepath.Join(dir, "sub"), bound, "", unix.MS_BIND, ""))
@@ -199,7 +200,7 @@ func TestMounts(t *testing.T) {
 		up.Release()
 		shut(t, fs)
 
-		// A file system that is read-only, and one that is full.
+		// A read-only file system, and a full one.
 		must(t, os.Mkdir(filepath.Join(dir, "full"), 0o777))
 		fs = reopened(t, dir, o)
 		full := walk(t, fs, "full")
@@ -228,7 +229,7 @@ func TestMounts(t *testing.T) {
 	})
 }
 
-// TestFewDescriptorsInChild has a process that may open less than the file system was told.
+// TestFewDescriptorsInChild has a process with fewer descriptors than configured.
 func TestFewDescriptorsInChild(t *testing.T) {
 	inChild(t, nil, t.TempDir(), "TestFewDescriptors/kernel", "TestFewDescriptors/index")
 }
@@ -271,7 +272,7 @@ func TestFewDescriptors(t *testing.T) {
 	})
 }
 
-// TestFewDescriptorsForCreateInChild has a process whose descriptors are used up by objects that nobody asks for any more.
+// TestFewDescriptorsForCreateInChild has a process whose descriptors are used up by unused objects.
 func TestFewDescriptorsForCreateInChild(t *testing.T) {
 	inChild(t, nil, t.TempDir(), "TestFewDescriptorsForCreate/kernel", "TestFewDescriptorsForCreate/index")
 }
@@ -307,7 +308,7 @@ func TestFewDescriptorsForCreate(t *testing.T) {
 	})
 }
 
-// TestSearchWithoutDescriptorsInChild has a process that cannot look into directories for a while.
+// TestSearchWithoutDescriptorsInChild has a process that cannot open directories for a while.
 func TestSearchWithoutDescriptorsInChild(t *testing.T) {
 	inChild(t, nil, t.TempDir(), "TestSearchWithoutDescriptors")
 }

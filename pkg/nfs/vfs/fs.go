@@ -301,7 +301,8 @@ func (fs *FS) Info() Info { return fs.info }
 // Root returns the root directory, which needs no Release.
 func (fs *FS) Root() *Node { return fs.root }
 
-// Nonblocking reports whether [Node.Stat], [FS.Fresh], [FS.Permit] and [FS.ReadNow] never wait on this file system.
+// Nonblocking reports whether [Node.Stat], [FS.Fresh], [FS.Permit] and [FS.ReadNow] never wait on
+// this file system.
 func (fs *FS) Nonblocking() bool { return fs.nonblocking }
 
 // Files returns the number of open descriptors.
@@ -401,7 +402,8 @@ func syncFD(fd int, kind SyncKind) error {
 		}
 		return unix.Syncfs(fd)
 	})
-	if errors.Is(err, unix.EINVAL) && kind != SyncFS { // this file system cannot sync such an object alone
+	// this file system cannot sync such an object alone
+	if errors.Is(err, unix.EINVAL) && kind != SyncFS {
 		err = unix.Syncfs(fd)
 	}
 	return err

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFSIDOfSubvolume has objects with another device number than the root's, as those of btrfs's
-// subvolumes: the number is another one after each mount, the subvolume's own id stays.
+// TestFSIDOfSubvolume has objects with another device number than the root's, as in btrfs's
+// subvolumes: the number changes with each mount, the subvolume's own id stays.
 func TestFSIDOfSubvolume(t *testing.T) {
 	fs := open(t, t.TempDir(), Options{Scope: "a"})
 	const one, two = 5 << 32, 6 << 32

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzResolve gives arbitrary handles. Only those that were made here may lead anywhere.
+// FuzzResolve resolves arbitrary handles. Only handles made here may succeed.
 func FuzzResolve(f *testing.F) {
 	dir := f.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
@@ -49,13 +49,13 @@ func FuzzResolve(f *testing.F) {
 			}
 			t.Errorf("the handle %x leads somewhere", h)
 		} else if !errors.Is(err, ErrBadHandle) && !errors.Is(err, unix.ESTALE) {
-			// Seeds from another process have the same key, but another directory: they are stale.
+			// Seeds of another process have the same key, but another directory: they are stale.
 			t.Errorf("%x: %v", h, err)
 		}
 	})
 }
 
-// FuzzDirents walks through arbitrary entries.
+// FuzzDirents reads arbitrary entries.
 func FuzzDirents(f *testing.F) {
 	d, err := unix.Open(f.TempDir(), unix.O_RDONLY, 0)
 	if err != nil {

@@ -107,7 +107,8 @@ func parse(b []byte) (i id, tag []byte, ok bool) {
 	return i, b[headLen+n:], true
 }
 
-// SameObject reports whether two handles name the same object. It ignores the tags, which depend on the key.
+// SameObject reports whether two handles name the same object. It ignores the tags, which depend on
+// the key.
 func SameObject(a, b []byte) bool {
 	return len(a) > tagLen && len(a) == len(b) && bytes.Equal(a[:len(a)-tagLen], b[:len(b)-tagLen])
 }

@@ -10,7 +10,8 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// TestIDThatDoesNotExist: the kernel ignores a change to the id -1, and must not be asked for one: the caller would be the process then.
+// TestIDThatDoesNotExist: the kernel ignores a change to the id -1, which would leave the caller as
+// the process.
 func TestIDThatDoesNotExist(t *testing.T) {
 	needRoot(t)
 	const none = ^uint32(0)
@@ -38,7 +39,8 @@ func TestIDThatDoesNotExist(t *testing.T) {
 	wantErr(t, "write", err, unix.EACCES)
 }
 
-// TestTruncateByWriter: ftruncate(2) at a client comes as a size with the server's time. Whoever may write may do both.
+// TestTruncateByWriter: a client's ftruncate(2) is a size with the server's time. A writer may set
+// both.
 func TestTruncateByWriter(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()

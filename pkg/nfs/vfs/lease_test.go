@@ -10,8 +10,8 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// TestLeasedFile: somebody on this machine holds a lease on the file, as Samba does. The kernel would have an opener wait until it is given
-// back, 45 seconds at most, and so few callers of one file would take up all who serve.
+// TestLeasedFile: another process has a lease on the file, as Samba does. The kernel would block an
+// opener for up to 45 seconds, so a few callers would occupy all workers.
 func TestLeasedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	write(t, path, "content")

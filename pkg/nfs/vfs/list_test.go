@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestListingAfterPause has a client that takes longer between two parts of a list than a directory stays open.
+// TestListingAfterPause pauses between two parts of a list for longer than a directory stays open.
 func TestListingAfterPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const files = 50

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMovedDirectoryGoesStale moves a directory out of the export while a client keeps using it in
-// every way that finds the directory or a child of it by name. All handles go stale within Recheck.
+// TestMovedDirectoryGoesStale moves a directory out of the export while a client uses it in every
+// way that finds it or a child by name. All handles go stale within Recheck.
 func TestMovedDirectoryGoesStale(t *testing.T) {
 	for _, indexOnly := range []bool{false, true} {
 		t.Run(map[bool]string{false: "kernel", true: "index"}[indexOnly], func(t *testing.T) {
@@ -78,8 +78,7 @@ func TestMovedDirectoryGoesStale(t *testing.T) {
 	}
 }
 
-// deepen makes a chain of directories beneath dir, one at a time as a client does, and returns
-// their paths.
+// deepen makes a chain of directories, one at a time like a client, and returns their paths.
 func deepen(t *testing.T, fs *FS, levels int, name string) (paths []string) {
 	t.Helper()
 	var w Wcc
@@ -101,8 +100,8 @@ func deepen(t *testing.T, fs *FS, levels int, name string) (paths []string) {
 	return append(paths, strings.Repeat(name+"/", levels)+"file")
 }
 
-// TestLongPaths has objects whose paths are longer than the 4,096 bytes of PATH_MAX. They work like
-// all others, and nobody searches for them.
+// TestLongPaths has objects with paths beyond the 4,096 bytes of PATH_MAX. They work like others,
+// without searches.
 func TestLongPaths(t *testing.T) {
 	nosync := func(int, SyncKind) error { return nil }
 	for _, shape := range []struct {
@@ -112,7 +111,7 @@ func TestLongPaths(t *testing.T) {
 		t.Run(fmt.Sprintf("%dx%d", shape.levels, len(shape.name)), func(t *testing.T) {
 			modes(t, func(t *testing.T, o Options) {
 				if o.IndexOnly && shape.levels > 100 {
-					o.Recheck = time.Minute // with names alone, the way down is long
+					o.Recheck = time.Minute // by names alone, the way down is long
 				}
 				o.Sync = nosync
 				top := t.TempDir()
@@ -121,7 +120,7 @@ func TestLongPaths(t *testing.T) {
 				fs := reopened(t, dir, o)
 				t.Cleanup(func() { removeDeep(t, dir) })
 				paths := deepen(t, fs, shape.levels, shape.name)
-				// All but the last, a few of which are enough.
+				// All but the last; of that a few.
 				var handles [][]byte
 				n := walk(t, fs, ".")
 				for i := range paths {
@@ -173,7 +172,7 @@ func TestLongPaths(t *testing.T) {
 				if o.Recheck > 1 {
 					return
 				}
-				// Moved out, they are gone, and come back with the directory.
+				// Moved out they are stale; they come back with the directory.
 				first := filepath.Join(dir, shape.name)
 				must(t, os.Rename(first, filepath.Join(top, "elsewhere")))
 				for i, h := range handles {
@@ -182,7 +181,7 @@ func TestLongPaths(t *testing.T) {
 				}
 				must(t, os.Rename(filepath.Join(top, "elsewhere"), first))
 				if o.IndexOnly {
-					return // vain searches are remembered for a while
+					return // the failed searches hold for a while
 				}
 				for i, h := range handles[:len(handles)-1] {
 					n, err := fs.Resolve(h)
@@ -196,8 +195,7 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// removeDeep removes a chain of directories, which os.RemoveAll does by one open file for each
-// level.
+// removeDeep removes a chain of directories; os.RemoveAll has an open file for each level.
 func removeDeep(t *testing.T, dir string) {
 	t.Helper()
 	for round := 0; ; round++ {
@@ -211,7 +209,7 @@ func removeDeep(t *testing.T, dir string) {
 			return
 		}
 		for _, name := range names {
-			// A directory's content moves up by one level, and so the chain becomes shorter.
+			// A directory's content moves up by one level, which shortens the chain.
 			sub, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 			if err != nil {
 				must(t, unix.Unlinkat(fd, name, 0))

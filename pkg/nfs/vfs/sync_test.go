@@ -12,18 +12,18 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// Errors that the kernel has for nothing else, by which a test sees that a system call was made.
+// Errors without another use, which identify a system call.
 const (
 	fromFsync     = unix.EUNATCH
 	fromFdatasync = unix.ENOCSI
 	fromSyncfs    = unix.EL2HLT
 )
 
-// failCalls makes system calls fail from now on, in all threads of this process, by a seccomp
-// filter. Only a process that runs nothing but the test can do with that.
+// failCalls makes system calls fail in all threads of this process, for good, by a seccomp filter.
+// The process must run nothing else.
 func failCalls(t *testing.T, calls map[uint32]unix.Errno) {
 	t.Helper()
-	// Load the number of the system call, which is the first word of struct seccomp_data.
+	// Load the system call's number, the first word of struct seccomp_data.
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}}
 	for call, errno := range calls {
 		filter = append(filter,
@@ -52,8 +52,8 @@ func TestSyncInChild(t *testing.T) {
 	inChild(t, nil, t.TempDir(), "TestSyncFallback")
 }
 
-// TestSync has every system call that syncs fail, each with an error of its own: all that is to be
-// stable when it returns makes the right one.
+// TestSync makes each system call for syncing fail with an error of its own: every stable operation
+// makes the right one.
 func TestSync(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
 		t.Skip("runs in a child")
@@ -120,8 +120,7 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestSyncFallback has a file system that cannot sync one file, as some have it: then all of it is
-// synced.
+// TestSyncFallback has a file system that cannot sync one file: all of it is synced.
 func TestSyncFallback(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
 		t.Skip("runs in a child")

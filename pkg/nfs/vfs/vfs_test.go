@@ -34,7 +34,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// modes runs a test with each kind of handle that can be had here.
+// modes runs a test with each available kind of handle.
 func modes(t *testing.T, f func(t *testing.T, o Options)) {
 	t.Helper()
 	for _, indexOnly := range []bool{false, true} {
@@ -62,7 +62,7 @@ func open(t *testing.T, dir string, o Options) *FS {
 	return fs
 }
 
-// reopened is open without closing at the end.
+// reopened is open without a cleanup.
 func reopened(t *testing.T, dir string, o Options) *FS {
 	t.Helper()
 	if o.Key == nil {
@@ -75,7 +75,7 @@ func reopened(t *testing.T, dir string, o Options) *FS {
 	return fs
 }
 
-// shut closes fs, and fails when nodes were not released.
+// shut closes fs, and fails if a node was not released.
 func shut(t *testing.T, fs *FS) {
 	t.Helper()
 	for i := range fs.table.shard {
@@ -85,7 +85,7 @@ func shut(t *testing.T, fs *FS) {
 		s.mu.Unlock()
 		for _, n := range nodes {
 			want := map[bool]int32{true: 1}[n == fs.root]
-			for tries := 0; n.refs.Load() != want; tries++ { // the janitor may be at it
+			for tries := 0; n.refs.Load() != want; tries++ { // the janitor may use it
 				if time.Sleep(time.Millisecond); tries > 1000 {
 					path, _ := pathOf(n.path, make([]byte, 4096))
 					t.Errorf("%s has %d references at the end", path, n.refs.Load()-want)
@@ -111,7 +111,7 @@ func nameOf(t *testing.T, s string) *Name {
 	return &n
 }
 
-// walk looks up a path beneath the root, and returns a node that is released at the end of the test unless it was before.
+// walk looks up a path beneath the root. The node is released at the end of the test at the latest.
 func walk(t *testing.T, fs *FS, path string) *Node {
 	t.Helper()
 	n, err := tryWalk(t, fs, path, root)
@@ -152,7 +152,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// resolve is FS.Resolve, again and again as long as a search takes longer than a caller waits.
+// resolve is FS.Resolve, repeated while a search is running.
 func resolve(fs *FS, h []byte) (n *Node, err error) {
 	for {
 		if n, err = fs.Resolve(h); !errors.Is(err, unix.EAGAIN) {
@@ -198,7 +198,7 @@ func TestHandlesSurviveRestart(t *testing.T) {
 		rootHandle := slices.Clone(fs.Root().Handle().Bytes())
 		shut(t, fs)
 
-		// Renamed while nobody served it.
+		// Renamed while it was not served.
 		must(t, os.Rename(filepath.Join(dir, "a/b/file"), filepath.Join(dir, "elsewhere")))
 		fs = open(t, dir, o)
 		if !bytes.Equal(rootHandle, fs.Root().Handle().Bytes()) {
@@ -297,8 +297,8 @@ func TestHandlesAreSigned(t *testing.T) {
 	})
 }
 
-// TestSetKeys: keys are replaced while objects are open. Handles of all keys are accepted, and those of
-// a key that is gone are not.
+// TestSetKeys replaces keys while objects are open. Handles of all keys are accepted, handles of a
+// removed key are not.
 func TestSetKeys(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
 		dir := t.TempDir()
@@ -316,7 +316,8 @@ func TestSetKeys(t *testing.T) {
 					t.Errorf("%s (cached: %v): %v, want it accepted: %v", when, cached, err, want)
 				}
 				forget(fs)
-				if _, err := read(t, fs, handleOf(t, fs, "file")); err != nil { // makes it cached again
+				// makes it cached again
+				if _, err := read(t, fs, handleOf(t, fs, "file")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -355,7 +356,7 @@ func TestSetKeys(t *testing.T) {
 	})
 }
 
-// forget makes fs hold nothing open.
+// forget closes all unused nodes of fs.
 func forget(fs *FS) {
 	for i := range fs.table.shard {
 		s := &fs.table.shard[i]
@@ -387,7 +388,7 @@ func TestStaleAfterRemoval(t *testing.T) {
 				}
 				wantErr(t, fmt.Sprint(what, " cached ", cached), err, unix.ESTALE)
 			}
-			write(t, filepath.Join(dir, "file"), "new") // with the old inode number, if the file system likes
+			write(t, filepath.Join(dir, "file"), "new") // perhaps with the old inode number
 			if _, err := read(t, fs, file); !errors.Is(err, unix.ESTALE) {
 				t.Errorf("a new file has the handle of an old one: %v", err)
 			}
@@ -454,7 +455,7 @@ func TestNothingOutside(t *testing.T) {
 			}
 			must(t, os.Rename(filepath.Join(outside, "sub"), filepath.Join(dir, "sub")))
 			must(t, os.Rename(filepath.Join(outside, "moved"), filepath.Join(dir, "moved")))
-			clear(fs.locator.missing) // it would be believed for a while
+			clear(fs.locator.missing) // it would hold for a while
 			for what, h := range handles {
 				n, err := resolve(fs, h)
 				if err != nil {
