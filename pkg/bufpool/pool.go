@@ -122,7 +122,7 @@ func (p *Pool) Attach(attach func(*Arena) error, undo func(*Arena)) (detach func
 // Get returns a buffer with len(B) == n, 0 <= n <= MaxSize.
 func (p *Pool) Get(n int) (*Buf, error) {
 	if n < 0 || n > MaxSize {
-		return nil, fmt.Errorf("bufpool: a buffer of %d bytes was asked for, the largest has %d", n, MaxSize)
+		return nil, fmt.Errorf("bufpool: buffer of %d bytes requested, must be at most %d", n, MaxSize)
 	}
 	k := max(minClass, bits.Len(uint(max(n, 1)-1)))
 	c := &p.classes[k]

@@ -288,7 +288,7 @@ func TestReadDirPlus(t *testing.T) {
 			break // a list may be read in part
 		}
 		r.fs.stuckList = true
-		if _, err := list(); err == nil || !strings.Contains(err.Error(), "does not get further than cookie 300") {
+		if _, err := list(); err == nil || !strings.Contains(err.Error(), "is stuck at cookie 300") {
 			t.Error(err)
 		}
 		_, err := r.Lookup(ctx, r.root, "file with a rather long name 000")

@@ -81,7 +81,7 @@ func (l *lister) call(ctx context.Context, procedure uint32, args encoder) ([]Di
 		return nil, err
 	}
 	if !list.eof && (len(list.entries) == 0 || list.cookie == l.cookie) {
-		return nil, fmt.Errorf("%s: the server's list does not get further than cookie %d", nfs3.ProcedureName(procedure), l.cookie)
+		return nil, fmt.Errorf("%s: the server's list is stuck at cookie %d", nfs3.ProcedureName(procedure), l.cookie)
 	}
 	l.cookie, l.verf, l.eof = list.cookie, list.head.Verf, list.eof
 	return list.entries, nil

@@ -42,7 +42,7 @@ func (o *Op) readResult(res *nfs3.ReadRes, n int) error {
 		return err
 	}
 	if res.Status == nfs3.OK && int(res.Count) > n {
-		return fmt.Errorf("READ: the server returned %d bytes, %d were asked for", res.Count, n)
+		return fmt.Errorf("READ: the server returned %d of %d bytes", res.Count, n)
 	}
 	return failed(nfs3.ProcRead, res.Status)
 }
@@ -68,7 +68,7 @@ func (o *Op) writeResult(res *nfs3.WriteRes, n int) error {
 		return err
 	}
 	if res.Status == nfs3.OK && (res.Count == 0 || int(res.Count) > n) {
-		return fmt.Errorf("WRITE: the server says it wrote %d of %d bytes", res.Count, n)
+		return fmt.Errorf("WRITE: the server wrote %d of %d bytes", res.Count, n)
 	}
 	return failed(nfs3.ProcWrite, res.Status)
 }

@@ -269,5 +269,5 @@ func readFull(src io.ReaderAt, b []byte, offset int64) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("reading what is to be written at offset %d: %w", offset, err)
+	return fmt.Errorf("read the source at offset %d: %w", offset, err)
 }

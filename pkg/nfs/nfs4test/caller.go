@@ -12,14 +12,14 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Numbers of programs.
+// Program numbers.
 const (
 	NFS    = 100003
 	Mount  = 100005
 	NFSACL = 100227
 )
 
-// maxReply is how long a reply may get.
+// maxReply is the longest reply.
 const maxReply = 256 << 10
 
 // Caller makes calls on a connection.
@@ -55,7 +55,7 @@ func (c *Caller) Call(ctx context.Context, program, version, procedure uint32, a
 	return reply[d.Pos():], nil
 }
 
-// Compound calls COMPOUND with some operations.
+// Compound calls COMPOUND with the given operations.
 func (c *Caller) Compound(ctx context.Context, minor uint32, ops ...Raw) (*Results, error) {
 	b, err := c.Call(ctx, NFS, 4, 1, Fields("", minor, len(ops), slices.Concat(ops...)))
 	if err != nil {
@@ -64,12 +64,12 @@ func (c *Caller) Compound(ctx context.Context, minor uint32, ops ...Raw) (*Resul
 	return Read(b)
 }
 
-// Results are those of a COMPOUND.
+// Results are the results of a COMPOUND.
 type Results struct {
-	// Bytes are the results themselves, from the status on.
+	// Bytes are the encoded results, from the status on.
 	Bytes  []byte
 	Status uint32
-	// Ops are the single results. Their positions are those in Bytes.
+	// Ops are the single results, with positions in Bytes.
 	Ops   []schema.Op
 	Spans []schema.Span
 }
@@ -88,7 +88,7 @@ func Read(b []byte) (*Results, error) {
 	return &Results{b, uint32(w.Spans[0].Value), w.Ops, w.Spans}, nil
 }
 
-// Find returns the first field with the mark in the results of operation i, nil if there is none.
+// Find returns the first field with the mark in the results of operation i, or nil.
 func (r *Results) Find(i int, mark schema.Mark) *schema.Span {
 	if i >= len(r.Ops) {
 		return nil
@@ -111,5 +111,5 @@ func (r *Results) Handle(tb testing.TB, i int) []byte {
 	return s.B
 }
 
-// Op returns the bytes of result i, behind its number and status.
+// Op returns the bytes of result i, after its number and status.
 func (r *Results) Op(i int) []byte { return r.Bytes[r.Ops[i].Pos+8 : r.Ops[i].End] }

@@ -1,5 +1,5 @@
-// Package nfs4test makes calls of NFS by hand, for tests: field by field, so that also what no
-// client would send can be sent. Sessions and the reading of results are there for version 4.
+// Package nfs4test makes NFS calls field by field, for tests, so that they can be malformed. It has
+// sessions and decoded results for version 4.
 package nfs4test
 
 import (
@@ -10,11 +10,11 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Raw are bytes of XDR as they are: operations, arguments and such.
+// Raw is encoded XDR.
 type Raw []byte
 
-// Fields puts XDR together: an int is a word, as is a uint32; a uint64 is a hyper; strings and
-// []byte are counted opaques, a bool is a word of 0 or 1; Raw stays as it is.
+// Fields encodes XDR: int and uint32 as words, uint64 as a hyper, strings and []byte as counted
+// opaques, bool as 0 or 1, Raw unchanged.
 func Fields(list ...any) Raw {
 	var b Raw
 	for _, f := range list {
@@ -50,10 +50,10 @@ func appendOpaque(b Raw, f []byte) Raw {
 	return append(b, make([]byte, xdr.Pad(len(f)))...)
 }
 
-// Op is an operation, or the result of one: its number, and what follows.
+// Op is an operation or its result: its number, and fields.
 func Op(code int, list ...any) Raw { return append(Fields(code), Fields(list...)...) }
 
-// Bitmap is a bitmap4 with some attributes.
+// Bitmap is a bitmap4 of the given attributes.
 func Bitmap(attrs ...uint32) Raw {
 	if len(attrs) == 0 {
 		return Fields(0)
@@ -69,7 +69,7 @@ func Bitmap(attrs ...uint32) Raw {
 	return b
 }
 
-// Attrs is a fattr4 with the values, which come in the order of their attributes' numbers.
+// Attrs is a fattr4 with values in the order of the attributes' numbers.
 func Attrs(attrs []uint32, values ...any) Raw {
 	return append(Bitmap(attrs...), Fields([]byte(Fields(values...)))...)
 }

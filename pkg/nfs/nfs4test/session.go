@@ -19,15 +19,15 @@ type Session struct {
 	Slots []uint32
 }
 
-// ChannelLen is how long the longest call and reply of a Session's may be.
+// ChannelLen is the longest call and reply of a Session.
 const ChannelLen = 128 << 10
 
-// ExchangeID is that operation (RFC 8881 section 18.35), for a client without state protection.
+// ExchangeID is EXCHANGE_ID (RFC 8881 section 18.35) for a client without state protection.
 func ExchangeID(owner string, flags int) Raw {
 	return Op(schema.OpExchangeID, Raw("verifier"), owner, flags, 0, 0)
 }
 
-// NewSession makes a client and its session with some slots. flags are those of EXCHANGE_ID and of
+// NewSession makes a client and its session with the given slots and the flags of EXCHANGE_ID and
 // CREATE_SESSION.
 func NewSession(ctx context.Context, c *Caller, minor uint32, owner string, slots, exchangeFlags, sessionFlags int) (*Session, error) {
 	s := &Session{Caller: c, Minor: minor, Slots: make([]uint32, slots)}
@@ -52,24 +52,24 @@ func NewSession(ctx context.Context, c *Caller, minor uint32, owner string, slot
 	return s, nil
 }
 
-// Channel is a channel_attrs4: no header padding, messages of at most size bytes, which may all be
-// cached, and no RDMA of the session's own.
+// Channel is a channel_attrs4: no header padding, messages of at most size bytes, all of them
+// cacheable, no RDMA.
 func Channel(size, operations, slots int) Raw {
 	return Fields(0, size, size, size, operations, slots, 0)
 }
 
-// Next sends a COMPOUND in the next turn of a slot: SEQUENCE, and the operations.
+// Next sends a COMPOUND with SEQUENCE and the operations, in a slot's next turn.
 func (s *Session) Next(ctx context.Context, slot int, ops ...Raw) (*Results, error) {
 	s.Slots[slot]++
 	return s.Again(ctx, slot, ops...)
 }
 
-// Again sends a COMPOUND in the present turn of a slot once more. Its reply is to be cached.
+// Again repeats a COMPOUND in a slot's present turn. Its reply should be cached.
 func (s *Session) Again(ctx context.Context, slot int, ops ...Raw) (*Results, error) {
 	return s.Compound(ctx, s.Minor, append([]Raw{s.Sequence(slot)}, ops...)...)
 }
 
-// Sequence is the operation SEQUENCE for the present turn of a slot.
+// Sequence is SEQUENCE for a slot's present turn.
 func (s *Session) Sequence(slot int) Raw {
 	return Op(schema.OpSequence, s.ID, s.Slots[slot], slot, len(s.Slots)-1, true)
 }

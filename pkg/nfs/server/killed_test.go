@@ -135,8 +135,8 @@ func (k *killable) send(b []byte) {
 	k.must(err)
 }
 
-// status receives a reply, and returns the first word of its results.
-func (k *killable) status() nfs3.Status {
+// receive returns the results of the next reply.
+func (k *killable) receive() *xdr.Decoder {
 	k.t.Helper()
 	var mark [4]byte
 	_, err := io.ReadFull(k.conn, mark[:])
@@ -148,6 +148,13 @@ func (k *killable) status() nfs3.Status {
 	d.ResetBytes(b)
 	var h oncrpc.ReplyHeader
 	k.must(h.Decode(&d))
+	return &d
+}
+
+// status receives a reply, and returns the first word of its results.
+func (k *killable) status() nfs3.Status {
+	k.t.Helper()
+	d := k.receive()
 	status := nfs3.Status(d.Uint32())
 	k.must(d.Err())
 	return status
@@ -157,18 +164,9 @@ func (k *killable) status() nfs3.Status {
 func (k *killable) lookup(name string) nfs3.Handle {
 	k.t.Helper()
 	k.send(k.call(1<<20, nfs3.ProcLookup, &nfs3.LookupArgs{Dir: k.root, Name: []byte(name)}))
-	var mark [4]byte
-	_, err := io.ReadFull(k.conn, mark[:])
-	k.must(err)
-	b := make([]byte, binary.BigEndian.Uint32(mark[:])&^(1<<31))
-	_, err = io.ReadFull(k.conn, b)
-	k.must(err)
-	var d xdr.Decoder
-	d.ResetBytes(b)
-	var h oncrpc.ReplyHeader
-	k.must(h.Decode(&d))
+	d := k.receive()
 	var res nfs3.LookupRes
-	res.Decode(&d)
+	res.Decode(d)
 	k.must(d.Err())
 	if res.Status != nfs3.OK {
 		k.t.Fatalf("lookup %s: %v", name, res.Status)

@@ -66,7 +66,7 @@ func ParseKeys(text []byte) ([][]byte, error) {
 		keys = append(keys, key[:n])
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("%d lines, none of which has a key", number)
+		return nil, fmt.Errorf("no key in %d lines", number)
 	}
 	return keys, nil
 }

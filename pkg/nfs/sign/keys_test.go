@@ -20,7 +20,7 @@ func TestParseKeys(t *testing.T) {
 		{"one", encoded(1), "\x01", ""},
 		{"several", "# new\n" + encoded(1) + "\n\n  " + encoded(2) + "\t# old\r\n" + encoded(3) + "\n", "\x01\x02\x03", ""},
 		{"long", base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{9}, 100)), "\x09", ""},
-		{"none", "# nothing\n\n", "", "2 lines, none of which has a key"},
+		{"none", "# nothing\n\n", "", "no key in 2 lines"},
 		{"empty", "", "", "0 lines"},
 		{"no base64", encoded(1) + "\n\nkey: " + encoded(2), "", "line 3 is not base64"},
 		{"no padding", strings.TrimRight(encoded(1), "="), "", "line 1 is not base64"},

@@ -199,7 +199,7 @@ func (fs *FS) openRoot(path string) (err error) {
 func (fs *FS) checkOpenat2(fd int) error {
 	dot, err := openBeneath(fd, []byte(".\x00"), openPath)
 	if err != nil {
-		return fmt.Errorf("openat2(2), which Linux has since 5.6: %w", err)
+		return fmt.Errorf("openat2(2) (Linux 5.6 or later): %w", err)
 	}
 	return unix.Close(dot)
 }
@@ -387,7 +387,7 @@ func (fs *FS) sync(fd int, kind SyncKind) error {
 	}
 	if err != nil {
 		fs.verifier.Add(1)
-		fs.log.Error("sync failed: clients will be told to write again what was not committed", "error", err)
+		fs.log.Error("sync failed; clients must write uncommitted data again", "error", err)
 	}
 	return err
 }

@@ -149,7 +149,7 @@ func (t *table) opened(fd int, err error) (int, error) {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		files := t.files.Load()
 		t.limit.Store(max(16, min(t.limit.Load(), files-files/4)))
-		t.fs.log.Warn("no file descriptors are left: fewer files are held open from now on", "files", files, "limit", t.limit.Load())
+		t.fs.log.Warn("out of file descriptors; keeping fewer files open", "files", files, "limit", t.limit.Load())
 		t.makeRoom(0)
 	}
 	return fd, err

@@ -16,12 +16,12 @@ func opaque(t *rapid.T, least, most int) []byte {
 
 func handle(t *rapid.T) nfs3.Handle { return opaque(t, 0, nfs3.MaxHandle) }
 
-// text is ASCII: other implementations of XDR insist on that in strings.
+// text is ASCII, which other implementations of XDR require in strings.
 func text(t *rapid.T, least, most int) []byte {
 	return rapid.SliceOfN(rapid.ByteRange(0, 127), least, most).Draw(t, "text")
 }
 
-// name is now and then longer than a server allows.
+// name is sometimes longer than a server allows.
 func name(t *rapid.T) []byte {
 	if rapid.IntRange(0, 20).Draw(t, "long") == 0 {
 		return text(t, 256, 400)
@@ -29,7 +29,7 @@ func name(t *rapid.T) []byte {
 	return text(t, 0, 24)
 }
 
-// pieces cuts data in up to three slices.
+// pieces cuts data into up to three slices.
 func pieces(t *rapid.T, data []byte) ([][]byte, int) {
 	a := rapid.IntRange(0, len(data)).Draw(t, "cut")
 	b := rapid.IntRange(a, len(data)).Draw(t, "cut")

@@ -110,7 +110,7 @@ func Flatten(stream []byte, items []xdr.Item) []byte {
 	return append(out, stream...)
 }
 
-// Void is what a procedure without arguments or results has.
+// Void are no arguments, or no results.
 type Void struct{}
 
 // Encode writes nothing.

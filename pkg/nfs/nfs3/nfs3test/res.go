@@ -152,7 +152,7 @@ func pathConfRes(t *rapid.T) nfs3.PathConfRes {
 	return r
 }
 
-// List is the whole result of READDIR or READDIRPLUS. Count and DirCount are the bounds it is encoded with.
+// List is the whole result of READDIR or READDIRPLUS. Count and DirCount are its bounds.
 type List struct {
 	Head            nfs3.ReaddirRes
 	Entries         []nfs3.EntryPlus
@@ -161,7 +161,7 @@ type List struct {
 	Count, DirCount uint32
 }
 
-// Encode writes l by a ListWriter: as many entries as the bounds allow.
+// Encode writes as many entries of l as the bounds allow, by a ListWriter.
 func (l *List) Encode(e *xdr.Encoder) {
 	if l.Head.Status != nfs3.OK {
 		l.Head.Encode(e)
