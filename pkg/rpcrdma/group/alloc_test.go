@@ -11,7 +11,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestAllocations holds the steady state of planner, assembler and directions to zero allocations a message.
+// TestAllocations: in the steady state, planner, assembler and directions allocate nothing per
+// message.
 func TestAllocations(t *testing.T) {
 	l := lay(t, 4096, -32768, -32768)
 	for _, c := range []struct {

@@ -6,28 +6,28 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// Outcome says what became of a message that was given to an [Assembler].
+// Outcome is the result of passing a message to an [Assembler].
 type Outcome uint8
 
-// Outcomes. The assembler has taken the buffer, except with Other and Broken.
+// Outcomes. The assembler takes the buffer, except with Other and Broken.
 const (
-	// Other: the message belongs to no group. Nothing happened.
+	// Other: the message belongs to no group and was ignored.
 	Other Outcome = iota
-	// More: the message belongs to a group that goes on.
+	// More: the message belongs to an unfinished group.
 	More
-	// Whole: the message is the last of its group. Assembler.Message has the RPC message.
+	// Whole: the message completes its group. Assembler.Message returns the RPC message.
 	Whole
-	// Bad: the group is given up, or was never one. Assembler.Report says why.
+	// Bad: the assembler gave up the group, or never began it. Assembler.Report is the reason.
 	Bad
-	// Broken: the group is given up because this message is none of its own, as Assembler.Report says. The message itself may be all right:
-	// it is to be given to the assembler once more.
+	// Broken: the assembler gave up the group because another message interrupted it; see
+	// Assembler.Report. That message may be valid: pass it to the assembler again.
 	Broken
-	// Ignored: the message belongs to a group that was given up before.
+	// Ignored: the message belongs to a group given up before.
 	Ignored
 )
 
-// Assembler puts the transmissions of a group together. All messages of one connection and direction of Sends go through it in the order in which they
-// came. It is used again for the next group.
+// Assembler joins the transmissions of a group. It gets all messages of one connection and one
+// direction of Sends, in order of arrival, and is reused for the next group.
 //
 //	     Add: XmtReq, XmtResp          Add: the last one
 //	idle --------------------> group ------------------> whole -- Message --> idle
@@ -48,32 +48,33 @@ type Assembler struct {
 	data    [][]byte
 }
 
-// part is a transmission that came.
+// part is a received transmission.
 type part struct {
 	buf    *bufpool.Buf
-	at     int // its first segment in Assembler.segs
-	header int // where the payload stream begins
-	inline int // where it ends
+	at     int // index of its first segment in Assembler.segs
+	header int // start of the payload stream
+	inline int // end of the payload stream
 	n      int // length of the transmission
 	kept   bool
 }
 
-// givenUp is a group of which more transmissions may come.
+// givenUp is a group that was given up but may still receive transmissions.
 type givenUp struct {
 	xid       wire.XID
 	direction wire.Direction
 	any       bool
 }
 
-// NewAssembler returns an assembler for receives of the given layout.
+// NewAssembler returns an assembler for receives of layout l.
 func NewAssembler(l *Layout) *Assembler { return &Assembler{layout: l} }
 
-// Use says that the receives that come next have layout l. No group is open.
+// Use sets the layout of later receives. No group may be open.
 func (a *Assembler) Use(l *Layout) { a.layout = l }
 
-// Add takes the next message: its header, which may be any, the segments of the receive that it is in, in full, and its length n in bytes. If
-// it begins a group, h must stay as it is until the group ends, and the group may have limit transmissions. The assembler becomes the owner of
-// buf, which may be nil, but see [Outcome]; the slice segs is not kept.
+// Add takes the next message: its header of any operation, all segments of its receive, and its
+// length n in bytes. If it begins a group, h must not change until the group ends, and the group
+// may have up to limit transmissions. The assembler takes ownership of buf, which may be nil,
+// except as in [Outcome]. It does not keep the slice segs.
 func (a *Assembler) Add(h *wire.Header, segs [][]byte, n int, buf *bufpool.Buf, limit int) Outcome {
 	if a.open {
 		return a.proceed(h, segs, n, buf)
@@ -102,7 +103,7 @@ func (a *Assembler) Add(h *wire.Header, segs [][]byte, n int, buf *bufpool.Buf, 
 	return a.take(h, segs, n, buf)
 }
 
-// proceed takes a message while a group is open.
+// proceed handles a message while a group is open.
 func (a *Assembler) proceed(h *wire.Header, segs [][]byte, n int, buf *bufpool.Buf) Outcome {
 	next := uint32(len(a.parts))
 	switch {
@@ -120,7 +121,7 @@ func (a *Assembler) proceed(h *wire.Header, segs [][]byte, n int, buf *bufpool.B
 	return a.take(h, segs, n, buf)
 }
 
-// take keeps a transmission that is the next one.
+// take keeps the next transmission of the group.
 func (a *Assembler) take(h *wire.Header, segs [][]byte, n int, buf *bufpool.Buf) Outcome {
 	size := h.Transmit.PayloadLength
 	if room := uint32(max(n-h.Size, 0)); size > room || size%4 != 0 {
@@ -149,20 +150,21 @@ func (a *Assembler) take(h *wire.Header, segs [][]byte, n int, buf *bufpool.Buf)
 	return Whole
 }
 
-// interrupt gives up the open group because of a message that is none of its own.
+// interrupt gives up the open group because of a message outside it.
 func (a *Assembler) interrupt(h *wire.Header, r wire.Report) Outcome {
 	a.fail(h, r)
 	return Broken
 }
 
-// refuse gives up the open group because of its own transmission h.
+// refuse gives up the open group because of its transmission h.
 func (a *Assembler) refuse(h *wire.Header, buf *bufpool.Buf, r wire.Report) Outcome {
 	release(buf)
 	a.fail(h, r)
 	return Bad
 }
 
-// fail ends the open group with a report about h. What still comes of the group is not worth another report.
+// fail ends the open group with a report about h, and suppresses reports about its later
+// transmissions.
 func (a *Assembler) fail(h *wire.Header, r wire.Report) {
 	r.Bad = id(h)
 	if h != a.lead {
@@ -173,21 +175,22 @@ func (a *Assembler) fail(h *wire.Header, r wire.Report) {
 	a.release()
 }
 
-// takes tells whether h is a transmission of the group that was given up: its continuations, as many as come directly behind one another.
+// takes reports whether h continues the group that was given up: only continuations without another
+// message in between do.
 func (g *givenUp) takes(h *wire.Header) bool {
 	return g.any && h.Procedure == wire.Optional && h.Operation == wire.XmtCont && h.XID == g.xid && h.Direction == g.direction
 }
 
-// Open tells whether a group has begun and more of it must come.
+// Open reports whether a group has begun and is incomplete.
 func (a *Assembler) Open() bool { return a.open }
 
-// Report returns what is wrong, after Bad or Broken.
+// Report returns the error after Bad or Broken.
 func (a *Assembler) Report() *wire.Report { return &a.report }
 
-// Lead returns the header of the first transmission of the group.
+// Lead returns the header of the group's first transmission.
 func (a *Assembler) Lead() *wire.Header { return a.lead }
 
-// GiveUp gives up a group, if one is open or whole, and releases its buffers.
+// GiveUp drops an open or whole group and releases its buffers.
 func (a *Assembler) GiveUp() {
 	if a.open {
 		a.fail(a.lead, wire.Report{})
@@ -196,8 +199,8 @@ func (a *Assembler) GiveUp() {
 	a.reset()
 }
 
-// Skip says that a first transmission was refused before it came to the assembler, since its header cannot be read. An open group is given
-// up, and the continuations that come next with that XID and direction are ignored, as many as they are.
+// Skip records a first transmission with an unreadable header. It gives up an open group, and the
+// following continuations with that XID and direction are ignored.
 func (a *Assembler) Skip(xid wire.XID, d wire.Direction) {
 	a.reset()
 	a.given = givenUp{xid, d, true}
@@ -208,7 +211,7 @@ func (a *Assembler) reset() {
 	a.lead, a.report = nil, wire.Report{}
 }
 
-// release lets go of all parts.
+// release drops all parts.
 func (a *Assembler) release() {
 	for i := range a.parts {
 		release(a.parts[i].buf)
@@ -219,9 +222,10 @@ func (a *Assembler) release() {
 	a.parts, a.segs, a.data, a.open = a.parts[:0], a.segs[:0], a.data[:0], false
 }
 
-// Message puts the group that is whole into m, which is empty, and makes m the owner of the buffers that it refers to; the
-// others are released. The payload stream and the data of SendBased items are where they arrived. Explicit items have no data yet: the
-// segments of the item that Origins tells have them. Items of no bytes are left out.
+// Message moves the whole group into m, which must be empty. m becomes the owner of the buffers it
+// refers to; the others are released. The payload stream and the data of SendBased items stay in
+// their receive buffers. Explicit items get no data: it is in the segments of the item that Origins
+// names. Empty items are omitted.
 func (a *Assembler) Message(m *oncrpc.Message) {
 	for i := range a.parts {
 		p := &a.parts[i]
@@ -238,7 +242,8 @@ func (a *Assembler) Message(m *oncrpc.Message) {
 	a.release()
 }
 
-// Origins returns, for each item of the message that Message made, its index in the items of the first header.
+// Origins returns, for each item of the last Message, its index among the items of the first
+// header.
 func (a *Assembler) Origins() []int { return a.origins }
 
 // slices appends bytes [from, to) of a transmission to dst.

@@ -9,19 +9,19 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// sent makes a message of the extension: the header, tail bytes behind it.
+// sent returns a message of the extension: a header and tail bytes.
 func sent(xid wire.XID, d wire.Direction, op wire.Operation, t *wire.Transmit, tail int) []byte {
 	b := wire.BeginOption(nil, xid, 1, d, op)
 	b = wire.EndOption(t.Append(b, op), 0)
 	return append(b, text(tail, 3)...)
 }
 
-// pad lengthens a message with zeros to n bytes, and then by tail bytes of data.
+// pad extends a message with zeros to n bytes, then with tail bytes of data.
 func pad(b []byte, n, tail int) []byte {
 	return append(append(b, make([]byte, n-len(b))...), text(tail, 4)...)
 }
 
-// step is a message for an assembler, and what it must say.
+// step is a message for an assembler and the expected outcome.
 type step struct {
 	send    []byte
 	outcome Outcome
@@ -56,7 +56,7 @@ func both(f, g func(*wire.Transmit)) func(*wire.Transmit) {
 	return func(t *wire.Transmit) { f(t); g(t) }
 }
 
-// TestErrors provokes every report, with every reason that there is for it.
+// TestErrors provokes every report for each of its reasons.
 func TestErrors(t *testing.T) {
 	const all = 0xFFFFFFFF
 	lead := wire.MessageID{XID: 7}
@@ -66,7 +66,7 @@ func TestErrors(t *testing.T) {
 		r.Bad, r.Lead, r.HasLead = bad, lead, true
 		return r
 	}
-	// The buffers are 200 bytes, a target of 100, and one of 50. At most 4 transmissions are accepted.
+	// The buffers have 200 bytes, a target of 100, and 50 more. The limit is 4 transmissions.
 	long := func(fill func(*wire.Transmit)) []byte { return pad(request(1, 40, 40, fill), 200, 150) }
 	offset := func(current, low, high uint32) wire.Report {
 		return first(wire.Report{Code: wire.BadOffset, Current: current, Min: low, Max: high})
@@ -221,7 +221,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestNoTargets holds that buffers without targets take no SendBased item.
+// TestNoTargets: buffers without targets accept no SendBased item.
 func TestNoTargets(t *testing.T) {
 	a := NewAssembler(Plain(4096))
 	r, err := arrive(a.layout, request(1, 40, 40, sendBased(20, 10, 0, 0)))
@@ -234,8 +234,8 @@ func TestNoTargets(t *testing.T) {
 	}
 }
 
-// TestForeignForms takes what our planner never makes: offsets, segments in any order, two items in one, surplus numbers, empty items, a first
-// transmission without payload.
+// TestForeignForms receives forms that our planner never sends: offsets, segments in any order, two
+// items in one segment, surplus numbers, empty items, a first transmission without payload.
 func TestForeignForms(t *testing.T) {
 	l := lay(t, 200, -100, -50)
 	a := NewAssembler(l)
@@ -265,7 +265,7 @@ func TestForeignForms(t *testing.T) {
 	}
 }
 
-// TestSkip holds that nothing is reported about the rest of a group whose first header was refused.
+// TestSkip: the rest of a group with a refused first header causes no report.
 func TestSkip(t *testing.T) {
 	l := lay(t, 200, -100)
 	a := NewAssembler(l)
@@ -290,7 +290,7 @@ func TestSkip(t *testing.T) {
 	add(continuation(7, wire.Call, 1, 40, 40), Bad)
 }
 
-// TestOther holds that messages without a group are left alone, and nothing is kept of them.
+// TestOther: messages outside groups are ignored and not retained.
 func TestOther(t *testing.T) {
 	a := NewAssembler(typical(t))
 	for _, p := range []wire.Procedure{wire.Msg, wire.NoMsg, wire.Error, wire.ConnProp} {
@@ -303,7 +303,7 @@ func TestOther(t *testing.T) {
 	}
 }
 
-// TestOtherReceives holds that receives of another structure than the one in use count as far as they agree with it.
+// TestOtherReceives: receives of another structure count where they agree with the current one.
 func TestOtherReceives(t *testing.T) {
 	a := NewAssembler(lay(t, 200, -100))
 	old := lay(t, 300)
@@ -324,7 +324,7 @@ func TestOtherReceives(t *testing.T) {
 	}
 }
 
-// TestBuffers holds who owns a receive's buffer, whatever becomes of it.
+// TestBuffers checks the ownership of a receive's buffer for every outcome.
 func TestBuffers(t *testing.T) {
 	pool := bufpool.New(0)
 	l := lay(t, 200, -100)
@@ -354,7 +354,7 @@ func TestBuffers(t *testing.T) {
 		}
 	}
 	var m oncrpc.Message
-	// Of four transmissions one has payload, one data, two nothing.
+	// Of four transmissions, one has payload, one has data, two are empty.
 	add(pad(request(4, 40, 40, sendBased(20, 10, 0, 2)), 200, 0), More, 1)
 	add(continuation(7, wire.Call, 1, 0, 0), More, 2)
 	add(pad(continuation(7, wire.Call, 2, 0, 0), 200, 10), More, 3)
@@ -363,7 +363,7 @@ func TestBuffers(t *testing.T) {
 	inUse(2)
 	m.Release()
 	inUse(0)
-	// What is bad is released.
+	// Bad messages are released.
 	add(request(3, 40, 40, nil), More, 1)
 	add(continuation(7, wire.Call, 1, 40, 40), More, 2)
 	add(continuation(7, wire.Call, 1, 40, 40), Bad, 0)
@@ -372,7 +372,7 @@ func TestBuffers(t *testing.T) {
 	add(request(9, 40, 40, nil), Bad, 0)
 	add(continuation(7, wire.Call, 1, 40, 40), Ignored, 0)
 	add(request(1, 40, 40, sendBased(20, 10, 0, 0)), Bad, 0)
-	// What is not of the group is the caller's.
+	// Messages outside the group stay with the caller.
 	add(request(3, 40, 40, nil), More, 1)
 	add(request(1, 40, 40, nil), Broken, 1).Release()
 	add(request(1, 40, 40, nil), Whole, 1)

@@ -1,27 +1,30 @@
 package group
 
-// Window is what a sender has of credits: Granted transmissions of requests may be under way, InFlight are. Granted is 1 at least.
+// Window is a sender's credit state: the granted and the in-flight request transmissions. Granted
+// is at least 1.
 type Window struct{ Granted, InFlight int }
 
-// Way is how a request is sent.
+// Way is how to send a request.
 type Way uint8
 
 // Ways.
 const (
-	// Now: its credits are free.
+	// Now: enough credits are free.
 	Now Way = iota
-	// Chunks: they are not, and it is sent in one transmission, with chunks, as soon as one is.
+	// Chunks: too few credits are free. Send it in one transmission, with chunks, as soon as one
+	// credit is free.
 	Chunks
-	// Later: it waits, and holds no credit meanwhile; nor does any request behind it overtake it.
+	// Later: wait without holding credits. Later requests must not overtake it.
 	Later
-	// Never: it needs more than are granted, and no answer will come that might grant more.
+	// Never: it needs more credits than granted, and no pending reply could grant more.
 	Never
 )
 
-// Way says how a request of n transmissions goes, that is the oldest of those which have not begun. chunks says that it can also go in one transmission, with
-// chunks.
+// Way returns how to send the oldest request that has not begun, which has n transmissions. chunks
+// means that one transmission with chunks would also do.
 //
-// It takes all of its credits, or none. So those that are in flight have all that they need, their answers come, and whoever waits has its turn.
+// A request takes all of its credits or none. So requests in flight always have all they need,
+// their replies come, and each waiting request gets its turn.
 func (w Window) Way(n int, chunks bool) Way {
 	switch {
 	case w.InFlight+n <= w.Granted:

@@ -6,10 +6,11 @@ import (
 	"testing"
 )
 
-// The model of one direction: a requester that sends what it is given in order, and a responder that answers in any order with any grant. Messages take
-// their time both ways. A receive is posted for each credit; what is posted cannot be recalled.
+// The model of one direction: a requester sends its queue in order; a responder answers in any
+// order with any grant. Messages take time in both directions. Each credit has a posted receive,
+// which cannot be recalled.
 
-// need is a request: the transmissions of its group, and whether chunks can carry it too.
+// need is a request: the number of its transmissions, and whether chunks can replace them.
 type need struct {
 	n      int8
 	chunks bool
@@ -21,17 +22,18 @@ const (
 	mostFlight = mostNeeds
 )
 
-// world is a state of the model. It is comparable, to find out which states were seen.
+// world is a state of the model. It is comparable, so that visited states can be recorded.
 type world struct {
 	queue    [mostNeeds]need
 	waiting  int8
-	granted  int8 // as the requester knows
+	granted  int8 // the requester's view
 	inFlight int8
 
-	posted, held int8                 // the responder's receives
-	sent         [mostFlight]int8     // sizes of requests that are on their way or at the responder, in order; 0 behind the last
-	replies      [mostFlight]granting // on their way, in order
-	refused      int8
+	posted, held int8 // the responder's receives
+	// sizes of requests in transit or at the responder, in order; then 0
+	sent    [mostFlight]int8
+	replies [mostFlight]granting // in transit, in order
+	refused int8
 }
 
 type granting struct{ n, grant int8 }
@@ -49,7 +51,7 @@ func remove[T comparable](list *[mostFlight]T, i int) T {
 	return v
 }
 
-// pump sends what can be sent. It reports what is wrong.
+// pump sends all requests that can be sent. It returns violations.
 func (w *world) pump() error {
 	for w.waiting > 0 {
 		r := w.queue[0]
@@ -88,7 +90,7 @@ func (w *world) pump() error {
 	return nil
 }
 
-// next are the states that may follow.
+// next yields the successor states.
 func (w world) next(yield func(world)) {
 	for i := 0; i < mostFlight && w.sent[i] > 0; i++ {
 		for grant := int8(1); grant <= mostGrant; grant++ {
@@ -109,8 +111,10 @@ func (w world) next(yield func(world)) {
 	}
 }
 
-// TestNoDeadlock visits every state of the model, for every queue of requests of 1 to 3 transmissions, with chunks or without, and every first grant: no
-// transmission finds no receive, nobody waits while nothing is under way, only what exceeds the grant is refused, and everything ends.
+// TestNoDeadlock visits every state of the model, for every queue of requests of 1 to 3
+// transmissions, with or without chunks, and every first grant. Each transmission finds a receive,
+// nobody waits while nothing is in flight, only requests beyond the grant are refused, and every
+// run ends.
 func TestNoDeadlock(t *testing.T) {
 	var kinds []need
 	for n := int8(1); n <= 3; n++ {
@@ -141,7 +145,7 @@ func TestNoDeadlock(t *testing.T) {
 	t.Logf("%d states", states)
 }
 
-// visit visits all states that can be reached from one.
+// visit visits all states reachable from first.
 func visit(t *testing.T, first world) int {
 	seen, todo := map[world]bool{}, []world{}
 	add := func(w world) {
@@ -166,7 +170,7 @@ func visit(t *testing.T, first world) int {
 	return len(seen)
 }
 
-// TestWay says how a request goes, at the limits.
+// TestWay checks Way at its limits.
 func TestWay(t *testing.T) {
 	for _, c := range []struct {
 		w      Window

@@ -8,9 +8,9 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// Allowed is table 2 of rtrext (section 7.4): whether a reply may say got of a result for which the request asked, and whether memory that
-// was exposed for it must be revoked. After got SendBased there is none that the peer has used; what was exposed has to be revoked
-// nevertheless.
+// Allowed implements table 2 of rtrext (section 7.4): whether a reply may use placement got for a
+// result requested as asked, and whether memory exposed for the result must be deregistered. After
+// SendBased the peer has not used that memory, but it must be deregistered all the same.
 func Allowed(asked, got wire.Placement) (valid, deregister bool) {
 	switch asked {
 	case wire.Explicit:
@@ -23,19 +23,21 @@ func Allowed(asked, got wire.Placement) (valid, deregister bool) {
 	return false, false
 }
 
-// Want is how a requester wants a result.
+// Want is a requester's wish for a result.
 type Want struct {
 	// Placement is one of Explicit, SendBased, Choice and BySize; 0 means inline.
 	Placement wire.Placement
-	// MinLength is the length in bytes of the shortest result that is to be placed. Threshold is that of BySize.
+	// MinLength is the minimum length of a placed result, in bytes. Threshold is the threshold of
+	// BySize.
 	MinLength, Threshold uint32
-	// Segments is the memory exposed for it, for all but SendBased.
+	// Segments is the memory exposed for the result; none for SendBased.
 	Segments []wire.Segment
 }
 
-// Direct adds to t, a request's header, directions for all results of a plan: wants[i] is what is wanted of results[i]. So the items of the
-// reply's header belong to results one by one. Results of the same range of the request make a set. It adds nothing if everything is wanted inline, and
-// fails if ranges overlap or are not in order.
+// Direct adds directions for all results of a plan to a request's header t: wants[i] is for
+// results[i]. So the items of the reply's header match the results one by one. Results of one range
+// of the request form a set. Direct adds nothing if all results are wanted inline. It fails if
+// ranges overlap or are out of order.
 func Direct(t *wire.Transmit, results []oncrpc.Result, wants []Want) error {
 	for i := range results {
 		r := &results[i]
@@ -53,7 +55,8 @@ func Direct(t *wire.Transmit, results []oncrpc.Result, wants []Want) error {
 			t.AddSet(uint32(r.Begin), uint32(r.End))
 		}
 		if w.Placement == 0 {
-			w = Want{Placement: wire.SendBased, MinLength: math.MaxUint32} // whatever comes is too short
+			// every result is too short
+			w = Want{Placement: wire.SendBased, MinLength: math.MaxUint32}
 		}
 		t.AddResult(w.MinLength, w.Placement, w.Threshold, w.Segments)
 	}
@@ -62,8 +65,8 @@ func Direct(t *wire.Transmit, results []oncrpc.Result, wants []Want) error {
 
 func together(a, b *oncrpc.Result) bool { return a.Begin == b.Begin && a.End == b.End }
 
-// Check holds the items of a reply's header against what the request directed: as many, each of a kind that table 2 allows, and Explicit
-// ones in the beginning of the memory that was offered for them.
+// Check compares a reply's items with the request's directions: equal number, placements that table
+// 2 allows, and Explicit items at the beginning of the memory offered for them.
 func Check(asked, reply *wire.Transmit) error {
 	k := 0
 	for i := range asked.Sets {
@@ -113,9 +116,10 @@ func checkResult(asked *wire.Transmit, r *wire.ResultItem, reply *wire.Transmit,
 	return nil
 }
 
-// RoomError says that a result is longer than the memory in which the request wants it.
+// RoomError reports a result that is longer than its memory.
 type RoomError struct {
-	// Index is that of the result among those that the request directs, from 0. Needed is its length in bytes, Room the memory's.
+	// Index is the result's index among the directed results, from 0. Needed is its length, Room
+	// the memory's, in bytes.
 	Index, Needed, Room int
 }
 
@@ -123,12 +127,12 @@ func (e *RoomError) Error() string {
 	return fmt.Sprintf("group: result %d has %d bytes, the memory that the request offers for it %d", e.Index, e.Needed, e.Room)
 }
 
-// Answer says what becomes of the results of a reply to a request with header t: it appends to dst one Bulk for each
-// direction, in order. results are those of the call's plan, found says of each where it is in the reply. prefer is what is chosen where the request leaves
-// the choice, SendBased or Explicit.
+// Answer decides the placement of the results in a reply to a request with header t. It appends one
+// Bulk per direction to dst, in order. results are those of the call's plan; found locates each in
+// the reply. prefer, SendBased or Explicit, applies where the request leaves the choice.
 //
-// The directions of a set belong in order to those results of its range that the reply has; empty ones count as missing. A result
-// for which there is no direction stays in the stream. The error is a *RoomError.
+// The directions of a set apply in order to the results of its range in the reply; empty results
+// count as missing. A result without a direction stays in the stream. The error is a *RoomError.
 func Answer(dst []Bulk, t *wire.Transmit, results []oncrpc.Result, found []oncrpc.Found, prefer wire.Placement) ([]Bulk, error) {
 	k, index := 0, 0
 	for i := range t.Sets {
@@ -159,7 +163,7 @@ func Answer(dst []Bulk, t *wire.Transmit, results []oncrpc.Result, found []oncrp
 	return dst, nil
 }
 
-// choose decides how a result of n bytes is placed.
+// choose returns the placement of a result of n bytes.
 func choose(r *wire.ResultItem, n, room int, prefer wire.Placement) wire.Placement {
 	if int64(n) < int64(r.MinLength) {
 		return wire.TooShort

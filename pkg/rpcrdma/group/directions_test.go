@@ -12,7 +12,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// TestTable1 holds where each type of placement may stand: as an item or a direction in a request, or as an item in a reply.
+// TestTable1 checks the permitted positions of each placement: item or direction of a request, item
+// of a reply.
 func TestTable1(t *testing.T) {
 	segs := []wire.Segment{{Handle: 1, Length: 100, Offset: 1000}}
 	item := func(p wire.Placement) func(*wire.Transmit) {
@@ -71,7 +72,8 @@ func TestTable1(t *testing.T) {
 	}
 }
 
-// TestTable2 is table 2 of the draft, cell by cell, and what Check and the choice of a responder make of it.
+// TestTable2 checks table 2 of the draft, cell by cell, and the behaviour of Check and of a
+// responder's choice.
 func TestTable2(t *testing.T) {
 	const (
 		inv = iota

@@ -15,10 +15,11 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// fuzzLayouts are what FuzzAssembler receives with.
+// fuzzLayouts are the receive layouts of FuzzAssembler.
 var fuzzLayouts = [][]int{{4096, -65536}, {200, -100, -50}, {1024}, {-300}, {128, -64, 32, -64}, {1, -1, 100, -3, -200}}
 
-// FuzzAssembler gives an assembler any messages in a row. Each is a length of two bytes, and so many bytes; the first byte chooses the layout.
+// FuzzAssembler passes arbitrary messages to an assembler. Each input message has a length of two
+// bytes, then its bytes; the first byte of the input selects the layout.
 func FuzzAssembler(f *testing.F) {
 	seed := func(layout byte, sends ...[]byte) {
 		b := []byte{layout}
@@ -101,7 +102,8 @@ func FuzzAssembler(f *testing.F) {
 	})
 }
 
-// inside says whether all memory of a message is of what was received, no byte twice, and lengths are what they should be.
+// inside checks that a message refers to received memory only, to no byte twice, with consistent
+// lengths.
 func inside(m *oncrpc.Message, all []*receive) error {
 	used := map[*byte]bool{}
 	slice := func(s []byte) error {
@@ -224,7 +226,8 @@ func TestRandom(t *testing.T) {
 	})
 }
 
-// TestDamage carries random groups of which transmissions are lost, doubled, exchanged, cut or changed. What arrives whole is inside of what was received.
+// TestDamage carries random groups and loses, doubles, exchanges, cuts or changes transmissions. A
+// message that arrives whole refers to received memory only.
 func TestDamage(t *testing.T) {
 	l := lay(t, 200, -100, -50)
 	rapid.Check(t, func(t *rapid.T) {

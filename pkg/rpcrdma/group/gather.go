@@ -2,7 +2,8 @@ package group
 
 import "sluice.dev/sluice/pkg/rpcrdma/internal/split"
 
-// place cuts payload stream and bulk data into the transmissions that find decided on. The place of the headers stays empty.
+// place distributes payload stream and bulk data over the transmissions that find chose. It leaves
+// room for the headers.
 func (p *Planner) place(to *Layout) {
 	p.gather, p.numbers, p.counts = p.gather[:0], p.numbers[:0], p.counts[:0]
 	stream := split.Of(p.out)
@@ -13,7 +14,8 @@ func (p *Planner) place(to *Layout) {
 		x.at = len(p.gather)
 		p.gather = append(p.gather, nil)
 		p.gather, _ = stream.Take(p.gather, x.Payload)
-		end, run := x.header+x.Payload, 0 // of what the transmission has; the last run bytes of it are still to be taken from the item
+		// within the transmission; its last run bytes are still to be taken from the item
+		end, run := x.header+x.Payload, 0
 		for k := x.first; k < len(to.Targets) && bulk.left > 0; k++ {
 			seg := to.target(k)
 			if seg.At > end {
@@ -43,10 +45,10 @@ func (p *Planner) pad(dst [][]byte, n int) [][]byte {
 	return dst
 }
 
-// bulkReader reads the data of the SendBased items one after the other.
+// bulkReader reads the data of the SendBased items in sequence.
 type bulkReader struct {
-	next int // in Planner.items
-	left int // bytes of the present item that have no place yet, 0 behind the last
+	next int // index in Planner.items
+	left int // unplaced bytes of the current item, 0 after the last
 	data split.Pieces
 }
 
@@ -59,15 +61,15 @@ func (r *bulkReader) begin(p *Planner) {
 	}
 }
 
-// flush takes the run bytes that have their place.
+// flush takes the run bytes already placed.
 func (r *bulkReader) flush(dst [][]byte, run *int) [][]byte {
 	dst, _ = r.data.Take(dst, *run)
 	*run = 0
 	return dst
 }
 
-// limit decides which slices of a transmission have to become one, so that there are at most most of them: those neighbours that have the
-// fewest bytes.
+// limit selects the slices of a transmission to be joined so that at most most remain: the
+// neighbours with the fewest bytes.
 func (x *Transmission) limit(list [][]byte, most int) {
 	x.many, x.copied = 0, 0
 	if len(list) <= most {

@@ -12,21 +12,22 @@ import (
 
 // span is a piece of an item's data in a buffer segment.
 type span struct {
-	number   uint32 // of the buffer segment in the group
-	from, to int    // in the segment
+	number   uint32 // of the buffer segment, in the group
+	from, to int    // within the segment
 }
 
-// segment returns the segment with a number in the group, and the transmission it is of.
+// segment returns the segment with a number in the group, and its transmission.
 func (l *Layout) segment(number uint32) (s *Segment, transmission int) {
 	n := uint32(len(l.Targets))
 	return l.target(int(number % n)), int(number / n)
 }
 
-// checkItems checks what can be known of the items before the group is whole. The spans of their data are then in a.spans.
+// checkItems checks the items as far as possible before the group is whole. It sets a.spans to
+// their data.
 func (a *Assembler) checkItems() wire.Report {
 	t := &a.lead.Transmit
 	a.spans = a.spans[:0]
-	next := 0 // least position
+	next := 0 // minimum position
 	for i := range t.Items {
 		it := &t.Items[i]
 		if it.Placement == wire.NoItem {
@@ -58,7 +59,7 @@ func (a *Assembler) checkNumbers(t *wire.Transmit, it *wire.Item) wire.Report {
 	all := uint64(t.Count) * uint64(len(a.layout.Targets))
 	bad := wire.Report{Code: wire.BadBuffer, Min: 0, Max: uint32(min(all, math.MaxUint32)) - 1}
 	if all == 0 {
-		bad.Min, bad.Max = 1, 0 // no number is valid
+		bad.Min, bad.Max = 1, 0 // empty range
 	}
 	for _, n := range numbers {
 		if uint64(n) >= all {
@@ -82,14 +83,14 @@ func (a *Assembler) checkNumbers(t *wire.Transmit, it *wire.Item) wire.Report {
 		a.spans = append(a.spans, span{n, at, at + here})
 		left, at = left-here, 0
 	}
-	if left > 0 { // there are no numbers
+	if left > 0 { // too few numbers
 		bad.Current, bad.Min, bad.Max = 0, 1, 0
 		return bad
 	}
 	return wire.Report{}
 }
 
-// checkOverlap finds items that share bytes.
+// checkOverlap refuses items that share bytes.
 func (a *Assembler) checkOverlap() wire.Report {
 	order := func(x, y span) int {
 		if c := cmp.Compare(x.number, y.number); c != 0 {
@@ -110,7 +111,7 @@ func (a *Assembler) checkOverlap() wire.Report {
 	return wire.Report{}
 }
 
-// checkPlaces holds the items against what came, when the group is whole.
+// checkPlaces compares the items with the received data of the whole group.
 func (a *Assembler) checkPlaces() wire.Report {
 	for _, s := range a.spans {
 		seg, i := a.layout.segment(s.number)
@@ -143,7 +144,7 @@ func (a *Assembler) checkPlaces() wire.Report {
 	return wire.Report{}
 }
 
-// about says that r is about transmission i, and due to the first one.
+// about attributes r to transmission i, caused by the first.
 func (a *Assembler) about(i int, r wire.Report) wire.Report {
 	r.Bad = id(a.lead)
 	if i > 0 {
@@ -153,7 +154,7 @@ func (a *Assembler) about(i int, r wire.Report) wire.Report {
 	return r
 }
 
-// items makes the items of m.
+// items sets the items of m.
 func (a *Assembler) items(m *oncrpc.Message) {
 	a.origins = a.origins[:0]
 	t := &a.lead.Transmit
@@ -182,5 +183,5 @@ func (a *Assembler) items(m *oncrpc.Message) {
 	}
 }
 
-// clip makes a number fit a field of a report.
+// clip limits a number to a report's field.
 func clip(n int) uint32 { return uint32(min(n, math.MaxUint32)) }

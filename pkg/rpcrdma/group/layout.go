@@ -8,30 +8,33 @@ import (
 
 // Segment is a piece of a receive buffer: xmrbs_seg of rtrext section 7.2.
 type Segment struct {
-	// Length is its length in bytes, 1 at least. Align is the alignment that its owner promises for its memory; 0 and 1 promise nothing.
+	// Length is in bytes, at least 1. Align is the alignment that its owner promises; 0 and 1
+	// promise nothing.
 	Length, Align int
-	// Target says that bulk data may be placed in it: XMRSFLAG_PLT.
+	// Target means that bulk data may be placed in it: XMRSFLAG_PLT.
 	Target bool
-	// At is where it begins in the buffer. NewLayout sets it.
+	// At is its offset in the buffer. NewLayout sets it.
 	At int
 }
 
-// Layout is the structure of a side's receive buffers: xmrbs_buf, with its groups expanded. All receives of a side have the same one, and byte
-// n of a message lands at byte n of the buffer. It is not changed once it is made.
+// Layout is the structure of a side's receive buffers: xmrbs_buf, with its groups expanded. All
+// receives of a side share it: byte n of a message arrives at byte n of the buffer. It is
+// immutable.
 type Layout struct {
 	Segments []Segment
-	// Targets are the indexes of the segments that bulk data may be placed in.
+	// Targets are the indexes of the target segments.
 	Targets []int
 	// Size is the length of the buffer in bytes.
 	Size int
 }
 
-// Plain returns the layout that is assumed of a peer which tells none: one segment that is no target (rtrext section 8.1, note 1).
+// Plain returns the layout of a peer that announces none: one segment, not a target (rtrext section
+// 8.1, note 1).
 func Plain(size int) *Layout {
 	return &Layout{Segments: []Segment{{Length: size}}, Size: size}
 }
 
-// Expand returns the layout of a structure that is checked, as those that were parsed are.
+// Expand returns the layout of a valid structure, such as a parsed one.
 func Expand(b *wire.BufferStructure) *Layout {
 	l := &Layout{Size: int(b.Length)}
 	for at, s := range b.Segments() {
@@ -40,8 +43,8 @@ func Expand(b *wire.BufferStructure) *Layout {
 	return l
 }
 
-// NewLayout makes a layout of segments that follow one another. It fails if there are none or more than [wire.MaxBufferSegments], if one is
-// empty, or if all together exceed [wire.MaxBufferSize].
+// NewLayout makes a layout of consecutive segments. It fails with no segments or more than
+// [wire.MaxBufferSegments], with an empty one, and beyond a total of [wire.MaxBufferSize].
 func NewLayout(segs ...Segment) (*Layout, error) {
 	if len(segs) == 0 || len(segs) > wire.MaxBufferSegments {
 		return nil, fmt.Errorf("group: a receive buffer of %d segments, must be 1 to %d", len(segs), wire.MaxBufferSegments)
@@ -65,10 +68,10 @@ func (l *Layout) add(s Segment) {
 	l.Segments = append(l.Segments, s)
 }
 
-// target returns the segment of a target.
+// target returns the segment of target k.
 func (l *Layout) target(k int) *Segment { return &l.Segments[l.Targets[k]] }
 
-// at returns where target k begins, and the end of the buffer if there are only k targets.
+// at returns the offset of target k, or the end of the buffer if there are only k targets.
 func (l *Layout) at(k int) int {
 	if k == len(l.Targets) {
 		return l.Size
@@ -76,7 +79,8 @@ func (l *Layout) at(k int) int {
 	return l.target(k).At
 }
 
-// Gaps returns how many bytes of the buffer stand before targets and are in none: a sender may have to fill them with zeros.
+// Gaps returns the number of bytes before targets and outside of them, which a sender may have to
+// fill with zeros.
 func (l *Layout) Gaps() (n int) {
 	end := 0
 	for k := range l.Targets {
@@ -86,7 +90,7 @@ func (l *Layout) Gaps() (n int) {
 	return n
 }
 
-// behind returns the first target that begins at n or behind.
+// behind returns the first target at offset n or later.
 func (l *Layout) behind(n int) int {
 	for k := range l.Targets {
 		if l.target(k).At >= n {
@@ -96,7 +100,7 @@ func (l *Layout) behind(n int) int {
 	return len(l.Targets)
 }
 
-// longest returns the length of the longest target, 0 if there is none.
+// longest returns the length of the longest target, 0 if none.
 func (l *Layout) longest() (n int) {
 	for k := range l.Targets {
 		n = max(n, l.target(k).Length)

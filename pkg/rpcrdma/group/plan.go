@@ -9,25 +9,29 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Bulk says what becomes of one bulk item of a message that is to be sent. The items of a list are in order of position.
+// Bulk is the placement of one bulk item of an outgoing message. Lists are in order of position.
 type Bulk struct {
-	// Position and Length are the item's place in the unreduced stream; for NoItem they do not count.
+	// Position and Length locate the item in the unreduced stream; ignored for NoItem.
 	Position, Length int
-	// Placement is SendBased or Explicit, or in a reply TooShort or NoItem. The last two leave the stream as it is.
+	// Placement is SendBased or Explicit, or in a reply TooShort or NoItem, which leave the stream
+	// unchanged.
 	Placement wire.Placement
-	// Segments are the peer's, or are open to the peer, for Explicit: Length bytes at least. They may be given later, by Planner.Expose.
+	// Segments is for Explicit: the peer's memory, or memory exposed to the peer, at least Length
+	// bytes. Planner.Expose may supply it later.
 	Segments []wire.Segment
 }
 
-// Limits are those of a group.
+// Limits are the limits of a group.
 type Limits struct {
-	// Transmissions is the most that the peer takes, Gather the most slices that the provider gathers for one, 2 at least.
+	// Transmissions is the peer's maximum. Gather is the provider's maximum of slices per
+	// transmission, at least 2.
 	Transmissions, Gather int
 }
 
-// FitError says that a message does not fit a group.
+// FitError reports a message that does not fit a group.
 type FitError struct {
-	// Needed is how many transmissions it takes, 0 if no number is enough. Limit is how many were allowed.
+	// Needed is the required number of transmissions, 0 if none suffices. Limit is the permitted
+	// number.
 	Needed, Limit int
 	reason        string
 }
@@ -41,33 +45,33 @@ func (e *FitError) Error() string {
 
 // Transmission is one Send of a group.
 type Transmission struct {
-	// Payload is how much of the payload stream it carries, in bytes.
+	// Payload is its part of the payload stream, in bytes.
 	Payload int
-	// Gather is the whole message: header, payload stream, zeros, bulk data. It refers to the memory of the RPC message, to the zeros given
-	// to Split, and to the memory given to Write.
+	// Gather is the whole message: header, payload stream, zeros, bulk data. It refers to the
+	// memory of the RPC message, to the zeros given to Split, and to the memory given to Write.
 	Gather [][]byte
 
 	at, n      int // its slices in Planner.gather
-	first      int // the target that bulk data begin at
+	first      int // first target with bulk data
 	header     int // length
-	join, many int // so many of the slices from join on become one
-	copied     int // what they have together, if many > 0
+	join, many int // index and number of the slices to join
+	copied     int // joined bytes, if many > 0
 }
 
 // ContinueSize is the length of the header of a continuation.
 const ContinueSize = wire.OptionSize + 12
 
-// Planner makes the group of transmissions that carries an RPC message. It is used again for the next one, and keeps what it refers to
-// until Reset. The order of calls is Split, Expose where it is needed, Lay as often as there are ways to try, Write.
+// Planner makes the group of transmissions for an RPC message. It is reusable, and keeps references
+// until Reset. The order of calls is Split, Expose if needed, Lay once for each attempt, Write.
 type Planner struct {
 	bulk    []Bulk
 	zeros   []byte
 	split   split.Splitter
 	out     [][]byte // the payload stream
-	payload int      // its length, with its round-up
-	data    [][]byte // of all items that are taken out
-	ends    []int    // where in data each item of bulk ends
-	items   []int    // those of bulk that are SendBased
+	payload int      // its length, including its round-up
+	data    [][]byte // of all removed items
+	ends    []int    // end of each item of bulk in data
+	items   []int    // the SendBased ones of bulk
 
 	head    *wire.Transmit
 	op      wire.Operation
@@ -75,13 +79,13 @@ type Planner struct {
 	group   []Transmission
 	memory  int
 	numbers []uint32 // of all SendBased items
-	counts  []int    // how many each of items has
+	counts  []int    // numbers of each item
 	segs    []wire.Segment
 	scratch []byte
 	search
 }
 
-// Reset lets go of everything that p refers to.
+// Reset drops all references.
 func (p *Planner) Reset() {
 	clear(p.out)
 	clear(p.data)
@@ -92,9 +96,10 @@ func (p *Planner) Reset() {
 	p.zeros, p.split, p.head = nil, split.Splitter{}, nil
 }
 
-// Split begins the group for m, of which bulk are items that may leave the payload stream, whether m has them as items or not. zeros are
-// zero bytes in memory that can be sent, 4 at least; the more there are, the fewer slices padding needs.
-// It fails if an item is not where bulk says.
+// Split begins the group for m. bulk are the items that may leave the payload stream, whether or
+// not m already holds them as items. zeros are at least 4 zero bytes in memory that can be sent;
+// more of them need fewer slices for padding. Split fails if an item is not at the position in
+// bulk.
 func (p *Planner) Split(m *oncrpc.Message, zeros []byte, bulk []Bulk) error {
 	p.Reset()
 	p.zeros = zeros
@@ -132,7 +137,7 @@ func (p *Planner) Split(m *oncrpc.Message, zeros []byte, bulk []Bulk) error {
 	return nil
 }
 
-// Data returns the data of item i of the list given to Split, if it was taken out and the message has them.
+// Data returns the data of item i of bulk, if it left the stream and the message has it.
 func (p *Planner) Data(i int) [][]byte {
 	at := 0
 	if i > 0 {
@@ -141,15 +146,17 @@ func (p *Planner) Data(i int) [][]byte {
 	return p.data[at:p.ends[i]:p.ends[i]]
 }
 
-// Expose gives the segments of an Explicit item, which p keeps until Reset.
+// Expose sets the segments of an Explicit item. p keeps segs until Reset.
 func (p *Planner) Expose(i int, segs []wire.Segment) { p.bulk[i].Segments = segs }
 
-// Lay lays the message out for a peer whose receives are like to. op is XmtReq or XmtResp, and head has what the first header says
-// besides: Sets and ReplyBuffers. Lay fills in its Items, Count and PayloadLength, and keeps it until Write. When the message does not
-// fit, the error is a *FitError, and head stays as it was.
+// Lay lays the message out for a peer with receives of layout to. op is XmtReq or XmtResp. head has
+// the Sets and ReplyBuffers of the first header; Lay sets its Items, Count and PayloadLength, and
+// keeps it until Write. If the message does not fit, the error is a *FitError and head is
+// unchanged.
 //
-// The group is as short as can be, for bulk items that are laid in their order, each at the beginning of a target, and on through
-// the targets that follow; a layout of very many unequal targets may cost it some more. The payload stream comes as early as there is room for it.
+// The group is as short as possible for bulk items in order, each at the beginning of a target and
+// continued in the following targets. With very many unequal targets it may be longer. The payload
+// stream is sent as early as possible.
 func (p *Planner) Lay(to *Layout, op wire.Operation, head *wire.Transmit, lim Limits) error {
 	p.op, p.head = op, head
 	if err := p.find(to, p.firstSize(op, head), lim.Transmissions); err != nil {
@@ -166,7 +173,7 @@ func (p *Planner) Lay(to *Layout, op wire.Operation, head *wire.Transmit, lim Li
 	return nil
 }
 
-// firstSize is the length of the first header without the buffer segment numbers of items.
+// firstSize returns the length of the first header without the buffer segment numbers of items.
 func (p *Planner) firstSize(op wire.Operation, head *wire.Transmit) int {
 	p.scratch = head.Append(p.scratch[:0], op)
 	n := wire.OptionSize + len(p.scratch)
@@ -183,7 +190,7 @@ func (p *Planner) firstSize(op wire.Operation, head *wire.Transmit) int {
 	return n
 }
 
-// used returns those of an item's segments that have data in them, with the lengths that they have.
+// used returns the segments of an item that have data, with their used lengths.
 func (p *Planner) used(b *Bulk) []wire.Segment {
 	p.segs = p.segs[:0]
 	left := uint32(b.Length)
@@ -198,7 +205,7 @@ func (p *Planner) used(b *Bulk) []wire.Segment {
 	return p.segs
 }
 
-// describe puts the items into the header.
+// describe sets the items of the header.
 func (p *Planner) describe() {
 	numbers, k := p.numbers, 0
 	for i := range p.bulk {
@@ -219,14 +226,14 @@ func (p *Planner) describe() {
 	p.head.Count, p.head.PayloadLength = uint32(len(p.group)), uint32(p.group[0].Payload)
 }
 
-// Transmissions returns how many transmissions the group has, after Lay.
+// Transmissions returns the number of transmissions, after Lay.
 func (p *Planner) Transmissions() int { return len(p.group) }
 
-// Memory returns how much memory Write needs, in bytes.
+// Memory returns the memory that Write needs, in bytes.
 func (p *Planner) Memory() int { return p.memory }
 
-// Write writes the headers to mem, which is memory that can be sent, and returns the transmissions in order. They last until Reset, Split
-// or Lay. It is called once for each Lay.
+// Write writes the headers to mem, which must be memory that can be sent, and returns the
+// transmissions in order. They are valid until Reset, Split or Lay. Call it once per Lay.
 func (p *Planner) Write(mem []byte, xid wire.XID, credits wire.Credits) []Transmission {
 	d := wire.Call
 	if p.op == wire.XmtResp {

@@ -12,7 +12,7 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestTypical holds what the usual layout is for: one transmission for each 64 KiB.
+// TestTypical: with the usual layout, each 64 KiB take one transmission.
 func TestTypical(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -51,7 +51,7 @@ func TestTypical(t *testing.T) {
 	}
 }
 
-// TestWrite64K shows the Send of a WRITE of 64 KiB byte by byte.
+// TestWrite64K checks the Send of a WRITE of 64 KiB byte by byte.
 func TestWrite64K(t *testing.T) {
 	m, bulk := rpc(160, []int{65536}, true)
 	var p Planner
@@ -82,8 +82,8 @@ func TestWrite64K(t *testing.T) {
 	}
 }
 
-// TestExhaustive plans every message of a small set for every layout of a small set, and holds the number of transmissions against the least
-// that any choice of targets gives.
+// TestExhaustive plans a small set of messages for a small set of layouts, and compares the number
+// of transmissions with the minimum over all choices of targets.
 func TestExhaustive(t *testing.T) {
 	var layouts [][]int
 	sizes := []int{20, -20, 52, -52, 110, -110, -64}
@@ -128,8 +128,8 @@ func TestExhaustive(t *testing.T) {
 	t.Log(plans, "plans")
 }
 
-// brute tries all choices of the targets where bulk data begin, for groups of 1, 2 ... most transmissions. It returns the length of the
-// shortest group, 0 if there is none.
+// brute tries all choices of the first targets of bulk data, for groups of 1 to most transmissions.
+// It returns the length of the shortest group, 0 if none.
 func brute(l *Layout, items []int, payload, most int) int {
 	first := 48
 	for range items {
@@ -179,7 +179,7 @@ func brute(l *Layout, items []int, payload, most int) int {
 	return 0
 }
 
-// TestExplore holds that bulk data give way to the payload stream where that saves a transmission.
+// TestExplore: bulk data yield to the payload stream if that saves a transmission.
 func TestExplore(t *testing.T) {
 	l := lay(t, 1024, -4096, -4096, -4096)
 	for _, c := range []struct{ payload, item, want int }{
@@ -194,7 +194,7 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// TestManyTargets does the same with many targets, and with a layout that makes the search give up.
+// TestManyTargets is TestExplore with many targets, and with a layout that exhausts the search.
 func TestManyTargets(t *testing.T) {
 	pages := []int{4096}
 	odd := []int{200}
@@ -260,7 +260,7 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
-// TestSplitRefuses holds that an item that is not where it is said to be is noticed.
+// TestSplitRefuses: Split refuses an item that is not at its position.
 func TestSplitRefuses(t *testing.T) {
 	at := func(position, length int, p wire.Placement) []Bulk {
 		return []Bulk{{Position: position, Length: length, Placement: p}}
@@ -302,11 +302,12 @@ func TestSplitRefuses(t *testing.T) {
 	}
 }
 
-// TestGather holds that no transmission has more slices than the provider gathers, and that the fewest bytes are copied.
+// TestGather: no transmission exceeds the provider's number of slices, and the number of copied
+// bytes is minimal.
 func TestGather(t *testing.T) {
 	var m oncrpc.Message
 	whole := text(200, 1)
-	for i := range 20 { // a stream in bits
+	for i := range 20 { // a fragmented stream
 		m.Stream = append(m.Stream, whole[i*10:i*10+10])
 	}
 	data := text(65536, 2)
@@ -327,7 +328,7 @@ func TestGather(t *testing.T) {
 			t.Errorf("gathering %d: %d bytes are copied", gather, copied)
 		}
 	}
-	// A buffer of zeros that is shorter than the padding needs more slices.
+	// Zeros shorter than the padding need more slices.
 	var p Planner
 	if err := p.Split(&m, zeros[:1000], bulk); err != nil {
 		t.Fatal(err)
@@ -345,7 +346,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestRoundUp holds that a stream whose last round-up is missing arrives with it.
+// TestRoundUp: a stream without its last round-up arrives with it.
 func TestRoundUp(t *testing.T) {
 	m := &oncrpc.Message{Stream: [][]byte{text(101, 0)}}
 	var p Planner
@@ -354,7 +355,7 @@ func TestRoundUp(t *testing.T) {
 	}
 }
 
-// TestStay holds that items of the message that are not told to leave the payload stream are written back into it.
+// TestStay: items of the message that are not in bulk are written back into the payload stream.
 func TestStay(t *testing.T) {
 	m, bulk := rpc(400, []int{33, 5000, 2}, true)
 	var p Planner

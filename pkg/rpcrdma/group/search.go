@@ -3,45 +3,49 @@ package group
 import "sluice.dev/sluice/pkg/rpcrdma/wire"
 
 const (
-	// mostTransmissions bounds what find counts.
+	// mostTransmissions limits the length of a group.
 	mostTransmissions = 1 << 12
-	// mostWays bounds the ways that are followed up at the same time. Those with the most bulk data come first: they leave the most open.
+	// mostWays limits the ways followed at the same time. Those with the most bulk data come first:
+	// they leave the most options.
 	mostWays = 16
-	// mostVisits bounds how often targets are looked at for that: a peer may have an odd layout. A group may be longer then than need be.
+	// mostVisits limits the visits of targets in a search, since a peer may have an odd layout. The
+	// group may then be longer than necessary.
 	mostVisits = 1 << 17
 )
 
-// search finds how to lay a message out. A transmission is described by the target where its bulk data begin: what is before it belongs to
-// the header and the payload stream, which goes without gaps. So the less bulk data a transmission takes, the more of the payload
-// stream. Most messages need no search, since taking bulk data first leaves room enough.
+// search finds a layout of a message. The first target with bulk data describes a transmission: the
+// bytes before it hold the header and the payload stream, which has no gaps. So less bulk data
+// leaves more room for the payload stream. Most messages need no search: there is enough room with
+// the bulk data first.
 type search struct {
 	next wire.Transmit // of continuations
 	ways []way
 }
 
-// way is a beginning of a group.
+// way is the beginning of a group.
 type way struct {
-	item    int // the first bulk item that is not whole
-	done    int // bytes of it
-	carried int // bytes of all items
+	item    int // the first incomplete bulk item
+	done    int // its placed bytes
+	carried int // placed bytes of all items
 	numbers int // buffer segment numbers used
-	room    int // for the payload stream, less what the numbers take in the first header
-	first   int // of that, in the first transmission
-	from    int // the way to the transmission before
-	target  int // where bulk data begin in this one
+	room    int // for the payload stream, minus the numbers in the first header
+	first   int // part of room in the first transmission
+	from    int // the way to the previous transmission
+	target  int // start of bulk data in this one
 }
 
-// better tells that nothing is to be gained from b that is not from a: what more bulk data leave needs no more targets.
+// better reports whether a dominates b: bulk data ahead need no more targets later.
 func (a *way) better(b *way) bool {
 	return a.carried >= b.carried && a.room >= b.room && a.first >= b.first
 }
 
-// whole tells that a carries everything.
+// whole reports whether a carries everything.
 func (p *Planner) whole(a *way) bool {
 	return a.item == len(p.items) && a.room >= p.payload && a.first >= 0
 }
 
-// step adds a transmission to a, whose header has the given length without numbers, and whose bulk data begin at target k.
+// step adds a transmission to a. Its header has the given length without numbers, and its bulk data
+// begin at target k.
 func (p *Planner) step(a way, to *Layout, header, k int, first bool) way {
 	room := (to.at(k) - header) &^ 3
 	a.room += room
@@ -63,8 +67,9 @@ func (p *Planner) step(a way, to *Layout, header, k int, first bool) way {
 	return a
 }
 
-// find decides on the transmissions of the group: their headers' lengths, where their bulk data begin, and how much of the payload stream each has. first
-// is the length of the first header without numbers.
+// find chooses the transmissions of the group: the lengths of their headers, the first targets of
+// their bulk data, and their parts of the payload stream. first is the length of the first header
+// without numbers.
 func (p *Planner) find(to *Layout, first, limit int) error {
 	if first > to.Size {
 		return &FitError{Limit: limit, reason: "its header is longer than a receive buffer"}
@@ -97,8 +102,9 @@ func (p *Planner) find(to *Layout, first, limit int) error {
 	return nil
 }
 
-// bulkFirst lets every transmission take as many bulk data as it can, and leaves in p.group the ones that have any, or the first. It returns
-// how many there are to be, 0 if there is no end to it, and a number that cannot be undercut.
+// bulkFirst fills every transmission with as much bulk data as fits. It leaves the transmissions
+// with bulk data in p.group, or only the first. It returns their number, 0 if there is no end, and
+// a lower bound of the number.
 func (p *Planner) bulkFirst(to *Layout, first int) (count, least int) {
 	guess := 0
 	if n := to.longest(); n > 0 {
@@ -147,11 +153,11 @@ func (p *Planner) bulkFirst(to *Layout, first int) (count, least int) {
 	return count, least
 }
 
-// explore looks for a group of at most limit transmissions, and returns its last way, -1 if there is none. It follows all
-// ways at once, and gives up one when another is better, or when what it leaves is too much.
+// explore searches a group of at most limit transmissions and returns its last way, -1 if none. It
+// follows all ways in parallel, and drops a way if another is better or if too much would remain.
 func (p *Planner) explore(to *Layout, first, limit int) int {
 	limit = min(limit, mostTransmissions)
-	all, targets := p.bytes(), 0 // bulk data, and what a continuation can take of them
+	all, targets := p.bytes(), 0 // bulk data, and the room for it in a continuation
 	for k := to.behind(ContinueSize); k < len(to.Targets); k++ {
 		targets += to.target(k).Length
 	}
@@ -190,7 +196,7 @@ func (p *Planner) explore(to *Layout, first, limit int) int {
 	return -1
 }
 
-// bytes returns how many bytes of bulk data there are.
+// bytes returns the number of bytes of bulk data.
 func (p *Planner) bytes() (n int) {
 	for _, i := range p.items {
 		n += p.bulk[i].Length
@@ -198,7 +204,8 @@ func (p *Planner) bytes() (n int) {
 	return n
 }
 
-// keep adds w to the ways from begin on, unless one of them is better, and removes those that w is better than.
+// keep adds w to the ways from begin on, unless one of them is better, and removes those worse than
+// w.
 func (p *Planner) keep(begin int, w way) {
 	n := begin
 	for i := begin; i < len(p.ways); i++ {
@@ -216,7 +223,7 @@ func (p *Planner) keep(begin int, w way) {
 	}
 }
 
-// follow puts the transmissions of the way that ends with p.ways[last] into p.group.
+// follow sets p.group to the transmissions of the way that ends with p.ways[last].
 func (p *Planner) follow(last int) {
 	n := 0
 	for i := last; p.ways[i].from >= 0; i = p.ways[i].from {
@@ -232,7 +239,7 @@ func (p *Planner) follow(last int) {
 	}
 }
 
-// share deals the payload stream out, as early as there is room for it.
+// share distributes the payload stream, as early as possible.
 func (p *Planner) share(to *Layout, first int) {
 	var w way
 	for t := range p.group {

@@ -18,7 +18,7 @@ var limits = func() wire.Limits {
 	return l
 }()
 
-// lay makes a layout out of lengths; those of targets are negative.
+// lay makes a layout from lengths; negative ones are targets.
 func lay(t testing.TB, lengths ...int) *Layout {
 	t.Helper()
 	var segs []Segment
@@ -32,10 +32,10 @@ func lay(t testing.TB, lengths ...int) *Layout {
 	return l
 }
 
-// typical is 4 KiB, and 64 KiB of target.
+// typical is 4 KiB, and a target of 64 KiB.
 func typical(t testing.TB) *Layout { return lay(t, 4096, -65536) }
 
-// text is n bytes that tell where they are from. No byte is zero.
+// text returns n nonzero bytes that identify their positions.
 func text(n, salt int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -44,8 +44,8 @@ func text(n, salt int) []byte {
 	return b
 }
 
-// rpc makes a message of payload bytes of stream, in the midst of which items of the given lengths were taken out. taken says whether they
-// are items of the message already, or stand in its stream.
+// rpc returns a message with payload bytes of stream and items of the given lengths inside it.
+// taken selects whether the items have been removed from its stream.
 func rpc(payload int, items []int, taken bool) (*oncrpc.Message, []Bulk) {
 	m := &oncrpc.Message{}
 	var bulk []Bulk
@@ -73,7 +73,7 @@ func rpc(payload int, items []int, taken bool) (*oncrpc.Message, []Bulk) {
 
 func join(list [][]byte) []byte { return bytes.Join(list, nil) }
 
-// receive is a Send as it arrives.
+// receive is a received Send.
 type receive struct {
 	segs [][]byte
 	n    int
@@ -103,7 +103,8 @@ func arrive(l *Layout, send []byte) (*receive, error) {
 	return r, r.hdr.Parse(message, &limits)
 }
 
-// carry sends the group of p to an assembler, and returns the message that arrives. It checks what can be checked of any group.
+// carry sends a group to an assembler and returns the received message. It checks the properties of
+// all groups.
 func carry(l *Layout, group []Transmission, most, gather int) (*oncrpc.Message, *Assembler, error) {
 	if len(group) > most {
 		return nil, nil, fmt.Errorf("%d transmissions, %d are allowed", len(group), most)
@@ -135,7 +136,8 @@ func carry(l *Layout, group []Transmission, most, gather int) (*oncrpc.Message, 
 	return m, a, nil
 }
 
-// checkPadding says whether every item begins at the beginning of a target, and all that is no header, payload or data is zero.
+// checkPadding checks that every item begins at a target, and that all other bytes (neither header,
+// payload nor data) are zero.
 func checkPadding(a *Assembler, all []*receive) error {
 	l := a.layout
 	t := &a.lead.Transmit
@@ -174,7 +176,7 @@ func checkPadding(a *Assembler, all []*receive) error {
 	return nil
 }
 
-// same says whether got is the message that was sent.
+// same checks that got equals the sent message.
 func same(sent, got *oncrpc.Message) error {
 	a, b := join(sent.Gather(nil)), join(got.Gather(nil))
 	for len(a)%4 != 0 {
