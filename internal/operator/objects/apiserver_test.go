@@ -17,8 +17,9 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// TestAnAPIServerTakesThem: what is made of each scenario is applied to a real kube-apiserver, which checks it; applied again it changes nothing. Pods of the
-// shared workload on software iWARP are admitted where PodSecurity "restricted" is enforced, and those of a claim are not.
+// TestAnAPIServerTakesThem applies the objects of each scenario to a real kube-apiserver, which
+// validates them; applying them again changes nothing. PodSecurity "restricted" admits pods of the
+// shared workload on software iWARP, and refuses those of a claim.
 func TestAnAPIServerTakesThem(t *testing.T) {
 	cfg, stop, err := apiserver.Start("service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112")
 	if err != nil {

@@ -74,7 +74,7 @@ func read(t *testing.T, file string) *plan.Plan {
 	return &p
 }
 
-// written is what is applied, in YAML, without the empty status that Go's types have.
+// written returns the applied object in YAML, without the empty status of Go's types.
 func written(t *testing.T, list []client.Object) string {
 	t.Helper()
 	var out []string
@@ -158,7 +158,7 @@ func template(t *testing.T, o client.Object) *corev1.PodTemplateSpec {
 	return nil
 }
 
-// TestPodSecurity asks Kubernetes' own rules what they have against the pods.
+// TestPodSecurity evaluates the pods with Kubernetes' own rules.
 func TestPodSecurity(t *testing.T) {
 	rules, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -186,7 +186,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestExportsDoNotRestartPods: the pod template, and the name of its ConfigMap, are the same whatever exports there are and however many pods.
+// TestExportsDoNotRestartPods: the pod template and the name of its ConfigMap do not depend on the
+// exports or the number of pods.
 func TestExportsDoNotRestartPods(t *testing.T) {
 	p := read(t, "testdata/virtual-ip.in.yaml")
 	shared := func() *plan.Workload {
@@ -224,7 +225,7 @@ func TestServicesOutliveGateways(t *testing.T) {
 	}
 }
 
-// TestAPlanFollowsItsOwnServices: what Services record is what they were made of.
+// TestAPlanFollowsItsOwnServices: Services record their plan.
 func TestAPlanFollowsItsOwnServices(t *testing.T) {
 	for _, in := range scenarios(t) {
 		p := read(t, in)

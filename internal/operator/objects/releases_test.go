@@ -82,7 +82,8 @@ func TestOlderGatewaysReadTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		known := strings.Fields(string(text))
-		for _, in := range []string{"service", "claim", "options", "verbs", "virtual-ip"} { // none of which asks for what is newer than the first release
+		// none uses fields newer than the first release
+		for _, in := range []string{"service", "claim", "options", "verbs", "virtual-ip"} {
 			p := read(t, "testdata/"+in+".in.yaml")
 			for i := range p.Workloads {
 				var document any

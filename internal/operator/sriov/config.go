@@ -1,5 +1,6 @@
-// Package sriov speaks the contract of the SR-IOV network device plugin (k8snetworkplumbingwg/sriov-network-device-plugin): its configuration file, the names
-// of its resources and of the variables that containers get. The plugin cannot be imported as a Go module, so this is a mirror of its JSON.
+// Package sriov mirrors the interface of the SR-IOV network device plugin
+// (k8snetworkplumbingwg/sriov-network-device-plugin): its JSON configuration, its resource names
+// and its container variables. The plugin cannot be imported as a Go module.
 package sriov
 
 import (
@@ -17,7 +18,7 @@ const (
 	MaxResources = 256
 )
 
-// DefaultPrefix is that of resources that name none, unless the plugin is started with another one.
+// DefaultPrefix is the plugin's default prefix of resource names.
 const DefaultPrefix = "intel.com"
 
 // ResourceConfList is the plugin's configuration file.
@@ -27,17 +28,18 @@ type ResourceConfList struct {
 
 // ResourceConfig is a pool of devices under one name.
 type ResourceConfig struct {
-	// ResourcePrefix is a domain; empty: the plugin's own.
+	// ResourcePrefix is a domain; empty means the plugin's prefix.
 	ResourcePrefix string `json:"resourcePrefix,omitempty"`
-	// ResourceName is what follows the prefix and a slash.
+	// ResourceName is the name after the prefix and a slash.
 	ResourceName string `json:"resourceName"`
-	// DeviceType is netDevice, accelerator or auxNetDevice; empty: netDevice.
+	// DeviceType is netDevice, accelerator or auxNetDevice; empty means netDevice.
 	DeviceType DeviceType `json:"deviceType,omitempty"`
-	// ExcludeTopology keeps the devices' NUMA nodes from the kubelet.
+	// ExcludeTopology hides the devices' NUMA nodes from the kubelet.
 	ExcludeTopology bool `json:"excludeTopology,omitempty"`
-	// Selectors pick the devices: those that one of them picks. At least one is wanted: without any the plugin panics.
+	// Selectors select the devices; a device needs to match one. At least one is required: the
+	// plugin panics without any.
 	Selectors SelectorList `json:"selectors,omitempty"`
-	// AdditionalInfo is passed on to containers, by PCI address, or "*" for all.
+	// AdditionalInfo is passed to containers, by PCI address, or "*" for all.
 	AdditionalInfo map[string]map[string]string `json:"additionalInfo,omitempty"`
 }
 
@@ -51,7 +53,7 @@ const (
 	AuxNetDevice DeviceType = "auxNetDevice"
 )
 
-// Selectors are what devices have in common; of each list, one entry is enough.
+// Selectors match devices by properties. A device needs to match one entry of each list.
 type Selectors struct {
 	Vendors      []string `json:"vendors,omitempty"`
 	Devices      []string `json:"devices,omitempty"`
@@ -65,16 +67,16 @@ type Selectors struct {
 	PKeys        []string `json:"pKeys,omitempty"`
 	AuxTypes     []string `json:"auxTypes,omitempty"`
 	VdpaType     string   `json:"vdpaType,omitempty"`
-	// IsRdma gives containers the devices' character devices too. The plugin's own type has no tag for this field; Go finds it whatever its case, here
-	// as there.
+	// IsRdma also gives containers the RDMA character devices. As in the plugin, any case of the
+	// JSON name matches.
 	IsRdma       bool `json:"isRdma,omitempty"`
 	NeedVhostNet bool `json:"needVhostNet,omitempty"`
 }
 
-// SelectorList is written as a list; one alone may also stand by itself.
+// SelectorList is written as a list; a single element may also stand alone.
 type SelectorList []Selectors
 
-// UnmarshalJSON reads a list of selectors, or a single one.
+// UnmarshalJSON reads a list of selectors or a single selector.
 func (l *SelectorList) UnmarshalJSON(b []byte) error {
 	if b = bytes.TrimSpace(b); len(b) > 0 && b[0] == '{' {
 		var one Selectors
@@ -92,7 +94,7 @@ func (l *SelectorList) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// strict reads one JSON value without unknown fields.
+// strict decodes one JSON value and refuses unknown fields.
 func strict(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -105,7 +107,8 @@ func strict(b []byte, v any) error {
 	return nil
 }
 
-// Parse reads a configuration, and says what is wrong in it. Unknown fields are refused, since the plugin passes over them: what is misspelt selects more than is meant.
+// Parse reads and checks a configuration. It refuses unknown fields, which the plugin ignores: a
+// misspelt selector selects too many devices.
 func Parse(b []byte) (*ResourceConfList, error) {
 	if len(b) > MaxFile {
 		return nil, fmt.Errorf("%d bytes: want at most %d", len(b), MaxFile)
@@ -117,7 +120,7 @@ func Parse(b []byte) (*ResourceConfList, error) {
 	return c, c.Validate()
 }
 
-// Resource is the name under which pods ask for a device.
+// Resource returns the name that pods request a device by.
 func (r *ResourceConfig) Resource() string {
 	prefix := r.ResourcePrefix
 	if prefix == "" {
@@ -126,8 +129,9 @@ func (r *ResourceConfig) Resource() string {
 	return prefix + "/" + r.ResourceName
 }
 
-// Variable is the environment variable that names a container's devices of a resource, such as PCIDEVICE_NVIDIA_COM_RDMA_VF for nvidia.com/rdma_vf; with
-// _INFO behind it, the one that describes them. A hyphen stays, so that shells cannot read it.
+// Variable returns the environment variable with a container's devices of a resource, such as
+// PCIDEVICE_NVIDIA_COM_RDMA_VF for nvidia.com/rdma_vf. The variable with the suffix _INFO describes
+// them. Hyphens stay, so shells cannot read such variables.
 func Variable(resource string) string {
 	return "PCIDEVICE_" + strings.ToUpper(strings.NewReplacer(".", "_", "/", "_").Replace(resource))
 }

@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ConfigEntry is the entry of the plugin's ConfigMap that has its configuration.
+// ConfigEntry is the entry of the plugin's ConfigMap with its configuration.
 const ConfigEntry = "config.json"
 
-// ResourceAnnotation is set on a NetworkAttachmentDefinition: Multus hands its interface a device of that resource.
+// ResourceAnnotation on a NetworkAttachmentDefinition makes Multus assign a device of that resource
+// to its interface.
 const ResourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
 
-// ConfigMap returns the plugin's, usually sriovdp-config in kube-system.
+// ConfigMap returns the plugin's ConfigMap, usually sriovdp-config in kube-system.
 func ConfigMap(namespace, name string, c *ResourceConfList) (*corev1.ConfigMap, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -32,18 +33,19 @@ func ConfigMap(namespace, name string, c *ResourceConfList) (*corev1.ConfigMap, 
 	}, nil
 }
 
-// Network is a NetworkAttachmentDefinition whose interface is one of a resource's devices.
+// Network is a NetworkAttachmentDefinition for devices of a resource.
 type Network struct {
 	Namespace, Name string
-	// Resource is such as nvidia.com/rdma_vf.
+	// Resource is a resource name, such as nvidia.com/rdma_vf.
 	Resource string
 	// Type is the CNI plugin: sriov, ib-sriov or host-device.
 	Type string
-	// VLAN is for type sriov; 0: none.
+	// VLAN is for type sriov; 0 means none.
 	VLAN int
-	// RDMA chains the plugin rdma behind it, which moves the RDMA device into the pod. It is for nodes whose RDMA subsystem is in exclusive mode.
+	// RDMA chains the CNI plugin rdma, which moves the RDMA device into the pod. Nodes need it if
+	// their RDMA subsystem is in exclusive mode.
 	RDMA bool
-	// IPAM is the configuration of the plugin that gives out addresses; nil: none does.
+	// IPAM is the configuration of the IPAM plugin; nil means none.
 	IPAM map[string]any
 }
 
@@ -102,7 +104,7 @@ func (n *Network) Definition() (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// ParseDefinition reads a NetworkAttachmentDefinition back, and says what is wrong in it.
+// ParseDefinition reads and checks a NetworkAttachmentDefinition.
 func ParseDefinition(u *unstructured.Unstructured) (*Network, error) {
 	if u.GetAPIVersion() != "k8s.cni.cncf.io/v1" || u.GetKind() != "NetworkAttachmentDefinition" {
 		return nil, fmt.Errorf("%s, %s: want a NetworkAttachmentDefinition of k8s.cni.cncf.io/v1", u.GetAPIVersion(), u.GetKind())

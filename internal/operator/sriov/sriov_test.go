@@ -48,7 +48,8 @@ func config(t *testing.T) *ResourceConfList {
 	return c
 }
 
-// TestConfigMap: a configuration in all the shapes that the plugin takes, and as we write it; that is the same when it is read again.
+// TestConfigMap reads a configuration in all the forms that the plugin accepts, and writes it in
+// our form, which reads back unchanged.
 func TestConfigMap(t *testing.T) {
 	c := config(t)
 	m, err := ConfigMap("kube-system", "sriovdp-config", c)

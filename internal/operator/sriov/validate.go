@@ -12,12 +12,12 @@ var (
 	namePattern    = regexp.MustCompile(`^[a-zA-Z0-9]([-_a-zA-Z0-9]*[a-zA-Z0-9])?$`)
 	hexPattern     = regexp.MustCompile(`^[0-9a-f]{4}$`)
 	addressPattern = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
-	// rangesPattern is what follows a physical function: which of its virtual ones, counted from 0.
+	// rangesPattern matches the virtual functions of a physical one, counted from 0.
 	rangesPattern = regexp.MustCompile(`^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$`)
 	pkeyPattern   = regexp.MustCompile(`^0x[0-9a-fA-F]{1,4}$`)
 )
 
-// Validate returns everything that is wrong, one problem a line.
+// Validate returns all problems, one per line.
 func (c *ResourceConfList) Validate() error {
 	if n := len(c.ResourceList); n < 1 || n > MaxResources {
 		return fmt.Errorf("resourceList: %d resources: want 1 to %d", n, MaxResources)
@@ -107,13 +107,14 @@ func (s *Selectors) validate(field string, kind DeviceType) (all []error) {
 	return all
 }
 
-// functions tells whether v is a physical function, perhaps with # and a list of its virtual ones.
+// functions reports whether v is a physical function, optionally with # and a list of its virtual
+// ones.
 func functions(v string, physical func(string) bool) bool {
 	name, list, some := strings.Cut(v, "#")
 	return physical(name) && (!some || rangesPattern.MatchString(list))
 }
 
-// Serves says what keeps a gateway from using devices of a resource; nil if nothing does.
+// Serves returns an error if a gateway cannot use devices of a resource.
 func (c *ResourceConfList) Serves(resource string) error {
 	for i := range c.ResourceList {
 		r := &c.ResourceList[i]

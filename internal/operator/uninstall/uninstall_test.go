@@ -68,7 +68,8 @@ func (d *draining) Delete(_ context.Context, o client.Object, _ ...client.Delete
 	return nil
 }
 
-// What gateways may drain is waited for, whatever the timeout; a gateway that is protected for a while is deleted after that.
+// Draining gateways are waited for, whatever the timeout; a temporarily protected gateway is
+// deleted afterwards.
 func TestDrain(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration

@@ -111,7 +111,7 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// An unknown program is distinguished from a failing one.
+// A server without the program and a failing server cause different errors.
 func TestNoMount(t *testing.T) {
 	r := newRig(t, true)
 	none := newLoop(t, &oncrpc.Mux{}, r.pool, true)
@@ -184,7 +184,7 @@ func TestReadWrite(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "end behind the largest offset") {
 			t.Error(err)
 		}
-		// Errors of sink and source are passed on.
+		// Errors of a sink and a source are returned unchanged.
 		_, err = r.Download(ctx, f.Handle, 0, 100_000, func([][]byte) error { return io.ErrShortWrite })
 		mustBe(t, err, io.ErrShortWrite)
 		err = r.Upload(ctx, f.Handle, strings.NewReader("short"), 0, 100_000, client.UploadOptions{})
@@ -222,7 +222,7 @@ func TestBuffers(t *testing.T) {
 	})
 }
 
-// A restarted server loses uncommitted data: the client writes them again.
+// A server that restarts loses uncommitted data: the client writes them again.
 func TestRewrite(t *testing.T) {
 	for after := 1; after <= 14; after++ {
 		r := newRig(t, true)
@@ -285,7 +285,7 @@ func TestReadDirPlus(t *testing.T) {
 		}
 		for _, err := range r.ReadDirPlus(ctx, r.root) {
 			mustNot(t, err)
-			break // a list may be read in part
+			break // an iteration may stop early
 		}
 		r.fs.stuckList = true
 		if _, err := list(); err == nil || !strings.Contains(err.Error(), "is stuck at cookie 300") {
@@ -300,7 +300,7 @@ func TestReadDirPlus(t *testing.T) {
 }
 
 func TestWalk(t *testing.T) {
-	for _, bare := range []bool{false, true} { // the server omits all optional parts
+	for _, bare := range []bool{false, true} { // whether the server omits all optional fields
 		eachRig(t, func(t *testing.T, r *rig) {
 			r.fs.noAttrs, r.fs.noHandles = bare, bare
 			mkdir := func(dir nfs3.Handle, name string) nfs3.Handle {

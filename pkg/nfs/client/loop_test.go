@@ -17,8 +17,8 @@ import (
 )
 
 // loop is a requester with a handler in the same process as its server. With place it places
-// results as RDMA does; otherwise replies are whole, as on TCP. It checks each request against its
-// own plan.
+// results where the request wants them, as RDMA does; otherwise replies are whole, as on TCP. It
+// compares each request with its plan.
 type loop struct {
 	t       *testing.T
 	handler oncrpc.Handler
@@ -79,7 +79,7 @@ func (l *loop) Submit(r *oncrpc.Request) {
 	}()
 }
 
-// checkPlan compares r's plan with its binding's reading of the message.
+// checkPlan compares the fields of r with its binding's view of the message.
 func (l *loop) checkPlan(r *oncrpc.Request, flat []byte) {
 	b := binding.For(r.Program, r.Version)
 	if b == nil {
@@ -116,7 +116,8 @@ func (l *loop) Cancel(r *oncrpc.Request, cause error) {
 	}
 }
 
-// take ends the wait for a reply. A cancelled request may be in use again, with another XID.
+// take ends the wait for a reply. A cancelled request may already be in use again, with another
+// XID.
 func (l *loop) take(r *oncrpc.Request, xid uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +128,7 @@ func (l *loop) take(r *oncrpc.Request, xid uint32) bool {
 	return true
 }
 
-// exchange is a call with its reply.
+// exchange is one call with its reply.
 type exchange struct {
 	l *loop
 	r *oncrpc.Request
@@ -186,7 +187,7 @@ type rig struct {
 	root nfs3.Handle
 }
 
-// eachRig runs f over both kinds of transport, and checks for leaks.
+// eachRig runs f over both kinds of transport and checks for leaks.
 func eachRig(t *testing.T, f func(t *testing.T, r *rig)) {
 	for _, place := range []bool{false, true} {
 		name := "whole"

@@ -10,19 +10,20 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// memFS is an NFS server in memory with settable faults, for the client's tests.
+// memFS is an NFS server in memory with configurable faults, limited to the needs of the client's
+// tests.
 type memFS struct {
 	mu    sync.Mutex
 	files map[uint64]*memFile
 	next  uint64
 	verf  nfs3.Verifier
 
-	shortRead, shortWrite int  // largest transfer of one call, if > 0
-	noAttrs, noHandles    bool // omit the optional parts
+	shortRead, shortWrite int  // maximum bytes per call, if > 0
+	noAttrs, noHandles    bool // omit optional fields
 	noPlus                bool // READDIRPLUS is not supported
 	stuckList             bool // lists never end
 	silent                map[uint32]bool
-	// WRITEs until the verifier changes and uncommitted data are lost; once
+	// number of WRITEs before the verifier changes and uncommitted data are lost; once
 	restartAfter int
 	restartEvery bool
 	wrote        int
@@ -190,7 +191,7 @@ func (fs *memFS) serve(c *oncrpc.Call, d *xdr.Decoder, e *xdr.Encoder) {
 	}
 }
 
-// item copies data to memory that a transport can send.
+// item copies data to memory that transports can send from.
 func item(c *oncrpc.Call, data []byte) [][]byte {
 	b, err := c.Pool().Get(len(data))
 	if err != nil {
@@ -268,7 +269,7 @@ func (fs *memFS) serveData(c *oncrpc.Call, d *xdr.Decoder, e *xdr.Encoder) {
 
 func (fs *memFS) write(f *memFile, a *nfs3.WriteArgs) uint32 {
 	if fs.wrote++; fs.wrote == fs.restartAfter || fs.restartEvery && fs.wrote%3 == 0 {
-		fs.verf[7]++ // the server restarts, and loses uncommitted data
+		fs.verf[7]++ // the server restarts and loses uncommitted data
 		for _, g := range fs.files {
 			if g.attr.Type == nfs3.Reg {
 				g.data = slices.Clone(g.committed)

@@ -11,7 +11,7 @@ import (
 )
 
 // maxMountReply bounds the results of MNT. MOUNT has no binding (RFC 8267 section 4.2), so the
-// bound is the caller's.
+// caller bounds its replies.
 const maxMountReply = 4 + nfs3.HandleLen + 4 + 4*nfs3.MaxFlavors
 
 // Mount gets the handle of an exported directory by MOUNT, and the transfer sizes by FSINFO.

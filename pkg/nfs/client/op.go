@@ -143,8 +143,7 @@ func (o *Op) Wait(ctx context.Context) {
 	<-o.wake
 }
 
-// Result decodes the results of a call that has ended. They are valid until the next Submit or
-// Free.
+// Result decodes the results of a finished call. They are valid until the next Submit or Free.
 func (o *Op) Result(res decoder) error {
 	if err := finish(o.r.Err, o.r, res); err != nil {
 		return fmt.Errorf("%s: %w", nfs3.ProcedureName(o.r.Procedure), err)

@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// Adaptive is a Policy of a server that divides a memory budget among connections by use.
+// Adaptive is a server's Policy that divides a memory budget among connections by use.
 //
-//   - Each connection has Min credits, unless its client asks for less.
-//   - A connection that uses up its grant within a short time gets twice as many, up to Max and to
-//     its client's request. One that uses little of it gets less (use.go).
-//   - When the budget does not suffice, connections that want more than their fair part get equal
+//   - Each connection has Min credits, unless its client requests fewer.
+//   - A connection that uses its whole grant within a short time gets twice as many, up to Max and
+//     to its client's request. A connection that uses little of it gets fewer (use.go).
+//   - If the budget does not suffice, connections that want more than their fair part get equal
 //     parts of the rest (shares.go).
-//   - All get less while the backend is slower than lately (latency.go).
+//   - All connections get fewer while the backend is slower than lately (latency.go).
 //
-// A posted receive cannot be recalled. A grant is lowered at once, but its memory goes to others
-// only as receives are used up. So there never is more beyond the budget than Min for each
-// connection. Receives beside those for credits are not counted. A Memory bounds several policies
-// together, Min included.
+// A posted receive cannot be recalled. A lower grant holds at once, but its memory becomes free
+// only as receives are used up. So memory exceeds the budget by at most Min for each connection.
+// Receives beyond those for credits do not count. A Memory bounds several policies together, Min
+// included.
 //
 // Calls drive the policy; it has no goroutine. On the data path it neither allocates nor waits:
-// work that would have to wait for another connection is done with the next answer.
+// work that would wait for another connection is left to the next reply.
 type Adaptive struct {
 	clock     func() time.Duration
-	epoch     atomic.Uint32 // changes when all accounts have to look again
+	epoch     atomic.Uint32 // changes when all accounts must look again
 	fixed     atomic.Bool   // Min is Max: latency changes nothing
 	latencies latencies
 
-	mu     sync.Mutex // on the data path it is only tried
+	mu     sync.Mutex // the data path only tries it
 	shares shares
 }
 
@@ -58,7 +58,8 @@ func (l *Limits) check() error {
 	return nil
 }
 
-// NewAdaptive makes a policy. clock returns the time since any moment; nil means a monotonic clock.
+// NewAdaptive makes a policy. clock returns the time since a fixed moment; nil means a monotonic
+// clock.
 func NewAdaptive(l Limits, clock func() time.Duration) (*Adaptive, error) {
 	if clock == nil {
 		start := time.Now()
@@ -69,9 +70,8 @@ func NewAdaptive(l Limits, clock func() time.Duration) (*Adaptive, error) {
 	return p, p.SetLimits(l)
 }
 
-// SetLimits changes the limits. They hold for the next answer on each connection; after an error
-// nothing has changed. No connection gets more than the Max at its start, for which its queues are
-// made.
+// SetLimits changes the limits, from the next reply on each connection. An error leaves them
+// unchanged. No connection gets more than the Max at its start, since its queues have that size.
 func (p *Adaptive) SetLimits(l Limits) error {
 	if err := l.check(); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (p *Adaptive) SetLimits(l Limits) error {
 	return nil
 }
 
-// Open implements Policy. The account's methods must not be called concurrently, but for Close.
+// Open implements Policy. The account's methods except Close must not be called concurrently.
 func (p *Adaptive) Open() Account {
 	a := &account{p: p}
 	p.mu.Lock()
@@ -116,7 +116,7 @@ func (p *Adaptive) Latency(kind int, d time.Duration) {
 // Stats describe the state of an Adaptive policy.
 type Stats struct {
 	Limits
-	// Connections is the number of connections, and Granted that of their credits.
+	// Connections is the number of connections, Granted the number of their credits.
 	Connections, Granted int
 	// Promised is the memory in bytes for granted credits, and for receives still posted for
 	// earlier grants.
@@ -138,15 +138,15 @@ func (p *Adaptive) Stats() Stats {
 	}
 }
 
-// account is a connection's part. The holder of the connection's lock owns it; the policy owns
-// member.
+// account is the state of a connection. The holder of the connection's lock owns it; the policy
+// owns member.
 type account struct {
 	p         *Adaptive
-	max       int // Limits.Max when it was opened, for which queues are sized
-	grant     int // the first credits, and later member.grant
+	max       int // Limits.Max at its opening; its queues have that size
+	grant     int // the first credits, later member.grant
 	requested int
 	epoch     uint32
-	again     bool // look again with the next answer
+	again     bool // look again with the next reply
 	since     time.Duration
 	calls     int // since then
 	posted    int // receives that stand for credits

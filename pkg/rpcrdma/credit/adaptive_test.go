@@ -42,7 +42,7 @@ func TestCreditLimits(t *testing.T) {
 	}
 }
 
-// TestAdaptiveBounds does anything to a policy, and looks at what it may never do.
+// TestAdaptiveBounds applies random operations to a policy and checks its invariants.
 func TestAdaptiveBounds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
@@ -55,7 +55,8 @@ func TestAdaptiveBounds(t *testing.T) {
 		l := limits()
 		s := newAdaptiveSim(t, l)
 		n := 0
-		over := l.Memory // what was there when the budget became smaller goes only as it is used up
+		// after a cut of the budget, existing grants shrink only as they are used up
+		over := l.Memory
 		for range draw(1, 60, "steps") {
 			switch step := draw(0, 9, "step"); {
 			case step == 0 || len(s.names) == 0:
@@ -66,7 +67,7 @@ func TestAdaptiveBounds(t *testing.T) {
 				i := draw(0, len(s.names)-1, "which")
 				c := s.conns[s.names[i]]
 				c.account.Close()
-				c.answer() // one that was about to be answered
+				c.answer() // a reply in preparation
 				c.account.Close()
 				delete(s.conns, s.names[i])
 				s.names = append(s.names[:i:i], s.names[i+1:]...)
@@ -104,8 +105,8 @@ func TestAdaptiveBounds(t *testing.T) {
 	})
 }
 
-// TestAdaptiveMax: a connection has queues for the limit of its beginning, beyond which a later one raises
-// the grants of new connections alone.
+// TestAdaptiveMax: a connection keeps the limit of its start, for which it has queues. A later,
+// higher limit applies to new connections only.
 func TestAdaptiveMax(t *testing.T) {
 	l := Limits{Min: 8, Max: 8, Memory: 1 << 30, ReceiveSize: 4096}
 	p, err := NewAdaptive(l, nil)
@@ -126,7 +127,7 @@ func TestAdaptiveMax(t *testing.T) {
 	}
 }
 
-// check adds up what the members have.
+// check sums up the members.
 func (s *adaptiveSim) check(t *rapid.T) {
 	sh := &s.p.shares
 	var used, claimed int64
@@ -149,8 +150,8 @@ func (s *adaptiveSim) check(t *rapid.T) {
 	}
 }
 
-// TestAdaptiveFair: whatever went before, equally busy connections come to have the same; then
-// nothing changes any more, all memory that they can use is in use, and none that they cannot.
+// TestAdaptiveFair: whatever the history, equally busy connections converge to equal grants. Then
+// nothing changes any more: all usable memory is in use, and no other.
 func TestAdaptiveFair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
@@ -162,7 +163,7 @@ func TestAdaptiveFair(t *testing.T) {
 			s.busy(s.names[:1+draw(0, i, "which")], draw(1, 300, "calls"), time.Millisecond)
 		}
 		all := s.names
-		for range 15 { // those to be idle make a call now and then, and give up what they had
+		for range 15 { // idle connections make a few calls, and lose their former grants
 			s.busy(all[busy:], 20, 20*time.Second)
 		}
 		s.busy(all[:busy], 1500, 150*time.Millisecond)
@@ -188,7 +189,7 @@ func TestAdaptiveFair(t *testing.T) {
 	})
 }
 
-// TestAdaptiveStatic: with one number for both limits the policy does what Static does.
+// TestAdaptiveStatic: with equal limits the policy acts like Static.
 func TestAdaptiveStatic(t *testing.T) {
 	s := newAdaptiveSim(t, Limits{Min: 128, Max: 128, Memory: math.MaxInt64, ReceiveSize: 4096})
 	for i := range 50 {
@@ -210,7 +211,7 @@ func TestAdaptiveStatic(t *testing.T) {
 	}
 }
 
-// TestAdaptiveSizes: what receives take is told later, and then counts.
+// TestAdaptiveSizes: a size of receives that is reported late counts from then on.
 func TestAdaptiveSizes(t *testing.T) {
 	s := newAdaptiveSim(t, Limits{Min: 4, Max: 128, Memory: 100 * 4096, ReceiveSize: 4096})
 	a, b := s.open("a"), s.open("b")
@@ -226,9 +227,9 @@ func TestAdaptiveSizes(t *testing.T) {
 	}
 }
 
-// TestAdaptiveLatencyLoop closes the loop: a backend that does 16 calls at a time of 1 ms each, and
-// clients that use all that they are granted. The grants settle where the backend is busy, and
-// change no more often than they may.
+// TestAdaptiveLatencyLoop closes the loop: a backend that handles 16 calls of 1 ms at a time, and
+// clients that use their whole grants. The grants settle where the backend is busy, and change no
+// faster than permitted.
 func TestAdaptiveLatencyLoop(t *testing.T) {
 	s := newAdaptiveSim(t, Limits{Min: 2, Max: 128, Memory: 1 << 30, ReceiveSize: 4096})
 	names := []string{"a", "b", "c", "d"}
@@ -236,7 +237,7 @@ func TestAdaptiveLatencyLoop(t *testing.T) {
 		s.open(n)
 	}
 	s.latency = time.Millisecond
-	s.busy(names, 100, 100*time.Millisecond) // it was seen without load
+	s.busy(names, 100, 100*time.Millisecond) // a time without load
 	from := s.p.Stats()
 	worst := 0
 	for tick := range 100 * 20 {
@@ -255,12 +256,12 @@ func TestAdaptiveLatencyLoop(t *testing.T) {
 	}
 	st := s.p.Stats()
 	changes := st.Raised[ByLatency] + st.Lowered[ByLatency] - from.Raised[ByLatency] - from.Lowered[ByLatency]
-	if most := uint64(len(names) * 10 * 2); changes > most { // 2 s went by
+	if most := uint64(len(names) * 10 * 2); changes > most { // 2 s have passed
 		t.Errorf("latency changed grants %d times in 2 s, want %d at most", changes, most)
 	}
 }
 
-// TestLog2 holds the logarithm against the real one.
+// TestLog2 compares the logarithm with math.Log2.
 func TestLog2(t *testing.T) {
 	last := int64(0)
 	for d := quick; d < time.Hour; d += d/97 + 1 {
@@ -272,8 +273,8 @@ func TestLog2(t *testing.T) {
 	}
 }
 
-// TestAdaptiveConcurrently has connections come, call and go at the same time, on the clock of the
-// runtime.
+// TestAdaptiveConcurrently opens connections, makes calls and closes connections concurrently, on
+// the runtime's clock.
 func TestAdaptiveConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := NewAdaptive(Limits{Min: 2, Max: 64, Memory: 200 * 4096, ReceiveSize: 4096}, nil)

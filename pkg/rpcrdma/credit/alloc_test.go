@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestAdaptiveAllocations: what is called on the data path allocates nothing, whatever it changes.
+// TestAdaptiveAllocations: methods on the data path allocate nothing, even if they change grants.
 func TestAdaptiveAllocations(t *testing.T) {
 	s := newAdaptiveSim(t, Limits{Min: 4, Max: 128, Memory: 1 << 20, ReceiveSize: 4096})
 	a, b := s.open("a").account, s.open("b").account

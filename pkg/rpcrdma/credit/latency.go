@@ -12,9 +12,9 @@ const (
 
 	// ceilingInterval is the shortest time between two changes of the ceiling.
 	ceilingInterval = 100 * time.Millisecond
-	// lately is how long the lowest latency is remembered; at most twice as long.
+	// lately is how long at least the lowest latency is remembered; at most twice as long.
 	lately = 30 * time.Second
-	// quick is the shortest latency that counts; shorter ones count as much.
+	// quick is the shortest latency that counts; shorter ones count as quick.
 	quick = 1 << 18 * time.Nanosecond
 	// sample is the number of calls for a figure.
 	sample = 8
@@ -23,34 +23,34 @@ const (
 	fineAt = 256 / 2 // √2 times
 )
 
-// latencies compare the backend's latency with the lowest lately, for each kind of call: a WRITE
-// that takes longer than a GETATTR proves nothing. The figures are geometric means, so that a few
-// slow calls do not make a slow backend.
+// latencies compare the backend's latency with the lowest one lately, for each kind of call, since
+// a WRITE is slower than a GETATTR anyway. The figures are geometric means, so that a few slow
+// calls do not make a slow backend.
 type latencies struct {
 	kinds [Kinds]speed
-	due   atomic.Int64 // when aggregate is worth it, in nanoseconds of the clock
+	due   atomic.Int64 // time of the next useful aggregate, in nanoseconds of the clock
 }
 
 // speed is the latency of a kind of call.
 type speed struct {
 	// sum has the number of calls in its upper 24 bits, and the sum of the logarithms of their
-	// times in the others.
+	// times in the lower 40.
 	sum atomic.Uint64
 
 	// The policy's lock guards these. Logarithms are to the base 2, in 256 parts; 0 is none.
-	low, lower int64         // the lowest since turned, and in the time before
-	turned     time.Duration // when lower was low
+	low, lower int64         // the lowest since turned, and in the period before
+	turned     time.Duration // start of the period of low
 }
 
 const sumBits = 40
 
-// note takes a call that took d, and returns whether aggregate is due.
+// note adds a call that took d, and reports whether aggregate is due.
 func (s *latencies) note(kind int, d, now time.Duration) bool {
 	s.kinds[uint(kind)%Kinds].sum.Add(1<<sumBits | uint64(log2(max(d, quick))))
 	return int64(now) >= s.due.Load()
 }
 
-// aggregate returns how much slower the backend is, as doublings in 256 parts, on the mean over the
+// aggregate returns the slowdown of the backend, in doublings of 256 parts, as the mean over the
 // calls. ok is false with too few calls.
 func (s *latencies) aggregate(now time.Duration) (slow int64, ok bool) {
 	s.due.Store(int64(now + ceilingInterval))
@@ -70,12 +70,12 @@ func (s *latencies) aggregate(now time.Duration) (slow int64, ok bool) {
 	if calls == 0 {
 		return 0, false
 	}
-	// Calls in flight now were sent under the present grants: look at later ones next.
+	// Calls in flight were sent under the present grants: look at later ones next.
 	s.due.Store(int64(now + max(ceilingInterval, time.Duration(1)<<min(logs/calls>>8, 33))))
 	return over / calls, true
 }
 
-// lowest takes a figure, and returns the lowest lately.
+// lowest adds a figure, and returns the lowest one lately.
 func (k *speed) lowest(mean int64, now time.Duration) int64 {
 	if now-k.turned >= lately {
 		k.lower = k.low
@@ -93,8 +93,8 @@ func (k *speed) lowest(mean int64, now time.Duration) int64 {
 	return min(k.low, k.lower)
 }
 
-// log2 is the logarithm of d to the base 2 in 256 parts, for d of at least 256 ns. It is linear
-// between powers of two, and wrong by 22 parts at most.
+// log2 is the logarithm of d to the base 2 in 256 parts, for d of at least 256 ns. It interpolates
+// between powers of two, with an error of at most 22 parts.
 func log2(d time.Duration) int64 {
 	n := bits.Len64(uint64(d)) - 1
 	return int64(n)<<8 | int64(uint64(d)>>(n-8)&0xff)

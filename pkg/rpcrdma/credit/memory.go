@@ -2,24 +2,24 @@ package credit
 
 import "sync/atomic"
 
-// leastCredits is the grant of a connection when there is no Memory for more.
+// leastCredits is the grant of a connection when Memory is exhausted.
 const leastCredits = 8
 
 // Memory bounds the memory for receives of several policies together; see [Adaptive.Under]. The
-// zero value has no limit. Its methods may be called from any goroutine.
+// zero value has no limit. All methods are safe for concurrent use.
 //
-// Grants beyond a connection's first credits (8, or its Min if that is less) come from three
-// quarters of the limit. The last quarter is for new connections. It does not refuse these; see
+// Grants beyond a connection's first credits (8, or its Min if less) use three quarters of the
+// limit. The last quarter is for new connections. Memory itself does not refuse them; see
 // [Adaptive.Room].
 type Memory struct{ limit, used atomic.Int64 }
 
-// SetLimit changes the limit in bytes; 0 means none. Grants stay until they are used up.
+// SetLimit changes the limit in bytes; 0 means none. Existing grants stay until they are used up.
 func (m *Memory) SetLimit(n int64) { m.limit.Store(n) }
 
-// Used is the number of bytes for credits, and for receives still posted for earlier ones.
+// Used returns the bytes for credits, and for receives still posted for earlier ones.
 func (m *Memory) Used() int64 { return m.used.Load() }
 
-// take takes up to n bytes of the memory for grants beyond first credits, and returns how many.
+// take reserves up to n bytes for grants beyond first credits, and returns the reserved number.
 func (m *Memory) take(n int64) int64 {
 	for {
 		used := m.used.Load()
@@ -32,7 +32,7 @@ func (m *Memory) take(n int64) int64 {
 	}
 }
 
-// Under makes the policy take its memory from m, besides its own budget. It is called before the
+// Under makes the policy take its memory from m, in addition to its own budget. Call it before the
 // first connection.
 func (p *Adaptive) Under(m *Memory) {
 	p.mu.Lock()
@@ -52,7 +52,7 @@ func (p *Adaptive) Room() bool {
 	return limit == 0 || s.memory.used.Load()+int64(s.first())*int64(s.limits.ReceiveSize) <= limit
 }
 
-// first is the number of credits of a connection without asking the Memory.
+// first is the number of credits that a connection has without Memory.
 func (s *shares) first() int {
 	if s.memory == nil {
 		return s.limits.Min
@@ -60,8 +60,8 @@ func (s *shares) first() int {
 	return min(leastCredits, s.limits.Min)
 }
 
-// within returns how many of n credits there is memory for, and makes m hold it. posted receives
-// stand for its credits.
+// within returns how many of n credits fit the memory, and makes m hold it. posted receives stand
+// for its credits.
 func (s *shares) within(m *member, n, posted int) int {
 	if s.memory == nil {
 		return n

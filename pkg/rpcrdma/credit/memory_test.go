@@ -7,9 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReceiveMemory does anything to policies that share memory: there never is more than the
-// limit, but for receives that cannot be recalled when that is lowered, and what is there is given
-// out.
+// TestReceiveMemory applies random operations to policies that share memory. They never exceed the
+// limit, except by receives that cannot be recalled after a cut, and they use all available memory.
 func TestReceiveMemory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }
@@ -68,7 +67,7 @@ func TestReceiveMemory(t *testing.T) {
 	})
 }
 
-// TestReceiveMemoryGrows: a connection that had less than it asked for has it when there is memory
+// TestReceiveMemoryGrows: a connection with less than its request gets it when memory is free
 // again.
 func TestReceiveMemoryGrows(t *testing.T) {
 	var m Memory

@@ -5,7 +5,7 @@
 // lowers grants while the backend is slow. A [Memory] bounds several adaptive policies together.
 package credit
 
-// Max is the most credits that a connection may have.
+// Max is the maximum number of credits of a connection.
 const Max = 4096
 
 // Policy decides how many calls may be outstanding on a connection.
@@ -14,24 +14,24 @@ type Policy interface {
 	Open() Account
 }
 
-// Account is a connection's part in a Policy. Its methods are called on the data path: they do not
-// block or allocate.
+// Account is a connection's part in a Policy. Its methods are on the data path: they do not block
+// or allocate.
 type Account interface {
-	// Credits returns how many calls may be outstanding from now on, 1 to Max. The peer has asked
-	// for requested, or granted them; inUse of them are outstanding. Posted receives stand for
-	// earlier grants, so a smaller number takes effect slowly.
+	// Credits returns how many calls may be outstanding from now on, 1 to Max. The peer has
+	// requested, or granted, the number requested; inUse calls are outstanding. Posted receives
+	// stand for earlier grants, so a smaller number takes effect slowly.
 	Credits(requested, inUse int) int
-	// Max is the most that Credits ever returns.
+	// Max is the upper bound of Credits.
 	Max() int
 	// Close ends the account.
 	Close()
 }
 
-// ReceiveAccount is an Account that also learns the memory for its credits.
+// ReceiveAccount is an Account that also counts the memory for its credits.
 type ReceiveAccount interface {
 	Account
-	// Posted follows Credits. Receives for n credits are posted or may yet be, new ones with size
-	// bytes each.
+	// Posted is called after Credits. Receives for n credits are posted or may yet be; new ones
+	// have size bytes each.
 	Posted(n, size int)
 }
 

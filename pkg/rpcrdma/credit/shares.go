@@ -2,40 +2,40 @@ package credit
 
 import "time"
 
-// Reason is why a grant was changed.
+// Reason is the reason of a changed grant.
 type Reason uint8
 
 // The reasons.
 const (
-	ByUse     Reason = iota // the connection uses more or less, or its client asks for it
+	ByUse     Reason = iota // the connection's use, or its client's request
 	ByLatency               // the backend's latency
-	ByMemory                // the budget, and the other connections' parts of it
-	ByConfig                // the limits were changed
+	ByMemory                // the budget, and the parts of other connections
+	ByConfig                // changed limits
 	Reasons                 // their number
 )
 
 func (r Reason) String() string { return [Reasons]string{"use", "latency", "memory", "config"}[r] }
 
-// shares divides the budget with max-min fairness: a connection that wants no more than an equal
-// part has its wish, and the others have equal parts of the rest.
+// shares divides the budget with max-min fairness: a connection that wants at most an equal part
+// gets its wish; the others get equal parts of the rest.
 //
 //	            claims of the satisfied         parts of those with wantsMore
 //	budget  |---- a ----|-- b --|- c -|------ d ------|------ e ------| free
 //
-// Each member finds its own place when it is settled, from the sum of the claims and the number of
-// members with wantsMore. That takes no loop over the members, and settles after a few rounds. The
-// sum of the charges bounds the grants at all times. A claim is the number that a member wants, so
-// that others leave it free; or its present charge, if that is more.
+// Each member computes its own part when it is settled, from the sum of the claims and the number
+// of members with wantsMore. That needs no loop over the members, and converges after a few rounds.
+// The sum of the charges always bounds the grants. A claim is the number that a member wants, which
+// others leave free, or its present charge if that is greater.
 type shares struct {
 	limits  Limits
 	changes uint32  // of the limits
 	memory  *Memory // may be nil
 
-	ceiling int // what latency allows, within the limits; see top
-	highest int // highest grant since the ceiling was adjusted
+	ceiling int // the limit by latency; see top
+	highest int // the highest grant since the ceiling was adjusted
 
 	used      int64 // charged to all members, in bytes
-	claimed   int64 // by those that are satisfied
+	claimed   int64 // by satisfied members
 	wantsMore int
 	granted   int
 
@@ -45,20 +45,20 @@ type shares struct {
 	raised, lowered [Reasons]uint64
 }
 
-// member is a connection, as the policy sees it.
+// member is the policy's record of a connection.
 type member struct {
 	use       use
 	grant     int   // credits
-	charge    int   // credits that memory stands for, the grant or more
-	size      int   // of the memory for one, in bytes
-	holds     int64 // of the Memory, in bytes: first or more
-	first     int64 // for the first credits
+	charge    int   // credits with memory, the grant or more
+	size      int   // bytes per credit
+	holds     int64 // bytes of the Memory, at least first
+	first     int64 // bytes of the first credits
 	wantsMore bool
 	claim     int64 // in bytes, unless wantsMore
 	bound     Reason
-	changes   uint32 // of the limits when it was settled last
+	changes   uint32 // of the limits when last settled
 	seen      time.Duration
-	at        int // in shares.members
+	at        int // index in shares.members
 	closed    bool
 }
 
@@ -70,7 +70,7 @@ func (s *shares) setLimits(l Limits) {
 	s.changes++
 }
 
-// top is the most that a connection may have.
+// top is the maximum of a connection.
 func (s *shares) top() int { return min(max(s.ceiling, s.limits.Min), s.limits.Max) }
 
 func (s *shares) open(m *member, now time.Duration) {
@@ -123,9 +123,9 @@ func (s *shares) join(m *member, wantsMore bool, claim int64) {
 	}
 }
 
-// settle sets the grant of m. Its client asks for requested; posted receives stand for it, those to
-// come of size bytes (0 if unknown). It returns whether another look with the next answer is worth
-// it.
+// settle sets the grant of m. Its client requests requested credits; posted receives stand for it,
+// new ones have size bytes (0 if unknown). It reports whether another look with the next reply is
+// useful.
 func (s *shares) settle(m *member, requested, posted, size int, now time.Duration) (again bool) {
 	s.leave(m)
 	s.used -= int64(m.charge) * int64(m.size)
@@ -154,7 +154,7 @@ func (s *shares) settle(m *member, requested, posted, size int, now time.Duratio
 	return m.charge > n || !wantsMore && n < wants || wantsMore && int64(n) < part
 }
 
-// wants is the number of credits of m if memory did not matter, and the reason for the bound.
+// wants returns the credits that m wants, regardless of memory, and the reason for the bound.
 func (s *shares) wants(m *member, requested int) (n int, bound Reason) {
 	n = max(m.use.want, s.limits.Min)
 	if n > s.limits.Max {
@@ -169,8 +169,8 @@ func (s *shares) wants(m *member, requested int) (n int, bound Reason) {
 	return n, bound
 }
 
-// change sets the grant to n. The reason is the present bound for a lower grant, the earlier one
-// for a higher.
+// change sets the grant to n. A lower grant has the present bound as its reason, a higher one the
+// earlier bound.
 func (s *shares) change(m *member, n int, bound Reason) {
 	why, count := bound, &s.lowered
 	if n > m.grant {
@@ -179,7 +179,7 @@ func (s *shares) change(m *member, n int, bound Reason) {
 	if m.changes != s.changes {
 		why = ByConfig
 	}
-	if n != m.grant && m.grant > 0 { // the first grant is no change
+	if n != m.grant && m.grant > 0 { // the first grant is not a change
 		count[why]++
 	}
 	s.granted += n - m.grant
@@ -187,7 +187,7 @@ func (s *shares) change(m *member, n int, bound Reason) {
 	s.highest = max(s.highest, n)
 }
 
-// decay checks one member: without a call for long it claims no more than it has.
+// decay checks one member: after a long time without a call it claims only its charge.
 func (s *shares) decay(now time.Duration) {
 	if s.hand++; s.hand >= len(s.members) {
 		s.hand = 0
@@ -200,8 +200,9 @@ func (s *shares) decay(now time.Duration) {
 	}
 }
 
-// adjustCeiling lowers the ceiling when the backend is slow, by doublings of its latency in 256
-// parts, and raises it when it is not. In between it stays. It returns whether it changed.
+// adjustCeiling lowers the ceiling if the backend is slow, by doublings of its latency in 256
+// parts, and raises it if it is fast. In between it keeps it. It reports whether the ceiling
+// changed.
 func (s *shares) adjustCeiling(slow int64) bool {
 	was, top := s.ceiling, s.top()
 	switch {

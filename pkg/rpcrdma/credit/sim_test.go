@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// adaptiveSim is a policy with a clock of its own, and connections that keep count of receives as
-// [receives] does.
+// adaptiveSim is a policy with its own clock, and connections that count receives as package
+// rpcrdma does.
 type adaptiveSim struct {
 	p     *Adaptive
 	now   time.Duration
 	size  int
 	names []string
 	conns map[string]*simConn
-	// The backend takes this long for calls of a kind; 0: it is not told.
+	// The backend's latency for calls of a kind; 0 means that none is reported.
 	latency time.Duration
 	kind    int
 }
 
-// simConn is a connection. A lower grant counts when lag more answers were sent, as those that are
-// under way may grant more.
+// simConn is a connection. A lower grant counts after lag further replies: replies in transit may
+// grant more.
 type simConn struct {
 	account Account
 	asks    int
 	size    int // of receives
 	lag     int
-	credits int // what receives are posted for
+	credits int // credits with posted receives
 	lower   []int
 	there   int // receives, posted or held
 }
@@ -48,7 +48,7 @@ func (s *adaptiveSim) open(name string) *simConn {
 	return c
 }
 
-// answer answers one call, and returns the grant.
+// answer replies to one call, and returns the grant.
 func (c *simConn) answer() int {
 	n := max(1, min(c.asks, c.account.Credits(c.asks, 0)))
 	c.lower = append(c.lower, n)
@@ -64,7 +64,7 @@ func (c *simConn) answer() int {
 	return n
 }
 
-// busy has each connection make n calls, spread over d.
+// busy makes n calls on each connection, spread over d.
 func (s *adaptiveSim) busy(names []string, n int, d time.Duration) {
 	end := s.now + d
 	for i := range n {
@@ -78,7 +78,7 @@ func (s *adaptiveSim) busy(names []string, n int, d time.Duration) {
 	}
 }
 
-// memory is what all receives take.
+// memory returns the memory of all receives.
 func (s *adaptiveSim) memory() (sum int64) {
 	for _, c := range s.conns {
 		sum += int64(c.there) * int64(c.size)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// TestAdaptiveTranscripts plays the files of testdata, in virtual time. A line is a command, or
-// what the grants are then:
+// TestAdaptiveTranscripts plays the files of testdata, in virtual time. A line is a command, or the
+// expected grants:
 //
 //	limits MIN MAX KIB          the budget in KiB; receives have 4 KiB
-//	open NAME...                connections, which ask for 128
+//	open NAME...                connections, which request 128
 //	close NAME
-//	asks NAME N                 it asks for N from now on
+//	asks NAME N                 it requests N from now on
 //	calls NAME,NAME N in D      each makes N calls, spread over D
 //	wait D
 //	latency KIND D              of the backend from now on

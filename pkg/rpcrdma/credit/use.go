@@ -3,21 +3,21 @@ package credit
 import "time"
 
 const (
-	// roundTrip is the longest round trip that counts: a client that uses up its grant within it
+	// roundTrip is the longest round trip that counts: a client that uses its whole grant within it
 	// may have more to send.
 	roundTrip = 100 * time.Millisecond
-	// restTime is how long a connection keeps credits that it does not use.
+	// restTime is how long a connection keeps unused credits.
 	restTime = time.Second
 )
 
-// use estimates how many credits a connection wants, by its calls.
+// use estimates the credits that a connection wants, from its calls.
 //
-// The server sees neither the calls that a client has ready, nor their time on the way. So the most
-// calls in a roundTrip stand for it: with as many credits no call has had to wait.
+// The server sees neither the waiting calls of a client nor their time in transit. So it uses the
+// maximum of calls in a roundTrip: with as many credits no call has had to wait.
 type use struct {
 	want   int
-	peak   int           // most calls in a roundTrip
-	looked time.Duration // since when
+	peak   int           // maximum of calls in a roundTrip
+	looked time.Duration // start of the period
 }
 
 // note counts calls that took d, until now, with a grant.

@@ -34,17 +34,18 @@
 // A [Planner] takes the bulk items out of a message, finds a shortest group, and makes gather lists
 // of the message's memory, zeros and headers:
 //
-//	Split(message, zeros, items) -> Lay(layout, operation, header, limits) -> Write(memory, xid, credits) -> Sends
+//	Split(message, zeros, items) -> Lay(layout, operation, header, limits)
+//	  -> Write(memory, xid, credits) -> Sends
 //
 // # Results
 //
 // A request directs the placement of results in sets, each for a range of the request, such as an
 // operation of a COMPOUND:
 //
-//	requester                                          responder
+//	requester                                responder
 //	Direct:  the wanted placement of each result of the plan
 //	                         -- XmtReq -->
-//	                                                   Answer: the placement of each result in the reply
+//	                                         Answer: the placement of each result in the reply
 //	                         <-- XmtResp --
 //	Check:   whether the request allows the reply
 //
