@@ -95,8 +95,8 @@ const (
 	maxCount  = 64
 )
 
-// bound bounds every string, list and map in the schemas of the CRD in the file, and joins the lines
-// of descriptions.
+// bound bounds every string, list and map in the schemas of the CRD in the file, and joins the
+// lines of descriptions.
 func bound(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -82,7 +82,8 @@ func pod(t *testing.T) (get func(address string) error) {
 		ip("addr add "+addresses[1]+" dev "+link+" nodad", there...)
 	}
 	return func(address string) error {
-		if via, ok := strings.CutPrefix(address, "by rdma0 "); ok { // the pod's own address, by its other interface
+		// the pod's own address, by its other interface
+		if via, ok := strings.CutPrefix(address, "by rdma0 "); ok {
 			host, _, _ := net.SplitHostPort(via)
 			ip("route replace "+host+"/32 via 192.0.2.2 dev peer1", there...)
 			defer ip("route del "+host+"/32", there...)

@@ -19,8 +19,8 @@ var (
 		"Changes of the credits of connections, by reason (use, latency, memory, config) and direction (raised, lowered).", "reason", "direction")
 )
 
-// ownReceives is the number of RDMA connections of a listener with receives of their own, which version 2
-// may resize. Further ones share receives, if the device can.
+// ownReceives is the number of RDMA connections of a listener with receives of their own, which
+// version 2 may resize. Further ones share receives, if the device can.
 const ownReceives = 16
 
 // credits is the credit policy of an export. Policy Static is policy Adaptive with equal limits and

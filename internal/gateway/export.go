@@ -43,8 +43,8 @@ type export struct {
 	leaked   error         // errors of closing
 }
 
-// goal is the wanted state of an export: one of config, remove and stop, or none for a new export whose
-// configuration is invalid.
+// goal is the wanted state of an export: one of config, remove and stop, or none for a new export
+// whose configuration is invalid.
 type goal struct {
 	config *config.Export
 	hash   string // of config
@@ -286,8 +286,8 @@ func (e *export) collect(ch chan<- prometheus.Metric) {
 	for _, st := range []status.ExportState{status.Serving, status.Refused, status.Outdated, status.Applying, status.Removing} {
 		sink.Gauge(stateDesc, metric.Bool(s.State == st), string(st))
 	}
-	// Several listeners may have the same configured address, with port 0: Prometheus refuses a series
-	// twice.
+	// Several listeners may have the same configured address, with port 0: Prometheus refuses a
+	// series twice.
 	up := map[[2]string]bool{}
 	for _, l := range s.Listeners {
 		key := [2]string{string(l.Network), l.Configured}

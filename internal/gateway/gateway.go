@@ -1,5 +1,5 @@
-// Package gateway is the data plane: it turns a configuration into exports with listeners, backends and
-// memory of their own, follows changes of the configuration, and reports status and metrics.
+// Package gateway is the data plane: it turns a configuration into exports with listeners, backends
+// and memory of their own, follows changes of the configuration, and reports status and metrics.
 //
 // # How it works
 //
@@ -8,11 +8,11 @@
 //	      └─ servedExport    memory, then backend (backend), then ports (listen)
 //	          └─ traffic         connections (conns) and calls (rpcstats)
 //
-// A [Gateway] loads the configuration and gives each [export] its goal. The export's goroutine makes the
-// export match the goal, and retries when it cannot. So a change of one export never waits for another,
-// and an invalid one leaves its export as it was. Access rules, limits and credits change while
-// connections stay. Settings that a connection negotiates at its start (thresholds, versions, the
-// backend) make new servers; the old servers drain.
+// A [Gateway] loads the configuration and gives each [export] its goal. The export's goroutine
+// makes the export match the goal, and retries when it cannot. So a change of one export never
+// waits for another, and an invalid one leaves its export as it was. Access rules, limits and
+// credits change while connections stay. Settings that a connection negotiates at its start
+// (thresholds, versions, the backend) make new servers; the old servers drain.
 package gateway
 
 import (
@@ -46,8 +46,8 @@ type Options struct {
 	// File is the path of the configuration file, which is watched. If it is empty, Config is used.
 	File   string
 	Config *config.GatewayConfig
-	// Host stands for an empty host in addresses of the configuration; the zero value: all of the host's
-	// addresses.
+	// Host stands for an empty host in addresses of the configuration; the zero value: all of the
+	// host's addresses.
 	Host netip.Addr
 	// AdminHosts stand for an empty host in admin.address; without any, Host does.
 	AdminHosts adminport.Hosts
@@ -62,9 +62,9 @@ type Options struct {
 	endTimeout time.Duration                       // for tests: instead of defaultEndTimeout
 }
 
-// defaultEndTimeout is the time for exports to end after drainTimeout. Afterwards resources that the
-// kernel does not give back, such as a hanging directory, are abandoned. Together with --linger it is
-// below the margin over drainTimeout after which pods are killed.
+// defaultEndTimeout is the time for exports to end after drainTimeout. Afterwards resources that
+// the kernel does not give back, such as a hanging directory, are abandoned. Together with --linger
+// it is below the margin over drainTimeout after which pods are killed.
 const defaultEndTimeout = 8 * time.Second
 
 type Gateway struct {
@@ -132,8 +132,8 @@ func (g *Gateway) Watch(ctx context.Context) {
 	filewatch.Watch(ctx, g.log, g.o.File, func() { g.reload(false) })
 }
 
-// Reload loads the configuration file and gives each export its goal, also those that failed before. It
-// does not wait for them: /status reports their states.
+// Reload loads the configuration file and gives each export its goal, also those that failed
+// before. It does not wait for them: /status reports their states.
 func (g *Gateway) Reload() {
 	if g.o.File != "" {
 		g.reload(true)
@@ -228,7 +228,8 @@ func (g *Gateway) apply(f *config.File) {
 		}
 		exports = append(exports, e) // until forget
 		if nameless {
-			e.refuse(namelessProblems(f)) // an export without a readable name may be this one: its clients keep it
+			// an export without a readable name may be this one: its clients keep it
+			e.refuse(namelessProblems(f))
 		} else {
 			e.remove()
 		}
@@ -250,8 +251,9 @@ func (g *Gateway) forget(e *export) bool {
 	return true
 }
 
-// Stop refuses new connections, lets calls in flight finish within drainTimeout and ctx, disconnects
-// everybody, and gives everything back. The error names everything that was not given back.
+// Stop refuses new connections, lets calls in flight finish within drainTimeout and ctx,
+// disconnects everybody, and gives everything back. The error names everything that was not given
+// back.
 func (g *Gateway) Stop(ctx context.Context) error {
 	g.reloading.Lock()
 	g.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// TestKeysReload replaces the keys in the file one after the other while exports of both kinds are served.
-// An old handle is good until its key is gone.
+// TestKeysReload replaces the keys in the file one after the other while exports of both kinds are
+// served. An old handle is good until its key is gone.
 func TestKeysReload(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "keys")

@@ -54,7 +54,8 @@ func runtimeCounter(name, help, metric string) prometheus.Collector {
 	})
 }
 
-// Describe implements prometheus.Collector. It sends nothing: the metrics depend on the configuration.
+// Describe implements prometheus.Collector. It sends nothing: the metrics depend on the
+// configuration.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

@@ -21,8 +21,9 @@ import (
 
 // resources are the parts of a gateway that its exports share. They last as long as the process.
 type resources struct {
-	log      *slog.Logger
-	host     netip.Addr                          // stands for an empty host; the zero value: all addresses
+	log *slog.Logger
+	// stands for an empty host; the zero value: all addresses
+	host     netip.Addr
 	decorate func(oncrpc.Handler) oncrpc.Handler // for tests: around every backend
 	services []rpcbind.Address                   // for tests: instead of rpcbind.Local
 

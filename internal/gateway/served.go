@@ -28,9 +28,9 @@ import (
 
 var healthyDesc = metric.Desc("backend_healthy", "1 if the backend answered the last health check, otherwise 0.")
 
-// servedExport is an export while it is served: its memory, backend and ports. start opens them in this
-// order, close closes them in reverse order. Apart from status, metrics and configuration, its methods
-// belong to the export's goroutine.
+// servedExport is an export while it is served: its memory, backend and ports. start opens them in
+// this order, close closes them in reverse order. Apart from status, metrics and configuration, its
+// methods belong to the export's goroutine.
 type servedExport struct {
 	*traffic
 	*memory
@@ -75,8 +75,8 @@ func (s *servedExport) openBackend(x *config.Export) (*backend.Backend, error) {
 	}, x)
 }
 
-// change serves the export as x. If the backend fails, nothing has changed. Errors of listeners leave the
-// rest changed.
+// change serves the export as x. If the backend fails, nothing has changed. Errors of listeners
+// leave the rest changed.
 func (s *servedExport) change(x *config.Export) error {
 	old, oldConfig := s.backend, s.config
 	current, replaced := old, !old.Same(x)
@@ -124,14 +124,15 @@ func (s *servedExport) applyLimits(x *config.Export) {
 		s.log.Error("credits not changed", "error", err)
 	}
 	s.conns.SetLimits(&x.Limits)
-	if rs, err := access.NewRules(backend.Rules(x.Access)); err == nil { // the backend has accepted the same rules
+	// the backend has accepted the same rules
+	if rs, err := access.NewRules(backend.Rules(x.Access)); err == nil {
 		s.conns.SetRules(rs)
 	}
 	s.setLimits(&x.Limits)
 }
 
-// listen opens and closes ports to match x, and returns those that stay. It opens new ports before it
-// closes old ones; a new port whose address an old one has retries afterwards.
+// listen opens and closes ports to match x, and returns those that stay. It opens new ports before
+// it closes old ones; a new port whose address an old one has retries afterwards.
 func (s *servedExport) listen(x *config.Export) (kept []listen.Port, err error) {
 	same := func(a, b config.Listener) bool {
 		a.RPCBind, b.RPCBind = false, false
@@ -256,8 +257,8 @@ func (s *servedExport) admit(network conns.Network) func(netip.Addr) bool {
 	}
 }
 
-// maxConns is above the limit that the configuration allows: the limit belongs to the export, over all
-// ports, and conns.Table holds it.
+// maxConns is above the limit that the configuration allows: the limit belongs to the export, over
+// all ports, and conns.Table holds it.
 const maxConns = 1 << 20
 
 func (s *servedExport) newTCPServer(l *listen.ChanListener[net.Conn]) (*listen.Server[net.Conn], error) {
@@ -296,8 +297,8 @@ func (s *servedExport) newRDMAServer(l *listen.ChanListener[rdma.ConnRequest]) (
 	return newServer(l, s.backend, srv.Serve, srv.Shutdown), nil
 }
 
-// newServer returns a server that hands its calls to b. Its shutdown does not wait for an unreachable
-// backend.
+// newServer returns a server that hands its calls to b. Its shutdown does not wait for an
+// unreachable backend.
 func newServer[T any](l *listen.ChanListener[T], b *backend.Backend, serve func() error, shutdown func(context.Context) error) *listen.Server[T] {
 	b.Acquire()
 	return &listen.Server[T]{Listener: l, Serve: serve, Shutdown: func(ctx context.Context) error {

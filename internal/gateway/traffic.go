@@ -14,7 +14,8 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
-// traffic observes the connections and calls of an export. It outlasts the export's backends and servers.
+// traffic observes the connections and calls of an export. It outlasts the export's backends and
+// servers.
 type traffic struct {
 	log     *slog.Logger
 	stats   rpcstats.Stats

@@ -27,7 +27,8 @@ func refused(t *testing.T, address string) bool {
 		defer c.Close()
 		_, err = c.Read(make([]byte, 1))
 	}
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) // the reset may come before connect returns
+	// the reset may come before connect returns
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // TestWildcard checks that exports with a common port are distinguished by address, over both
@@ -164,8 +165,8 @@ func TestWildcardByVerbs(t *testing.T) {
 	}
 }
 
-// TestWildcardSettings: exports that share a port with different settings of verbs work with those of
-// the first, and a note says so.
+// TestWildcardSettings: exports that share a port with different settings of verbs work with those
+// of the first, and a note says so.
 func TestWildcardSettings(t *testing.T) {
 	_, port, _ := net.SplitHostPort(freeAddress(t))
 	r := newRig(t)

@@ -51,7 +51,8 @@ type session struct {
 	root   nfs3.Handle
 }
 
-// dial connects, without a mount. window is how many READs or WRITEs a transfer has outstanding; 0 leaves it to the client.
+// dial connects, without a mount. window is how many READs or WRITEs a transfer has outstanding; 0
+// leaves it to the client.
 func (a *app) dial(ctx context.Context, t *target, window int) (*session, error) {
 	cred, err := client.ProcessCred()
 	if err != nil {
@@ -177,7 +178,8 @@ func (s *session) patience(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, s.app.opts.timeout)
 }
 
-// patienceEach bounds each answer of an operation that has many. The caller calls answered for each.
+// patienceEach bounds each answer of an operation that has many. The caller calls answered for
+// each.
 func (s *session) patienceEach(parent context.Context) (ctx context.Context, answered func(), cancel context.CancelFunc) {
 	ctx, end := context.WithCancelCause(parent)
 	t := time.AfterFunc(s.app.opts.timeout, func() { end(context.DeadlineExceeded) })

@@ -117,7 +117,8 @@ func TestTransfers(t *testing.T) {
 			if !bytes.Equal(r.read("sub/dst"), data) {
 				t.Fatalf("%s: put of %d bytes made others", u, n)
 			}
-			r.ok("put", "--stability", "file_sync", src, u+"/sub/") // shorter and longer than before, and into a directory
+			// shorter and longer than before, and into a directory
+			r.ok("put", "--stability", "file_sync", src, u+"/sub/")
 			if !bytes.Equal(r.read("sub/src"), data) {
 				t.Fatalf("%s: put of %d bytes into a directory made others", u, n)
 			}

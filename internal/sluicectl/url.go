@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// target is a URL taken apart: nfs+rdma://host:port/path?export=/dir&mountport=N, or the same with nfs+tcp.
+// target is a URL taken apart: nfs+rdma://host:port/path?export=/dir&mountport=N, or the same with
+// nfs+tcp.
 type target struct {
 	url      string
 	rdma     bool

@@ -61,7 +61,8 @@ func mismatch(err error) string {
 type sideResult struct {
 	ReceiveSize int    `json:"receive_size"`
 	Backward    string `json:"backward"`
-	// CallTransmissions is the most of a call that it accepts, ReplyTransmissions the most of a reply that it sends.
+	// CallTransmissions is the most of a call that it accepts, ReplyTransmissions the most of a
+	// reply that it sends.
 	CallTransmissions  int `json:"call_transmissions"`
 	ReplyTransmissions int `json:"reply_transmissions"`
 	// Placement is how many bytes of a receive bulk data may be placed in.

@@ -18,7 +18,9 @@ func TestVersions(t *testing.T) {
 		args       string
 		version    int
 		extensions []string
-		inlineCall int // the server's receives have 8 KiB, and 64 KiB for data, of which a message may take what it needs
+		// the server's receives have 8 KiB, and 64 KiB for data, of which a message may take what
+		// it needs
+		inlineCall int
 	}{
 		{"RDMA", 1, nil, 8192},
 		{"BOTH", 2, all, 16384},

@@ -15,7 +15,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/neighbour"
 )
 
-// capture sees every frame on the data network, and a client asks there for each address all the time.
+// capture sees every frame on the data network, and a client asks there for each address all the
+// time.
 type capture struct {
 	mu     sync.Mutex
 	claims map[netip.Addr][]claim
@@ -167,7 +168,8 @@ func ask(t *testing.T, arp, nd, index int, vips []netip.Addr, stop chan struct{}
 	}
 }
 
-// check fails if at any moment two answered: when the hardware address changes, there was silence before, for as long as the new one probed.
+// check fails if at any moment two answered: when the hardware address changes, there was silence
+// before, for as long as the new one probed.
 func (c *capture) check(t *testing.T) {
 	silence := time.Duration(fsm.Default.Probes)*fsm.Default.Probe - 4*askEvery
 	for ip, all := range c.claims {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// fakeAPI is the little of the API server that a speaker uses: get, watch and merge patches of Leases.
+// fakeAPI is the little of the API server that a speaker uses: get, watch and merge patches of
+// Leases.
 type fakeAPI struct {
 	mu      sync.Mutex
 	rev     int

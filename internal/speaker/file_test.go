@@ -12,7 +12,8 @@ import (
 	"sluice.dev/sluice/internal/filewatch"
 )
 
-// TestReadConfig reads a mounted ConfigMap, which changes when Kubernetes swaps a link beside the file.
+// TestReadConfig reads a mounted ConfigMap, which changes when Kubernetes swaps a link beside the
+// file.
 func TestReadConfig(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()

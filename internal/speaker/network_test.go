@@ -33,7 +33,8 @@ func pair(t *testing.T) (*rig, *pod, *pod) {
 	return r, a, b
 }
 
-// The gateway is gone, the kubelet ends the speaker: the other pod has the addresses at once, and keeps them.
+// The gateway is gone, the kubelet ends the speaker: the other pod has the addresses at once, and
+// keeps them.
 func TestGivenUp(t *testing.T) {
 	r, a, b := pair(t)
 	a.signal(syscall.SIGTERM)
@@ -118,8 +119,8 @@ func TestStoppedAndCutOff(t *testing.T) {
 	}
 }
 
-// A holder without the API server keeps what it has. When it is restarted it asks before it answers again; meanwhile the other pod may find that nobody
-// does, and take over.
+// A holder without the API server keeps what it has. When it is restarted it asks before it answers
+// again; meanwhile the other pod may find that nobody does, and take over.
 func TestCutOff(t *testing.T) {
 	r, a, b := pair(t)
 	a.cut(true)

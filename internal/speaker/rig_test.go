@@ -205,7 +205,8 @@ func (l *lockedBuffer) String() string {
 
 func hw(n int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 1, byte(n)} }
 
-// newRig makes pods whose speakers do not run yet. There are as many groups as pods, each with an address of either family.
+// newRig makes pods whose speakers do not run yet. There are as many groups as pods, each with an
+// address of either family.
 func newRig(t *testing.T, pods int) *rig {
 	t.Helper()
 	r := &rig{t: t, sw: newNamespace(t)}
@@ -350,8 +351,8 @@ func (p *pod) cut(off bool) {
 	})
 }
 
-// talk sends from the addresses to the client all the time, and forgets the client's hardware address all the time, so that the pod's kernel asks
-// for it again and again.
+// talk sends from the addresses to the client all the time, and forgets the client's hardware
+// address all the time, so that the pod's kernel asks for it again and again.
 func (p *pod) talk() {
 	var conns []*net.UDPConn
 	p.ns.do(func() error {
@@ -393,7 +394,8 @@ func (p *pod) talk() {
 			})
 			for i, c := range conns {
 				to := []string{"192.0.2.99", "fd00::99"}[i]
-				_, _ = c.WriteToUDP([]byte("x"), &net.UDPAddr{IP: net.ParseIP(to), Port: 9}) // fails once the address is gone
+				// fails once the address is gone
+				_, _ = c.WriteToUDP([]byte("x"), &net.UDPAddr{IP: net.ParseIP(to), Port: 9})
 			}
 		}
 	}()

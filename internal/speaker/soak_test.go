@@ -13,7 +13,8 @@ var (
 	soakSeed = flag.Uint64("soak.seed", 1, "what is disturbed, and when")
 )
 
-// Whatever happens to the speakers, in any order, two never answer, and when it is over all addresses are served.
+// Whatever happens to the speakers, in any order, two never answer, and when it is over all
+// addresses are served.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("NOT RUN: -soak says for how long")

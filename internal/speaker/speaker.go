@@ -25,12 +25,13 @@ import (
 
 const (
 	deviceEvery = time.Second
-	downMost    = 3 * time.Second // an interface may be down for so long before its addresses are given up
-	gidMost     = 3 * time.Second // an adapter knows an address after this
+	// an interface may be down for so long before its addresses are given up
+	downMost = 3 * time.Second
+	gidMost  = 3 * time.Second // an adapter knows an address after this
 )
 
-// speaker carries out what the machine decides. Everything but the fields of their own goroutines is guarded by mu, which the loop
-// holds while it works.
+// speaker carries out what the machine decides. Everything but the fields of their own goroutines
+// is guarded by mu, which the loop holds while it works.
 type speaker struct {
 	o      options
 	log    *slog.Logger
@@ -183,7 +184,8 @@ func (s *speaker) holding(now fsm.Time) map[string]bool {
 	return all
 }
 
-// do carries out an action that was decided at since. Frames that are late, since the process was stopped, are not sent.
+// do carries out an action that was decided at since. Frames that are late, since the process was
+// stopped, are not sent.
 func (s *speaker) do(ctx context.Context, a fsm.Action, since fsm.Time) {
 	send := func(what string, ip netip.Addr, f func() error) {
 		if s.port == nil || boot()-since > s.o.timing.Probe/2 {
@@ -238,7 +240,8 @@ func (s *speaker) write(ctx context.Context, w fsm.Write) {
 	}
 }
 
-// leaseProblem notes what is wrong with a Lease that is followed. One that no group has any more is freed if that can be done.
+// leaseProblem notes what is wrong with a Lease that is followed. One that no group has any more is
+// freed if that can be done.
 func (s *speaker) leaseProblem(name string, err error) {
 	if err != nil && s.follows[name] == nil {
 		return

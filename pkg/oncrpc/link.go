@@ -171,8 +171,8 @@ func (l *link) drain() {
 	}
 }
 
-// drainedLocked reports, once, that the connection drains and has no calls in flight. hangUp follows,
-// without the lock.
+// drainedLocked reports, once, that the connection drains and has no calls in flight. hangUp
+// follows, without the lock.
 func (l *link) drainedLocked() bool {
 	if !l.draining || l.inFlight.Load() != 0 || l.hungUp || l.cause != nil {
 		return false

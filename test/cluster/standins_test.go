@@ -113,7 +113,8 @@ spec:
      "ipam": {"type": "host-local", "subnet": "10.77.0.0/24", "rangeStart": "10.77.0.100", "rangeEnd": "10.77.0.199"}}
 `
 
-// deviceplugin has both nodes offer four sluice.test/rdma_vf until the test ends. The image "deviceplugin" must be loaded.
+// deviceplugin has both nodes offer four sluice.test/rdma_vf until the test ends. The image
+// "deviceplugin" must be loaded.
 func (c *cluster) deviceplugin(t *testing.T) {
 	t.Helper()
 	manifest, err := os.ReadFile(filepath.Join(root, "hack/cluster/deviceplugin/daemonset.yaml"))

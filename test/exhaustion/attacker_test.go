@@ -166,7 +166,8 @@ func dial(ctx context.Context, from netip.Addr, network, address string) (*attac
 	return c, nil
 }
 
-// startUp asks for a connection by MPA revision 1 with CRC (RFC 5044 section 7.1.1), without private data.
+// startUp asks for a connection by MPA revision 1 with CRC (RFC 5044 section 7.1.1), without
+// private data.
 func (c *attacker) startUp() error {
 	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := c.Write([]byte("MPA ID Req Frame\x40\x01\x00\x00")); err != nil {
@@ -187,7 +188,8 @@ func (c *attacker) startUp() error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// send sends a message: a Send in one FPDU (RFC 5044 section 4, RFC 5040 section 4.3) or a record (RFC 5531 section 11).
+// send sends a message: a Send in one FPDU (RFC 5044 section 4, RFC 5040 section 4.3) or a record
+// (RFC 5531 section 11).
 func (c *attacker) send(message []byte) error {
 	_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
 	if c.network == "tcp" {
@@ -229,7 +231,8 @@ const (
 func (c *attacker) call(procedure uint32) []byte {
 	c.xid++
 	b := words(nil, c.xid, 0, 2, 100003, 3, procedure)
-	b = words(b, 1, 20, 0, 0, 0, 0, 0, 0, 0) // AUTH_SYS: stamp, no name, uid, gid, no groups; AUTH_NONE
+	// AUTH_SYS: stamp, no name, uid, gid, no groups; AUTH_NONE
+	b = words(b, 1, 20, 0, 0, 0, 0, 0, 0, 0)
 	b = words(b, uint32(len(c.handle)))
 	return append(b, slices.Concat(c.handle, make([]byte, -len(c.handle)&3))...)
 }

@@ -185,8 +185,8 @@ func (g *gateway) find(name string) []byte {
 // second.
 const patience = 1 * time.Minute
 
-// visit is the ordinary client: it lists, writes and reads back over a network. It reports whether all of
-// that succeeded; if not, the test has failed.
+// visit is the ordinary client: it lists, writes and reads back over a network. It reports whether
+// all of that succeeded; if not, the test has failed.
 func (g *gateway) visit(network string, size int) bool {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), patience)

@@ -110,7 +110,8 @@ func TestReadOnly(t *testing.T) {
 			if status, _, _ := c.call3(nfs4test.NFSACL, 2, fields(root, 0, 0, 0, 0, 0)); status != uint32(nfs3.ErrROFS) {
 				t.Errorf("SETACL: status %d", status)
 			}
-			if res := c.compound(0, putRoot, getFH); res.Status != 10021 { // NFS4ERR_MINOR_VERS_MISMATCH
+			// NFS4ERR_MINOR_VERS_MISMATCH
+			if res := c.compound(0, putRoot, getFH); res.Status != 10021 {
 				t.Errorf("version 4.0: status %d", res.Status)
 			}
 		})

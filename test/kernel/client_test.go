@@ -15,7 +15,8 @@ import (
 	"sluice.dev/sluice/test/kernel/pattern"
 )
 
-// TestLinuxClient mounts the gateway with the kernel's NFS/RDMA client. testdata/client.sh has the checks.
+// TestLinuxClient mounts the gateway with the kernel's NFS/RDMA client. testdata/client.sh has the
+// checks.
 func TestLinuxClient(t *testing.T) {
 	needGuest(t)
 	c := &linuxClient{host: newHost(t, newGateway(t, "gateway", volumes(t)...))}

@@ -14,7 +14,8 @@ import (
 // 15 s.
 const grace = 30 * time.Second
 
-// TestProxyRestart kills the gateway, and then NFS-Ganesha behind it, while a client works. testdata/restart.sh has the checks.
+// TestProxyRestart kills the gateway, and then NFS-Ganesha behind it, while a client works.
+// testdata/restart.sh has the checks.
 func TestProxyRestart(t *testing.T) {
 	needGuest(t)
 	server := startGanesha(t, grace)
@@ -57,7 +58,8 @@ func restart(g *gateway, it interface {
 	return it.start()
 }
 
-// TestProxyExports mounts two exports of one backend, through two ports. testdata/exports.sh has the checks.
+// TestProxyExports mounts two exports of one backend, through two ports. testdata/exports.sh has
+// the checks.
 func TestProxyExports(t *testing.T) {
 	needGuest(t)
 	server := startGanesha(t, 0)

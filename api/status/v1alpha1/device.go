@@ -21,7 +21,8 @@ type Port struct {
 	Number int      `json:"number"`
 	State  string   `json:"state"` // ACTIVE, DOWN, INIT or ARMED
 	GIDs   []string `json:"gids,omitempty"`
-	// GIDTypes are the types of GIDs, in the same order: "RoCE v2", "IB/RoCE v1", or empty if unknown.
+	// GIDTypes are the types of GIDs, in the same order: "RoCE v2", "IB/RoCE v1", or empty if
+	// unknown.
 	GIDTypes []string `json:"gidTypes,omitempty"`
 	// ActiveMTU is the payload of an RDMA packet in bytes; 0 if unknown, and for iWARP.
 	ActiveMTU int `json:"activeMTU,omitempty"`

@@ -36,8 +36,8 @@ type Server struct {
 	l       net.Listener
 }
 
-// New returns a server that does not listen yet. status describes the gateway, with its clients or without.
-// profile serves profiles, on loopback addresses only.
+// New returns a server that does not listen yet. status describes the gateway, with its clients or
+// without. profile serves profiles, on loopback addresses only.
 func New(log *slog.Logger, status func(clients bool) status.Status, metrics prometheus.Gatherer, profile bool, hosts adminport.Hosts) *Server {
 	m := http.NewServeMux()
 	m.Handle("GET /metrics", &shared{render: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}).ServeHTTP})
@@ -75,8 +75,8 @@ func New(log *slog.Logger, status func(clients bool) status.Status, metrics prom
 	return &Server{log: log, handler: all, profile: profile, hosts: hosts}
 }
 
-// Serve moves the page to address, HOST:PORT, or ends it if that is empty. After an error it keeps the
-// former address.
+// Serve moves the page to address, HOST:PORT, or ends it if that is empty. After an error it keeps
+// the former address.
 func (a *Server) Serve(address string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

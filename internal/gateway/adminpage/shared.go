@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// shared serves the output of render. Requests that arrive during a rendering wait for the next one, and
-// share it. So one rendering runs at a time, and no response is older than its request.
+// shared serves the output of render. Requests that arrive during a rendering wait for the next
+// one, and share it. So one rendering runs at a time, and no response is older than its request.
 type shared struct {
 	render http.HandlerFunc // gets a request without headers
 

@@ -1,5 +1,5 @@
-// Package backend answers the calls of an export: from a directory of this host, or by a proxy of an NFS
-// server elsewhere.
+// Package backend answers the calls of an export: from a directory of this host, or by a proxy of
+// an NFS server elsewhere.
 package backend
 
 import (
@@ -21,7 +21,8 @@ import (
 // backend answers the calls of an export.
 type backend interface {
 	handler() oncrpc.Handler
-	// Same reports whether the backend serves x, apart from access. Then it stays, with its connections.
+	// Same reports whether the backend serves x, apart from access. Then it stays, with its
+	// connections.
 	Same(x *config.Export) bool
 	// SetAccess changes the access rules from the next call on.
 	SetAccess(rules []config.AccessRule) error
@@ -95,8 +96,8 @@ const pollInterval = 100 * time.Millisecond
 
 var errUnreachable = errors.New("backend unreachable; clients resend their calls after they reconnect")
 
-// UntilUnreachable returns a context that ends when the backend is unreachable, so that a drain does not
-// wait for its answers. That is safe at any time: clients resend unanswered calls.
+// UntilUnreachable returns a context that ends when the backend is unreachable, so that a drain
+// does not wait for its answers. That is safe at any time: clients resend unanswered calls.
 func (b *Backend) UntilUnreachable(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {

@@ -16,8 +16,8 @@ import (
 // keyFile is the key of file handles in the state directory. Volumes use it too.
 const keyFile = "handle.key"
 
-// Keys are the keys of file handles: those of remote backends, and with handleKeys.file those of volumes.
-// They are read when the first backend needs them.
+// Keys are the keys of file handles: those of remote backends, and with handleKeys.file those of
+// volumes. They are read when the first backend needs them.
 type Keys struct {
 	log            *slog.Logger
 	file, stateDir string
@@ -34,8 +34,8 @@ type keyUser interface {
 	SetKeys(keys [][]byte) error
 }
 
-// NewKeys returns the keys of file, or if that is empty a key in stateDir, which is made at the first
-// use.
+// NewKeys returns the keys of file, or if that is empty a key in stateDir, which is made at the
+// first use.
 func NewKeys(log *slog.Logger, file, stateDir string) *Keys {
 	return &Keys{log: log, file: file, stateDir: stateDir, users: map[keyUser]struct{}{}}
 }

@@ -57,10 +57,11 @@ const (
 	ByShutdown                    // a drain, or a change of the export
 	BeforeFirstCall               // limits.idleTimeout.beforeFirstCall
 	AfterCall                     // limits.idleTimeout.afterCall
-	NoProgress                    // below limits.minProgress, while other calls waited for its memory
-	NoReads                       // the client did not answer RDMA Reads
-	ByProtocol                    // the client broke the protocol
-	ByNetwork                     // everything else
+	// below limits.minProgress, while other calls waited for its memory
+	NoProgress
+	NoReads    // the client did not answer RDMA Reads
+	ByProtocol // the client broke the protocol
+	ByNetwork  // everything else
 	endings
 )
 
@@ -96,8 +97,8 @@ func EndingOf(cause error) Ending {
 	return ByNetwork
 }
 
-// admission checks access rules, counts refusals and ends, and logs each kind of refusal at most once a
-// second.
+// admission checks access rules, counts refusals and ends, and logs each kind of refusal at most
+// once a second.
 type admission struct {
 	log     *slog.Logger
 	rules   atomic.Pointer[access.Rules]
@@ -148,8 +149,8 @@ func (a *admission) Ended(network Network, why Ending) uint64 { return a.ended[n
 // ClientOf returns the address that identifies a client: IPv4 as such, and without a zone.
 func ClientOf(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// RemoteOf returns the client of a connection, or of a connection request; the zero value without an IP
-// address.
+// RemoteOf returns the client of a connection, or of a connection request; the zero value without
+// an IP address.
 func RemoteOf[T interface{ RemoteAddr() net.Addr }](c T) netip.Addr {
 	return ClientOf(AddrPort(c.RemoteAddr()).Addr())
 }

@@ -7,8 +7,8 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 )
 
-// A sweep looks for idle connections, so that idle time costs a call nothing. A connection ends up to a
-// quarter of its timeout late.
+// A sweep looks for idle connections, so that idle time costs a call nothing. A connection ends up
+// to a quarter of its timeout late.
 const (
 	shortestSweep = 250 * time.Millisecond
 	longestSweep  = 15 * time.Second
@@ -33,8 +33,8 @@ func (t *Table) Sweep(ctx context.Context) {
 	}
 }
 
-// endIdle ends connections past their timeout. A connection with calls in flight, or with unanswered
-// callbacks, is not idle.
+// endIdle ends connections past their timeout. A connection with calls in flight, or with
+// unanswered callbacks, is not idle.
 func (t *Table) endIdle(now time.Time, idle *config.IdleTimeout) {
 	t.mu.Lock()
 	all := make([]*conn, 0, len(t.byConn))

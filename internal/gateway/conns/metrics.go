@@ -76,8 +76,8 @@ func (t *Table) versions() (n [wire.Version2 + 1]int) {
 	return n
 }
 
-// rdmaTotals returns the sum of all RDMA connections, closed ones included, and the credits of current
-// ones.
+// rdmaTotals returns the sum of all RDMA connections, closed ones included, and the credits of
+// current ones.
 func (t *Table) rdmaTotals() (s rdma.Stats, granted, inUse int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

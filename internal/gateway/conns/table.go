@@ -78,8 +78,8 @@ func (t *Table) SetLimits(l *config.Limits) {
 	t.idle.Store(&l.IdleTimeout)
 }
 
-// Admit admits a connection of a client, unless a rule or a limit forbids it. Release gives it back.
-// room reports whether there is memory for its receives; nil if it needs none.
+// Admit admits a connection of a client, unless a rule or a limit forbids it. Release gives it
+// back. room reports whether there is memory for its receives; nil if it needs none.
 func (t *Table) Admit(client netip.Addr, room func() bool) (why Refusal, ok bool) {
 	if !t.Allows(client) {
 		return ByAccess, false

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// ChanListener is the listener of a server. It receives the connections to all addresses of an export
-// by a channel, so a server can be replaced, and can end, while the addresses stay. It implements
-// [net.Listener] and rdma.Listener.
+// ChanListener is the listener of a server. It receives the connections to all addresses of an
+// export by a channel, so a server can be replaced, and can end, while the addresses stay. It
+// implements [net.Listener] and rdma.Listener.
 type ChanListener[T any] struct {
 	ch      chan T
 	closed  chan struct{}
@@ -27,8 +27,8 @@ func (l *ChanListener[T]) ConnEnded(client netip.Addr) {
 	l.open.Done()
 }
 
-// idle returns a channel that is closed when all connections have ended. send must not be called any
-// more.
+// idle returns a channel that is closed when all connections have ended. send must not be called
+// any more.
 func (l *ChanListener[T]) idle() <-chan struct{} {
 	idle := make(chan struct{})
 	go func() {

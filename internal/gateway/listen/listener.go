@@ -19,15 +19,16 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// Source is the common part of [net.Listener] and rdma.Listener. T is a connection, or a request for
-// one.
+// Source is the common part of [net.Listener] and rdma.Listener. T is a connection, or a request
+// for one.
 type Source[T any] interface {
 	Accept() (T, error)
 	Addr() net.Addr
 	Close() error
 }
 
-// listener listens on one address until close. It retries when it cannot get the address, or loses it.
+// listener listens on one address until close. It retries when it cannot get the address, or loses
+// it.
 type listener[T any] struct {
 	spec     config.Listener
 	log      *slog.Logger
@@ -108,8 +109,8 @@ func acceptAll[T any](src Source[T], log *slog.Logger, deliver func(T)) error {
 	}
 }
 
-// update records the outcome of an attempt to listen, or the end of listening. It returns false after
-// close.
+// update records the outcome of an attempt to listen, or the end of listening. It returns false
+// after close.
 func (l *listener[T]) update(src Source[T], err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

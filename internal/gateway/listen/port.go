@@ -23,7 +23,8 @@ import (
 type Port interface {
 	Spec() config.Listener
 	State() status.Listener
-	// AwaitFirstTry waits for the first attempt to listen, and reports whether the address is in use.
+	// AwaitFirstTry waits for the first attempt to listen, and reports whether the address is in
+	// use.
 	AwaitFirstTry() (inUse bool)
 	// Retry makes the next attempt to listen due now.
 	Retry()
@@ -56,8 +57,8 @@ type PortConfig[T any] struct {
 // Server is a server with its listener.
 type Server[T any] struct {
 	Listener *ChanListener[T]
-	// Serve returns at Shutdown, which lets calls in flight finish until ctx ends, and returns when the
-	// server has given everything back.
+	// Serve returns at Shutdown, which lets calls in flight finish until ctx ends, and returns when
+	// the server has given everything back.
 	Serve    func() error
 	Shutdown func(ctx context.Context) error
 }
@@ -75,7 +76,8 @@ type port[T any] struct {
 	reconnect chan struct{}
 }
 
-// OpenPort starts a server, and listens for it on an address. services are the addresses of rpcbind.
+// OpenPort starts a server, and listens for it on an address. services are the addresses of
+// rpcbind.
 func OpenPort[T any](spec config.Listener, log *slog.Logger, services []rpcbind.Address, cfg PortConfig[T]) (Port, error) {
 	p := &port[T]{cfg: cfg, reconnect: make(chan struct{}), log: log.With("network", spec.Network, "address", spec.Address)}
 	if err := p.ReplaceServer(config.Reconnect); err != nil {
@@ -100,8 +102,8 @@ func (p *port[T]) ReplaceServer(how config.OnChange) error {
 	return nil
 }
 
-// swap makes s the server of new connections. The former server ends at once with Reconnect, otherwise
-// after its last client.
+// swap makes s the server of new connections. The former server ends at once with Reconnect,
+// otherwise after its last client.
 func (p *port[T]) swap(s *Server[T], how config.OnChange) {
 	p.mu.Lock()
 	old, reconnect := p.server, p.reconnect

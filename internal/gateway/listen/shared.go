@@ -14,10 +14,10 @@ import (
 // arrival is the common part of [net.Conn] and rdma.ConnRequest.
 type arrival interface{ LocalAddr() net.Addr }
 
-// SharedSockets are the sockets of listeners with bind Wildcard: one socket a port, on all addresses of
-// the host. A connection goes to the listener of its local address. Without such a listener it is
-// refused. So addresses may come to the host and leave it while they are listened on. The last listener
-// of a port closes its socket.
+// SharedSockets are the sockets of listeners with bind Wildcard: one socket a port, on all
+// addresses of the host. A connection goes to the listener of its local address. Without such a
+// listener it is refused. So addresses may come to the host and leave it while they are listened
+// on. The last listener of a port closes its socket.
 type SharedSockets[T arrival] struct {
 	log    *slog.Logger
 	refuse func(T)
@@ -52,8 +52,8 @@ func NewSharedSockets[T arrival](log *slog.Logger, refuse func(T)) *SharedSocket
 	return &SharedSockets[T]{log: log, refuse: refuse, byPort: map[portKey]*socket[T]{}}
 }
 
-// Join returns the source of connections to an address. The first listener of a port calls bind with
-// ":PORT".
+// Join returns the source of connections to an address. The first listener of a port calls bind
+// with ":PORT".
 func (s *SharedSockets[T]) Join(ctx context.Context, device string, at netip.AddrPort, bind func(context.Context, string) (Source[T], error)) (Source[T], error) {
 	l := &addrListener[T]{shared: s, key: portKey{device, at.Port()}, at: at, ch: make(chan T), ended: make(chan struct{})}
 	s.mu.Lock()

@@ -26,8 +26,8 @@ func BindTCP(ctx context.Context, shared *SharedSockets[net.Conn], l config.List
 	return shared.Join(ctx, "", at, bind)
 }
 
-// networkOf returns the network of an address for package net, which with "tcp" listens for 0.0.0.0 on
-// the addresses of IPv6 too.
+// networkOf returns the network of an address for package net, which with "tcp" listens for 0.0.0.0
+// on the addresses of IPv6 too.
 func networkOf(address string) string {
 	if strings.HasPrefix(address, "0.0.0.0:") {
 		return "tcp4"
@@ -49,7 +49,8 @@ type screened struct {
 	allow func(net.Conn) bool
 }
 
-// Screen returns the connections of src that allow accepts. It resets the others before a byte is read.
+// Screen returns the connections of src that allow accepts. It resets the others before a byte is
+// read.
 func Screen(src Source[net.Conn], allow func(net.Conn) bool) Source[net.Conn] {
 	return screened{src, allow}
 }

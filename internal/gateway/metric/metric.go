@@ -1,5 +1,5 @@
-// Package metric sends the figures of one export to Prometheus. Each part of the gateway describes its
-// own metrics with it.
+// Package metric sends the figures of one export to Prometheus. Each part of the gateway describes
+// its own metrics with it.
 package metric
 
 import "github.com/prometheus/client_golang/prometheus"

@@ -18,8 +18,8 @@ const (
 
 var _ [credit.Kinds - kindRows*kindSizes]struct{} // each kind fits credit.Kinds
 
-// Kind returns the kind of a call, below credit.Kinds. Calls of a kind have a similar latency: they have
-// the same procedure, as far as that is known, and a similar size in steps of four.
+// Kind returns the kind of a call, below credit.Kinds. Calls of a kind have a similar latency: they
+// have the same procedure, as far as that is known, and a similar size in steps of four.
 func Kind(c *oncrpc.Call) int {
 	in, out := messageSize(&c.Message), messageSize(&c.Reply)
 	row := kindOther

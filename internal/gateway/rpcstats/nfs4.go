@@ -6,8 +6,8 @@ import (
 	"sluice.dev/sluice/internal/gateway/metric"
 )
 
-// nfs4Counts counts errors of NFS version 4 by status. The codes are in two ranges: those of errno.h, and
-// from nfs4High on.
+// nfs4Counts counts errors of NFS version 4 by status. The codes are in two ranges: those of
+// errno.h, and from nfs4High on.
 type nfs4Counts struct {
 	low, high [128]atomic.Uint64
 	beyond    atomic.Uint64
@@ -59,7 +59,8 @@ func aclProcedureName(p uint32) string {
 	return [aclProcedures]string{"NULL", "GETACL", "SETACL"}[p]
 }
 
-// nfs4Errors are the status codes of NFS version 4, without NFS4ERR_ (RFC 7863 section 3, RFC 8276 section 8.3).
+// nfs4Errors are the status codes of NFS version 4, without NFS4ERR_ (RFC 7863 section 3, RFC 8276
+// section 8.3).
 var nfs4Errors = map[uint32]string{
 	1: "PERM", 2: "NOENT", 5: "IO", 6: "NXIO", 13: "ACCESS", 17: "EXIST", 18: "XDEV", 20: "NOTDIR", 21: "ISDIR", 22: "INVAL", 27: "FBIG",
 	28: "NOSPC", 30: "ROFS", 31: "MLINK", 63: "NAMETOOLONG", 66: "NOTEMPTY", 69: "DQUOT", 70: "STALE", 10001: "BADHANDLE", 10003: "BAD_COOKIE",

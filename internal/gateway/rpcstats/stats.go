@@ -1,7 +1,7 @@
 // Package rpcstats counts and times the calls of an export.
 //
-// Everything that a call touches is a fixed array of atomic counters: no map, no label lookup and no
-// allocation on the data path. Collect turns them into metrics.
+// Everything that a call touches is a fixed array of atomic counters: no map, no label lookup and
+// no allocation on the data path. Collect turns them into metrics.
 package rpcstats
 
 import (
@@ -33,8 +33,8 @@ var programs = [...]program{
 
 const (
 	maxProcedures = nfs3.Procedures
-	// firstBucket is the exponent of the first bucket's bound: 2^13 ns, 8 µs. Each bound is twice the one
-	// before; the last is 8.6 s.
+	// firstBucket is the exponent of the first bucket's bound: 2^13 ns, 8 µs. Each bound is twice
+	// the one before; the last is 8.6 s.
 	firstBucket = 13
 	buckets     = 21
 )
@@ -95,7 +95,8 @@ func findProgram(number, version, procedure uint32) (int, *program) {
 	return 0, nil
 }
 
-// Answered counts a call that is about to be answered after d. It reads only the status of the reply.
+// Answered counts a call that is about to be answered after d. It reads only the status of the
+// reply.
 func (s *Stats) Answered(c *oncrpc.Call, d time.Duration) {
 	i, p := findProgram(c.Program, c.Version, c.Procedure)
 	ps := &s.other
@@ -138,8 +139,8 @@ func (s *Stats) Dropped(c *oncrpc.Call) {
 	ps.results[resultDropped].Add(1)
 }
 
-// resultStatus returns the first word of a reply's results, 0 if it cannot be read. It does not read
-// results behind a verifier of RPCSEC_GSS, which may be encrypted.
+// resultStatus returns the first word of a reply's results, 0 if it cannot be read. It does not
+// read results behind a verifier of RPCSEC_GSS, which may be encrypted.
 func resultStatus(c *oncrpc.Call) uint32 {
 	const verifierLength = oncrpc.MinReplyLen - 8 // before it and the accept_stat
 	if length, ok := word(c.Reply.Stream, verifierLength); !ok || length != 0 {
@@ -149,8 +150,8 @@ func resultStatus(c *oncrpc.Call) uint32 {
 	return status
 }
 
-// word returns the word at an offset of a stream. It fails for a word in two buffers, which no encoder
-// makes.
+// word returns the word at an offset of a stream. It fails for a word in two buffers, which no
+// encoder makes.
 func word(stream [][]byte, at int) (uint32, bool) {
 	for _, s := range stream {
 		if at < len(s) {

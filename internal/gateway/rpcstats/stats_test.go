@@ -71,7 +71,8 @@ func TestExportStats(t *testing.T) {
 	for _, st := range []nfs3.Status{10008, 2, 10127, 9999, 10128} {
 		s.Answered(answer(nfs3.Program, 4, 1, st), time.Millisecond)
 	}
-	unreadable := answer(nfs3.Program, 4, 1, nfs3.ErrIO) // behind a verifier: the status is unreadable
+	// behind a verifier: the status is unreadable
+	unreadable := answer(nfs3.Program, 4, 1, nfs3.ErrIO)
 	unreadable.Reply.Stream[0][19] = 4
 	s.Answered(unreadable, time.Millisecond)
 	s.Answered(&oncrpc.Call{Program: aclProgram, Version: 3, Procedure: 1, Reply: split(answer(0, 0, 0, nfs3.ErrPerm), 8, oncrpc.MinReplyLen)}, time.Millisecond)

@@ -23,7 +23,8 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// mutating is an API server with one Deployment, whose image a webhook replaces whenever it is written.
+// mutating is an API server with one Deployment, whose image a webhook replaces whenever it is
+// written.
 type mutating struct {
 	client.Client
 	there   *appsv1.Deployment
@@ -75,7 +76,8 @@ func deployment(image string) *appsv1.Deployment {
 		Spec: appsv1.DeploymentSpec{Replicas: new(int32(2)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "gateway", Image: image}}}}}}
 }
 
-// What a webhook changes in each write is written once, and again when there is something new to say.
+// What a webhook changes in each write is written once, and again when there is something new to
+// say.
 func TestMutatingWebhook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &mutating{image: "mirror.example/gateway:1"}
@@ -168,8 +170,9 @@ func TestRefused(t *testing.T) {
 		{apierrors.NewBadRequest("strict decoding error"), true},
 		{apierrors.NewRequestEntityTooLargeError("3 MiB"), true},
 		{apierrors.NewInternalError(errors.New(`failed calling webhook "a": connection refused`)), true},
-		{answer(http.StatusInternalServerError, metav1.StatusReasonUnknown), false}, // etcdserver: request timed out
-		{apierrors.NewServerTimeout(services, "create", 2), false},                  // etcd is away
+		// etcdserver: request timed out
+		{answer(http.StatusInternalServerError, metav1.StatusReasonUnknown), false},
+		{apierrors.NewServerTimeout(services, "create", 2), false}, // etcd is away
 		{apierrors.NewTimeoutError("too slow", 1), false},
 		{apierrors.NewTooManyRequests("too many", 1), false},
 		{apierrors.NewConflict(services, "data", errors.New("changed")), false},

@@ -70,7 +70,8 @@ func TestReaddressOnce(t *testing.T) {
 	}
 }
 
-// A Service that is there serves, whatever passing trouble there is with changing it. That of which people have to change something is told.
+// A Service that is there serves, whatever passing trouble there is with changing it. That of which
+// people have to change something is told.
 func TestNote(t *testing.T) {
 	passing := apierrors.NewTimeoutError("too slow", 1)
 	people := &report.Refused{Kind: "Service", Err: errors.New("exceeded quota")}

@@ -47,7 +47,8 @@ func virtual(name string) v1alpha1.NFSGateway {
 	}}
 }
 
-// Two gateways of one network that are planned one right after the other give out different addresses.
+// Two gateways of one network that are planned one right after the other give out different
+// addresses.
 func TestElsewhere(t *testing.T) {
 	gws := []v1alpha1.NFSGateway{virtual("one"), virtual("two"), virtual("apart")}
 	gws[2].Spec.RDMA.Networks[0].Name, gws[2].Spec.Exposure.VirtualIP.Network = "fabric/rdma-net", "fabric/rdma-net"
@@ -65,7 +66,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// An export keeps the address that it had by a gateway that is gone: it gets it back when that is made again.
+// An export keeps the address that it had by a gateway that is gone: it gets it back when that is
+// made again.
 func TestElsewhereOfDeletedGateways(t *testing.T) {
 	service := func(gateway, export, address, network string) corev1.Service {
 		annotations := map[string]string{plan.AnnotationAddress: address}
@@ -110,7 +112,8 @@ func TestNetworkExists(t *testing.T) {
 	}
 }
 
-// Ports and addresses are given away when it is known what pods listen on, and not before: an operator that was started just now does not know.
+// Ports and addresses are given away when it is known what pods listen on, and not before: an
+// operator that was started just now does not know.
 func TestAsked(t *testing.T) {
 	r := &GatewayReconciler{states: newStateStore()}
 	pod := podNamed("fast-0", "1")

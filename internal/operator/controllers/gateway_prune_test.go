@@ -19,7 +19,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// left is a cluster in which a gateway is gone, or about to be orphaned, and Deployments of it are not.
+// left is a cluster in which a gateway is gone, or about to be orphaned, and Deployments of it are
+// not.
 type left struct {
 	client.Client
 	gateway *v1alpha1.NFSGateway
@@ -56,7 +57,8 @@ func (l *left) Delete(_ context.Context, o client.Object, opts ...client.DeleteO
 	return nil
 }
 
-// With --cascade=orphan what was made for a gateway stays: while the garbage collector takes the owner references away, after that, and for the next operator.
+// With --cascade=orphan what was made for a gateway stays: while the garbage collector takes the
+// owner references away, after that, and for the next operator.
 func TestOrphaned(t *testing.T) {
 	now := metav1.Now()
 	deployment := func(name string, owners ...metav1.OwnerReference) appsv1.Deployment {

@@ -82,7 +82,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// One question without an answer changes nothing, and is asked again soon. What a pod listened on is not forgotten however long it is silent, as it may do so still.
+// One question without an answer changes nothing, and is asked again soon. What a pod listened on
+// is not forgotten however long it is silent, as it may do so still.
 func TestSilence(t *testing.T) {
 	pod := podNamed("fast-0", "1")
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}
@@ -200,7 +201,8 @@ func TestAnswersThatSwell(t *testing.T) {
 	}
 }
 
-// A pod is asked once in 10 s for all that it serves, and each second while it has something to apply: for two minutes at most.
+// A pod is asked once in 10 s for all that it serves, and each second while it has something to
+// apply: for two minutes at most.
 func TestPaceOfPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := status.Status{Ready: true, Config: status.Config{Hash: "A"}}

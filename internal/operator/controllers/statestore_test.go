@@ -86,7 +86,8 @@ func TestBoard(t *testing.T) {
 	want("heard storage/fast")
 }
 
-// A gateway whose page does not name a feature gets no file with it. One that has not answered may be of any kind.
+// A gateway whose page does not name a feature gets no file with it. One that has not answered may
+// be of any kind.
 func TestLacks(t *testing.T) {
 	for _, c := range []struct {
 		name string

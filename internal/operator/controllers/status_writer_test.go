@@ -83,7 +83,8 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// A status is written at once when a reason is another one, at most every 30 s when only clients come and go, and every two minutes when only words change.
+// A status is written at once when a reason is another one, at most every 30 s when only clients
+// come and go, and every two minutes when only words change.
 func TestPaceOfStatus(t *testing.T) {
 	const minutes = 20
 	for _, c := range []struct {
@@ -136,7 +137,8 @@ func TestPaceOfStatus(t *testing.T) {
 	}
 }
 
-// The time of a condition is when its status became another one, also where the cache does not have what was written last.
+// The time of a condition is when its status became another one, also where the cache does not have
+// what was written last.
 func TestTimesOfConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &statusWriter{Client: &counter{}, recorder: &events.FakeRecorder{}}
@@ -171,7 +173,8 @@ func TestTimesOfConditions(t *testing.T) {
 	})
 }
 
-// An event tells that a gateway's configuration takes more than four fifths of its room, and when it does no longer; none that it does not.
+// An event tells that a gateway's configuration takes more than four fifths of its room, and when
+// it does no longer; none that it does not.
 func TestEventsOfCapacity(t *testing.T) {
 	status := func(capacity string) map[string]any {
 		list := []any{map[string]any{"type": v1alpha1.ConditionReady, "status": "True", "reason": "Ready"}}

@@ -12,7 +12,8 @@ import (
 	"sluice.dev/sluice/internal/operator/plan"
 )
 
-// One that was deleted and made anew while the watch was broken comes as an update, and both have their first generation.
+// One that was deleted and made anew while the watch was broken comes as an update, and both have
+// their first generation.
 func TestSpecChanged(t *testing.T) {
 	export := func(uid types.UID, generation int64, clients int32) *v1alpha1.NFSExport {
 		return &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{UID: uid, Generation: generation}, Status: v1alpha1.NFSExportStatus{Clients: clients}}
@@ -33,7 +34,8 @@ func TestSpecChanged(t *testing.T) {
 	}
 }
 
-// Leases are made again when somebody deletes them; what speakers write into them is none of the operator's business.
+// Leases are made again when somebody deletes them; what speakers write into them is none of the
+// operator's business.
 func TestNotRenewed(t *testing.T) {
 	lease := func(holder string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "fast-vip-0", Labels: map[string]string{plan.LabelGateway: "fast"}}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}

@@ -21,8 +21,9 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// drawInput makes a cluster with trouble in it: exports of one and two namespaces that want the same claims and addresses, Services of those that
-// are there and of those that are gone, some of which say the same, and pods that still serve what others had.
+// drawInput makes a cluster with trouble in it: exports of one and two namespaces that want the
+// same claims and addresses, Services of those that are there and of those that are gone, some of
+// which say the same, and pods that still serve what others had.
 func drawInput(t *rapid.T) Input {
 	in := Input{Gateway: gateway(), Namespaces: map[string]map[string]string{"storage": nil, "team": {"nfs": "yes"}}, Claims: map[string]*corev1.PersistentVolumeClaim{"data": claim("data", corev1.ClaimBound)}}
 	if rapid.Bool().Draw(t, "virtual") {
@@ -188,7 +189,8 @@ func checkGroups(t *rapid.T, p *Plan) {
 	}
 }
 
-// TestWhatAServiceRecordsNeverChanges makes Services of a plan, changes the rest of the cluster at will, and plans again.
+// TestWhatAServiceRecordsNeverChanges makes Services of a plan, changes the rest of the cluster at
+// will, and plans again.
 func TestWhatAServiceRecordsNeverChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t)
@@ -294,7 +296,8 @@ func manyExports(n int) (list []v1alpha1.NFSExport) {
 	return list
 }
 
-// TestNodesPutNoExportOut: a cluster that grows keeps its exports, whose nodes' networks are in the file once.
+// TestNodesPutNoExportOut: a cluster that grows keeps its exports, whose nodes' networks are in the
+// file once.
 func TestNodesPutNoExportOut(t *testing.T) {
 	for _, c := range []struct{ exports, nodes int }{{40, 300}, {200, 50}, {1000, 5000}} {
 		in := Input{Gateway: gateway(), Exports: manyExports(c.exports), Nodes: manyNodes(c.nodes)}
@@ -316,7 +319,8 @@ func TestNodesPutNoExportOut(t *testing.T) {
 	}
 }
 
-// TestServedExportsKeepTheirPlace: where the file has no room left, exports that are programmed stay, and new ones are refused, whatever their age.
+// TestServedExportsKeepTheirPlace: where the file has no room left, exports that are programmed
+// stay, and new ones are refused, whatever their age.
 func TestServedExportsKeepTheirPlace(t *testing.T) {
 	in := Input{Gateway: gateway(), Exports: manyExports(60), Nodes: manyNodes(900), NoNetworkSets: true}
 	for i := range in.Exports {
@@ -430,7 +434,8 @@ func TestTransportIsCopied(t *testing.T) {
 	}
 }
 
-// TestHandlesSurviveARestore: an export that is made again from a backup has another UID, and takes the handles that its clients hold.
+// TestHandlesSurviveARestore: an export that is made again from a backup has another UID, and takes
+// the handles that its clients hold.
 func TestHandlesSurviveARestore(t *testing.T) {
 	signer := func(e v1alpha1.NFSExport) *sign.Signer {
 		t.Helper()
@@ -605,7 +610,8 @@ func TestBound(t *testing.T) {
 		{"filer", "/vol", ""},
 		{"open", "/vol/team/sub/a", ""}, // all are
 		{"rooted", "/vol/a", ""},
-		{"another", "/vol/a", ""}, // of the gateway's own namespace, where nothing is allowed for others
+		// of the gateway's own namespace, where nothing is allowed for others
+		{"another", "/vol/a", ""},
 	} {
 		if got := bound(g, c.server, c.path); got != c.want {
 			t.Errorf("%s:%s may not leave %q, want %q", c.server, c.path, got, c.want)
@@ -623,7 +629,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestTheFileFitsAConfigMap: exports that would make it too large are refused, the youngest first; and the bound of an export's part is one.
+// TestTheFileFitsAConfigMap: exports that would make it too large are refused, the youngest first;
+// and the bound of an export's part is one.
 func TestTheFileFitsAConfigMap(t *testing.T) {
 	in := Input{Gateway: gateway()}
 	in.Gateway.Spec.Limits.Exports, in.Gateway.Spec.Limits.Memory = 1000, "1Ti"
@@ -667,7 +674,8 @@ func TestTheFileFitsAConfigMap(t *testing.T) {
 	}
 }
 
-// TestNobodySpreadsHimselfOut: exports put out none that says little, which may be another's, by rules that they are given later.
+// TestNobodySpreadsHimselfOut: exports put out none that says little, which may be another's, by
+// rules that they are given later.
 func TestNobodySpreadsHimselfOut(t *testing.T) {
 	in := Input{Gateway: gateway()}
 	for i := range 60 {

@@ -271,8 +271,8 @@ func converted[To, From ~string](list []From) []To {
 	return out
 }
 
-// fileSize returns the bytes that an export, or a network set, takes in the configuration file.
-// The tree of a value goes to the YAML encoder as it is: a detour by JSON, as sigs.k8s.io/yaml makes
+// fileSize returns the bytes that an export, or a network set, takes in the configuration file. The
+// tree of a value goes to the YAML encoder as it is: a detour by JSON, as sigs.k8s.io/yaml makes
 // it, costs most of the time of a plan.
 func fileSize(entry map[string]any) int {
 	b, err := yaml.Marshal([]any{integers(entry)})
@@ -282,8 +282,8 @@ func fileSize(entry map[string]any) int {
 	return len(b)
 }
 
-// exportSizes caches fileSize of exports by Export.Hash, over all plans: most exports are the same in
-// the next one.
+// exportSizes caches fileSize of exports by Export.Hash, over all plans: most exports are the same
+// in the next one.
 var exportSizes = struct {
 	sync.Mutex
 	bytes map[string]int

@@ -58,7 +58,8 @@ func claim(name string, phase corev1.PersistentVolumeClaimPhase) *corev1.Persist
 	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: name}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
 }
 
-// service is the record of an export: the first of its target ports, and its address with exposure VirtualIP.
+// service is the record of an export: the first of its target ports, and its address with exposure
+// VirtualIP.
 func service(e *v1alpha1.NFSExport, first int32, vip string) corev1.Service {
 	s := corev1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "storage", Name: ServiceName(gateway(), e),

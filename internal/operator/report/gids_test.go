@@ -13,7 +13,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// A gateway that may accept more exports than the smallest table of GIDs has room for says so, before a failover shows it.
+// A gateway that may accept more exports than the smallest table of GIDs has room for says so,
+// before a failover shows it.
 func TestCrowded(t *testing.T) {
 	own := []string{"fe80::1", "fe80::1", "192.0.2.100", "192.0.2.100"} // of RoCE v1 and v2
 	carrying := append(slices.Clone(own), vip, vip)

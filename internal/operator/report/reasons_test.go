@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestEveryReasonHasARow: each reason that is told here has a row with its message in the tables of report_test.go. Those of Accepted and ResolvedRefs
-// have theirs in package plan.
+// TestEveryReasonHasARow: each reason that is told here has a row with its message in the tables of
+// report_test.go. Those of Accepted and ResolvedRefs have theirs in package plan.
 func TestEveryReasonHasARow(t *testing.T) {
 	files := token.NewFileSet()
 	rows := map[string]bool{}

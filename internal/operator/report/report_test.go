@@ -358,7 +358,8 @@ func lost(w *world) {
 	}
 }
 
-// evicted adds a pod that its node ended: a Deployment makes another one, and leaves it for people to look at.
+// evicted adds a pod that its node ended: a Deployment makes another one, and leaves it for people
+// to look at.
 func evicted(w *world) {
 	p := w.pod("fast-2")
 	p.Status, p.Pod.Status = nil, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "low on memory"}
@@ -410,7 +411,8 @@ func clients(addresses ...string) func(*world) {
 	}
 }
 
-// check compares one condition. The message is wanted without its anchor; an empty one is not compared.
+// check compares one condition. The message is wanted without its anchor; an empty one is not
+// compared.
 func check(t *testing.T, all []metav1.Condition, kind string, want metav1.ConditionStatus, reason, message string) {
 	t.Helper()
 	c := meta.FindStatusCondition(all, kind)

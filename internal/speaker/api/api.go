@@ -1,5 +1,5 @@
-// Package api is what the operator and the speakers say to each other: the file that a speaker reads, the page that it serves,
-// and what a Lease's holder is called.
+// Package api is what the operator and the speakers say to each other: the file that a speaker
+// reads, the page that it serves, and what a Lease's holder is called.
 package api
 
 import (
@@ -19,13 +19,16 @@ const (
 
 // Config is the speaker's file, in YAML or JSON.
 type Config struct {
-	// Interface is the name of the interface, inside the pod, that carries the addresses, such as rdma0.
+	// Interface is the name of the interface, inside the pod, that carries the addresses, such as
+	// rdma0.
 	Interface string `json:"interface"`
 	// Groups are the addresses, divided by Lease.
 	Groups []Group `json:"groups"`
-	// Networks are those on the interface's link in which the addresses lie; empty: those that the interface has an address in.
+	// Networks are those on the interface's link in which the addresses lie; empty: those that the
+	// interface has an address in.
 	Networks []netip.Prefix `json:"networks,omitempty"`
-	// Gateways lead to all other networks, at most one of each IP family; empty: the routes that the interface has anyway.
+	// Gateways lead to all other networks, at most one of each IP family; empty: the routes that
+	// the interface has anyway.
 	Gateways []netip.Addr `json:"gateways,omitempty"`
 }
 
@@ -96,10 +99,12 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Identity is the holder identity of a pod. The UID tells a pod from an earlier one of the same name.
+// Identity is the holder identity of a pod. The UID tells a pod from an earlier one of the same
+// name.
 func Identity(pod, uid string) string { return pod + "_" + uid }
 
-// PodOf returns the name and the UID of the pod that a holder identity is for. A name has no underscore.
+// PodOf returns the name and the UID of the pod that a holder identity is for. A name has no
+// underscore.
 func PodOf(identity string) (pod, uid string) {
 	pod, uid, _ = strings.Cut(identity, "_")
 	return pod, uid
@@ -107,14 +112,20 @@ func PodOf(identity string) (pod, uid string) {
 
 // The reasons of a Problem.
 const (
-	InterfaceMissing   = "InterfaceMissing"   // there is no such interface in the pod, or it is down
-	NetworkNotLayer2   = "NetworkNotLayer2"   // the interface is none on which addresses can be announced
-	DeviceAddressLimit = "DeviceAddressLimit" // the interface or its RDMA device takes no further address
-	NotPermitted       = "NotPermitted"       // a capability is missing
-	AddressConflict    = "AddressConflict"    // a host that does not hold the Lease answers for an address
-	LeaseUnreachable   = "LeaseUnreachable"   // a Lease can neither be read nor written, or does not exist
-	ConfigInvalid      = "ConfigInvalid"      // the file cannot be used; what was before it stays
-	GatewayNotReady    = "GatewayNotReady"    // the gateway of the pod does not serve, so the pod takes no group
+	// there is no such interface in the pod, or it is down
+	InterfaceMissing = "InterfaceMissing"
+	// the interface is none on which addresses can be announced
+	NetworkNotLayer2 = "NetworkNotLayer2"
+	// the interface or its RDMA device takes no further address
+	DeviceAddressLimit = "DeviceAddressLimit"
+	NotPermitted       = "NotPermitted" // a capability is missing
+	// a host that does not hold the Lease answers for an address
+	AddressConflict = "AddressConflict"
+	// a Lease can neither be read nor written, or does not exist
+	LeaseUnreachable = "LeaseUnreachable"
+	ConfigInvalid    = "ConfigInvalid" // the file cannot be used; what was before it stays
+	// the gateway of the pod does not serve, so the pod takes no group
+	GatewayNotReady = "GatewayNotReady"
 )
 
 // Problem is something that keeps a speaker from its work.
@@ -136,7 +147,8 @@ type Status struct {
 	Interface Interface     `json:"interface"`
 	Groups    []GroupStatus `json:"groups"`
 	Problems  []Problem     `json:"problems"`
-	// ConfigHash is the SHA-256 of the file that is in force, in hexadecimal; empty before the first.
+	// ConfigHash is the SHA-256 of the file that is in force, in hexadecimal; empty before the
+	// first.
 	ConfigHash string `json:"configHash"`
 	Stopping   bool   `json:"stopping,omitempty"`
 }
@@ -164,7 +176,8 @@ type GroupStatus struct {
 // AddressStatus is how an address stands.
 type AddressStatus struct {
 	Address netip.Addr `json:"address"`
-	// State is Idle, Asking, Carried (this pod answers for it), Taken (another host does) or Refused (by the interface).
+	// State is Idle, Asking, Carried (this pod answers for it), Taken (another host does) or
+	// Refused (by the interface).
 	State string `json:"state"`
 	// Foreign is the hardware address of another host that claimed the address lately.
 	Foreign string `json:"foreign,omitempty"`

@@ -1,14 +1,18 @@
-// Package fsm decides which addresses a speaker answers for. It is pure: events and the time go in, actions come out.
+// Package fsm decides which addresses a speaker answers for. It is pure: events and the time go in,
+// actions come out.
 //
-// A group of addresses belongs to a Lease. Who writes a Lease that is free, or that has expired while nobody answers for the
-// addresses, holds the group. Holding it is not yet a right to answer: an address is carried only after probes for it went
-// unanswered, whatever the Lease says, and after every pause of the process again. So the Lease decides who asks, and the network
-// decides who answers.
+// A group of addresses belongs to a Lease. Who writes a Lease that is free, or that has expired
+// while nobody answers for the addresses, holds the group. Holding it is not yet a right to answer:
+// an address is carried only after probes for it went unanswered, whatever the Lease says, and
+// after every pause of the process again. So the Lease decides who asks, and the network decides
+// who answers.
 //
-// Why there is at most one who answers, as long as frames arrive within Timing.Probe: who answers has before that sent Timing.Probes
-// probes, Timing.Probe apart, and waited as long after the last. Somebody who carried the address in that time would have answered one
-// of them, since who did not run for longer than Timing.Probe does not answer without asking anew. Of two who ask at the same time, at
-// most one has a valid Lease; who has none starts over whenever it hears a probe of somebody else.
+// Why there is at most one who answers, as long as frames arrive within Timing.Probe: who answers
+// has before that sent Timing.Probes probes, Timing.Probe apart, and waited as long after the last.
+// Somebody who carried the address in that time would have answered one of them, since who did not
+// run for longer than Timing.Probe does not answer without asking anew. Of two who ask at the same
+// time, at most one has a valid Lease; who has none starts over whenever it hears a probe of
+// somebody else.
 package fsm
 
 import (
@@ -19,7 +23,8 @@ import (
 	"time"
 )
 
-// Time is the time since some moment in the past. It never goes back, and goes on while the process or the machine is stopped.
+// Time is the time since some moment in the past. It never goes back, and goes on while the process
+// or the machine is stopped.
 type Time = time.Duration
 
 // MAC is an Ethernet address.
@@ -27,19 +32,26 @@ type MAC [6]byte
 
 // Timing is how long things take. All are positive.
 type Timing struct {
-	Lease       time.Duration   // a Lease that nobody renewed for so long has expired
-	Renew       time.Duration   // a Lease is renewed so often
-	Probe       time.Duration   // between two probes; a longer pause of the process is noticed
-	Probes      int             // an address is free when so many went unanswered
-	Announce    []time.Duration // after an address is taken it is announced at once, and this long after
-	Check       time.Duration   // a holder without a valid Lease asks so often whether somebody else answers
-	Retry       time.Duration   // an address that somebody else answers for is tried again after this
-	Defend      time.Duration   // a claim to an address that is ours is answered by an announcement at most so often
-	Spread      time.Duration   // for each group that it has, a speaker waits so long before it goes for another,
-	SpreadFirst time.Duration   // or so long, if nobody ever had the other
-	Jitter      time.Duration   // and up to so long more
-	Start       time.Duration   // an address found on the interface is taken up again without a word of the API server after this
-	Stop        time.Duration   // giving up waits at most so long for the API server
+	Lease  time.Duration // a Lease that nobody renewed for so long has expired
+	Renew  time.Duration // a Lease is renewed so often
+	Probe  time.Duration // between two probes; a longer pause of the process is noticed
+	Probes int           // an address is free when so many went unanswered
+	// after an address is taken it is announced at once, and this long after
+	Announce []time.Duration
+	// a holder without a valid Lease asks so often whether somebody else answers
+	Check time.Duration
+	// an address that somebody else answers for is tried again after this
+	Retry time.Duration
+	// a claim to an address that is ours is answered by an announcement at most so often
+	Defend time.Duration
+	// for each group that it has, a speaker waits so long before it goes for another,
+	Spread      time.Duration
+	SpreadFirst time.Duration // or so long, if nobody ever had the other
+	Jitter      time.Duration // and up to so long more
+	// an address found on the interface is taken up again without a word of the API server after
+	// this
+	Start time.Duration
+	Stop  time.Duration // giving up waits at most so long for the API server
 }
 
 // Default are the times of a real speaker.
@@ -130,11 +142,13 @@ func (Added) event()     {}
 func (Heard) event()     {}
 func (Stop) event()      {}
 
-// Action is something to do. Frames are worth nothing when they are late: they are not sent once Timing.Probe/2 has passed.
+// Action is something to do. Frames are worth nothing when they are late: they are not sent once
+// Timing.Probe/2 has passed.
 type Action interface{ action() }
 
 type (
-	// Write writes a Lease if it is still at Version. Exactly one Written follows, at most one is under way for a Lease.
+	// Write writes a Lease if it is still at Version. Exactly one Written follows, at most one is
+	// under way for a Lease.
 	Write struct {
 		Lease, Version, Holder string
 		Acquire                bool // the holder is another than before
@@ -181,12 +195,14 @@ type Machine struct {
 	out        []Action // of the event at hand
 }
 
-// New makes a machine at the moment now for who holds Leases as self. random returns a number from 0 up to below n.
+// New makes a machine at the moment now for who holds Leases as self. random returns a number from
+// 0 up to below n.
 func New(t Timing, self string, now Time, random func(n time.Duration) time.Duration) *Machine {
 	return &Machine{t: t, self: self, random: random, byAddr: map[netip.Addr]*address{}, left: map[netip.Addr]bool{}, last: now, began: now}
 }
 
-// Step takes an event at the moment now and returns what to do, in this order. The slice is the caller's.
+// Step takes an event at the moment now and returns what to do, in this order. The slice is the
+// caller's.
 func (m *Machine) Step(now Time, e Event) []Action {
 	m.out = nil
 	if now-m.last > m.t.Probe {

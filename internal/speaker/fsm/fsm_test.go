@@ -31,7 +31,8 @@ func settled(t interface {
 	}
 }
 
-// Whatever stops, dies, restarts or loses the API server, two never answer, and soon after it is over one does.
+// Whatever stops, dies, restarts or loses the API server, two never answer, and soon after it is
+// over one does.
 func TestAtMostOneAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(2, 3).Draw(t, "speakers")
@@ -71,12 +72,14 @@ func TestAtMostOneAnswers(t *testing.T) {
 	})
 }
 
-// The holder stops at every moment for every length of time, with and without the API server, and the challenger stops too.
+// The holder stops at every moment for every length of time, with and without the API server, and
+// the challenger stops too.
 func TestEveryPause(t *testing.T) {
 	for pause := 100 * time.Millisecond; pause < 20*time.Second; pause += 230 * time.Millisecond {
 		for _, c := range []struct {
-			cut   bool
-			other time.Duration // the challenger stops for this, shortly before the Lease has expired
+			cut bool
+			// the challenger stops for this, shortly before the Lease has expired
+			other time.Duration
 		}{{false, 0}, {true, 0}, {false, 700 * time.Millisecond}, {true, 3 * time.Second}, {true, 1500 * time.Millisecond}} {
 			w := newWorld(uint64(pause), 2, 1, t.Fatalf)
 			w.nodes[0].start()
@@ -176,7 +179,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// Without the API server everything stays where it is, and somebody who restarts takes up again what he had.
+// Without the API server everything stays where it is, and somebody who restarts takes up again
+// what he had.
 func TestWithoutTheServer(t *testing.T) {
 	w := steady(t, 2)
 	before := map[*node]int{}
@@ -276,7 +280,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// A gateway with fewer replicas has fewer Leases: the operator deletes them, and takes away the right to write them, before all speakers know.
+// A gateway with fewer replicas has fewer Leases: the operator deletes them, and takes away the
+// right to write them, before all speakers know.
 func TestLeaseIsGone(t *testing.T) {
 	w := steady(t, 1)
 	n := w.nodes[0]
@@ -289,7 +294,8 @@ func TestLeaseIsGone(t *testing.T) {
 	}
 }
 
-// A host that knows nothing of Leases and has one of the addresses keeps it, and the group's other address is served.
+// A host that knows nothing of Leases and has one of the addresses keeps it, and the group's other
+// address is served.
 func TestForeignHost(t *testing.T) {
 	w := newWorld(3, 1, 1, t.Fatalf)
 	n, ip := w.nodes[0], w.groups[0].Addresses
@@ -326,7 +332,8 @@ func TestOldRequestsAreNotAnswered(t *testing.T) {
 	}
 }
 
-// A holder takes its Lease for expired a tenth earlier than others do, counted from before its write.
+// A holder takes its Lease for expired a tenth earlier than others do, counted from before its
+// write.
 func TestLeaseMargin(t *testing.T) {
 	w := steady(t, 1)
 	n := w.nodes[0]

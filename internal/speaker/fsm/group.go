@@ -48,7 +48,8 @@ func (g *group) seen(now Time, r Record) {
 	switch {
 	case r.Holder == g.m.self:
 	case r.Holder == "" && g.state == holding:
-		// Freed by somebody who had it meanwhile, or by hand: it is written again with the next renewal.
+		// Freed by somebody who had it meanwhile, or by hand: it is written again with the next
+		// renewal.
 		g.renewAt = now
 	case g.state == challenging, g.state == holding, g.state == releasing && !g.writing:
 		g.follow()
@@ -108,14 +109,16 @@ func (g *group) consider(now Time) {
 		return
 	}
 	if g.record == nil {
-		// A restart while the API server is away: what this pod carried, it takes up again if nobody else did.
+		// A restart while the API server is away: what this pod carried, it takes up again if
+		// nobody else did.
 		if m.fit.Keep && now >= m.began+m.t.Start && g.hasPresent() {
 			g.begin(now)
 		}
 		return
 	}
 	if g.record.Holder == m.self && m.fit.Keep {
-		g.state = acquiring // an earlier process of this pod had it, or a write arrived whose answer did not
+		// an earlier process of this pod had it, or a write arrived whose answer did not
+		g.state = acquiring
 		g.write(now, m.self)
 		return
 	}
@@ -154,7 +157,8 @@ func (g *group) hasPresent() bool {
 	return false
 }
 
-// challenge asks for the addresses of a Lease that has expired. If somebody answers for all of them, its holder lives.
+// challenge asks for the addresses of a Lease that has expired. If somebody answers for all of
+// them, its holder lives.
 func (g *group) challenge(now Time) {
 	answered, open := 0, false
 	for _, a := range g.addrs {
@@ -194,7 +198,8 @@ func (g *group) hold(now Time) {
 		lost += btoi(a.state == taken || a.state == refused)
 	}
 	if lost > 0 && lost == len(g.addrs) {
-		// Somebody else answers for all of it, or none can be added here: another pod may do better.
+		// Somebody else answers for all of it, or none can be added here: another pod may do
+		// better.
 		g.giveUp(now)
 		g.notNow = now + g.m.t.Retry + g.m.random(g.m.t.Retry)
 		return
@@ -204,7 +209,8 @@ func (g *group) hold(now Time) {
 	}
 }
 
-// giveUp takes the addresses off and frees the Lease, if it is ours. It is called again until that is done.
+// giveUp takes the addresses off and frees the Lease, if it is ours. It is called again until that
+// is done.
 func (g *group) giveUp(now Time) {
 	g.clear()
 	if g.writing && g.state != challenging {
@@ -242,7 +248,8 @@ func (g *group) written(now Time, w Written) {
 		case releasing:
 			g.renewAt = now + g.m.t.Renew/3
 			if g.removed {
-				g.follow() // its Lease may be gone as well, or no longer ours to write; otherwise it expires
+				// its Lease may be gone as well, or no longer ours to write; otherwise it expires
+				g.follow()
 			}
 		case holding:
 			g.renewAt = now + g.m.t.Renew/3
@@ -270,7 +277,8 @@ func (g *group) written(now Time, w Written) {
 	}
 }
 
-// renewed says until when nobody else can take the Lease: others count from when they see the write, which is later than its start.
+// renewed says until when nobody else can take the Lease: others count from when they see the
+// write, which is later than its start.
 func (g *group) renewed() { g.valid = g.started + g.record.Duration - g.m.t.margin() }
 
 func btoi(b bool) int {

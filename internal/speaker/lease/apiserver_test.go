@@ -18,7 +18,8 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// The real API server lets a speaker do with its own Leases what it needs to, and nothing with others.
+// The real API server lets a speaker do with its own Leases what it needs to, and nothing with
+// others.
 func TestAPIServer(t *testing.T) {
 	admin, stop, err := apiserver.Start()
 	if err != nil {

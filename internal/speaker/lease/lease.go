@@ -1,4 +1,5 @@
-// Package lease reads, follows and writes Leases of one namespace. It needs the verbs get, watch and patch on them by name, and makes none.
+// Package lease reads, follows and writes Leases of one namespace. It needs the verbs get, watch
+// and patch on them by name, and makes none.
 package lease
 
 import (
@@ -21,8 +22,9 @@ import (
 )
 
 const (
-	callMost  = 3 * time.Second
-	quietMost = 10 * time.Second // a watch that tells nothing for so long is begun anew: its connection may be dead
+	callMost = 3 * time.Second
+	// a watch that tells nothing for so long is begun anew: its connection may be dead
+	quietMost = 10 * time.Second
 	pause     = time.Second
 )
 
@@ -56,7 +58,8 @@ func (c *Client) Get(ctx context.Context, name string) (fsm.Record, error) {
 	return c.record(l), nil
 }
 
-// Write carries out w. It fails if the Lease is no longer at w.Version; otherwise a failed write may have been done all the same.
+// Write carries out w. It fails if the Lease is no longer at w.Version; otherwise a failed write
+// may have been done all the same.
 func (c *Client) Write(ctx context.Context, w fsm.Write, now time.Time) (fsm.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, callMost)
 	defer cancel()
@@ -71,7 +74,8 @@ func (c *Client) Write(ctx context.Context, w fsm.Write, now time.Time) (fsm.Rec
 	return c.record(l), nil
 }
 
-// patch is a merge patch (RFC 7386), so that labels and owners stay as the operator made them. The version in it makes it conditional.
+// patch is a merge patch (RFC 7386), so that labels and owners stay as the operator made them. The
+// version in it makes it conditional.
 func patch(w fsm.Write, now time.Time, duration time.Duration) map[string]any {
 	spec := map[string]any{
 		"holderIdentity":       nil,
@@ -90,7 +94,8 @@ func patch(w fsm.Write, now time.Time, duration time.Duration) map[string]any {
 
 func (c *Client) record(l *coordination.Lease) fsm.Record {
 	r := fsm.Record{Version: l.ResourceVersion, Duration: c.duration, EverHeld: l.Spec.AcquireTime != nil}
-	r.Order, _ = strconv.ParseUint(l.ResourceVersion, 10, 64) // zero if versions are no numbers here
+	// zero if versions are no numbers here
+	r.Order, _ = strconv.ParseUint(l.ResourceVersion, 10, 64)
 	if l.Spec.HolderIdentity != nil {
 		r.Holder = *l.Spec.HolderIdentity
 	}
@@ -103,7 +108,8 @@ func (c *Client) record(l *coordination.Lease) fsm.Record {
 	return r
 }
 
-// Follow tells of a Lease as it is and becomes, and of trouble, nil when it is over, until ctx ends.
+// Follow tells of a Lease as it is and becomes, and of trouble, nil when it is over, until ctx
+// ends.
 func (c *Client) Follow(ctx context.Context, name string, seen func(fsm.Record), trouble func(error)) {
 	for ctx.Err() == nil {
 		err := c.follow(ctx, name, seen, trouble)

@@ -1,5 +1,5 @@
-// Package neighbour speaks ARP (RFC 826, RFC 5227) and Neighbor Discovery (RFC 4861, RFC 4862) for addresses that the kernel does
-// not answer for, on packet sockets.
+// Package neighbour speaks ARP (RFC 826, RFC 5227) and Neighbor Discovery (RFC 4861, RFC 4862) for
+// addresses that the kernel does not answer for, on packet sockets.
 package neighbour
 
 import (
@@ -10,7 +10,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
-// An ARP packet for IPv4 on Ethernet, RFC 826: hardware type, protocol type, lengths, operation, sender's addresses, target's.
+// An ARP packet for IPv4 on Ethernet, RFC 826: hardware type, protocol type, lengths, operation,
+// sender's addresses, target's.
 const (
 	arpLen       = 28
 	arpRequest   = 1
@@ -20,8 +21,8 @@ const (
 
 var broadcast = fsm.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// ParseARP returns what an ARP packet, without its Ethernet header, says: at most a claim of its sender's and a question.
-// What follows the 28 bytes is padding.
+// ParseARP returns what an ARP packet, without its Ethernet header, says: at most a claim of its
+// sender's and a question. What follows the 28 bytes is padding.
 func ParseARP(b []byte) ([]fsm.Heard, error) {
 	if len(b) < arpLen {
 		return nil, fmt.Errorf("ARP packet of %d bytes, want %d", len(b), arpLen)
@@ -68,7 +69,8 @@ func arpProbe(mac fsm.MAC, ip netip.Addr) []frame {
 	return []frame{{broadcast, appendARP(nil, arpRequest, mac, netip.IPv4Unspecified(), fsm.MAC{}, ip)}}
 }
 
-// arpAnnounce tells that ip is ours, as a request and as a reply: some hosts take only one of them, RFC 5227 section 3.
+// arpAnnounce tells that ip is ours, as a request and as a reply: some hosts take only one of them,
+// RFC 5227 section 3.
 func arpAnnounce(mac fsm.MAC, ip netip.Addr) []frame {
 	return []frame{
 		{broadcast, appendARP(nil, arpRequest, mac, ip, fsm.MAC{}, ip)},

@@ -9,7 +9,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
-// Neighbor Discovery, RFC 4861 sections 4.3 and 4.4: behind the IPv6 header type, code, checksum, flags, target, options.
+// Neighbor Discovery, RFC 4861 sections 4.3 and 4.4: behind the IPv6 header type, code, checksum,
+// flags, target, options.
 const (
 	ip6Header     = 40
 	ndLen         = ip6Header + 24
@@ -26,7 +27,8 @@ const (
 
 var allNodes = netip.MustParseAddr("ff02::1")
 
-// ParseND returns what a solicitation or an advertisement says. b begins with the IPv6 header; from is the frame's sender.
+// ParseND returns what a solicitation or an advertisement says. b begins with the IPv6 header; from
+// is the frame's sender.
 func ParseND(b []byte, from fsm.MAC) ([]fsm.Heard, error) {
 	if len(b) < ndLen {
 		return nil, fmt.Errorf("neighbor discovery packet of %d bytes, want at least %d", len(b), ndLen)
@@ -106,7 +108,8 @@ func ndAnnounce(mac fsm.MAC, ip netip.Addr) []frame {
 	return []frame{{multicastMAC(allNodes), advertise(mac, flagOverride, allNodes, ip)}}
 }
 
-// ndAnswer answers a solicitation; one without a source asks for an answer to everybody, RFC 4861 section 7.2.4.
+// ndAnswer answers a solicitation; one without a source asks for an answer to everybody, RFC 4861
+// section 7.2.4.
 func ndAnswer(mac fsm.MAC, h fsm.Heard) []frame {
 	if h.IP.IsUnspecified() {
 		return ndAnnounce(mac, h.Address)
@@ -118,7 +121,8 @@ func advertise(mac fsm.MAC, flags byte, dst, ip netip.Addr) []byte {
 	return appendND(advertisement, flags, ip, dst, ip, append([]byte{optTarget, 1}, mac[:]...)...)
 }
 
-// solicitedNode is the multicast group in which solicitations for ip are sent, RFC 4291 section 2.7.1.
+// solicitedNode is the multicast group in which solicitations for ip are sent, RFC 4291 section
+// 2.7.1.
 func solicitedNode(ip netip.Addr) netip.Addr {
 	b := ip.As16()
 	return netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: b[13], 14: b[14], 15: b[15]})

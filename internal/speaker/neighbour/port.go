@@ -16,7 +16,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
-// Port sends and receives on one interface. Its methods are for one goroutine, but Close, Watch and the two that Open starts.
+// Port sends and receives on one interface. Its methods are for one goroutine, but Close, Watch and
+// the two that Open starts.
 type Port struct {
 	index    int
 	mac      fsm.MAC
@@ -33,8 +34,8 @@ type socket struct {
 	proto uint16
 }
 
-// Open opens a port on the interface of an index and a hardware address, and hands what is said there about watched addresses to heard,
-// from two goroutines, until Close.
+// Open opens a port on the interface of an index and a hardware address, and hands what is said
+// there about watched addresses to heard, from two goroutines, until Close.
 func Open(index int, mac fsm.MAC, heard func(fsm.Heard)) (*Port, error) {
 	p := &Port{index: index, mac: mac, groups: -1, joined: map[netip.Addr]int{}}
 	p.watched.Store(&map[netip.Addr]bool{})
@@ -105,8 +106,8 @@ func (p *Port) Close() {
 	p.receives.Wait()
 }
 
-// Watch replaces the addresses that heard is told of. Those of IPv6 are asked for in multicast groups, which it joins and leaves: the
-// kernel does so only for addresses that the interface has.
+// Watch replaces the addresses that heard is told of. Those of IPv6 are asked for in multicast
+// groups, which it joins and leaves: the kernel does so only for addresses that the interface has.
 func (p *Port) Watch(addresses []netip.Addr) error {
 	watched, groups := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, ip := range addresses {
@@ -220,7 +221,8 @@ func (p *Port) parse(s socket, b []byte, from fsm.MAC) []fsm.Heard {
 	return all
 }
 
-// age is how long ago the kernel received a packet. One of unknown age, or from the future since the clock was set, is old.
+// age is how long ago the kernel received a packet. One of unknown age, or from the future since
+// the clock was set, is old.
 func age(oob []byte) time.Duration {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -17,8 +17,9 @@ const (
 	tcpCloseWait   = 8
 )
 
-// closeConnections ends the TCP connections of an address that is about to leave: their clients are told at once and come back to who has
-// it next, and the gateway does not keep connections that lead nowhere. It does as much as the kernel can: some have it not built in.
+// closeConnections ends the TCP connections of an address that is about to leave: their clients are
+// told at once and come back to who has it next, and the gateway does not keep connections that
+// lead nowhere. It does as much as the kernel can: some have it not built in.
 func closeConnections(ip netip.Addr) error {
 	var errs []error
 	// Sockets of IPv6 take connections of IPv4 too.
@@ -42,8 +43,8 @@ func closeConnections(ip netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// diagRequest is struct inet_diag_req_v2 of linux/inet_diag.h: family, protocol, two bytes of no meaning here, states, and the socket's ports, addresses,
-// interface and cookie.
+// diagRequest is struct inet_diag_req_v2 of linux/inet_diag.h: family, protocol, two bytes of no
+// meaning here, states, and the socket's ports, addresses, interface and cookie.
 func diagRequest(family uint8, id *netlink.SocketID) []byte {
 	b := []byte{family, unix.IPPROTO_TCP, 0, 0, 0xff, 0xff, 0xff, 0xff}
 	b = binary.BigEndian.AppendUint16(b, id.SourcePort)

@@ -19,11 +19,13 @@ func RDMADevice(sysfs, name string) string {
 	return filepath.Base(all[0])
 }
 
-// HasGID says whether an RDMA device answers for ip: adapters know the addresses of their interface by a table of limited length.
+// HasGID says whether an RDMA device answers for ip: adapters know the addresses of their interface
+// by a table of limited length.
 func HasGID(sysfs, device string, ip netip.Addr) bool {
 	files, _ := filepath.Glob(filepath.Join(sysfs, "class/infiniband", device, "ports/*/gids/*"))
 	for _, f := range files {
-		b, err := os.ReadFile(f) // of eight groups of four digits; an unused entry of some kernels cannot be read
+		// of eight groups of four digits; an unused entry of some kernels cannot be read
+		b, err := os.ReadFile(f)
 		if err != nil {
 			continue
 		}

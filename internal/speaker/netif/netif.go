@@ -1,12 +1,15 @@
-// Package netif puts virtual IPs on a network interface such that the pod serves them, but its kernel does not speak of them to the
-// network: no answer to ARP or Neighbor Discovery, and no question that names them as its sender. That is the speaker's business.
+// Package netif puts virtual IPs on a network interface such that the pod serves them, but its
+// kernel does not speak of them to the network: no answer to ARP or Neighbor Discovery, and no
+// question that names them as its sender. That is the speaker's business.
 //
-//   - IPv4: the address is on the interface, where an RDMA device takes its GIDs from, with scope host. arp_ignore 3 keeps the kernel
-//     from answering for such addresses, arp_announce 2 from asking with them. Both are set by netlink, since /proc/sys is read-only in a container.
-//   - IPv6 has no such settings: the address is on the loopback interface, which the kernel accepts packets for from all others, but
-//     answers no solicitation for.
+//   - IPv4: the address is on the interface, where an RDMA device takes its GIDs from, with scope
+//     host. arp_ignore 3 keeps the kernel from answering for such addresses, arp_announce 2 from
+//     asking with them. Both are set by netlink, since /proc/sys is read-only in a container.
+//   - IPv6 has no such settings: the address is on the loopback interface, which the kernel accepts
+//     packets for from all others, but answers no solicitation for.
 //
-// A rule sends what comes from the address through a table of the interface's routes, so that answers do not leave by the pod's default route.
+// A rule sends what comes from the address through a table of the interface's routes, so that
+// answers do not leave by the pod's default route.
 package netif
 
 import (
@@ -23,7 +26,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
-// Table is the number of the routing table and the priority of the rules. Rules for it mark the addresses that are ours.
+// Table is the number of the routing table and the priority of the rules. Rules for it mark the
+// addresses that are ours.
 const Table = 20049
 
 // Device is an interface that can carry addresses.
@@ -158,12 +162,14 @@ func (d Device) address(ip netip.Addr) (netlink.Link, *netlink.Addr, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Without detection of duplicates, which the speaker does. Deprecated: connections of the pod's own do not begin with it.
+	// Without detection of duplicates, which the speaker does. Deprecated: connections of the pod's
+	// own do not begin with it.
 	a.Flags, a.ValidLft, a.PreferedLft = unix.IFA_F_NODAD, 1<<32-1, 0
 	return lo, a, nil
 }
 
-// routes makes the table: the routes that go through the device, the networks on its link, the gateway to all others.
+// routes makes the table: the routes that go through the device, the networks on its link, the
+// gateway to all others.
 func (d Device) routes(family int, networks []netip.Prefix, gateways []netip.Addr) error {
 	all, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: d.Index, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 	if err != nil {

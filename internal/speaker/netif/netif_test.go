@@ -21,8 +21,8 @@ import (
 
 var ip4, ip6 = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("fd00::10")
 
-// namespace moves the test to a network namespace of its own, with an interface rdma0 in 192.0.2.0/24 and fd00::/64 and an interface eth0. The
-// test's thread is not used again.
+// namespace moves the test to a network namespace of its own, with an interface rdma0 in
+// 192.0.2.0/24 and fd00::/64 and an interface eth0. The test's thread is not used again.
 func namespace(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -109,7 +109,8 @@ func TestAddAndRemove(t *testing.T) {
 	if all, err := Present(); err != nil || !slices.Contains(all, ip4) || !slices.Contains(all, ip6) || len(all) != 2 {
 		t.Errorf("present: %v, %v", all, err)
 	}
-	// What comes from the address leaves by rdma0, wherever it goes; what comes from the pod's own addresses goes as before.
+	// What comes from the address leaves by rdma0, wherever it goes; what comes from the pod's own
+	// addresses goes as before.
 	for from, to := range map[string]string{"192.0.2.10": "192.0.2.50", "192.0.2.10 far": "198.51.100.1", "fd00::10": "fd00::50", "fd00::10 far": "2001:db8::1"} {
 		src, _, _ := strings.Cut(from, " ")
 		r, err := netlink.RouteGetWithOptions(netip.MustParseAddr(to).AsSlice(), &netlink.RouteGetOptions{SrcAddr: netip.MustParseAddr(src).AsSlice()})

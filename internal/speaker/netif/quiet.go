@@ -23,8 +23,8 @@ const (
 	announceBest = 2
 )
 
-// quiet keeps the kernel silent about addresses of scope host, on every interface of the pod: one that lies on the same network would
-// otherwise answer for another's addresses.
+// quiet keeps the kernel silent about addresses of scope host, on every interface of the pod: one
+// that lies on the same network would otherwise answer for another's addresses.
 func quiet() error {
 	links, err := netlink.LinkList()
 	if err != nil {

@@ -262,7 +262,8 @@ func (c *Conn) call(f func(fd int) error) (err error) {
 	return err
 }
 
-// Close ends the connection, and reads and writes that wait. The descriptor is free when they have returned.
+// Close ends the connection, and reads and writes that wait. The descriptor is free when they have
+// returned.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

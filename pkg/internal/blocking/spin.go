@@ -9,16 +9,18 @@ import (
 // mostRest bounds how many reads in a row do not spin.
 const mostRest = 64
 
-// spinner asks whether there is something to read for a while before a read blocks. Where the processor would have gone to sleep meanwhile,
-// or the other end's too, that saves a wake-up, which takes longer than many small messages. Where it is in vain it rests: for one read at
-// first, for twice as many each time that it is in vain again.
+// spinner asks whether there is something to read for a while before a read blocks. Where the
+// processor would have gone to sleep meanwhile, or the other end's too, that saves a wake-up, which
+// takes longer than many small messages. Where it is in vain it rests: for one read at first, for
+// twice as many each time that it is in vain again.
 type spinner struct {
 	most     time.Duration
 	rest     int // reads that do not spin
 	nextRest int
 }
 
-// await returns when fd or event is readable, or when it is enough. It lets other threads of this processor go first.
+// await returns when fd or event is readable, or when it is enough. It lets other threads of this
+// processor go first.
 func (s *spinner) await(fd, event int) {
 	if s.rest > 0 {
 		s.rest--

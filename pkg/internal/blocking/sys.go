@@ -9,7 +9,8 @@ import (
 
 // The plain calls, without the allocations of the wrappers that take [][]byte.
 
-// Recvmsg fills iov with what there is. It uses h for the system call's header. It waits unless flags or the descriptor forbid that.
+// Recvmsg fills iov with what there is. It uses h for the system call's header. It waits unless
+// flags or the descriptor forbid that.
 func Recvmsg(fd uintptr, h *unix.Msghdr, iov []unix.Iovec, flags int) (int, syscall.Errno) {
 	return msgCall(unix.SYS_RECVMSG, fd, h, iov, flags)
 }

@@ -23,8 +23,8 @@ func NetID(network string, a netip.Addr) string {
 	return network
 }
 
-// FormatUniversal returns the universal address of a (RFC 5665 section 5.2.3): the address in text, then the two bytes of the
-// port in decimal.
+// FormatUniversal returns the universal address of a (RFC 5665 section 5.2.3): the address in text,
+// then the two bytes of the port in decimal.
 func FormatUniversal(a netip.AddrPort) string {
 	return fmt.Sprintf("%s.%d.%d", a.Addr().Unmap().WithZone(""), a.Port()>>8, a.Port()&0xff)
 }

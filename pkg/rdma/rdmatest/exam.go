@@ -308,7 +308,8 @@ func list(b ...[]byte) [][]byte { return b }
 // cut divides b into n slices of uneven lengths.
 func cut(b []byte, n int) (l [][]byte) {
 	for i := range n - 1 {
-		k := (len(b) / (n - i)) * (1 + i%3) / 2 // one half, the whole, or one and a half of an even share
+		// one half, the whole, or one and a half of an even share
+		k := (len(b) / (n - i)) * (1 + i%3) / 2
 		k = min(k, len(b))
 		l = append(l, b[:k:k])
 		b = b[k:]

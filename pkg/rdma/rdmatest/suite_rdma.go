@@ -15,7 +15,8 @@ func at(r rdma.Remote, n int) rdma.Remote {
 	return rdma.Remote{Handle: r.Handle, Offset: r.Offset + uint64(n)}
 }
 
-// testWriteSizes: Writes of all lengths, from and to unaligned addresses, gathered from many slices.
+// testWriteSizes: Writes of all lengths, from and to unaligned addresses, gathered from many
+// slices.
 func testWriteSizes(x *exam) {
 	a, b := x.connect(setup{}, setup{})
 	const most = 1<<20 + 5

@@ -50,7 +50,8 @@ func testSendSizes(x *exam) {
 	}
 }
 
-// testSendSegments: messages gathered from many slices of uneven length, and scattered over many others.
+// testSendSegments: messages gathered from many slices of uneven length, and scattered over many
+// others.
 func testSendSegments(x *exam) {
 	a, b := x.connect(setup{}, setup{receives: -1, hold: true})
 	r := rand.New(rand.NewPCG(1, 2))

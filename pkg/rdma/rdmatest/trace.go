@@ -92,10 +92,12 @@ func (f *Fabric) count(from *endpoint, p *packet) {
 
 // Event is an event of the fabric. Requests are recorded when they arrive.
 type Event struct {
-	At     time.Duration // since the fabric was made
-	Conn   int           // the connection's number
-	From   Side          // side that caused it
-	What   string        // "Send", "Send with Invalidate", "RDMA Write", "RDMA Read", "exposed", "invalidated", "connected", "ended: …"
+	At   time.Duration // since the fabric was made
+	Conn int           // the connection's number
+	From Side          // side that caused it
+	// "Send", "Send with Invalidate", "RDMA Write", "RDMA Read", "exposed", "invalidated",
+	// "connected", "ended: …"
+	What   string
 	Bytes  int
 	Handle uint32 // 0 where none is involved
 }

@@ -15,7 +15,8 @@ import (
 type Assigned struct {
 	// Variable names the device: PCIDEVICE_, the resource's prefix and name.
 	Variable string
-	// ID is the PCI address of a virtual function, "0000:3b:02.1", or the name of an auxiliary device, "mlx5_core.sf.4".
+	// ID is the PCI address of a virtual function, "0000:3b:02.1", or the name of an auxiliary
+	// device, "mlx5_core.sf.4".
 	ID string
 	// Device is the RDMA device, "mlx5_4"; "" where the plugin does not name it (plugins before
 	// 2025, and devices without isRdma).

@@ -51,7 +51,8 @@ func (ev *event) ends() bool {
 	return false
 }
 
-// consumerRejected is the status of a rejection by the peer's program over InfiniBand (IB_CM_REJ_CONSUMER_DEFINED).
+// consumerRejected is the status of a rejection by the peer's program over InfiniBand
+// (IB_CM_REJ_CONSUMER_DEFINED).
 const consumerRejected = 28
 
 // err is the error of an event that ends a connection.

@@ -176,7 +176,8 @@ func (e *endpoint) pushLocked(w *rdma.WorkRequest) error {
 	return nil
 }
 
-// requestLocked returns the place of the next request, of at most so many segments. The caller holds mu.
+// requestLocked returns the place of the next request, of at most so many segments. The caller
+// holds mu.
 func (e *endpoint) requestLocked(segments int) *C.struct_sv_send {
 	if e.sends == C.SV_CHAIN || e.sendList+segments > C.SV_LIST {
 		e.flushLocked()
@@ -200,8 +201,8 @@ func (e *endpoint) flushLocked() {
 	}
 }
 
-// turnLocked posts the gathered work, receives first: sends may announce them to the peer. Serve's turn
-// then also polls, and returns the number of completions, negative after a failure. The caller
+// turnLocked posts the gathered work, receives first: sends may announce them to the peer. Serve's
+// turn then also polls, and returns the number of completions, negative after a failure. The caller
 // holds mu.
 func (e *endpoint) turnLocked(poll C.int) int {
 	if e.sends > 0 {

@@ -166,8 +166,8 @@ func (e *endpoint) receivedLocked(c *C.struct_sv_completion) {
 	e.stats.bytesIn.Add(uint64(c.bytes))
 }
 
-// completedLocked takes request number n, and the Sends and Writes before it. A Read has a completion of
-// its own: over iWARP, later requests may complete before it. The caller holds mu.
+// completedLocked takes request number n, and the Sends and Writes before it. A Read has a
+// completion of its own: over iWARP, later requests may complete before it. The caller holds mu.
 func (e *endpoint) completedLocked(n uint64) {
 	if s := e.slot(n); s.op == rdma.Read {
 		e.batch = append(e.batch, rdma.Completion{ID: s.id, Op: rdma.Read})

@@ -112,7 +112,8 @@ func (x *exposed) free(q *C.struct_sv_queues) {
 	x.all = nil
 }
 
-// windowLocked returns one that can be bound. One whose last binding has not completed cannot: its request refers to it. The caller holds mu.
+// windowLocked returns one that can be bound. One whose last binding has not completed cannot: its
+// request refers to it. The caller holds mu.
 func (e *endpoint) windowLocked() (*window, error) {
 	x := &e.exposed
 	if w := x.first; w != nil && w.bound <= e.sqSent {

@@ -10,7 +10,8 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 )
 
-// TestQueueRefused: a device that refuses the longer queue of requests that windows need gives a connection without them, which exposes regions instead.
+// TestQueueRefused: a device that refuses the longer queue of requests that windows need gives a
+// connection without them, which exposes regions instead.
 func TestQueueRefused(t *testing.T) {
 	if *kind == "" {
 		t.Skip("no -kind: the test runs in the guest, by make test-verbs")
@@ -19,7 +20,8 @@ func TestQueueRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.(*provider).refuses = func(requests int) bool { return requests > defaultQueue+1 } // one for a probe
+	// one for a probe
+	p.(*provider).refuses = func(requests int) bool { return requests > defaultQueue+1 }
 	pool := bufpool.New(0)
 	c := connectPair(t, p, p, pool, 0, false)
 	select {

@@ -5,19 +5,24 @@ import "encoding/binary"
 // PropertyID names a transport property.
 type PropertyID uint32
 
-// Transport properties: of draft-cel-nfsv4-rpcrdma-version-two-05 section 6.2, and of rtrext section 8.
+// Transport properties: of draft-cel-nfsv4-rpcrdma-version-two-05 section 6.2, and of rtrext
+// section 8.
 const (
-	// ReceiveBufferSize is a uint32: the largest message in bytes that the sender of the property can receive. Default 4096.
+	// ReceiveBufferSize is a uint32: the largest message in bytes that the sender of the property
+	// can receive. Default 4096.
 	ReceiveBufferSize PropertyID = 1
 	// BackwardRequestSupport is a uint32, one of Backward. Default BackwardInline.
 	BackwardRequestSupport PropertyID = 2
-	// RTRSupport is a uint32: bits of operations that the sender of the property accepts, AcceptsRequest and so on. Default 0.
+	// RTRSupport is a uint32: bits of operations that the sender of the property accepts,
+	// AcceptsRequest and so on. Default 0.
 	RTRSupport PropertyID = 3
 	// ReceiveBufferStructure is a BufferStructure. Default: one segment of ReceiveBufferSize.
 	ReceiveBufferStructure PropertyID = 4
-	// RequestReceiveLimit is a uint32: the most transmissions of a request that the sender of the property accepts. Default 1.
+	// RequestReceiveLimit is a uint32: the most transmissions of a request that the sender of the
+	// property accepts. Default 1.
 	RequestReceiveLimit PropertyID = 5
-	// ResponseSendLimit is a uint32: the most transmissions of a reply that the sender of the property will send. Default 1.
+	// ResponseSendLimit is a uint32: the most transmissions of a reply that the sender of the
+	// property will send. Default 1.
 	ResponseSendLimit PropertyID = 6
 	// ExperimentalProperty is the first of those for free use.
 	ExperimentalProperty PropertyID = 0xFFFFFF00

@@ -285,7 +285,8 @@ func TestSpecificationNumbers(t *testing.T) {
 	}
 }
 
-// TestExamples compares the examples of docs/protocol-v2.md with the vectors: a block that begins with "```message NAME".
+// TestExamples compares the examples of docs/protocol-v2.md with the vectors: a block that begins
+// with "```message NAME".
 func TestExamples(t *testing.T) {
 	b, err := os.ReadFile("../../../docs/protocol-v2.md")
 	if err != nil {

@@ -16,7 +16,8 @@ const (
 	SendBased Placement = 2
 	// Choice: the responder chooses; the segments are for RDMA operations. In requests only.
 	Choice Placement = 3
-	// BySize: send-based if the item is shorter than a threshold, otherwise explicit. In requests only.
+	// BySize: send-based if the item is shorter than a threshold, otherwise explicit. In requests
+	// only.
 	BySize Placement = 4
 	// TooShort: the item is shorter than the minimum, and stands in the payload stream. In replies
 	// only.

@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// Version2 is RPC-over-RDMA version 2 in the dialect of docs/protocol-v2.md: the extension mechanism of the version's first drafts,
-// the layout and the transport properties of draft-cel-nfsv4-rpcrdma-version-two-05, and draft-dnoveck-nfsv4-rpcrdma-rtrext-03.
+// Version2 is RPC-over-RDMA version 2 in the dialect of docs/protocol-v2.md: the extension
+// mechanism of the version's first drafts, the layout and the transport properties of
+// draft-cel-nfsv4-rpcrdma-version-two-05, and draft-dnoveck-nfsv4-rpcrdma-rtrext-03.
 const Version2 = 2
 
 // Procedures of version 2. Msg, NoMsg and Error are those of version 1; 2 and 3 do not exist.
@@ -29,7 +30,8 @@ const (
 // Operation is the opttype of an RDMA2_OPTIONAL message.
 type Operation uint32
 
-// Operations. Those of properties are other names for the procedures 6 to 9, with the same body in optinfo.
+// Operations. Those of properties are other names for the procedures 6 to 9, with the same body in
+// optinfo.
 const (
 	OptConnProp Operation = 1
 	OptReqProp  Operation = 2
@@ -50,7 +52,8 @@ const (
 	ReadChunks    ErrorCode = 4 // more Read chunks than Error.Max
 	WriteChunks   ErrorCode = 5 // more Write chunks than Error.Max
 	Segments      ErrorCode = 6 // more segments in a chunk than Error.Max
-	WriteResource ErrorCode = 7 // the Write chunk with the index (from 1; 0: unknown) is shorter than the bytes needed
+	// the Write chunk with the index (from 1; 0: unknown) is shorter than the bytes needed
+	WriteResource ErrorCode = 7
 	ReplyResource ErrorCode = 8 // the reply needs room for so many bytes
 	// InvalidOption9 is InvalidOption of draft -05's peers. It is understood and never sent.
 	InvalidOption9 ErrorCode = 9
@@ -72,7 +75,8 @@ func (c ErrorCode) Name(version uint32) string {
 
 // Sizes of version 2 in bytes.
 const (
-	// MinSize2 is the header of RDMA2_MSG with three absent lists: version 1's with direction and inv_handle.
+	// MinSize2 is the header of RDMA2_MSG with three absent lists: version 1's with direction and
+	// inv_handle.
 	MinSize2 = MinSize + 8
 	// FirstMessage bounds the first message of a connection: its receiver may support version 1
 	// only.

@@ -14,13 +14,15 @@ import "fmt"
 // XID identifies an RPC transaction. It is the first word of a header, of every version.
 type XID uint32
 
-// Credits is a number of calls that may be outstanding: requested in a call, granted in a reply (RFC 8166 section 3.3.1).
+// Credits is a number of calls that may be outstanding: requested in a call, granted in a reply
+// (RFC 8166 section 3.3.1).
 type Credits uint32
 
 // Handle is an R_key or STag: it names a memory region of the peer that sent it.
 type Handle uint32
 
-// Position is an offset in the unreduced payload stream, counted from the RPC message's XID (RFC 8166 section 3.4.5).
+// Position is an offset in the unreduced payload stream, counted from the RPC message's XID (RFC
+// 8166 section 3.4.5).
 type Position uint32
 
 // Procedure is the kind of a message: the fourth word of a header.

@@ -13,7 +13,8 @@ type File struct {
 	Offset, Length int
 }
 
-// Files returns lengths of 0 to 70 bytes and 4 KiB, 64 KiB and 1 MiB, ± 5, each at offset 0 and at one that is no multiple of 4.
+// Files returns lengths of 0 to 70 bytes and 4 KiB, 64 KiB and 1 MiB, ± 5, each at offset 0 and at
+// one that is no multiple of 4.
 func Files() []File {
 	var files []File
 	add := func(from, to int) {

@@ -66,7 +66,8 @@ func othersFiles(t *T) {
 		t.refused(os.Symlink("x", "l"), unix.EACCES)
 		t.refused(os.Remove("secret"), unix.EACCES)
 		t.refused(os.Rename("secret", "s"), unix.EACCES)
-		if err := os.Link("secret", "s"); !errors.Is(err, unix.EPERM) { // by the server's fs.protected_hardlinks
+		// by the server's fs.protected_hardlinks
+		if err := os.Link("secret", "s"); !errors.Is(err, unix.EPERM) {
 			t.refused(err, unix.EACCES)
 		}
 	})

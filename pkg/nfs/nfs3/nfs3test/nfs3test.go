@@ -1,4 +1,5 @@
-// Package nfs3test draws random messages of NFS version 3 and MOUNT, for the tests of codecs and bindings.
+// Package nfs3test draws random messages of NFS version 3 and MOUNT, for the tests of codecs and
+// bindings.
 package nfs3test
 
 import (
@@ -83,7 +84,8 @@ func codec[A, R any, PA pointer[A], PR pointer[R]](args func(*rapid.T) A, res fu
 	}
 }
 
-// Encode returns m's stream and the items taken out of it. m fits in 64 KiB, or is a list, which ends there.
+// Encode returns m's stream and the items taken out of it. m fits in 64 KiB, or is a list, which
+// ends there.
 func Encode(m Message) ([]byte, []xdr.Item) {
 	room := rooms.Get().(*[64 << 10]byte)
 	defer rooms.Put(room)

@@ -115,7 +115,8 @@ func (oc *opChecker) check(o *operation, op *schema.Op) uint32 {
 // filehandlesOf returns the filehandles that an operation needs.
 func (oc *opChecker) filehandlesOf(op *schema.Op) filehandles {
 	switch {
-	case op.Code == schema.OpReclaimComplete && wordAt(&oc.dec, &oc.in.Message, op.Pos+4) != 0: // rca_one_fs
+	// rca_one_fs
+	case op.Code == schema.OpReclaimComplete && wordAt(&oc.dec, &oc.in.Message, op.Pos+4) != 0:
 		return currentFH
 	case op.Code < uint32(len(worksOn)):
 		return worksOn[op.Code]

@@ -221,7 +221,8 @@ func TestFullV4(t *testing.T) {
 func TestGSSV4(t *testing.T) {
 	x := exportV4(t, sign.Off)
 	x.GSS = true
-	cred := fields(oncrpc.RPCSecGSS, []byte(fields(1, 0, 1, 1, "context")), 0, 0) // data, without integrity
+	// data, without integrity
+	cred := fields(oncrpc.RPCSecGSS, []byte(fields(1, 0, 1, 1, "context")), 0, 0)
 	call := slices.Concat(fields(xidV4, oncrpc.MsgCall, oncrpc.RPCVersion, 100003, 4, 1), cred, fields("", 2, 1), op(9999))
 	var c Call
 	_, answer := sendV4(t, &c, x, &Caller{}, arrived(t, call))
