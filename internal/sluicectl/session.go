@@ -186,7 +186,7 @@ func (s *session) patienceEach(parent context.Context) (ctx context.Context, ans
 	return ctx, func() { t.Reset(s.app.opts.timeout) }, func() { t.Stop(); end(nil) }
 }
 
-// close tells MOUNT that the directory is not needed any more, and ends the connections.
+// close unmounts with MOUNT, and ends the connections.
 func (s *session) close() {
 	if s.root != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

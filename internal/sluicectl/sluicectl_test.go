@@ -151,7 +151,7 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// Errors are sentences that say what was attempted, what happened, and what to do.
+// TestErrors: errors are sentences with the attempt, the failure and the remedy.
 func TestErrors(t *testing.T) {
 	r := newRig(t)
 	r.write("file", []byte("x"), 0o644)

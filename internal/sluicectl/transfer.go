@@ -198,8 +198,8 @@ func (s *session) put(ctx context.Context, local string, stable nfs3.Stability) 
 	return p.end(s.putStream(ctx, o, in, stable, p))
 }
 
-// putStream writes what cannot be read twice: block by block, so that one can be written again if
-// the server loses it.
+// putStream writes from a source that cannot be read twice: block by block, so that a block can be
+// written again if the server loses it.
 func (s *session) putStream(ctx context.Context, o client.Object, in io.Reader, stable nfs3.Stability, p *progress) error {
 	block := make([]byte, 16<<20)
 	for at := uint64(0); ; {
@@ -220,8 +220,8 @@ func (s *session) putStream(ctx context.Context, o client.Object, in io.Reader, 
 	}
 }
 
-// create makes the target, or an entry called name if it is a directory, an empty regular file.
-// local is what is to be copied to it, nil if that is no file.
+// create makes the target an empty regular file, or an entry called name if the target is a
+// directory. local is the file to be copied, nil if the source is no file.
 func (s *session) create(ctx context.Context, name string, mode uint32, local fs.FileInfo) (client.Object, error) {
 	ctx, cancel := s.patience(ctx)
 	defer cancel()
@@ -253,9 +253,8 @@ func (s *session) create(ctx context.Context, name string, mode uint32, local fs
 	return s.Create(ctx, dir.Handle, name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: mode, SetSize: true}, nfs3.Verifier{})
 }
 
-// isSame tells whether a local file is one of the server's, as it is where the exported directory,
-// or a mount of it, is on this host. The ids of file systems are not the same at both, so that
-// times speak for them.
+// isSame reports whether a local file is the server's file, as where the exported directory, or a
+// mount of it, is on this host. File system ids differ between them, so it compares times.
 func isSame(local fs.FileInfo, a *nfs3.Attr) bool {
 	st, ok := local.Sys().(*syscall.Stat_t)
 	return ok && st.Ino == a.FileID && uint64(local.Size()) == a.Size && local.ModTime().Equal(a.Mtime.Time())

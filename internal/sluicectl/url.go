@@ -17,7 +17,7 @@ type target struct {
 	rdma     bool
 	address  string // host:port of NFS
 	mount    string // host:port of MOUNT on TCP; "" means the NFS connection
-	export   string // what MOUNT is asked for
+	export   string // path for MOUNT
 	path     string // inside the export, slash-separated; "/" is its root
 	hasSlash bool   // the path ends with a slash: it names a directory
 }

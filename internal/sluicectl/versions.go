@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// dialect is what version 2 of RPC-over-RDMA is taken from; docs/protocol-v2.md has it all.
+// dialect names the sources of version 2 of RPC-over-RDMA; docs/protocol-v2.md specifies it.
 const dialect = "draft-cel-nfsv4-rpcrdma-version-two-05, draft-dnoveck-nfsv4-rpcrdma-rtrext-03"
 
 // versions says which versions of RPC-over-RDMA to offer, and which extensions of version 2.
@@ -44,7 +44,7 @@ func (o *options) versions() (list []int, set rpcrdma.Extensions, err error) {
 	return list, set, nil
 }
 
-// mismatch returns what to say of an error that is about versions, "" of another.
+// mismatch returns the advice for an error about versions, "" for other errors.
 func mismatch(err error) string {
 	var remote *rpcrdma.RemoteError
 	if !errors.As(err, &remote) || remote.Code != wire.ErrVers {

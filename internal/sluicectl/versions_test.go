@@ -18,8 +18,7 @@ func TestVersions(t *testing.T) {
 		args       string
 		version    int
 		extensions []string
-		// the server's receives have 8 KiB, and 64 KiB for data, of which a message may take what
-		// it needs
+		// the server's receives have 8 KiB, and 64 KiB for data
 		inlineCall int
 	}{
 		{"RDMA", 1, nil, 8192},

@@ -34,7 +34,7 @@ func newCapture(t *testing.T, sw, client *namespace, vips []netip.Addr) *capture
 	for _, ip := range vips {
 		c.claims[ip] = nil
 	}
-	var fds [3]int // what is captured, and what asks by ARP and by Neighbor Discovery
+	var fds [3]int // capture, and senders of ARP and Neighbor Discovery
 	sw.do(func() error {
 		l, err := netlink.LinkByName("data")
 		if err != nil {

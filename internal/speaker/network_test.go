@@ -119,8 +119,8 @@ func TestStoppedAndCutOff(t *testing.T) {
 	}
 }
 
-// A holder without the API server keeps what it has. When it is restarted it asks before it answers
-// again; meanwhile the other pod may find that nobody does, and take over.
+// TestCutOff: a holder without the API server keeps its addresses. After a restart it probes before
+// it answers again; meanwhile the other pod may take over.
 func TestCutOff(t *testing.T) {
 	r, a, b := pair(t)
 	a.cut(true)
@@ -164,7 +164,7 @@ func TestKilled(t *testing.T) {
 	r, a, b := pair(t)
 	a.kill()
 	r.eventually("the other pod carries all", r.all(b))
-	// Its speaker is started again, by the kubelet: what an earlier one left is removed.
+	// The kubelet restarts its speaker, which removes the addresses of an earlier one.
 	if a.addresses() == 0 {
 		t.Error("kill -9 removed the addresses")
 	}
@@ -172,7 +172,7 @@ func TestKilled(t *testing.T) {
 	r.eventually("what the earlier speaker left is removed", func() bool { return a.addresses() == 0 })
 }
 
-// Groups change, and what cannot be used is told.
+// TestConfigChanges: groups change, and faults are reported.
 func TestConfigChanges(t *testing.T) {
 	r, a, b := pair(t)
 	r.write(`{"interface": "rdma0", "groups": [{"lease": "vip-0", "addresses": ["192.0.2.10"]}]}`)

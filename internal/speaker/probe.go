@@ -11,13 +11,13 @@ import (
 
 const (
 	gatewayEvery = time.Second
-	// A gateway that answers nothing for so long is gone, and with it what the addresses are for.
-	// One that answers that it is not ready, as while it drains, keeps them.
+	// A gateway that answers nothing for so long is gone, and its addresses are useless. One that
+	// answers that it is not ready, as while it drains, keeps them.
 	gatewayGone = 10 * time.Second
 )
 
-// watchGateway tells whether the pod may take addresses and may keep those it has, by asking the
-// gateway's readiness page, until ctx ends.
+// watchGateway polls the gateway's readiness page until ctx ends, and calls tell: whether the pod
+// may take addresses and may keep those it has.
 func watchGateway(ctx context.Context, url string, by http.RoundTripper, tell func(fsm.Fit)) {
 	client := &http.Client{Transport: by, Timeout: gatewayEvery}
 	answered := time.Now()

@@ -8,8 +8,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
-// What cannot be done with a Lease that no group has any more is told to nobody: nothing would ever
-// end it.
+// TestProblemsOfLeases: problems of Leases without a group are not reported, since they would never
+// end.
 func TestProblemsOfLeases(t *testing.T) {
 	s := newSpeaker(options{pod: "fast-0", uid: "1", timing: fsm.Default}, slog.New(slog.DiscardHandler), nil)
 	s.follows["fast-vip-0"] = func() {}

@@ -28,7 +28,7 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// The test's own program is also a speaker, and what keeps a namespace alive.
+// The test's own program is also a speaker, and the process that keeps a namespace alive.
 func TestMain(m *testing.M) {
 	switch os.Getenv("SPEAKER_TEST") {
 	case "speaker":
@@ -281,7 +281,7 @@ func (r *rig) write(config string) {
 	}
 }
 
-// serve is the pod's gateway: whoever connects is told the pod's name, and what he says.
+// serve is the pod's gateway: it sends the pod's name to each client, and echoes.
 func (p *pod) serve() {
 	p.ns.do(func() error {
 		l, err := net.Listen("tcp", ":"+port)
@@ -488,7 +488,7 @@ func echo(c net.Conn) error {
 // reach is how long a client waits for an answer: a SYN that is lost is repeated after a second.
 const reach = 10 * time.Second
 
-// patience is how long something may take on a busy machine; what it took is in the log.
+// patience bounds waits on a busy machine. The log has the actual times.
 const patience = 30 * time.Second
 
 // eventually waits for a state of the rig.

@@ -30,8 +30,8 @@ const (
 	gidMost  = 3 * time.Second // an adapter knows an address after this
 )
 
-// speaker carries out what the machine decides. Everything but the fields of their own goroutines
-// is guarded by mu, which the loop holds while it works.
+// speaker executes the machine's decisions. mu guards everything but the goroutines' own fields;
+// the loop holds it while it works.
 type speaker struct {
 	o      options
 	log    *slog.Logger
@@ -53,7 +53,7 @@ type speaker struct {
 	gateway  fsm.Fit
 	follows  map[string]context.CancelFunc
 	carried  map[netip.Addr]fsm.Time // since when they are on the interface
-	problems map[string]api.Problem  // by what has it
+	problems map[string]api.Problem  // by source
 	stopping bool
 	done     bool
 }
@@ -161,7 +161,7 @@ func (s *speaker) tell(ctx context.Context, e fsm.Event) {
 	}
 }
 
-// step hands an event to the machine and carries out what it decides.
+// step hands an event to the machine and executes its decisions.
 func (s *speaker) step(ctx context.Context, e fsm.Event) {
 	now := boot()
 	s.looked = now
@@ -240,8 +240,7 @@ func (s *speaker) write(ctx context.Context, w fsm.Write) {
 	}
 }
 
-// leaseProblem notes what is wrong with a Lease that is followed. One that no group has any more is
-// freed if that can be done.
+// leaseProblem records the problem of a followed Lease. It tries to free a Lease without a group.
 func (s *speaker) leaseProblem(name string, err error) {
 	if err != nil && s.follows[name] == nil {
 		return
@@ -252,7 +251,7 @@ func (s *speaker) leaseProblem(name string, err error) {
 	s.problem("lease "+name, err)
 }
 
-// problem notes what is wrong with something, or that nothing is.
+// problem records the problem of a source, or its end.
 func (s *speaker) problem(what string, err error) {
 	before, had := s.problems[what]
 	if err == nil {
@@ -365,7 +364,7 @@ func (s *speaker) openPort(ctx context.Context) error {
 	return nil
 }
 
-// leaveDevice gives up what the interface carries, since it is another one now.
+// leaveDevice gives up the addresses of an interface that was replaced.
 func (s *speaker) leaveDevice(ctx context.Context) {
 	if s.port == nil {
 		return

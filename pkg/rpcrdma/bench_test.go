@@ -44,8 +44,8 @@ func BenchmarkCalls(b *testing.B) {
 				b.SetBytes(int64(n))
 				b.ReportAllocs()
 				b.ResetTimer()
-				// Replies are answered by the next call on the requester's receive loop, so that
-				// what one read brought goes out in one write.
+				// The next call answers each reply on the requester's receive loop, so that the
+				// replies of one read cause one write.
 				var left, failed atomic.Int64
 				left.Store(int64(b.N))
 				var wg sync.WaitGroup

@@ -141,7 +141,7 @@ func (cl *Client) Conn() *oncrpc.Conn { return &cl.conn.info }
 // RemoteAddr is the server's address.
 func (cl *Client) RemoteAddr() netip.AddrPort { return cl.conn.info.Remote }
 
-// Stats counts what the connection did.
+// Stats returns the connection's counters.
 func (cl *Client) Stats() rdma.Stats { return cl.conn.ep.Stats() }
 
 // Negotiated returns the agreed values. Credits are known after the first reply.

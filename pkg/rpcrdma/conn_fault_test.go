@@ -105,7 +105,7 @@ func TestFaults(t *testing.T) {
 						if !struck {
 							return
 						}
-						n += n / 12 // what comes later repeats what was before, in other orders
+						n += n / 12 // later messages repeat earlier ones, in other orders
 					}
 					t.Error("the fault still strikes at step 200")
 				})
@@ -179,7 +179,7 @@ func testShutdown(t *testing.T) {
 	w.close(busy, idle)
 }
 
-// TestShutdownDeadline ends what does not finish.
+// TestShutdownDeadline ends unfinished work at the deadline.
 func TestShutdownDeadline(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, nil)
 	c := w.dial(nil)

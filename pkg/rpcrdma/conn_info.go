@@ -11,7 +11,7 @@ import (
 // Info is the connection as handlers see it.
 func (c *Conn) Info() *oncrpc.Conn { return &c.info }
 
-// Stats counts what the connection's endpoint did.
+// Stats returns the counters of the connection's endpoint.
 func (c *Conn) Stats() rdma.Stats { return c.ep.Stats() }
 
 // Negotiated returns the values agreed with the client, and the last grant of credits.

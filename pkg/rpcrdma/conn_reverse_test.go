@@ -54,7 +54,7 @@ func TestReverse(t *testing.T) {
 	if callbacks.calls != 160 {
 		t.Errorf("the client got %d calls, want 160", callbacks.calls)
 	}
-	// what does not fit inline cannot be sent
+	// messages that do not fit inline cannot be sent
 	for _, n := range [][2]int{{5000, 1}, {1, 5000}} {
 		var e *RequestError
 		if err := plain(back, w.pool, n[0], n[1]); !errors.As(err, &e) {
@@ -84,8 +84,8 @@ func TestReverseWithoutHandler(t *testing.T) {
 	w.close(c)
 }
 
-// TestReverseOnTheWire looks at what a reverse call is: when it comes, that it has no chunks, its
-// credits, and that its XIDs are of their own.
+// TestReverseOnTheWire checks reverse calls on the wire: when they are sent, that they have no
+// chunks, their credits, and that their XIDs are of their own.
 func TestReverseOnTheWire(t *testing.T) { synctest.Test(t, testReverseOnTheWire) }
 
 func testReverseOnTheWire(t *testing.T) {

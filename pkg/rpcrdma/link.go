@@ -94,7 +94,7 @@ func (l *link) consume(m *inbound, s *recvBuffer, hold bool) {
 	l.receives.consume(s, hold)
 }
 
-// privateData is what this side sends while connecting (RFC 8797).
+// privateData is this side's private data while connecting (RFC 8797).
 func (l *link) privateData() wire.PrivateData {
 	p := wire.PrivateData{
 		RemoteInvalidation: l.cfg.RemoteInvalidation && (l.server || l.remotelyInvalidatable),

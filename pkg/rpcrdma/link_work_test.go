@@ -55,8 +55,8 @@ func TestQueueFull(t *testing.T) {
 }
 
 // TestStuck has a client that sends messages and whose adapter acknowledges nothing. The server
-// gives it up, and what it remembers of it is bounded: by the credits that it was granted, not by
-// those that the policy could grant, and by less where messages cost no credit.
+// gives it up, and its memory of the client is bounded: by the credits granted, not by those that
+// the policy could grant, and by less where messages cost no credit.
 func TestStuck(t *testing.T) {
 	adaptive := func(cfg *Config) {
 		var err error

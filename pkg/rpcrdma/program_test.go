@@ -135,7 +135,7 @@ func (testBinding) Results(found []oncrpc.Found, p *oncrpc.Plan, placed []int, p
 	return found, d.Err()
 }
 
-// noise is what patterns are cut from; its length is prime, so that a shift by any buffer's length
+// noise is the source of patterns; its length is prime, so that a shift by any buffer's length
 // shows.
 var noise = func() []byte {
 	b, x := make([]byte, 65537), uint32(12345)
@@ -368,7 +368,7 @@ func (h *testHandler) hanging() int {
 	return len(h.hung)
 }
 
-// world is a fabric with a server, and what is needed to connect to it.
+// world is a fabric with a server, and the means to connect to it.
 type world struct {
 	t       *testing.T
 	p       rdma.Provider

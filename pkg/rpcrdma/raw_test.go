@@ -13,7 +13,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// rawPeer is a peer without an engine: what it sends is made by hand.
+// rawPeer is a peer without an engine: its messages are made by hand.
 type rawPeer struct {
 	t      testing.TB
 	ep     rdma.Endpoint
@@ -59,7 +59,7 @@ func newRawPeer(t testing.TB, size int) *rawPeer {
 	return &rawPeer{t: t, pool: getPool(), in: make(chan received, 256), ended: make(chan error, 1), size: size}
 }
 
-// rawPrivate is what a raw peer says of itself.
+// rawPrivate is a raw peer's private data.
 func rawPrivate(size int) []byte {
 	return wire.PrivateData{RemoteInvalidation: true, SendSize: size, ReceiveSize: size}.Append(nil)
 }

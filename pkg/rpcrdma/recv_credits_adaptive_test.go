@@ -14,7 +14,7 @@ import (
 )
 
 // posted sums up, at one moment, the receives of all connections that stand for credits, in bytes,
-// and what the policy accounts for.
+// and the bytes that the policy accounts for.
 func (w *world) posted(p *credit.Adaptive) (there, promised int64) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
@@ -27,9 +27,9 @@ func (w *world) posted(p *credit.Adaptive) (there, promised int64) {
 	return there, p.Stats().Promised
 }
 
-// TestAdaptiveManyClients has 20 busy clients and 5 that are all but idle share memory for 200
-// receives. What is posted stays within that, and all of them get on; the busy ones get equal
-// parts. Then some leave, and the others have what they had.
+// TestAdaptiveManyClients has 20 busy clients and 5 almost idle ones share memory for 200 receives.
+// Posted receives stay within that, and all clients make progress; the busy ones get equal parts.
+// Then some leave, and the others get their shares.
 func TestAdaptiveManyClients(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		t.Run(fmt.Sprintf("async=%v", async), func(t *testing.T) {

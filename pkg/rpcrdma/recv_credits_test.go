@@ -16,7 +16,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// wish is a credit.Policy that grants what it is told.
+// wish is a credit.Policy with a grant set by the test.
 type wish struct{ n atomic.Int32 }
 
 func (p *wish) Open() credit.Account { return p }
@@ -92,8 +92,7 @@ func TestCreditNeverZero(t *testing.T) {
 	w.close()
 }
 
-// TestRequesterCredits holds the requester to the smaller of what it asked for and what it was
-// granted.
+// TestRequesterCredits holds the requester to the smaller of its request and the grant.
 func TestRequesterCredits(t *testing.T) {
 	c, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Credits = credit.Static(10) }, nil)
 	var rs []*oncrpc.Request
@@ -132,7 +131,7 @@ func TestRequesterCredits(t *testing.T) {
 	take(1)
 	answer(4)
 	take(4)
-	answer(20) // 10 is what was asked for
+	answer(20) // 10 were requested
 	take(7)
 	answer(3)
 	answer(3)
@@ -231,7 +230,7 @@ func TestBudgetWaiters(t *testing.T) {
 	w.close()
 }
 
-// TestRoundTrips counts what a client waits for, in virtual time (DESIGN section 6).
+// TestRoundTrips counts a client's waits, in virtual time (DESIGN section 6).
 func TestRoundTrips(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -73,8 +73,8 @@ func TestSharedShapes(t *testing.T) {
 	w.close(clients...)
 }
 
-// TestSharedOwn: the first connections have queues of their own, and with them what needs other
-// receives; one that comes when another has gone has too.
+// TestSharedOwn: the first connections have queues of their own, and so do those that need other
+// receives; so does one that comes when another has gone.
 func TestSharedOwn(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
 		cfg.OwnReceives, cfg.InlineCall, cfg.Versions, cfg.Extensions = 2, 16384, []int{1, 2}, allExtensions
@@ -114,7 +114,7 @@ func TestSharedOwn(t *testing.T) {
 	w.close(two, three, four, five, six)
 }
 
-// TestSharedVersion1: private data tell of receives that are not larger than the shared ones.
+// TestSharedVersion1: private data announce receives that are not larger than the shared ones.
 func TestSharedVersion1(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.OwnReceives, cfg.InlineCall = -1, 65536 })
 	c := w.dial(func(cfg *Config) { cfg.InlineCall = 65536 })
@@ -127,7 +127,7 @@ func TestSharedVersion1(t *testing.T) {
 	w.close(c)
 }
 
-// TestSharedSize: the size of shared receives stays what it is, whatever a client wishes.
+// TestSharedSize: the size of shared receives is constant, whatever a client requests.
 func TestSharedSize(t *testing.T) {
 	both := func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{1, 2}, TransportProperties }
 	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { both(cfg); cfg.OwnReceives = -1 })
@@ -230,7 +230,7 @@ func TestSharedChurn(t *testing.T) {
 	if most := atOnce*(credits+spareReceives) + sharedMargin; promised != credits+spareReceives || posted > most {
 		t.Errorf("%d receives are posted, %d promised; want at most %d, and %d", posted, promised, most, credits+spareReceives)
 	}
-	for range posted { // what the others left is used before more are posted
+	for range posted { // unused receives of the others are taken before more are posted
 		if err := null(stays, w.cpool, procNull); err != nil {
 			t.Fatal(err)
 		}
@@ -281,8 +281,8 @@ func (d *device) PostReceives(rs []rdma.Receive) error {
 	return nil
 }
 
-// TestSharedAccounts: whatever connections do, in whatever order, what their peers may send finds a
-// receive; nothing leaks.
+// TestSharedAccounts: whatever connections do, in any order, each message that their peers may send
+// finds a receive; nothing leaks.
 func TestSharedAccounts(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(low, high int, what string) int { return rapid.IntRange(low, high).Draw(rt, what) }

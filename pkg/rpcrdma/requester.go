@@ -151,8 +151,8 @@ func (out *requester) freeCallLocked(o *outCall) {
 	o.next, out.free = out.free, o
 }
 
-// returnCredits gives back the credits of the replies that were handled. Receives are there for
-// what they let arrive.
+// returnCredits gives back the credits of the handled replies. There are receives for the replies
+// that they admit.
 func (out *requester) returnCredits() {
 	if out.unreserved|out.heldParts|out.ended != 0 {
 		if err := out.receives.giveBack(out.unreserved+out.ended, out.heldParts); err != nil {

@@ -93,7 +93,8 @@ func TestSingleHandle(t *testing.T) {
 	}
 }
 
-// TestRevocation counts what the requester invalidates itself: what the peer did not.
+// TestRevocation counts the requester's own invalidations: those of handles that the peer did not
+// invalidate.
 func TestRevocation(t *testing.T) {
 	for _, agreed := range []bool{true, false} {
 		w := newWorld(t, rdmatest.Options{}, nil)

@@ -213,8 +213,8 @@ func TestBackGroupsFirst(t *testing.T) {
 	}
 }
 
-// TestBackEnded makes a call of the reverse direction on a connection that has ended, which the
-// requester has not been told yet.
+// TestBackEnded makes a call of the reverse direction on a connection whose end has not reached the
+// requester yet.
 func TestBackEnded(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, nil)
 	c := w.dial(func(cfg *Config) { cfg.Handler = &testHandler{} })

@@ -83,7 +83,7 @@ func (w *waitWorld) answer(xid uint32, n, credits int) {
 	w.p.send(words(xid, 2, credits, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0, crc(n, 0), n, 0, tail))
 }
 
-// waits says what the first call in the queue waits for.
+// waits returns the requirement for which the first call in the queue waits.
 func (w *waitWorld) waits() (needs int) {
 	out := &w.c.conn.requester
 	out.mu.Lock()
@@ -137,7 +137,7 @@ func TestWaitForCredits(t *testing.T) {
 	w.close(w.c)
 }
 
-// TestWaitEnds cancels a call that waits, lets the grant fall below what another waits for, and
+// TestWaitEnds cancels a call that waits, lets the grant fall below another's requirement, and
 // loses the connection under a third.
 func TestWaitEnds(t *testing.T) {
 	w := newWaitWorld(t)
@@ -260,8 +260,8 @@ func TestGroupWithoutReceives(t *testing.T) {
 	}
 }
 
-// TestWaitBehind puts calls back in front of the queue in either order: what waits for credits, and
-// what has one, for which it may be waiting.
+// TestWaitBehind puts calls back in front of the queue in either order: one that waits for credits,
+// and one that has a credit, for which the first may be waiting.
 func TestWaitBehind(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		out := new(requester)

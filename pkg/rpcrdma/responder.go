@@ -185,7 +185,7 @@ type readLook struct {
 	fetched int64 // bytes at the last check
 }
 
-// identity tells apart calls of a connection that have the same XID. It does not depend on the
+// identity distinguishes calls of a connection that have the same XID. It does not depend on the
 // shape of the call: arguments in the stream or in Read chunks.
 type identity struct {
 	program, version, procedure uint32

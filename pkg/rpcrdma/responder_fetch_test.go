@@ -147,8 +147,8 @@ func TestReadTimeoutIsNoLimit(t *testing.T) {
 	})
 }
 
-// TestRetainedTogether: replies that are kept are bounded for all connections together, and none of
-// them takes what there is for those that come later.
+// TestRetainedTogether: retained replies are bounded for all connections together, and leave room
+// for those of later connections.
 func TestRetainedTogether(t *testing.T) {
 	const total, conns = 16 << 20, 8 // of which an eighth is for kept replies
 	budget := bufpool.NewBudget(total, 0)

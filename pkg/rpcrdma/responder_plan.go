@@ -10,8 +10,8 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// identityBytes is how much of a stream an identity is made of, at most. Eligible arguments do not
-// count, nor what follows them.
+// identityBytes bounds the part of a stream that an identity covers. Eligible arguments, and bytes
+// after them, do not count.
 const identityBytes = 256
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

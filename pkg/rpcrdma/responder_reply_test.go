@@ -165,8 +165,7 @@ func submit(c oncrpc.Requester, r *oncrpc.Request) chan struct{} {
 	return done
 }
 
-// TestRequesterThreshold looks at what the requester makes of calls and reply bounds around the
-// thresholds.
+// TestRequesterThreshold checks the forms of calls and reply bounds around the thresholds.
 func TestRequesterThreshold(t *testing.T) {
 	const limit = 4096
 	c, p, w := requesterWorld(t, rawPrivate(limit), nil, nil)
@@ -255,7 +254,7 @@ func TestRequesterThreshold(t *testing.T) {
 		r.Plan.MaxReply = limit - wire.MinSize + d
 		check(fmt.Sprintf("plain reply, %+d", d), r, want{proc: wire.Msg, reply: d > 0})
 		for n := 1; n <= 16; n++ {
-			// what is left of the reply when its result is placed
+			// length of the reply beside its placed result
 			rest := limit + d - wire.MinSize - wire.ChunkSize - n*wire.SegmentSize
 			m := move{results: []int{100000}, memory: n}
 			if r, err = m.build(w.cpool); err != nil {

@@ -147,8 +147,8 @@ func TestFarTargets(t *testing.T) {
 }
 
 // TestErrorHoldsNoReply answers calls with errors, since their replies have no room, and none of
-// the errors is acknowledged: what the replies took is free, but for those of version 2 that may be
-// wanted.
+// the errors is acknowledged: the memory of the replies is free, except for those of version 2 that
+// may be requested.
 func TestErrorHoldsNoReply(t *testing.T) {
 	const calls = 40
 	for version, most := range []int{1: 1 << 20, 2: retainedBytes + 1<<20} {

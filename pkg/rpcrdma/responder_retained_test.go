@@ -128,7 +128,7 @@ func TestKeptGroups(t *testing.T) {
 	}
 	for range 3 * credits {
 		group()
-		w.settled() // so that it is known what was answered before this reply
+		w.settled() // so that the replies before this one are known
 	}
 	if n, _ := in.retained.held(); n != credits {
 		t.Errorf("%d replies are kept, want %d", n, credits)
@@ -174,7 +174,7 @@ func TestKeptBytes(t *testing.T) {
 	c := w.dial(extended(allExtensions))
 	kept := &w.server.only().responder.retained
 	m := move{args: []int{100000}, results: []int{900000}}
-	for range 12 { // 1 MiB each, and what is beside the result
+	for range 12 { // 1 MiB each, and the rest of the reply
 		if err := m.do(c, w.cpool); err != nil {
 			t.Fatal(err)
 		}

@@ -95,7 +95,7 @@ type row struct {
 
 type transcriptLine struct{ at, text string }
 
-// readTranscript reads what a file has before its first row, and its rows.
+// readTranscript reads a file's lines before its first row, and its rows.
 func readTranscript(t *testing.T, file string) (first []transcriptLine, rows []row) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -120,7 +120,7 @@ func readTranscript(t *testing.T, file string) (first []transcriptLine, rows []r
 	return first, rows
 }
 
-// runTranscript connects, in a role, and does what the lines say.
+// runTranscript connects, in a role, and executes the lines.
 func runTranscript(t *testing.T, role string, lines []transcriptLine) {
 	x := &transcript{t: t, mem: map[string][]byte{}, segs: map[string]wire.Segment{}, vars: map[string]uint32{}}
 	var options []string
@@ -331,7 +331,7 @@ func (x *transcript) exposed(want int) error {
 	return nil
 }
 
-// knows compares what was negotiated.
+// knows compares the negotiated parameters.
 func (x *transcript) knows(args []string) error {
 	var n Negotiated
 	if x.c != nil {
@@ -553,5 +553,5 @@ func small(cfg *Config) {
 	cfg.Continuation, cfg.Placement = Continuation{4, 4}, Placement{ReceiveBuffer: 4096, MinLength: 1000}
 }
 
-// smallStructure is what it says of its receives.
+// smallStructure describes its receives.
 var smallStructure = words(8192, 2, 1, 4096, 1, 0, 1, 4096, 4096, 1)

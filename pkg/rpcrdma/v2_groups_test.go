@@ -58,8 +58,8 @@ func TestExtensionsIWARP(t *testing.T) {
 	w.close(c)
 }
 
-// TestOneRoundTrip looks what it takes to move data with all extensions: no RDMA operation, and one
-// Send each way where 64 KiB are enough.
+// TestOneRoundTrip counts the operations that move data with all extensions: no RDMA operation, and
+// one Send each way where 64 KiB are enough.
 func TestOneRoundTrip(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		extended(allExtensions)(cfg)
@@ -108,7 +108,7 @@ func TestOneRoundTrip(t *testing.T) {
 }
 
 // TestGroupCredits mixes sizes, limits and credits. The fabric ends the connection when a message
-// finds no receive; whoever waits for what will not come does so for ever.
+// finds no receive; a wait for a message that never comes does not end.
 func TestGroupCredits(t *testing.T) {
 	for _, credits := range []int{1, 2, 3, 5} {
 		for _, limit := range []int{1, 2, 4} {
@@ -285,7 +285,7 @@ func TestGroupGrants(t *testing.T) {
 			}
 			stop.Store(true)
 			wg.Wait()
-			// What is posted beyond a grant that has become smaller goes only with messages.
+			// Receives beyond a reduced grant disappear only with messages.
 			for range 64 {
 				if err := (&move{args: []int{4}, results: []int{4}}).do(c, w.cpool); err != nil {
 					t.Fatal(err)
@@ -297,7 +297,7 @@ func TestGroupGrants(t *testing.T) {
 	}
 }
 
-// TestGroupDrain shuts a server down that keeps replies: they are not what it waits for.
+// TestGroupDrain shuts a server down that retains replies: it does not wait for them.
 func TestGroupDrain(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, extended(allExtensions))
 	c := w.dial(extended(allExtensions))

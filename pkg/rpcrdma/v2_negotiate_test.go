@@ -112,7 +112,7 @@ func TestVersion2(t *testing.T) {
 	}
 }
 
-// TestVersion2Sizes tells receive sizes that are not the default.
+// TestVersion2Sizes announces receive sizes other than the default.
 func TestVersion2Sizes(t *testing.T) {
 	for _, s := range []struct{ serverIn, serverOut, clientOut, clientIn, call, reply int }{
 		{4096, 4096, 4096, 4096, 4096, 4096},
@@ -163,8 +163,8 @@ func TestVersion2IWARP(t *testing.T) {
 	}
 }
 
-// deafServer accepts connections and does with each what is said: nothing, or disconnect at the
-// first message; the last one is served.
+// deafServer accepts connections and treats each as given: do nothing, or disconnect at the first
+// message; it serves the last one.
 func deafServer(t *testing.T, f *rdmatest.Fabric, first func(*rawPeer)) (address string, peers chan *rawPeer) {
 	t.Helper()
 	l, err := f.Listen(context.Background(), "127.0.0.1:0")
@@ -344,8 +344,8 @@ func TestVersionContext(t *testing.T) {
 	})
 }
 
-// dial2 connects the requester, which speaks version 2, to a raw server that answers the first
-// message with what answer makes of it.
+// dial2 connects the requester, with version 2, to a raw server that answers the first message with
+// answer's bytes.
 func dial2(t *testing.T, change func(*Config), answer func(h *wire.Header) []byte) (*Client, *rawPeer, *world, error) {
 	t.Helper()
 	f := rdmatest.NewFabric(rdmatest.Options{ScribbleReceives: true, Record: true})
@@ -492,9 +492,9 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
-// TestSameXID has a client send what the server cannot read, with the XID of a reverse call that is
-// outstanding. What is no reply is answered, and leaves the reverse call alone; what may be its
-// reply ends it.
+// TestSameXID has a client send an invalid message with the XID of an outstanding reverse call. If
+// it is no reply, it is answered and leaves the reverse call alone; if it may be the reply, it ends
+// the call.
 func TestSameXID(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{}, version2)
 	p := w.rawDial(rawPrivate(4096))

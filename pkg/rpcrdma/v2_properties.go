@@ -161,7 +161,7 @@ func (k *negotiator) reqProp(ic *inCall) {
 	k.tell(ic, wire.RespProp, answer)
 }
 
-// tell answers a property message, in the form in which it came.
+// tell answers a property message, in its own form.
 func (k *negotiator) tell(ic *inCall, proc wire.Procedure, p *wire.Properties) {
 	h := &ic.hdr
 	credits, head, err := ic.answerHead()

@@ -86,7 +86,8 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 	w.close(c)
 }
 
-// TestGrow looks when a server tells of greater receives: when no smaller one is posted any more.
+// TestGrow checks that a server announces larger receives only when no smaller one is posted any
+// more.
 func TestGrow(t *testing.T) {
 	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		version2(cfg)
@@ -142,8 +143,8 @@ func TestGrow(t *testing.T) {
 	w.close()
 }
 
-// TestGrowInGroup lets a server get rid of its smaller receives in the midst of a group: it tells
-// at once, and the group goes on by the sizes that it began with.
+// TestGrowInGroup lets a server replace its smaller receives in the midst of a group: it announces
+// it at once, and the group continues with the former sizes.
 func TestGrowInGroup(t *testing.T) {
 	between := 0
 	for before := range 2 {
@@ -255,8 +256,8 @@ func TestReplyAfterShrink(t *testing.T) {
 	w.close(c)
 }
 
-// askReceiveSize asks the server to receive messages of at most size bytes, and returns what it
-// receives then. No call is sent meanwhile, so that none is longer than that.
+// askReceiveSize requests that the server receive messages of at most size bytes, and returns the
+// resulting size. No call is sent meanwhile, so that none is longer than that.
 func askReceiveSize(t *testing.T, w *world, c *Client, size int) int {
 	t.Helper()
 	k, out := &c.conn.negotiator, &c.conn.requester

@@ -76,8 +76,8 @@ func deployment(image string) *appsv1.Deployment {
 		Spec: appsv1.DeploymentSpec{Replicas: new(int32(2)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "gateway", Image: image}}}}}}
 }
 
-// What a webhook changes in each write is written once, and again when there is something new to
-// say.
+// TestMutatingWebhook: an object that a webhook changes in each write is written once, and again
+// when its content changes.
 func TestMutatingWebhook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &mutating{image: "mirror.example/gateway:1"}
@@ -155,7 +155,8 @@ func TestFileHash(t *testing.T) {
 	}
 }
 
-// What nobody has to change is tried again soon; what somebody has to change is told.
+// TestRefused: an error that may pass is retried soon; an error that a user must mend shows in a
+// condition.
 func TestRefused(t *testing.T) {
 	services := schema.GroupResource{Resource: "services"}
 	answer := func(code int32, reason metav1.StatusReason) error {

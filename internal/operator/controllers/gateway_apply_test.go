@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// addressed is an API server with a Service or none, which notes what is written.
+// addressed is an API server with a Service or none, which records writes.
 type addressed struct {
 	client.Client
 	uid    types.UID // of the Service that there is; "" if there is none
@@ -70,8 +70,8 @@ func TestReaddressOnce(t *testing.T) {
 	}
 }
 
-// A Service that is there serves, whatever passing trouble there is with changing it. That of which
-// people have to change something is told.
+// TestNote: an existing Service serves, whatever passing error a change of it has. An error that a
+// user must mend is reported.
 func TestNote(t *testing.T) {
 	passing := apierrors.NewTimeoutError("too slow", 1)
 	people := &report.Refused{Kind: "Service", Err: errors.New("exceeded quota")}

@@ -112,8 +112,8 @@ func TestNetworkExists(t *testing.T) {
 	}
 }
 
-// Ports and addresses are given away when it is known what pods listen on, and not before: an
-// operator that was started just now does not know.
+// TestAsked: ports and addresses are reused only once the pods' listeners are known. A freshly
+// started operator does not know them.
 func TestAsked(t *testing.T) {
 	r := &GatewayReconciler{states: newStateStore()}
 	pod := podNamed("fast-0", "1")

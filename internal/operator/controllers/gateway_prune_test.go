@@ -57,8 +57,8 @@ func (l *left) Delete(_ context.Context, o client.Object, opts ...client.DeleteO
 	return nil
 }
 
-// With --cascade=orphan what was made for a gateway stays: while the garbage collector takes the
-// owner references away, after that, and for the next operator.
+// TestOrphaned: with --cascade=orphan a gateway's objects stay: while the garbage collector removes
+// the owner references, after that, and for the next operator.
 func TestOrphaned(t *testing.T) {
 	now := metav1.Now()
 	deployment := func(name string, owners ...metav1.OwnerReference) appsv1.Deployment {

@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/internal/operator/report"
 )
 
-// What is not watched is looked at now and then.
+// TestLookAgain: objects without a watch are read again from time to time.
 func TestLookAgain(t *testing.T) {
 	refused := func(reason string) func(*gatewayState) {
 		return func(f *gatewayState) {
@@ -52,7 +52,8 @@ func TestLookAgain(t *testing.T) {
 	}
 }
 
-// The cache refuses to look at namespaces that are not watched. What lies there is not there.
+// TestScope: the cache refuses to read namespaces that are not watched. Their objects count as
+// absent.
 func TestScope(t *testing.T) {
 	refuses := listed{err: errors.New("unable to get: unknown namespace for the cache")}
 	watched := namespaces{"storage"}

@@ -36,7 +36,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// What a pod answers is bounded, and an answer of another kind is an error that says so.
+// TestAsk: a pod's reply is bounded, and a reply of another kind is an error.
 func TestAsk(t *testing.T) {
 	answer := func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"ready":true}`) }
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,8 +82,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// One question without an answer changes nothing, and is asked again soon. What a pod listened on
-// is not forgotten however long it is silent, as it may do so still.
+// TestSilence: one request without a reply changes nothing, and is repeated soon. The listeners of
+// a silent pod are never forgotten, as they may still exist.
 func TestSilence(t *testing.T) {
 	pod := podNamed("fast-0", "1")
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"}

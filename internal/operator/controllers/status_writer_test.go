@@ -20,7 +20,7 @@ import (
 	"sluice.dev/sluice/internal/operator/condition"
 )
 
-// counter is an API server that takes everything, and counts what it is given.
+// counter is an API server that accepts everything, and counts writes.
 type counter struct {
 	client.Client
 	pod     *corev1.Pod
@@ -137,8 +137,8 @@ func TestPaceOfStatus(t *testing.T) {
 	}
 }
 
-// The time of a condition is when its status became another one, also where the cache does not have
-// what was written last.
+// TestTimesOfConditions: the time of a condition is that of its last change of status, even where
+// the cache lacks the latest write.
 func TestTimesOfConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &statusWriter{Client: &counter{}, recorder: &events.FakeRecorder{}}
@@ -148,7 +148,7 @@ func TestTimesOfConditions(t *testing.T) {
 		for i, c := range []struct {
 			after  time.Duration
 			status metav1.ConditionStatus
-			cached bool // what was written shows
+			cached bool // the cache has the write
 			at     time.Duration
 		}{
 			{time.Minute, metav1.ConditionTrue, false, 0},
@@ -173,8 +173,8 @@ func TestTimesOfConditions(t *testing.T) {
 	})
 }
 
-// An event tells that a gateway's configuration takes more than four fifths of its room, and when
-// it does no longer; none that it does not.
+// TestEventsOfCapacity: an event marks the moment when a gateway's configuration exceeds four
+// fifths of its limit, and when it falls below; no event before.
 func TestEventsOfCapacity(t *testing.T) {
 	status := func(capacity string) map[string]any {
 		list := []any{map[string]any{"type": v1alpha1.ConditionReady, "status": "True", "reason": "Ready"}}

@@ -34,8 +34,7 @@ func TestSpecChanged(t *testing.T) {
 	}
 }
 
-// Leases are made again when somebody deletes them; what speakers write into them is none of the
-// operator's business.
+// TestNotRenewed: deleted Leases are made again; the speakers' writes to them cause no reconcile.
 func TestNotRenewed(t *testing.T) {
 	lease := func(holder string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "fast-vip-0", Labels: map[string]string{plan.LabelGateway: "fast"}}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}

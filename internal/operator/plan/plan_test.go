@@ -21,9 +21,9 @@ import (
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
-// drawInput makes a cluster with trouble in it: exports of one and two namespaces that want the
-// same claims and addresses, Services of those that are there and of those that are gone, some of
-// which say the same, and pods that still serve what others had.
+// drawInput makes a cluster with conflicts: exports of one and two namespaces that want the same
+// claims and addresses, Services of present and deleted exports, some of them equal, and pods that
+// still serve others' addresses.
 func drawInput(t *rapid.T) Input {
 	in := Input{Gateway: gateway(), Namespaces: map[string]map[string]string{"storage": nil, "team": {"nfs": "yes"}}, Claims: map[string]*corev1.PersistentVolumeClaim{"data": claim("data", corev1.ClaimBound)}}
 	if rapid.Bool().Draw(t, "virtual") {

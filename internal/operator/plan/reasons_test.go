@@ -19,8 +19,8 @@ type world struct{ Input }
 
 func (w *world) last() *v1alpha1.NFSExport { return &w.Exports[len(w.Exports)-1] }
 
-// reasons are one way at least to each reason of Accepted and ResolvedRefs, told of the last
-// export, or of the gateway.
+// reasons has at least one case for each reason of Accepted and ResolvedRefs, of the last export or
+// of the gateway.
 var reasons = []struct {
 	name, kind, reason, message string
 	gateway                     bool

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestEveryReasonHasARow: each reason that is told here has a row with its message in the tables of
+// TestEveryReasonHasARow: each reason reported here has a row with its message in the tables of
 // report_test.go. Those of Accepted and ResolvedRefs have theirs in package plan.
 func TestEveryReasonHasARow(t *testing.T) {
 	files := token.NewFileSet()

@@ -49,7 +49,7 @@ func large(exports, nodes int) *world {
 	return w
 }
 
-// TestReportsDoNotGrowWithNodes: what is made for each export is as much on a thousand nodes as on
+// TestReportsDoNotGrowWithNodes: the cost for each export is the same on a thousand nodes as on
 // ten.
 func TestReportsDoNotGrowWithNodes(t *testing.T) {
 	cost := func(exports, nodes int) float64 {

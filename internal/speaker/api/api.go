@@ -1,5 +1,5 @@
-// Package api is what the operator and the speakers say to each other: the file that a speaker
-// reads, the page that it serves, and what a Lease's holder is called.
+// Package api has the types shared by the operator and the speakers: the speaker's file, its status
+// page, and the identity of a Lease's holder.
 package api
 
 import (
@@ -32,7 +32,7 @@ type Config struct {
 	Gateways []netip.Addr `json:"gateways,omitempty"`
 }
 
-// Group is what one pod carries, all or nothing.
+// Group is a set of addresses that one pod carries, all or none.
 type Group struct {
 	// Lease is the name of a Lease in the pod's namespace. It exists: a speaker makes none.
 	Lease string `json:"lease"`
@@ -40,7 +40,7 @@ type Group struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Parse reads a Config and says what is wrong in it. Unknown fields are refused.
+// Parse reads a Config and returns its faults. Unknown fields are refused.
 func Parse(b []byte) (*Config, error) {
 	if len(b) > MaxFile {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(b), MaxFile)
@@ -99,8 +99,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Identity is the holder identity of a pod. The UID tells a pod from an earlier one of the same
-// name.
+// Identity is the holder identity of a pod. The UID distinguishes the pod from an earlier one of
+// the same name.
 func Identity(pod, uid string) string { return pod + "_" + uid }
 
 // PodOf returns the name and the UID of the pod that a holder identity is for. A name has no
@@ -123,7 +123,7 @@ const (
 	AddressConflict = "AddressConflict"
 	// a Lease can neither be read nor written, or does not exist
 	LeaseUnreachable = "LeaseUnreachable"
-	ConfigInvalid    = "ConfigInvalid" // the file cannot be used; what was before it stays
+	ConfigInvalid    = "ConfigInvalid" // the file is invalid; the former one stays in force
 	// the gateway of the pod does not serve, so the pod takes no group
 	GatewayNotReady = "GatewayNotReady"
 )
@@ -153,7 +153,7 @@ type Status struct {
 	Stopping   bool   `json:"stopping,omitempty"`
 }
 
-// Interface is what carries the addresses.
+// Interface is the network interface of the addresses.
 type Interface struct {
 	Name string `json:"name"`
 	MAC  string `json:"mac,omitempty"`

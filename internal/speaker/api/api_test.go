@@ -63,7 +63,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// What is accepted is within the bounds, and is accepted again when it is written.
+// FuzzParse: an accepted Config is within the bounds, and is accepted again when it is written.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("interface: rdma0\ngroups: [{lease: a, addresses: [192.0.2.1, 'fd00::1']}]\nnetworks: [192.0.2.0/24]\ngateways: [192.0.2.1]\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {

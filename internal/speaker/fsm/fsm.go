@@ -75,7 +75,7 @@ type Group struct {
 // Record is a Lease as it was read or written.
 type Record struct {
 	Version     string // for a write that fails if somebody wrote in between
-	Order       uint64 // grows with each write; zero if that cannot be told
+	Order       uint64 // grows with each write; zero if unknown
 	Holder      string // empty if the Lease is free
 	EverHeld    bool
 	Transitions int
@@ -122,7 +122,7 @@ type (
 	Stop struct{}
 )
 
-// Kind is what a frame says about an address.
+// Kind is the kind of a frame about an address.
 type Kind int
 
 // Kinds of frames.
@@ -156,7 +156,7 @@ type (
 	}
 	// Ask sends a probe.
 	Ask struct{ Address netip.Addr }
-	// Announce tells everybody.
+	// Announce announces an address to all.
 	Announce struct{ Address netip.Addr }
 	// Reply answers a Heard.
 	Reply struct{ To Heard }
@@ -201,8 +201,8 @@ func New(t Timing, self string, now Time, random func(n time.Duration) time.Dura
 	return &Machine{t: t, self: self, random: random, byAddr: map[netip.Addr]*address{}, left: map[netip.Addr]bool{}, last: now, began: now}
 }
 
-// Step takes an event at the moment now and returns what to do, in this order. The slice is the
-// caller's.
+// Step handles an event at the time now and returns the actions, in order. The caller owns the
+// slice.
 func (m *Machine) Step(now Time, e Event) []Action {
 	m.out = nil
 	if now-m.last > m.t.Probe {

@@ -179,8 +179,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// Without the API server everything stays where it is, and somebody who restarts takes up again
-// what he had.
+// TestWithoutTheServer: without the API server the addresses stay, and a restarted pod takes its
+// own up again.
 func TestWithoutTheServer(t *testing.T) {
 	w := steady(t, 2)
 	before := map[*node]int{}

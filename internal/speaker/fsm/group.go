@@ -39,7 +39,7 @@ func mix(self, lease string) string {
 	return string(s[:8])
 }
 
-// seen takes a Lease as the API server has it. What is older than what is known says nothing.
+// seen handles a Lease as read from the API server. An older record than the known one is ignored.
 func (g *group) seen(now Time, r Record) {
 	if g.record != nil && (r.Version == g.record.Version || r.Order != 0 && r.Order < g.record.Order) {
 		return
@@ -72,7 +72,7 @@ func (g *group) clear() {
 	}
 }
 
-// paused is called after a pause in which others may have taken what was ours.
+// paused is called after a pause in which others may have taken our addresses.
 func (g *group) paused(now Time) {
 	switch g.state {
 	case challenging:
@@ -109,8 +109,8 @@ func (g *group) consider(now Time) {
 		return
 	}
 	if g.record == nil {
-		// A restart while the API server is away: what this pod carried, it takes up again if
-		// nobody else did.
+		// A restart while the API server is unreachable: this pod takes its addresses up again
+		// unless another one has.
 		if m.fit.Keep && now >= m.began+m.t.Start && g.hasPresent() {
 			g.begin(now)
 		}
@@ -214,7 +214,7 @@ func (g *group) hold(now Time) {
 func (g *group) giveUp(now Time) {
 	g.clear()
 	if g.writing && g.state != challenging {
-		g.state, g.valid = releasing, 0 // what is to be freed shows when the outcome is known
+		g.state, g.valid = releasing, 0 // the outcome decides what is freed
 		return
 	}
 	if g.state == challenging || g.record == nil || g.record.Holder != g.m.self {

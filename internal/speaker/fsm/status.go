@@ -23,7 +23,7 @@ var groupStates = [...]string{following: "Following", challenging: "Challenging"
 
 var addressStates = [...]string{idle: "Idle", asking: "Asking", adding: "Asking", carried: "Carried", taken: "Taken", refused: "Refused"}
 
-// Status tells how the groups stand at the moment now.
+// Status returns the state of the groups at the time now.
 func (m *Machine) Status(now Time) []GroupStatus {
 	var all []GroupStatus
 	for _, g := range m.groups {

@@ -43,8 +43,8 @@ type node struct {
 	m      *Machine // nil while no process runs
 	life   int      // which process this is
 	paused bool
-	inbox  []func() // what waits for a paused process
-	left   []Action // what a paused process was about to do,
+	inbox  []func() // waits for a paused process
+	left   []Action // a paused process's next actions,
 	leftAt Time     // since this moment
 	cut    bool     // off from the API server
 	split  int      // hosts of one number hear each other

@@ -18,8 +18,8 @@ import (
 	"sluice.dev/sluice/test/apiserver"
 )
 
-// The real API server lets a speaker do with its own Leases what it needs to, and nothing with
-// others.
+// TestAPIServer: the real API server grants a speaker the required access to its own Leases, and
+// none to others.
 func TestAPIServer(t *testing.T) {
 	admin, stop, err := apiserver.Start()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 const (
 	callMost = 3 * time.Second
-	// a watch that tells nothing for so long is begun anew: its connection may be dead
+	// a watch that is silent for so long is restarted: its connection may be dead
 	quietMost = 10 * time.Second
 	pause     = time.Second
 )
@@ -31,7 +31,7 @@ const (
 // Client is for the Leases of a namespace.
 type Client struct {
 	leases   typed.LeaseInterface
-	duration time.Duration // what is written
+	duration time.Duration // written to the Lease
 }
 
 // New makes a client. duration is that of the Leases it writes, in whole seconds.
@@ -108,8 +108,8 @@ func (c *Client) record(l *coordination.Lease) fsm.Record {
 	return r
 }
 
-// Follow tells of a Lease as it is and becomes, and of trouble, nil when it is over, until ctx
-// ends.
+// Follow reports a Lease and its changes until ctx ends, and trouble: an error, nil when it is
+// over.
 func (c *Client) Follow(ctx context.Context, name string, seen func(fsm.Record), trouble func(error)) {
 	for ctx.Err() == nil {
 		err := c.follow(ctx, name, seen, trouble)

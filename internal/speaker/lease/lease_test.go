@@ -37,7 +37,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// server answers with one Lease, and with what the test hands it as a watch.
+// server answers with one Lease, and with the test's events as a watch.
 func server(t *testing.T, lease string, events <-chan string) *Client {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +91,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// A watch that ends is begun anew with what there is now.
+// TestFollow: a watch that ends is restarted with the present state.
 func TestFollow(t *testing.T) {
 	events := make(chan string)
 	c := server(t, leaseJSON("5", `{}`), events)

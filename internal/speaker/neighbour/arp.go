@@ -21,8 +21,8 @@ const (
 
 var broadcast = fsm.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// ParseARP returns what an ARP packet, without its Ethernet header, says: at most a claim of its
-// sender's and a question. What follows the 28 bytes is padding.
+// ParseARP returns the content of an ARP packet, without its Ethernet header: at most a claim of
+// its sender's and a question. Bytes after the first 28 are padding.
 func ParseARP(b []byte) ([]fsm.Heard, error) {
 	if len(b) < arpLen {
 		return nil, fmt.Errorf("ARP packet of %d bytes, want %d", len(b), arpLen)
@@ -69,7 +69,7 @@ func arpProbe(mac fsm.MAC, ip netip.Addr) []frame {
 	return []frame{{broadcast, appendARP(nil, arpRequest, mac, netip.IPv4Unspecified(), fsm.MAC{}, ip)}}
 }
 
-// arpAnnounce tells that ip is ours, as a request and as a reply: some hosts take only one of them,
+// arpAnnounce announces ip as ours, as a request and as a reply: some hosts take only one of them,
 // RFC 5227 section 3.
 func arpAnnounce(mac fsm.MAC, ip netip.Addr) []frame {
 	return []frame{

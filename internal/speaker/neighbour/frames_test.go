@@ -47,7 +47,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// What one writes the other reads.
+// TestHeard: the parser reads the frames of the writer.
 func TestHeard(t *testing.T) {
 	h := func(k fsm.Kind, ip netip.Addr, from fsm.MAC, asks netip.Addr) fsm.Heard {
 		return fsm.Heard{Kind: k, Address: ip, From: from, IP: asks}

@@ -27,8 +27,8 @@ const (
 
 var allNodes = netip.MustParseAddr("ff02::1")
 
-// ParseND returns what a solicitation or an advertisement says. b begins with the IPv6 header; from
-// is the frame's sender.
+// ParseND returns the content of a solicitation or an advertisement. b begins with the IPv6 header;
+// from is the frame's sender.
 func ParseND(b []byte, from fsm.MAC) ([]fsm.Heard, error) {
 	if len(b) < ndLen {
 		return nil, fmt.Errorf("neighbor discovery packet of %d bytes, want at least %d", len(b), ndLen)
@@ -103,7 +103,7 @@ func ndProbe(_ fsm.MAC, ip netip.Addr) []frame {
 	return []frame{{multicastMAC(dst), appendND(solicitation, 0, netip.IPv6Unspecified(), dst, ip)}}
 }
 
-// ndAnnounce tells everybody that ip is ours, RFC 4861 section 7.2.6.
+// ndAnnounce announces ip as ours, RFC 4861 section 7.2.6.
 func ndAnnounce(mac fsm.MAC, ip netip.Addr) []frame {
 	return []frame{{multicastMAC(allNodes), advertise(mac, flagOverride, allNodes, ip)}}
 }

@@ -34,8 +34,8 @@ type socket struct {
 	proto uint16
 }
 
-// Open opens a port on the interface of an index and a hardware address, and hands what is said
-// there about watched addresses to heard, from two goroutines, until Close.
+// Open opens a port on the interface of an index and a hardware address. Until Close it calls heard
+// for frames about watched addresses, from two goroutines.
 func Open(index int, mac fsm.MAC, heard func(fsm.Heard)) (*Port, error) {
 	p := &Port{index: index, mac: mac, groups: -1, joined: map[netip.Addr]int{}}
 	p.watched.Store(&map[netip.Addr]bool{})
@@ -106,8 +106,8 @@ func (p *Port) Close() {
 	p.receives.Wait()
 }
 
-// Watch replaces the addresses that heard is told of. Those of IPv6 are asked for in multicast
-// groups, which it joins and leaves: the kernel does so only for addresses that the interface has.
+// Watch replaces the addresses for heard. It joins and leaves the multicast groups of IPv6
+// addresses: the kernel does so only for addresses of the interface.
 func (p *Port) Watch(addresses []netip.Addr) error {
 	watched, groups := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, ip := range addresses {
@@ -146,7 +146,7 @@ func (p *Port) member(option int, group netip.Addr) error {
 // Ask sends a probe for ip.
 func (p *Port) Ask(ip netip.Addr) error { return p.send(ip, arpProbe, ndProbe) }
 
-// Announce tells everybody that ip is here.
+// Announce announces ip as ours.
 func (p *Port) Announce(ip netip.Addr) error { return p.send(ip, arpAnnounce, ndAnnounce) }
 
 // Reply answers h.
@@ -210,7 +210,7 @@ func (p *Port) receive(s socket, heard func(fsm.Heard)) {
 	}
 }
 
-// parse drops what cannot be read: others' broken frames are not our trouble.
+// parse drops invalid frames: others' faults are not ours to report.
 func (p *Port) parse(s socket, b []byte, from fsm.MAC) []fsm.Heard {
 	var all []fsm.Heard
 	if s.proto == unix.ETH_P_ARP {

@@ -86,7 +86,7 @@ func TestPorts(t *testing.T) {
 	}
 	for _, ip := range []netip.Addr{ip4, ip6} {
 		var h fsm.Heard
-		for heard := false; !heard; { // the cable drops what is sent before it is up
+		for heard := false; !heard; { // the cable drops frames before it is up
 			_ = a.Ask(ip)
 			select {
 			case h = <-b.heard:
@@ -105,7 +105,7 @@ func TestPorts(t *testing.T) {
 			b.want(t, fsm.Claim, ip, us) // in its other form
 		}
 	}
-	// What is not watched is not heard.
+	// An address that is not watched is not heard.
 	must(b.Watch([]netip.Addr{ip6}))
 	must(a.Ask(ip4))
 	must(a.Ask(ip6))

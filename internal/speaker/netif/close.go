@@ -17,9 +17,9 @@ const (
 	tcpCloseWait   = 8
 )
 
-// closeConnections ends the TCP connections of an address that is about to leave: their clients are
-// told at once and come back to who has it next, and the gateway does not keep connections that
-// lead nowhere. It does as much as the kernel can: some have it not built in.
+// closeConnections ends the TCP connections of an address that is about to leave. Their clients
+// learn it at once and reconnect to the next holder, and the gateway keeps no dead connections. It
+// does as much as the kernel supports: the feature is optional.
 func closeConnections(ip netip.Addr) error {
 	var errs []error
 	// Sockets of IPv6 take connections of IPv4 too.

@@ -1,15 +1,16 @@
 // Package netif puts virtual IPs on a network interface such that the pod serves them, but its
-// kernel does not speak of them to the network: no answer to ARP or Neighbor Discovery, and no
-// question that names them as its sender. That is the speaker's business.
+// kernel stays silent about them: no answer to ARP or Neighbor Discovery, and no request that names
+// them as its sender. That is the speaker's task.
 //
 //   - IPv4: the address is on the interface, where an RDMA device takes its GIDs from, with scope
 //     host. arp_ignore 3 keeps the kernel from answering for such addresses, arp_announce 2 from
-//     asking with them. Both are set by netlink, since /proc/sys is read-only in a container.
-//   - IPv6 has no such settings: the address is on the loopback interface, which the kernel accepts
-//     packets for from all others, but answers no solicitation for.
+//     sending requests with them. Both are set by netlink, since /proc/sys is read-only in a
+//     container.
+//   - IPv6 has no such settings: the address is on the loopback interface. The kernel accepts
+//     packets for it from all other interfaces, but answers no solicitation for it.
 //
-// A rule sends what comes from the address through a table of the interface's routes, so that
-// answers do not leave by the pod's default route.
+// A rule routes packets from the address by a table of the interface's routes, so that replies do
+// not leave by the pod's default route.
 package netif
 
 import (

@@ -88,7 +88,7 @@ func on(t *testing.T, name string, ip netip.Addr) *netlink.Addr {
 func TestAddAndRemove(t *testing.T) {
 	namespace(t)
 	d := find(t)
-	for range 2 { // what is there already does no harm
+	for range 2 { // existing addresses do no harm
 		for _, ip := range []netip.Addr{ip4, ip6} {
 			must(t, d.Add(ip, nil, []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1")}))
 		}
@@ -109,8 +109,8 @@ func TestAddAndRemove(t *testing.T) {
 	if all, err := Present(); err != nil || !slices.Contains(all, ip4) || !slices.Contains(all, ip6) || len(all) != 2 {
 		t.Errorf("present: %v, %v", all, err)
 	}
-	// What comes from the address leaves by rdma0, wherever it goes; what comes from the pod's own
-	// addresses goes as before.
+	// Packets from the address leave by rdma0 to any destination; packets from the pod's own
+	// addresses are unaffected.
 	for from, to := range map[string]string{"192.0.2.10": "192.0.2.50", "192.0.2.10 far": "198.51.100.1", "fd00::10": "fd00::50", "fd00::10 far": "2001:db8::1"} {
 		src, _, _ := strings.Cut(from, " ")
 		r, err := netlink.RouteGetWithOptions(netip.MustParseAddr(to).AsSlice(), &netlink.RouteGetOptions{SrcAddr: netip.MustParseAddr(src).AsSlice()})

@@ -42,7 +42,7 @@ func quiet() error {
 	return nil
 }
 
-// setConf sets IPv4 settings of an interface. Only what differs is written.
+// setConf sets IPv4 settings of an interface. It writes only the differences.
 func setConf(index int, want map[int]uint32) error {
 	have, err := conf(index)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSpinRests: what is in vain is done less and less, and what is worth it each time.
+// TestSpinRests: polling gets rarer while it fails, and happens each time while it succeeds.
 func TestSpinRests(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 
 // The plain calls, without the allocations of the wrappers that take [][]byte.
 
-// Recvmsg fills iov with what there is. It uses h for the system call's header. It waits unless
+// Recvmsg reads available bytes into iov. It uses h for the system call's header. It waits unless
 // flags or the descriptor forbid that.
 func Recvmsg(fd uintptr, h *unix.Msghdr, iov []unix.Iovec, flags int) (int, syscall.Errno) {
 	return msgCall(unix.SYS_RECVMSG, fd, h, iov, flags)
 }
 
-// Sendmsg sends what goes of iov without waiting. It uses h for the system call's header.
+// Sendmsg sends as much of iov as possible without waiting. It uses h for the system call's header.
 func Sendmsg(fd uintptr, h *unix.Msghdr, iov []unix.Iovec) (int, syscall.Errno) {
 	return msgCall(unix.SYS_SENDMSG, fd, h, iov, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }

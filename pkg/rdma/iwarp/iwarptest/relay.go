@@ -194,7 +194,7 @@ func (c *connection) pass(to, from net.Conn, fromDialer bool) {
 	late.Wait()
 }
 
-// deliver writes what comes out of the wire.
+// deliver writes the bundles of the wire.
 func (c *connection) deliver(to net.Conn, wire <-chan bundle) {
 	for p := range wire {
 		for wait := time.Until(p.at); wait > 0; wait = time.Until(p.at) {
@@ -207,7 +207,7 @@ func (c *connection) deliver(to net.Conn, wire <-chan bundle) {
 	}
 }
 
-// count notes what passes.
+// count counts a delivered segment.
 func (c *connection) count(fromDialer bool, s *segment) {
 	r := c.r
 	r.mu.Lock()

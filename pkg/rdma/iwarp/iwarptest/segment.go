@@ -31,7 +31,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // segment is an FPDU: its length, a segment of DDP, padding, and the CRC.
 type segment struct {
 	b []byte
-	n int // length of what is between the length and the padding
+	n int // bytes between the length and the padding
 }
 
 func (s *segment) op() byte     { return s.b[3] & 15 }
@@ -142,7 +142,8 @@ func (d *direction) sent(s *segment) bool {
 	return true
 }
 
-// number makes up for what was added and dropped, and for what was changed.
+// number corrects sequence numbers for messages that were added and dropped, and writes changed
+// bytes.
 func (d *direction) number(b []byte) {
 	binary.BigEndian.PutUint32(b[sequence:], binary.BigEndian.Uint32(b[sequence:])+d.added)
 	end := len(b) - crcLength
