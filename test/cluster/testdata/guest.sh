@@ -1,8 +1,10 @@
-# What a guest of these tests runs: an iWARP device on its interface, and then each N.sh that the test puts into /run/out, counted from 1, several
-# at once if it likes. What a command says goes to N.out, and when it has ended its status to N.status. The file "end" ends it all.
+# The guest of these tests: an iWARP device on its interface. It runs each N.sh that the test puts
+# into /run/out, counted from 1, concurrently if several are there. The output of N.sh goes to
+# N.out, and at its end its status to N.status. The file "end" stops the guest.
 # shellcheck shell=bash
 net_up
-# A Service without a pod is refused by ICMP, which QEMU's user network does not pass on: the client would repeat its SYN for two minutes.
+# ICMP refuses a Service without a pod, but QEMU's user network drops it: the client would repeat
+# its SYN for two minutes.
 sysctl -qw net.ipv4.tcp_syn_retries=2
 rdma_up siw
 touch /run/out/ready

@@ -1,8 +1,9 @@
-# The kernel's NFS/RDMA client on a gateway whose backend is another gateway: version 1 of RPC-over-RDMA here, version 2 there. The environment has what
-# checks.sh needs, and
+# The kernel's NFS/RDMA client on a gateway whose backend is another gateway: version 1 of
+# RPC-over-RDMA here, version 2 there. The environment has the variables of checks.sh, and
 #
-#   LINKS, VERSIONS           what the second gateway offers, and versions of NFS: all3 is the variable of the first one's export for link "all" and version 3
-#   FAULTS                    a regular expression of link/version/fault: which faults strike
+#   LINKS, VERSIONS           the second gateway's links, and versions of NFS: all3 is the
+#                             variable of the first gateway's export for link "all", version 3
+#   FAULTS                    a regular expression of link/version/fault: the faults to inject
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
 . "$TESTDATA/lib.sh"
@@ -12,18 +13,18 @@ begin
 head -c 1000001 /dev/urandom >/run/local/some
 sha256sum </run/local/some >/run/out/some
 
-# The page cache is dropped when all is written.
+# Drops the page cache after all writes.
 buffered() { dd if=/run/local/some of=/mnt/some bs=64k conv=fsync oflag=nocache status=none; cmp /run/local/some /mnt/some; }
 directory() {
   find /mnt/many -type f -size 7c -printf '%f\n' >/run/out/many
   ln -s "$(printf 'x%.0s' {1..1020})" /mnt/link; [ "$(readlink /mnt/link)" = "$(printf 'x%.0s' {1..1020})" ]
 }
 
-# load: what verifies its data. names: what fails if it is done twice.
+# load verifies its data. names fails if a call runs twice.
 load() { "$PROBE" lengths write /mnt/load; "$PROBE" lengths read /mnt/load; rm /mnt/load; }
 names() { mkdir /mnt/churn; "$PROBE" churn /mnt/churn 10; rmdir /mnt/churn; }
 
-# struck FAULT: strikes while both are at work.
+# struck FAULT: strikes while both run.
 struck() {
   local load names
   ask strike "${EXPORT,,}" "$1"
@@ -34,7 +35,8 @@ struck() {
   ask struck
 }
 
-# stopped FAULT: what comes over the link stops in the midst of a group. Another client of the gateway does not notice.
+# stopped FAULT: the link stops in the middle of a group. Another client of the gateway does not
+# notice.
 stopped() {
   local load mount path
   read -r _ mount path <<<"${!EXPORT}"

@@ -1,16 +1,18 @@
-# What a client does with an export, for scripts that source this behind lib.sh. The environment says:
+# Checks of a client on an export, for scripts that source this after lib.sh. The environment has
 #
 #   SERVER, VERS              the server's address, and the version of NFS
 #   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
-#   MANY                      how many files the folder "many" has, if not 5000
+#   MANY                      the number of files in the folder "many", if not 5000
 #   FIO                       the jobs of fio, if not verify.fio
-#   LACKS                     what the server is known not to have: acl (NFSACL), symlink-times, long-symlinks, enotempty
+#   LACKS                     known gaps of the server: acl (NFSACL), symlink-times,
+#                             long-symlinks, enotempty
 #
-# An export is the name of a variable that says where it is: its RDMA port, the TCP port of MOUNT, and its path.
+# An export is the name of a variable with its RDMA port, the TCP port of MOUNT, and its path.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 umask 022
 
-# begin: network, RDMA device and a trace of the kernel; what is to be copied, if TREE is not empty. end: what the kernel said, and the script's last word.
+# begin: sets up the network, the RDMA device and a trace of the kernel, and unpacks the tree if
+# TREE is not empty. end: prints the kernel's log, and the script's last word.
 begin() {
   net_up
   rdma_up siw
@@ -24,7 +26,8 @@ begin() {
 }
 end() { cp /run/tracing/trace /run/out/trace; dmesg >/run/out/dmesg; echo "done"; }
 
-# attach EXPORT [DIR]: mounts it, at /mnt. detach NAME [DIR]: unmounts it, and leaves the mount's statistics for the test.
+# attach EXPORT [DIR]: mounts it, by default at /mnt. detach NAME [DIR]: unmounts it, and saves the
+# mount's statistics for the test.
 attach() {
   local rdma mount path dir=${2:-/mnt} options
   read -r rdma mount path <<<"${!1}"
@@ -35,10 +38,10 @@ attach() {
   grep -q " $dir nfs4\? .*vers=$VERS,.*proto=rdma" /proc/mounts
 }
 detach() { cp /proc/self/mountstats "/run/out/mountstats.$VERS-$1"; umount "${2:-/mnt}"; }
-# anew EXPORT: a new mount, of which the client has nothing cached.
+# anew EXPORT: a new mount with empty caches.
 anew() { umount /mnt; attach "$1"; }
 
-# -- a source tree in and out --------------------------------------------------------------------------------------------
+# -- a source tree in and out --
 tree_in() { mkdir /mnt/tree; tar -xf "$TREE" -C /mnt/tree; }
 tree_copy() { cp -r --preserve=mode,timestamps /run/local/tree /mnt/copy; }
 tree_out() {
@@ -48,28 +51,29 @@ tree_out() {
 }
 tree_on_host() { ask compare tree; ask compare copy; }
 
-# -- files of every length ---------------------------------------------------------------------------------------------
+# -- files of every length --
 sizes() { local dir=${*: -1}; mkdir -p "$dir"; "$PROBE" files "$@"; }
 sizes_on_host() { ask files buffered 0; ask files direct 1; }
 
-# -- random reads and writes, which fio verifies ---------------------------------------------------------------------------
+# -- random reads and writes, verified by fio --
 verify() { mkdir /mnt/fio; fio --output-format=terse --directory=/mnt/fio "$TESTDATA/${FIO:-verify.fio}"; rm -r /mnt/fio; }
 
-# -- directories -----------------------------------------------------------------------------------------------------------
+# -- directories --
 many() { ls -U /mnt/many >/run/out/many; ask listing many; }
 many_attributes() { [ "$(find /mnt/many -type f -size 7c | wc -l)" = "${MANY:-5000}" ]; }
 
-# same NAME: what stat(2) tells here and on the server.
+# same NAME: compares stat(2) here and on the server.
 same() { list "/mnt/$1" >"/run/out/$1"; ask same "$1"; }
 
-# empty removes all but "many".
+# empty removes everything except "many".
 empty() {
   find /mnt -mindepth 1 -maxdepth 1 ! -name many -exec rm -r {} +
   equal "$(ls -A /mnt)" many
 }
 
-# -- all of them -------------------------------------------------------------------------------------------------------------
-# everything EXPORT: the export has the folder "many". It leaves tree, copy, buffered, direct, names and users.
+# -- all of them --
+# everything EXPORT: the export has the folder "many". It leaves tree, copy, buffered, direct, names
+# and users.
 everything() {
   attach "$1"
   check tree/in tree_in

@@ -1,10 +1,13 @@
-# The kernel's NFS/RDMA client on a server's exports, version 3. The environment says what checks.sh needs, and where the exports are:
+# The kernel's NFS/RDMA client on a server's exports, version 3. The environment has the variables
+# of checks.sh, and the exports:
 #
-#   DATA, PLAIN, GUARDED      PLAIN is without CRC, with frames of one TCP segment, without remote invalidation, with few credits
-#                             and other inline thresholds; GUARDED is read-only and squashes root.
-#   CUT                       DATA again, but the connections break off now and then
+#   DATA, PLAIN, GUARDED      PLAIN is without CRC, with frames of one TCP segment, without
+#                             remote invalidation, with few credits and other inline thresholds;
+#                             GUARDED is read-only and squashes root.
+#   CUT                       DATA again, but its connections break now and then
 #
-# SERVER=knfsd is the kernel's own server in the same guest: it tells whether a fault is the gateway's. See docs/testing.md.
+# SERVER=knfsd is the kernel's own server in the same guest: it shows whether a fault is the
+# gateway's. See docs/testing.md.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
 VERS=3
@@ -14,8 +17,9 @@ VERS=3
 begin
 if [ "$SERVER" = knfsd ]; then . "$TESTDATA/knfsd.sh"; fi
 
-# -- a little of everything: what tshark is to read ----------------------------------------------------------------------
-# Nearly one call at a time, so that the kernel needs no more memory regions than it begins with: see mountstats_test.go.
+# -- a little of everything, for tshark --
+# Nearly one call at a time, so that the kernel's initial memory regions suffice: see
+# mountstats_test.go.
 tour() {
   trap 'echo 128 >/proc/sys/sunrpc/rdma_slot_table_entries' EXIT
   echo 4 >/proc/sys/sunrpc/rdma_slot_table_entries
@@ -59,7 +63,7 @@ twin() {
   umount /run/tcp
 }
 
-# -- the server goes away and comes back -----------------------------------------------------------------------------------
+# -- the server disappears and returns --
 killed() {
   dd if=/run/local/noise of=/mnt/killed bs=256k conv=fsync status=none & local writer=$!
   ask kill killed "$(stat -c %s /run/local/noise)"
@@ -90,7 +94,7 @@ cut() {
   ask cuts
 }
 
-# ==================================================================================================================
+# -- the checks --
 check tour/crc tour DATA
 check tour/plain tour PLAIN
 

@@ -1,5 +1,6 @@
-# The kernel's NFS/RDMA client mounts two exports of one gateway, ONE and TWO, which lead to folders of one backend; each has a file "which" with
-# its name in it, and one that only it has. The environment has what checks.sh needs, and VERSIONS of NFS.
+# The kernel's NFS/RDMA client mounts two exports of one gateway, ONE and TWO: folders of one
+# backend. Each has a file "which" with its name in it, and a file of its own. The environment has
+# the variables of checks.sh, and VERSIONS of NFS.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
 . "$TESTDATA/lib.sh"
@@ -8,7 +9,7 @@ set -euo pipefail
 begin
 mkdir /run/one /run/two
 
-# own NAME: /run/NAME shows its own tree, and takes files.
+# own NAME: /run/NAME shows its own tree, and accepts files.
 own() {
   local at=/run/$1
   equal "$(cat "$at/which")" "$1"

@@ -1,6 +1,7 @@
-# The kernel's NFS/RDMA client on a gateway before the kernel's server in this same guest, on xfs: all that the client does, in VERSIONS of NFS;
-# then locks, delegations, ACLs and extended attributes. The environment has what checks.sh needs, and DATA, the gateway's export. If SHORT is set, what
-# of all this is about NFS, however it is carried, is left out.
+# The kernel's NFS/RDMA client on a gateway in front of the kernel's server in this guest, on xfs:
+# all checks of the client, in VERSIONS of NFS; then locks, delegations, ACLs and extended
+# attributes. The environment has the variables of checks.sh, and DATA, the gateway's export. SHORT
+# omits the checks that do not depend on the transport.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
 . "$TESTDATA/lib.sh"
@@ -19,7 +20,7 @@ sed -i '/manage-gids/d' /etc/nfs.conf       # the groups that a caller says are 
 knfsd /srv
 exportfs -o rw,fsid=1,insecure,no_root_squash,no_subtree_check '*:/data'
 
-# What the test compares on its host is in this guest.
+# The test's comparisons on the host run in this guest instead.
 ask() {
   local at=/data/${2:-}
   case $1 in
@@ -31,7 +32,7 @@ ask() {
   esac
 }
 
-# data: every third of the files, which are of every length and offset all the same, and other lengths in one file.
+# data: every third file, which still covers every length and offset, and other lengths in one file.
 data() {
   attach DATA
   check sizes/write-direct sizes -direct -step 3 write /mnt/direct
@@ -55,10 +56,10 @@ for VERS in $VERSIONS; do
 done
 PREFIX=''
 
-# A foreign party: another mount of the server, by TCP and past the gateway.
+# foreign: another mount of the server, by TCP and past the gateway.
 foreign() { mount -t nfs -o "vers=$VERS,proto=tcp,nosharecache" 10.0.2.15:/data /run/direct; }
 
-# locked HERE THERE: what is locked HERE is refused THERE, until it is unlocked.
+# locked HERE THERE: a range locked HERE is refused THERE, until it is unlocked.
 locked() {
   : >"$1/locked"
   exec 8<>"$1/locked" 9<>"$2/locked"
@@ -70,7 +71,7 @@ locked() {
   rm "$1/locked"
 }
 
-# recalled: a read delegation is handed out to the gateway's client, and recalled when the foreign party writes.
+# recalled: the gateway's client gets a read delegation, recalled when the foreign mount writes.
 delegations() { cat /proc/fs/nfsd/clients/*/states | grep -c 'type: deleg.*delegated"' || true; }
 recalled() {
   ask capture start
@@ -89,7 +90,7 @@ recalled() {
   ask capture recall
 }
 
-# An ACL of 200 users, longer than the inline threshold: what is set here is seen there.
+# An ACL of 200 users, longer than the inline threshold: set here, seen there.
 acl_of() { nfs4_getfacl "$1" | grep -v '^#'; }
 set_acl() {
   local mode=$1 file=$2 who

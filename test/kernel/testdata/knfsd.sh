@@ -1,4 +1,4 @@
-# In place of the gateway: the kernel's server, on ext4 in this guest, with what the test makes on the host.
+# In place of the gateway: the kernel's server, on ext4 in this guest, with the test's files.
 # shellcheck shell=bash
 truncate -s 1G /run/disk; mkfs.ext4 -q /run/disk; mount -o loop /run/disk /srv
 mkdir -p /srv/{data,plain}/tour /srv/data/many /srv/guarded/closed

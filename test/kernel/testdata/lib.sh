@@ -1,21 +1,22 @@
-# Helpers of the guest's scripts. What those print for the test outside:
+# Helpers of the guest's scripts. They print for the test outside:
 #
 #   run NAME             a check begins
-#   pass NAME            it ended well
-#   fail NAME            it did not; what it said comes before
-#   ask WORD...          the test is to do something; its answer in /run/out/answer is "ok", or what went wrong
-#   done                 the script has come to its end
+#   pass NAME            it passed
+#   fail NAME            it failed, after its output
+#   ask WORD...          a request to the test; its answer in /run/out/answer is "ok" or the error
+#   done                 the script is complete
 #
 # Every other line is for people.
 # shellcheck shell=bash
 
 exec 3>&1                                   # where checks, whose own output is held back, speak to the test
 
-# wanted NAME: whether a check of this name is to be made; ONLY is a regular expression of those that are.
+# wanted NAME: whether to run a check of this name; ONLY is a regular expression of their names.
 wanted() { [[ $1 =~ ${ONLY:-} ]]; }
 
-# check NAME COMMAND...: runs it, usually a function, up to the first command in it that fails. What it says is shown if it fails.
-# PREFIX goes before the names of checks, the program probe's too.
+# check NAME COMMAND...: runs it, usually a function, up to the first command in it that fails.
+# Prints its output if it fails.
+# PREFIX goes before the names of checks, including those of the program probe.
 export PREFIX=''
 check() {
   local name=$PREFIX$1 status log=/run/check.log; shift
@@ -27,7 +28,8 @@ check() {
   if [ $status = 0 ]; then echo "pass $name"; else tail -n 60 "$log"; echo "fail $name"; fi
 }
 
-# ask WORD...: has it done on the host, and waits until it is. A script may answer some itself, and has ask_host for the others.
+# ask WORD...: requests it from the host, and waits for the end. A script may handle some requests
+# itself, and pass the others to ask_host.
 ask_host() {
   local answer
   rm -f /run/out/answer
@@ -41,7 +43,7 @@ ask() { ask_host "$@"; }
 # say WORD...: shown while the check runs.
 say() { echo "$*" >&3; }
 
-# refused WANT COMMAND...: the command has to fail, and to say WANT.
+# refused WANT COMMAND...: the command must fail, and print WANT.
 refused() {
   local want=$1 said; shift
   if said=$("$@" 2>&1); then echo "not refused: $*"; return 1; fi
@@ -51,5 +53,6 @@ refused() {
 # equal GOT WANT
 equal() { [ "$1" = "$2" ] || { echo "is \"$1\", must be \"$2\""; return 1; }; }
 
-# list DIR: everything that stat(2) tells of what is in it, but for what differs between a server and its clients.
+# list DIR: the stat(2) fields of its files, except those that differ between a server and its
+# clients.
 list() { (cd "$1" && find . -mindepth 1 -print0 | LC_ALL=C sort -z | xargs -0r stat -c '%N %F size %s mode %a owner %u:%g links %h device %t:%T mtime %.9Y ctime %.9Z'); }

@@ -1,12 +1,13 @@
-# The connection of the kernel's NFS/RDMA client is moved from one gateway to another, again and again, while it reads and writes, makes and removes names,
-# and has a file locked. The environment has what checks.sh needs, VERS, and DATA, the export behind the relay that moves it.
+# Moves the connection of the kernel's NFS/RDMA client between two gateways, again and again, while
+# the client reads and writes, creates and removes names, and holds a lock. The environment has the
+# variables of checks.sh, VERS, and DATA, the export behind the relay that moves it.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
 . "$TESTDATA/lib.sh"
 . "$TESTDATA/checks.sh"
 
 begin
-# until_moved COMMAND...: again and again.
+# until_moved COMMAND...: repeats it.
 until_moved() { until [ -e /run/moved ]; do "$@"; done; }
 moved() {
   local load names

@@ -1,11 +1,12 @@
-# The kernel's NFS/RDMA client on a gateway before NFS-Ganesha, which serves the export DATA: all that it does, in VERSIONS of NFS. The environment
-# has what checks.sh needs besides.
+# The kernel's NFS/RDMA client on a gateway in front of NFS-Ganesha, which serves the export DATA:
+# all checks, in VERSIONS of NFS. The environment also has the variables of checks.sh.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
 . "$TESTDATA/lib.sh"
 . "$TESTDATA/checks.sh"
 
-# Seen without the gateway too: it takes no SETACL from Linux, and symlinks keep the times of their making.
+# Seen without the gateway too: it accepts no SETACL from Linux, and symlinks keep their creation
+# times.
 export LACKS='acl symlink-times'
 
 begin

@@ -1,5 +1,6 @@
-# A gateway and its backend go away and come back, while the kernel's client reads and writes, and has a file locked. The environment has what
-# checks.sh needs; VERSIONS of NFS; DATA, the gateway's export; and FOREIGN, the backend's own port and path.
+# A gateway and its backend restart while the kernel's client reads, writes and holds a lock. The
+# environment has the variables of checks.sh; VERSIONS of NFS; DATA, the gateway's export; and
+# FOREIGN, the backend's own port and path.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
 . "$TESTDATA/lib.sh"
@@ -8,7 +9,7 @@ set -euo pipefail
 begin
 mkdir /run/foreign
 
-# survives WHO: the gateway or the backend is killed and started again while fio has work to do.
+# survives WHO: kills and restarts the gateway or the backend while fio runs.
 survives() {
   local fio
   verify & fio=$!
@@ -17,7 +18,8 @@ survives() {
   wait $fio
 }
 
-# held: descriptor 8 still has the lock that the script took: to a foreign party, past the gateway, and to itself.
+# held: descriptor 8 still has the script's lock: for a foreign mount, past the gateway, and for
+# itself.
 held() {
   exec 9<>/run/foreign/locked
   if flock -n 9; then echo "somebody else can have the lock"; return 1; fi

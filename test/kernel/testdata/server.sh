@@ -1,5 +1,6 @@
-# The kernel's NFS/RDMA server, for a requester on the host: ext4 on siw. TESTDATA and PROBE as in client.sh; CONNECTIONS are names of
-# folders for the files that the requester writes, each by a connection of another kind.
+# The kernel's NFS/RDMA server, for a requester on the host: ext4 on siw. TESTDATA and PROBE as in
+# client.sh; CONNECTIONS are names of folders for the requester's files, each written by a
+# connection of another kind.
 # shellcheck shell=bash
 set -euo pipefail
 . "$TESTDATA/lib.sh"

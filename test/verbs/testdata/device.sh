@@ -1,5 +1,7 @@
-# device.sh PROGRAMS DEVICE CYCLES [IMAGE]: all that is tried on a device, "rxe" or "siw", the kernel's software for RoCE and for iWARP: the provider, which makes
-# CYCLES connections one after the other; the gateway and sluicectl; what goes wrong; and the image of the gateway. The environment has TESTDATA and GANESHA, a program that starts one.
+# device.sh PROGRAMS DEVICE CYCLES [IMAGE]: all checks on a device, "rxe" or "siw", the kernel's
+# software for RoCE and for iWARP: the provider, with CYCLES successive connections; the gateway and
+# sluicectl; faults; and the image of the gateway. The environment has TESTDATA and GANESHA, a
+# program that starts NFS-Ganesha.
 # shellcheck shell=bash disable=SC2034  # for the scripts that this one reads
 set -euo pipefail
 bin=$1 device=$2 cycles=$3 image=${4:-}
@@ -13,8 +15,9 @@ rdma_up "$device"
 
 . "$TESTDATA/suite.sh"
 
-# The gateway's device, and another one for its clients: the kernel's does not survive that its own device is removed while it connects (Linux 6.1 follows a NULL
-# pointer in rpcrdma_cm_event_handler, or fails calls of a hard mount).
+# The gateway's device, and another one for its clients: the kernel's client does not survive the
+# removal of its own device while it connects (Linux 6.1 follows a NULL pointer in
+# rpcrdma_cm_event_handler, or fails calls of a hard mount).
 rdma link delete "${device}0"
 apart
 rdma_up "$device" g0 "${device}0"

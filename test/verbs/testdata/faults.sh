@@ -1,7 +1,8 @@
-# What goes wrong, under a mount that goes on. The gateway of gateway.sh runs.
+# Faults under a live mount. The gateway of gateway.sh runs.
 # shellcheck shell=bash disable=SC2154,SC2317  # see device.sh; functions that check calls
 
-# load: somebody writes and reads all the time, until /run/enough is there; no call of his fails, and what he reads is right. /run/rounds has a byte for each time.
+# load: writes and reads until /run/enough exists. No call fails, and all data are right.
+# /run/rounds has one byte per round.
 load() {
   : >/run/rounds
   until [ -e /run/enough ]; do
@@ -11,11 +12,11 @@ load() {
     printf . >>/run/rounds
   done
 }
-# goes_on: a whole round from here.
+# goes_on: waits for a whole round from here.
 goes_on() { until_ok 300 past $(($(stat -c %s /run/rounds) + 2)); }
 past() { [ "$(stat -c %s /run/rounds)" -ge "$1" ]; }
 
-# under_load COMMAND...: while the export ganesha is written to and read.
+# under_load COMMAND...: runs it while the export ganesha is written to and read.
 under_load() {
   local loader
   rm -f /run/enough /run/rounds
@@ -39,8 +40,9 @@ restarted() {
   until_ok 180 listening $listeners
 }
 
-# peers_killed: a peer that is killed leaves nothing behind, and disturbs nobody. The kernel disconnects for it, but says so only once: where that is lost
-# the gateway's adapter finds out, by asking for acknowledgements for the better part of a minute.
+# peers_killed: a killed peer leaves nothing behind, and disturbs no other. The kernel disconnects
+# on its behalf, but sends that only once. If it is lost, the gateway's adapter notices by
+# requesting acknowledgements, for the better part of a minute.
 peers_killed() {
   local before; before=$(peers)
   for _ in 1 2; do
@@ -59,13 +61,14 @@ link_down() {
   way_back
   until_ok 90 says ACTIVE
   until_ok 180 listening $listeners
-  # What the connection manager sends while the link is down ends rxe's queue pair for such messages for good, so that nobody connects to it any more, not
-  # the kernel's client to the kernel's server either: until the device is made anew.
+  # Messages of the connection manager during the outage permanently break rxe's queue pair for such
+  # messages. Nobody can connect to it any more, not even the kernel's client to the kernel's
+  # server, until the device is created again.
   [ "$device" != rxe ] || anew
 }
 says() { status >/run/status; grep "\"state\": \"$1\"" /run/status; }
 
-# anew: the device is removed and added again. It says how long the removal takes, in milliseconds.
+# anew: removes and adds the device again. Prints the time of the removal, in milliseconds.
 anew() {
   local begun=$EPOCHREALTIME
   rdma link delete "${device}0"             # the kernel's own server has to let go of it too
@@ -76,7 +79,7 @@ anew() {
   rdma link add "${device}0" type "$device" netdev g0
   until_ok 180 listening $listeners
 }
-# removed: the removal takes 5 s at most. A machine that does much else may take longer, but not each time.
+# removed: the removal takes at most 5 s. A busy machine may take longer, but not each time.
 removed() {
   local try
   for try in 1 2 3; do

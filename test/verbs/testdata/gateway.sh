@@ -1,4 +1,5 @@
-# The gateway on the device, with the kernel's client before it, and behind it a directory, NFS-Ganesha, and the kernel's server by RDMA; sluicectl on all of them.
+# The gateway on the device, with the kernel's client, and with three backends: a directory,
+# NFS-Ganesha, and the kernel's server by RDMA; sluicectl on all of them.
 # shellcheck shell=bash disable=SC2154,SC2317  # see device.sh; functions that check calls
 
 truncate -s 512M /run/disk; mkfs.ext4 -q /run/disk; mount -o loop /run/disk /srv
@@ -48,7 +49,7 @@ attach() {                                  # EXPORT VERSION
   esac
 }
 
-# moved EXPORT PATH: whether data went by chunks.
+# moved EXPORT PATH: whether data were sent by chunks.
 moved() {
   get /metrics | awk -v export="export=\"$1\"" -v path="path=\"$2\"" \
     '/^sluice_bytes_total/ && index($0, export) && index($0, path) {n += $NF} END {exit !(n > 1000000)}'
@@ -57,7 +58,7 @@ moved() {
 mounted() {                                 # EXPORT VERSION FILES
   attach "$1" "$2"
   cp /run/noise "/mnt/file-$1-$2"
-  # As another user: the gateway's threads act as him.
+  # As another user: the gateway's threads assume that identity.
   setpriv --reuid=1234 --regid=1234 --clear-groups cp /run/noise "/mnt/open/other-$1-$2"
   umount /mnt                               # which writes what is not written
   cmp /run/noise "$3/file-$1-$2"
@@ -91,7 +92,7 @@ told() {
   if grep problems /run/status; then return 1; fi
 }
 
-# objects is the kernel's count of each kind of object, of each device.
+# objects counts the kernel's objects of each kind and device.
 objects() { rdma resource show | sed 's/^[0-9]*: //' | sort; }
 
 objects >/run/before

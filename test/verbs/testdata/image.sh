@@ -1,4 +1,5 @@
-# The image of the gateway with adapters, on the device. Its programs see its own files and what Kubernetes and the device plugin would add, nothing else.
+# The image of the gateway with adapters, on the device. Its programs see only its own files, and
+# the additions of Kubernetes and the device plugin.
 # shellcheck shell=bash disable=SC2154,SC2317  # see device.sh; functions that check calls
 
 root=/run/image
@@ -23,13 +24,13 @@ exports:
   access: [{from: {networks: [10.0.0.0/8]}, mode: ReadWrite, squash: None}]
 Y
 
-# inside COMMAND...: with the capabilities that a container of root has, and IPC_LOCK.
+# inside COMMAND...: runs it with the capabilities of a root container, and IPC_LOCK.
 inside() {
   ulimit -l 64
   exec setpriv --inh-caps -all --bounding-set -all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap,+ipc_lock \
     chroot $root "$@"
 }
-# of PROCESS: whether each file that it has mapped is the image's.
+# own PROCESS: whether all files that it has mapped are from the image.
 own() {
   local file
   awk '$6 ~ "^/" && $6 !~ "^/(dev|anon)" {print $6}' "/proc/$1/maps" | sort -u >/run/maps

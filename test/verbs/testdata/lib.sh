@@ -1,4 +1,4 @@
-# Helpers of the guest's scripts. What they print is like what Go's tests print: each check is a case.
+# Helpers of the guest's scripts. They print like Go's tests: each check is a case.
 # shellcheck shell=bash
 
 at=10.0.2.15
@@ -7,7 +7,8 @@ exec 3>&1                                   # where a check, whose own output is
 
 say() { echo "$*" >&3; }                    # say WORD...: shown while the check runs
 
-# check NAME COMMAND...: runs it up to the first command in it that fails, and shows what it said if one does.
+# check NAME COMMAND...: runs it up to the first command in it that fails, and then prints its
+# output.
 check() {
   local name=$1 status begun=$SECONDS; shift
   set +e
@@ -19,7 +20,7 @@ check() {
   failed=1
 }
 
-# until_ok SECONDS COMMAND...: until the command succeeds; in time it has to.
+# until_ok SECONDS COMMAND...: repeats the command until it succeeds; fails after that time.
 until_ok() {
   local end=$((SECONDS + $1)); shift
   until "$@"; do
@@ -48,8 +49,9 @@ start() {
 }
 stop() { kill "$(cat /run/gateway.pid)"; until_ok 180 gone; }
 
-# apart: two interfaces, g0 for the gateway, 10.9.0.1, and c0 for its clients, 10.9.0.2. What one sends to the other's address goes over a switch, although both
-# are the guest's: so a device on g0 can go, and with it the gateway's connections, while the clients keep theirs.
+# apart: two interfaces, g0 for the gateway, 10.9.0.1, and c0 for its clients, 10.9.0.2. Packets
+# between them cross a switch, although both are the guest's: so a device on g0 can disappear, with
+# the gateway's connections, while the clients keep theirs.
 apart() {
   local n
   modprobe -a veth bridge
@@ -63,7 +65,8 @@ apart() {
   for n in switch g1 c1 g0 c0; do ip link set $n mtu 4500 up; done
   ip addr add 10.9.0.1/24 dev g0
   ip addr add 10.9.0.2/24 dev c0
-  # Before the table that leads to the guest's own addresses without leaving it. The second of each is asked with the interface alone.
+  # These rules come before the local table, which would keep the packets inside the guest. The
+  # second rule of each pair matches lookups by interface only.
   for n in 'iif lo' 'oif c0'; do ip rule add pref 10 $n to 10.9.0.1 lookup 101; done
   for n in 'iif lo' 'oif g0'; do ip rule add pref 10 $n to 10.9.0.2 lookup 102; done
   ip rule add pref 20 lookup local

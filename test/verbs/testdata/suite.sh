@@ -1,7 +1,8 @@
-# The provider's own tests that need a device, and that of huge pages, which needs a machine that has some.
+# The provider's own tests that need a device, and the test of huge pages, which needs a machine
+# with some.
 # shellcheck shell=bash disable=SC2154  # see device.sh
 
-# try PROGRAM TEST FLAG...: a test has to be there, and to pass.
+# try PROGRAM TEST FLAG...: the test must exist, and pass.
 try() {
   "$bin/$1.test" -test.v -test.timeout 20m -address $at:0 -test.run "^Test$2\$" "${@:3}" 2>&1 | tee /run/try.log || failed=1
   if grep -q 'no tests to run' /run/try.log; then failed=1; fi
