@@ -4,8 +4,8 @@ package main
 // measurement here.
 //
 //	raw    a request and a reply of the operation's sizes. Nothing is done with the bytes.
-//	floor  the same with the work that no server can avoid: the data are read from or written to the file, and with
-//	       CRC both ends compute CRC32C over the bytes sent and received.
+//	floor  the same with the unavoidable work of a server: the data are read from or written to
+//	       the file, and with CRC both ends compute CRC32C over the bytes sent and received.
 //
 // A request is 128 bytes, a header of 16 among them; a WRITE's data follow it. A reply is 128
 // bytes, after the data for a READ.

@@ -8,8 +8,8 @@
 // checkout makes the same bytes: all times in them are 1970. The names:
 //
 //	gateway         cmd/gateway and cmd/sluicectl, static, as user 65532
-//	gateway-verbs   the same with the provider on rdma-core, and every library that it loads, as root: capabilities such as IPC_LOCK
-//	                are effective for root alone
+//	gateway-verbs   the same with the provider on rdma-core and its libraries, as root: only root
+//	                has effective capabilities such as IPC_LOCK
 //	operator        cmd/operator, static, as user 65532
 //	pause           holds the namespaces of a pod of the test cluster
 //	deviceplugin    the test cluster's stand-in for the SR-IOV network device plugin, as root

@@ -105,7 +105,6 @@ func (d *Device) checkGIDTypes(address netip.Addr, say func(string, ...any)) {
 	}
 }
 
-// has reports whether a GID of the device is made of an IP address.
 func (d *Device) has(a netip.Addr) bool {
 	return slices.ContainsFunc(d.Ports, func(p Port) bool {
 		return slices.ContainsFunc(p.GIDs, func(g GID) bool { return g.Address == a.Unmap().WithZone("") })
@@ -153,7 +152,6 @@ func (h *Host) checkMemory(need uint64, say func(string, ...any)) {
 	say("this process may lock %s of memory, and RDMA needs %s: raise the memlock limit (ulimit -l, or LimitMEMLOCK= in systemd), or grant the process the capability IPC_LOCK", size(h.MemLock), needs)
 }
 
-// size formats a number of bytes, rounded up.
 func size(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%d KiB", (n+1<<10-1)>>10)

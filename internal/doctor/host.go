@@ -126,7 +126,6 @@ func readHost(sys fs.FS, open func(file string) error) *Host {
 	return h
 }
 
-// openable opens and closes a device file.
 func openable(file string) error {
 	fd, err := unix.Open(file, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -14,14 +14,14 @@
 //
 //	func TestShare(t *testing.T) {
 //		t.Parallel() // not if a guest boots: one at a time
-//		c := need(t, "gateway", "operator")       // the cluster, with these images loaded, as sluice.dev/gateway:test
+//		c := need(t, "gateway", "operator")       // with images sluice.dev/gateway:test, ...
 //		ns := c.namespace(t, "share", "restricted")
-//		g := startGanesha(t, c)                   // on the control plane: g.backend("/") is for an export's configuration
+//		g := startGanesha(t, c)                   // on the control plane; see g.backend
 //		ns.helm(t, "install", "sluice", "charts/sluice")
 //		ns.apply(t, manifest)
 //		ns.wait(t, "condition=Ready", "nfsexport/data", time.Minute)
 //		ip := ns.get(t, "service/data", "{.spec.clusterIP}")
-//		guest := boot(t, c, "n1")                 // 10.0.2.15, with siw0 on eth0; its packets leave from n1
+//		guest := boot(t, c, "n1")                 // 10.0.2.15, siw0 on eth0; sends from n1
 //		guest.run(t, "mount -t nfs -o vers=4.1,proto=rdma,port=20049 "+ip+":/ /mnt")
 //		fio := guest.start(t, "fio ...")          // runs meanwhile
 //		c.kill(t, "n2")                           // a node dies; c.start(t, "n2")

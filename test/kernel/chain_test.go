@@ -41,7 +41,9 @@ var links = []struct {
 // TestChain puts the kernel's client in front of two gateways that speak version 2 of RPC-over-RDMA
 // with each other, with each set of extensions:
 //
-//	kernel -- version 1 --> near gateway -- version 2 --> relay --> far gateway -- a directory, for version 3 of NFS; NFS-Ganesha, for 4.2
+//	kernel -- version 1 --> near gateway -- version 2 --> relay --> far gateway -- backend
+//
+// The backend is a directory for version 3 of NFS, and NFS-Ganesha for 4.2.
 //
 // It reads and writes by lengths around every bound of a message, lists directories, and compares
 // the result with the far end. Then faults are injected into the link: connections are lost between

@@ -62,7 +62,6 @@ func (e *Export) Sparse() map[string]any {
 	return out
 }
 
-// tree converts a value to its JSON tree.
 func tree(v any) map[string]any {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -75,7 +74,6 @@ func tree(v any) map[string]any {
 	return m
 }
 
-// list returns the mappings of a list.
 func list(v any) (out []map[string]any) {
 	all, _ := v.([]any)
 	for _, e := range all {

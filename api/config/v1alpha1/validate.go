@@ -290,7 +290,6 @@ func (c *GatewayConfig) checkConflicts(r report) {
 	}
 }
 
-// taken is an address with a listener.
 type taken struct {
 	field, address string
 	bind           Bind

@@ -237,7 +237,8 @@ func TestAPlanFollowsItsOwnServices(t *testing.T) {
 			if c := x.Source.Spec.Backend.PersistentVolumeClaim; c != nil {
 				again.Claims[c.ClaimName] = new(corev1.PersistentVolumeClaim)
 			}
-			if p.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP { // a younger one that would be first
+			// a younger one that would be first
+			if p.Gateway.Spec.Exposure.Type == v1alpha1.ExposureVirtualIP {
 				young := *x.Source.DeepCopy()
 				young.Name, young.Spec.Address.IP, young.Spec.Backend = "0"+young.Name, "", v1alpha1.Backend{NFS: &v1alpha1.NFSServer{Server: "filer.example", Path: "/"}}
 				young.CreationTimestamp, young.UID, young.Spec.HandleIdentity = metav1.Time{}, "young-"+young.UID, ""
@@ -273,8 +274,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Objects of the Prometheus operator have the labels that a Prometheus selects by: the operator's, the gateway's over these, and ours over all. Each entry of the
-// collectors' labels is a peer of its own.
+// Objects of the Prometheus operator have the labels that a Prometheus selects by: the operator's,
+// the gateway's over these, and ours over all. Each entry of the collectors' labels is a peer of
+// its own.
 func TestMonitoringLabels(t *testing.T) {
 	d := defaults
 	d.MonitoringLabels = map[string]string{"release": "all", "team": "storage", plan.LabelGateway: "other"}

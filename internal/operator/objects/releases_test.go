@@ -62,8 +62,9 @@ func fieldsIn(v any, at string) (out []string) {
 	return out
 }
 
-// TestOlderGatewaysReadTheFile: an upgrade of the operator leaves the gateways' images alone, and a gateway refuses a file with a field that it does not know. So
-// a gateway that asks for nothing new gets a file of fields that each release has had.
+// TestOlderGatewaysReadTheFile: an upgrade of the operator leaves the gateways' images alone, and a
+// gateway refuses a file with a field that it does not know. So a gateway that asks for nothing new
+// gets a file of fields that each release has had.
 func TestOlderGatewaysReadTheFile(t *testing.T) {
 	now := fieldsOf(reflect.TypeFor[config.GatewayConfig](), "")
 	slices.Sort(now)

@@ -24,8 +24,8 @@ const (
 )
 
 // Workload returns the Deployment of the shared pods, or the StatefulSet of a claim's, and the
-// ConfigMap of its pods. Each revision of the pod template has a ConfigMap of its own, so that a pod
-// never reads a file written for a newer gateway.
+// ConfigMap of its pods. Each revision of the pod template has a ConfigMap of its own, so that a
+// pod never reads a file written for a newer gateway.
 func Workload(p *plan.Plan, w *plan.Workload, d *Defaults) (*corev1.ConfigMap, client.Object) {
 	g := p.Gateway
 	template := podTemplate(g, w, d)

@@ -18,7 +18,8 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 )
 
-// draining is a cluster with an NFSGateway whose pods take a time to drain, after its exports have gone.
+// draining is a cluster with an NFSGateway whose pods take a time to drain, after its exports have
+// gone.
 type draining struct {
 	client.Client
 	takes time.Duration

@@ -94,7 +94,6 @@ func (nfs3Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 	return args, nil
 }
 
-// argument reads an eligible argument.
 func argument(d *xdr.Decoder, limit int) oncrpc.Argument {
 	at, n, _ := bulk(d, limit)
 	return oncrpc.Argument{Position: at, Length: n}

@@ -114,7 +114,6 @@ type shifted struct {
 
 func (s shifted) ReadAt(p []byte, off int64) (int, error) { return s.r.ReadAt(p, off-s.by) }
 
-// checkRange checks that a transfer ends before the largest offset.
 func checkRange(offset, size uint64) error {
 	if offset > math.MaxInt64 || size > math.MaxInt64-offset {
 		return fmt.Errorf("%d bytes at offset %d end behind the largest offset, %d", size, offset, int64(math.MaxInt64))

@@ -12,13 +12,13 @@ import (
 )
 
 // Op is a call that is encoded once and sent many times, each with a new XID, without allocation. A
-// READ or WRITE can change its range in between. One goroutine at a time uses an Op; from Submit
-// until its end nobody does.
+// READ or WRITE can change its range in between. Only one goroutine may use an Op at a time, and
+// none from Submit until its end.
 type Op struct {
 	c     *Client
 	r     *oncrpc.Request
 	done  func(*Op)
-	ended func(*oncrpc.Request) // calls done; made once, so that Submit need not
+	ended func(*oncrpc.Request) // calls done; made once to spare Submit the allocation
 	wake  chan struct{}
 
 	// For SetRange.

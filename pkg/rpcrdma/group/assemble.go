@@ -211,7 +211,6 @@ func (a *Assembler) reset() {
 	a.lead, a.report = nil, wire.Report{}
 }
 
-// release drops all parts.
 func (a *Assembler) release() {
 	for i := range a.parts {
 		release(a.parts[i].buf)

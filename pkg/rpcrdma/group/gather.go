@@ -36,7 +36,6 @@ func (p *Planner) place(to *Layout) {
 	}
 }
 
-// pad appends n zero bytes.
 func (p *Planner) pad(dst [][]byte, n int) [][]byte {
 	for n > 0 {
 		k := min(n, len(p.zeros))

@@ -68,7 +68,6 @@ func (l *Layout) add(s Segment) {
 	l.Segments = append(l.Segments, s)
 }
 
-// target returns the segment of target k.
 func (l *Layout) target(k int) *Segment { return &l.Segments[l.Targets[k]] }
 
 // at returns the offset of target k, or the end of the buffer if there are only k targets.

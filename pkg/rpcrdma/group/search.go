@@ -39,7 +39,6 @@ func (a *way) better(b *way) bool {
 	return a.carried >= b.carried && a.room >= b.room && a.first >= b.first
 }
 
-// whole reports whether a carries everything.
 func (p *Planner) whole(a *way) bool {
 	return a.item == len(p.items) && a.room >= p.payload && a.first >= 0
 }
@@ -196,7 +195,6 @@ func (p *Planner) explore(to *Layout, first, limit int) int {
 	return -1
 }
 
-// bytes returns the number of bytes of bulk data.
 func (p *Planner) bytes() (n int) {
 	for _, i := range p.items {
 		n += p.bulk[i].Length

@@ -2,9 +2,9 @@
 // mounted file system by system calls, and reports to the test outside in the protocol of
 // testdata/lib.sh.
 //
-//	probe files [FLAGS] write|read DIR    the files of package pattern: writes them, or reads and compares
+//	probe files [FLAGS] write|read DIR    writes, or reads and compares, the files of package pattern
 //	probe lengths write|read FILE         a file by calls of many lengths, see package pattern
-//	probe names DIR                       names and attributes; leaves its files, for comparing with the server's view
+//	probe names DIR                       names and attributes; leaves its files for comparison
 //	probe users DIR                       permissions of users other than root
 //	probe xattrs DIR SAME                 extended attributes; SAME is DIR by another mount
 //	probe churn DIR ROUNDS                makes, renames and removes names in a hurry

@@ -9,7 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// Strike applies Action to the first messages for which What is true. The zero value only counts.
+// Strike applies Action to the first messages that match the predicate What. The zero value only counts.
 type Strike struct {
 	What   func(*Message) bool
 	Action iwarptest.Action

@@ -55,7 +55,7 @@ stop() { kill "$(cat /run/gateway.pid)"; until_ok 180 gone; }
 apart() {
   local n
   modprobe -a veth bridge
-  sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.all.arp_ignore=1    # whom an address is asked for answers only on the interface that has it
+  sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.all.arp_ignore=1  # answer on the owner only
   ip link add switch type bridge
   for n in g c; do
     ip link add ${n}0 type veth peer name ${n}1
