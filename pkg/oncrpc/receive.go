@@ -41,7 +41,7 @@ func (l *link) receive() error {
 	}
 }
 
-// hold corks this connection and the one that the handler forwards calls to.
+// hold corks this connection, and the connection that the handler forwards calls to.
 func (l *link) hold() {
 	l.out.Cork()
 	if l.passedOn = l.conn.Batch; l.passedOn != nil {

@@ -122,7 +122,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestFilesAreUnderstood: those who read the files find nothing wrong in them.
+// TestFilesAreUnderstood: the readers of the files accept them.
 func TestFilesAreUnderstood(t *testing.T) {
 	speakers := 0
 	for _, in := range scenarios(t) {

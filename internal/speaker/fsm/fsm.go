@@ -1,18 +1,17 @@
 // Package fsm decides which addresses a speaker answers for. It is pure: events and the time go in,
 // actions come out.
 //
-// A group of addresses belongs to a Lease. Who writes a Lease that is free, or that has expired
-// while nobody answers for the addresses, holds the group. Holding it is not yet a right to answer:
-// an address is carried only after probes for it went unanswered, whatever the Lease says, and
-// after every pause of the process again. So the Lease decides who asks, and the network decides
-// who answers.
+// A group of addresses belongs to a Lease. A speaker holds the group if it writes a Lease that is
+// free, or that has expired while nobody answers for the addresses. That is not yet a right to
+// answer: a speaker carries an address only after its probes for the address went unanswered,
+// whatever the Lease says, and again after every pause of its process. So the Lease decides which
+// speaker probes, and the network decides which speaker answers.
 //
-// Why there is at most one who answers, as long as frames arrive within Timing.Probe: who answers
-// has before that sent Timing.Probes probes, Timing.Probe apart, and waited as long after the last.
-// Somebody who carried the address in that time would have answered one of them, since who did not
-// run for longer than Timing.Probe does not answer without asking anew. Of two who ask at the same
-// time, at most one has a valid Lease; who has none starts over whenever it hears a probe of
-// somebody else.
+// At most one speaker answers, as long as frames arrive within Timing.Probe. Before it answers, a
+// speaker has sent Timing.Probes probes, Timing.Probe apart, and waited as long after the last. A
+// carrier of the address would have answered one of them: a speaker that was stopped for longer
+// than Timing.Probe probes again before it answers. Of two speakers that probe at the same time, at
+// most one has a valid Lease; the other starts over whenever it hears a foreign probe.
 package fsm
 
 import (

@@ -214,7 +214,7 @@ func (g *group) hold(now Time) {
 func (g *group) giveUp(now Time) {
 	g.clear()
 	if g.writing && g.state != challenging {
-		g.state, g.valid = releasing, 0 // the outcome decides what is freed
+		g.state, g.valid = releasing, 0 // the outcome of the write decides the rest
 		return
 	}
 	if g.state == challenging || g.record == nil || g.record.Holder != g.m.self {

@@ -8,8 +8,8 @@ import (
 
 // Config are the settings of a provider. The zero value is valid.
 type Config struct {
-	// Device is the required RDMA device ("" means the one that leads to the address): a connection
-	// over another one fails.
+	// Device is the required RDMA device ("" means the device of the route): a connection over
+	// another device fails.
 	Device string
 	// Inline is the longest payload in bytes that is copied into a work request instead of being
 	// fetched from memory (0 means 60, negative means none). A device may have a lower limit. A

@@ -2,7 +2,7 @@
 // mounted file system by system calls, and reports to the test outside in the protocol of
 // testdata/lib.sh.
 //
-//	probe files [FLAGS] write|read DIR    writes, or reads and compares, the files of package pattern
+//	probe files [FLAGS] write|read DIR    writes or compares the files of package pattern
 //	probe lengths write|read FILE         a file by calls of many lengths, see package pattern
 //	probe names DIR                       names and attributes; leaves its files for comparison
 //	probe users DIR                       permissions of users other than root

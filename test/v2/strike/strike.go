@@ -9,7 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// Strike applies Action to the first messages that match the predicate What. The zero value only counts.
+// Strike applies Action to the first matching messages. The zero value only counts messages.
 type Strike struct {
 	What   func(*Message) bool
 	Action iwarptest.Action

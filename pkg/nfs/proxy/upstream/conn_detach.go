@@ -79,7 +79,7 @@ func (bc *backendConn) takeUnsentLocked() (first *Request) {
 }
 
 // reattachLocked gives lk a detached connection of its client. Among several (nconnect) it prefers
-// the one that saw the XID, then the oldest. It returns nil if there is none.
+// the connection that saw the XID, then the oldest. It returns nil if there is none.
 func (b *Backend) reattachLocked(lk *Link, xid uint32) *backendConn {
 	found := -1
 	for i, bc := range b.detached {
