@@ -103,7 +103,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 		return nil
 	})
 	monitoringLabels := f.String("monitoring-labels", "", "labels of all ServiceMonitors and PrometheusRules, such as release=prometheus, which a Prometheus may select them by")
-	namespaces := f.String("watch-namespaces", "", "namespaces of NFSGateways and NFSExports, with commas; left out, all. With them the operator looks at no nodes and at no labels of namespaces: from.nodes picks none, and allowedExports can be told by the label kubernetes.io/metadata.name alone")
+	namespaces := f.String("watch-namespaces", "", "namespaces of NFSGateways and NFSExports, with commas; default all. With a list the operator reads neither nodes nor labels of namespaces: from.nodes selects none, and allowedExports can only use the label kubernetes.io/metadata.name")
 	f.StringVar(&s.manager.Metrics.BindAddress, "metrics-address", ":8080", "where /metrics is served; 0 for nowhere")
 	f.StringVar(&s.manager.HealthProbeBindAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 for nowhere")
 	f.BoolVar(&s.manager.LeaderElection, "leader-elect", true, "let one of several operators act")

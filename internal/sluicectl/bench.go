@@ -56,7 +56,7 @@ func (a *app) benchCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.op, "op", "NULL", "what to measure: NULL, GETATTR, READ or WRITE")
+	f.StringVar(&o.op, "op", "NULL", "operation to measure: NULL, GETATTR, READ or WRITE")
 	f.Var(&o.size, "size", "bytes of each READ or WRITE, up to 1MiB")
 	f.IntVar(&o.depth, "depth", 16, "calls outstanding at once, 1 to 4096")
 	f.DurationVar(&o.duration, "duration", 2*time.Second, "how long to measure")
@@ -65,7 +65,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f.StringVar(&o.stability, "stability", "unstable", "of WRITEs: unstable, data_sync or file_sync")
 	f.Var(&o.fileSize, "file-size", "bytes of the file")
 	f.BoolVar(&o.json, "json", false, "print JSON")
-	f.IntSliceVar(&o.cpuOf, "cpu-of", nil, "also tell how much CPU time these processes of this host take meanwhile, such as the server's, by `PID`")
+	f.IntSliceVar(&o.cpuOf, "cpu-of", nil, "also measure the CPU time of these processes of this host, such as the server, by `PID`")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	_ = f.MarkHidden("cpuprofile")
 	return c

@@ -18,7 +18,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var server string
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what keeps RDMA adapters from working on this host, and what to do",
+		Short: "Find faults that keep RDMA adapters from working on this host, and their remedies",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if server != "" {
@@ -84,7 +84,7 @@ func (a *app) examineClient(ctx context.Context, server string) error {
 			}
 		}
 		if !d.IWARP {
-			a.fact("port", "%d is one of %s: a TCP connection does not tell of it", c.Server.Port(), d.Transport())
+			a.fact("port", "%d is one of %s: a TCP connection does not show it", c.Server.Port(), d.Transport())
 		}
 	}
 	if c.Dial == nil {
@@ -125,7 +125,7 @@ func (a *app) devices(h *doctor.Host) {
 				l.Connections, l.Queue, l.Segments, l.ReadSegments, l.ReadsIn, l.ReadsOut, byteSize(int64(l.Message)))
 			windows := "no memory windows of type 2: a client here registers a region for each call, and offers no remote invalidation"
 			if l.Windows > 0 {
-				windows = fmt.Sprintf("%d memory windows of type 2: a client here offers remote invalidation, unless the device refuses the longer queue that they need (ping tells)", l.Windows)
+				windows = fmt.Sprintf("%d memory windows of type 2: a client here offers remote invalidation, unless the device refuses the longer queue that they need (see ping)", l.Windows)
 			}
 			a.fact("", "at most %d regions, and %s", l.Regions, windows)
 		}

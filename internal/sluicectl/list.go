@@ -154,7 +154,7 @@ func (s *session) printLong(ctx context.Context, entries []client.DirEntry) erro
 func (a *app) statCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stat URL",
-		Short: "Print a file's attributes, and what its file system can do",
+		Short: "Print a file's attributes, and its file system's capabilities",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.with(c.Context(), args[0], 0, "look at", func(ctx context.Context, s *session) error { return s.stat(ctx) })

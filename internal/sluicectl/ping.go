@@ -47,7 +47,7 @@ func (a *app) pingCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "ping URL",
-		Short: "Make one NULL call, and print what was negotiated",
+		Short: "Make one NULL call, and print the negotiated parameters",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			t, err := parseTarget(args[0])

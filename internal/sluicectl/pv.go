@@ -141,7 +141,7 @@ func (a *app) pvCommand() *cobra.Command {
 	f.BoolVar(&o.tcp, "tcp", false, "mount over TCP, for nodes without RDMA")
 	f.BoolVar(&o.pod, "pod", false, "print a pod that uses the claim, too")
 	f.StringVar(&o.namespace, "namespace", "", "`NAMESPACE` of the claim; unsaid, the export's")
-	f.StringVar(&o.capacity, "capacity", "1Ti", "`SIZE` that volume and claim tell; nothing depends on it")
+	f.StringVar(&o.capacity, "capacity", "1Ti", "`SIZE` of volume and claim; nothing depends on it")
 	return c
 }
 

@@ -71,7 +71,7 @@ func (a *app) dial(ctx context.Context, t *target, window int) (*session, error)
 		s.tcp, err = oncrpc.Dial(ctx, t.address, s.tcpConfig())
 	}
 	if t.rdma && (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) {
-		err = fmt.Errorf("what listens there closed the connection; it may not speak iWARP (%w)", err)
+		err = fmt.Errorf("the server closed the connection; it may not support iWARP (%w)", err)
 	}
 	if err != nil {
 		return nil, cannot(err, "connect to %s", t.address)

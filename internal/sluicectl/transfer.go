@@ -134,7 +134,7 @@ func (a *app) putCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "put FILE URL",
 		Short: "Copy a file to the server",
-		Long: "Copy FILE (- is standard input) to the server, over what is there, or under its own name into a directory. " +
+		Long: "Copy FILE (- is standard input) to the server, replacing the target, or under its own name into a directory. " +
 			"When the command succeeds, the server has committed all of it to stable storage.",
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {

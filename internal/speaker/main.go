@@ -74,7 +74,7 @@ func parse(args []string, version string, stdout, stderr io.Writer) (o options, 
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached; unsaid, as from within a pod")
 	f.StringVar(&o.gateway, "gateway-ready", "", "`URL` of the gateway's readiness page: a pod whose gateway does not serve takes no addresses")
 	f.DurationVar(&o.timing.Lease, "lease-duration", o.timing.Lease, "a Lease that is not renewed for so long may be taken by others; whole seconds, 3s to 5m")
-	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "`LEVEL` of what is logged: debug, info, warn or error")
+	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "`LEVEL` of logging: debug, info, warn or error")
 	show := f.Bool("version", false, "print the version, and exit")
 	f.Usage = func() {
 		fmt.Fprint(stderr, usage)

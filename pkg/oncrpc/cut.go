@@ -42,7 +42,7 @@ func (m *Message) Cut(found []Found) error {
 			continue
 		}
 		if f.Position < pos || f.Position%4 != 0 || f.Length < 0 || f.Length > end-f.Position {
-			return fmt.Errorf("oncrpc: a result of %d bytes at %d cannot be cut out of what is left of the message, %d to %d", f.Length, f.Position, pos, end)
+			return fmt.Errorf("oncrpc: a result of %d bytes at %d cannot be cut out of the rest of the message, %d to %d", f.Length, f.Position, pos, end)
 		}
 		pos = f.Position + xdr.Round(f.Length)
 	}

@@ -50,7 +50,7 @@ type workQueue struct {
 
 // errPeerNotReading ends a connection whose peer sends calls, or messages without credit, and does
 // not take the answers.
-var errPeerNotReading = errors.New("rpcrdma: the peer does not take what is sent to it")
+var errPeerNotReading = errors.New("rpcrdma: the peer does not take its messages")
 
 // sendBatch is a list of work requests that are posted together. Its owner embeds it.
 type sendBatch struct {

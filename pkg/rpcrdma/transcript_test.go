@@ -19,38 +19,45 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// A transcript is a file of commands, one on a line; a line that begins with white space continues
-// the one before. Behind a line "row NAME" come those of a test of its own: before them go those in
-// front of the first row.
+// transcript is a file of commands, one on a line; a line that begins with white space continues the
+// previous one. A line "row NAME" begins a test of its own, which executes the lines before the first
+// row and those of the row.
 //
-//	config key=value...          how the side that is tested is configured, if that is not as ever; the first line: of a requester ext, results and
-//	                             threshold, handler, for calls of the reverse direction, and the answer to its first message (words, by commas), or refused; revocable: a client's adapter can be invalidated
-//	mem NAME SIZE [result K]     exposes memory, with what fill(K) makes of it
+//	config key=value...          settings of the tested side, first line only: of a requester ext, results,
+//	                             threshold, handler (for calls of the reverse direction), and the answer
+//	                             to its first message (words, by commas), or refused; revocable: a
+//	                             client's adapter can be invalidated
+//	mem NAME SIZE [result K]     exposes memory with the bytes of fill(K)
 //	fill NAME token...           puts bytes at the beginning of memory
 //	is NAME token...             looks at the beginning of memory
 //	send token...                sends a message
 //	recv token...                expects this message, and nothing else of it
 //	recv-invalidate NAME token...  expects it with the invalidation of the memory
 //	quiet                        no message has come
-//	exposed N                    the requester has so many regions open to its peer, who cannot reach any other
-//	goes-on                      further calls are answered, and all receives and credits come back; every row ends so
-//	knows key=value...           what the side that is tested knows of the connection: version, ext, size, support, targets, calls, replies
-//	call key=value...            the requester makes a call of procMove, see type move; a responder does so in the reverse direction
+//	exposed N                    the requester exposes N regions to its peer
+//	goes-on                      further calls are answered, and all receives and credits come back;
+//	                             every row ends so
+//	knows key=value...           the tested side's parameters of the connection: version, ext, size,
+//	                             support, targets, calls, replies
+//	call key=value...            the requester makes a call of procMove, see type move; a responder does
+//	                             so in the reverse direction
 //	done [text]                  that call is done; with an error that contains the text
 //	write NAME K SIZE            RDMA Write to the peer's segment that recv named
 //
 // Tokens of messages are words, decimal or 0x…, and
 //
 //	MSG NOMSG ERROR OPTIONAL CONNPROP REQPROP RESPROP UPDPROP, CALL REPLY, tail
-//	NAME, NAME:n                 a segment: all of the memory, or n bytes of it; NAME:n+m is the n bytes from m on
+//	NAME, NAME:n                 a segment: all of the memory, or n bytes of it; NAME:n+m is the n bytes
+//	                             from m on
 //	NAME:handle                  its handle
-//	data(n,k), data(n,k,m)       n bytes that fill(k) makes, those from m on, with XDR round-up
+//	data(n,k), data(n,k,m)       n bytes of fill(k), those from m on, with XDR round-up
 //	zeros(n)                     n zero bytes
 //	reads(n,position)            n Read chunks of 4 bytes each, at the positions from there on
 //	sum(n,k)                     their checksum; both(n,k,m,l) that of two
 //	call(xid,procedure)          an RPC call header; reply(xid) that of a successful reply
 //	*                            any word; in recv only
-//	$NAME                        any word, which NAME means from now on; $NAME:segment any segment of at least one byte
+//	$NAME                        any word, which NAME means from now on; $NAME:segment any segment of at
+//	                             least one byte
 type transcript struct {
 	t    *testing.T
 	w    *world

@@ -167,7 +167,7 @@ func (r *GatewayReconciler) sweep(ctx context.Context, found func(types.Namespac
 		for _, list := range r.managedKinds() {
 			list := list.DeepCopyObject().(client.ObjectList)
 			if err := r.List(ctx, list, client.HasLabels{plan.LabelGateway}, client.UnsafeDisableDeepCopy); err != nil {
-				log.FromContext(ctx).Error(err, "what was made cannot be listed")
+				log.FromContext(ctx).Error(err, "list the objects of a gateway failed")
 				continue
 			}
 			_ = meta.EachListItem(list, func(item runtime.Object) error {

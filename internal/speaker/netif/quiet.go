@@ -98,7 +98,7 @@ func conf(index int) ([]uint32, error) {
 		}
 		return values, nil
 	}
-	return nil, errors.New("the kernel tells nothing of the interface")
+	return nil, errors.New("the kernel does not report the interface")
 }
 
 func attribute(b []byte, kind uint16) ([]byte, error) {

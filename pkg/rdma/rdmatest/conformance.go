@@ -145,7 +145,7 @@ var cases = []testCase{
 	{"no receive", false, testOverrun},
 
 	{"close", false, testClose},
-	{"close sends what was posted", false, testCloseFlushes},
+	{"close sends earlier posts", false, testCloseFlushes},
 	{"close in handlers", false, testCloseInHandlers},
 	{"close without serve", false, testCloseUnserved},
 	{"close as it is served", false, testCloseAsServed},

@@ -22,7 +22,7 @@ func (e *end) violated(silent bool) {
 	e.Helper()
 	err := e.why()
 	if orderly := errors.Is(err, io.EOF); err == nil || orderly && !silent || errors.Is(err, net.ErrClosed) {
-		e.Errorf("%s: Serve returned %v, want an error that says what was violated", e.name, err)
+		e.Errorf("%s: Serve returned %v, want an error that names the violation", e.name, err)
 	}
 	if _, err := e.tryPost(rdma.WorkRequest{Op: rdma.Send, Signaled: true}); err == nil {
 		e.Errorf("%s: Post succeeded after the connection ended", e.name)

@@ -109,7 +109,7 @@ func testCloseInHandlers(x *exam) {
 		x.Errorf("Serve returned %v, want io.EOF", err)
 	}
 	if len(a.messages) != 1 || !bytes.Equal(a.messages[0].data, reply) {
-		x.Errorf("what was posted before Close did not come: %d messages", len(a.messages))
+		x.Errorf("posts before Close are missing: %d messages", len(a.messages))
 	}
 
 	a, b = x.connect(setup{}, setup{})

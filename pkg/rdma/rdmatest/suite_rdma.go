@@ -40,7 +40,7 @@ func testWriteSizes(x *exam) {
 			x.Fatalf("a Write of %d bytes came wrong", n)
 		}
 		if !isZero(sink[:skew]) || !isZero(sink[skew+n:n+64]) {
-			x.Fatalf("a Write of %d bytes changed what is beside it", n)
+			x.Fatalf("a Write of %d bytes changed the memory beside it", n)
 		}
 		a.awaitSent(1)
 	}
@@ -134,7 +134,7 @@ func testReadSizes(x *exam) {
 			x.Fatalf("a Read of %d bytes came wrong", n)
 		}
 		if !isZero(sink[:most-n]) {
-			x.Fatalf("a Read of %d bytes changed what is before its sink", n)
+			x.Fatalf("a Read of %d bytes changed the memory before its sink", n)
 		}
 	}
 }
@@ -273,7 +273,7 @@ func testTrim(x *exam) {
 		copy(buf.B, noise(1, 100))
 		a.post(rdma.WorkRequest{Op: rdma.Send, Signaled: true, Local: list(buf.B)})
 		if got := b.receive().data; !bytes.Equal(got, noise(1, 100)) {
-			x.Fatalf("%x was received, want what was sent", got)
+			x.Fatalf("%x was received, want the sent bytes", got)
 		}
 		a.awaitSent(1)
 		mem := buf.B

@@ -179,7 +179,7 @@ func testSendHeld(x *exam) {
 		x.Errorf("Close while held: %v", err)
 	}
 	if got := b.receive(); !bytes.Equal(got.data, noise(99, 100)) {
-		x.Errorf("what was held at Close came wrong")
+		x.Errorf("posts corked at Close arrived wrong")
 	}
 	a.ep.Uncork()
 }

@@ -48,7 +48,7 @@ func (e *endpoint) openWindows() {
 	e.exposed.byKey = map[uint32]*window{}
 	w, err := e.newWindow()
 	if err != nil {
-		e.p.cfg.Logger.Warn("the RDMA device says that it has memory windows, but gives none: what is exposed cannot be invalidated remotely",
+		e.p.cfg.Logger.Warn("the RDMA device announces memory windows, but allocates none; no remote invalidation",
 			slog.String("device", e.dev.name), slog.Any("error", err))
 		e.windows = 0
 		return

@@ -17,7 +17,7 @@ import (
 
 var (
 	fileFlags = flag.NewFlagSet("files", flag.ExitOnError)
-	direct    = fileFlags.Bool("direct", false, "use O_DIRECT: what is written and read is what goes over the wire")
+	direct    = fileFlags.Bool("direct", false, "use O_DIRECT, so that reads and writes go over the wire as they are")
 	round     = fileFlags.Int("round", 0, "which content")
 	jobs      = fileFlags.Int("jobs", 4, "how many files at once")
 	most      = fileFlags.Int("max", 1<<30, "leave out longer files")

@@ -74,7 +74,7 @@ func readPart(f *os.File, want []byte, offset int64) error {
 		return err
 	}
 	if d := pattern.Differ(got, want); d != "" {
-		return errors.New("what was read " + d)
+		return errors.New("the bytes read " + d)
 	}
 	return nil
 }

@@ -253,7 +253,7 @@ func unlinked(t *T) {
 	for wait := time.Now().Add(10 * time.Second); len(left) > 1 && time.Now().Before(wait); left = t.names() {
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.equal("what is left", fmt.Sprint(left), "[f]")
+	t.equal("entries left", fmt.Sprint(left), "[f]")
 }
 
 func exclusive(t *T) {
@@ -330,10 +330,10 @@ func listedWhileRemoved(t *T) {
 	t.equal("names seen", len(seen), files)
 	for n, times := range seen {
 		if times != 1 {
-			t.fail(0, "%q was told %d times", n, times)
+			t.fail(0, "%q was listed %d times", n, times)
 		}
 	}
-	t.equal("what is left", len(t.names()), 0)
+	t.equal("entries left", len(t.names()), 0)
 }
 
 func mapped(t *T) {
