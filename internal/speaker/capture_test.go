@@ -15,8 +15,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/neighbour"
 )
 
-// capture sees every frame on the data network, and a client asks there for each address all the
-// time.
+// capture records every frame on the data network, while a client there constantly requests each
+// address.
 type capture struct {
 	mu     sync.Mutex
 	claims map[netip.Addr][]claim
@@ -126,7 +126,7 @@ func (c *capture) read(t *testing.T, fd int, stop chan struct{}) {
 	}
 }
 
-// received is when the kernel received a packet, which the reader may have been late for.
+// received is the time at which the kernel received a packet; the reader may be late.
 func received(oob []byte) (time.Time, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	for _, m := range messages {
@@ -137,7 +137,7 @@ func received(oob []byte) (time.Time, error) {
 	return time.Time{}, errors.Join(errors.New("a packet without a time"), err)
 }
 
-// ask sends requests and solicitations of the client.
+// ask sends the client's requests and solicitations.
 func ask(t *testing.T, arp, nd, index int, vips []netip.Addr, stop chan struct{}) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -168,8 +168,8 @@ func ask(t *testing.T, arp, nd, index int, vips []netip.Addr, stop chan struct{}
 	}
 }
 
-// check fails if at any moment two answered: when the hardware address changes, there was silence
-// before, for as long as the new one probed.
+// check fails if two pods answered at any moment: before each change of the hardware address there
+// was silence for as long as the new holder probed.
 func (c *capture) check(t *testing.T) {
 	silence := time.Duration(fsm.Default.Probes)*fsm.Default.Probe - 4*askEvery
 	for ip, all := range c.claims {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// fakeAPI is the little of the API server that a speaker uses: get, watch and merge patches of
+// fakeAPI is the part of the API server that a speaker uses: get, watch and merge patches of
 // Leases.
 type fakeAPI struct {
 	mu      sync.Mutex
@@ -56,7 +56,7 @@ func (f *fakeAPI) holder(name string) string {
 	return h
 }
 
-// json returns a Lease and the version it has.
+// json returns a Lease and its version.
 func (f *fakeAPI) json(name string) (b []byte, version string, changed chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// configFile is the configuration file as read. config is nil if err says why it is unusable.
+// configFile is the configuration file as read. config is nil if it is unusable, for the reason in
+// err.
 type configFile struct {
 	config *api.Config
 	hash   string // SHA-256, in hexadecimal

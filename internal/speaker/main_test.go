@@ -49,7 +49,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// The page before there is a configuration, and while the loop does not go round.
+// TestPage checks the page before there is a configuration, and while the loop hangs.
 func TestPage(t *testing.T) {
 	s := newSpeaker(options{pod: "gw-0", uid: "1", timing: fsm.Default, gateway: "http://127.0.0.1:1/readyz"}, slog.New(slog.DiscardHandler), nil)
 	get := func(path string) *httptest.ResponseRecorder {

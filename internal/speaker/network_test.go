@@ -33,8 +33,8 @@ func pair(t *testing.T) (*rig, *pod, *pod) {
 	return r, a, b
 }
 
-// The gateway is gone, the kubelet ends the speaker: the other pod has the addresses at once, and
-// keeps them.
+// TestGivenUp: the gateway is gone and the kubelet ends the speaker. The other pod gets the
+// addresses at once, and keeps them.
 func TestGivenUp(t *testing.T) {
 	r, a, b := pair(t)
 	a.signal(syscall.SIGTERM)
@@ -62,7 +62,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// The holder's speaker is stopped, and goes on when another has its addresses.
+// TestStopped: the holder's speaker is stopped, and continues when another has its addresses.
 func TestStopped(t *testing.T) {
 	r, a, b := pair(t)
 	a.talk() // its gateway still sends to clients
@@ -105,7 +105,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// The same for one that cannot ask the API server when it goes on.
+// TestStoppedAndCutOff is TestStopped for a speaker that cannot reach the API server when it
+// continues.
 func TestStoppedAndCutOff(t *testing.T) {
 	r, a, b := pair(t)
 	a.signal(syscall.SIGSTOP)
@@ -159,7 +160,7 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// A pod that is gone altogether, and with it its interface.
+// TestKilled: a pod disappears with its interface.
 func TestKilled(t *testing.T) {
 	r, a, b := pair(t)
 	a.kill()

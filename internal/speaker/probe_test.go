@@ -12,7 +12,7 @@ import (
 )
 
 // answers stands in for the gateway's page.
-type answers struct{ code atomic.Int32 } // 0: nobody answers
+type answers struct{ code atomic.Int32 } // 0: no answer
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	code := int(a.code.Load())
@@ -22,8 +22,8 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Body: http.NoBody, Request: r}, nil
 }
 
-// A pod takes addresses while its gateway is ready, keeps them while it drains, and gives them up
-// when it is gone.
+// TestWatchGateway: a pod takes addresses while its gateway is ready, keeps them while it drains,
+// and gives them up when it is gone.
 func TestWatchGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

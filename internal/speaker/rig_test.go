@@ -56,7 +56,8 @@ type namespace struct {
 	pid int
 }
 
-// newNamespace makes one that goes with the test. Where that is not permitted the test is skipped.
+// newNamespace makes a namespace that is deleted with the test. Where that is not permitted the
+// test is skipped.
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
 	c := exec.Command(os.Args[0])
@@ -83,7 +84,7 @@ func (n *namespace) do(f func() error) {
 	n.t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread is not for anything else
+		runtime.LockOSThread() // never unlocked: the thread is for this alone
 		fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/net", n.pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Setns(fd, unix.CLONE_NEWNET)
@@ -164,7 +165,7 @@ func number(name string, addrs []string) error {
 	return netlink.LinkSetUp(l)
 }
 
-// rig is two networks, one of them the API server's, and pods on both.
+// rig has two networks, one of them the API server's, and pods on both.
 type rig struct {
 	t      *testing.T
 	sw     *namespace
@@ -205,7 +206,7 @@ func (l *lockedBuffer) String() string {
 
 func hw(n int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 1, byte(n)} }
 
-// newRig makes pods whose speakers do not run yet. There are as many groups as pods, each with an
+// newRig makes pods without running speakers. There are as many groups as pods, each with an
 // address of either family.
 func newRig(t *testing.T, pods int) *rig {
 	t.Helper()
@@ -251,7 +252,7 @@ func newRig(t *testing.T, pods int) *rig {
 		if i == 0 {
 			p.ns.plug(r.sw, "data", "rdma0", "d0", hw(0), own...)
 		} else {
-			// A macvlan, which lets no multicast in that nobody joined.
+			// A macvlan, which admits only multicast that was joined.
 			p.ns.plug(r.sw, "data", "under0", fmt.Sprintf("d%d", i), nil)
 			p.ns.macvlan("under0", "rdma0", hw(i), own...)
 		}
@@ -306,7 +307,7 @@ func (p *pod) serve() {
 	})
 }
 
-// start runs a speaker. fresh makes it another pod's, as far as its identity goes.
+// start runs a speaker. fresh gives it another pod's identity.
 func (p *pod) start(fresh bool) {
 	p.r.t.Helper()
 	if fresh {
@@ -337,7 +338,7 @@ func (p *pod) kill() {
 	}
 }
 
-// cut takes the pod off the API server's network, or puts it back.
+// cut removes the pod from the API server's network, or puts it back.
 func (p *pod) cut(off bool) {
 	p.r.sw.do(func() error {
 		l, err := netlink.LinkByName(fmt.Sprintf("m%d", p.n))
@@ -351,8 +352,8 @@ func (p *pod) cut(off bool) {
 	})
 }
 
-// talk sends from the addresses to the client all the time, and forgets the client's hardware
-// address all the time, so that the pod's kernel asks for it again and again.
+// talk constantly sends from the addresses to the client, and deletes the client's hardware
+// address, so that the pod's kernel requests it again and again.
 func (p *pod) talk() {
 	var conns []*net.UDPConn
 	p.ns.do(func() error {
@@ -422,7 +423,7 @@ func (p *pod) status() (st api.Status, err error) {
 	return st, json.NewDecoder(r.Body).Decode(&st)
 }
 
-// addresses are those that are ours in the pod's namespace.
+// addresses counts ours in the pod's namespace.
 func (p *pod) addresses() (n int) {
 	p.ns.do(func() error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -463,7 +464,8 @@ func (r *rig) dial(ip netip.Addr) (c net.Conn, name string, err error) {
 	return c, string(b), nil
 }
 
-// who is the name of the pod that a client reaches at the address, or why it reaches none.
+// who is the name of the pod that a client reaches at the address, or the reason why it reaches
+// none.
 func (r *rig) who(ip netip.Addr) string {
 	c, name, err := r.dial(ip)
 	if err != nil {
@@ -485,7 +487,7 @@ func echo(c net.Conn) error {
 	return err
 }
 
-// reach is how long a client waits for an answer: a SYN that is lost is repeated after a second.
+// reach bounds a client's wait for an answer: a lost SYN is repeated after a second.
 const reach = 10 * time.Second
 
 // patience bounds waits on a busy machine. The log has the actual times.
@@ -505,7 +507,7 @@ func (r *rig) eventually(what string, f func() bool) time.Duration {
 	return time.Since(from)
 }
 
-// all says whether the addresses are those of this pod, for a client.
+// all reports whether this pod has the addresses, for a client.
 func (r *rig) all(p *pod) func() bool {
 	return func() bool {
 		for _, ip := range r.vips {

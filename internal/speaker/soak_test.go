@@ -13,7 +13,7 @@ var (
 	soakSeed = flag.Uint64("soak.seed", 1, "what is disturbed, and when")
 )
 
-// Whatever happens to the speakers, in any order, two never answer, and when it is over all
+// TestSoak: whatever happens to the speakers, in any order, two never answer. When it is over all
 // addresses are served.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {

@@ -25,9 +25,9 @@ import (
 
 const (
 	deviceEvery = time.Second
-	// an interface may be down for so long before its addresses are given up
+	// longest time for which an interface may be down before its addresses are given up
 	downMost = 3 * time.Second
-	gidMost  = 3 * time.Second // an adapter knows an address after this
+	gidMost  = 3 * time.Second // an adapter has the GID of an address after this
 )
 
 // speaker executes the machine's decisions. mu guards everything but the goroutines' own fields;
@@ -43,22 +43,22 @@ type speaker struct {
 
 	mu       sync.Mutex
 	m        *fsm.Machine
-	looked   fsm.Time // when the loop last went round
+	looked   fsm.Time // time of the loop's last round
 	file     configFile
 	config   *api.Config // in force; nil before the first
 	device   netif.Device
-	missing  error // why device is of no use
+	missing  error // reason why device is unusable
 	upAt     fsm.Time
 	port     *neighbour.Port
 	gateway  fsm.Fit
 	follows  map[string]context.CancelFunc
-	carried  map[netip.Addr]fsm.Time // since when they are on the interface
+	carried  map[netip.Addr]fsm.Time // time at which they were put on the interface
 	problems map[string]api.Problem  // by source
 	stopping bool
 	done     bool
 }
 
-// boot is the time since the machine was started, with the time in which it was suspended.
+// boot is the time since the machine was started, suspension included.
 func boot() fsm.Time {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -184,8 +184,8 @@ func (s *speaker) holding(now fsm.Time) map[string]bool {
 	return all
 }
 
-// do carries out an action that was decided at since. Frames that are late, since the process was
-// stopped, are not sent.
+// do executes an action that was decided at since. It drops frames that are late because the
+// process was stopped.
 func (s *speaker) do(ctx context.Context, a fsm.Action, since fsm.Time) {
 	send := func(what string, ip netip.Addr, f func() error) {
 		if s.port == nil || boot()-since > s.o.timing.Probe/2 {
@@ -234,7 +234,7 @@ func (s *speaker) write(ctx context.Context, w fsm.Write) {
 	if err == nil {
 		return
 	}
-	// Somebody may have written in between.
+	// Another client may have written in between.
 	if r, err := s.leases.Get(ctx, w.Lease); err == nil {
 		s.tell(ctx, fsm.Seen{Lease: w.Lease, Record: r})
 	}
@@ -271,7 +271,7 @@ func (s *speaker) problem(what string, err error) {
 	s.problems[what] = *p
 }
 
-// configure takes a new file over. One that cannot be used changes nothing.
+// configure takes a new file over. An unusable one changes nothing.
 func (s *speaker) configure(ctx context.Context, f configFile) {
 	if f.err != nil {
 		s.problem("config", fmt.Errorf("%s: %w", s.o.file, f.err))
@@ -321,7 +321,7 @@ func (s *speaker) configure(ctx context.Context, f configFile) {
 	s.listen()
 }
 
-// look looks at the interface, and says whether the pod is fit.
+// look reads the state of the interface, and updates the pod's fitness.
 func (s *speaker) look(ctx context.Context) {
 	if s.config == nil {
 		return
@@ -353,7 +353,7 @@ func (s *speaker) openPort(ctx context.Context) error {
 		select {
 		case s.events <- h:
 		case <-ctx.Done():
-		default: // a flood: who asks, asks again
+		default: // a flood: the sender will ask again
 		}
 	})
 	if err != nil {
@@ -389,7 +389,7 @@ func (s *speaker) listen() {
 	s.problem("groups", err)
 }
 
-// checkGIDs looks whether the interface's RDMA device, if it has one, knows the addresses.
+// checkGIDs checks that the interface's RDMA device, if any, has the addresses' GIDs.
 func (s *speaker) checkGIDs(now fsm.Time) {
 	device := netif.RDMADevice(netif.Sysfs, s.device.Name)
 	if device == "" {

@@ -13,10 +13,10 @@ import (
 	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
-// aliveMost is how long the loop may take to go round.
+// aliveMost bounds a round of the loop.
 const aliveMost = 10 * time.Second
 
-// page is read by the operator, by probes and by people. It changes nothing.
+// page is for the operator, probes and people. It is read-only.
 func (s *speaker) page() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {

@@ -6,10 +6,10 @@ type addressState int
 
 const (
 	idle    addressState = iota
-	asking               // probes are under way
-	adding               // none was answered; it is being put on the interface
-	carried              // it is on the interface and answered for
-	taken                // somebody else answers for it
+	asking               // being probed
+	adding               // no probe was answered; it is being put on the interface
+	carried              // on the interface and answered for
+	taken                // another host answers for it
 	refused              // it cannot be put on the interface
 )
 
@@ -26,16 +26,16 @@ type address struct {
 	told    int  // announcements
 	since   Time // when it was taken up
 	defend  Time // no defence before this
-	foreign MAC  // who claimed it last,
-	clash   Time // and when
+	foreign MAC  // its last claimant,
+	clash   Time // and the time of the claim
 }
 
-// ask begins to probe after wait. Nothing is answered meanwhile; connections that there are go on.
+// ask begins to probe after wait. Nothing is answered meanwhile; existing connections continue.
 func (a *address) ask(now Time, wait Time) {
 	a.state, a.sent, a.next = asking, 0, now+wait
 }
 
-// leave ends whatever there is of the address here.
+// leave ends all that this pod has of the address.
 func (a *address) leave() {
 	a.state = idle
 	a.drop()
@@ -84,19 +84,19 @@ func (a *address) tick(now Time) {
 		if now >= a.next {
 			a.next = now + t.Check
 			if now >= a.g.valid {
-				a.m.do(Ask{a.ip}) // who took it meanwhile would answer
+				a.m.do(Ask{a.ip}) // a host that took it meanwhile would answer
 			}
 		}
 	}
 }
 
-// added takes the address up, now that it is on the interface.
+// added starts to carry the address, which is on the interface now.
 func (a *address) added(now Time, failed bool) {
 	a.present = !failed
 	switch {
 	case a.state == idle || a.state == taken:
 		a.drop()
-	case a.state != adding: // it is asked for anew meanwhile
+	case a.state != adding: // it is being probed again
 	case failed:
 		a.state, a.next = refused, now+a.m.t.Retry
 	default:
@@ -106,14 +106,14 @@ func (a *address) added(now Time, failed bool) {
 	}
 }
 
-// heard takes a frame of another host.
+// heard handles a frame of another host.
 func (a *address) heard(now Time, h Heard) {
 	switch h.Kind {
 	case Claim:
 		a.claimed(now, h)
 	case Probe:
 		if (a.state == asking || a.state == adding) && a.g.state == holding && now >= a.g.valid {
-			// Who asks may have the Lease. It goes first; two who have none part by chance.
+			// The prober may have the Lease. It goes first; two without a Lease separate by chance.
 			a.ask(now, a.m.t.Probe+a.m.random(2*Time(a.m.t.Probes)*a.m.t.Probe))
 			return
 		}
@@ -125,7 +125,7 @@ func (a *address) heard(now Time, h Heard) {
 	}
 }
 
-// claimed gives way to somebody else who has the address, unless the Lease says that it is ours.
+// claimed gives way to another host with the address, unless the Lease says that it is ours.
 func (a *address) claimed(now Time, h Heard) {
 	switch a.state {
 	case asking, adding, carried:

@@ -1,17 +1,18 @@
 // Package fsm decides which addresses a speaker answers for. It is pure: events and the time go in,
 // actions come out.
 //
-// A group of addresses belongs to a Lease. A speaker holds the group if it writes a Lease that is
-// free, or that has expired while nobody answers for the addresses. That is not yet a right to
-// answer: a speaker carries an address only after its probes for the address went unanswered,
-// whatever the Lease says, and again after every pause of its process. So the Lease decides which
-// speaker probes, and the network decides which speaker answers.
+// A group of addresses belongs to a Lease. A speaker holds the group after writing its Lease, which
+// must be free, or expired with unanswered addresses. Holding is not yet a right to answer: an
+// address is carried only after probes for it went unanswered, whatever the Lease says, and again
+// after every pause of the process. So the Lease decides which speaker probes, and the network
+// decides which one answers.
 //
-// At most one speaker answers, as long as frames arrive within Timing.Probe. Before it answers, a
-// speaker has sent Timing.Probes probes, Timing.Probe apart, and waited as long after the last. A
-// carrier of the address would have answered one of them: a speaker that was stopped for longer
-// than Timing.Probe probes again before it answers. Of two speakers that probe at the same time, at
-// most one has a valid Lease; the other starts over whenever it hears a foreign probe.
+// At most one speaker answers, as long as frames arrive within Timing.Probe. A speaker that answers
+// has sent Timing.Probes probes before, Timing.Probe apart, and waited as long after the last one.
+// Another speaker that carried the address in that time would have answered one of them: one that
+// did not run for longer than Timing.Probe probes again before it answers. Of two that probe at the
+// same time, at most one has a valid Lease; the one without starts over whenever it hears a probe
+// of the other.
 package fsm
 
 import (
@@ -22,35 +23,35 @@ import (
 	"time"
 )
 
-// Time is the time since some moment in the past. It never goes back, and goes on while the process
-// or the machine is stopped.
+// Time is the time since some moment in the past. It never goes back, and continues while the
+// process or the machine is stopped.
 type Time = time.Duration
 
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// Timing is how long things take. All are positive.
+// Timing has the durations. All are positive.
 type Timing struct {
-	Lease  time.Duration // a Lease that nobody renewed for so long has expired
-	Renew  time.Duration // a Lease is renewed so often
+	Lease  time.Duration // a Lease expires so long after its last renewal
+	Renew  time.Duration // interval of renewals
 	Probe  time.Duration // between two probes; a longer pause of the process is noticed
-	Probes int           // an address is free when so many went unanswered
-	// after an address is taken it is announced at once, and this long after
+	Probes int           // unanswered probes of a free address
+	// delays of further announcements after the first, which follows the taking of an address at
+	// once
 	Announce []time.Duration
-	// a holder without a valid Lease asks so often whether somebody else answers
+	// interval at which a holder without a valid Lease probes for others
 	Check time.Duration
-	// an address that somebody else answers for is tried again after this
+	// delay of another try for an address that another host answers for
 	Retry time.Duration
-	// a claim to an address that is ours is answered by an announcement at most so often
+	// shortest interval of announcements against claims of our addresses
 	Defend time.Duration
-	// for each group that it has, a speaker waits so long before it goes for another,
+	// delay before trying for another group, for each group that the speaker has,
 	Spread      time.Duration
-	SpreadFirst time.Duration // or so long, if nobody ever had the other
-	Jitter      time.Duration // and up to so long more
-	// an address found on the interface is taken up again without a word of the API server after
-	// this
+	SpreadFirst time.Duration // or this, for a group without a former holder
+	Jitter      time.Duration // largest random addition
+	// delay before an address found on the interface is taken up again without the API server
 	Start time.Duration
-	Stop  time.Duration // giving up waits at most so long for the API server
+	Stop  time.Duration // longest wait for the API server while giving up
 }
 
 // Default are the times of a real speaker.
@@ -62,7 +63,7 @@ var Default = Timing{
 	Start: 3 * time.Second, Stop: 3 * time.Second,
 }
 
-// margin is by how much earlier than others a holder takes its Lease for expired.
+// margin is the time by which a holder takes its Lease for expired before others do.
 func (t *Timing) margin() time.Duration { return t.Lease / 10 }
 
 // Group is a Lease and the addresses that go with it.
@@ -73,7 +74,7 @@ type Group struct {
 
 // Record is a Lease as it was read or written.
 type Record struct {
-	Version     string // for a write that fails if somebody wrote in between
+	Version     string // for a write that fails after another one
 	Order       uint64 // grows with each write; zero if unknown
 	Holder      string // empty if the Lease is free
 	EverHeld    bool
@@ -85,15 +86,15 @@ type Record struct {
 type Event interface{ event() }
 
 type (
-	// Tick is for the passing of time. It comes at least each half of Timing.Probe.
+	// Tick marks the passing of time. It comes at least each half of Timing.Probe.
 	Tick struct{}
 	// Configure replaces the groups.
 	Configure struct{ Groups []Group }
 	// Present are the addresses that an earlier process of this pod left on the interface.
 	Present struct{ Addresses []netip.Addr }
-	// Fit says whether the pod may take groups, and whether it may keep those it has.
+	// Fit reports whether the pod may take groups, and whether it may keep its own.
 	Fit struct{ Take, Keep bool }
-	// Seen is a Lease as the API server has it.
+	// Seen is a Lease as read from the API server.
 	Seen struct {
 		Lease  string
 		Record Record
@@ -114,7 +115,7 @@ type (
 		Kind    Kind
 		Address netip.Addr
 		From    MAC
-		IP      netip.Addr // of who asks; unspecified in a probe
+		IP      netip.Addr // of the sender; unspecified in a probe
 		Age     time.Duration
 	}
 	// Stop gives everything up. Done follows.
@@ -141,16 +142,15 @@ func (Added) event()     {}
 func (Heard) event()     {}
 func (Stop) event()      {}
 
-// Action is something to do. Frames are worth nothing when they are late: they are not sent once
-// Timing.Probe/2 has passed.
+// Action is an action to execute. Late frames are useless: do not send them after Timing.Probe/2.
 type Action interface{ action() }
 
 type (
-	// Write writes a Lease if it is still at Version. Exactly one Written follows, at most one is
-	// under way for a Lease.
+	// Write writes a Lease if it is still at Version. Exactly one Written follows; one write at a
+	// time for a Lease.
 	Write struct {
 		Lease, Version, Holder string
-		Acquire                bool // the holder is another than before
+		Acquire                bool // the holder changes
 		Transitions            int
 	}
 	// Ask sends a probe.
@@ -163,7 +163,7 @@ type (
 	Add struct{ Address netip.Addr }
 	// Remove takes it off.
 	Remove struct{ Address netip.Addr }
-	// Done ends it: there is nothing more to give up.
+	// Done: everything is given up.
 	Done struct{}
 )
 
@@ -180,22 +180,22 @@ type Machine struct {
 	t          Timing
 	self       string                              // the holder identity
 	random     func(n time.Duration) time.Duration // in [0, n)
-	groups     []*group                            // in the order in which this pod goes for them
+	groups     []*group                            // in this pod's order of trying
 	byAddr     map[netip.Addr]*address
 	configured bool
 	left       map[netip.Addr]bool // on the interface, of no group yet
 	began      Time
 	last       Time // of the last event
 	fit        Fit
-	fitAt      Time // since when it may take groups
+	fitAt      Time // start of its fitness to take groups
 	stopping   bool
 	stopped    bool
 	deadline   Time     // of stopping
-	out        []Action // of the event at hand
+	out        []Action // of the current event
 }
 
-// New makes a machine at the moment now for who holds Leases as self. random returns a number from
-// 0 up to below n.
+// New makes a machine at the time now, with holder identity self. random returns a number in [0,
+// n).
 func New(t Timing, self string, now Time, random func(n time.Duration) time.Duration) *Machine {
 	return &Machine{t: t, self: self, random: random, byAddr: map[netip.Addr]*address{}, left: map[netip.Addr]bool{}, last: now, began: now}
 }
@@ -259,7 +259,7 @@ func (m *Machine) tick(now Time) {
 	}
 	if m.configured || m.stopping {
 		for _, a := range slices.SortedFunc(maps.Keys(m.left), netip.Addr.Compare) {
-			m.do(Remove{a}) // no group has it
+			m.do(Remove{a}) // it is in no group
 		}
 		clear(m.left)
 	}
@@ -339,11 +339,11 @@ func (m *Machine) configure(now Time, groups []Group) {
 			}
 		}
 	}
-	// Every pod goes through the groups in another order, so that not all go for the same.
+	// Every pod has its own order of the groups, so that they try for different ones.
 	slices.SortFunc(m.groups, func(a, b *group) int { return strings.Compare(mix(m.self, a.lease), mix(m.self, b.lease)) })
 }
 
-// load is the number of groups that are ours, or soon.
+// load counts the groups that are ours, or soon will be.
 func (m *Machine) load() int {
 	n := 0
 	for _, g := range m.groups {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// settled fails unless every address is carried by who has its Lease.
+// settled fails unless every address is carried by the holder of its Lease.
 func settled(t interface {
 	Helper()
 	Fatalf(format string, a ...any)
@@ -31,8 +31,8 @@ func settled(t interface {
 	}
 }
 
-// Whatever stops, dies, restarts or loses the API server, two never answer, and soon after it is
-// over one does.
+// TestAtMostOneAnswers: whatever stops, dies, restarts or loses the API server, two never answer,
+// and soon after the end one does.
 func TestAtMostOneAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(2, 3).Draw(t, "speakers")
@@ -72,8 +72,8 @@ func TestAtMostOneAnswers(t *testing.T) {
 	})
 }
 
-// The holder stops at every moment for every length of time, with and without the API server, and
-// the challenger stops too.
+// TestEveryPause: the holder stops at every moment for every length of time, with and without the
+// API server, and the challenger stops too.
 func TestEveryPause(t *testing.T) {
 	for pause := 100 * time.Millisecond; pause < 20*time.Second; pause += 230 * time.Millisecond {
 		for _, c := range []struct {
@@ -122,7 +122,7 @@ func TestGroupsSpreadOverPods(t *testing.T) {
 	}
 }
 
-// The same if the gateways get ready long after the Leases are there.
+// The gateways get ready long after the Leases exist.
 func TestGroupsSpreadOverPodsThatAreReadyLate(t *testing.T) {
 	w := newWorld(7, 3, 3, t.Fatalf)
 	for i, n := range w.nodes {
@@ -139,7 +139,7 @@ func TestGroupsSpreadOverPodsThatAreReadyLate(t *testing.T) {
 	}
 }
 
-// carriesAll waits until n answers for everything and returns how long that took.
+// carriesAll waits until n answers for everything and returns the duration.
 func carriesAll(t *testing.T, w *world, n *node, most time.Duration) time.Duration {
 	t.Helper()
 	from := w.now
@@ -204,7 +204,8 @@ func TestWithoutTheServer(t *testing.T) {
 	settled(t, w)
 }
 
-// Cut off from the API server, but not from the network: the other one asks and is answered.
+// TestCutOffHolderKeeps: the holder is cut off from the API server, but not from the network: the
+// other one probes and is answered.
 func TestCutOffHolderKeeps(t *testing.T) {
 	w := steady(t, 2)
 	w.nodes[0].cut = true
@@ -221,7 +222,7 @@ func TestCutOffHolderKeeps(t *testing.T) {
 	}
 }
 
-// A network in two parts has two holders at most until it is one again.
+// TestSplitNetworkHeals: a split network has at most two holders until it is one again.
 func TestSplitNetworkHeals(t *testing.T) {
 	w := steady(t, 2)
 	w.nodes[0].cut, w.nodes[0].split = true, 1
@@ -239,7 +240,7 @@ func TestSplitNetworkHeals(t *testing.T) {
 	}
 }
 
-// A pod on whose interface nothing can be added leaves its groups to the others.
+// TestRefusedAddresses: a pod whose interface refuses addresses leaves its groups to the others.
 func TestRefusedAddresses(t *testing.T) {
 	w := steady(t, 2)
 	w.nodes[1].full = true
@@ -280,8 +281,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// A gateway with fewer replicas has fewer Leases: the operator deletes them, and takes away the
-// right to write them, before all speakers know.
+// TestLeaseIsGone: a gateway with fewer replicas has fewer Leases. The operator deletes them, and
+// the right to write them, before all speakers know.
 func TestLeaseIsGone(t *testing.T) {
 	w := steady(t, 1)
 	n := w.nodes[0]
@@ -294,8 +295,8 @@ func TestLeaseIsGone(t *testing.T) {
 	}
 }
 
-// A host that knows nothing of Leases and has one of the addresses keeps it, and the group's other
-// address is served.
+// TestForeignHost: a host without Leases that has one of the addresses keeps it, and the group's
+// other address is served.
 func TestForeignHost(t *testing.T) {
 	w := newWorld(3, 1, 1, t.Fatalf)
 	n, ip := w.nodes[0], w.groups[0].Addresses
@@ -332,8 +333,8 @@ func TestOldRequestsAreNotAnswered(t *testing.T) {
 	}
 }
 
-// A holder takes its Lease for expired a tenth earlier than others do, counted from before its
-// write.
+// TestLeaseMargin: a holder takes its Lease for expired a tenth earlier than others do, counted
+// from before its write.
 func TestLeaseMargin(t *testing.T) {
 	w := steady(t, 1)
 	n := w.nodes[0]

@@ -8,8 +8,8 @@ import (
 type groupState int
 
 const (
-	following   groupState = iota // somebody else has the group, or nobody
-	challenging                   // the Lease has expired: does anybody still answer?
+	following   groupState = iota // the group is another's, or free
+	challenging                   // the Lease has expired; its addresses are being probed
 	acquiring                     // the Lease is being written
 	holding                       // its addresses are ours to carry
 	releasing                     // it is being given back
@@ -20,16 +20,16 @@ type group struct {
 	m       *Machine
 	lease   string
 	addrs   []*address
-	removed bool // the configuration no longer has it
+	removed bool // removed from the configuration
 	state   groupState
 
-	record  *Record // as last seen; nil before
-	seenAt  Time    // when it was first seen so
+	record  *Record // last seen; nil before
+	seenAt  Time    // when it was first seen in that state
 	jitter  time.Duration
-	notNow  Time // it is not tried before this
-	valid   Time // until when nobody else can have taken the Lease
+	notNow  Time // no try before this
+	valid   Time // until then no other can have taken the Lease
 	writing bool
-	started Time // when the last write was
+	started Time // time of the last write
 	renewAt Time
 }
 
@@ -48,8 +48,7 @@ func (g *group) seen(now Time, r Record) {
 	switch {
 	case r.Holder == g.m.self:
 	case r.Holder == "" && g.state == holding:
-		// Freed by somebody who had it meanwhile, or by hand: it is written again with the next
-		// renewal.
+		// Freed meanwhile, by another holder or by hand: write it again with the next renewal.
 		g.renewAt = now
 	case g.state == challenging, g.state == holding, g.state == releasing && !g.writing:
 		g.follow()
@@ -59,13 +58,13 @@ func (g *group) seen(now Time, r Record) {
 	}
 }
 
-// follow gives everything up, without a word to the API server.
+// follow gives everything up without a write to the API server.
 func (g *group) follow() {
 	g.state, g.valid = following, 0
 	g.clear()
 }
 
-// clear takes the addresses off, if they are there.
+// clear removes the addresses from the interface.
 func (g *group) clear() {
 	for _, a := range g.addrs {
 		a.leave()
@@ -102,7 +101,7 @@ func (g *group) tick(now Time) {
 	}
 }
 
-// consider goes for the Lease when it is ours to take.
+// consider tries for the Lease when it is ours to take.
 func (g *group) consider(now Time) {
 	m := g.m
 	if m.stopping || g.removed || g.writing || now < g.notNow {
@@ -117,7 +116,7 @@ func (g *group) consider(now Time) {
 		return
 	}
 	if g.record.Holder == m.self && m.fit.Keep {
-		// an earlier process of this pod had it, or a write arrived whose answer did not
+		// an earlier process of this pod had it, or the reply to a successful write was lost
 		g.state = acquiring
 		g.write(now, m.self)
 		return
@@ -157,8 +156,8 @@ func (g *group) hasPresent() bool {
 	return false
 }
 
-// challenge asks for the addresses of a Lease that has expired. If somebody answers for all of
-// them, its holder lives.
+// challenge probes the addresses of an expired Lease. If all of them are answered, its holder
+// lives.
 func (g *group) challenge(now Time) {
 	answered, open := 0, false
 	for _, a := range g.addrs {
@@ -177,13 +176,13 @@ func (g *group) challenge(now Time) {
 	g.write(now, g.m.self)
 }
 
-// back lets go of the group for a while, since somebody else answers for it.
+// back gives the group up for a while, since another host answers for it.
 func (g *group) back(now Time) {
 	g.follow()
 	g.notNow = now + g.m.t.Retry + g.m.random(g.m.t.Retry)
 }
 
-// begin begins to hold the group: its addresses are asked for.
+// begin begins to hold the group, by probing its addresses.
 func (g *group) begin(now Time) {
 	g.state = holding
 	for _, a := range g.addrs {
@@ -198,8 +197,7 @@ func (g *group) hold(now Time) {
 		lost += btoi(a.state == taken || a.state == refused)
 	}
 	if lost > 0 && lost == len(g.addrs) {
-		// Somebody else answers for all of it, or none can be added here: another pod may do
-		// better.
+		// Another host answers for all of it, or none can be added here: another pod may do better.
 		g.giveUp(now)
 		g.notNow = now + g.m.t.Retry + g.m.random(g.m.t.Retry)
 		return
@@ -209,8 +207,8 @@ func (g *group) hold(now Time) {
 	}
 }
 
-// giveUp takes the addresses off and frees the Lease, if it is ours. It is called again until that
-// is done.
+// giveUp removes the addresses and frees the Lease, if it is ours. It is called again until that is
+// done.
 func (g *group) giveUp(now Time) {
 	g.clear()
 	if g.writing && g.state != challenging {
@@ -237,13 +235,13 @@ func (g *group) write(now Time, holder string) {
 	g.m.do(Write{Lease: g.lease, Version: g.record.Version, Holder: holder, Acquire: acquire, Transitions: t})
 }
 
-// written takes the outcome of a write.
+// written handles the outcome of a write.
 func (g *group) written(now Time, w Written) {
 	g.writing = false
 	if w.Failed {
 		switch g.state {
 		case acquiring:
-			// It may have been written all the same: then it is seen with our name.
+			// The write may have succeeded all the same: then it is seen with our name.
 			g.state, g.notNow = following, now+g.m.t.Renew/3
 		case releasing:
 			g.renewAt = now + g.m.t.Renew/3
