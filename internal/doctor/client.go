@@ -30,7 +30,7 @@ type Client struct {
 	From      netip.Addr
 	Interface string
 	NoRoute   error
-	// RouteMTU is the kernel's MTU of the route in bytes, 0 if unknown.
+	// RouteMTU is the route's MTU in bytes, 0 if unknown.
 	RouteMTU int
 	// On is the RDMA device of Interface, "" if none.
 	On string
@@ -88,7 +88,6 @@ func DeviceTo(ctx context.Context, server string) (*Device, error) {
 	return c.Device(), nil
 }
 
-// towards finds the route to a server.
 func towards(ctx context.Context, server string) (*Client, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {

@@ -14,7 +14,7 @@ type PortCounter struct {
 	Value              uint64
 }
 
-// maxCounters limits the counters of a port. Adapters have 20 to 60.
+// Adapters have 20 to 60 counters per port.
 const maxCounters = 256
 
 // ReadCounters returns the hardware counters of all RDMA devices.

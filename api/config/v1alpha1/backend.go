@@ -35,7 +35,6 @@ func (e *Export) Identity() []byte {
 	return sum[:16]
 }
 
-// kinds returns the names of the configured backends.
 func (b *Backend) kinds() (names []string) {
 	for _, k := range []struct {
 		name string

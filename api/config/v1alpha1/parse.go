@@ -101,7 +101,6 @@ next:
 	return f, nil
 }
 
-// parent returns the path of the list or mapping around a field, "" at the top level.
 func parent(field string) string { return field[:max(0, strings.LastIndexAny(field, ".["))] }
 
 // exportOf returns the index of the export that a field belongs to.

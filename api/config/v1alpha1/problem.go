@@ -45,7 +45,6 @@ func (ps Problems) Error() string {
 	return strings.Join(s, "\n")
 }
 
-// err returns ps as an error, nil if empty.
 func (ps Problems) err() error {
 	if len(ps) == 0 {
 		return nil
@@ -53,7 +52,6 @@ func (ps Problems) err() error {
 	return ps
 }
 
-// report collects problems below one path.
 type report struct {
 	path     string
 	problems *Problems

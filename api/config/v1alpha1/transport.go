@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// offers2 reports whether version 2 of RPC-over-RDMA is offered.
 func (t *Transport) offers2() bool { return slices.Contains(t.RPCRDMAVersions, 2) }
 
 func (t *Transport) offers(x Extension) bool { return slices.Contains(t.Extensions, x) }

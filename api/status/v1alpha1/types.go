@@ -81,7 +81,7 @@ type Export struct {
 	Backend   Backend    `json:"backend"`
 	// Credits is nil if nothing is served.
 	Credits *Credits `json:"credits,omitempty"`
-	// Clients are the connections, oldest first, at most 4096 over all exports, shared evenly.
+	// Clients are the oldest connections, at most 4096 divided by the number of exports.
 	// ClientsOmitted is the number of the others.
 	Clients        []Client `json:"clients"`
 	ClientsOmitted int      `json:"clientsOmitted,omitempty"`

@@ -94,7 +94,6 @@ func (l *SelectorList) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// strict decodes one JSON value and refuses unknown fields.
 func strict(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

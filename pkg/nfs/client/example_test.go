@@ -15,7 +15,6 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// serve exports a directory to this host on TCP, and returns its address.
 func serve(dir string) (address string, stop func()) {
 	exported, err := server.New(server.Config{
 		Root:   dir,

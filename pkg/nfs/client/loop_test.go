@@ -108,7 +108,6 @@ func (l *loop) checkPlan(r *oncrpc.Request, flat []byte) {
 	}
 }
 
-// Cancel implements oncrpc.Canceler.
 func (l *loop) Cancel(r *oncrpc.Request, cause error) {
 	if l.take(r, r.XID) {
 		r.Err = cause
@@ -128,7 +127,6 @@ func (l *loop) take(r *oncrpc.Request, xid uint32) bool {
 	return true
 }
 
-// exchange is one call with its reply.
 type exchange struct {
 	l *loop
 	r *oncrpc.Request
@@ -168,7 +166,6 @@ func (x *exchange) Respond(c *oncrpc.Call) {
 	r.Done(r)
 }
 
-// place copies data into memory and returns the part that they fill.
 func place(memory, data [][]byte) (filled [][]byte) {
 	m := memory[0]
 	n := 0

@@ -121,7 +121,6 @@ func (d *memFile) drop(name string) {
 	d.names = slices.DeleteFunc(d.names, func(n string) bool { return n == name })
 }
 
-// ServeRPC implements oncrpc.Handler.
 func (fs *memFS) ServeRPC(c *oncrpc.Call) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -11,15 +11,14 @@ import (
 //
 //   - Each connection has Min credits, unless its client requests fewer.
 //   - A connection that uses its whole grant within a short time gets twice as many, up to Max and
-//     to its client's request. A connection that uses little of it gets fewer (use.go).
-//   - If the budget does not suffice, connections that want more than their fair part get equal
-//     parts of the rest (shares.go).
+//     its client's request. A connection that uses little of it gets fewer (use.go).
+//   - If the budget does not suffice, connections that want more than their fair part share the
+//     rest equally (shares.go).
 //   - All connections get fewer while the backend is slower than lately (latency.go).
 //
-// A posted receive cannot be recalled. A lower grant holds at once, but its memory becomes free
-// only as receives are used up. So memory exceeds the budget by at most Min for each connection.
-// Receives beyond those for credits do not count. A Memory bounds several policies together, Min
-// included.
+// A posted receive cannot be recalled: after a lower grant its memory becomes free only as receives
+// are used up. So memory exceeds the budget by at most Min per connection. Only receives for
+// credits count. A Memory bounds several policies together, Min included.
 //
 // Calls drive the policy; it has no goroutine. On the data path it neither allocates nor waits:
 // work that would wait for another connection is left to the next reply.

@@ -127,7 +127,6 @@ func TestAdaptiveMax(t *testing.T) {
 	}
 }
 
-// check sums up the members.
 func (s *adaptiveSim) check(t *rapid.T) {
 	sh := &s.p.shares
 	var used, claimed int64
@@ -261,7 +260,6 @@ func TestAdaptiveLatencyLoop(t *testing.T) {
 	}
 }
 
-// TestLog2 compares the logarithm with math.Log2.
 func TestLog2(t *testing.T) {
 	last := int64(0)
 	for d := quick; d < time.Hour; d += d/97 + 1 {
@@ -273,8 +271,6 @@ func TestLog2(t *testing.T) {
 	}
 }
 
-// TestAdaptiveConcurrently opens connections, makes calls and closes connections concurrently, on
-// the runtime's clock.
 func TestAdaptiveConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := NewAdaptive(Limits{Min: 2, Max: 64, Memory: 200 * 4096, ReceiveSize: 4096}, nil)

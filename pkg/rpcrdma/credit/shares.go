@@ -22,10 +22,10 @@ func (r Reason) String() string { return [Reasons]string{"use", "latency", "memo
 //	            claims of the satisfied         parts of those with wantsMore
 //	budget  |---- a ----|-- b --|- c -|------ d ------|------ e ------| free
 //
-// Each member computes its own part when it is settled, from the sum of the claims and the number
-// of members with wantsMore. That needs no loop over the members, and converges after a few rounds.
-// The sum of the charges always bounds the grants. A claim is the number that a member wants, which
-// others leave free, or its present charge if that is greater.
+// Each member computes its own part when settled, from the sum of the claims and the number of
+// members with wantsMore. That needs no loop over the members, and converges after a few rounds.
+// The sum of the charges always bounds the grants. A claim is the number of credits that a member
+// wants, or its present charge if greater.
 type shares struct {
 	limits  Limits
 	changes uint32  // of the limits

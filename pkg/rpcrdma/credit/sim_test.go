@@ -78,7 +78,6 @@ func (s *adaptiveSim) busy(names []string, n int, d time.Duration) {
 	}
 }
 
-// memory returns the memory of all receives.
 func (s *adaptiveSim) memory() (sum int64) {
 	for _, c := range s.conns {
 		sum += int64(c.there) * int64(c.size)

@@ -10,10 +10,9 @@ const (
 	restTime = time.Second
 )
 
-// use estimates the credits that a connection wants, from its calls.
-//
-// The server sees neither the waiting calls of a client nor their time in transit. So it uses the
-// maximum of calls in a roundTrip: with as many credits no call has had to wait.
+// use estimates the credits that a connection wants, from its calls. The server sees neither a
+// client's waiting calls nor their time in transit. So it uses the maximum of calls in a roundTrip:
+// with as many credits no call has had to wait.
 type use struct {
 	want   int
 	peak   int           // maximum of calls in a roundTrip

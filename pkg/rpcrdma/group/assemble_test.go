@@ -21,7 +21,6 @@ func pad(b []byte, n, tail int) []byte {
 	return append(append(b, make([]byte, n-len(b))...), text(tail, 4)...)
 }
 
-// step is a message for an assembler and the expected outcome.
 type step struct {
 	send    []byte
 	outcome Outcome

@@ -145,7 +145,6 @@ func TestNoDeadlock(t *testing.T) {
 	t.Logf("%d states", states)
 }
 
-// visit visits all states reachable from first.
 func visit(t *testing.T, first world) int {
 	seen, todo := map[world]bool{}, []world{}
 	add := func(w world) {
@@ -170,7 +169,6 @@ func visit(t *testing.T, first world) int {
 	return len(seen)
 }
 
-// TestWay checks Way at its limits.
 func TestWay(t *testing.T) {
 	for _, c := range []struct {
 		w      Window

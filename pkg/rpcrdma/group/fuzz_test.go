@@ -152,7 +152,6 @@ func inside(m *oncrpc.Message, all []*receive) error {
 	return nil
 }
 
-// FuzzGroup carries a message over any layout.
 func FuzzGroup(f *testing.F) {
 	f.Add([]byte{10, 130}, uint16(100), uint32(300), uint32(0), byte(5), byte(8))
 	f.Add([]byte{100, 200, 30, 140, 255}, uint16(5000), uint32(3000), uint32(700), byte(17), byte(3))
@@ -198,7 +197,6 @@ func FuzzGroup(f *testing.F) {
 	})
 }
 
-// TestRandom carries random messages over random layouts.
 func TestRandom(t *testing.T) {
 	var p Planner
 	rapid.Check(t, func(t *rapid.T) {

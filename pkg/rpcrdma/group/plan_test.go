@@ -12,7 +12,6 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// TestTypical: with the usual layout, each 64 KiB take one transmission.
 func TestTypical(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -128,8 +127,8 @@ func TestExhaustive(t *testing.T) {
 	t.Log(plans, "plans")
 }
 
-// brute tries all choices of the first targets of bulk data, for groups of 1 to most transmissions.
-// It returns the length of the shortest group, 0 if none.
+// brute tries all choices of targets, and returns the length of the shortest group up to most, 0 if
+// none.
 func brute(l *Layout, items []int, payload, most int) int {
 	first := 48
 	for range items {
@@ -346,7 +345,6 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestRoundUp: a stream without its last round-up arrives with it.
 func TestRoundUp(t *testing.T) {
 	m := &oncrpc.Message{Stream: [][]byte{text(101, 0)}}
 	var p Planner

@@ -73,7 +73,6 @@ func rpc(payload int, items []int, taken bool) (*oncrpc.Message, []Bulk) {
 
 func join(list [][]byte) []byte { return bytes.Join(list, nil) }
 
-// receive is a received Send.
 type receive struct {
 	segs [][]byte
 	n    int
@@ -176,7 +175,6 @@ func checkPadding(a *Assembler, all []*receive) error {
 	return nil
 }
 
-// same checks that got equals the sent message.
 func same(sent, got *oncrpc.Message) error {
 	a, b := join(sent.Gather(nil)), join(got.Gather(nil))
 	for len(a)%4 != 0 {
