@@ -16,6 +16,17 @@ import (
 // A union without a default arm has the values of the table alone, as in the oracle.
 func TestStrict(t *testing.T) {
 	spoilt := map[string]int{}
+	// Which shapes are spoilt is left to chance: some need several rounds.
+	for round := 0; round < 20 && len(spoilt) < 15; round++ {
+		testStrict(t, spoilt)
+	}
+	if len(spoilt) < 15 {
+		t.Errorf("only %d shapes have such unions: %v", len(spoilt), spoilt)
+	}
+}
+
+// testStrict counts the shapes with a spoilt union.
+func testStrict(t *testing.T, spoilt map[string]int) {
 	for callback, entries := range map[bool][]entry{false: forward, true: backward} {
 		for code, e := range entries {
 			for _, dir := range []direction{arguments, results} {
@@ -56,9 +67,6 @@ func TestStrict(t *testing.T) {
 				})
 			}
 		}
-	}
-	if len(spoilt) < 15 {
-		t.Errorf("only %d shapes have such unions: %v", len(spoilt), spoilt)
 	}
 }
 
