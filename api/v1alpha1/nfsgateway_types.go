@@ -246,8 +246,8 @@ type VerbsOptions struct {
 	// +optional
 	AckTimeout ShortDuration `json:"ackTimeout,omitempty"`
 
-	// CompletionVectors are the adapter's interrupts over which connections are spread, by number: 0
-	// to 4095. Default: all.
+	// CompletionVectors are the numbers of the adapter's interrupts for connections, 0 to 4095.
+	// Default: all.
 	//
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:Minimum=0
@@ -279,8 +279,9 @@ type VerbsOptions struct {
 	// +optional
 	Inline int32 `json:"inline,omitempty"`
 
-	// Spin is how often an empty completion queue is polled again before its connection sleeps, which
-	// takes processor time. Default 256 with more than two processors, otherwise none.
+	// Spin is the number of repeated polls of an empty completion queue before its connection
+	// sleeps. Polling takes processor time. Default 256 with more than two processors, otherwise
+	// none.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65536

@@ -198,7 +198,7 @@ func TestErrors(t *testing.T) {
 	}
 	// A port of the other kind: the words at the end are the transports' own.
 	_, _, errs := r.run("", "ping", "nfs+rdma://"+r.tcp)
-	if !strings.HasPrefix(errs, "sluicectl: cannot connect to ADDR: ") || !strings.Contains(errs, "it may not speak iWARP") {
+	if !strings.HasPrefix(errs, "sluicectl: cannot connect to ADDR: ") || !strings.Contains(errs, "it may not support iWARP") {
 		t.Errorf("%q", errs)
 	}
 	_, _, errs = r.run("", "ping", "nfs+tcp://"+r.rdma)

@@ -16,9 +16,9 @@ const (
 	gatewayGone = 10 * time.Second
 )
 
-// watchGateway polls the gateway's readiness page until ctx ends, and calls tell: whether the pod
+// watchGateway polls the gateway's readiness page until ctx ends, and calls report: whether the pod
 // may take addresses and may keep those it has.
-func watchGateway(ctx context.Context, url string, by http.RoundTripper, tell func(fsm.Fit)) {
+func watchGateway(ctx context.Context, url string, by http.RoundTripper, report func(fsm.Fit)) {
 	client := &http.Client{Transport: by, Timeout: gatewayEvery}
 	answered := time.Now()
 	t := time.NewTicker(gatewayEvery)
@@ -32,7 +32,7 @@ func watchGateway(ctx context.Context, url string, by http.RoundTripper, tell fu
 				answered, ready = time.Now(), r.StatusCode == http.StatusOK
 			}
 		}
-		tell(fsm.Fit{Take: ready, Keep: time.Since(answered) < gatewayGone})
+		report(fsm.Fit{Take: ready, Keep: time.Since(answered) < gatewayGone})
 		select {
 		case <-ctx.Done():
 			return

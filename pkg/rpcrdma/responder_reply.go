@@ -401,8 +401,8 @@ func (ic *inCall) join() error {
 	return nil
 }
 
-// handleToInvalidate returns the handle that the reply may invalidate: in version 2 the one that
-// the call names, if a chunk of the call has it.
+// handleToInvalidate returns the handle that the reply may invalidate: in version 2 the call's own
+// choice, if a chunk of the call has it.
 func (ic *inCall) handleToInvalidate() (handle wire.Handle, ok bool) {
 	if !ic.v2 {
 		return ic.onlyHandle()

@@ -19,9 +19,9 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// transcript is a file of commands, one on a line; a line that begins with white space continues the
-// previous one. A line "row NAME" begins a test of its own, which executes the lines before the first
-// row and those of the row.
+// transcript is a file of commands, one on a line; a line that begins with white space continues
+// the previous one. A line "row NAME" begins a test of its own, which executes the lines before the
+// first row and those of the row.
 //
 //	config key=value...          settings of the tested side, first line only: of a requester ext, results,
 //	                             threshold, handler (for calls of the reverse direction), and the answer

@@ -114,7 +114,7 @@ func (k *negotiator) connProp(ic *inCall) {
 		ic.recycle()
 		return
 	}
-	k.tell(ic, wire.ConnProp, k.properties())
+	k.sendProperties(ic, wire.ConnProp, k.properties())
 	k.openCalls()
 }
 
@@ -158,11 +158,11 @@ func (k *negotiator) reqProp(ic *inCall) {
 			answer.Rejected = wire.Mark(answer.Rejected, i)
 		}
 	}
-	k.tell(ic, wire.RespProp, answer)
+	k.sendProperties(ic, wire.RespProp, answer)
 }
 
-// tell answers a property message, in its own form.
-func (k *negotiator) tell(ic *inCall, proc wire.Procedure, p *wire.Properties) {
+// sendProperties answers a property message, in its own form.
+func (k *negotiator) sendProperties(ic *inCall, proc wire.Procedure, p *wire.Properties) {
 	h := &ic.hdr
 	credits, head, err := ic.answerHead()
 	if err != nil {

@@ -47,7 +47,7 @@ func parse(args []string, stderr io.Writer) (o Options, err error) {
 	flags.StringVar(&o.Operator.Namespace, "namespace", "", "namespace of the operator")
 	flags.StringVar(&o.Operator.Name, "deployment", "", "name of the operator's Deployment; its annotation "+AnnotationForce+"=force is --force")
 	namespaces := flags.String("watch-namespaces", "", "namespaces to look at, with commas between them; left out, all")
-	flags.DurationVar(&o.Timeout, "timeout", 4*time.Minute, "how long what is deleted may take to go, besides what gateways may drain")
+	flags.DurationVar(&o.Timeout, "timeout", 4*time.Minute, "how long the deletion may take, besides the draining of gateways")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

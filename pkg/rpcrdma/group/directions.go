@@ -73,7 +73,7 @@ func Check(asked, reply *wire.Transmit) error {
 		results := asked.Results(&asked.Sets[i])
 		for j := range results {
 			if k == len(reply.Items) {
-				return fmt.Errorf("group: the reply tells of %d results, the request directs more", k)
+				return fmt.Errorf("group: the reply has %d results, the request directs more", k)
 			}
 			if err := checkResult(asked, &results[j], reply, &reply.Items[k]); err != nil {
 				return fmt.Errorf("group: result %d: %w", k, err)
@@ -82,7 +82,7 @@ func Check(asked, reply *wire.Transmit) error {
 		}
 	}
 	if k < len(reply.Items) {
-		return fmt.Errorf("group: the reply tells of %d results, the request directs %d", len(reply.Items), k)
+		return fmt.Errorf("group: the reply has %d results, the request directs %d", len(reply.Items), k)
 	}
 	return nil
 }

@@ -265,8 +265,8 @@ func TestCheck(t *testing.T) {
 		reply func(*wire.Transmit)
 		want  string
 	}{
-		{"none told", nil, "tells of 0 results"},
-		{"one too few", func(t *wire.Transmit) { t.AddExplicit(20, 100, offered[:1]) }, "tells of 1 results"},
+		{"none told", nil, "has 0 results"},
+		{"one too few", func(t *wire.Transmit) { t.AddExplicit(20, 100, offered[:1]) }, "has 1 results"},
 		{"fills the first", two(100, seg(0, 100)), ""},
 		{"fills both", two(150, seg(0, 100), seg(1, 50)), ""},
 		{"trailing empty ones", two(60, seg(0, 60), seg(1, 0)), ""},
@@ -278,7 +278,7 @@ func TestCheck(t *testing.T) {
 		{"a gap", two(100, seg(0, 60), seg(1, 40)), "the one before is not full"},
 		{"too few bytes", two(120, seg(0, 100)), "it has 120 bytes, its segments 100"},
 		{"wrong type", func(t *wire.Transmit) { t.AddSendBased(20, 10, 0, 0); t.AddAbsent(0, 0, wire.NoItem) }, "EXRW was directed"},
-		{"one too many", func(t *wire.Transmit) { two(100, seg(0, 100))(t); t.AddAbsent(0, 0, wire.NoItem) }, "tells of 3 results, the request directs 2"},
+		{"one too many", func(t *wire.Transmit) { two(100, seg(0, 100))(t); t.AddAbsent(0, 0, wire.NoItem) }, "has 3 results, the request directs 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var asked, answer wire.Transmit

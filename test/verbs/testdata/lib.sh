@@ -12,10 +12,10 @@ say() { echo "$*" >&3; }                    # say WORD...: shown while the check
 check() {
   local name=$1 status begun=$SECONDS; shift
   set +e
-  ( set -e; "$@" ) >/run/check.log 2>&1 </dev/null; status=$?
+  ( set -eE; trap 'echo "failed: $BASH_COMMAND"' ERR; "$@" ) >/run/check.log 2>&1 </dev/null; status=$?
   set -e
   if [ $status = 0 ]; then echo "--- PASS: Test$name ($((SECONDS - begun))s)"; return; fi
-  { echo "what $name said:"; tail -n 60 /run/check.log; } | tee -a /run/failed.log
+  { echo "output of $name:"; tail -n 60 /run/check.log; } | tee -a /run/failed.log
   echo "--- FAIL: Test$name ($((SECONDS - begun))s)"
   failed=1
 }
