@@ -67,7 +67,7 @@ mounted() {                                 # EXPORT VERSION FILES
   attach "$1" "$2"                          # with nothing in the cache
   cmp /run/noise "/mnt/file-$1-$2"
   umount /mnt
-  # A busy guest may take longer for a page than the 10 s after which the gateway cuts it.
+  # A page that takes longer than 10 s is cut: ask again, and show the counters if they stay low.
   until_ok 60 moved "$1" read_chunk || { get /metrics | grep bytes_total; return 1; }
   until_ok 60 moved "$1" write_chunk || { get /metrics | grep bytes_total; return 1; }
 }
