@@ -73,7 +73,4 @@ func (c *Client) Err() error { return c.link.err() }
 func (c *Client) Conn() *Conn { return &c.link.conn }
 
 // Stats returns counters since the connection began.
-func (c *Client) Stats() (s Stats) {
-	c.link.stats.addTo(&s)
-	return s
-}
+func (c *Client) Stats() Stats { return c.link.stats.snapshot() }

@@ -87,16 +87,24 @@ type Stats struct {
 	Orphans               uint64 // replies without a request
 }
 
+// Add adds the counters of o.
+func (s *Stats) Add(o Stats) {
+	s.ReadCalls += o.ReadCalls
+	s.WriteCalls += o.WriteCalls
+	s.BytesIn += o.BytesIn
+	s.BytesOut += o.BytesOut
+	s.RecordsIn += o.RecordsIn
+	s.RecordsOut += o.RecordsOut
+	s.Orphans += o.Orphans
+}
+
 type counters struct {
 	readCalls, writeCalls, bytesIn, bytesOut, recordsIn, recordsOut, orphans atomic.Uint64
 }
 
-func (c *counters) addTo(s *Stats) {
-	s.ReadCalls += c.readCalls.Load()
-	s.WriteCalls += c.writeCalls.Load()
-	s.BytesIn += c.bytesIn.Load()
-	s.BytesOut += c.bytesOut.Load()
-	s.RecordsIn += c.recordsIn.Load()
-	s.RecordsOut += c.recordsOut.Load()
-	s.Orphans += c.orphans.Load()
+func (c *counters) snapshot() Stats {
+	return Stats{
+		ReadCalls: c.readCalls.Load(), WriteCalls: c.writeCalls.Load(), BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(),
+		RecordsIn: c.recordsIn.Load(), RecordsOut: c.recordsOut.Load(), Orphans: c.orphans.Load(),
+	}
 }

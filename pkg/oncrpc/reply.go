@@ -59,6 +59,19 @@ func (c *Call) begin(size int, s Status) (*xdr.Encoder, error) {
 	return &c.enc, nil
 }
 
+// GrowReply moves the reply begun to memory of size bytes, for more results than BeginReply was
+// asked for. The encoder stays the same.
+func (c *Call) GrowReply(size int) error {
+	buf, err := c.pool.Get(size)
+	if err != nil {
+		return err
+	}
+	c.enc.Move(buf.B[:0:size])
+	c.Reply.bufs[0].Release()
+	c.Reply.bufs[0] = buf
+	return nil
+}
+
 // EndReply puts the output of BeginReply's encoder into c.Reply. If it ran over, the reply becomes
 // SYSTEM_ERR. Respond calls it.
 func (c *Call) EndReply() {

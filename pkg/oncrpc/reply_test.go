@@ -134,6 +134,35 @@ func TestReply(t *testing.T) {
 
 // TestReplyNoMemory: a call whose reply finds no memory at all is dropped, and the caller sends it
 // again.
+// TestGrowReply moves a reply with an item to larger memory.
+func TestGrowReply(t *testing.T) {
+	c, r := newTestCall(t)
+	e, err := c.BeginReply(MinReplyLen + 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := c.Pool().Get(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Reply.Own(data)
+	copy(data.B, "data")
+	e.Bulk([][]byte{data.B[:4]}, 4)
+	e.Uint32(7)
+	if err := c.GrowReply(1 << 12); err != nil {
+		t.Fatal(err)
+	}
+	e.Fixed(bytes.Repeat([]byte{9}, 1<<10))
+	if e.Pos() != MinReplyLen+12+1<<10 {
+		t.Errorf("at %d", e.Pos())
+	}
+	c.Respond()
+	want := append([]byte("\x00\x00\x00\x04data\x00\x00\x00\x07"), bytes.Repeat([]byte{9}, 1<<10)...)
+	if got := r.sent[MinReplyLen:]; !bytes.Equal(got, want) || r.items != 1 {
+		t.Errorf("%d items, %x", r.items, got)
+	}
+}
+
 func TestReplyNoMemory(t *testing.T) {
 	c, r := &Call{}, &recorder{}
 	c.Init(bufpool.New(1), r)

@@ -113,7 +113,7 @@ func (s *Server) serve(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.links, l)
-	l.stats.addTo(&s.gone)
+	s.gone.Add(l.stats.snapshot())
 }
 
 // Shutdown stops listening, lets the calls in flight finish, and ends each connection when its last
@@ -169,7 +169,7 @@ func (s *Server) Stats() Stats {
 	defer s.mu.Unlock()
 	sum := s.gone
 	for l := range s.links {
-		l.stats.addTo(&sum)
+		sum.Add(l.stats.snapshot())
 	}
 	return sum
 }

@@ -44,6 +44,7 @@ type tcpSocket struct {
 type streamConn interface {
 	syscall.Conn
 	writeConn
+	SetReadDeadline(time.Time) error
 }
 
 // writeConn is common to these and a connection that blocks a thread.
@@ -61,7 +62,7 @@ type vector struct {
 	errno unix.Errno
 }
 
-// newTCPSocket takes conn over. With cfg.Thread it blocks a thread, if one is left.
+// newTCPSocket takes conn over. With cfg.Thread it blocks a thread while it has one.
 func newTCPSocket(conn net.Conn, cfg *Config) (*tcpSocket, error) {
 	stream, ok := conn.(streamConn)
 	if !ok {
@@ -73,10 +74,11 @@ func newTCPSocket(conn net.Conn, cfg *Config) (*tcpSocket, error) {
 	}
 	s := &tcpSocket{conn: stream, raw: raw}
 	if cfg.Thread {
-		if c := blocking.Take(raw, 0, cfg.Spin); c != nil {
-			_ = stream.Close() // its descriptor only
-			s.conn, s.raw = c, c
+		c, err := blocking.New(stream, 0, cfg.Spin)
+		if err != nil {
+			return nil, err
 		}
+		s.conn, s.raw = c, c
 	}
 	s.in.iov, s.out.iov = make([]unix.Iovec, 0, 2), make([]unix.Iovec, 0, maxVector)
 	s.tryRead = s.readSome

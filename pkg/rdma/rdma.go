@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
 )
@@ -273,6 +274,8 @@ type Attributes struct {
 	MaxSegments, MaxReadSegments int
 	// RemoteInvalidation: the peer can invalidate memory exposed here.
 	RemoteInvalidation bool
+	// RoundTrip is the shortest round trip while connecting, 0 if the provider did not measure it.
+	RoundTrip time.Duration
 	// CRC: the connection is protected by CRC32C (iWARP).
 	CRC bool
 	// QueuePair is the adapter's queue pair, nil for software.
@@ -302,4 +305,19 @@ type Stats struct {
 	Receives                  uint64 // messages received
 	RemoteWrites, RemoteReads uint64 // operations of the peer on our memory
 	CopiedIn                  uint64 // payload bytes copied on their way in
+}
+
+// Add adds the counters of o.
+func (s *Stats) Add(o Stats) {
+	s.ReadCalls += o.ReadCalls
+	s.WriteCalls += o.WriteCalls
+	s.BytesIn += o.BytesIn
+	s.BytesOut += o.BytesOut
+	s.Sends += o.Sends
+	s.Writes += o.Writes
+	s.Reads += o.Reads
+	s.Receives += o.Receives
+	s.RemoteWrites += o.RemoteWrites
+	s.RemoteReads += o.RemoteReads
+	s.CopiedIn += o.CopiedIn
 }

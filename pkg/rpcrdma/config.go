@@ -142,8 +142,9 @@ func (cfg Config) complete() (*Config, error) {
 	return &cfg, nil
 }
 
-func def(v *int, d int) {
-	if *v == 0 {
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
 		*v = d
 	}
 }
@@ -167,9 +168,7 @@ func (cfg *Config) completeExtensions() error {
 		return fmt.Errorf("rpcrdma: Config.Placement wants results by %v with a threshold of %d, must be EXRW, TBSN, CHOICE, or BYSIZE with 1 at least",
 			p.Results, p.Threshold)
 	}
-	if cfg.Placement.Results == 0 {
-		cfg.Placement.Results = wire.SendBased
-	}
+	def(&cfg.Placement.Results, wire.SendBased)
 	if cfg.has(MessageContinuation|SendBasedPlacement) && !cfg.has(TransportProperties) {
 		return fmt.Errorf("rpcrdma: Config.Extensions has %#x, it needs TransportProperties", uint8(cfg.Extensions))
 	}

@@ -1,6 +1,8 @@
 package rpcrdma
 
 import (
+	"time"
+
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -41,10 +43,19 @@ type Placement struct {
 	// wire.Explicit, wire.Choice or wire.BySize, for which it exposes memory. Those three need no
 	// SendBasedPlacement.
 	Results wire.Placement
+	// Near is the round trip up to which a client moves data by chunks where these cost less CPU
+	// time: results, which take one round trip either way, and arguments beyond NearArguments. 0
+	// means never. It has an effect where the provider measures round trips.
+	Near time.Duration
 	// Threshold is a length in bytes: arguments at least as long are exposed, and with wire.BySize
 	// such results are written. With 0 no argument is exposed; wire.BySize needs one.
 	Threshold int
 }
+
+// NearArguments is the number of bytes of arguments that a client on a near link has on their way
+// in receives, for all its calls. A few fit the caches of both sides, and save a round trip each.
+// More of them only wait in the socket, while a server reads chunks when it has time for them.
+const NearArguments = 64 << 10
 
 const (
 	defaultTransmissions = 16

@@ -60,6 +60,7 @@ func (c *Conn) establish(ep rdma.Endpoint) {
 		c.negotiated.Store(c.negotiator.negotiatedV1(wire.Version1))
 	}
 	c.maxGather = max(2, a.MaxSegments)
+	c.near = a.RoundTrip > 0 && a.RoundTrip <= c.cfg.Placement.Near
 	c.info = oncrpc.Conn{
 		Network: "rdma", Remote: addrPort(ep.RemoteAddr()), Local: addrPort(ep.LocalAddr()),
 		Back: &c.requester, Out: ep, Batch: c.cfg.Batch, Done: c.done, Values: map[any]any{},

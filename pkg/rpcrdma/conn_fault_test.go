@@ -51,7 +51,7 @@ func workload(w *world, c *Client) (failed int) {
 	go func() { wg.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		w.t.Fatal("requests are stuck")
 	}
 	mu.Lock()

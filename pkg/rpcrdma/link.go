@@ -30,6 +30,7 @@ type link struct {
 	negotiated            atomic.Pointer[negotiated]
 	headerLimits          wire.Limits // for headers that come; changed with recvMu held
 	maxGather             int
+	near                  bool        // the round trip is at most Config.Placement.Near
 	callsOpen             atomic.Bool // calls may be sent: at a server, after its first answer
 	onOpen                func()
 	grouped               bool   // groups of transmissions may come; changed with recvMu held

@@ -49,6 +49,8 @@ type requester struct {
 	xid      uint32
 
 	noGroups atomic.Bool // the peer does not take XMTREQ after all
+	// placedBytes are those of arguments in groups under way, counted on a near link.
+	placedBytes atomic.Int64
 
 	// The following are changed with recvMu held.
 	freed   int // credits of replies handled, not given back yet
@@ -302,6 +304,7 @@ type callBuilder struct {
 	short     int  // missing credits for a group
 	group     *groupPlan
 	maxGather int
+	counted   int64 // the call's share of the requester's placedBytes
 }
 
 // resultBuf is memory in which the peer puts a result.

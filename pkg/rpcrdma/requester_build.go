@@ -22,7 +22,7 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 		return &RequestError{"the peer takes no calls of the reverse direction"}
 	}
 	b.lim, b.v2, b.short = *out.peerLimits.Load(), t.version == wire.Version2, 0
-	if t.groups && !o.noGroup && (!first || out.server) && !out.noGroups.Load() && !fitsInline(r, t) {
+	if t.groups && !o.noGroup && (!first || out.server) && !out.noGroups.Load() && !fitsInline(r, t) && !b.preferChunks(o) {
 		if done, err := b.buildGroup(o, t, asked); done || err != nil {
 			return err
 		}
@@ -88,6 +88,36 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 // fitsInline reports whether the call and its longest reply are one message each.
 func fitsInline(r *oncrpc.Request, t *negotiated) bool {
 	return wire.MinSize2+r.Call.Len() <= t.sendLimit && wire.MinSize2+r.Plan.MaxReply <= t.recvLimit
+}
+
+// preferChunks decides for chunks on a near link. A call that the peer has refused for its chunks
+// may go as a group.
+func (b *callBuilder) preferChunks(o *outCall) bool {
+	out, r := o.out, o.req
+	if !out.near || out.server || b.lim.lowered || o.noWrites || out.binding(r.Program, r.Version) == nil {
+		return false
+	}
+	least := out.cfg.Placement.MinLength
+	for i := range r.Plan.Results {
+		if r.Plan.Results[i].Max >= least {
+			return true
+		}
+	}
+	n := int64(0)
+	for _, a := range r.Eligible {
+		if a.Length >= least {
+			n += int64(a.Length)
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	if out.placedBytes.Add(n) > NearArguments {
+		out.placedBytes.Add(-n)
+		return true
+	}
+	b.counted = n
+	return false
 }
 
 // planReply takes memory for the reply, and returns the length of the call's header without its
@@ -426,7 +456,11 @@ func (p *resultBuf) release() {
 }
 
 // release frees the memory of the request. The header's buffer stays for the next one.
-func (b *callBuilder) release() {
+func (b *callBuilder) release(out *requester) {
+	if b.counted > 0 {
+		out.placedBytes.Add(-b.counted)
+		b.counted = 0
+	}
 	b.bufs = releaseAll(b.bufs)
 	for i := range b.writes {
 		b.results[i].release()

@@ -3,6 +3,8 @@ package rpcrdma
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 )
@@ -55,5 +57,67 @@ func TestShapes(t *testing.T) {
 				w.close(c)
 			})
 		}
+	}
+}
+
+// TestNear: on a near link results come by RDMA Writes, and arguments beyond NearArguments go by
+// RDMA Reads. On others, and without the setting, all of them are in receives.
+func TestNear(t *testing.T) {
+	for _, x := range []struct {
+		delay, near time.Duration
+		isNear      bool
+	}{
+		{10 * time.Microsecond, 50 * time.Microsecond, true},
+		{25 * time.Microsecond, 50 * time.Microsecond, true},
+		{26 * time.Microsecond, 50 * time.Microsecond, false},
+		{10 * time.Microsecond, 0, false},
+		{0, 50 * time.Microsecond, false}, // unknown
+	} {
+		t.Run(fmt.Sprintf("%v of %v", 2*x.delay, x.near), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, rdmatest.Options{Delay: x.delay}, extended(allExtensions))
+				c := w.dial(func(cfg *Config) {
+					extended(allExtensions)(cfg)
+					cfg.Placement.Near = x.near
+				})
+				if err := null(c, w.cpool, procNull); err != nil { // the first call has no group
+					t.Fatal(err)
+				}
+				out := &c.conn.requester
+				for _, call := range []struct {
+					m             move
+					counted       int64 // bytes of other calls
+					reads, writes uint64
+				}{
+					{m: move{results: []int{4096}}, writes: 1},
+					{m: move{results: []int{4095}}},
+					{m: move{results: []int{100_000}}, writes: 1},
+					{m: move{args: []int{4096}}},
+					{m: move{args: []int{NearArguments}}},
+					{m: move{args: []int{NearArguments + 4}}, reads: 1},
+					{m: move{args: []int{5000}}, counted: NearArguments - 5000},
+					{m: move{args: []int{5004}}, counted: NearArguments - 5000, reads: 1},
+					{m: move{args: []int{100}}, counted: NearArguments},
+				} {
+					out.placedBytes.Store(call.counted)
+					before := c.Stats()
+					if err := call.m.do(c, w.cpool); err != nil {
+						t.Fatal(err)
+					}
+					s := c.Stats()
+					reads, writes := s.RemoteReads-before.RemoteReads, s.RemoteWrites-before.RemoteWrites
+					if !x.isNear {
+						call.reads, call.writes = 0, 0
+					}
+					if reads != call.reads || writes != call.writes {
+						t.Errorf("%+v: %d RDMA Reads and %d Writes, want %d and %d", call.m, reads, writes, call.reads, call.writes)
+					}
+					if n := out.placedBytes.Load(); n != call.counted {
+						t.Errorf("%+v: %d bytes are counted afterwards, %d before", call.m, n, call.counted)
+					}
+				}
+				w.close(c)
+			})
+		})
 	}
 }

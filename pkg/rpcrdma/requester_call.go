@@ -77,57 +77,95 @@ func (o *outCall) send(asked int, first bool) {
 	if len(o.regions) == 0 && err == nil {
 		o.unexposedLocked()
 	}
-	if errors.Is(err, rdma.ErrExposed) && o.starve() {
-		return
-	}
-	if o.err == nil {
-		o.err = err
-	}
-	if o.err != nil && o.unread { // not sent, or cancelled meanwhile
-		if o.posted {
+	var next step
+	if errors.Is(err, rdma.ErrExposed) && o.canStarveLocked() {
+		unreserved = o.starveLocked()
+		next = o.invalidateLocked(0, false)
+	} else {
+		if o.err == nil {
+			o.err = err
+		}
+		switch {
+		case o.err == nil || !o.unread:
+			next = o.nextLocked()
+		case o.posted: // cancelled meanwhile
 			o.awaitLateReplyLocked()
-		} else {
+			next = o.nextLocked()
+		default: // not sent
 			out.removeFromBucketLocked(o)
 			o.unread = false
 			out.inFlight -= o.credits
 			unreserved = o.reserved
-			o.invalidate(0, false)
+			next = o.invalidateLocked(0, false)
 		}
 	}
-	o.complete()
+	out.mu.Unlock()
+	o.do(next)
 	if unreserved > 0 {
 		_ = out.receives.giveBack(unreserved, 0)
 	}
 }
 
-// complete finishes o if nothing is outstanding. The requester is locked; complete unlocks it.
-func (o *outCall) complete() {
-	out := o.out
-	free := o.live && !o.queued && !o.unsent && o.busy == 0
-	done := free && !o.unread && o.invalidating == 0
-	var r *oncrpc.Request
-	again := done && o.again
-	if again && o.sendAgain() {
-		return
-	}
-	err := o.err
+// step is the work that follows a change of a call's state. It needs the requester unlocked.
+type step struct {
+	kind stepKind
+	// The cancelled request, and its error.
+	req *oncrpc.Request
+	err error
+}
+
+type stepKind uint8
+
+const (
+	stepNone       stepKind = iota // the call waits
+	stepInvalidate                 // post o.invalidations
+	stepAgain                      // queue the call again, in another shape
+	stepFinish                     // return the request and free the call
+	stepDetach                     // return the request; the call stays for its reply
+)
+
+// nextLocked returns the next step of o. The caller unlocks the requester and passes the step to
+// do.
+func (o *outCall) nextLocked() step {
 	switch {
-	case done:
+	case !o.live || o.queued || o.unsent || o.busy > 0:
+	case !o.unread && o.invalidating == 0 && o.again:
+		o.busy++
+		return step{kind: stepAgain}
+	case !o.unread && o.invalidating == 0:
 		o.live = false
-	case free && o.detached:
-		r, o.req = o.req, nil
+		return step{kind: stepFinish}
+	case o.detached && o.req != nil:
+		s := step{kind: stepDetach, req: o.req, err: o.err}
+		o.req = nil
+		return s
 	}
-	out.mu.Unlock()
-	switch {
-	case done:
-		o.finish()
-		if again {
-			out.pump() // its credit is free
+	return step{}
+}
+
+// do takes a step of o.
+func (o *outCall) do(s step) {
+	out := o.out
+	if s.kind == stepInvalidate {
+		// if that fails the connection ends (RFC 8166 section 4.5.4)
+		out.work.post(&o.invalidations)
+		out.mu.Lock()
+		o.busy--
+		s = o.nextLocked()
+		out.mu.Unlock()
+	}
+	switch s.kind {
+	case stepAgain:
+		if !o.requeue() {
+			o.finish()
 		}
-	case r != nil:
-		r.Reply.Release()
-		r.Err = err
-		r.Done(r)
+		out.pump()
+	case stepFinish:
+		o.finish()
+	case stepDetach:
+		s.req.Reply.Release()
+		s.req.Err = s.err
+		s.req.Done(s.req)
 	}
 }
 
@@ -144,7 +182,7 @@ func (o *outCall) finish() {
 	}
 	o.regions = o.regions[:0]
 	o.reply.release()
-	o.build.release()
+	o.build.release(out)
 	out.mu.Lock()
 	if out.closed != nil {
 		o.build.freeHead()
@@ -189,8 +227,9 @@ func (o *outCall) withdraw(xid uint32) {
 	o.unread = false
 	late := out.newCallLocked(nil, o.xid)
 	late.posted, late.credits, late.reserved, late.build.grouped = true, o.credits, o.reserved, o.build.grouped
-	o.invalidate(0, false)
-	o.complete()
+	next := o.invalidateLocked(0, false)
+	out.mu.Unlock()
+	o.do(next)
 }
 
 // Cancel implements oncrpc.Canceler. A request that was sent fails at once, unless memory of its
@@ -217,17 +256,18 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 			out.inFlight--
 		}
 		defer out.pump() // calls behind it may have its credits
-	case o.again: // sendAgain sees to it
+	case o.again: // requeue sees to it
 	case o.busy == 0:
 		o.awaitLateReplyLocked()
 	} // otherwise send sees to it
-	o.complete()
+	next := o.nextLocked()
+	out.mu.Unlock()
+	o.do(next)
 }
 
-// invalidate ends the peer's access to all memory of o, except for the handle that the peer
-// invalidated. The requester is locked before and after.
-func (o *outCall) invalidate(invalidated uint32, has bool) {
-	out := o.out
+// invalidateLocked ends the peer's access to all memory of o, except for the handle that the peer
+// invalidated, and returns the next step.
+func (o *outCall) invalidateLocked(invalidated uint32, has bool) step {
 	wrs := o.invalidations.wrs[:0]
 	for i := range o.regions {
 		g := &o.regions[i]
@@ -237,15 +277,12 @@ func (o *outCall) invalidate(invalidated uint32, has bool) {
 		g.gone = true
 	}
 	o.invalidations.wrs = wrs
-	if len(wrs) == 0 || out.closed != nil {
-		return
+	if len(wrs) == 0 || o.out.closed != nil {
+		return o.nextLocked()
 	}
 	o.invalidating = len(wrs)
 	o.busy++
-	out.mu.Unlock()
-	o.out.work.post(&o.invalidations) // if that fails the connection ends (RFC 8166 section 4.5.4)
-	out.mu.Lock()
-	o.busy--
+	return step{kind: stepInvalidate}
 }
 
 // invalidated counts a finished invalidation.
@@ -253,7 +290,9 @@ func (out *requester) invalidated(id uint32) {
 	out.mu.Lock()
 	o := out.calls[id]
 	o.invalidating--
-	o.complete()
+	next := o.nextLocked()
+	out.mu.Unlock()
+	o.do(next)
 }
 
 // sent handles the completion of a call's Send.
@@ -262,6 +301,8 @@ func (out *requester) sent(id uint32) {
 	o := out.calls[id]
 	o.unsent = false
 	n := len(o.build.send.wrs)
-	o.complete()
+	next := o.nextLocked()
+	out.mu.Unlock()
+	o.do(next)
 	out.work.completed(n)
 }

@@ -39,7 +39,9 @@ func (out *requester) pump() {
 				out.removeFromBucketLocked(o)
 				o.unread = false
 				o.err = &RequestError{fmt.Sprintf("it needs %d credits, %d are granted, and it cannot go by chunks", need, out.granted)}
-				o.complete()
+				next := o.nextLocked()
+				out.mu.Unlock()
+				o.do(next)
 				continue
 			default:
 				out.mu.Unlock()
@@ -113,31 +115,28 @@ func (o *outCall) unexposedLocked() {
 	}
 }
 
-// starve makes a call wait, without exposed memory, until other calls give back theirs. It is for
-// calls whose memory the provider could not expose. It returns false if there are no other calls.
-// The requester is locked; starve unlocks it when it returns true.
-func (o *outCall) starve() bool {
+// canStarveLocked reports whether o, whose memory the provider could not expose, can wait until
+// other calls give back theirs.
+func (o *outCall) canStarveLocked() bool {
 	out := o.out
-	if o.err != nil || out.closed != nil || out.exposing == 1 && o.tried == out.tried {
-		return false
-	}
-	out.inFlight -= o.credits - 1
-	unreserved := o.reserved
+	return o.err == nil && out.closed == nil && (out.exposing != 1 || o.tried != out.tried)
+}
+
+// starveLocked makes o wait without exposed memory. It returns the number of receives to give back.
+// invalidateLocked follows.
+func (o *outCall) starveLocked() (unreserved int) {
+	o.out.inFlight -= o.credits - 1
+	unreserved = o.reserved
 	o.credits, o.reserved = 1, 0
 	o.starved, o.again, o.unread = true, true, false
-	o.invalidate(0, false)
-	o.complete()
-	if unreserved > 0 {
-		_ = o.out.receives.giveBack(unreserved, 0)
-	}
-	return true
+	return unreserved
 }
 
 // wait puts a call back in front of the queue until all credits for its group are free. It holds no
 // credit and exposes nothing meanwhile.
 func (o *outCall) wait(needs int) {
 	out := o.out
-	o.build.release()
+	o.build.release(out)
 	out.mu.Lock()
 	out.inFlight -= o.credits
 	o.credits, o.credited, o.needs = 1, false, needs
@@ -146,19 +145,18 @@ func (o *outCall) wait(needs int) {
 	if o.err == nil {
 		o.err = out.closed
 	}
-	if o.err != nil { // cancelled meanwhile, or the connection has ended
-		if o.unread {
-			o.unread = false
-			if out.closed == nil {
-				out.removeFromBucketLocked(o)
-			}
-		}
-		o.complete()
-	} else {
+	if o.err == nil {
 		o.queued = true
 		out.pushLocked(o)
-		out.mu.Unlock()
+	} else if o.unread { // cancelled meanwhile, or the connection has ended
+		o.unread = false
+		if out.closed == nil {
+			out.removeFromBucketLocked(o)
+		}
 	}
+	next := o.nextLocked()
+	out.mu.Unlock()
+	o.do(next)
 	out.pump()
 }
 

@@ -69,8 +69,9 @@ func (out *requester) match(m *inbound, cp *rdma.Completion, err error) bool {
 			o.err = err
 		}
 	}
-	o.invalidate(cp.Invalidated, cp.HasInvalidated)
-	o.complete()
+	next := o.invalidateLocked(cp.Invalidated, cp.HasInvalidated)
+	out.mu.Unlock()
+	o.do(next)
 	switch err.(type) { //nolint:errorlint // they are not wrapped
 	case nil:
 	case *RemoteError, *ReportError:

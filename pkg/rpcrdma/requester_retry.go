@@ -72,17 +72,15 @@ func (o *outCall) retryLocked(err error) bool {
 	return true
 }
 
-// sendAgain puts a request without outstanding work in front of the queue, with its credit. The
-// requester is locked; sendAgain unlocks it when it returns true. It returns false after a
-// cancellation, or the end of the connection.
-func (o *outCall) sendAgain() bool {
+// requeue puts a call without outstanding work in front of the queue, with its credit. It returns
+// false after a cancellation, or the end of the connection: then the call is done.
+func (o *outCall) requeue() bool {
 	out := o.out
-	o.busy++
-	out.mu.Unlock()
 	o.regions = o.regions[:0]
 	o.reply.release()
-	o.build.release()
+	o.build.release(out)
 	out.mu.Lock()
+	defer out.mu.Unlock()
 	o.busy--
 	o.unexposedLocked()
 	o.again = false
@@ -91,15 +89,14 @@ func (o *outCall) sendAgain() bool {
 		if o.err == nil {
 			o.err = out.closed
 		}
-		return false
+		o.live = false
 	case o.err != nil:
 		out.removeFromBucketLocked(o)
 		out.inFlight--
-		return false
+		o.live = false
+	default:
+		o.unread, o.queued, o.credited = true, true, true
+		out.pushLocked(o)
 	}
-	o.unread, o.queued, o.credited = true, true, true
-	out.pushLocked(o)
-	out.mu.Unlock()
-	out.pump()
-	return true
+	return o.live
 }

@@ -53,6 +53,9 @@ func (e *Encoder) Grow(n int) []byte {
 	return e.b[at:]
 }
 
+// Move copies the stream to the memory of b, which is larger, and goes on there.
+func (e *Encoder) Move(b []byte) { e.b = append(b[:0], e.b...) }
+
 // Uint32 writes an unsigned integer.
 func (e *Encoder) Uint32(v uint32) {
 	if b := e.Grow(4); b != nil {

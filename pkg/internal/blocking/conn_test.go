@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,36 +16,46 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair returns both ends of a TCP connection, one of them taken.
-func pair(t *testing.T, spin time.Duration) (*Conn, *net.TCPConn) {
+// connect returns both ends of a TCP connection.
+func connect(t *testing.T) (ours, theirs *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ours, err := net.Dial("tcp", l.Addr().String())
+	a, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := l.Accept()
+	b, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := ours.(*net.TCPConn).SyscallConn()
+	t.Cleanup(func() { _ = b.Close() })
+	return a.(*net.TCPConn), b.(*net.TCPConn)
+}
+
+// limited returns a Conn and its peer.
+func limited(t *testing.T, limit int, spin time.Duration) (*Conn, *net.TCPConn) {
+	t.Helper()
+	ours, theirs := connect(t)
+	c, err := New(ours, limit, spin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Take(raw, 1000, spin)
-	if c == nil {
-		t.Fatal("the connection was not taken")
+	t.Cleanup(func() { _ = c.Close() })
+	return c, theirs
+}
+
+// pair returns a Conn that blocks, and its peer.
+func pair(t *testing.T, spin time.Duration) (*Conn, *net.TCPConn) {
+	t.Helper()
+	c, theirs := limited(t, 1000, spin)
+	if !c.Blocks() {
+		t.Fatal("the connection has no thread")
 	}
-	_ = ours.Close()
-	t.Cleanup(func() {
-		_ = c.Close()
-		_ = theirs.Close()
-	})
-	return c, theirs.(*net.TCPConn)
+	return c, theirs
 }
 
 // read reads up to 100 bytes.
@@ -88,12 +99,21 @@ func write(c *Conn, b []byte) (err error) {
 }
 
 func TestReadsAndWrites(t *testing.T) {
-	t.Run("blocks", func(t *testing.T) { readsAndWrites(t, 0) })
-	t.Run("spins", func(t *testing.T) { readsAndWrites(t, time.Millisecond) })
+	t.Run("blocks", func(t *testing.T) {
+		c, peer := pair(t, 0)
+		readsAndWrites(t, c, peer)
+	})
+	t.Run("spins", func(t *testing.T) {
+		c, peer := pair(t, time.Millisecond)
+		readsAndWrites(t, c, peer)
+	})
+	t.Run("polls", func(t *testing.T) {
+		c, peer := limited(t, -1, 0)
+		readsAndWrites(t, c, peer)
+	})
 }
 
-func readsAndWrites(t *testing.T, spin time.Duration) {
-	c, peer := pair(t, spin)
+func readsAndWrites(t *testing.T, c *Conn, peer *net.TCPConn) {
 	go func() { _, _ = io.Copy(peer, peer); _ = peer.CloseWrite() }()
 	for range 100 { // with and without a busy connection
 		if err := write(c, []byte("to and fro")); err != nil {
@@ -126,13 +146,17 @@ func TestEndsOfReads(t *testing.T) {
 		"peer":  {func(_ *Conn, peer *net.TCPConn) { _ = peer.Close() }, io.EOF},
 		"close": {func(c *Conn, _ *net.TCPConn) { _ = c.Close() }, net.ErrClosed},
 	} {
-		for _, how := range []string{"first", "busy", "spinning"} {
+		for _, how := range []string{"first", "busy", "spinning", "polling"} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				spin := time.Duration(0)
 				if how == "spinning" {
 					spin = time.Minute
 				}
-				conn, peer := pair(t, spin)
+				limit := 1000
+				if how == "polling" {
+					limit = -1
+				}
+				conn, peer := limited(t, limit, spin)
 				if how != "first" {
 					_, _ = peer.Write([]byte("hello"))
 					if _, err := read(conn); err != nil {
@@ -159,7 +183,10 @@ func TestEndsOfReads(t *testing.T) {
 // read.
 func TestDeadlineIsTakenBack(t *testing.T) {
 	c, peer := pair(t, 0)
-	for range 2 {
+	for range 4 {
+		if c.Blocks() { // both ways in turn
+			c.unblock()
+		}
 		_ = c.SetReadDeadline(time.Unix(1, 0))
 		for range 2 {
 			if _, err := read(c); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -210,35 +237,125 @@ func TestEndsOfWrites(t *testing.T) {
 	}
 }
 
-// TestLimit: no more are taken than allowed, and a slot is free again when its connection is closed
-// and not in use.
-func TestLimit(t *testing.T) {
-	first, peer := pair(t, 0)
-	raw, err := peer.SyscallConn()
+// TestModes: a connection goes on with its deadlines and its bytes, whichever way it waits, and
+// descriptors do not pile up.
+func TestModes(t *testing.T) {
+	c, peer := pair(t, 0)
+	files := openFiles(t)
+	for i := range 200 {
+		_, _ = peer.Write([]byte("before"))
+		c.claim.limit = 1000
+		if i%2 == 0 {
+			c.claim.limit = -1
+			c.unblock()
+		}
+		if got, err := read(c); string(got) != "before" || err != nil {
+			t.Fatalf("step %d: %q, %v", i, got, err)
+		}
+		if c.Blocks() != (i%2 == 1) {
+			t.Fatalf("step %d: it blocks: %v", i, c.Blocks())
+		}
+	}
+	if n := openFiles(t); n > files {
+		t.Errorf("%d open files, %d before", n, files)
+	}
+}
+
+// openFiles counts the descriptors of the process.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	d, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if Take(raw, 1, 0) != nil {
-		t.Fatal("a second connection was taken, one is allowed")
-	}
-	_ = peer.SetReadDeadline(time.Time{}) // it remains usable
-	_ = first.Control(func(uintptr) {
-		_ = first.Close()
-		if Take(raw, 1, 0) != nil {
-			t.Error("the place of a connection that is in use was free")
+	return len(d)
+}
+
+// TestIdleGives: a connection that has a thread and waits loses it to a busy one, and both go on.
+// When the other is idle, it comes back.
+func TestIdleGives(t *testing.T) {
+	limit := len(threads.holders) + 1
+	var conns [2]*Conn
+	var peers [2]*net.TCPConn
+	var ended sync.WaitGroup
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
 		}
-	})
-	second := Take(raw, 1, 0)
-	if second == nil {
-		t.Fatal("the place of a closed connection is not free")
+		ended.Wait()
+	}()
+	for i := range conns {
+		conns[i], peers[i] = limited(t, limit, 0)
+		ended.Go(func() { // echoes, and says whether it blocks
+			for {
+				got, err := read(conns[i])
+				if err != nil {
+					return
+				}
+				got[0] = 'p'
+				if conns[i].Blocks() {
+					got[0] = 'b'
+				}
+				if write(conns[i], got) != nil {
+					return
+				}
+			}
+		})
 	}
-	_ = second.Close()
-	for name, err := range map[string]error{
-		"Read": second.Read(nil), "Write": second.Write(nil), "Control": second.Control(nil), "SetReadDeadline": second.SetReadDeadline(time.Now()),
-		"CloseWrite": second.CloseWrite(), "SetLinger": second.SetLinger(0), "Close": second.Close(),
-	} {
-		if !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s after Close: %v", name, err)
+	buf := make([]byte, 1)
+	for _, busy := range []int{1, 0, 1} {
+		buf[0] = 'p'
+		for n := 0; buf[0] != 'b'; n++ {
+			if n > 1e6 {
+				t.Fatalf("connection %d does not get the other's thread", busy)
+			}
+			if _, err := peers[busy].Write(buf); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(peers[busy], buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, peer := range peers {
+		if _, err := peer.Write(buf); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(peer, buf); err != nil {
+			t.Fatal(err)
+		}
+		if want := "pb"[i]; buf[0] != want {
+			t.Errorf("connection %d is %c, want %c", i, buf[0], want)
+		}
+	}
+}
+
+// TestClosed: a closed connection gives its thread back when it is not in use, and refuses
+// everything.
+func TestClosed(t *testing.T) {
+	before := threads.held.Load()
+	for _, limit := range []int{1000, -1} {
+		c, _ := limited(t, limit, 0)
+		if c.Blocks() {
+			_ = c.Control(func(uintptr) {
+				_ = c.Close()
+				if threads.held.Load() != before+1 {
+					t.Error("the thread of a connection that is in use was free")
+				}
+			})
+		} else {
+			_ = c.Close()
+		}
+		if n := threads.held.Load(); n != before {
+			t.Errorf("%d threads after Close, %d before", n, before)
+		}
+		for name, err := range map[string]error{
+			"Read": c.Read(nil), "Write": c.Write(nil), "Control": c.Control(nil), "SetReadDeadline": c.SetReadDeadline(time.Now()),
+			"SetWriteDeadline": c.SetWriteDeadline(time.Now()), "CloseWrite": c.CloseWrite(), "SetLinger": c.SetLinger(0), "Close": c.Close(),
+		} {
+			if !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%s after Close: %v", name, err)
+			}
 		}
 	}
 }

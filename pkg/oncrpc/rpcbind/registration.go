@@ -48,8 +48,6 @@ func register(ctx context.Context, c *Client, m Mapping) error {
 	return failed
 }
 
-func (r *Registration) Mappings() []Mapping { return r.mappings }
-
 // Close removes the registrations. A service that has gone meanwhile is no error.
 func (r *Registration) Close(ctx context.Context) error {
 	if r == nil || len(r.mappings) == 0 {

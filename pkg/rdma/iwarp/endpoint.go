@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sluice.dev/sluice/pkg/internal/blocking"
 	"sluice.dev/sluice/pkg/rdma"
 )
 
@@ -32,9 +31,10 @@ type endpoint struct {
 	sock          socket
 	local, remote net.Addr
 	mpaParams
-	domain *domain
-	stags  *stagTable
-	stats  counters
+	roundTrip time.Duration
+	domain    *domain
+	stags     *stagTable
+	stats     counters
 
 	rx receiver
 	tx sender
@@ -97,6 +97,7 @@ func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s mpaParams) (
 		return nil, fmt.Errorf("iwarp: %w", err)
 	}
 	e.sock = sock
+	e.roundTrip = roundTrip(sock)
 	e.changed.L = &e.mu
 	e.rx.init()
 	maxFPDU, err := e.maxFPDU(cfg.MaxFPDU)
@@ -113,7 +114,7 @@ func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s mpaParams) (
 // Attributes implements [rdma.Endpoint].
 func (e *endpoint) Attributes() rdma.Attributes {
 	return rdma.Attributes{Provider: "iwarp", PrivateData: e.private, ORD: e.ord, IRD: e.ird,
-		MaxSegments: maxSegments, MaxReadSegments: maxSegments, RemoteInvalidation: true, CRC: e.crc}
+		MaxSegments: maxSegments, MaxReadSegments: maxSegments, RemoteInvalidation: true, RoundTrip: e.roundTrip, CRC: e.crc}
 }
 
 func (e *endpoint) Written() uint64      { return e.stats.bytesOut.Load() }
@@ -516,7 +517,7 @@ func (e *endpoint) finish(cause error) {
 func (e *endpoint) linger(limit time.Duration) {
 	e.sock.deadline(time.Now().Add(limit))
 	e.rx.r, e.rx.w = 0, 0
-	e.rx.into = append(e.rx.into[:0], blocking.Iovec(e.rx.buf))
+	e.rx.limit = bufferLen
 	for {
 		if err := e.sock.read(&e.rx); err != nil || e.rx.n == 0 {
 			return

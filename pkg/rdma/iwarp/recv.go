@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,11 +29,17 @@ const (
 	maxCompletions = 256
 )
 
+// receiveBuffers are shared by the connections. A connection has one only while something has been
+// read and not handled, or is about to be read. So an idle one has none, and many that each have a
+// few bytes now and then use the same few, which stay in the cache.
+var receiveBuffers = sync.Pool{New: func() any { return new([bufferLen]byte) }}
+
 // receiver parses FPDUs. It belongs to Serve's goroutine.
 type receiver struct {
-	buf  []byte
-	r, w int  // buf[r:w] has been read and not handled
-	got  bool // whether an FPDU has arrived
+	lent *[bufferLen]byte // of receiveBuffers, or nil
+	buf  []byte           // lent[:]
+	r, w int              // buf[r:w] has been read and not handled
+	got  bool             // whether an FPDU has arrived
 	// small counts the FPDUs since the last large one, up to smallRun.
 	small int
 
@@ -68,6 +75,7 @@ type receiver struct {
 	n     int
 	errno syscall.Errno
 	calls uint64
+	limit int // of bytes to read into buf, if all of that is free; otherwise 0
 	hdr   unix.Msghdr
 }
 
@@ -115,16 +123,43 @@ func (s *scatter) next(place, list [][]byte, n int) [][]byte {
 func (rx *receiver) init() {
 	rx.sendMSN, rx.readMSN = 1, 1
 	rx.small = smallRun
-	rx.buf = make([]byte, bufferLen)
+}
+
+// prepare fills in rx.into for a read into a free buffer.
+func (rx *receiver) prepare() {
+	if rx.limit == 0 {
+		return
+	}
+	if rx.lent == nil {
+		rx.lent = receiveBuffers.Get().(*[bufferLen]byte)
+		rx.buf = rx.lent[:]
+	}
+	rx.into = append(rx.into[:0], blocking.Iovec(rx.buf[:rx.limit]))
+}
+
+// giveBack gives up the buffer, which is empty.
+func (rx *receiver) giveBack() {
+	if rx.lent != nil {
+		clear(rx.into) // it would keep the buffer alive
+		receiveBuffers.Put(rx.lent)
+		rx.lent, rx.buf = nil, nil
+	}
 }
 
 // recv makes one system call.
 func (rx *receiver) recv(fd uintptr) {
+	rx.prepare()
 	rx.n, rx.errno = blocking.Recvmsg(fd, &rx.hdr, rx.into, 0)
 	rx.calls++
+	if rx.errno == syscall.EAGAIN && rx.limit > 0 {
+		rx.giveBack()
+	}
 }
 
-func (rx *receiver) free() { rx.buf, rx.place, rx.into = nil, nil, nil }
+func (rx *receiver) free() {
+	rx.giveBack()
+	rx.place, rx.into = nil, nil
+}
 
 // between reports whether everything received was whole FPDUs.
 func (rx *receiver) between() bool { return rx.r == rx.w && !rx.seg.active }
@@ -137,7 +172,8 @@ func (rx *receiver) read(e *endpoint) error {
 		rx.w = copy(rx.buf, rx.buf[rx.r:rx.w])
 		rx.r = 0
 	}
-	rx.into = rx.into[:0]
+	clear(rx.into)
+	rx.into, rx.limit = rx.into[:0], 0
 	direct := rx.seg.active && rx.seg.left > 0
 	if direct {
 		if s := &rx.seg; s.op == opWrite && !e.stags.stillValid(s.region, s.stag) {
@@ -151,11 +187,15 @@ func (rx *receiver) read(e *endpoint) error {
 			rx.into = append(rx.into, blocking.Iovec(rx.buf[:tailLen]))
 		}
 	} else {
-		space := rx.buf[rx.w:]
+		space := bufferLen - rx.w
 		if rx.small < smallRun {
-			space = space[:min(len(space), tailLen)]
+			space = min(space, tailLen)
 		}
-		rx.into = append(rx.into, blocking.Iovec(space))
+		if rx.w == 0 {
+			rx.limit = space
+		} else {
+			rx.into = append(rx.into, blocking.Iovec(rx.buf[rx.w:][:space]))
+		}
 	}
 	err := e.sock.read(rx)
 	e.stats.readCalls.Add(rx.calls)

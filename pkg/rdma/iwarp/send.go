@@ -31,6 +31,9 @@ const (
 	chunkUnit = 4 << 10
 )
 
+// arenas are shared by the connections, like receiveBuffers: one has an arena only while it sends.
+var arenas = sync.Pool{New: func() any { return new([arenaLen]byte) }}
+
 // message is the message being sent.
 type message struct {
 	active   bool
@@ -65,6 +68,7 @@ type sender struct {
 	next  int
 	left  int
 	arena []byte
+	lent  *[arenaLen]byte // of arenas: the memory of arena, or nil
 	// arena[:done] is in iov, arena[:counted] in left.
 	done, counted int
 	// one is the gather list of a Read Response's segment.
@@ -146,6 +150,7 @@ func (e *endpoint) flush(wait bool) {
 					e.mu.Unlock()
 					continue
 				}
+				t.giveBack()
 				e.releaseTokenLocked()
 				e.mu.Unlock()
 				return
@@ -258,10 +263,11 @@ func (e *endpoint) retire() {
 
 // fill builds FPDUs of queued work, for one write.
 func (t *sender) fill(e *endpoint) {
-	if t.arena == nil {
-		t.arena = make([]byte, 0, arenaLen)
-		t.iov = make([]unix.Iovec, 0, 64)
+	if t.lent == nil {
+		t.lent = arenas.Get().(*[arenaLen]byte)
+		t.arena = t.lent[:0]
 	}
+	clear(t.iov) // it would keep the last arena alive
 	t.arena, t.done, t.counted, t.iov, t.next = t.arena[:0], 0, 0, t.iov[:0], 0
 	t.pinned, t.released = t.pinned[:0], 0
 	for t.left < t.batch {
@@ -498,6 +504,14 @@ func (t *sender) appendTerminate(b, payload []byte) []byte {
 	return t.closeFPDU(b, start, start, 0)
 }
 
+// giveBack gives up the arena. Nothing may refer to it.
+func (t *sender) giveBack() {
+	if t.lent != nil {
+		arenas.Put(t.lent)
+		t.lent, t.arena = nil, nil
+	}
+}
+
 func (t *sender) free() {
-	t.arena, t.iov, t.ids, t.pinned, t.freed, t.unmarked, t.cur, t.one[0] = nil, nil, nil, nil, nil, nil, message{}, nil
+	t.arena, t.lent, t.iov, t.ids, t.pinned, t.freed, t.unmarked, t.cur, t.one[0] = nil, nil, nil, nil, nil, nil, nil, message{}, nil
 }

@@ -2,11 +2,14 @@ package iwarp
 
 import (
 	"errors"
+	"math"
 	"net"
 	"os"
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/internal/blocking"
 )
@@ -14,8 +17,8 @@ import (
 // socket is an endpoint's TCP connection. Only the receive loop reads, and only the holder of the
 // writer lock writes.
 type socket interface {
-	// block lets reads block a thread, if fewer connections of the process do so than
-	// Config.Threads, and sets the time to spin before. The socket must be unused meanwhile.
+	// block lets reads block a thread while the connection has one of Config.Threads, and sets the
+	// time to spin before. The socket must be unused meanwhile.
 	block(threads int, spin time.Duration)
 	// read waits for bytes and fills rx.into. It sets rx.n, 0 at the end of the stream, and adds to
 	// rx.calls. It returns errInterrupted after interrupt and at the deadline.
@@ -41,7 +44,7 @@ var errInterrupted = errors.New("iwarp: interrupted")
 type tcpSocket struct {
 	conn   conn
 	raw    syscall.RawConn
-	blocks bool
+	thread *blocking.Conn // conn, if it may block a thread
 
 	// Arguments of the functions for raw, and whether they wait.
 	e        *endpoint
@@ -85,15 +88,29 @@ func newSocket(e *endpoint, conn *net.TCPConn) (*tcpSocket, error) {
 	return s, nil
 }
 
+// roundTrip is TCP's shortest round trip so far, 0 if it is unknown.
+func roundTrip(s socket) (d time.Duration) {
+	s.control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil && info.Min_rtt != math.MaxUint32 {
+			d = time.Duration(info.Min_rtt) * time.Microsecond
+		}
+	})
+	return d
+}
+
 func (s *tcpSocket) block(threads int, spin time.Duration) {
-	if c := blocking.Take(s.raw, threads, spin); c != nil {
-		_ = s.conn.Close() // its descriptor only
-		s.conn, s.raw, s.blocks = c, c, true
+	tcp, ok := s.conn.(*net.TCPConn)
+	if threads < 0 || !ok {
+		return
+	}
+	if c, err := blocking.New(tcp, threads, spin); err == nil {
+		s.conn, s.raw, s.thread = c, c, c
 	}
 }
 
 func (s *tcpSocket) read(rx *receiver) error {
-	if rx.deferredWork && s.blocks {
+	if rx.deferredWork && s.thread != nil && s.thread.Blocks() {
 		// A goroutine woken by the handler is next on this processor. If we blocked now, it would
 		// wait until the runtime noticed.
 		rx.deferredWork = false

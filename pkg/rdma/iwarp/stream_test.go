@@ -61,6 +61,7 @@ func newOffline(s mpaParams, maxFPDU int, chunk func() int) *offline {
 }
 
 func (o *offline) read(rx *receiver) error {
+	rx.prepare()
 	left := min(len(o.in), max(1, o.chunk()))
 	rx.n = left
 	for _, v := range rx.into {

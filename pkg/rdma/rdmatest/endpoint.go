@@ -80,6 +80,7 @@ func newEndpoint(c *conn, s Side, d *domain, o *rdma.Options) *endpoint {
 		attributes: rdma.Attributes{
 			Provider: "fabric", MaxSegments: c.f.o.MaxSegments, MaxReadSegments: c.f.o.MaxReadSegments,
 			RemoteInvalidation: !c.f.o.NoRemoteInvalidation,
+			RoundTrip:          2 * c.f.o.Delay,
 		},
 	}
 	e.ready.L = &c.mu

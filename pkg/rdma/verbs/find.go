@@ -140,11 +140,7 @@ func Find(s Sources) (Found, error) {
 	}
 	var candidates []Found
 	for _, a := range assigned {
-		name := a.Device
-		if name == "" {
-			name = deviceOfPCI(s.Sys, a.ID)
-		}
-		if slices.Contains(present, name) {
+		if name := a.RDMADevice(s.Sys); name != "" {
 			candidates = append(candidates, Found{name, a.Variable})
 		}
 	}
@@ -200,6 +196,26 @@ func devices(sys fs.FS) ([]string, error) {
 		names = append(names, e.Name())
 	}
 	return names, nil
+}
+
+// RDMADevice returns the RDMA device in this network namespace, "" if none. sys is the directory
+// /sys. Since the plugin's description is as old as the container, the device that the kernel shows
+// comes first: the name changes when a driver is bound again.
+func (a *Assigned) RDMADevice(sys fs.FS) string {
+	for _, name := range []string{deviceOfPCI(sys, a.ID), a.Device} {
+		if !validName(name) {
+			continue
+		}
+		if _, err := fs.Stat(sys, path.Join(class, name)); err == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// validName reports whether name can be that of a device, and so of a directory.
+func validName(name string) bool {
+	return name != "" && len(name) <= 64 && name != "." && name != ".." && !strings.ContainsAny(name, "/")
 }
 
 // deviceOfPCI returns the RDMA device of a PCI or auxiliary device, "" if it has none.

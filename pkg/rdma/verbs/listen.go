@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -52,7 +53,11 @@ func (p *provider) Listen(ctx context.Context, address string) (rdma.Listener, e
 	C.sv_set_token(l.id, C.uintptr_t(l.token))
 	sa := sockaddr(at)
 	defer C.free(ptr(sa))
-	if errno := managed(func() C.int { return C.sv_listen(l.id, sa, C.int(p.cfg.MaxPending)) }); errno != 0 {
+	oneFamily := C.int(0) // ":PORT" serves both families
+	if at.Addr().IsUnspecified() && !strings.HasPrefix(address, ":") {
+		oneFamily = 1
+	}
+	if errno := managed(func() C.int { return C.sv_listen(l.id, sa, C.int(p.cfg.MaxPending), oneFamily) }); errno != 0 {
 		_ = l.Close()
 		return nil, fmt.Errorf("verbs: listening on %s: %w%s", at, syscall.Errno(errno), hint(syscall.Errno(errno)))
 	}

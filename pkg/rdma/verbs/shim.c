@@ -59,8 +59,10 @@ int sv_resolve_route(struct rdma_cm_id *id, int milliseconds)
 	return rdma_resolve_route(id, milliseconds) ? errno : 0;
 }
 
-int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog)
+int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog, int one_family)
 {
+	if (one_family && rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one_family, sizeof(one_family)))
+		return errno;
 	return rdma_bind_addr(id, at) || rdma_listen(id, backlog) ? errno : 0;
 }
 

@@ -139,7 +139,8 @@ int sv_next_event(struct rdma_event_channel *channel, struct sv_event *event);
 struct rdma_cm_id *sv_create_id(struct rdma_event_channel *channel, uintptr_t token);
 int sv_resolve_address(struct rdma_cm_id *id, struct sockaddr *to, int milliseconds);
 int sv_resolve_route(struct rdma_cm_id *id, int milliseconds);
-int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog);
+// With one_family, a listener on all addresses leaves those of the other family to another one.
+int sv_listen(struct rdma_cm_id *id, struct sockaddr *at, int backlog, int one_family);
 // sv_connect dials, or accepts. retries are how often our own messages are repeated without an answer (only who dials chooses), rnr_retries how often
 // the peer repeats one for which there is no receive here; 7 of these are without end.
 int sv_connect(struct rdma_cm_id *id, const void *data, uint8_t length, uint8_t reads_in, uint8_t reads_out, uint8_t retries, uint8_t rnr_retries, int accept);

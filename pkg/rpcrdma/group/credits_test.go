@@ -22,8 +22,8 @@ const (
 	mostFlight = mostNeeds
 )
 
-// world is a state of the model. It is comparable, so that visited states can be recorded.
-type world struct {
+// modelState is comparable, so that visited states can be recorded.
+type modelState struct {
 	queue    [mostNeeds]need
 	waiting  int8
 	granted  int8 // the requester's view
@@ -52,7 +52,7 @@ func remove[T comparable](list *[mostFlight]T, i int) T {
 }
 
 // pump sends all requests that can be sent. It returns violations.
-func (w *world) pump() error {
+func (w *modelState) pump() error {
 	for w.waiting > 0 {
 		r := w.queue[0]
 		n := r.n
@@ -91,7 +91,7 @@ func (w *world) pump() error {
 }
 
 // next yields the successor states.
-func (w world) next(yield func(world)) {
+func (w modelState) next(yield func(modelState)) {
 	for i := 0; i < mostFlight && w.sent[i] > 0; i++ {
 		for grant := int8(1); grant <= mostGrant; grant++ {
 			v := w
@@ -124,8 +124,8 @@ func TestNoDeadlock(t *testing.T) {
 		}
 	}
 	states := 0
-	var each func(w world)
-	each = func(w world) {
+	var each func(w modelState)
+	each = func(w modelState) {
 		if w.waiting == mostNeeds {
 			for grant := int8(1); grant <= mostGrant; grant++ {
 				v := w
@@ -141,13 +141,13 @@ func TestNoDeadlock(t *testing.T) {
 			each(v)
 		}
 	}
-	each(world{})
+	each(modelState{})
 	t.Logf("%d states", states)
 }
 
-func visit(t *testing.T, first world) int {
-	seen, todo := map[world]bool{}, []world{}
-	add := func(w world) {
+func visit(t *testing.T, first modelState) int {
+	seen, todo := map[modelState]bool{}, []modelState{}
+	add := func(w modelState) {
 		if err := w.pump(); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func visit(t *testing.T, first world) int {
 		w := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		end := true
-		w.next(func(v world) { end = false; add(v) })
+		w.next(func(v modelState) { end = false; add(v) })
 		if end && (w.waiting > 0 || w.inFlight > 0) {
 			t.Fatalf("%+v: nothing happens any more", w)
 		}
