@@ -10,12 +10,8 @@ package sign
 
 import (
 	"crypto/hkdf"
-	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
-	"hash"
-	"sync"
 	"sync/atomic"
 )
 
@@ -62,19 +58,7 @@ func (m Mode) String() string {
 type Signer struct {
 	mode Mode
 	uid  string
-	ring atomic.Pointer[ring]
-}
-
-// ring is a set of keys.
-type ring struct {
-	keyed [][]byte  // derived; the first one signs
-	macs  sync.Pool // of *macs
-}
-
-// macs are hash states for one user at a time, one for each key of a ring.
-type macs struct {
-	by  []hash.Hash
-	sum [sha256.Size]byte
+	ring atomic.Pointer[Ring]
 }
 
 // New makes the Signer of an export. uid has at least MinUID bytes. The first secret signs and all
@@ -102,25 +86,17 @@ func (s *Signer) SetKeys(secrets [][]byte) error {
 	if len(secrets) == 0 || len(secrets) > MaxKeys {
 		return fmt.Errorf("sign: %d keys, mode %v needs 1 to %d", len(secrets), s.mode, MaxKeys)
 	}
-	r := &ring{}
+	keys := make([][]byte, len(secrets))
 	for i, secret := range secrets {
 		if len(secret) < MinKey {
 			return fmt.Errorf("sign: key %d has %d bytes, at least %d are needed", i, len(secret), MinKey)
 		}
-		key, err := hkdf.Key(sha256.New, secret, nil, "sluice file handles\x00"+s.uid, sha256.Size)
-		if err != nil {
+		var err error
+		if keys[i], err = hkdf.Key(sha256.New, secret, nil, "sluice file handles\x00"+s.uid, sha256.Size); err != nil {
 			return fmt.Errorf("sign: key %d: %w", i, err)
 		}
-		r.keyed = append(r.keyed, key)
 	}
-	r.macs.New = func() any {
-		m := &macs{}
-		for _, key := range r.keyed {
-			m.by = append(m.by, hmac.New(sha256.New, key))
-		}
-		return m
-	}
-	s.ring.Store(r)
+	s.ring.Store(NewRing(keys, TagLen))
 	return nil
 }
 
@@ -161,11 +137,7 @@ func (s *Signer) Append(dst, handle []byte, limit int) []byte {
 	if n == len(handle) {
 		return dst
 	}
-	r := s.ring.Load()
-	m := r.macs.Get().(*macs)
-	dst = append(dst, m.tag(0, handle)...)
-	r.macs.Put(m)
-	return dst
+	return s.ring.Load().AppendTag(dst, handle)
 }
 
 // Verify returns the handle in a signed one, as a view. It returns false if this export has not
@@ -177,32 +149,11 @@ func (s *Signer) Verify(signed []byte, limit int) (handle []byte, ok bool) {
 	case s.mode == Off:
 		return signed, true
 	}
-	if n := len(signed) - TagLen; n >= 0 && s.hasTag(signed[:n:n], signed[n:]) {
+	if n := len(signed) - TagLen; n >= 0 && s.ring.Load().Verify(signed[:n], signed[n:]) {
 		return signed[:n:n], true
 	}
 	if s.mode == Auto && len(signed)+TagLen > limit {
 		return signed, true
 	}
 	return nil, false
-}
-
-// hasTag reports whether one of the keys makes this tag for the handle.
-func (s *Signer) hasTag(handle, tag []byte) bool {
-	r := s.ring.Load()
-	m := r.macs.Get().(*macs)
-	defer r.macs.Put(m)
-	for i := range m.by {
-		if subtle.ConstantTimeCompare(m.tag(i, handle), tag) == 1 {
-			return true
-		}
-	}
-	return false
-}
-
-// tag returns the tag under key i, valid until the next call.
-func (m *macs) tag(i int, handle []byte) []byte {
-	h := m.by[i]
-	h.Reset()
-	h.Write(handle)
-	return h.Sum(m.sum[:0])[:TagLen]
 }

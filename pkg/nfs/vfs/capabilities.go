@@ -16,6 +16,9 @@ type Capabilities struct {
 	CaseInsensitive bool
 	NoLinks         bool // no hard links
 	NoSymbolicLinks bool
+	ACLs            bool // POSIX access control lists
+	Xattrs          bool // extended attributes of users
+	Births          bool // times of birth
 }
 
 // Capabilities returns the file system's constant properties.

@@ -15,6 +15,8 @@ type Attrs struct {
 	Size                             uint64
 	SetAtime, SetMtime               bool
 	Atime, Mtime                     unix.Timespec
+	// Opened: the caller opened the file for writing, so a change of size needs no permission.
+	Opened bool
 }
 
 const modeBits = 0o7777
@@ -34,7 +36,7 @@ func (fs *FS) SetAttr(n *Node, a *Attrs, c *Cred, guard func(*Stat) bool, w *Wcc
 	default:
 		err = fs.setAttrs(n, &w.Before, a, c)
 	}
-	w.after(n)
+	w.after(n, err == nil)
 	n.change.Unlock()
 	if err != nil {
 		return err
@@ -49,7 +51,7 @@ func (fs *FS) setAttrs(n *Node, st *Stat, a *Attrs, c *Cred) error {
 		return unix.EINVAL
 	}
 	if a.SetSize {
-		if err := fs.truncate(n, st, a.Size, c); err != nil {
+		if err := fs.truncate(n, st, a, c); err != nil {
 			return err
 		}
 		if a.SetMtime && !a.SetAtime && a.Mtime.Nsec == unix.UTIME_NOW {
@@ -116,7 +118,7 @@ func (a *Attrs) times() []unix.Timespec {
 	return ts
 }
 
-func (fs *FS) truncate(n *Node, st *Stat, size uint64, c *Cred) error {
+func (fs *FS) truncate(n *Node, st *Stat, a *Attrs, c *Cred) error {
 	switch n.kind {
 	case unix.S_IFREG:
 	case unix.S_IFDIR:
@@ -124,10 +126,10 @@ func (fs *FS) truncate(n *Node, st *Stat, size uint64, c *Cred) error {
 	default:
 		return unix.EINVAL
 	}
-	if size > maxOffset {
+	if a.Size > maxOffset {
 		return unix.EFBIG
 	}
-	if !fs.Owns(st, c) {
+	if !a.Opened && !fs.Owns(st, c) {
 		if err := fs.requirePermission(n, st, c, MayWrite); err != nil {
 			return err
 		}
@@ -141,7 +143,7 @@ func (fs *FS) truncate(n *Node, st *Stat, size uint64, c *Cred) error {
 		return err
 	}
 	defer fs.ids.leave(entered)
-	return retry(func() error { return unix.Ftruncate(fd, int64(size)) })
+	return retry(func() error { return unix.Ftruncate(fd, int64(a.Size)) })
 }
 
 // Exclusive selects how Create treats an existing name.
@@ -158,11 +160,14 @@ const (
 
 // Create makes a regular file in dir. The verifier of an exclusive create is in the file's times,
 // 31 bits in the seconds of each, as in Linux. So it survives a restart, until the client sets
-// attributes, its first step (RFC 1813 section 3.3.8). Without a mode only the owner has access.
+// attributes, its first step (RFC 1813 section 3.3.8). The other attributes of an exclusive create
+// are those of EXCLUSIVE4_1 (RFC 8881 section 18.16.3). Without a mode only the owner has access.
+// w.Created reports whether the file is new.
 func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *Attrs, c *Cred, w *Wcc) (*Node, error) {
 	attrs := *a
 	if how == Verified {
-		attrs = Attrs{SetAtime: true, SetMtime: true, Atime: verifierTime(verifier[4:]), Mtime: verifierTime(verifier[:4])}
+		attrs.SetAtime, attrs.Atime = true, verifierTime(verifier[4:])
+		attrs.SetMtime, attrs.Mtime = true, verifierTime(verifier[:4])
 	}
 	if err := attrs.check(fs.capabilities.MaxFileSize); err != nil {
 		return nil, err
@@ -190,12 +195,9 @@ func (fs *FS) Create(dir *Node, name *Name, how Exclusive, verifier [8]byte, a *
 		return nil, err
 	case file >= 0:
 		w.made(n)
-		err = fs.setInitialAttrs(n, &attrs, c)
+		err = fs.finish(n, dir, &attrs, c)
 	default:
-		err = fs.createOver(n, how, &attrs, c)
-	}
-	if err == nil && (file >= 0 || how == Verified) {
-		err = dir.Sync(false)
+		err = fs.createOver(n, dir, how, &attrs, c)
 	}
 	if err != nil {
 		n.Release()
@@ -244,7 +246,7 @@ func verifierTime(b []byte) unix.Timespec {
 }
 
 // createOver is Create for an existing object.
-func (fs *FS) createOver(n *Node, how Exclusive, a *Attrs, c *Cred) error {
+func (fs *FS) createOver(n, dir *Node, how Exclusive, a *Attrs, c *Cred) error {
 	var st Stat
 	if err := n.Stat(&st); err != nil {
 		return err
@@ -253,10 +255,10 @@ func (fs *FS) createOver(n *Node, how Exclusive, a *Attrs, c *Cred) error {
 		return unix.EEXIST
 	}
 	if how == Verified {
-		if st.Atim.Sec != a.Atime.Sec || st.Mtim.Sec != a.Mtime.Sec || st.Size != 0 {
+		if st.Atim.Sec != a.Atime.Sec || st.Mtim.Sec != a.Mtime.Sec || st.Size != 0 && (!a.SetSize || uint64(st.Size) != a.Size) {
 			return unix.EEXIST
 		}
-		return n.Sync(false)
+		return fs.syncMade(n, dir, false)
 	}
 	if !a.SetSize {
 		return nil
@@ -310,10 +312,7 @@ func (fs *FS) makeNew(dir *Node, name *Name, a *Attrs, c *Cred, w *Wcc, call fun
 		return nil, err
 	}
 	w.made(n)
-	if err = fs.setInitialAttrs(n, a, c); err == nil {
-		err = dir.Sync(false)
-	}
-	if err != nil {
+	if err = fs.finish(n, dir, a, c); err != nil {
 		n.Release()
 		return nil, err
 	}
@@ -331,18 +330,20 @@ func (fs *FS) makeEntry(dir *Node, name *Name, c *Cred, w *Wcc, call func() erro
 	dir.change.Lock()
 	defer dir.change.Unlock()
 	w.before(dir)
-	defer w.after(dir)
 	entered, err := fs.ids.enter(c)
 	if err != nil {
+		w.after(dir, false)
 		return nil, err
 	}
 	err = retry(call)
 	fs.ids.leave(entered)
+	w.after(dir, err == nil)
 	return find(err)
 }
 
-// setInitialAttrs sets the attributes that a new object lacks. Only root gives files away.
-func (fs *FS) setInitialAttrs(n *Node, a *Attrs, c *Cred) error {
+// finish sets the attributes that a new object in dir lacks, and syncs it with its name. Only root
+// gives files away.
+func (fs *FS) finish(n, dir *Node, a *Attrs, c *Cred) error {
 	rest := *a
 	if c.UID != 0 || !fs.ids.able {
 		rest.SetUID, rest.SetGID = false, false
@@ -361,8 +362,8 @@ func (fs *FS) setInitialAttrs(n *Node, a *Attrs, c *Cred) error {
 			return err
 		}
 	}
-	if n.kind == unix.S_IFREG || n.kind == unix.S_IFDIR || rest.SetUID || rest.SetGID || rest.SetAtime || rest.SetMtime {
-		return n.Sync(false)
-	}
-	return nil // made together with its name, and stable with it
+	// Without further attributes a device or a link is made together with its name, and stable with
+	// it.
+	withName := n.kind != unix.S_IFREG && n.kind != unix.S_IFDIR && !rest.SetUID && !rest.SetGID && !rest.SetAtime && !rest.SetMtime
+	return fs.syncMade(n, dir, withName)
 }

@@ -70,6 +70,8 @@ func pread(fd int, b []byte, off int64) (int, error) {
 // Write is a write to a file. The zero value is ready, and reusable.
 type Write struct {
 	Wcc Wcc
+	// Opened: the caller opened the file for writing, so its permissions do not matter any more.
+	Opened bool
 	// Verifier is FS.Verifier from before the write: if it is unchanged after a commit, the data
 	// are safe.
 	Verifier uint64
@@ -83,7 +85,6 @@ const maxIOV = 1024
 // Do writes length bytes of data at off as the caller: an owner always may, others by the mode. It
 // returns the bytes written, fewer than length only with an error. Node.Sync makes them stable.
 func (w *Write) Do(n *Node, data [][]byte, length int, off uint64, c *Cred) (int, error) {
-	fs := n.fs
 	w.Wcc.HasBefore, w.Wcc.HasAfter = false, false
 	if n.kind != unix.S_IFREG {
 		return 0, unix.EINVAL
@@ -94,13 +95,44 @@ func (w *Write) Do(n *Node, data [][]byte, length int, off uint64, c *Cred) (int
 	}
 	n.change.Lock()
 	defer n.change.Unlock()
-	defer w.Wcc.after(n)
-	if err := n.Stat(&w.Wcc.Before); err != nil {
-		return 0, err
+	return w.doLocked(n, fd, data, length, off, c, true)
+}
+
+// Now is Do without waiting. It fails with EAGAIN if it would have to wait, or if Do knows better,
+// perhaps after writing a part: Do may then write all of it again. It never waits for writeback.
+func (w *Write) Now(n *Node, data [][]byte, length int, off uint64, c *Cred) (int, error) {
+	fs := n.fs
+	fd := int(n.writer.Load())
+	if fd < 0 || !fs.nonblocking || !fs.writeNow.Load() || !n.change.TryLock() {
+		return 0, unix.EAGAIN
 	}
-	w.Wcc.HasBefore = true
-	if !fs.Owns(&w.Wcc.Before, c) {
-		if err := fs.requirePermission(n, &w.Wcc.Before, c, MayWrite); err != nil {
+	defer n.change.Unlock()
+	n.used.Store(fs.now())
+	w.Wcc.HasBefore, w.Wcc.HasAfter = false, false
+	done, err := w.doLocked(n, fd, data, length, off, c, false)
+	if err == nil {
+		return done, nil
+	}
+	// the file system has no such writes
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) && !fs.inMemory {
+		fs.writeNow.Store(false)
+	}
+	return 0, unix.EAGAIN
+}
+
+func (w *Write) doLocked(n *Node, fd int, data [][]byte, length int, off uint64, c *Cred, wait bool) (done int, err error) {
+	fs := n.fs
+	defer func() { w.Wcc.after(n, done > 0) }()
+	if w.Wcc.before(n); !w.Wcc.HasBefore {
+		return 0, unix.ESTALE
+	}
+	if !w.Opened && !fs.Owns(&w.Wcc.Before, c) {
+		if wait {
+			err = fs.requirePermission(n, &w.Wcc.Before, c, MayWrite)
+		} else if may, known := fs.Permit(n, &w.Wcc.Before, c, MayWrite); !known || may == 0 {
+			err = unix.EAGAIN
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -115,13 +147,24 @@ func (w *Write) Do(n *Node, data [][]byte, length int, off uint64, c *Cred) (int
 	if err != nil {
 		return 0, err
 	}
-	done, err := w.write(fd, data, length, int64(off))
-	n.written.Add(1) // not before: a concurrent Sync may miss some of the data
+	flags := uintptr(0)
+	if !wait && !fs.inMemory {
+		flags = rwfNowait
+	}
+	done, err = w.write(fd, data, length, int64(off), flags)
+	if done > 0 {
+		n.written.Add(1) // not before: a concurrent Sync may miss some of the data
+		if !fs.inMemory {
+			if from, length := n.fresh.add(int64(off), int64(done)); length > 0 {
+				fs.writeBack(n, from, length)
+			}
+		}
+	}
 	fs.ids.leaveWriter(entered)
 	return done, err
 }
 
-func (w *Write) write(fd int, data [][]byte, length int, off int64) (int, error) {
+func (w *Write) write(fd int, data [][]byte, length int, off int64, flags uintptr) (int, error) {
 	w.iov = w.iov[:0]
 	for _, b := range data {
 		if len(b) > 0 {
@@ -133,7 +176,7 @@ func (w *Write) write(fd int, data [][]byte, length int, off int64) (int, error)
 	done := 0
 	left := w.iov
 	for len(left) > 0 {
-		k, err := pwritev(fd, left[:min(len(left), maxIOV)], off+int64(done))
+		k, err := pwritev(fd, left[:min(len(left), maxIOV)], off+int64(done), flags)
 		if err != nil {
 			clear(w.iov)
 			return done, err

@@ -1,5 +1,9 @@
-// Package vfs addresses the objects of a directory by handles, for a server without open files. It
-// serves NFS version 3, but knows of NFS only the size of a handle.
+// Package vfs addresses the objects of a directory by handles, for servers of NFS. It knows of NFS
+// only the size of a handle and the verifier of an exclusive create.
+//
+// Most operations take an object and need no open file: the object's descriptors are opened by need
+// and closed when they are idle. A [File] is an open file of its own, which locks belong to, and
+// which keeps an object whose last name was removed.
 //
 // # Handles
 //

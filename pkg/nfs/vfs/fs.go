@@ -80,6 +80,7 @@ type FS struct {
 	// rootPlace is the root's index id, which its handle does not contain.
 	rootPlace id
 	readNow   atomic.Bool
+	writeNow  atomic.Bool
 	index     index
 	locator   locator
 	verifier  atomic.Uint64
@@ -88,6 +89,10 @@ type FS struct {
 	subvolumes atomic.Pointer[map[uint64]uint64]
 	rootDev    uint64
 	statfs     func(fd int, s *unix.Statfs_t) error
+	ordered    bool // see ordered
+	writebacks chan writeback
+	// startWriteback is the function of that name; tests replace it.
+	startWriteback func(fd int, from, length int64) error
 
 	epoch time.Time
 	stop  chan struct{}
@@ -123,7 +128,7 @@ func Open(path string, o Options) (*FS, error) {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	fs := &FS{opt: o, log: o.Logger, epoch: time.Now(), mount: -1, statfs: unix.Fstatfs,
-		stop: make(chan struct{}), kick: make(chan struct{}, 1)}
+		startWriteback: startWriteback, writebacks: make(chan writeback, 16), stop: make(chan struct{}), kick: make(chan struct{}, 1)}
 	fs.signer.Store(signer)
 	var random [8]byte
 	rand.Read(random[:])
@@ -140,8 +145,9 @@ func Open(path string, o Options) (*FS, error) {
 		}
 		return nil, fmt.Errorf("vfs: %s: %w", path, err)
 	}
-	fs.done.Add(1)
+	fs.done.Add(2)
 	go fs.janitor()
+	go fs.writer()
 	return fs, nil
 }
 
@@ -175,11 +181,13 @@ func (fs *FS) openRoot(path string) (err error) {
 		return err
 	}
 	fs.nonblocking = local[sfs.Type]
+	fs.ordered = ordered(st.Dev, sfs.Type)
 	fs.inMemory = sfs.Type == unix.TMPFS_MAGIC || sfs.Type == unix.RAMFS_MAGIC
 	fs.noNlink = st.Nlink == 0
 	_, err = aclOf(fd)
 	fs.acls = !errors.Is(err, unix.EOPNOTSUPP)
 	fs.readNow.Store(fs.nonblocking)
+	fs.writeNow.Store(fs.nonblocking)
 	fs.ids.probe(fs.opt.SelfOnly)
 	rootID, err := fs.probeHandles(fd)
 	if err != nil {
@@ -192,6 +200,8 @@ func (fs *FS) openRoot(path string) (err error) {
 	fs.table.put(fs.root)
 	fs.fsid = fsidOf(fs.opt.Scope)
 	fs.capabilities = probeCapabilities(fs.mount, &sfs)
+	fs.capabilities.ACLs, fs.capabilities.Xattrs = fs.acls, probeXattrs(fd)
+	_, fs.capabilities.Births = fs.root.Birth()
 	fs.initInfo()
 	return nil
 }
@@ -301,8 +311,8 @@ func (fs *FS) Info() Info { return fs.info }
 // Root returns the root directory, which needs no Release.
 func (fs *FS) Root() *Node { return fs.root }
 
-// Nonblocking reports whether [Node.Stat], [FS.Fresh], [FS.Permit] and [FS.ReadNow] never wait on
-// this file system.
+// Nonblocking reports whether [Node.Stat], [FS.Fresh], [FS.Permit], [FS.ReadNow] and [Write.Now]
+// never wait on this file system.
 func (fs *FS) Nonblocking() bool { return fs.nonblocking }
 
 // Files returns the number of open descriptors.
@@ -357,6 +367,7 @@ func (fs *FS) Verifier() uint64 { return fs.verifier.Load() }
 // Close closes all files. No operation may be running.
 func (fs *FS) Close() error {
 	close(fs.stop)
+	close(fs.writebacks)
 	fs.locator.close()
 	fs.done.Wait()
 	fs.table.closeAll()

@@ -5,15 +5,14 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
+
+	"sluice.dev/sluice/pkg/nfs/sign"
 )
 
 // A handle:
@@ -114,65 +113,32 @@ func SameObject(a, b []byte) bool {
 }
 
 // signer makes and checks tags, with a set of keys that never changes.
-type signer struct {
-	keys []key // the first one signs
-}
-
-type key struct {
-	derived []byte
-	macs    sync.Pool // of *mac
-}
-
-type mac struct {
-	h   hash.Hash
-	sum [sha256.Size]byte
-}
+type signer struct{ ring *sign.Ring }
 
 // newSigner derives the keys of one file system, so that one key may serve several.
 func newSigner(keys [][]byte, scope string) (*signer, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("vfs: no key of file handles")
 	}
-	s := &signer{keys: make([]key, len(keys))}
+	derived := make([][]byte, len(keys))
 	for i, secret := range keys {
 		if len(secret) < MinKey {
 			return nil, fmt.Errorf("vfs: the key of file handles has %d bytes, at least %d are needed", len(secret), MinKey)
 		}
 		m := hmac.New(sha256.New, secret)
 		m.Write([]byte("sluice file handles, version 1\x00" + scope))
-		k := &s.keys[i]
-		k.derived = m.Sum(nil)
-		k.macs.New = func() any { return &mac{h: hmac.New(sha256.New, k.derived)} }
+		derived[i] = m.Sum(nil)
 	}
-	return s, nil
-}
-
-func (k *key) tag(i *id, tag *[tagLen]byte) {
-	m := k.macs.Get().(*mac)
-	m.h.Reset()
-	m.h.Write(i[:headLen+int(i[3])])
-	copy(tag[:], m.h.Sum(m.sum[:0]))
-	k.macs.Put(m)
+	return &signer{sign.NewRing(derived, tagLen)}, nil
 }
 
 func (s *signer) sign(i *id, h *Handle) {
-	n := headLen + int(i[3])
-	copy(h.b[:], i[:n])
-	var tag [tagLen]byte
-	s.keys[0].tag(i, &tag)
-	copy(h.b[n:], tag[:])
-	h.n = uint8(n + tagLen)
+	n := copy(h.b[:], i[:headLen+int(i[3])])
+	h.n = uint8(len(s.ring.AppendTag(h.b[:n], h.b[:n])))
 }
 
-// valid checks a tag. The id is a copy, so that the callers' stays off the heap.
-func (s *signer) valid(i id, tag []byte) bool {
-	var want [tagLen]byte
-	ok := 0
-	for k := range s.keys {
-		s.keys[k].tag(&i, &want)
-		ok |= subtle.ConstantTimeCompare(want[:], tag)
-	}
-	return ok == 1
+func (s *signer) valid(i *id, tag []byte) bool {
+	return s.ring.Verify(i[:headLen+int(i[3])], tag)
 }
 
 // SetKeys replaces the keys of Options from the next handle on: the first one signs, all are

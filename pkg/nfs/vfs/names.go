@@ -45,19 +45,21 @@ func (n *Name) DotDot() bool { return n.n == 2 && n.b[0] == '.' && n.b[1] == '.'
 type Wcc struct {
 	Before, After       Stat
 	HasBefore, HasAfter bool
+	// ChangeBefore and ChangeAfter are the change attributes.
+	ChangeBefore, ChangeAfter uint64
+	// Created: the operation made a new object.
+	Created bool
 	// Made, if not nil, is called with a new object before its attributes are set and anything is
 	// synced.
 	Made func(*Node)
 }
 
 func (w *Wcc) made(n *Node) {
+	w.Created = true
 	if w.Made != nil {
 		w.Made(n)
 	}
 }
-
-func (w *Wcc) before(n *Node) { w.HasBefore = n.Stat(&w.Before) == nil }
-func (w *Wcc) after(n *Node)  { w.HasAfter = n.Stat(&w.After) == nil }
 
 // Lookup returns the object of a name in dir. A mount point is out of reach: EACCES.
 func (fs *FS) Lookup(dir *Node, name *Name, c *Cred) (*Node, error) {
@@ -172,7 +174,7 @@ func (fs *FS) unlink(dir *Node, name *Name, c *Cred, flags int, w *Wcc) error {
 		err = retry(func() error { return unix.Unlinkat(dir.path, name.String(), flags) })
 		fs.ids.leave(entered)
 	}
-	w.after(dir)
+	w.after(dir, err == nil)
 	dir.change.Unlock()
 	fs.releaseRemoved(victim)
 	if err != nil {
@@ -217,8 +219,8 @@ func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred
 		err = retry(func() error { return unix.Renameat(from.path, fromName.String(), to.path, toName.String()) })
 		fs.ids.leave(entered)
 	}
-	fromWcc.after(from)
-	toWcc.after(to)
+	fromWcc.after(from, err == nil)
+	toWcc.after(to, err == nil)
 	unlockBoth(from, to)
 	fs.releaseRemoved(victim)
 	if err != nil {
@@ -227,7 +229,7 @@ func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred
 	if lost == nil {
 		fs.remember(&moved, &to.id, toName.terminated())
 	}
-	if err = to.Sync(false); err == nil && from != to {
+	if err = to.Sync(false); err == nil && from != to && !fs.ordered {
 		err = from.Sync(false)
 	}
 	return err
@@ -273,13 +275,13 @@ func (fs *FS) Link(n, dir *Node, name *Name, c *Cred, w *Wcc) error {
 		})
 		fs.ids.leave(entered)
 	}
-	w.after(dir)
+	w.after(dir, err == nil)
 	dir.change.Unlock()
 	if err != nil {
 		return err
 	}
 	fs.remember(&n.id, &dir.id, name.terminated())
-	if n.kind == unix.S_IFREG { // the link count
+	if n.kind == unix.S_IFREG && !fs.ordered { // the link count
 		if err = n.Sync(false); err != nil {
 			return err
 		}

@@ -22,7 +22,8 @@ type Node struct {
 	path     int // O_PATH descriptor
 
 	refs    atomic.Int32
-	dead    atomic.Bool // removed from the table: the last Release closes it
+	opens   atomic.Int32 // Files
+	dead    atomic.Bool  // removed from the table: the last Release closes it
 	closed  atomic.Bool
 	touched atomic.Bool // used since the clock hand passed
 
@@ -33,6 +34,9 @@ type Node struct {
 	// change is held during changes of the object, so that the attributes before and after belong
 	// to one change.
 	change sync.Mutex
+	// sameTick counts changes that left the ctime as it was; see Change.
+	sameTick atomic.Uint64
+	fresh    fresh // unstable data, guarded by change
 	// listing guards the position of a directory's reader, as long as the node is in use.
 	listing  sync.Mutex
 	position int64
@@ -43,6 +47,7 @@ type Node struct {
 
 	// written counts unstable writes; committed is how many of them are stable.
 	written, committed atomic.Uint64
+	syncs              [2]syncGroup // by SyncKind, of one object
 
 	prev, next *Node // the shard's ring
 }
@@ -83,6 +88,12 @@ func (n *Node) Kind() uint32 { return n.kind }
 // IsDir reports whether the object is a directory.
 func (n *Node) IsDir() bool { return n.kind == unix.S_IFDIR }
 
+// Acquire adds a use of n by a user of n, which needs a Release of its own.
+func (n *Node) Acquire() { n.refs.Add(1) }
+
+// Key identifies the object, as long as it exists.
+func (n *Node) Key() [len(id{})]byte { return n.id }
+
 // Release ends a use of n.
 func (n *Node) Release() {
 	if n.refs.Add(-1) == 0 {
@@ -98,7 +109,7 @@ func (n *Node) closeIfUnused() {
 	}
 }
 
-// Stat fills in st. An object without links is stale.
+// Stat fills in st. An object without links is stale, unless it has Files.
 func (n *Node) Stat(st *Stat) error {
 	var err error
 	if n.fs.nonblocking {
@@ -109,7 +120,7 @@ func (n *Node) Stat(st *Stat) error {
 	if err != nil {
 		return err
 	}
-	if st.Nlink == 0 && !n.fs.noNlink {
+	if st.Nlink == 0 && !n.fs.noNlink && n.opens.Load() == 0 {
 		n.fs.table.kill(n)
 		return unix.ESTALE
 	}
@@ -231,7 +242,11 @@ func (n *Node) Sync(dataOnly bool) error {
 	case dataOnly:
 		kind = SyncData
 	}
-	err = n.fs.sync(fd, kind)
+	if kind == SyncFS {
+		err = n.fs.sync(fd, kind)
+	} else {
+		err = n.syncs[kind].do(func() error { return n.fs.sync(fd, kind) })
+	}
 	// After a failure the pages are lost and there is nothing to wait for; the verifier informs
 	// callers.
 	for {

@@ -21,7 +21,7 @@ func (fs *FS) Cached(h []byte) (*Node, error) {
 	}
 	// The table ignores the tag, which may be that of an older key.
 	known := n.Handle()
-	if subtle.ConstantTimeCompare(tag, known.b[known.n-tagLen:known.n]) != 1 && !fs.signer.Load().valid(i, tag) {
+	if subtle.ConstantTimeCompare(tag, known.b[known.n-tagLen:known.n]) != 1 && !fs.signer.Load().valid(&i, tag) {
 		n.Release()
 		return nil, ErrBadHandle
 	}
@@ -44,7 +44,7 @@ func (fs *FS) Resolve(h []byte) (*Node, error) {
 		n.Release()
 	}
 	i, tag, _ := parse(h)
-	if n == nil && !fs.signer.Load().valid(i, tag) {
+	if n == nil && !fs.signer.Load().valid(&i, tag) {
 		return nil, ErrBadHandle
 	}
 	return fs.find(&i)
@@ -168,7 +168,7 @@ func (fs *FS) Fresh(n *Node) bool {
 	}
 	where, until := fs.where(n, now)
 	if where != inside {
-		return false
+		return n.opens.Load() > 0 && n.unlinked()
 	}
 	n.insideUntil.Store(until)
 	return true

@@ -206,9 +206,10 @@ func preadNow(fd int, b []byte, off int64) (int, error) {
 	return result(r, e)
 }
 
-func pwritev(fd int, iov []unix.Iovec, off int64) (int, error) {
+// pwritev fails with EAGAIN if rwfNowait is among the flags and it would have to wait.
+func pwritev(fd int, iov []unix.Iovec, off int64, flags uintptr) (int, error) {
 	for {
-		r, _, e := unix.Syscall6(unix.SYS_PWRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)), uintptr(off), uintptr(off>>32), 0)
+		r, _, e := unix.Syscall6(unix.SYS_PWRITEV2, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)), uintptr(off), uintptr(off>>32), flags)
 		if e != unix.EINTR {
 			return result(r, e)
 		}
