@@ -135,7 +135,10 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("%d version %d procedure %d: %v, want %v", c.program, c.version, c.proc, w.status, c.want)
 		}
 	}
-	for flavor, want := range map[uint32]oncrpc.AuthStat{oncrpc.RPCSecGSS: oncrpc.AuthRejectedCred, oncrpc.AuthSys: oncrpc.AuthBadCred, 390003: oncrpc.AuthRejectedCred} {
+	const authTLS = 7 // RFC 9289
+	for flavor, want := range map[uint32]oncrpc.AuthStat{
+		oncrpc.RPCSecGSS: oncrpc.AuthRejectedCred, oncrpc.AuthSys: oncrpc.AuthBadCred, authTLS: oncrpc.AuthRejectedCred, 390003: oncrpc.AuthRejectedCred,
+	} {
 		u := r.with(oncrpc.Auth{Flavor: flavor, Body: []byte{1, 2, 3, 4}}, "127.0.0.1:1")
 		if w := u.prepare(1, nfs3.Program, 3, nfs3.ProcGetAttr, &nfs3.HandleArgs{Object: r.root}, 0).send().wait(); !w.status.Denied || w.status.Auth != want {
 			t.Errorf("flavor %d: %v, want %v", flavor, w.status, want)

@@ -14,11 +14,10 @@ type op struct {
 	s    *Server
 	call *oncrpc.Call
 	run  func(*op)
-	next *op // in the workers' queue, or among the calls that wait for a reply
+	task task
+	next *op // among the calls that wait for a reply
 
-	auth     oncrpc.AuthSysParms
-	cred     vfs.Cred
-	readOnly bool
+	caller
 	cached   *cachedReply // the place of the reply; nil if it is not kept
 	repeated bool         // an earlier process started the call; see cachedReply.target
 	now      target       // the object that the call is about to change, as found by intend
@@ -42,47 +41,12 @@ func (s *Server) opOf(c *oncrpc.Call) *op {
 	o, ok := c.Scratch.(*op)
 	if !ok {
 		o = &op{}
+		o.task.run, o.task.drop = func() { o.run(o) }, o.drop
 		c.Scratch = o
 	}
 	o.s, o.call, o.cached, o.repeated = s, c, nil, false
 	o.data[0] = nil
 	return o
-}
-
-// authenticate determines the caller under the rule.
-func (o *op) authenticate(rule *Rule) oncrpc.AuthStat {
-	o.readOnly = rule.ReadOnly
-	anon := vfs.Cred{UID: o.s.cfg.AnonUID, GID: o.s.cfg.AnonGID}
-	switch o.call.Cred.Flavor {
-	case oncrpc.AuthNone:
-		o.cred = anon
-		return oncrpc.AuthOK
-	case oncrpc.AuthSys:
-		if o.auth.Decode(o.call.Cred) != nil {
-			return oncrpc.AuthBadCred
-		}
-		o.auth.Machine = nil // a view of the call's memory
-	default:
-		return oncrpc.AuthRejectedCred
-	}
-	o.cred = vfs.Cred{UID: o.auth.UID, GID: o.auth.GID, Groups: o.auth.GIDs}
-	switch rule.Squash {
-	case SquashAll:
-		o.cred = anon
-	case SquashRoot:
-		if o.cred.UID == 0 {
-			o.cred.UID = anon.UID
-		}
-		if o.cred.GID == 0 {
-			o.cred.GID = anon.GID
-		}
-		for i, g := range o.cred.Groups {
-			if g == 0 {
-				o.cred.Groups[i] = anon.GID
-			}
-		}
-	}
-	return oncrpc.AuthOK
 }
 
 // begin starts a reply with results of at most size bytes. It precedes all effects, so that they
@@ -144,13 +108,27 @@ func (o *op) end() {
 	o.symlinkArgs.Where = nfs3.DirOpArgs{}
 }
 
-// node returns the object of a handle, on the receive loop; nil if that would wait or fail.
+// node returns the object of a handle, on the receive loop, with its attributes in o.stat; nil if
+// that would wait or fail.
 func (o *op) node(h nfs3.Handle) *vfs.Node {
+	n := o.cachedNode(h)
+	if n == nil {
+		return nil
+	}
+	if !o.s.batchOf(o.call.Conn).stat(n, &o.stat) {
+		n.Release()
+		return nil
+	}
+	return n
+}
+
+// cachedNode is node without attributes.
+func (o *op) cachedNode(h nfs3.Handle) *vfs.Node {
 	n, err := o.s.fs.Cached(h)
 	if err != nil || n == nil {
 		return nil
 	}
-	if !o.s.fs.Fresh(n) || n.Stat(&o.stat) != nil {
+	if !o.s.fs.Fresh(n) {
 		n.Release()
 		return nil
 	}

@@ -214,8 +214,13 @@ func TestWorkersAreBounded(t *testing.T) {
 	h := r.handle("file")
 	r.read(h, 0, 100) // opens it
 	var calls []*wire
-	for i := range 5 {
-		calls = append(calls, r.prepare(uint32(i), nfs3.Program, nfs3.Version, nfs3.ProcCommit, &nfs3.CommitArgs{File: h}, 0).send())
+	for i := range 5 { // of a file each: those of one would share a sync
+		name := string(rune('a' + i))
+		r.put(name, "")
+		calls = append(calls, r.prepare(uint32(i), nfs3.Program, nfs3.Version, nfs3.ProcCommit, &nfs3.CommitArgs{File: r.handle(name)}, 0))
+	}
+	for _, w := range calls {
+		w.send()
 	}
 	<-g.entered
 	<-g.entered

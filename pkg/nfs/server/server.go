@@ -2,15 +2,17 @@
 // [oncrpc.Handler] for any transport.
 //
 // On a connection's receive loop it runs calls that cannot block: NULL, and GETATTR, ACCESS and
-// READ of open objects with cached data. All others run on a bounded pool of workers. pkg/nfs/vfs
-// has files, handles, permissions and identities.
+// READ of open objects with cached data, and short unstable WRITEs to open files, if the file
+// system takes them without waiting. All others run on a bounded pool of workers. pkg/nfs/vfs has
+// files, handles, permissions and identities.
 //
 // # Stable storage
 //
 // A reply reports only changes on stable storage (RFC 1813): SETATTR, CREATE, MKDIR, SYMLINK,
-// MKNOD, REMOVE, RMDIR, RENAME and LINK sync the object and the directories first. So do WRITE with
-// DATA_SYNC or FILE_SYNC, and COMMIT. No setting changes this. The write verifier changes with
-// every start, and after every failed sync.
+// MKNOD, REMOVE, RMDIR, RENAME and LINK sync the object and the directories first, each alone only
+// if the file system's journal does not bring the others with it. So do WRITE with DATA_SYNC or
+// FILE_SYNC, and COMMIT. No setting changes this. The write verifier changes with every start, and
+// after every failed sync.
 //
 // # Retransmissions
 //
@@ -39,6 +41,7 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/access"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
@@ -67,8 +70,13 @@ type Config struct {
 	Workers int
 	// InlineRead is the longest READ, in bytes, on the receive loop; 0 means all, -1 none.
 	InlineRead int
+	// InlineWrite is the longest unstable WRITE, in bytes, on the receive loop; 0 means 64 KiB, -1
+	// none.
+	InlineWrite int
 	// ReplyCache bounds the duplicate request cache.
 	ReplyCache ReplyCacheLimits
+	// NFS4 serves versions 4.1 and 4.2 too; nil means version 3 alone.
+	NFS4 *NFS4Config
 	// Files are options of the directory: MaxFiles, Recheck, SelfOnly, IndexOnly, Sync. Keys, Scope
 	// and Logger are ignored.
 	Files vfs.Options
@@ -88,6 +96,7 @@ type Server struct {
 	workers workers
 	replies replyCache
 	mounts  mountList
+	v4      *v4Server // nil without version 4
 	closed  atomic.Bool
 }
 
@@ -110,6 +119,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.InlineRead == 0 {
 		cfg.InlineRead = nfs3.MaxData
+	}
+	if cfg.InlineWrite == 0 {
+		cfg.InlineWrite = 64 << 10
 	}
 	if strings.ContainsAny(cfg.Name, "/\x00") || len(cfg.Name) > vfs.MaxName {
 		return nil, fmt.Errorf("nfs server: Name is %q, must be at most %d bytes without slash", cfg.Name, vfs.MaxName)
@@ -141,6 +153,9 @@ func New(cfg Config) (*Server, error) {
 	s.info = info
 	if cfg.StateDir != "" {
 		s.openJournal(root)
+	}
+	if cfg.NFS4 != nil {
+		s.v4 = newV4Server(s)
 	}
 	return s, nil
 }
@@ -234,6 +249,9 @@ func (s *Server) Close() error {
 		return errors.New("nfs server: closed twice")
 	}
 	s.workers.close()
+	if s.v4 != nil {
+		s.v4.close()
+	}
 	err := s.fs.Close()
 	if s.replies.journal != nil {
 		err = errors.Join(err, s.replies.journal.close())
@@ -241,7 +259,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-// ServeRPC implements oncrpc.Handler for version 3 of the programs 100003 and 100005.
+// ServeRPC implements oncrpc.Handler for versions 3 and 4 of the program 100003, and version 3 of
+// 100005.
 func (s *Server) ServeRPC(c *oncrpc.Call) {
 	switch {
 	case s.closed.Load():
@@ -250,6 +269,10 @@ func (s *Server) ServeRPC(c *oncrpc.Call) {
 		s.serveNFS(c)
 	case c.Program == nfs3.MountProgram && c.Version == nfs3.MountVersion:
 		s.serveMount(c)
+	case c.Program == nfs4.Program && s.v4 != nil && c.Version == nfs4.Version:
+		s.serveNFS4(c)
+	case c.Program == nfs4.Program && s.v4 != nil:
+		c.ReplyMismatch(nfs3.Version, nfs4.Version)
 	case c.Program == nfs3.Program || c.Program == nfs3.MountProgram:
 		c.ReplyMismatch(3, 3)
 	default:
@@ -282,7 +305,7 @@ func init() {
 		nfs3.ProcAccess:      {run: accessCheck, nonblocking: accessNonblocking},
 		nfs3.ProcReadlink:    {run: readlink},
 		nfs3.ProcRead:        {run: read, nonblocking: readNonblocking},
-		nfs3.ProcWrite:       {run: write, once: true},
+		nfs3.ProcWrite:       {run: write, nonblocking: writeNonblocking, once: true},
 		nfs3.ProcCreate:      {run: create, once: true, journaled: true},
 		nfs3.ProcMkdir:       {run: mkdir, once: true, journaled: true},
 		nfs3.ProcSymlink:     {run: symlink, once: true, journaled: true},
@@ -315,17 +338,17 @@ func (s *Server) serveNFS(c *oncrpc.Call) {
 		return
 	}
 	o := s.opOf(c)
-	if stat := o.authenticate(rule); stat != oncrpc.AuthOK {
+	if stat := o.authenticate(s, c, rule); stat != oncrpc.AuthOK {
 		c.ReplyDenied(stat)
 		return
 	}
 	p := &procedures[c.Procedure]
-	if p.nonblocking != nil && s.fs.Nonblocking() && p.nonblocking(o) {
-		return
-	}
 	if p.once && !s.replies.enter(o) {
 		return
 	}
+	if p.nonblocking != nil && s.fs.Nonblocking() && p.nonblocking(o) {
+		return
+	}
 	o.run = p.run
-	s.workers.submit(o)
+	s.workers.submit(&o.task)
 }

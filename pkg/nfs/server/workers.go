@@ -7,7 +7,7 @@ import "sync"
 // and transports bound their number.
 type workers struct {
 	mu          sync.Mutex
-	first, last *op
+	first, last *task
 	queued      int
 	idle        *worker
 	count, max  int
@@ -18,64 +18,71 @@ type workers struct {
 
 type worker struct {
 	next *worker
-	wake chan *op // nil: exit
+	wake chan *task // nil: exit
+}
+
+// task is the part of a call in progress that workers need.
+type task struct {
+	run  func() // answers the call
+	drop func() // ends it without an answer
+	next *task  // in the queue
 }
 
 func (w *workers) init(limit int) { w.max = limit }
 
-func (w *workers) submit(o *op) {
+func (w *workers) submit(t *task) {
 	w.mu.Lock()
 	switch {
 	case w.closed:
 		w.mu.Unlock()
-		o.drop()
+		t.drop()
 		return
 	case w.idle != nil:
 		k := w.idle
 		w.idle, k.next = k.next, nil
 		w.resting--
 		w.mu.Unlock()
-		k.wake <- o
+		k.wake <- t
 		return
 	case w.count < w.max:
 		w.count++
 		w.done.Add(1)
-		go w.work(&worker{wake: make(chan *op, 1)}, o)
+		go w.work(&worker{wake: make(chan *task, 1)}, t)
 	default:
-		o.next = nil
+		t.next = nil
 		if w.last == nil {
-			w.first = o
+			w.first = t
 		} else {
-			w.last.next = o
+			w.last.next = t
 		}
-		w.last = o
+		w.last = t
 		w.queued++
 	}
 	w.mu.Unlock()
 }
 
-func (w *workers) work(k *worker, o *op) {
+func (w *workers) work(k *worker, t *task) {
 	defer w.done.Done()
-	for o != nil {
-		o.run(o)
-		o = w.another(k)
-		if o == nil {
-			o = <-k.wake
+	for t != nil {
+		t.run()
+		t = w.another(k)
+		if t == nil {
+			t = <-k.wake
 		}
 	}
 }
 
 // another returns a waiting call, or makes the worker idle.
-func (w *workers) another(k *worker) *op {
+func (w *workers) another(k *worker) *task {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if o := w.first; o != nil {
-		if w.first = o.next; w.first == nil {
+	if t := w.first; t != nil {
+		if w.first = t.next; w.first == nil {
 			w.last = nil
 		}
-		o.next = nil
+		t.next = nil
 		w.queued--
-		return o
+		return t
 	}
 	if w.closed {
 		k.wake <- nil

@@ -69,7 +69,7 @@ func TestNoAllocations(t *testing.T) {
 	var s syncs
 	for _, inline := range []int{0, -1} {
 		r := newRig(t, func(c *Config) {
-			c.InlineRead, c.Files.Sync = inline, s.sync
+			c.InlineRead, c.InlineWrite, c.Files.Sync = inline, inline, s.sync
 			c.Files.Recheck = 1
 			c.ReplyCache.PerClient = 16
 		})

@@ -1,0 +1,258 @@
+package state
+
+import (
+	"time"
+
+	"sluice.dev/sluice/pkg/nfs/nfs4"
+)
+
+// Smallest sizes of a channel's messages in bytes: a COMPOUND with SEQUENCE alone and a credential,
+// and its reply.
+const (
+	minRequest  = 200
+	minResponse = 120
+)
+
+// Session is a client's session.
+type Session struct {
+	id     nfs4.SessionID
+	client *Client
+	slots  []slot
+	busy   int // slots in use
+	ended  bool
+
+	fore, back nfs4.ChannelAttrs
+	program    uint32
+	conns      []any // for callbacks, the newest last
+}
+
+// ID returns the session's id.
+func (n *Session) ID() nfs4.SessionID { return n.id }
+
+// Client returns the session's client.
+func (n *Session) Client() *Client { return n.client }
+
+// Fore returns the attributes of the fore channel.
+func (n *Session) Fore() *nfs4.ChannelAttrs { return &n.fore }
+
+// slot is an entry of a session's reply cache (RFC 8881 section 2.10.6.1).
+type slot struct {
+	sequence uint32
+	busy     bool
+	cached   bool   // reply is the reply of the latest request; otherwise only its outcome is known
+	used     bool   // there has been a request
+	request  uint64 // a hash of it
+	solo     bool   // it had no operation besides SEQUENCE
+	reply    []byte
+}
+
+// Slot is a slot in use, from Sequence to Finish.
+type Slot struct {
+	Session *Session
+	index   uint32
+	cache   bool
+}
+
+// Cache reports whether the client wants the reply to be cached.
+func (l *Slot) Cache() bool { return l.cache }
+
+// CreateSession is CREATE_SESSION (RFC 8881 section 18.36), after the checks of its flags. conn
+// is the connection, for callbacks if the flags ask for it.
+func (s *State) CreateSession(a *nfs4.CreateSessionArgs, p Principal, conn any, now time.Time) (nfs4.CreateSessionRes, nfs4.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var none nfs4.CreateSessionRes
+	c := s.clients[a.ClientID]
+	switch {
+	case c == nil:
+		return none, nfs4.ErrStaleClientID
+	case a.Sequence == c.sequence && c.hasReply:
+		return c.created, nfs4.OK
+	case a.Sequence != c.sequence+1:
+		return none, nfs4.ErrSeqMisordered
+	case !c.confirmed && c.principal != p:
+		return none, nfs4.ErrClientIDInUse
+	}
+	fore, back := a.Fore, a.Back
+	switch {
+	case fore.MaxRequestSize < minRequest || fore.MaxResponseSize < minResponse || fore.MaxOperations == 0:
+		return none, nfs4.ErrTooSmall
+	case fore.MaxRequests == 0:
+		return none, nfs4.ErrInval
+	case len(c.sessions) >= s.cfg.MaxSessions:
+		return none, nfs4.ErrNoSpc
+	}
+	s.confirm(c)
+	c.expires = now.Add(s.cfg.Lease)
+	fore.HeaderPadSize, back.HeaderPadSize = 0, 0
+	fore.MaxRequestSize = min(fore.MaxRequestSize, uint32(s.cfg.MaxRequest))
+	fore.MaxResponseSize = min(fore.MaxResponseSize, uint32(s.cfg.MaxResponse))
+	fore.MaxResponseSizeCached = min(fore.MaxResponseSizeCached, uint32(s.cfg.MaxCached), fore.MaxResponseSize)
+	fore.MaxOperations = min(fore.MaxOperations, uint32(s.cfg.MaxOps))
+	fore.MaxRequests = min(fore.MaxRequests, uint32(s.cfg.MaxSlots))
+	n := &Session{id: s.sessionID(c.id), client: c, slots: make([]slot, fore.MaxRequests), fore: fore, back: back, program: a.CBProgram}
+	s.sessions[n.id] = n
+	c.sessions[n.id] = n
+	flags := a.Flags & nfs4.SessionConnBackChan
+	if flags != 0 {
+		n.addConn(conn)
+	}
+	c.sequence++
+	c.created = nfs4.CreateSessionRes{Session: n.id, Sequence: c.sequence, Flags: flags, Fore: fore, Back: back}
+	c.hasReply = true
+	return c.created, nfs4.OK
+}
+
+// maxConns bounds the connections of a session's back channel.
+const maxConns = 16
+
+func (n *Session) addConn(conn any) {
+	for i, k := range n.conns {
+		if k == conn {
+			n.conns = append(n.conns[:i], n.conns[i+1:]...)
+			break
+		}
+	}
+	if len(n.conns) == maxConns {
+		n.conns = n.conns[:copy(n.conns, n.conns[1:])]
+	}
+	n.conns = append(n.conns, conn)
+}
+
+// BindConn is BIND_CONN_TO_SESSION (RFC 8881 section 18.34). back adds conn to the back channel.
+func (s *State) BindConn(id nfs4.SessionID, conn any, back bool, now time.Time) nfs4.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.sessions[id]
+	if n == nil {
+		return nfs4.ErrBadSession
+	}
+	if back {
+		n.addConn(conn)
+	}
+	n.client.expires = now.Add(s.cfg.Lease)
+	return nfs4.OK
+}
+
+// BackchannelCtl is BACKCHANNEL_CTL (RFC 8881 section 18.33).
+func (s *State) BackchannelCtl(n *Session, program uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.program = program
+}
+
+// DestroySession is DESTROY_SESSION (RFC 8881 section 18.37). own is the session of the COMPOUND,
+// if it has one.
+func (s *State) DestroySession(id nfs4.SessionID, own *Session) nfs4.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.sessions[id]
+	if n == nil {
+		return nfs4.ErrBadSession
+	}
+	running := n.busy
+	if n == own {
+		running--
+	}
+	if running > 0 {
+		return nfs4.ErrDelay
+	}
+	s.endSession(n)
+	return nfs4.OK
+}
+
+func (s *State) endSession(n *Session) {
+	n.ended = true
+	delete(s.sessions, n.id)
+	delete(n.client.sessions, n.id)
+	n.conns = nil
+}
+
+// Sequenced is the outcome of Sequence.
+type Sequenced struct {
+	Slot Slot
+	Res  nfs4.SequenceRes
+	// Replay: the request is a retry. Reply is its cached reply, appended to the buffer; without
+	// one, Solo reports that SEQUENCE was its only operation.
+	Replay, Cached, Solo bool
+	Reply                []byte
+}
+
+// Request describes a COMPOUND to Sequence.
+type Request struct {
+	Ops  uint32 // operations, SEQUENCE included
+	Size int    // bytes of the whole call
+	Hash uint64 // of its contents, to find other requests in place of retries
+}
+
+// Sequence is SEQUENCE (RFC 8881 section 18.46). For a new request the slot is in use until Finish.
+// A cached reply is appended to buf.
+func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.Time) (r Sequenced, st nfs4.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.sessions[a.Session]
+	if n == nil {
+		return r, nfs4.ErrBadSession
+	}
+	last := uint32(len(n.slots) - 1)
+	switch {
+	case q.Ops > n.fore.MaxOperations:
+		return r, nfs4.ErrTooManyOps
+	case q.Size > int(n.fore.MaxRequestSize):
+		return r, nfs4.ErrReqTooBig
+	case a.Slot > last:
+		return r, nfs4.ErrBadSlot
+	case a.HighestSlot > last || a.HighestSlot < a.Slot:
+		return r, nfs4.ErrBadHighSlot
+	}
+	l := &n.slots[a.Slot]
+	r.Slot = Slot{Session: n, index: a.Slot, cache: a.CacheThis}
+	r.Res = nfs4.SequenceRes{
+		Session: n.id, Sequence: a.Sequence, Slot: a.Slot, HighestSlot: last, TargetHighestSlot: last, StatusFlags: s.statusFlags(n),
+	}
+	switch {
+	case a.Sequence == l.sequence && l.used:
+		if l.busy {
+			return r, nfs4.ErrDelay
+		}
+		if l.request != q.Hash {
+			return r, nfs4.ErrSeqFalseRetry
+		}
+		r.Replay, r.Cached, r.Solo = true, l.cached, l.solo
+		if l.cached {
+			r.Reply = append(buf, l.reply...)
+		}
+	case a.Sequence != l.sequence+1:
+		return r, nfs4.ErrSeqMisordered
+	case l.busy:
+		return r, nfs4.ErrSeqMisordered
+	default:
+		l.sequence, l.busy, l.used, l.cached, l.request, l.solo = a.Sequence, true, true, false, q.Hash, q.Ops == 1
+		n.busy++
+	}
+	n.client.expires = now.Add(s.cfg.Lease)
+	return r, nfs4.OK
+}
+
+func (s *State) statusFlags(n *Session) (flags uint32) {
+	if len(n.conns) == 0 {
+		flags |= nfs4.SeqCBPathDownSession
+	}
+	return flags
+}
+
+// Finish ends the use of a slot. reply is cached, unless it is nil.
+func (s *State) Finish(l *Slot, reply []byte, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := l.Session
+	t := &n.slots[l.index]
+	t.busy = false
+	n.busy--
+	if reply != nil {
+		t.reply = append(t.reply[:0], reply...)
+		t.cached = true
+	}
+	// A lease does not end while a COMPOUND runs.
+	n.client.expires = now.Add(s.cfg.Lease)
+}

@@ -1,0 +1,170 @@
+package server
+
+import (
+	"crypto/sha256"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/nfs/nfs4"
+	"sluice.dev/sluice/pkg/nfs/nfs4/state"
+	"sluice.dev/sluice/pkg/nfs/vfs"
+)
+
+// v4Server is the part of a Server for versions 4.1 and 4.2.
+type v4Server struct {
+	s     *Server
+	state *state.State
+	// owner and scope are so_major_id and eir_server_scope: the same for all addresses of an
+	// export, and after a restart.
+	owner, scope []byte
+	maxResponse  int
+	records      *clientRecords
+	stop, done   chan struct{}
+}
+
+// NFS4Config configures versions 4.1 and 4.2. Zero values mean the defaults of [state.Config], and
+// for Opens and Locks a quarter of RLIMIT_NOFILE, at most 65536.
+type NFS4Config struct {
+	// Lease is the time after which a silent client may lose its state. Grace is the time after a
+	// start in which clients reclaim theirs.
+	Lease, Grace time.Duration
+	// Clients, Opens and Locks bound the memory of state.
+	Clients, Opens, Locks int
+}
+
+func newV4Server(s *Server) *v4Server {
+	v := &v4Server{s: s, stop: make(chan struct{}), done: make(chan struct{})}
+	sum := sha256.Sum256(append([]byte("sluice server owner\x00"), s.fs.Root().Handle().Bytes()...))
+	v.owner, v.scope = sum[:16], sum[16:]
+	now := time.Now()
+	var owners [][]byte
+	v.records, owners = openClientRecords(s)
+	cfg := *s.cfg.NFS4
+	if cfg.Opens == 0 {
+		cfg.Opens = descriptorShare()
+	}
+	if cfg.Locks == 0 {
+		cfg.Locks = descriptorShare()
+	}
+	v.state = state.New(state.Config{
+		Boot: uint32(now.UnixMilli() >> 4), Lease: cfg.Lease, Grace: cfg.Grace,
+		MaxClients: cfg.Clients, MaxOpens: cfg.Opens, MaxLocks: cfg.Locks,
+	}, owners, now)
+	v.maxResponse = v.state.Config().MaxResponse
+	go v.run()
+	return v
+}
+
+// descriptorShare is the default limit of opens, and of locks: each has a descriptor, and so have
+// the objects in memory, which may take as many (see vfs.Options.MaxFiles).
+func descriptorShare() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
+		return 256
+	}
+	return int(max(64, min(65536, r.Cur/4)))
+}
+
+// run ends expired state.
+func (v *v4Server) run() {
+	defer close(v.done)
+	t := time.NewTicker(v.state.Config().Lease / 4)
+	defer t.Stop()
+	for {
+		select {
+		case <-v.stop:
+			return
+		case now := <-t.C:
+			v.state.Tick(now)
+			for _, owner := range v.state.Unclaimed(now) {
+				v.records.remove(owner)
+			}
+			v.settle()
+		}
+	}
+}
+
+func (v *v4Server) close() {
+	close(v.stop)
+	<-v.done
+	v.state.End()
+	v.settle()
+}
+
+// settle closes the resources of ended state, and removes the records of ended clients.
+func (v *v4Server) settle() {
+	if !v.state.Ended() {
+		return
+	}
+	resources, owners := v.state.Released()
+	for _, owner := range owners {
+		v.records.remove(owner)
+	}
+	for _, r := range resources {
+		r.(*vfs.File).Close()
+	}
+}
+
+// operations4 is set by init, since its functions refer to it.
+var operations4 [nfs4.Operations]operation
+
+func init() {
+	operations4 = [nfs4.Operations]operation{
+		nfs4.OpSequence:          {run: (*compound).sequence, sessionless: true},
+		nfs4.OpExchangeID:        {run: (*compound).exchangeID, sessionless: true},
+		nfs4.OpCreateSession:     {run: (*compound).createSession, sessionless: true},
+		nfs4.OpDestroySession:    {run: (*compound).destroySession, sessionless: true},
+		nfs4.OpDestroyClientID:   {run: (*compound).destroyClientID, sessionless: true},
+		nfs4.OpBindConnToSession: {run: (*compound).bindConnToSession, sessionless: true},
+		nfs4.OpBackchannelCtl:    {run: (*compound).backchannelCtl},
+		nfs4.OpReclaimComplete:   {run: (*compound).reclaimComplete},
+		nfs4.OpTestStateID:       {run: (*compound).testStateID},
+		nfs4.OpFreeStateID:       {run: (*compound).freeStateID},
+
+		nfs4.OpPutFH:     {run: (*compound).putFH},
+		nfs4.OpPutRootFH: {run: (*compound).putRootFH},
+		nfs4.OpPutPubFH:  {run: (*compound).putRootFH},
+		nfs4.OpGetFH:     {run: (*compound).getFH, fh: true},
+		nfs4.OpSaveFH:    {run: (*compound).saveFH, fh: true},
+		nfs4.OpRestoreFH: {run: (*compound).restoreFH},
+
+		nfs4.OpGetAttr:       {run: (*compound).getAttr, fh: true},
+		nfs4.OpSetAttr:       {run: (*compound).setAttr, fh: true, changes: true},
+		nfs4.OpVerify:        {run: (*compound).verify, fh: true},
+		nfs4.OpNVerify:       {run: (*compound).nVerify, fh: true},
+		nfs4.OpAccess:        {run: (*compound).access, fh: true},
+		nfs4.OpLookup:        {run: (*compound).lookup, fh: true},
+		nfs4.OpLookupP:       {run: (*compound).lookupP, fh: true},
+		nfs4.OpCreate:        {run: (*compound).create, fh: true, changes: true},
+		nfs4.OpRemove:        {run: (*compound).remove, fh: true, changes: true},
+		nfs4.OpRename:        {run: (*compound).rename, fh: true, savedFH: true, changes: true},
+		nfs4.OpLink:          {run: (*compound).link, fh: true, savedFH: true, changes: true},
+		nfs4.OpReadlink:      {run: (*compound).readlink, fh: true},
+		nfs4.OpSecInfo:       {run: (*compound).secInfo, fh: true},
+		nfs4.OpSecInfoNoName: {run: (*compound).secInfoNoName, fh: true},
+		nfs4.OpReaddir:       {run: (*compound).readdir, fh: true},
+		nfs4.OpRead:          {run: (*compound).read, fh: true},
+		nfs4.OpWrite:         {run: (*compound).write, fh: true, changes: true},
+		nfs4.OpCommit:        {run: (*compound).commit, fh: true, changes: true},
+
+		nfs4.OpOpen:          {run: (*compound).open, fh: true},
+		nfs4.OpOpenDowngrade: {run: (*compound).openDowngrade, fh: true},
+		nfs4.OpClose:         {run: (*compound).close, fh: true},
+		nfs4.OpLock:          {run: (*compound).lock, fh: true},
+		nfs4.OpLockT:         {run: (*compound).lockT, fh: true},
+		nfs4.OpLockU:         {run: (*compound).lockU, fh: true},
+
+		nfs4.OpAllocate:    {run: (*compound).allocate, fh: true, changes: true},
+		nfs4.OpDeallocate:  {run: (*compound).deallocate, fh: true, changes: true},
+		nfs4.OpSeek:        {run: (*compound).seek, fh: true},
+		nfs4.OpReadPlus:    {run: (*compound).readPlus, fh: true},
+		nfs4.OpIOAdvise:    {run: (*compound).ioAdvise, fh: true},
+		nfs4.OpCopy:        {run: (*compound).copy, fh: true, savedFH: true, changes: true},
+		nfs4.OpClone:       {run: (*compound).clone, fh: true, savedFH: true, changes: true},
+		nfs4.OpGetXattr:    {run: (*compound).getXattr, fh: true},
+		nfs4.OpSetXattr:    {run: (*compound).setXattr, fh: true, changes: true},
+		nfs4.OpListXattrs:  {run: (*compound).listXattrs, fh: true},
+		nfs4.OpRemoveXattr: {run: (*compound).removeXattr, fh: true, changes: true},
+	}
+}
