@@ -21,20 +21,27 @@ import (
 
 // benchOptions are the flags of bench.
 type benchOptions struct {
-	op        string
-	size      sizeFlag
-	depth     int
-	duration  time.Duration
-	warmup    time.Duration
-	count     int64
-	stability string
-	fileSize  sizeFlag
-	json      bool
-	profile   string
-	cpuOf     []int
+	op          string
+	size        sizeFlag
+	depth       int
+	connections int
+	idle        int
+	duration    time.Duration
+	warmup      time.Duration
+	count       int64
+	stability   string
+	fileSize    sizeFlag
+	json        bool
+	profile     string
+	cpuOf       []int
 
 	stable nfs3.Stability
 }
+
+const (
+	benchOps       = "NULL, GETATTR, READ, WRITE, SETATTR, RENAME, CREATE or REMOVE"
+	maxConnections = 16384
+)
 
 // benchFile is the file's name when the URL is a directory.
 const benchFile = "sluicectl-bench.dat"
@@ -43,22 +50,25 @@ func (a *app) benchCommand() *cobra.Command {
 	o := benchOptions{size: 64 << 10, fileSize: 64 << 20}
 	c := &cobra.Command{
 		Use:   "bench URL",
-		Short: "Measure one operation on one connection",
-		Long: "Repeat one operation on one connection, --depth calls at a time, and print rates and latencies. " +
+		Short: "Measure one operation on one connection or many",
+		Long: "Repeat one operation, --depth calls at a time on each of --connections, and print rates and latencies. " +
 			"The URL is the file that is read, written or asked about; in a directory it is " + benchFile + ". It is made, or filled up to --file-size, " +
-			"when it is shorter, and stays. Reads and writes go through it from its beginning to its end, again and again.",
+			"when it is shorter, and stays. Reads and writes go through it from its beginning to its end, again and again. " +
+			"For SETATTR, RENAME, CREATE and REMOVE the URL is a directory: they work on empty files in a new directory there, which is removed at the end.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return a.with(c.Context(), args[0], 0, "measure", func(ctx context.Context, s *session) error { return s.bench(ctx, &o) })
+			return a.mounted(c.Context(), args[0], "measure", false, func(ctx context.Context, s *session) error { return s.bench(ctx, &o) })
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.op, "op", "NULL", "operation to measure: NULL, GETATTR, READ or WRITE")
+	f.StringVar(&o.op, "op", "NULL", "operation to measure: "+benchOps)
 	f.Var(&o.size, "size", "bytes of each READ or WRITE, up to 1MiB")
-	f.IntVar(&o.depth, "depth", 16, "calls outstanding at once, 1 to 4096")
+	f.IntVar(&o.depth, "depth", 16, "calls outstanding at once on each connection, 1 to 4096")
+	f.IntVar(&o.connections, "connections", 1, "connections to measure, 1 to 16384")
+	f.IntVar(&o.idle, "idle-connections", 0, "connections that are opened before these, and stay idle, 0 to 16384")
 	f.DurationVar(&o.duration, "duration", 2*time.Second, "how long to measure")
 	f.DurationVar(&o.warmup, "warmup", 100*time.Millisecond, "how long to run before that")
 	f.Int64Var(&o.count, "count", 0, "measure this many calls instead of --duration")
@@ -74,7 +84,7 @@ func (a *app) benchCommand() *cobra.Command {
 func (o *benchOptions) check() (err error) {
 	o.op = strings.ToUpper(o.op)
 	switch o.op {
-	case "NULL", "GETATTR":
+	case "NULL", "GETATTR", "SETATTR", "RENAME", "CREATE", "REMOVE":
 		o.size = 0
 	case "READ", "WRITE":
 		if o.size < 1 || o.size > nfs3.MaxData {
@@ -84,7 +94,13 @@ func (o *benchOptions) check() (err error) {
 			return fmt.Errorf("--file-size is %d, must be at least --size, %d", int64(o.fileSize), int64(o.size))
 		}
 	default:
-		return fmt.Errorf("--op is %q, must be NULL, GETATTR, READ or WRITE", o.op)
+		return fmt.Errorf("--op is %q, must be %s", o.op, benchOps)
+	}
+	if o.connections < 1 || o.connections > maxConnections {
+		return fmt.Errorf("--connections is %d, must be 1 to %d", o.connections, maxConnections)
+	}
+	if o.idle < 0 || o.idle > maxConnections {
+		return fmt.Errorf("--idle-connections is %d, must be 0 to %d", o.idle, maxConnections)
 	}
 	if o.depth < 1 || o.depth > 4096 {
 		return fmt.Errorf("--depth is %d, must be 1 to 4096", o.depth)
@@ -98,38 +114,78 @@ func (o *benchOptions) check() (err error) {
 
 // benchResult is the JSON of bench.
 type benchResult struct {
-	URL       string  `json:"url"`
-	Op        string  `json:"op"`
-	Size      int64   `json:"size"`
-	Depth     int     `json:"depth"`
-	Stability string  `json:"stability,omitempty"`
-	CRC       bool    `json:"crc"`
-	Ops       int64   `json:"ops"`
-	Seconds   float64 `json:"seconds"`
-	OpsPerSec float64 `json:"ops_per_s"`
-	MBPerSec  float64 `json:"mb_per_s"` // 10^6 bytes
-	P50       float64 `json:"p50_us"`
-	P99       float64 `json:"p99_us"`
-	Max       float64 `json:"max_us"`
+	URL   string `json:"url"`
+	Op    string `json:"op"`
+	Size  int64  `json:"size"`
+	Depth int    `json:"depth"`
+	// Connections are those measured, Idle those beside them.
+	Connections int     `json:"connections"`
+	Idle        int     `json:"idle_connections,omitempty"`
+	Stability   string  `json:"stability,omitempty"`
+	CRC         bool    `json:"crc"`
+	Ops         int64   `json:"ops"`
+	Seconds     float64 `json:"seconds"`
+	OpsPerSec   float64 `json:"ops_per_s"`
+	MBPerSec    float64 `json:"mb_per_s"` // 10^6 bytes
+	P50         float64 `json:"p50_us"`
+	P99         float64 `json:"p99_us"`
+	Max         float64 `json:"max_us"`
 	// Per operation, at the client.
 	Allocs   float64 `json:"allocs_per_op"`
 	Syscalls float64 `json:"syscalls_per_op"`
 	Messages float64 `json:"messages_per_op"` // sent and received
 	RDMAOps  float64 `json:"rdma_ops_per_op"` // RDMA Reads and Writes by the server
-	// CPU has the CPU time of the processes of --cpu-of, in seconds and in their order.
-	CPU []float64 `json:"cpu_s,omitempty"`
+	// ClientCPU is the CPU time of this process, CPU those of the processes of --cpu-of in their
+	// order, in seconds.
+	ClientCPU float64   `json:"client_cpu_s"`
+	CPU       []float64 `json:"cpu_s,omitempty"`
 }
 
 func (s *session) bench(ctx context.Context, o *benchOptions) error {
+	sessions, closeAll, err := s.more(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	if namesOf[o.op] != nil {
+		return s.benchNames(ctx, sessions, o)
+	}
 	file, err := s.benchTarget(ctx, o)
 	if err != nil {
 		return err
 	}
-	b, err := newLoad(s, file, o)
+	b, err := newLoad(sessions, o, func(x *slot) error { return x.prepare(file) })
 	if err != nil {
 		return err
 	}
 	defer b.close()
+	return s.measure(ctx, b, o)
+}
+
+// more opens the further connections. It returns those to measure, s among them.
+func (s *session) more(ctx context.Context, o *benchOptions) (measured []*session, closeAll func(), err error) {
+	var others []*session
+	closeAll = func() {
+		for _, x := range others {
+			x.close()
+		}
+	}
+	measured = []*session{s}
+	for i := range o.idle + o.connections - 1 {
+		x, err := s.app.dialWith(ctx, s.target, false, s.pool)
+		if err != nil {
+			closeAll()
+			return nil, nil, fmt.Errorf("connection %d of %d: %w", i+2, o.idle+o.connections, err)
+		}
+		others = append(others, x)
+	}
+	// the first ones that were opened are idle
+	measured = append(measured, others...)[o.idle:]
+	return measured, closeAll, nil
+}
+
+// measure warms up, measures and prints.
+func (s *session) measure(ctx context.Context, b *load, o *benchOptions) error {
 	if o.warmup > 0 {
 		if _, err := b.run(ctx, o.warmup, 0); err != nil {
 			return err
@@ -150,10 +206,12 @@ func (s *session) bench(ctx context.Context, o *benchOptions) error {
 	if err != nil {
 		return err
 	}
+	own := ownCPU()
 	r, err := b.run(ctx, o.duration, o.count)
 	if err != nil {
 		return err
 	}
+	r.ClientCPU = (ownCPU() - own).Seconds()
 	if r.CPU, err = cpuSeconds(o.cpuOf); err != nil {
 		return err
 	}
@@ -227,7 +285,11 @@ func (r *benchResult) print(w io.Writer) {
 	if r.Stability != "" {
 		what += " " + r.Stability
 	}
-	fmt.Fprintf(w, "%s, %d at once: %d calls in %.2f s\n", what, r.Depth, r.Ops, r.Seconds)
+	each := ""
+	if r.Connections > 1 {
+		each = fmt.Sprintf(" on each of %d connections", r.Connections)
+	}
+	fmt.Fprintf(w, "%s, %d at once%s: %d calls in %.2f s\n", what, r.Depth, each, r.Ops, r.Seconds)
 	fmt.Fprintf(w, "  rate      %.0f calls/s", r.OpsPerSec)
 	if r.Size > 0 {
 		fmt.Fprintf(w, ", %.1f MB/s", r.MBPerSec)

@@ -1,48 +1,49 @@
 package sluicectl
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
-)
+	"time"
 
-// userHz is Linux's unit of CPU times, in 1/s, on every architecture of Go.
-const userHz = 100
+	"golang.org/x/sys/unix"
+)
 
 // cpuSeconds returns the CPU time that each process has used so far, with all its threads, in user
 // and kernel mode.
 func cpuSeconds(pids []int) ([]float64, error) {
 	var seconds []float64
 	for _, pid := range pids {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		d, err := cpuTime(pid)
 		if err != nil {
 			return nil, err
 		}
-		ticks, err := cpuTicks(string(b))
-		if err != nil {
-			return nil, fmt.Errorf("process %d: %w", pid, err)
-		}
-		seconds = append(seconds, float64(ticks)/userHz)
+		seconds = append(seconds, d.Seconds())
 	}
 	return seconds, nil
 }
 
-// cpuTicks adds utime and stime of a line of /proc/PID/stat, fields 14 and 15 (proc(5)). Field 2 is
-// the program's name in parentheses, which may itself have spaces and parentheses.
-func cpuTicks(stat string) (uint64, error) {
-	const utime, stime = 14 - 3, 15 - 3 // behind the name
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= stime {
-		return 0, fmt.Errorf("/proc/PID/stat has %d fields behind the name, want more than %d", len(fields), stime)
+// cpuTime reads the CPU clock of a process. Its number is that of clock_getcpuclockid(3), and its
+// resolution is a nanosecond.
+func cpuTime(pid int) (time.Duration, error) {
+	const scheduled = 2 // CPUCLOCK_SCHED
+	if pid < 1 {
+		return 0, fmt.Errorf("process %d: must be 1 at least", pid)
 	}
-	u, err := strconv.ParseUint(fields[utime], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("/proc/PID/stat, utime: %w", err)
+	return clock(^int32(pid)<<3|scheduled, fmt.Sprintf("process %d", pid))
+}
+
+// ownCPU is the CPU time of this process so far.
+func ownCPU() time.Duration {
+	d, _ := clock(unix.CLOCK_PROCESS_CPUTIME_ID, "")
+	return d
+}
+
+func clock(id int32, name string) (time.Duration, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(id, &t); errors.Is(err, unix.EINVAL) {
+		return 0, fmt.Errorf("%s: no such process", name)
+	} else if err != nil {
+		return 0, fmt.Errorf("%s: its CPU time: %w", name, err)
 	}
-	s, err := strconv.ParseUint(fields[stime], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("/proc/PID/stat, stime: %w", err)
-	}
-	return u + s, nil
+	return time.Duration(t.Nano()), nil
 }

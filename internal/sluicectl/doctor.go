@@ -37,20 +37,19 @@ var errUnwell = errors.New("the problems above keep RDMA from working")
 func (a *app) examineHost() error {
 	h := doctor.ReadHost()
 	w := doctor.Wanted{Device: a.opts.device}
-	var problems []string
 	if _, err := verbs.New(verbs.Config{}); errors.Is(err, verbs.ErrNotBuilt) {
 		fmt.Fprintln(a.Out, "this sluicectl was built without rdma-core: limits of devices are not shown, and --provider verbs is not there")
 	}
 	found, err := verbs.Find(verbs.Sources{Name: a.opts.device, Environ: os.Environ(), Sys: os.DirFS("/sys")})
-	switch {
-	case err != nil && a.opts.device == "": // with a name, the device is checked below
-		problems = append(problems, strings.TrimPrefix(err.Error(), "verbs: "))
-	case found.Device != "":
+	if err == nil && found.Device != "" {
 		w.Device = found.Device
 		a.fact("chosen", "%s, by %s", found.Device, found.By)
 	}
 	a.devices(h)
-	problems = append(problems, h.Check(w)...)
+	problems := h.Check(w)
+	if err != nil && len(problems) == 0 { // the environment is not the plugin's
+		problems = []doctor.Problem{{Reason: doctor.DeviceNotUsable, Message: strings.TrimPrefix(err.Error(), "verbs: ")}}
+	}
 	return a.verdict(problems, h.Notes(w))
 }
 
@@ -150,8 +149,8 @@ func keys(all []uint16) string {
 	return strings.Join(list, " ")
 }
 
-// verdict prints the notes and the problems.
-func (a *app) verdict(problems, notes []string) error {
+// verdict prints the notes and the problems, those with a reason as the messages of conditions.
+func (a *app) verdict(problems []doctor.Problem, notes []string) error {
 	for _, n := range notes {
 		fmt.Fprintf(a.Out, "* %s\n", n)
 	}
@@ -160,7 +159,11 @@ func (a *app) verdict(problems, notes []string) error {
 		return nil
 	}
 	for _, p := range problems {
-		fmt.Fprintf(a.Out, "! %s\n", p)
+		anchor := ""
+		if p.Reason != "" {
+			anchor = fmt.Sprintf(" (docs/troubleshooting.md#%s)", strings.ToLower(p.Reason))
+		}
+		fmt.Fprintf(a.Out, "! %s%s\n", p.Message, anchor)
 	}
 	return errUnwell
 }

@@ -83,7 +83,7 @@ func reason(err error) string {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return "nothing listens there (connection refused)"
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
 		return "the connection ended (" + err.Error() + ")"
 	}
 	var dns *net.DNSError

@@ -23,7 +23,7 @@ func (a *app) lsCommand() *cobra.Command {
 		Short: "List a directory",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.with(c.Context(), args[0], 0, "list", func(ctx context.Context, s *session) error {
+			return a.with(c.Context(), args[0], "list", func(ctx context.Context, s *session) error {
 				return s.list(ctx, long, all)
 			})
 		},
@@ -33,13 +33,18 @@ func (a *app) lsCommand() *cobra.Command {
 	return c
 }
 
-// with runs f on a mounted target. verb names the action in errors.
-func (a *app) with(ctx context.Context, rawURL string, window int, verb string, f func(context.Context, *session) error) error {
+// with runs f on a mounted target, and connects again when the connection ends. verb names the
+// action in errors.
+func (a *app) with(ctx context.Context, rawURL, verb string, f func(context.Context, *session) error) error {
+	return a.mounted(ctx, rawURL, verb, true, f)
+}
+
+func (a *app) mounted(ctx context.Context, rawURL, verb string, reconnect bool, f func(context.Context, *session) error) error {
 	t, err := parseTarget(rawURL)
 	if err != nil {
 		return err
 	}
-	s, err := a.mount(ctx, t, window)
+	s, err := a.mount(ctx, t, reconnect)
 	if err != nil {
 		return err
 	}
@@ -157,7 +162,7 @@ func (a *app) statCommand() *cobra.Command {
 		Short: "Print a file's attributes, and its file system's capabilities",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.with(c.Context(), args[0], 0, "look at", func(ctx context.Context, s *session) error { return s.stat(ctx) })
+			return a.with(c.Context(), args[0], "look at", func(ctx context.Context, s *session) error { return s.stat(ctx) })
 		},
 	}
 }

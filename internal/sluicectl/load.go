@@ -14,15 +14,17 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
 // load keeps calls in flight. Each reply's handler sends the next call. A run allocates nothing and
-// uses only the connection's goroutine.
+// uses only the connections' goroutines.
 type load struct {
-	s     *session
-	o     *benchOptions
-	slots []*slot
+	sessions []*session
+	o        *benchOptions
+	slots    []*slot
 
 	deadline time.Time
 	left     atomic.Int64 // calls still to be started, when they are counted
@@ -36,7 +38,9 @@ type load struct {
 // slot is one of the calls in flight. Only the handler of its reply touches it.
 type slot struct {
 	l    *load
+	s    *session
 	op   *client.Op
+	back *client.Op // of RENAME: takes turns with op
 	buf  *bufpool.Buf
 	next func(*client.Op)
 	sent time.Time
@@ -47,27 +51,36 @@ type slot struct {
 	block, blocks, stride int64
 	size                  int
 
-	attr  nfs3.GetAttrRes
-	read  nfs3.ReadRes
-	write nfs3.WriteRes
+	// CREATE and REMOVE have a name of their own each time.
+	names *nameSource
+	name  []byte
+
+	attr   nfs3.GetAttrRes
+	read   nfs3.ReadRes
+	write  nfs3.WriteRes
+	wcc    nfs3.WccRes // SETATTR and REMOVE
+	create nfs3.CreateRes
+	rename nfs3.RenameRes
 }
 
 // slowest is the highest latency of the histogram.
 const slowest = time.Minute
 
-func newLoad(s *session, file nfs3.Handle, o *benchOptions) (*load, error) {
-	l := &load{s: s, o: o}
-	for i := range o.depth {
+// newLoad makes a load of o.depth calls for each session; prepare makes one of them.
+func newLoad(sessions []*session, o *benchOptions, prepare func(*slot) error) (*load, error) {
+	l := &load{sessions: sessions, o: o}
+	n := int64(o.depth * len(sessions))
+	for i := range n {
 		x := &slot{
-			l: l, lat: hdrhistogram.New(1000, slowest.Nanoseconds(), 3),
-			block: int64(i), stride: int64(o.depth), size: int(o.size),
+			l: l, s: sessions[i%int64(len(sessions))], lat: hdrhistogram.New(1000, slowest.Nanoseconds(), 3),
+			block: i, stride: n, size: int(o.size),
 		}
 		x.next = x.answered
 		if o.size > 0 {
 			x.blocks = int64(o.fileSize / o.size)
 			x.block %= x.blocks
 		}
-		if err := x.prepare(s, file, o); err != nil {
+		if err := prepare(x); err != nil {
 			l.close()
 			return nil, err
 		}
@@ -76,22 +89,24 @@ func newLoad(s *session, file nfs3.Handle, o *benchOptions) (*load, error) {
 	return l, nil
 }
 
-func (x *slot) prepare(s *session, file nfs3.Handle, o *benchOptions) (err error) {
+// prepare makes the call on a file.
+func (x *slot) prepare(file nfs3.Handle) (err error) {
+	o := x.l.o
 	if o.size > 0 {
-		if x.buf, err = s.pool.Get(int(o.size)); err != nil {
+		if x.buf, err = x.s.pool.Get(int(o.size)); err != nil {
 			return err
 		}
 		_, _ = pattern{}.ReadAt(x.buf.B, x.block*int64(o.size))
 	}
 	switch o.op {
 	case "NULL":
-		x.op, err = s.NewNull()
+		x.op, err = x.s.NewNull()
 	case "GETATTR":
-		x.op, err = s.NewGetAttr(file)
+		x.op, err = x.s.NewGetAttr(file)
 	case "READ":
-		x.op, err = s.NewRead(file, x.buf)
+		x.op, err = x.s.NewRead(file, x.buf)
 	case "WRITE":
-		x.op, err = s.NewWrite(file, x.buf, o.stable)
+		x.op, err = x.s.NewWrite(file, x.buf, o.stable)
 	}
 	if err != nil && x.buf != nil {
 		x.buf.Release()
@@ -102,6 +117,9 @@ func (x *slot) prepare(s *session, file nfs3.Handle, o *benchOptions) (err error
 func (l *load) close() {
 	for _, x := range l.slots {
 		x.op.Free()
+		if x.back != nil {
+			x.back.Free()
+		}
 		if x.buf != nil {
 			x.buf.Release()
 		}
@@ -116,7 +134,7 @@ func (l *load) run(ctx context.Context, d time.Duration, count int64) (*benchRes
 	}
 	l.counted = count > 0
 	l.left.Store(count)
-	before := l.s.counters()
+	before := l.counters()
 	var m0, m1 runtime.MemStats
 	runtime.ReadMemStats(&m0)
 	began := time.Now()
@@ -138,7 +156,9 @@ func (l *load) run(ctx context.Context, d time.Duration, count int64) (*benchRes
 	case <-finished:
 	case <-ctx.Done():
 		l.fail(ctx.Err())
-		_ = l.s.requester().Close()
+		for _, s := range l.sessions {
+			_ = s.requester().Close()
+		}
 		<-finished
 	}
 	took := time.Since(began)
@@ -146,13 +166,17 @@ func (l *load) run(ctx context.Context, d time.Duration, count int64) (*benchRes
 	if l.err != nil {
 		return nil, l.err
 	}
-	return l.result(took, before, l.s.counters(), m1.Mallocs-m0.Mallocs), nil
+	return l.result(took, before, l.counters(), m1.Mallocs-m0.Mallocs), nil
 }
 
 func (x *slot) send(now time.Time) {
 	if x.buf != nil {
 		x.op.SetRange(uint64(x.block)*uint64(x.size), x.size)
 		x.block = (x.block + x.stride) % x.blocks
+	}
+	if x.names != nil {
+		x.name = x.names.next(x.name)
+		x.op.SetName(x.name)
 	}
 	x.sent = now
 	x.op.Submit(x.next)
@@ -167,6 +191,9 @@ func (x *slot) answered(op *client.Op) {
 	}
 	_ = x.lat.RecordValue(min(now.Sub(x.sent), slowest).Nanoseconds())
 	x.ops++
+	if x.back != nil {
+		x.op, x.back = x.back, x.op
+	}
 	if l.stop.Load() || now.After(l.deadline) || l.counted && l.left.Add(-1) < 0 {
 		l.running.Done()
 		return
@@ -198,6 +225,21 @@ func (x *slot) check(op *client.Op) error {
 			return fmt.Errorf("READ: %w: %d of %d", errShort, x.read.Count, x.size)
 		}
 		return x.read.Status.Err()
+	case "SETATTR", "REMOVE":
+		if err := op.Result(&x.wcc); err != nil {
+			return err
+		}
+		return x.wcc.Status.Err()
+	case "CREATE":
+		if err := op.Result(&x.create); err != nil {
+			return err
+		}
+		return x.create.Status.Err()
+	case "RENAME":
+		if err := op.Result(&x.rename); err != nil {
+			return err
+		}
+		return x.rename.Status.Err()
 	default:
 		if err := op.Result(&x.write); err != nil {
 			return err
@@ -226,7 +268,8 @@ func (l *load) result(took time.Duration, before, after counters, mallocs uint64
 	per := func(n uint64) float64 { return float64(n) / float64(max(ops, 1)) }
 	us := func(ns int64) float64 { return float64(ns) / 1e3 }
 	r := &benchResult{
-		URL: l.s.target.url, Op: o.op, Size: int64(o.size), Depth: o.depth, CRC: l.s.negotiated().CRC,
+		URL: l.sessions[0].target.url, Op: o.op, Size: int64(o.size), Depth: o.depth, Connections: len(l.sessions), Idle: o.idle,
+		CRC: l.sessions[0].negotiated().CRC,
 		Ops: ops, Seconds: took.Seconds(), OpsPerSec: float64(ops) / took.Seconds(),
 		MBPerSec: float64(ops) * float64(o.size) / took.Seconds() / 1e6,
 		P50:      us(all.ValueAtQuantile(50)), P99: us(all.ValueAtQuantile(99)), Max: us(all.Max()),
@@ -239,14 +282,24 @@ func (l *load) result(took time.Duration, before, after counters, mallocs uint64
 	return r
 }
 
-// counters are a connection's totals, for any transport.
+// counters are the connections' totals, for any transport.
 type counters struct{ syscalls, messages, rdma uint64 }
 
+func (l *load) counters() (sum counters) {
+	for _, s := range l.sessions {
+		c := s.counters()
+		sum.syscalls += c.syscalls
+		sum.messages += c.messages
+		sum.rdma += c.rdma
+	}
+	return sum
+}
+
 func (s *session) counters() counters {
-	if s.rdma != nil {
-		n := s.rdma.Stats()
+	if c, ok := s.conn.(*rpcrdma.Client); ok {
+		n := c.Stats()
 		return counters{n.ReadCalls + n.WriteCalls, n.Sends + n.Receives, n.RemoteReads + n.RemoteWrites + n.Reads + n.Writes}
 	}
-	n := s.tcp.Stats()
+	n := s.conn.(*oncrpc.Client).Stats()
 	return counters{n.ReadCalls + n.WriteCalls, n.RecordsIn + n.RecordsOut, 0}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice.dev/sluice/internal/names"
+	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
@@ -63,7 +64,7 @@ func (a *app) pingCommand() *cobra.Command {
 
 func (a *app) ping(ctx context.Context, t *target, asJSON bool) error {
 	began := time.Now()
-	s, err := a.dial(ctx, t, 0)
+	s, err := a.dial(ctx, t, false)
 	if err != nil {
 		return err
 	}
@@ -88,10 +89,11 @@ func (a *app) ping(ctx context.Context, t *target, asJSON bool) error {
 
 // negotiated returns the parameters of the connection, known after the first reply.
 func (s *session) negotiated() pingResult {
-	if s.rdma == nil {
+	rdma, ok := s.conn.(*rpcrdma.Client)
+	if !ok {
 		return pingResult{URL: s.target.url, Transport: "tcp"}
 	}
-	n := s.rdma.Negotiated()
+	n := rdma.Negotiated()
 	r := pingResult{
 		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
 		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,

@@ -21,9 +21,9 @@ func TestPlacement(t *testing.T) {
 		flags         string
 		reads, writes bool
 	}{
-		{"", false, false},
+		{"--results tbsn", false, false},
 		{"--results tbsn --min-length 1 --receive-buffer 32K", false, false},
-		{"--min-length 1M", false, false}, // in the payload
+		{"--results tbsn --min-length 1M", false, false}, // in the payload
 		{"--results EXRW", false, true},
 		{"--results exrw --threshold 64K", true, true},
 		{"--threshold 1M", false, false},
@@ -54,8 +54,8 @@ func TestPlacement(t *testing.T) {
 func TestPlacementFlags(t *testing.T) {
 	r := newRig(t)
 	for args, want := range map[string]string{
-		"--results Fast":           `--results is "Fast", must be TBSN, EXRW, CHOICE or BYSIZE.`,
-		"--results NOITEM":         `--results is "NOITEM", must be TBSN, EXRW, CHOICE or BYSIZE.`,
+		"--results Fast":           `--results is "Fast", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
+		"--results NOITEM":         `--results is "NOITEM", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
 		"--results BYSIZE":         "--results BYSIZE needs a --threshold.",
 		"--threshold 2G":           "--threshold is 2GiB, must be up to 1GiB.",
 		"--min-length 0":           "--min-length is 0B, must be 1 to 1MiB.",
@@ -63,7 +63,7 @@ func TestPlacementFlags(t *testing.T) {
 		"--receive-buffer 2M":      "--receive-buffer is 2MiB, must be a power of two from 4KiB to 1MiB.",
 		"--receive-buffer 2K":      "--receive-buffer is 2KiB, must be a power of two from 4KiB to 1MiB.",
 		"--receive-buffer 5K":      "--receive-buffer is 5KiB, must be a power of two from 4KiB to 1MiB.",
-		"--version 1 --results XX": `--results is "XX", must be TBSN, EXRW, CHOICE or BYSIZE.`,
+		"--version 1 --results XX": `--results is "XX", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
 	} {
 		if code, out, errs := r.run("", append(strings.Fields(args), "ping", "TWO")...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", args, code, out, errs, want)

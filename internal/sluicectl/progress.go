@@ -2,7 +2,6 @@ package sluicectl
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 
 // progress shows a transfer's progress on stderr: a bar on a terminal, occasional lines elsewhere.
 type progress struct {
-	w        io.Writer
+	app      *app
 	name     string
 	total    int64 // -1: unknown
 	width    int   // of the terminal, 0: none
@@ -23,7 +22,7 @@ type progress struct {
 }
 
 func (a *app) newProgress(name string, total int64) *progress {
-	p := &progress{w: a.Err, name: printable(name), total: total, began: time.Now(), interval: 5 * time.Second}
+	p := &progress{app: a, name: printable(name), total: total, began: time.Now(), interval: 5 * time.Second}
 	if f, ok := a.Err.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
 			p.width, p.interval = max(int(size.Col), 40), 100*time.Millisecond
@@ -51,11 +50,15 @@ func (p *progress) tell(now time.Time) {
 			s += fmt.Sprintf("  %s left", time.Duration(left*float64(time.Second)).Round(time.Second))
 		}
 	}
+	p.app.mu.Lock()
+	defer p.app.mu.Unlock()
 	if p.width == 0 {
-		fmt.Fprintf(p.w, "%s: %s\n", p.name, s)
+		fmt.Fprintf(p.app.Err, "%s: %s\n", p.name, s)
 		return
 	}
-	fmt.Fprintf(p.w, "\r\x1b[K%s", p.bar(s))
+	p.app.clearLocked()
+	fmt.Fprint(p.app.Err, p.bar(s))
+	p.app.bar = true
 }
 
 // bar fits name, bar and figures into one line.
@@ -76,15 +79,15 @@ func (p *progress) bar(figures string) string {
 // done ends the display with a summary.
 func (p *progress) done() {
 	d := time.Since(p.began)
-	if p.width > 0 {
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
-	fmt.Fprintf(p.w, "%s: %s in %s, %s/s\n", p.name, byteSize(p.moved), d.Round(time.Millisecond), byteSize(int64(float64(p.moved)/max(d.Seconds(), 1e-9))))
+	p.app.mu.Lock()
+	defer p.app.mu.Unlock()
+	p.app.clearLocked()
+	fmt.Fprintf(p.app.Err, "%s: %s in %s, %s/s\n", p.name, byteSize(p.moved), d.Round(time.Millisecond), byteSize(int64(float64(p.moved)/max(d.Seconds(), 1e-9))))
 }
 
 // abort ends the display without one.
 func (p *progress) abort() {
-	if p.width > 0 {
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
+	p.app.mu.Lock()
+	defer p.app.mu.Unlock()
+	p.app.clearLocked()
 }

@@ -30,9 +30,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	t         *testing.T
 	dir       string
-	tcp, rdma string // host:port
-	only      string // host:port of a server that has NFS but not MOUNT
-	silent    string // host:port of a server that answers no READDIRPLUS until the test ends
+	server    oncrpc.Handler
+	listen    func(oncrpc.Handler) string // serves on TCP until the test ends; returns host:port
+	tcp, rdma string                      // host:port
+	only      string                      // host:port of a server that has NFS but not MOUNT
+	silent    string                      // the same, answers no READDIRPLUS before the end
 	// host:port of servers of version 2 of RPC-over-RDMA: beside version 1, alone, and beside
 	// version 1 without extensions. rdma has version 1 alone.
 	both, two, base string
@@ -49,6 +51,7 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	var running sync.WaitGroup
 	var stop []func() error
+	r.server = s
 	listen := func(h oncrpc.Handler) string {
 		srv, err := oncrpc.NewServer(oncrpc.Config{Pool: pool, Handler: h, Bindings: binding.For})
 		must(t, err)
@@ -58,11 +61,12 @@ func newRig(t *testing.T) *rig {
 		stop = append(stop, srv.Close)
 		return l.Addr().String()
 	}
+	r.listen = listen
 	r.tcp = listen(s)
 	var mux oncrpc.Mux
 	mux.Handle(nfs3.Program, nfs3.Version, nfs3.Version, s)
 	r.only = listen(&mux)
-	silent := &silentHandler{Handler: s}
+	silent := &silentHandler{Handler: s, procedure: nfs3.ProcReaddirPlus}
 	stop = append(stop, silent.end)
 	r.silent = listen(silent)
 
@@ -98,17 +102,22 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// silentHandler holds READDIRPLUS calls until it ends.
+// silentHandler holds the calls of a procedure until it ends.
 type silentHandler struct {
 	oncrpc.Handler
-	mu   sync.Mutex
-	kept []*oncrpc.Call
+	procedure uint32
+	hook      func() // called with each, if set
+	mu        sync.Mutex
+	kept      []*oncrpc.Call
 }
 
 func (h *silentHandler) ServeRPC(c *oncrpc.Call) {
-	if c.Program != nfs3.Program || c.Procedure != nfs3.ProcReaddirPlus {
+	if c.Program != nfs3.Program || c.Procedure != h.procedure {
 		h.Handler.ServeRPC(c)
 		return
+	}
+	if h.hook != nil {
+		h.hook()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,25 @@ type Streams struct {
 type app struct {
 	Streams
 	opts options
+
+	mu  sync.Mutex // guards Err while a session is open, and bar
+	bar bool       // the terminal's last line is a progress bar
+}
+
+// note prints a line about an event on standard error.
+func (a *app) note(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.clearLocked()
+	fmt.Fprintf(a.Err, "sluicectl: "+format+"\n", args...)
+}
+
+// clearLocked removes the progress bar.
+func (a *app) clearLocked() {
+	if a.bar {
+		fmt.Fprint(a.Err, "\r\x1b[K")
+		a.bar = false
+	}
 }
 
 // output is standard output. It keeps the first error, so that printing needs no check of each
@@ -37,9 +57,9 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// endWithin is the limit for ending an interrupted command. It suffices for disconnecting from a
-// server.
-const endWithin = 2 * time.Second
+// endWithin is the limit for ending an interrupted command. It suffices for cancelling calls, which
+// may take 2 s, removing a temporary file and disconnecting.
+const endWithin = 4 * time.Second
 
 // Run executes the command line args and returns the exit code.
 func Run(ctx context.Context, version string, args []string, s Streams) int {
@@ -100,6 +120,7 @@ func (a *app) command(version string) *cobra.Command {
 	f.StringVar(&a.opts.fpdu, "fpdu", "largest", "iWARP: size of the FPDUs sent: largest (64 KiB), segment (one TCP segment), or bytes from 256 to 65535")
 	f.DurationVar(&a.opts.spin, "spin", 0, "iWARP and TCP: how long to ask for the next answer before sleeping, up to 1ms; takes a processor while calls are made")
 	f.DurationVar(&a.opts.timeout, "timeout", 10*time.Second, "how long to wait for the connection and for each answer that is not data")
+	f.DurationVar(&a.opts.reconnect, "reconnect", 2*time.Minute, "how long to wait for a server that went away before giving up; 0 ends the command with its connection")
 	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.doctorCommand(), a.pvCommand(), a.versionCommand(version))
 	return root
 }

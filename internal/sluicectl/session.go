@@ -30,6 +30,8 @@ type options struct {
 	version string
 	ext     string
 	timeout time.Duration
+	// reconnect bounds an outage of the server; 0 ends a command with its connection.
+	reconnect time.Duration
 	// How data are placed by version 2.
 	results                             string
 	receiveBuffer, minLength, threshold sizeFlag
@@ -44,16 +46,19 @@ type session struct {
 	target *target
 	pool   *bufpool.Pool
 	cred   oncrpc.Auth
-	window int
-	rdma   *rpcrdma.Client // either this
-	tcp    *oncrpc.Client  // or that
-	mnt    *oncrpc.Client  // for MOUNT on a port of its own
+	conn   client.Conn         // either this: one connection
+	link   *client.Reconnector // or that: one connection after another
+	mnt    *oncrpc.Client      // for MOUNT on a port of its own
 	root   nfs3.Handle
 }
 
-// dial connects, without a mount. window is how many READs or WRITEs a transfer has outstanding; 0
-// leaves it to the client.
-func (a *app) dial(ctx context.Context, t *target, window int) (*session, error) {
+// dial connects, without a mount. With reconnect, the session survives its connection.
+func (a *app) dial(ctx context.Context, t *target, reconnect bool) (*session, error) {
+	return a.dialWith(ctx, t, reconnect, bufpool.New(0))
+}
+
+// dialWith is dial with memory of a pool.
+func (a *app) dialWith(ctx context.Context, t *target, reconnect bool, pool *bufpool.Pool) (*session, error) {
 	cred, err := client.ProcessCred()
 	if err != nil {
 		return nil, err
@@ -62,13 +67,23 @@ func (a *app) dial(ctx context.Context, t *target, window int) (*session, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{app: a, target: t, pool: bufpool.New(0), cred: cred, window: window}
-	ctx, cancel := s.patience(ctx)
-	defer cancel()
-	if t.rdma {
-		err = s.dialRDMA(ctx, provider, cfg)
+	s := &session{app: a, target: t, pool: pool, cred: cred}
+	connect := func(ctx context.Context) (client.Conn, error) {
+		ctx, cancel := s.patience(ctx)
+		defer cancel()
+		if t.rdma {
+			return s.dialRDMA(ctx, provider, cfg)
+		}
+		return s.dialTCP(ctx)
+	}
+	if reconnect && a.opts.reconnect > 0 {
+		s.link, err = client.NewReconnector(ctx, client.ReconnectConfig{
+			Dial: connect, Patience: a.opts.reconnect,
+			OnLost:    func(cause error) { a.note("%s; connecting again, for up to %v", reason(cause), a.opts.reconnect) },
+			OnResumed: func(d time.Duration) { a.note("the server answers again, after %v", d.Round(100*time.Millisecond)) },
+		})
 	} else {
-		s.tcp, err = oncrpc.Dial(ctx, t.address, s.tcpConfig())
+		s.conn, err = connect(ctx)
 	}
 	if t.rdma && (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) {
 		err = fmt.Errorf("the server closed the connection; it may not support iWARP (%w)", err)
@@ -81,8 +96,8 @@ func (a *app) dial(ctx context.Context, t *target, window int) (*session, error)
 }
 
 // mount connects and finds the export's root.
-func (a *app) mount(ctx context.Context, t *target, window int) (*session, error) {
-	s, err := a.dial(ctx, t, window)
+func (a *app) mount(ctx context.Context, t *target, reconnect bool) (*session, error) {
+	s, err := a.dial(ctx, t, reconnect)
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +118,14 @@ func (a *app) mount(ctx context.Context, t *target, window int) (*session, error
 }
 
 func (s *session) newClient(mount oncrpc.Requester) *client.Client {
-	return client.New(client.Config{Requester: s.requester(), Mount: mount, Pool: s.pool, Cred: s.cred, Window: s.window})
+	return client.New(client.Config{Requester: s.requester(), Mount: mount, Pool: s.pool, Cred: s.cred})
 }
 
 func (s *session) requester() oncrpc.Requester {
-	if s.rdma != nil {
-		return s.rdma
+	if s.link != nil {
+		return s.link
 	}
-	return s.tcp
+	return s.conn
 }
 
 func (s *session) tcpConfig() oncrpc.Config {
@@ -118,15 +133,26 @@ func (s *session) tcpConfig() oncrpc.Config {
 	return oncrpc.Config{Pool: s.pool, Bindings: binding.For, Thread: spin > 0, Spin: spin}
 }
 
-func (s *session) dialRDMA(ctx context.Context, soft iwarp.Config, cfg rpcrdma.Config) error {
+func (s *session) dialTCP(ctx context.Context) (client.Conn, error) {
+	c, err := oncrpc.Dial(ctx, s.target.address, s.tcpConfig())
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (s *session) dialRDMA(ctx context.Context, soft iwarp.Config, cfg rpcrdma.Config) (client.Conn, error) {
 	p, err := s.app.opts.open(ctx, s.target.address, soft)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg.Pool, cfg.Bindings = s.pool, binding.For
 	cfg.RemoteInvalidation = true
-	s.rdma, err = rpcrdma.Dial(ctx, p, s.target.address, cfg)
-	return err
+	c, err := rpcrdma.Dial(ctx, p, s.target.address, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // check checks the options, and returns those of iWARP and those of RPC-over-RDMA.
@@ -165,6 +191,9 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 	if o.timeout <= 0 {
 		return p, cfg, fmt.Errorf("--timeout is %v, must be more than 0", o.timeout)
 	}
+	if o.reconnect < 0 {
+		return p, cfg, fmt.Errorf("--reconnect is %v, must not be negative", o.reconnect)
+	}
 	cfg.InlineCall, cfg.InlineReply, cfg.Credits = o.inline, o.inline, credit.Static(o.credits)
 	if cfg.Versions, cfg.Extensions, err = o.versions(); err != nil {
 		return p, cfg, err
@@ -197,13 +226,13 @@ func (s *session) close() {
 		_ = s.mnt.Close()
 		s.mnt.Wait()
 	}
-	if s.tcp != nil {
-		_ = s.tcp.Close()
-		s.tcp.Wait()
+	if s.conn != nil {
+		_ = s.conn.Close()
+		<-s.conn.Done()
 	}
-	if s.rdma != nil {
-		_ = s.rdma.Close()
-		<-s.rdma.Done()
+	if s.link != nil {
+		_ = s.link.Close()
+		s.link.Wait()
 	}
 }
 

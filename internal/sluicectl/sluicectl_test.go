@@ -181,7 +181,9 @@ func TestErrors(t *testing.T) {
 		{"ping --fpdu 100 RDMA", `--fpdu is "100", must be largest, segment, or 256 to 65535.`},
 		{"ls --timeout 2s SILENT/", "cannot list SILENT/: no answer in time; --timeout says how long to wait."},
 		{"ls --timeout 0s TCP", "--timeout is 0s, must be more than 0."},
-		{"bench --op FROB TCP", `--op is "FROB", must be NULL, GETATTR, READ or WRITE.`},
+		{"bench --op FROB TCP", `--op is "FROB", must be NULL, GETATTR, READ, WRITE, SETATTR, RENAME, CREATE or REMOVE.`},
+		{"bench --connections 0 TCP", "--connections is 0, must be 1 to 16384."},
+		{"bench --idle-connections -1 TCP", "--idle-connections is -1, must be 0 to 16384."},
 		{"bench --op READ --size 2M TCP", "--size is 2097152, must be 1 to 1048576."},
 		{"bench --op READ --size 64K --file-size 4K TCP", "--file-size is 4096, must be at least --size, 65536."},
 		{"bench --depth 0 TCP", "--depth is 0, must be 1 to 4096."},
@@ -213,12 +215,12 @@ func TestBench(t *testing.T) {
 		for _, op := range []string{"null", "GETATTR", "READ", "WRITE"} {
 			for _, depth := range []string{"1", "7"} {
 				var b benchResult
-				out := r.ok("bench", "--op", op, "--size", "8K", "--depth", depth, "--count", "100", "--warmup", "1ms", "--file-size", "100K", "--json", u+"/")
+				out := r.ok("bench", "--results", "TBSN", "--op", op, "--size", "8K", "--depth", depth, "--count", "100", "--warmup", "1ms", "--file-size", "100K", "--json", u+"/")
 				must(t, json.Unmarshal([]byte(out), &b))
 				if b.Ops != 100 || b.Op != strings.ToUpper(op) || b.OpsPerSec <= 0 || b.P50 <= 0 || b.P99 < b.P50 || b.Messages != 2 || b.Syscalls <= 0 || b.CRC != (u != "TCP") {
 					t.Errorf("%s %s: %+v", u, op, b)
 				}
-				if data := op == "READ" || op == "WRITE"; data != (b.Size == 8192) || data != (b.MBPerSec > 0) || (u == "RDMA" && data) != (b.RDMAOps == 1) || b.RDMAOps > 1 {
+				if data := op == "READ" || op == "WRITE"; data != (b.Size == 8192) || data != (b.MBPerSec > 0) || (u == "RDMA" && data) != (b.RDMAOps == 1) {
 					t.Errorf("%s %s: %+v", u, op, b)
 				}
 				if (op == "WRITE") != (b.Stability == "UNSTABLE") {

@@ -3,6 +3,7 @@ package sluicectl
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +27,7 @@ func (a *app) catCommand() *cobra.Command {
 		Short: "Write a file to standard output",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.with(c.Context(), args[0], 0, "read", func(ctx context.Context, s *session) error {
+			return a.with(c.Context(), args[0], "read", func(ctx context.Context, s *session) error {
 				o, err := s.regular(ctx)
 				if err != nil {
 					return err
@@ -71,7 +73,7 @@ func (a *app) getCommand() *cobra.Command {
 		Long:  "Copy a file from the server to FILE, or to its name in the directory FILE, or in the current one. FILE appears only when all of it has come.",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.with(c.Context(), args[0], 0, "copy", func(ctx context.Context, s *session) error {
+			return a.with(c.Context(), args[0], "copy", func(ctx context.Context, s *session) error {
 				local := "."
 				if len(args) == 2 {
 					local = args[1]
@@ -104,19 +106,21 @@ func (s *session) get(ctx context.Context, local string) error {
 		err = errors.Join(s.download(ctx, o, f, p), f.Close())
 		return p.end(err)
 	}
-	part := filepath.Join(filepath.Dir(local), fmt.Sprintf(".sluicectl.%08x.part", rand.Uint32()))
+	part := filepath.Join(filepath.Dir(local), partName())
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(o.Attr.Attr.Mode&0o777)|0o200)
 	if err != nil {
 		return err
 	}
+	// An interrupted command may end before its READs are cancelled.
+	kept := context.AfterFunc(ctx, func() { _ = os.Remove(part) })
 	err = errors.Join(s.download(ctx, o, f, p), f.Close())
-	if err == nil {
+	if kept() && err == nil {
 		err = os.Rename(part, local)
 	}
 	if err != nil {
 		_ = os.Remove(part)
 	}
-	return p.end(err)
+	return p.end(cmp.Or(err, context.Cause(ctx)))
 }
 
 // end ends the display, and returns err.
@@ -131,23 +135,25 @@ func (p *progress) end(err error) error {
 
 func (a *app) putCommand() *cobra.Command {
 	var stability string
+	var o putOptions
 	c := &cobra.Command{
 		Use:   "put FILE URL",
 		Short: "Copy a file to the server",
 		Long: "Copy FILE (- is standard input) to the server, replacing the target, or under its own name into a directory. " +
-			"When the command succeeds, the server has committed all of it to stable storage.",
+			"The target changes only when the server has committed all of FILE to stable storage: put writes a temporary file beside it " +
+			"(.sluicectl.*.part) and renames that.",
 		Args: cobra.ExactArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			stable, err := parseStability(stability)
-			if err != nil {
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if o.stable, err = parseStability(stability); err != nil {
 				return err
 			}
-			return a.with(c.Context(), args[1], 0, "copy to", func(ctx context.Context, s *session) error {
-				return s.put(ctx, args[0], stable)
+			return a.with(c.Context(), args[1], "copy to", func(ctx context.Context, s *session) error {
+				return s.put(ctx, args[0], o)
 			})
 		},
 	}
 	c.Flags().StringVar(&stability, "stability", "unstable", "how each WRITE is written: unstable (one COMMIT at the end), data_sync or file_sync")
+	c.Flags().BoolVar(&o.inPlace, "inplace", false, "write into the target itself, which keeps its links and needs no write permission for its directory; an interrupted put leaves a part")
 	return c
 }
 
@@ -163,39 +169,212 @@ func parseStability(v string) (nfs3.Stability, error) {
 	return 0, fmt.Errorf("--stability is %q, must be unstable, data_sync or file_sync", v)
 }
 
-func (s *session) put(ctx context.Context, local string, stable nfs3.Stability) error {
-	in, size, mode := s.app.In, int64(-1), fs.FileMode(0o644)
-	var file *os.File
-	var info fs.FileInfo
-	name := "" // of the file in a directory
+type putOptions struct {
+	stable  nfs3.Stability
+	inPlace bool
+}
+
+// source is the file to copy.
+type source struct {
+	io.Reader
+	name string      // its base name; "" for standard input
+	file *os.File    // if it is a regular file
+	info fs.FileInfo // nil if it is no file
+}
+
+func (s *session) openSource(local string) (src source, closeFile func() error, err error) {
+	closeFile = func() error { return nil }
+	src.Reader = s.app.In
+	f, ok := s.app.In.(*os.File)
 	if local != "-" {
-		f, err := os.Open(local)
-		if err != nil {
-			return err
+		if f, err = os.Open(local); err != nil {
+			return src, closeFile, err
 		}
-		defer f.Close()
-		if info, err = f.Stat(); err != nil {
-			return err
-		}
-		if info.IsDir() {
-			return fmt.Errorf("%s is a directory; only files can be copied", local)
-		}
-		in, mode, name = f, info.Mode().Perm(), filepath.Base(local)
-		if info.Mode().IsRegular() {
-			file, size = f, info.Size()
-		}
-	} else if f, ok := in.(*os.File); ok {
-		info, _ = f.Stat()
+		src.Reader, src.name, closeFile, ok = f, filepath.Base(local), f.Close, true
 	}
-	o, err := s.create(ctx, name, uint32(mode), info)
+	if !ok {
+		return src, closeFile, nil
+	}
+	if src.info, err = f.Stat(); err == nil && src.info.IsDir() {
+		err = fmt.Errorf("%s is a directory; only files can be copied", local)
+	}
+	if err == nil && src.name != "" && src.info.Mode().IsRegular() {
+		src.file = f
+	}
+	return src, closeFile, err
+}
+
+func (s *session) put(ctx context.Context, local string, o putOptions) error {
+	src, closeSource, err := s.openSource(local)
+	defer func() { _ = closeSource() }()
 	if err != nil {
 		return err
 	}
-	p := s.app.newProgress(cmp.Or(name, "standard input"), size)
-	if file != nil {
-		return p.end(s.Upload(ctx, o.Handle, file, 0, uint64(size), client.UploadOptions{Stable: stable, Progress: p.add}))
+	to, err := s.destination(ctx, src)
+	if err != nil {
+		return err
 	}
-	return p.end(s.putStream(ctx, o, in, stable, p))
+	size := int64(-1)
+	if src.file != nil {
+		size = src.info.Size()
+	}
+	p := s.app.newProgress(cmp.Or(src.name, "standard input"), size)
+	if o.inPlace {
+		return p.end(s.putInPlace(ctx, to, src, o.stable, p))
+	}
+	return p.end(s.putBeside(ctx, to, src, o.stable, p))
+}
+
+// destination is the place of a file on the server.
+type destination struct {
+	dir  nfs3.Handle
+	name string
+	mode uint32
+	old  *client.Object // the file there, if there is one
+}
+
+// destination finds the place of the target, or of an entry in it if the target is a directory.
+func (s *session) destination(ctx context.Context, src source) (to destination, err error) {
+	ctx, cancel := s.patience(ctx)
+	defer cancel()
+	where, slash := s.target.path, s.target.hasSlash
+	dir, name, old, err := s.Resolve(ctx, s.root, where)
+	if err == nil {
+		old, err = s.withAttr(ctx, old)
+	}
+	if err == nil && old.Attr.Attr.Type == nfs3.Dir {
+		if src.name == "" {
+			return to, errors.New("it is a directory, and standard input has no name")
+		}
+		where, slash = path.Join(where, src.name), false
+		if dir, name, old, err = s.Resolve(ctx, s.root, where); err == nil {
+			old, err = s.withAttr(ctx, old)
+		}
+	}
+	to = destination{dir: dir.Handle, name: name, mode: 0o644}
+	if src.name != "" {
+		to.mode = uint32(src.info.Mode().Perm())
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && slash:
+		return to, fmt.Errorf("there is no directory %s", where)
+	case errors.Is(err, fs.ErrNotExist) && name != "":
+		return to, nil
+	case err != nil:
+		return to, err
+	case old.Attr.Attr.Type != nfs3.Reg:
+		return to, fmt.Errorf("%s is a %s, not a regular file", where, typeName(old.Attr.Attr.Type))
+	case src.info != nil && isSame(src.info, &old.Attr.Attr):
+		return to, errors.New("it is the very file that is to be copied")
+	}
+	to.old, to.mode = &old, old.Attr.Attr.Mode&0o7777
+	return to, nil
+}
+
+// withAttr gets an object's attributes if they are missing.
+func (s *session) withAttr(ctx context.Context, o client.Object) (client.Object, error) {
+	if o.Attr.Present {
+		return o, nil
+	}
+	attr, err := s.GetAttr(ctx, o.Handle)
+	o.Attr = nfs3.PostOpAttr{Present: true, Attr: attr}
+	return o, err
+}
+
+// putInPlace writes into the target.
+func (s *session) putInPlace(ctx context.Context, to destination, src source, stable nfs3.Stability, p *progress) error {
+	if to.old != nil {
+		if err := s.SetAttr(ctx, to.old.Handle, nfs3.SetAttrs{SetSize: true}, nil); err != nil {
+			return err
+		}
+		return s.upload(ctx, *to.old, src, stable, p)
+	}
+	o, err := s.Create(ctx, to.dir, to.name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: to.mode, SetSize: true}, nfs3.Verifier{})
+	if err != nil {
+		return err
+	}
+	return s.upload(ctx, o, src, stable, p)
+}
+
+// putBeside writes a temporary file, and renames it to the target when it is committed. Each call
+// may be repeated: the server may go away at any time.
+func (s *session) putBeside(ctx context.Context, to destination, src source, stable nfs3.Stability, p *progress) error {
+	part := partName()
+	var verf nfs3.Verifier
+	binary.BigEndian.PutUint64(verf[:], rand.Uint64())
+	o, err := s.Create(ctx, to.dir, part, nfs3.Exclusive, nfs3.SetAttrs{}, verf)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("no file can be made in its directory (%w); --inplace writes into an existing target", err)
+	}
+	if err != nil {
+		return err
+	}
+	err = s.SetAttr(ctx, o.Handle, nfs3.SetAttrs{SetMode: true, Mode: to.mode&0o777 | 0o600}, nil)
+	if err == nil {
+		err = s.upload(ctx, o, src, stable, p)
+	}
+	if err == nil {
+		err = s.finishPart(ctx, to, o.Handle)
+	}
+	if err == nil {
+		err = s.renamePart(ctx, to, part, o.Handle)
+	}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = s.Remove(ctx, to.dir, part)
+	}
+	return err
+}
+
+// partName returns the name of an incomplete file.
+func partName() string { return fmt.Sprintf(".sluicectl.%08x.part", rand.Uint32()) }
+
+// finishPart sets the attributes that the target had or shall have. Only some servers, and few
+// users, may give a file away: it then belongs to its writer.
+func (s *session) finishPart(ctx context.Context, to destination, part nfs3.Handle) error {
+	if to.old != nil {
+		old := &to.old.Attr.Attr
+		now, err := s.GetAttr(ctx, part)
+		if err != nil {
+			return err
+		}
+		if now.UID != old.UID {
+			_ = s.SetAttr(ctx, part, nfs3.SetAttrs{SetUID: true, UID: old.UID}, nil)
+		}
+		if now.GID != old.GID {
+			_ = s.SetAttr(ctx, part, nfs3.SetAttrs{SetGID: true, GID: old.GID}, nil)
+		}
+	}
+	return s.SetAttr(ctx, part, nfs3.SetAttrs{SetMode: true, Mode: to.mode}, nil)
+}
+
+// renamePart puts the temporary file in the place of the target. If a repeated RENAME finds no
+// file, the first one may have succeeded.
+func (s *session) renamePart(ctx context.Context, to destination, part string, file nfs3.Handle) error {
+	err := s.Rename(ctx, to.dir, part, to.dir, to.name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	made, e := s.GetAttr(ctx, file)
+	if e != nil {
+		return err
+	}
+	o, e := s.Lookup(ctx, to.dir, to.name)
+	if e == nil {
+		o, e = s.withAttr(ctx, o)
+	}
+	if e != nil || o.Attr.Attr.FileID != made.FileID {
+		return err
+	}
+	return nil
+}
+
+func (s *session) upload(ctx context.Context, o client.Object, src source, stable nfs3.Stability, p *progress) error {
+	if src.file != nil {
+		return s.Upload(ctx, o.Handle, src.file, 0, uint64(src.info.Size()), client.UploadOptions{Stable: stable, Progress: p.add})
+	}
+	return s.putStream(ctx, o, src, stable, p)
 }
 
 // putStream writes from a source that cannot be read twice: block by block, so that a block can be
@@ -218,39 +397,6 @@ func (s *session) putStream(ctx context.Context, o client.Object, in io.Reader, 
 			return err
 		}
 	}
-}
-
-// create makes the target an empty regular file, or an entry called name if the target is a
-// directory. local is the file to be copied, nil if the source is no file.
-func (s *session) create(ctx context.Context, name string, mode uint32, local fs.FileInfo) (client.Object, error) {
-	ctx, cancel := s.patience(ctx)
-	defer cancel()
-	where, slash := s.target.path, s.target.hasSlash
-	o, err := s.Walk(ctx, s.root, where, true)
-	if err == nil && o.Attr.Attr.Type == nfs3.Dir {
-		if name == "" {
-			return o, errors.New("it is a directory, and standard input has no name")
-		}
-		where, slash = path.Join(where, name), false
-		o, err = s.Walk(ctx, s.root, where, true)
-	}
-	switch {
-	case err == nil && o.Attr.Attr.Type != nfs3.Reg:
-		return o, fmt.Errorf("%s is a %s, not a regular file", where, typeName(o.Attr.Attr.Type))
-	case err == nil && local != nil && isSame(local, &o.Attr.Attr):
-		return o, errors.New("it is the very file that is to be copied")
-	case err == nil: // perhaps behind a symbolic link
-		return o, s.SetAttr(ctx, o.Handle, nfs3.SetAttrs{SetSize: true}, nil)
-	case !errors.Is(err, fs.ErrNotExist):
-		return o, err
-	case slash:
-		return o, fmt.Errorf("there is no directory %s", where)
-	}
-	dir, name, err := s.WalkParent(ctx, s.root, where)
-	if err != nil {
-		return o, err
-	}
-	return s.Create(ctx, dir.Handle, name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: mode, SetSize: true}, nfs3.Verifier{})
 }
 
 // isSame reports whether a local file is the server's file, as where the exported directory, or a

@@ -115,7 +115,7 @@ func TestProgressBar(t *testing.T) {
 // Elsewhere a line comes now and then.
 func TestProgressLines(t *testing.T) {
 	var w bytes.Buffer
-	p := &progress{w: &w, name: "f", total: 4096, began: time.Now().Add(-10 * time.Second), interval: 5 * time.Second}
+	p := &progress{app: &app{Streams: Streams{Err: &w}}, name: "f", total: 4096, began: time.Now().Add(-10 * time.Second), interval: 5 * time.Second}
 	p.told = p.began
 	p.add(1024)
 	p.add(1024)

@@ -40,7 +40,11 @@ func TestOpAllocs(t *testing.T) {
 		attr  nfs3.GetAttrRes
 		read  nfs3.ReadRes
 		write nfs3.WriteRes
+		wcc   nfs3.WccRes
+		made  nfs3.CreateRes
+		moved nfs3.RenameRes
 	)
+	names := [][]byte{[]byte("xy"), []byte("zz")}
 	for _, x := range []struct {
 		name   string
 		op     func() (*client.Op, error)
@@ -50,6 +54,10 @@ func TestOpAllocs(t *testing.T) {
 		{"GETATTR", func() (*client.Op, error) { return c.NewGetAttr(handleOf(1)) }, &nfs3.GetAttrRes{Attr: nfs3.Attr{Type: nfs3.Reg}}, &attr},
 		{"READ", func() (*client.Op, error) { return c.NewRead(handleOf(1), b) }, &nfs3.ReadRes{Count: 4096, Data: [][]byte{b.B}}, &read},
 		{"WRITE", func() (*client.Op, error) { return c.NewWrite(handleOf(1), b, nfs3.Unstable) }, &nfs3.WriteRes{Count: 4096}, &write},
+		{"SETATTR", func() (*client.Op, error) { return c.NewSetAttr(handleOf(1), nfs3.SetAttrs{}) }, &nfs3.WccRes{}, &wcc},
+		{"RENAME", func() (*client.Op, error) { return c.NewRename(handleOf(1), "a", handleOf(1), "b") }, &nfs3.RenameRes{}, &moved},
+		{"CREATE", func() (*client.Op, error) { return c.NewCreate(handleOf(1), "aa", nfs3.SetAttrs{}) }, &nfs3.CreateRes{}, &made},
+		{"REMOVE", func() (*client.Op, error) { return c.NewRemove(handleOf(1), "aa") }, &nfs3.WccRes{}, &wcc},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			stream, items := nfs3test.Encode(x.answer)
@@ -67,8 +75,11 @@ func TestOpAllocs(t *testing.T) {
 				if err := op.Result(x.res); err != nil {
 					t.Fatal(err)
 				}
-				if n++; x.name != "GETATTR" {
+				switch n++; x.name {
+				case "READ", "WRITE":
 					op.SetRange(uint64(n)*100, n%4096+1)
+				case "CREATE", "REMOVE":
+					op.SetName(names[n%len(names)])
 				}
 				if left--; left > 0 {
 					op.Submit(again)

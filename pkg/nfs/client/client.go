@@ -5,15 +5,19 @@
 // sent many times, without allocation; transfers and load generators use it.
 //
 // A status other than NFS3_OK is an error that names the procedure; errors.Is finds the nfs3.Status
-// in it, and fs.ErrNotExist and the like. When a context ends, the call is abandoned; the server
-// may have executed it.
+// in it, and fs.ErrNotExist and the like. After NFS3ERR_JUKEBOX a call is repeated until its
+// context ends. When a context ends, the call is abandoned; the server may have executed it.
+//
+// A [Reconnector] as the Requester survives a restart of the server, transfers included.
 package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
@@ -27,7 +31,7 @@ const DefaultWindow = 16
 
 // Config configures a Client.
 type Config struct {
-	// Requester sends the NFS calls. The client does not close it.
+	// Requester sends the NFS calls: a connection, or a Reconnector. The client does not close it.
 	Requester oncrpc.Requester
 	// Mount sends the MOUNT calls; nil means Requester.
 	Mount oncrpc.Requester
@@ -129,15 +133,38 @@ func replyLen(n int) int { return oncrpc.MinReplyLen + max(n, 8) }
 // do makes an NFS call and decodes its results into res. They stay valid until the caller frees the
 // request.
 func (c *Client) do(ctx context.Context, procedure uint32, args encoder, names int, res decoder) (*oncrpc.Request, error) {
-	r, err := c.newRequest(procedure, args, names)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
-	}
-	if err := finish(oncrpc.Do(ctx, c.rq, r), r, res); err != nil {
+	for p := (patience{}); ; {
+		r, err := c.newRequest(procedure, args, names)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
+		}
+		if err := finish(oncrpc.Do(ctx, c.rq, r), r, res); err != nil {
+			r.Free()
+			return nil, fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
+		}
+		if d, _ := r.Results(); procedure == nfs3.ProcNull || !p.again(ctx, nfs3.Status(d.Uint32())) {
+			return r, nil
+		}
 		r.Free()
-		return nil, fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
 	}
-	return r, nil
+}
+
+// patience spaces the calls that are repeated because the server answers NFS3ERR_JUKEBOX.
+type patience struct{ delay time.Duration }
+
+// again waits before a repetition, 100 ms at first and at most 5 s. It reports false for another
+// error, and when ctx ends.
+func (p *patience) again(ctx context.Context, err error) bool {
+	if !errors.Is(err, nfs3.ErrJukebox) {
+		return false
+	}
+	p.delay = min(max(2*p.delay, 100*time.Millisecond), 5*time.Second)
+	select {
+	case <-time.After(p.delay):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // finish decodes the results of a request that ended with err.

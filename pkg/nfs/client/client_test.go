@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -138,6 +139,91 @@ func TestCancel(t *testing.T) {
 		_, err = r.ReadAt(ctx, f.Handle, make([]byte, 100_000), 0)
 		mustBe(t, err, context.DeadlineExceeded)
 		mustBe(t, r.WriteAt(ctx, f.Handle, make([]byte, 100_000), 0, nfs3.Unstable), context.DeadlineExceeded)
+	})
+}
+
+// TestJukebox: calls are repeated while the server answers NFS3ERR_JUKEBOX, until the context ends.
+func TestJukebox(t *testing.T) {
+	for _, place := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, place)
+			f, err := r.Create(ctx, r.root, "f", nfs3.Guarded, nfs3.SetAttrs{}, nfs3.Verifier{})
+			mustNot(t, err)
+			busy := func(n int, procedures ...uint32) {
+				r.fs.mu.Lock()
+				defer r.fs.mu.Unlock()
+				for _, p := range procedures {
+					r.fs.busy[p] = n
+				}
+			}
+			busy(3, nfs3.ProcGetAttr, nfs3.ProcRead, nfs3.ProcWrite, nfs3.ProcCommit, nfs3.ProcRemove)
+			began := time.Now()
+			_, err = r.GetAttr(ctx, f.Handle)
+			mustNot(t, err)
+			if d := time.Since(began); d != 700*time.Millisecond {
+				t.Errorf("three repetitions took %v", d)
+			}
+			data := randomBytes(100_000)
+			mustNot(t, r.WriteAt(ctx, f.Handle, data, 0, nfs3.Unstable))
+			got := make([]byte, len(data))
+			_, err = r.ReadAt(ctx, f.Handle, got, 0)
+			mustNot(t, err)
+			if !bytes.Equal(got, data) {
+				t.Error("other data were read")
+			}
+			mustNot(t, r.Remove(ctx, r.root, "f"))
+
+			busy(1000, nfs3.ProcGetAttr)
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			_, err = r.GetAttr(ctx, r.root)
+			mustBe(t, err, nfs3.ErrJukebox)
+			r.fs.mu.Lock()
+			if n := 1000 - r.fs.busy[nfs3.ProcGetAttr]; n < 12 || n > 20 { // one in 5 s, in the end
+				t.Errorf("%d calls in a minute", n)
+			}
+			r.fs.mu.Unlock()
+		})
+	}
+}
+
+// TestResolve: an entry comes with its directory and name, which say where a missing one would be.
+func TestResolve(t *testing.T) {
+	eachRig(t, func(t *testing.T, r *rig) {
+		d, err := r.Mkdir(ctx, r.root, "d", nfs3.SetAttrs{})
+		mustNot(t, err)
+		f, err := r.Create(ctx, d.Handle, "f", nfs3.Unchecked, nfs3.SetAttrs{}, nfs3.Verifier{})
+		mustNot(t, err)
+		for name, target := range map[string]string{"to-f": "d/f", "to-d": "/d", "dangling": "d/none", "lost": "none/none"} {
+			_, err := r.Symlink(ctx, r.root, name, target, nfs3.SetAttrs{})
+			mustNot(t, err)
+		}
+		for _, c := range []struct {
+			path   string
+			dir    nfs3.Handle
+			name   string
+			object nfs3.Handle
+			err    error
+		}{
+			{"/d/f", d.Handle, "f", f.Handle, nil},
+			{"to-f", d.Handle, "f", f.Handle, nil},
+			{"to-d/f", d.Handle, "f", f.Handle, nil},
+			{"to-d", r.root, "d", d.Handle, nil},
+			{"to-d/", r.root, "d", d.Handle, nil},
+			{"d/new", d.Handle, "new", nil, fs.ErrNotExist},
+			{"dangling", d.Handle, "none", nil, fs.ErrNotExist},
+			{"/", nil, "", r.root, nil},
+			{"none/new", nil, "", nil, fs.ErrNotExist},
+			{"new/", nil, "", nil, fs.ErrNotExist},
+			{"lost", nil, "", nil, fs.ErrNotExist},
+			{"dangling/f", nil, "", nil, fs.ErrNotExist},
+			{"d/f/x", nil, "", nil, unix.ENOTDIR},
+		} {
+			dir, name, o, err := r.Resolve(ctx, r.root, c.path)
+			if !bytes.Equal(dir.Handle, c.dir) || name != c.name || !bytes.Equal(o.Handle, c.object) || !errors.Is(err, c.err) {
+				t.Errorf("%s: %x, %q, %x, %v", c.path, dir.Handle, name, o.Handle, err)
+			}
+		}
 	})
 }
 

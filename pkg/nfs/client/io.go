@@ -23,7 +23,7 @@ func (c *Client) Read(ctx context.Context, file nfs3.Handle, offset uint64, b *b
 	o.Start()
 	o.Wait(ctx)
 	var res nfs3.ReadRes
-	if err := o.readResult(&res, len(b.B)); err != nil {
+	if err := o.readResult(ctx, &res, len(b.B)); err != nil {
 		return 0, false, err
 	}
 	at := 0
@@ -36,15 +36,21 @@ func (c *Client) Read(ctx context.Context, file nfs3.Handle, offset uint64, b *b
 	return at, res.EOF, nil
 }
 
-// readResult is Result for a READ of n bytes, with its status as an error.
-func (o *Op) readResult(res *nfs3.ReadRes, n int) error {
-	if err := o.Result(res); err != nil {
-		return err
+// readResult is Result for a READ of n bytes, with its status as an error. It repeats the call
+// after NFS3ERR_JUKEBOX.
+func (o *Op) readResult(ctx context.Context, res *nfs3.ReadRes, n int) error {
+	for p := (patience{}); ; o.Wait(ctx) {
+		if err := o.Result(res); err != nil {
+			return err
+		}
+		if res.Status == nfs3.OK && int(res.Count) > n {
+			return fmt.Errorf("READ: the server returned %d of %d bytes", res.Count, n)
+		}
+		if !p.again(ctx, res.Status) {
+			return failed(nfs3.ProcRead, res.Status)
+		}
+		o.Start()
 	}
-	if res.Status == nfs3.OK && int(res.Count) > n {
-		return fmt.Errorf("READ: the server returned %d of %d bytes", res.Count, n)
-	}
-	return failed(nfs3.ProcRead, res.Status)
 }
 
 // Write writes b.B at offset by one WRITE, directly from b, which must be of the client's pool. The
@@ -59,18 +65,25 @@ func (c *Client) Write(ctx context.Context, file nfs3.Handle, offset uint64, b *
 	o.SetRange(offset, len(b.B))
 	o.Start()
 	o.Wait(ctx)
-	return res, o.writeResult(&res, len(b.B))
+	err = o.writeResult(ctx, &res, len(b.B))
+	return res, err
 }
 
-// writeResult is Result for a WRITE of n bytes, with its status as an error.
-func (o *Op) writeResult(res *nfs3.WriteRes, n int) error {
-	if err := o.Result(res); err != nil {
-		return err
+// writeResult is Result for a WRITE of n bytes, with its status as an error. It repeats the call
+// after NFS3ERR_JUKEBOX.
+func (o *Op) writeResult(ctx context.Context, res *nfs3.WriteRes, n int) error {
+	for p := (patience{}); ; o.Wait(ctx) {
+		if err := o.Result(res); err != nil {
+			return err
+		}
+		if res.Status == nfs3.OK && (res.Count == 0 || int(res.Count) > n) {
+			return fmt.Errorf("WRITE: the server wrote %d of %d bytes", res.Count, n)
+		}
+		if !p.again(ctx, res.Status) {
+			return failed(nfs3.ProcWrite, res.Status)
+		}
+		o.Start()
 	}
-	if res.Status == nfs3.OK && (res.Count == 0 || int(res.Count) > n) {
-		return fmt.Errorf("WRITE: the server wrote %d of %d bytes", res.Count, n)
-	}
-	return failed(nfs3.ProcWrite, res.Status)
 }
 
 // Commit makes count bytes at offset stable; 0 means up to the end. Data written under another

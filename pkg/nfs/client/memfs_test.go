@@ -23,6 +23,7 @@ type memFS struct {
 	noPlus                bool // READDIRPLUS is not supported
 	stuckList             bool // lists never end
 	silent                map[uint32]bool
+	busy                  map[uint32]int // number of next calls answered NFS3ERR_JUKEBOX
 	// number of WRITEs before the verifier changes and uncommitted data are lost; once
 	restartAfter int
 	restartEvery bool
@@ -41,7 +42,7 @@ type memFile struct {
 }
 
 func newMemFS() *memFS {
-	fs := &memFS{files: map[uint64]*memFile{}, rtmax: 8192, silent: map[uint32]bool{}}
+	fs := &memFS{files: map[uint64]*memFile{}, rtmax: 8192, silent: map[uint32]bool{}, busy: map[uint32]int{}}
 	fs.make(nfs3.Dir, nfs3.SetAttrs{SetMode: true, Mode: 0o755})
 	return fs
 }
@@ -134,6 +135,15 @@ func (fs *memFS) ServeRPC(c *oncrpc.Call) {
 		return
 	}
 	d := c.Args()
+	if c.Program == nfs3.Program && fs.busy[c.Procedure] > 0 {
+		fs.busy[c.Procedure]--
+		e.Uint32(uint32(nfs3.ErrJukebox))
+		if c.Procedure != nfs3.ProcGetAttr {
+			e.Uint64(0) // no attributes
+		}
+		c.Respond()
+		return
+	}
 	switch {
 	case c.Program == nfs3.MountProgram && c.Procedure == nfs3.MountProcMnt:
 		var a nfs3.MountArgs

@@ -12,8 +12,8 @@ import (
 )
 
 // Op is a call that is encoded once and sent many times, each with a new XID, without allocation. A
-// READ or WRITE can change its range in between. Only one goroutine may use an Op at a time, and
-// none from Submit until its end.
+// READ or WRITE can change its range in between, a CREATE or REMOVE its name. Only one goroutine
+// may use an Op at a time, and none from Submit until its end.
 type Op struct {
 	c     *Client
 	r     *oncrpc.Request
@@ -21,19 +21,58 @@ type Op struct {
 	ended func(*oncrpc.Request) // calls done; made once to spare Submit the allocation
 	wake  chan struct{}
 
-	// For SetRange.
-	rangeAt int          // in the stream: offset, then count
+	// For SetRange and SetName.
+	rangeAt int          // in the stream: offset, then count; or the name
+	nameLen int          // of CREATE and REMOVE
 	buf     *bufpool.Buf // the caller's
 	mem     [1][]byte
 }
 
 // NewGetAttr makes a GETATTR.
 func (c *Client) NewGetAttr(file nfs3.Handle) (*Op, error) {
-	return c.newOp(nfs3.ProcGetAttr, &nfs3.GetAttrArgs{Object: file})
+	return c.newOp(nfs3.ProcGetAttr, &nfs3.GetAttrArgs{Object: file}, 0)
 }
 
 // NewNull makes a NULL.
-func (c *Client) NewNull() (*Op, error) { return c.newOp(nfs3.ProcNull, void{}) }
+func (c *Client) NewNull() (*Op, error) { return c.newOp(nfs3.ProcNull, void{}, 0) }
+
+// NewSetAttr makes a SETATTR without a guard.
+func (c *Client) NewSetAttr(file nfs3.Handle, attrs nfs3.SetAttrs) (*Op, error) {
+	return c.newOp(nfs3.ProcSetAttr, &nfs3.SetAttrArgs{Object: file, New: attrs}, 0)
+}
+
+// NewRename makes a RENAME.
+func (c *Client) NewRename(fromDir nfs3.Handle, from string, toDir nfs3.Handle, to string) (*Op, error) {
+	if err := checkName(nfs3.ProcRename, from, to); err != nil {
+		return nil, err
+	}
+	args := nfs3.RenameArgs{From: dirOp(fromDir, from), To: dirOp(toDir, to)}
+	return c.newOp(nfs3.ProcRename, &args, nameLen(from)+nameLen(to))
+}
+
+// NewCreate makes a CREATE of mode GUARDED; SetName changes the name.
+func (c *Client) NewCreate(dir nfs3.Handle, name string, attrs nfs3.SetAttrs) (*Op, error) {
+	return c.newNamed(nfs3.ProcCreate, dir, name, &nfs3.CreateArgs{Where: dirOp(dir, name), Mode: nfs3.Guarded, Attrs: attrs})
+}
+
+// NewRemove makes a REMOVE; SetName changes the name.
+func (c *Client) NewRemove(dir nfs3.Handle, name string) (*Op, error) {
+	args := dirOp(dir, name)
+	return c.newNamed(nfs3.ProcRemove, dir, name, &args)
+}
+
+// newNamed makes a call whose arguments begin with a directory and a name.
+func (c *Client) newNamed(procedure uint32, dir nfs3.Handle, name string, args encoder) (*Op, error) {
+	if err := checkName(procedure, name); err != nil {
+		return nil, err
+	}
+	o, err := c.newOp(procedure, args, nameLen(name))
+	if err != nil {
+		return nil, err
+	}
+	o.rangeAt, o.nameLen = o.r.ArgsAt+4+xdr.Round(len(dir))+4, len(name)
+	return o, nil
+}
 
 // NewRead makes a READ of len(b.B) bytes at offset 0, at most nfs3.MaxData; SetRange moves it. The
 // transport places the data in b if it can; see nfs3.ReadRes.Data. The caller releases b after
@@ -42,7 +81,7 @@ func (c *Client) NewRead(file nfs3.Handle, b *bufpool.Buf) (*Op, error) {
 	if err := checkCount(nfs3.ProcRead, len(b.B)); err != nil {
 		return nil, err
 	}
-	o, err := c.newOp(nfs3.ProcRead, &nfs3.ReadArgs{File: file, Count: uint32(len(b.B))})
+	o, err := c.newOp(nfs3.ProcRead, &nfs3.ReadArgs{File: file, Count: uint32(len(b.B))}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +100,7 @@ func (c *Client) NewWrite(file nfs3.Handle, b *bufpool.Buf, stable nfs3.Stabilit
 	o := &Op{buf: b}
 	o.mem[0] = b.B
 	args := nfs3.WriteArgs{File: file, Count: uint32(len(b.B)), Stable: stable, Data: o.mem[:]}
-	if err := o.init(c, nfs3.ProcWrite, &args); err != nil {
+	if err := o.init(c, nfs3.ProcWrite, &args, 0); err != nil {
 		return nil, err
 	}
 	o.rangeAt = o.r.ArgsAt + 4 + xdr.Round(len(file))
@@ -75,14 +114,15 @@ func checkCount(procedure uint32, n int) error {
 	return nil
 }
 
-func (c *Client) newOp(procedure uint32, args encoder) (*Op, error) {
+func (c *Client) newOp(procedure uint32, args encoder, names int) (*Op, error) {
 	o := &Op{}
-	return o, o.init(c, procedure, args)
+	return o, o.init(c, procedure, args, names)
 }
 
-func (o *Op) init(c *Client, procedure uint32, args encoder) (err error) {
+// init encodes the call. names is the number of bytes of names in args.
+func (o *Op) init(c *Client, procedure uint32, args encoder, names int) (err error) {
 	o.c = c
-	if o.r, err = c.newRequest(procedure, args, 0); err != nil {
+	if o.r, err = c.newRequest(procedure, args, names); err != nil {
 		return fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
 	}
 	o.wake = make(chan struct{}, 1)
@@ -108,6 +148,14 @@ func (o *Op) SetRange(offset uint64, n int) {
 	binary.BigEndian.PutUint32(at[16:], uint32(n)) // the count word of the data
 	o.r.Call.Items[0].Length = n
 	o.r.Eligible[0].Length = n
+}
+
+// SetName changes the name of a CREATE or REMOVE to another of the same length.
+func (o *Op) SetName(name []byte) {
+	if len(name) != o.nameLen {
+		panic(fmt.Sprintf("client: a name of %d bytes for a call with one of %d", len(name), o.nameLen))
+	}
+	copy(o.r.Call.Stream[0][o.rangeAt:], name)
 }
 
 // Submit sends the call, for the first time or again; the last results become invalid. done is

@@ -121,7 +121,7 @@ func (c *Client) Download(ctx context.Context, file nfs3.Handle, offset, size ui
 // takeRead passes on the data of a READ. After a short one it requests the rest.
 func (c *Client) takeRead(ctx context.Context, x piece, res *nfs3.ReadRes, sink func([][]byte) error, total *int64) (eof bool, err error) {
 	for {
-		if err := x.op.readResult(res, x.n); err != nil {
+		if err := x.op.readResult(ctx, res, x.n); err != nil {
 			return false, err
 		}
 		if res.Count > 0 {
@@ -239,7 +239,7 @@ func (u *upload) pass(ctx context.Context, offset, size uint64) (safe bool, err 
 func (u *upload) takeWrite(ctx context.Context, x piece) error {
 	var res nfs3.WriteRes
 	for {
-		if err := x.op.writeResult(&res, x.n); err != nil {
+		if err := x.op.writeResult(ctx, &res, x.n); err != nil {
 			return err
 		}
 		if res.Committed == nfs3.Unstable || res.Committed < u.opts.Stable {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"strings"
 
@@ -44,11 +45,27 @@ func (c *Client) WalkParent(ctx context.Context, root nfs3.Handle, path string) 
 	return dir, name, err
 }
 
+// Resolve finds the entry of a path below root as Walk does with follow, and returns it with its
+// directory and name there. If only the entry itself is missing, the error is fs.ErrNotExist, and
+// dir and name say where it would be. The root has neither directory nor name.
+func (c *Client) Resolve(ctx context.Context, root nfs3.Handle, path string) (dir Object, name string, o Object, err error) {
+	w := walker{c: c, stack: []step{{Object: Object{Handle: root}}}}
+	err = w.walk(ctx, path, true)
+	if err != nil && !w.missing {
+		return Object{}, "", Object{}, err
+	}
+	if n := len(w.stack); n > 1 {
+		dir, name = w.stack[n-2].Object, w.stack[n-1].name
+	}
+	return dir, name, w.top().Object, err
+}
+
 // walker keeps the way from the root to its position, so that ".." needs no call.
 type walker struct {
-	c     *Client
-	stack []step
-	links int
+	c       *Client
+	stack   []step
+	links   int
+	missing bool // after an error: only the entry at the top does not exist
 }
 
 type step struct {
@@ -85,14 +102,16 @@ func (w *walker) walk(ctx context.Context, path string, follow bool) error {
 		}
 		o, err := w.c.Lookup(ctx, w.top().Handle, name)
 		w.stack = append(w.stack, step{o, name})
+		last := i == len(names)-1 && !strings.HasSuffix(path, "/")
 		if err != nil {
+			w.missing = last && errors.Is(err, fs.ErrNotExist)
 			return &fs.PathError{Op: "walk", Path: w.path(), Err: err}
 		}
-		last := i == len(names)-1 && !strings.HasSuffix(path, "/")
 		if last && !follow {
 			return nil
 		}
 		if err := w.followLink(ctx); err != nil {
+			w.missing = w.missing && last
 			return err
 		}
 	}

@@ -1,0 +1,267 @@
+package sluicectl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+)
+
+// relay passes connections on to a server, and cuts all of them each time that some bytes have come
+// from the client, a limited number of times.
+type relay struct {
+	l       net.Listener
+	to      string
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+	left  int   // cuts
+	every int64 // bytes
+	moved int64
+}
+
+func newRelay(t *testing.T, to string, cuts int, every int64) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	r := &relay{l: l, to: to, left: cuts, every: every}
+	r.running.Go(r.serve)
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.mu.Lock()
+		r.cutLocked()
+		r.mu.Unlock()
+		r.running.Wait()
+	})
+	return r
+}
+
+func (r *relay) serve() {
+	for {
+		in, err := r.l.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", r.to)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.conns = append(r.conns, in, out)
+		r.mu.Unlock()
+		for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+			r.running.Go(func() {
+				defer way[0].Close()
+				defer way[1].Close()
+				_, _ = io.Copy(way[1], io.TeeReader(way[0], r))
+			})
+		}
+	}
+}
+
+// Write counts bytes.
+func (r *relay) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moved += int64(len(b))
+	if r.left > 0 && r.moved > r.every {
+		r.moved = 0
+		r.left--
+		r.cutLocked()
+	}
+	return len(b), nil
+}
+
+func (r *relay) cutLocked() {
+	for _, c := range r.conns {
+		_ = c.Close()
+	}
+	r.conns = nil
+}
+
+// TestReconnect: get, put and ls go on after lost connections.
+func TestReconnect(t *testing.T) {
+	r := newRig(t)
+	local := t.TempDir()
+	data := randomBytes(20 << 20)
+	must(t, os.WriteFile(filepath.Join(local, "file"), data, 0o644))
+	for name, address := range map[string]string{"nfs+tcp": r.tcp, "nfs+rdma": r.rdma} {
+		t.Run(name, func(t *testing.T) {
+			const cuts = 3
+			via := newRelay(t, address, cuts, 9<<20)
+			url := name + "://" + via.l.Addr().String() + "/file"
+			var errs bytes.Buffer
+			for _, args := range [][]string{{"put", filepath.Join(local, "file"), url}, {"get", url, filepath.Join(local, "back")}} {
+				if code := Run(context.Background(), "test", args, Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs}); code != 0 {
+					t.Fatalf("%q: exit %d: %s", args, code, &errs)
+				}
+			}
+			back, err := os.ReadFile(filepath.Join(local, "back"))
+			must(t, err)
+			if !bytes.Equal(back, data) || !bytes.Equal(r.read("file"), data) {
+				t.Error("the data differ")
+			}
+			if n := strings.Count(errs.String(), "connecting again, for up to 2m0s\n"); n != cuts {
+				t.Errorf("%d cuts were reported:\n%s", n, &errs)
+			}
+			if n := strings.Count(errs.String(), "the server answers again"); n != cuts {
+				t.Errorf("%d ends of them:\n%s", n, &errs)
+			}
+		})
+	}
+	t.Run("off", func(t *testing.T) {
+		via := newRelay(t, r.tcp, 1, 9<<20)
+		code, _, errs := r.run("", "get", "--reconnect", "0", "nfs+tcp://"+via.l.Addr().String()+"/file", filepath.Join(local, "none"))
+		if code != 1 || !strings.Contains(errs, "the connection ended") {
+			t.Errorf("exit %d, %q", code, errs)
+		}
+		r.noParts(t, local)
+	})
+}
+
+// noParts checks that no incomplete files are left.
+func (r *rig) noParts(t *testing.T, dirs ...string) {
+	t.Helper()
+	for _, dir := range append(dirs, r.dir) {
+		left, err := filepath.Glob(filepath.Join(dir, ".sluicectl*"))
+		if must(t, err); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	}
+}
+
+// TestPutReplaces: the target's mode and links are as documented, and symbolic links are followed.
+func TestPutReplaces(t *testing.T) {
+	r := newRig(t)
+	local := filepath.Join(t.TempDir(), "new")
+	data := randomBytes(3 << 20)
+	must(t, os.WriteFile(local, data, 0o755))
+	mode := func(name string) fs.FileMode {
+		info, err := os.Stat(filepath.Join(r.dir, name))
+		must(t, err)
+		return info.Mode()
+	}
+	r.write("old", []byte("old"), 0o640)
+	must(t, os.Link(filepath.Join(r.dir, "old"), filepath.Join(r.dir, "other")))
+	must(t, os.Symlink("old", filepath.Join(r.dir, "link")))
+	must(t, os.Symlink("fresh", filepath.Join(r.dir, "dangling")))
+
+	r.ok("put", local, "TCP/link")
+	if !bytes.Equal(r.read("old"), data) || mode("old") != 0o640 || string(r.read("other")) != "old" {
+		t.Errorf("mode %v, the other name has %d bytes", mode("old"), len(r.read("other")))
+	}
+	if target, err := os.Readlink(filepath.Join(r.dir, "link")); err != nil || target != "old" {
+		t.Errorf("the link was replaced: %q, %v", target, err)
+	}
+	r.ok("put", local, "RDMA/dangling")
+	if !bytes.Equal(r.read("fresh"), data) || mode("fresh") != 0o755 {
+		t.Errorf("a new file has mode %v", mode("fresh"))
+	}
+	r.ok("put", "--inplace", local, "TCP/other")
+	if !bytes.Equal(r.read("other"), data) || mode("other") != 0o640 {
+		t.Error("not written in place")
+	}
+	must(t, os.WriteFile(local, data[:10], 0o400))
+	must(t, os.Chmod(local, 0o400))
+	r.ok("put", local, "TCP/readonly")
+	if !bytes.Equal(r.read("readonly"), data[:10]) || mode("readonly") != 0o400 {
+		t.Errorf("a read-only file has mode %v", mode("readonly"))
+	}
+	r.noParts(t)
+}
+
+// fullHandler answers each WRITE after the first few by NFS3ERR_NOSPC.
+type fullHandler struct {
+	oncrpc.Handler
+	mu   sync.Mutex
+	room int
+	hook func() // called once, when there is no room
+}
+
+func (h *fullHandler) ServeRPC(c *oncrpc.Call) {
+	if c.Program == nfs3.Program && c.Procedure == nfs3.ProcWrite {
+		h.mu.Lock()
+		h.room--
+		full, hook := h.room < 0, h.hook
+		if full {
+			h.hook = nil
+		}
+		h.mu.Unlock()
+		if full && hook != nil {
+			hook()
+		}
+		if e, err := c.BeginReply(64); full && err == nil {
+			e.Uint32(uint32(nfs3.ErrNoSpc))
+			e.Uint64(0) // no attributes
+			c.Respond()
+			return
+		}
+	}
+	h.Handler.ServeRPC(c)
+}
+
+// TestPutFails: a put that fails or is interrupted leaves the old target, and nothing beside it.
+func TestPutFails(t *testing.T) {
+	r := newRig(t)
+	local := filepath.Join(t.TempDir(), "new")
+	must(t, os.WriteFile(local, randomBytes(16<<20), 0o644))
+	old := []byte("old")
+	r.write("file", old, 0o644)
+	for _, target := range []string{"/file", "/new"} {
+		for _, from := range []string{local, "-"} {
+			address := r.listen(&fullHandler{Handler: r.server, room: 3})
+			code, _, errs := r.run(strings.Repeat("standard input", 1<<20), "put", from, "nfs+tcp://"+address+target)
+			if code != 1 || !strings.HasSuffix(errs, ": no space left (NFS3ERR_NOSPC).\n") {
+				t.Errorf("exit %d, %q", code, errs)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		address := r.listen(&fullHandler{Handler: r.server, room: 3, hook: cancel})
+		var errs bytes.Buffer
+		code := Run(ctx, "test", []string{"put", local, "nfs+tcp://" + address + target}, Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+		if code != 1 {
+			t.Errorf("interrupted: exit %d, %s", code, &errs)
+		}
+		cancel()
+	}
+	if !bytes.Equal(r.read("file"), old) {
+		t.Error("the old file is gone")
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "new")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a part was left as the target")
+	}
+	r.noParts(t)
+}
+
+// TestGetInterrupted: a get that is interrupted leaves no part, even if the server never answers.
+func TestGetInterrupted(t *testing.T) {
+	r := newRig(t)
+	r.write("file", randomBytes(4<<20), 0o644)
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	silent := &silentHandler{Handler: r.server, procedure: nfs3.ProcRead, hook: cancel}
+	address := r.listen(silent)
+	var errs bytes.Buffer
+	code := Run(ctx, "test", []string{"get", "nfs+tcp://" + address + "/file", dir}, Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+	if code != 1 || errs.String() != "sluicectl: interrupted\n" {
+		t.Errorf("exit %d, %q", code, &errs)
+	}
+	must(t, silent.end())
+	left, err := os.ReadDir(dir)
+	if must(t, err); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
