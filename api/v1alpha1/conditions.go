@@ -79,12 +79,20 @@ const (
 	ReasonUnknown        = "Unknown"        // no pod has asked yet
 
 	// RDMAReady.
-	ReasonListenerFailed     = "ListenerFailed"
-	ReasonDeviceMissing      = "DeviceMissing"
-	ReasonDeviceNotUsable    = "DeviceNotUsable" // a preflight check fails
-	ReasonNetworkNotLayer2   = "NetworkNotLayer2"
-	ReasonDeviceAddressLimit = "DeviceAddressLimit"
-	ReasonAddressNotHeld     = "AddressNotHeld" // no pod carries the virtual IP
+	ReasonListenerFailed         = "ListenerFailed"
+	ReasonDeviceMissing          = "DeviceMissing"
+	ReasonDeviceInOtherNamespace = "DeviceInOtherNamespace"
+	ReasonFunctionWithoutDevice  = "FunctionWithoutDevice" // the function has no RDMA device
+	ReasonDeviceNodeMissing      = "DeviceNodeMissing"     // in /dev/infiniband
+	ReasonDeviceNodeDenied       = "DeviceNodeDenied"
+	ReasonPortDown               = "PortDown"
+	ReasonGIDMissing             = "GIDMissing" // of the served address
+	ReasonRoCEv1Only             = "RoCEv1Only"
+	ReasonDeviceNotUsable        = "DeviceNotUsable" // another check fails
+	ReasonMTUMismatch            = "MTUMismatch"     // RDMAReady is True
+	ReasonNetworkNotLayer2       = "NetworkNotLayer2"
+	ReasonDeviceAddressLimit     = "DeviceAddressLimit"
+	ReasonAddressNotHeld         = "AddressNotHeld" // no pod carries the virtual IP
 
 	// ConfigCapacity.
 	ReasonCapacitySufficient = "CapacitySufficient"

@@ -25,12 +25,18 @@ func NewServer(h http.Handler, limit *ConnLimit, log *slog.Logger) *http.Server 
 	}
 }
 
-// WriteTimeout bounds the time to write a response of h to 10 s.
+// WriteTimeout bounds the time to compute and write a response of h to 10 s. A handler that takes
+// longer to compute calls SetWriteDeadline before it writes.
 func WriteTimeout(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout))
+		SetWriteDeadline(w)
 		h.ServeHTTP(w, r)
 	})
+}
+
+// SetWriteDeadline bounds the time to write the response to 10 s from now.
+func SetWriteDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout))
 }
 
 // ConnLimit limits the connections of a server to MaxConns. Above that it closes the oldest

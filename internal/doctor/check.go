@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -21,70 +22,128 @@ type Wanted struct {
 	Memory uint64
 }
 
-// Check returns the problems that keep RDMA from working, one sentence each.
-func (h *Host) Check(w Wanted) []string {
-	var ps []string
-	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }
-	if !h.Folder {
-		say("there is no /dev/infiniband: load the modules ib_uverbs and rdma_ucm on the host; a container gets it from the SR-IOV device plugin, whose selector must set isRdma: true")
-	} else if h.Manager != nil {
-		say("%s", cannotOpen("/dev/infiniband/rdma_cm", h.Manager, "load the module rdma_ucm on the host, and give the file to the container"))
-	}
-	devices := h.Devices
-	if w.Device != "" {
-		devices = slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return d.Name != w.Device })
-	}
+// Check returns the problems that keep RDMA from working. The first one causes the others, as far
+// as known.
+func (h *Host) Check(w Wanted) []Problem {
+	ps, say := collect()
+	devices := h.wanted(w)
 	switch {
 	case len(devices) > 0:
+	case len(h.usable()) == 0 && len(h.Functions) > 0:
+		for i := range h.Functions {
+			h.checkFunction(&h.Functions[i], say)
+		}
 	case h.Exclusive && w.Device != "":
-		say("the RDMA device %s is not in this network namespace, and the kernel shows each device in one namespace only (rdma system: netns exclusive): move it here, as the CNI plugin rdma does (rdma dev set %[1]s netns NAME)", w.Device)
+		say(DeviceInOtherNamespace, "the RDMA device %s is not in this network namespace, and the kernel shows each device in one namespace only (rdma system: netns exclusive): move it here, as the CNI plugin rdma does (rdma dev set %[1]s netns NAME)", w.Device)
 	case h.Exclusive:
-		say("no RDMA device is in this network namespace, and the kernel shows each device in one namespace only (rdma system: netns exclusive): move one here, as the CNI plugin rdma does (rdma dev set DEVICE netns NAME)")
+		say(DeviceInOtherNamespace, "no RDMA device is in this network namespace, and the kernel shows each device in one namespace only (rdma system: netns exclusive): move one here, as the CNI plugin rdma does (rdma dev set DEVICE netns NAME)")
 	case w.Device != "":
-		say("there is no RDMA device %s: rdma link lists the present ones; load the adapter's driver", w.Device)
+		say(DeviceMissing, "there is no RDMA device %s: rdma link lists the present ones; load the adapter's driver", w.Device)
 	default:
-		say("there is no RDMA device: load the adapter's driver, or create a software device (rdma link add siw0 type siw netdev eth0)")
+		say(DeviceMissing, "there is no RDMA device: load the adapter's driver, or create a software device (rdma link add siw0 type siw netdev eth0)")
 	}
-	ps = append(ps, checkDevices(devices, w, h.Folder)...)
+	if !h.Folder {
+		say(DeviceNodeMissing, "there is no /dev/infiniband: load the modules ib_uverbs and rdma_ucm on the host; a container gets it from the SR-IOV device plugin, whose selector must set isRdma: true")
+	} else if h.Manager != nil {
+		sayNode(say, "/dev/infiniband/rdma_cm", "", h.Manager, "load the module rdma_ucm on the host, and give the file to the container")
+	}
+	*ps = append(*ps, h.checkDevices(devices, w)...)
 	h.checkPartitions(devices, w, say)
 	h.checkMemory(w.Memory, say)
-	return ps
+	return *ps
+}
+
+// usable returns the RDMA devices of the functions that the SR-IOV device plugin gave to this
+// container.
+func (h *Host) usable() (names []string) {
+	for i := range h.Functions {
+		if name := h.Functions[i].RDMA; name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// wanted returns the present devices that may serve. In RDMA namespace mode shared a container sees
+// all devices of the host, but may use only those of its functions.
+func (h *Host) wanted(w Wanted) []Device {
+	mine := h.usable()
+	return slices.DeleteFunc(slices.Clone(h.Devices), func(d Device) bool {
+		if w.Device != "" {
+			return d.Name != w.Device
+		}
+		return len(h.Functions) > 0 && !slices.Contains(mine, d.Name)
+	})
+}
+
+// checkFunction explains why a function has no RDMA device in this network namespace.
+func (h *Host) checkFunction(f *Function, say report) {
+	gives := fmt.Sprintf("%s gives %s to this container", f.Variable, f.ID)
+	switch {
+	case !f.Present:
+		say(FunctionWithoutDevice, "%s, but the host has no such device: it was removed, or the virtual functions were created again. Delete the pod, so that the plugin assigns another one", gives)
+	case f.Driver == "":
+		say(FunctionWithoutDevice, "%s, but the device has no driver: bind it to the adapter's driver on the node (echo %s > /sys/bus/pci/drivers/mlx5_core/bind, for mlx5)", gives, f.ID)
+	case strings.HasPrefix(f.Driver, "vfio") || strings.Contains(f.Driver, "uio"):
+		say(FunctionWithoutDevice, "%s, but its driver is %s, for programs that drive adapters themselves: bind it to the adapter's driver on the node, and name that in the selectors of the plugin's resource (drivers)", gives, f.Driver)
+	case h.Exclusive:
+		device := "its RDMA device"
+		if f.Device != "" {
+			device += " " + f.Device
+		}
+		say(DeviceInOtherNamespace, "%s, but %s is not in this network namespace, and the kernel shows each device in one namespace only (rdma system: netns exclusive): add the CNI plugin rdma to the network (sriov.network.rdmaCNI of the chart)", gives, device)
+	default:
+		say(FunctionWithoutDevice, "%s, but its driver %s has no RDMA device for it: load the driver's RDMA module on the node (mlx5_ib, irdma, bnxt_re), check that RDMA is enabled for the function (devlink dev param show), "+
+			"and set isRdma: true in the selectors of the plugin's resource, so that it leaves out such functions", gives, f.Driver)
+	}
 }
 
 // checkDevices checks devices. If one of them is usable, it ignores the problems of the others.
-func checkDevices(devices []Device, w Wanted, folder bool) (ps []string) {
+func (h *Host) checkDevices(devices []Device, w Wanted) (ps []Problem) {
 	for i := range devices {
-		var own []string
-		devices[i].check(w, folder, func(format string, a ...any) { own = append(own, fmt.Sprintf(format, a...)) })
-		if len(own) == 0 {
+		own, say := collect()
+		h.checkDevice(&devices[i], w, say)
+		if len(*own) == 0 {
 			return nil
 		}
-		ps = append(ps, own...)
+		ps = append(ps, *own...)
 	}
 	return ps
 }
 
-func (d *Device) check(w Wanted, folder bool, say func(string, ...any)) {
+func (h *Host) checkDevice(d *Device, w Wanted, say report) {
 	if d.Open != nil && d.Verbs == "" {
-		say("%s has no character device: %v", d.Name, d.Open)
-	} else if d.Open != nil && folder {
-		say("%s of %s", cannotOpen("/dev/infiniband/"+d.Verbs, d.Open, "give the file to the container"), d.Name)
+		say(DeviceNodeMissing, "%s has no character device: %v", d.Name, d.Open)
+	} else if d.Open != nil && h.Folder {
+		sayNode(say, "/dev/infiniband/"+d.Verbs, " of "+d.Name, d.Open, "give the file to the container: the selectors of the SR-IOV device plugin's resource need isRdma: true")
 	}
-	d.checkState(w.Address, w.Interface, say)
+	h.checkState(d, w.Address, w.Interface, say)
 	d.checkGIDTypes(w.Address, say)
 	if d.Transport() != "RoCE" || !w.Address.IsValid() || w.Address.IsUnspecified() || d.has(w.Address) {
+		return
+	}
+	for _, p := range d.Ports {
+		if w.Interface == "" || w.Interface != p.link() {
+			continue
+		}
+		if len(p.GIDs) >= p.Table && p.Table > 0 {
+			say(GIDMissing, "%s has no GID for the address %s, since the GID table of port %d is full (%d entries): remove addresses from %s, or use fewer virtual IPs for a gateway", d.Name, w.Address, p.Number, p.Table, w.Interface)
+		} else {
+			say(GIDMissing, "%s has no GID for the address %s yet, although %s has the address: the kernel adds one while the interface is up. If it does not within seconds, look for errors of the adapter's driver in the node's log (dmesg), and make the address new (ip addr del, ip addr add)",
+				d.Name, w.Address, w.Interface)
+		}
 		return
 	}
 	on := "no interface here has that address"
 	if w.Interface != "" {
 		on = "it is on " + w.Interface
 	}
-	say("%s has no GID for the address %s (%s): the address must be on the device's own network interface, or a VLAN of it, in this network namespace", d.Name, w.Address, on)
+	say(GIDMissing, "%s has no GID for the address %s (%s): the address must be on the device's own network interface, or a VLAN of it, in this network namespace", d.Name, w.Address, on)
 }
 
 // checkGIDTypes finds an address (any GID without one) that has a GID for RoCE version 1 only. That
 // version is not routed, and Linux dials version 2 by default.
-func (d *Device) checkGIDTypes(address netip.Addr, say func(string, ...any)) {
+func (d *Device) checkGIDTypes(address netip.Addr, say report) {
 	first, second := "", false
 	for _, p := range d.Ports {
 		for _, g := range p.GIDs {
@@ -101,7 +160,7 @@ func (d *Device) checkGIDTypes(address netip.Addr, say func(string, ...any)) {
 		}
 	}
 	if first != "" && !second && d.Transport() == "RoCE" {
-		say("the GID of %s for %s is RoCE v1 only, which is not routed, and which RoCE v2 clients cannot reach: enable RoCE v2 on the adapter", d.Name, first)
+		say(RoCEv1Only, "the GID of %s for %s is RoCE v1 only, which is not routed, and which RoCE v2 clients cannot reach: enable RoCE v2 on the adapter", d.Name, first)
 	}
 }
 
@@ -112,17 +171,24 @@ func (d *Device) has(a netip.Addr) bool {
 }
 
 // checkState checks the device and its ports for an address and an interface.
-func (d *Device) checkState(address netip.Addr, link string, say func(string, ...any)) {
+func (h *Host) checkState(d *Device, address netip.Addr, link string, say report) {
 	if strings.Trim(d.GUID, "0:") == "" {
-		say("the node GUID of %s is 0, so the connection manager cannot use it: set a MAC for the virtual function on its host (ip link set PF vf N mac ADDRESS), then rebind its driver", d.Name)
+		say(DeviceNotUsable, "the node GUID of %s is 0, so the connection manager cannot use it: set a MAC for the virtual function on its host (ip link set PF vf N mac ADDRESS), then rebind its driver", d.Name)
 	}
 	ports := d.portsFor(address, link)
 	if slices.ContainsFunc(ports, func(p Port) bool { return p.State == "ACTIVE" }) {
 		return // one active port is enough
 	}
 	for _, p := range ports {
-		if p.State != "ACTIVE" {
-			say("port %d of %s is %s: bring its network interface up (ip link set NAME up), and check cable and switch", p.Number, d.Name, p.State)
+		own := cmp.Or(p.link(), link)
+		at, known := h.Interfaces[own]
+		switch {
+		case known && !at.Up:
+			say(PortDown, "port %d of %s is %s, because its network interface %s is down: bring it up (ip link set %[4]s up)", p.Number, d.Name, p.State, own)
+		case known && !at.Carrier:
+			say(PortDown, "port %d of %s is %s, because its network interface %s has no carrier: check cable and switch, and for a virtual function the link of its physical one (ip link set PF vf N state auto)", p.Number, d.Name, p.State, own)
+		default:
+			say(PortDown, "port %d of %s is %s: bring its network interface up (ip link set NAME up), and check cable and switch", p.Number, d.Name, p.State)
 		}
 	}
 }
@@ -141,7 +207,7 @@ func (d *Device) portsFor(address netip.Addr, link string) []Port {
 	return ports
 }
 
-func (h *Host) checkMemory(need uint64, say func(string, ...any)) {
+func (h *Host) checkMemory(need uint64, say report) {
 	if h.IPCLock || h.MemLock >= max(need, leastMemory) {
 		return
 	}
@@ -149,7 +215,7 @@ func (h *Host) checkMemory(need uint64, say func(string, ...any)) {
 	if need > 0 {
 		needs = "up to " + size(need)
 	}
-	say("this process may lock %s of memory, and RDMA needs %s: raise the memlock limit (ulimit -l, or LimitMEMLOCK= in systemd), or grant the process the capability IPC_LOCK", size(h.MemLock), needs)
+	say(DeviceNotUsable, "this process may lock %s of memory, and RDMA needs %s: raise the memlock limit (ulimit -l, or LimitMEMLOCK= in systemd), or grant the process the capability IPC_LOCK", size(h.MemLock), needs)
 }
 
 func size(n uint64) string {
@@ -162,10 +228,17 @@ func size(n uint64) string {
 // leastMemory is the minimum for a connection: one arena of buffers.
 const leastMemory = 16 << 20
 
-// cannotOpen returns the problem and the remedy for a device file that does not open.
-func cannotOpen(file string, err error, missing string) string {
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) {
-		return fmt.Sprintf("there is no %s: %s", file, missing)
+// sayNode reports a device file that does not open. of follows the file's name, missing is the
+// remedy if there is no such file.
+func sayNode(say report, file, of string, err error, missing string) {
+	switch {
+	case errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV):
+		say(DeviceNodeMissing, "there is no %s%s: %s", file, of, missing)
+	case errors.Is(err, syscall.EPERM):
+		say(DeviceNodeDenied, "%s%s cannot be opened (%v): the container's devices cgroup denies it. Request the device by its resource (rdma.devices of the NFSGateway), so that its plugin has it allowed", file, of, err)
+	case errors.Is(err, syscall.EACCES):
+		say(DeviceNodeDenied, "%s%s cannot be opened (%v): this process needs read and write permission. Check the file's mode on the node, and, with SELinux, the node's audit log (ausearch -m avc): setsebool -P container_use_devices on allows containers to use devices", file, of, err)
+	default:
+		say(DeviceNotUsable, "%s%s cannot be opened (%v)", file, of, err)
 	}
-	return fmt.Sprintf("%s cannot be opened (%v): this process needs read and write permission, and the container's devices cgroup must allow it", file, err)
 }

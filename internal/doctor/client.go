@@ -162,10 +162,10 @@ func (c *Client) Device() *Device {
 	return nil
 }
 
-// Check returns the problems that keep the host from mounting, one sentence each.
-func (c *Client) Check() []string {
-	var ps []string
-	say := func(format string, a ...any) { ps = append(ps, fmt.Sprintf(format, a...)) }
+// Check returns the problems that keep the host from mounting. Those of a client alone have no
+// reason.
+func (c *Client) Check() []Problem {
+	ps, say := collect()
 	software := fmt.Sprintf(", or, for a server on iWARP, create a software device (rdma link add siw0 type siw netdev %s)", c.Interface)
 	for _, m := range c.Modules {
 		switch {
@@ -173,30 +173,30 @@ func (c *Client) Check() []string {
 			software = "; this kernel has no siw, the software device for servers on iWARP"
 		case m.Loaded || m.Name == "siw":
 		case m.Installed:
-			say("the module %s is not loaded: modprobe %[1]s (a mount with proto=rdma loads it if it may)", m.Name)
+			say("", "the module %s is not loaded: modprobe %[1]s (a mount with proto=rdma loads it if it may)", m.Name)
 		default:
-			say("this kernel has no module %s, so it cannot mount over RDMA: install the kernel's extra modules (linux-modules-extra on Ubuntu, kernel-modules-extra on Fedora)", m.Name)
+			say("", "this kernel has no module %s, so it cannot mount over RDMA: install the kernel's extra modules (linux-modules-extra on Ubuntu, kernel-modules-extra on Fedora)", m.Name)
 		}
 	}
 	if c.NoRoute != nil {
-		say("no route leads to %s (%v): check ip route get %[1]s", c.Server.Addr(), c.NoRoute)
-		return ps
+		say("", "no route leads to %s (%v): check ip route get %[1]s", c.Server.Addr(), c.NoRoute)
+		return *ps
 	}
 	d := c.Device()
 	switch {
 	case d == nil && len(c.Devices) == 0:
-		say("there is no RDMA device: load the adapter's driver%s", software)
+		say(DeviceMissing, "there is no RDMA device: load the adapter's driver%s", software)
 	case d == nil:
-		say("the route to %s uses %s, which has no RDMA device: mount by an address reached through one of %s%s",
+		say("", "the route to %s uses %s, which has no RDMA device: mount by an address reached through one of %s%s",
 			c.Server.Addr(), c.Interface, names(c.Devices), software)
 	default:
-		d.checkState(c.From, c.Interface, say)
+		c.checkState(d, c.From, c.Interface, say)
 		c.checkPartitions([]Device{*d}, Wanted{Interface: c.Interface}, say)
 	}
 	if c.Dial != nil && (d == nil || d.IWARP) {
-		say("%s", unreachable(c.Server, c.Dial))
+		say("", "%s", unreachable(c.Server, c.Dial))
 	}
-	return ps
+	return *ps
 }
 
 func unreachable(server netip.AddrPort, err error) string {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
 var address = netip.MustParseAddr("10.0.0.5")
@@ -31,6 +33,19 @@ func host(change func(*Host), devices ...Device) *Host {
 }
 
 func same[T any](*T) {}
+
+// assigned is a function of the device plugin, with its driver and its RDMA device.
+func assigned(driver, device string) Function {
+	return Function{Assigned: verbs.Assigned{Variable: "PCIDEVICE_A", ID: "0000:3b:02.1"}, Present: true, Driver: driver, RDMA: device}
+}
+
+// lines returns problems as lines with their reasons.
+func lines(ps []Problem) (all []string) {
+	for _, p := range ps {
+		all = append(all, p.Reason+": "+p.Message)
+	}
+	return all
+}
 
 // compare checks that each sentence contains its words.
 func compare(t *testing.T, got, want []string) {
@@ -59,23 +74,30 @@ func TestHostCheck(t *testing.T) {
 		{name: "all is well", host: host(same, good), want: on},
 		{name: "any device, any address", host: host(same, good), want: Wanted{Address: netip.IPv6Unspecified()}},
 		{name: "no folder", host: host(func(h *Host) { h.Folder, h.Manager = false, syscall.ENOENT }, adapter(func(d *Device) { d.Open = syscall.ENOENT })), want: on,
-			says: []string{"no /dev/infiniband:|isRdma|rdma_ucm"}},
-		{name: "no connection manager", host: host(func(h *Host) { h.Manager = syscall.ENOENT }, good), want: on, says: []string{"no /dev/infiniband/rdma_cm|rdma_ucm"}},
-		{name: "manager not allowed", host: host(func(h *Host) { h.Manager = syscall.EPERM }, good), want: on, says: []string{"rdma_cm cannot be opened|not permitted|cgroup"}},
-		{name: "device not allowed", host: host(same, adapter(func(d *Device) { d.Open = syscall.EACCES })), want: on, says: []string{"uverbs0 cannot be opened|denied|mlx5_4"}},
-		{name: "no character device", host: host(same, adapter(func(d *Device) { d.Verbs, d.Open = "", errors.New("the module ib_uverbs is not loaded") })), want: on, says: []string{"mlx5_4|ib_uverbs"}},
-		{name: "no device at all", host: host(same), says: []string{"no RDMA device:|driver|siw"}},
-		{name: "another one", host: host(same, good), want: Wanted{Device: "mlx5_5"}, says: []string{"no RDMA device mlx5_5"}},
-		{name: "in another namespace", host: host(func(h *Host) { h.Exclusive = true }, good), want: Wanted{Device: "mlx5_5"}, says: []string{"mlx5_5 is not in this network namespace|exclusive|rdma dev set mlx5_5 netns"}},
-		{name: "all in other namespaces", host: host(func(h *Host) { h.Exclusive = true }), says: []string{"no RDMA device is in this network namespace"}},
+			says: []string{"DeviceNodeMissing: there is no /dev/infiniband:|isRdma|rdma_ucm"}},
+		{name: "no connection manager", host: host(func(h *Host) { h.Manager = syscall.ENOENT }, good), want: on, says: []string{"DeviceNodeMissing: there is no /dev/infiniband/rdma_cm|rdma_ucm"}},
+		{name: "manager not allowed", host: host(func(h *Host) { h.Manager = syscall.EPERM }, good), want: on, says: []string{"DeviceNodeDenied: /dev/infiniband/rdma_cm cannot be opened|not permitted|cgroup|rdma.devices"}},
+		{name: "device not allowed", host: host(same, adapter(func(d *Device) { d.Open = syscall.EACCES })), want: on, says: []string{"DeviceNodeDenied: /dev/infiniband/uverbs0 of mlx5_4 cannot be opened|denied|container_use_devices"}},
+		{name: "no character device", host: host(same, adapter(func(d *Device) { d.Verbs, d.Open = "", errors.New("the module ib_uverbs is not loaded") })), want: on, says: []string{"DeviceNodeMissing: mlx5_4|ib_uverbs"}},
+		{name: "no device at all", host: host(same), says: []string{"DeviceMissing: there is no RDMA device:|driver|siw"}},
+		{name: "another one", host: host(same, good), want: Wanted{Device: "mlx5_5"}, says: []string{"DeviceMissing: there is no RDMA device mlx5_5"}},
+		{name: "in another namespace", host: host(func(h *Host) { h.Exclusive = true }, good), want: Wanted{Device: "mlx5_5"}, says: []string{"DeviceInOtherNamespace: the RDMA device mlx5_5 is not in this network namespace|exclusive|rdma dev set mlx5_5 netns"}},
+		{name: "all in other namespaces", host: host(func(h *Host) { h.Exclusive = true }), says: []string{"DeviceInOtherNamespace: no RDMA device is in this network namespace"}},
 		{name: "exclusive, and here", host: host(func(h *Host) { h.Exclusive = true }, good), want: on},
-		{name: "no node GUID", host: host(same, adapter(func(d *Device) { d.GUID = "0000:0000:0000:0000" })), want: on, says: []string{"node GUID of mlx5_4 is 0|vf N mac"}},
-		{name: "port down", host: host(same, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), want: on, says: []string{"port 1 of mlx5_4 is DOWN|ip link set"}},
-		{name: "no GID", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = d.Ports[0].GIDs[:1] })), want: on, says: []string{"mlx5_4 has no GID for the address 10.0.0.5 (it is on net1)"}},
-		{name: "nobody's address", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = nil })), want: Wanted{Device: "mlx5_4", Address: address}, says: []string{"no interface here has that address"}},
+		{name: "no node GUID", host: host(same, adapter(func(d *Device) { d.GUID = "0000:0000:0000:0000" })), want: on, says: []string{"DeviceNotUsable: the node GUID of mlx5_4 is 0|vf N mac"}},
+		{name: "port down", host: host(same, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), want: on, says: []string{"PortDown: port 1 of mlx5_4 is DOWN|ip link set NAME up"}},
+		{name: "port down, with its interface", host: host(func(h *Host) { h.Interfaces = map[string]Interface{"net1": {MTU: 1500}} }, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), want: on,
+			says: []string{"PortDown: port 1 of mlx5_4 is DOWN, because its network interface net1 is down|ip link set net1 up"}},
+		{name: "port down, for want of a carrier", host: host(func(h *Host) { h.Interfaces = map[string]Interface{"net1": {MTU: 1500, Up: true}} }, adapter(func(d *Device) { d.Ports[0].State = "DOWN" })), want: on,
+			says: []string{"PortDown: port 1 of mlx5_4 is DOWN, because its network interface net1 has no carrier|cable|state auto"}},
+		{name: "no GID", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = d.Ports[0].GIDs[:1] })), want: on, says: []string{"GIDMissing: mlx5_4 has no GID for the address 10.0.0.5 yet, although net1 has the address"}},
+		{name: "a full table", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs, d.Ports[0].Table = d.Ports[0].GIDs[:1], 1 })), want: on, says: []string{"GIDMissing: mlx5_4 has no GID for the address 10.0.0.5|table of port 1 is full (1 entries)"}},
+		{name: "no GID, another interface", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = d.Ports[0].GIDs[:1] })), want: Wanted{Device: "mlx5_4", Address: address, Interface: "eth0"},
+			says: []string{"GIDMissing: mlx5_4 has no GID for the address 10.0.0.5 (it is on eth0)"}},
+		{name: "nobody's address", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs = nil })), want: Wanted{Device: "mlx5_4", Address: address}, says: []string{"GIDMissing: |no interface here has that address"}},
 		{name: "iWARP has no such GIDs", host: host(same, adapter(func(d *Device) { d.IWARP, d.Ports[0].GIDs = true, nil })), want: on},
 		{name: "nor has InfiniBand", host: host(same, adapter(func(d *Device) { d.Ports[0].LinkLayer, d.Ports[0].GIDs = "InfiniBand", nil })), want: on},
-		{name: "memlock", host: host(func(h *Host) { h.MemLock = 8 << 20 }, good), want: on, says: []string{"may lock 8 MiB|up to 768 MiB|IPC_LOCK|memlock"}},
+		{name: "memlock", host: host(func(h *Host) { h.MemLock = 8 << 20 }, good), want: on, says: []string{"DeviceNotUsable: |may lock 8 MiB|up to 768 MiB|IPC_LOCK|memlock"}},
 		{name: "memlock, need unknown", host: host(func(h *Host) { h.MemLock = 64 << 10 }, good), says: []string{"may lock 64 KiB|16 MiB"}},
 		{name: "memlock large enough", host: host(func(h *Host) { h.MemLock = 768 << 20 }, good), want: on},
 		{name: "the capability", host: host(func(h *Host) { h.MemLock, h.IPCLock = 8<<20, true }, good), want: on},
@@ -89,14 +111,29 @@ func TestHostCheck(t *testing.T) {
 			d.Ports[0].State = "DOWN"
 			d.Ports = append(d.Ports, Port{Number: 2, State: "ACTIVE", LinkLayer: "Ethernet"})
 		})), want: on, says: []string{"port 1 of mlx5_4 is DOWN"}},
-		{name: "RoCE v1 alone", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs[1].Type = "IB/RoCE v1" })), want: on, says: []string{"mlx5_4 for 10.0.0.5 is RoCE v1 only|RoCE v2"}},
+		{name: "RoCE v1 alone", host: host(same, adapter(func(d *Device) { d.Ports[0].GIDs[1].Type = "IB/RoCE v1" })), want: on, says: []string{"RoCEv1Only: |mlx5_4 for 10.0.0.5 is RoCE v1 only|RoCE v2"}},
 		{name: "both versions of RoCE", host: host(same, adapter(func(d *Device) {
 			d.Ports[0].GIDs = append(d.Ports[0].GIDs, GID{Index: 2, Address: address, Interface: "net1", Type: "IB/RoCE v1"})
 		})), want: on},
 		{name: "several", host: host(func(h *Host) { h.MemLock = 0 }, adapter(func(d *Device) { d.GUID, d.Ports[0].State = "", "INIT" })), want: on,
 			says: []string{"node GUID", "is INIT", "may lock 0 KiB"}},
+		{name: "the function's own", host: host(func(h *Host) { h.Functions = []Function{assigned("mlx5_core", "mlx5_4")} }, adapter(func(d *Device) { d.Name, d.Open = "mlx5_0", syscall.ENOENT }), good), want: Wanted{Address: address, Interface: "net1"}},
+		{name: "other devices of the host count for nothing", host: host(func(h *Host) { h.Functions = []Function{assigned("mlx5_core", "")} }, adapter(func(d *Device) { d.Name = "mlx5_0" })),
+			says: []string{"FunctionWithoutDevice: PCIDEVICE_A gives 0000:3b:02.1|its driver mlx5_core has no RDMA device|mlx5_ib|isRdma"}},
+		{name: "a function of vfio", host: host(func(h *Host) { h.Functions = []Function{assigned("vfio-pci", "")} }), says: []string{"FunctionWithoutDevice: |its driver is vfio-pci|drivers"}},
+		{name: "a function without a driver", host: host(func(h *Host) { h.Functions = []Function{assigned("", "")} }), says: []string{"FunctionWithoutDevice: |has no driver|0000:3b:02.1 > "}},
+		{name: "a function that is gone", host: host(func(h *Host) {
+			h.Functions = []Function{{Assigned: verbs.Assigned{Variable: "PCIDEVICE_A", ID: "0000:3b:02.1"}}}
+		}), want: Wanted{Device: "mlx5_4"},
+			says: []string{"FunctionWithoutDevice: |no such device|Delete the pod"}},
+		{name: "a function's device in another namespace", host: host(func(h *Host) {
+			f := assigned("mlx5_core", "")
+			f.Device = "mlx5_4"
+			h.Functions, h.Exclusive = []Function{f}, true
+		}), says: []string{"DeviceInOtherNamespace: PCIDEVICE_A gives 0000:3b:02.1|its RDMA device mlx5_4 is not in this network namespace|rdmaCNI"}},
+		{name: "two functions, one of RDMA", host: host(func(h *Host) { h.Functions = []Function{assigned("vfio-pci", ""), assigned("mlx5_core", "mlx5_4")} }, good), want: on},
 	} {
-		t.Run(c.name, func(t *testing.T) { compare(t, c.host.Check(c.want), c.says) })
+		t.Run(c.name, func(t *testing.T) { compare(t, lines(c.host.Check(c.want)), c.says) })
 	}
 }
 
@@ -130,7 +167,7 @@ func TestClientCheck(t *testing.T) {
 		{name: "refused", client: client(func(c *Client) { c.Dial = syscall.ECONNREFUSED }, siw), says: []string{"nothing listens on 10.0.0.9:20049"}},
 		{name: "silent", client: client(func(c *Client) { c.Dial = syscall.ETIMEDOUT }, siw), says: []string{"10.0.0.9:20049 does not answer|TCP port 20049"}},
 	} {
-		t.Run(c.name, func(t *testing.T) { compare(t, c.client.Check(), c.says) })
+		t.Run(c.name, func(t *testing.T) { compare(t, lines(c.client.Check()), c.says) })
 	}
 }
 

@@ -32,6 +32,8 @@ type Host struct {
 	Manager error
 	// Devices are the devices of this network namespace, by name.
 	Devices []Device
+	// Functions are the devices that the SR-IOV device plugin gave to this container.
+	Functions []Function
 	// Exclusive means that each RDMA device is visible in one network namespace only (rdma system
 	// set netns exclusive).
 	Exclusive bool
@@ -52,6 +54,19 @@ type Interface struct {
 	MTU int
 	// PKey is the partition key of an IP over InfiniBand interface, 0 for others.
 	PKey uint16
+	// Up means that the interface is administratively up, Carrier that its link is.
+	Up, Carrier bool
+}
+
+// Function is a device that the SR-IOV device plugin gave to this container.
+type Function struct {
+	verbs.Assigned
+	// Present means that the host has the device.
+	Present bool
+	// Driver is the device's driver, "" if none.
+	Driver string
+	// RDMA is its RDMA device in this network namespace, "" if none.
+	RDMA string
 }
 
 // Device is an RDMA device.
@@ -108,13 +123,15 @@ type GID struct {
 
 // ReadHost examines this host.
 func ReadHost() *Host {
-	h := readHost(os.DirFS("/sys"), openable)
+	h := readHost(os.DirFS("/sys"), os.Environ(), openable)
 	h.measure(verbs.QueryMTU)
 	return h
 }
 
-func readHost(sys fs.FS, open func(file string) error) *Host {
-	h := &Host{MemLock: Unlimited, Manager: open("/dev/infiniband/rdma_cm"), Devices: readDevices(sys, open), Interfaces: readInterfaces(sys)}
+func readHost(sys fs.FS, environ []string, open func(file string) error) *Host {
+	h := &Host{
+		MemLock: Unlimited, Manager: open("/dev/infiniband/rdma_cm"), Devices: readDevices(sys, open), Functions: readFunctions(sys, environ), Interfaces: readInterfaces(sys),
+	}
 	_, err := os.Stat("/dev/infiniband")
 	h.Folder = err == nil
 	h.Exclusive = read(sys, "module/ib_core/parameters/netns_mode") == "N"
@@ -176,6 +193,27 @@ func readDevices(sys fs.FS, open func(string) error) (all []Device) {
 	return all
 }
 
+// readFunctions reads the devices that the environment names; none if it is not the plugin's, which
+// [verbs.Find] reports.
+func readFunctions(sys fs.FS, environ []string) (all []Function) {
+	assigned, _ := verbs.AssignedDevices(environ)
+	for _, a := range assigned {
+		f := Function{Assigned: a, RDMA: a.RDMADevice(sys)}
+		for _, bus := range []string{"pci", "auxiliary"} {
+			at := path.Join("bus", bus, "devices", a.ID)
+			if _, err := fs.Stat(sys, at); err != nil {
+				continue
+			}
+			f.Present = true
+			if driver, err := fs.ReadLink(sys, path.Join(at, "driver")); err == nil {
+				f.Driver = path.Base(driver)
+			}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
 func readInterfaces(sys fs.FS) map[string]Interface {
 	all := map[string]Interface{}
 	entries, _ := fs.ReadDir(sys, "class/net")
@@ -186,7 +224,9 @@ func readInterfaces(sys fs.FS) map[string]Interface {
 			continue // not an interface, such as bonding_masters
 		}
 		key, _ := strconv.ParseUint(read(sys, path.Join(at, "pkey")), 0, 16)
-		all[e.Name()] = Interface{MTU: mtu, PKey: uint16(key)}
+		flags, _ := strconv.ParseUint(read(sys, path.Join(at, "flags")), 0, 32)
+		// The carrier of an interface that is down cannot be read.
+		all[e.Name()] = Interface{MTU: mtu, PKey: uint16(key), Up: flags&unix.IFF_UP != 0, Carrier: read(sys, path.Join(at, "carrier")) == "1"}
 	}
 	return all
 }

@@ -10,7 +10,7 @@ import (
 const fullMember = 0x8000
 
 // checkPartitions checks that an InfiniBand device has the interface's partition on a port.
-func (h *Host) checkPartitions(devices []Device, w Wanted, say func(string, ...any)) {
+func (h *Host) checkPartitions(devices []Device, w Wanted, say report) {
 	key := h.Interfaces[w.Interface].PKey
 	for i := range devices {
 		d := &devices[i]
@@ -21,7 +21,7 @@ func (h *Host) checkPartitions(devices []Device, w Wanted, say func(string, ...a
 			return len(p.PKeys) == 0 || slices.ContainsFunc(p.PKeys, func(k uint16) bool { return k|fullMember == key|fullMember })
 		})
 		if !has {
-			say("no port of %s has the partition key %#04x of the interface %s: add the port to the partition in the subnet manager", d.Name, key, w.Interface)
+			say(DeviceNotUsable, "no port of %s has the partition key %#04x of the interface %s: add the port to the partition in the subnet manager", d.Name, key, w.Interface)
 		}
 	}
 }

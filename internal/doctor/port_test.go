@@ -43,7 +43,7 @@ func TestPartitions(t *testing.T) {
 			says: []string{"no port of mlx5_0 has the partition key 0x8001|ib0.8001|subnet manager"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			compare(t, c.host.Check(Wanted{Device: "mlx5_0", Interface: c.link}), c.says)
+			compare(t, lines(c.host.Check(Wanted{Device: "mlx5_0", Interface: c.link})), c.says)
 		})
 	}
 }
@@ -122,7 +122,7 @@ func TestMeasure(t *testing.T) {
 		"class/net/ib0.8001/pkey":                           file("0x8001"),
 		"class/net/bonding_masters":                         file("bond0"),
 	}
-	h := readHost(sys, func(string) error { return syscall.ENOENT })
+	h := readHost(sys, nil, func(string) error { return syscall.ENOENT })
 	want := map[string]Interface{"net1": {MTU: 9000}, "ib0.8001": {MTU: 2044, PKey: 0x8001}}
 	if d := cmp.Diff(want, h.Interfaces); d != "" {
 		t.Error(d)

@@ -188,7 +188,9 @@ func (a *adapterPort) status() *status.Device {
 		w.Device, s.Name, s.By = found.Device, found.Device, found.By
 	}
 	host := a.res.adapters.hostNow()
-	s.Problems = host.Check(w)
+	for _, p := range host.Check(w) {
+		s.Problems = append(s.Problems, status.Problem(p))
+	}
 	s.Notes = append(s.Notes, host.Notes(w)...)
 	for i := range host.Devices {
 		d := &host.Devices[i]

@@ -18,6 +18,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/doctor"
+	"sluice.dev/sluice/internal/gateway/conns"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/verbs"
@@ -38,7 +39,7 @@ func TestVerbsWithoutDevice(t *testing.T) {
 	if s.State != status.Serving || l.State != status.Retrying || !strings.Contains(l.Error, `no RDMA device "none9"`) {
 		t.Errorf("export %s, listener %+v", s.State, l)
 	}
-	if l.Device == nil || l.Device.Name != "none9" || !strings.Contains(strings.Join(l.Device.Problems, "\n"), "no RDMA device none9") {
+	if l.Device == nil || l.Device.Name != "none9" || len(l.Device.Problems) == 0 || !strings.Contains(l.Device.Problems[0].Message, "no RDMA device none9") {
 		t.Errorf("device %+v", l.Device)
 	}
 	if d := s.Listeners[1].Device; d != nil {
@@ -91,6 +92,88 @@ func TestVerbsListener(t *testing.T) {
 			t.Errorf("export %s has %d protection domains of the provider, want its own", e.name, n)
 		}
 	}
+}
+
+// TestVerbsAccess checks that an adapter rejects connection requests of a peer without an access
+// rule, and that these take neither receives nor a place of the limit.
+func TestVerbsAccess(t *testing.T) {
+	r := newRig(t)
+	var p requestProvider
+	r.verbs = func(verbs.Config) (_ rdma.Provider, err error) {
+		p.Provider, err = iwarp.New(iwarp.Config{}) // stands for an adapter
+		return &p, err
+	}
+	x := exportYAML{name: "data", rdma: ":0", access: `[{from: {networks: ["192.0.2.0/24"]}}]`, limits: "{connections: 1}"}
+	g := r.start(byVerbs(r.yaml(x), ""))
+	address := strings.Replace(r.export("data").Listeners[0].Address, "[::]", "127.0.0.1", 1)
+	table := r.conns("data")
+	promised := g.receiveMemory.Used()
+	const peers = 20
+	for range peers {
+		var rejected *rdma.RejectedError
+		if _, err := dial(t, config.RDMA, address); !errors.As(err, &rejected) {
+			t.Fatalf("a peer without a rule: %v, want a RejectedError", err)
+		}
+	}
+	if n := p.rejected.Load(); n != peers || p.used.Load() != 0 {
+		t.Errorf("%d requests were rejected, want %d; %d other uses of requests, want none", n, peers, p.used.Load())
+	}
+	if n := table.Refused(conns.RDMA, conns.ByAccess); n != peers || table.Opened() != 0 {
+		t.Errorf("%d refusals and %d connections were counted, want %d and 0", n, table.Opened(), peers)
+	}
+	if n := g.connections.Taken(); n != 0 || g.receiveMemory.Used() != promised {
+		t.Errorf("%d places are taken, and %d bytes promised for receives, want 0 and %d", n, g.receiveMemory.Used(), promised)
+	}
+	x.access = `[{from: {networks: ["127.0.0.1/32"]}}]`
+	r.apply(byVerbs(r.yaml(x), ""))
+	if _, err := dial(t, config.RDMA, address); err != nil || p.used.Load() == 0 {
+		t.Errorf("a peer with a rule: %v, after %d uses of requests", err, p.used.Load())
+	}
+}
+
+// requestProvider counts the uses of connection requests.
+type requestProvider struct {
+	rdma.Provider
+	rejected atomic.Int32
+	used     atomic.Int32 // accepted, or given a queue of receives
+}
+
+func (p *requestProvider) Listen(ctx context.Context, address string) (rdma.Listener, error) {
+	l, err := p.Provider.Listen(ctx, address)
+	return &requestListener{l, p}, err
+}
+
+type requestListener struct {
+	rdma.Listener
+	p *requestProvider
+}
+
+func (l *requestListener) Accept() (rdma.ConnRequest, error) {
+	in, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &countedRequest{in, l.p}, nil
+}
+
+type countedRequest struct {
+	rdma.ConnRequest
+	p *requestProvider
+}
+
+func (in *countedRequest) Accept(o rdma.Options) (rdma.Endpoint, error) {
+	in.p.used.Add(1)
+	return in.ConnRequest.Accept(o)
+}
+
+func (in *countedRequest) NewSRQ(d rdma.Domain, depth int) (rdma.SRQ, error) {
+	in.p.used.Add(1)
+	return in.ConnRequest.NewSRQ(d, depth)
+}
+
+func (in *countedRequest) Reject(data []byte) error {
+	in.p.rejected.Add(1)
+	return in.ConnRequest.Reject(data)
 }
 
 // pathProvider adds a queue pair to the attributes of accepted connections.
@@ -202,7 +285,10 @@ func TestVirtualAddress(t *testing.T) {
 		served := g.list()[0].served
 		a := &adapterPort{res: g.resources, memory: served.memory, export: served.currentConfig, spec: config.Listener{Network: config.RDMA, Provider: config.Verbs, Address: c.address, Bind: c.bind, Device: "mlx5_4"}}
 		s := a.status()
-		problems, notes := strings.Join(s.Problems, "; "), strings.Join(s.Notes, "; ")
+		problems, notes := "", strings.Join(s.Notes, "; ")
+		for _, p := range s.Problems {
+			problems += p.Message
+		}
 		if !strings.HasPrefix(problems, c.problems) || (problems == "") != (c.problems == "") || !strings.HasPrefix(notes, c.notes) || (notes == "") != (c.notes == "") {
 			t.Errorf("%s: problems %q, notes %q; want %q, %q", c.name, problems, notes, c.problems, c.notes)
 		}

@@ -67,6 +67,7 @@ type Options struct {
 // it is below the margin over drainTimeout after which pods are killed.
 const defaultEndTimeout = 8 * time.Second
 
+// Gateway serves the exports of a configuration.
 type Gateway struct {
 	*resources
 	o       Options
@@ -311,6 +312,7 @@ func (g *Gateway) status(clients bool) status.Status {
 		es := e.status()
 		if clients {
 			es.Clients, es.ClientsOmitted = e.conns.List(conns.ListLimit(len(exports)))
+			noteMTU(&es)
 		}
 		s.Exports = append(s.Exports, es)
 		wanted = wanted || es.State != status.Removing
@@ -321,6 +323,19 @@ func (g *Gateway) status(clients bool) status.Status {
 	// A gateway without exports is ready for the first one. Exports in removal do not count.
 	s.Ready = s.Config.Loaded != time.Time{} && !s.Draining && (serving || !wanted)
 	return s
+}
+
+// noteMTU adds a remark on clients with a larger MTU to the export's devices.
+func noteMTU(e *status.Export) {
+	note := e.MTUMismatch()
+	if note == "" {
+		return
+	}
+	for _, l := range e.Listeners {
+		if l.Device != nil {
+			l.Device.Notes = append(l.Device.Notes, note)
+		}
+	}
 }
 
 // Admin returns the address of the admin page, empty if there is none.

@@ -45,8 +45,9 @@ type resources struct {
 
 func newResources(log *slog.Logger) *resources {
 	r := &resources{log: log, memory: bufpool.NewCeiling(0)}
-	r.tcpSockets = listen.NewSharedSockets(r.log, listen.RefuseTCP)
-	r.verbsSockets = listen.NewSharedSockets(r.log, refuseRDMA)
+	r.tcpSockets = listen.NewSharedSockets(r.log, false, listen.RefuseTCP)
+	// On a socket of IPv6, siw refuses clients of IPv4.
+	r.verbsSockets = listen.NewSharedSockets(r.log, true, refuseRDMA)
 	return r
 }
 

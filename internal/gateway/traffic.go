@@ -154,7 +154,7 @@ func (t *tcpServers) remove(s *oncrpc.Server) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.live, s)
-	addTCPStats(&t.ended, s.Stats())
+	t.ended.Add(s.Stats())
 }
 
 func (t *tcpServers) totals() oncrpc.Stats {
@@ -162,17 +162,7 @@ func (t *tcpServers) totals() oncrpc.Stats {
 	defer t.mu.Unlock()
 	sum := t.ended
 	for s := range t.live {
-		addTCPStats(&sum, s.Stats())
+		sum.Add(s.Stats())
 	}
 	return sum
-}
-
-func addTCPStats(a *oncrpc.Stats, b oncrpc.Stats) {
-	a.ReadCalls += b.ReadCalls
-	a.WriteCalls += b.WriteCalls
-	a.BytesIn += b.BytesIn
-	a.BytesOut += b.BytesOut
-	a.RecordsIn += b.RecordsIn
-	a.RecordsOut += b.RecordsOut
-	a.Orphans += b.Orphans
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/http"
 	"sync"
+
+	"sluice.dev/sluice/internal/adminport"
 )
 
 // shared serves the output of render. Requests that arrive during a rendering wait for the next
@@ -49,6 +51,7 @@ func (p *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if mine.failed != nil {
 		panic(mine.failed) // net/http logs it, and ends the connection
 	}
+	adminport.SetWriteDeadline(w) // a busy machine may have rendered for longer than the timeout
 	for name, values := range mine.header {
 		w.Header()[name] = values
 	}

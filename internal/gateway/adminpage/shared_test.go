@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"sluice.dev/sluice/internal/adminport"
 )
 
 // TestShared checks that requests during a rendering share the next one.
@@ -56,4 +60,37 @@ func testShared(t *testing.T) {
 	if made.Load() != 2 || most.Load() != 1 {
 		t.Errorf("%d answers were made, %d at once", made.Load(), most.Load())
 	}
+}
+
+// TestSlowRendering checks that the time to write a response does not include its rendering.
+func TestSlowRendering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &shared{render: func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Minute)
+			fmt.Fprint(w, "late")
+		}}
+		w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+		adminport.WriteTimeout(p).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		if w.Body.String() != "late" {
+			t.Errorf("body %q, want all of it; the deadline was %v before the write", w.Body, time.Since(w.deadline))
+		}
+	})
+}
+
+// deadlineWriter drops bytes written after the deadline.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (w *deadlineWriter) SetWriteDeadline(at time.Time) error {
+	w.deadline = at
+	return nil
+}
+
+func (w *deadlineWriter) Write(b []byte) (int, error) {
+	if !time.Now().Before(w.deadline) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return w.ResponseRecorder.Write(b)
 }

@@ -20,6 +20,7 @@ import (
 // Refusal is the reason to refuse a connection.
 type Refusal uint8
 
+// The reasons to refuse a connection.
 const (
 	ByAccess        Refusal = iota // no access rule has the client
 	ByConnections                  // limits.connections of the export
@@ -52,12 +53,13 @@ func (r Refusal) hint() string {
 // Ending is the reason for the end of a connection.
 type Ending uint8
 
+// The reasons for the end of a connection.
 const (
 	ByPeer          Ending = iota // the client closed it
 	ByShutdown                    // a drain, or a change of the export
 	BeforeFirstCall               // limits.idleTimeout.beforeFirstCall
 	AfterCall                     // limits.idleTimeout.afterCall
-	// below limits.minProgress, while other calls waited for its memory
+	// NoProgress: below limits.minProgress, while other calls waited for its memory
 	NoProgress
 	NoReads    // the client did not answer RDMA Reads
 	ByProtocol // the client broke the protocol

@@ -84,7 +84,7 @@ func (t *Table) rdmaTotals() (s rdma.Stats, granted, inUse int) {
 	s = t.closed
 	for _, c := range t.byConn {
 		if c.rdma != nil {
-			addStats(&s, c.rdma.Stats())
+			s.Add(c.rdma.Stats())
 			granted += c.rdma.Negotiated().Granted
 			inUse += c.rdma.InUse()
 		}

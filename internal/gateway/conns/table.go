@@ -130,7 +130,7 @@ func (t *Table) Close(network Network, info *oncrpc.Conn, cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.byConn[info]; c != nil && c.rdma != nil {
-		addStats(&t.closed, c.rdma.Stats())
+		t.closed.Add(c.rdma.Stats())
 	}
 	delete(t.byConn, info)
 }
@@ -199,17 +199,3 @@ func properties(p *rpcrdma.Properties) status.Properties {
 
 // unmap returns an IPv4 address as such, also from a socket of both families.
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
-
-func addStats(a *rdma.Stats, b rdma.Stats) {
-	a.ReadCalls += b.ReadCalls
-	a.WriteCalls += b.WriteCalls
-	a.BytesIn += b.BytesIn
-	a.BytesOut += b.BytesOut
-	a.Sends += b.Sends
-	a.Writes += b.Writes
-	a.Reads += b.Reads
-	a.Receives += b.Receives
-	a.RemoteWrites += b.RemoteWrites
-	a.RemoteReads += b.RemoteReads
-	a.CopiedIn += b.CopiedIn
-}

@@ -15,20 +15,23 @@ import (
 type arrival interface{ LocalAddr() net.Addr }
 
 // SharedSockets are the sockets of listeners with bind Wildcard: one socket a port, on all
-// addresses of the host. A connection goes to the listener of its local address. Without such a
-// listener it is refused. So addresses may come to the host and leave it while they are listened
-// on. The last listener of a port closes its socket.
+// addresses of the host, or one for each family of addresses. A connection goes to the listener of
+// its local address. Without such a listener it is refused. So addresses may come to the host and
+// leave it while they are listened on. The last listener of a socket closes it.
 type SharedSockets[T arrival] struct {
-	log    *slog.Logger
-	refuse func(T)
+	log      *slog.Logger
+	refuse   func(T)
+	byFamily bool
 
 	mu     sync.Mutex
 	byPort map[portKey]*socket[T]
 }
 
-// portKey is a port. device is empty on TCP, whose ports all devices share.
+// portKey is a port. device is empty on TCP, whose ports all devices share. any is zero if the
+// socket serves both families.
 type portKey struct {
 	device string
+	any    netip.Addr
 	port   uint16
 }
 
@@ -48,19 +51,28 @@ type addrListener[T arrival] struct {
 }
 
 // NewSharedSockets returns an empty set. refuse closes a connection to an address without listener.
-func NewSharedSockets[T arrival](log *slog.Logger, refuse func(T)) *SharedSockets[T] {
-	return &SharedSockets[T]{log: log, refuse: refuse, byPort: map[portKey]*socket[T]{}}
+// With byFamily a port has a socket for IPv4 and one for IPv6.
+func NewSharedSockets[T arrival](log *slog.Logger, byFamily bool, refuse func(T)) *SharedSockets[T] {
+	return &SharedSockets[T]{log: log, byFamily: byFamily, refuse: refuse, byPort: map[portKey]*socket[T]{}}
 }
 
 // Join returns the source of connections to an address. The first listener of a port calls bind
-// with ":PORT".
+// with ":PORT", or by family with "0.0.0.0:PORT" or "[::]:PORT".
 func (s *SharedSockets[T]) Join(ctx context.Context, device string, at netip.AddrPort, bind func(context.Context, string) (Source[T], error)) (Source[T], error) {
-	l := &addrListener[T]{shared: s, key: portKey{device, at.Port()}, at: at, ch: make(chan T), ended: make(chan struct{})}
+	key, address := portKey{device: device, port: at.Port()}, fmt.Sprintf(":%d", at.Port())
+	if s.byFamily {
+		key.any = netip.IPv6Unspecified()
+		if at.Addr().Is4() {
+			key.any = netip.IPv4Unspecified()
+		}
+		address = netip.AddrPortFrom(key.any, at.Port()).String()
+	}
+	l := &addrListener[T]{shared: s, key: key, at: at, ch: make(chan T), ended: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.byPort[l.key]
 	if k == nil {
-		src, err := bind(ctx, fmt.Sprintf(":%d", at.Port()))
+		src, err := bind(ctx, address)
 		if err != nil {
 			return nil, err
 		}

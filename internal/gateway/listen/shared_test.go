@@ -24,7 +24,7 @@ func TestSharedSockets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		var turnedAway []fakeArrival
-		w := NewSharedSockets(slog.New(slog.DiscardHandler), func(a fakeArrival) { turnedAway = append(turnedAway, a) })
+		w := NewSharedSockets(slog.New(slog.DiscardHandler), false, func(a fakeArrival) { turnedAway = append(turnedAway, a) })
 		var made []*fakeSource[fakeArrival]
 		join := func(device, at string) Source[fakeArrival] {
 			t.Helper()
@@ -87,6 +87,38 @@ func TestSharedSockets(t *testing.T) {
 			default:
 				t.Errorf("socket %d is open", i)
 			}
+		}
+	})
+}
+
+// TestSharedByFamily checks that a port has a socket for each family, and each listener its own.
+func TestSharedByFamily(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewSharedSockets(slog.New(slog.DiscardHandler), true, func(a fakeArrival) { t.Errorf("turned away: %s", a) })
+		made := map[string]*fakeSource[fakeArrival]{}
+		for _, at := range []string{"192.0.2.1:2049", "192.0.2.2:2049", "[2001:db8::1]:2049"} {
+			s, err := w.Join(t.Context(), "siw0", netip.MustParseAddrPort(at), func(_ context.Context, address string) (Source[fakeArrival], error) {
+				if made[address] != nil {
+					t.Errorf("two sockets on %s", address)
+				}
+				made[address] = newFakeSource[fakeArrival]()
+				return made[address], nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			address := "0.0.0.0:2049"
+			if at[0] == '[' {
+				address = "[::]:2049"
+			}
+			made[address].accept <- fakeArrival(at)
+			if got, err := s.Accept(); got != fakeArrival(at) || err != nil {
+				t.Errorf("got %q, %v; want %s", got, err, at)
+			}
+			defer s.Close()
+		}
+		if len(made) != 2 {
+			t.Errorf("%d sockets, want one for each family", len(made))
 		}
 	})
 }
