@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"sluice.dev/sluice/internal/clienthost"
 	"sluice.dev/sluice/internal/operator/controllers"
 	"sluice.dev/sluice/internal/operator/uninstall"
 	"sluice.dev/sluice/internal/speaker"
@@ -38,8 +39,8 @@ type settings struct {
 	version     bool
 }
 
-// Main runs the operator, or the subcommand speaker or check-uninstall, and returns the exit code.
-// A signal ends it.
+// Main runs the operator, or a subcommand: speaker, check-uninstall or client-host. It returns the
+// exit code. A signal ends it.
 func Main(args []string, version string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		switch args[0] {
@@ -47,6 +48,8 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 			return speaker.Main(args[1:], version, stdout, stderr)
 		case "check-uninstall":
 			return uninstall.Main(args[1:], stdout, stderr)
+		case "client-host":
+			return clienthost.Main(args[1:], stdout, stderr)
 		}
 	}
 	s, err := parse(args, stderr)
@@ -116,7 +119,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 		return s, nil
 	}
 	if f.NArg() > 0 {
-		return nil, fmt.Errorf("%q: want flags alone, or the word speaker or check-uninstall first", f.Arg(0))
+		return nil, fmt.Errorf("%q: want flags alone, or the word speaker, check-uninstall or client-host first", f.Arg(0))
 	}
 	for name, v := range map[string]string{"gateway-image": d.GatewayImage, "operator-image": d.SpeakerImage, "namespace": d.OperatorNamespace} {
 		if v == "" {

@@ -12,14 +12,14 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// pair is a rig in which each of two pods carries a group.
-func pair(t *testing.T) (*rig, *pod, *pod) {
+// pair is an environment in which each of two pods carries a group.
+func pair(t *testing.T) (*env, *pod, *pod) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("NOT RUN: processes in network namespaces are not for -short")
 	}
 	t.Parallel()
-	r := newRig(t, 2)
+	r := newEnv(t, 2)
 	a, b := r.pods[0], r.pods[1]
 	a.start(true)
 	b.start(true)

@@ -19,7 +19,7 @@ func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("NOT RUN: -soak says for how long")
 	}
-	r := newRig(t, 3)
+	r := newEnv(t, 3)
 	rnd := rand.New(rand.NewPCG(*soakSeed, 0))
 	wait := func(most int) { time.Sleep(time.Duration(rnd.IntN(most)) * time.Millisecond) }
 	start := func(p *pod, fresh bool) {

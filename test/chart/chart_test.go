@@ -4,6 +4,7 @@ package chart
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sluice.dev/sluice/internal/operator"
-	"sluice.dev/sluice/internal/operator/sriov"
 	"sluice.dev/sluice/test/apiserver"
 )
 
@@ -44,7 +44,7 @@ func TestDefaultsAreGolden(t *testing.T) {
 }
 
 // TestRendered renders the chart for values in pairs: a kube-apiserver accepts every object, pods
-// are restricted, the operator knows its flags.
+// are restricted except for client hosts, the operator knows its flags.
 func TestRendered(t *testing.T) {
 	for _, file := range valuesFiles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
@@ -63,17 +63,13 @@ func TestRendered(t *testing.T) {
 				switch u.GetKind() {
 				case "Deployment":
 					takesFlags(t, u, "--version") // only prints
-				case "Job":
+				case "Job", "DaemonSet":
 					takesFlags(t, u, "--help")
 				case "ConfigMap":
-					if text, ok, _ := unstructured.NestedString(u.Object, "data", sriov.ConfigEntry); ok {
-						if _, err := sriov.Parse([]byte(text)); err != nil {
+					if text, ok, _ := unstructured.NestedString(u.Object, "data", "config.json"); ok {
+						if _, err := parsePools(text); err != nil {
 							t.Errorf("%s: %v\n%s", id, err, text)
 						}
-					}
-				case "NetworkAttachmentDefinition":
-					if _, err := sriov.ParseDefinition(u); err != nil {
-						t.Errorf("%s: %v\n%v", id, err, u.Object)
 					}
 				case "CustomResourceDefinition":
 					if u.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
@@ -201,6 +197,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"sriov.network.type=macvlan", "sriov/network/type"},
 		{"sriov.network.vlan=4095", "sriov/network/vlan"},
 		{"test.protocol=udp", "test/protocol"},
+		{"clientHosts.link.type=irdma", "clientHosts/link/type"},
+		{"clientHosts.link.interface=an-interface-too-long", "clientHosts/link/interface"},
+		{"clientHosts.link.name=0", "clientHosts/link/name"},
 		{"crds.install=maybe", "crds/install"},
 		{`operator.podLabels.app\.kubernetes\.io/name=other`, "operator/podLabels"},
 		{`operator.podLabels.app\.kubernetes\.io/component=other`, "operator/podLabels"},
@@ -216,6 +215,36 @@ func TestWrongValuesAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestValuesAreDescribed checks that the schema describes each value.
+func TestValuesAreDescribed(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type schema struct {
+		Description string
+		Properties  map[string]schema
+		Items       *schema
+	}
+	var check func(s schema, path string)
+	check = func(s schema, path string) {
+		for name, p := range s.Properties {
+			if p.Description == "" {
+				t.Errorf("%s/%s has no description", path, name)
+			}
+			check(p, path+"/"+name)
+		}
+		if s.Items != nil {
+			check(*s.Items, path+"/0")
+		}
+	}
+	var values schema
+	if err := json.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	check(values, "")
 }
 
 // TestGatewayImagesStay checks that an upgrade of the operator's image alone changes no part of

@@ -143,7 +143,7 @@ func objects(t *testing.T, text string) []*unstructured.Unstructured {
 }
 
 // accepted has the server dry-run the object, and the pods of a Deployment or Job in a namespace
-// that wants them restricted.
+// that wants them restricted; those of a DaemonSet, which act on the node, in kube-system.
 func accepted(t *testing.T, u *unstructured.Unstructured) {
 	t.Helper()
 	ctx := context.Background()
@@ -158,6 +158,9 @@ func accepted(t *testing.T, u *unstructured.Unstructured) {
 	pod := &unstructured.Unstructured{Object: template}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	pod.SetNamespace(u.GetNamespace())
+	if u.GetKind() == "DaemonSet" {
+		pod.SetNamespace(metav1.NamespaceSystem)
+	}
 	pod.SetName(u.GetName())
 	if err := kube.Create(ctx, pod, client.DryRunAll); err != nil {
 		t.Errorf("pod of %s %s: %v", u.GetKind(), u.GetName(), err)

@@ -4,13 +4,46 @@ package chart
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/k8snetworkplumbingwg/sriov-network-device-plugin/pkg/types"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"sluice.dev/sluice/internal/operator/sriov"
 )
+
+// parsePools reads the SR-IOV network device plugin's configuration by the plugin's own types, and
+// returns the selectors of each resource. Unlike the plugin it refuses unknown fields: a misspelt
+// selector would select too many devices.
+func parsePools(text string) (map[string]types.NetDeviceSelectors, error) {
+	var list types.ResourceConfList
+	if err := strict(text, &list); err != nil {
+		return nil, err
+	}
+	pools := map[string]types.NetDeviceSelectors{}
+	for i, r := range list.ResourceList {
+		if r.Selectors == nil {
+			return nil, fmt.Errorf("resourceList[%d]: no selectors: the plugin panics", i)
+		}
+		// The plugin's older releases, as this one, do not read a list of selectors.
+		var s types.NetDeviceSelectors
+		if err := strict(string(*r.Selectors), &s); err != nil {
+			return nil, fmt.Errorf("resourceList[%d].selectors: %w", i, err)
+		}
+		if !s.IsRdma {
+			return nil, fmt.Errorf("resourceList[%d].selectors: isRdma is false: containers get no RDMA device", i)
+		}
+		pools[r.ResourcePrefix+"/"+r.ResourceName] = s
+	}
+	return pools, nil
+}
+
+func strict(text string, v any) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(v)
+}
 
 // TestSRIOV checks the configuration of the device plugin and the CNI plugins.
 func TestSRIOV(t *testing.T) {
@@ -24,14 +57,13 @@ func TestSRIOV(t *testing.T) {
 	for _, u := range objects(t, text) {
 		found[u.GetKind()+" "+u.GetNamespace()+"/"+u.GetName()] = u
 	}
-	config, _, _ := unstructured.NestedString(found["ConfigMap kube-system/sriovdp-config"].Object, "data", sriov.ConfigEntry)
-	if list, err := sriov.Parse([]byte(config)); err != nil {
-		t.Error(err)
-	} else if err := list.Serves("nvidia.com/rdma_vf"); err != nil {
-		t.Error(err)
-	}
-	if n, err := sriov.ParseDefinition(found["NetworkAttachmentDefinition "+namespace+"/rdma-net"]); err != nil || n.Resource != "nvidia.com/rdma_vf" || !n.RDMA {
-		t.Errorf("%+v, %v", n, err)
+	config, _, _ := unstructured.NestedString(found["ConfigMap kube-system/sriovdp-config"].Object, "data", "config.json")
+	pools, err := parsePools(config)
+	want := map[string]types.NetDeviceSelectors{"nvidia.com/rdma_vf": {
+		DeviceSelectors: types.DeviceSelectors{Vendors: []string{"15b3"}}, PfNames: []string{"ens1f0#0-3"}, LinkTypes: []string{"ether"}, IsRdma: true,
+	}}
+	if diff := cmp.Diff(want, pools); err != nil || diff != "" {
+		t.Errorf("the pools, as the plugin reads them: %v\n%s", err, diff)
 	}
 	tests := []struct {
 		object, want string
@@ -39,7 +71,7 @@ func TestSRIOV(t *testing.T) {
 	}{
 		{
 			"ConfigMap kube-system/sriovdp-config",
-			`{"resourceList": [{"resourceName": "rdma_vf", "resourcePrefix": "nvidia.com", "selectors": [{"isRdma": true, "vendors": ["15b3"], "pfNames": ["ens1f0#0-3"], "linkTypes": ["ether"]}]}]}`,
+			`{"resourceList": [{"resourceName": "rdma_vf", "resourcePrefix": "nvidia.com", "selectors": {"isRdma": true, "vendors": ["15b3"], "pfNames": ["ens1f0#0-3"], "linkTypes": ["ether"]}}]}`,
 			[]string{"data", "config.json"},
 		},
 		{

@@ -70,8 +70,11 @@ type nodes struct {
 	held      atomic.Bool                // files stay as they are, as with a slow kubelet
 	spoiled   atomic.Bool                // files are invalid for a gateway
 	speakers  atomic.Pointer[api.Status] // the speakers' reply; nil: none
-	mu        sync.Mutex
-	running   map[string]*running
+	// prepare makes files in a pod's root, and returns shell commands to run before its gateway.
+	prepare func(root string) (string, error)
+	environ []string // of gateways, added
+	mu      sync.Mutex
+	running map[string]*running
 }
 
 // running is a pod whose gateway runs.
@@ -252,9 +255,16 @@ func (n *nodes) start(ctx context.Context, pod *corev1.Pod) error {
 	host := n.host.Add(1)
 	r.ip = fmt.Sprintf("127.%d.%d.%d", n.subnet, host/250, 1+host%250)
 	// With a mount namespace of its own, /proc is gone with it.
-	r.cmd = exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount --rbind /proc proc && exec chroot . /gateway "$@"`, "sh"}, append(expanded(pod, r.ip), "--host", r.ip)...)...)
-	r.cmd.Dir, r.cmd.SysProcAttr = root, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var first string
 	var err error
+	if n.prepare != nil {
+		if first, err = n.prepare(root); err != nil {
+			return err
+		}
+	}
+	r.cmd = exec.Command("unshare", append([]string{"-m", "sh", "-c", first + `mount --rbind /proc proc && exec chroot . /gateway "$@"`, "sh"}, append(expanded(pod, r.ip), "--host", r.ip)...)...)
+	r.cmd.Dir, r.cmd.SysProcAttr = root, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	r.cmd.Env = append(os.Environ(), n.environ...)
 	if r.log, err = os.Create(filepath.Join(root, "log")); err != nil {
 		return err
 	}

@@ -161,6 +161,8 @@ func TestEveryReasonIsMet(t *testing.T) {
 	elsewhere := map[string]string{
 		"ReasonNoFreePort":      "1500 exports take all ports",
 		"ReasonDeviceNotUsable": "it takes a device, which test/verbs has",
+		"ReasonGIDMissing":      "it takes an address of the pod's own, which internal/operator/report has",
+		"ReasonMTUMismatch":     "it takes a connection over RoCE, which internal/operator/report has",
 
 		"ReasonCapacityLow":       "it takes a configuration of 800 KiB, which internal/operator/plan has",
 		"ReasonCapacityExhausted": "it takes a configuration of 1 MiB, which internal/operator/plan has",

@@ -48,11 +48,11 @@ func PrometheusRule(g *v1alpha1.NFSGateway, d *Defaults) *unstructured.Unstructu
 		"rules": []any{
 			alert("SluiceExportNotServed", fmt.Sprintf(`sluice_export_state{namespace=%q,service=%q,state=~"Refused|Outdated"} == 1`, g.Namespace, adminName(g)), "5m", "warning",
 				"Pod {{ $labels.pod }} does not serve export {{ $labels.export }} as configured ({{ $labels.state }})."),
-			alert("SluiceBackendAway", "sluice_backend_healthy"+of+" == 0", "5m", "critical",
+			alert("SluiceBackendUnreachable", "sluice_backend_healthy"+of+" == 0", "5m", "critical",
 				"The backend of export {{ $labels.export }} does not answer pod {{ $labels.pod }}."),
 			alert("SluiceListenerDown", "sluice_listener_up"+of+" == 0", "5m", "warning",
 				"Pod {{ $labels.pod }} cannot listen on {{ $labels.network }} {{ $labels.address }} for export {{ $labels.export }}."),
-			alert("SluicePodOutOfStep", "sluice_config_error"+of+" == 1", "5m", "warning",
+			alert("SluicePodConfigRefused", "sluice_config_error"+of+" == 1", "5m", "warning",
 				"Pod {{ $labels.pod }} cannot use its configuration file and keeps the previous configuration."),
 			alert("SluicePodDown", "up"+of+" == 0", "5m", "warning", "Prometheus cannot scrape pod {{ $labels.pod }}."),
 		},

@@ -234,16 +234,22 @@ func rdmaReady(x *plan.Export, at []served, holder string, w *workload) metav1.C
 	if len(at) == 0 {
 		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no pod serves the export yet")
 	}
-	if len(others) == 0 {
-		return condition.True(kind, v1alpha1.ReasonServing, "served by %s", plural(len(at), "pod"))
+	reason, text := v1alpha1.ReasonServing, "served by "+plural(len(at), "pod")
+	if len(others) > 0 {
+		text = fmt.Sprintf("served by pod %s, which carries %s", holder, x.VIP)
 	}
-	text := fmt.Sprintf("served by pod %s, which carries %s", holder, x.VIP)
 	for _, s := range others {
 		if t := s.rdmaTrouble(); t.reason != "" {
 			text += fmt.Sprintf("; pod %s cannot take it over%s", s.pod.Name, t.text)
 		}
 	}
-	return condition.True(kind, v1alpha1.ReasonServing, "%s", text)
+	for _, s := range judged {
+		if note := s.at.MTUMismatch(); note != "" {
+			reason, text = v1alpha1.ReasonMTUMismatch, text+fmt.Sprintf("; pod %s: %s", s.pod.Name, note)
+			break
+		}
+	}
+	return condition.True(kind, reason, "%s", text)
 }
 
 // rdmaTrouble returns why a pod accepts no RPC-over-RDMA connections, as the end of a sentence
@@ -255,17 +261,33 @@ func (s *served) rdmaTrouble() words {
 			continue
 		}
 		if d := l.Device; d != nil && len(d.Problems) > 0 {
-			reason := v1alpha1.ReasonDeviceNotUsable
-			if d.Transport == "" {
-				reason = v1alpha1.ReasonDeviceMissing
-			}
-			return words{reason, ": " + condition.Quote(strings.Join(d.Problems, "; "))}
+			return deviceTrouble(d.Problems)
 		}
 		if l.State != status.Listening {
 			return words{v1alpha1.ReasonListenerFailed, fmt.Sprintf(" cannot listen on %s: %q", l.Configured, condition.Quote(l.Error))}
 		}
 	}
 	return words{}
+}
+
+// deviceReasons are the reasons of gateways that conditions have, too.
+var deviceReasons = []string{
+	v1alpha1.ReasonDeviceMissing, v1alpha1.ReasonDeviceInOtherNamespace, v1alpha1.ReasonFunctionWithoutDevice, v1alpha1.ReasonDeviceNodeMissing,
+	v1alpha1.ReasonDeviceNodeDenied, v1alpha1.ReasonPortDown, v1alpha1.ReasonGIDMissing, v1alpha1.ReasonRoCEv1Only, v1alpha1.ReasonDeviceNotUsable,
+}
+
+// deviceTrouble returns a device's problems, with the reason of the first. A gateway of another
+// version may have reasons that are unknown here.
+func deviceTrouble(problems []status.Problem) words {
+	reason := problems[0].Reason
+	if !slices.Contains(deviceReasons, reason) {
+		reason = v1alpha1.ReasonDeviceNotUsable
+	}
+	var all []string
+	for _, p := range problems {
+		all = append(all, p.Message)
+	}
+	return words{reason, ": " + condition.Quote(strings.Join(all, "; "))}
 }
 
 // visible reports whether a client has an address that is not a node's.

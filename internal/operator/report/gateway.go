@@ -92,7 +92,7 @@ func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]worklo
 	if len(exported) == 0 {
 		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "%s", idle(p))
 	}
-	well := 0
+	well, reason, hint := 0, v1alpha1.ReasonServing, ""
 	for _, x := range exported {
 		w := looked[x.Workload]
 		at := at(x, &w)
@@ -104,12 +104,15 @@ func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]worklo
 			c.Message = "export " + plan.Key(x.Source) + ": " + c.Message
 			return c
 		}
+		if c.Reason == v1alpha1.ReasonMTUMismatch && hint == "" {
+			reason, hint = c.Reason, "; export "+plan.Key(x.Source)+": "+c.Message
+		}
 		well++
 	}
 	if well == 0 {
 		return condition.Unknown(kind, v1alpha1.ReasonUnknown, "no export is served yet")
 	}
-	return condition.True(kind, v1alpha1.ReasonServing, "%s served%s", plural(well, "export"), crowded(p, seen))
+	return condition.True(kind, reason, "%s served%s%s", plural(well, "export"), hint, crowded(p, seen))
 }
 
 // gatewayReady reports whether each workload has a pod that accepts clients.

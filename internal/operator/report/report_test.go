@@ -101,6 +101,20 @@ func device(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 	g.Spec.RDMA = &v1alpha1.RDMA{Devices: []v1alpha1.Device{{ResourceName: "nvidia.com/rdma_vf", Count: 1}}}
 }
 
+// troubled has the device of a pod report a problem.
+func troubled(reason, message string) func(*world) {
+	return func(w *world) {
+		w.at(0).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []status.Problem{{Reason: reason, Message: message}}}
+	}
+}
+
+// largePath has a client whose packets are larger than the MTU of the pod's port.
+func largePath(w *world) {
+	x := w.at(0)
+	x.Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Ports: []status.Port{{Number: 1, State: "ACTIVE", ActiveMTU: 1024}}}
+	x.Clients = []status.Client{{Network: config.RDMA, Remote: netip.MustParseAddrPort("192.0.2.77:40000"), RDMA: &status.RDMA{QueuePair: &status.QueuePair{Device: "mlx5_4", Port: 1, PathMTU: 4096}}}}
+}
+
 func waitingFor(reason, message string) corev1.PodStatus {
 	return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
 		Name: "gateway", Image: "gateway:1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
@@ -244,27 +258,44 @@ func TestExportConditions(t *testing.T) {
 		{name: "a port in use", see: rdma(func(l *status.Listener) { l.State, l.Error = status.Retrying, "address already in use" }), kind: "RDMAReady", status: "False", reason: "ListenerFailed",
 			message: `pod fast-0 cannot listen on :21000: "address already in use"`},
 		{name: "no device", see: rdma(func(l *status.Listener) {
-			l.Device = &status.Device{Problems: []string{"there is no RDMA device", "load it"}}
+			l.Device = &status.Device{Problems: []status.Problem{{Reason: v1alpha1.ReasonDeviceMissing, Message: "there is no RDMA device"}, {Reason: v1alpha1.ReasonDeviceNodeMissing, Message: "load it"}}}
 		}),
 			kind: "RDMAReady", status: "False", reason: "DeviceMissing", message: "pod fast-0: there is no RDMA device; load it"},
 		{name: "a device that is down", see: rdma(func(l *status.Listener) {
-			l.Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"port 1 is DOWN"}}
-		}), kind: "Ready", status: "False", reason: "DeviceNotUsable", message: "pod fast-0: port 1 is DOWN"},
+			l.Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []status.Problem{{Reason: v1alpha1.ReasonPortDown, Message: "port 1 is DOWN"}}}
+		}), kind: "Ready", status: "False", reason: "PortDown", message: "pod fast-0: port 1 is DOWN"},
+		{name: "in another namespace", see: troubled(v1alpha1.ReasonDeviceInOtherNamespace, "no RDMA device is in this network namespace"), kind: "Ready", status: "False",
+			reason: "DeviceInOtherNamespace", message: "pod fast-0: no RDMA device is in this network namespace"},
+		{name: "a function without RDMA", see: troubled(v1alpha1.ReasonFunctionWithoutDevice, "0000:3b:02.1 has no driver"), kind: "RDMAReady", status: "False",
+			reason: "FunctionWithoutDevice", message: "pod fast-0: 0000:3b:02.1 has no driver"},
+		{name: "no file of the device", see: troubled(v1alpha1.ReasonDeviceNodeMissing, "there is no /dev/infiniband"), kind: "RDMAReady", status: "False",
+			reason: "DeviceNodeMissing", message: "pod fast-0: there is no /dev/infiniband"},
+		{name: "a denied file", see: troubled(v1alpha1.ReasonDeviceNodeDenied, "uverbs0 cannot be opened"), kind: "RDMAReady", status: "False",
+			reason: "DeviceNodeDenied", message: "pod fast-0: uverbs0 cannot be opened"},
+		{name: "RoCE v1", see: troubled(v1alpha1.ReasonRoCEv1Only, "the GID is RoCE v1 only"), kind: "RDMAReady", status: "False",
+			reason: "RoCEv1Only", message: "pod fast-0: the GID is RoCE v1 only"},
+		{name: "too little memory", see: troubled(v1alpha1.ReasonDeviceNotUsable, "this process may lock 64 KiB"), kind: "RDMAReady", status: "False",
+			reason: "DeviceNotUsable", message: "pod fast-0: this process may lock 64 KiB"},
+		{name: "a reason of a newer gateway", see: troubled("Overheated", "mlx5_4 is too hot"), kind: "RDMAReady", status: "False",
+			reason: "DeviceNotUsable", message: "pod fast-0: mlx5_4 is too hot"},
+		{name: "a client with a larger MTU", see: largePath, kind: "RDMAReady", status: "True", reason: "MTUMismatch",
+			message: "served by 2 pods; pod fast-0: the path MTU of client 192.0.2.77 is 4096, and the active MTU of port 1 of mlx5_4 is 1024, so large messages are lost: give the network interfaces of both, and the switches in between, the same MTU"},
+		{name: "a client with a larger MTU can mount", see: largePath, kind: "Ready", status: "True", reason: "Ready"},
 		{name: "the other pod's device has no GID of the address", virtual: true, edit: onVerbs, see: func(w *world) {
 			carried(api.Problem{})(w)
-			w.at(0).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"no GID of mlx5_4 is made of the address 192.0.2.10"}}
+			w.at(0).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []status.Problem{{Reason: v1alpha1.ReasonGIDMissing, Message: "mlx5_4 has no GID for the address 192.0.2.10"}}}
 		}, kind: "Ready", status: "True", reason: "Ready"},
 		{name: "the other pod has no device", virtual: true, edit: onVerbs, see: func(w *world) {
 			carried(api.Problem{})(w)
-			w.at(0).Listeners[0].Device = &status.Device{Problems: []string{"there is no RDMA device"}}
+			w.at(0).Listeners[0].Device = &status.Device{Problems: []status.Problem{{Reason: v1alpha1.ReasonDeviceMissing, Message: "there is no RDMA device"}}}
 		}, kind: "RDMAReady", status: "True", reason: "Serving",
 			message: "served by pod fast-1, which carries 192.0.2.10; pod fast-0 cannot take it over: there is no RDMA device"},
 		{name: "the pod that carries the address has no GID of it", virtual: true, edit: onVerbs, see: func(w *world) {
 			carried(api.Problem{})(w)
-			w.at(1).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []string{"no GID of mlx5_4 is made of the address 192.0.2.10"}}
-		}, kind: "Ready", status: "False", reason: "DeviceNotUsable", message: "pod fast-1: no GID of mlx5_4 is made of the address 192.0.2.10"},
+			w.at(1).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []status.Problem{{Reason: v1alpha1.ReasonGIDMissing, Message: "mlx5_4 has no GID for the address 192.0.2.10"}}}
+		}, kind: "Ready", status: "False", reason: "GIDMissing", message: "pod fast-1: mlx5_4 has no GID for the address 192.0.2.10"},
 		{name: "nobody carries the address, and a device is missing", virtual: true, edit: onVerbs, see: func(w *world) {
-			w.at(0).Listeners[0].Device = &status.Device{Problems: []string{"there is no RDMA device"}}
+			w.at(0).Listeners[0].Device = &status.Device{Problems: []status.Problem{{Reason: v1alpha1.ReasonDeviceMissing, Message: "there is no RDMA device"}}}
 		}, kind: "RDMAReady", status: "False", reason: "DeviceMissing", message: "pod fast-0: there is no RDMA device"},
 		{name: "one pod does not listen yet", see: func(w *world) { w.at(1).State, w.at(1).Hash, w.at(1).Listeners = status.Applying, "", nil },
 			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 accepts clients, but does not serve the export yet"},

@@ -163,7 +163,7 @@ type (
 	Add struct{ Address netip.Addr }
 	// Remove takes it off.
 	Remove struct{ Address netip.Addr }
-	// Done: everything is given up.
+	// Done reports that everything is given up.
 	Done struct{}
 )
 

@@ -11,7 +11,7 @@ import (
 func settled(t interface {
 	Helper()
 	Fatalf(format string, a ...any)
-}, w *world) {
+}, w *env) {
 	t.Helper()
 	for _, g := range w.groups {
 		for _, ip := range g.Addresses {
@@ -36,7 +36,7 @@ func settled(t interface {
 func TestAtMostOneAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(2, 3).Draw(t, "speakers")
-		w := newWorld(rapid.Uint64().Draw(t, "seed"), nodes, rapid.IntRange(1, 3).Draw(t, "groups"), t.Fatalf)
+		w := newEnv(rapid.Uint64().Draw(t, "seed"), nodes, rapid.IntRange(1, 3).Draw(t, "groups"), t.Fatalf)
 		w.lossy = true
 		for _, n := range w.nodes {
 			w.after(w.delay(15*time.Second), n.start)
@@ -81,7 +81,7 @@ func TestEveryPause(t *testing.T) {
 			// the challenger stops for this, shortly before the Lease has expired
 			other time.Duration
 		}{{false, 0}, {true, 0}, {false, 700 * time.Millisecond}, {true, 3 * time.Second}, {true, 1500 * time.Millisecond}} {
-			w := newWorld(uint64(pause), 2, 1, t.Fatalf)
+			w := newEnv(uint64(pause), 2, 1, t.Fatalf)
 			w.nodes[0].start()
 			w.run(5 * time.Second)
 			w.nodes[1].start()
@@ -101,10 +101,10 @@ func TestEveryPause(t *testing.T) {
 	}
 }
 
-// steady is a world in which each of n speakers carries one of n groups.
-func steady(t *testing.T, n int) *world {
+// steady is an environment in which each of n speakers carries one of n groups.
+func steady(t *testing.T, n int) *env {
 	t.Helper()
-	w := newWorld(7, n, n, t.Fatalf)
+	w := newEnv(7, n, n, t.Fatalf)
 	for i, x := range w.nodes {
 		w.after(time.Duration(i)*2*time.Second, x.start)
 	}
@@ -124,7 +124,7 @@ func TestGroupsSpreadOverPods(t *testing.T) {
 
 // The gateways get ready long after the Leases exist.
 func TestGroupsSpreadOverPodsThatAreReadyLate(t *testing.T) {
-	w := newWorld(7, 3, 3, t.Fatalf)
+	w := newEnv(7, 3, 3, t.Fatalf)
 	for i, n := range w.nodes {
 		n.start()
 		n.step(Fit{Keep: true})
@@ -140,7 +140,7 @@ func TestGroupsSpreadOverPodsThatAreReadyLate(t *testing.T) {
 }
 
 // carriesAll waits until n answers for everything and returns the duration.
-func carriesAll(t *testing.T, w *world, n *node, most time.Duration) time.Duration {
+func carriesAll(t *testing.T, w *env, n *node, most time.Duration) time.Duration {
 	t.Helper()
 	from := w.now
 	for ; w.now < from+most; w.run(50 * time.Millisecond) {
@@ -160,14 +160,14 @@ func carriesAll(t *testing.T, w *world, n *node, most time.Duration) time.Durati
 
 func TestTakeover(t *testing.T) {
 	for name, c := range map[string]struct {
-		fault func(w *world)
+		fault func(w *env)
 		most  time.Duration
 	}{
-		"given up":     {func(w *world) { w.nodes[0].step(Stop{}) }, 3 * time.Second},
-		"killed":       {func(w *world) { w.nodes[0].kill() }, 14 * time.Second},
-		"stopped":      {func(w *world) { w.nodes[0].pause() }, 14 * time.Second},
-		"unfit":        {func(w *world) { w.nodes[0].step(Fit{}) }, 3 * time.Second},
-		"not to be on": {func(w *world) { w.nodes[0].cut = true; w.nodes[0].step(Stop{}) }, 14 * time.Second},
+		"given up":     {func(w *env) { w.nodes[0].step(Stop{}) }, 3 * time.Second},
+		"killed":       {func(w *env) { w.nodes[0].kill() }, 14 * time.Second},
+		"stopped":      {func(w *env) { w.nodes[0].pause() }, 14 * time.Second},
+		"unfit":        {func(w *env) { w.nodes[0].step(Fit{}) }, 3 * time.Second},
+		"not to be on": {func(w *env) { w.nodes[0].cut = true; w.nodes[0].step(Stop{}) }, 14 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := steady(t, 2)
@@ -298,7 +298,7 @@ func TestLeaseIsGone(t *testing.T) {
 // TestForeignHost: a host without Leases that has one of the addresses keeps it, and the group's
 // other address is served.
 func TestForeignHost(t *testing.T) {
-	w := newWorld(3, 1, 1, t.Fatalf)
+	w := newEnv(3, 1, 1, t.Fatalf)
 	n, ip := w.nodes[0], w.groups[0].Addresses
 	n.start()
 	for range 400 {

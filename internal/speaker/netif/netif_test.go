@@ -230,4 +230,14 @@ func TestGIDs(t *testing.T) {
 	if d != "mlx5_2" || !HasGID(sys, d, ip4) || HasGID(sys, d, ip6) || HasGID(sys, d, netip.MustParseAddr("192.0.2.11")) {
 		t.Errorf("device %q, GIDs: %v %v", d, HasGID(sys, d, ip4), HasGID(sys, d, ip6))
 	}
+	put("class/infiniband/mlx5_2/node_type", "1: CA\n")
+	if HasGID(sys, d, ip6) {
+		t.Error("a RoCE device without the GID has it")
+	}
+	// An iWARP device's only GID is made from the interface's hardware address.
+	put("class/infiniband/siw0/node_type", "4: RNIC\n")
+	put("class/infiniband/siw0/ports/1/gids/0", "0200:c000:0202:0000:0000:0000:0000:0000\n")
+	if !HasGID(sys, "siw0", ip4) {
+		t.Error("an iWARP device does not answer for the interface's address")
+	}
 }

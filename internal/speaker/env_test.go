@@ -165,8 +165,8 @@ func number(name string, addrs []string) error {
 	return netlink.LinkSetUp(l)
 }
 
-// rig has two networks, one of them the API server's, and pods on both.
-type rig struct {
+// environment has two networks, one of them the API server's, and pods on both.
+type env struct {
 	t      *testing.T
 	sw     *namespace
 	client *namespace
@@ -178,7 +178,7 @@ type rig struct {
 }
 
 type pod struct {
-	r       *rig
+	r       *env
 	n       int
 	ns      *namespace
 	name    string
@@ -206,11 +206,11 @@ func (l *lockedBuffer) String() string {
 
 func hw(n int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 1, byte(n)} }
 
-// newRig makes pods without running speakers. There are as many groups as pods, each with an
+// newEnv makes pods without running speakers. There are as many groups as pods, each with an
 // address of either family.
-func newRig(t *testing.T, pods int) *rig {
+func newEnv(t *testing.T, pods int) *env {
 	t.Helper()
-	r := &rig{t: t, sw: newNamespace(t)}
+	r := &env{t: t, sw: newNamespace(t)}
 	r.sw.do(func() error {
 		for _, name := range []string{"data", "mgmt"} {
 			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
@@ -272,7 +272,7 @@ func newRig(t *testing.T, pods int) *rig {
 	return r
 }
 
-func (r *rig) write(config string) {
+func (r *env) write(config string) {
 	r.t.Helper()
 	if err := os.WriteFile(r.config+".new", []byte(config), 0o600); err != nil {
 		r.t.Fatal(err)
@@ -445,7 +445,7 @@ func (p *pod) addresses() (n int) {
 }
 
 // dial connects to the address as a client does, and returns the name of the pod that answers.
-func (r *rig) dial(ip netip.Addr) (c net.Conn, name string, err error) {
+func (r *env) dial(ip netip.Addr) (c net.Conn, name string, err error) {
 	r.client.do(func() error {
 		c, err = net.DialTimeout("tcp", net.JoinHostPort(ip.String(), port), reach)
 		return nil
@@ -466,7 +466,7 @@ func (r *rig) dial(ip netip.Addr) (c net.Conn, name string, err error) {
 
 // who is the name of the pod that a client reaches at the address, or the reason why it reaches
 // none.
-func (r *rig) who(ip netip.Addr) string {
+func (r *env) who(ip netip.Addr) string {
 	c, name, err := r.dial(ip)
 	if err != nil {
 		return err.Error()
@@ -493,8 +493,8 @@ const reach = 10 * time.Second
 // patience bounds waits on a busy machine. The log has the actual times.
 const patience = 30 * time.Second
 
-// eventually waits for a state of the rig.
-func (r *rig) eventually(what string, f func() bool) time.Duration {
+// eventually waits for a state of the environment.
+func (r *env) eventually(what string, f func() bool) time.Duration {
 	r.t.Helper()
 	from := time.Now()
 	for !f() {
@@ -508,7 +508,7 @@ func (r *rig) eventually(what string, f func() bool) time.Duration {
 }
 
 // all reports whether this pod has the addresses, for a client.
-func (r *rig) all(p *pod) func() bool {
+func (r *env) all(p *pod) func() bool {
 	return func() bool {
 		for _, ip := range r.vips {
 			if r.who(ip) != p.name {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// world is a network, an API server and some speakers, in virtual time.
-type world struct {
+// env is a network, an API server and some speakers, in virtual time.
+type env struct {
 	now    Time
 	rnd    *rand.Rand
 	queue  queue
@@ -37,7 +37,7 @@ type question struct {
 
 // node is a pod: its interface outlives its speaker's processes.
 type node struct {
-	w      *world
+	w      *env
 	name   string
 	mac    MAC
 	m      *Machine // nil while no process runs
@@ -70,8 +70,8 @@ func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 func (q *queue) Push(x any)   { *q = append(*q, x.(item)) }
 func (q *queue) Pop() any     { o := *q; x := o[len(o)-1]; *q = o[:len(o)-1]; return x }
 
-func newWorld(seed uint64, nodes, groups int, report func(format string, a ...any)) *world {
-	w := &world{now: time.Hour, rnd: rand.New(rand.NewPCG(seed, 1)), leases: map[string]Record{}, report: report, asked: map[MAC]*question{}}
+func newEnv(seed uint64, nodes, groups int, report func(format string, a ...any)) *env {
+	w := &env{now: time.Hour, rnd: rand.New(rand.NewPCG(seed, 1)), leases: map[string]Record{}, report: report, asked: map[MAC]*question{}}
 	for i := range groups {
 		g := Group{Lease: "vip-" + strconv.Itoa(i), Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(2*i + 1)}), netip.AddrFrom4([4]byte{192, 0, 2, byte(2*i + 2)})}}
 		w.groups = append(w.groups, g)
@@ -85,17 +85,17 @@ func newWorld(seed uint64, nodes, groups int, report func(format string, a ...an
 	return w
 }
 
-func (w *world) after(d time.Duration, do func()) {
+func (w *env) after(d time.Duration, do func()) {
 	w.seq++
 	heap.Push(&w.queue, item{w.now + d, w.seq, do})
 }
 
-func (w *world) delay(most time.Duration) time.Duration {
+func (w *env) delay(most time.Duration) time.Duration {
 	return time.Duration(w.rnd.Int64N(int64(most) + 1))
 }
 
 // run lets the time pass.
-func (w *world) run(d time.Duration) {
+func (w *env) run(d time.Duration) {
 	end := w.now + d
 	for len(w.queue) > 0 && w.queue[0].at <= end {
 		x := heap.Pop(&w.queue).(item)
@@ -106,7 +106,7 @@ func (w *world) run(d time.Duration) {
 }
 
 // ask has a host in every segment ask for every address. No request may have two answers.
-func (w *world) ask() {
+func (w *env) ask() {
 	w.after(askEvery, w.ask)
 	for _, g := range w.groups {
 		for _, ip := range g.Addresses {
@@ -129,7 +129,7 @@ func (n *node) answer(q *question) {
 	q.answered[n.split] = n
 }
 
-func (w *world) String() (s string) {
+func (w *env) String() (s string) {
 	for _, n := range w.nodes {
 		if n.m != nil {
 			s += fmt.Sprintf("%s paused=%v cut=%v %+v\n", n.name, n.paused, n.cut, n.m.Status(w.now))
@@ -276,7 +276,7 @@ func (n *node) write(a Write) {
 	})
 }
 
-func (w *world) put(lease, holder string, transitions int) Record {
+func (w *env) put(lease, holder string, transitions int) Record {
 	w.rev++
 	r := Record{Version: fmt.Sprint(w.rev), Order: w.rev, Holder: holder, EverHeld: true, Transitions: transitions, Duration: Default.Lease}
 	w.leases[lease] = r
@@ -332,7 +332,7 @@ func (n *node) connect() {
 }
 
 // holder returns the node that answers for ip, nil if none does.
-func (w *world) holder(ip netip.Addr) *node {
+func (w *env) holder(ip netip.Addr) *node {
 	for _, n := range w.nodes {
 		if n.answers(ip) {
 			return n
