@@ -47,10 +47,11 @@ test-quick: build ## the inner loop: unit tests with the race detector; allocati
 fuzz: ## each fuzz target for FUZZTIME (5s)
 	@hack/fuzz $(FUZZTIME)
 
-test-kernel: build ## the Linux NFS/RDMA client and server, and NFS-Ganesha; FULL=1
+test-kernel: build ## the Linux NFS/RDMA client and server, and NFS-Ganesha; FULL=1: also Linux 6.12
 	@hack/deps kernel
 	@hack/vm/prepare
-	go test -tags kernel -timeout 60m -count=1 -v ./test/kernel $(if $(FULL),-args -full)
+	@$(if $(FULL),hack/vm/prepare -k 6.12)
+	go test -tags kernel -timeout $(if $(FULL),180m,60m) -count=1 -v $(if $(FULL),./test/kernel -args -full,-skip '^(TestMountOptions|TestClientHost|TestCrash)$$' ./test/kernel)
 	go test -tags kernel -timeout 15m -count=1 -v ./test/hostile ./test/exhaustion
 
 test-operator: ## API and operator against a real kube-apiserver, with gateways as pods
@@ -67,7 +68,14 @@ test-cluster: ## a stock Linux client and Kubernetes with two nodes on this mach
 	@hack/deps vm bench cluster verbs
 	@hack/vm/prepare
 	@hack/k8s/prepare
-	go test -tags cluster -timeout 60m -count=1 -v ./test/cluster
+	go test -tags cluster -timeout 60m -count=1 -v -skip '^TestSRIOV$$' ./test/cluster
+
+test-sriov: ## Kubernetes with virtual functions of an emulated SR-IOV adapter; not in make test
+	@hack/deps sriov bench verbs
+	@hack/vm/prepare -k 6.12
+	@hack/sriov/prepare
+	@hack/k8s/prepare kubernetes etcd helm sriovdp multus
+	go test -tags cluster -timeout 40m -count=1 -v -run '^TestSRIOV$$' ./test/cluster
 
 test-full: ## make test, each fuzz target for a minute, each NFS version
 	$(MAKE) --no-print-directory test FUZZTIME=60s FULL=1
@@ -78,6 +86,9 @@ bench: build ## gateway, NFS-Ganesha and bare loops side by side; writes bench.j
 
 bench-go: ## Go benchmarks, COUNT (10) times; writes bench-go.txt for benchstat
 	go test -run '^$$' -bench . -benchmem -count $(COUNT) ./pkg/... | tee bench-go.txt
+
+pgo: build ## cmd/gateway/default.pgo, the profile that the gateway is optimized by
+	hack/pgo
 
 bench-rtt: ## RPC-over-RDMA 1 and 2 by round-trip time; writes bench-rtt.json
 	@cd hack/benchrtt && go test -count=1 -run '^TestBenchRTT$$' -args -o $(CURDIR)/bench-rtt.json
@@ -90,4 +101,4 @@ lint: ## static checks of the code, and of the prose in comments, pages and mess
 clean: ## remove build and benchmark output
 	rm -rf bin bench.json bench-go.txt bench-rtt.json
 
-.PHONY: help generate build image demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-full bench bench-go bench-rtt lint clean
+.PHONY: help generate build image demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-sriov test-full bench bench-go bench-rtt pgo lint clean

@@ -50,6 +50,16 @@ const (
 // configuration. The system chooses the ports; each listener has an IP address of its own, since
 // metrics name a listener by its configured address.
 func (s *sides) startGateway(ctx context.Context, name, backend string, inlineKiB int) (_ *gateway, err error) {
+	return s.startGatewayWith(ctx, name, backend, "rpcRDMAVersions: [1]", inlineKiB)
+}
+
+// url is the address of a listener for sluicectl.
+func (g *gateway) url(crc, spin bool) string {
+	return "nfs+rdma://" + g.address[listener{crc, spin}] + "/"
+}
+
+// startGatewayWith is startGateway with a configuration of versions.
+func (s *sides) startGatewayWith(ctx context.Context, name, backend, versions string, inlineKiB int) (_ *gateway, err error) {
 	config := filepath.Join(s.dir, name+".yaml")
 	var written strings.Builder
 	for i, l := range listeners {
@@ -65,8 +75,9 @@ exports:
   listeners:
 %s  backend: %s
   access: [{from: {networks: ["127.0.0.0/8"]}, mode: ReadWrite, squash: None}]
-  transport: {rpcRDMAVersions: [1], inlineThreshold: {call: %dKi, reply: %dKi}, credits: {policy: Static, max: 128}, remoteInvalidation: true}
-`, filepath.Join(s.dir, name+".state"), written.String(), backend, inlineKiB, inlineKiB)
+  limits: {connections: 2048, connectionsPerClient: 2048}
+  transport: {%s, inlineThreshold: {call: %dKi, reply: %dKi}, credits: {policy: Static, max: 128}, remoteInvalidation: true}
+`, filepath.Join(s.dir, name+".state"), written.String(), backend, versions, inlineKiB, inlineKiB)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}

@@ -6,10 +6,13 @@
 // the ratios within a round. For NFS the client is `sluicectl bench` on both sides: over
 // RPC-over-RDMA to the gateway, over TCP to Ganesha.
 //
-// There are two comparisons: a gateway that serves the directory against Ganesha and the bare
-// loops, and the path through a gateway to Ganesha against the direct path (rows "proxy …").
-// Counters of an RPC's cost follow, and a sweep of the inline threshold. -only selects by a regular
-// expression on the names of rows, which are those in the table with depth and CRC appended:
+// There are several comparisons: a gateway that serves the directory against Ganesha and the bare
+// loops; many connections; versions 1 and 2 of RPC-over-RDMA; metadata and a put, on tmpfs and on
+// a disk; and the path through a gateway to Ganesha against the direct path (rows "proxy …"). CPU
+// time is that of a process, per call. Counters of an RPC's cost follow, with all system calls as
+// strace counts them, and a sweep of the inline threshold. -draw makes a picture of the results.
+// -only selects by a regular expression on the names of rows, which are those in the table with
+// depth and CRC appended:
 //
 //	go run ./hack/bench -only proxy                  # the proxy's rows and counters
 //	go run ./hack/bench -only '^READ.*depth 16 '     # of the directory, with CRC and without
@@ -37,7 +40,6 @@ type operation struct {
 var operations = []operation{
 	{name: "NULL", op: "null", floor: floorNull},
 	{name: "GETATTR", op: "getattr", floor: floorNull},
-	{name: "NULL spin", op: "null", floor: floorNull, spin: true},
 	{name: "GETATTR spin", op: "getattr", floor: floorNull, spin: true},
 	{name: "READ 4KiB", op: "read", floor: floorRead, size: 4 << 10},
 	{name: "READ 64KiB", op: "read", floor: floorRead, size: 64 << 10},
@@ -69,6 +71,7 @@ func proxyOperations() (ops []operation) {
 
 type options struct {
 	bin, dir, out   string
+	disk, draw      string
 	only            *regexp.Regexp
 	rounds          int
 	duration        time.Duration
@@ -85,6 +88,8 @@ func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "directory of gateway and sluicectl")
 	flag.StringVar(&o.dir, "dir", "", "where to make the exported directory; default /dev/shm, so that no disk is measured")
+	flag.StringVar(&o.disk, "disk", "/var/tmp", "where to make the directory on a disk")
+	flag.StringVar(&o.draw, "draw", "", "draw the results of -o as SVG into this file, and measure nothing")
 	flag.StringVar(&o.out, "o", "bench.json", "file for the results")
 	o.only = new(regexp.Regexp)
 	flag.TextVar(o.only, "only", regexp.MustCompile(""), "only rows, counters and sweep whose name, such as \"proxy READ 64KiB depth 16 CRC on\" or \"sweep\", matches `REGEXP`")
@@ -109,6 +114,10 @@ func main() {
 	case "floor-client":
 		err = floorMeasure(o)
 	default:
+		if o.draw != "" {
+			err = drawFile(o.out, o.draw)
+			break
+		}
 		err = run(ctx, o)
 	}
 	stop()
@@ -120,18 +129,26 @@ func main() {
 
 func run(ctx context.Context, o options) error {
 	volume, proxy := o.plan(operations, true, false), o.plan(proxyOperations(), true)
+	runs := 0
 	sweep := o.sweep && o.only.MatchString("sweep")
-	if len(volume)+len(proxy) == 0 && !sweep {
+	compared := 0
+	for _, t := range (&sides{o: o}).tables() {
+		compared += len(t.rows)
+		for _, c := range t.rows {
+			runs += o.rounds * len(c.sides)
+		}
+	}
+	if len(volume)+len(proxy)+compared == 0 && !sweep {
 		return fmt.Errorf("-only %q: nothing that is measured has such a name, want a part of one such as \"proxy READ 64KiB depth 16 CRC on\"", o.only)
 	}
-	runs := o.rounds * 4 * len(volume)
+	runs += o.rounds * 4 * len(volume)
 	for _, m := range proxy {
 		runs += o.rounds * 3
 		if m.depth == 1 {
 			runs += o.rounds
 		}
 	}
-	fmt.Printf("%d rows, %d rounds of each, %v for each side: about %v\n", len(volume)+len(proxy), o.rounds, o.duration,
+	fmt.Printf("%d rows, %d rounds of each, %v for each side: about %v\n", len(volume)+len(proxy)+compared, o.rounds, o.duration,
 		(time.Duration(runs) * (o.duration + 100*time.Millisecond)).Round(time.Second))
 	s, err := startSides(ctx, o)
 	if err != nil {
@@ -139,11 +156,19 @@ func run(ctx context.Context, o options) error {
 	}
 	defer s.stop()
 	res := &results{path: o.out}
+	if err := res.add(thisMachine()); err != nil {
+		return err
+	}
 	if len(volume) > 0 {
 		if err := s.volumes(ctx, volume, res); err != nil {
 			return err
 		}
 		fmt.Println("\nA ratio above 1 is in the gateway's favour. WRITEs are UNSTABLE on both sides.")
+	}
+	for _, t := range s.tables() {
+		if err := s.compare(ctx, t.title, t.rows, res); err != nil {
+			return err
+		}
 	}
 	if len(proxy) > 0 {
 		if err := s.proxied(ctx, proxy, res); err != nil {
@@ -156,8 +181,11 @@ func run(ctx context.Context, o options) error {
 		if err := s.counters(ctx, a, b, res); err != nil {
 			return err
 		}
+		if err := s.syscalls(ctx, a, res); err != nil {
+			return err
+		}
 	}
-	if len(res.rows) > 0 {
+	if len(res.rows) > 1 {
 		fmt.Printf("\nResults: %s\n", o.out)
 	}
 	if sweep {
@@ -195,6 +223,9 @@ func (o *options) plan(ops []operation, crc ...bool) (todo []measurement) {
 	for _, op := range ops {
 		for _, depth := range []int{1, 16} {
 			for _, on := range crc {
+				if !on && op.size == 0 {
+					continue // the sum of so few bytes costs nothing
+				}
 				if m := (measurement{op, depth, on}); o.only.MatchString(m.String()) {
 					todo = append(todo, m)
 				}

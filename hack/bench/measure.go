@@ -22,8 +22,12 @@ type measured struct {
 	Syscalls float64   `json:"syscalls_per_op"`
 	Messages float64   `json:"messages_per_op"`
 	RDMAOps  float64   `json:"rdma_ops_per_op"`
+	Client   float64   `json:"client_cpu_s"`
 	CPU      []float64 `json:"cpu_s"` // of the requested processes
 }
+
+// perCall converts seconds of CPU time to microseconds per call.
+func (m *measured) perCall(seconds float64) float64 { return seconds / max(m.Ops, 1) * 1e6 }
 
 // figure returns the table's figure: the median latency, calls per second or megabytes per second.
 func (m *measured) figure(unit string, size int) float64 {
@@ -59,7 +63,7 @@ func (s *sides) rdma(ctx context.Context, g *gateway, op operation, depth int, c
 	if crc {
 		onoff = "on"
 	}
-	return s.sluicectl(ctx, op, depth, pids, "nfs+rdma://"+g.address[listener{crc, op.spin}]+"/", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
+	return s.sluicectl(ctx, op, depth, pids, g.url(crc, op.spin), "--version", "1", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
 }
 
 // tcp measures a server: Ganesha itself or the relay to it.

@@ -45,6 +45,20 @@ func (s samples) ratio(side, other, unit string) float64 {
 	return median(q)
 }
 
+func minimum(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	return slices.Min(v)
+}
+
+func maximum(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	return slices.Max(v)
+}
+
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0

@@ -22,7 +22,9 @@ type sides struct {
 	proxy      *gateway // in front of Ganesha
 	ganesha    string   // host:port/?mountport=N
 	ganeshaPID int
-	relay      string // to Ganesha, in the same form
+	relay      string   // to Ganesha, in the same form
+	disk       *place   // on a disk, as soon as it is needed
+	version2   *gateway // with version 2 and its extensions, likewise
 	floor      string
 	stops      []func()
 }
@@ -53,10 +55,16 @@ func startSides(ctx context.Context, o options) (_ *sides, err error) {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	s.stops = append(s.stops, s.volume.stop)
-	backend, err := s.startGanesha(ctx, export)
+	g, err := s.startGanesha(ctx, export, filepath.Join(s.dir, "ganesha"))
 	if err != nil {
-		return nil, fmt.Errorf("NFS-Ganesha: %w", err)
+		return nil, err
 	}
+	relay, err := s.startSelf("relay", "127.0.0.1:"+g.port)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	s.ganesha, s.ganeshaPID, s.relay = g.address(), g.pid, relay+"/?mountport="+g.mount
+	backend := fmt.Sprintf(`{nfs: {server: "127.0.0.1", port: %s, mountPort: %s, path: /, versions: ["3"]}}`, g.port, g.mount)
 	if s.proxy, err = s.startGateway(ctx, "proxy", backend, plainInline); err != nil {
 		return nil, fmt.Errorf("gateway in front of NFS-Ganesha: %w", err)
 	}
@@ -76,9 +84,12 @@ func (s *sides) stop() {
 	s.stops = nil
 }
 
+// floorFile is the name of the floor's file in the exported directory.
+const floorFile = "floor.dat"
+
 // startFloor makes the file that the floor reads and writes, and a server for it.
 func (s *sides) startFloor(export string) error {
-	file := filepath.Join(export, "floor.dat")
+	file := filepath.Join(export, floorFile)
 	err := os.WriteFile(file, make([]byte, s.o.fileSize), 0o644)
 	if err == nil {
 		s.floor, err = s.startSelf("floor-server", file)
@@ -110,30 +121,68 @@ func (s *sides) startSelf(role, serve string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// startGanesha returns the backend for a gateway's configuration.
-func (s *sides) startGanesha(ctx context.Context, export string) (backend string, err error) {
-	state := filepath.Join(s.dir, "ganesha")
+// ganesha is a process of NFS-Ganesha.
+type ganesha struct {
+	port, mount string
+	pid         int
+}
+
+// address is that for sluicectl, without the scheme.
+func (g *ganesha) address() string { return "127.0.0.1:" + g.port + "/?mountport=" + g.mount }
+
+// startGanesha serves a directory with its files in state.
+func (s *sides) startGanesha(ctx context.Context, export, state string) (*ganesha, error) {
 	ports, err := fixedPorts(2)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	port, mount := strconv.Itoa(ports[0]), strconv.Itoa(ports[1])
-	c := exec.CommandContext(ctx, "hack/ganesha/run", "--dir", export, "--port", port, "--mount-port", mount, "--state", state)
+	g := &ganesha{port: strconv.Itoa(ports[0]), mount: strconv.Itoa(ports[1])}
+	c := exec.CommandContext(ctx, "hack/ganesha/run", "--dir", export, "--port", g.port, "--mount-port", g.mount, "--state", state)
 	c.Stderr = os.Stderr
 	out, err := c.Output()
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("NFS-Ganesha: %w", err)
 	}
 	s.stops = append(s.stops, func() { _ = exec.Command("hack/ganesha/run", "--stop", "--state", state).Run() })
-	if s.ganeshaPID, err = strconv.Atoi(strings.TrimSpace(string(out))); err != nil {
-		return "", fmt.Errorf("its process number: %w", err)
+	if g.pid, err = strconv.Atoi(strings.TrimSpace(string(out))); err != nil {
+		return nil, fmt.Errorf("NFS-Ganesha's process number: %w", err)
 	}
-	relay, err := s.startSelf("relay", "127.0.0.1:"+port)
+	return g, nil
+}
+
+// place is a directory with a gateway and a Ganesha that serve it.
+type place struct {
+	gateway    *gateway
+	ganesha    string // as sides.ganesha
+	ganeshaPID int
+}
+
+// tmpfs is the place that all rows but those of a disk measure.
+func (s *sides) tmpfs(context.Context) (*place, error) {
+	return &place{s.volume, s.ganesha, s.ganeshaPID}, nil
+}
+
+// onDisk starts servers for a directory on a disk, at its first call.
+func (s *sides) onDisk(ctx context.Context) (*place, error) {
+	if s.disk != nil {
+		return s.disk, nil
+	}
+	dir, err := os.MkdirTemp(s.o.disk, "sluice-bench-")
 	if err != nil {
-		return "", fmt.Errorf("relay: %w", err)
+		return nil, fmt.Errorf("-disk: %w", err)
 	}
-	s.ganesha, s.relay = "127.0.0.1:"+port+"/?mountport="+mount, relay+"/?mountport="+mount
-	return fmt.Sprintf(`{nfs: {server: "127.0.0.1", port: %s, mountPort: %s, path: /, versions: ["3"]}}`, port, mount), nil
+	s.stops = append(s.stops, func() { _ = os.RemoveAll(dir) })
+	g, err := s.startGateway(ctx, "disk", volumeBackend(dir), plainInline)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	s.stops = append(s.stops, g.stop)
+	other, err := s.startGanesha(ctx, dir, filepath.Join(s.dir, "ganesha-disk"))
+	if err != nil {
+		return nil, err
+	}
+	s.disk = &place{g, other.address(), other.pid}
+	return s.disk, nil
 }
 
 // fixedPorts returns n ports on loopback, for a server that cannot choose its own. They are unused

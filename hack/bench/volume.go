@@ -21,12 +21,17 @@ type volumeRow struct {
 	VsGanesha float64 `json:"vs_ganesha"`
 	VsFloor   float64 `json:"vs_floor"`
 	VsRaw     float64 `json:"vs_raw"`
+	// CPU time in microseconds per call, of server and client on each side.
+	GatewayCPU       float64 `json:"gateway_cpu_us"`
+	ClientCPU        float64 `json:"client_cpu_us"`
+	GaneshaCPU       float64 `json:"ganesha_cpu_us"`
+	GaneshaClientCPU float64 `json:"ganesha_client_cpu_us"`
 }
 
 // volumes measures the rows of the gateway that serves a directory.
 func (s *sides) volumes(ctx context.Context, todo []measurement, res *results) error {
-	fmt.Printf("\n%-12s %5s %-4s %10s %10s %10s %10s %-6s %7s %7s %7s\n",
-		"", "depth", "CRC", "sluice", "ganesha", "floor", "raw", "", "/ganesh", "/floor", "/raw")
+	fmt.Printf("\n%-12s %5s %-4s %10s %10s %10s %10s %-6s %7s %7s %7s | %8s %8s %8s %8s\n",
+		"", "depth", "CRC", "sluice", "ganesha", "floor", "raw", "", "/ganesh", "/floor", "/raw", "CPU us", "client", "ganesha", "client")
 	for _, m := range todo {
 		got := samples{}
 		for range s.o.rounds {
@@ -38,9 +43,12 @@ func (s *sides) volumes(ctx context.Context, todo []measurement, res *results) e
 			Op: m.op.name, Depth: m.depth, CRC: m.crc, Stability: m.op.stability(), Unit: m.unit(),
 			Sluice: got.median("sluice"), Ganesha: got.median("ganesha"), Floor: got.median("floor"), Raw: got.median("raw"),
 			VsGanesha: got.ratio("sluice", "ganesha", m.unit()), VsFloor: got.ratio("sluice", "floor", m.unit()), VsRaw: got.ratio("sluice", "raw", m.unit()),
+			GatewayCPU: got.median("sluice cpu"), ClientCPU: got.median("sluice client"),
+			GaneshaCPU: got.median("ganesha cpu"), GaneshaClientCPU: got.median("ganesha client"),
 		}
-		fmt.Printf("%-12s %5d %-4s %10.1f %10.1f %10.1f %10.1f %-6s %7.2f %7.2f %7.2f\n",
-			r.Op, r.Depth, onOff(r.CRC), r.Sluice, r.Ganesha, r.Floor, r.Raw, r.Unit, r.VsGanesha, r.VsFloor, r.VsRaw)
+		fmt.Printf("%-12s %5d %-4s %10.1f %10.1f %10.1f %10.1f %-6s %7.2f %7.2f %7.2f | %8.1f %8.1f %8.1f %8.1f\n",
+			r.Op, r.Depth, onOff(r.CRC), r.Sluice, r.Ganesha, r.Floor, r.Raw, r.Unit, r.VsGanesha, r.VsFloor, r.VsRaw,
+			r.GatewayCPU, r.ClientCPU, r.GaneshaCPU, r.GaneshaClientCPU)
 		if err := res.add(r); err != nil {
 			return err
 		}
@@ -56,8 +64,10 @@ func (s *sides) volumeRound(ctx context.Context, m measurement, got samples) err
 		name string
 		run  func() (*measured, error)
 	}{
-		{"sluice", func() (*measured, error) { return s.rdma(ctx, s.volume, m.op, m.depth, m.crc, plainInline) }},
-		{"ganesha", func() (*measured, error) { return s.tcp(ctx, s.ganesha, m.op, m.depth) }},
+		{"sluice", func() (*measured, error) {
+			return s.rdma(ctx, s.volume, m.op, m.depth, m.crc, plainInline, s.volume.pid)
+		}},
+		{"ganesha", func() (*measured, error) { return s.tcp(ctx, s.ganesha, m.op, m.depth, s.ganeshaPID) }},
 		{"floor", func() (*measured, error) { return s.floorRun(ctx, floor, m.depth) }},
 		{"raw", func() (*measured, error) { return s.floorRun(ctx, raw, m.depth) }},
 	} {
@@ -66,6 +76,10 @@ func (s *sides) volumeRound(ctx context.Context, m measurement, got samples) err
 			return fmt.Errorf("%s: %w", side.name, err)
 		}
 		got.add(side.name, v.figure(m.unit(), m.op.size))
+		if len(v.CPU) > 0 {
+			got.add(side.name+" cpu", v.perCall(v.CPU[0]))
+			got.add(side.name+" client", v.perCall(v.Client))
+		}
 	}
 	return nil
 }

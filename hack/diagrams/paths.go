@@ -1,14 +1,21 @@
 package main
 
+// Lanes of several paths.
+var (
+	client    = lane{"client", "Linux"}
+	responder = lane{"responder", "pkg/rpcrdma"}
+	nfsServer = lane{"NFS server", "pkg/nfs/server"}
+)
+
 // sequences are the paths of docs/design.md, by file name.
 var sequences = map[string]sequence{
 	"read": {
 		title: "A READ of a volume by RPC-over-RDMA version 1",
 		lanes: []lane{
-			{"client", "Linux"},
+			client,
 			{"provider", "pkg/rdma/iwarp"},
-			{"responder", "pkg/rpcrdma"},
-			{"NFS server", "pkg/nfs/server"},
+			responder,
+			nfsServer,
 			{"file system", "pkg/nfs/vfs"},
 		},
 		steps: []step{
@@ -30,8 +37,8 @@ var sequences = map[string]sequence{
 	"write": {
 		title: "A WRITE through the proxy by RPC-over-RDMA version 1",
 		lanes: []lane{
-			{"client", "Linux"},
-			{"responder", "pkg/rpcrdma"},
+			client,
+			responder,
 			{"proxy", "pkg/nfs/proxy"},
 			{"backend connection", "pkg/nfs/proxy/upstream"},
 			{"NFS server", "TCP"},
@@ -59,8 +66,8 @@ var sequences = map[string]sequence{
 			{"requester", "pkg/rpcrdma"},
 			{"planner", "pkg/rpcrdma/group"},
 			{"assembler", "pkg/rpcrdma/group"},
-			{"responder", "pkg/rpcrdma"},
-			{"NFS server", "pkg/nfs/server"},
+			responder,
+			nfsServer,
 		},
 		steps: []step{
 			{from: 0, to: 0, text: "binding: items of the call,", more: "bound of the reply"},
@@ -83,7 +90,7 @@ var sequences = map[string]sequence{
 			{"operator", "internal/operator"},
 			{"kubelet", "node"},
 			{"gateway", "internal/gateway"},
-			{"client", "Linux"},
+			client,
 		},
 		steps: []step{
 			{from: 0, to: 1, text: "watch: NFSExport, NFSGateway"},

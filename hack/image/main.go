@@ -13,6 +13,7 @@
 //	operator        cmd/operator, static, as user 65532
 //	pause           holds the namespaces of a pod of the test cluster
 //	deviceplugin    the test cluster's stand-in for the SR-IOV network device plugin, as root
+//	sriovdp         the SR-IOV network device plugin itself, from hack/k8s/prepare, as root
 package main
 
 import (

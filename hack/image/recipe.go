@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -23,6 +24,7 @@ const nonroot = 65532
 // recipe describes an image.
 type recipe struct {
 	programs []string // packages, which become /usr/bin/NAME; the first is the entry point
+	prepared string   // a program of hack/k8s/prepare, which is then the entry point
 	verbs    bool     // built on rdma-core, by cgo
 	user     int
 	more     func(*tree) error
@@ -34,6 +36,7 @@ var recipes = map[string]recipe{
 	"operator":      {programs: []string{"cmd/operator"}, user: nonroot, more: addCertificates},
 	"pause":         {programs: []string{"hack/cluster/pause"}, user: nonroot},
 	"deviceplugin":  {programs: []string{"hack/cluster/deviceplugin"}},
+	"sriovdp":       {prepared: "sriovdp", more: addPCIIDs},
 }
 
 // write makes the image's archive, and returns its size in bytes.
@@ -59,7 +62,7 @@ func write(file, image, version string) (size int64, err error) {
 		}
 	}
 	img, err := assemble(t, v1.Config{
-		Entrypoint: []string{"/usr/bin/" + path.Base(r.programs[0])},
+		Entrypoint: []string{"/usr/bin/" + r.entry()},
 		Env:        []string{"PATH=/usr/bin"},
 		User:       fmt.Sprintf("%d:%d", r.user, r.user),
 		WorkingDir: "/",
@@ -97,6 +100,13 @@ func assemble(t *tree, config v1.Config) (v1.Image, error) {
 	return mutate.ConfigFile(img, file)
 }
 
+func (r recipe) entry() string {
+	if r.prepared != "" {
+		return r.prepared
+	}
+	return path.Base(r.programs[0])
+}
+
 // build compiles the recipe's programs.
 func (r recipe) build(t *tree, version string) error {
 	root, err := checkout()
@@ -108,6 +118,17 @@ func (r recipe) build(t *tree, version string) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
+	if r.prepared != "" {
+		cmd := exec.Command(filepath.Join(root, "hack/k8s/prepare"), r.prepared)
+		cmd.Stderr = os.Stderr
+		bin, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("hack/k8s/prepare %s: %w", r.prepared, err)
+		}
+		if err := t.copy(filepath.Join(strings.TrimSpace(string(bin)), r.prepared), "usr/bin/"+r.prepared, 0o755); err != nil {
+			return err
+		}
+	}
 	for _, p := range r.programs {
 		if _, err := os.Stat(filepath.Join(root, p)); err != nil {
 			return fmt.Errorf("the program that it is for is not in this checkout: %w", err)
@@ -145,6 +166,12 @@ func stateDir(t *tree) error {
 	t.dir("var/lib/sluice", 0o700)
 	t.own("var/lib/sluice", nonroot)
 	return nil
+}
+
+// addPCIIDs adds the list of adapters' names. Without it the device plugin downloads one.
+func addPCIIDs(t *tree) error {
+	const ids = "usr/share/misc/pci.ids"
+	return t.copy("/"+ids, ids, 0o644)
 }
 
 func addCertificates(t *tree) error {

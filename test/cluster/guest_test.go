@@ -36,9 +36,21 @@ const (
 // ends with the test. A complaint of the guest's kernel fails the test.
 func boot(t *testing.T, c *cluster, place string) *guest {
 	t.Helper()
-	g := &guest{out: t.TempDir(), ended: make(chan struct{})}
-	g.cmd = c.command("enter", place, filepath.Join(root, "hack/vm/run"), "-t", fmt.Sprint(int(guestLimit.Seconds())), "-o", g.out,
-		filepath.Join(root, "test/cluster/testdata/guest.sh"))
+	return start(t, c.command("enter", place, filepath.Join(root, "hack/vm/run")))
+}
+
+// bootNode starts a guest that is the cluster's node n3, with virtual functions of an SR-IOV
+// adapter.
+func bootNode(t *testing.T, c *cluster, functions int) *guest {
+	t.Helper()
+	return start(t, c.command("join", "-e", fmt.Sprintf("NODE=%d", functions), "-e", "ROOT="+root))
+}
+
+// start starts a guest. cmd is hack/vm/run without the script.
+func start(t *testing.T, cmd *exec.Cmd) *guest {
+	t.Helper()
+	g := &guest{cmd: cmd, out: t.TempDir(), ended: make(chan struct{})}
+	cmd.Args = append(cmd.Args, "-t", fmt.Sprint(int(guestLimit.Seconds())), "-o", g.out, filepath.Join(root, "test/cluster/testdata/guest.sh"))
 	var said bytes.Buffer
 	g.cmd.Stdout, g.cmd.Stderr = &said, &said
 	if err := g.cmd.Start(); err != nil {

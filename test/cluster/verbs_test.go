@@ -62,7 +62,7 @@ func TestVerbs(t *testing.T) {
 	if environ["PCIDEVICE_SLUICE_TEST_RDMA_VF"] == "" || !strings.Contains(environ["PCIDEVICE_SLUICE_TEST_RDMA_VF_INFO"], "rdma_dev") {
 		t.Errorf("the device plugin's environment is not there: %v", environ)
 	}
-	t.Log(p.condition(t, "nfsexport/data", "RDMAReady", "False", "DeviceMissing"))
+	t.Log(p.condition(t, "nfsexport/data", "RDMAReady", "False", "FunctionWithoutDevice"))
 
 	ip := p.get(t, "service/sluice-data", "{.spec.clusterIP}")
 	if said, err := c.sluicectl(t, "n1", "ping", "nfs+tcp://"+ip+":2049/"); err != nil {

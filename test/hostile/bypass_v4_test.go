@@ -53,7 +53,7 @@ func named(name string) []attempt {
 
 // TestNames tries invalid names in each operation that takes one.
 func TestNames(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	c := g.intrude(t, "tcp", 0)
 	c.begin(2)
@@ -111,7 +111,7 @@ func refusals(foreign []byte) []attempt {
 // TestRefusedAnywhere puts every refused operation in every position: the operations before it are
 // executed, those behind it are not.
 func TestRefusedAnywhere(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	foreign := h.foreign()
 	for _, network := range networks {
@@ -147,7 +147,7 @@ func TestRefusedAnywhere(t *testing.T) {
 }
 
 // foreign returns a handle of another export of the same backend, signed for that export.
-func (h *house) foreign() []byte {
+func (h *env) foreign() []byte {
 	h.Helper()
 	other := h.open(guard{uid: "export two", path: "/other", squash: access.SquashNone})
 	c := other.intrude(h.T, "tcp", 0)
@@ -161,7 +161,7 @@ func (h *house) foreign() []byte {
 
 // TestWaysAround checks that neither layouts nor other servers are offered.
 func TestWaysAround(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	c := g.intrude(t, "tcp", 0)
 	for _, flags := range []int{0, setPNFS, setPNFS | nonPNFS} {

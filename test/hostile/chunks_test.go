@@ -16,7 +16,7 @@ import (
 // TestChunks puts a handle and a name into Read chunks, where they are forbidden. The proxy does
 // not inspect chunks, so it must refuse them.
 func TestChunks(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	head := func(e *xdr.Encoder, ops int) { // too long for the rest to be inline
 		e.Opaque(make([]byte, 900))

@@ -17,7 +17,7 @@ import (
 
 // TestVersion3 tries the ways out of version 3.
 func TestVersion3(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestVersion3(t *testing.T) {
 
 // TestMount tries paths that lead out.
 func TestMount(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	c := g.intrude(t, "tcp", 0)
 	root := c.mount(t)
@@ -100,7 +100,7 @@ func TestMount(t *testing.T) {
 
 // TestOtherPrograms checks that no other program of the backend can be called.
 func TestOtherPrograms(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	c := g.intrude(t, "tcp", 0)
 	c.mount(t)

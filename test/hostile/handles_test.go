@@ -50,7 +50,7 @@ func (g *gate) forgeries(t *testing.T, good []byte, limit int) map[string][]byte
 
 // TestForgedHandles tries handles that the export has not issued, in both versions.
 func TestForgedHandles(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	foreign := h.foreign()
 	c := g.intrude(t, "tcp", 0)

@@ -24,7 +24,7 @@ const machine = "hostile"
 
 // relay stands between the proxies and the backend, and inspects the calls.
 type relay struct {
-	h        *house
+	h        *env
 	listener net.Listener
 	pool     *bufpool.Pool
 	running  sync.WaitGroup
@@ -43,7 +43,7 @@ type passed struct {
 
 func (p *passed) sequenced() bool { return len(p.ops) > 0 && p.ops[0] == schema.OpSequence }
 
-func startRelay(h *house) *relay {
+func startRelay(h *env) *relay {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(h, err)
 	r := &relay{h: h, listener: l, pool: h.pool()}

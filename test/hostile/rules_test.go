@@ -21,7 +21,7 @@ import (
 )
 
 // inside describes the exported tree.
-func (h *house) inside() string {
+func (h *env) inside() string {
 	var b strings.Builder
 	check(h, filepath.WalkDir(h.exported, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -46,7 +46,7 @@ func (h *house) inside() string {
 
 // TestReadOnly tries every change on a read-only export, in each position. The session survives.
 func TestReadOnly(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone, readOnly: true})
 	was := h.inside()
 	mode := nfs4test.Attrs([]uint32{33}, 0o777)
@@ -123,7 +123,7 @@ func TestReadOnly(t *testing.T) {
 
 // TestSquash checks that root, or everybody, becomes nobody.
 func TestSquash(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	for squash, want := range map[access.Squash]map[uint32]uint32{
 		access.SquashRoot: {0: access.Anonymous, 1234: 1234}, access.SquashAll: {0: access.Anonymous, 1234: access.Anonymous}, access.SquashNone: {0: 0, 1234: 1234},
 	} {
@@ -156,7 +156,7 @@ func TestSquash(t *testing.T) {
 // TestCredentials checks that any credential but AUTH_SYS and AUTH_NONE is refused before the
 // backend gets the call, RPCSEC_GSS in all its services included.
 func TestCredentials(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashRoot})
 	sys := cred(t, machine, 0)
 	for _, network := range networks {

@@ -15,7 +15,7 @@ import (
 
 // TestCounts sends COMPOUNDs with a wrong count of operations. The slot stays in step.
 func TestCounts(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	c := g.intrude(t, "tcp", 0)
 	c.begin(1)
@@ -63,7 +63,7 @@ func TestCounts(t *testing.T) {
 
 // TestSlots uses all slots at once, for refused and accepted operations. All stay in step.
 func TestSlots(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone, readOnly: true})
 	const slots, rounds = 8, 60
 	for _, network := range networks {
@@ -104,7 +104,7 @@ func TestSlots(t *testing.T) {
 
 // TestOutsideOfSession checks the status of an operation that is refused before there is a session.
 func TestOutsideOfSession(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	c := g.intrude(t, "tcp", 0)
 	const notInSession = 10071
@@ -128,7 +128,7 @@ func TestOutsideOfSession(t *testing.T) {
 // NFS-Ganesha 4.3 crashes on such a READ_PLUS.
 func TestNoFileHandle(t *testing.T) {
 	const noFileHandle = 10020
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestNoFileHandle(t *testing.T) {
 // TestMovedUp walks down and up in one COMPOUND while another moves the directory. The walk never
 // leaves the root.
 func TestMovedUp(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	a, b := g.intrude(t, "tcp", 0), g.intrude(t, "tcp", 0)
 	a.begin(1)

@@ -50,8 +50,9 @@ var links = []struct {
 // the transmissions of groups, continuations arrive twice, and groups stop. The client's connection
 // survives and its data stay right. The connections have no CRC, which takes the guest long.
 // testdata/chain.sh has the checks.
-func TestChain(t *testing.T) {
-	needGuest(t)
+func TestChain(t *testing.T) { onKernels(t, []string{linux61}, testChain) }
+
+func testChain(t *testing.T, kernel string) {
 	server := startGanesha(t, 0)
 	var far, near []*export
 	for _, l := range links {
@@ -91,7 +92,7 @@ func TestChain(t *testing.T) {
 	if *full {
 		faults = ".*/lost|(continuation|all)/.*/surplus|(continuation|all)/3/stopped-.*"
 	}
-	c.boot(t, 20*time.Minute, "chain.sh", c.answer, "-e", "LINKS="+strings.Join(names, " "), "-e", "VERSIONS=3 4.2", "-e", "FAULTS="+faults, "-e", "TREE=")
+	c.boot(t, kernel, 20*time.Minute, "chain.sh", c.answer, "-e", "LINKS="+strings.Join(names, " "), "-e", "VERSIONS=3 4.2", "-e", "FAULTS="+faults, "-e", "TREE=")
 	c.guest.follow(t)
 	if *only != "" {
 		return

@@ -17,14 +17,15 @@ import (
 
 // TestLinuxClient mounts the gateway with the kernel's NFS/RDMA client. testdata/client.sh has the
 // checks.
-func TestLinuxClient(t *testing.T) {
-	needGuest(t)
+func TestLinuxClient(t *testing.T) { onKernels(t, []string{linux61}, testLinuxClient) }
+
+func testLinuxClient(t *testing.T, kernel string) {
 	c := &linuxClient{host: newHost(t, newGateway(t, "gateway", volumes(t)...))}
 	if err := c.fill(t); err != nil {
 		t.Fatal(err)
 	}
 	c.relay = startRelay(t, fmt.Sprintf("127.0.0.1:%d", c.data.rdma), 12)
-	c.boot(t, 20*time.Minute, "client.sh", c.answer, "-e", fmt.Sprintf("CUT=%d %d /", c.relay.port(), c.data.tcp))
+	c.boot(t, kernel, 20*time.Minute, "client.sh", c.answer, "-e", fmt.Sprintf("CUT=%d %d /", c.relay.port(), c.data.tcp))
 	c.guest.follow(t)
 	if *only != "" {
 		return

@@ -38,12 +38,13 @@ const (
 	patience = 5 * time.Minute
 )
 
-// boot starts a guest. The options are those of hack/vm/run; answer acts on the script's requests.
-func boot(t *testing.T, limit time.Duration, script string, options []string, answer func(*testing.T, []string) error) *guest {
+// boot starts a guest with a kernel of that series. The options are those of hack/vm/run; answer
+// acts on the script's requests.
+func boot(t *testing.T, kernel string, limit time.Duration, script string, options []string, answer func(*testing.T, []string) error) *guest {
 	t.Helper()
 	g := &guest{out: folder(t, "guest"), lines: make(chan string), answer: answer}
 	testdata := filepath.Join(root, "test/kernel/testdata")
-	args := append([]string{"-t", fmt.Sprint(int(limit.Seconds())), "-o", g.out,
+	args := append([]string{"-k", kernel, "-t", fmt.Sprint(int(limit.Seconds())), "-o", g.out,
 		"-e", "TESTDATA=" + testdata, "-e", "PROBE=" + build(t).probe, "-e", "ONLY=" + *only}, options...)
 	g.cmd = exec.Command(filepath.Join(root, "hack/vm/run"), append(args, filepath.Join(testdata, script))...)
 	g.cmd.Stderr = os.Stderr

@@ -64,13 +64,13 @@ func write(t *testing.T, name, content string) {
 
 // boot starts the guest. The script gets the gateway's exports as arguments unless options say
 // otherwise. Requests go to answer first, then to the checks' own.
-func (h *host) boot(t *testing.T, limit time.Duration, script string, answer func(*testing.T, []string) (known bool, err error), options ...string) {
+func (h *host) boot(t *testing.T, kernel string, limit time.Duration, script string, answer func(*testing.T, []string) (known bool, err error), options ...string) {
 	t.Helper()
 	all := []string{"-e", "SERVER=10.0.2.2", "-e", "TREE=" + h.archive}
 	for name, e := range h.gateway.exports {
 		all = append(all, "-e", strings.ToUpper(name)+"="+e.spec())
 	}
-	h.guest = boot(t, limit, script, append(all, options...), func(t *testing.T, words []string) error {
+	h.guest = boot(t, kernel, limit, script, append(all, options...), func(t *testing.T, words []string) error {
 		if known, err := answer(t, words); known {
 			return err
 		}

@@ -4,12 +4,12 @@ package kernel
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 
@@ -26,25 +26,44 @@ var root = func() string {
 	return dir
 }()
 
-var prepare = sync.OnceValues(func() (string, error) {
-	var said bytes.Buffer
-	cmd := exec.Command(filepath.Join(root, "hack/vm/prepare"))
-	cmd.Stdout, cmd.Stderr = &said, os.Stderr
-	err := cmd.Run()
-	return strings.TrimSpace(said.String()), err
-})
+// Series of Linux that the guest has.
+const (
+	linux61  = "6.1"
+	linux612 = "6.12"
+)
+
+var kernel = flag.String("kernel", "", "run each test on this `series` of Linux alone: 6.1, 6.12")
+
+// onKernels runs a test as a subtest on each of some kernels: with -full on all, with -kernel on
+// that one.
+func onKernels(t *testing.T, some []string, test func(t *testing.T, kernel string)) {
+	switch {
+	case *kernel != "":
+		some = []string{*kernel}
+	case *full:
+		some = []string{linux61, linux612}
+	}
+	for _, k := range some {
+		t.Run(k, func(t *testing.T) {
+			needGuest(t, k)
+			test(t, k)
+		})
+	}
+}
 
 // needGuest requires the guest and its packages, which hack/vm/prepare installs.
-func needGuest(t *testing.T) {
+func needGuest(t *testing.T, kernel string) {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		means.Missing(t, "the guest is only made on Debian for amd64; this is %s on %s, apt-get: %v", runtime.GOOS, runtime.GOARCH, err)
 	}
-	if guest, err := prepare(); err != nil {
+	cmd := exec.Command(filepath.Join(root, "hack/vm/prepare"), "-k", kernel)
+	cmd.Stderr = os.Stderr
+	guest, err := cmd.Output()
+	if err != nil {
 		t.Fatalf("hack/vm/prepare: %v", err)
-	} else {
-		t.Logf("the guest is %s", guest)
 	}
+	t.Logf("the guest is %s", bytes.TrimSpace(guest))
 }
 
 // needTool finds a program that make test-kernel installs.
@@ -58,17 +77,17 @@ func needTool(t *testing.T, name string) string {
 }
 
 // programs are those under test, and the guest's probe.
-type programs struct{ gateway, sluicectl, probe string }
+type programs struct{ gateway, sluicectl, operator, probe string }
 
 var buildOnce = sync.OnceValues(func() (*programs, error) {
 	dir := filepath.Join(scratch, "bin") + string(filepath.Separator)
-	cmd := exec.Command("go", "build", "-o", dir, "./cmd/gateway", "./cmd/sluicectl", "./test/kernel/probe")
+	cmd := exec.Command("go", "build", "-o", dir, "./cmd/...", "./test/kernel/probe")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w\n%s", err, said)
 	}
-	return &programs{dir + "gateway", dir + "sluicectl", dir + "probe"}, nil
+	return &programs{dir + "gateway", dir + "sluicectl", dir + "operator", dir + "probe"}, nil
 })
 
 func build(t *testing.T) *programs {

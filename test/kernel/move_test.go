@@ -16,12 +16,13 @@ const grace = 30 * time.Second
 
 // TestProxyRestart kills the gateway, and then NFS-Ganesha behind it, while a client works.
 // testdata/restart.sh has the checks.
-func TestProxyRestart(t *testing.T) {
-	needGuest(t)
+func TestProxyRestart(t *testing.T) { onKernels(t, []string{linux61}, testProxyRestart) }
+
+func testProxyRestart(t *testing.T, kernel string) {
 	server := startGanesha(t, grace)
 	data := &export{name: "data", crc: true, volume: server.dir, backend: server.backend("")}
 	h := newHost(t, newGateway(t, "gateway", data))
-	h.boot(t, 20*time.Minute, "restart.sh", func(_ *testing.T, words []string) (known bool, err error) {
+	h.boot(t, kernel, 20*time.Minute, "restart.sh", func(_ *testing.T, words []string) (known bool, err error) {
 		switch strings.Join(words, " ") {
 		case "restart gateway":
 			return true, restart(h.gateway, h.gateway)
@@ -60,8 +61,9 @@ func restart(g *gateway, it interface {
 
 // TestProxyExports mounts two exports of one backend, through two ports. testdata/exports.sh has
 // the checks.
-func TestProxyExports(t *testing.T) {
-	needGuest(t)
+func TestProxyExports(t *testing.T) { onKernels(t, []string{linux61}, testProxyExports) }
+
+func testProxyExports(t *testing.T, kernel string) {
 	server := startGanesha(t, 0)
 	var exports []*export
 	for _, name := range []string{"one", "two"} {
@@ -71,15 +73,16 @@ func TestProxyExports(t *testing.T) {
 		exports = append(exports, &export{name: name, crc: true, volume: dir, backend: server.backend(name)})
 	}
 	h := newHost(t, newGateway(t, "gateway", exports...))
-	h.boot(t, 20*time.Minute, "exports.sh", none, "-e", "VERSIONS=4.2 4.1 4.0 3")
+	h.boot(t, kernel, 20*time.Minute, "exports.sh", none, "-e", "VERSIONS=4.2 4.1 4.0 3")
 	h.guest.follow(t)
 	t.Run("gateway", h.gateway.endsWell)
 }
 
 // TestProxyMove puts two gateways in front of one backend, and moves a client to the other and
 // back. testdata/move.sh has the checks.
-func TestProxyMove(t *testing.T) {
-	needGuest(t)
+func TestProxyMove(t *testing.T) { onKernels(t, []string{linux61}, testProxyMove) }
+
+func testProxyMove(t *testing.T, kernel string) {
 	server := startGanesha(t, 0)
 	var gateways []*gateway
 	for i := range 2 {
@@ -90,7 +93,7 @@ func TestProxyMove(t *testing.T) {
 	relay := startRelay(t, address(gateways[0]), 0)
 	h := newHost(t, gateways[0])
 	at := 0
-	h.boot(t, 20*time.Minute, "move.sh", func(t *testing.T, words []string) (known bool, err error) {
+	h.boot(t, kernel, 20*time.Minute, "move.sh", func(t *testing.T, words []string) (known bool, err error) {
 		if len(words) != 1 || words[0] != "move" {
 			return false, nil
 		}

@@ -52,12 +52,13 @@ func loggedAt(line []byte) time.Time {
 func none(*testing.T, []string) (known bool, err error) { return false, nil }
 
 // TestProxyGanesha mounts a gateway in front of NFS-Ganesha. testdata/proxy.sh has the checks.
-func TestProxyGanesha(t *testing.T) {
-	needGuest(t)
+func TestProxyGanesha(t *testing.T) { onKernels(t, []string{linux61}, testProxyGanesha) }
+
+func testProxyGanesha(t *testing.T, kernel string) {
 	server := startGanesha(t, 0)
 	data := &export{name: "data", crc: true, volume: server.dir, backend: server.backend("")}
 	h := newHost(t, newGateway(t, "gateway", data))
-	h.boot(t, 20*time.Minute, "proxy.sh", none, "-e", "VERSIONS="+versions("4.2", "3"))
+	h.boot(t, kernel, 20*time.Minute, "proxy.sh", none, "-e", "VERSIONS="+versions("4.2", "3"))
 	h.guest.follow(t)
 	if *only != "" {
 		return
@@ -68,13 +69,14 @@ func TestProxyGanesha(t *testing.T) {
 
 // TestProxyKernel mounts a gateway in front of the kernel's server in the same guest.
 // testdata/kernel.sh has the checks.
-func TestProxyKernel(t *testing.T) {
-	needGuest(t)
+func TestProxyKernel(t *testing.T) { onKernels(t, []string{linux61}, testProxyKernel) }
+
+func testProxyKernel(t *testing.T, kernel string) {
 	ports := freeport.Choose(t, 2) // of the host; they lead into the guest
 	data := &export{name: "data", crc: true, backend: nfsBackend(ports[0], ports[1], "/data")}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = h.backendAwayInGuest()
-	h.boot(t, 20*time.Minute, "kernel.sh", none, "-e", "VERSIONS="+versions("4.1"),
+	h.boot(t, kernel, 20*time.Minute, "kernel.sh", none, "-e", "VERSIONS="+versions("4.1"),
 		"-f", fmt.Sprintf("%d:2049", ports[0]), "-f", fmt.Sprintf("%d:20048", ports[1]))
 	h.guest.follow(t)
 	if *only != "" {
@@ -88,8 +90,9 @@ func TestProxyKernel(t *testing.T) {
 // TestProxyLinuxRDMA has RDMA on both sides of the gateway: its backend is the kernel's NFS/RDMA
 // server. Version 3 is left out, since that server's MOUNT is on TCP alone. The checks of names and
 // users, which TestProxyKernel has, run with -full.
-func TestProxyLinuxRDMA(t *testing.T) {
-	needGuest(t)
+func TestProxyLinuxRDMA(t *testing.T) { onKernels(t, []string{linux61}, testProxyLinuxRDMA) }
+
+func testProxyLinuxRDMA(t *testing.T, kernel string) {
 	port := freeport.Choose(t, 1)[0]
 	data := &export{name: "data", crc: true, backend: fmt.Sprintf(`rdma: {server: 127.0.0.1, port: %d, path: /data, versions: ["4.1", "4.2"]}`, port)}
 	h := newHost(t, newGateway(t, "gateway", data))
@@ -98,7 +101,7 @@ func TestProxyLinuxRDMA(t *testing.T) {
 	if *full {
 		options = []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.1 4.2"}
 	}
-	h.boot(t, 20*time.Minute, "kernel.sh", none, options...)
+	h.boot(t, kernel, 20*time.Minute, "kernel.sh", none, options...)
 	h.guest.follow(t)
 	if *only != "" {
 		return

@@ -46,15 +46,16 @@ var connections = []struct {
 
 // TestLinuxServer runs our requester against the kernel's NFS/RDMA server: sluicectl, and the
 // client package at depth.
-func TestLinuxServer(t *testing.T) {
-	needGuest(t)
+func TestLinuxServer(t *testing.T) { onKernels(t, []string{linux61}, testLinuxServer) }
+
+func testLinuxServer(t *testing.T, kernel string) {
 	ports := freeport.Choose(t, 2)
 	k := &knfsd{rdma: ports[0], mount: ports[1], sluicectl: build(t).sluicectl, dir: folder(t, "files")}
 	var names []string
 	for _, c := range connections {
 		names = append(names, c.name)
 	}
-	k.guest = boot(t, 20*time.Minute, "server.sh", []string{
+	k.guest = boot(t, kernel, 20*time.Minute, "server.sh", []string{
 		"-f", fmt.Sprintf("%d:20049", k.rdma), "-f", fmt.Sprintf("%d:20048", k.mount), "-e", "CONNECTIONS=" + strings.Join(names, " "),
 	}, func(t *testing.T, _ []string) error { k.try(t); return nil })
 	k.guest.follow(t)
@@ -102,6 +103,8 @@ func (k *knfsd) try(t *testing.T) {
 				d = k.depth(t, conn, pool)
 				if n := conn.Negotiated(); n.Version != 1 || counted.dials != 1 {
 					t.Errorf("version %d by %d connections, must be 1 by one", n.Version, counted.dials)
+				} else if want := c.rpc.InlineCall; want != 0 && (n.InlineCall != want || n.InlineReply != want) {
+					t.Errorf("inline thresholds %d and %d, must be %d", n.InlineCall, n.InlineReply, want)
 				}
 			}
 			end := func() { _ = conn.Close(); <-conn.Done() }
@@ -212,7 +215,7 @@ func (k *knfsd) stat(t *testing.T) {
 // without a pad.
 func (k *knfsd) getPutCat(t *testing.T) {
 	for i, f := range []pattern.File{{}, {Length: 1}, {Length: 70}, {Length: 4093}, {Length: 65537}, {Length: 1<<20 + 5}} {
-		c := connections[i%2]
+		c := connections[i%len(connections)]
 		local := filepath.Join(k.dir, f.Name())
 		k.run(t, append(c.flags, "get", k.url("files/"+f.Name()), local)...)
 		got, err := os.ReadFile(local)

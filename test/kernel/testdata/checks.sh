@@ -4,6 +4,7 @@
 #   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
 #   MANY                      the number of files in the folder "many", if not 5000
 #   FIO                       the jobs of fio, if not verify.fio
+#   OPTIONS                   further options of mount(8)
 #   LACKS                     known gaps of the server: acl (NFSACL), symlink-times,
 #                             long-symlinks, enotempty
 #
@@ -31,7 +32,7 @@ end() { cp /run/tracing/trace /run/out/trace; dmesg >/run/out/dmesg; echo "done"
 attach() {
   local rdma mount path dir=${2:-/mnt} options
   read -r rdma mount path <<<"${!1}"
-  options=vers=$VERS,proto=rdma,port=$rdma
+  options=vers=$VERS,proto=rdma,port=$rdma${OPTIONS:+,$OPTIONS}
   [ "$VERS" != 3 ] || options+=,mountport=$mount,mountproto=tcp,nolock
   [[ $VERS != 3 || " ${LACKS:-} " != *" acl "* ]] || options+=,noacl
   mount -t nfs -o "$options" "$SERVER:$path" "$dir"

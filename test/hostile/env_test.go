@@ -46,7 +46,7 @@ const (
 	secretText   = "this is nobody's business"
 )
 
-// house is a backend, the tree that it exports, and a relay in front of it. The proxy exports
+// env is a backend, the tree that it exports, and a relay in front of it. The proxy exports
 // "exported":
 //
 //	secret-beside             closed-beside/closed-file
@@ -54,7 +54,7 @@ const (
 //	exported/file             exported/shut   of root, for root alone
 //	exported/dir/deep/leaf    exported/open   for everybody
 //	exported/up -> ..         exported/top -> /       exported/in -> dir
-type house struct {
+type env struct {
 	*testing.T
 	dir, exported string
 	port          int
@@ -67,7 +67,7 @@ type house struct {
 	outside map[string]string // handles from outside, and their paths
 }
 
-func newHouse(t *testing.T) *house {
+func newEnv(t *testing.T) *env {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		means.Missing(t, "NFS-Ganesha has to be root")
@@ -75,7 +75,7 @@ func newHouse(t *testing.T) *house {
 	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
 		means.Missing(t, "NFS-Ganesha is not installed: %v", err)
 	}
-	h := &house{T: t, dir: t.TempDir(), leaks: map[string][]byte{}, outside: map[string]string{}}
+	h := &env{T: t, dir: t.TempDir(), leaks: map[string][]byte{}, outside: map[string]string{}}
 	if err := os.Chmod(h.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-func (h *house) startGanesha() {
+func (h *env) startGanesha() {
 	h.Helper()
 	ports := freeport.Choose(h, 2)
 	script, state := filepath.Join("..", "..", "hack", "ganesha", "run"), h.TempDir()
@@ -134,7 +134,7 @@ func (h *house) startGanesha() {
 
 // snapshot describes the tree outside of the export, without the times of directories, which change
 // with their entries.
-func (h *house) snapshot() string {
+func (h *env) snapshot() string {
 	var b strings.Builder
 	check(h, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -161,7 +161,7 @@ func (h *house) snapshot() string {
 }
 
 // directly connects to the backend itself.
-func (h *house) directly() {
+func (h *env) directly() {
 	h.direct = &nfs4test.Caller{Pool: h.pool(), Cred: cred(h, "direct", 0)}
 	h.direct.Requester = h.dialTCP(h.address(h.port), h.direct.Pool)
 	h.direct3 = client.New(client.Config{
@@ -169,7 +169,7 @@ func (h *house) directly() {
 	})
 }
 
-func (h *house) dialTCP(address string, pool *bufpool.Pool) oncrpc.Requester {
+func (h *env) dialTCP(address string, pool *bufpool.Pool) oncrpc.Requester {
 	h.Helper()
 	conn, err := oncrpc.Dial(h.Context(), address, oncrpc.Config{Pool: pool})
 	check(h, err)
@@ -178,7 +178,7 @@ func (h *house) dialTCP(address string, pool *bufpool.Pool) oncrpc.Requester {
 }
 
 // learn fills leaks and outside.
-func (h *house) learn() {
+func (h *env) learn() {
 	for _, s := range []string{secretName, secretDir, secretInside, secretText} {
 		h.leaks[s] = []byte(s)
 	}
@@ -210,13 +210,13 @@ func (h *house) learn() {
 }
 
 // hide adds a handle to leaks and outside.
-func (h *house) hide(path string, handle []byte) {
+func (h *env) hide(path string, handle []byte) {
 	h.leaks[fmt.Sprintf("the handle %x of %s", handle, path)] = bytes.Clone(handle)
 	h.outside[string(handle)] = path
 }
 
 // fileID asks the backend for the fileid of a handle, of either version.
-func (h *house) fileID(handle []byte) (uint64, error) {
+func (h *env) fileID(handle []byte) (uint64, error) {
 	if attr, err := h.direct3.GetAttr(h.Context(), handle); err == nil {
 		return attr.FileID, nil
 	}
@@ -233,7 +233,7 @@ func (h *house) fileID(handle []byte) (uint64, error) {
 }
 
 // isInside reports whether a handle of the backend leads into the export.
-func (h *house) isInside(handle []byte) bool {
+func (h *env) isInside(handle []byte) bool {
 	id, err := h.fileID(handle)
 	if err != nil {
 		h.Errorf("a client got the handle %x, of which the backend says: %v", handle, err)
@@ -251,7 +251,7 @@ func (h *house) isInside(handle []byte) bool {
 	return found
 }
 
-func (h *house) pool() *bufpool.Pool {
+func (h *env) pool() *bufpool.Pool {
 	p := bufpool.New(0)
 	h.Cleanup(func() {
 		if err := p.Close(); err != nil {
@@ -261,7 +261,7 @@ func (h *house) pool() *bufpool.Pool {
 	return p
 }
 
-func (h *house) address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+func (h *env) address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // cred is an AUTH_SYS credential.
 func cred(t testing.TB, machine string, uid uint32) oncrpc.Auth {
@@ -271,9 +271,9 @@ func cred(t testing.TB, machine string, uid uint32) oncrpc.Auth {
 	return a
 }
 
-// gate is a proxy in front of the house.
+// gate is a proxy in front of the environment.
 type gate struct {
-	h         *house
+	h         *env
 	signer    *sign.Signer
 	tcp, rdma string // addresses
 }
@@ -289,7 +289,7 @@ type guard struct {
 var secret = func() []byte { b := make([]byte, sign.MinKey); rand.Read(b); return b }()
 
 // open starts a proxy.
-func (h *house) open(g guard) *gate {
+func (h *env) open(g guard) *gate {
 	h.Helper()
 	pool := h.pool()
 	s, err := sign.New([][]byte{secret}, []byte(g.uid), sign.Required)
@@ -325,7 +325,7 @@ func (h *house) open(g guard) *gate {
 }
 
 // serve runs a server until the test ends.
-func (h *house) serve(run func() error, shutdown func(context.Context) error) {
+func (h *env) serve(run func() error, shutdown func(context.Context) error) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = run() }()
 	h.Cleanup(func() {

@@ -51,7 +51,7 @@ type attempt struct {
 
 // TestWaysOut tries every way that leads up.
 func TestWaysOut(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	g := h.open(guard{uid: "export one", path: "/exported", squash: access.SquashNone})
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
