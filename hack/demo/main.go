@@ -77,7 +77,7 @@ func run(ctx context.Context, bin string, size int64) (err error) {
 The same from a Linux client, with its kernel's own NFS over RDMA (as root, on a kernel that has the siw driver):
 
   modprobe siw && rdma link add siw0 type siw netdev eth0
-  mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock HOST:/ /mnt
+  mount -t nfs -o vers=4.2,proto=rdma,port=20049 HOST:/ /mnt
 
 for a gateway that was started with --rdma :20049 --tcp :2049 --allow NETWORK.
 `)

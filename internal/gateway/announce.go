@@ -36,7 +36,7 @@ func (g *Gateway) announce(w io.Writer) {
 		admin = "http://" + a + "/status"
 	}
 	fmt.Fprintf(w, "\nadmin page: %s\n", admin)
-	fmt.Fprintln(w, "off: locking by NLM (mount version 3 with nolock); for volumes also NFS version 4 and RPCSEC_GSS")
+	fmt.Fprintln(w, "off: locking by NLM (mount version 3 with nolock); for volumes also RPCSEC_GSS")
 }
 
 func announceExport(w io.Writer, s *status.Export, x *config.Export) {
@@ -45,12 +45,10 @@ func announceExport(w io.Writer, s *status.Export, x *config.Export) {
 		return
 	}
 	fmt.Fprintf(w, "\nexport %s: %s\n", s.Name, location(&s.Backend))
-	version, versions := config.NFSv3, []string{string(config.NFSv3)}
-	if remote, _, ok := x.Backend.Remote(); ok {
-		version, versions = slices.Max(remote.Versions), nil
-		for _, v := range slices.Sorted(slices.Values(remote.Versions)) {
-			versions = append(versions, string(v))
-		}
+	versions := x.Versions()
+	names := make([]string, len(versions))
+	for i, v := range versions {
+		names[i] = string(v)
 	}
 	tcp := ""
 	for _, l := range s.Listeners {
@@ -67,9 +65,9 @@ func announceExport(w io.Writer, s *status.Export, x *config.Export) {
 			fmt.Fprintf(w, "  %-13s %s: %s; retrying\n", name, l.Configured, l.Error)
 			continue
 		}
-		fmt.Fprintf(w, "  %-13s %-22s %s\n", name, l.Address, mountLine(l, tcp, version))
+		fmt.Fprintf(w, "  %-13s %-22s %s\n", name, l.Address, mountLine(l, tcp, versions[len(versions)-1]))
 	}
-	fmt.Fprintf(w, "  versions      %s\n", strings.Join(versions, ", "))
+	fmt.Fprintf(w, "  versions      %s\n", strings.Join(names, ", "))
 	for _, r := range x.Access {
 		nets := slices.Clone(r.From.NetworkSets)
 		for _, n := range r.From.Networks {

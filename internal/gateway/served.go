@@ -146,7 +146,7 @@ next:
 		for i, p := range old {
 			if same(p.Spec(), l) {
 				kept = append(kept, p)
-				p.Register(l.RPCBind)
+				p.Register(registered(x, &l))
 				old = slices.Concat(old[:i], old[i+1:])
 				continue next
 			}
@@ -157,7 +157,7 @@ next:
 			continue
 		}
 		added = append(added, p)
-		p.Register(l.RPCBind)
+		p.Register(registered(x, &l))
 	}
 	s.mu.Lock()
 	s.ports = slices.Concat(kept, added)
@@ -177,6 +177,14 @@ next:
 		}
 	}
 	return kept, errors.Join(errs...)
+}
+
+// registered returns the versions of NFS that rpcbind knows at a listener.
+func registered(x *config.Export, l *config.Listener) []config.NFSVersion {
+	if !l.RPCBind {
+		return nil
+	}
+	return x.Versions()
 }
 
 func (s *servedExport) openPort(l config.Listener) (listen.Port, error) {

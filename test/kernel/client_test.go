@@ -15,23 +15,46 @@ import (
 	"sluice.dev/sluice/test/kernel/pattern"
 )
 
-// TestLinuxClient mounts the gateway with the kernel's NFS/RDMA client. testdata/client.sh has the
-// checks.
-func TestLinuxClient(t *testing.T) { onKernels(t, []string{linux61}, testLinuxClient) }
+// TestLinuxClient mounts the gateway with the kernel's NFS/RDMA client, by version 3.
+// testdata/client.sh has the checks.
+func TestLinuxClient(t *testing.T) {
+	onKernels(t, []string{linux61}, func(t *testing.T, kernel string) { testLinuxClient(t, kernel, "3", "rdma") })
+}
 
-func testLinuxClient(t *testing.T, kernel string) {
+// TestLinuxClient4 is TestLinuxClient with versions 4.1 and 4.2, over RDMA and TCP: with -full all
+// of them.
+func TestLinuxClient4(t *testing.T) {
+	onKernels(t, []string{linux61}, func(t *testing.T, kernel string) {
+		for _, way := range [][2]string{{"4.2", "rdma"}, {"4.2", "tcp"}, {"4.1", "rdma"}, {"4.1", "tcp"}} {
+			if *full || way == [2]string{"4.2", "rdma"} {
+				t.Run(way[0]+"-"+way[1], func(t *testing.T) { testLinuxClient(t, kernel, way[0], way[1]) })
+			}
+		}
+	})
+}
+
+func testLinuxClient(t *testing.T, kernel, version, proto string) {
 	c := &linuxClient{host: newHost(t, newGateway(t, "gateway", volumes(t)...))}
 	if err := c.fill(t); err != nil {
 		t.Fatal(err)
 	}
-	c.relay = startRelay(t, fmt.Sprintf("127.0.0.1:%d", c.data.rdma), 12)
-	c.boot(t, kernel, 20*time.Minute, "client.sh", c.answer, "-e", fmt.Sprintf("CUT=%d %d /", c.relay.port(), c.data.tcp))
+	port, cut := c.data.rdma, "CUT=%d "+fmt.Sprint(c.data.tcp)+" /"
+	if proto == "tcp" {
+		port, cut = c.data.tcp, "CUT=0 %d /"
+	}
+	c.relay = startRelay(t, fmt.Sprintf("127.0.0.1:%d", port), 12)
+	c.boot(t, kernel, 20*time.Minute, "client.sh", c.answer, "-e", "VERS="+version, "-e", "PROTO="+proto, "-e", fmt.Sprintf(cut, c.relay.port()))
 	c.guest.follow(t)
 	if *only != "" {
 		return
 	}
-	t.Run("mountstats", func(t *testing.T) { c.guest.mountstats(t, "3-restart", "3-cut") })
+	if proto == "rdma" {
+		t.Run("mountstats", func(t *testing.T) { c.guest.mountstats(t, version+"-restart", version+"-cut") })
+	}
 	for _, name := range []string{"data", "plain"} {
+		if proto == "tcp" { // the captures are of the RDMA ports
+			break
+		}
 		t.Run("tshark/"+name, func(t *testing.T) {
 			e := c.gateway.exports[name]
 			dissect(t, filepath.Join(c.guest.out, "tour-"+strings.ToUpper(name)+".pcapng"), map[string]bool{

@@ -115,6 +115,17 @@ func (s *RDMAServer) checkProvider(r report) {
 	}
 }
 
+// VolumeVersions are the NFS versions of a volume, in order.
+var VolumeVersions = []NFSVersion{NFSv3, NFSv41, NFSv42}
+
+// Versions returns the NFS versions for clients, in order.
+func (e *Export) Versions() []NFSVersion {
+	if remote, _, ok := e.Backend.Remote(); ok {
+		return slices.Sorted(slices.Values(remote.Versions))
+	}
+	return VolumeVersions
+}
+
 func (e *Export) checkVersions(r report, versions []NFSVersion) {
 	if len(versions) == 0 {
 		r.refuse(0, `want one or more of "3", "4.0", "4.1" and "4.2"`)

@@ -44,7 +44,7 @@ func openVolume(env *Env, x *config.Export) (_ *volume, err error) {
 	if v.dir, err = lockDirectory(env.Log, v.path); err != nil {
 		return nil, fmt.Errorf("backend.volume.path: %w", err)
 	}
-	c := server.Config{Root: v.path, Name: env.Export, Access: Rules(x.Access), StateDir: env.StateDir, Logger: env.Log}
+	c := server.Config{Root: v.path, Name: env.Export, Access: Rules(x.Access), StateDir: env.StateDir, Logger: env.Log, NFS4: &server.NFS4Config{}}
 	var keys [][]byte // of handleKeys.file; nil without that file
 	if env.Keys.file != "" {
 		if keys, err = env.Keys.load(); err == nil {
@@ -127,7 +127,10 @@ func (v *volume) probe() {
 }
 
 func (v *volume) Status() status.Backend {
-	s := status.Backend{Kind: "volume", Path: v.path, Healthy: true, Versions: []string{string(config.NFSv3)}}
+	s := status.Backend{Kind: "volume", Path: v.path, Healthy: true}
+	for _, v := range config.VolumeVersions {
+		s.Versions = append(s.Versions, string(v))
+	}
 	info := v.srv.Info()
 	s.Identity = "the callers' uids and gids"
 	if !info.Identities {

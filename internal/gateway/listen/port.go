@@ -31,8 +31,9 @@ type Port interface {
 	// ReplaceServer starts a new server for new connections. With Reconnect, clients of all former
 	// servers have to reconnect when their calls have finished. With NextConnection they may stay.
 	ReplaceServer(config.OnChange) error
-	// Register sets whether rpcbind knows the address.
-	Register(wanted bool)
+	// Register sets the versions of NFS, in order, that rpcbind knows at the address; none removes
+	// it.
+	Register(versions []config.NFSVersion)
 	// Close stops listening, and disconnects clients when their calls have finished.
 	Close()
 }
@@ -161,10 +162,10 @@ func (p *port[T]) Close() {
 	})
 }
 
-func (p *port[T]) AwaitFirstTry() bool   { return p.l.awaitFirstTry() }
-func (p *port[T]) Retry()                { p.l.retry() }
-func (p *port[T]) Spec() config.Listener { return p.l.spec }
-func (p *port[T]) Register(wanted bool)  { p.rpcb.setWanted(wanted) }
+func (p *port[T]) AwaitFirstTry() bool                   { return p.l.awaitFirstTry() }
+func (p *port[T]) Retry()                                { p.l.retry() }
+func (p *port[T]) Spec() config.Listener                 { return p.l.spec }
+func (p *port[T]) Register(versions []config.NFSVersion) { p.rpcb.setVersions(versions) }
 
 func (p *port[T]) State() status.Listener {
 	s := p.l.state()

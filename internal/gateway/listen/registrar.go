@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
 )
 
@@ -31,10 +33,10 @@ type registrar struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 
-	mu     sync.Mutex
-	wanted bool
-	addr   netip.AddrPort // the zero value while nothing listens
-	state  string
+	mu       sync.Mutex
+	versions []config.NFSVersion // to register; none: not wanted
+	addr     netip.AddrPort      // the zero value while nothing listens
+	state    string
 }
 
 func startRegistrar(log *slog.Logger, network config.Network, services []rpcbind.Address) *registrar {
@@ -46,8 +48,8 @@ func startRegistrar(log *slog.Logger, network config.Network, services []rpcbind
 	return r
 }
 
-func (r *registrar) setWanted(wanted bool)       { r.set(func() { r.wanted = wanted }) }
-func (r *registrar) setAddress(a netip.AddrPort) { r.set(func() { r.addr = a }) }
+func (r *registrar) setVersions(vs []config.NFSVersion) { r.set(func() { r.versions = vs }) }
+func (r *registrar) setAddress(a netip.AddrPort)        { r.set(func() { r.addr = a }) }
 
 func (r *registrar) set(f func()) {
 	r.mu.Lock()
@@ -79,6 +81,7 @@ func (r *registrar) run(ctx context.Context) {
 	defer again.Stop()
 	var reg *rpcbind.Registration
 	var at netip.AddrPort
+	var as []config.NFSVersion
 	for {
 		select {
 		case <-r.changed:
@@ -89,27 +92,27 @@ func (r *registrar) run(ctx context.Context) {
 			return
 		}
 		r.mu.Lock()
-		wanted, addr := r.wanted, r.addr
+		versions, addr := r.versions, r.addr
 		r.mu.Unlock()
-		if reg != nil && (!wanted || addr != at) {
+		if reg != nil && (addr != at || !slices.Equal(versions, as)) {
 			r.remove(reg)
 			reg = nil
 		}
 		state := ""
 		switch {
-		case !wanted:
+		case len(versions) == 0:
 		case reg != nil:
 			state = registered
 		case !addr.IsValid():
 			state = "waiting for the address"
 		default:
 			var err error
-			if reg, err = r.register(ctx, addr); err != nil {
+			if reg, err = r.register(ctx, addr, versions); err != nil {
 				state = err.Error()
 				again.Reset(wait)
 				wait = min(2*wait, lastRegister)
 			} else {
-				state, at = registered, addr
+				state, at, as = registered, addr, versions
 			}
 		}
 		r.setState(state)
@@ -128,7 +131,7 @@ func (r *registrar) setState(state string) {
 	}
 }
 
-func (r *registrar) register(ctx context.Context, a netip.AddrPort) (*rpcbind.Registration, error) {
+func (r *registrar) register(ctx context.Context, a netip.AddrPort, versions []config.NFSVersion) (*rpcbind.Registration, error) {
 	ctx, cancel := context.WithTimeout(ctx, registerWithin)
 	defer cancel()
 	addrs := []netip.AddrPort{a}
@@ -138,9 +141,14 @@ func (r *registrar) register(ctx context.Context, a netip.AddrPort) (*rpcbind.Re
 	var ms []rpcbind.Mapping
 	for _, a := range addrs {
 		id := rpcbind.NetID(string(r.network), a.Addr())
-		ms = append(ms,
-			rpcbind.Mapping{Program: nfs3.Program, Version: nfs3.Version, NetID: id, Addr: a},
-			rpcbind.Mapping{Program: nfs3.MountProgram, Version: nfs3.MountVersion, NetID: id, Addr: a})
+		if versions[0] == config.NFSv3 {
+			ms = append(ms,
+				rpcbind.Mapping{Program: nfs3.Program, Version: nfs3.Version, NetID: id, Addr: a},
+				rpcbind.Mapping{Program: nfs3.MountProgram, Version: nfs3.MountVersion, NetID: id, Addr: a})
+		}
+		if versions[len(versions)-1] != config.NFSv3 {
+			ms = append(ms, rpcbind.Mapping{Program: nfs4.Program, Version: nfs4.Version, NetID: id, Addr: a})
+		}
 	}
 	reg, err := rpcbind.Register(ctx, r.services, ms...)
 	if err != nil {

@@ -1,6 +1,7 @@
 # Checks of a client on an export, for scripts that source this after lib.sh. The environment has
 #
 #   SERVER, VERS              the server's address, and the version of NFS
+#   PROTO                     tcp, if not rdma
 #   TESTDATA, PROBE, TREE     this folder, the program probe, an archive of a source tree
 #   MANY                      the number of files in the folder "many", if not 5000
 #   FIO                       the jobs of fio, if not verify.fio
@@ -8,9 +9,10 @@
 #   LACKS                     known gaps of the server: acl (NFSACL), symlink-times,
 #                             long-symlinks, enotempty
 #
-# An export is the name of a variable with its RDMA port, the TCP port of MOUNT, and its path.
+# An export is the name of a variable with its RDMA port, its TCP port, also of MOUNT, and its path.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 umask 022
+PROTO=${PROTO:-rdma}
 
 # begin: sets up the network, the RDMA device and a trace of the kernel, and unpacks the tree if
 # TREE is not empty. end: prints the kernel's log, and the script's last word.
@@ -30,13 +32,15 @@ end() { cp /run/tracing/trace /run/out/trace; dmesg >/run/out/dmesg; echo "done"
 # attach EXPORT [DIR]: mounts it, by default at /mnt. detach NAME [DIR]: unmounts it, and saves the
 # mount's statistics for the test.
 attach() {
-  local rdma mount path dir=${2:-/mnt} options
-  read -r rdma mount path <<<"${!1}"
-  options=vers=$VERS,proto=rdma,port=$rdma${OPTIONS:+,$OPTIONS}
-  [ "$VERS" != 3 ] || options+=,mountport=$mount,mountproto=tcp,nolock
+  local rdma tcp path dir=${2:-/mnt} options port
+  read -r rdma tcp path <<<"${!1}"
+  port=$rdma
+  [ "$PROTO" = rdma ] || port=$tcp
+  options=vers=$VERS,proto=$PROTO,port=$port${OPTIONS:+,$OPTIONS}
+  [ "$VERS" != 3 ] || options+=,mountport=$tcp,mountproto=tcp,nolock
   [[ $VERS != 3 || " ${LACKS:-} " != *" acl "* ]] || options+=,noacl
   mount -t nfs -o "$options" "$SERVER:$path" "$dir"
-  grep -q " $dir nfs4\? .*vers=$VERS,.*proto=rdma" /proc/mounts
+  grep -q " $dir nfs4\? .*vers=$VERS,.*proto=$PROTO" /proc/mounts
 }
 detach() { cp /proc/self/mountstats "/run/out/mountstats.$VERS-$1"; umount "${2:-/mnt}"; }
 # anew EXPORT: a new mount with empty caches.
