@@ -32,7 +32,7 @@ func byVerbs(yaml, more string) string {
 // TestVerbsWithoutDevice checks that a listener without a device reports a remedy, and that nothing
 // else fails.
 func TestVerbsWithoutDevice(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(byVerbs(r.yaml(exportYAML{name: "data"}), "device: none9, "))
 	s := r.export("data")
 	l := s.Listeners[0]
@@ -54,7 +54,7 @@ func TestVerbsWithoutDevice(t *testing.T) {
 // TestVerbsListener checks that a provider that failed to open is retried, and that each export has
 // a protection domain of its own.
 func TestVerbsListener(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	var there atomic.Bool
 	var times atomic.Int32
 	r.verbs = func(cfg verbs.Config) (rdma.Provider, error) {
@@ -97,7 +97,7 @@ func TestVerbsListener(t *testing.T) {
 // TestVerbsAccess checks that an adapter rejects connection requests of a peer without an access
 // rule, and that these take neither receives nor a place of the limit.
 func TestVerbsAccess(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	var p requestProvider
 	r.verbs = func(verbs.Config) (_ rdma.Provider, err error) {
 		p.Provider, err = iwarp.New(iwarp.Config{}) // stands for an adapter
@@ -227,7 +227,7 @@ func (e *pathEndpoint) Attributes() rdma.Attributes {
 // TestQueuePair checks that /status has the queue pair of each connection on an adapter, and none
 // of software.
 func TestQueuePair(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	gid, remote := netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fe80::9")
 	r.verbs = func(verbs.Config) (rdma.Provider, error) {
 		p, err := iwarp.New(iwarp.Config{})
@@ -252,7 +252,7 @@ func TestQueuePair(t *testing.T) {
 	if err != nil || string(text) != wantText {
 		t.Errorf("%s, %v; want %s", text, err, wantText)
 	}
-	r2 := newRig(t)
+	r2 := newEnv(t)
 	r2.start(r2.yaml(exportYAML{name: "data"}))
 	c := r2.connect("data", config.RDMA)
 	c.works()
@@ -264,7 +264,7 @@ func TestQueuePair(t *testing.T) {
 // TestVirtualAddress checks that a RoCE device needs a GID of a virtual address only where an
 // interface of the host has the address.
 func TestVirtualAddress(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	g := r.start(r.yaml(exportYAML{name: "data"}))
 	g.adapters.read = func() *doctor.Host {
 		return &doctor.Host{Folder: true, MemLock: doctor.Unlimited, Devices: []doctor.Device{{
@@ -323,7 +323,7 @@ func TestHostIsReadOnce(t *testing.T) {
 // TestVerbsSettings checks that the options of a listener reach the provider, and that listeners
 // with equal options share it.
 func TestVerbsSettings(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	var seen []verbs.Config
 	r.verbs = func(cfg verbs.Config) (rdma.Provider, error) {
 		cfg.Logger = nil

@@ -16,7 +16,7 @@ import (
 // TestSharedReceives checks that the first connections have their own receives and further ones
 // share them, if the provider can, and that /status and /metrics report it.
 func TestSharedReceives(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	f := rdmatest.NewFabric(rdmatest.Options{})
 	r.verbs = func(verbs.Config) (rdma.Provider, error) { return f, nil }
 	g := r.start(byVerbs(r.yaml(exportYAML{name: "data", rdma: ":0"}), ""))

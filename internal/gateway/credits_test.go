@@ -19,7 +19,7 @@ import (
 
 // TestLiveCredits changes the policy and its limits while connections stay.
 func TestLiveCredits(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a := exportYAML{name: "a", transport: "{credits: {max: 100}}"}
 	r.start(r.yaml(a))
 	clients := []*testClient{r.connect("a", config.RDMA), r.connect("a", config.RDMA)}
@@ -148,7 +148,7 @@ func TestCreditLimits(t *testing.T) {
 // TestReceiveMemory checks that connections with large receives get fewer credits, and are refused
 // at the limit of the gateway.
 func TestReceiveMemory(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	x := exportYAML{name: "data", transport: "{inlineThreshold: {call: 256Ki}, credits: {max: 4096}}"}
 	r.start("limits: {receiveMemory: 8Mi}\n" + r.yaml(x))
 	// receives of 256 KiB: three quarters of the memory, then first credits

@@ -12,7 +12,7 @@ import (
 
 // TestAdminUnread checks that clients that never read responses do not block the page.
 func TestAdminUnread(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(r.yaml(exportYAML{name: "data"}))
 	requests := bytes.Repeat([]byte("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), 2000)
 	for range 600 {

@@ -23,7 +23,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // get fetches a path of the admin page.
-func (r *rig) get(path string) (int, string) {
+func (r *env) get(path string) (int, string) {
 	r.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + r.g.Admin() + path)
@@ -40,7 +40,7 @@ func (r *rig) get(path string) (int, string) {
 
 // TestStatusGolden compares /status, with placeholders for values that differ from run to run.
 func TestStatusGolden(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(r.yaml(exportYAML{name: "data"}))
 	ar, at := r.connect("data", config.RDMA), r.connect("data", config.TCP)
 	bad := exportYAML{name: "data", transport: "{credits: {max: 0}, inlineThreshold: {call: 5}}"}
@@ -82,7 +82,7 @@ func TestStatusGolden(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	g := r.start(r.yaml())
 	expect := func(path string, code int, text string) {
 		t.Helper()
@@ -122,7 +122,7 @@ func TestProbes(t *testing.T) {
 
 // TestAdminWildcard moves the page to all addresses on its own port.
 func TestAdminWildcard(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	_, port, _ := strings.Cut(freeAddress(t), ":")
 	at := func(address string) string { return strings.Replace(r.yaml(), "127.0.0.1:0", address, 1) }
 	r.start(at("127.0.0.1:" + port))
@@ -150,7 +150,7 @@ func TestProfiles(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	r := &rig{t: t, g: g}
+	r := &env{t: t, g: g}
 	if code, body := r.get("/debug/pprof/goroutine?debug=1"); code != 200 || !strings.Contains(body, "goroutine profile") {
 		t.Error(code, body)
 	}
@@ -161,8 +161,8 @@ func TestProfiles(t *testing.T) {
 
 // TestMetrics checks all metrics after traffic of each kind.
 func TestMetrics(t *testing.T) {
-	r := newRig(t)
-	far := newRig(t)
+	r := newEnv(t)
+	far := newEnv(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
 	r.start(r.yaml(exportYAML{name: "data"}, exportYAML{
 		name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP)),

@@ -19,7 +19,7 @@ func TestHost(t *testing.T) {
 	_, port, _ := net.SplitHostPort(address.String())
 	var hashes []string
 	for range 2 {
-		r := newRig(t)
+		r := newEnv(t)
 		r.host = address.Addr()
 		g := r.start(strings.Replace(r.yaml(exportYAML{name: "a", tcp: ":" + port}), `admin: {address: "127.0.0.1:0"}`, `admin: {address: ":0"}`, 1))
 		if host, _, _ := net.SplitHostPort(g.Admin()); host != address.Addr().String() {
@@ -47,7 +47,7 @@ func TestHost(t *testing.T) {
 
 // TestIPv4Alone checks that 0.0.0.0 does not take the port on IPv6.
 func TestIPv4Alone(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	y := strings.Replace(r.yaml(exportYAML{name: "a", rdma: "0.0.0.0:0", tcp: "0.0.0.0:0"}), `admin: {address: "127.0.0.1:0"}`, `admin: {address: "0.0.0.0:0"}`, 1)
 	g := r.start(y)
 	for _, at := range []string{g.Admin(), r.address("a", config.RDMA), r.address("a", config.TCP)} {

@@ -34,9 +34,9 @@ func TestKeysReload(t *testing.T) {
 		}
 	}
 	write(1)
-	far := newRig(t)
+	far := newEnv(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
-	near := newRig(t)
+	near := newEnv(t)
 	g := near.start(fmt.Sprintf("handleKeys: {file: %s}\n", file) + near.yaml(
 		exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP))}, exportYAML{name: "volume"}))
 	names := []string{"nfs", "volume"}

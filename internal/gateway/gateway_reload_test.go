@@ -27,7 +27,7 @@ import (
 
 // TestLiveChanges changes access, credits and limits while connections stay.
 func TestLiveChanges(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
 	r.start(r.yaml(a, b))
 	ar, at, br := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.RDMA)
@@ -87,7 +87,7 @@ func TestLiveChanges(t *testing.T) {
 
 // TestTotalLimits checks the limits of all exports together.
 func TestTotalLimits(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
 	limited := func(limits string) string { return "limits: " + limits + "\n" + r.yaml(a, b) }
 	g := r.start(limited("{connections: 2, memory: 8Mi}"))
@@ -130,7 +130,7 @@ func TestTotalLimits(t *testing.T) {
 // TestThreshold checks that a new threshold closes the RDMA connections of that export when their
 // calls have finished.
 func TestThreshold(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
 	r.start(r.yaml(a, b))
 	ar, at, br := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.RDMA)
@@ -168,7 +168,7 @@ func TestThreshold(t *testing.T) {
 // TestNextConnection checks that with onChange NextConnection a new transport leaves connections
 // alone.
 func TestNextConnection(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a := exportYAML{name: "a", transport: "{onChange: NextConnection}"}
 	r.start(r.yaml(a))
 	first := r.connect("a", config.RDMA)
@@ -210,7 +210,7 @@ func TestNextConnection(t *testing.T) {
 
 // TestBadExport checks that an invalid export stays as it was, and others change.
 func TestBadExport(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
 	r.start(r.yaml(a, b))
 	ar, bt := r.connect("a", config.RDMA), r.connect("b", config.TCP)
@@ -266,7 +266,7 @@ func TestBadExport(t *testing.T) {
 
 // TestBadFile checks that an unreadable file changes nothing.
 func TestBadFile(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a := exportYAML{name: "a"}
 	good := r.yaml(a)
 	g := r.start(good)
@@ -293,7 +293,7 @@ func TestBadFile(t *testing.T) {
 
 // TestNameless checks that an export without a readable name keeps all missing ones.
 func TestNameless(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
 	r.start(r.yaml(a, b))
 	c := r.connect("b", config.TCP)
@@ -308,7 +308,7 @@ func TestNameless(t *testing.T) {
 // TestAddresses checks that new addresses are listened on before old ones are closed, and that
 // exports can swap theirs.
 func TestAddresses(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
 	r.start(r.yaml(a, b))
 	ar, at, bt := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.TCP)
@@ -382,7 +382,7 @@ func TestBusyAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
-	r := newRig(t)
+	r := newEnv(t)
 	g := r.start(r.yaml(exportYAML{name: "a", rdma: busy.Addr().String()}))
 	s := g.Status()
 	if l := s.Exports[0].Listeners[0]; l.State != status.Retrying || !strings.Contains(l.Error, "address already in use") || l.Address != "" {
@@ -399,7 +399,7 @@ func TestBusyAddress(t *testing.T) {
 
 // TestRemovalOfTheLast checks that a gateway is ready while its last export drains.
 func TestRemovalOfTheLast(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	g := r.start(r.yaml(exportYAML{name: "a"}))
 	c := r.connect("a", config.TCP)
 	c.put("file", 100_000)
@@ -424,7 +424,7 @@ func TestRemovalOfTheLast(t *testing.T) {
 // TestRemoval checks that a removed export finishes its calls, and releases its memory and
 // directory.
 func TestRemoval(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b"}
 	g := r.start(r.yaml(a, b))
 	ar, at, bt := r.connect("a", config.RDMA), r.connect("a", config.TCP), r.connect("b", config.TCP)
@@ -474,7 +474,7 @@ func TestRemoval(t *testing.T) {
 
 // TestSameDirectory checks that a directory of another export or gateway is refused.
 func TestSameDirectory(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	if err := os.Symlink(r.volume("a"), filepath.Join(r.vols, "alias")); err != nil {
 		t.Fatal(err)
 	}
@@ -497,7 +497,7 @@ func TestSameDirectory(t *testing.T) {
 
 // TestStop checks that calls in flight finish, new connections are refused, and nothing leaks.
 func TestStop(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	g := r.start(r.yaml(exportYAML{name: "a"}))
 	ar, at := r.connect("a", config.RDMA), r.connect("a", config.TCP)
 	address := r.address("a", config.TCP)
@@ -537,7 +537,7 @@ func TestStop(t *testing.T) {
 
 // TestStopInTime checks that calls are cut off after drainTimeout.
 func TestStopInTime(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	g := r.start(strings.Replace(r.yaml(exportYAML{name: "a"}), "drainTimeout: 20s", "drainTimeout: 50ms", 1))
 	ar, at := r.connect("a", config.RDMA), r.connect("a", config.TCP)
 	r.gate.close()
@@ -560,7 +560,7 @@ func TestStopInTime(t *testing.T) {
 // TestStopWithStuckExport checks that a stuck export delays neither other exports nor the end of
 // the process.
 func TestStopWithStuckExport(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	opening, let := make(chan struct{}, 1), make(chan struct{})
 	r.verbs = func(verbs.Config) (rdma.Provider, error) {
 		opening <- struct{}{}
@@ -626,7 +626,7 @@ func TestSignalWhileStarting(t *testing.T) {
 // TestHugePages checks that an export is served with or without huge pages, and that metrics report
 // them.
 func TestHugePages(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start("memory: {hugePages: true}\n" + r.yaml(exportYAML{name: "a"}))
 	c := r.connect("a", config.RDMA)
 	c.put("file", 1<<20)

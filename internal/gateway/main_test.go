@@ -329,7 +329,7 @@ func TestSecondSignal(t *testing.T) {
 
 // TestSIGHUP checks that an unchanged file is reloaded, and that failures are retried.
 func TestSIGHUP(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	file := filepath.Join(r.dir, "sluice.yaml")
 	if err := os.WriteFile(file, []byte(r.yaml(exportYAML{name: "a"})), 0o644); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func announce(t *testing.T, c net.Conn, n int) {
 // TestHeldMemory checks that connections with all memory of an export end when others wait and they
 // make no progress, and that announced bytes take no memory before they arrive.
 func TestHeldMemory(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{memory: 8Mi}"}))
 	at := r.address("data", config.TCP)
 	budget := func() int64 { return r.g.list()[0].served.budget.Used() }

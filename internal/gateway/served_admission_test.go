@@ -74,7 +74,7 @@ func closed(t *testing.T, c net.Conn) {
 	}
 }
 
-func (r *rig) conns(export string) *conns.Table {
+func (r *env) conns(export string) *conns.Table {
 	r.t.Helper()
 	for _, e := range r.g.list() {
 		if e.name == export {
@@ -88,7 +88,7 @@ func (r *rig) conns(export string) *conns.Table {
 // TestAccessAtAccept checks that a client without access rule is disconnected before it sends a
 // byte, and does not count against limits.
 func TestAccessAtAccept(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	x := exportYAML{name: "data", access: `[{from: {networks: ["127.0.0.2/32"]}}]`, limits: "{connections: 1}"}
 	r.start(r.yaml(x))
 	const peers = 20
@@ -118,7 +118,7 @@ func TestAccessAtAccept(t *testing.T) {
 // TestConnectionsPerClient checks the limit of one client, and that closed connections do not
 // count.
 func TestConnectionsPerClient(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{connections: 3, connectionsPerClient: 1}"}))
 	address := r.address("data", config.TCP)
 	first := from(t, "127.0.0.1", address)
@@ -141,7 +141,7 @@ func TestConnectionsPerClient(t *testing.T) {
 
 // TestIdleConnections checks that idle connections and unfinished handshakes end, on both networks.
 func TestIdleConnections(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(r.yaml(exportYAML{name: "data", limits: "{idleTimeout: {beforeFirstCall: 1s, afterCall: 0s}}"}))
 	table := r.conns("data")
 	for n, network := range networks {

@@ -39,9 +39,9 @@ func inFrontOf(t *testing.T, network config.Network, address string) string {
 // TestRemoteBackend serves a directory of one gateway through another, over each network on both
 // sides.
 func TestRemoteBackend(t *testing.T) {
-	far := newRig(t)
+	far := newEnv(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
-	near := newRig(t)
+	near := newEnv(t)
 	near.start(near.yaml(
 		exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP))},
 		exportYAML{name: "rdma", backend: inFrontOf(t, config.RDMA, far.address("far", config.RDMA))},
@@ -100,9 +100,9 @@ func TestRemoteBackend(t *testing.T) {
 
 // TestRemoteByVerbs checks that a backend uses the named adapter, and software iWARP by default.
 func TestRemoteByVerbs(t *testing.T) {
-	far := newRig(t)
+	far := newEnv(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
-	near := newRig(t)
+	near := newEnv(t)
 	devices := make(chan string, 10) // of opened providers
 	near.verbs = func(cfg verbs.Config) (rdma.Provider, error) {
 		devices <- cfg.Device
@@ -129,7 +129,7 @@ func TestRemoteByVerbs(t *testing.T) {
 // TestRemoteRefuses checks that /status distinguishes a backend that refuses the gateway from an
 // unreachable one, and has the address that it refuses.
 func TestRemoteRefuses(t *testing.T) {
-	far := newRig(t)
+	far := newEnv(t)
 	a := exportYAML{name: "far", access: `[{from: {networks: [192.0.2.0/24]}}]`}
 	far.start(far.yaml(a))
 	// Like other servers, it accepts the connection and refuses the mount.
@@ -138,7 +138,7 @@ func TestRemoteRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	far.conns("far").SetRules(anybody)
-	near := newRig(t)
+	near := newEnv(t)
 	near.start(near.yaml(
 		exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("far", config.TCP))},
 		exportYAML{name: "rdma", backend: inFrontOf(t, config.RDMA, far.address("far", config.RDMA))},
@@ -167,7 +167,7 @@ func TestRemoteRefuses(t *testing.T) {
 // wait.
 func TestRemoteAway(t *testing.T) {
 	address := freeAddress(t)
-	near := newRig(t)
+	near := newEnv(t)
 	g := near.start(near.yaml(exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, address)}))
 	if s := g.Status(); !s.Ready || s.Exports[0].State != status.Serving {
 		t.Fatalf("%+v", s)
@@ -198,7 +198,7 @@ func TestRemoteAway(t *testing.T) {
 		t.Fatal("mounted without a backend:", err)
 	default:
 	}
-	far := newRig(t)
+	far := newEnv(t)
 	far.start(far.yaml(exportYAML{name: "far", tcp: address}))
 	if err := <-mounted; err != nil {
 		t.Fatal(err)
@@ -210,9 +210,9 @@ func TestRemoteAway(t *testing.T) {
 // TestDrainWithoutBackend checks that calls waiting for an unreachable backend delay neither a
 // reload nor a stop.
 func TestDrainWithoutBackend(t *testing.T) {
-	far := newRig(t)
+	far := newEnv(t)
 	far.start(far.yaml(exportYAML{name: "far"}))
-	near := newRig(t)
+	near := newEnv(t)
 	long := func(backend string) string {
 		return strings.Replace(near.yaml(exportYAML{name: "nfs", backend: backend}), "drainTimeout: 20s", "drainTimeout: 1h", 1)
 	}
@@ -255,9 +255,9 @@ func TestDrainWithoutBackend(t *testing.T) {
 // TestRemoteReload checks that clients reconnect after a change of the server, not after a change
 // of rules.
 func TestRemoteReload(t *testing.T) {
-	far := newRig(t)
+	far := newEnv(t)
 	far.start(far.yaml(exportYAML{name: "one"}, exportYAML{name: "two"}))
-	near := newRig(t)
+	near := newEnv(t)
 	a := exportYAML{name: "nfs", backend: inFrontOf(t, config.TCP, far.address("one", config.TCP))}
 	near.start(near.yaml(a))
 	cr, ct := near.connect("nfs", config.RDMA), near.connect("nfs", config.TCP)

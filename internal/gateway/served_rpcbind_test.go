@@ -87,7 +87,7 @@ func (f *fakeRPCBind) start(t *testing.T) []rpcbind.Address {
 // on.
 func TestRPCBind(t *testing.T) {
 	var f fakeRPCBind
-	r := newRig(t)
+	r := newEnv(t)
 	r.services = f.start(t)
 	a := exportYAML{name: "a", rdma: freeAddress(t), tcp: freeAddress(t)}
 	off := r.yaml(a)
@@ -131,7 +131,7 @@ func withRPCBind(yaml string) string {
 }
 
 func TestRPCBindAbsent(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.services = []rpcbind.Address{{Network: "unix", Address: filepath.Join(t.TempDir(), "nothing")}}
 	r.start(withRPCBind(r.yaml(exportYAML{name: "a"})))
 	eventually(t, "/status tells", func() bool {

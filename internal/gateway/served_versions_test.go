@@ -25,7 +25,7 @@ func speaks(versions ...int) func(*rpcrdma.Config) {
 }
 
 // client returns the entry of a client's connection in /status.
-func (r *rig) client(export string, c *testClient) *status.RDMA {
+func (r *env) client(export string, c *testClient) *status.RDMA {
 	r.t.Helper()
 	for _, s := range r.export(export).Clients {
 		if s.Remote == c.rdma.Conn().Local {
@@ -39,7 +39,7 @@ func (r *rig) client(export string, c *testClient) *status.RDMA {
 // TestVersions checks that clients of both versions see the same files, and that /status has their
 // versions.
 func TestVersions(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(r.yaml(exportYAML{name: "both", transport: "{rpcRDMAVersions: [1, 2], inlineThreshold: {call: 8Ki, reply: 16Ki}}"}))
 	one, two := r.connect("both", config.RDMA, speaks(1)), r.connect("both", config.RDMA, speaks(1, 2), func(cfg *rpcrdma.Config) {
 		cfg.InlineCall, cfg.InlineReply = 32<<10, 32<<10
@@ -69,7 +69,7 @@ func TestVersions(t *testing.T) {
 // TestExtensions checks that data travel in Sends alone with all extensions on both sides, and that
 // /status and /metrics report it.
 func TestExtensions(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(r.yaml(exportYAML{name: "data", transport: "{rpcRDMAVersions: [1, 2], extensions: [TransportProperties, MessageContinuation, SendBasedPlacement], " +
 		"continuation: {maxCallTransmissions: 3, maxReplyTransmissions: 17}, placement: {receiveBuffer: 128Ki, minLength: 1Ki}}"}))
 	c := r.connect("data", config.RDMA, speaks(1, 2))
@@ -104,7 +104,7 @@ func TestExtensions(t *testing.T) {
 
 // TestVersionChange checks that RDMA clients reconnect after a change of versions or extensions.
 func TestVersionChange(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	a, b := exportYAML{name: "a"}, exportYAML{name: "b", transport: "{rpcRDMAVersions: [2]}"}
 	r.start(r.yaml(a, b))
 	tcp, other := r.connect("a", config.TCP), r.connect("b", config.RDMA, speaks(1, 2))
@@ -147,7 +147,7 @@ func TestVersionChange(t *testing.T) {
 // TestChainedVersions checks that a gateway speaks version 2 with a backend that offers it,
 // whatever its clients speak.
 func TestChainedVersions(t *testing.T) {
-	near, far := newRig(t), newRig(t)
+	near, far := newEnv(t), newEnv(t)
 	const all = "{rpcRDMAVersions: [1, 2], extensions: [TransportProperties, MessageContinuation, SendBasedPlacement]}"
 	exports := []exportYAML{{name: "both", transport: "{rpcRDMAVersions: [1, 2]}"}, {name: "all", transport: all}, {name: "old"}}
 	far.start(far.yaml(exports...))

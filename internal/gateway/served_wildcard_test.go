@@ -36,7 +36,7 @@ func refused(t *testing.T, address string) bool {
 func TestWildcard(t *testing.T) {
 	_, p, _ := net.SplitHostPort(freeAddress(t))
 	_, q, _ := net.SplitHostPort(freeAddress(t))
-	r := newRig(t)
+	r := newEnv(t)
 	access := `[{from: {networks: ["127.0.0.0/8", "::1/128"]}, mode: ReadWrite, squash: None}]`
 	a := exportYAML{name: "a", rdma: wild("127.0.0.2", p), tcp: wild("127.0.0.2", q), access: access}
 	b := exportYAML{name: "b", rdma: wild("127.0.0.3", p), tcp: wild("::1", p), access: access}
@@ -113,7 +113,7 @@ func TestWildcardBusy(t *testing.T) {
 	}
 	defer busy.Close()
 	_, port, _ := net.SplitHostPort(busy.Addr().String())
-	r := newRig(t)
+	r := newEnv(t)
 	r.start(r.yaml(exportYAML{name: "a", tcp: wild("127.0.0.2", port)}, exportYAML{name: "b", tcp: wild("127.0.0.3", port)}))
 	for _, name := range []string{"a", "b"} {
 		if l := r.export(name).Listeners[1]; l.State != status.Retrying || !strings.Contains(l.Error, "address already in use") {
@@ -144,7 +144,7 @@ func (p countingProvider) Listen(ctx context.Context, address string) (rdma.List
 // TestWildcardByVerbs checks that listeners of adapters share ports too.
 func TestWildcardByVerbs(t *testing.T) {
 	_, port, _ := net.SplitHostPort(freeAddress(t))
-	r := newRig(t)
+	r := newEnv(t)
 	var sockets atomic.Int32
 	r.verbs = func(verbs.Config) (rdma.Provider, error) {
 		p, err := iwarp.New(iwarp.Config{})
@@ -169,7 +169,7 @@ func TestWildcardByVerbs(t *testing.T) {
 // of the first, and a note says so.
 func TestWildcardSettings(t *testing.T) {
 	_, port, _ := net.SplitHostPort(freeAddress(t))
-	r := newRig(t)
+	r := newEnv(t)
 	var providers atomic.Int32
 	r.verbs = func(verbs.Config) (rdma.Provider, error) {
 		providers.Add(1)

@@ -34,17 +34,17 @@ func TestCPUTime(t *testing.T) {
 }
 
 func TestBenchCPU(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	self := strconv.Itoa(os.Getpid())
 	var b benchResult
-	must(t, json.Unmarshal([]byte(r.ok("bench", "--count", "100", "--warmup", "0s", "--cpu-of", self+",1", "--cpu-of", self, "--json", "TCP")), &b))
+	must(t, json.Unmarshal([]byte(e.ok("bench", "--count", "100", "--warmup", "0s", "--cpu-of", self+",1", "--cpu-of", self, "--json", "TCP")), &b))
 	if len(b.CPU) != 3 || b.CPU[0] <= 0 || b.CPU[1] < 0 || b.CPU[2] <= 0 || b.ClientCPU <= 0 {
 		t.Errorf("%v and %v, must be the CPU time of three processes, and of the client", b.CPU, b.ClientCPU)
 	}
-	if out := r.ok("bench", "--count", "100", "--cpu-of", self, "TCP"); !strings.Contains(out, "\n  process "+self) {
+	if out := e.ok("bench", "--count", "100", "--cpu-of", self, "TCP"); !strings.Contains(out, "\n  process "+self) {
 		t.Errorf("%s", out)
 	}
-	code, _, errs := r.run("", "bench", "--count", "1", "--cpu-of", "0", "TCP")
+	code, _, errs := e.run("", "bench", "--count", "1", "--cpu-of", "0", "TCP")
 	if want := "sluicectl: cannot measure TCP: process 0: must be 1 at least.\n"; code != 1 || errs != want {
 		t.Errorf("exit %d, %q, must be %q", code, errs, want)
 	}

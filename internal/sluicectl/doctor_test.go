@@ -8,7 +8,7 @@ import (
 // TestDoctor: the findings depend on the host, but there is output, and the exit code agrees with
 // it.
 func TestDoctor(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	for _, c := range []struct {
 		args []string
 		says []string
@@ -20,10 +20,10 @@ func TestDoctor(t *testing.T) {
 		args := append([]string{}, c.args...)
 		for i := range args {
 			if args[i] == "ADDR" {
-				args[i] = r.rdma
+				args[i] = e.rdma
 			}
 		}
-		code, out, errs := r.run("", args...)
+		code, out, errs := e.run("", args...)
 		for _, w := range c.says {
 			if !strings.Contains(out, w) {
 				t.Errorf("%q says nothing of %q:\n%s%s", c.args, w, out, errs)
@@ -36,17 +36,17 @@ func TestDoctor(t *testing.T) {
 }
 
 func TestProviderFlags(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	for _, c := range []struct{ args, says string }{
 		{"--provider fabric ping RDMA/", `--provider is "fabric", must be auto, iwarp or verbs`},
 		{"--provider iwarp --device mlx5_4 ping RDMA/", `--device is "mlx5_4", but --provider iwarp uses none`},
 		{"--provider verbs ping RDMA/", "verbs: "},
 	} {
-		if code, _, errs := r.run("", strings.Fields(c.args)...); code == 0 || !strings.Contains(errs, c.says) {
+		if code, _, errs := e.run("", strings.Fields(c.args)...); code == 0 || !strings.Contains(errs, c.says) {
 			t.Errorf("%s: exit %d, %s, want %q", c.args, code, errs, c.says)
 		}
 	}
-	if out := r.ok("--provider", "iwarp", "ping", "RDMA/"); !strings.Contains(out, "provider             iwarp (software)") {
+	if out := e.ok("--provider", "iwarp", "ping", "RDMA/"); !strings.Contains(out, "provider             iwarp (software)") {
 		t.Errorf("ping says\n%s", out)
 	}
 }

@@ -12,8 +12,8 @@ import (
 // TestPlacement: files move as the flags say, by the RDMA operations of the server that a relay
 // counts.
 func TestPlacement(t *testing.T) {
-	r := newRig(t)
-	wire, err := iwarptest.Listen(iwarptest.Config{Target: r.two})
+	e := newEnv(t)
+	wire, err := iwarptest.Listen(iwarptest.Config{Target: e.two})
 	must(t, err)
 	defer wire.Close()
 	data := randomBytes(300_000)
@@ -37,11 +37,11 @@ func TestPlacement(t *testing.T) {
 	} {
 		url, flags := "nfs+rdma://"+wire.Address()+"/file", strings.Fields(tt.flags)
 		before := wire.Counts()
-		if code, _, errs := r.run(string(data), append(flags, "put", "-", url)...); code != 0 || !bytes.Equal(r.read("file"), data) {
+		if code, _, errs := e.run(string(data), append(flags, "put", "-", url)...); code != 0 || !bytes.Equal(e.read("file"), data) {
 			t.Errorf("%s: put: %s", tt.flags, errs)
 		}
 		between := wire.Counts()
-		if got := r.ok(append(flags, "cat", url)...); got != string(data) {
+		if got := e.ok(append(flags, "cat", url)...); got != string(data) {
 			t.Errorf("%s: cat wrote %d others", tt.flags, len(got))
 		}
 		after := wire.Counts()
@@ -52,7 +52,7 @@ func TestPlacement(t *testing.T) {
 }
 
 func TestPlacementFlags(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	for args, want := range map[string]string{
 		"--results Fast":           `--results is "Fast", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
 		"--results NOITEM":         `--results is "NOITEM", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
@@ -65,12 +65,12 @@ func TestPlacementFlags(t *testing.T) {
 		"--receive-buffer 5K":      "--receive-buffer is 5KiB, must be a power of two from 4KiB to 1MiB.",
 		"--version 1 --results XX": `--results is "XX", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
 	} {
-		if code, out, errs := r.run("", append(strings.Fields(args), "ping", "TWO")...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
+		if code, out, errs := e.run("", append(strings.Fields(args), "ping", "TWO")...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", args, code, out, errs, want)
 		}
 	}
 	for _, n := range []string{"4K", "1M"} {
-		if got := r.ok("--receive-buffer", n, "ping", "TWO"); !strings.Contains(got, fmt.Sprintf("65536 bytes at the server, %d here", map[string]int{"4K": 4096, "1M": 1 << 20}[n])) {
+		if got := e.ok("--receive-buffer", n, "ping", "TWO"); !strings.Contains(got, fmt.Sprintf("65536 bytes at the server, %d here", map[string]int{"4K": 4096, "1M": 1 << 20}[n])) {
 			t.Errorf("--receive-buffer %s: %s", n, got)
 		}
 	}

@@ -19,9 +19,9 @@ func randomBytes(n int) []byte {
 }
 
 func TestPing(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	figure := regexp.MustCompile(`\d+ µs`)
-	if got, want := figure.ReplaceAllString(r.ok("ping", "RDMA"), "N µs"), `RDMA answers NFS version 3
+	if got, want := figure.ReplaceAllString(e.ok("ping", "RDMA"), "N µs"), `RDMA answers NFS version 3
   round trip           N µs (and N µs to connect)
   transport            RPC-over-RDMA version 1
   provider             iwarp (software)
@@ -33,28 +33,28 @@ func TestPing(t *testing.T) {
 `; got != want {
 		t.Errorf("%s\nmust be\n%s", got, want)
 	}
-	if got, want := figure.ReplaceAllString(r.ok("ping", "TCP/some/path"), "N µs"), "TCP/some/path answers NFS version 3\n  round trip           N µs (and N µs to connect)\n  transport            TCP\n"; got != want {
+	if got, want := figure.ReplaceAllString(e.ok("ping", "TCP/some/path"), "N µs"), "TCP/some/path answers NFS version 3\n  round trip           N µs (and N µs to connect)\n  transport            TCP\n"; got != want {
 		t.Errorf("%s\nmust be\n%s", got, want)
 	}
 	var p pingResult
-	must(t, json.Unmarshal([]byte(r.ok("ping", "--json", "--crc", "off", "--inline", "1024", "--credits", "10", "--fpdu", "segment", "RDMA/")), &p))
+	must(t, json.Unmarshal([]byte(e.ok("ping", "--json", "--crc", "off", "--inline", "1024", "--credits", "10", "--fpdu", "segment", "RDMA/")), &p))
 	if p.CRC || p.InlineCall != 1024 || p.InlineReply != 1024 || p.Requested != 10 || p.Granted < 1 || p.Version != 1 || p.Provider != "iwarp" || p.RoundTripUS <= 0 {
 		t.Errorf("%+v", p)
 	}
 }
 
 func TestList(t *testing.T) {
-	r := newRig(t)
-	r.write("file", []byte("0123456789"), 0o640)
-	r.write(".hidden", nil, 0o600)
-	r.write("odd\nname\x1b[1m", nil, os.ModeSetuid|0o755)
-	must(t, os.Mkdir(filepath.Join(r.dir, "dir"), 0o700))
-	must(t, os.Symlink("dir/../file", filepath.Join(r.dir, "link")))
-	must(t, os.Symlink("dir", filepath.Join(r.dir, "linkdir")))
-	r.write("dir/inner", nil, 0o600)
+	e := newEnv(t)
+	e.write("file", []byte("0123456789"), 0o640)
+	e.write(".hidden", nil, 0o600)
+	e.write("odd\nname\x1b[1m", nil, os.ModeSetuid|0o755)
+	must(t, os.Mkdir(filepath.Join(e.dir, "dir"), 0o700))
+	must(t, os.Symlink("dir/../file", filepath.Join(e.dir, "link")))
+	must(t, os.Symlink("dir", filepath.Join(e.dir, "linkdir")))
+	e.write("dir/inner", nil, 0o600)
 	stamp := time.Date(2024, 5, 6, 7, 8, 9, 0, time.Local)
 	for _, n := range []string{"file", "dir", "odd\nname\x1b[1m"} {
-		must(t, os.Chtimes(filepath.Join(r.dir, n), stamp, stamp))
+		must(t, os.Chtimes(filepath.Join(e.dir, n), stamp, stamp))
 	}
 	for _, u := range []string{"RDMA", "TWO", "TCP"} {
 		for args, want := range map[string]string{
@@ -65,12 +65,12 @@ func TestList(t *testing.T) {
 			"ls URL/dir/../file":  "file\n",
 			"ls URL/?mountport=N": "dir\nfile\nlink\nlinkdir\nodd\\nname\\x1b[1m\n",
 		} {
-			args = strings.NewReplacer("URL", u, "N", r.tcp[strings.LastIndexByte(r.tcp, ':')+1:]).Replace(args)
-			if got := r.ok(strings.Fields(args)...); got != want {
+			args = strings.NewReplacer("URL", u, "N", e.tcp[strings.LastIndexByte(e.tcp, ':')+1:]).Replace(args)
+			if got := e.ok(strings.Fields(args)...); got != want {
 				t.Errorf("%s:\n%s\nmust be\n%s", args, got, want)
 			}
 		}
-		got := r.ok("ls", "-la", u+"/")
+		got := e.ok("ls", "-la", u+"/")
 		for _, want := range []string{
 			`(?m)^drwx------ 2 +\d+ +\d+ +\d+ 2024-05-06 07:08 dir$`,
 			`(?m)^-rw-r----- 1 +\d+ +\d+ +10 2024-05-06 07:08 file$`,
@@ -82,60 +82,60 @@ func TestList(t *testing.T) {
 				t.Errorf("%s: no line like %s in\n%s", u, want, got)
 			}
 		}
-		if got := r.ok("ls", "-l", u+"/link"); !strings.HasSuffix(got, " link -> dir/../file\n") {
+		if got := e.ok("ls", "-l", u+"/link"); !strings.HasSuffix(got, " link -> dir/../file\n") {
 			t.Errorf("%s", got)
 		}
 	}
 }
 
 func TestStat(t *testing.T) {
-	r := newRig(t)
-	r.write("file", make([]byte, 4100), 0o644)
-	must(t, os.Symlink("nowhere", filepath.Join(r.dir, "link")))
-	got := r.ok("stat", "RDMA/file")
+	e := newEnv(t)
+	e.write("file", make([]byte, 4100), 0o644)
+	must(t, os.Symlink("nowhere", filepath.Join(e.dir, "link")))
+	got := e.ok("stat", "RDMA/file")
 	for _, want := range []string{"RDMA/file: regular file\n", "  mode         -rw-r--r-- (0644)\n", "  size         4100 bytes (4 KiB), ", "  links        1\n", "  transfers    READ up to 1 MiB, WRITE up to 1 MiB\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	if got := r.ok("stat", "TCP/link"); !strings.Contains(got, ": symbolic link\n") || !strings.Contains(got, "  target       nowhere\n") {
+	if got := e.ok("stat", "TCP/link"); !strings.Contains(got, ": symbolic link\n") || !strings.Contains(got, "  target       nowhere\n") {
 		t.Errorf("%s", got)
 	}
 }
 
 func TestTransfers(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	local := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(r.dir, "sub"), 0o755))
+	must(t, os.Mkdir(filepath.Join(e.dir, "sub"), 0o755))
 	for _, u := range []string{"RDMA", "TWO", "TCP"} {
 		for _, n := range []int{0, 1, 5, 4097, 1 << 20, 3_000_001} {
 			data := randomBytes(n)
 			src := filepath.Join(local, "src")
 			must(t, os.WriteFile(src, data, 0o600))
 			must(t, os.Chmod(src, 0o640))
-			r.ok("put", src, u+"/sub/dst")
-			if !bytes.Equal(r.read("sub/dst"), data) {
+			e.ok("put", src, u+"/sub/dst")
+			if !bytes.Equal(e.read("sub/dst"), data) {
 				t.Fatalf("%s: put of %d bytes made others", u, n)
 			}
 			// shorter and longer than before, and into a directory
-			r.ok("put", "--stability", "file_sync", src, u+"/sub/")
-			if !bytes.Equal(r.read("sub/src"), data) {
+			e.ok("put", "--stability", "file_sync", src, u+"/sub/")
+			if !bytes.Equal(e.read("sub/src"), data) {
 				t.Fatalf("%s: put of %d bytes into a directory made others", u, n)
 			}
-			if code, _, errs := r.run(string(data), "put", "-", u+"/stdin"); code != 0 || !bytes.Equal(r.read("stdin"), data) {
+			if code, _, errs := e.run(string(data), "put", "-", u+"/stdin"); code != 0 || !bytes.Equal(e.read("stdin"), data) {
 				t.Fatalf("%s: put of %d bytes of standard input: %s", u, n, errs)
 			}
-			if got := r.ok("cat", u+"/sub/dst"); got != string(data) {
+			if got := e.ok("cat", u+"/sub/dst"); got != string(data) {
 				t.Fatalf("%s: cat of %d bytes wrote %d others", u, n, len(got))
 			}
 			dst := filepath.Join(local, "dst")
-			r.ok("get", u+"/sub/dst", dst)
-			r.ok("get", u+"/sub/dst", local+"/") // again, over it
+			e.ok("get", u+"/sub/dst", dst)
+			e.ok("get", u+"/sub/dst", local+"/") // again, over it
 			got, err := os.ReadFile(dst)
 			if err != nil || !bytes.Equal(got, data) {
 				t.Fatalf("%s: get of %d bytes: %d others, %v", u, n, len(got), err)
 			}
-			if info, err := os.Stat(filepath.Join(r.dir, "sub/src")); err != nil || info.Mode().Perm() != 0o640 {
+			if info, err := os.Stat(filepath.Join(e.dir, "sub/src")); err != nil || info.Mode().Perm() != 0o640 {
 				t.Errorf("mode is %v, %v", info.Mode(), err)
 			}
 		}
@@ -145,7 +145,7 @@ func TestTransfers(t *testing.T) {
 		t.Errorf("left over: %v, %v", left, err)
 	}
 	// Elsewhere than on a terminal, a transfer says one line when it is done.
-	_, _, errs := r.run("", "get", "TCP/sub/dst", filepath.Join(local, "dst"))
+	_, _, errs := e.run("", "get", "TCP/sub/dst", filepath.Join(local, "dst"))
 	if !regexp.MustCompile(`^dst: 2\.9 MiB in .*s, .*/s\n$`).MatchString(errs) {
 		t.Errorf("%q", errs)
 	}
@@ -153,10 +153,10 @@ func TestTransfers(t *testing.T) {
 
 // TestErrors: errors are sentences with the attempt, the failure and the remedy.
 func TestErrors(t *testing.T) {
-	r := newRig(t)
-	r.write("file", []byte("x"), 0o644)
-	must(t, os.Mkdir(filepath.Join(r.dir, "dir"), 0o755))
-	must(t, os.Symlink("loop", filepath.Join(r.dir, "loop")))
+	e := newEnv(t)
+	e.write("file", []byte("x"), 0o644)
+	must(t, os.Mkdir(filepath.Join(e.dir, "dir"), 0o755))
+	must(t, os.Symlink("loop", filepath.Join(e.dir, "loop")))
 	for _, c := range []struct{ args, want string }{
 		{"ls TCP/none", "cannot list TCP/none: /none: no such file or directory (NFS3ERR_NOENT)."},
 		{"cat RDMA/dir/none/x", "cannot read RDMA/dir/none/x: /dir/none: no such file or directory (NFS3ERR_NOENT)."},
@@ -192,30 +192,30 @@ func TestErrors(t *testing.T) {
 		{"frobnicate", `unknown command "frobnicate" for "sluicectl".`},
 		{"ls", "accepts 1 arg(s), received 0."},
 	} {
-		code, out, errs := r.run("", strings.Fields(c.args)...)
+		code, out, errs := e.run("", strings.Fields(c.args)...)
 		errs = regexp.MustCompile(`\.[0-9a-f]{8}\.part`).ReplaceAllString(errs, ".N.part")
 		if code != 1 || out != "" || errs != "sluicectl: "+c.want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", c.args, code, out, errs, "sluicectl: "+c.want+"\n")
 		}
 	}
 	// A port of the other kind: the words at the end are the transports' own.
-	_, _, errs := r.run("", "ping", "nfs+rdma://"+r.tcp)
+	_, _, errs := e.run("", "ping", "nfs+rdma://"+e.tcp)
 	if !strings.HasPrefix(errs, "sluicectl: cannot connect to ADDR: ") || !strings.Contains(errs, "it may not support iWARP") {
 		t.Errorf("%q", errs)
 	}
-	_, _, errs = r.run("", "ping", "nfs+tcp://"+r.rdma)
+	_, _, errs = e.run("", "ping", "nfs+tcp://"+e.rdma)
 	if !strings.HasPrefix(errs, "sluicectl: cannot ping nfs+tcp://ADDR: ") {
 		t.Errorf("%q", errs)
 	}
 }
 
 func TestBench(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	for _, u := range []string{"RDMA", "TWO", "TCP"} {
 		for _, op := range []string{"null", "GETATTR", "READ", "WRITE"} {
 			for _, depth := range []string{"1", "7"} {
 				var b benchResult
-				out := r.ok("bench", "--results", "TBSN", "--op", op, "--size", "8K", "--depth", depth, "--count", "100", "--warmup", "1ms", "--file-size", "100K", "--json", u+"/")
+				out := e.ok("bench", "--results", "TBSN", "--op", op, "--size", "8K", "--depth", depth, "--count", "100", "--warmup", "1ms", "--file-size", "100K", "--json", u+"/")
 				must(t, json.Unmarshal([]byte(out), &b))
 				if b.Ops != 100 || b.Op != strings.ToUpper(op) || b.OpsPerSec <= 0 || b.P50 <= 0 || b.P99 < b.P50 || b.Messages != 2 || b.Syscalls <= 0 || b.CRC != (u != "TCP") {
 					t.Errorf("%s %s: %+v", u, op, b)
@@ -229,14 +229,14 @@ func TestBench(t *testing.T) {
 			}
 		}
 	}
-	if n := len(r.read(benchFile)); n != 100<<10 {
+	if n := len(e.read(benchFile)); n != 100<<10 {
 		t.Errorf("the file has %d bytes", n)
 	}
-	out := r.ok("bench", "--op", "WRITE", "--size", "4K", "--duration", "10ms", "--file-size", "64K", "--stability", "file_sync", "TCP/other.dat")
+	out := e.ok("bench", "--op", "WRITE", "--size", "4K", "--duration", "10ms", "--file-size", "64K", "--stability", "file_sync", "TCP/other.dat")
 	if !regexp.MustCompile(`^WRITE 4 KiB FILE_SYNC, 16 at once: \d+ calls in [\d.]+ s\n  rate      \d+ calls/s, [\d.]+ MB/s\n  latency   [\d.]+ µs median, [\d.]+ µs p99, [\d.]+ µs at most\n  per call  [\d.]+ allocations, [\d.]+ system calls, 2.00 messages, 0.00 RDMA operations\n$`).MatchString(out) {
 		t.Errorf("%s", out)
 	}
-	if n := len(r.read("other.dat")); n != 64<<10 {
+	if n := len(e.read("other.dat")); n != 64<<10 {
 		t.Errorf("the file has %d bytes", n)
 	}
 }

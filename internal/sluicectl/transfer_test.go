@@ -93,11 +93,11 @@ func (r *relay) cutLocked() {
 
 // TestReconnect: get, put and ls go on after lost connections.
 func TestReconnect(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	local := t.TempDir()
 	data := randomBytes(20 << 20)
 	must(t, os.WriteFile(filepath.Join(local, "file"), data, 0o644))
-	for name, address := range map[string]string{"nfs+tcp": r.tcp, "nfs+rdma": r.rdma} {
+	for name, address := range map[string]string{"nfs+tcp": e.tcp, "nfs+rdma": e.rdma} {
 		t.Run(name, func(t *testing.T) {
 			const cuts = 3
 			via := newRelay(t, address, cuts, 9<<20)
@@ -110,7 +110,7 @@ func TestReconnect(t *testing.T) {
 			}
 			back, err := os.ReadFile(filepath.Join(local, "back"))
 			must(t, err)
-			if !bytes.Equal(back, data) || !bytes.Equal(r.read("file"), data) {
+			if !bytes.Equal(back, data) || !bytes.Equal(e.read("file"), data) {
 				t.Error("the data differ")
 			}
 			if n := strings.Count(errs.String(), "connecting again, for up to 2m0s\n"); n != cuts {
@@ -122,19 +122,19 @@ func TestReconnect(t *testing.T) {
 		})
 	}
 	t.Run("off", func(t *testing.T) {
-		via := newRelay(t, r.tcp, 1, 9<<20)
-		code, _, errs := r.run("", "get", "--reconnect", "0", "nfs+tcp://"+via.l.Addr().String()+"/file", filepath.Join(local, "none"))
+		via := newRelay(t, e.tcp, 1, 9<<20)
+		code, _, errs := e.run("", "get", "--reconnect", "0", "nfs+tcp://"+via.l.Addr().String()+"/file", filepath.Join(local, "none"))
 		if code != 1 || !strings.Contains(errs, "the connection ended") {
 			t.Errorf("exit %d, %q", code, errs)
 		}
-		r.noParts(t, local)
+		e.noParts(t, local)
 	})
 }
 
 // noParts checks that no incomplete files are left.
-func (r *rig) noParts(t *testing.T, dirs ...string) {
+func (e *env) noParts(t *testing.T, dirs ...string) {
 	t.Helper()
-	for _, dir := range append(dirs, r.dir) {
+	for _, dir := range append(dirs, e.dir) {
 		left, err := filepath.Glob(filepath.Join(dir, ".sluicectl*"))
 		if must(t, err); len(left) > 0 {
 			t.Errorf("left: %q", left)
@@ -144,42 +144,42 @@ func (r *rig) noParts(t *testing.T, dirs ...string) {
 
 // TestPutReplaces: the target's mode and links are as documented, and symbolic links are followed.
 func TestPutReplaces(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	local := filepath.Join(t.TempDir(), "new")
 	data := randomBytes(3 << 20)
 	must(t, os.WriteFile(local, data, 0o755))
 	mode := func(name string) fs.FileMode {
-		info, err := os.Stat(filepath.Join(r.dir, name))
+		info, err := os.Stat(filepath.Join(e.dir, name))
 		must(t, err)
 		return info.Mode()
 	}
-	r.write("old", []byte("old"), 0o640)
-	must(t, os.Link(filepath.Join(r.dir, "old"), filepath.Join(r.dir, "other")))
-	must(t, os.Symlink("old", filepath.Join(r.dir, "link")))
-	must(t, os.Symlink("fresh", filepath.Join(r.dir, "dangling")))
+	e.write("old", []byte("old"), 0o640)
+	must(t, os.Link(filepath.Join(e.dir, "old"), filepath.Join(e.dir, "other")))
+	must(t, os.Symlink("old", filepath.Join(e.dir, "link")))
+	must(t, os.Symlink("fresh", filepath.Join(e.dir, "dangling")))
 
-	r.ok("put", local, "TCP/link")
-	if !bytes.Equal(r.read("old"), data) || mode("old") != 0o640 || string(r.read("other")) != "old" {
-		t.Errorf("mode %v, the other name has %d bytes", mode("old"), len(r.read("other")))
+	e.ok("put", local, "TCP/link")
+	if !bytes.Equal(e.read("old"), data) || mode("old") != 0o640 || string(e.read("other")) != "old" {
+		t.Errorf("mode %v, the other name has %d bytes", mode("old"), len(e.read("other")))
 	}
-	if target, err := os.Readlink(filepath.Join(r.dir, "link")); err != nil || target != "old" {
+	if target, err := os.Readlink(filepath.Join(e.dir, "link")); err != nil || target != "old" {
 		t.Errorf("the link was replaced: %q, %v", target, err)
 	}
-	r.ok("put", local, "RDMA/dangling")
-	if !bytes.Equal(r.read("fresh"), data) || mode("fresh") != 0o755 {
+	e.ok("put", local, "RDMA/dangling")
+	if !bytes.Equal(e.read("fresh"), data) || mode("fresh") != 0o755 {
 		t.Errorf("a new file has mode %v", mode("fresh"))
 	}
-	r.ok("put", "--inplace", local, "TCP/other")
-	if !bytes.Equal(r.read("other"), data) || mode("other") != 0o640 {
+	e.ok("put", "--inplace", local, "TCP/other")
+	if !bytes.Equal(e.read("other"), data) || mode("other") != 0o640 {
 		t.Error("not written in place")
 	}
 	must(t, os.WriteFile(local, data[:10], 0o400))
 	must(t, os.Chmod(local, 0o400))
-	r.ok("put", local, "TCP/readonly")
-	if !bytes.Equal(r.read("readonly"), data[:10]) || mode("readonly") != 0o400 {
+	e.ok("put", local, "TCP/readonly")
+	if !bytes.Equal(e.read("readonly"), data[:10]) || mode("readonly") != 0o400 {
 		t.Errorf("a read-only file has mode %v", mode("readonly"))
 	}
-	r.noParts(t)
+	e.noParts(t)
 }
 
 // fullHandler answers each WRITE after the first few by NFS3ERR_NOSPC.
@@ -214,21 +214,21 @@ func (h *fullHandler) ServeRPC(c *oncrpc.Call) {
 
 // TestPutFails: a put that fails or is interrupted leaves the old target, and nothing beside it.
 func TestPutFails(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	local := filepath.Join(t.TempDir(), "new")
 	must(t, os.WriteFile(local, randomBytes(16<<20), 0o644))
 	old := []byte("old")
-	r.write("file", old, 0o644)
+	e.write("file", old, 0o644)
 	for _, target := range []string{"/file", "/new"} {
 		for _, from := range []string{local, "-"} {
-			address := r.listen(&fullHandler{Handler: r.server, room: 3})
-			code, _, errs := r.run(strings.Repeat("standard input", 1<<20), "put", from, "nfs+tcp://"+address+target)
+			address := e.listen(&fullHandler{Handler: e.server, room: 3})
+			code, _, errs := e.run(strings.Repeat("standard input", 1<<20), "put", from, "nfs+tcp://"+address+target)
 			if code != 1 || !strings.HasSuffix(errs, ": no space left (NFS3ERR_NOSPC).\n") {
 				t.Errorf("exit %d, %q", code, errs)
 			}
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		address := r.listen(&fullHandler{Handler: r.server, room: 3, hook: cancel})
+		address := e.listen(&fullHandler{Handler: e.server, room: 3, hook: cancel})
 		var errs bytes.Buffer
 		code := Run(ctx, "test", []string{"put", local, "nfs+tcp://" + address + target}, Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
 		if code != 1 {
@@ -236,24 +236,24 @@ func TestPutFails(t *testing.T) {
 		}
 		cancel()
 	}
-	if !bytes.Equal(r.read("file"), old) {
+	if !bytes.Equal(e.read("file"), old) {
 		t.Error("the old file is gone")
 	}
-	if _, err := os.Stat(filepath.Join(r.dir, "new")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(e.dir, "new")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a part was left as the target")
 	}
-	r.noParts(t)
+	e.noParts(t)
 }
 
 // TestGetInterrupted: a get that is interrupted leaves no part, even if the server never answers.
 func TestGetInterrupted(t *testing.T) {
-	r := newRig(t)
-	r.write("file", randomBytes(4<<20), 0o644)
+	e := newEnv(t)
+	e.write("file", randomBytes(4<<20), 0o644)
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	silent := &silentHandler{Handler: r.server, procedure: nfs3.ProcRead, hook: cancel}
-	address := r.listen(silent)
+	silent := &silentHandler{Handler: e.server, procedure: nfs3.ProcRead, hook: cancel}
+	address := e.listen(silent)
 	var errs bytes.Buffer
 	code := Run(ctx, "test", []string{"get", "nfs+tcp://" + address + "/file", dir}, Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
 	if code != 1 || errs.String() != "sluicectl: interrupted\n" {

@@ -12,7 +12,7 @@ import (
 
 // TestVersions pings servers of all versions with all flags that are about versions.
 func TestVersions(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	all, none := names.OfExtensions(names.AllExtensions()), []string{}
 	for _, tt := range []struct {
 		args       string
@@ -38,7 +38,7 @@ func TestVersions(t *testing.T) {
 		{"--ext none RDMA", 1, nil, 8192},
 	} {
 		var p pingResult
-		must(t, json.Unmarshal([]byte(r.ok(append([]string{"ping", "--json", "--inline", "16384"}, strings.Fields(tt.args)...)...)), &p))
+		must(t, json.Unmarshal([]byte(e.ok(append([]string{"ping", "--json", "--inline", "16384"}, strings.Fields(tt.args)...)...)), &p))
 		if p.Version != tt.version || !slices.Equal(p.Extensions, tt.extensions) || (p.Extensions == nil) != (tt.extensions == nil) || p.InlineCall != tt.inlineCall {
 			t.Errorf("%s: %+v", tt.args, p)
 		}
@@ -66,19 +66,19 @@ func TestVersions(t *testing.T) {
 		"ping --ext SendBasedPlacement TWO": "--ext: SendBasedPlacement needs TransportProperties.",
 		"ping --version --ext= BOTH":        `--version is "--ext=", must be auto, 1 or 2.`,
 	} {
-		if code, out, errs := r.run("", strings.Fields(args)...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
+		if code, out, errs := e.run("", strings.Fields(args)...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", args, code, out, errs, "sluicectl: "+want+"\n")
 		}
 	}
-	if got := r.ok("version"); got != "sluicectl test\n" {
+	if got := e.ok("version"); got != "sluicectl test\n" {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestPingVersion2(t *testing.T) {
-	r := newRig(t)
+	e := newEnv(t)
 	figure := regexp.MustCompile(`\d+ µs`)
-	if got, want := figure.ReplaceAllString(r.ok("ping", "BOTH"), "N µs"), `BOTH answers NFS version 3
+	if got, want := figure.ReplaceAllString(e.ok("ping", "BOTH"), "N µs"), `BOTH answers NFS version 3
   round trip           N µs (and N µs to connect)
   transport            RPC-over-RDMA version 2
   dialect              draft-cel-nfsv4-rpcrdma-version-two-05, draft-dnoveck-nfsv4-rpcrdma-rtrext-03
@@ -96,7 +96,7 @@ func TestPingVersion2(t *testing.T) {
 `; got != want {
 		t.Errorf("%s\nmust be\n%s", got, want)
 	}
-	if got := r.ok("ping", "--ext", "none", "BOTH"); !strings.Contains(got, "  extensions           none\n") {
+	if got := e.ok("ping", "--ext", "none", "BOTH"); !strings.Contains(got, "  extensions           none\n") {
 		t.Error(got)
 	}
 }

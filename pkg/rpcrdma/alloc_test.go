@@ -25,7 +25,7 @@ func TestAllocations(t *testing.T) {
 		for i, ext := range []Extensions{0, TransportProperties, allExtensions} {
 			t.Run(fmt.Sprintf("%s,version%d,extensions%d", c.name, min(i+1, 2), ext), func(t *testing.T) {
 				change := func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{min(i+1, 2)}, ext }
-				w := newWorld(t, rdmatest.Options{}, change)
+				w := newEnv(t, rdmatest.Options{}, change)
 				cl := w.dial(change)
 				steady(t, w, cl, &c.m)
 				w.close(cl)
@@ -35,7 +35,7 @@ func TestAllocations(t *testing.T) {
 }
 
 // steady makes calls until nothing is allocated for one any more.
-func steady(t *testing.T, w *world, cl *Client, m *move) {
+func steady(t *testing.T, w *env, cl *Client, m *move) {
 	r, err := m.build(w.cpool)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func steady(t *testing.T, w *world, cl *Client, m *move) {
 // TestBackAllocations makes calls of the reverse direction of which each takes two of three
 // credits, so that all but one wait for them.
 func TestBackAllocations(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		extended(MessageContinuation)(cfg)
 		cfg.ReverseCredits = 3
 	})

@@ -28,7 +28,7 @@ func BenchmarkCalls(b *testing.B) {
 		} {
 			b.Run(p.Name()+"/"+c.name+"/"+map[int]string{1: "1", 16: "16"}[c.depth], func(b *testing.B) {
 				t := &testing.T{}
-				w := newWorldOn(t, p, nil)
+				w := newEnvOn(t, p, nil)
 				w.handler.cheap = true
 				cl := w.dial(nil)
 				if err := null(cl, w.cpool, procNull); err != nil {

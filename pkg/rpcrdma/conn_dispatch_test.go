@@ -151,7 +151,7 @@ func badCases() []badCase {
 }
 
 func TestBadMessages(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = bufpool.NewBudget(2<<20, 2<<20) })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = bufpool.NewBudget(2<<20, 2<<20) })
 	other := w.dial(nil)
 	if err := null(other, w.cpool, procNull); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func checkVerdict(t *testing.T, p *rawPeer, b []byte, want verdict) {
 
 // TestErrVersBytes is vector e.4: the answer to a probe of version 2.
 func TestErrVersBytes(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, nil)
+	w := newEnv(t, rdmatest.Options{}, nil)
 	p := w.rawDial(nil)
 	p.send(append(words(7, 2, 5, 0, 0, 0, 0), rpcCall(7, procNull)...))
 	if got, want := p.get().b, words(7, 2, 5, 4, 1, 1, 1); !bytes.Equal(got, want) {
@@ -270,7 +270,7 @@ func TestBadMemory(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, rdmatest.Options{}, nil)
+			w := newEnv(t, rdmatest.Options{}, nil)
 			other := w.dial(nil)
 			p := w.rawDial(rawPrivate(4096))
 			p.null(1)

@@ -16,7 +16,7 @@ import (
 )
 
 // workload submits all shapes at once, and counts the ends of each request.
-func workload(w *world, c *Client) (failed int) {
+func workload(w *env, c *Client) (failed int) {
 	w.t.Helper()
 	var mu sync.Mutex
 	ends := map[*oncrpc.Request]int{}
@@ -92,7 +92,7 @@ func TestFaults(t *testing.T) {
 			for _, async := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s,%v,async=%v", f.name, side, async), func(t *testing.T) {
 					for n := 1; n < 200; n++ {
-						w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
+						w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, nil)
 						w.handler.async = async
 						c := w.dial(nil)
 						a := w.fabric.Inject(rdmatest.Fault{Do: f.do, Op: f.op, From: side, Nth: n})
@@ -116,7 +116,7 @@ func TestFaults(t *testing.T) {
 
 // TestServerGone closes the server while calls hang in the handler.
 func TestServerGone(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, nil)
+	w := newEnv(t, rdmatest.Options{}, nil)
 	c := w.dial(nil)
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestServerGone(t *testing.T) {
 func TestShutdown(t *testing.T) { synctest.Test(t, testShutdown) }
 
 func testShutdown(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, nil)
+	w := newEnv(t, rdmatest.Options{}, nil)
 	busy, idle := w.dial(nil), w.dial(nil)
 	if err := null(idle, w.cpool, procNull); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func testShutdown(t *testing.T) {
 
 // TestShutdownDeadline ends unfinished work at the deadline.
 func TestShutdownDeadline(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, nil)
+	w := newEnv(t, rdmatest.Options{}, nil)
 	c := w.dial(nil)
 	got := make(chan error, 1)
 	go func() { got <- null(c, w.cpool, procHang) }()

@@ -17,7 +17,7 @@ func TestIWARP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorldOn(t, p, nil)
+	w := newEnvOn(t, p, nil)
 	c := w.dial(nil)
 	testShapes(w, c)
 	w.close(c)
@@ -35,7 +35,7 @@ func testIWARPLost(t *testing.T, change func(*Config)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorldOn(t, p, change)
+	w := newEnvOn(t, p, change)
 	w.handler.async = true
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range 30 {

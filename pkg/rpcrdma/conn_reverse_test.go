@@ -13,7 +13,7 @@ import (
 )
 
 // back returns the requester of the reverse direction.
-func (w *world) back() oncrpc.Requester {
+func (w *env) back() oncrpc.Requester {
 	w.handler.mu.Lock()
 	defer w.handler.mu.Unlock()
 	return w.handler.conn.Back
@@ -21,7 +21,7 @@ func (w *world) back() oncrpc.Requester {
 
 // TestReverse makes calls from server to client, while others go from client to server.
 func TestReverse(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, nil)
 	callbacks := &testHandler{}
 	c := w.dial(func(cfg *Config) { cfg.Handler = callbacks; cfg.ReverseCredits = 5 })
 	if err := null(c, w.cpool, procNull); err != nil {
@@ -72,7 +72,7 @@ func TestReverse(t *testing.T) {
 
 // TestReverseWithoutHandler: the client is there, but knows no program.
 func TestReverseWithoutHandler(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, nil)
+	w := newEnv(t, rdmatest.Options{}, nil)
 	c := w.dial(func(cfg *Config) { cfg.ReverseCredits = 1 })
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestReverseWithoutHandler(t *testing.T) {
 func TestReverseOnTheWire(t *testing.T) { synctest.Test(t, testReverseOnTheWire) }
 
 func testReverseOnTheWire(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.ReverseCredits = 6 })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.ReverseCredits = 6 })
 	p := w.rawDial(rawPrivate(4096))
 	var conn *Conn
 	eventually(t, "the server has a connection", func() bool {
@@ -173,7 +173,7 @@ func testReverseOnTheWire(t *testing.T) {
 
 // TestReverseCallWithChunks: the client's responder has no chunks.
 func TestReverseCallWithChunks(t *testing.T) {
-	c, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Handler = &testHandler{} }, nil)
+	c, p, w := newRequesterEnv(t, rawPrivate(4096), func(cfg *Config) { cfg.Handler = &testHandler{} }, nil)
 	first := make(chan error, 1)
 	go func() { first <- null(c, w.cpool, procNull) }()
 	p.answerNull(8)

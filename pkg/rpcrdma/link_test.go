@@ -34,7 +34,7 @@ func TestLog(t *testing.T) {
 	var log lockedBuffer
 	var mu sync.Mutex
 	now := time.Unix(1000, 0)
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		cfg.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
 	})
@@ -80,7 +80,7 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.ReverseCredits = -1 }, "Config.ReverseCredits is -1"},
 		{func(c *Config) { c.Domain = nil }, "needs Config.Domain"},
 	} {
-		w := newWorld(t, rdmatest.Options{}, nil)
+		w := newEnv(t, rdmatest.Options{}, nil)
 		cfg := w.clientConfig()
 		cfg.Domain = w.domain
 		c.change(&cfg)
@@ -94,7 +94,7 @@ func TestConfig(t *testing.T) {
 // TestRefusedConnections: a server of two connections refuses the third, and takes another when one
 // is gone.
 func TestRefusedConnections(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.MaxConnections = 2 })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.MaxConnections = 2 })
 	a, b := w.dial(nil), w.dial(nil)
 	if _, err := Dial(t.Context(), w.p, w.address, w.clientConfig()); err == nil || !strings.Contains(err.Error(), "refuses the connection") {
 		t.Errorf("the third connection: %v", err)

@@ -18,7 +18,7 @@ import (
 // answered.
 func TestQueueFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, rdmatest.Options{SentDelay: 2 * time.Millisecond, ScribbleReceives: true}, nil)
+		w := newEnv(t, rdmatest.Options{SentDelay: 2 * time.Millisecond, ScribbleReceives: true}, nil)
 		w.handler.async = true
 		c := w.dial(nil)
 		if err := null(c, w.cpool, procNull); err != nil {
@@ -79,7 +79,7 @@ func TestStuck(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, rdmatest.Options{SentDelay: time.Hour}, c.change)
+				w := newEnv(t, rdmatest.Options{SentDelay: time.Hour}, c.change)
 				p := w.rawDial(rawPrivate(4096))
 				n := 0
 				for ; n < 10000; n++ {
@@ -108,7 +108,7 @@ func TestStuck(t *testing.T) {
 
 // TestWorkQueueClosed posts to a connection that has ended.
 func TestWorkQueueClosed(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, nil)
+	w := newEnv(t, rdmatest.Options{}, nil)
 	c := w.dial(nil)
 	q := &c.conn.work
 	if q.room.Load() != int64(q.depth) {

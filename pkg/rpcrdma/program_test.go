@@ -368,8 +368,8 @@ func (h *testHandler) hanging() int {
 	return len(h.hung)
 }
 
-// world is a fabric with a server, and the means to connect to it.
-type world struct {
+// env is a fabric with a server, and the means to connect to it.
+type env struct {
 	t       *testing.T
 	p       rdma.Provider
 	fabric  *rdmatest.Fabric // p, if it is one
@@ -413,17 +413,17 @@ func (c *counts) faults(f ErrorKind) int {
 	return c.erred[f]
 }
 
-func newWorld(t *testing.T, o rdmatest.Options, change func(*Config)) *world {
+func newEnv(t *testing.T, o rdmatest.Options, change func(*Config)) *env {
 	t.Helper()
 	f := rdmatest.NewFabric(o)
-	w := newWorldOn(t, f, change)
+	w := newEnvOn(t, f, change)
 	w.fabric = f
 	return w
 }
 
-func newWorldOn(t *testing.T, p rdma.Provider, change func(*Config)) *world {
+func newEnvOn(t *testing.T, p rdma.Provider, change func(*Config)) *env {
 	t.Helper()
-	w := &world{
+	w := &env{
 		t: t, p: p, pool: getPool(), cpool: getPool(), handler: &testHandler{},
 		counts: &counts{}, budget: bufpool.NewBudget(64<<20, 32<<20), served: make(chan error, 1),
 	}
@@ -454,11 +454,11 @@ func newWorldOn(t *testing.T, p rdma.Provider, change func(*Config)) *world {
 }
 
 // clientConfig is that of clients, if nothing else is said.
-func (w *world) clientConfig() Config {
+func (w *env) clientConfig() Config {
 	return Config{Pool: w.cpool, Bindings: testBindings, RemoteInvalidation: true}
 }
 
-func (w *world) dial(change func(*Config)) *Client {
+func (w *env) dial(change func(*Config)) *Client {
 	w.t.Helper()
 	cfg := w.clientConfig()
 	if change != nil {
@@ -472,7 +472,7 @@ func (w *world) dial(change func(*Config)) *Client {
 }
 
 // close ends everything and looks whether all memory came back.
-func (w *world) close(clients ...*Client) {
+func (w *env) close(clients ...*Client) {
 	w.t.Helper()
 	for _, c := range clients {
 		c.Close()

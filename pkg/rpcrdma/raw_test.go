@@ -65,7 +65,7 @@ func rawPrivate(size int) []byte {
 }
 
 // rawDial connects a raw client.
-func (w *world) rawDial(private []byte) *rawPeer {
+func (w *env) rawDial(private []byte) *rawPeer {
 	w.t.Helper()
 	p := newRawPeer(w.t, 8192)
 	d, err := w.p.NewDomain()
@@ -242,7 +242,7 @@ func (p *rawPeer) null(xid int) {
 }
 
 // settled waits until the server's side of all connections holds no call, and checks its accounts.
-func (w *world) settled() {
+func (w *env) settled() {
 	w.t.Helper()
 	w.server.mu.Lock()
 	var conns []*Conn

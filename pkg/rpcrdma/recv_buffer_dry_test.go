@@ -57,7 +57,7 @@ func TestDryPool(t *testing.T) {
 				t.Run(fmt.Sprintf("extensions%d,credits%d,before=%v", ext, credits, before), func(t *testing.T) {
 					pool := bufpool.New(24 << 20)
 					g := &greedy{pool: pool, size: defaultInline}
-					w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+					w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 						extended(ext)(cfg)
 						cfg.Pool, cfg.Credits = pool, credit.Static(credits)
 						if !before {
@@ -110,7 +110,7 @@ func TestDryPool(t *testing.T) {
 // fails, and takes none of the others.
 func TestDryReverse(t *testing.T) {
 	pool := bufpool.New(24 << 20)
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Pool = pool })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.Pool = pool })
 	if err := w.domain.Register(pool); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // posted sums up, at one moment, the receives of all connections that stand for credits, in bytes,
 // and the bytes that the policy accounts for.
-func (w *world) posted(p *credit.Adaptive) (there, promised int64) {
+func (w *env) posted(p *credit.Adaptive) (there, promised int64) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
 	for c := range w.server.conns {
@@ -40,7 +40,7 @@ func TestAdaptiveManyClients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = p })
+			w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = p })
 			w.handler.async = async
 			var clients []*Client
 			for range busy + idle {
@@ -128,7 +128,7 @@ func TestAdaptiveVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		cfg.Credits, cfg.Versions, cfg.Extensions = p, []int{1, 2}, allExtensions
 	})
 	one := w.dial(nil)

@@ -31,7 +31,7 @@ func TestCreditsUnderLoad(t *testing.T) {
 		t.Run(fmt.Sprintf("async=%v", async), func(t *testing.T) {
 			p := new(wish)
 			p.n.Store(64)
-			w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = p })
+			w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = p })
 			w.handler.async = async
 			c := w.dial(nil)
 			var wg sync.WaitGroup
@@ -71,7 +71,7 @@ func TestCreditsUnderLoad(t *testing.T) {
 // TestCreditNeverZero looks at the grants themselves.
 func TestCreditNeverZero(t *testing.T) {
 	p := new(wish)
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = p })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = p })
 	raw := w.rawDial(rawPrivate(4096))
 	for i, c := range []struct {
 		asked  int
@@ -94,7 +94,7 @@ func TestCreditNeverZero(t *testing.T) {
 
 // TestRequesterCredits holds the requester to the smaller of its request and the grant.
 func TestRequesterCredits(t *testing.T) {
-	c, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Credits = credit.Static(10) }, nil)
+	c, p, w := newRequesterEnv(t, rawPrivate(4096), func(cfg *Config) { cfg.Credits = credit.Static(10) }, nil)
 	var rs []*oncrpc.Request
 	var done []chan struct{}
 	add := func(n int) {
@@ -164,7 +164,7 @@ func TestRequesterCredits(t *testing.T) {
 // them.
 func TestBudget(t *testing.T) {
 	budget := bufpool.NewBudget(200<<10, 100<<10)
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = budget })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = budget })
 	w.budget = budget
 	w.handler.async = true
 	a, b := w.dial(nil), w.dial(nil)
@@ -196,7 +196,7 @@ func TestBudget(t *testing.T) {
 // TestBudgetWaiters ends the connection while calls wait for memory that another connection holds.
 func TestBudgetWaiters(t *testing.T) {
 	budget := bufpool.NewBudget(100<<10, 100<<10)
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = budget })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.Budget = budget })
 	w.budget = budget
 	var g bufpool.Grant
 	if ok, err := budget.Share(netip.Addr{}, nil).Acquire(&g, 90<<10, func() {}); !ok || err != nil {
@@ -244,7 +244,7 @@ func TestRoundTrips(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, rdmatest.Options{Delay: time.Millisecond}, nil)
+				w := newEnv(t, rdmatest.Options{Delay: time.Millisecond}, nil)
 				cl := w.dial(nil)
 				call := func(m move) {
 					t.Helper()

@@ -22,7 +22,7 @@ func sharedFrom(n int) func(*Config) { return func(cfg *Config) { cfg.OwnReceive
 
 // promises checks that at least as many shared receives are posted as connections were promised,
 // and returns both.
-func (w *world) promises() (posted, promised int) {
+func (w *env) promises() (posted, promised int) {
 	w.t.Helper()
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
@@ -50,7 +50,7 @@ func (w *world) promises() (posted, promised int) {
 // TestSharedShapes makes all kinds of calls, of both versions, by connections that share their
 // receives.
 func TestSharedShapes(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		cfg.OwnReceives, cfg.Versions, cfg.Extensions = -1, []int{1, 2}, allExtensions
 	})
 	w.handler.async = true
@@ -76,7 +76,7 @@ func TestSharedShapes(t *testing.T) {
 // TestSharedOwn: the first connections have queues of their own, and so do those that need other
 // receives; so does one that comes when another has gone.
 func TestSharedOwn(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		cfg.OwnReceives, cfg.InlineCall, cfg.Versions, cfg.Extensions = 2, 16384, []int{1, 2}, allExtensions
 	})
 	dial := func() *Client {
@@ -116,7 +116,7 @@ func TestSharedOwn(t *testing.T) {
 
 // TestSharedVersion1: private data announce receives that are not larger than the shared ones.
 func TestSharedVersion1(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.OwnReceives, cfg.InlineCall = -1, 65536 })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.OwnReceives, cfg.InlineCall = -1, 65536 })
 	c := w.dial(func(cfg *Config) { cfg.InlineCall = 65536 })
 	if err := plain(c, w.cpool, 5000, 10); err != nil {
 		t.Error(err)
@@ -130,7 +130,7 @@ func TestSharedVersion1(t *testing.T) {
 // TestSharedSize: the size of shared receives is constant, whatever a client requests.
 func TestSharedSize(t *testing.T) {
 	both := func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{1, 2}, TransportProperties }
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { both(cfg); cfg.OwnReceives = -1 })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { both(cfg); cfg.OwnReceives = -1 })
 	c := w.dial(both)
 	for _, size := range []int{1024, 65536} {
 		if n := askReceiveSize(t, w, c, size); n != wire.DefaultReceiveSize {
@@ -148,7 +148,7 @@ func TestSharedSize(t *testing.T) {
 // notice.
 func TestSharedOverrun(t *testing.T) {
 	const credits = 4
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, credit.Static(credits) })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, credit.Static(credits) })
 	c := w.dial(nil)
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestSharedOverrun(t *testing.T) {
 // posted than for those that were there at once.
 func TestSharedChurn(t *testing.T) {
 	const credits, atOnce = 8, 4
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, credit.Static(credits) })
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.OwnReceives, cfg.Credits = -1, credit.Static(credits) })
 	w.handler.async = true
 	stays := w.dial(nil)
 	for range 25 {
@@ -246,7 +246,7 @@ func TestSharedChurn(t *testing.T) {
 // has none.
 func TestSharedFull(t *testing.T) {
 	for _, most := range []int{8, -1} {
-		w := newWorld(t, rdmatest.Options{MaxShared: most}, sharedFrom(-1))
+		w := newEnv(t, rdmatest.Options{MaxShared: most}, sharedFrom(-1))
 		var clients []*Client
 		for range 4 {
 			c := w.dial(nil)

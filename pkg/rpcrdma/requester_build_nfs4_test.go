@@ -22,7 +22,7 @@ func TestCompoundChunks(t *testing.T) {
 	} {
 		for _, slide := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v,slide=%v", lens, slide), func(t *testing.T) {
-				cl, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Bindings = binding.For }, nil)
+				cl, p, w := newRequesterEnv(t, rawPrivate(4096), func(cfg *Config) { cfg.Bindings = binding.For }, nil)
 				first := make(chan error, 1)
 				go func() { first <- null(cl, w.cpool, procNull) }()
 				p.answerNull(8)

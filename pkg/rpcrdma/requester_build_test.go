@@ -30,7 +30,7 @@ var shapes = []struct {
 	{"3 MiB", move{args: []int{3<<20 + 1}, results: []int{3<<20 + 3}}},
 }
 
-func testShapes(w *world, c *Client) {
+func testShapes(w *env, c *Client) {
 	if err := null(c, w.cpool, procNull); err != nil {
 		w.t.Error(err)
 	}
@@ -50,7 +50,7 @@ func TestShapes(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for _, inv := range []bool{false, true} {
 			t.Run(fmt.Sprintf("async=%v,invalidate=%v", async, inv), func(t *testing.T) {
-				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
+				w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, nil)
 				w.handler.async = async
 				c := w.dial(func(cfg *Config) { cfg.RemoteInvalidation = inv })
 				testShapes(w, c)
@@ -75,7 +75,7 @@ func TestNear(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%v of %v", 2*x.delay, x.near), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, rdmatest.Options{Delay: x.delay}, extended(allExtensions))
+				w := newEnv(t, rdmatest.Options{Delay: x.delay}, extended(allExtensions))
 				c := w.dial(func(cfg *Config) {
 					extended(allExtensions)(cfg)
 					cfg.Placement.Near = x.near

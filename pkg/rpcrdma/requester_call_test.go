@@ -18,7 +18,7 @@ import (
 // handle.
 func TestSingleHandle(t *testing.T) {
 	for _, agreed := range []bool{true, false} {
-		w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.RemoteInvalidation = agreed })
+		w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.RemoteInvalidation = agreed })
 		p := w.rawDial(rawPrivate(4096))
 		p.null(1)
 		xid := 10
@@ -97,7 +97,7 @@ func TestSingleHandle(t *testing.T) {
 // invalidate.
 func TestRevocation(t *testing.T) {
 	for _, agreed := range []bool{true, false} {
-		w := newWorld(t, rdmatest.Options{}, nil)
+		w := newEnv(t, rdmatest.Options{}, nil)
 		c := w.dial(func(cfg *Config) { cfg.RemoteInvalidation = agreed })
 		if err := null(c, w.cpool, procNull); err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ var errEnough = errors.New("enough")
 
 // TestCancel gives requests up in every state.
 func TestCancel(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = credit.Static(2) })
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) { cfg.Credits = credit.Static(2) })
 	c := w.dial(nil)
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestCancelExposed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := rdmatest.NewFabric(rdmatest.Options{ReuseHandles: true})
-			cl, p, w := requesterWorld(t, wire.PrivateData{SendSize: 4096, ReceiveSize: 4096}.Append(nil), nil, f)
+			cl, p, w := newRequesterEnv(t, wire.PrivateData{SendSize: 4096, ReceiveSize: 4096}.Append(nil), nil, f)
 			first := make(chan error, 1)
 			go func() { first <- null(cl, w.cpool, procNull) }()
 			p.answerNull(8)
@@ -293,7 +293,7 @@ func TestLateInvalidate(t *testing.T) {
 
 func lateInvalidate(t *testing.T, m move, own bool) {
 	f := rdmatest.NewFabric(rdmatest.Options{ReuseHandles: true})
-	cl, p, w := requesterWorld(t, rawPrivate(4096), nil, f)
+	cl, p, w := newRequesterEnv(t, rawPrivate(4096), nil, f)
 	first := make(chan error, 1)
 	go func() { first <- null(cl, w.cpool, procNull) }()
 	p.answerNull(8)

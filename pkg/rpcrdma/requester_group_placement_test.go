@@ -24,7 +24,7 @@ func TestPlacements(t *testing.T) {
 			{Results: wire.BySize, Threshold: 6000, MinLength: 100}, {Results: wire.BySize, Threshold: 100_000}, {Threshold: 6001},
 		} {
 			t.Run(fmt.Sprintf("server%d,client%d,%v,threshold%d", sets[0], sets[1], p.Results, p.Threshold), func(t *testing.T) {
-				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(sets[0]))
+				w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, extended(sets[0]))
 				w.handler.async = p.Threshold > 1
 				c := w.dial(func(cfg *Config) {
 					extended(sets[1])(cfg)
@@ -59,7 +59,7 @@ func TestPlacementCredits(t *testing.T) {
 					extended(allExtensions)(cfg)
 					cfg.Credits, cfg.Continuation, cfg.Placement = credit.Static(credits), Continuation{3, 3}, p
 				}
-				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+				w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, change)
 				c := w.dial(change)
 				var wg sync.WaitGroup
 				for g := range 4 {

@@ -18,7 +18,7 @@ func TestBackGroups(t *testing.T) {
 	for _, server := range sets {
 		for _, client := range sets {
 			t.Run(fmt.Sprintf("server%d,client%d", server, client), func(t *testing.T) {
-				w := newWorld(t, rdmatest.Options{ScribbleReceives: true, Record: true}, extended(server))
+				w := newEnv(t, rdmatest.Options{ScribbleReceives: true, Record: true}, extended(server))
 				callbacks := &testHandler{async: server == client}
 				c := w.dial(func(cfg *Config) { extended(client)(cfg); cfg.Handler, cfg.ReverseCredits = callbacks, 5 })
 				if err := null(c, w.cpool, procNull); err != nil {
@@ -67,7 +67,7 @@ func TestBackGroupsUnderLoad(t *testing.T) {
 				cfg.Credits, cfg.ReverseCredits = credit.Static(credits), credits
 				cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
 			}
-			w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+			w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, change)
 			callbacks := &testHandler{async: true}
 			c := w.dial(func(cfg *Config) { change(cfg); cfg.Handler = callbacks })
 			if err := null(c, w.cpool, procNull); err != nil {
@@ -119,7 +119,7 @@ func TestBackGroupsLost(t *testing.T) {
 			if n > 60 {
 				t.Fatal("the fault still strikes at step 60")
 			}
-			w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(MessageContinuation))
+			w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, extended(MessageContinuation))
 			callbacks := &testHandler{async: n%2 == 0}
 			c := w.dial(func(cfg *Config) { extended(MessageContinuation)(cfg); cfg.Handler = callbacks })
 			if err := null(c, w.cpool, procNull); err != nil {
@@ -148,7 +148,7 @@ func TestBackGroupsLost(t *testing.T) {
 // so the client may use all the credits it has.
 func TestBackRefused(t *testing.T) {
 	const credits = 4
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.Credits = credit.Static(credits) })
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.Credits = credit.Static(credits) })
 	c := w.dial(func(cfg *Config) { cfg.Handler, cfg.ReverseCredits = &testHandler{}, 5 })
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestBackRefused(t *testing.T) {
 // which needs more credits than there are before an answer has come.
 func TestBackGroupsFirst(t *testing.T) {
 	for range 20 {
-		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(MessageContinuation))
+		w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, extended(MessageContinuation))
 		c := w.dial(func(cfg *Config) { extended(MessageContinuation)(cfg); cfg.Handler = &testHandler{} })
 		if err := null(c, w.cpool, procNull); err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestBackGroupsFirst(t *testing.T) {
 // TestBackEnded makes a call of the reverse direction on a connection whose end has not reached the
 // requester yet.
 func TestBackEnded(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, nil)
+	w := newEnv(t, rdmatest.Options{}, nil)
 	c := w.dial(func(cfg *Config) { cfg.Handler = &testHandler{} })
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestExposed(t *testing.T) {
 						cfg.Placement = Placement{Results: wire.Explicit, Threshold: 1}
 					}
 				}
-				w := newWorld(t, rdmatest.Options{MaxExposed: 3, ScribbleReceives: true}, change)
+				w := newEnv(t, rdmatest.Options{MaxExposed: 3, ScribbleReceives: true}, change)
 				w.handler.async = async
 				c := w.dial(change)
 				var wg sync.WaitGroup
@@ -66,7 +66,7 @@ func TestExposed(t *testing.T) {
 // TestExposedEnds cancels a call that waits for others to expose less, and loses the connection
 // under another one.
 func TestExposedEnds(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{MaxExposed: 2}, nil)
+	w := newEnv(t, rdmatest.Options{MaxExposed: 2}, nil)
 	c := w.dial(nil)
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)

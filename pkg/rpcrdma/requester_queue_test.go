@@ -25,14 +25,14 @@ func noReads(cfg *Config) {
 	cfg.Limits.ReadSegments = 0
 }
 
-// waitWorld is a requester with three credits, whose calls of 5000 bytes take two.
-type waitWorld struct {
-	*world
+// queueEnv is a requester with three credits, whose calls of 5000 bytes take two.
+type queueEnv struct {
+	*env
 	c *Client
 	p *rawPeer
 }
 
-func newWaitWorld(t *testing.T, changes ...func(*Config)) *waitWorld {
+func newQueueEnv(t *testing.T, changes ...func(*Config)) *queueEnv {
 	t.Helper()
 	c, p, w, err := dial2(t, func(cfg *Config) {
 		extended(MessageContinuation)(cfg)
@@ -46,11 +46,11 @@ func newWaitWorld(t *testing.T, changes ...func(*Config)) *waitWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &waitWorld{w, c, p}
+	return &queueEnv{w, c, p}
 }
 
 // submit makes a call with an argument of n bytes.
-func (w *waitWorld) submit(n int) (*oncrpc.Request, chan struct{}) {
+func (w *queueEnv) submit(n int) (*oncrpc.Request, chan struct{}) {
 	w.t.Helper()
 	m := move{args: []int{n}}
 	r, err := m.build(w.cpool)
@@ -64,7 +64,7 @@ func (w *waitWorld) submit(n int) (*oncrpc.Request, chan struct{}) {
 }
 
 // take takes the n messages of a call, and returns its XID; 0 is for one message of any kind.
-func (w *waitWorld) take(n int) uint32 {
+func (w *queueEnv) take(n int) uint32 {
 	w.t.Helper()
 	h := w.p.parse2(w.p.get().b)
 	if n == 0 {
@@ -79,12 +79,12 @@ func (w *waitWorld) take(n int) uint32 {
 	return uint32(h.XID)
 }
 
-func (w *waitWorld) answer(xid uint32, n, credits int) {
+func (w *queueEnv) answer(xid uint32, n, credits int) {
 	w.p.send(words(xid, 2, credits, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0, crc(n, 0), n, 0, tail))
 }
 
 // waits returns the requirement for which the first call in the queue waits.
-func (w *waitWorld) waits() (needs int) {
+func (w *queueEnv) waits() (needs int) {
 	out := &w.c.conn.requester
 	out.mu.Lock()
 	defer out.mu.Unlock()
@@ -98,7 +98,7 @@ func (w *waitWorld) waits() (needs int) {
 // wait for all of them, hold none meanwhile, and are not overtaken. When the grant is too low for
 // good, they are refused.
 func TestWaitForCredits(t *testing.T) {
-	w := newWaitWorld(t)
+	w := newQueueEnv(t)
 	a, aDone := w.submit(100)
 	b, bDone := w.submit(100)
 	xa, xb := w.take(1), w.take(1)
@@ -140,7 +140,7 @@ func TestWaitForCredits(t *testing.T) {
 // TestWaitEnds cancels a call that waits, lets the grant fall below another's requirement, and
 // loses the connection under a third.
 func TestWaitEnds(t *testing.T) {
-	w := newWaitWorld(t)
+	w := newQueueEnv(t)
 	for range 2 {
 		r, done := w.submit(100)
 		s, sDone := w.submit(100)
@@ -190,7 +190,7 @@ func TestWaitEnds(t *testing.T) {
 // TestWaitCancelled cancels a call that waits for credits: the one behind it goes at once, since
 // there is a credit for that.
 func TestWaitCancelled(t *testing.T) {
-	w := newWaitWorld(t)
+	w := newQueueEnv(t)
 	var rs []*oncrpc.Request
 	var done []chan struct{}
 	for _, n := range []int{100, 100, 5000, 100} {
@@ -219,7 +219,7 @@ func TestWaitCancelled(t *testing.T) {
 // while there is no memory for the receives of its reply: it fails, and keeps no credit.
 func TestGroupWithoutReceives(t *testing.T) {
 	pool := bufpool.New(24 << 20)
-	w := newWaitWorld(t, func(cfg *Config) { cfg.Pool = pool })
+	w := newQueueEnv(t, func(cfg *Config) { cfg.Pool = pool })
 	others := w.cpool
 	w.cpool = pool // where calls are made
 	first, firstDone := w.submit(100)
@@ -283,7 +283,7 @@ func TestWaitUnderLoad(t *testing.T) {
 					cfg.Credits, cfg.Continuation = credit.Static(credits), Continuation{limit, 3}
 					cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
 				}
-				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+				w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, change)
 				w.handler.async = limit == 2
 				c := w.dial(func(cfg *Config) { change(cfg); noReads(cfg) })
 				var wg sync.WaitGroup
@@ -312,7 +312,7 @@ func TestWaitUnderLoad(t *testing.T) {
 // TestReportsInTurn sends two bad replies at once: the second one is reported when the report of
 // the first one has been answered, and before the next call.
 func TestReportsInTurn(t *testing.T) {
-	w := newWaitWorld(t)
+	w := newQueueEnv(t)
 	group := func() (*oncrpc.Request, chan struct{}) {
 		m := move{results: []int{5000}}
 		r, err := m.build(w.cpool)
@@ -374,7 +374,7 @@ func TestReportsInTurn(t *testing.T) {
 // the calls that wait for it fail when its time is over, and so does the connection.
 func TestFenceUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaitWorld(t)
+		w := newQueueEnv(t)
 		var rs []*oncrpc.Request
 		var done []chan struct{}
 		for range 2 {

@@ -123,7 +123,7 @@ func TestBadReplies(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cl, p, w := requesterWorld(t, rawPrivate(4096), nil, nil)
+			cl, p, w := newRequesterEnv(t, rawPrivate(4096), nil, nil)
 			first := make(chan error, 1)
 			go func() { first <- null(cl, w.cpool, procNull) }()
 			p.answerNull(8)
@@ -177,7 +177,7 @@ func TestSlidingChunks(t *testing.T) {
 	m := move{results: []int{5000, 5000, 5000, 5000}, how: []int{1, 0, 1, 0}}
 	for _, slide := range []bool{false, true} {
 		t.Run(fmt.Sprintf("slide=%v", slide), func(t *testing.T) {
-			cl, p, w := requesterWorld(t, rawPrivate(4096), nil, nil)
+			cl, p, w := newRequesterEnv(t, rawPrivate(4096), nil, nil)
 			first := make(chan error, 1)
 			go func() { first <- null(cl, w.cpool, procNull) }()
 			p.answerNull(8)
@@ -235,7 +235,7 @@ func TestSlidingChunks(t *testing.T) {
 // TestSplitReceives cuts receives into odd segments: headers and payload cross them anywhere.
 func TestSplitReceives(t *testing.T) {
 	for _, layout := range [][]int{{1, 4095}, {3, 5, 7, 11, 13, 4057}, {30, 30, 4036}, {2048, 2048}, {17, 4079}} {
-		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.layout = layout })
+		w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.layout = layout })
 		c := w.dial(func(cfg *Config) { cfg.layout = layout })
 		testShapes(w, c)
 		w.close(c)

@@ -51,7 +51,7 @@ func TestFailedReads(t *testing.T) {
 				continue
 			}
 			t.Run(c.name+", "+form.name, func(t *testing.T) {
-				cl, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Bindings = binding.For }, nil)
+				cl, p, w := newRequesterEnv(t, rawPrivate(4096), func(cfg *Config) { cfg.Bindings = binding.For }, nil)
 				first := make(chan error, 1)
 				go func() { first <- null(cl, w.cpool, procNull) }()
 				p.answerNull(8)
@@ -115,7 +115,7 @@ func TestFailedBehindPlaced(t *testing.T) {
 	for good := range 3 {
 		for _, form := range unusedForms[:3] {
 			t.Run(fmt.Sprintf("%d good, %s", good, form.name), func(t *testing.T) {
-				cl, p, w := requesterWorld(t, rawPrivate(4096), func(cfg *Config) { cfg.Bindings = binding.For }, nil)
+				cl, p, w := newRequesterEnv(t, rawPrivate(4096), func(cfg *Config) { cfg.Bindings = binding.For }, nil)
 				first := make(chan error, 1)
 				go func() { first <- null(cl, w.cpool, procNull) }()
 				p.answerNull(8)

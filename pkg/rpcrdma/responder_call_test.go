@@ -14,7 +14,7 @@ import (
 // TestUnsortedReads sends calls whose Read chunks are in any order: RFC 8166 has none. The
 // arguments come out right, also with a Position Zero Read chunk that is not the first.
 func TestUnsortedReads(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, nil)
 	p := w.rawDial(rawPrivate(4096))
 	p.null(1)
 	random := rand.New(rand.NewPCG(5, 6))

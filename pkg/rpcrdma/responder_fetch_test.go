@@ -80,7 +80,7 @@ func TestNoProgress(t *testing.T) {
 				budget := bufpool.NewBudget(0, 0)
 				budget.SetLimits(bufpool.Limits{Total: size, MinProgress: rate})
 				seen, hold := new(closedConns), new(slow)
-				w := newWorld(t, tt.fabric, func(cfg *Config) {
+				w := newEnv(t, tt.fabric, func(cfg *Config) {
 					cfg.Budget, cfg.Observer = budget, seen
 					if tt.backend > 0 {
 						cfg.Handler = hold
@@ -132,7 +132,7 @@ func TestNoProgress(t *testing.T) {
 func TestReadTimeoutIsNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := new(closedConns)
-		w := newWorld(t, rdmatest.Options{Delay: 10 * time.Millisecond}, func(cfg *Config) { cfg.Observer = seen })
+		w := newEnv(t, rdmatest.Options{Delay: 10 * time.Millisecond}, func(cfg *Config) { cfg.Observer = seen })
 		p := w.rawDial(rawPrivate(4096))
 		for i, pause := range []time.Duration{0, readTimeout - 30*time.Millisecond, readTimeout, 2*readTimeout - 20*time.Millisecond, readTimeout / 2, time.Hour, 0} {
 			time.Sleep(pause)
@@ -152,7 +152,7 @@ func TestReadTimeoutIsNoLimit(t *testing.T) {
 func TestRetainedTogether(t *testing.T) {
 	const total, conns = 16 << 20, 8 // of which an eighth is for kept replies
 	budget := bufpool.NewBudget(total, 0)
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
 		cfg.Credits, cfg.Budget = credit.Static(32), budget
 	})

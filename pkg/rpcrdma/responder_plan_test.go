@@ -13,7 +13,7 @@ import (
 // TestKeptIdentity has a call answered REPLY_RESOURCE and sends others with its XID: each is
 // executed. The call itself, in whatever shape it comes again, is not.
 func TestKeptIdentity(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
 		cfg.Credits = credit.Static(8)
 	})

@@ -26,7 +26,7 @@ func (d dropper) ServeRPC(c *oncrpc.Call) {
 func TestDrop(t *testing.T) {
 	for _, version := range []int{wire.Version1, wire.Version2} {
 		change := func(cfg *Config) { cfg.Versions, cfg.Credits = []int{version}, credit.Static(1) }
-		w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+		w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 			change(cfg)
 			cfg.Handler = dropper{cfg.Handler}
 		})
@@ -54,7 +54,7 @@ func TestDrop(t *testing.T) {
 
 // TestSupersede ends a call without an answer, and leaves its connection.
 func TestSupersede(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, nil)
+	w := newEnv(t, rdmatest.Options{}, nil)
 	p := w.rawDial(rawPrivate(4096))
 	p.null(1)
 	p.send(plainMsg(2, rpcCall(2, procHang)))

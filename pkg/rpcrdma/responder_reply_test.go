@@ -38,7 +38,7 @@ func chunkBytes(segs []wire.Segment) []byte {
 // chunk lists of 0 to 16 segments in their headers; with a Reply chunk and without.
 func TestReplyThreshold(t *testing.T) {
 	for _, limit := range []int{1024, 4096} {
-		w := newWorld(t, rdmatest.Options{}, nil)
+		w := newEnv(t, rdmatest.Options{}, nil)
 		p := w.rawDial(rawPrivate(limit))
 		p.null(1)
 		xid := 100
@@ -105,7 +105,7 @@ func TestReplyThreshold(t *testing.T) {
 // TestCallThreshold sends the responder calls that just fit its receives.
 func TestCallThreshold(t *testing.T) {
 	for _, limit := range []int{1024, 4096, 65536} {
-		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.InlineCall = limit })
+		w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) { cfg.InlineCall = limit })
 		p := w.rawDial(rawPrivate(limit))
 		p.null(1)
 		for n := 0; n <= 16; n++ {
@@ -128,13 +128,13 @@ func TestCallThreshold(t *testing.T) {
 	}
 }
 
-// requesterWorld is the engine's requester against a raw server.
-func requesterWorld(t *testing.T, private []byte, change func(*Config), f *rdmatest.Fabric) (*Client, *rawPeer, *world) {
+// newRequesterEnv returns the engine's requester against a raw server.
+func newRequesterEnv(t *testing.T, private []byte, change func(*Config), f *rdmatest.Fabric) (*Client, *rawPeer, *env) {
 	t.Helper()
 	if f == nil {
 		f = rdmatest.NewFabric(rdmatest.Options{ScribbleReceives: true})
 	}
-	w := newWorldOn(t, f, nil)
+	w := newEnvOn(t, f, nil)
 	w.fabric = f
 	address, accept := rawServer(t, f, private)
 	got := make(chan *rawPeer, 1)
@@ -168,7 +168,7 @@ func submit(c oncrpc.Requester, r *oncrpc.Request) chan struct{} {
 // TestRequesterThreshold checks the forms of calls and reply bounds around the thresholds.
 func TestRequesterThreshold(t *testing.T) {
 	const limit = 4096
-	c, p, w := requesterWorld(t, rawPrivate(limit), nil, nil)
+	c, p, w := newRequesterEnv(t, rawPrivate(limit), nil, nil)
 	first := make(chan error, 1)
 	go func() { first <- null(c, w.cpool, procNull) }()
 	p.answerNull(8)
@@ -286,7 +286,7 @@ func TestRequesterThreshold(t *testing.T) {
 
 // TestFirstCall holds the first call of a connection to 1024 bytes, and to being alone.
 func TestFirstCall(t *testing.T) {
-	c, p, w := requesterWorld(t, rawPrivate(4096), nil, nil)
+	c, p, w := newRequesterEnv(t, rawPrivate(4096), nil, nil)
 	m := move{args: []int{1500}, inline: true, results: []int{1500}}
 	var done []chan struct{}
 	var rs []*oncrpc.Request
@@ -341,7 +341,7 @@ func checksumOf(b []byte) uint32 { return crc32.ChecksumIEEE(b) }
 // TestRoundUp moves lengths of 0 to 8 through chunks both ways, with the pad of Read chunks left
 // out and included.
 func TestRoundUp(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, nil)
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, nil)
 	p := w.rawDial(rawPrivate(4096))
 	p.null(1)
 	xid := 10

@@ -80,7 +80,7 @@ func TestBudgetOfReplies(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := new(slow)
 			budget := bufpool.NewBudget(8<<20, 2<<20)
-			w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+			w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 				if c.versions != nil {
 					c.versions(cfg)
 				}
@@ -126,7 +126,7 @@ func TestFarTargets(t *testing.T) {
 		front int
 		want  wire.Placement
 	}{{4096, wire.SendBased}, {200 << 10, wire.TooShort}, {3900 << 10, wire.TooShort}} {
-		w := newWorld(t, rdmatest.Options{MaxSegments: 4}, extended(allExtensions))
+		w := newEnv(t, rdmatest.Options{MaxSegments: 4}, extended(allExtensions))
 		p := w.rawDial(rawPrivate(4096))
 		p.send(words(1, 2, 32, 6, 3, 1, 4, c.front+4096, 3, 4, 6, 4, 40, c.front+4096, 2, 1, c.front, 1, 0, 1, 4096, 4096, 1, 0))
 		p.get()
@@ -158,7 +158,7 @@ func TestErrorHoldsNoReply(t *testing.T) {
 		t.Run(fmt.Sprintf("version%d", version), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				budget := bufpool.NewBudget(8<<20, 2<<20)
-				w := newWorld(t, rdmatest.Options{SentDelay: time.Hour}, func(cfg *Config) {
+				w := newEnv(t, rdmatest.Options{SentDelay: time.Hour}, func(cfg *Config) {
 					cfg.Versions, cfg.Budget, cfg.Credits = []int{version}, budget, credit.Static(32)
 				})
 				w.budget = budget

@@ -17,7 +17,7 @@ import (
 // TestKeptReplies looks how often calls are executed whose reply needs more room than was thought,
 // and how many replies are kept.
 func TestKeptReplies(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
 		cfg.Credits = credit.Static(4)
 	})
@@ -66,7 +66,7 @@ func TestKeptReplies(t *testing.T) {
 // others.
 func TestKeptWithoutBudget(t *testing.T) {
 	budget := bufpool.NewBudget(2<<20, 2<<20)
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		version2(cfg)
 		cfg.Credits, cfg.Budget = credit.Static(8), budget
 	})
@@ -106,7 +106,7 @@ func (s *Server) only() *Conn {
 // there are credits, and none when all credits have certainly been used again.
 func TestKeptGroups(t *testing.T) {
 	const credits = 4
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		extended(MessageContinuation)(cfg)
 		cfg.Credits = credit.Static(credits)
 	})
@@ -166,7 +166,7 @@ func (k *retainedReplies) held() (n, bytes int) {
 // kept.
 func TestKeptBytes(t *testing.T) {
 	budget := bufpool.NewBudget(256<<20, 32<<20)
-	w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 		extended(allExtensions)(cfg)
 		cfg.Budget = budget
 	})
@@ -248,7 +248,7 @@ func TestKeptInOrder(t *testing.T) {
 // TestMoreRoom makes calls that are wrong about their replies; none is executed twice.
 func TestMoreRoom(t *testing.T) {
 	for _, credits := range []credit.Static{1, 3} {
-		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+		w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 			version2(cfg)
 			cfg.Credits = credits
 		})
@@ -289,7 +289,7 @@ func TestMoreRoom(t *testing.T) {
 
 // TestCancelAgain cancels calls at any time while they are being sent again.
 func TestCancelAgain(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		version2(cfg)
 		cfg.Credits = credit.Static(2)
 	})

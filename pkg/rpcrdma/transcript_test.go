@@ -60,7 +60,7 @@ import (
 //	                             least one byte
 type transcript struct {
 	t    *testing.T
-	w    *world
+	w    *env
 	p    *rawPeer
 	mem  map[string][]byte
 	segs map[string]wire.Segment
@@ -163,18 +163,18 @@ func (x *transcript) connect(role string, options []string) (err error) {
 	o := rdmatest.Options{ScribbleReceives: true}
 	switch role {
 	case "responder":
-		x.w = newWorld(x.t, o, nil)
+		x.w = newEnv(x.t, o, nil)
 	case "responder2":
-		x.w = newWorld(x.t, o, func(cfg *Config) {
+		x.w = newEnv(x.t, o, func(cfg *Config) {
 			cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, credit.Static(8)
 		})
 	case "responder-ext":
-		x.w = newWorld(x.t, o, func(cfg *Config) {
+		x.w = newEnv(x.t, o, func(cfg *Config) {
 			small(cfg)
 			cfg.Credits = credit.Static(8)
 		})
 	case "requester":
-		x.c, x.p, x.w = requesterWorld(x.t, rawPrivate(4096), nil, nil)
+		x.c, x.p, x.w = newRequesterEnv(x.t, rawPrivate(4096), nil, nil)
 	case "requester2":
 		x.c, x.p, x.w, err = dial2(x.t, nil, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 8, 6, 0, 0) })
 	case "requester-ext":

@@ -52,7 +52,7 @@ func TestAnotherExtension(t *testing.T) {
 			extensions = append(extensions[:len(extensions):len(extensions)], extension{&echo, takeEcho})
 			defer func() { extensions = before }()
 		}
-		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, version2)
+		w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, version2)
 		p := w.rawDial(rawPrivate(4096))
 		exchange(p, words(1, 2, 1, 6, 0, 0))
 		for _, c := range []struct{ send, want []byte }{

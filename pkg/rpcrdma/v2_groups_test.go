@@ -27,7 +27,7 @@ func TestExtensions(t *testing.T) {
 	for _, server := range sets {
 		for _, client := range sets {
 			t.Run(fmt.Sprintf("server%d,client%d", server, client), func(t *testing.T) {
-				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(server))
+				w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, extended(server))
 				w.handler.async = server == client
 				c := w.dial(extended(client))
 				testShapes(w, c)
@@ -51,7 +51,7 @@ func TestExtensionsIWARP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorldOn(t, p, extended(allExtensions))
+	w := newEnvOn(t, p, extended(allExtensions))
 	c := w.dial(extended(allExtensions))
 	testShapes(w, c)
 	w.settled()
@@ -61,7 +61,7 @@ func TestExtensionsIWARP(t *testing.T) {
 // TestOneRoundTrip counts the operations that move data with all extensions: no RDMA operation, and
 // one Send each way where 64 KiB are enough.
 func TestOneRoundTrip(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		extended(allExtensions)(cfg)
 		cfg.Continuation = Continuation{17, 17}
 		cfg.Credits = credit.Static(32)
@@ -119,7 +119,7 @@ func TestGroupCredits(t *testing.T) {
 						cfg.Credits, cfg.Continuation = credit.Static(credits), Continuation{limit, replies}
 						cfg.Placement = Placement{ReceiveBuffer: 8192, MinLength: 512}
 					}
-					w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+					w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, change)
 					w.handler.async = limit == 2
 					c := w.dial(change)
 					var wg sync.WaitGroup
@@ -155,7 +155,7 @@ func TestGroupCredits(t *testing.T) {
 // TestGroupsLost ends connections at any time while groups are under way.
 func TestGroupsLost(t *testing.T) {
 	for i := range 60 {
-		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(allExtensions))
+		w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, extended(allExtensions))
 		w.handler.async = i%2 == 0
 		c := w.dial(extended(allExtensions))
 		var wg sync.WaitGroup
@@ -184,7 +184,7 @@ func TestGroupsLost(t *testing.T) {
 
 // TestGroupCancel cancels calls at any time.
 func TestGroupCancel(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, extended(allExtensions))
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, extended(allExtensions))
 	w.handler.async = true
 	c := w.dial(extended(allExtensions))
 	for i := range 200 {
@@ -219,7 +219,7 @@ func TestGroupMemory(t *testing.T) {
 		extended(allExtensions)(cfg)
 		cfg.Credits = credit.Static(8)
 	}
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, change)
 	small := bufpool.New(12 << 20)
 	c := w.dial(func(cfg *Config) { change(cfg); cfg.Pool = small })
 	if err := null(c, small, procNull); err != nil {
@@ -258,7 +258,7 @@ func TestGroupGrants(t *testing.T) {
 		t.Run(fmt.Sprintf("async=%v", async), func(t *testing.T) {
 			p := new(wish)
 			p.n.Store(32)
-			w := newWorld(t, rdmatest.Options{}, func(cfg *Config) {
+			w := newEnv(t, rdmatest.Options{}, func(cfg *Config) {
 				extended(allExtensions)(cfg)
 				cfg.Credits = p
 			})
@@ -299,7 +299,7 @@ func TestGroupGrants(t *testing.T) {
 
 // TestGroupDrain shuts a server down that retains replies: it does not wait for them.
 func TestGroupDrain(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, extended(allExtensions))
+	w := newEnv(t, rdmatest.Options{}, extended(allExtensions))
 	c := w.dial(extended(allExtensions))
 	for range 3 {
 		m := move{args: []int{100000}, results: []int{100000}}

@@ -29,7 +29,7 @@ func TestVersions(t *testing.T) {
 		for _, client := range offers {
 			for ext := range 4 {
 				t.Run(fmt.Sprintf("server%v,client%v,ext%d", server, client, ext), func(t *testing.T) {
-					w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+					w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 						cfg.Versions, cfg.Extensions = server, Extensions(ext&1)
 					})
 					cfg := w.clientConfig()
@@ -98,7 +98,7 @@ func TestVersion2(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for _, inv := range []bool{false, true} {
 			t.Run(fmt.Sprintf("async=%v,invalidate=%v", async, inv), func(t *testing.T) {
-				w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, version2)
+				w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, version2)
 				w.handler.async = async
 				c := w.dial(func(cfg *Config) {
 					version2(cfg)
@@ -121,7 +121,7 @@ func TestVersion2Sizes(t *testing.T) {
 		{16384, 65536, 4096, 8192, 4096, 8192},
 	} {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
-			w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+			w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 				version2(cfg)
 				cfg.InlineCall, cfg.InlineReply = s.serverIn, s.serverOut
 			})
@@ -153,7 +153,7 @@ func TestVersion2IWARP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := newWorldOn(t, p, func(cfg *Config) { cfg.Versions, cfg.Extensions = server, TransportProperties })
+		w := newEnvOn(t, p, func(cfg *Config) { cfg.Versions, cfg.Extensions = server, TransportProperties })
 		c := w.dial(func(cfg *Config) { cfg.Versions, cfg.Extensions = []int{1, 2}, TransportProperties })
 		testShapes(w, c)
 		if v, want := c.Negotiated().Version, server[len(server)-1]; v != want {
@@ -346,10 +346,10 @@ func TestVersionContext(t *testing.T) {
 
 // dial2 connects the requester, with version 2, to a raw server that answers the first message with
 // answer's bytes.
-func dial2(t *testing.T, change func(*Config), answer func(h *wire.Header) []byte) (*Client, *rawPeer, *world, error) {
+func dial2(t *testing.T, change func(*Config), answer func(h *wire.Header) []byte) (*Client, *rawPeer, *env, error) {
 	t.Helper()
 	f := rdmatest.NewFabric(rdmatest.Options{ScribbleReceives: true, Record: true})
-	w := newWorldOn(t, f, nil)
+	w := newEnvOn(t, f, nil)
 	w.fabric = f
 	address, accept := rawServer(t, f, rawPrivate(8192))
 	got := make(chan *rawPeer, 1)
@@ -496,7 +496,7 @@ func TestRemembered(t *testing.T) {
 // it is no reply, it is answered and leaves the reverse call alone; if it may be the reply, it ends
 // the call.
 func TestSameXID(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{}, version2)
+	w := newEnv(t, rdmatest.Options{}, version2)
 	p := w.rawDial(rawPrivate(4096))
 	p.send(words(1, 2, 8, 0, 0, 0, 0, 0, 0, rpcCall(1, procNull)))
 	p.get()

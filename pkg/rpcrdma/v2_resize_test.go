@@ -28,7 +28,7 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 		extended(ext)(cfg)
 		cfg.InlineCall, cfg.Credits = 8192, credit.Static(12)
 	}
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, change)
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, change)
 	w.handler.async = async
 	c := w.dial(change)
 	var wg sync.WaitGroup
@@ -89,7 +89,7 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 // TestGrow checks that a server announces larger receives only when no smaller one is posted any
 // more.
 func TestGrow(t *testing.T) {
-	w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+	w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 		version2(cfg)
 		cfg.Credits = credit.Static(1)
 	})
@@ -148,7 +148,7 @@ func TestGrow(t *testing.T) {
 func TestGrowInGroup(t *testing.T) {
 	between := 0
 	for before := range 2 {
-		w := newWorld(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
+		w := newEnv(t, rdmatest.Options{ScribbleReceives: true}, func(cfg *Config) {
 			extended(MessageContinuation)(cfg)
 			cfg.Credits = credit.Static(2)
 		})
@@ -258,7 +258,7 @@ func TestReplyAfterShrink(t *testing.T) {
 
 // askReceiveSize requests that the server receive messages of at most size bytes, and returns the
 // resulting size. No call is sent meanwhile, so that none is longer than that.
-func askReceiveSize(t *testing.T, w *world, c *Client, size int) int {
+func askReceiveSize(t *testing.T, w *env, c *Client, size int) int {
 	t.Helper()
 	k, out := &c.conn.negotiator, &c.conn.requester
 	var p wire.Properties

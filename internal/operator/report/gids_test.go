@@ -30,7 +30,7 @@ func TestCrowded(t *testing.T) {
 		{"the smallest counts", 200, [2]int{256, 16}, "1 export served; spec.limits.exports is 200, but the GID table of mlx5_4 in pod fast-1 has room for 6 virtual IPs, and "},
 		{"an older gateway", 200, [2]int{0, 0}, "1 export served"},
 	} {
-		w := newWorld(true, func(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) { g.Spec.Limits.Exports = c.limit })
+		w := newEnv(true, func(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) { g.Spec.Limits.Exports = c.limit })
 		for i, table := range c.tables {
 			gids := own
 			if i == 0 {

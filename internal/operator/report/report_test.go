@@ -22,8 +22,8 @@ import (
 	"sluice.dev/sluice/internal/speaker/api"
 )
 
-// world is a gateway with one export and two pods that serve it.
-type world struct {
+// env is a gateway with one export and two pods that serve it.
+type env struct {
 	gw   *v1alpha1.NFSGateway
 	x    *v1alpha1.NFSExport
 	plan plan.Plan
@@ -32,8 +32,8 @@ type world struct {
 
 const vip = "192.0.2.10"
 
-func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)) *world {
-	w := &world{
+func newEnv(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)) *env {
+	w := &env{
 		gw: &v1alpha1.NFSGateway{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "fast"}},
 		x: &v1alpha1.NFSExport{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "data", UID: "00000000-0000-0000-0000-000000000001"}, Spec: v1alpha1.NFSExportSpec{
 			GatewayRef: v1alpha1.GatewayReference{Name: "fast"},
@@ -62,7 +62,7 @@ func newWorld(virtual bool, edit func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
 }
 
 // pod is one that serves the export.
-func (w *world) pod(name string) Pod {
+func (w *env) pod(name string) Pod {
 	e := &w.plan.Exports[0]
 	p := Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{plan.LabelGateway: "fast", plan.LabelWorkload: e.Workload}}, Status: corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIP: "10.1.0.7", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
@@ -83,10 +83,10 @@ func (w *world) pod(name string) Pod {
 	return p
 }
 
-func (w *world) at(pod int) *status.Export { return &w.seen.Pods[pod].Status.Exports[0] }
+func (w *env) at(pod int) *status.Export { return &w.seen.Pods[pod].Status.Exports[0] }
 
 // alone leaves one pod, with a status that says nothing of its gateway.
-func (w *world) alone(s corev1.PodStatus) {
+func (w *env) alone(s corev1.PodStatus) {
 	w.seen.Pods = w.seen.Pods[:1]
 	p := &w.seen.Pods[0]
 	p.Pod.Status, p.Status = s, nil
@@ -102,14 +102,14 @@ func device(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 }
 
 // troubled has the device of a pod report a problem.
-func troubled(reason, message string) func(*world) {
-	return func(w *world) {
+func troubled(reason, message string) func(*env) {
+	return func(w *env) {
 		w.at(0).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []status.Problem{{Reason: reason, Message: message}}}
 	}
 }
 
 // largePath has a client whose packets are larger than the MTU of the pod's port.
-func largePath(w *world) {
+func largePath(w *env) {
 	x := w.at(0)
 	x.Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Ports: []status.Port{{Number: 1, State: "ACTIVE", ActiveMTU: 1024}}}
 	x.Clients = []status.Client{{Network: config.RDMA, Remote: netip.MustParseAddrPort("192.0.2.77:40000"), RDMA: &status.RDMA{QueuePair: &status.QueuePair{Device: "mlx5_4", Port: 1, PathMTU: 4096}}}}
@@ -128,133 +128,133 @@ func unscheduled(words string) corev1.PodStatus {
 func TestExportConditions(t *testing.T) {
 	one := replicas(1)
 	readyPod := []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	problem := func(p api.Problem) func(*world) {
-		return func(w *world) {
+	problem := func(p api.Problem) func(*env) {
+		return func(w *env) {
 			for i := range w.seen.Pods {
 				w.seen.Pods[i].Speaker = &api.Status{Problems: []api.Problem{p}}
 			}
 		}
 	}
-	rdma := func(f func(*status.Listener)) func(*world) { return func(w *world) { f(&w.at(0).Listeners[0]) } }
+	rdma := func(f func(*status.Listener)) func(*env) { return func(w *env) { f(&w.at(0).Listeners[0]) } }
 	for _, c := range []struct {
 		name    string
 		virtual bool
 		edit    func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
-		see     func(*world)
+		see     func(*env)
 		kind    string
 		status  metav1.ConditionStatus
 		reason  string
 		message string
 	}{
 		{name: "applied", kind: "Programmed", status: "True", reason: "Programmed", message: "applied by 2 of 2 pods"},
-		{name: "one pod has no node", see: func(w *world) {
+		{name: "one pod has no node", see: func(w *env) {
 			p := w.seen.Pods[1]
 			p.Status, p.Pod.Status = nil, unscheduled("0/3 nodes are available")
 			w.seen.Pods[1] = p
 		},
 			kind: "Programmed", status: "True", reason: "Programmed", message: `applied by 1 of 2 pods: pod fast-1 fits on no node: "0/3 nodes are available"`},
-		{name: "no pods", see: func(w *world) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not created yet"},
-		{name: "replicas 0", edit: replicas(0), see: func(w *world) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "NoReplicas",
+		{name: "no pods", see: func(w *env) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not created yet"},
+		{name: "replicas 0", edit: replicas(0), see: func(w *env) { w.seen.Pods = nil }, kind: "Programmed", status: "False", reason: "NoReplicas",
 			message: "no pod serves, because spec.replicas of the NFSGateway is 0: set it to 1 or more"},
-		{name: "pods are going", see: func(w *world) {
+		{name: "pods are going", see: func(w *env) {
 			for i := range w.seen.Pods {
 				w.seen.Pods[i].DeletionTimestamp = &metav1.Time{}
 			}
 		}, kind: "Programmed", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not created yet"},
-		{name: "admission", see: func(w *world) { w.seen.Pods = nil; w.seen.Refused["fast"] = "pods \"fast-\" is forbidden:\n violates" },
+		{name: "admission", see: func(w *env) { w.seen.Pods = nil; w.seen.Refused["fast"] = "pods \"fast-\" is forbidden:\n violates" },
 			kind: "Programmed", status: "False", reason: "PodsRefused", message: `cannot create a pod of fast: "pods \"fast-\" is forbidden: violates"; and 1 more`},
-		{name: "the kubelet's admission", edit: one, see: func(w *world) {
+		{name: "the kubelet's admission", edit: one, see: func(w *env) {
 			w.alone(corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "no healthy devices"})
 		}, kind: "Programmed", status: "False", reason: "PodsRefused", message: `pod fast-0 was refused by its node: UnexpectedAdmissionError: "no healthy devices"`},
-		{name: "failed", edit: one, see: func(w *world) { w.alone(corev1.PodStatus{Phase: corev1.PodFailed, Message: "gone"}) }, kind: "Programmed", status: "False", reason: "PodsCrashing",
+		{name: "failed", edit: one, see: func(w *env) { w.alone(corev1.PodStatus{Phase: corev1.PodFailed, Message: "gone"}) }, kind: "Programmed", status: "False", reason: "PodsCrashing",
 			message: `pod fast-0 has failed: "gone"`},
 		{name: "a failed pod that was replaced", see: evicted, kind: "Programmed", status: "True", reason: "Programmed", message: "applied by 2 of 2 pods"},
-		{name: "a failed pod that is not replaced yet", see: func(w *world) { evicted(w); w.seen.Pods = w.seen.Pods[1:] }, kind: "Programmed", status: "True", reason: "Programmed",
+		{name: "a failed pod that is not replaced yet", see: func(w *env) { evicted(w); w.seen.Pods = w.seen.Pods[1:] }, kind: "Programmed", status: "True", reason: "Programmed",
 			message: `applied by 1 of 2 pods: pod fast-2 was refused by its node: Evicted: "low on memory"`},
-		{name: "crashing", edit: one, see: func(w *world) {
+		{name: "crashing", edit: one, see: func(w *env) {
 			s := waitingFor("CrashLoopBackOff", "back-off")
 			s.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "stateDir: no"}
 			w.alone(s)
 		}, kind: "Programmed", status: "False", reason: "PodsCrashing",
 			message: `pod fast-0 crashes: container gateway, exit code 1: "stateDir: no": see kubectl logs --previous`},
-		{name: "no image", edit: one, see: func(w *world) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Programmed", status: "False", reason: "ImageNotPulled",
+		{name: "no image", edit: one, see: func(w *env) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Programmed", status: "False", reason: "ImageNotPulled",
 			message: `pod fast-0 cannot pull image gateway:1: ErrImagePull: "denied"`},
-		{name: "no image for a claim", edit: claimed, see: func(w *world) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Ready", status: "False", reason: "ImageNotPulled",
+		{name: "no image for a claim", edit: claimed, see: func(w *env) { w.alone(waitingFor("ErrImagePull", "denied")) }, kind: "Ready", status: "False", reason: "ImageNotPulled",
 			message: `pod fast-0 cannot pull image gateway:1: ErrImagePull: "denied"`},
-		{name: "no image for a claim, and another one since then", edit: claimed, see: func(w *world) {
+		{name: "no image for a claim, and another one since then", edit: claimed, see: func(w *env) {
 			w.alone(waitingFor("ErrImagePull", "denied"))
 			w.seen.Updated = map[string]int32{w.plan.Exports[0].Workload: 0}
 		}, kind: "Ready", status: "False", reason: "ImageNotPulled",
 			message: `pod fast-0 cannot pull image gateway:1: ErrImagePull: "denied"; its StatefulSet does not update a pod that is not ready: run kubectl delete pod --namespace storage fast-0`},
-		{name: "no secret", edit: one, see: func(w *world) { w.alone(waitingFor("CreateContainerConfigError", "secret not found")) }, kind: "Programmed", status: "False", reason: "PodsPending",
+		{name: "no secret", edit: one, see: func(w *env) { w.alone(waitingFor("CreateContainerConfigError", "secret not found")) }, kind: "Programmed", status: "False", reason: "PodsPending",
 			message: `pod fast-0 does not start: CreateContainerConfigError: "secret not found"`},
-		{name: "starting", edit: one, see: func(w *world) { w.alone(corev1.PodStatus{Phase: corev1.PodPending}) }, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is starting"},
-		{name: "no device anywhere", edit: device, see: func(w *world) { w.alone(unscheduled("Insufficient nvidia.com/rdma_vf")) }, kind: "Programmed", status: "False", reason: "NoNodeOffersResource",
+		{name: "starting", edit: one, see: func(w *env) { w.alone(corev1.PodStatus{Phase: corev1.PodPending}) }, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is starting"},
+		{name: "no device anywhere", edit: device, see: func(w *env) { w.alone(unscheduled("Insufficient nvidia.com/rdma_vf")) }, kind: "Programmed", status: "False", reason: "NoNodeOffersResource",
 			message: "pod fast-0 waits for resource nvidia.com/rdma_vf, which no node offers: install its device plugin, or change rdma.devices[0].resourceName"},
-		{name: "no device left", edit: device, see: func(w *world) {
+		{name: "no device left", edit: device, see: func(w *env) {
 			w.alone(unscheduled("Insufficient nvidia.com/rdma_vf"))
 			w.seen.Nodes = []corev1.Node{{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/rdma_vf": resource.MustParse("2")}}}}
 		}, kind: "Programmed", status: "False", reason: "PodsPending", message: `pod fast-0 fits on no node: "Insufficient nvidia.com/rdma_vf"`},
-		{name: "not asked", edit: one, see: func(w *world) { w.alone(w.seen.Pods[0].Pod.Status) }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-0 was not polled yet"},
-		{name: "silent", edit: one, see: func(w *world) {
+		{name: "not asked", edit: one, see: func(w *env) { w.alone(w.seen.Pods[0].Pod.Status) }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-0 was not polled yet"},
+		{name: "silent", edit: one, see: func(w *env) {
 			w.alone(corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7", Conditions: readyPod})
 			w.seen.Pods[0].Error = "connection refused"
 		}, kind: "Programmed", status: "False", reason: "PodsUnreachable",
 			message: `pod fast-0 is ready, but its /status does not answer the operator: "connection refused": allow the operator's pods to reach port 9180 of the gateway's pods, also in NetworkPolicies`},
-		{name: "silent and not ready", edit: one, see: func(w *world) {
+		{name: "silent and not ready", edit: one, see: func(w *env) {
 			w.alone(corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.7"})
 			w.seen.Pods[0].Error = "connection refused"
 		}, kind: "Programmed", status: "False", reason: "PodsPending", message: `pod fast-0 does not answer yet: "connection refused"`},
 		{name: "a node that is lost", edit: one, see: lost, kind: "Programmed", status: "False", reason: "NodeLost",
 			message: "pod fast-0 is on node n2, which does not answer: its tolerations decide when another node gets the pod"},
-		{name: "a lost node's pod that is about to go", edit: one, see: func(w *world) { lost(w); w.seen.Pods[0].DeletionTimestamp = &metav1.Time{} },
+		{name: "a lost node's pod that is about to go", edit: one, see: func(w *env) { lost(w); w.seen.Pods[0].DeletionTimestamp = &metav1.Time{} },
 			kind: "Programmed", status: "False", reason: "PodsPending", message: "1 of 1 pods of fast are not created yet"},
-		{name: "a lost node's pod that answers", edit: one, see: func(w *world) { s := w.seen.Pods[0].Status; lost(w); w.seen.Pods[0].Status = s },
+		{name: "a lost node's pod that answers", edit: one, see: func(w *env) { s := w.seen.Pods[0].Status; lost(w); w.seen.Pods[0].Status = s },
 			kind: "Programmed", status: "True", reason: "Programmed", message: "applied by 1 of 1 pod"},
 		{name: "a lost node's pod of a claim", edit: claimed, see: lost, kind: "Ready", status: "False", reason: "NodeLost", message: lostClaim},
-		{name: "a lost node's pod of a claim that is about to go", edit: claimed, see: func(w *world) { lost(w); w.seen.Pods[0].DeletionTimestamp = &metav1.Time{} },
+		{name: "a lost node's pod of a claim that is about to go", edit: claimed, see: func(w *env) { lost(w); w.seen.Pods[0].DeletionTimestamp = &metav1.Time{} },
 			kind: "Ready", status: "False", reason: "NodeLost", message: lostClaim},
-		{name: "not ready", see: func(w *world) {
+		{name: "not ready", see: func(w *env) {
 			for i := range w.seen.Pods {
 				w.seen.Pods[i].Pod.Status.Conditions = nil
 			}
 		}, kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is not ready yet; and 1 more"},
-		{name: "draining", edit: one, see: func(w *world) { w.seen.Pods = w.seen.Pods[:1]; w.seen.Pods[0].Status.Draining = true },
+		{name: "draining", edit: one, see: func(w *env) { w.seen.Pods = w.seen.Pods[:1]; w.seen.Pods[0].Status.Draining = true },
 			kind: "Programmed", status: "False", reason: "PodsPending", message: "pod fast-0 is draining"},
-		{name: "a file that is refused", see: func(w *world) { w.seen.Pods[1].Status.Config.Error = "line 3: no" }, kind: "Programmed", status: "False", reason: "NotApplied",
+		{name: "a file that is refused", see: func(w *env) { w.seen.Pods[1].Status.Config.Error = "line 3: no" }, kind: "Programmed", status: "False", reason: "NotApplied",
 			message: `pod fast-1 refuses its configuration: "line 3: no"`},
-		{name: "an export that is refused", see: func(w *world) { w.at(1).State, w.at(1).Error = status.Outdated, "address in use" }, kind: "Programmed", status: "False", reason: "NotApplied",
+		{name: "an export that is refused", see: func(w *env) { w.at(1).State, w.at(1).Error = status.Outdated, "address in use" }, kind: "Programmed", status: "False", reason: "NotApplied",
 			message: `pod fast-1 refuses the configuration: "address in use"`},
-		{name: "an older one", see: func(w *world) { w.at(1).Hash = "0123456789abcdef" }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-1 has not applied it yet"},
-		{name: "an older one can be mounted", see: func(w *world) { w.at(1).Hash = "0123456789abcdef" }, kind: "Ready", status: "True", reason: "Ready",
+		{name: "an older one", see: func(w *env) { w.at(1).Hash = "0123456789abcdef" }, kind: "Programmed", status: "False", reason: "Applying", message: "pod fast-1 has not applied it yet"},
+		{name: "an older one can be mounted", see: func(w *env) { w.at(1).Hash = "0123456789abcdef" }, kind: "Ready", status: "True", reason: "Ready",
 			message: "mount -t nfs -o vers=4.2,proto=rdma,port=20049 10.96.0.12:/ /mnt"},
 
 		{name: "reachable", kind: "BackendReachable", status: "True", reason: "Reachable", message: "nfs filer.example:/vol answers 2 pods"},
-		{name: "nobody asked", see: func(w *world) { w.seen.Pods = nil }, kind: "BackendReachable", status: "Unknown", reason: "Unknown", message: "no pod has asked nfs filer.example:/vol yet"},
-		{name: "asked just now", see: func(w *world) { w.at(0).Backend.Healthy, w.at(1).Backend.Healthy = false, false }, kind: "BackendReachable", status: "Unknown", reason: "Unknown",
+		{name: "nobody asked", see: func(w *env) { w.seen.Pods = nil }, kind: "BackendReachable", status: "Unknown", reason: "Unknown", message: "no pod has asked nfs filer.example:/vol yet"},
+		{name: "asked just now", see: func(w *env) { w.at(0).Backend.Healthy, w.at(1).Backend.Healthy = false, false }, kind: "BackendReachable", status: "Unknown", reason: "Unknown",
 			message: "pod fast-0 waits for a first answer of nfs filer.example:/vol"},
-		{name: "asked just now by one pod more", see: func(w *world) { w.at(0).Backend.Healthy = false }, kind: "BackendReachable", status: "True", reason: "Reachable",
+		{name: "asked just now by one pod more", see: func(w *env) { w.at(0).Backend.Healthy = false }, kind: "BackendReachable", status: "True", reason: "Reachable",
 			message: "nfs filer.example:/vol answers 2 pods"},
-		{name: "a pod more has just begun", see: func(w *world) { w.at(0).Backend.Healthy = false }, kind: "Ready", status: "True", reason: "Ready"},
-		{name: "away", see: func(w *world) { w.at(1).Backend.Healthy, w.at(1).Backend.Error = false, "no route to host" }, kind: "BackendReachable", status: "False", reason: "Unreachable",
+		{name: "a pod more has just begun", see: func(w *env) { w.at(0).Backend.Healthy = false }, kind: "Ready", status: "True", reason: "Ready"},
+		{name: "away", see: func(w *env) { w.at(1).Backend.Healthy, w.at(1).Backend.Error = false, "no route to host" }, kind: "BackendReachable", status: "False", reason: "Unreachable",
 			message: `nfs filer.example:/vol does not answer pod fast-1: "no route to host": check that it runs, and that firewalls and NetworkPolicies admit the pods`},
-		{name: "refusing", see: func(w *world) {
+		{name: "refusing", see: func(w *env) {
 			b := &w.at(0).Backend
 			b.Healthy, b.Error, b.Refused, b.AskedFrom, b.AskedAddress = false, "version 3: MNT3ERR_ACCES", true, 812, netip.MustParseAddr("10.1.0.7")
 		}, kind: "BackendReachable", status: "False", reason: "BackendRefuses",
 			message: `nfs filer.example:/vol refuses pod fast-0 at 10.1.0.7:812: "version 3: MNT3ERR_ACCES": export /vol to that address, or to the node's address if the network plugin masquerades pods; add no_root_squash if root must stay root`},
-		{name: "refusing a high port", see: func(w *world) {
+		{name: "refusing a high port", see: func(w *env) {
 			b := &w.at(0).Backend
 			b.Healthy, b.Error, b.Refused, b.AskedFrom, b.AskedAddress = false, "MNT3ERR_ACCES", true, 40000, netip.MustParseAddr("fd00::7")
 		}, kind: "Ready", status: "False", reason: "BackendRefuses",
 			message: `nfs filer.example:/vol refuses pod fast-0 at [fd00::7]:40000: "MNT3ERR_ACCES": export /vol to that address, or to the node's address if the network plugin masquerades pods; add no_root_squash if root must stay root; add insecure, because the port is above 1023`},
-		{name: "a volume", see: func(w *world) {
+		{name: "a volume", see: func(w *env) {
 			b := &w.at(0).Backend
 			b.Healthy, b.Error, b.Remote = false, "the directory has not answered for 1m0s", nil
 		}, kind: "BackendReachable", status: "False", reason: "Unreachable", message: `the volume of pod fast-0 does not answer: "the directory has not answered for 1m0s"`},
 
 		{name: "served", kind: "RDMAReady", status: "True", reason: "Serving", message: "served by 2 pods"},
-		{name: "nowhere", see: func(w *world) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no pod serves the export yet"},
+		{name: "nowhere", see: func(w *env) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no pod serves the export yet"},
 		{name: "a port in use", see: rdma(func(l *status.Listener) { l.State, l.Error = status.Retrying, "address already in use" }), kind: "RDMAReady", status: "False", reason: "ListenerFailed",
 			message: `pod fast-0 cannot listen on :21000: "address already in use"`},
 		{name: "no device", see: rdma(func(l *status.Listener) {
@@ -281,34 +281,34 @@ func TestExportConditions(t *testing.T) {
 		{name: "a client with a larger MTU", see: largePath, kind: "RDMAReady", status: "True", reason: "MTUMismatch",
 			message: "served by 2 pods; pod fast-0: the path MTU of client 192.0.2.77 is 4096, and the active MTU of port 1 of mlx5_4 is 1024, so large messages are lost: give the network interfaces of both, and the switches in between, the same MTU"},
 		{name: "a client with a larger MTU can mount", see: largePath, kind: "Ready", status: "True", reason: "Ready"},
-		{name: "the other pod's device has no GID of the address", virtual: true, edit: onVerbs, see: func(w *world) {
+		{name: "the other pod's device has no GID of the address", virtual: true, edit: onVerbs, see: func(w *env) {
 			carried(api.Problem{})(w)
 			w.at(0).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []status.Problem{{Reason: v1alpha1.ReasonGIDMissing, Message: "mlx5_4 has no GID for the address 192.0.2.10"}}}
 		}, kind: "Ready", status: "True", reason: "Ready"},
-		{name: "the other pod has no device", virtual: true, edit: onVerbs, see: func(w *world) {
+		{name: "the other pod has no device", virtual: true, edit: onVerbs, see: func(w *env) {
 			carried(api.Problem{})(w)
 			w.at(0).Listeners[0].Device = &status.Device{Problems: []status.Problem{{Reason: v1alpha1.ReasonDeviceMissing, Message: "there is no RDMA device"}}}
 		}, kind: "RDMAReady", status: "True", reason: "Serving",
 			message: "served by pod fast-1, which carries 192.0.2.10; pod fast-0 cannot take it over: there is no RDMA device"},
-		{name: "the pod that carries the address has no GID of it", virtual: true, edit: onVerbs, see: func(w *world) {
+		{name: "the pod that carries the address has no GID of it", virtual: true, edit: onVerbs, see: func(w *env) {
 			carried(api.Problem{})(w)
 			w.at(1).Listeners[0].Device = &status.Device{Name: "mlx5_4", Transport: "RoCE", Problems: []status.Problem{{Reason: v1alpha1.ReasonGIDMissing, Message: "mlx5_4 has no GID for the address 192.0.2.10"}}}
 		}, kind: "Ready", status: "False", reason: "GIDMissing", message: "pod fast-1: mlx5_4 has no GID for the address 192.0.2.10"},
-		{name: "nobody carries the address, and a device is missing", virtual: true, edit: onVerbs, see: func(w *world) {
+		{name: "nobody carries the address, and a device is missing", virtual: true, edit: onVerbs, see: func(w *env) {
 			w.at(0).Listeners[0].Device = &status.Device{Problems: []status.Problem{{Reason: v1alpha1.ReasonDeviceMissing, Message: "there is no RDMA device"}}}
 		}, kind: "RDMAReady", status: "False", reason: "DeviceMissing", message: "pod fast-0: there is no RDMA device"},
-		{name: "one pod does not listen yet", see: func(w *world) { w.at(1).State, w.at(1).Hash, w.at(1).Listeners = status.Applying, "", nil },
+		{name: "one pod does not listen yet", see: func(w *env) { w.at(1).State, w.at(1).Hash, w.at(1).Listeners = status.Applying, "", nil },
 			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 accepts clients, but does not serve the export yet"},
-		{name: "one pod has not read of it yet", see: func(w *world) { w.seen.Pods[1].Status.Exports = nil },
+		{name: "one pod has not read of it yet", see: func(w *env) { w.seen.Pods[1].Status.Exports = nil },
 			kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 accepts clients, but does not serve the export yet"},
-		{name: "one pod refuses it", see: func(w *world) {
+		{name: "one pod refuses it", see: func(w *env) {
 			w.at(1).State, w.at(1).Hash, w.at(1).Listeners, w.at(1).Error = status.Refused, "", nil, "no such server"
 		}, kind: "Ready", status: "False", reason: "NotApplied", message: `pod fast-1 accepts clients, but refuses the export: "no such server"`},
-		{name: "the pod without the address does not listen yet", virtual: true, see: func(w *world) {
+		{name: "the pod without the address does not listen yet", virtual: true, see: func(w *env) {
 			carried(api.Problem{})(w)
 			w.seen.Pods[0].Status.Exports = nil
 		}, kind: "Ready", status: "True", reason: "Ready"},
-		{name: "the pod with the address does not listen yet", virtual: true, see: func(w *world) {
+		{name: "the pod with the address does not listen yet", virtual: true, see: func(w *env) {
 			carried(api.Problem{})(w)
 			w.seen.Pods[1].Status.Exports = nil
 		}, kind: "Ready", status: "False", reason: "Applying", message: "pod fast-1 accepts clients, but does not serve the export yet"},
@@ -335,33 +335,33 @@ func TestExportConditions(t *testing.T) {
 			message: "all connections come from node addresses: either the clients are nodes, or kube-proxy or the network plugin hides them; then access rules match only nodes"},
 		{name: "clients", see: clients("10.9.0.1", "10.9.0.2"), kind: "ClientAddressesVisible", status: "True", reason: "Visible", message: "connections come from addresses other than those of nodes"},
 
-		{name: "no address", see: func(w *world) { clear(w.seen.Services) }, kind: "Ready", status: "False", reason: "AddressPending",
+		{name: "no address", see: func(w *env) { clear(w.seen.Services) }, kind: "Ready", status: "False", reason: "AddressPending",
 			message: "Service sluice-data has no address yet: check its events and its load balancer"},
-		{name: "no Service", see: func(w *world) { w.seen.Failed["sluice-data"] = errors.New("quota exceeded") }, kind: "Ready", status: "False", reason: "AddressPending",
+		{name: "no Service", see: func(w *env) { w.seen.Failed["sluice-data"] = errors.New("quota exceeded") }, kind: "Ready", status: "False", reason: "AddressPending",
 			message: `cannot create Service sluice-data; retrying: "quota exceeded"`},
 		{name: "an address that is refused, not asked for", see: clusterIPs("failed to allocate IP: the range is full"), kind: "Ready", status: "False", reason: "AddressPending"},
 		{name: "an address of another Service", edit: asksFor, see: clusterIPs("failed to allocate IP 10.96.0.9: provided IP is already allocated"), kind: "Accepted", status: "False", reason: "AddressTaken",
 			message: "address.ip: 10.96.0.9 belongs to another Service: choose another one, or omit it"},
 		{name: "an address outside the range", edit: asksFor, see: clusterIPs("the provided network does not match the current range"), kind: "Ready", status: "False", reason: "AddressOutsidePool",
 			message: `address.ip: 10.96.0.9 is not in the cluster's Service range: "Invalid value: [\"10.96.0.9\"]: the provided network does not match the current range": choose another one, or omit it`},
-		{name: "somebody else's Service", see: func(w *world) {
+		{name: "somebody else's Service", see: func(w *env) {
 			w.seen.Failed["sluice-data"] = fmt.Errorf("apply: %w", occupied("Service", "sluice-data"))
 		}, kind: "Accepted", status: "False", reason: "AddressTaken",
 			message: "Service storage/sluice-data exists, and the operator did not create it: delete it, or re-create the export under another name"},
-		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
+		{name: "somebody else's Deployment", see: func(w *env) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
 			message: "Deployment storage/fast exists, and the operator did not create it: delete it, or re-create the NFSGateway under another name; and 1 more"},
-		{name: "a StatefulSet that is refused", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, refused("StatefulSet", "fast") }, kind: "Ready", status: "False", reason: "ObjectRefused",
+		{name: "a StatefulSet that is refused", see: func(w *env) { w.seen.Pods, w.seen.Blocked["fast"] = nil, refused("StatefulSet", "fast") }, kind: "Ready", status: "False", reason: "ObjectRefused",
 			message: `the API server refuses StatefulSet storage/fast: "exceeded quota: sets": change the quota, policy, webhook or field named there; and 1 more`},
-		{name: "a ConfigMap that is refused, while an older one is applied", see: func(w *world) {
+		{name: "a ConfigMap that is refused, while an older one is applied", see: func(w *env) {
 			w.at(0).Hash, w.at(1).Hash, w.seen.Blocked["fast"] = "0123456789abcdef", "0123456789abcdef", refused("ConfigMap", "fast-1")
 		}, kind: "Programmed", status: "False", reason: "ObjectRefused",
 			message: `the API server refuses ConfigMap storage/fast-1: "exceeded quota: sets": change the quota, policy, webhook or field named there; and 2 more`},
-		{name: "a Service that is refused", see: func(w *world) { w.seen.Failed["sluice-data"] = refused("Service", "sluice-data") }, kind: "Ready", status: "False", reason: "AddressPending",
+		{name: "a Service that is refused", see: func(w *env) { w.seen.Failed["sluice-data"] = refused("Service", "sluice-data") }, kind: "Ready", status: "False", reason: "AddressPending",
 			message: `the API server refuses Service storage/sluice-data: "exceeded quota: sets": change the quota, policy, webhook or field named there`},
 		{name: "not accepted", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, kind: "Ready", status: "False", reason: "NamespaceNotAllowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(c.virtual, c.edit)
+			w := newEnv(c.virtual, c.edit)
 			if c.see != nil {
 				c.see(w)
 			}
@@ -379,7 +379,7 @@ func claimed(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 }
 
 // lost leaves one pod, on a node that answers nobody.
-func lost(w *world) {
+func lost(w *env) {
 	w.alone(w.seen.Pods[0].Pod.Status)
 	p := &w.seen.Pods[0]
 	p.Error, p.Spec.NodeName = "no route to host", "n2"
@@ -391,7 +391,7 @@ func lost(w *world) {
 
 // evicted adds a pod that its node ended: a Deployment makes another one, and leaves it for people
 // to look at.
-func evicted(w *world) {
+func evicted(w *env) {
 	p := w.pod("fast-2")
 	p.Status, p.Pod.Status = nil, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "low on memory"}
 	w.seen.Pods = append(w.seen.Pods, p)
@@ -400,8 +400,8 @@ func evicted(w *world) {
 func onVerbs(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) { g.Spec.Provider = v1alpha1.Verbs }
 
 // carried has the second pod carry the address, with a problem.
-func carried(p api.Problem) func(*world) {
-	return func(w *world) {
+func carried(p api.Problem) func(*env) {
+	return func(w *env) {
 		w.seen.Pods[0].Speaker = &api.Status{}
 		w.seen.Pods[1].Speaker = &api.Status{
 			Groups:   []api.GroupStatus{{Addresses: []api.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}},
@@ -413,8 +413,8 @@ func carried(p api.Problem) func(*world) {
 func asksFor(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Spec.Address.IP = "10.96.0.9" }
 
 // clusterIPs has the API server refuse a Service for its address.
-func clusterIPs(words string) func(*world) {
-	return func(w *world) {
+func clusterIPs(words string) func(*env) {
+	return func(w *env) {
 		w.seen.Failed["sluice-data"] = fmt.Errorf("apply: %w", apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), "sluice-data", field.ErrorList{
 			field.Invalid(field.NewPath("spec", "clusterIPs"), []string{"10.96.0.9"}, words),
 		}))
@@ -429,8 +429,8 @@ func refused(kind, name string) *Refused {
 	return &Refused{Kind: kind, Name: types.NamespacedName{Namespace: "storage", Name: name}, Err: errors.New("exceeded quota:\nsets")}
 }
 
-func clients(addresses ...string) func(*world) {
-	return func(w *world) {
+func clients(addresses ...string) func(*env) {
+	return func(w *env) {
 		w.seen.Nodes = []corev1.Node{{
 			Spec:   corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
 			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.9.0.1"}, {Type: corev1.NodeHostName, Address: "node"}}},
@@ -467,7 +467,7 @@ func check(t *testing.T, all []metav1.Condition, kind string, want metav1.Condit
 }
 
 func TestNoGateway(t *testing.T) {
-	w := newWorld(false, nil)
+	w := newEnv(false, nil)
 	w.x.Status.Backend = "nfs filer.example:/vol"
 	check(t, NoGateway(w.x, false).Conditions, "Ready", "False", "GatewayNotFound", `gatewayRef: NFSGateway storage/fast is in namespace "storage", which the operator does not watch: `+
 		"add it to --watch-namespaces (watchNamespaces of the chart), or re-create the export with another gatewayRef")
@@ -480,7 +480,7 @@ func TestNoGateway(t *testing.T) {
 }
 
 func TestExportStatus(t *testing.T) {
-	w := newWorld(true, nil)
+	w := newEnv(true, nil)
 	clients("10.9.0.1", "10.9.0.2", "10.9.0.3")(w)
 	w.at(1).Backend.Versions = []string{"3"}
 	w.seen.Pods[1].Speaker = &api.Status{Groups: []api.GroupStatus{{Addresses: []api.AddressStatus{{Address: netip.MustParseAddr(vip), State: "Carried"}}}}}
@@ -521,7 +521,7 @@ func TestMountLine(t *testing.T) {
 }
 
 func TestLoadBalancerAddress(t *testing.T) {
-	w := newWorld(false, nil)
+	w := newEnv(false, nil)
 	x := &w.plan.Exports[0]
 	svc := w.seen.Services[x.Service]
 	svc.Spec.Type = corev1.ServiceTypeLoadBalancer
@@ -541,7 +541,7 @@ func TestGateway(t *testing.T) {
 		name            string
 		virtual         bool
 		edit            func(*v1alpha1.NFSGateway, *v1alpha1.NFSExport)
-		see             func(*world)
+		see             func(*env)
 		kind            string
 		status          metav1.ConditionStatus
 		reason, message string
@@ -551,35 +551,35 @@ func TestGateway(t *testing.T) {
 		{name: "all run", kind: "Programmed", status: "True", reason: "Programmed", message: "all of 2 pods run", pods: "2/2"},
 		{name: "served", kind: "RDMAReady", status: "True", reason: "Serving", message: "1 export served", pods: "2/2"},
 		{name: "room", kind: "ConfigCapacity", status: "True", reason: "CapacitySufficient", message: "the ConfigMap of the pods has room for more exports", pods: "2/2"},
-		{name: "little room", see: func(w *world) { w.plan.Capacity.Used = 839_000 }, kind: "ConfigCapacity", status: "False", reason: "CapacityLow",
+		{name: "little room", see: func(w *env) { w.plan.Capacity.Used = 839_000 }, kind: "ConfigCapacity", status: "False", reason: "CapacityLow",
 			message: "the configuration of the pods takes more than 80 % of the 1 MiB of a ConfigMap: create another NFSGateway for further exports, or shorten access rules", pods: "2/2"},
-		{name: "no room", see: func(w *world) { w.plan.Capacity.Refused = 1 }, kind: "ConfigCapacity", status: "False", reason: "CapacityExhausted",
+		{name: "no room", see: func(w *env) { w.plan.Capacity.Refused = 1 }, kind: "ConfigCapacity", status: "False", reason: "CapacityExhausted",
 			message: "the configuration of the pods fills its ConfigMap: create another NFSGateway for new exports, or shorten access rules", pods: "2/2"},
-		{name: "no room, and ready", see: func(w *world) { w.plan.Capacity.Refused = 1 }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "2/2"},
-		{name: "one is missing", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Programmed", status: "False", reason: "PodsPending",
+		{name: "no room, and ready", see: func(w *env) { w.plan.Capacity.Refused = 1 }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "2/2"},
+		{name: "one is missing", see: func(w *env) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Programmed", status: "False", reason: "PodsPending",
 			message: "1 of 2 pods of fast are not created yet", pods: "1/2"},
-		{name: "one is enough", see: func(w *world) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "1/2"},
+		{name: "one is enough", see: func(w *env) { w.seen.Pods = w.seen.Pods[:1] }, kind: "Ready", status: "True", reason: "Ready", message: "exports can be mounted", pods: "1/2"},
 		{name: "a failed pod that was replaced", see: evicted, kind: "Programmed", status: "True", reason: "Programmed", message: "all of 2 pods run", pods: "2/2"},
-		{name: "another template", see: func(w *world) { w.seen.Updated = map[string]int32{"fast": 1} }, kind: "Programmed", status: "False", reason: "Applying",
+		{name: "another template", see: func(w *env) { w.seen.Updated = map[string]int32{"fast": 1} }, kind: "Programmed", status: "False", reason: "Applying",
 			message: "pods of fast are being replaced: 1 of 2 done", pods: "2/2"},
-		{name: "none", see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not created yet", pods: "0/2"},
-		{name: "without exports", see: func(w *world) { w.plan.Exports, w.seen.Pods[0].Status.Exports = nil, nil }, kind: "Ready", status: "True", reason: "Ready", message: "no NFSExport refers to it yet", pods: "2/2"},
-		{name: "nothing to serve", see: func(w *world) { w.plan.Exports = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no NFSExport refers to it yet", pods: "2/2"},
-		{name: "exports of elsewhere", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, see: func(w *world) {
+		{name: "none", see: func(w *env) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "PodsPending", message: "2 of 2 pods of fast are not created yet", pods: "0/2"},
+		{name: "without exports", see: func(w *env) { w.plan.Exports, w.seen.Pods[0].Status.Exports = nil, nil }, kind: "Ready", status: "True", reason: "Ready", message: "no NFSExport refers to it yet", pods: "2/2"},
+		{name: "nothing to serve", see: func(w *env) { w.plan.Exports = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no NFSExport refers to it yet", pods: "2/2"},
+		{name: "exports of elsewhere", edit: func(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) { x.Namespace = "elsewhere" }, see: func(w *env) {
 			for i := range w.seen.Pods {
 				w.seen.Pods[i].Status = &status.Status{Ready: true}
 			}
 		}, kind: "Ready", status: "True", reason: "Ready", message: "none of its 1 NFSExports can be served: check their conditions", pods: "2/2"},
-		{name: "none serves", see: func(w *world) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no export is served yet", pods: "0/2"},
-		{name: "replicas 0", edit: replicas(0), see: func(w *world) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "NoReplicas",
+		{name: "none serves", see: func(w *env) { w.seen.Pods = nil }, kind: "RDMAReady", status: "Unknown", reason: "Unknown", message: "no export is served yet", pods: "0/2"},
+		{name: "replicas 0", edit: replicas(0), see: func(w *env) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "NoReplicas",
 			message: "no pod serves, because spec.replicas of the NFSGateway is 0: set it to 1 or more", pods: "0/0"},
 		{name: "an address that nobody carries", virtual: true, kind: "Ready", status: "False", reason: "AddressNotHeld",
 			message: "export storage/data: no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181 (docs/troubleshooting.md#addressnotheld)", pods: "2/2"},
-		{name: "somebody else's Deployment", see: func(w *world) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
+		{name: "somebody else's Deployment", see: func(w *env) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
 			message: "Deployment storage/fast exists, and the operator did not create it: delete it, or re-create the NFSGateway under another name; and 1 more", pods: "0/2"},
-		{name: "somebody else's NetworkPolicy", see: func(w *world) { w.seen.Blocked[""] = occupied("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "NameTaken",
+		{name: "somebody else's NetworkPolicy", see: func(w *env) { w.seen.Blocked[""] = occupied("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "NameTaken",
 			message: "NetworkPolicy storage/fast exists, and the operator did not create it: delete it, or re-create the NFSGateway under another name", pods: "2/2"},
-		{name: "a NetworkPolicy that is refused", see: func(w *world) { w.seen.Blocked[""] = refused("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "ObjectRefused",
+		{name: "a NetworkPolicy that is refused", see: func(w *env) { w.seen.Blocked[""] = refused("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "ObjectRefused",
 			message: `the API server refuses NetworkPolicy storage/fast: "exceeded quota: sets": change the quota, policy, webhook or field named there`, pods: "2/2"},
 		{name: "a bad pool", virtual: true, edit: func(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 			g.Spec.Exposure.VirtualIP.Pool = []string{"192.0.2.9-192.0.2.1"}
@@ -587,7 +587,7 @@ func TestGateway(t *testing.T) {
 			kind: "Ready", status: "False", reason: "PoolInvalid", pods: "0/2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(c.virtual, c.edit)
+			w := newEnv(c.virtual, c.edit)
 			if c.see != nil {
 				c.see(w)
 			}

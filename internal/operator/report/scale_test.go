@@ -15,8 +15,8 @@ import (
 )
 
 // large is a gateway with many exports on many nodes, which all pods serve to a client each.
-func large(exports, nodes int) *world {
-	w := newWorld(false, nil)
+func large(exports, nodes int) *env {
+	w := newEnv(false, nil)
 	in := plan.Input{Gateway: w.gw, Namespaces: map[string]map[string]string{"storage": {}}}
 	for i := range exports {
 		x := w.x.DeepCopy()

@@ -175,8 +175,8 @@ func place(memory, data [][]byte) (filled [][]byte) {
 	return [][]byte{m[:n]}
 }
 
-// rig is a client of a server in memory.
-type rig struct {
+// env is a client of a server in memory.
+type env struct {
 	*client.Client
 	fs   *memFS
 	loop *loop
@@ -185,24 +185,24 @@ type rig struct {
 }
 
 // eachRig runs f over both kinds of transport and checks for leaks.
-func eachRig(t *testing.T, f func(t *testing.T, r *rig)) {
+func eachEnv(t *testing.T, f func(t *testing.T, e *env)) {
 	for _, place := range []bool{false, true} {
 		name := "whole"
 		if place {
 			name = "placed"
 		}
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, place)
-			f(t, r)
-			r.loop.serving.Wait()
-			if s := r.pool.Stats(); s.Bufs != 0 {
+			e := newEnv(t, place)
+			f(t, e)
+			e.loop.serving.Wait()
+			if s := e.pool.Stats(); s.Bufs != 0 {
 				t.Errorf("%d buffers were not released", s.Bufs)
 			}
 		})
 	}
 }
 
-func newRig(t *testing.T, place bool) *rig {
+func newEnv(t *testing.T, place bool) *env {
 	t.Helper()
 	pool := bufpool.New(0)
 	fs := newMemFS()
@@ -211,11 +211,11 @@ func newRig(t *testing.T, place bool) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{Client: client.New(client.Config{Requester: l, Pool: pool, Cred: cred, Window: 4}), fs: fs, loop: l, pool: pool}
-	if r.root, err = r.Mount(context.Background(), "/export"); err != nil {
+	e := &env{Client: client.New(client.Config{Requester: l, Pool: pool, Cred: cred, Window: 4}), fs: fs, loop: l, pool: pool}
+	if e.root, err = e.Mount(context.Background(), "/export"); err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return e
 }
 
 func mustNot(t *testing.T, err error) {

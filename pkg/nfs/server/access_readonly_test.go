@@ -31,7 +31,7 @@ func TestAccessReadOnlyVolume(t *testing.T) {
 		t.Fatal("mount a tmpfs: ", err)
 	}
 	defer func() { _ = unix.Unmount(volume, unix.MNT_DETACH) }()
-	r := newRig(t, func(c *Config) { c.Root = volume })
+	r := newEnv(t, func(c *Config) { c.Root = volume })
 	defer r.stop()
 	r.dir = volume
 	r.put("file", "")

@@ -12,7 +12,7 @@ import (
 )
 
 func TestGetattr(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "12345")
 	r.must(os.Symlink("target", r.path("link")))
 	r.must(os.Mkdir(r.path("dir"), 0o750))
@@ -59,7 +59,7 @@ func TestTimesOutOfRange(t *testing.T) {
 
 func TestSetattr(t *testing.T) {
 	needRoot(t)
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "0123456789")
 	h := r.handle("file")
 	before := r.getattr(h).Attr
@@ -128,7 +128,7 @@ func TestSetattr(t *testing.T) {
 }
 
 func TestSetattrGuard(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "")
 	h := r.handle("file")
 	ctime := r.getattr(h).Attr.Ctime
@@ -152,7 +152,7 @@ const allAccess = nfs3.AccessRead | nfs3.AccessLookup | nfs3.AccessModify | nfs3
 
 func TestAccess(t *testing.T) {
 	needRoot(t)
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	const (
 		rd, lk, md, ex, dl, x = nfs3.AccessRead, nfs3.AccessLookup, nfs3.AccessModify, nfs3.AccessExtend, nfs3.AccessDelete, nfs3.AccessExecute
 	)
@@ -218,7 +218,7 @@ func acl(owner, user uint16, uid uint32, mask uint16) []byte {
 
 func TestAccessWithACL(t *testing.T) {
 	needRoot(t)
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "content")
 	r.must(unix.Chmod(r.path("file"), 0o600))
 	h := r.handle("file")

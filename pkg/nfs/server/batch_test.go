@@ -18,7 +18,7 @@ import (
 	"sluice.dev/sluice/test/means"
 )
 
-// inMemory moves a rig's directory to a tmpfs, where nothing waits for a disk.
+// inMemory moves an env's directory to a tmpfs, where nothing waits for a disk.
 func inMemory(t testing.TB, c *Config) {
 	t.Helper()
 	const shm = "/dev/shm"
@@ -34,11 +34,11 @@ func inMemory(t testing.TB, c *Config) {
 	c.Root = dir
 }
 
-// newMemoryRig is newRig on a tmpfs.
-func newMemoryRig(t testing.TB, change func(*Config)) *rig {
+// newMemoryEnv is newEnv on a tmpfs.
+func newMemoryEnv(t testing.TB, change func(*Config)) *env {
 	t.Helper()
 	var dir string
-	r := newRig(t, func(c *Config) {
+	r := newEnv(t, func(c *Config) {
 		inMemory(t, c)
 		dir = c.Root
 		change(c)
@@ -53,7 +53,7 @@ func TestStalledDisk(t *testing.T) {
 	release, stalled := make(chan struct{}), make(chan struct{}, 10)
 	resume := sync.OnceFunc(func() { close(release) })
 	defer resume()
-	r := newMemoryRig(t, func(c *Config) {
+	r := newMemoryEnv(t, func(c *Config) {
 		c.Workers = 2
 		c.Files.Sync = func(int, vfs.SyncKind) error {
 			stalled <- struct{}{}
@@ -108,7 +108,7 @@ func TestStalledDisk(t *testing.T) {
 
 // TestWriteRetransmitted: a retransmission of a WRITE on the receive loop gets the first reply.
 func TestWriteRetransmitted(t *testing.T) {
-	r := newMemoryRig(t, func(*Config) {})
+	r := newMemoryEnv(t, func(*Config) {})
 	r.put("file", "content")
 	h := r.handle("file")
 	r.write(h, 0, "0", nfs3.Unstable)
@@ -125,7 +125,7 @@ func TestWriteRetransmitted(t *testing.T) {
 // TestBatch: calls of a batch share attributes, also with READ; a change by the batch shows, and so
 // does one by others in the next batch.
 func TestBatch(t *testing.T) {
-	r := newMemoryRig(t, func(*Config) {})
+	r := newMemoryEnv(t, func(*Config) {})
 	r.put("file", "content")
 	h := r.handle("file")
 	r.write(h, 0, "c", nfs3.Unstable)
@@ -197,7 +197,7 @@ func TestSystemCallsChild(t *testing.T) {
 	if os.Getenv(callsEnv) == "" {
 		return
 	}
-	r := newMemoryRig(t, func(c *Config) { c.Files.Recheck = time.Hour })
+	r := newMemoryEnv(t, func(c *Config) { c.Files.Recheck = time.Hour })
 	calls := hot(r)
 	for _, c := range calls {
 		c.run()

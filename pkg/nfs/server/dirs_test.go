@@ -49,14 +49,14 @@ func (p *page) Decode(d *xdr.Decoder) {
 	p.size = left - d.Left() - 4
 }
 
-func (r *rig) readdir(dir nfs3.Handle, cookie uint64, verf nfs3.Verifier, count uint32) *page {
+func (r *env) readdir(dir nfs3.Handle, cookie uint64, verf nfs3.Verifier, count uint32) *page {
 	r.t.Helper()
 	p := &page{t: r.t}
 	r.do(nfs3.ProcReaddir, &nfs3.ReaddirArgs{Dir: dir, Cookie: cookie, Verf: verf, Count: count}, p)
 	return p
 }
 
-func (r *rig) readdirplus(dir nfs3.Handle, cookie uint64, verf nfs3.Verifier, dirCount, count uint32) *page {
+func (r *env) readdirplus(dir nfs3.Handle, cookie uint64, verf nfs3.Verifier, dirCount, count uint32) *page {
 	r.t.Helper()
 	p := &page{t: r.t, plus: true}
 	r.do(nfs3.ProcReaddirPlus, &nfs3.ReaddirPlusArgs{Dir: dir, Cookie: cookie, Verf: verf, DirCount: dirCount, MaxCount: count}, p)
@@ -64,7 +64,7 @@ func (r *rig) readdirplus(dir nfs3.Handle, cookie uint64, verf nfs3.Verifier, di
 }
 
 func TestReaddir(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.must(os.Mkdir(r.path("dir"), 0o755))
 	want := map[string]bool{".": true, "..": true}
 	for i := range 40 {
@@ -158,7 +158,7 @@ func TestReaddir(t *testing.T) {
 // others appear exactly once.
 func TestReaddirLarge(t *testing.T) {
 	const files = 5000
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.must(os.Mkdir(r.path("dir"), 0o755))
 	for i := range files {
 		r.put(fmt.Sprintf("dir/file-%d", i), "")
@@ -207,7 +207,7 @@ func TestReaddirLarge(t *testing.T) {
 }
 
 func TestFileSystem(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	var stat nfs3.FSStatRes
 	r.do(nfs3.ProcFSStat, &nfs3.FSStatArgs{Object: r.root}, &stat)
 	var s unix.Statfs_t
@@ -253,7 +253,7 @@ func (s *statusOnly) Decode(d *xdr.Decoder) {
 // TestReaddirPlusWithoutSearch: a caller that may list but not search a directory gets names alone.
 func TestReaddirPlusWithoutSearch(t *testing.T) {
 	needRoot(t)
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.must(os.Mkdir(r.path("dir"), 0o755))
 	r.put("dir/file", "content")
 	dir := r.handle("dir")

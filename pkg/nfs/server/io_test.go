@@ -17,7 +17,7 @@ import (
 
 func TestRead(t *testing.T) {
 	for _, inline := range []int{0, -1} { // on the receive loop, then on a worker
-		r := newRig(t, func(c *Config) { c.InlineRead = inline })
+		r := newEnv(t, func(c *Config) { c.InlineRead = inline })
 		content := strings.Repeat("0123456789abcdef", 3<<12) // 192 KiB
 		r.put("file", content)
 		r.put("empty", "")
@@ -64,7 +64,7 @@ func TestRead(t *testing.T) {
 
 // TestReadUnderTruncation changes a file's length during reads: a reply has only bytes of the file.
 func TestReadUnderTruncation(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "")
 	h := r.handle("file")
 	var stop atomic.Bool
@@ -89,7 +89,7 @@ func TestReadUnderTruncation(t *testing.T) {
 // TestReadAtEndOfGrowingFile: a reply without data has eof set, or clients report an error.
 func TestReadAtEndOfGrowingFile(t *testing.T) {
 	for _, inline := range []int{0, -1} {
-		r := newRig(t, func(c *Config) { c.InlineRead = inline })
+		r := newEnv(t, func(c *Config) { c.InlineRead = inline })
 		r.put("file", "")
 		h := r.handle("file")
 		var stop atomic.Bool
@@ -146,7 +146,7 @@ func (s *syncs) take() [3]int {
 func TestStability(t *testing.T) {
 	needRoot(t)
 	var s syncs
-	r := newRig(t, func(c *Config) { c.Files.Sync = s.sync })
+	r := newEnv(t, func(c *Config) { c.Files.Sync = s.sync })
 	r.put("file", "")
 	h := r.handle("file")
 	var verf nfs3.Verifier
@@ -243,7 +243,7 @@ func TestStability(t *testing.T) {
 }
 
 func TestWrite(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "")
 	h := r.handle("file")
 	for _, c := range []struct {
@@ -297,7 +297,7 @@ func (a streamed) Encode(e *xdr.Encoder) {
 
 func TestWritePermissions(t *testing.T) {
 	needRoot(t)
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "content")
 	r.must(os.Chown(r.path("file"), 1001, 1001))
 	r.must(unix.Chmod(r.path("file"), 0o6775))

@@ -17,7 +17,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
-// withState gives the rig's server a state directory, without syncs.
+// withState gives the env's server a state directory, without syncs.
 func withState(state string) func(*Config) {
 	return func(c *Config) {
 		c.StateDir = state
@@ -25,7 +25,7 @@ func withState(state string) func(*Config) {
 	}
 }
 
-func (r *rig) restart(change func(*Config)) {
+func (r *env) restart(change func(*Config)) {
 	r.t.Helper()
 	r.stop()
 	r.start(change)
@@ -34,7 +34,7 @@ func (r *rig) restart(change func(*Config)) {
 func TestRepliesSurviveRestart(t *testing.T) {
 	state := t.TempDir()
 	keep := withState(state)
-	r := newRig(t, keep)
+	r := newEnv(t, keep)
 	r.put("a", "")
 	first := removeCall(r, 1, "a").send().wait()
 	wantStatus(t, "REMOVE", first.removeStatus(), nfs3.OK)
@@ -74,7 +74,7 @@ func TestJournalAfterSetKeys(t *testing.T) {
 	oldKey, newKey := testKey, []byte("another key of file handles")
 	keep := withState(state)
 	newer := func(c *Config) { keep(c); c.Key, c.OlderKeys = newKey, [][]byte{oldKey} }
-	r := newRig(t, keep)
+	r := newEnv(t, keep)
 	for _, name := range []string{"a", "b"} {
 		r.put(name, "")
 	}
@@ -107,12 +107,12 @@ func TestJournalIsBounded(t *testing.T) {
 		withState(state)(c)
 		c.ReplyCache.PerClient = 1000
 	}
-	r := newRig(t, change)
-	status := func(r *rig, xid uint32) nfs3.Status {
+	r := newEnv(t, change)
+	status := func(r *env, xid uint32) nfs3.Status {
 		return removeCall(r, xid, "nothing").send().wait().removeStatus()
 	}
 	const clients, calls = 6, 1100
-	client := func(i int) *rig { return r.with(r.cred, fmt.Sprintf("127.0.1.%d:1", i)) }
+	client := func(i int) *env { return r.with(r.cred, fmt.Sprintf("127.0.1.%d:1", i)) }
 	for i := range clients {
 		c := client(i)
 		for xid := range uint32(calls) {
@@ -148,7 +148,7 @@ func TestJournalIsBounded(t *testing.T) {
 // TestJournalTakesFewBlocks: consecutive calls of one client reuse few slots.
 func TestJournalTakesFewBlocks(t *testing.T) {
 	state := t.TempDir()
-	r := newRig(t, func(c *Config) {
+	r := newEnv(t, func(c *Config) {
 		withState(state)(c)
 		c.ReplyCache.PerClient = 8
 	})
@@ -260,7 +260,7 @@ func TestJournalOfDamage(t *testing.T) {
 // TestNoJournal has unusable state directories: the server works, with a note.
 func TestNoJournal(t *testing.T) {
 	state := t.TempDir()
-	r := newRig(t, withState(state))
+	r := newEnv(t, withState(state))
 	files, err := filepath.Glob(filepath.Join(state, "replies-*"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
@@ -291,7 +291,7 @@ func TestJournalTogether(t *testing.T) {
 		withState(state)(c)
 		c.ReplyCache = ReplyCacheLimits{PerClient: 5, Bytes: 20 * entrySize}
 	}
-	r := newRig(t, change)
+	r := newEnv(t, change)
 	for round := range uint32(2) {
 		var wg sync.WaitGroup
 		for k := range 6 {
@@ -335,7 +335,7 @@ func BenchmarkNames(b *testing.B) {
 	for _, journal := range []bool{false, true} {
 		b.Run(fmt.Sprintf("journal=%v", journal), func(b *testing.B) {
 			state := b.TempDir()
-			r := newRig(b, func(c *Config) {
+			r := newEnv(b, func(c *Config) {
 				withState(state)(c)
 				if !journal {
 					c.StateDir = ""

@@ -17,12 +17,12 @@ import (
 
 type prefix = netip.Prefix
 
-func (r *rig) mount(proc uint32, args encoder, res decoder) {
+func (r *env) mount(proc uint32, args encoder, res decoder) {
 	r.t.Helper()
 	r.prepare(r.xid.Add(1), nfs3.MountProgram, nfs3.MountVersion, proc, args, 0).send().wait().results(res)
 }
 
-func (r *rig) mnt(path string) nfs3.MountRes {
+func (r *env) mnt(path string) nfs3.MountRes {
 	r.t.Helper()
 	var res nfs3.MountRes
 	r.mount(nfs3.MountProcMnt, &nfs3.MountArgs{Path: []byte(path)}, &res)
@@ -35,7 +35,7 @@ type nothing struct{}
 func (nothing) Decode(*xdr.Decoder) {}
 
 func TestMount(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Name = "data" })
+	r := newEnv(t, func(c *Config) { c.Name = "data" })
 	r.must(os.MkdirAll(r.path("sub/deep"), 0o700))
 	r.put("file", "")
 	r.must(os.Symlink("/etc", r.path("link")))
@@ -90,7 +90,7 @@ func TestMount(t *testing.T) {
 
 // TestExportLengths: the reply has room for every network, however long its name is.
 func TestExportLengths(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	for _, tt := range []struct {
 		client   string
 		networks []string
@@ -115,7 +115,7 @@ func TestExportLengths(t *testing.T) {
 }
 
 func TestPrograms(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	for _, c := range []struct {
 		program, version, proc uint32
 		want                   oncrpc.Status
@@ -163,10 +163,10 @@ func TestAccessRules(t *testing.T) {
 		{Networks: networks("10.0.0.0/8"), ReadOnly: true, Squash: SquashRoot},
 		{Networks: networks("::ffff:192.0.2.0/120"), Squash: SquashAll},
 	}
-	r := newRig(t, func(c *Config) { c.Access = rules; c.AnonUID, c.AnonGID = 3000, 3001 })
+	r := newEnv(t, func(c *Config) { c.Access = rules; c.AnonUID, c.AnonGID = 3000, 3001 })
 	r.must(unix.Chmod(r.dir, 0o777))
 	r.put("file", "content")
-	from := func(addr string, uid, gid uint32, groups ...uint32) *rig {
+	from := func(addr string, uid, gid uint32, groups ...uint32) *env {
 		return r.with(sysCred(t, uid, gid, groups...), addr)
 	}
 	writer := from("10.1.2.3:1", 0, 0)
@@ -209,7 +209,7 @@ func TestAccessRules(t *testing.T) {
 	}
 
 	// Squash.
-	owner := func(u *rig, name string) [2]uint32 {
+	owner := func(u *env, name string) [2]uint32 {
 		res := u.create(r.root, name, nfs3.Guarded, nfs3.SetAttrs{})
 		wantStatus(t, name, res.Status, nfs3.OK)
 		return [2]uint32{res.Attr.Attr.UID, res.Attr.Attr.GID}

@@ -26,14 +26,14 @@ func wantWcc(t *testing.T, what string, w *nfs3.WccData, changed bool) {
 }
 
 // age sets a directory's times back, so that any change shows however coarse they are.
-func (r *rig) age(name string) {
+func (r *env) age(name string) {
 	r.t.Helper()
 	ts := []unix.Timespec{{Sec: 1000}, {Sec: 1000}}
 	r.must(unix.UtimesNanoAt(unix.AT_FDCWD, r.path(name), ts, 0))
 }
 
 func TestLookup(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.must(os.Mkdir(r.path("dir"), 0o755))
 	r.put("dir/file", "")
 	dir := r.handle("dir")
@@ -76,7 +76,7 @@ func TestLookup(t *testing.T) {
 
 func TestCreateModes(t *testing.T) {
 	needRoot(t)
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	u := r.as(1001, 1002, 1003)
 	r.must(os.Mkdir(r.path("d"), 0o777))
 	r.must(unix.Chmod(r.path("d"), 0o777))
@@ -145,7 +145,7 @@ func TestCreateModes(t *testing.T) {
 	}
 }
 
-func (r *rig) handleIn(dir nfs3.Handle, name string) nfs3.Handle {
+func (r *env) handleIn(dir nfs3.Handle, name string) nfs3.Handle {
 	r.t.Helper()
 	res := r.lookup(dir, name)
 	wantStatus(r.t.(*testing.T), name, res.Status, nfs3.OK)
@@ -153,7 +153,7 @@ func (r *rig) handleIn(dir nfs3.Handle, name string) nfs3.Handle {
 }
 
 func TestExclusiveCreate(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	v := nfs3.Verifier{0xff, 2, 3, 4, 0x85, 6, 7, 8}
 	first := r.createVerified(r.root, "file", nfs3.Exclusive, nfs3.SetAttrs{}, v)
 	wantStatus(t, "first", first.Status, nfs3.OK)
@@ -180,7 +180,7 @@ func TestExclusiveCreate(t *testing.T) {
 
 func TestMkdirSymlinkMknod(t *testing.T) {
 	needRoot(t)
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.must(unix.Chmod(r.dir, 0o777))
 	u := r.as(1001, 1001)
 	r.age(".")
@@ -210,7 +210,7 @@ func TestMkdirSymlinkMknod(t *testing.T) {
 	wantStatus(t, "SYMLINK with NUL", u.symlink(r.root, "nul", "a\x00b").Status, nfs3.ErrInval)
 	wantStatus(t, "SYMLINK too long", u.symlink(r.root, "toolong", strings.Repeat("x", 4096)).Status, nfs3.ErrNameTooLong)
 
-	mknod := func(u *rig, name string, typ nfs3.Type, major, minor uint32) nfs3.CreateRes {
+	mknod := func(u *env, name string, typ nfs3.Type, major, minor uint32) nfs3.CreateRes {
 		return u.creating(nfs3.ProcMknod, &nfs3.MknodArgs{Where: nfs3.DirOpArgs{Dir: r.root, Name: []byte(name)}, Type: typ,
 			Attrs: nfs3.SetAttrs{SetMode: true, Mode: 0o640}, Spec: nfs3.SpecData{Major: major, Minor: minor}})
 	}
@@ -235,7 +235,7 @@ func TestMkdirSymlinkMknod(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "")
 	r.must(os.MkdirAll(r.path("full/sub"), 0o755))
 	r.must(os.Mkdir(r.path("empty"), 0o755))
@@ -271,7 +271,7 @@ func TestRemove(t *testing.T) {
 }
 
 func TestRename(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.must(os.MkdirAll(r.path("a/sub"), 0o755))
 	r.must(os.MkdirAll(r.path("b/full/x"), 0o755))
 	r.must(os.Mkdir(r.path("b/empty"), 0o755))
@@ -318,7 +318,7 @@ func TestRename(t *testing.T) {
 }
 
 func TestLink(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "x")
 	r.must(os.Mkdir(r.path("dir"), 0o755))
 	r.must(os.Symlink("file", r.path("symlink")))
@@ -355,7 +355,7 @@ func TestLink(t *testing.T) {
 
 func TestStickyAndForeign(t *testing.T) {
 	needRoot(t)
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.must(os.Mkdir(r.path("tmp"), 0o755))
 	r.must(unix.Chmod(r.path("tmp"), 0o1777))
 	tmp := r.handle("tmp")
@@ -385,7 +385,7 @@ func TestStickyAndForeign(t *testing.T) {
 // TestCreateWithBadIDs: 2^32-1 means no id to the kernel. A CREATE with it is refused and makes
 // nothing.
 func TestCreateWithBadIDs(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	const none = 1<<32 - 1
 	for what, a := range map[string]nfs3.SetAttrs{
 		"uid": {SetUID: true, UID: none}, "gid": {SetGID: true, GID: none}, "size": {SetSize: true, Size: 1 << 63},

@@ -15,19 +15,19 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-func removeCall(r *rig, xid uint32, name string) *wire {
+func removeCall(r *env, xid uint32, name string) *wire {
 	return r.prepare(xid, nfs3.Program, nfs3.Version, nfs3.ProcRemove, &nfs3.RemoveArgs{Dir: r.root, Name: []byte(name)}, 0)
 }
 
 func (w *wire) removeStatus() nfs3.Status {
-	w.rig.t.Helper()
+	w.env.t.Helper()
 	var res nfs3.WccRes
 	w.results(&res)
 	return res.Status
 }
 
 func TestReplay(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "")
 	first := removeCall(r, 77, "file").send().wait()
 	wantStatus(t, "REMOVE", first.removeStatus(), nfs3.OK)
@@ -68,7 +68,7 @@ func TestReplay(t *testing.T) {
 // TestReplayOfWrites sends the data as an item and inline: both count as the first 256 bytes of the
 // arguments.
 func TestReplayOfWrites(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "")
 	h := r.handle("file")
 	item := writeArgs(h, 0, "some data of a write", nfs3.Unstable)
@@ -105,7 +105,7 @@ func (g *gate) sync(int, vfs.SyncKind) error {
 
 func TestRetransmissionInProgress(t *testing.T) {
 	g := newGate()
-	r := newRig(t, func(c *Config) { c.Files.Sync = g.sync })
+	r := newEnv(t, func(c *Config) { c.Files.Sync = g.sync })
 	r.put("file", "")
 	first := removeCall(r, 5, "file").send()
 	<-g.entered
@@ -125,7 +125,7 @@ func TestRetransmissionInProgress(t *testing.T) {
 }
 
 func TestGarbageIsNotKept(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "")
 	garbage(r)
 	if n := r.s.Stats().CachedReplies; n != 0 {
@@ -137,7 +137,7 @@ func TestGarbageIsNotKept(t *testing.T) {
 }
 
 // garbage sends calls with truncated arguments.
-func garbage(r *rig) {
+func garbage(r *env) {
 	r.t.Helper()
 	bad := r.prepare(5, nfs3.Program, nfs3.Version, nfs3.ProcRemove, &nfs3.HandleArgs{Object: r.root}, 0).send().wait()
 	if bad.status.Accept != oncrpc.GarbageArgs {
@@ -147,7 +147,7 @@ func garbage(r *rig) {
 
 // TestGarbageOnReceiveLoop sends truncated arguments to procedures of the receive loop.
 func TestGarbageOnReceiveLoop(t *testing.T) {
-	r := newRig(t, nil)
+	r := newEnv(t, nil)
 	r.put("file", "content")
 	h := r.handle("file")
 	for range 2 { // from the second time on
@@ -163,8 +163,8 @@ func TestGarbageOnReceiveLoop(t *testing.T) {
 }
 
 func TestReplyCacheBounds(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.ReplyCache = ReplyCacheLimits{PerClient: 4, Bytes: 10_000} })
-	status := func(r *rig, xid uint32) nfs3.Status {
+	r := newEnv(t, func(c *Config) { c.ReplyCache = ReplyCacheLimits{PerClient: 4, Bytes: 10_000} })
+	status := func(r *env, xid uint32) nfs3.Status {
 		return removeCall(r, xid, "nothing").send().wait().removeStatus()
 	}
 	quiet := r.with(r.cred, "127.0.0.9:1")
@@ -209,7 +209,7 @@ func TestReplyCacheBounds(t *testing.T) {
 
 func TestWorkersAreBounded(t *testing.T) {
 	g := newGate()
-	r := newRig(t, func(c *Config) { c.Workers = 2; c.Files.Sync = g.sync })
+	r := newEnv(t, func(c *Config) { c.Workers = 2; c.Files.Sync = g.sync })
 	r.put("file", "content")
 	h := r.handle("file")
 	r.read(h, 0, 100) // opens it
@@ -244,7 +244,7 @@ func TestWorkersAreBounded(t *testing.T) {
 
 func TestCloseWaits(t *testing.T) {
 	g := newGate()
-	r := newRig(t, func(c *Config) { c.Files.Sync = g.sync; c.Workers = 1 })
+	r := newEnv(t, func(c *Config) { c.Files.Sync = g.sync; c.Workers = 1 })
 	r.put("file", "")
 	h := r.handle("file")
 	first := r.prepare(1, nfs3.Program, nfs3.Version, nfs3.ProcCommit, &nfs3.CommitArgs{File: h}, 0).send()
@@ -257,7 +257,7 @@ func TestCloseWaits(t *testing.T) {
 	for !s.closed.Load() {
 		runtime.Gosched()
 	}
-	late := &wire{rig: r, call: &oncrpc.Call{}, done: make(chan struct{}, 1)}
+	late := &wire{env: r, call: &oncrpc.Call{}, done: make(chan struct{}, 1)}
 	late.call.Init(r.pool, late)
 	late.fill(3, nfs3.Program, nfs3.Version, nfs3.ProcNull, nil, 0)
 	s.ServeRPC(late.call)
@@ -287,7 +287,7 @@ func TestCloseWaits(t *testing.T) {
 // data for the same place. The first WRITE must not come last.
 func TestSlowWriteAndItsRetry(t *testing.T) {
 	g := newGate()
-	r := newRig(t, func(c *Config) { c.Files.Sync = g.sync })
+	r := newEnv(t, func(c *Config) { c.Files.Sync = g.sync })
 	r.put("file", "")
 	h := r.handle("file")
 	slow := r.prepare(1, nfs3.Program, nfs3.Version, nfs3.ProcWrite, writeArgs(h, 0, "first", nfs3.FileSync), 0).send()

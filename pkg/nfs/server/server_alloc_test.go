@@ -19,7 +19,7 @@ type repeated struct {
 	xid    uint32
 }
 
-func (r *rig) repeated(proc uint32, args encoder) *repeated {
+func (r *env) repeated(proc uint32, args encoder) *repeated {
 	r.t.Helper()
 	w := r.prepare(1, nfs3.Program, nfs3.Version, proc, args, 0)
 	w.keep = true
@@ -35,16 +35,16 @@ func (p *repeated) run() {
 	p.stream[0], p.stream[1], p.stream[2], p.stream[3] = byte(p.xid>>24), byte(p.xid>>16), byte(p.xid>>8), byte(p.xid)
 	c.Stream = append(c.Stream, p.stream)
 	c.Items = append(c.Items, p.items...)
-	c.Conn = p.w.rig.conn
+	c.Conn = p.w.env.conn
 	if err := oncrpc.DecodeCall(c); err != nil {
 		panic(err)
 	}
-	p.w.rig.s.ServeRPC(c)
+	p.w.env.s.ServeRPC(c)
 	<-p.w.done
 }
 
 // hot are the calls of the data path.
-func hot(r *rig) map[string]*repeated {
+func hot(r *env) map[string]*repeated {
 	r.put("file", string(make([]byte, 1<<20)))
 	h := r.handle("file")
 	return map[string]*repeated{
@@ -68,12 +68,12 @@ func TestNoAllocations(t *testing.T) {
 	}
 	var s syncs
 	for _, inline := range []int{0, -1} {
-		r := newRig(t, func(c *Config) {
+		r := newEnv(t, func(c *Config) {
 			c.InlineRead, c.InlineWrite, c.Files.Sync = inline, inline, s.sync
 			c.Files.Recheck = 1
 			c.ReplyCache.PerClient = 16
 		})
-		users := map[string]*rig{"root": r}
+		users := map[string]*env{"root": r}
 		if r.s.Info().Identities {
 			users["a user"] = r.as(1001, 1001, 1002, 1003)
 			users["a user"].must(chmodAll(r))
@@ -92,13 +92,13 @@ func TestNoAllocations(t *testing.T) {
 }
 
 // chmodAll makes the objects of hot writable for all.
-func chmodAll(r *rig) error {
+func chmodAll(r *env) error {
 	r.put("file", "")
 	return unix.Chmod(r.path("file"), 0o666)
 }
 
 func BenchmarkCalls(b *testing.B) {
-	r := newRig(b, func(c *Config) { c.Files.Recheck = 0 })
+	r := newEnv(b, func(c *Config) { c.Files.Recheck = 0 })
 	calls := hot(r)
 	for _, name := range []string{"NULL", "GETATTR", "ACCESS", "LOOKUP", "READ 4KiB", "READ 1MiB", "WRITE 4KiB", "WRITE 1MiB"} {
 		call := calls[name]

@@ -19,7 +19,7 @@ func (b raw) Encode(e *xdr.Encoder) { copy(e.Grow(len(b)), b) }
 // FuzzServe sends arbitrary arguments to every procedure. Handles in seeds are placeholders, since
 // a handle belongs to one directory.
 func FuzzServe(f *testing.F) {
-	r := newRig(f, func(c *Config) { c.Files.Sync = new(syncs).sync })
+	r := newEnv(f, func(c *Config) { c.Files.Sync = new(syncs).sync })
 	r.put("file", "content")
 	if err := r.s.SetAccess([]Rule{{Networks: everyone[0].Networks, Squash: SquashAll}}); err != nil {
 		f.Fatal(err)

@@ -137,8 +137,8 @@ func TestACLNeverGrantsMore(t *testing.T) {
 
 // Lists are set and read through the server, on a file system that has them.
 func TestACL4(t *testing.T) {
-	s := rigTree4(t, nil)
-	if !s.rig.s.fs.Capabilities().ACLs {
+	s := newTreeSession4(t, nil)
+	if !s.env.s.fs.Capabilities().ACLs {
 		if a := s.attrs4("file", nfs4.AttrACL); !a.Mask.Empty() {
 			t.Error("acl is not supported and was returned")
 		}

@@ -32,7 +32,7 @@ func values(a nfs4.Attrs) *xdr.Decoder {
 // Every supported attribute can be read alone, compares equal to itself and unequal to another
 // value, and can be set if it is settable.
 func TestEveryAttribute(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	var supported nfs4.Bitmap
 	supported.Decode(values(s.attrs4("file", nfs4.AttrSupported)))
 	for _, n := range []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 75} { // REQUIRED
@@ -83,7 +83,7 @@ func TestEveryAttribute(t *testing.T) {
 		}
 		expect(t, "SETATTR of "+name, s.do(putRoot, lookup4("file"), setAttr4(bad)), want)
 	}
-	// The values in one answer are in order: the walker of the harness reads them.
+	// nfs4test.Read walks the reply by the schema, so the values are in the order of their numbers.
 	all := supported.Minus(setOnlyAttrs)
 	res := s.ok(putRoot, lookup4("file"), op4(nfs4.OpGetAttr, 3, all[0], all[1], all[2]))
 	var r nfs4.GetAttrRes
@@ -97,7 +97,7 @@ func TestEveryAttribute(t *testing.T) {
 func setAttr4(attrs Raw) Raw { return op4(nfs4.OpSetAttr, Raw(make([]byte, 16)), attrs) }
 
 func TestSetAttr4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	set := func(name string, want nfs4.Status, attrs Raw) {
 		t.Helper()
 		res := s.do(putRoot, lookup4(name), setAttr4(attrs))
@@ -135,7 +135,7 @@ func TestSetAttr4(t *testing.T) {
 
 // The change attribute grows with every change, even within a tick of the clock.
 func TestChange4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	get := func() uint64 {
 		return binary.BigEndian.Uint64(s.attrs4("file", nfs4.AttrChange).Values)
 	}
@@ -167,7 +167,7 @@ func TestChange4(t *testing.T) {
 }
 
 func TestAccess4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	access := func(name string, ask uint32) (supported, granted uint32) {
 		t.Helper()
 		res := s.ok(putRoot, lookup4(name), op4(nfs4.OpAccess, ask))
@@ -186,7 +186,7 @@ func TestAccess4(t *testing.T) {
 
 // mode_umask is the mode less the umask, unless the directory has a list to inherit (RFC 8275).
 func TestModeUmask4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	attrs := Attrs([]uint32{nfs4.AttrModeUmask}, 0o776, 0o027)
 	mode := func(dir string) uint32 {
 		t.Helper()
@@ -198,7 +198,7 @@ func TestModeUmask4(t *testing.T) {
 	}
 	both := Attrs([]uint32{nfs4.AttrMode, nfs4.AttrModeUmask}, 0o700, 0o776, 0o027)
 	expect(t, "with a mode", s.do(putRoot, op4(nfs4.OpCreate, 2, "new", both)), nfs4.ErrInval)
-	if !s.rig.s.fs.Capabilities().ACLs {
+	if !s.env.s.fs.Capabilities().ACLs {
 		means.Missing(t, "the file system has no access control lists")
 	}
 	ace := func(who string) Raw {

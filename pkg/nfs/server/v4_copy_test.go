@@ -8,7 +8,7 @@ import (
 )
 
 func TestCopy4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	s.put("target", "")
 	between := func(op Raw) []Raw { return []Raw{putRoot, lookup4("file"), saveFH, putRoot, lookup4("target"), op} }
 	copyOf := func(from, to, n uint64, sources ...any) Raw {
@@ -63,7 +63,7 @@ func TestCopy4(t *testing.T) {
 
 // The stateids of opens grant, and limit, each side of a copy and each change of a range.
 func TestOpenModes42(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	s.put("target", "")
 	from := s.open("owner", accR, 0, noCreate, "file")
 	reader, writer := s.open("reader", accR, 0, noCreate, "target"), s.open("writer", accRW, 0, noCreate, "target")

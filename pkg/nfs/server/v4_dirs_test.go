@@ -42,7 +42,7 @@ func (s *session4) entries4(maxCount int, attrs ...uint32) map[string]nfs4.Attrs
 }
 
 func TestReaddir4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	const files = 300
 	for i := range files {
 		s.put(fmt.Sprintf("many-%03d", i), "")
@@ -71,7 +71,7 @@ func TestReaddir4(t *testing.T) {
 		t.Errorf("READDIR has %d %d %x %d, GETATTR %d %d %x %d", kind, change, handle, id, kind2, change2, handle2, id2)
 	}
 	created := s.entries4(1<<16, nfs4.AttrTimeCreate)
-	if a := created["file"]; a.Mask.Has(nfs4.AttrTimeCreate) != s.rig.s.fs.Capabilities().Births {
+	if a := created["file"]; a.Mask.Has(nfs4.AttrTimeCreate) != s.env.s.fs.Capabilities().Births {
 		t.Errorf("time_create: %v", a.Mask)
 	}
 	for name, x := range map[string]struct {

@@ -11,10 +11,10 @@ import (
 	. "sluice.dev/sluice/pkg/nfs/nfs4test" //nolint:revive // calls are built of it
 )
 
-// FuzzServe4 runs operations of any bytes in a session. Every reply is well-formed: the harness
-// walks it.
+// FuzzServe4 runs operations of any bytes in a session. nfs4test.Read walks every reply by the
+// schema.
 func FuzzServe4(f *testing.F) {
-	r := newRig4(f, func(c *Config) { c.Files.Sync = new(syncs).sync })
+	r := newEnv4(f, func(c *Config) { c.Files.Sync = new(syncs).sync })
 	r.put("file", "content")
 	if err := r.s.SetAccess([]Rule{{Networks: everyone[0].Networks, Squash: SquashAll}}); err != nil {
 		f.Fatal(err)

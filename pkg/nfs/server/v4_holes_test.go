@@ -35,7 +35,7 @@ func sparse4(s *session4) []byte {
 }
 
 func TestHoles4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	content := sparse4(s)
 	seek := func(off uint64, what int) nfs4.SeekRes {
 		t.Helper()

@@ -22,7 +22,7 @@ func write4(stateid Raw, off uint64, stable int, data string) Raw {
 }
 
 func TestReadWrite4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	for _, x := range []struct {
 		off   uint64
 		count int
@@ -134,7 +134,7 @@ func TestNoAllocations4(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	for _, inline := range []int{0, -1} {
-		s := newRig4(t, func(c *Config) {
+		s := newEnv4(t, func(c *Config) {
 			var y syncs
 			c.InlineRead, c.Files.Sync = inline, y.sync
 		}).session("client")

@@ -56,7 +56,7 @@ const toEnd = math.MaxUint64
 
 // TestLocks has locks of two clients, and of a local process.
 func TestLocks(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	a, b := r.session("a"), r.session("b")
 	r.put("file", "contents")
 	oa, ob := a.open("open", accRW, 0, noCreate, "file"), b.open("open", accRW, 0, noCreate, "file")
@@ -114,7 +114,7 @@ func TestLocks(t *testing.T) {
 
 // TestLockArguments has arguments that LOCK, LOCKT and LOCKU refuse.
 func TestLockArguments(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s, other := r.session("client"), r.session("other")
 	r.put("file", "contents")
 	r.put("second", "contents")

@@ -36,15 +36,15 @@ func tree4(t *testing.T, root string) {
 	must(os.Symlink("file", filepath.Join(root, "link")))
 }
 
-func rigTree4(t *testing.T, change func(*Config)) *session4 {
-	r := newRig4(t, change)
+func newTreeSession4(t *testing.T, change func(*Config)) *session4 {
+	r := newEnv4(t, change)
 	tree4(t, r.dir)
 	return r.session("client")
 }
 
 // The statuses of operations on names (RFC 8881 section 18).
 func TestNames4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	long := strings.Repeat("n", 256)
 	names := []struct {
 		name string
@@ -120,7 +120,7 @@ func TestNames4(t *testing.T) {
 
 // Objects of every kind are made, linked, renamed and removed, with the change of the directory.
 func TestCreate4(t *testing.T) {
-	s := rigTree4(t, nil)
+	s := newTreeSession4(t, nil)
 	mode := Attrs([]uint32{33}, 0o640)
 	change := func(res interface{ Op(int) []byte }, i int, d nfs4.ChangeInfo) nfs4.ChangeInfo {
 		t.Helper()
@@ -180,7 +180,7 @@ func TestCreate4(t *testing.T) {
 
 // A client with read-only access changes nothing.
 func TestReadOnly4(t *testing.T) {
-	s := rigTree4(t, func(c *Config) {
+	s := newTreeSession4(t, func(c *Config) {
 		c.Access = []Rule{{Networks: everyone[0].Networks, Squash: SquashNone, ReadOnly: true}}
 	})
 	for _, op := range []Raw{

@@ -61,7 +61,7 @@ const (
 
 // TestOpenCreate has every mode of creation, with and without the file (RFC 8881 section 18.16.3).
 func TestOpenCreate(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.session("client")
 	r.put("file", "contents")
 	for i, c := range []struct {
@@ -108,7 +108,7 @@ func TestOpenCreate(t *testing.T) {
 
 // TestOpenArguments has arguments that OPEN refuses.
 func TestOpenArguments(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.session("client")
 	r.put("file", "contents")
 	r.must(errors.Join(os.Mkdir(r.path("dir"), 0o755), os.Symlink("file", r.path("link"))))
@@ -154,7 +154,7 @@ func TestOpenArguments(t *testing.T) {
 
 // TestOpenPermissions opens as a user.
 func TestOpenPermissions(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	if !r.s.Info().Identities {
 		means.Missing(t, "the process cannot act as others")
 	}
@@ -176,7 +176,7 @@ func TestOpenPermissions(t *testing.T) {
 
 // TestShares has share reservations of two owners (RFC 8881 section 9.7).
 func TestShares(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	a, b := r.session("a"), r.session("b")
 	r.put("file", "contents")
 	o := a.open("owner", accR, nfs4.ShareDenyWrite, noCreate, "file")
@@ -217,7 +217,7 @@ func TestShares(t *testing.T) {
 
 // TestCurrentStateID opens, writes and closes in one COMPOUND (RFC 8881 section 16.2.3.1.2).
 func TestCurrentStateID(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.session("client")
 	now := stateID(nfs4.CurrentStateID)
 	write := op4(nfs4.OpWrite, now, uint64(0), 2, "data")
@@ -231,7 +231,7 @@ func TestCurrentStateID(t *testing.T) {
 
 // TestStateIDsOfIO uses every kind of stateid to read and write.
 func TestStateIDsOfIO(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s, other := r.session("client"), r.session("other")
 	r.put("file", "contents")
 	r.put("second", "contents")
@@ -285,7 +285,7 @@ func TestStateIDsOfIO(t *testing.T) {
 
 // TestUnlinkedOpenFile reads a file after its last name was removed.
 func TestUnlinkedOpenFile(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.session("client")
 	r.put("file", "contents")
 	o := s.open("o", accR, 0, noCreate, "file")

@@ -36,7 +36,7 @@ var reclaimComplete = op4(nfs4.OpReclaimComplete, false)
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	keep := withState4(dir)
-	r := newRig(t, keep)
+	r := newEnv(t, keep)
 	r.put("file", "contents")
 	a, b := r.session("a"), r.session("b")
 	oa, ob := a.open("o", accRW, 0, noCreate, "file"), b.open("o", accR, 0, noCreate, "file")
@@ -98,7 +98,7 @@ func TestRestart(t *testing.T) {
 func TestRecordFiles(t *testing.T) {
 	dir := t.TempDir()
 	keep := withState4(dir)
-	r := newRig(t, keep)
+	r := newEnv(t, keep)
 	r.session("client")
 	folders, err := filepath.Glob(filepath.Join(dir, "clients-*"))
 	r.must(err)

@@ -16,7 +16,7 @@ func op4(op nfs4.Op, list ...any) nfs4test.Raw { return nfs4test.Op(int(op), lis
 var rootFH = op4(nfs4.OpPutRootFH)
 
 func TestMinorVersions(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	for _, minor := range []int{0, 3, 1 << 20} {
 		res := r.compound(minor, rootFH)
 		expect(t, fmt.Sprint("minor version ", minor), res, nfs4.ErrMinorVersMismatch)
@@ -39,7 +39,7 @@ func TestMinorVersions(t *testing.T) {
 
 // TestPlaces sends operations where they must not be (RFC 8881 sections 2.10.6 and 18.46).
 func TestPlaces(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.session("client")
 	exchange := op4(nfs4.OpExchangeID, nfs4test.Raw("verifier"), "other", 0, 0, 0)
 	expect(t, "no SEQUENCE", r.compound(1, rootFH), nfs4.ErrOpNotInSession)
@@ -81,8 +81,8 @@ func (s *session4) next(slot int) nfs4test.Raw {
 // TestExchangeID goes through the cases of RFC 8881 section 18.35.4.
 func TestExchangeID(t *testing.T) {
 	const update = nfs4.ExchangeUpdateConfirmed
-	r := newRig4(t, nil)
-	exchange := func(r *rig, owner, verifier string, flags uint32) (x nfs4.ExchangeIDRes, st nfs4.Status) {
+	r := newEnv4(t, nil)
+	exchange := func(r *env, owner, verifier string, flags uint32) (x nfs4.ExchangeIDRes, st nfs4.Status) {
 		t.Helper()
 		res := r.compound(1, op4(nfs4.OpExchangeID, nfs4test.Raw(verifier), owner, flags, 0, 0))
 		if res.Status == 0 {
@@ -150,7 +150,7 @@ func TestExchangeID(t *testing.T) {
 
 // TestCreateSession goes through RFC 8881 section 18.36.
 func TestCreateSession(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.client4("client", "verifier")
 	channel := nfs4test.Channel(64<<10, 16, testSlots)
 	small := func(at int) nfs4test.Raw { // a channel with one word of 1
@@ -163,7 +163,7 @@ func TestCreateSession(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		op   nfs4test.Raw
-		by   *rig
+		by   *env
 		want nfs4.Status
 	}{
 		{"an unknown client", createSession(s.client+1, s.sequence), r, nfs4.ErrStaleClientID},
@@ -212,7 +212,7 @@ func TestCreateSession(t *testing.T) {
 
 // TestSequence goes through RFC 8881 section 18.46 and 2.10.6.1.
 func TestSequence(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.session("client")
 	seq := func(sequence uint32, slot, highest int, cache bool) nfs4test.Raw {
 		return op4(nfs4.OpSequence, s.id, sequence, slot, highest, cache)
@@ -273,7 +273,7 @@ func TestSequence(t *testing.T) {
 
 // TestReplySize has replies that exceed the session's limits.
 func TestReplySize(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.client4("client", "verifier")
 	fore := nfs4test.Fields(0, 64<<10, 512, 256, 16, testSlots, 0)
 	res := r.compound(1, createSession(s.client, s.sequence, 0, fore, fore, 1, 0))
@@ -290,7 +290,7 @@ func TestReplySize(t *testing.T) {
 }
 
 func TestBindConn(t *testing.T) {
-	r := newRig4(t, nil)
+	r := newEnv4(t, nil)
 	s := r.session("client")
 	expect(t, "fore channel", r.compound(1, op4(nfs4.OpBindConnToSession, s.id, nfs4.ChannelForeOrBoth, false)), nfs4.OK)
 	expect(t, "a connection that cannot call back", r.compound(1, op4(nfs4.OpBindConnToSession, s.id, nfs4.ChannelBack, false)), nfs4.ErrInval)

@@ -14,8 +14,8 @@ import (
 )
 
 func TestXattrs4(t *testing.T) {
-	s := rigTree4(t, nil)
-	if !s.rig.s.fs.Capabilities().Xattrs {
+	s := newTreeSession4(t, nil)
+	if !s.env.s.fs.Capabilities().Xattrs {
 		means.Missing(t, "the file system has no extended attributes of users")
 	}
 	file := func(ops ...Raw) []Raw { return append([]Raw{putRoot, lookup4("file")}, ops...) }

@@ -31,8 +31,8 @@ var testKey = []byte("0123456789abcdef0123456789abcdef")
 // everyone grants everything under the callers' own ids.
 var everyone = []Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}, Squash: SquashNone}}
 
-// rig is a server with a transport in memory, and a client of it.
-type rig struct {
+// env is a server with a transport in memory, and a client of it.
+type env struct {
 	t    testing.TB
 	dir  string
 	s    *Server
@@ -49,9 +49,9 @@ type (
 	decoder interface{ Decode(*xdr.Decoder) }
 )
 
-func newRig(t testing.TB, change func(*Config)) *rig {
+func newEnv(t testing.TB, change func(*Config)) *env {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), pool: bufpool.New(256 << 20), cred: sysCred(t, 0, 0)}
+	r := &env{t: t, dir: t.TempDir(), pool: bufpool.New(256 << 20), cred: sysCred(t, 0, 0)}
 	r.conn = &oncrpc.Conn{Network: "tcp", Remote: netip.MustParseAddrPort("127.0.0.1:700")}
 	r.start(change)
 	t.Cleanup(func() {
@@ -63,7 +63,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	return r
 }
 
-func (r *rig) start(change func(*Config)) {
+func (r *env) start(change func(*Config)) {
 	r.t.Helper()
 	cfg := Config{Root: r.dir, Access: everyone, Key: testKey, Workers: 4, Files: vfs.Options{Recheck: 1}}
 	if change != nil {
@@ -77,7 +77,7 @@ func (r *rig) start(change func(*Config)) {
 	r.root = bytes.Clone(s.fs.Root().Handle().Bytes())
 }
 
-func (r *rig) stop() {
+func (r *env) stop() {
 	r.t.Helper()
 	if r.s == nil {
 		return
@@ -98,13 +98,13 @@ func sysCred(t testing.TB, uid, gid uint32, groups ...uint32) oncrpc.Auth {
 	return a
 }
 
-// as returns the rig with another caller.
-func (r *rig) as(uid, gid uint32, groups ...uint32) *rig {
+// as returns the env with another caller.
+func (r *env) as(uid, gid uint32, groups ...uint32) *env {
 	return r.with(sysCred(r.t, uid, gid, groups...), r.conn.Remote.String())
 }
 
-func (r *rig) with(cred oncrpc.Auth, remote string) *rig {
-	n := &rig{t: r.t, dir: r.dir, s: r.s, pool: r.pool, cred: cred, root: r.root}
+func (r *env) with(cred oncrpc.Auth, remote string) *env {
+	n := &env{t: r.t, dir: r.dir, s: r.s, pool: r.pool, cred: cred, root: r.root}
 	n.conn = &oncrpc.Conn{Network: "tcp", Remote: netip.MustParseAddrPort(remote)}
 	n.xid.Store(r.xid.Add(1 << 16))
 	return n
@@ -112,7 +112,7 @@ func (r *rig) with(cred oncrpc.Auth, remote string) *rig {
 
 // wire is a call on its way.
 type wire struct {
-	rig     *rig
+	env     *env
 	call    *oncrpc.Call
 	reply   []byte // the unreduced stream
 	status  oncrpc.Status
@@ -154,15 +154,15 @@ func join(m *oncrpc.Message) (b []byte) {
 }
 
 // prepare encodes a call. Its stream is cut into pieces of cut bytes if that is not 0.
-func (r *rig) prepare(xid, program, version, proc uint32, args encoder, cut int) *wire {
-	w := &wire{rig: r, call: &oncrpc.Call{}, done: make(chan struct{}, 2)}
+func (r *env) prepare(xid, program, version, proc uint32, args encoder, cut int) *wire {
+	w := &wire{env: r, call: &oncrpc.Call{}, done: make(chan struct{}, 2)}
 	w.call.Init(r.pool, w)
 	w.fill(xid, program, version, proc, args, cut)
 	return w
 }
 
 func (w *wire) fill(xid, program, version, proc uint32, args encoder, cut int) {
-	r, c := w.rig, w.call
+	r, c := w.env, w.call
 	var e xdr.Encoder
 	e.Reset(make([]byte, 0, 1<<16), nil)
 	oncrpc.EncodeCallHeader(&e, xid, program, version, proc, r.cred, oncrpc.Auth{})
@@ -187,7 +187,7 @@ func (w *wire) fill(xid, program, version, proc uint32, args encoder, cut int) {
 
 // send passes the call to the server; wait takes the answer.
 func (w *wire) send() *wire {
-	w.rig.s.ServeRPC(w.call)
+	w.env.s.ServeRPC(w.call)
 	return w
 }
 
@@ -198,7 +198,7 @@ func (w *wire) wait() *wire {
 
 // results decodes a successful reply.
 func (w *wire) results(res decoder) {
-	t := w.rig.t
+	t := w.env.t
 	t.Helper()
 	if w.dropped {
 		t.Fatal("the call was dropped")
@@ -224,28 +224,28 @@ func (w *wire) results(res decoder) {
 }
 
 // do makes a call of NFS.
-func (r *rig) do(proc uint32, args encoder, res decoder) {
+func (r *env) do(proc uint32, args encoder, res decoder) {
 	r.t.Helper()
 	r.prepare(r.xid.Add(1), nfs3.Program, nfs3.Version, proc, args, 0).send().wait().results(res)
 }
 
 // Calls with their results; only a status where there is nothing else.
 
-func (r *rig) getattr(h nfs3.Handle) nfs3.GetAttrRes {
+func (r *env) getattr(h nfs3.Handle) nfs3.GetAttrRes {
 	r.t.Helper()
 	var res nfs3.GetAttrRes
 	r.do(nfs3.ProcGetAttr, &nfs3.GetAttrArgs{Object: h}, &res)
 	return res
 }
 
-func (r *rig) setattr(h nfs3.Handle, a nfs3.SetAttrs) nfs3.WccRes {
+func (r *env) setattr(h nfs3.Handle, a nfs3.SetAttrs) nfs3.WccRes {
 	r.t.Helper()
 	var res nfs3.WccRes
 	r.do(nfs3.ProcSetAttr, &nfs3.SetAttrArgs{Object: h, New: a}, &res)
 	return res
 }
 
-func (r *rig) lookup(dir nfs3.Handle, name string) nfs3.LookupRes {
+func (r *env) lookup(dir nfs3.Handle, name string) nfs3.LookupRes {
 	r.t.Helper()
 	var res nfs3.LookupRes
 	r.do(nfs3.ProcLookup, &nfs3.LookupArgs{Dir: dir, Name: []byte(name)}, &res)
@@ -254,7 +254,7 @@ func (r *rig) lookup(dir nfs3.Handle, name string) nfs3.LookupRes {
 }
 
 // handle looks up an existing name in the root.
-func (r *rig) handle(name string) nfs3.Handle {
+func (r *env) handle(name string) nfs3.Handle {
 	r.t.Helper()
 	res := r.lookup(r.root, name)
 	if res.Status != nfs3.OK {
@@ -263,21 +263,21 @@ func (r *rig) handle(name string) nfs3.Handle {
 	return res.Object
 }
 
-func (r *rig) access(h nfs3.Handle, bits uint32) nfs3.AccessRes {
+func (r *env) access(h nfs3.Handle, bits uint32) nfs3.AccessRes {
 	r.t.Helper()
 	var res nfs3.AccessRes
 	r.do(nfs3.ProcAccess, &nfs3.AccessArgs{Object: h, Access: bits}, &res)
 	return res
 }
 
-func (r *rig) read(h nfs3.Handle, off uint64, count uint32) (nfs3.ReadRes, string) {
+func (r *env) read(h nfs3.Handle, off uint64, count uint32) (nfs3.ReadRes, string) {
 	r.t.Helper()
 	var res nfs3.ReadRes
 	r.do(nfs3.ProcRead, &nfs3.ReadArgs{File: h, Offset: off, Count: count}, &res)
 	return res, string(bytes.Join(res.Data, nil))
 }
 
-func (r *rig) write(h nfs3.Handle, off uint64, data string, how nfs3.Stability) nfs3.WriteRes {
+func (r *env) write(h nfs3.Handle, off uint64, data string, how nfs3.Stability) nfs3.WriteRes {
 	r.t.Helper()
 	var res nfs3.WriteRes
 	r.do(nfs3.ProcWrite, writeArgs(h, off, data, how), &res)
@@ -291,24 +291,24 @@ func writeArgs(h nfs3.Handle, off uint64, data string, how nfs3.Stability) *nfs3
 	return &nfs3.WriteArgs{File: h, Offset: off, Count: uint32(len(b)), Stable: how, Data: [][]byte{b[:k], b[k : 2*k], b[2*k:]}}
 }
 
-func (r *rig) commit(h nfs3.Handle, off uint64, count uint32) nfs3.CommitRes {
+func (r *env) commit(h nfs3.Handle, off uint64, count uint32) nfs3.CommitRes {
 	r.t.Helper()
 	var res nfs3.CommitRes
 	r.do(nfs3.ProcCommit, &nfs3.CommitArgs{File: h, Offset: off, Count: count}, &res)
 	return res
 }
 
-func (r *rig) create(dir nfs3.Handle, name string, how nfs3.CreateMode, a nfs3.SetAttrs) nfs3.CreateRes {
+func (r *env) create(dir nfs3.Handle, name string, how nfs3.CreateMode, a nfs3.SetAttrs) nfs3.CreateRes {
 	r.t.Helper()
 	return r.createVerified(dir, name, how, a, nfs3.Verifier{})
 }
 
-func (r *rig) createVerified(dir nfs3.Handle, name string, how nfs3.CreateMode, a nfs3.SetAttrs, v nfs3.Verifier) nfs3.CreateRes {
+func (r *env) createVerified(dir nfs3.Handle, name string, how nfs3.CreateMode, a nfs3.SetAttrs, v nfs3.Verifier) nfs3.CreateRes {
 	r.t.Helper()
 	return r.creating(nfs3.ProcCreate, &nfs3.CreateArgs{Where: nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}, Mode: how, Attrs: a, Verf: v})
 }
 
-func (r *rig) creating(proc uint32, args encoder) nfs3.CreateRes {
+func (r *env) creating(proc uint32, args encoder) nfs3.CreateRes {
 	r.t.Helper()
 	var res nfs3.CreateRes
 	r.do(proc, args, &res)
@@ -316,31 +316,31 @@ func (r *rig) creating(proc uint32, args encoder) nfs3.CreateRes {
 	return res
 }
 
-func (r *rig) mkdir(dir nfs3.Handle, name string, mode uint32) nfs3.CreateRes {
+func (r *env) mkdir(dir nfs3.Handle, name string, mode uint32) nfs3.CreateRes {
 	r.t.Helper()
 	return r.creating(nfs3.ProcMkdir, &nfs3.MkdirArgs{Where: nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}, Attrs: nfs3.SetAttrs{SetMode: true, Mode: mode}})
 }
 
-func (r *rig) symlink(dir nfs3.Handle, name, target string) nfs3.CreateRes {
+func (r *env) symlink(dir nfs3.Handle, name, target string) nfs3.CreateRes {
 	r.t.Helper()
 	return r.creating(nfs3.ProcSymlink, &nfs3.SymlinkArgs{Where: nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}, Path: [][]byte{[]byte(target)}, Length: len(target)})
 }
 
-func (r *rig) removing(proc uint32, dir nfs3.Handle, name string) nfs3.WccRes {
+func (r *env) removing(proc uint32, dir nfs3.Handle, name string) nfs3.WccRes {
 	r.t.Helper()
 	var res nfs3.WccRes
 	r.do(proc, &nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}, &res)
 	return res
 }
 
-func (r *rig) rename(from nfs3.Handle, a string, to nfs3.Handle, b string) nfs3.RenameRes {
+func (r *env) rename(from nfs3.Handle, a string, to nfs3.Handle, b string) nfs3.RenameRes {
 	r.t.Helper()
 	var res nfs3.RenameRes
 	r.do(nfs3.ProcRename, &nfs3.RenameArgs{From: nfs3.DirOpArgs{Dir: from, Name: []byte(a)}, To: nfs3.DirOpArgs{Dir: to, Name: []byte(b)}}, &res)
 	return res
 }
 
-func (r *rig) link(file, dir nfs3.Handle, name string) nfs3.LinkRes {
+func (r *env) link(file, dir nfs3.Handle, name string) nfs3.LinkRes {
 	r.t.Helper()
 	var res nfs3.LinkRes
 	r.do(nfs3.ProcLink, &nfs3.LinkArgs{File: file, Link: nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}}, &res)
@@ -349,27 +349,27 @@ func (r *rig) link(file, dir nfs3.Handle, name string) nfs3.LinkRes {
 
 // Helpers on the directory itself.
 
-func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
+func (r *env) path(name string) string { return filepath.Join(r.dir, name) }
 
-func (r *rig) put(name, content string) {
+func (r *env) put(name, content string) {
 	r.t.Helper()
 	r.must(os.WriteFile(r.path(name), []byte(content), 0o644))
 }
 
-func (r *rig) content(name string) string {
+func (r *env) content(name string) string {
 	r.t.Helper()
 	b, err := os.ReadFile(r.path(name))
 	r.must(err)
 	return string(b)
 }
 
-func (r *rig) lstat(name string) (st unix.Stat_t) {
+func (r *env) lstat(name string) (st unix.Stat_t) {
 	r.t.Helper()
 	r.must(unix.Lstat(r.path(name), &st))
 	return st
 }
 
-func (r *rig) must(err error) {
+func (r *env) must(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)

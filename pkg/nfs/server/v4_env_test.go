@@ -10,9 +10,9 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// newRig4 is newRig with version 4.
-func newRig4(t testing.TB, change func(*Config)) *rig {
-	return newRig(t, func(c *Config) {
+// newEnv4 is newEnv with version 4.
+func newEnv4(t testing.TB, change func(*Config)) *env {
+	return newEnv(t, func(c *Config) {
 		c.NFS4 = &NFS4Config{}
 		if change != nil {
 			change(c)
@@ -21,13 +21,13 @@ func newRig4(t testing.TB, change func(*Config)) *rig {
 }
 
 // compound calls COMPOUND.
-func (r *rig) compound(minor int, ops ...nfs4test.Raw) *nfs4test.Results {
+func (r *env) compound(minor int, ops ...nfs4test.Raw) *nfs4test.Results {
 	r.t.Helper()
 	return r.compoundOf(nfs4test.Fields("tag", minor, len(ops), nfs4test.Raw(slices.Concat(ops...))))
 }
 
 // compoundOf calls COMPOUND with encoded arguments.
-func (r *rig) compoundOf(args nfs4test.Raw) *nfs4test.Results {
+func (r *env) compoundOf(args nfs4test.Raw) *nfs4test.Results {
 	r.t.Helper()
 	w := r.prepare(r.xid.Add(1), nfs4.Program, nfs4.Version, nfs4.ProcCompound, raw(args), 0).send().wait()
 	if w.dropped || !w.status.OK() {
@@ -40,9 +40,9 @@ func (r *rig) compoundOf(args nfs4test.Raw) *nfs4test.Results {
 	return res
 }
 
-// session4 is a session with a rig.
+// session4 is a session with the server of an env.
 type session4 struct {
-	*rig
+	*env
 	owner    string
 	verifier string
 	client   uint64
@@ -55,7 +55,7 @@ type session4 struct {
 const testSlots = 4
 
 // session makes a client and its session, and completes its recovery.
-func (r *rig) session(owner string) *session4 {
+func (r *env) session(owner string) *session4 {
 	r.t.Helper()
 	s := r.client4(owner, "verifier")
 	s.create()
@@ -64,7 +64,7 @@ func (r *rig) session(owner string) *session4 {
 }
 
 // client4 makes an unconfirmed client.
-func (r *rig) client4(owner, verifier string) *session4 {
+func (r *env) client4(owner, verifier string) *session4 {
 	r.t.Helper()
 	res := r.compound(1, nfs4test.Op(int(nfs4.OpExchangeID), nfs4test.Raw(verifier), owner, 0, 0, 0))
 	if res.Status != 0 {
@@ -72,7 +72,7 @@ func (r *rig) client4(owner, verifier string) *session4 {
 	}
 	var x nfs4.ExchangeIDRes
 	x.Decode(opResult(res, 0))
-	return &session4{rig: r, owner: owner, verifier: verifier, client: x.ClientID, sequence: x.Sequence}
+	return &session4{env: r, owner: owner, verifier: verifier, client: x.ClientID, sequence: x.Sequence}
 }
 
 func opResult(r *nfs4test.Results, i int) *xdr.Decoder {

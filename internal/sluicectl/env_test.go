@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a directory that is served over TCP and iWARP.
-type rig struct {
+// env is a directory that is served over TCP and iWARP.
+type env struct {
 	t         *testing.T
 	dir       string
 	server    oncrpc.Handler
@@ -40,18 +40,18 @@ type rig struct {
 	both, two, base string
 }
 
-func newRig(t *testing.T) *rig {
+func newEnv(t *testing.T) *env {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir()}
+	e := &env{t: t, dir: t.TempDir()}
 	pool := bufpool.New(0)
 	s, err := server.New(server.Config{
-		Root: r.dir, Key: bytes.Repeat([]byte("k"), 32),
+		Root: e.dir, Key: bytes.Repeat([]byte("k"), 32),
 		Access: []server.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Squash: server.SquashNone}},
 	})
 	must(t, err)
 	var running sync.WaitGroup
 	var stop []func() error
-	r.server = s
+	e.server = s
 	listen := func(h oncrpc.Handler) string {
 		srv, err := oncrpc.NewServer(oncrpc.Config{Pool: pool, Handler: h, Bindings: binding.For})
 		must(t, err)
@@ -61,14 +61,14 @@ func newRig(t *testing.T) *rig {
 		stop = append(stop, srv.Close)
 		return l.Addr().String()
 	}
-	r.listen = listen
-	r.tcp = listen(s)
+	e.listen = listen
+	e.tcp = listen(s)
 	var mux oncrpc.Mux
 	mux.Handle(nfs3.Program, nfs3.Version, nfs3.Version, s)
-	r.only = listen(&mux)
+	e.only = listen(&mux)
 	silent := &silentHandler{Handler: s, procedure: nfs3.ProcReaddirPlus}
 	stop = append(stop, silent.end)
-	r.silent = listen(silent)
+	e.silent = listen(silent)
 
 	p, err := iwarp.New(iwarp.Config{CRC: iwarp.CRCMirror})
 	must(t, err)
@@ -87,10 +87,10 @@ func newRig(t *testing.T) *rig {
 		stop = append(stop, srv.Close)
 		return l.Addr().String()
 	}
-	r.rdma = listenRDMA(0, 1)
-	r.both = listenRDMA(names.AllExtensions(), 1, 2)
-	r.two = listenRDMA(names.AllExtensions(), 2)
-	r.base = listenRDMA(0, 1, 2)
+	e.rdma = listenRDMA(0, 1)
+	e.both = listenRDMA(names.AllExtensions(), 1, 2)
+	e.two = listenRDMA(names.AllExtensions(), 2)
+	e.base = listenRDMA(0, 1, 2)
 	t.Cleanup(func() {
 		for _, f := range stop {
 			_ = f()
@@ -99,7 +99,7 @@ func newRig(t *testing.T) *rig {
 		_ = s.Close()
 		_ = d.Close()
 	})
-	return r
+	return e
 }
 
 // silentHandler holds the calls of a procedure until it ends.
@@ -142,9 +142,9 @@ func must(t *testing.T, err error) {
 
 // run runs a command line in which RDMA, BOTH, TWO, BASE, TCP and ONLY stand for the servers' URLs,
 // and DIR for the exported directory. They replace them in its results, too.
-func (r *rig) run(stdin string, args ...string) (code int, stdout, stderr string) {
+func (e *env) run(stdin string, args ...string) (code int, stdout, stderr string) {
 	var names, values, addresses []string
-	for name, address := range map[string]string{"RDMA": r.rdma, "BOTH": r.both, "TWO": r.two, "BASE": r.base, "TCP": r.tcp, "ONLY": r.only, "SILENT": r.silent} {
+	for name, address := range map[string]string{"RDMA": e.rdma, "BOTH": e.both, "TWO": e.two, "BASE": e.base, "TCP": e.tcp, "ONLY": e.only, "SILENT": e.silent} {
 		url := "nfs+rdma://" + address
 		if name == "TCP" || name == "ONLY" || name == "SILENT" {
 			url = "nfs+tcp://" + address
@@ -153,8 +153,8 @@ func (r *rig) run(stdin string, args ...string) (code int, stdout, stderr string
 		names = append(names, url, name)
 		addresses = append(addresses, address, "ADDR")
 	}
-	values = append(values, "DIR", r.dir)
-	names = append(append(names, addresses...), r.dir, "DIR")
+	values = append(values, "DIR", e.dir)
+	names = append(append(names, addresses...), e.dir, "DIR")
 	for i := range args {
 		args[i] = strings.NewReplacer(values...).Replace(args[i])
 	}
@@ -165,24 +165,24 @@ func (r *rig) run(stdin string, args ...string) (code int, stdout, stderr string
 }
 
 // ok runs a command that must succeed, and returns its output.
-func (r *rig) ok(args ...string) string {
-	r.t.Helper()
-	code, out, errs := r.run("", args...)
+func (e *env) ok(args ...string) string {
+	e.t.Helper()
+	code, out, errs := e.run("", args...)
 	if code != 0 {
-		r.t.Fatalf("%q: exit %d: %s", args, code, errs)
+		e.t.Fatalf("%q: exit %d: %s", args, code, errs)
 	}
 	return out
 }
 
-func (r *rig) write(name string, data []byte, mode os.FileMode) {
-	r.t.Helper()
-	must(r.t, os.WriteFile(filepath.Join(r.dir, name), data, mode))
-	must(r.t, os.Chmod(filepath.Join(r.dir, name), mode))
+func (e *env) write(name string, data []byte, mode os.FileMode) {
+	e.t.Helper()
+	must(e.t, os.WriteFile(filepath.Join(e.dir, name), data, mode))
+	must(e.t, os.Chmod(filepath.Join(e.dir, name), mode))
 }
 
-func (r *rig) read(name string) []byte {
-	r.t.Helper()
-	b, err := os.ReadFile(filepath.Join(r.dir, name))
-	must(r.t, err)
+func (e *env) read(name string) []byte {
+	e.t.Helper()
+	b, err := os.ReadFile(filepath.Join(e.dir, name))
+	must(e.t, err)
 	return b
 }

@@ -55,8 +55,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// rig is a gateway with a configuration file that is replaced as Kubernetes does it.
-type rig struct {
+// env is a gateway with a configuration file that is replaced as Kubernetes does it.
+type env struct {
 	t    *testing.T
 	dir  string // of the configuration
 	vols string // of volumes
@@ -77,7 +77,7 @@ type exportYAML struct {
 	backend                                          string // instead of a volume at path
 }
 
-func (r *rig) yaml(exports ...exportYAML) string {
+func (r *env) yaml(exports ...exportYAML) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nadmin: {address: \"127.0.0.1:0\"}\nstateDir: %s\ndrainTimeout: 20s\nexports:%s\n",
 		config.APIVersion, config.Kind, filepath.Join(r.vols, "state"), map[bool]string{true: " []"}[len(exports) == 0])
@@ -104,7 +104,7 @@ func (r *rig) yaml(exports ...exportYAML) string {
 }
 
 // volume makes a directory.
-func (r *rig) volume(name string) string {
+func (r *env) volume(name string) string {
 	dir := filepath.Join(r.vols, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		r.t.Fatal(err)
@@ -112,11 +112,11 @@ func (r *rig) volume(name string) string {
 	return dir
 }
 
-func newRig(t *testing.T) *rig {
-	return &rig{t: t, dir: t.TempDir(), vols: t.TempDir(), gate: newGate()}
+func newEnv(t *testing.T) *env {
+	return &env{t: t, dir: t.TempDir(), vols: t.TempDir(), gate: newGate()}
 }
 
-func (r *rig) start(yaml string) *Gateway {
+func (r *env) start(yaml string) *Gateway {
 	t := r.t
 	t.Helper()
 	if err := os.Symlink("..data/sluice.yaml", filepath.Join(r.dir, "sluice.yaml")); err != nil {
@@ -154,7 +154,7 @@ func (r *rig) start(yaml string) *Gateway {
 }
 
 // write replaces the configuration: it links ..data to a new directory.
-func (r *rig) write(yaml string) {
+func (r *env) write(yaml string) {
 	r.t.Helper()
 	r.n++
 	version := fmt.Sprintf("..v%d", r.n)
@@ -171,7 +171,7 @@ func (r *rig) write(yaml string) {
 }
 
 // apply replaces the configuration, and waits until each export has applied or refused it.
-func (r *rig) apply(yaml string) status.Status {
+func (r *env) apply(yaml string) status.Status {
 	r.t.Helper()
 	before := r.g.Status().Config
 	r.write(yaml)
@@ -186,7 +186,7 @@ func (r *rig) apply(yaml string) status.Status {
 	return s
 }
 
-func (r *rig) export(name string) status.Export {
+func (r *env) export(name string) status.Export {
 	r.t.Helper()
 	for _, e := range r.g.Status().Exports {
 		if e.Name == name {
@@ -197,7 +197,7 @@ func (r *rig) export(name string) status.Export {
 	return status.Export{}
 }
 
-func (r *rig) address(export string, network config.Network) string {
+func (r *env) address(export string, network config.Network) string {
 	r.t.Helper()
 	for _, l := range r.export(export).Listeners {
 		if l.Network == network && l.State == status.Listening {
@@ -218,7 +218,7 @@ type testClient struct {
 }
 
 // connect mounts an export. change modifies the configuration of an RDMA client.
-func (r *rig) connect(export string, network config.Network, change ...func(*rpcrdma.Config)) *testClient {
+func (r *env) connect(export string, network config.Network, change ...func(*rpcrdma.Config)) *testClient {
 	r.t.Helper()
 	c, err := dial(r.t, network, r.address(export, network), change...)
 	if err != nil {
