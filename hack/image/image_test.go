@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // made makes an image, and reads it back.
@@ -113,7 +113,7 @@ func TestGateway(t *testing.T) {
 
 func TestVerbs(t *testing.T) {
 	if err := exec.Command("pkg-config", "--exists", "libibverbs", "librdmacm").Run(); err != nil {
-		means.Missing(t, "rdma-core's headers are missing: hack/deps verbs installs them")
+		prereq.Missing(t, "rdma-core's headers are missing: hack/deps verbs installs them")
 	}
 	file, config, _ := made(t, "gateway-verbs")
 	if config.Config.User != "0:0" {
@@ -184,7 +184,7 @@ func unpack(t *testing.T, file string) string {
 func says(t *testing.T, want, dir string, args ...string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		means.Missing(t, "only root may enter the image by chroot")
+		prereq.Missing(t, "only root may enter the image by chroot")
 	}
 	said, err := exec.Command("chroot", append([]string{dir}, args...)...).CombinedOutput()
 	if err != nil || !bytes.Contains(said, []byte(want)) || bytes.Contains(said, []byte("not found")) {

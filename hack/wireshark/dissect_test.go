@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 type vector struct {
@@ -134,7 +134,7 @@ func tshark(t *testing.T, c *pcap, fields ...string) [][]string {
 	t.Helper()
 	path, err := exec.LookPath("tshark")
 	if err != nil {
-		means.Missing(t, "the dissector is tested by tshark: %v", err)
+		prereq.Missing(t, "the dissector is tested by tshark: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "v2.pcap")
 	if err := os.WriteFile(file, c.Bytes(), 0o600); err != nil {

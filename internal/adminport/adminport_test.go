@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 func TestHosts(t *testing.T) {
@@ -40,7 +40,7 @@ func pod(t *testing.T) (get func(address string) error) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
 	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
-		means.Missing(t, "only root may make network namespaces")
+		prereq.Missing(t, "only root may make network namespaces")
 	} else if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/internal/speaker/api"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // The test's own program is also a speaker, and the process that keeps a namespace alive.
@@ -69,7 +69,7 @@ func newNamespace(t *testing.T) *namespace {
 	}
 	if err := c.Start(); err != nil {
 		if errors.Is(err, syscall.EPERM) {
-			means.Missing(t, "making a network namespace wants root: %v", err)
+			prereq.Missing(t, "making a network namespace wants root: %v", err)
 		}
 		t.Fatal(err)
 	}

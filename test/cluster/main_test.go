@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 var root = func() string {
@@ -98,11 +98,11 @@ func run(m *testing.M) (status int) {
 }
 
 // need returns the cluster, with images of this checkout: sluice.dev/NAME:test. It skips the test
-// on a machine without the means, and fails it in CI.
+// without its prerequisites, and fails it in CI.
 func need(t *testing.T, images ...string) *cluster {
 	t.Helper()
 	if shared == nil {
-		means.Missing(t, "%s", absent)
+		prereq.Missing(t, "%s", absent)
 	}
 	shared.load(t, images)
 	return shared

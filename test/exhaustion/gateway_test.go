@@ -19,7 +19,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/test/freeport"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // binaries has bin/gateway and bin/sluicectl, which "make build" makes.
@@ -53,7 +53,7 @@ func check(t testing.TB, err error) {
 func start(t testing.TB, s setUp) *gateway {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		means.Missing(t, "the gateway has to be root to open files by handle")
+		prereq.Missing(t, "the gateway has to be root to open files by handle")
 	}
 	ports := freeport.Choose(t, 3)
 	g := &gateway{
@@ -122,7 +122,7 @@ func tail(s string, lines int) string {
 func (g *gateway) ganesha() string {
 	g.t.Helper()
 	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
-		means.Missing(g.t, "NFS-Ganesha is not installed: %v", err)
+		prereq.Missing(g.t, "NFS-Ganesha is not installed: %v", err)
 	}
 	script, state, ports := filepath.Join("..", "..", "hack", "ganesha", "run"), g.t.TempDir(), freeport.Choose(g.t, 2)
 	g.t.Cleanup(func() {

@@ -33,7 +33,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/test/freeport"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,10 +70,10 @@ type env struct {
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		means.Missing(t, "NFS-Ganesha has to be root")
+		prereq.Missing(t, "NFS-Ganesha has to be root")
 	}
 	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
-		means.Missing(t, "NFS-Ganesha is not installed: %v", err)
+		prereq.Missing(t, "NFS-Ganesha is not installed: %v", err)
 	}
 	h := &env{T: t, dir: t.TempDir(), leaks: map[string][]byte{}, outside: map[string]string{}}
 	if err := os.Chmod(h.dir, 0o755); err != nil {

@@ -19,7 +19,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 	"sluice.dev/sluice/test/kernel/pattern"
-	"sluice.dev/sluice/test/v2/strike"
+	"sluice.dev/sluice/test/v2/faultinject"
 )
 
 // links are the transports that the gateways of a chain offer each other. The last one has room for
@@ -75,7 +75,7 @@ func testChain(t *testing.T, kernel string) {
 	for i, e := range near {
 		l := &link{extensions: links[i/2].extensions, far: far[i]}
 		var err error
-		if l.relay, err = iwarptest.Listen(iwarptest.Config{Target: fmt.Sprintf("127.0.0.1:%d", far[i].rdma), Look: l.look}); err != nil {
+		if l.relay, err = iwarptest.Listen(iwarptest.Config{Target: fmt.Sprintf("127.0.0.1:%d", far[i].rdma), Inspect: l.look}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(l.relay.Close)
@@ -146,20 +146,20 @@ type link struct {
 	far        *export
 	extensions []string
 
-	mu      sync.Mutex
-	all     strike.Strike // counts
-	strikes []*strike.Strike
-	surplus int // continuations sent twice
+	mu        sync.Mutex
+	all       faultinject.Injector // counts
+	injectors []*faultinject.Injector
+	surplus   int // continuations sent twice
 }
 
 // look offers m to each fault and returns the first action.
 func (l *link) look(m *iwarptest.Message) iwarptest.Action {
 	l.mu.Lock()
-	strikes := l.strikes
+	injectors := l.injectors
 	l.mu.Unlock()
-	l.all.Look(m)
-	for _, s := range strikes {
-		if a := s.Look(m); a != iwarptest.Pass {
+	l.all.Inspect(m)
+	for _, s := range injectors {
+		if a := s.Inspect(m); a != iwarptest.Pass {
 			return a
 		}
 	}
@@ -172,14 +172,14 @@ func (c *chain) answer(t *testing.T, words []string) (known bool, err error) {
 	case do == "far" && len(args) == 1:
 		c.data, c.at = c.gateway.exports[args[0]], c.links[args[0]]
 		return true, errors.Join(c.lengths(), c.checksum("some"), c.listing("many"), c.spoken())
-	case do == "strike" && len(args) == 2:
+	case do == "inject" && len(args) == 2:
 		c.at = c.links[args[0]]
 		return true, c.at.arm(args[1])
-	case do == "struck" && len(args) == 0:
-		return true, c.at.struck(t)
+	case do == "injected" && len(args) == 0:
+		return true, c.at.injected(t)
 	case do == "stopped" && len(args) == 0:
 		select {
-		case <-c.at.strikes[0].Struck:
+		case <-c.at.injectors[0].Injected:
 			return true, nil
 		case <-time.After(patience):
 			return true, fmt.Errorf("there was no group for %v", patience)
@@ -201,46 +201,46 @@ func (c *chain) lengths() error {
 }
 
 func (l *link) arm(fault string) error {
-	var strikes []*strike.Strike
+	var injectors []*faultinject.Injector
 	for _, call := range []bool{true, false} {
-		begins := strike.Long(call)
+		begins := faultinject.Bulk(call)
 		if slices.Contains(l.extensions, "MessageContinuation") {
-			begins = strike.Begins(call)
+			begins = faultinject.FirstOfGroup(call)
 		}
 		switch fault {
 		case "lost":
-			strikes = append(strikes, &strike.Strike{What: begins, Action: iwarptest.Cut, Times: 3, After: 1})
+			injectors = append(injectors, &faultinject.Injector{Match: begins, Action: iwarptest.Cut, Times: 3, After: 1})
 		case "surplus":
-			strikes = append(strikes, &strike.Strike{What: strike.GoesOn(call), Action: iwarptest.Repeat, Times: 10, After: 1})
+			injectors = append(injectors, &faultinject.Injector{Match: faultinject.Continuation(call), Action: iwarptest.Repeat, Times: 10, After: 1})
 		case "stopped-call", "stopped-reply":
 			if call == (fault == "stopped-call") {
-				strikes = append(strikes, &strike.Strike{What: strike.GoesOn(call), Action: iwarptest.Hold, Times: 1, Struck: make(chan struct{})})
+				injectors = append(injectors, &faultinject.Injector{Match: faultinject.Continuation(call), Action: iwarptest.Hold, Times: 1, Injected: make(chan struct{})})
 			}
 		default:
 			return fmt.Errorf("there is no fault %q", fault)
 		}
 	}
 	l.mu.Lock()
-	l.strikes = strikes
+	l.injectors = injectors
 	l.mu.Unlock()
 	return nil
 }
 
-// struck checks that every fault was injected, and removes them.
-func (l *link) struck(t *testing.T) (err error) {
+// injected checks that every fault was injected, and removes them.
+func (l *link) injected(t *testing.T) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range l.strikes {
-		hits, _ := s.Done()
+	for _, s := range l.injectors {
+		hits, _ := s.Counts()
 		if hits != s.Times {
-			err = errors.Join(err, fmt.Errorf("it struck %d times, must be %d", hits, s.Times))
+			err = errors.Join(err, fmt.Errorf("%d faults were injected, must be %d", hits, s.Times))
 		}
 		if s.Action == iwarptest.Repeat {
 			l.surplus += hits
 		}
-		t.Logf("it struck %d times", hits)
+		t.Logf("%d faults were injected", hits)
 	}
-	l.strikes = nil
+	l.injectors = nil
 	return err
 }
 
@@ -270,7 +270,7 @@ func (c *chain) spoken() error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	_, groups := c.at.all.Done()
+	_, groups := c.at.all.Counts()
 	if clients == 0 || one < 1 || two > 0 {
 		return fmt.Errorf("the far gateway has %d clients; of the near one %g have version 1, and %g version 2", clients, one, two)
 	}

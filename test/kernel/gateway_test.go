@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"sluice.dev/sluice/test/freeport"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // export is one export of a gateway under test.
@@ -79,7 +79,7 @@ func volumes(t *testing.T) []*export {
 func newGateway(t *testing.T, name string, exports ...*export) *gateway {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		means.Missing(t, "the gateway has to be root to act as other users, and dumpcap to capture")
+		prereq.Missing(t, "the gateway has to be root to act as other users, and dumpcap to capture")
 	}
 	ports := freeport.Choose(t, 2*len(exports)+1)
 	g := &gateway{program: build(t).gateway, exports: map[string]*export{}, admin: fmt.Sprintf("127.0.0.1:%d", ports[2*len(exports)])}

@@ -26,7 +26,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 	"sluice.dev/sluice/pkg/rpcrdma"
-	"sluice.dev/sluice/test/v2/strike"
+	"sluice.dev/sluice/test/v2/faultinject"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,7 +40,7 @@ type chain struct {
 	dir       string // exported by the far gateway
 	near, far *gateway.Gateway
 	relay     *iwarptest.Relay
-	strike    *strike.Strike
+	injector  *faultinject.Injector
 }
 
 // transport returns the transport settings of both gateways.
@@ -48,12 +48,12 @@ func transport(extensions []string, rest string) string {
 	return fmt.Sprintf("{rpcRDMAVersions: [1, 2], extensions: [%s]%s}", strings.Join(extensions, ", "), rest)
 }
 
-func newChain(t *testing.T, nearTransport, farTransport string, s *strike.Strike) *chain {
+func newChain(t *testing.T, nearTransport, farTransport string, s *faultinject.Injector) *chain {
 	t.Helper()
-	c := &chain{T: t, dir: t.TempDir(), strike: s}
+	c := &chain{T: t, dir: t.TempDir(), injector: s}
 	c.far = c.gateway(fmt.Sprintf("{volume: {path: %q}}", c.dir), farTransport)
 	var err error
-	if c.relay, err = iwarptest.Listen(iwarptest.Config{Target: address(t, c.far, config.RDMA), Look: s.Look}); err != nil {
+	if c.relay, err = iwarptest.Listen(iwarptest.Config{Target: address(t, c.far, config.RDMA), Inspect: s.Inspect}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.relay.Close)

@@ -14,7 +14,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/rdma/iwarp/iwarptest"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
-	"sluice.dev/sluice/test/v2/strike"
+	"sluice.dev/sluice/test/v2/faultinject"
 )
 
 // subsets of the extensions that can be offered.
@@ -40,11 +40,11 @@ func TestChain(t *testing.T) {
 	for _, ext := range subsets {
 		t.Run(fmt.Sprint(ext), func(t *testing.T) {
 			t.Parallel()
-			s := &strike.Strike{}
+			s := &faultinject.Injector{}
 			c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 			c.work("first")
 			c.spoke(ext)
-			if _, groups := s.Done(); (groups > 0) != has(ext, "MessageContinuation") {
+			if _, groups := s.Counts(); (groups > 0) != has(ext, "MessageContinuation") {
 				t.Errorf("%d groups of several transmissions", groups)
 			}
 		})
@@ -56,16 +56,16 @@ func TestChain(t *testing.T) {
 func TestLost(t *testing.T) {
 	for _, ext := range subsets {
 		for _, call := range []bool{true, false} {
-			name, what := "behind a bulk message", strike.Long(call)
+			name, what := "behind a bulk message", faultinject.Bulk(call)
 			if has(ext, "MessageContinuation") {
-				name, what = "between transmissions", strike.Begins(call)
+				name, what = "between transmissions", faultinject.FirstOfGroup(call)
 			}
 			t.Run(fmt.Sprintf("%v, %s, of a call %v", ext, name, call), func(t *testing.T) {
 				t.Parallel() // most of the time is spent waiting for a new connection
-				s := &strike.Strike{What: what, Action: iwarptest.Cut, Times: 3, After: 1}
+				s := &faultinject.Injector{Match: what, Action: iwarptest.Cut, Times: 3, After: 1}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				c.work("first")
-				if hits, _ := s.Done(); hits != 3 {
+				if hits, _ := s.Counts(); hits != 3 {
 					t.Errorf("the connection was lost %d times", hits)
 				}
 				c.spoke(ext)
@@ -80,7 +80,7 @@ func TestNeverContinues(t *testing.T) {
 	for _, ext := range [][]string{subsets[2], subsets[4]} {
 		for _, call := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, of a call %v", ext, call), func(t *testing.T) {
-				s := &strike.Strike{What: strike.GoesOn(call), Action: iwarptest.Hold, Times: 1, Struck: make(chan struct{})}
+				s := &faultinject.Injector{Match: faultinject.Continuation(call), Action: iwarptest.Hold, Times: 1, Injected: make(chan struct{})}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				done := make(chan struct{})
 				go func() {
@@ -88,7 +88,7 @@ func TestNeverContinues(t *testing.T) {
 					c.work("first")
 				}()
 				select {
-				case <-s.Struck:
+				case <-s.Injected:
 				case <-done:
 					t.Fatal("there was no group")
 				}
@@ -118,11 +118,11 @@ func inBulk(t *testing.T, action iwarptest.Action) {
 	for _, ext := range [][]string{subsets[2], subsets[4]} {
 		for _, call := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, of a call %v", ext, call), func(t *testing.T) {
-				s := &strike.Strike{What: strike.GoesOn(call), Action: action, Times: 10, After: 2}
+				s := &faultinject.Injector{Match: faultinject.Continuation(call), Action: action, Times: 10, After: 2}
 				c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 				c.bulk()
-				if hits, _ := s.Done(); hits != 10 || s.Connections() != 1 {
-					t.Errorf("it struck %d times, on %d connections", hits, s.Connections())
+				if hits, _ := s.Counts(); hits != 10 || s.Connections() != 1 {
+					t.Errorf("%d faults on %d connections, want 10 on one", hits, s.Connections())
 				}
 			})
 		}
@@ -181,7 +181,7 @@ func TestTooSmall(t *testing.T) {
 				if has(ext, "SendBasedPlacement") {
 					rest += ", placement: {receiveBuffer: 4Ki, minLength: 1}"
 				}
-				c := newChain(t, transport(ext, ""), transport(ext, rest), &strike.Strike{})
+				c := newChain(t, transport(ext, ""), transport(ext, rest), &faultinject.Injector{})
 				c.work("first")
 				c.spoke(ext)
 			})
@@ -193,8 +193,8 @@ func TestTooSmall(t *testing.T) {
 // one is lost, and work continues on another.
 func TestSmallerThanTold(t *testing.T) {
 	ext := subsets[4]
-	s := &strike.Strike{}
-	s.What = func(m *strike.Message) bool {
+	s := &faultinject.Injector{}
+	s.Match = func(m *faultinject.Message) bool {
 		if m.FromDialer || m.Procedure != wire.ConnProp || m.Conn > 2 {
 			return false
 		}
@@ -211,7 +211,7 @@ func TestSmallerThanTold(t *testing.T) {
 	s.Times = -1
 	c := newChain(t, transport(ext, ""), transport(ext, ""), s)
 	c.work("first")
-	if hits, _ := s.Done(); hits != 2 || c.relay.Connections() < 4 {
-		t.Errorf("told so %d times, %d connections were made", hits, c.relay.Connections())
+	if hits, _ := s.Counts(); hits != 2 || c.relay.Connections() < 4 {
+		t.Errorf("%d faults, %d connections; want 2 and at least 4", hits, c.relay.Connections())
 	}
 }

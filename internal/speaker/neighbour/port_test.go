@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/internal/speaker/fsm"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // end is one end of a cable.
@@ -27,7 +27,7 @@ func cable(t *testing.T) (a, b end) {
 	runtime.LockOSThread() // and never unlocked: the thread is not used again
 	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
 		runtime.UnlockOSThread()
-		means.Missing(t, "making a network namespace wants root: %v", err)
+		prereq.Missing(t, "making a network namespace wants root: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}

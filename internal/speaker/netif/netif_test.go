@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/internal/speaker/api"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 var ip4, ip6 = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("fd00::10")
@@ -28,7 +28,7 @@ func namespace(t *testing.T) {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
 		runtime.UnlockOSThread()
-		means.Missing(t, "making a network namespace wants root: %v", err)
+		prereq.Missing(t, "making a network namespace wants root: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}

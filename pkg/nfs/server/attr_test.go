@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 func TestGetattr(t *testing.T) {
@@ -230,7 +230,7 @@ func TestAccessWithACL(t *testing.T) {
 		t.Errorf("root reads %q", got)
 	}
 	if err := unix.Setxattr(r.path("file"), "system.posix_acl_access", acl(6, 4, 1002, 7), 0); err != nil {
-		means.Missing(t, "the file system of temporary files has no ACLs: %v", err)
+		prereq.Missing(t, "the file system of temporary files has no ACLs: %v", err)
 	}
 	for range 2 {
 		if res := user.access(h, allAccess); res.Access != nfs3.AccessRead {

@@ -15,7 +15,7 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/vfs"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // inMemory moves an env's directory to a tmpfs, where nothing waits for a disk.
@@ -24,11 +24,11 @@ func inMemory(t testing.TB, c *Config) {
 	const shm = "/dev/shm"
 	var s unix.Statfs_t
 	if err := unix.Statfs(shm, &s); err != nil || s.Type != unix.TMPFS_MAGIC {
-		means.Missing(t, "%s is no tmpfs", shm)
+		prereq.Missing(t, "%s is no tmpfs", shm)
 	}
 	dir, err := os.MkdirTemp(shm, "server-test-") //nolint:usetesting // it has to be a tmpfs
 	if err != nil {
-		means.Missing(t, "%v", err)
+		prereq.Missing(t, "%v", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c.Root = dir
@@ -298,7 +298,7 @@ func countSystemCalls(t *testing.T) *systemCalls {
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
 		unix.SECCOMP_FILTER_FLAG_TSYNC|seccompTSyncESRCH|seccompNewListener, uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
-		means.Missing(t, "the kernel does not report system calls by seccomp: %v", errno)
+		prereq.Missing(t, "the kernel does not report system calls by seccomp: %v", errno)
 	}
 	runtime.KeepAlive(filter)
 	counts := &systemCalls{}

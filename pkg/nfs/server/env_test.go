@@ -16,7 +16,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 func TestMain(m *testing.M) {
@@ -386,6 +386,6 @@ func wantStatus(t testing.TB, what string, got, want nfs3.Status) {
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		means.Missing(t, "it has to be root")
+		prereq.Missing(t, "it has to be root")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	. "sluice.dev/sluice/pkg/nfs/nfs4test" //nolint:revive // calls are built of it
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/xdr"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 func drawACL(t *rapid.T) []vfs.ACLEntry {
@@ -142,7 +142,7 @@ func TestACL4(t *testing.T) {
 		if a := s.attrs4("file", nfs4.AttrACL); !a.Mask.Empty() {
 			t.Error("acl is not supported and was returned")
 		}
-		means.Missing(t, "the file system has no access control lists")
+		prereq.Missing(t, "the file system has no access control lists")
 	}
 	ace := func(kind, flags, mask int, who string) Raw { return Fields(kind, flags, mask, who) }
 	set := func(name string, want nfs4.Status, list ...Raw) {

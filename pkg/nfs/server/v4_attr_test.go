@@ -11,7 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	. "sluice.dev/sluice/pkg/nfs/nfs4test" //nolint:revive // calls are built of it
 	"sluice.dev/sluice/pkg/xdr"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // attrs4 asks for attributes of an object.
@@ -199,7 +199,7 @@ func TestModeUmask4(t *testing.T) {
 	both := Attrs([]uint32{nfs4.AttrMode, nfs4.AttrModeUmask}, 0o700, 0o776, 0o027)
 	expect(t, "with a mode", s.do(putRoot, op4(nfs4.OpCreate, 2, "new", both)), nfs4.ErrInval)
 	if !s.env.s.fs.Capabilities().ACLs {
-		means.Missing(t, "the file system has no access control lists")
+		prereq.Missing(t, "the file system has no access control lists")
 	}
 	ace := func(who string) Raw {
 		return Fields(0, aceInheritance, int(nfs4.ACEReadData|nfs4.ACEExecute|aceWrite|nfs4.ACEDeleteChild), who)

@@ -10,7 +10,7 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	. "sluice.dev/sluice/pkg/nfs/nfs4test" //nolint:revive // calls are built of it
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // sparse4 makes a file of 1 MiB with data at 0 and at 512 KiB, and a hole at the end.
@@ -29,7 +29,7 @@ func sparse4(s *session4) []byte {
 	}
 	s.must(f.Truncate(1 << 20))
 	if at, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_HOLE); err != nil || at == 1<<20 {
-		means.Missing(s.t, "the file system has no holes")
+		prereq.Missing(s.t, "the file system has no holes")
 	}
 	return content
 }
@@ -88,7 +88,7 @@ func TestHoles4(t *testing.T) {
 		return []Raw{putRoot, lookup4("sparse"), op4(op, anonymous, off, n)}
 	}
 	if res := s.do(change(nfs4.OpAllocate, 64<<10, 64<<10)...); nfs4.Status(res.Status) == nfs4.ErrNotSupp {
-		means.Missing(t, "the file system cannot allocate")
+		prereq.Missing(t, "the file system cannot allocate")
 	}
 	if now := s.lstat("sparse").Blocks; now < blocks+128 {
 		t.Errorf("ALLOCATE: %d blocks, there were %d", now, blocks)

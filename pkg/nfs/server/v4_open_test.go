@@ -9,7 +9,7 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // Kinds of creation, as arguments.
@@ -156,7 +156,7 @@ func TestOpenArguments(t *testing.T) {
 func TestOpenPermissions(t *testing.T) {
 	r := newEnv4(t, nil)
 	if !r.s.Info().Identities {
-		means.Missing(t, "the process cannot act as others")
+		prereq.Missing(t, "the process cannot act as others")
 	}
 	r.put("file", "contents")
 	r.must(errors.Join(os.Chmod(r.dir, 0o755), os.Chmod(r.path("file"), 0o604)))

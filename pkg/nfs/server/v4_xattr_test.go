@@ -10,13 +10,13 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	. "sluice.dev/sluice/pkg/nfs/nfs4test" //nolint:revive // calls are built of it
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 func TestXattrs4(t *testing.T) {
 	s := newTreeSession4(t, nil)
 	if !s.env.s.fs.Capabilities().Xattrs {
-		means.Missing(t, "the file system has no extended attributes of users")
+		prereq.Missing(t, "the file system has no extended attributes of users")
 	}
 	file := func(ops ...Raw) []Raw { return append([]Raw{putRoot, lookup4("file")}, ops...) }
 	set := func(option int, name, value string) Raw { return op4(nfs4.OpSetXattr, option, name, value) }

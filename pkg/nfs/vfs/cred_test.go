@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // TestIDThatDoesNotExist: the kernel ignores a change to the id -1, which would leave the caller as
@@ -21,7 +21,7 @@ func TestIDThatDoesNotExist(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(dir, "file"), 0o666))
 	fs := open(t, dir, Options{})
 	if !fs.Info().Identities {
-		means.Missing(t, "the process cannot act as others: %q", fs.Info().Notes)
+		prereq.Missing(t, "the process cannot act as others: %q", fs.Info().Notes)
 	}
 	file := walk(t, fs, "file")
 	defer file.Release()

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // TestLeasedFile: another process has a lease on the file, as Samba does. The kernel would block an
@@ -22,7 +22,7 @@ func TestLeasedFile(t *testing.T) {
 	must(t, err)
 	defer f.Close()
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
-		means.Missing(t, "no lease can be had: %v", err)
+		prereq.Missing(t, "no lease can be had: %v", err)
 	}
 	var w Write
 	_, err = w.Do(n, [][]byte{[]byte("changed")}, 7, 0, root)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 const childEnv = "VFS_TEST_CHILD"
@@ -33,7 +33,7 @@ func inChild(t *testing.T, attr *syscall.SysProcAttr, dir string, names ...strin
 	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
 	if err != nil && len(out) == 0 {
-		means.Missing(t, "no such process can be made: %v", err)
+		prereq.Missing(t, "no such process can be made: %v", err)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -41,7 +41,7 @@ func inChild(t *testing.T, attr *syscall.SysProcAttr, dir string, names ...strin
 	lines := strings.Split(string(out), "\n")
 	for _, line := range lines {
 		if strings.HasPrefix(strings.TrimSpace(line), "--- SKIP") {
-			means.Missing(t, "skipped in a process of its own:\n%s", out)
+			prereq.Missing(t, "skipped in a process of its own:\n%s", out)
 		}
 	}
 	for _, name := range names {
@@ -145,7 +145,7 @@ func TestMounts(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
 		dir := t.TempDir()
 		if err := unix.Mount("export", dir, "tmpfs", 0, "size=1m"); err != nil {
-			means.Missing(t, "a tmpfs cannot be mounted: %v", err)
+			prereq.Missing(t, "a tmpfs cannot be mounted: %v", err)
 		}
 		defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 		must(t, os.MkdirAll(filepath.Join(dir, "sub/mounted"), 0o755))

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // Errors without another use, which identify a system call.
@@ -39,7 +39,7 @@ func failCalls(t *testing.T, calls map[uint32]unix.Errno) {
 	}
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
 	if errno == unix.ENOSYS || errno == unix.EINVAL {
-		means.Missing(t, "the kernel has no seccomp filters: %v", errno)
+		prereq.Missing(t, "the kernel has no seccomp filters: %v", errno)
 	}
 	if errno != 0 || thread != 0 {
 		t.Fatalf("seccomp: %v, thread %d", errno, thread)

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +30,7 @@ var (
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		means.Missing(t, "it has to be root")
+		prereq.Missing(t, "it has to be root")
 	}
 }
 
@@ -48,7 +48,7 @@ func modes(t *testing.T, f func(t *testing.T, o Options)) {
 		}
 		t.Run(name, func(t *testing.T) {
 			if fs := open(t, t.TempDir(), o); !indexOnly && fs.Info().Handles != "kernel" {
-				means.Missing(t, "the kernel's handles cannot be had: %q", fs.Info().Notes)
+				prereq.Missing(t, "the kernel's handles cannot be had: %q", fs.Info().Notes)
 			}
 			f(t, o)
 		})

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 func TestFilesAreBounded(t *testing.T) {
@@ -218,7 +218,7 @@ func TestIdentitiesDoNotLeak(t *testing.T) {
 	must(t, os.Chmod(dir, 0o777))
 	fs := open(t, dir, Options{Sync: func(int, SyncKind) error { return nil }})
 	if !fs.Info().Identities {
-		means.Missing(t, "the process cannot act as others: %q", fs.Info().Notes)
+		prereq.Missing(t, "the process cannot act as others: %q", fs.Info().Notes)
 	}
 	var wg sync.WaitGroup
 	for k := range 4 {
@@ -273,7 +273,7 @@ func TestACLsAreLookedUpOnce(t *testing.T) {
 	write(t, filepath.Join(dir, "file"), "")
 	fs := open(t, dir, Options{})
 	if !fs.acls {
-		means.Missing(t, "the file system of temporary files has no ACLs")
+		prereq.Missing(t, "the file system of temporary files has no ACLs")
 	}
 	n := walk(t, fs, "file")
 	defer n.Release()

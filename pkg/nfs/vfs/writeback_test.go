@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // TestFresh: writes of a long file lead to its writeback, also a little out of order; others do
@@ -83,7 +83,7 @@ func TestWriteNow(t *testing.T) {
 	write(t, dir+"/file", "content")
 	fs := open(t, dir, Options{})
 	if !fs.Nonblocking() {
-		means.Missing(t, "the file system of the test may wait")
+		prereq.Missing(t, "the file system of the test may wait")
 	}
 	fs.inMemory = true // not all have writes that do not wait
 	n := walk(t, fs, "file")

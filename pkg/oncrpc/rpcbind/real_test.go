@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // TestReal registers with a real rpcbind, in namespaces of its own, apart from the host's. This
@@ -23,18 +23,18 @@ func TestReal(t *testing.T) {
 	path, err := exec.LookPath("rpcbind")
 	if err != nil {
 		if path = "/usr/sbin/rpcbind"; unix.Access(path, unix.X_OK) != nil {
-			means.Missing(t, "rpcbind is not installed")
+			prereq.Missing(t, "rpcbind is not installed")
 		}
 	}
 	if os.Getuid() != 0 {
-		means.Missing(t, "namespaces need root")
+		prereq.Missing(t, "namespaces need root")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInNamespace$", "-test.v")
 	cmd.Env = append(os.Environ(), "TEST_RPCBIND="+path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, unix.EPERM) {
-		means.Missing(t, "namespaces are not permitted")
+		prereq.Missing(t, "namespaces are not permitted")
 	}
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestInNamespace") {
 		t.Errorf("%v\n%s", err, out)

@@ -24,15 +24,15 @@ directory() {
 load() { "$PROBE" lengths write /mnt/load; "$PROBE" lengths read /mnt/load; rm /mnt/load; }
 names() { mkdir /mnt/churn; "$PROBE" churn /mnt/churn 10; rmdir /mnt/churn; }
 
-# struck FAULT: strikes while both run.
-struck() {
+# faulty FAULT: injects it while both run.
+faulty() {
   local load names
-  ask strike "${EXPORT,,}" "$1"
+  ask inject "${EXPORT,,}" "$1"
   load & load=$!
   names & names=$!
   wait $load
   wait $names
-  ask struck
+  ask injected
 }
 
 # stopped FAULT: the link stops in the middle of a group. Another client of the gateway does not
@@ -42,14 +42,14 @@ stopped() {
   read -r _ mount path <<<"${!EXPORT}"
   mkdir -p /run/tcp
   mount -t nfs -o "vers=3,proto=tcp,port=$mount,mountport=$mount,mountproto=tcp,nolock" "$SERVER:$path" /run/tcp
-  ask strike "${EXPORT,,}" "$1"
+  ask inject "${EXPORT,,}" "$1"
   load & load=$!
   ask stopped
   cmp /run/local/some /run/tcp/some
   kill -0 $load                             # it waits
   ask resume
   wait $load
-  ask struck
+  ask injected
   umount /run/tcp
 }
 
@@ -64,7 +64,7 @@ for LINK in $LINKS; do
     check on-host ask far "${EXPORT,,}"
     for fault in lost surplus stopped-call stopped-reply; do
       [[ $PREFIX$fault =~ ^($FAULTS)$ ]] || continue
-      case $fault in stopped-*) check "fault/$fault" stopped "$fault" ;; *) check "fault/$fault" struck "$fault" ;; esac
+      case $fault in stopped-*) check "fault/$fault" stopped "$fault" ;; *) check "fault/$fault" faulty "$fault" ;; esac
     done
     detach "$LINK"
   done

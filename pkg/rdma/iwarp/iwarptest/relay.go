@@ -2,7 +2,7 @@
 // faulty wire. It parses FPDUs (RFC 5044) and the segments of DDP and RDMAP in them (RFC 5040,
 // 5041), delays and counts them, and injects faults into messages. It does not support markers.
 //
-//	dialer <---- relay: Delay each way, Look at each Send ----> target
+//	dialer <---- relay: Delay each way, Inspect each Send ----> target
 package iwarptest
 
 import (
@@ -43,9 +43,9 @@ type Config struct {
 	Target string
 	// Delay is the delay of everything, each way.
 	Delay time.Duration
-	// Look, if not nil, decides on each Send. Calls for one direction of a connection are
+	// Inspect, if not nil, decides on each Send. Calls for one direction of a connection are
 	// sequential.
-	Look func(*Message) Action
+	Inspect func(*Message) Action
 }
 
 // Counts are the totals of delivered messages.

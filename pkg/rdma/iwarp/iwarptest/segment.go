@@ -115,7 +115,7 @@ func read(in io.Reader, b []byte, n int) ([]byte, error) {
 func (d *direction) sent(s *segment) bool {
 	if s.first() {
 		d.action, d.message = Pass, d.message[:0]
-		if look := d.c.r.cfg.Look; look != nil && len(s.data()) > 0 {
+		if look := d.c.r.cfg.Inspect; look != nil && len(s.data()) > 0 {
 			d.action = look(&Message{Conn: d.c.id, FromDialer: d.fromDialer, Head: s.data()})
 		}
 	}

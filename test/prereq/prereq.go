@@ -1,5 +1,6 @@
-// Package means ends tests on machines that lack their means: programs, privileges, kernels.
-package means
+// Package prereq ends tests on machines that lack their prerequisites: programs, privileges,
+// kernels.
+package prereq
 
 import (
 	"fmt"
@@ -7,7 +8,8 @@ import (
 	"testing"
 )
 
-// Missing skips a test because the machine lacks its means. With CI=true the test fails instead.
+// Missing skips a test because the machine lacks a prerequisite. With CI=true the test fails
+// instead.
 //
 // "go test" hides skips unless it is verbose, so Missing also appends a line to the file that the
 // environment variable NOT_RUN names. "make test-quick" prints that file at its end.

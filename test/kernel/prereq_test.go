@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"sluice.dev/sluice/test/means"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // Requirements beyond the checkout: Debian's packages, the guest, and programs built here.
@@ -55,7 +55,7 @@ func onKernels(t *testing.T, some []string, test func(t *testing.T, kernel strin
 func needGuest(t *testing.T, kernel string) {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		means.Missing(t, "the guest is only made on Debian for amd64; this is %s on %s, apt-get: %v", runtime.GOOS, runtime.GOARCH, err)
+		prereq.Missing(t, "the guest is only made on Debian for amd64; this is %s on %s, apt-get: %v", runtime.GOOS, runtime.GOARCH, err)
 	}
 	cmd := exec.Command(filepath.Join(root, "hack/vm/prepare"), "-k", kernel)
 	cmd.Stderr = os.Stderr
@@ -71,7 +71,7 @@ func needTool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		means.Missing(t, "%s is not installed: hack/deps kernel installs it", name)
+		prereq.Missing(t, "%s is not installed: hack/deps kernel installs it", name)
 	}
 	return path
 }
