@@ -118,6 +118,7 @@ func init() {
 		nfs4.OpDestroyClientID:   {run: (*compound).destroyClientID, sessionless: true},
 		nfs4.OpBindConnToSession: {run: (*compound).bindConnToSession, sessionless: true},
 		nfs4.OpBackchannelCtl:    {run: (*compound).backchannelCtl},
+		nfs4.OpSetSSV:            {run: (*compound).setSSV},
 		nfs4.OpReclaimComplete:   {run: (*compound).reclaimComplete},
 		nfs4.OpTestStateID:       {run: (*compound).testStateID},
 		nfs4.OpFreeStateID:       {run: (*compound).freeStateID},

@@ -3,6 +3,7 @@ package server
 import (
 	"hash/maphash"
 	"time"
+	"unicode/utf8"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/nfs4/state"
@@ -124,9 +125,14 @@ func (s *Server) serveNFS4(call *oncrpc.Call) {
 	c.begin, c.started = c.e.Mark(), len(c.e.Bytes())
 	head := nfs4.CompoundRes{Tag: c.head.Tag}
 	head.Encode(c.e)
-	if c.head.Minor < 1 || c.head.Minor > 2 {
-		c.head.Count = 0
+	switch {
+	case c.head.Minor < 1 || c.head.Minor > 2:
 		c.status = nfs4.ErrMinorVersMismatch
+	case !utf8.Valid(c.head.Tag):
+		c.status = nfs4.ErrInval
+	}
+	if c.status != nfs4.OK {
+		c.head.Count = 0
 	}
 	c.proceed()
 }
@@ -313,7 +319,7 @@ func (c *compound) sequence() nfs4.Status {
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
 	}
-	q := state.Request{Ops: c.head.Count, Size: c.call.Len(), Hash: c.hash()}
+	q := state.Request{Ops: c.head.Count, Size: c.call.Len(), Reply: c.e.Pos() + sequenceLen, Hash: c.hash()}
 	r, st := c.s.v4.state.Sequence(&a, &q, c.retry[:0], c.now)
 	if st != nfs4.OK {
 		return st
@@ -339,14 +345,20 @@ func (c *compound) sequence() nfs4.Status {
 	return nfs4.OK
 }
 
+// sequenceLen is the length of SEQUENCE's result behind its status.
+const sequenceLen = 16 + 5*4
+
 // maxHashed bounds the bytes of a call that its hash covers.
 const maxHashed = 256
 
-// hash is a hash of the call's beginning, without bulk data: a retry may carry those another way.
+// hash is a hash of the beginning of the operations behind SEQUENCE, without bulk data: a retry may
+// carry those another way. A retry may also have another tag, and another highest slot.
 func (c *compound) hash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)
-	at, left := c.call.ArgsAt, maxHashed
+	_ = h.WriteByte(byte(c.head.Minor))
+	_ = h.WriteByte(byte(c.head.Count)) // more are refused
+	at, left := c.d.Pos(), maxHashed
 	if len(c.call.Items) > 0 {
 		left = min(left, c.call.Items[0].Position-at)
 	}

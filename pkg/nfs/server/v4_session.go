@@ -22,8 +22,12 @@ func (c *compound) exchangeID() nfs4.Status {
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
 	}
+	allowed := uint32(nfs4.ExchangeArgs)
+	if c.head.Minor < 2 {
+		allowed &^= nfs4.ExchangeSupportsFenceOps
+	}
 	switch {
-	case a.Flags&^nfs4.ExchangeArgs != 0:
+	case a.Flags&^allowed != 0:
 		return nfs4.ErrInval
 	case a.Protect == nfs4.ProtectMachCred:
 		return nfs4.ErrInval
@@ -121,6 +125,16 @@ func (c *compound) backchannelCtl() nfs4.Status {
 	return nfs4.OK
 }
 
+// setSSV is SET_SSV (RFC 8881 section 18.47). No client has SP4_SSV.
+func (c *compound) setSSV() nfs4.Status {
+	c.d.Opaque(nfs4.MaxOpaque)
+	c.d.Opaque(nfs4.MaxOpaque)
+	if c.d.Err() != nil {
+		return nfs4.ErrBadXDR
+	}
+	return nfs4.ErrInval
+}
+
 // reclaimComplete is RECLAIM_COMPLETE (RFC 8881 section 18.51). An export is one file system, so
 // rca_one_fs, which is for migration, has nothing to do.
 func (c *compound) reclaimComplete() nfs4.Status {
@@ -148,7 +162,9 @@ func (c *compound) recordClient() nfs4.Status {
 		return nfs4.OK
 	}
 	if err := c.s.v4.records.add(c.client.Owner()); err != nil {
-		c.s.log.Error("cannot record a client; it cannot reclaim its state after a restart", "error", err)
+		c.s.log.Error("client record failed; the client must wait", "error", err)
+		return nfs4.ErrDelay
 	}
+	c.s.v4.state.SetRecorded(c.client)
 	return nfs4.OK
 }

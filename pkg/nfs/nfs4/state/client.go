@@ -196,20 +196,23 @@ func (s *State) ReclaimComplete(c *Client, now time.Time) nfs4.Status {
 	return nfs4.OK
 }
 
-// Recorded marks c as known to stable storage, and reports whether it was before.
-func (s *State) Recorded(c *Client) (before bool) {
+// Recorded reports whether c is known to stable storage.
+func (s *State) Recorded(c *Client) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before = c.recorded
-	c.recorded = true
-	return before
+	return c.recorded
 }
 
-// Unrecorded undoes Recorded.
-func (s *State) Unrecorded(c *Client) {
+// SetRecorded marks c as known to stable storage. If c has ended meanwhile, and has no successor,
+// Released returns its owner.
+func (s *State) SetRecorded(c *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.recorded = false
+	c.recorded = true
+	if c.ended && s.confirmed[string(c.owner)] == nil {
+		s.ended.Store(true)
+		s.obsolete = append(s.obsolete, c.owner)
+	}
 }
 
 // courteous ends the expired clients among the holders of a conflict, and reports whether there

@@ -13,6 +13,13 @@ const (
 	minResponse = 120
 )
 
+// The same for callbacks: a CB_COMPOUND of CB_SEQUENCE and CB_RECALL, and its reply.
+const (
+	minBackRequest  = 512
+	minBackResponse = 128
+	minBackOps      = 2
+)
+
 // Session is a client's session.
 type Session struct {
 	id     nfs4.SessionID
@@ -66,6 +73,9 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, p Principal, conn any, 
 	switch {
 	case c == nil:
 		return none, nfs4.ErrStaleClientID
+	case !c.confirmed && c.expired(now):
+		s.endClient(c)
+		return none, nfs4.ErrStaleClientID
 	case a.Sequence == c.sequence && c.hasReply:
 		return c.created, nfs4.OK
 	case a.Sequence != c.sequence+1:
@@ -77,7 +87,9 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, p Principal, conn any, 
 	switch {
 	case fore.MaxRequestSize < minRequest || fore.MaxResponseSize < minResponse || fore.MaxOperations == 0:
 		return none, nfs4.ErrTooSmall
-	case fore.MaxRequests == 0:
+	case back.MaxRequestSize < minBackRequest || back.MaxResponseSize < minBackResponse || back.MaxOperations < minBackOps:
+		return none, nfs4.ErrTooSmall
+	case fore.MaxRequests == 0 || back.MaxRequests == 0:
 		return none, nfs4.ErrInval
 	case len(c.sessions) >= s.cfg.MaxSessions:
 		return none, nfs4.ErrNoSpc
@@ -180,9 +192,10 @@ type Sequenced struct {
 
 // Request describes a COMPOUND to Sequence.
 type Request struct {
-	Ops  uint32 // operations, SEQUENCE included
-	Size int    // bytes of the whole call
-	Hash uint64 // of its contents, to find other requests in place of retries
+	Ops   uint32 // operations, SEQUENCE included
+	Size  int    // bytes of the whole call
+	Reply int    // bytes of the reply up to the result of SEQUENCE
+	Hash  uint64 // of its contents, to find other requests in place of retries
 }
 
 // Sequence is SEQUENCE (RFC 8881 section 18.46). For a new request the slot is in use until Finish.
@@ -226,6 +239,10 @@ func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.
 		return r, nfs4.ErrSeqMisordered
 	case l.busy:
 		return r, nfs4.ErrSeqMisordered
+	case a.CacheThis && q.Reply > int(n.fore.MaxResponseSizeCached):
+		return r, nfs4.ErrRepTooBigToCache
+	case q.Reply > int(n.fore.MaxResponseSize):
+		return r, nfs4.ErrRepTooBig
 	default:
 		l.sequence, l.busy, l.used, l.cached, l.request, l.solo = a.Sequence, true, true, false, q.Hash, q.Ops == 1
 		n.busy++

@@ -463,8 +463,11 @@ func TestEarlyEndOfGrace(t *testing.T) {
 func TestRecords(t *testing.T) {
 	e := newEnv(t, Config{})
 	a := e.complete(e.join("a", "verifier"))
-	if e.s.Recorded(a.c) || !e.s.Recorded(a.c) {
-		t.Error("Recorded must report the first call")
+	if e.s.Recorded(a.c) {
+		t.Error("a new client is recorded")
+	}
+	if e.s.SetRecorded(a.c); !e.s.Recorded(a.c) {
+		t.Error("SetRecorded did nothing")
 	}
 	b := e.complete(e.join("b", "verifier"))
 	_, st := e.s.Open(&OpenRequest{Client: a.c, Owner: []byte("o"), File: testFile(1), Access: Write, Deny: Write}, e.now)
@@ -481,10 +484,20 @@ func TestRecords(t *testing.T) {
 		t.Errorf("obsolete: %s", owners)
 	}
 	// A restart of the client keeps its record.
-	e.s.Recorded(b.c)
-	e.join("b", "VERIFIER")
+	e.s.SetRecorded(b.c)
+	old := b.c
+	b = e.join("b", "VERIFIER")
+	e.s.SetRecorded(old)
 	if _, owners := e.s.Released(); len(owners) != 0 {
 		t.Errorf("obsolete after a restart: %s", owners)
+	}
+	// The client ends while its record is written.
+	e.must("DESTROY_SESSION", e.s.DestroySession(b.session, nil), nfs4.OK)
+	e.must("DESTROY_CLIENTID", e.s.DestroyClientID(b.c.ID()), nfs4.OK)
+	e.s.Released()
+	e.s.SetRecorded(b.c)
+	if _, owners := e.s.Released(); len(owners) != 1 || string(owners[0]) != "b" {
+		t.Errorf("obsolete: %s", owners)
 	}
 }
 

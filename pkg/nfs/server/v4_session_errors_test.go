@@ -1,0 +1,167 @@
+package server
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice.dev/sluice/pkg/nfs/nfs4"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+)
+
+// TestTags sends tags that are no UTF-8 (RFC 8881 section 16.2.4).
+func TestTags(t *testing.T) {
+	r := newEnv4(t, nil)
+	for _, tag := range []string{"", "ascii", "größe", "\xf0\x9f\x90\x9f"} {
+		res := r.compoundOf(nfs4test.Fields(tag, 1, 0))
+		if expect(t, tag, res, nfs4.OK); !bytes.HasPrefix(res.Bytes[4:], nfs4test.Fields(tag)) {
+			t.Errorf("tag %q: results %x", tag, res.Bytes)
+		}
+	}
+	for _, tag := range []string{"\xc0\xc1", "\xe0\x8a", "\xc0\xaf", "\xed\xa0\x80", "\x80", "\xff", "a\xdf "} {
+		res := r.compoundOf(nfs4test.Fields(tag, 1, 1, op4(nfs4.OpDestroyClientID, uint64(1))))
+		if expect(t, tag, res, nfs4.ErrInval); len(res.Ops) > 0 {
+			t.Errorf("tag %q: %d results", tag, len(res.Ops))
+		}
+	}
+}
+
+// TestFenceFlag sends the flag of EXCHANGE_ID that version 4.2 added (RFC 7862 section 14.1).
+func TestFenceFlag(t *testing.T) {
+	r := newEnv4(t, nil)
+	exchange := op4(nfs4.OpExchangeID, nfs4test.Raw("verifier"), "client", nfs4.ExchangeSupportsFenceOps, 0, 0)
+	expect(t, "version 4.1", r.compound(1, exchange), nfs4.ErrInval)
+	expect(t, "version 4.2", r.compound(2, exchange), nfs4.OK)
+}
+
+// TestImplIDs sends more than one implementation.
+func TestImplIDs(t *testing.T) {
+	r := newEnv4(t, nil)
+	impl := nfs4test.Fields("example.org", "client", uint64(1), 2)
+	exchange := func(n int) nfs4test.Raw {
+		return op4(nfs4.OpExchangeID, nfs4test.Raw("verifier"), "client", 0, 0, n, nfs4test.Raw(bytes.Repeat(impl, n)))
+	}
+	expect(t, "one", r.compound(1, exchange(1)), nfs4.OK)
+	expect(t, "two", r.compound(1, exchange(2)), nfs4.ErrBadXDR)
+}
+
+// TestUnconfirmedLease has a client that nobody confirms during a lease. (RFC 8881 section 18.35.4,
+// "Client ID Removal").
+func TestUnconfirmedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newEnv4(t, nil)
+		lease := r.s.v4.state.Config().Lease
+		early, late := r.client4("early", "verifier"), r.client4("late", "verifier")
+		time.Sleep(lease - time.Second)
+		early.create()
+		time.Sleep(2 * time.Second)
+		expect(t, "after the lease", r.compound(1, createSession(late.client, late.sequence)), nfs4.ErrStaleClientID)
+		early.ok()
+		r.stop()
+	})
+}
+
+// TestBackChannelSizes has back channels on which no callback fits.
+func TestBackChannelSizes(t *testing.T) {
+	r := newEnv4(t, nil)
+	s := r.client4("client", "verifier")
+	fore := nfs4test.Channel(8192, 16, 8)
+	back := func(request, response, ops, slots int) nfs4test.Raw {
+		return createSession(s.client, s.sequence, 0, fore, nfs4test.Fields(0, request, response, response, ops, slots, 0), 1, 0)
+	}
+	for name, op := range map[string]nfs4test.Raw{
+		"requests of 10 bytes": back(10, 8192, 8, 8),
+		"replies of 10 bytes":  back(8192, 10, 8, 8),
+		"one operation":        back(8192, 8192, 1, 8),
+	} {
+		for range 3 { // the sequence stays
+			expect(t, name, r.compound(1, op), nfs4.ErrTooSmall)
+		}
+	}
+	expect(t, "no slots", r.compound(1, back(8192, 8192, 8, 0)), nfs4.ErrInval)
+	expect(t, "enough", r.compound(1, back(1024, 1024, 2, 1)), nfs4.OK)
+}
+
+// TestSequenceReplySize has limits below the reply of SEQUENCE alone.
+func TestSequenceReplySize(t *testing.T) {
+	r := newEnv4(t, nil)
+	s := r.client4("client", "verifier")
+	channel := nfs4test.Channel(8192, 16, testSlots)
+	fore := nfs4test.Fields(0, 8192, 8192, 10, 16, testSlots, 0)
+	res := r.compound(1, createSession(s.client, s.sequence, 0, fore, channel, 1, 0))
+	expect(t, "session", res, nfs4.OK)
+	s.id, s.slots = append(nfs4test.Raw{}, res.Op(0)[:16]...), make([]uint32, testSlots)
+	s.cache = true
+	s.fails(nfs4.ErrRepTooBigToCache)
+	s.slots[0]-- // the slot was not used
+	s.fails(nfs4.ErrRepTooBigToCache, rootFH)
+	s.slots[0]--
+	s.cache = false
+	s.ok(rootFH)
+}
+
+// TestRetries repeats calls in other words: the tag, sa_cachethis and the highest slot may differ.
+func TestRetries(t *testing.T) {
+	r := newEnv4(t, nil)
+	s := r.session("client")
+	s.slots[0]++
+	call := func(tag string, highest int, cache bool, ops ...nfs4test.Raw) *nfs4test.Results {
+		ops = append([]nfs4test.Raw{op4(nfs4.OpSequence, s.id, s.slots[0], 0, highest, cache)}, ops...)
+		return r.compoundOf(nfs4test.Fields(tag, 1, len(ops), nfs4test.Raw(bytes.Join(raws(ops), nil))))
+	}
+	first := call("first", 0, true, rootFH, op4(nfs4.OpGetFH))
+	expect(t, "first", first, nfs4.OK)
+	for _, again := range []*nfs4test.Results{
+		call("again", 0, true, rootFH, op4(nfs4.OpGetFH)),
+		call("first", 0, false, rootFH, op4(nfs4.OpGetFH)),
+		call("first", 2, true, rootFH, op4(nfs4.OpGetFH)),
+	} {
+		if !bytes.Equal(first.Bytes, again.Bytes) {
+			t.Errorf("retry: %x, must be %x", again.Bytes, first.Bytes)
+		}
+	}
+	expect(t, "another operation", call("first", 0, true, rootFH, op4(nfs4.OpSaveFH)), nfs4.ErrSeqFalseRetry)
+	expect(t, "one operation less", call("first", 0, true, rootFH), nfs4.ErrSeqFalseRetry)
+	expect(t, "one operation more", call("first", 0, true, rootFH, op4(nfs4.OpGetFH), rootFH), nfs4.ErrSeqFalseRetry)
+}
+
+func raws(ops []nfs4test.Raw) (list [][]byte) {
+	for _, op := range ops {
+		list = append(list, op)
+	}
+	return list
+}
+
+// TestUnrecordedClient has a client whose record cannot be written.
+func TestUnrecordedClient(t *testing.T) {
+	dir := t.TempDir()
+	r := newEnv(t, withState4(dir))
+	s := r.client4("client", "verifier")
+	s.create()
+	// A directory in the record's place.
+	place := filepath.Join(r.s.v4.records.dir, recordName([]byte("client")))
+	if err := os.Mkdir(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.fails(nfs4.ErrDelay, reclaimComplete)
+	s.fails(nfs4.ErrGrace, rootFH, openOp("o", accRW, 0, unchecked, "file"))
+	if err := os.Remove(place); err != nil {
+		t.Fatal(err)
+	}
+	s.ok(reclaimComplete)
+	s.ok(rootFH, openOp("o", accRW, 0, unchecked, "file"))
+	s.fails(nfs4.ErrCompleteAlready, reclaimComplete)
+	if owner, err := os.ReadFile(place); err != nil || string(owner) != "client" {
+		t.Errorf("record: %q, %v", owner, err)
+	}
+}
+
+// TestStateProtection has the operations that are for SSV alone.
+func TestStateProtection(t *testing.T) {
+	s := newEnv4(t, nil).session("client")
+	s.fails(nfs4.ErrInval, op4(nfs4.OpSetSSV, "ssv", "digest"))
+	s.fails(nfs4.ErrBadXDR, op4(nfs4.OpSetSSV, "ssv", 99))
+}
