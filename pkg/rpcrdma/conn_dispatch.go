@@ -139,7 +139,8 @@ func (c *Conn) badHeader(ic *inCall, s *recvBuffer, cp *rdma.Completion, err *wi
 	answered := c.grouped && c.groups.skip(&ic.hdr)
 	reply := ic.hdr.Direction == wire.Reply || (!ic.v2 || !noReply(&ic.hdr)) && c.requester.expects(uint32(ic.hdr.XID))
 	answer := !answered && (c.server || ic.v2) && err.Code != 0 && !reply
-	c.consume(&ic.inbound, s, answer && !(ic.v2 && aboutProperties(&ic.hdr)))
+	properties := ic.v2 && aboutProperties(&ic.hdr)
+	c.consume(&ic.inbound, s, answer && !properties)
 	switch {
 	case short:
 		ic.drop(ShortMessage, err.Error())

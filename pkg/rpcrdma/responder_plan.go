@@ -23,7 +23,7 @@ func (ic *inCall) identify() {
 	if len(ic.args) > 0 {
 		left = min(left, ic.args[0].Position)
 	}
-	id := identity{program: ic.Program, version: ic.Version, procedure: ic.Procedure, length: ic.Message.Len()}
+	id := identity{program: ic.Program, version: ic.Version, procedure: ic.Procedure, length: ic.Len()}
 	for _, b := range ic.Stream {
 		if left == 0 {
 			break

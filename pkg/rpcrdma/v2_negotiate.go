@@ -291,10 +291,9 @@ func (k *negotiator) handleMessage(ic *inCall) {
 	case wire.UpdProp:
 		k.updProp(ic)
 	default:
-		switch op := ic.hdr.Operation; {
-		case ic.hdr.Direction == wire.Reply:
+		if op := ic.hdr.Operation; ic.hdr.Direction == wire.Reply {
 			ic.drop(Dropped, fmt.Sprintf("operation %d of a reply", op))
-		default:
+		} else {
 			ic.refuse(wire.InvalidOption, BadHeader, "operation %d is not supported", op)
 		}
 	}

@@ -19,7 +19,7 @@ var (
 
 // Collect sends the metrics of s. Counters of calls and errors at 0 are left out.
 func (s *Stats) Collect(sink metric.Sink) {
-	s.Transport.collect(sink)
+	s.collectTransport(sink)
 	for i := range programs {
 		p := &programs[i]
 		for j := range p.procedures {

@@ -52,7 +52,7 @@ func (t *Transport) Bytes() (in, out uint64) {
 	return in, out
 }
 
-func (t *Transport) collect(s metric.Sink) {
+func (t *Transport) collectTransport(s metric.Sink) {
 	for p := range t.moved {
 		path, direction := pathLabels(rpcrdma.Path(p))
 		s.Counter(bytesDesc, t.moved[p].Load(), "rdma", direction, path)

@@ -336,7 +336,8 @@ func TestReconnectModel(t *testing.T) {
 				}
 				for i, x := range all {
 					n, err := x.state()
-					if n != 1 || err != nil && !(cancelled[x] && errors.Is(err, cause)) && !errors.Is(err, io.EOF) && !errors.Is(err, errConnClosed) {
+					lost := errors.Is(err, io.EOF) || errors.Is(err, errConnClosed) || cancelled[x] && errors.Is(err, cause)
+					if n != 1 || err != nil && !lost {
 						t.Fatalf("call %d of %d ended %d times: %v", i, len(all), n, err)
 					}
 				}

@@ -147,7 +147,7 @@ func TestACL4(t *testing.T) {
 	ace := func(kind, flags, mask int, who string) Raw { return Fields(kind, flags, mask, who) }
 	set := func(name string, want nfs4.Status, list ...Raw) {
 		t.Helper()
-		value := Fields(len(list), Raw(slices.Concat(list...)))
+		value := Fields(len(list), slices.Concat(list...))
 		expect(t, "acl of "+name, s.do(putRoot, lookup4(name), setAttr4(Attrs([]uint32{nfs4.AttrACL}, value))), want)
 	}
 	rw := int(nfs4.ACEReadData | aceWrite)

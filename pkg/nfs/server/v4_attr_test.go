@@ -74,7 +74,7 @@ func TestEveryAttribute(t *testing.T) {
 			expect(t, "NVERIFY of "+name, verify(nfs4.OpNVerify, bad), nfs4.OK)
 		}
 		want := nfs4.ErrAttrNotSupp
-		var settable nfs4.Bitmap = settableAttrs
+		settable := settableAttrs
 		if supported.Has(n) {
 			want = nfs4.ErrInval
 		}

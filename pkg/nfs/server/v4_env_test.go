@@ -23,7 +23,7 @@ func newEnv4(t testing.TB, change func(*Config)) *env {
 // compound calls COMPOUND.
 func (r *env) compound(minor int, ops ...nfs4test.Raw) *nfs4test.Results {
 	r.t.Helper()
-	return r.compoundOf(nfs4test.Fields("tag", minor, len(ops), nfs4test.Raw(slices.Concat(ops...))))
+	return r.compoundOf(nfs4test.Fields("tag", minor, len(ops), slices.Concat(ops...)))
 }
 
 // compoundOf calls COMPOUND with encoded arguments.

@@ -112,7 +112,7 @@ type repeated4 struct {
 
 func (s *session4) repeated4(ops ...Raw) *repeated4 {
 	s.t.Helper()
-	args := Fields("tag", 2, len(ops)+1, Raw(slices.Concat(append([]Raw{s.seq(0)}, ops...)...)))
+	args := Fields("tag", 2, len(ops)+1, slices.Concat(append([]Raw{s.seq(0)}, ops...)...))
 	w := s.prepare(1, nfs4.Program, nfs4.Version, nfs4.ProcCompound, raw(args), 0)
 	w.keep = true
 	p := &repeated{w: w, stream: w.call.Stream[0], xid: 1 << 30}

@@ -196,7 +196,7 @@ func (c *compound) openFile(a *nfs4.OpenArgs, n *vfs.Node, k creation, r *nfs4.O
 	if err := n.Stat(&c.stat); err != nil {
 		return status4(err)
 	}
-	if !k.created && !(a.Claim == nfs4.ClaimPrevious && fs.Owns(&c.stat, &c.cred)) {
+	if !k.created && (a.Claim != nfs4.ClaimPrevious || !fs.Owns(&c.stat, &c.cred)) {
 		may, err := fs.PermitBlocking(n, &c.stat, &c.cred, want)
 		if err != nil {
 			return status4(err)

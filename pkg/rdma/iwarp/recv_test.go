@@ -75,7 +75,7 @@ func TestIdleMemory(t *testing.T) {
 		_ = e.Close()
 	}
 	for _, e := range ends {
-		<-e.err
+		_ = <-e.err
 	}
 }
 

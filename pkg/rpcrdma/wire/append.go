@@ -29,6 +29,7 @@ func AppendChunk(dst []byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(n))
 }
 
+// AppendSegment appends a segment of a chunk.
 func AppendSegment(dst []byte, s Segment) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(s.Handle))
 	dst = binary.BigEndian.AppendUint32(dst, s.Length)
@@ -59,6 +60,7 @@ func AppendError(dst []byte, xid XID, version uint32, credits Credits, code Erro
 	return dst
 }
 
+// Append appends the header, without its payload.
 func (h *Header) Append(dst []byte) []byte {
 	if h.version2 {
 		return h.append2(dst)

@@ -106,6 +106,7 @@ func (b *BufferStructure) bad(field, format string, args ...any) error {
 	return &ParseError{Field: field, Reason: fmt.Sprintf(format, args...), Code: ErrChunk, Code2: BadXDR}
 }
 
+// Append appends the value of the property.
 func (b *BufferStructure) Append(dst []byte) []byte {
 	u32 := binary.BigEndian.AppendUint32
 	dst = u32(u32(dst, b.Length), uint32(len(b.Groups)))

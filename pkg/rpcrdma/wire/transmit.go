@@ -142,10 +142,12 @@ type Transmit struct {
 	numbers []uint32
 }
 
+// Segments returns the segments of an item.
 func (t *Transmit) Segments(i *Item) []Segment {
 	return t.segs[i.segs.at : i.segs.at+i.segs.n : i.segs.at+i.segs.n]
 }
 
+// Numbers returns the numbers of the buffer segments that hold a SendBased item's data.
 func (t *Transmit) Numbers(i *Item) []uint32 {
 	return t.numbers[i.numbers.at : i.numbers.at+i.numbers.n : i.numbers.at+i.numbers.n]
 }
@@ -155,6 +157,7 @@ func (t *Transmit) Results(s *ResultSet) []ResultItem {
 	return t.results[s.items.at : s.items.at+s.items.n : s.items.at+s.items.n]
 }
 
+// ResultSegments returns the segments of a result.
 func (t *Transmit) ResultSegments(i *ResultItem) []Segment {
 	return t.segs[i.segs.at : i.segs.at+i.segs.n : i.segs.at+i.segs.n]
 }

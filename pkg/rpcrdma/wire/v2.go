@@ -22,6 +22,7 @@ const (
 // Direction is the direction of an RPC message: RPC's msg_type.
 type Direction uint32
 
+// Directions.
 const (
 	Call  Direction = 0
 	Reply Direction = 1

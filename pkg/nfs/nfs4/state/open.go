@@ -83,7 +83,7 @@ func (s *State) Open(r *OpenRequest, now time.Time) (o Opened, st nfs4.Status) {
 			c.owners[w.name] = w
 		}
 		op = &Open{stateid: s.newStateID(c, f), owner: w, resource: r.Resource}
-		op.stateid.open = op
+		op.open = op
 		s.stateids[op.number] = &op.stateid
 		w.opens[f] = op
 		f.opens = append(f.opens, op)

@@ -233,7 +233,8 @@ func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.
 		}
 		r.Replay, r.Cached, r.Solo = true, l.cached, l.solo
 		if l.cached {
-			r.Reply = append(buf, l.reply...)
+			buf = append(buf, l.reply...)
+			r.Reply = buf
 		}
 	case a.Sequence != l.sequence+1:
 		return r, nfs4.ErrSeqMisordered

@@ -56,11 +56,12 @@ type Caller struct {
 type Verdict uint8
 
 const (
-	// Answered: the reply is in the call; send nothing to the backend.
+	// Answered means that the reply is in the call: send nothing to the backend.
 	Answered Verdict = iota
-	// Forward: send the message from Call.Args to the backend, and pass its reply to Call.Results.
+	// Forward means: send the message from Call.Args to the backend, and pass its reply to
+	// Call.Results.
 	Forward
-	// Resolve: look up the names in Call.Path one by one, from Roots.V3 on, then call
+	// Resolve means: look up the names in Call.Path one by one, from Roots.V3 on, then call
 	// Call.AnswerMount.
 	Resolve
 )

@@ -29,11 +29,11 @@ var (
 type Replay uint8
 
 const (
-	// ReplayHarmless: no key is needed. NULL is such a call.
+	// ReplayHarmless needs no key. NULL is such a call.
 	ReplayHarmless Replay = iota
-	// ReplayByXID: XID and source address, in NFSv3, MOUNT, NFSACL and NFSv4.0.
+	// ReplayByXID is XID and source address, in NFSv3, MOUNT, NFSACL and NFSv4.0.
 	ReplayByXID
-	// ReplayBySession: session, slot and sequence id, from NFSv4.1 on.
+	// ReplayBySession is session, slot and sequence id, from NFSv4.1 on.
 	ReplayBySession
 )
 
@@ -41,12 +41,12 @@ const (
 type TimeoutPolicy uint8
 
 const (
-	// TimeoutNever: the request waits forever.
+	// TimeoutNever lets the request wait forever.
 	TimeoutNever TimeoutPolicy = iota
-	// TimeoutUnsent: the timeout ends the request only if it was never sent. The backend may have
-	// executed it even if that connection is lost.
+	// TimeoutUnsent ends the request only if it was never sent. The backend may have executed a
+	// sent one, even if that connection is lost.
 	TimeoutUnsent
-	// TimeoutAlways: the timeout ends the request in any state.
+	// TimeoutAlways ends the request in any state.
 	TimeoutAlways
 )
 
