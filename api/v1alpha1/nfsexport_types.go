@@ -254,6 +254,7 @@ type Address struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.continuation) || has(self.extensions) && 'MessageContinuation' in self.extensions",message="continuation: is only for the extension MessageContinuation: add that, or leave this out"
 // +kubebuilder:validation:XValidation:rule="!has(self.placement) || has(self.extensions) && 'SendBasedPlacement' in self.extensions",message="placement: is only for the extension SendBasedPlacement: add that, or leave this out"
 // +kubebuilder:validation:XValidation:rule="!has(self.credits) || !has(self.credits.memory) || !quantity(self.credits.memory).isInteger() || !quantity(self.inlineThreshold.call).isInteger() || quantity(self.credits.memory).asInteger() >= (has(self.credits.min) ? self.credits.min : self.credits.max < 8 ? self.credits.max : 8) * ((2 in self.rpcRDMAVersions && quantity(self.inlineThreshold.call).asInteger() < 4096 ? 4096 : quantity(self.inlineThreshold.call).asInteger()) + (has(self.extensions) && 'SendBasedPlacement' in self.extensions ? (has(self.placement) && quantity(self.placement.receiveBuffer).isInteger() ? quantity(self.placement.receiveBuffer).asInteger() : 65536) : 0))",message="credits.memory: want enough for one connection: credits.min receives of inlineThreshold.call, 4Ki at least with version 2, and placement.receiveBuffer"
+// +kubebuilder:validation:XValidation:rule="!has(self.rfc5666) || size(self.rfc5666) == 0 || 1 in self.rpcRDMAVersions",message="rfc5666: is for version 1 alone: want 1 in rpcRDMAVersions, or no rfc5666"
 type Transport struct {
 	// RPCRDMAVersions are the offered versions of RPC-over-RDMA: [1], [2] or [1, 2]. Default [1].
 	// +kubebuilder:default={1}
@@ -285,6 +286,12 @@ type Transport struct {
 	// Placement configures the extension SendBasedPlacement. Forbidden without it.
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
+	// RFC5666 are forms of version 1 that only RFC 5666 has, for old clients. Padding accepts
+	// messages with padding before long data. Default none.
+	// +kubebuilder:validation:MaxItems=1
+	// +listType=set
+	// +optional
+	RFC5666 []RFC5666Form `json:"rfc5666,omitempty"`
 	// OnChange selects the effect of a changed negotiated setting (all but credits) on connections.
 	// Reconnect closes them one by one after their calls, and clients reconnect. NextConnection
 	// leaves them as they are. Default Reconnect.
@@ -296,6 +303,10 @@ type Transport struct {
 // Extension is an extension of RPC-over-RDMA version 2.
 // +kubebuilder:validation:Enum=TransportProperties;MessageContinuation;SendBasedPlacement
 type Extension string
+
+// RFC5666Form is a form of RPC-over-RDMA version 1 that only RFC 5666 has.
+// +kubebuilder:validation:Enum=Padding
+type RFC5666Form string
 
 // OnChange is the effect of a changed setting on connections.
 type OnChange string

@@ -10,28 +10,22 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// extensions are the extensions of RPC-over-RDMA version 2, in order.
-var extensions = []struct {
+// bits are the names of a set's members, in order.
+type bits[T ~uint8] []struct {
 	name string
-	bit  rpcrdma.Extensions
-}{
-	{"TransportProperties", rpcrdma.TransportProperties},
-	{"MessageContinuation", rpcrdma.MessageContinuation},
-	{"SendBasedPlacement", rpcrdma.SendBasedPlacement},
+	bit  T
 }
 
-// AllExtensions returns the set of all extensions.
-func AllExtensions() (all rpcrdma.Extensions) {
-	for _, x := range extensions {
+func (b bits[T]) all() (all T) {
+	for _, x := range b {
 		all |= x.bit
 	}
 	return all
 }
 
-// OfExtensions returns the names of the extensions in set, in order. It is never nil.
-func OfExtensions(set rpcrdma.Extensions) []string {
+func (b bits[T]) of(set T) []string {
 	list := []string{}
-	for _, x := range extensions {
+	for _, x := range b {
 		if set&x.bit != 0 {
 			list = append(list, x.name)
 		}
@@ -39,21 +33,58 @@ func OfExtensions(set rpcrdma.Extensions) []string {
 	return list
 }
 
-// ParseExtension returns the extension with the given name. Case does not matter.
-func ParseExtension(name string) (rpcrdma.Extensions, error) {
-	for _, x := range extensions {
+func (b bits[T]) parse(name, kind string) (T, error) {
+	for _, x := range b {
 		if strings.EqualFold(x.name, name) {
 			return x.bit, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not an extension: want one of %s", name, strings.Join(OfExtensions(AllExtensions()), ", "))
+	return 0, fmt.Errorf("%q is not %s: want one of %s", name, kind, strings.Join(b.of(b.all()), ", "))
+}
+
+var extensions = bits[rpcrdma.Extensions]{
+	{"TransportProperties", rpcrdma.TransportProperties},
+	{"MessageContinuation", rpcrdma.MessageContinuation},
+	{"SendBasedPlacement", rpcrdma.SendBasedPlacement},
+}
+
+// AllExtensions returns the set of all extensions of version 2.
+func AllExtensions() rpcrdma.Extensions { return extensions.all() }
+
+// OfExtensions returns the names of the extensions in set, in order. It is never nil.
+func OfExtensions(set rpcrdma.Extensions) []string { return extensions.of(set) }
+
+// ParseExtension returns the extension with the given name. Case does not matter.
+func ParseExtension(name string) (rpcrdma.Extensions, error) {
+	return extensions.parse(name, "an extension")
 }
 
 // MustExtensions returns the set of extensions with the given names. It panics on an unknown name:
 // callers have validated them.
-func MustExtensions[S ~string](list []S) (set rpcrdma.Extensions) {
+func MustExtensions[S ~string](list []S) rpcrdma.Extensions { return must(list, ParseExtension) }
+
+var rfc5666 = bits[rpcrdma.RFC5666]{
+	{"Padding", rpcrdma.Padding},
+}
+
+// AllRFC5666 returns the set of all forms of version 1 that only RFC 5666 has.
+func AllRFC5666() rpcrdma.RFC5666 { return rfc5666.all() }
+
+// OfRFC5666 returns the names of the forms of RFC 5666 in set, in order. It is never nil.
+func OfRFC5666(set rpcrdma.RFC5666) []string { return rfc5666.of(set) }
+
+// ParseRFC5666 returns the form of RFC 5666 with the given name. Case does not matter.
+func ParseRFC5666(name string) (rpcrdma.RFC5666, error) {
+	return rfc5666.parse(name, "a form of RFC 5666")
+}
+
+// MustRFC5666 returns the set of forms with the given names. It panics on an unknown name: callers
+// have validated them.
+func MustRFC5666[S ~string](list []S) rpcrdma.RFC5666 { return must(list, ParseRFC5666) }
+
+func must[S ~string, T ~uint8](list []S, parse func(string) (T, error)) (set T) {
 	for _, name := range list {
-		x, err := ParseExtension(string(name))
+		x, err := parse(string(name))
 		if err != nil {
 			panic(err)
 		}

@@ -2,6 +2,7 @@ package names
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
@@ -29,11 +30,32 @@ func TestExtensions(t *testing.T) {
 	}
 }
 
+func TestRFC5666(t *testing.T) {
+	var all rpcrdma.RFC5666
+	for _, name := range OfRFC5666(AllRFC5666()) {
+		x, err := ParseRFC5666(strings.ToLower(name))
+		if err != nil || !slices.Equal(OfRFC5666(x), []string{name}) || MustRFC5666([]string{name}) != x || all&x != 0 {
+			t.Errorf("%s is %#x, which is %v: %v", name, x, OfRFC5666(x), err)
+		}
+		all |= x
+	}
+	if all != AllRFC5666() {
+		t.Errorf("the names stand for %#x, the forms are %#x", all, AllRFC5666())
+	}
+	if _, err := ParseRFC5666("Speed"); err == nil || err.Error() != `"Speed" is not a form of RFC 5666: want one of Padding` {
+		t.Error(err)
+	}
+}
+
 // TestConfiguration checks that the configuration has the same names.
 func TestConfiguration(t *testing.T) {
 	names := []string{string(config.TransportProperties), string(config.MessageContinuation), string(config.SendBasedPlacement)}
 	if want := OfExtensions(AllExtensions()); !slices.Equal(names, want) {
 		t.Errorf("the configuration has %v, there are %v", names, want)
+	}
+	forms := []string{string(config.Padding)}
+	if want := OfRFC5666(AllRFC5666()); !slices.Equal(forms, want) {
+		t.Errorf("the configuration has %v, there are %v", forms, want)
 	}
 }
 

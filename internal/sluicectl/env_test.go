@@ -38,6 +38,7 @@ type env struct {
 	// host:port of servers of version 2 of RPC-over-RDMA: beside version 1, alone, and beside
 	// version 1 without extensions. rdma has version 1 alone.
 	both, two, base string
+	old             string // host:port of a server with all forms of RFC 5666
 }
 
 func newEnv(t *testing.T) *env {
@@ -75,12 +76,13 @@ func newEnv(t *testing.T) *env {
 	d, err := p.NewDomain()
 	must(t, err)
 	must(t, d.Register(pool))
+	var forms rpcrdma.RFC5666
 	listenRDMA := func(extensions rpcrdma.Extensions, versions ...int) string {
 		l, err := p.Listen(context.Background(), "127.0.0.1:0")
 		must(t, err)
 		srv, err := rpcrdma.NewServer(rpcrdma.Config{
 			Pool: pool, Domain: d, Handler: s, Bindings: binding.For, RemoteInvalidation: true, Credits: credit.Static(64), InlineCall: 8192,
-			Versions: versions, Extensions: extensions,
+			Versions: versions, Extensions: extensions, RFC5666: forms,
 		}, l)
 		must(t, err)
 		running.Go(func() { _ = srv.Serve() })
@@ -91,6 +93,8 @@ func newEnv(t *testing.T) *env {
 	e.both = listenRDMA(names.AllExtensions(), 1, 2)
 	e.two = listenRDMA(names.AllExtensions(), 2)
 	e.base = listenRDMA(0, 1, 2)
+	forms = names.AllRFC5666()
+	e.old = listenRDMA(0, 1)
 	t.Cleanup(func() {
 		for _, f := range stop {
 			_ = f()
@@ -140,11 +144,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run runs a command line in which RDMA, BOTH, TWO, BASE, TCP and ONLY stand for the servers' URLs,
-// and DIR for the exported directory. They replace them in its results, too.
+// run runs a command line in which RDMA, BOTH, TWO, BASE, OLD, TCP and ONLY stand for the servers'
+// URLs, and DIR for the exported directory. They replace them in its results, too.
 func (e *env) run(stdin string, args ...string) (code int, stdout, stderr string) {
 	var names, values, addresses []string
-	for name, address := range map[string]string{"RDMA": e.rdma, "BOTH": e.both, "TWO": e.two, "BASE": e.base, "TCP": e.tcp, "ONLY": e.only, "SILENT": e.silent} {
+	for name, address := range map[string]string{"RDMA": e.rdma, "BOTH": e.both, "TWO": e.two, "BASE": e.base, "OLD": e.old, "TCP": e.tcp, "ONLY": e.only, "SILENT": e.silent} {
 		url := "nfs+rdma://" + address
 		if name == "TCP" || name == "ONLY" || name == "SILENT" {
 			url = "nfs+tcp://" + address

@@ -32,6 +32,9 @@ type pingResult struct {
 	Server             *sideResult `json:"server,omitempty"`
 	Client             *sideResult `json:"client,omitempty"`
 
+	// With --rfc5666: the alignment of padded calls.
+	Padding int `json:"padding,omitempty"`
+
 	InlineCall  int  `json:"inline_call,omitempty"`
 	InlineReply int  `json:"inline_reply,omitempty"`
 	Granted     int  `json:"credits_granted,omitempty"`
@@ -97,7 +100,7 @@ func (s *session) negotiated() pingResult {
 	r := pingResult{
 		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
 		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,
-		IRD: n.Attributes.IRD, ORD: n.Attributes.ORD, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
+		Padding: n.Padding, IRD: n.Attributes.IRD, ORD: n.Attributes.ORD, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
 		windowless: !n.Attributes.RemoteInvalidation,
 	}
 	if n.Version == wire.Version2 {
@@ -139,6 +142,9 @@ func (r *pingResult) print(a *app) {
 	}
 	line("provider", "%s (%s)", r.Provider, device)
 	line("inline thresholds", "%d bytes for calls, %d for replies", r.InlineCall, r.InlineReply)
+	if r.Padding > 0 {
+		line("padding", "data of calls at multiples of %d bytes", r.Padding)
+	}
 	line("credits", "%d granted, %d asked for", r.Granted, r.Requested)
 	line("RDMA Reads", "%d at once from the server (IRD), %d from here (ORD)", r.IRD, r.ORD)
 	line("CRC32C", "%s", onOff[r.CRC])

@@ -29,6 +29,7 @@ type options struct {
 	fpdu    string
 	version string
 	ext     string
+	rfc5666 string
 	timeout time.Duration
 	// reconnect bounds an outage of the server; 0 ends a command with its connection.
 	reconnect time.Duration
@@ -196,6 +197,9 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 	}
 	cfg.InlineCall, cfg.InlineReply, cfg.Credits = o.inline, o.inline, credit.Static(o.credits)
 	if cfg.Versions, cfg.Extensions, err = o.versions(); err != nil {
+		return p, cfg, err
+	}
+	if err := o.oldForms(&cfg); err != nil {
 		return p, cfg, err
 	}
 	cfg.Placement, err = o.placement()

@@ -44,6 +44,25 @@ func (o *options) versions() (list []int, set rpcrdma.Extensions, err error) {
 	return list, set, nil
 }
 
+// oldForms says which forms of RFC 5666 to use. They are of version 1 alone.
+func (o *options) oldForms(cfg *rpcrdma.Config) error {
+	if o.rfc5666 == "" {
+		return nil
+	}
+	for name := range strings.SplitSeq(o.rfc5666, ",") {
+		x, err := names.ParseRFC5666(strings.TrimSpace(name))
+		if err != nil {
+			return fmt.Errorf("--rfc5666: %w", err)
+		}
+		cfg.RFC5666 |= x
+	}
+	if o.version == "2" {
+		return fmt.Errorf("--rfc5666 is %s, which version 2 has not: want --version 1", o.rfc5666)
+	}
+	cfg.Versions = []int{wire.Version1}
+	return nil
+}
+
 // mismatch returns the advice for an error about versions, "" for other errors.
 func mismatch(err error) string {
 	var remote *rpcrdma.RemoteError

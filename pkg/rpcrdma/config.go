@@ -48,6 +48,9 @@ type Config struct {
 	Continuation Continuation
 	Placement    Placement
 
+	// RFC5666 are the forms of version 1 that only RFC 5666 has. None is the default, and best.
+	RFC5666 RFC5666
+
 	// Batch, if set, is corked while a connection handles a batch of messages; see [oncrpc.Conn].
 	Batch oncrpc.Corker
 
@@ -126,6 +129,9 @@ func (cfg Config) complete() (*Config, error) {
 		cfg.Limits = wire.DefaultLimits
 	}
 	if err := cfg.completeVersions(); err != nil {
+		return nil, err
+	}
+	if err := cfg.completeRFC5666(); err != nil {
 		return nil, err
 	}
 	def(&cfg.ORD, defaultReads)

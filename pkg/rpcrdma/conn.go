@@ -23,7 +23,7 @@ type Conn struct {
 // newConn makes a connection without an endpoint. Its receives can be prepared. They lie in shared,
 // or in a queue of its own if shared is nil.
 func newConn(cfg *Config, server bool, shared *recvQueue) *Conn {
-	c := &Conn{link: link{cfg: cfg, server: server, done: make(chan struct{}), headerLimits: cfg.Limits}}
+	c := &Conn{link: link{cfg: cfg, server: server, done: make(chan struct{}), headerLimits: cfg.Limits, rfc5666: newRFC5666(cfg, server)}}
 	c.headerLimits.Extensions = knownExtensions()
 	c.negotiator.init(&c.link, &c.requester, c.groups.ready)
 	c.receives = recvCredits{queue: shared, credits: 1, peak: 1, extra: spareReceives}

@@ -41,6 +41,9 @@ func FuzzResponder(f *testing.F) {
 	for _, c := range badCases() {
 		f.Add(pack(null, c.msg))
 	}
+	f.Add(pack(null, head(2, 128, 1000, 0, 0, 0, rpcCall(badXID, procMove, 1, 1001, make([]byte, 44+1004), tail, 0)), null))
+	f.Add(pack(null, head(2, 128, 400, 1, 48, segment, 0, 0, 0, rpcCall(badXID, procMove, 2, 100, 1000, make([]byte, 16+1000), tail, 0)), null))
+	f.Add(pack(null, head(2, 3, 0, 0, 0, 0, rpcCall(badXID, procNull)), head(2, 1<<30, 0, 0, 0, 0, rpcCall(badXID, procMove, 1, 4, 5, tail, 0)), null))
 	first := words(1, 2, 8, 6, 1, 1, 4, 4096, 0)
 	for _, b := range [][]byte{
 		words(2, 2, 8, 0, 0, 5, 1, 48, segment, 0, 0, 0, rpcCall(badXID, procMove, moveArgs([]int{100}))),
@@ -79,7 +82,7 @@ func FuzzResponder(f *testing.F) {
 	s, err := NewServer(Config{
 		Pool: pool, Domain: d, Handler: &testHandler{}, Bindings: testBindings, Budget: budget,
 		Credits: credit.Static(8), RemoteInvalidation: true, Logger: slog.New(slog.DiscardHandler),
-		Versions: []int{1, 2}, Extensions: allExtensions,
+		Versions: []int{1, 2}, Extensions: allExtensions, RFC5666: allRFC5666,
 	}, l)
 	if err != nil {
 		f.Fatal(err)
@@ -126,7 +129,7 @@ func FuzzResponder(f *testing.F) {
 			case r := <-p.in:
 				h := new(wire.Header)
 				lim := wire.DefaultLimits
-				lim.Version2 = true
+				lim.Version2, lim.Padded = true, true
 				if err := h.Parse([][]byte{r.b}, &lim); err != nil {
 					t.Fatalf("the server sent %x: %v", r.b, err)
 				}
@@ -185,6 +188,9 @@ func FuzzRequester(f *testing.F) {
 		f.Add(shape, words(xid, 1, 8, 1, 0, 0, 1, 1, segment))
 		f.Add(shape, words(xid, 1, 8, 4, 2))
 		f.Add(shape, words(xid, 1, 8, 4, 1, 1, 1))
+		f.Add(shape|8, words(xid, 1, 8, 2, 128, 1000, 0, 0, 0, good, 0, 0, 1, 0, 2000, make([]byte, 52+2000), tail))
+		f.Add(shape|8, words(xid, 1, 8, 2, 4096, 8, 0, 0, 0, good, 0, 0, 1, 0, 2000, make([]byte, 52+2000), tail))
+		f.Add(shape|8, words(xid, 1, 8, 2, 3, 8, 0, 0, 0, good))
 		f.Add(shape, words(xid, 2, 8, 0, 0, 0, 0))
 		f.Add(shape, plainMsg(5, rpcCall(5, procNull)))
 	}
@@ -225,6 +231,9 @@ func FuzzRequester(f *testing.F) {
 			accepted <- err
 		}()
 		cfg := Config{Pool: pool, Bindings: testBindings, RemoteInvalidation: true, Credits: credit.Static(4)}
+		if !v2 && shape&8 != 0 {
+			cfg.RFC5666 = allRFC5666
+		}
 		if v2 {
 			cfg.Versions, cfg.Extensions = []int{2}, allExtensions
 			if shape&64 != 0 { // calls of the reverse direction are taken

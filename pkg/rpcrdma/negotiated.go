@@ -57,6 +57,8 @@ type Negotiated struct {
 	// MaxCallTransmissions and MaxReplyTransmissions bound the Sends of a call and of a reply; 1
 	// without MessageContinuation.
 	MaxCallTransmissions, MaxReplyTransmissions int
+	// Padding is the alignment in bytes of padded calls (RFC 5666 section 3.9), 0 without.
+	Padding int
 	// Own and Remote are the transport properties of this side and of the peer, in version 2.
 	Own, Remote Properties
 }

@@ -11,6 +11,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
+	"sluice.dev/sluice/pkg/rpcrdma/padded"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -298,6 +299,7 @@ type callBuilder struct {
 	replyChunk resultBuf // the memory of the Reply chunk
 	segs       []wire.Segment
 
+	padding   padded.Rule // of a call that is RDMA_MSGP
 	lim       peerLimits
 	v2        bool
 	grouped   bool // the call is sent as a group

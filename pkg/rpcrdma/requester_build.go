@@ -8,6 +8,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
+	"sluice.dev/sluice/pkg/rpcrdma/padded"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -45,6 +46,9 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 	if err == nil {
 		proc, size, err = b.planCall(out, r, base, sendLimit)
 	}
+	if err == nil && proc == wire.Msg && out.rfc5666 != nil && !b.v2 && len(b.cuts) == 0 {
+		proc, size, err = b.pad(out, r, size, sendLimit)
+	}
 	if _, impossible := err.(*RequestError); impossible && b.short > 0 { //nolint:errorlint // it is not wrapped
 		return errShort
 	}
@@ -60,6 +64,9 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 	} else {
 		head = wire.AppendFixed(head, wire.XID(o.xid), wire.Version1, wire.Credits(asked), proc)
 	}
+	if proc == wire.MsgP {
+		head = wire.AppendPadding(head, uint32(b.padding.Align), uint32(b.padding.Threshold))
+	}
 	if head, err = b.appendReads(o, head, proc); err != nil {
 		return err
 	}
@@ -70,7 +77,7 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 		binary.BigEndian.PutUint32(head[invalidateAt:], o.regions[0].handle)
 	}
 	b.gather = append(b.gather[:0], head)
-	if proc == wire.Msg {
+	if proc != wire.NoMsg {
 		if 1+len(b.out) > out.maxGather {
 			if err := b.join(out); err != nil {
 				return err
@@ -466,7 +473,7 @@ func (b *callBuilder) release(out *requester) {
 		b.results[i].release()
 	}
 	b.replyChunk.release()
-	b.writes, b.hasLong, b.foreign, b.grouped = 0, false, false, false
+	b.writes, b.hasLong, b.foreign, b.grouped, b.padding = 0, false, false, false, padded.Rule{}
 	if b.group != nil {
 		b.group.planner.Reset()
 	}

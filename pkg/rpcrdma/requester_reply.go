@@ -161,8 +161,13 @@ func (o *outCall) acceptReply(m *inbound) error {
 	switch {
 	case h.Procedure == wire.NoMsg && a.long == 0:
 		return &ReplyError{"RDMA_NOMSG with nothing in the Reply chunk"}
-	case h.Procedure == wire.Msg && a.long > 0:
+	case h.Procedure != wire.NoMsg && a.long > 0:
 		return &ReplyError{fmt.Sprintf("RDMA_MSG with %d bytes in the Reply chunk", a.long)}
+	}
+	if h.Procedure == wire.MsgP {
+		if err := o.stripReply(m.payload, paddingOf(h), split.Length(m.message)); err != nil {
+			return err
+		}
 	}
 	a.message, *m.payload = *m.payload, a.message
 	return nil

@@ -18,6 +18,9 @@ func (o *outCall) retryLocked(err error) bool {
 		return true
 	}
 	e, ok := err.(*RemoteError) //nolint:errorlint // it is not wrapped
+	if ok && out.rfc5666 != nil && e.Version == wire.Version1 {
+		return o.retryPlain(e)
+	}
 	if !ok || e.Version != wire.Version2 || o.out.server || o.tries+1 >= maxTries {
 		return false
 	}

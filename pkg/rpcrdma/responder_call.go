@@ -146,8 +146,8 @@ func (ic *inCall) collect() (code wire.ErrorCode, reason string) {
 	switch {
 	case h.Procedure == wire.NoMsg && !long:
 		return wire.BadXDR, "RDMA_NOMSG without a Position Zero Read chunk"
-	case h.Procedure == wire.Msg && long:
-		return wire.BadXDR, "RDMA_MSG with a Position Zero Read chunk"
+	case h.Procedure != wire.NoMsg && long:
+		return wire.BadXDR, h.Procedure.String() + " with a Position Zero Read chunk"
 	case long:
 		stream = ic.chunks[0].length
 		ic.Stream = ic.Stream[:0]

@@ -54,6 +54,9 @@ func (ic *inCall) decode() bool {
 		ic.refuse(wire.BadXDR, BadHeader, "%v", err)
 		return false
 	}
+	if ic.hdr.Procedure == wire.MsgP && !ic.stripCall() {
+		return false
+	}
 	ic.Plan.MaxReply = ic.capacity()
 	if !ic.plan() {
 		return false

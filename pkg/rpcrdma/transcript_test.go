@@ -26,7 +26,7 @@ import (
 //	config key=value...          settings of the tested side, first line only: of a requester ext, results,
 //	                             threshold, handler (for calls of the reverse direction), and the answer
 //	                             to its first message (words, by commas), or refused; revocable: a
-//	                             client's adapter can be invalidated
+//	                             client's adapter can be invalidated; rfc5666: forms of RFC 5666
 //	mem NAME SIZE [result K]     exposes memory with the bytes of fill(K)
 //	fill NAME token...           puts bytes at the beginning of memory
 //	is NAME token...             looks at the beginning of memory
@@ -46,7 +46,7 @@ import (
 //
 // Tokens of messages are words, decimal or 0x…, and
 //
-//	MSG NOMSG ERROR OPTIONAL CONNPROP REQPROP RESPROP UPDPROP, CALL REPLY, tail
+//	MSG NOMSG MSGP DONE ERROR OPTIONAL CONNPROP REQPROP RESPROP UPDPROP, CALL REPLY, tail
 //	NAME, NAME:n                 a segment: all of the memory, or n bytes of it; NAME:n+m is the n bytes
 //	                             from m on
 //	NAME:handle                  its handle
@@ -163,7 +163,7 @@ func (x *transcript) connect(role string, options []string) (err error) {
 	o := rdmatest.Options{ScribbleReceives: true}
 	switch role {
 	case "responder":
-		x.w = newEnv(x.t, o, nil)
+		x.w = newEnv(x.t, o, func(cfg *Config) { cfg.RFC5666 = rfc5666Of(options) })
 	case "responder2":
 		x.w = newEnv(x.t, o, func(cfg *Config) {
 			cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, credit.Static(8)
@@ -174,7 +174,7 @@ func (x *transcript) connect(role string, options []string) (err error) {
 			cfg.Credits = credit.Static(8)
 		})
 	case "requester":
-		x.c, x.p, x.w = newRequesterEnv(x.t, rawPrivate(4096), nil, nil)
+		x.c, x.p, x.w = newRequesterEnv(x.t, rawPrivate(4096), func(cfg *Config) { cfg.RFC5666 = rfc5666Of(options) }, nil)
 	case "requester2":
 		x.c, x.p, x.w, err = dial2(x.t, nil, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 8, 6, 0, 0) })
 	case "requester-ext":
@@ -196,6 +196,16 @@ func (x *transcript) connect(role string, options []string) (err error) {
 		x.p = x.w.rawDial(wire.PrivateData{RemoteInvalidation: revocable, SendSize: 4096, ReceiveSize: 4096}.Append(nil))
 	}
 	return err
+}
+
+// rfc5666Of are the forms of RFC 5666 in the options of a transcript.
+func rfc5666Of(options []string) (set RFC5666) {
+	for _, o := range options {
+		for name := range strings.SplitSeq(strings.TrimPrefix(o, "rfc5666="), ",") {
+			set |= map[string]RFC5666{"Padding": Padding}[name]
+		}
+	}
+	return set
 }
 
 // configure is small, changed by the options of a transcript.
@@ -453,6 +463,10 @@ func (x *transcript) token(tok string) (b []byte, any bool) {
 		return words(0), false
 	case "NOMSG":
 		return words(1), false
+	case "MSGP":
+		return words(2), false
+	case "DONE":
+		return words(3), false
 	case "ERROR":
 		return words(4), false
 	case "OPTIONAL":

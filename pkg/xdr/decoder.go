@@ -17,8 +17,11 @@ type Decoder struct {
 	pos   int      // position in the unreduced stream
 	items []Item   // items not yet passed
 	used  int      // items consumed by Bulk
-	err   error
-	tmp   [8]byte // for words that cross slices; never returned
+
+	align, threshold, size int // see SkipPads
+
+	err error
+	tmp [8]byte // for words that cross slices; never returned
 }
 
 // Error is the error of Decoder.Err: a field could not be decoded.
@@ -173,8 +176,13 @@ func (d *Decoder) Skip(n int) {
 	if !d.need(n) {
 		return
 	}
-	d.left -= n
 	d.pos += n
+	d.drop(n)
+}
+
+// drop passes over n bytes of the stream, which are there.
+func (d *Decoder) drop(n int) {
+	d.left -= n
 	for n > 0 {
 		if len(d.cur) == 0 {
 			d.cur, d.rest = d.rest[0], d.rest[1:]
@@ -182,6 +190,24 @@ func (d *Decoder) Skip(n int) {
 		}
 		k := min(n, len(d.cur))
 		d.cur, n = d.cur[k:], n-k
+	}
+}
+
+// SkipPads makes Bulk skip the padding of a message (RFC 5666 section 3.9), until Reset: the data
+// of an opaque of threshold bytes or more begin at a multiple of align, which is a power of two.
+// size is the length of the message, whose last part is the stream. No position counts the padding.
+func (d *Decoder) SkipPads(align, threshold, size int) {
+	d.align, d.threshold, d.size = align, threshold, size
+}
+
+// skipPad passes over the padding before data.
+func (d *Decoder) skipPad() {
+	n := (d.left - d.size) & (d.align - 1)
+	if d.err == nil && n > d.left {
+		d.Fail("message ends after %d more bytes, %d of padding are needed", d.left, n)
+	}
+	if d.err == nil {
+		d.drop(n)
 	}
 }
 
@@ -215,6 +241,9 @@ func (d *Decoder) Bulk(limit int, dst [][]byte) (data [][]byte, length int, take
 			dst, left = append(dst, s), left-len(s)
 		}
 		return dst, n, true
+	}
+	if d.align > 1 && n >= d.threshold {
+		d.skipPad()
 	}
 	if !d.need(n) {
 		return dst, 0, false

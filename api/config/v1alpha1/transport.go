@@ -28,6 +28,7 @@ func (t *Transport) validateVersions(r report) {
 		r.at("rpcRDMAVersions").refuse(v, "want [1], [2] or [1, 2]")
 		return
 	}
+	t.validateRFC5666(r.at("rfc5666"))
 	rx := r.at("extensions")
 	if len(t.Extensions) > 0 && !t.offers2() {
 		rx.refuse(t.Extensions, "are of version 2: want rpcRDMAVersions: [1, 2], or leave them out")
@@ -53,6 +54,18 @@ func (t *Transport) validateVersions(r report) {
 			rp.at("receiveBuffer").refuse(n, "want a power of two from 4Ki to 1Mi")
 		}
 		between(rp.at("minLength"), p.MinLength, 1, 1<<20)
+	}
+}
+
+func (t *Transport) validateRFC5666(r report) {
+	if len(t.RFC5666) > 0 && !slices.Contains(t.RPCRDMAVersions, 1) {
+		r.refuse(t.RFC5666, "are of version 1: want rpcRDMAVersions: [1] or [1, 2], or leave them out")
+	}
+	for i, x := range t.RFC5666 {
+		oneOf(r.index(i), x, Padding)
+		if slices.Contains(t.RFC5666[:i], x) {
+			r.index(i).refuse(string(x), "is listed twice: want each form once")
+		}
 	}
 }
 

@@ -86,6 +86,36 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestRFC5666 checks the accepted and refused forms of RFC 5666.
+func TestRFC5666(t *testing.T) {
+	for _, tt := range []struct {
+		text    string
+		forms   []RFC5666Form
+		refused string
+	}{
+		{"{}", nil, ""},
+		{"{rfc5666: []}", []RFC5666Form{}, ""},
+		{"{rfc5666: [Padding]}", []RFC5666Form{Padding}, ""},
+		{"{rpcRDMAVersions: [1, 2], rfc5666: [Padding]}", []RFC5666Form{Padding}, ""},
+		{"{rpcRDMAVersions: [2], rfc5666: [Padding]}", nil,
+			"rfc5666: [Padding]: are of version 1: want rpcRDMAVersions: [1] or [1, 2], or leave them out"},
+		{"{rfc5666: [Padding, Padding]}", nil, `rfc5666[1]: "Padding": is listed twice: want each form once`},
+		{"{rfc5666: [Speed]}", nil, `rfc5666[0]: "Speed": want Padding`},
+	} {
+		t.Run(tt.text, func(t *testing.T) {
+			f, got := parseTransport(t, tt.text)
+			if got != tt.refused {
+				t.Fatalf("got  %s\nwant %s", got, tt.refused)
+			}
+			if f != nil {
+				if d := cmp.Diff(tt.forms, f.Config.Exports[0].Transport.RFC5666); d != "" {
+					t.Error(d)
+				}
+			}
+		})
+	}
+}
+
 // TestExtensions checks the settings of the extensions: defaults and refusals.
 func TestExtensions(t *testing.T) {
 	const head = "{rpcRDMAVersions: [1, 2], extensions: "

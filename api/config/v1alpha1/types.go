@@ -304,6 +304,9 @@ type Transport struct {
 	Continuation *Continuation `json:"continuation,omitempty"`
 	// Placement requires extension SendBasedPlacement.
 	Placement *Placement `json:"placement,omitempty"`
+	// RFC5666 are the forms of version 1 that only RFC 5666 has: Padding. Default []. Forbidden
+	// without version 1.
+	RFC5666 []RFC5666Form `json:"rfc5666,omitempty"`
 	// InlineThreshold is the longest message without chunks.
 	InlineThreshold InlineThreshold `json:"inlineThreshold"`
 	// Credits limit the outstanding calls of a connection.
@@ -489,6 +492,15 @@ const (
 	// SendBasedPlacement places bulk data in dedicated receives instead of using RDMA operations.
 	// It requires TransportProperties.
 	SendBasedPlacement Extension = "SendBasedPlacement"
+)
+
+// RFC5666Form is a form of version 1 that only RFC 5666 has.
+type RFC5666Form string
+
+// Forms of RFC 5666.
+const (
+	// Padding accepts RDMA_MSGP: messages with padding before long data.
+	Padding RFC5666Form = "Padding"
 )
 
 // OnChange selects the effect of a changed transport on existing connections.

@@ -218,6 +218,9 @@ func transport(c *config.Transport, t *v1alpha1.Transport) {
 	if t.Extensions != nil {
 		c.Extensions = converted[config.Extension](t.Extensions)
 	}
+	if t.RFC5666 != nil {
+		c.RFC5666 = converted[config.RFC5666Form](t.RFC5666)
+	}
 	if t.Continuation != nil {
 		c.Continuation = &config.Continuation{MaxCallTransmissions: int(t.Continuation.MaxCallTransmissions), MaxReplyTransmissions: int(t.Continuation.MaxReplyTransmissions)}
 	}

@@ -72,6 +72,9 @@ func (h *Header) Append(dst []byte) []byte {
 	if h.Procedure == Done {
 		return dst
 	}
+	if h.Procedure == MsgP {
+		dst = AppendPadding(dst, h.Align, h.Threshold)
+	}
 	return h.appendLists(dst)
 }
 

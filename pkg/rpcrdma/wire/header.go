@@ -64,6 +64,9 @@ type Header struct {
 	// Body is the body of another extension's operation, which the extension reuses.
 	Body any
 
+	// Align and Threshold exist in RDMA_MSGP (RFC 5666 section 3.9). Align is a power of two, or 0.
+	Align, Threshold uint32
+
 	// Size is the header's length in bytes, and the beginning of the payload stream.
 	Size int
 
@@ -110,6 +113,7 @@ func (h *Header) Reset() {
 	}
 	h.XID, h.Version, h.Credits, h.Procedure = 0, 0, 0, 0
 	h.version2, h.HasReply, h.Code, h.Low, h.High, h.Size, h.reply = false, false, 0, 0, 0, 0, span{}
+	h.Align, h.Threshold = 0, 0
 	h.Direction, h.Invalidate, h.Max, h.Index, h.Needed, h.Operation, h.Alias = 0, 0, 0, 0, 0, 0, false
 	h.Props.Reset()
 	h.Transmit.Reset()
@@ -163,6 +167,10 @@ func (h *Header) parse(r *Reader, lim *Limits) error {
 	case Done:
 		return nil
 	case MsgP:
+		if lim.Padded {
+			h.parsePadding(r)
+			break
+		}
 		return &ParseError{Field: "rdma_proc", Offset: 12, Reason: "RDMA_MSGP is no longer part of version 1", Code: ErrChunk}
 	default:
 		return &ParseError{Field: "rdma_proc", Offset: 12, Reason: fmt.Sprintf("procedure is %d, must be 0, 1 or 4", uint32(h.Procedure)), Code: ErrChunk}

@@ -284,14 +284,21 @@ func FuzzHeader(f *testing.F) {
 	f.Add(other, uint8(7))
 	f.Add(AppendError(nil, 1, 2, 3, ErrVers, 1, 1), uint8(1))
 	f.Add(AppendError(nil, 1, 1, 3, ErrChunk, 0, 0), uint8(200))
+	for _, align := range []byte{0, 3, 128} {
+		padded := append(AppendPadding(AppendFixed(nil, 1, 1, 3, MsgP), uint32(align), 1000), make([]byte, 40)...)
+		f.Add(padded, uint8(200))
+		f.Add(padded[:30], align)
+	}
+	limits := DefaultLimits
+	limits.Padded = true
 	f.Fuzz(func(t *testing.T, msg []byte, step uint8) {
 		var h, g Header
-		err := h.Parse([][]byte{msg}, &DefaultLimits)
+		err := h.Parse([][]byte{msg}, &limits)
 		var cut [][]byte
 		for at := 0; at < len(msg); at += int(step) + 1 {
 			cut = append(cut, msg[at:min(at+int(step)+1, len(msg))], nil)
 		}
-		if err2 := g.Parse(cut, &DefaultLimits); (err == nil) != (err2 == nil) || err != nil && err.Error() != err2.Error() {
+		if err2 := g.Parse(cut, &limits); (err == nil) != (err2 == nil) || err != nil && err.Error() != err2.Error() {
 			t.Fatalf("whole: %v, cut: %v", err, err2)
 		}
 		if err != nil {

@@ -83,7 +83,7 @@ func (w *Splitter) Take(dst [][]byte, n int) ([][]byte, bool) {
 		return dst, false
 	}
 	dst, missing := w.stream.Take(dst, n)
-	w.stream.skip(xdr.Pad(n)) // at the very end it may be missing
+	w.stream.Skip(xdr.Pad(n)) // at the very end it may be missing
 	w.pos += xdr.Round(n)
 	return dst, missing == 0
 }
@@ -96,10 +96,7 @@ func (w *Splitter) Rest(dst [][]byte) ([][]byte, bool) {
 			return dst, false
 		}
 	}
-	if len(w.stream.cur) > 0 {
-		dst = append(dst, w.stream.cur)
-	}
-	return append(dst, w.stream.rest...), true
+	return w.stream.Rest(dst), true
 }
 
 // appendData appends the data of an item. It returns false if they are shorter than the item's
@@ -129,12 +126,20 @@ func (p *Pieces) Take(dst [][]byte, n int) ([][]byte, int) {
 	return dst, n
 }
 
-// skip passes over n bytes, or to the end.
-func (p *Pieces) skip(n int) {
+// Skip passes over n bytes, or to the end.
+func (p *Pieces) Skip(n int) {
 	for n > 0 && p.more() {
 		k := min(n, len(p.cur))
 		p.cur, n = p.cur[k:], n-k
 	}
+}
+
+// Rest appends the slices that are left.
+func (p *Pieces) Rest(dst [][]byte) [][]byte {
+	if len(p.cur) > 0 {
+		dst = append(dst, p.cur)
+	}
+	return append(dst, p.rest...)
 }
 
 func (p *Pieces) more() bool {

@@ -1,0 +1,57 @@
+package rpcrdma
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"sluice.dev/sluice/pkg/rpcrdma/padded"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
+)
+
+// RFC5666 is a set of the forms of version 1 that only RFC 5666 has. RFC 8166 took them away; they
+// are for peers that are older, and for tests of such.
+type RFC5666 uint8
+
+const (
+	// Padding: RDMA_MSGP, with padding before long opaques, is received, and sent by a client.
+	Padding RFC5666 = 1 << iota
+
+	allRFC5666 = Padding
+)
+
+// completeRFC5666 checks these forms.
+func (cfg *Config) completeRFC5666() error {
+	if extra := cfg.RFC5666 &^ allRFC5666; extra != 0 {
+		return fmt.Errorf("rpcrdma: Config.RFC5666 has %#x, which is none", uint8(extra))
+	}
+	if cfg.RFC5666 != 0 && !cfg.offers(wire.Version1) {
+		return fmt.Errorf("rpcrdma: Config.RFC5666 is %#x, it needs version 1", uint8(cfg.RFC5666))
+	}
+	cfg.Limits.Padded = cfg.RFC5666&Padding != 0
+	return nil
+}
+
+// rfc5666 is the state of a connection with such forms.
+type rfc5666 struct {
+	// align is the alignment of padded calls from here; 0: none are padded.
+	align atomic.Int32
+	spare [][]byte // for the stream of a padded message; used with recvMu held
+}
+
+func newRFC5666(cfg *Config, server bool) *rfc5666 {
+	if cfg.RFC5666 == 0 {
+		return nil
+	}
+	s := new(rfc5666)
+	if !server && cfg.RFC5666&Padding != 0 {
+		s.align.Store(padded.MaxAlign)
+	}
+	return s
+}
+
+// alignFor is the alignment for messages of at most limit bytes: an eighth of it, and a page at
+// most, so that padding seldom prevents a message from fitting.
+func alignFor(limit int) int {
+	return min(1<<(bits.Len(uint(limit/8))-1), padded.MaxAlign)
+}
