@@ -57,7 +57,7 @@ func testLinuxClient(t *testing.T, kernel, version, proto string) {
 		}
 		t.Run("tshark/"+name, func(t *testing.T) {
 			e := c.gateway.exports[name]
-			dissect(t, filepath.Join(c.guest.out, "tour-"+strings.ToUpper(name)+".pcapng"), map[string]bool{
+			dissect(t, filepath.Join(c.guest.out, "tour-"+strings.ToUpper(name)+".pcapng"), version, map[string]bool{
 				"CRC": e.crc, "Sends with Invalidate": name == "data",
 			})
 		})

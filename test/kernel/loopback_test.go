@@ -64,7 +64,7 @@ func TestLoopback(t *testing.T) {
 			if err := capture.stop(); err != nil {
 				t.Fatal(err)
 			}
-			dissect(t, capture.file, c.expected)
+			dissect(t, capture.file, "3", c.expected)
 		})
 	}
 	g.checkLog(t)

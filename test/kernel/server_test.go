@@ -82,7 +82,7 @@ func (k *knfsd) try(t *testing.T) {
 	if err := capture.stop(); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("tshark", func(t *testing.T) { dissect(t, file, nil) })
+	t.Run("tshark", func(t *testing.T) { dissect(t, file, "3", nil) })
 	for i, c := range connections {
 		t.Run(c.name, func(t *testing.T) {
 			pool := bufpool.New(0)

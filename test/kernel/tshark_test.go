@@ -108,15 +108,24 @@ var seen = []struct{ what, field, value string }{
 	{"Read lists", "rpcordma.reads_count", "1"},
 	{"Write lists", "rpcordma.writes_count", "1"},
 	{"Reply chunks", "rpcordma.reply_count", "1"},
-	{"GETATTRs", "nfs.procedure_v3", "1"},
-	{"READs", "nfs.procedure_v3", "6"},
-	{"WRITEs", "nfs.procedure_v3", "7"},
-	{"READDIRPLUSes", "nfs.procedure_v3", "17"},
 }
 
-// dissect has tshark read a capture. Every entry of seen is found except those in expected, every
-// CRC is right, and only known kinds of complaints appear.
-func dissect(t *testing.T, file string, expected map[string]bool) {
+// operations are required too, by the version of NFS: the field, and GETATTR, READ, WRITE and
+// READDIR (READDIRPLUS in version 3).
+var operations = map[string][5]string{
+	"3":   {"nfs.procedure_v3", "1", "6", "7", "17"},
+	"4.1": {"nfs.opcode", "9", "25", "38", "26"},
+	"4.2": {"nfs.opcode", "9", "25", "38", "26"},
+}
+
+// dissect has tshark read a capture of a version of NFS. Every entry of seen is found except those
+// in expected, every CRC is right, and only known kinds of complaints appear.
+func dissect(t *testing.T, file, version string, expected map[string]bool) {
+	seen := slices.Clone(seen)
+	o := operations[version]
+	for i, name := range []string{"GETATTRs", "READs", "WRITEs", "READDIRs"} {
+		seen = append(seen, struct{ what, field, value string }{name, o[0], o[i+1]})
+	}
 	found := func(what string, n int) {
 		t.Logf("%6d %s", n, what)
 		if want, said := expected[what]; (want || !said) != (n > 0) {

@@ -197,11 +197,14 @@ func (c *compound) openFile(a *nfs4.OpenArgs, n *vfs.Node, k creation, r *nfs4.O
 		return status4(err)
 	}
 	if !k.created && (a.Claim != nfs4.ClaimPrevious || !fs.Owns(&c.stat, &c.cred)) {
-		may, err := fs.PermitBlocking(n, &c.stat, &c.cred, want)
+		may, err := fs.PermitBlocking(n, &c.stat, &c.cred, want|vfs.MayExec)
 		if err != nil {
 			return status4(err)
 		}
-		if may != want {
+		if may&vfs.MayExec != 0 { // whoever may execute a file may read it
+			may |= vfs.MayRead
+		}
+		if may&want != want {
 			return nfs4.ErrAccess
 		}
 	}

@@ -168,6 +168,10 @@ func TestOpenPermissions(t *testing.T) {
 	if st := r.lstat("file"); st.Size != 8 {
 		t.Errorf("%d bytes after a refused truncation", st.Size)
 	}
+	// Whoever may execute a file may read it.
+	r.must(os.Chmod(r.path("file"), 0o701))
+	u.ok(rootFH, openOp("o", accR, 0, noCreate, "file"))
+	u.fails(nfs4.ErrAccess, rootFH, openOp("o", accRW, 0, noCreate, "file"))
 	// The creator may use a file whatever its mode is.
 	r.must(os.Chmod(r.path("."), 0o777))
 	none := nfs4test.Fields(1, 1, nfs4test.Attrs([]uint32{nfs4.AttrMode}, 0))
