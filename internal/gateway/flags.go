@@ -155,7 +155,7 @@ func (c *cli) make() error {
 		e.Name = "nfs"
 		e.Backend.NFS, err = c.server()
 	} else {
-		e.Name, e.Backend.Volume = "volume", new(config.Volume)
+		e.Name, e.Backend.Volume = "volume", config.DefaultVolume("")
 		if e.Backend.Volume.Path, err = filepath.Abs(c.volume); err != nil {
 			err = fmt.Errorf("--volume %q: %w", c.volume, err)
 		}

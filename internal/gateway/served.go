@@ -84,7 +84,7 @@ func (s *servedExport) change(x *config.Export) error {
 	if replaced {
 		current, err = s.openBackend(x)
 	} else {
-		err = current.SetAccess(x.Access)
+		err = current.Update(x)
 	}
 	if err != nil {
 		return err

@@ -61,6 +61,7 @@ func (e *Export) validateBackend(r report) {
 	}
 	if v := e.Backend.Volume; v != nil {
 		checkPath(rb.at("volume").at("path"), v.Path)
+		v.NFS4.validate(rb.at("volume").at("nfs4"))
 		only := func(r report, value, why string) {
 			if value != "" {
 				r.refuse(value, "is only for nfs and rdma backends, %s: leave it out", why)
@@ -101,6 +102,19 @@ func (e *Export) validateBackend(r report) {
 	if e.GSS == GSSPassThrough {
 		e.checkPassThrough(r, rb, s.Path)
 	}
+}
+
+func (n *NFS4) validate(r report) {
+	duration := func(r report, d, low Duration) {
+		if d < low || d > Duration(time.Hour) {
+			r.refuse(d, "want %s to 1h", low)
+		}
+	}
+	duration(r.at("lease"), n.Lease, Duration(10*time.Second))
+	duration(r.at("grace"), n.Grace, max(n.Lease, Duration(10*time.Second)))
+	between(r.at("clients"), n.Clients, 1, 65536)
+	between(r.at("opens"), n.Opens, 0, 1<<20)
+	between(r.at("locks"), n.Locks, 0, 1<<20)
 }
 
 func (s *RDMAServer) checkProvider(r report) {

@@ -51,6 +51,18 @@ func (e *Export) setDefaults() {
 
 func (r *AccessRule) setDefaults() { r.Mode, r.Squash = ReadOnly, SquashRoot }
 
+func (v *Volume) setDefaults() {
+	v.NFS4 = NFS4{Lease: Duration(90 * time.Second), Clients: 1024}
+}
+
+// DefaultVolume returns a volume with all defaults.
+func DefaultVolume(path string) *Volume {
+	v := new(Volume)
+	v.setDefaults()
+	v.Path = path
+	return v
+}
+
 func (s *NFSServer) setDefaults() { s.Port, s.Versions = 2049, defaultVersions() }
 
 func (s *RDMAServer) setDefaults() { s.Port, s.Path, s.Versions = 20049, "/", defaultVersions() }
@@ -65,6 +77,9 @@ func (o *ListenerOptions) setDefaults() { o.CRC = true }
 
 // Complete sets the defaults that depend on other fields. Parse calls it.
 func (e *Export) Complete() {
+	if v := e.Backend.Volume; v != nil && v.NFS4.Grace == 0 {
+		v.NFS4.Grace = v.NFS4.Lease
+	}
 	if _, _, remote := e.Backend.Remote(); remote {
 		if e.SignHandles == "" {
 			e.SignHandles = SignAuto

@@ -43,7 +43,7 @@ func wantGood() GatewayConfig {
 				{Network: RDMA, Provider: IWARP, Address: "127.0.0.1:20049", Options: &ListenerOptions{CRC: true}},
 				{Network: TCP, Address: "127.0.0.1:2049"},
 			},
-			Backend: Backend{Volume: &Volume{"/srv/data"}},
+			Backend: Backend{Volume: &Volume{"/srv/data", NFS4{Lease: Duration(90 * time.Second), Grace: Duration(90 * time.Second), Clients: 1024}}},
 			Access:  []AccessRule{{AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ReadWrite, SquashNone}},
 			Transport: Transport{
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
@@ -88,7 +88,7 @@ exports:
   - network: tcp
     address: "[::1]:0"
   - {network: rdma, provider: verbs, device: mlx5_4, address: "10.0.0.1:2050"}
-  backend: {volume: {path: /}}
+  backend: {volume: {path: /, nfs4: {lease: 1m, grace: 2m, clients: 10, opens: 20, locks: 30}}}
   access:
   - from: {networks: [0.0.0.0/0, '::/0']}
   transport:
@@ -112,7 +112,7 @@ exports:
 				{Network: TCP, Address: "[::1]:0"},
 				{Network: RDMA, Provider: Verbs, Device: "mlx5_4", Address: "10.0.0.1:2050"},
 			},
-			Backend: Backend{Volume: &Volume{"/"}},
+			Backend: Backend{Volume: &Volume{"/", NFS4{Lease: Duration(time.Minute), Grace: Duration(2 * time.Minute), Clients: 10, Opens: 20, Locks: 30}}},
 			Access: []AccessRule{{
 				AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
 			}},
@@ -165,6 +165,12 @@ line 5: exports[0].name: missing: want at most 253 of a to z, 0 to 9, '-' and '.
 		{"backend: {volume: {path: /srv/data}}", "backend: {iscsi: {server: a}}", `line 9: exports[0].backend.iscsi: unknown field; the fields here are volume, nfs, rdma
 line 9: exports[0].backend: want one of volume: {path: DIRECTORY}, nfs: {server: HOST, path: /PATH} and rdma: {server: HOST, path: /PATH}`, false},
 		{"path: /srv/data", "path: data", `line 9: exports[0].backend.volume.path: "data": want an absolute path, such as /srv/data`, false},
+		{"path: /srv/data", "path: /srv/data, nfs4: {lease: 5s, grace: 2h, clients: 0, opens: -1, locks: 2000000}", `line 9: exports[0].backend.volume.nfs4.lease: 5s: want 10s to 1h
+line 9: exports[0].backend.volume.nfs4.grace: 2h0m0s: want 10s to 1h
+line 9: exports[0].backend.volume.nfs4.clients: 0: want 1 to 65536
+line 9: exports[0].backend.volume.nfs4.opens: -1: want 0 to 1048576
+line 9: exports[0].backend.volume.nfs4.locks: 2000000: want 0 to 1048576`, false},
+		{"path: /srv/data", "path: /srv/data, nfs4: {lease: 2m, grace: 90s}", `line 9: exports[0].backend.volume.nfs4.grace: 1m30s: want 2m0s to 1h`, false},
 		{"path: /srv/data", "", `line 9: exports[0].backend.volume.path: missing: want an absolute path, such as /srv/data`, false},
 
 		// Listeners.
@@ -438,23 +444,23 @@ func TestHashOfMarshaled(t *testing.T) {
 	c := Default()
 	c.APIVersion, c.Kind = APIVersion, Kind
 	c.Exports = []Export{
-		export("volume", func(e *Export) { e.Backend.Volume = &Volume{"/srv"} }),
+		export("volume", func(e *Export) { e.Backend.Volume = DefaultVolume("/srv") }),
 		export("nfs", func(e *Export) { e.Backend.NFS, e.UID = &server, "5e0c4f8e-vol" }),
 		export("rdma", func(e *Export) {
 			e.Backend.RDMA = &RDMAServer{Server: "other", Port: 20049, Path: "/", Versions: []NFSVersion{NFSv42}, SoftTimeout: Duration(time.Minute)}
 			e.SignHandles = SignRequired
 		}),
 		export("verbs", func(e *Export) {
-			e.Backend.Volume = &Volume{"/srv2"}
+			e.Backend.Volume = DefaultVolume("/srv2")
 			e.Listeners[0].Provider, e.Listeners[0].Device = Verbs, "mlx5_4"
 			t := &e.Transport
 			t.RPCRDMAVersions, t.OnChange = []int{1, 2}, NextConnection
 			t.Extensions = []Extension{TransportProperties, MessageContinuation, SendBasedPlacement}
 			t.Credits = Credits{Policy: Adaptive, Max: 64, Memory: 64 << 20}
 		}),
-		export("v2", func(e *Export) { e.Backend.Volume, e.Transport.RPCRDMAVersions = &Volume{"/srv3"}, []int{2} }),
+		export("v2", func(e *Export) { e.Backend.Volume, e.Transport.RPCRDMAVersions = DefaultVolume("/srv3"), []int{2} }),
 		export("base", func(e *Export) {
-			e.Backend.Volume, e.Transport.RPCRDMAVersions, e.Transport.Extensions = &Volume{"/srv4"}, []int{2}, []Extension{}
+			e.Backend.Volume, e.Transport.RPCRDMAVersions, e.Transport.Extensions = DefaultVolume("/srv4"), []int{2}, []Extension{}
 		}),
 	}
 	for name, marshal := range map[string]func(any) ([]byte, error){"JSON": json.Marshal, "YAML": yaml.Marshal} {

@@ -22,7 +22,7 @@ func (c *GatewayConfig) Sparse() map[string]any {
 }
 
 // defaults are the trees of the default values.
-var defaults = sync.OnceValue(func() (d struct{ frame, export, rule, rdma, nfsServer, rdmaServer map[string]any }) {
+var defaults = sync.OnceValue(func() (d struct{ frame, export, rule, rdma, volume, nfsServer, rdmaServer map[string]any }) {
 	var rule AccessRule
 	var nfs NFSServer
 	var rdma RDMAServer
@@ -32,6 +32,7 @@ var defaults = sync.OnceValue(func() (d struct{ frame, export, rule, rdma, nfsSe
 	iwarp := Export{Listeners: []Listener{{Network: RDMA}}}
 	iwarp.Complete()
 	d.frame, d.export, d.rule, d.nfsServer, d.rdmaServer = tree(Default()), tree(DefaultExport()), tree(rule), tree(nfs), tree(rdma)
+	d.volume = tree(DefaultVolume(""))
 	d.rdma = map[string]any{"provider": string(IWARP), "options": tree(iwarp.Listeners[0].Options)}
 	return d
 })
@@ -43,6 +44,11 @@ func (e *Export) Sparse() map[string]any {
 	if l := &some.Limits; l.MemoryPerClient == l.clientPart() {
 		l.MemoryPerClient = 0
 	}
+	if v := some.Backend.Volume; v != nil && v.NFS4.Grace == v.NFS4.Lease {
+		same := *v
+		same.NFS4.Grace = 0
+		some.Backend.Volume = &same
+	}
 	out := without(tree(some), d.export)
 	for _, r := range list(out["access"]) {
 		without(r, d.rule)
@@ -53,7 +59,7 @@ func (e *Export) Sparse() map[string]any {
 		}
 	}
 	if b, ok := out["backend"].(map[string]any); ok {
-		for kind, of := range map[string]map[string]any{"nfs": d.nfsServer, "rdma": d.rdmaServer} {
+		for kind, of := range map[string]map[string]any{"volume": d.volume, "nfs": d.nfsServer, "rdma": d.rdmaServer} {
 			if server, ok := b[kind].(map[string]any); ok {
 				without(server, of)
 			}

@@ -24,6 +24,10 @@ func TestSparse(t *testing.T) {
 		return e
 	}
 	a, b := plain("a", "2049"), plain("b", "2050")
+	d := plain("d", "2051")
+	d.UID, d.Backend = "", Backend{Volume: DefaultVolume("/srv/data")}
+	e := plain("e", "2052")
+	e.UID, e.Backend = "", Backend{Volume: &Volume{Path: "/srv/e", NFS4: NFS4{Lease: Duration(time.Minute), Grace: Duration(2 * time.Minute), Clients: 3, Opens: 4, Locks: 5}}}
 	b.UID = "0123-4568"
 	b.Listeners[0].Options = &ListenerOptions{Spin: Duration(time.Millisecond)}
 	b.Backend = Backend{RDMA: &RDMAServer{Server: "other.example", Port: 20049, Path: "/x", Versions: []NFSVersion{NFSv42}, SoftTimeout: Duration(time.Minute)}}
@@ -37,7 +41,7 @@ func TestSparse(t *testing.T) {
 	c.APIVersion, c.Kind = APIVersion, Kind
 	c.Log.Format, c.Limits.Memory = "json", 1<<30
 	c.NetworkSets = []NetworkSet{{Name: "nodes", Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}}
-	c.Exports = []Export{a, b}
+	c.Exports = []Export{a, b, d, e}
 	for i := range c.Exports {
 		c.Exports[i].Complete()
 	}

@@ -203,6 +203,30 @@ type Backend struct {
 type Volume struct {
 	// Path is the directory, absolute.
 	Path string `json:"path"`
+	// NFS4 configures versions 4.1 and 4.2.
+	NFS4 NFS4 `json:"nfs4"`
+}
+
+// NFS4 configures versions 4.1 and 4.2 of a volume. Each client, open and lock takes memory of the
+// gateway, and each open and lock a file descriptor.
+type NFS4 struct {
+	// Lease is how long a client may be silent before others may take its opens and locks, 10s to
+	// 1h. Clients with state renew it in time. Default 90s. A change takes effect at the next
+	// start.
+	Lease Duration `json:"lease"`
+	// Grace is the longest time after a start in which clients reclaim opens and locks, and nobody
+	// gets new ones: Lease to 1h. It ends early when all have reclaimed. Default: Lease. A change
+	// takes effect at the next start.
+	Grace Duration `json:"grace,omitempty"`
+	// Clients is the maximum number of clients, 1 to 65536. Further ones are asked to retry, unless
+	// the lease of another has expired. Default 1024.
+	Clients int `json:"clients"`
+	// Opens is the maximum number of opens of all clients, 1 to 1048576. A further OPEN is asked to
+	// retry. 0, the default, means a quarter of the process's limit of open files, at most 65536.
+	Opens int `json:"opens,omitempty"`
+	// Locks is the maximum number of locked ranges, and of owners of locks on a file, of all
+	// clients, 1 to 1048576. A further LOCK is asked to retry. 0, the default, means as for Opens.
+	Locks int `json:"locks,omitempty"`
 }
 
 // NFSServer is an NFS server on TCP.

@@ -21,11 +21,11 @@ import (
 // backend answers the calls of an export.
 type backend interface {
 	handler() oncrpc.Handler
-	// Same reports whether the backend serves x, apart from access. Then it stays, with its
-	// connections.
+	// Same reports whether the backend serves x, apart from what Update changes. Then it stays,
+	// with its connections.
 	Same(x *config.Export) bool
-	// SetAccess changes the access rules from the next call on.
-	SetAccess(rules []config.AccessRule) error
+	// Update changes the access rules, and a volume's limits, to those of x from the next call on.
+	Update(x *config.Export) error
 	// unreachable reports whether calls wait for the backend, for an unknown time.
 	unreachable() bool
 	// Status reports its health. It does not block.

@@ -105,7 +105,7 @@ func (r *remote) handler() oncrpc.Handler { return r.srv }
 
 func (r *remote) Same(x *config.Export) bool { return reflect.DeepEqual(r.settings, settingsOf(x)) }
 
-func (r *remote) SetAccess(rs []config.AccessRule) error { return r.srv.SetAccess(Rules(rs)) }
+func (r *remote) Update(x *config.Export) error { return r.srv.SetAccess(Rules(x.Access)) }
 
 func (r *remote) unreachable() bool {
 	st := r.srv.Status()

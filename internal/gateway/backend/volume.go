@@ -44,7 +44,7 @@ func openVolume(env *Env, x *config.Export) (_ *volume, err error) {
 	if v.dir, err = lockDirectory(env.Log, v.path); err != nil {
 		return nil, fmt.Errorf("backend.volume.path: %w", err)
 	}
-	c := server.Config{Root: v.path, Name: env.Export, Access: Rules(x.Access), StateDir: env.StateDir, Logger: env.Log, NFS4: &server.NFS4Config{}}
+	c := server.Config{Root: v.path, Name: env.Export, Access: Rules(x.Access), StateDir: env.StateDir, Logger: env.Log, NFS4: nfs4Config(x)}
 	var keys [][]byte // of handleKeys.file; nil without that file
 	if env.Keys.file != "" {
 		if keys, err = env.Keys.load(); err == nil {
@@ -103,7 +103,20 @@ func (v *volume) handler() oncrpc.Handler { return v.srv }
 // unreachable returns false: calls in the kernel cannot be cut off.
 func (v *volume) unreachable() bool { return false }
 
-func (v *volume) SetAccess(r []config.AccessRule) error { return v.srv.SetAccess(Rules(r)) }
+func (v *volume) Update(x *config.Export) error {
+	if err := v.srv.SetAccess(Rules(x.Access)); err != nil {
+		return err
+	}
+	v.srv.SetNFS4Limits(nfs4Config(x))
+	return nil
+}
+
+func nfs4Config(x *config.Export) *server.NFS4Config {
+	n := &x.Backend.Volume.NFS4
+	return &server.NFS4Config{
+		Lease: time.Duration(n.Lease), Grace: time.Duration(n.Grace), Clients: n.Clients, Opens: n.Opens, Locks: n.Locks,
+	}
+}
 
 // probe checks regularly that the directory answers.
 func (v *volume) probe() {

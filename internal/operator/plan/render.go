@@ -144,7 +144,7 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	c.Access = access
 	switch b := &e.Spec.Backend; {
 	case b.PersistentVolumeClaim != nil:
-		c.Backend.Volume = &config.Volume{Path: VolumeDir}
+		c.Backend.Volume = config.DefaultVolume(VolumeDir)
 	case b.NFS != nil:
 		s := config.DefaultNFSServer()
 		s.Server, s.MountPort, s.Path, s.SoftTimeout = b.NFS.Server, int(b.NFS.MountPort), b.NFS.Path, config.Duration(b.NFS.SoftTimeout.Duration())

@@ -33,6 +33,22 @@ type NFS4Config struct {
 	Clients, Opens, Locks int
 }
 
+func (c *NFS4Config) defaults() {
+	if c.Opens == 0 {
+		c.Opens = descriptorShare()
+	}
+	if c.Locks == 0 {
+		c.Locks = descriptorShare()
+	}
+}
+
+// SetNFS4Limits replaces Clients, Opens and Locks. State beyond a lower limit stays.
+func (s *Server) SetNFS4Limits(cfg *NFS4Config) {
+	limits := *cfg
+	limits.defaults()
+	s.v4.state.SetLimits(limits.Clients, limits.Opens, limits.Locks)
+}
+
 func newV4Server(s *Server) *v4Server {
 	v := &v4Server{s: s, stop: make(chan struct{}), done: make(chan struct{})}
 	sum := sha256.Sum256(append([]byte("sluice server owner\x00"), s.fs.Root().Handle().Bytes()...))
@@ -41,12 +57,7 @@ func newV4Server(s *Server) *v4Server {
 	var owners [][]byte
 	v.records, owners = openClientRecords(s)
 	cfg := *s.cfg.NFS4
-	if cfg.Opens == 0 {
-		cfg.Opens = descriptorShare()
-	}
-	if cfg.Locks == 0 {
-		cfg.Locks = descriptorShare()
-	}
+	cfg.defaults()
 	v.state = state.New(state.Config{
 		Boot: uint32(now.UnixMilli() >> 4), Lease: cfg.Lease, Grace: cfg.Grace,
 		MaxClients: cfg.Clients, MaxOpens: cfg.Opens, MaxLocks: cfg.Locks,

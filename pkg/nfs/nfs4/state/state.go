@@ -112,7 +112,11 @@ func New(cfg Config, owners [][]byte, now time.Time) *State {
 }
 
 // Config returns the configuration with its defaults.
-func (s *State) Config() Config { return s.cfg }
+func (s *State) Config() Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg
+}
 
 // Ended reports whether Released has something to return.
 func (s *State) Ended() bool { return s.ended.Load() }
