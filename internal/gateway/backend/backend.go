@@ -21,7 +21,7 @@ import (
 // backend answers the calls of an export.
 type backend interface {
 	handler() oncrpc.Handler
-	// Same reports whether the backend serves x, apart from what Update changes. Then it stays,
+	// Same reports whether the backend serves x, apart from access and limits. Then it stays,
 	// with its connections.
 	Same(x *config.Export) bool
 	// Update changes the access rules, and a volume's limits, to those of x from the next call on.
