@@ -48,7 +48,7 @@ func (s *Server) post(st *vfs.Stat, p *nfs3.PostOpAttr) {
 // postOf makes post-operation attributes of a node as it is now; none after an error.
 func (s *Server) postOf(n *vfs.Node, p *nfs3.PostOpAttr) {
 	var st vfs.Stat
-	if n != nil && n.Stat(&st) == nil {
+	if n != nil && n.Stat(&st) == nil && !s.private(n.Key()) {
 		s.post(&st, p)
 	}
 }
@@ -233,20 +233,22 @@ func accessNonblocking(o *op) bool {
 		return false
 	}
 	may, known := o.s.fs.Permit(n, &o.stat, &o.cred, wanted(n.IsDir(), a.Access))
-	dir := n.IsDir()
+	dir, private := n.IsDir(), o.s.private(n.Key())
 	n.Release()
 	if !known {
 		return false
 	}
 	if e := o.begin(accessLen); e != nil {
-		o.answerAccess(e, granted(dir, a.Access, may, o.readOnly || o.s.fs.ReadOnly()))
+		o.answerAccess(e, private, granted(dir, a.Access, may, o.readOnly || o.s.fs.ReadOnly()))
 	}
 	return true
 }
 
-func (o *op) answerAccess(e *xdr.Encoder, bits uint32) {
+func (o *op) answerAccess(e *xdr.Encoder, private bool, bits uint32) {
 	r := nfs3.AccessRes{Access: bits}
-	o.s.post(&o.stat, &r.Attr)
+	if !private {
+		o.s.post(&o.stat, &r.Attr)
+	}
 	r.Encode(e)
 	o.respond()
 }
@@ -265,10 +267,10 @@ func accessCheck(o *op) {
 	n, st := o.resolve(a.Object)
 	if r.Status = st; st == nfs3.OK {
 		may, err := o.s.fs.PermitBlocking(n, &o.stat, &o.cred, wanted(n.IsDir(), a.Access))
-		dir := n.IsDir()
+		dir, private := n.IsDir(), o.s.private(n.Key())
 		n.Release()
 		if err == nil {
-			o.answerAccess(e, granted(dir, a.Access, may, o.readOnly || o.s.fs.ReadOnly()))
+			o.answerAccess(e, private, granted(dir, a.Access, may, o.readOnly || o.s.fs.ReadOnly()))
 			return
 		}
 		r.Status = status(err)

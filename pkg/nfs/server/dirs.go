@@ -179,7 +179,9 @@ func (l *listing) describe() {
 		return
 	}
 	if l.o.s.fs.Identify(l.dir, &l.o.name, &l.handle, &l.stat) == nil {
-		l.o.s.post(&l.stat, &l.entry.Attr)
+		if !l.o.s.private(l.handle.Key()) {
+			l.o.s.post(&l.stat, &l.entry.Attr)
+		}
 		l.entry.Handle.Handle = l.handle.Bytes()
 		l.entry.FileID = l.stat.Ino
 	}

@@ -18,6 +18,9 @@ type op struct {
 	next *op // among the calls that wait for a reply
 
 	caller
+	held     [2]*vfs.Node // see undisturbed and recall
+	patience patience
+
 	cached   *cachedReply // the place of the reply; nil if it is not kept
 	repeated bool         // an earlier process started the call; see cachedReply.target
 	now      target       // the object that the call is about to change, as found by intend
@@ -46,6 +49,7 @@ func (s *Server) opOf(c *oncrpc.Call) *op {
 	}
 	o.s, o.call, o.cached, o.repeated = s, c, nil, false
 	o.data[0] = nil
+	o.patience = patience{}
 	return o
 }
 
@@ -101,6 +105,7 @@ func (o *op) end() {
 		o.buf = nil
 	}
 	o.got = 0
+	o.release()
 	o.cred = vfs.Cred{}
 	clear(o.writeArgs.Data)
 	o.writeArgs.File = nil

@@ -346,6 +346,11 @@ func (s *Server) serveNFS(c *oncrpc.Call) {
 	if p.once && !s.replies.enter(o) {
 		return
 	}
+	if k := recallings[c.Procedure]; k != nil && s.delegated() && !o.undisturbed(k) {
+		o.run = (*op).disturb
+		s.workers.submit(&o.task)
+		return
+	}
 	if p.nonblocking != nil && s.fs.Nonblocking() && p.nonblocking(o) {
 		return
 	}

@@ -8,7 +8,6 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/nfs4/state"
-	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
 // v4Server is the part of a Server for versions 4.1 and 4.2.
@@ -20,17 +19,25 @@ type v4Server struct {
 	owner, scope []byte
 	maxResponse  int
 	records      *clientRecords
+	callbacks    callbacks
+	parking      parking
+	unshared     bool
+	leases       chan struct{} // closed by watchLeases
 	stop, done   chan struct{}
 }
 
 // NFS4Config configures versions 4.1 and 4.2. Zero values mean the defaults of [state.Config], and
-// for Opens and Locks a quarter of RLIMIT_NOFILE, at most 65536.
+// for Opens and Locks a quarter of RLIMIT_NOFILE, at most 65536, for Delegations half as many.
 type NFS4Config struct {
 	// Lease is the time after which a silent client may lose its state. Grace is the time after a
 	// start in which clients reclaim theirs.
 	Lease, Grace time.Duration
-	// Clients, Opens and Locks bound the memory of state.
-	Clients, Opens, Locks int
+	// Clients, Opens, Locks and Delegations bound the memory of state. Negative Delegations: none.
+	Clients, Opens, Locks, Delegations int
+	// Unshared: nobody but this server changes the directory. Then delegations are for writing too.
+	// Otherwise they are for reading alone, and each takes a lease of the kernel (fcntl(2)), with a
+	// descriptor.
+	Unshared bool
 }
 
 func (c *NFS4Config) defaults() {
@@ -40,13 +47,16 @@ func (c *NFS4Config) defaults() {
 	if c.Locks == 0 {
 		c.Locks = descriptorShare()
 	}
+	if c.Delegations == 0 {
+		c.Delegations = descriptorShare() / 2
+	}
 }
 
-// SetNFS4Limits replaces Clients, Opens and Locks. State beyond a lower limit stays.
+// SetNFS4Limits replaces Clients, Opens, Locks and Delegations. State beyond a lower limit stays.
 func (s *Server) SetNFS4Limits(cfg *NFS4Config) {
 	limits := *cfg
 	limits.defaults()
-	s.v4.state.SetLimits(limits.Clients, limits.Opens, limits.Locks)
+	s.v4.state.SetLimits(limits.Clients, limits.Opens, limits.Locks, limits.Delegations)
 }
 
 func newV4Server(s *Server) *v4Server {
@@ -58,12 +68,17 @@ func newV4Server(s *Server) *v4Server {
 	v.records, owners = openClientRecords(s)
 	cfg := *s.cfg.NFS4
 	cfg.defaults()
+	v.unshared, v.leases = cfg.Unshared, make(chan struct{})
+	v.parking.calls = map[state.FileID][]*parkedCall{}
 	v.state = state.New(state.Config{
 		Boot: uint32(now.UnixMilli() >> 4), Lease: cfg.Lease, Grace: cfg.Grace,
 		MaxClients: cfg.Clients, MaxOpens: cfg.Opens, MaxLocks: cfg.Locks,
+		MaxDelegations: cfg.Delegations,
 	}, owners, now)
+	v.callbacks.init(v)
 	v.maxResponse = v.state.Config().MaxResponse
 	go v.run()
+	go v.watchLeases()
 	return v
 }
 
@@ -92,6 +107,7 @@ func (v *v4Server) run() {
 				v.records.remove(owner)
 			}
 			v.settle()
+			v.callbacks.forget()
 		}
 	}
 }
@@ -99,11 +115,15 @@ func (v *v4Server) run() {
 func (v *v4Server) close() {
 	close(v.stop)
 	<-v.done
+	<-v.leases
+	v.closeParking()
+	v.callbacks.close()
 	v.state.End()
 	v.settle()
 }
 
-// settle closes the resources of ended state, and removes the records of ended clients.
+// settle closes the resources of ended state, removes the records of ended clients, sends recalls,
+// and resumes calls that waited for delegations.
 func (v *v4Server) settle() {
 	if !v.state.Ended() {
 		return
@@ -113,8 +133,15 @@ func (v *v4Server) settle() {
 		v.records.remove(owner)
 	}
 	for _, r := range resources {
-		r.(*vfs.File).Close()
+		r.(interface{ Close() }).Close()
 	}
+	for _, d := range v.state.Recalls() {
+		v.recall(d)
+	}
+	for _, f := range v.state.Returned() {
+		v.unparkAll(f)
+	}
+	v.relieve()
 }
 
 // operations4 is set by init, since its functions refer to it.
@@ -161,6 +188,7 @@ func init() {
 		nfs4.OpCommit:        {run: (*compound).commit, fh: true, changes: true},
 
 		nfs4.OpOpen:          {run: (*compound).open, fh: true},
+		nfs4.OpDelegReturn:   {run: (*compound).delegReturn, fh: true},
 		nfs4.OpOpenDowngrade: {run: (*compound).openDowngrade, fh: true},
 		nfs4.OpClose:         {run: (*compound).close, fh: true},
 		nfs4.OpLock:          {run: (*compound).lock, fh: true},

@@ -465,7 +465,11 @@ func (c *compound) apply(a *nfs4.SetAttrArgs, set *setAttrs) (st nfs4.Status) {
 			return st
 		}
 	}
-	if st := c.conflict(); st != nfs4.OK {
+	use := state.UseChange
+	if set.SetSize {
+		use = state.UseWrite
+	}
+	if st := c.conflict(c.cur, use); st != nfs4.OK {
 		return st
 	}
 	c.wcc = vfs.Wcc{}

@@ -38,6 +38,12 @@ type compound struct {
 	// cached: the call is a retry, and its reply is in retry; uncached: the reply is lost.
 	cached, uncached bool
 
+	// waitFor is the file whose delegations an operation waits for, while it returns wait.
+	waitFor  state.FileID
+	patience patience
+	// bound is the session whose back channel the call has changed.
+	bound nfs4.SessionID
+
 	retry  []byte   // memory for a cached reply
 	pieces [][]byte // memory for a reply to cache
 
@@ -85,6 +91,7 @@ func (s *Server) compoundOf(call *oncrpc.Call) *compound {
 	}
 	c.s, c.call, c.index, c.status, c.mayWait = s, call, 0, nfs4.OK, false
 	c.cached, c.uncached = false, false
+	c.waitFor, c.patience = state.FileID{}, patience{}
 	c.now = time.Now()
 	return c
 }
@@ -110,6 +117,7 @@ func (s *Server) serveNFS4(call *oncrpc.Call) {
 		call.ReplyDenied(stat)
 		return
 	}
+	s.v4.callbacks.pool.CompareAndSwap(nil, call.Pool())
 	c.d = call.Args()
 	if c.head.Decode(c.d); c.d.Err() != nil {
 		call.ReplyAccept(oncrpc.GarbageArgs)
@@ -142,6 +150,12 @@ func (c *compound) proceed() {
 	for c.status == nfs4.OK && c.index < c.head.Count {
 		if !c.step() {
 			c.mayWait = true
+			if f := c.waitFor; f != (state.FileID{}) {
+				c.waitFor = state.FileID{}
+				c.s.v4.settle()
+				c.s.v4.park(f, &c.task, c.patience.until)
+				return
+			}
 			c.s.workers.submit(&c.task)
 			return
 		}
@@ -271,8 +285,13 @@ func (c *compound) finish() {
 		}
 		c.s.v4.state.Finish(&c.slot, reply, c.now)
 	}
+	bound, conn := c.bound, c.call.Conn
 	c.end()
-	c.call.Respond()
+	v := c.s.v4
+	c.call.Respond() // c may be in use by another call from here on
+	if bound != (nfs4.SessionID{}) {
+		v.callbacks.bound(bound, conn)
+	}
 }
 
 // flatten returns the results behind the RPC header, as one slice.
@@ -306,7 +325,7 @@ func (c *compound) end() {
 	}
 	c.cur, c.saved = nil, nil
 	c.curState, c.savedState = nfs4.StateID{}, nfs4.StateID{}
-	c.session, c.client = nil, nil
+	c.session, c.client, c.bound = nil, nil, nfs4.SessionID{}
 	c.cred = vfs.Cred{}
 	c.head.Tag = nil
 	c.endState()

@@ -72,7 +72,7 @@ func (c *compound) mayWrite(id *nfs4.StateID) (opened bool, st nfs4.Status) {
 		return false, st
 	}
 	if opened, st = c.ioState(id, state.Write); st == nfs4.OK {
-		st = c.conflict()
+		st = c.conflict(c.cur, state.UseWrite)
 	}
 	return opened, st
 }

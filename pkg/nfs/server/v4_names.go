@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
+	"sluice.dev/sluice/pkg/nfs/nfs4/state"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
@@ -120,9 +121,6 @@ func (c *compound) create() nfs4.Status {
 	if set.SetSize || a.Type == nfs4.Lnk && a.LinkLength == 0 {
 		return nfs4.ErrInval
 	}
-	if st := c.conflict(); st != nfs4.OK {
-		return st
-	}
 	c.initial(c.cur, &set)
 	c.wcc = vfs.Wcc{}
 	n, err := c.makeObject(a, &set.Attrs)
@@ -170,8 +168,12 @@ func (c *compound) remove() nfs4.Status {
 	if st := c.component(a.Name, &c.name); st != nfs4.OK {
 		return st
 	}
-	if st := c.conflict(); st != nfs4.OK {
+	n, st := c.conflictOf(c.cur, &c.name)
+	if st != nfs4.OK {
 		return st
+	}
+	if n != nil {
+		defer n.Release()
 	}
 	c.wcc = vfs.Wcc{}
 	err := c.s.fs.Remove(c.cur, &c.name, &c.cred, &c.wcc)
@@ -210,8 +212,17 @@ func (c *compound) rename() nfs4.Status {
 	if st := c.component(a.NewName, &c.name2); st != nfs4.OK {
 		return st
 	}
-	if st := c.conflict(); st != nfs4.OK {
-		return st
+	for _, k := range [...]struct {
+		dir  *vfs.Node
+		name *vfs.Name
+	}{{c.saved, &c.name}, {c.cur, &c.name2}} {
+		n, st := c.conflictOf(k.dir, k.name)
+		if st != nfs4.OK {
+			return st
+		}
+		if n != nil {
+			defer n.Release()
+		}
 	}
 	c.wcc, c.wcc2 = vfs.Wcc{}, vfs.Wcc{}
 	err := c.s.fs.Rename(c.saved, &c.name, c.cur, &c.name2, &c.cred, &c.wcc, &c.wcc2)
@@ -245,7 +256,7 @@ func (c *compound) link() nfs4.Status {
 	if st := c.component(a.Name, &c.name); st != nfs4.OK {
 		return st
 	}
-	if st := c.conflict(); st != nfs4.OK {
+	if st := c.conflict(c.saved, state.UseChange); st != nfs4.OK {
 		return st
 	}
 	c.wcc = vfs.Wcc{}

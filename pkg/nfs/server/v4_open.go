@@ -10,7 +10,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
 
-// open is OPEN (RFC 8881 section 18.16). Delegations are not given yet.
+// open is OPEN (RFC 8881 section 18.16).
 func (c *compound) open() nfs4.Status {
 	if !c.mayWait {
 		return wait
@@ -34,6 +34,7 @@ func (c *compound) open() nfs4.Status {
 		n.Release()
 		return st
 	}
+	c.delegate(a, n, &r)
 	c.setCur(n)
 	if len(k.acl) > 0 {
 		if st := c.setACL(k.acl); st != nfs4.OK {
@@ -61,13 +62,16 @@ func (c *compound) checkOpen(a *nfs4.OpenArgs) nfs4.Status {
 	switch a.Claim {
 	case nfs4.ClaimNull:
 		return directory(c.cur)
-	case nfs4.ClaimFH, nfs4.ClaimPrevious:
+	case nfs4.ClaimDelegateCur:
+		if a.Create {
+			return nfs4.ErrInval
+		}
+		return directory(c.cur)
+	case nfs4.ClaimFH, nfs4.ClaimPrevious, nfs4.ClaimDelegCurFH:
 		if a.Create {
 			return nfs4.ErrInval
 		}
 		return regular(c.cur)
-	case nfs4.ClaimDelegateCur, nfs4.ClaimDelegCurFH: // there are no delegations
-		return nfs4.ErrBadStateID
 	}
 	return nfs4.ErrNotSupp
 }
@@ -94,7 +98,7 @@ type creation struct {
 
 // openTarget returns the file to open, with a reference, and creates it if that is asked for.
 func (c *compound) openTarget(a *nfs4.OpenArgs, r *nfs4.OpenRes) (n *vfs.Node, k creation, st nfs4.Status) {
-	if a.Claim != nfs4.ClaimNull {
+	if a.Claim != nfs4.ClaimNull && a.Claim != nfs4.ClaimDelegateCur {
 		c.cur.Acquire()
 		return c.cur, k, nfs4.OK
 	}
@@ -196,7 +200,7 @@ func (c *compound) openFile(a *nfs4.OpenArgs, n *vfs.Node, k creation, r *nfs4.O
 	if err := n.Stat(&c.stat); err != nil {
 		return status4(err)
 	}
-	if !k.created && (a.Claim != nfs4.ClaimPrevious || !fs.Owns(&c.stat, &c.cred)) {
+	if !k.created && !((byDelegation(a) || a.Claim == nfs4.ClaimPrevious) && fs.Owns(&c.stat, &c.cred)) {
 		may, err := fs.PermitBlocking(n, &c.stat, &c.cred, want|vfs.MayExec)
 		if err != nil {
 			return status4(err)
@@ -208,13 +212,16 @@ func (c *compound) openFile(a *nfs4.OpenArgs, n *vfs.Node, k creation, r *nfs4.O
 			return nfs4.ErrAccess
 		}
 	}
+	if st := c.openConflict(a, n, k); st != nfs4.OK {
+		return st
+	}
 	file, err := fs.OpenFile(n, need)
 	if err != nil {
 		return status4(err)
 	}
 	o, st := c.s.v4.state.Open(&state.OpenRequest{
 		Client: c.client, Owner: a.Owner.Owner, File: n.Key(), Access: access, Deny: a.Deny,
-		Reclaim: a.Claim == nfs4.ClaimPrevious, Resource: file,
+		Reclaim: a.Claim == nfs4.ClaimPrevious, Delegated: byDelegation(a), Resource: file,
 	}, c.now)
 	if st != nfs4.OK || !o.New {
 		file.Close()
@@ -231,6 +238,30 @@ func (c *compound) openFile(a *nfs4.OpenArgs, n *vfs.Node, k creation, r *nfs4.O
 	}
 	r.StateID = o.ID
 	return nfs4.OK
+}
+
+// byDelegation reports whether the client has made the open by its delegation.
+func byDelegation(a *nfs4.OpenArgs) bool {
+	return a.Claim == nfs4.ClaimDelegateCur || a.Claim == nfs4.ClaimDelegCurFH
+}
+
+// openConflict recalls delegations that an OPEN of n conflicts with, or checks the delegation that
+// the open was made by.
+func (c *compound) openConflict(a *nfs4.OpenArgs, n *vfs.Node, k creation) nfs4.Status {
+	access := a.Access & nfs4.ShareAccessBoth
+	switch {
+	case byDelegation(a):
+		if st := c.resolveState(&a.DelegStateID); st != nfs4.OK {
+			return st
+		}
+		f := state.FileID(n.Key())
+		return c.s.v4.state.CheckDelegation(c.client, &a.DelegStateID, &f, access)
+	case a.Claim == nfs4.ClaimPrevious || k.created:
+		return nfs4.OK
+	case k.truncate:
+		return c.conflict(n, state.UseWrite)
+	}
+	return c.conflict(n, state.OpenUse(access, a.Deny))
 }
 
 // openDowngrade is OPEN_DOWNGRADE (RFC 8881 section 18.18).

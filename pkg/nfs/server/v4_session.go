@@ -67,6 +67,9 @@ func (c *compound) createSession() nfs4.Status {
 	if st != nfs4.OK {
 		return st
 	}
+	if r.Flags&nfs4.SessionConnBackChan != 0 {
+		c.bound = r.Session
+	}
 	r.Encode(c.e)
 	return nfs4.OK
 }
@@ -111,6 +114,9 @@ func (c *compound) bindConnToSession() nfs4.Status {
 	if st := c.s.v4.state.BindConn(a.Session, c.call.Conn, back, c.now); st != nfs4.OK {
 		return st
 	}
+	if back {
+		c.bound = a.Session
+	}
 	r := nfs4.BindConnToSessionRes{Session: a.Session, Dir: dir}
 	r.Encode(c.e)
 	return nfs4.OK
@@ -121,8 +127,11 @@ func (c *compound) backchannelCtl() nfs4.Status {
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
 	}
-	c.s.v4.state.BackchannelCtl(c.session, a.CBProgram)
-	return nfs4.OK
+	st := c.s.v4.state.BackchannelCtl(c.session, a.CBProgram, a.SecParms)
+	if st == nfs4.OK {
+		c.bound = c.session.ID()
+	}
+	return st
 }
 
 // setSSV is SET_SSV (RFC 8881 section 18.47). No client has SP4_SSV.

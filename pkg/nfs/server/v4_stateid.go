@@ -42,16 +42,16 @@ func (c *compound) ioState(id *nfs4.StateID, want uint32) (open bool, st nfs4.St
 	f := c.file()
 	switch {
 	case *id == nfs4.BypassStateID && want == state.Read:
-		return false, nfs4.OK
+		return false, c.conflict(c.cur, state.UseRead)
 	case *id == nfs4.AnonymousStateID || *id == nfs4.BypassStateID:
-		return false, c.s.v4.state.CheckNone(&f, want, c.now)
+		if st := c.s.v4.state.CheckNone(&f, want, c.now); st != nfs4.OK {
+			return false, st
+		}
+		return false, c.conflict(c.cur, state.UseRead)
 	}
 	access, st := c.s.v4.state.Check(c.client, id, &f, want)
 	return st == nfs4.OK && access&want == want, st
 }
-
-// conflict recalls delegations that a change of n conflicts with. There are none yet.
-func (c *compound) conflict() nfs4.Status { return nfs4.OK }
 
 func (c *compound) testStateID() nfs4.Status {
 	a := &c.testArgs

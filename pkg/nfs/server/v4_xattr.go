@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
+	"sluice.dev/sluice/pkg/nfs/nfs4/state"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -80,7 +81,7 @@ func (c *compound) changeXattr(change func() error) nfs4.Status {
 	if st := c.hasXattrs(); st != nfs4.OK {
 		return st
 	}
-	if st := c.conflict(); st != nfs4.OK {
+	if st := c.conflict(c.cur, state.UseChange); st != nfs4.OK {
 		return st
 	}
 	c.wcc = vfs.Wcc{}

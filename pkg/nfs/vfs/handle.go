@@ -106,6 +106,12 @@ func parse(b []byte) (i id, tag []byte, ok bool) {
 	return i, b[headLen+n:], true
 }
 
+// Key returns the Node.Key of the handle's object.
+func (h *Handle) Key() (key [len(id{})]byte) {
+	i, _, _ := parse(h.Bytes())
+	return i
+}
+
 // SameObject reports whether two handles name the same object. It ignores the tags, which depend on
 // the key.
 func SameObject(a, b []byte) bool {

@@ -32,7 +32,10 @@ type Client struct {
 	sessions map[nfs4.SessionID]*Session
 	owners   map[string]*openOwner
 	lockers  map[string]*lockOwner
-	states   int // stateids
+	// delegations has those that are not revoked; revoked has the others by number.
+	delegations map[*file]*Delegation
+	revoked     map[uint64]*Delegation
+	states      int // stateids, but those of revoked delegations
 }
 
 // ID returns the client's id.
@@ -99,6 +102,7 @@ func (s *State) ExchangeID(owner []byte, v nfs4.Verifier, p Principal, update bo
 	c := &Client{
 		id: s.clientID(s.nextID()), owner: bytes.Clone(owner), verifier: v, principal: p, expires: now.Add(s.cfg.Lease),
 		sessions: map[nfs4.SessionID]*Session{}, owners: map[string]*openOwner{}, lockers: map[string]*lockOwner{},
+		delegations: map[*file]*Delegation{}, revoked: map[uint64]*Delegation{},
 	}
 	s.clients[c.id] = c
 	s.pending[string(owner)] = c
@@ -144,6 +148,12 @@ func (s *State) endClient(c *Client) {
 		for _, st := range o.opens {
 			s.endOpen(st)
 		}
+	}
+	for _, d := range c.delegations {
+		s.endDelegation(d)
+	}
+	for _, d := range c.revoked {
+		s.endDelegation(d)
 	}
 	delete(s.clients, c.id)
 	if s.confirmed[string(c.owner)] == c {

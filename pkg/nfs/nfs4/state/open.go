@@ -33,6 +33,8 @@ type OpenRequest struct {
 	File         FileID
 	Access, Deny uint32
 	Reclaim      bool
+	// Delegated: the client has made the open by its delegation (CLAIM_DELEGATE_CUR).
+	Delegated bool
 	// Resource is kept with a new open.
 	Resource any
 }
@@ -68,6 +70,11 @@ func (s *State) Open(r *OpenRequest, now time.Time) (o Opened, st nfs4.Status) {
 		}
 		return o, st
 	}
+	if !r.Delegated && !r.Reclaim {
+		if st := s.recallFor(&r.File, c, OpenUse(r.Access, r.Deny), now); st != nfs4.OK {
+			return o, st
+		}
+	}
 	if s.opens >= s.cfg.MaxOpens && !s.evictOpens(now) {
 		return o, nfs4.ErrDelay
 	}
@@ -96,6 +103,18 @@ func (s *State) Open(r *OpenRequest, now time.Time) (o Opened, st nfs4.Status) {
 	op.modes |= modeBit(r.Access, r.Deny)
 	o.ID = s.next(&op.stateid)
 	return o, nfs4.OK
+}
+
+// OpenUse is the use of a file by an open. A holder of a delegation opens the file without the
+// server, so every denial conflicts with it.
+func OpenUse(access, deny uint32) Use {
+	switch {
+	case access&Write != 0:
+		return UseWrite
+	case deny != 0:
+		return UseChange
+	}
+	return UseRead
 }
 
 // evictOpens ends the client with opens that has been expired for longest.

@@ -28,9 +28,8 @@ type Session struct {
 	busy   int // slots in use
 	ended  bool
 
-	fore, back nfs4.ChannelAttrs
-	program    uint32
-	conns      []any // for callbacks, the newest last
+	fore nfs4.ChannelAttrs
+	back backChannel
 }
 
 // ID returns the session's id.
@@ -58,7 +57,11 @@ type Slot struct {
 	Session *Session
 	index   uint32
 	cache   bool
+	call    nfs4.ReferringCall
 }
+
+// Call names the request in the slot, for callbacks that refer to it.
+func (l *Slot) Call() nfs4.ReferringCall { return l.call }
 
 // Cache reports whether the client wants the reply to be cached.
 func (l *Slot) Cache() bool { return l.cache }
@@ -102,55 +105,18 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, p Principal, conn any, 
 	fore.MaxResponseSizeCached = min(fore.MaxResponseSizeCached, uint32(s.cfg.MaxCached), fore.MaxResponseSize)
 	fore.MaxOperations = min(fore.MaxOperations, uint32(s.cfg.MaxOps))
 	fore.MaxRequests = min(fore.MaxRequests, uint32(s.cfg.MaxSlots))
-	n := &Session{id: s.sessionID(c.id), client: c, slots: make([]slot, fore.MaxRequests), fore: fore, back: back, program: a.CBProgram}
+	n := &Session{id: s.sessionID(c.id), client: c, slots: make([]slot, fore.MaxRequests), fore: fore}
+	n.back.init(&back, a.CBProgram, a.SecParms)
 	s.sessions[n.id] = n
 	c.sessions[n.id] = n
 	flags := a.Flags & nfs4.SessionConnBackChan
 	if flags != 0 {
-		n.addConn(conn)
+		n.back.addConn(conn)
 	}
 	c.sequence++
 	c.created = nfs4.CreateSessionRes{Session: n.id, Sequence: c.sequence, Flags: flags, Fore: fore, Back: back}
 	c.hasReply = true
 	return c.created, nfs4.OK
-}
-
-// maxConns bounds the connections of a session's back channel.
-const maxConns = 16
-
-func (n *Session) addConn(conn any) {
-	for i, k := range n.conns {
-		if k == conn {
-			n.conns = append(n.conns[:i], n.conns[i+1:]...)
-			break
-		}
-	}
-	if len(n.conns) == maxConns {
-		n.conns = n.conns[:copy(n.conns, n.conns[1:])]
-	}
-	n.conns = append(n.conns, conn)
-}
-
-// BindConn is BIND_CONN_TO_SESSION (RFC 8881 section 18.34). back adds conn to the back channel.
-func (s *State) BindConn(id nfs4.SessionID, conn any, back bool, now time.Time) nfs4.Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.sessions[id]
-	if n == nil {
-		return nfs4.ErrBadSession
-	}
-	if back {
-		n.addConn(conn)
-	}
-	n.client.expires = now.Add(s.cfg.Lease)
-	return nfs4.OK
-}
-
-// BackchannelCtl is BACKCHANNEL_CTL (RFC 8881 section 18.33).
-func (s *State) BackchannelCtl(n *Session, program uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n.program = program
 }
 
 // DestroySession is DESTROY_SESSION (RFC 8881 section 18.37). own is the session of the COMPOUND,
@@ -177,7 +143,7 @@ func (s *State) endSession(n *Session) {
 	n.ended = true
 	delete(s.sessions, n.id)
 	delete(n.client.sessions, n.id)
-	n.conns = nil
+	n.back.conns = nil
 }
 
 // Sequenced is the outcome of Sequence.
@@ -219,7 +185,9 @@ func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.
 		return r, nfs4.ErrBadHighSlot
 	}
 	l := &n.slots[a.Slot]
-	r.Slot = Slot{Session: n, index: a.Slot, cache: a.CacheThis}
+	r.Slot = Slot{
+		Session: n, index: a.Slot, cache: a.CacheThis, call: nfs4.ReferringCall{Session: n.id, Sequence: a.Sequence, Slot: a.Slot},
+	}
 	r.Res = nfs4.SequenceRes{
 		Session: n.id, Sequence: a.Sequence, Slot: a.Slot, HighestSlot: last, TargetHighestSlot: last, StatusFlags: s.statusFlags(n),
 	}
@@ -250,13 +218,6 @@ func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.
 	}
 	n.client.expires = now.Add(s.cfg.Lease)
 	return r, nfs4.OK
-}
-
-func (s *State) statusFlags(n *Session) (flags uint32) {
-	if len(n.conns) == 0 {
-		flags |= nfs4.SeqCBPathDownSession
-	}
-	return flags
 }
 
 // Finish ends the use of a slot. reply is cached, unless it is nil.

@@ -50,6 +50,8 @@ type Config struct {
 	MaxOpens int
 	// MaxLocks bounds the lock stateids, and the locked ranges, of all clients [65536].
 	MaxLocks int
+	// MaxDelegations bounds the delegations of all clients [65536]. A negative number means none.
+	MaxDelegations int
 }
 
 func (c *Config) defaults() {
@@ -65,6 +67,7 @@ func (c *Config) defaults() {
 	set(&c.MaxOps, 64)
 	set(&c.MaxOpens, 65536)
 	set(&c.MaxLocks, 65536)
+	set(&c.MaxDelegations, 65536)
 }
 
 func set[T comparable](v *T, to T) {
@@ -93,8 +96,18 @@ type State struct {
 	locks     int // lock stateids
 	ranges    int // locked ranges
 	released  []any
-	obsolete  [][]byte    // owners
-	ended     atomic.Bool // there are released resources or obsolete owners
+	obsolete  [][]byte // owners
+	// ended: there is something for Released, Recalls or Returned.
+	ended atomic.Bool
+
+	delegations int // not revoked
+	delegated   atomic.Int64
+	revoked     int
+	recalls     []*Delegation
+	returned    []FileID
+	recent      recentRecalls
+	pressed     bool
+	pressedAt   time.Time
 
 	grace graceState
 }
@@ -118,7 +131,7 @@ func (s *State) Config() Config {
 	return s.cfg
 }
 
-// Ended reports whether Released has something to return.
+// Ended reports whether Released, Recalls or Returned have something to return.
 func (s *State) Ended() bool { return s.ended.Load() }
 
 // Released returns the resources of ended state since the last call, to be closed, and the owners
@@ -148,6 +161,7 @@ func (s *State) nextID() uint64 {
 // Stats are figures of a State.
 type Stats struct {
 	Clients, Courtesy, Sessions, Opens, Locks, Ranges int
+	Delegations, Revoked                              int
 	Grace                                             bool
 }
 
@@ -155,7 +169,8 @@ type Stats struct {
 func (s *State) Stats(now time.Time) Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Clients: len(s.confirmed), Sessions: len(s.sessions), Opens: s.opens, Locks: s.locks, Ranges: s.ranges, Grace: s.inGrace(now)}
+	st := Stats{Clients: len(s.confirmed), Sessions: len(s.sessions), Opens: s.opens, Locks: s.locks, Ranges: s.ranges,
+		Delegations: s.delegations, Revoked: s.revoked, Grace: s.inGrace(now)}
 	for _, c := range s.confirmed {
 		if c.expired(now) {
 			st.Courtesy++
@@ -170,6 +185,7 @@ func (s *State) Tick(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endGraceIfDone(now)
+	s.revokeOverdue(now)
 	for _, c := range s.clients {
 		if !c.expired(now) || c.busy() {
 			continue

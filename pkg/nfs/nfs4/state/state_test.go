@@ -20,7 +20,11 @@ type env struct {
 	opens map[key]*modelOpen
 	locks map[key]*modelLock
 	held  map[any]bool // resources
-	next  int
+	// delegations by client and file; recalled ones too.
+	delegations map[key]*modelDelegation
+	revoked     map[string][]nfs4.StateID
+	recent      map[byte]time.Time // of the latest recall of a file
+	next        int
 }
 
 type peer struct {
@@ -42,6 +46,14 @@ type modelOpen struct {
 	modes        [][2]uint32
 }
 
+type modelDelegation struct {
+	id       nfs4.StateID
+	d        *Delegation
+	write    bool
+	leased   bool
+	recalled time.Time
+}
+
 type modelLock struct {
 	id    nfs4.StateID
 	open  key
@@ -51,7 +63,8 @@ type modelLock struct {
 const span = 12
 
 func newEnv(t testing.TB, cfg Config, owners ...string) *env {
-	e := &env{t: t, now: time.Unix(1e9, 0), peer: map[string]*peer{}, opens: map[key]*modelOpen{}, locks: map[key]*modelLock{}, held: map[any]bool{}}
+	e := &env{t: t, now: time.Unix(1e9, 0), peer: map[string]*peer{}, opens: map[key]*modelOpen{}, locks: map[key]*modelLock{}, held: map[any]bool{},
+		delegations: map[key]*modelDelegation{}, revoked: map[string][]nfs4.StateID{}, recent: map[byte]time.Time{}}
 	var list [][]byte
 	for _, o := range owners {
 		list = append(list, []byte(o))

@@ -7,21 +7,23 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 )
 
-// stateid is the part of an Open or a Lock behind its stateid.
+// stateid is the part of an Open, a Lock or a Delegation behind its stateid.
 type stateid struct {
-	number uint64
-	seq    uint32
-	client *Client
-	file   *file
-	open   *Open
-	lock   *Lock // nil: the stateid is the open's
+	number     uint64
+	seq        uint32
+	client     *Client
+	file       *file
+	open       *Open
+	lock       *Lock       // nil: the stateid is the open's, or the delegation's
+	delegation *Delegation // nil: it is no delegation's
 }
 
 // file has the state of a file; it exists while there is any.
 type file struct {
-	id    FileID
-	opens []*Open
-	locks []*Lock
+	id          FileID
+	opens       []*Open
+	locks       []*Lock
+	delegations []*Delegation
 }
 
 func (s *State) fileOf(id *FileID) *file {
@@ -34,7 +36,7 @@ func (s *State) fileOf(id *FileID) *file {
 }
 
 func (s *State) dropFile(f *file) {
-	if len(f.opens) == 0 && len(f.locks) == 0 {
+	if len(f.opens) == 0 && len(f.locks) == 0 && len(f.delegations) == 0 {
 		delete(s.files, f.id)
 	}
 }
@@ -64,15 +66,20 @@ func (s *State) present(t *stateid) (id nfs4.StateID) {
 	return id
 }
 
+// number returns the part of a stateid that identifies it in this instance.
+func number(id *nfs4.StateID) uint64 { return binary.BigEndian.Uint64(id.Other[4:]) }
+
 // find returns the state of a stateid of c (RFC 8881 section 8.2.4).
 func (s *State) find(c *Client, id *nfs4.StateID) (*stateid, nfs4.Status) {
 	if binary.BigEndian.Uint32(id.Other[:]) != s.cfg.Boot {
 		return nil, nfs4.ErrBadStateID
 	}
-	t := s.stateids[binary.BigEndian.Uint64(id.Other[4:])]
+	t := s.stateids[number(id)]
 	switch {
 	case t == nil || t.client != c:
 		return nil, nfs4.ErrBadStateID
+	case t.delegation != nil && t.delegation.revoked:
+		return nil, nfs4.ErrDelegRevoked
 	case id.Seq == 0 || id.Seq == t.seq:
 		return t, nfs4.OK
 	case int32(id.Seq-t.seq) > 0: // sequence numbers wrap
@@ -87,7 +94,7 @@ func (s *State) findOpen(c *Client, id *nfs4.StateID, f *FileID) (*Open, nfs4.St
 	switch {
 	case st != nfs4.OK:
 		return nil, st
-	case t.lock != nil || t.file.id != *f:
+	case t.lock != nil || t.delegation != nil || t.file.id != *f:
 		return nil, nfs4.ErrBadStateID
 	}
 	return t.open, nfs4.OK
@@ -99,9 +106,20 @@ const (
 	Write = 2
 )
 
-// Check returns the access that an open or lock stateid gives to a file. A client may read a file
-// that it opened for writing: then the access lacks Read, and its permissions decide. Missing Write
-// is NFS4ERR_OPENMODE.
+// access returns the access that a stateid gives to its file.
+func (t *stateid) access() uint32 {
+	switch {
+	case t.delegation == nil:
+		return t.open.access
+	case t.delegation.write:
+		return Read | Write
+	}
+	return Read
+}
+
+// Check returns the access that an open, lock or delegation stateid gives to a file. A client may
+// read a file that it opened for writing: then the access lacks Read, and its permissions decide.
+// Missing Write is NFS4ERR_OPENMODE.
 func (s *State) Check(c *Client, id *nfs4.StateID, f *FileID, want uint32) (access uint32, st nfs4.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,10 +129,10 @@ func (s *State) Check(c *Client, id *nfs4.StateID, f *FileID, want uint32) (acce
 		return 0, st
 	case t.file.id != *f:
 		return 0, nfs4.ErrBadStateID
-	case want&Write != 0 && t.open.access&Write == 0:
+	case want&Write != 0 && t.access()&Write == 0:
 		return 0, nfs4.ErrOpenMode
 	}
-	return t.open.access, nfs4.OK
+	return t.access(), nfs4.OK
 }
 
 // CheckNone returns the status of an access without state: NFS4ERR_LOCKED if an open denies it.
@@ -145,13 +163,16 @@ func (s *State) Test(c *Client, id *nfs4.StateID) nfs4.Status {
 	return st
 }
 
-// Free is FREE_STATEID (RFC 8881 section 18.38). Only a lock stateid without locks can be freed:
-// an open ends with CLOSE.
+// Free is FREE_STATEID (RFC 8881 section 18.38). Only a lock stateid without locks and a revoked
+// delegation can be freed: an open ends with CLOSE, a delegation with DELEGRETURN.
 func (s *State) Free(c *Client, id *nfs4.StateID) nfs4.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, st := s.find(c, id)
 	switch {
+	case st == nfs4.ErrDelegRevoked:
+		s.endDelegation(s.stateids[number(id)].delegation)
+		return nfs4.OK
 	case st != nfs4.OK:
 		return st
 	case t.lock == nil || len(t.lock.ranges) > 0:

@@ -1,0 +1,280 @@
+package server
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4"
+	"sluice.dev/sluice/pkg/nfs/nfs4test"
+	"sluice.dev/sluice/pkg/xdr"
+	"sluice.dev/sluice/test/prereq"
+)
+
+func unshared(c *Config) { c.NFS4.Unshared = true }
+
+func delegReturn(id nfs4.StateID) nfs4test.Raw { return op4(nfs4.OpDelegReturn, stateID(id)) }
+
+// recalled checks a CB_RECALL.
+func recalled(t testing.TB, k backOp, o opened) {
+	t.Helper()
+	var a nfs4.CBRecallArgs
+	var d xdr.Decoder
+	d.ResetBytes(k.args)
+	if a.Decode(&d); d.Err() != nil || d.Left() > 0 || a.StateID != o.Delegation.StateID || string(a.Object) != string(o.handle) {
+		t.Errorf("CB_RECALL %+v of %+v", a, o.Delegation)
+	}
+	if len(k.seq.Referring) != 1 {
+		t.Errorf("referring calls: %+v", k.seq.Referring)
+	}
+}
+
+// delegated opens a file until that gives a delegation: another call that still uses the file
+// prevents it.
+func (s *session4) delegated(want nfs4.DelegType, access int, how nfs4test.Raw, name string) (o opened) {
+	s.t.Helper()
+	eventually(s.t, "a delegation", func() bool {
+		if o = s.open("o", access, 0, how, name); o.Delegation.Type != want {
+			s.ok(putFH(o.handle), closeOp(o.StateID))
+		}
+		return o.Delegation.Type == want
+	})
+	return o
+}
+
+func (o *opened) has(t testing.TB, want nfs4.DelegType) {
+	t.Helper()
+	if o.Delegation.Type != want {
+		t.Fatalf("delegation %+v, must have type %d", o.Delegation, want)
+	}
+}
+
+// needLease skips a test if the file system of the env has no leases.
+func needLease(r *env) {
+	r.t.Helper()
+	r.put("lease", "")
+	f, err := os.Open(r.path("lease"))
+	r.must(err)
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
+		prereq.Missing(r.t, "no lease can be had: %v", err)
+	}
+}
+
+// TestReadDelegation has read delegations of a directory that local processes use too.
+func TestReadDelegation(t *testing.T) {
+	r := newEnv4(t, nil)
+	needLease(r)
+	r.put("file", "contents")
+	a, back := r.sessionBack("a", 701)
+	b, backB := r.sessionBack("b", 702)
+	oa, ob := a.delegated(nfs4.DelegRead, accR, noCreate, "file"), b.delegated(nfs4.DelegRead, accR, noCreate, "file")
+	file := putFH(oa.handle)
+	a.ok(file, op4(nfs4.OpRead, stateID(oa.Delegation.StateID), uint64(0), 4))
+	a.fails(nfs4.ErrOpenMode, file, op4(nfs4.OpWrite, stateID(oa.Delegation.StateID), uint64(0), 0, "x"))
+	// A writer recalls both, and waits.
+	b.slots[1]++
+	done := make(chan *nfs4test.Results)
+	go func() { done <- b.compound(2, b.seq(1), rootFH, openOp("w", accW, 0, noCreate, "file")) }()
+	recalled(t, back.next(nfs4.OpCBRecall), oa)
+	recalled(t, backB.next(nfs4.OpCBRecall), ob)
+	a.ok(file, closeOp(oa.StateID))
+	a.ok(file, delegReturn(oa.Delegation.StateID))
+	b.ok(file, delegReturn(ob.Delegation.StateID))
+	if res := <-done; nfs4.Status(res.Status) != nfs4.OK && nfs4.Status(res.Status) != nfs4.ErrDelay {
+		t.Errorf("an open for writing: %v", nfs4.Status(res.Status))
+	}
+	w := b.open("w", accW, 0, noCreate, "file")
+	a.fails(nfs4.ErrBadStateID, file, delegReturn(oa.Delegation.StateID))
+	// No delegation soon after a recall, and the reason if it was asked for.
+	b.ok(file, closeOp(w.StateID))
+	oa = a.open("o", accR|nfs4.WantReadDeleg, 0, noCreate, "file")
+	oa.has(t, nfs4.DelegNoneExt)
+	if oa.Delegation.Why != nfs4.WhyContention {
+		t.Errorf("reason %d", oa.Delegation.Why)
+	}
+	// A delegation for writing needs a directory that nobody else uses.
+	o := a.open("o", accRW|nfs4.WantWriteDeleg, 0, unchecked, "new")
+	o.has(t, nfs4.DelegNoneExt)
+}
+
+// TestLocalProcess: a local process opens a delegated file for writing.
+func TestLocalProcess(t *testing.T) {
+	r := newEnv4(t, nil)
+	needLease(r)
+	r.put("file", "contents")
+	a, back := r.sessionBack("a", 701)
+	o := a.delegated(nfs4.DelegRead, accR, noCreate, "file")
+	done := make(chan error)
+	go func() {
+		f, err := os.OpenFile(r.path("file"), os.O_WRONLY, 0)
+		if err == nil {
+			f.Close()
+		}
+		done <- err
+	}()
+	recalled(t, back.next(nfs4.OpCBRecall), o)
+	select {
+	case <-done:
+		t.Error("the process did not wait")
+	default:
+	}
+	a.ok(putFH(o.handle), delegReturn(o.Delegation.StateID))
+	r.must(<-done)
+}
+
+// TestWriteDelegation has delegations for writing, and each operation that recalls one.
+func TestWriteDelegation(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ops  func(o opened) []nfs4test.Raw
+		want nfs4.Status // when the delegation was returned
+	}{
+		{"OPEN", func(opened) []nfs4test.Raw { return []nfs4test.Raw{rootFH, openOp("b", accR, 0, noCreate, "file")} }, nfs4.OK},
+		{"READ", func(o opened) []nfs4test.Raw {
+			return []nfs4test.Raw{putFH(o.handle), op4(nfs4.OpRead, stateID(nfs4.BypassStateID), uint64(0), 1)}
+		}, nfs4.OK},
+		{"WRITE", func(o opened) []nfs4test.Raw {
+			return []nfs4test.Raw{putFH(o.handle), op4(nfs4.OpWrite, stateID(nfs4.AnonymousStateID), uint64(0), 0, "x")}
+		}, nfs4.OK},
+		{"SETATTR", func(o opened) []nfs4test.Raw {
+			return []nfs4test.Raw{putFH(o.handle), op4(nfs4.OpSetAttr, stateID(nfs4.AnonymousStateID), nfs4test.Attrs([]uint32{nfs4.AttrMode}, 0o600))}
+		}, nfs4.OK},
+		{"REMOVE", func(opened) []nfs4test.Raw { return []nfs4test.Raw{rootFH, op4(nfs4.OpRemove, "file")} }, nfs4.OK},
+		{"RENAME of it", func(opened) []nfs4test.Raw {
+			return []nfs4test.Raw{rootFH, op4(nfs4.OpSaveFH), op4(nfs4.OpRename, "file", "other")}
+		}, nfs4.OK},
+		{"RENAME onto it", func(opened) []nfs4test.Raw {
+			return []nfs4test.Raw{rootFH, op4(nfs4.OpSaveFH), op4(nfs4.OpRename, "second", "file")}
+		}, nfs4.OK},
+		{"LINK", func(o opened) []nfs4test.Raw {
+			return []nfs4test.Raw{putFH(o.handle), op4(nfs4.OpSaveFH), rootFH, op4(nfs4.OpLink, "another")}
+		}, nfs4.OK},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newEnv4(t, unshared)
+			r.put("second", "")
+			a, back := r.sessionBack("a", 701)
+			b := r.session("b")
+			o := a.delegated(nfs4.DelegWrite, accRW, unchecked, "file")
+			// Its holder does all of it undisturbed.
+			file := putFH(o.handle)
+			a.ok(file, op4(nfs4.OpWrite, stateID(o.Delegation.StateID), uint64(0), 0, "data"))
+			a.ok(file, op4(nfs4.OpSetAttr, stateID(o.Delegation.StateID), nfs4test.Attrs([]uint32{nfs4.AttrSize}, uint64(3))))
+			second := a.open("o2", accR, 0, noCreate, "file")
+			second.has(t, nfs4.DelegNone)
+			ops := c.ops(o)
+			b.fails(nfs4.ErrDelay, ops...)
+			recalled(t, back.next(nfs4.OpCBRecall), o)
+			b.fails(nfs4.ErrDelay, ops...)
+			// An open by the delegation is still possible.
+			claim := op4(nfs4.OpOpen, 0, accRW, 0, uint64(0), "late", noCreate, int(nfs4.ClaimDelegCurFH), stateID(o.Delegation.StateID))
+			name := op4(nfs4.OpOpen, 0, accR, 0, uint64(0), "late", noCreate, int(nfs4.ClaimDelegateCur), stateID(o.Delegation.StateID), "file")
+			a.ok(file, claim)
+			a.ok(rootFH, name)
+			b.fails(nfs4.ErrBadStateID, file, claim)
+			a.ok(file, delegReturn(o.Delegation.StateID))
+			b.fails(c.want, ops...)
+			if st := r.s.v4.state.Stats(time.Now()); st.Delegations != 0 {
+				t.Errorf("%d delegations are left", st.Delegations)
+			}
+			if len(back.ops) > 0 {
+				t.Errorf("another callback: %+v", <-back.ops)
+			}
+		})
+	}
+}
+
+// TestVersion3Recalls has each call of version 3 that recalls a delegation, and those that keep
+// silent about the attributes instead.
+func TestVersion3Recalls(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		call func(r *env, h nfs3.Handle) nfs3.Status
+	}{
+		{"GETATTR", func(r *env, h nfs3.Handle) nfs3.Status { return r.getattr(h).Status }},
+		{"READ", func(r *env, h nfs3.Handle) nfs3.Status { res, _ := r.read(h, 0, 1); return res.Status }},
+		{"WRITE", func(r *env, h nfs3.Handle) nfs3.Status { return r.write(h, 0, "x", nfs3.Unstable).Status }},
+		{"SETATTR", func(r *env, h nfs3.Handle) nfs3.Status {
+			return r.setattr(h, nfs3.SetAttrs{SetMode: true, Mode: 0o600}).Status
+		}},
+		{"CREATE", func(r *env, h nfs3.Handle) nfs3.Status {
+			return r.create(r.root, "file", nfs3.Unchecked, nfs3.SetAttrs{SetSize: true}).Status
+		}},
+		{"REMOVE", func(r *env, h nfs3.Handle) nfs3.Status { return r.removing(nfs3.ProcRemove, r.root, "file").Status }},
+		{"RENAME", func(r *env, h nfs3.Handle) nfs3.Status { return r.rename(r.root, "file", r.root, "other").Status }},
+		{"RENAME onto it", func(r *env, h nfs3.Handle) nfs3.Status { return r.rename(r.root, "second", r.root, "file").Status }},
+		{"LINK", func(r *env, h nfs3.Handle) nfs3.Status { return r.link(h, r.root, "another").Status }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newEnv4(t, unshared)
+			r.put("second", "")
+			r.put("file", "contents")
+			a, back := r.sessionBack("a", 701)
+			h := r.handle("file")
+			o := a.delegated(nfs4.DelegWrite, accRW, noCreate, "file")
+			look := r.lookup(r.root, "file")
+			if look.Status != nfs3.OK || look.Attr.Present || r.access(h, nfs3.AccessRead).Attr.Present {
+				t.Errorf("LOOKUP %v, attributes %v", look.Status, look.Attr)
+			}
+			wantStatus(t, "with the delegation", c.call(r, h), nfs3.ErrJukebox)
+			recalled(t, back.next(nfs4.OpCBRecall), o)
+			// The call waits for the return.
+			done := make(chan nfs3.Status)
+			go func() { done <- c.call(r.with(r.cred, "127.0.0.1:800"), h) }()
+			a.ok(putFH(o.handle), delegReturn(o.Delegation.StateID))
+			if st := <-done; st != nfs3.OK && st != nfs3.ErrJukebox {
+				t.Errorf("during the return: %v", st)
+			}
+		})
+	}
+}
+
+// TestRevoked: a delegation that was not returned is revoked, and its holder learns it.
+func TestRevoked(t *testing.T) {
+	r := newEnv4(t, func(c *Config) { c.NFS4.Unshared, c.NFS4.Lease = true, 2*time.Second })
+	a, back := r.sessionBack("a", 701)
+	b := r.session("b")
+	o := a.delegated(nfs4.DelegWrite, accRW, unchecked, "file")
+	b.fails(nfs4.ErrDelay, rootFH, openOp("b", accR, 0, noCreate, "file"))
+	recalled(t, back.next(nfs4.OpCBRecall), o)
+	eventually(t, "the revocation", func() bool { b.flags(); return a.flags() == nfs4.SeqRecallableRevoked })
+	b.open("b", accR, 0, noCreate, "file")
+	file := putFH(o.handle)
+	a.fails(nfs4.ErrDelegRevoked, file, op4(nfs4.OpRead, stateID(o.Delegation.StateID), uint64(0), 1))
+	res := a.ok(op4(nfs4.OpTestStateID, 1, stateID(o.Delegation.StateID)))
+	if d := opResult(res, 1); d.Uint32() != 1 || nfs4.Status(d.Uint32()) != nfs4.ErrDelegRevoked {
+		t.Errorf("TEST_STATEID: %x", res.Op(1))
+	}
+	a.ok(op4(nfs4.OpFreeStateID, stateID(o.Delegation.StateID)))
+	if f := a.flags(); f != 0 {
+		t.Errorf("flags %#x", f)
+	}
+	a.fails(nfs4.ErrBadStateID, op4(nfs4.OpFreeStateID, stateID(o.Delegation.StateID)))
+}
+
+// TestRecallAny: a server with too many delegations asks for some.
+func TestRecallAny(t *testing.T) {
+	r := newEnv4(t, func(c *Config) { c.NFS4.Unshared, c.NFS4.Delegations = true, 4 })
+	a, back := r.sessionBack("a", 701)
+	for _, name := range []string{"1", "2", "3"} {
+		a.delegated(nfs4.DelegWrite, accRW, unchecked, name)
+	}
+	o := a.open("o", accRW, 0, unchecked, "4")
+	o.has(t, nfs4.DelegNone)
+	k := back.next(nfs4.OpCBRecallAny)
+	var args nfs4.CBRecallAnyArgs
+	var d xdr.Decoder
+	d.ResetBytes(k.args)
+	if args.Decode(&d); args.ObjectsToKeep != 1 || args.Types != nfs4.BitmapOf(nfs4.RecallAnyReadDeleg, nfs4.RecallAnyWriteDeleg) {
+		t.Errorf("CB_RECALL_ANY %+v", args)
+	}
+	// The last ones are for clients that ask.
+	o = a.open("o", accRW|nfs4.WantWriteDeleg, 0, unchecked, "5")
+	o.has(t, nfs4.DelegWrite)
+	o = a.open("o", accRW|nfs4.WantWriteDeleg, 0, unchecked, "6")
+	o.has(t, nfs4.DelegNoneExt)
+}
