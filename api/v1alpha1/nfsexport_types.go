@@ -311,6 +311,7 @@ type RFC5666Form string
 // OnChange is the effect of a changed setting on connections.
 type OnChange string
 
+// Effects of a changed setting.
 const (
 	Reconnect      OnChange = "Reconnect"
 	NextConnection OnChange = "NextConnection"

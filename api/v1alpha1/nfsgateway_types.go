@@ -110,6 +110,7 @@ type NFSGatewaySpec struct {
 // +kubebuilder:validation:Enum=SoftwareIWARP;Verbs
 type Provider string
 
+// Providers.
 const (
 	SoftwareIWARP Provider = "SoftwareIWARP"
 	Verbs         Provider = "Verbs"
@@ -138,6 +139,7 @@ type Exposure struct {
 // +kubebuilder:validation:Enum=Service;VirtualIP
 type ExposureType string
 
+// Kinds of addresses.
 const (
 	ExposureService   ExposureType = "Service"
 	ExposureVirtualIP ExposureType = "VirtualIP"
@@ -351,6 +353,7 @@ type AllowedNamespaces struct {
 // NamespacesFrom is a way to select namespaces.
 type NamespacesFrom string
 
+// Ways to select namespaces.
 const (
 	NamespacesSame     NamespacesFrom = "Same"
 	NamespacesAll      NamespacesFrom = "All"
@@ -518,6 +521,7 @@ type PodTemplate struct {
 // NetworkPolicyMode selects the author of the pods' NetworkPolicy.
 type NetworkPolicyMode string
 
+// Authors of the NetworkPolicy: the operator, or nobody.
 const (
 	NetworkPolicyManaged NetworkPolicyMode = "Managed"
 	NetworkPolicyNone    NetworkPolicyMode = "None"

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,7 +191,7 @@ func (s *sides) versions() (list []comparison) {
 				{"2", []string{"--version", "2", "--ext", "none"}},
 				{"2, extensions", []string{"--version", "2", "--ext", "all"}},
 			} {
-				flags := append(side.flags, "--inline", fmt.Sprint(plainInline<<10))
+				flags := slices.Concat(side.flags, []string{"--inline", fmt.Sprint(plainInline << 10)})
 				c.sides = append(c.sides, compared{side.name, func(ctx context.Context) (*measured, error) {
 					g, err := s.withVersion2(ctx)
 					if err != nil {

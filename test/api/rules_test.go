@@ -94,7 +94,7 @@ func (r rule) run(t *testing.T, u *unstructured.Unstructured, immutable bool) {
 			continue
 		}
 		field, message, _ := strings.Cut(said[0], ": ")
-		if index.ReplaceAllString(field, "[]") != r.At && !(r.At == "" && field == "<nil>") {
+		if index.ReplaceAllString(field, "[]") != r.At && (r.At != "" || field != "<nil>") {
 			t.Errorf("%s: refused at %s, want it at %s", patch, field, r.At)
 		}
 		if !strings.HasPrefix(message, "Invalid value") || !strings.HasSuffix(message, ": "+r.Message) {

@@ -296,7 +296,7 @@ func (o *userWay) withoutControlPlane(t *testing.T) {
 	control := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 	o.kill(t, control...)
 	func() {
-		defer o.cluster.start(t, control...)
+		defer o.start(t, control...)
 		o.guest.run(t, "mkdir -p /run/here; "+mount+" -o nosharecache; echo yes >/run/here/mounted; umount /run/here")
 		fio := o.guest.fio(t, "/mnt")
 		if err := syscall.Kill(pids[0], syscall.SIGTERM); err != nil { // as the kubelet ends it
@@ -336,7 +336,7 @@ func (o *userWay) nodeKilled(t *testing.T) {
 	fio := o.guest.fio(t, "/mnt")
 	begun := time.Now()
 	o.kill(t, "n2")
-	defer o.cluster.start(t, "n2")
+	defer o.start(t, "n2")
 	now := o.moved(t, gatewayPods, "data", before, begun)
 	t.Logf("the stall is %.1f s; the connections of a node that dies here are reset, since its kernel lives on", now.since.Sub(begun).Seconds())
 	fio.wait(t, 5*time.Minute)

@@ -94,8 +94,7 @@ exports:
 			}
 		case <-time.After(time.Minute):
 			_ = cmd.Process.Kill()
-			<-ended
-			t.Error("the gateway did not end within a minute")
+			t.Errorf("the gateway did not end within a minute: %v", <-ended)
 		}
 		if t.Failed() {
 			t.Logf("the gateway's log:\n%s", tail(g.log.String(), 20))

@@ -149,7 +149,9 @@ func (g *gateway) start() error {
 // kill ends it as a crash does.
 func (g *gateway) kill() error {
 	err := g.cmd.Process.Kill()
-	<-g.done // "signal: killed"
+	if ended := <-g.done; err == nil && ended == nil {
+		err = errors.New("the gateway exited with status 0 before the kill")
+	}
 	g.cmd = nil
 	return err
 }

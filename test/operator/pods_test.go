@@ -221,7 +221,7 @@ func (n *nodes) pod(ctx context.Context, w *workload, name string, pods []corev1
 	if !r.ready {
 		res, err := http.Get("http://" + net.JoinHostPort(r.ip, fmt.Sprint(plan.AdminPort)) + "/readyz")
 		if err != nil {
-			return nil // it starts
+			return nil //nolint:nilerr // it starts
 		}
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusOK {

@@ -51,17 +51,18 @@ type Config struct {
 type ExportState string
 
 const (
-	// Serving: the export is served as configured, as far as its listeners work.
+	// Serving means that the export is served as configured, as far as its listeners work.
 	Serving ExportState = "Serving"
-	// Refused: the export is not served, because its configuration is wrong or its backend does not
-	// open. Error is the reason.
+	// Refused means that the export is not served, because its configuration is wrong or its
+	// backend does not open. Error is the reason.
 	Refused ExportState = "Refused"
-	// Outdated: the previous configuration is served, because the last change is wrong or could not
-	// be applied. Error is the reason.
+	// Outdated means that the previous configuration is served, because the last change is wrong or
+	// could not be applied. Error is the reason.
 	Outdated ExportState = "Outdated"
-	// Applying: a change is in progress.
+	// Applying means that a change is in progress.
 	Applying ExportState = "Applying"
-	// Removing: the export was removed from the configuration, and calls in flight finish.
+	// Removing means that the export was removed from the configuration, and calls in flight
+	// finish.
 	Removing ExportState = "Removing"
 )
 
@@ -92,11 +93,11 @@ type Export struct {
 type ListenerState string
 
 const (
-	// Listening: the listener accepts connections.
+	// Listening means that the listener accepts connections.
 	Listening ListenerState = "Listening"
-	// Retrying: listen failed and is retried; Error is the reason.
+	// Retrying means that listen failed and is retried. Error is the reason.
 	Retrying ListenerState = "Retrying"
-	// Closed: the listener no longer accepts connections.
+	// Closed means that the listener no longer accepts connections.
 	Closed ListenerState = "Closed"
 )
 

@@ -75,7 +75,7 @@ func TestIdleMemory(t *testing.T) {
 		_ = e.Close()
 	}
 	for _, e := range ends {
-		_ = <-e.err
+		_ = await(t, "end of Serve", e.err)
 	}
 }
 

@@ -47,12 +47,11 @@ func TestKeepAlive(t *testing.T) {
 			t.Errorf("Serve returned %v, want that retries of a keepalive probe are used up", err)
 		}
 	case <-time.After(2 * time.Minute):
-		t.Error("the connection goes on though its peer is dead")
 		_ = dialer.Close()
-		<-c.served[0]
+		t.Errorf("the connection goes on though its peer is dead; closed, Serve returned %v", <-c.served[0])
 	}
 	_ = acceptor.Close()
-	<-c.served[1]
+	t.Logf("Serve of the acceptor returned %v", <-c.served[1])
 	_ = c.l.Close()
 	c.free(t)
 }

@@ -96,7 +96,7 @@ func (l *listener) happened(ev event) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.closed || len(l.pending) >= l.p.cfg.MaxPending {
-			i.reject(nil)
+			_ = i.reject(nil) // without it the peer's try times out
 			i.free()
 			return
 		}
