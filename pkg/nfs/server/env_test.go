@@ -164,7 +164,7 @@ func (r *env) prepare(xid, program, version, proc uint32, args encoder, cut int)
 func (w *wire) fill(xid, program, version, proc uint32, args encoder, cut int) {
 	r, c := w.env, w.call
 	var e xdr.Encoder
-	e.Reset(make([]byte, 0, 1<<16), nil)
+	e.Reset(make([]byte, 0, 1<<17), nil)
 	oncrpc.EncodeCallHeader(&e, xid, program, version, proc, r.cred, oncrpc.Auth{})
 	if args != nil {
 		args.Encode(&e)

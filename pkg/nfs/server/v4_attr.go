@@ -39,8 +39,10 @@ var (
 		nfs4.AttrSize, nfs4.AttrACL, nfs4.AttrMode, nfs4.AttrOwner, nfs4.AttrOwnerGroup, nfs4.AttrTimeAccessSet,
 		nfs4.AttrTimeModifySet, nfs4.AttrModeUmask,
 	)
-	// verifierAttrs hold the verifier of an exclusive create.
-	verifierAttrs = nfs4.BitmapOf(nfs4.AttrTimeAccessSet, nfs4.AttrTimeModifySet)
+	// verifierAttrs hold the verifier of an exclusive create, which must not set verifierSetters.
+	verifierAttrs   = nfs4.BitmapOf(nfs4.AttrTimeAccess, nfs4.AttrTimeModify)
+	verifierSetters = nfs4.BitmapOf(nfs4.AttrTimeAccessSet, nfs4.AttrTimeModifySet)
+	ownerAttrs      = nfs4.BitmapOf(nfs4.AttrOwner, nfs4.AttrOwnerGroup)
 	// attrs42 are those of version 4.2.
 	attrs42 = nfs4.BitmapOf(nfs4.AttrCloneBlkSize, nfs4.AttrModeUmask, nfs4.AttrXattrSupport)
 )
@@ -185,7 +187,7 @@ func (c *compound) putAttr(e *xdr.Encoder, n uint32, src *attrSource, usage *vfs
 		t, _ := src.node.Birth()
 		putTime(e, t)
 	case nfs4.AttrSuppAttrExclCreat:
-		b := c.s.supportedAttrs(c.head.Minor).And(settableAttrs).Minus(verifierAttrs)
+		b := c.s.supportedAttrs(c.head.Minor).And(settableAttrs).Minus(verifierSetters)
 		b.Encode(e)
 	case nfs4.AttrFSCharsetCap:
 		e.Uint32(nfs4.FSCharsetContainsNonUTF8)
@@ -487,6 +489,15 @@ func (c *compound) initial(dir *vfs.Node, set *setAttrs) {
 	if set.SetUmask && !dir.HasDefaultACL() {
 		set.Mode &^= set.Umask
 	}
+}
+
+// created returns those of the attributes of a new object that were set: callers other than root
+// cannot give it an owner.
+func (c *compound) created(mask nfs4.Bitmap) nfs4.Bitmap {
+	if c.cred.UID != 0 || !c.s.info.Identities {
+		mask = mask.Minus(ownerAttrs)
+	}
+	return mask
 }
 
 // changeInfo converts the change of a directory.

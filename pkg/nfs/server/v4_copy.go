@@ -1,6 +1,8 @@
 package server
 
 import (
+	"golang.org/x/sys/unix"
+
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 )
@@ -9,9 +11,12 @@ import (
 // next one.
 const maxCopy = 64 << 20
 
-// mayCopy checks the stateids of a copy from the saved file to the current one. It returns the
-// length of the source.
+// mayCopy checks files and stateids of a copy from the saved file to the current one. It returns
+// the length of the source.
 func (c *compound) mayCopy(src, dst *nfs4.StateID) (size uint64, st nfs4.Status) {
+	if c.saved.Kind() != unix.S_IFREG || c.cur.Kind() != unix.S_IFREG {
+		return 0, nfs4.ErrWrongType
+	}
 	c.swapFH()
 	st = c.mayRead(src)
 	size = uint64(c.stat.Size)
@@ -45,7 +50,7 @@ func (c *compound) copy() nfs4.Status {
 	if st != nfs4.OK {
 		return st
 	}
-	if a.SrcOffset > size || a.Count > size-a.SrcOffset {
+	if c.saved == c.cur || a.SrcOffset > size || a.Count > size-a.SrcOffset {
 		return nfs4.ErrInval
 	}
 	count := a.Count
@@ -85,6 +90,15 @@ func (c *compound) clone() nfs4.Status {
 	}
 	if a.SrcOffset > size || a.Count > size-a.SrcOffset {
 		return nfs4.ErrInval
+	}
+	if c.saved == c.cur {
+		count := a.Count
+		if count == 0 { // to the end of the source
+			count = size - a.SrcOffset
+		}
+		if max(a.SrcOffset, a.DstOffset)-min(a.SrcOffset, a.DstOffset) < count {
+			return nfs4.ErrInval
+		}
 	}
 	c.wcc = vfs.Wcc{}
 	return status4(c.s.fs.Clone(c.saved, a.SrcOffset, c.cur, a.DstOffset, a.Count, &c.cred, &c.wcc))

@@ -36,6 +36,9 @@ func (c *compound) reserve(change func(*vfs.FS, *vfs.Node, uint64, uint64, *vfs.
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
 	}
+	if c.cur.Kind() != unix.S_IFREG {
+		return nfs4.ErrWrongType
+	}
 	if st := c.changesData(&a.StateID); st != nfs4.OK {
 		return st
 	}

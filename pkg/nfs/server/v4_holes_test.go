@@ -117,7 +117,7 @@ func TestHoles4(t *testing.T) {
 		"ALLOCATE beyond":           {nfs4.ErrInval, change(nfs4.OpAllocate, 1<<63, 1<<63)},
 		"ALLOCATE too much":         {nfs4.ErrFBig, change(nfs4.OpAllocate, 0, 1<<63)},
 		"DEALLOCATE of nothing":     {nfs4.ErrInval, change(nfs4.OpDeallocate, 0, 0)},
-		"DEALLOCATE of a directory": {nfs4.ErrIsDir, []Raw{putRoot, op4(nfs4.OpDeallocate, anonymous, uint64(0), uint64(1))}},
+		"DEALLOCATE of a directory": {nfs4.ErrWrongType, []Raw{putRoot, op4(nfs4.OpDeallocate, anonymous, uint64(0), uint64(1))}},
 		"READ_PLUS of a link":       {nfs4.ErrSymlink, []Raw{putRoot, lookup4("link"), op4(nfs4.OpReadPlus, anonymous, uint64(0), 1)}},
 		"READ_PLUS of nothing":      {nfs4.ErrNoFileHandle, []Raw{op4(nfs4.OpReadPlus, anonymous, uint64(0), 1)}},
 		"READ_PLUS behind the end":  {nfs4.OK, []Raw{putRoot, lookup4("file"), op4(nfs4.OpReadPlus, anonymous, uint64(1)<<60, 1)}},

@@ -18,7 +18,7 @@ func lockRange(offset, length uint64, write bool) (state.Range, nfs4.Status) {
 		return state.Range{}, nfs4.ErrInval
 	case length == math.MaxUint64:
 		return state.Range{First: offset, Last: math.MaxUint64, Write: write}, nfs4.OK
-	case length-1 > math.MaxUint64-offset:
+	case length > math.MaxUint64-offset:
 		return state.Range{}, nfs4.ErrInval
 	}
 	return state.Range{First: offset, Last: offset + length - 1, Write: write}, nfs4.OK

@@ -30,13 +30,27 @@ func (c *compound) component(raw []byte, n *vfs.Name) nfs4.Status {
 
 // directory returns the status of an operation on names for an object that has none.
 func directory(n *vfs.Node) nfs4.Status {
-	switch n.Kind() {
-	case unix.S_IFDIR:
+	if n.IsDir() {
 		return nfs4.OK
-	case unix.S_IFLNK:
-		return nfs4.ErrSymlink
 	}
 	return nfs4.ErrNotDir
+}
+
+// searchable is directory for the operations that return NFS4ERR_SYMLINK (RFC 8881 section 15.2).
+func searchable(n *vfs.Node) nfs4.Status {
+	if n.Kind() == unix.S_IFLNK {
+		return nfs4.ErrSymlink
+	}
+	return directory(n)
+}
+
+// nameStatus is status4 for a change of names, which has no NFS4ERR_PERM: a sticky bit, a protected
+// link or an immutable object.
+func nameStatus(err error) nfs4.Status {
+	if errors.Is(err, unix.EPERM) {
+		return nfs4.ErrAccess
+	}
+	return status4(err)
 }
 
 // lookup is LOOKUP (RFC 8881 section 18.13).
@@ -47,6 +61,9 @@ func (c *compound) lookup() nfs4.Status {
 	var a nfs4.LookupArgs
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
+	}
+	if st := searchable(c.cur); st != nfs4.OK {
+		return st
 	}
 	n, st := c.find(a.Name)
 	if st == nfs4.OK {
@@ -86,6 +103,9 @@ func (c *compound) parent() (*vfs.Node, nfs4.Status) {
 func (c *compound) lookupP() nfs4.Status {
 	if !c.mayWait {
 		return wait
+	}
+	if st := searchable(c.cur); st != nfs4.OK {
+		return st
 	}
 	n, st := c.parent()
 	if st == nfs4.OK {
@@ -133,7 +153,7 @@ func (c *compound) create() nfs4.Status {
 			return st
 		}
 	}
-	res := nfs4.CreateRes{Change: changeInfo(&c.wcc), Set: set.Mask}
+	res := nfs4.CreateRes{Change: changeInfo(&c.wcc), Set: c.created(set.Mask)}
 	res.Encode(c.e)
 	return nfs4.OK
 }
@@ -185,7 +205,7 @@ func (c *compound) remove() nfs4.Status {
 		err = unix.ENOTEMPTY
 	}
 	if err != nil {
-		return status4(err)
+		return nameStatus(err)
 	}
 	res := nfs4.RemoveRes{Change: changeInfo(&c.wcc)}
 	res.Encode(c.e)
@@ -231,7 +251,7 @@ func (c *compound) rename() nfs4.Status {
 		err = unix.EEXIST
 	}
 	if err != nil {
-		return status4(err)
+		return nameStatus(err)
 	}
 	res := nfs4.RenameRes{Source: changeInfo(&c.wcc), Target: changeInfo(&c.wcc2)}
 	res.Encode(c.e)
@@ -250,7 +270,7 @@ func (c *compound) link() nfs4.Status {
 	if c.saved.IsDir() {
 		return nfs4.ErrIsDir
 	}
-	if st := directory(c.cur); st != nfs4.OK {
+	if st := searchable(c.cur); st != nfs4.OK {
 		return st
 	}
 	if st := c.component(a.Name, &c.name); st != nfs4.OK {
@@ -261,7 +281,7 @@ func (c *compound) link() nfs4.Status {
 	}
 	c.wcc = vfs.Wcc{}
 	if err := c.s.fs.Link(c.saved, c.cur, &c.name, &c.cred, &c.wcc); err != nil {
-		return status4(err)
+		return nameStatus(err)
 	}
 	res := nfs4.LinkRes{Change: changeInfo(&c.wcc)}
 	res.Encode(c.e)

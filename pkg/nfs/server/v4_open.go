@@ -61,12 +61,12 @@ func (c *compound) checkOpen(a *nfs4.OpenArgs) nfs4.Status {
 	}
 	switch a.Claim {
 	case nfs4.ClaimNull:
-		return directory(c.cur)
+		return searchable(c.cur)
 	case nfs4.ClaimDelegateCur:
 		if a.Create {
 			return nfs4.ErrInval
 		}
-		return directory(c.cur)
+		return searchable(c.cur)
 	case nfs4.ClaimFH, nfs4.ClaimPrevious, nfs4.ClaimDelegCurFH:
 		if a.Create {
 			return nfs4.ErrInval
@@ -138,7 +138,7 @@ func (c *compound) createFile(a *nfs4.OpenArgs, r *nfs4.OpenRes) (n *vfs.Node, k
 			return nil, k, st
 		}
 	}
-	if a.Mode == nfs4.Exclusive1 && set.Mask.And(verifierAttrs) != (nfs4.Bitmap{}) {
+	if a.Mode == nfs4.Exclusive1 && set.Mask.And(verifierSetters) != (nfs4.Bitmap{}) {
 		return nil, k, nfs4.ErrInval
 	}
 	c.initial(c.cur, &set)
@@ -155,7 +155,7 @@ func (c *compound) createFile(a *nfs4.OpenArgs, r *nfs4.OpenRes) (n *vfs.Node, k
 		switch {
 		case err == nil:
 			k.created = true
-			r.AttrSet = set.Mask
+			r.AttrSet = c.created(set.Mask)
 			if set.SetACL && c.wcc.Created {
 				k.acl = set.ACL
 			}
@@ -221,7 +221,7 @@ func (c *compound) openFile(a *nfs4.OpenArgs, n *vfs.Node, k creation, r *nfs4.O
 	}
 	o, st := c.s.v4.state.Open(&state.OpenRequest{
 		Client: c.client, Owner: a.Owner.Owner, File: n.Key(), Access: access, Deny: a.Deny,
-		Reclaim: a.Claim == nfs4.ClaimPrevious, Delegated: byDelegation(a), Resource: file,
+		Truncate: k.truncate, Reclaim: a.Claim == nfs4.ClaimPrevious, Delegated: byDelegation(a), Resource: file,
 	}, c.now)
 	if st != nfs4.OK || !o.New {
 		file.Close()

@@ -165,3 +165,124 @@ func TestStateProtection(t *testing.T) {
 	s.fails(nfs4.ErrInval, op4(nfs4.OpSetSSV, "ssv", "digest"))
 	s.fails(nfs4.ErrBadXDR, op4(nfs4.OpSetSSV, "ssv", 99))
 }
+
+func TestSessionErrors(t *testing.T) { testFailures(t, sessionFailures) }
+
+// sessionFailures are those of the operations on clients and sessions.
+func sessionFailures(e *errorEnv) (list []failure) {
+	alone := func(op nfs4.Op, want nfs4.Status, name string, ops ...nfs4test.Raw) {
+		list = append(list, failure{op: op, want: want, name: name, ops: ops, alone: true})
+	}
+	add := func(op nfs4.Op, want nfs4.Status, name string, ops ...nfs4test.Raw) {
+		list = append(list, failure{op: op, want: want, name: name, ops: ops})
+	}
+	exchange := func(owner, verifier string, flags uint32, protect ...any) nfs4test.Raw {
+		if protect == nil {
+			protect = []any{0}
+		}
+		return op4(nfs4.OpExchangeID, append([]any{nfs4test.Raw(verifier), owner, flags}, append(protect, 0)...)...)
+	}
+	const update = nfs4.ExchangeUpdateConfirmed
+	enforce := nfs4test.Bitmap(uint32(nfs4.OpCreateSession), uint32(nfs4.OpDestroySession))
+	ssv := nfs4test.Fields(nfs4.ProtectSSV, enforce, 0, 1, "sha256", 1, "aes256", 4, 2)
+	for _, x := range []struct {
+		want nfs4.Status
+		name string
+		op   nfs4test.Raw
+	}{
+		{nfs4.ErrInval, "an unknown flag", exchange("new", "verifier", 8)},
+		{nfs4.ErrInval, "a flag of the server", exchange("new", "verifier", nfs4.ExchangeConfirmed)},
+		{nfs4.ErrInval, "SP4_MACH_CRED", exchange("new", "verifier", 0, nfs4.ProtectMachCred, enforce, 0)},
+		{nfs4.ErrEncrAlgUnsupp, "SP4_SSV", exchange("new", "verifier", 0, ssv)},
+		{nfs4.ErrBadXDR, "unknown protection", exchange("new", "verifier", 0, 3)},
+		{nfs4.ErrNoEnt, "update of nothing", exchange("new", "verifier", update)},
+		{nfs4.ErrNotSame, "update with another verifier", exchange("client", "VERIFIER", update)},
+		{nfs4.ErrPerm, "update by another principal", exchange("user", "verifier", update)},
+		{nfs4.ErrClientIDInUse, "another principal", exchange("user", "verifier", 0)},
+		{nfs4.ErrClientIDInUse, "another principal and verifier", exchange("user", "VERIFIER", 0)},
+	} {
+		alone(nfs4.OpExchangeID, x.want, x.name, x.op)
+		add(nfs4.OpExchangeID, x.want, x.name+" in a session", x.op)
+	}
+	channel := nfs4test.Channel(8192, 16, testSlots)
+	small := func(at int) nfs4test.Raw { // a channel with one word of 1
+		c := append(nfs4test.Raw{}, channel...)
+		copy(c[4*at:], []byte{0, 0, 0, 1})
+		return c
+	}
+	for _, x := range []struct {
+		want nfs4.Status
+		name string
+		op   nfs4test.Raw
+	}{
+		{nfs4.ErrStaleClientID, "an unknown client", createSession(e.client+1<<20, 1)},
+		{nfs4.ErrSeqMisordered, "a sequence too high", createSession(e.client, e.sequence+1)},
+		{nfs4.ErrSeqMisordered, "a sequence too low", createSession(e.client, e.sequence-2)},
+		{nfs4.ErrInval, "an unknown flag", createSession(e.client, e.sequence, 15, channel, channel, 1, 0)},
+		{nfs4.ErrTooSmall, "requests of 1 byte", createSession(e.client, e.sequence, 0, small(1), channel, 1, 0)},
+		{nfs4.ErrTooSmall, "replies of 1 byte", createSession(e.client, e.sequence, 0, small(2), channel, 1, 0)},
+		{nfs4.ErrTooSmall, "callbacks of 1 byte", createSession(e.client, e.sequence, 0, channel, small(1), 1, 0)},
+		{nfs4.ErrBadXDR, "two IRDs", createSession(e.client, e.sequence, 0, nfs4test.Fields(0, 8192, 8192, 8192, 16, 8, 2, 13, 57), channel, 1, 0)},
+	} {
+		alone(nfs4.OpCreateSession, x.want, x.name, x.op)
+		add(nfs4.OpCreateSession, x.want, x.name+" in a session", x.op)
+	}
+	unknown := nfs4test.Raw(make([]byte, 16))
+	for op, x := range map[nfs4.Op]nfs4test.Raw{
+		nfs4.OpExchangeID: exchange("new", "verifier", 0), nfs4.OpCreateSession: createSession(e.client, e.sequence),
+		nfs4.OpDestroySession: op4(nfs4.OpDestroySession, e.id), nfs4.OpDestroyClientID: op4(nfs4.OpDestroyClientID, e.client),
+		nfs4.OpBindConnToSession: op4(nfs4.OpBindConnToSession, e.id, nfs4.ChannelFore, false),
+	} {
+		list = append(list, failure{op: op, want: nfs4.ErrNotOnlyOp, name: "with a companion", ops: []nfs4test.Raw{x, rootFH}, alone: true, early: 1})
+	}
+	list = append(list, failure{
+		op: nfs4.OpDestroySession, want: nfs4.ErrNotOnlyOp, name: "before another operation",
+		ops: []nfs4test.Raw{op4(nfs4.OpDestroySession, e.id), rootFH}, early: 1,
+	})
+	add(nfs4.OpBindConnToSession, nfs4.ErrNotOnlyOp, "in a session", op4(nfs4.OpBindConnToSession, e.id, nfs4.ChannelFore, false))
+	alone(nfs4.OpBindConnToSession, nfs4.ErrBadSession, "an unknown session", op4(nfs4.OpBindConnToSession, unknown, nfs4.ChannelFore, false))
+	alone(nfs4.OpBindConnToSession, nfs4.ErrInval, "a connection without callbacks", op4(nfs4.OpBindConnToSession, e.id, nfs4.ChannelBack, false))
+	alone(nfs4.OpBindConnToSession, nfs4.ErrBadXDR, "direction 5", op4(nfs4.OpBindConnToSession, e.id, 5, false))
+	alone(nfs4.OpDestroySession, nfs4.ErrBadSession, "an unknown session", op4(nfs4.OpDestroySession, unknown))
+	add(nfs4.OpDestroySession, nfs4.ErrBadSession, "an unknown session in a session", op4(nfs4.OpDestroySession, unknown))
+	for _, client := range []uint64{e.client, e.other.client} {
+		alone(nfs4.OpDestroyClientID, nfs4.ErrClientIDBusy, "a client with a session", op4(nfs4.OpDestroyClientID, client))
+		add(nfs4.OpDestroyClientID, nfs4.ErrClientIDBusy, "a client with a session, in a session", op4(nfs4.OpDestroyClientID, client))
+	}
+	for _, client := range []uint64{0, e.client + 1<<20, e.client ^ 1<<40} {
+		alone(nfs4.OpDestroyClientID, nfs4.ErrStaleClientID, "an unknown client", op4(nfs4.OpDestroyClientID, client))
+		add(nfs4.OpDestroyClientID, nfs4.ErrStaleClientID, "an unknown client, in a session", op4(nfs4.OpDestroyClientID, client))
+	}
+	add(nfs4.OpSequence, nfs4.ErrSequencePos, "a second SEQUENCE", op4(nfs4.OpSequence, e.id, 1, 1, 1, false))
+	add(nfs4.OpSequence, nfs4.ErrSequencePos, "SEQUENCE behind another operation", rootFH, op4(nfs4.OpSequence, e.id, 1, 1, 1, false))
+	add(nfs4.OpSetSSV, nfs4.ErrInval, "without SSV", op4(nfs4.OpSetSSV, "ssv", "digest"))
+	add(nfs4.OpReclaimComplete, nfs4.ErrCompleteAlready, "a second time", reclaimComplete)
+	add(nfs4.OpReclaimComplete, nfs4.ErrNoFileHandle, "of a file system", op4(nfs4.OpReclaimComplete, true))
+	for _, op := range []nfs4.Op{
+		nfs4.OpOpenAttr, nfs4.OpGetDirDelegation, nfs4.OpGetDeviceInfo, nfs4.OpGetDeviceList, nfs4.OpLayoutCommit, nfs4.OpLayoutGet,
+		nfs4.OpLayoutReturn, nfs4.OpOpenConfirm, nfs4.OpReleaseLockOwner, nfs4.OpRenew, nfs4.OpSetClientID,
+		nfs4.OpSetClientIDConfirm, nfs4.OpWriteSame, nfs4.OpLayoutError, nfs4.OpLayoutStats,
+	} {
+		add(op, nfs4.ErrNotSupp, "not supported", rootFH, op4(op, 0))
+	}
+	for _, number := range []int{0, 1, 2, 76, 10044, 1 << 30} {
+		add(nfs4.OpIllegal, nfs4.ErrOpIllegal, "an unknown operation", nfs4test.Fields(number))
+		alone(nfs4.OpIllegal, nfs4.ErrOpIllegal, "an unknown operation without a session", nfs4test.Fields(number))
+	}
+	for op := nfs4.OpAllocate; op <= nfs4.OpRemoveXattr; op++ {
+		alone(nfs4.OpIllegal, nfs4.ErrOpIllegal, op.String()+" in version 4.1", op4(op))
+	}
+	return list
+}
+
+// TestManySessions has more sessions than a client may have.
+func TestManySessions(t *testing.T) {
+	r := newEnv4(t, nil)
+	s := r.session("client")
+	for range r.s.v4.state.Config().MaxSessions - 1 {
+		expect(t, "session", r.compound(1, createSession(s.client, s.sequence)), nfs4.OK)
+		s.sequence++
+	}
+	expect(t, "one more", r.compound(1, createSession(s.client, s.sequence)), nfs4.ErrNoSpc)
+	s.ok(rootFH)
+}

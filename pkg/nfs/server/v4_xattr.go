@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -61,6 +62,9 @@ func (c *compound) setXattr() nfs4.Status {
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
 	}
+	if bytes.IndexByte(a.Name, 0) >= 0 {
+		return nfs4.ErrBadChar
+	}
 	flags := [...]int{nfs4.XattrEither: 0, nfs4.XattrCreate: unix.XATTR_CREATE, nfs4.XattrReplace: unix.XATTR_REPLACE}[a.Option]
 	return c.changeXattr(func() error { return c.s.fs.SetXattr(c.cur, a.Name, a.Value, flags, &c.cred, &c.wcc) })
 }
@@ -73,6 +77,9 @@ func (c *compound) removeXattr() nfs4.Status {
 	var a nfs4.RemoveXattrArgs
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
+	}
+	if bytes.IndexByte(a.Name, 0) >= 0 {
+		return nfs4.ErrBadChar
 	}
 	return c.changeXattr(func() error { return c.s.fs.RemoveXattr(c.cur, a.Name, &c.cred, &c.wcc) })
 }

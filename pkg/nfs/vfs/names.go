@@ -214,13 +214,15 @@ func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred
 	toWcc.before(to)
 	victim := fs.cachedEntry(to, toName)
 	moved, lost := fs.identify(from.path, fromName.terminated())
+	target, missing := fs.identify(to.path, toName.terminated())
+	idle := lost == nil && missing == nil && moved == target
 	entered, err := fs.ids.enter(c)
 	if err == nil {
 		err = retry(func() error { return unix.Renameat(from.path, fromName.String(), to.path, toName.String()) })
 		fs.ids.leave(entered)
 	}
-	fromWcc.after(from, err == nil)
-	toWcc.after(to, err == nil)
+	fromWcc.after(from, err == nil && !idle)
+	toWcc.after(to, err == nil && !idle && from != to)
 	unlockBoth(from, to)
 	fs.releaseRemoved(victim)
 	if err != nil {

@@ -35,6 +35,8 @@ type OpenRequest struct {
 	Reclaim      bool
 	// Delegated: the client has made the open by its delegation (CLAIM_DELEGATE_CUR).
 	Delegated bool
+	// Truncate: the OPEN itself writes, whatever its Access.
+	Truncate bool
 	// Resource is kept with a new open.
 	Resource any
 }
@@ -137,12 +139,16 @@ func (s *State) shareConflict(r *OpenRequest, now time.Time) nfs4.Status {
 	if f == nil {
 		return nfs4.OK
 	}
+	used := r.Access
+	if r.Truncate {
+		used |= Write
+	}
 	var holders []*Client
 	for _, o := range f.opens {
 		if o.client == r.Client && o.owner.name == string(r.Owner) {
 			continue
 		}
-		if o.deny&r.Access != 0 || o.access&r.Deny != 0 {
+		if o.deny&used != 0 || o.access&r.Deny != 0 {
 			if o.client == r.Client {
 				return nfs4.ErrShareDenied
 			}
