@@ -115,6 +115,7 @@ func (n *NFS4) validate(r report) {
 	between(r.at("clients"), n.Clients, 1, 65536)
 	between(r.at("opens"), n.Opens, 0, 1<<20)
 	between(r.at("locks"), n.Locks, 0, 1<<20)
+	between(r.at("delegations"), n.Delegations, -1, 1<<20)
 }
 
 func (s *RDMAServer) checkProvider(r report) {

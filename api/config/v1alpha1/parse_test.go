@@ -43,7 +43,7 @@ func wantGood() GatewayConfig {
 				{Network: RDMA, Provider: IWARP, Address: "127.0.0.1:20049", Options: &ListenerOptions{CRC: true}},
 				{Network: TCP, Address: "127.0.0.1:2049"},
 			},
-			Backend: Backend{Volume: &Volume{"/srv/data", NFS4{Lease: Duration(90 * time.Second), Grace: Duration(90 * time.Second), Clients: 1024}}},
+			Backend: Backend{Volume: &Volume{"/srv/data", NFS4{Lease: Duration(90 * time.Second), Grace: Duration(90 * time.Second), Clients: 1024, Shared: true}}},
 			Access:  []AccessRule{{AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ReadWrite, SquashNone}},
 			Transport: Transport{
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
@@ -88,7 +88,7 @@ exports:
   - network: tcp
     address: "[::1]:0"
   - {network: rdma, provider: verbs, device: mlx5_4, address: "10.0.0.1:2050"}
-  backend: {volume: {path: /, nfs4: {lease: 1m, grace: 2m, clients: 10, opens: 20, locks: 30}}}
+  backend: {volume: {path: /, nfs4: {lease: 1m, grace: 2m, clients: 10, opens: 20, locks: 30, delegations: 40, shared: false}}}
   access:
   - from: {networks: [0.0.0.0/0, '::/0']}
   transport:
@@ -112,7 +112,7 @@ exports:
 				{Network: TCP, Address: "[::1]:0"},
 				{Network: RDMA, Provider: Verbs, Device: "mlx5_4", Address: "10.0.0.1:2050"},
 			},
-			Backend: Backend{Volume: &Volume{"/", NFS4{Lease: Duration(time.Minute), Grace: Duration(2 * time.Minute), Clients: 10, Opens: 20, Locks: 30}}},
+			Backend: Backend{Volume: &Volume{"/", NFS4{Lease: Duration(time.Minute), Grace: Duration(2 * time.Minute), Clients: 10, Opens: 20, Locks: 30, Delegations: 40}}},
 			Access: []AccessRule{{
 				AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
 			}},

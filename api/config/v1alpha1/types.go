@@ -227,6 +227,15 @@ type NFS4 struct {
 	// Locks is the maximum number of locked ranges, and of owners of locks on a file, of all
 	// clients, 1 to 1048576. A further LOCK is asked to retry. 0, the default, means as for Opens.
 	Locks int `json:"locks,omitempty"`
+	// Delegations is the maximum number of delegations of all clients, -1 to 1048576. A client with
+	// a delegation of a file caches it until another one needs the file. 0, the default, means half
+	// of the default for Opens, -1 none.
+	Delegations int `json:"delegations,omitempty"`
+	// Shared means that others beside this export change the directory: local processes, or another
+	// export or server. Then delegations are for reading alone, and each takes a file lease of the
+	// kernel, with a file descriptor. Otherwise they are for writing too. Default true. A change
+	// takes effect at the next start.
+	Shared bool `json:"shared"`
 }
 
 // NFSServer is an NFS server on TCP.

@@ -259,7 +259,7 @@ func (c *callback) request() (*oncrpc.Request, error) {
 	}
 	r.Plan.MaxReply = oncrpc.MinReplyLen // no Reply chunk: answers are short (RFC 8167 section 5.2)
 	if !c.probe {
-		head := nfs4.CBCompoundArgs{Minor: 1, Count: 2}
+		head := nfs4.CBCompoundArgs{Minor: c.at.Minor, Count: 2}
 		head.Encode(e)
 		e.Uint32(uint32(nfs4.OpCBSequence))
 		c.at.Args.Referring = c.referring

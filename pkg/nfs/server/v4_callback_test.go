@@ -89,7 +89,7 @@ func (b *backClient) compound(d *xdr.Decoder, e *xdr.Encoder) {
 	var head nfs4.CBCompoundArgs
 	head.Decode(d)
 	var seq nfs4.CBSequenceArgs
-	if op := nfs4.CBOp(d.Uint32()); op != nfs4.OpCBSequence || head.Minor == 0 || head.Count != 2 {
+	if op := nfs4.CBOp(d.Uint32()); op != nfs4.OpCBSequence || head.Minor != 2 || head.Count != 2 {
 		b.t.Errorf("a callback begins with %d, %+v", op, head)
 	}
 	seq.Decode(d)
@@ -183,7 +183,7 @@ func (r *env) sessionBack(owner string, port int, sec ...any) (*session4, *backC
 		sec = []any{1, 0}
 	}
 	s := n.client4(owner, "verifier")
-	res := s.compound(1, createBack(s.client, s.sequence, sec...))
+	res := s.compound(2, createBack(s.client, s.sequence, sec...))
 	expect(r.t, "CREATE_SESSION", res, nfs4.OK)
 	s.sequence++
 	s.id = append(nfs4test.Raw{}, res.Op(0)[:16]...)

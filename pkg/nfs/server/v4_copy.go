@@ -33,8 +33,8 @@ func (c *compound) swapFH() {
 	c.curState, c.savedState = c.savedState, c.curState
 }
 
-// copy is COPY (RFC 7862 section 15.2) within the export. It is synchronous, whatever the client
-// asks for, and unstable.
+// copy is COPY (RFC 7862 section 15.2) within the export, unstable. A long one goes on after the
+// reply, if the client allows that and can be called back.
 func (c *compound) copy() nfs4.Status {
 	if !c.mayWait {
 		return wait
@@ -59,6 +59,10 @@ func (c *compound) copy() nfs4.Status {
 	}
 	res := nfs4.CopyRes{Requirements: nfs4.CopyRequirements{Consecutive: true, Synchronous: true}}
 	res.Response.Verf = verifier4(c.s.fs.Verifier())
+	if count > maxCopy && !a.Synchronous && c.startOffload(&a, count, &res) {
+		res.Encode(c.e)
+		return nfs4.OK
+	}
 	for done := uint64(0); done < min(count, maxCopy); {
 		c.wcc = vfs.Wcc{}
 		n, err := c.s.fs.Copy(c.saved, a.SrcOffset+done, c.cur, a.DstOffset+done, min(count-done, maxCopy), &c.cred, &c.wcc)

@@ -55,7 +55,7 @@ func TestCopy4(t *testing.T) {
 		"CLONE without a source":   {nfs4.ErrNoFileHandle, []Raw{putRoot, lookup4("file"), clone(0, 0, 0)}},
 		"CLONE, bad stateid":       {nfs4.ErrBadStateID, between(op4(nfs4.OpClone, bad, anonymous, uint64(0), uint64(0), uint64(1)))},
 		"CLONE cut off":            {nfs4.ErrBadXDR, between(Op(int(nfs4.OpClone)))},
-		"OFFLOAD_STATUS":           {nfs4.ErrNotSupp, []Raw{putRoot, op4(nfs4.OpOffloadStatus, anonymous)}},
+		"OFFLOAD_STATUS":           {nfs4.ErrBadStateID, []Raw{putRoot, op4(nfs4.OpOffloadStatus, anonymous)}},
 	} {
 		expect(t, name, s.do(x.ops...), x.want)
 	}

@@ -63,7 +63,7 @@ func (c *compound) createSession() nfs4.Status {
 	if c.call.Conn.Back == nil {
 		a.Flags &^= nfs4.SessionConnBackChan
 	}
-	r, st := c.s.v4.state.CreateSession(a, c.principal(), c.call.Conn, c.now)
+	r, st := c.s.v4.state.CreateSession(a, c.head.Minor, c.principal(), c.call.Conn, c.now)
 	if st != nfs4.OK {
 		return st
 	}

@@ -71,6 +71,9 @@ func (fs *FS) Seek(n *Node, off uint64, hole bool) (uint64, error) {
 	return uint64(at), err
 }
 
+// copyStep bounds the bytes of one Copy, which excludes other changes of the target.
+const copyStep = 4 << 20
+
 // Copy copies at most length bytes between files, inside the kernel where the file system can. It
 // returns the bytes copied; 0 without an error is the end of src. Node.Sync makes them stable.
 func (fs *FS) Copy(src *Node, srcOff uint64, dst *Node, dstOff, length uint64, c *Cred, w *Wcc) (uint64, error) {
@@ -82,7 +85,7 @@ func (fs *FS) Copy(src *Node, srcOff uint64, dst *Node, dstOff, length uint64, c
 	err = fs.changing(dst, c, w, func() error {
 		from, to := int64(srcOff), int64(dstOff)
 		return retry(func() (err error) {
-			done, err = unix.CopyFileRange(in, &from, out, &to, int(min(length, math.MaxInt32)), 0)
+			done, err = unix.CopyFileRange(in, &from, out, &to, int(min(length, copyStep)), 0)
 			return err
 		})
 	})

@@ -10,6 +10,7 @@ import (
 
 // backChannel is the back channel of a session (RFC 8881 section 2.10.3.1).
 type backChannel struct {
+	minor   uint32
 	program uint32
 	sec     nfs4.SecParms
 	// usable: the channel has room for callbacks, and a security flavor of this server.
@@ -36,7 +37,8 @@ const (
 	minCallbackOps = 2
 )
 
-func (b *backChannel) init(a *nfs4.ChannelAttrs, program uint32, sec []nfs4.SecParms) {
+func (b *backChannel) init(a *nfs4.ChannelAttrs, minor, program uint32, sec []nfs4.SecParms) {
+	b.minor = minor
 	b.usable = a.MaxRequestSize >= minCallback && a.MaxOperations >= minCallbackOps && a.MaxRequests > 0
 	if b.usable {
 		b.slots = make([]callbackSlot, min(a.MaxRequests, maxCallbacks))
@@ -145,6 +147,7 @@ func (s *State) DropConn(conn any) {
 type Callback struct {
 	Session *Session
 	Conn    any
+	Minor   uint32 // version
 	Program uint32
 	Sec     nfs4.SecParms
 	// Args are those of CB_SEQUENCE.
@@ -153,7 +156,7 @@ type Callback struct {
 
 func (n *Session) callback() Callback {
 	b := &n.back
-	return Callback{Session: n, Conn: b.conns[len(b.conns)-1], Program: b.program, Sec: b.sec}
+	return Callback{Session: n, Conn: b.conns[len(b.conns)-1], Minor: b.minor, Program: b.program, Sec: b.sec}
 }
 
 // Probe returns a callback without a slot, for CB_NULL on a back channel that the client has not

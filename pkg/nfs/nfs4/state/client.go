@@ -35,6 +35,7 @@ type Client struct {
 	// delegations has those that are not revoked; revoked has the others by number.
 	delegations map[*file]*Delegation
 	revoked     map[uint64]*Delegation
+	offloads    map[uint64]*Offload
 	states      int // stateids, but those of revoked delegations
 }
 
@@ -102,7 +103,7 @@ func (s *State) ExchangeID(owner []byte, v nfs4.Verifier, p Principal, update bo
 	c := &Client{
 		id: s.clientID(s.nextID()), owner: bytes.Clone(owner), verifier: v, principal: p, expires: now.Add(s.cfg.Lease),
 		sessions: map[nfs4.SessionID]*Session{}, owners: map[string]*openOwner{}, lockers: map[string]*lockOwner{},
-		delegations: map[*file]*Delegation{}, revoked: map[uint64]*Delegation{},
+		delegations: map[*file]*Delegation{}, revoked: map[uint64]*Delegation{}, offloads: map[uint64]*Offload{},
 	}
 	s.clients[c.id] = c
 	s.pending[string(owner)] = c
@@ -154,6 +155,10 @@ func (s *State) endClient(c *Client) {
 	}
 	for _, d := range c.revoked {
 		s.endDelegation(d)
+	}
+	for _, o := range c.offloads {
+		s.endOffload(o)
+		s.release(o.Job)
 	}
 	delete(s.clients, c.id)
 	if s.confirmed[string(c.owner)] == c {

@@ -67,8 +67,8 @@ func (l *Slot) Call() nfs4.ReferringCall { return l.call }
 func (l *Slot) Cache() bool { return l.cache }
 
 // CreateSession is CREATE_SESSION (RFC 8881 section 18.36), after the checks of its flags. conn
-// is the connection, for callbacks if the flags ask for it.
-func (s *State) CreateSession(a *nfs4.CreateSessionArgs, p Principal, conn any, now time.Time) (nfs4.CreateSessionRes, nfs4.Status) {
+// is the connection, for callbacks if the flags ask for it; they have the minor version.
+func (s *State) CreateSession(a *nfs4.CreateSessionArgs, minor uint32, p Principal, conn any, now time.Time) (nfs4.CreateSessionRes, nfs4.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var none nfs4.CreateSessionRes
@@ -106,7 +106,7 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, p Principal, conn any, 
 	fore.MaxOperations = min(fore.MaxOperations, uint32(s.cfg.MaxOps))
 	fore.MaxRequests = min(fore.MaxRequests, uint32(s.cfg.MaxSlots))
 	n := &Session{id: s.sessionID(c.id), client: c, slots: make([]slot, fore.MaxRequests), fore: fore}
-	n.back.init(&back, a.CBProgram, a.SecParms)
+	n.back.init(&back, minor, a.CBProgram, a.SecParms)
 	s.sessions[n.id] = n
 	c.sessions[n.id] = n
 	flags := a.Flags & nfs4.SessionConnBackChan

@@ -52,6 +52,8 @@ type Config struct {
 	MaxLocks int
 	// MaxDelegations bounds the delegations of all clients [65536]. A negative number means none.
 	MaxDelegations int
+	// MaxOffloads bounds the copies that go on after the reply to their COPY [16].
+	MaxOffloads int
 }
 
 func (c *Config) defaults() {
@@ -68,6 +70,7 @@ func (c *Config) defaults() {
 	set(&c.MaxOpens, 65536)
 	set(&c.MaxLocks, 65536)
 	set(&c.MaxDelegations, 65536)
+	set(&c.MaxOffloads, 16)
 }
 
 func set[T comparable](v *T, to T) {
@@ -106,6 +109,7 @@ type State struct {
 	recalls     []*Delegation
 	returned    []FileID
 	recent      recentRecalls
+	offloads    int
 	pressed     bool
 	pressedAt   time.Time
 

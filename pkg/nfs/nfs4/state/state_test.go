@@ -89,8 +89,15 @@ func (e *env) join(name, verifier string) *peer {
 	x, st := e.s.ExchangeID([]byte(name), v, Principal{}, false, e.now)
 	e.must("EXCHANGE_ID", st, nfs4.OK)
 	ch := nfs4.ChannelAttrs{MaxRequestSize: 1 << 20, MaxResponseSize: 1 << 20, MaxOperations: 8, MaxRequests: 2}
-	r, st := e.s.CreateSession(&nfs4.CreateSessionArgs{ClientID: x.ClientID, Sequence: x.Sequence, Fore: ch, Back: ch}, Principal{}, nil, e.now)
+	r, st := e.s.CreateSession(&nfs4.CreateSessionArgs{
+		ClientID: x.ClientID, Sequence: x.Sequence, Flags: nfs4.SessionConnBackChan, Fore: ch, Back: ch,
+	}, 2, Principal{}, name, e.now)
 	e.must("CREATE_SESSION", st, nfs4.OK)
+	probe, ok := e.s.Probe(r.Session)
+	if !ok {
+		e.t.Fatal("no back channel to probe")
+	}
+	e.s.Probed(&probe, true)
 	p := &peer{name: name, session: r.Session, seen: e.now}
 	e.peer[name] = p
 	e.sequence(p)
@@ -131,7 +138,55 @@ func (e *env) lose(name string) {
 			delete(e.locks, k)
 		}
 	}
+	for k := range e.delegations {
+		if k.client == name {
+			delete(e.delegations, k)
+		}
+	}
+	delete(e.revoked, name)
 	delete(e.peer, name)
+}
+
+// revoke ends delegations that were recalled a lease ago, as far as chosen.
+func (e *env) revoke(chosen func(k key, d *modelDelegation) bool) {
+	for k, d := range e.delegations {
+		if !d.recalled.IsZero() && e.now.After(d.recalled.Add(e.s.cfg.Lease)) && chosen(k, d) {
+			delete(e.delegations, k)
+			e.revoked[k.client] = append(e.revoked[k.client], d.id)
+		}
+	}
+}
+
+// conflict is a use of a file by p, nil for version 3: it reports whether the use must wait.
+func (e *env) conflict(p *peer, file byte, use Use) bool {
+	concerns := func(k key, d *modelDelegation) bool {
+		switch {
+		case k.file != file:
+			return false
+		case p != nil && k.client == p.name:
+			return use == UseWrite && d.leased && !d.write
+		}
+		return d.write || use != UseRead
+	}
+	e.revoke(concerns)
+	var holders []string
+	for k, d := range e.delegations {
+		if concerns(k, d) {
+			holders = append(holders, k.client)
+		}
+	}
+	if !slices.ContainsFunc(holders, func(n string) bool { return !e.expired(n) }) {
+		for _, h := range holders {
+			e.lose(h)
+		}
+		return false
+	}
+	for k, d := range e.delegations {
+		if concerns(k, d) && d.recalled.IsZero() {
+			d.recalled, e.recent[file] = e.now, e.now
+		}
+	}
+	return true
 }
 
 func (e *env) resource() any { e.next++; return e.next }
@@ -153,14 +208,29 @@ func (e *env) check() {
 			ranges += len(l.lock.ranges)
 		}
 	}
-	if st.Opens != len(e.opens) || st.Locks != len(e.locks) || len(e.held) != len(e.opens) || st.Ranges != ranges || st.Clients != len(e.peer) {
+	revoked, leased := 0, 0
+	for _, list := range e.revoked {
+		revoked += len(list)
+	}
+	for _, d := range e.delegations {
+		if d.leased {
+			leased++
+		}
+	}
+	if st.Delegations != len(e.delegations) || st.Revoked != revoked {
+		e.t.Fatalf("%d delegations, %d revoked; must be %d, %d", st.Delegations, st.Revoked, len(e.delegations), revoked)
+	}
+	if st.Opens != len(e.opens) || st.Locks != len(e.locks) || len(e.held) != len(e.opens)+leased || st.Ranges != ranges || st.Clients != len(e.peer) {
 		e.t.Fatalf("%+v, %d resources; must be %d opens, %d locks, %d ranges, %d clients", st, len(e.held), len(e.opens), len(e.locks), ranges, len(e.peer))
 	}
-	if len(e.s.stateids) != len(e.opens)+len(e.locks) {
+	if len(e.s.stateids) != len(e.opens)+len(e.locks)+len(e.delegations)+revoked {
 		e.t.Fatalf("%d stateids", len(e.s.stateids))
 	}
 	used := map[byte]bool{}
 	for k := range e.opens {
+		used[k.file] = true
+	}
+	for k := range e.delegations {
 		used[k.file] = true
 	}
 	if len(e.s.files) != len(used) {
@@ -222,10 +292,14 @@ func TestModel(t *testing.T) {
 					e.must("OPEN", st, nfs4.ErrShareDenied)
 					return
 				}
-				e.must("OPEN", st, nfs4.OK)
 				for _, h := range holders {
 					e.lose(h)
 				}
+				if e.conflict(p, k.file, OpenUse(access, deny)) {
+					e.must("OPEN", st, nfs4.ErrDelay)
+					return
+				}
+				e.must("OPEN", st, nfs4.OK)
 				m := e.opens[k]
 				if out.New != (m == nil) {
 					t.Fatalf("new %v, the model has %v", out.New, m)
@@ -390,10 +464,101 @@ func TestModel(t *testing.T) {
 				}
 				e.must("FREE_STATEID", e.s.Free(p.c, &l.id), want)
 			},
+			"delegate": func(*rapid.T) {
+				p := who()
+				k := drawKey(p)
+				k.owner = ""
+				write, leased := rapid.Bool().Draw(rt, "write"), rapid.Bool().Draw(rt, "leased")
+				may := len(e.revoked[p.name]) == 0 && e.delegations[k] == nil && !e.now.Before(e.recent[k.file].Add(contention))
+				open := false
+				for o, m := range e.opens {
+					if o.file != k.file {
+						continue
+					}
+					open = true
+					if m.access&Write != 0 && (!write || o.client != p.name) || o.client != p.name && (write || m.deny&Read != 0) {
+						may = false
+					}
+				}
+				for o, m := range e.delegations {
+					if o.file == k.file {
+						open = true
+						may = may && !write && !m.write
+					}
+				}
+				d, id, _ := e.s.Delegate(&DelegationRequest{Client: p.c, File: testFile(k.file), Write: write}, e.now)
+				if (d != nil) != (may && open) {
+					t.Fatalf("granted %v, must be %v", d != nil, may && open)
+				}
+				if d == nil {
+					return
+				}
+				if rapid.IntRange(0, 9).Draw(rt, "undo") == 0 {
+					e.s.Undelegate(d)
+					return
+				}
+				m := &modelDelegation{id: id, d: d, write: write, leased: leased}
+				if leased {
+					res := e.resource()
+					e.held[res] = true
+					if !e.s.AttachDelegation(d, res) {
+						t.Fatal("the delegation has ended")
+					}
+				}
+				e.delegations[k] = m
+			},
+			"conflict": func(*rapid.T) {
+				var p *peer
+				var c *Client
+				if rapid.Bool().Draw(rt, "version 4") {
+					p = who()
+					c = p.c
+				}
+				f := byte(rapid.IntRange(0, 1).Draw(rt, "file"))
+				use := Use(rapid.IntRange(0, 2).Draw(rt, "use"))
+				id := testFile(f)
+				st := e.s.Conflict(&id, c, use, e.now)
+				want := nfs4.OK
+				if e.conflict(p, f, use) {
+					want = nfs4.ErrDelay
+				}
+				e.must("a use", st, want)
+				for _, d := range e.s.Recalls() {
+					if _, ok := e.s.RecallOf(d); ok != (!d.ended && !d.revoked) {
+						t.Fatal("a recall of nothing")
+					}
+				}
+			},
+			"return": func(*rapid.T) {
+				p := who()
+				k := drawKey(p)
+				k.owner = ""
+				f := testFile(k.file)
+				if m := e.delegations[k]; m != nil {
+					want := uint32(Read)
+					if m.write {
+						want = Write
+					}
+					if _, st := e.s.Check(p.c, &m.id, &f, want); st != nfs4.OK {
+						t.Fatalf("a use of the delegation: %v", st)
+					}
+					e.must("FREE_STATEID of a delegation", e.s.Free(p.c, &m.id), nfs4.ErrLocksHeld)
+					e.must("DELEGRETURN", e.s.ReturnDelegation(p.c, &m.id, &f), nfs4.OK)
+					e.must("DELEGRETURN again", e.s.ReturnDelegation(p.c, &m.id, &f), nfs4.ErrBadStateID)
+					delete(e.delegations, k)
+				}
+				for _, id := range e.revoked[p.name] {
+					e.must("TEST_STATEID", e.s.Test(p.c, &id), nfs4.ErrDelegRevoked)
+					e.must("FREE_STATEID", e.s.Free(p.c, &id), nfs4.OK)
+				}
+				delete(e.revoked, p.name)
+			},
 			"tick": func(*rapid.T) {
 				e.s.Tick(e.now)
+				e.revoke(func(key, *modelDelegation) bool { return true })
 				for name := range e.peer {
-					hasState := slices.ContainsFunc(keysOf(e.opens), func(k key) bool { return k.client == name })
+					hasState := slices.ContainsFunc(keysOf(e.opens), func(k key) bool { return k.client == name }) ||
+						slices.ContainsFunc(keysOf(e.delegations), func(k key) bool { return k.client == name })
 					if e.expired(name) && (!hasState || e.now.Sub(e.peer[name].seen) > e.s.cfg.Lease+e.s.cfg.Courtesy) {
 						e.lose(name)
 					}

@@ -7,7 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 )
 
-// stateid is the part of an Open, a Lock or a Delegation behind its stateid.
+// stateid is the part of an Open, a Lock, a Delegation or an Offload behind its stateid.
 type stateid struct {
 	number     uint64
 	seq        uint32
@@ -16,6 +16,7 @@ type stateid struct {
 	open       *Open
 	lock       *Lock       // nil: the stateid is the open's, or the delegation's
 	delegation *Delegation // nil: it is no delegation's
+	offload    *Offload    // nil: it is no copy's
 }
 
 // file has the state of a file; it exists while there is any.
@@ -94,7 +95,7 @@ func (s *State) findOpen(c *Client, id *nfs4.StateID, f *FileID) (*Open, nfs4.St
 	switch {
 	case st != nfs4.OK:
 		return nil, st
-	case t.lock != nil || t.delegation != nil || t.file.id != *f:
+	case t.lock != nil || t.delegation != nil || t.offload != nil || t.file.id != *f:
 		return nil, nfs4.ErrBadStateID
 	}
 	return t.open, nfs4.OK
@@ -127,7 +128,7 @@ func (s *State) Check(c *Client, id *nfs4.StateID, f *FileID, want uint32) (acce
 	switch {
 	case st != nfs4.OK:
 		return 0, st
-	case t.file.id != *f:
+	case t.file.id != *f || t.offload != nil:
 		return 0, nfs4.ErrBadStateID
 	case want&Write != 0 && t.access()&Write == 0:
 		return 0, nfs4.ErrOpenMode
