@@ -287,8 +287,10 @@ type Transport struct {
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
 	// RFC5666 are forms of version 1 that only RFC 5666 has, for old clients. Padding accepts
-	// messages with padding before long data. Default none.
-	// +kubebuilder:validation:MaxItems=1
+	// messages with padding before long data. ReadRead exposes a reply for which the client offers
+	// no memory, so that it can read it: the gateway's memory becomes readable to that client.
+	// ReadRead needs software RDMA (iWARP). Default none.
+	// +kubebuilder:validation:MaxItems=2
 	// +listType=set
 	// +optional
 	RFC5666 []RFC5666Form `json:"rfc5666,omitempty"`
@@ -305,7 +307,7 @@ type Transport struct {
 type Extension string
 
 // RFC5666Form is a form of RPC-over-RDMA version 1 that only RFC 5666 has.
-// +kubebuilder:validation:Enum=Padding
+// +kubebuilder:validation:Enum=Padding;ReadRead
 type RFC5666Form string
 
 // OnChange is the effect of a changed setting on connections.

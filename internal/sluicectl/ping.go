@@ -33,7 +33,8 @@ type pingResult struct {
 	Client             *sideResult `json:"client,omitempty"`
 
 	// With --rfc5666: the alignment of padded calls.
-	Padding int `json:"padding,omitempty"`
+	Padding  int  `json:"padding,omitempty"`
+	ReadRead bool `json:"read_read,omitempty"`
 
 	InlineCall  int  `json:"inline_call,omitempty"`
 	InlineReply int  `json:"inline_reply,omitempty"`
@@ -100,7 +101,7 @@ func (s *session) negotiated() pingResult {
 	r := pingResult{
 		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
 		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,
-		Padding: n.Padding, IRD: n.Attributes.IRD, ORD: n.Attributes.ORD, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
+		Padding: n.Padding, ReadRead: n.ReadRead, IRD: n.Attributes.IRD, ORD: n.Attributes.ORD, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
 		windowless: !n.Attributes.RemoteInvalidation,
 	}
 	if n.Version == wire.Version2 {
@@ -144,6 +145,9 @@ func (r *pingResult) print(a *app) {
 	line("inline thresholds", "%d bytes for calls, %d for replies", r.InlineCall, r.InlineReply)
 	if r.Padding > 0 {
 		line("padding", "data of calls at multiples of %d bytes", r.Padding)
+	}
+	if r.ReadRead {
+		line("long replies", "read from the server's memory (Read-Read)")
 	}
 	line("credits", "%d granted, %d asked for", r.Granted, r.Requested)
 	line("RDMA Reads", "%d at once from the server (IRD), %d from here (ORD)", r.IRD, r.ORD)

@@ -36,6 +36,9 @@ func newConn(cfg *Config, server bool, shared *recvQueue) *Conn {
 	case cfg.offers(wire.Version2):
 		c.receives.extra = 0 // until the version, and with it the structure of receives, is known
 	} // receives for reverse replies are posted with the reverse calls
+	if c.exposes() {
+		c.receives.extra += mostExposed
+	}
 	c.responder.init(&c.link)
 	c.requester.init(&c.link)
 	c.groups.init(&c.link, &c.responder, &c.requester, &c.negotiator)
@@ -108,7 +111,7 @@ func (c *Conn) run() {
 
 func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 	o := rdma.Options{
-		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoRemoteAccess: c.server,
+		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoRemoteAccess: c.server && !c.exposes(),
 		ORD: c.cfg.ORD, IRD: c.cfg.IRD, ReceiveQueue: c.receiveDepth(), SendQueue: c.work.depth,
 	}
 	if !c.server {
@@ -133,6 +136,9 @@ func (c *Conn) ownAccount() credit.Account {
 func (c *Conn) receiveDepth() int {
 	own := c.ownAccount()
 	n := own.Max() + c.cfg.ReverseCredits + spareReceives
+	if c.exposes() {
+		n += mostExposed
+	}
 	if c.cfg.has(MessageContinuation | SendBasedPlacement) { // for replies that are groups
 		calls := c.cfg.ReverseCredits
 		if !c.server {

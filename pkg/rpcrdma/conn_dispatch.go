@@ -34,6 +34,12 @@ func (c *Conn) handleBatch(batch []rdma.Completion) oncrpc.Corker {
 		case idInvalidate:
 			c.work.completed(1)
 			c.requester.invalidated(idIndex(cp.ID))
+		case idFetch:
+			c.work.completed(1)
+			c.requester.fetchRead(idIndex(cp.ID))
+		case idWithdraw:
+			c.work.completed(1)
+			c.responder.withdrawn(idIndex(cp.ID))
 		}
 	}
 	if err := c.receives.fill(); err != nil {
@@ -54,6 +60,8 @@ func (c *Conn) Sent(ids []uint64) {
 			c.responder.sent(idIndex(id))
 		case idRequest:
 			c.requester.sent(idIndex(id))
+		case idDone:
+			c.requester.doneSent(idIndex(id))
 		case idControl:
 			c.negotiator.sent()
 		}
@@ -100,7 +108,7 @@ func (c *Conn) received(cp *rdma.Completion) {
 		}
 	case p == wire.Done:
 		c.consume(&ic.inbound, s, false)
-		ic.drop(Dropped, "RDMA_DONE is no longer part of version 1")
+		c.responder.done(ic)
 	case c.isReply(ic):
 		c.consume(&ic.inbound, s, false)
 		if versionKnown || !c.negotiator.probed(&ic.inbound) {
@@ -119,6 +127,9 @@ func (c *Conn) received(cp *rdma.Completion) {
 func (c *Conn) isReply(ic *inCall) bool {
 	if ic.v2 {
 		return ic.hdr.Direction == wire.Reply
+	}
+	if ic.hdr.Procedure == wire.NoMsg && len(ic.hdr.Reads) > 0 && c.fetches() {
+		return c.requester.expects(uint32(ic.hdr.XID))
 	}
 	if ic.hdr.Procedure == wire.NoMsg {
 		return len(ic.hdr.Reads) == 0 && (!c.server || ic.hdr.HasReply && c.requester.expects(uint32(ic.hdr.XID)))

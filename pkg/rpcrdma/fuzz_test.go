@@ -44,6 +44,8 @@ func FuzzResponder(f *testing.F) {
 	f.Add(pack(null, head(2, 128, 1000, 0, 0, 0, rpcCall(badXID, procMove, 1, 1001, make([]byte, 44+1004), tail, 0)), null))
 	f.Add(pack(null, head(2, 128, 400, 1, 48, segment, 0, 0, 0, rpcCall(badXID, procMove, 2, 100, 1000, make([]byte, 16+1000), tail, 0)), null))
 	f.Add(pack(null, head(2, 3, 0, 0, 0, 0, rpcCall(badXID, procNull)), head(2, 1<<30, 0, 0, 0, 0, rpcCall(badXID, procMove, 1, 4, 5, tail, 0)), null))
+	f.Add(pack(null, plainMsg(7, rpcCall(7, procMove, moveArgs(nil, 5000, 6000))), words(7, 1, 8, 3), words(7, 1, 8, 3), null))
+	f.Add(pack(null, plainMsg(7, rpcCall(7, procPlain, 0, 5000)), plainMsg(8, rpcCall(8, procPlain, 0, 5000)), words(8, 1, 8, 3), null))
 	first := words(1, 2, 8, 6, 1, 1, 4, 4096, 0)
 	for _, b := range [][]byte{
 		words(2, 2, 8, 0, 0, 5, 1, 48, segment, 0, 0, 0, rpcCall(badXID, procMove, moveArgs([]int{100}))),
@@ -191,6 +193,9 @@ func FuzzRequester(f *testing.F) {
 		f.Add(shape|8, words(xid, 1, 8, 2, 128, 1000, 0, 0, 0, good, 0, 0, 1, 0, 2000, make([]byte, 52+2000), tail))
 		f.Add(shape|8, words(xid, 1, 8, 2, 4096, 8, 0, 0, 0, good, 0, 0, 1, 0, 2000, make([]byte, 52+2000), tail))
 		f.Add(shape|8, words(xid, 1, 8, 2, 3, 8, 0, 0, 0, good))
+		f.Add(shape|8, words(xid, 1, 8, 0, 1, 44, segment, 0, 0, 0, good, 0, 0, 1, 0, 100, tail))
+		f.Add(shape|8, words(xid, 1, 8, 0, 1, 48, segment, 1, 44, segment, 0, 0, 0, good, 0, 0, 1, 0, 100, tail))
+		f.Add(shape|8, words(xid, 1, 8, 1, 1, 0, segment, 1, 0, segment, 0, 0, 0))
 		f.Add(shape, words(xid, 2, 8, 0, 0, 0, 0))
 		f.Add(shape, plainMsg(5, rpcCall(5, procNull)))
 	}

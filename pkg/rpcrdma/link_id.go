@@ -8,6 +8,9 @@ const (
 	idRequest           // the Send of our call
 	idInvalidate        // the invalidation of memory that our call exposed
 	idControl           // the Send of a message that is about no call
+	idFetch             // an RDMA Read of a reply; this and the next two are of RFC 5666 alone
+	idDone              // RDMA_DONE
+	idWithdraw          // the invalidation of a reply that the peer has read
 	idKind       = 0xffffffff_00000000
 )
 

@@ -59,6 +59,9 @@ type Negotiated struct {
 	MaxCallTransmissions, MaxReplyTransmissions int
 	// Padding is the alignment in bytes of padded calls (RFC 5666 section 3.9), 0 without.
 	Padding int
+	// ReadRead: calls from here leave it to the server to expose long replies (RFC 5666 section
+	// 5.1).
+	ReadRead bool
 	// Own and Remote are the transport properties of this side and of the peer, in version 2.
 	Own, Remote Properties
 }

@@ -24,6 +24,7 @@ type rawPeer struct {
 	size   int
 	shared bool // the pool is another's
 	recvs  [rawReceives][]byte
+	read   chan struct{} // an RDMA Read has completed
 }
 
 // received is a message that came.
@@ -56,7 +57,7 @@ func (p *rawPeer) mem(n int) []byte {
 }
 
 func newRawPeer(t testing.TB, size int) *rawPeer {
-	return &rawPeer{t: t, pool: getPool(), in: make(chan received, 256), ended: make(chan error, 1), size: size}
+	return &rawPeer{t: t, pool: getPool(), in: make(chan received, 256), read: make(chan struct{}, 256), ended: make(chan error, 1), size: size}
 }
 
 // rawPrivate is a raw peer's private data.
@@ -88,6 +89,9 @@ func (p *rawPeer) serve() { go func() { p.ended <- p.ep.Serve(p) }() }
 func (p *rawPeer) Completed(batch []rdma.Completion) {
 	for _, c := range batch {
 		if c.Op != rdma.Recv {
+			if c.Op == rdma.Read {
+				p.read <- struct{}{}
+			}
 			continue
 		}
 		b := p.recvs[c.ID]

@@ -205,10 +205,10 @@ func (out *requester) close(cause error) {
 		if o.unread && o.err == nil {
 			o.err = lost
 		}
-		if o.again && o.err == nil {
+		if (o.again || o.fetching && o.fetched.reads > 0) && o.err == nil {
 			o.err = lost
 		}
-		o.queued, o.unsent, o.unread, o.again, o.invalidating = false, false, false, false, 0
+		o.queued, o.unsent, o.unread, o.again, o.fetching, o.invalidating = false, false, false, false, false, 0
 		if o.busy == 0 {
 			o.live = false
 			o.next, gone = gone, o
@@ -250,6 +250,7 @@ type outCall struct {
 	unsent       bool // its Send has not completed
 	unread       bool // its reply has not come
 	invalidating int  // invalidations that have not completed
+	fetching     bool // its reply's data are being read; see fetchedReply
 	busy         int  // goroutines that work on it without the lock
 	err          error
 	credits      int // credits that it takes
@@ -268,6 +269,7 @@ type outCall struct {
 	invalidations sendBatch
 	build         callBuilder
 	reply         receivedReply
+	fetched       *fetchedReply // of RFC 5666 alone
 }
 
 // exposedRegion is memory that the peer can reach.
@@ -300,6 +302,7 @@ type callBuilder struct {
 	segs       []wire.Segment
 
 	padding   padded.Rule // of a call that is RDMA_MSGP
+	omitted   bool        // no memory is offered for a reply that may be long; see omitsChunks
 	lim       peerLimits
 	v2        bool
 	grouped   bool // the call is sent as a group

@@ -136,7 +136,7 @@ func (b *callBuilder) planReply(o *outCall, limit int) (size int, err error) {
 		size = wire.MinSize2
 	}
 	inline := size+r.Plan.MaxReply <= limit
-	if inline && o.room == 0 {
+	if inline && o.room == 0 || !inline && o.omitsChunks() {
 		return size, nil
 	}
 	if out.server {
@@ -474,6 +474,7 @@ func (b *callBuilder) release(out *requester) {
 	}
 	b.replyChunk.release()
 	b.writes, b.hasLong, b.foreign, b.grouped, b.padding = 0, false, false, false, padded.Rule{}
+	b.omitted = false
 	if b.group != nil {
 		b.group.planner.Reset()
 	}

@@ -128,7 +128,7 @@ const (
 // do.
 func (o *outCall) nextLocked() step {
 	switch {
-	case !o.live || o.queued || o.unsent || o.busy > 0:
+	case !o.live || o.queued || o.unsent || o.fetching || o.busy > 0:
 	case !o.unread && o.invalidating == 0 && o.again:
 		o.busy++
 		return step{kind: stepAgain}
@@ -182,6 +182,8 @@ func (o *outCall) finish() {
 	}
 	o.regions = o.regions[:0]
 	o.reply.release()
+	o.fetched.release()
+	o.fetched = nil
 	o.build.release(out)
 	out.mu.Lock()
 	if out.closed != nil {

@@ -69,9 +69,13 @@ func (out *requester) match(m *inbound, cp *rdma.Completion, err error) bool {
 			o.err = err
 		}
 	}
+	fetch := out.rfc5666 != nil && o.fetchLocked(m)
 	next := o.invalidateLocked(cp.Invalidated, cp.HasInvalidated)
 	out.mu.Unlock()
 	o.do(next)
+	if fetch {
+		o.beginFetch()
+	}
 	switch err.(type) { //nolint:errorlint // they are not wrapped
 	case nil:
 	case *RemoteError, *ReportError:
@@ -134,7 +138,7 @@ func (o *outCall) acceptReply(m *inbound) error {
 		writes = 0
 	}
 	switch {
-	case len(h.Reads) > 0:
+	case len(h.Reads) > 0 && !o.out.fetches():
 		return &ReplyError{"it has a Read list"}
 	case h.Writes() != writes && h.Writes() > 0:
 		return &ReplyError{fmt.Sprintf("its Write list has %d chunks, the call's %d", h.Writes(), writes)}
@@ -159,6 +163,10 @@ func (o *outCall) acceptReply(m *inbound) error {
 		a.long = n
 	}
 	switch {
+	case len(h.Reads) > 0:
+		if err := o.fetch(m); err != nil {
+			return err
+		}
 	case h.Procedure == wire.NoMsg && a.long == 0:
 		return &ReplyError{"RDMA_NOMSG with nothing in the Reply chunk"}
 	case h.Procedure != wire.NoMsg && a.long > 0:
@@ -202,6 +210,11 @@ func checkReturned(segs, offered []wire.Segment, p *resultBuf) (n int, err error
 // assemble puts the reply into r. The peer has no access to its memory any more.
 func (o *outCall) assemble(r *oncrpc.Request) error {
 	a, b := &o.reply, &o.build
+	if o.fetched != nil {
+		if err := o.fetched.join(&a.message); err != nil {
+			return err
+		}
+	}
 	r.Reply.Release()
 	r.Reply, a.message = a.message, r.Reply
 	obs := o.out.cfg.Observer

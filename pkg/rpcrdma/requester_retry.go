@@ -19,7 +19,7 @@ func (o *outCall) retryLocked(err error) bool {
 	}
 	e, ok := err.(*RemoteError) //nolint:errorlint // it is not wrapped
 	if ok && out.rfc5666 != nil && e.Version == wire.Version1 {
-		return o.retryPlain(e)
+		return o.retryOldForms(e)
 	}
 	if !ok || e.Version != wire.Version2 || o.out.server || o.tries+1 >= maxTries {
 		return false

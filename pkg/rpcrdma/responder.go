@@ -107,6 +107,9 @@ func (in *responder) close() {
 		}
 	}
 	in.retained.close()
+	if in.rfc5666 != nil {
+		in.rfc5666.exposed.close()
+	}
 	if in.account != nil {
 		in.account.Close()
 	}

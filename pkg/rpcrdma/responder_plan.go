@@ -81,6 +81,9 @@ func (ic *inCall) plan() bool {
 		}
 		return true
 	}
+	if ic.in.exposes() && !ic.v2 {
+		ic.Plan.MaxReply = max(ic.Plan.MaxReply, ic.in.cfg.MaxBulk)
+	}
 	d := ic.Args()
 	capacity := ic.Plan.MaxReply
 	var err error
@@ -88,7 +91,7 @@ func (ic *inCall) plan() bool {
 	if err == nil {
 		ic.bulk = min(ic.Plan.Bulk(), ic.in.cfg.MaxBulk)
 	}
-	if !ic.hdr.Chunks() && len(ic.Items) == 0 && len(ic.hdr.Transmit.Sets) == 0 {
+	if !ic.in.exposes() && !ic.hdr.Chunks() && len(ic.Items) == 0 && len(ic.hdr.Transmit.Sets) == 0 {
 		ic.Plan.Reset() // nothing is placed
 		ic.Plan.MaxReply = capacity
 		return true

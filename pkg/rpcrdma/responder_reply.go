@@ -26,6 +26,9 @@ func (ic *inCall) Respond(*oncrpc.Call) {
 	e := ic.placed()
 	in.ep.Cork() // the receive for the credit that the answer gives back leaves with it
 	defer in.ep.Uncork()
+	if e != nil && ic.exposeReply(e) {
+		return
+	}
 	if e != nil {
 		in.protocolError(ReplyTooLong, "call %#x of program %d version %d procedure %d: %s", ic.XID, ic.Program, ic.Version, ic.Procedure, e.reason)
 		ic.Release() // the error answer needs none of the large buffers
@@ -328,7 +331,7 @@ func (ic *inCall) write(segs []wire.Segment, data [][]byte) {
 }
 
 func (ic *inCall) sendReply() {
-	in, h := ic.in, &ic.hdr
+	h := &ic.hdr
 	credits, err := ic.grantCredits()
 	if err != nil {
 		ic.failUnanswered(err)
@@ -344,7 +347,12 @@ func (ic *inCall) sendReply() {
 	} else {
 		head = wire.AppendFixed(head, h.XID, wire.Version1, credits, proc)
 	}
-	head = wire.AppendEnd(head)
+	ic.finishReply(wire.AppendEnd(head))
+}
+
+// finishReply appends the Write list and the Reply chunk to the head of a reply, and sends it.
+func (ic *inCall) finishReply(head []byte) {
+	in, h := ic.in, &ic.hdr
 	for k := range h.Writes() {
 		n := 0
 		if k < len(ic.found) {

@@ -17,7 +17,11 @@ const (
 	// Padding: RDMA_MSGP, with padding before long opaques, is received, and sent by a client.
 	Padding RFC5666 = 1 << iota
 
-	allRFC5666 = Padding
+	// ReadRead: a reply for which a call has no room is read by the client. A server exposes its
+	// memory for that; a client offers none to the server.
+	ReadRead
+
+	allRFC5666 = Padding | ReadRead
 )
 
 // completeRFC5666 checks these forms.
@@ -28,15 +32,17 @@ func (cfg *Config) completeRFC5666() error {
 	if cfg.RFC5666 != 0 && !cfg.offers(wire.Version1) {
 		return fmt.Errorf("rpcrdma: Config.RFC5666 is %#x, it needs version 1", uint8(cfg.RFC5666))
 	}
-	cfg.Limits.Padded = cfg.RFC5666&Padding != 0
+	cfg.Limits.Padded, cfg.Limits.Done = cfg.RFC5666&Padding != 0, cfg.RFC5666&ReadRead != 0
 	return nil
 }
 
 // rfc5666 is the state of a connection with such forms.
 type rfc5666 struct {
 	// align is the alignment of padded calls from here; 0: none are padded.
-	align atomic.Int32
-	spare [][]byte // for the stream of a padded message; used with recvMu held
+	align    atomic.Int32
+	readRead atomic.Bool // calls from here leave it to the server to expose replies
+	exposed  exposedReplies
+	spare    [][]byte // for the stream of a padded message; used with recvMu held
 }
 
 func newRFC5666(cfg *Config, server bool) *rfc5666 {
@@ -47,7 +53,25 @@ func newRFC5666(cfg *Config, server bool) *rfc5666 {
 	if !server && cfg.RFC5666&Padding != 0 {
 		s.align.Store(padded.MaxAlign)
 	}
+	s.readRead.Store(!server && cfg.RFC5666&ReadRead != 0)
 	return s
+}
+
+// retry decides whether a call is sent again without the forms that the peer may not have. The peer
+// has answered ERR_CHUNK to version 1.
+func (o *outCall) retryOldForms(e *RemoteError) bool {
+	s, b := o.out.rfc5666, &o.build
+	switch {
+	case e.Code != wire.ErrChunk:
+		return false
+	case b.padding != (padded.Rule{}):
+		s.align.Store(0)
+	case b.omitted:
+		s.readRead.Store(false)
+	default:
+		return false
+	}
+	return true
 }
 
 // alignFor is the alignment for messages of at most limit bytes: an eighth of it, and a page at

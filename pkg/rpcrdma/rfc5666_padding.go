@@ -43,15 +43,6 @@ func (b *callBuilder) pad(out *requester, r *oncrpc.Request, size, limit int) (w
 	return wire.MsgP, size, nil
 }
 
-// retryPlain decides whether a call is sent again without padding.
-func (o *outCall) retryPlain(e *RemoteError) bool {
-	if o.build.padding == (padded.Rule{}) || e.Code != wire.ErrChunk {
-		return false
-	}
-	o.out.rfc5666.align.Store(0)
-	return true
-}
-
 func paddingOf(h *wire.Header) padded.Rule {
 	return padded.Rule{Align: int(h.Align), Threshold: int(h.Threshold)}
 }

@@ -34,7 +34,7 @@ import (
 //	recv token...                expects this message, and nothing else of it
 //	recv-invalidate NAME token...  expects it with the invalidation of the memory
 //	quiet                        no message has come
-//	exposed N                    the requester exposes N regions to its peer
+//	exposed N                    the tested side exposes N regions to its peer, at last
 //	goes-on                      further calls are answered, and all receives and credits come back;
 //	                             every row ends so
 //	knows key=value...           the tested side's parameters of the connection: version, ext, size,
@@ -42,6 +42,7 @@ import (
 //	call key=value...            the requester makes a call of procMove, see type move; a responder does
 //	                             so in the reverse direction
 //	done [text]                  that call is done; with an error that contains the text
+//	read NAME token...           RDMA Read of the bytes from the peer's segment that recv named
 //	write NAME K SIZE            RDMA Write to the peer's segment that recv named
 //
 // Tokens of messages are words, decimal or 0x…, and
@@ -160,7 +161,7 @@ func runTranscript(t *testing.T, role string, lines []transcriptLine) {
 
 // connect connects the side that is tested with a raw peer.
 func (x *transcript) connect(role string, options []string) (err error) {
-	o := rdmatest.Options{ScribbleReceives: true}
+	o := rdmatest.Options{ScribbleReceives: true, Record: true}
 	switch role {
 	case "responder":
 		x.w = newEnv(x.t, o, func(cfg *Config) { cfg.RFC5666 = rfc5666Of(options) })
@@ -174,7 +175,7 @@ func (x *transcript) connect(role string, options []string) (err error) {
 			cfg.Credits = credit.Static(8)
 		})
 	case "requester":
-		x.c, x.p, x.w = newRequesterEnv(x.t, rawPrivate(4096), func(cfg *Config) { cfg.RFC5666 = rfc5666Of(options) }, nil)
+		x.c, x.p, x.w = newRequesterEnv(x.t, rawPrivate(4096), func(cfg *Config) { cfg.RFC5666 = rfc5666Of(options) }, rdmatest.NewFabric(o))
 	case "requester2":
 		x.c, x.p, x.w, err = dial2(x.t, nil, func(h *wire.Header) []byte { return words(uint32(h.XID), 2, 8, 6, 0, 0) })
 	case "requester-ext":
@@ -202,7 +203,7 @@ func (x *transcript) connect(role string, options []string) (err error) {
 func rfc5666Of(options []string) (set RFC5666) {
 	for _, o := range options {
 		for name := range strings.SplitSeq(strings.TrimPrefix(o, "rfc5666="), ",") {
-			set |= map[string]RFC5666{"Padding": Padding}[name]
+			set |= map[string]RFC5666{"Padding": Padding, "ReadRead": ReadRead}[name]
 		}
 	}
 	return set
@@ -266,6 +267,19 @@ func (x *transcript) command(name string, args []string) error {
 		return x.goesOn()
 	case "knows":
 		return x.knows(args)
+	case "read":
+		want, mask := x.bytes(args[1:])
+		m, s := x.p.mem(len(want)), x.segs[args[0]]
+		wr := rdma.WorkRequest{Op: rdma.Read, Local: [][]byte{m}, Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset}}
+		if err := x.p.ep.Post([]rdma.WorkRequest{wr}); err != nil {
+			return err
+		}
+		select {
+		case <-x.p.read:
+			return x.compare(m, want, mask, args[1:])
+		case <-time.After(10 * time.Second):
+			return fmt.Errorf("nothing could be read")
+		}
 	case "write":
 		m := x.p.mem(atoi(args[2]))
 		fill([][]byte{m}, atoi(args[1]))
@@ -331,21 +345,28 @@ func (x *transcript) goesOn() error {
 	return nil
 }
 
-// exposed counts the regions that are open to the peer.
+// exposed waits until so many regions are open to the peer.
 func (x *transcript) exposed(want int) error {
+	own, peer := rdmatest.Dialer, rdmatest.Acceptor
+	if x.c == nil {
+		own, peer = peer, own
+	}
 	n := 0
-	for _, e := range x.w.fabric.Events() {
-		switch {
-		case e.What == "exposed" && e.From == rdmatest.Dialer:
-			n++
-		case e.What == "invalidated" && e.From == rdmatest.Dialer, e.What == "Send with Invalidate" && e.From == rdmatest.Acceptor:
-			n--
+	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
+		n = 0
+		for _, e := range x.w.fabric.Events() {
+			switch {
+			case e.What == "exposed" && e.From == own:
+				n++
+			case e.What == "invalidated" && e.From == own, e.What == "Send with Invalidate" && e.From == peer:
+				n--
+			}
+		}
+		if n == want {
+			return nil
 		}
 	}
-	if n != want {
-		return fmt.Errorf("%d regions are exposed, must be %d", n, want)
-	}
-	return nil
+	return fmt.Errorf("%d regions are exposed, must be %d", n, want)
 }
 
 // knows compares the negotiated parameters.

@@ -76,6 +76,9 @@ func (e *Export) validate(r report) {
 		e.Access[i].validate(r.at("access").index(i))
 	}
 	e.Transport.validate(r.at("transport"))
+	if slices.Contains(e.Transport.RFC5666, ReadRead) && slices.ContainsFunc(e.Listeners, func(l Listener) bool { return l.Provider == Verbs }) {
+		r.at("transport").at("rfc5666").refuse(string(ReadRead), "lets a client read memory, which an adapter shows to all connections: want listeners of provider iwarp alone")
+	}
 	e.Limits.validate(r.at("limits"))
 }
 

@@ -135,13 +135,13 @@ func (h *Header) Parse(message [][]byte, lim *Limits) error {
 
 func (h *Header) parse(r *Reader, lim *Limits) error {
 	size := r.left
-	if size < ErrChunkSize {
+	if size < ErrChunkSize && !(lim.Done && size == FixedSize) {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
 	h.XID, h.Version = XID(r.Uint32()), r.Uint32()
 	h.Credits, h.Procedure = Credits(r.Uint32()), Procedure(r.Uint32())
 	v2 := h.Version == Version2 && lim.Version2
-	if size < MinSize && h.Procedure != Error && !v2 {
+	if size < MinSize && h.Procedure != Error && !v2 && !(lim.Done && h.Procedure == Done) {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
 	switch {
@@ -165,6 +165,7 @@ func (h *Header) parse(r *Reader, lim *Limits) error {
 	switch h.Procedure {
 	case Msg, NoMsg:
 	case Done:
+		h.Size = r.pos
 		return nil
 	case MsgP:
 		if lim.Padded {

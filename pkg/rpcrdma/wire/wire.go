@@ -34,7 +34,7 @@ const (
 	// RDMA_NOMSG: the payload stream is in a Position Zero Read chunk or the Reply chunk
 	NoMsg Procedure = 1
 	MsgP  Procedure = 2 // RDMA_MSGP: of RFC 5666 alone; otherwise answered ERR_CHUNK
-	Done  Procedure = 3 // RDMA_DONE: no longer in use, dropped
+	Done  Procedure = 3 // RDMA_DONE: of RFC 5666 alone; otherwise dropped
 	Error Procedure = 4 // RDMA_ERROR
 )
 
@@ -131,10 +131,10 @@ type Limits struct {
 	// Version2 admits version 2, NoVersion1 refuses version 1. The limits on segments apply to
 	// items of the extension, too.
 	Version2, NoVersion1 bool
-	// Padded admits RDMA_MSGP, which RFC 8166 has no longer.
-	Padded  bool
-	Items   int // bulk items of a message, and results that a request directs
-	Buffers int // buffer segments of all items
+	// Padded admits RDMA_MSGP, and Done RDMA_DONE of 16 bytes, which RFC 8166 has no longer.
+	Padded, Done bool
+	Items        int // bulk items of a message, and results that a request directs
+	Buffers      int // buffer segments of all items
 	// Extensions are the known ones; nil means RoundTrip.
 	Extensions *Extensions
 }
