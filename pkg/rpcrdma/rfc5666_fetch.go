@@ -152,8 +152,7 @@ func (o *outCall) sendDone() {
 	out.work.post(&f.work)
 }
 
-// fetchLocked prepares what follows a reply with a Read list. It returns whether beginFetch
-// follows.
+// fetchLocked prepares the RDMA Reads of a reply. It returns whether beginFetch follows.
 func (o *outCall) fetchLocked(m *inbound) bool {
 	if o.fetched == nil && (o.err != nil || o.req == nil) && len(m.hdr.Reads) > 0 && o.out.fetches() {
 		f := new(fetchedReply)
