@@ -86,6 +86,9 @@ func (l *listing4) list(a *nfs4.ReaddirArgs) nfs4.Status {
 	eof, st := l.fill(int64(a.Cookie), min(max(total, minDirents), maxDirents))
 	if st != nfs4.OK {
 		c.e.Truncate(start)
+		if st == nfs4.ErrTooSmall && total < int(min(a.MaxCount, nfs4.MaxData)) {
+			return c.tooBig() // the client has asked for enough
+		}
 		return st
 	}
 	c.e.Bool(false)

@@ -34,6 +34,9 @@ func (c *compound) exchangeID() nfs4.Status {
 	case a.Protect == nfs4.ProtectSSV:
 		return nfs4.ErrEncrAlgUnsupp
 	}
+	if !c.need(256) {
+		return c.tooBig()
+	}
 	x, st := c.s.v4.state.ExchangeID(a.Owner, a.Verifier, c.principal(), a.Flags&nfs4.ExchangeUpdateConfirmed != 0, c.now)
 	if st != nfs4.OK {
 		return st
@@ -44,9 +47,6 @@ func (c *compound) exchangeID() nfs4.Status {
 	}
 	if x.Confirmed {
 		r.Flags |= nfs4.ExchangeConfirmed
-	}
-	if !c.need(256) {
-		return c.tooBig()
 	}
 	r.Encode(c.e)
 	return nfs4.OK

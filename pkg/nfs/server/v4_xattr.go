@@ -127,7 +127,8 @@ func (c *compound) listXattrs() nfs4.Status {
 		return nfs4.ErrBadCookie
 	}
 	names = names[a.Cookie:]
-	room := min(int(min(a.MaxCount, nfs4.MaxData)), c.room()) - listXattrsHead
+	asked := int(min(a.MaxCount, nfs4.MaxData))
+	room := min(asked, c.room()) - listXattrsHead
 	fit, size := 0, 0
 	for _, name := range names {
 		if size+4+xdr.Round(len(name)) > room {
@@ -137,6 +138,9 @@ func (c *compound) listXattrs() nfs4.Status {
 		fit++
 	}
 	if room < 0 || fit == 0 && len(names) > 0 {
+		if c.room() < asked {
+			return c.tooBig()
+		}
 		return nfs4.ErrTooSmall
 	}
 	if !c.need(listXattrsHead + size) {
