@@ -202,6 +202,13 @@ type VirtualIP struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Network string `json:"network"`
+
+	// LeaseDuration is how long a pod that does not answer keeps its addresses: whole seconds, 3s
+	// to 5m. Default 10s. Choose more if nodes or the API server are so busy that addresses move
+	// between healthy pods. A change restarts the pods, one after the other.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('3s') && duration(self) <= duration('5m') && duration(self).getMilliseconds() % 1000 == 0",message="want whole seconds, 3s to 5m"
+	// +optional
+	LeaseDuration Duration `json:"leaseDuration,omitempty"`
 }
 
 // RDMA lists the devices and networks of the pods.

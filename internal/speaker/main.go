@@ -73,7 +73,7 @@ func parse(args []string, version string, stdout, stderr io.Writer) (o options, 
 	f.Var(&o.adminHosts, "admin-hosts", "`IPS`, with commas between them, that --admin without an IP stands for; the page is reached by their interfaces alone")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached; unsaid, as from within a pod")
 	f.StringVar(&o.gateway, "gateway-ready", "", "`URL` of the gateway's readiness page: a pod whose gateway does not serve takes no addresses")
-	f.DurationVar(&o.timing.Lease, "lease-duration", o.timing.Lease, "a Lease that is not renewed for so long may be taken by others; whole seconds, 3s to 5m")
+	f.DurationVar(&o.timing.Lease, "lease-duration", o.timing.Lease, "a Lease that is not renewed for so long may be taken by others; renewed after three tenths of it; whole seconds, 3s to 5m")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "`LEVEL` of logging: debug, info, warn or error")
 	show := f.Bool("version", false, "print the version, and exit")
 	f.Usage = func() {
@@ -104,7 +104,7 @@ func parse(args []string, version string, stdout, stderr io.Writer) (o options, 
 	if d := o.timing.Lease; d != d.Truncate(time.Second) || d < 3*time.Second || d > 5*time.Minute {
 		return refuse("--lease-duration: %v, want whole seconds from 3s to 5m", d)
 	}
-	o.timing.Renew = min(o.timing.Renew, o.timing.Lease/3)
+	o.timing.Renew = o.timing.Lease * 3 / 10
 	return o, exitOK, false
 }
 

@@ -43,8 +43,8 @@ func TestFlags(t *testing.T) {
 	t.Setenv("POD_NAME", "gw-7")
 	t.Setenv("POD_UID", "4711")
 	t.Setenv("POD_NAMESPACE", "storage")
-	o, _, done := parse([]string{"--config", "x", "--lease-duration", "6s"}, "", nil, nil)
-	if done || o.pod != "gw-7" || o.uid != "4711" || o.namespace != "storage" || o.timing.Renew != 2*time.Second {
+	o, _, done := parse([]string{"--config", "x", "--lease-duration", "1m0s"}, "", nil, nil)
+	if done || o.pod != "gw-7" || o.uid != "4711" || o.namespace != "storage" || o.timing.Renew != 18*time.Second {
 		t.Errorf("%+v", o)
 	}
 }

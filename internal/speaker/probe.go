@@ -9,17 +9,14 @@ import (
 	"sluice.dev/sluice/internal/speaker/fsm"
 )
 
-const (
-	gatewayEvery = time.Second
-	// A gateway that answers nothing for so long is gone, and its addresses are useless. One that
-	// answers that it is not ready, as while it drains, keeps them.
-	gatewayGone = 10 * time.Second
-)
+const gatewayEvery = time.Second
 
 // watchGateway polls the gateway's readiness page until ctx ends, and calls report: whether the pod
-// may take addresses and may keep those it has.
-func watchGateway(ctx context.Context, url string, by http.RoundTripper, report func(fsm.Fit)) {
-	client := &http.Client{Transport: by, Timeout: gatewayEvery}
+// may take addresses and may keep those it has. A gateway that answers nothing for as long as a
+// Lease lasts is gone, and its addresses are useless. One that answers that it is not ready, as
+// while it drains, keeps them.
+func watchGateway(ctx context.Context, url string, by http.RoundTripper, lease time.Duration, report func(fsm.Fit)) {
+	client := &http.Client{Transport: by, Timeout: max(gatewayEvery, lease/10)}
 	answered := time.Now()
 	t := time.NewTicker(gatewayEvery)
 	defer t.Stop()
@@ -32,7 +29,7 @@ func watchGateway(ctx context.Context, url string, by http.RoundTripper, report 
 				answered, ready = time.Now(), r.StatusCode == http.StatusOK
 			}
 		}
-		report(fsm.Fit{Take: ready, Keep: time.Since(answered) < gatewayGone})
+		report(fsm.Fit{Take: ready, Keep: time.Since(answered) < lease})
 		select {
 		case <-ctx.Done():
 			return

@@ -26,11 +26,12 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 // and gives them up when it is gone.
 func TestWatchGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const lease = 30 * time.Second
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		gw := new(answers)
 		var fit atomic.Pointer[fsm.Fit]
-		go watchGateway(ctx, "http://gateway/readyz", gw, func(f fsm.Fit) { fit.Store(&f) })
+		go watchGateway(ctx, "http://gateway/readyz", gw, lease, func(f fsm.Fit) { fit.Store(&f) })
 		for _, c := range []struct {
 			code int
 			wait time.Duration
@@ -39,7 +40,7 @@ func TestWatchGateway(t *testing.T) {
 			{0, time.Second, fsm.Fit{Take: false, Keep: true}},
 			{200, 2 * time.Second, fsm.Fit{Take: true, Keep: true}},
 			{503, time.Minute, fsm.Fit{Take: false, Keep: true}},
-			{0, gatewayGone - 2*time.Second, fsm.Fit{Take: false, Keep: true}},
+			{0, lease - 2*time.Second, fsm.Fit{Take: false, Keep: true}},
 			{0, 4 * time.Second, fsm.Fit{}},
 			{200, 2 * time.Second, fsm.Fit{Take: true, Keep: true}},
 		} {

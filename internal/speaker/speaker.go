@@ -102,7 +102,7 @@ func (s *speaker) run(stop context.Context) error {
 	})
 	if s.o.gateway != "" {
 		s.work.Go(func() {
-			watchGateway(ctx, s.o.gateway, &http.Transport{DisableKeepAlives: true}, func(f fsm.Fit) { s.call(ctx, func() { s.gateway = f }) })
+			watchGateway(ctx, s.o.gateway, &http.Transport{DisableKeepAlives: true}, s.o.timing.Lease, func(f fsm.Fit) { s.call(ctx, func() { s.gateway = f }) })
 		})
 	}
 	s.loop(ctx, stop)

@@ -36,6 +36,9 @@ func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 			{Name: tokenVolume, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 		},
 	}
+	if v := g.Spec.Exposure.VirtualIP; v != nil && v.LeaseDuration != "" {
+		c.Args = append(c.Args, "--lease-duration", string(v.LeaseDuration))
+	}
 	adminHosts(g, &c)
 	return c
 }

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	callMost = 3 * time.Second
+	callLeast = 3 * time.Second
 	// a watch that is silent for so long is restarted: its connection may be dead
 	quietMost = 10 * time.Second
 	pause     = time.Second
@@ -47,9 +47,12 @@ func New(c *rest.Config, namespace string, duration time.Duration) (*Client, err
 	return &Client{leases: t.Leases(namespace), duration: duration}, nil
 }
 
+// limit returns the longest wait for an answer. A longer Lease is for slower API servers.
+func (c *Client) limit() time.Duration { return max(callLeast, c.duration*3/10) }
+
 // Get reads a Lease.
 func (c *Client) Get(ctx context.Context, name string) (fsm.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, callMost)
+	ctx, cancel := context.WithTimeout(ctx, c.limit())
 	defer cancel()
 	l, err := c.leases.Get(ctx, name, meta.GetOptions{})
 	if err != nil {
@@ -61,7 +64,7 @@ func (c *Client) Get(ctx context.Context, name string) (fsm.Record, error) {
 // Write carries out w. It fails if the Lease is no longer at w.Version; otherwise a failed write
 // may have been done all the same.
 func (c *Client) Write(ctx context.Context, w fsm.Write, now time.Time) (fsm.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, callMost)
+	ctx, cancel := context.WithTimeout(ctx, c.limit())
 	defer cancel()
 	b, err := json.Marshal(patch(w, now, c.duration))
 	if err != nil {
