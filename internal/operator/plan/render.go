@@ -173,8 +173,9 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	return &c
 }
 
-// listeners returns the listeners of an export. With exposure Service both listen on all addresses;
-// with VirtualIP, RDMA listens on the export's address.
+// listeners returns the listeners of an export. With exposure Service both listen on all addresses.
+// With VirtualIP, RDMA listens on the export's address, and so does TCP, besides its Service:
+// clients mount version 3 by TCP's port of the same address.
 func (m *maker) listeners(x *Export) []config.Listener {
 	rdma := config.Listener{Network: config.RDMA, Provider: config.IWARP, Address: ":" + strconv.Itoa(int(x.RDMATarget))}
 	if m.in.Gateway.Spec.Provider == v1alpha1.Verbs {
@@ -183,11 +184,14 @@ func (m *maker) listeners(x *Export) []config.Listener {
 			rdma.Verbs = verbs(r.Verbs)
 		}
 	}
+	all := []config.Listener{rdma, {Network: config.TCP, Address: fmt.Sprintf(":%d", x.TCPTarget)}}
 	if x.VIP != "" {
 		// The address comes and goes while the pod runs, so the gateway binds the wildcard.
-		rdma.Address, rdma.Bind = net.JoinHostPort(x.VIP, strconv.Itoa(int(x.RDMATarget))), config.Wildcard
+		at := func(port int32) string { return net.JoinHostPort(x.VIP, strconv.Itoa(int(port))) }
+		all[0].Address, all[0].Bind = at(x.RDMATarget), config.Wildcard
+		all = append(all, config.Listener{Network: config.TCP, Address: at(cmp.Or(x.Source.Spec.Address.TCPPort, 2049)), Bind: config.Wildcard})
 	}
-	return []config.Listener{rdma, {Network: config.TCP, Address: fmt.Sprintf(":%d", x.TCPTarget)}}
+	return all
 }
 
 // verbs converts the options of provider Verbs; nil if all are defaults.
