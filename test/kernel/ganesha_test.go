@@ -82,8 +82,12 @@ func (g *ganesha) kill() error {
 	}
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.process))
-		// no parent may have reaped it
-		if errors.Is(err, os.ErrNotExist) || bytes.Contains(state, []byte(") Z ")) {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		// No parent may have reaped it. While it has other threads, its port still listens.
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", g.process))
+		if bytes.Contains(state, []byte(") Z ")) && len(threads) <= 1 {
 			return nil
 		}
 		if time.Since(begun) > patience {
